@@ -1,0 +1,34 @@
+/*
+ * Numbers and texts: the rate and the names that an operator writes, the
+ * numbers that a header shows.
+ */
+
+#ifndef NGX_RATELIMIT_TEXT_H_INCLUDED
+#define NGX_RATELIMIT_TEXT_H_INCLUDED
+
+#include "ngx_ratelimit_types.h"
+
+/*
+ * Reads "<n>r/<period>": n is 1..2^30; period is s, m, h or d, or a number of
+ * them ("10r/5s", "100r/m"), at most 366 days. Returns NULL and the two
+ * numbers, or what was expected as a constant string.
+ */
+const char *ngx_ratelimit_rate_parse(const u_char *text, size_t len,
+    uint64_t *tokens, uint64_t *period_us);
+
+/* Reads a decimal number min..max without sign. Returns 0, or -1. */
+int ngx_ratelimit_number_parse(const u_char *text, size_t len, uint64_t min,
+    uint64_t max, uint64_t *value);
+
+/*
+ * Writes value in decimal to out (20 bytes always suffice), returns the end.
+ */
+u_char *ngx_ratelimit_number_write(u_char *out, uint64_t value);
+
+/* Microseconds to whole seconds, rounded up. */
+uint64_t ngx_ratelimit_seconds_up(uint64_t us);
+
+/* Whether text is a rule's or zone's name: [A-Za-z0-9_.-]{1,64}. */
+int ngx_ratelimit_name_valid(const u_char *text, size_t len);
+
+#endif /* NGX_RATELIMIT_TEXT_H_INCLUDED */

@@ -1,0 +1,89 @@
+/*
+ * The token bucket as GCRA (ITU-T I.371): its whole state is one instant, the
+ * theoretical arrival time (TAT) at which the bucket is full again.
+ * lua/token_bucket.lua is the same arithmetic inside Redis; the two must give
+ * the same decisions.
+ */
+
+#ifndef NGX_RATELIMIT_TOKEN_BUCKET_H_INCLUDED
+#define NGX_RATELIMIT_TOKEN_BUCKET_H_INCLUDED
+
+#include "ngx_ratelimit_types.h"
+
+#define NGX_RATELIMIT_MAX_TOKENS     (1u << 30)
+#define NGX_RATELIMIT_MAX_SCALE      (1u << 22)
+#define NGX_RATELIMIT_MAX_PERIOD_US  ((uint64_t) 366 * 86400 * 1000000)
+#define NGX_RATELIMIT_MAX_SPAN_US    ((uint64_t) 1 << 50)
+
+/*
+ * A rate of limit tokens per period and a capacity, prepared for exact integer
+ * arithmetic. One token takes period_us / scale microseconds, a ratio in lowest
+ * terms. scale is at most NGX_RATELIMIT_MAX_SCALE, so that every product also
+ * fits the 53 bits of a Lua number; a ratio that does not fit is rounded so
+ * that a token takes up to 2^-22 microseconds longer, never less.
+ *
+ * An interval is a pair (us, frac): us + frac / scale microseconds,
+ * 0 <= frac < scale.
+ */
+typedef struct {
+    uint64_t  period_us;   /* numerator of the time one token takes */
+    uint32_t  scale;       /* its denominator */
+    uint32_t  capacity;    /* tokens of a full bucket */
+
+    uint64_t  step_us;     /* period_us / scale */
+    uint32_t  step_frac;   /* period_us % scale */
+    uint32_t  span_frac;   /* capacity tokens take (span_us, span_frac) */
+    uint64_t  span_us;
+    uint32_t  span_code;   /* span_us in 12 bits, see the .c file */
+} ngx_ratelimit_rate_t;
+
+/*
+ * The state. All zero is a fresh (full) bucket.
+ * span_code tells which span the TAT was made under: when the rule's span has
+ * changed since, what was used keeps its share of the bucket, so that a spent
+ * bucket stays spent (rounded up by at most 1/64).
+ */
+typedef struct {
+    uint64_t  tat_us;      /* < 2^52 */
+    uint32_t  tat_frac;    /* < 2^22 */
+    uint32_t  span_code;   /* < 2^12 */
+} ngx_ratelimit_token_bucket_t;
+
+
+/*
+ * Prepares a rate of tokens (1..2^30) per period_us (1..MAX_PERIOD_US) with
+ * a capacity (1..2^30). Returns 0, or -1 when an argument is out of range or
+ * filling the bucket would take more than NGX_RATELIMIT_MAX_SPAN_US.
+ */
+int ngx_ratelimit_rate_init(ngx_ratelimit_rate_t *rate, uint64_t tokens,
+    uint64_t period_us, uint64_t capacity);
+
+/*
+ * Takes tokens at now_us (< 2^51; any clock, always the same one): at least
+ * cost, up to want where more are there (want <= cost: exactly cost).
+ * cost 0 and want 0 look without taking. When the cost cannot be paid nothing
+ * is taken, granted is 0 and retry_us > 0: NGX_RATELIMIT_NEVER when the cost
+ * exceeds the capacity.
+ *
+ * now_us may step back: up to a second time never refills twice; further, a
+ * bucket that would be locked for longer than a full refill is empty from now.
+ * That, and a changed span, may change the state even when nothing was taken:
+ * a caller that keeps the state elsewhere stores it whenever it differs.
+ */
+void ngx_ratelimit_token_bucket_take(ngx_ratelimit_token_bucket_t *tb,
+    const ngx_ratelimit_rate_t *rate, uint64_t now_us, uint32_t cost,
+    uint32_t want, ngx_ratelimit_answer_t *answer);
+
+/* Gives back tokens taken before; a bucket never gets more than full. */
+void ngx_ratelimit_token_bucket_give(ngx_ratelimit_token_bucket_t *tb,
+    const ngx_ratelimit_rate_t *rate, uint64_t now_us, uint32_t tokens);
+
+/*
+ * The share in use at now_us: 0 equals a fresh bucket, 255 one that cannot pay
+ * a single token.
+ */
+uint32_t ngx_ratelimit_token_bucket_used(
+    const ngx_ratelimit_token_bucket_t *tb, const ngx_ratelimit_rate_t *rate,
+    uint64_t now_us);
+
+#endif /* NGX_RATELIMIT_TOKEN_BUCKET_H_INCLUDED */

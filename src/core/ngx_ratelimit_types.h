@@ -1,0 +1,35 @@
+/*
+ * What every file of src/core starts from: exact integers, u_char, and the
+ * numbers that a counter is made of.
+ *
+ * Nothing in src/core knows nginx: it compiles with -Isrc/core alone, takes
+ * the time as an argument and memory from its caller, and never logs.
+ */
+
+#ifndef NGX_RATELIMIT_TYPES_H_INCLUDED
+#define NGX_RATELIMIT_TYPES_H_INCLUDED
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/types.h>
+
+/* A counter's name on this node: SipHash-128 of the rule and its keys. */
+typedef struct {
+    uint64_t  hi;
+    uint64_t  lo;
+} ngx_ratelimit_id_t;
+
+
+/* What a counter answers, from shared memory and from Redis alike. */
+typedef struct {
+    uint32_t  granted;    /* tokens taken: 0 when denied */
+    uint32_t  remaining;  /* tokens left after that */
+    uint64_t  reset_us;   /* until the counter equals a fresh one */
+    uint64_t  retry_us;   /* until the cost can be paid; 0 when granted */
+} ngx_ratelimit_answer_t;
+
+/* retry_us of a cost that exceeds the capacity: no retry heals it */
+#define NGX_RATELIMIT_NEVER  UINT64_MAX
+
+#endif /* NGX_RATELIMIT_TYPES_H_INCLUDED */

@@ -1,0 +1,180 @@
+/*
+ * A zone's life: declared while the configuration is read, made or taken over
+ * when nginx maps the memory, before any worker of the new cycle runs.
+ */
+
+#include "ngx_ratelimit_zone.h"
+
+#include <openssl/rand.h>
+
+#include "ngx_ratelimit_hash.h"
+
+/* pages left to the slab allocator beside the table */
+#define NGX_RATELIMIT_ZONE_SPARE_PAGES  4
+
+static ngx_ratelimit_zone_t *ngx_ratelimit_zone_old(ngx_conf_t *cf,
+    ngx_ratelimit_zone_t *zone, void *tag, size_t *size);
+static ngx_int_t ngx_ratelimit_zone_init(ngx_shm_zone_t *shm_zone,
+    void *data);
+static ngx_int_t ngx_ratelimit_zone_create(ngx_shm_zone_t *shm_zone,
+    ngx_ratelimit_zone_t *zone);
+
+
+size_t
+ngx_ratelimit_zone_min_size(void)
+{
+    return 16 * ngx_pagesize;
+}
+
+
+ngx_int_t
+ngx_ratelimit_zone_add(ngx_conf_t *cf, ngx_ratelimit_zone_t *zone,
+    size_t size, void *tag)
+{
+    size_t                 old_size;
+    ngx_shm_zone_t        *shm_zone;
+    ngx_ratelimit_zone_t  *old;
+
+    shm_zone = ngx_shared_memory_add(cf, &zone->name, size, tag);
+    if (shm_zone == NULL) {
+        return NGX_ERROR;
+    }
+
+    if (shm_zone->data) {
+        return NGX_DECLINED;
+    }
+
+    shm_zone->init = ngx_ratelimit_zone_init;
+    shm_zone->data = zone;
+    zone->shm_zone = shm_zone;
+
+    old = ngx_ratelimit_zone_old(cf, zone, tag, &old_size);
+
+    if (old == NULL) {
+        return NGX_OK;
+    }
+
+    if (old_size != size) {
+        ngx_log_error(NGX_LOG_NOTICE, cf->log, 0,
+                      "ratelimit zone \"%V\" changes size from %uz to %uz, "
+                      "its counters start anew", &zone->name, old_size, size);
+
+    } else if (old->key.len != zone->key.len
+               || ngx_strncmp(old->key.data, zone->key.data, zone->key.len)
+                  != 0)
+    {
+        ngx_log_error(NGX_LOG_NOTICE, cf->log, 0,
+                      "ratelimit zone \"%V\" changes key from \"%V\" "
+                      "to \"%V\", its counters start anew",
+                      &zone->name, &old->key, &zone->key);
+        shm_zone->noreuse = 1;
+    }
+
+    return NGX_OK;
+}
+
+
+/* The same zone in the cycle that still serves, or NULL. */
+static ngx_ratelimit_zone_t *
+ngx_ratelimit_zone_old(ngx_conf_t *cf, ngx_ratelimit_zone_t *zone, void *tag,
+    size_t *size)
+{
+    ngx_uint_t        i;
+    ngx_shm_zone_t   *shm_zone;
+    ngx_list_part_t  *part;
+
+    if (cf->cycle->old_cycle == NULL) {
+        return NULL;
+    }
+
+    part = &cf->cycle->old_cycle->shared_memory.part;
+    shm_zone = part->elts;
+
+    for (i = 0; /* void */ ; i++) {
+
+        if (i >= part->nelts) {
+            if (part->next == NULL) {
+                return NULL;
+            }
+
+            part = part->next;
+            shm_zone = part->elts;
+            i = 0;
+        }
+
+        if (shm_zone[i].tag == tag
+            && shm_zone[i].shm.name.len == zone->name.len
+            && ngx_strncmp(shm_zone[i].shm.name.data, zone->name.data,
+                           zone->name.len) == 0)
+        {
+            *size = shm_zone[i].shm.size;
+            return shm_zone[i].data;
+        }
+    }
+}
+
+
+/*
+ * data is the old cycle's zone when nginx keeps the memory. Old workers count
+ * in it now and go on should this reload fail: nothing is written to it here.
+ */
+static ngx_int_t
+ngx_ratelimit_zone_init(ngx_shm_zone_t *shm_zone, void *data)
+{
+    ngx_ratelimit_zone_t  *zone, *old;
+
+    zone = shm_zone->data;
+    old = data;
+
+    if (old == NULL) {
+        return ngx_ratelimit_zone_create(shm_zone, zone);
+    }
+
+    zone->table = old->table;
+    zone->table_bytes = old->table_bytes;
+
+    if (ngx_ratelimit_table_check(zone->table, zone->table_bytes) != NGX_OK) {
+        ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
+                      "ratelimit zone \"%V\" was made by an incompatible "
+                      "version of the module, expected a restart or another "
+                      "zone name", &zone->name);
+        return NGX_ERROR;
+    }
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_ratelimit_zone_create(ngx_shm_zone_t *shm_zone, ngx_ratelimit_zone_t *zone)
+{
+    size_t            size;
+    u_char            hash_key[NGX_RATELIMIT_SIPHASH_KEY_BYTES];
+    ngx_slab_pool_t  *shpool;
+
+    shpool = (ngx_slab_pool_t *) shm_zone->shm.addr;
+
+    if (RAND_bytes(hash_key, sizeof(hash_key)) != 1) {
+        ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
+                      "RAND_bytes() failed for ratelimit zone \"%V\"",
+                      &zone->name);
+        return NGX_ERROR;
+    }
+
+    size = (shpool->pfree - NGX_RATELIMIT_ZONE_SPARE_PAGES) * ngx_pagesize;
+
+    zone->table = ngx_slab_alloc(shpool, size);
+
+    if (zone->table == NULL
+        || ngx_ratelimit_table_init(zone->table, size, hash_key) != NGX_OK)
+    {
+        ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
+                      "could not make the table of ratelimit zone \"%V\" "
+                      "in %uz bytes", &zone->name, shm_zone->shm.size);
+        return NGX_ERROR;
+    }
+
+    zone->table_bytes = size;
+
+    return NGX_OK;
+}

@@ -1,0 +1,38 @@
+/*
+ * A zone: the named shared memory that "ratelimit_zone" asks for, and how it
+ * lives through reloads.
+ */
+
+#ifndef NGX_RATELIMIT_ZONE_H_INCLUDED
+#define NGX_RATELIMIT_ZONE_H_INCLUDED
+
+#include <ngx_config.h>
+#include <ngx_core.h>
+
+#include "ngx_ratelimit_table.h"
+
+typedef struct {
+    ngx_str_t               name;
+    ngx_str_t               key;     /* as written: a change starts anew */
+    ngx_shm_zone_t         *shm_zone;
+    ngx_ratelimit_table_t  *table;   /* set before the workers start */
+    size_t                  table_bytes;
+} ngx_ratelimit_zone_t;
+
+
+/* The least size that "zone=name:size" may ask for. */
+size_t ngx_ratelimit_zone_min_size(void);
+
+/*
+ * Declares the shared memory of a zone whose name and key are set; tag is the
+ * module. The table comes to life after the configuration is read: the old
+ * cycle's, with its counters, or a new one where there was none, or size or
+ * key have changed (which the log then says). zone must live in cf->pool.
+ *
+ * Returns NGX_OK, NGX_DECLINED when this cycle has the zone already, or
+ * NGX_ERROR, with the reason logged by nginx.
+ */
+ngx_int_t ngx_ratelimit_zone_add(ngx_conf_t *cf, ngx_ratelimit_zone_t *zone,
+    size_t size, void *tag);
+
+#endif /* NGX_RATELIMIT_ZONE_H_INCLUDED */
