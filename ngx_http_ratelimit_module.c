@@ -1,0 +1,252 @@
+/*
+ * The front door: what nginx is told of the module. Its directives, its
+ * configurations, and what runs when in the life of a cycle and of a worker.
+ */
+
+#include "ngx_http_ratelimit.h"
+
+#define NGX_HTTP_RATELIMIT_STATUS  429
+
+static void *ngx_http_ratelimit_create_main_conf(ngx_conf_t *cf);
+static void *ngx_http_ratelimit_create_loc_conf(ngx_conf_t *cf);
+static char *ngx_http_ratelimit_merge_loc_conf(ngx_conf_t *cf, void *parent,
+    void *child);
+static ngx_int_t ngx_http_ratelimit_init(ngx_conf_t *cf);
+static ngx_int_t ngx_http_ratelimit_init_process(ngx_cycle_t *cycle);
+static void ngx_http_ratelimit_exit_process(ngx_cycle_t *cycle);
+
+static ngx_conf_num_bounds_t  ngx_http_ratelimit_status_bounds = {
+    ngx_conf_check_num_bounds, 400, 599
+};
+
+static ngx_conf_enum_t  ngx_http_ratelimit_headers_forms[] = {
+    { ngx_string("off"), NGX_HTTP_RATELIMIT_HEADERS_OFF },
+    { ngx_string("x"), NGX_HTTP_RATELIMIT_HEADERS_X },
+    { ngx_null_string, 0 }
+};
+
+static ngx_command_t  ngx_http_ratelimit_commands[] = {
+
+    { ngx_string("ratelimit_redis"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_BLOCK|NGX_CONF_TAKE1,
+      ngx_http_ratelimit_redis,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("ratelimit_zone"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_2MORE,
+      ngx_http_ratelimit_zone,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("ratelimit_rule"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_2MORE,
+      ngx_http_ratelimit_rule,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("ratelimit"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE12,
+      ngx_http_ratelimit_limit,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("ratelimit_api_key"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_1MORE,
+      ngx_http_ratelimit_api_key,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("ratelimit_headers"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
+      ngx_conf_set_enum_slot,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_ratelimit_loc_conf_t, headers),
+      ngx_http_ratelimit_headers_forms },
+
+    { ngx_string("ratelimit_status"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
+      ngx_conf_set_num_slot,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_ratelimit_loc_conf_t, status),
+      &ngx_http_ratelimit_status_bounds },
+
+      ngx_null_command
+};
+
+static ngx_http_module_t  ngx_http_ratelimit_module_ctx = {
+    ngx_http_ratelimit_add_variables,      /* preconfiguration */
+    ngx_http_ratelimit_init,               /* postconfiguration */
+
+    ngx_http_ratelimit_create_main_conf,   /* create main configuration */
+    NULL,                                  /* init main configuration */
+
+    NULL,                                  /* create server configuration */
+    NULL,                                  /* merge server configuration */
+
+    ngx_http_ratelimit_create_loc_conf,    /* create location configuration */
+    ngx_http_ratelimit_merge_loc_conf      /* merge location configuration */
+};
+
+ngx_module_t  ngx_http_ratelimit_module = {
+    NGX_MODULE_V1,
+    &ngx_http_ratelimit_module_ctx,        /* module context */
+    ngx_http_ratelimit_commands,           /* module directives */
+    NGX_HTTP_MODULE,                       /* module type */
+    NULL,                                  /* init master */
+    NULL,                                  /* init module */
+    ngx_http_ratelimit_init_process,       /* init process */
+    NULL,                                  /* init thread */
+    NULL,                                  /* exit thread */
+    ngx_http_ratelimit_exit_process,       /* exit process */
+    NULL,                                  /* exit master */
+    NGX_MODULE_V1_PADDING
+};
+
+
+static void *
+ngx_http_ratelimit_create_main_conf(ngx_conf_t *cf)
+{
+    ngx_http_ratelimit_main_conf_t  *conf;
+
+    conf = ngx_pcalloc(cf->pool, sizeof(ngx_http_ratelimit_main_conf_t));
+    if (conf == NULL) {
+        return NULL;
+    }
+
+    if (ngx_array_init(&conf->zones, cf->pool, 4, sizeof(void *)) != NGX_OK
+        || ngx_array_init(&conf->rules, cf->pool, 8, sizeof(void *)) != NGX_OK
+        || ngx_array_init(&conf->limits, cf->pool, 8, sizeof(void *))
+           != NGX_OK
+        || ngx_array_init(&conf->redis, cf->pool, 2, sizeof(void *))
+           != NGX_OK)
+    {
+        return NULL;
+    }
+
+    return conf;
+}
+
+
+static void *
+ngx_http_ratelimit_create_loc_conf(ngx_conf_t *cf)
+{
+    ngx_http_ratelimit_loc_conf_t  *conf;
+
+    /* limits = NULL, sources = NULL */
+    conf = ngx_pcalloc(cf->pool, sizeof(ngx_http_ratelimit_loc_conf_t));
+    if (conf == NULL) {
+        return NULL;
+    }
+
+    conf->headers = NGX_CONF_UNSET_UINT;
+    conf->status = NGX_CONF_UNSET_UINT;
+
+    return conf;
+}
+
+
+static char *
+ngx_http_ratelimit_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
+{
+    ngx_http_ratelimit_loc_conf_t *prev = parent;
+    ngx_http_ratelimit_loc_conf_t *conf = child;
+
+    if (conf->limits == NULL) {
+        conf->limits = prev->limits;
+    }
+
+    if (conf->sources == NULL) {
+        conf->sources = prev->sources;
+    }
+
+    ngx_conf_merge_uint_value(conf->headers, prev->headers,
+                              NGX_HTTP_RATELIMIT_HEADERS_X);
+    ngx_conf_merge_uint_value(conf->status, prev->status,
+                              NGX_HTTP_RATELIMIT_STATUS);
+
+    return NGX_CONF_OK;
+}
+
+
+static ngx_int_t
+ngx_http_ratelimit_init(ngx_conf_t *cf)
+{
+    ngx_http_handler_pt        *h;
+    ngx_http_core_main_conf_t  *cmcf;
+
+    if (ngx_http_ratelimit_resolve(cf) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    cmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_core_module);
+
+    h = ngx_array_push(&cmcf->phases[NGX_HTTP_ACCESS_PHASE].handlers);
+    if (h == NULL) {
+        return NGX_ERROR;
+    }
+
+    *h = ngx_http_ratelimit_access_handler;
+
+    return ngx_http_ratelimit_headers_init(cf);
+}
+
+
+static ngx_int_t
+ngx_http_ratelimit_init_process(ngx_cycle_t *cycle)
+{
+    ngx_uint_t                        i;
+    ngx_ratelimit_redis_t           **redis;
+    ngx_http_ratelimit_main_conf_t   *conf;
+
+    /* the cache manager serves no request */
+
+    if (ngx_process != NGX_PROCESS_WORKER && ngx_process != NGX_PROCESS_SINGLE)
+    {
+        return NGX_OK;
+    }
+
+    conf = ngx_http_cycle_get_module_main_conf(cycle,
+                                               ngx_http_ratelimit_module);
+    if (conf == NULL) {
+        return NGX_OK;
+    }
+
+    redis = conf->redis.elts;
+
+    for (i = 0; i < conf->redis.nelts; i++) {
+        if (ngx_ratelimit_redis_start(redis[i], cycle) != NGX_OK) {
+            return NGX_ERROR;
+        }
+    }
+
+    return NGX_OK;
+}
+
+
+static void
+ngx_http_ratelimit_exit_process(ngx_cycle_t *cycle)
+{
+    ngx_uint_t                        i;
+    ngx_ratelimit_redis_t           **redis;
+    ngx_http_ratelimit_main_conf_t   *conf;
+
+    conf = ngx_http_cycle_get_module_main_conf(cycle,
+                                               ngx_http_ratelimit_module);
+    if (conf == NULL) {
+        return;
+    }
+
+    redis = conf->redis.elts;
+
+    for (i = 0; i < conf->redis.nelts; i++) {
+        if (redis[i]->client) {
+            ngx_ratelimit_redis_stop(redis[i]);
+        }
+    }
+}

@@ -1,0 +1,363 @@
+/*
+ * "ratelimit" in a location, and what only the whole configuration tells:
+ * which names meet what they name, in whatever order they were written.
+ */
+
+#include "ngx_http_ratelimit.h"
+
+static ngx_int_t ngx_http_ratelimit_limit_parameters(ngx_conf_t *cf,
+    ngx_http_ratelimit_limit_t *limit);
+static ngx_int_t ngx_http_ratelimit_resolve_rule(ngx_conf_t *cf,
+    ngx_http_ratelimit_main_conf_t *conf, ngx_http_ratelimit_rule_t *rule);
+static ngx_int_t ngx_http_ratelimit_resolve_zone(ngx_conf_t *cf,
+    ngx_http_ratelimit_main_conf_t *conf, ngx_http_ratelimit_zone_t *zone);
+static ngx_int_t ngx_http_ratelimit_resolve_limit(ngx_conf_t *cf,
+    ngx_http_ratelimit_main_conf_t *conf, ngx_http_ratelimit_limit_t *limit);
+static ngx_http_ratelimit_zone_t *ngx_http_ratelimit_zone_by_name(
+    ngx_http_ratelimit_main_conf_t *conf, ngx_str_t *name);
+static ngx_uint_t ngx_http_ratelimit_equal(const ngx_str_t *one,
+    const ngx_str_t *two);
+
+
+/* ratelimit zone=<name> [rule=<id>] | off */
+char *
+ngx_http_ratelimit_limit(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_ratelimit_loc_conf_t *rlcf = conf;
+
+    ngx_str_t                        *value;
+    ngx_uint_t                        i, off;
+    ngx_http_ratelimit_limit_t       *limit, **entry;
+    ngx_http_ratelimit_main_conf_t   *rmcf;
+
+    value = cf->args->elts;
+    off = (value[1].len == 3 && ngx_strncmp(value[1].data, "off", 3) == 0);
+
+    if (rlcf->limits == NULL) {
+        rlcf->limits = ngx_array_create(cf->pool, 2,
+                                        sizeof(ngx_http_ratelimit_limit_t *));
+        if (rlcf->limits == NULL) {
+            return NGX_CONF_ERROR;
+        }
+
+    } else if (off || rlcf->limits->nelts == 0) {
+        return "\"off\" stands beside another \"ratelimit\", expected it "
+               "alone";
+    }
+
+    if (off) {
+        return (cf->args->nelts == 2) ? NGX_CONF_OK
+                                      : "\"off\" takes no parameter";
+    }
+
+    limit = ngx_pcalloc(cf->pool, sizeof(ngx_http_ratelimit_limit_t));
+    if (limit == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    if (ngx_http_ratelimit_limit_parameters(cf, limit) != NGX_OK) {
+        return NGX_CONF_ERROR;
+    }
+
+    entry = rlcf->limits->elts;
+
+    for (i = 0; i < rlcf->limits->nelts; i++) {
+        if (ngx_http_ratelimit_equal(&entry[i]->zone, &limit->zone)
+            && (entry[i]->rule_id.len == 0 || limit->rule_id.len == 0
+                || ngx_http_ratelimit_equal(&entry[i]->rule_id,
+                                            &limit->rule_id)))
+        {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                               "\"ratelimit\" counts zone \"%V\" twice, "
+                               "expected the zone, or each of its rules, once",
+                               &limit->zone);
+            return NGX_CONF_ERROR;
+        }
+    }
+
+    rmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_ratelimit_module);
+
+    entry = ngx_array_push(rlcf->limits);
+    if (entry == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    *entry = limit;
+
+    entry = ngx_array_push(&rmcf->limits);
+    if (entry == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    *entry = limit;
+
+    return NGX_CONF_OK;
+}
+
+
+static ngx_int_t
+ngx_http_ratelimit_limit_parameters(ngx_conf_t *cf,
+    ngx_http_ratelimit_limit_t *limit)
+{
+    ngx_str_t  *value, text;
+    ngx_uint_t  i;
+
+    value = cf->args->elts;
+
+    for (i = 1; i < cf->args->nelts; i++) {
+
+        if (limit->zone.len == 0
+            && ngx_http_ratelimit_parameter(&value[i], "zone=", &text)
+            && text.len)
+        {
+            limit->zone = text;
+            continue;
+        }
+
+        if (limit->rule_id.len == 0
+            && ngx_http_ratelimit_parameter(&value[i], "rule=", &text)
+            && text.len)
+        {
+            limit->rule_id = text;
+            continue;
+        }
+
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"ratelimit\" has an invalid parameter \"%V\", "
+                           "expected \"zone=<name> [rule=<id>]\" or \"off\"",
+                           &value[i]);
+        return NGX_ERROR;
+    }
+
+    if (limit->zone.len == 0) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"ratelimit\" has no zone, "
+                           "expected \"zone=<name>\"");
+        return NGX_ERROR;
+    }
+
+    ngx_http_ratelimit_place(cf, &limit->place);
+
+    return NGX_OK;
+}
+
+
+ngx_int_t
+ngx_http_ratelimit_resolve(ngx_conf_t *cf)
+{
+    ngx_uint_t                        i;
+    ngx_http_ratelimit_rule_t       **rules;
+    ngx_http_ratelimit_zone_t       **zones;
+    ngx_http_ratelimit_limit_t      **limits;
+    ngx_http_ratelimit_main_conf_t   *conf;
+
+    conf = ngx_http_conf_get_module_main_conf(cf, ngx_http_ratelimit_module);
+
+    rules = conf->rules.elts;
+
+    for (i = 0; i < conf->rules.nelts; i++) {
+        if (ngx_http_ratelimit_resolve_rule(cf, conf, rules[i]) != NGX_OK) {
+            return NGX_ERROR;
+        }
+    }
+
+    zones = conf->zones.elts;
+
+    for (i = 0; i < conf->zones.nelts; i++) {
+        if (ngx_http_ratelimit_resolve_zone(cf, conf, zones[i]) != NGX_OK) {
+            return NGX_ERROR;
+        }
+    }
+
+    limits = conf->limits.elts;
+
+    for (i = 0; i < conf->limits.nelts; i++) {
+        if (ngx_http_ratelimit_resolve_limit(cf, conf, limits[i]) != NGX_OK) {
+            return NGX_ERROR;
+        }
+    }
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_ratelimit_resolve_rule(ngx_conf_t *cf,
+    ngx_http_ratelimit_main_conf_t *conf, ngx_http_ratelimit_rule_t *rule)
+{
+    ngx_ratelimit_rule_t       **entry;
+    ngx_http_ratelimit_zone_t   *zone;
+
+    zone = ngx_http_ratelimit_zone_by_name(conf, &rule->zone);
+
+    if (zone == NULL) {
+        ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
+                      "\"ratelimit_rule\" \"%V\" names zone \"%V\", expected "
+                      "one that a \"ratelimit_zone\" defines in %V:%ui",
+                      &rule->rule.id, &rule->zone, &rule->place.file,
+                      rule->place.line);
+        return NGX_ERROR;
+    }
+
+    if (ngx_ratelimit_limiter_rule(&zone->limiter, &rule->rule.id)) {
+        ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
+                      "zone \"%V\" has two rules \"%V\", expected one of each "
+                      "name in %V:%ui", &rule->zone, &rule->rule.id,
+                      &rule->place.file, rule->place.line);
+        return NGX_ERROR;
+    }
+
+    if (rule->rule.strict && zone->redis.len == 0) {
+        ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
+                      "rule \"%V\" has \"sync=strict\", expected a zone with "
+                      "\"redis=\" in %V:%ui", &rule->rule.id,
+                      &rule->place.file, rule->place.line);
+        return NGX_ERROR;
+    }
+
+    if (rule->rule.key.len == 0) {
+        rule->rule.key = zone->limiter.zone.key;
+        rule->values.key = zone->key;
+    }
+
+    entry = ngx_array_push(&zone->limiter.rules);
+    if (entry == NULL) {
+        return NGX_ERROR;
+    }
+
+    *entry = &rule->rule;
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_ratelimit_resolve_zone(ngx_conf_t *cf,
+    ngx_http_ratelimit_main_conf_t *conf, ngx_http_ratelimit_zone_t *zone)
+{
+    ngx_uint_t               i;
+    ngx_ratelimit_redis_t  **redis;
+
+    if (zone->limiter.rules.nelts == 0) {
+        ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
+                      "\"ratelimit_zone\" \"%V\" has no rule, expected "
+                      "\"rate=\" or a \"ratelimit_rule\" in %V:%ui",
+                      &zone->limiter.zone.name, &zone->place.file,
+                      zone->place.line);
+        return NGX_ERROR;
+    }
+
+    redis = conf->redis.elts;
+
+    for (i = 0; i < conf->redis.nelts; i++) {
+        if (ngx_http_ratelimit_equal(&redis[i]->name, &zone->redis)) {
+            zone->limiter.redis = redis[i];
+        }
+    }
+
+    if (zone->redis.len && zone->limiter.redis == NULL) {
+        ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
+                      "\"ratelimit_zone\" \"%V\" has \"redis=%V\", expected "
+                      "one that a \"ratelimit_redis\" defines in %V:%ui",
+                      &zone->limiter.zone.name, &zone->redis,
+                      &zone->place.file, zone->place.line);
+        return NGX_ERROR;
+    }
+
+    return ngx_ratelimit_limiter_prepare(&zone->limiter, cf->pool);
+}
+
+
+static ngx_int_t
+ngx_http_ratelimit_resolve_limit(ngx_conf_t *cf,
+    ngx_http_ratelimit_main_conf_t *conf, ngx_http_ratelimit_limit_t *limit)
+{
+    ngx_http_ratelimit_zone_t  *zone;
+
+    zone = ngx_http_ratelimit_zone_by_name(conf, &limit->zone);
+
+    if (zone == NULL) {
+        ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
+                      "\"ratelimit\" has \"zone=%V\", expected one that a "
+                      "\"ratelimit_zone\" defines in %V:%ui",
+                      &limit->zone, &limit->place.file, limit->place.line);
+        return NGX_ERROR;
+    }
+
+    limit->limiter = &zone->limiter;
+
+    if (limit->rule_id.len == 0) {
+        return NGX_OK;
+    }
+
+    limit->rule = ngx_ratelimit_limiter_rule(&zone->limiter,
+                                             &limit->rule_id);
+    if (limit->rule == NULL) {
+        ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
+                      "\"ratelimit\" has \"rule=%V\", expected a rule of zone "
+                      "\"%V\" in %V:%ui", &limit->rule_id, &limit->zone,
+                      &limit->place.file, limit->place.line);
+        return NGX_ERROR;
+    }
+
+    return NGX_OK;
+}
+
+
+static ngx_http_ratelimit_zone_t *
+ngx_http_ratelimit_zone_by_name(ngx_http_ratelimit_main_conf_t *conf,
+    ngx_str_t *name)
+{
+    ngx_uint_t                   i;
+    ngx_http_ratelimit_zone_t  **zones;
+
+    zones = conf->zones.elts;
+
+    for (i = 0; i < conf->zones.nelts; i++) {
+        if (ngx_http_ratelimit_equal(&zones[i]->limiter.zone.name, name)) {
+            return zones[i];
+        }
+    }
+
+    return NULL;
+}
+
+
+static ngx_uint_t
+ngx_http_ratelimit_equal(const ngx_str_t *one, const ngx_str_t *two)
+{
+    return one->len == two->len
+           && ngx_strncmp(one->data, two->data, one->len) == 0;
+}
+
+
+ngx_str_t *
+ngx_http_ratelimit_parameter(ngx_str_t *text, const char *name,
+    ngx_str_t *value)
+{
+    size_t  len;
+
+    len = ngx_strlen(name);
+
+    if (text->len < len || ngx_strncmp(text->data, name, len) != 0) {
+        return NULL;
+    }
+
+    value->data = text->data + len;
+    value->len = text->len - len;
+
+    return value;
+}
+
+
+void
+ngx_http_ratelimit_place(ngx_conf_t *cf, ngx_http_ratelimit_place_t *place)
+{
+    ngx_str_set(&place->file, "command line");
+    place->line = 0;
+
+    if (cf->conf_file->file.fd != NGX_INVALID_FILE) {
+        place->file = cf->conf_file->file.name;
+        place->line = cf->conf_file->line;
+    }
+}

@@ -1,0 +1,507 @@
+/*
+ * The "ratelimit_redis" block: where Redis is and how to speak to it.
+ */
+
+#include "ngx_http_ratelimit.h"
+
+#include "ngx_ratelimit_text.h"
+
+#define NGX_HTTP_RATELIMIT_REDIS_BUCKETS      65536
+#define NGX_HTTP_RATELIMIT_REDIS_MAX_BUCKETS  (1 << 20)
+#define NGX_HTTP_RATELIMIT_REDIS_TIMEOUT      50
+#define NGX_HTTP_RATELIMIT_REDIS_MAX_TIMEOUT  60000
+#define NGX_HTTP_RATELIMIT_REDIS_PORT         6379
+
+/* a secret or a password and its newline */
+#define NGX_HTTP_RATELIMIT_REDIS_FILE_BYTES   1024
+
+typedef char *(*ngx_http_ratelimit_redis_pt)(ngx_conf_t *cf,
+    ngx_ratelimit_redis_t *redis);
+
+typedef struct {
+    ngx_str_t                     name;
+    ngx_http_ratelimit_redis_pt   set;
+    ngx_uint_t                    many;   /* arguments, else one */
+} ngx_http_ratelimit_redis_directive_t;
+
+static char *ngx_http_ratelimit_redis_directive(ngx_conf_t *cf,
+    ngx_command_t *dummy, void *conf);
+static char *ngx_http_ratelimit_redis_check(ngx_conf_t *cf,
+    ngx_ratelimit_redis_t *redis);
+static char *ngx_http_ratelimit_redis_server(ngx_conf_t *cf,
+    ngx_ratelimit_redis_t *redis);
+static char *ngx_http_ratelimit_redis_cluster(ngx_conf_t *cf,
+    ngx_ratelimit_redis_t *redis);
+static char *ngx_http_ratelimit_redis_addr(ngx_conf_t *cf,
+    ngx_ratelimit_redis_t *redis, ngx_str_t *text);
+static char *ngx_http_ratelimit_redis_timeout(ngx_conf_t *cf,
+    ngx_ratelimit_redis_t *redis);
+static char *ngx_http_ratelimit_redis_buckets(ngx_conf_t *cf,
+    ngx_ratelimit_redis_t *redis);
+static char *ngx_http_ratelimit_redis_prefix(ngx_conf_t *cf,
+    ngx_ratelimit_redis_t *redis);
+static char *ngx_http_ratelimit_redis_username(ngx_conf_t *cf,
+    ngx_ratelimit_redis_t *redis);
+static char *ngx_http_ratelimit_redis_password_file(ngx_conf_t *cf,
+    ngx_ratelimit_redis_t *redis);
+static char *ngx_http_ratelimit_redis_secret_file(ngx_conf_t *cf,
+    ngx_ratelimit_redis_t *redis);
+static char *ngx_http_ratelimit_redis_file(ngx_conf_t *cf, ngx_str_t *text);
+static char *ngx_http_ratelimit_redis_invalid(ngx_conf_t *cf,
+    const char *expected);
+
+static ngx_http_ratelimit_redis_directive_t
+    ngx_http_ratelimit_redis_directives[] =
+{
+    { ngx_string("server"), ngx_http_ratelimit_redis_server, 0 },
+    { ngx_string("cluster"), ngx_http_ratelimit_redis_cluster, 1 },
+    { ngx_string("timeout"), ngx_http_ratelimit_redis_timeout, 0 },
+    { ngx_string("username"), ngx_http_ratelimit_redis_username, 0 },
+    { ngx_string("password_file"),
+      ngx_http_ratelimit_redis_password_file, 0 },
+    { ngx_string("secret_file"), ngx_http_ratelimit_redis_secret_file, 0 },
+    { ngx_string("prefix"), ngx_http_ratelimit_redis_prefix, 0 },
+    { ngx_string("buckets"), ngx_http_ratelimit_redis_buckets, 0 },
+    { ngx_null_string, NULL, 0 }
+};
+
+
+char *
+ngx_http_ratelimit_redis(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_ratelimit_main_conf_t *rmcf = conf;
+
+    char                    *rv;
+    ngx_str_t               *value;
+    ngx_uint_t               i;
+    ngx_conf_t               save;
+    ngx_ratelimit_redis_t   *redis, **entry;
+
+    value = cf->args->elts;
+
+    if (!ngx_ratelimit_name_valid(value[1].data, value[1].len)) {
+        return ngx_http_ratelimit_redis_invalid(cf,
+                     "1 to 64 of A-Z, a-z, 0-9, \"_\", \".\", \"-\"");
+    }
+
+    entry = rmcf->redis.elts;
+
+    for (i = 0; i < rmcf->redis.nelts; i++) {
+        if (entry[i]->name.len == value[1].len
+            && ngx_strncmp(entry[i]->name.data, value[1].data, value[1].len)
+               == 0)
+        {
+            return ngx_http_ratelimit_redis_invalid(cf,
+                                                    "one of each name");
+        }
+    }
+
+    redis = ngx_pcalloc(cf->pool, sizeof(ngx_ratelimit_redis_t));
+    if (redis == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    redis->name = value[1];
+
+    if (ngx_array_init(&redis->addrs, cf->pool, 4, sizeof(ngx_addr_t))
+        != NGX_OK)
+    {
+        return NGX_CONF_ERROR;
+    }
+
+    save = *cf;
+    cf->handler = ngx_http_ratelimit_redis_directive;
+    cf->handler_conf = (char *) redis;
+
+    rv = ngx_conf_parse(cf, NULL);
+
+    *cf = save;
+
+    if (rv != NGX_CONF_OK) {
+        return rv;
+    }
+
+    rv = ngx_http_ratelimit_redis_check(cf, redis);
+    if (rv != NGX_CONF_OK) {
+        return rv;
+    }
+
+    if (ngx_ratelimit_redis_prepare(redis, cf->pool) != NGX_OK) {
+        return NGX_CONF_ERROR;
+    }
+
+    entry = ngx_array_push(&rmcf->redis);
+    if (entry == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    *entry = redis;
+
+    return NGX_CONF_OK;
+}
+
+
+/* One line of the block. */
+static char *
+ngx_http_ratelimit_redis_directive(ngx_conf_t *cf, ngx_command_t *dummy,
+    void *conf)
+{
+    ngx_ratelimit_redis_t *redis = conf;
+
+    ngx_str_t                             *value;
+    ngx_http_ratelimit_redis_directive_t  *d;
+
+    value = cf->args->elts;
+
+    for (d = ngx_http_ratelimit_redis_directives; d->name.len; d++) {
+
+        if (value[0].len != d->name.len
+            || ngx_strncmp(value[0].data, d->name.data, d->name.len) != 0)
+        {
+            continue;
+        }
+
+        if (cf->args->nelts < 2 || (cf->args->nelts > 2 && !d->many)) {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                               "invalid number of arguments in \"%V\" of "
+                               "\"ratelimit_redis\" \"%V\", expected %s",
+                               &value[0], &redis->name,
+                               d->many ? "one or more" : "one");
+            return NGX_CONF_ERROR;
+        }
+
+        return d->set(cf, redis);
+    }
+
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                       "unknown directive \"%V\" in \"ratelimit_redis\" "
+                       "\"%V\", expected \"server\", \"cluster\", "
+                       "\"timeout\", \"username\", \"password_file\", "
+                       "\"secret_file\", \"prefix\" or \"buckets\"",
+                       &value[0], &redis->name);
+
+    return NGX_CONF_ERROR;
+}
+
+
+/* What the block as a whole must say; the defaults. */
+static char *
+ngx_http_ratelimit_redis_check(ngx_conf_t *cf, ngx_ratelimit_redis_t *redis)
+{
+    if (redis->addrs.nelts == 0) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"ratelimit_redis\" \"%V\" has no address, "
+                           "expected \"server\" or \"cluster\"",
+                           &redis->name);
+        return NGX_CONF_ERROR;
+    }
+
+    if (redis->username.len && redis->password.len == 0) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"ratelimit_redis\" \"%V\" has a \"username\", "
+                           "expected a \"password_file\" with it",
+                           &redis->name);
+        return NGX_CONF_ERROR;
+    }
+
+    if (redis->timeout == 0) {
+        redis->timeout = NGX_HTTP_RATELIMIT_REDIS_TIMEOUT;
+    }
+
+    if (redis->buckets == 0) {
+        redis->buckets = NGX_HTTP_RATELIMIT_REDIS_BUCKETS;
+    }
+
+    if (redis->prefix.len == 0) {
+        ngx_str_set(&redis->prefix, "rl");
+    }
+
+    return NGX_CONF_OK;
+}
+
+
+static char *
+ngx_http_ratelimit_redis_server(ngx_conf_t *cf, ngx_ratelimit_redis_t *redis)
+{
+    ngx_str_t  *value;
+
+    if (redis->addrs.nelts) {
+        return ngx_http_ratelimit_redis_invalid(cf,
+                                      "one \"server\" or one \"cluster\"");
+    }
+
+    value = cf->args->elts;
+
+    return ngx_http_ratelimit_redis_addr(cf, redis, &value[1]);
+}
+
+
+static char *
+ngx_http_ratelimit_redis_cluster(ngx_conf_t *cf,
+    ngx_ratelimit_redis_t *redis)
+{
+    char        *rv;
+    ngx_str_t   *value;
+    ngx_uint_t   i;
+
+    if (redis->addrs.nelts) {
+        return ngx_http_ratelimit_redis_invalid(cf,
+                                      "one \"server\" or one \"cluster\"");
+    }
+
+    redis->cluster = 1;
+    value = cf->args->elts;
+
+    for (i = 1; i < cf->args->nelts; i++) {
+        rv = ngx_http_ratelimit_redis_addr(cf, redis, &value[i]);
+        if (rv != NGX_CONF_OK) {
+            return rv;
+        }
+    }
+
+    return NGX_CONF_OK;
+}
+
+
+/* Of a name's addresses a server has the first, a cluster all as seeds. */
+static char *
+ngx_http_ratelimit_redis_addr(ngx_conf_t *cf, ngx_ratelimit_redis_t *redis,
+    ngx_str_t *text)
+{
+    ngx_url_t    u;
+    ngx_uint_t   i, n;
+    ngx_addr_t  *addr;
+
+    ngx_memzero(&u, sizeof(ngx_url_t));
+
+    u.url = *text;
+    u.default_port = NGX_HTTP_RATELIMIT_REDIS_PORT;
+
+    if (ngx_parse_url(cf->pool, &u) != NGX_OK || u.naddrs == 0) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"ratelimit_redis\" \"%V\" has an invalid "
+                           "address \"%V\" (%s), expected \"host:port\"",
+                           &redis->name, text,
+                           u.err ? u.err : "no address found");
+        return NGX_CONF_ERROR;
+    }
+
+    n = redis->cluster ? u.naddrs : 1;
+
+    for (i = 0; i < n; i++) {
+        addr = ngx_array_push(&redis->addrs);
+        if (addr == NULL) {
+            return NGX_CONF_ERROR;
+        }
+
+        *addr = u.addrs[i];
+    }
+
+    return NGX_CONF_OK;
+}
+
+
+static char *
+ngx_http_ratelimit_redis_timeout(ngx_conf_t *cf,
+    ngx_ratelimit_redis_t *redis)
+{
+    ngx_int_t   timeout;
+    ngx_str_t  *value;
+
+    if (redis->timeout) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+    timeout = ngx_parse_time(&value[1], 0);
+
+    if (timeout < 1 || timeout > NGX_HTTP_RATELIMIT_REDIS_MAX_TIMEOUT) {
+        return ngx_http_ratelimit_redis_invalid(cf,
+                                                "a time from 1ms to 60s");
+    }
+
+    redis->timeout = timeout;
+
+    return NGX_CONF_OK;
+}
+
+
+static char *
+ngx_http_ratelimit_redis_buckets(ngx_conf_t *cf,
+    ngx_ratelimit_redis_t *redis)
+{
+    uint64_t    n;
+    ngx_str_t  *value;
+
+    if (redis->buckets) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+
+    if (ngx_ratelimit_number_parse(value[1].data, value[1].len, 1,
+                                   NGX_HTTP_RATELIMIT_REDIS_MAX_BUCKETS, &n)
+        != 0
+        || (n & (n - 1)))
+    {
+        return ngx_http_ratelimit_redis_invalid(cf,
+                                      "a power of two from 1 to 1048576");
+    }
+
+    redis->buckets = n;
+
+    return NGX_CONF_OK;
+}
+
+
+static char *
+ngx_http_ratelimit_redis_prefix(ngx_conf_t *cf,
+    ngx_ratelimit_redis_t *redis)
+{
+    ngx_str_t  *value;
+
+    if (redis->prefix.len) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+
+    if (!ngx_ratelimit_name_valid(value[1].data, value[1].len)) {
+        return ngx_http_ratelimit_redis_invalid(cf,
+                     "1 to 64 of A-Z, a-z, 0-9, \"_\", \".\", \"-\"");
+    }
+
+    redis->prefix = value[1];
+
+    return NGX_CONF_OK;
+}
+
+
+static char *
+ngx_http_ratelimit_redis_username(ngx_conf_t *cf,
+    ngx_ratelimit_redis_t *redis)
+{
+    ngx_str_t  *value;
+
+    if (redis->username.len) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+
+    if (value[1].len == 0) {
+        return ngx_http_ratelimit_redis_invalid(cf, "a name");
+    }
+
+    redis->username = value[1];
+
+    return NGX_CONF_OK;
+}
+
+
+static char *
+ngx_http_ratelimit_redis_password_file(ngx_conf_t *cf,
+    ngx_ratelimit_redis_t *redis)
+{
+    return redis->password.len
+           ? "is duplicate"
+           : ngx_http_ratelimit_redis_file(cf, &redis->password);
+}
+
+
+static char *
+ngx_http_ratelimit_redis_secret_file(ngx_conf_t *cf,
+    ngx_ratelimit_redis_t *redis)
+{
+    return redis->secret.len
+           ? "is duplicate"
+           : ngx_http_ratelimit_redis_file(cf, &redis->secret);
+}
+
+
+/* The file's first line, without its end. */
+static char *
+ngx_http_ratelimit_redis_file(ngx_conf_t *cf, ngx_str_t *text)
+{
+    u_char      buf[NGX_HTTP_RATELIMIT_REDIS_FILE_BYTES], *last, *end;
+    ssize_t     n;
+    ngx_fd_t    fd;
+    ngx_str_t  *value, name, line;
+
+    value = cf->args->elts;
+    name = value[1];
+
+    if (ngx_conf_full_name(cf->cycle, &name, 1) != NGX_OK) {
+        return NGX_CONF_ERROR;
+    }
+
+    fd = ngx_open_file(name.data, NGX_FILE_RDONLY, NGX_FILE_OPEN, 0);
+
+    if (fd == NGX_INVALID_FILE) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, ngx_errno,
+                           ngx_open_file_n " \"%V\" failed in \"%V\"", &name,
+                           &value[0]);
+        return NGX_CONF_ERROR;
+    }
+
+    n = ngx_read_fd(fd, buf, sizeof(buf));
+
+    if (n == -1) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, ngx_errno,
+                           ngx_read_fd_n " \"%V\" failed in \"%V\"", &name,
+                           &value[0]);
+    }
+
+    if (ngx_close_file(fd) == NGX_FILE_ERROR) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, ngx_errno,
+                           ngx_close_file_n " \"%V\" failed", &name);
+        n = -1;
+    }
+
+    if (n == -1) {
+        return NGX_CONF_ERROR;
+    }
+
+    last = buf + n;
+    end = ngx_strlchr(buf, last, '\n');
+
+    if (end == NULL) {
+        end = last;
+    }
+
+    if (end > buf && end[-1] == '\r') {
+        end--;
+    }
+
+    line.len = end - buf;
+    line.data = buf;
+
+    if (line.len == 0 || line.len == sizeof(buf)) {
+        ngx_explicit_memzero(buf, sizeof(buf));
+        return ngx_http_ratelimit_redis_invalid(cf,
+                        "a file whose first line has 1 to 1023 bytes");
+    }
+
+    text->len = line.len;
+    text->data = ngx_pstrdup(cf->pool, &line);
+
+    ngx_explicit_memzero(buf, sizeof(buf));
+
+    return text->data ? NGX_CONF_OK : NGX_CONF_ERROR;
+}
+
+
+/* Names the directive at hand, its first argument and what was expected. */
+static char *
+ngx_http_ratelimit_redis_invalid(ngx_conf_t *cf, const char *expected)
+{
+    ngx_str_t  *value;
+
+    value = cf->args->elts;
+
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                       "\"%V\" has an invalid \"%V\", expected %s",
+                       &value[0], &value[1], expected);
+
+    return NGX_CONF_ERROR;
+}

@@ -1,0 +1,265 @@
+/*
+ * Variables: what a check decided, for logs and headers; the key and the
+ * route that it decides by.
+ */
+
+#include "ngx_http_ratelimit.h"
+
+#include "ngx_ratelimit_route.h"
+
+typedef u_char *(*ngx_http_ratelimit_print_pt)(u_char *p,
+    ngx_http_ratelimit_ctx_t *ctx);
+
+static ngx_int_t ngx_http_ratelimit_status_variable(ngx_http_request_t *r,
+    ngx_http_variable_value_t *v, uintptr_t data);
+static ngx_int_t ngx_http_ratelimit_check_variable(ngx_http_request_t *r,
+    ngx_http_variable_value_t *v, uintptr_t data);
+static ngx_int_t ngx_http_ratelimit_route_variable(ngx_http_request_t *r,
+    ngx_http_variable_value_t *v, uintptr_t data);
+static u_char *ngx_http_ratelimit_print_rule(u_char *p,
+    ngx_http_ratelimit_ctx_t *ctx);
+static u_char *ngx_http_ratelimit_print_limit(u_char *p,
+    ngx_http_ratelimit_ctx_t *ctx);
+static u_char *ngx_http_ratelimit_print_remaining(u_char *p,
+    ngx_http_ratelimit_ctx_t *ctx);
+static u_char *ngx_http_ratelimit_print_reset(u_char *p,
+    ngx_http_ratelimit_ctx_t *ctx);
+static u_char *ngx_http_ratelimit_print_retry_after(u_char *p,
+    ngx_http_ratelimit_ctx_t *ctx);
+static u_char *ngx_http_ratelimit_print_source(u_char *p,
+    ngx_http_ratelimit_ctx_t *ctx);
+
+/* the longest that a print function writes: a rule's id */
+#define NGX_HTTP_RATELIMIT_PRINT_BYTES  64
+
+static ngx_http_variable_t  ngx_http_ratelimit_variables[] = {
+
+    { ngx_string("ratelimit_api_key"), NULL,
+      ngx_http_ratelimit_api_key_variable, 0, 0, 0 },
+
+    { ngx_string("ratelimit_route"), NULL,
+      ngx_http_ratelimit_route_variable, 0, NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+    { ngx_string("ratelimit_status"), NULL,
+      ngx_http_ratelimit_status_variable, 0, NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+    { ngx_string("ratelimit_rule"), NULL,
+      ngx_http_ratelimit_check_variable,
+      (uintptr_t) ngx_http_ratelimit_print_rule,
+      NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+    { ngx_string("ratelimit_limit"), NULL,
+      ngx_http_ratelimit_check_variable,
+      (uintptr_t) ngx_http_ratelimit_print_limit,
+      NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+    { ngx_string("ratelimit_remaining"), NULL,
+      ngx_http_ratelimit_check_variable,
+      (uintptr_t) ngx_http_ratelimit_print_remaining,
+      NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+    { ngx_string("ratelimit_reset"), NULL,
+      ngx_http_ratelimit_check_variable,
+      (uintptr_t) ngx_http_ratelimit_print_reset,
+      NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+    { ngx_string("ratelimit_retry_after"), NULL,
+      ngx_http_ratelimit_check_variable,
+      (uintptr_t) ngx_http_ratelimit_print_retry_after,
+      NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+    { ngx_string("ratelimit_source"), NULL,
+      ngx_http_ratelimit_check_variable,
+      (uintptr_t) ngx_http_ratelimit_print_source,
+      NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+      ngx_http_null_variable
+};
+
+/* in the order of ngx_ratelimit_status_e */
+static ngx_str_t  ngx_http_ratelimit_status_names[] = {
+    ngx_string("BYPASSED"),
+    ngx_string("PASSED"),
+    ngx_string("DEGRADED"),
+    ngx_string("REJECTED"),
+};
+
+/* in the order of ngx_ratelimit_source_e */
+static ngx_str_t  ngx_http_ratelimit_source_names[] = {
+    ngx_string("none"),
+    ngx_string("local"),
+    ngx_string("redis"),
+    ngx_string("fallback"),
+};
+
+
+ngx_int_t
+ngx_http_ratelimit_add_variables(ngx_conf_t *cf)
+{
+    ngx_http_variable_t  *var, *v;
+
+    for (v = ngx_http_ratelimit_variables; v->name.len; v++) {
+        var = ngx_http_add_variable(cf, &v->name, v->flags);
+        if (var == NULL) {
+            return NGX_ERROR;
+        }
+
+        var->get_handler = v->get_handler;
+        var->data = v->data;
+    }
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_ratelimit_status_variable(ngx_http_request_t *r,
+    ngx_http_variable_value_t *v, uintptr_t data)
+{
+    ngx_str_t                 *name;
+    ngx_http_ratelimit_ctx_t  *ctx;
+
+    ctx = ngx_http_ratelimit_ctx(r->main);
+
+    if (ctx == NULL || !ctx->answered) {
+        v->not_found = 1;
+        return NGX_OK;
+    }
+
+    name = &ngx_http_ratelimit_status_names[ctx->check.status];
+
+    v->len = name->len;
+    v->data = name->data;
+    v->valid = 1;
+    v->no_cacheable = 0;
+    v->not_found = 0;
+
+    return NGX_OK;
+}
+
+
+/* What the strictest counter says, printed by the function in data. */
+static ngx_int_t
+ngx_http_ratelimit_check_variable(ngx_http_request_t *r,
+    ngx_http_variable_value_t *v, uintptr_t data)
+{
+    u_char                       *p, *last;
+    ngx_http_ratelimit_ctx_t     *ctx;
+    ngx_http_ratelimit_print_pt   print;
+
+    ctx = ngx_http_ratelimit_ctx(r->main);
+    print = (ngx_http_ratelimit_print_pt) data;
+
+    if (ctx == NULL || !ctx->answered || ctx->check.strictest == NULL) {
+        v->not_found = 1;
+        return NGX_OK;
+    }
+
+    p = ngx_pnalloc(r->pool, NGX_HTTP_RATELIMIT_PRINT_BYTES);
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    last = print(p, ctx);
+
+    if (last == NULL) {
+        v->not_found = 1;
+        return NGX_OK;
+    }
+
+    v->len = last - p;
+    v->data = p;
+    v->valid = 1;
+    v->no_cacheable = 0;
+    v->not_found = 0;
+
+    return NGX_OK;
+}
+
+
+static u_char *
+ngx_http_ratelimit_print_rule(u_char *p, ngx_http_ratelimit_ctx_t *ctx)
+{
+    const ngx_str_t  *id = &ctx->check.strictest->rule->id;
+
+    return ngx_cpymem(p, id->data, id->len);
+}
+
+
+static u_char *
+ngx_http_ratelimit_print_limit(u_char *p, ngx_http_ratelimit_ctx_t *ctx)
+{
+    return ngx_sprintf(p, "%uD", ctx->check.strictest->rate->capacity);
+}
+
+
+static u_char *
+ngx_http_ratelimit_print_remaining(u_char *p, ngx_http_ratelimit_ctx_t *ctx)
+{
+    if (ctx->check.status == NGX_RATELIMIT_DEGRADED) {
+        return ngx_sprintf(p, "-1");
+    }
+
+    return ngx_sprintf(p, "%uD", ctx->check.strictest->answer.remaining);
+}
+
+
+static u_char *
+ngx_http_ratelimit_print_reset(u_char *p, ngx_http_ratelimit_ctx_t *ctx)
+{
+    if (ctx->check.status == NGX_RATELIMIT_DEGRADED) {
+        return NULL;
+    }
+
+    return ngx_sprintf(p, "%T", ngx_http_ratelimit_reset(ctx));
+}
+
+
+static u_char *
+ngx_http_ratelimit_print_retry_after(u_char *p, ngx_http_ratelimit_ctx_t *ctx)
+{
+    if (ctx->check.status != NGX_RATELIMIT_REJECTED) {
+        return NULL;
+    }
+
+    return ngx_sprintf(p, "%i", ngx_http_ratelimit_retry_after(ctx));
+}
+
+
+static u_char *
+ngx_http_ratelimit_print_source(u_char *p, ngx_http_ratelimit_ctx_t *ctx)
+{
+    ngx_str_t  *name;
+
+    name = &ngx_http_ratelimit_source_names[ctx->check.strictest->source];
+
+    return ngx_cpymem(p, name->data, name->len);
+}
+
+
+static ngx_int_t
+ngx_http_ratelimit_route_variable(ngx_http_request_t *r,
+    ngx_http_variable_value_t *v, uintptr_t data)
+{
+    u_char                    *p;
+    ngx_str_t                 *path;
+    ngx_http_ratelimit_ctx_t  *ctx;
+
+    /* after an internal redirect it is still the route that was checked */
+
+    ctx = ngx_http_ratelimit_ctx(r->main);
+    path = ctx ? &ctx->path : &r->uri;
+
+    p = ngx_pnalloc(r->pool, NGX_RATELIMIT_ROUTE_BYTES(path->len));
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    v->len = ngx_ratelimit_route_fold(path->data, path->len, p);
+    v->data = p;
+    v->valid = 1;
+    v->no_cacheable = 0;
+    v->not_found = 0;
+
+    return NGX_OK;
+}

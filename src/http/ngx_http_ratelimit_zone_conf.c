@@ -1,0 +1,227 @@
+/*
+ * "ratelimit_zone": the shared memory, its key, its Redis, and the rule of
+ * the zone itself.
+ */
+
+#include "ngx_http_ratelimit.h"
+
+#include "ngx_ratelimit_text.h"
+
+static ngx_int_t ngx_http_ratelimit_zone_parameters(ngx_conf_t *cf,
+    ngx_http_ratelimit_zone_t *zone, ngx_http_ratelimit_rule_t *rule,
+    ssize_t *size);
+static ngx_int_t ngx_http_ratelimit_zone_size(ngx_conf_t *cf,
+    ngx_str_t *text, ngx_str_t *name, ssize_t *size);
+static ngx_int_t ngx_http_ratelimit_zone_memory(ngx_conf_t *cf,
+    ngx_http_ratelimit_zone_t *zone, size_t size);
+static ngx_int_t ngx_http_ratelimit_zone_rule(ngx_conf_t *cf,
+    ngx_http_ratelimit_main_conf_t *conf, ngx_http_ratelimit_zone_t *zone,
+    ngx_http_ratelimit_rule_t *rule);
+
+
+char *
+ngx_http_ratelimit_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_ratelimit_main_conf_t *rmcf = conf;
+
+    ssize_t                      size;
+    ngx_str_t                   *value;
+    ngx_http_ratelimit_rule_t   *rule;
+    ngx_http_ratelimit_zone_t   *zone, **entry;
+
+    zone = ngx_pcalloc(cf->pool, sizeof(ngx_http_ratelimit_zone_t));
+    rule = ngx_pcalloc(cf->pool, sizeof(ngx_http_ratelimit_rule_t));
+
+    if (zone == NULL || rule == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    size = 0;
+    value = cf->args->elts;
+
+    zone->limiter.zone.key = value[1];
+    ngx_http_ratelimit_place(cf, &zone->place);
+
+    if (value[1].len == 0) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"ratelimit_zone\" has an empty key, "
+                           "expected a value with variables");
+        return NGX_CONF_ERROR;
+    }
+
+    if (ngx_http_ratelimit_value_compile(cf, &value[1], &zone->key) != NGX_OK
+        || ngx_http_ratelimit_zone_parameters(cf, zone, rule, &size)
+           != NGX_OK
+        || ngx_http_ratelimit_zone_memory(cf, zone, size) != NGX_OK
+        || ngx_array_init(&zone->limiter.rules, cf->pool, 4,
+                          sizeof(ngx_ratelimit_rule_t *))
+           != NGX_OK
+        || ngx_http_ratelimit_zone_rule(cf, rmcf, zone, rule) != NGX_OK)
+    {
+        return NGX_CONF_ERROR;
+    }
+
+    entry = ngx_array_push(&rmcf->zones);
+    if (entry == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    *entry = zone;
+
+    return NGX_CONF_OK;
+}
+
+
+static ngx_int_t
+ngx_http_ratelimit_zone_parameters(ngx_conf_t *cf,
+    ngx_http_ratelimit_zone_t *zone, ngx_http_ratelimit_rule_t *rule,
+    ssize_t *size)
+{
+    ngx_int_t   rc;
+    ngx_str_t  *value, text, *name;
+    ngx_uint_t  i;
+
+    value = cf->args->elts;
+    name = &zone->limiter.zone.name;
+
+    for (i = 2; i < cf->args->nelts; i++) {
+
+        if (name->len == 0
+            && ngx_http_ratelimit_parameter(&value[i], "zone=", &text))
+        {
+            if (ngx_http_ratelimit_zone_size(cf, &text, name, size)
+                != NGX_OK)
+            {
+                return NGX_ERROR;
+            }
+
+            continue;
+        }
+
+        if (zone->redis.len == 0
+            && ngx_http_ratelimit_parameter(&value[i], "redis=", &text)
+            && text.len)
+        {
+            zone->redis = text;
+            continue;
+        }
+
+        rc = ngx_http_ratelimit_rule_parameter(cf, "ratelimit_zone",
+                                               &value[i], rule);
+        if (rc == NGX_ERROR) {
+            return NGX_ERROR;
+        }
+
+        if (rc == NGX_DECLINED) {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                               "\"ratelimit_zone\" has an invalid parameter "
+                               "\"%V\", expected one each of "
+                               "\"zone=<name>:<size>\", \"rate=\", "
+                               "\"redis=<name>\", \"capacity=\" or \"sync=\"",
+                               &value[i]);
+            return NGX_ERROR;
+        }
+    }
+
+    if (name->len == 0) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"ratelimit_zone\" has no zone, "
+                           "expected \"zone=<name>:<size>\"");
+        return NGX_ERROR;
+    }
+
+    return NGX_OK;
+}
+
+
+/* "name:size" */
+static ngx_int_t
+ngx_http_ratelimit_zone_size(ngx_conf_t *cf, ngx_str_t *text,
+    ngx_str_t *name, ssize_t *size)
+{
+    u_char     *colon;
+    ngx_str_t   number;
+
+    colon = ngx_strlchr(text->data, text->data + text->len, ':');
+
+    if (colon == NULL) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"ratelimit_zone\" has an invalid \"zone=%V\", "
+                           "expected \"zone=<name>:<size>\"", text);
+        return NGX_ERROR;
+    }
+
+    name->data = text->data;
+    name->len = colon - text->data;
+
+    if (!ngx_ratelimit_name_valid(name->data, name->len)) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"ratelimit_zone\" has an invalid name \"%V\", "
+                           "expected 1 to 64 of A-Z, a-z, 0-9, \"_\", "
+                           "\".\", \"-\"", name);
+        return NGX_ERROR;
+    }
+
+    number.data = colon + 1;
+    number.len = text->data + text->len - number.data;
+
+    *size = ngx_parse_size(&number);
+
+    if (*size == NGX_ERROR
+        || *size < (ssize_t) ngx_ratelimit_zone_min_size())
+    {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"ratelimit_zone\" \"%V\" has an invalid size "
+                           "\"%V\", expected %uzk or more", name, &number,
+                           ngx_ratelimit_zone_min_size() / 1024);
+        return NGX_ERROR;
+    }
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_ratelimit_zone_memory(ngx_conf_t *cf,
+    ngx_http_ratelimit_zone_t *zone, size_t size)
+{
+    ngx_int_t  rc;
+
+    rc = ngx_ratelimit_zone_add(cf, &zone->limiter.zone, size,
+                                &ngx_http_ratelimit_module);
+
+    if (rc == NGX_DECLINED) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"ratelimit_zone\" \"%V\" is defined twice, "
+                           "expected one of each name",
+                           &zone->limiter.zone.name);
+    }
+
+    return (rc == NGX_OK) ? NGX_OK : NGX_ERROR;
+}
+
+
+/* With "rate=" the zone has a rule of its own name that counts by its key. */
+static ngx_int_t
+ngx_http_ratelimit_zone_rule(ngx_conf_t *cf,
+    ngx_http_ratelimit_main_conf_t *conf, ngx_http_ratelimit_zone_t *zone,
+    ngx_http_ratelimit_rule_t *rule)
+{
+    if (rule->values.rate == NULL && rule->values.rate_text.len == 0) {
+
+        if (rule->seen) {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                               "\"ratelimit_zone\" \"%V\" has \"capacity=\" "
+                               "or \"sync=\" without \"rate=\"",
+                               &zone->limiter.zone.name);
+            return NGX_ERROR;
+        }
+
+        return NGX_OK;
+    }
+
+    rule->rule.id = zone->limiter.zone.name;
+    rule->zone = zone->limiter.zone.name;
+
+    return ngx_http_ratelimit_rule_enter(cf, "ratelimit_zone", conf, rule);
+}
