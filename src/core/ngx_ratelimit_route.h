@@ -28,8 +28,9 @@ int ngx_ratelimit_route_match(const u_char *tmpl, size_t tmpl_len,
 /*
  * Writes the normalized route of a decoded path: segments that are decimal
  * numbers, UUIDs, or 16 and more hexadecimal digits become "{id}"; parameters
- * after ";" and trailing "/" go. The result starts with "/" whatever the path was. out
- * holds NGX_RATELIMIT_ROUTE_BYTES(path_len). Returns the length written.
+ * after ";" and trailing "/" go. The result starts with "/" whatever the path
+ * was. out holds NGX_RATELIMIT_ROUTE_BYTES(path_len). Returns the length
+ * written.
  */
 size_t ngx_ratelimit_route_fold(const u_char *path, size_t path_len,
     u_char *out);

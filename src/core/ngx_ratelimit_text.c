@@ -1,0 +1,199 @@
+/*
+ * Numbers and names as people write and read them. Everything is bounded by
+ * the length given; nothing needs a terminating zero.
+ */
+
+#include "ngx_ratelimit_text.h"
+#include "ngx_ratelimit_token_bucket.h"
+
+
+static uint64_t ngx_ratelimit_period_unit_us(u_char c);
+
+
+const char *
+ngx_ratelimit_rate_parse(const u_char *text, size_t len, uint64_t *tokens,
+    uint64_t *period_us)
+{
+    uint64_t       n, count, unit_us;
+    const u_char  *p, *last;
+
+    last = text + len;
+
+    for (p = text; p < last && *p >= '0' && *p <= '9'; p++) { /* void */ }
+
+    if (ngx_ratelimit_number_parse(text, p - text, 1,
+                                   NGX_RATELIMIT_MAX_TOKENS, &n)
+        != 0)
+    {
+        return "a number of requests from 1 to 1073741824";
+    }
+
+    if (last - p < 2 || p[0] != 'r' || p[1] != '/') {
+        return "\"r/\" after the number of requests";
+    }
+
+    p += 2;
+    unit_us = (p < last) ? ngx_ratelimit_period_unit_us(last[-1]) : 0;
+
+    if (unit_us == 0) {
+        return "a period of s, m, h or d, or a number of them";
+    }
+
+    last--;
+    count = 1;
+
+    /* the maximum also keeps the product below 2^64 */
+
+    if (p < last
+        && ngx_ratelimit_number_parse(p, last - p, 1,
+                                      NGX_RATELIMIT_MAX_PERIOD_US / unit_us,
+                                      &count)
+           != 0)
+    {
+        return "a period from 1s to 366d";
+    }
+
+    *tokens = n;
+    *period_us = count * unit_us;
+
+    return NULL;
+}
+
+
+static uint64_t
+ngx_ratelimit_period_unit_us(u_char c)
+{
+    switch (c) {
+
+    case 's':
+        return 1000000;
+
+    case 'm':
+        return (uint64_t) 60 * 1000000;
+
+    case 'h':
+        return (uint64_t) 3600 * 1000000;
+
+    case 'd':
+        return (uint64_t) 86400 * 1000000;
+
+    default:
+        return 0;
+    }
+}
+
+
+int
+ngx_ratelimit_number_parse(const u_char *text, size_t len, uint64_t min,
+    uint64_t max, uint64_t *value)
+{
+    size_t    i;
+    uint64_t  n, digit;
+
+    if (len == 0) {
+        return -1;
+    }
+
+    n = 0;
+
+    for (i = 0; i < len; i++) {
+
+        if (text[i] < '0' || text[i] > '9') {
+            return -1;
+        }
+
+        digit = text[i] - '0';
+
+        if (n > max / 10 || digit > max - n * 10) {
+            return -1;
+        }
+
+        n = n * 10 + digit;
+    }
+
+    if (n < min) {
+        return -1;
+    }
+
+    *value = n;
+
+    return 0;
+}
+
+
+u_char *
+ngx_ratelimit_number_write(u_char *out, uint64_t value)
+{
+    size_t    n;
+    u_char   *p, *last;
+    uint64_t  rest;
+
+    static const char      pairs[] =
+        "00010203040506070809" "10111213141516171819"
+        "20212223242526272829" "30313233343536373839"
+        "40414243444546474849" "50515253545556575859"
+        "60616263646566676869" "70717273747576777879"
+        "80818283848586878889" "90919293949596979899";
+
+    static const uint64_t  powers[] = {
+        10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000,
+        1000000000, 10000000000, 100000000000, 1000000000000,
+        10000000000000, 100000000000000, 1000000000000000,
+        10000000000000000, 100000000000000000, 1000000000000000000,
+        10000000000000000000u
+    };
+
+    for (n = 0; n < 19 && value >= powers[n]; n++) { /* void */ }
+
+    last = out + n + 1;
+    p = last;
+
+    /* two digits a division: three of these stand in every response */
+
+    while (value >= 100) {
+        rest = value % 100;
+        value /= 100;
+        p -= 2;
+        memcpy(p, &pairs[rest * 2], 2);
+    }
+
+    if (value >= 10) {
+        memcpy(p - 2, &pairs[value * 2], 2);
+
+    } else {
+        p[-1] = (u_char) ('0' + value);
+    }
+
+    return last;
+}
+
+
+uint64_t
+ngx_ratelimit_seconds_up(uint64_t us)
+{
+    return us / 1000000 + (us % 1000000 != 0);
+}
+
+
+int
+ngx_ratelimit_name_valid(const u_char *text, size_t len)
+{
+    u_char  c;
+    size_t  i;
+
+    if (len == 0 || len > 64) {
+        return 0;
+    }
+
+    for (i = 0; i < len; i++) {
+        c = text[i];
+
+        if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')
+              || (c >= '0' && c <= '9') || c == '_' || c == '.' || c == '-'))
+        {
+            return 0;
+        }
+    }
+
+    return 1;
+}

@@ -1,0 +1,429 @@
+/*
+ * The token bucket. Every decision is made on "used": how long the bucket,
+ * left alone, takes from now until it is full. A bucket that is used for its
+ * whole span is empty. lua/token_bucket.lua follows this file line by line.
+ *
+ * The span code keeps a span in 12 bits as a small floating-point number: 6
+ * bits of exponent e, 6 bits of mantissa m. e = 0 stands for the span m, and
+ * e > 0 for the spans from (64 + m) * 2^(e-1) up to the next mantissa's. No
+ * bucket in use has code 0: a span below a microsecond takes the code of one.
+ */
+
+#include "ngx_ratelimit_token_bucket.h"
+
+
+/*
+ * Workers cache the time, so one may be behind another, and a bucket that the
+ * other emptied then looks more than empty. Up to here that is left as it is,
+ * for cutting it down would give the same time's tokens twice. Beyond, the
+ * clock itself was set back, and the bucket starts again as empty.
+ */
+#define NGX_RATELIMIT_CLOCK_SLACK_US  1000000
+
+typedef unsigned __int128  ngx_ratelimit_wide_t;
+
+/* us + frac / rate->scale microseconds */
+typedef struct {
+    uint64_t  us;
+    uint64_t  frac;
+} ngx_ratelimit_interval_t;
+
+
+static uint64_t ngx_ratelimit_gcd(uint64_t a, uint64_t b);
+static uint32_t ngx_ratelimit_span_encode(uint64_t span_us);
+static double ngx_ratelimit_span_decode(uint32_t code);
+static int ngx_ratelimit_token_bucket_settle(
+    const ngx_ratelimit_token_bucket_t *tb, const ngx_ratelimit_rate_t *rate,
+    uint64_t now_us, ngx_ratelimit_interval_t *used);
+static void ngx_ratelimit_token_bucket_rescale(uint32_t old_code,
+    const ngx_ratelimit_rate_t *rate, ngx_ratelimit_interval_t *used);
+static void ngx_ratelimit_token_bucket_save(ngx_ratelimit_token_bucket_t *tb,
+    const ngx_ratelimit_rate_t *rate, uint64_t now_us,
+    const ngx_ratelimit_interval_t *used);
+static uint32_t ngx_ratelimit_token_bucket_left(
+    const ngx_ratelimit_rate_t *rate, const ngx_ratelimit_interval_t *used);
+static ngx_ratelimit_interval_t ngx_ratelimit_interval(
+    const ngx_ratelimit_rate_t *rate, uint64_t tokens);
+static void ngx_ratelimit_interval_add(const ngx_ratelimit_rate_t *rate,
+    ngx_ratelimit_interval_t *a, const ngx_ratelimit_interval_t *b);
+static int ngx_ratelimit_interval_sub(const ngx_ratelimit_rate_t *rate,
+    ngx_ratelimit_interval_t *a, const ngx_ratelimit_interval_t *b);
+
+
+int
+ngx_ratelimit_rate_init(ngx_ratelimit_rate_t *rate, uint64_t tokens,
+    uint64_t period_us, uint64_t capacity)
+{
+    uint64_t                  divisor;
+    ngx_ratelimit_wide_t      wide;
+    ngx_ratelimit_interval_t  span;
+
+    if (tokens == 0 || tokens > NGX_RATELIMIT_MAX_TOKENS
+        || period_us == 0 || period_us > NGX_RATELIMIT_MAX_PERIOD_US
+        || capacity == 0 || capacity > NGX_RATELIMIT_MAX_TOKENS)
+    {
+        return -1;
+    }
+
+    divisor = ngx_ratelimit_gcd(period_us, tokens);
+    period_us /= divisor;
+    tokens /= divisor;
+
+    if (tokens > NGX_RATELIMIT_MAX_SCALE) {
+
+        /* rounded up: the rate becomes lower, never higher */
+
+        wide = (ngx_ratelimit_wide_t) period_us * NGX_RATELIMIT_MAX_SCALE;
+        period_us = (uint64_t) ((wide + tokens - 1) / tokens);
+        tokens = NGX_RATELIMIT_MAX_SCALE;
+
+        divisor = ngx_ratelimit_gcd(period_us, tokens);
+        period_us /= divisor;
+        tokens /= divisor;
+    }
+
+    wide = (ngx_ratelimit_wide_t) capacity * period_us;
+
+    if (wide > (ngx_ratelimit_wide_t) NGX_RATELIMIT_MAX_SPAN_US * tokens) {
+        return -1;
+    }
+
+    rate->period_us = period_us;
+    rate->scale = (uint32_t) tokens;
+    rate->capacity = (uint32_t) capacity;
+
+    rate->step_us = period_us / tokens;
+    rate->step_frac = (uint32_t) (period_us % tokens);
+
+    span = ngx_ratelimit_interval(rate, capacity);
+
+    rate->span_us = span.us;
+    rate->span_frac = (uint32_t) span.frac;
+    rate->span_code = ngx_ratelimit_span_encode(span.us);
+
+    return 0;
+}
+
+
+static uint64_t
+ngx_ratelimit_gcd(uint64_t a, uint64_t b)
+{
+    uint64_t  rest;
+
+    while (b) {
+        rest = a % b;
+        a = b;
+        b = rest;
+    }
+
+    return a;
+}
+
+
+static uint32_t
+ngx_ratelimit_span_encode(uint64_t span_us)
+{
+    uint32_t  exponent;
+
+    if (span_us == 0) {
+        return 1;
+    }
+
+    for (exponent = 0; span_us >= 128; exponent++) {
+        span_us >>= 1;
+    }
+
+    /* 64..127 with the exponent added is exponent + 1 and span_us - 64 */
+
+    return (exponent << 6) + (uint32_t) span_us;
+}
+
+
+/* The least span with this code. */
+
+static double
+ngx_ratelimit_span_decode(uint32_t code)
+{
+    uint32_t  exponent, mantissa;
+
+    exponent = code >> 6;
+    mantissa = code & 63;
+
+    if (exponent == 0) {
+        return mantissa;
+    }
+
+    return (double) (64 + mantissa) * (double) ((uint64_t) 1 << (exponent - 1));
+}
+
+
+void
+ngx_ratelimit_token_bucket_take(ngx_ratelimit_token_bucket_t *tb,
+    const ngx_ratelimit_rate_t *rate, uint64_t now_us, uint32_t cost,
+    uint32_t want, ngx_ratelimit_answer_t *answer)
+{
+    int                       changed;
+    uint32_t                  left;
+    ngx_ratelimit_interval_t  used, price, span;
+
+    changed = ngx_ratelimit_token_bucket_settle(tb, rate, now_us, &used);
+    left = ngx_ratelimit_token_bucket_left(rate, &used);
+
+    answer->granted = 0;
+    answer->retry_us = 0;
+
+    if (cost > rate->capacity) {
+        answer->retry_us = NGX_RATELIMIT_NEVER;
+
+    } else if (cost > left) {
+
+        /* what has to come back before the cost fits */
+
+        span.us = rate->span_us;
+        span.frac = rate->span_frac;
+
+        price = ngx_ratelimit_interval(rate, cost);
+        ngx_ratelimit_interval_add(rate, &price, &used);
+        (void) ngx_ratelimit_interval_sub(rate, &price, &span);
+
+        answer->retry_us = price.us + (price.frac != 0);
+
+    } else {
+        answer->granted = (want <= cost) ? cost : (want < left) ? want : left;
+    }
+
+    if (answer->granted) {
+        price = ngx_ratelimit_interval(rate, answer->granted);
+        ngx_ratelimit_interval_add(rate, &used, &price);
+        left -= answer->granted;
+        changed = 1;
+    }
+
+    answer->remaining = left;
+    answer->reset_us = used.us + (used.frac != 0);
+
+    if (changed) {
+        ngx_ratelimit_token_bucket_save(tb, rate, now_us, &used);
+    }
+}
+
+
+void
+ngx_ratelimit_token_bucket_give(ngx_ratelimit_token_bucket_t *tb,
+    const ngx_ratelimit_rate_t *rate, uint64_t now_us, uint32_t tokens)
+{
+    ngx_ratelimit_interval_t  used, price;
+
+    (void) ngx_ratelimit_token_bucket_settle(tb, rate, now_us, &used);
+
+    if (used.us == 0 && used.frac == 0) {
+        return;
+    }
+
+    if (tokens > rate->capacity) {
+        tokens = rate->capacity;
+    }
+
+    price = ngx_ratelimit_interval(rate, tokens);
+
+    if (ngx_ratelimit_interval_sub(rate, &used, &price) != 0) {
+        used.us = 0;
+        used.frac = 0;
+    }
+
+    ngx_ratelimit_token_bucket_save(tb, rate, now_us, &used);
+}
+
+
+uint32_t
+ngx_ratelimit_token_bucket_used(const ngx_ratelimit_token_bucket_t *tb,
+    const ngx_ratelimit_rate_t *rate, uint64_t now_us)
+{
+    ngx_ratelimit_interval_t  used;
+
+    (void) ngx_ratelimit_token_bucket_settle(tb, rate, now_us, &used);
+
+    if (used.us == 0 && used.frac == 0) {
+        return 0;
+    }
+
+    if (ngx_ratelimit_token_bucket_left(rate, &used) == 0) {
+        return 255;
+    }
+
+    return 1 + (uint32_t) (used.us * 253 / (rate->span_us + 1));
+}
+
+
+/*
+ * Works out what is used. Returns 1 when that is not what the state says, so
+ * that it has to be saved even if nothing is taken: seen again later, the old
+ * state would tell another story about the time since.
+ */
+static int
+ngx_ratelimit_token_bucket_settle(const ngx_ratelimit_token_bucket_t *tb,
+    const ngx_ratelimit_rate_t *rate, uint64_t now_us,
+    ngx_ratelimit_interval_t *used)
+{
+    if (tb->span_code == 0 || tb->tat_us < now_us) {
+        used->us = 0;
+        used->frac = 0;
+        return 0;
+    }
+
+    used->us = tb->tat_us - now_us;
+    used->frac = tb->tat_frac;
+
+    if (tb->span_code != rate->span_code) {
+        ngx_ratelimit_token_bucket_rescale(tb->span_code, rate, used);
+        return 1;
+    }
+
+    /* the same span to 1/64, made of other steps */
+
+    if (used->frac >= rate->scale) {
+        used->us++;
+        used->frac = 0;
+    }
+
+    if (used->us > rate->span_us + NGX_RATELIMIT_CLOCK_SLACK_US) {
+        used->us = rate->span_us;
+        used->frac = rate->span_frac;
+        return 1;
+    }
+
+    return 0;
+}
+
+
+/*
+ * A rule's new limit keeps the share that is used.
+ *
+ * Doubles, against the rule of the house: the product has up to 102 bits, and
+ * Lua inside Redis has only doubles. One multiplication, one division and a
+ * rounding up of IEEE doubles give the same bits on both sides, an error of a
+ * few 2^-53 is far below the code's 1/64, and an empty bucket stays empty: its
+ * quotient is at most a fraction of a microsecond below the new span, which the
+ * rounding up makes good.
+ */
+static void
+ngx_ratelimit_token_bucket_rescale(uint32_t old_code,
+    const ngx_ratelimit_rate_t *rate, ngx_ratelimit_interval_t *used)
+{
+    double  share_us;
+
+    share_us = (double) (used->us + (used->frac != 0));
+    share_us = share_us * (double) rate->span_us;
+    share_us = share_us / ngx_ratelimit_span_decode(old_code);
+
+    /* rounded up, that is the span at least */
+
+    if (share_us > (double) rate->span_us - 1) {
+        used->us = rate->span_us;
+        used->frac = rate->span_frac;
+        return;
+    }
+
+    used->us = (uint64_t) share_us;
+    used->us += (double) used->us < share_us;
+    used->frac = 0;
+}
+
+
+static void
+ngx_ratelimit_token_bucket_save(ngx_ratelimit_token_bucket_t *tb,
+    const ngx_ratelimit_rate_t *rate, uint64_t now_us,
+    const ngx_ratelimit_interval_t *used)
+{
+    tb->tat_us = now_us + used->us;
+    tb->tat_frac = (uint32_t) used->frac;
+    tb->span_code = rate->span_code;
+}
+
+
+/* The greatest number of tokens that fits in what is not used. */
+
+static uint32_t
+ngx_ratelimit_token_bucket_left(const ngx_ratelimit_rate_t *rate,
+    const ngx_ratelimit_interval_t *used)
+{
+    ngx_ratelimit_wide_t      wide;
+    ngx_ratelimit_interval_t  left;
+
+    if (used->us == 0 && used->frac == 0) {
+        return rate->capacity;
+    }
+
+    left.us = rate->span_us;
+    left.frac = rate->span_frac;
+
+    if (ngx_ratelimit_interval_sub(rate, &left, used) != 0) {
+        return 0;
+    }
+
+    wide = (ngx_ratelimit_wide_t) left.us * rate->scale + left.frac;
+
+    if ((uint64_t) (wide >> 64) == 0) {
+        return (uint32_t) ((uint64_t) wide / rate->period_us);
+    }
+
+    return (uint32_t) (wide / rate->period_us);
+}
+
+
+/* The time that tokens take; at most as many as the capacity. */
+
+static ngx_ratelimit_interval_t
+ngx_ratelimit_interval(const ngx_ratelimit_rate_t *rate, uint64_t tokens)
+{
+    uint64_t                  frac;
+    ngx_ratelimit_interval_t  interval;
+
+    interval.us = tokens * rate->step_us;
+    interval.frac = 0;
+
+    if (rate->step_frac) {
+        frac = tokens * rate->step_frac;
+        interval.us += frac / rate->scale;
+        interval.frac = frac % rate->scale;
+    }
+
+    return interval;
+}
+
+
+static void
+ngx_ratelimit_interval_add(const ngx_ratelimit_rate_t *rate,
+    ngx_ratelimit_interval_t *a, const ngx_ratelimit_interval_t *b)
+{
+    a->us += b->us;
+    a->frac += b->frac;
+
+    if (a->frac >= rate->scale) {
+        a->us++;
+        a->frac -= rate->scale;
+    }
+}
+
+
+/* Returns -1, and leaves a as it is, when b is longer. */
+
+static int
+ngx_ratelimit_interval_sub(const ngx_ratelimit_rate_t *rate,
+    ngx_ratelimit_interval_t *a, const ngx_ratelimit_interval_t *b)
+{
+    if (a->us < b->us || (a->us == b->us && a->frac < b->frac)) {
+        return -1;
+    }
+
+    a->us -= b->us;
+
+    if (a->frac < b->frac) {
+        a->us--;
+        a->frac += rate->scale;
+    }
+
+    a->frac -= b->frac;
+
+    return 0;
+}

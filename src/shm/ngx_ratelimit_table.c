@@ -1,0 +1,634 @@
+/*
+ * The counters of one zone, shared by the workers of one node: a header, the
+ * segments (a lock and its figures), the buckets.
+ *
+ * A counter's id.hi names the segment and the first bucket, its tag (id.lo) is
+ * the counter's name there. The tag also gives the second bucket from the
+ * first and the first from the second, so that a counter can be moved by what
+ * stands in its slot alone.
+ *
+ * A process may die between any two instructions. What it has written then
+ * stays: so every store below leaves the old counter, the new one or none.
+ */
+
+#include <ngx_config.h>
+#include <ngx_core.h>
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "ngx_ratelimit_table.h"
+
+#define NGX_RATELIMIT_TABLE_MAGIC    0x656c626174746c72ULL  /* "rlttable" */
+#define NGX_RATELIMIT_TABLE_LAYOUT   1
+
+#define NGX_RATELIMIT_LINE           64     /* bytes of a cache line */
+#define NGX_RATELIMIT_MAX_SEGMENTS   1024
+#define NGX_RATELIMIT_MIN_BUCKETS    64     /* in a segment */
+#define NGX_RATELIMIT_SLOTS          3      /* in a bucket */
+#define NGX_RATELIMIT_STAT_BUCKETS   1024   /* read under one lock: 10 us */
+
+#define NGX_RATELIMIT_AUX_BITS       12
+#define NGX_RATELIMIT_AUX_MASK       ((1u << NGX_RATELIMIT_AUX_BITS) - 1)
+
+/*
+ * How much a slot's counter is missed, least first: its class, then its loss
+ * (8 bits), then fresh_us (52 bits).
+ */
+#define NGX_RATELIMIT_RANK_FREE      0      /* nothing, or equals a fresh one */
+#define NGX_RATELIMIT_RANK_NEW       1      /* not found again up to now */
+#define NGX_RATELIMIT_RANK_KNOWN     2
+#define ngx_ratelimit_rank(class, loss, fresh_us)                             \
+    ((uint64_t) (class) << 60 | (uint64_t) (loss) << 52 | (fresh_us))
+#define ngx_ratelimit_rank_class(rank)  ((rank) >> 60)
+
+/*
+ * A killed process' stores take effect in program order, whoever looks next
+ * has its lock from the kernel: only the compiler must be kept from mixing.
+ */
+#define ngx_ratelimit_store_order()                                           \
+    atomic_signal_fence(memory_order_seq_cst)
+
+
+typedef struct {
+    uint64_t         tag[NGX_RATELIMIT_SLOTS];    /* 0: empty */
+    uint64_t         word[NGX_RATELIMIT_SLOTS];   /* fresh_us, aux */
+    uint32_t         extra[NGX_RATELIMIT_SLOTS];
+    u_char           loss[NGX_RATELIMIT_SLOTS];
+    u_char           known;                       /* a bit a slot */
+} ngx_ratelimit_bucket_t;
+
+_Static_assert(sizeof(ngx_ratelimit_bucket_t) == NGX_RATELIMIT_LINE,
+               "a bucket is a cache line");
+
+typedef struct {
+    _Alignas(NGX_RATELIMIT_LINE)
+    pthread_mutex_t  mutex;
+    uint64_t         evicted;
+    uint64_t         recovered;
+    uint64_t         used;       /* 0: all its buckets are empty, untouched */
+} ngx_ratelimit_segment_t;
+
+/* Written by init alone. Offsets, no pointers: it may be mapped anywhere. */
+struct ngx_ratelimit_table_s {
+    _Alignas(NGX_RATELIMIT_LINE)
+    uint64_t         magic;
+    uint32_t         layout;
+    uint32_t         nsegments;  /* a power of two */
+    uint64_t         size;
+    uint64_t         nbuckets;   /* of one segment, even */
+    uint64_t         buckets;    /* offset of the first one */
+    u_char           hash_key[16];
+};
+
+/* A slot, and what its bucket has to offer. */
+typedef struct {
+    ngx_ratelimit_bucket_t  *bucket;
+    ngx_uint_t               slot;
+    uint64_t                 rank;    /* the least in the bucket */
+    ngx_uint_t               nfree;   /* slots of rank 0 in the bucket */
+} ngx_ratelimit_place_t;
+
+
+static void ngx_ratelimit_table_shape(ngx_ratelimit_table_t *shape,
+    size_t size);
+static void ngx_ratelimit_table_place(ngx_ratelimit_entry_t *entry);
+static void ngx_ratelimit_table_push(ngx_ratelimit_entry_t *entry,
+    ngx_ratelimit_place_t *place);
+static void ngx_ratelimit_bucket_move(const ngx_ratelimit_place_t *from,
+    const ngx_ratelimit_place_t *to);
+static ngx_ratelimit_place_t ngx_ratelimit_bucket_least(
+    ngx_ratelimit_bucket_t *bucket, uint64_t now_us);
+static void ngx_ratelimit_segment_stat(ngx_ratelimit_segment_t *segment,
+    ngx_ratelimit_bucket_t *buckets, uint64_t nbuckets, uint64_t now_us,
+    ngx_ratelimit_table_stat_t *stat);
+static uint64_t ngx_ratelimit_buckets_live(ngx_ratelimit_bucket_t *buckets,
+    uint64_t nbuckets, uint64_t now_us);
+
+
+static ngx_inline ngx_ratelimit_segment_t *
+ngx_ratelimit_table_segments(ngx_ratelimit_table_t *table)
+{
+    return (ngx_ratelimit_segment_t *) (table + 1);
+}
+
+
+static ngx_inline ngx_ratelimit_bucket_t *
+ngx_ratelimit_table_buckets(ngx_ratelimit_table_t *table, uint64_t segment)
+{
+    return (ngx_ratelimit_bucket_t *) ((u_char *) table + table->buckets)
+           + segment * table->nbuckets;
+}
+
+
+/*
+ * The other of a counter's two buckets. The two numbers add up to an odd number
+ * that the tag names, modulo the even number of buckets: so it works both ways,
+ * and the two are never the same.
+ */
+static ngx_inline uint64_t
+ngx_ratelimit_other_bucket(uint64_t nbuckets, uint64_t n, uint64_t tag)
+{
+    uint64_t  sum;
+
+    sum = (((tag >> 32) * (nbuckets / 2) >> 32) << 1) + 1;
+
+    return sum >= n ? sum - n : sum + nbuckets - n;
+}
+
+
+ngx_int_t
+ngx_ratelimit_table_init(ngx_ratelimit_table_t *table, size_t size,
+    const u_char *hash_key)
+{
+    int                       err;
+    ngx_uint_t                i;
+    pthread_mutexattr_t       attr;
+    ngx_ratelimit_segment_t  *segments;
+
+    if (size < NGX_RATELIMIT_TABLE_MIN_BYTES) {
+        return NGX_ERROR;
+    }
+
+    if (pthread_mutexattr_init(&attr) != 0) {
+        return NGX_ERROR;
+    }
+
+    /* ERRORCHECK: a lock taken twice would fail, and not stop the worker */
+
+    if (pthread_mutexattr_setpshared(&attr, PTHREAD_PROCESS_SHARED) != 0
+        || pthread_mutexattr_setrobust(&attr, PTHREAD_MUTEX_ROBUST) != 0
+        || pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_ERRORCHECK) != 0)
+    {
+        pthread_mutexattr_destroy(&attr);
+        return NGX_ERROR;
+    }
+
+    ngx_ratelimit_table_shape(table, size);
+    ngx_memcpy(table->hash_key, hash_key, sizeof(table->hash_key));
+
+    segments = ngx_ratelimit_table_segments(table);
+    err = 0;
+
+    for (i = 0; i < table->nsegments && err == 0; i++) {
+        err = pthread_mutex_init(&segments[i].mutex, &attr);
+    }
+
+    pthread_mutexattr_destroy(&attr);
+
+    if (err != 0) {
+        return NGX_ERROR;
+    }
+
+    /* last: a table half made is none */
+
+    ngx_ratelimit_store_order();
+    table->magic = NGX_RATELIMIT_TABLE_MAGIC;
+
+    return NGX_OK;
+}
+
+
+/* What the size alone decides: as many segments as are not too small. */
+static void
+ngx_ratelimit_table_shape(ngx_ratelimit_table_t *shape, size_t size)
+{
+    size_t      room;
+    ngx_uint_t  n;
+
+    room = size - sizeof(ngx_ratelimit_table_t);
+    n = NGX_RATELIMIT_MAX_SEGMENTS;
+
+    while (room / n < sizeof(ngx_ratelimit_segment_t)
+                      + NGX_RATELIMIT_MIN_BUCKETS * NGX_RATELIMIT_LINE)
+    {
+        n /= 2;
+    }
+
+    shape->layout = NGX_RATELIMIT_TABLE_LAYOUT;
+    shape->size = size;
+    shape->nsegments = n;
+    shape->nbuckets = ((room / n - sizeof(ngx_ratelimit_segment_t))
+                       / NGX_RATELIMIT_LINE) & ~(uint64_t) 1;
+    shape->buckets = sizeof(ngx_ratelimit_table_t)
+                     + n * sizeof(ngx_ratelimit_segment_t);
+}
+
+
+ngx_int_t
+ngx_ratelimit_table_check(ngx_ratelimit_table_t *table, size_t size)
+{
+    ngx_ratelimit_table_t  shape;
+
+    if (size < NGX_RATELIMIT_TABLE_MIN_BYTES
+        || table->magic != NGX_RATELIMIT_TABLE_MAGIC)
+    {
+        return NGX_ERROR;
+    }
+
+    ngx_ratelimit_table_shape(&shape, size);
+
+    if (table->layout != shape.layout
+        || table->size != shape.size
+        || table->nsegments != shape.nsegments
+        || table->nbuckets != shape.nbuckets
+        || table->buckets != shape.buckets)
+    {
+        return NGX_ERROR;
+    }
+
+    return NGX_OK;
+}
+
+
+const u_char *
+ngx_ratelimit_table_hash_key(ngx_ratelimit_table_t *table)
+{
+    return table->hash_key;
+}
+
+
+/*
+ * Whether the lock is the caller's, by what locking it returned. That of an
+ * owner who died is: what he left in the buckets is usable as it is.
+ */
+static ngx_inline ngx_int_t
+ngx_ratelimit_segment_owned(ngx_ratelimit_segment_t *segment, int err)
+{
+    if (err == 0) {
+        return NGX_OK;
+    }
+
+    if (err != EOWNERDEAD) {
+        return NGX_ERROR;
+    }
+
+    segment->recovered++;
+    (void) pthread_mutex_consistent(&segment->mutex);
+
+    return NGX_OK;
+}
+
+
+void
+ngx_ratelimit_table_lock(ngx_ratelimit_table_t *table,
+    const ngx_ratelimit_id_t *id, uint64_t now_us,
+    ngx_ratelimit_entry_t *entry)
+{
+    uint64_t                  tag, n, other;
+    ngx_uint_t                b, i, segment;
+    ngx_ratelimit_bucket_t   *bucket, *buckets;
+    ngx_ratelimit_segment_t  *s;
+
+    tag = id->lo != 0 ? id->lo : 1;
+    segment = id->hi & (table->nsegments - 1);
+    n = (id->hi >> 32) * table->nbuckets >> 32;
+    other = ngx_ratelimit_other_bucket(table->nbuckets, n, tag);
+
+    buckets = ngx_ratelimit_table_buckets(table, segment);
+    __builtin_prefetch(&buckets[n], 1);
+    __builtin_prefetch(&buckets[other], 1);
+
+    s = &ngx_ratelimit_table_segments(table)[segment];
+
+    entry->table = table;
+    entry->segment = s;
+    entry->buckets[0] = &buckets[n];
+    entry->buckets[1] = &buckets[other];
+    entry->tag = tag;
+    entry->now_us = now_us;
+
+    if (ngx_ratelimit_segment_owned(s, pthread_mutex_lock(&s->mutex)) != NGX_OK)
+    {
+        /* a limiter that is out of order lets its request pass */
+        entry->segment = NULL;
+        goto missing;
+    }
+
+    for (b = 0; b < 2; b++) {
+        bucket = entry->buckets[b];
+
+        for (i = 0; i < NGX_RATELIMIT_SLOTS; i++) {
+            if (bucket->tag[i] == tag) {
+                entry->state.fresh_us = bucket->word[i]
+                                        >> NGX_RATELIMIT_AUX_BITS;
+                entry->state.aux = bucket->word[i] & NGX_RATELIMIT_AUX_MASK;
+                entry->state.extra = bucket->extra[i];
+                entry->found = 1;
+                entry->bucket = b;
+                entry->slot = i;
+                return;
+            }
+        }
+    }
+
+missing:
+
+    ngx_memzero(&entry->state, sizeof(ngx_ratelimit_state_t));
+    entry->found = 0;
+}
+
+
+/* Without its tag a slot is empty: whoever dies inside leaves no counter. */
+static ngx_inline void
+ngx_ratelimit_bucket_write(ngx_ratelimit_bucket_t *bucket, ngx_uint_t slot,
+    uint64_t tag, uint64_t word, uint32_t extra, uint32_t loss,
+    ngx_uint_t known)
+{
+    bucket->tag[slot] = 0;
+
+    ngx_ratelimit_store_order();
+
+    bucket->word[slot] = word;
+    bucket->extra[slot] = extra;
+    bucket->loss[slot] = (u_char) loss;
+    bucket->known = (u_char) ((bucket->known & ~(1u << slot))
+                              | (known << slot));
+
+    ngx_ratelimit_store_order();
+
+    bucket->tag[slot] = tag;
+}
+
+
+void
+ngx_ratelimit_table_store(ngx_ratelimit_entry_t *entry, uint32_t loss)
+{
+    uint64_t                  word;
+    ngx_ratelimit_segment_t  *segment;
+
+    segment = entry->segment;
+
+    if (segment == NULL) {
+        return;
+    }
+
+    if (!entry->found) {
+
+        if (entry->state.fresh_us <= entry->now_us) {
+            /* what equals a fresh counter needs no place */
+            goto done;
+        }
+
+        ngx_ratelimit_table_place(entry);
+    }
+
+    word = entry->state.fresh_us << NGX_RATELIMIT_AUX_BITS
+           | (entry->state.aux & NGX_RATELIMIT_AUX_MASK);
+
+    /* found again by a store: it is known from now on */
+
+    ngx_ratelimit_bucket_write(entry->buckets[entry->bucket], entry->slot,
+                               entry->tag, word, entry->state.extra,
+                               ngx_min(loss, 255), entry->found);
+
+done:
+
+    pthread_mutex_unlock(&segment->mutex);
+}
+
+
+void
+ngx_ratelimit_table_unlock(ngx_ratelimit_entry_t *entry)
+{
+    ngx_ratelimit_segment_t  *segment;
+
+    segment = entry->segment;
+
+    if (segment != NULL) {
+        pthread_mutex_unlock(&segment->mutex);
+    }
+}
+
+
+/*
+ * Finds the slot for a new counter: a free one in the emptier of its buckets;
+ * else one whose counter can move to a slot of a lower class; else that of the
+ * counter with the least rank. So new counters compete with each other, also
+ * with those that stand where a known counter could move to.
+ */
+static void
+ngx_ratelimit_table_place(ngx_ratelimit_entry_t *entry)
+{
+    ngx_ratelimit_place_t     place, other;
+    ngx_ratelimit_segment_t  *segment;
+
+    segment = entry->segment;
+    segment->used = 1;
+
+    place = ngx_ratelimit_bucket_least(entry->buckets[0], entry->now_us);
+    other = ngx_ratelimit_bucket_least(entry->buckets[1], entry->now_us);
+
+    if (other.nfree > place.nfree
+        || (other.nfree == place.nfree && other.rank < place.rank))
+    {
+        place = other;
+    }
+
+    if (place.rank != 0) {
+        ngx_ratelimit_table_push(entry, &place);
+    }
+
+    if (place.rank != 0) {
+        segment->evicted++;
+    }
+
+    entry->bucket = (place.bucket == entry->buckets[1]);
+    entry->slot = place.slot;
+}
+
+
+/*
+ * Both buckets are full of live counters, place is the least of them. Where one
+ * of the six finds a slot of a lower class than that in its other bucket, it
+ * moves there; place is then the slot it left, with the rank of what was lost.
+ */
+static void
+ngx_ratelimit_table_push(ngx_ratelimit_entry_t *entry,
+    ngx_ratelimit_place_t *place)
+{
+    uint64_t                 limit, n;
+    ngx_uint_t               i, slot;
+    ngx_ratelimit_place_t    to, best;
+    ngx_ratelimit_table_t   *table;
+    ngx_ratelimit_bucket_t  *bucket, *buckets;
+    ngx_ratelimit_bucket_t  *others[2 * NGX_RATELIMIT_SLOTS];
+
+    table = entry->table;
+    buckets = ngx_ratelimit_table_buckets(table,
+                  (ngx_ratelimit_segment_t *) entry->segment
+                  - ngx_ratelimit_table_segments(table));
+
+    for (i = 0; i < 2 * NGX_RATELIMIT_SLOTS; i++) {
+        bucket = entry->buckets[i / NGX_RATELIMIT_SLOTS];
+        slot = i % NGX_RATELIMIT_SLOTS;
+        n = ngx_ratelimit_other_bucket(table->nbuckets, bucket - buckets,
+                                       bucket->tag[slot]);
+        others[i] = &buckets[n];
+        __builtin_prefetch(others[i], 1);
+    }
+
+    limit = ngx_ratelimit_rank(ngx_ratelimit_rank_class(place->rank), 0, 0);
+    best.rank = limit;
+
+    for (i = 0; i < 2 * NGX_RATELIMIT_SLOTS && best.rank != 0; i++) {
+        to = ngx_ratelimit_bucket_least(others[i], entry->now_us);
+
+        if (to.rank < best.rank) {
+            best = to;
+            place->bucket = entry->buckets[i / NGX_RATELIMIT_SLOTS];
+            place->slot = i % NGX_RATELIMIT_SLOTS;
+        }
+    }
+
+    if (best.rank < limit) {
+        ngx_ratelimit_bucket_move(place, &best);
+        place->rank = best.rank;
+    }
+}
+
+
+/* Never in two places: the counter is lost when the process dies between. */
+static void
+ngx_ratelimit_bucket_move(const ngx_ratelimit_place_t *from,
+    const ngx_ratelimit_place_t *to)
+{
+    uint64_t                 tag;
+    ngx_uint_t               slot;
+    ngx_ratelimit_bucket_t  *bucket;
+
+    bucket = from->bucket;
+    slot = from->slot;
+
+    tag = bucket->tag[slot];
+    bucket->tag[slot] = 0;
+
+    ngx_ratelimit_bucket_write(to->bucket, to->slot, tag, bucket->word[slot],
+                               bucket->extra[slot], bucket->loss[slot],
+                               (bucket->known >> slot) & 1);
+}
+
+
+/* The slot of a bucket that is missed least. */
+static ngx_ratelimit_place_t
+ngx_ratelimit_bucket_least(ngx_ratelimit_bucket_t *bucket, uint64_t now_us)
+{
+    uint64_t               rank, fresh_us;
+    ngx_uint_t             i;
+    ngx_ratelimit_place_t  place;
+
+    place.bucket = bucket;
+    place.slot = 0;
+    place.rank = UINT64_MAX;
+    place.nfree = 0;
+
+    for (i = 0; i < NGX_RATELIMIT_SLOTS; i++) {
+        fresh_us = bucket->word[i] >> NGX_RATELIMIT_AUX_BITS;
+
+        if (bucket->tag[i] == 0 || fresh_us <= now_us) {
+            rank = NGX_RATELIMIT_RANK_FREE;
+            place.nfree++;
+
+        } else {
+            rank = ngx_ratelimit_rank((bucket->known >> i) & 1
+                                      ? NGX_RATELIMIT_RANK_KNOWN
+                                      : NGX_RATELIMIT_RANK_NEW,
+                                      bucket->loss[i], fresh_us);
+        }
+
+        if (rank < place.rank) {
+            place.slot = i;
+            place.rank = rank;
+        }
+    }
+
+    return place;
+}
+
+
+void
+ngx_ratelimit_table_stat(ngx_ratelimit_table_t *table, uint64_t now_us,
+    ngx_ratelimit_table_stat_t *stat)
+{
+    ngx_uint_t                i;
+    ngx_ratelimit_segment_t  *segments;
+
+    ngx_memzero(stat, sizeof(ngx_ratelimit_table_stat_t));
+
+    stat->counters = table->nsegments * table->nbuckets * NGX_RATELIMIT_SLOTS;
+    segments = ngx_ratelimit_table_segments(table);
+
+    for (i = 0; i < table->nsegments; i++) {
+        ngx_ratelimit_segment_stat(&segments[i],
+                                   ngx_ratelimit_table_buckets(table, i),
+                                   table->nbuckets, now_us, stat);
+    }
+}
+
+
+/*
+ * Adds one segment's figures. Its lock is let go from time to time, requests
+ * wait for it. A lock that cannot be had at all counts as held.
+ */
+static void
+ngx_ratelimit_segment_stat(ngx_ratelimit_segment_t *segment,
+    ngx_ratelimit_bucket_t *buckets, uint64_t nbuckets, uint64_t now_us,
+    ngx_ratelimit_table_stat_t *stat)
+{
+    int       err;
+    uint64_t  n, used;
+
+    err = pthread_mutex_trylock(&segment->mutex);
+
+    if (err == EBUSY) {
+        stat->locked++;
+        err = pthread_mutex_lock(&segment->mutex);
+    }
+
+    if (ngx_ratelimit_segment_owned(segment, err) != NGX_OK) {
+        stat->locked++;
+        return;
+    }
+
+    stat->evicted += segment->evicted;
+    stat->recovered += segment->recovered;
+    used = segment->used;
+
+    pthread_mutex_unlock(&segment->mutex);
+
+    if (!used) {
+        return;
+    }
+
+    for (n = 0; n < nbuckets; n += NGX_RATELIMIT_STAT_BUCKETS) {
+
+        err = pthread_mutex_lock(&segment->mutex);
+
+        if (ngx_ratelimit_segment_owned(segment, err) != NGX_OK) {
+            return;
+        }
+
+        stat->live += ngx_ratelimit_buckets_live(&buckets[n],
+                          ngx_min(nbuckets - n, NGX_RATELIMIT_STAT_BUCKETS),
+                          now_us);
+
+        pthread_mutex_unlock(&segment->mutex);
+    }
+}
+
+
+static uint64_t
+ngx_ratelimit_buckets_live(ngx_ratelimit_bucket_t *buckets, uint64_t nbuckets,
+    uint64_t now_us)
+{
+    uint64_t  n, live;
+
+    live = 0;
+
+    for (n = 0; n < nbuckets; n++) {
+        live += NGX_RATELIMIT_SLOTS
+                - ngx_ratelimit_bucket_least(&buckets[n], now_us).nfree;
+    }
+
+    return live;
+}

@@ -1,0 +1,100 @@
+/*
+ * The counters of one zone, shared by the workers of one node.
+ *
+ * A fixed table of 64-byte buckets of three counters. A counter's id names a
+ * segment (with its lock) and two candidate buckets in it, so a check takes one
+ * lock and touches at most two cache lines. The locks are robust process-shared
+ * mutexes: the kernel hands on the lock of a worker that died inside.
+ *
+ * The table does not know what a state means: it keeps 12 bytes, the instant
+ * at which the counter equals a fresh one, and how much would be lost with it.
+ */
+
+#ifndef NGX_RATELIMIT_TABLE_H_INCLUDED
+#define NGX_RATELIMIT_TABLE_H_INCLUDED
+
+#include <ngx_config.h>
+#include <ngx_core.h>
+
+#include "ngx_ratelimit_types.h"
+
+typedef struct ngx_ratelimit_table_s  ngx_ratelimit_table_t;
+
+/* fresh_us < 2^52 and aux < 2^12 share one word, so they change together */
+typedef struct {
+    uint64_t   fresh_us;    /* when the counter equals a fresh one */
+    uint32_t   aux;         /* 12 bits of the algorithm */
+    uint32_t   extra;       /* 32 bits of the algorithm */
+} ngx_ratelimit_state_t;
+
+/* One counter, found and locked. */
+typedef struct {
+    ngx_ratelimit_state_t   state;   /* all zero where found is 0 */
+    unsigned                found:1;
+
+    /* the rest is the table's */
+    ngx_ratelimit_table_t  *table;
+    void                   *segment;
+    void                   *buckets[2];
+    ngx_uint_t              bucket;
+    ngx_uint_t              slot;
+    uint64_t                tag;
+    uint64_t                now_us;
+} ngx_ratelimit_entry_t;
+
+typedef struct {
+    uint64_t   counters;      /* slots there are */
+    uint64_t   live;          /* of them, not equal to a fresh counter now */
+    uint64_t   evicted;       /* live counters pushed out since the start */
+    uint64_t   recovered;     /* locks taken over from a dead worker */
+    uint64_t   locked;        /* locks held while this was read */
+} ngx_ratelimit_table_stat_t;
+
+
+/*
+ * Makes a table in size zeroed bytes of shared memory aligned to 64. Takes the
+ * hash key, 16 random bytes, which stay with the table. Returns NGX_OK, or
+ * NGX_ERROR when size is below NGX_RATELIMIT_TABLE_MIN_BYTES or a lock cannot
+ * be made. Must run before any process uses the table.
+ */
+ngx_int_t ngx_ratelimit_table_init(ngx_ratelimit_table_t *table, size_t size,
+    const u_char *hash_key);
+
+/*
+ * Whether the memory holds a table of this layout and size, without writing
+ * to it: NGX_OK or NGX_ERROR.
+ */
+ngx_int_t ngx_ratelimit_table_check(ngx_ratelimit_table_t *table, size_t size);
+
+/* The 16 bytes given to init; read-only. */
+const u_char *ngx_ratelimit_table_hash_key(ngx_ratelimit_table_t *table);
+
+/*
+ * Finds the counter and returns with its segment locked; a counter not there
+ * has found = 0 and a zero state. The caller decides on the state, soon, and
+ * ends with exactly one of store and unlock. now_us < 2^51, monotonic.
+ * Where the lock cannot be had (broken, or the caller's already) found is 0,
+ * and store and unlock do nothing.
+ */
+void ngx_ratelimit_table_lock(ngx_ratelimit_table_t *table,
+    const ngx_ratelimit_id_t *id, uint64_t now_us,
+    ngx_ratelimit_entry_t *entry);
+
+/*
+ * Writes entry->state with the loss (0: equals a fresh counter, 255: denies)
+ * and unlocks. A counter not there before takes the place of the one that is
+ * missed least; one that equals a fresh counter by now is not kept. Never
+ * fails.
+ */
+void ngx_ratelimit_table_store(ngx_ratelimit_entry_t *entry, uint32_t loss);
+
+/* Unlocks and leaves the counter as it was. */
+void ngx_ratelimit_table_unlock(ngx_ratelimit_entry_t *entry);
+
+/* Reads the whole table's figures; slow, locks one segment at a time. */
+void ngx_ratelimit_table_stat(ngx_ratelimit_table_t *table, uint64_t now_us,
+    ngx_ratelimit_table_stat_t *stat);
+
+#define NGX_RATELIMIT_TABLE_MIN_BYTES  (16 * 1024)
+
+#endif /* NGX_RATELIMIT_TABLE_H_INCLUDED */

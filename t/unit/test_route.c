@@ -1,0 +1,172 @@
+/* Path templates and folding. */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "ngx_ratelimit_route.h"
+
+
+static void
+test_check(void **state)
+{
+    size_t       i;
+    const char  *err;
+
+    static const struct {
+        const char  *text;
+        const char  *err;    /* its first bytes; NULL: a template */
+    } cases[] = {
+        { "/", NULL },                   { "/v1/search", NULL },
+        { "/v1/search/", NULL },         { "/v1/users/{id}", NULL },
+        { "/{a}/*/b/**", NULL },         { "/**", NULL },
+        { "/a.b/c-d", NULL },
+        { "", "must start" },            { "v1", "must start" },
+        { "**", "must start" },          { "//", "must not contain \"//\"" },
+        { "/a//b", "must not contain \"//\"" },
+        { "/a;b", "must not contain \";\"" },
+        { "/**/a", "\"**\" must be the last" },
+        { "/{}", "\"{}\"" },             { "/a{id}", "\"{name}\"" },
+        { "/{id}b", "\"{name}\"" },      { "/{", "\"{name}\"" },
+        { "/}", "\"{name}\"" },          { "/{a}{b}", "\"{name}\"" },
+        { "/a*", "\"{name}\"" },         { "/*a", "\"{name}\"" },
+        { "/***", "\"{name}\"" },        { "/{a*}", "\"{name}\"" }
+    };
+
+    (void) state;
+
+    for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        err = ngx_ratelimit_route_check((const u_char *) cases[i].text,
+                                        strlen(cases[i].text));
+
+        if ((err == NULL) != (cases[i].err == NULL)
+            || (err && strncmp(err, cases[i].err, strlen(cases[i].err)) != 0))
+        {
+            fail_msg("\"%s\": %s", cases[i].text, err ? err : "accepted");
+        }
+    }
+}
+
+
+static void
+test_match(void **state)
+{
+    int     got;
+    size_t  i;
+
+    static const struct {
+        const char  *tmpl;
+        const char  *path;
+        int          match;
+    } cases[] = {
+        { "/", "/", 1 },                 { "/", "/a", 0 },
+        { "/", "", 0 },                  { "/", "*", 0 },
+        { "/a", "/a", 1 },               { "/a", "/a/", 1 },
+        { "/a/", "/a", 1 },              { "/a", "/a//", 0 },
+        { "/a", "/A", 0 },               { "/a", "/ab", 0 },
+        { "/ab", "/a", 0 },              { "/a", "/", 0 },
+        { "/a", "a", 0 },                { "/a/b", "/a", 0 },
+        { "/a", "/a/b", 0 },             { "/a/b", "/a//b", 0 },
+        { "/u/{id}", "/u/7", 1 },        { "/u/{id}", "/u/7/", 1 },
+        { "/u/{id}", "/u/", 0 },         { "/u/{id}", "/u", 0 },
+        { "/u/{id}", "/u/7/x", 0 },      { "/u/{id}/x", "/u//x", 0 },
+        { "/u/*/x", "/u/7/x", 1 },       { "/*", "/", 0 },
+        { "/a/**", "/a", 1 },            { "/a/**", "/a/", 1 },
+        { "/a/**", "/a/b/c", 1 },        { "/a/**", "/a//", 1 },
+        { "/a/**", "/ab", 0 },           { "/a/**", "/", 0 },
+        { "/**", "/", 1 },               { "/**", "/a/b", 1 },
+        { "/a/b", "/a;v=1/b;x", 1 },     { "/a", "/a/;x", 1 },
+        { "/u/{id}", "/u/;x", 0 },       { "/a", "/a;x/", 1 },
+        { "/u/{id}", "/u/{id}", 1 }
+    };
+
+    (void) state;
+
+    for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        assert_null(ngx_ratelimit_route_check((const u_char *) cases[i].tmpl,
+                                              strlen(cases[i].tmpl)));
+        got = ngx_ratelimit_route_match((const u_char *) cases[i].tmpl,
+                                        strlen(cases[i].tmpl),
+                                        (const u_char *) cases[i].path,
+                                        strlen(cases[i].path));
+
+        if (got != cases[i].match) {
+            fail_msg("\"%s\" on \"%s\": %d", cases[i].tmpl, cases[i].path, got);
+        }
+    }
+}
+
+
+static void
+test_fold(void **state)
+{
+    size_t   i, len;
+    u_char  *out;
+
+    static const struct {
+        const char  *path;
+        const char  *route;
+    } cases[] = {
+        { "/", "/" },                    { "", "/" },
+        { "/a", "/a" },                  { "/a/", "/a" },
+        { "/a//", "/a" },                { "//", "/" },
+        { "/a//b", "/a//b" },            { "/1", "/{id}" },
+        { "/1/1", "/{id}/{id}" },        { "1/1", "/{id}/{id}" },
+        { "/v1/users/42", "/v1/users/{id}" },
+        { "/v1/users/42;x=1/a;b", "/v1/users/{id}/a" },
+        { "/;x", "/" },                  { "*", "/*" },
+        { "/0123456789abcdef", "/{id}" },
+        { "/0123456789ABCDEF0", "/{id}" },
+        { "/0123456789abcde", "/0123456789abcde" },
+        { "/0123456789abcdeg", "/0123456789abcdeg" },
+        { "/deadbeef", "/deadbeef" },
+        { "/6ba7b810-9dad-11d1-80b4-00c04fd430c8", "/{id}" },
+        { "/6BA7B810-9DAD-11D1-80B4-00C04FD430C8/x", "/{id}/x" },
+        { "/6ba7b8109-dad-11d1-80b4-00c04fd430c8",
+          "/6ba7b8109-dad-11d1-80b4-00c04fd430c8" },
+        { "/6ba7b810-9dad-11d1-80b4-00c04fd430c",
+          "/6ba7b810-9dad-11d1-80b4-00c04fd430c" },
+        { "/6ba7b810-9dad-11d1-80b4-00c04fd430c8a",
+          "/6ba7b810-9dad-11d1-80b4-00c04fd430c8a" },
+        { "/12345678-1234", "/12345678-1234" },
+        { "/1.5", "/1.5" },              { "/-1", "/-1" },
+        { "/----", "/----" }
+    };
+
+    (void) state;
+
+    for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        len = strlen(cases[i].path);
+
+        /* not a byte more than promised, for the sanitizers */
+
+        out = malloc(NGX_RATELIMIT_ROUTE_BYTES(len));
+        assert_non_null(out);
+
+        len = ngx_ratelimit_route_fold((const u_char *) cases[i].path, len,
+                                       out);
+
+        if (len != strlen(cases[i].route)
+            || memcmp(out, cases[i].route, len) != 0)
+        {
+            fail_msg("\"%s\": \"%.*s\"", cases[i].path, (int) len, out);
+        }
+
+        free(out);
+    }
+}
+
+
+int
+main(void)
+{
+    const struct CMUnitTest  tests[] = {
+        cmocka_unit_test(test_check),
+        cmocka_unit_test(test_match),
+        cmocka_unit_test(test_fold),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

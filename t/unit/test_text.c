@@ -1,0 +1,194 @@
+/* Numbers, rates and names as people write them. */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#include "ngx_ratelimit_text.h"
+#include "ngx_ratelimit_token_bucket.h"
+
+#define TEXT(s)  (const u_char *) (s), sizeof(s) - 1
+
+
+static void
+test_rate(void **state)
+{
+    size_t    i;
+    uint64_t  tokens, period;
+
+    static const struct {
+        const char  *text;
+        uint64_t     tokens;
+        uint64_t     period_s;
+    } cases[] = {
+        { "1r/s", 1, 1 },            { "100r/m", 100, 60 },
+        { "10r/5s", 10, 5 },         { "7r/2h", 7, 7200 },
+        { "5r/d", 5, 86400 },        { "1r/366d", 1, 366 * 86400 },
+        { "1r/31622400s", 1, 31622400 },
+        { "1073741824r/s", NGX_RATELIMIT_MAX_TOKENS, 1 }
+    };
+
+    (void) state;
+
+    for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        assert_null(ngx_ratelimit_rate_parse((const u_char *) cases[i].text,
+                                             strlen(cases[i].text), &tokens,
+                                             &period));
+        assert_int_equal(tokens, cases[i].tokens);
+        assert_int_equal(period, cases[i].period_s * 1000000);
+    }
+}
+
+
+static void
+test_rate_wrong(void **state)
+{
+    size_t       i;
+    uint64_t     tokens, period;
+    const char  *err;
+
+    static const struct {
+        const char  *text;
+        const char  *expected;
+    } cases[] = {
+        { "", "a number of" },           { "r/s", "a number of" },
+        { "0r/s", "a number of" },       { "-1r/s", "a number of" },
+        { "1073741825r/s", "a number of" },
+        { "99999999999999999999r/s", "a number of" },
+        { "10", "\"r/\"" },              { "10r", "\"r/\"" },
+        { "10/s", "\"r/\"" },            { "10R/s", "\"r/\"" },
+        { "10r:s", "\"r/\"" },           { "10rs", "\"r/\"" },
+        { "10r/", "a period of s" },     { "10r/5", "a period of s" },
+        { "10r/w", "a period of s" },    { "10r/S", "a period of s" },
+        { "10r/s ", "a period of s" },   { "10r/0s", "a period from" },
+        { "10r/367d", "a period from" }, { "10r/31622401s", "a period from" },
+        { "10r/-1s", "a period from" },  { "10r/5ss", "a period from" },
+        { "10r/99999999999999999999s", "a period from" }
+    };
+
+    (void) state;
+
+    tokens = period = 77;
+
+    for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        err = ngx_ratelimit_rate_parse((const u_char *) cases[i].text,
+                                       strlen(cases[i].text), &tokens, &period);
+
+        if (err == NULL
+            || strncmp(err, cases[i].expected, strlen(cases[i].expected)) != 0)
+        {
+            fail_msg("\"%s\": %s", cases[i].text, err ? err : "accepted");
+        }
+    }
+
+    assert_int_equal(tokens, 77);
+    assert_int_equal(period, 77);
+}
+
+
+static void
+test_number(void **state)
+{
+    uint64_t  n;
+
+    (void) state;
+
+    assert_int_equal(ngx_ratelimit_number_parse(TEXT("0"), 0, 5, &n), 0);
+    assert_true(n == 0);
+    assert_int_equal(ngx_ratelimit_number_parse(TEXT("007"), 7, 7, &n), 0);
+    assert_true(n == 7);
+    assert_int_equal(ngx_ratelimit_number_parse(TEXT("18446744073709551615"), 0,
+                                                UINT64_MAX, &n), 0);
+    assert_true(n == UINT64_MAX);
+
+    n = 77;
+    assert_int_equal(ngx_ratelimit_number_parse(TEXT("18446744073709551616"), 0,
+                                                UINT64_MAX, &n), -1);
+    assert_int_equal(ngx_ratelimit_number_parse(TEXT(""), 0, 5, &n), -1);
+    assert_int_equal(ngx_ratelimit_number_parse(TEXT("6"), 0, 5, &n), -1);
+    assert_int_equal(ngx_ratelimit_number_parse(TEXT("6"), 7, 9, &n), -1);
+    assert_int_equal(ngx_ratelimit_number_parse(TEXT("+6"), 0, 9, &n), -1);
+    assert_int_equal(ngx_ratelimit_number_parse(TEXT("6 "), 0, 9, &n), -1);
+    assert_int_equal(ngx_ratelimit_number_parse(TEXT("6/"), 0, 99, &n), -1);
+    assert_int_equal(ngx_ratelimit_number_parse(TEXT("6:"), 0, 99, &n), -1);
+    assert_true(n == 77);
+}
+
+
+static void
+test_number_write(void **state)
+{
+    u_char    out[21], *end;
+    size_t    i;
+    char      expected[21];
+
+    static const uint64_t  values[] = { 0, 9, 10, 12345, 1000000000,
+                                        UINT64_MAX };
+
+    (void) state;
+
+    for (i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
+        out[20] = '!';
+        end = ngx_ratelimit_number_write(out, values[i]);
+        snprintf(expected, sizeof(expected), "%llu",
+                 (unsigned long long) values[i]);
+        assert_int_equal(end - out, strlen(expected));
+        assert_memory_equal(out, expected, end - out);
+        assert_int_equal(out[20], '!');
+    }
+}
+
+
+static void
+test_seconds_up(void **state)
+{
+    (void) state;
+
+    assert_int_equal(ngx_ratelimit_seconds_up(0), 0);
+    assert_int_equal(ngx_ratelimit_seconds_up(1), 1);
+    assert_int_equal(ngx_ratelimit_seconds_up(1000000), 1);
+    assert_int_equal(ngx_ratelimit_seconds_up(1000001), 2);
+    assert_true(ngx_ratelimit_seconds_up(UINT64_MAX) == 18446744073710);
+}
+
+
+static void
+test_name(void **state)
+{
+    int     ok;
+    u_char  c, name[65];
+
+    (void) state;
+
+    assert_int_equal(ngx_ratelimit_name_valid(TEXT("a.B-9_z")), 1);
+    assert_int_equal(ngx_ratelimit_name_valid(TEXT("")), 0);
+
+    memset(name, 'a', sizeof(name));
+    assert_int_equal(ngx_ratelimit_name_valid(name, 64), 1);
+    assert_int_equal(ngx_ratelimit_name_valid(name, 65), 0);
+
+    for (c = 255; c; c--) {
+        name[1] = c;
+        ok = strchr("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+                    "0123456789_.-", c) != NULL;
+        assert_int_equal(ngx_ratelimit_name_valid(name, 3), ok);
+    }
+}
+
+
+int
+main(void)
+{
+    const struct CMUnitTest  tests[] = {
+        cmocka_unit_test(test_rate),
+        cmocka_unit_test(test_rate_wrong),
+        cmocka_unit_test(test_number),
+        cmocka_unit_test(test_number_write),
+        cmocka_unit_test(test_seconds_up),
+        cmocka_unit_test(test_name),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
