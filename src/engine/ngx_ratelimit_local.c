@@ -8,9 +8,9 @@
 
 static uint64_t ngx_ratelimit_local_lock(ngx_ratelimit_counter_t *counter,
     ngx_ratelimit_entry_t *entry, ngx_ratelimit_token_bucket_t *tb);
-static void ngx_ratelimit_local_store(ngx_ratelimit_counter_t *counter,
-    ngx_ratelimit_entry_t *entry, ngx_ratelimit_token_bucket_t *tb,
-    uint64_t now_us);
+static void ngx_ratelimit_local_store(ngx_ratelimit_entry_t *entry,
+    const ngx_ratelimit_token_bucket_t *tb, uint32_t capacity,
+    uint32_t remaining);
 
 
 void
@@ -27,7 +27,8 @@ ngx_ratelimit_local_take(ngx_ratelimit_counter_t *counter)
     ngx_ratelimit_token_bucket_take(&tb, counter->rate, now_us, 1, 1,
                                     &counter->answer);
 
-    ngx_ratelimit_local_store(counter, &entry, &tb, now_us);
+    ngx_ratelimit_local_store(&entry, &tb, counter->rate->capacity,
+                              counter->answer.remaining);
 }
 
 
@@ -36,6 +37,7 @@ ngx_ratelimit_local_give(ngx_ratelimit_counter_t *counter)
 {
     uint64_t                      now_us;
     ngx_ratelimit_entry_t         entry;
+    ngx_ratelimit_answer_t        left;
     ngx_ratelimit_token_bucket_t  tb;
 
     now_us = ngx_ratelimit_local_lock(counter, &entry, &tb);
@@ -47,8 +49,10 @@ ngx_ratelimit_local_give(ngx_ratelimit_counter_t *counter)
 
     ngx_ratelimit_token_bucket_give(&tb, counter->rate, now_us,
                                     counter->answer.granted);
+    ngx_ratelimit_token_bucket_take(&tb, counter->rate, now_us, 0, 0, &left);
 
-    ngx_ratelimit_local_store(counter, &entry, &tb, now_us);
+    ngx_ratelimit_local_store(&entry, &tb, counter->rate->capacity,
+                              left.remaining);
 }
 
 
@@ -79,15 +83,19 @@ ngx_ratelimit_local_lock(ngx_ratelimit_counter_t *counter,
 }
 
 
+/* What would be lost with the counter is the share of it that is used. */
 static void
-ngx_ratelimit_local_store(ngx_ratelimit_counter_t *counter,
-    ngx_ratelimit_entry_t *entry, ngx_ratelimit_token_bucket_t *tb,
-    uint64_t now_us)
+ngx_ratelimit_local_store(ngx_ratelimit_entry_t *entry,
+    const ngx_ratelimit_token_bucket_t *tb, uint32_t capacity,
+    uint32_t remaining)
 {
+    uint32_t  loss;
+
     entry->state.fresh_us = tb->tat_us;
     entry->state.extra = tb->tat_frac;
     entry->state.aux = tb->span_code;
 
-    ngx_ratelimit_table_store(entry,
-             ngx_ratelimit_token_bucket_used(tb, counter->rate, now_us));
+    loss = (uint64_t) (capacity - remaining) * 255 / capacity;
+
+    ngx_ratelimit_table_store(entry, loss);
 }

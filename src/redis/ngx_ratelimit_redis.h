@@ -1,0 +1,104 @@
+/*
+ * Redis as the other layers see it: a configuration block, a call, a result.
+ *
+ * Each worker has its own client (connections, slot map). A call is heap
+ * memory of this layer: it outlives the request that made it, is written in
+ * the order made, answered exactly once, and may be forgotten by its maker.
+ */
+
+#ifndef NGX_RATELIMIT_REDIS_H_INCLUDED
+#define NGX_RATELIMIT_REDIS_H_INCLUDED
+
+#include <ngx_config.h>
+#include <ngx_core.h>
+#include <ngx_event.h>
+
+#include "ngx_ratelimit_types.h"
+
+#define NGX_RATELIMIT_REDIS_MAX_VALUES  64   /* integers in one result */
+#define NGX_RATELIMIT_REDIS_DIGEST      32   /* bytes of a digest */
+
+typedef struct ngx_ratelimit_redis_s         ngx_ratelimit_redis_t;
+typedef struct ngx_ratelimit_redis_client_s  ngx_ratelimit_redis_client_t;
+typedef struct ngx_ratelimit_redis_call_s    ngx_ratelimit_redis_call_t;
+
+typedef enum {
+    NGX_RATELIMIT_REDIS_OK = 0,
+    NGX_RATELIMIT_REDIS_TIMEOUT,      /* the deadline passed, it may have run */
+    NGX_RATELIMIT_REDIS_UNREACHABLE,  /* not sent: no connection, no slot map */
+    NGX_RATELIMIT_REDIS_LOST,         /* sent, and the connection broke */
+    NGX_RATELIMIT_REDIS_ERROR         /* Redis answered with an error */
+} ngx_ratelimit_redis_status_e;
+
+typedef struct {
+    ngx_ratelimit_redis_status_e  status;
+    ngx_uint_t                    n;        /* 0 unless status is OK */
+    const int64_t                *values;   /* valid during the handler only */
+} ngx_ratelimit_redis_result_t;
+
+/*
+ * Called exactly once for each call that was not forgotten, never from inside
+ * ngx_ratelimit_redis_eval. May make calls; must not block.
+ */
+typedef void (*ngx_ratelimit_redis_handler_pt)(void *data,
+    const ngx_ratelimit_redis_result_t *result);
+
+/*
+ * A "ratelimit_redis" block. Written while the configuration is read, by
+ * the front door; read-only while serving, but for client, which is set once
+ * in each worker before it serves.
+ */
+struct ngx_ratelimit_redis_s {
+    ngx_str_t                      name;
+    unsigned                       cluster:1;  /* else one server */
+    ngx_array_t                    addrs;      /* ngx_addr_t: seeds, or server */
+    ngx_msec_t                     timeout;    /* a call waits no longer */
+    ngx_uint_t                     buckets;    /* hash keys, a power of two */
+    ngx_str_t                      username;   /* empty: AUTH password */
+    ngx_str_t                      password;   /* empty: no AUTH */
+    ngx_str_t                      secret;     /* key of the digest */
+    ngx_str_t                      prefix;
+
+    void                          *digest_ctx; /* made by prepare */
+    ngx_ratelimit_redis_client_t  *client;
+};
+
+
+/*
+ * Completes a block when its directives are read: the digest's key schedule.
+ * Memory from pool. Returns NGX_OK or NGX_ERROR (out of memory).
+ */
+ngx_int_t ngx_ratelimit_redis_prepare(ngx_ratelimit_redis_t *redis,
+    ngx_pool_t *pool);
+
+/*
+ * Starts the worker's client and its first connections. Returns NGX_OK, or
+ * NGX_ERROR when memory is out. Redis that cannot be reached is no error.
+ */
+ngx_int_t ngx_ratelimit_redis_start(ngx_ratelimit_redis_t *redis,
+    ngx_cycle_t *cycle);
+
+/* Closes every connection and frees the client; calls not answered are freed. */
+void ngx_ratelimit_redis_stop(ngx_ratelimit_redis_t *redis);
+
+/* HMAC-SHA256 of len bytes under the fleet's secret. */
+void ngx_ratelimit_redis_digest(ngx_ratelimit_redis_t *redis,
+    const u_char *data, size_t len, u_char digest[NGX_RATELIMIT_REDIS_DIGEST]);
+
+/*
+ * Calls the check script (lua/) with KEYS[1] "<prefix>:{<bucket>}" and args.
+ * bucket is taken modulo redis->buckets. Everything is copied. The result's
+ * values are the integers of the script's flat array.
+ *
+ * handler may be NULL: nobody waits for the result.
+ * Returns the call, valid until its handler is called, or NULL when memory
+ * is out (then the handler is not called).
+ */
+ngx_ratelimit_redis_call_t *ngx_ratelimit_redis_eval(
+    ngx_ratelimit_redis_t *redis, uint32_t bucket, const ngx_str_t *args,
+    ngx_uint_t nargs, ngx_ratelimit_redis_handler_pt handler, void *data);
+
+/* The maker is gone: the handler will not be called. */
+void ngx_ratelimit_redis_forget(ngx_ratelimit_redis_call_t *call);
+
+#endif /* NGX_RATELIMIT_REDIS_H_INCLUDED */

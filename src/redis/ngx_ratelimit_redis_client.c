@@ -1,0 +1,704 @@
+/*
+ * The worker's client: start and stop, a call's way in, its deadline, and its
+ * handler.
+ *
+ * A call is in one queue at a time: a connection's (queued or sent), or the
+ * client's unmapped (no slot map yet), again (TRYAGAIN) or done (its handler is to be
+ * called). Beside that it waits in deadlines, which is in order because all
+ * calls of a client have the same timeout.
+ */
+
+#include <ngx_sha1.h>
+
+#include "ngx_ratelimit_redis_int.h"
+#include "ngx_ratelimit_lua.h"
+#include "ngx_ratelimit_text.h"
+
+#define NGX_RATELIMIT_REDIS_AGAIN_MS    5
+#define NGX_RATELIMIT_REDIS_CALL_BYTES  512  /* of a call in the free list */
+#define NGX_RATELIMIT_REDIS_FREE_CALLS  256
+
+
+static ngx_int_t ngx_ratelimit_redis_client_texts(
+    ngx_ratelimit_redis_client_t *client);
+static ngx_int_t ngx_ratelimit_redis_client_connect(
+    ngx_ratelimit_redis_client_t *client);
+static void ngx_ratelimit_redis_event_init(
+    ngx_ratelimit_redis_client_t *client, ngx_event_t *ev,
+    ngx_event_handler_pt handler);
+static void ngx_ratelimit_redis_queue_free(ngx_queue_t *queue);
+static void ngx_ratelimit_redis_text_free(ngx_str_t *text);
+
+static void ngx_ratelimit_redis_eval_write(ngx_ratelimit_redis_call_t *call,
+    uint32_t bucket, const ngx_str_t *args, ngx_uint_t nargs);
+static void ngx_ratelimit_redis_call_waits(ngx_ratelimit_redis_call_t *call);
+static void ngx_ratelimit_redis_call_untime(ngx_ratelimit_redis_call_t *call);
+static void ngx_ratelimit_redis_handler_set(ngx_ratelimit_redis_call_t *call,
+    ngx_ratelimit_redis_handler_pt handler);
+static void ngx_ratelimit_redis_call_expire(ngx_ratelimit_redis_call_t *call);
+static void ngx_ratelimit_redis_deadline_handler(ngx_event_t *ev);
+static void ngx_ratelimit_redis_again_handler(ngx_event_t *ev);
+static void ngx_ratelimit_redis_done_handler(ngx_event_t *ev);
+
+
+ngx_int_t
+ngx_ratelimit_redis_start(ngx_ratelimit_redis_t *redis, ngx_cycle_t *cycle)
+{
+    ngx_ratelimit_redis_client_t  *client;
+
+    client = ngx_calloc(sizeof(ngx_ratelimit_redis_client_t), cycle->log);
+    if (client == NULL) {
+        return NGX_ERROR;
+    }
+
+    redis->client = client;
+
+    client->redis = redis;
+    client->log = cycle->log;
+    client->fd = (ngx_socket_t) -1;
+
+    client->quiet = *cycle->log;
+
+    if (!(client->quiet.log_level & NGX_LOG_DEBUG_ALL)) {
+        client->quiet.log_level = ngx_min(client->quiet.log_level,
+                                          NGX_LOG_ALERT);
+    }
+
+    ngx_queue_init(&client->conns);
+    ngx_queue_init(&client->deadlines);
+    ngx_queue_init(&client->done);
+    ngx_queue_init(&client->again);
+    ngx_queue_init(&client->unmapped);
+    ngx_queue_init(&client->free);
+
+    ngx_ratelimit_redis_event_init(client, &client->deadline,
+                                   ngx_ratelimit_redis_deadline_handler);
+    ngx_ratelimit_redis_event_init(client, &client->done_event,
+                                   ngx_ratelimit_redis_done_handler);
+    ngx_ratelimit_redis_event_init(client, &client->again_timer,
+                                   ngx_ratelimit_redis_again_handler);
+    ngx_ratelimit_redis_event_init(client, &client->refresh_timer,
+                                   ngx_ratelimit_redis_refresh_handler);
+
+    if (ngx_ratelimit_redis_client_texts(client) != NGX_OK
+        || ngx_ratelimit_redis_client_connect(client) != NGX_OK)
+    {
+        ngx_ratelimit_redis_stop(redis);
+        return NGX_ERROR;
+    }
+
+    return NGX_OK;
+}
+
+
+void
+ngx_ratelimit_redis_stop(ngx_ratelimit_redis_t *redis)
+{
+    ngx_uint_t                     i;
+    ngx_queue_t                   *q;
+    ngx_event_t                   *timers[3];
+    ngx_ratelimit_redis_client_t  *client;
+
+    client = redis->client;
+
+    if (client == NULL) {
+        return;
+    }
+
+    while (!ngx_queue_empty(&client->conns)) {
+        q = ngx_queue_head(&client->conns);
+        ngx_ratelimit_redis_conn_free(
+            ngx_queue_data(q, ngx_ratelimit_redis_conn_t, queue));
+    }
+
+    ngx_ratelimit_redis_queue_free(&client->unmapped);
+    ngx_ratelimit_redis_queue_free(&client->again);
+    ngx_ratelimit_redis_queue_free(&client->done);
+
+    while (!ngx_queue_empty(&client->free)) {
+        q = ngx_queue_head(&client->free);
+        ngx_queue_remove(q);
+        ngx_free(ngx_queue_data(q, ngx_ratelimit_redis_call_t, queue));
+    }
+
+    timers[0] = &client->deadline;
+    timers[1] = &client->again_timer;
+    timers[2] = &client->refresh_timer;
+
+    for (i = 0; i < 3; i++) {
+        if (timers[i]->timer_set) {
+            ngx_del_timer(timers[i]);
+        }
+    }
+
+    if (client->done_event.posted) {
+        ngx_delete_posted_event(&client->done_event);
+    }
+
+    ngx_ratelimit_redis_text_free(&client->evalsha);
+    ngx_ratelimit_redis_text_free(&client->load);
+    ngx_ratelimit_redis_text_free(&client->auth);
+
+    if (client->slots) {
+        ngx_free(client->slots);
+    }
+
+    if (client->io) {
+        ngx_free(client->io);
+    }
+
+    ngx_free(client);
+    redis->client = NULL;
+}
+
+
+/* What is sent again and again is written once. */
+
+static ngx_int_t
+ngx_ratelimit_redis_client_texts(ngx_ratelimit_redis_client_t *client)
+{
+    u_char                  sha[20], hex[40], *p;
+    ngx_str_t               args[3];
+    ngx_uint_t              n;
+    ngx_sha1_t              sha1;
+    ngx_ratelimit_redis_t  *redis;
+
+    redis = client->redis;
+
+    client->io = ngx_alloc(NGX_RATELIMIT_REDIS_IO_BYTES, client->log);
+    client->evalsha.data = ngx_alloc(NGX_RATELIMIT_REDIS_BULK(7)
+                                     + NGX_RATELIMIT_REDIS_BULK(40)
+                                     + NGX_RATELIMIT_REDIS_BULK(1),
+                                     client->log);
+
+    if (client->io == NULL || client->evalsha.data == NULL) {
+        return NGX_ERROR;
+    }
+
+    ngx_sha1_init(&sha1);
+    ngx_sha1_update(&sha1, ngx_ratelimit_lua_check,
+                    ngx_ratelimit_lua_check_len);
+    ngx_sha1_final(sha, &sha1);
+    ngx_hex_dump(hex, sha, 20);
+
+    p = client->evalsha.data;
+    p = ngx_ratelimit_redis_write_bulk(p, (u_char *) "EVALSHA", 7);
+    p = ngx_ratelimit_redis_write_bulk(p, hex, 40);
+    p = ngx_ratelimit_redis_write_bulk(p, (u_char *) "1", 1);
+
+    client->evalsha.len = p - client->evalsha.data;
+
+    ngx_str_set(&args[0], "SCRIPT");
+    ngx_str_set(&args[1], "LOAD");
+    args[2].data = (u_char *) ngx_ratelimit_lua_check;
+    args[2].len = ngx_ratelimit_lua_check_len;
+
+    if (ngx_ratelimit_redis_write_command(&client->load, args, 3, client->log)
+        != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    if (redis->password.len == 0) {
+        return NGX_OK;
+    }
+
+    n = 0;
+    ngx_str_set(&args[n++], "AUTH");
+
+    if (redis->username.len) {
+        args[n++] = redis->username;
+    }
+
+    args[n++] = redis->password;
+
+    return ngx_ratelimit_redis_write_command(&client->auth, args, n,
+                                             client->log);
+}
+
+
+static ngx_int_t
+ngx_ratelimit_redis_client_connect(ngx_ratelimit_redis_client_t *client)
+{
+    ngx_addr_t  *addr;
+
+    addr = client->redis->addrs.elts;
+
+    if (!client->redis->cluster) {
+        return ngx_ratelimit_redis_conn_get(client, addr->sockaddr,
+                                            addr->socklen)
+               ? NGX_OK : NGX_ERROR;
+    }
+
+    client->slots = ngx_calloc(NGX_RATELIMIT_CLUSTER_SLOTS
+                               * sizeof(ngx_ratelimit_redis_conn_t *),
+                               client->log);
+    if (client->slots == NULL) {
+        return NGX_ERROR;
+    }
+
+    ngx_ratelimit_redis_refresh_handler(&client->refresh_timer);
+
+    return ngx_queue_empty(&client->conns) ? NGX_ERROR : NGX_OK;
+}
+
+
+static void
+ngx_ratelimit_redis_event_init(ngx_ratelimit_redis_client_t *client,
+    ngx_event_t *ev, ngx_event_handler_pt handler)
+{
+    ev->data = client;
+    ev->log = client->log;
+    ev->handler = handler;
+    ev->cancelable = 1;
+}
+
+
+static void
+ngx_ratelimit_redis_queue_free(ngx_queue_t *queue)
+{
+    ngx_queue_t  *q;
+
+    while (!ngx_queue_empty(queue)) {
+        q = ngx_queue_head(queue);
+        ngx_queue_remove(q);
+        ngx_ratelimit_redis_call_free(
+            ngx_queue_data(q, ngx_ratelimit_redis_call_t, queue));
+    }
+}
+
+
+/* Zeroed before: a password may stand there. */
+
+static void
+ngx_ratelimit_redis_text_free(ngx_str_t *text)
+{
+    if (text->data) {
+        ngx_explicit_memzero(text->data, text->len);
+        ngx_free(text->data);
+    }
+}
+
+
+ngx_ratelimit_redis_call_t *
+ngx_ratelimit_redis_eval(ngx_ratelimit_redis_t *redis, uint32_t bucket,
+    const ngx_str_t *args, ngx_uint_t nargs,
+    ngx_ratelimit_redis_handler_pt handler, void *data)
+{
+    size_t                         len;
+    ngx_uint_t                     i;
+    ngx_ratelimit_redis_call_t    *call;
+    ngx_ratelimit_redis_client_t  *client;
+
+    client = redis->client;
+
+    len = NGX_RATELIMIT_REDIS_ARRAY + client->evalsha.len
+          + NGX_RATELIMIT_REDIS_BULK(redis->prefix.len + sizeof(":{}") - 1
+                                     + NGX_INT32_LEN);
+
+    for (i = 0; i < nargs; i++) {
+        len += NGX_RATELIMIT_REDIS_BULK(args[i].len);
+    }
+
+    call = ngx_ratelimit_redis_call_new(client, NGX_RATELIMIT_REDIS_EVAL,
+                                        len);
+    if (call == NULL) {
+        return NULL;
+    }
+
+    client->stat.calls++;
+
+    ngx_ratelimit_redis_eval_write(call, bucket % redis->buckets, args, nargs);
+    ngx_ratelimit_redis_handler_set(call, handler);
+    call->data = data;
+
+    ngx_ratelimit_redis_call_waits(call);
+    ngx_ratelimit_redis_route(call);
+
+    return call;
+}
+
+
+static void
+ngx_ratelimit_redis_eval_write(ngx_ratelimit_redis_call_t *call,
+    uint32_t bucket, const ngx_str_t *args, ngx_uint_t nargs)
+{
+    size_t                         len;
+    u_char                        *p, *key, digits[NGX_INT64_LEN];
+    ngx_uint_t                     i;
+    ngx_ratelimit_redis_t         *redis;
+    ngx_ratelimit_redis_client_t  *client;
+
+    client = call->client;
+    redis = client->redis;
+
+    p = ngx_ratelimit_redis_write_array(call->text, nargs + 4);
+    p = ngx_cpymem(p, client->evalsha.data, client->evalsha.len);
+
+    len = ngx_ratelimit_number_write(digits, bucket) - digits;
+
+    *p++ = '$';
+    p = ngx_ratelimit_number_write(p, redis->prefix.len + len + 3);
+    *p++ = CR;
+    *p++ = LF;
+
+    key = p;
+    p = ngx_cpymem(p, redis->prefix.data, redis->prefix.len);
+    *p++ = ':';
+    *p++ = '{';
+    p = ngx_cpymem(p, digits, len);
+    *p++ = '}';
+
+    if (redis->cluster) {
+        call->slot = ngx_ratelimit_cluster_slot(key, p - key);
+    }
+
+    *p++ = CR;
+    *p++ = LF;
+
+    for (i = 0; i < nargs; i++) {
+        p = ngx_ratelimit_redis_write_bulk(p, args[i].data, args[i].len);
+    }
+
+    call->len = p - call->text;
+}
+
+
+void
+ngx_ratelimit_redis_forget(ngx_ratelimit_redis_call_t *call)
+{
+    ngx_ratelimit_redis_handler_set(call, NULL);
+}
+
+
+ngx_ratelimit_redis_call_t *
+ngx_ratelimit_redis_call_new(ngx_ratelimit_redis_client_t *client,
+    ngx_ratelimit_redis_kind_e kind, size_t len)
+{
+    size_t                       size, asking;
+    u_char                      *p;
+    ngx_queue_t                 *q;
+    ngx_ratelimit_redis_call_t  *call;
+
+    asking = sizeof(NGX_RATELIMIT_REDIS_ASKING) - 1;
+    size = sizeof(ngx_ratelimit_redis_call_t) + asking + len;
+
+    if (size <= NGX_RATELIMIT_REDIS_CALL_BYTES && client->nfree) {
+        q = ngx_queue_head(&client->free);
+        ngx_queue_remove(q);
+        client->nfree--;
+        call = ngx_queue_data(q, ngx_ratelimit_redis_call_t, queue);
+
+    } else {
+        call = ngx_alloc(ngx_max(size, NGX_RATELIMIT_REDIS_CALL_BYTES),
+                         client->log);
+        if (call == NULL) {
+            return NULL;
+        }
+    }
+
+    ngx_memzero(call, sizeof(ngx_ratelimit_redis_call_t));
+
+    call->client = client;
+    call->kind = kind;
+    call->pooled = (size <= NGX_RATELIMIT_REDIS_CALL_BYTES);
+
+    p = (u_char *) call + sizeof(ngx_ratelimit_redis_call_t);
+    call->text = ngx_cpymem(p, NGX_RATELIMIT_REDIS_ASKING, asking);
+
+    return call;
+}
+
+
+void
+ngx_ratelimit_redis_call_free(ngx_ratelimit_redis_call_t *call)
+{
+    ngx_ratelimit_redis_client_t  *client;
+
+    client = call->client;
+
+    ngx_ratelimit_redis_call_untime(call);
+    ngx_ratelimit_redis_handler_set(call, NULL);
+
+    if (client->refresh == call) {
+        client->refresh = NULL;
+    }
+
+    if (call->pooled && client->nfree < NGX_RATELIMIT_REDIS_FREE_CALLS) {
+        ngx_queue_insert_head(&client->free, &call->queue);
+        client->nfree++;
+        return;
+    }
+
+    ngx_free(call);
+}
+
+
+void
+ngx_ratelimit_redis_call_finish(ngx_ratelimit_redis_call_t *call,
+    const ngx_ratelimit_redis_result_t *result)
+{
+    void                            *data;
+    ngx_ratelimit_redis_handler_pt   handler;
+
+    if (result->status == NGX_RATELIMIT_REDIS_ERROR) {
+        call->client->stat.errors++;
+    }
+
+    handler = call->handler;
+    data = call->data;
+
+    ngx_ratelimit_redis_call_free(call);
+
+    if (handler) {
+        handler(data, result);
+    }
+}
+
+
+void
+ngx_ratelimit_redis_call_fail(ngx_ratelimit_redis_call_t *call,
+    ngx_ratelimit_redis_status_e status)
+{
+    ngx_ratelimit_redis_client_t  *client;
+
+    client = call->client;
+
+    ngx_ratelimit_redis_call_untime(call);
+
+    call->status = status;
+    ngx_queue_insert_tail(&client->done, &call->queue);
+    ngx_post_event(&client->done_event, &ngx_posted_events);
+}
+
+
+void
+ngx_ratelimit_redis_route(ngx_ratelimit_redis_call_t *call)
+{
+    ngx_queue_t                   *q;
+    ngx_ratelimit_redis_conn_t    *conn;
+    ngx_ratelimit_redis_client_t  *client;
+
+    client = call->client;
+
+    if (!client->redis->cluster) {
+        q = ngx_queue_head(&client->conns);
+        conn = ngx_queue_data(q, ngx_ratelimit_redis_conn_t, queue);
+
+    } else if (client->mapped) {
+        conn = client->slots[call->slot];
+
+    } else {
+        ngx_queue_insert_tail(&client->unmapped, &call->queue);
+        return;
+    }
+
+    if (conn == NULL) {
+        ngx_ratelimit_redis_refresh(client);
+        ngx_ratelimit_redis_call_fail(call, NGX_RATELIMIT_REDIS_UNREACHABLE);
+        return;
+    }
+
+    ngx_ratelimit_redis_conn_send(conn, call);
+}
+
+
+void
+ngx_ratelimit_redis_again(ngx_ratelimit_redis_call_t *call)
+{
+    ngx_ratelimit_redis_client_t  *client;
+
+    client = call->client;
+
+    call->since_ms = ngx_current_msec;
+    ngx_queue_insert_tail(&client->again, &call->queue);
+
+    if (!client->again_timer.timer_set) {
+        ngx_add_timer(&client->again_timer, NGX_RATELIMIT_REDIS_AGAIN_MS);
+    }
+}
+
+
+static void
+ngx_ratelimit_redis_again_handler(ngx_event_t *ev)
+{
+    ngx_msec_t                     waited;
+    ngx_queue_t                   *q;
+    ngx_ratelimit_redis_call_t    *call;
+    ngx_ratelimit_redis_client_t  *client;
+
+    client = ev->data;
+
+    while (!ngx_queue_empty(&client->again)) {
+        q = ngx_queue_head(&client->again);
+        call = ngx_queue_data(q, ngx_ratelimit_redis_call_t, queue);
+        waited = ngx_current_msec - call->since_ms;
+
+        if (waited < NGX_RATELIMIT_REDIS_AGAIN_MS) {
+            ngx_add_timer(ev, NGX_RATELIMIT_REDIS_AGAIN_MS - waited);
+            return;
+        }
+
+        ngx_queue_remove(q);
+        ngx_ratelimit_redis_route(call);
+    }
+}
+
+
+static void
+ngx_ratelimit_redis_call_waits(ngx_ratelimit_redis_call_t *call)
+{
+    ngx_ratelimit_redis_client_t  *client;
+
+    client = call->client;
+
+    call->deadline_ms = ngx_current_msec + client->redis->timeout;
+    call->timed = 1;
+    ngx_queue_insert_tail(&client->deadlines, &call->wait);
+
+    /* set once for many calls: it may fire early and is set again then */
+
+    if (!client->deadline.timer_set) {
+        ngx_add_timer(&client->deadline, client->redis->timeout);
+    }
+}
+
+
+static void
+ngx_ratelimit_redis_call_untime(ngx_ratelimit_redis_call_t *call)
+{
+    if (call->timed) {
+        ngx_queue_remove(&call->wait);
+        call->timed = 0;
+    }
+}
+
+
+/* A worker that exits waits for this timer while a handler waits. */
+
+static void
+ngx_ratelimit_redis_handler_set(ngx_ratelimit_redis_call_t *call,
+    ngx_ratelimit_redis_handler_pt handler)
+{
+    ngx_ratelimit_redis_client_t  *client;
+
+    client = call->client;
+
+    client->waiting -= (call->handler != NULL);
+    client->waiting += (handler != NULL);
+    client->deadline.cancelable = (client->waiting == 0);
+
+    call->handler = handler;
+}
+
+
+static void
+ngx_ratelimit_redis_deadline_handler(ngx_event_t *ev)
+{
+    ngx_queue_t                   *q;
+    ngx_msec_int_t                 left;
+    ngx_ratelimit_redis_call_t    *call;
+    ngx_ratelimit_redis_client_t  *client;
+
+    client = ev->data;
+
+    while (!ngx_queue_empty(&client->deadlines)) {
+        q = ngx_queue_head(&client->deadlines);
+        call = ngx_queue_data(q, ngx_ratelimit_redis_call_t, wait);
+        left = (ngx_msec_int_t) (call->deadline_ms - ngx_current_msec);
+
+        if (left > 0) {
+
+            /* a handler that made a call may have set it, for later */
+
+            if (ev->timer_set) {
+                ngx_del_timer(ev);
+            }
+
+            ngx_add_timer(ev, (ngx_msec_t) left);
+            return;
+        }
+
+        ngx_ratelimit_redis_call_expire(call);
+    }
+}
+
+
+/*
+ * A call that was written stays in its connection's queue, without a handler,
+ * until its reply comes. Any other did not run and never will.
+ */
+
+static void
+ngx_ratelimit_redis_call_expire(ngx_ratelimit_redis_call_t *call)
+{
+    void                            *data;
+    ngx_ratelimit_redis_result_t     result;
+    ngx_ratelimit_redis_handler_pt   handler;
+
+    call->client->stat.timeouts++;
+
+    ngx_memzero(&result, sizeof(ngx_ratelimit_redis_result_t));
+
+    if (call->conn && call->written) {
+        handler = call->handler;
+        data = call->data;
+
+        ngx_ratelimit_redis_call_untime(call);
+        ngx_ratelimit_redis_handler_set(call, NULL);
+
+        result.status = NGX_RATELIMIT_REDIS_TIMEOUT;
+
+        if (handler) {
+            handler(data, &result);
+        }
+
+        return;
+    }
+
+    if (call->conn) {
+        ngx_ratelimit_redis_conn_remove(call);
+
+    } else {
+        ngx_queue_remove(&call->queue);
+    }
+
+    result.status = NGX_RATELIMIT_REDIS_UNREACHABLE;
+    ngx_ratelimit_redis_call_finish(call, &result);
+}
+
+
+static void
+ngx_ratelimit_redis_done_handler(ngx_event_t *ev)
+{
+    ngx_queue_t                   *q;
+    ngx_ratelimit_redis_call_t    *call;
+    ngx_ratelimit_redis_result_t   result;
+    ngx_ratelimit_redis_client_t  *client;
+
+    client = ev->data;
+
+    ngx_memzero(&result, sizeof(ngx_ratelimit_redis_result_t));
+
+    while (!ngx_queue_empty(&client->done)) {
+        q = ngx_queue_head(&client->done);
+        ngx_queue_remove(q);
+
+        call = ngx_queue_data(q, ngx_ratelimit_redis_call_t, queue);
+        result.status = call->status;
+        ngx_ratelimit_redis_call_finish(call, &result);
+    }
+}
+
+
+ngx_uint_t
+ngx_ratelimit_redis_log_due(time_t *logged)
+{
+    if (*logged == ngx_time()) {
+        return 0;
+    }
+
+    *logged = ngx_time();
+
+    return 1;
+}

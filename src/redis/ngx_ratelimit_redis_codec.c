@@ -1,0 +1,399 @@
+/*
+ * Redis' protocol. Commands are written here: a check is a handful of copies,
+ * where redisFormatCommandArgv allocates and formats. Replies are parsed by hiredis'
+ * reader, which hands each element to the functions below instead of building
+ * a tree: a check's integers go into an array of the connection, and of CLUSTER
+ * SLOTS only ranges and primaries are kept.
+ */
+
+#include <hiredis/hiredis.h>
+
+#include "ngx_ratelimit_redis_int.h"
+#include "ngx_ratelimit_text.h"
+
+
+#if (HIREDIS_MAJOR >= 1)
+typedef size_t  ngx_ratelimit_redis_elements_t;
+#else
+typedef int     ngx_ratelimit_redis_elements_t;
+#endif
+
+
+static void *ngx_ratelimit_redis_read_string(const redisReadTask *task,
+    char *data, size_t len);
+static void *ngx_ratelimit_redis_read_array(const redisReadTask *task,
+    ngx_ratelimit_redis_elements_t n);
+static void *ngx_ratelimit_redis_read_integer(const redisReadTask *task,
+    long long value);
+static void *ngx_ratelimit_redis_read_nil(const redisReadTask *task);
+static void ngx_ratelimit_redis_read_free(void *object);
+static void ngx_ratelimit_redis_reply_start(
+    ngx_ratelimit_redis_reply_t *reply, int type);
+static ngx_int_t ngx_ratelimit_redis_range_add(
+    ngx_ratelimit_redis_reply_t *reply);
+static ngx_uint_t ngx_ratelimit_redis_depth(const redisReadTask *task);
+
+
+static redisReplyObjectFunctions  ngx_ratelimit_redis_read_functions = {
+    .createString = ngx_ratelimit_redis_read_string,
+    .createArray = ngx_ratelimit_redis_read_array,
+    .createInteger = ngx_ratelimit_redis_read_integer,
+    .createNil = ngx_ratelimit_redis_read_nil,
+    .freeObject = ngx_ratelimit_redis_read_free
+};
+
+
+u_char *
+ngx_ratelimit_redis_write_array(u_char *p, ngx_uint_t n)
+{
+    *p++ = '*';
+    p = ngx_ratelimit_number_write(p, n);
+    *p++ = CR;
+    *p++ = LF;
+
+    return p;
+}
+
+
+u_char *
+ngx_ratelimit_redis_write_bulk(u_char *p, const u_char *data, size_t len)
+{
+    *p++ = '$';
+    p = ngx_ratelimit_number_write(p, len);
+    *p++ = CR;
+    *p++ = LF;
+    p = ngx_cpymem(p, data, len);
+    *p++ = CR;
+    *p++ = LF;
+
+    return p;
+}
+
+
+ngx_int_t
+ngx_ratelimit_redis_write_command(ngx_str_t *text, const ngx_str_t *args,
+    ngx_uint_t nargs, ngx_log_t *log)
+{
+    size_t       size;
+    u_char      *p;
+    ngx_uint_t   i;
+
+    size = NGX_RATELIMIT_REDIS_ARRAY;
+
+    for (i = 0; i < nargs; i++) {
+        size += NGX_RATELIMIT_REDIS_BULK(args[i].len);
+    }
+
+    text->data = ngx_alloc(size, log);
+    if (text->data == NULL) {
+        return NGX_ERROR;
+    }
+
+    p = ngx_ratelimit_redis_write_array(text->data, nargs);
+
+    for (i = 0; i < nargs; i++) {
+        p = ngx_ratelimit_redis_write_bulk(p, args[i].data, args[i].len);
+    }
+
+    text->len = p - text->data;
+
+    return NGX_OK;
+}
+
+
+void *
+ngx_ratelimit_redis_reader_new(ngx_ratelimit_redis_reply_t *reply)
+{
+    redisReader  *reader;
+
+    reader = redisReaderCreateWithFunctions(
+                 &ngx_ratelimit_redis_read_functions);
+    if (reader == NULL) {
+        return NULL;
+    }
+
+    /* redisReaderSetPrivdata() casts the pointer to int */
+    reader->privdata = reply;
+
+    reply->bytes = 0;
+
+    return reader;
+}
+
+
+void
+ngx_ratelimit_redis_reader_free(void *reader,
+    ngx_ratelimit_redis_reply_t *reply)
+{
+    redisReaderFree(reader);
+    ngx_ratelimit_redis_ranges_free(reply);
+}
+
+
+void
+ngx_ratelimit_redis_ranges_free(ngx_ratelimit_redis_reply_t *reply)
+{
+    if (reply->ranges) {
+        ngx_free(reply->ranges);
+    }
+
+    reply->ranges = NULL;
+    reply->nranges = 0;
+    reply->max_ranges = 0;
+}
+
+
+ngx_int_t
+ngx_ratelimit_redis_reader_feed(void *reader, const u_char *data, size_t len)
+{
+    redisReader                  *rd;
+    ngx_ratelimit_redis_reply_t  *reply;
+
+    rd = reader;
+    reply = rd->privdata;
+    reply->bytes += len;
+
+    return redisReaderFeed(rd, (const char *) data, len) == REDIS_OK
+           ? NGX_OK : NGX_ERROR;
+}
+
+
+size_t
+ngx_ratelimit_redis_reader_left(void *reader)
+{
+    redisReader  *rd;
+
+    rd = reader;
+
+    return rd->len - rd->pos;
+}
+
+
+ngx_int_t
+ngx_ratelimit_redis_reader_next(void *reader,
+    ngx_ratelimit_redis_reply_t *reply, ngx_uint_t slots)
+{
+    void    *object;
+    size_t   max;
+
+    reply->slots = slots;
+
+    if (redisReaderGetReply(reader, &object) != REDIS_OK) {
+        return NGX_ERROR;
+    }
+
+    if (object == NULL) {
+        max = slots ? NGX_RATELIMIT_REDIS_MAX_SLOTS
+                    : NGX_RATELIMIT_REDIS_MAX_REPLY;
+
+        return reply->bytes > max ? NGX_ERROR : NGX_AGAIN;
+    }
+
+    reply->bytes = 0;
+
+    /* types of RESP3, which nobody asked for, do not pass by the functions */
+
+    return object == reply ? NGX_OK : NGX_ERROR;
+}
+
+
+static void *
+ngx_ratelimit_redis_read_string(const redisReadTask *task, char *data,
+    size_t len)
+{
+    ngx_ratelimit_redis_reply_t  *reply;
+    ngx_ratelimit_redis_range_t  *range;
+
+    reply = task->privdata;
+
+    if (task->parent == NULL) {
+        ngx_ratelimit_redis_reply_start(reply, task->type);
+
+        reply->text_len = ngx_min(len, sizeof(reply->text));
+        ngx_memcpy(reply->text, data, reply->text_len);
+
+        return reply;
+    }
+
+    reply->flat = 0;
+
+    /* [[first, last, [host, port, ...], replicas ...], ...] */
+
+    if (reply->slots
+        && ngx_ratelimit_redis_depth(task) == 3
+        && task->idx == 0
+        && task->parent->idx == 2)
+    {
+        range = &reply->ranges[reply->nranges - 1];
+
+        /* too long for a numeric address: cut off, it stays none */
+
+        range->host_len = ngx_min(len, sizeof(range->host));
+        ngx_memcpy(range->host, data, range->host_len);
+    }
+
+    return reply;
+}
+
+
+static void *
+ngx_ratelimit_redis_read_array(const redisReadTask *task,
+    ngx_ratelimit_redis_elements_t n)
+{
+    ngx_ratelimit_redis_reply_t  *reply;
+
+    reply = task->privdata;
+
+    if ((ngx_uint_t) n > (reply->slots ? NGX_RATELIMIT_CLUSTER_SLOTS
+                                       : NGX_RATELIMIT_REDIS_MAX_VALUES))
+    {
+        return NULL;
+    }
+
+    if (task->parent == NULL) {
+        ngx_ratelimit_redis_reply_start(reply, task->type);
+        reply->flat = 1;
+        return reply;
+    }
+
+    reply->flat = 0;
+
+    if (reply->slots
+        && ngx_ratelimit_redis_depth(task) == 1
+        && ngx_ratelimit_redis_range_add(reply) != NGX_OK)
+    {
+        return NULL;
+    }
+
+    return reply;
+}
+
+
+static void *
+ngx_ratelimit_redis_read_integer(const redisReadTask *task, long long value)
+{
+    ngx_uint_t                    depth;
+    ngx_ratelimit_redis_reply_t  *reply;
+    ngx_ratelimit_redis_range_t  *range;
+
+    reply = task->privdata;
+
+    if (task->parent == NULL) {
+        ngx_ratelimit_redis_reply_start(reply, task->type);
+        return reply;
+    }
+
+    if (!reply->slots) {
+        if (reply->flat) {
+            reply->values[reply->n++] = value;
+        }
+
+        return reply;
+    }
+
+    depth = ngx_ratelimit_redis_depth(task);
+
+    if (depth < 2) {
+        return reply;
+    }
+
+    range = &reply->ranges[reply->nranges - 1];
+
+    if (depth == 2 && task->idx == 0) {
+        range->first = value;
+
+    } else if (depth == 2 && task->idx == 1) {
+        range->last = value;
+
+    } else if (depth == 3 && task->idx == 1 && task->parent->idx == 2) {
+        range->port = value;
+    }
+
+    return reply;
+}
+
+
+static void *
+ngx_ratelimit_redis_read_nil(const redisReadTask *task)
+{
+    ngx_ratelimit_redis_reply_t  *reply;
+
+    reply = task->privdata;
+
+    if (task->parent == NULL) {
+        ngx_ratelimit_redis_reply_start(reply, task->type);
+    }
+
+    reply->flat = 0;
+
+    return reply;
+}
+
+
+/* Nothing is allocated for an element. */
+
+static void
+ngx_ratelimit_redis_read_free(void *object)
+{
+}
+
+
+static void
+ngx_ratelimit_redis_reply_start(ngx_ratelimit_redis_reply_t *reply, int type)
+{
+    reply->type = type;
+    reply->flat = 0;
+    reply->n = 0;
+    reply->text_len = 0;
+    reply->nranges = 0;
+}
+
+
+static ngx_int_t
+ngx_ratelimit_redis_range_add(ngx_ratelimit_redis_reply_t *reply)
+{
+    ngx_uint_t                    max;
+    ngx_ratelimit_redis_range_t  *ranges;
+
+    if (reply->nranges == reply->max_ranges) {
+        max = reply->max_ranges ? reply->max_ranges * 2 : 64;
+
+        ranges = ngx_alloc(max * sizeof(ngx_ratelimit_redis_range_t),
+                           reply->log);
+        if (ranges == NULL) {
+            return NGX_ERROR;
+        }
+
+        if (reply->ranges) {
+            ngx_memcpy(ranges, reply->ranges,
+                       reply->nranges * sizeof(ngx_ratelimit_redis_range_t));
+            ngx_free(reply->ranges);
+        }
+
+        reply->ranges = ranges;
+        reply->max_ranges = max;
+    }
+
+    /* what the reply leaves out makes a range that is refused */
+
+    ranges = &reply->ranges[reply->nranges++];
+    ngx_memzero(ranges, sizeof(ngx_ratelimit_redis_range_t));
+    ranges->first = -1;
+
+    return NGX_OK;
+}
+
+
+/* How many arrays stand around an element. */
+
+static ngx_uint_t
+ngx_ratelimit_redis_depth(const redisReadTask *task)
+{
+    ngx_uint_t  depth;
+
+    for (depth = 0; task->parent; task = task->parent) {
+        depth++;
+    }
+
+    return depth;
+}

@@ -1,0 +1,804 @@
+/*
+ * One connection to one node. It lives from the first time that its address is
+ * named until the slot map has no use for it, and connects again by itself.
+ *
+ * Its queue holds the calls sent and then those to be sent. What one turn of the event
+ * loop queued leaves in one write, from a posted event. A connection
+ * is freed by its own timer or by stop alone, so nothing that a reply or
+ * a handler does can free it under its reader.
+ */
+
+#include <ngx_event_connect.h>
+
+#include "ngx_ratelimit_redis_int.h"
+
+#define NGX_RATELIMIT_REDIS_BACKOFF_MIN_MS  50
+#define NGX_RATELIMIT_REDIS_BACKOFF_MAX_MS  2000
+#define NGX_RATELIMIT_REDIS_DEAD_MIN_MS     1000
+
+
+static ngx_ratelimit_redis_conn_t *ngx_ratelimit_redis_conn_find(
+    ngx_ratelimit_redis_client_t *client, struct sockaddr *sockaddr,
+    socklen_t socklen);
+static void ngx_ratelimit_redis_conn_address(ngx_ratelimit_redis_conn_t *conn,
+    struct sockaddr *sockaddr, socklen_t socklen);
+static void ngx_ratelimit_redis_conn_enter(ngx_ratelimit_redis_conn_t *conn,
+    ngx_ratelimit_redis_state_e state);
+static void ngx_ratelimit_redis_conn_down(ngx_ratelimit_redis_conn_t *conn);
+static void ngx_ratelimit_redis_conn_connecting(
+    ngx_ratelimit_redis_conn_t *conn);
+static void ngx_ratelimit_redis_conn_up(ngx_ratelimit_redis_conn_t *conn);
+static ngx_int_t ngx_ratelimit_redis_conn_open(
+    ngx_ratelimit_redis_conn_t *conn);
+static void ngx_ratelimit_redis_conn_close(ngx_ratelimit_redis_conn_t *conn);
+static ngx_msec_t ngx_ratelimit_redis_conn_dead_ms(
+    ngx_ratelimit_redis_conn_t *conn);
+static ngx_uint_t ngx_ratelimit_redis_conn_unused(
+    ngx_ratelimit_redis_conn_t *conn);
+static void ngx_ratelimit_redis_conn_timer_handler(ngx_event_t *ev);
+static void ngx_ratelimit_redis_conn_check(ngx_ratelimit_redis_conn_t *conn);
+static ngx_int_t ngx_ratelimit_redis_conn_connected(
+    ngx_ratelimit_redis_conn_t *conn);
+
+static void ngx_ratelimit_redis_conn_append(ngx_ratelimit_redis_conn_t *conn,
+    ngx_ratelimit_redis_call_t *call);
+static u_char *ngx_ratelimit_redis_call_bytes(
+    ngx_ratelimit_redis_call_t *call, size_t *len);
+static void ngx_ratelimit_redis_conn_flush_handler(ngx_event_t *ev);
+static void ngx_ratelimit_redis_conn_write_handler(ngx_event_t *wev);
+static void ngx_ratelimit_redis_conn_write(ngx_ratelimit_redis_conn_t *conn);
+static size_t ngx_ratelimit_redis_conn_gather(
+    ngx_ratelimit_redis_conn_t *conn);
+static void ngx_ratelimit_redis_conn_advance(ngx_ratelimit_redis_conn_t *conn,
+    size_t sent);
+static void ngx_ratelimit_redis_conn_read_handler(ngx_event_t *rev);
+
+
+ngx_ratelimit_redis_conn_t *
+ngx_ratelimit_redis_conn_get(ngx_ratelimit_redis_client_t *client,
+    struct sockaddr *sockaddr, socklen_t socklen)
+{
+    ngx_ratelimit_redis_conn_t  *conn;
+
+    conn = ngx_ratelimit_redis_conn_find(client, sockaddr, socklen);
+
+    if (conn || client->nconns == NGX_RATELIMIT_REDIS_MAX_CONNS) {
+        return conn;
+    }
+
+    conn = ngx_calloc(sizeof(ngx_ratelimit_redis_conn_t), client->log);
+    if (conn == NULL) {
+        return NULL;
+    }
+
+    conn->client = client;
+    conn->fd = (ngx_socket_t) -1;
+    conn->reply.log = client->log;
+
+    ngx_queue_init(&conn->calls);
+    conn->next = &conn->calls;
+
+    conn->timer.data = conn;
+    conn->timer.log = client->log;
+    conn->timer.handler = ngx_ratelimit_redis_conn_timer_handler;
+    conn->timer.cancelable = 1;
+
+    conn->flush.data = conn;
+    conn->flush.log = client->log;
+    conn->flush.handler = ngx_ratelimit_redis_conn_flush_handler;
+
+    ngx_ratelimit_redis_conn_address(conn, sockaddr, socklen);
+
+    ngx_queue_insert_tail(&client->conns, &conn->queue);
+    client->nconns++;
+
+    ngx_ratelimit_redis_conn_enter(conn, NGX_RATELIMIT_REDIS_CONNECTING);
+
+    return conn;
+}
+
+
+static ngx_ratelimit_redis_conn_t *
+ngx_ratelimit_redis_conn_find(ngx_ratelimit_redis_client_t *client,
+    struct sockaddr *sockaddr, socklen_t socklen)
+{
+    ngx_queue_t                 *q;
+    ngx_ratelimit_redis_conn_t  *conn;
+
+    for (q = ngx_queue_head(&client->conns);
+         q != ngx_queue_sentinel(&client->conns);
+         q = ngx_queue_next(q))
+    {
+        conn = ngx_queue_data(q, ngx_ratelimit_redis_conn_t, queue);
+
+        if (ngx_cmp_sockaddr(&conn->sockaddr.sockaddr, conn->socklen,
+                             sockaddr, socklen, 1)
+            == NGX_OK)
+        {
+            return conn;
+        }
+    }
+
+    return NULL;
+}
+
+
+static void
+ngx_ratelimit_redis_conn_address(ngx_ratelimit_redis_conn_t *conn,
+    struct sockaddr *sockaddr, socklen_t socklen)
+{
+    ngx_memcpy(&conn->sockaddr, sockaddr, socklen);
+    conn->socklen = socklen;
+
+    conn->name.data = conn->name_data;
+    conn->name.len = ngx_sock_ntop(sockaddr, socklen, conn->name_data,
+                                   sizeof(conn->name_data), 1);
+}
+
+
+void
+ngx_ratelimit_redis_conn_free(ngx_ratelimit_redis_conn_t *conn)
+{
+    ngx_queue_t                 *q;
+    ngx_ratelimit_redis_call_t  *call;
+
+    ngx_ratelimit_redis_conn_close(conn);
+
+    while (!ngx_queue_empty(&conn->calls)) {
+        q = ngx_queue_head(&conn->calls);
+        call = ngx_queue_data(q, ngx_ratelimit_redis_call_t, queue);
+        ngx_ratelimit_redis_conn_remove(call);
+        ngx_ratelimit_redis_call_free(call);
+    }
+
+    if (conn->timer.timer_set) {
+        ngx_del_timer(&conn->timer);
+    }
+
+    ngx_queue_remove(&conn->queue);
+    conn->client->nconns--;
+
+    ngx_free(conn);
+}
+
+
+static void
+ngx_ratelimit_redis_conn_enter(ngx_ratelimit_redis_conn_t *conn,
+    ngx_ratelimit_redis_state_e state)
+{
+    conn->state = state;
+
+    switch (state) {
+
+    case NGX_RATELIMIT_REDIS_DOWN:
+        ngx_ratelimit_redis_conn_down(conn);
+        break;
+
+    case NGX_RATELIMIT_REDIS_CONNECTING:
+        ngx_ratelimit_redis_conn_connecting(conn);
+        break;
+
+    case NGX_RATELIMIT_REDIS_UP:
+        ngx_ratelimit_redis_conn_up(conn);
+        break;
+    }
+}
+
+
+/* Waits for the backoff's end; a worker that exits does not connect again. */
+
+static void
+ngx_ratelimit_redis_conn_down(ngx_ratelimit_redis_conn_t *conn)
+{
+    ngx_msec_t  delay;
+    ngx_uint_t  doublings;
+
+    if (conn->timer.timer_set) {
+        ngx_del_timer(&conn->timer);
+    }
+
+    doublings = ngx_min(conn->failures, 6);
+    conn->failures++;
+
+    if (ngx_exiting) {
+        return;
+    }
+
+    delay = (ngx_msec_t) NGX_RATELIMIT_REDIS_BACKOFF_MIN_MS << doublings;
+    delay = ngx_min(delay, NGX_RATELIMIT_REDIS_BACKOFF_MAX_MS);
+    delay -= ngx_random() % (delay / 2);
+
+    ngx_add_timer(&conn->timer, delay);
+
+    ngx_ratelimit_redis_refresh(conn->client);
+}
+
+
+/*
+ * Authentication and the script go ahead of all calls; nobody waits for
+ * their replies.
+ */
+
+static void
+ngx_ratelimit_redis_conn_connecting(ngx_ratelimit_redis_conn_t *conn)
+{
+    ngx_int_t                      rc;
+    ngx_addr_t                    *addrs;
+    ngx_array_t                   *a;
+    ngx_ratelimit_redis_client_t  *client;
+
+    client = conn->client;
+    a = &client->redis->addrs;
+
+    /* one server with several addresses: each in turn */
+
+    if (!client->redis->cluster) {
+        addrs = a->elts;
+        addrs += conn->failures % a->nelts;
+        ngx_ratelimit_redis_conn_address(conn, addrs->sockaddr,
+                                         addrs->socklen);
+    }
+
+    rc = ngx_ratelimit_redis_conn_open(conn);
+
+    if (rc == NGX_ERROR) {
+        ngx_ratelimit_redis_conn_break(conn, ngx_socket_errno,
+                                       "connect() failed");
+        return;
+    }
+
+    ngx_add_timer(&conn->timer, ngx_ratelimit_redis_conn_dead_ms(conn));
+
+    if (client->auth.len
+        && ngx_ratelimit_redis_conn_command(conn, NGX_RATELIMIT_REDIS_AUTH,
+                                            &client->auth)
+           == NULL)
+    {
+        ngx_ratelimit_redis_conn_break(conn, 0, "no memory");
+        return;
+    }
+
+    /* without memory NOSCRIPT will ask for it again */
+
+    if (ngx_ratelimit_redis_conn_command(conn, NGX_RATELIMIT_REDIS_LOAD,
+                                         &client->load))
+    {
+        conn->loading = 1;
+    }
+
+    if (rc == NGX_OK) {
+        ngx_ratelimit_redis_conn_enter(conn, NGX_RATELIMIT_REDIS_UP);
+    }
+}
+
+
+static void
+ngx_ratelimit_redis_conn_up(ngx_ratelimit_redis_conn_t *conn)
+{
+    ngx_ratelimit_redis_client_t  *client;
+
+    client = conn->client;
+
+    /* one write a turn is small: it must not wait for the last one's ACK */
+
+    (void) ngx_tcp_nodelay(conn->connection);
+
+    ngx_add_timer(&conn->timer, ngx_ratelimit_redis_conn_dead_ms(conn));
+    ngx_post_event(&conn->flush, &ngx_posted_events);
+
+    if (client->redis->cluster && !client->mapped && client->refresh == NULL) {
+        ngx_ratelimit_redis_refresh_handler(&client->refresh_timer);
+    }
+}
+
+
+/* Returns NGX_OK: connected, NGX_AGAIN: soon, or NGX_ERROR. */
+
+static ngx_int_t
+ngx_ratelimit_redis_conn_open(ngx_ratelimit_redis_conn_t *conn)
+{
+    ngx_int_t               rc;
+    ngx_connection_t       *c;
+    ngx_peer_connection_t   pc;
+
+    conn->reader = ngx_ratelimit_redis_reader_new(&conn->reply);
+
+    if (conn->reader == NULL) {
+        ngx_set_socket_errno(NGX_ENOMEM);
+        return NGX_ERROR;
+    }
+
+    ngx_memzero(&pc, sizeof(ngx_peer_connection_t));
+
+    pc.sockaddr = &conn->sockaddr.sockaddr;
+    pc.socklen = conn->socklen;
+    pc.name = &conn->name;
+    pc.get = ngx_event_get_peer;
+    pc.log = &conn->client->quiet;
+    pc.log_error = NGX_ERROR_ERR;
+    pc.so_keepalive = 1;
+
+    rc = ngx_event_connect_peer(&pc);
+
+    if (rc != NGX_OK && rc != NGX_AGAIN) {
+        return NGX_ERROR;
+    }
+
+    c = pc.connection;
+    c->data = conn;
+    c->read->handler = ngx_ratelimit_redis_conn_read_handler;
+    c->write->handler = ngx_ratelimit_redis_conn_write_handler;
+
+    conn->connection = c;
+
+    return rc;
+}
+
+
+static void
+ngx_ratelimit_redis_conn_close(ngx_ratelimit_redis_conn_t *conn)
+{
+    if (conn->connection) {
+        ngx_close_connection(conn->connection);
+        conn->connection = NULL;
+    }
+
+    if (conn->reader) {
+        ngx_ratelimit_redis_reader_free(conn->reader, &conn->reply);
+        conn->reader = NULL;
+    }
+
+    if (conn->flush.posted) {
+        ngx_delete_posted_event(&conn->flush);
+    }
+
+    conn->offset = 0;
+    conn->loading = 0;
+}
+
+
+void
+ngx_ratelimit_redis_conn_break(ngx_ratelimit_redis_conn_t *conn,
+    ngx_err_t err, const char *reason)
+{
+    ngx_uint_t                     written;
+    ngx_queue_t                   *q;
+    ngx_ratelimit_redis_call_t    *call;
+    ngx_ratelimit_redis_client_t  *client;
+
+    client = conn->client;
+
+    if (ngx_ratelimit_redis_log_due(&conn->logged)) {
+        ngx_log_error(NGX_LOG_ERR, client->log, err,
+                      "ratelimit redis \"%V\": no connection to %V: %s",
+                      &client->redis->name, &conn->name, reason);
+    }
+
+    ngx_ratelimit_redis_conn_close(conn);
+
+    while (!ngx_queue_empty(&conn->calls)) {
+        q = ngx_queue_head(&conn->calls);
+        call = ngx_queue_data(q, ngx_ratelimit_redis_call_t, queue);
+        written = call->written;
+
+        ngx_ratelimit_redis_conn_remove(call);
+
+        if (call->kind != NGX_RATELIMIT_REDIS_EVAL) {
+            ngx_ratelimit_redis_call_free(call);
+            continue;
+        }
+
+        /* what was written may have run: it is never sent again */
+
+        ngx_ratelimit_redis_call_fail(call,
+                                      written
+                                          ? NGX_RATELIMIT_REDIS_LOST
+                                          : NGX_RATELIMIT_REDIS_UNREACHABLE);
+    }
+
+    ngx_ratelimit_redis_conn_enter(conn, NGX_RATELIMIT_REDIS_DOWN);
+}
+
+
+void
+ngx_ratelimit_redis_conn_release(ngx_ratelimit_redis_conn_t *conn)
+{
+    if (!conn->timer.timer_set && !ngx_exiting) {
+        ngx_add_timer(&conn->timer, ngx_ratelimit_redis_conn_dead_ms(conn));
+    }
+}
+
+
+static ngx_msec_t
+ngx_ratelimit_redis_conn_dead_ms(ngx_ratelimit_redis_conn_t *conn)
+{
+    return ngx_max(NGX_RATELIMIT_REDIS_DEAD_MIN_MS,
+                   4 * conn->client->redis->timeout);
+}
+
+
+static ngx_uint_t
+ngx_ratelimit_redis_conn_unused(ngx_ratelimit_redis_conn_t *conn)
+{
+    return conn->client->redis->cluster
+           && conn->client->mapped
+           && conn->owned == 0;
+}
+
+
+static void
+ngx_ratelimit_redis_conn_timer_handler(ngx_event_t *ev)
+{
+    ngx_ratelimit_redis_conn_t  *conn;
+
+    conn = ev->data;
+
+    switch (conn->state) {
+
+    case NGX_RATELIMIT_REDIS_DOWN:
+
+        if (ngx_exiting) {
+            return;
+        }
+
+        if (ngx_ratelimit_redis_conn_unused(conn)) {
+            ngx_ratelimit_redis_conn_free(conn);
+            return;
+        }
+
+        ngx_ratelimit_redis_conn_enter(conn, NGX_RATELIMIT_REDIS_CONNECTING);
+        return;
+
+    case NGX_RATELIMIT_REDIS_CONNECTING:
+        ngx_ratelimit_redis_conn_break(conn, NGX_ETIMEDOUT,
+                                       "connect() timed out");
+        return;
+
+    case NGX_RATELIMIT_REDIS_UP:
+        ngx_ratelimit_redis_conn_check(conn);
+        return;
+    }
+}
+
+
+/* The timer of a connection that is up: is the peer alive, is it needed? */
+
+static void
+ngx_ratelimit_redis_conn_check(ngx_ratelimit_redis_conn_t *conn)
+{
+    ngx_msec_t                   waited, dead_ms;
+    ngx_queue_t                 *q;
+    ngx_ratelimit_redis_call_t  *call;
+
+    if (ngx_queue_empty(&conn->calls)) {
+
+        if (ngx_ratelimit_redis_conn_unused(conn)) {
+            ngx_ratelimit_redis_conn_free(conn);
+        }
+
+        return;
+    }
+
+    q = ngx_queue_head(&conn->calls);
+    call = ngx_queue_data(q, ngx_ratelimit_redis_call_t, queue);
+
+    waited = ngx_current_msec - call->since_ms;
+    dead_ms = ngx_ratelimit_redis_conn_dead_ms(conn);
+
+    if (waited >= dead_ms) {
+        ngx_ratelimit_redis_conn_break(conn, NGX_ETIMEDOUT,
+                                       "the oldest call has no reply");
+        return;
+    }
+
+    ngx_add_timer(&conn->timer, dead_ms - waited);
+}
+
+
+/* Ends CONNECTING at the socket's first event: NGX_OK, or NGX_ERROR. */
+
+static ngx_int_t
+ngx_ratelimit_redis_conn_connected(ngx_ratelimit_redis_conn_t *conn)
+{
+    int        err;
+    socklen_t  len;
+
+    err = 0;
+    len = sizeof(int);
+
+    if (getsockopt(conn->connection->fd, SOL_SOCKET, SO_ERROR, (void *) &err,
+                   &len)
+        == -1)
+    {
+        err = ngx_socket_errno;
+    }
+
+    if (err) {
+        ngx_ratelimit_redis_conn_break(conn, err, "connect() failed");
+        return NGX_ERROR;
+    }
+
+    ngx_ratelimit_redis_conn_enter(conn, NGX_RATELIMIT_REDIS_UP);
+
+    return NGX_OK;
+}
+
+
+void
+ngx_ratelimit_redis_conn_send(ngx_ratelimit_redis_conn_t *conn,
+    ngx_ratelimit_redis_call_t *call)
+{
+    if (conn->state == NGX_RATELIMIT_REDIS_DOWN) {
+        ngx_ratelimit_redis_refresh(conn->client);
+
+    } else if (conn->pending < NGX_RATELIMIT_REDIS_MAX_PENDING) {
+        ngx_ratelimit_redis_conn_append(conn, call);
+        return;
+    }
+
+    ngx_ratelimit_redis_call_fail(call, NGX_RATELIMIT_REDIS_UNREACHABLE);
+}
+
+
+ngx_ratelimit_redis_call_t *
+ngx_ratelimit_redis_conn_command(ngx_ratelimit_redis_conn_t *conn,
+    ngx_ratelimit_redis_kind_e kind, const ngx_str_t *text)
+{
+    ngx_ratelimit_redis_call_t  *call;
+
+    call = ngx_ratelimit_redis_call_new(conn->client, kind, 0);
+    if (call == NULL) {
+        return NULL;
+    }
+
+    call->text = text->data;
+    call->len = text->len;
+
+    ngx_ratelimit_redis_conn_append(conn, call);
+
+    return call;
+}
+
+
+static void
+ngx_ratelimit_redis_conn_append(ngx_ratelimit_redis_conn_t *conn,
+    ngx_ratelimit_redis_call_t *call)
+{
+    call->conn = conn;
+    call->since_ms = ngx_current_msec;
+    call->written = 0;
+    call->skip = call->asking;
+
+    ngx_queue_insert_tail(&conn->calls, &call->queue);
+    conn->pending++;
+
+    if (conn->next == &conn->calls) {
+        conn->next = &call->queue;
+    }
+
+    if (conn->state == NGX_RATELIMIT_REDIS_UP) {
+        ngx_post_event(&conn->flush, &ngx_posted_events);
+
+        if (!conn->timer.timer_set) {
+            ngx_add_timer(&conn->timer,
+                          ngx_ratelimit_redis_conn_dead_ms(conn));
+        }
+    }
+}
+
+
+void
+ngx_ratelimit_redis_conn_remove(ngx_ratelimit_redis_call_t *call)
+{
+    ngx_ratelimit_redis_conn_t  *conn;
+
+    conn = call->conn;
+
+    if (conn->next == &call->queue) {
+        conn->next = ngx_queue_next(&call->queue);
+    }
+
+    ngx_queue_remove(&call->queue);
+    call->conn = NULL;
+    conn->pending--;
+}
+
+
+/* What goes to the socket: the text, and ASKING, which stands before it. */
+
+static u_char *
+ngx_ratelimit_redis_call_bytes(ngx_ratelimit_redis_call_t *call, size_t *len)
+{
+    size_t  asking;
+
+    asking = call->asking ? sizeof(NGX_RATELIMIT_REDIS_ASKING) - 1 : 0;
+    *len = asking + call->len;
+
+    return call->text - asking;
+}
+
+
+static void
+ngx_ratelimit_redis_conn_flush_handler(ngx_event_t *ev)
+{
+    ngx_ratelimit_redis_conn_t  *conn;
+
+    conn = ev->data;
+
+    if (conn->connection->write->ready) {
+        ngx_ratelimit_redis_conn_write(conn);
+    }
+}
+
+
+static void
+ngx_ratelimit_redis_conn_write_handler(ngx_event_t *wev)
+{
+    ngx_connection_t            *c;
+    ngx_ratelimit_redis_conn_t  *conn;
+
+    c = wev->data;
+    conn = c->data;
+
+    if (conn->state == NGX_RATELIMIT_REDIS_CONNECTING
+        && ngx_ratelimit_redis_conn_connected(conn) != NGX_OK)
+    {
+        return;
+    }
+
+    ngx_ratelimit_redis_conn_write(conn);
+}
+
+
+static void
+ngx_ratelimit_redis_conn_write(ngx_ratelimit_redis_conn_t *conn)
+{
+    size_t             len;
+    ssize_t            n;
+    ngx_connection_t  *c;
+
+    c = conn->connection;
+
+    while (conn->next != &conn->calls) {
+
+        len = ngx_ratelimit_redis_conn_gather(conn);
+
+        n = c->send(c, conn->client->io, len);
+        conn->client->stat.writes++;
+
+        if (n == NGX_ERROR) {
+            ngx_ratelimit_redis_conn_break(conn, ngx_socket_errno,
+                                           "send() failed");
+            return;
+        }
+
+        if (n == NGX_AGAIN) {
+            break;
+        }
+
+        ngx_ratelimit_redis_conn_advance(conn, n);
+
+        if ((size_t) n < len) {
+            break;
+        }
+    }
+
+    if (ngx_handle_write_event(c->write, 0) != NGX_OK) {
+        ngx_ratelimit_redis_conn_break(conn, 0, "no event");
+    }
+}
+
+
+/* Copies what is to be sent, as much as one write takes. */
+
+static size_t
+ngx_ratelimit_redis_conn_gather(ngx_ratelimit_redis_conn_t *conn)
+{
+    size_t                       len, offset, n, room;
+    u_char                      *bytes, *io;
+    ngx_queue_t                 *q;
+    ngx_ratelimit_redis_call_t  *call;
+
+    io = conn->client->io;
+    room = NGX_RATELIMIT_REDIS_IO_BYTES;
+    offset = conn->offset;
+
+    for (q = conn->next; q != &conn->calls && room; q = ngx_queue_next(q)) {
+        call = ngx_queue_data(q, ngx_ratelimit_redis_call_t, queue);
+        bytes = ngx_ratelimit_redis_call_bytes(call, &len);
+
+        n = ngx_min(len - offset, room);
+        io = ngx_cpymem(io, bytes + offset, n);
+        room -= n;
+        offset = 0;
+    }
+
+    return NGX_RATELIMIT_REDIS_IO_BYTES - room;
+}
+
+
+static void
+ngx_ratelimit_redis_conn_advance(ngx_ratelimit_redis_conn_t *conn,
+    size_t sent)
+{
+    size_t                       len;
+    ngx_ratelimit_redis_call_t  *call;
+
+    while (sent) {
+        call = ngx_queue_data(conn->next, ngx_ratelimit_redis_call_t, queue);
+        (void) ngx_ratelimit_redis_call_bytes(call, &len);
+
+        if (!call->written) {
+            call->written = 1;
+            call->since_ms = ngx_current_msec;
+        }
+
+        if (sent < len - conn->offset) {
+            conn->offset += sent;
+            return;
+        }
+
+        sent -= len - conn->offset;
+        conn->offset = 0;
+        conn->next = ngx_queue_next(conn->next);
+    }
+}
+
+
+static void
+ngx_ratelimit_redis_conn_read_handler(ngx_event_t *rev)
+{
+    ssize_t                      n;
+    const char                  *reason;
+    ngx_connection_t            *c;
+    ngx_ratelimit_redis_conn_t  *conn;
+
+    c = rev->data;
+    conn = c->data;
+
+    if (c->close) {
+        ngx_ratelimit_redis_conn_break(conn, 0, "the worker shuts down");
+        return;
+    }
+
+    if (conn->state == NGX_RATELIMIT_REDIS_CONNECTING
+        && ngx_ratelimit_redis_conn_connected(conn) != NGX_OK)
+    {
+        return;
+    }
+
+    do {
+        n = c->recv(c, conn->client->io, NGX_RATELIMIT_REDIS_IO_BYTES);
+
+        if (n == NGX_AGAIN) {
+            break;
+        }
+
+        if (n == NGX_ERROR) {
+            ngx_ratelimit_redis_conn_break(conn, ngx_socket_errno,
+                                           "recv() failed");
+            return;
+        }
+
+        if (n == 0) {
+            ngx_ratelimit_redis_conn_break(conn, 0, "closed by the server");
+            return;
+        }
+
+        reason = ngx_ratelimit_redis_conn_feed(conn, conn->client->io, n);
+
+        if (conn->connection == NULL) {
+            return;
+        }
+
+        if (reason) {
+            ngx_ratelimit_redis_conn_break(conn, 0, reason);
+            return;
+        }
+
+    } while (rev->ready);
+
+    if (ngx_handle_read_event(rev, 0) != NGX_OK) {
+        ngx_ratelimit_redis_conn_break(conn, 0, "no event");
+    }
+}

@@ -1,0 +1,342 @@
+/*
+ * The inside of src/redis. One client a worker and block; one connection a
+ * node; calls that wait in exactly one queue at a time.
+ *
+ *     client.c   start and stop, a call's way in, deadlines, handlers
+ *     cluster.c  the slot map and its refresh, redirections
+ *     conn.c     one connection: states, writing, reading
+ *     reply.c    what each reply means for the call at the queue's head
+ *     codec.c    Redis' protocol to and from bytes (hiredis' reader)
+ *     digest.c   HMAC-SHA256
+ */
+
+#ifndef NGX_RATELIMIT_REDIS_INT_H_INCLUDED
+#define NGX_RATELIMIT_REDIS_INT_H_INCLUDED
+
+#include "ngx_ratelimit_redis.h"
+#include "ngx_ratelimit_hash.h"
+
+#define NGX_RATELIMIT_REDIS_MAX_PENDING    65536    /* calls in a queue */
+#define NGX_RATELIMIT_REDIS_MAX_CONNS      1024     /* of one client */
+#define NGX_RATELIMIT_REDIS_MAX_REDIRECTS  5        /* of one call */
+#define NGX_RATELIMIT_REDIS_MAX_REPLY      65536    /* bytes */
+#define NGX_RATELIMIT_REDIS_MAX_SLOTS      4194304  /* bytes, CLUSTER SLOTS */
+#define NGX_RATELIMIT_REDIS_MAX_TEXT       512      /* of an error kept */
+
+#define NGX_RATELIMIT_REDIS_IO_BYTES       65536    /* of one read or write */
+
+typedef struct ngx_ratelimit_redis_conn_s  ngx_ratelimit_redis_conn_t;
+
+
+/* One line of CLUSTER SLOTS: a range and its primary. */
+typedef struct {
+    int64_t                     first;
+    int64_t                     last;
+    int64_t                     port;
+    u_char                      host_len;
+    u_char                      host[47];   /* longer: not an address */
+} ngx_ratelimit_redis_range_t;
+
+
+/* One reply as the reader builds it. */
+typedef struct {
+    int                           type;      /* REDIS_REPLY_* of the whole */
+    unsigned                      flat:1;    /* an array of integers alone */
+    unsigned                      slots:1;   /* read as CLUSTER SLOTS */
+
+    ngx_uint_t                    n;
+    int64_t                       values[NGX_RATELIMIT_REDIS_MAX_VALUES];
+
+    size_t                        text_len;  /* of an error, cut off */
+    u_char                        text[NGX_RATELIMIT_REDIS_MAX_TEXT];
+
+    ngx_uint_t                    nranges;
+    ngx_uint_t                    max_ranges;
+    ngx_ratelimit_redis_range_t  *ranges;    /* heap, freed by the reader */
+
+    size_t                        bytes;     /* read, but no whole reply yet */
+    ngx_log_t                    *log;
+} ngx_ratelimit_redis_reply_t;
+
+
+typedef enum {
+    NGX_RATELIMIT_REDIS_EVAL = 0,
+    NGX_RATELIMIT_REDIS_AUTH,
+    NGX_RATELIMIT_REDIS_LOAD,     /* SCRIPT LOAD */
+    NGX_RATELIMIT_REDIS_SLOTS     /* CLUSTER SLOTS */
+} ngx_ratelimit_redis_kind_e;
+
+
+struct ngx_ratelimit_redis_call_s {
+    ngx_queue_t                      queue;     /* of conn, or of client */
+    ngx_queue_t                      wait;      /* in client->deadlines */
+    ngx_ratelimit_redis_client_t    *client;
+    ngx_ratelimit_redis_conn_t      *conn;      /* whose queue it is in */
+
+    ngx_ratelimit_redis_handler_pt   handler;
+    void                            *data;
+
+    ngx_msec_t                       deadline_ms;
+    ngx_msec_t                       since_ms;  /* queued, later: written */
+    ngx_uint_t                       slot;      /* in a cluster */
+
+    ngx_ratelimit_redis_kind_e       kind;
+    ngx_ratelimit_redis_status_e     status;    /* in client->done */
+
+    unsigned                         timed:1;   /* wait is queued */
+    unsigned                         written:1; /* in part or whole */
+    unsigned                         asking:1;  /* ASKING goes before it */
+    unsigned                         skip:1;    /* ASKING's reply comes first */
+    unsigned                         reloaded:1; /* had its NOSCRIPT here */
+    unsigned                         pooled:1;  /* size fits the free list */
+    unsigned                         redirects:4;
+
+    size_t                           len;       /* of text, without ASKING */
+    u_char                          *text;      /* ASKING stands before it */
+};
+
+
+/*
+ * DOWN waits for its timer to connect again, CONNECTING and UP take calls.
+ */
+typedef enum {
+    NGX_RATELIMIT_REDIS_DOWN = 0,
+    NGX_RATELIMIT_REDIS_CONNECTING,
+    NGX_RATELIMIT_REDIS_UP
+} ngx_ratelimit_redis_state_e;
+
+
+struct ngx_ratelimit_redis_conn_s {
+    ngx_queue_t                    queue;     /* in client->conns */
+    ngx_ratelimit_redis_client_t  *client;
+
+    /* event ident: after 3 pointers, as in ngx_connection_t */
+    ngx_socket_t                   fd;
+
+    ngx_ratelimit_redis_state_e    state;
+    ngx_connection_t              *connection;  /* NULL when DOWN */
+    void                          *reader;      /* redisReader, as connection */
+
+    ngx_queue_t                    calls;     /* sent and to be sent, in order */
+    ngx_queue_t                   *next;      /* first not written whole */
+    size_t                         offset;    /* bytes of it written */
+    ngx_uint_t                     pending;   /* calls in calls */
+
+    ngx_event_t                    timer;     /* what for depends on state */
+    ngx_event_t                    flush;     /* posted: write what is queued */
+
+    ngx_uint_t                     owned;     /* slots in the map */
+    ngx_uint_t                     failures;  /* since the last good reply */
+    unsigned                       loading:1; /* SCRIPT LOAD is queued */
+
+    time_t                         logged;    /* second of the last line */
+    time_t                         noticed;
+
+    ngx_ratelimit_redis_reply_t    reply;
+
+    socklen_t                      socklen;
+    ngx_sockaddr_t                 sockaddr;
+    ngx_str_t                      name;
+    u_char                         name_data[NGX_SOCKADDR_STRLEN];
+};
+
+
+/* Figures for tests and the status page. */
+typedef struct {
+    ngx_uint_t                     calls;
+    ngx_uint_t                     errors;
+    ngx_uint_t                     timeouts;
+    ngx_uint_t                     redirects;
+    ngx_uint_t                     reconnects;
+    ngx_uint_t                     refreshes;
+    ngx_uint_t                     writes;
+} ngx_ratelimit_redis_stat_t;
+
+
+struct ngx_ratelimit_redis_client_s {
+    ngx_ratelimit_redis_t         *redis;
+    ngx_log_t                     *log;       /* the cycle's */
+    void                          *unused;
+
+    /* event ident: after 3 pointers, as in ngx_connection_t */
+    ngx_socket_t                   fd;
+
+    ngx_log_t                      quiet;     /* for nginx's own socket lines:
+                                                 this layer writes its own */
+    ngx_queue_t                    conns;
+    ngx_uint_t                     nconns;
+
+    ngx_queue_t                    deadlines; /* calls, the earliest first */
+    ngx_uint_t                     waiting;   /* of them, with a handler */
+    ngx_event_t                    deadline;
+
+    ngx_queue_t                    done;      /* failed, handlers to call */
+    ngx_event_t                    done_event;
+
+    ngx_queue_t                    again;     /* TRYAGAIN, oldest first */
+    ngx_event_t                    again_timer;
+
+    /* cluster */
+
+    ngx_queue_t                    unmapped;  /* waiting for the first map */
+    ngx_uint_t                     nunmapped;
+    ngx_ratelimit_redis_call_t    *refresh;   /* CLUSTER SLOTS waited for */
+    ngx_event_t                    refresh_timer;
+    ngx_msec_t                     refreshed_ms;
+    unsigned                       mapped:1;  /* slots is known */
+    ngx_ratelimit_redis_conn_t   **slots;
+
+    ngx_queue_t                    free;      /* calls */
+    ngx_uint_t                     nfree;
+
+    ngx_str_t                      evalsha;   /* what all checks share */
+    ngx_str_t                      load;      /* SCRIPT LOAD, whole */
+    ngx_str_t                      auth;      /* AUTH, whole; may be empty */
+    u_char                        *io;        /* one read or write */
+
+    time_t                         logged;    /* second of the last line */
+    ngx_ratelimit_redis_stat_t     stat;
+};
+
+
+/* client.c */
+
+/*
+ * A call with len bytes of text, not in any queue. Returns NULL when memory
+ * is out. Freed by call_free, or through call_finish or call_fail.
+ */
+ngx_ratelimit_redis_call_t *ngx_ratelimit_redis_call_new(
+    ngx_ratelimit_redis_client_t *client, ngx_ratelimit_redis_kind_e kind,
+    size_t len);
+
+/* Frees a call that is in no queue but, maybe, client->deadlines. */
+void ngx_ratelimit_redis_call_free(ngx_ratelimit_redis_call_t *call);
+
+/* Frees the call and calls its handler, now: never from inside eval. */
+void ngx_ratelimit_redis_call_finish(ngx_ratelimit_redis_call_t *call,
+    const ngx_ratelimit_redis_result_t *result);
+
+/* The same without values, later in this turn of the event loop. */
+void ngx_ratelimit_redis_call_fail(ngx_ratelimit_redis_call_t *call,
+    ngx_ratelimit_redis_status_e status);
+
+/* Sends the call to the node that the slot map names, or lets it wait. */
+void ngx_ratelimit_redis_route(ngx_ratelimit_redis_call_t *call);
+
+/* Sends the call once more in 5 ms. */
+void ngx_ratelimit_redis_again(ngx_ratelimit_redis_call_t *call);
+
+/* Whether a line may be logged now: one a second. */
+ngx_uint_t ngx_ratelimit_redis_log_due(time_t *logged);
+
+
+/* conn.c */
+
+/*
+ * The connection to an address, made and started where there is none.
+ * Returns NULL when memory is out or there are too many.
+ */
+ngx_ratelimit_redis_conn_t *ngx_ratelimit_redis_conn_get(
+    ngx_ratelimit_redis_client_t *client, struct sockaddr *sockaddr,
+    socklen_t socklen);
+
+/* Closes and frees; the calls in its queue are freed, no handler is called. */
+void ngx_ratelimit_redis_conn_free(ngx_ratelimit_redis_conn_t *conn);
+
+/* Queues a call, which leaves in this turn; it fails where conn is DOWN. */
+void ngx_ratelimit_redis_conn_send(ngx_ratelimit_redis_conn_t *conn,
+    ngx_ratelimit_redis_call_t *call);
+
+/* Queues a command of this layer. Returns the call, NULL: out of memory. */
+ngx_ratelimit_redis_call_t *ngx_ratelimit_redis_conn_command(
+    ngx_ratelimit_redis_conn_t *conn, ngx_ratelimit_redis_kind_e kind,
+    const ngx_str_t *text);
+
+/* Takes a call out of conn's queue. */
+void ngx_ratelimit_redis_conn_remove(ngx_ratelimit_redis_call_t *call);
+
+/*
+ * Closes the socket, fails all calls and lets conn connect again after the
+ * backoff. reason is for the log, err an errno or 0.
+ */
+void ngx_ratelimit_redis_conn_break(ngx_ratelimit_redis_conn_t *conn,
+    ngx_err_t err, const char *reason);
+
+/* Has a connection that owns no slots closed when it falls idle. */
+void ngx_ratelimit_redis_conn_release(ngx_ratelimit_redis_conn_t *conn);
+
+
+/* reply.c */
+
+/*
+ * Takes len bytes read from conn and answers the calls that they answer.
+ * Returns NULL, or why the connection must be closed. conn may have been
+ * closed when this returns (conn->connection is NULL then).
+ */
+const char *ngx_ratelimit_redis_conn_feed(ngx_ratelimit_redis_conn_t *conn,
+    u_char *data, size_t len);
+
+
+/* cluster.c */
+
+/* Asks for a new slot map soon: one at a time, one a second. */
+void ngx_ratelimit_redis_refresh(ngx_ratelimit_redis_client_t *client);
+
+/* Asks at once, if none is asked for. */
+void ngx_ratelimit_redis_refresh_handler(ngx_event_t *ev);
+
+/* Takes CLUSTER SLOTS' reply from conn: the new map, or nothing. */
+void ngx_ratelimit_redis_slots_apply(ngx_ratelimit_redis_conn_t *conn);
+
+/*
+ * The connection that "MOVED <slot> <host>:<port>" or "ASK ..." from conn
+ * names, NULL where it names none; slot is set.
+ */
+ngx_ratelimit_redis_conn_t *ngx_ratelimit_redis_redirect(
+    ngx_ratelimit_redis_conn_t *conn, ngx_uint_t *slot);
+
+/* Makes conn (or NULL) the owner of a slot. */
+void ngx_ratelimit_redis_slot_set(ngx_ratelimit_redis_client_t *client,
+    ngx_uint_t slot, ngx_ratelimit_redis_conn_t *conn);
+
+
+/* codec.c */
+
+#define NGX_RATELIMIT_REDIS_ASKING  "*1\r\n$6\r\nASKING\r\n"
+
+/* Bytes that ngx_ratelimit_redis_write_bulk needs at most. */
+#define NGX_RATELIMIT_REDIS_BULK(len)   ((len) + 25)
+#define NGX_RATELIMIT_REDIS_ARRAY       23
+
+/* "*<n>\r\n" and "$<len>\r\n<data>\r\n"; both return the end. */
+u_char *ngx_ratelimit_redis_write_array(u_char *p, ngx_uint_t n);
+u_char *ngx_ratelimit_redis_write_bulk(u_char *p, const u_char *data,
+    size_t len);
+
+/* A whole command in heap memory: NGX_OK, or NGX_ERROR when memory is out. */
+ngx_int_t ngx_ratelimit_redis_write_command(ngx_str_t *text,
+    const ngx_str_t *args, ngx_uint_t nargs, ngx_log_t *log);
+
+/* A reader that builds into reply; NULL when memory is out. */
+void *ngx_ratelimit_redis_reader_new(ngx_ratelimit_redis_reply_t *reply);
+void ngx_ratelimit_redis_reader_free(void *reader,
+    ngx_ratelimit_redis_reply_t *reply);
+
+/* Frees what a CLUSTER SLOTS reply left. */
+void ngx_ratelimit_redis_ranges_free(ngx_ratelimit_redis_reply_t *reply);
+
+/* Returns NGX_OK, or NGX_ERROR: memory is out. */
+ngx_int_t ngx_ratelimit_redis_reader_feed(void *reader, const u_char *data,
+    size_t len);
+
+/* Bytes fed that are part of no reply read yet. */
+size_t ngx_ratelimit_redis_reader_left(void *reader);
+
+/*
+ * Reads the next reply: NGX_OK, NGX_AGAIN when more bytes must come, NGX_ERROR when
+ * this is no protocol or too large. slots: it answers CLUSTER SLOTS.
+ */
+ngx_int_t ngx_ratelimit_redis_reader_next(void *reader,
+    ngx_ratelimit_redis_reply_t *reply, ngx_uint_t slots);
+
+#endif /* NGX_RATELIMIT_REDIS_INT_H_INCLUDED */

@@ -1,0 +1,463 @@
+/*
+ * What each reply means. Replies come in the order of the calls, so each
+ * answers the head of its connection's queue.
+ */
+
+#include <hiredis/hiredis.h>
+
+#include "ngx_ratelimit_redis_int.h"
+
+#define NGX_RATELIMIT_REDIS_MAX_WORD  32   /* of an error, in the log */
+
+
+typedef void (*ngx_ratelimit_redis_error_pt)(ngx_ratelimit_redis_conn_t *conn,
+    ngx_ratelimit_redis_call_t *call);
+
+typedef struct {
+    ngx_str_t                     word;
+    ngx_ratelimit_redis_error_pt  handler;
+} ngx_ratelimit_redis_error_t;
+
+
+static ngx_ratelimit_redis_call_t *ngx_ratelimit_redis_conn_head(
+    ngx_ratelimit_redis_conn_t *conn);
+static void ngx_ratelimit_redis_reply(ngx_ratelimit_redis_conn_t *conn,
+    ngx_ratelimit_redis_call_t *call);
+static void ngx_ratelimit_redis_reply_auth(ngx_ratelimit_redis_conn_t *conn);
+static void ngx_ratelimit_redis_reply_slots(ngx_ratelimit_redis_conn_t *conn,
+    ngx_uint_t current);
+static void ngx_ratelimit_redis_reply_eval(ngx_ratelimit_redis_conn_t *conn,
+    ngx_ratelimit_redis_call_t *call);
+static void ngx_ratelimit_redis_recovered(ngx_ratelimit_redis_conn_t *conn);
+static ngx_str_t ngx_ratelimit_redis_word(
+    ngx_ratelimit_redis_reply_t *reply);
+static void ngx_ratelimit_redis_log_reply(ngx_ratelimit_redis_conn_t *conn,
+    const char *command);
+
+static void ngx_ratelimit_redis_error_refused(
+    ngx_ratelimit_redis_conn_t *conn, ngx_ratelimit_redis_call_t *call);
+static void ngx_ratelimit_redis_error_stale(ngx_ratelimit_redis_conn_t *conn,
+    ngx_ratelimit_redis_call_t *call);
+static void ngx_ratelimit_redis_error_noscript(
+    ngx_ratelimit_redis_conn_t *conn, ngx_ratelimit_redis_call_t *call);
+static void ngx_ratelimit_redis_error_moved(ngx_ratelimit_redis_conn_t *conn,
+    ngx_ratelimit_redis_call_t *call);
+static void ngx_ratelimit_redis_error_ask(ngx_ratelimit_redis_conn_t *conn,
+    ngx_ratelimit_redis_call_t *call);
+static void ngx_ratelimit_redis_error_tryagain(
+    ngx_ratelimit_redis_conn_t *conn, ngx_ratelimit_redis_call_t *call);
+static void ngx_ratelimit_redis_follow(ngx_ratelimit_redis_conn_t *from,
+    ngx_ratelimit_redis_conn_t *to, ngx_ratelimit_redis_call_t *call,
+    ngx_uint_t asking);
+
+
+/* Any other error is refused: the call fails, the connection stays. */
+
+static const ngx_ratelimit_redis_error_t  ngx_ratelimit_redis_errors[] = {
+    { ngx_string("NOSCRIPT"), ngx_ratelimit_redis_error_noscript },
+    { ngx_string("MOVED"), ngx_ratelimit_redis_error_moved },
+    { ngx_string("ASK"), ngx_ratelimit_redis_error_ask },
+    { ngx_string("TRYAGAIN"), ngx_ratelimit_redis_error_tryagain },
+    { ngx_string("CLUSTERDOWN"), ngx_ratelimit_redis_error_stale },
+    { ngx_string("READONLY"), ngx_ratelimit_redis_error_stale },
+    { ngx_null_string, ngx_ratelimit_redis_error_refused }
+};
+
+
+const char *
+ngx_ratelimit_redis_conn_feed(ngx_ratelimit_redis_conn_t *conn, u_char *data,
+    size_t len)
+{
+    ngx_int_t                    rc;
+    ngx_ratelimit_redis_call_t  *call;
+
+    if (ngx_ratelimit_redis_reader_feed(conn->reader, data, len) != NGX_OK) {
+        return "no memory";
+    }
+
+    do {
+        call = ngx_ratelimit_redis_conn_head(conn);
+
+        if (call == NULL) {
+            return ngx_ratelimit_redis_reader_left(conn->reader)
+                   ? "a reply to no call" : NULL;
+        }
+
+        rc = ngx_ratelimit_redis_reader_next(conn->reader, &conn->reply,
+                                   call->kind == NGX_RATELIMIT_REDIS_SLOTS);
+
+        if (rc == NGX_AGAIN) {
+            return NULL;
+        }
+
+        if (rc == NGX_ERROR) {
+            return "a broken or too large reply";
+        }
+
+        ngx_ratelimit_redis_reply(conn, call);
+
+    } while (conn->connection);
+
+    return NULL;
+}
+
+
+/* The call that the next reply is for: it must be written whole. */
+
+static ngx_ratelimit_redis_call_t *
+ngx_ratelimit_redis_conn_head(ngx_ratelimit_redis_conn_t *conn)
+{
+    ngx_queue_t  *q;
+
+    q = ngx_queue_head(&conn->calls);
+
+    /* next is the sentinel when all are written, and in an empty queue */
+
+    if (q == conn->next) {
+        return NULL;
+    }
+
+    return ngx_queue_data(q, ngx_ratelimit_redis_call_t, queue);
+}
+
+
+static void
+ngx_ratelimit_redis_reply(ngx_ratelimit_redis_conn_t *conn,
+    ngx_ratelimit_redis_call_t *call)
+{
+    ngx_uint_t  current;
+
+    if (conn->failures && conn->reply.type != REDIS_REPLY_ERROR) {
+        ngx_ratelimit_redis_recovered(conn);
+    }
+
+    if (call->skip) {
+        call->skip = 0;
+        return;
+    }
+
+    ngx_ratelimit_redis_conn_remove(call);
+
+    if (call->kind == NGX_RATELIMIT_REDIS_EVAL) {
+        ngx_ratelimit_redis_reply_eval(conn, call);
+        return;
+    }
+
+    current = (call == conn->client->refresh);
+
+    switch (call->kind) {
+
+    case NGX_RATELIMIT_REDIS_AUTH:
+        ngx_ratelimit_redis_call_free(call);
+        ngx_ratelimit_redis_reply_auth(conn);
+        return;
+
+    case NGX_RATELIMIT_REDIS_LOAD:
+        ngx_ratelimit_redis_call_free(call);
+        conn->loading = 0;
+
+        if (conn->reply.type == REDIS_REPLY_ERROR) {
+            ngx_ratelimit_redis_log_reply(conn, "SCRIPT LOAD");
+        }
+
+        return;
+
+    default: /* NGX_RATELIMIT_REDIS_SLOTS */
+        ngx_ratelimit_redis_call_free(call);
+        ngx_ratelimit_redis_reply_slots(conn, current);
+        return;
+    }
+}
+
+
+static void
+ngx_ratelimit_redis_reply_auth(ngx_ratelimit_redis_conn_t *conn)
+{
+    ngx_str_t  word;
+    u_char     reason[sizeof("AUTH answered ")
+                      + NGX_RATELIMIT_REDIS_MAX_WORD];
+
+    if (conn->reply.type != REDIS_REPLY_ERROR) {
+        return;
+    }
+
+    word = ngx_ratelimit_redis_word(&conn->reply);
+    *ngx_snprintf(reason, sizeof(reason) - 1, "AUTH answered %V", &word) = 0;
+
+    ngx_ratelimit_redis_conn_break(conn, 0, (char *) reason);
+}
+
+
+/*
+ * An answer that was given up is late, and maybe older than what is known
+ * since; it is still better than no map.
+ */
+
+static void
+ngx_ratelimit_redis_reply_slots(ngx_ratelimit_redis_conn_t *conn,
+    ngx_uint_t current)
+{
+    if (conn->reply.type != REDIS_REPLY_ARRAY) {
+        ngx_ratelimit_redis_log_reply(conn, "CLUSTER SLOTS");
+
+    } else if (current || !conn->client->mapped) {
+        ngx_ratelimit_redis_slots_apply(conn);
+    }
+
+    ngx_ratelimit_redis_ranges_free(&conn->reply);
+}
+
+
+static void
+ngx_ratelimit_redis_reply_eval(ngx_ratelimit_redis_conn_t *conn,
+    ngx_ratelimit_redis_call_t *call)
+{
+    ngx_str_t                           word;
+    ngx_ratelimit_redis_reply_t        *reply;
+    ngx_ratelimit_redis_result_t        result;
+    const ngx_ratelimit_redis_error_t  *error;
+
+    reply = &conn->reply;
+
+    if (reply->type == REDIS_REPLY_ARRAY && reply->flat) {
+        result.status = NGX_RATELIMIT_REDIS_OK;
+        result.n = reply->n;
+        result.values = reply->values;
+
+        ngx_ratelimit_redis_call_finish(call, &result);
+        return;
+    }
+
+    word = ngx_ratelimit_redis_word(reply);
+    error = ngx_ratelimit_redis_errors;
+
+    while (error->word.len
+           && (error->word.len != word.len
+               || ngx_memcmp(error->word.data, word.data, word.len) != 0))
+    {
+        error++;
+    }
+
+    error->handler(conn, call);
+}
+
+
+static void
+ngx_ratelimit_redis_recovered(ngx_ratelimit_redis_conn_t *conn)
+{
+    ngx_ratelimit_redis_client_t  *client;
+
+    client = conn->client;
+
+    conn->failures = 0;
+    client->stat.reconnects++;
+
+    if (ngx_ratelimit_redis_log_due(&conn->noticed)) {
+        ngx_log_error(NGX_LOG_NOTICE, client->log, 0,
+                      "ratelimit redis \"%V\": connected to %V again",
+                      &client->redis->name, &conn->name);
+    }
+}
+
+
+/*
+ * An error's first word, which never holds a key or a secret. Empty for any
+ * other reply.
+ */
+
+static ngx_str_t
+ngx_ratelimit_redis_word(ngx_ratelimit_redis_reply_t *reply)
+{
+    u_char      ch;
+    size_t      max;
+    ngx_str_t   word;
+
+    word.data = reply->text;
+    word.len = 0;
+
+    if (reply->type != REDIS_REPLY_ERROR) {
+        return word;
+    }
+
+    max = ngx_min(reply->text_len, NGX_RATELIMIT_REDIS_MAX_WORD);
+
+    while (word.len < max) {
+        ch = word.data[word.len];
+
+        if ((ch < 'A' || ch > 'Z') && ch != '_' && ch != '-') {
+            break;
+        }
+
+        word.len++;
+    }
+
+    return word;
+}
+
+
+static void
+ngx_ratelimit_redis_log_reply(ngx_ratelimit_redis_conn_t *conn,
+    const char *command)
+{
+    ngx_str_t                      word;
+    ngx_ratelimit_redis_client_t  *client;
+
+    client = conn->client;
+
+    if (!ngx_ratelimit_redis_log_due(&client->logged)) {
+        return;
+    }
+
+    word = ngx_ratelimit_redis_word(&conn->reply);
+
+    if (word.len == 0) {
+        ngx_str_set(&word, "something unexpected");
+    }
+
+    ngx_log_error(NGX_LOG_ERR, client->log, 0,
+                  "ratelimit redis \"%V\": %V answered %s with %V",
+                  &client->redis->name, &conn->name, command, &word);
+}
+
+
+static void
+ngx_ratelimit_redis_error_refused(ngx_ratelimit_redis_conn_t *conn,
+    ngx_ratelimit_redis_call_t *call)
+{
+    ngx_ratelimit_redis_result_t  result;
+
+    ngx_ratelimit_redis_log_reply(conn, "a check");
+
+    ngx_memzero(&result, sizeof(ngx_ratelimit_redis_result_t));
+    result.status = NGX_RATELIMIT_REDIS_ERROR;
+
+    ngx_ratelimit_redis_call_finish(call, &result);
+}
+
+
+/* The slot may have another owner, or soon get one. */
+
+static void
+ngx_ratelimit_redis_error_stale(ngx_ratelimit_redis_conn_t *conn,
+    ngx_ratelimit_redis_call_t *call)
+{
+    ngx_ratelimit_redis_refresh(conn->client);
+    ngx_ratelimit_redis_error_refused(conn, call);
+}
+
+
+/*
+ * The script goes to the queue's end, and the call behind it: so do all calls that
+ * were sent before the first NOSCRIPT came.
+ */
+
+static void
+ngx_ratelimit_redis_error_noscript(ngx_ratelimit_redis_conn_t *conn,
+    ngx_ratelimit_redis_call_t *call)
+{
+    if (call->reloaded) {
+        ngx_ratelimit_redis_error_refused(conn, call);
+        return;
+    }
+
+    if (!conn->loading) {
+        if (ngx_ratelimit_redis_conn_command(conn, NGX_RATELIMIT_REDIS_LOAD,
+                                             &conn->client->load)
+            == NULL)
+        {
+            ngx_ratelimit_redis_error_refused(conn, call);
+            return;
+        }
+
+        conn->loading = 1;
+    }
+
+    if (!call->timed) {
+        ngx_ratelimit_redis_call_free(call);
+        return;
+    }
+
+    call->reloaded = 1;
+    ngx_ratelimit_redis_conn_send(conn, call);
+}
+
+
+static void
+ngx_ratelimit_redis_error_moved(ngx_ratelimit_redis_conn_t *conn,
+    ngx_ratelimit_redis_call_t *call)
+{
+    ngx_uint_t                     slot;
+    ngx_ratelimit_redis_conn_t    *to;
+    ngx_ratelimit_redis_client_t  *client;
+
+    client = conn->client;
+    to = NULL;
+
+    if (client->redis->cluster) {
+        ngx_ratelimit_redis_refresh(client);
+        to = ngx_ratelimit_redis_redirect(conn, &slot);
+    }
+
+    if (to) {
+        ngx_ratelimit_redis_slot_set(client, slot, to);
+    }
+
+    ngx_ratelimit_redis_follow(conn, to, call, 0);
+}
+
+
+static void
+ngx_ratelimit_redis_error_ask(ngx_ratelimit_redis_conn_t *conn,
+    ngx_ratelimit_redis_call_t *call)
+{
+    ngx_uint_t                   slot;
+    ngx_ratelimit_redis_conn_t  *to;
+
+    to = conn->client->redis->cluster
+         ? ngx_ratelimit_redis_redirect(conn, &slot) : NULL;
+
+    ngx_ratelimit_redis_follow(conn, to, call, 1);
+}
+
+
+/* A slot is half moved: asking again at once would only spin. */
+
+static void
+ngx_ratelimit_redis_error_tryagain(ngx_ratelimit_redis_conn_t *conn,
+    ngx_ratelimit_redis_call_t *call)
+{
+    if (!call->timed) {
+        ngx_ratelimit_redis_call_free(call);
+        return;
+    }
+
+    call->asking = 0;
+    ngx_ratelimit_redis_again(call);
+}
+
+
+static void
+ngx_ratelimit_redis_follow(ngx_ratelimit_redis_conn_t *from,
+    ngx_ratelimit_redis_conn_t *to, ngx_ratelimit_redis_call_t *call,
+    ngx_uint_t asking)
+{
+    if (to == NULL || call->redirects == NGX_RATELIMIT_REDIS_MAX_REDIRECTS) {
+        ngx_ratelimit_redis_error_refused(from, call);
+        return;
+    }
+
+    from->client->stat.redirects++;
+
+    /* its deadline passed: nobody waits for it */
+
+    if (!call->timed) {
+        ngx_ratelimit_redis_call_free(call);
+        return;
+    }
+
+    call->redirects++;
+    call->asking = asking;
+    call->reloaded = 0;
+
+    ngx_ratelimit_redis_conn_send(to, call);
+}
