@@ -236,22 +236,11 @@ ngx_ratelimit_token_bucket_give(ngx_ratelimit_token_bucket_t *tb,
 
 
 uint32_t
-ngx_ratelimit_token_bucket_used(const ngx_ratelimit_token_bucket_t *tb,
-    const ngx_ratelimit_rate_t *rate, uint64_t now_us)
+ngx_ratelimit_token_bucket_used(const ngx_ratelimit_rate_t *rate,
+    uint32_t remaining)
 {
-    ngx_ratelimit_interval_t  used;
-
-    (void) ngx_ratelimit_token_bucket_settle(tb, rate, now_us, &used);
-
-    if (used.us == 0 && used.frac == 0) {
-        return 0;
-    }
-
-    if (ngx_ratelimit_token_bucket_left(rate, &used) == 0) {
-        return 255;
-    }
-
-    return 1 + (uint32_t) (used.us * 253 / (rate->span_us + 1));
+    return (uint32_t) ((uint64_t) (rate->capacity - remaining) * 255
+                       / rate->capacity);
 }
 
 

@@ -78,12 +78,8 @@ void ngx_ratelimit_token_bucket_take(ngx_ratelimit_token_bucket_t *tb,
 void ngx_ratelimit_token_bucket_give(ngx_ratelimit_token_bucket_t *tb,
     const ngx_ratelimit_rate_t *rate, uint64_t now_us, uint32_t tokens);
 
-/*
- * The share in use at now_us: 0 equals a fresh bucket, 255 one that cannot pay
- * a single token.
- */
-uint32_t ngx_ratelimit_token_bucket_used(
-    const ngx_ratelimit_token_bucket_t *tb, const ngx_ratelimit_rate_t *rate,
-    uint64_t now_us);
+/* The share of a capacity that is used: 0 for none, 255 for all of it. */
+uint32_t ngx_ratelimit_token_bucket_used(const ngx_ratelimit_rate_t *rate,
+    uint32_t remaining);
 
 #endif /* NGX_RATELIMIT_TOKEN_BUCKET_H_INCLUDED */

@@ -7,6 +7,7 @@
 
 #include "ngx_ratelimit_hash.h"
 
+static void ngx_ratelimit_check_clients(ngx_ratelimit_check_t *check);
 static ngx_uint_t ngx_ratelimit_check_local(ngx_ratelimit_check_t *check);
 static void ngx_ratelimit_check_remote(ngx_ratelimit_check_t *check);
 static void ngx_ratelimit_check_complete(ngx_ratelimit_check_t *check);
@@ -19,25 +20,11 @@ static void ngx_ratelimit_check_give_back(ngx_ratelimit_check_t *check);
 ngx_int_t
 ngx_ratelimit_check_start(ngx_ratelimit_check_t *check)
 {
-    ngx_uint_t  i, denied;
-
     check->pending = 0;
 
-    for (i = 0; i < check->nclients; i++) {
-        check->clients[i].check = check;
-        check->clients[i].call = NULL;
-        check->clients[i].given = 0;
-    }
+    ngx_ratelimit_check_clients(check);
 
-    for (i = 0; i < check->ncounters; i++) {
-        ngx_memzero(&check->counters[i].answer,
-                    sizeof(ngx_ratelimit_answer_t));
-        check->counters[i].source = NGX_RATELIMIT_SOURCE_NONE;
-    }
-
-    denied = ngx_ratelimit_check_local(check);
-
-    if (!denied) {
+    if (!ngx_ratelimit_check_local(check) && check->remote) {
         ngx_ratelimit_check_remote(check);
     }
 
@@ -48,6 +35,35 @@ ngx_ratelimit_check_start(ngx_ratelimit_check_t *check)
     ngx_ratelimit_check_complete(check);
 
     return NGX_OK;
+}
+
+
+static void
+ngx_ratelimit_check_clients(ngx_ratelimit_check_t *check)
+{
+    ngx_uint_t                i;
+    ngx_ratelimit_client_t   *client;
+    ngx_ratelimit_limiter_t  *limiter;
+
+    check->remote = 0;
+
+    for (i = 0; i < check->nclients; i++) {
+        client = &check->clients[i];
+        limiter = client->limiter;
+
+        client->check = check;
+        client->call = NULL;
+        client->given = 0;
+
+        if (limiter->redis) {
+            check->remote = 1;
+            continue;
+        }
+
+        client->hash = ngx_ratelimit_siphash(
+                             ngx_ratelimit_table_hash_key(limiter->zone.table),
+                             client->key.data, client->key.len, 1, 3);
+    }
 }
 
 
@@ -74,33 +90,22 @@ static ngx_uint_t
 ngx_ratelimit_check_local(ngx_ratelimit_check_t *check)
 {
     ngx_uint_t                i, denied;
-    ngx_ratelimit_client_t   *client;
-    ngx_ratelimit_limiter_t  *limiter;
-
-    for (i = 0; i < check->nclients; i++) {
-        client = &check->clients[i];
-        limiter = client->limiter;
-
-        if (limiter->redis == NULL) {
-            client->hash = ngx_ratelimit_siphash(
-                             ngx_ratelimit_table_hash_key(limiter->zone.table),
-                             client->key.data, client->key.len, 1, 3);
-        }
-    }
+    ngx_ratelimit_counter_t  *counter;
 
     denied = 0;
 
     for (i = 0; i < check->ncounters; i++) {
+        counter = &check->counters[i];
 
-        if (check->counters[i].client->limiter->redis) {
+        if (counter->client->limiter->redis) {
+            ngx_memzero(&counter->answer, sizeof(ngx_ratelimit_answer_t));
+            counter->source = NGX_RATELIMIT_SOURCE_NONE;
             continue;
         }
 
-        ngx_ratelimit_local_take(&check->counters[i]);
+        ngx_ratelimit_local_take(counter);
 
-        if (check->counters[i].answer.retry_us) {
-            denied = 1;
-        }
+        denied |= (counter->answer.retry_us != 0);
     }
 
     return denied;

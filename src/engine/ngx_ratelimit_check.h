@@ -69,6 +69,7 @@ struct ngx_ratelimit_check_s {
     void                       (*handler)(void *data);
     void                        *data;
 
+    unsigned                     remote:1;   /* some clients are in Redis */
     ngx_uint_t                   pending;    /* calls whose answer is due */
     ngx_ratelimit_status_e       status;
     ngx_ratelimit_counter_t     *strictest;  /* NULL where bypassed */

@@ -9,7 +9,7 @@
 static uint64_t ngx_ratelimit_local_lock(ngx_ratelimit_counter_t *counter,
     ngx_ratelimit_entry_t *entry, ngx_ratelimit_token_bucket_t *tb);
 static void ngx_ratelimit_local_store(ngx_ratelimit_entry_t *entry,
-    const ngx_ratelimit_token_bucket_t *tb, uint32_t capacity,
+    const ngx_ratelimit_token_bucket_t *tb, const ngx_ratelimit_rate_t *rate,
     uint32_t remaining);
 
 
@@ -27,7 +27,7 @@ ngx_ratelimit_local_take(ngx_ratelimit_counter_t *counter)
     ngx_ratelimit_token_bucket_take(&tb, counter->rate, now_us, 1, 1,
                                     &counter->answer);
 
-    ngx_ratelimit_local_store(&entry, &tb, counter->rate->capacity,
+    ngx_ratelimit_local_store(&entry, &tb, counter->rate,
                               counter->answer.remaining);
 }
 
@@ -51,7 +51,7 @@ ngx_ratelimit_local_give(ngx_ratelimit_counter_t *counter)
                                     counter->answer.granted);
     ngx_ratelimit_token_bucket_take(&tb, counter->rate, now_us, 0, 0, &left);
 
-    ngx_ratelimit_local_store(&entry, &tb, counter->rate->capacity,
+    ngx_ratelimit_local_store(&entry, &tb, counter->rate,
                               left.remaining);
 }
 
@@ -86,16 +86,14 @@ ngx_ratelimit_local_lock(ngx_ratelimit_counter_t *counter,
 /* What would be lost with the counter is the share of it that is used. */
 static void
 ngx_ratelimit_local_store(ngx_ratelimit_entry_t *entry,
-    const ngx_ratelimit_token_bucket_t *tb, uint32_t capacity,
+    const ngx_ratelimit_token_bucket_t *tb, const ngx_ratelimit_rate_t *rate,
     uint32_t remaining)
 {
-    uint32_t  loss;
-
     entry->state.fresh_us = tb->tat_us;
     entry->state.extra = tb->tat_frac;
     entry->state.aux = tb->span_code;
 
-    loss = (uint64_t) (capacity - remaining) * 255 / capacity;
-
-    ngx_ratelimit_table_store(entry, loss);
+    ngx_ratelimit_table_store(entry,
+                              ngx_ratelimit_token_bucket_used(rate,
+                                                              remaining));
 }
