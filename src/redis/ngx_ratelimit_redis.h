@@ -24,7 +24,7 @@ typedef struct ngx_ratelimit_redis_call_s    ngx_ratelimit_redis_call_t;
 
 typedef enum {
     NGX_RATELIMIT_REDIS_OK = 0,
-    NGX_RATELIMIT_REDIS_TIMEOUT,      /* the deadline passed, it may have run */
+    NGX_RATELIMIT_REDIS_TIMEOUT,      /* no reply in time, it may have run */
     NGX_RATELIMIT_REDIS_UNREACHABLE,  /* not sent: no connection, no slot map */
     NGX_RATELIMIT_REDIS_LOST,         /* sent, and the connection broke */
     NGX_RATELIMIT_REDIS_ERROR         /* Redis answered with an error */
@@ -51,7 +51,7 @@ typedef void (*ngx_ratelimit_redis_handler_pt)(void *data,
 struct ngx_ratelimit_redis_s {
     ngx_str_t                      name;
     unsigned                       cluster:1;  /* else one server */
-    ngx_array_t                    addrs;      /* ngx_addr_t: seeds, or server */
+    ngx_array_t                    addrs;      /* ngx_addr_t: seeds, server */
     ngx_msec_t                     timeout;    /* a call waits no longer */
     ngx_uint_t                     buckets;    /* hash keys, a power of two */
     ngx_str_t                      username;   /* empty: AUTH password */
@@ -78,7 +78,7 @@ ngx_int_t ngx_ratelimit_redis_prepare(ngx_ratelimit_redis_t *redis,
 ngx_int_t ngx_ratelimit_redis_start(ngx_ratelimit_redis_t *redis,
     ngx_cycle_t *cycle);
 
-/* Closes every connection and frees the client; calls not answered are freed. */
+/* Closes every connection, frees the client and the calls not answered. */
 void ngx_ratelimit_redis_stop(ngx_ratelimit_redis_t *redis);
 
 /* HMAC-SHA256 of len bytes under the fleet's secret. */

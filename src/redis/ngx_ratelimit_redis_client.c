@@ -3,9 +3,9 @@
  * handler.
  *
  * A call is in one queue at a time: a connection's (queued or sent), or the
- * client's unmapped (no slot map yet), again (TRYAGAIN) or done (its handler is to be
- * called). Beside that it waits in deadlines, which is in order because all
- * calls of a client have the same timeout.
+ * client's unmapped (no slot map yet), again (TRYAGAIN) or done (its handler
+ * is to be called). Beside that it waits in deadlines, which is in order
+ * because all calls of a client have the same timeout.
  */
 
 #include <ngx_sha1.h>
@@ -14,9 +14,10 @@
 #include "ngx_ratelimit_lua.h"
 #include "ngx_ratelimit_text.h"
 
-#define NGX_RATELIMIT_REDIS_AGAIN_MS    5
-#define NGX_RATELIMIT_REDIS_CALL_BYTES  512  /* of a call in the free list */
-#define NGX_RATELIMIT_REDIS_FREE_CALLS  256
+#define NGX_RATELIMIT_REDIS_AGAIN_MS     5
+#define NGX_RATELIMIT_REDIS_DEAD_MIN_MS  1000
+#define NGX_RATELIMIT_REDIS_CALL_BYTES   512  /* of a call in the free list */
+#define NGX_RATELIMIT_REDIS_FREE_CALLS   256
 
 
 static ngx_int_t ngx_ratelimit_redis_client_texts(
@@ -56,6 +57,8 @@ ngx_ratelimit_redis_start(ngx_ratelimit_redis_t *redis, ngx_cycle_t *cycle)
     client->redis = redis;
     client->log = cycle->log;
     client->fd = (ngx_socket_t) -1;
+    client->dead_ms = ngx_max(NGX_RATELIMIT_REDIS_DEAD_MIN_MS,
+                              4 * redis->timeout);
 
     client->quiet = *cycle->log;
 
@@ -203,8 +206,8 @@ ngx_ratelimit_redis_client_texts(ngx_ratelimit_redis_client_t *client)
         return NGX_OK;
     }
 
-    n = 0;
-    ngx_str_set(&args[n++], "AUTH");
+    n = 1;
+    ngx_str_set(&args[0], "AUTH");
 
     if (redis->username.len) {
         args[n++] = redis->username;

@@ -3,8 +3,8 @@
  * addresses that a node names.
  *
  * The refresh timer is set while a map is wanted and while one is waited for,
- * so there is one refresh at a time; when it fires before the answer came, another
- * node is asked.
+ * so there is one refresh at a time; when it fires before the answer came,
+ * another node is asked.
  */
 
 #include "ngx_ratelimit_redis_int.h"
@@ -197,6 +197,7 @@ ngx_ratelimit_redis_slots_apply(ngx_ratelimit_redis_conn_t *conn)
     /* a node that was reset or never joined knows nothing: ask another */
 
     if (valid == 0) {
+        ngx_ratelimit_redis_slots_refused(client);
         return;
     }
 
@@ -212,6 +213,13 @@ ngx_ratelimit_redis_slots_apply(ngx_ratelimit_redis_conn_t *conn)
     }
 
     ngx_ratelimit_redis_unmapped_route(client);
+}
+
+
+void
+ngx_ratelimit_redis_slots_refused(ngx_ratelimit_redis_client_t *client)
+{
+    ngx_add_timer(&client->refresh_timer, NGX_RATELIMIT_REDIS_REFRESH_MS);
 }
 
 

@@ -1,9 +1,9 @@
 /*
  * Redis' protocol. Commands are written here: a check is a handful of copies,
- * where redisFormatCommandArgv allocates and formats. Replies are parsed by hiredis'
- * reader, which hands each element to the functions below instead of building
- * a tree: a check's integers go into an array of the connection, and of CLUSTER
- * SLOTS only ranges and primaries are kept.
+ * where redisFormatCommandArgv allocates and formats each length. Replies are
+ * parsed by hiredis' reader, which hands each element to the functions below
+ * instead of building a tree: a check's integers go into an array of the
+ * connection, and of CLUSTER SLOTS only ranges and primaries are kept.
  */
 
 #include <hiredis/hiredis.h>
@@ -335,6 +335,7 @@ ngx_ratelimit_redis_read_nil(const redisReadTask *task)
 static void
 ngx_ratelimit_redis_read_free(void *object)
 {
+    (void) object;
 }
 
 

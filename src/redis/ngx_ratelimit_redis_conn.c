@@ -2,10 +2,10 @@
  * One connection to one node. It lives from the first time that its address is
  * named until the slot map has no use for it, and connects again by itself.
  *
- * Its queue holds the calls sent and then those to be sent. What one turn of the event
- * loop queued leaves in one write, from a posted event. A connection
- * is freed by its own timer or by stop alone, so nothing that a reply or
- * a handler does can free it under its reader.
+ * Its queue holds the calls sent and then those to be sent. What one turn of
+ * the event loop queued leaves in one write, from a posted event. A connection
+ * is freed by its own timer or by stop alone, so nothing that a reply or a
+ * handler does can free it under its reader.
  */
 
 #include <ngx_event_connect.h>
@@ -14,7 +14,6 @@
 
 #define NGX_RATELIMIT_REDIS_BACKOFF_MIN_MS  50
 #define NGX_RATELIMIT_REDIS_BACKOFF_MAX_MS  2000
-#define NGX_RATELIMIT_REDIS_DEAD_MIN_MS     1000
 
 
 static ngx_ratelimit_redis_conn_t *ngx_ratelimit_redis_conn_find(
@@ -31,8 +30,6 @@ static void ngx_ratelimit_redis_conn_up(ngx_ratelimit_redis_conn_t *conn);
 static ngx_int_t ngx_ratelimit_redis_conn_open(
     ngx_ratelimit_redis_conn_t *conn);
 static void ngx_ratelimit_redis_conn_close(ngx_ratelimit_redis_conn_t *conn);
-static ngx_msec_t ngx_ratelimit_redis_conn_dead_ms(
-    ngx_ratelimit_redis_conn_t *conn);
 static ngx_uint_t ngx_ratelimit_redis_conn_unused(
     ngx_ratelimit_redis_conn_t *conn);
 static void ngx_ratelimit_redis_conn_timer_handler(ngx_event_t *ev);
@@ -247,7 +244,7 @@ ngx_ratelimit_redis_conn_connecting(ngx_ratelimit_redis_conn_t *conn)
         return;
     }
 
-    ngx_add_timer(&conn->timer, ngx_ratelimit_redis_conn_dead_ms(conn));
+    ngx_add_timer(&conn->timer, client->dead_ms);
 
     if (client->auth.len
         && ngx_ratelimit_redis_conn_command(conn, NGX_RATELIMIT_REDIS_AUTH,
@@ -283,7 +280,7 @@ ngx_ratelimit_redis_conn_up(ngx_ratelimit_redis_conn_t *conn)
 
     (void) ngx_tcp_nodelay(conn->connection);
 
-    ngx_add_timer(&conn->timer, ngx_ratelimit_redis_conn_dead_ms(conn));
+    ngx_add_timer(&conn->timer, client->dead_ms);
     ngx_post_event(&conn->flush, &ngx_posted_events);
 
     if (client->redis->cluster && !client->mapped && client->refresh == NULL) {
@@ -404,16 +401,8 @@ void
 ngx_ratelimit_redis_conn_release(ngx_ratelimit_redis_conn_t *conn)
 {
     if (!conn->timer.timer_set && !ngx_exiting) {
-        ngx_add_timer(&conn->timer, ngx_ratelimit_redis_conn_dead_ms(conn));
+        ngx_add_timer(&conn->timer, conn->client->dead_ms);
     }
-}
-
-
-static ngx_msec_t
-ngx_ratelimit_redis_conn_dead_ms(ngx_ratelimit_redis_conn_t *conn)
-{
-    return ngx_max(NGX_RATELIMIT_REDIS_DEAD_MIN_MS,
-                   4 * conn->client->redis->timeout);
 }
 
 
@@ -483,7 +472,7 @@ ngx_ratelimit_redis_conn_check(ngx_ratelimit_redis_conn_t *conn)
     call = ngx_queue_data(q, ngx_ratelimit_redis_call_t, queue);
 
     waited = ngx_current_msec - call->since_ms;
-    dead_ms = ngx_ratelimit_redis_conn_dead_ms(conn);
+    dead_ms = conn->client->dead_ms;
 
     if (waited >= dead_ms) {
         ngx_ratelimit_redis_conn_break(conn, NGX_ETIMEDOUT,
@@ -580,8 +569,7 @@ ngx_ratelimit_redis_conn_append(ngx_ratelimit_redis_conn_t *conn,
         ngx_post_event(&conn->flush, &ngx_posted_events);
 
         if (!conn->timer.timer_set) {
-            ngx_add_timer(&conn->timer,
-                          ngx_ratelimit_redis_conn_dead_ms(conn));
+            ngx_add_timer(&conn->timer, conn->client->dead_ms);
         }
     }
 }

@@ -1,7 +1,7 @@
 /*
- * HMAC-SHA256 (RFC 2104) under the fleet's secret. The two key blocks are hashed
- * once, when the configuration is read; a digest then starts from copies of
- * those two states. EVP would allocate for each of them.
+ * HMAC-SHA256 (RFC 2104) under the fleet's secret. The two key blocks are
+ * hashed once, when the configuration is read; a digest then starts from copies
+ * of those two states. EVP would allocate for each of them.
  */
 
 #ifndef OPENSSL_SUPPRESS_DEPRECATED

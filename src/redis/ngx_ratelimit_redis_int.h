@@ -117,7 +117,7 @@ struct ngx_ratelimit_redis_conn_s {
     ngx_connection_t              *connection;  /* NULL when DOWN */
     void                          *reader;      /* redisReader, as connection */
 
-    ngx_queue_t                    calls;     /* sent and to be sent, in order */
+    ngx_queue_t                    calls;     /* sent, then to be sent */
     ngx_queue_t                   *next;      /* first not written whole */
     size_t                         offset;    /* bytes of it written */
     ngx_uint_t                     pending;   /* calls in calls */
@@ -165,6 +165,7 @@ struct ngx_ratelimit_redis_client_s {
                                                  this layer writes its own */
     ngx_queue_t                    conns;
     ngx_uint_t                     nconns;
+    ngx_msec_t                     dead_ms;   /* no reply, no connect: dead */
 
     ngx_queue_t                    deadlines; /* calls, the earliest first */
     ngx_uint_t                     waiting;   /* of them, with a handler */
@@ -285,6 +286,9 @@ void ngx_ratelimit_redis_refresh(ngx_ratelimit_redis_client_t *client);
 /* Asks at once, if none is asked for. */
 void ngx_ratelimit_redis_refresh_handler(ngx_event_t *ev);
 
+/* CLUSTER SLOTS was answered with nothing of use: asked again in a second. */
+void ngx_ratelimit_redis_slots_refused(ngx_ratelimit_redis_client_t *client);
+
 /* Takes CLUSTER SLOTS' reply from conn: the new map, or nothing. */
 void ngx_ratelimit_redis_slots_apply(ngx_ratelimit_redis_conn_t *conn);
 
@@ -333,8 +337,8 @@ ngx_int_t ngx_ratelimit_redis_reader_feed(void *reader, const u_char *data,
 size_t ngx_ratelimit_redis_reader_left(void *reader);
 
 /*
- * Reads the next reply: NGX_OK, NGX_AGAIN when more bytes must come, NGX_ERROR when
- * this is no protocol or too large. slots: it answers CLUSTER SLOTS.
+ * Reads the next reply: NGX_OK, NGX_AGAIN when more bytes must come, NGX_ERROR
+ * when this is no protocol or too large. slots: it answers CLUSTER SLOTS.
  */
 ngx_int_t ngx_ratelimit_redis_reader_next(void *reader,
     ngx_ratelimit_redis_reply_t *reply, ngx_uint_t slots);

@@ -199,6 +199,7 @@ ngx_ratelimit_redis_reply_slots(ngx_ratelimit_redis_conn_t *conn,
 {
     if (conn->reply.type != REDIS_REPLY_ARRAY) {
         ngx_ratelimit_redis_log_reply(conn, "CLUSTER SLOTS");
+        ngx_ratelimit_redis_slots_refused(conn->client);
 
     } else if (current || !conn->client->mapped) {
         ngx_ratelimit_redis_slots_apply(conn);
@@ -347,8 +348,8 @@ ngx_ratelimit_redis_error_stale(ngx_ratelimit_redis_conn_t *conn,
 
 
 /*
- * The script goes to the queue's end, and the call behind it: so do all calls that
- * were sent before the first NOSCRIPT came.
+ * The script goes to the queue's end and the call behind it, as do all calls
+ * that were sent before the first NOSCRIPT came.
  */
 
 static void
@@ -391,6 +392,7 @@ ngx_ratelimit_redis_error_moved(ngx_ratelimit_redis_conn_t *conn,
     ngx_ratelimit_redis_client_t  *client;
 
     client = conn->client;
+    slot = 0;
     to = NULL;
 
     if (client->redis->cluster) {

@@ -1,0 +1,302 @@
+/* Redis' protocol: commands written, replies read, limits kept. */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+#include <hiredis/hiredis.h>
+
+#include "ngx_ratelimit_redis_int.h"
+
+#define SLOTS_HEAD  "*2\r\n*4\r\n:0\r\n:5460\r\n"
+#define PRIMARY     "*4\r\n$9\r\n127.0.0.1\r\n:7001\r\n$2\r\nid\r\n*0\r\n"
+#define REPLICA     "*4\r\n$9\r\n127.0.0.9\r\n:7009\r\n$2\r\nid\r\n*0\r\n"
+#define SLOTS_TAIL  "*3\r\n:5461\r\n:16383\r\n*3\r\n$-1\r\n:7002\r\n$0\r\n\r\n"
+
+
+static ngx_ratelimit_redis_reply_t  reply;
+static char                         text[100000];
+
+
+void *
+ngx_alloc(size_t size, ngx_log_t *log)
+{
+    (void) log;
+
+    return malloc(size);
+}
+
+
+/* Reads one reply fed in pieces of step bytes; the last answer. */
+
+static ngx_int_t
+read_reply(const char *data, size_t len, size_t step, ngx_uint_t slots)
+{
+    void       *reader;
+    size_t      n;
+    ngx_int_t   rc;
+
+    reader = ngx_ratelimit_redis_reader_new(&reply);
+    assert_non_null(reader);
+
+    rc = NGX_AGAIN;
+
+    while (len && rc == NGX_AGAIN) {
+        n = len < step ? len : step;
+
+        assert_int_equal(ngx_ratelimit_redis_reader_feed(reader,
+                                                (const u_char *) data, n),
+                         NGX_OK);
+        rc = ngx_ratelimit_redis_reader_next(reader, &reply, slots);
+
+        data += n;
+        len -= n;
+    }
+
+    if (rc == NGX_OK) {
+        assert_int_equal(ngx_ratelimit_redis_reader_left(reader), 0);
+    }
+
+    if (!slots || rc != NGX_OK) {
+        ngx_ratelimit_redis_reader_free(reader, &reply);
+
+    } else {
+        redisReaderFree(reader);    /* the ranges are looked at */
+    }
+
+    return rc;
+}
+
+
+static ngx_int_t
+read_text(const char *data)
+{
+    return read_reply(data, strlen(data), strlen(data), 0);
+}
+
+
+static void
+test_command(void **state)
+{
+    char             *expected;
+    ngx_str_t         command;
+    static ngx_str_t  args[] = {
+        ngx_string("SET"), ngx_string(""), ngx_string("a\r\n\0b")
+    };
+    const char       *argv[] = { "SET", "", "a\r\n\0b" };
+    const size_t      lens[] = { 3, 0, 5 };
+    int               len;
+
+    (void) state;
+
+    len = redisFormatCommandArgv(&expected, 3, argv, lens);
+
+    assert_int_equal(ngx_ratelimit_redis_write_command(&command, args, 3,
+                                                       NULL),
+                     NGX_OK);
+    assert_int_equal(command.len, len);
+    assert_memory_equal(command.data, expected, len);
+
+    free(command.data);
+    free(expected);
+}
+
+
+static void
+test_integers(void **state)
+{
+    size_t             step;
+    static const char  data[] =
+        "*4\r\n:1\r\n:-2\r\n:9007199254740993\r\n:0\r\n";
+
+    (void) state;
+
+    for (step = 1; step < sizeof(data); step++) {
+        assert_int_equal(read_reply(data, sizeof(data) - 1, step, 0), NGX_OK);
+        assert_int_equal(reply.type, REDIS_REPLY_ARRAY);
+        assert_int_equal(reply.flat, 1);
+        assert_int_equal(reply.n, 4);
+        assert_true(reply.values[0] == 1);
+        assert_true(reply.values[1] == -2);
+        assert_true(reply.values[2] == 9007199254740993);
+        assert_true(reply.values[3] == 0);
+    }
+}
+
+
+static void
+test_not_flat(void **state)
+{
+    size_t              i;
+    static const char  *cases[] = {
+        ":5\r\n", "$3\r\nfoo\r\n", "+OK\r\n", "$-1\r\n", "*-1\r\n",
+        "*2\r\n:1\r\n$1\r\nx\r\n", "*2\r\n:1\r\n$-1\r\n",
+        "*2\r\n*1\r\n:1\r\n:2\r\n", "*1\r\n-ERR x\r\n"
+    };
+
+    (void) state;
+
+    for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        assert_int_equal(read_text(cases[i]), NGX_OK);
+        assert_int_equal(reply.flat, 0);
+    }
+
+    assert_int_equal(read_text("-MOVED 1 ::1:7001\r\n"), NGX_OK);
+    assert_int_equal(reply.type, REDIS_REPLY_ERROR);
+    assert_int_equal(reply.text_len, 16);
+    assert_memory_equal(reply.text, "MOVED 1 ::1:7001", 16);
+}
+
+
+static void
+test_limits(void **state)
+{
+    size_t  i, len;
+
+    (void) state;
+
+    len = sprintf(text, "*64\r\n");
+
+    for (i = 0; i < 64; i++) {
+        len += sprintf(text + len, ":%d\r\n", (int) i);
+    }
+
+    assert_int_equal(read_text(text), NGX_OK);
+    assert_int_equal(reply.n, 64);
+    assert_true(reply.values[63] == 63);
+
+    /* arrays in an array: more integers than there is room for */
+
+    for (len = sprintf(text, "*64\r\n"), i = 0; i < 64 * 64; i++) {
+        len += sprintf(text + len, "%s:7\r\n", i % 64 ? "" : "*64\r\n");
+    }
+
+    assert_int_equal(read_text(text), NGX_OK);
+    assert_int_equal(reply.flat, 0);
+    assert_int_equal(reply.n, 0);
+
+    assert_int_equal(read_text("*65\r\n:1\r\n"), NGX_ERROR);
+    assert_int_equal(read_text("*2147483647\r\n"), NGX_ERROR);
+    assert_int_equal(read_text("HTTP/1.1 400\r\n"), NGX_ERROR);
+
+    for (len = 0; len < 200; len += 4) {
+        memcpy(text + len, "*1\r\n", 5);
+    }
+
+    assert_int_equal(read_text(text), NGX_ERROR);
+
+    /* a long error is cut off, a string that never ends is refused */
+
+    memset(text, 'x', sizeof(text));
+    text[0] = '-';
+    memcpy(text + 2000, "\r\n", 3);
+
+    assert_int_equal(read_text(text), NGX_OK);
+    assert_int_equal(reply.text_len, NGX_RATELIMIT_REDIS_MAX_TEXT);
+
+    memset(text, 'x', sizeof(text));
+    memcpy(text, "$90000\r\n", 8);
+
+    assert_int_equal(read_reply(text, 60000, 1000, 0), NGX_AGAIN);
+    assert_int_equal(read_reply(text, 70000, 1000, 0), NGX_ERROR);
+}
+
+
+static void
+test_slots(void **state)
+{
+    size_t                        step;
+    ngx_ratelimit_redis_range_t  *range;
+    static const char             data[] =
+        SLOTS_HEAD PRIMARY REPLICA SLOTS_TAIL;
+
+    (void) state;
+
+    for (step = 1; step < sizeof(data); step++) {
+        assert_int_equal(read_reply(data, sizeof(data) - 1, step, 1), NGX_OK);
+        assert_int_equal(reply.nranges, 2);
+
+        range = reply.ranges;
+        assert_true(range->first == 0 && range->last == 5460);
+        assert_true(range->port == 7001);
+        assert_int_equal(range->host_len, 9);
+        assert_memory_equal(range->host, "127.0.0.1", 9);
+
+        range++;
+        assert_true(range->first == 5461 && range->last == 16383);
+        assert_true(range->port == 7002);
+        assert_int_equal(range->host_len, 0);
+
+        ngx_ratelimit_redis_ranges_free(&reply);
+    }
+}
+
+
+/* What is no list of ranges gives no range that could be taken for one. */
+
+static void
+test_slots_broken(void **state)
+{
+    size_t              i, k;
+    static const char  *cases[] = {
+        "*0\r\n", "*1\r\n:1\r\n", "*1\r\n*0\r\n", "*1\r\n$1\r\nx\r\n",
+        "*1\r\n*3\r\n*1\r\n:0\r\n:5\r\n*2\r\n$3\r\n::1\r\n:1\r\n",
+        "*1\r\n*3\r\n:0\r\n:5\r\n$3\r\n::1\r\n", "*1\r\n*2\r\n:0\r\n:5\r\n"
+    };
+
+    (void) state;
+
+    for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        assert_int_equal(read_reply(cases[i], strlen(cases[i]), 1, 1), NGX_OK);
+
+        for (k = 0; k < reply.nranges; k++) {
+            assert_true(reply.ranges[k].first < 0
+                        || reply.ranges[k].port == 0);
+        }
+
+        ngx_ratelimit_redis_ranges_free(&reply);
+    }
+
+    assert_int_equal(read_reply("*16385\r\n", 8, 8, 1), NGX_ERROR);
+}
+
+
+/* A host longer than an address is kept only in part. */
+
+static void
+test_slots_host(void **state)
+{
+    size_t  len;
+
+    (void) state;
+
+    len = sprintf(text, "*1\r\n*3\r\n:0\r\n:5\r\n*2\r\n$300\r\n");
+    memset(text + len, 'h', 300);
+    len += 300;
+    len += sprintf(text + len, "\r\n:1\r\n");
+
+    assert_int_equal(read_reply(text, len, 7, 1), NGX_OK);
+    assert_int_equal(reply.ranges[0].host_len, sizeof(reply.ranges[0].host));
+    assert_true(reply.ranges[0].port == 1);
+
+    ngx_ratelimit_redis_ranges_free(&reply);
+}
+
+
+int
+main(void)
+{
+    const struct CMUnitTest  tests[] = {
+        cmocka_unit_test(test_command),
+        cmocka_unit_test(test_integers),
+        cmocka_unit_test(test_not_flat),
+        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_slots),
+        cmocka_unit_test(test_slots_broken),
+        cmocka_unit_test(test_slots_host)
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
