@@ -15,16 +15,6 @@ static ngx_int_t ngx_http_ratelimit_init(ngx_conf_t *cf);
 static ngx_int_t ngx_http_ratelimit_init_process(ngx_cycle_t *cycle);
 static void ngx_http_ratelimit_exit_process(ngx_cycle_t *cycle);
 
-static ngx_conf_num_bounds_t  ngx_http_ratelimit_status_bounds = {
-    ngx_conf_check_num_bounds, 400, 599
-};
-
-static ngx_conf_enum_t  ngx_http_ratelimit_headers_forms[] = {
-    { ngx_string("off"), NGX_HTTP_RATELIMIT_HEADERS_OFF },
-    { ngx_string("x"), NGX_HTTP_RATELIMIT_HEADERS_X },
-    { ngx_null_string, 0 }
-};
-
 static ngx_command_t  ngx_http_ratelimit_commands[] = {
 
     { ngx_string("ratelimit_redis"),
@@ -64,17 +54,17 @@ static ngx_command_t  ngx_http_ratelimit_commands[] = {
 
     { ngx_string("ratelimit_headers"),
       NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
-      ngx_conf_set_enum_slot,
+      ngx_http_ratelimit_set_headers,
       NGX_HTTP_LOC_CONF_OFFSET,
-      offsetof(ngx_http_ratelimit_loc_conf_t, headers),
-      ngx_http_ratelimit_headers_forms },
+      0,
+      NULL },
 
     { ngx_string("ratelimit_status"),
       NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
-      ngx_conf_set_num_slot,
+      ngx_http_ratelimit_set_status,
       NGX_HTTP_LOC_CONF_OFFSET,
-      offsetof(ngx_http_ratelimit_loc_conf_t, status),
-      &ngx_http_ratelimit_status_bounds },
+      0,
+      NULL },
 
       ngx_null_command
 };

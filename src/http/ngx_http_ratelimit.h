@@ -165,8 +165,13 @@ ngx_int_t ngx_http_ratelimit_rule_enter(ngx_conf_t *cf,
     const char *directive, ngx_http_ratelimit_main_conf_t *conf,
     ngx_http_ratelimit_rule_t *rule);
 
-/* limit_conf.c: "ratelimit", and what only the whole configuration tells */
+/* limit_conf.c: the directives of a location, and what only the whole
+   configuration tells */
 char *ngx_http_ratelimit_limit(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+char *ngx_http_ratelimit_set_headers(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+char *ngx_http_ratelimit_set_status(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 ngx_int_t ngx_http_ratelimit_resolve(ngx_conf_t *cf);
 

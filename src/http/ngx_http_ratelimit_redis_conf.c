@@ -47,6 +47,7 @@ static char *ngx_http_ratelimit_redis_password_file(ngx_conf_t *cf,
 static char *ngx_http_ratelimit_redis_secret_file(ngx_conf_t *cf,
     ngx_ratelimit_redis_t *redis);
 static char *ngx_http_ratelimit_redis_file(ngx_conf_t *cf, ngx_str_t *text);
+static char *ngx_http_ratelimit_redis_duplicate(ngx_conf_t *cf);
 static char *ngx_http_ratelimit_redis_invalid(ngx_conf_t *cf,
     const char *expected);
 
@@ -309,7 +310,7 @@ ngx_http_ratelimit_redis_timeout(ngx_conf_t *cf,
     ngx_str_t  *value;
 
     if (redis->timeout) {
-        return "is duplicate";
+        return ngx_http_ratelimit_redis_duplicate(cf);
     }
 
     value = cf->args->elts;
@@ -334,7 +335,7 @@ ngx_http_ratelimit_redis_buckets(ngx_conf_t *cf,
     ngx_str_t  *value;
 
     if (redis->buckets) {
-        return "is duplicate";
+        return ngx_http_ratelimit_redis_duplicate(cf);
     }
 
     value = cf->args->elts;
@@ -361,7 +362,7 @@ ngx_http_ratelimit_redis_prefix(ngx_conf_t *cf,
     ngx_str_t  *value;
 
     if (redis->prefix.len) {
-        return "is duplicate";
+        return ngx_http_ratelimit_redis_duplicate(cf);
     }
 
     value = cf->args->elts;
@@ -384,7 +385,7 @@ ngx_http_ratelimit_redis_username(ngx_conf_t *cf,
     ngx_str_t  *value;
 
     if (redis->username.len) {
-        return "is duplicate";
+        return ngx_http_ratelimit_redis_duplicate(cf);
     }
 
     value = cf->args->elts;
@@ -404,7 +405,7 @@ ngx_http_ratelimit_redis_password_file(ngx_conf_t *cf,
     ngx_ratelimit_redis_t *redis)
 {
     return redis->password.len
-           ? "is duplicate"
+           ? ngx_http_ratelimit_redis_duplicate(cf)
            : ngx_http_ratelimit_redis_file(cf, &redis->password);
 }
 
@@ -414,7 +415,7 @@ ngx_http_ratelimit_redis_secret_file(ngx_conf_t *cf,
     ngx_ratelimit_redis_t *redis)
 {
     return redis->secret.len
-           ? "is duplicate"
+           ? ngx_http_ratelimit_redis_duplicate(cf)
            : ngx_http_ratelimit_redis_file(cf, &redis->secret);
 }
 
@@ -488,6 +489,21 @@ ngx_http_ratelimit_redis_file(ngx_conf_t *cf, ngx_str_t *text)
     ngx_explicit_memzero(buf, sizeof(buf));
 
     return text->data ? NGX_CONF_OK : NGX_CONF_ERROR;
+}
+
+
+static char *
+ngx_http_ratelimit_redis_duplicate(ngx_conf_t *cf)
+{
+    ngx_str_t  *value;
+
+    value = cf->args->elts;
+
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                       "\"%V\" has another \"%V\", expected one \"%V\"",
+                       &value[0], &value[1], &value[0]);
+
+    return NGX_CONF_ERROR;
 }
 
 

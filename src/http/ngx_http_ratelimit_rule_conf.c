@@ -279,13 +279,24 @@ static const char *
 ngx_http_ratelimit_set_match(ngx_conf_t *cf, ngx_str_t *value,
     ngx_http_ratelimit_rule_t *rule)
 {
+    const char  *wrong;
+
     if (value->len && value->data[0] == '~') {
         return ngx_http_ratelimit_set_regex(cf, value, rule);
     }
 
     rule->rule.route = *value;
 
-    return ngx_ratelimit_route_check(value->data, value->len);
+    wrong = ngx_ratelimit_route_check(value->data, value->len);
+
+    if (wrong) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"ratelimit_rule\" has an invalid \"match=%V\", "
+                           "expected a path template: %s", value, wrong);
+        return "";
+    }
+
+    return NULL;
 }
 
 
@@ -318,6 +329,7 @@ ngx_http_ratelimit_set_regex(ngx_conf_t *cf, ngx_str_t *value,
 
     if (ngx_regex_compile(&rc) != NGX_OK) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"ratelimit_rule\" has an invalid "
                            "\"match=%V\": %V", value, &rc.err);
         return "";
     }
