@@ -1,0 +1,460 @@
+# The documents are true: nginx accepts every configuration they show, a
+# gateway answers as their transcripts say, every link leads somewhere, and
+# what the module has by the code is what the reference and the runbook know.
+#
+# Blocks are classified by what stands behind the fence:
+#
+#     nginx main | http | server | location
+#         A configuration, or the inside of that block. The zones, Redis blocks,
+#         variables and log formats that it uses and does not define are those
+#         of the blocks above it on the page.
+#     console
+#         A transcript: "$ command", "> its next line", what it printed. A
+#         command with curl is run, against a fresh gateway with the nginx
+#         block above it. Any other must be known, and show no output.
+#     json    is parsed.
+#     text    is not read.
+
+use strict;
+use warnings;
+
+use File::Basename qw( basename dirname );
+use JSON::PP ();
+use t::RateLimit 'no_plan';
+use t::Gateway;
+
+my @PAGES = ('README.md', sort glob 'docs/*.md');
+
+# programs of commands that are not run
+my $PROGRAMS = qr/^(?:sudo[ ])?(?:callgrind_annotate|install|nginx|openssl|
+                    umask|valgrind)\b/x;
+
+# what a fragment stands in
+my %WRAP = (
+    main => "%s\n",
+    http => "http {\n%s\n}\n",
+    server => "http {\nserver {\nlisten 127.0.0.1:8080;\n%s\n}\n}\n",
+    location => "http {\nserver {\nlisten 127.0.0.1:8080;\n"
+                . "location / {\n%s\n}\n}\n}\n",
+);
+
+# What uses a name, and the statement that defines it: in both, $1 or the text
+# given is the name.
+my @NAMES = (
+    [ qr/\bratelimit(?:_rule \S+)?\s[^;]*?\bzone=([\w.-]+)(?=[\s;])/,
+      sub { qr/\bratelimit_zone\s[^;]*?\bzone=\Q$_[0]\E:[^;]*;/ } ],
+    [ qr/\bratelimit\s[^;]*?\brule=([\w.-]+)/,
+      sub { qr/\bratelimit_rule\s+\Q$_[0]\E\s[^;]*;/ } ],
+    [ qr/\bredis=([\w.-]+)/,
+      sub { qr/\bratelimit_redis\s+\Q$_[0]\E\s*\{[^}]*\}/ } ],
+    [ qr/\$(\w+)/, sub { qr/\bmap\s+\S+\s+\$\Q$_[0]\E\s*\{[^}]*\}/ } ],
+    [ qr/\baccess_log\s+\S+\s+(\w+)[\s;]/,
+      sub { qr/\blog_format\s+\Q$_[0]\E\s[^;]*;/ } ],
+);
+
+
+# A gateway whose whole configuration a page shows; ports become free ones.
+{
+    package Shown;
+
+    our @ISA = ('t::Gateway');
+
+    sub configure {
+        my ($self, %change) = @_;
+
+        %$self = (%$self, %change);
+
+        my $dir = $self->{dir};
+        my $user = $> == 0 ? "user root;\n" : '';
+        my $modules = join '', map { "load_module $_;\n" }
+                               split ' ', $ENV{TEST_NGINX_LOAD_MODULES} // '';
+        my $temp = join '', map { "${_}_temp_path $dir/temp/$_;\n" }
+                            qw( client_body proxy fastcgi uwsgi scgi );
+        my $conf = $self->{conf};
+
+        # the built-in place of this log may not be ours to write
+        $temp .= "access_log $dir/access.log;\n";
+
+        $conf =~ s/^load_module [^;]*;\n//mg;
+        $conf =~ s/^http \{\n/http {\n$temp/m;
+        $conf =~ s{/var/log/nginx/}{$dir/}g;
+        $conf .= "events {}\n" if $conf !~ /^events/m;
+
+        $self->write('nginx.conf', $user . $modules . "daemon off;\n"
+                     . "pid $dir/nginx.pid;\nerror_log $dir/error.log info;\n"
+                     . $self->ports($conf));
+
+        $self->write($_, "not a secret\n") for qw( rl.secret rl.pw );
+
+        return $self;
+    }
+
+    sub ports {
+        my ($self, $text) = @_;
+
+        my $ports = $self->{ports} //= { 8080 => $self->{port} };
+
+        $text =~ s{\b127\.0\.0\.1:(\d+)}
+                  {'127.0.0.1:' . ($ports->{$1} //= t::Gateway::free_port())}eg;
+
+        return $text;
+    }
+}
+
+
+sub slurp {
+    my $name = shift;
+
+    open my $file, '<', $name or die "$name: $!";
+    local $/;
+
+    return <$file>;
+}
+
+
+# The blocks of a page, each {at, kind, text}, and the page without them.
+sub fences {
+    my $page = shift;
+
+    my ($block, $line, @blocks, @prose) = (undef, 0);
+
+    for (split /^/, slurp($page)) {
+        $line++;
+
+        if (/^```(.*)$/) {
+            push @blocks, $block if $block;
+            $block = $block ? undef
+                            : { at => basename($page) . ":$line", kind => $1,
+                                text => '' };
+
+        } elsif ($block) {
+            $block->{text} .= $_;
+
+        } else {
+            push @prose, $_;
+        }
+    }
+
+    die "$page: a block has no end" if $block;
+
+    return \@blocks, join '', @prose;
+}
+
+
+# A whole configuration of a block, with what those above it define.
+sub whole {
+    my ($kind, $text, @above) = @_;
+
+    my (%seen, $more);
+    my $defined = '';
+
+    do {
+        $more = 0;
+
+        for (@NAMES) {
+            my ($use, $definition) = @$_;
+            my $all = $text . $defined;
+
+            while ($all =~ /$use/g) {
+                my $is = $definition->($1);
+
+                next if $seen{$is}++ || $all =~ $is;
+
+                my ($above) = grep { $_->{text} =~ $is } reverse @above;
+
+                if ($above && $above->{text} =~ /($is)/) {
+                    $defined .= "$1\n";
+                    $more = 1;
+                }
+            }
+        }
+    } while ($more);
+
+    my $conf = sprintf $WRAP{$kind}, $text;
+
+    $conf =~ s/^http \{\n/http {\n$defined/m;
+
+    return $conf;
+}
+
+
+# A transcript's commands, each [command, what it printed].
+sub commands {
+    my @commands;
+
+    for (split /^/, shift) {
+        if (s/^\$ //) {
+            push @commands, [$_, ''];
+
+        } elsif (@commands && s/^> // && $commands[-1][1] eq '') {
+            $commands[-1][0] .= $_;
+
+        } else {
+            $commands[-1][1] .= $_;
+        }
+    }
+
+    return @commands;
+}
+
+
+# Text with what each run has of its own: dates, versions, instants. Seconds
+# to wait may be one less: the clock has gone on since the bucket was emptied.
+sub lasting {
+    my $text = shift;
+
+    $text =~ s/\r//g;
+    $text =~ s/^Date: \w{3}, .* GMT$/Date: */mg;
+    $text =~ s{^Server: nginx/[\d.]+$}{Server: *}mg;
+    $text =~ s/^(X-RateLimit-Reset: )\d{10}$/$1*/mg;
+    $text =~ s/("reset_at":")\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"/$1*"/g;
+
+    return $text;
+}
+
+
+sub waits {
+    my $text = shift;
+
+    my @waits;
+
+    $text =~ s/(\nRetry-After: |"retry_after_seconds":|try again in )(\d+)/
+               push @waits, $2; "$1*"/eg;
+    $text =~ s/^Content-Length: 20\d$/Content-Length: 20*/m if @waits;
+
+    return $text, @waits;
+}
+
+
+sub transcript {
+    my ($block, $config) = @_;
+
+    my ($gateway, $dir);
+
+    for (commands($block->{text})) {
+        my ($command, $shown) = @$_;
+        my $name = "$block->{at}: $command";
+
+        chomp $name;
+
+        if ($command !~ /\bcurl\b/) {
+            ok(known($command) && $shown eq '',
+               "$name: is known, and shows no output that nobody has checked");
+            next;
+        }
+
+        if (!$config) {
+            fail("$name: a configuration stands above it");
+            next;
+        }
+
+        $gateway //= Shown->new(name => 'transcript', conf => $config)
+                        ->start;
+        $dir = $gateway->{dir};
+
+        $gateway->write('command', $gateway->ports($command));
+
+        my $got = `cd '$dir' && bash command 2>&1`;
+
+        is_transcript($got, $shown, $name);
+    }
+
+    $gateway->stop if $gateway;
+}
+
+
+sub is_transcript {
+    my ($got, $shown, $name) = @_;
+
+    my ($got_text, @got) = waits(lasting($got));
+    my ($text, @shown) = waits(lasting($shown));
+    my @off = grep { $got[$_] > $shown[$_] || $got[$_] < $shown[$_] - 3 }
+                   0 .. $#shown;
+
+    $got_text eq $text && @off
+        ? is("@got", "@shown", "$name: waits")
+        : is($got_text, $text, $name);
+}
+
+
+# Commands that are not run: make with a target there is, or a known program.
+sub known {
+    my $command = shift;
+
+    return $command =~ $PROGRAMS if $command !~ /^make(?: (?:-\S+|\w+=\S+))*\b/;
+
+    my @targets = grep { !/=|^-/ } split ' ', substr $command, 4;
+    my $makefile = slurp("Makefile");
+
+    return !grep { $makefile !~ /^(?:[\w-]+ )*\Q$_\E(?: [\w-]+)*:/m } @targets;
+}
+
+
+sub page {
+    my $page = shift;
+
+    my ($blocks, $prose) = fences($page);
+    my ($config, @above);
+
+    for my $block (@$blocks) {
+        my ($at, $kind, $text) = @$block{qw( at kind text )};
+
+        if ($kind =~ /^nginx (main|http|server|location)$/) {
+            $config = whole($1, $text, @above);
+            push @above, $block;
+
+            my $gateway = Shown->new(name => 'page', conf => $config);
+            my ($ok, $said) = $gateway->check;
+
+            ok($ok, "$at: nginx accepts it") or diag($said, $config);
+
+        } elsif ($kind eq 'console') {
+            transcript($block, $config);
+
+        } elsif ($kind eq 'json') {
+            ok(eval { JSON::PP->new->decode($text) }, "$at: JSON");
+
+        } elsif ($kind ne 'text') {
+            fail("$at: a block of a known kind, not \"$kind\"");
+        }
+    }
+
+    links($page, $prose);
+}
+
+
+# Each link to a file, and to a heading of one, finds it.
+sub links {
+    my ($page, $prose) = @_;
+
+    while ($prose =~ /\]\(([^)\s]*)\)/g) {
+        my $link = $1;
+
+        next if $link =~ /^https?:/;
+
+        my ($file, $anchor) = split /#/, $link, 2;
+        my $target = $file eq '' ? $page : dirname($page) . "/$file";
+
+        my $found = -e $target;
+
+        if ($found && defined $anchor) {
+            my ($blocks, $text) = fences($target);
+            $found = grep { $_ eq $anchor } headings($text);
+        }
+
+        ok($found, basename($page) . ": link to $link");
+    }
+}
+
+
+# The headings of a text as the names of their anchors.
+sub headings {
+    return map { s/[^\w\s-]//gr =~ s/\s/-/gr }
+           map { lc } shift =~ /^#+ (.*)$/mg;
+}
+
+
+# The reference has all that the code has, and no more.
+sub reference {
+    my $page = slurp("docs/directives.md");
+    my $http = "src/http/ngx_http_ratelimit";
+
+    my ($table) = slurp("ngx_http_ratelimit_module.c")
+        =~ /ngx_command_t  ngx_http_ratelimit_commands\[\] = \{(.*?)^\};/ms;
+    my %contexts = $table =~ /ngx_string\("(\w+)"\),\s+([\w|]+),/g;
+
+    same([keys %contexts], [$page =~ /^## (ratelimit\w*)$/mg], 'directives');
+
+    for (sort keys %contexts) {
+        my ($shown) = $page
+            =~ /^## $_\n.*?^Syntax:   $_ .*?^Context:  ([\w, ]+)$/ms;
+
+        is($shown, contexts($contexts{$_}), "$_: Syntax, Default and Context");
+    }
+
+    my ($lines) = slurp("${http}_redis_conf.c")
+        =~ /redis_directives\[\] =\s*\{(.*?)^\};/ms;
+
+    same([$lines =~ /ngx_string\("(\w+)"\)/g],
+         [$page =~ /^`(\w+) [^`=]*;`$/mg], 'lines of ratelimit_redis');
+
+    my ($parameters) = slurp("${http}_rule_conf.c")
+        =~ /ratelimit_parameters\[\] =\s*\{(.*?)^\};/ms;
+
+    same([$parameters =~ /"(\w+=)"/g, 'zone=', 'redis='],
+         [$page =~ /^`(\w+=)[^`]*`/mg], 'parameters');
+
+    my ($variables) = slurp("${http}_variables.c")
+        =~ /ngx_http_ratelimit_variables\[\] = \{(.*?)^\};/ms;
+
+    same([$variables =~ /ngx_string\("(\w+)"\)/g],
+         [$page =~ /^\| `\$(\w+)` \|/mg], 'variables');
+}
+
+
+sub contexts {
+    my $flags = shift;
+
+    return join ', ', map { $flags =~ /NGX_HTTP_$_->[0]_CONF/ ? $_->[1] : () }
+                          [MAIN => 'http'], [SRV => 'server'],
+                          [LOC => 'location'];
+}
+
+
+sub same {
+    my ($code, $page, $what) = @_;
+
+    my %unique = map { $_ => 1 } @$page;
+
+    ok(@$code, "$what: the code has some");
+    is_deeply([sort keys %unique], [sort @$code],
+              "$what: the reference has those of the code");
+}
+
+
+# The runbook's tables have every message of level warn and above in their first
+# column, where "..." stands for what differs.
+sub runbook {
+    my @known = map { join '.+', map { quotemeta } split /\.\.\./, $_, -1 }
+                slurp('docs/runbook.md') =~ /^\| `([^`]*[\w"][^`]*)` \|/mg;
+    my ($n, %met) = (0);
+
+    for my $file (glob('*.c src/*/*.c')) {
+        my $code = slurp($file);
+
+        while ($code =~ /\bngx_(?:conf_)?log_error\(\s*
+                         NGX_LOG_(?:WARN|ERR|CRIT|ALERT|EMERG),
+                         [^"]*?,[^"]*?,\s*
+                         ((?:(?:ngx_\w+_n|"(?:[^"\\]|\\.)*")\s*)+)/gx)
+        {
+            my $message = message($1);
+            my @rows = grep { $message =~ /^$_$/ } @known;
+
+            $n++;
+            ok(@rows > 0, basename($file) . ": runbook: $message");
+            $met{$_} = 1 for @rows;
+        }
+    }
+
+    ok($n > 40, "found the messages of the code: $n");
+    ok($met{$_}, "runbook: the code still says $_") for @known;
+}
+
+
+# The text of a C format, what it fills in as "...".
+sub message {
+    my %names = (ngx_open_file_n => 'open()', ngx_read_fd_n => 'read()',
+                 ngx_close_file_n => 'close()');
+
+    my $text = join '', map { /^ngx/ ? $names{$_} // '...' : s/^"|"$//gr }
+                        shift =~ /ngx_\w+_n|"(?:[^"\\]|\\.)*"/g;
+
+    $text =~ s/%(?:uL|uD|uz|ui|[Visd])/.../g;
+
+    return $text =~ s/\\"/"/gr;
+}
+
+
+page($_) for @PAGES;
+reference();
+runbook();
