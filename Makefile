@@ -1,0 +1,63 @@
+# Every command a person types. `make help` lists them.
+
+MODULE = build/ngx_http_ratelimit_module.so
+
+REDIS   ?=
+SAN     ?=
+T       ?=
+NGX_SRC ?=
+
+export NGX_SRC
+
+.PHONY: build run stop test unit check bench format clean help
+
+build:
+	@tools/deps.sh build
+	@tools/build.sh dynamic build/objs
+	@cmp -s build/objs/$(notdir $(MODULE)) $(MODULE) \
+	    || install -m 644 build/objs/$(notdir $(MODULE)) $(MODULE)
+
+run: build
+	@tools/deps.sh run
+	@tools/run.sh start $(REDIS)
+
+stop:
+	@tools/run.sh stop
+
+# A test of one file needs no unit tests.
+test: $(if $(T),,unit) $(if $(SAN),,build)
+	@tools/deps.sh build test
+	@SAN="$(SAN)" tools/test.sh $(T)
+
+unit:
+	@tools/deps.sh build test
+	@$(MAKE) --no-print-directory -C t/unit SAN="$(SAN)"
+
+check:
+	@tools/deps.sh build check
+	@tools/check.sh
+
+bench: build
+	@tools/deps.sh run bench
+	@bench/run.sh
+
+format:
+	@tools/check-style.sh fix
+
+clean: stop
+	@rm -rf build
+
+help:
+	@echo 'make                    builds $(MODULE)'
+	@echo 'make NGX_SRC=<tree>     builds it against this nginx'
+	@echo 'make run                a limited gateway on 127.0.0.1:8080'
+	@echo 'make run REDIS=cluster  two gateways that share one limit'
+	@echo 'make stop               ends what make run started'
+	@echo 'make test               unit tests and t/*.t'
+	@echo 'make test T=t/x.t       one file of them'
+	@echo 'make test SAN=address,undefined  all, with sanitizers in nginx too'
+	@echo 'make unit               the unit tests alone'
+	@echo 'make check              the static checks'
+	@echo 'make bench              the benchmarks'
+	@echo 'make format             mends what make check says of the style'
+	@echo 'make clean              removes build/'

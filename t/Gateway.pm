@@ -1,0 +1,439 @@
+# A gateway under test: a real nginx, master and workers, with a folder and a
+# port of its own; the requests that tests send to it, one or hundreds at once;
+# and what its error log must never hold. For tests that one request after the
+# other in Test::Nginx's blocks cannot be: reloads, signals, two gateways.
+#
+#     use t::RateLimit 'no_plan';
+#     use t::Gateway;
+#
+#     my $gateway = t::Gateway->new(http => '...')->start;
+#     is(t::Gateway::tally($gateway->burst(5, '/')), '3 x 200, 2 x 429');
+#     $gateway->stop;
+
+package t::Gateway;
+
+use strict;
+use warnings;
+
+use Cwd qw( abs_path );
+use Errno qw( EINPROGRESS EAGAIN EINTR );
+use File::Basename qw( dirname basename );
+use File::Path qw( make_path remove_tree );
+use IO::Poll qw( POLLIN POLLOUT POLLHUP POLLERR );
+use IO::Socket::INET;
+use POSIX qw( WNOHANG );
+use Socket qw( MSG_NOSIGNAL );
+use Test::More ();
+use Time::HiRes qw( sleep time );
+
+# what a test waits for at most: a sanitizer's nginx is slow
+our $PATIENCE = 20;
+
+my $ROOT = dirname(dirname(abs_path(__FILE__)));
+my $BAD = qr/\[(?:alert|emerg|crit)\]|Sanitizer|runtime error:|open socket/;
+
+my ($made, %running) = (0);
+
+
+# A folder of this test program's own, empty.
+sub dir {
+    my $name = shift;
+
+    my $dir = "$ROOT/build/t/" . basename($0, '.t') . "-$name";
+
+    remove_tree($dir);
+    make_path("$dir/temp");
+
+    return $dir;
+}
+
+
+# A port that nothing listens on, below the ports that clients get.
+sub free_port {
+    our $next;
+    $next //= 20000 + $$ % 500 * 20;
+
+    for (1 .. 2000) {
+        my $port = $next++;
+        return $port if IO::Socket::INET->new(
+            LocalAddr => '127.0.0.1', LocalPort => $port, Listen => 1,
+            ReuseAddr => 1);
+    }
+
+    die "no free port";
+}
+
+
+# http: the inside of http {}, where %%PORT%% is the gateway's port and
+# %%DIR%% its folder. main: lines before events {}. workers: their number.
+sub new {
+    my ($class, %self) = @_;
+
+    my $self = bless { workers => 1, main => '', %self }, $class;
+
+    $self->{name} //= 'gateway' . ++$made;
+    $self->{dir} = dir($self->{name});
+    $self->{port} //= free_port();
+    $self->configure(%self);
+
+    return $self;
+}
+
+
+# Writes the configuration anew, with what has changed.
+sub configure {
+    my ($self, %change) = @_;
+
+    %$self = (%$self, %change);
+
+    my $dir = $self->{dir};
+    my $user = $> == 0 ? "user root;\n" : '';
+    my $modules = join '', map { "load_module $_;\n" }
+                           split ' ', $ENV{TEST_NGINX_LOAD_MODULES} // '';
+    my $log = $self->{http} =~ /^\s*access_log/m ? '' : 'access_log off;';
+    my $temp = join '', map { "    ${_}_temp_path $dir/temp/$_;\n" }
+                        qw( client_body proxy fastcgi uwsgi scgi );
+
+    my $conf = <<"CONF";
+${user}${modules}daemon off;
+worker_processes $self->{workers};
+pid $dir/nginx.pid;
+error_log $dir/error.log info;
+$self->{main}
+events {
+    worker_connections 2048;
+}
+http {
+$log
+$temp
+$self->{http}
+}
+CONF
+
+    $conf =~ s/%%PORT%%/$self->{port}/g;
+    $conf =~ s/%%DIR%%/$dir/g;
+
+    $self->write('nginx.conf', $conf);
+
+    return $self;
+}
+
+
+sub write {
+    my ($self, $name, $text) = @_;
+
+    open my $file, '>', "$self->{dir}/$name" or die "$name: $!";
+    print $file $text;
+    close $file or die "$name: $!";
+
+    return "$self->{dir}/$name";
+}
+
+
+sub read {
+    my ($self, $name) = @_;
+
+    open my $file, '<', "$self->{dir}/$name" or return '';
+    local $/;
+
+    return scalar <$file> // '';
+}
+
+
+sub log { return $_[0]->read('error.log') }
+
+
+sub command {
+    my $self = shift;
+
+    return ($ENV{TEST_NGINX_BINARY} || 'nginx', '-p', "$self->{dir}/",
+            '-c', "$self->{dir}/nginx.conf", '-e', "$self->{dir}/error.log",
+            @_);
+}
+
+
+# nginx -t: whether it accepts, and all that it prints.
+sub check {
+    my $self = shift;
+
+    my @command = $self->command('-t');
+    my $pid = open my $out, '-|';
+
+    if (!$pid) {
+        open STDERR, '>&', \*STDOUT;
+        exec @command or die "$command[0]: $!";
+    }
+
+    my $text = do { local $/; <$out> } // '';
+    close $out;
+
+    return ($? == 0, $text);
+}
+
+
+sub start {
+    my $self = shift;
+
+    my @command = $self->command;
+
+    unlink "$self->{dir}/error.log";
+
+    $self->{pid} = fork // die "fork: $!";
+
+    if ($self->{pid} == 0) {
+        open STDOUT, '>', "$self->{dir}/out.log";
+        open STDERR, '>&', \*STDOUT;
+        exec @command or POSIX::_exit(127);
+    }
+
+    $running{$self->{pid}} = $self;
+
+    wait_for(sub {
+        $self->exited and die "nginx exited:\n" . $self->read('out.log')
+                              . $self->log;
+        return $self->workers >= $self->{workers}
+               && IO::Socket::INET->new(PeerAddr => '127.0.0.1',
+                                        PeerPort => $self->{port});
+    }) or die "nginx does not listen:\n" . $self->log;
+
+    return $self;
+}
+
+
+# The workers' pids; those of an old configuration that still drain too.
+sub workers {
+    my $self = shift;
+
+    open my $file, '<',
+         "/proc/$self->{pid}/task/$self->{pid}/children" or return;
+
+    return split ' ', <$file> // '';
+}
+
+
+sub signal {
+    my ($self, $name) = @_;
+
+    kill $name => $self->{pid};
+}
+
+
+# HUP, and until the new workers serve alone. The old ones' pids are returned.
+sub reload {
+    my $self = shift;
+
+    my @old = $self->workers;
+
+    $self->signal('HUP');
+
+    wait_for(sub {
+        my %now = map { $_ => 1 } $self->workers;
+        return !grep({ $now{$_} } @old) && keys %now >= $self->{workers};
+    }) or Test::More::diag("old workers are still there");
+
+    return @old;
+}
+
+
+# Whether the master has ended.
+sub exited {
+    my $self = shift;
+
+    return 1 if !$running{$self->{pid}};
+    return 0 if waitpid($self->{pid}, WNOHANG) == 0;
+
+    delete $running{$self->{pid}};
+
+    return 1;
+}
+
+
+# Ends nginx and tests how: in time, and with nothing bad in the log but what
+# the test has caused.
+sub stop {
+    my ($self, $signal, $caused) = @_;
+
+    $self->signal($signal // 'QUIT');
+
+    my $in_time = wait_for(sub { $self->exited });
+
+    Test::More::ok($in_time, "$self->{name} ends in time");
+    $self->kill unless $in_time;
+    $self->log_ok($caused);
+}
+
+
+sub log_ok {
+    my ($self, $caused) = @_;
+
+    my @bad = grep { /$BAD/ && !($caused && /$caused/) }
+              split /^/, $self->log . $self->read('out.log');
+
+    Test::More::is("@bad", '', "$self->{name} has a clean error log");
+}
+
+
+sub kill {
+    my $self = shift;
+
+    return if !delete $running{$self->{pid}};
+
+    CORE::kill KILL => $self->{pid}, $self->workers;
+    waitpid $self->{pid}, 0;
+}
+
+
+END {
+    local $?;
+    $_->kill for values %running;
+}
+
+
+# Calls until it returns true; false when the test's patience ends.
+sub wait_for {
+    my ($what, $seconds) = @_;
+
+    my $end = time + ($seconds // $PATIENCE);
+
+    while (time < $end) {
+        my $got = $what->();
+        return $got if $got;
+        sleep 0.02;
+    }
+
+    return;
+}
+
+
+# One request. The answer: {status, headers => {lower case => [values]},
+# body, seconds}; status 0 when the connection ended without one.
+sub get {
+    my ($self, $path, @headers) = @_;
+
+    return (send_all([[$self, $path, @headers]]))[0];
+}
+
+
+# n of the same request at once, each over a connection of its own.
+sub burst {
+    my ($self, $n, $path, @headers) = @_;
+
+    return send_all([map { [$self, $path, @headers] } 1 .. $n]);
+}
+
+
+# How many answers of each status: "100 x 200, 400 x 429".
+sub tally {
+    my %n;
+    $n{$_->{status}}++ for @_;
+
+    return join ', ', map { "$n{$_} x $_" } sort keys %n;
+}
+
+
+sub header {
+    my ($answer, $name) = @_;
+
+    return join ', ', @{ $answer->{headers}{lc $name} // [] };
+}
+
+
+# An answer in short: "200 PASSED 99", where X-Status shows $ratelimit_status.
+sub told {
+    my $answer = shift;
+
+    return join ' ', $answer->{status}, header($answer, 'X-Status'),
+                     header($answer, 'X-RateLimit-Remaining');
+}
+
+
+# Requests [gateway, path, headers...] all at once; "POST /path" is one too.
+# HTTP/1.0: the end of the connection is the end of the answer.
+sub send_all {
+    my ($requests, $seconds) = @_;
+
+    my ($poll, %open, @answers) = (IO::Poll->new);
+    my $end = time + ($seconds // $PATIENCE);
+
+    for my $i (0 .. $#$requests) {
+        my ($gateway, $path, @headers) = @{ $requests->[$i] };
+
+        $path = "GET $path" if $path !~ /^[A-Z]+ /;
+
+        my $socket = IO::Socket::INET->new(PeerAddr => '127.0.0.1',
+            PeerPort => ref $gateway ? $gateway->{port} : $gateway,
+            Blocking => 0);
+
+        $answers[$i] = { status => 0, headers => {}, body => '' };
+
+        next if !$socket;
+
+        $open{fileno $socket} = {
+            socket => $socket, answer => $answers[$i], in => '',
+            begin => time,
+            out => join("\r\n", "$path HTTP/1.0", 'Host: localhost', @headers)
+                   . "\r\n\r\n" };
+
+        $poll->mask($socket => POLLOUT);
+    }
+
+    while (%open && time < $end) {
+        $poll->poll(1);
+
+        for my $one (values %open) {
+            my $events = $poll->events($one->{socket}) or next;
+
+            next if step($one, $events, $poll);
+
+            delete $open{fileno $one->{socket}};
+            $poll->remove($one->{socket});
+            $one->{answer}{seconds} = time - $one->{begin};
+            parse($one->{answer}, $one->{in});
+        }
+    }
+
+    return @answers;
+}
+
+
+# Writes or reads what it can; false when the connection has ended.
+sub step {
+    my ($one, $events, $poll) = @_;
+
+    if ($events & POLLOUT && length $one->{out}) {
+        my $n = send $one->{socket}, $one->{out}, MSG_NOSIGNAL;
+
+        substr $one->{out}, 0, $n, '' if $n;
+        $poll->mask($one->{socket} => POLLIN) if !length $one->{out};
+    }
+
+    return 1 if !($events & (POLLIN | POLLHUP | POLLERR));
+
+    my $n = sysread $one->{socket}, $one->{in}, 65536, length $one->{in};
+
+    return $n || (!defined $n && ($! == EAGAIN || $! == EINTR));
+}
+
+
+sub parse {
+    my ($answer, $text) = @_;
+
+    my ($head, $body) = split /\r\n\r\n/, $text, 2;
+
+    return if !defined $head;
+
+    my ($line, @lines) = split /\r\n/, $head;
+
+    return if $line !~ m{^HTTP/1\.\d (\d{3})};
+
+    $answer->{status} = $1;
+    $answer->{body} = $body // '';
+
+    for (@lines) {
+        my ($name, $value) = split /:\s*/, $_, 2;
+        push @{ $answer->{headers}{lc $name} }, $value;
+    }
+}
+
+
+1;

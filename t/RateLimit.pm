@@ -1,0 +1,238 @@
+# What all t/*.t share:
+#
+#     use t::RateLimit 'no_plan';
+#     run_tests();
+#     __DATA__
+#     === TEST 1: ...
+#
+# Test::Nginx::Socket as it is, on the module as it was built. A block fails on
+# an [alert], [emerg] or [crit] and on a sanitizer's report in the error log,
+# while it runs and when its nginx ends. A block that expects one of them
+# names it:
+#
+#     --- allow_error_log
+#     [crit]
+#
+# Redis, each on loopback and gone at the end of the file or of the run:
+#
+#     redis_port()      the port of a server that the files of a run share
+#     cluster_ports()   the ports of a cluster that they share
+#     redis_start(...)  a server of this file alone, to be stopped, killed, or
+#                       given arguments; returns its port
+#     redis_stop($port)
+#     redis_pid($port)
+#     redis_cli($port, @args)   what redis-cli printed
+#
+# key_prefix() is another one in each file and run, so that files that share a
+# server do not meet in it.
+#
+# In a block, "$TEST_NGINX_REDIS_PORT", "$TEST_NGINX_CLUSTER" (host:port of
+# each node) and "$TEST_NGINX_PREFIX" stand for what these return, once called.
+
+package t::RateLimit;
+
+use strict;
+use warnings;
+
+use Cwd ();
+use File::Path ();
+use IO::Socket::INET;
+use POSIX ();
+use Test::More;
+
+my ($root, $tmp, $prefix, %redis, $own_cluster, $pid);
+
+# below the ports that the kernel gives to clients
+sub free_port() {
+    for (1 .. 100) {
+        my $port = 10000 + int(rand(20000));
+        return $port if IO::Socket::INET->new(LocalAddr => '127.0.0.1',
+            LocalPort => $port, Listen => 1, ReuseAddr => 1);
+    }
+
+    die "no free port found";
+}
+
+BEGIN {
+    $root = Cwd::abs_path('.');
+    -e "$root/t/RateLimit.pm"
+        or die "run it in the repository: prove -I. t/x.t\n";
+
+    $pid = $$;
+    $tmp = "$root/build/t/$$";
+    File::Path::make_path($tmp);
+
+    my $nginx = -x '/usr/sbin/nginx' ? '/usr/sbin/nginx' : 'nginx';
+    $ENV{TEST_NGINX_BINARY} ||= $nginx;
+    $ENV{TEST_NGINX_SERVROOT} ||= "$tmp/servroot";
+    $ENV{TEST_NGINX_PORT} ||= free_port();
+    $ENV{TEST_NGINX_TIMEOUT} ||= 10;
+    $ENV{TEST_NGINX_LOG_LEVEL} ||= 'info';
+
+    if (!$ENV{RATELIMIT_STATIC}) {
+        $ENV{TEST_NGINX_LOAD_MODULES} ||=
+            "$root/build/ngx_http_ratelimit_module.so";
+    }
+
+    # reports go to files: a leak is reported when no log is open any more
+    for my $name (qw(ASAN UBSAN LSAN)) {
+        $ENV{"${name}_OPTIONS"} = join ':',
+            grep { defined } $ENV{"${name}_OPTIONS"},
+            "log_path=$tmp/sanitizer", 'print_stacktrace=1';
+    }
+    $ENV{LSAN_OPTIONS} .= ":suppressions=$root/tools/leaks.ignore"
+                          . ':print_suppressions=0';
+}
+
+# Runs after Test::Nginx's own END, which ends nginx: the last defined is first.
+END {
+    if (defined $pid && $pid == $$) {
+        local $?;
+        reports_check();
+        redis_stop($_) for keys %redis;
+        if (defined $own_cluster) {
+            system("$root/tools/redis-cluster.sh", 'stop', "$tmp/cluster",
+                   $own_cluster);
+        }
+
+        # what failed can be looked into
+        if (Test::More->builder->is_passing) {
+            File::Path::remove_tree($tmp);
+        } else {
+            diag("logs are in $tmp");
+        }
+    }
+}
+
+use Test::Nginx::Socket -Base;
+
+our @EXPORT = qw(redis_port cluster_ports redis_start redis_stop redis_pid
+                 redis_cli key_prefix);
+
+my @forbidden = ('[alert]', '[emerg]', '[crit]', 'Sanitizer', 'runtime error:');
+
+no_long_string();
+no_shuffle();
+master_on();
+
+add_block_preprocessor(sub {
+    my $block = shift;
+
+    return if defined $block->must_die;
+
+    my %allowed = map { $_ => 1 } split /\n+/, $block->allow_error_log // '';
+    my @lines = grep { !$allowed{$_} } @forbidden;
+
+    for my $section (qw(no_error_log no_shutdown_error_log)) {
+        my $own = $block->$section;
+        my @own = !defined $own ? ()
+                  : ref $own eq 'ARRAY' ? @$own
+                  : ref $own ? ($own)
+                  : split /\n+/, $own;
+        my %own = map { $_ => 1 } @own;
+
+        $block->set_value($section, [@own, grep { !$own{$_} } @lines]);
+    }
+});
+
+sub reports_check() {
+    my @reports = glob("$tmp/sanitizer*") or return;
+
+    for my $report (@reports) {
+        open my $in, '<', $report or die "$report: $!";
+        local $/;
+        fail("a sanitizer reports nothing");
+        diag(<$in>);
+    }
+}
+
+sub script($$$) {
+    my ($action, $dir, $port) = @_;
+    system("$root/tools/redis-cluster.sh", $action, $dir, $port) == 0
+        or bail_out("redis: $action on port $port failed");
+}
+
+sub redis_port() {
+    if (!$ENV{RATELIMIT_REDIS_PORT}) {
+        $ENV{RATELIMIT_REDIS_PORT} = redis_start();
+    }
+
+    return $ENV{TEST_NGINX_REDIS_PORT} = $ENV{RATELIMIT_REDIS_PORT};
+}
+
+sub cluster_ports() {
+    if (!$ENV{RATELIMIT_CLUSTER_PORTS}) {
+        $own_cluster = 7301;
+        script('start', "$tmp/cluster", $own_cluster);
+        $ENV{RATELIMIT_CLUSTER_PORTS} =
+            join ' ', $own_cluster .. $own_cluster + 5;
+    }
+
+    my @ports = split ' ', $ENV{RATELIMIT_CLUSTER_PORTS};
+    $ENV{TEST_NGINX_CLUSTER} = join ' ', map { "127.0.0.1:$_" } @ports;
+    return @ports;
+}
+
+# redis_start(port => n, args => [...]): a port given is used again, after a
+# stop for example.
+sub redis_start(%) {
+    my %options = @_;
+    my $port = $options{port} || free_port();
+    my $dir = "$tmp/redis-$port";
+
+    File::Path::make_path($dir);
+
+    my $child = fork;
+    defined $child or die "fork: $!";
+
+    if (!$child) {
+        open STDOUT, '>>', "$dir/log";
+        open STDERR, '>&', \*STDOUT;
+        { exec 'redis-server', '--port', $port, '--bind', '127.0.0.1',
+              '--dir', $dir, '--save', '', '--appendonly', 'no',
+              '--shutdown-timeout', 0, @{ $options{args} || [] }; }
+        POSIX::_exit(127);
+    }
+
+    $redis{$port} = $child;
+
+    for (1 .. 200) {
+        my $answer = redis_cli($port, 'ping');
+        return $port if $answer =~ /PONG|NOAUTH/;
+        select undef, undef, undef, 0.05;
+    }
+
+    bail_out("redis: no server on port $port");
+}
+
+sub redis_pid($) {
+    my $port = shift;
+    return $redis{$port};
+}
+
+sub redis_stop($) {
+    my $port = shift;
+    my $child = delete $redis{$port} or return;
+
+    # a stopped process (SIGSTOP) ends only by this
+    kill 'KILL', $child;
+    waitpid $child, 0;
+}
+
+sub redis_cli($@) {
+    my ($port, @args) = @_;
+    open my $out, '-|', 'timeout', 5, 'sh', '-c', 'exec redis-cli "$@" 2>&1',
+        'sh', '-h', '127.0.0.1', '-p', $port, @args or die "redis-cli: $!";
+    local $/;
+    my $answer = <$out> // '';
+    close $out;
+    $answer =~ s/\n+\z//;
+    return $answer;
+}
+
+sub key_prefix() {
+    $prefix //= sprintf 'rl%08x', int(rand(2 ** 31)) ^ $$ ^ time;
+    return $ENV{TEST_NGINX_PREFIX} = $prefix;
+}
+
+1;

@@ -1,0 +1,81 @@
+#!/bin/sh
+#
+# Who may include whom, and never the other way:
+#
+#   module -> http -> engine -> rules -> {redis, shm} -> core
+#
+# src/core knows no nginx header; hiredis is met only in src/redis/*.c, jansson
+# only in src/rules/*json.c and src/http/*api*.c, ngx_http.h only in src/http
+# and the front door.
+#
+#   tools/check-includes.sh [<root>]
+
+set -eu
+
+cd "${1:-$(dirname "$0")/..}"
+
+awk '
+    BEGIN {
+        may["core"]   = " core "
+        may["shm"]    = " shm core "
+        may["redis"]  = " redis core "
+        may["rules"]  = " rules redis shm core "
+        may["engine"] = " engine rules redis shm core "
+        may["http"]   = " http engine rules redis shm core "
+        may["module"] = may["http"]
+
+        # where each header of ours lives
+        for (i = 1; i < ARGC; i++) {
+            n = split(ARGV[i], part, "/")
+            if (part[1] == "src" && ARGV[i] ~ /\.h$/) home[part[n]] = part[2]
+        }
+    }
+
+    function bad(why) {
+        printf "%s:%d: %s: %s\n", FILENAME, FNR, $0, why
+        failed = 1
+    }
+
+    FNR == 1 {
+        n = split(FILENAME, part, "/")
+        room = (n == 1) ? "module" : part[2]
+        name = part[n]
+        if (!(room in may)) { print FILENAME ": unknown room"; failed = 1 }
+        if (name !~ /^ngx_(http_)?ratelimit[_.]/) {
+            print FILENAME ": name without the prefix"
+            failed = 1
+        }
+    }
+
+    !/^[ \t]*#[ \t]*include/ { next }
+
+    {
+        header = $0
+        sub(/^[^<"]*[<"]/, "", header)
+        sub(/[>"].*/, "", header)
+        n = split(header, part, "/")
+        base = part[n]
+    }
+
+    base in home {
+        if (header != base) bad("by its name alone, please")
+        if (index(may[room], " " home[base] " ") == 0)
+            bad(room " may not include " home[base])
+        next
+    }
+
+    base ~ /^ngx_/ && room == "core"     { bad("no nginx header in src/core") }
+    base ~ /^ngx_http/ && room != "http" && room != "module" {
+        bad("HTTP below src/http")
+    }
+    header ~ /hiredis|^(async|read|sds)\.h$/ \
+        && (room != "redis" || name !~ /\.c$/) {
+        bad("hiredis outside src/redis/*.c")
+    }
+    base ~ /^jansson/ && !(room == "rules" && name ~ /json\.c$/) \
+        && !(room == "http" && name ~ /api.*\.c$/) {
+        bad("jansson outside src/rules/*json.c and src/http/*api*.c")
+    }
+
+    END { exit failed }
+' ngx_http_ratelimit_module.c src/*/*.[ch]

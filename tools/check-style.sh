@@ -1,0 +1,72 @@
+#!/bin/sh
+#
+# The part of the style that a program can judge: no tabs, no trailing blanks,
+# no // comments, 80 columns, a function's name at the start of its line and its
+# brace on one of its own.
+#
+#   tools/check-style.sh [fix] [<file.c|.h>...]    all sources without files
+#
+# fix mends tabs and trailing blanks first.
+
+set -eu
+
+cd "$(dirname "$0")/.."
+
+fix=
+if [ "${1:-}" = fix ]; then
+    fix=yes
+    shift
+fi
+
+[ $# -gt 0 ] || set -- *.c src/*/*.[ch] $(find t bench -name '*.[ch]')
+
+if [ -n "$fix" ]; then
+    for file in "$@"; do
+        if grep -q -e "$(printf '\t')" -e '[[:blank:]]$' "$file"; then
+            expand -t 4 "$file" | sed 's/[[:blank:]]*$//' > "$file.fixed"
+            cat "$file.fixed" > "$file"
+            rm "$file.fixed"
+            echo "$file"
+        fi
+    done
+fi
+
+awk '
+    function bad(what) {
+        printf "%s:%d: %s\n", FILENAME, FNR, what
+        failed = 1
+    }
+
+    # the end of a file shows when the next one starts
+    function end_of_file() {
+        if (file != "" && last == "") {
+            print file ": ends with a blank line"
+            failed = 1
+        }
+    }
+
+    FNR == 1 { end_of_file() }
+             { file = FILENAME; last = $0 }
+
+    /\t/                   { bad("tab") }
+    /[ \r]$/               { bad("trailing blank") }
+    length($0) > 80        { bad("longer than 80 columns") }
+
+    {
+        code = $0
+        gsub(/\\./, "", code)              # what may quote a quote
+        gsub(/"[^"]*"/, "", code)          # no // inside a string counts
+        gsub(/\/\*.*\*\//, "", code)
+    }
+
+    code ~ /(^|[^:*])\/\// && code !~ /^ ?\*/ { bad("// comment") }
+    code ~ /^static [^=;(]*[ *][a-z_0-9]+\(.*[^;,]$/ && code !~ /;/ {
+        bad("name of a function not at the start of its line")
+    }
+    code ~ /^[a-z_0-9]+\(.*\) *{$/ { bad("brace of a function on its line") }
+
+    END {
+        end_of_file()
+        exit failed
+    }
+' "$@"

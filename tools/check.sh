@@ -1,0 +1,90 @@
+#!/bin/bash
+#
+# The static checks. All of them run; the result is a failure if one fails.
+#
+#   tools/check.sh [<check>...]    style includes core gcc clang symbols tidy
+
+set -u
+
+cd "$(dirname "$0")/.." || exit 1
+
+root=$PWD
+out=$root/build/check
+mkdir -p "$out"
+
+# besides nginx's own -W -Wall -Wpointer-arith -Werror
+warnings="-O2 -Wextra -Wno-unused-parameter -Wno-missing-field-initializers \
+-Wmissing-prototypes -Wstrict-prototypes -Wvla -Werror"
+
+check_style() {
+    tools/check-style.sh
+}
+
+check_includes() {
+    tools/check-includes.sh
+}
+
+# src/core without any nginx header
+check_core() {
+    local file cc failed=0
+    for file in src/core/*.c; do
+        for cc in gcc clang; do
+            $cc -std=c11 -D_DEFAULT_SOURCE -O2 -Wall -Wextra -Werror \
+                -Isrc/core -c -o /dev/null "$file" || failed=1
+        done
+    done
+    return $failed
+}
+
+check_gcc() {
+    CC=gcc CC_OPT=$warnings LD_OPT= tools/build.sh dynamic "$out/gcc"
+}
+
+check_clang() {
+    CC=clang CC_OPT=$warnings LD_OPT= tools/build.sh dynamic "$out/clang"
+}
+
+# Modules are loaded with their symbols global. Three names are nginx's, two
+# the linker's.
+check_symbols() {
+    check_gcc || return 1
+    nm -D --defined-only "$out/gcc/ngx_http_ratelimit_module.so" | awk '
+        $NF !~ /^ngx_(http_)?ratelimit_/ \
+            && $NF !~ /^ngx_(modules|module_names|module_order)$/ \
+            && $NF !~ /^_(init|fini)$/ {
+            print "symbol without the prefix: " $NF
+            failed = 1
+        }
+        END { exit failed || NR == 0 }'
+}
+
+check_tidy() {
+    local tree includes
+
+    # for the headers that configure makes; what does not compile fails there
+    check_clang > /dev/null 2>&1
+
+    tree=$out/clang/tree
+    [ -d "$tree" ] \
+        || tree=$(dirname "$(dpkg -L nginx-dev | grep '/conf_flags$')")
+    read -ra includes <<< "$(sed -n '/^ALL_INCS/,/^$/p' "$out/clang/Makefile" \
+                             | tr -d '\\\n' | sed 's/^ALL_INCS =//')"
+
+    (cd "$tree" && printf '%s\n' "$root"/*.c "$root"/src/*/*.c \
+        | xargs -P "$(nproc)" -I {} clang-tidy --quiet \
+              --config-file="$root/.clang-tidy" {} -- "${includes[@]}" \
+          2> "$out/tidy.log") || { cat "$out/tidy.log" >&2; return 1; }
+}
+
+[ $# -gt 0 ] || set -- style includes core gcc clang symbols tidy
+
+failed=
+for check in "$@"; do
+    echo "check: $check"
+    "check_$check" || failed="$failed $check"
+done
+
+if [ -n "$failed" ]; then
+    echo "check: failed:$failed" >&2
+    exit 1
+fi

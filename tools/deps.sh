@@ -1,0 +1,127 @@
+#!/bin/sh
+#
+# Installs the packages a command needs and this machine misses:
+#
+#   tools/deps.sh build|run|test|check|bench|san...
+#
+# Says nothing where all is there. Uses sudo where the caller is not root.
+# No service is started by an installation.
+
+set -eu
+
+cd "$(dirname "$0")/.."
+
+packages() {
+    case $1 in
+        build) echo gcc make nginx nginx-dev libhiredis-dev libssl-dev \
+                    libpcre2-dev zlib1g-dev ;;
+        run)   echo redis-server redis-tools curl procps ;;
+        test)  echo redis-server redis-tools curl procps libcmocka-dev \
+                    liblua5.1-0-dev pkg-config nghttp2-client perl ;;
+        check) echo clang clang-tidy binutils ;;
+        bench) echo wrk curl libnginx-mod-http-lua lua-nginx-redis valgrind ;;
+        san)   echo dpkg-dev clang llvm ;;
+        *)     echo "deps: unknown set \"$1\"" >&2; return 2 ;;
+    esac
+}
+
+as_root() {
+    if [ "$(id -u)" = 0 ]; then
+        "$@"
+    elif command -v sudo > /dev/null; then
+        sudo "$@"
+    else
+        echo "deps: neither root nor sudo; as root, run: $*" >&2
+        return 1
+    fi
+}
+
+# A package that brings a service would start it. Debian asks this file first.
+policy=/usr/sbin/policy-rc.d
+policy_made=
+
+policy_remove() {
+    [ -z "$policy_made" ] || as_root rm -f "$policy"
+    policy_made=
+}
+
+policy_make() {
+    [ ! -e "$policy" ] || return 0
+    policy_made=yes
+    printf '#!/bin/sh\nexit 101\n' | as_root tee "$policy" > /dev/null
+    as_root chmod 755 "$policy"
+}
+
+install() {
+    trap policy_remove EXIT
+    trap 'exit 1' INT TERM HUP
+    policy_make
+    mkdir -p build/deps
+    if ! as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y \
+             --no-install-recommends -o DPkg::Lock::Timeout=300 "$@" \
+             < /dev/null > build/deps/install.log 2>&1
+    then
+        tail -n 20 build/deps/install.log >&2
+        return 1
+    fi
+    policy_remove
+}
+
+update() {
+    as_root apt-get update -qq -o DPkg::Lock::Timeout=300 \
+        || echo "deps: apt-get update failed, trying what is known" >&2
+}
+
+has_test_nginx() {
+    perl -e 'for (@INC) { exit 0 if -e "$_/Test/Nginx/Socket.pm" } exit 1'
+}
+
+# Debian carries Test::Nginx only in testing and later. It is plain Perl, so
+# that one package fits every release.
+install_test_nginx() {
+    has_test_nginx && return 0
+    update
+
+    if apt-cache show libtest-nginx-perl > /dev/null 2>&1; then
+        echo "deps: installing libtest-nginx-perl"
+        install libtest-nginx-perl
+        return
+    fi
+
+    echo "deps: installing libtest-nginx-perl from a later Debian release"
+    rm -f build/deps/libtest-nginx-perl_*.deb
+    sh tools/apt-fetch.sh package libtest-nginx-perl build/deps testing sid
+    install ./build/deps/libtest-nginx-perl_*.deb
+    has_test_nginx
+}
+
+wanted=
+for set in "$@"; do
+    wanted="$wanted $(packages "$set")"
+done
+
+# shellcheck disable=SC2086
+installed=$(dpkg-query -W -f '${db:Status-Status} ${Package}\n' $wanted \
+                2>/dev/null | awk '$1 == "installed" { print $2 }' || true)
+missing=
+for package in $wanted; do
+    case "
+$installed
+" in
+        *"
+$package
+"*) ;;
+        *) missing="$missing $package" ;;
+    esac
+done
+
+if [ -n "$missing" ]; then
+    echo "deps: installing$missing"
+    update
+    # shellcheck disable=SC2086
+    install $missing
+fi
+
+for set in "$@"; do
+    [ "$set" != test ] || install_test_nginx
+done

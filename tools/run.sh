@@ -1,0 +1,141 @@
+#!/bin/bash
+#
+# What `make run` and `make stop` do:
+#
+#   tools/run.sh start [cluster]    one gateway; or two and a Redis Cluster
+#   tools/run.sh stop
+#
+# Everything lives in build/run. A process is ours, and stopped, only where it
+# runs in a folder there.
+
+set -eu
+
+root=$(cd "$(dirname "$0")/.." && pwd -P)
+run=$root/build/run
+nginx=${NGINX:-$(PATH=$PATH:/usr/sbin command -v nginx)}
+redis_port=7001
+
+gateway_pid() {
+    local prefix=$run/gateway-$1 pid
+    pid=$(cat "$prefix/nginx.pid" 2>/dev/null) || return 1
+    [[ $(tr '\0' ' ' < "/proc/$pid/cmdline" 2>/dev/null) \
+       == *"master process"*" -p $prefix/ "* ]] && echo "$pid"
+}
+
+stop_gateways() {
+    local prefix port pid i
+    for prefix in "$run"/gateway-*; do
+        port=${prefix##*-}
+        ! pid=$(gateway_pid "$port") || kill -QUIT "$pid"
+        for ((i = 0; i < 100; i++)); do
+            pid=$(gateway_pid "$port") || break
+            [ $i != 30 ] || kill -TERM "$pid"
+            sleep 0.1
+        done
+        rm -rf "$prefix"
+    done
+}
+
+stop_redis() {
+    [ ! -d "$run/redis" ] \
+        || "$root/tools/redis-cluster.sh" stop "$run/redis" $redis_port
+}
+
+check_port() {
+    if (: < "/dev/tcp/127.0.0.1/$1") 2>/dev/null; then
+        echo "run: port $1 is in use by another program" >&2
+        exit 1
+    fi
+}
+
+start_gateway() {
+    local conf=$1 port=$2 prefix=$run/gateway-$2 name
+    local api=$((port + 10)) user=()
+
+    check_port "$port"
+    check_port "$api"
+
+    mkdir -p "$prefix/tmp"
+    for name in "$conf" sample-api; do
+        sed -e "s#@MODULE@#$root/build/ngx_http_ratelimit_module.so#" \
+            -e "s/@PORT@/$port/" -e "s/@API_PORT@/$api/" \
+            "$root/examples/$name.conf" > "$prefix/$name.conf"
+    done
+
+    # the checkout may be in a folder that only its owner enters
+    [ "$(id -u)" != 0 ] || user=(-g 'user root root;')
+
+    "$nginx" -e "$prefix/error.log" -p "$prefix/" -c "$prefix/$conf.conf" \
+        "${user[@]}"
+    curl -fsS -o /dev/null --retry 5 --retry-connrefused --max-time 5 \
+        "http://127.0.0.1:$port/health"
+}
+
+stop() {
+    stop_gateways
+    stop_redis
+    rmdir "$run" 2>/dev/null || true
+}
+
+start_local() {
+    stop_redis
+    start_gateway local 8080
+
+    cat <<'END'
+
+A gateway runs on 127.0.0.1:8080: 10 requests a minute for each API key.
+
+  curl -i -H 'X-API-Key: alice' http://127.0.0.1:8080/v1/users
+      200, and X-RateLimit-Remaining tells that 9 are left
+
+  for i in $(seq 12); do curl -s -o /dev/null -w '%{http_code} ' \
+      -H 'X-API-Key: alice' http://127.0.0.1:8080/v1/users; done; echo
+      200 until alice has made 10, then 429
+
+  curl -i -H 'X-API-Key: alice' http://127.0.0.1:8080/v1/users
+      429, and Retry-After tells when to come back; bob is not affected
+
+make stop ends it; its logs are in build/run/gateway-8080.
+END
+}
+
+start_cluster() {
+    "$root/tools/redis-cluster.sh" start "$run/redis" $redis_port
+    start_gateway cluster 8080
+    start_gateway cluster 8081
+
+    cat <<'END'
+
+Two gateways, 127.0.0.1:8080 and :8081, share one limit in a Redis Cluster
+(127.0.0.1:7001-7006): 10 requests a minute for each API key.
+
+  curl -i -H 'X-API-Key: alice' http://127.0.0.1:8080/v1/users
+      200, and X-RateLimit-Remaining tells that 9 are left
+
+  for i in $(seq 6); do for port in 8080 8081; do
+      curl -s -o /dev/null -w '%{http_code} ' -H 'X-API-Key: alice' \
+      http://127.0.0.1:$port/v1/users; done; done; echo
+      200 until alice has made 10 over both gateways, then 429
+
+  curl -i -H 'X-API-Key: alice' http://127.0.0.1:8081/v1/users
+      429 from the other gateway too; Retry-After tells when to come back
+
+make stop ends all of it; logs are in build/run.
+END
+}
+
+shopt -s nullglob
+
+case "${1:-} ${2:-}" in
+    "stop ")
+        stop ;;
+    "start "|"start cluster")
+        # a failed start leaves nothing behind
+        stop_gateways
+        trap 'stop >&2' EXIT
+        if [ -n "${2:-}" ]; then start_cluster; else start_local; fi
+        trap - EXIT ;;
+    *)
+        sed -n '3,9s/^# \{0,1\}//p' "$0" >&2
+        exit 2 ;;
+esac

@@ -1,0 +1,87 @@
+#!/bin/bash
+#
+# Runs t/*.t, or the files given, under prove. With SAN=address,undefined, on
+# an nginx built from the distribution's source with these sanitizers and the
+# module linked in; else on the installed nginx and build/*.so.
+#
+# A Redis server or cluster that several files share is started once, on ports
+# that a running `make run` does not use.
+
+set -eu
+
+cd "$(dirname "$0")/.."
+
+files=("$@")
+[ $# -gt 0 ] || files=(t/*.t)
+
+in_use() {
+    (: < "/dev/tcp/127.0.0.1/$1") 2>/dev/null
+}
+
+# another run on this machine may use the first ones
+cluster_port=7201
+while in_use $cluster_port || in_use $((cluster_port + 6)); do
+    cluster_port=$((cluster_port + 10))
+done
+redis_port=$((cluster_port + 6))
+redis=build/t/$$-redis
+
+cleanup() {
+    tools/redis-cluster.sh stop-one $redis $redis_port
+    tools/redis-cluster.sh stop $redis $cluster_port
+}
+
+# clang, because its sanitizers are one runtime, with one file for all reports,
+# and can be told which sources not to judge
+sanitized_nginx() {
+    local flags="-fsanitize=$SAN -fno-omit-frame-pointer"
+    local ignore="-fsanitize-ignorelist=$PWD/tools/sanitize.ignore"
+
+    tools/deps.sh san
+
+    if [ -z "${NGX_SRC:-}" ]; then
+        if [ ! -e build/san/src/done ]; then
+            rm -rf build/san/src
+            tools/apt-fetch.sh source nginx build/san/src
+            touch build/san/src/done
+        fi
+        NGX_SRC=$(echo "$PWD"/build/san/src/nginx-*/)
+    fi
+
+    # each allocation of a pool on its own, so that overruns are seen
+    NGX_SRC=$NGX_SRC CC=clang LD_OPT="$flags" \
+        CC_OPT="-O1 -g $flags $ignore -DNGX_DEBUG_PALLOC=1" \
+        NGX_CONFIGURE="--with-debug ${NGX_CONFIGURE:---with-threads \
+--with-http_ssl_module --with-http_v2_module --with-http_realip_module \
+--with-http_auth_request_module --with-http_stub_status_module}" \
+        tools/build.sh static build/san/objs
+
+    export TEST_NGINX_BINARY=$PWD/build/san/objs/nginx
+    export RATELIMIT_STATIC=1
+}
+
+if [ -n "${SAN:-}" ]; then
+    sanitized_nginx
+fi
+
+# what earlier runs that failed or died left to look into
+for dir in build/t/[0-9]*; do
+    pid=${dir##*/}
+    [ -d "/proc/${pid%%-*}" ] || rm -rf "$dir"
+done
+
+trap cleanup EXIT
+trap 'exit 1' INT TERM HUP
+
+if grep -qw redis_port "${files[@]}"; then
+    tools/redis-cluster.sh start-one $redis $redis_port
+    export RATELIMIT_REDIS_PORT=$redis_port
+fi
+
+if grep -qw cluster_ports "${files[@]}"; then
+    tools/redis-cluster.sh start $redis $cluster_port
+    export RATELIMIT_CLUSTER_PORTS
+    RATELIMIT_CLUSTER_PORTS=$(seq -s ' ' $cluster_port $((cluster_port + 5)))
+fi
+
+prove -I. "${files[@]}" < /dev/null
