@@ -16,9 +16,9 @@ use strict;
 use warnings;
 
 use Cwd qw( abs_path );
-use Errno qw( EINPROGRESS EAGAIN EINTR );
-use File::Basename qw( dirname basename );
-use File::Path qw( make_path remove_tree );
+use Errno qw( EAGAIN EINTR );
+use File::Basename qw( dirname );
+use File::Path qw( make_path );
 use IO::Poll qw( POLLIN POLLOUT POLLHUP POLLERR );
 use IO::Socket::INET;
 use POSIX qw( WNOHANG );
@@ -35,13 +35,12 @@ my $BAD = qr/\[(?:alert|emerg|crit)\]|Sanitizer|runtime error:|open socket/;
 my ($made, %running) = (0);
 
 
-# A folder of this test program's own, empty.
+# A folder of this test program's own, which t::RateLimit removes.
 sub dir {
     my $name = shift;
 
-    my $dir = "$ROOT/build/t/" . basename($0, '.t') . "-$name";
+    my $dir = "$ROOT/build/t/$$/$name";
 
-    remove_tree($dir);
     make_path("$dir/temp");
 
     return $dir;

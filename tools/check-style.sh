@@ -63,7 +63,7 @@ awk '
     code ~ /^static [^=;(]*[ *][a-z_0-9]+\(.*[^;,]$/ && code !~ /;/ {
         bad("name of a function not at the start of its line")
     }
-    code ~ /^[a-z_0-9]+\(.*\) *{$/ { bad("brace of a function on its line") }
+    code ~ /^[a-z].*\) *{$/ { bad("brace of a function on its line") }
 
     END {
         end_of_file()

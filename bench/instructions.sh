@@ -1,0 +1,103 @@
+#!/bin/sh
+#
+# Instructions that a worker executes for a request, in user space, counted by
+# valgrind: no noise, on any machine; see README.md for what they do not tell.
+#
+# What a start costs cancels out: the difference of two runs, of 500 and of
+# 2,500 requests one after the other on one connection, is what 2,000 cost.
+#
+# MODULE, NGINX, PORTS  see lib.sh
+
+set -eu
+
+. "$(dirname "$0")/lib.sh"
+
+FEW=500
+MANY=2500
+base=
+
+need valgrind valgrind
+need perl perl
+need redis-server redis-server
+need redis-cli redis-tools
+need "$NGINX" nginx
+[ -e "$MODULE" ] || die "no $MODULE; make build"
+
+# collect <port> <requests> <keys> <expected answers>: sets collected
+collect() {
+    valgrind --tool=callgrind --callgrind-out-file=/dev/null \
+        "$NGINX" -p "$DIR/" -c "$DIR/nginx.conf" -e "$DIR/error.log" \
+        -g 'daemon off; master_process off;' 2> "$DIR/valgrind" &
+    nginx=$!
+    pids="$nginx $servers"
+
+    # of no variant, and once: Redis is connected to meanwhile
+    until_ok nginx perl "$BENCH/requests.pl" "${PORTS}01" 1
+    sleep 1
+
+    answers=$(perl "$BENCH/requests.pl" "$1" "$2" "$3" | paste -s -d ' ' -)
+    [ "$answers" = "$4" ] || die "port $1 answered $answers, expected $4"
+
+    kill "$nginx"
+    wait "$nginx" || { cat "$DIR/valgrind" >&2; die "nginx failed"; }
+    pids=$servers
+
+    collected=$(awk '/Collected :/ { print $NF }' "$DIR/valgrind")
+    [ -n "$collected" ] || { cat "$DIR/valgrind" >&2; die "no count"; }
+}
+
+# measure <name> <port's last digits> <keys> [<allowed>]: prints a line
+measure() {
+    few="200 $FEW" many="200 $MANY"
+
+    if [ $# -eq 4 ]; then
+        few="200 $4 429 $((FEW - $4))" many="200 $4 429 $((MANY - $4))"
+    fi
+
+    collect "$PORTS$2" $FEW "$3" "$few"
+    start=$collected
+    collect "$PORTS$2" $MANY "$3" "$many"
+
+    each=$(((collected - start) / (MANY - FEW)))
+    base=${base:-$each}
+    printf '%-34s %8d %8d\n' "$1" "$each" $((each - base))
+}
+
+# evals: the checks that Redis has made
+evals() {
+    for digits in 90 91 92 93; do
+        redis-cli -p "$PORTS$digits" info commandstats
+    done | awk -F'[=,]' '/^cmdstat_evalsha:/ { sum += $2 - $NF }
+                         END { print sum + 0 }'
+}
+
+# measure_redis <name> <port's last digits>: each request must reach Redis
+measure_redis() {
+    before=$(evals)
+    measure "$1" "$2" 100000
+    asked=$(($(evals) - before))
+    [ "$asked" -eq $((FEW + MANY)) ] || die "\"$1\" asked Redis $asked times"
+}
+
+fill nginx.conf
+
+start_redis "${LOAD_CPU:-1}" 90
+start_cluster "${LOAD_CPU:-1}"
+servers=$pids
+
+printf '%-34s %8s %8s\n' 'instructions a request' all added
+measure 'no limiter' 01 1
+measure 'no limiter again' 02 1
+measure 'limit_req' 11 1
+measure 'local' 12 1
+measure 'local, headers' 13 1
+measure 'limit_req, new keys' 21 100000
+measure 'local, new keys' 22 100000
+measure 'local, headers, new keys' 23 100000
+measure 'limit_req, denying' 31 1 1
+measure 'local, denying' 32 1 1
+measure 'local, headers, denying' 33 1 1
+measure_redis 'Redis strict' 41
+measure_redis 'Redis strict, 3 shards' 42
+
+check_error_log

@@ -1,0 +1,115 @@
+# shellcheck shell=sh
+#
+# What run.sh and instructions.sh share: their needs, one directory for all that
+# a run writes, and the servers, which end with the script. Sourced.
+#
+# MODULE  the module to measure
+# NGINX   the nginx to load it into
+# PORTS   the first digits of all ports: 183 takes 18300 to 18399, and 28391 to
+#         28393 for the cluster's bus
+
+BENCH=$(cd "$(dirname "$0")" && pwd)
+MODULE=${MODULE:-$BENCH/../build/ngx_http_ratelimit_module.so}
+NGINX=${NGINX:-/usr/sbin/nginx}
+PORTS=${PORTS:-183}
+
+DIR=$(mktemp -d)
+chmod 755 "$DIR"
+pids=
+
+die() {
+    echo "bench: $*" >&2
+    exit 1
+}
+
+finish() {
+    status=$?
+    trap - EXIT
+    trap '' INT TERM HUP
+
+    for pid in $pids; do
+        kill "$pid" 2> /dev/null || true
+    done
+
+    for pid in $pids; do
+        wait "$pid" 2> /dev/null || true
+    done
+
+    rm -rf "$DIR"
+    exit "$status"
+}
+
+trap finish EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+
+# need <command> <package>
+need() {
+    command -v "$1" > /dev/null || die "no $1; install $2"
+}
+
+# fill <template>: to $DIR, with its words replaced
+fill() {
+    sed -e "s|@MODULE@|$MODULE|g" -e "s|@DIR@|$DIR|g" \
+        -e "s|@BENCH@|$BENCH|g" -e "s|@P@|$PORTS|g" \
+        -e "s|@PEER_MODULES@|${PEER_MODULES:-}|" -e "s|@PEER@|${PEER:-}|" \
+        "$BENCH/$1" > "$DIR/$1"
+}
+
+# until_ok <what> <command>: tries the command for ten seconds
+until_ok() {
+    what=$1 tries=100
+    shift
+
+    until "$@" > /dev/null 2>&1; do
+        tries=$((tries - 1))
+
+        if [ "$tries" -eq 0 ]; then
+            tail -n 5 "$DIR"/error.log "$DIR"/redis*/log >&2 || true
+            die "$what does not answer"
+        fi
+
+        sleep 0.1
+    done
+}
+
+# start_redis <cpu> <port's last digits> [<option>...]
+start_redis() {
+    cpu=$1 port=$PORTS$2
+    shift 2
+    mkdir "$DIR/redis$port"
+
+    taskset -c "$cpu" redis-server --bind 127.0.0.1 --port "$port" \
+        --dir "$DIR/redis$port" --save '' --appendonly no \
+        --logfile "$DIR/redis$port/log" "$@" &
+    pids="$pids $!"
+    until_ok "redis on port $port" redis-cli -p "$port" ping
+}
+
+# start_cluster <cpu>: three primaries, replicas have no part in a check
+start_cluster() {
+    nodes=
+    for digits in 91 92 93; do
+        start_redis "$1" $digits --cluster-enabled yes
+        nodes="$nodes 127.0.0.1:$PORTS$digits"
+    done
+
+    # shellcheck disable=SC2086
+    redis-cli --cluster create $nodes --cluster-yes > "$DIR/create" \
+        || { cat "$DIR/create" >&2; die "the cluster cannot be made"; }
+
+    for digits in 91 92 93; do
+        until_ok "the cluster" cluster_serves "$PORTS$digits"
+    done
+}
+
+cluster_serves() {
+    redis-cli -p "$1" cluster info | grep -q cluster_state:ok
+}
+
+# The error log is at "warn": whatever stands in it failed the run.
+check_error_log() {
+    [ ! -s "$DIR/error.log" ] && return
+    head -20 "$DIR/error.log" >&2
+    die "nginx wrote the above to its error log"
+}

@@ -1,0 +1,68 @@
+#!/bin/sh
+#
+# The benchmark: one worker on a core, the load and Redis on another. See
+# README.md for how to read it.
+#
+# ROUNDS                how often each variant is measured (5)
+# SECONDS_EACH          for how long each time (3)
+# QUICK=1               three rounds of a second: to see that it works
+# ONLY                  a regex: the groups of the table to measure (all)
+# WORKER_CPU, LOAD_CPU  the cores (0, 1)
+# MODULE, NGINX, PORTS  see lib.sh
+
+set -eu
+
+. "$(dirname "$0")/lib.sh"
+
+WORKER_CPU=${WORKER_CPU:-0}
+LOAD_CPU=${LOAD_CPU:-1}
+
+if [ "${QUICK:-0}" = 1 ]; then
+    ROUNDS=${ROUNDS:-3} SECONDS_EACH=${SECONDS_EACH:-1}
+fi
+
+MODULES=${MODULES:-/usr/lib/nginx/modules}
+
+need wrk wrk
+need perl perl
+need redis-server redis-server
+need redis-cli redis-tools
+need "$NGINX" nginx
+[ -e "$MODULE" ] || die "no $MODULE; make build"
+[ "$(nproc --all)" -ge 2 ] || die "two cores are needed"
+
+for file in "$MODULES/ndk_http_module.so" "$MODULES/ngx_http_lua_module.so" \
+            /usr/share/lua/5.1/nginx/redis.lua
+do
+    [ -e "$file" ] || die "no $file; install libnginx-mod-http-lua and" \
+                          "lua-nginx-redis"
+done
+
+PEER_MODULES="load_module $MODULES/ndk_http_module.so;"
+PEER_MODULES="$PEER_MODULES load_module $MODULES/ngx_http_lua_module.so;"
+PEER="include $DIR/peer.conf;"
+
+fill nginx.conf
+fill peer.conf
+
+start_redis "$LOAD_CPU" 90
+start_cluster "$LOAD_CPU"
+
+taskset -c "$WORKER_CPU" "$NGINX" -p "$DIR/" -c "$DIR/nginx.conf" \
+    -e "$DIR/error.log" -g 'daemon off;' &
+nginx=$!
+pids="$nginx $pids"
+until_ok nginx perl "$BENCH/requests.pl" "${PORTS}01" 1
+
+echo "$(date -u +%Y-%m-%d), $(nproc --all) cores of" \
+     "$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)," \
+     "$(uname -sr), $("$NGINX" -v 2>&1 | sed 's/.*: //')," \
+     "$(redis-server --version | cut -d ' ' -f 1-3)"
+
+taskset -c "$LOAD_CPU" perl "$BENCH/measure.pl" "$nginx" "$PORTS" \
+    "${ROUNDS:-5}" "${SECONDS_EACH:-3}" "${ONLY:-.}" &
+measure=$!
+pids="$measure $pids"
+wait "$measure" || die "failed"
+
+check_error_log

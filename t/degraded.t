@@ -1,0 +1,172 @@
+# Redis fails in every way: the traffic does not. Each request passes within the
+# timeout and is told so, and when Redis is back the limit is.
+
+use strict;
+use warnings;
+
+use t::RateLimit 'no_plan';
+use t::Gateway;
+use t::FakeRedis;
+
+# a request waits for 200 ms; the rest is for a busy machine
+use constant { TIMEOUT => '200ms', LIMIT_SECONDS => 5 };
+
+sub gateway {
+    my ($port, $workers) = @_;
+
+    return t::Gateway->new(workers => $workers // 1, http => <<"CONF")->start;
+    ratelimit_redis r { server 127.0.0.1:$port; timeout @{[TIMEOUT]}; }
+    ratelimit_zone \$arg_k zone=z:1m rate=10r/h redis=r;
+    server {
+        listen 127.0.0.1:%%PORT%% backlog=1024;
+        add_header X-Status \$ratelimit_status always;
+        add_header X-Source \$ratelimit_source always;
+        location / { ratelimit zone=z; empty_gif; }
+    }
+CONF
+}
+
+sub degraded {
+    my ($gateway, $name) = @_;
+
+    my $answer = $gateway->get('/?k=a');
+
+    is(t::Gateway::told($answer), '200 DEGRADED -1', "$name: it passes");
+    is(t::Gateway::header($answer, $_->[0]), $_->[1], "$name: $_->[0]")
+        for ['X-RateLimit-Policy', 'degraded'], ['X-RateLimit-Limit', 10],
+            ['X-RateLimit-Reset', ''], ['Retry-After', ''],
+            ['X-Source', 'fallback'];
+    cmp_ok($answer->{seconds}, '<', LIMIT_SECONDS, "$name: in time");
+
+    my @answers = $gateway->burst(100, '/?k=a');
+    is(t::Gateway::tally(@answers), '100 x 200', "$name: a hundred at once");
+    is(scalar(grep { $_->{seconds} > LIMIT_SECONDS } @answers), 0,
+       "$name: in time too");
+}
+
+sub recovers {
+    my ($gateway, $name) = @_;
+
+    # each worker has a connection of its own
+    ok(t::Gateway::wait_for(sub {
+        t::Gateway::tally($gateway->burst(30, '/?k=' . rand))
+            eq '10 x 200, 20 x 429'
+    }), "$name: it recovers by itself and is exact again");
+}
+
+# a real server that is not there, comes, is stopped, killed, full, lost
+
+my $port = t::Gateway::free_port();
+my $gateway = gateway($port, 2);
+
+degraded($gateway, 'no server');
+like($gateway->log, qr/\[error\] .*ratelimit redis "r": no connection to 127\.0\.0\.1:$port: connect\(\) failed \(111: /,
+     'no server: the log');
+
+redis_start(port => $port);
+recovers($gateway, 'a server comes');
+
+kill STOP => redis_pid($port);
+degraded($gateway, 'stopped');
+kill CONT => redis_pid($port);
+recovers($gateway, 'goes on');
+
+redis_stop($port);
+degraded($gateway, 'killed');
+redis_start(port => $port);
+recovers($gateway, 'started empty');
+like($gateway->log, qr/\[notice\] .*ratelimit redis "r": connected to 127\.0\.0\.1:$port again/,
+     'and the log says so');
+
+redis_cli($port, 'config', 'set', 'maxmemory', 1);
+degraded($gateway, 'full');
+like($gateway->log, qr/\[error\] .*answered a check with OOM/, 'full: the log');
+redis_cli($port, 'config', 'set', 'maxmemory', 0);
+recovers($gateway, 'not full');
+
+redis_cli($port, 'client', 'kill', 'type', 'normal') for 1 .. 3;
+recovers($gateway, 'connections killed');
+
+redis_cli($port, 'replicaof', '127.0.0.1', 1);
+degraded($gateway, 'read-only');
+redis_cli($port, 'replicaof', 'no', 'one');
+recovers($gateway, 'not read-only');
+
+# under load it dies and comes back: whatever is answered is an answer
+
+my $starter = fork // die;
+
+if (!$starter) {
+    redis_cli($port, 'debug', 'sleep', 0.5);
+    require POSIX;
+    POSIX::_exit(0);
+}
+
+my @answers = map { $gateway->burst(200, '/?k=' . rand) } 1 .. 10;
+waitpid $starter, 0;
+
+is(scalar(grep { $_->{status} !~ /^(?:200|429)$/ } @answers), 0,
+   'half a second of silence: every request is answered');
+recovers($gateway, 'after the silence');
+
+$gateway->stop;
+redis_stop($port);
+
+# a server that answers nonsense
+
+my $good = "*4\r\n:1\r\n:9\r\n:360000\r\n:0\r\n";
+
+for (['an error', "-ERR no\r\n"],
+     ['an error without an end', '-ERR' . 'x' x 100_000],
+     ['a status', "+OK\r\n"],
+     ['nil', "\$-1\r\n"],
+     ['an empty array', "*0\r\n"],
+     ['too few values', "*3\r\n:1\r\n:2\r\n:3\r\n"],
+     ['values out of range', "*4\r\n:1\r\n:-5\r\n:1\r\n:0\r\n"],
+     ['more left than there can be', "*4\r\n:1\r\n:99999\r\n:1\r\n:0\r\n"],
+     ['huge values', "*4\r\n" . ":9223372036854775807\r\n" x 4],
+     ['no integers', "*4\r\n" . "\$1\r\na\r\n" x 4],
+     ['nested arrays', "*1\r\n" x 9 . $good],
+     ['too many values', '*100000' . "\r\n" . ":1\r\n" x 1000],
+     ['a huge bulk', "\$400000000\r\nx"],
+     ['another protocol', "HTTP/1.1 400 Bad Request\r\n\r\n"],
+     ['zeros', "\0" x 100],
+     ['MOVED from a single server', "-MOVED 1 127.0.0.1:1\r\n"],
+     ['MOVED to nowhere', "-MOVED\r\n"],
+     ['TRYAGAIN for ever', "-TRYAGAIN later\r\n"],
+     ['NOSCRIPT for ever', "-NOSCRIPT no\r\n"],
+     ['silence', ''],
+     ['the end of the connection', undef])
+{
+    my ($name, $bytes) = @$_;
+
+    my $fake = t::FakeRedis->new(sub { $bytes });
+    my $gateway = gateway($fake->{port});
+
+    my $answer = $gateway->get('/?k=a');
+    is(t::Gateway::told($answer), '200 DEGRADED -1', "$name: it passes");
+    cmp_ok($answer->{seconds}, '<', LIMIT_SECONDS, "$name: in time");
+
+    is(t::Gateway::tally($gateway->burst(50, '/?k=a')), '50 x 200',
+       "$name: fifty at once");
+
+    $fake->stop;
+    $fake = t::FakeRedis->new(sub { $good }, port => $fake->{port});
+
+    ok(t::Gateway::wait_for(sub {
+        t::Gateway::told($gateway->get('/?k=a')) eq '200 PASSED 9'
+    }), "$name: it recovers");
+
+    $gateway->stop;
+    $fake->stop;
+}
+
+# one reply too many, and replies in single bytes
+
+my $fake = t::FakeRedis->new(sub { $good . $good });
+$gateway = gateway($fake->{port});
+is(t::Gateway::tally($gateway->burst(50, '/?k=a')), '50 x 200',
+   'replies to nobody');
+like($gateway->log, qr/a reply to no call/, 'the log says so');
+$gateway->stop;
+$fake->stop;

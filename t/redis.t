@@ -1,0 +1,138 @@
+# One Redis server: the limit, what stands there afterwards, who may log in.
+
+use strict;
+use warnings;
+
+use t::RateLimit 'no_plan';
+use t::Gateway;
+
+my $redis = redis_start();
+
+sub conf {
+    my ($port, $more) = @_;
+
+    return <<"CONF";
+    ratelimit_redis r { server 127.0.0.1:$port; timeout 2s; $more }
+    ratelimit_zone \$ratelimit_api_key zone=z:1m rate=100r/h redis=r;
+    ratelimit_rule short zone=z rate=2r/2s sync=strict match=/short;
+    ratelimit_rule user zone=z rate=5r/h key=\$arg_user;
+    server {
+        listen 127.0.0.1:%%PORT%% backlog=1024;
+        add_header X-Status \$ratelimit_status always;
+        add_header X-Source \$ratelimit_source always;
+        location / { ratelimit zone=z; empty_gif; }
+    }
+CONF
+}
+
+my $gateway = t::Gateway->new(workers => 2,
+                              http => conf($redis, 'prefix pre.fix;'))->start;
+
+# the limit
+
+my @answers = $gateway->burst(300, '/', 'X-API-Key: very-secret-key');
+
+is(t::Gateway::tally(@answers), '100 x 200, 200 x 429', 'exactly the limit');
+is(join(' ', sort { $b <=> $a }
+             map { t::Gateway::header($_, 'X-RateLimit-Remaining') }
+             grep { $_->{status} == 200 } @answers),
+   join(' ', reverse 0 .. 99), 'no two were told the same rest');
+is(t::Gateway::header($answers[0], 'X-Source'), 'redis', 'the source');
+is(t::Gateway::told($gateway->get('/', 'X-API-Key: other')),
+   '200 PASSED 99', 'another key has its own');
+is(t::Gateway::told($gateway->get('/')), '200 BYPASSED ',
+   'an empty key is not limited');
+
+# a wait of the length told is enough
+
+$gateway->get('/short', 'X-API-Key: w') for 1 .. 2;
+
+my $rejected = $gateway->get('/short', 'X-API-Key: w');
+is($rejected->{status}, 429, 'the short limit is spent');
+select undef, undef, undef, t::Gateway::header($rejected, 'Retry-After');
+is($gateway->get('/short', 'X-API-Key: w')->{status}, 200,
+   'after Retry-After a request passes');
+
+# a rule with a key of its own
+
+$gateway->get("/?user=shared", "X-API-Key: k$_") for 1 .. 5;
+is(t::Gateway::told($gateway->get('/?user=shared', 'X-API-Key: k6')),
+   '429 REJECTED 0', 'several clients share a counter by another key');
+is(t::Gateway::told($gateway->get('/', 'X-API-Key: k6')), '200 PASSED 99',
+   'and the rejection gave back what the other had taken');
+
+# what stands in Redis
+
+my @keys = split /\n/, redis_cli($redis, '--scan');
+
+cmp_ok(scalar @keys, '>', 5, 'there are keys');
+is_deeply([grep { !/^pre\.fix:\{\d{1,5}\}$/ } @keys], [],
+          'all of the form prefix:{bucket}');
+is_deeply([grep { redis_cli($redis, 'pttl', $_) <= 0 } @keys], [],
+          'all have a TTL');
+is_deeply([grep { $_ ne 'hash' } map { redis_cli($redis, 'type', $_) } @keys],
+          [],
+          'all are hashes');
+
+my $all = join "\n", @keys, map { redis_cli($redis, 'hgetall', $_) } @keys;
+unlike($all, qr/secret|other|shared/, 'no key of a client stands there');
+
+# the script is gone
+
+redis_cli($redis, 'script', 'flush');
+@answers = $gateway->burst(300, '/', 'X-API-Key: after-flush');
+is(t::Gateway::tally(@answers), '100 x 200, 200 x 429',
+   'after SCRIPT FLUSH the limit is exact');
+unlike(join('', map { t::Gateway::header($_, 'X-Status') } @answers),
+       qr/DEGRADED/, 'and nobody goes without a check');
+
+# another secret makes other counters
+
+$gateway->write('secret', "one\n");
+$gateway->configure(http => conf($redis, 'secret_file secret; prefix s;'));
+$gateway->reload;
+is(t::Gateway::told($gateway->get('/', 'X-API-Key: s')), '200 PASSED 99',
+   'with a secret');
+is(t::Gateway::told($gateway->get('/', 'X-API-Key: s')), '200 PASSED 98',
+   'it counts');
+$gateway->write('secret', "two\n");
+$gateway->reload;
+is(t::Gateway::told($gateway->get('/', 'X-API-Key: s')), '200 PASSED 99',
+   'with another it counts apart');
+
+$gateway->stop;
+redis_stop($redis);
+
+# who may log in
+
+my $closed = redis_start();
+
+redis_cli($closed, qw( acl setuser rl on >own ~rl:* -@all +evalsha
+    +script|load +hmget +hset +time +pttl +pexpire +hlen +hgetall +hdel ));
+redis_cli($closed, qw( config set requirepass general ));
+
+for (['the default user', 'general', '', 'PASSED', ''],
+     ['a user of few rights', 'own', 'username rl;', 'PASSED', ''],
+     ['a wrong password', 'wrong', '', 'DEGRADED', 'AUTH answered WRONGPASS'],
+     ['an unknown user', 'own', 'username nobody;', 'DEGRADED',
+      'AUTH answered WRONGPASS'],
+     ['no password', undef, '', 'DEGRADED', 'answered .* with NOAUTH'])
+{
+    my ($name, $password, $more, $status, $logged) = @$_;
+
+    my $gateway = t::Gateway->new(http => '');
+
+    if (defined $password) {
+        $gateway->write('pw', "$password\n");
+        $more .= ' password_file pw;';
+    }
+
+    $gateway->configure(http => conf($closed, $more))->start;
+
+    like(t::Gateway::told($gateway->get('/', 'X-API-Key: a')),
+         qr/^200 $status /, "$name: $status");
+    like($gateway->log, qr/$logged/, "$name: the log");
+    unlike($gateway->log, qr/\b(?:general|own|wrong)\b/,
+           "$name: no password in the log");
+    $gateway->stop;
+}

@@ -1,0 +1,164 @@
+# Requests that wait for Redis: what becomes of them when the client leaves,
+# when the worker must go, when the answer comes late. Nothing is lost, nothing
+# hangs, and the log has no alert.
+
+use strict;
+use warnings;
+
+use t::RateLimit 'no_plan';
+use t::Gateway;
+
+use IO::Socket::INET;
+use Time::HiRes qw( sleep time );
+
+my $redis = redis_start();
+
+sub gateway {
+    my ($timeout) = @_;
+
+    return t::Gateway->new(workers => 2, http => <<"CONF")->start;
+    ratelimit_redis r { server 127.0.0.1:$redis; timeout $timeout; }
+    ratelimit_zone \$arg_k zone=z:1m rate=1000r/h redis=r;
+    server {
+        listen 127.0.0.1:%%PORT%% backlog=1024;
+        add_header X-Status \$ratelimit_status always;
+        location / { ratelimit zone=z; empty_gif; }
+    }
+CONF
+}
+
+# Runs the code in a process while this one sends n requests.
+sub meanwhile {
+    my ($gateway, $n, $code) = @_;
+
+    my $pid = fork // die;
+
+    if (!$pid) {
+        sleep 0.3;
+        $code->();
+        POSIX::_exit(0);
+    }
+
+    my @answers = $gateway->burst($n, '/?k=' . rand);
+    waitpid $pid, 0;
+
+    return @answers;
+}
+
+sub silent { kill STOP => redis_pid($redis) }
+sub speaks { kill CONT => redis_pid($redis) }
+
+# many wait at once, and are answered when Redis is
+
+my $gateway = gateway('15s');
+
+silent();
+my @answers = meanwhile($gateway, 400, \&speaks);
+is(t::Gateway::tally(@answers), '400 x 200', 'those who waited are answered');
+is(scalar(grep { t::Gateway::told($_) =~ /PASSED/ } @answers), 400,
+   'by Redis');
+
+# clients leave while they wait
+
+silent();
+
+for my $request ("GET /?k=gone HTTP/1.1\r\nHost: a\r\n\r\n",
+                 "POST /?k=gone HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n",
+                 ("GET /?k=gone HTTP/1.1\r\nHost: a\r\n\r\n") x 2)
+{
+    my @clients = map {
+        my $client = IO::Socket::INET->new(PeerAddr => '127.0.0.1',
+                                           PeerPort => $gateway->{port});
+        print $client $request;
+        $client->flush;
+        $client;
+    } 1 .. 50;
+
+    sleep 0.2;
+    close $_ for @clients;
+}
+
+# a client sends the next requests behind the first
+
+my $client = IO::Socket::INET->new(PeerAddr => '127.0.0.1',
+                                   PeerPort => $gateway->{port});
+print $client "GET /?k=p HTTP/1.1\r\nHost: a\r\n\r\n" x 3;
+$client->flush;
+sleep 0.2;
+speaks();
+
+my $text = '';
+t::Gateway::wait_for(sub {
+    sysread $client, $text, 65536, length $text;
+    3 == (() = $text =~ /^X-RateLimit-Remaining/mg);
+});
+is_deeply([$text =~ /^X-RateLimit-Remaining: (\d+)/mg], [999, 998, 997],
+          'pipelined requests wait one after the other');
+close $client;
+
+is(t::Gateway::told($gateway->get('/?k=' . rand)), '200 PASSED 999',
+   'the gateway goes on');
+
+# a reload: the old workers wait for their replies, then leave
+
+silent();
+@answers = meanwhile($gateway, 200, sub {
+    $gateway->signal('HUP');
+    sleep 0.5;
+    speaks();
+});
+is(t::Gateway::tally(@answers), '200 x 200', 'a reload: all are answered');
+is(scalar(grep { t::Gateway::told($_) =~ /PASSED/ } @answers), 200,
+   'a reload: by Redis');
+ok(t::Gateway::wait_for(sub { $gateway->workers == 2 }),
+   'a reload: the old workers leave');
+
+# a quit: the same
+
+silent();
+@answers = meanwhile($gateway, 200, sub {
+    $gateway->signal('QUIT');
+    sleep 0.5;
+    speaks();
+});
+is(t::Gateway::tally(@answers), '200 x 200', 'a quit: all are answered');
+$gateway->stop;
+
+# a quit, and Redis never answers: the deadline holds
+
+$gateway = gateway('1s');
+silent();
+
+my $begin = time;
+@answers = meanwhile($gateway, 200, sub { $gateway->signal('QUIT') });
+is(t::Gateway::tally(@answers), '200 x 200',
+   'a quit without Redis: all are answered');
+is(scalar(grep { t::Gateway::told($_) eq '200 DEGRADED -1' } @answers), 200,
+   'a quit without Redis: as degraded');
+$gateway->stop;
+cmp_ok(time - $begin, '<', 10, 'a quit without Redis: it does not hang');
+
+# an end at once: nobody is answered, nothing is left
+
+$gateway = gateway('15s');
+$begin = time;
+@answers = meanwhile($gateway, 100, sub { $gateway->signal('TERM') });
+$gateway->stop('TERM');
+cmp_ok(time - $begin, '<', 10, 'a fast end does not wait');
+is(t::Gateway::tally(@answers), '100 x 0', 'nobody was answered');
+
+speaks();
+
+# late replies belong to nobody
+
+$gateway = gateway('50ms');
+silent();
+@answers = meanwhile($gateway, 100, \&speaks);
+is(scalar(grep { t::Gateway::told($_) eq '200 DEGRADED -1' } @answers), 100,
+   'late replies: all have gone on');
+ok(t::Gateway::wait_for(sub {
+    t::Gateway::told($gateway->get('/?k=' . rand)) eq '200 PASSED 999'
+}), 'late replies: they are not taken for others');
+is(join(' ', map { t::Gateway::told($gateway->get('/?k=last')) } 1 .. 3),
+   '200 PASSED 999 200 PASSED 998 200 PASSED 997', 'nor later');
+$gateway->stop;
