@@ -6,9 +6,11 @@
  * connection, and of CLUSTER SLOTS only ranges and primaries are kept.
  */
 
+#include "ngx_ratelimit_redis_int.h"
+
+/* after nginx's headers, which say what libc offers */
 #include <hiredis/hiredis.h>
 
-#include "ngx_ratelimit_redis_int.h"
 #include "ngx_ratelimit_text.h"
 
 
@@ -247,6 +249,12 @@ ngx_ratelimit_redis_read_array(const redisReadTask *task,
     if ((ngx_uint_t) n > (reply->slots ? NGX_RATELIMIT_CLUSTER_SLOTS
                                        : NGX_RATELIMIT_REDIS_MAX_VALUES))
     {
+        return NULL;
+    }
+
+    /* hiredis has a limit of its own up to 0.14, and none since 1.0 */
+
+    if (ngx_ratelimit_redis_depth(task) > NGX_RATELIMIT_REDIS_MAX_DEPTH) {
         return NULL;
     }
 

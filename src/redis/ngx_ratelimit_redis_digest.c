@@ -8,9 +8,9 @@
 #define OPENSSL_SUPPRESS_DEPRECATED
 #endif
 
-#include <openssl/sha.h>
-
 #include "ngx_ratelimit_redis.h"
+
+#include <openssl/sha.h>
 
 #define NGX_RATELIMIT_REDIS_HMAC_BLOCK  64
 

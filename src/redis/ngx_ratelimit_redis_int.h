@@ -22,6 +22,7 @@
 #define NGX_RATELIMIT_REDIS_MAX_REPLY      65536    /* bytes */
 #define NGX_RATELIMIT_REDIS_MAX_SLOTS      4194304  /* bytes, CLUSTER SLOTS */
 #define NGX_RATELIMIT_REDIS_MAX_TEXT       512      /* of an error kept */
+#define NGX_RATELIMIT_REDIS_MAX_DEPTH      7        /* arrays in arrays */
 
 #define NGX_RATELIMIT_REDIS_IO_BYTES       65536    /* of one read or write */
 
@@ -180,7 +181,6 @@ struct ngx_ratelimit_redis_client_s {
     /* cluster */
 
     ngx_queue_t                    unmapped;  /* waiting for the first map */
-    ngx_uint_t                     nunmapped;
     ngx_ratelimit_redis_call_t    *refresh;   /* CLUSTER SLOTS waited for */
     ngx_event_t                    refresh_timer;
     ngx_msec_t                     refreshed_ms;

@@ -3,9 +3,11 @@
  * answers the head of its connection's queue.
  */
 
+#include "ngx_ratelimit_redis_int.h"
+
+/* after nginx's headers, which say what libc offers */
 #include <hiredis/hiredis.h>
 
-#include "ngx_ratelimit_redis_int.h"
 
 #define NGX_RATELIMIT_REDIS_MAX_WORD  32   /* of an error, in the log */
 
