@@ -469,6 +469,7 @@ ngx_ratelimit_table_push(ngx_ratelimit_entry_t *entry,
     }
 
     limit = ngx_ratelimit_rank(ngx_ratelimit_rank_class(place->rank), 0, 0);
+    best = *place;
     best.rank = limit;
 
     for (i = 0; i < 2 * NGX_RATELIMIT_SLOTS && best.rank != 0; i++) {
