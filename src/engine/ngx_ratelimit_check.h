@@ -77,6 +77,13 @@ struct ngx_ratelimit_check_s {
 
 
 /*
+ * Completes a rule that ngx_ratelimit_limiter_prepare() has completed. Returns
+ * NGX_OK, or NGX_ERROR when memory is out.
+ */
+ngx_int_t ngx_ratelimit_check_prepare(ngx_ratelimit_rule_t *rule,
+    ngx_pool_t *pool);
+
+/*
  * Runs a check. Returns NGX_OK when it is complete: status and strictest
  * tell the outcome. Or NGX_AGAIN: the handler will be called once, later, when
  * it is, unless the check is cancelled before.

@@ -8,28 +8,47 @@
 
 #define NGX_RATELIMIT_REMOTE_ARGS     6   /* of the script, a counter */
 #define NGX_RATELIMIT_REMOTE_VALUES   4   /* in its answer, a counter */
-#define NGX_RATELIMIT_REMOTE_NUMBER  21   /* "-" and 20 digits */
 
-typedef struct {
-    ngx_str_t   args[NGX_RATELIMIT_MAX_COUNTERS * NGX_RATELIMIT_REMOTE_ARGS];
-    u_char      text[NGX_RATELIMIT_MAX_COUNTERS
-                     * (NGX_RATELIMIT_RULE_FIELD
-                        + 5 * NGX_RATELIMIT_REMOTE_NUMBER)];
-    u_char     *last;
-    ngx_uint_t  nargs;
-} ngx_ratelimit_remote_args_t;
+/* a counter's arguments: its field, then five numbers */
+#define NGX_RATELIMIT_REMOTE_FIELD_BYTES                                      \
+    NGX_RATELIMIT_REDIS_BULK(NGX_RATELIMIT_RULE_FIELD)
+#define NGX_RATELIMIT_REMOTE_NUMBERS_BYTES                                    \
+    (5 * NGX_RATELIMIT_REDIS_BULK(sizeof("-18446744073709551615")))
 
 static ngx_ratelimit_redis_call_t *ngx_ratelimit_remote_call(
-    ngx_ratelimit_client_t *client, ngx_uint_t give,
+    ngx_ratelimit_client_t *client, ngx_int_t cost,
     ngx_ratelimit_redis_handler_pt handler);
-static void ngx_ratelimit_remote_field(ngx_ratelimit_remote_args_t *args,
+static u_char *ngx_ratelimit_remote_field(u_char *p,
     const ngx_ratelimit_rule_t *rule, const u_char *digest);
-static void ngx_ratelimit_remote_number(ngx_ratelimit_remote_args_t *args,
-    ngx_uint_t negative, uint64_t value);
+static u_char *ngx_ratelimit_remote_numbers(u_char *p,
+    const ngx_ratelimit_rate_t *rate, ngx_int_t cost);
+static u_char *ngx_ratelimit_remote_number(u_char *p, uint64_t value);
 static void ngx_ratelimit_remote_handler(void *data,
     const ngx_ratelimit_redis_result_t *result);
 static void ngx_ratelimit_remote_answer(ngx_ratelimit_counter_t *counter,
     const int64_t *values);
+
+
+/* What each take of a rule of constant rate says is written once. */
+ngx_int_t
+ngx_ratelimit_check_prepare(ngx_ratelimit_rule_t *rule, ngx_pool_t *pool)
+{
+    u_char  *p;
+
+    if (rule->dynamic) {
+        return NGX_OK;
+    }
+
+    p = ngx_pnalloc(pool, NGX_RATELIMIT_REMOTE_NUMBERS_BYTES);
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    rule->numbers.data = p;
+    rule->numbers.len = ngx_ratelimit_remote_numbers(p, &rule->rate, 1) - p;
+
+    return NGX_OK;
+}
 
 
 void
@@ -37,7 +56,7 @@ ngx_ratelimit_remote_take(ngx_ratelimit_client_t *client)
 {
     ngx_ratelimit_redis_result_t  result;
 
-    client->call = ngx_ratelimit_remote_call(client, 0,
+    client->call = ngx_ratelimit_remote_call(client, 1,
                                              ngx_ratelimit_remote_handler);
     if (client->call) {
         return;
@@ -54,21 +73,26 @@ ngx_ratelimit_remote_take(ngx_ratelimit_client_t *client)
 void
 ngx_ratelimit_remote_give(ngx_ratelimit_client_t *client)
 {
-    (void) ngx_ratelimit_remote_call(client, 1, NULL);
+    (void) ngx_ratelimit_remote_call(client, -1, NULL);
 }
 
 
 static ngx_ratelimit_redis_call_t *
-ngx_ratelimit_remote_call(ngx_ratelimit_client_t *client, ngx_uint_t give,
+ngx_ratelimit_remote_call(ngx_ratelimit_client_t *client, ngx_int_t cost,
     ngx_ratelimit_redis_handler_pt handler)
 {
-    u_char                        digest[NGX_RATELIMIT_REDIS_DIGEST];
+    u_char                        digest[NGX_RATELIMIT_REDIS_DIGEST], *p;
     uint32_t                      bucket;
-    ngx_uint_t                    i;
+    ngx_str_t                     args;
+    ngx_uint_t                    i, n;
     ngx_ratelimit_redis_t        *redis;
     ngx_ratelimit_check_t        *check;
     ngx_ratelimit_counter_t      *counter;
-    ngx_ratelimit_remote_args_t   args;
+    const ngx_ratelimit_rule_t   *rule;
+
+    u_char  text[NGX_RATELIMIT_MAX_COUNTERS
+                 * (NGX_RATELIMIT_REMOTE_FIELD_BYTES
+                    + NGX_RATELIMIT_REMOTE_NUMBERS_BYTES)];
 
     redis = client->limiter->redis;
     check = client->check;
@@ -81,8 +105,8 @@ ngx_ratelimit_remote_call(ngx_ratelimit_client_t *client, ngx_uint_t give,
     bucket = (uint32_t) digest[0] << 24 | digest[1] << 16 | digest[2] << 8
              | digest[3];
 
-    args.last = args.text;
-    args.nargs = 0;
+    p = text;
+    n = 0;
 
     for (i = 0; i < check->ncounters; i++) {
         counter = &check->counters[i];
@@ -91,51 +115,67 @@ ngx_ratelimit_remote_call(ngx_ratelimit_client_t *client, ngx_uint_t give,
             continue;
         }
 
-        ngx_ratelimit_remote_field(&args, counter->rule, digest + 8);
-        ngx_ratelimit_remote_number(&args, give, 1);
-        ngx_ratelimit_remote_number(&args, 0, 0);
-        ngx_ratelimit_remote_number(&args, 0, counter->rate->capacity);
-        ngx_ratelimit_remote_number(&args, 0, counter->rate->period_us);
-        ngx_ratelimit_remote_number(&args, 0, counter->rate->scale);
+        rule = counter->rule;
+        p = ngx_ratelimit_remote_field(p, rule, digest + 8);
+
+        if (cost == 1 && rule->numbers.len) {
+            p = ngx_cpymem(p, rule->numbers.data, rule->numbers.len);
+
+        } else {
+            p = ngx_ratelimit_remote_numbers(p, counter->rate, cost);
+        }
+
+        n += NGX_RATELIMIT_REMOTE_ARGS;
     }
 
-    return ngx_ratelimit_redis_eval(redis, bucket, args.args, args.nargs,
-                                    handler, client);
+    args.data = text;
+    args.len = p - text;
+
+    return ngx_ratelimit_redis_eval(redis, bucket, &args, n, handler, client);
 }
 
 
-static void
-ngx_ratelimit_remote_field(ngx_ratelimit_remote_args_t *args,
-    const ngx_ratelimit_rule_t *rule, const u_char *digest)
+static u_char *
+ngx_ratelimit_remote_field(u_char *p, const ngx_ratelimit_rule_t *rule,
+    const u_char *digest)
 {
-    ngx_str_t   *arg;
-    ngx_uint_t   i;
-
-    arg = &args->args[args->nargs++];
-    arg->data = args->last;
-    arg->len = NGX_RATELIMIT_RULE_FIELD;
+    u_char      field[NGX_RATELIMIT_RULE_FIELD];
+    ngx_uint_t  i;
 
     for (i = 0; i < NGX_RATELIMIT_RULE_FIELD; i++) {
-        *args->last++ = digest[i] ^ rule->field_salt[i];
+        field[i] = digest[i] ^ rule->field_salt[i];
     }
+
+    return ngx_ratelimit_redis_write_bulk(p, field, sizeof(field));
 }
 
 
-static void
-ngx_ratelimit_remote_number(ngx_ratelimit_remote_args_t *args,
-    ngx_uint_t negative, uint64_t value)
+/* cost, want, and the rate; a cost below 0 gives back. */
+static u_char *
+ngx_ratelimit_remote_numbers(u_char *p, const ngx_ratelimit_rate_t *rate,
+    ngx_int_t cost)
 {
-    ngx_str_t  *arg;
+    u_char  text[NGX_INT_T_LEN], *last;
 
-    arg = &args->args[args->nargs++];
-    arg->data = args->last;
+    last = ngx_sprintf(text, "%i", cost);
 
-    if (negative) {
-        *args->last++ = '-';
-    }
+    p = ngx_ratelimit_redis_write_bulk(p, text, last - text);
+    p = ngx_ratelimit_remote_number(p, 0);
+    p = ngx_ratelimit_remote_number(p, rate->capacity);
+    p = ngx_ratelimit_remote_number(p, rate->period_us);
 
-    args->last = ngx_ratelimit_number_write(args->last, value);
-    arg->len = args->last - arg->data;
+    return ngx_ratelimit_remote_number(p, rate->scale);
+}
+
+
+static u_char *
+ngx_ratelimit_remote_number(u_char *p, uint64_t value)
+{
+    u_char  text[NGX_INT64_LEN], *last;
+
+    last = ngx_ratelimit_number_write(text, value);
+
+    return ngx_ratelimit_redis_write_bulk(p, text, last - text);
 }
 
 

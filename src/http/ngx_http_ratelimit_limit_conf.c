@@ -303,6 +303,7 @@ ngx_http_ratelimit_resolve_zone(ngx_conf_t *cf,
     ngx_http_ratelimit_main_conf_t *conf, ngx_http_ratelimit_zone_t *zone)
 {
     ngx_uint_t               i;
+    ngx_ratelimit_rule_t   **rules;
     ngx_ratelimit_redis_t  **redis;
 
     if (zone->limiter.rules.nelts == 0) {
@@ -331,7 +332,19 @@ ngx_http_ratelimit_resolve_zone(ngx_conf_t *cf,
         return NGX_ERROR;
     }
 
-    return ngx_ratelimit_limiter_prepare(&zone->limiter, cf->pool);
+    if (ngx_ratelimit_limiter_prepare(&zone->limiter, cf->pool) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    rules = zone->limiter.rules.elts;
+
+    for (i = 0; i < zone->limiter.rules.nelts; i++) {
+        if (ngx_ratelimit_check_prepare(rules[i], cf->pool) != NGX_OK) {
+            return NGX_ERROR;
+        }
+    }
+
+    return NGX_OK;
 }
 
 

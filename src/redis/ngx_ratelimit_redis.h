@@ -86,9 +86,20 @@ void ngx_ratelimit_redis_digest(ngx_ratelimit_redis_t *redis,
     const u_char *data, size_t len, u_char digest[NGX_RATELIMIT_REDIS_DIGEST]);
 
 /*
- * Calls the check script (lua/) with KEYS[1] "<prefix>:{<bucket>}" and args.
- * bucket is taken modulo redis->buckets. Everything is copied. The result's
- * values are the integers of the script's flat array.
+ * Writes an argument as a command holds it, "$<len>\r\n<data>\r\n", and
+ * returns the end; at most NGX_RATELIMIT_REDIS_BULK(len) bytes. So what
+ * many calls have in common is written once.
+ */
+u_char *ngx_ratelimit_redis_write_bulk(u_char *p, const u_char *data,
+    size_t len);
+
+#define NGX_RATELIMIT_REDIS_BULK(len)  ((len) + 25)
+
+/*
+ * Calls the check script (lua/) with KEYS[1] "<prefix>:{<bucket>}" and nargs
+ * arguments, each written by ngx_ratelimit_redis_write_bulk(). bucket is taken
+ * modulo redis->buckets. Everything is copied. The result's values are the
+ * integers of the script's flat array.
  *
  * handler may be NULL: nobody waits for the result.
  * Returns the call, valid until its handler is called, or NULL when memory

@@ -289,7 +289,6 @@ ngx_ratelimit_redis_eval(ngx_ratelimit_redis_t *redis, uint32_t bucket,
     ngx_ratelimit_redis_handler_pt handler, void *data)
 {
     size_t                         len;
-    ngx_uint_t                     i;
     ngx_ratelimit_redis_call_t    *call;
     ngx_ratelimit_redis_client_t  *client;
 
@@ -297,11 +296,8 @@ ngx_ratelimit_redis_eval(ngx_ratelimit_redis_t *redis, uint32_t bucket,
 
     len = NGX_RATELIMIT_REDIS_ARRAY + client->evalsha.len
           + NGX_RATELIMIT_REDIS_BULK(redis->prefix.len + sizeof(":{}") - 1
-                                     + NGX_INT32_LEN);
-
-    for (i = 0; i < nargs; i++) {
-        len += NGX_RATELIMIT_REDIS_BULK(args[i].len);
-    }
+                                     + NGX_INT32_LEN)
+          + args->len;
 
     call = ngx_ratelimit_redis_call_new(client, NGX_RATELIMIT_REDIS_EVAL,
                                         len);
@@ -328,7 +324,6 @@ ngx_ratelimit_redis_eval_write(ngx_ratelimit_redis_call_t *call,
 {
     size_t                         len;
     u_char                        *p, *key, digits[NGX_INT64_LEN];
-    ngx_uint_t                     i;
     ngx_ratelimit_redis_t         *redis;
     ngx_ratelimit_redis_client_t  *client;
 
@@ -359,9 +354,7 @@ ngx_ratelimit_redis_eval_write(ngx_ratelimit_redis_call_t *call,
     *p++ = CR;
     *p++ = LF;
 
-    for (i = 0; i < nargs; i++) {
-        p = ngx_ratelimit_redis_write_bulk(p, args[i].data, args[i].len);
-    }
+    p = ngx_cpymem(p, args->data, args->len);
 
     call->len = p - call->text;
 }

@@ -286,7 +286,7 @@ void ngx_ratelimit_redis_refresh(ngx_ratelimit_redis_client_t *client);
 /* Asks at once, if none is asked for. */
 void ngx_ratelimit_redis_refresh_handler(ngx_event_t *ev);
 
-/* CLUSTER SLOTS was answered with nothing of use: asked again in a second. */
+/* CLUSTER SLOTS was answered with nothing of use: another node is asked. */
 void ngx_ratelimit_redis_slots_refused(ngx_ratelimit_redis_client_t *client);
 
 /* Takes CLUSTER SLOTS' reply from conn: the new map, or nothing. */
@@ -308,14 +308,10 @@ void ngx_ratelimit_redis_slot_set(ngx_ratelimit_redis_client_t *client,
 
 #define NGX_RATELIMIT_REDIS_ASKING  "*1\r\n$6\r\nASKING\r\n"
 
-/* Bytes that ngx_ratelimit_redis_write_bulk needs at most. */
-#define NGX_RATELIMIT_REDIS_BULK(len)   ((len) + 25)
 #define NGX_RATELIMIT_REDIS_ARRAY       23
 
-/* "*<n>\r\n" and "$<len>\r\n<data>\r\n"; both return the end. */
+/* "*<n>\r\n"; returns the end. */
 u_char *ngx_ratelimit_redis_write_array(u_char *p, ngx_uint_t n);
-u_char *ngx_ratelimit_redis_write_bulk(u_char *p, const u_char *data,
-    size_t len);
 
 /* A whole command in heap memory: NGX_OK, or NGX_ERROR when memory is out. */
 ngx_int_t ngx_ratelimit_redis_write_command(ngx_str_t *text,

@@ -36,9 +36,10 @@ typedef struct {
     unsigned               dynamic:1;
     unsigned               strict:1;
 
-    /* made by ngx_ratelimit_limiter_prepare() */
+    /* made by ngx_ratelimit_limiter_prepare(); numbers by the engine */
     ngx_ratelimit_id_t     salt;
     u_char                 field_salt[NGX_RATELIMIT_RULE_FIELD];
+    ngx_str_t              numbers;     /* of a take, as Redis reads them */
 
     void                  *data;        /* the layer above: its values */
 } ngx_ratelimit_rule_t;
