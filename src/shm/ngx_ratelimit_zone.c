@@ -12,8 +12,8 @@
 /* pages left to the slab allocator beside the table */
 #define NGX_RATELIMIT_ZONE_SPARE_PAGES  4
 
-static ngx_ratelimit_zone_t *ngx_ratelimit_zone_old(ngx_conf_t *cf,
-    ngx_ratelimit_zone_t *zone, void *tag, size_t *size);
+static ngx_shm_zone_t *ngx_ratelimit_zone_old(ngx_conf_t *cf,
+    ngx_ratelimit_zone_t *zone, void *tag);
 static ngx_int_t ngx_ratelimit_zone_init(ngx_shm_zone_t *shm_zone,
     void *data);
 static ngx_int_t ngx_ratelimit_zone_create(ngx_shm_zone_t *shm_zone,
@@ -31,8 +31,7 @@ ngx_int_t
 ngx_ratelimit_zone_add(ngx_conf_t *cf, ngx_ratelimit_zone_t *zone,
     size_t size, void *tag)
 {
-    size_t                 old_size;
-    ngx_shm_zone_t        *shm_zone;
+    ngx_shm_zone_t        *shm_zone, *old_shm_zone;
     ngx_ratelimit_zone_t  *old;
 
     shm_zone = ngx_shared_memory_add(cf, &zone->name, size, tag);
@@ -46,18 +45,20 @@ ngx_ratelimit_zone_add(ngx_conf_t *cf, ngx_ratelimit_zone_t *zone,
 
     shm_zone->init = ngx_ratelimit_zone_init;
     shm_zone->data = zone;
-    zone->shm_zone = shm_zone;
 
-    old = ngx_ratelimit_zone_old(cf, zone, tag, &old_size);
+    old_shm_zone = ngx_ratelimit_zone_old(cf, zone, tag);
 
-    if (old == NULL) {
+    if (old_shm_zone == NULL) {
         return NGX_OK;
     }
 
-    if (old_size != size) {
+    old = old_shm_zone->data;
+
+    if (old_shm_zone->shm.size != size) {
         ngx_log_error(NGX_LOG_NOTICE, cf->log, 0,
                       "ratelimit zone \"%V\" changes size from %uz to %uz, "
-                      "its counters start anew", &zone->name, old_size, size);
+                      "its counters start anew", &zone->name,
+                      old_shm_zone->shm.size, size);
 
     } else if (old->key.len != zone->key.len
                || ngx_strncmp(old->key.data, zone->key.data, zone->key.len)
@@ -70,14 +71,20 @@ ngx_ratelimit_zone_add(ngx_conf_t *cf, ngx_ratelimit_zone_t *zone,
         shm_zone->noreuse = 1;
     }
 
+    /*
+     * nginx asks the new zone whether to take the memory over, but the old one
+     * whether to free it: the two must agree. A reload that fails leaves this
+     * behind, and the next one sets it anew.
+     */
+    old_shm_zone->noreuse = shm_zone->noreuse;
+
     return NGX_OK;
 }
 
 
 /* The same zone in the cycle that still serves, or NULL. */
-static ngx_ratelimit_zone_t *
-ngx_ratelimit_zone_old(ngx_conf_t *cf, ngx_ratelimit_zone_t *zone, void *tag,
-    size_t *size)
+static ngx_shm_zone_t *
+ngx_ratelimit_zone_old(ngx_conf_t *cf, ngx_ratelimit_zone_t *zone, void *tag)
 {
     ngx_uint_t        i;
     ngx_shm_zone_t   *shm_zone;
@@ -107,8 +114,7 @@ ngx_ratelimit_zone_old(ngx_conf_t *cf, ngx_ratelimit_zone_t *zone, void *tag,
             && ngx_strncmp(shm_zone[i].shm.name.data, zone->name.data,
                            zone->name.len) == 0)
         {
-            *size = shm_zone[i].shm.size;
-            return shm_zone[i].data;
+            return &shm_zone[i];
         }
     }
 }

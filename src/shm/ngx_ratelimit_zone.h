@@ -14,7 +14,6 @@
 typedef struct {
     ngx_str_t               name;
     ngx_str_t               key;     /* as written: a change starts anew */
-    ngx_shm_zone_t         *shm_zone;
     ngx_ratelimit_table_t  *table;   /* set before the workers start */
     size_t                  table_bytes;
 } ngx_ratelimit_zone_t;

@@ -1,0 +1,79 @@
+# A zone whose key changes, and the reloads after that: they keep the memory
+# that is in use, and only that.
+
+use strict;
+use warnings;
+
+use t::RateLimit 'no_plan';
+use t::Gateway;
+
+sub conf {
+    my ($key, $more) = @_;
+
+    return <<"CONF";
+    ratelimit_zone $key zone=z:1m rate=100r/h;
+    ratelimit_zone \$arg_k zone=other:1m rate=100r/h;
+    server {
+        listen 127.0.0.1:%%PORT%%;
+        location / { ratelimit zone=z; empty_gif; }
+        location /other { ratelimit zone=other; empty_gif; }
+    }
+    @{[$more // '']}
+CONF
+}
+
+my $gateway = t::Gateway->new(workers => 2, http => conf('$arg_k'))->start;
+
+sub left {
+    return join ' ', map {
+        t::Gateway::header($gateway->get($_), 'X-RateLimit-Remaining')
+    } '/?k=a', '/other?k=a';
+}
+
+# how much shared memory the master has mapped
+sub bytes {
+    no warnings 'portable';
+
+    my $bytes = 0;
+
+    open my $maps, '<', "/proc/$gateway->{pid}/maps" or return 0;
+
+    while (<$maps>) {
+        $bytes += hex($2) - hex($1) if m{^(\w+)-(\w+) rw-s .*/dev/zero};
+    }
+
+    return $bytes;
+}
+
+my $mapped = bytes();
+
+cmp_ok($mapped, '>=', 2 * 1024 * 1024, 'the zones are mapped');
+is(left(), '99 99', 'the first request');
+
+for my $key ('$arg_k$arg_l', '$arg_k') {
+    $gateway->configure(http => conf($key));
+    $gateway->reload;
+    is(left() =~ s/ .*//r, 99, "with the key $key it starts anew");
+
+    for my $left (98, 97) {
+        $gateway->reload;
+        is(left() =~ s/ .*//r, $left, 'and stays through a reload');
+    }
+}
+
+like(left(), qr/ 92$/, 'the other zone kept its counters all the time');
+is(bytes(), $mapped, 'the master has as much memory mapped as at first');
+
+# a new key in a configuration that is refused changes nothing
+
+$gateway->configure(http => conf('$arg_k$arg_m', 'ratelimit zone=gone;'));
+$gateway->signal('HUP');
+ok(t::Gateway::wait_for(sub { $gateway->log =~ /\[emerg\].*zone=gone/ }),
+   'a reload is refused');
+is(left(), '95 91', 'and keeps the counters');
+
+$gateway->configure(http => conf('$arg_k'));
+$gateway->reload;
+is(left(), '94 90', 'and so does the next one');
+
+$gateway->stop('QUIT', qr/\[emerg\].*zone=gone/);
