@@ -93,7 +93,7 @@ typedef struct {
     ngx_http_ratelimit_loc_conf_t  *conf;      /* of the deciding location */
     ngx_str_t                       path;      /* that was checked */
     ngx_ratelimit_check_t           check;
-    time_t                          decided;   /* seconds since the epoch */
+    uint64_t                        decided_ms; /* since the epoch */
     unsigned                        waiting:1; /* for Redis */
     unsigned                        answered:1;
 } ngx_http_ratelimit_ctx_t;

@@ -230,8 +230,12 @@ static ngx_int_t
 ngx_http_ratelimit_outcome(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx)
 {
+    ngx_time_t  *now;
+
+    now = ngx_timeofday();
+
     ctx->answered = 1;
-    ctx->decided = ngx_time();
+    ctx->decided_ms = (uint64_t) now->sec * 1000 + now->msec;
 
     if (ctx->check.status != NGX_RATELIMIT_REJECTED) {
         return NGX_DECLINED;
@@ -264,6 +268,6 @@ ngx_http_ratelimit_retry_after(ngx_http_ratelimit_ctx_t *ctx)
 time_t
 ngx_http_ratelimit_reset(ngx_http_ratelimit_ctx_t *ctx)
 {
-    return ctx->decided
-           + ngx_ratelimit_seconds_up(ctx->check.strictest->answer.reset_us);
+    return ngx_ratelimit_seconds_up(ctx->decided_ms * 1000
+                                    + ctx->check.strictest->answer.reset_us);
 }

@@ -39,7 +39,12 @@ ngx_http_ratelimit_reject(ngx_http_request_t *r,
     status = ctx->conf->status;
     r->err_status = 0;
 
-    if (ngx_http_ratelimit_has_error_page(r, status)) {
+    /* a client that waits for "100 Continue" need not send its body */
+    r->expect_tested = 1;
+
+    if (status == NGX_HTTP_CLOSE
+        || ngx_http_ratelimit_has_error_page(r, status))
+    {
         ngx_http_finalize_request(r, status);
         return NGX_DONE;
     }
@@ -61,6 +66,7 @@ ngx_http_ratelimit_reject(ngx_http_request_t *r,
 }
 
 
+/* Whether nginx would take one: not twice, unless these are recursive. */
 static ngx_uint_t
 ngx_http_ratelimit_has_error_page(ngx_http_request_t *r, ngx_uint_t status)
 {
@@ -70,9 +76,7 @@ ngx_http_ratelimit_has_error_page(ngx_http_request_t *r, ngx_uint_t status)
 
     clcf = ngx_http_get_module_loc_conf(r, ngx_http_core_module);
 
-    if (clcf->error_pages == NULL
-        || (r->error_page && !clcf->recursive_error_pages))
-    {
+    if (clcf->error_pages == NULL || r->error_page || r->uri_changes == 0) {
         return 0;
     }
 

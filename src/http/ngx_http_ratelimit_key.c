@@ -10,7 +10,7 @@ typedef ngx_uint_t (*ngx_http_ratelimit_source_pt)(ngx_http_request_t *r,
     ngx_http_ratelimit_source_t *source, ngx_str_t *key);
 
 struct ngx_http_ratelimit_source_s {
-    ngx_http_ratelimit_source_pt  get;    /* 1 and a key, or 0 */
+    ngx_http_ratelimit_source_pt  get;    /* 1 and a key of 1 byte or more */
     ngx_str_t                     name;   /* of the header, in lower case */
 };
 
@@ -20,6 +20,8 @@ static ngx_uint_t ngx_http_ratelimit_source_header(ngx_http_request_t *r,
     ngx_http_ratelimit_source_t *source, ngx_str_t *key);
 static ngx_uint_t ngx_http_ratelimit_source_bearer(ngx_http_request_t *r,
     ngx_http_ratelimit_source_t *source, ngx_str_t *key);
+static ngx_uint_t ngx_http_ratelimit_source_trim(ngx_str_t *text);
+static ngx_uint_t ngx_http_ratelimit_source_blank(u_char ch);
 
 static ngx_http_ratelimit_source_t  ngx_http_ratelimit_default_sources[] = {
     { ngx_http_ratelimit_source_header, ngx_string("x-api-key") },
@@ -114,7 +116,7 @@ ngx_http_ratelimit_api_key_variable(ngx_http_request_t *r,
 
     for (i = 0; i < n; i++) {
 
-        if (source[i].get(r, &source[i], &key) && key.len) {
+        if (source[i].get(r, &source[i], &key)) {
             v->len = key.len;
             v->data = key.data;
             v->valid = 1;
@@ -130,7 +132,7 @@ ngx_http_ratelimit_api_key_variable(ngx_http_request_t *r,
 }
 
 
-/* Of several headers of one name the first counts. */
+/* Of several headers of one name the first that is not empty counts. */
 static ngx_uint_t
 ngx_http_ratelimit_source_header(ngx_http_request_t *r,
     ngx_http_ratelimit_source_t *source, ngx_str_t *key)
@@ -149,7 +151,10 @@ ngx_http_ratelimit_source_header(ngx_http_request_t *r,
                    == 0)
             {
                 *key = h[i].value;
-                return 1;
+
+                if (ngx_http_ratelimit_source_trim(key)) {
+                    return 1;
+                }
             }
         }
     }
@@ -158,34 +163,62 @@ ngx_http_ratelimit_source_header(ngx_http_request_t *r,
 }
 
 
-/* RFC 6750: the scheme in any case, spaces, the token. */
+/* RFC 6750: the scheme in any case, blanks, the token. */
 static ngx_uint_t
 ngx_http_ratelimit_source_bearer(ngx_http_request_t *r,
     ngx_http_ratelimit_source_t *source, ngx_str_t *key)
 {
-    u_char           *p, *last;
-    ngx_table_elt_t  *authorization;
+    size_t  len;
 
-    authorization = r->headers_in.authorization;
+    len = sizeof("Bearer") - 1;
 
-    if (authorization == NULL
-        || authorization->value.len < sizeof("Bearer ") - 1
-        || ngx_strncasecmp(authorization->value.data, (u_char *) "Bearer ",
-                           sizeof("Bearer ") - 1)
-           != 0)
+    if (r->headers_in.authorization == NULL) {
+        return 0;
+    }
+
+    *key = r->headers_in.authorization->value;
+
+    (void) ngx_http_ratelimit_source_trim(key);
+
+    if (key->len <= len
+        || ngx_strncasecmp(key->data, (u_char *) "Bearer", len) != 0
+        || !ngx_http_ratelimit_source_blank(key->data[len]))
     {
         return 0;
     }
 
-    p = authorization->value.data + sizeof("Bearer ") - 1;
-    last = authorization->value.data + authorization->value.len;
+    key->data += len;
+    key->len -= len;
 
-    while (p < last && *p == ' ') {
-        p++;
+    return ngx_http_ratelimit_source_trim(key);
+}
+
+
+/*
+ * Drops the blanks around a header's value, which are no part of it (RFC 9110,
+ * section 5.5): the API does not see them, so they must not make another key.
+ * nginx leaves tabs, and in HTTP/2 spaces. Returns whether anything is left.
+ */
+static ngx_uint_t
+ngx_http_ratelimit_source_trim(ngx_str_t *text)
+{
+    while (text->len && ngx_http_ratelimit_source_blank(text->data[0])) {
+        text->data++;
+        text->len--;
     }
 
-    key->data = p;
-    key->len = last - p;
+    while (text->len
+           && ngx_http_ratelimit_source_blank(text->data[text->len - 1]))
+    {
+        text->len--;
+    }
 
-    return 1;
+    return text->len != 0;
+}
+
+
+static ngx_uint_t
+ngx_http_ratelimit_source_blank(u_char ch)
+{
+    return ch == ' ' || ch == '\t';
 }

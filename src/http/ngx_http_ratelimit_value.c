@@ -73,7 +73,9 @@ ngx_http_ratelimit_value_get(ngx_http_request_t *r,
         return ngx_http_complex_value(r, &value->complex, text);
     }
 
-    vv = ngx_http_get_indexed_variable(r, value->index);
+    /* not what a rewrite has read before it changed the request */
+
+    vv = ngx_http_get_flushed_variable(r, value->index);
 
     if (vv == NULL || vv->not_found) {
         text->len = 0;

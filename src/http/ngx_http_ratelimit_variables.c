@@ -34,8 +34,9 @@ static u_char *ngx_http_ratelimit_print_source(u_char *p,
 
 static ngx_http_variable_t  ngx_http_ratelimit_variables[] = {
 
+    /* each location may have sources of its own */
     { ngx_string("ratelimit_api_key"), NULL,
-      ngx_http_ratelimit_api_key_variable, 0, 0, 0 },
+      ngx_http_ratelimit_api_key_variable, 0, NGX_HTTP_VAR_NOCACHEABLE, 0 },
 
     { ngx_string("ratelimit_route"), NULL,
       ngx_http_ratelimit_route_variable, 0, NGX_HTTP_VAR_NOCACHEABLE, 0 },

@@ -1,0 +1,38 @@
+# X-RateLimit-Reset is true: at that second the bucket is full.
+
+use strict;
+use warnings;
+
+use t::RateLimit 'no_plan';
+use t::Gateway;
+
+use Time::HiRes qw( sleep time );
+
+my $gateway = t::Gateway->new(http => <<'CONF')->start;
+    ratelimit_zone $arg_k zone=z:1m rate=1r/s;
+    server {
+        listen 127.0.0.1:%%PORT%%;
+        location / { ratelimit zone=z; empty_gif; }
+    }
+CONF
+
+# late in a second, where rounding down would be seen most
+
+my $now = time;
+sleep(int($now) + 1.7 - $now);
+
+my $answer = $gateway->get('/?k=a');
+my $reset = t::Gateway::header($answer, 'X-RateLimit-Reset');
+
+is($answer->{status}, 200, 'the bucket is spent');
+like($reset, qr/^\d+$/, 'Reset is a number');
+cmp_ok($reset - time, '<', 2.5, 'and not far');
+
+# nginx' clock lags by a few milliseconds
+$now = time;
+sleep($reset + 0.05 - $now) if $reset + 0.05 > $now;
+
+$answer = $gateway->get('/?k=a');
+is($answer->{status}, 200, 'at Reset a whole bucket is there');
+
+$gateway->stop;
