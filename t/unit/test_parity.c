@@ -752,7 +752,7 @@ bucket_grow(unsigned first, unsigned n)
 }
 
 
-/* A long bucket drops what equals fresh counters, and looks only now and then */
+/* A long bucket drops what equals fresh counters, and seldom looks for them */
 
 static void
 test_bucket_long(void **state)
