@@ -75,6 +75,43 @@ for my $change ([zone => 'gone'], [size => '1k'], [key => '""'],
     is(left($gateway, '/?k=a'), 995 - $refused, 'and changes nothing');
 }
 
+# a table of another layout, as another version of the module would have made:
+# the number of its layout stands behind its magic word
+
+sub layout {
+    my ($gateway, $layout) = @_;
+
+    no warnings 'portable';
+
+    open my $maps, '<', "/proc/$gateway->{pid}/maps" or die "maps: $!";
+    open my $mem, '+<:raw', "/proc/$gateway->{pid}/mem" or die "mem: $!";
+
+    while (<$maps>) {
+        m{^(\w+)-(\w+) rw-s .*/dev/zero} or next;
+        my ($from, $bytes, $data) = (hex $1, hex($2) - hex $1);
+
+        sysseek $mem, $from, 0;
+        sysread $mem, $data, $bytes;
+        my $at = index $data, 'rlttable';
+        next if $at < 0;
+
+        sysseek $mem, $from + $at + 8, 0;
+        syswrite $mem, pack('L', $layout);
+        return unpack 'L', substr $data, $at + 8, 4;
+    }
+}
+
+$gateway->configure(http => conf());
+is(layout($gateway, 99), 1, 'the table has the layout of this version');
+$gateway->signal('HUP');
+ok(t::Gateway::wait_for(sub {
+       $gateway->log =~ /\[emerg\] .*ratelimit zone "z" was made by an incompatible version of the module, expected a restart or another zone name/
+   }), 'a reload onto an incompatible table is refused');
+is(left($gateway, '/?k=a'), 990, 'and the old workers count on');
+is(layout($gateway, 1), 99, 'nothing was written to it');
+$gateway->reload;
+is(left($gateway, '/?k=a'), 989, 'nor has a counter been lost');
+
 # a limit is another one
 
 $gateway->configure(http => conf(rate => '2000r/h'));
@@ -99,6 +136,6 @@ is(left($gateway, '/?k=a'), 999, 'another key starts anew');
 like($gateway->log, qr/\[notice\] .*ratelimit zone "z" changes key from "\$arg_k" to "\$arg_k\$arg_l", its counters start anew/,
      'and the log says so');
 
-# it was refused four times, and a worker killed three times
+# it was refused five times, and a worker killed three times
 
 $gateway->stop('QUIT', qr/\[emerg\]|\[alert\] .* exited on signal 9$/);
