@@ -219,7 +219,8 @@ ngx_ratelimit_redis_slots_apply(ngx_ratelimit_redis_conn_t *conn)
 void
 ngx_ratelimit_redis_slots_refused(ngx_ratelimit_redis_client_t *client)
 {
-    ngx_add_timer(&client->refresh_timer, NGX_RATELIMIT_REDIS_REFRESH_MS);
+    ngx_add_timer(&client->refresh_timer,
+                  ngx_ratelimit_redis_refresh_interval(client));
 }
 
 

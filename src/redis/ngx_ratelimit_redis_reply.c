@@ -104,22 +104,33 @@ ngx_ratelimit_redis_conn_feed(ngx_ratelimit_redis_conn_t *conn, u_char *data,
 }
 
 
-/* The call that the next reply is for: it must be written whole. */
+/*
+ * The call that the next reply is for. It must be written whole; of one that
+ * is not, ASKING may be, which has a reply of its own.
+ */
 
 static ngx_ratelimit_redis_call_t *
 ngx_ratelimit_redis_conn_head(ngx_ratelimit_redis_conn_t *conn)
 {
-    ngx_queue_t  *q;
+    ngx_queue_t                 *q;
+    ngx_ratelimit_redis_call_t  *call;
 
     q = ngx_queue_head(&conn->calls);
 
-    /* next is the sentinel when all are written, and in an empty queue */
-
-    if (q == conn->next) {
+    if (q == ngx_queue_sentinel(&conn->calls)) {
         return NULL;
     }
 
-    return ngx_queue_data(q, ngx_ratelimit_redis_call_t, queue);
+    call = ngx_queue_data(q, ngx_ratelimit_redis_call_t, queue);
+
+    if (q != conn->next
+        || (call->skip
+            && conn->offset >= sizeof(NGX_RATELIMIT_REDIS_ASKING) - 1))
+    {
+        return call;
+    }
+
+    return NULL;
 }
 
 
