@@ -109,10 +109,11 @@ end
 
 local added = call('HSET', key, unpack(changes))
 
--- the slack on top of the longest span makes this rare: once a minute and key
+-- The slack on top of the longest span makes this rare: once a minute and key.
+-- A number would do but for Redis 7.2, where 100000000 becomes "1e+08".
 
 if call('PTTL', key) < need_ms + 1000 then
-    call('PEXPIRE', key, keep_ms - keep_ms % 1 + 60000)
+    call('PEXPIRE', key, string.format('%.0f', keep_ms + 60000))
 end
 
 -- A long bucket drops the counters that equal fresh ones whenever it has grown
