@@ -5,10 +5,18 @@
 #     my $fake = t::FakeRedis->new(sub { my @command = @_; return $bytes });
 #
 # The function runs in the server's process and answers each command; undef
-# closes the connection, '' says nothing. SCRIPT LOAD gets its answer here.
+# closes the connection, '' says nothing, a reference to an array of these does
+# one after the other, with pauses. SCRIPT LOAD gets its answer here.
+#
+# Options: port; load => 1 has the function answer SCRIPT LOAD too; greeting =>
+# a function, what it gives is sent at each connection's begin; narrow => small
+# segments and a small buffer, so that little data is a lot.
 #
 #     $fake->{port}
-#     $fake->seen    {commands => EVALSHAs, segments => TCP segments with data}
+#     $fake->seen    {commands => EVALSHAs, segments => TCP segments with data,
+#                     connections => accepted}
+#     $fake->heard   the commands in their order: [time, connection's number,
+#                    first word]
 #     $fake->stop
 
 package t::FakeRedis;
@@ -20,7 +28,9 @@ use File::Temp ();
 use IO::Select;
 use IO::Socket::INET;
 use POSIX ();
-use Socket qw( IPPROTO_TCP TCP_NODELAY MSG_NOSIGNAL );
+use Socket qw( IPPROTO_TCP TCP_NODELAY TCP_MAXSEG SOL_SOCKET SO_RCVBUF
+               MSG_NOSIGNAL );
+use Time::HiRes ();
 
 # tcpi_data_segs_in of struct tcp_info
 use constant { TCP_INFO => 11, DATA_SEGS_IN => 152 };
@@ -35,14 +45,19 @@ sub new {
         ReuseAddr => 1, LocalPort => $options{port} || 0)
         or die "listen: $!";
 
-    my $self = bless { port => $listen->sockport,
-                       file => File::Temp->new }, $class;
+    if ($options{narrow}) {
+        setsockopt $listen, IPPROTO_TCP, TCP_MAXSEG, 536;
+        setsockopt $listen, SOL_SOCKET, SO_RCVBUF, 4096;
+    }
+
+    my $self = bless { port => $listen->sockport, file => File::Temp->new,
+                       words => File::Temp->new }, $class;
 
     $self->{pid} = fork // die "fork: $!";
 
     if ($self->{pid} == 0) {
         $SIG{TERM} = 'DEFAULT';
-        eval { serve($self, $listen, $answer) };
+        eval { serve($self, $listen, $answer, %options) };
         warn $@ if $@;
         POSIX::_exit(0);
     }
@@ -76,18 +91,30 @@ sub seen {
     my $self = shift;
 
     open my $file, '<', "$self->{file}" or die;
-    my ($commands, $segments) = split ' ', <$file> // '0 0';
+    my %seen;
+    @seen{qw( commands segments connections )} = split ' ', <$file> // '0 0 0';
 
-    return { commands => $commands, segments => $segments };
+    return \%seen;
+}
+
+
+sub heard {
+    my $self = shift;
+
+    open my $file, '<', "$self->{words}" or die;
+
+    return map { [split] } <$file>;
 }
 
 
 sub serve {
-    my ($self, $listen, $answer) = @_;
+    my ($self, $listen, $answer, %options) = @_;
 
     my $select = IO::Select->new($listen);
-    my (%buffer, %segments);
-    my $commands = 0;
+    my (%buffer, %segments, %number);
+    my ($commands, $connections) = (0, 0);
+
+    open my $words, '>>', "$self->{words}" or die;
 
     while (my @ready = $select->can_read) {
         for my $socket (@ready) {
@@ -96,6 +123,8 @@ sub serve {
                 setsockopt $new, IPPROTO_TCP, TCP_NODELAY, 1;
                 $select->add($new);
                 $buffer{$new} = '';
+                $number{$new} = ++$connections;
+                answer($new, $options{greeting}->()) if $options{greeting};
                 next;
             }
 
@@ -107,14 +136,15 @@ sub serve {
                 getsockopt($socket, IPPROTO_TCP, TCP_INFO) if $n;
 
             while (my @command = command(\$buffer{$socket})) {
-                my $bytes = $command[0] eq 'SCRIPT'
+                syswrite $words, sprintf "%.3f %d %s\n", Time::HiRes::time(),
+                                         $number{$socket}, $command[0];
+
+                my $bytes = $command[0] eq 'SCRIPT' && !$options{load}
                             ? "\$40\r\n" . 'a' x 40 . "\r\n"
                             : $answer->(@command);
 
                 $commands++ if $command[0] eq 'EVALSHA';
-                $close ||= !defined $bytes;
-                send $socket, $bytes, MSG_NOSIGNAL
-                    if defined $bytes && length $bytes;
+                $close ||= !answer($socket, $bytes);
             }
 
             if ($close) {
@@ -128,8 +158,24 @@ sub serve {
         $segments += $_ for values %segments;
 
         open my $file, '+<', "$self->{file}" or die;
-        syswrite $file, sprintf "%10d %10d\n", $commands, $segments;
+        syswrite $file, sprintf "%10d %10d %10d\n", $commands, $segments,
+                                $connections;
     }
+}
+
+
+# Sends what the function says; false when it says to close.
+sub answer {
+    my ($socket, $bytes) = @_;
+
+    for my $part (ref $bytes ? @$bytes : $bytes) {
+        return 0 if !defined $part;
+
+        Time::HiRes::sleep(0.005) if ref $bytes;
+        send $socket, $part, MSG_NOSIGNAL if length $part;
+    }
+
+    return 1;
 }
 
 

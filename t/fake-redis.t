@@ -1,0 +1,564 @@
+# The transport against a server that says what Redis says only on bad days, and
+# what Redis never says. For each scenario: what the request is told, when, over
+# how many connections, and that it is right again as soon as the server is.
+
+use strict;
+use warnings;
+
+use t::RateLimit 'no_plan';
+use t::Gateway;
+use t::FakeRedis;
+
+use File::Temp ();
+use Time::HiRes qw( sleep time );
+
+# Where a request must not wait it could wait long; where it has to wait, for
+# 300 ms. The rest is for a busy machine.
+use constant { LONG => '20s', SHORT => '300ms', SHORT_SECONDS => 0.3,
+               PROMPT_SECONDS => 5 };
+
+my $GOOD = "*4\r\n:1\r\n:9\r\n:360000\r\n:0\r\n";
+my $LOADED = "\$40\r\n" . 'a' x 40 . "\r\n";
+
+my $flags = File::Temp->newdir;
+my (@scenarios, %of);
+
+
+# name; answer => what EVALSHA gets until the scenario's flag is set (loads =>
+# SCRIPT LOAD too); slots => the same for CLUSTER SLOTS, in a cluster; told =>
+# $ratelimit_status; connections => 1: the same all the time, 2: new ones;
+# log => what the log says of the port (or of logged_port); first, then =>
+# further tests, behind the first request and behind all.
+sub scenario {
+    my ($name, %s) = @_;
+
+    my $self = { name => $name, told => 'DEGRADED', timeout => LONG,
+                 connections => 1, then => sub {}, %s };
+
+    my $flag = "$flags/" . @scenarios;
+    my $port = t::Gateway::free_port();
+
+    $self->{port} = $port;
+    $self->{flag} = $flag;
+    $self->{fake} = t::FakeRedis->new(sub {
+        my $good = -e $flag;
+
+        if ($_[0] eq 'CLUSTER') {
+            return !$good && $s{slots} ? $s{slots}->($port)
+                                       : slots([0, 16383, '127.0.0.1', $port]);
+        }
+
+        return "+OK\r\n" if $_[0] eq 'ASKING';
+        return $LOADED if $_[0] eq 'SCRIPT' && ($good || !$s{loads});
+        return $good ? $GOOD : $s{answer}->($port, @_);
+    }, port => $port, load => 1,
+       greeting => sub { -e $flag ? '' : $s{greeting} // '' });
+
+    push @scenarios, $self;
+
+    return $of{$name} = $self;
+}
+
+
+sub cluster {
+    my ($name, %s) = @_;
+
+    return scenario($name, slots => sub {
+        slots([0, 16383, '127.0.0.1', $_[0]])
+    }, %s);
+}
+
+
+# CLUSTER SLOTS' answer of [first, last, host, port]
+sub slots {
+    return '*' . @_ . "\r\n" . join '', map {
+        my ($first, $last, $host, $port) = @$_;
+
+        "*3\r\n:$first\r\n:$last\r\n*4\r\n"
+        . (defined $host ? '$' . length($host) . "\r\n$host\r\n" : "\$-1\r\n")
+        . ":$port\r\n\$2\r\nid\r\n*0\r\n";
+    } @_;
+}
+
+
+# How often a fake heard a word.
+sub calls {
+    my ($fake, $word) = @_;
+
+    return scalar grep { $_->[2] eq $word } $fake->heard;
+}
+
+
+# errors: the call fails at once, the connection stays
+
+for my $error ('ERR rl:{5} secret', 'WRONGTYPE x', 'OOM x', 'LOADING x',
+               'BUSY x', 'MISCONF x', 'NOREPLICAS x', 'NOPERM x', 'NOAUTH x',
+               'READONLY x', 'MASTERDOWN x', 'CLUSTERDOWN x',
+               'MOVED 1 127.0.0.1:1', 'ASK 1 127.0.0.1:1', '', ' x')
+{
+    scenario("-$error", answer => sub { "-$error\r\n" });
+}
+
+for (['a status', "+OK\r\n"], ['an integer', ":5\r\n"], ['nil', "\$-1\r\n"],
+     ['no array', "*-1\r\n"], ['an empty array', "*0\r\n"],
+     ['a string', "\$3\r\nfoo\r\n"],
+     ['too few values', "*3\r\n:1\r\n:9\r\n:1\r\n"],
+     ['a string among the values', "*4\r\n:1\r\n\$1\r\n9\r\n:1\r\n:0\r\n"],
+     ['an array among them', "*4\r\n:1\r\n*1\r\n:9\r\n:1\r\n:0\r\n"],
+     ['64 arrays of 64', "*64\r\n" . ("*64\r\n" . ":1\r\n" x 64) x 64],
+     ['a granted token of another bucket', "*4\r\n:11\r\n:0\r\n:0\r\n:0\r\n"])
+{
+    my ($name, $bytes) = @$_;
+    scenario($name, answer => sub { $bytes });
+}
+
+# no protocol, or too much of it: the connection ends
+
+for (['HTTP', "HTTP/1.1 400 Bad Request\r\n\r\n"],
+     ['65 values', "*65\r\n" . ":1\r\n" x 65],
+     ['2147483647 values', "*2147483647\r\n:1\r\n"],
+     ['4294967295 values', "*4294967295\r\n:1\r\n"],
+     ['-2 values', "*-2\r\n:1\r\n"],
+     ['an integer of 2^63', "*4\r\n:9223372036854775808\r\n" . ":1\r\n" x 3],
+     ['an integer that is none', "*4\r\n:1x\r\n" . ":1\r\n" x 3],
+     ['a bulk of 10 MB', "\$10485760\r\n" . 'x' x 10485760 . "\r\n"],
+     ['a bulk of -2', "\$-2\r\n"],
+     ['a line of 1 MB', '+' . 'x' x 1048576],
+     ['200000 arrays in each other', "*1\r\n" x 200000],
+     ['zeros', "\0" x 100])
+{
+    my ($name, $bytes) = @$_;
+    scenario($name, answer => sub { $bytes }, connections => 2,
+             log => 'a broken or too large reply');
+}
+
+scenario('the connection closed', answer => sub { undef }, connections => 2,
+         log => 'closed by the server');
+scenario('closed in the middle', connections => 2,
+         log => 'closed by the server',
+         answer => sub { [substr($GOOD, 0, 9), undef] });
+
+# what nobody asked for
+
+scenario('a reply at the begin', greeting => $GOOD, told => '',
+         connections => 2, answer => sub { $GOOD },
+         log => 'a reply to no call');
+scenario('one reply too many', told => 'PASSED', connections => 2,
+         answer => sub { $GOOD . $GOOD }, log => 'a reply to no call');
+
+# slow
+
+scenario('a reply in single bytes', told => 'PASSED',
+         answer => sub { [split //, $GOOD] });
+scenario('silence', timeout => SHORT, connections => 2,
+         answer => sub { '' }, log => 'the oldest call has no reply');
+{
+    my $had = 0;
+    scenario('half a reply, then silence', timeout => SHORT, connections => 2,
+             answer => sub { $had++ ? '' : substr $GOOD, 0, 9 },
+             log => '(?:a broken|the oldest call)');
+}
+
+# the script is gone
+
+{
+    my $had = 0;
+    scenario('NOSCRIPT once', told => 'PASSED',
+             answer => sub { $had++ ? $GOOD : "-NOSCRIPT x\r\n" },
+             then => sub {
+        my @words = map { $_->[2] } $_[0]{fake}->heard;
+        is("@words[0 .. 3]", 'SCRIPT EVALSHA SCRIPT EVALSHA',
+           'NOSCRIPT once: loaded before the call is sent again');
+    });
+}
+
+scenario('NOSCRIPT for ever', answer => sub { "-NOSCRIPT x\r\n" },
+         then => sub {
+    my $loads = calls($_[0]{fake}, 'SCRIPT');
+    my $calls = calls($_[0]{fake}, 'EVALSHA');
+
+    # 21 requests before all is well, and some after it
+    cmp_ok($loads, '<=', 22, "NOSCRIPT for ever: $loads scripts loaded");
+    cmp_ok($calls, '>=', 42, "NOSCRIPT for ever: $calls calls: each twice");
+});
+
+# cluster: a slot that moves
+
+my $other = cluster('MOVED\'s target', answer => sub { $GOOD },
+                    told => 'PASSED');
+
+for my $host ('127.0.0.1', '') {
+    cluster("MOVED to \"$host\"", told => 'PASSED',
+            answer => sub { "-MOVED 5 $host:$other->{port}\r\n" });
+}
+
+for my $text ('MOVED', 'MOVED 5', 'MOVED 5 ', 'MOVED 5 x',
+              'MOVED x 127.0.0.1:1', 'MOVED 5 127.0.0.1:',
+              'MOVED 5 127.0.0.1:0', 'MOVED 5 127.0.0.1:65536',
+              'MOVED 16384 127.0.0.1:1',
+              'MOVED 5 ' . 'x' x 600 . ':1', 'ASK 5 :', 'CLUSTERDOWN x')
+{
+    cluster('cluster: -' . substr($text, 0, 30),
+            answer => sub { "-$text\r\n" });
+}
+
+cluster('MOVED to a name', answer => sub { "-MOVED 5 redis.example:6379\r\n" },
+        log => 'something else than a numeric address');
+cluster('MOVED to nobody', answer => sub { "-MOVED 5 127.0.0.1:1\r\n" },
+        logged_port => 1, log => 'connect\(\) failed');
+
+cluster('MOVED to itself', answer => sub { "-MOVED 5 127.0.0.1:$_[0]\r\n" },
+        first => sub {
+    is(calls($_[0]{fake}, 'EVALSHA'), 6, 'MOVED to itself: five times');
+});
+
+{
+    my $one = t::Gateway::free_port();
+    my $two = cluster('MOVED between two',
+                      answer => sub { "-MOVED 5 127.0.0.1:$one\r\n" },
+                      connections => 0);
+    my $fake = t::FakeRedis->new(
+        sub { "-MOVED 5 127.0.0.1:$two->{port}\r\n" }, port => $one);
+
+    $two->{first} = sub {
+        is(calls($two->{fake}, 'EVALSHA') + calls($fake, 'EVALSHA'), 6,
+           'MOVED between two: five times');
+    };
+    $two->{other} = $fake;
+}
+
+# ASKING stands right before each call that was sent on, and nowhere else
+
+{
+    my $scripts = 0;
+    my $target = t::FakeRedis->new(sub {
+        $_[0] eq 'ASKING' ? "+OK\r\n"
+        : $_[0] eq 'SCRIPT' ? $LOADED
+        : $scripts++ ? $GOOD : "-NOSCRIPT x\r\n"
+    }, load => 1);
+
+    cluster('ASK', told => 'PASSED', target => $target,
+            answer => sub { "-ASK 5 127.0.0.1:$target->{port}\r\n" },
+            then => sub {
+        my @words = map { $_->[2] } $target->heard;
+        my $words = join ' ', @words;
+
+        is(calls($target, 'ASKING'), calls($target, 'EVALSHA'),
+           'ASK: one ASKING a call');
+        like($words, qr/^SCRIPT(?: ASKING EVALSHA| SCRIPT)+$/,
+             'ASK: right before it');
+        is(calls($target, 'EVALSHA'), 22, 'ASK: NOSCRIPT there is healed');
+        is($target->seen->{connections}, 1, 'ASK: one connection there');
+    });
+}
+
+cluster('ASK to itself', answer => sub { "-ASK 5 127.0.0.1:$_[0]\r\n" },
+        first => sub {
+    is(calls($_[0]{fake}, 'EVALSHA'), 6, 'ASK to itself: five times');
+    is(calls($_[0]{fake}, 'ASKING'), 5, 'ASK to itself: with ASKING');
+});
+
+{
+    my $had = 0;
+    cluster('TRYAGAIN', told => 'PASSED',
+            answer => sub { $had++ < 4 ? "-TRYAGAIN x\r\n" : $GOOD },
+            first => sub {
+        is(calls($_[0]{fake}, 'EVALSHA'), 5, 'TRYAGAIN: asked again');
+    });
+}
+
+cluster('TRYAGAIN for ever', timeout => SHORT,
+        answer => sub { "-TRYAGAIN x\r\n" }, first => sub {
+    my $n = calls($_[0]{fake}, 'EVALSHA');
+    cmp_ok($n, '<=', 62, "TRYAGAIN for ever: once in 5 ms ($n)");
+});
+
+# the map
+
+for my $host (undef, '') {
+    cluster('slots of host ' . ($host // 'nil'), told => 'PASSED',
+            slots => sub { slots([0, 16383, $host, $_[0]]) },
+            answer => sub { $GOOD });
+}
+
+cluster('16384 ranges', told => 'PASSED', answer => sub { $GOOD },
+        slots => sub {
+    my $port = shift;
+    slots(map { [$_, $_, '127.0.0.1', $port] } 0 .. 16383);
+});
+cluster('overlapping ranges', told => 'PASSED', answer => sub { $GOOD },
+        slots => sub { slots([0, 16383, '127.0.0.1', 1],
+                             [0, 16383, '127.0.0.1', $_[0]]) });
+cluster('broken ranges beside a good one', told => 'PASSED',
+        answer => sub { $GOOD },
+        slots => sub { slots([5, 3, '127.0.0.1', 1], [-1, 9, '127.0.0.1', 1],
+                             [0, 16384, '127.0.0.1', 1],
+                             [0, 16383, '127.0.0.1', $_[0]],
+                             [0, 16383, '127.0.0.1', 65536]) });
+cluster('no slots', slots => sub { "*0\r\n" }, timeout => SHORT,
+        answer => sub { '' });
+cluster('an error instead of slots', slots => sub { "-ERR x\r\n" },
+        timeout => SHORT, answer => sub { '' },
+        log => 'answered CLUSTER SLOTS with ERR');
+cluster('a name instead of an address', answer => sub { '' },
+        slots => sub { slots([0, 16383, 'redis.example', $_[0]]) },
+        log => 'something else than a numeric address');
+cluster('slots of nobody', timeout => LONG, answer => sub { '' },
+        slots => sub { slots([0, 16383, '127.0.0.1', 1]) }, connections => 0);
+cluster('slots nested too deeply', slots => sub { "*1\r\n" x 200000 },
+        timeout => SHORT, connections => 2, answer => sub { '' },
+        log => 'a broken or too large reply');
+cluster('silence instead of slots', slots => sub { '' }, timeout => SHORT,
+        connections => 2, answer => sub { '' });
+
+# the end at any byte of what comes first
+
+{
+    my @at = (0, 3, 20, 47);
+    scenario('SCRIPT LOAD ends anywhere', loads => 1, told => '',
+             connections => 2, answer => sub {
+        return $GOOD if $_[1] ne 'SCRIPT';
+        return @at ? [substr($LOADED, 0, shift @at), undef] : $LOADED;
+    });
+
+    my $n = 0;
+    cluster('CLUSTER SLOTS ends anywhere', told => '',
+            connections => 2, answer => sub { $GOOD }, slots => sub {
+        my $slots = slots([0, 16383, '127.0.0.1', $_[0]]);
+        return $n < length $slots ? [substr($slots, 0, $n++), undef] : $slots;
+    });
+}
+
+
+# one gateway for all of them: each has its own location and its own client
+
+my ($redis, $locations) = ('', '');
+
+for my $i (0 .. $#scenarios) {
+    my $s = $scenarios[$i];
+    my $directive = $s->{slots} ? 'cluster' : 'server';
+
+    $redis .= "ratelimit_redis r$i { $directive 127.0.0.1:$s->{port}; "
+              . "timeout $s->{timeout}; }\n"
+              . "ratelimit_zone \$arg_k zone=z$i:64k rate=10r/h redis=r$i;\n";
+    $locations .= "location /$i { ratelimit zone=z$i; empty_gif; }\n";
+}
+
+my $begin = time;
+my $gateway = t::Gateway->new(http => <<"CONF")->start;
+    $redis
+    server {
+        listen 127.0.0.1:%%PORT%% backlog=1024;
+        add_header X-Status \$ratelimit_status always;
+        $locations
+    }
+CONF
+
+
+sub recovers {
+    my ($name, $path) = @_;
+
+    ok(t::Gateway::wait_for(sub {
+        t::Gateway::told($gateway->get($path)) eq '200 PASSED 9'
+    }), "$name: it recovers");
+    is(join(' ', map { t::Gateway::told($_) } $gateway->burst(5, $path)),
+       join(' ', ('200 PASSED 9') x 5), "$name: for good");
+}
+
+
+sub play {
+    my ($s, $path) = @_;
+
+    my $name = $s->{name};
+    my %told = (DEGRADED => '200 DEGRADED -1', PASSED => '200 PASSED 9');
+    my $short = $s->{timeout} eq SHORT;
+
+    # what follows is not about the time that connecting takes
+    t::Gateway::wait_for(sub { $s->{fake}->seen->{connections} });
+
+    my $answer = $gateway->get($path);
+
+    is(t::Gateway::told($answer), $told{$s->{told}}, "$name: $s->{told}")
+        if $s->{told};
+    is($answer->{status}, 200, "$name: answered");
+    cmp_ok($answer->{seconds}, '<', PROMPT_SECONDS, "$name: in time");
+    cmp_ok($answer->{seconds}, '>=', SHORT_SECONDS - 0.01,
+           "$name: not before the timeout") if $short;
+
+    $s->{first}->($s) if $s->{first};
+
+    my @answers = $gateway->burst(20, $path);
+
+    is(t::Gateway::tally(@answers), '20 x 200', "$name: twenty at once");
+    is(scalar(grep { $_->{seconds} > PROMPT_SECONDS } @answers), 0,
+       "$name: in time too");
+
+    if ($s->{told} && $s->{connections} == 1) {
+        is(scalar(grep { t::Gateway::told($_) ne $told{$s->{told}} } @answers),
+           0, "$name: all are told the same");
+    }
+
+    $s->{then}->($s);
+
+    open my $flag, '>', $s->{flag} or die;
+    recovers($name, $path);
+
+    my $n = $s->{fake}->seen->{connections};
+
+    if ($s->{connections} == 1) {
+        is($n, 1, "$name: over one connection");
+
+    } elsif ($s->{connections} == 2) {
+        cmp_ok($n, '>=', 2, "$name: over a new connection");
+        # never sooner than after half of the least backoff
+        cmp_ok($n, '<=', 2 + 40 * (time - $begin),
+               "$name: but not over too many");
+    }
+
+    if ($s->{log}) {
+        my $port = $s->{logged_port} // $s->{port};
+        ok(scalar(grep { /:$port\b.*$s->{log}/ } split /^/, $gateway->log),
+           "$name: the log: $s->{log}");
+    }
+}
+
+play($scenarios[$_], "/$_?k=a") for 0 .. $#scenarios;
+
+unlike($gateway->log, qr/rl:\{|secret/, 'no key of Redis, no reply in the log');
+
+$gateway->stop;
+$_->{fake}->stop for @scenarios;
+
+
+# the end at any byte of a reply
+
+{
+    my $n = 0;
+    my $fake = t::FakeRedis->new(sub {
+        return [substr($GOOD, 0, $n++ % (length($GOOD) + 1)), undef];
+    });
+
+    my $gateway = t::Gateway->new(http => <<"CONF")->start;
+    ratelimit_redis r { server 127.0.0.1:$fake->{port}; timeout 20s; }
+    ratelimit_zone \$arg_k zone=z:1m rate=10r/h redis=r;
+    server {
+        listen 127.0.0.1:%%PORT%%;
+        add_header X-Status \$ratelimit_status always;
+        location / { ratelimit zone=z; empty_gif; }
+    }
+CONF
+
+    my %told;
+    my $end = time + $t::Gateway::PATIENCE;
+
+    while ($fake->seen->{commands} <= length $GOOD && time < $end) {
+        $told{t::Gateway::told($gateway->get('/?k=a'))}++;
+        sleep 0.005;
+    }
+
+    is(join(' ', sort keys %told), '200 DEGRADED -1 200 PASSED 9',
+       'the end at any byte: every request is answered');
+    is($told{'200 PASSED 9'}, 1, 'and only the whole reply counts');
+
+    $gateway->stop;
+    $fake->stop;
+}
+
+
+# a seed that knows no cluster delays the map by no more than another question
+
+{
+    my $bad = t::FakeRedis->new(
+        sub { "-ERR This instance has cluster support disabled\r\n" });
+    my $good;
+    my $port = t::Gateway::free_port();
+
+    $good = t::FakeRedis->new(sub {
+        $_[0] eq 'CLUSTER' ? slots([0, 16383, '127.0.0.1', $port]) : $GOOD
+    }, port => $port);
+
+    my $gateway = t::Gateway->new(http => <<"CONF")->start;
+    ratelimit_redis r {
+        cluster 127.0.0.1:$bad->{port} 127.0.0.1:$port; timeout 20s;
+    }
+    ratelimit_zone \$arg_k zone=z:1m rate=10r/h redis=r;
+    server {
+        listen 127.0.0.1:%%PORT%%;
+        add_header X-Status \$ratelimit_status always;
+        location / { ratelimit zone=z; empty_gif; }
+    }
+CONF
+
+    is(t::Gateway::told($gateway->get('/?k=a')), '200 PASSED 9',
+       'a bad seed: the other one is asked');
+
+    my ($first) = grep { $_->[2] eq 'CLUSTER' } $bad->heard;
+    my ($second) = grep { $_->[2] eq 'CLUSTER' } $good->heard;
+    my $passed = $second->[0] - $first->[0];
+
+    cmp_ok($passed, '<', 0.7, "a bad seed: soon ($passed s)");
+
+    $gateway->stop;
+    $_->stop for $bad, $good;
+}
+
+
+# ASKING's reply comes while the rest of its call is still to be written: the
+# worker, stopped at the full socket, finds both when it goes on
+
+{
+    my $pids = File::Temp->new;
+    my $slept = 0;
+
+    my $target = t::FakeRedis->new(sub {
+        if (!$slept++) {
+            open my $file, '<', "$pids" or die;
+            my ($pid) = <$file>;
+
+            sleep 0.5;
+            kill STOP => $pid;
+
+            if (!fork) {
+                sleep 1;
+                kill CONT => $pid;
+                POSIX::_exit(0);
+            }
+        }
+
+        return $_[0] eq 'ASKING' ? "+OK\r\n" : $GOOD;
+    }, narrow => 1);
+
+    my $port = t::Gateway::free_port();
+    my $source = t::FakeRedis->new(sub {
+        $_[0] eq 'CLUSTER' ? slots([0, 16383, '127.0.0.1', $port])
+                           : "-ASK 5 127.0.0.1:$target->{port}\r\n"
+    }, port => $port);
+
+    my $rules = join '', map {
+        "ratelimit_rule r$_ zone=z rate=10r/h key=\$arg_k-$_;\n"
+    } 1 .. 16;
+
+    my $gateway = t::Gateway->new(http => <<"CONF")->start;
+    ratelimit_redis r { cluster 127.0.0.1:$port; timeout 20s; }
+    ratelimit_zone \$arg_k zone=z:1m redis=r;
+    $rules
+    server {
+        listen 127.0.0.1:%%PORT%% backlog=1024;
+        add_header X-Status \$ratelimit_status always;
+        location / { ratelimit zone=z; empty_gif; }
+    }
+CONF
+
+    print $pids $gateway->workers, "\n";
+    $pids->flush;
+
+    my @answers = $gateway->burst(200, '/?k=a');
+
+    is(scalar(grep { t::Gateway::told($_) ne '200 PASSED 9' } @answers), 0,
+       'ASK into a full socket: nobody goes without a check');
+    is($target->seen->{connections}, 1, 'ASK into a full socket: it stays');
+    is(calls($target, 'EVALSHA'), 3200, 'ASK into a full socket: all sent');
+
+    $gateway->stop;
+    $_->stop for $source, $target;
+}
