@@ -320,13 +320,6 @@ cluster('silence instead of slots', slots => sub { '' }, timeout => SHORT,
         return $GOOD if $_[1] ne 'SCRIPT';
         return @at ? [substr($LOADED, 0, shift @at), undef] : $LOADED;
     });
-
-    my $n = 0;
-    cluster('CLUSTER SLOTS ends anywhere', told => '',
-            connections => 2, answer => sub { $GOOD }, slots => sub {
-        my $slots = slots([0, 16383, '127.0.0.1', $_[0]]);
-        return $n < length $slots ? [substr($slots, 0, $n++), undef] : $slots;
-    });
 }
 
 
@@ -430,12 +423,17 @@ $gateway->stop;
 $_->{fake}->stop for @scenarios;
 
 
-# the end at any byte of a reply
+# the end at any byte of a reply; a whole one after each, so that the next
+# connection comes soon
 
 {
     my $n = 0;
     my $fake = t::FakeRedis->new(sub {
-        return [substr($GOOD, 0, $n++ % (length($GOOD) + 1)), undef];
+        my ($at, $whole) = (int $n / 2, $n % 2);
+
+        $n = ($n + 1) % (2 * (length($GOOD) + 1));
+
+        return $whole ? $GOOD : [substr($GOOD, 0, $at), undef];
     });
 
     my $gateway = t::Gateway->new(http => <<"CONF")->start;
@@ -451,14 +449,125 @@ CONF
     my %told;
     my $end = time + $t::Gateway::PATIENCE;
 
-    while ($fake->seen->{commands} <= length $GOOD && time < $end) {
+    while ($fake->seen->{commands} < 2 * (length($GOOD) + 1) && time < $end) {
         $told{t::Gateway::told($gateway->get('/?k=a'))}++;
         sleep 0.005;
     }
 
     is(join(' ', sort keys %told), '200 DEGRADED -1 200 PASSED 9',
        'the end at any byte: every request is answered');
-    is($told{'200 PASSED 9'}, 1, 'and only the whole reply counts');
+    is($told{'200 PASSED 9'}, length($GOOD) + 2,
+       'and only a whole reply counts');
+
+    $gateway->stop;
+    $fake->stop;
+}
+
+
+# the end at any byte of CLUSTER SLOTS: of twenty clients, so that none of them
+# comes to wait for long
+
+{
+    my $n = 0;
+    my $port = t::Gateway::free_port();
+    my $slots = slots([0, 16383, '127.0.0.1', $port]);
+
+    my $fake = t::FakeRedis->new(sub {
+        return $GOOD if $_[0] ne 'CLUSTER';
+        return $n < length $slots ? [substr($slots, 0, $n++), undef] : $slots;
+    }, port => $port);
+
+    my $redis = join '', map {
+        "ratelimit_redis r$_ { cluster 127.0.0.1:$port; timeout 20s; }
+         ratelimit_zone \$arg_k zone=z$_:64k rate=10r/h redis=r$_;\n"
+    } 1 .. 20;
+    my $locations = join '', map {
+        "location /$_ { ratelimit zone=z$_; empty_gif; }\n"
+    } 1 .. 20;
+
+    my $gateway = t::Gateway->new(http => <<"CONF")->start;
+    $redis
+    server {
+        listen 127.0.0.1:%%PORT%%;
+        add_header X-Status \$ratelimit_status always;
+        $locations
+    }
+CONF
+
+    ok(t::Gateway::wait_for(sub {
+        20 == grep { t::Gateway::told($gateway->get("/$_?k=a"))
+                     eq '200 PASSED 9' } 1 .. 20
+    }), 'CLUSTER SLOTS ends anywhere: all recover');
+
+    # that is all there is to cut: a whole map came only behind each byte
+    cmp_ok($fake->seen->{connections}, '<=', 20 + length $slots,
+           'CLUSTER SLOTS ends anywhere: a connection each at most');
+
+    $gateway->stop;
+    $fake->stop;
+}
+
+
+# a server that takes the script and breaks at the first check is no server
+# that is back: the next connection waits longer and longer
+
+{
+    my $flag = "$flags/back";
+    my $fake = t::FakeRedis->new(sub { -e $flag ? $GOOD : undef });
+
+    my $gateway = t::Gateway->new(http => <<"CONF")->start;
+    ratelimit_redis r { server 127.0.0.1:$fake->{port}; timeout 20s; }
+    ratelimit_zone \$arg_k zone=z:1m rate=10r/h redis=r;
+    server {
+        listen 127.0.0.1:%%PORT%%;
+        add_header X-Status \$ratelimit_status always;
+        location / { ratelimit zone=z; empty_gif; }
+    }
+CONF
+
+    my $told = sub { t::Gateway::told($gateway->get('/?k=a')) };
+    my $notices = sub {
+        my @lines = $gateway->log =~ /connected to \S+ again/g;
+        return scalar @lines;
+    };
+
+    my $end = time + 1.5;
+    my %told;
+
+    while (time < $end) {
+        $told{$told->()}++;
+        sleep 0.005;
+    }
+
+    my @scripts = map { $_->[0] } grep { $_->[2] eq 'SCRIPT' } $fake->heard;
+    my ($first) = map { $_->[0] } grep { $_->[2] eq 'EVALSHA' } $fake->heard;
+    my $n = grep { $_ < $first + 1 } @scripts;
+
+    # 25, 50, 100, 200 and 400 ms apart at the least
+    cmp_ok($n, '<=', 7, "broken at each check: $n connections in a second");
+    cmp_ok($n, '>=', 3, 'broken at each check: it connects again');
+    is(join(' ', keys %told), '200 DEGRADED -1',
+       'broken at each check: nobody waits');
+    is($notices->(), 0, 'broken at each check: the log does not call it back');
+
+    # without a check, by staying connected
+
+    ok(t::Gateway::wait_for($notices), 'left alone: it is back');
+    sleep 1.1;    # one line a second
+    open my $file, '>', $flag or die;
+    is($told->(), '200 PASSED 9', 'left alone: over that connection');
+    is($notices->(), 1, 'left alone: said once');
+
+    # by the first good reply
+
+    unlink $flag;
+    is($told->(), '200 DEGRADED -1', 'broken once');
+    open $file, '>', $flag or die;
+    ok(t::Gateway::wait_for(sub { $told->() eq '200 PASSED 9' }),
+       'broken once: a good reply');
+    is($notices->(), 2, 'broken once: the log says at once that it is back');
+    is($told->(), '200 PASSED 9', 'broken once: and stays');
+    is($notices->(), 2, 'broken once: said once');
 
     $gateway->stop;
     $fake->stop;

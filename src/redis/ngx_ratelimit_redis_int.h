@@ -4,7 +4,8 @@
  *
  *     client.c   start and stop, a call's way in, deadlines, handlers
  *     cluster.c  the slot map and its refresh, redirections
- *     conn.c     one connection: states, writing, reading
+ *     conn.c     one connection: its states, connecting again
+ *     io.c       its queue, writing, reading
  *     reply.c    what each reply means for the call at the queue's head
  *     codec.c    Redis' protocol to and from bytes (hiredis' reader)
  *     digest.c   HMAC-SHA256
@@ -127,7 +128,8 @@ struct ngx_ratelimit_redis_conn_s {
     ngx_event_t                    flush;     /* posted: write what is queued */
 
     ngx_uint_t                     owned;     /* slots in the map */
-    ngx_uint_t                     failures;  /* since the last good reply */
+    ngx_uint_t                     failures;  /* since it last was good */
+    ngx_msec_t                     up_ms;     /* when it came up */
     unsigned                       loading:1; /* SCRIPT LOAD is queued */
 
     time_t                         logged;    /* second of the last line */
@@ -253,9 +255,6 @@ ngx_ratelimit_redis_call_t *ngx_ratelimit_redis_conn_command(
     ngx_ratelimit_redis_conn_t *conn, ngx_ratelimit_redis_kind_e kind,
     const ngx_str_t *text);
 
-/* Takes a call out of conn's queue. */
-void ngx_ratelimit_redis_conn_remove(ngx_ratelimit_redis_call_t *call);
-
 /*
  * Closes the socket, fails all calls and lets conn connect again after the
  * backoff. reason is for the log, err an errno or 0.
@@ -263,8 +262,42 @@ void ngx_ratelimit_redis_conn_remove(ngx_ratelimit_redis_call_t *call);
 void ngx_ratelimit_redis_conn_break(ngx_ratelimit_redis_conn_t *conn,
     ngx_err_t err, const char *reason);
 
+/*
+ * conn is good: it answered a check, or stayed up for the greatest backoff.
+ * Ends the backoff and says so. What answers the handshake alone may break at
+ * the first check, and would be connected to without end.
+ */
+void ngx_ratelimit_redis_conn_recovered(ngx_ratelimit_redis_conn_t *conn);
+
 /* Has a connection that owns no slots closed when it falls idle. */
 void ngx_ratelimit_redis_conn_release(ngx_ratelimit_redis_conn_t *conn);
+
+/*
+ * Ends CONNECTING at the socket's first event. Returns NGX_OK, or NGX_ERROR:
+ * there is no connection, conn was closed as by break.
+ */
+ngx_int_t ngx_ratelimit_redis_conn_connected(
+    ngx_ratelimit_redis_conn_t *conn);
+
+
+/* io.c */
+
+/*
+ * Puts a call at the queue's end. It leaves in this turn where conn is UP, and
+ * as soon as it is where it is not.
+ */
+void ngx_ratelimit_redis_conn_append(ngx_ratelimit_redis_conn_t *conn,
+    ngx_ratelimit_redis_call_t *call);
+
+/* Takes a call out of conn's queue. */
+void ngx_ratelimit_redis_conn_remove(ngx_ratelimit_redis_call_t *call);
+
+/* The posted event of a connection that is UP: writes what is queued. */
+void ngx_ratelimit_redis_conn_flush_handler(ngx_event_t *ev);
+
+/* The socket's events. Any of them may end in break. */
+void ngx_ratelimit_redis_conn_write_handler(ngx_event_t *wev);
+void ngx_ratelimit_redis_conn_read_handler(ngx_event_t *rev);
 
 
 /* reply.c */

@@ -30,7 +30,6 @@ static void ngx_ratelimit_redis_reply_slots(ngx_ratelimit_redis_conn_t *conn,
     ngx_uint_t current);
 static void ngx_ratelimit_redis_reply_eval(ngx_ratelimit_redis_conn_t *conn,
     ngx_ratelimit_redis_call_t *call);
-static void ngx_ratelimit_redis_recovered(ngx_ratelimit_redis_conn_t *conn);
 static ngx_str_t ngx_ratelimit_redis_word(
     ngx_ratelimit_redis_reply_t *reply);
 static void ngx_ratelimit_redis_log_reply(ngx_ratelimit_redis_conn_t *conn,
@@ -140,10 +139,6 @@ ngx_ratelimit_redis_reply(ngx_ratelimit_redis_conn_t *conn,
 {
     ngx_uint_t  current;
 
-    if (conn->failures && conn->reply.type != REDIS_REPLY_ERROR) {
-        ngx_ratelimit_redis_recovered(conn);
-    }
-
     if (call->skip) {
         call->skip = 0;
         return;
@@ -234,6 +229,8 @@ ngx_ratelimit_redis_reply_eval(ngx_ratelimit_redis_conn_t *conn,
     reply = &conn->reply;
 
     if (reply->type == REDIS_REPLY_ARRAY && reply->flat) {
+        ngx_ratelimit_redis_conn_recovered(conn);
+
         result.status = NGX_RATELIMIT_REDIS_OK;
         result.n = reply->n;
         result.values = reply->values;
@@ -253,24 +250,6 @@ ngx_ratelimit_redis_reply_eval(ngx_ratelimit_redis_conn_t *conn,
     }
 
     error->handler(conn, call);
-}
-
-
-static void
-ngx_ratelimit_redis_recovered(ngx_ratelimit_redis_conn_t *conn)
-{
-    ngx_ratelimit_redis_client_t  *client;
-
-    client = conn->client;
-
-    conn->failures = 0;
-    client->stat.reconnects++;
-
-    if (ngx_ratelimit_redis_log_due(&conn->noticed)) {
-        ngx_log_error(NGX_LOG_NOTICE, client->log, 0,
-                      "ratelimit redis \"%V\": connected to %V again",
-                      &client->redis->name, &conn->name);
-    }
 }
 
 
