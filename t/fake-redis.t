@@ -99,17 +99,25 @@ for my $error ('ERR rl:{5} secret', 'WRONGTYPE x', 'OOM x', 'LOADING x',
     scenario("-$error", answer => sub { "-$error\r\n" });
 }
 
-for (['a status', "+OK\r\n"], ['an integer', ":5\r\n"], ['nil', "\$-1\r\n"],
-     ['no array', "*-1\r\n"], ['an empty array', "*0\r\n"],
-     ['a string', "\$3\r\nfoo\r\n"],
+for (['an empty array', "*0\r\n"],
      ['too few values', "*3\r\n:1\r\n:9\r\n:1\r\n"],
-     ['a string among the values', "*4\r\n:1\r\n\$1\r\n9\r\n:1\r\n:0\r\n"],
-     ['an array among them', "*4\r\n:1\r\n*1\r\n:9\r\n:1\r\n:0\r\n"],
-     ['64 arrays of 64', "*64\r\n" . ("*64\r\n" . ":1\r\n" x 64) x 64],
      ['a granted token of another bucket', "*4\r\n:11\r\n:0\r\n:0\r\n:0\r\n"])
 {
     my ($name, $bytes) = @$_;
     scenario($name, answer => sub { $bytes });
+}
+
+# what no check is answered with: calls and replies are out of step
+
+for (['a status', "+OK\r\n"], ['an integer', ":5\r\n"], ['nil', "\$-1\r\n"],
+     ['no array', "*-1\r\n"], ['a string', "\$3\r\nfoo\r\n"],
+     ['a string among the values', "*4\r\n:1\r\n\$1\r\n9\r\n:1\r\n:0\r\n"],
+     ['an array among them', "*4\r\n:1\r\n*1\r\n:9\r\n:1\r\n:0\r\n"],
+     ['64 arrays of 64', "*64\r\n" . ("*64\r\n" . ":1\r\n" x 64) x 64])
+{
+    my ($name, $bytes) = @$_;
+    scenario($name, answer => sub { $bytes }, connections => 2,
+             log => 'a reply of another call');
 }
 
 # no protocol, or too much of it: the connection ends

@@ -239,6 +239,18 @@ ngx_ratelimit_redis_reply_eval(ngx_ratelimit_redis_conn_t *conn,
         return;
     }
 
+    if (reply->type != REDIS_REPLY_ERROR) {
+
+        /*
+         * Not the script's: calls and replies are out of step, and no later
+         * reply of this connection can be trusted either.
+         */
+
+        ngx_ratelimit_redis_call_fail(call, NGX_RATELIMIT_REDIS_ERROR);
+        ngx_ratelimit_redis_conn_break(conn, 0, "a reply of another call");
+        return;
+    }
+
     word = ngx_ratelimit_redis_word(reply);
     error = ngx_ratelimit_redis_errors;
 
