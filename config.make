@@ -1,8 +1,12 @@
 # What runs inside Redis becomes a C file of the build folder, again whenever
 # a script changes.
 
-ngx_ratelimit_scripts="$ngx_addon_dir/lua/token_bucket.lua \
-                       $ngx_addon_dir/lua/check.lua"
+ngx_ratelimit_scripts=
+for ngx_ratelimit_part in head token_bucket fixed_window sliding_window \
+                          sliding_log concurrency check; do
+    ngx_ratelimit_scripts="$ngx_ratelimit_scripts \
+                           $ngx_addon_dir/lua/$ngx_ratelimit_part.lua"
+done
 
 cat << END                                                    >> $NGX_MAKEFILE
 

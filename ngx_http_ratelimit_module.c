@@ -15,6 +15,12 @@ static ngx_int_t ngx_http_ratelimit_init(ngx_conf_t *cf);
 static ngx_int_t ngx_http_ratelimit_init_process(ngx_cycle_t *cycle);
 static void ngx_http_ratelimit_exit_process(ngx_cycle_t *cycle);
 
+static ngx_conf_enum_t  ngx_http_ratelimit_phases[] = {
+    { ngx_string("before_auth"), NGX_HTTP_RATELIMIT_BEFORE_AUTH },
+    { ngx_string("after_auth"), NGX_HTTP_RATELIMIT_AFTER_AUTH },
+    { ngx_null_string, 0 }
+};
+
 static ngx_command_t  ngx_http_ratelimit_commands[] = {
 
     { ngx_string("ratelimit_redis"),
@@ -45,6 +51,27 @@ static ngx_command_t  ngx_http_ratelimit_commands[] = {
       0,
       NULL },
 
+    { ngx_string("ratelimit_tier"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
+      ngx_http_ratelimit_tier,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("ratelimit_dry_run"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_FLAG,
+      ngx_conf_set_flag_slot,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_ratelimit_loc_conf_t, dry_run),
+      NULL },
+
+    { ngx_string("ratelimit_phase"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
+      ngx_conf_set_enum_slot,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_ratelimit_loc_conf_t, phase),
+      ngx_http_ratelimit_phases },
+
     { ngx_string("ratelimit_api_key"),
       NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_1MORE,
       ngx_http_ratelimit_api_key,
@@ -52,9 +79,37 @@ static ngx_command_t  ngx_http_ratelimit_commands[] = {
       0,
       NULL },
 
+    { ngx_string("ratelimit_jwt_key"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE12,
+      ngx_http_ratelimit_jwt_key,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("ratelimit_client_prefix"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE2,
+      ngx_http_ratelimit_client_prefix,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("ratelimit_route"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_1MORE,
+      ngx_http_ratelimit_route,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
     { ngx_string("ratelimit_headers"),
-      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_1MORE,
       ngx_http_ratelimit_set_headers,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("ratelimit_response"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
+      ngx_http_ratelimit_set_response,
       NGX_HTTP_LOC_CONF_OFFSET,
       0,
       NULL },
@@ -128,14 +183,19 @@ ngx_http_ratelimit_create_loc_conf(ngx_conf_t *cf)
 {
     ngx_http_ratelimit_loc_conf_t  *conf;
 
-    /* limits = NULL, sources = NULL */
+    /* limits, tier, sources, jwt_key, routes = NULL */
     conf = ngx_pcalloc(cf->pool, sizeof(ngx_http_ratelimit_loc_conf_t));
     if (conf == NULL) {
         return NULL;
     }
 
     conf->headers = NGX_CONF_UNSET_UINT;
+    conf->response = NGX_CONF_UNSET_UINT;
     conf->status = NGX_CONF_UNSET_UINT;
+    conf->phase = NGX_CONF_UNSET_UINT;
+    conf->dry_run = NGX_CONF_UNSET;
+    conf->prefix_v4 = NGX_CONF_UNSET_UINT;
+    conf->prefix_v6 = NGX_CONF_UNSET_UINT;
 
     return conf;
 }
@@ -151,14 +211,33 @@ ngx_http_ratelimit_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
         conf->limits = prev->limits;
     }
 
+    if (conf->tier == NULL) {
+        conf->tier = prev->tier;
+    }
+
     if (conf->sources == NULL) {
         conf->sources = prev->sources;
     }
 
+    if (conf->jwt_key == NULL) {
+        conf->jwt_key = prev->jwt_key;
+    }
+
+    if (conf->routes == NULL) {
+        conf->routes = prev->routes;
+    }
+
     ngx_conf_merge_uint_value(conf->headers, prev->headers,
                               NGX_HTTP_RATELIMIT_HEADERS_X);
+    ngx_conf_merge_uint_value(conf->response, prev->response,
+                              NGX_HTTP_RATELIMIT_RESPONSE_JSON);
     ngx_conf_merge_uint_value(conf->status, prev->status,
                               NGX_HTTP_RATELIMIT_STATUS);
+    ngx_conf_merge_uint_value(conf->phase, prev->phase,
+                              NGX_HTTP_RATELIMIT_BEFORE_AUTH);
+    ngx_conf_merge_value(conf->dry_run, prev->dry_run, 0);
+    ngx_conf_merge_uint_value(conf->prefix_v4, prev->prefix_v4, 32);
+    ngx_conf_merge_uint_value(conf->prefix_v6, prev->prefix_v6, 64);
 
     return NGX_CONF_OK;
 }
@@ -183,6 +262,15 @@ ngx_http_ratelimit_init(ngx_conf_t *cf)
 
     *h = ngx_http_ratelimit_access_handler;
 
+    /* behind the access phase: "satisfy any" ends that where one grants */
+
+    h = ngx_array_push(&cmcf->phases[NGX_HTTP_PRECONTENT_PHASE].handlers);
+    if (h == NULL) {
+        return NGX_ERROR;
+    }
+
+    *h = ngx_http_ratelimit_precontent_handler;
+
     return ngx_http_ratelimit_headers_init(cf);
 }
 
@@ -192,6 +280,7 @@ ngx_http_ratelimit_init_process(ngx_cycle_t *cycle)
 {
     ngx_uint_t                        i;
     ngx_ratelimit_redis_t           **redis;
+    ngx_http_ratelimit_zone_t       **zones;
     ngx_http_ratelimit_main_conf_t   *conf;
 
     /* the cache manager serves no request */
@@ -215,6 +304,12 @@ ngx_http_ratelimit_init_process(ngx_cycle_t *cycle)
         }
     }
 
+    zones = conf->zones.elts;
+
+    for (i = 0; i < conf->zones.nelts; i++) {
+        ngx_ratelimit_zone_begin(&zones[i]->limiter.zone, cycle->log);
+    }
+
     return NGX_OK;
 }
 
@@ -224,6 +319,7 @@ ngx_http_ratelimit_exit_process(ngx_cycle_t *cycle)
 {
     ngx_uint_t                        i;
     ngx_ratelimit_redis_t           **redis;
+    ngx_http_ratelimit_zone_t       **zones;
     ngx_http_ratelimit_main_conf_t   *conf;
 
     conf = ngx_http_cycle_get_module_main_conf(cycle,
@@ -238,5 +334,11 @@ ngx_http_ratelimit_exit_process(ngx_cycle_t *cycle)
         if (redis[i]->client) {
             ngx_ratelimit_redis_stop(redis[i]);
         }
+    }
+
+    zones = conf->zones.elts;
+
+    for (i = 0; i < conf->zones.nelts; i++) {
+        ngx_ratelimit_zone_end(&zones[i]->limiter.zone);
     }
 }

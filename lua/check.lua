@@ -1,30 +1,47 @@
 -- Checks up to 16 counters of one client, all or nothing.
 --
--- KEYS[1]: the hash of the client's bucket.
--- ARGV: six values for each counter: its field (8 bytes, no two the same),
--- cost (below 0: gives back), want, capacity, period_us, scale.
+-- KEYS[1]: the hash of the client's bucket, KEYS[2] and on: the sorted set of
+-- each counter that is one, in their order.
+-- ARGV: seven values for each counter:
+--   kind      t token_bucket and leaky_bucket, f fixed_window, s sliding_window,
+--             l sliding_log, c concurrency; in upper case, its denial does not
+--             count: nobody else goes without for it
+--   field     8 bytes, no two the same
+--   cost      below 0: gives back
+--   want      takes more, up to so many, where they are; -1: looks whether the
+--             cost could be paid; to give back: milliseconds since it was taken
+--   capacity
+--   a, b      t: period_us, scale; f: window_us, 0 or 1 (day) or 2 (month);
+--             s, l: window_us, 0; c: for how long a slot is held, in us, 0
+-- and, where there are sorted sets, one last value: the request's name there.
 -- Answer: four integers for each counter: granted, remaining, reset_ms,
 -- retry_ms (0: it could pay, -1: it never can).
 --
 -- When one counter cannot pay, none is charged: granted is 0 for all, and
 -- remaining is what each has. Times are rounded up.
 
+local hashed = { t = token_bucket, f = fixed_window, s = sliding_window }
+local sorted = { l = sliding_log, c = concurrency }
+
 local args, key, call = ARGV, KEYS[1], redis.call
 local n = #args
+local name = n % 7 == 1 and args[n]
 
-if #KEYS ~= 1 or n == 0 or n > 96 or n % 6 ~= 0 then
+n = n - n % 7
+
+if #KEYS == 0 or n == 0 or n > 112 or #args - n > 1 then
     return redis.error_reply('ERR ratelimit: wrong number of keys or arguments')
 end
 
 local states
 
-if n == 6 then
-    states = call('HMGET', key, args[1])
+if n == 7 then
+    states = hashed[args[1]:lower()] and call('HMGET', key, args[2])
 
 else
     local fields = {}
 
-    for i = 1, n, 6 do
+    for i = 2, n, 7 do
         fields[#fields + 1] = args[i]
     end
 
@@ -34,45 +51,68 @@ end
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 
-local answer, changes = {}, nil
+local answer, changes, commits = {}, nil, nil
 local charge = true
 local need_ms, keep_ms = 0, 0
-local i = 1
+local i, set = 1, 1
 
 while i < n do
-    local cost, want = tonumber(args[i + 1]), tonumber(args[i + 2])
-    local capacity = tonumber(args[i + 3])
-    local period, scale = tonumber(args[i + 4]), tonumber(args[i + 5])
+    local letter = args[i]
+    local kind = letter:lower()
+    local in_hash, in_set = hashed[kind], sorted[kind]
 
-    -- the bounds of ngx_ratelimit_rate_t: in them, every product is exact;
+    local cost, want = tonumber(args[i + 2]), tonumber(args[i + 3])
+    local capacity = tonumber(args[i + 4])
+    local a, b = tonumber(args[i + 5]), tonumber(args[i + 6])
+
+    -- the bounds of ngx_ratelimit_limit_t: in them, every product is exact;
     -- written so that a nan fails them
 
-    if not (cost and want and capacity and period and scale
-            and #args[i] == 8
+    if not ((in_hash or in_set and name and KEYS[set + 1])
+            and cost and want and capacity and a and b
+            and #args[i + 1] == 8
             and cost >= -1073741824 and cost <= 1073741824 and cost % 1 == 0
-            and want >= 0 and want <= 1073741824 and want % 1 == 0
+            and want >= -1 and want <= 9007199254740992 and want % 1 == 0
             and capacity >= 1 and capacity <= 1073741824
             and capacity % 1 == 0
-            and period >= 1 and period <= 31622400000000 and period % 1 == 0
-            and scale >= 1 and scale <= 4194304 and scale % 1 == 0
-            and capacity * period <= 1125899906842624 * scale)
+            and a >= 1 and a <= 31622400000000 and a % 1 == 0
+            and b >= 0 and b <= 4194304 and b % 1 == 0
+            and (kind ~= 't'
+                 or b >= 1 and capacity * a <= 1125899906842624 * b)
+            and (kind ~= 's'
+                 or capacity * ((a + -a % 1000) / 1000) <= 9007199254740992)
+            and (kind ~= 'l' or capacity <= 10000))
     then
         return redis.error_reply('ERR ratelimit: malformed argument')
     end
 
-    local granted, remaining, reset_us, retry_us, state, span_us
-        = token_bucket(states[(i + 5) / 6], now, cost, want, capacity, period,
-                       scale, charge)
+    -- what a counter that is looked at only, or gives back, would change
 
-    if charge and retry_us ~= 0 and i > 1 then
+    local change = charge and (want >= 0 or cost < 0)
+    local granted, remaining, reset_us, retry_us, new, keep_us
+
+    if in_hash then
+        granted, remaining, reset_us, retry_us, new, keep_us
+            = in_hash(states[(i + 6) / 7], now, cost, want, capacity, a, b,
+                      change)
+
+    else
+        set = set + 1
+        granted, remaining, reset_us, retry_us, new
+            = in_set(KEYS[set], now, cost, want, capacity, a, name, change)
+    end
+
+    local denied = retry_us ~= 0 and letter == kind
+
+    if charge and denied and i > 1 then
 
         -- those before were charged in vain: all once more, as a look
 
-        charge, i = false, 1
-        changes, need_ms, keep_ms = nil, 0, 0
+        charge, i, set = false, 1, 1
+        changes, commits, need_ms, keep_ms = nil, nil, 0, 0
 
     else
-        local at = (i - 1) / 6 * 4
+        local at = (i - 1) / 7 * 4
         local reset_ms = reset_us / 1000
         reset_ms = reset_ms + -reset_ms % 1
 
@@ -84,23 +124,31 @@ while i < n do
         answer[at + 1], answer[at + 2] = granted, remaining
         answer[at + 3], answer[at + 4] = reset_ms, retry_us
 
-        if state then
+        if new and in_set then
+            commits = commits or {}
+            commits[#commits + 1] = new
+
+        elseif new then
             changes = changes or {}
-            changes[#changes + 1] = args[i]
-            changes[#changes + 1] = state
+            changes[#changes + 1] = args[i + 1]
+            changes[#changes + 1] = new
 
             if reset_ms > need_ms then
                 need_ms = reset_ms
             end
 
-            if span_us > keep_ms * 1000 then
-                keep_ms = span_us / 1000
+            if keep_us > keep_ms * 1000 then
+                keep_ms = keep_us / 1000
             end
         end
 
-        charge = charge and retry_us == 0
-        i = i + 6
+        charge = charge and not denied
+        i = i + 7
     end
+end
+
+for j = 1, commits and #commits or 0 do
+    commits[j]()
 end
 
 if not changes then
@@ -132,7 +180,7 @@ if added > 0 then
             for j = 1, #all, 2 do
                 local value = all[j + 1]
 
-                if #value ~= 12 or unpack_state('>I7', value) < now then
+                if #value < 7 or unpack_state('>I7', value) < now then
                     drop[#drop + 1] = all[j]
                 end
             end

@@ -9,8 +9,6 @@
 -- Returns granted, remaining, reset_us, retry_us (-1: never), the new state or
 -- false where it stays as it is, and the span in microseconds.
 
-local frexp, pack, unpack_state = math.frexp, struct.pack, struct.unpack
-
 local function token_bucket(state, now, cost, want, capacity, period, scale,
                             charge)
     local step_frac = period % scale

@@ -30,8 +30,6 @@ typedef struct {
 
 
 static uint64_t ngx_ratelimit_gcd(uint64_t a, uint64_t b);
-static uint32_t ngx_ratelimit_span_encode(uint64_t span_us);
-static double ngx_ratelimit_span_decode(uint32_t code);
 static int ngx_ratelimit_token_bucket_settle(
     const ngx_ratelimit_token_bucket_t *tb, const ngx_ratelimit_rate_t *rate,
     uint64_t now_us, ngx_ratelimit_interval_t *used);
@@ -120,7 +118,7 @@ ngx_ratelimit_gcd(uint64_t a, uint64_t b)
 }
 
 
-static uint32_t
+uint32_t
 ngx_ratelimit_span_encode(uint64_t span_us)
 {
     uint32_t  exponent;
@@ -139,9 +137,7 @@ ngx_ratelimit_span_encode(uint64_t span_us)
 }
 
 
-/* The least span with this code. */
-
-static double
+uint64_t
 ngx_ratelimit_span_decode(uint32_t code)
 {
     uint32_t  exponent, mantissa;
@@ -153,7 +149,7 @@ ngx_ratelimit_span_decode(uint32_t code)
         return mantissa;
     }
 
-    return (double) (64 + mantissa) * (double) ((uint64_t) 1 << (exponent - 1));
+    return (uint64_t) (64 + mantissa) << (exponent - 1);
 }
 
 
@@ -188,7 +184,7 @@ ngx_ratelimit_token_bucket_take(ngx_ratelimit_token_bucket_t *tb,
 
         answer->retry_us = price.us + (price.frac != 0);
 
-    } else {
+    } else if (want != NGX_RATELIMIT_LOOK) {
         answer->granted = (want <= cost) ? cost : (want < left) ? want : left;
     }
 
@@ -232,15 +228,6 @@ ngx_ratelimit_token_bucket_give(ngx_ratelimit_token_bucket_t *tb,
     }
 
     ngx_ratelimit_token_bucket_save(tb, rate, now_us, &used);
-}
-
-
-uint32_t
-ngx_ratelimit_token_bucket_used(const ngx_ratelimit_rate_t *rate,
-    uint32_t remaining)
-{
-    return (uint32_t) ((uint64_t) (rate->capacity - remaining) * 255
-                       / rate->capacity);
 }
 
 
@@ -303,7 +290,7 @@ ngx_ratelimit_token_bucket_rescale(uint32_t old_code,
 
     share_us = (double) (used->us + (used->frac != 0));
     share_us = share_us * (double) rate->span_us;
-    share_us = share_us / ngx_ratelimit_span_decode(old_code);
+    share_us = share_us / (double) ngx_ratelimit_span_decode(old_code);
 
     /* rounded up, that is the span at least */
 

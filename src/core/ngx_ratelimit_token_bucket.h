@@ -61,9 +61,9 @@ int ngx_ratelimit_rate_init(ngx_ratelimit_rate_t *rate, uint64_t tokens,
 /*
  * Takes tokens at now_us (< 2^51; any clock, always the same one): at least
  * cost, up to want where more are there (want <= cost: exactly cost).
- * cost 0 and want 0 look without taking. When the cost cannot be paid nothing
- * is taken, granted is 0 and retry_us > 0: NGX_RATELIMIT_NEVER when the cost
- * exceeds the capacity.
+ * cost 0 and want 0 look without taking; want NGX_RATELIMIT_LOOK looks whether
+ * the cost could be paid. When it cannot, nothing is taken, granted is 0 and
+ * retry_us > 0: NGX_RATELIMIT_NEVER when the cost exceeds the capacity.
  *
  * now_us may step back: up to a second time never refills twice; further, a
  * bucket that would be locked for longer than a full refill is empty from now.
@@ -78,8 +78,11 @@ void ngx_ratelimit_token_bucket_take(ngx_ratelimit_token_bucket_t *tb,
 void ngx_ratelimit_token_bucket_give(ngx_ratelimit_token_bucket_t *tb,
     const ngx_ratelimit_rate_t *rate, uint64_t now_us, uint32_t tokens);
 
-/* The share of a capacity that is used: 0 for none, 255 for all of it. */
-uint32_t ngx_ratelimit_token_bucket_used(const ngx_ratelimit_rate_t *rate,
-    uint32_t remaining);
+/*
+ * A span in 12 bits, below 3000, see the .c file; and the least span with this
+ * code, which is at most 1/64 shorter.
+ */
+uint32_t ngx_ratelimit_span_encode(uint64_t span_us);
+uint64_t ngx_ratelimit_span_decode(uint32_t code);
 
 #endif /* NGX_RATELIMIT_TOKEN_BUCKET_H_INCLUDED */

@@ -32,4 +32,7 @@ typedef struct {
 /* retry_us of a cost that exceeds the capacity: no retry heals it */
 #define NGX_RATELIMIT_NEVER  UINT64_MAX
 
+/* want: whether the cost could be paid, without taking it */
+#define NGX_RATELIMIT_LOOK   UINT32_MAX
+
 #endif /* NGX_RATELIMIT_TYPES_H_INCLUDED */

@@ -8,11 +8,41 @@
 
 #include "ngx_ratelimit_check.h"
 
-/* Takes one token; the counter's answer tells whether it was granted. */
+/* Takes the cost; the counter's answer tells whether it was granted. */
 void ngx_ratelimit_local_take(ngx_ratelimit_counter_t *counter);
 
-/* Gives back what a take was granted. */
-void ngx_ratelimit_local_give(ngx_ratelimit_counter_t *counter);
+/* Takes up to so many tokens more; the answer then says what is left. */
+void ngx_ratelimit_local_charge(ngx_ratelimit_counter_t *counter,
+    uint32_t tokens);
+
+/* Gives back so many of the tokens that were taken. */
+void ngx_ratelimit_local_give(ngx_ratelimit_counter_t *counter,
+    uint32_t tokens);
+
+/* slots.c: concurrency on this node; free ends what a take was granted */
+void ngx_ratelimit_slot_take(ngx_ratelimit_counter_t *counter);
+void ngx_ratelimit_slot_free(ngx_ratelimit_counter_t *counter);
+
+/* what local counters' names are made of: the client's key and the rule */
+ngx_ratelimit_id_t ngx_ratelimit_local_id(
+    const ngx_ratelimit_counter_t *counter);
+
+/* nginx's cached monotonic clock, which no step of the system's clock moves */
+#define ngx_ratelimit_local_now_us()  ((uint64_t) ngx_current_msec * 1000)
+
+/*
+ * A slot in Redis is held for so long, unless its worker says so again, which
+ * it does three times in that time.
+ */
+#define NGX_RATELIMIT_LEASE_US  30000000
+
+typedef enum {
+    NGX_RATELIMIT_REMOTE_TAKE = 0,
+    NGX_RATELIMIT_REMOTE_GIVE,      /* back what was granted */
+    NGX_RATELIMIT_REMOTE_SETTLE,    /* charge, refund */
+    NGX_RATELIMIT_REMOTE_FREE,      /* slots */
+    NGX_RATELIMIT_REMOTE_RENEW      /* slots */
+} ngx_ratelimit_remote_e;
 
 /*
  * Asks Redis for all counters of the client in one call, all or nothing.
@@ -21,8 +51,9 @@ void ngx_ratelimit_local_give(ngx_ratelimit_counter_t *counter);
  */
 void ngx_ratelimit_remote_take(ngx_ratelimit_client_t *client);
 
-/* Gives back in Redis; nobody waits for that. */
-void ngx_ratelimit_remote_give(ngx_ratelimit_client_t *client);
+/* Tells Redis; nobody waits for that. */
+void ngx_ratelimit_remote_tell(ngx_ratelimit_client_t *client,
+    ngx_ratelimit_remote_e what);
 
 /* A client's counters have their answers. */
 void ngx_ratelimit_check_answered(ngx_ratelimit_client_t *client);

@@ -12,15 +12,24 @@ static ngx_uint_t ngx_ratelimit_check_local(ngx_ratelimit_check_t *check);
 static void ngx_ratelimit_check_remote(ngx_ratelimit_check_t *check);
 static void ngx_ratelimit_check_complete(ngx_ratelimit_check_t *check);
 static void ngx_ratelimit_check_decide(ngx_ratelimit_check_t *check);
+static ngx_ratelimit_status_e ngx_ratelimit_check_status(
+    const ngx_ratelimit_counter_t *counter, uint64_t *delay_us);
 static ngx_uint_t ngx_ratelimit_check_stricter(
-    const ngx_ratelimit_answer_t *one, const ngx_ratelimit_answer_t *two);
+    const ngx_ratelimit_counter_t *one, ngx_ratelimit_status_e status,
+    const ngx_ratelimit_counter_t *two, ngx_ratelimit_status_e than);
 static void ngx_ratelimit_check_give_back(ngx_ratelimit_check_t *check);
+static void ngx_ratelimit_check_renew(ngx_ratelimit_check_t *check);
+static void ngx_ratelimit_check_renewal_handler(ngx_event_t *ev);
+static void ngx_ratelimit_check_tell(ngx_ratelimit_check_t *check,
+    ngx_ratelimit_remote_e what);
 
 
 ngx_int_t
 ngx_ratelimit_check_start(ngx_ratelimit_check_t *check)
 {
     check->pending = 0;
+    check->name = 0;
+    check->taken_us = ngx_ratelimit_local_now_us();
 
     ngx_ratelimit_check_clients(check);
 
@@ -53,7 +62,6 @@ ngx_ratelimit_check_clients(ngx_ratelimit_check_t *check)
 
         client->check = check;
         client->call = NULL;
-        client->given = 0;
 
         if (limiter->redis) {
             check->remote = 1;
@@ -68,10 +76,40 @@ ngx_ratelimit_check_clients(ngx_ratelimit_check_t *check)
 
 
 void
-ngx_ratelimit_check_cancel(ngx_ratelimit_check_t *check)
+ngx_ratelimit_check_settle(ngx_ratelimit_check_t *check)
 {
-    ngx_uint_t               i;
-    ngx_ratelimit_client_t  *client;
+    ngx_uint_t                i;
+    ngx_ratelimit_counter_t  *counter;
+
+    for (i = 0; i < check->ncounters; i++) {
+        counter = &check->counters[i];
+
+        if (counter->source != NGX_RATELIMIT_SOURCE_LOCAL) {
+            continue;
+        }
+
+        if (counter->charge) {
+            ngx_ratelimit_local_charge(counter, counter->charge);
+
+        } else if (counter->refund) {
+            ngx_ratelimit_local_give(counter, counter->refund);
+        }
+    }
+
+    ngx_ratelimit_check_tell(check, NGX_RATELIMIT_REMOTE_SETTLE);
+}
+
+
+void
+ngx_ratelimit_check_end(ngx_ratelimit_check_t *check)
+{
+    ngx_uint_t                i;
+    ngx_ratelimit_client_t   *client;
+    ngx_ratelimit_counter_t  *counter;
+
+    if (check->renewal.timer_set) {
+        ngx_del_timer(&check->renewal);
+    }
 
     for (i = 0; i < check->nclients && check->pending; i++) {
         client = &check->clients[i];
@@ -80,6 +118,39 @@ ngx_ratelimit_check_cancel(ngx_ratelimit_check_t *check)
             ngx_ratelimit_redis_forget(client->call);
             client->call = NULL;
             check->pending--;
+        }
+    }
+
+    for (i = 0; i < check->ncounters; i++) {
+        counter = &check->counters[i];
+
+        if (counter->held && counter->client->limiter->redis == NULL) {
+            ngx_ratelimit_slot_free(counter);
+        }
+    }
+
+    /* also of calls whose answer is still due: they were made before */
+
+    ngx_ratelimit_check_tell(check, NGX_RATELIMIT_REMOTE_FREE);
+}
+
+
+static void
+ngx_ratelimit_check_tell(ngx_ratelimit_check_t *check,
+    ngx_ratelimit_remote_e what)
+{
+    ngx_uint_t               i;
+    ngx_ratelimit_client_t  *client;
+
+    if (!check->remote) {
+        return;
+    }
+
+    for (i = 0; i < check->nclients; i++) {
+        client = &check->clients[i];
+
+        if (client->limiter->redis) {
+            ngx_ratelimit_remote_tell(client, what);
         }
     }
 }
@@ -97,6 +168,10 @@ ngx_ratelimit_check_local(ngx_ratelimit_check_t *check)
     for (i = 0; i < check->ncounters; i++) {
         counter = &check->counters[i];
 
+        counter->held = 0;
+        counter->charge = 0;
+        counter->refund = 0;
+
         if (counter->client->limiter->redis) {
             ngx_memzero(&counter->answer, sizeof(ngx_ratelimit_answer_t));
             counter->source = NGX_RATELIMIT_SOURCE_NONE;
@@ -105,7 +180,7 @@ ngx_ratelimit_check_local(ngx_ratelimit_check_t *check)
 
         ngx_ratelimit_local_take(counter);
 
-        denied |= (counter->answer.retry_us != 0);
+        denied |= (counter->answer.retry_us != 0 && !counter->dry_run);
     }
 
     return denied;
@@ -153,22 +228,39 @@ ngx_ratelimit_check_complete(ngx_ratelimit_check_t *check)
 {
     ngx_ratelimit_check_decide(check);
 
-    if (check->status == NGX_RATELIMIT_REJECTED && check->ncounters > 1) {
-        ngx_ratelimit_check_give_back(check);
+    if (check->status == NGX_RATELIMIT_REJECTED) {
+
+        if (check->ncounters > 1) {
+            ngx_ratelimit_check_give_back(check);
+        }
+
+        return;
+    }
+
+    if (check->name) {
+        ngx_ratelimit_check_renew(check);
     }
 }
 
 
-/* A denial outweighs a missing answer, and that a permission. */
+/*
+ * A denial outweighs a missing answer, and that a permission. What is only
+ * tried weighs less than what is enforced, and is not what a client is told.
+ */
 static void
 ngx_ratelimit_check_decide(ngx_ratelimit_check_t *check)
 {
+    uint64_t                  delay_us;
     ngx_uint_t                i;
-    ngx_ratelimit_status_e    status;
+    ngx_ratelimit_status_e    status, strictest;
     ngx_ratelimit_counter_t  *counter;
 
     check->status = NGX_RATELIMIT_BYPASSED;
+    check->decisive = NULL;
     check->strictest = NULL;
+    check->delay_us = 0;
+
+    strictest = NGX_RATELIMIT_BYPASSED;
 
     for (i = 0; i < check->ncounters; i++) {
         counter = &check->counters[i];
@@ -177,38 +269,74 @@ ngx_ratelimit_check_decide(ngx_ratelimit_check_t *check)
             continue;
         }
 
-        if (counter->source == NGX_RATELIMIT_SOURCE_FALLBACK) {
-            status = NGX_RATELIMIT_DEGRADED;
+        status = ngx_ratelimit_check_status(counter, &delay_us);
 
-        } else if (counter->answer.retry_us) {
-            status = NGX_RATELIMIT_REJECTED;
-
-        } else {
-            status = NGX_RATELIMIT_PASSED;
+        if (status == NGX_RATELIMIT_DELAYED && delay_us > check->delay_us) {
+            check->delay_us = delay_us;
         }
 
-        if (status > check->status
-            || (status == check->status
-                && ngx_ratelimit_check_stricter(&counter->answer,
-                                                &check->strictest->answer)))
+        if (ngx_ratelimit_check_stricter(counter, status, check->decisive,
+                                         check->status))
         {
             check->status = status;
+            check->decisive = counter;
+        }
+
+        if (!counter->dry_run
+            && ngx_ratelimit_check_stricter(counter, status, check->strictest,
+                                            strictest))
+        {
+            strictest = status;
             check->strictest = counter;
         }
     }
 }
 
 
-/* Of two of one status: the longer wait, then the fewer tokens left. */
-static ngx_uint_t
-ngx_ratelimit_check_stricter(const ngx_ratelimit_answer_t *one,
-    const ngx_ratelimit_answer_t *two)
+static ngx_ratelimit_status_e
+ngx_ratelimit_check_status(const ngx_ratelimit_counter_t *counter,
+    uint64_t *delay_us)
 {
-    if (one->retry_us != two->retry_us) {
-        return one->retry_us > two->retry_us;
+    *delay_us = 0;
+
+    if (counter->source == NGX_RATELIMIT_SOURCE_FALLBACK) {
+        return NGX_RATELIMIT_DEGRADED;
     }
 
-    return one->remaining < two->remaining;
+    if (counter->answer.retry_us) {
+        return counter->dry_run ? NGX_RATELIMIT_REJECTED_DRY_RUN
+                                : NGX_RATELIMIT_REJECTED;
+    }
+
+    *delay_us = ngx_ratelimit_limit_delay(counter->limit, &counter->answer);
+
+    if (*delay_us) {
+        return counter->dry_run ? NGX_RATELIMIT_DELAYED_DRY_RUN
+                                : NGX_RATELIMIT_DELAYED;
+    }
+
+    return NGX_RATELIMIT_PASSED;
+}
+
+
+/*
+ * Whether one is stricter than two, which may be NULL. Of one status: the
+ * longer wait, then the fewer tokens left, and the longer delay shows there.
+ */
+static ngx_uint_t
+ngx_ratelimit_check_stricter(const ngx_ratelimit_counter_t *one,
+    ngx_ratelimit_status_e status, const ngx_ratelimit_counter_t *two,
+    ngx_ratelimit_status_e than)
+{
+    if (status != than || two == NULL) {
+        return status > than;
+    }
+
+    if (one->answer.retry_us != two->answer.retry_us) {
+        return one->answer.retry_us > two->answer.retry_us;
+    }
+
+    return one->answer.remaining < two->answer.remaining;
 }
 
 
@@ -217,23 +345,76 @@ static void
 ngx_ratelimit_check_give_back(ngx_ratelimit_check_t *check)
 {
     ngx_uint_t                i;
-    ngx_ratelimit_client_t   *client;
     ngx_ratelimit_counter_t  *counter;
 
     for (i = 0; i < check->ncounters; i++) {
         counter = &check->counters[i];
-        client = counter->client;
 
-        if (counter->answer.granted == 0) {
+        if (counter->source != NGX_RATELIMIT_SOURCE_LOCAL
+            || counter->answer.granted == 0)
+        {
             continue;
         }
 
-        if (client->limiter->redis == NULL) {
-            ngx_ratelimit_local_give(counter);
+        if (counter->held) {
+            ngx_ratelimit_slot_free(counter);
 
-        } else if (!client->given) {
-            client->given = 1;
-            ngx_ratelimit_remote_give(client);
+        } else {
+            ngx_ratelimit_local_give(counter, counter->answer.granted);
         }
     }
+
+    ngx_ratelimit_check_tell(check, NGX_RATELIMIT_REMOTE_GIVE);
+
+    for (i = 0; i < check->ncounters; i++) {
+        counter = &check->counters[i];
+
+        if (counter->answer.granted) {
+            counter->answer.granted = 0;
+            counter->held = 0;
+        }
+    }
+}
+
+
+/* Slots in Redis have a deadline, which moves on while the request lives. */
+static void
+ngx_ratelimit_check_renew(ngx_ratelimit_check_t *check)
+{
+    ngx_uint_t    i, held;
+    ngx_event_t  *ev;
+
+    held = 0;
+
+    for (i = 0; i < check->ncounters; i++) {
+        held |= check->counters[i].held
+                && check->counters[i].client->limiter->redis;
+    }
+
+    if (!held) {
+        return;
+    }
+
+    ev = &check->renewal;
+
+    ngx_memzero(ev, sizeof(ngx_event_t));
+    ev->data = check;
+    ev->log = ngx_cycle->log;
+    ev->handler = ngx_ratelimit_check_renewal_handler;
+    ev->cancelable = 1;
+
+    ngx_add_timer(ev, NGX_RATELIMIT_LEASE_US / 3000);
+}
+
+
+static void
+ngx_ratelimit_check_renewal_handler(ngx_event_t *ev)
+{
+    ngx_ratelimit_check_t  *check;
+
+    check = ev->data;
+
+    ngx_ratelimit_check_tell(check, NGX_RATELIMIT_REMOTE_RENEW);
+
+    ngx_add_timer(ev, NGX_RATELIMIT_LEASE_US / 3000);
 }

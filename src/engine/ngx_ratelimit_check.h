@@ -18,9 +18,12 @@
 
 /* in the order of their weight: the heaviest of its counters' is a check's */
 typedef enum {
-    NGX_RATELIMIT_BYPASSED = 0,   /* nothing to count */
+    NGX_RATELIMIT_BYPASSED = 0,       /* nothing to count */
     NGX_RATELIMIT_PASSED,
-    NGX_RATELIMIT_DEGRADED,       /* passed, since Redis did not answer */
+    NGX_RATELIMIT_DELAYED_DRY_RUN,    /* would have been delayed */
+    NGX_RATELIMIT_REJECTED_DRY_RUN,   /* would have been rejected */
+    NGX_RATELIMIT_DELAYED,            /* passes after delay_us */
+    NGX_RATELIMIT_DEGRADED,           /* passed, since Redis did not answer */
     NGX_RATELIMIT_REJECTED
 } ngx_ratelimit_status_e;
 
@@ -40,26 +43,33 @@ typedef struct {
     ngx_uint_t                   key_index;
     ngx_str_t                    key;
 
-    ngx_ratelimit_id_t           hash;       /* of key, where local */
+    ngx_ratelimit_id_t           hash;       /* of key; in Redis, its digest */
     ngx_ratelimit_check_t       *check;
     ngx_ratelimit_redis_call_t  *call;       /* while its answer is due */
-    unsigned                     given:1;    /* back to Redis */
+    uint32_t                     bucket;     /* in Redis */
 } ngx_ratelimit_client_t;
 
 
 typedef struct {
-    const ngx_ratelimit_rule_t  *rule;
-    const ngx_ratelimit_rate_t  *rate;
-    ngx_ratelimit_client_t      *client;
+    const ngx_ratelimit_rule_t   *rule;
+    const ngx_ratelimit_limit_t  *limit;
+    ngx_ratelimit_client_t       *client;
+    uint32_t                      cost;
+    unsigned                      dry_run:1;  /* its denial denies nothing */
+    unsigned                      look:1;     /* charged by the response */
 
-    ngx_ratelimit_answer_t       answer;
-    ngx_ratelimit_source_e       source;
+    /* the engine's */
+    unsigned                      held:1;     /* a slot, or maybe one */
+    ngx_ratelimit_answer_t        answer;
+    ngx_ratelimit_source_e        source;
+    uint32_t                      charge;     /* of settle: more tokens, or */
+    uint32_t                      refund;     /* tokens back */
 } ngx_ratelimit_counter_t;
 
 
 /*
- * The caller fills the first part and keeps the memory until the check is
- * complete or cancelled.
+ * The caller fills the first part and keeps the memory until the check has
+ * ended.
  */
 struct ngx_ratelimit_check_s {
     ngx_ratelimit_counter_t     *counters;
@@ -69,10 +79,18 @@ struct ngx_ratelimit_check_s {
     void                       (*handler)(void *data);
     void                        *data;
 
+    uint64_t                     taken_us;   /* when, by the local clock */
+    uint64_t                     name;       /* in Redis' sets; 0: not yet */
+    ngx_event_t                  renewal;    /* while slots are held there */
     unsigned                     remote:1;   /* some clients are in Redis */
     ngx_uint_t                   pending;    /* calls whose answer is due */
+
+    /* the outcome */
     ngx_ratelimit_status_e       status;
-    ngx_ratelimit_counter_t     *strictest;  /* NULL where bypassed */
+    ngx_ratelimit_counter_t     *decisive;   /* has the status; NULL: bypassed */
+    ngx_ratelimit_counter_t     *strictest;  /* of those that are enforced, or
+                                                NULL: what the client is told */
+    uint64_t                     delay_us;   /* of DELAYED */
 };
 
 
@@ -84,16 +102,24 @@ ngx_int_t ngx_ratelimit_check_prepare(ngx_ratelimit_rule_t *rule,
     ngx_pool_t *pool);
 
 /*
- * Runs a check. Returns NGX_OK when it is complete: status and strictest
- * tell the outcome. Or NGX_AGAIN: the handler will be called once, later, when
- * it is, unless the check is cancelled before.
+ * Runs a check. Returns NGX_OK when it is complete: status, decisive and
+ * strictest tell the outcome. Or NGX_AGAIN: the handler will be called once,
+ * later, when it is, unless the check ends before.
  */
 ngx_int_t ngx_ratelimit_check_start(ngx_ratelimit_check_t *check);
 
 /*
- * The request is gone: forgets the calls under way. A check may be cancelled
- * at any time, and more than once.
+ * What the response says of the cost: takes each counter's charge, as much of
+ * it as is there, and gives back its refund. Local counters' answers show it
+ * at once; nobody waits for Redis. Called once at most, when the check is
+ * complete and not rejected.
  */
-void ngx_ratelimit_check_cancel(ngx_ratelimit_check_t *check);
+void ngx_ratelimit_check_settle(ngx_ratelimit_check_t *check);
+
+/*
+ * The request ends, however it does: forgets the calls under way and frees its
+ * slots. Called once, for every check that was started.
+ */
+void ngx_ratelimit_check_end(ngx_ratelimit_check_t *check);
 
 #endif /* NGX_RATELIMIT_CHECK_H_INCLUDED */

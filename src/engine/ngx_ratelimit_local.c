@@ -1,99 +1,390 @@
 /*
- * Counters of this node alone: exact, in shared memory.
+ * Counters of this node alone: exact, in shared memory. How each algorithm's
+ * state lies in the table.
  */
 
 #include "ngx_ratelimit_backend.h"
 
 #include "ngx_ratelimit_hash.h"
+#include "ngx_ratelimit_sliding_log.h"
+#include "ngx_ratelimit_window.h"
 
-static uint64_t ngx_ratelimit_local_lock(ngx_ratelimit_counter_t *counter,
-    ngx_ratelimit_entry_t *entry, ngx_ratelimit_token_bucket_t *tb);
-static void ngx_ratelimit_local_store(ngx_ratelimit_entry_t *entry,
-    const ngx_ratelimit_token_bucket_t *tb, const ngx_ratelimit_rate_t *rate,
-    uint32_t remaining);
+/*
+ * The wall clock, by which windows end, and the clock of the states are both
+ * nginx's, cached, and may differ by some milliseconds from one request to the
+ * next. A window that begins so shortly before an end goes on to the next one.
+ */
+#define NGX_RATELIMIT_WINDOW_SLACK_US  20000
+
+/* what would be lost with one place of a log: less than a counter that denies */
+#define NGX_RATELIMIT_PLACE_LOSS       200
+
+#define NGX_RATELIMIT_LOG_BITS         14   /* of a place's number */
+
+/* What is done to a counter. */
+typedef struct {
+    uint32_t                 cost;
+    uint32_t                 want;
+    uint32_t                 give;     /* tokens; 0: takes */
+    uint64_t                 taken_us; /* give: when they were taken */
+    uint64_t                 now_us;
+    ngx_ratelimit_answer_t  *answer;   /* what is left, at least */
+} ngx_ratelimit_local_op_t;
+
+static void ngx_ratelimit_local_run(ngx_ratelimit_counter_t *counter,
+    ngx_ratelimit_local_op_t *op);
+static void ngx_ratelimit_local_bucket(ngx_ratelimit_table_t *table,
+    const ngx_ratelimit_id_t *id, const ngx_ratelimit_limit_t *limit,
+    ngx_ratelimit_local_op_t *op);
+static void ngx_ratelimit_local_fixed_window(ngx_ratelimit_table_t *table,
+    const ngx_ratelimit_id_t *id, const ngx_ratelimit_limit_t *limit,
+    ngx_ratelimit_local_op_t *op);
+static uint64_t ngx_ratelimit_local_window_left(
+    const ngx_ratelimit_limit_t *limit);
+static void ngx_ratelimit_local_sliding_window(ngx_ratelimit_table_t *table,
+    const ngx_ratelimit_id_t *id, const ngx_ratelimit_limit_t *limit,
+    ngx_ratelimit_local_op_t *op);
+static void ngx_ratelimit_local_sliding_log(ngx_ratelimit_table_t *table,
+    const ngx_ratelimit_id_t *id, const ngx_ratelimit_limit_t *limit,
+    ngx_ratelimit_local_op_t *op);
+static void ngx_ratelimit_local_place_get(void *data, uint32_t n,
+    ngx_ratelimit_log_place_t *place);
+static void ngx_ratelimit_local_place_set(void *data, uint32_t n,
+    const ngx_ratelimit_log_place_t *place);
 
 
 void
 ngx_ratelimit_local_take(ngx_ratelimit_counter_t *counter)
 {
-    uint64_t                      now_us;
-    ngx_ratelimit_entry_t         entry;
-    ngx_ratelimit_token_bucket_t  tb;
+    ngx_ratelimit_local_op_t  op;
 
     counter->source = NGX_RATELIMIT_SOURCE_LOCAL;
 
-    now_us = ngx_ratelimit_local_lock(counter, &entry, &tb);
+    if (counter->limit->algorithm == NGX_RATELIMIT_CONCURRENCY) {
+        ngx_ratelimit_slot_take(counter);
+        return;
+    }
 
-    ngx_ratelimit_token_bucket_take(&tb, counter->rate, now_us, 1, 1,
-                                    &counter->answer);
+    op.cost = counter->cost;
+    op.want = counter->look ? NGX_RATELIMIT_LOOK : 0;
+    op.give = 0;
+    op.answer = &counter->answer;
 
-    ngx_ratelimit_local_store(&entry, &tb, counter->rate,
-                              counter->answer.remaining);
+    ngx_ratelimit_local_run(counter, &op);
 }
 
 
 void
-ngx_ratelimit_local_give(ngx_ratelimit_counter_t *counter)
+ngx_ratelimit_local_charge(ngx_ratelimit_counter_t *counter, uint32_t tokens)
 {
-    uint64_t                      now_us;
-    ngx_ratelimit_entry_t         entry;
-    ngx_ratelimit_answer_t        left;
-    ngx_ratelimit_token_bucket_t  tb;
+    ngx_ratelimit_local_op_t  op;
 
-    now_us = ngx_ratelimit_local_lock(counter, &entry, &tb);
+    op.cost = 0;
+    op.want = tokens;
+    op.give = 0;
+    op.answer = &counter->answer;
 
-    if (!entry.found) {
-        ngx_ratelimit_table_unlock(&entry);
-        return;
-    }
-
-    ngx_ratelimit_token_bucket_give(&tb, counter->rate, now_us,
-                                    counter->answer.granted);
-    ngx_ratelimit_token_bucket_take(&tb, counter->rate, now_us, 0, 0, &left);
-
-    ngx_ratelimit_local_store(&entry, &tb, counter->rate,
-                              left.remaining);
+    ngx_ratelimit_local_run(counter, &op);
 }
 
 
-/*
- * Finds the counter and leaves it locked. Returns the time to decide by:
- * nginx's cached monotonic clock, which no step of the system's clock moves.
- */
-static uint64_t
-ngx_ratelimit_local_lock(ngx_ratelimit_counter_t *counter,
-    ngx_ratelimit_entry_t *entry, ngx_ratelimit_token_bucket_t *tb)
+/* The counter's answer goes on saying what the take was told, but for this. */
+void
+ngx_ratelimit_local_give(ngx_ratelimit_counter_t *counter, uint32_t tokens)
 {
-    uint64_t             now_us;
-    ngx_ratelimit_id_t   id;
+    ngx_ratelimit_answer_t    left;
+    ngx_ratelimit_local_op_t  op;
 
-    now_us = (uint64_t) ngx_current_msec * 1000;
+    op.cost = 0;
+    op.want = 0;
+    op.give = tokens;
+    op.taken_us = counter->client->check->taken_us;
+    op.answer = &left;
+
+    ngx_ratelimit_local_run(counter, &op);
+
+    counter->answer.remaining = left.remaining;
+    counter->answer.reset_us = left.reset_us;
+}
+
+
+static void
+ngx_ratelimit_local_run(ngx_ratelimit_counter_t *counter,
+    ngx_ratelimit_local_op_t *op)
+{
+    ngx_ratelimit_id_t            id;
+    ngx_ratelimit_table_t        *table;
+    const ngx_ratelimit_limit_t  *limit;
+
+    op->now_us = ngx_ratelimit_local_now_us();
+
+    id = ngx_ratelimit_local_id(counter);
+    table = counter->client->limiter->zone.table;
+    limit = counter->limit;
+
+    switch (limit->algorithm) {
+
+    case NGX_RATELIMIT_FIXED_WINDOW:
+        ngx_ratelimit_local_fixed_window(table, &id, limit, op);
+        return;
+
+    case NGX_RATELIMIT_SLIDING_WINDOW:
+        ngx_ratelimit_local_sliding_window(table, &id, limit, op);
+        return;
+
+    case NGX_RATELIMIT_SLIDING_LOG:
+        ngx_ratelimit_local_sliding_log(table, &id, limit, op);
+        return;
+
+    default:
+        ngx_ratelimit_local_bucket(table, &id, limit, op);
+    }
+}
+
+
+ngx_ratelimit_id_t
+ngx_ratelimit_local_id(const ngx_ratelimit_counter_t *counter)
+{
+    ngx_ratelimit_id_t  id;
 
     id.hi = counter->client->hash.hi ^ counter->rule->salt.hi;
     id.lo = counter->client->hash.lo ^ counter->rule->salt.lo;
 
-    ngx_ratelimit_table_lock(counter->client->limiter->zone.table, &id,
-                             now_us, entry);
-
-    tb->tat_us = entry->state.fresh_us;
-    tb->tat_frac = entry->state.extra;
-    tb->span_code = entry->state.aux;
-
-    return now_us;
+    return id;
 }
 
 
-/* What would be lost with the counter is the share of it that is used. */
+/* What would be lost with a counter is the share of it that is used. */
 static void
-ngx_ratelimit_local_store(ngx_ratelimit_entry_t *entry,
-    const ngx_ratelimit_token_bucket_t *tb, const ngx_ratelimit_rate_t *rate,
-    uint32_t remaining)
+ngx_ratelimit_local_bucket(ngx_ratelimit_table_t *table,
+    const ngx_ratelimit_id_t *id, const ngx_ratelimit_limit_t *limit,
+    ngx_ratelimit_local_op_t *op)
 {
-    entry->state.fresh_us = tb->tat_us;
-    entry->state.extra = tb->tat_frac;
-    entry->state.aux = tb->span_code;
+    ngx_ratelimit_entry_t         entry;
+    ngx_ratelimit_token_bucket_t  tb;
 
-    ngx_ratelimit_table_store(entry,
-                              ngx_ratelimit_token_bucket_used(rate,
-                                                              remaining));
+    ngx_ratelimit_table_lock(table, id, op->now_us, &entry);
+
+    tb.tat_us = entry.state.fresh_us;
+    tb.tat_frac = entry.state.extra;
+    tb.span_code = entry.state.aux;
+
+    if (op->give) {
+        ngx_ratelimit_token_bucket_give(&tb, &limit->rate, op->now_us,
+                                        op->give);
+    }
+
+    ngx_ratelimit_token_bucket_take(&tb, &limit->rate, op->now_us, op->cost,
+                                    op->want, op->answer);
+
+    entry.state.fresh_us = tb.tat_us;
+    entry.state.extra = tb.tat_frac;
+    entry.state.aux = tb.span_code;
+
+    ngx_ratelimit_table_store(&entry,
+                   ngx_ratelimit_limit_used(limit, op->answer->remaining));
+}
+
+
+static void
+ngx_ratelimit_local_fixed_window(ngx_ratelimit_table_t *table,
+    const ngx_ratelimit_id_t *id, const ngx_ratelimit_limit_t *limit,
+    ngx_ratelimit_local_op_t *op)
+{
+    uint64_t                left_us;
+    ngx_ratelimit_entry_t   entry;
+    ngx_ratelimit_window_t  w;
+
+    left_us = ngx_ratelimit_local_window_left(limit);
+
+    ngx_ratelimit_table_lock(table, id, op->now_us, &entry);
+
+    w.fresh_us = entry.state.fresh_us;
+    w.count = entry.state.extra;
+    w.before = 0;
+    w.code = entry.state.aux;
+
+    if (op->give) {
+        ngx_ratelimit_fixed_window_give(&w, limit, op->now_us, op->taken_us,
+                                        op->give);
+    }
+
+    ngx_ratelimit_fixed_window_take(&w, limit, op->now_us, left_us, op->cost,
+                                    op->want, op->answer);
+
+    entry.state.fresh_us = w.fresh_us;
+    entry.state.extra = w.count;
+    entry.state.aux = w.code;
+
+    ngx_ratelimit_table_store(&entry,
+                   ngx_ratelimit_limit_used(limit, op->answer->remaining));
+}
+
+
+/* How long a fixed window that begins now lasts. */
+static uint64_t
+ngx_ratelimit_local_window_left(const ngx_ratelimit_limit_t *limit)
+{
+    uint64_t     wall_us, left_us;
+    ngx_time_t  *now;
+
+    now = ngx_timeofday();
+    wall_us = ((uint64_t) now->sec * 1000 + now->msec) * 1000;
+
+    left_us = ngx_ratelimit_fixed_window_left(limit, wall_us);
+
+    if (left_us < NGX_RATELIMIT_WINDOW_SLACK_US) {
+        left_us += ngx_ratelimit_fixed_window_left(limit, wall_us + left_us);
+    }
+
+    return left_us;
+}
+
+
+/*
+ * The count of the window before stands in an inner counter, which changes
+ * once a window. Where it was lost, or belongs to another window, it is 0.
+ */
+static void
+ngx_ratelimit_local_sliding_window(ngx_ratelimit_table_t *table,
+    const ngx_ratelimit_id_t *id, const ngx_ratelimit_limit_t *limit,
+    ngx_ratelimit_local_op_t *op)
+{
+    uint32_t                loss;
+    ngx_ratelimit_id_t      before_id;
+    ngx_ratelimit_entry_t   entry, before;
+    ngx_ratelimit_window_t  w;
+
+    before_id = ngx_ratelimit_table_inner_id(id, 1);
+
+    ngx_ratelimit_table_lock_outer(table, id, op->now_us, &entry);
+    ngx_ratelimit_table_lock_inner(table, &before_id, op->now_us, &before);
+
+    w.fresh_us = entry.state.fresh_us;
+    w.count = entry.state.extra;
+    w.code = entry.state.aux;
+    w.before = (before.state.fresh_us == w.fresh_us) ? before.state.extra : 0;
+
+    if (op->give) {
+        ngx_ratelimit_sliding_window_give(&w, limit, op->now_us, op->taken_us,
+                                          op->give);
+    }
+
+    ngx_ratelimit_sliding_window_take(&w, limit, op->now_us, op->cost,
+                                      op->want, op->answer);
+
+    loss = ngx_ratelimit_limit_used(limit, op->answer->remaining);
+
+    if (before.state.extra != w.before
+        || (w.before && before.state.fresh_us != w.fresh_us))
+    {
+        before.state.fresh_us = w.fresh_us;
+        before.state.extra = w.before;
+        before.state.aux = 0;
+        ngx_ratelimit_table_store(&before, loss);
+
+    } else {
+        ngx_ratelimit_table_unlock(&before);
+    }
+
+    entry.state.fresh_us = w.fresh_us;
+    entry.state.extra = w.count;
+    entry.state.aux = w.code;
+
+    ngx_ratelimit_table_store(&entry, loss);
+}
+
+
+/* Where a log's places are: inner counters, numbered from 1. */
+typedef struct {
+    ngx_ratelimit_table_t     *table;
+    const ngx_ratelimit_id_t  *id;
+    uint64_t                   now_us;
+} ngx_ratelimit_local_places_t;
+
+
+static void
+ngx_ratelimit_local_sliding_log(ngx_ratelimit_table_t *table,
+    const ngx_ratelimit_id_t *id, const ngx_ratelimit_limit_t *limit,
+    ngx_ratelimit_local_op_t *op)
+{
+    ngx_ratelimit_log_t           log;
+    ngx_ratelimit_entry_t         entry;
+    ngx_ratelimit_log_places_t    places;
+    ngx_ratelimit_local_places_t  data;
+
+    data.table = table;
+    data.id = id;
+    data.now_us = op->now_us;
+
+    places.get = ngx_ratelimit_local_place_get;
+    places.set = ngx_ratelimit_local_place_set;
+    places.data = &data;
+
+    ngx_ratelimit_table_lock_outer(table, id, op->now_us, &entry);
+
+    log.fresh_us = entry.state.fresh_us;
+    log.head = entry.state.extra & (NGX_RATELIMIT_LOG_PLACES - 1);
+    log.count = entry.state.extra >> NGX_RATELIMIT_LOG_BITS;
+
+    if (op->give) {
+        ngx_ratelimit_sliding_log_give(&log, &places, limit, op->now_us,
+                                       op->taken_us, op->give);
+    }
+
+    ngx_ratelimit_sliding_log_take(&log, &places, limit, op->now_us, op->cost,
+                                   op->want, op->answer);
+
+    entry.state.fresh_us = log.fresh_us;
+    entry.state.extra = log.count << NGX_RATELIMIT_LOG_BITS | log.head;
+    entry.state.aux = 0;
+
+    ngx_ratelimit_table_store(&entry,
+                   ngx_ratelimit_limit_used(limit, op->answer->remaining));
+}
+
+
+static void
+ngx_ratelimit_local_place_get(void *data, uint32_t n,
+    ngx_ratelimit_log_place_t *place)
+{
+    ngx_ratelimit_local_places_t *places = data;
+
+    ngx_ratelimit_id_t     id;
+    ngx_ratelimit_entry_t  entry;
+
+    id = ngx_ratelimit_table_inner_id(places->id, n + 1);
+
+    ngx_ratelimit_table_lock_inner(places->table, &id, places->now_us,
+                                   &entry);
+
+    place->fresh_us = entry.state.fresh_us;
+    place->window_us = ((uint64_t) entry.state.aux << 32 | entry.state.extra)
+                       * 1000;
+
+    ngx_ratelimit_table_unlock(&entry);
+}
+
+
+static void
+ngx_ratelimit_local_place_set(void *data, uint32_t n,
+    const ngx_ratelimit_log_place_t *place)
+{
+    ngx_ratelimit_local_places_t *places = data;
+
+    uint64_t               window_ms;
+    ngx_ratelimit_id_t     id;
+    ngx_ratelimit_entry_t  entry;
+
+    id = ngx_ratelimit_table_inner_id(places->id, n + 1);
+    window_ms = place->window_us / 1000;
+
+    ngx_ratelimit_table_lock_inner(places->table, &id, places->now_us,
+                                   &entry);
+
+    entry.state.fresh_us = place->fresh_us;
+    entry.state.extra = (uint32_t) window_ms;
+    entry.state.aux = window_ms >> 32;
+
+    ngx_ratelimit_table_store(&entry, NGX_RATELIMIT_PLACE_LOSS);
 }

@@ -1,41 +1,64 @@
 /*
- * Counters of the fleet: one script call on the shard of the client.
+ * Counters of the fleet: one script call on the shard of the client. What the
+ * arguments and the answer are, lua/check.lua says.
  */
 
 #include "ngx_ratelimit_backend.h"
 
 #include "ngx_ratelimit_text.h"
 
-#define NGX_RATELIMIT_REMOTE_ARGS     6   /* of the script, a counter */
+#define NGX_RATELIMIT_REMOTE_ARGS     7   /* of the script, a counter */
 #define NGX_RATELIMIT_REMOTE_VALUES   4   /* in its answer, a counter */
 
-/* a counter's arguments: its field, then five numbers */
-#define NGX_RATELIMIT_REMOTE_FIELD_BYTES                                      \
-    NGX_RATELIMIT_REDIS_BULK(NGX_RATELIMIT_RULE_FIELD)
+/* a counter's arguments: its kind, its field, then five numbers */
 #define NGX_RATELIMIT_REMOTE_NUMBERS_BYTES                                    \
     (5 * NGX_RATELIMIT_REDIS_BULK(sizeof("-18446744073709551615")))
+#define NGX_RATELIMIT_REMOTE_COUNTER_BYTES                                    \
+    (NGX_RATELIMIT_REDIS_BULK(1)                                              \
+     + NGX_RATELIMIT_REDIS_BULK(NGX_RATELIMIT_RULE_FIELD)                     \
+     + NGX_RATELIMIT_REMOTE_NUMBERS_BYTES)
+
+/* what one counter is asked for, see lua/check.lua */
+typedef struct {
+    int64_t  cost;
+    int64_t  want;
+} ngx_ratelimit_price_t;
 
 static ngx_ratelimit_redis_call_t *ngx_ratelimit_remote_call(
-    ngx_ratelimit_client_t *client, ngx_int_t cost,
+    ngx_ratelimit_client_t *client, ngx_ratelimit_remote_e what,
     ngx_ratelimit_redis_handler_pt handler);
-static u_char *ngx_ratelimit_remote_field(u_char *p,
-    const ngx_ratelimit_rule_t *rule, const u_char *digest);
+static ngx_int_t ngx_ratelimit_remote_price(
+    const ngx_ratelimit_counter_t *counter, ngx_ratelimit_remote_e what,
+    ngx_ratelimit_price_t *price);
+static int64_t ngx_ratelimit_remote_age_ms(
+    const ngx_ratelimit_client_t *client);
+static void ngx_ratelimit_remote_field(u_char *field,
+    const ngx_ratelimit_counter_t *counter);
+static u_char *ngx_ratelimit_remote_kind(u_char *p,
+    const ngx_ratelimit_counter_t *counter);
 static u_char *ngx_ratelimit_remote_numbers(u_char *p,
-    const ngx_ratelimit_rate_t *rate, ngx_int_t cost);
-static u_char *ngx_ratelimit_remote_number(u_char *p, uint64_t value);
+    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_price_t *price);
+static u_char *ngx_ratelimit_remote_number(u_char *p, int64_t value);
+static ngx_uint_t ngx_ratelimit_remote_in_set(
+    const ngx_ratelimit_counter_t *counter);
 static void ngx_ratelimit_remote_handler(void *data,
     const ngx_ratelimit_redis_result_t *result);
 static void ngx_ratelimit_remote_answer(ngx_ratelimit_counter_t *counter,
     const int64_t *values);
 
 
-/* What each take of a rule of constant rate says is written once. */
+/* in the order of ngx_ratelimit_algorithm_e; in upper case: a dry run */
+static u_char  ngx_ratelimit_remote_kinds[] = "ttfslc";
+
+
+/* What each take of a constant rule says is written once. */
 ngx_int_t
 ngx_ratelimit_check_prepare(ngx_ratelimit_rule_t *rule, ngx_pool_t *pool)
 {
-    u_char  *p;
+    u_char                 *p;
+    ngx_ratelimit_price_t   price;
 
-    if (rule->dynamic) {
+    if (rule->dynamic || rule->dynamic_cost || rule->statuses) {
         return NGX_OK;
     }
 
@@ -44,8 +67,12 @@ ngx_ratelimit_check_prepare(ngx_ratelimit_rule_t *rule, ngx_pool_t *pool)
         return NGX_ERROR;
     }
 
+    price.cost = rule->cost;
+    price.want = 0;
+
     rule->numbers.data = p;
-    rule->numbers.len = ngx_ratelimit_remote_numbers(p, &rule->rate, 1) - p;
+    rule->numbers.len = ngx_ratelimit_remote_numbers(p, &rule->limit, &price)
+                        - p;
 
     return NGX_OK;
 }
@@ -54,9 +81,20 @@ ngx_ratelimit_check_prepare(ngx_ratelimit_rule_t *rule, ngx_pool_t *pool)
 void
 ngx_ratelimit_remote_take(ngx_ratelimit_client_t *client)
 {
+    u_char                        digest[NGX_RATELIMIT_REDIS_DIGEST];
     ngx_ratelimit_redis_result_t  result;
 
-    client->call = ngx_ratelimit_remote_call(client, 1,
+    ngx_ratelimit_redis_digest(client->limiter->redis, client->key.data,
+                               client->key.len, digest);
+
+    /* the bucket and the fields come from different bytes of the digest */
+
+    client->bucket = (uint32_t) digest[0] << 24 | digest[1] << 16
+                     | digest[2] << 8 | digest[3];
+    ngx_memcpy(&client->hash, digest + 8, sizeof(client->hash));
+
+    client->call = ngx_ratelimit_remote_call(client,
+                                             NGX_RATELIMIT_REMOTE_TAKE,
                                              ngx_ratelimit_remote_handler);
     if (client->call) {
         return;
@@ -71,111 +109,235 @@ ngx_ratelimit_remote_take(ngx_ratelimit_client_t *client)
 
 
 void
-ngx_ratelimit_remote_give(ngx_ratelimit_client_t *client)
+ngx_ratelimit_remote_tell(ngx_ratelimit_client_t *client,
+    ngx_ratelimit_remote_e what)
 {
-    (void) ngx_ratelimit_remote_call(client, -1, NULL);
+    (void) ngx_ratelimit_remote_call(client, what, NULL);
 }
 
 
+/* Returns NULL, too, where there is nothing to say. */
 static ngx_ratelimit_redis_call_t *
-ngx_ratelimit_remote_call(ngx_ratelimit_client_t *client, ngx_int_t cost,
-    ngx_ratelimit_redis_handler_pt handler)
+ngx_ratelimit_remote_call(ngx_ratelimit_client_t *client,
+    ngx_ratelimit_remote_e what, ngx_ratelimit_redis_handler_pt handler)
 {
-    u_char                        digest[NGX_RATELIMIT_REDIS_DIGEST], *p;
-    uint32_t                      bucket;
-    ngx_str_t                     args;
-    ngx_uint_t                    i, n;
-    ngx_ratelimit_redis_t        *redis;
-    ngx_ratelimit_check_t        *check;
-    ngx_ratelimit_counter_t      *counter;
-    const ngx_ratelimit_rule_t   *rule;
+    u_char                      *p, *set;
+    ngx_uint_t                   i;
+    ngx_ratelimit_check_t       *check;
+    ngx_ratelimit_price_t        price;
+    ngx_ratelimit_counter_t     *counter;
+    const ngx_ratelimit_rule_t  *rule;
+    ngx_ratelimit_redis_eval_t   eval;
 
+    u_char  field[NGX_RATELIMIT_RULE_FIELD];
+    u_char  sets[NGX_RATELIMIT_MAX_COUNTERS * NGX_RATELIMIT_REDIS_SET_NAME];
     u_char  text[NGX_RATELIMIT_MAX_COUNTERS
-                 * (NGX_RATELIMIT_REMOTE_FIELD_BYTES
-                    + NGX_RATELIMIT_REMOTE_NUMBERS_BYTES)];
+                 * NGX_RATELIMIT_REMOTE_COUNTER_BYTES
+                 + NGX_RATELIMIT_REDIS_BULK(sizeof(uint64_t))];
 
-    redis = client->limiter->redis;
     check = client->check;
-
-    ngx_ratelimit_redis_digest(redis, client->key.data, client->key.len,
-                               digest);
-
-    /* the bucket and the field come from different bytes of the digest */
-
-    bucket = (uint32_t) digest[0] << 24 | digest[1] << 16 | digest[2] << 8
-             | digest[3];
-
     p = text;
-    n = 0;
+    set = sets;
+
+    eval.bucket = client->bucket;
+    eval.nargs = 0;
 
     for (i = 0; i < check->ncounters; i++) {
         counter = &check->counters[i];
 
-        if (counter->client != client) {
+        if (counter->client != client
+            || ngx_ratelimit_remote_price(counter, what, &price) != NGX_OK)
+        {
             continue;
         }
 
         rule = counter->rule;
-        p = ngx_ratelimit_remote_field(p, rule, digest + 8);
 
-        if (cost == 1 && rule->numbers.len) {
+        ngx_ratelimit_remote_field(field, counter);
+
+        p = ngx_ratelimit_remote_kind(p, counter);
+        p = ngx_ratelimit_redis_write_bulk(p, field, sizeof(field));
+
+        if (what == NGX_RATELIMIT_REMOTE_TAKE && rule->numbers.len) {
             p = ngx_cpymem(p, rule->numbers.data, rule->numbers.len);
 
         } else {
-            p = ngx_ratelimit_remote_numbers(p, counter->rate, cost);
+            p = ngx_ratelimit_remote_numbers(p, counter->limit, &price);
         }
 
-        n += NGX_RATELIMIT_REMOTE_ARGS;
+        eval.nargs += NGX_RATELIMIT_REMOTE_ARGS;
+
+        if (ngx_ratelimit_remote_in_set(counter)) {
+            set = ngx_cpymem(set, field, sizeof(field));
+        }
+
+        if (what == NGX_RATELIMIT_REMOTE_TAKE
+            && counter->limit->algorithm == NGX_RATELIMIT_CONCURRENCY)
+        {
+            counter->held = 1;
+        }
     }
 
-    args.data = text;
-    args.len = p - text;
+    if (eval.nargs == 0) {
+        return NULL;
+    }
 
-    return ngx_ratelimit_redis_eval(redis, bucket, &args, n, handler, client);
+    eval.sets = sets;
+    eval.nsets = (set - sets) / NGX_RATELIMIT_REDIS_SET_NAME;
+
+    if (eval.nsets) {
+
+        if (check->name == 0) {
+            check->name = ngx_ratelimit_redis_name(client->limiter->redis);
+        }
+
+        p = ngx_ratelimit_redis_write_bulk(p, (u_char *) &check->name,
+                                           sizeof(check->name));
+        eval.nargs++;
+    }
+
+    eval.args.data = text;
+    eval.args.len = p - text;
+
+    return ngx_ratelimit_redis_eval(client->limiter->redis, &eval, handler,
+                                    client);
 }
 
 
-static u_char *
-ngx_ratelimit_remote_field(u_char *p, const ngx_ratelimit_rule_t *rule,
-    const u_char *digest)
+/* NGX_DECLINED: this counter is not asked for anything. */
+static ngx_int_t
+ngx_ratelimit_remote_price(const ngx_ratelimit_counter_t *counter,
+    ngx_ratelimit_remote_e what, ngx_ratelimit_price_t *price)
 {
-    u_char      field[NGX_RATELIMIT_RULE_FIELD];
-    ngx_uint_t  i;
+    price->want = 0;
+
+    switch (what) {
+
+    case NGX_RATELIMIT_REMOTE_TAKE:
+        price->cost = counter->cost;
+        price->want = counter->look ? -1 : 0;
+        return NGX_OK;
+
+    case NGX_RATELIMIT_REMOTE_GIVE:
+        price->cost = -(int64_t) counter->answer.granted;
+        price->want = ngx_ratelimit_remote_age_ms(counter->client);
+        return price->cost ? NGX_OK : NGX_DECLINED;
+
+    case NGX_RATELIMIT_REMOTE_SETTLE:
+
+        if (counter->charge) {
+            price->cost = 0;
+            price->want = counter->charge;
+            return NGX_OK;
+        }
+
+        price->cost = -(int64_t) counter->refund;
+        price->want = ngx_ratelimit_remote_age_ms(counter->client);
+        return price->cost ? NGX_OK : NGX_DECLINED;
+
+    case NGX_RATELIMIT_REMOTE_FREE:
+        price->cost = -1;
+        return counter->held ? NGX_OK : NGX_DECLINED;
+
+    default: /* NGX_RATELIMIT_REMOTE_RENEW */
+        price->cost = 1;
+        return counter->held ? NGX_OK : NGX_DECLINED;
+    }
+}
+
+
+/*
+ * How long ago Redis was asked, at least: what is given back to a window must
+ * have been taken from it, also when this call waits as long as one may.
+ */
+static int64_t
+ngx_ratelimit_remote_age_ms(const ngx_ratelimit_client_t *client)
+{
+    return (ngx_ratelimit_local_now_us() - client->check->taken_us) / 1000
+           + client->limiter->redis->timeout;
+}
+
+
+static void
+ngx_ratelimit_remote_field(u_char *field,
+    const ngx_ratelimit_counter_t *counter)
+{
+    ngx_uint_t     i;
+    const u_char  *digest;
+
+    digest = (const u_char *) &counter->client->hash;
 
     for (i = 0; i < NGX_RATELIMIT_RULE_FIELD; i++) {
-        field[i] = digest[i] ^ rule->field_salt[i];
+        field[i] = digest[i] ^ counter->rule->field_salt[i];
+    }
+}
+
+
+static u_char *
+ngx_ratelimit_remote_kind(u_char *p, const ngx_ratelimit_counter_t *counter)
+{
+    u_char  kind;
+
+    kind = ngx_ratelimit_remote_kinds[counter->limit->algorithm];
+
+    if (counter->dry_run) {
+        kind = ngx_toupper(kind);
     }
 
-    return ngx_ratelimit_redis_write_bulk(p, field, sizeof(field));
+    return ngx_ratelimit_redis_write_bulk(p, &kind, 1);
 }
 
 
-/* cost, want, and the rate; a cost below 0 gives back. */
+/* cost, want, capacity, a, b */
 static u_char *
-ngx_ratelimit_remote_numbers(u_char *p, const ngx_ratelimit_rate_t *rate,
-    ngx_int_t cost)
+ngx_ratelimit_remote_numbers(u_char *p, const ngx_ratelimit_limit_t *limit,
+    const ngx_ratelimit_price_t *price)
 {
-    u_char  text[NGX_INT_T_LEN], *last;
+    p = ngx_ratelimit_remote_number(p, price->cost);
+    p = ngx_ratelimit_remote_number(p, price->want);
+    p = ngx_ratelimit_remote_number(p, limit->capacity);
 
-    last = ngx_sprintf(text, "%i", cost);
+    switch (limit->algorithm) {
 
-    p = ngx_ratelimit_redis_write_bulk(p, text, last - text);
-    p = ngx_ratelimit_remote_number(p, 0);
-    p = ngx_ratelimit_remote_number(p, rate->capacity);
-    p = ngx_ratelimit_remote_number(p, rate->period_us);
+    case NGX_RATELIMIT_TOKEN_BUCKET:
+    case NGX_RATELIMIT_LEAKY_BUCKET:
+        p = ngx_ratelimit_remote_number(p, limit->rate.period_us);
+        return ngx_ratelimit_remote_number(p, limit->rate.scale);
 
-    return ngx_ratelimit_remote_number(p, rate->scale);
+    case NGX_RATELIMIT_CONCURRENCY:
+        p = ngx_ratelimit_remote_number(p, NGX_RATELIMIT_LEASE_US);
+        return ngx_ratelimit_remote_number(p, 0);
+
+    default:
+        p = ngx_ratelimit_remote_number(p, limit->window_us);
+        return ngx_ratelimit_remote_number(p, limit->calendar);
+    }
 }
 
 
 static u_char *
-ngx_ratelimit_remote_number(u_char *p, uint64_t value)
+ngx_ratelimit_remote_number(u_char *p, int64_t value)
 {
-    u_char  text[NGX_INT64_LEN], *last;
+    u_char  text[NGX_INT64_LEN + 1], *digits, *last;
 
-    last = ngx_ratelimit_number_write(text, value);
+    digits = text;
+
+    if (value < 0) {
+        *digits++ = '-';
+        value = -value;
+    }
+
+    last = ngx_ratelimit_number_write(digits, value);
 
     return ngx_ratelimit_redis_write_bulk(p, text, last - text);
+}
+
+
+static ngx_uint_t
+ngx_ratelimit_remote_in_set(const ngx_ratelimit_counter_t *counter)
+{
+    return counter->limit->algorithm == NGX_RATELIMIT_SLIDING_LOG
+           || counter->limit->algorithm == NGX_RATELIMIT_CONCURRENCY;
 }
 
 
@@ -191,8 +353,8 @@ ngx_ratelimit_remote_handler(void *data,
     ngx_ratelimit_counter_t  *counter;
 
     client->call = NULL;
-    check = client->check;
 
+    check = client->check;
     n = 0;
 
     for (i = 0; i < check->ncounters; i++) {
@@ -207,6 +369,10 @@ ngx_ratelimit_remote_handler(void *data,
         if (n + NGX_RATELIMIT_REMOTE_VALUES <= result->n) {
             values = &result->values[n];
             ngx_ratelimit_remote_answer(counter, values);
+        }
+
+        if (result->status == NGX_RATELIMIT_REDIS_UNREACHABLE) {
+            counter->held = 0;
         }
 
         n += NGX_RATELIMIT_REMOTE_VALUES;
@@ -225,7 +391,7 @@ ngx_ratelimit_remote_answer(ngx_ratelimit_counter_t *counter,
     ngx_ratelimit_answer_t  *answer;
 
     answer = &counter->answer;
-    capacity = counter->rate->capacity;
+    capacity = counter->limit->capacity;
 
     if (values[0] < 0 || values[0] > capacity
         || values[1] < 0 || values[1] > capacity
@@ -242,4 +408,5 @@ ngx_ratelimit_remote_answer(ngx_ratelimit_counter_t *counter,
                                          : (uint64_t) values[3] * 1000;
 
     counter->source = NGX_RATELIMIT_SOURCE_REDIS;
+    counter->held &= (answer->granted != 0);
 }

@@ -12,8 +12,20 @@
 
 #include "ngx_ratelimit_check.h"
 
-#define NGX_HTTP_RATELIMIT_HEADERS_OFF  0
-#define NGX_HTTP_RATELIMIT_HEADERS_X    1
+/* sets of headers: bits */
+#define NGX_HTTP_RATELIMIT_HEADERS_OFF     0
+#define NGX_HTTP_RATELIMIT_HEADERS_X       0x01
+#define NGX_HTTP_RATELIMIT_HEADERS_DRAFT3  0x02
+#define NGX_HTTP_RATELIMIT_HEADERS_IETF    0x04
+
+/* the body of a rejection */
+#define NGX_HTTP_RATELIMIT_RESPONSE_OFF      0
+#define NGX_HTTP_RATELIMIT_RESPONSE_JSON     1
+#define NGX_HTTP_RATELIMIT_RESPONSE_PROBLEM  2
+
+/* where a location's requests are checked */
+#define NGX_HTTP_RATELIMIT_BEFORE_AUTH  0
+#define NGX_HTTP_RATELIMIT_AFTER_AUTH   1
 
 
 /* A value with variables; one lone variable is read without a copy. */
@@ -26,8 +38,8 @@ typedef struct {
 /* What a rule's parameters say with variables; a rule's data. */
 typedef struct {
     ngx_http_ratelimit_value_t   key;
-    ngx_http_ratelimit_value_t  *rate;   /* NULL where constant: */
-    ngx_str_t                    rate_text;
+    ngx_http_ratelimit_value_t  *limit;  /* "rate=" or "limit=", or NULL */
+    ngx_http_ratelimit_value_t  *cost;   /* NULL where constant */
 } ngx_http_ratelimit_values_t;
 
 
@@ -76,11 +88,24 @@ typedef struct {
 } ngx_http_ratelimit_main_conf_t;
 
 
+/* key.c, jwt.c, route.c: what their directives of a location have read */
+typedef struct ngx_http_ratelimit_jwt_key_s  ngx_http_ratelimit_jwt_key_t;
+typedef struct ngx_http_ratelimit_routes_s   ngx_http_ratelimit_routes_t;
+
 typedef struct {
-    ngx_array_t  *limits;     /* ngx_http_ratelimit_limit_t *; empty: off */
-    ngx_uint_t    headers;
-    ngx_uint_t    status;
-    ngx_array_t  *sources;    /* ngx_http_ratelimit_source_t */
+    ngx_array_t                   *limits;     /* ngx_http_ratelimit_limit_t *;
+                                                  empty: off */
+    ngx_uint_t                     headers;    /* bits */
+    ngx_uint_t                     response;
+    ngx_uint_t                     status;
+    ngx_uint_t                     phase;
+    ngx_flag_t                     dry_run;
+    ngx_http_ratelimit_value_t    *tier;       /* NULL: none */
+    ngx_array_t                   *sources;    /* ngx_http_ratelimit_source_t */
+    ngx_http_ratelimit_jwt_key_t  *jwt_key;
+    ngx_http_ratelimit_routes_t   *routes;
+    ngx_uint_t                     prefix_v4;  /* bits of $ratelimit_client */
+    ngx_uint_t                     prefix_v6;
 } ngx_http_ratelimit_loc_conf_t;
 
 
@@ -92,34 +117,52 @@ typedef struct {
     ngx_http_request_t             *request;
     ngx_http_ratelimit_loc_conf_t  *conf;      /* of the deciding location */
     ngx_str_t                       path;      /* that was checked */
+    ngx_str_t                       tier;
     ngx_ratelimit_check_t           check;
     uint64_t                        decided_ms; /* since the epoch */
-    unsigned                        waiting:1; /* for Redis */
+    ngx_event_t                     delay;     /* of a leaky bucket */
+    void                           *jwt;       /* jwt.c: what was verified */
+    unsigned                        started:1; /* the check */
+    unsigned                        waiting:1; /* for Redis, for the delay */
     unsigned                        answered:1;
+    unsigned                        settled:1; /* the response was charged */
 } ngx_http_ratelimit_ctx_t;
 
 
 extern ngx_module_t  ngx_http_ratelimit_module;
 
 
-/* access.c: the request's way */
+/*
+ * access.c: the request's way. Two handlers, of which a location's phase
+ * chooses one: the second runs when access is granted.
+ */
 ngx_int_t ngx_http_ratelimit_access_handler(ngx_http_request_t *r);
+ngx_int_t ngx_http_ratelimit_precontent_handler(ngx_http_request_t *r);
 ngx_http_ratelimit_ctx_t *ngx_http_ratelimit_ctx(ngx_http_request_t *r);
 
 /*
- * Of an answered context whose status is not BYPASSED. Seconds to wait after
- * a rejection, rounded up (-1: no retry heals it); the Unix time, in seconds,
- * rounded up, at which the strictest counter equals a fresh one.
+ * Of a counter of an answered context: seconds to wait after a denial, rounded
+ * up (-1: no retry heals it); the Unix time, in seconds, rounded up, at which
+ * it equals a fresh one.
  */
-ngx_int_t ngx_http_ratelimit_retry_after(ngx_http_ratelimit_ctx_t *ctx);
-time_t ngx_http_ratelimit_reset(ngx_http_ratelimit_ctx_t *ctx);
+ngx_int_t ngx_http_ratelimit_retry_after(
+    const ngx_ratelimit_counter_t *counter);
+time_t ngx_http_ratelimit_reset(ngx_http_ratelimit_ctx_t *ctx,
+    const ngx_ratelimit_counter_t *counter);
 
 /*
- * select.c: fills the check with the counters of the rules that match.
- * Returns NGX_OK or NGX_ERROR (out of memory).
+ * select.c: fills the context's check with the counters of the rules that
+ * apply. Returns NGX_OK or NGX_ERROR (out of memory).
  */
 ngx_int_t ngx_http_ratelimit_select(ngx_http_request_t *r,
-    ngx_http_ratelimit_loc_conf_t *conf, ngx_ratelimit_check_t *check);
+    ngx_http_ratelimit_loc_conf_t *conf, ngx_http_ratelimit_ctx_t *ctx);
+
+/*
+ * settle.c: before the response's header is sent: charges what it says of the
+ * cost ("cost_header=", "count_status="), hides those headers. Once a request.
+ */
+void ngx_http_ratelimit_settle(ngx_http_request_t *r,
+    ngx_http_ratelimit_ctx_t *ctx);
 
 /* answer.c: ends a rejected request; always NGX_DONE */
 ngx_int_t ngx_http_ratelimit_reject(ngx_http_request_t *r,
@@ -165,15 +208,46 @@ ngx_int_t ngx_http_ratelimit_rule_enter(ngx_conf_t *cf,
     const char *directive, ngx_http_ratelimit_main_conf_t *conf,
     ngx_http_ratelimit_rule_t *rule);
 
-/* limit_conf.c: the directives of a location, and what only the whole
-   configuration tells */
-char *ngx_http_ratelimit_limit(ngx_conf_t *cf, ngx_command_t *cmd,
+/* jwt.c, client.c, route.c: the directives and variables of these names */
+char *ngx_http_ratelimit_jwt_key(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
+char *ngx_http_ratelimit_client_prefix(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+ngx_int_t ngx_http_ratelimit_client_variable(ngx_http_request_t *r,
+    ngx_http_variable_value_t *v, uintptr_t data);
+char *ngx_http_ratelimit_route(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+ngx_int_t ngx_http_ratelimit_route_variable(ngx_http_request_t *r,
+    ngx_http_variable_value_t *v, uintptr_t data);
+
+/*
+ * jwt.c: the claim of the request's bearer token, as text, where the token is
+ * valid. Returns 1 and the claim, not empty, or 0.
+ */
+ngx_uint_t ngx_http_ratelimit_jwt_claim(ngx_http_request_t *r,
+    const ngx_str_t *name, ngx_str_t *claim);
+
+/* key.c: the token of "Authorization: Bearer": 1 and the token, or 0 */
+ngx_uint_t ngx_http_ratelimit_bearer(ngx_http_request_t *r, ngx_str_t *token);
+
+/* answer_conf.c: the directives that shape an answer */
 char *ngx_http_ratelimit_set_headers(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+char *ngx_http_ratelimit_set_response(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 char *ngx_http_ratelimit_set_status(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
+
+/* limit_conf.c: the directives of a location that say what is limited, and
+   what only the whole configuration tells */
+char *ngx_http_ratelimit_limit(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+char *ngx_http_ratelimit_tier(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
 ngx_int_t ngx_http_ratelimit_resolve(ngx_conf_t *cf);
+
+ngx_uint_t ngx_http_ratelimit_equal(const ngx_str_t *one,
+    const ngx_str_t *two);
 
 /* The value of "name=value", or NULL where text is another parameter. */
 ngx_str_t *ngx_http_ratelimit_parameter(ngx_str_t *text, const char *name,

@@ -8,6 +8,8 @@
 
 #include "ngx_ratelimit_text.h"
 
+static ngx_int_t ngx_http_ratelimit_handler(ngx_http_request_t *r,
+    ngx_uint_t phase);
 static ngx_http_ratelimit_ctx_t *ngx_http_ratelimit_ctx_create(
     ngx_http_request_t *r, ngx_http_ratelimit_loc_conf_t *conf);
 static ngx_uint_t ngx_http_ratelimit_max_counters(
@@ -19,14 +21,37 @@ static void ngx_http_ratelimit_complete(void *data);
 static void ngx_http_ratelimit_resume(ngx_http_request_t *r);
 static ngx_int_t ngx_http_ratelimit_outcome(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx);
+static void ngx_http_ratelimit_log(ngx_http_request_t *r,
+    ngx_ratelimit_check_t *check, const char *what);
+static ngx_int_t ngx_http_ratelimit_delay(ngx_http_request_t *r,
+    ngx_http_ratelimit_ctx_t *ctx);
+static void ngx_http_ratelimit_delay_handler(ngx_event_t *ev);
 
 
 ngx_int_t
 ngx_http_ratelimit_access_handler(ngx_http_request_t *r)
 {
+    return ngx_http_ratelimit_handler(r, NGX_HTTP_RATELIMIT_BEFORE_AUTH);
+}
+
+
+ngx_int_t
+ngx_http_ratelimit_precontent_handler(ngx_http_request_t *r)
+{
+    return ngx_http_ratelimit_handler(r, NGX_HTTP_RATELIMIT_AFTER_AUTH);
+}
+
+
+static ngx_int_t
+ngx_http_ratelimit_handler(ngx_http_request_t *r, ngx_uint_t phase)
+{
     ngx_int_t                       rc;
     ngx_http_ratelimit_ctx_t       *ctx;
     ngx_http_ratelimit_loc_conf_t  *conf;
+
+    if (r != r->main) {
+        return NGX_DECLINED;
+    }
 
     ctx = ngx_http_ratelimit_ctx(r);
 
@@ -41,7 +66,9 @@ ngx_http_ratelimit_access_handler(ngx_http_request_t *r)
 
     conf = ngx_http_get_module_loc_conf(r, ngx_http_ratelimit_module);
 
-    if (conf->limits == NULL || conf->limits->nelts == 0) {
+    if (conf->limits == NULL || conf->limits->nelts == 0
+        || conf->phase != phase)
+    {
         return NGX_DECLINED;
     }
 
@@ -50,10 +77,12 @@ ngx_http_ratelimit_access_handler(ngx_http_request_t *r)
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    if (ngx_http_ratelimit_select(r, conf, &ctx->check) != NGX_OK) {
+    if (ngx_http_ratelimit_select(r, conf, ctx) != NGX_OK) {
         ctx->answered = 1;
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
+
+    ctx->started = 1;
 
     rc = ngx_ratelimit_check_start(&ctx->check);
 
@@ -153,13 +182,19 @@ ngx_http_ratelimit_max_counters(ngx_http_ratelimit_loc_conf_t *conf)
 }
 
 
-/* The request ends, answered or aborted: no answer may find it any more. */
+/* The request ends, answered or aborted: no event may find it any more. */
 static void
 ngx_http_ratelimit_ctx_cleanup(void *data)
 {
     ngx_http_ratelimit_ctx_t *ctx = data;
 
-    ngx_ratelimit_check_cancel(&ctx->check);
+    if (ctx->delay.timer_set) {
+        ngx_del_timer(&ctx->delay);
+    }
+
+    if (ctx->started) {
+        ngx_ratelimit_check_end(&ctx->check);
+    }
 }
 
 
@@ -181,8 +216,9 @@ ngx_http_ratelimit_suspend(ngx_http_request_t *r,
 
 
 /*
- * The check is complete. Called from the Redis connection's event, where the
- * request must not run, nor end: it goes on from an event of its own.
+ * The check is complete, or the delay over. Called from the Redis connection's
+ * event, where the request must not run, nor end: it goes on from an event of
+ * its own.
  */
 static void
 ngx_http_ratelimit_complete(void *data)
@@ -230,32 +266,76 @@ static ngx_int_t
 ngx_http_ratelimit_outcome(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx)
 {
-    ngx_time_t  *now;
+    ngx_time_t             *now;
+    ngx_ratelimit_check_t  *check;
 
+    check = &ctx->check;
     now = ngx_timeofday();
 
     ctx->answered = 1;
     ctx->decided_ms = (uint64_t) now->sec * 1000 + now->msec;
 
-    if (ctx->check.status != NGX_RATELIMIT_REJECTED) {
+    switch (check->status) {
+
+    case NGX_RATELIMIT_REJECTED:
+        ngx_http_ratelimit_log(r, check, "request rejected");
+        return ngx_http_ratelimit_reject(r, ctx);
+
+    case NGX_RATELIMIT_DELAYED:
+        return ngx_http_ratelimit_delay(r, ctx);
+
+    case NGX_RATELIMIT_REJECTED_DRY_RUN:
+        ngx_http_ratelimit_log(r, check, "request not rejected, dry run,");
+        return NGX_DECLINED;
+
+    default:
         return NGX_DECLINED;
     }
+}
 
+
+static void
+ngx_http_ratelimit_log(ngx_http_request_t *r, ngx_ratelimit_check_t *check,
+    const char *what)
+{
     ngx_log_error(NGX_LOG_INFO, r->connection->log, 0,
-                  "request rejected by ratelimit rule \"%V\" of zone \"%V\"",
-                  &ctx->check.strictest->rule->id,
-                  &ctx->check.strictest->client->limiter->zone.name);
+                  "%s by ratelimit rule \"%V\" of zone \"%V\"", what,
+                  &check->decisive->rule->id,
+                  &check->decisive->client->limiter->zone.name);
+}
 
-    return ngx_http_ratelimit_reject(r, ctx);
+
+/* Of a leaky bucket: the request goes on when its turn has come. */
+static ngx_int_t
+ngx_http_ratelimit_delay(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx)
+{
+    ngx_event_t  *ev;
+
+    ev = &ctx->delay;
+
+    ev->data = ctx;
+    ev->log = r->connection->log;
+    ev->handler = ngx_http_ratelimit_delay_handler;
+
+    ngx_add_timer(ev, (ngx_msec_t) ((ctx->check.delay_us + 999) / 1000));
+
+    return ngx_http_ratelimit_suspend(r, ctx);
+}
+
+
+static void
+ngx_http_ratelimit_delay_handler(ngx_event_t *ev)
+{
+    ngx_http_ratelimit_complete(ev->data);
 }
 
 
 ngx_int_t
-ngx_http_ratelimit_retry_after(ngx_http_ratelimit_ctx_t *ctx)
+ngx_http_ratelimit_retry_after(const ngx_ratelimit_counter_t *counter)
 {
     uint64_t  retry_us;
 
-    retry_us = ctx->check.strictest->answer.retry_us;
+    retry_us = counter->answer.retry_us;
 
     if (retry_us == NGX_RATELIMIT_NEVER) {
         return -1;
@@ -266,8 +346,9 @@ ngx_http_ratelimit_retry_after(ngx_http_ratelimit_ctx_t *ctx)
 
 
 time_t
-ngx_http_ratelimit_reset(ngx_http_ratelimit_ctx_t *ctx)
+ngx_http_ratelimit_reset(ngx_http_ratelimit_ctx_t *ctx,
+    const ngx_ratelimit_counter_t *counter)
 {
     return ngx_ratelimit_seconds_up(ctx->decided_ms * 1000
-                                    + ctx->check.strictest->answer.reset_us);
+                                    + counter->answer.reset_us);
 }

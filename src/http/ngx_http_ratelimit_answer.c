@@ -128,10 +128,9 @@ ngx_http_ratelimit_body(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx,
 
     body->data = p;
 
-    limit = counter->rate->capacity;
-    window = ngx_ratelimit_seconds_up(counter->rate->span_us
-                                      + (counter->rate->span_frac != 0));
-    retry_after = ngx_http_ratelimit_retry_after(ctx);
+    limit = counter->limit->capacity;
+    window = ngx_ratelimit_seconds_up(counter->limit->window_us);
+    retry_after = ngx_http_ratelimit_retry_after(counter);
 
     p = ngx_http_ratelimit_put(p, NGX_HTTP_RATELIMIT_MESSAGE);
     p = ngx_ratelimit_number_write(p, limit);
@@ -147,7 +146,7 @@ ngx_http_ratelimit_body(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx,
                             : ngx_ratelimit_number_write(p, retry_after);
 
     p = ngx_http_ratelimit_put(p, NGX_HTTP_RATELIMIT_DETAILS_RESET);
-    p = ngx_http_ratelimit_put_time(p, ngx_http_ratelimit_reset(ctx));
+    p = ngx_http_ratelimit_put_time(p, ngx_http_ratelimit_reset(ctx, counter));
     p = ngx_http_ratelimit_put(p, NGX_HTTP_RATELIMIT_BODY_END);
 
     body->len = p - body->data;

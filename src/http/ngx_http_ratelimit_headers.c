@@ -66,6 +66,10 @@ ngx_http_ratelimit_header_filter(ngx_http_request_t *r)
 
     ctx = ngx_http_ratelimit_ctx(r);
 
+    if (ctx && ctx->answered && !ctx->settled) {
+        ngx_http_ratelimit_settle(r, ctx);
+    }
+
     if (ctx && ctx->answered
         && ctx->check.strictest
         && ctx->conf->headers != NGX_HTTP_RATELIMIT_HEADERS_OFF)
@@ -103,7 +107,7 @@ ngx_http_ratelimit_add_headers(ngx_http_request_t *r,
         return NGX_ERROR;
     }
 
-    last = ngx_ratelimit_number_write(p, counter->rate->capacity);
+    last = ngx_ratelimit_number_write(p, counter->limit->capacity);
     rc = ngx_http_ratelimit_add_header(r, NGX_HTTP_RATELIMIT_LIMIT, p,
                                        last - p);
 
@@ -121,7 +125,7 @@ ngx_http_ratelimit_add_headers(ngx_http_request_t *r,
                                         last - p);
 
     p = last;
-    last = ngx_ratelimit_number_write(p, ngx_http_ratelimit_reset(ctx));
+    last = ngx_ratelimit_number_write(p, ngx_http_ratelimit_reset(ctx, counter));
     rc |= ngx_http_ratelimit_add_header(r, NGX_HTTP_RATELIMIT_RESET, p,
                                         last - p);
 
@@ -129,7 +133,7 @@ ngx_http_ratelimit_add_headers(ngx_http_request_t *r,
         return rc;
     }
 
-    retry_after = ngx_http_ratelimit_retry_after(ctx);
+    retry_after = ngx_http_ratelimit_retry_after(counter);
 
     if (retry_after != -1) {
         p = last;

@@ -5,8 +5,6 @@
 
 #include "ngx_http_ratelimit.h"
 
-#include "ngx_ratelimit_text.h"
-
 static ngx_int_t ngx_http_ratelimit_limit_parameters(ngx_conf_t *cf,
     ngx_http_ratelimit_limit_t *limit);
 static ngx_int_t ngx_http_ratelimit_resolve_rule(ngx_conf_t *cf,
@@ -17,8 +15,6 @@ static ngx_int_t ngx_http_ratelimit_resolve_limit(ngx_conf_t *cf,
     ngx_http_ratelimit_main_conf_t *conf, ngx_http_ratelimit_limit_t *limit);
 static ngx_http_ratelimit_zone_t *ngx_http_ratelimit_zone_by_name(
     ngx_http_ratelimit_main_conf_t *conf, ngx_str_t *name);
-static ngx_uint_t ngx_http_ratelimit_equal(const ngx_str_t *one,
-    const ngx_str_t *two);
 
 
 /* ratelimit zone=<name> [rule=<id>] | off */
@@ -144,66 +140,29 @@ ngx_http_ratelimit_limit_parameters(ngx_conf_t *cf,
 }
 
 
-/* ratelimit_headers x | off */
+/* ratelimit_tier <value> */
 char *
-ngx_http_ratelimit_set_headers(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+ngx_http_ratelimit_tier(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
     ngx_http_ratelimit_loc_conf_t *rlcf = conf;
 
-    ngx_str_t         *value;
-
-    static ngx_str_t   x = ngx_string("x"), off = ngx_string("off");
-
-    if (rlcf->headers != NGX_CONF_UNSET_UINT) {
-        return "is duplicate";
-    }
-
-    value = cf->args->elts;
-
-    if (ngx_http_ratelimit_equal(&value[1], &x)) {
-        rlcf->headers = NGX_HTTP_RATELIMIT_HEADERS_X;
-        return NGX_CONF_OK;
-    }
-
-    if (ngx_http_ratelimit_equal(&value[1], &off)) {
-        rlcf->headers = NGX_HTTP_RATELIMIT_HEADERS_OFF;
-        return NGX_CONF_OK;
-    }
-
-    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                       "\"ratelimit_headers\" has an invalid \"%V\", "
-                       "expected \"x\" or \"off\"", &value[1]);
-
-    return NGX_CONF_ERROR;
-}
-
-
-/* ratelimit_status <status> */
-char *
-ngx_http_ratelimit_set_status(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
-{
-    ngx_http_ratelimit_loc_conf_t *rlcf = conf;
-
-    uint64_t    status;
     ngx_str_t  *value;
 
-    if (rlcf->status != NGX_CONF_UNSET_UINT) {
+    if (rlcf->tier != NULL) {
         return "is duplicate";
     }
 
     value = cf->args->elts;
 
-    if (ngx_ratelimit_number_parse(value[1].data, value[1].len, 400, 599,
-                                   &status)
-        != 0)
-    {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"ratelimit_status\" has an invalid \"%V\", "
-                           "expected a status from 400 to 599", &value[1]);
+    rlcf->tier = ngx_palloc(cf->pool, sizeof(ngx_http_ratelimit_value_t));
+    if (rlcf->tier == NULL) {
         return NGX_CONF_ERROR;
     }
 
-    rlcf->status = status;
+    if (ngx_http_ratelimit_value_compile(cf, &value[1], rlcf->tier) != NGX_OK)
+    {
+        return NGX_CONF_ERROR;
+    }
 
     return NGX_CONF_OK;
 }
@@ -403,7 +362,7 @@ ngx_http_ratelimit_zone_by_name(ngx_http_ratelimit_main_conf_t *conf,
 }
 
 
-static ngx_uint_t
+ngx_uint_t
 ngx_http_ratelimit_equal(const ngx_str_t *one, const ngx_str_t *two)
 {
     return one->len == two->len

@@ -200,13 +200,12 @@ static const char *
 ngx_http_ratelimit_set_rate(ngx_conf_t *cf, ngx_str_t *value,
     ngx_http_ratelimit_rule_t *rule)
 {
-    uint64_t                     tokens, period_us;
     ngx_http_ratelimit_value_t  *rate;
 
     if (ngx_strlchr(value->data, value->data + value->len, '$') == NULL) {
-        rule->values.rate_text = *value;
-        return ngx_ratelimit_rate_parse(value->data, value->len, &tokens,
-                                        &period_us);
+        return ngx_ratelimit_rate_parse(value->data, value->len,
+                                        &rule->rule.spec.tokens,
+                                        &rule->rule.spec.period_us);
     }
 
     rate = ngx_palloc(cf->pool, sizeof(ngx_http_ratelimit_value_t));
@@ -218,7 +217,7 @@ ngx_http_ratelimit_set_rate(ngx_conf_t *cf, ngx_str_t *value,
         return "";
     }
 
-    rule->values.rate = rate;
+    rule->values.limit = rate;
     rule->rule.dynamic = 1;
 
     return NULL;
@@ -231,7 +230,7 @@ ngx_http_ratelimit_set_capacity(ngx_conf_t *cf, ngx_str_t *value,
 {
     if (ngx_ratelimit_number_parse(value->data, value->len, 1,
                                    NGX_RATELIMIT_MAX_TOKENS,
-                                   &rule->rule.capacity)
+                                   &rule->rule.spec.capacity)
         != 0)
     {
         return "a number of requests from 1 to 1073741824";
@@ -412,16 +411,18 @@ ngx_http_ratelimit_rule_enter(ngx_conf_t *cf, const char *directive,
     }
 
     if (!r->dynamic) {
-        expected = ngx_ratelimit_rule_rate(&rule->values.rate_text,
-                                           r->capacity, &r->rate);
+        expected = ngx_ratelimit_rule_limit(&r->spec, NULL, &r->limit);
         if (expected) {
             ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                                "\"%s\" \"%V\" has an invalid capacity %uL, "
-                               "expected %s", directive, &r->id, r->capacity,
+                               "expected %s", directive, &r->id, r->spec.capacity,
                                expected);
             return NGX_ERROR;
         }
     }
+
+    r->cost = 1;
+    r->percent = 100;
 
     ngx_http_ratelimit_place(cf, &rule->place);
     r->data = &rule->values;

@@ -12,13 +12,15 @@ static ngx_int_t ngx_http_ratelimit_select_client(ngx_http_request_t *r,
     ngx_ratelimit_check_t *check, ngx_ratelimit_limiter_t *limiter,
     ngx_ratelimit_rule_t *rule, ngx_ratelimit_client_t **client);
 static ngx_int_t ngx_http_ratelimit_select_rate(ngx_http_request_t *r,
-    ngx_ratelimit_rule_t *rule, const ngx_ratelimit_rate_t **rate);
+    ngx_ratelimit_rule_t *rule, const ngx_ratelimit_limit_t **rate);
 
 
 ngx_int_t
 ngx_http_ratelimit_select(ngx_http_request_t *r,
-    ngx_http_ratelimit_loc_conf_t *conf, ngx_ratelimit_check_t *check)
+    ngx_http_ratelimit_loc_conf_t *conf, ngx_http_ratelimit_ctx_t *ctx)
 {
+    ngx_ratelimit_check_t *check = &ctx->check;
+
     ngx_uint_t                    i, j;
     ngx_array_t                  *rules;
     ngx_ratelimit_rule_t        **rule;
@@ -65,9 +67,9 @@ ngx_http_ratelimit_select_rule(ngx_http_request_t *r,
     ngx_int_t                    rc;
     ngx_ratelimit_client_t      *client;
     ngx_ratelimit_counter_t     *counter;
-    const ngx_ratelimit_rate_t  *rate;
+    const ngx_ratelimit_limit_t  *rate;
 
-    if (!ngx_ratelimit_rule_match(rule, r->method, &r->uri,
+    if (!ngx_ratelimit_rule_match(rule, r->method, &r->uri, NULL,
                                   r->connection->log))
     {
         return NGX_DECLINED;
@@ -94,7 +96,10 @@ ngx_http_ratelimit_select_rule(ngx_http_request_t *r,
 
     counter = &check->counters[check->ncounters++];
     counter->rule = rule;
-    counter->rate = rate;
+    counter->limit = rate;
+    counter->cost = 1;
+    counter->dry_run = 0;
+    counter->look = 0;
     counter->client = client;
 
     return NGX_OK;
@@ -146,21 +151,21 @@ ngx_http_ratelimit_select_client(ngx_http_request_t *r,
 
 static ngx_int_t
 ngx_http_ratelimit_select_rate(ngx_http_request_t *r,
-    ngx_ratelimit_rule_t *rule, const ngx_ratelimit_rate_t **rate)
+    ngx_ratelimit_rule_t *rule, const ngx_ratelimit_limit_t **rate)
 {
     ngx_str_t                     text;
     const char                   *expected;
-    ngx_ratelimit_rate_t         *made;
+    ngx_ratelimit_limit_t         *made;
     ngx_http_ratelimit_values_t  *values;
 
     if (!rule->dynamic) {
-        *rate = &rule->rate;
+        *rate = &rule->limit;
         return NGX_OK;
     }
 
     values = rule->data;
 
-    if (ngx_http_ratelimit_value_get(r, values->rate, &text) != NGX_OK) {
+    if (ngx_http_ratelimit_value_get(r, values->limit, &text) != NGX_OK) {
         return NGX_ERROR;
     }
 
@@ -168,12 +173,12 @@ ngx_http_ratelimit_select_rate(ngx_http_request_t *r,
         return NGX_DECLINED;
     }
 
-    made = ngx_palloc(r->pool, sizeof(ngx_ratelimit_rate_t));
+    made = ngx_palloc(r->pool, sizeof(ngx_ratelimit_limit_t));
     if (made == NULL) {
         return NGX_ERROR;
     }
 
-    expected = ngx_ratelimit_rule_rate(&text, rule->capacity, made);
+    expected = ngx_ratelimit_rule_limit(&rule->spec, &text, made);
 
     if (expected) {
         ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,

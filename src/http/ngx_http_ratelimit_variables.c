@@ -5,16 +5,12 @@
 
 #include "ngx_http_ratelimit.h"
 
-#include "ngx_ratelimit_route.h"
-
 typedef u_char *(*ngx_http_ratelimit_print_pt)(u_char *p,
     ngx_http_ratelimit_ctx_t *ctx);
 
 static ngx_int_t ngx_http_ratelimit_status_variable(ngx_http_request_t *r,
     ngx_http_variable_value_t *v, uintptr_t data);
 static ngx_int_t ngx_http_ratelimit_check_variable(ngx_http_request_t *r,
-    ngx_http_variable_value_t *v, uintptr_t data);
-static ngx_int_t ngx_http_ratelimit_route_variable(ngx_http_request_t *r,
     ngx_http_variable_value_t *v, uintptr_t data);
 static u_char *ngx_http_ratelimit_print_rule(u_char *p,
     ngx_http_ratelimit_ctx_t *ctx);
@@ -28,6 +24,8 @@ static u_char *ngx_http_ratelimit_print_retry_after(u_char *p,
     ngx_http_ratelimit_ctx_t *ctx);
 static u_char *ngx_http_ratelimit_print_source(u_char *p,
     ngx_http_ratelimit_ctx_t *ctx);
+static u_char *ngx_http_ratelimit_print_delay(u_char *p,
+    ngx_http_ratelimit_ctx_t *ctx);
 
 /* the longest that a print function writes: a rule's id */
 #define NGX_HTTP_RATELIMIT_PRINT_BYTES  64
@@ -40,6 +38,9 @@ static ngx_http_variable_t  ngx_http_ratelimit_variables[] = {
 
     { ngx_string("ratelimit_route"), NULL,
       ngx_http_ratelimit_route_variable, 0, NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+    { ngx_string("ratelimit_client"), NULL,
+      ngx_http_ratelimit_client_variable, 0, NGX_HTTP_VAR_NOCACHEABLE, 0 },
 
     { ngx_string("ratelimit_status"), NULL,
       ngx_http_ratelimit_status_variable, 0, NGX_HTTP_VAR_NOCACHEABLE, 0 },
@@ -74,6 +75,11 @@ static ngx_http_variable_t  ngx_http_ratelimit_variables[] = {
       (uintptr_t) ngx_http_ratelimit_print_source,
       NGX_HTTP_VAR_NOCACHEABLE, 0 },
 
+    { ngx_string("ratelimit_delay"), NULL,
+      ngx_http_ratelimit_check_variable,
+      (uintptr_t) ngx_http_ratelimit_print_delay,
+      NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
       ngx_http_null_variable
 };
 
@@ -81,6 +87,9 @@ static ngx_http_variable_t  ngx_http_ratelimit_variables[] = {
 static ngx_str_t  ngx_http_ratelimit_status_names[] = {
     ngx_string("BYPASSED"),
     ngx_string("PASSED"),
+    ngx_string("DELAYED_DRY_RUN"),
+    ngx_string("REJECTED_DRY_RUN"),
+    ngx_string("DELAYED"),
     ngx_string("DEGRADED"),
     ngx_string("REJECTED"),
 };
@@ -139,7 +148,7 @@ ngx_http_ratelimit_status_variable(ngx_http_request_t *r,
 }
 
 
-/* What the strictest counter says, printed by the function in data. */
+/* What the decisive counter says, printed by the function in data. */
 static ngx_int_t
 ngx_http_ratelimit_check_variable(ngx_http_request_t *r,
     ngx_http_variable_value_t *v, uintptr_t data)
@@ -151,7 +160,7 @@ ngx_http_ratelimit_check_variable(ngx_http_request_t *r,
     ctx = ngx_http_ratelimit_ctx(r->main);
     print = (ngx_http_ratelimit_print_pt) data;
 
-    if (ctx == NULL || !ctx->answered || ctx->check.strictest == NULL) {
+    if (ctx == NULL || !ctx->answered || ctx->check.decisive == NULL) {
         v->not_found = 1;
         return NGX_OK;
     }
@@ -181,7 +190,7 @@ ngx_http_ratelimit_check_variable(ngx_http_request_t *r,
 static u_char *
 ngx_http_ratelimit_print_rule(u_char *p, ngx_http_ratelimit_ctx_t *ctx)
 {
-    const ngx_str_t  *id = &ctx->check.strictest->rule->id;
+    const ngx_str_t  *id = &ctx->check.decisive->rule->id;
 
     return ngx_cpymem(p, id->data, id->len);
 }
@@ -190,7 +199,7 @@ ngx_http_ratelimit_print_rule(u_char *p, ngx_http_ratelimit_ctx_t *ctx)
 static u_char *
 ngx_http_ratelimit_print_limit(u_char *p, ngx_http_ratelimit_ctx_t *ctx)
 {
-    return ngx_sprintf(p, "%uD", ctx->check.strictest->rate->capacity);
+    return ngx_sprintf(p, "%uD", ctx->check.decisive->limit->capacity);
 }
 
 
@@ -201,7 +210,7 @@ ngx_http_ratelimit_print_remaining(u_char *p, ngx_http_ratelimit_ctx_t *ctx)
         return ngx_sprintf(p, "-1");
     }
 
-    return ngx_sprintf(p, "%uD", ctx->check.strictest->answer.remaining);
+    return ngx_sprintf(p, "%uD", ctx->check.decisive->answer.remaining);
 }
 
 
@@ -212,18 +221,20 @@ ngx_http_ratelimit_print_reset(u_char *p, ngx_http_ratelimit_ctx_t *ctx)
         return NULL;
     }
 
-    return ngx_sprintf(p, "%T", ngx_http_ratelimit_reset(ctx));
+    return ngx_sprintf(p, "%T", ngx_http_ratelimit_reset(ctx,
+                                                   ctx->check.decisive));
 }
 
 
 static u_char *
 ngx_http_ratelimit_print_retry_after(u_char *p, ngx_http_ratelimit_ctx_t *ctx)
 {
-    if (ctx->check.status != NGX_RATELIMIT_REJECTED) {
+    if (ctx->check.decisive->answer.retry_us == 0) {
         return NULL;
     }
 
-    return ngx_sprintf(p, "%i", ngx_http_ratelimit_retry_after(ctx));
+    return ngx_sprintf(p, "%i",
+                       ngx_http_ratelimit_retry_after(ctx->check.decisive));
 }
 
 
@@ -232,35 +243,23 @@ ngx_http_ratelimit_print_source(u_char *p, ngx_http_ratelimit_ctx_t *ctx)
 {
     ngx_str_t  *name;
 
-    name = &ngx_http_ratelimit_source_names[ctx->check.strictest->source];
+    name = &ngx_http_ratelimit_source_names[ctx->check.decisive->source];
 
     return ngx_cpymem(p, name->data, name->len);
 }
 
 
-static ngx_int_t
-ngx_http_ratelimit_route_variable(ngx_http_request_t *r,
-    ngx_http_variable_value_t *v, uintptr_t data)
+/* Seconds, as nginx's own variables of time. */
+static u_char *
+ngx_http_ratelimit_print_delay(u_char *p, ngx_http_ratelimit_ctx_t *ctx)
 {
-    u_char                    *p;
-    ngx_str_t                 *path;
-    ngx_http_ratelimit_ctx_t  *ctx;
+    uint64_t  ms;
 
-    /* after an internal redirect it is still the route that was checked */
+    ms = (ctx->check.delay_us + 999) / 1000;
 
-    ctx = ngx_http_ratelimit_ctx(r->main);
-    path = ctx ? &ctx->path : &r->uri;
-
-    p = ngx_pnalloc(r->pool, NGX_RATELIMIT_ROUTE_BYTES(path->len));
-    if (p == NULL) {
-        return NGX_ERROR;
+    if (ms == 0) {
+        return NULL;
     }
 
-    v->len = ngx_ratelimit_route_fold(path->data, path->len, p);
-    v->data = p;
-    v->valid = 1;
-    v->no_cacheable = 0;
-    v->not_found = 0;
-
-    return NGX_OK;
+    return ngx_sprintf(p, "%uL.%03uL", ms / 1000, ms % 1000);
 }

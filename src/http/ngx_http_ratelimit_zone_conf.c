@@ -207,7 +207,7 @@ ngx_http_ratelimit_zone_rule(ngx_conf_t *cf,
     ngx_http_ratelimit_main_conf_t *conf, ngx_http_ratelimit_zone_t *zone,
     ngx_http_ratelimit_rule_t *rule)
 {
-    if (rule->values.rate == NULL && rule->values.rate_text.len == 0) {
+    if (rule->values.limit == NULL && rule->rule.spec.tokens == 0) {
 
         if (rule->seen) {
             ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,

@@ -96,9 +96,22 @@ u_char *ngx_ratelimit_redis_write_bulk(u_char *p, const u_char *data,
 #define NGX_RATELIMIT_REDIS_BULK(len)  ((len) + 25)
 
 /*
- * Calls the check script (lua/) with KEYS[1] "<prefix>:{<bucket>}" and nargs
- * arguments, each written by ngx_ratelimit_redis_write_bulk(). bucket is taken
- * modulo redis->buckets. Everything is copied. The result's values are the
+ * What the check script (lua/) is called with: KEYS[1] "<prefix>:{<bucket>}",
+ * then "<prefix>:{<bucket>}:<name in hex>" for each set; then the arguments.
+ */
+typedef struct {
+    uint32_t       bucket;    /* taken modulo redis->buckets */
+    ngx_uint_t     nsets;     /* at most NGX_RATELIMIT_REDIS_MAX_SETS */
+    const u_char  *sets;      /* names of SET_NAME bytes each */
+    ngx_uint_t     nargs;
+    ngx_str_t      args;      /* each by ngx_ratelimit_redis_write_bulk() */
+} ngx_ratelimit_redis_eval_t;
+
+#define NGX_RATELIMIT_REDIS_MAX_SETS  16
+#define NGX_RATELIMIT_REDIS_SET_NAME  8
+
+/*
+ * Calls the check script; everything is copied. The result's values are the
  * integers of the script's flat array.
  *
  * handler may be NULL: nobody waits for the result.
@@ -106,8 +119,11 @@ u_char *ngx_ratelimit_redis_write_bulk(u_char *p, const u_char *data,
  * is out (then the handler is not called).
  */
 ngx_ratelimit_redis_call_t *ngx_ratelimit_redis_eval(
-    ngx_ratelimit_redis_t *redis, uint32_t bucket, const ngx_str_t *args,
-    ngx_uint_t nargs, ngx_ratelimit_redis_handler_pt handler, void *data);
+    ngx_ratelimit_redis_t *redis, const ngx_ratelimit_redis_eval_t *eval,
+    ngx_ratelimit_redis_handler_pt handler, void *data);
+
+/* A name that no other request of the fleet has; never 0. */
+uint64_t ngx_ratelimit_redis_name(ngx_ratelimit_redis_t *redis);
 
 /* The maker is gone: the handler will not be called. */
 void ngx_ratelimit_redis_forget(ngx_ratelimit_redis_call_t *call);

@@ -11,6 +11,9 @@
 #include <ngx_sha1.h>
 
 #include "ngx_ratelimit_redis_int.h"
+
+#include <openssl/rand.h>
+
 #include "ngx_ratelimit_lua.h"
 #include "ngx_ratelimit_text.h"
 
@@ -31,7 +34,10 @@ static void ngx_ratelimit_redis_queue_free(ngx_queue_t *queue);
 static void ngx_ratelimit_redis_text_free(ngx_str_t *text);
 
 static void ngx_ratelimit_redis_eval_write(ngx_ratelimit_redis_call_t *call,
-    uint32_t bucket, const ngx_str_t *args, ngx_uint_t nargs);
+    const ngx_ratelimit_redis_eval_t *eval);
+static u_char *ngx_ratelimit_redis_key_write(u_char *p,
+    const ngx_ratelimit_redis_t *redis, const ngx_str_t *bucket,
+    const u_char *set);
 static void ngx_ratelimit_redis_call_waits(ngx_ratelimit_redis_call_t *call);
 static void ngx_ratelimit_redis_call_untime(ngx_ratelimit_redis_call_t *call);
 static void ngx_ratelimit_redis_handler_set(ngx_ratelimit_redis_call_t *call,
@@ -83,7 +89,8 @@ ngx_ratelimit_redis_start(ngx_ratelimit_redis_t *redis, ngx_cycle_t *cycle)
     ngx_ratelimit_redis_event_init(client, &client->refresh_timer,
                                    ngx_ratelimit_redis_refresh_handler);
 
-    if (ngx_ratelimit_redis_client_texts(client) != NGX_OK
+    if (RAND_bytes((u_char *) &client->name, sizeof(client->name)) != 1
+        || ngx_ratelimit_redis_client_texts(client) != NGX_OK
         || ngx_ratelimit_redis_client_connect(client) != NGX_OK)
     {
         ngx_ratelimit_redis_stop(redis);
@@ -100,6 +107,7 @@ ngx_ratelimit_redis_stop(ngx_ratelimit_redis_t *redis)
     ngx_uint_t                     i;
     ngx_queue_t                   *q;
     ngx_event_t                   *timers[3];
+    ngx_ratelimit_redis_conn_t    *conn;
     ngx_ratelimit_redis_client_t  *client;
 
     client = redis->client;
@@ -110,8 +118,18 @@ ngx_ratelimit_redis_stop(ngx_ratelimit_redis_t *redis)
 
     while (!ngx_queue_empty(&client->conns)) {
         q = ngx_queue_head(&client->conns);
-        ngx_ratelimit_redis_conn_free(
-            ngx_queue_data(q, ngx_ratelimit_redis_conn_t, queue));
+        conn = ngx_queue_data(q, ngx_ratelimit_redis_conn_t, queue);
+
+        if (conn->flush.posted) {
+
+            /* what the last requests gave back as they ended */
+
+            ngx_delete_posted_event(&conn->flush);
+            ngx_ratelimit_redis_conn_flush_handler(&conn->flush);
+            continue;
+        }
+
+        ngx_ratelimit_redis_conn_free(conn);
     }
 
     ngx_ratelimit_redis_queue_free(&client->unmapped);
@@ -170,8 +188,7 @@ ngx_ratelimit_redis_client_texts(ngx_ratelimit_redis_client_t *client)
 
     client->io = ngx_alloc(NGX_RATELIMIT_REDIS_IO_BYTES, client->log);
     client->evalsha.data = ngx_alloc(NGX_RATELIMIT_REDIS_BULK(7)
-                                     + NGX_RATELIMIT_REDIS_BULK(40)
-                                     + NGX_RATELIMIT_REDIS_BULK(1),
+                                     + NGX_RATELIMIT_REDIS_BULK(40),
                                      client->log);
 
     if (client->io == NULL || client->evalsha.data == NULL) {
@@ -187,7 +204,6 @@ ngx_ratelimit_redis_client_texts(ngx_ratelimit_redis_client_t *client)
     p = client->evalsha.data;
     p = ngx_ratelimit_redis_write_bulk(p, (u_char *) "EVALSHA", 7);
     p = ngx_ratelimit_redis_write_bulk(p, hex, 40);
-    p = ngx_ratelimit_redis_write_bulk(p, (u_char *) "1", 1);
 
     client->evalsha.len = p - client->evalsha.data;
 
@@ -284,8 +300,8 @@ ngx_ratelimit_redis_text_free(ngx_str_t *text)
 
 
 ngx_ratelimit_redis_call_t *
-ngx_ratelimit_redis_eval(ngx_ratelimit_redis_t *redis, uint32_t bucket,
-    const ngx_str_t *args, ngx_uint_t nargs,
+ngx_ratelimit_redis_eval(ngx_ratelimit_redis_t *redis,
+    const ngx_ratelimit_redis_eval_t *eval,
     ngx_ratelimit_redis_handler_pt handler, void *data)
 {
     size_t                         len;
@@ -295,9 +311,11 @@ ngx_ratelimit_redis_eval(ngx_ratelimit_redis_t *redis, uint32_t bucket,
     client = redis->client;
 
     len = NGX_RATELIMIT_REDIS_ARRAY + client->evalsha.len
-          + NGX_RATELIMIT_REDIS_BULK(redis->prefix.len + sizeof(":{}") - 1
-                                     + NGX_INT32_LEN)
-          + args->len;
+          + NGX_RATELIMIT_REDIS_BULK(NGX_INT32_LEN)
+          + (1 + eval->nsets)
+            * NGX_RATELIMIT_REDIS_BULK(redis->prefix.len
+                                       + NGX_RATELIMIT_REDIS_KEY_BYTES)
+          + eval->args.len;
 
     call = ngx_ratelimit_redis_call_new(client, NGX_RATELIMIT_REDIS_EVAL,
                                         len);
@@ -307,7 +325,7 @@ ngx_ratelimit_redis_eval(ngx_ratelimit_redis_t *redis, uint32_t bucket,
 
     client->stat.calls++;
 
-    ngx_ratelimit_redis_eval_write(call, bucket % redis->buckets, args, nargs);
+    ngx_ratelimit_redis_eval_write(call, eval);
     ngx_ratelimit_redis_handler_set(call, handler);
     call->data = data;
 
@@ -320,43 +338,99 @@ ngx_ratelimit_redis_eval(ngx_ratelimit_redis_t *redis, uint32_t bucket,
 
 static void
 ngx_ratelimit_redis_eval_write(ngx_ratelimit_redis_call_t *call,
-    uint32_t bucket, const ngx_str_t *args, ngx_uint_t nargs)
+    const ngx_ratelimit_redis_eval_t *eval)
 {
     size_t                         len;
     u_char                        *p, *key, digits[NGX_INT64_LEN];
+    ngx_str_t                      bucket;
+    ngx_uint_t                     i;
     ngx_ratelimit_redis_t         *redis;
     ngx_ratelimit_redis_client_t  *client;
 
     client = call->client;
     redis = client->redis;
 
-    p = ngx_ratelimit_redis_write_array(call->text, nargs + 4);
+    p = ngx_ratelimit_redis_write_array(call->text,
+                                        3 + 1 + eval->nsets + eval->nargs);
     p = ngx_cpymem(p, client->evalsha.data, client->evalsha.len);
 
-    len = ngx_ratelimit_number_write(digits, bucket) - digits;
+    len = ngx_ratelimit_number_write(digits, 1 + eval->nsets) - digits;
+    p = ngx_ratelimit_redis_write_bulk(p, digits, len);
+
+    bucket.data = digits;
+    bucket.len = ngx_ratelimit_number_write(digits,
+                                            eval->bucket % redis->buckets)
+                 - digits;
+
+    key = p;
+    p = ngx_ratelimit_redis_key_write(p, redis, &bucket, NULL);
+
+    if (redis->cluster) {
+
+        /* the text between the length's line and the line's end */
+
+        key = (u_char *) ngx_strchr(key, LF) + 1;
+        call->slot = ngx_ratelimit_cluster_slot(key, p - 2 - key);
+    }
+
+    for (i = 0; i < eval->nsets; i++) {
+        p = ngx_ratelimit_redis_key_write(p, redis, &bucket,
+                       eval->sets + i * NGX_RATELIMIT_REDIS_SET_NAME);
+    }
+
+    p = ngx_cpymem(p, eval->args.data, eval->args.len);
+
+    call->len = p - call->text;
+}
+
+
+/* "<prefix>:{<bucket>}", and where a set is named ":<its name in hex>". */
+
+static u_char *
+ngx_ratelimit_redis_key_write(u_char *p, const ngx_ratelimit_redis_t *redis,
+    const ngx_str_t *bucket, const u_char *set)
+{
+    size_t  len;
+
+    len = redis->prefix.len + bucket->len + sizeof(":{}") - 1;
+
+    if (set) {
+        len += 1 + 2 * NGX_RATELIMIT_REDIS_SET_NAME;
+    }
 
     *p++ = '$';
-    p = ngx_ratelimit_number_write(p, redis->prefix.len + len + 3);
+    p = ngx_ratelimit_number_write(p, len);
     *p++ = CR;
     *p++ = LF;
 
-    key = p;
     p = ngx_cpymem(p, redis->prefix.data, redis->prefix.len);
     *p++ = ':';
     *p++ = '{';
-    p = ngx_cpymem(p, digits, len);
+    p = ngx_cpymem(p, bucket->data, bucket->len);
     *p++ = '}';
 
-    if (redis->cluster) {
-        call->slot = ngx_ratelimit_cluster_slot(key, p - key);
+    if (set) {
+        *p++ = ':';
+        p = ngx_hex_dump(p, (u_char *) set, NGX_RATELIMIT_REDIS_SET_NAME);
     }
 
     *p++ = CR;
     *p++ = LF;
 
-    p = ngx_cpymem(p, args->data, args->len);
+    return p;
+}
 
-    call->len = p - call->text;
+
+/* Each worker starts anywhere, and repeats none before it has had them all. */
+uint64_t
+ngx_ratelimit_redis_name(ngx_ratelimit_redis_t *redis)
+{
+    do {
+        redis->client->name += 0x9e3779b97f4a7c15;
+
+    } while (redis->client->name == 0);
+
+    return redis->client->name;
 }
 
 

@@ -192,6 +192,7 @@ struct ngx_ratelimit_redis_client_s {
     ngx_queue_t                    free;      /* calls */
     ngx_uint_t                     nfree;
 
+    uint64_t                       name;      /* the last one given */
     ngx_str_t                      evalsha;   /* what all checks share */
     ngx_str_t                      load;      /* SCRIPT LOAD, whole */
     ngx_str_t                      auth;      /* AUTH, whole; may be empty */
@@ -342,6 +343,10 @@ void ngx_ratelimit_redis_slot_set(ngx_ratelimit_redis_client_t *client,
 #define NGX_RATELIMIT_REDIS_ASKING  "*1\r\n$6\r\nASKING\r\n"
 
 #define NGX_RATELIMIT_REDIS_ARRAY       23
+
+/* a key without its prefix: ":{", the bucket, "}:", a set's name */
+#define NGX_RATELIMIT_REDIS_KEY_BYTES                                         \
+    (sizeof(":{}:") - 1 + NGX_INT32_LEN + 2 * NGX_RATELIMIT_REDIS_SET_NAME)
 
 /* "*<n>\r\n"; returns the end. */
 u_char *ngx_ratelimit_redis_write_array(u_char *p, ngx_uint_t n);

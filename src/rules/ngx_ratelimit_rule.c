@@ -13,27 +13,38 @@ static ngx_int_t ngx_ratelimit_rule_name(ngx_ratelimit_limiter_t *limiter,
 
 
 const char *
-ngx_ratelimit_rule_rate(const ngx_str_t *text, uint64_t capacity,
-    ngx_ratelimit_rate_t *rate)
+ngx_ratelimit_rule_limit(const ngx_ratelimit_spec_t *spec,
+    const ngx_str_t *text, ngx_ratelimit_limit_t *limit)
 {
-    uint64_t     tokens, period_us;
-    const char  *expected;
+    const char            *expected;
+    ngx_ratelimit_spec_t   made;
 
-    expected = ngx_ratelimit_rate_parse(text->data, text->len, &tokens,
-                                        &period_us);
-    if (expected) {
-        return expected;
+    if (text == NULL) {
+        return ngx_ratelimit_limit_init(limit, spec);
     }
 
-    if (capacity == 0) {
-        capacity = tokens;
+    made = *spec;
+
+    if (spec->period_us || spec->calendar
+        || spec->algorithm == NGX_RATELIMIT_CONCURRENCY)
+    {
+        if (ngx_ratelimit_number_parse(text->data, text->len, 1,
+                                       NGX_RATELIMIT_MAX_TOKENS,
+                                       &made.tokens)
+            != 0)
+        {
+            return "a number from 1 to 1073741824";
+        }
+
+    } else {
+        expected = ngx_ratelimit_rate_parse(text->data, text->len,
+                                            &made.tokens, &made.period_us);
+        if (expected) {
+            return expected;
+        }
     }
 
-    if (ngx_ratelimit_rate_init(rate, tokens, period_us, capacity) != 0) {
-        return "a capacity that the rate fills within 35 years";
-    }
-
-    return NULL;
+    return ngx_ratelimit_limit_init(limit, &made);
 }
 
 
@@ -122,8 +133,27 @@ ngx_ratelimit_rule_name(ngx_ratelimit_limiter_t *limiter,
 
 
 ngx_uint_t
+ngx_ratelimit_limiter_find(const ngx_ratelimit_limiter_t *limiter,
+    const ngx_str_t *path, ngx_ratelimit_rule_t **rules, ngx_uint_t max)
+{
+    ngx_memcpy(rules, limiter->rules.elts,
+               ngx_min(limiter->rules.nelts, max) * sizeof(*rules));
+
+    return limiter->rules.nelts;
+}
+
+
+ngx_uint_t
+ngx_ratelimit_rule_shares(const ngx_ratelimit_rule_t *rule,
+    const ngx_str_t *key)
+{
+    return 1;
+}
+
+
+ngx_uint_t
 ngx_ratelimit_rule_match(const ngx_ratelimit_rule_t *rule, ngx_uint_t method,
-    ngx_str_t *path, ngx_log_t *log)
+    ngx_str_t *path, const ngx_str_t *tier, ngx_log_t *log)
 {
 #if (NGX_PCRE)
     ngx_int_t  n;

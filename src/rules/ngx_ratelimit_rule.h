@@ -12,72 +12,112 @@
 #include <ngx_config.h>
 #include <ngx_core.h>
 
+#include "ngx_ratelimit_limit.h"
 #include "ngx_ratelimit_redis.h"
-#include "ngx_ratelimit_token_bucket.h"
 #include "ngx_ratelimit_zone.h"
 
 #define NGX_RATELIMIT_RULE_FIELD  8   /* bytes of a counter's name in Redis */
 
 typedef struct {
-    ngx_str_t              id;
-    ngx_str_t              key;         /* as written */
-    ngx_uint_t             key_index;   /* in the limiter's keys */
+    ngx_str_t               id;
+    ngx_str_t               key;         /* as written */
+    ngx_uint_t              key_index;   /* in the limiter's keys */
 
     /* match: nothing set matches every request */
-    ngx_uint_t             methods;     /* bits; 0 for any */
-    ngx_str_t              route;       /* a checked path template */
+    ngx_uint_t              methods;     /* bits; 0 for any */
+    ngx_str_t               route;       /* a checked path template */
 #if (NGX_PCRE)
-    ngx_regex_t           *regex;
+    ngx_regex_t            *regex;
 #endif
+    ngx_str_t               tier;        /* empty: any */
+    ngx_uint_t              percent;     /* of the keys; 100: all */
 
-    /* limit: rate is prepared where dynamic is 0 */
-    ngx_ratelimit_rate_t   rate;
-    uint64_t               capacity;    /* 0: the tokens of the rate */
-    unsigned               dynamic:1;
-    unsigned               strict:1;
+    /* of the rules of one group the first that applies; empty: no group */
+    ngx_str_t               group;
+    ngx_int_t               priority;    /* the higher the earlier */
+
+    /* limit: prepared where dynamic is 0, else made of spec at each request */
+    ngx_ratelimit_spec_t    spec;
+    ngx_ratelimit_limit_t   limit;
+    unsigned                dynamic:1;
+    unsigned                strict:1;
+    unsigned                dry_run:1;   /* counts, and never denies */
+
+    /* what a request costs */
+    uint32_t                cost;        /* where it is no variable; 1 */
+    unsigned                dynamic_cost:1;
+    ngx_str_t               cost_header; /* in lower case; empty: none */
+    ngx_array_t            *statuses;    /* ngx_uint_t: a response with one of
+                                            these counts; NULL: each request */
 
     /* made by ngx_ratelimit_limiter_prepare(); numbers by the engine */
-    ngx_ratelimit_id_t     salt;
-    u_char                 field_salt[NGX_RATELIMIT_RULE_FIELD];
-    ngx_str_t              numbers;     /* of a take, as Redis reads them */
+    ngx_uint_t              rank;        /* in the order of application */
+    ngx_uint_t              group_index; /* of the limiter; 0: none */
+    ngx_ratelimit_id_t      salt;
+    u_char                  field_salt[NGX_RATELIMIT_RULE_FIELD];
+    ngx_str_t               numbers;     /* of a take, as Redis reads them */
 
-    void                  *data;        /* the layer above: its values */
+    void                   *data;        /* the layer above: its values */
 } ngx_ratelimit_rule_t;
 
 
 typedef struct {
     ngx_ratelimit_zone_t    zone;
     ngx_ratelimit_redis_t  *redis;      /* NULL: this node alone */
-    ngx_array_t             rules;      /* ngx_ratelimit_rule_t * */
+    ngx_array_t             rules;      /* ngx_ratelimit_rule_t *, by rank once
+                                           prepared */
     ngx_uint_t              nkeys;      /* distinct keys of the rules */
+    ngx_uint_t              ngroups;    /* distinct groups */
+    ngx_uint_t              slots;      /* rules of concurrency */
+    void                   *index;      /* which rules a path may match */
 } ngx_ratelimit_limiter_t;
 
 
 /*
- * Reads a rate and completes it with the capacity (0: the rate's tokens).
- * Returns NULL, or what was expected as a constant string.
+ * Makes a limit of a rule's spec and of text, where it is not NULL: what the
+ * operator's variable said, a rate ("100r/m"), or a number of tokens where the
+ * spec has a period, a calendar or slots. Returns NULL, or what was expected
+ * as a constant string.
  */
-const char *ngx_ratelimit_rule_rate(const ngx_str_t *text, uint64_t capacity,
-    ngx_ratelimit_rate_t *rate);
+const char *ngx_ratelimit_rule_limit(const ngx_ratelimit_spec_t *spec,
+    const ngx_str_t *text, ngx_ratelimit_limit_t *limit);
 
 /* The rule of that id, or NULL. */
 ngx_ratelimit_rule_t *ngx_ratelimit_limiter_rule(
     ngx_ratelimit_limiter_t *limiter, const ngx_str_t *id);
 
 /*
- * Completes a limiter when all of its rules and its Redis are known: numbers
- * the distinct keys, names each rule's counters. A counter's name depends on
- * the zone, the rule's id and its key as written, so none of them, changed,
- * reads another's counters. Returns NGX_OK, or NGX_ERROR when memory is out.
+ * Completes a limiter when all of its rules and its Redis are known: orders
+ * the rules (higher priority first, then as they came), numbers the distinct
+ * keys and groups, names each rule's counters, makes the index. A counter's
+ * name depends on the zone, the rule's id, its key as written and its
+ * algorithm, so none of them, changed, reads another's counters. Returns
+ * NGX_OK, or NGX_ERROR when memory is out.
  */
 ngx_int_t ngx_ratelimit_limiter_prepare(ngx_ratelimit_limiter_t *limiter,
     ngx_pool_t *pool);
 
 /*
- * Whether a rule is for this request: a method bit, the decoded path. Returns
- * 1 or 0; 1 also where the regex failed (logged): no path evades its limit.
+ * The rules that a path may match, in their order: those without a path, those
+ * with a regular expression, and of those with a template the ones that match,
+ * found in a time that does not depend on how many do not. Writes at most max
+ * of them to rules and returns how many there are, which may be more: then
+ * the caller asks again with as much room.
+ */
+ngx_uint_t ngx_ratelimit_limiter_find(const ngx_ratelimit_limiter_t *limiter,
+    const ngx_str_t *path, ngx_ratelimit_rule_t **rules, ngx_uint_t max);
+
+/*
+ * Whether a rule is for this request: a method bit, the decoded path, the
+ * request's tier. Returns 1 or 0; 1 also where the regex failed (logged): no
+ * path evades its limit.
  */
 ngx_uint_t ngx_ratelimit_rule_match(const ngx_ratelimit_rule_t *rule,
-    ngx_uint_t method, ngx_str_t *path, ngx_log_t *log);
+    ngx_uint_t method, ngx_str_t *path, const ngx_str_t *tier,
+    ngx_log_t *log);
+
+/* Whether a key is in the rule's share (percent), the same on every node. */
+ngx_uint_t ngx_ratelimit_rule_shares(const ngx_ratelimit_rule_t *rule,
+    const ngx_str_t *key);
 
 #endif /* NGX_RATELIMIT_RULE_H_INCLUDED */

@@ -92,6 +92,10 @@ typedef struct {
 
 static void ngx_ratelimit_table_shape(ngx_ratelimit_table_t *shape,
     size_t size);
+static ngx_inline void ngx_ratelimit_table_lock_in(
+    ngx_ratelimit_table_t *table, ngx_uint_t segment,
+    const ngx_ratelimit_id_t *id, uint64_t now_us,
+    ngx_ratelimit_entry_t *entry);
 static void ngx_ratelimit_table_place(ngx_ratelimit_entry_t *entry);
 static void ngx_ratelimit_table_push(ngx_ratelimit_entry_t *entry,
     ngx_ratelimit_place_t *place);
@@ -205,6 +209,7 @@ ngx_ratelimit_table_shape(ngx_ratelimit_table_t *shape, size_t size)
         n /= 2;
     }
 
+    /* two at least: the outer counters' and the inner ones' */
     shape->layout = NGX_RATELIMIT_TABLE_LAYOUT;
     shape->size = size;
     shape->nsegments = n;
@@ -275,13 +280,59 @@ ngx_ratelimit_table_lock(ngx_ratelimit_table_t *table,
     const ngx_ratelimit_id_t *id, uint64_t now_us,
     ngx_ratelimit_entry_t *entry)
 {
+    ngx_ratelimit_table_lock_in(table, id->hi & (table->nsegments - 1), id,
+                                now_us, entry);
+}
+
+
+void
+ngx_ratelimit_table_lock_outer(ngx_ratelimit_table_t *table,
+    const ngx_ratelimit_id_t *id, uint64_t now_us,
+    ngx_ratelimit_entry_t *entry)
+{
+    ngx_ratelimit_table_lock_in(table, id->hi & (table->nsegments / 2 - 1),
+                                id, now_us, entry);
+}
+
+
+void
+ngx_ratelimit_table_lock_inner(ngx_ratelimit_table_t *table,
+    const ngx_ratelimit_id_t *id, uint64_t now_us,
+    ngx_ratelimit_entry_t *entry)
+{
+    ngx_uint_t  half;
+
+    half = table->nsegments / 2;
+
+    ngx_ratelimit_table_lock_in(table, half + (id->hi & (half - 1)), id,
+                                now_us, entry);
+}
+
+
+/* Odd constants: each n gives another tag, and another place. */
+ngx_ratelimit_id_t
+ngx_ratelimit_table_inner_id(const ngx_ratelimit_id_t *id, uint64_t n)
+{
+    ngx_ratelimit_id_t  inner;
+
+    inner.hi = id->hi + n * 0xbf58476d1ce4e5b9;
+    inner.lo = id->lo + n * 0x9e3779b97f4a7c15;
+
+    return inner;
+}
+
+
+static ngx_inline void
+ngx_ratelimit_table_lock_in(ngx_ratelimit_table_t *table, ngx_uint_t segment,
+    const ngx_ratelimit_id_t *id, uint64_t now_us,
+    ngx_ratelimit_entry_t *entry)
+{
     uint64_t                  tag, n, other;
-    ngx_uint_t                b, i, segment;
+    ngx_uint_t                b, i;
     ngx_ratelimit_bucket_t   *bucket, *buckets;
     ngx_ratelimit_segment_t  *s;
 
     tag = id->lo != 0 ? id->lo : 1;
-    segment = id->hi & (table->nsegments - 1);
     n = (id->hi >> 32) * table->nbuckets >> 32;
     other = ngx_ratelimit_other_bucket(table->nbuckets, n, tag);
 

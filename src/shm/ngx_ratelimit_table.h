@@ -81,6 +81,24 @@ void ngx_ratelimit_table_lock(ngx_ratelimit_table_t *table,
     ngx_ratelimit_entry_t *entry);
 
 /*
+ * For what is kept in several places. While an outer counter is locked, one
+ * inner counter at a time may be: the outer ones are in the first half of the
+ * segments, the inner ones in the other, so nobody waits in a circle. id names
+ * other counters here than for ngx_ratelimit_table_lock(), and in each of the
+ * two.
+ */
+void ngx_ratelimit_table_lock_outer(ngx_ratelimit_table_t *table,
+    const ngx_ratelimit_id_t *id, uint64_t now_us,
+    ngx_ratelimit_entry_t *entry);
+void ngx_ratelimit_table_lock_inner(ngx_ratelimit_table_t *table,
+    const ngx_ratelimit_id_t *id, uint64_t now_us,
+    ngx_ratelimit_entry_t *entry);
+
+/* The id of the n-th inner counter of an outer one, n >= 1. */
+ngx_ratelimit_id_t ngx_ratelimit_table_inner_id(const ngx_ratelimit_id_t *id,
+    uint64_t n);
+
+/*
  * Writes entry->state with the loss (0: equals a fresh counter, 255: denies)
  * and unlocks. A counter not there before takes the place of the one that is
  * missed least; one that equals a fresh counter by now is not kept. Never

@@ -10,7 +10,7 @@
 #include "ngx_ratelimit_hash.h"
 
 /* pages left to the slab allocator beside the table */
-#define NGX_RATELIMIT_ZONE_SPARE_PAGES  4
+#define NGX_RATELIMIT_ZONE_SPARE_PAGES  6
 
 static ngx_shm_zone_t *ngx_ratelimit_zone_old(ngx_conf_t *cf,
     ngx_ratelimit_zone_t *zone, void *tag);
@@ -138,6 +138,7 @@ ngx_ratelimit_zone_init(ngx_shm_zone_t *shm_zone, void *data)
 
     zone->table = old->table;
     zone->table_bytes = old->table_bytes;
+    zone->lives = old->lives;
 
     if (ngx_ratelimit_table_check(zone->table, zone->table_bytes) != NGX_OK) {
         ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
@@ -170,8 +171,10 @@ ngx_ratelimit_zone_create(ngx_shm_zone_t *shm_zone, ngx_ratelimit_zone_t *zone)
     size = (shpool->pfree - NGX_RATELIMIT_ZONE_SPARE_PAGES) * ngx_pagesize;
 
     zone->table = ngx_slab_alloc(shpool, size);
+    zone->lives = ngx_slab_calloc(shpool, ngx_ratelimit_lives_size());
 
-    if (zone->table == NULL
+    if (zone->table == NULL || zone->lives == NULL
+        || ngx_ratelimit_lives_init(zone->lives) != NGX_OK
         || ngx_ratelimit_table_init(zone->table, size, hash_key) != NGX_OK)
     {
         ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
@@ -183,4 +186,28 @@ ngx_ratelimit_zone_create(ngx_shm_zone_t *shm_zone, ngx_ratelimit_zone_t *zone)
     zone->table_bytes = size;
 
     return NGX_OK;
+}
+
+
+void
+ngx_ratelimit_zone_begin(ngx_ratelimit_zone_t *zone, ngx_log_t *log)
+{
+    zone->life = ngx_ratelimit_life_begin(zone->lives);
+
+    if (zone->life == 0) {
+        ngx_log_error(NGX_LOG_ERR, log, 0,
+                      "ratelimit zone \"%V\" has more than %d workers, this "
+                      "one does not count its requests in flight",
+                      &zone->name, NGX_RATELIMIT_LIVES);
+    }
+}
+
+
+void
+ngx_ratelimit_zone_end(ngx_ratelimit_zone_t *zone)
+{
+    if (zone->life) {
+        ngx_ratelimit_life_end(zone->lives, zone->life);
+        zone->life = 0;
+    }
 }

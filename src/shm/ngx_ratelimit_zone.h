@@ -9,6 +9,7 @@
 #include <ngx_config.h>
 #include <ngx_core.h>
 
+#include "ngx_ratelimit_life.h"
 #include "ngx_ratelimit_table.h"
 
 typedef struct {
@@ -16,6 +17,8 @@ typedef struct {
     ngx_str_t               key;     /* as written: a change starts anew */
     ngx_ratelimit_table_t  *table;   /* set before the workers start */
     size_t                  table_bytes;
+    ngx_ratelimit_lives_t  *lives;   /* the same */
+    uint64_t                life;    /* the worker's own; 0: none */
 } ngx_ratelimit_zone_t;
 
 
@@ -33,5 +36,12 @@ size_t ngx_ratelimit_zone_min_size(void);
  */
 ngx_int_t ngx_ratelimit_zone_add(ngx_conf_t *cf, ngx_ratelimit_zone_t *zone,
     size_t size, void *tag);
+
+/*
+ * A worker begins to serve, and ends: takes its life in the zone. Without one
+ * (too many workers; logged) its requests in flight are not counted.
+ */
+void ngx_ratelimit_zone_begin(ngx_ratelimit_zone_t *zone, ngx_log_t *log);
+void ngx_ratelimit_zone_end(ngx_ratelimit_zone_t *zone);
 
 #endif /* NGX_RATELIMIT_ZONE_H_INCLUDED */

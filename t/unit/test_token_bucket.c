@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "ngx_ratelimit_token_bucket.h"
+#include "ngx_ratelimit_limit.h"
 
 #define NOW     ((uint64_t) 1800000000000000)
 #define SECOND  ((uint64_t) 1000000)
@@ -585,26 +585,26 @@ test_clock_steps(void **state)
 static void
 test_used(void **state)
 {
-    rate_t    rate;
-    uint32_t  i, used, last;
+    uint32_t               i, used, last;
+    ngx_ratelimit_limit_t  limit;
 
     (void) state;
 
-    rate = rate_of(1000, SECOND, 1000);
+    limit.capacity = 1000;
     last = 0;
 
     for (i = 0; i <= 1000; i++) {
-        used = ngx_ratelimit_token_bucket_used(&rate, 1000 - i);
+        used = ngx_ratelimit_limit_used(&limit, 1000 - i);
         assert_true(used >= last);
         assert_true(i < 4 || used > 0);
         assert_int_equal(used == 255, i == 1000);
         last = used;
     }
 
-    assert_int_equal(ngx_ratelimit_token_bucket_used(&rate, 1000), 0);
+    assert_int_equal(ngx_ratelimit_limit_used(&limit, 1000), 0);
 
-    rate = rate_of(NGX_RATELIMIT_MAX_TOKENS, SECOND, NGX_RATELIMIT_MAX_TOKENS);
-    assert_int_equal(ngx_ratelimit_token_bucket_used(&rate, 1), 254);
+    limit.capacity = NGX_RATELIMIT_MAX_TOKENS;
+    assert_int_equal(ngx_ratelimit_limit_used(&limit, 1), 254);
 }
 
 

@@ -1,0 +1,201 @@
+/*
+ * Limits: what an operator may ask of each algorithm, and what it becomes.
+ */
+
+#include "ngx_ratelimit_limit.h"
+
+#include "ngx_ratelimit_window.h"
+
+
+#define NGX_RATELIMIT_DAY_US    ((uint64_t) 86400 * 1000000)
+#define NGX_RATELIMIT_MONTH_US  (31 * NGX_RATELIMIT_DAY_US)
+
+/* a sliding window's weights are products that a Lua number holds exactly */
+#define NGX_RATELIMIT_MAX_WEIGHT  ((uint64_t) 1 << 53)
+
+
+static const char *ngx_ratelimit_limit_bucket(ngx_ratelimit_limit_t *limit,
+    const ngx_ratelimit_spec_t *spec);
+static const char *ngx_ratelimit_limit_window(ngx_ratelimit_limit_t *limit,
+    const ngx_ratelimit_spec_t *spec);
+
+
+/* in the order of ngx_ratelimit_algorithm_e */
+static const char *const  ngx_ratelimit_algorithm_names[] = {
+    "token_bucket",
+    "leaky_bucket",
+    "fixed_window",
+    "sliding_window",
+    "sliding_log",
+    "concurrency",
+};
+
+#define NGX_RATELIMIT_ALGORITHMS                                              \
+    (sizeof(ngx_ratelimit_algorithm_names)                                    \
+     / sizeof(ngx_ratelimit_algorithm_names[0]))
+
+
+const char *
+ngx_ratelimit_limit_init(ngx_ratelimit_limit_t *limit,
+    const ngx_ratelimit_spec_t *spec)
+{
+    memset(limit, 0, sizeof(ngx_ratelimit_limit_t));
+
+    limit->algorithm = spec->algorithm;
+    limit->calendar = spec->calendar;
+
+    if (spec->tokens == 0 || spec->tokens > NGX_RATELIMIT_MAX_TOKENS) {
+        return "a limit from 1 to 1073741824";
+    }
+
+    switch (spec->algorithm) {
+
+    case NGX_RATELIMIT_TOKEN_BUCKET:
+    case NGX_RATELIMIT_LEAKY_BUCKET:
+        return ngx_ratelimit_limit_bucket(limit, spec);
+
+    case NGX_RATELIMIT_CONCURRENCY:
+        limit->capacity = (uint32_t) spec->tokens;
+        return NULL;
+
+    default:
+        return ngx_ratelimit_limit_window(limit, spec);
+    }
+}
+
+
+static const char *
+ngx_ratelimit_limit_bucket(ngx_ratelimit_limit_t *limit,
+    const ngx_ratelimit_spec_t *spec)
+{
+    uint64_t  capacity, free;
+
+    capacity = spec->capacity ? spec->capacity : spec->tokens;
+    limit->free_us = UINT64_MAX;
+
+    if (spec->algorithm == NGX_RATELIMIT_LEAKY_BUCKET) {
+
+        if (spec->burst >= NGX_RATELIMIT_MAX_TOKENS) {
+            return "a burst from 0 to 1073741823";
+        }
+
+        capacity = spec->burst + 1;
+    }
+
+    if (ngx_ratelimit_rate_init(&limit->rate, spec->tokens, spec->period_us,
+                                capacity)
+        != 0)
+    {
+        return "a capacity that the rate fills within 35 years";
+    }
+
+    limit->capacity = limit->rate.capacity;
+    limit->window_us = limit->rate.span_us + (limit->rate.span_frac != 0);
+
+    if (spec->algorithm == NGX_RATELIMIT_LEAKY_BUCKET && !spec->nodelay
+        && spec->delay < spec->burst)
+    {
+        /* what the first of a burst, and those without delay, use */
+
+        free = spec->delay + 1;
+        limit->free_us = free * limit->rate.step_us
+                         + (free * limit->rate.step_frac
+                            + limit->rate.scale - 1) / limit->rate.scale;
+    }
+
+    return NULL;
+}
+
+
+static const char *
+ngx_ratelimit_limit_window(ngx_ratelimit_limit_t *limit,
+    const ngx_ratelimit_spec_t *spec)
+{
+    limit->capacity = (uint32_t) spec->tokens;
+
+    if (spec->calendar) {
+
+        if (spec->algorithm != NGX_RATELIMIT_FIXED_WINDOW) {
+            return "a calendar for fixed_window only";
+        }
+
+        limit->window_us = (spec->calendar == NGX_RATELIMIT_CALENDAR_DAY)
+                           ? NGX_RATELIMIT_DAY_US : NGX_RATELIMIT_MONTH_US;
+        limit->code = NGX_RATELIMIT_CODE_CALENDAR + spec->calendar;
+
+        return NULL;
+    }
+
+    if (spec->period_us == 0 || spec->period_us > NGX_RATELIMIT_MAX_PERIOD_US)
+    {
+        return "a window of at most 366 days";
+    }
+
+    limit->window_us = spec->period_us;
+    limit->code = ngx_ratelimit_span_encode(spec->period_us);
+
+    if (spec->algorithm == NGX_RATELIMIT_SLIDING_LOG
+        && spec->tokens > NGX_RATELIMIT_MAX_LOG)
+    {
+        return "a limit of at most 10000 requests for sliding_log";
+    }
+
+    if (spec->algorithm == NGX_RATELIMIT_SLIDING_WINDOW
+        && spec->tokens
+           > NGX_RATELIMIT_MAX_WEIGHT / ((spec->period_us + 999) / 1000))
+    {
+        return "a lower limit or a shorter window for sliding_window: their "
+               "product is at most 2^53 request-milliseconds";
+    }
+
+    return NULL;
+}
+
+
+uint64_t
+ngx_ratelimit_limit_delay(const ngx_ratelimit_limit_t *limit,
+    const ngx_ratelimit_answer_t *answer)
+{
+    if (limit->algorithm != NGX_RATELIMIT_LEAKY_BUCKET
+        || answer->granted == 0 || answer->reset_us <= limit->free_us)
+    {
+        return 0;
+    }
+
+    return answer->reset_us - limit->free_us;
+}
+
+
+uint32_t
+ngx_ratelimit_limit_used(const ngx_ratelimit_limit_t *limit,
+    uint32_t remaining)
+{
+    return (uint32_t) ((uint64_t) (limit->capacity - remaining) * 255
+                       / limit->capacity);
+}
+
+
+const char *
+ngx_ratelimit_algorithm_name(ngx_ratelimit_algorithm_e algorithm)
+{
+    return ngx_ratelimit_algorithm_names[algorithm];
+}
+
+
+int
+ngx_ratelimit_algorithm_parse(const u_char *text, size_t len,
+    ngx_ratelimit_algorithm_e *algorithm)
+{
+    size_t  i;
+
+    for (i = 0; i < NGX_RATELIMIT_ALGORITHMS; i++) {
+        if (strlen(ngx_ratelimit_algorithm_names[i]) == len
+            && memcmp(ngx_ratelimit_algorithm_names[i], text, len) == 0)
+        {
+            *algorithm = (ngx_ratelimit_algorithm_e) i;
+            return 0;
+        }
+    }
+
+    return -1;
+}

@@ -1,0 +1,81 @@
+/*
+ * A limit: an algorithm with its parameters, prepared for exact integer
+ * arithmetic. The algorithms themselves: token_bucket, window, sliding_log,
+ * concurrency.
+ */
+
+#ifndef NGX_RATELIMIT_LIMIT_H_INCLUDED
+#define NGX_RATELIMIT_LIMIT_H_INCLUDED
+
+#include "ngx_ratelimit_token_bucket.h"
+
+#define NGX_RATELIMIT_MAX_LOG  10000   /* requests that a sliding_log keeps */
+
+typedef enum {
+    NGX_RATELIMIT_TOKEN_BUCKET = 0,
+    NGX_RATELIMIT_LEAKY_BUCKET,      /* a token bucket that delays */
+    NGX_RATELIMIT_FIXED_WINDOW,
+    NGX_RATELIMIT_SLIDING_WINDOW,
+    NGX_RATELIMIT_SLIDING_LOG,
+    NGX_RATELIMIT_CONCURRENCY
+} ngx_ratelimit_algorithm_e;
+
+/* where a fixed window begins and ends */
+typedef enum {
+    NGX_RATELIMIT_CALENDAR_NONE = 0,   /* at multiples of its length */
+    NGX_RATELIMIT_CALENDAR_DAY,        /* UTC */
+    NGX_RATELIMIT_CALENDAR_MONTH
+} ngx_ratelimit_calendar_e;
+
+/* A limit as an operator says it. What an algorithm has no use for is 0. */
+typedef struct {
+    ngx_ratelimit_algorithm_e  algorithm;
+    ngx_ratelimit_calendar_e   calendar;    /* fixed_window */
+    uint64_t                   tokens;      /* of the rate; limit; slots */
+    uint64_t                   period_us;   /* 0 with a calendar, and slots */
+    uint64_t                   capacity;    /* token_bucket; 0: tokens */
+    uint64_t                   burst;       /* leaky_bucket */
+    uint64_t                   delay;       /* leaky_bucket: first, undelayed */
+    unsigned                   nodelay:1;
+} ngx_ratelimit_spec_t;
+
+typedef struct {
+    ngx_ratelimit_algorithm_e  algorithm;
+    ngx_ratelimit_calendar_e   calendar;
+    uint32_t                   capacity;    /* the most that can be left */
+    uint32_t                   code;        /* window_us in 12 bits, or the
+                                               calendar; of windows */
+    uint64_t                   window_us;   /* until a spent counter equals a
+                                               fresh one; 0: concurrency, the
+                                               longest for a month */
+    uint64_t                   free_us;     /* leaky_bucket: see delay() */
+    ngx_ratelimit_rate_t       rate;        /* of buckets */
+} ngx_ratelimit_limit_t;
+
+
+/*
+ * Prepares a limit. Returns NULL, or what was expected as a constant string
+ * ("a limit of at most 10000 requests for sliding_log").
+ */
+const char *ngx_ratelimit_limit_init(ngx_ratelimit_limit_t *limit,
+    const ngx_ratelimit_spec_t *spec);
+
+/*
+ * How long a granted request is delayed, in microseconds: 0 unless the limit
+ * is a leaky_bucket whose answer's reset_us is above free_us.
+ */
+uint64_t ngx_ratelimit_limit_delay(const ngx_ratelimit_limit_t *limit,
+    const ngx_ratelimit_answer_t *answer);
+
+/* The share of a capacity that is used: 0 for none, 255 for all of it. */
+uint32_t ngx_ratelimit_limit_used(const ngx_ratelimit_limit_t *limit,
+    uint32_t remaining);
+
+/* The name of an algorithm as an operator writes it: "token_bucket". */
+const char *ngx_ratelimit_algorithm_name(ngx_ratelimit_algorithm_e algorithm);
+
+/* The algorithm of that name. Returns 0, or -1 when there is none. */
+int ngx_ratelimit_algorithm_parse(const u_char *text, size_t len,
+    ngx_ratelimit_algorithm_e *algorithm);
+
+#endif /* NGX_RATELIMIT_LIMIT_H_INCLUDED */

@@ -1,0 +1,79 @@
+/*
+ * Fixed and sliding windows. lua/fixed_window.lua and lua/sliding_window.lua
+ * are the same arithmetic inside Redis; they must give the same decisions.
+ */
+
+#ifndef NGX_RATELIMIT_WINDOW_H_INCLUDED
+#define NGX_RATELIMIT_WINDOW_H_INCLUDED
+
+#include "ngx_ratelimit_limit.h"
+
+/* codes above those of any span: the calendar's windows */
+#define NGX_RATELIMIT_CODE_CALENDAR  4000
+
+/*
+ * The state of a window's counter. All zero is a fresh one.
+ *
+ * fixed_window: fresh_us is where the window ends, count what it has used.
+ * sliding_window: windows stand at multiples of their length; fresh_us is the
+ * end of the one after the current (then nothing counts any more), count what
+ * the current one has used, before what the previous has.
+ * code is the limit's when that was written: it tells a changed window.
+ */
+typedef struct {
+    uint64_t  fresh_us;    /* < 2^52 */
+    uint32_t  count;       /* <= 2^30 */
+    uint32_t  before;      /* <= 2^30 */
+    uint32_t  code;        /* < 2^12 */
+} ngx_ratelimit_window_t;
+
+
+/*
+ * The time from wall_us, microseconds since the epoch, to the end of the fixed
+ * window that it lies in: 1 and more.
+ */
+uint64_t ngx_ratelimit_fixed_window_left(const ngx_ratelimit_limit_t *limit,
+    uint64_t wall_us);
+
+/*
+ * Takes from a fixed window; cost, want and the answer are those of
+ * ngx_ratelimit_token_bucket_take(). now_us (< 2^51) is the state's clock and
+ * any; left_us is where a window that begins now will end. A counter that is
+ * not fresh keeps its end, and so no step of the wall clock opens another
+ * window; only an end that is more than a window and a second away (the state's
+ * own clock was set back), or another window's (the limit has changed), is
+ * moved to now_us + left_us, with all that was used. What is used counts as
+ * the capacity at most.
+ */
+void ngx_ratelimit_fixed_window_take(ngx_ratelimit_window_t *w,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint64_t left_us,
+    uint32_t cost, uint32_t want, ngx_ratelimit_answer_t *answer);
+
+/*
+ * Gives back tokens that were taken at taken_us, unless that was in another
+ * window.
+ */
+void ngx_ratelimit_fixed_window_give(ngx_ratelimit_window_t *w,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint64_t taken_us,
+    uint32_t tokens);
+
+/*
+ * Takes from a sliding window: what is used is the count of the current window
+ * and of the one before it as much as still overlaps the window that ends now,
+ * as if its requests had come evenly (rounded up; in milliseconds, rounded up).
+ * So no aligned window admits more than the capacity, and no window at all more
+ * than twice that. retry_us is exact if nobody else takes.
+ *
+ * A changed window keeps what is used now, as the current window's count. A
+ * clock that was set back keeps the counts, too.
+ */
+void ngx_ratelimit_sliding_window_take(ngx_ratelimit_window_t *w,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint32_t cost,
+    uint32_t want, ngx_ratelimit_answer_t *answer);
+
+/* Gives back tokens taken at taken_us, to the window they were taken from. */
+void ngx_ratelimit_sliding_window_give(ngx_ratelimit_window_t *w,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint64_t taken_us,
+    uint32_t tokens);
+
+#endif /* NGX_RATELIMIT_WINDOW_H_INCLUDED */
