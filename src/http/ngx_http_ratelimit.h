@@ -75,8 +75,9 @@ typedef struct {
     ngx_str_t                    rule_id;   /* empty: all rules of the zone */
     ngx_http_ratelimit_place_t   place;
 
-    ngx_ratelimit_limiter_t     *limiter;   /* these two when all is read */
+    ngx_ratelimit_limiter_t     *limiter;   /* these when all is read */
     ngx_ratelimit_rule_t        *rule;
+    ngx_array_t                  cost_headers;  /* ngx_str_t, distinct */
 } ngx_http_ratelimit_limit_t;
 
 
@@ -163,6 +164,10 @@ ngx_int_t ngx_http_ratelimit_select(ngx_http_request_t *r,
  */
 void ngx_http_ratelimit_settle(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx);
+
+/* Collects what settle hides: the cost headers of a limit's rules. */
+ngx_int_t ngx_http_ratelimit_cost_headers(ngx_conf_t *cf,
+    ngx_http_ratelimit_limit_t *limit);
 
 /* answer.c: ends a rejected request; always NGX_DONE */
 ngx_int_t ngx_http_ratelimit_reject(ngx_http_request_t *r,
