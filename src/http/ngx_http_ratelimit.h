@@ -119,14 +119,17 @@ typedef struct {
     ngx_http_ratelimit_loc_conf_t  *conf;      /* of the deciding location */
     ngx_str_t                       path;      /* that was checked */
     ngx_str_t                       tier;
-    ngx_ratelimit_check_t           check;
     uint64_t                        decided_ms; /* since the epoch */
-    ngx_event_t                     delay;     /* of a leaky bucket */
     void                           *jwt;       /* jwt.c: what was verified */
     unsigned                        started:1; /* the check */
     unsigned                        waiting:1; /* for Redis, for the delay */
+    unsigned                        delaying:1; /* the delay has a timer */
     unsigned                        answered:1;
     unsigned                        settled:1; /* the response was charged */
+
+    /* zeroed up to check.renewal */
+    ngx_ratelimit_check_t           check;
+    ngx_event_t                     delay;     /* of a leaky bucket */
 } ngx_http_ratelimit_ctx_t;
 
 

@@ -146,7 +146,7 @@ ngx_http_ratelimit_ctx_create(ngx_http_request_t *r,
     }
 
     ctx = cln->data;
-    ngx_memzero(ctx, sizeof(ngx_http_ratelimit_ctx_t));
+    ngx_memzero(ctx, offsetof(ngx_http_ratelimit_ctx_t, check.renewal));
 
     ctx->request = r;
     ctx->conf = conf;
@@ -188,7 +188,7 @@ ngx_http_ratelimit_ctx_cleanup(void *data)
 {
     ngx_http_ratelimit_ctx_t *ctx = data;
 
-    if (ctx->delay.timer_set) {
+    if (ctx->delaying) {
         ngx_del_timer(&ctx->delay);
     }
 
@@ -313,10 +313,12 @@ ngx_http_ratelimit_delay(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx)
 
     ev = &ctx->delay;
 
+    ngx_memzero(ev, sizeof(ngx_event_t));
     ev->data = ctx;
     ev->log = r->connection->log;
     ev->handler = ngx_http_ratelimit_delay_handler;
 
+    ctx->delaying = 1;
     ngx_add_timer(ev, (ngx_msec_t) ((ctx->check.delay_us + 999) / 1000));
 
     return ngx_http_ratelimit_suspend(r, ctx);
@@ -326,7 +328,12 @@ ngx_http_ratelimit_delay(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx)
 static void
 ngx_http_ratelimit_delay_handler(ngx_event_t *ev)
 {
-    ngx_http_ratelimit_complete(ev->data);
+    ngx_http_ratelimit_ctx_t  *ctx;
+
+    ctx = ev->data;
+    ctx->delaying = 0;
+
+    ngx_http_ratelimit_complete(ctx);
 }
 
 
