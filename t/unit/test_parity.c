@@ -9,7 +9,7 @@
 
 #include "parity.h"
 
-#include "ngx_ratelimit_limit.h"
+#include "ngx_ratelimit_window.h"
 
 #define KEYS    3
 #define FIELDS  220
@@ -18,13 +18,14 @@ typedef struct {
     char                          kind;
     ngx_ratelimit_limit_t         limit;
     ngx_ratelimit_token_bucket_t  tb;
+    ngx_ratelimit_window_t        w;
 } counter_t;
 
 /* one counter of a call, beside its arguments there */
 typedef struct {
     counter_t  *counter;
     int64_t     cost;
-    uint32_t    want;
+    uint32_t    want;      /* below 0 of cost: for how many ms it was taken */
     int         dry_run;
 } check_t;
 
@@ -41,12 +42,16 @@ static struct {
 } seen;
 
 
-/* What the state says of itself, of each kind. */
+/* When the counter equals a fresh one. */
 
 static uint64_t
 counter_fresh_us(const counter_t *counter)
 {
-    return counter->tb.span_code ? counter->tb.tat_us : 0;
+    if (counter->kind == 't') {
+        return counter->tb.span_code ? counter->tb.tat_us : 0;
+    }
+
+    return counter->w.fresh_us;
 }
 
 
@@ -54,6 +59,7 @@ static void
 counter_forget(counter_t *counter)
 {
     memset(&counter->tb, 0, sizeof(counter->tb));
+    memset(&counter->w, 0, sizeof(counter->w));
 }
 
 
@@ -61,16 +67,56 @@ static void
 counter_take(counter_t *counter, uint64_t now, uint32_t cost, uint32_t want,
     ngx_ratelimit_answer_t *answer)
 {
-    ngx_ratelimit_token_bucket_take(&counter->tb, &counter->limit.rate, now,
-                                    cost, want, answer);
+    uint64_t                left_us;
+    ngx_ratelimit_limit_t  *limit;
+
+    limit = &counter->limit;
+
+    switch (counter->kind) {
+
+    case 't':
+        ngx_ratelimit_token_bucket_take(&counter->tb, &limit->rate, now, cost,
+                                        want, answer);
+        return;
+
+    case 'f':
+        left_us = ngx_ratelimit_fixed_window_left(limit, now);
+        ngx_ratelimit_fixed_window_take(&counter->w, limit, now, left_us, cost,
+                                        want, answer);
+        return;
+
+    default:
+        ngx_ratelimit_sliding_window_take(&counter->w, limit, now, cost, want,
+                                          answer);
+    }
 }
 
 
 static void
-counter_give(counter_t *counter, uint64_t now, uint32_t tokens)
+counter_give(counter_t *counter, uint64_t now, uint64_t taken, uint32_t tokens)
 {
-    ngx_ratelimit_token_bucket_give(&counter->tb, &counter->limit.rate, now,
-                                    tokens);
+    uint64_t                passed_us;
+    ngx_ratelimit_limit_t  *limit;
+
+    limit = &counter->limit;
+
+    switch (counter->kind) {
+
+    case 't':
+        ngx_ratelimit_token_bucket_give(&counter->tb, &limit->rate, now,
+                                        tokens);
+        return;
+
+    case 'f':
+        passed_us = ngx_ratelimit_fixed_window_passed(limit, now);
+        ngx_ratelimit_fixed_window_give(&counter->w, limit, now, passed_us,
+                                        taken, tokens);
+        return;
+
+    default:
+        ngx_ratelimit_sliding_window_give(&counter->w, limit, now, taken,
+                                          tokens);
+    }
 }
 
 
@@ -82,10 +128,17 @@ fill_arg(const check_t *check, parity_arg_t *arg)
     arg->kind = check->dry_run ? counter->kind - 'a' + 'A' : counter->kind;
     arg->cost = check->cost;
     arg->want = (check->want == NGX_RATELIMIT_LOOK) ? -1
-                                                     : (int64_t) check->want;
+                                                    : (int64_t) check->want;
     arg->capacity = counter->limit.capacity;
-    arg->a = counter->limit.rate.period_us;
-    arg->b = counter->limit.rate.scale;
+
+    if (counter->kind == 't') {
+        arg->a = counter->limit.rate.period_us;
+        arg->b = counter->limit.rate.scale;
+
+    } else {
+        arg->a = counter->limit.window_us;
+        arg->b = counter->limit.calendar;
+    }
 }
 
 
@@ -119,7 +172,9 @@ run_c(uint64_t now, const check_t *checks, unsigned n,
         if (check->cost < 0) {
 
             if (!denied) {
-                counter_give(check->counter, now, -check->cost);
+                counter_give(check->counter, now,
+                             now - (uint64_t) check->want * 1000,
+                             -check->cost);
                 seen.given++;
             }
 
@@ -161,40 +216,125 @@ random_bucket(ngx_ratelimit_spec_t *spec)
 
 
 static void
+random_window(ngx_ratelimit_spec_t *spec)
+{
+    static const uint64_t  periods[] = { 1, 2, 10, 60, 61, 86400 };
+
+    spec->tokens = rnd(8) ? rnd_log(100) : rnd_log(NGX_RATELIMIT_MAX_TOKENS);
+
+    if (spec->algorithm == NGX_RATELIMIT_FIXED_WINDOW && rnd(2)) {
+        spec->calendar = 1 + rnd(2);
+        return;
+    }
+
+    spec->period_us = rnd(8) ? periods[rnd(6)] * 1000000
+                             : rnd_log(NGX_RATELIMIT_MAX_PERIOD_US);
+}
+
+
+static void
 random_limit(counter_t *counter)
 {
     ngx_ratelimit_spec_t  spec;
 
     do {
         memset(&spec, 0, sizeof(spec));
-        random_bucket(&spec);
+
+        if (counter->kind == 't') {
+            random_bucket(&spec);
+
+        } else {
+            spec.algorithm = (counter->kind == 'f')
+                             ? NGX_RATELIMIT_FIXED_WINDOW
+                             : NGX_RATELIMIT_SLIDING_WINDOW;
+            random_window(&spec);
+        }
     } while (ngx_ratelimit_limit_init(&counter->limit, &spec) != NULL);
 }
 
 
-static uint64_t
-random_step(uint64_t now, const ngx_ratelimit_limit_t *limit)
+/* Another limit for a counter in use: now and then in the same window. */
+
+static void
+change_limit(counter_t *counter)
 {
+    ngx_ratelimit_limit_t  old;
+
+    old = counter->limit;
+    random_limit(counter);
+
+    if (counter->kind != 't' && rnd(2)) {
+        old.capacity = (old.capacity < 8) ? old.capacity + 1
+                                          : 1 + rnd(old.capacity);
+        counter->limit = old;
+    }
+}
+
+
+/* To about the end of a window: the state's, the limit's, the next one's. */
+
+static uint64_t
+random_edge(uint64_t now, const counter_t *counter)
+{
+    uint64_t                      edge, fresh_us;
+    const ngx_ratelimit_limit_t  *limit;
+
+    limit = &counter->limit;
+    fresh_us = counter_fresh_us(counter);
+
+    if (limit->calendar) {
+        edge = now + ngx_ratelimit_fixed_window_left(limit, now);
+
+    } else {
+        edge = now + limit->window_us - now % limit->window_us;
+    }
+
+    if (fresh_us > now && rnd(2)) {
+        edge = fresh_us;
+    }
+
+    if (counter->kind == 's' && rnd(2)) {
+        edge += rnd(limit->window_us);
+    }
+
+    if (edge > now + 4000 * (uint64_t) 86400 * 1000000) {
+        return now;
+    }
+
+    return edge + rnd(3) - 1;
+}
+
+
+static uint64_t
+random_step(uint64_t now, const counter_t *counter)
+{
+    const ngx_ratelimit_limit_t  *limit;
+
     if (now > LATEST) {
         return START;
     }
+
+    limit = &counter->limit;
 
     switch (rnd(16)) {
 
     case 0: case 1: case 2: case 3: case 4:
         return now;
 
-    case 5: case 6: case 7:
+    case 5: case 6:
         return now + rnd_log(1000);
 
-    case 8: case 9: case 10:
+    case 7: case 8: case 9:
         return now + rnd_log(10 * 1000000);
 
-    case 11: case 12:
+    case 10:
         return now + rnd(2 * limit->window_us / limit->capacity + 2);
 
-    case 13:
+    case 11:
         return now + rnd(rnd(8) ? 1000000 : limit->window_us / 64 + 1);
+
+    case 12: case 13:
+        return random_edge(now, counter);
 
     case 14:
 
@@ -237,6 +377,28 @@ random_tokens(uint32_t capacity)
 }
 
 
+/* What is given back was mostly taken a moment ago. */
+
+static uint32_t
+random_age_ms(const ngx_ratelimit_limit_t *limit)
+{
+    switch (rnd(4)) {
+
+    case 0:
+        return 0;
+
+    case 1:
+        return rnd(1000);
+
+    case 2:
+        return rnd(limit->window_us / 1000 + 2);
+
+    default:
+        return rnd(3 * (limit->window_us / 1000 + 1));
+    }
+}
+
+
 static void
 random_call(parity_call_t *call, check_t *checks)
 {
@@ -259,7 +421,7 @@ random_call(parity_call_t *call, check_t *checks)
         check->counter = &counters[call->key][call->args[i].field];
 
         if (rnd(100) == 0) {
-            random_limit(check->counter);
+            change_limit(check->counter);
         }
 
         capacity = check->counter->limit.capacity;
@@ -276,6 +438,7 @@ random_call(parity_call_t *call, check_t *checks)
 
         if (rnd(10) == 0) {
             check->cost = -check->cost;
+            check->want = random_age_ms(&check->counter->limit);
 
         } else if (rnd(10) == 0) {
             check->want = NGX_RATELIMIT_LOOK;
@@ -356,7 +519,7 @@ run_sequence(const char *kinds)
 
     for ( /* void */ ; parity.step < parity.steps; parity.step++) {
         random_call(&call, checks);
-        next = random_step(call.now_us, &checks[0].counter->limit);
+        next = random_step(call.now_us, checks[0].counter);
 
         if (next + 1000000 < call.now_us) {
 
@@ -410,6 +573,36 @@ test_token_bucket(void **state)
 
     run_sequence("t");
     check_seen("t");
+}
+
+
+static void
+test_fixed_window(void **state)
+{
+    (void) state;
+
+    run_sequence("f");
+    check_seen("f");
+}
+
+
+static void
+test_sliding_window(void **state)
+{
+    (void) state;
+
+    run_sequence("s");
+    check_seen("s");
+}
+
+
+static void
+test_all_kinds(void **state)
+{
+    (void) state;
+
+    run_sequence("tfs");
+    check_seen("tfs");
 }
 
 
@@ -620,6 +813,9 @@ main(void)
 {
     const struct CMUnitTest  tests[] = {
         cmocka_unit_test(test_token_bucket),
+        cmocka_unit_test(test_fixed_window),
+        cmocka_unit_test(test_sliding_window),
+        cmocka_unit_test(test_all_kinds),
         cmocka_unit_test(test_malformed),
         cmocka_unit_test(test_foreign_value),
         cmocka_unit_test(test_bucket_long),
