@@ -5,6 +5,11 @@
 
 #include "ngx_http_ratelimit.h"
 
+/* rules that are looked at without an allocation */
+#define NGX_HTTP_RATELIMIT_FOUND  32
+
+static ngx_int_t ngx_http_ratelimit_select_rules(ngx_http_request_t *r,
+    ngx_http_ratelimit_ctx_t *ctx, ngx_ratelimit_limiter_t *limiter);
 static ngx_int_t ngx_http_ratelimit_select_rule(ngx_http_request_t *r,
     ngx_ratelimit_check_t *check, ngx_ratelimit_limiter_t *limiter,
     ngx_ratelimit_rule_t *rule);
@@ -19,11 +24,8 @@ ngx_int_t
 ngx_http_ratelimit_select(ngx_http_request_t *r,
     ngx_http_ratelimit_loc_conf_t *conf, ngx_http_ratelimit_ctx_t *ctx)
 {
-    ngx_ratelimit_check_t *check = &ctx->check;
-
-    ngx_uint_t                    i, j;
-    ngx_array_t                  *rules;
-    ngx_ratelimit_rule_t        **rule;
+    ngx_uint_t                    i;
+    ngx_int_t                     rc;
     ngx_http_ratelimit_limit_t  **limits;
 
     limits = conf->limits->elts;
@@ -31,26 +33,48 @@ ngx_http_ratelimit_select(ngx_http_request_t *r,
     for (i = 0; i < conf->limits->nelts; i++) {
 
         if (limits[i]->rule) {
-            if (ngx_http_ratelimit_select_rule(r, check, limits[i]->limiter,
-                                               limits[i]->rule)
-                == NGX_ERROR)
-            {
-                return NGX_ERROR;
-            }
-
-            continue;
+            rc = ngx_http_ratelimit_select_rule(r, &ctx->check,
+                                                limits[i]->limiter,
+                                                limits[i]->rule);
+        } else {
+            rc = ngx_http_ratelimit_select_rules(r, ctx, limits[i]->limiter);
         }
 
-        rules = &limits[i]->limiter->rules;
-        rule = rules->elts;
+        if (rc == NGX_ERROR) {
+            return NGX_ERROR;
+        }
+    }
 
-        for (j = 0; j < rules->nelts; j++) {
-            if (ngx_http_ratelimit_select_rule(r, check, limits[i]->limiter,
-                                               rule[j])
-                == NGX_ERROR)
-            {
-                return NGX_ERROR;
-            }
+    return NGX_OK;
+}
+
+
+/* All rules of a limiter that the path may match. */
+static ngx_int_t
+ngx_http_ratelimit_select_rules(ngx_http_request_t *r,
+    ngx_http_ratelimit_ctx_t *ctx, ngx_ratelimit_limiter_t *limiter)
+{
+    ngx_uint_t              i, n;
+    ngx_ratelimit_rule_t   *found[NGX_HTTP_RATELIMIT_FOUND], **rules;
+
+    rules = found;
+    n = ngx_ratelimit_limiter_find(limiter, &ctx->path, rules,
+                                   NGX_HTTP_RATELIMIT_FOUND);
+
+    if (n > NGX_HTTP_RATELIMIT_FOUND) {
+        rules = ngx_palloc(r->pool, n * sizeof(ngx_ratelimit_rule_t *));
+        if (rules == NULL) {
+            return NGX_ERROR;
+        }
+
+        n = ngx_ratelimit_limiter_find(limiter, &ctx->path, rules, n);
+    }
+
+    for (i = 0; i < n; i++) {
+        if (ngx_http_ratelimit_select_rule(r, &ctx->check, limiter, rules[i])
+            == NGX_ERROR)
+        {
+            return NGX_ERROR;
         }
     }
 
