@@ -205,8 +205,10 @@ ngx_ratelimit_local_fixed_window(ngx_ratelimit_table_t *table,
     w.code = entry.state.aux;
 
     if (op->give) {
-        ngx_ratelimit_fixed_window_give(&w, limit, op->now_us, op->taken_us,
-                                        op->give);
+        ngx_ratelimit_fixed_window_give(&w, limit, op->now_us,
+                                        limit->window_us
+                                        - ngx_min(left_us, limit->window_us),
+                                        op->taken_us, op->give);
     }
 
     ngx_ratelimit_fixed_window_take(&w, limit, op->now_us, left_us, op->cost,
