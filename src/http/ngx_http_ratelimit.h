@@ -89,7 +89,7 @@ typedef struct {
 } ngx_http_ratelimit_main_conf_t;
 
 
-/* key.c, jwt.c, route.c: what their directives of a location have read */
+/* key.c, jwt_key.c, route.c: what their directives of a location have read */
 typedef struct ngx_http_ratelimit_jwt_key_s  ngx_http_ratelimit_jwt_key_t;
 typedef struct ngx_http_ratelimit_routes_s   ngx_http_ratelimit_routes_t;
 
@@ -194,6 +194,13 @@ char *ngx_http_ratelimit_api_key(ngx_conf_t *cf, ngx_command_t *cmd,
 ngx_int_t ngx_http_ratelimit_api_key_variable(ngx_http_request_t *r,
     ngx_http_variable_value_t *v, uintptr_t data);
 
+/*
+ * Of a merged location: a "jwt:" source needs a key. Returns NGX_CONF_OK or
+ * NGX_CONF_ERROR (logged).
+ */
+char *ngx_http_ratelimit_api_key_check(ngx_conf_t *cf,
+    ngx_http_ratelimit_loc_conf_t *prev, ngx_http_ratelimit_loc_conf_t *conf);
+
 /* zone_conf.c, rule_conf.c, redis_conf.c: the directives of these names */
 char *ngx_http_ratelimit_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_ratelimit_rule(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
@@ -223,7 +230,7 @@ ngx_int_t ngx_http_ratelimit_rule_enter(ngx_conf_t *cf,
     const char *directive, ngx_http_ratelimit_main_conf_t *conf,
     ngx_http_ratelimit_rule_t *rule);
 
-/* jwt.c, client.c, route.c: the directives and variables of these names */
+/* jwt_key.c, client.c, route.c: the directives and variables of these names */
 char *ngx_http_ratelimit_jwt_key(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 char *ngx_http_ratelimit_client_prefix(ngx_conf_t *cf, ngx_command_t *cmd,
@@ -236,14 +243,13 @@ ngx_int_t ngx_http_ratelimit_route_variable(ngx_http_request_t *r,
     ngx_http_variable_value_t *v, uintptr_t data);
 
 /*
- * jwt.c: the claim of the request's bearer token, as text, where the token is
- * valid. Returns 1 and the claim, not empty, or 0.
+ * jwt.c: the claim of the request's bearer token, as text; name is that of a
+ * source of the location. Returns NGX_OK and the claim, of 1 byte or more,
+ * NGX_DECLINED where it is not there or the token is not valid, or NGX_ERROR
+ * (out of memory).
  */
-ngx_uint_t ngx_http_ratelimit_jwt_claim(ngx_http_request_t *r,
+ngx_int_t ngx_http_ratelimit_jwt_claim(ngx_http_request_t *r,
     const ngx_str_t *name, ngx_str_t *claim);
-
-/* key.c: the token of "Authorization: Bearer": 1 and the token, or 0 */
-ngx_uint_t ngx_http_ratelimit_bearer(ngx_http_request_t *r, ngx_str_t *token);
 
 /* answer_conf.c: the directives that shape an answer */
 char *ngx_http_ratelimit_set_headers(ngx_conf_t *cf, ngx_command_t *cmd,
