@@ -224,7 +224,7 @@ function model.length(key)
 end
 
 function model.flush()
-    store, expires_ms = {}, {}
+    store, expires_ms, model.totals = {}, {}, {}
 end
 
 function model.total(name)
