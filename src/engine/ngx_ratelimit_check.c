@@ -290,6 +290,10 @@ ngx_ratelimit_check_decide(ngx_ratelimit_check_t *check)
             check->strictest = counter;
         }
     }
+
+    if (check->status == NGX_RATELIMIT_REJECTED) {
+        check->delay_us = 0;
+    }
 }
 
 

@@ -90,7 +90,7 @@ struct ngx_ratelimit_check_s {
     ngx_ratelimit_counter_t     *decisive;   /* has the status; NULL: bypassed */
     ngx_ratelimit_counter_t     *strictest;  /* of those that are enforced, or
                                                 NULL: what the client is told */
-    uint64_t                     delay_us;   /* of DELAYED */
+    uint64_t                     delay_us;   /* 0 where REJECTED */
 };
 
 
