@@ -73,6 +73,12 @@ sub told {
     return join ' ', t::Gateway::told($gateway->get(@_));
 }
 
+sub header {
+    my ($path, $name) = @_;
+
+    return t::Gateway::header($gateway->get($path), $name);
+}
+
 # a charge in Redis is nobody's to wait for
 sub then_told {
     select undef, undef, undef, 0.2;
@@ -87,13 +93,13 @@ is(told('/tokens?k=a&cost=1'), '200 PASSED 69', 'what it took already');
 is(told('/tokens?k=a'), '200 PASSED 68', 'no header: the cost it has');
 is(told('/gone?k=a'), '502 PASSED 67', 'no upstream: the same');
 
-unlike($gateway->get('/tokens?k=a2&cost=30&more=5'), qr/^X-Cost/mi,
-       'the header is hidden, each of that name');
+is(header('/tokens?k=a2&cost=30&more=5', 'X-Cost'), '',
+   'the header is hidden, each of that name');
 is(told('/tokens?k=a2'), '200 PASSED 69', 'and its first counts');
-like($gateway->get('/tokens?k=a2&other=5'), qr/^X-Other: 5/mi,
-     'another rule\'s is not hidden');
-unlike($gateway->get('/both?k=a2&other=5'), qr/^X-Other/mi,
-       'also where its rule does not apply');
+is(header('/tokens?k=a2&other=5', 'X-Other'), 5,
+   'another rule\'s is not hidden');
+is(header('/both?k=a2&other=5', 'X-Other'), '',
+   'also where its rule does not apply');
 
 # as much as is there, and then the next is denied
 
@@ -116,10 +122,9 @@ for my $cost ('x', '-1', '1.5', '1073741825', '99999999999999999999', '1+') {
     is(told("/tokens?k=d&cost=1"), $before, "\"$cost\" is not counted");
 }
 
-like($gateway->log, qr/\[error\].*ratelimit rule "tokens" has a cost of "x" in
-                       \ the\ response's\ "x-cost",\ expected\ a\ number
-                       \ from\ 0\ to\ 1073741824;\ it\ is\ not\ counted/x,
-     'and says so');
+ok(index($gateway->log, 'ratelimit rule "tokens" has a cost of "x" in the '
+             . 'response\'s "x-cost", expected a number from 0 to 1073741824; '
+             . 'it is not counted') > 0, 'and says so');
 
 # a dry run counts what it would have admitted
 
