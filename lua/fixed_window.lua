@@ -64,7 +64,7 @@ local function fixed_window(state, now, cost, want, capacity, window_us,
         local old_fresh, old_count, old_code = unpack_state('>I7I4I2', state)
 
         if old_code ~= 0 and old_fresh > now then
-            count = old_count < capacity and old_count or capacity
+            count = old_count
 
             if old_code ~= code or old_fresh - now > window_us + 1000000 then
                 changed = true
@@ -92,7 +92,7 @@ local function fixed_window(state, now, cost, want, capacity, window_us,
 
     -- take
 
-    local left = capacity - count
+    local left = count < capacity and capacity - count or 0
     local granted, retry_us = 0, 0
 
     if cost > capacity then
@@ -113,6 +113,6 @@ local function fixed_window(state, now, cost, want, capacity, window_us,
     local new = changed and pack('>I7I4I2', count > 0 and end_us or 0, count,
                                  count > 0 and code or 0)
 
-    return granted, capacity - count, count > 0 and end_us - now or 0,
+    return granted, left - granted, count > 0 and end_us - now or 0,
            retry_us, new, window_us
 end

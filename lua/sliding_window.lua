@@ -23,6 +23,9 @@ end
 local function sliding_window(state, now, cost, want, capacity, window_us, _,
                               charge)
     local code = span_encode(window_us)
+    local window_ms = window_us / 1000
+    window_ms = window_ms + -window_ms % 1
+
     local end_us = now - now % window_us + window_us
 
     -- settle: what is used
@@ -66,8 +69,13 @@ local function sliding_window(state, now, cost, want, capacity, window_us, _,
             end
         end
 
-        count = count < capacity and count or capacity
-        before = before < capacity and before or capacity
+        -- at most what has an exact weight: the capacity and more
+
+        local most = 9007199254740992 / window_ms
+        most = most < 1073741824 and most - most % 1 or 1073741824
+
+        count = count < most and count or most
+        before = before < most and before or most
     end
 
     -- give; want is for how many milliseconds it was taken
@@ -111,10 +119,9 @@ local function sliding_window(state, now, cost, want, capacity, window_us, _,
             room, of, fits_us = capacity - cost, count, end_us + window_us
         end
 
-        local window_ms = window_us / 1000
-        local most_ms = room * (window_ms + -window_ms % 1) / of
+        local fits_ms = room * window_ms / of
 
-        retry_us = fits_us - (most_ms - most_ms % 1) * 1000 - now
+        retry_us = fits_us - (fits_ms - fits_ms % 1) * 1000 - now
 
     elseif charge and cost >= 0 then
         granted = want <= cost and cost or want < left and want or left

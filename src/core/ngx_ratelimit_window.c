@@ -28,7 +28,7 @@ typedef struct {
 /* What is used: a window's state as it is now, the window being that of now. */
 typedef struct {
     uint64_t  end_us;      /* of the current window */
-    uint32_t  count;       /* both at most the capacity */
+    uint32_t  count;       /* more than the capacity where that was lowered */
     uint32_t  before;      /* sliding_window */
 } ngx_ratelimit_usage_t;
 
@@ -43,6 +43,8 @@ static void ngx_ratelimit_fixed_window_save(ngx_ratelimit_window_t *w,
 static int ngx_ratelimit_sliding_window_settle(const ngx_ratelimit_window_t *w,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us,
     ngx_ratelimit_usage_t *use);
+static uint64_t ngx_ratelimit_sliding_window_most(
+    const ngx_ratelimit_limit_t *limit);
 static uint64_t ngx_ratelimit_sliding_window_rescale(
     const ngx_ratelimit_window_t *w, uint64_t now_us);
 static uint64_t ngx_ratelimit_sliding_window_used(
@@ -145,7 +147,7 @@ ngx_ratelimit_fixed_window_take(ngx_ratelimit_window_t *w,
     changed = 0;
 
     if (w->code && w->fresh_us > now_us) {
-        use.count = (w->count < limit->capacity) ? w->count : limit->capacity;
+        use.count = w->count;
 
         if (ngx_ratelimit_fixed_window_keeps(w, limit, now_us)) {
             use.end_us = w->fresh_us;
@@ -155,7 +157,8 @@ ngx_ratelimit_fixed_window_take(ngx_ratelimit_window_t *w,
         }
     }
 
-    left = limit->capacity - use.count;
+    left = (use.count < limit->capacity) ? limit->capacity - use.count : 0;
+
     answer->granted = ngx_ratelimit_window_grant(left, cost, want);
     answer->retry_us = 0;
 
@@ -205,8 +208,7 @@ ngx_ratelimit_fixed_window_give(ngx_ratelimit_window_t *w,
     }
 
     use.end_us = w->fresh_us;
-    use.count = (w->count < limit->capacity) ? w->count : limit->capacity;
-    use.count -= (tokens < use.count) ? tokens : use.count;
+    use.count = (tokens < w->count) ? w->count - tokens : 0;
 
     ngx_ratelimit_fixed_window_save(w, limit, &use);
 }
@@ -317,7 +319,7 @@ ngx_ratelimit_sliding_window_settle(const ngx_ratelimit_window_t *w,
     ngx_ratelimit_usage_t *use)
 {
     int       changed;
-    uint64_t  left_us, used;
+    uint64_t  left_us, used, most;
 
     use->end_us = now_us - now_us % limit->window_us + limit->window_us;
     use->count = 0;
@@ -329,11 +331,11 @@ ngx_ratelimit_sliding_window_settle(const ngx_ratelimit_window_t *w,
 
     changed = 0;
     left_us = w->fresh_us - now_us;
+    most = ngx_ratelimit_sliding_window_most(limit);
 
     if (w->code != limit->code || w->fresh_us % limit->window_us) {
         used = ngx_ratelimit_sliding_window_rescale(w, now_us);
-        use->count = (used < limit->capacity) ? (uint32_t) used
-                                              : limit->capacity;
+        use->count = (uint32_t) (used < most ? used : most);
         return 1;
     }
 
@@ -355,21 +357,33 @@ ngx_ratelimit_sliding_window_settle(const ngx_ratelimit_window_t *w,
         }
     }
 
-    /* a lower limit; and so no weight is more than limit_init allows */
+    /* of a window that is longer by less than its code tells */
 
-    if (use->count > limit->capacity) {
-        use->count = limit->capacity;
-    }
-
-    if (use->before > limit->capacity) {
-        use->before = limit->capacity;
-    }
+    use->count = (use->count < most) ? use->count : (uint32_t) most;
+    use->before = (use->before < most) ? use->before : (uint32_t) most;
 
     return changed;
 }
 
 
-/* What is used now of a window that is not the limit's, by its own length. */
+/* A window's count whose weight is exact: the capacity and more. */
+
+static uint64_t
+ngx_ratelimit_sliding_window_most(const ngx_ratelimit_limit_t *limit)
+{
+    uint64_t  most;
+
+    most = NGX_RATELIMIT_MAX_WEIGHT / ((limit->window_us + 999) / 1000);
+
+    return (most < NGX_RATELIMIT_MAX_TOKENS) ? most : NGX_RATELIMIT_MAX_TOKENS;
+}
+
+
+/*
+ * What is used now of a window that is not the limit's, by its own length. The
+ * code tells that up to 1/64 too short, so this is what was used, or up to 1/32
+ * of the old limit more.
+ */
 
 static uint64_t
 ngx_ratelimit_sliding_window_rescale(const ngx_ratelimit_window_t *w,

@@ -191,14 +191,16 @@ ngx_ratelimit_local_fixed_window(ngx_ratelimit_table_t *table,
     const ngx_ratelimit_id_t *id, const ngx_ratelimit_limit_t *limit,
     ngx_ratelimit_local_op_t *op)
 {
-    uint64_t                wall_us, left_us;
+    uint64_t                wall_us, left_us, passed_us;
     ngx_time_t             *now;
     ngx_ratelimit_entry_t   entry;
     ngx_ratelimit_window_t  w;
 
     now = ngx_timeofday();
     wall_us = ((uint64_t) now->sec * 1000 + now->msec) * 1000;
+
     left_us = ngx_ratelimit_local_window_left(limit, wall_us);
+    passed_us = ngx_ratelimit_fixed_window_passed(limit, wall_us);
 
     ngx_ratelimit_table_lock(table, id, op->now_us, &entry);
 
@@ -208,9 +210,7 @@ ngx_ratelimit_local_fixed_window(ngx_ratelimit_table_t *table,
     w.code = entry.state.aux;
 
     if (op->give) {
-        ngx_ratelimit_fixed_window_give(&w, limit, op->now_us,
-                                        ngx_ratelimit_fixed_window_passed(
-                                            limit, wall_us),
+        ngx_ratelimit_fixed_window_give(&w, limit, op->now_us, passed_us,
                                         op->taken_us, op->give);
     }
 
