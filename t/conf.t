@@ -352,6 +352,15 @@ refused(in_server('ratelimit off zone=z;'),
 
 # the small ones
 
+refused(in_server('ratelimit_tier a; ratelimit_tier b;'),
+        '"ratelimit_tier" directive is duplicate');
+refused(in_server('ratelimit_tier;'),
+        'invalid number of arguments in "ratelimit_tier" directive');
+refused(in_server('ratelimit_dry_run try;'),
+        'invalid value "try" in "ratelimit_dry_run" directive, it must be '
+        . '"on" or "off"');
+refused(in_server('ratelimit_dry_run on; ratelimit_dry_run on;'),
+        '"ratelimit_dry_run" directive is duplicate');
 refused(in_server("ratelimit_api_key $_;"),
         "\"ratelimit_api_key\" has an invalid source \"$_\", "
         . 'expected "header:<name>" or "bearer"')
@@ -475,6 +484,8 @@ accepted("$ZONE ratelimit_rule $_ zone=z rate=1r/s cost=5;")
     for 'nodelay', 'dry_run', 'off';
 accepted(in_server($_))
     for 'ratelimit off;', 'ratelimit zone=z;', 'ratelimit zone=z rule=z;',
+        'ratelimit_tier gold;', 'ratelimit_tier "";', 'ratelimit_tier $arg_t;',
+        'ratelimit_dry_run on;', 'ratelimit_dry_run off;',
         'ratelimit_api_key header:X-Key bearer header:Other;',
         'ratelimit_headers off;', 'ratelimit_headers x;',
         'ratelimit_status 400;', 'ratelimit_status 599;',

@@ -149,21 +149,21 @@ X-RateLimit-Limit: 2
 --- http_config eval
 "ratelimit_zone \$arg_k zone=z:1m;\n"
 . (CORE::join '', map { "ratelimit_rule r$_ zone=z rate=9r/h group=g priority="
-                        . "$_ methods=PUT;\n" } 1 .. 200)
+                        . "$_ methods=POST;\n" } 1 .. 200)
 . "ratelimit_rule last zone=z rate=5r/h group=g;\n"
 . "ratelimit_rule never zone=z rate=4r/h group=g priority=-1;\n"
 --- config
     location / {
         ratelimit zone=z;
         add_header X-Rule $ratelimit_rule always;
-        dav_methods PUT;
+        empty_gif;
     }
 --- request eval
-[ 'GET /?k=a', "PUT /?k=a\n" ]
+[ 'GET /?k=a', "POST /?k=a\n" ]
 --- response_headers eval
 [ "X-Rule: last", "X-Rule: r200" ]
 --- error_code eval
-[ 200, 409 ]
+[ 200, 405 ]
 
 
 
