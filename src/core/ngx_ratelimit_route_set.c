@@ -100,27 +100,25 @@ uint32_t
 ngx_ratelimit_route_set_add(ngx_ratelimit_route_set_t *set,
     const u_char *text, size_t len)
 {
+    int                       rest;
     uint32_t                  node, *number;
     const u_char             *last;
     ngx_ratelimit_segment_t   seg;
 
     node = 0;
-    number = NULL;
+    rest = 0;
     last = text + len;
 
     while (ngx_ratelimit_segment_next(&text, last, &seg)) {
 
-        if (ngx_ratelimit_segment_is_rest(&seg)) {
-            number = &set->nodes[node].rest;
-            break;
+        rest = ngx_ratelimit_segment_is_rest(&seg);
+
+        if (!rest) {
+            node = ngx_ratelimit_route_child(set, node, &seg);
         }
-
-        node = ngx_ratelimit_route_child(set, node, &seg);
     }
 
-    if (number == NULL) {
-        number = &set->nodes[node].end;
-    }
+    number = rest ? &set->nodes[node].rest : &set->nodes[node].end;
 
     if (*number == NGX_RATELIMIT_ROUTE_NONE) {
         *number = set->n++;
