@@ -2,7 +2,8 @@
 #
 # Sends an exact number of requests, which wrk cannot, and counts the answers.
 #
-#   requests.pl <port> <requests> [<keys> [<salt> [<connections> [<depth>]]]]
+#   requests.pl <port> <requests>
+#               [<keys> [<salt> [<connections> [<depth> [<path>]]]]]
 #
 # The keys of keys.lua, in order; <depth> requests at a time on each connection.
 # Prints "<status> <count>" for each status.
@@ -14,19 +15,20 @@ use IO::Socket::INET;
 
 @ARGV >= 2 or die "usage: requests.pl <port> <requests> ...\n";
 
-my ($port, $requests, $keys, $salt, $connections, $depth) = @ARGV;
+my ($port, $requests, $keys, $salt, $connections, $depth, $path) = @ARGV;
 
 $keys //= 1;
 $salt //= 0;
 $connections //= 1;
 $depth //= 1;
+$path //= '/';
 
 my (%count, @sockets, $next);
 
 sub request {
     my $i = $next++ % $keys + 1;
 
-    return sprintf "GET / HTTP/1.1\r\nHost: bench\r\n"
+    return sprintf "GET $path HTTP/1.1\r\nHost: bench\r\n"
                    . "X-API-Key: sk_live_%04d%020d\r\n\r\n", $salt, $i;
 }
 

@@ -7,6 +7,8 @@
 #include "ngx_ratelimit_route.h"
 
 
+static inline int ngx_ratelimit_segment_take(const u_char **pos,
+    const u_char *last, ngx_ratelimit_segment_t *seg);
 static const char *ngx_ratelimit_segment_check(
     const ngx_ratelimit_segment_t *seg);
 static int ngx_ratelimit_segment_is_nothing(
@@ -52,7 +54,7 @@ ngx_ratelimit_route_check(const u_char *text, size_t len)
     last = text + len;
     depth = 0;
 
-    while (ngx_ratelimit_segment_next(&pos, last, &seg)) {
+    while (ngx_ratelimit_segment_take(&pos, last, &seg)) {
 
         err = ngx_ratelimit_segment_check(&seg);
         if (err != NULL) {
@@ -87,7 +89,7 @@ ngx_ratelimit_path_split(const u_char *path, size_t len,
 
     last = path + len;
 
-    while (ngx_ratelimit_segment_next(&path, last, &seg)) {
+    while (ngx_ratelimit_segment_take(&path, last, &seg)) {
 
         if (ngx_ratelimit_segment_is_nothing(&seg)) {
             continue;
@@ -124,7 +126,7 @@ ngx_ratelimit_route_match(const u_char *tmpl, size_t tmpl_len,
 
     tmpl_last = tmpl + tmpl_len;
 
-    for (i = 0; ngx_ratelimit_segment_next(&tmpl, tmpl_last, &want); i++) {
+    for (i = 0; ngx_ratelimit_segment_take(&tmpl, tmpl_last, &want); i++) {
 
         if (ngx_ratelimit_segment_is_rest(&want)) {
             return 1;
@@ -160,7 +162,7 @@ ngx_ratelimit_route_fold(const u_char *path, size_t path_len, u_char *out)
     p = out;
     last = path + path_len;
 
-    while (ngx_ratelimit_segment_next(&path, last, &seg)) {
+    while (ngx_ratelimit_segment_take(&path, last, &seg)) {
 
         if (ngx_ratelimit_segment_is_nothing(&seg)) {
             continue;
@@ -185,6 +187,14 @@ ngx_ratelimit_route_fold(const u_char *path, size_t path_len, u_char *out)
 
 int
 ngx_ratelimit_segment_next(const u_char **pos, const u_char *last,
+    ngx_ratelimit_segment_t *seg)
+{
+    return ngx_ratelimit_segment_take(pos, last, seg);
+}
+
+
+static inline int
+ngx_ratelimit_segment_take(const u_char **pos, const u_char *last,
     ngx_ratelimit_segment_t *seg)
 {
     const u_char  *p;

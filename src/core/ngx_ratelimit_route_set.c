@@ -100,27 +100,25 @@ uint32_t
 ngx_ratelimit_route_set_add(ngx_ratelimit_route_set_t *set,
     const u_char *text, size_t len)
 {
+    int                       rest;
     uint32_t                  node, *number;
     const u_char             *last;
     ngx_ratelimit_segment_t   seg;
 
     node = 0;
-    number = NULL;
+    rest = 0;
     last = text + len;
 
     while (ngx_ratelimit_segment_next(&text, last, &seg)) {
 
-        if (ngx_ratelimit_segment_is_rest(&seg)) {
-            number = &set->nodes[node].rest;
-            break;
+        rest = ngx_ratelimit_segment_is_rest(&seg);
+
+        if (!rest) {
+            node = ngx_ratelimit_route_child(set, node, &seg);
         }
-
-        node = ngx_ratelimit_route_child(set, node, &seg);
     }
 
-    if (number == NULL) {
-        number = &set->nodes[node].end;
-    }
+    number = rest ? &set->nodes[node].rest : &set->nodes[node].end;
 
     if (*number == NGX_RATELIMIT_ROUTE_NONE) {
         *number = set->n++;
@@ -267,6 +265,7 @@ uint32_t
 ngx_ratelimit_route_walk_next(ngx_ratelimit_route_walk_t *walk)
 {
     size_t                             i;
+    uint32_t                           child;
     ngx_ratelimit_route_frame_t       *frame;
     const ngx_ratelimit_route_node_t  *node;
 
@@ -275,32 +274,45 @@ ngx_ratelimit_route_walk_next(ngx_ratelimit_route_walk_t *walk)
         frame = &walk->frames[i];
         node = &walk->set->nodes[frame->node];
 
-        switch (frame->stage++) {
+        switch (frame->stage) {
 
         case NGX_RATELIMIT_ROUTE_LITERAL:
-            if (i < walk->path.depth) {
-                ngx_ratelimit_route_enter(walk,
-                          ngx_ratelimit_route_literal(walk, frame->node, i));
+            frame->stage = NGX_RATELIMIT_ROUTE_ANY;
 
-            } else if (node->end != NGX_RATELIMIT_ROUTE_NONE) {
-                return node->end;
+            if (i == walk->path.depth) {
+                if (node->end != NGX_RATELIMIT_ROUTE_NONE) {
+                    return node->end;
+                }
+
+            } else if (node->literals) {
+                child = ngx_ratelimit_route_literal(walk, frame->node, i);
+
+                if (child) {
+                    ngx_ratelimit_route_enter(walk, child);
+                    break;
+                }
             }
 
-            break;
+            /* fall through */
 
         case NGX_RATELIMIT_ROUTE_ANY:
-            if (i < walk->path.depth) {
+            frame->stage = NGX_RATELIMIT_ROUTE_REST;
+
+            if (node->any && i < walk->path.depth) {
                 ngx_ratelimit_route_enter(walk, node->any);
+                break;
             }
 
-            break;
+            /* fall through */
 
         case NGX_RATELIMIT_ROUTE_REST:
+            frame->stage = NGX_RATELIMIT_ROUTE_LEAVE;
+
             if (node->rest != NGX_RATELIMIT_ROUTE_NONE) {
                 return node->rest;
             }
 
-            break;
+            /* fall through */
 
         default: /* NGX_RATELIMIT_ROUTE_LEAVE */
             walk->depth--;
@@ -312,15 +324,10 @@ ngx_ratelimit_route_walk_next(ngx_ratelimit_route_walk_t *walk)
 }
 
 
-/* Goes on with a node; there is none behind its parent where it is 0. */
 static void
 ngx_ratelimit_route_enter(ngx_ratelimit_route_walk_t *walk, uint32_t node)
 {
     ngx_ratelimit_route_frame_t  *frame;
-
-    if (node == 0 && walk->visited) {
-        return;
-    }
 
     frame = &walk->frames[walk->depth++];
     frame->node = node;
@@ -339,11 +346,6 @@ ngx_ratelimit_route_literal(ngx_ratelimit_route_walk_t *walk,
     const ngx_ratelimit_route_set_t  *set;
 
     set = walk->set;
-
-    if (set->nodes[parent].literals == 0) {
-        return 0;
-    }
-
     seg = &walk->path.segments[i];
 
     if (seg->len > set->longest) {
