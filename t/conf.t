@@ -18,10 +18,15 @@ my $ZONE = 'ratelimit_zone $arg_k zone=z:1m rate=10r/s;';
 my $REDIS = 'server 127.0.0.1:6379;';
 my $NAME = '1 to 64 of A-Z, a-z, 0-9, "_", ".", "-"';
 my $LONG = 'n' x 65;
-my $RULE_PARAMETERS = '"zone=", "rate=", "key=", "match=", "methods=", '
-                      . '"capacity=" or "sync="';
-my $ZONE_PARAMETERS = 'one each of "zone=<name>:<size>", "rate=", '
-                      . '"redis=<name>", "capacity=" or "sync="';
+my @LIMIT = ('algorithm=', 'rate=', 'limit=', 'window=', 'capacity=', 'burst=',
+             'nodelay', 'delay=', 'sync=', 'dry_run', 'cost=', 'cost_header=',
+             'count_status=', 'group=', 'priority=', 'percent=');
+my $RULE_PARAMETERS = 'one each of ' . join ', ', map { "\"$_\"" }
+    'zone=', @LIMIT, 'key=', 'match=', 'methods=', 'tier=';
+my $ZONE_PARAMETERS = 'one each of ' . join ', ', map { "\"$_\"" }
+    'zone=<name>:<size>', 'redis=<name>', @LIMIT;
+my $NO_LIMIT = 'expected "rate=<n>r/<period>", or "limit=<n>" and '
+               . '"window=<time>"';
 
 
 sub check {
@@ -78,12 +83,13 @@ refused("ratelimit_zone \$arg_k zone=z:$_ rate=1r/s;",
 refused("ratelimit_zone \$arg_k zone=z:1m $_;",
         "\"ratelimit_zone\" has an invalid parameter \"$_\", "
         . "expected $ZONE_PARAMETERS")
-    for 'burst=5', 'redis=', 'match=/a', 'zone=y:1m';
+    for 'redis=', 'match=/a', 'zone=y:1m', 'nodelay=1', 'dry_run=on', 'tier=a';
 refused('ratelimit_zone $arg_k zone=z:1m rate=1r/s rate=2r/s;',
         '"ratelimit_zone" has "rate=2r/s", expected one "rate="');
 refused("ratelimit_zone \$arg_k zone=z:1m $_;",
-        '"ratelimit_zone" "z" has "capacity=" or "sync=" without "rate="')
-    for 'capacity=5', 'sync=strict';
+        "\"ratelimit_zone\" \"z\" has no limit, $NO_LIMIT")
+    for 'capacity=5', 'sync=strict', 'window=1m',
+        'algorithm=leaky_bucket burst=5';
 refused("$ZONE $ZONE",
         '"ratelimit_zone" "z" is defined twice, expected one of each name');
 refused("limit_req_zone \$arg_k zone=z:1m rate=1r/s; $ZONE",
@@ -132,6 +138,115 @@ refused(with_rate("1r/s sync=$_"),
 refused(with_rate('1r/s sync=strict'),
         'rule "z" has "sync=strict", expected a zone with "redis="');
 
+# algorithms, limits and windows
+
+refused(with_rule("rate=1r/s algorithm=$_"),
+        "\"ratelimit_rule\" has an invalid \"algorithm=$_\", expected "
+        . '"token_bucket", "leaky_bucket", "fixed_window", "sliding_window", '
+        . '"sliding_log" or "concurrency"')
+    for '', 'bucket', 'token_bucket2', 'Token_bucket';
+refused(with_rule("limit=$_ window=1m"),
+        "\"ratelimit_rule\" has an invalid \"limit=$_\", expected a number of "
+        . 'requests from 1 to 1073741824')
+    for '', '0', '-1', '1073741825', '5r/s', '1.5';
+refused(with_rule("limit=1 window=$_"),
+        "\"ratelimit_rule\" has an invalid \"window=$_\", expected a time from "
+        . '1s to 366d in whole seconds, "calendar:day" or "calendar:month"')
+    for '', '0', '500ms', '1.5s', '367d', '-1s', 'x', 'calendar',
+        '99999999999999999999d';
+refused(with_rule("algorithm=fixed_window limit=1 window=calendar:$_"),
+        "\"ratelimit_rule\" has an invalid \"window=calendar:$_\", "
+        . 'expected "calendar:day" or "calendar:month"')
+    for '', 'days', 'week';
+
+for my $name ('burst', 'delay') {
+    refused(with_rule("algorithm=leaky_bucket rate=1r/s $name=$_"),
+            "\"ratelimit_rule\" has an invalid \"$name=$_\", expected a number "
+            . 'of requests from 0 to 1073741823')
+        for '', '-1', 'x', '1073741824';
+}
+
+# what goes together
+
+for (['capacity=5', 'leaky_bucket', 'token_bucket'],
+     ['capacity=5', 'fixed_window', 'token_bucket'],
+     ['burst=5', 'token_bucket', 'leaky_bucket'],
+     ['burst=5', 'sliding_log', 'leaky_bucket'],
+     ['nodelay', 'token_bucket', 'leaky_bucket'],
+     ['delay=1', 'sliding_window', 'leaky_bucket'],
+     ['rate=1r/s', 'concurrency', 'another'],
+     ['limit=1 window=1m', 'concurrency', 'another'],
+     ['limit=1 cost=2', 'concurrency', 'another'],
+     ['limit=1 cost_header=a', 'concurrency', 'another'],
+     ['limit=1 count_status=401', 'concurrency', 'another'],
+     (map { ["limit=1 window=calendar:$_->[0]", $_->[1], 'fixed_window'] }
+      ['day', 'token_bucket'], ['month', 'sliding_window'],
+      ['day', 'sliding_log']))
+{
+    my ($parameters, $algorithm, $expected) = @$_;
+    my ($bad) = $parameters =~ /(\S+)$/;
+    my $more = $parameters =~ /^(?:rate|limit)=/ ? '' : 'rate=1r/s ';
+
+    refused(with_rule("$more$parameters algorithm=$algorithm"),
+            "\"ratelimit_rule\" \"r\" has \"$bad\" with algorithm $algorithm, "
+            . "expected algorithm $expected");
+}
+
+refused(with_rate('1r/s burst=5'),
+        '"ratelimit_zone" "z" has "burst=5" with algorithm token_bucket, '
+        . 'expected algorithm leaky_bucket');
+
+for (['rate=1r/s', 'limit=5', 'one of them'],
+     ['rate=$arg_r', 'limit=$arg_l', 'one of them'],
+     ['rate=1r/s', 'window=1m', '"limit=<n>" with the window'],
+     ['rate=1r/d', 'window=calendar:day algorithm=fixed_window',
+      '"limit=<n>" with the window'],
+     ['nodelay', 'delay=1 rate=1r/s algorithm=leaky_bucket', 'one of them'],
+     ['count_status=401', 'cost_header=X-Cost rate=1r/s', 'one of them'])
+{
+    my ($one, $two, $expected) = @$_;
+
+    refused(with_rule("$two $one"),
+            "\"ratelimit_rule\" \"r\" has \"$one\" and \""
+            . (split ' ', $two)[0] . "\", expected $expected");
+}
+
+refused(with_rule("$_ limit=5"),
+        '"ratelimit_rule" "r" has "limit=5", expected "window=<time>" with it')
+    for '', 'algorithm=sliding_log';
+refused(with_rule($_),
+        '"ratelimit_rule" "r" has no limit, expected "limit=<n>"')
+    for 'algorithm=concurrency';
+refused(with_rule('algorithm=leaky_bucket rate=1r/366d burst=100'),
+        '"ratelimit_rule" "r" has an invalid burst 100, '
+        . 'expected a burst that the rate drains within 35 years');
+refused(with_rule('algorithm=sliding_log limit=10001 window=1m'),
+        '"ratelimit_rule" "r" has an invalid limit 10001, '
+        . 'expected a limit of at most 10000 requests for sliding_log');
+refused(with_rule('algorithm=sliding_window limit=1073741824 window=366d'),
+        '"ratelimit_rule" "r" has an invalid limit 1073741824, '
+        . 'expected a lower limit or a shorter window for sliding_window: '
+        . 'their product is at most 2^53 request-milliseconds');
+
+# which requests, and what they cost
+
+refused(with_rule("rate=1r/s $_->[0]=$_->[1]"),
+        "\"ratelimit_rule\" has an invalid \"$_->[0]=$_->[1]\", "
+        . "expected $_->[2]")
+    for (map { ['tier', $_, 'a text without variables, which "ratelimit_tier" '
+                            . 'takes'] } '', '$arg_t', 'a$arg_t'),
+        (map { ['percent', $_, 'a number from 1 to 100'] }
+         '', '0', '101', '-1', '5%'),
+        (map { ['group', $_, $NAME] } '', 'a/b', '$arg_g', $LONG),
+        (map { ['priority', $_, 'a whole number from -1000000 to 1000000'] }
+         '', '-', 'x', '1000001', '-1000001', '+1', '--1'),
+        (map { ['cost', $_, 'a number from 0 to 1073741824, or a value with '
+                            . 'variables'] } '', '-1', '1.5', '1073741825'),
+        (map { ['cost_header', $_, 'the name of a response header: ' . $NAME] }
+         '', 'a:b', '$arg_h', $LONG),
+        (map { ['count_status', $_, 'statuses from 100 to 599 like "401,403"'] }
+         '', '99', '600', '401,', ',401', '401:403', '4xx');
+
 # ratelimit_rule
 
 refused("$ZONE ratelimit_rule r;",
@@ -139,7 +254,7 @@ refused("$ZONE ratelimit_rule r;",
 refused("$ZONE ratelimit_rule r rate=1r/s;",
         '"ratelimit_rule" "r" has no zone, expected "zone=<name>"');
 refused(with_rule('methods=GET'),
-        '"ratelimit_rule" "r" has no rate, expected "rate=<n>r/<period>"');
+        "\"ratelimit_rule\" \"r\" has no limit, $NO_LIMIT");
 refused("$ZONE ratelimit_rule $_ zone=z rate=1r/s;",
         "\"ratelimit_rule\" has an invalid name \"$_\", expected $NAME")
     for 'a/b', $LONG;
@@ -148,11 +263,14 @@ refused(with_rule('rate=1r/s zone=z'),
 refused(with_rule("rate=1r/s $_"),
         "\"ratelimit_rule\" has an invalid parameter \"$_\", "
         . "expected $RULE_PARAMETERS")
-    for 'redis=r', 'burst', 'Rate=1r/s';
+    for 'redis=r', 'burst', 'Rate=1r/s', 'nodelay=', 'nodelays', 'dry_run=1',
+        'dry_run=';
 refused(with_rule("rate=1r/s $_ $_"),
         "\"ratelimit_rule\" has \"$_\", expected one \"" . s/=.*/=/r . '"')
     for 'rate=2r/s', 'key=$arg_a', 'match=/a', 'methods=GET', 'capacity=1',
-        'sync=strict';
+        'sync=strict', 'algorithm=token_bucket', 'window=1m', 'burst=1',
+        'nodelay', 'delay=1', 'dry_run', 'cost=1', 'cost_header=a',
+        'count_status=401', 'group=g', 'priority=1', 'percent=1', 'tier=a';
 refused(with_rule('rate=1r/s key='),
         '"ratelimit_rule" has an invalid "key=", '
         . 'expected a value with variables');
@@ -344,6 +462,34 @@ accepted(with_rate($_))
     for '1r/s', '10r/5s', '100r/m', '1r/366d', '1073741824r/h', '1r/31622400s',
         '1r/s capacity=1073741824', '5r/m capacity=1', '$arg_r',
         '"${arg_r}r/s"', '$arg_r capacity=5';
+accepted(with_rule($_))
+    for 'limit=5 window=1m', 'limit=5 window=60', 'limit=5 window=1h30m',
+        'limit=5 window=366d capacity=7', 'limit=$arg_l window=1m',
+        'algorithm=token_bucket rate=1r/s capacity=5',
+        'algorithm=leaky_bucket rate=1r/s',
+        'algorithm=leaky_bucket rate=1r/s burst=0 nodelay',
+        'algorithm=leaky_bucket rate=1r/s burst=5 delay=3',
+        'algorithm=leaky_bucket rate=$arg_r burst=1073741823 delay=1073741823',
+        (map {; "algorithm=$_ rate=100r/m", "algorithm=$_ limit=100 window=1m",
+               "algorithm=$_ limit=\$arg_l window=1m" }
+         'fixed_window', 'sliding_window', 'sliding_log'),
+        'algorithm=sliding_log limit=10000 window=366d',
+        'algorithm=fixed_window limit=5 window=calendar:day',
+        'algorithm=fixed_window limit=5 window=calendar:month',
+        'algorithm=fixed_window limit=$arg_l window=calendar:month',
+        'algorithm=concurrency limit=5', 'algorithm=concurrency limit=$arg_l',
+        'algorithm=concurrency limit=5 dry_run group=g priority=-5 percent=50',
+        'rate=1r/s group=a.b-c_D priority=-1000000 tier=gold percent=100',
+        '"tier=the best" rate=1r/s', 'rate=1r/s cost=0', 'rate=1r/s cost=$arg_c',
+        'rate=1r/s cost=1073741824', 'rate=1r/s cost=2 cost_header=X-Cost',
+        'rate=1r/s cost=2 count_status=100,401,599';
+accepted(with_rate($_))
+    for '1r/s algorithm=leaky_bucket burst=5 nodelay dry_run cost=$arg_c '
+        . 'cost_header=X-Cost group=g priority=5 percent=5',
+        '1r/s algorithm=sliding_window count_status=401';
+accepted('ratelimit_zone $arg_k zone=z:1m algorithm=concurrency limit=5;');
+accepted("$ZONE ratelimit_rule $_ zone=z rate=1r/s cost=5;")
+    for 'nodelay', 'dry_run', 'off';
 accepted(in_server($_))
     for 'ratelimit off;', 'ratelimit zone=z;', 'ratelimit zone=z rule=z;',
         'ratelimit_api_key header:X-Key bearer header:Other;',

@@ -86,7 +86,9 @@ ngx_ratelimit_limit_bucket(ngx_ratelimit_limit_t *limit,
                                 capacity)
         != 0)
     {
-        return "a capacity that the rate fills within 35 years";
+        return (spec->algorithm == NGX_RATELIMIT_LEAKY_BUCKET)
+               ? "a burst that the rate drains within 35 years"
+               : "a capacity that the rate fills within 35 years";
     }
 
     limit->capacity = limit->rate.capacity;

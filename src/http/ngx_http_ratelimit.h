@@ -201,8 +201,15 @@ ngx_int_t ngx_http_ratelimit_rule_parameter(ngx_conf_t *cf,
     const char *directive, ngx_str_t *text, ngx_http_ratelimit_rule_t *rule);
 
 /*
- * Checks a rule when its parameters are all read, and enters it. Returns
- * NGX_OK or NGX_ERROR (logged).
+ * Logs that a directive has no such parameter; own is what it has beside
+ * those of a rule.
+ */
+void ngx_http_ratelimit_rule_unknown(ngx_conf_t *cf, const char *directive,
+    const char *own, ngx_str_t *text);
+
+/*
+ * Checks a rule when its parameters are all read, and enters it. cf->args
+ * still are the directive's. Returns NGX_OK or NGX_ERROR (logged).
  */
 ngx_int_t ngx_http_ratelimit_rule_enter(ngx_conf_t *cf,
     const char *directive, ngx_http_ratelimit_main_conf_t *conf,

@@ -1,79 +1,99 @@
 /*
- * "ratelimit_rule", and the parameters that "ratelimit_zone" shares with it.
+ * "ratelimit_rule": its parameters, most of which "ratelimit_zone" has too,
+ * and which of them go together.
  */
 
-#include "ngx_http_ratelimit.h"
+#include "ngx_http_ratelimit_rule_conf.h"
 
-#include "ngx_ratelimit_route.h"
 #include "ngx_ratelimit_text.h"
 
-#define NGX_HTTP_RATELIMIT_SEEN_KEY       0x01
-#define NGX_HTTP_RATELIMIT_SEEN_MATCH     0x02
-#define NGX_HTTP_RATELIMIT_SEEN_METHODS   0x04
-#define NGX_HTTP_RATELIMIT_SEEN_RATE      0x08
-#define NGX_HTTP_RATELIMIT_SEEN_CAPACITY  0x10
-#define NGX_HTTP_RATELIMIT_SEEN_SYNC      0x20
+#define NGX_HTTP_RATELIMIT_OF(algorithm)  (1u << NGX_RATELIMIT_##algorithm)
+#define NGX_HTTP_RATELIMIT_OF_ANY         0x3f
+#define NGX_HTTP_RATELIMIT_OF_RATES                                           \
+    (NGX_HTTP_RATELIMIT_OF_ANY ^ NGX_HTTP_RATELIMIT_OF(CONCURRENCY))
 
-/* Returns NULL, or what was expected; "" when the error is logged already. */
-typedef const char *(*ngx_http_ratelimit_parameter_pt)(ngx_conf_t *cf,
-    ngx_str_t *value, ngx_http_ratelimit_rule_t *rule);
+/* what a name of a parameter ends with, unless it is a flag */
+#define NGX_HTTP_RATELIMIT_HAS_VALUE      '='
 
 typedef struct {
     const char                       *name;
     ngx_http_ratelimit_parameter_pt   set;
-    ngx_uint_t                        bit;
-    ngx_uint_t                        of_zone;   /* ratelimit_zone has it too */
+    ngx_uint_t                        of_zone;    /* ratelimit_zone has it too */
+    ngx_uint_t                        algorithms; /* bits: those that have it */
 } ngx_http_ratelimit_parameter_t;
 
-static const char *ngx_http_ratelimit_set_rate(ngx_conf_t *cf,
-    ngx_str_t *value, ngx_http_ratelimit_rule_t *rule);
-static const char *ngx_http_ratelimit_set_capacity(ngx_conf_t *cf,
-    ngx_str_t *value, ngx_http_ratelimit_rule_t *rule);
-static const char *ngx_http_ratelimit_set_sync(ngx_conf_t *cf,
-    ngx_str_t *value, ngx_http_ratelimit_rule_t *rule);
-static const char *ngx_http_ratelimit_set_key(ngx_conf_t *cf,
-    ngx_str_t *value, ngx_http_ratelimit_rule_t *rule);
-static const char *ngx_http_ratelimit_set_match(ngx_conf_t *cf,
-    ngx_str_t *value, ngx_http_ratelimit_rule_t *rule);
-static const char *ngx_http_ratelimit_set_regex(ngx_conf_t *cf,
-    ngx_str_t *value, ngx_http_ratelimit_rule_t *rule);
-static const char *ngx_http_ratelimit_set_methods(ngx_conf_t *cf,
-    ngx_str_t *value, ngx_http_ratelimit_rule_t *rule);
-static ngx_uint_t ngx_http_ratelimit_method(u_char *name, size_t len);
+/* Two parameters that exclude each other. */
+typedef struct {
+    const char  *one;
+    const char  *two;
+    const char  *expected;
+} ngx_http_ratelimit_exclusion_t;
 
-static ngx_http_ratelimit_parameter_t  ngx_http_ratelimit_parameters[] = {
-    { "rate=", ngx_http_ratelimit_set_rate,
-      NGX_HTTP_RATELIMIT_SEEN_RATE, 1 },
-    { "capacity=", ngx_http_ratelimit_set_capacity,
-      NGX_HTTP_RATELIMIT_SEEN_CAPACITY, 1 },
-    { "sync=", ngx_http_ratelimit_set_sync,
-      NGX_HTTP_RATELIMIT_SEEN_SYNC, 1 },
-    { "key=", ngx_http_ratelimit_set_key,
-      NGX_HTTP_RATELIMIT_SEEN_KEY, 0 },
-    { "match=", ngx_http_ratelimit_set_match,
-      NGX_HTTP_RATELIMIT_SEEN_MATCH, 0 },
-    { "methods=", ngx_http_ratelimit_set_methods,
-      NGX_HTTP_RATELIMIT_SEEN_METHODS, 0 },
+static ngx_int_t ngx_http_ratelimit_rule_zone(ngx_conf_t *cf,
+    ngx_http_ratelimit_rule_t *rule, ngx_str_t *text, ngx_str_t *zone);
+static ngx_uint_t ngx_http_ratelimit_is_parameter(ngx_str_t *text,
+    const char *name, ngx_str_t *value);
+static ngx_str_t *ngx_http_ratelimit_argument(ngx_conf_t *cf,
+    const char *name);
+static ngx_int_t ngx_http_ratelimit_rule_combine(ngx_conf_t *cf,
+    const char *directive, ngx_http_ratelimit_rule_t *rule);
+static ngx_int_t ngx_http_ratelimit_rule_algorithm(ngx_conf_t *cf,
+    const char *directive, ngx_http_ratelimit_rule_t *rule);
+static ngx_int_t ngx_http_ratelimit_rule_needs(ngx_conf_t *cf,
+    const char *directive, ngx_http_ratelimit_rule_t *rule);
+static ngx_int_t ngx_http_ratelimit_rule_make_limit(ngx_conf_t *cf,
+    const char *directive, ngx_ratelimit_rule_t *rule);
+
+static const ngx_http_ratelimit_parameter_t  ngx_http_ratelimit_parameters[] = {
+    { "algorithm=", ngx_http_ratelimit_set_algorithm, 1,
+      NGX_HTTP_RATELIMIT_OF_ANY },
+    { "rate=", ngx_http_ratelimit_set_rate, 1,
+      NGX_HTTP_RATELIMIT_OF_RATES },
+    { "limit=", ngx_http_ratelimit_set_limit, 1,
+      NGX_HTTP_RATELIMIT_OF_ANY },
+    { "window=", ngx_http_ratelimit_set_window, 1,
+      NGX_HTTP_RATELIMIT_OF_RATES },
+    { "capacity=", ngx_http_ratelimit_set_capacity, 1,
+      NGX_HTTP_RATELIMIT_OF(TOKEN_BUCKET) },
+    { "burst=", ngx_http_ratelimit_set_burst, 1,
+      NGX_HTTP_RATELIMIT_OF(LEAKY_BUCKET) },
+    { "nodelay", ngx_http_ratelimit_set_nodelay, 1,
+      NGX_HTTP_RATELIMIT_OF(LEAKY_BUCKET) },
+    { "delay=", ngx_http_ratelimit_set_delay, 1,
+      NGX_HTTP_RATELIMIT_OF(LEAKY_BUCKET) },
+    { "sync=", ngx_http_ratelimit_set_sync, 1,
+      NGX_HTTP_RATELIMIT_OF_ANY },
+    { "dry_run", ngx_http_ratelimit_set_dry_run, 1,
+      NGX_HTTP_RATELIMIT_OF_ANY },
+    { "cost=", ngx_http_ratelimit_set_cost, 1,
+      NGX_HTTP_RATELIMIT_OF_RATES },
+    { "cost_header=", ngx_http_ratelimit_set_cost_header, 1,
+      NGX_HTTP_RATELIMIT_OF_RATES },
+    { "count_status=", ngx_http_ratelimit_set_count_status, 1,
+      NGX_HTTP_RATELIMIT_OF_RATES },
+    { "group=", ngx_http_ratelimit_set_group, 1,
+      NGX_HTTP_RATELIMIT_OF_ANY },
+    { "priority=", ngx_http_ratelimit_set_priority, 1,
+      NGX_HTTP_RATELIMIT_OF_ANY },
+    { "percent=", ngx_http_ratelimit_set_percent, 1,
+      NGX_HTTP_RATELIMIT_OF_ANY },
+    { "key=", ngx_http_ratelimit_set_key, 0,
+      NGX_HTTP_RATELIMIT_OF_ANY },
+    { "match=", ngx_http_ratelimit_set_match, 0,
+      NGX_HTTP_RATELIMIT_OF_ANY },
+    { "methods=", ngx_http_ratelimit_set_methods, 0,
+      NGX_HTTP_RATELIMIT_OF_ANY },
+    { "tier=", ngx_http_ratelimit_set_rule_tier, 0,
+      NGX_HTTP_RATELIMIT_OF_ANY },
     { NULL, NULL, 0, 0 }
 };
 
-static ngx_conf_bitmask_t  ngx_http_ratelimit_methods[] = {
-    { ngx_string("GET"), NGX_HTTP_GET },
-    { ngx_string("HEAD"), NGX_HTTP_HEAD },
-    { ngx_string("POST"), NGX_HTTP_POST },
-    { ngx_string("PUT"), NGX_HTTP_PUT },
-    { ngx_string("DELETE"), NGX_HTTP_DELETE },
-    { ngx_string("PATCH"), NGX_HTTP_PATCH },
-    { ngx_string("OPTIONS"), NGX_HTTP_OPTIONS },
-    { ngx_string("MKCOL"), NGX_HTTP_MKCOL },
-    { ngx_string("COPY"), NGX_HTTP_COPY },
-    { ngx_string("MOVE"), NGX_HTTP_MOVE },
-    { ngx_string("PROPFIND"), NGX_HTTP_PROPFIND },
-    { ngx_string("PROPPATCH"), NGX_HTTP_PROPPATCH },
-    { ngx_string("LOCK"), NGX_HTTP_LOCK },
-    { ngx_string("UNLOCK"), NGX_HTTP_UNLOCK },
-    { ngx_string("TRACE"), NGX_HTTP_TRACE },
-    { ngx_null_string, 0 }
+static const ngx_http_ratelimit_exclusion_t  ngx_http_ratelimit_exclusions[] = {
+    { "rate=", "limit=", "one of them" },
+    { "rate=", "window=", "\"limit=<n>\" with the window" },
+    { "nodelay", "delay=", "one of them" },
+    { "count_status=", "cost_header=", "one of them" },
+    { NULL, NULL, NULL }
 };
 
 
@@ -96,30 +116,19 @@ ngx_http_ratelimit_rule(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     for (i = 2; i < cf->args->nelts; i++) {
 
         if (ngx_http_ratelimit_parameter(&value[i], "zone=", &zone)) {
+            rc = ngx_http_ratelimit_rule_zone(cf, rule, &value[i], &zone);
 
-            if (rule->zone.len) {
-                ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                                   "\"ratelimit_rule\" has \"%V\", "
-                                   "expected one \"zone=\"", &value[i]);
-                return NGX_CONF_ERROR;
-            }
-
-            rule->zone = zone;
-            continue;
-        }
-
-        rc = ngx_http_ratelimit_rule_parameter(cf, "ratelimit_rule",
-                                               &value[i], rule);
-        if (rc == NGX_ERROR) {
-            return NGX_CONF_ERROR;
+        } else {
+            rc = ngx_http_ratelimit_rule_parameter(cf, "ratelimit_rule",
+                                                   &value[i], rule);
         }
 
         if (rc == NGX_DECLINED) {
-            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                               "\"ratelimit_rule\" has an invalid parameter "
-                               "\"%V\", expected \"zone=\", \"rate=\", "
-                               "\"key=\", \"match=\", \"methods=\", "
-                               "\"capacity=\" or \"sync=\"", &value[i]);
+            ngx_http_ratelimit_rule_unknown(cf, "ratelimit_rule", "\"zone=\"",
+                                            &value[i]);
+        }
+
+        if (rc != NGX_OK) {
             return NGX_CONF_ERROR;
         }
     }
@@ -128,13 +137,6 @@ ngx_http_ratelimit_rule(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                            "\"ratelimit_rule\" \"%V\" has no zone, "
                            "expected \"zone=<name>\"", &value[1]);
-        return NGX_CONF_ERROR;
-    }
-
-    if (!(rule->seen & NGX_HTTP_RATELIMIT_SEEN_RATE)) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"ratelimit_rule\" \"%V\" has no rate, "
-                           "expected \"rate=<n>r/<period>\"", &value[1]);
         return NGX_CONF_ERROR;
     }
 
@@ -148,13 +150,31 @@ ngx_http_ratelimit_rule(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 }
 
 
+static ngx_int_t
+ngx_http_ratelimit_rule_zone(ngx_conf_t *cf, ngx_http_ratelimit_rule_t *rule,
+    ngx_str_t *text, ngx_str_t *zone)
+{
+    if (rule->zone.len) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"ratelimit_rule\" has \"%V\", "
+                           "expected one \"zone=\"", text);
+        return NGX_ERROR;
+    }
+
+    rule->zone = *zone;
+
+    return NGX_OK;
+}
+
+
 ngx_int_t
 ngx_http_ratelimit_rule_parameter(ngx_conf_t *cf, const char *directive,
     ngx_str_t *text, ngx_http_ratelimit_rule_t *rule)
 {
-    ngx_str_t                        value;
-    const char                      *expected;
-    ngx_http_ratelimit_parameter_t  *p;
+    ngx_str_t                              value;
+    ngx_uint_t                             bit;
+    const char                            *expected;
+    const ngx_http_ratelimit_parameter_t  *p;
 
     for (p = ngx_http_ratelimit_parameters; p->name; p++) {
 
@@ -162,7 +182,7 @@ ngx_http_ratelimit_rule_parameter(ngx_conf_t *cf, const char *directive,
             continue;
         }
 
-        if (ngx_http_ratelimit_parameter(text, p->name, &value)) {
+        if (ngx_http_ratelimit_is_parameter(text, p->name, &value)) {
             break;
         }
     }
@@ -171,14 +191,16 @@ ngx_http_ratelimit_rule_parameter(ngx_conf_t *cf, const char *directive,
         return NGX_DECLINED;
     }
 
-    if (rule->seen & p->bit) {
+    bit = (ngx_uint_t) 1 << (p - ngx_http_ratelimit_parameters);
+
+    if (rule->seen & bit) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                            "\"%s\" has \"%V\", expected one \"%s\"",
                            directive, text, p->name);
         return NGX_ERROR;
     }
 
-    rule->seen |= p->bit;
+    rule->seen |= bit;
 
     expected = p->set(cf, &value, rule);
 
@@ -196,199 +218,59 @@ ngx_http_ratelimit_rule_parameter(ngx_conf_t *cf, const char *directive,
 }
 
 
-static const char *
-ngx_http_ratelimit_set_rate(ngx_conf_t *cf, ngx_str_t *value,
-    ngx_http_ratelimit_rule_t *rule)
-{
-    ngx_http_ratelimit_value_t  *rate;
-
-    if (ngx_strlchr(value->data, value->data + value->len, '$') == NULL) {
-        return ngx_ratelimit_rate_parse(value->data, value->len,
-                                        &rule->rule.spec.tokens,
-                                        &rule->rule.spec.period_us);
-    }
-
-    rate = ngx_palloc(cf->pool, sizeof(ngx_http_ratelimit_value_t));
-    if (rate == NULL) {
-        return "";
-    }
-
-    if (ngx_http_ratelimit_value_compile(cf, value, rate) != NGX_OK) {
-        return "";
-    }
-
-    rule->values.limit = rate;
-    rule->rule.dynamic = 1;
-
-    return NULL;
-}
-
-
-static const char *
-ngx_http_ratelimit_set_capacity(ngx_conf_t *cf, ngx_str_t *value,
-    ngx_http_ratelimit_rule_t *rule)
-{
-    if (ngx_ratelimit_number_parse(value->data, value->len, 1,
-                                   NGX_RATELIMIT_MAX_TOKENS,
-                                   &rule->rule.spec.capacity)
-        != 0)
-    {
-        return "a number of requests from 1 to 1073741824";
-    }
-
-    return NULL;
-}
-
-
-static const char *
-ngx_http_ratelimit_set_sync(ngx_conf_t *cf, ngx_str_t *value,
-    ngx_http_ratelimit_rule_t *rule)
-{
-    if (value->len != 6 || ngx_strncmp(value->data, "strict", 6) != 0) {
-        return "\"sync=strict\"";
-    }
-
-    rule->rule.strict = 1;
-
-    return NULL;
-}
-
-
-static const char *
-ngx_http_ratelimit_set_key(ngx_conf_t *cf, ngx_str_t *value,
-    ngx_http_ratelimit_rule_t *rule)
-{
-    if (value->len == 0) {
-        return "a value with variables";
-    }
-
-    rule->rule.key = *value;
-
-    if (ngx_http_ratelimit_value_compile(cf, value, &rule->values.key)
-        != NGX_OK)
-    {
-        return "";
-    }
-
-    return NULL;
-}
-
-
-static const char *
-ngx_http_ratelimit_set_match(ngx_conf_t *cf, ngx_str_t *value,
-    ngx_http_ratelimit_rule_t *rule)
-{
-    const char  *wrong;
-
-    if (value->len && value->data[0] == '~') {
-        return ngx_http_ratelimit_set_regex(cf, value, rule);
-    }
-
-    rule->rule.route = *value;
-
-    wrong = ngx_ratelimit_route_check(value->data, value->len);
-
-    if (wrong) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"ratelimit_rule\" has an invalid \"match=%V\", "
-                           "expected a path template: %s", value, wrong);
-        return "";
-    }
-
-    return NULL;
-}
-
-
-static const char *
-ngx_http_ratelimit_set_regex(ngx_conf_t *cf, ngx_str_t *value,
-    ngx_http_ratelimit_rule_t *rule)
-{
-#if (NGX_PCRE)
-
-    u_char                errstr[NGX_MAX_CONF_ERRSTR];
-    ngx_regex_compile_t   rc;
-
-    ngx_memzero(&rc, sizeof(ngx_regex_compile_t));
-
-    rc.pattern.data = value->data + 1;
-    rc.pattern.len = value->len - 1;
-    rc.pool = cf->pool;
-    rc.err.len = NGX_MAX_CONF_ERRSTR;
-    rc.err.data = errstr;
-
-    if (rc.pattern.len && rc.pattern.data[0] == '*') {
-        rc.options = NGX_REGEX_CASELESS;
-        rc.pattern.data++;
-        rc.pattern.len--;
-    }
-
-    if (rc.pattern.len == 0) {
-        return "a regular expression after \"~\" or \"~*\"";
-    }
-
-    if (ngx_regex_compile(&rc) != NGX_OK) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"ratelimit_rule\" has an invalid "
-                           "\"match=%V\": %V", value, &rc.err);
-        return "";
-    }
-
-    rule->rule.regex = rc.regex;
-
-    return NULL;
-
-#else
-
-    return "a path template: this nginx is built without PCRE";
-
-#endif
-}
-
-
-static const char *
-ngx_http_ratelimit_set_methods(ngx_conf_t *cf, ngx_str_t *value,
-    ngx_http_ratelimit_rule_t *rule)
-{
-    u_char      *p, *last, *comma;
-    ngx_uint_t   bit;
-
-    p = value->data;
-    last = value->data + value->len;
-
-    for ( ;; ) {
-        comma = ngx_strlchr(p, last, ',');
-        if (comma == NULL) {
-            comma = last;
-        }
-
-        bit = ngx_http_ratelimit_method(p, comma - p);
-        if (bit == 0) {
-            return "HTTP methods like \"GET,POST\"";
-        }
-
-        rule->rule.methods |= bit;
-
-        if (comma == last) {
-            return NULL;
-        }
-
-        p = comma + 1;
-    }
-}
-
-
 static ngx_uint_t
-ngx_http_ratelimit_method(u_char *name, size_t len)
+ngx_http_ratelimit_is_parameter(ngx_str_t *text, const char *name,
+    ngx_str_t *value)
 {
-    ngx_conf_bitmask_t  *m;
+    if (ngx_http_ratelimit_parameter(text, name, value) == NULL) {
+        return 0;
+    }
 
-    for (m = ngx_http_ratelimit_methods; m->name.len; m++) {
-        if (m->name.len == len && ngx_strncmp(m->name.data, name, len) == 0) {
-            return m->mask;
+    return value->len == 0
+           || name[ngx_strlen(name) - 1] == NGX_HTTP_RATELIMIT_HAS_VALUE;
+}
+
+
+/* That parameter as the directive has it, or NULL. */
+static ngx_str_t *
+ngx_http_ratelimit_argument(ngx_conf_t *cf, const char *name)
+{
+    ngx_str_t   *text, value;
+    ngx_uint_t   i;
+
+    text = cf->args->elts;
+
+    for (i = 2; i < cf->args->nelts; i++) {
+        if (ngx_http_ratelimit_is_parameter(&text[i], name, &value)) {
+            return &text[i];
         }
     }
 
-    return 0;
+    return NULL;
+}
+
+
+void
+ngx_http_ratelimit_rule_unknown(ngx_conf_t *cf, const char *directive,
+    const char *own, ngx_str_t *text)
+{
+    u_char                                *p, *last;
+    u_char                                 list[NGX_MAX_CONF_ERRSTR];
+    const ngx_http_ratelimit_parameter_t  *next;
+
+    p = list;
+    last = list + sizeof(list);
+
+    for (next = ngx_http_ratelimit_parameters; next->name; next++) {
+        if (next->of_zone || ngx_strcmp(directive, "ratelimit_zone") != 0) {
+            p = ngx_slprintf(p, last, ", \"%s\"", next->name);
+        }
+    }
+
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                       "\"%s\" has an invalid parameter \"%V\", expected one "
+                       "each of %s%*s", directive, text, own,
+                       (size_t) (p - list), list);
 }
 
 
@@ -396,7 +278,6 @@ ngx_int_t
 ngx_http_ratelimit_rule_enter(ngx_conf_t *cf, const char *directive,
     ngx_http_ratelimit_main_conf_t *conf, ngx_http_ratelimit_rule_t *rule)
 {
-    const char                  *expected;
     ngx_ratelimit_rule_t        *r;
     ngx_http_ratelimit_rule_t  **entry;
 
@@ -410,19 +291,17 @@ ngx_http_ratelimit_rule_enter(ngx_conf_t *cf, const char *directive,
         return NGX_ERROR;
     }
 
-    if (!r->dynamic) {
-        expected = ngx_ratelimit_rule_limit(&r->spec, NULL, &r->limit);
-        if (expected) {
-            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                               "\"%s\" \"%V\" has an invalid capacity %uL, "
-                               "expected %s", directive, &r->id, r->spec.capacity,
-                               expected);
-            return NGX_ERROR;
-        }
+    if (ngx_http_ratelimit_rule_combine(cf, directive, rule) != NGX_OK) {
+        return NGX_ERROR;
     }
 
-    r->cost = 1;
-    r->percent = 100;
+    if (r->dynamic_cost || ngx_http_ratelimit_argument(cf, "cost=") == NULL) {
+        r->cost = 1;
+    }
+
+    if (r->percent == 0) {
+        r->percent = 100;
+    }
 
     ngx_http_ratelimit_place(cf, &rule->place);
     r->data = &rule->values;
@@ -435,4 +314,166 @@ ngx_http_ratelimit_rule_enter(ngx_conf_t *cf, const char *directive,
     *entry = rule;
 
     return NGX_OK;
+}
+
+
+/* Whether the parameters go together. */
+static ngx_int_t
+ngx_http_ratelimit_rule_combine(ngx_conf_t *cf, const char *directive,
+    ngx_http_ratelimit_rule_t *rule)
+{
+    ngx_str_t                             *one, *two;
+    const ngx_http_ratelimit_exclusion_t  *x;
+
+    if (ngx_http_ratelimit_rule_algorithm(cf, directive, rule) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    for (x = ngx_http_ratelimit_exclusions; x->one; x++) {
+        one = ngx_http_ratelimit_argument(cf, x->one);
+        two = ngx_http_ratelimit_argument(cf, x->two);
+
+        if (one && two) {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                               "\"%s\" \"%V\" has \"%V\" and \"%V\", "
+                               "expected %s", directive, &rule->rule.id, one,
+                               two, x->expected);
+            return NGX_ERROR;
+        }
+    }
+
+    if (ngx_http_ratelimit_rule_needs(cf, directive, rule) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    return ngx_http_ratelimit_rule_make_limit(cf, directive, &rule->rule);
+}
+
+
+/* Whether the algorithm has all of the parameters. */
+static ngx_int_t
+ngx_http_ratelimit_rule_algorithm(ngx_conf_t *cf, const char *directive,
+    ngx_http_ratelimit_rule_t *rule)
+{
+    ngx_uint_t                             algorithm, of;
+    ngx_str_t                             *text;
+    const char                            *with;
+    const ngx_http_ratelimit_parameter_t  *p;
+
+    algorithm = rule->rule.spec.algorithm;
+
+    for (p = ngx_http_ratelimit_parameters; p->name; p++) {
+
+        text = ngx_http_ratelimit_argument(cf, p->name);
+        if (text == NULL) {
+            continue;
+        }
+
+        of = p->algorithms;
+
+        if (p->set == ngx_http_ratelimit_set_window && rule->rule.spec.calendar)
+        {
+            of = NGX_HTTP_RATELIMIT_OF(FIXED_WINDOW);
+        }
+
+        if (of & (1u << algorithm)) {
+            continue;
+        }
+
+        with = (of == NGX_HTTP_RATELIMIT_OF(TOKEN_BUCKET)) ? "token_bucket"
+               : (of == NGX_HTTP_RATELIMIT_OF(LEAKY_BUCKET)) ? "leaky_bucket"
+               : (of == NGX_HTTP_RATELIMIT_OF(FIXED_WINDOW)) ? "fixed_window"
+               : "another";
+
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"%s\" \"%V\" has \"%V\" with algorithm %s, "
+                           "expected algorithm %s", directive, &rule->rule.id,
+                           text, ngx_ratelimit_algorithm_name(algorithm),
+                           with);
+        return NGX_ERROR;
+    }
+
+    return NGX_OK;
+}
+
+
+/* Whether what the parameters need is there. */
+static ngx_int_t
+ngx_http_ratelimit_rule_needs(ngx_conf_t *cf, const char *directive,
+    ngx_http_ratelimit_rule_t *rule)
+{
+    ngx_str_t   *rate, *limit;
+    ngx_uint_t   slots;
+
+    rate = ngx_http_ratelimit_argument(cf, "rate=");
+    limit = ngx_http_ratelimit_argument(cf, "limit=");
+    slots = (rule->rule.spec.algorithm == NGX_RATELIMIT_CONCURRENCY);
+
+    if (rate || (limit && slots)) {
+        return NGX_OK;
+    }
+
+    if (limit) {
+        if (ngx_http_ratelimit_argument(cf, "window=")) {
+            return NGX_OK;
+        }
+
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"%s\" \"%V\" has \"%V\", expected "
+                           "\"window=<time>\" with it", directive,
+                           &rule->rule.id, limit);
+        return NGX_ERROR;
+    }
+
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                       "\"%s\" \"%V\" has no limit, expected %s",
+                       directive, &rule->rule.id,
+                       slots ? "\"limit=<n>\""
+                             : "\"rate=<n>r/<period>\", or \"limit=<n>\" and "
+                               "\"window=<time>\"");
+    return NGX_ERROR;
+}
+
+
+static ngx_int_t
+ngx_http_ratelimit_rule_make_limit(ngx_conf_t *cf, const char *directive,
+    ngx_ratelimit_rule_t *rule)
+{
+    uint64_t                     value;
+    const char                  *expected, *what;
+    const ngx_ratelimit_spec_t  *spec;
+
+    if (rule->dynamic) {
+        return NGX_OK;
+    }
+
+    spec = &rule->spec;
+
+    expected = ngx_ratelimit_rule_limit(spec, NULL, &rule->limit);
+    if (expected == NULL) {
+        return NGX_OK;
+    }
+
+    switch (spec->algorithm) {
+
+    case NGX_RATELIMIT_TOKEN_BUCKET:
+        what = "capacity";
+        value = spec->capacity ? spec->capacity : spec->tokens;
+        break;
+
+    case NGX_RATELIMIT_LEAKY_BUCKET:
+        what = "burst";
+        value = spec->burst;
+        break;
+
+    default:
+        what = "limit";
+        value = spec->tokens;
+    }
+
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                       "\"%s\" \"%V\" has an invalid %s %uL, expected %s",
+                       directive, &rule->id, what, value, expected);
+
+    return NGX_ERROR;
 }

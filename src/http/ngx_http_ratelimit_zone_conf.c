@@ -113,12 +113,9 @@ ngx_http_ratelimit_zone_parameters(ngx_conf_t *cf,
         }
 
         if (rc == NGX_DECLINED) {
-            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                               "\"ratelimit_zone\" has an invalid parameter "
-                               "\"%V\", expected one each of "
-                               "\"zone=<name>:<size>\", \"rate=\", "
-                               "\"redis=<name>\", \"capacity=\" or \"sync=\"",
-                               &value[i]);
+            ngx_http_ratelimit_rule_unknown(cf, "ratelimit_zone",
+                                            "\"zone=<name>:<size>\", "
+                                            "\"redis=<name>\"", &value[i]);
             return NGX_ERROR;
         }
     }
@@ -201,22 +198,13 @@ ngx_http_ratelimit_zone_memory(ngx_conf_t *cf,
 }
 
 
-/* With "rate=" the zone has a rule of its own name that counts by its key. */
+/* With a limit the zone has a rule of its own name that counts by its key. */
 static ngx_int_t
 ngx_http_ratelimit_zone_rule(ngx_conf_t *cf,
     ngx_http_ratelimit_main_conf_t *conf, ngx_http_ratelimit_zone_t *zone,
     ngx_http_ratelimit_rule_t *rule)
 {
-    if (rule->values.limit == NULL && rule->rule.spec.tokens == 0) {
-
-        if (rule->seen) {
-            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                               "\"ratelimit_zone\" \"%V\" has \"capacity=\" "
-                               "or \"sync=\" without \"rate=\"",
-                               &zone->limiter.zone.name);
-            return NGX_ERROR;
-        }
-
+    if (rule->seen == 0) {
         return NGX_OK;
     }
 

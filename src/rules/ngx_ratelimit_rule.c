@@ -8,6 +8,18 @@
 #include "ngx_ratelimit_route.h"
 #include "ngx_ratelimit_text.h"
 
+static void ngx_ratelimit_limiter_number_keys(
+    ngx_ratelimit_limiter_t *limiter, ngx_ratelimit_rule_t **sorted);
+static void ngx_ratelimit_limiter_number_groups(
+    ngx_ratelimit_limiter_t *limiter, ngx_ratelimit_rule_t **sorted);
+static int ngx_libc_cdecl ngx_ratelimit_rule_cmp_keys(const void *one,
+    const void *two);
+static int ngx_libc_cdecl ngx_ratelimit_rule_cmp_groups(const void *one,
+    const void *two);
+static int ngx_libc_cdecl ngx_ratelimit_rule_cmp_ranks(const void *one,
+    const void *two);
+static ngx_int_t ngx_ratelimit_text_cmp(const ngx_str_t *one,
+    const ngx_str_t *two);
 static ngx_int_t ngx_ratelimit_rule_name(ngx_ratelimit_limiter_t *limiter,
     ngx_ratelimit_rule_t *rule, ngx_pool_t *pool);
 
@@ -73,23 +85,43 @@ ngx_int_t
 ngx_ratelimit_limiter_prepare(ngx_ratelimit_limiter_t *limiter,
     ngx_pool_t *pool)
 {
-    ngx_uint_t              i, j;
-    ngx_ratelimit_rule_t  **rules;
+    ngx_uint_t              i, n;
+    ngx_ratelimit_rule_t  **rules, **sorted;
 
     rules = limiter->rules.elts;
+    n = limiter->rules.nelts;
 
-    for (i = 0; i < limiter->rules.nelts; i++) {
+    sorted = ngx_alloc(n * sizeof(ngx_ratelimit_rule_t *), pool->log);
+    if (sorted == NULL) {
+        return NGX_ERROR;
+    }
 
-        for (j = 0; j < i; j++) {
-            if (rules[j]->key.len == rules[i]->key.len
-                && ngx_strncmp(rules[j]->key.data, rules[i]->key.data,
-                               rules[i]->key.len) == 0)
-            {
-                break;
-            }
-        }
+    ngx_memcpy(sorted, rules, n * sizeof(ngx_ratelimit_rule_t *));
 
-        rules[i]->key_index = (j < i) ? rules[j]->key_index : limiter->nkeys++;
+    ngx_qsort(sorted, n, sizeof(ngx_ratelimit_rule_t *),
+              ngx_ratelimit_rule_cmp_keys);
+    ngx_ratelimit_limiter_number_keys(limiter, sorted);
+
+    ngx_qsort(sorted, n, sizeof(ngx_ratelimit_rule_t *),
+              ngx_ratelimit_rule_cmp_groups);
+    ngx_ratelimit_limiter_number_groups(limiter, sorted);
+
+    ngx_free(sorted);
+
+    for (i = 0; i < n; i++) {
+        rules[i]->rank = i;
+    }
+
+    ngx_qsort(rules, n, sizeof(ngx_ratelimit_rule_t *),
+              ngx_ratelimit_rule_cmp_ranks);
+
+    limiter->slots = 0;
+
+    for (i = 0; i < n; i++) {
+        rules[i]->rank = i;
+
+        limiter->slots += (rules[i]->spec.algorithm
+                           == NGX_RATELIMIT_CONCURRENCY);
 
         if (ngx_ratelimit_rule_name(limiter, rules[i], pool) != NGX_OK) {
             return NGX_ERROR;
@@ -97,6 +129,103 @@ ngx_ratelimit_limiter_prepare(ngx_ratelimit_limiter_t *limiter,
     }
 
     return NGX_OK;
+}
+
+
+/* Of rules sorted by their keys: equal ones have one number, from 0. */
+static void
+ngx_ratelimit_limiter_number_keys(ngx_ratelimit_limiter_t *limiter,
+    ngx_ratelimit_rule_t **sorted)
+{
+    ngx_uint_t  i;
+
+    limiter->nkeys = 0;
+
+    for (i = 0; i < limiter->rules.nelts; i++) {
+
+        if (i == 0
+            || ngx_ratelimit_text_cmp(&sorted[i - 1]->key, &sorted[i]->key))
+        {
+            limiter->nkeys++;
+        }
+
+        sorted[i]->key_index = limiter->nkeys - 1;
+    }
+}
+
+
+/* Of rules sorted by their groups: the same, from 1; without a group 0. */
+static void
+ngx_ratelimit_limiter_number_groups(ngx_ratelimit_limiter_t *limiter,
+    ngx_ratelimit_rule_t **sorted)
+{
+    ngx_uint_t  i;
+
+    limiter->ngroups = 0;
+
+    for (i = 0; i < limiter->rules.nelts; i++) {
+
+        if (sorted[i]->group.len == 0) {
+            sorted[i]->group_index = 0;
+            continue;
+        }
+
+        if (i == 0
+            || ngx_ratelimit_text_cmp(&sorted[i - 1]->group,
+                                      &sorted[i]->group))
+        {
+            limiter->ngroups++;
+        }
+
+        sorted[i]->group_index = limiter->ngroups;
+    }
+}
+
+
+static int ngx_libc_cdecl
+ngx_ratelimit_rule_cmp_keys(const void *one, const void *two)
+{
+    const ngx_ratelimit_rule_t *const  *a = one;
+    const ngx_ratelimit_rule_t *const  *b = two;
+
+    return (int) ngx_ratelimit_text_cmp(&(*a)->key, &(*b)->key);
+}
+
+
+static int ngx_libc_cdecl
+ngx_ratelimit_rule_cmp_groups(const void *one, const void *two)
+{
+    const ngx_ratelimit_rule_t *const  *a = one;
+    const ngx_ratelimit_rule_t *const  *b = two;
+
+    return (int) ngx_ratelimit_text_cmp(&(*a)->group, &(*b)->group);
+}
+
+
+/* Ranks still are the order in which the rules came, no two the same. */
+static int ngx_libc_cdecl
+ngx_ratelimit_rule_cmp_ranks(const void *one, const void *two)
+{
+    const ngx_ratelimit_rule_t *const  *a = one;
+    const ngx_ratelimit_rule_t *const  *b = two;
+
+    if ((*a)->priority != (*b)->priority) {
+        return ((*a)->priority > (*b)->priority) ? -1 : 1;
+    }
+
+    return ((*a)->rank < (*b)->rank) ? -1 : 1;
+}
+
+
+/* An order of texts, the shorter first; 0 when they are equal. */
+static ngx_int_t
+ngx_ratelimit_text_cmp(const ngx_str_t *one, const ngx_str_t *two)
+{
+    if (one->len != two->len) {
+        return (one->len < two->len) ? -1 : 1;
+    }
+
+    return one->len ? ngx_memcmp(one->data, two->data, one->len) : 0;
 }
 
 
@@ -109,17 +238,20 @@ ngx_ratelimit_rule_name(ngx_ratelimit_limiter_t *limiter,
     ngx_ratelimit_rule_t *rule, ngx_pool_t *pool)
 {
     u_char               digest[NGX_RATELIMIT_REDIS_DIGEST], *p, *name;
+    const char          *algorithm;
 
     static const u_char  key[NGX_RATELIMIT_SIPHASH_KEY_BYTES];
 
+    algorithm = ngx_ratelimit_algorithm_name(rule->spec.algorithm);
+
     name = ngx_pnalloc(pool, limiter->zone.name.len + rule->id.len
-                             + rule->key.len + 2);
+                             + rule->key.len + ngx_strlen(algorithm) + 3);
     if (name == NULL) {
         return NGX_ERROR;
     }
 
-    p = ngx_sprintf(name, "%V%Z%V%Z%V", &limiter->zone.name, &rule->id,
-                    &rule->key);
+    p = ngx_sprintf(name, "%V%Z%V%Z%V%Z%s", &limiter->zone.name, &rule->id,
+                    &rule->key, algorithm);
 
     rule->salt = ngx_ratelimit_siphash(key, name, p - name, 1, 3);
 
@@ -143,11 +275,37 @@ ngx_ratelimit_limiter_find(const ngx_ratelimit_limiter_t *limiter,
 }
 
 
+/*
+ * By the rule's id and the key alone, under keys that everybody knows: another
+ * algorithm or zone key leaves a rule its clients, and a larger share contains
+ * the smaller one.
+ */
 ngx_uint_t
 ngx_ratelimit_rule_shares(const ngx_ratelimit_rule_t *rule,
     const ngx_str_t *key)
 {
-    return 1;
+    u_char               rule_key[NGX_RATELIMIT_SIPHASH_KEY_BYTES];
+    ngx_uint_t           i;
+    ngx_ratelimit_id_t   hash;
+
+    static const u_char  id_key[NGX_RATELIMIT_SIPHASH_KEY_BYTES];
+
+    if (rule->percent == 100) {
+        return 1;
+    }
+
+    hash = ngx_ratelimit_siphash(id_key, rule->id.data, rule->id.len, 1, 3);
+
+    /* byte by byte: the same on machines of another order */
+
+    for (i = 0; i < 8; i++) {
+        rule_key[i] = (u_char) (hash.hi >> i * 8);
+        rule_key[i + 8] = (u_char) (hash.lo >> i * 8);
+    }
+
+    hash = ngx_ratelimit_siphash(rule_key, key->data, key->len, 1, 3);
+
+    return hash.hi % 100 < rule->percent;
 }
 
 
@@ -160,6 +318,10 @@ ngx_ratelimit_rule_match(const ngx_ratelimit_rule_t *rule, ngx_uint_t method,
 #endif
 
     if (rule->methods && !(rule->methods & method)) {
+        return 0;
+    }
+
+    if (rule->tier.len && ngx_ratelimit_text_cmp(&rule->tier, tier) != 0) {
         return 0;
     }
 
