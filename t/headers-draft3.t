@@ -14,13 +14,27 @@ my $gateway = t::Gateway->new(http => <<'CONF')->start;
     ratelimit_redis gone { server 127.0.0.1:1; timeout 200ms; }
     ratelimit_zone $arg_k zone=lost:1m rate=5r/h redis=gone;
 
+    ratelimit_rule try zone=small rate=1r/h dry_run;
+    ratelimit_rule slots zone=small algorithm=concurrency limit=2;
+
     server {
         listen 127.0.0.1:%%PORT%%;
         ratelimit_headers draft3;
 
         location /minute { ratelimit zone=minute; empty_gif; }
         location /hour { ratelimit zone=hour; empty_gif; }
-        location /two { ratelimit zone=minute; ratelimit zone=small; empty_gif; }
+        location /two {
+            ratelimit zone=minute;
+            ratelimit zone=small rule=small;
+            empty_gif;
+        }
+        location /try { ratelimit zone=small rule=try; empty_gif; }
+        location /try-small {
+            ratelimit zone=small rule=try;
+            ratelimit zone=small rule=small;
+            empty_gif;
+        }
+        location /slots { ratelimit zone=small rule=slots; empty_gif; }
         location /lost { ratelimit zone=minute; ratelimit zone=lost; empty_gif; }
 
         location /all {
@@ -115,6 +129,17 @@ is(about(told('/two?k=c'), 30),
 $gateway->get('/two?k=c');
 is(about(told('/two?k=c'), 30), 'ratelimit-limit=2 ratelimit-remaining=0 '
    . 'ratelimit-reset=~30 retry-after=~30', 'of two rules the one that denies');
+
+# a dry run is not shown; requests in flight have no reset
+
+$gateway->get('/try-small?k=j');
+$answer = $gateway->get('/try-small?k=j');
+is("$answer->{status} " . about(limits($answer), 30), '200 ratelimit-limit=2 '
+   . 'ratelimit-remaining=0 ratelimit-reset=~30',
+   'a dry run denies: the headers are of the other rule');
+is(told('/try?k=k'), '', 'a dry run alone: none');
+is(told('/slots?k=l'), 'ratelimit-limit=2 ratelimit-remaining=1',
+   'requests in flight');
 
 # nobody knows what is left where Redis does not answer
 

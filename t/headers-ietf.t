@@ -62,6 +62,19 @@ $long
     ratelimit_redis gone { server 127.0.0.1:1; timeout 200ms; }
     ratelimit_zone \$arg_k zone=lost:1m rate=5r/h redis=gone;
 
+    ratelimit_zone \$arg_k zone=kinds:1m;
+    ratelimit_rule flight zone=kinds algorithm=concurrency limit=1;
+    ratelimit_rule fixed zone=kinds algorithm=fixed_window rate=9r/d
+                   key=fixed;
+    ratelimit_rule leaky zone=kinds algorithm=leaky_bucket rate=1r/m burst=4
+                   nodelay;
+
+    ratelimit_zone \$arg_k zone=dry:1m;
+    ratelimit_rule try zone=dry rate=1r/h dry_run;
+    ratelimit_rule real zone=dry rate=3r/h;
+    ratelimit_rule try-two zone=dry rate=2r/h dry_run;
+    ratelimit_zone \$arg_k zone=cost:1m rate=2r/h cost=3;
+
     server {
         listen 127.0.0.1:%%PORT%%;
         ratelimit_headers ietf;
@@ -73,6 +86,20 @@ $long
         location /both { ratelimit zone=fleet; ratelimit zone=day; empty_gif; }
         location /lost { ratelimit zone=lost; empty_gif; }
         location /half { ratelimit zone=lost; ratelimit zone=day; empty_gif; }
+
+        location /kinds { ratelimit zone=kinds; limit_rate 100; empty_gif; }
+        location /dry { ratelimit zone=dry; empty_gif; }
+        location /all-dry {
+            ratelimit zone=dry;
+            ratelimit_dry_run on;
+            proxy_pass http://127.0.0.1:%%PORT%%/origin;
+        }
+        location /dry-lost {
+            ratelimit zone=lost;
+            ratelimit_dry_run on;
+            empty_gif;
+        }
+        location /cost { ratelimit zone=cost; empty_gif; }
 
         location /slow {
             ratelimit zone=day;
@@ -172,13 +199,13 @@ is(join(' ', grep { /ratelimit/ } sort keys %{ $answer->{headers} }),
 
 # a key: hashed, the same for one client, another for another
 
-my ($a) = keys_of($answer, 'RateLimit-Policy');
+my ($alice) = keys_of($answer, 'RateLimit-Policy');
 my ($same) = keys_of($gateway->get('/one?k=a'), 'RateLimit');
-my ($b) = keys_of($gateway->get('/one?k=b'), 'RateLimit');
+my ($bob) = keys_of($gateway->get('/one?k=b'), 'RateLimit');
 
-is(length $a, 9, 'a key has 9 bytes');
-is($same, $a, 'the same in both, and at each request of a client');
-isnt($b, $a, 'another for another client');
+is(length $alice, 9, 'a key has 9 bytes');
+is($same, $alice, 'the same in both, and at each request of a client');
+isnt($bob, $alice, 'another for another client');
 
 # three rules, in their order; two of them with one key
 
@@ -217,6 +244,54 @@ is(told($answer), join(' | ',
                        join(', ', map { "$_;q=1000000000;w=1" } @long),
                        join(', ', map { "$_;r=999999999;t=1" } @long)),
    'sixteen rules with the longest names');
+
+# each kind of limit; requests in flight have no window
+
+my @kinds = sort { $a->{status} <=> $b->{status} }
+            $gateway->burst(2, '/kinds?k=k');
+
+is("$kinds[0]{status} $kinds[1]{status}", '200 429', 'one in flight');
+
+my $midnight = qr/fixed;r=[89];t=\d{1,5}/;
+
+like(about($kinds[0], 60), qr/^flight;q=1;qu=concurrent-requests,
+     [ ]fixed;q=9;w=86400,[ ]leaky;q=5;w=300
+     [ ]\|[ ]flight;r=0,[ ]$midnight,[ ]leaky;r=4;t=~60$/x,
+     'three kinds: requests in flight have no window');
+like(about($kinds[1], 60), qr/ \| flight;r=0, $midnight, leaky;r=4;t=~60$/,
+     'nor when they deny');
+is(t::Gateway::header($kinds[1], 'Retry-After'), 1,
+   'a retry in a second may pass');
+
+# what is tried is not shown
+
+is(about($gateway->get('/dry?k=k'), 1200),
+   'real;q=3;w=3600 | real;r=2;t=~1200', 'the rule that is enforced');
+$answer = $gateway->get('/dry?k=k');
+is(about($answer, 2400), 'real;q=3;w=3600 | real;r=1;t=~2400',
+   'a dry run denies: it is not shown');
+is("$answer->{status} " . t::Gateway::header($answer, 'Retry-After'), '200 ',
+   'nor a Retry-After');
+$gateway->get('/dry?k=k');
+$answer = $gateway->get('/dry?k=k');
+is($answer->{status} . ' ' . about($answer, 1200),
+   '429 real;q=3;w=3600 | real;r=0;t=~1200', 'the enforced one denies too');
+
+$answer = $gateway->get('/all-dry?k=k');
+is(join(' ', map { t::Gateway::header($answer, $_) }
+             'RateLimit', 'RateLimit-Policy'), 'theirs theirs',
+   'only dry runs: nothing of ours, and an upstream\'s stay');
+$answer = $gateway->get('/dry-lost?k=k');
+is(join(' ', grep { /ratelimit/ } keys %{ $answer->{headers} }), '',
+   'a dry run without an answer is not shown either');
+
+# a cost that can never be paid
+
+$answer = $gateway->get('/cost?k=k');
+is($answer->{status} . ' ' . told($answer), '429 cost;q=2;w=3600 | '
+   . 'cost;r=2;t=0', 'more than the limit');
+is(t::Gateway::header($answer, 'Retry-After'), '',
+   'no retry will pass, and none is promised');
 
 # time that has passed meanwhile
 

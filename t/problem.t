@@ -24,9 +24,32 @@ my $gateway = t::Gateway->new(http => <<"CONF")->start;
     ratelimit_rule day zone=fleet rate=1r/d key=\$arg_k;
     ratelimit_rule tenant zone=fleet rate=9r/d key=\$arg_t;
 
+    ratelimit_zone \$arg_k zone=flight:1m;
+    ratelimit_rule slots zone=flight algorithm=concurrency limit=1;
+    ratelimit_zone \$arg_k zone=dry:1m rate=1r/m;
+    ratelimit_rule try zone=dry rate=1r/h dry_run;
+    ratelimit_zone \$arg_k zone=cost:1m rate=2r/h cost=3;
+
     server {
         listen 127.0.0.1:%%PORT%%;
         default_type text/plain;
+
+        location /flight {
+            ratelimit zone=flight;
+            limit_rate 100;
+            location /flight/problem { ratelimit_response problem; empty_gif; }
+            location /flight/json { ratelimit_response json; empty_gif; }
+        }
+        location /dry {
+            ratelimit zone=dry;
+            ratelimit_response problem;
+            empty_gif;
+        }
+        location /cost {
+            ratelimit zone=cost;
+            location /cost/problem { ratelimit_response problem; empty_gif; }
+            location /cost/json { ratelimit_response json; empty_gif; }
+        }
 
         location /problem {
             ratelimit zone=node;
@@ -152,6 +175,46 @@ like($answer->{body}, qr/<title>503 Service Temporarily Unavailable</,
 
 is(in_short(second('/off-any?k=g')), '403 text/html',
    'off: a rejection is no vote under "satisfy any"');
+
+# a dry run violates nothing
+
+$answer = second('/dry?k=h');
+$problem = JSON::PP::decode_json($answer->{body});
+
+is("@{ $problem->{'violated-policies'} }", 'dry', 'a dry run is not named');
+is($problem->{detail}, 'Rate limit of 1 requests in 60 seconds exceeded',
+   'nor what is shown, though its wait is longer');
+
+# requests in flight: no window, no reset
+
+sub denied {
+    my ($denied) = grep { $_->{status} == 429 } @_;
+
+    return JSON::PP::decode_json($denied->{body});
+}
+
+my $text = 'Limit of 1 concurrent requests exceeded';
+
+$problem = denied($gateway->burst(2, '/flight/problem?k=i'));
+is("$problem->{detail} @{ $problem->{'violated-policies'} }", "$text slots",
+   'requests in flight: a problem');
+is_deeply(denied($gateway->burst(2, '/flight/json?k=j')), { error => {
+    code => 'RATE_LIMIT_EXCEEDED',
+    message => $text,
+    details => { limit => 1, retry_after_seconds => 1 },
+} }, 'requests in flight: JSON');
+
+# a cost that can never be paid
+
+$answer = $gateway->get('/cost/problem?k=l');
+$problem = JSON::PP::decode_json($answer->{body});
+is("$answer->{status} @{ $problem->{'violated-policies'} }", '429 cost',
+   'more than the limit: a problem');
+
+$answer = $gateway->get('/cost/json?k=l');
+like($answer->{body}, qr/"retry_after_seconds":null,/,
+     'more than the limit: JSON');
+is(t::Gateway::header($answer, 'Retry-After'), '', 'and no Retry-After');
 
 # an error page answers in place of each
 
