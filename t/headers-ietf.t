@@ -86,7 +86,7 @@ $long
         location /lost { ratelimit zone=lost; empty_gif; }
         location /half { ratelimit zone=lost; ratelimit zone=day; empty_gif; }
 
-        location /kinds { ratelimit zone=kinds; limit_rate 300; empty_gif; }
+        location /kinds { ratelimit zone=kinds; limit_rate 200; empty_gif; }
         location /dry { ratelimit zone=dry; empty_gif; }
         location /all-dry {
             ratelimit zone=dry;

@@ -36,7 +36,7 @@ my $gateway = t::Gateway->new(http => <<"CONF")->start;
 
         location /flight {
             ratelimit zone=flight;
-            limit_rate 300;
+            limit_rate 100;
             location /flight/problem { ratelimit_response problem; empty_gif; }
             location /flight/json { ratelimit_response json; empty_gif; }
         }
