@@ -60,6 +60,9 @@ static const u_char *ngx_http_ratelimit_pk(
 static ngx_int_t ngx_http_ratelimit_add_number(
     ngx_http_ratelimit_headers_t *h, ngx_http_ratelimit_name_e name,
     uint64_t value);
+static ngx_inline ngx_int_t ngx_http_ratelimit_push_header(
+    ngx_http_request_t *r, ngx_http_ratelimit_name_e name, u_char *value,
+    size_t len);
 static void ngx_http_ratelimit_hide_headers(ngx_http_request_t *r,
     ngx_uint_t sets);
 
@@ -433,12 +436,21 @@ ngx_http_ratelimit_add_number(ngx_http_ratelimit_headers_t *h,
     p = h->p;
     h->p = ngx_ratelimit_number_write(p, value);
 
-    return ngx_http_ratelimit_add_header(h->request, name, p, h->p - p);
+    return ngx_http_ratelimit_push_header(h->request, name, p, h->p - p);
 }
 
 
 ngx_int_t
 ngx_http_ratelimit_add_header(ngx_http_request_t *r,
+    ngx_http_ratelimit_name_e name, u_char *value, size_t len)
+{
+    return ngx_http_ratelimit_push_header(r, name, value, len);
+}
+
+
+/* In a module a call of a global function goes through a table: not these. */
+static ngx_inline ngx_int_t
+ngx_http_ratelimit_push_header(ngx_http_request_t *r,
     ngx_http_ratelimit_name_e name, u_char *value, size_t len)
 {
     ngx_table_elt_t  *h;
