@@ -216,8 +216,10 @@ ngx_http_ratelimit_select_rule(ngx_http_ratelimit_selection_t *s,
 }
 
 
-/* A client that is new joins the check with its first counter, not before:
-   Redis would get an empty call. */
+/*
+ * A client that is new joins the check with its first counter, not before: one
+ * without counters would be asked about for nothing.
+ */
 static ngx_int_t
 ngx_http_ratelimit_select_counter(ngx_http_ratelimit_selection_t *s,
     ngx_ratelimit_rule_t *rule, ngx_ratelimit_client_t *client,

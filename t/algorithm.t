@@ -1,0 +1,150 @@
+# Each algorithm, from its parameters to its answers: what it admits, when it
+# does so again, what the client is told. The same in shared memory and in Redis.
+
+use strict;
+use warnings;
+
+use IO::Socket::INET;
+use t::RateLimit 'no_plan';
+use t::Gateway;
+
+my $redis = redis_port();
+my $prefix = key_prefix();
+
+# an upstream that never answers
+my $silent = IO::Socket::INET->new(LocalAddr => '127.0.0.1', Listen => 64)
+    or die "listen: $!";
+
+my %RULES = (
+    token => 'rate=3r/h',
+    token_window => 'algorithm=token_bucket limit=3 window=1h',
+    token_variable => 'limit=$arg_n window=1h',
+    leaky => 'algorithm=leaky_bucket rate=1r/h burst=2 nodelay',
+    leaky_none => 'algorithm=leaky_bucket rate=3r/h',
+    fixed => 'algorithm=fixed_window limit=3 window=366d',
+    fixed_rate => 'algorithm=fixed_window rate=3r/366d',
+    fixed_month => 'algorithm=fixed_window limit=3 window=calendar:month',
+    fixed_variable => 'algorithm=fixed_window rate=$arg_r',
+    sliding => 'algorithm=sliding_window limit=3 window=1h',
+    log => 'algorithm=sliding_log limit=3 window=1h',
+    log_variable => 'algorithm=sliding_log limit=$arg_n window=1h',
+    soon_fixed => 'algorithm=fixed_window limit=3 window=2s',
+    soon_sliding => 'algorithm=sliding_window limit=3 window=2s',
+    soon_log => 'algorithm=sliding_log limit=3 window=2s',
+    slots => 'algorithm=concurrency limit=3',
+    slots_variable => 'algorithm=concurrency limit=$arg_n',
+);
+
+sub conf {
+    my %rules = @_;
+
+    return <<"CONF";
+    ratelimit_redis r {
+        server 127.0.0.1:$redis; prefix $prefix; timeout 5s;
+    }
+    ratelimit_zone \$arg_k zone=local:1m;
+    ratelimit_zone \$arg_k zone=redis:1m redis=r;
+    @{[map { my $zone = $_;
+             map { "ratelimit_rule $_ zone=$zone $rules{$_};\n" } keys %rules }
+       qw( local redis )]}
+    server {
+        listen 127.0.0.1:%%PORT%%;
+        add_header X-Status \$ratelimit_status always;
+        @{[map { my $zone = $_; map { <<"LOCATION" } keys %rules }
+        location /$zone/$_ {
+            ratelimit zone=$zone rule=$_;
+            @{[/slots/ ? 'proxy_pass http://127.0.0.1:' . $silent->sockport
+                         . '; proxy_read_timeout 1s' : 'empty_gif']};
+        }
+LOCATION
+           qw( local redis )]}
+    }
+CONF
+}
+
+
+my $gateway = t::Gateway->new(http => conf(%RULES))->start;
+
+
+sub row {
+    my ($n, @request) = @_;
+
+    return join ', ', map { t::Gateway::told($gateway->get(@request)) } 1 .. $n;
+}
+
+
+sub wait_of { return t::Gateway::header($_[0], 'Retry-After') }
+
+
+for my $zone (qw( local redis )) {
+
+    for my $rule (qw( token token_window leaky fixed fixed_rate fixed_month
+                      sliding log ))
+    {
+        is(row(5, "/$zone/$rule?k=a"),
+           '200 PASSED 2, 200 PASSED 1, 200 PASSED 0, 429 REJECTED 0, '
+           . '429 REJECTED 0', "$zone: $rule: $RULES{$rule}");
+        is(row(1, "/$zone/$rule?k=b"), '200 PASSED 2', "$zone: $rule: a key");
+
+        my $answer = $gateway->get("/$zone/$rule?k=a");
+
+        is(t::Gateway::header($answer, 'X-RateLimit-Limit'), 3,
+           "$zone: $rule: the limit told");
+        cmp_ok(wait_of($answer), '>', $rule =~ /fixed/ ? 0 : 1000,
+               "$zone: $rule: a wait");
+    }
+
+    is(row(3, "/$zone/leaky_none?k=a"),
+       '200 PASSED 0, 429 REJECTED 0, 429 REJECTED 0',
+       "$zone: a leaky_bucket without burst");
+
+    # what a variable says
+
+    is(row(3, "/$zone/$_?k=a&n=2&r=2r/366d"),
+       '200 PASSED 1, 200 PASSED 0, 429 REJECTED 0', "$zone: $_: $RULES{$_}")
+        for qw( token_variable fixed_variable log_variable );
+
+    is(row(1, "/$zone/log_variable?k=b&n=10001"), '200 BYPASSED ',
+       "$zone: a limit above what a log keeps is not applied");
+    like($gateway->log,
+         qr/ratelimit rule "log_variable" of zone "$zone" has a limit of "10001", expected a limit of at most 10000 requests for sliding_log; it is not applied/,
+         "$zone: and the log says so");
+
+    # a retry after the wait that was told
+
+    for my $rule (qw( soon_fixed soon_sliding soon_log )) {
+        my @answers = map { $gateway->get("/$zone/$rule?k=a") } 1 .. 7;
+        my ($rejected) = grep { $_->{status} == 429 } @answers;
+
+        ok($rejected, "$zone: $rule rejects");
+        select undef, undef, undef, wait_of($rejected);
+        is($gateway->get("/$zone/$rule?k=a")->{status}, 200,
+           "$zone: $rule: after Retry-After a request passes");
+    }
+
+    # slots: as many at once, and again when these have ended
+
+    for (1 .. 2) {
+        is(t::Gateway::tally($gateway->burst(5, "/$zone/slots?k=a")),
+           '2 x 429, 3 x 504', "$zone: requests in flight, time $_");
+    }
+
+    is(t::Gateway::tally($gateway->burst(3, "/$zone/slots_variable?k=a&n=1")),
+       '2 x 429, 1 x 504', "$zone: slots of a variable");
+}
+
+# another algorithm under the same name: it never reads what is not its own
+
+$gateway->configure(http => conf(
+    token => 'algorithm=leaky_bucket rate=1r/h burst=2 nodelay',
+    leaky => 'rate=3r/h', token_window => 'limit=5 window=1h'));
+$gateway->reload;
+
+for my $zone (qw( local redis )) {
+    is(row(1, "/$zone/$_?k=a"), '200 PASSED 2', "$zone: $_ is another now")
+        for qw( token leaky );
+    is(row(1, "/$zone/token_window?k=a"), '429 REJECTED 0',
+       "$zone: another limit leaves it spent");
+}
+
+$gateway->stop;
