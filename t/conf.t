@@ -368,11 +368,28 @@ refused(in_server("ratelimit_api_key $_;"),
 refused(in_server('ratelimit_api_key bearer; ratelimit_api_key bearer;'),
         '"ratelimit_api_key" directive is duplicate');
 refused(in_server("ratelimit_headers $_;"),
-        "\"ratelimit_headers\" has an invalid \"$_\", expected \"x\" or "
-        . '"off"')
-    for 'on', 'X';
+        "\"ratelimit_headers\" has an invalid \"$_\", expected \"x\", "
+        . '"draft3", "ietf" or "off"')
+    for 'on', 'X', 'draft';
+refused(in_server('ratelimit_headers x draft4;'),
+        '"ratelimit_headers" has an invalid "draft4", expected "x", '
+        . '"draft3", "ietf" or "off"');
+refused(in_server("ratelimit_headers $_;"),
+        '"ratelimit_headers" has "off" and other values, expected "off" alone')
+    for 'x off', 'off x', 'off off';
+refused(in_server("ratelimit_headers $_;"),
+        '"ratelimit_headers" has "ietf", expected one "ietf"')
+    for 'ietf ietf', 'ietf x ietf';
 refused(in_server('ratelimit_headers x; ratelimit_headers x;'),
         '"ratelimit_headers" directive is duplicate');
+refused(in_server('ratelimit_headers off; ratelimit_headers x;'),
+        '"ratelimit_headers" directive is duplicate');
+refused(in_server("ratelimit_response $_;"),
+        "\"ratelimit_response\" has an invalid \"$_\", expected \"json\", "
+        . '"problem" or "off"')
+    for 'on', 'JSON', 'html';
+refused(in_server('ratelimit_response json; ratelimit_response off;'),
+        '"ratelimit_response" directive is duplicate');
 refused(in_server("ratelimit_status $_;"),
         "\"ratelimit_status\" has an invalid \"$_\", "
         . 'expected a status from 400 to 599')
@@ -488,6 +505,9 @@ accepted(in_server($_))
         'ratelimit_dry_run on;', 'ratelimit_dry_run off;',
         'ratelimit_api_key header:X-Key bearer header:Other;',
         'ratelimit_headers off;', 'ratelimit_headers x;',
+        'ratelimit_headers draft3;', 'ratelimit_headers ietf x draft3;',
+        'ratelimit_response json;', 'ratelimit_response problem;',
+        'ratelimit_response off;',
         'ratelimit_status 400;', 'ratelimit_status 599;',
         'ratelimit zone=z; location / { ratelimit off; } '
         . 'location /a { ratelimit zone=z; }';

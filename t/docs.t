@@ -198,15 +198,16 @@ sub commands {
 }
 
 
-# Text with what each run has of its own: dates, versions, instants. Seconds
+# Text with what each run has of its own: dates, versions, instants, keys. Seconds
 # to wait may be one less: the clock has gone on since the bucket was emptied.
 sub lasting {
     my $text = shift;
 
     $text =~ s/\r//g;
-    $text =~ s/^Date: \w{3}, .* GMT$/Date: */mg;
+    $text =~ s/^Date: \w{3}, .* GMT$/Date: */mgi;
     $text =~ s{^Server: nginx/[\d.]+$}{Server: *}mg;
-    $text =~ s/^(X-RateLimit-Reset: )\d{10}$/$1*/mg;
+    $text =~ s/^(X-RateLimit-Reset: )\d{10}$/$1*/mgi;
+    $text =~ s{;pk=:[\w+/]{12}:}{;pk=:*:}g;
     $text =~ s/("reset_at":")\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"/$1*"/g;
 
     return $text;
@@ -218,8 +219,9 @@ sub waits {
 
     my @waits;
 
-    $text =~ s/(\nRetry-After: |"retry_after_seconds":|try again in )(\d+)/
-               push @waits, $2; "$1*"/eg;
+    $text =~ s/(\n(?:Retry-After|RateLimit-Reset):[ ]|"retry_after_seconds":
+                |;t=|try[ ]again[ ]in[ ])(\d+)/
+               push @waits, $2; "$1*"/egix;
     $text =~ s/^Content-Length: 20\d$/Content-Length: 20*/m if @waits;
 
     return $text, @waits;

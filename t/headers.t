@@ -327,3 +327,44 @@ sub { $_[0] =~ /^GIF/ ? 'gif' : t::RateLimit::json_body($_[0]) }
 [ map { ('', "RATE_LIMIT_EXCEEDED.*\n\$") } 1 .. 2 ]
 --- response_headers eval
 [ ("X-RateLimit-Limit: 1\nX-RateLimit-Remaining: 0") x 4 ]
+
+
+
+=== TEST 16: dry runs are not shown: none that denies, none without an answer
+--- http_config
+    ratelimit_redis gone { server 127.0.0.1:1; timeout 100ms; }
+    ratelimit_zone $arg_k zone=lost:1m redis=gone;
+    ratelimit_zone $arg_k zone=z:1m rate=9r/h;
+    ratelimit_rule try zone=z rate=1r/h dry_run;
+    ratelimit_rule try zone=lost rate=5r/h dry_run;
+--- config
+    location /both { ratelimit zone=z; ratelimit zone=lost; empty_gif; }
+    location /dry {
+        ratelimit zone=z rule=try;
+        proxy_pass http://127.0.0.1:$TEST_NGINX_SERVER_PORT/origin/200;
+    }
+--- request eval
+[ 'GET /both?k=a', 'GET /both?k=a', 'GET /dry?k=a' ]
+--- error_code eval
+[ 200, 200, 200 ]
+--- response_headers eval
+[ (map { "X-RateLimit-Limit: 9\nX-RateLimit-Remaining: $_\n"
+         . "!X-RateLimit-Policy\n!Retry-After" } 8, 7),
+  "X-RateLimit-Limit: 77\nX-RateLimit-Policy: theirs\nRetry-After: 74" ]
+
+
+
+=== TEST 17: no Retry-After where no wait helps; no reset of requests in flight
+--- http_config
+    ratelimit_zone $arg_k zone=z:1m rate=2r/h cost=3;
+    ratelimit_rule slots zone=z algorithm=concurrency limit=5;
+--- config
+    location /cost { ratelimit zone=z rule=z; empty_gif; }
+    location /slots { ratelimit zone=z rule=slots; empty_gif; }
+--- request eval
+[ 'GET /cost?k=a', 'GET /slots?k=a' ]
+--- error_code eval
+[ 429, 200 ]
+--- response_headers eval
+[ "X-RateLimit-Limit: 2\nX-RateLimit-Remaining: 2\n!Retry-After",
+  "X-RateLimit-Limit: 5\nX-RateLimit-Remaining: 4\n!X-RateLimit-Reset" ]

@@ -374,10 +374,20 @@ ngx_ratelimit_check_give_back(ngx_ratelimit_check_t *check)
     for (i = 0; i < check->ncounters; i++) {
         counter = &check->counters[i];
 
-        if (counter->answer.granted) {
-            counter->answer.granted = 0;
-            counter->held = 0;
+        if (counter->answer.granted == 0) {
+            continue;
         }
+
+        /* nobody waits for what Redis says of that */
+
+        if (counter->source == NGX_RATELIMIT_SOURCE_REDIS) {
+            counter->answer.remaining += counter->answer.granted;
+            counter->answer.remaining = ngx_min(counter->answer.remaining,
+                                                counter->limit->capacity);
+        }
+
+        counter->answer.granted = 0;
+        counter->held = 0;
     }
 }
 

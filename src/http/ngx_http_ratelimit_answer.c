@@ -1,44 +1,17 @@
 /*
- * What a rejected client reads: the JSON error, or the operator's error_page.
+ * How a rejected request ends: with the operator's error_page where there is
+ * one, else with a body of ours, nginx's own page, or what gRPC understands.
  */
 
-#include "ngx_http_ratelimit.h"
-
-#include "ngx_ratelimit_text.h"
-
-/*
- * The body in pieces, a value after each: a flood of rejections must be cheap.
- * With one format for all of it, a rejection took 3,500 instructions more.
- */
-#define NGX_HTTP_RATELIMIT_MESSAGE                                            \
-    "{\"error\":{\"code\":\"RATE_LIMIT_EXCEEDED\","                           \
-    "\"message\":\"Rate limit of "
-#define NGX_HTTP_RATELIMIT_MESSAGE_WINDOW  " requests in "
-#define NGX_HTTP_RATELIMIT_DETAILS_LIMIT                                      \
-    " seconds exceeded\",\"details\":{\"limit\":"
-#define NGX_HTTP_RATELIMIT_DETAILS_WINDOW  ",\"window_seconds\":"
-#define NGX_HTTP_RATELIMIT_DETAILS_RETRY   ",\"retry_after_seconds\":"
-#define NGX_HTTP_RATELIMIT_DETAILS_RESET   ",\"reset_at\":\""
-#define NGX_HTTP_RATELIMIT_BODY_END        "\"}}}\n"
-
-#define NGX_HTTP_RATELIMIT_BODY_BYTES                                         \
-    (sizeof(NGX_HTTP_RATELIMIT_MESSAGE NGX_HTTP_RATELIMIT_MESSAGE_WINDOW      \
-            NGX_HTTP_RATELIMIT_DETAILS_LIMIT                                  \
-            NGX_HTTP_RATELIMIT_DETAILS_WINDOW                                 \
-            NGX_HTTP_RATELIMIT_DETAILS_RETRY                                  \
-            NGX_HTTP_RATELIMIT_DETAILS_RESET NGX_HTTP_RATELIMIT_BODY_END)     \
-     + 5 * NGX_INT64_LEN + sizeof("292277026596-12-31T23:59:59Z"))
-
-#define ngx_http_ratelimit_put(p, text)                                       \
-    ngx_cpymem(p, text, sizeof(text) - 1)
+#include "ngx_http_ratelimit_answer.h"
 
 static ngx_uint_t ngx_http_ratelimit_has_error_page(ngx_http_request_t *r,
     ngx_uint_t status);
-static ngx_int_t ngx_http_ratelimit_body(ngx_http_request_t *r,
-    ngx_http_ratelimit_ctx_t *ctx, ngx_str_t *body);
-static u_char *ngx_http_ratelimit_put_time(u_char *p, time_t sec);
-static u_char *ngx_http_ratelimit_put_two(u_char *p, u_char before,
-    ngx_uint_t value);
+static ngx_int_t ngx_http_ratelimit_send_body(ngx_http_request_t *r,
+    ngx_http_ratelimit_ctx_t *ctx);
+static ngx_uint_t ngx_http_ratelimit_is_grpc(ngx_http_request_t *r);
+static ngx_int_t ngx_http_ratelimit_send_grpc(ngx_http_request_t *r,
+    ngx_http_ratelimit_ctx_t *ctx);
 
 
 /*
@@ -49,10 +22,8 @@ ngx_int_t
 ngx_http_ratelimit_reject(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx)
 {
-    ngx_int_t                 rc;
-    ngx_str_t                 type;
-    ngx_uint_t                status;
-    ngx_http_complex_value_t  cv;
+    ngx_int_t   rc;
+    ngx_uint_t  status;
 
     status = ctx->conf->status;
     r->err_status = 0;
@@ -61,22 +32,17 @@ ngx_http_ratelimit_reject(ngx_http_request_t *r,
     r->expect_tested = 1;
 
     if (status == NGX_HTTP_CLOSE
+        || ctx->conf->response == NGX_HTTP_RATELIMIT_RESPONSE_OFF
         || ngx_http_ratelimit_has_error_page(r, status))
     {
-        ngx_http_finalize_request(r, status);
-        return NGX_DONE;
+        rc = status;
+
+    } else if (ngx_http_ratelimit_is_grpc(r)) {
+        rc = ngx_http_ratelimit_send_grpc(r, ctx);
+
+    } else {
+        rc = ngx_http_ratelimit_send_body(r, ctx);
     }
-
-    ngx_memzero(&cv, sizeof(ngx_http_complex_value_t));
-
-    if (ngx_http_ratelimit_body(r, ctx, &cv.value) != NGX_OK) {
-        ngx_http_finalize_request(r, NGX_HTTP_INTERNAL_SERVER_ERROR);
-        return NGX_DONE;
-    }
-
-    ngx_str_set(&type, "application/json");
-
-    rc = ngx_http_send_response(r, status, &type, &cv);
 
     ngx_http_finalize_request(r, rc);
 
@@ -111,76 +77,108 @@ ngx_http_ratelimit_has_error_page(ngx_http_request_t *r, ngx_uint_t status)
 
 
 static ngx_int_t
-ngx_http_ratelimit_body(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx,
-    ngx_str_t *body)
+ngx_http_ratelimit_send_body(ngx_http_request_t *r,
+    ngx_http_ratelimit_ctx_t *ctx)
 {
-    u_char                   *p;
-    uint64_t                  limit, window;
-    ngx_int_t                 retry_after;
-    ngx_ratelimit_counter_t  *counter;
+    ngx_int_t                  rc;
+    ngx_str_t                 *type;
+    ngx_http_complex_value_t   cv;
 
-    counter = ctx->check.strictest;
+    static ngx_str_t  json = ngx_string("application/json");
+    static ngx_str_t  problem = ngx_string("application/problem+json");
 
-    p = ngx_pnalloc(r->pool, NGX_HTTP_RATELIMIT_BODY_BYTES);
+    ngx_memzero(&cv, sizeof(ngx_http_complex_value_t));
+
+    if (ctx->conf->response == NGX_HTTP_RATELIMIT_RESPONSE_PROBLEM) {
+        type = &problem;
+        rc = ngx_http_ratelimit_problem(r, ctx, &cv.value);
+
+    } else {
+        type = &json;
+        rc = ngx_http_ratelimit_json(r, ctx, &cv.value);
+    }
+
+    if (rc != NGX_OK) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    return ngx_http_send_response(r, ctx->conf->status, type, &cv);
+}
+
+
+/* "application/grpc", "application/grpc+proto"; not "application/grpc-web" */
+static ngx_uint_t
+ngx_http_ratelimit_is_grpc(ngx_http_request_t *r)
+{
+    ngx_str_t  *type;
+
+    static ngx_str_t  grpc = ngx_string("application/grpc");
+
+    if (r->headers_in.content_type == NULL) {
+        return 0;
+    }
+
+    type = &r->headers_in.content_type->value;
+
+    if (type->len < grpc.len
+        || ngx_strncasecmp(type->data, grpc.data, grpc.len) != 0)
+    {
+        return 0;
+    }
+
+    return type->len == grpc.len
+           || type->data[grpc.len] == '+' || type->data[grpc.len] == ';';
+}
+
+
+/*
+ * A gRPC client looks for its status among the trailers; those of an answer
+ * without messages are its headers ("Trailers-Only").
+ */
+static ngx_int_t
+ngx_http_ratelimit_send_grpc(ngx_http_request_t *r,
+    ngx_http_ratelimit_ctx_t *ctx)
+{
+    u_char     *p, *last;
+    ngx_int_t   rc;
+
+    static u_char  status[] = "8";    /* RESOURCE_EXHAUSTED */
+
+    rc = ngx_http_discard_request_body(r);
+    if (rc != NGX_OK) {
+        return rc;
+    }
+
+    p = ngx_pnalloc(r->pool, NGX_HTTP_RATELIMIT_MESSAGE_BYTES);
     if (p == NULL) {
         return NGX_ERROR;
     }
 
-    body->data = p;
+    last = ngx_http_ratelimit_message(p, ctx->check.strictest);
 
-    limit = counter->limit->capacity;
-    window = ngx_ratelimit_seconds_up(counter->limit->window_us);
-    retry_after = ngx_http_ratelimit_retry_after(counter);
+    rc = ngx_http_ratelimit_add_header(r, NGX_HTTP_RATELIMIT_GRPC_STATUS,
+                                       status, sizeof(status) - 1);
+    rc |= ngx_http_ratelimit_add_header(r, NGX_HTTP_RATELIMIT_GRPC_MESSAGE,
+                                        p, last - p);
+    if (rc != NGX_OK) {
+        return NGX_ERROR;
+    }
 
-    p = ngx_http_ratelimit_put(p, NGX_HTTP_RATELIMIT_MESSAGE);
-    p = ngx_ratelimit_number_write(p, limit);
-    p = ngx_http_ratelimit_put(p, NGX_HTTP_RATELIMIT_MESSAGE_WINDOW);
-    p = ngx_ratelimit_number_write(p, window);
-    p = ngx_http_ratelimit_put(p, NGX_HTTP_RATELIMIT_DETAILS_LIMIT);
-    p = ngx_ratelimit_number_write(p, limit);
-    p = ngx_http_ratelimit_put(p, NGX_HTTP_RATELIMIT_DETAILS_WINDOW);
-    p = ngx_ratelimit_number_write(p, window);
-    p = ngx_http_ratelimit_put(p, NGX_HTTP_RATELIMIT_DETAILS_RETRY);
+    ngx_http_clear_content_length(r);
 
-    p = (retry_after == -1) ? ngx_http_ratelimit_put(p, "null")
-                            : ngx_ratelimit_number_write(p, retry_after);
+    /* HTTP/1 has no other way to say that the answer ends here */
 
-    p = ngx_http_ratelimit_put(p, NGX_HTTP_RATELIMIT_DETAILS_RESET);
-    p = ngx_http_ratelimit_put_time(p, ngx_http_ratelimit_reset(ctx, counter));
-    p = ngx_http_ratelimit_put(p, NGX_HTTP_RATELIMIT_BODY_END);
+    if (r->http_version < NGX_HTTP_VERSION_20) {
+        r->headers_out.content_length_n = 0;
+    }
 
-    body->len = p - body->data;
+    r->headers_out.status = NGX_HTTP_OK;
+    ngx_str_set(&r->headers_out.content_type, "application/grpc");
+    r->headers_out.content_type_len = r->headers_out.content_type.len;
+    r->headers_out.content_type_lowcase = NULL;
 
-    return NGX_OK;
-}
+    /* what ends the stream with its headers */
+    r->header_only = 1;
 
-
-/* RFC 3339 in UTC, "2026-11-20T22:22:04Z". */
-static u_char *
-ngx_http_ratelimit_put_time(u_char *p, time_t sec)
-{
-    ngx_tm_t  tm;
-
-    ngx_gmtime(sec, &tm);
-
-    p = ngx_ratelimit_number_write(p, tm.ngx_tm_year);
-    p = ngx_http_ratelimit_put_two(p, '-', tm.ngx_tm_mon);
-    p = ngx_http_ratelimit_put_two(p, '-', tm.ngx_tm_mday);
-    p = ngx_http_ratelimit_put_two(p, 'T', tm.ngx_tm_hour);
-    p = ngx_http_ratelimit_put_two(p, ':', tm.ngx_tm_min);
-    p = ngx_http_ratelimit_put_two(p, ':', tm.ngx_tm_sec);
-    *p++ = 'Z';
-
-    return p;
-}
-
-
-static u_char *
-ngx_http_ratelimit_put_two(u_char *p, u_char before, ngx_uint_t value)
-{
-    *p++ = before;
-    *p++ = (u_char) ('0' + value / 10);
-    *p++ = (u_char) ('0' + value % 10);
-
-    return p;
+    return ngx_http_send_header(r);
 }

@@ -7,35 +7,107 @@
 #include "ngx_ratelimit_text.h"
 
 
-/* ratelimit_headers x | off */
+static ngx_conf_bitmask_t  ngx_http_ratelimit_header_sets[] = {
+    { ngx_string("x"), NGX_HTTP_RATELIMIT_HEADERS_X },
+    { ngx_string("draft3"), NGX_HTTP_RATELIMIT_HEADERS_DRAFT3 },
+    { ngx_string("ietf"), NGX_HTTP_RATELIMIT_HEADERS_IETF },
+    { ngx_string("off"), NGX_HTTP_RATELIMIT_HEADERS_OFF },
+    { ngx_null_string, 0 }
+};
+
+static ngx_conf_enum_t  ngx_http_ratelimit_responses[] = {
+    { ngx_string("json"), NGX_HTTP_RATELIMIT_RESPONSE_JSON },
+    { ngx_string("problem"), NGX_HTTP_RATELIMIT_RESPONSE_PROBLEM },
+    { ngx_string("off"), NGX_HTTP_RATELIMIT_RESPONSE_OFF },
+    { ngx_null_string, 0 }
+};
+
+
+/* ratelimit_headers x | draft3 | ietf ... | off */
 char *
 ngx_http_ratelimit_set_headers(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
     ngx_http_ratelimit_loc_conf_t *rlcf = conf;
 
-    ngx_str_t         *value;
-
-    static ngx_str_t   x = ngx_string("x"), off = ngx_string("off");
+    ngx_str_t           *value;
+    ngx_uint_t           i, sets;
+    ngx_conf_bitmask_t  *set;
 
     if (rlcf->headers != NGX_CONF_UNSET_UINT) {
         return "is duplicate";
     }
 
     value = cf->args->elts;
+    sets = 0;
 
-    if (ngx_http_ratelimit_equal(&value[1], &x)) {
-        rlcf->headers = NGX_HTTP_RATELIMIT_HEADERS_X;
-        return NGX_CONF_OK;
+    for (i = 1; i < cf->args->nelts; i++) {
+
+        for (set = ngx_http_ratelimit_header_sets; set->name.len; set++) {
+            if (ngx_http_ratelimit_equal(&value[i], &set->name)) {
+                break;
+            }
+        }
+
+        if (set->name.len == 0) {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                               "\"ratelimit_headers\" has an invalid \"%V\", "
+                               "expected \"x\", \"draft3\", \"ietf\" or "
+                               "\"off\"", &value[i]);
+            return NGX_CONF_ERROR;
+        }
+
+        if (set->mask == NGX_HTTP_RATELIMIT_HEADERS_OFF
+            && cf->args->nelts != 2)
+        {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                               "\"ratelimit_headers\" has \"off\" and other "
+                               "values, expected \"off\" alone");
+            return NGX_CONF_ERROR;
+        }
+
+        if (sets & set->mask) {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                               "\"ratelimit_headers\" has \"%V\", expected "
+                               "one \"%V\"", &value[i], &value[i]);
+            return NGX_CONF_ERROR;
+        }
+
+        sets |= set->mask;
     }
 
-    if (ngx_http_ratelimit_equal(&value[1], &off)) {
-        rlcf->headers = NGX_HTTP_RATELIMIT_HEADERS_OFF;
-        return NGX_CONF_OK;
+    rlcf->headers = sets;
+
+    return NGX_CONF_OK;
+}
+
+
+/* ratelimit_response json | problem | off */
+char *
+ngx_http_ratelimit_set_response(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf)
+{
+    ngx_http_ratelimit_loc_conf_t *rlcf = conf;
+
+    ngx_str_t        *value;
+    ngx_conf_enum_t  *e;
+
+    if (rlcf->response != NGX_CONF_UNSET_UINT) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+
+    for (e = ngx_http_ratelimit_responses; e->name.len; e++) {
+        if (ngx_http_ratelimit_equal(&value[1], &e->name)) {
+            rlcf->response = e->value;
+            return NGX_CONF_OK;
+        }
     }
 
     ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                       "\"ratelimit_headers\" has an invalid \"%V\", "
-                       "expected \"x\" or \"off\"", &value[1]);
+                       "\"ratelimit_response\" has an invalid \"%V\", "
+                       "expected \"json\", \"problem\" or \"off\"",
+                       &value[1]);
 
     return NGX_CONF_ERROR;
 }
@@ -69,12 +141,4 @@ ngx_http_ratelimit_set_status(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     rlcf->status = status;
 
     return NGX_CONF_OK;
-}
-
-
-char *
-ngx_http_ratelimit_set_response(ngx_conf_t *cf, ngx_command_t *cmd,
-    void *conf)
-{
-    return "is not there";
 }

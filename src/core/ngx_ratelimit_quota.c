@@ -1,0 +1,133 @@
+/*
+ * Items of RateLimit-Policy and RateLimit. Only names that need no escape, and
+ * numbers, get here.
+ */
+
+#include "ngx_ratelimit_quota.h"
+#include "ngx_ratelimit_text.h"
+
+#define ngx_ratelimit_quota_put(p, text)                                      \
+    ((u_char *) memcpy(p, text, sizeof(text) - 1) + sizeof(text) - 1)
+
+static u_char *ngx_ratelimit_quota_name(u_char *p, const u_char *name,
+    size_t len);
+static u_char *ngx_ratelimit_quota_pk(u_char *p, const u_char *pk);
+
+
+uint64_t
+ngx_ratelimit_quota_more_us(const ngx_ratelimit_limit_t *limit,
+    const ngx_ratelimit_answer_t *answer)
+{
+    uint64_t                     others, others_us;
+    const ngx_ratelimit_rate_t  *rate;
+
+    if (limit->algorithm == NGX_RATELIMIT_CONCURRENCY) {
+        return NGX_RATELIMIT_NEVER;
+    }
+
+    if (answer->retry_us && answer->retry_us != NGX_RATELIMIT_NEVER) {
+        return answer->retry_us;
+    }
+
+    if (answer->remaining
+        || (limit->algorithm != NGX_RATELIMIT_TOKEN_BUCKET
+            && limit->algorithm != NGX_RATELIMIT_LEAKY_BUCKET))
+    {
+        return answer->reset_us;
+    }
+
+    /* a span is below 2^50 microseconds, a fraction of it below 2^52 */
+
+    rate = &limit->rate;
+    others = rate->capacity - 1;
+    others_us = others * rate->step_us + others * rate->step_frac / rate->scale;
+
+    return (answer->reset_us > others_us) ? answer->reset_us - others_us
+                                          : answer->reset_us;
+}
+
+
+u_char *
+ngx_ratelimit_quota_policy(u_char *out, const u_char *name, size_t len,
+    const ngx_ratelimit_limit_t *limit, const u_char *pk)
+{
+    u_char  *p;
+
+    p = ngx_ratelimit_quota_name(out, name, len);
+
+    p = ngx_ratelimit_quota_put(p, ";q=");
+    p = ngx_ratelimit_number_write(p, limit->capacity);
+
+    if (limit->algorithm == NGX_RATELIMIT_CONCURRENCY) {
+        p = ngx_ratelimit_quota_put(p, ";qu=\"concurrent-requests\"");
+
+    } else {
+        p = ngx_ratelimit_quota_put(p, ";w=");
+        p = ngx_ratelimit_number_write(p,
+                                  ngx_ratelimit_seconds_up(limit->window_us));
+    }
+
+    return ngx_ratelimit_quota_pk(p, pk);
+}
+
+
+u_char *
+ngx_ratelimit_quota_left(u_char *out, const u_char *name, size_t len,
+    uint32_t remaining, uint64_t more_us, const u_char *pk)
+{
+    u_char  *p;
+
+    p = ngx_ratelimit_quota_name(out, name, len);
+
+    p = ngx_ratelimit_quota_put(p, ";r=");
+    p = ngx_ratelimit_number_write(p, remaining);
+
+    if (more_us != NGX_RATELIMIT_NEVER) {
+        p = ngx_ratelimit_quota_put(p, ";t=");
+        p = ngx_ratelimit_number_write(p, ngx_ratelimit_seconds_up(more_us));
+    }
+
+    return ngx_ratelimit_quota_pk(p, pk);
+}
+
+
+static u_char *
+ngx_ratelimit_quota_name(u_char *p, const u_char *name, size_t len)
+{
+    *p++ = '"';
+    memcpy(p, name, len);
+    p += len;
+    *p++ = '"';
+
+    return p;
+}
+
+
+static u_char *
+ngx_ratelimit_quota_pk(u_char *p, const u_char *pk)
+{
+    size_t    i;
+    uint32_t  three;
+
+    static const char  digits[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+    if (pk == NULL) {
+        return p;
+    }
+
+    p = ngx_ratelimit_quota_put(p, ";pk=:");
+
+    for (i = 0; i < NGX_RATELIMIT_PK_BYTES; i += 3) {
+        three = (uint32_t) pk[i] << 16 | (uint32_t) pk[i + 1] << 8 | pk[i + 2];
+
+        *p++ = (u_char) digits[three >> 18];
+        *p++ = (u_char) digits[three >> 12 & 63];
+        *p++ = (u_char) digits[three >> 6 & 63];
+        *p++ = (u_char) digits[three & 63];
+    }
+
+    *p++ = ':';
+
+    return p;
+}

@@ -1,0 +1,39 @@
+/*
+ * What the header fields RateLimit-Policy and RateLimit say of a limit: items
+ * of Structured Fields (RFC 9651), after draft-ietf-httpapi-ratelimit-headers.
+ */
+
+#ifndef NGX_RATELIMIT_QUOTA_H_INCLUDED
+#define NGX_RATELIMIT_QUOTA_H_INCLUDED
+
+#include "ngx_ratelimit_limit.h"
+
+/* of a counter's keyed hash, what a client may see: base64 without padding */
+#define NGX_RATELIMIT_PK_BYTES  9
+
+/* the most that an item takes besides its name */
+#define NGX_RATELIMIT_QUOTA_BYTES                                             \
+    (sizeof("\"\";q=1073741824;qu=\"concurrent-requests\";pk=:0123456789ab:") \
+     - 1)
+
+/*
+ * How long until there is more of what a counter limits, as its answer says:
+ * where it denies, until the cost can be paid; of an empty bucket, until its
+ * next token; else until it equals a fresh one. NGX_RATELIMIT_NEVER: nobody
+ * knows, a limit of concurrency.
+ */
+uint64_t ngx_ratelimit_quota_more_us(const ngx_ratelimit_limit_t *limit,
+    const ngx_ratelimit_answer_t *answer);
+
+/*
+ * Each writes one item to out, which holds NGX_RATELIMIT_QUOTA_BYTES and the
+ * name, and returns its end. name is one of ngx_ratelimit_name_valid(); pk is
+ * NGX_RATELIMIT_PK_BYTES, or NULL. more_us is as from
+ * ngx_ratelimit_quota_more_us(), and written in seconds, rounded up.
+ */
+u_char *ngx_ratelimit_quota_policy(u_char *out, const u_char *name, size_t len,
+    const ngx_ratelimit_limit_t *limit, const u_char *pk);
+u_char *ngx_ratelimit_quota_left(u_char *out, const u_char *name, size_t len,
+    uint32_t remaining, uint64_t more_us, const u_char *pk);
+
+#endif /* NGX_RATELIMIT_QUOTA_H_INCLUDED */

@@ -1,0 +1,227 @@
+/* RateLimit-Policy and RateLimit: their items, and how long until there is
+   more. */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#include "ngx_ratelimit_quota.h"
+
+#define S  ((uint64_t) 1000000)
+
+static const u_char  pk[] = "\0\1\2\377\376\375abc";
+
+
+/* tokens in seconds; capacity is the algorithm's: capacity, or burst */
+static ngx_ratelimit_limit_t
+limit_of(ngx_ratelimit_algorithm_e algorithm, uint64_t tokens,
+    uint64_t seconds, uint64_t capacity)
+{
+    ngx_ratelimit_spec_t   spec;
+    ngx_ratelimit_limit_t  limit;
+
+    memset(&spec, 0, sizeof(spec));
+
+    spec.algorithm = algorithm;
+    spec.tokens = tokens;
+    spec.period_us = seconds * S;
+
+    if (algorithm == NGX_RATELIMIT_LEAKY_BUCKET) {
+        spec.burst = capacity;
+
+    } else {
+        spec.capacity = capacity;
+    }
+
+    assert_null(ngx_ratelimit_limit_init(&limit, &spec));
+
+    return limit;
+}
+
+
+static void
+assert_policy(ngx_ratelimit_limit_t limit, const u_char *key,
+    const char *expected)
+{
+    u_char   text[NGX_RATELIMIT_QUOTA_BYTES + 3], *last;
+
+    last = ngx_ratelimit_quota_policy(text, (const u_char *) "a.b", 3, &limit,
+                                      key);
+
+    assert_int_equal(last - text, strlen(expected));
+    assert_memory_equal(text, expected, last - text);
+}
+
+
+static void
+assert_left(uint32_t remaining, uint64_t more_us, const u_char *key,
+    const char *expected)
+{
+    u_char   text[NGX_RATELIMIT_QUOTA_BYTES + 3], *last;
+
+    last = ngx_ratelimit_quota_left(text, (const u_char *) "a.b", 3, remaining,
+                                    more_us, key);
+
+    assert_int_equal(last - text, strlen(expected));
+    assert_memory_equal(text, expected, last - text);
+}
+
+
+static void
+test_policy(void **state)
+{
+    (void) state;
+
+    assert_policy(limit_of(NGX_RATELIMIT_TOKEN_BUCKET, 30, 60, 0), NULL,
+                  "\"a.b\";q=30;w=60");
+
+    /* what it takes to fill it, rounded up: never 0 */
+
+    assert_policy(limit_of(NGX_RATELIMIT_TOKEN_BUCKET, 30, 60, 11), NULL,
+                  "\"a.b\";q=11;w=22");
+    assert_policy(limit_of(NGX_RATELIMIT_TOKEN_BUCKET, 1 << 30, 1, 1), pk,
+                  "\"a.b\";q=1;w=1;pk=:AAEC//79YWJj:");
+    assert_policy(limit_of(NGX_RATELIMIT_LEAKY_BUCKET, 1, 1, 4), NULL,
+                  "\"a.b\";q=5;w=5");
+    assert_policy(limit_of(NGX_RATELIMIT_FIXED_WINDOW, 7, 3600, 0), pk,
+                  "\"a.b\";q=7;w=3600;pk=:AAEC//79YWJj:");
+
+    /* the longest */
+
+    assert_policy(limit_of(NGX_RATELIMIT_CONCURRENCY, 1 << 30, 0, 0), pk,
+                  "\"a.b\";q=1073741824;qu=\"concurrent-requests\""
+                  ";pk=:AAEC//79YWJj:");
+}
+
+
+static void
+test_left(void **state)
+{
+    (void) state;
+
+    assert_left(12, 30 * S, NULL, "\"a.b\";r=12;t=30");
+    assert_left(0, 30 * S + 1, pk, "\"a.b\";r=0;t=31;pk=:AAEC//79YWJj:");
+    assert_left(5, 0, NULL, "\"a.b\";r=5;t=0");
+    assert_left(3, NGX_RATELIMIT_NEVER, NULL, "\"a.b\";r=3");
+    assert_left(1 << 30, NGX_RATELIMIT_NEVER - 1, pk,
+                "\"a.b\";r=1073741824;t=18446744073710;pk=:AAEC//79YWJj:");
+}
+
+
+static void
+test_more(void **state)
+{
+    ngx_ratelimit_limit_t   bucket, leaky, window, slots;
+    ngx_ratelimit_answer_t  answer;
+
+    (void) state;
+
+    bucket = limit_of(NGX_RATELIMIT_TOKEN_BUCKET, 100, 60, 0);
+    leaky = limit_of(NGX_RATELIMIT_LEAKY_BUCKET, 1, 2, 9);
+    window = limit_of(NGX_RATELIMIT_FIXED_WINDOW, 100, 60, 0);
+    slots = limit_of(NGX_RATELIMIT_CONCURRENCY, 5, 0, 0);
+
+    answer.granted = 1;
+    answer.remaining = 1;
+    answer.reset_us = 59 * S;
+    answer.retry_us = 0;
+
+    assert_int_equal(ngx_ratelimit_quota_more_us(&bucket, &answer), 59 * S);
+    assert_int_equal(ngx_ratelimit_quota_more_us(&window, &answer), 59 * S);
+    assert_true(ngx_ratelimit_quota_more_us(&slots, &answer)
+                == NGX_RATELIMIT_NEVER);
+
+    /* empty: the next token of a bucket, the end of a window */
+
+    answer.remaining = 0;
+
+    assert_int_equal(ngx_ratelimit_quota_more_us(&window, &answer), 59 * S);
+
+    answer.reset_us = 60 * S;
+    assert_int_equal(ngx_ratelimit_quota_more_us(&bucket, &answer), 600000);
+
+    answer.reset_us = 19 * S;
+    assert_int_equal(ngx_ratelimit_quota_more_us(&leaky, &answer), 1 * S);
+
+    /* an answer that cannot be */
+
+    answer.reset_us = 1 * S;
+    assert_int_equal(ngx_ratelimit_quota_more_us(&bucket, &answer), 1 * S);
+
+    /* denied: the wait; where no wait helps, as if not */
+
+    answer.reset_us = 60 * S;
+    answer.retry_us = 7 * S;
+    assert_int_equal(ngx_ratelimit_quota_more_us(&bucket, &answer), 7 * S);
+    assert_int_equal(ngx_ratelimit_quota_more_us(&window, &answer), 7 * S);
+
+    answer.retry_us = NGX_RATELIMIT_NEVER;
+    answer.remaining = 3;
+    assert_int_equal(ngx_ratelimit_quota_more_us(&bucket, &answer), 60 * S);
+}
+
+
+/* What an empty bucket says is what it then tells a client that comes. */
+static void
+test_more_is_retry(void **state)
+{
+    uint64_t                      now, more;
+    unsigned                      i, n;
+    ngx_ratelimit_limit_t         limit;
+    ngx_ratelimit_answer_t        answer;
+    ngx_ratelimit_token_bucket_t  tb;
+
+    static const uint64_t  limits[][3] = {
+        { 100, 60, 100 }, { 7, 3, 5 }, { 3, 1, 1 }, { 1000003, 86400, 999 },
+        { 1 << 30, 1, 1000 }, { 1, 31622400, 30 }
+    };
+
+    (void) state;
+
+    for (i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
+        limit = limit_of(NGX_RATELIMIT_TOKEN_BUCKET, limits[i][0],
+                         limits[i][1], limits[i][2]);
+
+        memset(&tb, 0, sizeof(tb));
+        now = 1700000000 * S;
+
+        ngx_ratelimit_token_bucket_take(&tb, &limit.rate, now, limit.capacity,
+                                        0, &answer);
+
+        for (n = 0; n < 100; n++) {
+            assert_int_equal(answer.remaining, 0);
+
+            more = ngx_ratelimit_quota_more_us(&limit, &answer);
+            assert_true(more > 0);
+
+            ngx_ratelimit_token_bucket_take(&tb, &limit.rate, now, 1, 0,
+                                            &answer);
+            assert_int_equal(answer.granted, 0);
+
+            /* both are rounded, by less than a microsecond each */
+
+            assert_in_range(answer.retry_us + 2, more, more + 4);
+
+            now += more + 2;
+            ngx_ratelimit_token_bucket_take(&tb, &limit.rate, now, 0,
+                                            NGX_RATELIMIT_MAX_TOKENS, &answer);
+            assert_true(answer.granted >= 1);
+        }
+    }
+}
+
+
+int
+main(void)
+{
+    const struct CMUnitTest  tests[] = {
+        cmocka_unit_test(test_policy),
+        cmocka_unit_test(test_left),
+        cmocka_unit_test(test_more),
+        cmocka_unit_test(test_more_is_retry),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
