@@ -69,6 +69,7 @@ $gateway->configure(http => <<"CONF")->start;
         location /tls {
             ratelimit_jwt_key rsa.pub;
             proxy_set_header X-Key \$ratelimit_api_key;
+            proxy_ssl_session_reuse off;
             proxy_pass https://127.0.0.1:$tls;
         }
     }
