@@ -184,6 +184,10 @@ ngx_http_ratelimit_source_query(ngx_http_request_t *r,
     const u_char          *text, *last;
     ngx_ratelimit_pair_t   pair;
 
+    if (r->args.len == 0) {
+        return NGX_DECLINED;
+    }
+
     text = r->args.data;
     last = text + r->args.len;
 
