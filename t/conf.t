@@ -363,8 +363,10 @@ refused(in_server('ratelimit_dry_run on; ratelimit_dry_run on;'),
         '"ratelimit_dry_run" directive is duplicate');
 refused(in_server("ratelimit_api_key $_;"),
         "\"ratelimit_api_key\" has an invalid source \"$_\", "
-        . 'expected "header:<name>" or "bearer"')
-    for 'header:', 'header', 'cookie:a', 'Bearer';
+        . 'expected "header:<name>", "bearer", "basic", "query:<name>", '
+        . '"cookie:<name>" or "jwt:<claim>"')
+    for 'header:', 'header', 'query:', 'query', 'cookie:', 'jwt:', 'jwt',
+        'Bearer', 'bearer:', 'bearer:a', 'basic:', 'cookies:a';
 refused(in_server('ratelimit_api_key bearer; ratelimit_api_key bearer;'),
         '"ratelimit_api_key" directive is duplicate');
 refused(in_server("ratelimit_headers $_;"),

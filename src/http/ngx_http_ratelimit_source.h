@@ -29,14 +29,11 @@ struct ngx_http_ratelimit_source_s {
 ngx_int_t ngx_http_ratelimit_source_parse(ngx_str_t *text,
     ngx_http_ratelimit_source_t *source);
 
-/* The first source, of those that a request has unless told otherwise. */
+/* The sources that a location has unless told otherwise, and their number. */
 const ngx_http_ratelimit_source_t *ngx_http_ratelimit_source_default(
     ngx_uint_t *n);
 
-/*
- * The token of the first "Authorization: Bearer" that has one: NGX_OK or
- * NGX_DECLINED.
- */
+/* The token of "Authorization: Bearer": NGX_OK or NGX_DECLINED. */
 ngx_int_t ngx_http_ratelimit_source_token(ngx_http_request_t *r,
     ngx_str_t *token);
 

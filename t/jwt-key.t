@@ -1,0 +1,187 @@
+# ratelimit_jwt_key: which files nginx -t takes, what it says of the others, and
+# of a "jwt:" source without a key.
+
+use strict;
+use warnings;
+
+use MIME::Base64 qw( encode_base64 );
+use t::RateLimit 'no_plan';
+use t::Gateway;
+use t::JWT;
+
+my $gateway = t::Gateway->new(http => '');
+my $dir = $gateway->{dir};
+
+t::JWT::key($dir, 'rsa', 'RSA:2048');
+t::JWT::key($dir, 'rsa1024', 'RSA:1024');
+t::JWT::key($dir, 'ec', 'P-256');
+t::JWT::key($dir, 'p384', 'P-384');
+t::JWT::key($dir, 'k1', 'secp256k1');
+t::JWT::openssl('genpkey', '-algorithm', 'ED25519', '-out', "$dir/ed.pem");
+t::JWT::openssl('pkey', '-in', "$dir/ed.pem", '-pubout', '-out', "$dir/ed.pub");
+t::JWT::openssl('genpkey', '-algorithm', 'RSA-PSS', '-out', "$dir/pss.pem");
+t::JWT::openssl('pkey', '-in', "$dir/pss.pem", '-pubout', '-out',
+                "$dir/pss.pub");
+t::JWT::openssl('rsa', '-in', "$dir/rsa.pem", '-RSAPublicKey_out', '-out',
+                "$dir/pkcs1.pub");
+t::JWT::openssl('rsa', '-in', "$dir/rsa.pem", '-traditional', '-out',
+                "$dir/pkcs1.pem");
+t::JWT::openssl('ec', '-in', "$dir/ec.pem", '-out', "$dir/sec1.pem");
+t::JWT::openssl('pkcs8', '-in', "$dir/rsa.pem", '-topk8', '-passout', 'pass:x',
+                '-out', "$dir/encrypted.pem");
+
+for my $type (qw( pub pem crt )) {
+    my $text = $gateway->read("rsa.$type");
+    my ($lines) = $text =~ /-----\n(.*?)-----END/s;
+
+    $gateway->write("lines.$type", $lines);
+    $gateway->write("line.$type", $lines =~ s/\n//gr);
+    t::JWT::openssl($type eq 'crt' ? 'x509' : 'pkey', '-in', "$dir/rsa.$type",
+                    $type eq 'pub' ? ('-pubin', '-pubout') : (),
+                    '-outform', 'DER', '-out', "$dir/der.$type");
+}
+
+sub check {
+    my $server = shift;
+
+    $gateway->configure(http => <<"CONF");
+        ratelimit_zone \$ratelimit_api_key zone=z:1m rate=1r/s;
+        server { server_name a.example; listen %%PORT%%; $server }
+CONF
+
+    my ($ok, $text) = $gateway->check;
+
+    return $ok ? 'accepted' : $text =~ /\[emerg\] (.*) in \S+:\d+$/m ? $1
+                                                                    : $text;
+}
+
+sub takes {
+    my ($name, $content) = @_;
+
+    $gateway->write($name, $content) if defined $content;
+    is(check("ratelimit_jwt_key $name;"), 'accepted', $name);
+}
+
+sub refuses {
+    my ($expected, $name, $content) = @_;
+
+    $gateway->write($name, $content) if defined $content;
+    is(check("ratelimit_jwt_key $name;"),
+       "\"ratelimit_jwt_key\" has an invalid file \"$name\", "
+       . "expected $expected", $name);
+}
+
+
+# public keys and certificates
+
+takes($_) for qw( rsa.pub rsa.crt pkcs1.pub ec.pub ec.crt );
+takes('crlf.pub', $gateway->read('rsa.pub') =~ s/\n/\r\n/gr);
+takes('text-before.pub', "Our key:\n" . $gateway->read('rsa.pub'));
+takes('chain.crt', $gateway->read('ec.crt') . $gateway->read('rsa.crt'));
+
+my $PEM = 'a public key or certificate in its PEM lines';
+my $NO_PRIVATE = 'a public key or certificate, no private key';
+
+refuses($NO_PRIVATE, $_)
+    for qw( rsa.pem ec.pem pkcs1.pem sec1.pem ed.pem encrypted.pem );
+refuses($NO_PRIVATE, 'both', $gateway->read('rsa.crt')
+                             . $gateway->read('rsa.pem'));
+refuses('an RSA key of 2048 bits or more', $_) for qw( rsa1024.pub rsa1024.crt );
+refuses('an RSA key, or an EC key on the curve P-256', $_)
+    for qw( p384.pub p384.crt k1.pub ed.pub pss.pub );
+refuses($PEM, 'half.pub', substr $gateway->read('rsa.pub'), 0, 200);
+refuses($PEM, 'begin', '-----BEGIN PUBLIC KEY-----');
+refuses($PEM, 'broken.pub', $gateway->read('rsa.pub') =~ s/\n(.)/\n!$1/r);
+refuses($PEM, 'not-der.pub', "-----BEGIN PUBLIC KEY-----\n"
+        . encode_base64('x' x 48) . "-----END PUBLIC KEY-----\n");
+refuses($PEM, 'request', $gateway->read('rsa.pub') =~ s/PUBLIC KEY/X/gr);
+
+
+# secrets
+
+my $SHORT = 'a PEM file, or a secret of 32 bytes or more';
+
+takes('secret32', 'x' x 32);
+takes('secret-of-any-bytes', join '', map { chr } 0 .. 255);
+takes('secret16384', 'x' x 16384);
+takes('base64', 'MII' . 'x' x 61);
+
+refuses($SHORT, 'empty', '');
+refuses($SHORT, 'secret31', 'x' x 31);
+refuses($SHORT, 'secret31-newline', 'x' x 31 . "\n");
+refuses($SHORT, 'secret31-crlf', 'x' x 31 . "\r\n");
+refuses('one of at most 16384 bytes', 'secret16385', 'x' x 16385);
+
+
+# what everybody may know is no secret, in no format
+
+my $FORMAT = 'a PEM file or a secret, no key in another format';
+
+refuses($FORMAT, "$_.pub") for qw( der lines line );
+refuses($FORMAT, "$_.crt") for qw( der lines line );
+refuses($FORMAT, "$_.pem") for qw( der lines line );
+refuses($FORMAT, 'jwk', '{"kty":"RSA","n":"' . 'x' x 300 . '","e":"AQAB"}');
+refuses($FORMAT, 'jwks', "\n { \"keys\": [] }" . ' ' x 40);
+refuses($FORMAT, 'ssh', 'ssh-rsa ' . 'A' x 300 . ' me');
+refuses($FORMAT, 'ssh-ec', 'ecdsa-sha2-nistp256 ' . 'A' x 100);
+
+
+# the file, the parameters
+
+like(check('ratelimit_jwt_key gone;'),
+     qr{^open\(\) "\Q$dir\E/gone" failed in "ratelimit_jwt_key"}, 'no file');
+like(check("ratelimit_jwt_key $dir;"),
+     qr{^read\(\) "\Q$dir\E" failed in "ratelimit_jwt_key"}, 'a folder');
+is(check("ratelimit_jwt_key $dir/secret32;"), 'accepted', 'a path');
+is(check("ratelimit_jwt_key $_;"), 'accepted', $_)
+    for 'insecure', 'secret32 audience=https://a/b?c=d', "secret32 audience=\xc3\xa9";
+is(check("ratelimit_jwt_key $_->[0] '$_->[1]';"),
+   "\"ratelimit_jwt_key\" has an invalid parameter \"$_->[1]\", expected "
+   . '"audience=<audience>" without quotes, backslashes and control characters',
+   "$_->[0] $_->[1]")
+    for map { [ secret32 => $_ ] } 'audience=', 'aud=x', 'secret32', 'audience=a"b',
+                                   'audience=a\\b', "audience=a\x01";
+is(check('ratelimit_jwt_key insecure audience=x;'),
+   '"ratelimit_jwt_key" has an invalid parameter "audience=x", '
+   . 'expected "insecure" alone', 'insecure audience=x');
+is(check('ratelimit_jwt_key secret32; ratelimit_jwt_key secret32;'),
+   '"ratelimit_jwt_key" directive is duplicate', 'two keys');
+
+
+# a source without a key
+
+my $KEY = 'ratelimit_jwt_key secret32;';
+my $SOURCE = 'ratelimit_api_key header:A jwt:sub;';
+
+sub no_key {
+    my $where = shift;
+
+    return "\"ratelimit_api_key\" has \"jwt:sub\" and $where has no key, "
+           . 'expected a "ratelimit_jwt_key"';
+}
+
+is(check($_->[0]), $_->[1] ? no_key($_->[1]) : 'accepted', $_->[0])
+    for [ "location / { $SOURCE }", 'location "/"' ],
+        [ "location / { $SOURCE $KEY }" ],
+        [ "$KEY location / { $SOURCE }" ],
+        [ "$SOURCE location /a { $KEY }" ],
+        [ "$SOURCE location /a { $KEY } location /b { ratelimit zone=z; }",
+          'location "/b"' ],
+        [ "$SOURCE location /a { $KEY ratelimit zone=z; }" ],
+        [ "$SOURCE ratelimit zone=z; location /a { $KEY }",
+          'server "a.example"' ],
+        [ "$SOURCE $KEY ratelimit zone=z; location /a { }" ],
+        [ "$SOURCE location /a { $KEY location /a/b { ratelimit zone=z; } }" ],
+        [ "location /a { $SOURCE location /a/b { $KEY } }", 'location "/a"' ],
+        [ "$SOURCE location /a { ratelimit zone=z; ratelimit_api_key header:A; }" ],
+        [ "$SOURCE location /a { ratelimit off; }" ];
+
+$gateway->configure(http => 'server { listen %%PORT%%; location / { }'
+                            . "\n\n$SOURCE\nlocation /b { ratelimit zone=z; } }"
+                            . "\nratelimit_zone \$uri zone=z:1m rate=1r/s;");
+
+my ($ok, $text) = $gateway->check;
+my @lines = split /^/, $gateway->read('nginx.conf');
+my ($line) = grep { $lines[$_ - 1] =~ /jwt:sub/ } 1 .. @lines;
+
+like($text, qr/ in \Q$dir\E\/nginx\.conf:$line$/m, 'the line of the source');
