@@ -255,7 +255,7 @@ GET /?k=a&n=many
 --- response_headers
 !X-RateLimit-Limit
 --- error_log
-ratelimit rule "z" has a rate of "manyr/h", expected a number of requests from 1 to 1073741824; it is not applied
+ratelimit rule "z" of zone "z" has a limit of "manyr/h", expected a number of requests from 1 to 1073741824; it is not applied
 
 
 
@@ -317,4 +317,4 @@ ratelimit rule "z" has a rate of "manyr/h", expected a number of requests from 1
 --- request
 GET /?k=a
 --- error_log eval
-qr/more than 16 ratelimit rules match one request, rule "\w+" of zone "z" is not counted/
+qr/more than 16 ratelimit rules match one request, rule "r16" of zone "z" is not counted, nor is any after it/

@@ -295,7 +295,7 @@ ngx_http_ratelimit_rule_enter(ngx_conf_t *cf, const char *directive,
         return NGX_ERROR;
     }
 
-    if (ngx_http_ratelimit_argument(cf, "cost=") == NULL) {
+    if (r->dynamic_cost || ngx_http_ratelimit_argument(cf, "cost=") == NULL) {
         r->cost = 1;
     }
 

@@ -217,10 +217,15 @@ ngx_ratelimit_rule_cmp_ranks(const void *one, const void *two)
 }
 
 
+/* An order of texts, the shorter first; 0 when they are equal. */
 static ngx_int_t
 ngx_ratelimit_text_cmp(const ngx_str_t *one, const ngx_str_t *two)
 {
-    return ngx_memn2cmp(one->data, two->data, one->len, two->len);
+    if (one->len != two->len) {
+        return (one->len < two->len) ? -1 : 1;
+    }
+
+    return one->len ? ngx_memcmp(one->data, two->data, one->len) : 0;
 }
 
 
@@ -270,11 +275,37 @@ ngx_ratelimit_limiter_find(const ngx_ratelimit_limiter_t *limiter,
 }
 
 
+/*
+ * By the rule's id and the key alone, under keys that everybody knows: another
+ * algorithm or zone key leaves a rule its clients, and a larger share contains
+ * the smaller one.
+ */
 ngx_uint_t
 ngx_ratelimit_rule_shares(const ngx_ratelimit_rule_t *rule,
     const ngx_str_t *key)
 {
-    return 1;
+    u_char               rule_key[NGX_RATELIMIT_SIPHASH_KEY_BYTES];
+    ngx_uint_t           i;
+    ngx_ratelimit_id_t   hash;
+
+    static const u_char  id_key[NGX_RATELIMIT_SIPHASH_KEY_BYTES];
+
+    if (rule->percent == 100) {
+        return 1;
+    }
+
+    hash = ngx_ratelimit_siphash(id_key, rule->id.data, rule->id.len, 1, 3);
+
+    /* byte by byte: the same on machines of another order */
+
+    for (i = 0; i < 8; i++) {
+        rule_key[i] = (u_char) (hash.hi >> i * 8);
+        rule_key[i + 8] = (u_char) (hash.lo >> i * 8);
+    }
+
+    hash = ngx_ratelimit_siphash(rule_key, key->data, key->len, 1, 3);
+
+    return hash.hi % 100 < rule->percent;
 }
 
 
@@ -287,6 +318,10 @@ ngx_ratelimit_rule_match(const ngx_ratelimit_rule_t *rule, ngx_uint_t method,
 #endif
 
     if (rule->methods && !(rule->methods & method)) {
+        return 0;
+    }
+
+    if (rule->tier.len && ngx_ratelimit_text_cmp(&rule->tier, tier) != 0) {
         return 0;
     }
 

@@ -29,7 +29,7 @@ typedef struct {
 #if (NGX_PCRE)
     ngx_regex_t            *regex;
 #endif
-    ngx_str_t               tier;        /* empty: any */
+    ngx_str_t               tier;        /* empty: any, also none */
     ngx_uint_t              percent;     /* of the keys; 100: all */
 
     /* of the rules of one group the first that applies; empty: no group */
