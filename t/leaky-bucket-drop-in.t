@@ -120,7 +120,7 @@ Test::More::note("seed $seed: ", join ', ', map { "$seen{$_} $_" } sort keys %se
 # one schedule, two locations: a token each 500 ms, so that 250 ms are between
 # the times of requests and the next moment at which the answers would differ
 
-my @waves = ([0, 8], [1.25, 4], [1.75, 1], [3.75, 6]);
+my @waves = ([0, 8], [1.25, 4], [2, 1], [3.75, 6]);
 my $begin = time;
 my (%pids, %told);
 
