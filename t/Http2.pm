@@ -2,7 +2,7 @@
 # connection and leave the others. It knows as many frames as that needs, and
 # does not decode the headers that it gets.
 #
-#     my $client = t::Http2->new($port);
+#     my $client = t::Http2->new($port);   # or the path of a socket
 #     $client->get(1, '/path');        # streams 1, 3, 5...
 #     $client->reset(1);
 #     $client->ended(3) or ...;        # whether a stream has been answered
@@ -14,6 +14,7 @@ use warnings;
 
 use IO::Select;
 use IO::Socket::INET;
+use IO::Socket::UNIX;
 use Time::HiRes qw( time );
 
 use constant { HEADERS => 1, RST_STREAM => 3, SETTINGS => 4 };
@@ -23,9 +24,12 @@ use constant { END_STREAM => 1, ACK => 1, END_HEADERS => 4 };
 sub new {
     my ($class, $port) = @_;
 
-    my $socket = IO::Socket::INET->new(PeerAddr => '127.0.0.1',
-                                       PeerPort => $port)
-        or die "port $port: $!";
+    my $socket = $port =~ m{/}
+        ? IO::Socket::UNIX->new(Peer => $port)
+        : IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $port);
+
+    die "$port: $!" if !$socket;
+
     my $self = bless { socket => $socket, in => '', ended => {} }, $class;
 
     $self->write("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" . frame(SETTINGS, 0, 0));
