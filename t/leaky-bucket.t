@@ -303,7 +303,11 @@ cmp_ok(longest(@answers), '>', 0.5, 'the delay holds');
 
 client('/slow-fleet?k=gone');
 logged('/slow-fleet gone');
-close client('/slow-fleet?k=gone');
+$client = client('/slow-fleet?k=gone');
+t::Gateway::wait_for(sub {
+    $gateway->log =~ /request delayed.*slow-fleet\?k=gone/
+});
+close $client;
 like((logged('/slow-fleet gone', 2))[1] // '', qr/^499 DELAYED \[[56]\d\./,
      'Redis: a client leaves during the delay');
 
