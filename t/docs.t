@@ -381,8 +381,11 @@ sub reference {
     my ($parameters) = slurp("${http}_rule_conf.c")
         =~ /ratelimit_parameters\[\] =\s*\{(.*?)^\};/ms;
 
-    same([$parameters =~ /"(\w+=)"/g, 'zone=', 'redis='],
-         [$page =~ /^`(\w+=)[^`]*`/mg], 'parameters');
+    my @parameters = $parameters =~ /\{ "(\w+=?)"/g;
+    my $flags = join '|', grep { !/=$/ } @parameters;
+
+    same([@parameters, 'zone=', 'redis='],
+         [$page =~ /^`(\w+=|(?:$flags)(?=`))[^`]*`/mg], 'parameters');
 
     my ($variables) = slurp("${http}_variables.c")
         =~ /ngx_http_ratelimit_variables\[\] = \{(.*?)^\};/ms;

@@ -18,7 +18,7 @@
 typedef struct {
     const char                       *name;
     ngx_http_ratelimit_parameter_pt   set;
-    ngx_uint_t                        of_zone;    /* ratelimit_zone has it too */
+    ngx_uint_t                        of_zone;    /* ratelimit_zone's too */
     ngx_uint_t                        algorithms; /* bits: those that have it */
 } ngx_http_ratelimit_parameter_t;
 
