@@ -6,6 +6,7 @@
 -- x + -x % 1 is ceil(x) without a call.
 
 local frexp, pack, unpack_state = math.frexp, struct.pack, struct.unpack
+local format = string.format
 
 -- ngx_ratelimit_span_encode() and ngx_ratelimit_span_decode()
 
@@ -28,4 +29,23 @@ local function span_decode(code)
     local mantissa = code % 64
 
     return (64 + mantissa) * 2 ^ ((code - mantissa) / 64 - 1)
+end
+
+-- A sorted set's clock was set back: members above a score get another one.
+
+local function pull_back(key, above, score)
+    local members = redis.call('ZRANGEBYSCORE', key, '(' .. above, '+inf')
+
+    -- unpack has a limit
+
+    for i = 1, #members, 1000 do
+        local batch = {}
+
+        for j = i, math.min(i + 999, #members) do
+            batch[#batch + 1] = score
+            batch[#batch + 1] = members[j]
+        end
+
+        redis.call('ZADD', key, unpack(batch))
+    end
 end
