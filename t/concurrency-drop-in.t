@@ -104,7 +104,7 @@ my @ends = qw( answers fails leaves );
 
 my (@running, $n);
 
-for (1 .. 500) {
+for (1 .. 1500) {
     if (@running < 12 && rand() < 0.55) {
         push @running, begin('/both?k=' . int(rand 2) . '&n=' . $n++);
     } elsif (@running) {
@@ -140,7 +140,7 @@ cmp_ok($seen{$_} // 0, '>', 20, "many were $_")
 @differ = ();
 my %held;
 
-for (1 .. 500) {
+for (1 .. 1500) {
     if (@running < 12 && rand() < 0.55) {
         my $key = int rand 2;
         my @pair = map { begin("/$_?k=$key") } qw( limit_conn ratelimit );
