@@ -19,6 +19,7 @@ typedef struct {
     const ngx_ratelimit_log_places_t  *places;
     uint64_t                           window_us;
     uint64_t                           now_us;
+    uint64_t                           at_us;       /* where a request stands */
     uint64_t                           oldest_us;   /* instants; 0 where */
     uint64_t                           newest_us;   /* there is none */
 } ngx_ratelimit_log_view_t;
@@ -120,13 +121,13 @@ ngx_ratelimit_sliding_log_give(ngx_ratelimit_log_t *log,
 
     ngx_ratelimit_log_settle(&view);
 
-    /* places that were later than a clock set back stand at now */
+    /* the clock was set back, and what is later than now stands there */
 
-    if (taken_us > now_us) {
+    if (taken_us > now_us + NGX_RATELIMIT_LOG_SLACK_US) {
         taken_us = now_us;
     }
 
-    if (log->count == 0 || taken_us + limit->window_us <= now_us) {
+    if (log->count == 0 || taken_us + limit->window_us <= view.at_us) {
         return;
     }
 
@@ -154,6 +155,9 @@ static void
 ngx_ratelimit_log_settle(ngx_ratelimit_log_view_t *view)
 {
     ngx_ratelimit_log_newest(view);
+
+    view->at_us = (view->newest_us > view->now_us) ? view->newest_us
+                                                   : view->now_us;
     ngx_ratelimit_log_expire(view);
 
     view->log->fresh_us = view->log->count
@@ -242,24 +246,21 @@ ngx_ratelimit_log_rewrite(ngx_ratelimit_log_view_t *view)
 static void
 ngx_ratelimit_log_expire(ngx_ratelimit_log_view_t *view)
 {
-    uint64_t                    at_us, last_us;
+    uint64_t                    at_us;
     ngx_ratelimit_log_t        *log;
     ngx_ratelimit_log_place_t   place;
 
     log = view->log;
     view->oldest_us = 0;
 
-    last_us = (view->newest_us > view->now_us) ? view->newest_us
-                                               : view->now_us;
-
-    if (view->newest_us + view->window_us <= last_us) {
+    if (view->newest_us + view->window_us <= view->at_us) {
         log->count = 0;
     }
 
     for ( /* void */ ; log->count; log->count--) {
 
         if (ngx_ratelimit_log_get(view, log->count, &place, &at_us) == 0
-            && at_us + view->window_us > last_us)
+            && at_us + view->window_us > view->at_us)
         {
             view->oldest_us = at_us;
             return;
@@ -277,9 +278,7 @@ ngx_ratelimit_log_add(ngx_ratelimit_log_view_t *view, uint32_t tokens)
     log = view->log;
 
     place.window_us = view->window_us;
-    place.fresh_us = view->window_us;
-    place.fresh_us += (view->newest_us > view->now_us) ? view->newest_us
-                                                       : view->now_us;
+    place.fresh_us = view->at_us + view->window_us;
     log->fresh_us = place.fresh_us;
 
     for ( /* void */ ; tokens; tokens--) {
@@ -320,7 +319,8 @@ ngx_ratelimit_log_retry(const ngx_ratelimit_log_view_t *view, uint32_t need)
 
 /*
  * How many places are not before since_us, but no more than what a give can
- * use. The search begins where so many are expected.
+ * use; none where the oldest of them is not of that time, but later. The search
+ * begins where so many are expected.
  */
 static uint32_t
 ngx_ratelimit_log_since(const ngx_ratelimit_log_view_t *view,
@@ -348,11 +348,11 @@ ngx_ratelimit_log_since(const ngx_ratelimit_log_view_t *view,
         if (ngx_ratelimit_log_get(view, age, &place, &at_us) == 0
             && at_us >= since_us)
         {
-            break;
+            return (at_us <= since_us + NGX_RATELIMIT_LOG_SLACK_US) ? age : 0;
         }
     }
 
-    return age;
+    return 0;
 }
 
 

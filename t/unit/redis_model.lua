@@ -369,7 +369,7 @@ local function check_ttls(key)
 end
 
 local function check_calls()
-    local sets = #KEYS - 1
+    local sets = math.max(#KEYS - 1, 0)
 
     -- a denial looks at the sets before it once more
 

@@ -1,0 +1,207 @@
+# A leaky bucket is limit_req's drop-in: with the same parameters it says the
+# same of the same requests.
+#
+# First both look at each request, in a dry run, so that they do it by the same
+# clock: then they must agree on each of thousands, at random, whatever the
+# machine is doing. The seed is printed; RATELIMIT_SEED=n repeats one.
+#
+# Then the same schedule goes to a location of the one and a location of the
+# other, where they do delay and reject.
+
+use strict;
+use warnings;
+
+use t::RateLimit 'no_plan';
+use t::Gateway;
+
+use Time::HiRes qw( sleep time );
+
+my $seed = $ENV{RATELIMIT_SEED} // int rand 2 ** 31;
+srand $seed;
+
+# [rate, the other parameters of limit_req and of a leaky bucket]. In limit_req
+# a rate is a whole number of thousandths of a request a second; these are.
+my @limits = map {
+    my $rate = $_;
+    map { [$rate, $_] } '', 'burst=1', 'burst=5', 'burst=5 nodelay',
+        'burst=5 delay=2', 'burst=12 delay=11', 'burst=20 nodelay',
+        'burst=20 delay=3', 'burst=3 delay=3';
+} qw( 1r/s 3r/s 7r/s 40r/s 333r/s 1000r/s 60r/m 420r/m );
+
+my ($zones, $locations) = ('', '');
+
+for my $i (0 .. $#limits) {
+    my ($rate, $more) = @{ $limits[$i] };
+
+    $zones .= <<"CONF";
+    limit_req_zone \$arg_k zone=q$i:32k rate=$rate;
+    ratelimit_zone \$arg_k zone=r$i:64k rate=$rate algorithm=leaky_bucket
+                   $more;
+CONF
+    $locations .= <<"CONF";
+        location /both/$i/ {
+            limit_req zone=q$i $more; limit_req_dry_run on;
+            ratelimit zone=r$i; ratelimit_dry_run on;
+            empty_gif;
+        }
+CONF
+}
+
+# what does delay and reject
+my @real = ('burst=4', 'burst=4 nodelay', 'burst=4 delay=2', '');
+
+for my $i (0 .. $#real) {
+    $zones .= <<"CONF";
+    limit_req_zone \$arg_k zone=rq$i:32k rate=2r/s;
+    ratelimit_zone \$arg_k zone=rr$i:64k rate=2r/s algorithm=leaky_bucket
+                   $real[$i];
+CONF
+    $locations .= <<"CONF";
+        location /limit_req/$i/ {
+            limit_req zone=rq$i $real[$i]; limit_req_status 429; empty_gif;
+        }
+        location /ratelimit/$i/ { ratelimit zone=rr$i; empty_gif; }
+CONF
+}
+
+my $gateway = t::Gateway->new(http => <<"CONF")->start;
+    log_format both '\$uri \$arg_k \$limit_req_status \$ratelimit_status '
+                    '[\$ratelimit_delay] \$status \$request_time \$arg_n';
+    access_log %%DIR%%/access.log both;
+    $zones
+    server {
+        listen 127.0.0.1:%%PORT%% backlog=1024;
+        $locations
+    }
+CONF
+
+# the same request
+
+my $sent = 0;
+
+while ($sent < 4000) {
+    my $limit = int rand @limits;
+    my $key = int rand 2;
+    my ($burst) = $limits[$limit][1] =~ /burst=(\d+)/;
+    my $n = 1 + int rand(1.5 * ($burst // 0) + 3);
+
+    # some more at once than a limit takes, often the same one again
+    for (1 .. 1 + int rand 6) {
+        $sent += $n;
+        $gateway->burst($n, "/both/$limit/?k=$key");
+        sleep rand() ** 4 / 10;
+    }
+}
+
+my @lines;
+ok(t::Gateway::wait_for(sub {
+    @lines = split /\n/, $gateway->read('access.log');
+    @lines == $sent;
+}), 'all are logged');
+
+my (%seen, @differ);
+
+for (@lines) {
+    my ($uri, $key, $one, $two) = split / /;
+
+    $seen{$one}++;
+    push @differ, "$_ (@{ $limits[$1] })" if $one ne $two && $uri =~ /(\d+)/;
+}
+
+is(join("\n", @differ), '', "$sent requests: they agree")
+    or diag("RATELIMIT_SEED=$seed");
+
+# else it would have been no test
+cmp_ok($seen{$_} // 0, '>', 50, "many were $_")
+    for qw( PASSED DELAYED_DRY_RUN REJECTED_DRY_RUN );
+
+Test::More::note("seed $seed: ", join ', ', map { "$seen{$_} $_" } sort keys %seen);
+
+# one schedule, two locations: a token each 500 ms, so that 250 ms are between
+# the times of requests and the next moment at which the answers would differ
+
+my @waves = ([0, 8], [1.25, 4], [2, 1], [3.75, 6]);
+my $begin = time;
+my (%pids, %told);
+
+# each wave is a process of its own, since the delays are longer than between
+for my $wave (@waves) {
+    my ($at, $n) = @$wave;
+    my $pid = fork // die;
+
+    if (!$pid) {
+        select undef, undef, undef, $begin + $at - time if $at;
+        t::Gateway::send_all([map {
+            my $i = $_;
+            map { my $name = $_;
+                  map { [$gateway, "/$name/$i/?k=a&n=$at"] } 1 .. $n
+            } qw( limit_req ratelimit )
+        } 0 .. $#real]);
+        POSIX::_exit(0);
+    }
+
+    $pids{$pid} = 1;
+}
+
+waitpid $_, 0 for keys %pids;
+
+my $all = $sent;
+$all += 2 * @real * $_->[1] for @waves;
+
+ok(t::Gateway::wait_for(sub {
+    @lines = split /\n/, $gateway->read('access.log');
+    @lines == $all;
+}), 'all of the schedule are logged');
+
+for (@lines[$sent .. $#lines]) {
+    my ($name, $i, $one, $two, $delay, $status, $seconds, $n) =
+        m{^/(\w+)/(\d)/ a (\S+) (\S+) \[(\S+)\] (\d+) (\S+) (\S+)$} or die $_;
+    my $said = $name eq 'limit_req' ? $one : $two;
+
+    push @{ $told{$name}{$i}{$n} }, [$said, $status, $seconds, $delay];
+}
+
+sub outcome {
+    my ($name, $i, $at) = @_;
+    my %n;
+
+    $n{"$_->[1] $_->[0]"}++ for @{ $told{$name}{$i}{$at} };
+
+    return join ', ', map { "$n{$_} x $_" } sort keys %n;
+}
+
+is(outcome('ratelimit', 0, 0),
+   '4 x 200 DELAYED, 1 x 200 PASSED, 3 x 429 REJECTED',
+   'burst: the first, then so many, then none');
+is(outcome('ratelimit', 1, 0), '5 x 200 PASSED, 3 x 429 REJECTED', 'nodelay');
+is(outcome('ratelimit', 2, 0),
+   '2 x 200 DELAYED, 3 x 200 PASSED, 3 x 429 REJECTED', 'delay');
+is(outcome('ratelimit', 3, 0), '1 x 200 PASSED, 7 x 429 REJECTED',
+   'without a burst');
+
+for my $i (0 .. $#real) {
+    for my $wave (@waves) {
+        my $at = $wave->[0];
+
+        is(outcome('ratelimit', $i, $at), outcome('limit_req', $i, $at),
+           "\"$real[$i]\" at $at s: the same statuses");
+
+        # those that are delayed, in their order
+        my @one = sort { $a <=> $b } map { $_->[2] }
+                  grep { $_->[0] eq 'DELAYED' } @{ $told{limit_req}{$i}{$at} };
+        my @two = sort { $a->[2] <=> $b->[2] }
+                  grep { $_->[0] eq 'DELAYED' } @{ $told{ratelimit}{$i}{$at} };
+
+        # 10 ms: two clocks that are read at two times
+        my @early = grep { $_->[2] < $_->[3] - 0.01 } @two;
+        is(scalar @early, 0, "\"$real[$i]\" at $at s: none goes early");
+
+        # half of what one token takes; a machine so busy is out of order
+        my @off = grep { abs($two[$_][2] - $one[$_]) > 0.25 } 0 .. $#two;
+        is(scalar @off, 0, "\"$real[$i]\" at $at s: as long")
+            or diag("limit_req: @one; ratelimit: ",
+                    join ' ', map { $_->[2] } @two);
+    }
+}
+
+$gateway->stop;
