@@ -9,7 +9,7 @@ NGX_SRC ?=
 
 export NGX_SRC
 
-.PHONY: build run stop test unit check bench format clean help
+.PHONY: build run stop test unit check bench plots format clean help
 
 build:
 	@tools/deps.sh build
@@ -41,6 +41,9 @@ bench: build
 	@tools/deps.sh run bench
 	@bench/run.sh
 
+plots: build
+	@tools/plots.pl
+
 format:
 	@tools/check-style.sh fix
 
@@ -59,5 +62,6 @@ help:
 	@echo 'make unit               the unit tests alone'
 	@echo 'make check              the static checks'
 	@echo 'make bench              the benchmarks'
+	@echo 'make plots              draws docs/plots anew'
 	@echo 'make format             mends what make check says of the style'
 	@echo 'make clean              removes build/'

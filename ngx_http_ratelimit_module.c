@@ -239,7 +239,7 @@ ngx_http_ratelimit_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
     ngx_conf_merge_uint_value(conf->prefix_v4, prev->prefix_v4, 32);
     ngx_conf_merge_uint_value(conf->prefix_v6, prev->prefix_v6, 64);
 
-    return NGX_CONF_OK;
+    return ngx_http_ratelimit_api_key_check(cf, prev, conf);
 }
 
 

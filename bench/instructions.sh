@@ -97,7 +97,11 @@ measure 'local, headers, new keys' 23 100000
 measure 'limit_req, denying' 31 1 1
 measure 'local, denying' 32 1 1
 measure 'local, headers, denying' 33 1 1
+measure '4 rules, headers' 62 1
+measure '8 rules, headers' 63 1
 measure_redis 'Redis strict' 41
 measure_redis 'Redis strict, 3 shards' 42
+measure_redis '4 rules, Redis' 64
+measure_redis '8 rules, Redis' 65
 
 check_error_log

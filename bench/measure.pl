@@ -50,6 +50,20 @@ my @groups = (
           redis => ['91', '92', '93'] },
         { name => 'Lua EVALSHA', port => '51', x => 1, redis => ['90'] },
     ] },
+    { title => 'rules on one request, 100,000 keys', keys => $MANY, c => 64,
+      variants => [
+        { name => 'no limiter', port => '01' },
+        { name => '1 rule', port => '61', x => 1 },
+        { name => '4 rules', port => '62', x => 1 },
+        { name => '8 rules', port => '63', x => 1 },
+    ] },
+    { title => 'rules on one request, Redis', keys => $MANY, c => 64,
+      variants => [
+        { name => 'no limiter', port => '01' },
+        { name => '1 rule, Redis', port => '41', x => 1, redis => ['90'] },
+        { name => '4 rules, Redis', port => '64', x => 1, redis => ['90'] },
+        { name => '8 rules, Redis', port => '65', x => 1, redis => ['90'] },
+    ] },
     { title => 'denying, 1 key', keys => 1, c => 64, variants => [
         { name => 'no limiter', port => '01' },
         { name => 'limit_req', port => '31', deny => 1 },

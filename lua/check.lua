@@ -81,7 +81,8 @@ while i < n do
                  or b >= 1 and capacity * a <= 1125899906842624 * b)
             and (kind ~= 's'
                  or capacity * ((a + -a % 1000) / 1000) <= 9007199254740992)
-            and (kind ~= 'l' or capacity <= 10000))
+            and (kind ~= 'l' or capacity <= 10000)
+            and (kind ~= 'f' or b <= 2))
     then
         return redis.error_reply('ERR ratelimit: malformed argument')
     end

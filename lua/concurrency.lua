@@ -1,7 +1,66 @@
 -- Requests in flight as a sorted set of leases: a member for each request, its
--- score the deadline. A request that takes again renews its lease.
+-- score the deadline. src/core/ngx_ratelimit_concurrency.c decides the same,
+-- but that a request that takes again renews its lease.
+--
+-- cost: 1 takes, 0 looks, below 0 frees. want: 1 says that the request runs, so
+-- that its lease, lost, is made again even where all slots are taken.
 
 local function concurrency(key, now, cost, want, capacity, lease_us, name,
                            charge)
-    error('not there')
+    local time = format('%.0f', now)
+    local deadline = format('%.0f', now + lease_us)
+
+    local in_use, expired, own = redis.call('ZCARD', key), 0, false
+
+    if in_use > 0 then
+        expired = redis.call('ZCOUNT', key, '-inf', time)
+        in_use = in_use - expired
+
+        if cost ~= 0 then
+            own = tonumber(redis.call('ZSCORE', key, name) or 0) > now
+        end
+    end
+
+    local takes, frees = charge and cost > 0, charge and cost < 0 and own
+    local back, retry_us = false, 0
+
+    if cost > 0 and in_use >= capacity and not own and want <= 0 then
+        takes, retry_us = false, 1000000
+
+        -- leases of before the clock was set back would last too long
+
+        local latest = redis.call('ZRANGE', key, '-1', '-1', 'WITHSCORES')[2]
+        back = tonumber(latest) > now + lease_us + 1000000
+    end
+
+    if takes and not own then
+        in_use = in_use + 1
+    elseif frees then
+        in_use = in_use - 1
+    end
+
+    return takes and 1 or 0, in_use < capacity and capacity - in_use or 0, 0,
+           retry_us, (takes or frees or back or expired > 0) and function()
+        if expired > 0 then
+            redis.call('ZREMRANGEBYSCORE', key, '-inf', time)
+        end
+
+        if back then
+            pull_back(key, deadline, deadline)
+        end
+
+        if frees then
+            redis.call('ZREM', key, name)
+        end
+
+        if takes then
+            redis.call('ZADD', key, deadline, name)
+
+            if redis.call('PTTL', key) < lease_us / 1000 + 1000 then
+                redis.call('PEXPIRE', key,
+                           format('%.0f', (lease_us + -lease_us % 1000) / 1000
+                                          + 60000))
+            end
+        end
+    end
 end

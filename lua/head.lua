@@ -1,4 +1,51 @@
 -- What the script's parts share. tools/embed-lua.sh joins them in the order of
 -- config.make; each is a local function, and check.lua calls them.
+--
+-- All numbers are integers below 2^53, which doubles hold exactly; of two such
+-- x and y, x / y - x / y % 1 is the exact quotient, rounded down, and
+-- x + -x % 1 is ceil(x) without a call.
 
 local frexp, pack, unpack_state = math.frexp, struct.pack, struct.unpack
+local format = string.format
+
+-- ngx_ratelimit_span_encode() and ngx_ratelimit_span_decode()
+
+local function span_encode(span_us)
+    if span_us < 64 then
+        return span_us > 0 and span_us or 1
+    end
+
+    local mantissa, exponent = frexp(span_us)
+    mantissa = mantissa * 128
+
+    return exponent * 64 + mantissa - mantissa % 1 - 448
+end
+
+local function span_decode(code)
+    if code < 64 then
+        return code
+    end
+
+    local mantissa = code % 64
+
+    return (64 + mantissa) * 2 ^ ((code - mantissa) / 64 - 1)
+end
+
+-- A sorted set's clock was set back: members above a score get another one.
+
+local function pull_back(key, above, score)
+    local members = redis.call('ZRANGEBYSCORE', key, '(' .. above, '+inf')
+
+    -- unpack has a limit
+
+    for i = 1, #members, 1000 do
+        local batch = {}
+
+        for j = i, math.min(i + 999, #members) do
+            batch[#batch + 1] = score
+            batch[#batch + 1] = members[j]
+        end
+
+        redis.call('ZADD', key, unpack(batch))
+    end
+end

@@ -3,9 +3,24 @@
 # Writes a C file that holds the given Lua files, joined in this order, as
 # ngx_ratelimit_lua_check (see src/redis/ngx_ratelimit_lua.h).
 #
+# Comments and most blanks stay behind: before a client has authenticated Redis
+# takes no argument above 16 KB from it, closes the connection, and does not say
+# that the password is what is wrong.
+#
 #   tools/embed-lua.sh <file.lua>... > <file.c>
 
 set -eu
+
+MOST=16384
+
+# not around "-" and "..", which would make a comment, or a number, of something
+text=$(sed -e '/^ *--/d' -e 's/^ *//' -e '/^$/d' -e 's/, /,/g' \
+           -e 's/ \([=<>+*/]\|==\|~=\|<=\|>=\) /\1/g' "$@")
+
+if [ ${#text} -ge $MOST ]; then
+    echo "embed-lua: the script has ${#text} bytes, expected fewer than $MOST" >&2
+    exit 1
+fi
 
 cat <<'END'
 /* Made from lua/ by tools/embed-lua.sh. */
@@ -15,7 +30,8 @@ cat <<'END'
 const char  ngx_ratelimit_lua_check[] =
 END
 
-sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e 's/^/    "/' -e 's/$/\\n"/' "$@"
+printf '%s\n' "$text" \
+    | sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e 's/^/    "/' -e 's/$/\\n"/'
 
 cat <<'END'
     ;

@@ -103,6 +103,11 @@ ngx_ratelimit_limit_bucket(ngx_ratelimit_limit_t *limit,
         limit->free_us = free * limit->rate.step_us
                          + (free * limit->rate.step_frac
                             + limit->rate.scale - 1) / limit->rate.scale;
+
+        if (limit->window_us - limit->free_us > NGX_RATELIMIT_MAX_DELAY_US) {
+            return "a burst that the rate drains within 24 days, or \"delay=\" "
+                   "or \"nodelay\"";
+        }
     }
 
     return NULL;
@@ -158,13 +163,29 @@ uint64_t
 ngx_ratelimit_limit_delay(const ngx_ratelimit_limit_t *limit,
     const ngx_ratelimit_answer_t *answer)
 {
+    uint64_t  used_us;
+
     if (limit->algorithm != NGX_RATELIMIT_LEAKY_BUCKET
-        || answer->granted == 0 || answer->reset_us <= limit->free_us)
+        || answer->granted == 0)
     {
         return 0;
     }
 
-    return answer->reset_us - limit->free_us;
+    /* Redis rounds up, and says anything */
+
+    used_us = answer->reset_us;
+
+    if (used_us > limit->window_us) {
+        used_us = limit->window_us;
+    }
+
+    if (used_us <= limit->free_us) {
+        return 0;
+    }
+
+    used_us -= limit->free_us;
+
+    return used_us - used_us % 1000;
 }
 
 

@@ -11,6 +11,9 @@
 
 #define NGX_RATELIMIT_MAX_LOG  10000   /* requests that a sliding_log keeps */
 
+/* of a leaky_bucket: what nginx's timers bear everywhere is 2^31 ms */
+#define NGX_RATELIMIT_MAX_DELAY_US  ((uint64_t) 24 * 86400 * 1000000)
+
 typedef enum {
     NGX_RATELIMIT_TOKEN_BUCKET = 0,
     NGX_RATELIMIT_LEAKY_BUCKET,      /* a token bucket that delays */
@@ -62,7 +65,9 @@ const char *ngx_ratelimit_limit_init(ngx_ratelimit_limit_t *limit,
 
 /*
  * How long a granted request is delayed, in microseconds: 0 unless the limit
- * is a leaky_bucket whose answer's reset_us is above free_us.
+ * is a leaky_bucket whose answer's reset_us is above free_us. Whole
+ * milliseconds, rounded down as limit_req does: what is less is no delay. At
+ * most NGX_RATELIMIT_MAX_DELAY_US, whatever the answer says.
  */
 uint64_t ngx_ratelimit_limit_delay(const ngx_ratelimit_limit_t *limit,
     const ngx_ratelimit_answer_t *answer);

@@ -1,26 +1,22 @@
 /*
  * Path templates and folding. Templates and paths are walked segment by
  * segment, in place: nothing is copied or allocated, and a match takes time
- * linear in the shorter of the two.
+ * linear in the path.
  */
 
 #include "ngx_ratelimit_route.h"
 
 
-typedef struct {
-    const u_char  *data;
-    size_t         len;
-} ngx_ratelimit_segment_t;
-
-
-static int ngx_ratelimit_segment_next(const u_char **pos, const u_char *last,
-    ngx_ratelimit_segment_t *seg);
 static const char *ngx_ratelimit_segment_check(
     const ngx_ratelimit_segment_t *seg);
-static int ngx_ratelimit_segment_match(const ngx_ratelimit_segment_t *tmpl,
+static int ngx_ratelimit_segment_is_nothing(
     const ngx_ratelimit_segment_t *seg);
-static int ngx_ratelimit_segment_is_rest(const ngx_ratelimit_segment_t *seg);
+static int ngx_ratelimit_segment_is_parent(
+    const ngx_ratelimit_segment_t *seg);
+static u_char *ngx_ratelimit_segment_write(
+    const ngx_ratelimit_segment_t *seg, u_char *p);
 static int ngx_ratelimit_segment_is_id(const ngx_ratelimit_segment_t *seg);
+static int ngx_ratelimit_is_control(u_char c);
 static int ngx_ratelimit_is_hex(u_char c);
 static int ngx_ratelimit_is_digit(u_char c);
 
@@ -28,6 +24,7 @@ static int ngx_ratelimit_is_digit(u_char c);
 const char *
 ngx_ratelimit_route_check(const u_char *text, size_t len)
 {
+    size_t                    i, depth;
     const char               *err;
     const u_char             *pos, *last;
     ngx_ratelimit_segment_t   seg;
@@ -36,12 +33,24 @@ ngx_ratelimit_route_check(const u_char *text, size_t len)
         return "must start with \"/\"";
     }
 
-    if (memchr(text, ';', len) != NULL) {
-        return "must not contain \";\": parameters of a path are ignored";
+    for (i = 0; i < len; i++) {
+
+        if (text[i] == '/' && i + 1 < len && text[i + 1] == '/') {
+            return "must not contain \"//\"";
+        }
+
+        if (text[i] == ';') {
+            return "must not contain \";\": parameters of a path are ignored";
+        }
+
+        if (ngx_ratelimit_is_control(text[i])) {
+            return "must not contain control characters";
+        }
     }
 
     pos = text;
     last = text + len;
+    depth = 0;
 
     while (ngx_ratelimit_segment_next(&pos, last, &seg)) {
 
@@ -53,6 +62,10 @@ ngx_ratelimit_route_check(const u_char *text, size_t len)
         if (ngx_ratelimit_segment_is_rest(&seg) && pos != last) {
             return "\"**\" must be the last segment";
         }
+
+        if (++depth > NGX_RATELIMIT_ROUTE_DEPTH) {
+            return "must have at most 32 segments";
+        }
     }
 
     return NULL;
@@ -60,34 +73,80 @@ ngx_ratelimit_route_check(const u_char *text, size_t len)
 
 
 int
+ngx_ratelimit_path_split(const u_char *path, size_t len,
+    ngx_ratelimit_path_t *out)
+{
+    const u_char             *last;
+    ngx_ratelimit_segment_t   seg;
+
+    out->depth = 0;
+
+    if (len == 0 || path[0] != '/') {
+        return 0;
+    }
+
+    last = path + len;
+
+    while (ngx_ratelimit_segment_next(&path, last, &seg)) {
+
+        if (ngx_ratelimit_segment_is_nothing(&seg)) {
+            continue;
+        }
+
+        if (ngx_ratelimit_segment_is_parent(&seg)) {
+            out->depth -= (out->depth != 0);
+            continue;
+        }
+
+        if (out->depth < NGX_RATELIMIT_ROUTE_DEPTH) {
+            out->segments[out->depth] = seg;
+        }
+
+        out->depth++;
+    }
+
+    return 1;
+}
+
+
+int
 ngx_ratelimit_route_match(const u_char *tmpl, size_t tmpl_len,
     const u_char *path, size_t path_len)
 {
-    int                       more;
-    const u_char             *tmpl_last, *path_last;
-    ngx_ratelimit_segment_t   want, seg;
+    size_t                    i;
+    const u_char             *tmpl_last;
+    ngx_ratelimit_path_t      split;
+    ngx_ratelimit_segment_t   want, *seg;
 
-    if (path_len == 0 || path[0] != '/') {
+    if (!ngx_ratelimit_path_split(path, path_len, &split)) {
         return 0;
     }
 
     tmpl_last = tmpl + tmpl_len;
-    path_last = path + path_len;
 
-    while (ngx_ratelimit_segment_next(&tmpl, tmpl_last, &want)) {
+    for (i = 0; ngx_ratelimit_segment_next(&tmpl, tmpl_last, &want); i++) {
 
         if (ngx_ratelimit_segment_is_rest(&want)) {
             return 1;
         }
 
-        more = ngx_ratelimit_segment_next(&path, path_last, &seg);
+        if (i == split.depth) {
+            return 0;
+        }
 
-        if (!more || !ngx_ratelimit_segment_match(&want, &seg)) {
+        if (ngx_ratelimit_segment_is_any(&want)) {
+            continue;
+        }
+
+        seg = &split.segments[i];
+
+        if (seg->len != want.len || memcmp(seg->data, want.data, want.len) != 0)
+        {
             return 0;
         }
     }
 
-    return !ngx_ratelimit_segment_next(&path, path_last, &seg);
+    return i == split.depth;
 }
 
 
@@ -102,22 +161,18 @@ ngx_ratelimit_route_fold(const u_char *path, size_t path_len, u_char *out)
     last = path + path_len;
 
     while (ngx_ratelimit_segment_next(&path, last, &seg)) {
-        *p++ = '/';
 
-        if (ngx_ratelimit_segment_is_id(&seg)) {
-            memcpy(p, "{id}", 4);
-            p += 4;
-
-        } else if (seg.len) {
-            memcpy(p, seg.data, seg.len);
-            p += seg.len;
+        if (ngx_ratelimit_segment_is_nothing(&seg)) {
+            continue;
         }
-    }
 
-    /* slashes that were doubled at the end name no other route */
+        if (ngx_ratelimit_segment_is_parent(&seg)) {
+            while (p > out && *--p != '/') { /* void */ }
+            continue;
+        }
 
-    while (p > out && p[-1] == '/') {
-        p--;
+        *p++ = '/';
+        p = ngx_ratelimit_segment_write(&seg, p);
     }
 
     if (p == out) {
@@ -128,39 +183,38 @@ ngx_ratelimit_route_fold(const u_char *path, size_t path_len, u_char *out)
 }
 
 
-/*
- * Takes the segment at *pos, without the "/" before it and without
- * ";parameters". Returns 0 at the end. An empty last segment is the end too,
- * which is what makes one trailing "/" insignificant.
- */
-static int
+int
 ngx_ratelimit_segment_next(const u_char **pos, const u_char *last,
     ngx_ratelimit_segment_t *seg)
 {
-    const u_char  *p, *end, *params;
+    const u_char  *p;
 
     p = *pos;
 
-    if (p == last) {
-        return 0;
-    }
-
-    if (*p == '/') {
+    while (p != last && *p == '/') {
         p++;
     }
 
-    end = (p < last) ? memchr(p, '/', last - p) : NULL;
-    if (end == NULL) {
-        end = last;
+    if (p == last) {
+        *pos = p;
+        return 0;
     }
 
-    params = (p < end) ? memchr(p, ';', end - p) : NULL;
-
-    *pos = end;
     seg->data = p;
-    seg->len = (params ? params : end) - p;
 
-    return seg->len || end != last;
+    while (p != last && *p != '/' && *p != ';') {
+        p++;
+    }
+
+    seg->len = p - seg->data;
+
+    while (p != last && *p != '/') {
+        p++;
+    }
+
+    *pos = p;
+
+    return 1;
 }
 
 
@@ -170,8 +224,10 @@ ngx_ratelimit_segment_check(const ngx_ratelimit_segment_t *seg)
     size_t  i, last;
     u_char  c;
 
-    if (seg->len == 0) {
-        return "must not contain \"//\"";
+    if (ngx_ratelimit_segment_is_nothing(seg)
+        || ngx_ratelimit_segment_is_parent(seg))
+    {
+        return "must not contain \".\" or \"..\" as a segment";
     }
 
     if (seg->data[0] == '*' && (seg->len == 1
@@ -204,23 +260,65 @@ ngx_ratelimit_segment_check(const ngx_ratelimit_segment_t *seg)
 }
 
 
-static int
-ngx_ratelimit_segment_match(const ngx_ratelimit_segment_t *tmpl,
-    const ngx_ratelimit_segment_t *seg)
+int
+ngx_ratelimit_segment_is_any(const ngx_ratelimit_segment_t *seg)
 {
-    if (tmpl->data[0] == '{' || tmpl->data[0] == '*') {
-        return seg->len != 0;
-    }
+    return seg->data[0] == '{' || (seg->data[0] == '*' && seg->len == 1);
+}
 
-    return tmpl->len == seg->len
-           && memcmp(tmpl->data, seg->data, seg->len) == 0;
+
+int
+ngx_ratelimit_segment_is_rest(const ngx_ratelimit_segment_t *seg)
+{
+    return seg->len == 2 && seg->data[0] == '*' && seg->data[1] == '*';
 }
 
 
 static int
-ngx_ratelimit_segment_is_rest(const ngx_ratelimit_segment_t *seg)
+ngx_ratelimit_segment_is_nothing(const ngx_ratelimit_segment_t *seg)
 {
-    return seg->len == 2 && seg->data[0] == '*' && seg->data[1] == '*';
+    return seg->len == 0 || (seg->len == 1 && seg->data[0] == '.');
+}
+
+
+/*
+ * nginx has resolved the ".." of a path; "..;" it takes for a name, and servers
+ * that drop parameters first do not.
+ */
+static int
+ngx_ratelimit_segment_is_parent(const ngx_ratelimit_segment_t *seg)
+{
+    return seg->len == 2 && seg->data[0] == '.' && seg->data[1] == '.';
+}
+
+
+static u_char *
+ngx_ratelimit_segment_write(const ngx_ratelimit_segment_t *seg, u_char *p)
+{
+    u_char  c;
+    size_t  i;
+
+    static const u_char  hex[] = "0123456789ABCDEF";
+
+    if (ngx_ratelimit_segment_is_id(seg)) {
+        memcpy(p, "{id}", 4);
+        return p + 4;
+    }
+
+    for (i = 0; i < seg->len; i++) {
+        c = seg->data[i];
+
+        if (ngx_ratelimit_is_control(c)) {
+            *p++ = '%';
+            *p++ = hex[c >> 4];
+            *p++ = hex[c & 15];
+
+        } else {
+            *p++ = c;
+        }
+    }
+
+    return p;
 }
 
 
@@ -256,6 +354,13 @@ ngx_ratelimit_segment_is_id(const ngx_ratelimit_segment_t *seg)
     }
 
     return hex >= 16 || (hex && digits == hex);
+}
+
+
+static int
+ngx_ratelimit_is_control(u_char c)
+{
+    return c < 0x20 || c == 0x7f;
 }
 
 

@@ -1,12 +1,27 @@
 /*
  * Routes: path templates ("/v1/users/{id}"), and the folding of a path that no
- * template describes.
+ * template describes. A set of many templates: ngx_ratelimit_route_set.h.
  */
 
 #ifndef NGX_RATELIMIT_ROUTE_H_INCLUDED
 #define NGX_RATELIMIT_ROUTE_H_INCLUDED
 
 #include "ngx_ratelimit_types.h"
+
+#define NGX_RATELIMIT_ROUTE_DEPTH  32   /* segments of a template, at most */
+
+typedef struct {
+    const u_char  *data;
+    size_t         len;
+} ngx_ratelimit_segment_t;
+
+
+/* A path's segments, as templates and the folding see them. */
+typedef struct {
+    size_t                   depth;   /* all of them, of which are kept: */
+    ngx_ratelimit_segment_t  segments[NGX_RATELIMIT_ROUTE_DEPTH];
+} ngx_ratelimit_path_t;
+
 
 /*
  * Whether text is a path template: it starts with "/"; "{name}" and "*" stand
@@ -17,25 +32,44 @@
 const char *ngx_ratelimit_route_check(const u_char *text, size_t len);
 
 /*
+ * Splits a decoded path. Parameters after ";" in a segment are no part of it;
+ * what is empty then, or ".", counts as nothing, and ".." takes the segment
+ * before it away: so "/a//b", "/a/;x/b" and "/a/c/..;x/b" are "/a/b". One look
+ * at each byte. Returns 1, or 0 where the path does not start with "/": no
+ * template matches that. The segments point into the path.
+ */
+int ngx_ratelimit_path_split(const u_char *path, size_t len,
+    ngx_ratelimit_path_t *out);
+
+/*
  * Whether a decoded path matches a checked template, whole: returns 1 or 0.
- * One trailing "/" of the path is not significant; an empty segment is never
- * what "{name}" or "*" stands for; "**" behind "/a/" matches "/a", "/a/" and
- * everything below. Parameters after ";" in a segment of the path are ignored.
+ * "**" behind "/a/" matches "/a", "/a/" and everything below.
  */
 int ngx_ratelimit_route_match(const u_char *tmpl, size_t tmpl_len,
     const u_char *path, size_t path_len);
 
 /*
- * Writes the normalized route of a decoded path: segments that are decimal
- * numbers, UUIDs, or 16 and more hexadecimal digits become "{id}"; parameters
- * after ";" and trailing "/" go. The result starts with "/" whatever the path
- * was. out holds NGX_RATELIMIT_ROUTE_BYTES(path_len). Returns the length
- * written.
+ * Takes the next segment at *pos, with the "/" before it skipped and without
+ * ";parameters", which may leave it empty. Returns 1, or 0 at the end.
+ */
+int ngx_ratelimit_segment_next(const u_char **pos, const u_char *last,
+    ngx_ratelimit_segment_t *seg);
+
+/* Of a template: whether a segment is "{name}" or "*", and whether "**". */
+int ngx_ratelimit_segment_is_any(const ngx_ratelimit_segment_t *seg);
+int ngx_ratelimit_segment_is_rest(const ngx_ratelimit_segment_t *seg);
+
+/*
+ * Writes the normalized route of a decoded path: its segments as above, of
+ * which decimal numbers, UUIDs, and 16 and more hexadecimal digits become
+ * "{id}". Control characters become "%XX", so that the result is safe in a
+ * header or a log. It starts with "/" whatever the path was. out holds
+ * NGX_RATELIMIT_ROUTE_BYTES(path_len). Returns the length written.
  */
 size_t ngx_ratelimit_route_fold(const u_char *path, size_t path_len,
     u_char *out);
 
-/* "/1/1" -> "/{id}/{id}": each two bytes become five */
-#define NGX_RATELIMIT_ROUTE_BYTES(len)  ((len) / 2 * 5 + 5)
+/* "/1" becomes "/{id}", a control character three; "" becomes "/" */
+#define NGX_RATELIMIT_ROUTE_BYTES(len)  ((len) * 3 + 2)
 
 #endif /* NGX_RATELIMIT_ROUTE_H_INCLUDED */

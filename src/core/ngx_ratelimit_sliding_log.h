@@ -19,9 +19,12 @@ typedef struct {
     uint32_t  count;       /* places in use before it, <= MAX_LOG */
 } ngx_ratelimit_log_t;
 
-/* One place: a request at at_us, in a window of window_us. */
+/*
+ * One place: a request at fresh_us - window_us. Its window is at least as long
+ * as those of all later places.
+ */
 typedef struct {
-    uint64_t  fresh_us;    /* at_us + window_us: when it expires; < 2^52 */
+    uint64_t  fresh_us;    /* when it expires, at the latest; < 2^52 */
     uint64_t  window_us;   /* whole milliseconds, < 2^44 of them */
 } ngx_ratelimit_log_place_t;
 
@@ -40,8 +43,16 @@ typedef struct {
 /*
  * Takes places; cost, want and the answer are those of
  * ngx_ratelimit_token_bucket_take(). A place expires one window after its
- * request, by the window of the limit now. A request behind the newest place's
- * time (a clock set back, another worker's) stands at that time.
+ * request, by the window of the limit now; expired at a take, it has expired
+ * for good. retry_us is exact if nobody else takes.
+ *
+ * A request behind the newest place's time (another worker's clock) stands at
+ * that time. Where that is more than a second away the clock was set back: then
+ * the places that are later than now stand at now, as many as they are.
+ *
+ * Costs two gets, and one for each place that expires; one set for each token.
+ * A window that grew sets each of the places once. As of the token bucket,
+ * the log may change even when nothing was taken.
  */
 void ngx_ratelimit_sliding_log_take(ngx_ratelimit_log_t *log,
     const ngx_ratelimit_log_places_t *places,
@@ -49,8 +60,11 @@ void ngx_ratelimit_sliding_log_take(ngx_ratelimit_log_t *log,
     uint32_t want, ngx_ratelimit_answer_t *answer);
 
 /*
- * Gives back tokens that were taken at taken_us: those places, and no later
- * ones. Looks at 64 later places at most, else gives nothing back.
+ * Gives back tokens that were taken at taken_us, unless that was a window ago:
+ * of the places not before it the oldest ones, which are theirs, or older than
+ * theirs by as much as the workers' clocks differ. Where more than 64 others
+ * are later, the oldest places of all go: the tokens are there again at once,
+ * and theirs come back in their stead.
  */
 void ngx_ratelimit_sliding_log_give(ngx_ratelimit_log_t *log,
     const ngx_ratelimit_log_places_t *places,

@@ -107,7 +107,8 @@ ngx_ratelimit_check_end(ngx_ratelimit_check_t *check)
     ngx_ratelimit_client_t   *client;
     ngx_ratelimit_counter_t  *counter;
 
-    if (check->renewal.timer_set) {
+    if (check->renewing) {
+        check->renewing = 0;
         ngx_del_timer(&check->renewal);
     }
 
@@ -290,6 +291,10 @@ ngx_ratelimit_check_decide(ngx_ratelimit_check_t *check)
             check->strictest = counter;
         }
     }
+
+    if (check->status == NGX_RATELIMIT_REJECTED) {
+        check->delay_us = 0;
+    }
 }
 
 
@@ -403,6 +408,7 @@ ngx_ratelimit_check_renew(ngx_ratelimit_check_t *check)
     ev->handler = ngx_ratelimit_check_renewal_handler;
     ev->cancelable = 1;
 
+    check->renewing = 1;
     ngx_add_timer(ev, NGX_RATELIMIT_LEASE_US / 3000);
 }
 

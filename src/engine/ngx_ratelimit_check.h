@@ -68,8 +68,8 @@ typedef struct {
 
 
 /*
- * The caller fills the first part and keeps the memory until the check has
- * ended.
+ * The caller zeroes it up to renewal, fills the first part, and keeps the
+ * memory until the check has ended.
  */
 struct ngx_ratelimit_check_s {
     ngx_ratelimit_counter_t     *counters;
@@ -81,8 +81,8 @@ struct ngx_ratelimit_check_s {
 
     uint64_t                     taken_us;   /* when, by the local clock */
     uint64_t                     name;       /* in Redis' sets; 0: not yet */
-    ngx_event_t                  renewal;    /* while slots are held there */
     unsigned                     remote:1;   /* some clients are in Redis */
+    unsigned                     renewing:1; /* the renewal has a timer */
     ngx_uint_t                   pending;    /* calls whose answer is due */
 
     /* the outcome */
@@ -90,7 +90,10 @@ struct ngx_ratelimit_check_s {
     ngx_ratelimit_counter_t     *decisive;   /* has the status; NULL: bypassed */
     ngx_ratelimit_counter_t     *strictest;  /* of those that are enforced, or
                                                 NULL: what the client is told */
-    uint64_t                     delay_us;   /* of DELAYED */
+    uint64_t                     delay_us;   /* 0 where REJECTED */
+
+    /* last, and not of the part that a caller zeroes for each request */
+    ngx_event_t                  renewal;    /* while slots are held in Redis */
 };
 
 

@@ -75,8 +75,9 @@ typedef struct {
     ngx_str_t                    rule_id;   /* empty: all rules of the zone */
     ngx_http_ratelimit_place_t   place;
 
-    ngx_ratelimit_limiter_t     *limiter;   /* these two when all is read */
+    ngx_ratelimit_limiter_t     *limiter;   /* these when all is read */
     ngx_ratelimit_rule_t        *rule;
+    ngx_array_t                  cost_headers;  /* ngx_str_t, distinct */
 } ngx_http_ratelimit_limit_t;
 
 
@@ -88,7 +89,7 @@ typedef struct {
 } ngx_http_ratelimit_main_conf_t;
 
 
-/* key.c, jwt.c, route.c: what their directives of a location have read */
+/* key.c, jwt_key.c, route.c: what their directives of a location have read */
 typedef struct ngx_http_ratelimit_jwt_key_s  ngx_http_ratelimit_jwt_key_t;
 typedef struct ngx_http_ratelimit_routes_s   ngx_http_ratelimit_routes_t;
 
@@ -118,14 +119,17 @@ typedef struct {
     ngx_http_ratelimit_loc_conf_t  *conf;      /* of the deciding location */
     ngx_str_t                       path;      /* that was checked */
     ngx_str_t                       tier;
-    ngx_ratelimit_check_t           check;
     uint64_t                        decided_ms; /* since the epoch */
-    ngx_event_t                     delay;     /* of a leaky bucket */
     void                           *jwt;       /* jwt.c: what was verified */
     unsigned                        started:1; /* the check */
     unsigned                        waiting:1; /* for Redis, for the delay */
+    unsigned                        delaying:1; /* the delay has a timer */
     unsigned                        answered:1;
     unsigned                        settled:1; /* the response was charged */
+
+    /* zeroed up to check.renewal */
+    ngx_ratelimit_check_t           check;
+    ngx_event_t                     delay;     /* of a leaky bucket */
 } ngx_http_ratelimit_ctx_t;
 
 
@@ -164,6 +168,10 @@ ngx_int_t ngx_http_ratelimit_select(ngx_http_request_t *r,
 void ngx_http_ratelimit_settle(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx);
 
+/* Collects what settle hides: the cost headers of a limit's rules. */
+ngx_int_t ngx_http_ratelimit_cost_headers(ngx_conf_t *cf,
+    ngx_http_ratelimit_limit_t *limit);
+
 /* answer.c: ends a rejected request; always NGX_DONE */
 ngx_int_t ngx_http_ratelimit_reject(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx);
@@ -185,6 +193,13 @@ char *ngx_http_ratelimit_api_key(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 ngx_int_t ngx_http_ratelimit_api_key_variable(ngx_http_request_t *r,
     ngx_http_variable_value_t *v, uintptr_t data);
+
+/*
+ * Of a merged location: a "jwt:" source needs a key. Returns NGX_CONF_OK or
+ * NGX_CONF_ERROR (logged).
+ */
+char *ngx_http_ratelimit_api_key_check(ngx_conf_t *cf,
+    ngx_http_ratelimit_loc_conf_t *prev, ngx_http_ratelimit_loc_conf_t *conf);
 
 /* zone_conf.c, rule_conf.c, redis_conf.c: the directives of these names */
 char *ngx_http_ratelimit_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
@@ -215,7 +230,7 @@ ngx_int_t ngx_http_ratelimit_rule_enter(ngx_conf_t *cf,
     const char *directive, ngx_http_ratelimit_main_conf_t *conf,
     ngx_http_ratelimit_rule_t *rule);
 
-/* jwt.c, client.c, route.c: the directives and variables of these names */
+/* jwt_key.c, client.c, route.c: the directives and variables of these names */
 char *ngx_http_ratelimit_jwt_key(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 char *ngx_http_ratelimit_client_prefix(ngx_conf_t *cf, ngx_command_t *cmd,
@@ -228,14 +243,13 @@ ngx_int_t ngx_http_ratelimit_route_variable(ngx_http_request_t *r,
     ngx_http_variable_value_t *v, uintptr_t data);
 
 /*
- * jwt.c: the claim of the request's bearer token, as text, where the token is
- * valid. Returns 1 and the claim, not empty, or 0.
+ * jwt.c: the claim of the request's bearer token, as text; name is that of a
+ * source of the location. Returns NGX_OK and the claim, of 1 byte or more,
+ * NGX_DECLINED where it is not there or the token is not valid, or NGX_ERROR
+ * (out of memory).
  */
-ngx_uint_t ngx_http_ratelimit_jwt_claim(ngx_http_request_t *r,
+ngx_int_t ngx_http_ratelimit_jwt_claim(ngx_http_request_t *r,
     const ngx_str_t *name, ngx_str_t *claim);
-
-/* key.c: the token of "Authorization: Bearer": 1 and the token, or 0 */
-ngx_uint_t ngx_http_ratelimit_bearer(ngx_http_request_t *r, ngx_str_t *token);
 
 /* answer_conf.c: the directives that shape an answer */
 char *ngx_http_ratelimit_set_headers(ngx_conf_t *cf, ngx_command_t *cmd,

@@ -1,7 +1,8 @@
 /*
- * A request's way through the access phase: checked once, at its first
- * limited location; suspended while Redis is asked; allowed with
- * NGX_DECLINED, since NGX_OK would grant access under "satisfy any".
+ * A request's way through the access phase, or the one behind it: checked
+ * once, at its first limited location; suspended while Redis is asked, and
+ * while a leaky bucket delays it; allowed with NGX_DECLINED, since NGX_OK
+ * would grant access under "satisfy any".
  */
 
 #include "ngx_http_ratelimit.h"
@@ -68,6 +69,15 @@ ngx_http_ratelimit_handler(ngx_http_request_t *r, ngx_uint_t phase)
 
     if (conf->limits == NULL || conf->limits->nelts == 0
         || conf->phase != phase)
+    {
+        return NGX_DECLINED;
+    }
+
+    /* the error page of a request that was refused access */
+
+    if (phase == NGX_HTTP_RATELIMIT_AFTER_AUTH
+        && (r->err_status == NGX_HTTP_UNAUTHORIZED
+            || r->err_status == NGX_HTTP_FORBIDDEN))
     {
         return NGX_DECLINED;
     }
@@ -146,7 +156,7 @@ ngx_http_ratelimit_ctx_create(ngx_http_request_t *r,
     }
 
     ctx = cln->data;
-    ngx_memzero(ctx, sizeof(ngx_http_ratelimit_ctx_t));
+    ngx_memzero(ctx, offsetof(ngx_http_ratelimit_ctx_t, check.renewal));
 
     ctx->request = r;
     ctx->conf = conf;
@@ -188,7 +198,7 @@ ngx_http_ratelimit_ctx_cleanup(void *data)
 {
     ngx_http_ratelimit_ctx_t *ctx = data;
 
-    if (ctx->delay.timer_set) {
+    if (ctx->delaying) {
         ngx_del_timer(&ctx->delay);
     }
 
@@ -281,16 +291,25 @@ ngx_http_ratelimit_outcome(ngx_http_request_t *r,
         ngx_http_ratelimit_log(r, check, "request rejected");
         return ngx_http_ratelimit_reject(r, ctx);
 
-    case NGX_RATELIMIT_DELAYED:
-        return ngx_http_ratelimit_delay(r, ctx);
-
     case NGX_RATELIMIT_REJECTED_DRY_RUN:
         ngx_http_ratelimit_log(r, check, "request not rejected, dry run,");
-        return NGX_DECLINED;
+        break;
+
+    case NGX_RATELIMIT_DELAYED:
+        ngx_http_ratelimit_log(r, check, "request delayed");
+        break;
+
+    case NGX_RATELIMIT_DELAYED_DRY_RUN:
+        ngx_http_ratelimit_log(r, check, "request not delayed, dry run,");
+        break;
 
     default:
-        return NGX_DECLINED;
+        break;
     }
+
+    /* also where another rule had no answer: DEGRADED */
+
+    return check->delay_us ? ngx_http_ratelimit_delay(r, ctx) : NGX_DECLINED;
 }
 
 
@@ -305,19 +324,32 @@ ngx_http_ratelimit_log(ngx_http_request_t *r, ngx_ratelimit_check_t *check,
 }
 
 
-/* Of a leaky bucket: the request goes on when its turn has come. */
+/*
+ * Of a leaky bucket: the request goes on when its turn has come. The timer is
+ * not cancelable: a worker that is to end waits for it, as for the response.
+ */
 static ngx_int_t
 ngx_http_ratelimit_delay(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx)
 {
-    ngx_event_t  *ev;
+    ngx_event_t  *ev, *rev;
 
     ev = &ctx->delay;
 
+    ngx_memzero(ev, sizeof(ngx_event_t));
     ev->data = ctx;
     ev->log = r->connection->log;
     ev->handler = ngx_http_ratelimit_delay_handler;
 
-    ngx_add_timer(ev, (ngx_msec_t) ((ctx->check.delay_us + 999) / 1000));
+    ctx->delaying = 1;
+    ngx_add_timer(ev, (ngx_msec_t) (ctx->check.delay_us / 1000));
+
+    /* a client that has left already causes no other event */
+
+    rev = r->connection->read;
+
+    if (rev->ready) {
+        ngx_post_event(rev, &ngx_posted_events);
+    }
 
     return ngx_http_ratelimit_suspend(r, ctx);
 }
@@ -326,7 +358,12 @@ ngx_http_ratelimit_delay(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx)
 static void
 ngx_http_ratelimit_delay_handler(ngx_event_t *ev)
 {
-    ngx_http_ratelimit_complete(ev->data);
+    ngx_http_ratelimit_ctx_t  *ctx;
+
+    ctx = ev->data;
+    ctx->delaying = 0;
+
+    ngx_http_ratelimit_complete(ctx);
 }
 
 

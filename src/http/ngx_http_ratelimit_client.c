@@ -1,15 +1,66 @@
 /*
- * $ratelimit_client: the client's address, by its network.
+ * $ratelimit_client: the client's address, or the network that it is in.
  */
 
 #include "ngx_http_ratelimit.h"
 
+#include "ngx_ratelimit_text.h"
 
+/* an address, "/" and a prefix */
+#define NGX_HTTP_RATELIMIT_CLIENT_BYTES  (NGX_INET6_ADDRSTRLEN + 4)
+
+static ngx_int_t ngx_http_ratelimit_client_bits(ngx_conf_t *cf,
+    ngx_str_t *text, const char *family, uint64_t max, ngx_uint_t *bits);
+static u_char *ngx_http_ratelimit_client_network(u_char *p, int family,
+    const u_char *address, size_t len, ngx_uint_t bits);
+
+
+/* ratelimit_client_prefix <IPv4> <IPv6> */
 char *
 ngx_http_ratelimit_client_prefix(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf)
 {
-    return "is not there";
+    ngx_http_ratelimit_loc_conf_t *rlcf = conf;
+
+    ngx_str_t  *value;
+
+    if (rlcf->prefix_v4 != NGX_CONF_UNSET_UINT) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+
+    if (ngx_http_ratelimit_client_bits(cf, &value[1], "IPv4", 32,
+                                       &rlcf->prefix_v4)
+        != NGX_OK
+        || ngx_http_ratelimit_client_bits(cf, &value[2], "IPv6", 128,
+                                          &rlcf->prefix_v6)
+           != NGX_OK)
+    {
+        return NGX_CONF_ERROR;
+    }
+
+    return NGX_CONF_OK;
+}
+
+
+static ngx_int_t
+ngx_http_ratelimit_client_bits(ngx_conf_t *cf, ngx_str_t *text,
+    const char *family, uint64_t max, ngx_uint_t *bits)
+{
+    uint64_t  n;
+
+    if (ngx_ratelimit_number_parse(text->data, text->len, 0, max, &n) != 0) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"ratelimit_client_prefix\" has an invalid %s "
+                           "prefix \"%V\", expected a number from 0 to %uL",
+                           family, text, max);
+        return NGX_ERROR;
+    }
+
+    *bits = (ngx_uint_t) n;
+
+    return NGX_OK;
 }
 
 
@@ -17,7 +68,79 @@ ngx_int_t
 ngx_http_ratelimit_client_variable(ngx_http_request_t *r,
     ngx_http_variable_value_t *v, uintptr_t data)
 {
-    v->not_found = 1;
+    u_char                         *p, *last;
+    struct sockaddr_in             *sin;
+    ngx_http_ratelimit_loc_conf_t  *conf;
+#if (NGX_HAVE_INET6)
+    u_char                         *in6;
+#endif
+
+    conf = ngx_http_get_module_loc_conf(r, ngx_http_ratelimit_module);
+
+    p = ngx_pnalloc(r->pool, NGX_HTTP_RATELIMIT_CLIENT_BYTES);
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    switch (r->connection->sockaddr->sa_family) {
+
+#if (NGX_HAVE_INET6)
+    case AF_INET6:
+        in6 = ((struct sockaddr_in6 *) r->connection->sockaddr)
+              ->sin6_addr.s6_addr;
+
+        /* ::ffff:192.0.2.1 is the client that others see as 192.0.2.1 */
+
+        if (IN6_IS_ADDR_V4MAPPED((struct in6_addr *) in6)) {
+            last = ngx_http_ratelimit_client_network(p, AF_INET, in6 + 12, 4,
+                                                     conf->prefix_v4);
+            break;
+        }
+
+        last = ngx_http_ratelimit_client_network(p, AF_INET6, in6, 16,
+                                                 conf->prefix_v6);
+        break;
+#endif
+
+    case AF_INET:
+        sin = (struct sockaddr_in *) r->connection->sockaddr;
+        last = ngx_http_ratelimit_client_network(p, AF_INET,
+                                                 (u_char *) &sin->sin_addr, 4,
+                                                 conf->prefix_v4);
+        break;
+
+    default: /* AF_UNIX */
+        last = ngx_cpymem(p, "unix:", sizeof("unix:") - 1);
+    }
+
+    v->len = last - p;
+    v->data = p;
+    v->valid = 1;
+    v->no_cacheable = 0;
+    v->not_found = 0;
 
     return NGX_OK;
+}
+
+
+/* Writes the address with all bits behind the prefix cleared. */
+static u_char *
+ngx_http_ratelimit_client_network(u_char *p, int family,
+    const u_char *address, size_t len, ngx_uint_t bits)
+{
+    u_char      network[16];
+    ngx_uint_t  whole;
+
+    whole = bits / 8;
+
+    ngx_memzero(network, sizeof(network));
+    ngx_memcpy(network, address, whole);
+
+    if (bits % 8) {
+        network[whole] = (u_char) (address[whole] & (0xff00 >> (bits % 8)));
+    }
+
+    p += ngx_inet_ntop(family, network, p, NGX_INET6_ADDRSTRLEN);
+
+    return (bits < len * 8) ? ngx_sprintf(p, "/%ui", bits) : p;
 }

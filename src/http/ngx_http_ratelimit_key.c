@@ -1,40 +1,28 @@
 /*
- * $ratelimit_api_key: the first of the configured sources that is present.
+ * $ratelimit_api_key: the first of the configured sources that has a value,
+ * and what is done with one that is too long or no text.
  */
 
-#include "ngx_http_ratelimit.h"
+#include "ngx_http_ratelimit_source.h"
 
-typedef struct ngx_http_ratelimit_source_s  ngx_http_ratelimit_source_t;
+#include <openssl/evp.h>
 
-typedef ngx_uint_t (*ngx_http_ratelimit_source_pt)(ngx_http_request_t *r,
-    ngx_http_ratelimit_source_t *source, ngx_str_t *key);
+#define NGX_HTTP_RATELIMIT_KEY_BYTES  256
+#define NGX_HTTP_RATELIMIT_KEY_HASH   "sha256:"
 
-struct ngx_http_ratelimit_source_s {
-    ngx_http_ratelimit_source_pt  get;    /* 1 and a key of 1 byte or more */
-    ngx_str_t                     name;   /* of the header, in lower case */
-};
-
-static char *ngx_http_ratelimit_source(ngx_conf_t *cf, ngx_str_t *text,
-    ngx_http_ratelimit_source_t *source);
-static ngx_uint_t ngx_http_ratelimit_source_header(ngx_http_request_t *r,
-    ngx_http_ratelimit_source_t *source, ngx_str_t *key);
-static ngx_uint_t ngx_http_ratelimit_source_bearer(ngx_http_request_t *r,
-    ngx_http_ratelimit_source_t *source, ngx_str_t *key);
-static ngx_uint_t ngx_http_ratelimit_source_trim(ngx_str_t *text);
-static ngx_uint_t ngx_http_ratelimit_source_blank(u_char ch);
-
-static ngx_http_ratelimit_source_t  ngx_http_ratelimit_default_sources[] = {
-    { ngx_http_ratelimit_source_header, ngx_string("x-api-key") },
-    { ngx_http_ratelimit_source_bearer, ngx_null_string },
-};
+static ngx_int_t ngx_http_ratelimit_api_key_get(ngx_http_request_t *r,
+    ngx_str_t *key);
+static ngx_uint_t ngx_http_ratelimit_api_key_plain(const ngx_str_t *key);
+static ngx_int_t ngx_http_ratelimit_api_key_hash(ngx_http_request_t *r,
+    ngx_str_t *key);
 
 
+/* ratelimit_api_key <source> ... */
 char *
 ngx_http_ratelimit_api_key(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
     ngx_http_ratelimit_loc_conf_t *rlcf = conf;
 
-    char                         *rv;
     ngx_str_t                    *value;
     ngx_uint_t                    i;
     ngx_http_ratelimit_source_t  *source;
@@ -57,9 +45,60 @@ ngx_http_ratelimit_api_key(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
             return NGX_CONF_ERROR;
         }
 
-        rv = ngx_http_ratelimit_source(cf, &value[i], source);
-        if (rv != NGX_CONF_OK) {
-            return rv;
+        if (ngx_http_ratelimit_source_parse(&value[i], source) != NGX_OK) {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                               "\"ratelimit_api_key\" has an invalid source "
+                               "\"%V\", expected \"header:<name>\", "
+                               "\"bearer\", \"basic\", \"query:<name>\", "
+                               "\"cookie:<name>\" or \"jwt:<claim>\"",
+                               &value[i]);
+            return NGX_CONF_ERROR;
+        }
+
+        ngx_http_ratelimit_place(cf, &source->place);
+    }
+
+    return NGX_CONF_OK;
+}
+
+
+char *
+ngx_http_ratelimit_api_key_check(ngx_conf_t *cf,
+    ngx_http_ratelimit_loc_conf_t *prev, ngx_http_ratelimit_loc_conf_t *conf)
+{
+    ngx_str_t                    *name;
+    ngx_uint_t                    i;
+    ngx_http_core_loc_conf_t     *clcf;
+    ngx_http_core_srv_conf_t     *cscf;
+    ngx_http_ratelimit_source_t  *source;
+
+    if (conf->sources == NULL || conf->jwt_key) {
+        return NGX_CONF_OK;
+    }
+
+    clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
+    cscf = ngx_http_conf_get_module_srv_conf(cf, ngx_http_core_module);
+
+    /* what limits nothing may leave the key to the locations inside it */
+
+    if ((conf->limits == NULL || conf->limits->nelts == 0)
+        && (clcf->name.len == 0 || conf->sources == prev->sources))
+    {
+        return NGX_CONF_OK;
+    }
+
+    name = clcf->name.len ? &clcf->name : &cscf->server_name;
+    source = conf->sources->elts;
+
+    for (i = 0; i < conf->sources->nelts; i++) {
+        if (source[i].jwt) {
+            ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
+                          "\"ratelimit_api_key\" has \"jwt:%V\" and %s \"%V\" "
+                          "has no key, expected a \"ratelimit_jwt_key\" in "
+                          "%V:%ui", &source[i].name,
+                          clcf->name.len ? "location" : "server", name,
+                          &source[i].place.file, source[i].place.line);
+            return NGX_CONF_ERROR;
         }
     }
 
@@ -67,40 +106,47 @@ ngx_http_ratelimit_api_key(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 }
 
 
-static char *
-ngx_http_ratelimit_source(ngx_conf_t *cf, ngx_str_t *text,
-    ngx_http_ratelimit_source_t *source)
-{
-    if (text->len == 6 && ngx_strncmp(text->data, "bearer", 6) == 0) {
-        source->get = ngx_http_ratelimit_source_bearer;
-        ngx_str_null(&source->name);
-        return NGX_CONF_OK;
-    }
-
-    if (text->len > 7 && ngx_strncmp(text->data, "header:", 7) == 0) {
-        source->get = ngx_http_ratelimit_source_header;
-        source->name.len = text->len - 7;
-        source->name.data = text->data + 7;
-        ngx_strlow(source->name.data, source->name.data, source->name.len);
-        return NGX_CONF_OK;
-    }
-
-    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                       "\"ratelimit_api_key\" has an invalid source \"%V\", "
-                       "expected \"header:<name>\" or \"bearer\"", text);
-
-    return NGX_CONF_ERROR;
-}
-
-
 ngx_int_t
 ngx_http_ratelimit_api_key_variable(ngx_http_request_t *r,
     ngx_http_variable_value_t *v, uintptr_t data)
 {
-    ngx_str_t                       key;
-    ngx_uint_t                      i, n;
-    ngx_http_ratelimit_source_t    *source;
-    ngx_http_ratelimit_loc_conf_t  *conf;
+    ngx_int_t  rc;
+    ngx_str_t  key;
+
+    rc = ngx_http_ratelimit_api_key_get(r, &key);
+
+    if (rc == NGX_DECLINED) {
+        v->not_found = 1;
+        return NGX_OK;
+    }
+
+    if (rc != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    if (!ngx_http_ratelimit_api_key_plain(&key)
+        && ngx_http_ratelimit_api_key_hash(r, &key) != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    v->len = key.len;
+    v->data = key.data;
+    v->valid = 1;
+    v->no_cacheable = 0;
+    v->not_found = 0;
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_ratelimit_api_key_get(ngx_http_request_t *r, ngx_str_t *key)
+{
+    ngx_int_t                           rc;
+    ngx_uint_t                          i, n;
+    ngx_http_ratelimit_loc_conf_t      *conf;
+    const ngx_http_ratelimit_source_t  *source;
 
     conf = ngx_http_get_module_loc_conf(r, ngx_http_ratelimit_module);
 
@@ -109,116 +155,64 @@ ngx_http_ratelimit_api_key_variable(ngx_http_request_t *r,
         n = conf->sources->nelts;
 
     } else {
-        source = ngx_http_ratelimit_default_sources;
-        n = sizeof(ngx_http_ratelimit_default_sources)
-            / sizeof(ngx_http_ratelimit_source_t);
+        source = ngx_http_ratelimit_source_default(&n);
     }
 
     for (i = 0; i < n; i++) {
+        rc = source[i].get(r, &source[i], key);
 
-        if (source[i].get(r, &source[i], &key)) {
-            v->len = key.len;
-            v->data = key.data;
-            v->valid = 1;
-            v->no_cacheable = 0;
-            v->not_found = 0;
-            return NGX_OK;
+        if (rc != NGX_DECLINED) {
+            return rc;
         }
     }
 
-    v->not_found = 1;
+    return NGX_DECLINED;
+}
+
+
+/* Whether a key may stand as it is: short, without control characters. */
+static ngx_uint_t
+ngx_http_ratelimit_api_key_plain(const ngx_str_t *key)
+{
+    size_t  i;
+
+    if (key->len > NGX_HTTP_RATELIMIT_KEY_BYTES) {
+        return 0;
+    }
+
+    for (i = 0; i < key->len; i++) {
+        if (key->data[i] < 0x20 || key->data[i] == 0x7f) {
+            return 0;
+        }
+    }
+
+    return 1;
+}
+
+
+/* Another key for another value, of a length and of bytes that fit a log. */
+static ngx_int_t
+ngx_http_ratelimit_api_key_hash(ngx_http_request_t *r, ngx_str_t *key)
+{
+    u_char        digest[EVP_MAX_MD_SIZE], *p, *last;
+    unsigned int  len;
+
+    if (EVP_Digest(key->data, key->len, digest, &len, EVP_sha256(), NULL) != 1)
+    {
+        return NGX_ERROR;
+    }
+
+    p = ngx_pnalloc(r->pool, sizeof(NGX_HTTP_RATELIMIT_KEY_HASH) - 1
+                             + 2 * len);
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    last = ngx_cpymem(p, NGX_HTTP_RATELIMIT_KEY_HASH,
+                      sizeof(NGX_HTTP_RATELIMIT_KEY_HASH) - 1);
+
+    key->data = p;
+    key->len = ngx_hex_dump(last, digest, len) - p;
 
     return NGX_OK;
-}
-
-
-/* Of several headers of one name the first that is not empty counts. */
-static ngx_uint_t
-ngx_http_ratelimit_source_header(ngx_http_request_t *r,
-    ngx_http_ratelimit_source_t *source, ngx_str_t *key)
-{
-    ngx_uint_t        i;
-    ngx_list_part_t  *part;
-    ngx_table_elt_t  *h;
-
-    for (part = &r->headers_in.headers.part; part; part = part->next) {
-        h = part->elts;
-
-        for (i = 0; i < part->nelts; i++) {
-            if (h[i].key.len == source->name.len
-                && ngx_memcmp(h[i].lowcase_key, source->name.data,
-                              source->name.len)
-                   == 0)
-            {
-                *key = h[i].value;
-
-                if (ngx_http_ratelimit_source_trim(key)) {
-                    return 1;
-                }
-            }
-        }
-    }
-
-    return 0;
-}
-
-
-/* RFC 6750: the scheme in any case, blanks, the token. */
-static ngx_uint_t
-ngx_http_ratelimit_source_bearer(ngx_http_request_t *r,
-    ngx_http_ratelimit_source_t *source, ngx_str_t *key)
-{
-    size_t  len;
-
-    len = sizeof("Bearer") - 1;
-
-    if (r->headers_in.authorization == NULL) {
-        return 0;
-    }
-
-    *key = r->headers_in.authorization->value;
-
-    (void) ngx_http_ratelimit_source_trim(key);
-
-    if (key->len <= len
-        || ngx_strncasecmp(key->data, (u_char *) "Bearer", len) != 0
-        || !ngx_http_ratelimit_source_blank(key->data[len]))
-    {
-        return 0;
-    }
-
-    key->data += len;
-    key->len -= len;
-
-    return ngx_http_ratelimit_source_trim(key);
-}
-
-
-/*
- * Drops the blanks around a header's value, which are no part of it (RFC 9110,
- * section 5.5): the API does not see them, so they must not make another key.
- * nginx leaves tabs, and in HTTP/2 spaces. Returns whether anything is left.
- */
-static ngx_uint_t
-ngx_http_ratelimit_source_trim(ngx_str_t *text)
-{
-    while (text->len && ngx_http_ratelimit_source_blank(text->data[0])) {
-        text->data++;
-        text->len--;
-    }
-
-    while (text->len
-           && ngx_http_ratelimit_source_blank(text->data[text->len - 1]))
-    {
-        text->len--;
-    }
-
-    return text->len != 0;
-}
-
-
-static ngx_uint_t
-ngx_http_ratelimit_source_blank(u_char ch)
-{
-    return ch == ' ' || ch == '\t';
 }

@@ -326,7 +326,7 @@ ngx_http_ratelimit_resolve_limit(ngx_conf_t *cf,
     limit->limiter = &zone->limiter;
 
     if (limit->rule_id.len == 0) {
-        return NGX_OK;
+        return ngx_http_ratelimit_cost_headers(cf, limit);
     }
 
     limit->rule = ngx_ratelimit_limiter_rule(&zone->limiter,
@@ -339,7 +339,7 @@ ngx_http_ratelimit_resolve_limit(ngx_conf_t *cf,
         return NGX_ERROR;
     }
 
-    return NGX_OK;
+    return ngx_http_ratelimit_cost_headers(cf, limit);
 }
 
 

@@ -1,16 +1,163 @@
 /*
- * $ratelimit_route, and the templates that name a location's routes.
+ * "ratelimit_route", and $ratelimit_route: the template of a location that
+ * matches the path, or the path folded.
  */
 
 #include "ngx_http_ratelimit.h"
 
-#include "ngx_ratelimit_route.h"
+#include "ngx_ratelimit_route_set.h"
+
+#define NGX_HTTP_RATELIMIT_ROUTES_ROOM  64   /* segments, at first */
+
+/* The templates of one level. */
+struct ngx_http_ratelimit_routes_s {
+    ngx_array_t                 templates;   /* ngx_str_t, by number */
+    ngx_ratelimit_route_set_t   set;
+    void                       *memory;      /* the set's, for room segments */
+    size_t                      segments;
+    size_t                      room;
+};
+
+static ngx_int_t ngx_http_ratelimit_route_add(ngx_conf_t *cf,
+    ngx_http_ratelimit_routes_t *routes, ngx_str_t *text);
+static ngx_int_t ngx_http_ratelimit_route_room(ngx_conf_t *cf,
+    ngx_http_ratelimit_routes_t *routes, size_t room);
+static ngx_str_t *ngx_http_ratelimit_route_find(
+    const ngx_http_ratelimit_routes_t *routes, const ngx_str_t *path);
 
 
+/* ratelimit_route <template> ...; several on one level add up */
 char *
 ngx_http_ratelimit_route(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
-    return "is not there";
+    ngx_http_ratelimit_loc_conf_t *rlcf = conf;
+
+    ngx_str_t                    *value;
+    ngx_uint_t                    i;
+    ngx_http_ratelimit_routes_t  *routes;
+
+    routes = rlcf->routes;
+
+    if (routes == NULL) {
+        routes = ngx_pcalloc(cf->pool, sizeof(ngx_http_ratelimit_routes_t));
+        if (routes == NULL) {
+            return NGX_CONF_ERROR;
+        }
+
+        if (ngx_array_init(&routes->templates, cf->pool, cf->args->nelts - 1,
+                           sizeof(ngx_str_t))
+            != NGX_OK)
+        {
+            return NGX_CONF_ERROR;
+        }
+
+        rlcf->routes = routes;
+    }
+
+    value = cf->args->elts;
+
+    for (i = 1; i < cf->args->nelts; i++) {
+        if (ngx_http_ratelimit_route_add(cf, routes, &value[i]) != NGX_OK) {
+            return NGX_CONF_ERROR;
+        }
+    }
+
+    return NGX_CONF_OK;
+}
+
+
+static ngx_int_t
+ngx_http_ratelimit_route_add(ngx_conf_t *cf,
+    ngx_http_ratelimit_routes_t *routes, ngx_str_t *text)
+{
+    uint32_t     number;
+    ngx_str_t   *templates, *tmpl;
+    const char  *wrong;
+
+    wrong = ngx_ratelimit_route_check(text->data, text->len);
+
+    if (wrong) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"ratelimit_route\" has an invalid \"%V\", "
+                           "expected a path template: %s", text, wrong);
+        return NGX_ERROR;
+    }
+
+    routes->segments += ngx_ratelimit_route_segments(text->data, text->len);
+
+    if ((routes->memory == NULL || routes->segments > routes->room)
+        && ngx_http_ratelimit_route_room(cf, routes, routes->segments * 2)
+           != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    number = ngx_ratelimit_route_set_add(&routes->set, text->data, text->len);
+
+    if (number < routes->templates.nelts) {
+        templates = routes->templates.elts;
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"ratelimit_route\" has \"%V\" and \"%V\", "
+                           "expected templates that differ in more than "
+                           "names", &templates[number], text);
+        return NGX_ERROR;
+    }
+
+    tmpl = ngx_array_push(&routes->templates);
+    if (tmpl == NULL) {
+        return NGX_ERROR;
+    }
+
+    *tmpl = *text;
+
+    return NGX_OK;
+}
+
+
+/*
+ * The set again, with the same numbers, in more memory: twice as much each
+ * time, so that reading n templates, in a directive each, takes n steps.
+ */
+static ngx_int_t
+ngx_http_ratelimit_route_room(ngx_conf_t *cf,
+    ngx_http_ratelimit_routes_t *routes, size_t room)
+{
+    size_t       bytes;
+    ngx_str_t   *templates;
+    ngx_uint_t   i;
+
+    room = ngx_max(room, NGX_HTTP_RATELIMIT_ROUTES_ROOM);
+
+    bytes = ngx_ratelimit_route_set_bytes(room);
+
+    if (bytes == 0) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"ratelimit_route\" has too many templates, "
+                           "expected at most %d segments in all",
+                           NGX_RATELIMIT_ROUTE_SEGMENTS / 2);
+        return NGX_ERROR;
+    }
+
+    if (routes->memory) {
+        (void) ngx_pfree(cf->pool, routes->memory);
+    }
+
+    routes->memory = ngx_palloc(cf->pool, bytes);
+    if (routes->memory == NULL) {
+        return NGX_ERROR;
+    }
+
+    routes->room = room;
+    ngx_ratelimit_route_set_init(&routes->set, routes->memory, room);
+
+    templates = routes->templates.elts;
+
+    for (i = 0; i < routes->templates.nelts; i++) {
+        (void) ngx_ratelimit_route_set_add(&routes->set, templates[i].data,
+                                           templates[i].len);
+    }
+
+    return NGX_OK;
 }
 
 
@@ -18,14 +165,38 @@ ngx_int_t
 ngx_http_ratelimit_route_variable(ngx_http_request_t *r,
     ngx_http_variable_value_t *v, uintptr_t data)
 {
-    u_char                    *p;
-    ngx_str_t                 *path;
-    ngx_http_ratelimit_ctx_t  *ctx;
+    u_char                         *p;
+    ngx_str_t                      *path, *tmpl;
+    ngx_http_ratelimit_ctx_t       *ctx;
+    ngx_http_ratelimit_loc_conf_t  *conf;
 
-    /* after an internal redirect it is still the route that was checked */
+    /*
+     * after an internal redirect it is still the route that was checked, by
+     * the templates of the location that decided
+     */
 
     ctx = ngx_http_ratelimit_ctx(r->main);
-    path = ctx ? &ctx->path : &r->uri;
+
+    if (ctx) {
+        conf = ctx->conf;
+        path = &ctx->path;
+
+    } else {
+        conf = ngx_http_get_module_loc_conf(r, ngx_http_ratelimit_module);
+        path = &r->uri;
+    }
+
+    v->valid = 1;
+    v->no_cacheable = 0;
+    v->not_found = 0;
+
+    tmpl = conf->routes ? ngx_http_ratelimit_route_find(conf->routes, path)
+                        : NULL;
+    if (tmpl) {
+        v->len = tmpl->len;
+        v->data = tmpl->data;
+        return NGX_OK;
+    }
 
     p = ngx_pnalloc(r->pool, NGX_RATELIMIT_ROUTE_BYTES(path->len));
     if (p == NULL) {
@@ -34,9 +205,26 @@ ngx_http_ratelimit_route_variable(ngx_http_request_t *r,
 
     v->len = ngx_ratelimit_route_fold(path->data, path->len, p);
     v->data = p;
-    v->valid = 1;
-    v->no_cacheable = 0;
-    v->not_found = 0;
 
     return NGX_OK;
+}
+
+
+static ngx_str_t *
+ngx_http_ratelimit_route_find(const ngx_http_ratelimit_routes_t *routes,
+    const ngx_str_t *path)
+{
+    uint32_t    number;
+    ngx_str_t  *templates;
+
+    number = ngx_ratelimit_route_set_find(&routes->set, path->data,
+                                          path->len);
+
+    if (number == NGX_RATELIMIT_ROUTE_NONE) {
+        return NULL;
+    }
+
+    templates = routes->templates.elts;
+
+    return &templates[number];
 }

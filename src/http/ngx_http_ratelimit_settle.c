@@ -5,10 +5,220 @@
 
 #include "ngx_http_ratelimit.h"
 
+#include "ngx_ratelimit_text.h"
+
+static ngx_uint_t ngx_http_ratelimit_settle_counter(ngx_http_request_t *r,
+    ngx_ratelimit_counter_t *counter);
+static ngx_int_t ngx_http_ratelimit_header_cost(ngx_http_request_t *r,
+    const ngx_ratelimit_rule_t *rule, uint64_t *cost);
+static ngx_table_elt_t *ngx_http_ratelimit_find_header(ngx_http_request_t *r,
+    const ngx_str_t *name, ngx_uint_t hide);
+static ngx_uint_t ngx_http_ratelimit_has_status(const ngx_array_t *statuses,
+    ngx_uint_t status);
+
 
 void
 ngx_http_ratelimit_settle(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx)
 {
+    ngx_str_t                    *name;
+    ngx_uint_t                    i, j, changes;
+    ngx_ratelimit_check_t        *check;
+    ngx_http_ratelimit_limit_t  **limits;
+
     ctx->settled = 1;
+    check = &ctx->check;
+
+    if (!ctx->started || check->status == NGX_RATELIMIT_REJECTED) {
+        return;
+    }
+
+    changes = 0;
+
+    for (i = 0; i < check->ncounters; i++) {
+        changes |= ngx_http_ratelimit_settle_counter(r, &check->counters[i]);
+    }
+
+    if (changes) {
+        ngx_ratelimit_check_settle(check);
+    }
+
+    /* hidden, also where their rule did not apply */
+
+    limits = ctx->conf->limits->elts;
+
+    for (i = 0; i < ctx->conf->limits->nelts; i++) {
+        name = limits[i]->cost_headers.elts;
+
+        for (j = 0; j < limits[i]->cost_headers.nelts; j++) {
+            (void) ngx_http_ratelimit_find_header(r, &name[j], 1);
+        }
+    }
+}
+
+
+/*
+ * Sets a counter's charge or refund; returns whether there is one. A counter
+ * that denied, of a dry run, was not charged and is not now.
+ */
+static ngx_uint_t
+ngx_http_ratelimit_settle_counter(ngx_http_request_t *r,
+    ngx_ratelimit_counter_t *counter)
+{
+    uint64_t                     cost;
+    const ngx_ratelimit_rule_t  *rule;
+
+    rule = counter->rule;
+
+    if ((rule->statuses == NULL && rule->cost_header.len == 0)
+        || counter->answer.retry_us)
+    {
+        return 0;
+    }
+
+    if (rule->statuses) {
+
+        if (ngx_http_ratelimit_has_status(rule->statuses,
+                                          r->headers_out.status))
+        {
+            counter->charge = counter->cost;
+        }
+
+    } else if (ngx_http_ratelimit_header_cost(r, rule, &cost) == NGX_OK) {
+
+        if (cost > counter->cost) {
+            counter->charge = cost - counter->cost;
+
+        } else {
+            counter->refund = ngx_min(counter->cost - cost,
+                                      counter->answer.granted);
+        }
+    }
+
+    return counter->charge || counter->refund;
+}
+
+
+/* NGX_DECLINED: the response does not say it. */
+static ngx_int_t
+ngx_http_ratelimit_header_cost(ngx_http_request_t *r,
+    const ngx_ratelimit_rule_t *rule, uint64_t *cost)
+{
+    ngx_table_elt_t  *h;
+
+    h = ngx_http_ratelimit_find_header(r, &rule->cost_header, 0);
+
+    if (h == NULL) {
+        return NGX_DECLINED;
+    }
+
+    if (ngx_ratelimit_number_parse(h->value.data, h->value.len, 0,
+                                   NGX_RATELIMIT_MAX_TOKENS, cost)
+        != 0)
+    {
+        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
+                      "ratelimit rule \"%V\" has a cost of \"%V\" in the "
+                      "response's \"%V\", expected a number from 0 to "
+                      "1073741824; it is not counted",
+                      &rule->id, &h->value, &rule->cost_header);
+        return NGX_DECLINED;
+    }
+
+    return NGX_OK;
+}
+
+
+/* The first header of the response of that name; or hides all of them. */
+static ngx_table_elt_t *
+ngx_http_ratelimit_find_header(ngx_http_request_t *r, const ngx_str_t *name,
+    ngx_uint_t hide)
+{
+    ngx_uint_t        i;
+    ngx_list_part_t  *part;
+    ngx_table_elt_t  *h;
+
+    for (part = &r->headers_out.headers.part; part; part = part->next) {
+        h = part->elts;
+
+        for (i = 0; i < part->nelts; i++) {
+
+            if (h[i].hash == 0 || h[i].key.len != name->len
+                || ngx_strncasecmp(h[i].key.data, name->data, name->len) != 0)
+            {
+                continue;
+            }
+
+            if (!hide) {
+                return &h[i];
+            }
+
+            h[i].hash = 0;
+        }
+    }
+
+    return NULL;
+}
+
+
+static ngx_uint_t
+ngx_http_ratelimit_has_status(const ngx_array_t *statuses, ngx_uint_t status)
+{
+    ngx_uint_t   i, *code;
+
+    code = statuses->elts;
+
+    for (i = 0; i < statuses->nelts; i++) {
+        if (code[i] == status) {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
+ngx_int_t
+ngx_http_ratelimit_cost_headers(ngx_conf_t *cf,
+    ngx_http_ratelimit_limit_t *limit)
+{
+    ngx_str_t              *name;
+    ngx_uint_t              i, j, n;
+    ngx_ratelimit_rule_t  **rules;
+
+    if (ngx_array_init(&limit->cost_headers, cf->pool, 1, sizeof(ngx_str_t))
+        != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    rules = limit->rule ? &limit->rule : limit->limiter->rules.elts;
+    n = limit->rule ? 1 : limit->limiter->rules.nelts;
+
+    for (i = 0; i < n; i++) {
+
+        if (rules[i]->cost_header.len == 0) {
+            continue;
+        }
+
+        name = limit->cost_headers.elts;
+
+        for (j = 0; j < limit->cost_headers.nelts; j++) {
+            if (ngx_http_ratelimit_equal(&name[j], &rules[i]->cost_header)) {
+                break;
+            }
+        }
+
+        if (j < limit->cost_headers.nelts) {
+            continue;
+        }
+
+        name = ngx_array_push(&limit->cost_headers);
+        if (name == NULL) {
+            return NGX_ERROR;
+        }
+
+        *name = rules[i]->cost_header;
+    }
+
+    return NGX_OK;
 }

@@ -255,7 +255,7 @@ ngx_http_ratelimit_print_delay(u_char *p, ngx_http_ratelimit_ctx_t *ctx)
 {
     uint64_t  ms;
 
-    ms = (ctx->check.delay_us + 999) / 1000;
+    ms = ctx->check.delay_us / 1000;
 
     if (ms == 0) {
         return NULL;

@@ -5,6 +5,7 @@
 #include "ngx_ratelimit_rule.h"
 
 #include "ngx_ratelimit_hash.h"
+#include "ngx_ratelimit_index.h"
 #include "ngx_ratelimit_route.h"
 #include "ngx_ratelimit_text.h"
 
@@ -128,7 +129,7 @@ ngx_ratelimit_limiter_prepare(ngx_ratelimit_limiter_t *limiter,
         }
     }
 
-    return NGX_OK;
+    return ngx_ratelimit_index_make(limiter, pool);
 }
 
 
@@ -261,17 +262,6 @@ ngx_ratelimit_rule_name(ngx_ratelimit_limiter_t *limiter,
     }
 
     return NGX_OK;
-}
-
-
-ngx_uint_t
-ngx_ratelimit_limiter_find(const ngx_ratelimit_limiter_t *limiter,
-    const ngx_str_t *path, ngx_ratelimit_rule_t **rules, ngx_uint_t max)
-{
-    ngx_memcpy(rules, limiter->rules.elts,
-               ngx_min(limiter->rules.nelts, max) * sizeof(*rules));
-
-    return limiter->rules.nelts;
 }
 
 

@@ -1,20 +1,27 @@
 /*
- * Any template and any path: up to the first zero byte the template, behind
- * it the path.
+ * Any templates and any path: up to the first zero byte the templates, one a
+ * line, behind it the path.
  */
 
 #include <stdlib.h>
 
-#include "ngx_ratelimit_route.h"
+#include "ngx_ratelimit_route_set.h"
 
 #define must(condition)  do { if (!(condition)) abort(); } while (0)
+
+#define MAX  64   /* templates, each a byte and its end at least */
+
+typedef struct {
+    const u_char  *text;
+    size_t         len;
+} tmpl_t;
 
 
 static void
 fuzz_fold(const u_char *path, size_t len)
 {
     u_char  *once, *twice;
-    size_t   once_len, twice_len;
+    size_t   i, once_len, twice_len;
 
     /* not a byte more than promised: the sanitizer sees what is written */
 
@@ -26,6 +33,11 @@ fuzz_fold(const u_char *path, size_t len)
     must(once_len >= 1 && once[0] == '/');
     must(once_len == 1 || once[once_len - 1] != '/');
     must(memchr(once, ';', once_len) == NULL);
+
+    for (i = 0; i < once_len; i++) {
+        must(once[i] >= 0x20 && once[i] != 0x7f);
+        must(i == 0 || once[i] != '/' || once[i - 1] != '/');
+    }
 
     twice = malloc(NGX_RATELIMIT_ROUTE_BYTES(once_len));
     must(twice != NULL);
@@ -42,22 +54,20 @@ static void
 fuzz_match(const u_char *tmpl, size_t tmpl_len, const u_char *path, size_t len)
 {
     int      match;
-    u_char  *slash;
+    u_char  *more;
 
     match = ngx_ratelimit_route_match(tmpl, tmpl_len, path, len);
     must(match == 0 || (match == 1 && path[0] == '/'));
 
-    /* one trailing "/" changes nothing */
+    /* what a client may write behind a path makes no other one */
 
-    if (len && path[len - 1] != '/' && memchr(path, ';', len) == NULL) {
-        slash = malloc(len + 1);
-        must(slash != NULL);
-        memcpy(slash, path, len);
-        slash[len] = '/';
-        must(ngx_ratelimit_route_match(tmpl, tmpl_len, slash, len + 1)
-             == match);
-        free(slash);
-    }
+    more = malloc(len + 8);
+    must(more != NULL);
+    memcpy(more, path, len);
+    memcpy(more + len, "/;/x/..;", 8);
+    must(len == 0
+         || ngx_ratelimit_route_match(tmpl, tmpl_len, more, len + 8) == match);
+    free(more);
 
     /* a template is also a path, and matches itself */
 
@@ -65,22 +75,85 @@ fuzz_match(const u_char *tmpl, size_t tmpl_len, const u_char *path, size_t len)
 }
 
 
+/* The set finds what one template after the other does. */
+static void
+fuzz_set(const tmpl_t *tmpl, size_t n, const u_char *path, size_t len)
+{
+    void                       *memory;
+    size_t                      i, segments, matches;
+    uint32_t                    number, first, walked, numbers[MAX];
+    ngx_ratelimit_route_set_t   set;
+    ngx_ratelimit_route_walk_t  walk;
+
+    for (i = 0, segments = 0; i < n; i++) {
+        segments += ngx_ratelimit_route_segments(tmpl[i].text, tmpl[i].len);
+    }
+
+    memory = malloc(ngx_ratelimit_route_set_bytes(segments));
+    must(memory != NULL);
+    ngx_ratelimit_route_set_init(&set, memory, segments);
+
+    for (i = 0; i < n; i++) {
+        number = ngx_ratelimit_route_set_add(&set, tmpl[i].text, tmpl[i].len);
+        must(number < set.n && number <= i);
+        numbers[number] = ngx_ratelimit_route_match(tmpl[i].text, tmpl[i].len,
+                                                    path, len);
+    }
+
+    matches = 0;
+
+    for (i = 0; i < set.n; i++) {
+        matches += numbers[i];
+    }
+
+    first = ngx_ratelimit_route_set_find(&set, path, len);
+    must((first == NGX_RATELIMIT_ROUTE_NONE) == (matches == 0));
+
+    ngx_ratelimit_route_walk_init(&walk, &set, path, len);
+
+    for (i = 0; i < matches; i++) {
+        walked = ngx_ratelimit_route_walk_next(&walk);
+        must(walked < set.n && numbers[walked] == 1);
+        must(i || walked == first);
+        numbers[walked] = 0;
+    }
+
+    must(ngx_ratelimit_route_walk_next(&walk) == NGX_RATELIMIT_ROUTE_NONE);
+    must(walk.visited <= set.nnodes);
+
+    free(memory);
+}
+
+
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    const u_char  *path;
-    size_t         tmpl_len;
+    size_t         n, len, path_len;
+    tmpl_t         tmpl[MAX];
+    const u_char  *path, *p, *line, *last;
 
     path = size ? memchr(data, 0, size) : NULL;
-    tmpl_len = path ? (size_t) (path - data) : size;
-    path = path ? path + 1 : data + size;
+    last = path ? path : data + size;
+    path = path ? path + 1 : last;
+    path_len = data + size - path;
 
-    if (ngx_ratelimit_route_check(data, tmpl_len) == NULL) {
-        fuzz_match(data, tmpl_len, path, data + size - path);
+    n = 0;
+
+    for (p = data; p < last && n < MAX; p = line + 1) {
+        line = memchr(p, '\n', last - p);
+        line = line ? line : last;
+        len = line - p;
+
+        if (ngx_ratelimit_route_check(p, len) == NULL) {
+            fuzz_match(p, len, path, path_len);
+            tmpl[n].text = p;
+            tmpl[n++].len = len;
+        }
     }
 
-    fuzz_fold(path, data + size - path);
-    fuzz_fold(data, tmpl_len);
+    fuzz_set(tmpl, n, path, path_len);
+    fuzz_fold(path, path_len);
+    fuzz_fold(data, last - data);
 
     return 0;
 }

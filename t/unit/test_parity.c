@@ -1,335 +1,340 @@
 /*
  * C against Lua: one random sequence through src/core and through the scripts
- * that run inside Redis, on a model of Redis, must give the same decisions.
+ * that run inside Redis must give the same decisions. Here: what lives in a
+ * bucket's hash.
  *
  * STEPS and SEED in the environment choose another sequence; a failure prints
- * both and the step.
+ * the seed and the step.
  */
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
+#include "parity.h"
 
-#include <cmocka.h>
+#include "ngx_ratelimit_window.h"
 
-#include <lauxlib.h>
-#include <lua.h>
-#include <lualib.h>
-
-#include "ngx_ratelimit_token_bucket.h"
-
-#define KEYS      3
-#define FIELDS    220
-#define COUNTERS  16
-
-/* the clock, in microseconds; the states hold instants below 2^52 */
-#define START   ((uint64_t) 1700000000 * 1000000)
-#define LATEST  ((uint64_t) 2100000000 * 1000000)
+#define KEYS    3
+#define FIELDS  220
 
 typedef struct {
-    ngx_ratelimit_rate_t          rate;
+    char                          kind;
+    ngx_ratelimit_limit_t         limit;
     ngx_ratelimit_token_bucket_t  tb;
+    ngx_ratelimit_window_t        w;
 } counter_t;
 
+/* one counter of a call, beside its arguments there */
 typedef struct {
     counter_t  *counter;
-    unsigned    field;
     int64_t     cost;
-    uint32_t    want;
-    int64_t     answer[4];
+    uint32_t    want;      /* below 0 of cost: for how many ms it was taken */
+    int         dry_run;
 } check_t;
 
-static lua_State  *lua;
-static int         model, script;
-static counter_t   counters[KEYS][FIELDS];
-static uint64_t    seed;
-static uint64_t    seen_granted, seen_denied, seen_never, seen_given;
+static counter_t  counters[KEYS][FIELDS];
+
+/* what a sequence has met */
+static struct {
+    uint64_t  granted;
+    uint64_t  denied;
+    uint64_t  never;
+    uint64_t  given;
+    uint64_t  looked;
+    uint64_t  dry_run;
+} seen;
 
 
-static uint64_t
-rnd(uint64_t n)
-{
-    /* splitmix64 */
-
-    uint64_t  z;
-
-    z = (seed += 0x9e3779b97f4a7c15);
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
-    z = (z ^ z >> 27) * 0x94d049bb133111eb;
-
-    return (z ^ z >> 31) % n;
-}
-
-
-/* 1..max, each magnitude as likely as the others */
+/* When the counter equals a fresh one. */
 
 static uint64_t
-rnd_log(uint64_t max)
+counter_fresh_us(const counter_t *counter)
 {
-    unsigned  bits;
-
-    for (bits = 0; bits < 63 && max >> bits; bits++) { /* void */ }
-
-    bits = 1 + (unsigned) rnd(bits);
-
-    return 1 + rnd(max >> bits ? (uint64_t) 1 << bits : max);
-}
-
-
-static char *
-slurp(const char *name, size_t *len)
-{
-    FILE  *f;
-    char  *text;
-
-    f = fopen(name, "rb");
-    assert_non_null(f);
-    text = malloc(1 << 20);
-    assert_non_null(text);
-    *len = fread(text, 1, 1 << 20, f);
-    fclose(f);
-
-    return text;
-}
-
-
-static int
-setup(void **state)
-{
-    char    *a, *b;
-    size_t   a_len, b_len;
-
-    (void) state;
-
-    lua = luaL_newstate();
-    assert_non_null(lua);
-    luaL_openlibs(lua);
-
-    if (luaL_dofile(lua, "redis_model.lua") != 0) {
-        fail_msg("%s", lua_tostring(lua, -1));
+    if (counter->kind == 't') {
+        return counter->tb.span_code ? counter->tb.tat_us : 0;
     }
 
-    model = luaL_ref(lua, LUA_REGISTRYINDEX);
-
-    a = slurp("../../lua/token_bucket.lua", &a_len);
-    b = slurp("../../lua/check.lua", &b_len);
-    memcpy(a + a_len, b, b_len);
-
-    if (luaL_loadbuffer(lua, a, a_len + b_len, "@script") != 0) {
-        fail_msg("%s", lua_tostring(lua, -1));
-    }
-
-    script = luaL_ref(lua, LUA_REGISTRYINDEX);
-    free(a);
-    free(b);
-
-    return 0;
-}
-
-
-static int
-teardown(void **state)
-{
-    (void) state;
-    lua_close(lua);
-
-    return 0;
+    return counter->w.fresh_us;
 }
 
 
 static void
-model_function(const char *name)
+counter_forget(counter_t *counter)
 {
-    lua_rawgeti(lua, LUA_REGISTRYINDEX, model);
-    lua_getfield(lua, -1, name);
-    lua_remove(lua, -2);
+    memset(&counter->tb, 0, sizeof(counter->tb));
+    memset(&counter->w, 0, sizeof(counter->w));
 }
 
 
 static void
-model_call(int args, int results)
+counter_take(counter_t *counter, uint64_t now, uint32_t cost, uint32_t want,
+    ngx_ratelimit_answer_t *answer)
 {
-    if (lua_pcall(lua, args, results, 0) != 0) {
-        fail_msg("%s", lua_tostring(lua, -1));
+    uint64_t                left_us;
+    ngx_ratelimit_limit_t  *limit;
+
+    limit = &counter->limit;
+
+    switch (counter->kind) {
+
+    case 't':
+        ngx_ratelimit_token_bucket_take(&counter->tb, &limit->rate, now, cost,
+                                        want, answer);
+        return;
+
+    case 'f':
+        left_us = ngx_ratelimit_fixed_window_left(limit, now);
+        ngx_ratelimit_fixed_window_take(&counter->w, limit, now, left_us, cost,
+                                        want, answer);
+        return;
+
+    default:
+        ngx_ratelimit_sliding_window_take(&counter->w, limit, now, cost, want,
+                                          answer);
     }
 }
 
 
 static void
-push_field(unsigned field)
+counter_give(counter_t *counter, uint64_t now, uint64_t taken, uint32_t tokens)
 {
-    char  name[8] = "\0\r\n\xff" "abc";
+    uint64_t                passed_us;
+    ngx_ratelimit_limit_t  *limit;
 
-    /* raw bytes, zeros and all */
+    limit = &counter->limit;
 
-    name[6] = (char) (field >> 8);
-    name[7] = (char) field;
-    lua_pushlstring(lua, name, 8);
-}
+    switch (counter->kind) {
 
+    case 't':
+        ngx_ratelimit_token_bucket_give(&counter->tb, &limit->rate, now,
+                                        tokens);
+        return;
 
-static void
-push_key(unsigned key)
-{
-    lua_pushfstring(lua, "rl:{%d}", (int) key);
-}
+    case 'f':
+        passed_us = ngx_ratelimit_fixed_window_passed(limit, now);
+        ngx_ratelimit_fixed_window_give(&counter->w, limit, now, passed_us,
+                                        taken, tokens);
+        return;
 
-
-static void
-push_number(int at, double value)
-{
-    char  text[32];
-
-    snprintf(text, sizeof(text), "%.0f", value);
-    lua_pushstring(lua, text);
-    lua_rawseti(lua, -2, at);
-}
-
-
-/* Leaves the script's answer on the stack. */
-
-static void
-run_lua(uint64_t now, unsigned key, const check_t *checks, unsigned n)
-{
-    unsigned                     i;
-    const ngx_ratelimit_rate_t  *rate;
-
-    model_function("run");
-    lua_rawgeti(lua, LUA_REGISTRYINDEX, script);
-    lua_pushnumber(lua, (double) now);
-
-    lua_newtable(lua);
-    push_key(key);
-    lua_rawseti(lua, -2, 1);
-
-    lua_newtable(lua);
-
-    for (i = 0; i < n; i++) {
-        rate = &checks[i].counter->rate;
-
-        push_field(checks[i].field);
-        lua_rawseti(lua, -2, 6 * i + 1);
-        push_number(6 * i + 2, checks[i].cost);
-        push_number(6 * i + 3, checks[i].want);
-        push_number(6 * i + 4, rate->capacity);
-        push_number(6 * i + 5, rate->period_us);
-        push_number(6 * i + 6, rate->scale);
+    default:
+        ngx_ratelimit_sliding_window_give(&counter->w, limit, now, taken,
+                                          tokens);
     }
-
-    model_call(4, 1);
 }
 
 
-/* The same in C: all or nothing over the checks. */
+static void
+fill_arg(const check_t *check, parity_arg_t *arg)
+{
+    counter_t  *counter = check->counter;
+
+    arg->kind = check->dry_run ? counter->kind - 'a' + 'A' : counter->kind;
+    arg->cost = check->cost;
+    arg->want = (check->want == NGX_RATELIMIT_LOOK) ? -1
+                                                    : (int64_t) check->want;
+    arg->capacity = counter->limit.capacity;
+
+    if (counter->kind == 't') {
+        arg->a = counter->limit.rate.period_us;
+        arg->b = counter->limit.rate.scale;
+
+    } else {
+        arg->a = counter->limit.window_us;
+        arg->b = counter->limit.calendar;
+    }
+}
+
+
+/* All or nothing over the checks, in C. */
 
 static void
-run_c(uint64_t now, check_t *checks, unsigned n)
+run_c(uint64_t now, const check_t *checks, unsigned n,
+    parity_answer_t *answers)
 {
-    int                           denied;
-    check_t                      *check;
-    unsigned                      i;
-    ngx_ratelimit_answer_t        answer;
-    ngx_ratelimit_token_bucket_t  tb;
+    int                      denied;
+    unsigned                 i;
+    counter_t                copy;
+    const check_t           *check;
+    ngx_ratelimit_answer_t   answer;
 
     denied = 0;
 
     for (i = 0; i < n; i++) {
         check = &checks[i];
 
-        if (check->cost >= 0) {
-            tb = check->counter->tb;
-            ngx_ratelimit_token_bucket_take(&tb, &check->counter->rate, now,
-                                            check->cost, check->want, &answer);
+        if (check->cost >= 0 && !check->dry_run) {
+            copy = *check->counter;
+            counter_take(&copy, now, check->cost, check->want, &answer);
             denied |= (answer.retry_us != 0);
         }
     }
 
     for (i = 0; i < n; i++) {
         check = &checks[i];
-        tb = check->counter->tb;
 
         if (check->cost < 0) {
 
             if (!denied) {
-                ngx_ratelimit_token_bucket_give(&tb, &check->counter->rate,
-                                                now, -check->cost);
-                seen_given++;
+                counter_give(check->counter, now,
+                             now - (uint64_t) check->want * 1000,
+                             -check->cost);
+                seen.given++;
             }
 
-            ngx_ratelimit_token_bucket_take(&tb, &check->counter->rate, now,
-                                            0, 0, &answer);
+            counter_take(check->counter, now, 0, 0, &answer);
 
         } else {
-            ngx_ratelimit_token_bucket_take(&tb, &check->counter->rate, now,
-                                            check->cost, check->want, &answer);
-
-            if (denied && answer.retry_us == 0) {
-                tb = check->counter->tb;
-                ngx_ratelimit_token_bucket_take(&tb, &check->counter->rate,
-                                                now, 0, 0, &answer);
-            }
+            counter_take(check->counter, now, check->cost,
+                         denied ? NGX_RATELIMIT_LOOK : check->want, &answer);
         }
 
-        check->counter->tb = tb;
+        seen.granted += (answer.granted != 0);
+        seen.never += (answer.retry_us == NGX_RATELIMIT_NEVER);
+        seen.denied += (answer.retry_us != 0);
+        seen.looked += (check->want == NGX_RATELIMIT_LOOK);
+        seen.dry_run += (answer.retry_us != 0 && check->dry_run && !denied);
 
-        seen_granted += (answer.granted != 0);
-        seen_never += (answer.retry_us == NGX_RATELIMIT_NEVER);
-        seen_denied += (answer.retry_us != 0);
-
-        check->answer[0] = answer.granted;
-        check->answer[1] = answer.remaining;
-        check->answer[2] = (answer.reset_us + 999) / 1000;
-        check->answer[3] = (answer.retry_us + 999) / 1000;
-
-        if (answer.retry_us == NGX_RATELIMIT_NEVER) {
-            check->answer[3] = -1;
-        }
+        answers[i][0] = answer.granted;
+        answers[i][1] = answer.remaining;
+        answers[i][2] = (answer.reset_us + 999) / 1000;
+        answers[i][3] = (answer.retry_us == NGX_RATELIMIT_NEVER)
+                        ? -1 : (int64_t) (answer.retry_us + 999) / 1000;
     }
 }
 
 
 static void
-random_rate(ngx_ratelimit_rate_t *rate)
+random_bucket(ngx_ratelimit_spec_t *spec)
 {
-    uint64_t  tokens, period, capacity;
-
     static const uint64_t  periods[] = { 1, 5, 60, 3600, 86400, 366 * 86400 };
 
-    do {
-        period = rnd(8) ? periods[rnd(6)] * 1000000
-                        : rnd_log(NGX_RATELIMIT_MAX_PERIOD_US);
-        tokens = rnd(4) ? rnd_log(1000) : rnd_log(NGX_RATELIMIT_MAX_TOKENS);
-        capacity = rnd(2) ? tokens
-                   : rnd(2) ? rnd_log(50) : rnd_log(NGX_RATELIMIT_MAX_TOKENS);
+    spec->algorithm = NGX_RATELIMIT_TOKEN_BUCKET;
+    spec->period_us = rnd(8) ? periods[rnd(6)] * 1000000
+                             : rnd_log(NGX_RATELIMIT_MAX_PERIOD_US);
+    spec->tokens = rnd(4) ? rnd_log(1000) : rnd_log(NGX_RATELIMIT_MAX_TOKENS);
+    spec->capacity = rnd(2) ? spec->tokens
+                     : rnd(2) ? rnd_log(50)
+                              : rnd_log(NGX_RATELIMIT_MAX_TOKENS);
+}
 
-    } while (ngx_ratelimit_rate_init(rate, tokens, period, capacity) != 0);
+
+static void
+random_window(ngx_ratelimit_spec_t *spec)
+{
+    static const uint64_t  periods[] = { 1, 2, 10, 60, 61, 86400 };
+
+    spec->tokens = rnd(8) ? rnd_log(100) : rnd_log(NGX_RATELIMIT_MAX_TOKENS);
+
+    if (spec->algorithm == NGX_RATELIMIT_FIXED_WINDOW && rnd(2)) {
+        spec->calendar = 1 + rnd(2);
+        return;
+    }
+
+    spec->period_us = rnd(8) ? periods[rnd(6)] * 1000000
+                             : rnd_log(NGX_RATELIMIT_MAX_PERIOD_US);
+}
+
+
+static void
+random_limit(counter_t *counter)
+{
+    ngx_ratelimit_spec_t  spec;
+
+    do {
+        memset(&spec, 0, sizeof(spec));
+
+        if (counter->kind == 't') {
+            random_bucket(&spec);
+
+        } else {
+            spec.algorithm = (counter->kind == 'f')
+                             ? NGX_RATELIMIT_FIXED_WINDOW
+                             : NGX_RATELIMIT_SLIDING_WINDOW;
+            random_window(&spec);
+        }
+    } while (ngx_ratelimit_limit_init(&counter->limit, &spec) != NULL);
+}
+
+
+/* Another limit for a counter in use: now and then in the same window. */
+
+static void
+change_limit(counter_t *counter)
+{
+    ngx_ratelimit_limit_t  old;
+
+    old = counter->limit;
+    random_limit(counter);
+
+    if (counter->kind != 't' && rnd(2)) {
+        old.capacity = (old.capacity < 8) ? old.capacity + 1
+                                          : 1 + rnd(old.capacity);
+        counter->limit = old;
+    }
+}
+
+
+/* To about the end of a window: the state's, the limit's, the next one's. */
+
+static uint64_t
+random_edge(uint64_t now, const counter_t *counter)
+{
+    uint64_t                      edge, fresh_us;
+    const ngx_ratelimit_limit_t  *limit;
+
+    limit = &counter->limit;
+    fresh_us = counter_fresh_us(counter);
+
+    if (limit->calendar) {
+        edge = now + ngx_ratelimit_fixed_window_left(limit, now);
+
+    } else {
+        edge = now + limit->window_us - now % limit->window_us;
+    }
+
+    if (fresh_us > now && rnd(2)) {
+        edge = fresh_us;
+    }
+
+    if (counter->kind == 's' && rnd(2)) {
+        edge += rnd(limit->window_us);
+    }
+
+    if (edge > now + 4000 * (uint64_t) 86400 * 1000000) {
+        return now;
+    }
+
+    return edge + rnd(3) - 1;
 }
 
 
 static uint64_t
 random_step(uint64_t now, const counter_t *counter)
 {
+    const ngx_ratelimit_limit_t  *limit;
+
     if (now > LATEST) {
         return START;
     }
+
+    limit = &counter->limit;
 
     switch (rnd(16)) {
 
     case 0: case 1: case 2: case 3: case 4:
         return now;
 
-    case 5: case 6: case 7:
+    case 5: case 6:
         return now + rnd_log(1000);
 
-    case 8: case 9: case 10:
+    case 7: case 8: case 9:
         return now + rnd_log(10 * 1000000);
 
-    case 11: case 12:
-        return now + rnd(2 * counter->rate.step_us + 2);
+    case 10:
+        return now + rnd(2 * limit->window_us / limit->capacity + 2);
 
-    case 13:
-        return now + rnd(rnd(8) ? 1000000 : counter->rate.span_us / 64 + 1);
+    case 11:
+        return now + rnd(rnd(8) ? 1000000 : limit->window_us / 64 + 1);
+
+    case 12: case 13:
+        return random_edge(now, counter);
 
     case 14:
 
@@ -347,7 +352,7 @@ random_step(uint64_t now, const counter_t *counter)
 
 
 static uint32_t
-random_tokens(const ngx_ratelimit_rate_t *rate)
+random_tokens(uint32_t capacity)
 {
     switch (rnd(8)) {
 
@@ -355,16 +360,16 @@ random_tokens(const ngx_ratelimit_rate_t *rate)
         return 0;
 
     case 1:
-        return rate->capacity;
+        return capacity;
 
     case 2:
-        return rate->capacity < NGX_RATELIMIT_MAX_TOKENS ? rate->capacity + 1
-                                                         : rate->capacity;
+        return capacity < NGX_RATELIMIT_MAX_TOKENS ? capacity + 1 : capacity;
+
     case 3: case 4:
-        return 1 + rnd(rate->capacity);
+        return 1 + rnd(capacity);
 
     case 5:
-        return rnd_log(rate->capacity);
+        return rnd_log(capacity);
 
     default:
         return 1;
@@ -372,37 +377,75 @@ random_tokens(const ngx_ratelimit_rate_t *rate)
 }
 
 
-static unsigned
-random_checks(unsigned key, unsigned fields, check_t *checks)
+/* What is given back was mostly taken a moment ago. */
+
+static uint32_t
+random_age_ms(const ngx_ratelimit_limit_t *limit)
 {
-    unsigned  i, n, first;
+    switch (rnd(4)) {
 
-    n = rnd(2) ? 1 : 1 + rnd(COUNTERS);
-    first = rnd(fields);
+    case 0:
+        return 0;
 
-    for (i = 0; i < n; i++) {
-        checks[i].field = (first + i) % FIELDS;
-        checks[i].counter = &counters[key][checks[i].field];
+    case 1:
+        return rnd(1000);
+
+    case 2:
+        return rnd(limit->window_us / 1000 + 2);
+
+    default:
+        return rnd(3 * (limit->window_us / 1000 + 1));
+    }
+}
+
+
+static void
+random_call(parity_call_t *call, check_t *checks)
+{
+    unsigned   i, first;
+    uint32_t   capacity;
+    check_t   *check;
+
+    /* a few busy counters, and now and then any, so that buckets grow */
+
+    first = rnd(rnd(4) ? 8 : FIELDS);
+
+    call->key = rnd(KEYS);
+    call->name = NULL;
+    call->n = rnd(2) ? 1 : 1 + rnd(PARITY_COUNTERS);
+
+    for (i = 0; i < call->n; i++) {
+        check = &checks[i];
+
+        call->args[i].field = (first + i) % FIELDS;
+        check->counter = &counters[call->key][call->args[i].field];
 
         if (rnd(100) == 0) {
-            random_rate(&checks[i].counter->rate);
+            change_limit(check->counter);
         }
 
-        checks[i].cost = random_tokens(&checks[i].counter->rate);
-        checks[i].want = rnd(2) ? 0 : random_tokens(&checks[i].counter->rate);
+        capacity = check->counter->limit.capacity;
+
+        check->cost = random_tokens(capacity);
+        check->want = rnd(2) ? 0 : random_tokens(capacity);
+        check->dry_run = (rnd(8) == 0);
 
         /* mostly one that can be paid: else 16 counters never pass together */
 
-        if (n > 1 && rnd(8)) {
-            checks[i].cost = rnd(2);
+        if (call->n > 1 && rnd(8)) {
+            check->cost = rnd(2);
         }
 
         if (rnd(10) == 0) {
-            checks[i].cost = -checks[i].cost;
-        }
-    }
+            check->cost = -check->cost;
+            check->want = random_age_ms(&check->counter->limit);
 
-    return n;
+        } else if (rnd(10) == 0) {
+            check->want = NGX_RATELIMIT_LOOK;
+        }
+
+        fill_arg(check, &call->args[i]);
+    }
 }
 
 
@@ -413,194 +456,153 @@ random_checks(unsigned key, unsigned fields, check_t *checks)
 static void
 check_dropped(uint64_t now, uint64_t latest, unsigned key, unsigned field)
 {
-    int                            there;
-    ngx_ratelimit_token_bucket_t  *tb;
+    int         there;
+    counter_t  *counter;
 
-    tb = &counters[key][field].tb;
+    counter = &counters[key][field];
 
     model_function("exists");
-    lua_pushnumber(lua, (double) now);
+    lua_pushnumber(parity.lua, (double) now);
     push_key(key);
     push_field(field);
     model_call(3, 1);
-    there = lua_toboolean(lua, -1);
-    lua_pop(lua, 1);
+    there = lua_toboolean(parity.lua, -1);
+    lua_pop(parity.lua, 1);
 
-    if (!there && tb->span_code) {
+    if (!there) {
 
-        if (tb->tat_us >= latest) {
-            fail_msg("field %u lost while in use", field);
+        if (counter_fresh_us(counter) >= latest) {
+            fail_msg("SEED=%llu step %lu: field %u lost while in use",
+                     (unsigned long long) parity.first_seed, parity.step,
+                     field);
         }
 
-        memset(tb, 0, sizeof(*tb));
+        counter_forget(counter);
     }
 }
 
 
 static void
-compare(unsigned long step, uint64_t start_seed, const check_t *checks,
-    unsigned n)
+check_all_dropped(uint64_t now, uint64_t latest)
 {
-    int64_t   got;
-    unsigned  i, k;
-
-    static const char  *names[] = { "granted", "remaining", "reset", "retry" };
-
-    if (!lua_istable(lua, -1) || lua_objlen(lua, -1) != 4 * n) {
-        lua_getfield(lua, -1, "err");
-        fail_msg("SEED=%llu step %lu: no answer: %s",
-                 (unsigned long long) start_seed, step, lua_tostring(lua, -1));
-    }
-
-    for (i = 0; i < n; i++) {
-        for (k = 0; k < 4; k++) {
-            lua_rawgeti(lua, -1, 4 * i + k + 1);
-            got = (int64_t) lua_tonumber(lua, -1);
-            lua_pop(lua, 1);
-
-            if (got != checks[i].answer[k]) {
-                fail_msg("SEED=%llu step %lu counter %u of %u: %s is %lld in "
-                         "C, %lld in Lua (cost %lld, want %u, capacity %u, "
-                         "period %llu, scale %u)",
-                         (unsigned long long) start_seed, step, i, n, names[k],
-                         (long long) checks[i].answer[k], (long long) got,
-                         (long long) checks[i].cost, checks[i].want,
-                         checks[i].counter->rate.capacity,
-                         (unsigned long long) checks[i].counter->rate.period_us,
-                         checks[i].counter->rate.scale);
-            }
-        }
-    }
-}
-
-
-static unsigned long
-env_number(const char *name, unsigned long value)
-{
-    return getenv(name) ? strtoul(getenv(name), NULL, 10) : value;
-}
-
-
-static double
-model_total(const char *name)
-{
-    double  total;
-
-    model_function("total");
-    lua_pushstring(lua, name);
-    model_call(1, 1);
-    total = lua_tonumber(lua, -1);
-    lua_pop(lua, 1);
-
-    return total;
-}
-
-
-static void
-test_same_decisions(void **state)
-{
-    check_t        checks[COUNTERS];
-    uint64_t       now, next, latest, start_seed;
-    unsigned       i, k, key, n, fields;
-    unsigned long  step, steps;
-
-    (void) state;
-
-    start_seed = seed = env_number("SEED", 1);
-    steps = env_number("STEPS", 100000);
-    now = latest = START;
+    unsigned  key, field;
 
     for (key = 0; key < KEYS; key++) {
-        for (i = 0; i < FIELDS; i++) {
-            random_rate(&counters[key][i].rate);
+        for (field = 0; field < FIELDS; field++) {
+            check_dropped(now, latest, key, field);
+        }
+    }
+}
+
+
+static void
+run_sequence(const char *kinds)
+{
+    check_t          checks[PARITY_COUNTERS];
+    uint64_t         next, latest;
+    unsigned         i, key, field;
+    parity_call_t    call;
+    parity_answer_t  answers[PARITY_COUNTERS];
+
+    parity_start();
+    memset(&seen, 0, sizeof(seen));
+    memset(counters, 0, sizeof(counters));
+
+    for (key = 0; key < KEYS; key++) {
+        for (field = 0; field < FIELDS; field++) {
+            counters[key][field].kind = kinds[rnd(strlen(kinds))];
+            random_limit(&counters[key][field]);
         }
     }
 
-    for (step = 0; step < steps; step++) {
+    call.now_us = latest = START;
 
-        /* a few busy counters, and now and then any, so that buckets grow */
+    for ( /* void */ ; parity.step < parity.steps; parity.step++) {
+        random_call(&call, checks);
+        next = random_step(call.now_us, checks[0].counter);
 
-        fields = rnd(4) ? 8 : FIELDS;
-        key = rnd(KEYS);
-        n = random_checks(key, fields, checks);
-        next = random_step(now, checks[0].counter);
-
-        if (next + 1000000 < now) {
+        if (next + 1000000 < call.now_us) {
 
             /* set back: what is lost by now was lost by the old time */
 
-            for (k = 0; k < KEYS; k++) {
-                for (i = 0; i < FIELDS; i++) {
-                    check_dropped(now, latest, k, i);
-                }
-            }
-
+            check_all_dropped(call.now_us, latest);
             latest = next;
         }
 
-        now = next;
-        latest = (now > latest) ? now : latest;
+        call.now_us = next;
+        latest = (next > latest) ? next : latest;
 
-        for (i = 0; i < n; i++) {
-            check_dropped(now, latest, key, checks[i].field);
+        for (i = 0; i < call.n; i++) {
+            check_dropped(next, latest, call.key, call.args[i].field);
         }
 
-        run_c(now, checks, n);
-        run_lua(now, key, checks, n);
-        compare(step, start_seed, checks, n);
-        lua_pop(lua, 1);
+        run_c(next, checks, call.n, answers);
+        parity_compare(&call, answers);
     }
+}
 
-    /* that all of it was met, and expiry seldom had to be set */
 
-    if (steps >= 10000) {
-        assert_true(seen_granted > steps / 10);
-        assert_true(seen_denied > steps / 10);
-        assert_true(seen_never > 0 && seen_given > steps / 100);
+/* That all of it was met, and expiry seldom had to be set. */
+
+static void
+check_seen(const char *kinds)
+{
+    if (parity.steps >= 10000) {
+        assert_true(seen.granted > parity.steps / 10);
+        assert_true(seen.denied > parity.steps / 10);
+        assert_true(seen.never > 0 && seen.looked > 0 && seen.dry_run > 0);
+        assert_true(seen.given > parity.steps / 100);
         assert_true(model_total("HGETALL") > 0);
         assert_true(model_total("HDEL") > 0);
         assert_true(model_total("PEXPIRE") < model_total("HSET") / 4);
     }
 
-    print_message("%lu steps: %llu granted, %llu denied, %llu given back, "
-                  "%.0f HSET, %.0f PEXPIRE, %.0f sweeps\n", steps,
-                  (unsigned long long) seen_granted,
-                  (unsigned long long) seen_denied,
-                  (unsigned long long) seen_given, model_total("HSET"),
+    print_message("%s: %lu steps: %llu granted, %llu denied, %llu given back, "
+                  "%.0f HSET, %.0f PEXPIRE, %.0f sweeps\n", kinds,
+                  parity.steps, (unsigned long long) seen.granted,
+                  (unsigned long long) seen.denied,
+                  (unsigned long long) seen.given, model_total("HSET"),
                   model_total("PEXPIRE"), model_total("HGETALL"));
 }
 
 
-/* Runs with one counter's values as given; leaves the answer's err on top. */
-
-static const char *
-run_raw(unsigned nkeys, const char *const *args, unsigned nargs)
+static void
+test_token_bucket(void **state)
 {
-    unsigned  i;
+    (void) state;
 
-    model_function("run");
-    lua_rawgeti(lua, LUA_REGISTRYINDEX, script);
-    lua_pushnumber(lua, (double) START);
+    run_sequence("t");
+    check_seen("t");
+}
 
-    lua_newtable(lua);
 
-    for (i = 0; i < nkeys; i++) {
-        push_key(i);
-        lua_rawseti(lua, -2, i + 1);
-    }
+static void
+test_fixed_window(void **state)
+{
+    (void) state;
 
-    lua_newtable(lua);
+    run_sequence("f");
+    check_seen("f");
+}
 
-    for (i = 0; i < nargs; i++) {
-        lua_pushstring(lua, args[i]);
-        lua_rawseti(lua, -2, i + 1);
-    }
 
-    model_call(4, 1);
-    lua_getfield(lua, -1, "err");
-    lua_remove(lua, -2);
+static void
+test_sliding_window(void **state)
+{
+    (void) state;
 
-    return lua_tostring(lua, -1);
+    run_sequence("s");
+    check_seen("s");
+}
+
+
+static void
+test_all_kinds(void **state)
+{
+    (void) state;
+
+    run_sequence("tfs");
+    check_seen("tfs");
 }
 
 
@@ -608,65 +610,109 @@ static void
 test_malformed(void **state)
 {
     unsigned     i, bad;
-    const char  *err, *args[102];
+    const char  *err, *args[119];
 
-    static const char *const  good[] = { "12345678", "1", "0", "10", "100",
-                                         "1" };
+    static const char *const  good[] = { "t", "12345678", "1", "0", "10",
+                                         "100", "1" };
     static const struct {
         unsigned     at;
         const char  *value;
     } cases[] = {
-        { 0, "" }, { 0, "1234567" }, { 0, "123456789" },
-        { 1, "" }, { 1, "secret" }, { 1, "1.5" }, { 1, "nan" }, { 1, "inf" },
-        { 1, "1073741825" }, { 1, "-1073741825" },
-        { 2, "-1" }, { 2, "x" }, { 2, "0.5" }, { 2, "1073741825" },
-        { 3, "0" }, { 3, "1073741825" }, { 3, "nan" }, { 3, "2.5" },
-        { 4, "0" }, { 4, "31622400000001" }, { 4, "-1" }, { 4, "9.5" },
-        { 5, "0" }, { 5, "4194305" }, { 5, "1.5" }, { 5, "" }
+        { 0, "" }, { 0, "x" }, { 0, "tt" }, { 0, "l" }, { 0, "C" },
+        { 1, "" }, { 1, "1234567" }, { 1, "123456789" },
+        { 2, "" }, { 2, "secret" }, { 2, "1.5" }, { 2, "nan" }, { 2, "inf" },
+        { 2, "1073741825" }, { 2, "-1073741825" },
+        { 3, "-2" }, { 3, "x" }, { 3, "0.5" }, { 3, "9007199254740994" },
+        { 3, "nan" },
+        { 4, "0" }, { 4, "1073741825" }, { 4, "nan" }, { 4, "2.5" },
+        { 5, "0" }, { 5, "31622400000001" }, { 5, "-1" }, { 5, "9.5" },
+        { 6, "0" }, { 6, "4194305" }, { 6, "1.5" }, { 6, "" }
     };
 
     (void) state;
 
-    model_function("flush");
-    model_call(0, 0);
-
-    assert_null(run_raw(1, good, 6));
-    lua_pop(lua, 1);
+    parity_start();
 
     for (bad = 0; bad < sizeof(cases) / sizeof(cases[0]); bad++) {
-        memcpy(args, good, sizeof(good));
-        args[cases[bad].at] = cases[bad].value;
 
-        err = run_raw(1, args, 6);
+        /* alone, and behind one that could be charged */
 
-        if (err == NULL) {
-            fail_msg("argument %u \"%s\" accepted", cases[bad].at,
-                     cases[bad].value);
+        for (i = 0; i < 2; i++) {
+            memcpy(args, good, sizeof(good));
+            memcpy(args + i * 7, good, sizeof(good));
+            args[i * 7 + 1] = i ? "abcdefgh" : "12345678";
+            args[i * 7 + cases[bad].at] = cases[bad].value;
+
+            err = parity_run_raw(1, args, i * 7 + 7);
+
+            if (err == NULL) {
+                fail_msg("argument %u \"%s\" accepted", cases[bad].at,
+                         cases[bad].value);
+            }
+
+            assert_string_equal(err, "ERR ratelimit: malformed argument");
+            lua_pop(parity.lua, 1);
         }
-
-        assert_string_equal(err, "ERR ratelimit: malformed argument");
-        lua_pop(lua, 1);
     }
 
     /* a span that is too long: 2^30 tokens of a second */
 
     memcpy(args, good, sizeof(good));
-    args[3] = "1073741824";
-    args[4] = "1048577";
-    assert_non_null(run_raw(1, args, 6));
-    lua_pop(lua, 1);
+    args[4] = "1073741824";
+    args[5] = "1048577";
+    assert_non_null(parity_run_raw(1, args, 7));
 
-    for (i = 0; i < 102; i++) {
-        args[i] = good[i % 6];
+    for (i = 0; i < 119; i++) {
+        args[i] = good[i % 7];
     }
 
-    assert_non_null(run_raw(1, args, 0));
-    assert_non_null(run_raw(1, args, 5));
-    assert_non_null(run_raw(1, args, 7));
-    assert_non_null(run_raw(1, args, 102));
-    assert_non_null(run_raw(0, args, 6));
-    assert_non_null(run_raw(2, args, 6));
-    lua_pop(lua, 6);
+    assert_non_null(parity_run_raw(1, args, 0));
+    assert_non_null(parity_run_raw(1, args, 6));
+    assert_non_null(parity_run_raw(1, args, 9));
+    assert_non_null(parity_run_raw(1, args, 119));
+    assert_non_null(parity_run_raw(0, args, 7));
+
+    lua_pop(parity.lua, 6);
+
+    /* nothing of all that was written */
+
+    assert_true(model_total("HSET") == 0);
+    assert_null(parity_run_raw(1, good, 7));
+    assert_true(model_total("HSET") == 1);
+
+    lua_pop(parity.lua, 1);
+}
+
+
+/* A call for one new counter after the other, of 10 tokens a second each. */
+
+static void
+call_init(parity_call_t *call, unsigned first, unsigned n)
+{
+    unsigned  i;
+
+    static const parity_arg_t  arg = { 't', 0, 1, 0, 10, 100000, 1 };
+
+    call->now_us = START;
+    call->key = 0;
+    call->name = NULL;
+    call->n = n;
+
+    for (i = 0; i < n; i++) {
+        call->args[i] = arg;
+        call->args[i].field = first + i;
+    }
+}
+
+
+static void
+model_put(unsigned field, const char *value, size_t len)
+{
+    model_function("put");
+    push_key(0);
+    push_field(field);
+    lua_pushlstring(parity.lua, value, len);
+    model_call(3, 0);
 }
 
 
@@ -675,9 +721,9 @@ test_malformed(void **state)
 static void
 test_foreign_value(void **state)
 {
-    size_t      i;
-    check_t     check;
-    counter_t   counter;
+    size_t           i;
+    parity_call_t    call;
+    parity_answer_t  answer;
 
     static const struct {
         const char  *value;
@@ -691,31 +737,16 @@ test_foreign_value(void **state)
 
     (void) state;
 
-    memset(&counter, 0, sizeof(counter));
-    assert_int_equal(ngx_ratelimit_rate_init(&counter.rate, 10, 1000000, 10),
-                     0);
-
-    check.counter = &counter;
-    check.field = 7;
-    check.cost = 1;
-    check.want = 0;
+    parity_start();
+    call_init(&call, 7, 1);
 
     for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        model_function("flush");
-        model_call(0, 0);
+        model_flush();
+        model_put(7, cases[i].value, cases[i].len);
 
-        model_function("put");
-        push_key(0);
-        push_field(7);
-        lua_pushlstring(lua, cases[i].value, cases[i].len);
-        model_call(3, 0);
-
-        run_lua(START, 0, &check, 1);
-        lua_rawgeti(lua, -1, 1);
-        lua_rawgeti(lua, -2, 2);
-        assert_int_equal((int) lua_tonumber(lua, -2), 1);
-        assert_int_equal((int) lua_tonumber(lua, -1), 9);
-        lua_pop(lua, 3);
+        parity_run(&call, &answer);
+        assert_int_equal(answer[0], 1);
+        assert_int_equal(answer[1], 9);
     }
 }
 
@@ -725,28 +756,17 @@ test_foreign_value(void **state)
 static unsigned
 bucket_grow(unsigned first, unsigned n)
 {
-    unsigned   i;
-    check_t    checks[COUNTERS];
-    counter_t  counter;
+    parity_call_t    call;
+    parity_answer_t  answers[PARITY_COUNTERS];
 
-    assert_int_equal(ngx_ratelimit_rate_init(&counter.rate, 10, 1000000, 10),
-                     0);
-
-    for (i = 0; i < n; i++) {
-        checks[i].counter = &counter;
-        checks[i].field = first + i;
-        checks[i].cost = 1;
-        checks[i].want = 0;
-    }
-
-    run_lua(START, 0, checks, n);
-    lua_pop(lua, 1);
+    call_init(&call, first, n);
+    parity_run(&call, answers);
 
     model_function("length");
     push_key(0);
     model_call(1, 1);
-    n = (unsigned) lua_tonumber(lua, -1);
-    lua_pop(lua, 1);
+    n = (unsigned) lua_tonumber(parity.lua, -1);
+    lua_pop(parity.lua, 1);
 
     return n;
 }
@@ -762,15 +782,10 @@ test_bucket_long(void **state)
 
     (void) state;
 
-    model_function("flush");
-    model_call(0, 0);
+    parity_start();
 
     for (i = 0; i < 62; i++) {
-        model_function("put");
-        push_key(0);
-        push_field(i);
-        lua_pushlstring(lua, "\0\0\0\0\0\0\1\0\0\0\1\0", 12);
-        model_call(3, 0);
+        model_put(i, "\0\0\0\0\0\0\1\0\0\0\1\0", 12);
     }
 
     sweeps = model_total("HGETALL");
@@ -797,11 +812,14 @@ int
 main(void)
 {
     const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_same_decisions),
+        cmocka_unit_test(test_token_bucket),
+        cmocka_unit_test(test_fixed_window),
+        cmocka_unit_test(test_sliding_window),
+        cmocka_unit_test(test_all_kinds),
         cmocka_unit_test(test_malformed),
         cmocka_unit_test(test_foreign_value),
         cmocka_unit_test(test_bucket_long),
     };
 
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, parity_setup, parity_teardown);
 }

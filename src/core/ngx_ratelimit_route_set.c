@@ -1,0 +1,402 @@
+/*
+ * A set of path templates: a tree by segment. All children by a literal, of
+ * whatever node, stand in one open-addressing hash table that is at most half
+ * full, so that a node with ten thousand of them finds one like a node with
+ * two. The table is filled with the configuration: what a client sends can
+ * neither fill it nor lengthen a search, which ends after as many slots as the
+ * entry that stands farthest from its place needs.
+ */
+
+#include "ngx_ratelimit_route_set.h"
+
+
+/* what a node is asked for, in this order: the most specific first */
+typedef enum {
+    NGX_RATELIMIT_ROUTE_LITERAL = 0,   /* or the end of the path */
+    NGX_RATELIMIT_ROUTE_ANY,
+    NGX_RATELIMIT_ROUTE_REST,
+    NGX_RATELIMIT_ROUTE_LEAVE
+} ngx_ratelimit_route_stage_e;
+
+
+static size_t ngx_ratelimit_route_slots(size_t segments);
+static uint32_t ngx_ratelimit_route_node(ngx_ratelimit_route_set_t *set);
+static uint32_t ngx_ratelimit_route_child(ngx_ratelimit_route_set_t *set,
+    uint32_t parent, const ngx_ratelimit_segment_t *seg);
+static uint32_t ngx_ratelimit_route_search(
+    const ngx_ratelimit_route_set_t *set, uint32_t parent,
+    const ngx_ratelimit_segment_t *seg, uint32_t hash);
+static uint32_t ngx_ratelimit_route_literal(ngx_ratelimit_route_walk_t *walk,
+    uint32_t parent, size_t i);
+static void ngx_ratelimit_route_enter(ngx_ratelimit_route_walk_t *walk,
+    uint32_t node);
+static uint32_t ngx_ratelimit_route_hash(const ngx_ratelimit_segment_t *seg);
+static uint32_t ngx_ratelimit_route_place(uint32_t parent, uint32_t hash);
+
+
+size_t
+ngx_ratelimit_route_segments(const u_char *text, size_t len)
+{
+    size_t                    n;
+    const u_char             *last;
+    ngx_ratelimit_segment_t   seg;
+
+    n = 0;
+    last = text + len;
+
+    while (ngx_ratelimit_segment_next(&text, last, &seg)) {
+        n++;
+    }
+
+    return n;
+}
+
+
+size_t
+ngx_ratelimit_route_set_bytes(size_t segments)
+{
+    if (segments > NGX_RATELIMIT_ROUTE_SEGMENTS) {
+        return 0;
+    }
+
+    return ngx_ratelimit_route_slots(segments)
+           * sizeof(ngx_ratelimit_route_slot_t)
+           + (segments + 1) * sizeof(ngx_ratelimit_route_node_t);
+}
+
+
+void
+ngx_ratelimit_route_set_init(ngx_ratelimit_route_set_t *set, void *memory,
+    size_t segments)
+{
+    size_t  slots;
+
+    slots = ngx_ratelimit_route_slots(segments);
+
+    memset(set, 0, sizeof(ngx_ratelimit_route_set_t));
+    memset(memory, 0, slots * sizeof(ngx_ratelimit_route_slot_t));
+
+    set->slots = memory;
+    set->nodes = (ngx_ratelimit_route_node_t *) &set->slots[slots];
+    set->mask = (uint32_t) slots - 1;
+
+    (void) ngx_ratelimit_route_node(set);
+}
+
+
+/* A power of two, at least twice as many as there may be literals. */
+static size_t
+ngx_ratelimit_route_slots(size_t segments)
+{
+    size_t  slots;
+
+    for (slots = 2; slots < 2 * segments; slots *= 2) { /* void */ }
+
+    return slots;
+}
+
+
+uint32_t
+ngx_ratelimit_route_set_add(ngx_ratelimit_route_set_t *set,
+    const u_char *text, size_t len)
+{
+    uint32_t                  node, *number;
+    const u_char             *last;
+    ngx_ratelimit_segment_t   seg;
+
+    node = 0;
+    number = NULL;
+    last = text + len;
+
+    while (ngx_ratelimit_segment_next(&text, last, &seg)) {
+
+        if (ngx_ratelimit_segment_is_rest(&seg)) {
+            number = &set->nodes[node].rest;
+            break;
+        }
+
+        node = ngx_ratelimit_route_child(set, node, &seg);
+    }
+
+    if (number == NULL) {
+        number = &set->nodes[node].end;
+    }
+
+    if (*number == NGX_RATELIMIT_ROUTE_NONE) {
+        *number = set->n++;
+    }
+
+    return *number;
+}
+
+
+static uint32_t
+ngx_ratelimit_route_node(ngx_ratelimit_route_set_t *set)
+{
+    ngx_ratelimit_route_node_t  *node;
+
+    node = &set->nodes[set->nnodes];
+
+    node->literals = 0;
+    node->any = 0;
+    node->end = NGX_RATELIMIT_ROUTE_NONE;
+    node->rest = NGX_RATELIMIT_ROUTE_NONE;
+
+    return set->nnodes++;
+}
+
+
+/* The node behind parent by a template's segment, made where there is none. */
+static uint32_t
+ngx_ratelimit_route_child(ngx_ratelimit_route_set_t *set, uint32_t parent,
+    const ngx_ratelimit_segment_t *seg)
+{
+    uint32_t                     hash, place, child, probes;
+    ngx_ratelimit_route_slot_t  *slot;
+
+    if (ngx_ratelimit_segment_is_any(seg)) {
+        child = set->nodes[parent].any;
+
+        if (child == 0) {
+            child = ngx_ratelimit_route_node(set);
+            set->nodes[parent].any = child;
+        }
+
+        return child;
+    }
+
+    hash = ngx_ratelimit_route_hash(seg);
+    child = ngx_ratelimit_route_search(set, parent, seg, hash);
+
+    if (child) {
+        return child;
+    }
+
+    place = ngx_ratelimit_route_place(parent, hash);
+    probes = 1;
+
+    while (set->slots[place & set->mask].child) {
+        place++;
+        probes++;
+    }
+
+    child = ngx_ratelimit_route_node(set);
+    set->nodes[parent].literals++;
+
+    slot = &set->slots[place & set->mask];
+    slot->data = seg->data;
+    slot->len = (uint32_t) seg->len;
+    slot->hash = hash;
+    slot->parent = parent;
+    slot->child = child;
+
+    if (probes > set->probes) {
+        set->probes = probes;
+    }
+
+    if (seg->len > set->longest) {
+        set->longest = seg->len;
+    }
+
+    return child;
+}
+
+
+/* The node behind parent by a literal, or 0. */
+static uint32_t
+ngx_ratelimit_route_search(const ngx_ratelimit_route_set_t *set,
+    uint32_t parent, const ngx_ratelimit_segment_t *seg, uint32_t hash)
+{
+    uint32_t                           i, place;
+    const ngx_ratelimit_route_slot_t  *slot;
+
+    place = ngx_ratelimit_route_place(parent, hash);
+
+    for (i = 0; i < set->probes; i++) {
+        slot = &set->slots[(place + i) & set->mask];
+
+        if (slot->child == 0) {
+            return 0;
+        }
+
+        if (slot->hash == hash && slot->parent == parent
+            && slot->len == seg->len
+            && memcmp(slot->data, seg->data, seg->len) == 0)
+        {
+            return slot->child;
+        }
+    }
+
+    return 0;
+}
+
+
+uint32_t
+ngx_ratelimit_route_set_find(const ngx_ratelimit_route_set_t *set,
+    const u_char *path, size_t len)
+{
+    ngx_ratelimit_route_walk_t  walk;
+
+    ngx_ratelimit_route_walk_init(&walk, set, path, len);
+
+    return ngx_ratelimit_route_walk_next(&walk);
+}
+
+
+void
+ngx_ratelimit_route_walk_init(ngx_ratelimit_route_walk_t *walk,
+    const ngx_ratelimit_route_set_t *set, const u_char *path, size_t len)
+{
+    walk->set = set;
+    walk->depth = 0;
+    walk->hashed = 0;
+    walk->visited = 0;
+
+    if (set->n && ngx_ratelimit_path_split(path, len, &walk->path)) {
+        ngx_ratelimit_route_enter(walk, 0);
+    }
+}
+
+
+/*
+ * Depth first, with a frame for each node on the way: the node of frame i has i
+ * segments of the path behind it. No template is deeper than the array of
+ * frames, or than the segments that a path keeps.
+ */
+uint32_t
+ngx_ratelimit_route_walk_next(ngx_ratelimit_route_walk_t *walk)
+{
+    size_t                             i;
+    ngx_ratelimit_route_frame_t       *frame;
+    const ngx_ratelimit_route_node_t  *node;
+
+    while (walk->depth) {
+        i = walk->depth - 1;
+        frame = &walk->frames[i];
+        node = &walk->set->nodes[frame->node];
+
+        switch (frame->stage++) {
+
+        case NGX_RATELIMIT_ROUTE_LITERAL:
+            if (i < walk->path.depth) {
+                ngx_ratelimit_route_enter(walk,
+                          ngx_ratelimit_route_literal(walk, frame->node, i));
+
+            } else if (node->end != NGX_RATELIMIT_ROUTE_NONE) {
+                return node->end;
+            }
+
+            break;
+
+        case NGX_RATELIMIT_ROUTE_ANY:
+            if (i < walk->path.depth) {
+                ngx_ratelimit_route_enter(walk, node->any);
+            }
+
+            break;
+
+        case NGX_RATELIMIT_ROUTE_REST:
+            if (node->rest != NGX_RATELIMIT_ROUTE_NONE) {
+                return node->rest;
+            }
+
+            break;
+
+        default: /* NGX_RATELIMIT_ROUTE_LEAVE */
+            walk->depth--;
+            break;
+        }
+    }
+
+    return NGX_RATELIMIT_ROUTE_NONE;
+}
+
+
+/* Goes on with a node; there is none behind its parent where it is 0. */
+static void
+ngx_ratelimit_route_enter(ngx_ratelimit_route_walk_t *walk, uint32_t node)
+{
+    ngx_ratelimit_route_frame_t  *frame;
+
+    if (node == 0 && walk->visited) {
+        return;
+    }
+
+    frame = &walk->frames[walk->depth++];
+    frame->node = node;
+    frame->stage = NGX_RATELIMIT_ROUTE_LITERAL;
+
+    walk->visited++;
+}
+
+
+/* The node behind parent by the path's segment i, or 0. */
+static uint32_t
+ngx_ratelimit_route_literal(ngx_ratelimit_route_walk_t *walk,
+    uint32_t parent, size_t i)
+{
+    const ngx_ratelimit_segment_t    *seg;
+    const ngx_ratelimit_route_set_t  *set;
+
+    set = walk->set;
+
+    if (set->nodes[parent].literals == 0) {
+        return 0;
+    }
+
+    seg = &walk->path.segments[i];
+
+    if (seg->len > set->longest) {
+        return 0;
+    }
+
+    /* each segment is hashed once, whatever number of nodes ask for it */
+
+    while (walk->hashed <= i) {
+        walk->hashes[walk->hashed] = ngx_ratelimit_route_hash(
+                                         &walk->path.segments[walk->hashed]);
+        walk->hashed++;
+    }
+
+    return ngx_ratelimit_route_search(set, parent, seg, walk->hashes[i]);
+}
+
+
+/*
+ * Eight bytes at a time. It need not withstand chosen paths: what is in the
+ * table is the operator's, and a search is bounded.
+ */
+static uint32_t
+ngx_ratelimit_route_hash(const ngx_ratelimit_segment_t *seg)
+{
+    size_t         len;
+    uint64_t       hash, word;
+    const u_char  *p;
+
+    p = seg->data;
+    hash = seg->len;
+
+    for (len = seg->len; len >= 8; len -= 8) {
+        memcpy(&word, p, 8);
+        hash = (hash ^ word) * 0x9e3779b97f4a7c15;
+        hash ^= hash >> 32;
+        p += 8;
+    }
+
+    for (word = 0; len; len--) {
+        word = word << 8 | *p++;
+    }
+
+    hash = (hash ^ word) * 0x9e3779b97f4a7c15;
+
+    return (uint32_t) (hash ^ hash >> 32);
+}
+
+
+static uint32_t
+ngx_ratelimit_route_place(uint32_t parent, uint32_t hash)
+{
+    hash = (hash ^ parent * 0x9e3779b1) * 0x85ebca6b;
+
+    return hash ^ hash >> 16;
+}

@@ -1,0 +1,435 @@
+/*
+ * "ratelimit_jwt_key": the file that verifies tokens, read by the master with
+ * the configuration. What is in it binds the algorithm.
+ */
+
+/* a key's curve has no other reader that OpenSSL 1.1.1 knows, too */
+#ifndef OPENSSL_SUPPRESS_DEPRECATED
+#define OPENSSL_SUPPRESS_DEPRECATED
+#endif
+
+#include "ngx_http_ratelimit_jwt.h"
+
+#include <openssl/ec.h>
+#include <openssl/err.h>
+#include <openssl/pem.h>
+#include <openssl/x509.h>
+
+#define NGX_HTTP_RATELIMIT_JWT_FILE    16384   /* bytes */
+#define NGX_HTTP_RATELIMIT_JWT_SECRET  32      /* RFC 7518, section 3.2 */
+#define NGX_HTTP_RATELIMIT_JWT_RSA     2048    /* bits, section 3.3 */
+
+static char *ngx_http_ratelimit_jwt_key_audience(ngx_conf_t *cf,
+    ngx_http_ratelimit_jwt_key_t *key);
+static ngx_int_t ngx_http_ratelimit_jwt_key_read(ngx_conf_t *cf,
+    ngx_str_t *content);
+static const char *ngx_http_ratelimit_jwt_key_make(ngx_conf_t *cf,
+    ngx_str_t *content, ngx_http_ratelimit_jwt_key_t *key);
+static const char *ngx_http_ratelimit_jwt_key_pem(ngx_str_t *content,
+    ngx_http_ratelimit_jwt_key_t *key);
+static EVP_PKEY *ngx_http_ratelimit_jwt_key_block(const char *name,
+    const u_char *der, long len);
+static const char *ngx_http_ratelimit_jwt_key_bind(
+    ngx_http_ratelimit_jwt_key_t *key);
+static const char *ngx_http_ratelimit_jwt_key_secret(ngx_conf_t *cf,
+    ngx_str_t *content, ngx_http_ratelimit_jwt_key_t *key);
+static ngx_uint_t ngx_http_ratelimit_jwt_key_known(ngx_str_t *content);
+static ngx_uint_t ngx_http_ratelimit_jwt_key_der(const u_char *der, long len);
+static void ngx_http_ratelimit_jwt_key_cleanup(void *data);
+
+
+/* ratelimit_jwt_key <file> [audience=<audience>] | insecure */
+char *
+ngx_http_ratelimit_jwt_key(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_ratelimit_loc_conf_t *rlcf = conf;
+
+    ngx_str_t                     *value, content;
+    const char                    *expected;
+    ngx_pool_cleanup_t            *cln;
+    ngx_http_ratelimit_jwt_key_t  *key;
+
+    if (rlcf->jwt_key != NULL) {
+        return "is duplicate";
+    }
+
+    cln = ngx_pool_cleanup_add(cf->pool, sizeof(ngx_http_ratelimit_jwt_key_t));
+    if (cln == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    key = cln->data;
+    ngx_memzero(key, sizeof(ngx_http_ratelimit_jwt_key_t));
+    cln->handler = ngx_http_ratelimit_jwt_key_cleanup;
+
+    rlcf->jwt_key = key;
+    value = cf->args->elts;
+
+    if (ngx_strcmp(value[1].data, "insecure") == 0) {
+        if (cf->args->nelts == 2) {
+            key->alg = NGX_HTTP_RATELIMIT_JWT_INSECURE;
+            return NGX_CONF_OK;
+        }
+
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"ratelimit_jwt_key\" has an invalid parameter "
+                           "\"%V\", expected \"insecure\" alone", &value[2]);
+        return NGX_CONF_ERROR;
+    }
+
+    if (cf->args->nelts == 3
+        && ngx_http_ratelimit_jwt_key_audience(cf, key) != NGX_CONF_OK)
+    {
+        return NGX_CONF_ERROR;
+    }
+
+    if (ngx_http_ratelimit_jwt_key_read(cf, &content) != NGX_OK) {
+        return NGX_CONF_ERROR;
+    }
+
+    expected = ngx_http_ratelimit_jwt_key_make(cf, &content, key);
+
+    ngx_explicit_memzero(content.data, content.len);
+    ngx_free(content.data);
+    ERR_clear_error();
+
+    if (expected) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"ratelimit_jwt_key\" has an invalid file "
+                           "\"%V\", expected %s", &value[1], expected);
+        return NGX_CONF_ERROR;
+    }
+
+    return NGX_CONF_OK;
+}
+
+
+/* What JSON would escape is refused, so that it can be compared as it is. */
+static char *
+ngx_http_ratelimit_jwt_key_audience(ngx_conf_t *cf,
+    ngx_http_ratelimit_jwt_key_t *key)
+{
+    size_t      i;
+    ngx_str_t  *value;
+
+    value = cf->args->elts;
+
+    if (ngx_http_ratelimit_parameter(&value[2], "audience=", &key->audience)
+        && key->audience.len)
+    {
+        for (i = 0; i < key->audience.len; i++) {
+            if (key->audience.data[i] < 0x20 || key->audience.data[i] == '"'
+                || key->audience.data[i] == '\\')
+            {
+                break;
+            }
+        }
+
+        if (i == key->audience.len) {
+            return NGX_CONF_OK;
+        }
+    }
+
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                       "\"ratelimit_jwt_key\" has an invalid parameter "
+                       "\"%V\", expected \"audience=<audience>\" without "
+                       "quotes, backslashes and control characters",
+                       &value[2]);
+
+    return NGX_CONF_ERROR;
+}
+
+
+/* The whole file, on the heap; one that is too long by a byte. */
+static ngx_int_t
+ngx_http_ratelimit_jwt_key_read(ngx_conf_t *cf, ngx_str_t *content)
+{
+    ssize_t     n;
+    ngx_fd_t    fd;
+    ngx_str_t  *value, name;
+
+    value = cf->args->elts;
+    name = value[1];
+
+    if (ngx_conf_full_name(cf->cycle, &name, 1) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    fd = ngx_open_file(name.data, NGX_FILE_RDONLY, NGX_FILE_OPEN, 0);
+
+    if (fd == NGX_INVALID_FILE) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, ngx_errno,
+                           ngx_open_file_n " \"%V\" failed in \"%V\"", &name,
+                           &value[0]);
+        return NGX_ERROR;
+    }
+
+    content->data = ngx_alloc(NGX_HTTP_RATELIMIT_JWT_FILE + 1, cf->log);
+    n = -1;
+
+    if (content->data) {
+        n = ngx_read_fd(fd, content->data, NGX_HTTP_RATELIMIT_JWT_FILE + 1);
+
+        if (n == -1) {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, ngx_errno,
+                               ngx_read_fd_n " \"%V\" failed in \"%V\"",
+                               &name, &value[0]);
+        }
+    }
+
+    if (ngx_close_file(fd) == NGX_FILE_ERROR) {
+        ngx_conf_log_error(NGX_LOG_ALERT, cf, ngx_errno,
+                           ngx_close_file_n " \"%V\" failed", &name);
+    }
+
+    if (n == -1) {
+        ngx_free(content->data);
+        return NGX_ERROR;
+    }
+
+    content->len = n;
+
+    return NGX_OK;
+}
+
+
+/* Returns NULL, or what was expected as a constant string. */
+static const char *
+ngx_http_ratelimit_jwt_key_make(ngx_conf_t *cf, ngx_str_t *content,
+    ngx_http_ratelimit_jwt_key_t *key)
+{
+    if (content->len > NGX_HTTP_RATELIMIT_JWT_FILE) {
+        return "one of at most 16384 bytes";
+    }
+
+    if (ngx_strnstr(content->data, "-----BEGIN ", content->len)) {
+        return ngx_http_ratelimit_jwt_key_pem(content, key);
+    }
+
+    return ngx_http_ratelimit_jwt_key_secret(cf, content, key);
+}
+
+
+/* The first key or certificate of the file. */
+static const char *
+ngx_http_ratelimit_jwt_key_pem(ngx_str_t *content,
+    ngx_http_ratelimit_jwt_key_t *key)
+{
+    BIO         *bio;
+    char        *name, *header;
+    long         len;
+    u_char      *der;
+    ngx_uint_t   private;
+
+    bio = BIO_new_mem_buf(content->data, (int) content->len);
+    if (bio == NULL) {
+        return "memory";
+    }
+
+    private = 0;
+
+    while (PEM_read_bio(bio, &name, &header, &der, &len)) {
+
+        if (ngx_strstr(name, "PRIVATE KEY")) {
+            private = 1;
+            ngx_explicit_memzero(der, len);
+
+        } else if (key->pkey == NULL) {
+            key->pkey = ngx_http_ratelimit_jwt_key_block(name, der, len);
+        }
+
+        OPENSSL_free(name);
+        OPENSSL_free(header);
+        OPENSSL_free(der);
+    }
+
+    BIO_free(bio);
+
+    if (private) {
+        return "a public key or certificate, no private key";
+    }
+
+    return ngx_http_ratelimit_jwt_key_bind(key);
+}
+
+
+static EVP_PKEY *
+ngx_http_ratelimit_jwt_key_block(const char *name, const u_char *der, long len)
+{
+    X509      *cert;
+    EVP_PKEY  *pkey;
+
+    if (ngx_strcmp(name, PEM_STRING_PUBLIC) == 0) {
+        return d2i_PUBKEY(NULL, &der, len);
+    }
+
+    if (ngx_strcmp(name, PEM_STRING_RSA_PUBLIC) == 0) {
+        return d2i_PublicKey(EVP_PKEY_RSA, NULL, &der, len);
+    }
+
+    if (ngx_strcmp(name, PEM_STRING_X509) != 0) {
+        return NULL;
+    }
+
+    cert = d2i_X509(NULL, &der, len);
+    if (cert == NULL) {
+        return NULL;
+    }
+
+    pkey = X509_get_pubkey(cert);
+
+    X509_free(cert);
+
+    return pkey;
+}
+
+
+static const char *
+ngx_http_ratelimit_jwt_key_bind(ngx_http_ratelimit_jwt_key_t *key)
+{
+    if (key->pkey == NULL) {
+        return "a public key or certificate in its PEM lines";
+    }
+
+    if (EVP_PKEY_base_id(key->pkey) == EVP_PKEY_RSA) {
+        key->alg = NGX_HTTP_RATELIMIT_JWT_RS256;
+
+        return (EVP_PKEY_bits(key->pkey) >= NGX_HTTP_RATELIMIT_JWT_RSA)
+               ? NULL : "an RSA key of 2048 bits or more";
+    }
+
+    if (EVP_PKEY_base_id(key->pkey) == EVP_PKEY_EC
+        && EC_GROUP_get_curve_name(
+               EC_KEY_get0_group(EVP_PKEY_get0_EC_KEY(key->pkey)))
+           == NID_X9_62_prime256v1)
+    {
+        key->alg = NGX_HTTP_RATELIMIT_JWT_ES256;
+        return NULL;
+    }
+
+    return "an RSA key, or an EC key on the curve P-256";
+}
+
+
+static const char *
+ngx_http_ratelimit_jwt_key_secret(ngx_conf_t *cf, ngx_str_t *content,
+    ngx_http_ratelimit_jwt_key_t *key)
+{
+    ngx_str_t  secret;
+
+    if (ngx_http_ratelimit_jwt_key_known(content)) {
+        return "a PEM file or a secret, no key in another format";
+    }
+
+    secret = *content;
+
+    if (secret.len && secret.data[secret.len - 1] == '\n') {
+        secret.len--;
+
+        if (secret.len && secret.data[secret.len - 1] == '\r') {
+            secret.len--;
+        }
+    }
+
+    if (secret.len < NGX_HTTP_RATELIMIT_JWT_SECRET) {
+        return "a PEM file, or a secret of 32 bytes or more";
+    }
+
+    key->secret.data = ngx_pstrdup(cf->pool, &secret);
+    if (key->secret.data == NULL) {
+        return "memory";
+    }
+
+    key->secret.len = secret.len;
+    key->alg = NGX_HTTP_RATELIMIT_JWT_HS256;
+
+    return NULL;
+}
+
+
+/*
+ * Whether this is a key that somebody took for PEM: its DER, that in base64 (as
+ * consoles show it), a JWK, an SSH key. As a secret it would verify, with what
+ * everybody knows.
+ */
+static ngx_uint_t
+ngx_http_ratelimit_jwt_key_known(ngx_str_t *content)
+{
+    u_char      ch, *p;
+    size_t      i;
+    ngx_str_t   text, der;
+    ngx_uint_t  known;
+
+    p = content->data;
+
+    if (ngx_http_ratelimit_jwt_key_der(p, content->len)) {
+        return 1;
+    }
+
+    text.len = 0;
+    text.data = ngx_alloc(2 * NGX_HTTP_RATELIMIT_JWT_FILE, ngx_cycle->log);
+    if (text.data == NULL) {
+        return 1;
+    }
+
+    for (i = 0; i < content->len; i++) {
+        ch = p[i];
+
+        if (ch != ' ' && ch != '\t' && ch != '\r' && ch != '\n') {
+            text.data[text.len++] = ch;
+        }
+    }
+
+    der.data = text.data + NGX_HTTP_RATELIMIT_JWT_FILE;
+
+    known = (text.len >= 4
+             && (text.data[0] == '{'
+                 || ngx_strncmp(text.data, "ssh-", 4) == 0
+                 || ngx_strncmp(text.data, "ecds", 4) == 0))
+            || (ngx_decode_base64(&der, &text) == NGX_OK
+                && ngx_http_ratelimit_jwt_key_der(der.data, der.len));
+
+    ngx_explicit_memzero(text.data, 2 * NGX_HTTP_RATELIMIT_JWT_FILE);
+    ngx_free(text.data);
+
+    return known;
+}
+
+
+static ngx_uint_t
+ngx_http_ratelimit_jwt_key_der(const u_char *der, long len)
+{
+    X509          *cert;
+    EVP_PKEY      *pkey;
+    const u_char  *p;
+
+    p = der;
+    pkey = d2i_PUBKEY(NULL, &p, len);
+
+    if (pkey == NULL) {
+        p = der;
+        pkey = d2i_AutoPrivateKey(NULL, &p, len);
+    }
+
+    if (pkey) {
+        EVP_PKEY_free(pkey);
+        return 1;
+    }
+
+    p = der;
+    cert = d2i_X509(NULL, &p, len);
+
+    X509_free(cert);
+
+    return cert != NULL;
+}
+
+
+static void
+ngx_http_ratelimit_jwt_key_cleanup(void *data)
+{
+    ngx_http_ratelimit_jwt_key_t *key = data;
+
+    EVP_PKEY_free(key->pkey);
+    ngx_explicit_memzero(key->secret.data, key->secret.len);
+}

@@ -1,0 +1,423 @@
+/*
+ * Where a key comes from: headers, credentials, the query string, cookies. Of
+ * several that bear one name the first that is not empty counts.
+ */
+
+#include "ngx_http_ratelimit_source.h"
+
+#include "ngx_ratelimit_pair.h"
+
+/* the next header of a name, in lower case; starts as all zero */
+typedef struct {
+    ngx_list_part_t  *part;
+    ngx_uint_t        i;
+} ngx_http_ratelimit_source_header_t;
+
+static ngx_int_t ngx_http_ratelimit_source_header(ngx_http_request_t *r,
+    const ngx_http_ratelimit_source_t *source, ngx_str_t *key);
+static ngx_int_t ngx_http_ratelimit_source_bearer(ngx_http_request_t *r,
+    const ngx_http_ratelimit_source_t *source, ngx_str_t *key);
+static ngx_int_t ngx_http_ratelimit_source_basic(ngx_http_request_t *r,
+    const ngx_http_ratelimit_source_t *source, ngx_str_t *key);
+static ngx_int_t ngx_http_ratelimit_source_user(ngx_http_request_t *r,
+    ngx_str_t *credentials, ngx_str_t *user);
+static ngx_int_t ngx_http_ratelimit_source_query(ngx_http_request_t *r,
+    const ngx_http_ratelimit_source_t *source, ngx_str_t *key);
+static ngx_int_t ngx_http_ratelimit_source_cookie(ngx_http_request_t *r,
+    const ngx_http_ratelimit_source_t *source, ngx_str_t *key);
+static ngx_int_t ngx_http_ratelimit_source_cookie_value(ngx_http_request_t *r,
+    const ngx_ratelimit_pair_t *pair, ngx_str_t *key);
+static ngx_int_t ngx_http_ratelimit_source_jwt(ngx_http_request_t *r,
+    const ngx_http_ratelimit_source_t *source, ngx_str_t *key);
+static ngx_uint_t ngx_http_ratelimit_source_next(ngx_http_request_t *r,
+    const ngx_str_t *name, ngx_http_ratelimit_source_header_t *header,
+    ngx_str_t *value);
+static ngx_uint_t ngx_http_ratelimit_source_credentials(ngx_str_t *value,
+    const ngx_str_t *scheme);
+static ngx_uint_t ngx_http_ratelimit_source_trim(ngx_str_t *text);
+static ngx_uint_t ngx_http_ratelimit_source_blank(u_char ch);
+
+/* a name that ends with ":" is followed by that of what is read */
+static const struct {
+    ngx_str_t                     name;
+    ngx_http_ratelimit_source_pt  get;
+} ngx_http_ratelimit_sources[] = {
+    { ngx_string("header:"), ngx_http_ratelimit_source_header },
+    { ngx_string("bearer"), ngx_http_ratelimit_source_bearer },
+    { ngx_string("basic"), ngx_http_ratelimit_source_basic },
+    { ngx_string("query:"), ngx_http_ratelimit_source_query },
+    { ngx_string("cookie:"), ngx_http_ratelimit_source_cookie },
+    { ngx_string("jwt:"), ngx_http_ratelimit_source_jwt },
+};
+
+static const ngx_http_ratelimit_source_t
+                                      ngx_http_ratelimit_default_sources[] = {
+    { ngx_http_ratelimit_source_header, ngx_string("x-api-key"), 0,
+      { ngx_null_string, 0 } },
+    { ngx_http_ratelimit_source_bearer, ngx_null_string, 0,
+      { ngx_null_string, 0 } },
+};
+
+static const ngx_str_t  ngx_http_ratelimit_authorization =
+    ngx_string("authorization");
+static const ngx_str_t  ngx_http_ratelimit_cookie = ngx_string("cookie");
+
+
+ngx_int_t
+ngx_http_ratelimit_source_parse(ngx_str_t *text,
+    ngx_http_ratelimit_source_t *source)
+{
+    ngx_uint_t        i, n;
+    const ngx_str_t  *name;
+
+    n = sizeof(ngx_http_ratelimit_sources)
+        / sizeof(ngx_http_ratelimit_sources[0]);
+
+    for (i = 0; i < n; i++) {
+        name = &ngx_http_ratelimit_sources[i].name;
+
+        if (text->len < name->len
+            || ngx_memcmp(text->data, name->data, name->len) != 0
+            || (text->len > name->len) != (name->data[name->len - 1] == ':'))
+        {
+            continue;
+        }
+
+        source->get = ngx_http_ratelimit_sources[i].get;
+        source->name.len = text->len - name->len;
+        source->name.data = text->data + name->len;
+        source->jwt = (source->get == ngx_http_ratelimit_source_jwt);
+
+        if (source->get == ngx_http_ratelimit_source_header) {
+            ngx_strlow(source->name.data, source->name.data,
+                       source->name.len);
+        }
+
+        return NGX_OK;
+    }
+
+    return NGX_DECLINED;
+}
+
+
+const ngx_http_ratelimit_source_t *
+ngx_http_ratelimit_source_default(ngx_uint_t *n)
+{
+    *n = sizeof(ngx_http_ratelimit_default_sources)
+         / sizeof(ngx_http_ratelimit_source_t);
+
+    return ngx_http_ratelimit_default_sources;
+}
+
+
+ngx_int_t
+ngx_http_ratelimit_source_token(ngx_http_request_t *r, ngx_str_t *token)
+{
+    ngx_http_ratelimit_source_header_t  header;
+
+    static const ngx_str_t  scheme = ngx_string("Bearer");
+
+    ngx_memzero(&header, sizeof(ngx_http_ratelimit_source_header_t));
+
+    while (ngx_http_ratelimit_source_next(r, &ngx_http_ratelimit_authorization,
+                                          &header, token))
+    {
+        if (ngx_http_ratelimit_source_credentials(token, &scheme)) {
+            return NGX_OK;
+        }
+    }
+
+    return NGX_DECLINED;
+}
+
+
+static ngx_int_t
+ngx_http_ratelimit_source_header(ngx_http_request_t *r,
+    const ngx_http_ratelimit_source_t *source, ngx_str_t *key)
+{
+    ngx_http_ratelimit_source_header_t  header;
+
+    ngx_memzero(&header, sizeof(ngx_http_ratelimit_source_header_t));
+
+    return ngx_http_ratelimit_source_next(r, &source->name, &header, key)
+           ? NGX_OK : NGX_DECLINED;
+}
+
+
+static ngx_int_t
+ngx_http_ratelimit_source_bearer(ngx_http_request_t *r,
+    const ngx_http_ratelimit_source_t *source, ngx_str_t *key)
+{
+    return ngx_http_ratelimit_source_token(r, key);
+}
+
+
+/*
+ * nginx's own reader of these, ngx_http_auth_basic_user(), sees the first
+ * header alone, and not one whose scheme stands behind a tab.
+ */
+static ngx_int_t
+ngx_http_ratelimit_source_basic(ngx_http_request_t *r,
+    const ngx_http_ratelimit_source_t *source, ngx_str_t *key)
+{
+    ngx_int_t                           rc;
+    ngx_str_t                           value;
+    ngx_http_ratelimit_source_header_t  header;
+
+    static const ngx_str_t  scheme = ngx_string("Basic");
+
+    ngx_memzero(&header, sizeof(ngx_http_ratelimit_source_header_t));
+
+    while (ngx_http_ratelimit_source_next(r, &ngx_http_ratelimit_authorization,
+                                          &header, &value))
+    {
+        if (!ngx_http_ratelimit_source_credentials(&value, &scheme)) {
+            continue;
+        }
+
+        rc = ngx_http_ratelimit_source_user(r, &value, key);
+
+        if (rc != NGX_DECLINED) {
+            return rc;
+        }
+    }
+
+    return NGX_DECLINED;
+}
+
+
+/* RFC 7617: base64 of "user:password". */
+static ngx_int_t
+ngx_http_ratelimit_source_user(ngx_http_request_t *r, ngx_str_t *credentials,
+    ngx_str_t *user)
+{
+    u_char  *colon;
+
+    user->data = ngx_pnalloc(r->pool,
+                             ngx_base64_decoded_length(credentials->len));
+    if (user->data == NULL) {
+        return NGX_ERROR;
+    }
+
+    if (ngx_decode_base64(user, credentials) != NGX_OK) {
+        return NGX_DECLINED;
+    }
+
+    colon = ngx_strlchr(user->data, user->data + user->len, ':');
+
+    if (colon == NULL || colon == user->data) {
+        return NGX_DECLINED;
+    }
+
+    user->len = colon - user->data;
+
+    return NGX_OK;
+}
+
+
+/* Without a copy where nothing is encoded. */
+static ngx_int_t
+ngx_http_ratelimit_source_query(ngx_http_request_t *r,
+    const ngx_http_ratelimit_source_t *source, ngx_str_t *key)
+{
+    u_char                *p;
+    const u_char          *text, *last;
+    ngx_ratelimit_pair_t   pair;
+
+    text = r->args.data;
+    last = text + r->args.len;
+
+    while (ngx_ratelimit_query_pair(&text, last, &pair)) {
+
+        if (pair.value_len == 0
+            || !ngx_ratelimit_query_name(&pair, source->name.data,
+                                         source->name.len))
+        {
+            continue;
+        }
+
+        key->len = pair.value_len;
+        key->data = (u_char *) pair.value;
+
+        if (ngx_strlchr(key->data, key->data + key->len, '%') == NULL
+            && ngx_strlchr(key->data, key->data + key->len, '+') == NULL)
+        {
+            return NGX_OK;
+        }
+
+        p = ngx_pnalloc(r->pool, key->len);
+        if (p == NULL) {
+            return NGX_ERROR;
+        }
+
+        key->len = ngx_ratelimit_query_decode(key->data, key->len, p);
+        key->data = p;
+
+        return NGX_OK;
+    }
+
+    return NGX_DECLINED;
+}
+
+
+/* By hand, since nginx 1.23 changed how it keeps several Cookie headers. */
+static ngx_int_t
+ngx_http_ratelimit_source_cookie(ngx_http_request_t *r,
+    const ngx_http_ratelimit_source_t *source, ngx_str_t *key)
+{
+    ngx_int_t                            rc;
+    ngx_str_t                            value;
+    const u_char                        *text, *last;
+    ngx_ratelimit_pair_t                 pair;
+    ngx_http_ratelimit_source_header_t   header;
+
+    ngx_memzero(&header, sizeof(ngx_http_ratelimit_source_header_t));
+
+    while (ngx_http_ratelimit_source_next(r, &ngx_http_ratelimit_cookie,
+                                          &header, &value))
+    {
+        text = value.data;
+        last = text + value.len;
+
+        while (ngx_ratelimit_cookie_pair(&text, last, &pair)) {
+
+            if (pair.name_len != source->name.len
+                || ngx_memcmp(pair.name, source->name.data, pair.name_len)
+                   != 0)
+            {
+                continue;
+            }
+
+            rc = ngx_http_ratelimit_source_cookie_value(r, &pair, key);
+
+            if (rc != NGX_DECLINED) {
+                return rc;
+            }
+        }
+    }
+
+    return NGX_DECLINED;
+}
+
+
+static ngx_int_t
+ngx_http_ratelimit_source_cookie_value(ngx_http_request_t *r,
+    const ngx_ratelimit_pair_t *pair, ngx_str_t *key)
+{
+    u_char  *p;
+
+    key->len = pair->value_len;
+    key->data = (u_char *) pair->value;
+
+    if (ngx_ratelimit_cookie_encoded(key->data, key->len)) {
+
+        p = ngx_pnalloc(r->pool, key->len);
+        if (p == NULL) {
+            return NGX_ERROR;
+        }
+
+        key->len = ngx_ratelimit_cookie_decode(key->data, key->len, p);
+        key->data = p;
+    }
+
+    return key->len ? NGX_OK : NGX_DECLINED;
+}
+
+
+static ngx_int_t
+ngx_http_ratelimit_source_jwt(ngx_http_request_t *r,
+    const ngx_http_ratelimit_source_t *source, ngx_str_t *key)
+{
+    return ngx_http_ratelimit_jwt_claim(r, &source->name, key);
+}
+
+
+/* The next header of this name that is not empty: 1 and its value, or 0. */
+static ngx_uint_t
+ngx_http_ratelimit_source_next(ngx_http_request_t *r, const ngx_str_t *name,
+    ngx_http_ratelimit_source_header_t *header, ngx_str_t *value)
+{
+    ngx_table_elt_t  *h;
+
+    if (header->part == NULL) {
+        header->part = &r->headers_in.headers.part;
+    }
+
+    for ( ;; ) {
+
+        if (header->i >= header->part->nelts) {
+            if (header->part->next == NULL) {
+                return 0;
+            }
+
+            header->part = header->part->next;
+            header->i = 0;
+            continue;
+        }
+
+        h = header->part->elts;
+        h += header->i++;
+
+        if (h->key.len == name->len
+            && ngx_memcmp(h->lowcase_key, name->data, name->len) == 0)
+        {
+            *value = h->value;
+
+            if (ngx_http_ratelimit_source_trim(value)) {
+                return 1;
+            }
+        }
+    }
+}
+
+
+/*
+ * RFC 9110, section 11.4: the scheme in any case, blanks, what it takes. Leaves
+ * that and returns 1, or returns 0.
+ */
+static ngx_uint_t
+ngx_http_ratelimit_source_credentials(ngx_str_t *value,
+    const ngx_str_t *scheme)
+{
+    if (value->len <= scheme->len
+        || ngx_strncasecmp(value->data, scheme->data, scheme->len) != 0
+        || !ngx_http_ratelimit_source_blank(value->data[scheme->len]))
+    {
+        return 0;
+    }
+
+    value->data += scheme->len;
+    value->len -= scheme->len;
+
+    return ngx_http_ratelimit_source_trim(value);
+}
+
+
+/*
+ * Drops the blanks around a header's value, which are no part of it (RFC 9110,
+ * section 5.5): the API does not see them, so they must not make another key.
+ * nginx leaves tabs, and in HTTP/2 spaces. Returns whether anything is left.
+ */
+static ngx_uint_t
+ngx_http_ratelimit_source_trim(ngx_str_t *text)
+{
+    while (text->len && ngx_http_ratelimit_source_blank(text->data[0])) {
+        text->data++;
+        text->len--;
+    }
+
+    while (text->len
+           && ngx_http_ratelimit_source_blank(text->data[text->len - 1]))
+    {
+        text->len--;
+    }
+
+    return text->len != 0;
+}
+
+
+static ngx_uint_t
+ngx_http_ratelimit_source_blank(u_char ch)
+{
+    return ch == ' ' || ch == '\t';
+}

@@ -1,0 +1,158 @@
+# What a response says of the request's cost: cost_header= and count_status=,
+# in shared memory and in Redis.
+
+use strict;
+use warnings;
+
+use t::RateLimit 'no_plan';
+use t::Gateway;
+
+my $redis = redis_port();
+my $prefix = key_prefix();
+my $up = t::Gateway::free_port();
+
+my $gateway = t::Gateway->new(http => <<"CONF")->start;
+    ratelimit_redis r { server 127.0.0.1:$redis; prefix $prefix; timeout 5s; }
+
+    ratelimit_zone \$arg_k zone=local:1m;
+    ratelimit_zone \$arg_k zone=fleet:1m redis=r;
+
+    ratelimit_rule tokens zone=local rate=100r/h cost_header=X-Cost;
+    ratelimit_rule reserve zone=local rate=100r/h cost=10 cost_header=X-Cost;
+    ratelimit_rule dry zone=local rate=2r/h cost_header=X-Cost dry_run;
+    ratelimit_rule other zone=local rate=100r/h match=/other cost_header=X-Other;
+    ratelimit_rule window zone=local limit=100 window=1h
+                   algorithm=fixed_window cost=10 cost_header=X-Cost;
+    ratelimit_rule logins zone=local rate=3r/h count_status=401,403;
+    ratelimit_rule costly zone=local rate=9r/h cost=3 count_status=401;
+
+    ratelimit_rule tokens zone=fleet rate=100r/h cost=10 cost_header=X-Cost;
+    ratelimit_rule logins zone=fleet rate=3r/h count_status=401,403;
+
+    server {
+        listen 127.0.0.1:$up;
+        location / { add_header X-Cost \$arg_cost;
+                     add_header X-Cost \$arg_more;
+                     add_header X-Other \$arg_other;
+                     return 200 "cost\\n"; }
+        location /401 { return 401; }
+        location /403 { return 403; }
+    }
+
+    server {
+        listen 127.0.0.1:%%PORT%%;
+        add_header X-Status \$ratelimit_status always;
+        location /tokens { ratelimit zone=local rule=tokens;
+                           proxy_pass http://127.0.0.1:$up; }
+        location /reserve { ratelimit zone=local rule=reserve;
+                            proxy_pass http://127.0.0.1:$up; }
+        location /dry { ratelimit zone=local rule=dry;
+                        proxy_pass http://127.0.0.1:$up; }
+        location /window { ratelimit zone=local rule=window;
+                           proxy_pass http://127.0.0.1:$up; }
+        location /both { ratelimit zone=local rule=tokens;
+                         ratelimit zone=local rule=other;
+                         proxy_pass http://127.0.0.1:$up; }
+        location /page { ratelimit zone=local rule=tokens;
+                         proxy_pass http://127.0.0.1:$up;
+                         proxy_intercept_errors on; error_page 404 /tokens; }
+        location /logins { ratelimit zone=local rule=logins;
+                           proxy_pass http://127.0.0.1:$up/\$arg_to; }
+        location /costly { ratelimit zone=local rule=costly;
+                           proxy_pass http://127.0.0.1:$up/\$arg_to; }
+        location /gone { ratelimit zone=local rule=tokens;
+                         proxy_pass http://127.0.0.1:1; }
+        location /fleet-tokens { ratelimit zone=fleet rule=tokens;
+                                 proxy_pass http://127.0.0.1:$up; }
+        location /fleet-logins { ratelimit zone=fleet rule=logins;
+                                 proxy_pass http://127.0.0.1:$up/\$arg_to; }
+    }
+CONF
+
+sub told {
+    return join ' ', t::Gateway::told($gateway->get(@_));
+}
+
+sub header {
+    my ($path, $name) = @_;
+
+    return t::Gateway::header($gateway->get($path), $name);
+}
+
+# a charge in Redis is nobody's to wait for
+sub then_told {
+    select undef, undef, undef, 0.2;
+
+    return told(@_);
+}
+
+# more than the request took
+
+is(told('/tokens?k=a&cost=30'), '200 PASSED 70', 'charged, and told at once');
+is(told('/tokens?k=a&cost=1'), '200 PASSED 69', 'what it took already');
+is(told('/tokens?k=a'), '200 PASSED 68', 'no header: the cost it has');
+is(told('/gone?k=a'), '502 PASSED 67', 'no upstream: the same');
+
+is(header('/tokens?k=a2&cost=30&more=5', 'X-Cost'), '',
+   'the header is hidden, each of that name');
+is(told('/tokens?k=a2'), '200 PASSED 69', 'and its first counts');
+is(header('/tokens?k=a2&other=5', 'X-Other'), 5,
+   'another rule\'s is not hidden');
+is(header('/both?k=a2&other=5', 'X-Other'), '',
+   'also where its rule does not apply');
+
+# as much as is there, and then the next is denied
+
+is(told('/tokens?k=b&cost=1000'), '200 PASSED 0', 'no more than there is');
+is(told('/tokens?k=b'), '429 REJECTED 0', 'the next pays for it');
+
+# less than it took
+
+is(told('/reserve?k=c&cost=4'), '200 PASSED 96', 'given back');
+is(told('/reserve?k=c&cost=0'), '200 PASSED 96', 'all of it');
+is(told('/reserve?k=c&cost=10'), '200 PASSED 86', 'or nothing');
+is(told('/window?k=c&cost=4'), '200 PASSED 96', 'of a window too');
+is(told('/window?k=c&cost=40'), '200 PASSED 56', 'and charged to it');
+
+# what is no cost
+
+for my $cost ('x', '-1', '1.5', '1073741825', '99999999999999999999', '1+') {
+    my $before = told("/tokens?k=d&cost=$cost");
+    $before =~ s/(\d+)$/$1 - 1/e;
+    is(told("/tokens?k=d&cost=1"), $before, "\"$cost\" is not counted");
+}
+
+ok(index($gateway->log, 'ratelimit rule "tokens" has a cost of "x" in the '
+             . 'response\'s "x-cost", expected a number from 0 to 1073741824; '
+             . 'it is not counted') > 0, 'and says so');
+
+# a dry run counts what it would have admitted
+
+is(told('/dry?k=e&cost=2'), '200 PASSED ', 'admitted');
+is(told('/dry?k=e&cost=2'), '200 REJECTED_DRY_RUN ', 'would be rejected');
+
+# failed logins
+
+is(told('/logins?k=f'), '200 PASSED 3', 'success does not count');
+is(told('/logins?k=f&to=401'), '401 PASSED 2', 'a failure does');
+is(told('/logins?k=f&to=403'), '403 PASSED 1', 'of each status named');
+is(told('/logins?k=f&to=404'), '200 PASSED 1', 'no other');
+is(told('/logins?k=f&to=401'), '401 PASSED 0', 'the last');
+is(told('/logins?k=f'), '429 REJECTED 0', 'then all are denied');
+
+is(told('/costly?k=f&to=401'), '401 PASSED 6', 'at its cost');
+
+# in Redis
+
+is(told('/fleet-tokens?k=a&cost=30'), '200 PASSED 90', 'taken');
+is(then_told('/fleet-tokens?k=a&cost=4'), '200 PASSED 60', 'charged behind it');
+is(then_told('/fleet-tokens?k=a'), '200 PASSED 56', 'given back behind it');
+is(told('/fleet-tokens?k=b&cost=1000'), '200 PASSED 90', 'taken');
+is(then_told('/fleet-tokens?k=b'), '429 REJECTED 0', 'the next pays for it');
+
+is(told('/fleet-logins?k=f&to=401'), '401 PASSED 3', 'a failed login');
+is(then_told('/fleet-logins?k=f&to=403'), '403 PASSED 2', 'another');
+is(then_told('/fleet-logins?k=f&to=401'), '401 PASSED 1', 'the last');
+is(then_told('/fleet-logins?k=f'), '429 REJECTED 0', 'then all are denied');
+
+$gateway->stop;

@@ -1,0 +1,435 @@
+/*
+ * What the tests of C against Lua share: the scripts as Redis runs them, on a
+ * model of Redis (redis_model.lua), random numbers, and the comparison.
+ *
+ * STEPS and SEED in the environment choose another sequence; a failure prints
+ * the seed and the step.
+ */
+
+#ifndef PARITY_H_INCLUDED
+#define PARITY_H_INCLUDED
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <lauxlib.h>
+#include <lua.h>
+#include <lualib.h>
+
+#define PARITY_COUNTERS  16
+#define PARITY_ARGS      7    /* of the script, a counter */
+#define PARITY_VALUES    4    /* in its answer, a counter */
+#define PARITY_FIELD     8    /* bytes of a field, and of a request's name */
+
+/* the clock, in microseconds; the states hold instants below 2^52 */
+#define START   ((uint64_t) 1700000000 * 1000000)
+#define LATEST  ((uint64_t) 2100000000 * 1000000)
+
+/* One counter of a call, as lua/check.lua reads it. */
+typedef struct {
+    char      kind;
+    unsigned  field;
+    int64_t   cost;
+    int64_t   want;
+    uint64_t  capacity;
+    uint64_t  a;
+    uint64_t  b;
+} parity_arg_t;
+
+/* One call: n counters of one client. */
+typedef struct {
+    uint64_t      now_us;
+    unsigned      key;
+    const char   *name;    /* the request's in sorted sets, or NULL: none */
+    unsigned      n;
+    parity_arg_t  args[PARITY_COUNTERS];
+} parity_call_t;
+
+/* granted, remaining, reset_ms, retry_ms */
+typedef int64_t  parity_answer_t[PARITY_VALUES];
+
+static struct {
+    lua_State      *lua;
+    int             model;
+    int             script;
+    uint64_t        seed;         /* of the next number */
+    uint64_t        first_seed;
+    unsigned long   step;
+    unsigned long   steps;
+} parity;
+
+
+/* 0..n-1, by splitmix64 */
+
+static inline uint64_t
+rnd(uint64_t n)
+{
+    uint64_t  z;
+
+    z = (parity.seed += 0x9e3779b97f4a7c15);
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+    z = (z ^ z >> 27) * 0x94d049bb133111eb;
+
+    return (z ^ z >> 31) % n;
+}
+
+
+/* 1..max, each magnitude as likely as the others */
+
+static inline uint64_t
+rnd_log(uint64_t max)
+{
+    unsigned  bits;
+
+    for (bits = 0; bits < 63 && max >> bits; bits++) { /* void */ }
+
+    bits = 1 + (unsigned) rnd(bits);
+
+    return 1 + rnd(max >> bits ? (uint64_t) 1 << bits : max);
+}
+
+
+/* The functions of the model, see redis_model.lua. */
+
+static inline void
+model_function(const char *name)
+{
+    lua_rawgeti(parity.lua, LUA_REGISTRYINDEX, parity.model);
+    lua_getfield(parity.lua, -1, name);
+    lua_remove(parity.lua, -2);
+}
+
+
+static inline void
+model_call(int args, int results)
+{
+    if (lua_pcall(parity.lua, args, results, 0) != 0) {
+        fail_msg("SEED=%llu step %lu: %s",
+                 (unsigned long long) parity.first_seed, parity.step,
+                 lua_tostring(parity.lua, -1));
+    }
+}
+
+
+/* How often the scripts have called a command. */
+
+static inline double
+model_total(const char *command)
+{
+    double  total;
+
+    model_function("total");
+    lua_pushstring(parity.lua, command);
+    model_call(1, 1);
+    total = lua_tonumber(parity.lua, -1);
+    lua_pop(parity.lua, 1);
+
+    return total;
+}
+
+
+static inline void
+model_flush(void)
+{
+    model_function("flush");
+    model_call(0, 0);
+}
+
+
+/* Starts a random sequence on an empty Redis. */
+
+static inline void
+parity_start(void)
+{
+    const char  *env;
+
+    env = getenv("SEED");
+    parity.first_seed = env ? strtoull(env, NULL, 10) : 1;
+    parity.seed = parity.first_seed;
+
+    env = getenv("STEPS");
+    parity.steps = env ? strtoul(env, NULL, 10) : 100000;
+    parity.step = 0;
+
+    model_flush();
+}
+
+
+static inline void
+push_key(unsigned key)
+{
+    lua_pushfstring(parity.lua, "rl:{%d}", (int) key);
+}
+
+
+/* The name of a field: raw bytes, zeros and all. */
+
+static inline void
+push_field(unsigned field)
+{
+    char  name[PARITY_FIELD] = "\0\r\n\xff" "abc";
+
+    name[6] = (char) (field >> 8);
+    name[7] = (char) field;
+    lua_pushlstring(parity.lua, name, PARITY_FIELD);
+}
+
+
+/* The key of a field's sorted set. */
+
+static inline void
+push_set(unsigned key, unsigned field)
+{
+    lua_pushfstring(parity.lua, "rl:{%d}:%d", (int) key, (int) field);
+}
+
+
+static inline void
+push_number(int at, double value)
+{
+    char  text[32];
+
+    snprintf(text, sizeof(text), "%.0f", value);
+    lua_pushstring(parity.lua, text);
+    lua_rawseti(parity.lua, -2, at);
+}
+
+
+static inline int
+parity_in_set(char kind)
+{
+    return strchr("lLcC", kind) != NULL;
+}
+
+
+static inline void
+parity_push_keys(const parity_call_t *call)
+{
+    int       sets;
+    unsigned  i;
+
+    lua_newtable(parity.lua);
+    push_key(call->key);
+    lua_rawseti(parity.lua, -2, 1);
+
+    sets = 0;
+
+    for (i = 0; i < call->n; i++) {
+        if (parity_in_set(call->args[i].kind)) {
+            push_set(call->key, call->args[i].field);
+            lua_rawseti(parity.lua, -2, 2 + sets++);
+        }
+    }
+}
+
+
+static inline void
+parity_push_args(const parity_call_t *call)
+{
+    int                  at;
+    unsigned             i;
+    const parity_arg_t  *arg;
+
+    lua_newtable(parity.lua);
+
+    for (i = 0; i < call->n; i++) {
+        arg = &call->args[i];
+        at = PARITY_ARGS * i;
+
+        lua_pushlstring(parity.lua, &arg->kind, 1);
+        lua_rawseti(parity.lua, -2, at + 1);
+        push_field(arg->field);
+        lua_rawseti(parity.lua, -2, at + 2);
+
+        push_number(at + 3, (double) arg->cost);
+        push_number(at + 4, (double) arg->want);
+        push_number(at + 5, (double) arg->capacity);
+        push_number(at + 6, (double) arg->a);
+        push_number(at + 7, (double) arg->b);
+    }
+
+    if (call->name) {
+        lua_pushlstring(parity.lua, call->name, PARITY_FIELD);
+        lua_rawseti(parity.lua, -2, PARITY_ARGS * call->n + 1);
+    }
+}
+
+
+/* Makes a call; fails the test where it is answered with an error. */
+
+static inline void
+parity_run(const parity_call_t *call, parity_answer_t *answers)
+{
+    unsigned  i;
+
+    model_function("run");
+    lua_rawgeti(parity.lua, LUA_REGISTRYINDEX, parity.script);
+    lua_pushnumber(parity.lua, (double) call->now_us);
+    parity_push_keys(call);
+    parity_push_args(call);
+    model_call(4, 1);
+
+    if (!lua_istable(parity.lua, -1)
+        || lua_objlen(parity.lua, -1) != PARITY_VALUES * call->n)
+    {
+        lua_getfield(parity.lua, -1, "err");
+        fail_msg("SEED=%llu step %lu: no answer: %s",
+                 (unsigned long long) parity.first_seed, parity.step,
+                 lua_tostring(parity.lua, -1));
+    }
+
+    for (i = 0; i < PARITY_VALUES * call->n; i++) {
+        lua_rawgeti(parity.lua, -1, i + 1);
+        answers[i / PARITY_VALUES][i % PARITY_VALUES] =
+            (int64_t) lua_tonumber(parity.lua, -1);
+        lua_pop(parity.lua, 1);
+    }
+
+    lua_pop(parity.lua, 1);
+}
+
+
+/* Makes a call, and compares its answers with those of C. */
+
+static inline void
+parity_compare(const parity_call_t *call, parity_answer_t *wanted)
+{
+    unsigned             i, k;
+    parity_answer_t      got[PARITY_COUNTERS];
+    const parity_arg_t  *arg;
+
+    static const char  *names[] = { "granted", "remaining", "reset", "retry" };
+
+    parity_run(call, got);
+
+    for (i = 0; i < call->n; i++) {
+        for (k = 0; k < PARITY_VALUES; k++) {
+
+            if (got[i][k] == wanted[i][k]) {
+                continue;
+            }
+
+            arg = &call->args[i];
+
+            fail_msg("SEED=%llu step %lu counter %u of %u: %s is %lld in C, "
+                     "%lld in Lua (%c cost %lld want %lld capacity %llu "
+                     "a %llu b %llu)",
+                     (unsigned long long) parity.first_seed, parity.step, i,
+                     call->n, names[k], (long long) wanted[i][k],
+                     (long long) got[i][k], arg->kind, (long long) arg->cost,
+                     (long long) arg->want, (unsigned long long) arg->capacity,
+                     (unsigned long long) arg->a, (unsigned long long) arg->b);
+        }
+    }
+}
+
+
+/*
+ * Makes a call with these texts as they are, at START. Returns the error's
+ * text, which stays on Lua's stack as one value, or NULL with a nil there.
+ */
+
+static inline const char *
+parity_run_raw(unsigned nkeys, const char *const *args, unsigned nargs)
+{
+    unsigned  i;
+
+    model_function("run");
+    lua_rawgeti(parity.lua, LUA_REGISTRYINDEX, parity.script);
+    lua_pushnumber(parity.lua, (double) START);
+
+    lua_newtable(parity.lua);
+
+    for (i = 0; i < nkeys; i++) {
+        if (i == 0) {
+            push_key(0);
+        } else {
+            push_set(0, i);
+        }
+
+        lua_rawseti(parity.lua, -2, i + 1);
+    }
+
+    lua_newtable(parity.lua);
+
+    for (i = 0; i < nargs; i++) {
+        lua_pushstring(parity.lua, args[i]);
+        lua_rawseti(parity.lua, -2, i + 1);
+    }
+
+    model_call(4, 1);
+    lua_getfield(parity.lua, -1, "err");
+    lua_remove(parity.lua, -2);
+
+    return lua_tostring(parity.lua, -1);
+}
+
+
+/* Loads the scripts as tools/embed-lua.sh joins them; a group's setup. */
+
+static inline int
+parity_setup(void **state)
+{
+    FILE    *f;
+    char    *text, name[64];
+    size_t   i, len, size;
+
+    static const char *const  parts[] = {
+        "head", "token_bucket", "fixed_window", "sliding_window",
+        "sliding_log", "concurrency", "check"
+    };
+
+    (void) state;
+
+    parity.lua = luaL_newstate();
+    assert_non_null(parity.lua);
+    luaL_openlibs(parity.lua);
+
+    if (luaL_dofile(parity.lua, "redis_model.lua") != 0) {
+        fail_msg("%s", lua_tostring(parity.lua, -1));
+    }
+
+    parity.model = luaL_ref(parity.lua, LUA_REGISTRYINDEX);
+
+    size = 1 << 20;
+    text = malloc(size);
+    assert_non_null(text);
+    len = 0;
+
+    for (i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        snprintf(name, sizeof(name), "../../lua/%s.lua", parts[i]);
+
+        f = fopen(name, "rb");
+        assert_non_null(f);
+        len += fread(text + len, 1, size - len, f);
+        assert_true(len < size);
+        fclose(f);
+    }
+
+    if (luaL_loadbuffer(parity.lua, text, len, "@script") != 0) {
+        fail_msg("%s", lua_tostring(parity.lua, -1));
+    }
+
+    parity.script = luaL_ref(parity.lua, LUA_REGISTRYINDEX);
+    free(text);
+
+    return 0;
+}
+
+
+static inline int
+parity_teardown(void **state)
+{
+    (void) state;
+    lua_close(parity.lua);
+
+    return 0;
+}
+
+#endif /* PARITY_H_INCLUDED */

@@ -1,0 +1,234 @@
+/* Query strings and Cookie headers. */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "ngx_ratelimit_pair.h"
+
+typedef int (*next_pt)(const u_char **text, const u_char *last,
+    ngx_ratelimit_pair_t *pair);
+
+
+/* All pairs as "[name|value]", from memory that ends where the text does. */
+static void
+assert_pairs(next_pt next, const char *text, const char *expected)
+{
+    char                  got[256];
+    size_t                len;
+    u_char               *copy;
+    const u_char         *p;
+    ngx_ratelimit_pair_t  pair;
+
+    len = strlen(text);
+    copy = malloc(len ? len : 1);
+    assert_non_null(copy);
+    memcpy(copy, text, len);
+
+    got[0] = '\0';
+    p = copy;
+
+    while (next(&p, copy + len, &pair)) {
+        snprintf(got + strlen(got), sizeof(got) - strlen(got), "[%.*s|%.*s]",
+                 (int) pair.name_len, (const char *) pair.name,
+                 (int) pair.value_len, (const char *) pair.value);
+    }
+
+    assert_ptr_equal(p, copy + len);
+    free(copy);
+
+    if (strcmp(got, expected) != 0) {
+        fail_msg("\"%s\": %s, expected %s", text, got, expected);
+    }
+}
+
+
+static void
+test_query_pairs(void **state)
+{
+    size_t  i;
+
+    static const char  *cases[][2] = {
+        { "", "" },                   { "a", "[a|]" },
+        { "a=", "[a|]" },             { "a=b", "[a|b]" },
+        { "=b", "[|b]" },             { "a=b=c", "[a|b=c]" },
+        { "a=b&a=c", "[a|b][a|c]" },  { "&&a=b&", "[|][|][a|b]" },
+        { "a;b=c", "[a;b|c]" },       { "a%3Db=c", "[a%3Db|c]" },
+        { "a= b ", "[a| b ]" }
+    };
+
+    (void) state;
+
+    for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        assert_pairs(ngx_ratelimit_query_pair, cases[i][0], cases[i][1]);
+    }
+}
+
+
+static void
+test_cookie_pairs(void **state)
+{
+    size_t  i;
+
+    static const char  *cases[][2] = {
+        { "", "" },                      { "a", "" },
+        { "a=b", "[a|b]" },              { " a = b ", "[a|b]" },
+        { "a=b; c=d", "[a|b][c|d]" },    { "a=b;\tc=d;", "[a|b][c|d]" },
+        { "a; b=c; d", "[b|c]" },        { ";;a=", "[a|]" },
+        { "a=b=c", "[a|b=c]" },          { "=b", "[|b]" },
+        { "a=\"b\"", "[a|\"b\"]" },      { "a=b,c=d", "[a|b,c=d]" },
+        { "a = ; b=\t \t", "[a|][b|]" }
+    };
+
+    (void) state;
+
+    for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        assert_pairs(ngx_ratelimit_cookie_pair, cases[i][0], cases[i][1]);
+    }
+}
+
+
+static void
+test_query_name(void **state)
+{
+    size_t                i;
+    ngx_ratelimit_pair_t  pair;
+
+    static const struct {
+        const char  *name;
+        const char  *expected;
+        int          equal;
+    } cases[] = {
+        { "api_key", "api_key", 1 },        { "api%5Fkey", "api_key", 1 },
+        { "api%5fkey", "api_key", 1 },      { "api+key", "api key", 1 },
+        { "%61%70%69", "api", 1 },          { "a%2bb", "a+b", 1 },
+        { "%", "%", 1 },                    { "%4", "%4", 1 },
+        { "%zz", "%zz", 1 },                { "%%41", "%A", 1 },
+        { "", "", 1 },                      { "%00", "", 0 },
+        { "API_KEY", "api_key", 0 },        { "api_key2", "api_key", 0 },
+        { "api_ke", "api_key", 0 },         { "a+b", "a+b", 0 },
+        { "%61%70%69%6", "api", 0 },        { "%61%70", "api", 0 },
+        { "%61%70%69%61", "api", 0 }
+    };
+
+    (void) state;
+
+    for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        memset(&pair, 0, sizeof(pair));
+        pair.name = (const u_char *) cases[i].name;
+        pair.name_len = strlen(cases[i].name);
+
+        if (ngx_ratelimit_query_name(&pair, (const u_char *) cases[i].expected,
+                                     strlen(cases[i].expected))
+            != cases[i].equal)
+        {
+            fail_msg("\"%s\" and \"%s\"", cases[i].name, cases[i].expected);
+        }
+    }
+}
+
+
+typedef size_t (*decode_pt)(const u_char *text, size_t len, u_char *out);
+
+/* Decodes in place, in memory that ends where the text does. */
+static void
+assert_decoded(decode_pt decode, const char *text, const char *expected,
+    size_t expected_len)
+{
+    size_t   len;
+    u_char  *copy;
+
+    len = strlen(text);
+    copy = malloc(len ? len : 1);
+    assert_non_null(copy);
+    memcpy(copy, text, len);
+
+    len = decode(copy, len, copy);
+
+    if (len != expected_len || memcmp(copy, expected, len) != 0) {
+        fail_msg("\"%s\": \"%.*s\", expected \"%s\"", text, (int) len,
+                 (char *) copy, expected);
+    }
+
+    free(copy);
+}
+
+
+static void
+test_query_decode(void **state)
+{
+    size_t  i;
+
+    static const char  *cases[][2] = {
+        { "", "" },            { "abc", "abc" },        { "%41", "A" },
+        { "a+b", "a b" },      { "a%2Bb", "a+b" },
+        { "%c3%A9", "\xc3\xa9" },
+        { "%", "%" },          { "%4", "%4" },          { "a%4", "a%4" },
+        { "%g1", "%g1" },      { "%1g", "%1g" },        { "%2541", "%41" },
+        { "%%41", "%A" },      { "\"a\"", "\"a\"" }
+    };
+
+    (void) state;
+
+    for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        assert_decoded(ngx_ratelimit_query_decode, cases[i][0], cases[i][1],
+                       strlen(cases[i][1]));
+    }
+
+    assert_decoded(ngx_ratelimit_query_decode, "a%00b", "a\0b", 3);
+}
+
+
+static void
+test_cookie_decode(void **state)
+{
+    int     encoded;
+    size_t  i, len;
+
+    static const char  *cases[][2] = {
+        { "", "" },               { "abc", "abc" },       { "\"abc\"", "abc" },
+        { "\"", "\"" },           { "\"\"", "" },         { "\"a", "\"a" },
+        { "a\"", "a\"" },         { "a\\b", "a\\b" },     { "\"a\\b\"", "ab" },
+        { "\"\\141\"", "a" },     { "\"\\14\"", "14" },
+        { "\"\\481\"", "481" },
+        { "\"\\377\"", "\xff" },  { "\"\\400\"", "400" }, { "\"\\\"\"", "\"" },
+        { "\"\\\\141\"", "\\141" },
+        { "\"\\1412\"", "a2" },   { "\"a\\\"", "a\\" },   { "%41", "A" },
+        { "\"%41\"", "A" },       { "a+b", "a+b" },       { "%4", "%4" },
+        { "\"%4\"", "%4" },       { "\"\\%41\"", "%41" }
+    };
+
+    (void) state;
+
+    for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        assert_decoded(ngx_ratelimit_cookie_decode, cases[i][0], cases[i][1],
+                       strlen(cases[i][1]));
+
+        /* what is said not to be encoded is not changed */
+
+        len = strlen(cases[i][0]);
+        encoded = ngx_ratelimit_cookie_encoded((const u_char *) cases[i][0],
+                                               len);
+        assert_true(encoded || strcmp(cases[i][0], cases[i][1]) == 0);
+    }
+
+    assert_false(ngx_ratelimit_cookie_encoded((const u_char *) "a\\b\"", 4));
+}
+
+
+int
+main(void)
+{
+    static const struct CMUnitTest  tests[] = {
+        cmocka_unit_test(test_query_pairs),
+        cmocka_unit_test(test_cookie_pairs),
+        cmocka_unit_test(test_query_name),
+        cmocka_unit_test(test_query_decode),
+        cmocka_unit_test(test_cookie_decode)
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

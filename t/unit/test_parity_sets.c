@@ -1,0 +1,803 @@
+/*
+ * C against Lua: what lives in sorted sets, the sliding log and concurrency.
+ *
+ * STEPS and SEED in the environment choose another sequence; a failure prints
+ * the seed and the step.
+ *
+ * Where the two cannot agree, by design, and the sequence does not go: C gives
+ * back places by the time of the take, Lua by the request's name. So nothing is
+ * given back that was taken behind the newest place's time or before the clock
+ * was set back, nor what more than 64 later places stand before. That leases
+ * expire and are renewed is Lua's alone; the test keeps the leases beside C.
+ */
+
+#include "parity.h"
+
+#include "ngx_ratelimit_concurrency.h"
+#include "ngx_ratelimit_sliding_log.h"
+
+#define KEYS      2
+#define FIELDS    5
+#define REQUESTS  12      /* that are remembered */
+#define LEASES    300
+#define LEASE_US  30000000
+#define LATER     64
+
+typedef struct {
+    uint64_t  name;
+    uint64_t  deadline_us;
+} lease_t;
+
+typedef struct {
+    ngx_ratelimit_limit_t      limit;
+    ngx_ratelimit_log_t        log;
+    ngx_ratelimit_log_place_t  places[NGX_RATELIMIT_LOG_PLACES];
+    uint32_t                   in_use;
+    lease_t                    leases[LEASES];
+} counter_t;
+
+/* what a request has taken of each field of its key */
+typedef struct {
+    uint64_t  name;
+    unsigned  key;
+    uint64_t  taken_us;
+    uint32_t  granted[FIELDS];    /* that can be given back */
+} request_t;
+
+typedef struct {
+    counter_t  *counter;
+    int64_t     cost;
+    uint32_t    want;
+    int         dry_run;
+} check_t;
+
+static counter_t  counters[KEYS][FIELDS];
+static request_t  requests[REQUESTS];
+static uint64_t   names;
+static char       kind;
+
+/* what a sequence has met */
+static struct {
+    uint64_t  granted;
+    uint64_t  denied;
+    uint64_t  never;
+    uint64_t  given;
+    uint64_t  charged;
+    uint64_t  again;      /* takes under a name of before */
+    uint64_t  dropped;
+    uint64_t  set_back;
+    uint64_t  longest;
+} seen;
+
+
+static void
+place_get(void *data, uint32_t n, ngx_ratelimit_log_place_t *place)
+{
+    counter_t *counter = data;
+
+    assert_true(n < NGX_RATELIMIT_LOG_PLACES);
+    *place = counter->places[n];
+}
+
+
+static void
+place_set(void *data, uint32_t n, const ngx_ratelimit_log_place_t *place)
+{
+    counter_t *counter = data;
+
+    assert_true(n < NGX_RATELIMIT_LOG_PLACES);
+    counter->places[n] = *place;
+}
+
+
+static void
+log_take(counter_t *counter, uint64_t now, uint32_t cost, uint32_t want,
+    ngx_ratelimit_answer_t *answer)
+{
+    ngx_ratelimit_log_places_t  places = { place_get, place_set, counter };
+
+    ngx_ratelimit_sliding_log_take(&counter->log, &places, &counter->limit,
+                                   now, cost, want, answer);
+    assert_true(counter->log.count <= NGX_RATELIMIT_MAX_LOG);
+
+    if (counter->log.count > seen.longest) {
+        seen.longest = counter->log.count;
+    }
+}
+
+
+static void
+log_give(counter_t *counter, uint64_t now, uint64_t taken_us, uint32_t tokens)
+{
+    ngx_ratelimit_log_places_t  places = { place_get, place_set, counter };
+
+    ngx_ratelimit_sliding_log_give(&counter->log, &places, &counter->limit,
+                                   now, taken_us, tokens);
+}
+
+
+/* The newest place's instant. */
+
+static uint64_t
+log_newest_us(const counter_t *counter)
+{
+    return counter->log.fresh_us - counter->limit.window_us;
+}
+
+
+/* Whether a give finds its places: no more than LATER others are later. */
+
+static int
+log_finds(const counter_t *counter, uint64_t taken_us, uint32_t tokens)
+{
+    uint32_t                          age;
+    const ngx_ratelimit_log_place_t  *place;
+
+    for (age = 1; age <= counter->log.count; age++) {
+        place = &counter->places[(counter->log.head - age)
+                                 & (NGX_RATELIMIT_LOG_PLACES - 1)];
+
+        if (place->fresh_us - place->window_us < taken_us) {
+            break;
+        }
+    }
+
+    return age - 1 <= tokens + LATER;
+}
+
+
+/* The leases that have not expired, and the request's own or NULL. */
+
+static lease_t *
+leases_settle(counter_t *counter, uint64_t now, uint64_t name)
+{
+    uint32_t  i;
+    lease_t  *own;
+
+    own = NULL;
+
+    for (i = 0; i < counter->in_use; /* void */ ) {
+
+        if (counter->leases[i].deadline_us <= now) {
+            counter->leases[i] = counter->leases[--counter->in_use];
+            continue;
+        }
+
+        i++;
+    }
+
+    for (i = 0; i < counter->in_use; i++) {
+        if (counter->leases[i].name == name) {
+            own = &counter->leases[i];
+        }
+    }
+
+    return own;
+}
+
+
+static void
+slot_take(counter_t *counter, uint64_t now, uint64_t name, uint32_t cost,
+    uint32_t want, ngx_ratelimit_answer_t *answer)
+{
+    lease_t                *own;
+    uint32_t                in_use;
+    ngx_ratelimit_limit_t   more;
+
+    own = leases_settle(counter, now, name);
+    in_use = counter->in_use;
+
+    if (cost && (own || (want && want != NGX_RATELIMIT_LOOK))) {
+
+        /* a lease is renewed however many there are */
+
+        in_use -= (own != NULL);
+        more = counter->limit;
+        more.capacity = UINT32_MAX;
+        ngx_ratelimit_concurrency_take(&in_use, &more, cost, want, answer);
+
+        if (answer->granted == 0) {
+            in_use += (own != NULL);
+        }
+
+        answer->remaining = counter->limit.capacity > in_use
+                            ? counter->limit.capacity - in_use : 0;
+
+    } else {
+        ngx_ratelimit_concurrency_take(&in_use, &counter->limit, cost, want,
+                                       answer);
+    }
+
+    if (answer->granted) {
+        if (own == NULL) {
+            own = &counter->leases[counter->in_use];
+            assert_true(in_use <= LEASES);
+        }
+
+        own->name = name;
+        own->deadline_us = now + LEASE_US;
+    }
+
+    counter->in_use = in_use;
+}
+
+
+static void
+slot_free(counter_t *counter, uint64_t now, uint64_t name)
+{
+    lease_t  *own;
+
+    own = leases_settle(counter, now, name);
+
+    if (own) {
+        *own = counter->leases[--counter->in_use];
+    }
+}
+
+
+static void
+counter_take(counter_t *counter, uint64_t now, uint64_t name, uint32_t cost,
+    uint32_t want, ngx_ratelimit_answer_t *answer)
+{
+    if (kind == 'l') {
+        log_take(counter, now, cost, want, answer);
+
+    } else {
+        slot_take(counter, now, name, cost, want, answer);
+    }
+}
+
+
+static void
+counter_give(counter_t *counter, uint64_t now, const request_t *request,
+    uint32_t tokens)
+{
+    if (kind == 'l') {
+        log_give(counter, now, request->taken_us, tokens);
+
+    } else {
+        slot_free(counter, now, request->name);
+    }
+}
+
+
+/* A look, though it settles the state, does not change what comes after. */
+
+static int
+run_denied(uint64_t now, uint64_t name, const check_t *checks, unsigned n)
+{
+    int                      denied;
+    unsigned                 i;
+    uint32_t                 want;
+    ngx_ratelimit_answer_t   answer;
+
+    denied = 0;
+
+    for (i = 0; i < n; i++) {
+        if (checks[i].cost >= 0 && !checks[i].dry_run) {
+            want = NGX_RATELIMIT_LOOK;
+
+            if (kind == 'c' && checks[i].want == 1) {
+                continue;
+            }
+
+            counter_take(checks[i].counter, now, name, checks[i].cost, want,
+                         &answer);
+            denied |= (answer.retry_us != 0);
+        }
+    }
+
+    return denied;
+}
+
+
+static void
+run_c(uint64_t now, const request_t *request, const check_t *checks,
+    unsigned n, parity_answer_t *answers)
+{
+    int                      denied;
+    unsigned                 i;
+    const check_t           *check;
+    ngx_ratelimit_answer_t   answer;
+
+    denied = run_denied(now, request->name, checks, n);
+
+    for (i = 0; i < n; i++) {
+        check = &checks[i];
+
+        if (check->cost < 0) {
+
+            if (!denied) {
+                counter_give(check->counter, now, request, -check->cost);
+                seen.given++;
+            }
+
+            counter_take(check->counter, now, request->name, 0, 0, &answer);
+
+        } else {
+            counter_take(check->counter, now, request->name, check->cost,
+                         denied ? NGX_RATELIMIT_LOOK : check->want, &answer);
+
+            if (denied && kind == 'c' && check->want == 1) {
+                answer.retry_us = 0;
+            }
+        }
+
+        seen.granted += (answer.granted != 0);
+        seen.charged += (answer.granted != 0 && check->cost == 0);
+        seen.never += (answer.retry_us == NGX_RATELIMIT_NEVER);
+        seen.denied += (answer.retry_us != 0);
+
+        answers[i][0] = answer.granted;
+        answers[i][1] = answer.remaining;
+        answers[i][2] = (answer.reset_us + 999) / 1000;
+        answers[i][3] = (answer.retry_us == NGX_RATELIMIT_NEVER)
+                        ? -1 : (int64_t) (answer.retry_us + 999) / 1000;
+    }
+}
+
+
+static void
+random_limit(counter_t *counter)
+{
+    ngx_ratelimit_spec_t  spec;
+
+    static const uint64_t  periods[] = { 1, 2, 10, 60, 3600, 366 * 86400 };
+
+    memset(&spec, 0, sizeof(spec));
+
+    if (kind == 'l') {
+        spec.algorithm = NGX_RATELIMIT_SLIDING_LOG;
+        spec.period_us = periods[rnd(6)] * 1000000;
+        spec.tokens = rnd(8) ? rnd_log(30)
+                             : rnd(8) ? rnd_log(1000)
+                                      : rnd_log(NGX_RATELIMIT_MAX_LOG);
+    } else {
+        spec.algorithm = NGX_RATELIMIT_CONCURRENCY;
+        spec.tokens = rnd(8) ? rnd_log(8) : rnd_log(NGX_RATELIMIT_MAX_TOKENS);
+    }
+
+    if (spec.tokens > NGX_RATELIMIT_MAX_LOG && kind == 'l') {
+        spec.tokens = NGX_RATELIMIT_MAX_LOG;
+    }
+
+    assert_null(ngx_ratelimit_limit_init(&counter->limit, &spec));
+}
+
+
+static uint64_t
+random_step(uint64_t now, const ngx_ratelimit_limit_t *limit)
+{
+    uint64_t  window_us;
+
+    if (now > LATEST) {
+        return START;
+    }
+
+    window_us = limit->window_us ? limit->window_us : LEASE_US;
+
+    switch (rnd(16)) {
+
+    case 0: case 1: case 2: case 3:
+        return now;
+
+    case 4: case 5: case 6:
+        return now + rnd_log(1000);
+
+    case 7: case 8:
+        return now + rnd_log(1000000);
+
+    case 9: case 10: case 11: case 12:
+        return now + rnd(2 * window_us / (limit->capacity % 64 + 1) + 2);
+
+    case 13:
+        return now + (rnd(8) ? rnd_log(1000000) : window_us);
+
+    case 14:
+
+        /* a worker, or a replica, that is a little behind */
+
+        return now - rnd(900000);
+
+    default:
+
+        /* the clock is set back; leases: test_lease_clock() */
+
+        return (rnd(20) || kind == 'c')
+               ? now + rnd(window_us) : now - rnd_log((uint64_t) 1 << 40);
+    }
+}
+
+
+static uint32_t
+random_tokens(uint32_t capacity)
+{
+    switch (rnd(12)) {
+
+    case 0:
+        return 0;
+
+    case 1:
+        return capacity;
+
+    case 2:
+        return capacity + 1;
+
+    case 3: case 4:
+        return 1 + rnd(capacity);
+
+    default:
+        return rnd(3) ? 1 : rnd_log(capacity);
+    }
+}
+
+
+static void
+fill_arg(const check_t *check, parity_arg_t *arg)
+{
+    const ngx_ratelimit_limit_t  *limit = &check->counter->limit;
+
+    arg->kind = check->dry_run ? kind - 'a' + 'A' : kind;
+    arg->cost = check->cost;
+    arg->want = (check->want == NGX_RATELIMIT_LOOK) ? -1
+                                                     : (int64_t) check->want;
+    arg->capacity = limit->capacity;
+    arg->a = (kind == 'l') ? limit->window_us : LEASE_US;
+    arg->b = 0;
+}
+
+
+/* What a request's counter is asked for. */
+
+static void
+random_check(check_t *check, const request_t *request, unsigned field,
+    int is_new, uint64_t now)
+{
+    uint32_t  capacity, granted;
+
+    capacity = check->counter->limit.capacity;
+    granted = request->granted[field];
+
+    check->want = 0;
+    check->dry_run = (rnd(8) == 0);
+    check->cost = 1;
+
+    if (kind == 'c') {
+
+        if (!is_new && rnd(2)) {
+            check->cost = rnd(2) ? -1 : 1;
+            check->want = (check->cost == 1) ? rnd(2) : 0;
+
+        } else if (rnd(10) == 0) {
+            check->cost = 0;
+
+        } else if (rnd(10) == 0) {
+            check->want = NGX_RATELIMIT_LOOK;
+        }
+
+        return;
+    }
+
+    if (!is_new && granted && rnd(2)
+        && log_finds(check->counter, request->taken_us, granted))
+    {
+        check->cost = rnd(2) ? -(int64_t) granted
+                             : -1 - (int64_t) rnd(granted);
+        return;
+    }
+
+    if (!is_new && rnd(2)) {
+        check->cost = 0;
+        check->want = random_tokens(capacity);
+        return;
+    }
+
+    check->cost = rnd(4) ? 1 : random_tokens(capacity);
+    check->want = rnd(4) ? 0 : rnd(3) ? random_tokens(capacity)
+                                      : NGX_RATELIMIT_LOOK;
+    (void) now;
+}
+
+
+static request_t *
+random_call(parity_call_t *call, check_t *checks)
+{
+    int         is_new;
+    unsigned    i, first;
+    request_t  *request;
+
+    request = &requests[rnd(REQUESTS)];
+    is_new = (request->name == 0 || rnd(3));
+
+    if (is_new) {
+        memset(request, 0, sizeof(request_t));
+        request->name = ++names;
+        request->key = rnd(KEYS);
+    }
+
+    call->key = request->key;
+    call->name = (char *) &request->name;
+    call->n = rnd(2) ? 1 : 1 + rnd(FIELDS);
+    first = rnd(FIELDS);
+
+    for (i = 0; i < call->n; i++) {
+        call->args[i].field = (first + i) % FIELDS;
+        checks[i].counter = &counters[call->key][call->args[i].field];
+
+        if (rnd(50) == 0) {
+            random_limit(checks[i].counter);
+        }
+    }
+
+    seen.again += !is_new;
+
+    return request;
+}
+
+
+static void
+random_checks(parity_call_t *call, check_t *checks, request_t *request,
+    int is_new)
+{
+    unsigned  i;
+
+    for (i = 0; i < call->n; i++) {
+        random_check(&checks[i], request, call->args[i].field, is_new,
+                     call->now_us);
+        fill_arg(&checks[i], &call->args[i]);
+    }
+}
+
+
+/* What the request has now, as far as it may give it back. */
+
+static void
+remember(request_t *request, const parity_call_t *call, const check_t *checks,
+    parity_answer_t *answers, int is_new)
+{
+    unsigned  i, field;
+
+    for (i = 0; i < call->n; i++) {
+        field = call->args[i].field;
+
+        if (checks[i].cost < 0) {
+            request->granted[field] = 0;
+
+        } else if (is_new && checks[i].cost > 0 && kind == 'l'
+                   && log_newest_us(checks[i].counter) == call->now_us)
+        {
+            request->taken_us = call->now_us;
+            request->granted[field] = answers[i][0];
+        }
+    }
+}
+
+
+/* Leaves a set's life in milliseconds, -2 where it is not there. */
+
+static int64_t
+set_pttl(uint64_t now, unsigned key, unsigned field)
+{
+    int64_t  ms;
+
+    model_function("pttl");
+    lua_pushnumber(parity.lua, (double) now);
+    push_set(key, field);
+    model_call(2, 1);
+    ms = (int64_t) lua_tonumber(parity.lua, -1);
+    lua_pop(parity.lua, 1);
+
+    return ms;
+}
+
+
+static uint64_t
+counter_fresh_us(const counter_t *counter)
+{
+    uint32_t  i;
+    uint64_t  fresh_us;
+
+    if (kind == 'l') {
+        return counter->log.fresh_us;
+    }
+
+    for (i = 0, fresh_us = 0; i < counter->in_use; i++) {
+        if (counter->leases[i].deadline_us > fresh_us) {
+            fresh_us = counter->leases[i].deadline_us;
+        }
+    }
+
+    return fresh_us;
+}
+
+
+/* A set that is no more must equal a fresh one at the latest time shown. */
+
+static void
+check_dropped(uint64_t now, uint64_t latest, unsigned key, unsigned field)
+{
+    counter_t  *counter;
+
+    counter = &counters[key][field];
+
+    if (set_pttl(now, key, field) != -2
+        || (counter->log.count == 0 && counter->in_use == 0))
+    {
+        return;
+    }
+
+    if (counter_fresh_us(counter) > latest) {
+        fail_msg("SEED=%llu step %lu: set %u lost while in use",
+                 (unsigned long long) parity.first_seed, parity.step, field);
+    }
+
+    memset(&counter->log, 0, sizeof(counter->log));
+    counter->in_use = 0;
+    seen.dropped++;
+}
+
+
+static void
+check_all_dropped(uint64_t now, uint64_t latest)
+{
+    unsigned  key, field;
+
+    for (key = 0; key < KEYS; key++) {
+        for (field = 0; field < FIELDS; field++) {
+            check_dropped(now, latest, key, field);
+        }
+    }
+}
+
+
+/* Each set lives as long as it is of use, and holds what C counts. */
+
+static void
+check_sets(const parity_call_t *call, const check_t *checks,
+    parity_answer_t *answers)
+{
+    double    members;
+    int64_t   ms;
+    uint32_t  used;
+    unsigned  i, field;
+
+    for (i = 0; i < call->n; i++) {
+        field = call->args[i].field;
+        used = (kind == 'l') ? checks[i].counter->log.count
+                             : checks[i].counter->in_use;
+
+        ms = set_pttl(call->now_us, call->key, field);
+        assert_true(ms != -1);
+        assert_true(used == 0 || ms >= answers[i][2]);
+
+        model_function("card");
+        push_set(call->key, field);
+        model_call(1, 1);
+        members = lua_tonumber(parity.lua, -1);
+        lua_pop(parity.lua, 1);
+
+        if (members != used) {
+            fail_msg("SEED=%llu step %lu: %.0f members, %u counted",
+                     (unsigned long long) parity.first_seed, parity.step,
+                     members, used);
+        }
+    }
+}
+
+
+static void
+run_sequence(char which)
+{
+    int              is_new;
+    check_t          checks[PARITY_COUNTERS];
+    uint64_t         next, latest, name;
+    unsigned         i, key, field;
+    request_t       *request;
+    parity_call_t    call;
+    parity_answer_t  answers[PARITY_COUNTERS];
+
+    kind = which;
+    parity_start();
+    memset(&seen, 0, sizeof(seen));
+    memset(counters, 0, sizeof(counters));
+    memset(requests, 0, sizeof(requests));
+
+    for (key = 0; key < KEYS; key++) {
+        for (field = 0; field < FIELDS; field++) {
+            random_limit(&counters[key][field]);
+        }
+    }
+
+    call.now_us = latest = START;
+
+    for ( /* void */ ; parity.step < parity.steps; parity.step++) {
+        name = names;
+        request = random_call(&call, checks);
+        is_new = (names != name);
+        next = random_step(call.now_us, &checks[0].counter->limit);
+
+        if (kind == 'c' && next + 900000 < latest) {
+            next = latest;
+        }
+
+        if (next + 1000000 < call.now_us) {
+            check_all_dropped(call.now_us, latest);
+            latest = next;
+            seen.set_back++;
+
+            for (i = 0; i < REQUESTS; i++) {
+                memset(requests[i].granted, 0, sizeof(requests[i].granted));
+            }
+        }
+
+        call.now_us = next;
+        latest = (next > latest) ? next : latest;
+
+        for (i = 0; i < call.n; i++) {
+            check_dropped(next, latest, call.key, call.args[i].field);
+        }
+
+        random_checks(&call, checks, request, is_new);
+        run_c(next, request, checks, call.n, answers);
+        parity_compare(&call, answers);
+        remember(request, &call, checks, answers, is_new);
+        check_sets(&call, checks, answers);
+    }
+
+    print_message("%c: %lu steps: %llu granted, %llu denied, %llu given back, "
+                  "%llu charged, %llu under a name of before, %llu dropped, "
+                  "%llu times set back, longest %llu; %.0f ZADD, "
+                  "%.0f PEXPIRE\n", kind, parity.steps,
+                  (unsigned long long) seen.granted,
+                  (unsigned long long) seen.denied,
+                  (unsigned long long) seen.given,
+                  (unsigned long long) seen.charged,
+                  (unsigned long long) seen.again,
+                  (unsigned long long) seen.dropped,
+                  (unsigned long long) seen.set_back,
+                  (unsigned long long) seen.longest,
+                  model_total("ZADD"), model_total("PEXPIRE"));
+
+    if (parity.steps >= 10000) {
+        assert_true(seen.granted > parity.steps / 10);
+        assert_true(seen.denied > parity.steps / 10);
+        assert_true(seen.given > parity.steps / 100);
+        assert_true(seen.dropped > 0);
+        assert_true(model_total("PEXPIRE") < model_total("ZADD") / 2);
+    }
+}
+
+
+static void
+test_sliding_log(void **state)
+{
+    (void) state;
+
+    run_sequence('l');
+
+    if (parity.steps >= 10000) {
+        assert_true(seen.never > 0 && seen.charged > 0 && seen.set_back > 0);
+        assert_true(seen.longest > 1000);
+    }
+}
+
+
+static void
+test_concurrency(void **state)
+{
+    (void) state;
+
+    run_sequence('c');
+}
+
+
+int
+main(void)
+{
+    const struct CMUnitTest  tests[] = {
+        cmocka_unit_test(test_sliding_log),
+        cmocka_unit_test(test_concurrency),
+    };
+
+    return cmocka_run_group_tests(tests, parity_setup, parity_teardown);
+}

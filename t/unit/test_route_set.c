@@ -1,0 +1,612 @@
+/*
+ * A set of path templates: the most specific first, all that match, against
+ * one template after the other; and what hostile paths may cost.
+ *
+ * Random tests print their seed; ROUTE_SEED=<n> and ROUTE_PATHS=<n> choose it
+ * and the number of paths.
+ */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "ngx_ratelimit_route_set.h"
+
+#define NONE       NGX_RATELIMIT_ROUTE_NONE
+#define MAX        1000   /* templates of a set */
+#define LONG       8192
+
+typedef struct {
+    ngx_ratelimit_route_set_t   set;
+    void                       *memory;
+    char                       *texts[MAX];   /* by number */
+} templates_t;
+
+static uint64_t  seed;
+
+
+static uint32_t
+random_below(uint32_t n)
+{
+    seed ^= seed << 13;
+    seed ^= seed >> 7;
+    seed ^= seed << 17;
+
+    return (uint32_t) (seed >> 32) % n;
+}
+
+
+static size_t
+number(const char *name, size_t otherwise)
+{
+    const char  *text;
+
+    text = getenv(name);
+
+    return text ? strtoull(text, NULL, 10) : otherwise;
+}
+
+
+static const u_char *
+bytes(const char *text)
+{
+    return (const u_char *) text;
+}
+
+
+/* Exactly as much memory as promised, for the sanitizers. */
+static void
+templates_make(templates_t *t, const char **texts, size_t n)
+{
+    size_t    i, segments;
+    uint32_t  known, got;
+
+    segments = 0;
+
+    for (i = 0; i < n; i++) {
+        assert_null(ngx_ratelimit_route_check(bytes(texts[i]),
+                                              strlen(texts[i])));
+        segments += ngx_ratelimit_route_segments(bytes(texts[i]),
+                                                 strlen(texts[i]));
+    }
+
+    t->memory = malloc(ngx_ratelimit_route_set_bytes(segments));
+    assert_non_null(t->memory);
+    ngx_ratelimit_route_set_init(&t->set, t->memory, segments);
+
+    for (i = 0; i < n; i++) {
+        known = t->set.n;
+        got = ngx_ratelimit_route_set_add(&t->set, bytes(texts[i]),
+                                          strlen(texts[i]));
+        assert_true(got <= known);
+        assert_int_equal(t->set.n, known + (got == known));
+
+        if (got == known) {
+            t->texts[got] = (char *) texts[i];
+        }
+    }
+}
+
+
+static const char *
+find(templates_t *t, const char *path, size_t len)
+{
+    uint32_t  got;
+
+    got = ngx_ratelimit_route_set_find(&t->set, bytes(path), len);
+
+    return (got == NONE) ? NULL : t->texts[got];
+}
+
+
+/* Of literals, "{name}" and "**" in each combination. */
+static void
+test_specific(void **state)
+{
+    size_t       i;
+    const char  *got;
+    templates_t  t;
+
+    /* the more specific of those that match stands higher */
+
+    static const char  *texts[] = {
+        "/", "/a/b/c", "/a/b/{x}", "/a/b/**", "/a/{x}/c", "/a/{x}/{y}",
+        "/a/{x}/**", "/a", "/a/{x}", "/a/**", "/{x}/b/c", "/{x}/b/{y}",
+        "/{x}/b/**", "/{x}/{y}/c", "/{x}/{y}/**", "/{x}", "/**"
+    };
+
+    static const struct {
+        const char  *path;
+        const char  *tmpl;
+    } cases[] = {
+        { "/", "/" },                    { "//", "/" },
+        { "/;v", "/" },                  { "/a/..", "/" },
+        { "/a", "/a" },                  { "/a/", "/a" },
+        { "/a;v=1//", "/a" },            { "/z", "/{x}" },
+        { "/a/b", "/a/b/**" },           { "/a/z", "/a/{x}" },
+        { "/a/b/c", "/a/b/c" },          { "//a///b/./c;/", "/a/b/c" },
+        { "/a/z/..;/b/c", "/a/b/c" },    { "/a/b/z", "/a/b/{x}" },
+        { "/a/b/c/d", "/a/b/**" },       { "/a/z/c", "/a/{x}/c" },
+        { "/a/z/z", "/a/{x}/{y}" },      { "/a/z/c/d", "/a/{x}/**" },
+        { "/z/b/c", "/{x}/b/c" },        { "/z/b/z", "/{x}/b/{y}" },
+        { "/z/b", "/{x}/b/**" },         { "/z/b/c/d", "/{x}/b/**" },
+        { "/z/z/c", "/{x}/{y}/c" },      { "/z/z", "/{x}/{y}/**" },
+        { "/z/z/z", "/{x}/{y}/**" },     { "/A/b/c", "/{x}/b/c" },
+        { "", NULL },                    { "a", NULL },
+        { "*", NULL },                   { ";/a", NULL }
+    };
+
+    (void) state;
+
+    templates_make(&t, texts, sizeof(texts) / sizeof(texts[0]));
+
+    for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        got = find(&t, cases[i].path, strlen(cases[i].path));
+
+        if (got != cases[i].tmpl
+            && (got == NULL || cases[i].tmpl == NULL
+                || strcmp(got, cases[i].tmpl) != 0))
+        {
+            fail_msg("\"%s\": \"%s\"", cases[i].path, got ? got : "none");
+        }
+    }
+
+    free(t.memory);
+}
+
+
+/* A literal that leads nowhere is left again. */
+static void
+test_backtrack(void **state)
+{
+    templates_t  t;
+
+    static const char  *texts[] = {
+        "/a/b/c/d", "/a/{x}/c/e", "/{x}/b/c/f", "/{x}/{y}/{z}/g"
+    };
+
+    (void) state;
+
+    templates_make(&t, texts, 4);
+
+    assert_string_equal(find(&t, "/a/b/c/d", 8), texts[0]);
+    assert_string_equal(find(&t, "/a/b/c/e", 8), texts[1]);
+    assert_string_equal(find(&t, "/a/b/c/f", 8), texts[2]);
+    assert_string_equal(find(&t, "/a/b/c/g", 8), texts[3]);
+    assert_null(find(&t, "/a/b/c/h", 8));
+    assert_null(find(&t, "/a/b/c", 6));
+
+    free(t.memory);
+}
+
+
+/* Names and a "/" at the end make no other template. */
+static void
+test_equal(void **state)
+{
+    templates_t  t;
+
+    static const char  *texts[] = {
+        "/u/{id}", "/u/{name}", "/u/*", "/u/{id}/", "/u", "/u/", "/u/**",
+        "/u/{id}/**", "/u/*/**", "/{u}", "/", "/U"
+    };
+
+    (void) state;
+
+    templates_make(&t, texts, 12);
+
+    assert_int_equal(t.set.n, 7);
+    assert_string_equal(find(&t, "/u/1", 4), "/u/{id}");
+    assert_string_equal(find(&t, "/u", 2), "/u");
+    assert_string_equal(find(&t, "/u/1/2", 6), "/u/{id}/**");
+
+    free(t.memory);
+}
+
+
+static void
+test_empty(void **state)
+{
+    templates_t  t;
+
+    (void) state;
+
+    templates_make(&t, NULL, 0);
+    assert_null(find(&t, "/", 1));
+    assert_null(find(&t, "/a/b", 4));
+    free(t.memory);
+
+    assert_int_equal(ngx_ratelimit_route_set_bytes(
+                         NGX_RATELIMIT_ROUTE_SEGMENTS + (size_t) 1), 0);
+    assert_int_not_equal(ngx_ratelimit_route_set_bytes(
+                             NGX_RATELIMIT_ROUTE_SEGMENTS), 0);
+}
+
+
+/* Few names, so that templates and paths meet, of lengths around the words. */
+static const char *
+random_name(void)
+{
+    static const char  *names[] = {
+        "a", "b", "c", "users", "orders", "12345678", "123456789", "...",
+        "a-segment-of-26-characters", "a-segment-of-26-charakters"
+    };
+
+    return names[random_below(sizeof(names) / sizeof(names[0]))];
+}
+
+
+static char *
+random_template(uint32_t wild)
+{
+    char      text[256];
+    size_t    len;
+    uint32_t  i, n;
+
+    n = random_below(6);
+    len = 0;
+    text[0] = '\0';
+
+    for (i = 0; i < n; i++) {
+
+        if (random_below(100) < wild) {
+            len += sprintf(&text[len], random_below(2) ? "/{n%u}" : "/*", i);
+
+        } else if (i == n - 1 && random_below(100) < wild) {
+            sprintf(&text[len], "/**");
+            return strdup(text);
+
+        } else {
+            len += sprintf(&text[len], "/%s", random_name());
+        }
+    }
+
+    if (len == 0 || random_below(8) == 0) {
+        sprintf(&text[len], "/");
+    }
+
+    return strdup(text);
+}
+
+
+/* A path, and the same path as a client may write it to be another one. */
+static void
+random_path(char *plain, char *disguised)
+{
+    uint32_t     i, n;
+    const char  *name;
+
+    static const char  *nothing[] = {
+        "", "", "", "", "", "/", "//", "/.", "/;x", "/.;v=1", "/q/..",
+        "/q;/..;a=b", "/q/r/../.."
+    };
+    static const char  *behind[] = { "", "", "", ";", ";v=/", ";a;b" };
+
+    n = random_below(7);
+    *plain = '\0';
+    *disguised = '\0';
+
+    for (i = 0; i < n; i++) {
+        name = random_name();
+        plain += sprintf(plain, "/%s", name);
+        disguised += sprintf(disguised, "%s/%s%s",
+                             nothing[random_below(sizeof(nothing)
+                                                  / sizeof(nothing[0]))],
+                             name, behind[random_below(4)]);
+    }
+
+    sprintf(disguised, "%s/", nothing[random_below(13)]);
+
+    if (n == 0 || random_below(4) == 0) {
+        sprintf(plain, "/");
+    }
+}
+
+
+/* What a segment of a template is worth: the less, the more specific. */
+static int
+worth(const char *segment)
+{
+    if (strncmp(segment, "/**", 3) == 0) {
+        return 2;
+    }
+
+    return segment[0] == '/' && (segment[1] == '{' || segment[1] == '*');
+}
+
+
+/* Whether the first of two templates that match one path is more specific. */
+static int
+more_specific(const char *one, const char *two)
+{
+    while (worth(one) == worth(two)) {
+        one = strchr(one + (*one == '/'), '/');
+        two = strchr(two + (*two == '/'), '/');
+
+        if (one == NULL || two == NULL) {
+            break;
+        }
+    }
+
+    /* where one has ended, the other goes on with "**" */
+
+    return worth(one ? one : "") < worth(two ? two : "");
+}
+
+
+/* All that match by looking at one template after the other, in order. */
+static uint32_t
+reference(const templates_t *t, const char *path, uint32_t *found)
+{
+    uint32_t  i, j, n;
+
+    n = 0;
+
+    for (i = 0; i < t->set.n; i++) {
+
+        if (!ngx_ratelimit_route_match(bytes(t->texts[i]),
+                                       strlen(t->texts[i]), bytes(path),
+                                       strlen(path)))
+        {
+            continue;
+        }
+
+        for (j = n++; j && more_specific(t->texts[i], t->texts[found[j - 1]]);
+             j--)
+        {
+            found[j] = found[j - 1];
+        }
+
+        found[j] = i;
+    }
+
+    return n;
+}
+
+
+static void
+same_as_reference(const templates_t *t, const char *path, const char *asked,
+    size_t *matches)
+{
+    uint32_t                    i, n, got, expected[MAX];
+    ngx_ratelimit_route_walk_t  walk;
+
+    n = reference(t, path, expected);
+    ngx_ratelimit_route_walk_init(&walk, &t->set, bytes(asked), strlen(asked));
+
+    for (i = 0; i <= n; i++) {
+        got = ngx_ratelimit_route_walk_next(&walk);
+
+        if (got != (i < n ? expected[i] : NONE)) {
+            fail_msg("\"%s\" as \"%s\": \"%s\", expected \"%s\"", path, asked,
+                     got == NONE ? "none" : t->texts[got],
+                     i < n ? t->texts[expected[i]] : "none");
+        }
+    }
+
+    got = ngx_ratelimit_route_set_find(&t->set, bytes(asked), strlen(asked));
+    assert_int_equal(got, n ? expected[0] : NONE);
+
+    *matches += n;
+}
+
+
+static void
+test_random(void **state)
+{
+    char         plain[512], disguised[1024];
+    size_t       i, paths, asked, matches;
+    uint32_t     n, wild;
+    const char  *texts[MAX];
+    templates_t  t;
+
+    (void) state;
+
+    seed = number("ROUTE_SEED", (size_t) time(NULL) * 2 + 1);
+    paths = number("ROUTE_PATHS", 120000);
+    print_message("ROUTE_SEED=%llu\n", (unsigned long long) seed);
+
+    matches = 0;
+
+    for (asked = 0; asked < paths; /* void */ ) {
+        n = 1 + random_below(random_below(4) ? 30 : MAX);
+        wild = random_below(60);
+
+        for (i = 0; i < n; i++) {
+            texts[i] = random_template(wild);
+        }
+
+        templates_make(&t, texts, n);
+
+        for (i = 0; i < 200; i++, asked++) {
+            random_path(plain, disguised);
+            same_as_reference(&t, plain, plain, &matches);
+            same_as_reference(&t, plain, disguised, &matches);
+        }
+
+        for (i = 0; i < n; i++) {
+            free((char *) texts[i]);
+        }
+
+        free(t.memory);
+    }
+
+    assert_true(matches > paths);
+}
+
+
+/* The nodes that finding all templates takes. */
+static uint32_t
+visits(templates_t *t, const char *path, size_t len)
+{
+    ngx_ratelimit_route_walk_t  walk;
+
+    ngx_ratelimit_route_walk_init(&walk, &t->set, bytes(path), len);
+
+    while (ngx_ratelimit_route_walk_next(&walk) != NONE) { /* void */ }
+
+    return walk.visited;
+}
+
+
+static void
+fill(char *path, const char *with)
+{
+    size_t  i;
+
+    for (i = 0; i < LONG; i++) {
+        path[i] = with[i % strlen(with)];
+    }
+}
+
+
+/* A thousand templates cost what three do; no path costs more by its length. */
+static void
+test_cost(void **state)
+{
+    size_t       i;
+    char         path[LONG], *text;
+    templates_t  t;
+    const char  *texts[MAX];
+
+    static const char  *hostile[] = {
+        "/a", "/", ";", "/;", "/api/1;", "/..", "/.", "a", "/api/r1/..;x",
+        "/\xff"
+    };
+
+    (void) state;
+
+    for (i = 0; i < MAX; i++) {
+        text = malloc(32);
+        assert_non_null(text);
+        sprintf(text, "/api/r%zu/{id}/%s", i, i % 2 ? "x" : "**");
+        texts[i] = text;
+    }
+
+    templates_make(&t, texts, MAX);
+
+    for (i = 0; i < MAX; i++) {
+        sprintf(path, "/api/r%zu/7/x", i);
+        assert_string_equal(find(&t, path, strlen(path)), texts[i]);
+        assert_true(visits(&t, path, strlen(path)) <= 5);
+    }
+
+    assert_int_equal(visits(&t, "/api/none/7/x", 13), 2);
+
+    for (i = 0; i < sizeof(hostile) / sizeof(hostile[0]); i++) {
+        fill(path, hostile[i]);
+        assert_null(find(&t, path, LONG));
+        assert_true(visits(&t, path, LONG) <= 3);
+    }
+
+    memcpy(path, "/api/r8/7", 9);
+    assert_string_equal(find(&t, path, LONG), texts[8]);
+
+    /* half full, and no entry far from its place */
+
+    assert_true(t.set.probes <= 32);
+
+    for (i = 0; i < MAX; i++) {
+        free((char *) texts[i]);
+    }
+
+    free(t.memory);
+}
+
+
+/* All mixtures of "a" and "*": the bound that the header states is met. */
+static void
+test_worst(void **state)
+{
+    size_t       i, depth;
+    char         path[LONG], *text;
+    templates_t  t;
+    const char  *texts[512];
+
+    (void) state;
+
+    for (i = 0; i < 512; i++) {
+        text = malloc(32);
+        assert_non_null(text);
+        texts[i] = text;
+
+        for (depth = 0; depth < 9; depth++) {
+            memcpy(&text[2 * depth], (i >> depth & 1) ? "/*" : "/a", 2);
+        }
+
+        text[18] = '\0';
+    }
+
+    templates_make(&t, texts, 512);
+    fill(path, "/a");
+
+    assert_int_equal(visits(&t, path, 18), (1 << 10) - 1);
+    assert_int_equal(visits(&t, path, LONG), (1 << 10) - 1);
+    assert_int_equal(visits(&t, path, 4), 7);
+    assert_string_equal(find(&t, path, 18), texts[0]);
+
+    for (i = 0; i < 512; i++) {
+        free((char *) texts[i]);
+    }
+
+    free(t.memory);
+}
+
+
+/* The deepest templates there are, and paths around that. */
+static void
+test_deep(void **state)
+{
+    char         path[2 * 34], last[2 * 32 + 1];
+    size_t       depth;
+    templates_t  t;
+    const char  *texts[3];
+
+    (void) state;
+
+    for (depth = 0; depth < 34; depth++) {
+        memcpy(&path[2 * depth], "/a", 2);
+    }
+
+    memcpy(last, path, 64);
+    memcpy(&last[60], "/**", 4);
+
+    texts[0] = strndup(path, 64);
+    texts[1] = last;
+    texts[2] = "/a/{x}";
+
+    templates_make(&t, texts, 3);
+
+    assert_string_equal(find(&t, path, 64), texts[0]);
+    assert_string_equal(find(&t, path, 62), texts[1]);
+    assert_string_equal(find(&t, path, 66), texts[1]);
+    assert_string_equal(find(&t, path, 68), texts[1]);
+    assert_string_equal(find(&t, path, 60), texts[1]);
+    assert_string_equal(find(&t, path, 4), texts[2]);
+    assert_null(find(&t, path, 58));
+
+    free((char *) texts[0]);
+    free(t.memory);
+}
+
+
+int
+main(void)
+{
+    const struct CMUnitTest  tests[] = {
+        cmocka_unit_test(test_specific),
+        cmocka_unit_test(test_backtrack),
+        cmocka_unit_test(test_equal),
+        cmocka_unit_test(test_empty),
+        cmocka_unit_test(test_random),
+        cmocka_unit_test(test_cost),
+        cmocka_unit_test(test_worst),
+        cmocka_unit_test(test_deep),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
