@@ -98,7 +98,7 @@ sub draws {
 
     ok(well_formed($overview), 'overview: is XML');
 
-    my @most = $overview =~ /at most (\d+) in/g;
+    my @most = $overview =~ />most in [^:<]*: (\d+)</g;
 
     is(@most, keys %BOUND, 'overview: has all');
 

@@ -28,7 +28,7 @@ my $SLACK = 0.002;
 sub overview {
     my ($frame, @plots) = @_;
 
-    my ($top, $row, $chart) = (58, 98, 58);
+    my ($top, $row, $chart) = (58, 110, 70);
     my $height = $top + $row * @plots + 40;
     my $bottom = $top + $row * @plots - 4;
     my $svg = head($height, 'The same requests, seven limits');
@@ -117,7 +117,12 @@ sub line {
 }
 
 
-sub name { return "$_[0]{name} $_[0]{says}" }
+sub name {
+    my $plot = shift;
+
+    return "$plot->{name} $plot->{says}"
+           . ($plot->{note} ? ", $plot->{note}" : '');
+}
 
 
 # What the colours are: words in them.
@@ -244,11 +249,13 @@ sub labels {
         }
     }
 
-    my ($sent, @admitted) = told($frame, $plot, $groups[2]);
+    my ($sent, $admitted) = told($frame, $plot, $groups[2]);
 
-    return $svg . text(x($frame, 17), $base - $height + 54,
-                       sprintf('%g a second: %s, %s', 4 / $frame->{unit},
-                               $sent, $admitted[0]), 'faint');
+    return $svg
+           . text(x($frame, 17), $base - 48,
+                  sprintf('%g a second: ', 4 / $frame->{unit}) . $sent,
+                  'faint')
+           . text(x($frame, 17), $base - 30, $admitted, 'faint');
 }
 
 
@@ -293,8 +300,8 @@ sub most {
 
     my $most = max(map { $_->[1] } steps($frame, $plot));
 
-    return "at most $most " . ($plot->{held} ? 'in flight'
-                                             : "in any $frame->{window} s");
+    return ($plot->{held} ? 'most in flight'
+                          : "most in any $frame->{window} s") . ": $most";
 }
 
 
@@ -302,8 +309,8 @@ sub bound {
     my ($frame, $plot, $base, $height) = @_;
 
     my ($limit, $top, $what) = $plot->{held}
-        ? ($frame->{slots}, $frame->{slots} * 2.2, 'in flight')
-        : ($frame->{limit}, $frame->{limit} * 2.2,
+        ? ($frame->{slots}, $frame->{slots} * 2.6, 'in flight')
+        : ($frame->{limit}, $frame->{limit} * 2.6,
            "admitted in the last $frame->{window} s");
     my $scale = $height / $top;
     my @steps = grep { $_->[0] < $frame->{end} } steps($frame, $plot);

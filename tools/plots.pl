@@ -35,7 +35,7 @@ my $UNIT = $WINDOW / 10;
 
 my $LIMIT = 20;
 my $SLOTS = 8;
-my $HELD = 2;         # for how long an upload holds its slot
+my $HELD = 3;         # for how long an upload holds its slot
 my $EDGE = 5;         # a window ends so long after the start, and each 10 later
 my $END = 36;         # of the picture
 
@@ -56,7 +56,8 @@ my @VARIANTS = (
     { name => 'sliding_window', says => "limit=$LIMIT window=${WINDOW}s",
       clock => 'monotonic' },
     { name => 'sliding_log', says => "limit=$LIMIT window=${WINDOW}s" },
-    { name => 'concurrency', says => "limit=$SLOTS", held => $HELD },
+    { name => 'concurrency', says => "limit=$SLOTS", held => $HELD,
+      note => sprintf('each takes %g s', $HELD * $UNIT) },
 );
 
 my $dir = "$ROOT/build/plots/$$";
@@ -153,6 +154,10 @@ sub start {
     $nginx = fork // die "plots: fork: $!\n";
 
     if ($nginx == 0) {
+
+        # to nginx the variable would name sockets to inherit
+        delete $ENV{NGINX};
+
         exec $NGINX, '-p', "$dir/", '-c', "$dir/nginx.conf",
              '-e', "$dir/error.log" or POSIX::_exit(127);
     }
