@@ -48,6 +48,18 @@ my @needed = qw( +evalsha +script|load +cluster|slots +time +hmget +hset );
 is(join(' ', grep { my $one = $_; !grep { $_ eq $one } @rights } @needed), '',
    'the manual names what a check needs');
 
+my %called;
+
+for my $name (glob 'lua/*.lua') {
+    open my $script, '<', $name or die "$name: $!";
+    $called{'+' . lc} = 1 for join('', <$script>) =~ /\bcall\('(\w+)'/g;
+}
+
+delete @called{@rights};
+
+is(join(' ', sort keys %called), '',
+   'the manual names what the scripts call');
+
 for my $port (@ports) {
     grant($port, 'rl', @rights);
 
