@@ -7,6 +7,7 @@
 
 #include "ngx_ratelimit_text.h"
 
+static void ngx_http_ratelimit_settle_times(ngx_http_ratelimit_ctx_t *ctx);
 static ngx_uint_t ngx_http_ratelimit_settle_counter(ngx_http_request_t *r,
     ngx_ratelimit_counter_t *counter);
 static ngx_int_t ngx_http_ratelimit_header_cost(ngx_http_request_t *r,
@@ -41,6 +42,7 @@ ngx_http_ratelimit_settle(ngx_http_request_t *r,
 
     if (changes) {
         ngx_ratelimit_check_settle(check);
+        ngx_http_ratelimit_settle_times(ctx);
     }
 
     /* hidden, also where their rule did not apply */
@@ -52,6 +54,36 @@ ngx_http_ratelimit_settle(ngx_http_request_t *r,
 
         for (j = 0; j < limits[i]->cost_headers.nelts; j++) {
             (void) ngx_http_ratelimit_find_header(r, &name[j], 1);
+        }
+    }
+}
+
+
+/* An answer is of the time of the decision, also where it was made now. */
+static void
+ngx_http_ratelimit_settle_times(ngx_http_ratelimit_ctx_t *ctx)
+{
+    uint64_t                  now_ms, since_us;
+    ngx_uint_t                i;
+    ngx_time_t               *now;
+    ngx_ratelimit_counter_t  *counter;
+
+    now = ngx_timeofday();
+    now_ms = (uint64_t) now->sec * 1000 + now->msec;
+
+    if (now_ms <= ctx->decided_ms) {
+        return;
+    }
+
+    since_us = (now_ms - ctx->decided_ms) * 1000;
+
+    for (i = 0; i < ctx->check.ncounters; i++) {
+        counter = &ctx->check.counters[i];
+
+        if (counter->source == NGX_RATELIMIT_SOURCE_LOCAL
+            && (counter->charge || counter->refund))
+        {
+            counter->answer.reset_us += since_us;
         }
     }
 }
