@@ -19,8 +19,8 @@ end
 local windows = has.f or has.s or has.F or has.S
 local hashed = has.t or has.T or windows
 
--- ngx_ratelimit_span_encode() and ngx_ratelimit_span_decode(). The token bucket,
--- which is called the most often, has the same in place.
+-- ngx_ratelimit_span_encode() and ngx_ratelimit_span_decode(); the bucket, which
+-- is called the most often, has the same in place.
 
 local span_encode = windows and function(span_us)
     if span_us < 64 then
