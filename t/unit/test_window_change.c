@@ -225,6 +225,7 @@ test_give_windows(void **state)
 {
     limit_t   limit;
     window_t  w, spent, zero;
+    answer_t  answer;
     uint64_t  march = (uint64_t) 1772323200 * SECOND;
 
     (void) state;
@@ -274,6 +275,24 @@ test_give_windows(void **state)
     w.code = limit.code;
     ngx_ratelimit_fixed_window_give(&w, &limit, DAY, 12 * DAY, DAY - 1, 4);
     assert_int_equal(w.count, 6);
+
+    /* at once, from a window that begins in a moment: a clock is behind */
+
+    limit = limit_of(NGX_RATELIMIT_FIXED_WINDOW, 10, 60 * SECOND);
+    w = zero;
+    ngx_ratelimit_fixed_window_take(&w, &limit, NOW - 5000, 60 * SECOND + 5000,
+                                    2, 0, &answer);
+    give(&w, &limit, NOW - 5000, NOW - 5000, 1);
+    assert_int_equal(w.count, 1);
+    give(&w, &limit, NOW - 4000, NOW - 5000, 1);
+    assert_int_equal(w.count, 1);
+
+    limit = limit_of(NGX_RATELIMIT_SLIDING_WINDOW, 10, 60 * SECOND);
+    w = zero;
+    (void) take(&w, &limit, NOW, 1, 0);
+    (void) take(&w, &limit, NOW - 5000, 2, 0);
+    give(&w, &limit, NOW - 5000, NOW - 5000, 2);
+    assert_int_equal(w.count, 1);
 
     /* sliding: to the window before as well, and to none before that */
 
