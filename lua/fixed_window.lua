@@ -1,13 +1,118 @@
 -- One fixed window: src/core/ngx_ratelimit_window.c, the same decisions.
 --
 -- state: 13 bytes (7 fresh_us, 4 count, 2 code), anything else is fresh.
--- calendar: 0 for multiples of window_us, 1 for UTC days, 2 for months.
+-- calendar: 0 for multiples of window_us, 1 for UTC days, 2 for months; then
+-- window_us is the longest of these.
 -- charge false: look whether the cost could be paid, take nothing.
 --
 -- Returns granted, remaining, reset_us, retry_us (-1: never), the new state or
 -- false where it stays as it is, and how long a state is of use.
 
-local function fixed_window(state, now, cost, want, capacity, window_us,
-                            calendar, charge)
-    error('not there')
+-- When the UTC month of now began, and when it ends.
+
+local month_bounds = (has.f or has.F) and function(now)
+    local day = now / 86400000000
+    day = day - day % 1
+
+    local function div(x, y)
+        return x / y - x / y % 1
+    end
+
+    local of_period = (day + 719468) % 146097
+    local year = div(of_period - div(of_period, 1460) + div(of_period, 36524)
+                     - div(of_period, 146096), 365)
+    local of_year = of_period - (365 * year + div(year, 4) - div(year, 100))
+
+    local month = div(5 * of_year + 2, 153)
+    local first = div(153 * month + 2, 5)
+    local next = div(153 * month + 155, 5)
+
+    if month == 11 then
+        year = year + 1
+        next = year % 4 == 0 and (year % 100 ~= 0 or year == 400) and 366
+               or 365
+    end
+
+    day = day - of_year + first
+
+    return day * 86400000000, (day + next - first) * 86400000000
+end
+
+local fixed_window = (has.f or has.F) and function(
+        state, now, cost, want, capacity, window_us, calendar, charge)
+    local code, start_us, end_us
+
+    if calendar == 2 then
+        start_us, end_us = month_bounds(now)
+
+    else
+        start_us = now - now % window_us
+        end_us = start_us + window_us
+    end
+
+    if calendar > 0 then
+        code = 4000 + calendar
+    else
+        code = span_encode(window_us)
+    end
+
+    -- settle: what is used
+
+    local count, changed = 0, false
+
+    if state and #state == 13 then
+        local old_fresh, old_count, old_code = unpack_state('>I7I4I2', state)
+
+        if old_code ~= 0 and old_fresh > now then
+            count = old_count
+
+            if old_code ~= code or old_fresh - now > window_us + 1000000 then
+                changed = true
+
+            else
+                end_us = old_fresh
+
+                -- give; want is for how many milliseconds it was taken
+
+                if cost < 0 and charge then
+                    local taken_us = now - want * 1000
+
+                    if taken_us >= now
+                       or taken_us >= start_us
+                          and taken_us >= old_fresh - window_us
+                    then
+                        count = count + cost
+                        count = count > 0 and count or 0
+                        changed = true
+                    end
+                end
+            end
+        end
+    end
+
+    -- take
+
+    local left = count < capacity and capacity - count or 0
+    local granted, retry_us = 0, 0
+
+    if cost > capacity then
+        retry_us = -1
+
+    elseif cost > left then
+        retry_us = end_us - now
+
+    elseif charge and cost >= 0 then
+        granted = want <= cost and cost or want < left and want or left
+    end
+
+    if granted > 0 then
+        count = count + granted
+        changed = true
+    end
+
+    local new = changed and pack('>I7I4I2', count > 0 and end_us or 0, count,
+                                 count > 0 and code or 0)
+
+    return granted, left - granted, count > 0 and end_us - now or 0,
+           retry_us, new, window_us
 end

@@ -1,9 +1,154 @@
 -- One sliding window: src/core/ngx_ratelimit_window.c, the same decisions.
 --
 -- state: 17 bytes (7 fresh_us, 4 count, 2 code, 4 before), anything else is
--- fresh.
+-- fresh. Arguments and results are those of fixed_window.
 
-local function sliding_window(state, now, cost, want, capacity, window_us, _,
-                              charge)
-    error('not there')
+-- The share of a window's count that still counts left_us before the end.
+
+local window_decay = (has.s or has.S) and function(count, left_us, window_us)
+    local left_ms, window_ms = left_us / 1000, window_us / 1000
+
+    left_ms = left_ms + -left_ms % 1
+    window_ms = window_ms + -window_ms % 1
+
+    if left_ms >= window_ms then
+        return count
+    end
+
+    count = count * left_ms / window_ms
+
+    return count + -count % 1
+end
+
+local sliding_window = (has.s or has.S) and function(
+        state, now, cost, want, capacity, window_us, _, charge)
+    local code = span_encode(window_us)
+    local window_ms = window_us / 1000
+    window_ms = window_ms + -window_ms % 1
+
+    local end_us = now - now % window_us + window_us
+
+    -- settle: what is used
+
+    local count, before, changed = 0, 0, false
+
+    if state and #state == 17 then
+        local old_fresh, old_count, old_code, old_before
+            = unpack_state('>I7I4I2I4', state)
+        local left_us = old_fresh - now
+
+        if old_code == 0 or left_us <= 0 then
+            count = 0
+
+        elseif old_code ~= code or old_fresh % window_us > 0 then
+            local old_us = span_decode(old_code)
+
+            if old_us > 31622400000000 then
+
+                -- no sliding window's
+
+                count = old_count + old_before
+
+            elseif left_us <= old_us then
+                count = window_decay(old_count, left_us, old_us)
+
+            else
+                count = old_count
+                        + window_decay(old_before, left_us - old_us, old_us)
+            end
+
+            changed = true
+
+        elseif left_us <= window_us then
+            end_us, before = old_fresh, old_count
+
+        else
+            count, before = old_count, old_before
+
+            if left_us <= 2 * window_us + 1000000 then
+                end_us = old_fresh - window_us
+            else
+                changed = true
+            end
+        end
+
+        -- at most what has an exact weight: the capacity and more
+
+        local most = 9007199254740992 / window_ms
+        most = most < 1073741824 and most - most % 1 or 1073741824
+
+        count = count < most and count or most
+        before = before < most and before or most
+    end
+
+    -- give; want is for how many milliseconds it was taken
+
+    if cost < 0 and charge then
+        local taken_us = now - want * 1000
+
+        if taken_us >= now or taken_us + window_us >= end_us then
+
+            if count > 0 then
+                count = count + cost
+                count = count > 0 and count or 0
+                changed = true
+            end
+
+        elseif taken_us + 2 * window_us >= end_us and before > 0 then
+            before = before + cost
+            before = before > 0 and before or 0
+            changed = true
+        end
+    end
+
+    -- take
+
+    local used = count
+
+    if before > 0 then
+        used = count + window_decay(before, end_us - now, window_us)
+    end
+
+    local left = used < capacity and capacity - used or 0
+    local granted, retry_us = 0, 0
+
+    if cost > capacity then
+        retry_us = -1
+
+    elseif cost > left then
+        local room, of, fits_us = capacity - cost - count, before, end_us
+
+        if room < 0 then
+            room, of, fits_us = capacity - cost, count, end_us + window_us
+        end
+
+        local fits_ms = room * window_ms / of
+
+        retry_us = fits_us - (fits_ms - fits_ms % 1) * 1000 - now
+
+    elseif charge and cost >= 0 then
+        granted = want <= cost and cost or want < left and want or left
+    end
+
+    if granted > 0 then
+        count = count + granted
+        changed = true
+    end
+
+    -- where this window has used nothing, the state is that of the one before
+
+    local fresh_us = 0
+
+    if count > 0 then
+        fresh_us = end_us + window_us
+
+    elseif before > 0 then
+        fresh_us, count, before = end_us, before, 0
+    end
+
+    local new = changed and pack('>I7I4I2I4', fresh_us, count,
+                                 fresh_us > 0 and code or 0, before)
+
+    return granted, left - granted, fresh_us > 0 and fresh_us - now or 0,
+           retry_us, new, 2 * window_us
 end

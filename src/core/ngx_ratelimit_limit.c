@@ -10,9 +10,6 @@
 #define NGX_RATELIMIT_DAY_US    ((uint64_t) 86400 * 1000000)
 #define NGX_RATELIMIT_MONTH_US  (31 * NGX_RATELIMIT_DAY_US)
 
-/* a sliding window's weights are products that a Lua number holds exactly */
-#define NGX_RATELIMIT_MAX_WEIGHT  ((uint64_t) 1 << 53)
-
 
 static const char *ngx_ratelimit_limit_bucket(ngx_ratelimit_limit_t *limit,
     const ngx_ratelimit_spec_t *spec);
@@ -48,6 +45,10 @@ ngx_ratelimit_limit_init(ngx_ratelimit_limit_t *limit,
         return "a limit from 1 to 1073741824";
     }
 
+    if (spec->calendar && spec->algorithm != NGX_RATELIMIT_FIXED_WINDOW) {
+        return "a calendar for fixed_window only";
+    }
+
     switch (spec->algorithm) {
 
     case NGX_RATELIMIT_TOKEN_BUCKET:
@@ -70,6 +71,11 @@ ngx_ratelimit_limit_bucket(ngx_ratelimit_limit_t *limit,
 {
     uint64_t  capacity, free;
 
+    if (spec->period_us == 0 || spec->period_us > NGX_RATELIMIT_MAX_PERIOD_US)
+    {
+        return "a period of at most 366 days";
+    }
+
     capacity = spec->capacity ? spec->capacity : spec->tokens;
     limit->free_us = UINT64_MAX;
 
@@ -80,6 +86,10 @@ ngx_ratelimit_limit_bucket(ngx_ratelimit_limit_t *limit,
         }
 
         capacity = spec->burst + 1;
+    }
+
+    if (capacity > NGX_RATELIMIT_MAX_TOKENS) {
+        return "a capacity from 1 to 1073741824";
     }
 
     if (ngx_ratelimit_rate_init(&limit->rate, spec->tokens, spec->period_us,
@@ -114,11 +124,6 @@ ngx_ratelimit_limit_window(ngx_ratelimit_limit_t *limit,
     limit->capacity = (uint32_t) spec->tokens;
 
     if (spec->calendar) {
-
-        if (spec->algorithm != NGX_RATELIMIT_FIXED_WINDOW) {
-            return "a calendar for fixed_window only";
-        }
-
         limit->window_us = (spec->calendar == NGX_RATELIMIT_CALENDAR_DAY)
                            ? NGX_RATELIMIT_DAY_US : NGX_RATELIMIT_MONTH_US;
         limit->code = NGX_RATELIMIT_CODE_CALENDAR + spec->calendar;

@@ -9,7 +9,13 @@
 
 #include "ngx_ratelimit_token_bucket.h"
 
-#define NGX_RATELIMIT_MAX_LOG  10000   /* requests that a sliding_log keeps */
+#define NGX_RATELIMIT_MAX_LOG     10000   /* requests in a sliding_log */
+
+/*
+ * Of a sliding_window, requests times the milliseconds of its window: a product
+ * that a Lua number, too, holds exactly.
+ */
+#define NGX_RATELIMIT_MAX_WEIGHT  ((uint64_t) 1 << 53)
 
 typedef enum {
     NGX_RATELIMIT_TOKEN_BUCKET = 0,

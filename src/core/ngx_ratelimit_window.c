@@ -1,7 +1,507 @@
+/*
+ * Fixed and sliding windows. lua/fixed_window.lua and lua/sliding_window.lua
+ * follow this file step by step.
+ *
+ * A counter that has used nothing is a fresh one, and is kept as one: so what
+ * a state says of its end is always the moment at which it counts no more.
+ */
+
 #include "ngx_ratelimit_window.h"
-#include <stdlib.h>
-uint64_t ngx_ratelimit_fixed_window_left(const ngx_ratelimit_limit_t *limit, uint64_t wall_us) { (void) limit; (void) wall_us; abort(); }
-void ngx_ratelimit_fixed_window_take(ngx_ratelimit_window_t *w, const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint64_t left_us, uint32_t cost, uint32_t want, ngx_ratelimit_answer_t *answer) { (void) w; (void) limit; (void) now_us; (void) left_us; (void) cost; (void) want; (void) answer; abort(); }
-void ngx_ratelimit_fixed_window_give(ngx_ratelimit_window_t *w, const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint64_t taken_us, uint32_t tokens) { (void) w; (void) limit; (void) now_us; (void) taken_us; (void) tokens; abort(); }
-void ngx_ratelimit_sliding_window_take(ngx_ratelimit_window_t *w, const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint32_t cost, uint32_t want, ngx_ratelimit_answer_t *answer) { (void) w; (void) limit; (void) now_us; (void) cost; (void) want; (void) answer; abort(); }
-void ngx_ratelimit_sliding_window_give(ngx_ratelimit_window_t *w, const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint64_t taken_us, uint32_t tokens) { (void) w; (void) limit; (void) now_us; (void) taken_us; (void) tokens; abort(); }
+
+
+/*
+ * Workers cache the time, so one may be behind another, and a window then
+ * seems to begin later than now. Up to here that is left as it is, for moving
+ * it would grant the same window's tokens twice. Beyond, the clock itself was
+ * set back, and what is used moves to the window of now.
+ */
+#define NGX_RATELIMIT_CLOCK_SLACK_US  1000000
+
+#define NGX_RATELIMIT_DAY_US          ((uint64_t) 86400 * 1000000)
+
+/* Of the wall clock, in microseconds since the epoch: start <= wall < end. */
+typedef struct {
+    uint64_t  start_us;
+    uint64_t  end_us;
+} ngx_ratelimit_bounds_t;
+
+/* What is used: a window's state as it is now, the window being that of now. */
+typedef struct {
+    uint64_t  end_us;      /* of the current window */
+    uint32_t  count;       /* more than the capacity where that was lowered */
+    uint32_t  before;      /* sliding_window */
+} ngx_ratelimit_usage_t;
+
+
+static ngx_ratelimit_bounds_t ngx_ratelimit_fixed_window_bounds(
+    const ngx_ratelimit_limit_t *limit, uint64_t wall_us);
+static ngx_ratelimit_bounds_t ngx_ratelimit_month_bounds(uint64_t wall_us);
+static int ngx_ratelimit_fixed_window_keeps(const ngx_ratelimit_window_t *w,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us);
+static void ngx_ratelimit_fixed_window_save(ngx_ratelimit_window_t *w,
+    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_usage_t *use);
+static int ngx_ratelimit_sliding_window_settle(const ngx_ratelimit_window_t *w,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us,
+    ngx_ratelimit_usage_t *use);
+static uint64_t ngx_ratelimit_sliding_window_most(
+    const ngx_ratelimit_limit_t *limit);
+static uint64_t ngx_ratelimit_sliding_window_rescale(
+    const ngx_ratelimit_window_t *w, uint64_t now_us);
+static uint64_t ngx_ratelimit_sliding_window_used(
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us,
+    const ngx_ratelimit_usage_t *use);
+static uint64_t ngx_ratelimit_sliding_window_retry(
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us,
+    const ngx_ratelimit_usage_t *use, uint32_t cost);
+static void ngx_ratelimit_sliding_window_save(ngx_ratelimit_window_t *w,
+    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_usage_t *use);
+static uint64_t ngx_ratelimit_window_decay(uint32_t count, uint64_t left_us,
+    uint64_t window_us);
+static uint32_t ngx_ratelimit_window_grant(uint32_t left, uint32_t cost,
+    uint32_t want);
+
+
+uint64_t
+ngx_ratelimit_fixed_window_left(const ngx_ratelimit_limit_t *limit,
+    uint64_t wall_us)
+{
+    return ngx_ratelimit_fixed_window_bounds(limit, wall_us).end_us - wall_us;
+}
+
+
+uint64_t
+ngx_ratelimit_fixed_window_passed(const ngx_ratelimit_limit_t *limit,
+    uint64_t wall_us)
+{
+    return wall_us - ngx_ratelimit_fixed_window_bounds(limit, wall_us).start_us;
+}
+
+
+static ngx_ratelimit_bounds_t
+ngx_ratelimit_fixed_window_bounds(const ngx_ratelimit_limit_t *limit,
+    uint64_t wall_us)
+{
+    ngx_ratelimit_bounds_t  bounds;
+
+    if (limit->calendar == NGX_RATELIMIT_CALENDAR_MONTH) {
+        return ngx_ratelimit_month_bounds(wall_us);
+    }
+
+    bounds.start_us = wall_us - wall_us % limit->window_us;
+    bounds.end_us = bounds.start_us + limit->window_us;
+
+    return bounds;
+}
+
+
+/*
+ * Years begin in March here, so that the leap day is a year's last, and 400 of
+ * them make a period. Source: Howard Hinnant, "chrono-Compatible Low-Level Date
+ * Algorithms", civil_from_days.
+ */
+static ngx_ratelimit_bounds_t
+ngx_ratelimit_month_bounds(uint64_t wall_us)
+{
+    uint64_t                day, year, month, first, next, of_period, of_year;
+    ngx_ratelimit_bounds_t  bounds;
+
+    day = wall_us / NGX_RATELIMIT_DAY_US;
+
+    of_period = (day + 719468) % 146097;
+    year = (of_period - of_period / 1460 + of_period / 36524
+            - of_period / 146096) / 365;
+    of_year = of_period - (365 * year + year / 4 - year / 100);
+
+    month = (5 * of_year + 2) / 153;
+    first = (153 * month + 2) / 5;
+    next = (153 * month + 155) / 5;
+
+    if (month == 11) {
+
+        /* February, of the next year in the calendar's own count */
+
+        year++;
+        next = 365 + (year % 4 == 0 && (year % 100 != 0 || year == 400));
+    }
+
+    day -= of_year - first;
+
+    bounds.start_us = day * NGX_RATELIMIT_DAY_US;
+    bounds.end_us = (day + next - first) * NGX_RATELIMIT_DAY_US;
+
+    return bounds;
+}
+
+
+void
+ngx_ratelimit_fixed_window_take(ngx_ratelimit_window_t *w,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint64_t left_us,
+    uint32_t cost, uint32_t want, ngx_ratelimit_answer_t *answer)
+{
+    int                    changed;
+    uint32_t               left;
+    ngx_ratelimit_usage_t  use;
+
+    use.end_us = now_us + left_us;
+    use.count = 0;
+    changed = 0;
+
+    if (w->code && w->fresh_us > now_us) {
+        use.count = w->count;
+
+        if (ngx_ratelimit_fixed_window_keeps(w, limit, now_us)) {
+            use.end_us = w->fresh_us;
+
+        } else {
+            changed = 1;
+        }
+    }
+
+    left = (use.count < limit->capacity) ? limit->capacity - use.count : 0;
+
+    answer->granted = ngx_ratelimit_window_grant(left, cost, want);
+    answer->retry_us = 0;
+
+    if (cost > limit->capacity) {
+        answer->retry_us = NGX_RATELIMIT_NEVER;
+
+    } else if (cost > left) {
+        answer->retry_us = use.end_us - now_us;
+    }
+
+    use.count += answer->granted;
+
+    answer->remaining = left - answer->granted;
+    answer->reset_us = use.count ? use.end_us - now_us : 0;
+
+    if (changed || answer->granted) {
+        ngx_ratelimit_fixed_window_save(w, limit, &use);
+    }
+}
+
+
+void
+ngx_ratelimit_fixed_window_give(ngx_ratelimit_window_t *w,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint64_t passed_us,
+    uint64_t taken_us, uint32_t tokens)
+{
+    uint64_t               start_us;
+    ngx_ratelimit_usage_t  use;
+
+    if (!ngx_ratelimit_fixed_window_keeps(w, limit, now_us)) {
+        return;
+    }
+
+    /* a month may have begun later than 31 days before its end */
+
+    start_us = (w->fresh_us > limit->window_us)
+               ? w->fresh_us - limit->window_us : 0;
+
+    if (start_us + passed_us < now_us) {
+        start_us = now_us - passed_us;
+    }
+
+    /* what is taken now is of this window, also a little before its start */
+
+    if (taken_us < start_us && taken_us < now_us) {
+        return;
+    }
+
+    use.end_us = w->fresh_us;
+    use.count = (tokens < w->count) ? w->count - tokens : 0;
+
+    ngx_ratelimit_fixed_window_save(w, limit, &use);
+}
+
+
+/* Whether the state's window is one of the limit's and has not ended. */
+
+static int
+ngx_ratelimit_fixed_window_keeps(const ngx_ratelimit_window_t *w,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us)
+{
+    return w->code == limit->code
+           && w->fresh_us > now_us
+           && w->fresh_us - now_us <= limit->window_us
+                                      + NGX_RATELIMIT_CLOCK_SLACK_US;
+}
+
+
+static void
+ngx_ratelimit_fixed_window_save(ngx_ratelimit_window_t *w,
+    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_usage_t *use)
+{
+    memset(w, 0, sizeof(ngx_ratelimit_window_t));
+
+    if (use->count) {
+        w->fresh_us = use->end_us;
+        w->count = use->count;
+        w->code = limit->code;
+    }
+}
+
+
+void
+ngx_ratelimit_sliding_window_take(ngx_ratelimit_window_t *w,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint32_t cost,
+    uint32_t want, ngx_ratelimit_answer_t *answer)
+{
+    int                    changed;
+    uint32_t               left;
+    uint64_t               used;
+    ngx_ratelimit_usage_t  use;
+
+    changed = ngx_ratelimit_sliding_window_settle(w, limit, now_us, &use);
+
+    used = ngx_ratelimit_sliding_window_used(limit, now_us, &use);
+    left = (used < limit->capacity) ? limit->capacity - (uint32_t) used : 0;
+
+    answer->granted = ngx_ratelimit_window_grant(left, cost, want);
+    answer->retry_us = 0;
+
+    if (cost > limit->capacity) {
+        answer->retry_us = NGX_RATELIMIT_NEVER;
+
+    } else if (cost > left) {
+        answer->retry_us = ngx_ratelimit_sliding_window_retry(limit, now_us,
+                                                              &use, cost);
+    }
+
+    use.count += answer->granted;
+
+    answer->remaining = left - answer->granted;
+    answer->reset_us = use.count ? use.end_us + limit->window_us - now_us
+                       : use.before ? use.end_us - now_us : 0;
+
+    if (changed || answer->granted) {
+        ngx_ratelimit_sliding_window_save(w, limit, &use);
+    }
+}
+
+
+void
+ngx_ratelimit_sliding_window_give(ngx_ratelimit_window_t *w,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint64_t taken_us,
+    uint32_t tokens)
+{
+    uint32_t               *count;
+    ngx_ratelimit_usage_t   use;
+
+    (void) ngx_ratelimit_sliding_window_settle(w, limit, now_us, &use);
+
+    if (taken_us >= now_us || taken_us + limit->window_us >= use.end_us) {
+        count = &use.count;
+
+    } else if (taken_us + 2 * limit->window_us >= use.end_us) {
+        count = &use.before;
+
+    } else {
+        return;
+    }
+
+    if (*count == 0) {
+        return;
+    }
+
+    *count -= (tokens < *count) ? tokens : *count;
+
+    ngx_ratelimit_sliding_window_save(w, limit, &use);
+}
+
+
+/*
+ * Works out what is used. Returns 1 when that is not what the state says, so
+ * that it has to be saved even if nothing is taken.
+ */
+static int
+ngx_ratelimit_sliding_window_settle(const ngx_ratelimit_window_t *w,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us,
+    ngx_ratelimit_usage_t *use)
+{
+    int       changed;
+    uint64_t  left_us, used, most;
+
+    use->end_us = now_us - now_us % limit->window_us + limit->window_us;
+    use->count = 0;
+    use->before = 0;
+
+    if (w->code == 0 || w->fresh_us <= now_us) {
+        return 0;
+    }
+
+    changed = 0;
+    left_us = w->fresh_us - now_us;
+    most = ngx_ratelimit_sliding_window_most(limit);
+
+    if (w->code != limit->code || w->fresh_us % limit->window_us) {
+        used = ngx_ratelimit_sliding_window_rescale(w, now_us);
+        use->count = (uint32_t) (used < most ? used : most);
+        return 1;
+    }
+
+    if (left_us <= limit->window_us) {
+        use->end_us = w->fresh_us;
+        use->before = w->count;
+
+    } else {
+        use->count = w->count;
+        use->before = w->before;
+
+        if (left_us - limit->window_us <= limit->window_us
+                                          + NGX_RATELIMIT_CLOCK_SLACK_US)
+        {
+            use->end_us = w->fresh_us - limit->window_us;
+
+        } else {
+            changed = 1;
+        }
+    }
+
+    /* of a window that is longer by less than its code tells */
+
+    use->count = (use->count < most) ? use->count : (uint32_t) most;
+    use->before = (use->before < most) ? use->before : (uint32_t) most;
+
+    return changed;
+}
+
+
+/* A window's count whose weight is exact: the capacity and more. */
+
+static uint64_t
+ngx_ratelimit_sliding_window_most(const ngx_ratelimit_limit_t *limit)
+{
+    uint64_t  most;
+
+    most = NGX_RATELIMIT_MAX_WEIGHT / ((limit->window_us + 999) / 1000);
+
+    return (most < NGX_RATELIMIT_MAX_TOKENS) ? most : NGX_RATELIMIT_MAX_TOKENS;
+}
+
+
+/*
+ * What is used now of a window that is not the limit's, by its own length. The
+ * code tells that up to 1/64 too short, so this is what was used, or up to 1/32
+ * of the old limit more.
+ */
+
+static uint64_t
+ngx_ratelimit_sliding_window_rescale(const ngx_ratelimit_window_t *w,
+    uint64_t now_us)
+{
+    uint64_t  left_us, window_us;
+
+    left_us = w->fresh_us - now_us;
+    window_us = ngx_ratelimit_span_decode(w->code);
+
+    if (window_us > NGX_RATELIMIT_MAX_PERIOD_US) {
+
+        /* no sliding window's */
+
+        return (uint64_t) w->count + w->before;
+    }
+
+    if (left_us <= window_us) {
+        return ngx_ratelimit_window_decay(w->count, left_us, window_us);
+    }
+
+    return w->count + ngx_ratelimit_window_decay(w->before,
+                                                 left_us - window_us,
+                                                 window_us);
+}
+
+
+static uint64_t
+ngx_ratelimit_sliding_window_used(const ngx_ratelimit_limit_t *limit,
+    uint64_t now_us, const ngx_ratelimit_usage_t *use)
+{
+    return use->count + ngx_ratelimit_window_decay(use->before,
+                                                   use->end_us - now_us,
+                                                   limit->window_us);
+}
+
+
+/*
+ * The cost fits when few enough milliseconds of a window are left for its
+ * predecessor's count to weigh no more than there is room: in this window, or
+ * where the current count alone is too much, in the next one.
+ */
+static uint64_t
+ngx_ratelimit_sliding_window_retry(const ngx_ratelimit_limit_t *limit,
+    uint64_t now_us, const ngx_ratelimit_usage_t *use, uint32_t cost)
+{
+    uint32_t  count;
+    uint64_t  end_us, room, window_ms;
+
+    end_us = use->end_us;
+    count = use->before;
+    room = limit->capacity - cost;
+
+    if (use->count > room) {
+        end_us += limit->window_us;
+        count = use->count;
+
+    } else {
+        room -= use->count;
+    }
+
+    window_ms = (limit->window_us + 999) / 1000;
+
+    return end_us - room * window_ms / count * 1000 - now_us;
+}
+
+
+/*
+ * Where the current window has used nothing, the state is that of the window
+ * before, which so ends when it counts no more.
+ */
+static void
+ngx_ratelimit_sliding_window_save(ngx_ratelimit_window_t *w,
+    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_usage_t *use)
+{
+    memset(w, 0, sizeof(ngx_ratelimit_window_t));
+
+    if (use->count) {
+        w->fresh_us = use->end_us + limit->window_us;
+        w->count = use->count;
+        w->before = use->before;
+        w->code = limit->code;
+
+    } else if (use->before) {
+        w->fresh_us = use->end_us;
+        w->count = use->before;
+        w->code = limit->code;
+    }
+}
+
+
+/* The share of a window's count that still counts left_us before the end. */
+
+static uint64_t
+ngx_ratelimit_window_decay(uint32_t count, uint64_t left_us,
+    uint64_t window_us)
+{
+    uint64_t  left_ms, window_ms;
+
+    left_ms = (left_us + 999) / 1000;
+    window_ms = (window_us + 999) / 1000;
+
+    if (left_ms >= window_ms) {
+        return count;
+    }
+
+    return (count * left_ms + window_ms - 1) / window_ms;
+}
+
+
+/* The tokens that are taken of those left; 0 where the cost cannot be paid. */
+
+static uint32_t
+ngx_ratelimit_window_grant(uint32_t left, uint32_t cost, uint32_t want)
+{
+    if (cost > left || want == NGX_RATELIMIT_LOOK) {
+        return 0;
+    }
+
+    return (want <= cost) ? cost : (want < left) ? want : left;
+}

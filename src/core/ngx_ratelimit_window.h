@@ -12,12 +12,13 @@
 #define NGX_RATELIMIT_CODE_CALENDAR  4000
 
 /*
- * The state of a window's counter. All zero is a fresh one.
+ * The state of a window's counter. All zero is a fresh one, and one that has
+ * used nothing is all zero.
  *
  * fixed_window: fresh_us is where the window ends, count what it has used.
- * sliding_window: windows stand at multiples of their length; fresh_us is the
- * end of the one after the current (then nothing counts any more), count what
- * the current one has used, before what the previous has.
+ * sliding_window: windows stand at multiples of their length; count is what the
+ * last one that used anything has used, before what its predecessor has, and
+ * fresh_us the end of its successor, where nothing counts any more.
  * code is the limit's when that was written: it tells a changed window.
  */
 typedef struct {
@@ -35,6 +36,10 @@ typedef struct {
 uint64_t ngx_ratelimit_fixed_window_left(const ngx_ratelimit_limit_t *limit,
     uint64_t wall_us);
 
+/* The time from the start of that window to wall_us: 0 and more. */
+uint64_t ngx_ratelimit_fixed_window_passed(const ngx_ratelimit_limit_t *limit,
+    uint64_t wall_us);
+
 /*
  * Takes from a fixed window; cost, want and the answer are those of
  * ngx_ratelimit_token_bucket_take(). now_us (< 2^51) is the state's clock and
@@ -42,8 +47,8 @@ uint64_t ngx_ratelimit_fixed_window_left(const ngx_ratelimit_limit_t *limit,
  * not fresh keeps its end, and so no step of the wall clock opens another
  * window; only an end that is more than a window and a second away (the state's
  * own clock was set back), or another window's (the limit has changed), is
- * moved to now_us + left_us, with all that was used. What is used counts as
- * the capacity at most.
+ * moved to now_us + left_us, with all that was used. Where that is more than
+ * a limit that was lowered, nothing is left.
  */
 void ngx_ratelimit_fixed_window_take(ngx_ratelimit_window_t *w,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint64_t left_us,
@@ -51,11 +56,13 @@ void ngx_ratelimit_fixed_window_take(ngx_ratelimit_window_t *w,
 
 /*
  * Gives back tokens that were taken at taken_us, unless that was in another
- * window.
+ * window; passed_us is how long ago the window of now began, by the wall clock.
+ * Where that is in doubt (another window's limit, clocks that differ) nothing
+ * is given back.
  */
 void ngx_ratelimit_fixed_window_give(ngx_ratelimit_window_t *w,
-    const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint64_t taken_us,
-    uint32_t tokens);
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint64_t passed_us,
+    uint64_t taken_us, uint32_t tokens);
 
 /*
  * Takes from a sliding window: what is used is the count of the current window
@@ -71,7 +78,10 @@ void ngx_ratelimit_sliding_window_take(ngx_ratelimit_window_t *w,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint32_t cost,
     uint32_t want, ngx_ratelimit_answer_t *answer);
 
-/* Gives back tokens taken at taken_us, to the window they were taken from. */
+/*
+ * Gives back tokens taken at taken_us, to the window they were taken from: the
+ * current one or the one before.
+ */
 void ngx_ratelimit_sliding_window_give(ngx_ratelimit_window_t *w,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint64_t taken_us,
     uint32_t tokens);

@@ -40,7 +40,7 @@ static void ngx_ratelimit_local_fixed_window(ngx_ratelimit_table_t *table,
     const ngx_ratelimit_id_t *id, const ngx_ratelimit_limit_t *limit,
     ngx_ratelimit_local_op_t *op);
 static uint64_t ngx_ratelimit_local_window_left(
-    const ngx_ratelimit_limit_t *limit);
+    const ngx_ratelimit_limit_t *limit, uint64_t wall_us);
 static void ngx_ratelimit_local_sliding_window(ngx_ratelimit_table_t *table,
     const ngx_ratelimit_id_t *id, const ngx_ratelimit_limit_t *limit,
     ngx_ratelimit_local_op_t *op);
@@ -191,11 +191,16 @@ ngx_ratelimit_local_fixed_window(ngx_ratelimit_table_t *table,
     const ngx_ratelimit_id_t *id, const ngx_ratelimit_limit_t *limit,
     ngx_ratelimit_local_op_t *op)
 {
-    uint64_t                left_us;
+    uint64_t                wall_us, left_us, passed_us;
+    ngx_time_t             *now;
     ngx_ratelimit_entry_t   entry;
     ngx_ratelimit_window_t  w;
 
-    left_us = ngx_ratelimit_local_window_left(limit);
+    now = ngx_timeofday();
+    wall_us = ((uint64_t) now->sec * 1000 + now->msec) * 1000;
+
+    left_us = ngx_ratelimit_local_window_left(limit, wall_us);
+    passed_us = ngx_ratelimit_fixed_window_passed(limit, wall_us);
 
     ngx_ratelimit_table_lock(table, id, op->now_us, &entry);
 
@@ -205,8 +210,8 @@ ngx_ratelimit_local_fixed_window(ngx_ratelimit_table_t *table,
     w.code = entry.state.aux;
 
     if (op->give) {
-        ngx_ratelimit_fixed_window_give(&w, limit, op->now_us, op->taken_us,
-                                        op->give);
+        ngx_ratelimit_fixed_window_give(&w, limit, op->now_us, passed_us,
+                                        op->taken_us, op->give);
     }
 
     ngx_ratelimit_fixed_window_take(&w, limit, op->now_us, left_us, op->cost,
@@ -223,13 +228,10 @@ ngx_ratelimit_local_fixed_window(ngx_ratelimit_table_t *table,
 
 /* How long a fixed window that begins now lasts. */
 static uint64_t
-ngx_ratelimit_local_window_left(const ngx_ratelimit_limit_t *limit)
+ngx_ratelimit_local_window_left(const ngx_ratelimit_limit_t *limit,
+    uint64_t wall_us)
 {
-    uint64_t     wall_us, left_us;
-    ngx_time_t  *now;
-
-    now = ngx_timeofday();
-    wall_us = ((uint64_t) now->sec * 1000 + now->msec) * 1000;
+    uint64_t  left_us;
 
     left_us = ngx_ratelimit_fixed_window_left(limit, wall_us);
 

@@ -1,0 +1,360 @@
+/*
+ * Limits: what is refused and where exactly that begins, what each becomes,
+ * and for how long a leaky bucket delays.
+ */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "ngx_ratelimit_window.h"
+
+#define NOW     ((uint64_t) 1800000000000000)
+#define SECOND  ((uint64_t) 1000000)
+#define DAY     (86400 * SECOND)
+#define YEAR    (366 * DAY)
+
+#define MOST    NGX_RATELIMIT_MAX_TOKENS
+
+typedef ngx_ratelimit_limit_t  limit_t;
+typedef ngx_ratelimit_spec_t   spec_t;
+
+/* one specification, and what is expected of it: NULL where it is good */
+typedef struct {
+    spec_t       spec;
+    const char  *expected;
+} case_t;
+
+/* algorithm, calendar, tokens, period, capacity, burst, delay, nodelay */
+#define TOKEN    NGX_RATELIMIT_TOKEN_BUCKET, NGX_RATELIMIT_CALENDAR_NONE
+#define LEAKY    NGX_RATELIMIT_LEAKY_BUCKET, NGX_RATELIMIT_CALENDAR_NONE
+#define FIXED    NGX_RATELIMIT_FIXED_WINDOW, NGX_RATELIMIT_CALENDAR_NONE
+#define SLIDING  NGX_RATELIMIT_SLIDING_WINDOW, NGX_RATELIMIT_CALENDAR_NONE
+#define LOG      NGX_RATELIMIT_SLIDING_LOG, NGX_RATELIMIT_CALENDAR_NONE
+#define SLOTS    NGX_RATELIMIT_CONCURRENCY, NGX_RATELIMIT_CALENDAR_NONE
+
+static const char  tokens_text[] = "a limit from 1 to 1073741824";
+static const char  period_text[] = "a period of at most 366 days";
+static const char  capacity_text[] = "a capacity from 1 to 1073741824";
+static const char  span_text[] = "a capacity that the rate fills within 35 "
+                                 "years";
+static const char  burst_text[] = "a burst from 0 to 1073741823";
+static const char  window_text[] = "a window of at most 366 days";
+static const char  log_text[] = "a limit of at most 10000 requests for "
+                                "sliding_log";
+static const char  weight_text[] = "a lower limit or a shorter window for "
+                                   "sliding_window: their product is at most "
+                                   "2^53 request-milliseconds";
+static const char  calendar_text[] = "a calendar for fixed_window only";
+
+static const case_t  cases[] = {
+    { { TOKEN, 0, SECOND, 0, 0, 0, 0 }, tokens_text },
+    { { TOKEN, MOST, SECOND, 0, 0, 0, 0 }, NULL },
+    { { TOKEN, MOST + 1, SECOND, 0, 0, 0, 0 }, tokens_text },
+    { { TOKEN, 1, 0, 0, 0, 0, 0 }, period_text },
+    { { TOKEN, 1, 1, 0, 0, 0, 0 }, NULL },
+    { { TOKEN, 1, YEAR, 0, 0, 0, 0 }, NULL },
+    { { TOKEN, 1, YEAR + 1, 0, 0, 0, 0 }, period_text },
+    { { TOKEN, 1, SECOND, MOST, 0, 0, 0 }, NULL },
+    { { TOKEN, 1, SECOND, MOST + 1, 0, 0, 0 }, capacity_text },
+    { { TOKEN, 1, 1 << 20, MOST, 0, 0, 0 }, NULL },
+    { { TOKEN, 1, (1 << 20) + 1, MOST, 0, 0, 0 }, span_text },
+
+    { { LEAKY, 0, SECOND, 0, 0, 0, 0 }, tokens_text },
+    { { LEAKY, 1, 0, 0, 0, 0, 0 }, period_text },
+    { { LEAKY, 1, YEAR + 1, 0, 0, 0, 0 }, period_text },
+    { { LEAKY, 1, SECOND, 0, MOST - 1, 0, 0 }, NULL },
+    { { LEAKY, 1, SECOND, 0, MOST, 0, 0 }, burst_text },
+    { { LEAKY, 1, SECOND, 0, UINT64_MAX, 0, 0 }, burst_text },
+    { { LEAKY, 1, SECOND, 0, 5, UINT64_MAX, 0 }, NULL },
+    { { LEAKY, 1, YEAR, 0, 34, 0, 0 }, NULL },
+    { { LEAKY, 1, YEAR, 0, 35, 0, 0 }, span_text },
+
+    { { FIXED, 0, SECOND, 0, 0, 0, 0 }, tokens_text },
+    { { FIXED, MOST, YEAR, 0, 0, 0, 0 }, NULL },
+    { { FIXED, MOST + 1, YEAR, 0, 0, 0, 0 }, tokens_text },
+    { { FIXED, 1, 0, 0, 0, 0, 0 }, window_text },
+    { { FIXED, 1, YEAR + 1, 0, 0, 0, 0 }, window_text },
+
+    { { SLIDING, 0, SECOND, 0, 0, 0, 0 }, tokens_text },
+    { { SLIDING, 1, 0, 0, 0, 0, 0 }, window_text },
+    { { SLIDING, 1, 1, 0, 0, 0, 0 }, NULL },
+    { { SLIDING, 1, YEAR + 1, 0, 0, 0, 0 }, window_text },
+    { { SLIDING, MOST, (uint64_t) 8388608 * 1000, 0, 0, 0, 0 }, NULL },
+    { { SLIDING, MOST, (uint64_t) 8388608 * 1000 + 1, 0, 0, 0, 0 },
+      weight_text },
+    { { SLIDING, 284836, YEAR, 0, 0, 0, 0 }, NULL },
+    { { SLIDING, 284837, YEAR, 0, 0, 0, 0 }, weight_text },
+
+    { { LOG, 0, SECOND, 0, 0, 0, 0 }, tokens_text },
+    { { LOG, 10000, YEAR, 0, 0, 0, 0 }, NULL },
+    { { LOG, 10001, SECOND, 0, 0, 0, 0 }, log_text },
+    { { LOG, 1, 0, 0, 0, 0, 0 }, window_text },
+
+    { { SLOTS, 0, 0, 0, 0, 0, 0 }, tokens_text },
+    { { SLOTS, 1, 0, 0, 0, 0, 0 }, NULL },
+    { { SLOTS, MOST, 0, 0, 0, 0, 0 }, NULL },
+    { { SLOTS, MOST + 1, 0, 0, 0, 0, 0 }, tokens_text }
+};
+
+
+static limit_t
+limit_of(const spec_t *spec)
+{
+    limit_t  limit;
+
+    assert_null(ngx_ratelimit_limit_init(&limit, spec));
+
+    return limit;
+}
+
+
+static void
+test_refusals(void **state)
+{
+    limit_t      limit;
+    size_t       i;
+    const char  *text;
+
+    (void) state;
+
+    for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        text = ngx_ratelimit_limit_init(&limit, &cases[i].spec);
+
+        if (cases[i].expected == NULL) {
+
+            if (text) {
+                fail_msg("case %zu refused: %s", i, text);
+            }
+
+            assert_int_equal(limit.algorithm, cases[i].spec.algorithm);
+            continue;
+        }
+
+        if (text == NULL) {
+            fail_msg("case %zu accepted", i);
+        }
+
+        assert_string_equal(text, cases[i].expected);
+    }
+}
+
+
+static void
+test_calendar(void **state)
+{
+    spec_t   spec;
+    limit_t  limit;
+    int      algorithm;
+
+    (void) state;
+
+    for (algorithm = 0; algorithm <= NGX_RATELIMIT_CONCURRENCY; algorithm++) {
+        memset(&spec, 0, sizeof(spec));
+        spec.algorithm = algorithm;
+        spec.calendar = NGX_RATELIMIT_CALENDAR_DAY;
+        spec.tokens = 10;
+
+        if (algorithm != NGX_RATELIMIT_FIXED_WINDOW) {
+            spec.period_us = SECOND;
+            assert_string_equal(ngx_ratelimit_limit_init(&limit, &spec),
+                                calendar_text);
+            continue;
+        }
+
+        limit = limit_of(&spec);
+        assert_int_equal(limit.code, 4001);
+        assert_true(limit.window_us == DAY);
+        assert_int_equal(limit.calendar, NGX_RATELIMIT_CALENDAR_DAY);
+
+        spec.calendar = NGX_RATELIMIT_CALENDAR_MONTH;
+        limit = limit_of(&spec);
+        assert_int_equal(limit.code, 4002);
+        assert_true(limit.window_us == 31 * DAY);
+    }
+
+    /* no span has a calendar's code, and a state has 12 bits for it */
+
+    assert_true(ngx_ratelimit_span_encode(NGX_RATELIMIT_MAX_SPAN_US)
+                < NGX_RATELIMIT_CODE_CALENDAR);
+    assert_true(NGX_RATELIMIT_CODE_CALENDAR + NGX_RATELIMIT_CALENDAR_MONTH
+                < 1 << 12);
+}
+
+
+static void
+test_becomes(void **state)
+{
+    limit_t  limit;
+
+    static const spec_t  token = { TOKEN, 100, 60 * SECOND, 0, 0, 0, 0 };
+    static const spec_t  thirds = { TOKEN, 3, SECOND, 10, 0, 0, 0 };
+    static const spec_t  leaky = { LEAKY, 10, SECOND, 0, 20, 0, 0 };
+    static const spec_t  fixed = { FIXED, 7, 60 * SECOND, 0, 0, 0, 0 };
+    static const spec_t  slots = { SLOTS, 7, 0, 0, 0, 0, 0 };
+
+    (void) state;
+
+    /* capacity 0 is the rate's tokens; a span is rounded up */
+
+    limit = limit_of(&token);
+    assert_int_equal(limit.capacity, 100);
+    assert_true(limit.window_us == 60 * SECOND);
+    assert_int_equal(limit.code, 0);
+
+    limit = limit_of(&thirds);
+    assert_int_equal(limit.capacity, 10);
+    assert_true(limit.window_us == 3333334);
+
+    limit = limit_of(&leaky);
+    assert_int_equal(limit.capacity, 21);
+    assert_true(limit.window_us == 2100000);
+
+    limit = limit_of(&fixed);
+    assert_int_equal(limit.capacity, 7);
+    assert_true(limit.window_us == 60 * SECOND);
+    assert_int_equal(limit.code, ngx_ratelimit_span_encode(60 * SECOND));
+
+    limit = limit_of(&slots);
+    assert_int_equal(limit.capacity, 7);
+    assert_true(limit.window_us == 0);
+}
+
+
+/* How long each request of a burst at once is delayed, in ms; -1: denied. */
+
+static void
+check_burst(const spec_t *spec, const int *delays_ms, unsigned n)
+{
+    limit_t                       limit;
+    unsigned                      i;
+    ngx_ratelimit_answer_t        answer;
+    ngx_ratelimit_token_bucket_t  tb;
+
+    limit = limit_of(spec);
+    memset(&tb, 0, sizeof(tb));
+
+    for (i = 0; i < n; i++) {
+        ngx_ratelimit_token_bucket_take(&tb, &limit.rate, NOW, 1, 0, &answer);
+
+        assert_int_equal(answer.granted, delays_ms[i] >= 0);
+        assert_true(ngx_ratelimit_limit_delay(&limit, &answer)
+                    == (delays_ms[i] > 0 ? (uint64_t) delays_ms[i] * 1000
+                                         : 0));
+    }
+}
+
+
+static void
+test_delay(void **state)
+{
+    unsigned                 i;
+    limit_t                  limit;
+    ngx_ratelimit_answer_t   answer;
+
+    static const spec_t  plain = { LEAKY, 10, SECOND, 0, 3, 0, 0 };
+    static const int     plain_ms[] = { 0, 100, 200, 300, -1, -1 };
+    static const spec_t  none = { LEAKY, 10, SECOND, 0, 0, 0, 0 };
+    static const int     none_ms[] = { 0, -1 };
+    static const spec_t  nodelay = { LEAKY, 10, SECOND, 0, 3, 0, 1 };
+    static const int     nodelay_ms[] = { 0, 0, 0, 0, -1 };
+    static const spec_t  two = { LEAKY, 10, SECOND, 0, 4, 2, 0 };
+    static const int     two_ms[] = { 0, 0, 0, 100, 200, -1 };
+    static const spec_t  all = { LEAKY, 10, SECOND, 0, 3, 3, 0 };
+    static const spec_t  more = { LEAKY, 10, SECOND, 0, 3, UINT64_MAX, 0 };
+    static const spec_t  token = { TOKEN, 10, SECOND, 4, 0, 0, 0 };
+    static const spec_t  sevenths = { LEAKY, 7, SECOND, 0, 1000, 500, 0 };
+
+    (void) state;
+
+    check_burst(&plain, plain_ms, 6);
+    check_burst(&none, none_ms, 2);
+    check_burst(&nodelay, nodelay_ms, 5);
+    check_burst(&two, two_ms, 6);
+    check_burst(&all, nodelay_ms, 5);
+    check_burst(&more, nodelay_ms, 5);
+    check_burst(&token, nodelay_ms, 5);
+
+    /* steps of a fraction: n tokens above take n / 7 s, to a microsecond */
+
+    limit = limit_of(&sevenths);
+
+    for (i = 1; i <= 1001; i++) {
+        answer.granted = 1;
+        answer.reset_us = (i * SECOND + 6) / 7;
+
+        if (i <= 501) {
+            assert_true(ngx_ratelimit_limit_delay(&limit, &answer) == 0);
+
+        } else {
+            assert_in_range(ngx_ratelimit_limit_delay(&limit, &answer),
+                            (i - 501) * SECOND / 7,
+                            (i - 501) * SECOND / 7 + 1);
+        }
+    }
+
+    /* nothing granted, nothing delayed */
+
+    answer.granted = 0;
+    assert_true(ngx_ratelimit_limit_delay(&limit, &answer) == 0);
+}
+
+
+static void
+test_names(void **state)
+{
+    size_t                     i, len;
+    const char                *name;
+    ngx_ratelimit_algorithm_e  algorithm;
+
+    static const char *const  names[] = {
+        "token_bucket", "leaky_bucket", "fixed_window", "sliding_window",
+        "sliding_log", "concurrency"
+    };
+    static const char *const  bad[] = {
+        "", "token", "token_bucket ", "Token_bucket", "token_buckets",
+        "sliding", "none"
+    };
+
+    (void) state;
+
+    for (i = 0; i <= NGX_RATELIMIT_CONCURRENCY; i++) {
+        name = ngx_ratelimit_algorithm_name(i);
+        assert_string_equal(name, names[i]);
+
+        len = strlen(name);
+        algorithm = NGX_RATELIMIT_CONCURRENCY + 1;
+        assert_int_equal(ngx_ratelimit_algorithm_parse((const u_char *) name,
+                                                       len, &algorithm), 0);
+        assert_int_equal(algorithm, i);
+
+        /* by its length, not up to a zero */
+
+        assert_int_equal(ngx_ratelimit_algorithm_parse((const u_char *) name,
+                                                       len - 1, &algorithm),
+                         -1);
+    }
+
+    for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        assert_int_equal(ngx_ratelimit_algorithm_parse(
+                             (const u_char *) bad[i], strlen(bad[i]),
+                             &algorithm), -1);
+    }
+}
+
+
+int
+main(void)
+{
+    const struct CMUnitTest  tests[] = {
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_calendar),
+        cmocka_unit_test(test_becomes),
+        cmocka_unit_test(test_delay),
+        cmocka_unit_test(test_names),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,403 @@
+/*
+ * Fixed and sliding windows while nothing changes but the time: never too much
+ * in a window, retry and reset to the microsecond, the calendar against the C
+ * library's. SEED in the environment chooses other random schedules.
+ */
+
+#include "window.h"
+
+#include <time.h>
+
+
+static void
+test_months(void **state)
+{
+    int        year, month;
+    limit_t    limit;
+    uint64_t   begin, end, at;
+    unsigned   i;
+    struct tm  tm;
+
+    (void) state;
+
+    limit = limit_of_calendar(NGX_RATELIMIT_CALENDAR_MONTH, 10);
+
+    for (year = 1970; year < 2405; year++) {
+        for (month = 0; month < 12; month++) {
+
+            memset(&tm, 0, sizeof(tm));
+            tm.tm_year = year - 1900;
+            tm.tm_mon = month;
+            tm.tm_mday = 1;
+            begin = timegm(&tm) * SECOND;
+
+            memset(&tm, 0, sizeof(tm));
+            tm.tm_year = year - 1900 + month / 11;
+            tm.tm_mon = (month + 1) % 12;
+            tm.tm_mday = 1;
+            end = timegm(&tm) * SECOND;
+
+            for (i = 0; i < 6; i++) {
+                at = (i == 0) ? begin
+                     : (i == 1) ? end - 1
+                     : (i == 2) ? end - DAY : begin + rnd(end - begin);
+
+                assert_true(ngx_ratelimit_fixed_window_left(&limit, at)
+                            == end - at);
+                assert_true(ngx_ratelimit_fixed_window_passed(&limit, at)
+                            == at - begin);
+            }
+        }
+    }
+}
+
+
+static void
+test_days_and_spans(void **state)
+{
+    time_t     t;
+    limit_t    day, span;
+    uint64_t   at, window_us;
+    unsigned   i;
+    struct tm  tm;
+
+    (void) state;
+
+    day = limit_of_calendar(NGX_RATELIMIT_CALENDAR_DAY, 10);
+
+    for (i = 0; i < 100000; i++) {
+        at = rnd((uint64_t) 1 << 51);
+
+        t = at / SECOND;
+        gmtime_r(&t, &tm);
+
+        assert_true(ngx_ratelimit_fixed_window_passed(&day, at)
+                    == ((tm.tm_hour * 60 + tm.tm_min) * 60 + tm.tm_sec)
+                       * SECOND + at % SECOND);
+        assert_true(ngx_ratelimit_fixed_window_left(&day, at)
+                    == DAY - ngx_ratelimit_fixed_window_passed(&day, at));
+
+        window_us = 1 + rnd(366 * DAY);
+        span = limit_of(NGX_RATELIMIT_FIXED_WINDOW, 1, window_us);
+
+        assert_true(ngx_ratelimit_fixed_window_left(&span, at)
+                    == (at / window_us + 1) * window_us - at);
+        assert_true(ngx_ratelimit_fixed_window_passed(&span, at)
+                    == at % window_us);
+    }
+}
+
+
+/* Exactly what the window has left: granted when it fits, and never more. */
+
+static void
+test_fixed_exact(void **state)
+{
+    limit_t   limit;
+    window_t  w;
+    answer_t  answer;
+    uint32_t  used, cost;
+    uint64_t  now, next, taken;
+    unsigned  i, k;
+
+    (void) state;
+
+    for (i = 0; i < ROUNDS; i++) {
+        limit = random_limit(NGX_RATELIMIT_FIXED_WINDOW);
+        memset(&w, 0, sizeof(w));
+        used = 0;
+        now = NOW + rnd(400 * DAY);
+        taken = now;
+
+        for (k = 0; k < TAKES; k++) {
+            next = later(&limit, now);
+
+            if (start(&limit, next) != start(&limit, now)) {
+                used = 0;
+            }
+
+            now = next;
+
+            if (rnd(4) == 0) {
+                give(&w, &limit, now, taken, 1);
+                used -= (used && taken >= start(&limit, now));
+            }
+
+            cost = rnd(limit.capacity / 4 + 2);
+            answer = take(&w, &limit, now, cost, 0);
+
+            if (used + cost <= limit.capacity) {
+                assert_int_equal(answer.granted, cost);
+                used += cost;
+                taken = cost ? now : taken;
+
+            } else {
+                assert_int_equal(answer.granted, 0);
+                assert_true(answer.retry_us > 0);
+            }
+
+            assert_int_equal(answer.remaining, limit.capacity - used);
+            assert_true(answer.reset_us
+                        == (used ? start(&limit, now) + length(&limit, now)
+                                   - now : 0));
+        }
+    }
+}
+
+
+/*
+ * By the formula, from what each window has granted; never more than the limit
+ * in an aligned window, never more than twice that in any.
+ */
+static void
+test_sliding_bounds(void **state)
+{
+    limit_t   limit;
+    window_t  w;
+    answer_t  answer;
+    uint64_t  now, next, window_us, count, before, used, left_ms, window_ms;
+    uint64_t  at[TAKES], any;
+    uint32_t  granted[TAKES], want;
+    unsigned  i, k, oldest;
+
+    (void) state;
+
+    for (i = 0; i < ROUNDS; i++) {
+        limit = random_limit(NGX_RATELIMIT_SLIDING_WINDOW);
+        window_us = limit.window_us;
+        window_ms = (window_us + 999) / 1000;
+        memset(&w, 0, sizeof(w));
+        count = before = any = 0;
+        oldest = 0;
+        now = NOW + rnd(400 * DAY);
+
+        for (k = 0; k < TAKES; k++) {
+            next = later(&limit, now);
+
+            if (next / window_us != now / window_us) {
+                before = (next / window_us == now / window_us + 1) ? count : 0;
+                count = 0;
+            }
+
+            now = next;
+            left_ms = (window_us - now % window_us + 999) / 1000;
+            used = count + (before * left_ms + window_ms - 1) / window_ms;
+
+            want = rnd(limit.capacity + 1);
+            answer = take(&w, &limit, now, 0, want);
+
+            assert_true(used <= limit.capacity);
+            assert_int_equal(answer.granted, want < limit.capacity - used
+                                             ? want : limit.capacity - used);
+            count += answer.granted;
+            assert_int_equal(answer.remaining,
+                             limit.capacity - used - answer.granted);
+            assert_true(count <= limit.capacity);
+
+            at[k] = now;
+            granted[k] = answer.granted;
+            any += answer.granted;
+
+            while (at[oldest] + window_us <= now) {
+                any -= granted[oldest++];
+            }
+
+            assert_true(any <= 2 * (uint64_t) limit.capacity);
+        }
+    }
+}
+
+
+static void
+test_retry_exact(void **state)
+{
+    limit_t   limit;
+    window_t  w, copy;
+    answer_t  answer;
+    uint32_t  cost;
+    uint64_t  now;
+    unsigned  i, a, denied;
+
+    (void) state;
+
+    for (a = 0; a < 2; a++) {
+        for (i = 0, denied = 0; i < 50 * ROUNDS; i++) {
+            limit = random_limit(algorithms[a]);
+            now = NOW + rnd(400 * DAY);
+            w = random_counter(&limit, &now);
+            cost = 1 + rnd(limit.capacity);
+            answer = take(&w, &limit, now, cost, 0);
+
+            if (answer.granted) {
+                continue;
+            }
+
+            denied++;
+            assert_true(answer.retry_us <= 2 * limit.window_us);
+
+            copy = w;
+            assert_int_equal(take(&copy, &limit, now + answer.retry_us - 1,
+                                  cost, 0).granted, 0);
+            copy = w;
+            assert_int_equal(take(&copy, &limit, now + answer.retry_us, cost,
+                                  0).granted, cost);
+
+            /* as a client is told it, in whole seconds */
+
+            assert_int_equal(take(&w, &limit, now + (answer.retry_us + SECOND
+                                                     - 1) / SECOND * SECOND,
+                                  cost, 0).granted, cost);
+        }
+
+        assert_true(denied > 5 * ROUNDS);
+    }
+}
+
+
+static void
+test_reset_exact(void **state)
+{
+    limit_t   limit;
+    window_t  w, copy;
+    uint64_t  now, reset_us;
+    unsigned  i, a, used;
+
+    (void) state;
+
+    for (a = 0; a < 2; a++) {
+        for (i = 0, used = 0; i < 10 * ROUNDS; i++) {
+            limit = random_limit(algorithms[a]);
+            now = NOW + rnd(400 * DAY);
+            w = random_counter(&limit, &now);
+            reset_us = take(&w, &limit, now, 0, 0).reset_us;
+
+            copy = w;
+            assert_int_equal(take(&copy, &limit, now + reset_us, 0,
+                                  0).remaining, limit.capacity);
+
+            if (reset_us) {
+                used++;
+                assert_true(take(&w, &limit, now + reset_us - 1, 0,
+                                 0).remaining < limit.capacity);
+            }
+        }
+
+        assert_true(used > ROUNDS);
+    }
+}
+
+
+static void
+test_cost_and_want(void **state)
+{
+    limit_t   limit;
+    window_t  w, spent;
+    answer_t  answer;
+    unsigned  a;
+
+    (void) state;
+
+    for (a = 0; a < 2; a++) {
+        limit = limit_of(algorithms[a], 10, 60 * SECOND);
+        memset(&w, 0, sizeof(w));
+
+        answer = take(&w, &limit, NOW, 0, 0);
+        assert_int_equal(answer.remaining, 10);
+        assert_int_equal(answer.reset_us, 0);
+        assert_int_equal(w.code, 0);
+
+        answer = take(&w, &limit, NOW, 11, 0);
+        assert_true(answer.retry_us == NGX_RATELIMIT_NEVER);
+        answer = take(&w, &limit, NOW, 11, LOOK);
+        assert_true(answer.retry_us == NGX_RATELIMIT_NEVER);
+        answer = take(&w, &limit, NOW, 10, LOOK);
+        assert_int_equal(answer.granted, 0);
+        assert_int_equal(answer.retry_us, 0);
+        assert_int_equal(w.code, 0);
+
+        assert_int_equal(take(&w, &limit, NOW, 2, 4).granted, 4);
+        assert_int_equal(take(&w, &limit, NOW, 3, 1).granted, 3);
+        assert_int_equal(take(&w, &limit, NOW, 0, LOOK - 1).granted, 3);
+
+        spent = w;
+        answer = take(&w, &limit, NOW, 0, 5);
+        assert_int_equal(answer.granted, 0);
+        assert_int_equal(answer.retry_us, 0);
+        answer = take(&w, &limit, NOW, 1, LOOK);
+        assert_true(answer.retry_us > 0);
+        assert_memory_equal(&w, &spent, sizeof(w));
+    }
+}
+
+
+static void
+test_extremes(void **state)
+{
+    limit_t   limit;
+    window_t  w;
+    answer_t  answer;
+    uint32_t  most = NGX_RATELIMIT_MAX_TOKENS;
+    uint64_t  late = ((uint64_t) 1 << 51) - 1;
+    uint64_t  longest = ((uint64_t) 1 << 23) * 1000;
+
+    (void) state;
+
+    /* the heaviest window, full, and then half over */
+
+    limit = limit_of(NGX_RATELIMIT_SLIDING_WINDOW, most, longest);
+    late -= late % longest;
+    memset(&w, 0, sizeof(w));
+    assert_int_equal(take(&w, &limit, late - 1, most, 0).granted, most);
+    answer = take(&w, &limit, late, 1, 0);
+    assert_int_equal(answer.granted, 0);
+    assert_int_equal(answer.retry_us, 1000);
+    answer = take(&w, &limit, late + longest / 2, 1, 0);
+    assert_int_equal(answer.remaining, most / 2 - 1);
+
+    limit = limit_of(NGX_RATELIMIT_SLIDING_WINDOW, 284836, 366 * DAY);
+    memset(&w, 0, sizeof(w));
+    late = ((uint64_t) 1 << 51) - 1;
+    assert_int_equal(take(&w, &limit, late, 284836, 0).granted, 284836);
+    assert_true(take(&w, &limit, late, 1, 0).retry_us > 0);
+
+    /* a window of a microsecond */
+
+    limit = limit_of(NGX_RATELIMIT_SLIDING_WINDOW, 1, 1);
+    memset(&w, 0, sizeof(w));
+    assert_int_equal(take(&w, &limit, NOW, 1, 0).granted, 1);
+    assert_int_equal(take(&w, &limit, NOW + 1, 1, 0).retry_us, 1);
+    assert_int_equal(take(&w, &limit, NOW + 2, 1, 0).granted, 1);
+
+    limit = limit_of(NGX_RATELIMIT_FIXED_WINDOW, most, 366 * DAY);
+    memset(&w, 0, sizeof(w));
+    assert_int_equal(take(&w, &limit, late, most, 0).granted, most);
+    assert_int_equal(take(&w, &limit, late, 1, 0).remaining, 0);
+
+    /* a clock that has just begun */
+
+    limit = limit_of(NGX_RATELIMIT_SLIDING_WINDOW, 10, DAY);
+    memset(&w, 0, sizeof(w));
+    assert_int_equal(take(&w, &limit, 0, 10, 0).granted, 10);
+    give(&w, &limit, 0, 0, 4);
+    assert_int_equal(take(&w, &limit, 1, 0, 0).remaining, 4);
+}
+
+
+int
+main(void)
+{
+    const struct CMUnitTest  tests[] = {
+        cmocka_unit_test(test_months),
+        cmocka_unit_test(test_days_and_spans),
+        cmocka_unit_test(test_fixed_exact),
+        cmocka_unit_test(test_sliding_bounds),
+        cmocka_unit_test(test_retry_exact),
+        cmocka_unit_test(test_reset_exact),
+        cmocka_unit_test(test_cost_and_want),
+        cmocka_unit_test(test_extremes),
+    };
+
+    seed_init();
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
