@@ -19,6 +19,7 @@ end
 
 local windows = has.f or has.s or has.F or has.S
 local hashed = has.t or has.T or windows
+local sets = has.l or has.L or has.c or has.C
 
 -- ngx_ratelimit_span_encode() and ngx_ratelimit_span_decode(); the bucket, which
 -- is called the most often, has the same in place.
@@ -46,7 +47,7 @@ end
 
 -- A sorted set's clock was set back: members above a score get another one.
 
-local function pull_back(key, above, score)
+local pull_back = sets and function(key, above, score)
     local members = redis.call('ZRANGEBYSCORE', key, '(' .. above, '+inf')
 
     -- unpack has a limit
