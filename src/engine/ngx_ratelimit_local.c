@@ -329,6 +329,12 @@ ngx_ratelimit_local_sliding_log(ngx_ratelimit_table_t *table,
     log.head = entry.state.extra & (NGX_RATELIMIT_LOG_PLACES - 1);
     log.count = entry.state.extra >> NGX_RATELIMIT_LOG_BITS;
 
+    /* what has expired need not be looked for: others may stand there */
+
+    if (log.fresh_us <= op->now_us) {
+        log.count = 0;
+    }
+
     if (op->give) {
         ngx_ratelimit_sliding_log_give(&log, &places, limit, op->now_us,
                                        op->taken_us, op->give);

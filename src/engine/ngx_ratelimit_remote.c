@@ -239,8 +239,9 @@ ngx_ratelimit_remote_price(const ngx_ratelimit_counter_t *counter,
         price->cost = -1;
         return counter->held ? NGX_OK : NGX_DECLINED;
 
-    default: /* NGX_RATELIMIT_REMOTE_RENEW */
+    default: /* NGX_RATELIMIT_REMOTE_RENEW: the request runs in any case */
         price->cost = 1;
+        price->want = 1;
         return counter->held ? NGX_OK : NGX_DECLINED;
     }
 }

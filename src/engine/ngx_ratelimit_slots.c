@@ -4,17 +4,26 @@
  * An outer counter holds the slots in use, an inner one for each worker those
  * that this worker's requests hold. A worker that was killed leaves its slots
  * in the outer counter: whoever is about to be denied adds up the inner
- * counters of the workers alive, and so takes them back. The inner counter is
- * written first: a worker that dies before it has written the outer one leaves
- * that right, or too high, which adding up mends.
+ * counters of the workers alive, and so takes them back. So does who finds no
+ * outer counter: it may have been evicted. The inner counter is written first:
+ * a worker that dies before it has written the outer one leaves that right, or
+ * too high, which adding up mends. All of it happens under the outer counter's
+ * lock, so who adds up sees each take and free whole.
  */
 
 #include "ngx_ratelimit_backend.h"
 
 #include "ngx_ratelimit_concurrency.h"
 
-/* nobody knows when a request ends: as good as never */
-#define NGX_RATELIMIT_SLOT_FAR_US      NGX_RATELIMIT_MAX_PERIOD_US
+/*
+ * Nobody knows when a request ends. A counter that was not written for so long
+ * may be dropped: it is a killed worker's, but for requests of a day that are
+ * the only ones of their key and find the table full.
+ */
+#define NGX_RATELIMIT_SLOT_FAR_US      ((uint64_t) 86400 * 1000000)
+
+/* lost, it would take slots from requests that run: the last to go */
+#define NGX_RATELIMIT_SLOT_LOSS        255
 
 /* a flood of denials adds up once in this time: 2^17 us, in 12 bits */
 #define NGX_RATELIMIT_SLOT_TICK_SHIFT  17
@@ -24,8 +33,10 @@ static uint32_t ngx_ratelimit_slot_count(ngx_ratelimit_zone_t *zone,
     const ngx_ratelimit_id_t *id, uint64_t now_us);
 static void ngx_ratelimit_slot_add(ngx_ratelimit_zone_t *zone,
     const ngx_ratelimit_id_t *id, uint64_t now_us, ngx_int_t n);
+static uint32_t ngx_ratelimit_slot_inner(ngx_ratelimit_zone_t *zone,
+    const ngx_ratelimit_id_t *id, uint64_t now_us, uint64_t life);
 static void ngx_ratelimit_slot_store(ngx_ratelimit_entry_t *entry,
-    uint32_t in_use, uint64_t now_us, uint32_t loss);
+    uint32_t in_use, uint64_t now_us);
 
 
 void
@@ -45,12 +56,17 @@ ngx_ratelimit_slot_take(ngx_ratelimit_counter_t *counter)
     id = ngx_ratelimit_local_id(counter);
     now_us = ngx_ratelimit_local_now_us();
 
+    if (zone->life == 0) {
+        zone->life = ngx_ratelimit_life_begin(zone->lives);
+    }
+
     /* without a life of its own a worker can only look */
     want = (counter->look || zone->life == 0) ? NGX_RATELIMIT_LOOK : 0;
 
     ngx_ratelimit_table_lock_outer(zone->table, &id, now_us, &entry);
 
-    in_use = entry.state.extra;
+    in_use = entry.found ? entry.state.extra
+                         : ngx_ratelimit_slot_count(zone, &id, now_us);
 
     ngx_ratelimit_concurrency_take(&in_use, limit, counter->cost, want,
                                    answer);
@@ -58,7 +74,7 @@ ngx_ratelimit_slot_take(ngx_ratelimit_counter_t *counter)
     tick = (now_us >> NGX_RATELIMIT_SLOT_TICK_SHIFT)
            & NGX_RATELIMIT_SLOT_TICK_MASK;
 
-    if (answer->retry_us && entry.state.aux != tick) {
+    if (answer->retry_us && entry.found && entry.state.aux != tick) {
 
         entry.state.aux = tick;
         in_use = ngx_ratelimit_slot_count(zone, &id, now_us);
@@ -72,9 +88,7 @@ ngx_ratelimit_slot_take(ngx_ratelimit_counter_t *counter)
         counter->held = 1;
     }
 
-    ngx_ratelimit_slot_store(&entry, in_use, now_us,
-                             ngx_ratelimit_limit_used(limit,
-                                                      answer->remaining));
+    ngx_ratelimit_slot_store(&entry, in_use, now_us);
 }
 
 
@@ -92,16 +106,12 @@ ngx_ratelimit_slot_free(ngx_ratelimit_counter_t *counter)
 
     counter->held = 0;
 
-    /* the outer lock is held over both: who adds up sees both or neither */
-
     ngx_ratelimit_table_lock_outer(zone->table, &id, now_us, &entry);
 
-    if (entry.found && entry.state.extra) {
-        entry.state.extra--;
-    }
-
     ngx_ratelimit_slot_add(zone, &id, now_us, -1);
-    ngx_ratelimit_slot_store(&entry, entry.state.extra, now_us, 128);
+    ngx_ratelimit_slot_store(&entry,
+                             entry.state.extra ? entry.state.extra - 1 : 0,
+                             now_us);
 }
 
 
@@ -110,24 +120,39 @@ static uint32_t
 ngx_ratelimit_slot_count(ngx_ratelimit_zone_t *zone,
     const ngx_ratelimit_id_t *id, uint64_t now_us)
 {
-    uint32_t                in_use;
-    uint64_t                alive[NGX_RATELIMIT_LIVES];
-    ngx_uint_t              i, n;
-    ngx_ratelimit_id_t      inner;
-    ngx_ratelimit_entry_t   entry;
+    uint32_t    in_use;
+    uint64_t    alive[NGX_RATELIMIT_LIVES];
+    ngx_uint_t  i, n;
 
-    n = ngx_ratelimit_lives_list(zone->lives, alive);
-    in_use = 0;
+    n = ngx_ratelimit_lives_list(zone->lives, zone->life, alive);
+    in_use = ngx_ratelimit_slot_inner(zone, id, now_us, zone->life);
 
     for (i = 0; i < n; i++) {
-        inner = ngx_ratelimit_table_inner_id(id, alive[i]);
-
-        ngx_ratelimit_table_lock_inner(zone->table, &inner, now_us, &entry);
-        in_use += entry.state.extra;
-        ngx_ratelimit_table_unlock(&entry);
+        in_use += ngx_ratelimit_slot_inner(zone, id, now_us, alive[i]);
     }
 
     return in_use;
+}
+
+
+/* Of one worker; none where life is 0. */
+static uint32_t
+ngx_ratelimit_slot_inner(ngx_ratelimit_zone_t *zone,
+    const ngx_ratelimit_id_t *id, uint64_t now_us, uint64_t life)
+{
+    ngx_ratelimit_id_t     inner;
+    ngx_ratelimit_entry_t  entry;
+
+    if (life == 0) {
+        return 0;
+    }
+
+    inner = ngx_ratelimit_table_inner_id(id, life);
+
+    ngx_ratelimit_table_lock_inner(zone->table, &inner, now_us, &entry);
+    ngx_ratelimit_table_unlock(&entry);
+
+    return entry.state.extra;
 }
 
 
@@ -135,29 +160,37 @@ static void
 ngx_ratelimit_slot_add(ngx_ratelimit_zone_t *zone,
     const ngx_ratelimit_id_t *id, uint64_t now_us, ngx_int_t n)
 {
+    uint32_t               held;
     ngx_ratelimit_id_t     inner;
     ngx_ratelimit_entry_t  entry;
+
+    /* the worker exits, its life has ended, and its slots with it */
+
+    if (zone->life == 0) {
+        return;
+    }
 
     inner = ngx_ratelimit_table_inner_id(id, zone->life);
 
     ngx_ratelimit_table_lock_inner(zone->table, &inner, now_us, &entry);
 
-    if (n > 0 || entry.state.extra) {
-        entry.state.extra += n;
+    held = entry.state.extra;
+
+    if (n > 0 || held) {
+        held += n;
     }
 
-    /* lost, it would take slots from requests that run: the last to go */
-    ngx_ratelimit_slot_store(&entry, entry.state.extra, now_us, 255);
+    ngx_ratelimit_slot_store(&entry, held, now_us);
 }
 
 
 /* With no slot in use a counter equals a fresh one. */
 static void
 ngx_ratelimit_slot_store(ngx_ratelimit_entry_t *entry, uint32_t in_use,
-    uint64_t now_us, uint32_t loss)
+    uint64_t now_us)
 {
     entry->state.extra = in_use;
     entry->state.fresh_us = in_use ? now_us + NGX_RATELIMIT_SLOT_FAR_US : 0;
 
-    ngx_ratelimit_table_store(entry, loss);
+    ngx_ratelimit_table_store(entry, in_use ? NGX_RATELIMIT_SLOT_LOSS : 0);
 }

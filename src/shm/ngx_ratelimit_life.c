@@ -1,27 +1,27 @@
 /*
- * Lives: an array of robust process-shared locks, each with the number of its
- * owner.
+ * Lives: robust process-shared locks, each with the number of its owner.
+ *
+ * A number is written by who has its lock: when a life begins, 0 when it ends
+ * or was found dead. In between it may still be a dead owner's while the next
+ * one has the lock: that counts as alive for a moment too long, which is
+ * harmless. No living owner that may hold anything is ever taken for dead.
  */
 
 #include <ngx_config.h>
 #include <ngx_core.h>
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "ngx_ratelimit_life.h"
 
-typedef struct {
-    _Alignas(64)
-    pthread_mutex_t  mutex;   /* held by the worker for as long as it lives */
-    uint64_t         number;  /* of the owner; written by it alone */
-} ngx_ratelimit_life_t;
-
 struct ngx_ratelimit_lives_s {
-    ngx_atomic_t          last;   /* the last number given */
-    ngx_ratelimit_life_t  lives[NGX_RATELIMIT_LIVES];
+    _Atomic uint64_t  last;                           /* number given */
+    _Atomic uint64_t  numbers[NGX_RATELIMIT_LIVES];   /* 0: free */
+    pthread_mutex_t   locks[NGX_RATELIMIT_LIVES];     /* held while it lives */
 };
 
-static ngx_int_t ngx_ratelimit_life_try(ngx_ratelimit_life_t *life);
+static ngx_int_t ngx_ratelimit_life_lock(pthread_mutex_t *lock);
 
 
 size_t
@@ -49,7 +49,7 @@ ngx_ratelimit_lives_init(ngx_ratelimit_lives_t *lives)
     }
 
     for (i = 0; i < NGX_RATELIMIT_LIVES && err == 0; i++) {
-        err = pthread_mutex_init(&lives->lives[i].mutex, &attr);
+        err = pthread_mutex_init(&lives->locks[i], &attr);
     }
 
     pthread_mutexattr_destroy(&attr);
@@ -61,15 +61,23 @@ ngx_ratelimit_lives_init(ngx_ratelimit_lives_t *lives)
 uint64_t
 ngx_ratelimit_life_begin(ngx_ratelimit_lives_t *lives)
 {
-    ngx_uint_t             i;
-    ngx_ratelimit_life_t  *life;
+    uint64_t    number;
+    ngx_uint_t  i;
+
+    /*
+     * Nobody else looks, and nginx unmaps zones of old cycles in this process:
+     * a robust lock held there would break the list of those it holds.
+     */
+    if (ngx_process == NGX_PROCESS_SINGLE) {
+        return atomic_fetch_add(&lives->last, 1) + 1;
+    }
 
     for (i = 0; i < NGX_RATELIMIT_LIVES; i++) {
-        life = &lives->lives[i];
 
-        if (ngx_ratelimit_life_try(life) == NGX_OK) {
-            life->number = ngx_atomic_fetch_add(&lives->last, 1) + 1;
-            return life->number;
+        if (ngx_ratelimit_life_lock(&lives->locks[i]) == NGX_OK) {
+            number = atomic_fetch_add(&lives->last, 1) + 1;
+            atomic_store(&lives->numbers[i], number);
+            return number;
         }
     }
 
@@ -78,17 +86,19 @@ ngx_ratelimit_life_begin(ngx_ratelimit_lives_t *lives)
 
 
 void
-ngx_ratelimit_life_end(ngx_ratelimit_lives_t *lives, uint64_t number)
+ngx_ratelimit_life_end(ngx_ratelimit_lives_t *lives, uint64_t life)
 {
-    ngx_uint_t             i;
-    ngx_ratelimit_life_t  *life;
+    ngx_uint_t  i;
+
+    if (life == 0) {
+        return;
+    }
 
     for (i = 0; i < NGX_RATELIMIT_LIVES; i++) {
-        life = &lives->lives[i];
 
-        if (life->number == number) {
-            life->number = 0;
-            (void) pthread_mutex_unlock(&life->mutex);
+        if (atomic_load(&lives->numbers[i]) == life) {
+            atomic_store(&lives->numbers[i], 0);
+            (void) pthread_mutex_unlock(&lives->locks[i]);
             return;
         }
     }
@@ -96,31 +106,37 @@ ngx_ratelimit_life_end(ngx_ratelimit_lives_t *lives, uint64_t number)
 
 
 ngx_uint_t
-ngx_ratelimit_lives_list(ngx_ratelimit_lives_t *lives, uint64_t *alive)
+ngx_ratelimit_lives_list(ngx_ratelimit_lives_t *lives, uint64_t own,
+    uint64_t *alive)
 {
-    uint64_t               number;
-    ngx_uint_t             i, n;
-    ngx_ratelimit_life_t  *life;
+    uint64_t    number;
+    ngx_uint_t  i, n;
 
     n = 0;
 
     for (i = 0; i < NGX_RATELIMIT_LIVES; i++) {
-        life = &lives->lives[i];
-        number = life->number;
+        number = atomic_load(&lives->numbers[i]);
 
-        if (number == 0) {
+        if (number == 0 || number == own) {
             continue;
         }
 
-        if (ngx_ratelimit_life_try(life) != NGX_OK) {
+        if (ngx_ratelimit_life_lock(&lives->locks[i]) == NGX_OK) {
+
+            /* its owner has died */
+
+            atomic_store(&lives->numbers[i], 0);
+            (void) pthread_mutex_unlock(&lives->locks[i]);
+            continue;
+        }
+
+        /* it may be the next owner's by now */
+
+        number = atomic_load(&lives->numbers[i]);
+
+        if (number) {
             alive[n++] = number;
-            continue;
         }
-
-        /* its owner has died */
-
-        life->number = 0;
-        (void) pthread_mutex_unlock(&life->mutex);
     }
 
     return n;
@@ -129,14 +145,14 @@ ngx_ratelimit_lives_list(ngx_ratelimit_lives_t *lives, uint64_t *alive)
 
 /* Takes the lock where no living worker has it. */
 static ngx_int_t
-ngx_ratelimit_life_try(ngx_ratelimit_life_t *life)
+ngx_ratelimit_life_lock(pthread_mutex_t *lock)
 {
     int  err;
 
-    err = pthread_mutex_trylock(&life->mutex);
+    err = pthread_mutex_trylock(lock);
 
     if (err == EOWNERDEAD) {
-        err = pthread_mutex_consistent(&life->mutex);
+        err = pthread_mutex_consistent(lock);
     }
 
     return (err == 0) ? NGX_OK : NGX_ERROR;

@@ -13,20 +13,20 @@
 
 #include "ngx_ratelimit_types.h"
 
-#define NGX_RATELIMIT_LIVES  128   /* workers at a time, old cycles' included */
+#define NGX_RATELIMIT_LIVES  256   /* workers at a time, old cycles' included */
 
 typedef struct ngx_ratelimit_lives_s  ngx_ratelimit_lives_t;
 
-/* bytes of NGX_RATELIMIT_LIVES, aligned to 64, zeroed before init */
+/* bytes of NGX_RATELIMIT_LIVES, aligned to 8, zeroed before init */
 size_t ngx_ratelimit_lives_size(void);
 
 /* Returns NGX_OK, or NGX_ERROR when a lock cannot be made. */
 ngx_int_t ngx_ratelimit_lives_init(ngx_ratelimit_lives_t *lives);
 
 /*
- * Called by a worker before it serves: takes a life. Returns its number, 1 and
- * more, which no other worker, alive or dead, ever had in this memory; or 0
- * when none is free.
+ * A worker takes a life, by its main thread. Returns its number, 1 and more,
+ * which no other worker, alive or dead, ever had in this memory; or 0 when none
+ * is free. nginx's single process needs no lock, and takes none.
  */
 uint64_t ngx_ratelimit_life_begin(ngx_ratelimit_lives_t *lives);
 
@@ -34,10 +34,11 @@ uint64_t ngx_ratelimit_life_begin(ngx_ratelimit_lives_t *lives);
 void ngx_ratelimit_life_end(ngx_ratelimit_lives_t *lives, uint64_t life);
 
 /*
- * Writes the numbers of the lives that go on, the caller's included, to alive
- * (NGX_RATELIMIT_LIVES of them), and returns how many.
+ * Writes the numbers of the other lives that go on, without the caller's own,
+ * to alive (NGX_RATELIMIT_LIVES of them), and returns how many. One that has
+ * just ended may be among them; one that goes on is never missing.
  */
 ngx_uint_t ngx_ratelimit_lives_list(ngx_ratelimit_lives_t *lives,
-    uint64_t *alive);
+    uint64_t own, uint64_t *alive);
 
 #endif /* NGX_RATELIMIT_LIFE_H_INCLUDED */

@@ -27,6 +27,7 @@
 #define NGX_RATELIMIT_MIN_BUCKETS    64     /* in a segment */
 #define NGX_RATELIMIT_SLOTS          3      /* in a bucket */
 #define NGX_RATELIMIT_STAT_BUCKETS   1024   /* read under one lock: 10 us */
+#define NGX_RATELIMIT_MAX_SPIN       64     /* pauses of a lock's waiter */
 
 #define NGX_RATELIMIT_AUX_BITS       12
 #define NGX_RATELIMIT_AUX_MASK       ((1u << NGX_RATELIMIT_AUX_BITS) - 1)
@@ -254,7 +255,7 @@ ngx_ratelimit_table_hash_key(ngx_ratelimit_table_t *table)
 
 
 /*
- * Whether the lock is the caller's, by what locking it returned. That of an
+ * Whether the lock is the caller's, by what trying it returned. That of an
  * owner who died is: what he left in the buckets is usable as it is.
  */
 static ngx_inline ngx_int_t
@@ -272,6 +273,41 @@ ngx_ratelimit_segment_owned(ngx_ratelimit_segment_t *segment, int err)
     (void) pthread_mutex_consistent(&segment->mutex);
 
     return NGX_OK;
+}
+
+
+/*
+ * Nobody sleeps on a lock. The kernel wakes one of its sleepers when it is let
+ * go; one who is killed between that and taking the lock, which somebody else
+ * then took, loses the wakeup for the others: they would sleep until one more
+ * has to. What is done under a lock is short.
+ */
+static ngx_inline ngx_int_t
+ngx_ratelimit_segment_lock(ngx_ratelimit_segment_t *segment)
+{
+    int         err;
+    ngx_uint_t  i, n;
+
+    n = 1;
+
+    for ( ;; ) {
+        err = pthread_mutex_trylock(&segment->mutex);
+
+        if (err != EBUSY) {
+            return ngx_ratelimit_segment_owned(segment, err);
+        }
+
+        if (n > NGX_RATELIMIT_MAX_SPIN) {
+            ngx_sched_yield();
+            n = 1;
+        }
+
+        for (i = 0; i < n; i++) {
+            ngx_cpu_pause();
+        }
+
+        n <<= 1;
+    }
 }
 
 
@@ -349,8 +385,7 @@ ngx_ratelimit_table_lock_in(ngx_ratelimit_table_t *table, ngx_uint_t segment,
     entry->tag = tag;
     entry->now_us = now_us;
 
-    if (ngx_ratelimit_segment_owned(s, pthread_mutex_lock(&s->mutex)) != NGX_OK)
-    {
+    if (ngx_ratelimit_segment_lock(s) != NGX_OK) {
         /* a limiter that is out of order lets its request pass */
         entry->segment = NULL;
         goto missing;
@@ -627,17 +662,21 @@ ngx_ratelimit_segment_stat(ngx_ratelimit_segment_t *segment,
     ngx_ratelimit_bucket_t *buckets, uint64_t nbuckets, uint64_t now_us,
     ngx_ratelimit_table_stat_t *stat)
 {
-    int       err;
-    uint64_t  n, used;
+    int        err;
+    uint64_t   n, used;
+    ngx_int_t  rc;
 
     err = pthread_mutex_trylock(&segment->mutex);
 
     if (err == EBUSY) {
         stat->locked++;
-        err = pthread_mutex_lock(&segment->mutex);
+        rc = ngx_ratelimit_segment_lock(segment);
+
+    } else {
+        rc = ngx_ratelimit_segment_owned(segment, err);
     }
 
-    if (ngx_ratelimit_segment_owned(segment, err) != NGX_OK) {
+    if (rc != NGX_OK) {
         stat->locked++;
         return;
     }
@@ -654,9 +693,7 @@ ngx_ratelimit_segment_stat(ngx_ratelimit_segment_t *segment,
 
     for (n = 0; n < nbuckets; n += NGX_RATELIMIT_STAT_BUCKETS) {
 
-        err = pthread_mutex_lock(&segment->mutex);
-
-        if (ngx_ratelimit_segment_owned(segment, err) != NGX_OK) {
+        if (ngx_ratelimit_segment_lock(segment) != NGX_OK) {
             return;
         }
 

@@ -140,6 +140,9 @@ ngx_ratelimit_zone_init(ngx_shm_zone_t *shm_zone, void *data)
     zone->table_bytes = old->table_bytes;
     zone->lives = old->lives;
 
+    /* a single process lives on; a master has no life, nor have its workers */
+    zone->life = old->life;
+
     if (ngx_ratelimit_table_check(zone->table, zone->table_bytes) != NGX_OK) {
         ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
                       "ratelimit zone \"%V\" was made by an incompatible "
@@ -197,7 +200,8 @@ ngx_ratelimit_zone_begin(ngx_ratelimit_zone_t *zone, ngx_log_t *log)
     if (zone->life == 0) {
         ngx_log_error(NGX_LOG_ERR, log, 0,
                       "ratelimit zone \"%V\" has more than %d workers, this "
-                      "one does not count its requests in flight",
+                      "one does not count its requests in flight until "
+                      "another ends",
                       &zone->name, NGX_RATELIMIT_LIVES);
     }
 }

@@ -18,7 +18,7 @@ typedef struct {
     ngx_ratelimit_table_t  *table;   /* set before the workers start */
     size_t                  table_bytes;
     ngx_ratelimit_lives_t  *lives;   /* the same */
-    uint64_t                life;    /* the worker's own; 0: none */
+    uint64_t                life;    /* the worker's own; 0: none so far */
 } ngx_ratelimit_zone_t;
 
 
@@ -39,7 +39,8 @@ ngx_int_t ngx_ratelimit_zone_add(ngx_conf_t *cf, ngx_ratelimit_zone_t *zone,
 
 /*
  * A worker begins to serve, and ends: takes its life in the zone. Without one
- * (too many workers; logged) its requests in flight are not counted.
+ * (too many workers; logged) its requests in flight are not counted; the first
+ * of them that finds a life free takes it.
  */
 void ngx_ratelimit_zone_begin(ngx_ratelimit_zone_t *zone, ngx_log_t *log);
 void ngx_ratelimit_zone_end(ngx_ratelimit_zone_t *zone);

@@ -430,7 +430,7 @@ random_step(uint64_t now, const ngx_ratelimit_limit_t *limit)
 
     default:
 
-        /* the clock is set back; leases: test_lease_clock() */
+        /* the clock is set back; of leases: test_script_sets.c */
 
         return (rnd(60) || kind == 'c')
                ? now + rnd(window_us) / (rnd(20) ? 1000 : 1) : now - rnd_log((uint64_t) 1 << 40);

@@ -1,0 +1,152 @@
+/*
+ * What the tests of local counters share: a limiter of one rule on a table of
+ * its own, its requests, and of nginx what these need.
+ */
+
+#ifndef LOCAL_H_INCLUDED
+#define LOCAL_H_INCLUDED
+
+#include "table.h"
+
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+#include "ngx_ratelimit_backend.h"
+
+/* nginx's clocks, which a test sets */
+volatile ngx_msec_t   ngx_current_msec;
+volatile ngx_time_t  *ngx_cached_time;
+ngx_uint_t            ngx_process = NGX_PROCESS_WORKER;
+
+typedef struct {
+    ngx_ratelimit_limiter_t   limiter;
+    ngx_ratelimit_rule_t      rule;
+    ngx_ratelimit_limit_t     limit;
+    map_t                     map;
+} local_t;
+
+/* One request: its check with one counter. */
+typedef struct {
+    ngx_ratelimit_check_t     check;
+    ngx_ratelimit_client_t    client;
+    ngx_ratelimit_counter_t   counter;
+} local_request_t;
+
+
+static inline void
+local_limit(local_t *local, ngx_ratelimit_algorithm_e algorithm,
+    uint64_t tokens, uint64_t seconds)
+{
+    ngx_ratelimit_spec_t  spec;
+
+    memset(&spec, 0, sizeof(spec));
+    spec.algorithm = algorithm;
+    spec.tokens = tokens;
+    spec.period_us = seconds * 1000000;
+
+    assert_null(ngx_ratelimit_limit_init(&local->limit, &spec));
+}
+
+
+static inline void
+local_make(local_t *local, size_t size, ngx_ratelimit_algorithm_e algorithm,
+    uint64_t tokens, uint64_t seconds)
+{
+    size_t  lives;
+
+    memset(local, 0, sizeof(local_t));
+    lives = ngx_align(ngx_ratelimit_lives_size(), 4096);
+
+    local->map.size = size + lives;
+    local->map.table = mmap(NULL, size + lives, PROT_READ|PROT_WRITE,
+                            MAP_SHARED|MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(local->map.table, MAP_FAILED);
+    assert_int_equal(ngx_ratelimit_table_init(local->map.table, size,
+                                              hash_key),
+                     NGX_OK);
+
+    local->limiter.zone.table = local->map.table;
+    local->limiter.zone.lives = (ngx_ratelimit_lives_t *)
+                                ((u_char *) local->map.table + size);
+    assert_int_equal(ngx_ratelimit_lives_init(local->limiter.zone.lives),
+                     NGX_OK);
+
+    local_limit(local, algorithm, tokens, seconds);
+    ngx_current_msec = 1000000;
+}
+
+
+/* Tests end the lives they have begun, or leave the memory mapped. */
+static inline void
+local_free(local_t *local)
+{
+    ngx_ratelimit_life_end(local->limiter.zone.lives,
+                           local->limiter.zone.life);
+    table_free(local->map);
+}
+
+
+/* A request of the client of this number, before its take. */
+static inline void
+local_request(local_t *local, local_request_t *request, uint64_t client)
+{
+    memset(request, 0, sizeof(local_request_t));
+
+    request->check.taken_us = ngx_ratelimit_local_now_us();
+    request->client.limiter = &local->limiter;
+    request->client.hash = key(client);
+    request->client.check = &request->check;
+    request->counter.rule = &local->rule;
+    request->counter.limit = &local->limit;
+    request->counter.client = &request->client;
+    request->counter.cost = 1;
+}
+
+
+static inline ngx_uint_t
+local_take(local_t *local, local_request_t *request, uint64_t client)
+{
+    local_request(local, request, client);
+    ngx_ratelimit_local_take(&request->counter);
+
+    return request->counter.answer.granted;
+}
+
+
+/* A child, which does not outlive a test that failed. */
+static inline pid_t
+local_spawn(void)
+{
+    pid_t  pid;
+
+    pid = fork();
+    assert_int_not_equal(pid, -1);
+
+    if (pid == 0 && prctl(PR_SET_PDEATHSIG, SIGKILL) == -1) {
+        _exit(3);
+    }
+
+    return pid;
+}
+
+
+/* signo 0: it has exited with 0. */
+static inline void
+local_reap(pid_t pid, int signo)
+{
+    int  status;
+
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+
+    if (signo) {
+        assert_true(WIFSIGNALED(status));
+        assert_int_equal(WTERMSIG(status), signo);
+
+    } else {
+        assert_true(WIFEXITED(status));
+        assert_int_equal(WEXITSTATUS(status), 0);
+    }
+}
+
+#endif /* LOCAL_H_INCLUDED */

@@ -1,0 +1,383 @@
+/*
+ * The sliding log through the table: exact where it has room, and what is lost
+ * where it has not; by one process and by two.
+ */
+
+#include "local.h"
+
+#include <time.h>
+
+#define LOG  NGX_RATELIMIT_SLIDING_LOG
+
+static local_t  local;
+
+
+static uint32_t
+left(uint64_t client)
+{
+    local_request_t  r;
+
+    local_request(&local, &r, client);
+    r.counter.cost = 0;
+    ngx_ratelimit_local_take(&r.counter);
+
+    return r.counter.answer.remaining;
+}
+
+
+/* 10,000 requests in any 10 seconds, over three windows, to the millisecond. */
+static void
+test_exact(void **state)
+{
+    enum { LIMIT = 10000, MS = 10000, STEPS = 30000 };
+
+    int               i, granted, used;
+    local_request_t   r;
+
+    static uint8_t    at[STEPS];     /* granted in each millisecond */
+
+    (void) state;
+
+    local_make(&local, 4 * MIB, LOG, LIMIT, MS / 1000);
+    used = granted = 0;
+
+    for (i = 0; i < STEPS; i++) {
+        ngx_current_msec++;
+
+        if (i >= MS) {
+            used -= at[i - MS];
+        }
+
+        while (at[i] < 3 && local_take(&local, &r, 1)) {
+            at[i]++;
+            granted++;
+        }
+
+        used += at[i];
+        assert_int_equal(used < LIMIT ? at[i] : LIMIT, used < LIMIT ? 3 : used);
+
+        if (used == LIMIT) {
+            assert_int_equal(left(1), 0);
+        }
+    }
+
+    assert_int_equal(granted, 3 * LIMIT);
+    assert_int_equal(stat_at(local.map.table, NOW).evicted, 0);
+    local_free(&local);
+}
+
+
+/* What a denial names, and what is given back, through the table. */
+static void
+test_answers(void **state)
+{
+    int              i;
+    local_request_t  r;
+
+    (void) state;
+
+    local_make(&local, MIB, LOG, 100, 10);
+
+    for (i = 0; i < 100; i++) {
+        assert_int_equal(local_take(&local, &r, 1), 1);
+        assert_int_equal(r.counter.answer.remaining, 99 - i);
+        ngx_current_msec += 10;
+    }
+
+    assert_int_equal(local_take(&local, &r, 1), 0);
+    assert_int_equal(r.counter.answer.retry_us, 9000000);
+    assert_int_equal(r.counter.answer.reset_us, 9990000);
+
+    ngx_current_msec += 8999;
+    assert_int_equal(local_take(&local, &r, 1), 0);
+    ngx_current_msec += 1;
+    assert_int_equal(local_take(&local, &r, 1), 1);
+
+    ngx_ratelimit_local_give(&r.counter, 1);
+    assert_int_equal(r.counter.answer.remaining, 1);
+    assert_int_equal(left(1), 1);
+
+    /* what was taken a window ago has come back by itself */
+    r.check.taken_us -= 10000000;
+    ngx_ratelimit_local_give(&r.counter, 1);
+    assert_int_equal(left(1), 1);
+
+    /* a charge takes what is there */
+    ngx_ratelimit_local_charge(&r.counter, 5);
+    assert_int_equal(r.counter.answer.granted, 1);
+    assert_int_equal(left(1), 0);
+
+    /* a window that grew keeps them, its own length */
+    local_limit(&local, LOG, 100, 3600);
+    assert_int_equal(left(1), 0);
+    ngx_current_msec += 3590000;
+    assert_int_equal(left(1), 0);
+    ngx_current_msec += 9990;
+    assert_int_equal(left(1), 99);
+    ngx_current_msec += 10;
+    assert_int_equal(left(1), 100);
+
+    /* the longest window fits the place's 44 bits */
+    local_limit(&local, LOG, 100, 366 * 86400);
+    assert_int_equal(local_take(&local, &r, 2), 1);
+    ngx_current_msec += (ngx_msec_t) 366 * 86400 * 1000 - 1;
+    assert_int_equal(left(2), 99);
+    ngx_current_msec += 1;
+    assert_int_equal(left(2), 100);
+
+    local_free(&local);
+}
+
+
+/*
+ * A table too small for its logs: places are lost, that is counted, and what is
+ * admitted too much is no more than what was lost. No denial is for nothing.
+ */
+static void
+test_too_small(void **state)
+{
+    enum { CLIENTS = 20, LIMIT = 1000 };
+
+    int                         i, n, granted;
+    local_request_t             r;
+    ngx_ratelimit_table_stat_t  stat;
+
+    (void) state;
+
+    local_make(&local, 256 * 1024, LOG, LIMIT, 60);
+    granted = 0;
+
+    for (i = 0; i < 3 * LIMIT; i++) {
+        for (n = 0; n < CLIENTS; n++) {
+            granted += local_take(&local, &r, n);
+        }
+    }
+
+    stat = stat_at(local.map.table, ngx_ratelimit_local_now_us());
+    print_message("%d admitted of %d in %lu slots, %lu evicted\n", granted,
+                  CLIENTS * LIMIT, stat.counters, stat.evicted);
+
+    assert_true(granted > CLIENTS * LIMIT);
+    assert_true(granted <= CLIENTS * LIMIT + (int) stat.evicted);
+    assert_true(stat.evicted > 0);
+
+    /* when all has expired it starts anew */
+    ngx_current_msec += 60000;
+    assert_int_equal(left(1), LIMIT);
+    local_free(&local);
+}
+
+
+/* How much of a zone the places of a log can fill. */
+static void
+test_room(void **state)
+{
+    int                         client, n;
+    local_request_t             r;
+    ngx_ratelimit_table_stat_t  stat;
+
+    (void) state;
+
+    local_make(&local, MIB, LOG, 100, 60);
+
+    for (client = 0; ; client++) {
+        for (n = 0; n < 100; n++) {
+            (void) local_take(&local, &r, client);
+        }
+
+        stat = stat_at(local.map.table, ngx_ratelimit_local_now_us());
+
+        if (stat.evicted) {
+            break;
+        }
+    }
+
+    print_message("%lu places in 1 MiB before the first is lost: "
+                  "%.0f bytes each\n", stat.live, (double) MIB / stat.live);
+    assert_in_range(MIB / stat.live, 60, 90);
+    local_free(&local);
+}
+
+
+/* Two processes at once: not one more than the limit, nor one less. */
+static void
+test_processes(void **state)
+{
+    enum { PROCESSES = 2, LIMIT = 10000, TIMES = 20000 };
+
+    int               i, n, granted, ready[2];
+    pid_t             pid[PROCESSES];
+    local_request_t   r;
+
+    (void) state;
+
+    local_make(&local, 4 * MIB, LOG, LIMIT, 60);
+    assert_int_equal(pipe(ready), 0);
+
+    for (i = 0; i < PROCESSES; i++) {
+        pid[i] = local_spawn();
+
+        if (pid[i] == 0) {
+            ngx_current_msec += i;
+
+            for (n = 0, granted = 0; n < TIMES; n++) {
+                granted += local_take(&local, &r, 1);
+
+                /* now and then one that another rule denies */
+
+                if (r.counter.answer.granted && n % 7 == 0) {
+                    ngx_ratelimit_local_give(&r.counter, 1);
+                    granted--;
+                }
+            }
+
+            if (write(ready[1], &granted, sizeof(int)) != sizeof(int)) {
+                _exit(1);
+            }
+
+            _exit(0);
+        }
+    }
+
+    for (i = 0, granted = 0; i < PROCESSES; i++) {
+        assert_int_equal(read(ready[0], &n, sizeof(int)), sizeof(int));
+        assert_true(n > 0);
+        granted += n;
+        local_reap(pid[i], 0);
+    }
+
+    assert_int_equal(granted, LIMIT);
+    close(ready[0]);
+    close(ready[1]);
+    local_free(&local);
+}
+
+
+/* Killed at any moment, a worker leaves a log that others can go on with. */
+static void
+test_killed(void **state)
+{
+    enum { KILLS = 300, LIMIT = 200 };
+
+    int              i, n;
+    pid_t            pid;
+    local_request_t  r;
+
+    (void) state;
+
+    local_make(&local, MIB, LOG, LIMIT, 1);
+
+    for (i = 0; i < KILLS; i++) {
+        pid = local_spawn();
+
+        if (pid == 0) {
+            for (n = i; /* until killed */ ; n++) {
+                ngx_current_msec += n % 2;
+
+                if (local_take(&local, &r, 1) && n % 3 == 0) {
+                    ngx_ratelimit_local_give(&r.counter, 1);
+                }
+            }
+        }
+
+        usleep(200 + mix(i) % 2000);
+        kill(pid, SIGKILL);
+        local_reap(pid, SIGKILL);
+        assert_in_range(left(1), 0, LIMIT);
+    }
+
+    /* all of it expires, however far ahead the killed ones' clocks were */
+    ngx_current_msec += 100000000;
+    assert_int_equal(left(1), LIMIT);
+
+    for (i = 0; i < LIMIT; i++) {
+        assert_int_equal(local_take(&local, &r, 1), 1);
+    }
+
+    assert_int_equal(local_take(&local, &r, 1), 0);
+    assert_true(stat_at(local.map.table, NOW).recovered > 0);
+    local_free(&local);
+}
+
+
+static double
+now_ns(void)
+{
+    struct timespec  ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+
+    return ts.tv_sec * 1e9 + ts.tv_nsec;
+}
+
+
+/* What a take costs, printed and not judged: NS=1 in the environment. */
+static void
+test_cost(void **state)
+{
+    int               i, n, limit;
+    double            ns[2];
+    local_request_t   r;
+
+    (void) state;
+
+    if (getenv("NS") == NULL) {
+        skip();
+    }
+
+    for (limit = 10; limit <= 10000; limit *= 10) {
+        local_make(&local, 16 * MIB, LOG, limit, 10);
+
+        for (i = 0; i < limit; i++) {
+            (void) local_take(&local, &r, 1);
+        }
+
+        /* denied, then granted: each as one expires, the ring full */
+
+        ns[0] = now_ns();
+
+        for (n = 0; n < 1000000; n++) {
+            (void) local_take(&local, &r, 1);
+        }
+
+        ns[0] = now_ns() - ns[0];
+
+        for (i = 0; i < limit; i++) {
+            ngx_current_msec += 10000 / limit;
+            (void) local_take(&local, &r, 1);
+        }
+
+        ns[1] = now_ns();
+
+        for (n = 0; n < 1000000; n++) {
+            ngx_current_msec += 10000 / limit;
+            (void) local_take(&local, &r, 1);
+        }
+
+        ns[1] = now_ns() - ns[1];
+        assert_int_equal(r.counter.answer.granted, 1);
+
+        print_message("limit %d: %.0f ns granted, %.0f ns denied\n", limit,
+                      ns[1] / 1e6, ns[0] / 1e6);
+        local_free(&local);
+    }
+}
+
+
+int
+main(void)
+{
+    const struct CMUnitTest  tests[] = {
+        cmocka_unit_test(test_exact),
+        cmocka_unit_test(test_answers),
+        cmocka_unit_test(test_too_small),
+        cmocka_unit_test(test_room),
+        cmocka_unit_test(test_processes),
+        cmocka_unit_test(test_killed),
+        cmocka_unit_test(test_cost),
+    };
+
+    alarm(300);
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
