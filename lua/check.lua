@@ -20,9 +20,6 @@
 -- When one counter cannot pay, none is charged: granted is 0 for all, and
 -- remaining is what each has. Times are rounded up.
 
-local hashed = { t = token_bucket, f = fixed_window, s = sliding_window }
-local sorted = { l = sliding_log, c = concurrency }
-
 local args, key, call = ARGV, KEYS[1], redis.call
 local n = #args
 local name = n % 7 == 1 and args[n]
@@ -35,8 +32,11 @@ end
 
 local states
 
-if n == 7 then
-    states = hashed[args[1]:lower()] and call('HMGET', key, args[2])
+if not hashed then
+    states = {}
+
+elseif n == 7 then
+    states = call('HMGET', key, args[2])
 
 else
     local fields = {}
@@ -58,9 +58,6 @@ local i, set = 1, 1
 
 while i < n do
     local letter = args[i]
-    local kind = letter:lower()
-    local in_hash, in_set = hashed[kind], sorted[kind]
-
     local cost, want = tonumber(args[i + 2]), tonumber(args[i + 3])
     local capacity = tonumber(args[i + 4])
     local a, b = tonumber(args[i + 5]), tonumber(args[i + 6])
@@ -68,22 +65,42 @@ while i < n do
     -- the bounds of ngx_ratelimit_limit_t: in them, every product is exact;
     -- written so that a nan fails them
 
-    if not ((in_hash or in_set and name and KEYS[set + 1])
-            and cost and want and capacity and a and b
+    local take, set_key
+
+    if not (cost and want and capacity and a and b
             and #args[i + 1] == 8
             and cost >= -1073741824 and cost <= 1073741824 and cost % 1 == 0
             and want >= -1 and want <= 9007199254740992 and want % 1 == 0
             and capacity >= 1 and capacity <= 1073741824
             and capacity % 1 == 0
             and a >= 1 and a <= 31622400000000 and a % 1 == 0
-            and b >= 0 and b <= 4194304 and b % 1 == 0
-            and (kind ~= 't'
-                 or b >= 1 and capacity * a <= 1125899906842624 * b)
-            and (kind ~= 's'
-                 or capacity * ((a + -a % 1000) / 1000) <= 9007199254740992)
-            and (kind ~= 'l' or capacity <= 10000)
-            and (kind ~= 'f' or b <= 2))
+            and b >= 0 and b <= 4194304 and b % 1 == 0)
     then
+        take = false
+
+    elseif letter == 't' or letter == 'T' then
+        take = b >= 1 and capacity * a <= 1125899906842624 * b
+               and token_bucket
+
+    elseif letter == 'f' or letter == 'F' then
+        take = b <= 2 and fixed_window
+
+    elseif letter == 's' or letter == 'S' then
+        take = capacity * ((a + -a % 1000) / 1000) <= 9007199254740992
+               and sliding_window
+
+    else
+        set = set + 1
+        set_key = name and KEYS[set]
+
+        if letter == 'l' or letter == 'L' then
+            take = set_key and capacity <= 10000 and sliding_log
+        elseif letter == 'c' or letter == 'C' then
+            take = set_key and concurrency
+        end
+    end
+
+    if not take then
         return redis.error_reply('ERR ratelimit: malformed argument')
     end
 
@@ -92,18 +109,17 @@ while i < n do
     local change = charge and (want >= 0 or cost < 0)
     local granted, remaining, reset_us, retry_us, new, keep_us
 
-    if in_hash then
-        granted, remaining, reset_us, retry_us, new, keep_us
-            = in_hash(states[(i + 6) / 7], now, cost, want, capacity, a, b,
-                      change)
+    if set_key then
+        granted, remaining, reset_us, retry_us, new
+            = take(set_key, now, cost, want, capacity, a, name, change)
 
     else
-        set = set + 1
-        granted, remaining, reset_us, retry_us, new
-            = in_set(KEYS[set], now, cost, want, capacity, a, name, change)
+        granted, remaining, reset_us, retry_us, new, keep_us
+            = take(states[(i + 6) / 7], now, cost, want, capacity, a, b,
+                   change)
     end
 
-    local denied = retry_us ~= 0 and letter == kind
+    local denied = retry_us ~= 0 and letter:lower() == letter
 
     if charge and denied and i > 1 then
 
@@ -125,7 +141,7 @@ while i < n do
         answer[at + 1], answer[at + 2] = granted, remaining
         answer[at + 3], answer[at + 4] = reset_ms, retry_us
 
-        if new and in_set then
+        if new and set_key then
             commits = commits or {}
             commits[#commits + 1] = new
 

@@ -5,8 +5,9 @@
 -- cost: 1 takes, 0 looks, below 0 frees. want: 1 says that the request runs, so
 -- that its lease, lost, is made again even where all slots are taken.
 
-local function concurrency(key, now, cost, want, capacity, lease_us, name,
-                           charge)
+local concurrency = (has.c or has.C) and function(
+    key, now, cost, want, capacity, lease_us, name, charge)
+
     local time = format('%.0f', now)
     local deadline = format('%.0f', now + lease_us)
 

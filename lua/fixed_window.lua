@@ -10,7 +10,7 @@
 
 -- When the UTC month of now began, and when it ends.
 
-local function month_bounds(now)
+local month_bounds = (has.f or has.F) and function(now)
     local day = now / 86400000000
     day = day - day % 1
 
@@ -38,8 +38,8 @@ local function month_bounds(now)
     return day * 86400000000, (day + next - first) * 86400000000
 end
 
-local function fixed_window(state, now, cost, want, capacity, window_us,
-                            calendar, charge)
+local fixed_window = (has.f or has.F) and function(
+        state, now, cost, want, capacity, window_us, calendar, charge)
     local code, start_us, end_us
 
     if calendar == 2 then

@@ -1,5 +1,5 @@
 -- What the script's parts share. tools/embed-lua.sh joins them in the order of
--- config.make; each is a local function, and check.lua calls them.
+-- config.make; each makes a local function, and check.lua calls them.
 --
 -- All numbers are integers below 2^53, which doubles hold exactly; of two such
 -- x and y, x / y - x / y % 1 is the exact quotient, rounded down, and
@@ -8,9 +8,23 @@
 local frexp, pack, unpack_state = math.frexp, struct.pack, struct.unpack
 local format = string.format
 
--- ngx_ratelimit_span_encode() and ngx_ratelimit_span_decode()
+-- The kinds of the counters in this call. To make a function takes as long as
+-- to call one, so those that no counter needs are not made.
 
-local function span_encode(span_us)
+local has = {}
+
+for i = 1, #ARGV, 7 do
+    has[ARGV[i]] = true
+end
+
+local windows = has.f or has.s or has.F or has.S
+local hashed = has.t or has.T or windows
+local sets = has.l or has.L or has.c or has.C
+
+-- ngx_ratelimit_span_encode() and ngx_ratelimit_span_decode(). The token bucket,
+-- which is called the most often, has the same in place.
+
+local span_encode = windows and function(span_us)
     if span_us < 64 then
         return span_us > 0 and span_us or 1
     end
@@ -21,7 +35,7 @@ local function span_encode(span_us)
     return exponent * 64 + mantissa - mantissa % 1 - 448
 end
 
-local function span_decode(code)
+local span_decode = windows and function(code)
     if code < 64 then
         return code
     end
@@ -33,7 +47,7 @@ end
 
 -- A sorted set's clock was set back: members above a score get another one.
 
-local function pull_back(key, above, score)
+local pull_back = sets and function(key, above, score)
     local members = redis.call('ZRANGEBYSCORE', key, '(' .. above, '+inf')
 
     -- unpack has a limit

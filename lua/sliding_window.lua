@@ -5,7 +5,7 @@
 
 -- The share of a window's count that still counts left_us before the end.
 
-local function window_decay(count, left_us, window_us)
+local window_decay = (has.s or has.S) and function(count, left_us, window_us)
     local left_ms, window_ms = left_us / 1000, window_us / 1000
 
     left_ms = left_ms + -left_ms % 1
@@ -20,8 +20,8 @@ local function window_decay(count, left_us, window_us)
     return count + -count % 1
 end
 
-local function sliding_window(state, now, cost, want, capacity, window_us, _,
-                              charge)
+local sliding_window = (has.s or has.S) and function(
+        state, now, cost, want, capacity, window_us, _, charge)
     local code = span_encode(window_us)
     local window_ms = window_us / 1000
     window_ms = window_ms + -window_ms % 1
@@ -43,7 +43,10 @@ local function sliding_window(state, now, cost, want, capacity, window_us, _,
         elseif old_code ~= code or old_fresh % window_us > 0 then
             local old_us = span_decode(old_code)
 
-            if old_code >= 4000 or old_us > 31622400000000 then
+            if old_us > 31622400000000 then
+
+                -- no sliding window's
+
                 count = old_count + old_before
 
             elseif left_us <= old_us then

@@ -1,7 +1,5 @@
 -- One token bucket as GCRA: the arithmetic of
 -- src/core/ngx_ratelimit_token_bucket.c, step by step, and the same decisions.
--- All numbers are integers below 2^53, which doubles hold exactly; x - x % 1 is
--- floor(x) without a call, x + -x % 1 is ceil(x).
 --
 -- state: 12 bytes (7 tat_us, 3 tat_frac, 2 span_code), anything else is fresh.
 -- charge false: look whether the cost could be paid, take nothing.
@@ -9,8 +7,8 @@
 -- Returns granted, remaining, reset_us, retry_us (-1: never), the new state or
 -- false where it stays as it is, and the span in microseconds.
 
-local function token_bucket(state, now, cost, want, capacity, period, scale,
-                            charge)
+local token_bucket = (has.t or has.T) and function(
+        state, now, cost, want, capacity, period, scale, charge)
     local step_frac = period % scale
     local step_us = (period - step_frac) / scale
 

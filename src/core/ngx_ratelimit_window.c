@@ -394,9 +394,8 @@ ngx_ratelimit_sliding_window_rescale(const ngx_ratelimit_window_t *w,
     left_us = w->fresh_us - now_us;
     window_us = ngx_ratelimit_span_decode(w->code);
 
-    if (w->code >= NGX_RATELIMIT_CODE_CALENDAR
-        || window_us > NGX_RATELIMIT_MAX_PERIOD_US)
-    {
+    if (window_us > NGX_RATELIMIT_MAX_PERIOD_US) {
+
         /* no sliding window's */
 
         return (uint64_t) w->count + w->before;

@@ -261,6 +261,40 @@ parity_push_args(const parity_call_t *call)
 }
 
 
+/* A call for one new counter after the other, of 10 tokens a second each. */
+
+static inline void
+parity_call_init(parity_call_t *call, unsigned first, unsigned n)
+{
+    unsigned  i;
+
+    static const parity_arg_t  arg = { 't', 0, 1, 0, 10, 100000, 1 };
+
+    call->now_us = START;
+    call->key = 0;
+    call->name = NULL;
+    call->n = n;
+
+    for (i = 0; i < n; i++) {
+        call->args[i] = arg;
+        call->args[i].field = first + i;
+    }
+}
+
+
+/* Puts a value into key 0 as it is. */
+
+static inline void
+model_put(unsigned field, const char *value, size_t len)
+{
+    model_function("put");
+    push_key(0);
+    push_field(field);
+    lua_pushlstring(parity.lua, value, len);
+    model_call(3, 0);
+}
+
+
 /* Makes a call; fails the test where it is answered with an error. */
 
 static inline void

@@ -5,6 +5,8 @@
 
 #include "local.h"
 
+#include <sched.h>
+#include <stdatomic.h>
 #include <time.h>
 
 #define LOG  NGX_RATELIMIT_SLIDING_LOG
@@ -207,18 +209,27 @@ test_processes(void **state)
 
     int               i, n, granted, ready[2];
     pid_t             pid[PROCESSES];
+    atomic_int       *started;
     local_request_t   r;
 
     (void) state;
 
     local_make(&local, 4 * MIB, LOG, LIMIT, 60);
     assert_int_equal(pipe(ready), 0);
+    started = mmap(NULL, sizeof(atomic_int), PROT_READ|PROT_WRITE,
+                   MAP_SHARED|MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(started, MAP_FAILED);
 
     for (i = 0; i < PROCESSES; i++) {
         pid[i] = local_spawn();
 
         if (pid[i] == 0) {
             ngx_current_msec += i;
+            atomic_fetch_add(started, 1);
+
+            while (atomic_load(started) < PROCESSES) {
+                sched_yield();
+            }
 
             for (n = 0, granted = 0; n < TIMES; n++) {
                 granted += local_take(&local, &r, 1);
@@ -241,12 +252,12 @@ test_processes(void **state)
 
     for (i = 0, granted = 0; i < PROCESSES; i++) {
         assert_int_equal(read(ready[0], &n, sizeof(int)), sizeof(int));
-        assert_true(n > 0);
         granted += n;
         local_reap(pid[i], 0);
     }
 
     assert_int_equal(granted, LIMIT);
+    munmap(started, sizeof(atomic_int));
     close(ready[0]);
     close(ready[1]);
     local_free(&local);

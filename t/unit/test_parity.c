@@ -16,6 +16,7 @@
 
 typedef struct {
     char                          kind;
+    ngx_ratelimit_spec_t          spec;
     ngx_ratelimit_limit_t         limit;
     ngx_ratelimit_token_bucket_t  tb;
     ngx_ratelimit_window_t        w;
@@ -142,6 +143,17 @@ fill_arg(const check_t *check, parity_arg_t *arg)
 }
 
 
+static void
+fill_answer(const ngx_ratelimit_answer_t *answer, int64_t *values)
+{
+    values[0] = answer->granted;
+    values[1] = answer->remaining;
+    values[2] = (answer->reset_us + 999) / 1000;
+    values[3] = (answer->retry_us == NGX_RATELIMIT_NEVER)
+                ? -1 : (int64_t) (answer->retry_us + 999) / 1000;
+}
+
+
 /* All or nothing over the checks, in C. */
 
 static void
@@ -191,11 +203,7 @@ run_c(uint64_t now, const check_t *checks, unsigned n,
         seen.looked += (check->want == NGX_RATELIMIT_LOOK);
         seen.dry_run += (answer.retry_us != 0 && check->dry_run && !denied);
 
-        answers[i][0] = answer.granted;
-        answers[i][1] = answer.remaining;
-        answers[i][2] = (answer.reset_us + 999) / 1000;
-        answers[i][3] = (answer.retry_us == NGX_RATELIMIT_NEVER)
-                        ? -1 : (int64_t) (answer.retry_us + 999) / 1000;
+        fill_answer(&answer, answers[i]);
     }
 }
 
@@ -235,38 +243,64 @@ random_window(ngx_ratelimit_spec_t *spec)
 static void
 random_limit(counter_t *counter)
 {
-    ngx_ratelimit_spec_t  spec;
+    ngx_ratelimit_spec_t  *spec;
+
+    spec = &counter->spec;
 
     do {
-        memset(&spec, 0, sizeof(spec));
+        memset(spec, 0, sizeof(*spec));
 
         if (counter->kind == 't') {
-            random_bucket(&spec);
+            random_bucket(spec);
 
         } else {
-            spec.algorithm = (counter->kind == 'f')
-                             ? NGX_RATELIMIT_FIXED_WINDOW
-                             : NGX_RATELIMIT_SLIDING_WINDOW;
-            random_window(&spec);
+            spec->algorithm = (counter->kind == 'f')
+                              ? NGX_RATELIMIT_FIXED_WINDOW
+                              : NGX_RATELIMIT_SLIDING_WINDOW;
+            random_window(spec);
         }
-    } while (ngx_ratelimit_limit_init(&counter->limit, &spec) != NULL);
+    } while (ngx_ratelimit_limit_init(&counter->limit, spec) != NULL);
 }
 
 
-/* Another limit for a counter in use: now and then in the same window. */
+/* Another limit for a counter in use: any, or one that is much like it. */
 
 static void
 change_limit(counter_t *counter)
 {
-    ngx_ratelimit_limit_t  old;
+    ngx_ratelimit_spec_t   spec;
+    ngx_ratelimit_limit_t  limit;
 
-    old = counter->limit;
-    random_limit(counter);
+    spec = counter->spec;
 
-    if (counter->kind != 't' && rnd(2)) {
-        old.capacity = (old.capacity < 8) ? old.capacity + 1
-                                          : 1 + rnd(old.capacity);
-        counter->limit = old;
+    switch (rnd(4)) {
+
+    case 0:
+        spec.tokens += 1 + rnd(spec.tokens);
+        break;
+
+    case 1:
+        spec.tokens -= rnd(spec.tokens);
+        break;
+
+    case 2:
+
+        /* often the same code */
+
+        if (spec.period_us) {
+            spec.period_us += 1 + rnd(spec.period_us / 100 + 1);
+        }
+
+        break;
+
+    default:
+        random_limit(counter);
+        return;
+    }
+
+    if (ngx_ratelimit_limit_init(&limit, &spec) == NULL) {
+        counter->spec = spec;
+        counter->limit = limit;
     }
 }
 
@@ -606,205 +640,140 @@ test_all_kinds(void **state)
 }
 
 
-static void
-test_malformed(void **state)
-{
-    unsigned     i, bad;
-    const char  *err, *args[119];
+/* A window's state as its script packs it. */
 
-    static const char *const  good[] = { "t", "12345678", "1", "0", "10",
-                                         "100", "1" };
-    static const struct {
-        unsigned     at;
-        const char  *value;
-    } cases[] = {
-        { 0, "" }, { 0, "x" }, { 0, "tt" }, { 0, "l" }, { 0, "C" },
-        { 1, "" }, { 1, "1234567" }, { 1, "123456789" },
-        { 2, "" }, { 2, "secret" }, { 2, "1.5" }, { 2, "nan" }, { 2, "inf" },
-        { 2, "1073741825" }, { 2, "-1073741825" },
-        { 3, "-2" }, { 3, "x" }, { 3, "0.5" }, { 3, "9007199254740994" },
-        { 3, "nan" },
-        { 4, "0" }, { 4, "1073741825" }, { 4, "nan" }, { 4, "2.5" },
-        { 5, "0" }, { 5, "31622400000001" }, { 5, "-1" }, { 5, "9.5" },
-        { 6, "0" }, { 6, "4194305" }, { 6, "1.5" }, { 6, "" }
-    };
+static void
+model_put_window(char kind, const ngx_ratelimit_window_t *w)
+{
+    char      value[17];
+    unsigned  i;
+
+    for (i = 0; i < 7; i++) {
+        value[i] = (char) (w->fresh_us >> (48 - 8 * i));
+    }
+
+    for (i = 0; i < 4; i++) {
+        value[7 + i] = (char) (w->count >> (24 - 8 * i));
+        value[13 + i] = (char) (w->before >> (24 - 8 * i));
+    }
+
+    value[11] = (char) (w->code >> 8);
+    value[12] = (char) w->code;
+
+    model_put(7, value, kind == 'f' ? 13 : 17);
+}
+
+
+/* States of windows that no limit here has written: no error, and the same. */
+
+static void
+test_foreign_window(void **state)
+{
+    unsigned                 i;
+    uint64_t                 weight;
+    counter_t                counter;
+    parity_call_t            call;
+    parity_answer_t          wanted;
+    ngx_ratelimit_answer_t   answer;
+    ngx_ratelimit_window_t  *w;
 
     (void) state;
 
     parity_start();
 
-    for (bad = 0; bad < sizeof(cases) / sizeof(cases[0]); bad++) {
+    for (i = 0; i < 20000; i++, parity.step++) {
+        memset(&counter, 0, sizeof(counter));
+        counter.kind = rnd(2) ? 'f' : 's';
+        random_limit(&counter);
 
-        /* alone, and behind one that could be charged */
+        parity_call_init(&call, 7, 1);
+        call.now_us = START + rnd(1000000);
+        call.args[0].kind = counter.kind;
+        call.args[0].cost = rnd(3);
+        call.args[0].capacity = counter.limit.capacity;
+        call.args[0].a = counter.limit.window_us;
+        call.args[0].b = counter.limit.calendar;
 
-        for (i = 0; i < 2; i++) {
-            memcpy(args, good, sizeof(good));
-            memcpy(args + i * 7, good, sizeof(good));
-            args[i * 7 + 1] = i ? "abcdefgh" : "12345678";
-            args[i * 7 + cases[bad].at] = cases[bad].value;
+        w = &counter.w;
+        w->fresh_us = call.now_us + (rnd(4) ? 0 : (uint64_t) 1 << 49)
+                      + rnd_log((uint64_t) 1 << 45) - rnd(1000);
+        w->code = rnd(4096);
+        w->count = rnd_log(NGX_RATELIMIT_MAX_TOKENS);
 
-            err = parity_run_raw(1, args, i * 7 + 7);
-
-            if (err == NULL) {
-                fail_msg("argument %u \"%s\" accepted", cases[bad].at,
-                         cases[bad].value);
-            }
-
-            assert_string_equal(err, "ERR ratelimit: malformed argument");
-            lua_pop(parity.lua, 1);
+        if (counter.kind == 's') {
+            w->before = rnd_log(NGX_RATELIMIT_MAX_TOKENS);
         }
-    }
 
-    /* a span that is too long: 2^30 tokens of a second */
+        /* but what a window of that length can have counted */
 
-    memcpy(args, good, sizeof(good));
-    args[4] = "1073741824";
-    args[5] = "1048577";
-    assert_non_null(parity_run_raw(1, args, 7));
+        weight = NGX_RATELIMIT_MAX_PERIOD_US;
 
-    for (i = 0; i < 119; i++) {
-        args[i] = good[i % 7];
-    }
+        if (w->code < NGX_RATELIMIT_CODE_CALENDAR) {
+            weight = ngx_ratelimit_span_decode(w->code);
+        }
 
-    assert_non_null(parity_run_raw(1, args, 0));
-    assert_non_null(parity_run_raw(1, args, 6));
-    assert_non_null(parity_run_raw(1, args, 9));
-    assert_non_null(parity_run_raw(1, args, 119));
-    assert_non_null(parity_run_raw(0, args, 7));
+        if (weight <= NGX_RATELIMIT_MAX_PERIOD_US) {
+            weight = NGX_RATELIMIT_MAX_WEIGHT / (weight / 1000 + 1);
+            w->count = (w->count < weight) ? w->count : weight;
+            w->before = (w->before < weight) ? w->before : weight;
+        }
 
-    lua_pop(parity.lua, 6);
-
-    /* nothing of all that was written */
-
-    assert_true(model_total("HSET") == 0);
-    assert_null(parity_run_raw(1, good, 7));
-    assert_true(model_total("HSET") == 1);
-
-    lua_pop(parity.lua, 1);
-}
-
-
-/* A call for one new counter after the other, of 10 tokens a second each. */
-
-static void
-call_init(parity_call_t *call, unsigned first, unsigned n)
-{
-    unsigned  i;
-
-    static const parity_arg_t  arg = { 't', 0, 1, 0, 10, 100000, 1 };
-
-    call->now_us = START;
-    call->key = 0;
-    call->name = NULL;
-    call->n = n;
-
-    for (i = 0; i < n; i++) {
-        call->args[i] = arg;
-        call->args[i].field = first + i;
-    }
-}
-
-
-static void
-model_put(unsigned field, const char *value, size_t len)
-{
-    model_function("put");
-    push_key(0);
-    push_field(field);
-    lua_pushlstring(parity.lua, value, len);
-    model_call(3, 0);
-}
-
-
-/* What no script wrote counts as fresh, whatever it holds. */
-
-static void
-test_foreign_value(void **state)
-{
-    size_t           i;
-    parity_call_t    call;
-    parity_answer_t  answer;
-
-    static const struct {
-        const char  *value;
-        size_t       len;
-    } cases[] = {
-        { "", 0 }, { "\xff\xff\xff\xff\xff\xff\xff", 7 },
-        { "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", 11 },
-        { "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", 13 },
-        { "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\0\0", 12 }
-    };
-
-    (void) state;
-
-    parity_start();
-    call_init(&call, 7, 1);
-
-    for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         model_flush();
-        model_put(7, cases[i].value, cases[i].len);
+        model_put_window(counter.kind, w);
 
-        parity_run(&call, &answer);
-        assert_int_equal(answer[0], 1);
-        assert_int_equal(answer[1], 9);
+        counter_take(&counter, call.now_us, call.args[0].cost, 0, &answer);
+        fill_answer(&answer, wanted);
+        parity_compare(&call, &wanted);
     }
 }
 
 
-/* Adds n new counters in one call; returns how many the bucket then holds. */
-
-static unsigned
-bucket_grow(unsigned first, unsigned n)
-{
-    parity_call_t    call;
-    parity_answer_t  answers[PARITY_COUNTERS];
-
-    call_init(&call, first, n);
-    parity_run(&call, answers);
-
-    model_function("length");
-    push_key(0);
-    model_call(1, 1);
-    n = (unsigned) lua_tonumber(parity.lua, -1);
-    lua_pop(parity.lua, 1);
-
-    return n;
-}
-
-
-/* A long bucket drops what equals fresh counters, and seldom looks for them */
+/* Each month that a state can name, its first and its last microsecond. */
 
 static void
-test_bucket_long(void **state)
+test_months(void **state)
 {
-    double    sweeps;
-    unsigned  i;
+    uint64_t                at, end;
+    counter_t               counter;
+    parity_call_t           call;
+    parity_answer_t         wanted;
+    ngx_ratelimit_spec_t   *spec;
+    ngx_ratelimit_answer_t  answer;
 
     (void) state;
 
     parity_start();
 
-    for (i = 0; i < 62; i++) {
-        model_put(i, "\0\0\0\0\0\0\1\0\0\0\1\0", 12);
+    memset(&counter, 0, sizeof(counter));
+    counter.kind = 'f';
+    spec = &counter.spec;
+    spec->algorithm = NGX_RATELIMIT_FIXED_WINDOW;
+    spec->calendar = NGX_RATELIMIT_CALENDAR_MONTH;
+    spec->tokens = 10;
+    assert_null(ngx_ratelimit_limit_init(&counter.limit, spec));
+
+    parity_call_init(&call, 7, 1);
+    call.args[0].kind = 'f';
+    call.args[0].a = counter.limit.window_us;
+    call.args[0].b = counter.limit.calendar;
+
+    for (at = 0; at < (uint64_t) 1 << 52; at = end) {
+        end = at + ngx_ratelimit_fixed_window_left(&counter.limit, at);
+
+        model_flush();
+        counter_forget(&counter);
+        call.now_us = at;
+        counter_take(&counter, at, 1, 0, &answer);
+        fill_answer(&answer, wanted);
+        parity_compare(&call, &wanted);
+
+        call.now_us = end - 1;
+        counter_take(&counter, end - 1, 1, 0, &answer);
+        fill_answer(&answer, wanted);
+        parity_compare(&call, &wanted);
+
+        parity.step++;
     }
-
-    sweeps = model_total("HGETALL");
-
-    assert_int_equal(bucket_grow(62, 1), 63);
-    assert_true(model_total("HGETALL") == sweeps);
-
-    /* 64 is passed, not met */
-
-    assert_int_equal(bucket_grow(63, 3), 4);
-    assert_true(model_total("HGETALL") == sweeps + 1);
-
-    /* all in use: looked at again at 64 and 80 only */
-
-    for (i = 66; i < 66 + 90; i++) {
-        assert_int_equal(bucket_grow(i, 1), i - 61);
-    }
-
-    assert_true(model_total("HGETALL") == sweeps + 3);
 }
 
 
@@ -816,9 +785,8 @@ main(void)
         cmocka_unit_test(test_fixed_window),
         cmocka_unit_test(test_sliding_window),
         cmocka_unit_test(test_all_kinds),
-        cmocka_unit_test(test_malformed),
-        cmocka_unit_test(test_foreign_value),
-        cmocka_unit_test(test_bucket_long),
+        cmocka_unit_test(test_foreign_window),
+        cmocka_unit_test(test_months),
     };
 
     return cmocka_run_group_tests(tests, parity_setup, parity_teardown);

@@ -1,0 +1,219 @@
+/*
+ * The script's own affairs: arguments that no engine sends, values that no
+ * script wrote, and buckets that have grown long.
+ */
+
+#include "parity.h"
+
+
+static void
+test_malformed(void **state)
+{
+    unsigned     i, bad;
+    const char  *err, *args[119];
+
+    static const char *const  good[] = { "t", "12345678", "1", "0", "10",
+                                         "100", "1" };
+
+    /* no such calendar; 2^53 and one millisecond's weight; without the name */
+
+    static const char *const  calendar[] = { "f", "12345678", "1", "0", "10",
+                                             "86400000000", "3" };
+    static const char *const  heavy[] = { "s", "12345678", "1", "0",
+                                          "1073741824", "8388608001", "0" };
+    static const char *const  log[] = { "l", "12345678", "1", "0", "10",
+                                        "1000000", "0", "12345678" };
+    static const char *const  long_log[] = { "l", "12345678", "1", "0",
+                                             "10001", "1000000", "0",
+                                             "12345678" };
+    static const struct {
+        unsigned     at;
+        const char  *value;
+    } cases[] = {
+        { 0, "" }, { 0, "x" }, { 0, "tt" }, { 0, "l" }, { 0, "C" },
+        { 1, "" }, { 1, "1234567" }, { 1, "123456789" },
+        { 2, "" }, { 2, "secret" }, { 2, "1.5" }, { 2, "nan" }, { 2, "inf" },
+        { 2, "1073741825" }, { 2, "-1073741825" },
+        { 3, "-2" }, { 3, "x" }, { 3, "0.5" }, { 3, "9007199254740994" },
+        { 3, "nan" },
+        { 4, "0" }, { 4, "1073741825" }, { 4, "nan" }, { 4, "2.5" },
+        { 5, "0" }, { 5, "31622400000001" }, { 5, "-1" }, { 5, "9.5" },
+        { 6, "0" }, { 6, "4194305" }, { 6, "1.5" }, { 6, "" }
+    };
+
+    (void) state;
+
+    parity_start();
+
+    for (bad = 0; bad < sizeof(cases) / sizeof(cases[0]); bad++) {
+
+        /* alone, and behind one that could be charged */
+
+        for (i = 0; i < 2; i++) {
+            memcpy(args, good, sizeof(good));
+            memcpy(args + i * 7, good, sizeof(good));
+            args[i * 7 + 1] = i ? "abcdefgh" : "12345678";
+            args[i * 7 + cases[bad].at] = cases[bad].value;
+
+            err = parity_run_raw(1, args, i * 7 + 7);
+
+            if (err == NULL) {
+                fail_msg("argument %u \"%s\" accepted", cases[bad].at,
+                         cases[bad].value);
+            }
+
+            assert_string_equal(err, "ERR ratelimit: malformed argument");
+            lua_pop(parity.lua, 1);
+        }
+    }
+
+    /* a span that is too long: 2^30 tokens of a second */
+
+    memcpy(args, good, sizeof(good));
+    args[4] = "1073741824";
+    args[5] = "1048577";
+    assert_non_null(parity_run_raw(1, args, 7));
+
+    assert_non_null(parity_run_raw(1, calendar, 7));
+    assert_non_null(parity_run_raw(1, heavy, 7));
+    assert_non_null(parity_run_raw(1, log, 8));
+    assert_non_null(parity_run_raw(2, log, 7));
+    assert_non_null(parity_run_raw(2, long_log, 8));
+
+    lua_pop(parity.lua, 6);
+
+    for (i = 0; i < 119; i++) {
+        args[i] = good[i % 7];
+    }
+
+    assert_non_null(parity_run_raw(1, args, 0));
+    assert_non_null(parity_run_raw(1, args, 6));
+    assert_non_null(parity_run_raw(1, args, 9));
+    assert_non_null(parity_run_raw(1, args, 119));
+    assert_non_null(parity_run_raw(0, args, 7));
+
+    lua_pop(parity.lua, 5);
+
+    /* nothing of all that was written */
+
+    assert_true(model_total("HSET") == 0);
+    assert_null(parity_run_raw(1, good, 7));
+    assert_true(model_total("HSET") == 1);
+
+    lua_pop(parity.lua, 1);
+}
+
+
+/* What no script wrote counts as fresh, whatever it holds. */
+
+static void
+test_foreign_value(void **state)
+{
+    char             value[32];
+    size_t           i, len;
+    parity_call_t    call;
+    parity_answer_t  answer;
+
+    /* how long a state is, and where its code is: 0 is nobody's */
+
+    static const struct {
+        char    kind;
+        size_t  len;
+        size_t  code;
+    } kinds[] = { { 't', 12, 10 }, { 'f', 13, 11 }, { 's', 17, 11 } };
+
+    (void) state;
+
+    parity_start();
+    parity_call_init(&call, 7, 1);
+
+    for (i = 0; i < 3; i++) {
+        call.args[0].kind = kinds[i].kind;
+
+        for (len = 0; len < sizeof(value); len++) {
+            memset(value, 0xff, sizeof(value));
+
+            if (len == kinds[i].len) {
+                value[kinds[i].code] = 0;
+                value[kinds[i].code + 1] = 0;
+            }
+
+            model_flush();
+            model_put(7, value, len);
+
+            parity_run(&call, &answer);
+            assert_int_equal(answer[0], 1);
+            assert_int_equal(answer[1], 9);
+        }
+    }
+}
+
+
+/* Adds n new counters in one call; returns how many the bucket then holds. */
+
+static unsigned
+bucket_grow(unsigned first, unsigned n)
+{
+    parity_call_t    call;
+    parity_answer_t  answers[PARITY_COUNTERS];
+
+    parity_call_init(&call, first, n);
+    parity_run(&call, answers);
+
+    model_function("length");
+    push_key(0);
+    model_call(1, 1);
+    n = (unsigned) lua_tonumber(parity.lua, -1);
+    lua_pop(parity.lua, 1);
+
+    return n;
+}
+
+
+/* A long bucket drops what equals fresh counters, and seldom looks for them */
+
+static void
+test_bucket_long(void **state)
+{
+    double    sweeps;
+    unsigned  i;
+
+    (void) state;
+
+    parity_start();
+
+    for (i = 0; i < 62; i++) {
+        model_put(i, "\0\0\0\0\0\0\1\0\0\0\1\0", 12);
+    }
+
+    sweeps = model_total("HGETALL");
+
+    assert_int_equal(bucket_grow(62, 1), 63);
+    assert_true(model_total("HGETALL") == sweeps);
+
+    /* 64 is passed, not met */
+
+    assert_int_equal(bucket_grow(63, 3), 4);
+    assert_true(model_total("HGETALL") == sweeps + 1);
+
+    /* all in use: looked at again at 64 and 80 only */
+
+    for (i = 66; i < 66 + 90; i++) {
+        assert_int_equal(bucket_grow(i, 1), i - 61);
+    }
+
+    assert_true(model_total("HGETALL") == sweeps + 3);
+}
+
+
+int
+main(void)
+{
+    const struct CMUnitTest  tests[] = {
+        cmocka_unit_test(test_malformed),
+        cmocka_unit_test(test_foreign_value),
+        cmocka_unit_test(test_bucket_long),
+    };
+
+    return cmocka_run_group_tests(tests, parity_setup, parity_teardown);
+}

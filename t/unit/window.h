@@ -1,0 +1,225 @@
+/*
+ * What the tests of windows share: random limits, counters with a past, and
+ * the two kinds behind one name.
+ */
+
+#ifndef WINDOW_H_INCLUDED
+#define WINDOW_H_INCLUDED
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "ngx_ratelimit_window.h"
+
+#define NOW     ((uint64_t) 1800000000000000)
+#define SECOND  ((uint64_t) 1000000)
+#define DAY     (86400 * SECOND)
+#define LOOK    NGX_RATELIMIT_LOOK
+
+#define ROUNDS  2000
+#define TAKES   200    /* of one round */
+
+typedef ngx_ratelimit_limit_t   limit_t;
+typedef ngx_ratelimit_window_t  window_t;
+typedef ngx_ratelimit_answer_t  answer_t;
+
+static uint64_t  seed;
+
+static const ngx_ratelimit_algorithm_e  algorithms[] = {
+    NGX_RATELIMIT_FIXED_WINDOW,
+    NGX_RATELIMIT_SLIDING_WINDOW
+};
+
+
+static inline uint64_t
+rnd(uint64_t n)
+{
+    /* xorshift64*, and the seed is never 0 */
+
+    seed ^= seed >> 12;
+    seed ^= seed << 25;
+    seed ^= seed >> 27;
+
+    return (seed * 0x2545f4914f6cdd1d >> 11) % n;
+}
+
+
+static inline void
+seed_init(void)
+{
+    seed = getenv("SEED") ? strtoull(getenv("SEED"), NULL, 10) : 1;
+    seed = seed ? seed : 1;
+    print_message("SEED=%llu\n", (unsigned long long) seed);
+}
+
+
+static inline limit_t
+limit_of(ngx_ratelimit_algorithm_e algorithm, uint64_t tokens,
+    uint64_t period_us)
+{
+    limit_t               limit;
+    ngx_ratelimit_spec_t  spec;
+
+    memset(&spec, 0, sizeof(spec));
+    spec.algorithm = algorithm;
+    spec.tokens = tokens;
+    spec.period_us = period_us;
+
+    assert_null(ngx_ratelimit_limit_init(&limit, &spec));
+
+    return limit;
+}
+
+
+static inline limit_t
+limit_of_calendar(ngx_ratelimit_calendar_e calendar, uint64_t tokens)
+{
+    limit_t               limit;
+    ngx_ratelimit_spec_t  spec;
+
+    memset(&spec, 0, sizeof(spec));
+    spec.algorithm = NGX_RATELIMIT_FIXED_WINDOW;
+    spec.calendar = calendar;
+    spec.tokens = tokens;
+
+    assert_null(ngx_ratelimit_limit_init(&limit, &spec));
+
+    return limit;
+}
+
+
+static inline limit_t
+random_limit(ngx_ratelimit_algorithm_e algorithm)
+{
+    static const uint64_t  periods[] = {
+        1, 999, 1000, 1100, 2500, SECOND, 60 * SECOND, DAY, 366 * DAY
+    };
+
+    if (algorithm == NGX_RATELIMIT_FIXED_WINDOW && rnd(4) == 0) {
+        return limit_of_calendar(1 + rnd(2), 1 + rnd(30));
+    }
+
+    return limit_of(algorithm, 1 + rnd(rnd(8) ? 30 : 100000),
+                    periods[rnd(9)]);
+}
+
+
+/* The state's clock and the wall clock are the same one here. */
+
+static inline answer_t
+take(window_t *w, const limit_t *limit, uint64_t now, uint32_t cost,
+    uint32_t want)
+{
+    answer_t  answer;
+
+    if (limit->algorithm == NGX_RATELIMIT_FIXED_WINDOW) {
+        ngx_ratelimit_fixed_window_take(w, limit, now,
+                                ngx_ratelimit_fixed_window_left(limit, now),
+                                cost, want, &answer);
+    } else {
+        ngx_ratelimit_sliding_window_take(w, limit, now, cost, want, &answer);
+    }
+
+    assert_true(w->fresh_us < (uint64_t) 1 << 52);
+    assert_true(w->count <= limit->capacity || answer.granted == 0);
+    assert_true(answer.remaining <= limit->capacity);
+    assert_true(answer.granted == 0 || answer.retry_us == 0);
+
+    return answer;
+}
+
+
+static inline void
+give(window_t *w, const limit_t *limit, uint64_t now, uint64_t taken,
+    uint32_t tokens)
+{
+    if (limit->algorithm == NGX_RATELIMIT_FIXED_WINDOW) {
+        ngx_ratelimit_fixed_window_give(w, limit, now,
+                                ngx_ratelimit_fixed_window_passed(limit, now),
+                                taken, tokens);
+    } else {
+        ngx_ratelimit_sliding_window_give(w, limit, now, taken, tokens);
+    }
+}
+
+
+/* The length of the window that now lies in. */
+
+static inline uint64_t
+length(const limit_t *limit, uint64_t now)
+{
+    if (limit->algorithm == NGX_RATELIMIT_FIXED_WINDOW) {
+        return ngx_ratelimit_fixed_window_left(limit, now)
+               + ngx_ratelimit_fixed_window_passed(limit, now);
+    }
+
+    return limit->window_us;
+}
+
+
+static inline uint64_t
+start(const limit_t *limit, uint64_t now)
+{
+    if (limit->algorithm == NGX_RATELIMIT_FIXED_WINDOW) {
+        return now - ngx_ratelimit_fixed_window_passed(limit, now);
+    }
+
+    return now - now % limit->window_us;
+}
+
+
+/* Now and then a few at once, across several windows, often at their edges. */
+
+static inline uint64_t
+later(const limit_t *limit, uint64_t now)
+{
+    uint64_t  len, edge;
+
+    len = length(limit, now);
+    edge = start(limit, now) + len;
+
+    switch (rnd(8)) {
+
+    case 0: case 1: case 2:
+        return now;
+
+    case 3: case 4:
+        return now + rnd(len / 4 + 1);
+
+    case 5:
+        return now + rnd(2 * len + 1);
+
+    case 6:
+        return edge - 1;
+
+    default:
+        return edge;
+    }
+}
+
+
+/* A counter with a past; *now becomes its time. */
+
+static inline window_t
+random_counter(const limit_t *limit, uint64_t *now)
+{
+    unsigned  i, n;
+    window_t  w;
+
+    memset(&w, 0, sizeof(w));
+    n = rnd(12);
+
+    for (i = 0; i < n; i++) {
+        (void) take(&w, limit, *now, 0, 1 + rnd(limit->capacity));
+
+        *now = later(limit, *now);
+    }
+
+    return w;
+}
+
+#endif /* WINDOW_H_INCLUDED */
