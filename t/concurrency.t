@@ -58,7 +58,6 @@ sub gateway {
         }
         location /none { ratelimit off; return 200; }
         location /refused { proxy_pass http://127.0.0.1:1; }
-        location /404 { return 404; }
         location /missing { root %%DIR%%; error_page 404 = \@named; }
         location \@named { proxy_pass http://unix:%%DIR%%/$api; }
         location /redirect { try_files /none /api; }
@@ -72,7 +71,6 @@ sub gateway {
             ratelimit_phase after_auth;
             proxy_pass http://unix:%%DIR%%/$api;
         }
-        location /closed { ratelimit_status 444; empty_gif; }
     }
 CONF
 
