@@ -445,6 +445,13 @@ ngx_ratelimit_sliding_window_retry(const ngx_ratelimit_limit_t *limit,
         room -= use->count;
     }
 
+    if (count == 0) {
+
+        /* a cost that fits: not asked */
+
+        return 0;
+    }
+
     window_ms = (limit->window_us + 999) / 1000;
 
     /* what does not fit beside the room is of count: that is not 0 */
