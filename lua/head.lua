@@ -21,8 +21,8 @@ local windows = has.f or has.s or has.F or has.S
 local hashed = has.t or has.T or windows
 local sets = has.l or has.L or has.c or has.C
 
--- ngx_ratelimit_span_encode() and ngx_ratelimit_span_decode(). The token bucket,
--- which is called the most often, has the same in place.
+-- ngx_ratelimit_span_encode() and ngx_ratelimit_span_decode(); the bucket, which
+-- is called the most often, has the same in place.
 
 local span_encode = windows and function(span_us)
     if span_us < 64 then

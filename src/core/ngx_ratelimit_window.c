@@ -445,6 +445,13 @@ ngx_ratelimit_sliding_window_retry(const ngx_ratelimit_limit_t *limit,
         room -= use->count;
     }
 
+    if (count == 0) {
+
+        /* a cost that fits: not asked */
+
+        return 0;
+    }
+
     window_ms = (limit->window_us + 999) / 1000;
 
     return end_us - room * window_ms / count * 1000 - now_us;

@@ -267,7 +267,8 @@ ngx_ratelimit_redis_reply_eval(ngx_ratelimit_redis_conn_t *conn,
 
 /*
  * An error's first word, which never holds a key or a secret. Empty for any
- * other reply.
+ * other reply. From a client that has not logged in Redis takes no argument
+ * above 16 KB, as the script is: it calls that another error than NOAUTH.
  */
 
 static ngx_str_t
@@ -277,10 +278,19 @@ ngx_ratelimit_redis_word(ngx_ratelimit_redis_reply_t *reply)
     size_t      max;
     ngx_str_t   word;
 
+    static const char  login[] = "ERR Protocol error: unauthenticated";
+
     word.data = reply->text;
     word.len = 0;
 
     if (reply->type != REDIS_REPLY_ERROR) {
+        return word;
+    }
+
+    if (reply->text_len >= sizeof(login) - 1
+        && ngx_memcmp(reply->text, login, sizeof(login) - 1) == 0)
+    {
+        ngx_str_set(&word, "NOAUTH");
         return word;
     }
 

@@ -142,25 +142,6 @@ model_flush(void)
 }
 
 
-/* Starts a random sequence on an empty Redis. */
-
-static inline void
-parity_start(void)
-{
-    const char  *env;
-
-    env = getenv("SEED");
-    parity.first_seed = env ? strtoull(env, NULL, 10) : 1;
-    parity.seed = parity.first_seed;
-
-    env = getenv("STEPS");
-    parity.steps = env ? strtoul(env, NULL, 10) : 100000;
-    parity.step = 0;
-
-    model_flush();
-}
-
-
 static inline void
 push_key(unsigned key)
 {
@@ -178,6 +159,31 @@ push_field(unsigned field)
     name[6] = (char) (field >> 8);
     name[7] = (char) field;
     lua_pushlstring(parity.lua, name, PARITY_FIELD);
+}
+
+
+/* Starts a random sequence on an empty Redis, at START. */
+
+static inline void
+parity_start(void)
+{
+    const char  *env;
+
+    env = getenv("SEED");
+    parity.first_seed = env ? strtoull(env, NULL, 10) : 1;
+    parity.seed = parity.first_seed;
+
+    env = getenv("STEPS");
+    parity.steps = env ? strtoul(env, NULL, 10) : 100000;
+    parity.step = 0;
+
+    model_flush();
+
+    model_function("exists");
+    lua_pushnumber(parity.lua, (double) START);
+    push_key(0);
+    push_field(0);
+    model_call(3, 0);
 }
 
 

@@ -206,6 +206,41 @@ test_bucket_long(void **state)
 }
 
 
+/* What was given back whole leaves nothing that has to be kept. */
+
+static void
+test_bucket_given(void **state)
+{
+    unsigned         i, kind;
+    parity_call_t    call;
+    parity_answer_t  answer;
+
+    (void) state;
+
+    for (kind = 0; kind < 3; kind++) {
+        parity_start();
+
+        for (i = 0; i < 63; i++) {
+            parity_call_init(&call, i, 1);
+            call.args[0].kind = "tfs"[kind];
+            call.args[0].a = 1000000;
+            call.args[0].b = (kind == 0);
+
+            parity_run(&call, &answer);
+            assert_int_equal(answer[1], 9);
+
+            call.args[0].cost = -1;
+            parity_run(&call, &answer);
+            assert_int_equal(answer[1], 10);
+        }
+
+        /* but a bucket: it is full from now on, not since before */
+
+        assert_int_equal(bucket_grow(63, 1), 1 + 63 * (kind == 0));
+    }
+}
+
+
 int
 main(void)
 {
@@ -213,6 +248,7 @@ main(void)
         cmocka_unit_test(test_malformed),
         cmocka_unit_test(test_foreign_value),
         cmocka_unit_test(test_bucket_long),
+        cmocka_unit_test(test_bucket_given),
     };
 
     return cmocka_run_group_tests(tests, parity_setup, parity_teardown);
