@@ -46,7 +46,7 @@ ngx_ratelimit_log_place(const ngx_ratelimit_log_t *log, uint32_t age)
 }
 
 
-/* Its instant in *at_us. Returns 0, or -1 where the place is lost. */
+/* Its instant in *at_us. Returns 0, or -1 (and 0 there) where it is lost. */
 static inline int
 ngx_ratelimit_log_get(const ngx_ratelimit_log_view_t *view, uint32_t age,
     ngx_ratelimit_log_place_t *place, uint64_t *at_us)
@@ -55,6 +55,7 @@ ngx_ratelimit_log_get(const ngx_ratelimit_log_view_t *view, uint32_t age,
                       ngx_ratelimit_log_place(view->log, age), place);
 
     if (place->fresh_us == 0) {
+        *at_us = 0;
         return -1;
     }
 
@@ -168,17 +169,17 @@ ngx_ratelimit_log_settle(ngx_ratelimit_log_view_t *view)
 static void
 ngx_ratelimit_log_newest(ngx_ratelimit_log_view_t *view)
 {
-    uint64_t                    at_us;
     ngx_ratelimit_log_t        *log;
     ngx_ratelimit_log_place_t   place;
 
     log = view->log;
     view->newest_us = 0;
     at_us = 0;
+    place.window_us = 0;
 
     while (log->count) {
 
-        if (ngx_ratelimit_log_get(view, 1, &place, &at_us) == 0) {
+        if (ngx_ratelimit_log_get(view, 1, &place, &view->newest_us) == 0) {
             break;
         }
 
@@ -190,10 +191,8 @@ ngx_ratelimit_log_newest(ngx_ratelimit_log_view_t *view)
         return;
     }
 
-    view->newest_us = at_us;
-
     if (place.window_us < view->window_us
-        || at_us > view->now_us + NGX_RATELIMIT_LOG_SLACK_US)
+        || view->newest_us > view->now_us + NGX_RATELIMIT_LOG_SLACK_US)
     {
         ngx_ratelimit_log_rewrite(view);
     }

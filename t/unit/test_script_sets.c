@@ -77,6 +77,9 @@ test_lease(void **state)
     /* freed twice it is freed once */
     assert_answer(slot(LEASE_US + 10000000, "request4", -1, 0), 0, 1, 0, 0);
     assert_answer(slot(LEASE_US + 10000000, "request4", -1, 0), 0, 1, 0, 0);
+
+    /* freed at its deadline it has ended by itself */
+    assert_answer(slot(2 * LEASE_US, "request3", -1, 0), 0, 2, 0, 0);
 }
 
 
@@ -151,6 +154,28 @@ test_members(void **state)
 }
 
 
+/* What is given back is what was taken, not what was charged or is over. */
+
+static void
+test_give_own(void **state)
+{
+    (void) state;
+
+    model_flush();
+
+    (void) take(0, "request1", 0, 2);
+    (void) take(30000000, "request1", 3, 0);
+    assert_answer(take(30000001, "request1", -3, 0), 0, 9998, 30000, 0);
+    assert_answer(take(60000000, "request1", 0, 0), 0, 10000, 0, 0);
+
+    model_flush();
+
+    (void) take(0, "request1", 3, 0);
+    (void) take(30000000, "request2", 1, 0);
+    assert_answer(take(60000000, "request1", -3, 0), 0, 9999, 30000, 0);
+}
+
+
 /* Of what a request took, and of which some are gone, as many as there are. */
 
 static void
@@ -179,6 +204,7 @@ main(void)
         cmocka_unit_test(test_lease_lost),
         cmocka_unit_test(test_lease_clock),
         cmocka_unit_test(test_members),
+        cmocka_unit_test(test_give_own),
         cmocka_unit_test(test_give_some),
     };
 

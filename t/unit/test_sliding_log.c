@@ -4,6 +4,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -522,6 +523,14 @@ test_give(void **state)
     (void) take(START + 10 * SECOND, 3, 0);
     give(START + 10 * SECOND, START, 3);
     assert_int_equal(left(START + 10 * SECOND), 97);
+
+    /* lost: what came more than a second later is another's */
+    start(100, 10);
+    (void) take(START, 3, 0);
+    (void) take(START + 2 * SECOND, 3, 0);
+    memset(keeper.places, 0, 3 * sizeof(keeper.places[0]));
+    give(START + 2 * SECOND, START, 3);
+    assert_int_equal(left(START + 2 * SECOND), 97);
 
     /* taken behind the newest: stood there, and is found there */
     start(100, 10);
