@@ -41,6 +41,10 @@ static const char  capacity_text[] = "a capacity from 1 to 1073741824";
 static const char  span_text[] = "a capacity that the rate fills within 35 "
                                  "years";
 static const char  burst_text[] = "a burst from 0 to 1073741823";
+static const char  drain_text[] = "a burst that the rate drains within 35 "
+                                  "years";
+static const char  delay_text[] = "a burst that the rate drains within 24 "
+                                  "days, or \"delay=\" or \"nodelay\"";
 static const char  window_text[] = "a window of at most 366 days";
 static const char  log_text[] = "a limit of at most 10000 requests for "
                                 "sliding_log";
@@ -65,12 +69,17 @@ static const case_t  cases[] = {
     { { LEAKY, 0, SECOND, 0, 0, 0, 0 }, tokens_text },
     { { LEAKY, 1, 0, 0, 0, 0, 0 }, period_text },
     { { LEAKY, 1, YEAR + 1, 0, 0, 0, 0 }, period_text },
-    { { LEAKY, 1, SECOND, 0, MOST - 1, 0, 0 }, NULL },
+    { { LEAKY, 1, SECOND, 0, MOST - 1, 0, 1 }, NULL },
+    { { LEAKY, 1, SECOND, 0, MOST - 1, 0, 0 }, delay_text },
+    { { LEAKY, 1, SECOND, 0, 2073600, 0, 0 }, NULL },
+    { { LEAKY, 1, SECOND, 0, 2073601, 0, 0 }, delay_text },
+    { { LEAKY, 1, SECOND, 0, 2073700, 100, 0 }, NULL },
+    { { LEAKY, 1, SECOND, 0, 2073700, 99, 0 }, delay_text },
     { { LEAKY, 1, SECOND, 0, MOST, 0, 0 }, burst_text },
     { { LEAKY, 1, SECOND, 0, UINT64_MAX, 0, 0 }, burst_text },
     { { LEAKY, 1, SECOND, 0, 5, UINT64_MAX, 0 }, NULL },
-    { { LEAKY, 1, YEAR, 0, 34, 0, 0 }, NULL },
-    { { LEAKY, 1, YEAR, 0, 35, 0, 0 }, span_text },
+    { { LEAKY, 1, YEAR, 0, 34, 0, 1 }, NULL },
+    { { LEAKY, 1, YEAR, 0, 35, 0, 0 }, drain_text },
 
     { { FIXED, 0, SECOND, 0, 0, 0, 0 }, tokens_text },
     { { FIXED, MOST, YEAR, 0, 0, 0, 0 }, NULL },
@@ -277,7 +286,7 @@ test_delay(void **state)
     check_burst(&more, nodelay_ms, 5);
     check_burst(&token, nodelay_ms, 5);
 
-    /* steps of a fraction: n tokens above take n / 7 s, to a microsecond */
+    /* steps of a fraction: n tokens above take n / 7 s, to a millisecond */
 
     limit = limit_of(&sevenths);
 
@@ -289,11 +298,20 @@ test_delay(void **state)
             assert_true(ngx_ratelimit_limit_delay(&limit, &answer) == 0);
 
         } else {
-            assert_in_range(ngx_ratelimit_limit_delay(&limit, &answer),
-                            (i - 501) * SECOND / 7,
-                            (i - 501) * SECOND / 7 + 1);
+            assert_int_equal(ngx_ratelimit_limit_delay(&limit, &answer),
+                             (i - 501) * 1000 / 7 * 1000);
         }
     }
+
+    /* less than a millisecond is none; and no answer delays for longer */
+
+    answer.reset_us = limit.free_us + 999;
+    assert_true(ngx_ratelimit_limit_delay(&limit, &answer) == 0);
+    answer.reset_us = limit.free_us + 1000;
+    assert_int_equal(ngx_ratelimit_limit_delay(&limit, &answer), 1000);
+    answer.reset_us = UINT64_MAX;
+    assert_int_equal(ngx_ratelimit_limit_delay(&limit, &answer),
+                     (limit.window_us - limit.free_us) / 1000 * 1000);
 
     /* nothing granted, nothing delayed */
 
