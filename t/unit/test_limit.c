@@ -306,6 +306,16 @@ test_delay(void **state)
         }
     }
 
+    /* less than a millisecond is none; and no answer delays for longer */
+
+    answer.reset_us = limit.free_us + 999;
+    assert_true(ngx_ratelimit_limit_delay(&limit, &answer) == 0);
+    answer.reset_us = limit.free_us + 1000;
+    assert_int_equal(ngx_ratelimit_limit_delay(&limit, &answer), 1000);
+    answer.reset_us = UINT64_MAX;
+    assert_int_equal(ngx_ratelimit_limit_delay(&limit, &answer),
+                     (limit.window_us - limit.free_us) / 1000 * 1000);
+
     /* nothing granted, nothing delayed */
 
     answer.granted = 0;
