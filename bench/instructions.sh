@@ -81,46 +81,7 @@ measure_redis() {
     [ "$asked" -eq $((FEW + MANY)) ] || die "\"$1\" asked Redis $asked times"
 }
 
-# rules_server <port's last digits> <rules>: a zone, of whose rules two match
-# the path /v1/r2/7
-rules_server() {
-    awk -v port="$PORTS$1" -v n="$2" 'BEGIN {
-        zone = "rules_" n
-        big = "rate=100r/m capacity=1000000000"
-        print "ratelimit_zone $http_x_api_key zone=" zone ":16m " big ";"
-        for (i = 2; i <= n; i++) {
-            print "ratelimit_rule r" i " zone=" zone " \"match=/v1/r" i \
-                  "/{id}\" " big ";"
-        }
-        print "server { listen 127.0.0.1:" port "; location / {"
-        print "ratelimit zone=" zone "; ratelimit_headers off; empty_gif; } }"
-    }'
-}
-
-# routes_server <port's last digits> <templates>: counts by the route, of
-# templates of which one is that of /v1/r2/7; none: by the folded path
-routes_server() {
-    awk -v port="$PORTS$1" -v n="$2" 'BEGIN {
-        zone = "routes_" n
-        print "ratelimit_zone $ratelimit_route zone=" zone ":16m " \
-              "rate=100r/m capacity=1000000000;"
-        print "server { listen 127.0.0.1:" port "; location / {"
-        for (i = 1; i <= n; i++) {
-            print "ratelimit_route \"/v1/r" i "/{id}\";"
-        }
-        print "ratelimit zone=" zone "; ratelimit_headers off; empty_gif; } }"
-    }'
-}
-
-{
-    rules_server 51 2
-    rules_server 52 1000
-    routes_server 53 0
-    routes_server 54 10
-    routes_server 55 1000
-} > "$DIR/routes.conf"
-
-PEER="include $DIR/routes.conf;"
+routes_conf
 fill nginx.conf
 
 start_redis "${LOAD_CPU:-1}" 90
@@ -143,11 +104,11 @@ measure '4 rules, headers' 62 1
 measure '8 rules, headers' 63 1
 path=/v1/r2/7
 measure 'no limiter, path' 01 1
-measure '2 rules, both match' 51 1
-measure '1,000 rules, 2 match' 52 1
-measure 'route, folded' 53 1
-measure 'route, 10 templates' 54 1
-measure 'route, 1,000 templates' 55 1
+measure '2 rules, both match' 71 1
+measure '1,000 rules, 2 match' 72 1
+measure 'route, folded' 73 1
+measure 'route, 10 templates' 74 1
+measure 'route, 1,000 templates' 75 1
 path=/
 measure_redis 'Redis strict' 41
 measure_redis 'Redis strict, 3 shards' 42

@@ -1,4 +1,5 @@
--- The load, the same for every variant: wrk -s keys.lua ... -- <keys> <salt>
+-- The load, the same for every variant:
+-- wrk -s keys.lua ... -- <keys> <salt> <path>
 --
 -- All requests are built beforehand; each draw picks one of <keys> API keys
 -- uniformly, by a fixed sequence (Park and Miller), so every run asks the same.
@@ -10,9 +11,9 @@ function init(args)
     n = tonumber(args[1])
 
     for i = 1, n do
-        requests[i] = string.format("GET / HTTP/1.1\r\nHost: bench\r\n"
+        requests[i] = string.format("GET %s HTTP/1.1\r\nHost: bench\r\n"
                                     .. "X-API-Key: sk_live_%04d%020d\r\n\r\n",
-                                    args[2], i)
+                                    args[3], args[2], i)
     end
 end
 

@@ -56,6 +56,48 @@ fill() {
         "$BENCH/$1" > "$DIR/$1"
 }
 
+# rules_server <port's last digits> <rules>: a zone, of whose rules two match
+# the path /v1/r2/7
+rules_server() {
+    awk -v port="$PORTS$1" -v n="$2" 'BEGIN {
+        zone = "rules_" n
+        big = "rate=100r/m capacity=1000000000"
+        print "ratelimit_zone $http_x_api_key zone=" zone ":16m " big ";"
+        for (i = 2; i <= n; i++) {
+            print "ratelimit_rule r" i " zone=" zone " \"match=/v1/r" i \
+                  "/{id}\" " big ";"
+        }
+        print "server { listen 127.0.0.1:" port "; location / {"
+        print "ratelimit zone=" zone "; ratelimit_headers off; empty_gif; } }"
+    }'
+}
+
+# routes_server <port's last digits> <templates>: counts by the route, of
+# templates of which one is that of /v1/r2/7; none: by the folded path
+routes_server() {
+    awk -v port="$PORTS$1" -v n="$2" 'BEGIN {
+        zone = "routes_" n
+        print "ratelimit_zone $ratelimit_route zone=" zone ":16m " \
+              "rate=100r/m capacity=1000000000;"
+        print "server { listen 127.0.0.1:" port "; location / {"
+        for (i = 1; i <= n; i++) {
+            print "ratelimit_route \"/v1/r" i "/{id}\";"
+        }
+        print "ratelimit zone=" zone "; ratelimit_headers off; empty_gif; } }"
+    }'
+}
+
+# routes_conf: many rules, many templates; $DIR/nginx.conf includes it
+routes_conf() {
+    {
+        rules_server 71 2
+        rules_server 72 1000
+        routes_server 73 0
+        routes_server 74 10
+        routes_server 75 1000
+    } > "$DIR/routes.conf"
+}
+
 # until_ok <what> <command>: tries the command for ten seconds
 until_ok() {
     what=$1 tries=100

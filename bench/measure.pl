@@ -17,7 +17,8 @@ my $MANY = 100000;
 my $SLOW_US = 900000;    # Redis' timeout is a second
 
 # Groups: what stands in one is compared with its first.
-# port: last digits; x: whether it sends headers; redis: ports that it asks.
+# port: last digits; x: whether it sends headers; redis: ports that it asks;
+# path: of the requests, "/" unless given.
 
 my @groups = (
     { title => 'allowing, 1 key', keys => 1, c => 64, variants => [
@@ -63,6 +64,19 @@ my @groups = (
         { name => '1 rule, Redis', port => '41', x => 1, redis => ['90'] },
         { name => '4 rules, Redis', port => '64', x => 1, redis => ['90'] },
         { name => '8 rules, Redis', port => '65', x => 1, redis => ['90'] },
+    ] },
+    { title => 'rules in a zone, of which 2 match', keys => 1, c => 64,
+      path => '/v1/r2/7', variants => [
+        { name => 'no limiter', port => '01' },
+        { name => '2 rules', port => '71' },
+        { name => '1,000 rules', port => '72' },
+    ] },
+    { title => 'a key by route, of templates', keys => 1, c => 64,
+      path => '/v1/r2/7', variants => [
+        { name => 'no limiter', port => '01' },
+        { name => 'none, folded', port => '73' },
+        { name => '10 templates', port => '74' },
+        { name => '1,000 templates', port => '75' },
     ] },
     { title => 'denying, 1 key', keys => 1, c => 64, variants => [
         { name => 'no limiter', port => '01' },
@@ -209,7 +223,7 @@ sub run {
     my $served = served();
     my ($cpu, $waited) = cpu();
 
-    my $text = load($v->{port}, $c, $keys, $used);
+    my $text = load($v->{port}, $c, $keys, $used, $group->{path} // '/');
 
     $served = served() - $served - 1;
     my ($cpu_end, $waited_end) = cpu();
@@ -327,6 +341,8 @@ for my $group (@groups) {
     ratio($group, 'local, headers', 'limit_req', 1);
     ratio($group, 'Redis strict', 'Lua EVALSHA', 0.125);
     ratio($group, 'Redis strict, 3 shards', 'Lua EVALSHA', 0.125);
+    ratio($group, '1,000 rules', '2 rules', 1);
+    ratio($group, '1,000 templates', '10 templates', 1);
 }
 
 my @waited = map { @{ $_->{waited} } } map { @{ $_->{variants} } } @groups;

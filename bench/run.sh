@@ -42,6 +42,7 @@ PEER_MODULES="load_module $MODULES/ndk_http_module.so;"
 PEER_MODULES="$PEER_MODULES load_module $MODULES/ngx_http_lua_module.so;"
 PEER="include $DIR/peer.conf;"
 
+routes_conf
 fill nginx.conf
 fill peer.conf
 

@@ -15,6 +15,7 @@ typedef struct {
     ngx_http_request_t        *request;
     ngx_http_ratelimit_ctx_t  *ctx;
     ngx_ratelimit_limiter_t   *limiter;
+    unsigned                   found:1;        /* the rule, by its path */
     unsigned                   cost_wrong:1;   /* and logged */
 } ngx_http_ratelimit_selection_t;
 
@@ -63,6 +64,7 @@ ngx_http_ratelimit_select(ngx_http_request_t *r,
     for (i = 0; i < conf->limits->nelts; i++) {
 
         s.limiter = limits[i]->limiter;
+        s.found = (limits[i]->rule == NULL);
 
         rc = limits[i]->rule
              ? ngx_http_ratelimit_select_rule(&s, limits[i]->rule)
@@ -172,7 +174,7 @@ ngx_http_ratelimit_select_rule(ngx_http_ratelimit_selection_t *s,
     check = &s->ctx->check;
     values = rule->data;
 
-    if (!ngx_ratelimit_rule_match(rule, r->method, &s->ctx->path,
+    if (!ngx_ratelimit_rule_match(rule, s->found, r->method, &s->ctx->path,
                                   &s->ctx->tier, r->connection->log))
     {
         return NGX_DECLINED;

@@ -300,8 +300,8 @@ ngx_ratelimit_rule_shares(const ngx_ratelimit_rule_t *rule,
 
 
 ngx_uint_t
-ngx_ratelimit_rule_match(const ngx_ratelimit_rule_t *rule, ngx_uint_t method,
-    ngx_str_t *path, const ngx_str_t *tier, ngx_log_t *log)
+ngx_ratelimit_rule_match(const ngx_ratelimit_rule_t *rule, ngx_uint_t found,
+    ngx_uint_t method, ngx_str_t *path, const ngx_str_t *tier, ngx_log_t *log)
 {
 #if (NGX_PCRE)
     ngx_int_t  n;
@@ -316,8 +316,9 @@ ngx_ratelimit_rule_match(const ngx_ratelimit_rule_t *rule, ngx_uint_t method,
     }
 
     if (rule->route.len) {
-        return ngx_ratelimit_route_match(rule->route.data, rule->route.len,
-                                         path->data, path->len);
+        return found
+               || ngx_ratelimit_route_match(rule->route.data, rule->route.len,
+                                            path->data, path->len);
     }
 
 #if (NGX_PCRE)

@@ -109,12 +109,13 @@ ngx_uint_t ngx_ratelimit_limiter_find(const ngx_ratelimit_limiter_t *limiter,
 
 /*
  * Whether a rule is for this request: a method bit, the decoded path, the
- * request's tier. Returns 1 or 0; 1 also where the regex failed (logged): no
- * path evades its limit.
+ * request's tier. found: ngx_ratelimit_limiter_find() has named the rule for
+ * this path, so that its template matches. Returns 1 or 0; 1 also where the
+ * regex failed (logged): no path evades its limit.
  */
 ngx_uint_t ngx_ratelimit_rule_match(const ngx_ratelimit_rule_t *rule,
-    ngx_uint_t method, ngx_str_t *path, const ngx_str_t *tier,
-    ngx_log_t *log);
+    ngx_uint_t found, ngx_uint_t method, ngx_str_t *path,
+    const ngx_str_t *tier, ngx_log_t *log);
 
 /* Whether a key is in the rule's share (percent), the same on every node. */
 ngx_uint_t ngx_ratelimit_rule_shares(const ngx_ratelimit_rule_t *rule,
