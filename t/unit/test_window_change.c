@@ -156,7 +156,7 @@ test_clock_steps(void **state)
     assert_int_equal(answer.granted, 0);
     assert_int_equal(answer.remaining, 0);
     assert_true(answer.reset_us == 120 * SECOND + 5000);
-    assert_memory_equal(&w, &spent, sizeof(w));
+    assert_same(&w, &spent);
     assert_int_equal(take(&w, &limit, NOW - 5000 + answer.retry_us - 1, 1,
                           0).granted, 0);
     assert_int_equal(take(&w, &limit, NOW - 5000 + answer.retry_us, 1,
@@ -210,7 +210,7 @@ test_give(void **state)
             assert_int_equal(take(&copy, &limit, now, 0, 0).remaining, left);
 
             if (granted && w.fresh_us > now + limit.window_us) {
-                assert_memory_equal(&copy, &w, sizeof(w));
+                assert_same(&copy, &w);
             }
 
             give(&copy, &limit, now, now, UINT32_MAX);
@@ -240,20 +240,20 @@ test_give_windows(void **state)
     (void) take(&w, &limit, NOW, 10, 0);
     spent = w;
     give(&w, &limit, NOW + SECOND, NOW - 1, 1);
-    assert_memory_equal(&w, &spent, sizeof(w));
+    assert_same(&w, &spent);
     give(&w, &limit, NOW + SECOND, NOW, 1);
     assert_int_equal(take(&w, &limit, NOW + SECOND, 0, 0).remaining, 1);
     give(&w, &limit, NOW + SECOND, NOW, 9);
-    assert_memory_equal(&w, &zero, sizeof(w));
+    assert_same(&w, &zero);
     give(&w, &limit, NOW + SECOND, NOW, 9);
-    assert_memory_equal(&w, &zero, sizeof(w));
+    assert_same(&w, &zero);
 
     /* the limit has changed since: nobody knows */
 
     w = spent;
     limit = limit_of(NGX_RATELIMIT_FIXED_WINDOW, 10, 3600 * SECOND);
     give(&w, &limit, NOW + SECOND, NOW, 1);
-    assert_memory_equal(&w, &spent, sizeof(w));
+    assert_same(&w, &spent);
 
     /* 28 days of February before March: no 31 */
 
@@ -263,7 +263,7 @@ test_give_windows(void **state)
     spent = w;
     assert_true(w.fresh_us == march);
     give(&w, &limit, march - 28 * DAY + 5, march - 28 * DAY - 1, 1);
-    assert_memory_equal(&w, &spent, sizeof(w));
+    assert_same(&w, &spent);
     give(&w, &limit, march - 28 * DAY + 5, march - 28 * DAY, 1);
     assert_int_equal(take(&w, &limit, march - 1, 0, 0).remaining, 1);
 
@@ -318,7 +318,7 @@ test_give_windows(void **state)
     assert_true(w.fresh_us == NOW + 120 * SECOND);
     assert_int_equal(take(&w, &limit, NOW + 90 * SECOND, 0, 0).remaining, 7);
     give(&w, &limit, NOW + 90 * SECOND, NOW, 5);
-    assert_memory_equal(&w, &zero, sizeof(w));
+    assert_same(&w, &zero);
 }
 
 

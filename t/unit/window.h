@@ -57,6 +57,17 @@ seed_init(void)
 }
 
 
+/* member by member: what pads a state may differ */
+static inline void
+assert_same(const window_t *one, const window_t *two)
+{
+    assert_true(one->fresh_us == two->fresh_us);
+    assert_int_equal(one->count, two->count);
+    assert_int_equal(one->before, two->before);
+    assert_int_equal(one->code, two->code);
+}
+
+
 static inline limit_t
 limit_of(ngx_ratelimit_algorithm_e algorithm, uint64_t tokens,
     uint64_t period_us)
