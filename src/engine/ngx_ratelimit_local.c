@@ -171,7 +171,7 @@ ngx_ratelimit_local_bucket(ngx_ratelimit_table_t *table,
 
     if (op->give) {
         ngx_ratelimit_token_bucket_give(&tb, &limit->rate, op->now_us,
-                                        op->give);
+                                        op->taken_us, op->give);
     }
 
     ngx_ratelimit_token_bucket_take(&tb, &limit->rate, op->now_us, op->cost,
