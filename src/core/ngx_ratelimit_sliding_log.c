@@ -174,6 +174,7 @@ ngx_ratelimit_log_newest(ngx_ratelimit_log_view_t *view)
 
     log = view->log;
     view->newest_us = 0;
+    at_us = 0;
 
     while (log->count) {
 
