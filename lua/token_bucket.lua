@@ -68,9 +68,11 @@ local token_bucket = (has.t or has.T) and function(
         end
     end
 
-    -- give
+    -- give; want is for how many milliseconds it was taken
 
-    if cost < 0 and charge and (used_us > 0 or used_frac > 0) then
+    if cost < 0 and charge and want * 1000 <= span_us
+       and (used_us > 0 or used_frac > 0)
+    then
         cost = -cost < capacity and cost or -capacity
 
         frac = cost * step_frac

@@ -28,6 +28,7 @@ my $gateway = t::Gateway->new(http => <<"CONF")->start;
 
     ratelimit_rule tokens zone=fleet rate=100r/h cost=10 cost_header=X-Cost;
     ratelimit_rule logins zone=fleet rate=3r/h count_status=401,403;
+    ratelimit_rule quick zone=fleet rate=1r/s cost_header=X-Cost;
 
     server {
         listen 127.0.0.1:$up;
@@ -64,6 +65,8 @@ my $gateway = t::Gateway->new(http => <<"CONF")->start;
                          proxy_pass http://127.0.0.1:1; }
         location /fleet-tokens { ratelimit zone=fleet rule=tokens;
                                  proxy_pass http://127.0.0.1:$up; }
+        location /fleet-quick { ratelimit zone=fleet rule=quick;
+                                proxy_pass http://127.0.0.1:$up; }
         location /fleet-logins { ratelimit zone=fleet rule=logins;
                                  proxy_pass http://127.0.0.1:$up/\$arg_to; }
     }
@@ -149,6 +152,11 @@ is(then_told('/fleet-tokens?k=a&cost=4'), '200 PASSED 60', 'charged behind it');
 is(then_told('/fleet-tokens?k=a'), '200 PASSED 56', 'given back behind it');
 is(told('/fleet-tokens?k=b&cost=1000'), '200 PASSED 90', 'taken');
 is(then_told('/fleet-tokens?k=b'), '429 REJECTED 0', 'the next pays for it');
+
+# a bucket that fills within the timeout
+
+is(told('/fleet-quick?k=c&cost=0'), '200 PASSED 0', 'taken');
+is(then_told('/fleet-quick?k=c&cost=0'), '200 PASSED 0', 'was given back');
 
 is(told('/fleet-logins?k=f&to=401'), '401 PASSED 3', 'a failed login');
 is(then_told('/fleet-logins?k=f&to=403'), '403 PASSED 2', 'another');

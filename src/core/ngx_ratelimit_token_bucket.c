@@ -206,9 +206,14 @@ ngx_ratelimit_token_bucket_take(ngx_ratelimit_token_bucket_t *tb,
 
 void
 ngx_ratelimit_token_bucket_give(ngx_ratelimit_token_bucket_t *tb,
-    const ngx_ratelimit_rate_t *rate, uint64_t now_us, uint32_t tokens)
+    const ngx_ratelimit_rate_t *rate, uint64_t now_us, uint64_t taken_us,
+    uint32_t tokens)
 {
     ngx_ratelimit_interval_t  used, price;
+
+    if (now_us > taken_us && now_us - taken_us > rate->span_us) {
+        return;
+    }
 
     (void) ngx_ratelimit_token_bucket_settle(tb, rate, now_us, &used);
 

@@ -74,9 +74,14 @@ void ngx_ratelimit_token_bucket_take(ngx_ratelimit_token_bucket_t *tb,
     const ngx_ratelimit_rate_t *rate, uint64_t now_us, uint32_t cost,
     uint32_t want, ngx_ratelimit_answer_t *answer);
 
-/* Gives back tokens taken before; a bucket never gets more than full. */
+/*
+ * Gives back tokens that were taken at taken_us, unless an empty bucket has
+ * filled since: they have come back by themselves, and whoever takes now has
+ * what others took. A bucket never gets more than full.
+ */
 void ngx_ratelimit_token_bucket_give(ngx_ratelimit_token_bucket_t *tb,
-    const ngx_ratelimit_rate_t *rate, uint64_t now_us, uint32_t tokens);
+    const ngx_ratelimit_rate_t *rate, uint64_t now_us, uint64_t taken_us,
+    uint32_t tokens);
 
 /*
  * A span in 12 bits, below 3000, see the .c file; and the least span with this

@@ -45,10 +45,10 @@ uint64_t ngx_ratelimit_fixed_window_passed(const ngx_ratelimit_limit_t *limit,
  * ngx_ratelimit_token_bucket_take(). now_us (< 2^51) is the state's clock and
  * any; left_us is where a window that begins now will end. A counter that is
  * not fresh keeps its end, and so no step of the wall clock opens another
- * window; only an end that is more than a window and a second away (the state's
- * own clock was set back), or another window's (the limit has changed), is
- * moved to now_us + left_us, with all that was used. Where that is more than
- * a limit that was lowered, nothing is left.
+ * window before that; only an end that is more than a window and a second away
+ * (the state's own clock was set back), or another window's (the limit has
+ * changed), is moved to now_us + left_us, with all that was used. Where that is
+ * more than a limit that was lowered, nothing is left.
  */
 void ngx_ratelimit_fixed_window_take(ngx_ratelimit_window_t *w,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint64_t left_us,

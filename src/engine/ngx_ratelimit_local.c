@@ -41,6 +41,9 @@ static void ngx_ratelimit_local_fixed_window(ngx_ratelimit_table_t *table,
     ngx_ratelimit_local_op_t *op);
 static uint64_t ngx_ratelimit_local_window_left(
     const ngx_ratelimit_limit_t *limit, uint64_t wall_us);
+static ngx_uint_t ngx_ratelimit_local_window_goes_on(
+    const ngx_ratelimit_window_t *w, const ngx_ratelimit_limit_t *limit,
+    uint64_t now_us, uint64_t passed_us, uint64_t left_us);
 static void ngx_ratelimit_local_sliding_window(ngx_ratelimit_table_t *table,
     const ngx_ratelimit_id_t *id, const ngx_ratelimit_limit_t *limit,
     ngx_ratelimit_local_op_t *op);
@@ -171,7 +174,7 @@ ngx_ratelimit_local_bucket(ngx_ratelimit_table_t *table,
 
     if (op->give) {
         ngx_ratelimit_token_bucket_give(&tb, &limit->rate, op->now_us,
-                                        op->give);
+                                        op->taken_us, op->give);
     }
 
     ngx_ratelimit_token_bucket_take(&tb, &limit->rate, op->now_us, op->cost,
@@ -209,6 +212,12 @@ ngx_ratelimit_local_fixed_window(ngx_ratelimit_table_t *table,
     w.before = 0;
     w.code = entry.state.aux;
 
+    if (ngx_ratelimit_local_window_goes_on(&w, limit, op->now_us, passed_us,
+                                           left_us))
+    {
+        w.fresh_us = op->now_us + left_us;
+    }
+
     if (op->give) {
         ngx_ratelimit_fixed_window_give(&w, limit, op->now_us, passed_us,
                                         op->taken_us, op->give);
@@ -240,6 +249,23 @@ ngx_ratelimit_local_window_left(const ngx_ratelimit_limit_t *limit,
     }
 
     return left_us;
+}
+
+
+/*
+ * Whether a window has ended too early: it ended inside the window of now,
+ * since the wall clock was set back. Where more than half of that is left, the
+ * clock was set ahead, and it ended too late.
+ */
+static ngx_uint_t
+ngx_ratelimit_local_window_goes_on(const ngx_ratelimit_window_t *w,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint64_t passed_us,
+    uint64_t left_us)
+{
+    return w->code == limit->code
+           && w->fresh_us <= now_us
+           && w->fresh_us + passed_us > now_us + NGX_RATELIMIT_WINDOW_SLACK_US
+           && left_us < limit->window_us / 2;
 }
 
 

@@ -31,7 +31,7 @@ static ngx_int_t ngx_ratelimit_remote_price(
     const ngx_ratelimit_counter_t *counter, ngx_ratelimit_remote_e what,
     ngx_ratelimit_price_t *price);
 static int64_t ngx_ratelimit_remote_age_ms(
-    const ngx_ratelimit_client_t *client);
+    const ngx_ratelimit_counter_t *counter);
 static void ngx_ratelimit_remote_field(u_char *field,
     const ngx_ratelimit_counter_t *counter);
 static u_char *ngx_ratelimit_remote_kind(u_char *p,
@@ -220,7 +220,7 @@ ngx_ratelimit_remote_price(const ngx_ratelimit_counter_t *counter,
 
     case NGX_RATELIMIT_REMOTE_GIVE:
         price->cost = -(int64_t) counter->answer.granted;
-        price->want = ngx_ratelimit_remote_age_ms(counter->client);
+        price->want = ngx_ratelimit_remote_age_ms(counter);
         return price->cost ? NGX_OK : NGX_DECLINED;
 
     case NGX_RATELIMIT_REMOTE_SETTLE:
@@ -232,7 +232,7 @@ ngx_ratelimit_remote_price(const ngx_ratelimit_counter_t *counter,
         }
 
         price->cost = -(int64_t) counter->refund;
-        price->want = ngx_ratelimit_remote_age_ms(counter->client);
+        price->want = ngx_ratelimit_remote_age_ms(counter);
         return price->cost ? NGX_OK : NGX_DECLINED;
 
     case NGX_RATELIMIT_REMOTE_FREE:
@@ -248,14 +248,27 @@ ngx_ratelimit_remote_price(const ngx_ratelimit_counter_t *counter,
 
 
 /*
- * How long ago Redis was asked, at least: what is given back to a window must
- * have been taken from it, also when this call waits as long as one may.
+ * How long ago Redis was asked. To a window at least so long: what is given
+ * back must have been taken from it, also when this call waits as long as one
+ * may. A bucket has no such edge, and one that fills within that time would
+ * never get anything back.
  */
 static int64_t
-ngx_ratelimit_remote_age_ms(const ngx_ratelimit_client_t *client)
+ngx_ratelimit_remote_age_ms(const ngx_ratelimit_counter_t *counter)
 {
-    return (ngx_ratelimit_local_now_us() - client->check->taken_us) / 1000
-           + client->limiter->redis->timeout;
+    int64_t                  age_ms;
+    ngx_ratelimit_client_t  *client;
+
+    client = counter->client;
+    age_ms = (ngx_ratelimit_local_now_us() - client->check->taken_us) / 1000;
+
+    if (counter->limit->algorithm == NGX_RATELIMIT_TOKEN_BUCKET
+        || counter->limit->algorithm == NGX_RATELIMIT_LEAKY_BUCKET)
+    {
+        return age_ms;
+    }
+
+    return age_ms + client->limiter->redis->timeout;
 }
 
 

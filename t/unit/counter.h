@@ -81,7 +81,7 @@ counter_give(counter_t *counter, uint64_t now, uint64_t taken, uint32_t tokens)
 
     case 't':
         ngx_ratelimit_token_bucket_give(&counter->tb, &limit->rate, now,
-                                        tokens);
+                                        taken, tokens);
         return;
 
     case 'f':

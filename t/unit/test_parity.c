@@ -63,6 +63,7 @@ run_c(uint64_t now, const check_t *checks, unsigned n,
 {
     int                      denied;
     unsigned                 i;
+    uint64_t                 age_us;
     counter_t                copy;
     const check_t           *check;
     ngx_ratelimit_answer_t   answer;
@@ -85,8 +86,9 @@ run_c(uint64_t now, const check_t *checks, unsigned n,
         if (check->cost < 0) {
 
             if (!denied) {
+                age_us = (uint64_t) check->want * 1000;
                 counter_give(check->counter, now,
-                             now - (uint64_t) check->want * 1000,
+                             age_us < now ? now - age_us : 0,
                              -check->cost);
                 seen.given++;
             }

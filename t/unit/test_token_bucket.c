@@ -400,10 +400,11 @@ test_give(void **state)
 
         copy = tb;
         granted = take(&copy, &rate, NOW, 0, 1 + rnd(rate.capacity)).granted;
-        ngx_ratelimit_token_bucket_give(&copy, &rate, NOW, granted);
+        ngx_ratelimit_token_bucket_give(&copy, &rate, NOW, NOW, granted);
         assert_memory_equal(&copy, &tb, sizeof(tb));
 
-        ngx_ratelimit_token_bucket_give(&copy, &rate, NOW, UINT32_MAX);
+        ngx_ratelimit_token_bucket_give(&copy, &rate, NOW, NOW,
+                                        UINT32_MAX);
         assert_int_equal(take(&copy, &rate, NOW, 0, 0).remaining,
                          rate.capacity);
         assert_int_equal(take(&copy, &rate, NOW, 0,
@@ -415,8 +416,39 @@ test_give(void **state)
     rate = rate_of(1, (uint64_t) 1 << 34, 10);
     memset(&tb, 0, sizeof(tb));
     (void) take(&tb, &rate, NOW, 10, 0);
-    ngx_ratelimit_token_bucket_give(&tb, &rate, NOW, 1 << 30);
+    ngx_ratelimit_token_bucket_give(&tb, &rate, NOW, NOW, 1 << 30);
     assert_int_equal(take(&tb, &rate, NOW, 0, 0).remaining, 10);
+}
+
+
+/* What was taken before the bucket could fill again is nobody's any more. */
+static void
+test_give_late(void **state)
+{
+    bucket_t  tb, full;
+    rate_t    rate;
+
+    (void) state;
+
+    rate = rate_of(10, SECOND, 10);
+
+    memset(&full, 0, sizeof(full));
+    (void) take(&full, &rate, NOW, 10, 0);
+
+    /* a microsecond more than a full second ago, and not so long ago */
+
+    tb = full;
+    ngx_ratelimit_token_bucket_give(&tb, &rate, NOW, NOW - SECOND - 1, 9);
+    assert_memory_equal(&tb, &full, sizeof(tb));
+
+    ngx_ratelimit_token_bucket_give(&tb, &rate, NOW, NOW - SECOND, 9);
+    assert_int_equal(take(&tb, &rate, NOW, 0, 0).remaining, 9);
+
+    /* another worker's clock is ahead */
+
+    tb = full;
+    ngx_ratelimit_token_bucket_give(&tb, &rate, NOW, NOW + 5000, 9);
+    assert_int_equal(take(&tb, &rate, NOW, 0, 0).remaining, 9);
 }
 
 
@@ -572,7 +604,8 @@ test_clock_steps(void **state)
     /* the same through give, which may be the first to see it */
 
     tb = empty;
-    ngx_ratelimit_token_bucket_give(&tb, &rate, NOW - 3600 * SECOND, 30);
+    ngx_ratelimit_token_bucket_give(&tb, &rate, NOW - 3600 * SECOND, NOW,
+                                    30);
     assert_int_equal(take(&tb, &rate, NOW - 3600 * SECOND, 0, 0).remaining, 30);
 
     /* far ahead: full, and no more than full */
@@ -621,6 +654,7 @@ main(void)
         cmocka_unit_test(test_reset_exact),
         cmocka_unit_test(test_remaining_exact),
         cmocka_unit_test(test_give),
+        cmocka_unit_test(test_give_late),
         cmocka_unit_test(test_extremes),
         cmocka_unit_test(test_span_change),
         cmocka_unit_test(test_clock_steps),
