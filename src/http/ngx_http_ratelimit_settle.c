@@ -12,7 +12,7 @@ static ngx_uint_t ngx_http_ratelimit_settle_counter(ngx_http_request_t *r,
     ngx_ratelimit_counter_t *counter);
 static ngx_int_t ngx_http_ratelimit_header_cost(ngx_http_request_t *r,
     const ngx_ratelimit_rule_t *rule, uint64_t *cost);
-static ngx_table_elt_t *ngx_http_ratelimit_find_header(ngx_http_request_t *r,
+static ngx_table_elt_t *ngx_http_ratelimit_find_header(ngx_list_t *headers,
     const ngx_str_t *name, ngx_uint_t hide);
 static ngx_uint_t ngx_http_ratelimit_has_status(const ngx_array_t *statuses,
     ngx_uint_t status);
@@ -53,7 +53,8 @@ ngx_http_ratelimit_settle(ngx_http_request_t *r,
         name = limits[i]->cost_headers.elts;
 
         for (j = 0; j < limits[i]->cost_headers.nelts; j++) {
-            (void) ngx_http_ratelimit_find_header(r, &name[j], 1);
+            (void) ngx_http_ratelimit_find_header(&r->headers_out.headers,
+                                                  &name[j], 1);
         }
     }
 }
@@ -138,7 +139,15 @@ ngx_http_ratelimit_header_cost(ngx_http_request_t *r,
 {
     ngx_table_elt_t  *h;
 
-    h = ngx_http_ratelimit_find_header(r, &rule->cost_header, 0);
+    h = ngx_http_ratelimit_find_header(&r->headers_out.headers,
+                                       &rule->cost_header, 0);
+
+    /* the client does not get it behind X-Accel-Redirect, error pages */
+
+    if (h == NULL && r->upstream) {
+        h = ngx_http_ratelimit_find_header(&r->upstream->headers_in.headers,
+                                           &rule->cost_header, 0);
+    }
 
     if (h == NULL) {
         return NGX_DECLINED;
@@ -160,16 +169,16 @@ ngx_http_ratelimit_header_cost(ngx_http_request_t *r,
 }
 
 
-/* The first header of the response of that name; or hides all of them. */
+/* The first header of that name; or hides all of them. */
 static ngx_table_elt_t *
-ngx_http_ratelimit_find_header(ngx_http_request_t *r, const ngx_str_t *name,
+ngx_http_ratelimit_find_header(ngx_list_t *headers, const ngx_str_t *name,
     ngx_uint_t hide)
 {
     ngx_uint_t        i;
     ngx_list_part_t  *part;
     ngx_table_elt_t  *h;
 
-    for (part = &r->headers_out.headers.part; part; part = part->next) {
+    for (part = &headers->part; part; part = part->next) {
         h = part->elts;
 
         for (i = 0; i < part->nelts; i++) {
