@@ -137,6 +137,8 @@ static ngx_int_t
 ngx_http_ratelimit_header_cost(ngx_http_request_t *r,
     const ngx_ratelimit_rule_t *rule, uint64_t *cost)
 {
+    u_char            buf[NGX_HTTP_RATELIMIT_QUOTE_BYTES];
+    ngx_str_t         text;
     ngx_table_elt_t  *h;
 
     h = ngx_http_ratelimit_find_header(&r->headers_out.headers,
@@ -157,11 +159,13 @@ ngx_http_ratelimit_header_cost(ngx_http_request_t *r,
                                    NGX_RATELIMIT_MAX_TOKENS, cost)
         != 0)
     {
+        text = ngx_http_ratelimit_value_quote(&h->value, buf);
+
         ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
                       "ratelimit rule \"%V\" has a cost of \"%V\" in the "
                       "response's \"%V\", expected a number from 0 to "
                       "1073741824; it is not counted",
-                      &rule->id, &h->value, &rule->cost_header);
+                      &rule->id, &text, &rule->cost_header);
         return NGX_DECLINED;
     }
 
