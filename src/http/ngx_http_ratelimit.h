@@ -275,6 +275,8 @@ char *ngx_http_ratelimit_set_status(ngx_conf_t *cf, ngx_command_t *cmd,
    what only the whole configuration tells */
 char *ngx_http_ratelimit_limit(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
+char *ngx_http_ratelimit_phase(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
 char *ngx_http_ratelimit_tier(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 ngx_int_t ngx_http_ratelimit_resolve(ngx_conf_t *cf);
