@@ -87,7 +87,7 @@ struct ngx_ratelimit_check_s {
 
     /* the outcome */
     ngx_ratelimit_status_e       status;
-    ngx_ratelimit_counter_t     *decisive;   /* has the status; NULL: bypassed */
+    ngx_ratelimit_counter_t     *decisive;   /* has the status; or NULL */
     ngx_ratelimit_counter_t     *strictest;  /* of those that are enforced, or
                                                 NULL: what the client is told */
     uint64_t                     delay_us;   /* 0 where REJECTED */

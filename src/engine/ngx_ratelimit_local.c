@@ -16,7 +16,7 @@
  */
 #define NGX_RATELIMIT_WINDOW_SLACK_US  20000
 
-/* what would be lost with one place of a log: less than a counter that denies */
+/* what is lost with one place of a log: less than a counter that denies */
 #define NGX_RATELIMIT_PLACE_LOSS       200
 
 #define NGX_RATELIMIT_LOG_BITS         14   /* of a place's number */

@@ -287,7 +287,7 @@ test_delay(void **state)
     check_burst(&more, nodelay_ms, 5);
     check_burst(&token, nodelay_ms, 5);
 
-    /* steps of a fraction: n tokens above take n / 7 s, down to a millisecond */
+    /* steps of a fraction: n tokens above take n / 7 s, to a millisecond */
 
     limit = limit_of(&sevenths);
 

@@ -7,8 +7,10 @@
  * Where the two cannot agree, by design, and the sequence does not go: C gives
  * back places by the time of the take, Lua by the request's name. So nothing is
  * given back that was taken behind the newest place's time or before the clock
- * was set back or the window grew, nor what a faster clock saw expire, nor what more than 64 later places stand before, nor by a name
- * that has taken twice (no request does). That leases expire and are renewed is Lua's alone; the test keeps the leases beside C.
+ * was set back or the window grew, nor what a faster clock saw expire, nor what
+ * more than 64 later places stand before, nor by a name that has taken twice
+ * (no request does). That leases expire and are renewed is Lua's alone; the
+ * test keeps the leases beside C.
  */
 
 #include "parity.h"
@@ -433,7 +435,8 @@ random_step(uint64_t now, const ngx_ratelimit_limit_t *limit)
         /* the clock is set back; of leases: test_script_sets.c */
 
         return (rnd(60) || kind == 'c')
-               ? now + rnd(window_us) / (rnd(20) ? 1000 : 1) : now - rnd_log((uint64_t) 1 << 40);
+               ? now + rnd(window_us) / (rnd(20) ? 1000 : 1)
+               : now - rnd_log((uint64_t) 1 << 40);
     }
 }
 
