@@ -15,12 +15,6 @@ static ngx_int_t ngx_http_ratelimit_init(ngx_conf_t *cf);
 static ngx_int_t ngx_http_ratelimit_init_process(ngx_cycle_t *cycle);
 static void ngx_http_ratelimit_exit_process(ngx_cycle_t *cycle);
 
-static ngx_conf_enum_t  ngx_http_ratelimit_phases[] = {
-    { ngx_string("before_auth"), NGX_HTTP_RATELIMIT_BEFORE_AUTH },
-    { ngx_string("after_auth"), NGX_HTTP_RATELIMIT_AFTER_AUTH },
-    { ngx_null_string, 0 }
-};
-
 static ngx_command_t  ngx_http_ratelimit_commands[] = {
 
     { ngx_string("ratelimit_redis"),
@@ -67,10 +61,10 @@ static ngx_command_t  ngx_http_ratelimit_commands[] = {
 
     { ngx_string("ratelimit_phase"),
       NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
-      ngx_conf_set_enum_slot,
+      ngx_http_ratelimit_phase,
       NGX_HTTP_LOC_CONF_OFFSET,
-      offsetof(ngx_http_ratelimit_loc_conf_t, phase),
-      ngx_http_ratelimit_phases },
+      0,
+      NULL },
 
     { ngx_string("ratelimit_api_key"),
       NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_1MORE,

@@ -189,7 +189,8 @@ for (['capacity=5', 'leaky_bucket', 'token_bucket'],
 
     refused(with_rule("$more$parameters algorithm=$algorithm"),
             "\"ratelimit_rule\" \"r\" has \"$bad\" with algorithm $algorithm, "
-            . "expected algorithm $expected");
+            . ($expected eq 'another' ? 'expected another algorithm'
+                                      : "expected algorithm $expected"));
 }
 
 refused(with_rate('1r/s burst=5'),
@@ -356,6 +357,11 @@ refused(in_server('ratelimit_tier a; ratelimit_tier b;'),
         '"ratelimit_tier" directive is duplicate');
 refused(in_server('ratelimit_tier;'),
         'invalid number of arguments in "ratelimit_tier" directive');
+refused(in_server('ratelimit_phase during_auth;'),
+        '"ratelimit_phase" has an invalid "during_auth", expected '
+        . '"before_auth" or "after_auth"');
+refused(in_server('ratelimit_phase before_auth; ratelimit_phase after_auth;'),
+        '"ratelimit_phase" directive is duplicate');
 refused(in_server('ratelimit_dry_run try;'),
         'invalid value "try" in "ratelimit_dry_run" directive, it must be '
         . '"on" or "off"');

@@ -20,6 +20,9 @@ my $gateway = t::Gateway->new(http => <<"CONF")->start;
     ratelimit_rule free zone=local rate=1r/h cost=0;
     ratelimit_rule much zone=local rate=10r/h cost=11;
     ratelimit_rule full zone=local rate=10r/h capacity=4 cost=\$arg_c;
+    ratelimit_zone \$arg_k zone=captured:1m;
+    ratelimit_rule cost zone=captured rate=9r/h cost=\$captured;
+    ratelimit_rule rate zone=captured rate=\$captured;
     ratelimit_zone \$arg_k zone=redis:1m cost=\$arg_c rate=10r/h redis=r;
     ratelimit_rule three zone=redis rate=10r/h cost=3;
     ratelimit_rule two zone=redis rate=20r/h cost=\$arg_c;
@@ -39,6 +42,9 @@ LOCATION
         location /local/both {
             ratelimit zone=local rule=local; ratelimit zone=local rule=two;
             empty_gif;
+        }
+        location ~ (?s)^/captured/(?<captured>.+) {
+            ratelimit zone=captured; empty_gif;
         }
         location /redis/both {
             ratelimit zone=redis rule=redis; ratelimit zone=redis rule=two;
@@ -140,5 +146,17 @@ for my $zone (qw( local redis )) {
     is(() = said() =~ /has a cost of "none"/g, 1,
        "$zone: one line for one request");
 }
+
+# a client writes no line of its own into the log, and no long one
+
+$gateway->get('/captured/x%0A%22y' . 'z' x 100 . '?k=a');
+
+my $quoted = 'x\n\"y' . 'z' x 60 . '...';
+is(said(), 'ratelimit rule "cost" of zone "captured" has a cost of '
+           . "\"$quoted\", expected a number of 0 or more; it costs 1\n"
+           . 'ratelimit rule "rate" of zone "captured" has a limit of '
+           . "\"$quoted\", expected a number of requests from 1 to "
+           . '1073741824; it is not applied',
+   'odd bytes in the log');
 
 $gateway->stop;

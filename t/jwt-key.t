@@ -124,6 +124,14 @@ refuses($FORMAT, 'jwk', '{"kty":"RSA","n":"' . 'x' x 300 . '","e":"AQAB"}');
 refuses($FORMAT, 'jwks', "\n { \"keys\": [] }" . ' ' x 40);
 refuses($FORMAT, 'ssh', 'ssh-rsa ' . 'A' x 300 . ' me');
 refuses($FORMAT, 'ssh-ec', 'ecdsa-sha2-nistp256 ' . 'A' x 100);
+refuses($FORMAT, "base64.$_", encode_base64($gateway->read("rsa.$_")))
+    for qw( pub crt pem );
+refuses($FORMAT, 'blank.pub', $gateway->read('rsa.pub') =~ s/BEGIN/ BEGIN/r);
+refuses($FORMAT, 'dash.pub',
+        $gateway->read('rsa.pub') =~ s/-----BEGIN/\xe2\x80\x94BEGIN/r);
+refuses($FORMAT, 'four.crt', $gateway->read('rsa.crt') =~ s/-----/----/gr);
+refuses($FORMAT, 'ssh2', "---- BEGIN SSH2 PUBLIC KEY ----\n" . 'A' x 100);
+takes('base64-secret', encode_base64('x' x 300));
 
 
 # the file, the parameters

@@ -322,9 +322,3 @@ is(lines('copies.log', 'aftermirror'), 2,
    'the mirror: no rejected request was');
 
 $gateway->stop;
-
-# a value that there is not
-
-my ($ok, $said) = t::Gateway->new(http => 'ratelimit_phase during_auth;')
-                      ->check;
-ok(!$ok && $said =~ /invalid value "during_auth"/, 'an invalid phase');

@@ -36,6 +36,11 @@ my $gateway = t::Gateway->new(http => <<"CONF")->start;
                      add_header X-Cost \$arg_more;
                      add_header X-Other \$arg_other;
                      return 200 "cost\\n"; }
+        location /accel { add_header X-Cost \$arg_cost;
+                          add_header X-Accel-Redirect /file;
+                          return 200; }
+        location /intercepted { add_header X-Cost \$arg_cost always;
+                                return 404; }
         location /401 { return 401; }
         location /403 { return 403; }
     }
@@ -57,6 +62,16 @@ my $gateway = t::Gateway->new(http => <<"CONF")->start;
         location /page { ratelimit zone=local rule=tokens;
                          proxy_pass http://127.0.0.1:$up;
                          proxy_intercept_errors on; error_page 404 /tokens; }
+        location /hidden { ratelimit zone=local rule=tokens;
+                           proxy_hide_header X-Cost;
+                           proxy_pass http://127.0.0.1:$up; }
+        location /accel { ratelimit zone=local rule=tokens;
+                          proxy_pass http://127.0.0.1:$up; }
+        location /file { internal; return 200 "file\\n"; }
+        location /intercepted { ratelimit zone=local rule=tokens;
+                                proxy_intercept_errors on;
+                                error_page 404 /file;
+                                proxy_pass http://127.0.0.1:$up; }
         location /logins { ratelimit zone=local rule=logins;
                            proxy_pass http://127.0.0.1:$up/\$arg_to; }
         location /costly { ratelimit zone=local rule=costly;
@@ -103,6 +118,13 @@ is(header('/tokens?k=a2&other=5', 'X-Other'), 5,
    'another rule\'s is not hidden');
 is(header('/both?k=a2&other=5', 'X-Other'), '',
    'also where its rule does not apply');
+
+# what the client does not get, it still costs
+
+is(told('/hidden?k=h&cost=30'), '200 PASSED 70', 'hidden by nginx');
+is(told('/accel?k=h&cost=30'), '200 PASSED 40', 'behind X-Accel-Redirect');
+is(told('/intercepted?k=h&cost=30'), '404 PASSED 10', 'behind an error page');
+is(header('/accel?k=h2&cost=30', 'X-Cost'), '', 'and is not shown');
 
 # as much as is there, and then the next is denied
 

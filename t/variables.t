@@ -82,7 +82,19 @@ qr{^rl \[PASSED\] \[narrow\] \[1\] \[0\] }
 
 
 
-=== TEST 6: the route folds numbers, UUIDs and long hex segments
+=== TEST 6: no reset of a limit of concurrent requests
+--- http_config
+    ratelimit_rule slots zone=z algorithm=concurrency limit=1;
+--- config
+    location / { ratelimit zone=z rule=slots; empty_gif; }
+--- request
+GET /?k=a
+--- access_log eval
+qr{^rl \[PASSED\] \[slots\] \[1\] \[0\] \[-\] \[-\] \[local\] }
+
+
+
+=== TEST 7: the route folds numbers, UUIDs and long hex segments
 --- config
     location / { add_header X-Route $ratelimit_route; empty_gif; }
 --- request eval
@@ -95,7 +107,7 @@ qr{^rl \[PASSED\] \[narrow\] \[1\] \[0\] }
 
 
 
-=== TEST 7: through an internal redirect they are those of the check
+=== TEST 8: through an internal redirect they are those of the check
 --- config
     location / {
         ratelimit zone=z;

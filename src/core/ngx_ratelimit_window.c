@@ -445,11 +445,10 @@ ngx_ratelimit_sliding_window_retry(const ngx_ratelimit_limit_t *limit,
         room -= use->count;
     }
 
+    /* never: without requests before, the current ones alone leave no room */
+
     if (count == 0) {
-
-        /* a cost that fits: not asked */
-
-        return 0;
+        return limit->window_us;
     }
 
     window_ms = (limit->window_us + 999) / 1000;

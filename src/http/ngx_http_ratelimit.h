@@ -23,6 +23,11 @@
 #define NGX_HTTP_RATELIMIT_RESPONSE_JSON     1
 #define NGX_HTTP_RATELIMIT_RESPONSE_PROBLEM  2
 
+/* of a value in the error log: its bytes; and what they take at most */
+#define NGX_HTTP_RATELIMIT_QUOTE        64
+#define NGX_HTTP_RATELIMIT_QUOTE_BYTES                                        \
+    (6 * NGX_HTTP_RATELIMIT_QUOTE + sizeof("..."))
+
 /* where a location's requests are checked */
 #define NGX_HTTP_RATELIMIT_BEFORE_AUTH  0
 #define NGX_HTTP_RATELIMIT_AFTER_AUTH   1
@@ -188,6 +193,13 @@ ngx_int_t ngx_http_ratelimit_value_compile(ngx_conf_t *cf, ngx_str_t *text,
 ngx_int_t ngx_http_ratelimit_value_get(ngx_http_request_t *r,
     ngx_http_ratelimit_value_t *value, ngx_str_t *text);
 
+/*
+ * A value for the error log, written to out, of NGX_HTTP_RATELIMIT_QUOTE_BYTES:
+ * its beginning, with control characters and quotes as JSON writes them, so
+ * that no client makes lines of its own there.
+ */
+ngx_str_t ngx_http_ratelimit_value_quote(const ngx_str_t *text, u_char *out);
+
 /* key.c: $ratelimit_api_key and where it comes from */
 char *ngx_http_ratelimit_api_key(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
@@ -262,6 +274,8 @@ char *ngx_http_ratelimit_set_status(ngx_conf_t *cf, ngx_command_t *cmd,
 /* limit_conf.c: the directives of a location that say what is limited, and
    what only the whole configuration tells */
 char *ngx_http_ratelimit_limit(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+char *ngx_http_ratelimit_phase(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 char *ngx_http_ratelimit_tier(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);

@@ -34,6 +34,7 @@ static const char *ngx_http_ratelimit_jwt_key_bind(
 static const char *ngx_http_ratelimit_jwt_key_secret(ngx_conf_t *cf,
     ngx_str_t *content, ngx_http_ratelimit_jwt_key_t *key);
 static ngx_uint_t ngx_http_ratelimit_jwt_key_known(ngx_str_t *content);
+static ngx_uint_t ngx_http_ratelimit_jwt_key_titled(const ngx_str_t *text);
 static ngx_uint_t ngx_http_ratelimit_jwt_key_der(const u_char *der, long len);
 static void ngx_http_ratelimit_jwt_key_cleanup(void *data);
 
@@ -348,9 +349,9 @@ ngx_http_ratelimit_jwt_key_secret(ngx_conf_t *cf, ngx_str_t *content,
 
 
 /*
- * Whether this is a key that somebody took for PEM: its DER, that in base64 (as
- * consoles show it), a JWK, an SSH key. As a secret it would verify, with what
- * everybody knows.
+ * Whether this is a key that somebody took for PEM: PEM with a line damaged,
+ * its DER, either of them in base64 (as consoles show it), a JWK, an SSH key.
+ * As a secret it would verify, with what everybody knows.
  */
 static ngx_uint_t
 ngx_http_ratelimit_jwt_key_known(ngx_str_t *content)
@@ -362,7 +363,9 @@ ngx_http_ratelimit_jwt_key_known(ngx_str_t *content)
 
     p = content->data;
 
-    if (ngx_http_ratelimit_jwt_key_der(p, content->len)) {
+    if (ngx_http_ratelimit_jwt_key_titled(content)
+        || ngx_http_ratelimit_jwt_key_der(p, content->len))
+    {
         return 1;
     }
 
@@ -387,12 +390,23 @@ ngx_http_ratelimit_jwt_key_known(ngx_str_t *content)
                  || ngx_strncmp(text.data, "ssh-", 4) == 0
                  || ngx_strncmp(text.data, "ecds", 4) == 0))
             || (ngx_decode_base64(&der, &text) == NGX_OK
-                && ngx_http_ratelimit_jwt_key_der(der.data, der.len));
+                && (ngx_http_ratelimit_jwt_key_titled(&der)
+                    || ngx_http_ratelimit_jwt_key_der(der.data, der.len)));
 
     ngx_explicit_memzero(text.data, 2 * NGX_HTTP_RATELIMIT_JWT_FILE);
     ngx_free(text.data);
 
     return known;
+}
+
+
+/* Whether it says of itself what it is, as the lines around PEM do. */
+static ngx_uint_t
+ngx_http_ratelimit_jwt_key_titled(const ngx_str_t *text)
+{
+    return ngx_strnstr(text->data, "PUBLIC KEY", text->len)
+           || ngx_strnstr(text->data, "PRIVATE KEY", text->len)
+           || ngx_strnstr(text->data, "CERTIFICATE", text->len);
 }
 
 

@@ -140,6 +140,41 @@ ngx_http_ratelimit_limit_parameters(ngx_conf_t *cf,
 }
 
 
+/* ratelimit_phase before_auth | after_auth */
+char *
+ngx_http_ratelimit_phase(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_ratelimit_loc_conf_t *rlcf = conf;
+
+    ngx_str_t  *value;
+
+    static const ngx_str_t  before = ngx_string("before_auth");
+    static const ngx_str_t  after = ngx_string("after_auth");
+
+    if (rlcf->phase != NGX_CONF_UNSET_UINT) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+
+    if (ngx_http_ratelimit_equal(&value[1], &before)) {
+        rlcf->phase = NGX_HTTP_RATELIMIT_BEFORE_AUTH;
+        return NGX_CONF_OK;
+    }
+
+    if (ngx_http_ratelimit_equal(&value[1], &after)) {
+        rlcf->phase = NGX_HTTP_RATELIMIT_AFTER_AUTH;
+        return NGX_CONF_OK;
+    }
+
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                       "\"ratelimit_phase\" has an invalid \"%V\", expected "
+                       "\"before_auth\" or \"after_auth\"", &value[1]);
+
+    return NGX_CONF_ERROR;
+}
+
+
 /* ratelimit_tier <value> */
 char *
 ngx_http_ratelimit_tier(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)

@@ -380,16 +380,17 @@ ngx_http_ratelimit_rule_algorithm(ngx_conf_t *cf, const char *directive,
             continue;
         }
 
-        with = (of == NGX_HTTP_RATELIMIT_OF(TOKEN_BUCKET)) ? "token_bucket"
-               : (of == NGX_HTTP_RATELIMIT_OF(LEAKY_BUCKET)) ? "leaky_bucket"
-               : (of == NGX_HTTP_RATELIMIT_OF(FIXED_WINDOW)) ? "fixed_window"
-               : "another";
+        with = (of == NGX_HTTP_RATELIMIT_OF(TOKEN_BUCKET))
+               ? "algorithm token_bucket"
+               : (of == NGX_HTTP_RATELIMIT_OF(LEAKY_BUCKET))
+               ? "algorithm leaky_bucket"
+               : (of == NGX_HTTP_RATELIMIT_OF(FIXED_WINDOW))
+               ? "algorithm fixed_window" : "another algorithm";
 
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                            "\"%s\" \"%V\" has \"%V\" with algorithm %s, "
-                           "expected algorithm %s", directive, &rule->rule.id,
-                           text, ngx_ratelimit_algorithm_name(algorithm),
-                           with);
+                           "expected %s", directive, &rule->rule.id, text,
+                           ngx_ratelimit_algorithm_name(algorithm), with);
         return NGX_ERROR;
     }
 

@@ -283,6 +283,7 @@ static ngx_int_t
 ngx_http_ratelimit_select_limit(ngx_http_ratelimit_selection_t *s,
     ngx_ratelimit_rule_t *rule, const ngx_ratelimit_limit_t **limit)
 {
+    u_char                        buf[NGX_HTTP_RATELIMIT_QUOTE_BYTES];
     ngx_str_t                     text;
     const char                   *expected;
     ngx_http_request_t           *r;
@@ -313,6 +314,8 @@ ngx_http_ratelimit_select_limit(ngx_http_ratelimit_selection_t *s,
     expected = ngx_ratelimit_rule_limit(&rule->spec, &text, made);
 
     if (expected) {
+        text = ngx_http_ratelimit_value_quote(&text, buf);
+
         ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
                       "ratelimit rule \"%V\" of zone \"%V\" has a limit of "
                       "\"%V\", expected %s; it is not applied",
@@ -330,6 +333,7 @@ static ngx_int_t
 ngx_http_ratelimit_select_cost(ngx_http_ratelimit_selection_t *s,
     ngx_ratelimit_rule_t *rule, uint32_t *cost)
 {
+    u_char                        buf[NGX_HTTP_RATELIMIT_QUOTE_BYTES];
     ngx_str_t                     text;
     ngx_http_request_t           *r;
     ngx_http_ratelimit_values_t  *values;
@@ -355,6 +359,7 @@ ngx_http_ratelimit_select_cost(ngx_http_ratelimit_selection_t *s,
     }
 
     s->cost_wrong = 1;
+    text = ngx_http_ratelimit_value_quote(&text, buf);
 
     ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
                   "ratelimit rule \"%V\" of zone \"%V\" has a cost of \"%V\", "

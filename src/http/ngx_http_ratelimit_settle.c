@@ -12,7 +12,7 @@ static ngx_uint_t ngx_http_ratelimit_settle_counter(ngx_http_request_t *r,
     ngx_ratelimit_counter_t *counter);
 static ngx_int_t ngx_http_ratelimit_header_cost(ngx_http_request_t *r,
     const ngx_ratelimit_rule_t *rule, uint64_t *cost);
-static ngx_table_elt_t *ngx_http_ratelimit_find_header(ngx_http_request_t *r,
+static ngx_table_elt_t *ngx_http_ratelimit_find_header(ngx_list_t *headers,
     const ngx_str_t *name, ngx_uint_t hide);
 static ngx_uint_t ngx_http_ratelimit_has_status(const ngx_array_t *statuses,
     ngx_uint_t status);
@@ -53,7 +53,8 @@ ngx_http_ratelimit_settle(ngx_http_request_t *r,
         name = limits[i]->cost_headers.elts;
 
         for (j = 0; j < limits[i]->cost_headers.nelts; j++) {
-            (void) ngx_http_ratelimit_find_header(r, &name[j], 1);
+            (void) ngx_http_ratelimit_find_header(&r->headers_out.headers,
+                                                  &name[j], 1);
         }
     }
 }
@@ -136,9 +137,19 @@ static ngx_int_t
 ngx_http_ratelimit_header_cost(ngx_http_request_t *r,
     const ngx_ratelimit_rule_t *rule, uint64_t *cost)
 {
+    u_char            buf[NGX_HTTP_RATELIMIT_QUOTE_BYTES];
+    ngx_str_t         text;
     ngx_table_elt_t  *h;
 
-    h = ngx_http_ratelimit_find_header(r, &rule->cost_header, 0);
+    h = ngx_http_ratelimit_find_header(&r->headers_out.headers,
+                                       &rule->cost_header, 0);
+
+    /* the client does not get it behind X-Accel-Redirect, error pages */
+
+    if (h == NULL && r->upstream) {
+        h = ngx_http_ratelimit_find_header(&r->upstream->headers_in.headers,
+                                           &rule->cost_header, 0);
+    }
 
     if (h == NULL) {
         return NGX_DECLINED;
@@ -148,11 +159,13 @@ ngx_http_ratelimit_header_cost(ngx_http_request_t *r,
                                    NGX_RATELIMIT_MAX_TOKENS, cost)
         != 0)
     {
+        text = ngx_http_ratelimit_value_quote(&h->value, buf);
+
         ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
                       "ratelimit rule \"%V\" has a cost of \"%V\" in the "
                       "response's \"%V\", expected a number from 0 to "
                       "1073741824; it is not counted",
-                      &rule->id, &h->value, &rule->cost_header);
+                      &rule->id, &text, &rule->cost_header);
         return NGX_DECLINED;
     }
 
@@ -160,16 +173,16 @@ ngx_http_ratelimit_header_cost(ngx_http_request_t *r,
 }
 
 
-/* The first header of the response of that name; or hides all of them. */
+/* The first header of that name; or hides all of them. */
 static ngx_table_elt_t *
-ngx_http_ratelimit_find_header(ngx_http_request_t *r, const ngx_str_t *name,
+ngx_http_ratelimit_find_header(ngx_list_t *headers, const ngx_str_t *name,
     ngx_uint_t hide)
 {
     ngx_uint_t        i;
     ngx_list_part_t  *part;
     ngx_table_elt_t  *h;
 
-    for (part = &r->headers_out.headers.part; part; part = part->next) {
+    for (part = &headers->part; part; part = part->next) {
         h = part->elts;
 
         for (i = 0; i < part->nelts; i++) {

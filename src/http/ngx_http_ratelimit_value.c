@@ -88,3 +88,25 @@ ngx_http_ratelimit_value_get(ngx_http_request_t *r,
 
     return NGX_OK;
 }
+
+
+ngx_str_t
+ngx_http_ratelimit_value_quote(const ngx_str_t *text, u_char *out)
+{
+    size_t     len;
+    u_char    *last;
+    ngx_str_t  quoted;
+
+    len = ngx_min(text->len, NGX_HTTP_RATELIMIT_QUOTE);
+
+    last = (u_char *) ngx_escape_json(out, text->data, len);
+
+    if (len < text->len) {
+        last = ngx_cpymem(last, "...", sizeof("...") - 1);
+    }
+
+    quoted.data = out;
+    quoted.len = last - out;
+
+    return quoted;
+}

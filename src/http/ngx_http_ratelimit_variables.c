@@ -217,7 +217,9 @@ ngx_http_ratelimit_print_remaining(u_char *p, ngx_http_ratelimit_ctx_t *ctx)
 static u_char *
 ngx_http_ratelimit_print_reset(u_char *p, ngx_http_ratelimit_ctx_t *ctx)
 {
-    if (ctx->check.status == NGX_RATELIMIT_DEGRADED) {
+    if (ctx->check.status == NGX_RATELIMIT_DEGRADED
+        || ctx->check.decisive->limit->algorithm == NGX_RATELIMIT_CONCURRENCY)
+    {
         return NULL;
     }
 
