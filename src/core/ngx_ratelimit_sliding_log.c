@@ -173,7 +173,6 @@ ngx_ratelimit_log_newest(ngx_ratelimit_log_view_t *view)
     ngx_ratelimit_log_place_t   place;
 
     log = view->log;
-    at_us = 0;
     view->newest_us = 0;
     place.window_us = 0;
 

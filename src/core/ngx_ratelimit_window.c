@@ -453,9 +453,6 @@ ngx_ratelimit_sliding_window_retry(const ngx_ratelimit_limit_t *limit,
 
     window_ms = (limit->window_us + 999) / 1000;
 
-    /* what does not fit beside the room is of count: that is not 0 */
-
-    /* NOLINTNEXTLINE(clang-analyzer-core.DivideZero) */
     return end_us - room * window_ms / count * 1000 - now_us;
 }
 

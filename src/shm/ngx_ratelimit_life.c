@@ -17,10 +17,13 @@
 
 struct ngx_ratelimit_lives_s {
     _Atomic uint64_t  last;                           /* number given */
+    _Atomic uint64_t  nlives;                         /* ever used at once */
     _Atomic uint64_t  numbers[NGX_RATELIMIT_LIVES];   /* 0: free */
     pthread_mutex_t   locks[NGX_RATELIMIT_LIVES];     /* held while it lives */
 };
 
+static void ngx_ratelimit_lives_reach(ngx_ratelimit_lives_t *lives,
+    uint64_t n);
 static ngx_int_t ngx_ratelimit_life_lock(pthread_mutex_t *lock);
 
 
@@ -77,6 +80,7 @@ ngx_ratelimit_life_begin(ngx_ratelimit_lives_t *lives)
         if (ngx_ratelimit_life_lock(&lives->locks[i]) == NGX_OK) {
             number = atomic_fetch_add(&lives->last, 1) + 1;
             atomic_store(&lives->numbers[i], number);
+            ngx_ratelimit_lives_reach(lives, i + 1);
             return number;
         }
     }
@@ -110,11 +114,12 @@ ngx_ratelimit_lives_list(ngx_ratelimit_lives_t *lives, uint64_t own,
     uint64_t *alive)
 {
     uint64_t    number;
-    ngx_uint_t  i, n;
+    ngx_uint_t  i, n, nlives;
 
     n = 0;
+    nlives = atomic_load(&lives->nlives);
 
-    for (i = 0; i < NGX_RATELIMIT_LIVES; i++) {
+    for (i = 0; i < nlives; i++) {
         number = atomic_load(&lives->numbers[i]);
 
         if (number == 0 || number == own) {
@@ -140,6 +145,22 @@ ngx_ratelimit_lives_list(ngx_ratelimit_lives_t *lives, uint64_t own,
     }
 
     return n;
+}
+
+
+/* Who lists looks no further than the workers ever stood. */
+static void
+ngx_ratelimit_lives_reach(ngx_ratelimit_lives_t *lives, uint64_t n)
+{
+    uint64_t  nlives;
+
+    nlives = atomic_load(&lives->nlives);
+
+    while (nlives < n
+           && !atomic_compare_exchange_weak(&lives->nlives, &nlives, n))
+    {
+        /* void */
+    }
 }
 
 
