@@ -165,7 +165,8 @@ check(ngx_ratelimit_table_t *table, uint64_t n, uint64_t now_us, uint32_t cost)
     e.state.aux = tb.span_code;
 
     ngx_ratelimit_table_store(&e,
-                 ngx_ratelimit_token_bucket_used(&rate, answer.remaining));
+                 (uint64_t) (rate.capacity - answer.remaining) * 255
+                 / rate.capacity);
 
     return answer.granted;
 }
