@@ -10,7 +10,12 @@
 
 BENCH=$(cd "$(dirname "$0")" && pwd)
 MODULE=${MODULE:-$BENCH/../build/ngx_http_ratelimit_module.so}
-NGINX=${NGINX:-/usr/sbin/nginx}
+nginx_path=${NGINX:-/usr/sbin/nginx}
+
+# not exported: nginx takes it for the sockets of a binary upgrade
+unset NGINX
+NGINX=$nginx_path
+
 PORTS=${PORTS:-183}
 
 DIR=$(mktemp -d)

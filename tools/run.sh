@@ -13,6 +13,10 @@ set -eu
 root=$(cd "$(dirname "$0")/.." && pwd -P)
 run=$root/build/run
 nginx=${NGINX:-$(PATH=$PATH:/usr/sbin command -v nginx)}
+
+# nginx takes this variable for the sockets of a binary upgrade
+unset NGINX
+
 redis_port=7001
 
 gateway_pid() {

@@ -116,13 +116,8 @@ ngx_ratelimit_limiter_prepare(ngx_ratelimit_limiter_t *limiter,
     ngx_qsort(rules, n, sizeof(ngx_ratelimit_rule_t *),
               ngx_ratelimit_rule_cmp_ranks);
 
-    limiter->slots = 0;
-
     for (i = 0; i < n; i++) {
         rules[i]->rank = i;
-
-        limiter->slots += (rules[i]->spec.algorithm
-                           == NGX_RATELIMIT_CONCURRENCY);
 
         if (ngx_ratelimit_rule_name(limiter, rules[i], pool) != NGX_OK) {
             return NGX_ERROR;

@@ -68,7 +68,6 @@ typedef struct {
                                            prepared */
     ngx_uint_t              nkeys;      /* distinct keys of the rules */
     ngx_uint_t              ngroups;    /* distinct groups */
-    ngx_uint_t              slots;      /* rules of concurrency */
     void                   *index;      /* which rules a path may match */
 } ngx_ratelimit_limiter_t;
 
