@@ -96,19 +96,19 @@ static const ngx_http_ratelimit_metric_t  ngx_http_ratelimit_metrics_table[] =
 {
     { ngx_string("ratelimit_redis_calls_total"),
       ngx_string("counter"),
-      ngx_string("Checks asked of Redis, by what became of them."),
+      ngx_string("Calls to Redis, by what became of them."),
       ngx_http_ratelimit_metrics_each_redis,
       ngx_http_ratelimit_metrics_calls },
 
     { ngx_string("ratelimit_redis_error_replies_total"),
       ngx_string("counter"),
-      ngx_string("Error replies to checks, those that were healed too."),
+      ngx_string("Error replies to calls, those that were healed too."),
       ngx_http_ratelimit_metrics_each_redis,
       ngx_http_ratelimit_metrics_error_replies },
 
     { ngx_string("ratelimit_redis_refreshes_total"),
       ngx_string("counter"),
-      ngx_string("Questions which node serves what."),
+      ngx_string("Questions to Redis which node serves what."),
       ngx_http_ratelimit_metrics_each_redis,
       ngx_http_ratelimit_metrics_refreshes },
 
