@@ -185,10 +185,12 @@ ngx_http_ratelimit_metrics_handler(ngx_http_request_t *r)
 
     for (cl = out.first; cl; cl = cl->next) {
         size += ngx_buf_size(cl->buf);
-    }
 
-    out.last->buf->last_buf = (r == r->main);
-    out.last->buf->last_in_chain = 1;
+        if (cl->next == NULL) {
+            cl->buf->last_buf = (r == r->main);
+            cl->buf->last_in_chain = 1;
+        }
+    }
 
     r->headers_out.status = NGX_HTTP_OK;
     r->headers_out.content_length_n = size;
