@@ -505,8 +505,10 @@ ngx_ratelimit_redis_call_finish(ngx_ratelimit_redis_call_t *call,
     void                            *data;
     ngx_ratelimit_redis_handler_pt   handler;
 
-    ngx_ratelimit_redis_count(
+    if (!call->expired) {
+        ngx_ratelimit_redis_count(
                      call->client->redis->shared->calls[result->status]);
+    }
 
     handler = call->handler;
     data = call->data;
@@ -710,6 +712,7 @@ ngx_ratelimit_redis_call_expire(ngx_ratelimit_redis_call_t *call)
 
         result.status = NGX_RATELIMIT_REDIS_TIMEOUT;
         result.ran = 1;
+        call->expired = 1;
         ngx_ratelimit_redis_count(
                      call->client->redis->shared->calls[result.status]);
 

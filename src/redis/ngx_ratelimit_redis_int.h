@@ -96,6 +96,7 @@ struct ngx_ratelimit_redis_call_s {
 
     unsigned                         timed:1;   /* wait is queued */
     unsigned                         written:1; /* in part or whole */
+    unsigned                         expired:1; /* counted: a timeout */
     unsigned                         asking:1;  /* ASKING goes before it */
     unsigned                         skip:1;    /* ASKING's reply comes first */
     unsigned                         reloaded:1; /* had its NOSCRIPT here */
