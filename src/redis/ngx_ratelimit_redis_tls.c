@@ -288,7 +288,11 @@ ngx_ratelimit_redis_tls_info(const SSL *ssl, int where, int value)
     c = ngx_ssl_get_connection((ngx_ssl_conn_t *) ssl);
     conn = c->data;
 
-    conn->alert = SSL_alert_desc_string_long(value);
+    /* OpenSSL 1.1.1 and 3.0 have no text for it */
+
+    conn->alert = ((value & 0xff) == SSL_AD_CERTIFICATE_REQUIRED)
+                  ? "certificate required"
+                  : SSL_alert_desc_string_long(value);
 }
 
 
