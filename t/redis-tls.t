@@ -8,6 +8,7 @@ use warnings;
 
 use t::RateLimit 'no_plan';
 use t::Gateway;
+use t::FakeDNS;
 
 use IO::Select;
 use IO::Socket::INET;
@@ -212,6 +213,37 @@ for (['tls on;', 'tls_ca gone.pem;', qr/gone\.pem.* failed/],
 
     ok(!$accepted, "nginx -t refuses $lines");
     like($text, $expected, "nginx -t says why: $lines");
+}
+
+
+# a host's own name
+
+{
+    my $dns = t::FakeDNS->new('redis.test' => '127.0.0.1',
+                              'wrong.test' => '127.0.0.1');
+
+    $gateway = t::Gateway->new(http => <<"CONF")->start;
+    resolver 127.0.0.1:$dns->{port} ipv6=off;
+    ratelimit_redis r { server redis.test:$good; timeout 5s; $ca }
+    ratelimit_redis w { server wrong.test:$good; timeout 5s; $ca }
+    ratelimit_zone \$arg_k zone=z:64k rate=10r/h redis=r;
+    ratelimit_zone \$arg_k zone=w:64k rate=10r/h redis=w;
+    server {
+        listen 127.0.0.1:%%PORT%%;
+        add_header X-Status \$ratelimit_status always;
+        location /0 { ratelimit zone=z; empty_gif; }
+        location /1 { ratelimit zone=w; empty_gif; }
+    }
+CONF
+
+    is(told('/0?k=e'), '200 PASSED 9', 'the host is a name');
+    is(told('/1?k=e'), '200 DEGRADED -1', 'the certificate is for another');
+    like($gateway->log,
+         qr/"w": no connection to wrong\.test:$good: $refused.*ostname mism/,
+         'says the log');
+
+    $gateway->stop;
+    $dns->stop;
 }
 
 
