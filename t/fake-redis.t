@@ -92,12 +92,15 @@ sub calls {
 # errors: the call fails at once, the connection stays
 
 for my $error ('ERR rl:{5} secret', 'WRONGTYPE x', 'OOM x', 'LOADING x',
-               'BUSY x', 'MISCONF x', 'NOREPLICAS x', 'NOPERM x', 'NOAUTH x',
+               'BUSY x', 'MISCONF x', 'NOREPLICAS x', 'NOPERM x',
                'READONLY x', 'MASTERDOWN x', 'CLUSTERDOWN x',
                'MOVED 1 127.0.0.1:1', 'ASK 1 127.0.0.1:1', '', ' x')
 {
     scenario("-$error", answer => sub { "-$error\r\n" });
 }
+
+scenario('-NOAUTH x', answer => sub { "-NOAUTH x\r\n" }, connections => 2,
+         log => 'a check answered NOAUTH');
 
 for (['an empty array', "*0\r\n"],
      ['too few values', "*3\r\n:1\r\n:9\r\n:1\r\n"],
@@ -211,7 +214,7 @@ for my $text ('MOVED', 'MOVED 5', 'MOVED 5 ', 'MOVED 5 x',
 }
 
 cluster('MOVED to a name', answer => sub { "-MOVED 5 redis.example:6379\r\n" },
-        log => 'something else than a numeric address');
+        logged_port => 6379, log => 'its host is a name, expected a "resolver"');
 cluster('MOVED to nobody', answer => sub { "-MOVED 5 127.0.0.1:1\r\n" },
         logged_port => 1, log => 'connect\(\) failed');
 
@@ -310,7 +313,7 @@ cluster('an error instead of slots', slots => sub { "-ERR x\r\n" },
         log => 'answered CLUSTER SLOTS with ERR');
 cluster('a name instead of an address', answer => sub { '' },
         slots => sub { slots([0, 16383, 'redis.example', $_[0]]) },
-        log => 'something else than a numeric address');
+        connections => 0, log => 'its host is a name, expected a "resolver"');
 cluster('slots of nobody', timeout => LONG, answer => sub { '' },
         slots => sub { slots([0, 16383, '127.0.0.1', 1]) }, connections => 0);
 cluster('slots nested too deeply', slots => sub { "*1\r\n" x 200000 },
