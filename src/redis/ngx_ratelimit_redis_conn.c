@@ -462,7 +462,9 @@ ngx_ratelimit_redis_conn_break(ngx_ratelimit_redis_conn_t *conn,
 
     client = conn->client;
 
-    if (ngx_ratelimit_redis_log_due(&conn->logged)) {
+    if (ngx_ratelimit_redis_error_due(conn, (u_char *) reason,
+                                      ngx_strlen(reason)))
+    {
         ngx_log_error(NGX_LOG_ERR, client->log, err,
                       "ratelimit redis \"%V\": no connection to %V: %s",
                       &client->redis->name, &conn->name, reason);
@@ -508,7 +510,7 @@ ngx_ratelimit_redis_conn_recovered(ngx_ratelimit_redis_conn_t *conn)
     conn->failures = 0;
     ngx_ratelimit_redis_count(client->redis->shared->reconnects);
 
-    if (ngx_ratelimit_redis_log_due(&conn->noticed)) {
+    if (ngx_ratelimit_redis_notice_due(conn)) {
         ngx_log_error(NGX_LOG_NOTICE, client->log, 0,
                       "ratelimit redis \"%V\": connected to %V again",
                       &client->redis->name, &conn->name);
