@@ -104,7 +104,8 @@ struct ngx_ratelimit_redis_call_s {
     unsigned                         asking:1;  /* ASKING goes before it */
     unsigned                         skip:1;    /* ASKING's reply comes first */
     unsigned                         reloaded:1; /* had its NOSCRIPT here */
-    unsigned                         asked:1;   /* by a request, maybe gone */
+    unsigned                         asked:1;   /* by a request, maybe gone:
+                                                   its end counts */
     unsigned                         probe:1;   /* its shard is not closed */
     unsigned                         ran:1;     /* in client->done */
     unsigned                         ended:1;   /* and counted */

@@ -626,7 +626,10 @@ ngx_ratelimit_redis_error_ask(ngx_ratelimit_redis_conn_t *conn,
 }
 
 
-/* A slot is half moved: asking again at once would only spin. */
+/*
+ * A slot is half moved: asking again at once would only spin. From now on it
+ * is the slot that the call waits for, so no breaker is told of it.
+ */
 
 static void
 ngx_ratelimit_redis_error_tryagain(ngx_ratelimit_redis_conn_t *conn,
@@ -639,6 +642,7 @@ ngx_ratelimit_redis_error_tryagain(ngx_ratelimit_redis_conn_t *conn,
         return;
     }
 
+    call->asked = 0;
     call->asking = 0;
     ngx_ratelimit_redis_again(call);
 }
