@@ -371,6 +371,12 @@ for my $error ('WRONGTYPE x', 'MOVED 1 127.0.0.1:1', 'TRYAGAIN x') {
     redis_start(port => $port);
     recovers($gateway, 'a server comes');
 
+    my @answers = map { $gateway->burst(50, '/?k=' . rand) } 1 .. 4;
+
+    is(scalar(grep { t::Gateway::header($_, 'X-Status') eq 'DEGRADED' }
+              @answers), 0, 'a server comes: every worker asks it at once');
+    is(lines($gateway, 'opens'), 1, 'a server comes: it stays closed');
+
     $gateway->stop;
     redis_stop($port);
 }

@@ -140,6 +140,23 @@ ngx_ratelimit_redis_breaker_neutral(ngx_ratelimit_redis_call_t *call)
 
 
 void
+ngx_ratelimit_redis_breaker_lost(ngx_ratelimit_redis_conn_t *conn)
+{
+    if (conn->shard) {
+        conn->closed = atomic_load(&conn->shard->closed);
+    }
+}
+
+
+ngx_uint_t
+ngx_ratelimit_redis_breaker_found(ngx_ratelimit_redis_conn_t *conn)
+{
+    return conn->shard
+           && conn->closed != atomic_load(&conn->shard->closed);
+}
+
+
+void
 ngx_ratelimit_redis_breaker_mapped(ngx_ratelimit_redis_client_t *client)
 {
     ngx_ratelimit_redis_shard_t  *shard;
@@ -190,6 +207,8 @@ ngx_ratelimit_redis_breaker_tell(ngx_ratelimit_redis_client_t *client,
         return;
 
     case NGX_RATELIMIT_BREAKER_CLOSED_NOW:
+        ngx_ratelimit_redis_count(shard->closed);
+
         ngx_log_error(NGX_LOG_NOTICE, client->log, 0,
                       "ratelimit redis \"%V\": breaker of %V closes",
                       &client->redis->name, &name);

@@ -258,6 +258,14 @@ ngx_ratelimit_redis_call_send(ngx_ratelimit_redis_conn_t *conn,
 {
     ngx_uint_t  probe;
 
+    /* else all that this worker fails to send would open it again */
+
+    if (conn->state == NGX_RATELIMIT_REDIS_DOWN
+        && ngx_ratelimit_redis_breaker_found(conn))
+    {
+        ngx_ratelimit_redis_conn_retry(conn);
+    }
+
     /*
      * A connection that is down would fail the probe, and it may be up in
      * another worker. Of what nobody waits for nothing is lost.

@@ -12,6 +12,7 @@
 
 #define NGX_RATELIMIT_REDIS_BACKOFF_MIN_MS  50
 #define NGX_RATELIMIT_REDIS_BACKOFF_MAX_MS  2000
+#define NGX_RATELIMIT_REDIS_RETRY_MS        1000
 
 
 static u_char *ngx_ratelimit_redis_conn_name(u_char *p,
@@ -271,6 +272,8 @@ ngx_ratelimit_redis_conn_down(ngx_ratelimit_redis_conn_t *conn)
         ngx_del_timer(&conn->timer);
     }
 
+    ngx_ratelimit_redis_breaker_lost(conn);
+
     doublings = ngx_min(conn->failures, 6);
     conn->failures++;
 
@@ -524,6 +527,26 @@ ngx_ratelimit_redis_conn_release(ngx_ratelimit_redis_conn_t *conn)
     if (!conn->timer.timer_set && !ngx_exiting) {
         ngx_add_timer(&conn->timer, conn->client->dead_ms);
     }
+}
+
+
+void
+ngx_ratelimit_redis_conn_retry(ngx_ratelimit_redis_conn_t *conn)
+{
+    if (conn->state != NGX_RATELIMIT_REDIS_DOWN
+        || ngx_exiting
+        || ngx_current_msec - conn->retried_ms < NGX_RATELIMIT_REDIS_RETRY_MS)
+    {
+        return;
+    }
+
+    conn->retried_ms = ngx_current_msec;
+
+    if (conn->timer.timer_set) {
+        ngx_del_timer(&conn->timer);
+    }
+
+    ngx_ratelimit_redis_conn_enter(conn, NGX_RATELIMIT_REDIS_CONNECTING);
 }
 
 

@@ -131,6 +131,7 @@ struct ngx_ratelimit_redis_call_s {
 struct ngx_ratelimit_redis_shard_s {
     _Atomic uint64_t               id;        /* of its name; 0: free */
     ngx_ratelimit_breaker_t        breaker;
+    _Atomic uint32_t               closed;    /* how often it has closed */
 
     _Atomic uint64_t               logged;    /* second of the last line */
     _Atomic uint64_t               noticed;
@@ -184,6 +185,7 @@ struct ngx_ratelimit_redis_conn_s {
     ngx_uint_t                     owned;     /* slots in the map */
     ngx_uint_t                     failures;  /* since it last was good */
     ngx_msec_t                     up_ms;     /* when it came up */
+    ngx_msec_t                     retried_ms; /* ahead of its backoff */
     unsigned                       loading:1; /* SCRIPT LOAD is queued */
 
     time_t                         logged;    /* second of the last line, */
@@ -195,6 +197,7 @@ struct ngx_ratelimit_redis_conn_s {
     ngx_ratelimit_redis_host_t     host;      /* its text stands in name */
     ngx_str_t                      name;      /* "host:port", behind this */
     ngx_ratelimit_redis_shard_t   *shard;
+    uint32_t                       closed;    /* shard's, when conn broke */
     ngx_addr_t                     addr;      /* of a numeric host */
     ngx_sockaddr_t                 addr_data;
 
@@ -339,6 +342,13 @@ void ngx_ratelimit_redis_breaker_report(ngx_ratelimit_redis_call_t *call,
 /* The call was answered by something that is not about the node. */
 void ngx_ratelimit_redis_breaker_neutral(ngx_ratelimit_redis_call_t *call);
 
+/*
+ * conn broke; and whether since then the breaker of its shard has closed:
+ * another worker has found it well.
+ */
+void ngx_ratelimit_redis_breaker_lost(ngx_ratelimit_redis_conn_t *conn);
+ngx_uint_t ngx_ratelimit_redis_breaker_found(ngx_ratelimit_redis_conn_t *conn);
+
 /* There is a slot map: nobody waits for the first one any more. */
 void ngx_ratelimit_redis_breaker_mapped(ngx_ratelimit_redis_client_t *client);
 
@@ -367,6 +377,9 @@ ngx_uint_t ngx_ratelimit_redis_notice_due(ngx_ratelimit_redis_conn_t *conn);
 ngx_ratelimit_redis_conn_t *ngx_ratelimit_redis_conn_get(
     ngx_ratelimit_redis_client_t *client,
     const ngx_ratelimit_redis_host_t *host);
+
+/* Where conn is DOWN it connects now, at most once a second through this. */
+void ngx_ratelimit_redis_conn_retry(ngx_ratelimit_redis_conn_t *conn);
 
 /* Closes and frees; the calls in its queue are freed, no handler is called. */
 void ngx_ratelimit_redis_conn_free(ngx_ratelimit_redis_conn_t *conn);

@@ -48,8 +48,8 @@ static void ngx_ratelimit_redis_error_stale(ngx_ratelimit_redis_conn_t *conn,
     ngx_ratelimit_redis_call_t *call);
 static void ngx_ratelimit_redis_error_key(ngx_ratelimit_redis_conn_t *conn,
     ngx_ratelimit_redis_call_t *call);
-static void ngx_ratelimit_redis_error_noauth(
-    ngx_ratelimit_redis_conn_t *conn, ngx_ratelimit_redis_call_t *call);
+static void ngx_ratelimit_redis_error_noauth(ngx_ratelimit_redis_conn_t *conn,
+    ngx_ratelimit_redis_call_t *call);
 static void ngx_ratelimit_redis_error_noscript(
     ngx_ratelimit_redis_conn_t *conn, ngx_ratelimit_redis_call_t *call);
 static void ngx_ratelimit_redis_error_moved(ngx_ratelimit_redis_conn_t *conn,
@@ -525,17 +525,6 @@ ngx_ratelimit_redis_error_key(ngx_ratelimit_redis_conn_t *conn,
 }
 
 
-/* The password may have changed: the next connection logs in anew. */
-
-static void
-ngx_ratelimit_redis_error_noauth(ngx_ratelimit_redis_conn_t *conn,
-    ngx_ratelimit_redis_call_t *call)
-{
-    ngx_ratelimit_redis_error_refused(conn, call);
-    ngx_ratelimit_redis_conn_break(conn, 0, "a check answered with NOAUTH");
-}
-
-
 /* The slot may have another owner, or soon get one. */
 
 static void
@@ -544,6 +533,17 @@ ngx_ratelimit_redis_error_stale(ngx_ratelimit_redis_conn_t *conn,
 {
     ngx_ratelimit_redis_refresh(conn->client);
     ngx_ratelimit_redis_error_refused(conn, call);
+}
+
+
+/* A new connection authenticates anew. */
+
+static void
+ngx_ratelimit_redis_error_noauth(ngx_ratelimit_redis_conn_t *conn,
+    ngx_ratelimit_redis_call_t *call)
+{
+    ngx_ratelimit_redis_error_refused(conn, call);
+    ngx_ratelimit_redis_conn_break(conn, 0, "a check answered NOAUTH");
 }
 
 
