@@ -133,6 +133,8 @@ scenario('-NOAUTH x', answer => sub { "-NOAUTH x\r\n" }, connections => 2,
                     . " the script can't run this command or subcommand"],
          ['NOPERM', "ERR The user executing the script can't run this command"
                     . " or subcommand script: $sha, on \@user_script:5."],
+         ['NOPERM', "ERR ACL failure in script: User x has no permissions to"
+                    . " run the 'hset' command script: $sha"],
          ['ERR', "$running\@user_script:5: SECRET is no word"],
          ['ERR', "$running\@user_script:5: attempt to index a nil value"],
          ['ERR', "$running\@user_script:5: "],

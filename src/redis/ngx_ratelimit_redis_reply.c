@@ -383,7 +383,9 @@ ngx_ratelimit_redis_word(ngx_ratelimit_redis_reply_t *reply)
         return word;
     }
 
-    if (ngx_ratelimit_redis_starts(p, last, "The user executing the script")) {
+    if (ngx_ratelimit_redis_starts(p, last, "The user executing the script")
+        || ngx_ratelimit_redis_starts(p, last, "ACL failure in script"))
+    {
         ngx_str_set(&word, "NOPERM");
         return word;
     }
