@@ -25,7 +25,7 @@ stop_cluster() {
     "$BENCH/../tools/redis-cluster.sh" stop "$DIR/cluster" "$cluster"
 }
 
-trap 'stop_cluster; finish' EXIT
+trap 'code=$?; set +e; stop_cluster; (exit $code); finish' EXIT
 
 cd "$BENCH/.."
 
@@ -41,11 +41,13 @@ measure() {
 
         TEST_NGINX_LOAD_MODULES=$MODULE \
             perl -I. bench/redis-failover.pl "$DIR/cluster" "$cluster" "$1" \
-            $((3 * $2 / 1000 + 10))
+            $((3 * $2 / 1000 + 10)) >> "$DIR/runs"
         stop_cluster
-    done | sort -n | awk -v runs="$RUNS" '
-        NR == int((runs + 1) / 2) { printf "%8s%10s%10s", $1, $2, $3 }
-        END { print "" }'
+    done
+
+    sort -n "$DIR/runs" | awk -v runs="$RUNS" '
+        NR == int((runs + 1) / 2) { printf "%8s%10s%10s\n", $1, $2, $3 }'
+    rm "$DIR/runs"
 }
 
 printf '  %-44s%8s%10s%10s\n' "kill -9 of one primary of three" 'seconds' \

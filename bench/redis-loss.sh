@@ -119,6 +119,28 @@ promoted() {
     echo $((bytes / counted)) >> "$DIR/bytes"
 }
 
+# killed and started again before anybody takes over: its replica follows it
+followed() {
+    server 30 "$@"
+    primary=$server
+    server 31 --replicaof 127.0.0.1 "${PORTS}30"
+    replica=$server
+    until_ok "the replica" in_step
+
+    load
+    sleep "$LOAD"
+    end "$primary"
+    server 30 "$@"
+    until_ok "the replica" synced
+    lost 31
+    end "$server" "$replica"
+}
+
+# of its second life
+synced() {
+    redis-cli -p "${PORTS}30" info replication | grep -q state=online
+}
+
 # median of a column of lines of numbers: median <file> <column>
 median() {
     cut -d ' ' -f "$2" "$1" | sort -n \
@@ -150,6 +172,7 @@ loss() {
         killed --appendonly yes --appendfsync everysec
     row 'restarted, appendonly, always' \
         killed --appendonly yes --appendfsync always
+    row 'restarted, no persistence, with a replica' followed
     row 'replica promoted' promoted 0
     row 'replica promoted, min-replicas' promoted 0 \
         --min-replicas-to-write 1 --min-replicas-max-lag 1

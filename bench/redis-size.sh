@@ -33,13 +33,13 @@ start_redis 0 30 --hz 1
 
 echo "$(redis-server --version | cut -d ' ' -f 1-3), $COUNTERS counters"
 printf '  %-17s' 'to a bucket'
-printf '%8s' 1 2 8 32 128 512 513 1024
+printf '%8s' 1 2 8 32 128 500 520 1024
 echo
 
 for algorithm in token_bucket fixed_window sliding_window; do
     printf '  %-17s' "$algorithm"
 
-    for share in 1 2 8 32 128 512 513 1024; do
+    for share in 1 2 8 32 128 500 520 1024; do
         printf '%8s' \
             "$(bytes $algorithm "$COUNTERS" $((COUNTERS / share)) 1)"
     done
