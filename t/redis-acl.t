@@ -303,20 +303,19 @@ sub needed {
     my ($gateway, $ports, $right, @steps) = @_;
 
     my $object = $right =~ s/^\+//r;
+    my $logged = length $gateway->log;
 
     grant($ports, "-$object");
     admin($_, 'acl', 'log', 'reset') for @$ports;
     $gateway->reload;
-
-    my $logged = length $gateway->log;
-
     drive($gateway, $ports, @steps);
 
     ok(t::Gateway::wait_for(sub { refused(@$ports) eq $object }),
        "without $right Redis refuses something")
         or diag('refused: ' . refused(@$ports));
-    like(substr($gateway->log, $logged), qr/\[error\] .*ratelimit redis/,
-         "without $right: the log");
+    ok(t::Gateway::wait_for(sub {
+        substr($gateway->log, $logged) =~ /\[error\] .*ratelimit redis/
+    }), "without $right: the log");
 
     grant($ports, $right);
 }
