@@ -154,6 +154,30 @@ is(tally_of($gateway, 9, '/?k=d'), '2 x 200, 7 x 429', 'a new client');
 
 $gateway->stop;
 
+# Its counters are not those of fail_mode=local, that the rule had before.
+
+sub before {
+    my ($mode) = @_;
+
+    return <<"CONF";
+    ratelimit_redis r { server 127.0.0.1:$port; timeout 300ms; }
+    ratelimit_zone \$arg_k zone=z:1m redis=r algorithm=fixed_window limit=1
+                   window=366d $mode;
+    server {
+        listen 127.0.0.1:%%PORT%%;
+        location / { ratelimit zone=z; empty_gif; }
+    }
+CONF
+}
+
+$gateway = t::Gateway->new(http => before('fail_mode=local'))->start;
+is(tally_of($gateway, 5, '/?k=a'), '1 x 200, 4 x 429', 'fail_mode=local');
+$gateway->configure(http => before('emergency=2r/h'))->reload;
+is(tally_of($gateway, 5, '/?k=a'), '2 x 200, 3 x 429', 'now emergency=');
+$gateway->configure(http => before('fail_mode=local'))->reload;
+is(tally_of($gateway, 5, '/?k=a'), '5 x 429', 'and back');
+$gateway->stop;
+
 # What nginx -t says.
 
 sub refuses {

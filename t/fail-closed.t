@@ -46,6 +46,7 @@ my $gateway = t::Gateway->new(workers => 2, http => <<"CONF")->start;
         add_header X-Reason \$ratelimit_reason always;
         add_header X-Rule \$ratelimit_rule always;
         add_header X-Left \$ratelimit_remaining always;
+        add_header X-Delay \$ratelimit_delay always;
         add_header X-Retry \$ratelimit_retry_after always;
 
         ratelimit zone=z rule=z;
@@ -80,6 +81,7 @@ my $gateway = t::Gateway->new(workers => 2, http => <<"CONF")->start;
         location /node { ratelimit zone=node; ratelimit zone=z; empty_gif; }
         location /alone { ratelimit zone=node; empty_gif; }
         location /leaky { ratelimit zone=leaky; ratelimit zone=z; empty_gif; }
+        location /drip { ratelimit zone=leaky; empty_gif; }
         location /live { ratelimit zone=live; ratelimit zone=z; empty_gif; }
         location /lives { ratelimit zone=live; empty_gif; }
         location /both { ratelimit zone=z rule=z; ratelimit zone=z rule=open;
@@ -215,7 +217,10 @@ is(told($gateway->get('/alone?k=a')), '200 PASSED 0',
    'a token of this node was given back');
 is(told($gateway->get('/node?k=a')), '429 REJECTED 0', 'a known denial');
 
-refused($gateway->get('/leaky?k=b'), "not delayed $_") for 1 .. 3;
+is($gateway->get('/drip?k=b')->{status}, 200, 'the next one is too early');
+$answer = $gateway->get('/leaky?k=b');
+refused($answer, 'not delayed');
+is(header($answer, 'X-Delay'), '', 'nor said to be');
 
 ok(t::Gateway::wait_for(sub {
     my @all = map { header($_, 'X-Source') }
