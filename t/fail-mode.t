@@ -20,6 +20,7 @@ use t::FakeRedis;
 $SIG{PIPE} = 'IGNORE';
 
 my $HEADERS = <<'CONF';
+    add_header X-Pid $pid always;
     add_header X-Status $ratelimit_status always;
     add_header X-Source $ratelimit_source always;
     add_header X-Reason $ratelimit_reason always;
@@ -42,16 +43,6 @@ sub told { return t::Gateway::told(@_) }
 sub tally_of {
     my ($gateway, $n, $path) = @_;
     return t::Gateway::tally($gateway->burst($n, $path));
-}
-
-# Until Redis is connected to, or not any more: each worker sees it by itself.
-sub becomes {
-    my ($gateway, $status, $path) = @_;
-
-    return t::Gateway::wait_for(sub {
-        my @all = map { header($_, 'X-Status') } $gateway->burst(20, $path);
-        return !grep { $_ ne $status } @all;
-    });
 }
 
 
@@ -85,7 +76,7 @@ CONF
 my $port = redis_start();
 my ($one, $two) = map { fleet($port) } 1, 2;
 
-becomes($_, 'PASSED', '/probe?k=p') or die 'no Redis' for $one, $two;
+$_->becomes('PASSED', '/probe?k=%s') or die 'no Redis' for $one, $two;
 
 for (sort keys %ALGORITHMS) {
     my $path = "/$_?k=a";
@@ -97,7 +88,7 @@ for (sort keys %ALGORITHMS) {
 }
 
 redis_stop($port);
-becomes($two, 'DEGRADED', '/probe?k=p') or die 'still an answer';
+$two->becomes('DEGRADED', '/probe?k=%s') or die 'still an answer';
 
 for (sort keys %ALGORITHMS) {
     my $answer = $two->get("/$_?k=a");
@@ -134,7 +125,7 @@ is(tally_of($two, 5, "/$_?k=a"), '5 x 429', "$_: a reload forgets nothing")
 redis_start(port => $port);
 
 for my $gateway ($one, $two) {
-    ok(becomes($gateway, 'PASSED', '/probe?k=p'), 'Redis is back');
+    ok($gateway->becomes('PASSED', '/probe?k=%s'), 'Redis is back');
 }
 
 for (sort keys %ALGORITHMS) {
@@ -149,7 +140,7 @@ is(told($two->get("/$_?k=b")), '200 PASSED 9', "$_: as if fresh")
     for sort keys %ALGORITHMS;
 
 kill STOP => redis_pid($port);
-becomes($two, 'DEGRADED', '/probe?k=p') or die 'still an answer';
+$two->becomes('DEGRADED', '/probe?k=%s') or die 'still an answer';
 is(tally_of($two, 30, "/$_?k=b"), '9 x 200, 21 x 429',
    "$_: nine are left when Redis hangs") for sort keys %ALGORITHMS;
 kill CONT => redis_pid($port);
@@ -177,6 +168,7 @@ sub flights {
             proxy_read_timeout 60s;
             proxy_pass http://unix:%%DIR%%/api.sock;
         }
+        location /late { ratelimit zone=late; empty_gif; }
         location /both { ratelimit zone=c; ratelimit zone=late; empty_gif; }
     }
 CONF
@@ -218,15 +210,13 @@ sub leave {
 
 $port = redis_start();
 my $gateway = flights($port);
-ok(t::Gateway::wait_for(sub { told($gateway->get('/?k=a')) eq '200 PASSED 2' }),
-   'slots are Redis\'');
+ok($gateway->becomes('PASSED', '/late?k=%s'), 'slots are Redis\'');
 
 my @held = map { enter($gateway) } 1, 2;
 is(told($gateway->get('/?k=a')), '200 PASSED 0', 'two are in flight');
 
 redis_stop($port);
-ok(t::Gateway::wait_for(sub { told($gateway->get('/?k=b'))
-                              eq '200 DEGRADED -1' }), 'Redis is gone');
+ok($gateway->becomes('DEGRADED', '/late?k=%s'), 'Redis is gone');
 
 push @held, enter($gateway);
 my $answer = $gateway->get('/?k=a');
@@ -246,16 +236,13 @@ is(tally_of($gateway, 10, '/both?k=c'), '10 x 429', 'and then denies');
 is(tally_of($gateway, 1, '/?k=c'), '1 x 200', 'the slots are back');
 
 redis_start(port => $port);
-ok(t::Gateway::wait_for(sub { $gateway->get('/?k=b');
-                              header($gateway->get('/?k=b'), 'X-Source')
-                              eq 'redis' }), 'Redis is back');
+ok($gateway->becomes('PASSED', '/late?k=%s'), 'Redis is back');
 leave(shift @held) for 1, 2;
 ok(t::Gateway::wait_for(sub { told($gateway->get('/?k=a')) eq '200 PASSED 2' }),
    'nobody has a slot');
 
 redis_stop($port);
-ok(t::Gateway::wait_for(sub { told($gateway->get('/?k=b'))
-                              eq '200 DEGRADED -1' }), 'Redis is gone again');
+ok($gateway->becomes('DEGRADED', '/late?k=%s'), 'Redis is gone again');
 @held = map { enter($gateway) } 1 .. 3;
 is($gateway->get('/?k=a')->{status}, 429, 'none was kept here, nor lost');
 leave($_) for @held;
