@@ -122,6 +122,13 @@ static ngx_command_t  ngx_http_ratelimit_commands[] = {
       0,
       NULL },
 
+    { ngx_string("ratelimit_metrics"),
+      NGX_HTTP_LOC_CONF|NGX_CONF_NOARGS,
+      ngx_http_ratelimit_metrics,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
       ngx_null_command
 };
 
@@ -169,7 +176,9 @@ ngx_http_ratelimit_create_main_conf(ngx_conf_t *cf)
         || ngx_array_init(&conf->rules, cf->pool, 8, sizeof(void *)) != NGX_OK
         || ngx_array_init(&conf->limits, cf->pool, 8, sizeof(void *))
            != NGX_OK
-        || ngx_array_init(&conf->redis, cf->pool, 2, sizeof(void *))
+        || ngx_array_init(&conf->redis, cf->pool, 2, sizeof(void *)) != NGX_OK
+        || ngx_array_init(&conf->redis_names, cf->pool, 2,
+                          sizeof(ngx_http_ratelimit_redis_name_t))
            != NGX_OK)
     {
         return NULL;
@@ -184,7 +193,7 @@ ngx_http_ratelimit_create_loc_conf(ngx_conf_t *cf)
 {
     ngx_http_ratelimit_loc_conf_t  *conf;
 
-    /* limits, tier, sources, jwt_key, routes = NULL */
+    /* limits, tier, sources, jwt_key, routes = NULL; exempt = 0 */
     conf = ngx_pcalloc(cf->pool, sizeof(ngx_http_ratelimit_loc_conf_t));
     if (conf == NULL) {
         return NULL;
@@ -211,6 +220,9 @@ ngx_http_ratelimit_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
 
     if (conf->limits == NULL) {
         conf->limits = prev->limits;
+
+    } else {
+        conf->exempt = 0;
     }
 
     if (conf->tier == NULL) {
