@@ -13,6 +13,7 @@
 #define NGX_RATELIMIT_REDIS_BACKOFF_MIN_MS  50
 #define NGX_RATELIMIT_REDIS_BACKOFF_MAX_MS  1000
 #define NGX_RATELIMIT_REDIS_PATIENCE_MS     500   /* of an attempt, at least */
+#define NGX_RATELIMIT_REDIS_RETRY_MS        1000
 
 
 static u_char *ngx_ratelimit_redis_conn_name(u_char *p,
@@ -249,6 +250,8 @@ ngx_ratelimit_redis_conn_down(ngx_ratelimit_redis_conn_t *conn)
     if (conn->timer.timer_set) {
         ngx_del_timer(&conn->timer);
     }
+
+    ngx_ratelimit_redis_breaker_lost(conn);
 
     conn->failures++;
 
@@ -535,7 +538,9 @@ ngx_ratelimit_redis_conn_break(ngx_ratelimit_redis_conn_t *conn,
 
     client = conn->client;
 
-    if (ngx_ratelimit_redis_log_due(&conn->logged)) {
+    if (ngx_ratelimit_redis_error_due(conn, (u_char *) reason,
+                                      ngx_strlen(reason)))
+    {
         ngx_log_error(NGX_LOG_ERR, client->log, err,
                       "ratelimit redis \"%V\": no connection to %V: %s",
                       &client->redis->name, &conn->name, reason);
@@ -586,7 +591,7 @@ ngx_ratelimit_redis_conn_recovered(ngx_ratelimit_redis_conn_t *conn)
     conn->failures = 0;
     ngx_ratelimit_redis_count(client->redis->shared->reconnects);
 
-    if (ngx_ratelimit_redis_log_due(&conn->noticed)) {
+    if (ngx_ratelimit_redis_notice_due(conn)) {
         ngx_log_error(NGX_LOG_NOTICE, client->log, 0,
                       "ratelimit redis \"%V\": connected to %V again",
                       &client->redis->name, &conn->name);
@@ -600,6 +605,26 @@ ngx_ratelimit_redis_conn_release(ngx_ratelimit_redis_conn_t *conn)
     if (!conn->timer.timer_set && !ngx_exiting) {
         ngx_add_timer(&conn->timer, conn->client->dead_ms);
     }
+}
+
+
+void
+ngx_ratelimit_redis_conn_retry(ngx_ratelimit_redis_conn_t *conn)
+{
+    if (conn->state != NGX_RATELIMIT_REDIS_DOWN
+        || ngx_exiting
+        || ngx_current_msec - conn->retried_ms < NGX_RATELIMIT_REDIS_RETRY_MS)
+    {
+        return;
+    }
+
+    conn->retried_ms = ngx_current_msec;
+
+    if (conn->timer.timer_set) {
+        ngx_del_timer(&conn->timer);
+    }
+
+    ngx_ratelimit_redis_conn_enter(conn, NGX_RATELIMIT_REDIS_CONNECTING);
 }
 
 
