@@ -32,6 +32,10 @@ ngx_ratelimit_redis_breaker_ask(ngx_ratelimit_redis_call_t *call,
     uint64_t                       wait_ms, lost_ms;
     ngx_ratelimit_redis_client_t  *client;
 
+    /* it may have waited for the slot map */
+
+    call->shard = NULL;
+
     if (shard == NULL) {
         return call;
     }
