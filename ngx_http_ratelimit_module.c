@@ -59,6 +59,13 @@ static ngx_command_t  ngx_http_ratelimit_commands[] = {
       offsetof(ngx_http_ratelimit_loc_conf_t, dry_run),
       NULL },
 
+    { ngx_string("ratelimit_fail_mode"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
+      ngx_http_ratelimit_fail_mode,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
     { ngx_string("ratelimit_phase"),
       NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
       ngx_http_ratelimit_phase,
@@ -115,6 +122,13 @@ static ngx_command_t  ngx_http_ratelimit_commands[] = {
       0,
       NULL },
 
+    { ngx_string("ratelimit_metrics"),
+      NGX_HTTP_LOC_CONF|NGX_CONF_NOARGS,
+      ngx_http_ratelimit_metrics,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
       ngx_null_command
 };
 
@@ -162,7 +176,9 @@ ngx_http_ratelimit_create_main_conf(ngx_conf_t *cf)
         || ngx_array_init(&conf->rules, cf->pool, 8, sizeof(void *)) != NGX_OK
         || ngx_array_init(&conf->limits, cf->pool, 8, sizeof(void *))
            != NGX_OK
-        || ngx_array_init(&conf->redis, cf->pool, 2, sizeof(void *))
+        || ngx_array_init(&conf->redis, cf->pool, 2, sizeof(void *)) != NGX_OK
+        || ngx_array_init(&conf->redis_names, cf->pool, 2,
+                          sizeof(ngx_http_ratelimit_redis_name_t))
            != NGX_OK)
     {
         return NULL;
@@ -177,7 +193,7 @@ ngx_http_ratelimit_create_loc_conf(ngx_conf_t *cf)
 {
     ngx_http_ratelimit_loc_conf_t  *conf;
 
-    /* limits, tier, sources, jwt_key, routes = NULL */
+    /* limits, tier, sources, jwt_key, routes = NULL; exempt = 0 */
     conf = ngx_pcalloc(cf->pool, sizeof(ngx_http_ratelimit_loc_conf_t));
     if (conf == NULL) {
         return NULL;
@@ -187,6 +203,7 @@ ngx_http_ratelimit_create_loc_conf(ngx_conf_t *cf)
     conf->response = NGX_CONF_UNSET_UINT;
     conf->status = NGX_CONF_UNSET_UINT;
     conf->phase = NGX_CONF_UNSET_UINT;
+    conf->fail_mode = NGX_CONF_UNSET_UINT;
     conf->dry_run = NGX_CONF_UNSET;
     conf->prefix_v4 = NGX_CONF_UNSET_UINT;
     conf->prefix_v6 = NGX_CONF_UNSET_UINT;
@@ -203,6 +220,9 @@ ngx_http_ratelimit_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
 
     if (conf->limits == NULL) {
         conf->limits = prev->limits;
+
+    } else {
+        conf->exempt = 0;
     }
 
     if (conf->tier == NULL) {
@@ -229,6 +249,8 @@ ngx_http_ratelimit_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
                               NGX_HTTP_RATELIMIT_STATUS);
     ngx_conf_merge_uint_value(conf->phase, prev->phase,
                               NGX_HTTP_RATELIMIT_BEFORE_AUTH);
+    ngx_conf_merge_uint_value(conf->fail_mode, prev->fail_mode,
+                              NGX_RATELIMIT_FAIL_OPEN);
     ngx_conf_merge_value(conf->dry_run, prev->dry_run, 0);
     ngx_conf_merge_uint_value(conf->prefix_v4, prev->prefix_v4, 32);
     ngx_conf_merge_uint_value(conf->prefix_v6, prev->prefix_v6, 64);

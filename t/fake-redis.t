@@ -281,7 +281,7 @@ for my $word (qw( OOM LOADING WRONGTYPE )) {
 }
 
 cluster('MOVED to a name', answer => sub { "-MOVED 5 redis.example:6379\r\n" },
-        log => 'something else than a numeric address');
+        logged_port => 6379, log => 'its host is a name, expected a "resolver"');
 cluster('MOVED to nobody', answer => sub { "-MOVED 5 127.0.0.1:1\r\n" },
         logged_port => 1, log => 'connect\(\) failed');
 
@@ -380,7 +380,7 @@ cluster('an error instead of slots', slots => sub { "-ERR x\r\n" },
         log => 'answered CLUSTER SLOTS with ERR');
 cluster('a name instead of an address', answer => sub { '' },
         slots => sub { slots([0, 16383, 'redis.example', $_[0]]) },
-        log => 'something else than a numeric address');
+        connections => 0, log => 'its host is a name, expected a "resolver"');
 cluster('slots of nobody', timeout => LONG, answer => sub { '' },
         slots => sub { slots([0, 16383, '127.0.0.1', 1]) }, connections => 0);
 cluster('slots nested too deeply', slots => sub { "*1\r\n" x 200000 },

@@ -86,11 +86,21 @@ typedef struct {
 } ngx_http_ratelimit_limit_t;
 
 
+/* A host name of a "ratelimit_redis" block. */
+typedef struct {
+    ngx_ratelimit_redis_t       *redis;
+    ngx_uint_t                   host;      /* its place in redis->hosts */
+    ngx_str_t                    text;      /* "host[:port]" */
+    ngx_http_ratelimit_place_t   place;
+} ngx_http_ratelimit_redis_name_t;
+
+
 typedef struct {
     ngx_array_t   zones;      /* ngx_http_ratelimit_zone_t * */
     ngx_array_t   rules;      /* ngx_http_ratelimit_rule_t * */
     ngx_array_t   limits;     /* ngx_http_ratelimit_limit_t *, of all places */
     ngx_array_t   redis;      /* ngx_ratelimit_redis_t * */
+    ngx_array_t   redis_names;  /* ngx_http_ratelimit_redis_name_t */
 } ngx_http_ratelimit_main_conf_t;
 
 
@@ -101,10 +111,12 @@ typedef struct ngx_http_ratelimit_routes_s   ngx_http_ratelimit_routes_t;
 typedef struct {
     ngx_array_t                   *limits;     /* ngx_http_ratelimit_limit_t *;
                                                   empty: off */
+    ngx_uint_t                     exempt;     /* from those inherited */
     ngx_uint_t                     headers;    /* bits */
     ngx_uint_t                     response;
     ngx_uint_t                     status;
     ngx_uint_t                     phase;
+    ngx_uint_t                     fail_mode;  /* ngx_ratelimit_fail_mode_e */
     ngx_flag_t                     dry_run;
     ngx_http_ratelimit_value_t    *tier;       /* NULL: none */
     ngx_array_t                   *sources;    /* ngx_http_ratelimit_source_t */
@@ -177,7 +189,7 @@ void ngx_http_ratelimit_settle(ngx_http_request_t *r,
 ngx_int_t ngx_http_ratelimit_cost_headers(ngx_conf_t *cf,
     ngx_http_ratelimit_limit_t *limit);
 
-/* answer.c: ends a rejected request; always NGX_DONE */
+/* answer.c: ends a refused request; always NGX_DONE */
 ngx_int_t ngx_http_ratelimit_reject(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx);
 
@@ -271,6 +283,10 @@ char *ngx_http_ratelimit_set_response(ngx_conf_t *cf, ngx_command_t *cmd,
 char *ngx_http_ratelimit_set_status(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 
+/* metrics.c: the directive of this name, which makes its location exempt */
+char *ngx_http_ratelimit_metrics(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+
 /* limit_conf.c: the directives of a location that say what is limited, and
    what only the whole configuration tells */
 char *ngx_http_ratelimit_limit(ngx_conf_t *cf, ngx_command_t *cmd,
@@ -279,10 +295,16 @@ char *ngx_http_ratelimit_phase(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 char *ngx_http_ratelimit_tier(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
+char *ngx_http_ratelimit_fail_mode(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
 ngx_int_t ngx_http_ratelimit_resolve(ngx_conf_t *cf);
 
 ngx_uint_t ngx_http_ratelimit_equal(const ngx_str_t *one,
     const ngx_str_t *two);
+
+/* "open", "local", "closed"; NGX_RATELIMIT_FAIL_DEFAULT: none of them. */
+ngx_ratelimit_fail_mode_e ngx_http_ratelimit_fail_mode_parse(
+    const ngx_str_t *text);
 
 /* The value of "name=value", or NULL where text is another parameter. */
 ngx_str_t *ngx_http_ratelimit_parameter(ngx_str_t *text, const char *name,

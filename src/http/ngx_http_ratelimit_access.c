@@ -67,7 +67,7 @@ ngx_http_ratelimit_handler(ngx_http_request_t *r, ngx_uint_t phase)
 
     conf = ngx_http_get_module_loc_conf(r, ngx_http_ratelimit_module);
 
-    if (conf->limits == NULL || conf->limits->nelts == 0
+    if (conf->limits == NULL || conf->limits->nelts == 0 || conf->exempt
         || conf->phase != phase)
     {
         return NGX_DECLINED;
@@ -289,6 +289,11 @@ ngx_http_ratelimit_outcome(ngx_http_request_t *r,
 
     case NGX_RATELIMIT_REJECTED:
         ngx_http_ratelimit_log(r, check, "request rejected");
+        return ngx_http_ratelimit_reject(r, ctx);
+
+    case NGX_RATELIMIT_UNAVAILABLE:
+        ngx_http_ratelimit_log(r, check, "request answered with 503, no "
+                                         "answer from Redis,");
         return ngx_http_ratelimit_reject(r, ctx);
 
     case NGX_RATELIMIT_REJECTED_DRY_RUN:

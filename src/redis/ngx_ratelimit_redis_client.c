@@ -148,6 +148,7 @@ ngx_ratelimit_redis_stop(ngx_ratelimit_redis_t *redis)
     ngx_ratelimit_redis_text_free(&client->evalsha);
     ngx_ratelimit_redis_text_free(&client->load);
     ngx_ratelimit_redis_text_free(&client->auth);
+    ngx_ratelimit_redis_text_free(&client->select);
 
     if (client->slots) {
         ngx_free(client->slots);
@@ -205,6 +206,19 @@ ngx_ratelimit_redis_client_texts(ngx_ratelimit_redis_client_t *client)
         != NGX_OK)
     {
         return NGX_ERROR;
+    }
+
+    if (redis->database) {
+        ngx_str_set(&args[0], "SELECT");
+        args[1].data = hex;
+        args[1].len = ngx_sprintf(hex, "%ui", redis->database) - hex;
+
+        if (ngx_ratelimit_redis_write_command(&client->select, args, 2,
+                                              client->log)
+            != NGX_OK)
+        {
+            return NGX_ERROR;
+        }
     }
 
     if (redis->password.len == 0) {

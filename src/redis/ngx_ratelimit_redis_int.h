@@ -7,6 +7,8 @@
  *     breaker.c  who may send, whose end counts, who is let go
  *     cluster.c  the slot map and its refresh, redirections
  *     conn.c     one connection: its states, connecting again
+ *     resolve.c  where its host is
+ *     tls.c      its handshake, where it is encrypted
  *     io.c       its queue, writing, reading
  *     reply.c    what each reply means for the call at the queue's head
  *     shared.c   what the workers of the node share: breakers, counts
@@ -28,12 +30,13 @@
 #define NGX_RATELIMIT_REDIS_MAX_REPLY      65536    /* bytes */
 #define NGX_RATELIMIT_REDIS_MAX_SLOTS      4194304  /* bytes, CLUSTER SLOTS */
 #define NGX_RATELIMIT_REDIS_MAX_TEXT       512      /* of an error kept */
+#define NGX_RATELIMIT_REDIS_MAX_REASON     128      /* of TLS, in the log */
 #define NGX_RATELIMIT_REDIS_MAX_DEPTH      7        /* arrays in arrays */
 
 #define NGX_RATELIMIT_REDIS_IO_BYTES       65536    /* of one read or write */
+#define NGX_RATELIMIT_REDIS_TLS_BYTES      16384    /* of one write, a record */
 
-/* the longest host; and with its port */
-#define NGX_RATELIMIT_REDIS_MAX_HOST  255
+/* the longest host with its port */
 #define NGX_RATELIMIT_REDIS_NAME                                              \
     (NGX_RATELIMIT_REDIS_MAX_HOST + sizeof(":65535") - 1)
 
@@ -76,6 +79,7 @@ typedef struct {
 typedef enum {
     NGX_RATELIMIT_REDIS_EVAL = 0,
     NGX_RATELIMIT_REDIS_AUTH,
+    NGX_RATELIMIT_REDIS_SELECT,
     NGX_RATELIMIT_REDIS_LOAD,     /* SCRIPT LOAD */
     NGX_RATELIMIT_REDIS_SLOTS     /* CLUSTER SLOTS */
 } ngx_ratelimit_redis_kind_e;
@@ -154,11 +158,14 @@ struct ngx_ratelimit_redis_shared_s {
 
 
 /*
- * DOWN waits for its timer to connect again, CONNECTING and UP take calls.
+ * DOWN waits for its timer to connect again, all others take calls. From
+ * RESOLVING to HANDSHAKE is one attempt with one deadline.
  */
 typedef enum {
     NGX_RATELIMIT_REDIS_DOWN = 0,
+    NGX_RATELIMIT_REDIS_RESOLVING,
     NGX_RATELIMIT_REDIS_CONNECTING,
+    NGX_RATELIMIT_REDIS_HANDSHAKE,
     NGX_RATELIMIT_REDIS_UP
 } ngx_ratelimit_redis_state_e;
 
@@ -171,7 +178,8 @@ struct ngx_ratelimit_redis_conn_s {
     ngx_socket_t                   fd;
 
     ngx_ratelimit_redis_state_e    state;
-    ngx_connection_t              *connection;  /* NULL when DOWN */
+    ngx_resolver_ctx_t            *query;       /* NULL unless RESOLVING */
+    ngx_connection_t              *connection;  /* from CONNECTING on */
     void                          *reader;      /* redisReader, as connection */
 
     ngx_queue_t                    calls;     /* sent, then to be sent */
@@ -184,9 +192,15 @@ struct ngx_ratelimit_redis_conn_s {
 
     ngx_uint_t                     owned;     /* slots in the map */
     ngx_uint_t                     failures;  /* since it last was good */
+    ngx_msec_t                     begin_ms;  /* of the last attempt */
+    ngx_msec_t                     pause_ms;  /* from there to the next one */
     ngx_msec_t                     up_ms;     /* when it came up */
     ngx_msec_t                     retried_ms; /* ahead of its backoff */
     unsigned                       loading:1; /* SCRIPT LOAD is queued */
+    unsigned                       loaded:1;  /* and was answered well */
+
+    const char                    *alert;     /* what the peer's TLS said */
+    u_char                         tls_text[NGX_RATELIMIT_REDIS_MAX_REASON];
 
     time_t                         logged;    /* second of the last line, */
     time_t                         noticed;   /* where there is no shard */
@@ -201,7 +215,7 @@ struct ngx_ratelimit_redis_conn_s {
     ngx_addr_t                     addr;      /* of a numeric host */
     ngx_sockaddr_t                 addr_data;
 
-    /* where it leads to, once it was opened */
+    /* where it leads to, once that was known; of the last attempt */
     socklen_t                      socklen;
     ngx_sockaddr_t                 sockaddr;
 };
@@ -252,6 +266,7 @@ struct ngx_ratelimit_redis_client_s {
     ngx_str_t                      evalsha;   /* what all checks share */
     ngx_str_t                      load;      /* SCRIPT LOAD, whole */
     ngx_str_t                      auth;      /* AUTH, whole; may be empty */
+    ngx_str_t                      select;    /* SELECT, the same */
     u_char                        *io;        /* one read or write */
 
     time_t                         logged;    /* second of the last line */
@@ -411,11 +426,55 @@ void ngx_ratelimit_redis_conn_recovered(ngx_ratelimit_redis_conn_t *conn);
 void ngx_ratelimit_redis_conn_release(ngx_ratelimit_redis_conn_t *conn);
 
 /*
- * Ends CONNECTING at the socket's first event. Returns NGX_OK, or NGX_ERROR:
- * there is no connection, conn was closed as by break.
+ * Ends CONNECTING at the socket's first event. Returns NGX_OK: conn is UP, or
+ * NGX_AGAIN: it is not, and may have been closed as by break.
  */
 ngx_int_t ngx_ratelimit_redis_conn_connected(
     ngx_ratelimit_redis_conn_t *conn);
+
+/* Ends RESOLVING. reason: why there is no address; NULL: conn knows one. */
+void ngx_ratelimit_redis_conn_resolved(ngx_ratelimit_redis_conn_t *conn,
+    const char *reason);
+
+/* Ends HANDSHAKE. reason: why it failed; NULL: it did not. */
+void ngx_ratelimit_redis_conn_shook(ngx_ratelimit_redis_conn_t *conn,
+    const char *reason);
+
+
+/* resolve.c */
+
+/* A host that is an address, as text, has its address without asking. */
+void ngx_ratelimit_redis_resolve_numeric(ngx_ratelimit_redis_conn_t *conn);
+
+/*
+ * Asks nginx's resolver where conn's host is. conn_resolved() tells, now or
+ * later: when the deadline comes first, call resolve_timeout().
+ */
+void ngx_ratelimit_redis_resolve(ngx_ratelimit_redis_conn_t *conn);
+void ngx_ratelimit_redis_resolve_timeout(ngx_ratelimit_redis_conn_t *conn);
+
+/* Forgets the question, if there is one. */
+void ngx_ratelimit_redis_resolve_cancel(ngx_ratelimit_redis_conn_t *conn);
+
+/*
+ * The next address of the host's own: each in turn. The host has some. Sets
+ * where conn leads to.
+ */
+void ngx_ratelimit_redis_resolve_next(ngx_ratelimit_redis_conn_t *conn);
+
+
+/* tls.c */
+
+/* Begins the handshake of a connected socket: conn_shook() tells how it ends,
+   now or later. */
+void ngx_ratelimit_redis_tls_begin(ngx_ratelimit_redis_conn_t *conn);
+
+/* Why recv() or send() failed: what TLS says of it, else otherwise. */
+const char *ngx_ratelimit_redis_tls_reason(ngx_ratelimit_redis_conn_t *conn,
+    const char *otherwise);
+
+/* Before the socket is closed: says goodbye, without waiting, and frees. */
+void ngx_ratelimit_redis_tls_end(ngx_ratelimit_redis_conn_t *conn);
 
 
 /* io.c */

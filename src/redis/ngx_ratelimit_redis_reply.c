@@ -26,7 +26,9 @@ static ngx_ratelimit_redis_call_t *ngx_ratelimit_redis_conn_head(
     ngx_ratelimit_redis_conn_t *conn);
 static void ngx_ratelimit_redis_reply(ngx_ratelimit_redis_conn_t *conn,
     ngx_ratelimit_redis_call_t *call);
-static void ngx_ratelimit_redis_reply_auth(ngx_ratelimit_redis_conn_t *conn);
+static void ngx_ratelimit_redis_reply_setup(ngx_ratelimit_redis_conn_t *conn,
+    const char *command);
+static void ngx_ratelimit_redis_reply_load(ngx_ratelimit_redis_conn_t *conn);
 static void ngx_ratelimit_redis_reply_slots(ngx_ratelimit_redis_conn_t *conn,
     ngx_uint_t current);
 static void ngx_ratelimit_redis_reply_eval(ngx_ratelimit_redis_conn_t *conn,
@@ -213,17 +215,17 @@ ngx_ratelimit_redis_reply(ngx_ratelimit_redis_conn_t *conn,
 
     case NGX_RATELIMIT_REDIS_AUTH:
         ngx_ratelimit_redis_call_free(call);
-        ngx_ratelimit_redis_reply_auth(conn);
+        ngx_ratelimit_redis_reply_setup(conn, "AUTH");
+        return;
+
+    case NGX_RATELIMIT_REDIS_SELECT:
+        ngx_ratelimit_redis_call_free(call);
+        ngx_ratelimit_redis_reply_setup(conn, "SELECT");
         return;
 
     case NGX_RATELIMIT_REDIS_LOAD:
         ngx_ratelimit_redis_call_free(call);
-        conn->loading = 0;
-
-        if (conn->reply.type == REDIS_REPLY_ERROR) {
-            ngx_ratelimit_redis_log_reply(conn, "SCRIPT LOAD");
-        }
-
+        ngx_ratelimit_redis_reply_load(conn);
         return;
 
     default: /* NGX_RATELIMIT_REDIS_SLOTS */
@@ -234,11 +236,14 @@ ngx_ratelimit_redis_reply(ngx_ratelimit_redis_conn_t *conn,
 }
 
 
+/* Without these a connection is of no use. */
+
 static void
-ngx_ratelimit_redis_reply_auth(ngx_ratelimit_redis_conn_t *conn)
+ngx_ratelimit_redis_reply_setup(ngx_ratelimit_redis_conn_t *conn,
+    const char *command)
 {
     ngx_str_t  word;
-    u_char     reason[sizeof("AUTH answered ")
+    u_char     reason[sizeof("SELECT answered ")
                       + NGX_RATELIMIT_REDIS_MAX_WORD];
 
     if (conn->reply.type != REDIS_REPLY_ERROR) {
@@ -246,9 +251,30 @@ ngx_ratelimit_redis_reply_auth(ngx_ratelimit_redis_conn_t *conn)
     }
 
     word = ngx_ratelimit_redis_word(&conn->reply);
-    *ngx_snprintf(reason, sizeof(reason) - 1, "AUTH answered %V", &word) = 0;
+    *ngx_snprintf(reason, sizeof(reason) - 1, "%s answered %V", command,
+                  &word) = 0;
 
     ngx_ratelimit_redis_conn_break(conn, 0, (char *) reason);
+}
+
+
+/* The first good reply of a connection: its shard may be back. */
+
+static void
+ngx_ratelimit_redis_reply_load(ngx_ratelimit_redis_conn_t *conn)
+{
+    conn->loading = 0;
+
+    if (conn->reply.type == REDIS_REPLY_ERROR) {
+        ngx_ratelimit_redis_log_reply(conn, "SCRIPT LOAD");
+        return;
+    }
+
+    if (!conn->loaded && conn->shard) {
+        ngx_ratelimit_breaker_hint(&conn->shard->breaker, ngx_current_msec);
+    }
+
+    conn->loaded = 1;
 }
 
 
