@@ -55,8 +55,26 @@ sub gateway {
         add_header X-Status \$ratelimit_status always;
         add_header X-Worker \$pid always;
         location / { ratelimit zone=z; empty_gif; }
+        location /metrics { ratelimit_metrics; }
     }
 CONF
+}
+
+
+# A metric of the block: with all its labels but the block's name, or the sum.
+sub metric {
+    my ($gateway, $name, $labels) = @_;
+
+    my $sum = 0;
+
+    for ($gateway->get('/metrics')->{body}
+         =~ /^(ratelimit_redis_$name\{.*)$/mg)
+    {
+        my ($found, $value) = /\{redis="r",?(.*)\} (\d+)$/ or next;
+        $sum += $value if !defined $labels || $labels eq $found;
+    }
+
+    return $sum;
 }
 
 
@@ -320,10 +338,56 @@ sub nobody_waits {
         return 0;
     }), 'failing: it is asked again');
 
+    is(metric($gateway, 'breaker_opened_total'), 1, 'failing: opened once');
+    is(metric($gateway, 'calls_total'), 1 + 2 + 12 + 30 + 20 + $degraded + 1,
+       'failing: each call ended once');
+
     # the probe, and the first one behind it
     is(checks($fake) - $before, 2, 'failing: after one probe');
     cmp_ok($degraded, '>=', 1, 'failing: who probes is not told the answer');
     is($fake->seen->{connections}, 1, 'failing: over one connection');
+
+    $gateway->stop;
+    $fake->stop;
+}
+
+
+# each call ends in one way, also one whose reply comes when nobody waits for it
+
+{
+    my $fake = fake(sub { [('') x 60, $GOOD] });
+    my $gateway = gateway("server 127.0.0.1:$fake->{port}",
+                          timeout => '100ms');
+    my $shard = "shard=\"127.0.0.1:$fake->{port}\"";
+
+    is(told($gateway), '200 PASSED 9', 'late: good before');
+    bad($fake);
+
+    # the fake takes 0.3 s for each
+    my @answers = map { $gateway->burst(2, '/?k=a') } 1 .. 4;
+
+    is(scalar(grep { t::Gateway::told($_) ne '200 DEGRADED -1' } @answers), 0,
+       'late: degraded');
+    is(metric($gateway, 'breaker_state', $shard), 1, 'late: it is open');
+
+    good($fake);
+    my $n = 1 + @answers;
+
+    ok(t::Gateway::wait_for(sub {
+        $n++;
+        return told($gateway, rand) eq '200 PASSED 9';
+    }), 'late: it is asked again');
+
+    is(metric($gateway, 'breaker_state', $shard), 0, 'late: it is closed');
+    is(metric($gateway, 'breaker_opened_total'), 1, 'late: it opened once');
+    is(metric($gateway, 'calls_total'), $n, 'late: each call ended once');
+    is(metric($gateway, 'calls_total', 'result="ok"'), 2,
+       'late: a late reply is none');
+
+    my $timeouts = metric($gateway, 'calls_total', 'result="timeout"');
+    cmp_ok($timeouts, '>=', 3, "late: $timeouts timeouts");
+    is(metric($gateway, 'calls_total', 'result="open"'), $n - 2 - $timeouts,
+       'late: and the rest was not sent');
 
     $gateway->stop;
     $fake->stop;

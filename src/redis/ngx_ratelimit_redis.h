@@ -28,7 +28,8 @@ typedef struct ngx_ratelimit_redis_shared_s  ngx_ratelimit_redis_shared_t;
 /* What became of a call; from MOVED on, what Redis answered instead. */
 typedef enum {
     NGX_RATELIMIT_REDIS_OK = 0,
-    NGX_RATELIMIT_REDIS_OPEN,         /* not asked: the breaker is open */
+    NGX_RATELIMIT_REDIS_OPEN,         /* the breaker is open: not asked; or
+                                         not waited for, the probe: it ran */
     NGX_RATELIMIT_REDIS_UNREACHABLE,  /* not sent: no connection, no slot map */
     NGX_RATELIMIT_REDIS_TIMEOUT,      /* no reply in time, it may have run */
     NGX_RATELIMIT_REDIS_LOST,         /* sent, and the connection broke */

@@ -32,6 +32,10 @@ ngx_ratelimit_redis_breaker_ask(ngx_ratelimit_redis_call_t *call,
     uint64_t                       wait_ms, lost_ms;
     ngx_ratelimit_redis_client_t  *client;
 
+    /* it may have waited for the slot map */
+
+    call->shard = NULL;
+
     if (shard == NULL) {
         return call;
     }
@@ -181,7 +185,8 @@ ngx_ratelimit_redis_breaker_tell(ngx_ratelimit_redis_client_t *client,
     ngx_ratelimit_breaker_outcome_e outcome, ngx_uint_t probe,
     ngx_ratelimit_redis_status_e status)
 {
-    ngx_str_t  name;
+    ngx_str_t   name;
+    ngx_uint_t  i;
 
     name.data = shard->name;
     name.len = shard->name_len;
@@ -199,6 +204,12 @@ ngx_ratelimit_redis_breaker_tell(ngx_ratelimit_redis_client_t *client,
     case NGX_RATELIMIT_BREAKER_OPENED:
         ngx_ratelimit_redis_count(client->redis->shared->opened);
         ngx_ratelimit_redis_release(client);
+
+        /* from now on each reason is told once */
+
+        for (i = 0; i < NGX_RATELIMIT_REDIS_TOLD; i++) {
+            atomic_store(&shard->told[i].why, 0);
+        }
 
         ngx_log_error(NGX_LOG_ERR, client->log, 0,
                       "ratelimit redis \"%V\": breaker of %V opens, "
@@ -296,6 +307,7 @@ ngx_ratelimit_redis_error_due(ngx_ratelimit_redis_conn_t *conn,
     const u_char *why, size_t len)
 {
     uint32_t                      hash;
+    ngx_ratelimit_redis_told_t   *told;
     ngx_ratelimit_redis_shard_t  *shard;
 
     shard = conn->shard;
@@ -304,20 +316,21 @@ ngx_ratelimit_redis_error_due(ngx_ratelimit_redis_conn_t *conn,
         return ngx_ratelimit_redis_log_due(&conn->logged);
     }
 
-    hash = ngx_crc32_short((u_char *) why, len);
+    hash = ngx_crc32_short((u_char *) why, len) | 1;
+    told = &shard->told[hash / 2 % NGX_RATELIMIT_REDIS_TOLD];
 
     if (ngx_ratelimit_breaker_state(&shard->breaker)
         != NGX_RATELIMIT_BREAKER_CLOSED
-        && atomic_load(&shard->why) == hash)
+        && atomic_load(&told->why) == hash)
     {
         return 0;
     }
 
-    if (!ngx_ratelimit_redis_second_due(&shard->logged)) {
+    if (!ngx_ratelimit_redis_second_due(&told->second)) {
         return 0;
     }
 
-    atomic_store(&shard->why, hash);
+    atomic_store(&told->why, hash);
 
     return 1;
 }

@@ -132,14 +132,22 @@ struct ngx_ratelimit_redis_call_s {
 /* what waits for the slot map has a breaker too; no host has such a name */
 #define NGX_RATELIMIT_REDIS_MAP_SHARD   "slot map"
 
+/* lines of level error in a second, each of another reason */
+#define NGX_RATELIMIT_REDIS_TOLD  4
+
+typedef struct {
+    _Atomic uint64_t               second;
+    _Atomic uint32_t               why;       /* hash; 0: nothing */
+} ngx_ratelimit_redis_told_t;
+
 struct ngx_ratelimit_redis_shard_s {
     _Atomic uint64_t               id;        /* of its name; 0: free */
     ngx_ratelimit_breaker_t        breaker;
     _Atomic uint32_t               closed;    /* how often it has closed */
 
-    _Atomic uint64_t               logged;    /* second of the last line */
+    /* when a line about it was the last, and what it said */
     _Atomic uint64_t               noticed;
-    _Atomic uint32_t               why;       /* hash of what it said */
+    ngx_ratelimit_redis_told_t     told[NGX_RATELIMIT_REDIS_TOLD];
 
     _Atomic uint32_t               named;     /* name_len and name are set */
     uint32_t                       name_len;
@@ -372,8 +380,8 @@ void ngx_ratelimit_redis_release_handler(ngx_event_t *ev);
 
 /*
  * Whether a line of level error about conn's node may be logged: one a second
- * of all workers, and where the breaker is open, which has said so, only what
- * was not said before. why tells one reason from another.
+ * and reason of all workers; while the breaker is open, which has said so, one
+ * a reason. why tells one reason from another.
  */
 ngx_uint_t ngx_ratelimit_redis_error_due(ngx_ratelimit_redis_conn_t *conn,
     const u_char *why, size_t len);
