@@ -291,20 +291,21 @@ sub probe {
         my $one = $conns->{$node} //= { waits => 0 };
 
         $one->{conn} //= t::chaos::Resp->new("$self->{dir}/$node/s") or next;
+        next if $one->{waits};
 
-        if (!$one->{waits}) {
-            for (@PROBES) {
-                $one->{conn}->tell('set', "probe$_", 1) or last;
-                $one->{waits}++;
-            }
+        for (@PROBES) {
+            $one->{conn}->tell('set', "probe$_", 1) or last;
+            $one->{waits}++;
         }
+
+        delete $conns->{$node} if $one->{waits} < @PROBES;
     }
 
     my $end = now() + 0.1;
 
     for my $node (nodes()) {
         my $one = $conns->{$node};
-        next if !$one->{conn};
+        next if !$one || !$one->{conn};
 
         while ($one->{waits}) {
             my $left = $one->{late} ? 0 : $end - now();

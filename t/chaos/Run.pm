@@ -208,6 +208,7 @@ sub fault {
     my ($self, $fault, %numbers) = @_;
 
     $self->{fault} = $fault;
+    push @{ $self->{done} }, $fault;
     $self->{n}++;
     $self->{records} = [];
     $self->{logged} = { map { $_->{name} => length $_->log }
