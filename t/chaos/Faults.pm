@@ -31,6 +31,8 @@ sub table {
         { name => 'primary killed, and back', do => \&kill_primary,
           loses => 'writes',
           short => { pause => 0.5 }, full => { pause => 3 } },
+        { name => 'primary killed, replica behind', do => \&kill_primary,
+          loses => 'writes', full => { pause => 1, behind => 0.2 } },
         { name => 'primary stopped', do => \&stop_primary,
           short => { seconds => 1 }, full => { seconds => 1 } },
         { name => 'primary stopped, replica takes over', do => \&stop_primary,
@@ -80,14 +82,24 @@ sub table {
 
 # Redis
 
+# behind: so many seconds before, the replica gets nothing any more. It cannot
+# follow with a password that its primary does not know.
 sub kill_primary {
     my ($run, %is) = @_;
 
     my $cluster = $run->{cluster};
     my $pairs = $cluster->pairs;
     my $primary = (keys %$pairs)[0];
+    my @auth = ($pairs->{$primary}, qw( config set masterauth ));
+
+    if ($is{behind}) {
+        $cluster->run(@auth, 'unknown');
+        $cluster->run($primary, qw( client kill type replica ));
+        sleep $is{behind};
+    }
 
     $cluster->kill($primary);
+    $cluster->run(@auth, '');
     $run->waits('the replica takes over', sub {
         ($cluster->run($pairs->{$primary}, 'info', 'replication') // '')
             =~ /role:master/
