@@ -182,30 +182,27 @@ sub healthy {
 }
 
 
-# Each primary's number, and with it that of its replica: {primary => replica}.
+# Each primary's number, and with it that of its replica: {primary => replica},
+# as the replicas say; what others have heard may be old.
 sub pairs {
     my $self = shift;
 
-    my (%node, %pairs);
+    my %pairs;
 
-    for my $line (split /\n/, $self->run((keys %{ $self->{pids} })[0],
-                                         qw( cluster nodes )) // '') {
-        my ($id, $address, $flags, $of) = split ' ', $line;
-        my ($ip) = $address =~ /^([\d.]+)/ or next;
-        my ($node) = grep { $self->{net}{addresses}[$_] eq $ip } nodes();
+    for my $node (keys %{ $self->{pids} }) {
+        my $role = $self->run($node, 'role');
+        next if !ref $role || $role->[0] ne 'slave';
 
-        $node{$id} = { node => $node, of => $of };
-    }
-
-    for (values %node) {
-        $pairs{ $node{ $_->{of} }{node} } = $_->{node} if $_->{of} ne '-';
+        my ($primary) = grep { $self->{net}{addresses}[$_] eq $role->[1] }
+                        nodes();
+        $pairs{$primary} = $node;
     }
 
     return \%pairs;
 }
 
 
-# The primaries, in the order of their slots.
+# The primaries' numbers.
 sub primaries {
     my $self = shift;
 
@@ -263,21 +260,18 @@ sub watch {
     open my $out, '>', $file or die "$file: $!";
     $out->autoflush(1);
 
-    $self->{watcher} = fork // die "fork: $!";
-    return if $self->{watcher};
+    my $parent = $$;
 
-    $SIG{TERM} = sub { POSIX::_exit(0) };
-    my $parent = getppid;
-    my ($was, %conns) = (-1);
+    $self->{watcher} = t::Gateway::beside(sub {
+        my ($was, %conns) = (-1);
 
-    while (getppid == $parent) {
-        my $ok = $self->probe(\%conns) == @PROBES ? 1 : 0;
-        print $out now(), " $ok\n" if $ok != $was;
-        $was = $ok;
-        sleep 0.02;
-    }
-
-    POSIX::_exit(0);
+        while (getppid == $parent) {
+            my $ok = $self->probe(\%conns) == @PROBES ? 1 : 0;
+            print $out now(), " $ok\n" if $ok != $was;
+            $was = $ok;
+            sleep 0.02;
+        }
+    });
 }
 
 

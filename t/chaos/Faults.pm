@@ -8,8 +8,8 @@
 #     net      needs a network of its own
 #     loses    what may be lost, so that clients get more than their limits:
 #              "writes" to Redis, five per cent more; "all" that Redis has, a
-#              limit more for each client; "local", counters of the gateway
-#              that a worker just wrote when it was killed
+#              limit more for each client; "local", the counter in shared
+#              memory that a worker just wrote when it was killed
 #     closed   requests whose connection closes without an answer are permitted
 #     serves   Redis serves all the time: at most a tenth may be DEGRADED
 #     log      what nginx itself says to it in the error log
@@ -68,7 +68,8 @@ sub table {
           loses => 'local', serves => 1,
           log => qr/\[alert\] .*(?:exited\ on\ signal\ 9
                                  |sendmsg\(\)\ failed\ \((?:32|104|111):)/x,
-          short => { times => 30 }, full => { times => 1000 } },
+          short => { times => 30, storm => 1000 },
+          full => { times => 1000, storm => 3000 } },
         { name => 'reload every second', do => \&reload, serves => 1,
           fresh => 1, short => { times => 2 }, full => { times => 15 } },
         { name => 'clients abort', do => \&abort, serves => 1,
@@ -123,13 +124,16 @@ sub stop_primary {
 }
 
 
+# One shard after the other: the other primaries do not vote for one twice in
+# four seconds.
 sub fail_over {
     my ($run, %is) = @_;
 
     my $cluster = $run->{cluster};
 
-    for (1 .. $is{times}) {
-        my ($replica) = values %{ $cluster->pairs };
+    for my $time (1 .. $is{times}) {
+        my ($replica) = grep { $_ % 3 == $time % 3 }
+                        values %{ $cluster->pairs };
 
         $run->waits('a replica follows', sub {
             $cluster->run($replica, 'info', 'replication')
@@ -243,15 +247,20 @@ sub cut {
 sub kill_workers {
     my ($run, %is) = @_;
 
+    $run->load_start('storm', rate => $is{storm}, seconds => 300,
+                     only => 'local');
+
     for (1 .. $is{times}) {
         my $gateway = $run->{gateways}[rand @{ $run->{gateways} }];
         my @workers = $gateway->workers;
 
-        CORE::kill KILL => $workers[rand @workers] if @workers;
+        kill KILL => $workers[rand @workers] if @workers;
         sleep rand 0.04;
     }
 
     $run->mark;
+    $run->load_end('storm');
+    $run->{resets} = $is{times};
 
     for my $gateway (@{ $run->{gateways} }) {
         $run->waits('all workers are there again', sub {
@@ -320,7 +329,8 @@ sub quit {
             });
 
             $cluster->signal(STOP => @nodes);
-            my $child = later(0.3, sub {
+            my $child = t::Gateway::beside(sub {
+                sleep 0.3;
                 $gateway->signal('QUIT');
                 sleep 0.2;
                 $cluster->signal(CONT => @nodes) if $answers;
@@ -339,19 +349,6 @@ sub quit {
             $gateway->stop;
         }
     }
-}
-
-
-# In a process of its own, after so many seconds.
-sub later {
-    my ($seconds, $what) = @_;
-
-    my $pid = fork // die "fork: $!";
-    return $pid if $pid;
-
-    sleep $seconds;
-    $what->();
-    POSIX::_exit(0);
 }
 
 1;

@@ -27,10 +27,9 @@
 #       sent, itself included; unless the fault loses what was written
 #     - 429 from a window that cannot have been used up, by the same count; so
 #       any in "known" and "local"
-#     - 429 from a bucket that had tokens: in the ten seconds before it each
-#       request of the key was answered by Redis, and those that passed leave
-#       more than three tokens even when no time between sent and done is
-#       refilled
+#     - 429 from a bucket that had more than three tokens, although all requests
+#       that may have been counted took one, as late as they can have; in the
+#       ten seconds before it each of the key was answered by Redis
 #     - passed above the limit (see below), unless the fault loses writes
 #
 # Overage: of a window, passed above the limit. Of a bucket, requests that passed
@@ -45,7 +44,7 @@ package t::chaos::Oracle;
 use strict;
 use warnings;
 
-use List::Util qw( max min sum0 );
+use List::Util qw( max );
 
 our %FAMILIES = (
     known  => { limit => 1_000_000 },
@@ -54,7 +53,7 @@ our %FAMILIES = (
     bucket => { limit => 10, rate => 10 },
 );
 
-use constant { QUIET_S => 10, FEW => 3 };
+use constant { QUIET_S => 10, FEW => 3, LATE_S => 0.12, WAITED_S => 0.05 };
 
 
 # The requests of a file that load wrote, of these paths.
@@ -77,15 +76,22 @@ sub read_load {
 }
 
 
-# loses: what may be lost, see Faults.pm. Returns {requests, failed,
-# closed, degraded, wrong => [text, ...], over, right, longest (seconds),
-# unlimited_at (when the last one that was DEGRADED was sent)}.
+# loses: what may be lost, see Faults.pm. Returns
+#
+#     requests, failed, closed, degraded   how many of them
+#     wrong         what is wrong, a text each
+#     over, right   passed as checked above the limits, and within them
+#     longest       the longest wait in seconds
+#     late          how many took LATE_S or longer: the timeout and 20 ms
+#     waited        how many were DEGRADED after WAITED_S or longer
+#     resets        how often a window began anew, where it may
+#     unlimited_at  when the last one that was DEGRADED was sent
 sub judge {
     my ($records, $loses) = @_;
 
     my %sums = (requests => scalar @$records, failed => 0, closed => 0,
                 degraded => 0, wrong => [], over => 0, right => 0,
-                longest => 0);
+                longest => 0, late => 0, waited => 0, resets => 0);
     my %keys;
 
     for my $r (sort { $a->{sent} <=> $b->{sent} } @$records) {
@@ -119,11 +125,15 @@ sub count {
     my ($r, $sums) = @_;
 
     if ($r->{end} eq '-') {
-        $sums->{longest} = max($sums->{longest}, $r->{done} - $r->{sent});
+        my $wait = $r->{done} - $r->{sent};
+
+        $sums->{longest} = max($sums->{longest}, $wait);
+        $sums->{late}++ if $wait >= LATE_S;
         $sums->{failed}++ if $r->{status} >= 500;
 
         if ($r->{told} eq 'D') {
             $sums->{degraded}++;
+            $sums->{waited}++ if $wait >= WAITED_S;
             $sums->{unlimited_at} = $r->{sent};
         }
 
@@ -176,7 +186,7 @@ sub window {
     my @by_done = sort { $a->{done} <=> $b->{done} } @$of;
     my @passed = grep { $_->{told} eq 'P' } @by_done;
     my @charged = grep { $_->{told} ne 'R' } @$of;
-    my ($limit, @wrong) = $is->{limit};
+    my ($limit, $lost, @wrong) = ($is->{limit}, 0);
 
     # in the order of sent: who passed for sure before this one was sent
     my ($n, %before) = (0);
@@ -196,8 +206,14 @@ sub window {
 
         if ($r->{told} eq 'P') {
             push @wrong, "more used than $n: " . text($r) if $used > $n;
-            push @wrong, "less used than $before{$r} and one: " . text($r)
-                if !$loses && $used < $before{$r} + 1;
+
+            my $least = $before{$r} + 1 - $lost;
+
+            if ($used < $least) {
+                push @wrong, "less used than $least: " . text($r) if !$loses;
+                $lost += $least - $used;
+                $sums->{resets}++;
+            }
 
         } elsif ($r->{told} eq 'R') {
             push @wrong, "rejected at $n: " . text($r) if $n < $limit;
@@ -219,45 +235,61 @@ sub bucket {
     my ($of, $is, $loses, $sums) = @_;
 
     my @by_done = sort { $a->{done} <=> $b->{done} } @$of;
-    my @passed = grep { $_->{told} eq 'P' } @by_done;
-    my @unsure = grep { $_->{told} !~ /[PR]/ } @$of;
-    my $wait = max(0, map { $_->{done} - $_->{sent} } @by_done);
-    my ($level, $last, $over, @wrong) = (0, 0, 0);
+    my $slack = $is->{rate} * max(0, map { $_->{done} - $_->{sent} } @by_done);
+    my $over = passed_without(\@by_done, $is, $slack);
+    my @wrong = rejected_with(\@by_done, $is, $slack);
 
-    # how full it is at the most, by the end of each that passed
-    for my $r (@passed) {
-        $level = max(0, $level - $is->{rate} * ($r->{done} - $last)) + 1;
+    $sums->{over} += $over;
+    $sums->{right} += grep({ $_->{told} eq 'P' } @by_done) - $over;
+    push @wrong, "$over passed without a token" if $over && !$loses;
+
+    return @wrong;
+}
+
+
+# How many passed that found no token, whenever the others were counted.
+sub passed_without {
+    my ($by_done, $is, $slack) = @_;
+
+    my ($used, $last, $over) = (0, 0, 0);
+
+    for my $r (grep { $_->{told} eq 'P' } @$by_done) {
+        $used = max(0, $used - $is->{rate} * ($r->{done} - $last)) + 1;
         $last = $r->{done};
-        $r->{level} = $level;
 
-        if ($level > $is->{limit} + $is->{rate} * $wait) {
+        if ($used > $is->{limit} + $slack) {
             $over++;
-            $level--;
+            $used--;
         }
     }
 
-    $sums->{over} += $over;
-    $sums->{right} += @passed - $over;
-    push @wrong, "$over passed without a token" if $over && !$loses;
+    return $over;
+}
 
-    my ($n, $unsure) = (0, 0);
 
-    for my $r (@by_done) {
-        next if $r->{told} ne 'R';
+# Who was rejected though there were tokens, even if all those took one that may
+# have been counted.
+sub rejected_with {
+    my ($by_done, $is, $slack) = @_;
 
-        $n++ while $n < @passed && $passed[$n]{done} <= $r->{done};
-        $unsure++ while $unsure < @unsure
-                        && $unsure[$unsure]{sent} <= $r->{done};
+    my ($used, $last, $unsure, @wrong) = (0, 0, 0);
 
-        next if $unsure && $unsure[$unsure - 1]{done} > $r->{sent} - QUIET_S;
+    for my $r (@$by_done) {
+        if ($r->{told} ne 'R') {
+            $used = max(0, $used - $is->{rate} * ($r->{done} - $last)) + 1;
+            $used = $is->{limit} if $used > $is->{limit};
+            $last = $r->{done};
+            $unsure = $last if $r->{told} ne 'P';
+            next;
+        }
 
-        my $before = $n ? $passed[$n - 1] : undef;
-        my $full = $before ? max(0, $before->{level} - $is->{rate}
-                                 * max(0, $r->{sent} - $before->{done})) : 0;
+        next if $unsure > $r->{sent} - QUIET_S;
 
-        push @wrong, sprintf 'rejected with %.1f tokens: %s',
-             $is->{limit} - $full, text($r)
-            if $is->{limit} - $full > FEW + $is->{rate} * $wait;
+        my $left = $is->{limit}
+                   - max(0, $used - $is->{rate} * max(0, $r->{sent} - $last));
+
+        push @wrong, sprintf 'rejected with %.1f tokens: %s', $left, text($r)
+            if $left > FEW + $slack;
     }
 
     return @wrong;

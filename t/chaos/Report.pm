@@ -11,13 +11,14 @@ sub table {
 
     my @lines = (
         ['fault', 'requests', '5xx, lost', 'closed', 'wrong', 'longest ms',
-         'overage %', 'DEGRADED', 'limited again ms'],
+         'late', 'overage %', 'DEGRADED', 'waited', 'limited again ms'],
         map { [$_->{name}, $_->{requests}, $_->{failed}, $_->{closed},
                scalar @{ $_->{wrong} },
-               sprintf('%.0f', 1000 * $_->{longest}),
+               sprintf('%.0f', 1000 * $_->{longest}), $_->{late},
                sprintf('%.2f', $_->{right} ? 100 * $_->{over} / $_->{right}
                                            : 0),
-               $_->{degraded}, sprintf('%.0f', 1000 * $_->{recovered})] }
+               $_->{degraded}, $_->{waited},
+               sprintf('%.0f', 1000 * $_->{recovered})] }
             @rows);
 
     my @width;

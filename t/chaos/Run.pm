@@ -141,16 +141,18 @@ sub served {
 }
 
 
-# The load: the rate's share of keys of each family, of this fault alone.
+# The load: the rate's share of keys of each family, or of one only, of this
+# fault alone.
 sub load_start {
     my ($self, $name, %is) = @_;
 
     my $file = "$self->{dir}/$name$self->{n}";
     my $keys = int($is{rate} / PER_KEY);
+    my $shares = $is{only} ? { $is{only} => 10 } : \%SHARES;
     my @paths = map { my $family = $_;
                       map { "/$family?k=$name$self->{n}-$_" }
-                          1 .. max(1, $keys * $SHARES{$family} / 10) }
-                sort keys %SHARES;
+                          1 .. max(1, $keys * $shares->{$family} / 10) }
+                sort keys %$shares;
 
     @paths = shuffle(@paths);
     open my $list, '>', "$file.paths" or die "$file.paths: $!";
@@ -211,6 +213,7 @@ sub fault {
     push @{ $self->{done} }, $fault;
     $self->{n}++;
     $self->{records} = [];
+    $self->{resets} = 0;
     $self->{logged} = { map { $_->{name} => length $_->log }
                         @{ $self->{gateways} } };
 
@@ -254,6 +257,9 @@ sub judge {
     $self->is(scalar @$wrong, 0, 'no wrong answer')
         or Test::More::diag(join "\n", @$wrong[0 .. ($#$wrong > 9 ? 9
                                                     : $#$wrong)]);
+    $self->at_most($got->{resets}, $self->{resets},
+                   'counters in shared memory begin anew')
+        if ($fault->{loses} // '') eq 'local';
     $self->at_most($got->{over}, 0.05 * $got->{right}, 'overage')
         if ($fault->{loses} // '') eq 'writes';
     $self->at_most($got->{degraded}, $got->{requests} / 10, 'DEGRADED')
