@@ -23,8 +23,9 @@ $SIG{$_} = sub { exit 1 } for qw( INT TERM HUP );
 my $form = $ENV{RATELIMIT_CHAOS} || 'short';
 my $only = $ENV{RATELIMIT_FAULT} || '';
 
-my $run = t::chaos::Run->new($form eq 'full' ? (rate => 1000, settle => 2)
-                                             : (rate => 400, settle => 0.7));
+my $run = t::chaos::Run->new(
+    $form eq 'full' ? (rate => 1000, settle => 2, quota => 80)
+                    : (rate => 400, settle => 0.7, quota => 25));
 
 for my $fault (t::chaos::Faults::table()) {
     next if !$fault->{$form} || index($fault->{name}, $only) < 0;

@@ -49,22 +49,28 @@ use List::Util qw( max );
 our %FAMILIES = (
     known  => { limit => 1_000_000 },
     local  => { limit => 1_000_000 },
-    quota  => { limit => 80 },
+    quota  => { limit => 80 },                  # in the full form
     bucket => { limit => 10, rate => 10 },
 );
 
 use constant { QUIET_S => 10, FEW => 3, LATE_S => 0.12, WAITED_S => 0.05 };
 
 
-# The requests of a file that load wrote, of these paths.
+# The requests of a file that load wrote, of these paths; and for how long it
+# stood still, in seconds.
 sub read_load {
     my ($file, @paths) = @_;
 
-    my @records;
+    my ($stall, @records) = (0);
 
     open my $in, '<', $file or die "$file: $!";
 
     while (<$in>) {
+        if (/^stall (\d+)/) {
+            $stall = $1 / 1e6;
+            next;
+        }
+
         my %r;
         @r{qw( sent done gateway path status told left retry end )} = split;
         $_ /= 1e6 for @r{qw( sent done )};
@@ -72,7 +78,7 @@ sub read_load {
         push @records, \%r;
     }
 
-    return \@records;
+    return (\@records, $stall);
 }
 
 

@@ -11,10 +11,11 @@ sub table {
 
     my @lines = (
         ['fault', 'requests', '5xx, lost', 'closed', 'wrong', 'longest ms',
-         'late', 'overage %', 'DEGRADED', 'waited', 'limited again ms'],
+         'late', 'stall ms', 'overage %', 'DEGRADED', 'waited', 'limited again ms'],
         map { [$_->{name}, $_->{requests}, $_->{failed}, $_->{closed},
                scalar @{ $_->{wrong} },
                sprintf('%.0f', 1000 * $_->{longest}), $_->{late},
+               sprintf('%.0f', 1000 * $_->{stall}),
                sprintf('%.2f', $_->{right} ? 100 * $_->{over} / $_->{right}
                                            : 0),
                $_->{degraded}, $_->{waited},
