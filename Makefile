@@ -66,7 +66,7 @@ help:
 	@echo 'make test T=t/x.t       one file of them'
 	@echo 'make test SAN=address,undefined  all, with sanitizers in nginx too'
 	@echo 'make unit               the unit tests alone'
-	@echo 'make chaos              real faults, one after the other, about 8 minutes'
+	@echo 'make chaos              real faults, one after the other, six minutes'
 	@echo 'make chaos FAULT=kill   those with that in their name'
 	@echo 'make check              the static checks'
 	@echo 'make bench              the benchmarks'

@@ -63,7 +63,9 @@ sub start {
         open STDIN, '<', '/dev/null';
         open STDOUT, '>>', "$dir/log";
         open STDERR, '>&', \*STDOUT;
-        { exec @{ $self->{net}{inside} }, 'redis-server',
+        # nobody would find it in its namespace: it ends with this program
+        { exec @{ $self->{net}{inside} },
+            'setpriv', '--pdeathsig', 'KILL', 'redis-server',
             '--port', $self->{port}, '--bind', $ip, '--protected-mode', 'no',
             '--cluster-announce-ip', $ip, '--unixsocket', "$dir/s",
             '--dir', $dir, '--save', '', '--appendonly', 'no',

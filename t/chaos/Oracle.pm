@@ -87,6 +87,7 @@ sub read_load {
 #     requests, failed, closed, degraded   how many of them
 #     wrong         what is wrong, a text each
 #     over, right   passed as checked above the limits, and within them
+#     again         what all keys may have once more where all is lost
 #     longest       the longest wait in seconds
 #     late          how many took LATE_S or longer: the timeout and 20 ms
 #     waited        how many were DEGRADED after WAITED_S or longer
@@ -97,7 +98,8 @@ sub judge {
 
     my %sums = (requests => scalar @$records, failed => 0, closed => 0,
                 degraded => 0, wrong => [], over => 0, right => 0,
-                longest => 0, late => 0, waited => 0, resets => 0);
+                longest => 0, late => 0, waited => 0, resets => 0,
+                again => 0);
     my %keys;
 
     for my $r (sort { $a->{sent} <=> $b->{sent} } @$records) {
@@ -119,6 +121,7 @@ sub judge {
                          $is->{rate} ? bucket($of, $is, $lost, \%sums)
                                      : window($of, $is, $lost, \%sums));
 
+            $sums{again} += $is->{limit};
             push @{ $sums{wrong} }, map { "$key: $_" } @wrong;
         }
     }

@@ -279,6 +279,8 @@ sub judge {
         if ($fault->{loses} // '') eq 'local';
     $self->at_most($got->{over}, 0.05 * $got->{right}, 'overage')
         if ($fault->{loses} // '') eq 'writes';
+    $self->at_most($got->{over}, $got->{again}, 'overage')
+        if ($fault->{loses} // '') eq 'all';
     $self->at_most($got->{degraded}, $got->{requests} / 4, 'DEGRADED')
         if $fault->{serves};
     $self->at_most($got->{longest}, WAIT_S, 'seconds of the longest wait');
