@@ -115,6 +115,13 @@ static ngx_command_t  ngx_http_ratelimit_commands[] = {
       0,
       NULL },
 
+    { ngx_string("ratelimit_metrics"),
+      NGX_HTTP_LOC_CONF|NGX_CONF_NOARGS,
+      ngx_http_ratelimit_metrics,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
       ngx_null_command
 };
 
@@ -177,7 +184,7 @@ ngx_http_ratelimit_create_loc_conf(ngx_conf_t *cf)
 {
     ngx_http_ratelimit_loc_conf_t  *conf;
 
-    /* limits, tier, sources, jwt_key, routes = NULL */
+    /* limits, tier, sources, jwt_key, routes = NULL; exempt = 0 */
     conf = ngx_pcalloc(cf->pool, sizeof(ngx_http_ratelimit_loc_conf_t));
     if (conf == NULL) {
         return NULL;
@@ -203,6 +210,9 @@ ngx_http_ratelimit_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
 
     if (conf->limits == NULL) {
         conf->limits = prev->limits;
+
+    } else {
+        conf->exempt = 0;
     }
 
     if (conf->tier == NULL) {

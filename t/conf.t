@@ -405,6 +405,14 @@ refused(in_server("ratelimit_status $_;"),
 refused(in_server('ratelimit_status 429; ratelimit_status 429;'),
         '"ratelimit_status" directive is duplicate');
 
+refused(in_server('ratelimit_metrics;'),
+        '"ratelimit_metrics" directive is not allowed here');
+refused(in_server('location / { ratelimit_metrics on; }'),
+        'invalid number of arguments in "ratelimit_metrics" directive');
+refused(in_server('location / { ratelimit_metrics; ratelimit_metrics; }'),
+        '"ratelimit_metrics" directive is duplicate');
+accepted(in_server('location / { ratelimit_metrics; ratelimit zone=z; }'));
+
 # ratelimit_redis
 
 refused('ratelimit_redis r;',

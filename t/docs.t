@@ -375,7 +375,7 @@ sub reference {
 
     for (sort keys %contexts) {
         my ($shown) = $page
-            =~ /^## $_\n.*?^Syntax:   $_ .*?^Context:  ([\w, ]+)$/ms;
+            =~ /^## $_\n.*?^Syntax:   $_[ ;].*?^Context:  ([\w, ]+)$/ms;
 
         is($shown, contexts($contexts{$_}), "$_: Syntax, Default and Context");
     }

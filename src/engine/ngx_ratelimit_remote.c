@@ -100,9 +100,8 @@ ngx_ratelimit_remote_take(ngx_ratelimit_client_t *client)
         return;
     }
 
+    ngx_memzero(&result, sizeof(ngx_ratelimit_redis_result_t));
     result.status = NGX_RATELIMIT_REDIS_UNREACHABLE;
-    result.n = 0;
-    result.values = NULL;
 
     ngx_ratelimit_remote_handler(client, &result);
 }
@@ -385,7 +384,7 @@ ngx_ratelimit_remote_handler(void *data,
             ngx_ratelimit_remote_answer(counter, values);
         }
 
-        if (result->status == NGX_RATELIMIT_REDIS_UNREACHABLE) {
+        if (!result->ran) {
             counter->held = 0;
         }
 

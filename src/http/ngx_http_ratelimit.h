@@ -101,6 +101,7 @@ typedef struct ngx_http_ratelimit_routes_s   ngx_http_ratelimit_routes_t;
 typedef struct {
     ngx_array_t                   *limits;     /* ngx_http_ratelimit_limit_t *;
                                                   empty: off */
+    ngx_uint_t                     exempt;     /* from those inherited */
     ngx_uint_t                     headers;    /* bits */
     ngx_uint_t                     response;
     ngx_uint_t                     status;
@@ -269,6 +270,10 @@ char *ngx_http_ratelimit_set_headers(ngx_conf_t *cf, ngx_command_t *cmd,
 char *ngx_http_ratelimit_set_response(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 char *ngx_http_ratelimit_set_status(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+
+/* metrics.c: the directive of this name, which makes its location exempt */
+char *ngx_http_ratelimit_metrics(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 
 /* limit_conf.c: the directives of a location that say what is limited, and

@@ -104,7 +104,8 @@ ngx_http_ratelimit_redis(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     redis->name = value[1];
 
-    if (ngx_array_init(&redis->addrs, cf->pool, 4, sizeof(ngx_addr_t))
+    if (ngx_array_init(&redis->hosts, cf->pool, 4,
+                       sizeof(ngx_ratelimit_redis_host_t))
         != NGX_OK)
     {
         return NGX_CONF_ERROR;
@@ -127,7 +128,10 @@ ngx_http_ratelimit_redis(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return rv;
     }
 
-    if (ngx_ratelimit_redis_prepare(redis, cf->pool) != NGX_OK) {
+    if (ngx_ratelimit_redis_prepare(redis, cf->pool) != NGX_OK
+        || ngx_ratelimit_redis_share(cf, redis, &ngx_http_ratelimit_module)
+           != NGX_OK)
+    {
         return NGX_CONF_ERROR;
     }
 
@@ -189,7 +193,7 @@ ngx_http_ratelimit_redis_directive(ngx_conf_t *cf, ngx_command_t *dummy,
 static char *
 ngx_http_ratelimit_redis_check(ngx_conf_t *cf, ngx_ratelimit_redis_t *redis)
 {
-    if (redis->addrs.nelts == 0) {
+    if (redis->hosts.nelts == 0) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                            "\"ratelimit_redis\" \"%V\" has no address, "
                            "expected \"server\" or \"cluster\"",
@@ -226,7 +230,7 @@ ngx_http_ratelimit_redis_server(ngx_conf_t *cf, ngx_ratelimit_redis_t *redis)
 {
     ngx_str_t  *value;
 
-    if (redis->addrs.nelts) {
+    if (redis->hosts.nelts) {
         return ngx_http_ratelimit_redis_invalid(cf,
                                       "one \"server\" or one \"cluster\"");
     }
@@ -245,12 +249,12 @@ ngx_http_ratelimit_redis_cluster(ngx_conf_t *cf,
     ngx_str_t   *value;
     ngx_uint_t   i;
 
-    if (redis->addrs.nelts) {
+    if (redis->hosts.nelts) {
         return ngx_http_ratelimit_redis_invalid(cf,
                                       "one \"server\" or one \"cluster\"");
     }
 
-    redis->cluster = 1;
+    redis->mode = NGX_RATELIMIT_REDIS_CLUSTER;
     value = cf->args->elts;
 
     for (i = 1; i < cf->args->nelts; i++) {
@@ -264,14 +268,12 @@ ngx_http_ratelimit_redis_cluster(ngx_conf_t *cf,
 }
 
 
-/* Of a name's addresses a server has the first, a cluster all as seeds. */
 static char *
 ngx_http_ratelimit_redis_addr(ngx_conf_t *cf, ngx_ratelimit_redis_t *redis,
     ngx_str_t *text)
 {
-    ngx_url_t    u;
-    ngx_uint_t   i, n;
-    ngx_addr_t  *addr;
+    ngx_url_t                    u;
+    ngx_ratelimit_redis_host_t  *host;
 
     ngx_memzero(&u, sizeof(ngx_url_t));
 
@@ -287,16 +289,15 @@ ngx_http_ratelimit_redis_addr(ngx_conf_t *cf, ngx_ratelimit_redis_t *redis,
         return NGX_CONF_ERROR;
     }
 
-    n = redis->cluster ? u.naddrs : 1;
-
-    for (i = 0; i < n; i++) {
-        addr = ngx_array_push(&redis->addrs);
-        if (addr == NULL) {
-            return NGX_CONF_ERROR;
-        }
-
-        *addr = u.addrs[i];
+    host = ngx_array_push(&redis->hosts);
+    if (host == NULL) {
+        return NGX_CONF_ERROR;
     }
+
+    host->host = (u.family == AF_UNIX) ? u.url : u.host;
+    host->port = (u.family == AF_UNIX) ? 0 : u.port;
+    host->naddrs = u.naddrs;
+    host->addrs = u.addrs;
 
     return NGX_CONF_OK;
 }

@@ -13,6 +13,7 @@
 #include <ngx_core.h>
 #include <ngx_event.h>
 
+#include "ngx_ratelimit_breaker.h"
 #include "ngx_ratelimit_types.h"
 
 #define NGX_RATELIMIT_REDIS_MAX_VALUES  64   /* integers in one result */
@@ -21,20 +22,46 @@
 typedef struct ngx_ratelimit_redis_s         ngx_ratelimit_redis_t;
 typedef struct ngx_ratelimit_redis_client_s  ngx_ratelimit_redis_client_t;
 typedef struct ngx_ratelimit_redis_call_s    ngx_ratelimit_redis_call_t;
+typedef struct ngx_ratelimit_redis_shared_s  ngx_ratelimit_redis_shared_t;
 
+/* What became of a call; from MOVED on, what Redis answered instead. */
 typedef enum {
     NGX_RATELIMIT_REDIS_OK = 0,
-    NGX_RATELIMIT_REDIS_TIMEOUT,      /* no reply in time, it may have run */
+    NGX_RATELIMIT_REDIS_OPEN,         /* not asked: the breaker is open */
     NGX_RATELIMIT_REDIS_UNREACHABLE,  /* not sent: no connection, no slot map */
+    NGX_RATELIMIT_REDIS_TIMEOUT,      /* no reply in time, it may have run */
     NGX_RATELIMIT_REDIS_LOST,         /* sent, and the connection broke */
-    NGX_RATELIMIT_REDIS_ERROR         /* Redis answered with an error */
+    NGX_RATELIMIT_REDIS_PROTOCOL,     /* a reply that is none of the script's */
+    NGX_RATELIMIT_REDIS_MOVED,        /* too often, or to nowhere */
+    NGX_RATELIMIT_REDIS_ASK,          /* the same */
+    NGX_RATELIMIT_REDIS_TRYAGAIN,
+    NGX_RATELIMIT_REDIS_CLUSTERDOWN,
+    NGX_RATELIMIT_REDIS_MASTERDOWN,
+    NGX_RATELIMIT_REDIS_LOADING,
+    NGX_RATELIMIT_REDIS_READONLY,
+    NGX_RATELIMIT_REDIS_NOSCRIPT,     /* also after the script was loaded */
+    NGX_RATELIMIT_REDIS_BUSY,
+    NGX_RATELIMIT_REDIS_OOM,
+    NGX_RATELIMIT_REDIS_MISCONF,
+    NGX_RATELIMIT_REDIS_NOREPLICAS,
+    NGX_RATELIMIT_REDIS_NOAUTH,
+    NGX_RATELIMIT_REDIS_NOPERM,
+    NGX_RATELIMIT_REDIS_WRONGTYPE,
+    NGX_RATELIMIT_REDIS_ERROR,        /* any other */
+    NGX_RATELIMIT_REDIS_STATUSES      /* how many there are */
 } ngx_ratelimit_redis_status_e;
 
 typedef struct {
     ngx_ratelimit_redis_status_e  status;
+    unsigned                      ran:1;    /* it has run, or may have */
+    ngx_msec_t                    wait_ms;  /* OPEN: until it is asked again */
     ngx_uint_t                    n;        /* 0 unless status is OK */
     const int64_t                *values;   /* valid during the handler only */
 } ngx_ratelimit_redis_result_t;
+
+/* "ok", "open", "timeout", "oom" and so on. */
+const ngx_str_t *ngx_ratelimit_redis_status_name(
+    ngx_ratelimit_redis_status_e status);
 
 /*
  * Called exactly once for each call that was not forgotten, never from inside
@@ -43,6 +70,20 @@ typedef struct {
 typedef void (*ngx_ratelimit_redis_handler_pt)(void *data,
     const ngx_ratelimit_redis_result_t *result);
 
+typedef enum {
+    NGX_RATELIMIT_REDIS_SERVER = 0,
+    NGX_RATELIMIT_REDIS_SENTINEL,
+    NGX_RATELIMIT_REDIS_CLUSTER
+} ngx_ratelimit_redis_mode_e;
+
+/* An address of the configuration. */
+typedef struct {
+    ngx_str_t                      host;
+    in_port_t                      port;    /* 0: a path */
+    ngx_uint_t                     naddrs;  /* 0: the resolver is asked */
+    ngx_addr_t                    *addrs;
+} ngx_ratelimit_redis_host_t;
+
 /*
  * A "ratelimit_redis" block. Written while the configuration is read, by
  * the front door; read-only while serving, but for client, which is set once
@@ -50,8 +91,9 @@ typedef void (*ngx_ratelimit_redis_handler_pt)(void *data,
  */
 struct ngx_ratelimit_redis_s {
     ngx_str_t                      name;
-    unsigned                       cluster:1;  /* else one server */
-    ngx_array_t                    addrs;      /* ngx_addr_t: seeds, server */
+    ngx_ratelimit_redis_mode_e     mode;
+    ngx_array_t                    hosts;      /* ngx_ratelimit_redis_host_t:
+                                                  the server, or any to ask */
     ngx_msec_t                     timeout;    /* a call waits no longer */
     ngx_uint_t                     buckets;    /* hash keys, a power of two */
     ngx_str_t                      username;   /* empty: AUTH password */
@@ -60,6 +102,7 @@ struct ngx_ratelimit_redis_s {
     ngx_str_t                      prefix;
 
     void                          *digest_ctx; /* made by prepare */
+    ngx_ratelimit_redis_shared_t  *shared;     /* set before workers start */
     ngx_ratelimit_redis_client_t  *client;
 };
 
@@ -70,6 +113,15 @@ struct ngx_ratelimit_redis_s {
  */
 ngx_int_t ngx_ratelimit_redis_prepare(ngx_ratelimit_redis_t *redis,
     ngx_pool_t *pool);
+
+/*
+ * Declares the memory that the node's workers share about a complete block:
+ * breakers, slot map, counts. It outlives reloads that leave the block's mode
+ * and hosts as they are. tag is the module. redis must live in cf->pool.
+ * Returns NGX_OK or NGX_ERROR (logged by nginx).
+ */
+ngx_int_t ngx_ratelimit_redis_share(ngx_conf_t *cf,
+    ngx_ratelimit_redis_t *redis, void *tag);
 
 /*
  * Starts the worker's client and its first connections. Returns NGX_OK, or
@@ -127,5 +179,31 @@ uint64_t ngx_ratelimit_redis_name(ngx_ratelimit_redis_t *redis);
 
 /* The maker is gone: the handler will not be called. */
 void ngx_ratelimit_redis_forget(ngx_ratelimit_redis_call_t *call);
+
+
+/* Of all workers of this node since the memory was made. */
+typedef struct {
+    uint64_t    calls[NGX_RATELIMIT_REDIS_STATUSES];   /* ended so */
+    uint64_t    replies[NGX_RATELIMIT_REDIS_STATUSES]; /* errors, by word; also
+                                                          those healed */
+    uint64_t    refreshes;     /* questions for the slot map, the master */
+    uint64_t    reconnects;    /* connections that came back */
+    uint64_t    opened;        /* breakers, how often */
+} ngx_ratelimit_redis_stat_t;
+
+typedef struct {
+    ngx_str_t                      name;    /* "host:port", shared memory */
+    ngx_ratelimit_breaker_state_e  state;
+} ngx_ratelimit_redis_shard_stat_t;
+
+void ngx_ratelimit_redis_stat(const ngx_ratelimit_redis_t *redis,
+    ngx_ratelimit_redis_stat_t *stat);
+
+/*
+ * The first shard at or after place *n, which then names the next place.
+ * Returns NGX_OK, or NGX_DONE where there is none.
+ */
+ngx_int_t ngx_ratelimit_redis_shard_stat(const ngx_ratelimit_redis_t *redis,
+    ngx_uint_t *n, ngx_ratelimit_redis_shard_stat_t *stat);
 
 #endif /* NGX_RATELIMIT_REDIS_H_INCLUDED */

@@ -239,13 +239,9 @@ ngx_ratelimit_redis_client_texts(ngx_ratelimit_redis_client_t *client)
 static ngx_int_t
 ngx_ratelimit_redis_client_connect(ngx_ratelimit_redis_client_t *client)
 {
-    ngx_addr_t  *addr;
-
-    addr = client->redis->addrs.elts;
-
-    if (!client->redis->cluster) {
-        return ngx_ratelimit_redis_conn_get(client, addr->sockaddr,
-                                            addr->socklen)
+    if (client->redis->mode == NGX_RATELIMIT_REDIS_SERVER) {
+        return ngx_ratelimit_redis_conn_get(client,
+                                            client->redis->hosts.elts)
                ? NGX_OK : NGX_ERROR;
     }
 
@@ -323,8 +319,6 @@ ngx_ratelimit_redis_eval(ngx_ratelimit_redis_t *redis,
         return NULL;
     }
 
-    client->stat.calls++;
-
     ngx_ratelimit_redis_eval_write(call, eval);
     ngx_ratelimit_redis_handler_set(call, handler);
     call->data = data;
@@ -365,7 +359,7 @@ ngx_ratelimit_redis_eval_write(ngx_ratelimit_redis_call_t *call,
     key = p;
     p = ngx_ratelimit_redis_key_write(p, redis, &bucket, NULL);
 
-    if (redis->cluster) {
+    if (redis->mode == NGX_RATELIMIT_REDIS_CLUSTER) {
 
         /* the text between the length's line and the line's end */
 
@@ -511,8 +505,9 @@ ngx_ratelimit_redis_call_finish(ngx_ratelimit_redis_call_t *call,
     void                            *data;
     ngx_ratelimit_redis_handler_pt   handler;
 
-    if (result->status == NGX_RATELIMIT_REDIS_ERROR) {
-        call->client->stat.errors++;
+    if (!call->expired) {
+        ngx_ratelimit_redis_count(
+                     call->client->redis->shared->calls[result->status]);
     }
 
     handler = call->handler;
@@ -551,7 +546,7 @@ ngx_ratelimit_redis_route(ngx_ratelimit_redis_call_t *call)
 
     client = call->client;
 
-    if (!client->redis->cluster) {
+    if (client->slots == NULL) {
         q = ngx_queue_head(&client->conns);
         conn = ngx_queue_data(q, ngx_ratelimit_redis_conn_t, queue);
 
@@ -706,8 +701,6 @@ ngx_ratelimit_redis_call_expire(ngx_ratelimit_redis_call_t *call)
     ngx_ratelimit_redis_result_t     result;
     ngx_ratelimit_redis_handler_pt   handler;
 
-    call->client->stat.timeouts++;
-
     ngx_memzero(&result, sizeof(ngx_ratelimit_redis_result_t));
 
     if (call->conn && call->written) {
@@ -718,6 +711,10 @@ ngx_ratelimit_redis_call_expire(ngx_ratelimit_redis_call_t *call)
         ngx_ratelimit_redis_handler_set(call, NULL);
 
         result.status = NGX_RATELIMIT_REDIS_TIMEOUT;
+        result.ran = 1;
+        call->expired = 1;
+        ngx_ratelimit_redis_count(
+                     call->client->redis->shared->calls[result.status]);
 
         if (handler) {
             handler(data, &result);
@@ -756,6 +753,7 @@ ngx_ratelimit_redis_done_handler(ngx_event_t *ev)
 
         call = ngx_queue_data(q, ngx_ratelimit_redis_call_t, queue);
         result.status = call->status;
+        result.ran = call->written;
         ngx_ratelimit_redis_call_finish(call, &result);
     }
 }

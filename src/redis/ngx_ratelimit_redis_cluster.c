@@ -31,8 +31,6 @@ static void ngx_ratelimit_redis_unmapped_route(
 static ngx_ratelimit_redis_conn_t *ngx_ratelimit_redis_node(
     ngx_ratelimit_redis_conn_t *from, u_char *host, size_t len,
     in_port_t port);
-static socklen_t ngx_ratelimit_redis_address(ngx_sockaddr_t *sockaddr,
-    u_char *host, size_t len);
 static ngx_int_t ngx_ratelimit_redis_number(const u_char *text, size_t len,
     uint64_t min, uint64_t max);
 
@@ -42,7 +40,7 @@ ngx_ratelimit_redis_refresh(ngx_ratelimit_redis_client_t *client)
 {
     ngx_msec_t  passed, interval, jitter;
 
-    if (!client->redis->cluster || ngx_exiting) {
+    if (client->slots == NULL || ngx_exiting) {
         return;
     }
 
@@ -113,7 +111,7 @@ ngx_ratelimit_redis_refresh_handler(ngx_event_t *ev)
     client->refresh = ngx_ratelimit_redis_conn_command(conn,
                                           NGX_RATELIMIT_REDIS_SLOTS, &text);
     if (client->refresh) {
-        client->stat.refreshes++;
+        ngx_ratelimit_redis_count(client->redis->shared->refreshes);
     }
 }
 
@@ -167,14 +165,13 @@ ngx_ratelimit_redis_refresh_from(ngx_ratelimit_redis_client_t *client)
 static void
 ngx_ratelimit_redis_seeds_connect(ngx_ratelimit_redis_client_t *client)
 {
-    ngx_uint_t   i;
-    ngx_addr_t  *addrs;
+    ngx_uint_t                   i;
+    ngx_ratelimit_redis_host_t  *hosts;
 
-    addrs = client->redis->addrs.elts;
+    hosts = client->redis->hosts.elts;
 
-    for (i = 0; i < client->redis->addrs.nelts; i++) {
-        (void) ngx_ratelimit_redis_conn_get(client, addrs[i].sockaddr,
-                                            addrs[i].socklen);
+    for (i = 0; i < client->redis->hosts.nelts; i++) {
+        (void) ngx_ratelimit_redis_conn_get(client, &hosts[i]);
     }
 }
 
@@ -382,69 +379,26 @@ static ngx_ratelimit_redis_conn_t *
 ngx_ratelimit_redis_node(ngx_ratelimit_redis_conn_t *from, u_char *host,
     size_t len, in_port_t port)
 {
-    socklen_t                      socklen;
-    ngx_sockaddr_t                 sockaddr;
-    ngx_ratelimit_redis_client_t  *client;
+    u_char                      text[NGX_SOCKADDR_STRLEN];
+    ngx_ratelimit_redis_host_t  node;
 
-    client = from->client;
+    ngx_memzero(&node, sizeof(ngx_ratelimit_redis_host_t));
+
+    node.port = port;
+    node.host.data = host;
+    node.host.len = len;
 
     if (len == 0) {
-        sockaddr = from->sockaddr;
-        socklen = sockaddr.sockaddr.sa_family == AF_UNIX ? 0 : from->socklen;
-
-    } else {
-        socklen = ngx_ratelimit_redis_address(&sockaddr, host, len);
-    }
-
-    if (socklen == 0) {
-        if (ngx_ratelimit_redis_log_due(&client->logged)) {
-            ngx_log_error(NGX_LOG_ERR, client->log, 0,
-                          "ratelimit redis \"%V\": %V names a node by "
-                          "something else than a numeric address, ignored",
-                          &client->redis->name, &from->name);
+        if (from->sockaddr.sockaddr.sa_family == AF_UNIX) {
+            return NULL;
         }
 
-        return NULL;
+        node.host.data = text;
+        node.host.len = ngx_sock_ntop(&from->sockaddr.sockaddr,
+                                      from->socklen, text, sizeof(text), 0);
     }
 
-    ngx_inet_set_port(&sockaddr.sockaddr, port);
-
-    return ngx_ratelimit_redis_conn_get(client, &sockaddr.sockaddr, socklen);
-}
-
-
-/* Returns the address' length, 0 where the text is no numeric address. */
-
-static socklen_t
-ngx_ratelimit_redis_address(ngx_sockaddr_t *sockaddr, u_char *host,
-    size_t len)
-{
-    in_addr_t  addr;
-
-    ngx_memzero(sockaddr, sizeof(ngx_sockaddr_t));
-
-    addr = ngx_inet_addr(host, len);
-
-    if (addr != INADDR_NONE) {
-        sockaddr->sockaddr_in.sin_family = AF_INET;
-        sockaddr->sockaddr_in.sin_addr.s_addr = addr;
-
-        return sizeof(struct sockaddr_in);
-    }
-
-#if (NGX_HAVE_INET6)
-
-    if (ngx_inet6_addr(host, len, sockaddr->sockaddr_in6.sin6_addr.s6_addr)
-        == NGX_OK)
-    {
-        sockaddr->sockaddr_in6.sin6_family = AF_INET6;
-
-        return sizeof(struct sockaddr_in6);
-    }
-
-#endif
-
-    return 0;
+    return ngx_ratelimit_redis_conn_get(from->client, &node);
 }
 
 

@@ -14,11 +14,15 @@
 #define NGX_RATELIMIT_REDIS_BACKOFF_MAX_MS  2000
 
 
+static u_char *ngx_ratelimit_redis_conn_name(u_char *p,
+    const ngx_ratelimit_redis_host_t *host);
 static ngx_ratelimit_redis_conn_t *ngx_ratelimit_redis_conn_find(
-    ngx_ratelimit_redis_client_t *client, struct sockaddr *sockaddr,
-    socklen_t socklen);
-static void ngx_ratelimit_redis_conn_address(ngx_ratelimit_redis_conn_t *conn,
-    struct sockaddr *sockaddr, socklen_t socklen);
+    ngx_ratelimit_redis_client_t *client, const ngx_str_t *name);
+static ngx_ratelimit_redis_conn_t *ngx_ratelimit_redis_conn_new(
+    ngx_ratelimit_redis_client_t *client,
+    const ngx_ratelimit_redis_host_t *host, const ngx_str_t *name);
+static void ngx_ratelimit_redis_conn_numeric(
+    ngx_ratelimit_redis_conn_t *conn);
 static void ngx_ratelimit_redis_conn_enter(ngx_ratelimit_redis_conn_t *conn,
     ngx_ratelimit_redis_state_e state);
 static void ngx_ratelimit_redis_conn_down(ngx_ratelimit_redis_conn_t *conn);
@@ -38,17 +42,95 @@ static void ngx_ratelimit_redis_conn_idle(ngx_ratelimit_redis_conn_t *conn);
 
 ngx_ratelimit_redis_conn_t *
 ngx_ratelimit_redis_conn_get(ngx_ratelimit_redis_client_t *client,
-    struct sockaddr *sockaddr, socklen_t socklen)
+    const ngx_ratelimit_redis_host_t *host)
 {
+    u_char                       data[NGX_RATELIMIT_REDIS_NAME];
+    ngx_str_t                    name;
     ngx_ratelimit_redis_conn_t  *conn;
 
-    conn = ngx_ratelimit_redis_conn_find(client, sockaddr, socklen);
+    if (host->host.len == 0
+        || host->host.len > NGX_RATELIMIT_REDIS_MAX_HOST)
+    {
+        return NULL;
+    }
+
+    name.data = data;
+    name.len = ngx_ratelimit_redis_conn_name(data, host) - data;
+
+    conn = ngx_ratelimit_redis_conn_find(client, &name);
 
     if (conn || client->nconns == NGX_RATELIMIT_REDIS_MAX_CONNS) {
         return conn;
     }
 
-    conn = ngx_calloc(sizeof(ngx_ratelimit_redis_conn_t), client->log);
+    conn = ngx_ratelimit_redis_conn_new(client, host, &name);
+    if (conn == NULL) {
+        return NULL;
+    }
+
+    ngx_queue_insert_tail(&client->conns, &conn->queue);
+    client->nconns++;
+
+    ngx_ratelimit_redis_conn_enter(conn, NGX_RATELIMIT_REDIS_CONNECTING);
+
+    return conn;
+}
+
+
+/* The host comes first: "10.0.0.1:6379", "::1 6379", "/run/redis". */
+
+static u_char *
+ngx_ratelimit_redis_conn_name(u_char *p,
+    const ngx_ratelimit_redis_host_t *host)
+{
+    u_char  *colon;
+
+    p = ngx_cpymem(p, host->host.data, host->host.len);
+
+    if (host->port == 0) {
+        return p;
+    }
+
+    colon = ngx_strlchr(host->host.data, host->host.data + host->host.len,
+                        ':');
+
+    return ngx_sprintf(p, "%c%ui", colon ? ' ' : ':',
+                       (ngx_uint_t) host->port);
+}
+
+
+static ngx_ratelimit_redis_conn_t *
+ngx_ratelimit_redis_conn_find(ngx_ratelimit_redis_client_t *client,
+    const ngx_str_t *name)
+{
+    ngx_queue_t                 *q;
+    ngx_ratelimit_redis_conn_t  *conn;
+
+    for (q = ngx_queue_head(&client->conns);
+         q != ngx_queue_sentinel(&client->conns);
+         q = ngx_queue_next(q))
+    {
+        conn = ngx_queue_data(q, ngx_ratelimit_redis_conn_t, queue);
+
+        if (conn->name.len == name->len
+            && ngx_strncasecmp(conn->name.data, name->data, name->len) == 0)
+        {
+            return conn;
+        }
+    }
+
+    return NULL;
+}
+
+
+static ngx_ratelimit_redis_conn_t *
+ngx_ratelimit_redis_conn_new(ngx_ratelimit_redis_client_t *client,
+    const ngx_ratelimit_redis_host_t *host, const ngx_str_t *name)
+{
+    ngx_ratelimit_redis_conn_t  *conn;
+
+    conn = ngx_calloc(sizeof(ngx_ratelimit_redis_conn_t) + name->len,
+                      client->log);
     if (conn == NULL) {
         return NULL;
     }
@@ -56,6 +138,19 @@ ngx_ratelimit_redis_conn_get(ngx_ratelimit_redis_client_t *client,
     conn->client = client;
     conn->fd = (ngx_socket_t) -1;
     conn->reply.log = client->log;
+
+    conn->name.data = (u_char *) &conn[1];
+    conn->name.len = name->len;
+    ngx_memcpy(conn->name.data, name->data, name->len);
+
+    conn->host = *host;
+    conn->host.host.data = conn->name.data;
+    conn->shard = ngx_ratelimit_redis_shard(client->redis->shared,
+                                            &conn->name);
+
+    if (host->naddrs == 0) {
+        ngx_ratelimit_redis_conn_numeric(conn);
+    }
 
     ngx_queue_init(&conn->calls);
     conn->next = &conn->calls;
@@ -69,52 +164,49 @@ ngx_ratelimit_redis_conn_get(ngx_ratelimit_redis_client_t *client,
     conn->flush.log = client->log;
     conn->flush.handler = ngx_ratelimit_redis_conn_flush_handler;
 
-    ngx_ratelimit_redis_conn_address(conn, sockaddr, socklen);
-
-    ngx_queue_insert_tail(&client->conns, &conn->queue);
-    client->nconns++;
-
-    ngx_ratelimit_redis_conn_enter(conn, NGX_RATELIMIT_REDIS_CONNECTING);
-
     return conn;
 }
 
 
-static ngx_ratelimit_redis_conn_t *
-ngx_ratelimit_redis_conn_find(ngx_ratelimit_redis_client_t *client,
-    struct sockaddr *sockaddr, socklen_t socklen)
-{
-    ngx_queue_t                 *q;
-    ngx_ratelimit_redis_conn_t  *conn;
-
-    for (q = ngx_queue_head(&client->conns);
-         q != ngx_queue_sentinel(&client->conns);
-         q = ngx_queue_next(q))
-    {
-        conn = ngx_queue_data(q, ngx_ratelimit_redis_conn_t, queue);
-
-        if (ngx_cmp_sockaddr(&conn->sockaddr.sockaddr, conn->socklen,
-                             sockaddr, socklen, 1)
-            == NGX_OK)
-        {
-            return conn;
-        }
-    }
-
-    return NULL;
-}
-
+/* A host that is an address needs nobody to say where it is. */
 
 static void
-ngx_ratelimit_redis_conn_address(ngx_ratelimit_redis_conn_t *conn,
-    struct sockaddr *sockaddr, socklen_t socklen)
+ngx_ratelimit_redis_conn_numeric(ngx_ratelimit_redis_conn_t *conn)
 {
-    ngx_memcpy(&conn->sockaddr, sockaddr, socklen);
-    conn->socklen = socklen;
+    in_addr_t        addr;
+    ngx_str_t       *host;
+    ngx_sockaddr_t  *sa;
 
-    conn->name.data = conn->name_data;
-    conn->name.len = ngx_sock_ntop(sockaddr, socklen, conn->name_data,
-                                   sizeof(conn->name_data), 1);
+    host = &conn->host.host;
+    sa = &conn->addr_data;
+    addr = ngx_inet_addr(host->data, host->len);
+
+    if (addr != INADDR_NONE) {
+        sa->sockaddr_in.sin_family = AF_INET;
+        sa->sockaddr_in.sin_addr.s_addr = addr;
+        conn->addr.socklen = sizeof(struct sockaddr_in);
+
+#if (NGX_HAVE_INET6)
+
+    } else if (ngx_inet6_addr(host->data, host->len,
+                              sa->sockaddr_in6.sin6_addr.s6_addr)
+               == NGX_OK)
+    {
+        sa->sockaddr_in6.sin6_family = AF_INET6;
+        conn->addr.socklen = sizeof(struct sockaddr_in6);
+
+#endif
+
+    } else {
+        return;
+    }
+
+    ngx_inet_set_port(&sa->sockaddr, conn->host.port);
+
+    conn->addr.sockaddr = &sa->sockaddr;
+    conn->addr.name = conn->name;
+    conn->host.addrs = &conn->addr;
+    conn->host.naddrs = 1;
 }
 
 
@@ -205,21 +297,22 @@ static void
 ngx_ratelimit_redis_conn_connecting(ngx_ratelimit_redis_conn_t *conn)
 {
     ngx_int_t                      rc;
-    ngx_addr_t                    *addrs;
-    ngx_array_t                   *a;
+    ngx_addr_t                    *addr;
     ngx_ratelimit_redis_client_t  *client;
 
     client = conn->client;
-    a = &client->redis->addrs;
 
-    /* one server with several addresses: each in turn */
-
-    if (!client->redis->cluster) {
-        addrs = a->elts;
-        addrs += conn->failures % a->nelts;
-        ngx_ratelimit_redis_conn_address(conn, addrs->sockaddr,
-                                         addrs->socklen);
+    if (conn->host.naddrs == 0) {
+        ngx_ratelimit_redis_conn_break(conn, 0, "no address");
+        return;
     }
+
+    /* several addresses: each in turn */
+
+    addr = &conn->host.addrs[conn->failures % conn->host.naddrs];
+
+    ngx_memcpy(&conn->sockaddr, addr->sockaddr, addr->socklen);
+    conn->socklen = addr->socklen;
 
     rc = ngx_ratelimit_redis_conn_open(conn);
 
@@ -270,7 +363,7 @@ ngx_ratelimit_redis_conn_up(ngx_ratelimit_redis_conn_t *conn)
     ngx_ratelimit_redis_conn_watch(conn);
     ngx_post_event(&conn->flush, &ngx_posted_next_events);
 
-    if (client->redis->cluster && !client->mapped && client->refresh == NULL) {
+    if (client->slots && !client->mapped && client->refresh == NULL) {
         ngx_ratelimit_redis_refresh_handler(&client->refresh_timer);
     }
 }
@@ -413,7 +506,7 @@ ngx_ratelimit_redis_conn_recovered(ngx_ratelimit_redis_conn_t *conn)
     client = conn->client;
 
     conn->failures = 0;
-    client->stat.reconnects++;
+    ngx_ratelimit_redis_count(client->redis->shared->reconnects);
 
     if (ngx_ratelimit_redis_log_due(&conn->noticed)) {
         ngx_log_error(NGX_LOG_NOTICE, client->log, 0,
@@ -435,7 +528,7 @@ ngx_ratelimit_redis_conn_release(ngx_ratelimit_redis_conn_t *conn)
 static ngx_uint_t
 ngx_ratelimit_redis_conn_unused(ngx_ratelimit_redis_conn_t *conn)
 {
-    return conn->client->redis->cluster
+    return conn->client->slots
            && conn->client->mapped
            && conn->owned == 0;
 }

@@ -7,12 +7,15 @@
  *     conn.c     one connection: its states, connecting again
  *     io.c       its queue, writing, reading
  *     reply.c    what each reply means for the call at the queue's head
+ *     shared.c   what the workers of the node share: breakers, counts
  *     codec.c    Redis' protocol to and from bytes (hiredis' reader)
  *     digest.c   HMAC-SHA256
  */
 
 #ifndef NGX_RATELIMIT_REDIS_INT_H_INCLUDED
 #define NGX_RATELIMIT_REDIS_INT_H_INCLUDED
+
+#include <stdatomic.h>
 
 #include "ngx_ratelimit_redis.h"
 #include "ngx_ratelimit_hash.h"
@@ -27,6 +30,11 @@
 
 #define NGX_RATELIMIT_REDIS_IO_BYTES       65536    /* of one read or write */
 
+/* the longest host; and with its port */
+#define NGX_RATELIMIT_REDIS_MAX_HOST  255
+#define NGX_RATELIMIT_REDIS_NAME                                              \
+    (NGX_RATELIMIT_REDIS_MAX_HOST + sizeof(":65535") - 1)
+
 typedef struct ngx_ratelimit_redis_conn_s  ngx_ratelimit_redis_conn_t;
 
 
@@ -36,7 +44,7 @@ typedef struct {
     int64_t                     last;
     int64_t                     port;
     u_char                      host_len;
-    u_char                      host[47];   /* longer: not an address */
+    u_char                      host[NGX_RATELIMIT_REDIS_MAX_HOST];
 } ngx_ratelimit_redis_range_t;
 
 
@@ -49,6 +57,7 @@ typedef struct {
     ngx_uint_t                    n;
     int64_t                       values[NGX_RATELIMIT_REDIS_MAX_VALUES];
 
+    ngx_ratelimit_redis_status_e  error;     /* its word, of a check */
     size_t                        text_len;  /* of an error, cut off */
     u_char                        text[NGX_RATELIMIT_REDIS_MAX_TEXT];
 
@@ -87,6 +96,7 @@ struct ngx_ratelimit_redis_call_s {
 
     unsigned                         timed:1;   /* wait is queued */
     unsigned                         written:1; /* in part or whole */
+    unsigned                         expired:1; /* counted: a timeout */
     unsigned                         asking:1;  /* ASKING goes before it */
     unsigned                         skip:1;    /* ASKING's reply comes first */
     unsigned                         reloaded:1; /* had its NOSCRIPT here */
@@ -95,6 +105,33 @@ struct ngx_ratelimit_redis_call_s {
 
     size_t                           len;       /* of text, without ASKING */
     u_char                          *text;      /* ASKING stands before it */
+};
+
+
+/*
+ * What the workers of the node share of one block. Nothing here has a lock:
+ * each word is changed by itself, so a worker may die anywhere.
+ */
+
+#define NGX_RATELIMIT_REDIS_MAX_SHARDS  1024
+#define NGX_RATELIMIT_REDIS_SHARD_NAME  80    /* bytes of it kept */
+
+typedef struct {
+    _Atomic uint64_t               id;        /* of its name; 0: free */
+    ngx_ratelimit_breaker_t        breaker;
+    _Atomic uint32_t               named;     /* name_len and name are set */
+    uint32_t                       name_len;
+    u_char                         name[NGX_RATELIMIT_REDIS_SHARD_NAME];
+} ngx_ratelimit_redis_shard_t;
+
+struct ngx_ratelimit_redis_shared_s {
+    _Atomic uint64_t               calls[NGX_RATELIMIT_REDIS_STATUSES];
+    _Atomic uint64_t               replies[NGX_RATELIMIT_REDIS_STATUSES];
+    _Atomic uint64_t               refreshes;
+    _Atomic uint64_t               reconnects;
+    _Atomic uint64_t               opened;
+
+    ngx_ratelimit_redis_shard_t    shards[NGX_RATELIMIT_REDIS_MAX_SHARDS];
 };
 
 
@@ -137,23 +174,17 @@ struct ngx_ratelimit_redis_conn_s {
 
     ngx_ratelimit_redis_reply_t    reply;
 
+    /* who it is: what the configuration or a node has named it */
+    ngx_ratelimit_redis_host_t     host;      /* its text stands in name */
+    ngx_str_t                      name;      /* "host:port", behind this */
+    ngx_ratelimit_redis_shard_t   *shard;
+    ngx_addr_t                     addr;      /* of a numeric host */
+    ngx_sockaddr_t                 addr_data;
+
+    /* where it leads to, once it was opened */
     socklen_t                      socklen;
     ngx_sockaddr_t                 sockaddr;
-    ngx_str_t                      name;
-    u_char                         name_data[NGX_SOCKADDR_STRLEN];
 };
-
-
-/* Figures for tests and the status page. */
-typedef struct {
-    ngx_uint_t                     calls;
-    ngx_uint_t                     errors;
-    ngx_uint_t                     timeouts;
-    ngx_uint_t                     redirects;
-    ngx_uint_t                     reconnects;
-    ngx_uint_t                     refreshes;
-    ngx_uint_t                     writes;
-} ngx_ratelimit_redis_stat_t;
 
 
 struct ngx_ratelimit_redis_client_s {
@@ -199,7 +230,6 @@ struct ngx_ratelimit_redis_client_s {
     u_char                        *io;        /* one read or write */
 
     time_t                         logged;    /* second of the last line */
-    ngx_ratelimit_redis_stat_t     stat;
 };
 
 
@@ -237,12 +267,13 @@ ngx_uint_t ngx_ratelimit_redis_log_due(time_t *logged);
 /* conn.c */
 
 /*
- * The connection to an address, made and started where there is none.
- * Returns NULL when memory is out or there are too many.
+ * The connection to a host, made and started where there is none: the host's
+ * text is copied, addrs are not. Returns NULL when memory is out or there are
+ * too many.
  */
 ngx_ratelimit_redis_conn_t *ngx_ratelimit_redis_conn_get(
-    ngx_ratelimit_redis_client_t *client, struct sockaddr *sockaddr,
-    socklen_t socklen);
+    ngx_ratelimit_redis_client_t *client,
+    const ngx_ratelimit_redis_host_t *host);
 
 /* Closes and frees; the calls in its queue are freed, no handler is called. */
 void ngx_ratelimit_redis_conn_free(ngx_ratelimit_redis_conn_t *conn);
@@ -299,6 +330,19 @@ void ngx_ratelimit_redis_conn_flush_handler(ngx_event_t *ev);
 /* The socket's events. Any of them may end in break. */
 void ngx_ratelimit_redis_conn_write_handler(ngx_event_t *wev);
 void ngx_ratelimit_redis_conn_read_handler(ngx_event_t *rev);
+
+
+/* shared.c */
+
+/*
+ * A shard of that name: the one that all workers of the node know by it.
+ * Returns NULL when there are too many: then there is no breaker for it.
+ */
+ngx_ratelimit_redis_shard_t *ngx_ratelimit_redis_shard(
+    ngx_ratelimit_redis_shared_t *shared, const ngx_str_t *name);
+
+#define ngx_ratelimit_redis_count(counter)                                    \
+    (void) atomic_fetch_add_explicit(&(counter), 1, memory_order_relaxed)
 
 
 /* reply.c */

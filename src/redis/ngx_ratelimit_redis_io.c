@@ -122,7 +122,6 @@ ngx_ratelimit_redis_conn_write(ngx_ratelimit_redis_conn_t *conn)
         len = ngx_ratelimit_redis_conn_gather(conn);
 
         n = c->send(c, conn->client->io, len);
-        conn->client->stat.writes++;
 
         if (n == NGX_ERROR) {
             ngx_ratelimit_redis_conn_break(conn, ngx_socket_errno,

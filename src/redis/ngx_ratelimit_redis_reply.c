@@ -52,17 +52,61 @@ static void ngx_ratelimit_redis_follow(ngx_ratelimit_redis_conn_t *from,
     ngx_uint_t asking);
 
 
-/* Any other error is refused: the call fails, the connection stays. */
-
+/*
+ * In the order of ngx_ratelimit_redis_status_e, from MOVED on. What is refused
+ * fails the call and leaves the connection.
+ */
 static const ngx_ratelimit_redis_error_t  ngx_ratelimit_redis_errors[] = {
-    { ngx_string("NOSCRIPT"), ngx_ratelimit_redis_error_noscript },
     { ngx_string("MOVED"), ngx_ratelimit_redis_error_moved },
     { ngx_string("ASK"), ngx_ratelimit_redis_error_ask },
     { ngx_string("TRYAGAIN"), ngx_ratelimit_redis_error_tryagain },
     { ngx_string("CLUSTERDOWN"), ngx_ratelimit_redis_error_stale },
+    { ngx_string("MASTERDOWN"), ngx_ratelimit_redis_error_stale },
+    { ngx_string("LOADING"), ngx_ratelimit_redis_error_refused },
     { ngx_string("READONLY"), ngx_ratelimit_redis_error_stale },
+    { ngx_string("NOSCRIPT"), ngx_ratelimit_redis_error_noscript },
+    { ngx_string("BUSY"), ngx_ratelimit_redis_error_refused },
+    { ngx_string("OOM"), ngx_ratelimit_redis_error_refused },
+    { ngx_string("MISCONF"), ngx_ratelimit_redis_error_refused },
+    { ngx_string("NOREPLICAS"), ngx_ratelimit_redis_error_refused },
+    { ngx_string("NOAUTH"), ngx_ratelimit_redis_error_refused },
+    { ngx_string("NOPERM"), ngx_ratelimit_redis_error_refused },
+    { ngx_string("WRONGTYPE"), ngx_ratelimit_redis_error_refused },
     { ngx_null_string, ngx_ratelimit_redis_error_refused }
 };
+
+/* in the order of ngx_ratelimit_redis_status_e */
+static const ngx_str_t  ngx_ratelimit_redis_status_names[] = {
+    ngx_string("ok"),
+    ngx_string("open"),
+    ngx_string("unreachable"),
+    ngx_string("timeout"),
+    ngx_string("lost"),
+    ngx_string("protocol"),
+    ngx_string("moved"),
+    ngx_string("ask"),
+    ngx_string("tryagain"),
+    ngx_string("clusterdown"),
+    ngx_string("masterdown"),
+    ngx_string("loading"),
+    ngx_string("readonly"),
+    ngx_string("noscript"),
+    ngx_string("busy"),
+    ngx_string("oom"),
+    ngx_string("misconf"),
+    ngx_string("noreplicas"),
+    ngx_string("noauth"),
+    ngx_string("noperm"),
+    ngx_string("wrongtype"),
+    ngx_string("error")
+};
+
+
+const ngx_str_t *
+ngx_ratelimit_redis_status_name(ngx_ratelimit_redis_status_e status)
+{
+    return &ngx_ratelimit_redis_status_names[status];
+}
 
 
 const char *
@@ -231,7 +275,9 @@ ngx_ratelimit_redis_reply_eval(ngx_ratelimit_redis_conn_t *conn,
     if (reply->type == REDIS_REPLY_ARRAY && reply->flat) {
         ngx_ratelimit_redis_conn_recovered(conn);
 
+        ngx_memzero(&result, sizeof(ngx_ratelimit_redis_result_t));
         result.status = NGX_RATELIMIT_REDIS_OK;
+        result.ran = 1;
         result.n = reply->n;
         result.values = reply->values;
 
@@ -246,7 +292,7 @@ ngx_ratelimit_redis_reply_eval(ngx_ratelimit_redis_conn_t *conn,
          * reply of this connection can be trusted either.
          */
 
-        ngx_ratelimit_redis_call_fail(call, NGX_RATELIMIT_REDIS_ERROR);
+        ngx_ratelimit_redis_call_fail(call, NGX_RATELIMIT_REDIS_PROTOCOL);
         ngx_ratelimit_redis_conn_break(conn, 0, "a reply of another call");
         return;
     }
@@ -260,6 +306,12 @@ ngx_ratelimit_redis_reply_eval(ngx_ratelimit_redis_conn_t *conn,
     {
         error++;
     }
+
+    reply->error = NGX_RATELIMIT_REDIS_MOVED
+                   + (error - ngx_ratelimit_redis_errors);
+
+    ngx_ratelimit_redis_count(
+                     conn->client->redis->shared->replies[reply->error]);
 
     error->handler(conn, call);
 }
@@ -344,7 +396,8 @@ ngx_ratelimit_redis_error_refused(ngx_ratelimit_redis_conn_t *conn,
     ngx_ratelimit_redis_log_reply(conn, "a check");
 
     ngx_memzero(&result, sizeof(ngx_ratelimit_redis_result_t));
-    result.status = NGX_RATELIMIT_REDIS_ERROR;
+    result.status = conn->reply.error;
+    result.ran = 1;
 
     ngx_ratelimit_redis_call_finish(call, &result);
 }
@@ -409,7 +462,7 @@ ngx_ratelimit_redis_error_moved(ngx_ratelimit_redis_conn_t *conn,
     slot = 0;
     to = NULL;
 
-    if (client->redis->cluster) {
+    if (client->redis->mode == NGX_RATELIMIT_REDIS_CLUSTER) {
         ngx_ratelimit_redis_refresh(client);
         to = ngx_ratelimit_redis_redirect(conn, &slot);
     }
@@ -429,7 +482,7 @@ ngx_ratelimit_redis_error_ask(ngx_ratelimit_redis_conn_t *conn,
     ngx_uint_t                   slot;
     ngx_ratelimit_redis_conn_t  *to;
 
-    to = conn->client->redis->cluster
+    to = (conn->client->redis->mode == NGX_RATELIMIT_REDIS_CLUSTER)
          ? ngx_ratelimit_redis_redirect(conn, &slot) : NULL;
 
     ngx_ratelimit_redis_follow(conn, to, call, 1);
@@ -461,8 +514,6 @@ ngx_ratelimit_redis_follow(ngx_ratelimit_redis_conn_t *from,
         ngx_ratelimit_redis_error_refused(from, call);
         return;
     }
-
-    from->client->stat.redirects++;
 
     /* its deadline passed: nobody waits for it */
 
