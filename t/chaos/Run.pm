@@ -222,7 +222,7 @@ sub fault {
     $self->{logged} = { map { $_->{name} => length $_->log }
                         @{ $self->{gateways} } };
 
-    my $before = $self->workers_state;
+    my $before = $self->workers_at_rest;
     my @primaries = $self->{cluster}->primaries;
 
     $self->{cluster}->watch;
@@ -323,6 +323,28 @@ sub workers_state {
     }
 
     return \%state;
+}
+
+
+# The same, when the last requests' connections have been closed.
+sub workers_at_rest {
+    my $self = shift;
+
+    my ($state, $was, $same) = ({}, '', 0);
+
+    t::Gateway::wait_for(sub {
+        $state = $self->workers_state;
+
+        my $is = join ' ', map { "$_ $state->{$_}{fds}" } sort keys %$state;
+
+        $same = $is eq $was ? $same + 1 : 0;
+        $was = $is;
+        sleep 0.05;
+
+        return $same == 5;
+    });
+
+    return $state;
 }
 
 
