@@ -169,7 +169,9 @@ ngx_http_ratelimit_create_main_conf(ngx_conf_t *cf)
         || ngx_array_init(&conf->rules, cf->pool, 8, sizeof(void *)) != NGX_OK
         || ngx_array_init(&conf->limits, cf->pool, 8, sizeof(void *))
            != NGX_OK
-        || ngx_array_init(&conf->redis, cf->pool, 2, sizeof(void *))
+        || ngx_array_init(&conf->redis, cf->pool, 2, sizeof(void *)) != NGX_OK
+        || ngx_array_init(&conf->redis_names, cf->pool, 2,
+                          sizeof(ngx_http_ratelimit_redis_name_t))
            != NGX_OK)
     {
         return NULL;

@@ -86,11 +86,21 @@ typedef struct {
 } ngx_http_ratelimit_limit_t;
 
 
+/* A host name of a "ratelimit_redis" block. */
+typedef struct {
+    ngx_ratelimit_redis_t       *redis;
+    ngx_uint_t                   host;      /* its place in redis->hosts */
+    ngx_str_t                    text;      /* "host[:port]" */
+    ngx_http_ratelimit_place_t   place;
+} ngx_http_ratelimit_redis_name_t;
+
+
 typedef struct {
     ngx_array_t   zones;      /* ngx_http_ratelimit_zone_t * */
     ngx_array_t   rules;      /* ngx_http_ratelimit_rule_t * */
     ngx_array_t   limits;     /* ngx_http_ratelimit_limit_t *, of all places */
     ngx_array_t   redis;      /* ngx_ratelimit_redis_t * */
+    ngx_array_t   redis_names;  /* ngx_http_ratelimit_redis_name_t */
 } ngx_http_ratelimit_main_conf_t;
 
 

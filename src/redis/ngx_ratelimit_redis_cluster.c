@@ -148,7 +148,7 @@ ngx_ratelimit_redis_refresh_from(ngx_ratelimit_redis_client_t *client)
             break;
         }
 
-        if (conn->state == NGX_RATELIMIT_REDIS_CONNECTING && found == NULL) {
+        if (conn->state != NGX_RATELIMIT_REDIS_DOWN && found == NULL) {
             found = conn;
         }
     }

@@ -7,7 +7,7 @@
 #include "ngx_ratelimit_redis_int.h"
 
 /* changed with every change of the layout */
-#define NGX_RATELIMIT_REDIS_SHARED_LAYOUT  1
+#define NGX_RATELIMIT_REDIS_SHARED_LAYOUT  2
 
 /* pages left to the slab allocator */
 #define NGX_RATELIMIT_REDIS_SHARED_SPARE   8
