@@ -84,6 +84,16 @@ like($gateway->log, qr/\[error\] .*answered a check with OOM/, 'full: the log');
 redis_cli($port, 'config', 'set', 'maxmemory', 0);
 recovers($gateway, 'not full');
 
+redis_cli($port, 'config', 'set', 'min-replicas-to-write', 1);
+degraded($gateway, 'no replica');
+# a worker logs one such line a second
+ok(t::Gateway::wait_for(sub {
+    $gateway->get('/?k=a');
+    $gateway->log =~ /\[error\] .*answered a check with NOREPLICAS/
+}), 'no replica: the log');
+redis_cli($port, 'config', 'set', 'min-replicas-to-write', 0);
+recovers($gateway, 'no replica needed');
+
 redis_cli($port, 'client', 'kill', 'type', 'normal') for 1 .. 3;
 recovers($gateway, 'connections killed');
 
