@@ -24,8 +24,8 @@ my $form = $ENV{RATELIMIT_CHAOS} || 'short';
 my $only = $ENV{RATELIMIT_FAULT} || '';
 
 my $run = t::chaos::Run->new(
-    $form eq 'full' ? (rate => 1000, settle => 2, quota => 80)
-                    : (rate => 400, settle => 0.7, quota => 25));
+    $form eq 'full' ? (rate => 1000, settle => 2, quota => 80, recovers => 3)
+                    : (rate => 400, settle => 0.7, quota => 25, recovers => 10));
 
 for my $fault (t::chaos::Faults::table()) {
     next if !$fault->{$form} || index($fault->{name}, $only) < 0;

@@ -21,7 +21,6 @@ use constant {
     TIMEOUT_MS  => 100,
     PER_KEY     => 20,      # requests a second, see Oracle.pm
     PASSES_S    => 40,      # for what must happen some time
-    RECOVERS_S  => 10,      # in less than that each request is limited again
     WAIT_S      => 8,       # the longest that one may take on a busy machine
     MEMORY_KB   => 8192,    # what a worker may have grown
     NODES       => 6,
@@ -32,7 +31,8 @@ my %SHARES = (known => 4, bucket => 3, quota => 2, local => 1);
 
 
 # rate: requests a second. settle: seconds of load before and after a fault.
-# quota: the limit of that family.
+# quota: the limit of that family. recovers: in so many seconds all must be
+# limited again.
 sub new {
     my ($class, %self) = @_;
 
@@ -284,7 +284,7 @@ sub judge {
     $self->at_most($got->{degraded}, $got->{requests} / 4, 'DEGRADED')
         if $fault->{serves};
     $self->at_most($got->{longest}, WAIT_S, 'seconds of the longest wait');
-    $self->at_most($got->{recovered}, RECOVERS_S,
+    $self->at_most($got->{recovered}, $self->{recovers},
                    'seconds until all is limited again');
 }
 
