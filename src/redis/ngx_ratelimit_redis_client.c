@@ -86,8 +86,6 @@ ngx_ratelimit_redis_start(ngx_ratelimit_redis_t *redis, ngx_cycle_t *cycle)
                                    ngx_ratelimit_redis_done_handler);
     ngx_ratelimit_redis_event_init(client, &client->again_timer,
                                    ngx_ratelimit_redis_again_handler);
-    ngx_ratelimit_redis_event_init(client, &client->refresh_timer,
-                                   ngx_ratelimit_redis_refresh_handler);
 
     if (RAND_bytes((u_char *) &client->name, sizeof(client->name)) != 1
         || ngx_ratelimit_redis_client_texts(client) != NGX_OK
@@ -106,7 +104,7 @@ ngx_ratelimit_redis_stop(ngx_ratelimit_redis_t *redis)
 {
     ngx_uint_t                     i;
     ngx_queue_t                   *q;
-    ngx_event_t                   *timers[3];
+    ngx_event_t                   *timers[2];
     ngx_ratelimit_redis_conn_t    *conn;
     ngx_ratelimit_redis_client_t  *client;
 
@@ -144,9 +142,8 @@ ngx_ratelimit_redis_stop(ngx_ratelimit_redis_t *redis)
 
     timers[0] = &client->deadline;
     timers[1] = &client->again_timer;
-    timers[2] = &client->refresh_timer;
 
-    for (i = 0; i < 3; i++) {
+    for (i = 0; i < 2; i++) {
         if (timers[i]->timer_set) {
             ngx_del_timer(timers[i]);
         }
@@ -159,10 +156,10 @@ ngx_ratelimit_redis_stop(ngx_ratelimit_redis_t *redis)
     ngx_ratelimit_redis_text_free(&client->evalsha);
     ngx_ratelimit_redis_text_free(&client->load);
     ngx_ratelimit_redis_text_free(&client->auth);
+    ngx_ratelimit_redis_text_free(&client->question);
+    ngx_ratelimit_redis_text_free(&client->sentinel_auth);
 
-    if (client->slots) {
-        ngx_free(client->slots);
-    }
+    ngx_ratelimit_redis_topology_stop(client);
 
     if (client->io) {
         ngx_free(client->io);
@@ -245,16 +242,7 @@ ngx_ratelimit_redis_client_connect(ngx_ratelimit_redis_client_t *client)
                ? NGX_OK : NGX_ERROR;
     }
 
-    client->slots = ngx_calloc(NGX_RATELIMIT_CLUSTER_SLOTS
-                               * sizeof(ngx_ratelimit_redis_conn_t *),
-                               client->log);
-    if (client->slots == NULL) {
-        return NGX_ERROR;
-    }
-
-    ngx_ratelimit_redis_refresh_handler(&client->refresh_timer);
-
-    return ngx_queue_empty(&client->conns) ? NGX_ERROR : NGX_OK;
+    return ngx_ratelimit_redis_topology_start(client);
 }
 
 
@@ -291,6 +279,7 @@ ngx_ratelimit_redis_text_free(ngx_str_t *text)
     if (text->data) {
         ngx_explicit_memzero(text->data, text->len);
         ngx_free(text->data);
+        ngx_str_null(text);
     }
 }
 
@@ -538,6 +527,7 @@ ngx_ratelimit_redis_call_fail(ngx_ratelimit_redis_call_t *call,
 void
 ngx_ratelimit_redis_route(ngx_ratelimit_redis_call_t *call)
 {
+    ngx_uint_t                     waiting;
     ngx_queue_t                   *q;
     ngx_ratelimit_redis_conn_t    *conn;
     ngx_ratelimit_redis_client_t  *client;
@@ -548,12 +538,21 @@ ngx_ratelimit_redis_route(ngx_ratelimit_redis_call_t *call)
         q = ngx_queue_head(&client->conns);
         conn = ngx_queue_data(q, ngx_ratelimit_redis_conn_t, queue);
 
-    } else if (client->mapped) {
-        conn = client->slots[call->slot];
-
     } else {
-        ngx_queue_insert_tail(&client->unmapped, &call->queue);
-        return;
+        ngx_ratelimit_redis_topology_look(client);
+
+        if (!client->mapped) {
+            waiting = !ngx_queue_empty(&client->unmapped);
+            ngx_queue_insert_tail(&client->unmapped, &call->queue);
+
+            if (!waiting) {
+                ngx_ratelimit_redis_topology_wait(client);
+            }
+
+            return;
+        }
+
+        conn = client->slots[call->slot];
     }
 
     if (conn == NULL) {

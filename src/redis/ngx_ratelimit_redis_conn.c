@@ -13,16 +13,30 @@
 #define NGX_RATELIMIT_REDIS_BACKOFF_MIN_MS  50
 #define NGX_RATELIMIT_REDIS_BACKOFF_MAX_MS  2000
 
+#define NGX_RATELIMIT_REDIS_RETRY_MS        1000  /* ahead of the backoff */
+#define NGX_RATELIMIT_REDIS_SENTINEL_MS     5000  /* not asked for so long */
+
 
 static u_char *ngx_ratelimit_redis_conn_name(u_char *p,
     const ngx_ratelimit_redis_host_t *host);
+static ngx_ratelimit_redis_conn_t *ngx_ratelimit_redis_conn_obtain(
+    ngx_ratelimit_redis_client_t *client,
+    const ngx_ratelimit_redis_host_t *host, ngx_uint_t sentinel);
 static ngx_ratelimit_redis_conn_t *ngx_ratelimit_redis_conn_find(
-    ngx_ratelimit_redis_client_t *client, const ngx_str_t *name);
+    ngx_ratelimit_redis_client_t *client, const ngx_str_t *name,
+    ngx_uint_t sentinel);
+static ngx_ratelimit_redis_conn_t *ngx_ratelimit_redis_conn_leads(
+    ngx_ratelimit_redis_client_t *client,
+    const ngx_ratelimit_redis_host_t *host);
 static ngx_ratelimit_redis_conn_t *ngx_ratelimit_redis_conn_new(
     ngx_ratelimit_redis_client_t *client,
-    const ngx_ratelimit_redis_host_t *host, const ngx_str_t *name);
-static void ngx_ratelimit_redis_conn_numeric(
-    ngx_ratelimit_redis_conn_t *conn);
+    const ngx_ratelimit_redis_host_t *host, const ngx_str_t *name,
+    ngx_uint_t sentinel);
+static void ngx_ratelimit_redis_conn_identify(
+    ngx_ratelimit_redis_conn_t *conn, const ngx_ratelimit_redis_host_t *host,
+    const ngx_str_t *name);
+static socklen_t ngx_ratelimit_redis_numeric(
+    const ngx_ratelimit_redis_host_t *host, ngx_sockaddr_t *sa);
 static void ngx_ratelimit_redis_conn_enter(ngx_ratelimit_redis_conn_t *conn,
     ngx_ratelimit_redis_state_e state);
 static void ngx_ratelimit_redis_conn_down(ngx_ratelimit_redis_conn_t *conn);
@@ -44,6 +58,22 @@ ngx_ratelimit_redis_conn_t *
 ngx_ratelimit_redis_conn_get(ngx_ratelimit_redis_client_t *client,
     const ngx_ratelimit_redis_host_t *host)
 {
+    return ngx_ratelimit_redis_conn_obtain(client, host, 0);
+}
+
+
+ngx_ratelimit_redis_conn_t *
+ngx_ratelimit_redis_conn_sentinel(ngx_ratelimit_redis_client_t *client,
+    const ngx_ratelimit_redis_host_t *host)
+{
+    return ngx_ratelimit_redis_conn_obtain(client, host, 1);
+}
+
+
+static ngx_ratelimit_redis_conn_t *
+ngx_ratelimit_redis_conn_obtain(ngx_ratelimit_redis_client_t *client,
+    const ngx_ratelimit_redis_host_t *host, ngx_uint_t sentinel)
+{
     u_char                       data[NGX_RATELIMIT_REDIS_NAME];
     ngx_str_t                    name;
     ngx_ratelimit_redis_conn_t  *conn;
@@ -57,13 +87,30 @@ ngx_ratelimit_redis_conn_get(ngx_ratelimit_redis_client_t *client,
     name.data = data;
     name.len = ngx_ratelimit_redis_conn_name(data, host) - data;
 
-    conn = ngx_ratelimit_redis_conn_find(client, &name);
+    conn = ngx_ratelimit_redis_conn_find(client, &name, sentinel);
 
-    if (conn || client->nconns == NGX_RATELIMIT_REDIS_MAX_CONNS) {
+    if (conn) {
         return conn;
     }
 
-    conn = ngx_ratelimit_redis_conn_new(client, host, &name);
+    conn = sentinel ? NULL : ngx_ratelimit_redis_conn_leads(client, host);
+
+    if (conn) {
+
+        /* a seed's other spelling: all workers shall mean the same shard */
+
+        if (conn->owned == 0) {
+            ngx_ratelimit_redis_conn_identify(conn, host, &name);
+        }
+
+        return conn;
+    }
+
+    if (client->nconns == NGX_RATELIMIT_REDIS_MAX_CONNS) {
+        return NULL;
+    }
+
+    conn = ngx_ratelimit_redis_conn_new(client, host, &name, sentinel);
     if (conn == NULL) {
         return NULL;
     }
@@ -101,7 +148,7 @@ ngx_ratelimit_redis_conn_name(u_char *p,
 
 static ngx_ratelimit_redis_conn_t *
 ngx_ratelimit_redis_conn_find(ngx_ratelimit_redis_client_t *client,
-    const ngx_str_t *name)
+    const ngx_str_t *name, ngx_uint_t sentinel)
 {
     ngx_queue_t                 *q;
     ngx_ratelimit_redis_conn_t  *conn;
@@ -113,7 +160,46 @@ ngx_ratelimit_redis_conn_find(ngx_ratelimit_redis_client_t *client,
         conn = ngx_queue_data(q, ngx_ratelimit_redis_conn_t, queue);
 
         if (conn->name.len == name->len
+            && conn->sentinel == sentinel
             && ngx_strncasecmp(conn->name.data, name->data, name->len) == 0)
+        {
+            return conn;
+        }
+    }
+
+    return NULL;
+}
+
+
+/* The connection that leads to a numeric host, NULL where none does. */
+
+static ngx_ratelimit_redis_conn_t *
+ngx_ratelimit_redis_conn_leads(ngx_ratelimit_redis_client_t *client,
+    const ngx_ratelimit_redis_host_t *host)
+{
+    socklen_t                    socklen;
+    ngx_queue_t                 *q;
+    ngx_sockaddr_t               sa;
+    ngx_ratelimit_redis_conn_t  *conn;
+
+    socklen = ngx_ratelimit_redis_numeric(host, &sa);
+
+    if (socklen == 0) {
+        return NULL;
+    }
+
+    for (q = ngx_queue_head(&client->conns);
+         q != ngx_queue_sentinel(&client->conns);
+         q = ngx_queue_next(q))
+    {
+        conn = ngx_queue_data(q, ngx_ratelimit_redis_conn_t, queue);
+
+        if (conn->state != NGX_RATELIMIT_REDIS_DOWN
+            && !conn->sentinel
+            && conn->socklen
+            && ngx_cmp_sockaddr(&conn->sockaddr.sockaddr, conn->socklen,
+                                &sa.sockaddr, socklen, 1)
+               == NGX_OK)
         {
             return conn;
         }
@@ -125,12 +211,13 @@ ngx_ratelimit_redis_conn_find(ngx_ratelimit_redis_client_t *client,
 
 static ngx_ratelimit_redis_conn_t *
 ngx_ratelimit_redis_conn_new(ngx_ratelimit_redis_client_t *client,
-    const ngx_ratelimit_redis_host_t *host, const ngx_str_t *name)
+    const ngx_ratelimit_redis_host_t *host, const ngx_str_t *name,
+    ngx_uint_t sentinel)
 {
     ngx_ratelimit_redis_conn_t  *conn;
 
-    conn = ngx_calloc(sizeof(ngx_ratelimit_redis_conn_t) + name->len,
-                      client->log);
+    conn = ngx_calloc(sizeof(ngx_ratelimit_redis_conn_t)
+                      + NGX_RATELIMIT_REDIS_NAME, client->log);
     if (conn == NULL) {
         return NULL;
     }
@@ -138,19 +225,11 @@ ngx_ratelimit_redis_conn_new(ngx_ratelimit_redis_client_t *client,
     conn->client = client;
     conn->fd = (ngx_socket_t) -1;
     conn->reply.log = client->log;
+    conn->sentinel = sentinel;
+    conn->used_ms = ngx_current_msec;
 
     conn->name.data = (u_char *) &conn[1];
-    conn->name.len = name->len;
-    ngx_memcpy(conn->name.data, name->data, name->len);
-
-    conn->host = *host;
-    conn->host.host.data = conn->name.data;
-    conn->shard = ngx_ratelimit_redis_shard(client->redis->shared,
-                                            &conn->name);
-
-    if (host->naddrs == 0) {
-        ngx_ratelimit_redis_conn_numeric(conn);
-    }
+    ngx_ratelimit_redis_conn_identify(conn, host, name);
 
     ngx_queue_init(&conn->calls);
     conn->next = &conn->calls;
@@ -168,45 +247,76 @@ ngx_ratelimit_redis_conn_new(ngx_ratelimit_redis_client_t *client,
 }
 
 
-/* A host that is an address needs nobody to say where it is. */
+/* Says who conn is, also when it was somebody else before. */
 
 static void
-ngx_ratelimit_redis_conn_numeric(ngx_ratelimit_redis_conn_t *conn)
+ngx_ratelimit_redis_conn_identify(ngx_ratelimit_redis_conn_t *conn,
+    const ngx_ratelimit_redis_host_t *host, const ngx_str_t *name)
 {
-    in_addr_t        addr;
-    ngx_str_t       *host;
-    ngx_sockaddr_t  *sa;
+    conn->name.len = name->len;
+    ngx_memcpy(conn->name.data, name->data, name->len);
 
-    host = &conn->host.host;
-    sa = &conn->addr_data;
-    addr = ngx_inet_addr(host->data, host->len);
+    conn->host = *host;
+    conn->host.host.data = conn->name.data;
+
+    if (!conn->sentinel) {
+        conn->shard = ngx_ratelimit_redis_shard(conn->client->redis->shared,
+                                                &conn->name);
+    }
+
+    if (host->naddrs) {
+        return;
+    }
+
+    /* a host that is an address needs nobody to say where it is */
+
+    conn->addr.socklen = ngx_ratelimit_redis_numeric(&conn->host,
+                                                     &conn->addr_data);
+    if (conn->addr.socklen) {
+        conn->addr.sockaddr = &conn->addr_data.sockaddr;
+        conn->addr.name = conn->name;
+        conn->host.addrs = &conn->addr;
+        conn->host.naddrs = 1;
+    }
+}
+
+
+/* The address of a host that is one; returns its length, 0 for any other. */
+
+static socklen_t
+ngx_ratelimit_redis_numeric(const ngx_ratelimit_redis_host_t *host,
+    ngx_sockaddr_t *sa)
+{
+    in_addr_t  addr;
+    socklen_t  socklen;
+
+    ngx_memzero(sa, sizeof(ngx_sockaddr_t));
+
+    addr = ngx_inet_addr(host->host.data, host->host.len);
 
     if (addr != INADDR_NONE) {
         sa->sockaddr_in.sin_family = AF_INET;
         sa->sockaddr_in.sin_addr.s_addr = addr;
-        conn->addr.socklen = sizeof(struct sockaddr_in);
+        socklen = sizeof(struct sockaddr_in);
 
 #if (NGX_HAVE_INET6)
 
-    } else if (ngx_inet6_addr(host->data, host->len,
+    } else if (ngx_inet6_addr(host->host.data, host->host.len,
                               sa->sockaddr_in6.sin6_addr.s6_addr)
                == NGX_OK)
     {
         sa->sockaddr_in6.sin6_family = AF_INET6;
-        conn->addr.socklen = sizeof(struct sockaddr_in6);
+        socklen = sizeof(struct sockaddr_in6);
 
 #endif
 
     } else {
-        return;
+        return 0;
     }
 
-    ngx_inet_set_port(&sa->sockaddr, conn->host.port);
+    ngx_inet_set_port(&sa->sockaddr, host->port);
 
-    conn->addr.sockaddr = &sa->sockaddr;
-    conn->addr.name = conn->name;
-    conn->host.addrs = &conn->addr;
-    conn->host.naddrs = 1;
+    return socklen;
 }
 
 
@@ -290,13 +400,14 @@ ngx_ratelimit_redis_conn_down(ngx_ratelimit_redis_conn_t *conn)
 
 /*
  * Authentication and the script go ahead of all calls; nobody waits for
- * their replies.
+ * their replies. A sentinel has a user of its own, and no scripts.
  */
 
 static void
 ngx_ratelimit_redis_conn_connecting(ngx_ratelimit_redis_conn_t *conn)
 {
     ngx_int_t                      rc;
+    ngx_str_t                     *auth;
     ngx_addr_t                    *addr;
     ngx_ratelimit_redis_client_t  *client;
 
@@ -324,9 +435,11 @@ ngx_ratelimit_redis_conn_connecting(ngx_ratelimit_redis_conn_t *conn)
 
     ngx_add_timer(&conn->timer, client->dead_ms);
 
-    if (client->auth.len
+    auth = conn->sentinel ? &client->sentinel_auth : &client->auth;
+
+    if (auth->len
         && ngx_ratelimit_redis_conn_command(conn, NGX_RATELIMIT_REDIS_AUTH,
-                                            &client->auth)
+                                            auth)
            == NULL)
     {
         ngx_ratelimit_redis_conn_break(conn, 0, "no memory");
@@ -335,8 +448,9 @@ ngx_ratelimit_redis_conn_connecting(ngx_ratelimit_redis_conn_t *conn)
 
     /* without memory NOSCRIPT will ask for it again */
 
-    if (ngx_ratelimit_redis_conn_command(conn, NGX_RATELIMIT_REDIS_LOAD,
-                                         &client->load))
+    if (!conn->sentinel
+        && ngx_ratelimit_redis_conn_command(conn, NGX_RATELIMIT_REDIS_LOAD,
+                                            &client->load))
     {
         conn->loading = 1;
     }
@@ -350,10 +464,6 @@ ngx_ratelimit_redis_conn_connecting(ngx_ratelimit_redis_conn_t *conn)
 static void
 ngx_ratelimit_redis_conn_up(ngx_ratelimit_redis_conn_t *conn)
 {
-    ngx_ratelimit_redis_client_t  *client;
-
-    client = conn->client;
-
     /* one write a turn is small: it must not wait for the last one's ACK */
 
     (void) ngx_tcp_nodelay(conn->connection);
@@ -363,9 +473,7 @@ ngx_ratelimit_redis_conn_up(ngx_ratelimit_redis_conn_t *conn)
     ngx_ratelimit_redis_conn_watch(conn);
     ngx_post_event(&conn->flush, &ngx_posted_next_events);
 
-    if (client->slots && !client->mapped && client->refresh == NULL) {
-        ngx_ratelimit_redis_refresh_handler(&client->refresh_timer);
-    }
+    ngx_ratelimit_redis_topology_up(conn);
 }
 
 
@@ -525,9 +633,34 @@ ngx_ratelimit_redis_conn_release(ngx_ratelimit_redis_conn_t *conn)
 }
 
 
+void
+ngx_ratelimit_redis_conn_retry(ngx_ratelimit_redis_conn_t *conn)
+{
+    if (conn->state != NGX_RATELIMIT_REDIS_DOWN
+        || ngx_exiting
+        || ngx_current_msec - conn->retried_ms < NGX_RATELIMIT_REDIS_RETRY_MS)
+    {
+        return;
+    }
+
+    conn->retried_ms = ngx_current_msec;
+
+    if (conn->timer.timer_set) {
+        ngx_del_timer(&conn->timer);
+    }
+
+    ngx_ratelimit_redis_conn_enter(conn, NGX_RATELIMIT_REDIS_CONNECTING);
+}
+
+
 static ngx_uint_t
 ngx_ratelimit_redis_conn_unused(ngx_ratelimit_redis_conn_t *conn)
 {
+    if (conn->sentinel) {
+        return ngx_current_msec - conn->used_ms
+               > NGX_RATELIMIT_REDIS_SENTINEL_MS;
+    }
+
     return conn->client->slots
            && conn->client->mapped
            && conn->owned == 0;
@@ -613,7 +746,7 @@ ngx_ratelimit_redis_conn_idle(ngx_ratelimit_redis_conn_t *conn)
         ngx_ratelimit_redis_conn_recovered(conn);
     }
 
-    if (conn->failures) {
+    if (conn->failures || conn->sentinel) {
         ngx_ratelimit_redis_conn_watch(conn);
     }
 }

@@ -3,11 +3,13 @@
  * node; calls that wait in exactly one queue at a time.
  *
  *     client.c   start and stop, a call's way in, deadlines, handlers
- *     cluster.c  the slot map and its refresh, redirections
+ *     topology.c who asks for a new map, and when; the map of the node
+ *     cluster.c  a worker's map: connections of slots, redirections
+ *     sentinel.c the question for the master, and whom it is asked
  *     conn.c     one connection: its states, connecting again
  *     io.c       its queue, writing, reading
  *     reply.c    what each reply means for the call at the queue's head
- *     shared.c   what the workers of the node share: breakers, counts
+ *     shared.c   what the workers of the node share: breakers, counts, map
  *     codec.c    Redis' protocol to and from bytes (hiredis' reader)
  *     digest.c   HMAC-SHA256
  */
@@ -19,6 +21,7 @@
 
 #include "ngx_ratelimit_redis.h"
 #include "ngx_ratelimit_hash.h"
+#include "ngx_ratelimit_slot_map.h"
 
 #define NGX_RATELIMIT_REDIS_MAX_PENDING    65536    /* calls in a queue */
 #define NGX_RATELIMIT_REDIS_MAX_CONNS      1024     /* of one client */
@@ -48,11 +51,19 @@ typedef struct {
 } ngx_ratelimit_redis_range_t;
 
 
+/* What a reply is read as. */
+typedef enum {
+    NGX_RATELIMIT_REDIS_FORM_VALUES = 0,
+    NGX_RATELIMIT_REDIS_FORM_SLOTS,   /* CLUSTER SLOTS */
+    NGX_RATELIMIT_REDIS_FORM_MASTER   /* one range: the address of all slots */
+} ngx_ratelimit_redis_form_e;
+
+
 /* One reply as the reader builds it. */
 typedef struct {
     int                           type;      /* REDIS_REPLY_* of the whole */
     unsigned                      flat:1;    /* an array of integers alone */
-    unsigned                      slots:1;   /* read as CLUSTER SLOTS */
+    ngx_ratelimit_redis_form_e    form;
 
     ngx_uint_t                    n;
     int64_t                       values[NGX_RATELIMIT_REDIS_MAX_VALUES];
@@ -74,7 +85,8 @@ typedef enum {
     NGX_RATELIMIT_REDIS_EVAL = 0,
     NGX_RATELIMIT_REDIS_AUTH,
     NGX_RATELIMIT_REDIS_LOAD,     /* SCRIPT LOAD */
-    NGX_RATELIMIT_REDIS_SLOTS     /* CLUSTER SLOTS */
+    NGX_RATELIMIT_REDIS_SLOTS,    /* CLUSTER SLOTS */
+    NGX_RATELIMIT_REDIS_MASTER    /* SENTINEL GET-MASTER-ADDR-BY-NAME */
 } ngx_ratelimit_redis_kind_e;
 
 
@@ -131,6 +143,9 @@ struct ngx_ratelimit_redis_shared_s {
     _Atomic uint64_t               opened;
 
     ngx_ratelimit_redis_shard_t    shards[NGX_RATELIMIT_REDIS_MAX_SHARDS];
+
+    ngx_ratelimit_slot_board_t     board;     /* last: its words are not
+                                                 zeroed, most stay untouched */
 };
 
 
@@ -166,7 +181,10 @@ struct ngx_ratelimit_redis_conn_s {
     ngx_uint_t                     owned;     /* slots in the map */
     ngx_uint_t                     failures;  /* since it last was good */
     ngx_msec_t                     up_ms;     /* when it came up */
+    ngx_msec_t                     used_ms;   /* a sentinel: when asked */
+    ngx_msec_t                     retried_ms; /* ahead of its backoff */
     unsigned                       loading:1; /* SCRIPT LOAD is queued */
+    unsigned                       sentinel:1; /* takes no calls */
 
     time_t                         logged;    /* second of the last line */
     time_t                         noticed;
@@ -175,8 +193,9 @@ struct ngx_ratelimit_redis_conn_s {
 
     /* who it is: what the configuration or a node has named it */
     ngx_ratelimit_redis_host_t     host;      /* its text stands in name */
-    ngx_str_t                      name;      /* "host:port", behind this */
-    ngx_ratelimit_redis_shard_t   *shard;
+    ngx_str_t                      name;      /* "host:port", behind this,
+                                                 with room for any */
+    ngx_ratelimit_redis_shard_t   *shard;     /* of a sentinel: NULL */
     ngx_addr_t                     addr;      /* of a numeric host */
     ngx_sockaddr_t                 addr_data;
 
@@ -210,14 +229,27 @@ struct ngx_ratelimit_redis_client_s {
     ngx_queue_t                    again;     /* TRYAGAIN, oldest first */
     ngx_event_t                    again_timer;
 
-    /* cluster */
+    /* Cluster and Sentinel */
 
     ngx_queue_t                    unmapped;  /* waiting for the first map */
-    ngx_ratelimit_redis_call_t    *refresh;   /* CLUSTER SLOTS waited for */
+    ngx_ratelimit_redis_conn_t   **slots;     /* NULL for a single server */
+    uint64_t                       head;      /* the node's map last taken */
+
     ngx_event_t                    refresh_timer;
-    ngx_msec_t                     refreshed_ms;
+    ngx_ratelimit_redis_call_t    *refresh;   /* the question waited for */
+    uint64_t                       turn_ms;   /* the right to ask, not used */
+    uint64_t                       asked_ms;  /* when this worker asked */
+    uint64_t                       wanted_ms; /* what was asked later will do */
+    uint64_t                       answered_ms; /* the last that was noticed */
+    uint64_t                       seen_ms;   /* the last question noticed */
+    uint64_t                       due_ms;    /* asks no sooner */
+    ngx_uint_t                     sentinel;  /* which one is asked */
+
     unsigned                       mapped:1;  /* slots is known */
-    ngx_ratelimit_redis_conn_t   **slots;
+    unsigned                       wanted:1;  /* something may have changed */
+    unsigned                       strayed:1; /* MOVED changed slots */
+    unsigned                       broke:1;   /* with the first question */
+    unsigned                       unanswered:1; /* as yet */
 
     ngx_queue_t                    free;      /* calls */
     ngx_uint_t                     nfree;
@@ -226,6 +258,8 @@ struct ngx_ratelimit_redis_client_s {
     ngx_str_t                      evalsha;   /* what all checks share */
     ngx_str_t                      load;      /* SCRIPT LOAD, whole */
     ngx_str_t                      auth;      /* AUTH, whole; may be empty */
+    ngx_str_t                      question;  /* for the map, whole */
+    ngx_str_t                      sentinel_auth;
     u_char                        *io;        /* one read or write */
 
     time_t                         logged;    /* second of the last line */
@@ -273,6 +307,16 @@ ngx_uint_t ngx_ratelimit_redis_log_due(time_t *logged);
 ngx_ratelimit_redis_conn_t *ngx_ratelimit_redis_conn_get(
     ngx_ratelimit_redis_client_t *client,
     const ngx_ratelimit_redis_host_t *host);
+
+/*
+ * The same for a sentinel: it is asked for the master and serves nothing else.
+ */
+ngx_ratelimit_redis_conn_t *ngx_ratelimit_redis_conn_sentinel(
+    ngx_ratelimit_redis_client_t *client,
+    const ngx_ratelimit_redis_host_t *host);
+
+/* Where conn is DOWN it connects now, at most once a second through this. */
+void ngx_ratelimit_redis_conn_retry(ngx_ratelimit_redis_conn_t *conn);
 
 /* Closes and frees; the calls in its queue are freed, no handler is called. */
 void ngx_ratelimit_redis_conn_free(ngx_ratelimit_redis_conn_t *conn);
@@ -354,20 +398,80 @@ ngx_ratelimit_redis_shard_t *ngx_ratelimit_redis_shard(
 const char *ngx_ratelimit_redis_conn_feed(ngx_ratelimit_redis_conn_t *conn,
     u_char *data, size_t len);
 
+/* Logs, once a second, that a command was answered with this error. */
+void ngx_ratelimit_redis_log_reply(ngx_ratelimit_redis_conn_t *conn,
+    const char *command);
+
+
+/* topology.c */
+
+/*
+ * Takes the map that the node has, or asks for the first one. Returns NGX_OK,
+ * or NGX_ERROR when memory is out. What it allocates is freed by stop.
+ */
+ngx_int_t ngx_ratelimit_redis_topology_start(
+    ngx_ratelimit_redis_client_t *client);
+void ngx_ratelimit_redis_topology_stop(ngx_ratelimit_redis_client_t *client);
+
+/* Takes the node's map where that is another one: before slots is read. */
+void ngx_ratelimit_redis_topology_look(ngx_ratelimit_redis_client_t *client);
+
+/* A call waits in unmapped: the first map is looked for more often. */
+void ngx_ratelimit_redis_topology_wait(ngx_ratelimit_redis_client_t *client);
+
+/* Something changed: a new map is wanted soon, one a second for the node. */
+void ngx_ratelimit_redis_refresh(ngx_ratelimit_redis_client_t *client);
+
+/* conn is UP: maybe it was waited for, to be asked. */
+void ngx_ratelimit_redis_topology_up(ngx_ratelimit_redis_conn_t *conn);
+
+/*
+ * Takes the reply to the question from conn: a map, which all workers get, or
+ * nothing. current: it is the one last asked by this worker.
+ */
+void ngx_ratelimit_redis_topology_reply(ngx_ratelimit_redis_conn_t *conn,
+    ngx_uint_t current);
+
+
+/* sentinel.c */
+
+/* The texts of the question and of AUTH: NGX_OK, NGX_ERROR: out of memory. */
+ngx_int_t ngx_ratelimit_redis_sentinel_texts(
+    ngx_ratelimit_redis_client_t *client);
+
+/*
+ * The connection to ask, UP or CONNECTING, NULL where no sentinel can be
+ * connected to now. next: the one before did not answer, or knew nothing.
+ */
+ngx_ratelimit_redis_conn_t *ngx_ratelimit_redis_sentinel_from(
+    ngx_ratelimit_redis_client_t *client, ngx_uint_t next);
+
+/* Logs, once a second, that conn's answer names no master. */
+void ngx_ratelimit_redis_sentinel_refused(ngx_ratelimit_redis_conn_t *conn);
+
 
 /* cluster.c */
 
-/* Asks for a new slot map soon: one at a time, one a second. */
-void ngx_ratelimit_redis_refresh(ngx_ratelimit_redis_client_t *client);
+/*
+ * A connection to ask, UP, another one each time, NULL where none is: then the
+ * seeds are connected to.
+ */
+ngx_ratelimit_redis_conn_t *ngx_ratelimit_redis_cluster_from(
+    ngx_ratelimit_redis_client_t *client);
 
-/* Asks at once, if none is asked for. */
-void ngx_ratelimit_redis_refresh_handler(ngx_event_t *ev);
+/* Writes what conn answered as a map. Returns how many ranges were of use. */
+ngx_uint_t ngx_ratelimit_redis_map_write(ngx_ratelimit_redis_conn_t *conn,
+    ngx_ratelimit_slot_map_t *map);
 
-/* CLUSTER SLOTS was answered with nothing of use: another node is asked. */
-void ngx_ratelimit_redis_slots_refused(ngx_ratelimit_redis_client_t *client);
+/* Makes the worker's slots those of the map; calls that waited are sent. */
+void ngx_ratelimit_redis_map_apply(ngx_ratelimit_redis_client_t *client,
+    const ngx_ratelimit_slot_map_t *map);
 
-/* Takes CLUSTER SLOTS' reply from conn: the new map, or nothing. */
-void ngx_ratelimit_redis_slots_apply(ngx_ratelimit_redis_conn_t *conn);
+/*
+ * Lets go of the connections that own no slots, and has those that are DOWN
+ * and do connect again.
+ */
+void ngx_ratelimit_redis_map_settle(ngx_ratelimit_redis_client_t *client);
 
 /*
  * The connection that "MOVED <slot> <host>:<port>" or "ASK ..." from conn
@@ -403,7 +507,7 @@ void *ngx_ratelimit_redis_reader_new(ngx_ratelimit_redis_reply_t *reply);
 void ngx_ratelimit_redis_reader_free(void *reader,
     ngx_ratelimit_redis_reply_t *reply);
 
-/* Frees what a CLUSTER SLOTS reply left. */
+/* Frees what a reply with ranges left. */
 void ngx_ratelimit_redis_ranges_free(ngx_ratelimit_redis_reply_t *reply);
 
 /* Returns NGX_OK, or NGX_ERROR: memory is out. */
@@ -415,9 +519,9 @@ size_t ngx_ratelimit_redis_reader_left(void *reader);
 
 /*
  * Reads the next reply: NGX_OK, NGX_AGAIN when more bytes must come, NGX_ERROR
- * when this is no protocol or too large. slots: it answers CLUSTER SLOTS.
+ * when this is no protocol or too large.
  */
 ngx_int_t ngx_ratelimit_redis_reader_next(void *reader,
-    ngx_ratelimit_redis_reply_t *reply, ngx_uint_t slots);
+    ngx_ratelimit_redis_reply_t *reply, ngx_ratelimit_redis_form_e form);
 
 #endif /* NGX_RATELIMIT_REDIS_INT_H_INCLUDED */
