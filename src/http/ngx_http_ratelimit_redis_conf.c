@@ -11,6 +11,10 @@
 #define NGX_HTTP_RATELIMIT_REDIS_TIMEOUT      50
 #define NGX_HTTP_RATELIMIT_REDIS_MAX_TIMEOUT  60000
 #define NGX_HTTP_RATELIMIT_REDIS_PORT         6379
+#define NGX_HTTP_RATELIMIT_REDIS_SENTINEL_PORT  26379
+
+#define NGX_HTTP_RATELIMIT_REDIS_ONE                                          \
+    "one \"server\", one \"cluster\" or one \"sentinel\""
 
 /* a secret or a password and its newline */
 #define NGX_HTTP_RATELIMIT_REDIS_FILE_BYTES   1024
@@ -32,6 +36,10 @@ static char *ngx_http_ratelimit_redis_server(ngx_conf_t *cf,
     ngx_ratelimit_redis_t *redis);
 static char *ngx_http_ratelimit_redis_cluster(ngx_conf_t *cf,
     ngx_ratelimit_redis_t *redis);
+static char *ngx_http_ratelimit_redis_sentinel(ngx_conf_t *cf,
+    ngx_ratelimit_redis_t *redis);
+static char *ngx_http_ratelimit_redis_addrs(ngx_conf_t *cf,
+    ngx_ratelimit_redis_t *redis, ngx_uint_t first);
 static char *ngx_http_ratelimit_redis_addr(ngx_conf_t *cf,
     ngx_ratelimit_redis_t *redis, ngx_str_t *text);
 static char *ngx_http_ratelimit_redis_timeout(ngx_conf_t *cf,
@@ -44,6 +52,11 @@ static char *ngx_http_ratelimit_redis_username(ngx_conf_t *cf,
     ngx_ratelimit_redis_t *redis);
 static char *ngx_http_ratelimit_redis_password_file(ngx_conf_t *cf,
     ngx_ratelimit_redis_t *redis);
+static char *ngx_http_ratelimit_redis_sentinel_username(ngx_conf_t *cf,
+    ngx_ratelimit_redis_t *redis);
+static char *ngx_http_ratelimit_redis_sentinel_password_file(ngx_conf_t *cf,
+    ngx_ratelimit_redis_t *redis);
+static char *ngx_http_ratelimit_redis_name(ngx_conf_t *cf, ngx_str_t *name);
 static char *ngx_http_ratelimit_redis_secret_file(ngx_conf_t *cf,
     ngx_ratelimit_redis_t *redis);
 static char *ngx_http_ratelimit_redis_file(ngx_conf_t *cf, ngx_str_t *text);
@@ -56,6 +69,11 @@ static ngx_http_ratelimit_redis_directive_t
 {
     { ngx_string("server"), ngx_http_ratelimit_redis_server, 0 },
     { ngx_string("cluster"), ngx_http_ratelimit_redis_cluster, 1 },
+    { ngx_string("sentinel"), ngx_http_ratelimit_redis_sentinel, 1 },
+    { ngx_string("sentinel_username"),
+      ngx_http_ratelimit_redis_sentinel_username, 0 },
+    { ngx_string("sentinel_password_file"),
+      ngx_http_ratelimit_redis_sentinel_password_file, 0 },
     { ngx_string("timeout"), ngx_http_ratelimit_redis_timeout, 0 },
     { ngx_string("username"), ngx_http_ratelimit_redis_username, 0 },
     { ngx_string("password_file"),
@@ -181,7 +199,8 @@ ngx_http_ratelimit_redis_directive(ngx_conf_t *cf, ngx_command_t *dummy,
     ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                        "unknown directive \"%V\" in \"ratelimit_redis\" "
                        "\"%V\", expected \"server\", \"cluster\", "
-                       "\"timeout\", \"username\", \"password_file\", "
+                       "\"sentinel\", \"sentinel_username\", "
+                       "\"sentinel_password_file\", \"timeout\", \"username\", \"password_file\", "
                        "\"secret_file\", \"prefix\" or \"buckets\"",
                        &value[0], &redis->name);
 
@@ -196,7 +215,8 @@ ngx_http_ratelimit_redis_check(ngx_conf_t *cf, ngx_ratelimit_redis_t *redis)
     if (redis->hosts.nelts == 0) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                            "\"ratelimit_redis\" \"%V\" has no address, "
-                           "expected \"server\" or \"cluster\"",
+                           "expected \"server\", \"cluster\" or "
+                           "\"sentinel\"",
                            &redis->name);
         return NGX_CONF_ERROR;
     }
@@ -205,6 +225,25 @@ ngx_http_ratelimit_redis_check(ngx_conf_t *cf, ngx_ratelimit_redis_t *redis)
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                            "\"ratelimit_redis\" \"%V\" has a \"username\", "
                            "expected a \"password_file\" with it",
+                           &redis->name);
+        return NGX_CONF_ERROR;
+    }
+
+    if (redis->mode != NGX_RATELIMIT_REDIS_SENTINEL
+        && (redis->sentinel_username.len || redis->sentinel_password.len))
+    {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"ratelimit_redis\" \"%V\" has a user for "
+                           "sentinels, expected \"sentinel\" with it",
+                           &redis->name);
+        return NGX_CONF_ERROR;
+    }
+
+    if (redis->sentinel_username.len && redis->sentinel_password.len == 0) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"ratelimit_redis\" \"%V\" has a "
+                           "\"sentinel_username\", expected a "
+                           "\"sentinel_password_file\" with it",
                            &redis->name);
         return NGX_CONF_ERROR;
     }
@@ -232,7 +271,7 @@ ngx_http_ratelimit_redis_server(ngx_conf_t *cf, ngx_ratelimit_redis_t *redis)
 
     if (redis->hosts.nelts) {
         return ngx_http_ratelimit_redis_invalid(cf,
-                                      "one \"server\" or one \"cluster\"");
+                                         NGX_HTTP_RATELIMIT_REDIS_ONE);
     }
 
     value = cf->args->elts;
@@ -245,19 +284,59 @@ static char *
 ngx_http_ratelimit_redis_cluster(ngx_conf_t *cf,
     ngx_ratelimit_redis_t *redis)
 {
+    if (redis->hosts.nelts) {
+        return ngx_http_ratelimit_redis_invalid(cf,
+                                         NGX_HTTP_RATELIMIT_REDIS_ONE);
+    }
+
+    redis->mode = NGX_RATELIMIT_REDIS_CLUSTER;
+
+    return ngx_http_ratelimit_redis_addrs(cf, redis, 1);
+}
+
+
+static char *
+ngx_http_ratelimit_redis_sentinel(ngx_conf_t *cf,
+    ngx_ratelimit_redis_t *redis)
+{
+    ngx_str_t  *value;
+
+    value = cf->args->elts;
+
+    if (redis->hosts.nelts) {
+        return ngx_http_ratelimit_redis_invalid(cf,
+                                         NGX_HTTP_RATELIMIT_REDIS_ONE);
+    }
+
+    if (cf->args->nelts < 3) {
+        return ngx_http_ratelimit_redis_invalid(cf,
+                         "a master's name and one or more \"host:port\"");
+    }
+
+    if (!ngx_ratelimit_name_valid(value[1].data, value[1].len)) {
+        return ngx_http_ratelimit_redis_invalid(cf,
+                     "1 to 64 of A-Z, a-z, 0-9, \"_\", \".\", \"-\"");
+    }
+
+    redis->mode = NGX_RATELIMIT_REDIS_SENTINEL;
+    redis->master = value[1];
+
+    return ngx_http_ratelimit_redis_addrs(cf, redis, 2);
+}
+
+
+/* The arguments from first on. */
+static char *
+ngx_http_ratelimit_redis_addrs(ngx_conf_t *cf, ngx_ratelimit_redis_t *redis,
+    ngx_uint_t first)
+{
     char        *rv;
     ngx_str_t   *value;
     ngx_uint_t   i;
 
-    if (redis->hosts.nelts) {
-        return ngx_http_ratelimit_redis_invalid(cf,
-                                      "one \"server\" or one \"cluster\"");
-    }
-
-    redis->mode = NGX_RATELIMIT_REDIS_CLUSTER;
     value = cf->args->elts;
 
-    for (i = 1; i < cf->args->nelts; i++) {
+    for (i = first; i < cf->args->nelts; i++) {
         rv = ngx_http_ratelimit_redis_addr(cf, redis, &value[i]);
         if (rv != NGX_CONF_OK) {
             return rv;
@@ -278,7 +357,9 @@ ngx_http_ratelimit_redis_addr(ngx_conf_t *cf, ngx_ratelimit_redis_t *redis,
     ngx_memzero(&u, sizeof(ngx_url_t));
 
     u.url = *text;
-    u.default_port = NGX_HTTP_RATELIMIT_REDIS_PORT;
+    u.default_port = (redis->mode == NGX_RATELIMIT_REDIS_SENTINEL)
+                     ? NGX_HTTP_RATELIMIT_REDIS_SENTINEL_PORT
+                     : NGX_HTTP_RATELIMIT_REDIS_PORT;
 
     if (ngx_parse_url(cf->pool, &u) != NGX_OK || u.naddrs == 0) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
@@ -383,9 +464,24 @@ static char *
 ngx_http_ratelimit_redis_username(ngx_conf_t *cf,
     ngx_ratelimit_redis_t *redis)
 {
+    return ngx_http_ratelimit_redis_name(cf, &redis->username);
+}
+
+
+static char *
+ngx_http_ratelimit_redis_sentinel_username(ngx_conf_t *cf,
+    ngx_ratelimit_redis_t *redis)
+{
+    return ngx_http_ratelimit_redis_name(cf, &redis->sentinel_username);
+}
+
+
+static char *
+ngx_http_ratelimit_redis_name(ngx_conf_t *cf, ngx_str_t *name)
+{
     ngx_str_t  *value;
 
-    if (redis->username.len) {
+    if (name->len) {
         return ngx_http_ratelimit_redis_duplicate(cf);
     }
 
@@ -395,7 +491,7 @@ ngx_http_ratelimit_redis_username(ngx_conf_t *cf,
         return ngx_http_ratelimit_redis_invalid(cf, "a name");
     }
 
-    redis->username = value[1];
+    *name = value[1];
 
     return NGX_CONF_OK;
 }
@@ -408,6 +504,16 @@ ngx_http_ratelimit_redis_password_file(ngx_conf_t *cf,
     return redis->password.len
            ? ngx_http_ratelimit_redis_duplicate(cf)
            : ngx_http_ratelimit_redis_file(cf, &redis->password);
+}
+
+
+static char *
+ngx_http_ratelimit_redis_sentinel_password_file(ngx_conf_t *cf,
+    ngx_ratelimit_redis_t *redis)
+{
+    return redis->sentinel_password.len
+           ? ngx_http_ratelimit_redis_duplicate(cf)
+           : ngx_http_ratelimit_redis_file(cf, &redis->sentinel_password);
 }
 
 

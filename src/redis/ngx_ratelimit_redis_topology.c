@@ -387,9 +387,7 @@ ngx_ratelimit_redis_topology_reply(ngx_ratelimit_redis_conn_t *conn,
         return;
     }
 
-    if (conn->reply.type != REDIS_REPLY_ARRAY
-        && !(conn->sentinel && conn->reply.type == REDIS_REPLY_NIL))
-    {
+    if (conn->reply.type != REDIS_REPLY_ARRAY) {
         client->unanswered = conn->sentinel;
         ngx_ratelimit_redis_log_reply(conn,
                                       conn->sentinel
