@@ -6,7 +6,8 @@
 
 #include "ngx_ratelimit_slot_map.h"
 
-#define NGX_RATELIMIT_SLOT_BOARD_READS  4
+#define NGX_RATELIMIT_SLOT_BOARD_READS    4
+#define NGX_RATELIMIT_SLOT_BOARD_ANEW_MS  600000
 
 _Static_assert(sizeof(ngx_ratelimit_slot_map_t) % sizeof(uint64_t) == 0,
                "a map is whole words");
@@ -414,14 +415,14 @@ ngx_ratelimit_slot_board_take(ngx_ratelimit_slot_board_t *board,
     if (asked) {
 
         /*
-         * A little below 0: another process read the clock a moment later.
-         * Far below: it has started anew.
+         * Below 0: this process read the clock some time ago. Far below: the
+         * clock has started anew.
          */
 
         passed = (int64_t) (now_ms - asked);
 
         if (passed < (int64_t) interval_ms
-            && passed > -(int64_t) interval_ms)
+            && passed > -NGX_RATELIMIT_SLOT_BOARD_ANEW_MS)
         {
             return interval_ms - (uint64_t) (passed > 0 ? passed : 0);
         }
