@@ -155,7 +155,7 @@ ngx_ratelimit_slot_map_finish(ngx_ratelimit_slot_map_t *map)
 
     /* where a node of the old order is, and who stands at a place */
 
-    for (n = 0; n < map->nnodes; n++) {
+    for (n = 0; n < NGX_RATELIMIT_SLOT_MAP_NODES; n++) {
         place[n] = (uint16_t) n;
         stands[n] = (uint16_t) n;
     }

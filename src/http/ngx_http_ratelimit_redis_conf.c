@@ -200,7 +200,8 @@ ngx_http_ratelimit_redis_directive(ngx_conf_t *cf, ngx_command_t *dummy,
                        "unknown directive \"%V\" in \"ratelimit_redis\" "
                        "\"%V\", expected \"server\", \"cluster\", "
                        "\"sentinel\", \"sentinel_username\", "
-                       "\"sentinel_password_file\", \"timeout\", \"username\", \"password_file\", "
+                       "\"sentinel_password_file\", \"timeout\", "
+                       "\"username\", \"password_file\", "
                        "\"secret_file\", \"prefix\" or \"buckets\"",
                        &value[0], &redis->name);
 
