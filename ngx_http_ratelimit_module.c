@@ -115,6 +115,13 @@ static ngx_command_t  ngx_http_ratelimit_commands[] = {
       0,
       NULL },
 
+    { ngx_string("ratelimit_metrics"),
+      NGX_HTTP_LOC_CONF|NGX_CONF_NOARGS,
+      ngx_http_ratelimit_metrics,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
       ngx_null_command
 };
 
@@ -162,7 +169,9 @@ ngx_http_ratelimit_create_main_conf(ngx_conf_t *cf)
         || ngx_array_init(&conf->rules, cf->pool, 8, sizeof(void *)) != NGX_OK
         || ngx_array_init(&conf->limits, cf->pool, 8, sizeof(void *))
            != NGX_OK
-        || ngx_array_init(&conf->redis, cf->pool, 2, sizeof(void *))
+        || ngx_array_init(&conf->redis, cf->pool, 2, sizeof(void *)) != NGX_OK
+        || ngx_array_init(&conf->redis_names, cf->pool, 2,
+                          sizeof(ngx_http_ratelimit_redis_name_t))
            != NGX_OK)
     {
         return NULL;
@@ -177,7 +186,7 @@ ngx_http_ratelimit_create_loc_conf(ngx_conf_t *cf)
 {
     ngx_http_ratelimit_loc_conf_t  *conf;
 
-    /* limits, tier, sources, jwt_key, routes = NULL */
+    /* limits, tier, sources, jwt_key, routes = NULL; exempt = 0 */
     conf = ngx_pcalloc(cf->pool, sizeof(ngx_http_ratelimit_loc_conf_t));
     if (conf == NULL) {
         return NULL;
@@ -203,6 +212,9 @@ ngx_http_ratelimit_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
 
     if (conf->limits == NULL) {
         conf->limits = prev->limits;
+
+    } else {
+        conf->exempt = 0;
     }
 
     if (conf->tier == NULL) {

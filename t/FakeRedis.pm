@@ -8,7 +8,7 @@
 # closes the connection, '' says nothing, a reference to an array of these does
 # one after the other, with pauses. SCRIPT LOAD gets its answer here.
 #
-# Options: port; load => 1 has the function answer SCRIPT LOAD too; greeting =>
+# Options: port; addr, 127.0.0.1 unless given; load => 1 has the function answer SCRIPT LOAD too; greeting =>
 # a function, what it gives is sent at each connection's begin; narrow => small
 # segments and a small buffer, so that little data is a lot.
 #
@@ -41,8 +41,8 @@ my %running;
 sub new {
     my ($class, $answer, %options) = @_;
 
-    my $listen = IO::Socket::INET->new(LocalAddr => '127.0.0.1', Listen => 64,
-        ReuseAddr => 1, LocalPort => $options{port} || 0)
+    my $listen = IO::Socket::INET->new(Listen => 64,
+        LocalAddr => $options{addr} || '127.0.0.1', ReuseAddr => 1, LocalPort => $options{port} || 0)
         or die "listen: $!";
 
     if ($options{narrow}) {

@@ -405,6 +405,14 @@ refused(in_server("ratelimit_status $_;"),
 refused(in_server('ratelimit_status 429; ratelimit_status 429;'),
         '"ratelimit_status" directive is duplicate');
 
+refused(in_server('ratelimit_metrics;'),
+        '"ratelimit_metrics" directive is not allowed here');
+refused(in_server('location / { ratelimit_metrics on; }'),
+        'invalid number of arguments in "ratelimit_metrics" directive');
+refused(in_server('location / { ratelimit_metrics; ratelimit_metrics; }'),
+        '"ratelimit_metrics" directive is duplicate');
+accepted(in_server('location / { ratelimit_metrics; ratelimit zone=z; }'));
+
 # ratelimit_redis
 
 refused('ratelimit_redis r;',
@@ -423,7 +431,8 @@ refused(in_redis('password a;'),
         'unknown directive "password" in "ratelimit_redis" "r", expected '
         . '"server", "cluster", "sentinel", "sentinel_username", '
         . '"sentinel_password_file", "timeout", "username", "password_file", '
-        . '"secret_file", "prefix" or "buckets"');
+        . '"secret_file", "prefix", "buckets", "database", "tls", "tls_ca", '
+        . '"tls_name", "tls_certificate" or "tls_certificate_key"');
 refused(in_redis('server;'),
         'invalid number of arguments in "server" of "ratelimit_redis" "r", '
         . 'expected one');
@@ -480,8 +489,38 @@ refused(in_redis("$REDIS password_file $_;"),
         . 'expected a file whose first line has 1 to 1023 bytes')
     for 'empty', 'long';
 
+refused(in_redis("$REDIS database $_;"),
+        "\"database\" has an invalid \"$_\", expected a number")
+    for '-1', 'x', '2147483648';
+refused(in_redis("cluster 127.0.0.1:1; database $_;"),
+        '"ratelimit_redis" "r" has a "database", expected none with "cluster"')
+    for 0, 1;
+refused(in_redis("$REDIS tls $_;"),
+        "\"tls\" has an invalid \"$_\", expected \"on\" or \"off\"")
+    for 'yes', 'On';
+refused(in_redis("$REDIS $_ a; tls off;"),
+        "\"ratelimit_redis\" \"r\" has \"$_\", expected \"tls on\" with it")
+    for 'tls_ca', 'tls_name', 'tls_certificate', 'tls_certificate_key';
+refused(in_redis("$REDIS tls on; $_ \"\";"),
+        "\"$_\" has an invalid \"\", expected a text")
+    for 'tls_ca', 'tls_name', 'tls_certificate', 'tls_certificate_key';
+refused(in_redis("$REDIS tls on; tls_name " . 'a' x 256 . ';'),
+        '"tls_name" has an invalid "' . 'a' x 256
+        . '", expected at most 255 characters');
+refused(in_redis("$REDIS tls on; tls_certificate a;"),
+        '"ratelimit_redis" "r" has "tls_certificate", '
+        . 'expected "tls_certificate_key" with it');
+refused(in_redis("$REDIS tls on; tls_certificate_key a;"),
+        '"ratelimit_redis" "r" has "tls_certificate_key", '
+        . 'expected "tls_certificate" with it');
+refused(in_redis('server unix:/run/redis; tls on;'),
+        '"ratelimit_redis" "r" has "tls on" and "unix:", '
+        . 'expected "tls_name" with it');
+
 for ('timeout 1s', 'buckets 2', 'prefix a', 'username u', 'password_file pw',
-     'secret_file pw', 'sentinel_username u', 'sentinel_password_file pw')
+     'secret_file pw', 'sentinel_username u', 'sentinel_password_file pw',
+     'database 0', 'database 5', 'tls off', 'tls on',
+     'tls_ca a', 'tls_name a', 'tls_certificate a', 'tls_certificate_key a')
 {
     my ($name, $value) = split;
 
@@ -549,7 +588,10 @@ accepted(in_redis($_))
         'sentinel_username u; sentinel_password_file pw; '
         . 'sentinel m 127.0.0.1;',
         "$REDIS password_file pw;", "$REDIS username u; password_file pw;",
-        "$REDIS secret_file crlf;",
+        "$REDIS secret_file crlf;", "$REDIS database 0;",
+        "$REDIS database 2147483647;", "$REDIS tls on;", "$REDIS tls off;",
+        "$REDIS tls on; tls_name redis.test;",
+        'server unix:/run/redis; tls on; tls_name redis.test;',
         "$REDIS secret_file $gateway->{dir}/pw;";
 
 # the order of what names and what is named does not matter

@@ -85,6 +85,7 @@ my @NAMES = (
                      . $self->ports($conf));
 
         $self->write($_, "not a secret\n") for qw( rl.secret rl.pw );
+        $self->certificates;
         $self->write('issuer.pub', <<'PEM');
 -----BEGIN PUBLIC KEY-----
 MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEq8q6eY6wWofEcIvYHoTKge5rKhOr
@@ -93,6 +94,17 @@ WfweC2qmexDiak15OCA+z6aMEGICn4BbKUxsEJhzns2hC1o2j22RtHok6w==
 PEM
 
         return $self;
+    }
+
+    sub certificates {
+        my $self = shift;
+
+        our $made //= join '', map { qx($_ 2>/dev/null) }
+            'openssl req -x509 -newkey rsa:2048 -nodes -days 30 '
+            . '-subj /CN=redis -keyout -';
+
+        $self->write($_, $made)
+            for qw( redis-ca.pem gateway.pem gateway.key );
     }
 
     sub ports {
@@ -375,7 +387,7 @@ sub reference {
 
     for (sort keys %contexts) {
         my ($shown) = $page
-            =~ /^## $_\n.*?^Syntax:   $_ .*?^Context:  ([\w, ]+)$/ms;
+            =~ /^## $_\n.*?^Syntax:   $_[ ;].*?^Context:  ([\w, ]+)$/ms;
 
         is($shown, contexts($contexts{$_}), "$_: Syntax, Default and Context");
     }

@@ -28,7 +28,11 @@ my (@scenarios, %of);
 # SCRIPT LOAD too); slots => the same for CLUSTER SLOTS, in a cluster; told =>
 # $ratelimit_status; connections => 1: the same all the time, 2: new ones;
 # log => what the log says of the port (or of logged_port); first, then =>
-# further tests, behind the first request and behind all.
+# further tests, behind the first request and behind all; password => 1: the
+# gateway logs in.
+#
+# Twenty requests at once open the breaker where they fail: it is right again
+# as soon as a probe has been answered.
 sub scenario {
     my ($name, %s) = @_;
 
@@ -48,7 +52,7 @@ sub scenario {
                                        : slots([0, 16383, '127.0.0.1', $port]);
         }
 
-        return "+OK\r\n" if $_[0] eq 'ASKING';
+        return "+OK\r\n" if $_[0] eq 'ASKING' || $_[0] eq 'AUTH';
         return $LOADED if $_[0] eq 'SCRIPT' && ($good || !$s{loads});
         return $good ? $GOOD : $s{answer}->($port, @_);
     }, port => $port, load => 1,
@@ -92,12 +96,60 @@ sub calls {
 # errors: the call fails at once, the connection stays
 
 for my $error ('ERR rl:{5} secret', 'WRONGTYPE x', 'OOM x', 'LOADING x',
-               'BUSY x', 'MISCONF x', 'NOREPLICAS x', 'NOPERM x', 'NOAUTH x',
+               'BUSY x', 'MISCONF x', 'NOREPLICAS x', 'NOPERM x',
                'READONLY x', 'MASTERDOWN x', 'CLUSTERDOWN x',
                'MOVED 1 127.0.0.1:1', 'ASK 1 127.0.0.1:1', '', ' x')
 {
-    scenario("-$error", answer => sub { "-$error\r\n" });
+    my ($word) = $error =~ /^(\w*)/;
+
+    scenario("-$error", answer => sub { "-$error\r\n" }, first => sub {
+        is(calls($_[0]{fake}, 'EVALSHA'), 1, "-$error: not asked again");
+    }, log => 'answered a check with ' . ($word || 'something unexpected'));
 }
+
+# the connection is not who it was
+
+scenario('-NOAUTH x', answer => sub { "-NOAUTH x\r\n" }, connections => 2,
+         password => 1, log => 'answered a check with NOAUTH', first => sub {
+    my $fake = $_[0]{fake};
+
+    ok(t::Gateway::wait_for(sub { calls($fake, 'AUTH') >= 2 }),
+       '-NOAUTH: it logs in anew');
+    is(calls($fake, 'EVALSHA'), 1, '-NOAUTH: not asked again');
+});
+
+# what a command of the script was told: by Redis up to 6.2, by later ones
+
+{
+    my $sha = 'a1' x 20;
+    my $running = "ERR Error running script (call to f_$sha): ";
+
+    for (['OOM', "$running\@user_script:58: \@user_script: 58: -OOM command not"
+                 . " allowed when used memory > 'maxmemory'."],
+         ['MISCONF', "$running\@user_script:5: \@user_script: 5: -MISCONF Redis"],
+         ['READONLY', "$running\@user_script:5: -READONLY You can't write"],
+         ['WRONGTYPE', "$running\@user_script:5: WRONGTYPE Operation against"],
+         ['NOPERM', "$running\@user_script:5: \@user_script: 5: The user executing"
+                    . " the script can't run this command or subcommand"],
+         ['NOPERM', "ERR The user executing the script can't run this command"
+                    . " or subcommand script: $sha, on \@user_script:5."],
+         ['NOPERM', "ERR ACL failure in script: User x has no permissions to"
+                    . " run the 'hset' command script: $sha"],
+         ['ERR', "$running\@user_script:5: SECRET is no word"],
+         ['ERR', "$running\@user_script:5: attempt to index a nil value"],
+         ['ERR', "$running\@user_script:5: "],
+         ['ERR', 'ERR Error running script (call OOM'])
+    {
+        my ($word, $error) = @$_;
+
+        scenario("inside the script: $word: " . length $error,
+                 answer => sub { "-$error\r\n" },
+                 log => "answered a check with $word\$");
+    }
+}
+
+scenario('-NOAUTH x', answer => sub { "-NOAUTH x\r\n" }, connections => 2,
+         log => 'a check answered NOAUTH');
 
 for (['an empty array', "*0\r\n"],
      ['too few values', "*3\r\n:1\r\n:9\r\n:1\r\n"],
@@ -204,14 +256,35 @@ for my $text ('MOVED', 'MOVED 5', 'MOVED 5 ', 'MOVED 5 x',
               'MOVED x 127.0.0.1:1', 'MOVED 5 127.0.0.1:',
               'MOVED 5 127.0.0.1:0', 'MOVED 5 127.0.0.1:65536',
               'MOVED 16384 127.0.0.1:1',
-              'MOVED 5 ' . 'x' x 600 . ':1', 'ASK 5 :', 'CLUSTERDOWN x')
+              'MOVED 5 ' . 'x' x 600 . ':1', 'ASK 5 :')
 {
     cluster('cluster: -' . substr($text, 0, 30),
             answer => sub { "-$text\r\n" });
 }
 
+# the slot may have another owner now
+
+for my $word (qw( READONLY MASTERDOWN CLUSTERDOWN )) {
+    cluster("cluster: $word", answer => sub { "-$word x\r\n" }, first => sub {
+        my ($fake, $maps) = @{$_[0]}{qw( fake maps )};
+
+        is(calls($fake, 'EVALSHA'), 1, "cluster: $word: not asked again");
+        ok(t::Gateway::wait_for(sub {
+            calls($fake, 'CLUSTER') > $maps
+        }), "cluster: $word: the map is");
+    });
+}
+
+for my $word (qw( OOM LOADING WRONGTYPE )) {
+    cluster("cluster: $word", answer => sub { "-$word x\r\n" }, first => sub {
+        sleep 1.3;    # a map is asked for once a second
+        is(calls($_[0]{fake}, 'CLUSTER'), $_[0]{maps},
+           "cluster: $word: the map stays as it is");
+    });
+}
+
 cluster('MOVED to a name', answer => sub { "-MOVED 5 redis.example:6379\r\n" },
-        log => 'something else than a numeric address');
+        logged_port => 6379, log => 'its host is a name, expected a "resolver"');
 cluster('MOVED to nobody', answer => sub { "-MOVED 5 127.0.0.1:1\r\n" },
         logged_port => 1, log => 'connect\(\) failed');
 
@@ -310,7 +383,7 @@ cluster('an error instead of slots', slots => sub { "-ERR x\r\n" },
         log => 'answered CLUSTER SLOTS with ERR');
 cluster('a name instead of an address', answer => sub { '' },
         slots => sub { slots([0, 16383, 'redis.example', $_[0]]) },
-        log => 'something else than a numeric address');
+        connections => 0, log => 'its host is a name, expected a "resolver"');
 cluster('slots of nobody', timeout => LONG, answer => sub { '' },
         slots => sub { slots([0, 16383, '127.0.0.1', 1]) }, connections => 0);
 cluster('slots nested too deeply', slots => sub { "*1\r\n" x 200000 },
@@ -335,12 +408,17 @@ cluster('silence instead of slots', slots => sub { '' }, timeout => SHORT,
 
 my ($redis, $locations) = ('', '');
 
+open my $password, '>', "$flags/password" or die;
+print $password "correct-horse\n";
+close $password;
+
 for my $i (0 .. $#scenarios) {
     my $s = $scenarios[$i];
     my $directive = $s->{slots} ? 'cluster' : 'server';
+    my $login = $s->{password} ? "password_file $flags/password;" : '';
 
     $redis .= "ratelimit_redis r$i { $directive 127.0.0.1:$s->{port}; "
-              . "timeout $s->{timeout}; }\n"
+              . "timeout $s->{timeout}; $login }\n"
               . "ratelimit_zone \$arg_k zone=z$i:64k rate=10r/h redis=r$i;\n";
     $locations .= "location /$i { ratelimit zone=z$i; empty_gif; }\n";
 }
@@ -376,6 +454,8 @@ sub play {
 
     # what follows is not about the time that connecting takes
     t::Gateway::wait_for(sub { $s->{fake}->seen->{connections} });
+
+    $s->{maps} = calls($s->{fake}, 'CLUSTER');
 
     my $answer = $gateway->get($path);
 
@@ -431,15 +511,15 @@ $gateway->stop;
 $_->{fake}->stop for @scenarios;
 
 
-# the end at any byte of a reply; a whole one after each, so that the next
-# connection comes soon
+# the end at any byte of a reply; two whole ones after each, so that the next
+# connection comes soon and the breaker stays closed
 
 {
     my $n = 0;
     my $fake = t::FakeRedis->new(sub {
-        my ($at, $whole) = (int $n / 2, $n % 2);
+        my ($at, $whole) = (int $n / 3, $n % 3);
 
-        $n = ($n + 1) % (2 * (length($GOOD) + 1));
+        $n = ($n + 1) % (3 * (length($GOOD) + 1));
 
         return $whole ? $GOOD : [substr($GOOD, 0, $at), undef];
     });
@@ -457,14 +537,20 @@ CONF
     my %told;
     my $end = time + $t::Gateway::PATIENCE;
 
-    while ($fake->seen->{commands} < 2 * (length($GOOD) + 1) && time < $end) {
+    for my $at (0 .. length $GOOD) {
         $told{t::Gateway::told($gateway->get('/?k=a'))}++;
-        sleep 0.005;
+
+        # the next one is for the next connection
+        t::Gateway::wait_for(sub {
+            $fake->seen->{connections} == $at + 2
+        }, $end - time);
+
+        $told{t::Gateway::told($gateway->get('/?k=a'))}++ for 1, 2;
     }
 
     is(join(' ', sort keys %told), '200 DEGRADED -1 200 PASSED 9',
        'the end at any byte: every request is answered');
-    is($told{'200 PASSED 9'}, length($GOOD) + 2,
+    is($told{'200 PASSED 9'}, 2 * (length($GOOD) + 1) + 1,
        'and only a whole reply counts');
 
     $gateway->stop;
@@ -563,7 +649,11 @@ CONF
     ok(t::Gateway::wait_for($notices), 'left alone: it is back');
     sleep 1.1;    # one line a second
     open my $file, '>', $flag or die;
-    is($told->(), '200 PASSED 9', 'left alone: over that connection');
+    my $connections = $fake->seen->{connections};
+    ok(t::Gateway::wait_for(sub { $told->() eq '200 PASSED 9' }),
+       'left alone: a good reply');
+    is($fake->seen->{connections}, $connections,
+       'left alone: over that connection');
     is($notices->(), 1, 'left alone: said once');
 
     # by the first good reply

@@ -8,7 +8,7 @@
 #       downloads <name> as a .deb from the first suite that has it
 #   tools/apt-fetch.sh source <name> <dir>
 #       unpacks the source package <name>, in the version installed here where
-#       the archive still has it
+#       the archive still has it, else in the latest that it has
 
 set -eu
 
@@ -80,11 +80,22 @@ fetch_source() {
         '{ print "deb-src " options $3 " " $2 " main" }' > "$apt/sources.list"
     temporary apt-get update
 
-    version=$(dpkg-query -W -f '${source:Version}' "$name" 2>/dev/null || true)
+    installed=$(dpkg-query -W -f '${source:Version}' "$name" 2>/dev/null || true)
     cd "$dir"
-    echo "apt-fetch: source of $name $version"
-    temporary apt-get source "$name${version:+=$version}" \
-        || temporary apt-get source "$name"
+
+    # an index may name what the archive has no more, or not yet
+    for version in $installed $(versions "$installed"); do
+        echo "apt-fetch: source of $name $version"
+        ! temporary apt-get source "$name=$version" || return 0
+    done
+
+    return 1
+}
+
+# those that the indexes name, the latest first, but for one
+versions() {
+    temporary apt-cache showsrc "$name" | sed -n 's/^Version: //p' \
+        | sort -rV -u | grep -vxF -e "$1"
 }
 
 case $what in

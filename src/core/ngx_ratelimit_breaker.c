@@ -2,7 +2,11 @@
  * The breaker's words. state is, from its low end: the state (2 bits); then
  * where CLOSED the calls that failed (15) and all calls (15) of a second, and
  * when that began (32, in milliseconds, cut off); else how often the wait was
- * doubled (6) and until when it lasts (56).
+ * doubled (6) and until when it lasts (56). timeouts is how long before the
+ * last one the one before it was (20), and when the last one was (44).
+ *
+ * Each process has looked at the clock some time ago, so one may come with a
+ * moment before the one that another has left here.
  */
 
 #include "ngx_ratelimit_breaker.h"
@@ -10,6 +14,7 @@
 #define NGX_RATELIMIT_BREAKER_SECOND_MS  1000
 #define NGX_RATELIMIT_BREAKER_MAX_COUNT  0x7fff
 #define NGX_RATELIMIT_BREAKER_DOUBLINGS  4      /* MIN_MS << 4 > MAX_MS */
+#define NGX_RATELIMIT_BREAKER_LONG_AGO   0xfffff
 
 static ngx_ratelimit_breaker_change_e ngx_ratelimit_breaker_count(
     ngx_ratelimit_breaker_t *breaker, uint64_t state,
@@ -54,6 +59,11 @@ ngx_ratelimit_breaker_ask(ngx_ratelimit_breaker_t *breaker, uint64_t now_ms,
             return NGX_RATELIMIT_BREAKER_REFUSE;
         }
 
+        if (lost_ms == 0) {
+            *wait_ms = 1;
+            return NGX_RATELIMIT_BREAKER_REFUSE;
+        }
+
         probing = ngx_ratelimit_breaker_word(NGX_RATELIMIT_BREAKER_PROBING,
                               ngx_ratelimit_breaker_word_doublings(word),
                               now_ms + lost_ms);
@@ -85,6 +95,15 @@ ngx_ratelimit_breaker_report(ngx_ratelimit_breaker_t *breaker,
         return NGX_RATELIMIT_BREAKER_SAME;
     }
 
+    /*
+     * Before it is closed, while nobody counts: who dies in between leaves no
+     * old ones behind.
+     */
+
+    if (outcome == NGX_RATELIMIT_BREAKER_GOOD) {
+        atomic_store(&breaker->timeouts, 0);
+    }
+
     do {
         if (ngx_ratelimit_breaker_word_state(word)
             == NGX_RATELIMIT_BREAKER_CLOSED)
@@ -92,9 +111,17 @@ ngx_ratelimit_breaker_report(ngx_ratelimit_breaker_t *breaker,
             return NGX_RATELIMIT_BREAKER_SAME;
         }
 
-        next = 0;
+        if (outcome == NGX_RATELIMIT_BREAKER_GOOD) {
+            next = 0;
 
-        if (outcome != NGX_RATELIMIT_BREAKER_GOOD) {
+        } else if (ngx_ratelimit_breaker_word_state(word)
+                   == NGX_RATELIMIT_BREAKER_OPEN)
+        {
+            /* a lost one, whose successor has failed already */
+
+            return NGX_RATELIMIT_BREAKER_SAME;
+
+        } else {
             next = ngx_ratelimit_breaker_open(
                        ngx_ratelimit_breaker_word_doublings(word) + 1, now_ms,
                        random);
@@ -102,13 +129,8 @@ ngx_ratelimit_breaker_report(ngx_ratelimit_breaker_t *breaker,
 
     } while (!atomic_compare_exchange_weak(&breaker->state, &word, next));
 
-    if (next) {
-        return NGX_RATELIMIT_BREAKER_SAME;
-    }
-
-    atomic_store(&breaker->timeouts, 0);
-
-    return NGX_RATELIMIT_BREAKER_CLOSED_NOW;
+    return next ? NGX_RATELIMIT_BREAKER_SAME
+                : NGX_RATELIMIT_BREAKER_CLOSED_NOW;
 }
 
 
@@ -118,6 +140,7 @@ ngx_ratelimit_breaker_count(ngx_ratelimit_breaker_t *breaker, uint64_t word,
     ngx_ratelimit_breaker_outcome_e outcome, uint64_t now_ms, uint32_t random)
 {
     int       trips;
+    int32_t   passed_ms;
     uint32_t  begin_ms, calls, failed;
     uint64_t  next;
 
@@ -135,7 +158,11 @@ ngx_ratelimit_breaker_count(ngx_ratelimit_breaker_t *breaker, uint64_t word,
         calls = (word >> 17) & NGX_RATELIMIT_BREAKER_MAX_COUNT;
         begin_ms = (uint32_t) (word >> 32);
 
-        if ((uint32_t) now_ms - begin_ms >= NGX_RATELIMIT_BREAKER_SECOND_MS) {
+        passed_ms = (int32_t) ((uint32_t) now_ms - begin_ms);
+
+        if (passed_ms >= NGX_RATELIMIT_BREAKER_SECOND_MS
+            || passed_ms <= -NGX_RATELIMIT_BREAKER_SECOND_MS)
+        {
             begin_ms = (uint32_t) now_ms;
             calls = 0;
             failed = 0;
@@ -166,28 +193,34 @@ ngx_ratelimit_breaker_count(ngx_ratelimit_breaker_t *breaker, uint64_t word,
 }
 
 
-/*
- * timeouts has the last two, the later one in its low half, each a millisecond
- * later than it was, so that 0 is none.
- */
+/* Notes a timeout; whether it is the third within a second. */
 static int
 ngx_ratelimit_breaker_third_timeout(ngx_ratelimit_breaker_t *breaker,
     uint64_t now_ms)
 {
-    uint32_t  now, before, last;
-    uint64_t  word;
+    uint64_t  word, last_ms, before_ms, passed_ms;
 
-    now = (uint32_t) now_ms + 1;
     word = atomic_load(&breaker->timeouts);
 
     do {
-        last = (uint32_t) word;
-        before = (uint32_t) (word >> 32);
+        last_ms = word >> 20;
+        before_ms = word & NGX_RATELIMIT_BREAKER_LONG_AGO;
+        passed_ms = 0;
+
+        if (now_ms > last_ms) {
+            passed_ms = now_ms - last_ms;
+            last_ms = now_ms;
+        }
+
+        if (word == 0 || passed_ms > NGX_RATELIMIT_BREAKER_LONG_AGO) {
+            before_ms = NGX_RATELIMIT_BREAKER_LONG_AGO;
+            passed_ms = NGX_RATELIMIT_BREAKER_LONG_AGO;
+        }
 
     } while (!atomic_compare_exchange_weak(&breaker->timeouts, &word,
-                                           (uint64_t) last << 32 | now));
+                                           last_ms << 20 | passed_ms));
 
-    return before && now - before < NGX_RATELIMIT_BREAKER_SECOND_MS;
+    return before_ms + passed_ms < NGX_RATELIMIT_BREAKER_SECOND_MS;
 }
 
 

@@ -26,7 +26,7 @@
 /* zeroed: closed */
 typedef struct {
     _Atomic uint64_t  state;
-    _Atomic uint64_t  timeouts;   /* when the last two were */
+    _Atomic uint64_t  timeouts;   /* the last two */
 } ngx_ratelimit_breaker_t;
 
 typedef enum {
@@ -57,8 +57,8 @@ typedef enum {
 /*
  * Whether to make a call. now_ms: a monotonic clock that all processes share,
  * below 2^44. lost_ms: a probe without a report for so long is lost, and the
- * next caller probes. wait_ms, where refused: until the next probe, 1 or more;
- * else 0.
+ * next caller probes; 0: this caller cannot probe, and is refused where another
+ * would. wait_ms, where refused: until the next probe, 1 or more; else 0.
  */
 ngx_ratelimit_breaker_advice_e ngx_ratelimit_breaker_ask(
     ngx_ratelimit_breaker_t *breaker, uint64_t now_ms, uint64_t lost_ms,
@@ -67,7 +67,8 @@ ngx_ratelimit_breaker_advice_e ngx_ratelimit_breaker_ask(
 /*
  * What became of a call that was made; probe: as the probe. random: for the
  * jitter, any number. While the breaker is not closed only a probe's report
- * counts. Of all processes one is told of each change.
+ * counts, of one that was taken for lost only a good one. Of all processes one
+ * is told of each change.
  */
 ngx_ratelimit_breaker_change_e ngx_ratelimit_breaker_report(
     ngx_ratelimit_breaker_t *breaker, ngx_ratelimit_breaker_outcome_e outcome,

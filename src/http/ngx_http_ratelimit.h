@@ -86,11 +86,21 @@ typedef struct {
 } ngx_http_ratelimit_limit_t;
 
 
+/* A host name of a "ratelimit_redis" block. */
+typedef struct {
+    ngx_ratelimit_redis_t       *redis;
+    ngx_uint_t                   host;      /* its place in redis->hosts */
+    ngx_str_t                    text;      /* "host[:port]" */
+    ngx_http_ratelimit_place_t   place;
+} ngx_http_ratelimit_redis_name_t;
+
+
 typedef struct {
     ngx_array_t   zones;      /* ngx_http_ratelimit_zone_t * */
     ngx_array_t   rules;      /* ngx_http_ratelimit_rule_t * */
     ngx_array_t   limits;     /* ngx_http_ratelimit_limit_t *, of all places */
     ngx_array_t   redis;      /* ngx_ratelimit_redis_t * */
+    ngx_array_t   redis_names;  /* ngx_http_ratelimit_redis_name_t */
 } ngx_http_ratelimit_main_conf_t;
 
 
@@ -101,6 +111,7 @@ typedef struct ngx_http_ratelimit_routes_s   ngx_http_ratelimit_routes_t;
 typedef struct {
     ngx_array_t                   *limits;     /* ngx_http_ratelimit_limit_t *;
                                                   empty: off */
+    ngx_uint_t                     exempt;     /* from those inherited */
     ngx_uint_t                     headers;    /* bits */
     ngx_uint_t                     response;
     ngx_uint_t                     status;
@@ -269,6 +280,10 @@ char *ngx_http_ratelimit_set_headers(ngx_conf_t *cf, ngx_command_t *cmd,
 char *ngx_http_ratelimit_set_response(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 char *ngx_http_ratelimit_set_status(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+
+/* metrics.c: the directive of this name, which makes its location exempt */
+char *ngx_http_ratelimit_metrics(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 
 /* limit_conf.c: the directives of a location that say what is limited, and

@@ -67,7 +67,7 @@ ngx_http_ratelimit_handler(ngx_http_request_t *r, ngx_uint_t phase)
 
     conf = ngx_http_get_module_loc_conf(r, ngx_http_ratelimit_module);
 
-    if (conf->limits == NULL || conf->limits->nelts == 0
+    if (conf->limits == NULL || conf->limits->nelts == 0 || conf->exempt
         || conf->phase != phase)
     {
         return NGX_DECLINED;

@@ -3,7 +3,7 @@
  * which names meet what they name, in whatever order they were written.
  */
 
-#include "ngx_http_ratelimit.h"
+#include "ngx_http_ratelimit_redis_conf.h"
 
 static ngx_int_t ngx_http_ratelimit_limit_parameters(ngx_conf_t *cf,
     ngx_http_ratelimit_limit_t *limit);
@@ -213,6 +213,10 @@ ngx_http_ratelimit_resolve(ngx_conf_t *cf)
     ngx_http_ratelimit_main_conf_t   *conf;
 
     conf = ngx_http_conf_get_module_main_conf(cf, ngx_http_ratelimit_module);
+
+    if (ngx_http_ratelimit_redis_names(cf, conf) != NGX_OK) {
+        return NGX_ERROR;
+    }
 
     rules = conf->rules.elts;
 

@@ -2,7 +2,7 @@
  * The "ratelimit_redis" block: where Redis is and how to speak to it.
  */
 
-#include "ngx_http_ratelimit.h"
+#include "ngx_http_ratelimit_redis_conf.h"
 
 #include "ngx_ratelimit_text.h"
 
@@ -10,8 +10,7 @@
 #define NGX_HTTP_RATELIMIT_REDIS_MAX_BUCKETS  (1 << 20)
 #define NGX_HTTP_RATELIMIT_REDIS_TIMEOUT      50
 #define NGX_HTTP_RATELIMIT_REDIS_MAX_TIMEOUT  60000
-#define NGX_HTTP_RATELIMIT_REDIS_PORT         6379
-#define NGX_HTTP_RATELIMIT_REDIS_SENTINEL_PORT  26379
+#define NGX_HTTP_RATELIMIT_REDIS_MAX_DATABASE 2147483647
 
 #define NGX_HTTP_RATELIMIT_REDIS_ONE                                          \
     "one \"server\", one \"cluster\" or one \"sentinel\""
@@ -40,8 +39,6 @@ static char *ngx_http_ratelimit_redis_sentinel(ngx_conf_t *cf,
     ngx_ratelimit_redis_t *redis);
 static char *ngx_http_ratelimit_redis_addrs(ngx_conf_t *cf,
     ngx_ratelimit_redis_t *redis, ngx_uint_t first);
-static char *ngx_http_ratelimit_redis_addr(ngx_conf_t *cf,
-    ngx_ratelimit_redis_t *redis, ngx_str_t *text);
 static char *ngx_http_ratelimit_redis_timeout(ngx_conf_t *cf,
     ngx_ratelimit_redis_t *redis);
 static char *ngx_http_ratelimit_redis_buckets(ngx_conf_t *cf,
@@ -56,13 +53,12 @@ static char *ngx_http_ratelimit_redis_sentinel_username(ngx_conf_t *cf,
     ngx_ratelimit_redis_t *redis);
 static char *ngx_http_ratelimit_redis_sentinel_password_file(ngx_conf_t *cf,
     ngx_ratelimit_redis_t *redis);
-static char *ngx_http_ratelimit_redis_name(ngx_conf_t *cf, ngx_str_t *name);
+static char *ngx_http_ratelimit_redis_user(ngx_conf_t *cf, ngx_str_t *name);
 static char *ngx_http_ratelimit_redis_secret_file(ngx_conf_t *cf,
     ngx_ratelimit_redis_t *redis);
+static char *ngx_http_ratelimit_redis_database(ngx_conf_t *cf,
+    ngx_ratelimit_redis_t *redis);
 static char *ngx_http_ratelimit_redis_file(ngx_conf_t *cf, ngx_str_t *text);
-static char *ngx_http_ratelimit_redis_duplicate(ngx_conf_t *cf);
-static char *ngx_http_ratelimit_redis_invalid(ngx_conf_t *cf,
-    const char *expected);
 
 static ngx_http_ratelimit_redis_directive_t
     ngx_http_ratelimit_redis_directives[] =
@@ -81,6 +77,14 @@ static ngx_http_ratelimit_redis_directive_t
     { ngx_string("secret_file"), ngx_http_ratelimit_redis_secret_file, 0 },
     { ngx_string("prefix"), ngx_http_ratelimit_redis_prefix, 0 },
     { ngx_string("buckets"), ngx_http_ratelimit_redis_buckets, 0 },
+    { ngx_string("database"), ngx_http_ratelimit_redis_database, 0 },
+    { ngx_string("tls"), ngx_http_ratelimit_redis_tls, 0 },
+    { ngx_string("tls_ca"), ngx_http_ratelimit_redis_tls_ca, 0 },
+    { ngx_string("tls_name"), ngx_http_ratelimit_redis_tls_name, 0 },
+    { ngx_string("tls_certificate"),
+      ngx_http_ratelimit_redis_tls_certificate, 0 },
+    { ngx_string("tls_certificate_key"),
+      ngx_http_ratelimit_redis_tls_certificate_key, 0 },
     { ngx_null_string, NULL, 0 }
 };
 
@@ -121,6 +125,8 @@ ngx_http_ratelimit_redis(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     }
 
     redis->name = value[1];
+    redis->database = NGX_CONF_UNSET_UINT;
+    redis->tls.on = NGX_CONF_UNSET;
 
     if (ngx_array_init(&redis->hosts, cf->pool, 4,
                        sizeof(ngx_ratelimit_redis_host_t))
@@ -200,9 +206,12 @@ ngx_http_ratelimit_redis_directive(ngx_conf_t *cf, ngx_command_t *dummy,
                        "unknown directive \"%V\" in \"ratelimit_redis\" "
                        "\"%V\", expected \"server\", \"cluster\", "
                        "\"sentinel\", \"sentinel_username\", "
-                       "\"sentinel_password_file\", \"timeout\", "
-                       "\"username\", \"password_file\", "
-                       "\"secret_file\", \"prefix\" or \"buckets\"",
+                       "\"sentinel_password_file\", "
+                       "\"timeout\", \"username\", \"password_file\", "
+                       "\"secret_file\", \"prefix\", \"buckets\", "
+                       "\"database\", \"tls\", \"tls_ca\", "
+                       "\"tls_name\", \"tls_certificate\" or "
+                       "\"tls_certificate_key\"",
                        &value[0], &redis->name);
 
     return NGX_CONF_ERROR;
@@ -249,6 +258,19 @@ ngx_http_ratelimit_redis_check(ngx_conf_t *cf, ngx_ratelimit_redis_t *redis)
         return NGX_CONF_ERROR;
     }
 
+    if (redis->mode == NGX_RATELIMIT_REDIS_CLUSTER
+        && redis->database != NGX_CONF_UNSET_UINT)
+    {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"ratelimit_redis\" \"%V\" has a \"database\", "
+                           "expected none with \"cluster\"", &redis->name);
+        return NGX_CONF_ERROR;
+    }
+
+    if (redis->database == NGX_CONF_UNSET_UINT) {
+        redis->database = 0;
+    }
+
     if (redis->timeout == 0) {
         redis->timeout = NGX_HTTP_RATELIMIT_REDIS_TIMEOUT;
     }
@@ -261,7 +283,7 @@ ngx_http_ratelimit_redis_check(ngx_conf_t *cf, ngx_ratelimit_redis_t *redis)
         ngx_str_set(&redis->prefix, "rl");
     }
 
-    return NGX_CONF_OK;
+    return ngx_http_ratelimit_redis_tls_check(cf, redis);
 }
 
 
@@ -349,43 +371,6 @@ ngx_http_ratelimit_redis_addrs(ngx_conf_t *cf, ngx_ratelimit_redis_t *redis,
 
 
 static char *
-ngx_http_ratelimit_redis_addr(ngx_conf_t *cf, ngx_ratelimit_redis_t *redis,
-    ngx_str_t *text)
-{
-    ngx_url_t                    u;
-    ngx_ratelimit_redis_host_t  *host;
-
-    ngx_memzero(&u, sizeof(ngx_url_t));
-
-    u.url = *text;
-    u.default_port = (redis->mode == NGX_RATELIMIT_REDIS_SENTINEL)
-                     ? NGX_HTTP_RATELIMIT_REDIS_SENTINEL_PORT
-                     : NGX_HTTP_RATELIMIT_REDIS_PORT;
-
-    if (ngx_parse_url(cf->pool, &u) != NGX_OK || u.naddrs == 0) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"ratelimit_redis\" \"%V\" has an invalid "
-                           "address \"%V\" (%s), expected \"host:port\"",
-                           &redis->name, text,
-                           u.err ? u.err : "no address found");
-        return NGX_CONF_ERROR;
-    }
-
-    host = ngx_array_push(&redis->hosts);
-    if (host == NULL) {
-        return NGX_CONF_ERROR;
-    }
-
-    host->host = (u.family == AF_UNIX) ? u.url : u.host;
-    host->port = (u.family == AF_UNIX) ? 0 : u.port;
-    host->naddrs = u.naddrs;
-    host->addrs = u.addrs;
-
-    return NGX_CONF_OK;
-}
-
-
-static char *
 ngx_http_ratelimit_redis_timeout(ngx_conf_t *cf,
     ngx_ratelimit_redis_t *redis)
 {
@@ -465,7 +450,7 @@ static char *
 ngx_http_ratelimit_redis_username(ngx_conf_t *cf,
     ngx_ratelimit_redis_t *redis)
 {
-    return ngx_http_ratelimit_redis_name(cf, &redis->username);
+    return ngx_http_ratelimit_redis_user(cf, &redis->username);
 }
 
 
@@ -473,12 +458,12 @@ static char *
 ngx_http_ratelimit_redis_sentinel_username(ngx_conf_t *cf,
     ngx_ratelimit_redis_t *redis)
 {
-    return ngx_http_ratelimit_redis_name(cf, &redis->sentinel_username);
+    return ngx_http_ratelimit_redis_user(cf, &redis->sentinel_username);
 }
 
 
 static char *
-ngx_http_ratelimit_redis_name(ngx_conf_t *cf, ngx_str_t *name)
+ngx_http_ratelimit_redis_user(ngx_conf_t *cf, ngx_str_t *name)
 {
     ngx_str_t  *value;
 
@@ -525,6 +510,32 @@ ngx_http_ratelimit_redis_secret_file(ngx_conf_t *cf,
     return redis->secret.len
            ? ngx_http_ratelimit_redis_duplicate(cf)
            : ngx_http_ratelimit_redis_file(cf, &redis->secret);
+}
+
+
+static char *
+ngx_http_ratelimit_redis_database(ngx_conf_t *cf,
+    ngx_ratelimit_redis_t *redis)
+{
+    uint64_t    n;
+    ngx_str_t  *value;
+
+    if (redis->database != NGX_CONF_UNSET_UINT) {
+        return ngx_http_ratelimit_redis_duplicate(cf);
+    }
+
+    value = cf->args->elts;
+
+    if (ngx_ratelimit_number_parse(value[1].data, value[1].len, 0,
+                                   NGX_HTTP_RATELIMIT_REDIS_MAX_DATABASE, &n)
+        != 0)
+    {
+        return ngx_http_ratelimit_redis_invalid(cf, "a number");
+    }
+
+    redis->database = n;
+
+    return NGX_CONF_OK;
 }
 
 
@@ -600,7 +611,7 @@ ngx_http_ratelimit_redis_file(ngx_conf_t *cf, ngx_str_t *text)
 }
 
 
-static char *
+char *
 ngx_http_ratelimit_redis_duplicate(ngx_conf_t *cf)
 {
     ngx_str_t  *value;
@@ -615,8 +626,7 @@ ngx_http_ratelimit_redis_duplicate(ngx_conf_t *cf)
 }
 
 
-/* Names the directive at hand, its first argument and what was expected. */
-static char *
+char *
 ngx_http_ratelimit_redis_invalid(ngx_conf_t *cf, const char *expected)
 {
     ngx_str_t  *value;

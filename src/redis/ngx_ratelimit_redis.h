@@ -18,6 +18,7 @@
 
 #define NGX_RATELIMIT_REDIS_MAX_VALUES  64   /* integers in one result */
 #define NGX_RATELIMIT_REDIS_DIGEST      32   /* bytes of a digest */
+#define NGX_RATELIMIT_REDIS_MAX_HOST    255  /* bytes of a host's name */
 
 typedef struct ngx_ratelimit_redis_s         ngx_ratelimit_redis_t;
 typedef struct ngx_ratelimit_redis_client_s  ngx_ratelimit_redis_client_t;
@@ -84,6 +85,16 @@ typedef struct {
     ngx_addr_t                    *addrs;
 } ngx_ratelimit_redis_host_t;
 
+/* What the "tls" lines of a block say. */
+typedef struct {
+    ngx_flag_t                     on;
+    ngx_str_t                      ca;           /* file; empty: the system's */
+    ngx_str_t                      name;         /* empty: each host's own */
+    ngx_str_t                      certificate;  /* file; empty: none */
+    ngx_str_t                      key;          /* its file */
+    void                          *ssl;          /* made by tls_prepare */
+} ngx_ratelimit_redis_tls_t;
+
 /*
  * A "ratelimit_redis" block. Written while the configuration is read, by
  * the front door; read-only while serving, but for client, which is set once
@@ -101,8 +112,13 @@ struct ngx_ratelimit_redis_s {
     ngx_uint_t                     buckets;    /* hash keys, a power of two */
     ngx_str_t                      username;   /* empty: AUTH password */
     ngx_str_t                      password;   /* empty: no AUTH */
+    ngx_uint_t                     database;
+    ngx_ratelimit_redis_tls_t      tls;
     ngx_str_t                      secret;     /* key of the digest */
     ngx_str_t                      prefix;
+
+    ngx_resolver_t                *resolver;   /* of names; NULL: none */
+    ngx_msec_t                     resolver_timeout;
 
     void                          *digest_ctx; /* made by prepare */
     ngx_ratelimit_redis_shared_t  *shared;     /* set before workers start */
@@ -116,6 +132,13 @@ struct ngx_ratelimit_redis_s {
  */
 ngx_int_t ngx_ratelimit_redis_prepare(ngx_ratelimit_redis_t *redis,
     ngx_pool_t *pool);
+
+/*
+ * Makes what connections with TLS need, where tls.on; in cf->pool. Returns
+ * NGX_OK, or NGX_ERROR: an error is logged, nginx may be built without SSL.
+ */
+ngx_int_t ngx_ratelimit_redis_tls_prepare(ngx_conf_t *cf,
+    ngx_ratelimit_redis_t *redis);
 
 /*
  * Declares the memory that the node's workers share about a complete block:

@@ -1,11 +1,5 @@
 /*
- * The worker's client: start and stop, a call's way in, its deadline, and its
- * handler.
- *
- * A call is in one queue at a time: a connection's (queued or sent), or the
- * client's unmapped (no slot map yet), again (TRYAGAIN) or done (its handler
- * is to be called). Beside that it waits in deadlines, which is in order
- * because all calls of a client have the same timeout.
+ * The worker's client: start and stop, and what a call says.
  */
 
 #include <ngx_sha1.h>
@@ -17,10 +11,7 @@
 #include "ngx_ratelimit_lua.h"
 #include "ngx_ratelimit_text.h"
 
-#define NGX_RATELIMIT_REDIS_AGAIN_MS     5
 #define NGX_RATELIMIT_REDIS_DEAD_MIN_MS  1000
-#define NGX_RATELIMIT_REDIS_CALL_BYTES   512  /* of a call in the free list */
-#define NGX_RATELIMIT_REDIS_FREE_CALLS   256
 
 
 static ngx_int_t ngx_ratelimit_redis_client_texts(
@@ -38,14 +29,6 @@ static void ngx_ratelimit_redis_eval_write(ngx_ratelimit_redis_call_t *call,
 static u_char *ngx_ratelimit_redis_key_write(u_char *p,
     const ngx_ratelimit_redis_t *redis, const ngx_str_t *bucket,
     const u_char *set);
-static void ngx_ratelimit_redis_call_waits(ngx_ratelimit_redis_call_t *call);
-static void ngx_ratelimit_redis_call_untime(ngx_ratelimit_redis_call_t *call);
-static void ngx_ratelimit_redis_handler_set(ngx_ratelimit_redis_call_t *call,
-    ngx_ratelimit_redis_handler_pt handler);
-static void ngx_ratelimit_redis_call_expire(ngx_ratelimit_redis_call_t *call);
-static void ngx_ratelimit_redis_deadline_handler(ngx_event_t *ev);
-static void ngx_ratelimit_redis_again_handler(ngx_event_t *ev);
-static void ngx_ratelimit_redis_done_handler(ngx_event_t *ev);
 
 
 ngx_int_t
@@ -86,6 +69,8 @@ ngx_ratelimit_redis_start(ngx_ratelimit_redis_t *redis, ngx_cycle_t *cycle)
                                    ngx_ratelimit_redis_done_handler);
     ngx_ratelimit_redis_event_init(client, &client->again_timer,
                                    ngx_ratelimit_redis_again_handler);
+    ngx_ratelimit_redis_event_init(client, &client->release_event,
+                                   ngx_ratelimit_redis_release_handler);
 
     if (RAND_bytes((u_char *) &client->name, sizeof(client->name)) != 1
         || ngx_ratelimit_redis_client_texts(client) != NGX_OK
@@ -153,9 +138,14 @@ ngx_ratelimit_redis_stop(ngx_ratelimit_redis_t *redis)
         ngx_delete_posted_event(&client->done_event);
     }
 
+    if (client->release_event.posted) {
+        ngx_delete_posted_event(&client->release_event);
+    }
+
     ngx_ratelimit_redis_text_free(&client->evalsha);
     ngx_ratelimit_redis_text_free(&client->load);
     ngx_ratelimit_redis_text_free(&client->auth);
+    ngx_ratelimit_redis_text_free(&client->select);
     ngx_ratelimit_redis_text_free(&client->question);
     ngx_ratelimit_redis_text_free(&client->sentinel_auth);
 
@@ -215,6 +205,19 @@ ngx_ratelimit_redis_client_texts(ngx_ratelimit_redis_client_t *client)
         return NGX_ERROR;
     }
 
+    if (redis->database) {
+        ngx_str_set(&args[0], "SELECT");
+        args[1].data = hex;
+        args[1].len = ngx_sprintf(hex, "%ui", redis->database) - hex;
+
+        if (ngx_ratelimit_redis_write_command(&client->select, args, 2,
+                                              client->log)
+            != NGX_OK)
+        {
+            return NGX_ERROR;
+        }
+    }
+
     if (redis->password.len == 0) {
         return NGX_OK;
     }
@@ -236,11 +239,15 @@ ngx_ratelimit_redis_client_texts(ngx_ratelimit_redis_client_t *client)
 static ngx_int_t
 ngx_ratelimit_redis_client_connect(ngx_ratelimit_redis_client_t *client)
 {
+    static const ngx_str_t  map = ngx_string(NGX_RATELIMIT_REDIS_MAP_SHARD);
+
     if (client->redis->mode == NGX_RATELIMIT_REDIS_SERVER) {
         return ngx_ratelimit_redis_conn_get(client,
                                             client->redis->hosts.elts)
                ? NGX_OK : NGX_ERROR;
     }
+
+    client->map_shard = ngx_ratelimit_redis_shard(client->redis->shared, &map);
 
     return ngx_ratelimit_redis_topology_start(client);
 }
@@ -309,11 +316,8 @@ ngx_ratelimit_redis_eval(ngx_ratelimit_redis_t *redis,
     }
 
     ngx_ratelimit_redis_eval_write(call, eval);
-    ngx_ratelimit_redis_handler_set(call, handler);
-    call->data = data;
 
-    ngx_ratelimit_redis_call_waits(call);
-    ngx_ratelimit_redis_route(call);
+    ngx_ratelimit_redis_call_start(call, handler, data);
 
     return call;
 }
@@ -414,355 +418,4 @@ ngx_ratelimit_redis_name(ngx_ratelimit_redis_t *redis)
     } while (redis->client->name == 0);
 
     return redis->client->name;
-}
-
-
-void
-ngx_ratelimit_redis_forget(ngx_ratelimit_redis_call_t *call)
-{
-    ngx_ratelimit_redis_handler_set(call, NULL);
-}
-
-
-ngx_ratelimit_redis_call_t *
-ngx_ratelimit_redis_call_new(ngx_ratelimit_redis_client_t *client,
-    ngx_ratelimit_redis_kind_e kind, size_t len)
-{
-    size_t                       size, asking;
-    u_char                      *p;
-    ngx_queue_t                 *q;
-    ngx_ratelimit_redis_call_t  *call;
-
-    asking = sizeof(NGX_RATELIMIT_REDIS_ASKING) - 1;
-    size = sizeof(ngx_ratelimit_redis_call_t) + asking + len;
-
-    if (size <= NGX_RATELIMIT_REDIS_CALL_BYTES && client->nfree) {
-        q = ngx_queue_head(&client->free);
-        ngx_queue_remove(q);
-        client->nfree--;
-        call = ngx_queue_data(q, ngx_ratelimit_redis_call_t, queue);
-
-    } else {
-        call = ngx_alloc(ngx_max(size, NGX_RATELIMIT_REDIS_CALL_BYTES),
-                         client->log);
-        if (call == NULL) {
-            return NULL;
-        }
-    }
-
-    ngx_memzero(call, sizeof(ngx_ratelimit_redis_call_t));
-
-    call->client = client;
-    call->kind = kind;
-    call->pooled = (size <= NGX_RATELIMIT_REDIS_CALL_BYTES);
-
-    p = (u_char *) call + sizeof(ngx_ratelimit_redis_call_t);
-    call->text = ngx_cpymem(p, NGX_RATELIMIT_REDIS_ASKING, asking);
-
-    return call;
-}
-
-
-void
-ngx_ratelimit_redis_call_free(ngx_ratelimit_redis_call_t *call)
-{
-    ngx_ratelimit_redis_client_t  *client;
-
-    client = call->client;
-
-    ngx_ratelimit_redis_call_untime(call);
-    ngx_ratelimit_redis_handler_set(call, NULL);
-
-    if (client->refresh == call) {
-        client->refresh = NULL;
-    }
-
-    if (call->pooled && client->nfree < NGX_RATELIMIT_REDIS_FREE_CALLS) {
-        ngx_queue_insert_head(&client->free, &call->queue);
-        client->nfree++;
-        return;
-    }
-
-    ngx_free(call);
-}
-
-
-void
-ngx_ratelimit_redis_call_finish(ngx_ratelimit_redis_call_t *call,
-    const ngx_ratelimit_redis_result_t *result)
-{
-    void                            *data;
-    ngx_ratelimit_redis_handler_pt   handler;
-
-    ngx_ratelimit_redis_count(
-                     call->client->redis->shared->calls[result->status]);
-
-    handler = call->handler;
-    data = call->data;
-
-    ngx_ratelimit_redis_call_free(call);
-
-    if (handler) {
-        handler(data, result);
-    }
-}
-
-
-void
-ngx_ratelimit_redis_call_fail(ngx_ratelimit_redis_call_t *call,
-    ngx_ratelimit_redis_status_e status)
-{
-    ngx_ratelimit_redis_client_t  *client;
-
-    client = call->client;
-
-    ngx_ratelimit_redis_call_untime(call);
-
-    call->status = status;
-    ngx_queue_insert_tail(&client->done, &call->queue);
-    ngx_post_event(&client->done_event, &ngx_posted_events);
-}
-
-
-void
-ngx_ratelimit_redis_route(ngx_ratelimit_redis_call_t *call)
-{
-    ngx_uint_t                     waiting;
-    ngx_queue_t                   *q;
-    ngx_ratelimit_redis_conn_t    *conn;
-    ngx_ratelimit_redis_client_t  *client;
-
-    client = call->client;
-
-    if (client->slots == NULL) {
-        q = ngx_queue_head(&client->conns);
-        conn = ngx_queue_data(q, ngx_ratelimit_redis_conn_t, queue);
-
-    } else {
-        ngx_ratelimit_redis_topology_look(client);
-
-        if (!client->mapped) {
-            waiting = !ngx_queue_empty(&client->unmapped);
-            ngx_queue_insert_tail(&client->unmapped, &call->queue);
-
-            if (!waiting) {
-                ngx_ratelimit_redis_topology_wait(client);
-            }
-
-            return;
-        }
-
-        conn = client->slots[call->slot];
-    }
-
-    if (conn == NULL) {
-        ngx_ratelimit_redis_refresh(client);
-        ngx_ratelimit_redis_call_fail(call, NGX_RATELIMIT_REDIS_UNREACHABLE);
-        return;
-    }
-
-    ngx_ratelimit_redis_conn_send(conn, call);
-}
-
-
-void
-ngx_ratelimit_redis_again(ngx_ratelimit_redis_call_t *call)
-{
-    ngx_ratelimit_redis_client_t  *client;
-
-    client = call->client;
-
-    call->since_ms = ngx_current_msec;
-    ngx_queue_insert_tail(&client->again, &call->queue);
-
-    if (!client->again_timer.timer_set) {
-        ngx_add_timer(&client->again_timer, NGX_RATELIMIT_REDIS_AGAIN_MS);
-    }
-}
-
-
-static void
-ngx_ratelimit_redis_again_handler(ngx_event_t *ev)
-{
-    ngx_msec_t                     waited;
-    ngx_queue_t                   *q;
-    ngx_ratelimit_redis_call_t    *call;
-    ngx_ratelimit_redis_client_t  *client;
-
-    client = ev->data;
-
-    while (!ngx_queue_empty(&client->again)) {
-        q = ngx_queue_head(&client->again);
-        call = ngx_queue_data(q, ngx_ratelimit_redis_call_t, queue);
-        waited = ngx_current_msec - call->since_ms;
-
-        if (waited < NGX_RATELIMIT_REDIS_AGAIN_MS) {
-            ngx_add_timer(ev, NGX_RATELIMIT_REDIS_AGAIN_MS - waited);
-            return;
-        }
-
-        ngx_queue_remove(q);
-        ngx_ratelimit_redis_route(call);
-    }
-}
-
-
-static void
-ngx_ratelimit_redis_call_waits(ngx_ratelimit_redis_call_t *call)
-{
-    ngx_ratelimit_redis_client_t  *client;
-
-    client = call->client;
-
-    call->deadline_ms = ngx_current_msec + client->redis->timeout;
-    call->timed = 1;
-    ngx_queue_insert_tail(&client->deadlines, &call->wait);
-
-    /* set once for many calls: it may fire early and is set again then */
-
-    if (!client->deadline.timer_set) {
-        ngx_add_timer(&client->deadline, client->redis->timeout);
-    }
-}
-
-
-static void
-ngx_ratelimit_redis_call_untime(ngx_ratelimit_redis_call_t *call)
-{
-    if (call->timed) {
-        ngx_queue_remove(&call->wait);
-        call->timed = 0;
-    }
-}
-
-
-/* A worker that exits waits for this timer while a handler waits. */
-
-static void
-ngx_ratelimit_redis_handler_set(ngx_ratelimit_redis_call_t *call,
-    ngx_ratelimit_redis_handler_pt handler)
-{
-    ngx_ratelimit_redis_client_t  *client;
-
-    client = call->client;
-
-    client->waiting -= (call->handler != NULL);
-    client->waiting += (handler != NULL);
-    client->deadline.cancelable = (client->waiting == 0);
-
-    call->handler = handler;
-}
-
-
-static void
-ngx_ratelimit_redis_deadline_handler(ngx_event_t *ev)
-{
-    ngx_queue_t                   *q;
-    ngx_msec_int_t                 left;
-    ngx_ratelimit_redis_call_t    *call;
-    ngx_ratelimit_redis_client_t  *client;
-
-    client = ev->data;
-
-    while (!ngx_queue_empty(&client->deadlines)) {
-        q = ngx_queue_head(&client->deadlines);
-        call = ngx_queue_data(q, ngx_ratelimit_redis_call_t, wait);
-        left = (ngx_msec_int_t) (call->deadline_ms - ngx_current_msec);
-
-        if (left > 0) {
-
-            /* a handler that made a call may have set it, for later */
-
-            if (ev->timer_set) {
-                ngx_del_timer(ev);
-            }
-
-            ngx_add_timer(ev, (ngx_msec_t) left);
-            return;
-        }
-
-        ngx_ratelimit_redis_call_expire(call);
-    }
-}
-
-
-/*
- * A call that was written stays in its connection's queue, without a handler,
- * until its reply comes. Any other did not run and never will.
- */
-
-static void
-ngx_ratelimit_redis_call_expire(ngx_ratelimit_redis_call_t *call)
-{
-    void                            *data;
-    ngx_ratelimit_redis_result_t     result;
-    ngx_ratelimit_redis_handler_pt   handler;
-
-    ngx_memzero(&result, sizeof(ngx_ratelimit_redis_result_t));
-
-    if (call->conn && call->written) {
-        handler = call->handler;
-        data = call->data;
-
-        ngx_ratelimit_redis_call_untime(call);
-        ngx_ratelimit_redis_handler_set(call, NULL);
-
-        result.status = NGX_RATELIMIT_REDIS_TIMEOUT;
-        result.ran = 1;
-        ngx_ratelimit_redis_count(
-                     call->client->redis->shared->calls[result.status]);
-
-        if (handler) {
-            handler(data, &result);
-        }
-
-        return;
-    }
-
-    if (call->conn) {
-        ngx_ratelimit_redis_conn_remove(call);
-
-    } else {
-        ngx_queue_remove(&call->queue);
-    }
-
-    result.status = NGX_RATELIMIT_REDIS_UNREACHABLE;
-    ngx_ratelimit_redis_call_finish(call, &result);
-}
-
-
-static void
-ngx_ratelimit_redis_done_handler(ngx_event_t *ev)
-{
-    ngx_queue_t                   *q;
-    ngx_ratelimit_redis_call_t    *call;
-    ngx_ratelimit_redis_result_t   result;
-    ngx_ratelimit_redis_client_t  *client;
-
-    client = ev->data;
-
-    ngx_memzero(&result, sizeof(ngx_ratelimit_redis_result_t));
-
-    while (!ngx_queue_empty(&client->done)) {
-        q = ngx_queue_head(&client->done);
-        ngx_queue_remove(q);
-
-        call = ngx_queue_data(q, ngx_ratelimit_redis_call_t, queue);
-        result.status = call->status;
-        result.ran = call->written;
-        ngx_ratelimit_redis_call_finish(call, &result);
-    }
-}
-
-
-ngx_uint_t
-ngx_ratelimit_redis_log_due(time_t *logged)
-{
-    if (*logged == ngx_time()) {
-        return 0;
-    }
-
-    *logged = ngx_time();
-
-    return 1;
 }

@@ -11,9 +11,9 @@
 #include "ngx_ratelimit_redis_int.h"
 
 #define NGX_RATELIMIT_REDIS_BACKOFF_MIN_MS  50
-#define NGX_RATELIMIT_REDIS_BACKOFF_MAX_MS  2000
-
-#define NGX_RATELIMIT_REDIS_RETRY_MS        1000  /* ahead of the backoff */
+#define NGX_RATELIMIT_REDIS_BACKOFF_MAX_MS  1000
+#define NGX_RATELIMIT_REDIS_PATIENCE_MS     500   /* of an attempt, at least */
+#define NGX_RATELIMIT_REDIS_RETRY_MS        1000
 #define NGX_RATELIMIT_REDIS_SENTINEL_MS     5000  /* not asked for so long */
 
 
@@ -35,13 +35,17 @@ static ngx_ratelimit_redis_conn_t *ngx_ratelimit_redis_conn_new(
 static void ngx_ratelimit_redis_conn_identify(
     ngx_ratelimit_redis_conn_t *conn, const ngx_ratelimit_redis_host_t *host,
     const ngx_str_t *name);
-static socklen_t ngx_ratelimit_redis_numeric(
-    const ngx_ratelimit_redis_host_t *host, ngx_sockaddr_t *sa);
+static void ngx_ratelimit_redis_conn_begin(ngx_ratelimit_redis_conn_t *conn);
+static ngx_msec_t ngx_ratelimit_redis_conn_pause(
+    ngx_ratelimit_redis_conn_t *conn);
 static void ngx_ratelimit_redis_conn_enter(ngx_ratelimit_redis_conn_t *conn,
     ngx_ratelimit_redis_state_e state);
 static void ngx_ratelimit_redis_conn_down(ngx_ratelimit_redis_conn_t *conn);
+static void ngx_ratelimit_redis_conn_resolving(
+    ngx_ratelimit_redis_conn_t *conn);
 static void ngx_ratelimit_redis_conn_connecting(
     ngx_ratelimit_redis_conn_t *conn);
+static void ngx_ratelimit_redis_conn_opened(ngx_ratelimit_redis_conn_t *conn);
 static void ngx_ratelimit_redis_conn_up(ngx_ratelimit_redis_conn_t *conn);
 static void ngx_ratelimit_redis_conn_watch(ngx_ratelimit_redis_conn_t *conn);
 static ngx_int_t ngx_ratelimit_redis_conn_open(
@@ -118,7 +122,7 @@ ngx_ratelimit_redis_conn_obtain(ngx_ratelimit_redis_client_t *client,
     ngx_queue_insert_tail(&client->conns, &conn->queue);
     client->nconns++;
 
-    ngx_ratelimit_redis_conn_enter(conn, NGX_RATELIMIT_REDIS_CONNECTING);
+    ngx_ratelimit_redis_conn_begin(conn);
 
     return conn;
 }
@@ -171,7 +175,10 @@ ngx_ratelimit_redis_conn_find(ngx_ratelimit_redis_client_t *client,
 }
 
 
-/* The connection that leads to a numeric host, NULL where none does. */
+/*
+ * The connection that leads to a numeric host, NULL where none does. One in its
+ * handshake must stay who it is: a name is verified at the end of that.
+ */
 
 static ngx_ratelimit_redis_conn_t *
 ngx_ratelimit_redis_conn_leads(ngx_ratelimit_redis_client_t *client,
@@ -181,12 +188,16 @@ ngx_ratelimit_redis_conn_leads(ngx_ratelimit_redis_client_t *client,
     ngx_queue_t                 *q;
     ngx_sockaddr_t               sa;
     ngx_ratelimit_redis_conn_t  *conn;
+    ngx_ratelimit_redis_state_e  least;
 
-    socklen = ngx_ratelimit_redis_numeric(host, &sa);
+    socklen = ngx_ratelimit_redis_resolve_numeric(host, &sa);
 
     if (socklen == 0) {
         return NULL;
     }
+
+    least = client->redis->tls.on ? NGX_RATELIMIT_REDIS_UP
+                                  : NGX_RATELIMIT_REDIS_CONNECTING;
 
     for (q = ngx_queue_head(&client->conns);
          q != ngx_queue_sentinel(&client->conns);
@@ -194,9 +205,8 @@ ngx_ratelimit_redis_conn_leads(ngx_ratelimit_redis_client_t *client,
     {
         conn = ngx_queue_data(q, ngx_ratelimit_redis_conn_t, queue);
 
-        if (conn->state != NGX_RATELIMIT_REDIS_DOWN
+        if (conn->state >= least
             && !conn->sentinel
-            && conn->socklen
             && ngx_cmp_sockaddr(&conn->sockaddr.sockaddr, conn->socklen,
                                 &sa.sockaddr, socklen, 1)
                == NGX_OK)
@@ -254,7 +264,13 @@ ngx_ratelimit_redis_conn_identify(ngx_ratelimit_redis_conn_t *conn,
     const ngx_ratelimit_redis_host_t *host, const ngx_str_t *name)
 {
     conn->name.len = name->len;
-    ngx_memcpy(conn->name.data, name->data, name->len);
+
+    if (host->port) {
+        ngx_strlow(conn->name.data, name->data, name->len);
+
+    } else {
+        ngx_memcpy(conn->name.data, name->data, name->len);
+    }
 
     conn->host = *host;
     conn->host.host.data = conn->name.data;
@@ -270,53 +286,14 @@ ngx_ratelimit_redis_conn_identify(ngx_ratelimit_redis_conn_t *conn,
 
     /* a host that is an address needs nobody to say where it is */
 
-    conn->addr.socklen = ngx_ratelimit_redis_numeric(&conn->host,
-                                                     &conn->addr_data);
+    conn->addr.socklen = ngx_ratelimit_redis_resolve_numeric(
+                             &conn->host, &conn->addr_data);
     if (conn->addr.socklen) {
         conn->addr.sockaddr = &conn->addr_data.sockaddr;
         conn->addr.name = conn->name;
         conn->host.addrs = &conn->addr;
         conn->host.naddrs = 1;
     }
-}
-
-
-/* The address of a host that is one; returns its length, 0 for any other. */
-
-static socklen_t
-ngx_ratelimit_redis_numeric(const ngx_ratelimit_redis_host_t *host,
-    ngx_sockaddr_t *sa)
-{
-    in_addr_t  addr;
-    socklen_t  socklen;
-
-    ngx_memzero(sa, sizeof(ngx_sockaddr_t));
-
-    addr = ngx_inet_addr(host->host.data, host->host.len);
-
-    if (addr != INADDR_NONE) {
-        sa->sockaddr_in.sin_family = AF_INET;
-        sa->sockaddr_in.sin_addr.s_addr = addr;
-        socklen = sizeof(struct sockaddr_in);
-
-#if (NGX_HAVE_INET6)
-
-    } else if (ngx_inet6_addr(host->host.data, host->host.len,
-                              sa->sockaddr_in6.sin6_addr.s6_addr)
-               == NGX_OK)
-    {
-        sa->sockaddr_in6.sin6_family = AF_INET6;
-        socklen = sizeof(struct sockaddr_in6);
-
-#endif
-
-    } else {
-        return 0;
-    }
-
-    ngx_inet_set_port(&sa->sockaddr, host->port);
-
-    return socklen;
 }
 
 
@@ -358,8 +335,16 @@ ngx_ratelimit_redis_conn_enter(ngx_ratelimit_redis_conn_t *conn,
         ngx_ratelimit_redis_conn_down(conn);
         break;
 
+    case NGX_RATELIMIT_REDIS_RESOLVING:
+        ngx_ratelimit_redis_conn_resolving(conn);
+        break;
+
     case NGX_RATELIMIT_REDIS_CONNECTING:
         ngx_ratelimit_redis_conn_connecting(conn);
+        break;
+
+    case NGX_RATELIMIT_REDIS_HANDSHAKE:
+        ngx_ratelimit_redis_tls_begin(conn);
         break;
 
     case NGX_RATELIMIT_REDIS_UP:
@@ -369,28 +354,30 @@ ngx_ratelimit_redis_conn_enter(ngx_ratelimit_redis_conn_t *conn,
 }
 
 
-/* Waits for the backoff's end; a worker that exits does not connect again. */
+/*
+ * Waits until the next attempt may begin; a worker that exits does not connect
+ * again.
+ */
 
 static void
 ngx_ratelimit_redis_conn_down(ngx_ratelimit_redis_conn_t *conn)
 {
-    ngx_msec_t  delay;
-    ngx_uint_t  doublings;
+    ngx_msec_t  passed, delay;
 
     if (conn->timer.timer_set) {
         ngx_del_timer(&conn->timer);
     }
 
-    doublings = ngx_min(conn->failures, 6);
+    ngx_ratelimit_redis_breaker_lost(conn);
+
     conn->failures++;
 
     if (ngx_exiting) {
         return;
     }
 
-    delay = (ngx_msec_t) NGX_RATELIMIT_REDIS_BACKOFF_MIN_MS << doublings;
-    delay = ngx_min(delay, NGX_RATELIMIT_REDIS_BACKOFF_MAX_MS);
-    delay -= ngx_random() % (delay / 2);
+    passed = ngx_current_msec - conn->begin_ms;
+    delay = (passed < conn->pause_ms) ? conn->pause_ms - passed : 1;
 
     ngx_add_timer(&conn->timer, delay);
 
@@ -399,48 +386,53 @@ ngx_ratelimit_redis_conn_down(ngx_ratelimit_redis_conn_t *conn)
 
 
 /*
- * Authentication and the script go ahead of all calls; nobody waits for
- * their replies. A sentinel has a user of its own, and no scripts.
+ * From the begin of an attempt, or the end of a connection, to the begin of
+ * the next: it grows with each failure. Many lose theirs at the same time, so
+ * it has jitter.
+ */
+
+static ngx_msec_t
+ngx_ratelimit_redis_conn_pause(ngx_ratelimit_redis_conn_t *conn)
+{
+    ngx_msec_t  pause;
+
+    pause = (ngx_msec_t) NGX_RATELIMIT_REDIS_BACKOFF_MIN_MS
+            << ngx_min(conn->failures, 5);
+    pause = ngx_min(pause, NGX_RATELIMIT_REDIS_BACKOFF_MAX_MS);
+
+    return pause - ngx_random() % (pause / 2);
+}
+
+
+/*
+ * Begins an attempt. Its deadline is the begin of the next one, but not too
+ * soon for a slow network. Authentication and the like go ahead of all calls;
+ * nobody waits for their replies. A sentinel has a user of its own, no
+ * databases and no scripts.
  */
 
 static void
-ngx_ratelimit_redis_conn_connecting(ngx_ratelimit_redis_conn_t *conn)
+ngx_ratelimit_redis_conn_begin(ngx_ratelimit_redis_conn_t *conn)
 {
-    ngx_int_t                      rc;
     ngx_str_t                     *auth;
-    ngx_addr_t                    *addr;
     ngx_ratelimit_redis_client_t  *client;
 
     client = conn->client;
-
-    if (conn->host.naddrs == 0) {
-        ngx_ratelimit_redis_conn_break(conn, 0, "no address");
-        return;
-    }
-
-    /* several addresses: each in turn */
-
-    addr = &conn->host.addrs[conn->failures % conn->host.naddrs];
-
-    ngx_memcpy(&conn->sockaddr, addr->sockaddr, addr->socklen);
-    conn->socklen = addr->socklen;
-
-    rc = ngx_ratelimit_redis_conn_open(conn);
-
-    if (rc == NGX_ERROR) {
-        ngx_ratelimit_redis_conn_break(conn, ngx_socket_errno,
-                                       "connect() failed");
-        return;
-    }
-
-    ngx_add_timer(&conn->timer, client->dead_ms);
-
     auth = conn->sentinel ? &client->sentinel_auth : &client->auth;
 
-    if (auth->len
-        && ngx_ratelimit_redis_conn_command(conn, NGX_RATELIMIT_REDIS_AUTH,
-                                            auth)
-           == NULL)
+    conn->begin_ms = ngx_current_msec;
+    conn->pause_ms = ngx_ratelimit_redis_conn_pause(conn);
+
+    if ((auth->len
+         && ngx_ratelimit_redis_conn_command(conn, NGX_RATELIMIT_REDIS_AUTH,
+                                             auth)
+            == NULL)
+        || (!conn->sentinel
+            && client->select.len
+            && ngx_ratelimit_redis_conn_command(conn,
+                                                NGX_RATELIMIT_REDIS_SELECT,
+                                                &client->select)
+               == NULL))
     {
         ngx_ratelimit_redis_conn_break(conn, 0, "no memory");
         return;
@@ -455,9 +447,96 @@ ngx_ratelimit_redis_conn_connecting(ngx_ratelimit_redis_conn_t *conn)
         conn->loading = 1;
     }
 
-    if (rc == NGX_OK) {
-        ngx_ratelimit_redis_conn_enter(conn, NGX_RATELIMIT_REDIS_UP);
+    ngx_add_timer(&conn->timer,
+                  ngx_max(conn->pause_ms, NGX_RATELIMIT_REDIS_PATIENCE_MS));
+
+    ngx_ratelimit_redis_conn_enter(conn, NGX_RATELIMIT_REDIS_RESOLVING);
+}
+
+
+static void
+ngx_ratelimit_redis_conn_resolving(ngx_ratelimit_redis_conn_t *conn)
+{
+    if (conn->host.naddrs == 0) {
+        ngx_ratelimit_redis_resolve(conn);
+        return;
     }
+
+    ngx_ratelimit_redis_resolve_next(conn);
+    ngx_ratelimit_redis_conn_resolved(conn, NULL);
+}
+
+
+void
+ngx_ratelimit_redis_conn_resolved(ngx_ratelimit_redis_conn_t *conn,
+    const char *reason)
+{
+    if (reason) {
+        ngx_ratelimit_redis_conn_break(conn, 0, reason);
+        return;
+    }
+
+    /* the resolver may have taken all the time that there was */
+
+    if (!conn->timer.timer_set) {
+        ngx_add_timer(&conn->timer, NGX_RATELIMIT_REDIS_PATIENCE_MS);
+    }
+
+    ngx_ratelimit_redis_conn_enter(conn, NGX_RATELIMIT_REDIS_CONNECTING);
+}
+
+
+static void
+ngx_ratelimit_redis_conn_connecting(ngx_ratelimit_redis_conn_t *conn)
+{
+    ngx_int_t  rc;
+
+    rc = ngx_ratelimit_redis_conn_open(conn);
+
+    if (rc == NGX_ERROR) {
+        ngx_ratelimit_redis_conn_break(conn, ngx_socket_errno,
+                                       "connect() failed");
+        return;
+    }
+
+    if (rc == NGX_OK) {
+        ngx_ratelimit_redis_conn_opened(conn);
+    }
+}
+
+
+/* There is a connection, to be encrypted or not. */
+
+static void
+ngx_ratelimit_redis_conn_opened(ngx_ratelimit_redis_conn_t *conn)
+{
+    ngx_ratelimit_redis_conn_enter(conn,
+                                   conn->client->redis->tls.on
+                                       ? NGX_RATELIMIT_REDIS_HANDSHAKE
+                                       : NGX_RATELIMIT_REDIS_UP);
+}
+
+
+void
+ngx_ratelimit_redis_conn_shook(ngx_ratelimit_redis_conn_t *conn,
+    const char *reason)
+{
+    ngx_connection_t  *c;
+
+    if (reason) {
+        ngx_ratelimit_redis_conn_break(conn, 0, reason);
+        return;
+    }
+
+    c = conn->connection;
+    c->read->handler = ngx_ratelimit_redis_conn_read_handler;
+    c->write->handler = ngx_ratelimit_redis_conn_write_handler;
+
+    /* TLS may have read ahead: no event would come for that */
+
+    ngx_post_event(c->read, &ngx_posted_events);
+
+    ngx_ratelimit_redis_conn_enter(conn, NGX_RATELIMIT_REDIS_UP);
 }
 
 
@@ -540,7 +619,10 @@ ngx_ratelimit_redis_conn_open(ngx_ratelimit_redis_conn_t *conn)
 static void
 ngx_ratelimit_redis_conn_close(ngx_ratelimit_redis_conn_t *conn)
 {
+    ngx_ratelimit_redis_resolve_cancel(conn);
+
     if (conn->connection) {
+        ngx_ratelimit_redis_tls_end(conn);
         ngx_close_connection(conn->connection);
         conn->connection = NULL;
     }
@@ -556,6 +638,8 @@ ngx_ratelimit_redis_conn_close(ngx_ratelimit_redis_conn_t *conn)
 
     conn->offset = 0;
     conn->loading = 0;
+    conn->loaded = 0;
+    conn->alert = NULL;
 }
 
 
@@ -570,10 +654,17 @@ ngx_ratelimit_redis_conn_break(ngx_ratelimit_redis_conn_t *conn,
 
     client = conn->client;
 
-    if (ngx_ratelimit_redis_log_due(&conn->logged)) {
+    if (ngx_ratelimit_redis_error_due(conn, (u_char *) reason,
+                                      ngx_strlen(reason)))
+    {
         ngx_log_error(NGX_LOG_ERR, client->log, err,
                       "ratelimit redis \"%V\": no connection to %V: %s",
                       &client->redis->name, &conn->name, reason);
+    }
+
+    if (conn->state == NGX_RATELIMIT_REDIS_UP) {
+        conn->begin_ms = ngx_current_msec;
+        conn->pause_ms = ngx_ratelimit_redis_conn_pause(conn);
     }
 
     ngx_ratelimit_redis_conn_close(conn);
@@ -616,7 +707,7 @@ ngx_ratelimit_redis_conn_recovered(ngx_ratelimit_redis_conn_t *conn)
     conn->failures = 0;
     ngx_ratelimit_redis_count(client->redis->shared->reconnects);
 
-    if (ngx_ratelimit_redis_log_due(&conn->noticed)) {
+    if (ngx_ratelimit_redis_notice_due(conn)) {
         ngx_log_error(NGX_LOG_NOTICE, client->log, 0,
                       "ratelimit redis \"%V\": connected to %V again",
                       &client->redis->name, &conn->name);
@@ -649,7 +740,7 @@ ngx_ratelimit_redis_conn_retry(ngx_ratelimit_redis_conn_t *conn)
         ngx_del_timer(&conn->timer);
     }
 
-    ngx_ratelimit_redis_conn_enter(conn, NGX_RATELIMIT_REDIS_CONNECTING);
+    ngx_ratelimit_redis_conn_begin(conn);
 }
 
 
@@ -687,12 +778,21 @@ ngx_ratelimit_redis_conn_timer_handler(ngx_event_t *ev)
             return;
         }
 
-        ngx_ratelimit_redis_conn_enter(conn, NGX_RATELIMIT_REDIS_CONNECTING);
+        ngx_ratelimit_redis_conn_begin(conn);
+        return;
+
+    case NGX_RATELIMIT_REDIS_RESOLVING:
+        ngx_ratelimit_redis_resolve_timeout(conn);
         return;
 
     case NGX_RATELIMIT_REDIS_CONNECTING:
         ngx_ratelimit_redis_conn_break(conn, NGX_ETIMEDOUT,
                                        "connect() timed out");
+        return;
+
+    case NGX_RATELIMIT_REDIS_HANDSHAKE:
+        ngx_ratelimit_redis_conn_break(conn, NGX_ETIMEDOUT,
+                                       "the TLS handshake timed out");
         return;
 
     case NGX_RATELIMIT_REDIS_UP:
@@ -770,12 +870,12 @@ ngx_ratelimit_redis_conn_connected(ngx_ratelimit_redis_conn_t *conn)
 
     if (err) {
         ngx_ratelimit_redis_conn_break(conn, err, "connect() failed");
-        return NGX_ERROR;
+        return NGX_AGAIN;
     }
 
-    ngx_ratelimit_redis_conn_enter(conn, NGX_RATELIMIT_REDIS_UP);
+    ngx_ratelimit_redis_conn_opened(conn);
 
-    return NGX_OK;
+    return (conn->state == NGX_RATELIMIT_REDIS_UP) ? NGX_OK : NGX_AGAIN;
 }
 
 

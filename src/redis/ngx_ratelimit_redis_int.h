@@ -2,11 +2,15 @@
  * The inside of src/redis. One client a worker and block; one connection a
  * node; calls that wait in exactly one queue at a time.
  *
- *     client.c   start and stop, a call's way in, deadlines, handlers
+ *     client.c   start and stop, what a call says
+ *     call.c     a call's way, its deadline, its handler
+ *     breaker.c  who may send, whose end counts, who is let go
  *     topology.c who asks for a new map, and when; the map of the node
  *     cluster.c  a worker's map: connections of slots, redirections
  *     sentinel.c the question for the master, and whom it is asked
  *     conn.c     one connection: its states, connecting again
+ *     resolve.c  where its host is
+ *     tls.c      its handshake, where it is encrypted
  *     io.c       its queue, writing, reading
  *     reply.c    what each reply means for the call at the queue's head
  *     shared.c   what the workers of the node share: breakers, counts, map
@@ -29,16 +33,18 @@
 #define NGX_RATELIMIT_REDIS_MAX_REPLY      65536    /* bytes */
 #define NGX_RATELIMIT_REDIS_MAX_SLOTS      4194304  /* bytes, CLUSTER SLOTS */
 #define NGX_RATELIMIT_REDIS_MAX_TEXT       512      /* of an error kept */
+#define NGX_RATELIMIT_REDIS_MAX_REASON     128      /* of TLS, in the log */
 #define NGX_RATELIMIT_REDIS_MAX_DEPTH      7        /* arrays in arrays */
 
 #define NGX_RATELIMIT_REDIS_IO_BYTES       65536    /* of one read or write */
+#define NGX_RATELIMIT_REDIS_TLS_BYTES      16384    /* of one write, a record */
 
-/* the longest host; and with its port */
-#define NGX_RATELIMIT_REDIS_MAX_HOST  255
+/* the longest host with its port */
 #define NGX_RATELIMIT_REDIS_NAME                                              \
     (NGX_RATELIMIT_REDIS_MAX_HOST + sizeof(":65535") - 1)
 
-typedef struct ngx_ratelimit_redis_conn_s  ngx_ratelimit_redis_conn_t;
+typedef struct ngx_ratelimit_redis_conn_s   ngx_ratelimit_redis_conn_t;
+typedef struct ngx_ratelimit_redis_shard_s  ngx_ratelimit_redis_shard_t;
 
 
 /* One line of CLUSTER SLOTS: a range and its primary. */
@@ -84,6 +90,7 @@ typedef struct {
 typedef enum {
     NGX_RATELIMIT_REDIS_EVAL = 0,
     NGX_RATELIMIT_REDIS_AUTH,
+    NGX_RATELIMIT_REDIS_SELECT,
     NGX_RATELIMIT_REDIS_LOAD,     /* SCRIPT LOAD */
     NGX_RATELIMIT_REDIS_SLOTS,    /* CLUSTER SLOTS */
     NGX_RATELIMIT_REDIS_MASTER    /* SENTINEL GET-MASTER-ADDR-BY-NAME */
@@ -95,12 +102,14 @@ struct ngx_ratelimit_redis_call_s {
     ngx_queue_t                      wait;      /* in client->deadlines */
     ngx_ratelimit_redis_client_t    *client;
     ngx_ratelimit_redis_conn_t      *conn;      /* whose queue it is in */
+    ngx_ratelimit_redis_shard_t     *shard;     /* to be told how it ended */
 
     ngx_ratelimit_redis_handler_pt   handler;
     void                            *data;
 
     ngx_msec_t                       deadline_ms;
     ngx_msec_t                       since_ms;  /* queued, later: written */
+    ngx_msec_t                       wait_ms;   /* in client->done */
     ngx_uint_t                       slot;      /* in a cluster */
 
     ngx_ratelimit_redis_kind_e       kind;
@@ -111,6 +120,11 @@ struct ngx_ratelimit_redis_call_s {
     unsigned                         asking:1;  /* ASKING goes before it */
     unsigned                         skip:1;    /* ASKING's reply comes first */
     unsigned                         reloaded:1; /* had its NOSCRIPT here */
+    unsigned                         asked:1;   /* by a request, maybe gone:
+                                                   its end counts */
+    unsigned                         probe:1;   /* its shard is not closed */
+    unsigned                         ran:1;     /* in client->done */
+    unsigned                         ended:1;   /* and counted */
     unsigned                         pooled:1;  /* size fits the free list */
     unsigned                         redirects:4;
 
@@ -127,13 +141,22 @@ struct ngx_ratelimit_redis_call_s {
 #define NGX_RATELIMIT_REDIS_MAX_SHARDS  1024
 #define NGX_RATELIMIT_REDIS_SHARD_NAME  80    /* bytes of it kept */
 
-typedef struct {
+/* what waits for the slot map has a breaker too; no host has such a name */
+#define NGX_RATELIMIT_REDIS_MAP_SHARD   "slot map"
+
+struct ngx_ratelimit_redis_shard_s {
     _Atomic uint64_t               id;        /* of its name; 0: free */
     ngx_ratelimit_breaker_t        breaker;
+    _Atomic uint32_t               closed;    /* how often it has closed */
+
+    _Atomic uint64_t               logged;    /* second of the last line */
+    _Atomic uint64_t               noticed;
+    _Atomic uint32_t               why;       /* hash of what it said */
+
     _Atomic uint32_t               named;     /* name_len and name are set */
     uint32_t                       name_len;
     u_char                         name[NGX_RATELIMIT_REDIS_SHARD_NAME];
-} ngx_ratelimit_redis_shard_t;
+};
 
 struct ngx_ratelimit_redis_shared_s {
     _Atomic uint64_t               calls[NGX_RATELIMIT_REDIS_STATUSES];
@@ -150,11 +173,14 @@ struct ngx_ratelimit_redis_shared_s {
 
 
 /*
- * DOWN waits for its timer to connect again, CONNECTING and UP take calls.
+ * DOWN waits for its timer to connect again, all others take calls. From
+ * RESOLVING to HANDSHAKE is one attempt with one deadline.
  */
 typedef enum {
     NGX_RATELIMIT_REDIS_DOWN = 0,
+    NGX_RATELIMIT_REDIS_RESOLVING,
     NGX_RATELIMIT_REDIS_CONNECTING,
+    NGX_RATELIMIT_REDIS_HANDSHAKE,
     NGX_RATELIMIT_REDIS_UP
 } ngx_ratelimit_redis_state_e;
 
@@ -167,7 +193,8 @@ struct ngx_ratelimit_redis_conn_s {
     ngx_socket_t                   fd;
 
     ngx_ratelimit_redis_state_e    state;
-    ngx_connection_t              *connection;  /* NULL when DOWN */
+    ngx_resolver_ctx_t            *query;       /* NULL unless RESOLVING */
+    ngx_connection_t              *connection;  /* from CONNECTING on */
     void                          *reader;      /* redisReader, as connection */
 
     ngx_queue_t                    calls;     /* sent, then to be sent */
@@ -180,14 +207,20 @@ struct ngx_ratelimit_redis_conn_s {
 
     ngx_uint_t                     owned;     /* slots in the map */
     ngx_uint_t                     failures;  /* since it last was good */
+    ngx_msec_t                     begin_ms;  /* of the last attempt */
+    ngx_msec_t                     pause_ms;  /* from there to the next one */
     ngx_msec_t                     up_ms;     /* when it came up */
     ngx_msec_t                     used_ms;   /* a sentinel: when asked */
     ngx_msec_t                     retried_ms; /* ahead of its backoff */
     unsigned                       loading:1; /* SCRIPT LOAD is queued */
+    unsigned                       loaded:1;  /* and was answered well */
     unsigned                       sentinel:1; /* takes no calls */
 
-    time_t                         logged;    /* second of the last line */
-    time_t                         noticed;
+    const char                    *alert;     /* what the peer's TLS said */
+    u_char                         tls_text[NGX_RATELIMIT_REDIS_MAX_REASON];
+
+    time_t                         logged;    /* second of the last line, */
+    time_t                         noticed;   /* where there is no shard */
 
     ngx_ratelimit_redis_reply_t    reply;
 
@@ -196,10 +229,11 @@ struct ngx_ratelimit_redis_conn_s {
     ngx_str_t                      name;      /* "host:port", behind this,
                                                  with room for any */
     ngx_ratelimit_redis_shard_t   *shard;     /* of a sentinel: NULL */
+    uint32_t                       closed;    /* shard's, when conn broke */
     ngx_addr_t                     addr;      /* of a numeric host */
     ngx_sockaddr_t                 addr_data;
 
-    /* where it leads to, once it was opened */
+    /* where it leads to, once that was known; of the last attempt */
     socklen_t                      socklen;
     ngx_sockaddr_t                 sockaddr;
 };
@@ -229,9 +263,14 @@ struct ngx_ratelimit_redis_client_s {
     ngx_queue_t                    again;     /* TRYAGAIN, oldest first */
     ngx_event_t                    again_timer;
 
+    ngx_event_t                    release_event;
+    uint64_t                       released;  /* shared->opened at the last */
+    ngx_ratelimit_redis_status_e   failed;    /* of a call, the last one */
+
     /* Cluster and Sentinel */
 
     ngx_queue_t                    unmapped;  /* waiting for the first map */
+    ngx_ratelimit_redis_shard_t   *map_shard; /* their breaker's */
     ngx_ratelimit_redis_conn_t   **slots;     /* NULL for a single server */
     uint64_t                       head;      /* the node's map last taken */
 
@@ -258,6 +297,7 @@ struct ngx_ratelimit_redis_client_s {
     ngx_str_t                      evalsha;   /* what all checks share */
     ngx_str_t                      load;      /* SCRIPT LOAD, whole */
     ngx_str_t                      auth;      /* AUTH, whole; may be empty */
+    ngx_str_t                      select;    /* SELECT, the same */
     ngx_str_t                      question;  /* for the map, whole */
     ngx_str_t                      sentinel_auth;
     u_char                        *io;        /* one read or write */
@@ -266,7 +306,7 @@ struct ngx_ratelimit_redis_client_s {
 };
 
 
-/* client.c */
+/* call.c */
 
 /*
  * A call with len bytes of text, not in any queue. Returns NULL when memory
@@ -276,6 +316,17 @@ ngx_ratelimit_redis_call_t *ngx_ratelimit_redis_call_new(
     ngx_ratelimit_redis_client_t *client, ngx_ratelimit_redis_kind_e kind,
     size_t len);
 
+/* Lets the call wait for its deadline, and sends it. handler may be NULL. */
+void ngx_ratelimit_redis_call_start(ngx_ratelimit_redis_call_t *call,
+    ngx_ratelimit_redis_handler_pt handler, void *data);
+
+/*
+ * The same call once more, with a deadline from now on, in no other queue.
+ * Returns NULL when memory is out.
+ */
+ngx_ratelimit_redis_call_t *ngx_ratelimit_redis_call_copy(
+    const ngx_ratelimit_redis_call_t *call);
+
 /* Frees a call that is in no queue but, maybe, client->deadlines. */
 void ngx_ratelimit_redis_call_free(ngx_ratelimit_redis_call_t *call);
 
@@ -283,18 +334,85 @@ void ngx_ratelimit_redis_call_free(ngx_ratelimit_redis_call_t *call);
 void ngx_ratelimit_redis_call_finish(ngx_ratelimit_redis_call_t *call,
     const ngx_ratelimit_redis_result_t *result);
 
-/* The same without values, later in this turn of the event loop. */
+/*
+ * The same without values, later in this turn of the event loop; where a
+ * breaker is to be told, it has failed.
+ */
 void ngx_ratelimit_redis_call_fail(ngx_ratelimit_redis_call_t *call,
+    ngx_ratelimit_redis_status_e status);
+
+/*
+ * Calls the handler of a call that nobody shall wait for any more. One that
+ * was written timed out; it stays in its connection's queue until its reply
+ * comes. Any other did not run and never will: it ends with that status.
+ */
+void ngx_ratelimit_redis_call_leave(ngx_ratelimit_redis_call_t *call,
     ngx_ratelimit_redis_status_e status);
 
 /* Sends the call to the node that the slot map names, or lets it wait. */
 void ngx_ratelimit_redis_route(ngx_ratelimit_redis_call_t *call);
 
+/* Sends the call on conn, where the breaker of its shard lets it. */
+void ngx_ratelimit_redis_call_send(ngx_ratelimit_redis_conn_t *conn,
+    ngx_ratelimit_redis_call_t *call);
+
 /* Sends the call once more in 5 ms. */
 void ngx_ratelimit_redis_again(ngx_ratelimit_redis_call_t *call);
 
+/* The client's events. */
+void ngx_ratelimit_redis_deadline_handler(ngx_event_t *ev);
+void ngx_ratelimit_redis_again_handler(ngx_event_t *ev);
+void ngx_ratelimit_redis_done_handler(ngx_event_t *ev);
+
 /* Whether a line may be logged now: one a second. */
 ngx_uint_t ngx_ratelimit_redis_log_due(time_t *logged);
+
+
+/* breaker.c */
+
+/*
+ * Asks the breaker of shard (or NULL: there is none). probe: the call may be
+ * one. Returns what to send: the call, or a copy of it that is the probe. NULL:
+ * nothing, the call was failed.
+ */
+ngx_ratelimit_redis_call_t *ngx_ratelimit_redis_breaker_ask(
+    ngx_ratelimit_redis_call_t *call, ngx_ratelimit_redis_shard_t *shard,
+    ngx_uint_t probe);
+
+/*
+ * What became of a call that a breaker let pass; of any other, and the second
+ * time, nothing happens. status is for the log.
+ */
+void ngx_ratelimit_redis_breaker_report(ngx_ratelimit_redis_call_t *call,
+    ngx_ratelimit_breaker_outcome_e outcome,
+    ngx_ratelimit_redis_status_e status);
+
+/* The call was answered by something that is not about the node. */
+void ngx_ratelimit_redis_breaker_neutral(ngx_ratelimit_redis_call_t *call);
+
+/*
+ * conn broke; and whether since then the breaker of its shard has closed:
+ * another worker has found it well.
+ */
+void ngx_ratelimit_redis_breaker_lost(ngx_ratelimit_redis_conn_t *conn);
+ngx_uint_t ngx_ratelimit_redis_breaker_found(ngx_ratelimit_redis_conn_t *conn);
+
+/* There is a slot map: nobody waits for the first one any more. */
+void ngx_ratelimit_redis_breaker_mapped(ngx_ratelimit_redis_client_t *client);
+
+/* The posted event: lets go who waits for a shard whose breaker is open. */
+void ngx_ratelimit_redis_release_handler(ngx_event_t *ev);
+
+/*
+ * Whether a line of level error about conn's node may be logged: one a second
+ * of all workers, and where the breaker is open, which has said so, only what
+ * was not said before. why tells one reason from another.
+ */
+ngx_uint_t ngx_ratelimit_redis_error_due(ngx_ratelimit_redis_conn_t *conn,
+    const u_char *why, size_t len);
+
+/* The same of level notice: one a second. */
+ngx_uint_t ngx_ratelimit_redis_notice_due(ngx_ratelimit_redis_conn_t *conn);
 
 
 /* conn.c */
@@ -348,11 +466,59 @@ void ngx_ratelimit_redis_conn_recovered(ngx_ratelimit_redis_conn_t *conn);
 void ngx_ratelimit_redis_conn_release(ngx_ratelimit_redis_conn_t *conn);
 
 /*
- * Ends CONNECTING at the socket's first event. Returns NGX_OK, or NGX_ERROR:
- * there is no connection, conn was closed as by break.
+ * Ends CONNECTING at the socket's first event. Returns NGX_OK: conn is UP, or
+ * NGX_AGAIN: it is not, and may have been closed as by break.
  */
 ngx_int_t ngx_ratelimit_redis_conn_connected(
     ngx_ratelimit_redis_conn_t *conn);
+
+/* Ends RESOLVING. reason: why there is no address; NULL: conn knows one. */
+void ngx_ratelimit_redis_conn_resolved(ngx_ratelimit_redis_conn_t *conn,
+    const char *reason);
+
+/* Ends HANDSHAKE. reason: why it failed; NULL: it did not. */
+void ngx_ratelimit_redis_conn_shook(ngx_ratelimit_redis_conn_t *conn,
+    const char *reason);
+
+
+/* resolve.c */
+
+/*
+ * The address of a host that is one, as text: it is known without asking.
+ * Returns its length, 0 for any other host.
+ */
+socklen_t ngx_ratelimit_redis_resolve_numeric(
+    const ngx_ratelimit_redis_host_t *host, ngx_sockaddr_t *sa);
+
+/*
+ * Asks nginx's resolver where conn's host is. conn_resolved() tells, now or
+ * later: when the deadline comes first, call resolve_timeout().
+ */
+void ngx_ratelimit_redis_resolve(ngx_ratelimit_redis_conn_t *conn);
+void ngx_ratelimit_redis_resolve_timeout(ngx_ratelimit_redis_conn_t *conn);
+
+/* Forgets the question, if there is one. */
+void ngx_ratelimit_redis_resolve_cancel(ngx_ratelimit_redis_conn_t *conn);
+
+/*
+ * The next address of the host's own: each in turn. The host has some. Sets
+ * where conn leads to.
+ */
+void ngx_ratelimit_redis_resolve_next(ngx_ratelimit_redis_conn_t *conn);
+
+
+/* tls.c */
+
+/* Begins the handshake of a connected socket: conn_shook() tells how it ends,
+   now or later. */
+void ngx_ratelimit_redis_tls_begin(ngx_ratelimit_redis_conn_t *conn);
+
+/* Why recv() or send() failed: what TLS says of it, else otherwise. */
+const char *ngx_ratelimit_redis_tls_reason(ngx_ratelimit_redis_conn_t *conn,
+    const char *otherwise);
+
+/* Before the socket is closed: says goodbye, without waiting, and frees. */
+void ngx_ratelimit_redis_tls_end(ngx_ratelimit_redis_conn_t *conn);
 
 
 /* io.c */

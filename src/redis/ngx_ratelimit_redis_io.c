@@ -13,10 +13,16 @@
 static u_char *ngx_ratelimit_redis_call_bytes(
     ngx_ratelimit_redis_call_t *call, size_t *len);
 static void ngx_ratelimit_redis_conn_write(ngx_ratelimit_redis_conn_t *conn);
+static void ngx_ratelimit_redis_conn_failed(ngx_ratelimit_redis_conn_t *conn,
+    const char *reason);
 static size_t ngx_ratelimit_redis_conn_gather(
     ngx_ratelimit_redis_conn_t *conn);
 static void ngx_ratelimit_redis_conn_advance(ngx_ratelimit_redis_conn_t *conn,
     size_t sent);
+static void ngx_ratelimit_redis_conn_attempted(
+    ngx_ratelimit_redis_conn_t *conn, size_t len);
+static void ngx_ratelimit_redis_call_written(
+    ngx_ratelimit_redis_call_t *call);
 
 
 void
@@ -124,18 +130,22 @@ ngx_ratelimit_redis_conn_write(ngx_ratelimit_redis_conn_t *conn)
         n = c->send(c, conn->client->io, len);
 
         if (n == NGX_ERROR) {
-            ngx_ratelimit_redis_conn_break(conn, ngx_socket_errno,
-                                           "send() failed");
+            ngx_ratelimit_redis_conn_failed(conn, "send() failed");
             return;
         }
 
         if (n == NGX_AGAIN) {
+
+            if (c->ssl) {
+                ngx_ratelimit_redis_conn_attempted(conn, len);
+            }
+
             break;
         }
 
         ngx_ratelimit_redis_conn_advance(conn, n);
 
-        if ((size_t) n < len) {
+        if (!c->write->ready) {
             break;
         }
     }
@@ -143,6 +153,18 @@ ngx_ratelimit_redis_conn_write(ngx_ratelimit_redis_conn_t *conn)
     if (ngx_handle_write_event(c->write, 0) != NGX_OK) {
         ngx_ratelimit_redis_conn_break(conn, 0, "no event");
     }
+}
+
+
+/* TLS knows its own reasons, and errno only now and then. */
+
+static void
+ngx_ratelimit_redis_conn_failed(ngx_ratelimit_redis_conn_t *conn,
+    const char *reason)
+{
+    ngx_ratelimit_redis_conn_break(conn,
+                       conn->connection->ssl ? 0 : ngx_socket_errno,
+                       ngx_ratelimit_redis_tls_reason(conn, reason));
 }
 
 
@@ -157,8 +179,10 @@ ngx_ratelimit_redis_conn_gather(ngx_ratelimit_redis_conn_t *conn)
     ngx_ratelimit_redis_call_t  *call;
 
     io = conn->client->io;
-    room = NGX_RATELIMIT_REDIS_IO_BYTES;
     offset = conn->offset;
+
+    room = conn->connection->ssl ? NGX_RATELIMIT_REDIS_TLS_BYTES
+                                 : NGX_RATELIMIT_REDIS_IO_BYTES;
 
     for (q = conn->next; q != &conn->calls && room; q = ngx_queue_next(q)) {
         call = ngx_queue_data(q, ngx_ratelimit_redis_call_t, queue);
@@ -170,7 +194,7 @@ ngx_ratelimit_redis_conn_gather(ngx_ratelimit_redis_conn_t *conn)
         offset = 0;
     }
 
-    return NGX_RATELIMIT_REDIS_IO_BYTES - room;
+    return io - conn->client->io;
 }
 
 
@@ -185,10 +209,7 @@ ngx_ratelimit_redis_conn_advance(ngx_ratelimit_redis_conn_t *conn,
         call = ngx_queue_data(conn->next, ngx_ratelimit_redis_call_t, queue);
         (void) ngx_ratelimit_redis_call_bytes(call, &len);
 
-        if (!call->written) {
-            call->written = 1;
-            call->since_ms = ngx_current_msec;
-        }
+        ngx_ratelimit_redis_call_written(call);
 
         if (sent < len - conn->offset) {
             conn->offset += sent;
@@ -198,6 +219,47 @@ ngx_ratelimit_redis_conn_advance(ngx_ratelimit_redis_conn_t *conn,
         sent -= len - conn->offset;
         conn->offset = 0;
         conn->next = ngx_queue_next(conn->next);
+    }
+}
+
+
+/*
+ * TLS holds a record made of the next len bytes, and wants to be given the
+ * same ones again: their calls must stay in the queue, as what was written
+ * does. None of them can be answered before the record is out.
+ */
+
+static void
+ngx_ratelimit_redis_conn_attempted(ngx_ratelimit_redis_conn_t *conn,
+    size_t len)
+{
+    size_t                       n;
+    ngx_queue_t                 *q;
+    ngx_ratelimit_redis_call_t  *call;
+
+    len += conn->offset;
+
+    for (q = conn->next; q != &conn->calls; q = ngx_queue_next(q)) {
+        call = ngx_queue_data(q, ngx_ratelimit_redis_call_t, queue);
+        (void) ngx_ratelimit_redis_call_bytes(call, &n);
+
+        ngx_ratelimit_redis_call_written(call);
+
+        if (len <= n) {
+            return;
+        }
+
+        len -= n;
+    }
+}
+
+
+static void
+ngx_ratelimit_redis_call_written(ngx_ratelimit_redis_call_t *call)
+{
+    if (!call->written) {
+        call->written = 1;
+        call->since_ms = ngx_current_msec;
     }
 }
 
@@ -232,8 +294,7 @@ ngx_ratelimit_redis_conn_read_handler(ngx_event_t *rev)
         }
 
         if (n == NGX_ERROR) {
-            ngx_ratelimit_redis_conn_break(conn, ngx_socket_errno,
-                                           "recv() failed");
+            ngx_ratelimit_redis_conn_failed(conn, "recv() failed");
             return;
         }
 

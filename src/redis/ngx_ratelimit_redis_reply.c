@@ -17,6 +17,7 @@ typedef void (*ngx_ratelimit_redis_error_pt)(ngx_ratelimit_redis_conn_t *conn,
 
 typedef struct {
     ngx_str_t                     word;
+    unsigned                      ran:1;     /* maybe, in part */
     ngx_ratelimit_redis_error_pt  handler;
 } ngx_ratelimit_redis_error_t;
 
@@ -27,15 +28,27 @@ static ngx_ratelimit_redis_form_e ngx_ratelimit_redis_form(
     ngx_ratelimit_redis_kind_e kind);
 static void ngx_ratelimit_redis_reply(ngx_ratelimit_redis_conn_t *conn,
     ngx_ratelimit_redis_call_t *call);
-static void ngx_ratelimit_redis_reply_auth(ngx_ratelimit_redis_conn_t *conn);
+static void ngx_ratelimit_redis_reply_setup(ngx_ratelimit_redis_conn_t *conn,
+    const char *command);
+static void ngx_ratelimit_redis_reply_load(ngx_ratelimit_redis_conn_t *conn);
 static void ngx_ratelimit_redis_reply_eval(ngx_ratelimit_redis_conn_t *conn,
     ngx_ratelimit_redis_call_t *call);
+static const ngx_ratelimit_redis_error_t *ngx_ratelimit_redis_error_find(
+    const ngx_str_t *word);
 static ngx_str_t ngx_ratelimit_redis_word(
     ngx_ratelimit_redis_reply_t *reply);
+static ngx_str_t ngx_ratelimit_redis_word_at(u_char *p, u_char *last);
+static ngx_uint_t ngx_ratelimit_redis_starts(const u_char *p,
+    const u_char *last, const char *text);
+static u_char *ngx_ratelimit_redis_unwrap(u_char *p, u_char *last);
 
 static void ngx_ratelimit_redis_error_refused(
     ngx_ratelimit_redis_conn_t *conn, ngx_ratelimit_redis_call_t *call);
 static void ngx_ratelimit_redis_error_stale(ngx_ratelimit_redis_conn_t *conn,
+    ngx_ratelimit_redis_call_t *call);
+static void ngx_ratelimit_redis_error_key(ngx_ratelimit_redis_conn_t *conn,
+    ngx_ratelimit_redis_call_t *call);
+static void ngx_ratelimit_redis_error_noauth(ngx_ratelimit_redis_conn_t *conn,
     ngx_ratelimit_redis_call_t *call);
 static void ngx_ratelimit_redis_error_noscript(
     ngx_ratelimit_redis_conn_t *conn, ngx_ratelimit_redis_call_t *call);
@@ -52,25 +65,26 @@ static void ngx_ratelimit_redis_follow(ngx_ratelimit_redis_conn_t *from,
 
 /*
  * In the order of ngx_ratelimit_redis_status_e, from MOVED on. What is refused
- * fails the call and leaves the connection.
+ * fails the call and leaves the connection. What Redis says before it begins
+ * a command has not run.
  */
 static const ngx_ratelimit_redis_error_t  ngx_ratelimit_redis_errors[] = {
-    { ngx_string("MOVED"), ngx_ratelimit_redis_error_moved },
-    { ngx_string("ASK"), ngx_ratelimit_redis_error_ask },
-    { ngx_string("TRYAGAIN"), ngx_ratelimit_redis_error_tryagain },
-    { ngx_string("CLUSTERDOWN"), ngx_ratelimit_redis_error_stale },
-    { ngx_string("MASTERDOWN"), ngx_ratelimit_redis_error_stale },
-    { ngx_string("LOADING"), ngx_ratelimit_redis_error_refused },
-    { ngx_string("READONLY"), ngx_ratelimit_redis_error_stale },
-    { ngx_string("NOSCRIPT"), ngx_ratelimit_redis_error_noscript },
-    { ngx_string("BUSY"), ngx_ratelimit_redis_error_refused },
-    { ngx_string("OOM"), ngx_ratelimit_redis_error_refused },
-    { ngx_string("MISCONF"), ngx_ratelimit_redis_error_refused },
-    { ngx_string("NOREPLICAS"), ngx_ratelimit_redis_error_refused },
-    { ngx_string("NOAUTH"), ngx_ratelimit_redis_error_refused },
-    { ngx_string("NOPERM"), ngx_ratelimit_redis_error_refused },
-    { ngx_string("WRONGTYPE"), ngx_ratelimit_redis_error_refused },
-    { ngx_null_string, ngx_ratelimit_redis_error_refused }
+    { ngx_string("MOVED"), 0, ngx_ratelimit_redis_error_moved },
+    { ngx_string("ASK"), 0, ngx_ratelimit_redis_error_ask },
+    { ngx_string("TRYAGAIN"), 0, ngx_ratelimit_redis_error_tryagain },
+    { ngx_string("CLUSTERDOWN"), 0, ngx_ratelimit_redis_error_stale },
+    { ngx_string("MASTERDOWN"), 0, ngx_ratelimit_redis_error_stale },
+    { ngx_string("LOADING"), 0, ngx_ratelimit_redis_error_refused },
+    { ngx_string("READONLY"), 1, ngx_ratelimit_redis_error_stale },
+    { ngx_string("NOSCRIPT"), 0, ngx_ratelimit_redis_error_noscript },
+    { ngx_string("BUSY"), 0, ngx_ratelimit_redis_error_refused },
+    { ngx_string("OOM"), 1, ngx_ratelimit_redis_error_refused },
+    { ngx_string("MISCONF"), 1, ngx_ratelimit_redis_error_refused },
+    { ngx_string("NOREPLICAS"), 1, ngx_ratelimit_redis_error_refused },
+    { ngx_string("NOAUTH"), 0, ngx_ratelimit_redis_error_noauth },
+    { ngx_string("NOPERM"), 1, ngx_ratelimit_redis_error_refused },
+    { ngx_string("WRONGTYPE"), 1, ngx_ratelimit_redis_error_key },
+    { ngx_null_string, 1, ngx_ratelimit_redis_error_refused }
 };
 
 /* in the order of ngx_ratelimit_redis_status_e */
@@ -216,17 +230,17 @@ ngx_ratelimit_redis_reply(ngx_ratelimit_redis_conn_t *conn,
 
     case NGX_RATELIMIT_REDIS_AUTH:
         ngx_ratelimit_redis_call_free(call);
-        ngx_ratelimit_redis_reply_auth(conn);
+        ngx_ratelimit_redis_reply_setup(conn, "AUTH");
+        return;
+
+    case NGX_RATELIMIT_REDIS_SELECT:
+        ngx_ratelimit_redis_call_free(call);
+        ngx_ratelimit_redis_reply_setup(conn, "SELECT");
         return;
 
     case NGX_RATELIMIT_REDIS_LOAD:
         ngx_ratelimit_redis_call_free(call);
-        conn->loading = 0;
-
-        if (conn->reply.type == REDIS_REPLY_ERROR) {
-            ngx_ratelimit_redis_log_reply(conn, "SCRIPT LOAD");
-        }
-
+        ngx_ratelimit_redis_reply_load(conn);
         return;
 
     default: /* NGX_RATELIMIT_REDIS_SLOTS, NGX_RATELIMIT_REDIS_MASTER */
@@ -238,11 +252,14 @@ ngx_ratelimit_redis_reply(ngx_ratelimit_redis_conn_t *conn,
 }
 
 
+/* Without these a connection is of no use. */
+
 static void
-ngx_ratelimit_redis_reply_auth(ngx_ratelimit_redis_conn_t *conn)
+ngx_ratelimit_redis_reply_setup(ngx_ratelimit_redis_conn_t *conn,
+    const char *command)
 {
     ngx_str_t  word;
-    u_char     reason[sizeof("AUTH answered ")
+    u_char     reason[sizeof("SELECT answered ")
                       + NGX_RATELIMIT_REDIS_MAX_WORD];
 
     if (conn->reply.type != REDIS_REPLY_ERROR) {
@@ -250,9 +267,30 @@ ngx_ratelimit_redis_reply_auth(ngx_ratelimit_redis_conn_t *conn)
     }
 
     word = ngx_ratelimit_redis_word(&conn->reply);
-    *ngx_snprintf(reason, sizeof(reason) - 1, "AUTH answered %V", &word) = 0;
+    *ngx_snprintf(reason, sizeof(reason) - 1, "%s answered %V", command,
+                  &word) = 0;
 
     ngx_ratelimit_redis_conn_break(conn, 0, (char *) reason);
+}
+
+
+/* The first good reply of a connection: its shard may be back. */
+
+static void
+ngx_ratelimit_redis_reply_load(ngx_ratelimit_redis_conn_t *conn)
+{
+    conn->loading = 0;
+
+    if (conn->reply.type == REDIS_REPLY_ERROR) {
+        ngx_ratelimit_redis_log_reply(conn, "SCRIPT LOAD");
+        return;
+    }
+
+    if (!conn->loaded && conn->shard) {
+        ngx_ratelimit_breaker_hint(&conn->shard->breaker, ngx_current_msec);
+    }
+
+    conn->loaded = 1;
 }
 
 
@@ -269,6 +307,8 @@ ngx_ratelimit_redis_reply_eval(ngx_ratelimit_redis_conn_t *conn,
 
     if (reply->type == REDIS_REPLY_ARRAY && reply->flat) {
         ngx_ratelimit_redis_conn_recovered(conn);
+        ngx_ratelimit_redis_breaker_report(call, NGX_RATELIMIT_BREAKER_GOOD,
+                                           NGX_RATELIMIT_REDIS_OK);
 
         ngx_memzero(&result, sizeof(ngx_ratelimit_redis_result_t));
         result.status = NGX_RATELIMIT_REDIS_OK;
@@ -293,17 +333,11 @@ ngx_ratelimit_redis_reply_eval(ngx_ratelimit_redis_conn_t *conn,
     }
 
     word = ngx_ratelimit_redis_word(reply);
-    error = ngx_ratelimit_redis_errors;
-
-    while (error->word.len
-           && (error->word.len != word.len
-               || ngx_memcmp(error->word.data, word.data, word.len) != 0))
-    {
-        error++;
-    }
+    error = ngx_ratelimit_redis_error_find(&word);
 
     reply->error = NGX_RATELIMIT_REDIS_MOVED
                    + (error - ngx_ratelimit_redis_errors);
+    call->written = error->ran;
 
     ngx_ratelimit_redis_count(
                      conn->client->redis->shared->replies[reply->error]);
@@ -312,20 +346,38 @@ ngx_ratelimit_redis_reply_eval(ngx_ratelimit_redis_conn_t *conn,
 }
 
 
+/* The row of a word; of any other the last one. */
+
+static const ngx_ratelimit_redis_error_t *
+ngx_ratelimit_redis_error_find(const ngx_str_t *word)
+{
+    const ngx_ratelimit_redis_error_t  *error;
+
+    error = ngx_ratelimit_redis_errors;
+
+    while (error->word.len
+           && (error->word.len != word->len
+               || ngx_memcmp(error->word.data, word->data, word->len) != 0))
+    {
+        error++;
+    }
+
+    return error;
+}
+
+
 /*
  * An error's first word, which never holds a key or a secret. Empty for any
- * other reply. From a client that has not logged in Redis takes no argument
- * above 16 KB, as the script is: it calls that another error than NOAUTH.
+ * other reply. Some that have a word of their own come without it: from a
+ * client that has not logged in Redis takes no argument above 16 KB, as the
+ * script is; what a command of the script was told may stand behind ERR.
  */
 
 static ngx_str_t
 ngx_ratelimit_redis_word(ngx_ratelimit_redis_reply_t *reply)
 {
-    u_char      ch;
-    size_t      max;
-    ngx_str_t   word;
-
-    static const char  login[] = "ERR Protocol error: unauthenticated";
+    u_char     *p, *last;
+    ngx_str_t   word, inner;
 
     word.data = reply->text;
     word.len = 0;
@@ -334,26 +386,111 @@ ngx_ratelimit_redis_word(ngx_ratelimit_redis_reply_t *reply)
         return word;
     }
 
-    if (reply->text_len >= sizeof(login) - 1
-        && ngx_memcmp(reply->text, login, sizeof(login) - 1) == 0)
+    p = reply->text;
+    last = p + reply->text_len;
+
+    word = ngx_ratelimit_redis_word_at(p, last);
+
+    if (ngx_ratelimit_redis_starts(p, last,
+                                   "ERR Protocol error: unauthenticated"))
     {
         ngx_str_set(&word, "NOAUTH");
         return word;
     }
 
-    max = ngx_min(reply->text_len, NGX_RATELIMIT_REDIS_MAX_WORD);
+    p = ngx_ratelimit_redis_unwrap(p, last);
 
-    while (word.len < max) {
-        ch = word.data[word.len];
-
-        if ((ch < 'A' || ch > 'Z') && ch != '_' && ch != '-') {
-            break;
-        }
-
-        word.len++;
+    if (p == NULL) {
+        return word;
     }
 
+    if (ngx_ratelimit_redis_starts(p, last, "The user executing the script")
+        || ngx_ratelimit_redis_starts(p, last, "ACL failure in script"))
+    {
+        ngx_str_set(&word, "NOPERM");
+        return word;
+    }
+
+    /* any other may be of the script's own */
+
+    inner = ngx_ratelimit_redis_word_at(p, last);
+
+    return ngx_ratelimit_redis_error_find(&inner)->word.len ? inner : word;
+}
+
+
+static ngx_str_t
+ngx_ratelimit_redis_word_at(u_char *p, u_char *last)
+{
+    ngx_str_t  word;
+
+    word.data = p;
+
+    if (last - p > NGX_RATELIMIT_REDIS_MAX_WORD) {
+        last = p + NGX_RATELIMIT_REDIS_MAX_WORD;
+    }
+
+    while (p < last && ((*p >= 'A' && *p <= 'Z') || *p == '_' || *p == '-')) {
+        p++;
+    }
+
+    word.len = p - word.data;
+
     return word;
+}
+
+
+static ngx_uint_t
+ngx_ratelimit_redis_starts(const u_char *p, const u_char *last,
+    const char *text)
+{
+    size_t  len;
+
+    len = ngx_strlen(text);
+
+    return (size_t) (last - p) >= len && ngx_memcmp(p, text, len) == 0;
+}
+
+
+/*
+ * What a command inside the script was told. From Redis 7 on the reply is
+ * that, or "ERR " and that; up to 6.2 it is "ERR Error running script (call to
+ * f_<sha1>): @user_script:<line>: ", maybe that place once more, maybe "-",
+ * and that. Returns NULL for anything else.
+ */
+
+static u_char *
+ngx_ratelimit_redis_unwrap(u_char *p, u_char *last)
+{
+    if (!ngx_ratelimit_redis_starts(p, last, "ERR ")) {
+        return NULL;
+    }
+
+    p += sizeof("ERR ") - 1;
+
+    if (!ngx_ratelimit_redis_starts(p, last, "Error running script (call ")) {
+        return p;
+    }
+
+    p = ngx_strlchr(p, last, ')');
+
+    if (p == NULL || !ngx_ratelimit_redis_starts(p, last, "): ")) {
+        return NULL;
+    }
+
+    p += sizeof("): ") - 1;
+
+    while (ngx_ratelimit_redis_starts(p, last, "@user_script:")) {
+        p += sizeof("@user_script:") - 1;
+
+        while (p < last && (*p == ' ' || *p == ':'
+                            || (*p >= '0' && *p <= '9')))
+        {
+            p++;
+        }
+    }
+
+    return (p < last && *p == '-') ? p + 1 : p;
 }
 
 
@@ -366,14 +503,14 @@ ngx_ratelimit_redis_log_reply(ngx_ratelimit_redis_conn_t *conn,
 
     client = conn->client;
 
-    if (!ngx_ratelimit_redis_log_due(&client->logged)) {
-        return;
-    }
-
     word = ngx_ratelimit_redis_word(&conn->reply);
 
     if (word.len == 0) {
         ngx_str_set(&word, "something unexpected");
+    }
+
+    if (!ngx_ratelimit_redis_error_due(conn, word.data, word.len)) {
+        return;
     }
 
     ngx_log_error(NGX_LOG_ERR, client->log, 0,
@@ -389,12 +526,25 @@ ngx_ratelimit_redis_error_refused(ngx_ratelimit_redis_conn_t *conn,
     ngx_ratelimit_redis_result_t  result;
 
     ngx_ratelimit_redis_log_reply(conn, "a check");
+    ngx_ratelimit_redis_breaker_report(call, NGX_RATELIMIT_BREAKER_FAILED,
+                                       conn->reply.error);
 
     ngx_memzero(&result, sizeof(ngx_ratelimit_redis_result_t));
     result.status = conn->reply.error;
-    result.ran = 1;
+    result.ran = call->written;
 
     ngx_ratelimit_redis_call_finish(call, &result);
+}
+
+
+/* Something else stands under that key: the node is well. */
+
+static void
+ngx_ratelimit_redis_error_key(ngx_ratelimit_redis_conn_t *conn,
+    ngx_ratelimit_redis_call_t *call)
+{
+    ngx_ratelimit_redis_breaker_neutral(call);
+    ngx_ratelimit_redis_error_refused(conn, call);
 }
 
 
@@ -406,6 +556,17 @@ ngx_ratelimit_redis_error_stale(ngx_ratelimit_redis_conn_t *conn,
 {
     ngx_ratelimit_redis_refresh(conn->client);
     ngx_ratelimit_redis_error_refused(conn, call);
+}
+
+
+/* A new connection authenticates anew. */
+
+static void
+ngx_ratelimit_redis_error_noauth(ngx_ratelimit_redis_conn_t *conn,
+    ngx_ratelimit_redis_call_t *call)
+{
+    ngx_ratelimit_redis_error_refused(conn, call);
+    ngx_ratelimit_redis_conn_break(conn, 0, "a check answered NOAUTH");
 }
 
 
@@ -453,6 +614,8 @@ ngx_ratelimit_redis_error_moved(ngx_ratelimit_redis_conn_t *conn,
     ngx_ratelimit_redis_conn_t    *to;
     ngx_ratelimit_redis_client_t  *client;
 
+    ngx_ratelimit_redis_breaker_neutral(call);
+
     client = conn->client;
     slot = 0;
     to = NULL;
@@ -478,6 +641,8 @@ ngx_ratelimit_redis_error_ask(ngx_ratelimit_redis_conn_t *conn,
     ngx_uint_t                   slot;
     ngx_ratelimit_redis_conn_t  *to;
 
+    ngx_ratelimit_redis_breaker_neutral(call);
+
     to = (conn->client->redis->mode == NGX_RATELIMIT_REDIS_CLUSTER)
          ? ngx_ratelimit_redis_redirect(conn, &slot) : NULL;
 
@@ -485,17 +650,23 @@ ngx_ratelimit_redis_error_ask(ngx_ratelimit_redis_conn_t *conn,
 }
 
 
-/* A slot is half moved: asking again at once would only spin. */
+/*
+ * A slot is half moved: asking again at once would only spin. From now on it
+ * is the slot that the call waits for, so no breaker is told of it.
+ */
 
 static void
 ngx_ratelimit_redis_error_tryagain(ngx_ratelimit_redis_conn_t *conn,
     ngx_ratelimit_redis_call_t *call)
 {
+    ngx_ratelimit_redis_breaker_neutral(call);
+
     if (!call->timed) {
         ngx_ratelimit_redis_call_free(call);
         return;
     }
 
+    call->asked = 0;
     call->asking = 0;
     ngx_ratelimit_redis_again(call);
 }
@@ -522,5 +693,5 @@ ngx_ratelimit_redis_follow(ngx_ratelimit_redis_conn_t *from,
     call->asking = asking;
     call->reloaded = 0;
 
-    ngx_ratelimit_redis_conn_send(to, call);
+    ngx_ratelimit_redis_call_send(to, call);
 }

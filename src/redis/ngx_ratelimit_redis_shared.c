@@ -12,6 +12,9 @@
 /* pages left to the slab allocator */
 #define NGX_RATELIMIT_REDIS_SHARED_SPARE   8
 
+/* "~" and an id in hex */
+#define NGX_RATELIMIT_REDIS_SHARD_ID       17
+
 static uint32_t ngx_ratelimit_redis_shared_hash(
     const ngx_ratelimit_redis_t *redis);
 static ngx_int_t ngx_ratelimit_redis_shared_init(ngx_shm_zone_t *shm_zone,
@@ -151,6 +154,7 @@ static ngx_uint_t
 ngx_ratelimit_redis_shard_claim(ngx_ratelimit_redis_shard_t *shard,
     uint64_t id, const ngx_str_t *name)
 {
+    size_t    len;
     uint64_t  found;
 
     found = 0;
@@ -167,8 +171,18 @@ ngx_ratelimit_redis_shard_claim(ngx_ratelimit_redis_shard_t *shard,
 
     /* whoever finds it without a name writes it: all write the same */
 
-    shard->name_len = ngx_min(name->len, NGX_RATELIMIT_REDIS_SHARD_NAME);
-    ngx_memcpy(shard->name, name->data, shard->name_len);
+    len = ngx_min(name->len, NGX_RATELIMIT_REDIS_SHARD_NAME);
+    shard->name_len = len;
+
+    if (name->len > len) {
+
+        /* the id in the place of the rest: no two are shown alike */
+
+        len -= NGX_RATELIMIT_REDIS_SHARD_ID;
+        (void) ngx_sprintf(shard->name + len, "~%016xL", id);
+    }
+
+    ngx_memcpy(shard->name, name->data, len);
     atomic_store(&shard->named, 1);
 
     return 1;

@@ -1,0 +1,550 @@
+# The breaker: when Redis has failed often enough, nobody waits for it, in no
+# worker, until a probe finds that it is back.
+
+use strict;
+use warnings;
+
+use t::RateLimit 'no_plan';
+use t::Gateway;
+use t::FakeRedis;
+
+use File::Temp ();
+use Time::HiRes qw( sleep time );
+
+# A request waits for a second, or not at all: what lies in between is for a
+# busy machine.
+use constant { TIMEOUT => '1s', TIMEOUT_SECONDS => 1, AT_ONCE => 0.8 };
+
+my $GOOD = "*4\r\n:1\r\n:9\r\n:360000\r\n:0\r\n";
+my $LOADED = "\$40\r\n" . 'a' x 40 . "\r\n";
+
+my $flags = File::Temp->newdir;
+my $flag = 0;
+
+
+# A fake that answers what bad gives, to all, while its flag is set.
+sub fake {
+    my ($bad, %options) = @_;
+
+    my $file = "$flags/" . $flag++;
+    my $fake = t::FakeRedis->new(sub {
+        return $bad->(@_) if -e $file && ($_[0] ne 'SCRIPT' || $options{all});
+        return $LOADED if $_[0] eq 'SCRIPT';
+        return $options{good} ? $options{good}->(@_) : $GOOD;
+    }, load => 1, $options{port} ? (port => $options{port}) : ());
+
+    $fake->{flag} = $file;
+
+    return $fake;
+}
+
+
+sub bad { open my $file, '>', $_[0]{flag} or die }
+sub good { unlink $_[0]{flag} }
+
+
+sub gateway {
+    my ($line, %options) = @_;
+
+    return t::Gateway->new(workers => $options{workers} // 1,
+                           http => <<"CONF")->start;
+    ratelimit_redis r { $line; timeout @{[$options{timeout} // TIMEOUT]}; }
+    ratelimit_zone \$arg_k zone=z:1m rate=10r/h redis=r;
+    server {
+        listen 127.0.0.1:%%PORT%% reuseport backlog=1024;
+        add_header X-Status \$ratelimit_status always;
+        add_header X-Worker \$pid always;
+        location / { ratelimit zone=z; empty_gif; }
+    }
+CONF
+}
+
+
+sub told { return t::Gateway::told($_[0]->get('/?k=' . ($_[1] // 'a'))) }
+
+
+sub lines {
+    my ($gateway, $what) = @_;
+
+    my @lines = $gateway->log =~ /(breaker of .* $what\b.*)/g;
+
+    return scalar @lines;
+}
+
+
+# When the fake heard of checks.
+sub checks {
+    return map { $_->[0] } grep { $_->[2] eq 'EVALSHA' } $_[0]->heard;
+}
+
+
+sub recovers {
+    my ($gateway, $name) = @_;
+
+    ok(t::Gateway::wait_for(sub { told($gateway, rand) eq '200 PASSED 9' }),
+       "$name: it is asked again");
+    ok(t::Gateway::wait_for(sub { lines($gateway, 'closes') }),
+       "$name: the log says so");
+}
+
+
+# Requests until one does not wait; how many waited for the whole timeout, of
+# each worker.
+sub open_by_silence {
+    my ($gateway, $name) = @_;
+
+    my %waited;
+    my $end = time + $t::Gateway::PATIENCE;
+
+    # one at a time in each of four
+    while (time < $end) {
+        my @answers = $gateway->burst(4, '/?k=a');
+
+        is(scalar(grep { t::Gateway::told($_) ne '200 DEGRADED -1' } @answers),
+           0, "$name: all pass degraded");
+
+        $waited{t::Gateway::header($_, 'X-Worker')}++
+            for grep { $_->{seconds} >= TIMEOUT_SECONDS - 0.01 } @answers;
+
+        last if lines($gateway, 'opens');
+    }
+
+    is(lines($gateway, 'opens'), 1, "$name: it opens, and one line says so");
+
+    return %waited;
+}
+
+
+sub nobody_waits {
+    my ($gateway, $name, $n) = @_;
+
+    my @answers = map { $gateway->burst(20, '/?k=a') } 1 .. $n // 3;
+
+    is(scalar(grep { t::Gateway::told($_) ne '200 DEGRADED -1' } @answers), 0,
+       "$name: while it is open all pass degraded");
+    is(scalar(grep { $_->{seconds} > AT_ONCE } @answers), 0,
+       "$name: while it is open nobody waits");
+}
+
+
+# a real server that is stopped; four workers, one request after the other: the
+# third full wait opens it for all of them
+
+{
+    my $port = redis_start();
+    my $gateway = gateway("server 127.0.0.1:$port", workers => 4);
+
+    ok(t::Gateway::wait_for(sub {
+        t::Gateway::tally($gateway->burst(30, '/?k=' . rand))
+            eq '10 x 200, 20 x 429'
+    }), 'stopped: it limits before');
+
+    kill STOP => redis_pid($port);
+
+    my @answers = $gateway->burst(2, '/?k=a');
+    is(scalar(grep { $_->{seconds} >= TIMEOUT_SECONDS - 0.01 } @answers), 2,
+       'stopped: the first two wait for the whole timeout');
+    is(lines($gateway, 'opens'), 0, 'stopped: two do not open it');
+
+    sleep 1.1;     # and those two are forgotten
+
+    open_by_silence($gateway, 'stopped');
+    nobody_waits($gateway, 'stopped', 5);
+    like($gateway->log, qr/\[error\] .*ratelimit redis "r": breaker of 127\.0\.0\.1:$port opens, calls end with "timeout"/,
+         'stopped: the log tells why');
+
+    sleep 3;
+    nobody_waits($gateway, 'stopped for long', 5);
+    is(lines($gateway, 'opens'), 1, 'stopped for long: one line for all');
+
+    kill CONT => redis_pid($port);
+    recovers($gateway, 'goes on');
+    ok(t::Gateway::wait_for(sub {
+        t::Gateway::tally($gateway->burst(30, '/?k=' . rand))
+            eq '10 x 200, 20 x 429'
+    }), 'goes on: it limits again');
+    is(lines($gateway, 'closes'), 1, 'goes on: one line for all');
+    like($gateway->log, qr/\[notice\] .*ratelimit redis "r": breaker of 127\.0\.0\.1:$port closes/,
+         'goes on: the log');
+
+    $gateway->stop;
+    redis_stop($port);
+}
+
+
+# who waits in another worker, or for a later deadline, is let go: three full
+# waits, and one more in each other worker at most
+
+{
+    my $fake = fake(sub { '' }, all => 1);
+    my $gateway = gateway("server 127.0.0.1:$fake->{port}", workers => 4);
+
+    is(told($gateway), '200 PASSED 9', 'let go: good before');
+    bad($fake);
+
+    # a request every 20 ms, as they are answered or not
+    my @answers;
+    my $end = time + 2.5;
+    my $pid;
+
+    pipe my $out, my $in or die;
+
+    my @children = map {
+        my $i = $_;
+        $pid = fork // die;
+
+        if (!$pid) {
+            sleep $i * 0.05;
+            my ($answer) = $gateway->get('/?k=a');
+            syswrite $in, sprintf "%s %.3f %s\n",
+                t::Gateway::header($answer, 'X-Worker'), $answer->{seconds},
+                t::Gateway::header($answer, 'X-Status');
+            POSIX::_exit(0);
+        }
+
+        $pid;
+    } 0 .. 39;
+
+    waitpid $_, 0 for @children;
+    close $in;
+
+    my (%full, $n, %workers);
+
+    while (<$out>) {
+        my ($worker, $seconds, $status) = split;
+        $n += ($status eq 'DEGRADED');
+        $workers{$worker}++;
+        $full{$worker}++ if $seconds >= TIMEOUT_SECONDS - 0.02;
+    }
+
+    is($n, 40, 'let go: all are answered');
+
+    my $full = 0;
+    $full += $_ for values %full;
+
+    cmp_ok($full, '>=', 3, "let go: $full full waits");
+    cmp_ok($full, '<=', 3 + 3, 'let go: three, and one a worker at most');
+    is(lines($gateway, 'opens'), 1, 'let go: one line for all');
+
+    good($fake);
+    recovers($gateway, 'let go');
+    $gateway->stop;
+    $fake->stop;
+}
+
+
+# the probes: one at a time, half a second and then twice as much apart
+
+{
+    my $fake = fake(sub { '' }, all => 1);
+    my $gateway = gateway("server 127.0.0.1:$fake->{port}", workers => 2,
+                          timeout => '200ms');
+
+    is(told($gateway), '200 PASSED 9', 'probes: good before');
+    bad($fake);
+
+    ok(t::Gateway::wait_for(sub {
+        $gateway->burst(3, '/?k=a');
+        return lines($gateway, 'opens');
+    }), 'probes: it opens');
+
+    my $opened = time;
+    my $before = checks($fake);
+
+    while (time < $opened + 6) {
+        $gateway->burst(4, '/?k=a');
+        sleep 0.01;
+    }
+
+    my @probes = (checks($fake))[$before .. checks($fake) - 1];
+    my @apart = map { $probes[$_] - $probes[$_ - 1] } 1 .. $#probes;
+    my $apart = join ' ', map { sprintf '%.2f', $_ } @apart;
+
+    # 0.5, then 0.2 + 1, 0.2 + 2, each a quarter more or less; a busy machine
+    # may find one late, and so too near to the next
+    cmp_ok(scalar @probes, '>=', 2, "probes: $apart s apart");
+    cmp_ok(scalar @probes, '<=', 4, 'probes: few');
+    cmp_ok($probes[0] - $opened, '<', 2, 'probes: the first one is soon');
+    cmp_ok($apart[0], '>=', 0.85, 'probes: the wait is doubled');
+    cmp_ok($apart[0] + $apart[1], '>=', 2.1, 'probes: and once more')
+        if @apart > 1;
+    is(lines($gateway, 'opens'), 1, 'probes: one line');
+    is(lines($gateway, 'closes'), 0, 'probes: and none that it closes');
+
+    good($fake);
+    recovers($gateway, 'probes');
+    is(lines($gateway, 'closes'), 1, 'probes: one line more');
+    $gateway->stop;
+    $fake->stop;
+}
+
+
+# half of twenty calls fail at once; the probe is a request's own call, which
+# is told nothing of it
+
+{
+    my $fake = fake(sub { "-OOM x\r\n" });
+    my $gateway = gateway("server 127.0.0.1:$fake->{port}", timeout => '20s');
+
+    is(told($gateway), '200 PASSED 9', 'failing: good before');
+    bad($fake);
+
+    # two a second at most, since no second has twenty
+    for (1 .. 12) {
+        is(told($gateway), '200 DEGRADED -1', 'failing: few, degraded')
+            if $_ <= 2;
+        told($gateway);
+        sleep 0.1;
+    }
+
+    is(lines($gateway, 'opens'), 0, 'failing: few do not open it');
+
+    $gateway->burst(30, '/?k=a');
+    is(lines($gateway, 'opens'), 1, 'failing: many do');
+    like($gateway->log, qr/breaker of 127\.0\.0\.1:$fake->{port} opens, calls end with "oom"/,
+         'failing: the log tells with what');
+
+    my $before = checks($fake);
+    my @answers = map { $gateway->get('/?k=a') } 1 .. 20;
+
+    is(t::Gateway::tally(@answers), '20 x 200', 'failing: all pass');
+    cmp_ok(checks($fake) - $before, '<=', 1, 'failing: it is not asked');
+
+    good($fake);
+    $before = checks($fake);
+    my $degraded = 0;
+
+    ok(t::Gateway::wait_for(sub {
+        return 1 if told($gateway) eq '200 PASSED 9';
+        $degraded++;
+        return 0;
+    }), 'failing: it is asked again');
+
+    # the probe, and the first one behind it
+    is(checks($fake) - $before, 2, 'failing: after one probe');
+    cmp_ok($degraded, '>=', 1, 'failing: who probes is not told the answer');
+    is($fake->seen->{connections}, 1, 'failing: over one connection');
+
+    $gateway->stop;
+    $fake->stop;
+}
+
+
+# what tells of one key, or of one slot, does not count
+
+for my $error ('WRONGTYPE x', 'MOVED 1 127.0.0.1:1', 'TRYAGAIN x') {
+    my $fake = fake(sub { "-$error\r\n" });
+    my $gateway = gateway("server 127.0.0.1:$fake->{port}",
+                          timeout => '100ms');
+
+    bad($fake);
+    $gateway->burst(50, '/?k=a') for 1, 2;
+    is(lines($gateway, 'opens'), 0, "$error does not open it");
+
+    good($fake);
+    is(told($gateway), '200 PASSED 9', "$error: asked at once");
+
+    $gateway->stop;
+    $fake->stop;
+}
+
+
+# nobody listens: what is told at once counts too, and the log stays short
+
+{
+    my $port = t::Gateway::free_port();
+    my $gateway = gateway("server 127.0.0.1:$port", workers => 4);
+
+    for (1 .. 5) {
+        nobody_waits($gateway, "nobody listens: $_", 1);
+        sleep 0.6;
+    }
+
+    is(lines($gateway, 'opens'), 1, 'nobody listens: one line');
+    like($gateway->log, qr/opens, calls end with "unreachable"/,
+         'nobody listens: why');
+
+    my @lines = $gateway->log =~ /(\[error\].*)/g;
+    cmp_ok(scalar @lines, '<=', 4,
+           'nobody listens: few lines of four workers: ' . @lines);
+
+    redis_start(port => $port);
+    recovers($gateway, 'a server comes');
+
+    my @answers = map { $gateway->burst(50, '/?k=' . rand) } 1 .. 4;
+
+    is(scalar(grep { t::Gateway::header($_, 'X-Status') eq 'DEGRADED' }
+              @answers), 0, 'a server comes: every worker asks it at once');
+    is(lines($gateway, 'opens'), 1, 'a server comes: it stays closed');
+
+    $gateway->stop;
+    redis_stop($port);
+}
+
+
+# one shard of a cluster is silent, the other is not touched; requests for both
+# in one turn
+
+{
+    my @ports = (t::Gateway::free_port(), t::Gateway::free_port());
+    my $slots = "*2\r\n" . join '', map {
+        my $first = 8192 * $_;
+        my $last = $first + 8191;
+        "*3\r\n:$first\r\n:$last\r\n*3\r\n\$9\r\n127.0.0.1\r\n"
+        . ":$ports[$_]\r\n\$2\r\nid\r\n";
+    } 0, 1;
+    my @fakes = map {
+        fake(sub { $_[0] eq 'CLUSTER' ? $slots : '' },
+             good => sub { $_[0] eq 'CLUSTER' ? $slots : $GOOD },
+             port => $_)
+    } @ports;
+
+    my $gateway = gateway("cluster 127.0.0.1:$ports[0] 127.0.0.1:$ports[1]");
+
+    # a key of each
+    my @keys;
+
+    for my $k (1 .. 200) {
+        my @before = map { scalar checks($_) } @fakes;
+        is(told($gateway, $k), '200 PASSED 9', 'shards: good before')
+            if $k == 1;
+        told($gateway, $k) if $k > 1;
+        sleep 0.02;
+
+        for my $i (0, 1) {
+            $keys[$i] //= $k if checks($fakes[$i]) > $before[$i];
+        }
+
+        last if defined $keys[0] && defined $keys[1];
+    }
+
+    bad($fakes[0]);
+    $gateway->burst(4, "/?k=$keys[0]");
+    is(lines($gateway, 'opens'), 1, 'shards: one opens');
+    like($gateway->log, qr/breaker of 127\.0\.0\.1:$ports[0] opens/,
+         'shards: that one');
+
+    my @answers = t::Gateway::send_all([map {
+        [$gateway, "/?k=$keys[$_ % 2]"]
+    } 0 .. 99]);
+
+    is(join(' ', t::Gateway::tally(@answers),
+            scalar(grep { t::Gateway::told($_) eq '200 PASSED 9' } @answers),
+            scalar(grep { t::Gateway::told($_) eq '200 DEGRADED -1' }
+                   @answers)),
+       '100 x 200 50 50', 'shards: the other one is asked');
+    is(scalar(grep { $_->{seconds} > AT_ONCE } @answers), 0,
+       'shards: nobody waits');
+
+    good($fakes[0]);
+    ok(t::Gateway::wait_for(sub {
+        told($gateway, $keys[0]) eq '200 PASSED 9'
+    }), 'shards: it is asked again');
+
+    $gateway->stop;
+    $_->stop for @fakes;
+}
+
+
+# no node of a cluster is there: who waits for the first map waits no longer
+# than others
+
+{
+    my $port = t::Gateway::free_port();
+    my $fake;
+    my $gateway = gateway("cluster 127.0.0.1:$port", workers => 2);
+
+    open_by_silence($gateway, 'no map');
+    like($gateway->log, qr/breaker of slot map opens/, 'no map: the log');
+    nobody_waits($gateway, 'no map', 5);
+
+    $fake = t::FakeRedis->new(sub {
+        return $GOOD if $_[0] ne 'CLUSTER';
+        return "*1\r\n*3\r\n:0\r\n:16383\r\n*3\r\n\$9\r\n127.0.0.1\r\n"
+               . ":$port\r\n\$2\r\nid\r\n";
+    }, port => $port);
+
+    recovers($gateway, 'a map comes');
+    like($gateway->log, qr/breaker of slot map closes/, 'a map comes: the log');
+
+    $gateway->stop;
+    $fake->stop;
+}
+
+
+# a reload keeps it open; a worker that dies with its probe is replaced
+
+{
+    my $fake = fake(sub { '' }, all => 1);
+    my $gateway = gateway("server 127.0.0.1:$fake->{port}", workers => 2);
+
+    is(told($gateway), '200 PASSED 9', 'reload: good before');
+    bad($fake);
+    open_by_silence($gateway, 'reload');
+
+    $gateway->reload;
+    nobody_waits($gateway, 'reload');
+    is(lines($gateway, 'opens'), 1, 'reload: it was open all the time');
+
+    # the next check that the fake hears is a probe
+    my $before = checks($fake);
+    my $prober;
+
+    ok(t::Gateway::wait_for(sub {
+        my $answer = $gateway->get('/?k=a');
+        $prober = t::Gateway::header($answer, 'X-Worker');
+        sleep 0.05;
+        return checks($fake) > $before;
+    }), 'killed: there is a probe');
+
+    kill KILL => $prober;
+    good($fake);
+
+    ok(t::Gateway::wait_for(sub { $gateway->workers == 2 }),
+       'killed: another worker');
+    recovers($gateway, 'killed');
+
+    $gateway->stop('QUIT', qr/exited on signal 9/);
+    $fake->stop;
+}
+
+
+# what nobody waits for opens nothing, though all of it fails; while it is open
+# it is not sent
+
+{
+    my $file = "$flags/told";
+    my $up = t::Gateway::free_port();
+
+    # a check costs 1; the response's cost is charged by a call that costs 0
+    my $fake = t::FakeRedis->new(sub {
+        return "-OOM x\r\n" if -e $file || $_[6] eq '0';
+        return $GOOD;
+    });
+
+    my $gateway = t::Gateway->new(http => <<"CONF")->start;
+    ratelimit_redis r { server 127.0.0.1:$fake->{port}; timeout 20s; }
+    ratelimit_zone \$arg_k zone=z:1m redis=r;
+    ratelimit_rule a zone=z rate=10r/h cost_header=X-Cost;
+    server {
+        listen 127.0.0.1:$up backlog=1024;
+        location / { add_header X-Cost 3; return 200; }
+    }
+    server {
+        listen 127.0.0.1:%%PORT%% backlog=1024;
+        add_header X-Status \$ratelimit_status always;
+        location / { ratelimit zone=z; proxy_pass http://127.0.0.1:$up; }
+    }
+CONF
+
+    my @answers = map { $gateway->burst(30, '/?k=a') } 1, 2;
+
+    is(scalar(grep { t::Gateway::header($_, 'X-Status') ne 'PASSED' }
+              @answers), 0, 'nobody waits: all checks pass');
+    ok(t::Gateway::wait_for(sub { checks($fake) == 120 }),
+       'nobody waits: as many calls were to charge');
+    is(lines($gateway, 'opens'), 0, 'nobody waits: they open nothing');
+
+    $gateway->stop;
+    $fake->stop;
+}

@@ -1,0 +1,372 @@
+# What "ratelimit_metrics" tells Prometheus: every line of it, as its format is
+# read; counts of all workers, kept through a reload; and who may ask, and how.
+
+use strict;
+use warnings;
+
+use t::RateLimit 'no_plan';
+use t::Gateway;
+use t::FakeRedis;
+
+my @RESULTS = qw( ok open unreachable timeout lost protocol );
+my @ERRORS = qw( moved ask tryagain clusterdown masterdown loading readonly
+                 noscript busy oom misconf noreplicas noauth noperm wrongtype
+                 error );
+my %TYPES = (
+    ratelimit_redis_calls_total => 'counter',
+    ratelimit_redis_error_replies_total => 'counter',
+    ratelimit_redis_refreshes_total => 'counter',
+    ratelimit_redis_reconnects_total => 'counter',
+    ratelimit_redis_breaker_opened_total => 'counter',
+    ratelimit_redis_breaker_state => 'gauge',
+);
+my $GOOD = "*4\r\n:1\r\n:9\r\n:360000\r\n:0\r\n";
+my $PLACE = 'location = /metrics { ratelimit_metrics; }';
+
+
+# The text as Prometheus reads it: {name of a series with its labels => value},
+# {family => type}, and what is wrong: every line must be one that the format
+# knows, and have its place.
+sub parse {
+    my $text = shift;
+
+    my (%series, %help, %type, @wrong, $family);
+
+    push @wrong, 'no line end at the end' if $text !~ /\n\z/;
+
+    for (split /\n/, $text, -1) {
+        if (/^# HELP ([a-zA-Z_:][\w:]*) (?:[^\\]|\\[\\n])+$/a) {
+            push @wrong, "two: $_" if $help{$1}++;
+
+        } elsif (/^# TYPE ([a-zA-Z_:][\w:]*) (counter|gauge)$/a) {
+            push @wrong, "two, or without HELP: $_"
+                if $type{$1} || !$help{$1};
+            $type{$1} = $2;
+            $family = $1;
+
+        } elsif (/^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? ([0-9]+)$/a) {
+            my ($name, $labels, $value) = ($1, $2 // '', $3);
+
+            push @wrong, "not of the family above: $_"
+                if $name ne ($family // '');
+            push @wrong, "a counter without _total: $_"
+                if $type{$name} eq 'counter' && $name !~ /_total$/;
+
+            my %labels;
+
+            while ($labels =~ /\G([a-zA-Z_]\w*)="((?:[^\\"]|\\[\\"n])*)"
+                               (?:,|$)/gacx)
+            {
+                push @wrong, "a label twice: $_" if exists $labels{$1};
+                $labels{$1} = $2;
+            }
+
+            push @wrong, "labels: $_" if (pos $labels // 0) != length $labels;
+
+            my $key = "$name " . join ',', map { "$_=$labels{$_}" }
+                                           sort keys %labels;
+
+            push @wrong, "a series twice: $_" if exists $series{$key};
+            $series{$key} = $value;
+
+        } elsif ($_ ne '') {
+            push @wrong, "no line of the format: $_";
+        }
+    }
+
+    return \%series, \%type, @wrong;
+}
+
+
+sub series {
+    my $gateway = shift;
+
+    return (parse($gateway->get('/metrics')->{body}))[0];
+}
+
+
+sub scrape {
+    my ($gateway, $what) = @_;
+
+    my $answer = $gateway->get('/metrics');
+    my ($series, $types, @wrong) = parse($answer->{body});
+
+    is($answer->{status}, 200, "$what: 200");
+    is(join("\n", @wrong), '', "$what: as the format wants it");
+    is_deeply($types, \%TYPES, "$what: the families and their types");
+
+    return $series;
+}
+
+
+# What a scrape has of one Redis that is not 0, breakers apart: "calls ok 3".
+sub counted {
+    my ($series, $redis) = @_;
+
+    my @counted;
+
+    for (sort grep { $series->{$_} } keys %$series) {
+        next if !/^ratelimit_redis_(.*)_total[ ](?:error=(\w+),)?
+                  redis=\Q$redis\E(?:,result=(\w+))?$/x;
+        push @counted, join ' ', grep { defined } $1, $2 // $3, $series->{$_};
+    }
+
+    return join ', ', @counted;
+}
+
+
+sub shards {
+    my ($series, $redis) = @_;
+
+    return join ' ', map { /,shard=(.*)/ ? "$1:$series->{$_}" : () }
+                     sort grep { /^ratelimit_redis_breaker_state redis=\Q$redis\E,/ }
+                     keys %$series;
+}
+
+
+# two workers, and what Redis may be: answering, full, odd, gone, not used
+
+my %fake = (
+    full => t::FakeRedis->new(sub { "-OOM x\r\n" }),
+    moved => t::FakeRedis->new(sub { "-MOVED 5 127.0.0.1:1\r\n" }),
+    odd => t::FakeRedis->new(sub { "-WHAT x\r\n" }),
+    healed => do {
+        my $had = 0;
+        t::FakeRedis->new(sub { $had++ ? $GOOD : "-NOSCRIPT x\r\n" });
+    },
+);
+my %port = (fleet => redis_port(), idle => redis_port(),
+            gone => t::Gateway::free_port(),
+            map { $_ => $fake{$_}{port} } keys %fake);
+my $prefix = key_prefix();
+
+sub conf {
+    my $timeout = shift;
+
+    my $blocks = join '', map { <<"CONF" } sort keys %port;
+    ratelimit_redis $_ {
+        server 127.0.0.1:$port{$_};
+        prefix $prefix.$_;
+        timeout $timeout;
+    }
+    ratelimit_zone \$arg_k zone=$_:64k rate=1000r/h redis=$_;
+CONF
+
+    my $places = join '', map { "location /$_ { ratelimit zone=$_; empty_gif; }\n" }
+                          grep { $_ ne 'idle' } sort keys %port;
+
+    return <<"CONF";
+$blocks
+    server {
+        listen 127.0.0.1:%%PORT%% reuseport backlog=1024;
+        add_header X-Worker \$pid;
+        charset utf-8;
+        charset_types *;
+        $places
+        $PLACE
+    }
+CONF
+}
+
+my $gateway = t::Gateway->new(workers => 2, http => conf('10s'))->start;
+
+# nothing yet
+
+my $series = scrape($gateway, 'at first');
+
+is(join(' ', map { counted($series, $_) } qw( fleet idle full )), '  ',
+   'at first all of them are 0');
+is_deeply([map { $series->{"ratelimit_redis_calls_total redis=idle,result=$_"} }
+           @RESULTS, @ERRORS], [(0) x (@RESULTS + @ERRORS)],
+          'every result of a call is there at 0');
+is_deeply([grep { /^ratelimit_redis_error_replies_total .*redis=idle$/ }
+           sort keys %$series],
+          [map { "ratelimit_redis_error_replies_total error=$_,redis=idle" }
+           sort @ERRORS], 'every error is there');
+
+ok(t::Gateway::wait_for(sub {
+       $series = series($gateway);
+       return keys %port == grep { shards($series, $_) } keys %port;
+   }), 'each Redis has its shard');
+is(shards($series, $_), "127.0.0.1:$port{$_}:0", "$_: a breaker, closed")
+    for qw( fleet full );
+
+# some of everything, over both workers
+
+my @answers = $gateway->burst(200, '/fleet?k=secret');
+my %workers = map { t::Gateway::header($_, 'X-Worker') => 1 } @answers;
+
+is(t::Gateway::tally(@answers), '200 x 200', 'requests to Redis');
+is(keys %workers, 2, 'both workers had some');
+
+$gateway->burst(3, "/$_?k=secret") for qw( full moved odd );
+$gateway->get("/$_?k=secret") for qw( healed gone );
+
+$series = scrape($gateway, 'after requests');
+
+is(counted($series, 'fleet'), 'calls ok 200', 'calls of both workers');
+is(counted($series, 'full'), 'calls oom 3, error_replies oom 3', 'OOM');
+is(counted($series, 'moved'), 'calls moved 3, error_replies moved 3', 'MOVED');
+is(counted($series, 'odd'), 'calls error 3, error_replies error 3',
+   'an error that is not known');
+is(counted($series, 'healed'), 'calls ok 1, error_replies noscript 1',
+   'an error that was healed');
+is(counted($series, 'gone'), 'calls unreachable 1', 'no server');
+is(counted($series, 'idle'), '', 'no traffic');
+unlike($gateway->get('/metrics')->{body}, qr/secret/, 'no key is told');
+
+# a reload
+
+$gateway->configure(http => conf('5s'));
+$gateway->reload;
+is(counted(scrape($gateway, 'after a reload'), 'fleet'), 'calls ok 200',
+   'a reload keeps the counts');
+$gateway->get('/fleet?k=secret');
+is(counted(scrape($gateway, 'after a reload'), 'fleet'), 'calls ok 201',
+   'and goes on');
+
+# methods
+
+my ($get, $head) = map { $gateway->get("$_ /metrics") } qw( GET HEAD );
+
+is(t::Gateway::header($get, 'Content-Type'),
+   'text/plain; version=0.0.4; charset=utf-8', 'the type');
+is(t::Gateway::header($get, 'Content-Length'), length $get->{body},
+   'the length');
+is_deeply([$head->{status}, $head->{body},
+           map { t::Gateway::header($head, $_) }
+           qw( Content-Type Content-Length )],
+          [200, '', map { t::Gateway::header($get, $_) }
+                    qw( Content-Type Content-Length )],
+          'HEAD: the same headers alone');
+
+for (qw( POST PUT DELETE OPTIONS )) {
+    my $answer = $gateway->get("$_ /metrics");
+    is($answer->{status} . ' ' . t::Gateway::header($answer, 'Allow'),
+       '405 GET, HEAD', "$_: not allowed");
+}
+
+# odd ones: a reply that comes after the timeout, a connection that breaks, and
+# names that need escapes or are too long, which are told apart
+
+my $had = 0;
+my $late = t::FakeRedis->new(sub { [$had++ ? () : ('') x 300, $GOOD] });
+my $calls = 0;
+my $back = t::FakeRedis->new(sub { $calls++ ? $GOOD : undef });
+my $long = '/nowhere/' . 'x' x 90;
+
+my $odd = t::Gateway->new(http => <<"CONF")->start;
+    ratelimit_redis late { server 127.0.0.1:$late->{port}; timeout 1s; }
+    ratelimit_redis back { server 127.0.0.1:$back->{port}; timeout 10s; }
+    ratelimit_redis text { server "unix:/no\\"where\\\\\\n\x01\xc3\xa9"; }
+    ratelimit_redis long { cluster unix:${long}a unix:${long}b; }
+    ratelimit_zone \$arg_k zone=late:64k rate=1000r/h redis=late;
+    ratelimit_zone \$arg_k zone=back:64k rate=1000r/h redis=back;
+    ratelimit_zone \$arg_k zone=none:64k rate=1r/h;
+    server {
+        listen 127.0.0.1:%%PORT%%;
+        ratelimit zone=none;
+        add_header X-Status \$ratelimit_status;
+        location /late { ratelimit zone=late; empty_gif; }
+        location /back { ratelimit zone=back; empty_gif; }
+        $PLACE
+        location /metrics {
+            ratelimit_metrics;
+            location /metrics/inside { empty_gif; }
+        }
+        location /limited { ratelimit_metrics; ratelimit zone=none; }
+        location /guarded { ratelimit_metrics; deny all; }
+    }
+CONF
+
+my $n = 0;
+
+ok(t::Gateway::wait_for(sub {
+       $n++;
+       return t::Gateway::header($odd->get('/late?k=a'), 'X-Status')
+              eq 'PASSED';
+   }), 'an answer behind the late one');
+
+ok(t::Gateway::wait_for(sub {
+       return t::Gateway::header($odd->get('/back?k=a'), 'X-Status')
+              eq 'PASSED';
+   }), 'an answer over another connection');
+
+$series = scrape($odd, 'odd ones');
+
+cmp_ok($series->{'ratelimit_redis_calls_total redis=late,result=timeout'}, '>=',
+       1, 'the first was late');
+my $sum = 0;
+
+$sum += $series->{"ratelimit_redis_calls_total redis=late,result=$_"}
+    for @RESULTS, @ERRORS;
+is($sum, $n, 'a call counts once, for the first that became of it');
+
+like(counted($series, 'back'),
+     qr/^calls lost 1, calls ok 1,(?: calls unreachable \d+,)? reconnects 1$/,
+     'a connection that broke and came back');
+
+is(shards($series, 'text'), 'unix:/no\\"where\\\\\\n\\\\x01\\\\xc3\\\\xa9:0',
+   'escapes');
+
+ok(t::Gateway::wait_for(sub {
+       my %ids = map { $_ => 1 } shards(series($odd), 'long')
+                                 =~ m{unix:/nowhere/x{49}(~[0-9a-f]{16}):0}g;
+       return keys %ids == 2;
+   }), 'long names are told apart');
+scrape($odd, 'long names');
+
+# limits of the server are not for it, but its own are; access modules guard it
+
+is(join(' ', map { $odd->get("$_?k=b")->{status} }
+             qw( /metrics /metrics /metrics/inside /metrics/inside )),
+   '200 200 200 429', 'inherited limits do not count it');
+is(join(' ', map { $odd->get("$_?k=c")->{status} } qw( /limited /limited )),
+   '200 429', 'its own do');
+is($odd->get('/guarded')->{status}, 403, 'deny guards it');
+
+$odd->stop;
+$_->stop for $late, $back;
+
+# none at all
+
+my $none = t::Gateway->new(http => <<"CONF")->start;
+    server { listen 127.0.0.1:%%PORT%%; $PLACE }
+CONF
+
+is_deeply(scrape($none, 'without Redis'), {}, 'without Redis no sample');
+$none->stop;
+
+# a Cluster of many nodes takes many buffers
+
+my $map = join '', map {
+    my $host = '127.1.' . int($_ / 100) . '.' . ($_ % 100 + 1);
+
+    "*3\r\n:" . $_ * 50 . "\r\n:" . ($_ * 50 + 49) . "\r\n*4\r\n\$"
+    . length($host) . "\r\n$host\r\n:1\r\n\$2\r\nid\r\n*0\r\n";
+} 0 .. 199;
+my $cluster = t::FakeRedis->new(sub { "*200\r\n$map" });
+
+my $many = t::Gateway->new(http => <<"CONF")->start;
+    ratelimit_redis many { cluster 127.0.0.1:$cluster->{port}; }
+    ratelimit_redis other { server 127.0.0.1:1; }
+    server { listen 127.0.0.1:%%PORT%%; $PLACE }
+CONF
+
+ok(t::Gateway::wait_for(sub {
+       $series = series($many);
+       return 201 == split ' ', shards($series, 'many');
+   }), 'many shards: all of them are there');
+cmp_ok($series->{'ratelimit_redis_refreshes_total redis=many'}, '>=', 1,
+       'the Cluster was asked for its map');
+scrape($many, 'many shards');
+
+my $answer = $many->get('/metrics');
+
+is(t::Gateway::header($answer, 'Content-Length'), length $answer->{body},
+   'and in the length');
+$many->stop;
+$cluster->stop;
+
+$gateway->stop;
+$_->stop for values %fake;
