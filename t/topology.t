@@ -476,3 +476,26 @@ for my $host ('redis.example', '?', "a\nb", 'x' x 255) {
     $gateway->stop;
     $_->stop for $good, $node;
 }
+
+# MOVED holds at once, and no longer than until the next map: the node was wrong
+
+{
+    my $slot = 13907;    # of the one bucket, {0}
+    my $port = t::Gateway::free_port();
+    my $nobody = t::Gateway::free_port();
+    my $node = node($port, slots => slots([0, 16383, '127.0.0.1', $port]),
+                    eval => sub {
+        rename("$flags/wrong", "$flags/right")
+            ? "-MOVED $slot 127.0.0.1:$nobody\r\n" : $GOOD
+    });
+    my $gateway = gateway("127.0.0.1:$port; buckets 1", workers => 1)->start;
+
+    is(told($gateway), '200 PASSED 9', 'before MOVED');
+    flag('wrong');
+    is(told($gateway), '200 DEGRADED -1', 'MOVED: followed');
+    ok(-e "$flags/right", 'MOVED: once');
+    ok(t::Gateway::wait_for(sub { told($gateway) eq '200 PASSED 9' }),
+       'MOVED: until the next map, which is no other one');
+    $gateway->stop;
+    $node->stop;
+}
