@@ -59,6 +59,13 @@ static ngx_command_t  ngx_http_ratelimit_commands[] = {
       offsetof(ngx_http_ratelimit_loc_conf_t, dry_run),
       NULL },
 
+    { ngx_string("ratelimit_fail_mode"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
+      ngx_http_ratelimit_fail_mode,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
     { ngx_string("ratelimit_phase"),
       NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
       ngx_http_ratelimit_phase,
@@ -196,6 +203,7 @@ ngx_http_ratelimit_create_loc_conf(ngx_conf_t *cf)
     conf->response = NGX_CONF_UNSET_UINT;
     conf->status = NGX_CONF_UNSET_UINT;
     conf->phase = NGX_CONF_UNSET_UINT;
+    conf->fail_mode = NGX_CONF_UNSET_UINT;
     conf->dry_run = NGX_CONF_UNSET;
     conf->prefix_v4 = NGX_CONF_UNSET_UINT;
     conf->prefix_v6 = NGX_CONF_UNSET_UINT;
@@ -241,6 +249,8 @@ ngx_http_ratelimit_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
                               NGX_HTTP_RATELIMIT_STATUS);
     ngx_conf_merge_uint_value(conf->phase, prev->phase,
                               NGX_HTTP_RATELIMIT_BEFORE_AUTH);
+    ngx_conf_merge_uint_value(conf->fail_mode, prev->fail_mode,
+                              NGX_RATELIMIT_FAIL_OPEN);
     ngx_conf_merge_value(conf->dry_run, prev->dry_run, 0);
     ngx_conf_merge_uint_value(conf->prefix_v4, prev->prefix_v4, 32);
     ngx_conf_merge_uint_value(conf->prefix_v6, prev->prefix_v6, 64);

@@ -346,6 +346,27 @@ sub told {
 }
 
 
+# Until all workers say this status, which X-Status shows, with $pid in X-Pid:
+# each finds out by itself that Redis is there, or gone. "%s" in the path is a
+# key of each request's own. False when the test's patience ends.
+sub becomes {
+    my ($self, $status, $path) = @_;
+
+    my (%said, $n);
+
+    return wait_for(sub {
+        my @requests = map { [$self, sprintf $path, "w" . ++$n] } 1 .. 10;
+
+        for my $answer (send_all(\@requests)) {
+            $said{header($answer, 'X-Pid')} = header($answer, 'X-Status');
+        }
+
+        return keys %said >= $self->{workers}
+               && !grep { $_ ne $status } values %said;
+    });
+}
+
+
 # Requests [gateway, path, headers...] all at once; "POST /path" is one too.
 # HTTP/1.0: the end of the connection is the end of the answer.
 sub send_all {

@@ -1,5 +1,5 @@
 # A cluster that lets in nobody without a password: a user with exactly the
-# rights that docs/share-limits.md names, and what happens with fewer, with a
+# rights that docs/redis.md names, and what happens with fewer, with a
 # wrong password and with none. (t/redis.t logs in to a single server.)
 
 use strict;
@@ -27,10 +27,10 @@ ok(t::Gateway::wait_for(sub {
 
 # the rights as the manual has them
 
-open my $file, '<', 'docs/share-limits.md' or die "docs/share-limits.md: $!";
+open my $file, '<', 'docs/redis.md' or die "docs/redis.md: $!";
 my ($rights) = join('', <$file>)
-               =~ /^ACL SETUSER rl on >password (.*?)^```/ms
-    or die 'no ACL SETUSER in docs/share-limits.md';
+               =~ /^ACL SETUSER rl reset on >password (.*?)^```/ms
+    or die 'no ACL SETUSER in docs/redis.md';
 close $file;
 
 sub grant {

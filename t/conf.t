@@ -19,7 +19,8 @@ my $REDIS = 'server 127.0.0.1:6379;';
 my $NAME = '1 to 64 of A-Z, a-z, 0-9, "_", ".", "-"';
 my $LONG = 'n' x 65;
 my @LIMIT = ('algorithm=', 'rate=', 'limit=', 'window=', 'capacity=', 'burst=',
-             'nodelay', 'delay=', 'sync=', 'dry_run', 'cost=', 'cost_header=',
+             'nodelay', 'delay=', 'sync=', 'fail_mode=', 'emergency=', 'dry_run',
+             'cost=', 'cost_header=',
              'count_status=', 'group=', 'priority=', 'percent=');
 my $RULE_PARAMETERS = 'one each of ' . join ', ', map { "\"$_\"" }
     'zone=', @LIMIT, 'key=', 'match=', 'methods=', 'tier=';

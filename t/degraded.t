@@ -80,9 +80,22 @@ like($gateway->log, qr/\[notice\] .*ratelimit redis "r": connected to 127\.0\.0\
 
 redis_cli($port, 'config', 'set', 'maxmemory', 1);
 degraded($gateway, 'full');
-like($gateway->log, qr/\[error\] .*answered a check with OOM/, 'full: the log');
+
+# whichever came first in its second
+like($gateway->log, qr/\[error\] .*(?:answered a check with OOM|calls end with "oom")/,
+     'full: the log');
 redis_cli($port, 'config', 'set', 'maxmemory', 0);
 recovers($gateway, 'not full');
+
+redis_cli($port, 'config', 'set', 'min-replicas-to-write', 1);
+degraded($gateway, 'no replica');
+# a worker logs one such line a second
+ok(t::Gateway::wait_for(sub {
+    $gateway->get('/?k=a');
+    $gateway->log =~ /\[error\] .*answered a check with NOREPLICAS/
+}), 'no replica: the log');
+redis_cli($port, 'config', 'set', 'min-replicas-to-write', 0);
+recovers($gateway, 'no replica needed');
 
 redis_cli($port, 'client', 'kill', 'type', 'normal') for 1 .. 3;
 recovers($gateway, 'connections killed');

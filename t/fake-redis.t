@@ -148,9 +148,6 @@ scenario('-NOAUTH x', answer => sub { "-NOAUTH x\r\n" }, connections => 2,
     }
 }
 
-scenario('-NOAUTH x', answer => sub { "-NOAUTH x\r\n" }, connections => 2,
-         log => 'a check answered NOAUTH');
-
 for (['an empty array', "*0\r\n"],
      ['too few values', "*3\r\n:1\r\n:9\r\n:1\r\n"],
      ['a granted token of another bucket', "*4\r\n:11\r\n:0\r\n:0\r\n:0\r\n"])

@@ -8,10 +8,18 @@
 
 #include "ngx_ratelimit_check.h"
 
-/* Takes the cost; the counter's answer tells whether it was granted. */
+/*
+ * Counters in this node's table: those of zones without Redis; those that
+ * stand in for one in Redis (fail_mode=local), or for its emergency.
+ *
+ * Takes the cost; the counter's answer tells whether it was granted.
+ */
 void ngx_ratelimit_local_take(ngx_ratelimit_counter_t *counter);
 
-/* Takes up to so many tokens more; the answer then says what is left. */
+/*
+ * Takes up to so many tokens more; the answer then says what is left, unless
+ * it is Redis' own.
+ */
 void ngx_ratelimit_local_charge(ngx_ratelimit_counter_t *counter,
     uint32_t tokens);
 
@@ -19,9 +27,34 @@ void ngx_ratelimit_local_charge(ngx_ratelimit_counter_t *counter,
 void ngx_ratelimit_local_give(ngx_ratelimit_counter_t *counter,
     uint32_t tokens);
 
-/* slots.c: concurrency on this node; free ends what a take was granted */
+/*
+ * Makes the counter here what Redis has answered: what it goes on from when
+ * Redis has no answer. Of workers that have answers at a time the last to come
+ * here wins.
+ */
+void ngx_ratelimit_local_note(ngx_ratelimit_counter_t *counter);
+
+/*
+ * slots.c: concurrency on this node; hold takes a slot that Redis has granted,
+ * whatever is left here; free ends what the others were granted
+ */
 void ngx_ratelimit_slot_take(ngx_ratelimit_counter_t *counter);
+void ngx_ratelimit_slot_hold(ngx_ratelimit_counter_t *counter);
 void ngx_ratelimit_slot_free(ngx_ratelimit_counter_t *counter);
+
+/*
+ * fallback.c: Redis has no answer for the counter, which its reason tells;
+ * wait_ms: for so long it will not be asked. The counter's answer is zero, and
+ * becomes what its fail mode says.
+ */
+void ngx_ratelimit_fallback(ngx_ratelimit_counter_t *counter,
+    ngx_msec_t wait_ms);
+
+/* Redis has an answer for a counter of fail_mode=local. */
+void ngx_ratelimit_fallback_note(ngx_ratelimit_counter_t *counter);
+
+/* Whether what a counter was granted was taken in this node's table, too. */
+ngx_uint_t ngx_ratelimit_fallback_here(const ngx_ratelimit_counter_t *counter);
 
 /* what local counters' names are made of: the client's key and the rule */
 ngx_ratelimit_id_t ngx_ratelimit_local_id(

@@ -62,6 +62,7 @@ ngx_ratelimit_check_clients(ngx_ratelimit_check_t *check)
 
         client->check = check;
         client->call = NULL;
+        client->named = 0;
 
         if (limiter->redis) {
             check->remote = 1;
@@ -71,6 +72,7 @@ ngx_ratelimit_check_clients(ngx_ratelimit_check_t *check)
         client->hash = ngx_ratelimit_siphash(
                              ngx_ratelimit_table_hash_key(limiter->zone.table),
                              client->key.data, client->key.len, 1, 3);
+        client->local = client->hash;
     }
 }
 
@@ -84,11 +86,18 @@ ngx_ratelimit_check_settle(ngx_ratelimit_check_t *check)
     for (i = 0; i < check->ncounters; i++) {
         counter = &check->counters[i];
 
-        if (counter->source != NGX_RATELIMIT_SOURCE_LOCAL) {
+        if (!ngx_ratelimit_fallback_here(counter)) {
             continue;
         }
 
-        if (counter->charge) {
+        /* an emergency's limit has counted the request, or does it now */
+
+        if (counter->emergency) {
+            if (counter->look && counter->charge) {
+                ngx_ratelimit_local_charge(counter, 1);
+            }
+
+        } else if (counter->charge) {
             ngx_ratelimit_local_charge(counter, counter->charge);
 
         } else if (counter->refund) {
@@ -125,7 +134,7 @@ ngx_ratelimit_check_end(ngx_ratelimit_check_t *check)
     for (i = 0; i < check->ncounters; i++) {
         counter = &check->counters[i];
 
-        if (counter->held && counter->client->limiter->redis == NULL) {
+        if (counter->slot) {
             ngx_ratelimit_slot_free(counter);
         }
     }
@@ -170,6 +179,8 @@ ngx_ratelimit_check_local(ngx_ratelimit_check_t *check)
         counter = &check->counters[i];
 
         counter->held = 0;
+        counter->slot = 0;
+        counter->emergency = 0;
         counter->charge = 0;
         counter->refund = 0;
 
@@ -179,6 +190,7 @@ ngx_ratelimit_check_local(ngx_ratelimit_check_t *check)
             continue;
         }
 
+        counter->source = NGX_RATELIMIT_SOURCE_LOCAL;
         ngx_ratelimit_local_take(counter);
 
         denied |= (counter->answer.retry_us != 0 && !counter->dry_run);
@@ -229,7 +241,7 @@ ngx_ratelimit_check_complete(ngx_ratelimit_check_t *check)
 {
     ngx_ratelimit_check_decide(check);
 
-    if (check->status == NGX_RATELIMIT_REJECTED) {
+    if (ngx_ratelimit_check_refused(check)) {
 
         if (check->ncounters > 1) {
             ngx_ratelimit_check_give_back(check);
@@ -272,7 +284,7 @@ ngx_ratelimit_check_decide(ngx_ratelimit_check_t *check)
 
         status = ngx_ratelimit_check_status(counter, &delay_us);
 
-        if (status == NGX_RATELIMIT_DELAYED && delay_us > check->delay_us) {
+        if (!counter->dry_run && delay_us > check->delay_us) {
             check->delay_us = delay_us;
         }
 
@@ -292,7 +304,7 @@ ngx_ratelimit_check_decide(ngx_ratelimit_check_t *check)
         }
     }
 
-    if (check->status == NGX_RATELIMIT_REJECTED) {
+    if (ngx_ratelimit_check_refused(check)) {
         check->delay_us = 0;
     }
 }
@@ -304,8 +316,8 @@ ngx_ratelimit_check_status(const ngx_ratelimit_counter_t *counter,
 {
     *delay_us = 0;
 
-    if (counter->source == NGX_RATELIMIT_SOURCE_FALLBACK) {
-        return NGX_RATELIMIT_DEGRADED;
+    if (ngx_ratelimit_counter_unavailable(counter)) {
+        return NGX_RATELIMIT_UNAVAILABLE;
     }
 
     if (counter->answer.retry_us) {
@@ -313,7 +325,12 @@ ngx_ratelimit_check_status(const ngx_ratelimit_counter_t *counter,
                                 : NGX_RATELIMIT_REJECTED;
     }
 
-    *delay_us = ngx_ratelimit_limit_delay(counter->limit, &counter->answer);
+    *delay_us = ngx_ratelimit_limit_delay(ngx_ratelimit_counter_limit(counter),
+                                          &counter->answer);
+
+    if (counter->source == NGX_RATELIMIT_SOURCE_FALLBACK) {
+        return NGX_RATELIMIT_DEGRADED;
+    }
 
     if (*delay_us) {
         return counter->dry_run ? NGX_RATELIMIT_DELAYED_DRY_RUN
@@ -355,16 +372,18 @@ ngx_ratelimit_check_give_back(ngx_ratelimit_check_t *check)
     for (i = 0; i < check->ncounters; i++) {
         counter = &check->counters[i];
 
-        if (counter->source != NGX_RATELIMIT_SOURCE_LOCAL
-            || counter->answer.granted == 0)
+        if (counter->answer.granted == 0
+            || !ngx_ratelimit_fallback_here(counter))
         {
             continue;
         }
 
-        if (counter->held) {
+        if (counter->slot) {
             ngx_ratelimit_slot_free(counter);
 
-        } else {
+        } else if (ngx_ratelimit_counter_limit(counter)->algorithm
+                   != NGX_RATELIMIT_CONCURRENCY)
+        {
             ngx_ratelimit_local_give(counter, counter->answer.granted);
         }
     }
@@ -381,13 +400,13 @@ ngx_ratelimit_check_give_back(ngx_ratelimit_check_t *check)
         /* nobody waits for what Redis says of that */
 
         if (counter->source == NGX_RATELIMIT_SOURCE_REDIS) {
+            counter->held = 0;
             counter->answer.remaining += counter->answer.granted;
             counter->answer.remaining = ngx_min(counter->answer.remaining,
                                                 counter->limit->capacity);
         }
 
         counter->answer.granted = 0;
-        counter->held = 0;
     }
 }
 
@@ -402,8 +421,7 @@ ngx_ratelimit_check_renew(ngx_ratelimit_check_t *check)
     held = 0;
 
     for (i = 0; i < check->ncounters; i++) {
-        held |= check->counters[i].held
-                && check->counters[i].client->limiter->redis;
+        held |= check->counters[i].held;
     }
 
     if (!held) {

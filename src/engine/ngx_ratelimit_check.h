@@ -24,6 +24,7 @@ typedef enum {
     NGX_RATELIMIT_REJECTED_DRY_RUN,   /* would have been rejected */
     NGX_RATELIMIT_DELAYED,            /* passes after delay_us */
     NGX_RATELIMIT_DEGRADED,           /* passed, since Redis did not answer */
+    NGX_RATELIMIT_UNAVAILABLE,        /* refused, since Redis did not answer */
     NGX_RATELIMIT_REJECTED
 } ngx_ratelimit_status_e;
 
@@ -44,9 +45,13 @@ typedef struct {
     ngx_str_t                    key;
 
     ngx_ratelimit_id_t           hash;       /* of key; in Redis, its digest */
+    ngx_ratelimit_id_t           local;      /* names it on this node */
     ngx_ratelimit_check_t       *check;
     ngx_ratelimit_redis_call_t  *call;       /* while its answer is due */
     uint32_t                     bucket;     /* in Redis */
+    unsigned                     named:1;    /* local is set */
+    uint64_t                     noted_us;   /* in Redis: when its counters
+                                                here were taken */
 } ngx_ratelimit_client_t;
 
 
@@ -57,11 +62,15 @@ typedef struct {
     uint32_t                      cost;
     unsigned                      dry_run:1;  /* its denial denies nothing */
     unsigned                      look:1;     /* charged by the response */
+    ngx_ratelimit_fail_mode_e     fail_mode;  /* not DEFAULT */
 
     /* the engine's */
-    unsigned                      held:1;     /* a slot, or maybe one */
+    unsigned                      held:1;     /* a slot in Redis, or maybe */
+    unsigned                      slot:1;     /* a slot on this node */
+    unsigned                      emergency:1;  /* its limit is in force */
     ngx_ratelimit_answer_t        answer;
     ngx_ratelimit_source_e        source;
+    ngx_ratelimit_redis_status_e  reason;     /* of FALLBACK */
     uint32_t                      charge;     /* of settle: more tokens, or */
     uint32_t                      refund;     /* tokens back */
 } ngx_ratelimit_counter_t;
@@ -97,6 +106,21 @@ struct ngx_ratelimit_check_s {
 };
 
 
+/* the limit that a counter's answer tells of */
+#define ngx_ratelimit_counter_limit(counter)                                  \
+    ((counter)->emergency ? (counter)->rule->emergency : (counter)->limit)
+
+/* whether it is why a request is refused that was not known to be too many */
+#define ngx_ratelimit_counter_unavailable(counter)                            \
+    ((counter)->source == NGX_RATELIMIT_SOURCE_FALLBACK                       \
+     && (counter)->fail_mode == NGX_RATELIMIT_FAIL_CLOSED                     \
+     && !(counter)->dry_run)
+
+/* whether the request does not pass */
+#define ngx_ratelimit_check_refused(check)                                    \
+    ((check)->status >= NGX_RATELIMIT_UNAVAILABLE)
+
+
 /*
  * Completes a rule that ngx_ratelimit_limiter_prepare() has completed. Returns
  * NGX_OK, or NGX_ERROR when memory is out.
@@ -115,7 +139,7 @@ ngx_int_t ngx_ratelimit_check_start(ngx_ratelimit_check_t *check);
  * What the response says of the cost: takes each counter's charge, as much of
  * it as is there, and gives back its refund. Local counters' answers show it
  * at once; nobody waits for Redis. Called once at most, when the check is
- * complete and not rejected.
+ * complete and not refused.
  */
 void ngx_ratelimit_check_settle(ngx_ratelimit_check_t *check);
 

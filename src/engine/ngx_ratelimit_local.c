@@ -1,6 +1,6 @@
 /*
- * Counters of this node alone: exact, in shared memory. How each algorithm's
- * state lies in the table.
+ * Counters in this node's shared memory: those of the node alone, exact, and
+ * those that stand in for Redis. How each algorithm's state lies in the table.
  */
 
 #include "ngx_ratelimit_backend.h"
@@ -29,6 +29,7 @@ typedef struct {
     uint64_t                 taken_us; /* give: when they were taken */
     uint64_t                 now_us;
     ngx_ratelimit_answer_t  *answer;   /* what is left, at least */
+    unsigned                 note:1;   /* makes it what the answer says */
 } ngx_ratelimit_local_op_t;
 
 static void ngx_ratelimit_local_run(ngx_ratelimit_counter_t *counter,
@@ -36,6 +37,8 @@ static void ngx_ratelimit_local_run(ngx_ratelimit_counter_t *counter,
 static void ngx_ratelimit_local_bucket(ngx_ratelimit_table_t *table,
     const ngx_ratelimit_id_t *id, const ngx_ratelimit_limit_t *limit,
     ngx_ratelimit_local_op_t *op);
+static ngx_ratelimit_token_bucket_t ngx_ratelimit_local_noted_bucket(
+    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_local_op_t *op);
 static void ngx_ratelimit_local_fixed_window(ngx_ratelimit_table_t *table,
     const ngx_ratelimit_id_t *id, const ngx_ratelimit_limit_t *limit,
     ngx_ratelimit_local_op_t *op);
@@ -47,6 +50,8 @@ static ngx_uint_t ngx_ratelimit_local_window_goes_on(
 static void ngx_ratelimit_local_sliding_window(ngx_ratelimit_table_t *table,
     const ngx_ratelimit_id_t *id, const ngx_ratelimit_limit_t *limit,
     ngx_ratelimit_local_op_t *op);
+static void ngx_ratelimit_local_note_sliding(ngx_ratelimit_window_t *w,
+    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_local_op_t *op);
 static void ngx_ratelimit_local_sliding_log(ngx_ratelimit_table_t *table,
     const ngx_ratelimit_id_t *id, const ngx_ratelimit_limit_t *limit,
     ngx_ratelimit_local_op_t *op);
@@ -61,17 +66,24 @@ ngx_ratelimit_local_take(ngx_ratelimit_counter_t *counter)
 {
     ngx_ratelimit_local_op_t  op;
 
-    counter->source = NGX_RATELIMIT_SOURCE_LOCAL;
-
-    if (counter->limit->algorithm == NGX_RATELIMIT_CONCURRENCY) {
+    if (ngx_ratelimit_counter_limit(counter)->algorithm
+        == NGX_RATELIMIT_CONCURRENCY)
+    {
         ngx_ratelimit_slot_take(counter);
         return;
     }
 
+    ngx_memzero(&op, sizeof(ngx_ratelimit_local_op_t));
+
     op.cost = counter->cost;
     op.want = counter->look ? NGX_RATELIMIT_LOOK : 0;
-    op.give = 0;
     op.answer = &counter->answer;
+
+    /* an emergency's limit is one of requests, whatever they cost */
+
+    if (counter->emergency) {
+        op.cost = ngx_min(op.cost, 1);
+    }
 
     ngx_ratelimit_local_run(counter, &op);
 }
@@ -80,12 +92,14 @@ ngx_ratelimit_local_take(ngx_ratelimit_counter_t *counter)
 void
 ngx_ratelimit_local_charge(ngx_ratelimit_counter_t *counter, uint32_t tokens)
 {
+    ngx_ratelimit_answer_t    unused;
     ngx_ratelimit_local_op_t  op;
 
-    op.cost = 0;
+    ngx_memzero(&op, sizeof(ngx_ratelimit_local_op_t));
+
     op.want = tokens;
-    op.give = 0;
-    op.answer = &counter->answer;
+    op.answer = (counter->source == NGX_RATELIMIT_SOURCE_REDIS)
+                ? &unused : &counter->answer;
 
     ngx_ratelimit_local_run(counter, &op);
 }
@@ -98,16 +112,36 @@ ngx_ratelimit_local_give(ngx_ratelimit_counter_t *counter, uint32_t tokens)
     ngx_ratelimit_answer_t    left;
     ngx_ratelimit_local_op_t  op;
 
-    op.cost = 0;
-    op.want = 0;
+    ngx_memzero(&op, sizeof(ngx_ratelimit_local_op_t));
+
     op.give = tokens;
-    op.taken_us = counter->client->check->taken_us;
+    op.taken_us = (counter->source == NGX_RATELIMIT_SOURCE_LOCAL)
+                  ? counter->client->check->taken_us
+                  : counter->client->noted_us;
     op.answer = &left;
 
     ngx_ratelimit_local_run(counter, &op);
 
+    if (counter->source == NGX_RATELIMIT_SOURCE_REDIS) {
+        return;
+    }
+
     counter->answer.remaining = left.remaining;
     counter->answer.reset_us = left.reset_us;
+}
+
+
+void
+ngx_ratelimit_local_note(ngx_ratelimit_counter_t *counter)
+{
+    ngx_ratelimit_local_op_t  op;
+
+    ngx_memzero(&op, sizeof(ngx_ratelimit_local_op_t));
+
+    op.note = 1;
+    op.answer = &counter->answer;
+
+    ngx_ratelimit_local_run(counter, &op);
 }
 
 
@@ -123,7 +157,7 @@ ngx_ratelimit_local_run(ngx_ratelimit_counter_t *counter,
 
     id = ngx_ratelimit_local_id(counter);
     table = counter->client->limiter->zone.table;
-    limit = counter->limit;
+    limit = ngx_ratelimit_counter_limit(counter);
 
     switch (limit->algorithm) {
 
@@ -136,6 +170,17 @@ ngx_ratelimit_local_run(ngx_ratelimit_counter_t *counter,
         return;
 
     case NGX_RATELIMIT_SLIDING_LOG:
+
+        /*
+         * A log that stands in for one in Redis is a window: an answer may
+         * make a difference of 10,000 places to it, each an entry of its own.
+         */
+
+        if (counter->client->limiter->redis) {
+            ngx_ratelimit_local_sliding_window(table, &id, limit, op);
+            return;
+        }
+
         ngx_ratelimit_local_sliding_log(table, &id, limit, op);
         return;
 
@@ -148,10 +193,14 @@ ngx_ratelimit_local_run(ngx_ratelimit_counter_t *counter,
 ngx_ratelimit_id_t
 ngx_ratelimit_local_id(const ngx_ratelimit_counter_t *counter)
 {
-    ngx_ratelimit_id_t  id;
+    ngx_ratelimit_id_t         id;
+    const ngx_ratelimit_id_t  *salt;
 
-    id.hi = counter->client->hash.hi ^ counter->rule->salt.hi;
-    id.lo = counter->client->hash.lo ^ counter->rule->salt.lo;
+    salt = counter->emergency ? &counter->rule->emergency_salt
+                              : &counter->rule->salt;
+
+    id.hi = counter->client->local.hi ^ salt->hi;
+    id.lo = counter->client->local.lo ^ salt->lo;
 
     return id;
 }
@@ -172,13 +221,18 @@ ngx_ratelimit_local_bucket(ngx_ratelimit_table_t *table,
     tb.tat_frac = entry.state.extra;
     tb.span_code = entry.state.aux;
 
-    if (op->give) {
+    if (op->note) {
+        tb = ngx_ratelimit_local_noted_bucket(limit, op);
+
+    } else if (op->give) {
         ngx_ratelimit_token_bucket_give(&tb, &limit->rate, op->now_us,
                                         op->taken_us, op->give);
     }
 
-    ngx_ratelimit_token_bucket_take(&tb, &limit->rate, op->now_us, op->cost,
-                                    op->want, op->answer);
+    if (!op->note) {
+        ngx_ratelimit_token_bucket_take(&tb, &limit->rate, op->now_us,
+                                        op->cost, op->want, op->answer);
+    }
 
     entry.state.fresh_us = tb.tat_us;
     entry.state.extra = tb.tat_frac;
@@ -186,6 +240,30 @@ ngx_ratelimit_local_bucket(ngx_ratelimit_table_t *table,
 
     ngx_ratelimit_table_store(&entry,
                    ngx_ratelimit_limit_used(limit, op->answer->remaining));
+}
+
+
+/*
+ * Redis rounds milliseconds up: by so much that a token less were there, they
+ * are not used.
+ */
+static ngx_ratelimit_token_bucket_t
+ngx_ratelimit_local_noted_bucket(const ngx_ratelimit_limit_t *limit,
+    const ngx_ratelimit_local_op_t *op)
+{
+    uint64_t                       used, most_us;
+    const ngx_ratelimit_rate_t    *rate;
+    ngx_ratelimit_token_bucket_t   tb;
+
+    rate = &limit->rate;
+    used = limit->capacity - op->answer->remaining;
+    most_us = used * rate->step_us + used * rate->step_frac / rate->scale;
+
+    tb.tat_us = op->now_us + ngx_min(op->answer->reset_us, most_us);
+    tb.tat_frac = 0;
+    tb.span_code = rate->span_code;
+
+    return tb;
 }
 
 
@@ -223,8 +301,20 @@ ngx_ratelimit_local_fixed_window(ngx_ratelimit_table_t *table,
                                         op->taken_us, op->give);
     }
 
-    ngx_ratelimit_fixed_window_take(&w, limit, op->now_us, left_us, op->cost,
-                                    op->want, op->answer);
+    if (op->note) {
+        ngx_memzero(&w, sizeof(ngx_ratelimit_window_t));
+        w.count = limit->capacity - op->answer->remaining;
+
+        if (w.count) {
+            w.fresh_us = op->now_us + ngx_min(op->answer->reset_us,
+                                              limit->window_us);
+            w.code = limit->code;
+        }
+
+    } else {
+        ngx_ratelimit_fixed_window_take(&w, limit, op->now_us, left_us,
+                                        op->cost, op->want, op->answer);
+    }
 
     entry.state.fresh_us = w.fresh_us;
     entry.state.extra = w.count;
@@ -293,13 +383,19 @@ ngx_ratelimit_local_sliding_window(ngx_ratelimit_table_t *table,
     w.code = entry.state.aux;
     w.before = (before.state.fresh_us == w.fresh_us) ? before.state.extra : 0;
 
-    if (op->give) {
-        ngx_ratelimit_sliding_window_give(&w, limit, op->now_us, op->taken_us,
-                                          op->give);
-    }
+    if (op->note) {
+        ngx_ratelimit_local_note_sliding(&w, limit, op);
 
-    ngx_ratelimit_sliding_window_take(&w, limit, op->now_us, op->cost,
-                                      op->want, op->answer);
+    } else {
+
+        if (op->give) {
+            ngx_ratelimit_sliding_window_give(&w, limit, op->now_us,
+                                              op->taken_us, op->give);
+        }
+
+        ngx_ratelimit_sliding_window_take(&w, limit, op->now_us, op->cost,
+                                          op->want, op->answer);
+    }
 
     loss = ngx_ratelimit_limit_used(limit, op->answer->remaining);
 
@@ -320,6 +416,42 @@ ngx_ratelimit_local_sliding_window(ngx_ratelimit_table_t *table,
     entry.state.aux = w.code;
 
     ngx_ratelimit_table_store(&entry, loss);
+}
+
+
+/*
+ * Windows stand elsewhere in Redis, and its answer does not tell one from the
+ * other: so the difference is taken, or given back, to the current window first
+ * and then to the one before.
+ */
+static void
+ngx_ratelimit_local_note_sliding(ngx_ratelimit_window_t *w,
+    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_local_op_t *op)
+{
+    uint32_t                remaining;
+    uint64_t                taken_us;
+    ngx_uint_t              i;
+    ngx_ratelimit_answer_t  left;
+
+    remaining = op->answer->remaining;
+    taken_us = op->now_us;
+
+    for (i = 0; i < 2; i++) {
+        ngx_ratelimit_sliding_window_take(w, limit, op->now_us, 0, 0, &left);
+
+        if (left.remaining >= remaining) {
+            break;
+        }
+
+        ngx_ratelimit_sliding_window_give(w, limit, op->now_us, taken_us,
+                                          remaining - left.remaining);
+        taken_us -= ngx_min(taken_us, limit->window_us);
+    }
+
+    if (left.remaining > remaining) {
+        ngx_ratelimit_sliding_window_take(w, limit, op->now_us, 0,
+                                          left.remaining - remaining, &left);
+    }
 }
 
 

@@ -43,7 +43,7 @@ static ngx_uint_t ngx_ratelimit_remote_in_set(
     const ngx_ratelimit_counter_t *counter);
 static void ngx_ratelimit_remote_handler(void *data,
     const ngx_ratelimit_redis_result_t *result);
-static void ngx_ratelimit_remote_answer(ngx_ratelimit_counter_t *counter,
+static ngx_int_t ngx_ratelimit_remote_answer(ngx_ratelimit_counter_t *counter,
     const int64_t *values);
 
 
@@ -218,6 +218,11 @@ ngx_ratelimit_remote_price(const ngx_ratelimit_counter_t *counter,
         return NGX_OK;
 
     case NGX_RATELIMIT_REMOTE_GIVE:
+
+        if (counter->source != NGX_RATELIMIT_SOURCE_REDIS) {
+            return NGX_DECLINED;
+        }
+
         price->cost = -(int64_t) counter->answer.granted;
         price->want = ngx_ratelimit_remote_age_ms(counter);
         return price->cost ? NGX_OK : NGX_DECLINED;
@@ -228,6 +233,12 @@ ngx_ratelimit_remote_price(const ngx_ratelimit_counter_t *counter,
             price->cost = 0;
             price->want = counter->charge;
             return NGX_OK;
+        }
+
+        /* what was granted without Redis was not taken there */
+
+        if (counter->source != NGX_RATELIMIT_SOURCE_REDIS) {
+            return NGX_DECLINED;
         }
 
         price->cost = -(int64_t) counter->refund;
@@ -377,18 +388,24 @@ ngx_ratelimit_remote_handler(void *data,
             continue;
         }
 
-        counter->source = NGX_RATELIMIT_SOURCE_FALLBACK;
-
-        if (n + NGX_RATELIMIT_REMOTE_VALUES <= result->n) {
-            values = &result->values[n];
-            ngx_ratelimit_remote_answer(counter, values);
-        }
-
         if (!result->ran) {
             counter->held = 0;
         }
 
+        values = (n + NGX_RATELIMIT_REMOTE_VALUES <= result->n)
+                 ? &result->values[n] : NULL;
         n += NGX_RATELIMIT_REMOTE_VALUES;
+
+        if (values == NULL
+            || ngx_ratelimit_remote_answer(counter, values) != NGX_OK)
+        {
+            counter->reason = (result->status == NGX_RATELIMIT_REDIS_OK)
+                              ? NGX_RATELIMIT_REDIS_PROTOCOL : result->status;
+            ngx_ratelimit_fallback(counter, result->wait_ms);
+
+        } else if (counter->fail_mode == NGX_RATELIMIT_FAIL_LOCAL) {
+            ngx_ratelimit_fallback_note(counter);
+        }
     }
 
     ngx_ratelimit_check_answered(client);
@@ -396,7 +413,7 @@ ngx_ratelimit_remote_handler(void *data,
 
 
 /* Whatever stands in the reply, the counter's answer stays in its ranges. */
-static void
+static ngx_int_t
 ngx_ratelimit_remote_answer(ngx_ratelimit_counter_t *counter,
     const int64_t *values)
 {
@@ -411,7 +428,7 @@ ngx_ratelimit_remote_answer(ngx_ratelimit_counter_t *counter,
         || values[2] < 0 || values[2] > INT64_MAX / 1000
         || values[3] < -1 || values[3] > INT64_MAX / 1000)
     {
-        return;
+        return NGX_DECLINED;
     }
 
     answer->granted = values[0];
@@ -422,4 +439,6 @@ ngx_ratelimit_remote_answer(ngx_ratelimit_counter_t *counter,
 
     counter->source = NGX_RATELIMIT_SOURCE_REDIS;
     counter->held &= (answer->granted != 0);
+
+    return NGX_OK;
 }

@@ -85,10 +85,43 @@ ngx_ratelimit_slot_take(ngx_ratelimit_counter_t *counter)
 
     if (answer->granted) {
         ngx_ratelimit_slot_add(zone, &id, now_us, 1);
-        counter->held = 1;
+        counter->slot = 1;
     }
 
     ngx_ratelimit_slot_store(&entry, in_use, now_us);
+}
+
+
+void
+ngx_ratelimit_slot_hold(ngx_ratelimit_counter_t *counter)
+{
+    uint32_t                in_use;
+    uint64_t                now_us;
+    ngx_ratelimit_id_t      id;
+    ngx_ratelimit_zone_t   *zone;
+    ngx_ratelimit_entry_t   entry;
+
+    zone = &counter->client->limiter->zone;
+    id = ngx_ratelimit_local_id(counter);
+    now_us = ngx_ratelimit_local_now_us();
+
+    if (zone->life == 0) {
+        zone->life = ngx_ratelimit_life_begin(zone->lives);
+    }
+
+    if (zone->life == 0) {
+        return;
+    }
+
+    ngx_ratelimit_table_lock_outer(zone->table, &id, now_us, &entry);
+
+    in_use = entry.found ? entry.state.extra
+                         : ngx_ratelimit_slot_count(zone, &id, now_us);
+
+    ngx_ratelimit_slot_add(zone, &id, now_us, 1);
+    counter->slot = 1;
+
+    ngx_ratelimit_slot_store(&entry, in_use + 1, now_us);
 }
 
 
@@ -104,7 +137,7 @@ ngx_ratelimit_slot_free(ngx_ratelimit_counter_t *counter)
     id = ngx_ratelimit_local_id(counter);
     now_us = ngx_ratelimit_local_now_us();
 
-    counter->held = 0;
+    counter->slot = 0;
 
     ngx_ratelimit_table_lock_outer(zone->table, &id, now_us, &entry);
 

@@ -116,6 +116,7 @@ typedef struct {
     ngx_uint_t                     response;
     ngx_uint_t                     status;
     ngx_uint_t                     phase;
+    ngx_uint_t                     fail_mode;  /* ngx_ratelimit_fail_mode_e */
     ngx_flag_t                     dry_run;
     ngx_http_ratelimit_value_t    *tier;       /* NULL: none */
     ngx_array_t                   *sources;    /* ngx_http_ratelimit_source_t */
@@ -188,7 +189,7 @@ void ngx_http_ratelimit_settle(ngx_http_request_t *r,
 ngx_int_t ngx_http_ratelimit_cost_headers(ngx_conf_t *cf,
     ngx_http_ratelimit_limit_t *limit);
 
-/* answer.c: ends a rejected request; always NGX_DONE */
+/* answer.c: ends a refused request; always NGX_DONE */
 ngx_int_t ngx_http_ratelimit_reject(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx);
 
@@ -294,10 +295,16 @@ char *ngx_http_ratelimit_phase(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 char *ngx_http_ratelimit_tier(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
+char *ngx_http_ratelimit_fail_mode(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
 ngx_int_t ngx_http_ratelimit_resolve(ngx_conf_t *cf);
 
 ngx_uint_t ngx_http_ratelimit_equal(const ngx_str_t *one,
     const ngx_str_t *two);
+
+/* "open", "local", "closed"; NGX_RATELIMIT_FAIL_DEFAULT: none of them. */
+ngx_ratelimit_fail_mode_e ngx_http_ratelimit_fail_mode_parse(
+    const ngx_str_t *text);
 
 /* The value of "name=value", or NULL where text is another parameter. */
 ngx_str_t *ngx_http_ratelimit_parameter(ngx_str_t *text, const char *name,

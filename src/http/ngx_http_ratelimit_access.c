@@ -291,6 +291,11 @@ ngx_http_ratelimit_outcome(ngx_http_request_t *r,
         ngx_http_ratelimit_log(r, check, "request rejected");
         return ngx_http_ratelimit_reject(r, ctx);
 
+    case NGX_RATELIMIT_UNAVAILABLE:
+        ngx_http_ratelimit_log(r, check, "request answered with 503, no "
+                                         "answer from Redis,");
+        return ngx_http_ratelimit_reject(r, ctx);
+
     case NGX_RATELIMIT_REJECTED_DRY_RUN:
         ngx_http_ratelimit_log(r, check, "request not rejected, dry run,");
         break;

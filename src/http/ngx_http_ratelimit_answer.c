@@ -1,5 +1,5 @@
 /*
- * How a rejected request ends: with the operator's error_page where there is
+ * How a refused request ends: with the operator's error_page where there is
  * one, else with a body of ours, nginx's own page, or what gRPC understands.
  */
 
@@ -25,7 +25,7 @@ ngx_http_ratelimit_reject(ngx_http_request_t *r,
     ngx_int_t   rc;
     ngx_uint_t  status;
 
-    status = ctx->conf->status;
+    status = ngx_http_ratelimit_refused_status(ctx);
     r->err_status = 0;
 
     /* a client that waits for "100 Continue" need not send its body */
@@ -47,6 +47,15 @@ ngx_http_ratelimit_reject(ngx_http_request_t *r,
     ngx_http_finalize_request(r, rc);
 
     return NGX_DONE;
+}
+
+
+/* ratelimit_status is for who sends too much. */
+ngx_uint_t
+ngx_http_ratelimit_refused_status(const ngx_http_ratelimit_ctx_t *ctx)
+{
+    return (ctx->check.status == NGX_RATELIMIT_UNAVAILABLE)
+           ? NGX_HTTP_SERVICE_UNAVAILABLE : ctx->conf->status;
 }
 
 
@@ -102,7 +111,8 @@ ngx_http_ratelimit_send_body(ngx_http_request_t *r,
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    return ngx_http_send_response(r, ctx->conf->status, type, &cv);
+    return ngx_http_send_response(r, ngx_http_ratelimit_refused_status(ctx),
+                                  type, &cv);
 }
 
 
@@ -141,8 +151,10 @@ ngx_http_ratelimit_send_grpc(ngx_http_request_t *r,
 {
     u_char     *p, *last;
     ngx_int_t   rc;
+    ngx_str_t  *status;
 
-    static u_char  status[] = "8";    /* RESOURCE_EXHAUSTED */
+    static ngx_str_t  exhausted = ngx_string("8");   /* RESOURCE_EXHAUSTED */
+    static ngx_str_t  unavailable = ngx_string("14");
 
     rc = ngx_http_discard_request_body(r);
     if (rc != NGX_OK) {
@@ -156,8 +168,11 @@ ngx_http_ratelimit_send_grpc(ngx_http_request_t *r,
 
     last = ngx_http_ratelimit_message(p, ctx->check.strictest);
 
+    status = (ctx->check.status == NGX_RATELIMIT_UNAVAILABLE) ? &unavailable
+                                                              : &exhausted;
+
     rc = ngx_http_ratelimit_add_header(r, NGX_HTTP_RATELIMIT_GRPC_STATUS,
-                                       status, sizeof(status) - 1);
+                                       status->data, status->len);
     rc |= ngx_http_ratelimit_add_header(r, NGX_HTTP_RATELIMIT_GRPC_MESSAGE,
                                         p, last - p);
     if (rc != NGX_OK) {

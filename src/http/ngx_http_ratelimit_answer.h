@@ -1,5 +1,5 @@
 /*
- * What a rejected client reads: shared by answer.c, body.c and headers.c.
+ * What a refused client reads: shared by answer.c, body.c and headers.c.
  */
 
 #ifndef NGX_HTTP_RATELIMIT_ANSWER_H_INCLUDED
@@ -28,10 +28,15 @@ typedef enum {
 #define NGX_HTTP_RATELIMIT_MESSAGE_BYTES                                      \
     (sizeof("Rate limit of  requests in  seconds exceeded") + 2 * NGX_INT64_LEN)
 
-/* whether a counter has been asked, and has answered */
+/*
+ * Whether a counter has been asked, and it is known what is left. Of one that
+ * stands in for Redis it is known where nothing is.
+ */
 #define ngx_http_ratelimit_has_answer(counter)                                \
     ((counter)->source == NGX_RATELIMIT_SOURCE_LOCAL                          \
-     || (counter)->source == NGX_RATELIMIT_SOURCE_REDIS)
+     || (counter)->source == NGX_RATELIMIT_SOURCE_REDIS                       \
+     || ((counter)->answer.retry_us                                           \
+         && !ngx_ratelimit_counter_unavailable(counter)))
 
 /* whether a counter is why a request was rejected, or one of the reasons */
 #define ngx_http_ratelimit_denies(counter)                                    \
@@ -47,8 +52,12 @@ typedef enum {
 u_char *ngx_http_ratelimit_message(u_char *p,
     const ngx_ratelimit_counter_t *counter);
 
+/* answer.c: the status of the answer to a refused request */
+ngx_uint_t ngx_http_ratelimit_refused_status(
+    const ngx_http_ratelimit_ctx_t *ctx);
+
 /*
- * The two bodies, of a check that was rejected. Return NGX_OK, or NGX_ERROR
+ * The two bodies, of a check that was refused. Return NGX_OK, or NGX_ERROR
  * when memory is out.
  */
 ngx_int_t ngx_http_ratelimit_json(ngx_http_request_t *r,

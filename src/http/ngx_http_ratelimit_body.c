@@ -1,5 +1,5 @@
 /*
- * The bodies of a rejection: JSON, and the problem of RFC 9457. They are
+ * The bodies of a refusal: JSON, and the problem of RFC 9457. They are
  * written in pieces, a value after each: a flood of rejections must be cheap.
  * With one format for all of it, a rejection took 3,500 instructions more.
  *
@@ -11,8 +11,13 @@
 
 #include "ngx_ratelimit_text.h"
 
+#define NGX_HTTP_RATELIMIT_MESSAGE_UNAVAILABLE                                \
+    "Rate limit temporarily unavailable"
+
 #define NGX_HTTP_RATELIMIT_JSON                                               \
     "{\"error\":{\"code\":\"RATE_LIMIT_EXCEEDED\",\"message\":\""
+#define NGX_HTTP_RATELIMIT_JSON_UNAVAILABLE                                   \
+    "{\"error\":{\"code\":\"RATE_LIMIT_UNAVAILABLE\",\"message\":\""
 #define NGX_HTTP_RATELIMIT_JSON_LIMIT   "\",\"details\":{\"limit\":"
 #define NGX_HTTP_RATELIMIT_JSON_WINDOW  ",\"window_seconds\":"
 #define NGX_HTTP_RATELIMIT_JSON_RETRY   ",\"retry_after_seconds\":"
@@ -20,7 +25,7 @@
 #define NGX_HTTP_RATELIMIT_JSON_END     "}}}\n"
 
 #define NGX_HTTP_RATELIMIT_JSON_BYTES                                         \
-    (sizeof(NGX_HTTP_RATELIMIT_JSON NGX_HTTP_RATELIMIT_JSON_LIMIT             \
+    (sizeof(NGX_HTTP_RATELIMIT_JSON_UNAVAILABLE NGX_HTTP_RATELIMIT_JSON_LIMIT \
             NGX_HTTP_RATELIMIT_JSON_WINDOW NGX_HTTP_RATELIMIT_JSON_RETRY      \
             NGX_HTTP_RATELIMIT_JSON_RESET                                     \
             "292277026596-12-31T23:59:59Z\"" NGX_HTTP_RATELIMIT_JSON_END)     \
@@ -29,13 +34,19 @@
 #define NGX_HTTP_RATELIMIT_PROBLEM                                            \
     "{\"type\":\"https://iana.org/assignments/http-problem-types"             \
     "#quota-exceeded\",\"title\":\"Quota Exceeded\",\"status\":"
+#define NGX_HTTP_RATELIMIT_PROBLEM_UNAVAILABLE                                \
+    "{\"type\":\"https://iana.org/assignments/http-problem-types"             \
+    "#temporary-reduced-capacity\",\"title\":\"Temporary Reduced Capacity\"" \
+    ",\"status\":"
 #define NGX_HTTP_RATELIMIT_PROBLEM_DETAIL    ",\"detail\":\""
 #define NGX_HTTP_RATELIMIT_PROBLEM_VIOLATED  "\",\"violated-policies\":["
 #define NGX_HTTP_RATELIMIT_PROBLEM_END       "]}\n"
+#define NGX_HTTP_RATELIMIT_PROBLEM_NOTHING   "\"}\n"
 
 /* and, for each rule that denies, its id and this */
 #define NGX_HTTP_RATELIMIT_PROBLEM_BYTES                                      \
-    (sizeof(NGX_HTTP_RATELIMIT_PROBLEM NGX_HTTP_RATELIMIT_PROBLEM_DETAIL      \
+    (sizeof(NGX_HTTP_RATELIMIT_PROBLEM_UNAVAILABLE                            \
+            NGX_HTTP_RATELIMIT_PROBLEM_DETAIL                                 \
             NGX_HTTP_RATELIMIT_PROBLEM_VIOLATED                               \
             NGX_HTTP_RATELIMIT_PROBLEM_END)                                   \
      + NGX_HTTP_RATELIMIT_MESSAGE_BYTES + NGX_INT64_LEN)
@@ -56,7 +67,12 @@ ngx_http_ratelimit_message(u_char *p, const ngx_ratelimit_counter_t *counter)
 {
     const ngx_ratelimit_limit_t  *limit;
 
-    limit = counter->limit;
+    limit = ngx_ratelimit_counter_limit(counter);
+
+    if (ngx_ratelimit_counter_unavailable(counter)) {
+        return ngx_http_ratelimit_put(p,
+                                      NGX_HTTP_RATELIMIT_MESSAGE_UNAVAILABLE);
+    }
 
     if (limit->algorithm == NGX_RATELIMIT_CONCURRENCY) {
         p = ngx_http_ratelimit_put(p, "Limit of ");
@@ -81,6 +97,7 @@ ngx_http_ratelimit_json(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx,
 {
     u_char                         *p;
     ngx_int_t                       retry_after;
+    ngx_uint_t                      unavailable;
     const ngx_ratelimit_limit_t    *limit;
     const ngx_ratelimit_counter_t  *counter;
 
@@ -92,10 +109,13 @@ ngx_http_ratelimit_json(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx,
     body->data = p;
 
     counter = ctx->check.strictest;
-    limit = counter->limit;
+    limit = ngx_ratelimit_counter_limit(counter);
+    unavailable = ngx_ratelimit_counter_unavailable(counter);
     retry_after = ngx_http_ratelimit_retry_after(counter);
 
-    p = ngx_http_ratelimit_put(p, NGX_HTTP_RATELIMIT_JSON);
+    p = unavailable
+        ? ngx_http_ratelimit_put(p, NGX_HTTP_RATELIMIT_JSON_UNAVAILABLE)
+        : ngx_http_ratelimit_put(p, NGX_HTTP_RATELIMIT_JSON);
     p = ngx_http_ratelimit_message(p, counter);
     p = ngx_http_ratelimit_put(p, NGX_HTTP_RATELIMIT_JSON_LIMIT);
     p = ngx_ratelimit_number_write(p, limit->capacity);
@@ -111,7 +131,7 @@ ngx_http_ratelimit_json(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx,
     p = (retry_after == -1) ? ngx_http_ratelimit_put(p, "null")
                             : ngx_ratelimit_number_write(p, retry_after);
 
-    if (limit->algorithm != NGX_RATELIMIT_CONCURRENCY) {
+    if (limit->algorithm != NGX_RATELIMIT_CONCURRENCY && !unavailable) {
         p = ngx_http_ratelimit_put(p, NGX_HTTP_RATELIMIT_JSON_RESET);
         p = ngx_http_ratelimit_put_time(p,
                                         ngx_http_ratelimit_reset(ctx, counter));
@@ -133,7 +153,7 @@ ngx_http_ratelimit_problem(ngx_http_request_t *r,
 {
     size_t                        size;
     u_char                       *p;
-    ngx_uint_t                    i;
+    ngx_uint_t                    i, unavailable;
     const ngx_ratelimit_check_t  *check;
 
     check = &ctx->check;
@@ -153,13 +173,25 @@ ngx_http_ratelimit_problem(ngx_http_request_t *r,
 
     body->data = p;
 
-    p = ngx_http_ratelimit_put(p, NGX_HTTP_RATELIMIT_PROBLEM);
-    p = ngx_ratelimit_number_write(p, ctx->conf->status);
+    unavailable = (check->status == NGX_RATELIMIT_UNAVAILABLE);
+
+    p = unavailable
+        ? ngx_http_ratelimit_put(p, NGX_HTTP_RATELIMIT_PROBLEM_UNAVAILABLE)
+        : ngx_http_ratelimit_put(p, NGX_HTTP_RATELIMIT_PROBLEM);
+    p = ngx_ratelimit_number_write(p, ngx_http_ratelimit_refused_status(ctx));
     p = ngx_http_ratelimit_put(p, NGX_HTTP_RATELIMIT_PROBLEM_DETAIL);
     p = ngx_http_ratelimit_message(p, check->strictest);
-    p = ngx_http_ratelimit_put(p, NGX_HTTP_RATELIMIT_PROBLEM_VIOLATED);
-    p = ngx_http_ratelimit_put_violated(p, check);
-    p = ngx_http_ratelimit_put(p, NGX_HTTP_RATELIMIT_PROBLEM_END);
+
+    if (unavailable) {
+
+        /* no policy is known to be violated */
+        p = ngx_http_ratelimit_put(p, NGX_HTTP_RATELIMIT_PROBLEM_NOTHING);
+
+    } else {
+        p = ngx_http_ratelimit_put(p, NGX_HTTP_RATELIMIT_PROBLEM_VIOLATED);
+        p = ngx_http_ratelimit_put_violated(p, check);
+        p = ngx_http_ratelimit_put(p, NGX_HTTP_RATELIMIT_PROBLEM_END);
+    }
 
     body->len = p - body->data;
 

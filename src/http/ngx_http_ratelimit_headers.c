@@ -156,7 +156,7 @@ ngx_http_ratelimit_add_headers(ngx_http_request_t *r,
 
     /* a Retry-After is an upstream's own business unless we write one */
 
-    if (ngx_http_ratelimit_denies(counter)) {
+    if (ngx_ratelimit_check_refused(&ctx->check)) {
         h.sets |= NGX_HTTP_RATELIMIT_HEADERS_REJECTED;
     }
 
@@ -240,32 +240,37 @@ static ngx_int_t
 ngx_http_ratelimit_add_x(ngx_http_ratelimit_headers_t *h)
 {
     ngx_int_t                       rc;
+    const ngx_ratelimit_limit_t    *limit;
     const ngx_ratelimit_counter_t  *counter;
 
     static u_char  unknown[] = "-1";
     static u_char  degraded[] = "degraded";
 
     counter = h->counter;
+    limit = ngx_ratelimit_counter_limit(counter);
 
     rc = ngx_http_ratelimit_add_number(h, NGX_HTTP_RATELIMIT_X_LIMIT,
-                                       counter->limit->capacity);
+                                       limit->capacity);
 
-    if (!ngx_http_ratelimit_has_answer(counter)) {
+    if (ngx_http_ratelimit_has_answer(counter)) {
+        rc |= ngx_http_ratelimit_add_number(h, NGX_HTTP_RATELIMIT_X_REMAINING,
+                                            counter->answer.remaining);
+
+        if (limit->algorithm != NGX_RATELIMIT_CONCURRENCY) {
+            rc |= ngx_http_ratelimit_add_number(h, NGX_HTTP_RATELIMIT_X_RESET,
+                                   ngx_http_ratelimit_reset(h->ctx, counter));
+        }
+
+    } else {
         rc |= ngx_http_ratelimit_add_header(h->request,
                                             NGX_HTTP_RATELIMIT_X_REMAINING,
                                             unknown, sizeof(unknown) - 1);
+    }
+
+    if (counter->source == NGX_RATELIMIT_SOURCE_FALLBACK) {
         rc |= ngx_http_ratelimit_add_header(h->request,
                                             NGX_HTTP_RATELIMIT_X_POLICY,
                                             degraded, sizeof(degraded) - 1);
-        return rc;
-    }
-
-    rc |= ngx_http_ratelimit_add_number(h, NGX_HTTP_RATELIMIT_X_REMAINING,
-                                        counter->answer.remaining);
-
-    if (counter->limit->algorithm != NGX_RATELIMIT_CONCURRENCY) {
-        rc |= ngx_http_ratelimit_add_number(h, NGX_HTTP_RATELIMIT_X_RESET,
-                                   ngx_http_ratelimit_reset(h->ctx, counter));
     }
 
     return rc;
@@ -282,7 +287,7 @@ ngx_http_ratelimit_add_draft3(ngx_http_ratelimit_headers_t *h)
     counter = h->counter;
 
     rc = ngx_http_ratelimit_add_number(h, NGX_HTTP_RATELIMIT_LIMIT,
-                                       counter->limit->capacity);
+                            ngx_ratelimit_counter_limit(counter)->capacity);
 
     if (!ngx_http_ratelimit_has_answer(counter)) {
         return rc;
@@ -327,7 +332,7 @@ ngx_http_ratelimit_add_policy(ngx_http_ratelimit_headers_t *h)
 
         id = &counter->rule->id;
         h->p = ngx_ratelimit_quota_policy(h->p, id->data, id->len,
-                                          counter->limit,
+                                          ngx_ratelimit_counter_limit(counter),
                                           ngx_http_ratelimit_pk(counter));
     }
 
@@ -402,7 +407,8 @@ ngx_http_ratelimit_more_us(const ngx_http_ratelimit_headers_t *h,
 {
     uint64_t  more_us;
 
-    more_us = ngx_ratelimit_quota_more_us(counter->limit, &counter->answer);
+    more_us = ngx_ratelimit_quota_more_us(ngx_ratelimit_counter_limit(counter),
+                                          &counter->answer);
 
     if (more_us == NGX_RATELIMIT_NEVER
         || ((counter->charge || counter->refund)

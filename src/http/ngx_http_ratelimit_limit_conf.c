@@ -203,6 +203,57 @@ ngx_http_ratelimit_tier(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 }
 
 
+/* ratelimit_fail_mode open | local | closed */
+char *
+ngx_http_ratelimit_fail_mode(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_ratelimit_loc_conf_t *rlcf = conf;
+
+    ngx_str_t  *value;
+
+    if (rlcf->fail_mode != NGX_CONF_UNSET_UINT) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+    rlcf->fail_mode = ngx_http_ratelimit_fail_mode_parse(&value[1]);
+
+    if (rlcf->fail_mode != NGX_RATELIMIT_FAIL_DEFAULT) {
+        return NGX_CONF_OK;
+    }
+
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                       "\"ratelimit_fail_mode\" has an invalid \"%V\", "
+                       "expected \"open\", \"local\" or \"closed\"",
+                       &value[1]);
+
+    return NGX_CONF_ERROR;
+}
+
+
+ngx_ratelimit_fail_mode_e
+ngx_http_ratelimit_fail_mode_parse(const ngx_str_t *text)
+{
+    static const ngx_str_t  open = ngx_string("open");
+    static const ngx_str_t  local = ngx_string("local");
+    static const ngx_str_t  closed = ngx_string("closed");
+
+    if (ngx_http_ratelimit_equal(text, &open)) {
+        return NGX_RATELIMIT_FAIL_OPEN;
+    }
+
+    if (ngx_http_ratelimit_equal(text, &local)) {
+        return NGX_RATELIMIT_FAIL_LOCAL;
+    }
+
+    if (ngx_http_ratelimit_equal(text, &closed)) {
+        return NGX_RATELIMIT_FAIL_CLOSED;
+    }
+
+    return NGX_RATELIMIT_FAIL_DEFAULT;
+}
+
+
 ngx_int_t
 ngx_http_ratelimit_resolve(ngx_conf_t *cf)
 {
@@ -250,6 +301,7 @@ static ngx_int_t
 ngx_http_ratelimit_resolve_rule(ngx_conf_t *cf,
     ngx_http_ratelimit_main_conf_t *conf, ngx_http_ratelimit_rule_t *rule)
 {
+    const char                  *needs;
     ngx_ratelimit_rule_t       **entry;
     ngx_http_ratelimit_zone_t   *zone;
 
@@ -272,10 +324,14 @@ ngx_http_ratelimit_resolve_rule(ngx_conf_t *cf,
         return NGX_ERROR;
     }
 
-    if (rule->rule.strict && zone->redis.len == 0) {
+    needs = rule->rule.strict ? "sync=strict"
+            : rule->rule.emergency ? "emergency="
+            : rule->rule.fail_mode ? "fail_mode=" : NULL;
+
+    if (needs && zone->redis.len == 0) {
         ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
-                      "rule \"%V\" has \"sync=strict\", expected a zone with "
-                      "\"redis=\" in %V:%ui", &rule->rule.id,
+                      "rule \"%V\" has \"%s\", expected a zone with "
+                      "\"redis=\" in %V:%ui", &rule->rule.id, needs,
                       &rule->place.file, rule->place.line);
         return NGX_ERROR;
     }

@@ -63,6 +63,10 @@ static const ngx_http_ratelimit_parameter_t  ngx_http_ratelimit_parameters[] = {
       NGX_HTTP_RATELIMIT_OF(LEAKY_BUCKET) },
     { "sync=", ngx_http_ratelimit_set_sync, 1,
       NGX_HTTP_RATELIMIT_OF_ANY },
+    { "fail_mode=", ngx_http_ratelimit_set_fail_mode, 1,
+      NGX_HTTP_RATELIMIT_OF_ANY },
+    { "emergency=", ngx_http_ratelimit_set_emergency, 1,
+      NGX_HTTP_RATELIMIT_OF_ANY },
     { "dry_run", ngx_http_ratelimit_set_dry_run, 1,
       NGX_HTTP_RATELIMIT_OF_ANY },
     { "cost=", ngx_http_ratelimit_set_cost, 1,
@@ -93,6 +97,8 @@ static const ngx_http_ratelimit_exclusion_t  ngx_http_ratelimit_exclusions[] = {
     { "rate=", "window=", "\"limit=<n>\" with the window" },
     { "nodelay", "delay=", "one of them" },
     { "count_status=", "cost_header=", "one of them" },
+    { "fail_mode=local", "emergency=", "\"fail_mode=open\"" },
+    { "fail_mode=closed", "emergency=", "\"fail_mode=open\"" },
     { NULL, NULL, NULL }
 };
 
@@ -297,6 +303,10 @@ ngx_http_ratelimit_rule_enter(ngx_conf_t *cf, const char *directive,
 
     if (r->dynamic_cost || ngx_http_ratelimit_argument(cf, "cost=") == NULL) {
         r->cost = 1;
+    }
+
+    if (r->emergency) {
+        r->fail_mode = NGX_RATELIMIT_FAIL_OPEN;
     }
 
     if (r->percent == 0) {

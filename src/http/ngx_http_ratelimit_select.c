@@ -242,6 +242,8 @@ ngx_http_ratelimit_select_counter(ngx_http_ratelimit_selection_t *s,
     counter->client = client;
     counter->dry_run = rule->dry_run || s->ctx->conf->dry_run;
     counter->look = (rule->statuses != NULL);
+    counter->fail_mode = (rule->fail_mode != NGX_RATELIMIT_FAIL_DEFAULT)
+                         ? rule->fail_mode : s->ctx->conf->fail_mode;
 
     check->ncounters++;
 

@@ -30,7 +30,7 @@ ngx_http_ratelimit_settle(ngx_http_request_t *r,
     ctx->settled = 1;
     check = &ctx->check;
 
-    if (!ctx->started || check->status == NGX_RATELIMIT_REJECTED) {
+    if (!ctx->started || ngx_ratelimit_check_refused(check)) {
         return;
     }
 

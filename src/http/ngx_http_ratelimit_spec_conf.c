@@ -201,6 +201,39 @@ ngx_http_ratelimit_set_sync(ngx_conf_t *cf, ngx_str_t *value,
 
 
 const char *
+ngx_http_ratelimit_set_fail_mode(ngx_conf_t *cf, ngx_str_t *value,
+    ngx_http_ratelimit_rule_t *rule)
+{
+    rule->rule.fail_mode = ngx_http_ratelimit_fail_mode_parse(value);
+
+    return rule->rule.fail_mode ? NULL : "\"open\", \"local\" or \"closed\"";
+}
+
+
+const char *
+ngx_http_ratelimit_set_emergency(ngx_conf_t *cf, ngx_str_t *value,
+    ngx_http_ratelimit_rule_t *rule)
+{
+    ngx_ratelimit_spec_t  spec;
+
+    if (ngx_http_ratelimit_has_variables(value)) {
+        return "a rate without variables";
+    }
+
+    rule->rule.emergency = ngx_palloc(cf->pool,
+                                      sizeof(ngx_ratelimit_limit_t));
+    if (rule->rule.emergency == NULL) {
+        return "";
+    }
+
+    ngx_memzero(&spec, sizeof(ngx_ratelimit_spec_t));
+    spec.algorithm = NGX_RATELIMIT_TOKEN_BUCKET;
+
+    return ngx_ratelimit_rule_limit(&spec, value, rule->rule.emergency);
+}
+
+
+const char *
 ngx_http_ratelimit_set_dry_run(ngx_conf_t *cf, ngx_str_t *value,
     ngx_http_ratelimit_rule_t *rule)
 {

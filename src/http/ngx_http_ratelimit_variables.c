@@ -3,7 +3,7 @@
  * route that it decides by.
  */
 
-#include "ngx_http_ratelimit.h"
+#include "ngx_http_ratelimit_answer.h"
 
 typedef u_char *(*ngx_http_ratelimit_print_pt)(u_char *p,
     ngx_http_ratelimit_ctx_t *ctx);
@@ -23,6 +23,8 @@ static u_char *ngx_http_ratelimit_print_reset(u_char *p,
 static u_char *ngx_http_ratelimit_print_retry_after(u_char *p,
     ngx_http_ratelimit_ctx_t *ctx);
 static u_char *ngx_http_ratelimit_print_source(u_char *p,
+    ngx_http_ratelimit_ctx_t *ctx);
+static u_char *ngx_http_ratelimit_print_reason(u_char *p,
     ngx_http_ratelimit_ctx_t *ctx);
 static u_char *ngx_http_ratelimit_print_delay(u_char *p,
     ngx_http_ratelimit_ctx_t *ctx);
@@ -75,6 +77,11 @@ static ngx_http_variable_t  ngx_http_ratelimit_variables[] = {
       (uintptr_t) ngx_http_ratelimit_print_source,
       NGX_HTTP_VAR_NOCACHEABLE, 0 },
 
+    { ngx_string("ratelimit_reason"), NULL,
+      ngx_http_ratelimit_check_variable,
+      (uintptr_t) ngx_http_ratelimit_print_reason,
+      NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
     { ngx_string("ratelimit_delay"), NULL,
       ngx_http_ratelimit_check_variable,
       (uintptr_t) ngx_http_ratelimit_print_delay,
@@ -91,6 +98,7 @@ static ngx_str_t  ngx_http_ratelimit_status_names[] = {
     ngx_string("REJECTED_DRY_RUN"),
     ngx_string("DELAYED"),
     ngx_string("DEGRADED"),
+    ngx_string("UNAVAILABLE"),
     ngx_string("REJECTED"),
 };
 
@@ -199,32 +207,37 @@ ngx_http_ratelimit_print_rule(u_char *p, ngx_http_ratelimit_ctx_t *ctx)
 static u_char *
 ngx_http_ratelimit_print_limit(u_char *p, ngx_http_ratelimit_ctx_t *ctx)
 {
-    return ngx_sprintf(p, "%uD", ctx->check.decisive->limit->capacity);
+    return ngx_sprintf(p, "%uD",
+               ngx_ratelimit_counter_limit(ctx->check.decisive)->capacity);
 }
 
 
 static u_char *
 ngx_http_ratelimit_print_remaining(u_char *p, ngx_http_ratelimit_ctx_t *ctx)
 {
-    if (ctx->check.status == NGX_RATELIMIT_DEGRADED) {
+    const ngx_ratelimit_counter_t *counter = ctx->check.decisive;
+
+    if (!ngx_http_ratelimit_has_answer(counter)) {
         return ngx_sprintf(p, "-1");
     }
 
-    return ngx_sprintf(p, "%uD", ctx->check.decisive->answer.remaining);
+    return ngx_sprintf(p, "%uD", counter->answer.remaining);
 }
 
 
 static u_char *
 ngx_http_ratelimit_print_reset(u_char *p, ngx_http_ratelimit_ctx_t *ctx)
 {
-    if (ctx->check.status == NGX_RATELIMIT_DEGRADED
-        || ctx->check.decisive->limit->algorithm == NGX_RATELIMIT_CONCURRENCY)
+    const ngx_ratelimit_counter_t *counter = ctx->check.decisive;
+
+    if (!ngx_http_ratelimit_has_answer(counter)
+        || ngx_ratelimit_counter_limit(counter)->algorithm
+           == NGX_RATELIMIT_CONCURRENCY)
     {
         return NULL;
     }
 
-    return ngx_sprintf(p, "%T", ngx_http_ratelimit_reset(ctx,
-                                                   ctx->check.decisive));
+    return ngx_sprintf(p, "%T", ngx_http_ratelimit_reset(ctx, counter));
 }
 
 
@@ -246,6 +259,25 @@ ngx_http_ratelimit_print_source(u_char *p, ngx_http_ratelimit_ctx_t *ctx)
     ngx_str_t  *name;
 
     name = &ngx_http_ratelimit_source_names[ctx->check.decisive->source];
+
+    return ngx_cpymem(p, name->data, name->len);
+}
+
+
+/* Why Redis has no answer. */
+static u_char *
+ngx_http_ratelimit_print_reason(u_char *p, ngx_http_ratelimit_ctx_t *ctx)
+{
+    const ngx_str_t                *name;
+    const ngx_ratelimit_counter_t  *counter;
+
+    counter = ctx->check.decisive;
+
+    if (counter->source != NGX_RATELIMIT_SOURCE_FALLBACK) {
+        return NULL;
+    }
+
+    name = ngx_ratelimit_redis_status_name(counter->reason);
 
     return ngx_cpymem(p, name->data, name->len);
 }

@@ -251,6 +251,10 @@ ngx_ratelimit_rule_name(ngx_ratelimit_limiter_t *limiter,
 
     rule->salt = ngx_ratelimit_siphash(key, name, p - name, 1, 3);
 
+    /* another hash function of the same name: other counters */
+
+    rule->emergency_salt = ngx_ratelimit_siphash(key, name, p - name, 2, 4);
+
     if (limiter->redis) {
         ngx_ratelimit_redis_digest(limiter->redis, name, p - name, digest);
         ngx_memcpy(rule->field_salt, digest, NGX_RATELIMIT_RULE_FIELD);

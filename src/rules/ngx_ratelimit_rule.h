@@ -18,6 +18,14 @@
 
 #define NGX_RATELIMIT_RULE_FIELD  8   /* bytes of a counter's name in Redis */
 
+/* What a request gets when its counter in Redis has no answer. */
+typedef enum {
+    NGX_RATELIMIT_FAIL_DEFAULT = 0,  /* of a rule: what the location says */
+    NGX_RATELIMIT_FAIL_OPEN,         /* passes */
+    NGX_RATELIMIT_FAIL_LOCAL,        /* counts on this node */
+    NGX_RATELIMIT_FAIL_CLOSED        /* is refused */
+} ngx_ratelimit_fail_mode_e;
+
 typedef struct {
     ngx_str_t               id;
     ngx_str_t               key;         /* as written */
@@ -50,10 +58,15 @@ typedef struct {
     ngx_array_t            *statuses;    /* ngx_uint_t: a response with one of
                                             these counts; NULL: each request */
 
+    /* while Redis has no answer */
+    ngx_ratelimit_fail_mode_e  fail_mode;
+    ngx_ratelimit_limit_t     *emergency;  /* of requests; NULL: none */
+
     /* made by ngx_ratelimit_limiter_prepare(); numbers by the engine */
     ngx_uint_t              rank;        /* in the order of application */
     ngx_uint_t              group_index; /* of the limiter; 0: none */
     ngx_ratelimit_id_t      salt;
+    ngx_ratelimit_id_t      emergency_salt;
     u_char                  field_salt[NGX_RATELIMIT_RULE_FIELD];
     ngx_str_t               numbers;     /* of a take, as Redis reads them */
 

@@ -95,11 +95,12 @@ local_request(local_t *local, local_request_t *request, uint64_t client)
 
     request->check.taken_us = ngx_ratelimit_local_now_us();
     request->client.limiter = &local->limiter;
-    request->client.hash = key(client);
+    request->client.local = key(client);
     request->client.check = &request->check;
     request->counter.rule = &local->rule;
     request->counter.limit = &local->limit;
     request->counter.client = &request->client;
+    request->counter.source = NGX_RATELIMIT_SOURCE_LOCAL;
     request->counter.cost = 1;
 }
 

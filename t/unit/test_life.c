@@ -155,7 +155,7 @@ test_too_many(void **state)
     assert_int_equal(local_take(&local, &b, 1), 0);
     assert_int_equal(b.counter.answer.retry_us, 0);
     assert_int_equal(b.counter.answer.remaining, 1);
-    assert_int_equal(b.counter.held, 0);
+    assert_int_equal(b.counter.slot, 0);
 
     /* one ends: the first request after it takes its place */
     ngx_ratelimit_life_end(zone->lives, lives[5]);

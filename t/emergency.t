@@ -1,0 +1,209 @@
+# "emergency=": while Redis has no answer each client is held to a rate of its
+# own, on this node, by all of its workers, and by that alone.
+
+use strict;
+use warnings;
+
+use JSON::PP ();
+
+use t::RateLimit 'no_plan';
+use t::Gateway;
+
+sub header { return t::Gateway::header(@_) }
+sub told { return t::Gateway::told(@_) }
+
+sub tally_of {
+    my ($gateway, $n, $path) = @_;
+    return t::Gateway::tally($gateway->burst($n, $path));
+}
+
+my $port = t::Gateway::free_port();
+
+my $gateway = t::Gateway->new(workers => 2, http => <<"CONF")->start;
+    ratelimit_redis r { server 127.0.0.1:$port; timeout 300ms; }
+
+    # the rule's own mode is open, whatever this says
+    ratelimit_fail_mode closed;
+
+    ratelimit_zone \$arg_k zone=z:1m redis=r rate=100r/h emergency=2r/h;
+    ratelimit_rule open zone=z match=/open rate=100r/h emergency=3r/h
+                   fail_mode=open;
+    ratelimit_rule cost zone=z match=/cost rate=100r/h cost=\$arg_c
+                   emergency=2r/h;
+    ratelimit_rule status zone=z match=/status/** rate=100r/h
+                   count_status=401 emergency=2r/h;
+    ratelimit_rule slots zone=z match=/slots algorithm=concurrency limit=9
+                   emergency=2r/h;
+    ratelimit_rule leaky zone=z match=/leaky algorithm=leaky_bucket
+                   rate=1r/m burst=9 emergency=2r/h;
+    ratelimit_rule log zone=z match=/log algorithm=sliding_log rate=9r/h
+                   emergency=2r/h;
+    ratelimit_rule dry zone=z match=/dry rate=9r/h emergency=1r/h dry_run;
+    ratelimit_rule other zone=z match=/two rate=9r/h emergency=1r/h;
+    ratelimit_rule address zone=z match=/address rate=9r/h emergency=2r/h
+                   key=\$remote_addr;
+
+    server {
+        listen unix:%%DIR%%/up.sock;
+        location / { return 200 "up\\n"; }
+        location /status/401 { return 401; }
+    }
+    server {
+        listen 127.0.0.1:%%PORT%% backlog=1024;
+        add_header X-Pid \$pid always;
+        add_header X-Status \$ratelimit_status always;
+        add_header X-Source \$ratelimit_source always;
+        add_header X-Limit \$ratelimit_limit always;
+        add_header X-Delay \$ratelimit_delay always;
+        location / { ratelimit zone=z rule=z; empty_gif; }
+        location /ietf {
+            ratelimit zone=z rule=z;
+            ratelimit_headers ietf draft3;
+            empty_gif;
+        }
+        location /open { ratelimit zone=z rule=open; empty_gif; }
+        location /cost { ratelimit zone=z rule=cost; empty_gif; }
+        location /status {
+            ratelimit zone=z rule=status;
+            proxy_pass http://unix:%%DIR%%/up.sock;
+        }
+        location /slots { ratelimit zone=z rule=slots; empty_gif; }
+        location /leaky { ratelimit zone=z rule=leaky; empty_gif; }
+        location /log { ratelimit zone=z rule=log; empty_gif; }
+        location /dry { ratelimit zone=z rule=dry; empty_gif; }
+        location /two { ratelimit zone=z rule=z; ratelimit zone=z rule=other;
+                        empty_gif; }
+        location /address { ratelimit zone=z rule=address; empty_gif; }
+    }
+CONF
+
+my $answer = $gateway->get('/?k=a');
+is(told($answer), '200 DEGRADED -1', 'it passes, degraded');
+is(header($answer, $_->[0]), $_->[1], $_->[0])
+    for ['X-RateLimit-Policy', 'degraded'], ['X-RateLimit-Limit', 2],
+        ['X-RateLimit-Reset', ''], ['Retry-After', ''],
+        ['X-Source', 'fallback'];
+
+is(tally_of($gateway, 10, '/?k=a'), '1 x 200, 9 x 429', 'a second one, no more');
+is(tally_of($gateway, 10, '/?k=b'), '2 x 200, 8 x 429', 'each client has two');
+
+$answer = $gateway->get('/?k=a');
+is(told($answer), '429 REJECTED 0', 'then it is rejected');
+is(header($answer, $_->[0]), $_->[1], $_->[0])
+    for ['X-RateLimit-Policy', 'degraded'], ['X-RateLimit-Limit', 2],
+        ['X-Limit', 2];
+cmp_ok(header($answer, 'Retry-After'), '>', 1700, 'Retry-After');
+cmp_ok(header($answer, 'Retry-After'), '<=', 1800, 'of this limit');
+cmp_ok(header($answer, 'X-RateLimit-Reset'), '<=', time + 3601, 'and Reset');
+is(JSON::PP::decode_json($answer->{body})->{error}{message},
+   'Rate limit of 2 requests in 3600 seconds exceeded', 'the body, too');
+
+$answer = $gateway->get('/ietf?k=a');
+like(header($answer, 'RateLimit-Policy'), qr/^"z";q=2;w=3600;pk=/,
+     'ietf: the limit in force');
+like(header($answer, 'RateLimit'), qr/^"z";r=0;t=\d+;pk=/, 'nothing is left');
+is(header($answer, 'RateLimit-Limit'), 2, 'draft3');
+
+# of every algorithm, whatever a request costs
+
+is(tally_of($gateway, 9, '/open?k=a'), '3 x 200, 6 x 429', 'fail_mode=open');
+is(tally_of($gateway, 9, '/cost?k=a&c=90'), '2 x 200, 7 x 429',
+   'a request is one');
+is(tally_of($gateway, 9, '/cost?k=a&c=0'), '9 x 200',
+   'but for one that costs nothing');
+is(tally_of($gateway, 9, '/slots?k=a'), '2 x 200, 7 x 429', 'concurrency');
+is(tally_of($gateway, 9, '/log?k=a'), '2 x 200, 7 x 429', 'sliding_log');
+is(tally_of($gateway, 9, '/address?k=a'), '2 x 200, 7 x 429', 'another key');
+
+my @answers = $gateway->burst(9, '/leaky?k=a');
+is(t::Gateway::tally(@answers), '2 x 200, 7 x 429', 'leaky_bucket');
+is(join('', map { header($_, 'X-Delay') } @answers), '', 'without a delay');
+
+is($gateway->get("/status/$_?k=a")->{status}, $_, "status $_")
+    for 200, 200, 200, 401, 200, 401;
+is($gateway->get('/status/200?k=a')->{status}, 429, 'two of them count');
+
+is(told($gateway->get('/dry?k=a')), '200 DEGRADED ', 'a dry run');
+is(told($gateway->get('/dry?k=a')), '200 REJECTED_DRY_RUN ', 'never rejects');
+
+is(tally_of($gateway, 9, '/two?k=c'), '1 x 200, 8 x 429', 'two rules');
+is(tally_of($gateway, 9, '/?k=c'), '1 x 200, 8 x 429',
+   'what one granted in vain came back');
+
+$gateway->reload;
+is(tally_of($gateway, 9, '/?k=a'), '9 x 429', 'a reload forgets nothing');
+
+# with Redis it is not there
+
+redis_start(port => $port);
+ok($gateway->becomes('PASSED', '/?k=%s'), 'Redis answers all workers');
+is(tally_of($gateway, 50, '/?k=a'), '50 x 200', 'the rule\'s own limit');
+is(header($gateway->get('/?k=a'), 'X-RateLimit-Limit'), 100, 'is told');
+is($gateway->get("/status/$_?k=a")->{status}, $_, "status $_")
+    for 401, 401, 401;
+
+redis_stop($port);
+ok($gateway->becomes('DEGRADED', '/?k=%s'), 'Redis is gone');
+is(tally_of($gateway, 9, '/?k=a'), '9 x 429', 'the old emergency goes on');
+is(tally_of($gateway, 9, '/?k=d'), '2 x 200, 7 x 429', 'a new client');
+
+$gateway->stop;
+
+# Its counters are not those of fail_mode=local, that the rule had before.
+
+sub before {
+    my ($mode) = @_;
+
+    return <<"CONF";
+    ratelimit_redis r { server 127.0.0.1:$port; timeout 300ms; }
+    ratelimit_zone \$arg_k zone=z:1m redis=r algorithm=fixed_window limit=1
+                   window=366d $mode;
+    server {
+        listen 127.0.0.1:%%PORT%%;
+        location / { ratelimit zone=z; empty_gif; }
+    }
+CONF
+}
+
+$gateway = t::Gateway->new(http => before('fail_mode=local'))->start;
+is(tally_of($gateway, 5, '/?k=a'), '1 x 200, 4 x 429', 'fail_mode=local');
+$gateway->configure(http => before('emergency=2r/h'))->reload;
+is(tally_of($gateway, 5, '/?k=a'), '2 x 200, 3 x 429', 'now emergency=');
+$gateway->configure(http => before('fail_mode=local'))->reload;
+is(tally_of($gateway, 5, '/?k=a'), '5 x 429', 'and back');
+$gateway->stop;
+
+# What nginx -t says.
+
+sub refuses {
+    my ($zone, $rest, $message) = @_;
+
+    my $gateway = t::Gateway->new(http => <<"CONF");
+    ratelimit_redis r { server 127.0.0.1:1; }
+    ratelimit_zone \$arg_k zone=z:1m $zone;
+    $rest
+    server { listen 127.0.0.1:%%PORT%%; location / { ratelimit zone=z; } }
+CONF
+
+    my ($ok, $text) = $gateway->check;
+
+    return ok($ok, "accepts $zone") if !defined $message;
+    ok(!$ok, "refuses $zone $rest");
+    like($text, qr/\[emerg\] .*\Q$message\E/, 'and says what it expected');
+}
+
+refuses('redis=r rate=1r/s emergency=1r/s fail_mode=local', '',
+        '"ratelimit_zone" "z" has "fail_mode=local" and "emergency=1r/s", '
+        . 'expected "fail_mode=open"');
+refuses('redis=r rate=1r/s fail_mode=closed emergency=1r/s', '',
+        'has "fail_mode=closed" and "emergency=1r/s"');
+refuses('redis=r rate=1r/s emergency=$arg_r', '',
+        'has an invalid "emergency=$arg_r", expected a rate without variables');
+refuses('redis=r rate=1r/s emergency=5', '',
+        'has an invalid "emergency=5", expected "r/" after the number of '
+        . 'requests');
+refuses('redis=r rate=1r/s emergency=1073741824r/366d', '', undef);
+refuses('rate=1r/s emergency=1r/s', '',
+        'rule "z" has "emergency=", expected a zone with "redis="');
+refuses('redis=r rate=1r/s emergency=1r/s', 'ratelimit_fail_mode closed;',
+        undef);

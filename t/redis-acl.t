@@ -1,0 +1,368 @@
+# The rights that docs/redis.md gives the gateways' user: enough for all that
+# the module does, on a server and in a Cluster where nobody else may log in,
+# and no more: without any one of them Redis refuses something. What Redis
+# refuses stands in its ACL LOG. (t/auth.t: wrong passwords, missing rights.)
+#
+# A right that the page gains must be put to use in drive(), which is all that
+# the module asks of Redis; what only some kind of Redis sees goes to %ONLY.
+
+use strict;
+use warnings;
+
+use t::RateLimit 'no_plan';
+use t::Gateway;
+
+# rights that a kind of Redis alone is asked for; all others: "server"
+my %ONLY = (cluster => [qw( +cluster|slots +asking )]);
+
+my %ALGORITHMS = (
+    token_bucket => 'rate=5r/h',
+    leaky_bucket => 'rate=5r/h burst=4 nodelay',
+    fixed_window => 'limit=5 window=366d',
+    sliding_window => 'limit=5 window=1h',
+    sliding_log => 'limit=5 window=1h',
+    concurrency => 'limit=1',
+);
+my @HASHES = qw( token_bucket leaky_bucket fixed_window sliding_window sweep );
+my @STEPS = (sort(keys %ALGORITHMS), qw( clock sweep slot ));
+
+my @rights = rights();
+my $up = t::Gateway::free_port();
+my $drive = 0;
+
+
+# "ACL SETUSER rl ..." as the page has it.
+sub rights {
+    open my $file, '<', 'docs/redis.md' or die "docs/redis.md: $!";
+    my ($text) = join('', <$file>) =~ /^ACL SETUSER rl (.*?)^```/ms
+        or die 'no ACL SETUSER rl in docs/redis.md';
+
+    return split ' ', $text;
+}
+
+
+sub admin {
+    my ($port, @args) = @_;
+
+    return redis_cli($port, '--user', 'admin', '--pass', 'general',
+                     '--no-auth-warning', @args);
+}
+
+
+# Nobody may log in but the admin and the page's user.
+sub close_to_others {
+    my $port = shift;
+
+    redis_cli($port, qw( acl setuser admin on >general ~* &* +@all ));
+    redis_cli($port, qw( acl setuser default off ));
+
+    like(redis_cli($port, 'ping'), qr/NOAUTH/, 'no login, no answer');
+}
+
+
+sub grant {
+    my ($ports, @of) = @_;
+
+    my %answers = map { admin($_, 'acl', 'setuser', 'rl', @of) => 1 } @$ports;
+
+    is(join(' ', keys %answers), 'OK', "the user's rights: "
+       . (@of > 3 ? 'those of the page' : "@of"));
+}
+
+
+# The objects that Redis refused the user, each once.
+sub refused {
+    my %objects;
+
+    for my $port (@_) {
+        $objects{$_} = 1
+            for admin($port, 'acl', 'log') =~ /^object\n(.*)$/mg;
+    }
+
+    return join ' ', sort keys %objects;
+}
+
+
+sub told {
+    my ($gateway, $path) = @_;
+
+    return t::Gateway::told($gateway->get($path));
+}
+
+
+sub server {
+    my $port = redis_start();
+
+    close_to_others($port);
+
+    return $port;
+}
+
+
+# Two primaries; the only bucket is on the first.
+sub cluster {
+    my @ports = map {
+        redis_start(args => ['--cluster-enabled', 'yes',
+                             '--cluster-config-file', "nodes-$_.conf"])
+    } 1, 2;
+
+    redis_cli($ports[0], 'cluster', 'addslotsrange', 8192, 16383);
+    redis_cli($ports[1], 'cluster', 'addslotsrange', 0, 8191);
+    redis_cli($ports[0], 'cluster', 'meet', '127.0.0.1', $ports[1]);
+    close_to_others($_) for @ports;
+
+    ok(t::Gateway::wait_for(sub {
+        2 == grep { admin($_, 'cluster', 'info') =~ /cluster_state:ok/ }
+                  @ports
+    }), 'a cluster');
+
+    return @ports;
+}
+
+
+sub gateway {
+    my $where = shift;
+
+    my (%rules, %locations);
+
+    for my $algorithm (keys %ALGORITHMS) {
+        my $cost = $algorithm eq 'concurrency' ? '' : 'cost_header=X-Cost';
+
+        $rules{$algorithm} = "ratelimit_rule $algorithm zone=z $cost "
+                             . "algorithm=$algorithm $ALGORITHMS{$algorithm};";
+        $locations{$algorithm} = <<"CONF";
+        location /$algorithm {
+            ratelimit zone=z rule=$algorithm; proxy_pass http://127.0.0.1:$up;
+        }
+        location /denied-$algorithm {
+            ratelimit zone=z rule=$algorithm; ratelimit zone=z rule=spent;
+            empty_gif;
+        }
+CONF
+    }
+
+    my $gateway = t::Gateway->new(http => '');
+
+    $gateway->write('pw', "password\n");
+
+    return $gateway->configure(http => <<"CONF")->start;
+    ratelimit_redis r {
+        $where; username rl; password_file pw; buckets 1; timeout 5s;
+    }
+    ratelimit_zone \$arg_k zone=z:1m redis=r;
+    ratelimit_zone \$arg_k zone=delay:1m
+                   algorithm=leaky_bucket rate=5r/s burst=10;
+    @rules{sort keys %rules}
+    ratelimit_rule spent zone=z rate=1r/h key=\$arg_spent;
+    ratelimit_rule quick zone=z rate=1000r/s;
+
+    server {
+        listen 127.0.0.1:$up;
+        location / { add_header X-Cost \$arg_cost; return 204; }
+    }
+    server {
+        listen 127.0.0.1:%%PORT%% backlog=1024;
+        add_header X-Status \$ratelimit_status always;
+        @locations{sort keys %locations}
+        location /quick { ratelimit zone=z rule=quick; empty_gif; }
+        location /spent { ratelimit zone=z rule=spent; empty_gif; }
+        location /delay { ratelimit zone=delay; empty_gif; }
+        location /held {
+            ratelimit zone=z rule=concurrency; ratelimit zone=delay; empty_gif;
+        }
+    }
+CONF
+}
+
+
+# All that the module asks of Redis, or some of @STEPS, with counters of its own
+# each time. Returns what differs from what should happen.
+sub drive {
+    my ($gateway, $ports, @steps) = @_;
+
+    my $k = 'k' . ++$drive;
+    my %do = map { $_ => 1 } @steps;
+    my @off;
+
+    admin($_, 'flushall') for @$ports;
+    admin($_, 'script', 'flush') for @$ports;
+
+    $gateway->get("/spent?k=$k&spent=$k");
+
+    for (grep { $do{$_} } sort keys %ALGORITHMS) {
+        push @off, $_ eq 'concurrency' ? in_flight($gateway, $k)
+                                       : counted($gateway, $_, $k);
+        push @off, "$_: " . given_back($gateway, $_, $k);
+    }
+
+    clock_set_back($gateway, $ports->[0], $k) if $do{clock};
+    sweep($gateway, $k) if $do{sweep};
+    push @off, slot_moves($gateway, $ports, $k) if $do{slot} && @$ports > 1;
+
+    return join ', ', grep { !/: ok$/ } @off;
+}
+
+
+# Granted, settled for more and for less than the cost, denied. What nobody
+# waits for goes to Redis before the next request's call does.
+sub counted {
+    my ($gateway, $algorithm, $k) = @_;
+
+    my $got = join ', ', map { told($gateway, "/$algorithm?k=$k$_") }
+                             '&cost=3', '&cost=0', '', '';
+
+    return "$algorithm: " . ($got eq '204 PASSED 4, 204 PASSED 1, '
+                                     . '204 PASSED 1, 204 PASSED 0'
+                             && told($gateway, "/$algorithm?k=$k")
+                                =~ /^429 REJECTED/ ? 'ok' : $got);
+}
+
+
+# Granted, and denied by another counter.
+sub given_back {
+    my ($gateway, $algorithm, $k) = @_;
+
+    my $got = told($gateway, "/denied-$algorithm?k=$k-b&spent=$k") . ', '
+              . told($gateway, "/$algorithm?k=$k-b");
+
+    return $got =~ /^429 REJECTED 0, 204 PASSED [04]$/ ? 'ok' : $got;
+}
+
+
+# Two at once for the one slot, which is free again behind them.
+sub in_flight {
+    my ($gateway, $k) = @_;
+
+    $gateway->get("/delay?k=$k");
+
+    my $got = t::Gateway::tally($gateway->burst(2, "/held?k=$k"));
+
+    t::Gateway::wait_for(sub {
+        $gateway->get("/concurrency?k=$k")->{status} == 204
+    }) or $got .= ', the slot is not freed';
+
+    return 'concurrency: ' . ($got eq '1 x 200, 1 x 429' ? 'ok' : $got);
+}
+
+
+# Members of long ago go, those of the future are pulled back.
+sub clock_set_back {
+    my ($gateway, $port, $k) = @_;
+
+    for my $key (split /\n/, admin($port, qw( --scan --pattern rl:{0}:* ))) {
+        admin($port, 'zadd', $key, 1, 'old', '8e15', 'new');
+    }
+
+    $gateway->get("/$_?k=$k") for qw( sliding_log concurrency );
+}
+
+
+# A long bucket drops what is full again, whenever it has grown.
+sub sweep {
+    my ($gateway, $k) = @_;
+
+    for my $n (1, 2) {
+        t::Gateway::send_all([map { [$gateway, "/quick?k=$k-$n-$_"] }
+                                  1 .. 100]);
+    }
+}
+
+
+# ASK, and back: the first no longer has the bucket, the second not yet.
+sub slot_moves {
+    my ($gateway, $ports, $k) = @_;
+
+    my ($from, $to) = @$ports;
+    my @id = map { admin($_, 'cluster', 'myid') } @$ports;
+    my $slot = admin($from, 'cluster', 'keyslot', 'rl:{0}');
+
+    admin($to, 'cluster', 'setslot', $slot, 'importing', $id[0]);
+    admin($from, 'cluster', 'setslot', $slot, 'migrating', $id[1]);
+    admin($from, 'flushall');
+
+    my $got = told($gateway, "/token_bucket?k=$k-ask");
+
+    admin($_, 'flushall') for @$ports;
+    admin($_, 'cluster', 'setslot', $slot, 'stable') for @$ports;
+
+    return 'ASK: ' . ($got eq '204 PASSED 4' ? 'ok' : $got);
+}
+
+
+sub enough {
+    my ($gateway, $ports, $name, @steps) = @_;
+
+    admin($_, 'acl', 'log', 'reset') for @$ports;
+    is(drive($gateway, $ports, @steps), '', "$name: all works");
+    is(refused(@$ports), '', "$name: Redis refuses nothing");
+    unlike($gateway->log, qr/\[error\]/, "$name: nothing in the log");
+}
+
+
+sub needed {
+    my ($gateway, $ports, $right, @steps) = @_;
+
+    my $object = $right =~ s/^\+//r;
+    my $logged = length $gateway->log;
+
+    grant($ports, "-$object");
+    admin($_, 'acl', 'log', 'reset') for @$ports;
+    $gateway->reload;
+    drive($gateway, $ports, @steps);
+
+    ok(t::Gateway::wait_for(sub { refused(@$ports) eq $object }),
+       "without $right Redis refuses something")
+        or diag('refused: ' . refused(@$ports));
+
+    # one line a second at most
+    ok(t::Gateway::wait_for(sub {
+        return 1 if substr($gateway->log, $logged)
+                    =~ /\[error\] .*ratelimit redis/;
+        drive($gateway, $ports, @steps);
+        return;
+    }), "without $right: the log");
+
+    grant($ports, $right);
+}
+
+
+cmp_ok(scalar(grep { /^\+/ } @rights), '>', 10, 'the page has rights');
+is(join(' ', grep { /[@*&]/ && !/^~rl:\*$/ } @rights), '',
+   'one by one, on the keys of the prefix');
+
+my %only = map { $_ => 1 } map { @$_ } values %ONLY;
+
+# a server: all but what a Cluster is asked for
+
+my $port = server();
+my @server_rights = grep { !$only{$_} } @rights;
+
+grant([$port], @server_rights);
+
+my $gateway = gateway("server 127.0.0.1:$port");
+
+enough($gateway, [$port], 'a server', @STEPS);
+
+grant([$port], grep { !/^\+z/ } @server_rights);
+enough($gateway, [$port], 'a server without sorted sets', @HASHES);
+grant([$port], @server_rights);
+
+needed($gateway, [$port], $_, @STEPS) for grep { /^\+/ } @server_rights;
+
+$gateway->stop;
+redis_stop($port);
+
+# a cluster
+
+my @ports = cluster();
+
+grant(\@ports, @rights);
+
+$gateway = gateway("cluster 127.0.0.1:$ports[1] 127.0.0.1:$ports[0]");
+
+enough($gateway, \@ports, 'a cluster', @STEPS);
+
+needed($gateway, \@ports, $_, 'slot') for @{ $ONLY{cluster} };
+
+$gateway->stop;
+redis_stop($_) for @ports;

@@ -1,0 +1,331 @@
+/*
+ * Counters that stand in for those in Redis: after each answer the counter here
+ * says what Redis has said, by every algorithm, and stays in its ranges
+ * whatever that was. Redis is the same arithmetic here, at a clock of its own.
+ */
+
+#include "local.h"
+
+#include "ngx_ratelimit_window.h"
+
+#define STEPS  200000
+
+/* of the clock of Redis before the one here, in us: no multiple of anything */
+#define AHEAD  ((uint64_t) 1234567891011)
+
+static local_t                local;
+static ngx_ratelimit_redis_t  redis;
+static ngx_time_t             wall;
+static uint64_t               seed;
+
+/* the counter in Redis */
+static ngx_ratelimit_token_bucket_t  bucket;
+static ngx_ratelimit_window_t        window;
+
+
+/* xorshift64 */
+static uint64_t
+any(uint64_t n)
+{
+    seed ^= seed << 13;
+    seed ^= seed >> 7;
+    seed ^= seed << 17;
+
+    return seed % n;
+}
+
+
+static void
+make(ngx_ratelimit_algorithm_e algorithm, uint64_t tokens, uint64_t seconds)
+{
+    local_make(&local, MIB, algorithm, tokens, seconds);
+    local.limiter.redis = &redis;
+
+    memset(&bucket, 0, sizeof(bucket));
+    memset(&window, 0, sizeof(window));
+    seed = 88172645463325252;
+
+    wall.sec = 1795214971;
+    ngx_cached_time = &wall;
+}
+
+
+static void
+pass(uint64_t ms)
+{
+    ngx_current_msec += ms;
+    wall.sec += (wall.msec + ms) / 1000;
+    wall.msec = (wall.msec + ms) % 1000;
+}
+
+
+/* What Redis answers, in whole milliseconds, rounded up. */
+static void
+ask(uint32_t cost, ngx_ratelimit_answer_t *answer)
+{
+    uint64_t               now_us;
+    ngx_ratelimit_limit_t *limit;
+
+    limit = &local.limit;
+    now_us = ngx_ratelimit_local_now_us() + AHEAD + any(1000);
+
+    switch (limit->algorithm) {
+
+    case NGX_RATELIMIT_FIXED_WINDOW:
+        ngx_ratelimit_fixed_window_take(&window, limit, now_us,
+                     ngx_ratelimit_fixed_window_left(limit, now_us), cost, 0,
+                     answer);
+        break;
+
+    case NGX_RATELIMIT_SLIDING_LOG:
+    case NGX_RATELIMIT_SLIDING_WINDOW:
+        ngx_ratelimit_sliding_window_take(&window, limit, now_us, cost, 0,
+                                          answer);
+        break;
+
+    default:
+        ngx_ratelimit_token_bucket_take(&bucket, &limit->rate, now_us, cost,
+                                        0, answer);
+    }
+
+    answer->reset_us = (answer->reset_us + 999) / 1000 * 1000;
+}
+
+
+static void
+note(const ngx_ratelimit_answer_t *answer)
+{
+    local_request_t  r;
+
+    local_request(&local, &r, 1);
+    r.counter.source = NGX_RATELIMIT_SOURCE_REDIS;
+    r.counter.answer = *answer;
+    ngx_ratelimit_local_note(&r.counter);
+
+    assert_memory_equal(&r.counter.answer, answer, sizeof(*answer));
+}
+
+
+static void
+look(ngx_ratelimit_answer_t *answer)
+{
+    local_request_t  r;
+
+    local_request(&local, &r, 1);
+    r.counter.source = NGX_RATELIMIT_SOURCE_FALLBACK;
+    r.counter.cost = 0;
+    ngx_ratelimit_local_take(&r.counter);
+
+    *answer = r.counter.answer;
+}
+
+
+/*
+ * Requests here, which make a note, and elsewhere, at random moments; some here
+ * while Redis was not asked. slack: tokens that the counter here may have less.
+ */
+static void
+run(ngx_ratelimit_algorithm_e algorithm, uint64_t tokens, uint64_t seconds,
+    uint32_t slack)
+{
+    int                     i;
+    uint64_t                step_ms;
+    local_request_t         r;
+    ngx_ratelimit_answer_t  answer, here;
+
+    make(algorithm, tokens, seconds);
+    step_ms = seconds * 1000 / tokens + 2;
+
+    for (i = 0; i < STEPS; i++) {
+
+        pass(any(50) ? any(2 * step_ms) : any(3000 * seconds));
+
+        if (any(3) == 0) {
+            ask(1 + any(tokens / 3), &answer);
+            continue;
+        }
+
+        if (any(10) == 0) {
+            local_request(&local, &r, 1);
+            r.counter.source = NGX_RATELIMIT_SOURCE_FALLBACK;
+            ngx_ratelimit_local_take(&r.counter);
+            continue;
+        }
+
+        ask(any(4), &answer);
+        note(&answer);
+        look(&here);
+
+        assert_in_range(here.remaining,
+                        answer.remaining > slack ? answer.remaining - slack
+                                                 : 0,
+                        answer.remaining);
+        assert_true(here.reset_us
+                    <= 2 * local.limit.window_us + 1000);
+    }
+
+    local_free(&local);
+}
+
+
+static void
+test_bucket(void **state)
+{
+    (void) state;
+
+    run(NGX_RATELIMIT_TOKEN_BUCKET, 10, 3600, 0);
+    run(NGX_RATELIMIT_TOKEN_BUCKET, 7, 1, 0);
+    run(NGX_RATELIMIT_TOKEN_BUCKET, 1000000, 1, 0);
+}
+
+
+static void
+test_fixed_window(void **state)
+{
+    (void) state;
+
+    run(NGX_RATELIMIT_FIXED_WINDOW, 10, 60, 0);
+    run(NGX_RATELIMIT_FIXED_WINDOW, 1000, 1, 0);
+}
+
+
+static void
+test_sliding_window(void **state)
+{
+    (void) state;
+
+    run(NGX_RATELIMIT_SLIDING_WINDOW, 10, 60, 1);
+    run(NGX_RATELIMIT_SLIDING_WINDOW, 1000, 60, 200);
+}
+
+
+/* A log here is a window: two entries of the table, whatever it says. */
+static void
+test_sliding_log(void **state)
+{
+    local_request_t             r;
+    ngx_ratelimit_answer_t      answer, here;
+    ngx_ratelimit_table_stat_t  stat;
+
+    (void) state;
+
+    make(NGX_RATELIMIT_SLIDING_LOG, 10000, 60);
+
+    memset(&answer, 0, sizeof(answer));
+    answer.granted = 1;
+    answer.remaining = 3;
+    answer.reset_us = 60000000;
+    note(&answer);
+
+    ngx_ratelimit_table_stat(local.map.table, ngx_ratelimit_local_now_us(),
+                             &stat);
+    assert_in_range(stat.live, 1, 2);
+
+    look(&here);
+    assert_int_equal(here.remaining, 3);
+
+    assert_int_equal(local_take(&local, &r, 1), 1);
+    assert_int_equal(local_take(&local, &r, 1), 1);
+    assert_int_equal(local_take(&local, &r, 1), 1);
+    assert_int_equal(local_take(&local, &r, 1), 0);
+
+    pass(120001);
+    look(&here);
+    assert_int_equal(here.remaining, 10000);
+
+    local_free(&local);
+}
+
+
+/* What no Redis would say, as far as remote.c lets it in. */
+static void
+test_nonsense(void **state)
+{
+    int                     i;
+    ngx_ratelimit_answer_t  answer, here;
+
+    static const ngx_ratelimit_algorithm_e  algorithms[] = {
+        NGX_RATELIMIT_TOKEN_BUCKET, NGX_RATELIMIT_LEAKY_BUCKET,
+        NGX_RATELIMIT_FIXED_WINDOW, NGX_RATELIMIT_SLIDING_WINDOW,
+        NGX_RATELIMIT_SLIDING_LOG
+    };
+
+    (void) state;
+
+    for (i = 0; i < STEPS; i++) {
+
+        if (i % (STEPS / 5) == 0) {
+            if (i) {
+                local_free(&local);
+            }
+
+            make(algorithms[i / (STEPS / 5)], 100, 60);
+        }
+
+        pass(any(1000));
+
+        answer.granted = any(101);
+        answer.remaining = any(local.limit.capacity + 1);
+        answer.reset_us = any(2) ? any(INT64_MAX / 1000) * 1000
+                                 : any(120) * 1000000;
+        answer.retry_us = any(2) ? NGX_RATELIMIT_NEVER : any(1000000);
+
+        note(&answer);
+        look(&here);
+
+        assert_in_range(here.remaining, 0, local.limit.capacity);
+        assert_true(here.reset_us <= 2 * local.limit.window_us);
+    }
+
+    local_free(&local);
+}
+
+
+/* Slots that Redis has granted are taken whatever is left, and given back. */
+static void
+test_slots(void **state)
+{
+    local_request_t         a, b, c;
+
+    (void) state;
+
+    make(NGX_RATELIMIT_CONCURRENCY, 2, 0);
+
+    local_request(&local, &a, 1);
+    local_request(&local, &b, 1);
+    local_request(&local, &c, 1);
+
+    ngx_ratelimit_slot_hold(&a.counter);
+    ngx_ratelimit_slot_hold(&b.counter);
+    ngx_ratelimit_slot_hold(&c.counter);
+    assert_true(a.counter.slot && b.counter.slot && c.counter.slot);
+
+    ngx_ratelimit_slot_free(&a.counter);
+    assert_int_equal(a.counter.slot, 0);
+    assert_int_equal(local_take(&local, &a, 1), 0);
+
+    ngx_ratelimit_slot_free(&b.counter);
+    assert_int_equal(local_take(&local, &a, 1), 1);
+    assert_int_equal(local_take(&local, &b, 1), 0);
+
+    ngx_ratelimit_slot_free(&a.counter);
+    ngx_ratelimit_slot_free(&c.counter);
+
+    local_free(&local);
+}
+
+
+int
+main(void)
+{
+    const struct CMUnitTest  tests[] = {
+        cmocka_unit_test(test_bucket),
+        cmocka_unit_test(test_fixed_window),
+        cmocka_unit_test(test_sliding_window),
+        cmocka_unit_test(test_sliding_log),
+        cmocka_unit_test(test_nonsense),
+        cmocka_unit_test(test_slots),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
