@@ -16,7 +16,7 @@
 #     $fake->seen    {commands => EVALSHAs, segments => TCP segments with data,
 #                     connections => accepted}
 #     $fake->heard   the commands in their order: [time, connection's number,
-#                    first word]
+#                    first word, the client's port]
 #     $fake->stop
 
 package t::FakeRedis;
@@ -136,8 +136,9 @@ sub serve {
                 getsockopt($socket, IPPROTO_TCP, TCP_INFO) if $n;
 
             while (my @command = command(\$buffer{$socket})) {
-                syswrite $words, sprintf "%.3f %d %s\n", Time::HiRes::time(),
-                                         $number{$socket}, $command[0];
+                syswrite $words, sprintf "%.3f %d %s %d\n",
+                    Time::HiRes::time(), $number{$socket}, $command[0],
+                    $socket->peerport // 0;
 
                 my $bytes = $command[0] eq 'SCRIPT' && !$options{load}
                             ? "\$40\r\n" . 'a' x 40 . "\r\n"

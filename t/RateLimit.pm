@@ -174,7 +174,7 @@ sub cluster_ports() {
 }
 
 # redis_start(port => n, args => [...]): a port given is used again, after a
-# stop for example.
+# stop for example. sentinel => lines of its file: a sentinel.
 sub redis_start(%) {
     my %options = @_;
     my $port = $options{port} || free_port();
@@ -188,6 +188,7 @@ sub redis_start(%) {
     if (!$child) {
         open STDOUT, '>>', "$dir/log";
         open STDERR, '>&', \*STDOUT;
+        sentinel_exec($port, $dir, $options{sentinel}) if $options{sentinel};
         { exec 'redis-server', '--port', $port, '--bind', '127.0.0.1',
               '--dir', $dir, '--save', '', '--appendonly', 'no',
               '--shutdown-timeout', 0, @{ $options{args} || [] }; }
@@ -203,6 +204,15 @@ sub redis_start(%) {
     }
 
     bail_out("redis: no server on port $port");
+}
+
+sub sentinel_exec($$$) {
+    my ($port, $dir, $lines) = @_;
+    open my $file, '>', "$dir/sentinel.conf" or die;
+    print $file "port $port\nbind 127.0.0.1\ndir $dir\n$lines";
+    close $file;
+    { exec 'redis-server', "$dir/sentinel.conf", '--sentinel'; }
+    POSIX::_exit(127);
 }
 
 sub redis_pid($) {

@@ -427,10 +427,11 @@ refused(in_redis($REDIS) . in_redis($REDIS),
         '"ratelimit_redis" has an invalid "r", expected one of each name');
 refused(in_redis(''),
         '"ratelimit_redis" "r" has no address, '
-        . 'expected "server" or "cluster"');
+        . 'expected "server", "cluster" or "sentinel"');
 refused(in_redis('password a;'),
         'unknown directive "password" in "ratelimit_redis" "r", expected '
-        . '"server", "cluster", "timeout", "username", "password_file", '
+        . '"server", "cluster", "sentinel", "sentinel_username", '
+        . '"sentinel_password_file", "timeout", "username", "password_file", '
         . '"secret_file", "prefix", "buckets", "database", "tls", "tls_ca", '
         . '"tls_name", "tls_certificate" or "tls_certificate_key"');
 refused(in_redis('server;'),
@@ -444,12 +445,20 @@ refused(in_redis('cluster;'),
         . 'expected one or more');
 refused(in_redis("$REDIS $_ 127.0.0.1:2;"),
         "\"$_\" has an invalid \"127.0.0.1:2\", "
-        . 'expected one "server" or one "cluster"')
+        . 'expected one "server", one "cluster" or one "sentinel"')
     for 'server', 'cluster';
+refused(in_redis("$REDIS sentinel m 127.0.0.1:2;"),
+        '"sentinel" has an invalid "m", '
+        . 'expected one "server", one "cluster" or one "sentinel"');
+refused(in_redis('sentinel m;'),
+        '"sentinel" has an invalid "m", '
+        . 'expected a master\'s name and one or more "host:port"');
+refused(in_redis('sentinel m/n 127.0.0.1:2;'),
+        "\"sentinel\" has an invalid \"m/n\", expected $NAME");
 refused(in_redis("$_ 127.0.0.1:70000;"),
         '"ratelimit_redis" "r" has an invalid address "127.0.0.1:70000" '
         . '(invalid port), expected "host:port"')
-    for 'server', 'cluster 127.0.0.1';
+    for 'server', 'cluster 127.0.0.1', 'sentinel m 127.0.0.1';
 refused(in_redis("$REDIS timeout $_;"),
         "\"timeout\" has an invalid \"$_\", expected a time from 1ms to 60s")
     for '0', '61s', 'x', '-1';
@@ -465,10 +474,17 @@ refused(in_redis("$REDIS username \"\"; password_file pw;"),
 refused(in_redis("$REDIS username u;"),
         '"ratelimit_redis" "r" has a "username", '
         . 'expected a "password_file" with it');
+refused(in_redis("sentinel m 127.0.0.1; sentinel_username u;"),
+        '"ratelimit_redis" "r" has a "sentinel_username", '
+        . 'expected a "sentinel_password_file" with it');
+refused(in_redis("$REDIS $_;"),
+        '"ratelimit_redis" "r" has a user for sentinels, '
+        . 'expected "sentinel" with it')
+    for 'sentinel_password_file pw', 'sentinel_username u';
 refused(in_redis("$REDIS $_ gone;"),
         "open() \"$gateway->{dir}/gone\" failed in \"$_\" "
         . '(2: No such file or directory)')
-    for 'password_file', 'secret_file';
+    for 'password_file', 'secret_file', 'sentinel_password_file';
 refused(in_redis("$REDIS password_file $_;"),
         "\"password_file\" has an invalid \"$_\", "
         . 'expected a file whose first line has 1 to 1023 bytes')
@@ -503,7 +519,8 @@ refused(in_redis('server unix:/run/redis; tls on;'),
         . 'expected "tls_name" with it');
 
 for ('timeout 1s', 'buckets 2', 'prefix a', 'username u', 'password_file pw',
-     'secret_file pw', 'database 0', 'database 5', 'tls off', 'tls on',
+     'secret_file pw', 'sentinel_username u', 'sentinel_password_file pw',
+     'database 0', 'database 5', 'tls off', 'tls on',
      'tls_ca a', 'tls_name a', 'tls_certificate a', 'tls_certificate_key a')
 {
     my ($name, $value) = split;
@@ -567,6 +584,10 @@ accepted(in_redis($_))
         'cluster 127.0.0.1:7001 127.0.0.1:7002;',
         "$REDIS timeout 1ms; prefix a.b-c_D; buckets 1;",
         "$REDIS timeout 60s; buckets 1048576;",
+        'sentinel m.1 127.0.0.1 127.0.0.2:7000;',
+        'sentinel m 127.0.0.1; sentinel_password_file pw;',
+        'sentinel_username u; sentinel_password_file pw; '
+        . 'sentinel m 127.0.0.1;',
         "$REDIS password_file pw;", "$REDIS username u; password_file pw;",
         "$REDIS secret_file crlf;", "$REDIS database 0;",
         "$REDIS database 2147483647;", "$REDIS tls on;", "$REDIS tls off;",

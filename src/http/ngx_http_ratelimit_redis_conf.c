@@ -12,6 +12,9 @@
 #define NGX_HTTP_RATELIMIT_REDIS_MAX_TIMEOUT  60000
 #define NGX_HTTP_RATELIMIT_REDIS_MAX_DATABASE 2147483647
 
+#define NGX_HTTP_RATELIMIT_REDIS_ONE                                          \
+    "one \"server\", one \"cluster\" or one \"sentinel\""
+
 /* a secret or a password and its newline */
 #define NGX_HTTP_RATELIMIT_REDIS_FILE_BYTES   1024
 
@@ -32,6 +35,10 @@ static char *ngx_http_ratelimit_redis_server(ngx_conf_t *cf,
     ngx_ratelimit_redis_t *redis);
 static char *ngx_http_ratelimit_redis_cluster(ngx_conf_t *cf,
     ngx_ratelimit_redis_t *redis);
+static char *ngx_http_ratelimit_redis_sentinel(ngx_conf_t *cf,
+    ngx_ratelimit_redis_t *redis);
+static char *ngx_http_ratelimit_redis_addrs(ngx_conf_t *cf,
+    ngx_ratelimit_redis_t *redis, ngx_uint_t first);
 static char *ngx_http_ratelimit_redis_timeout(ngx_conf_t *cf,
     ngx_ratelimit_redis_t *redis);
 static char *ngx_http_ratelimit_redis_buckets(ngx_conf_t *cf,
@@ -42,6 +49,11 @@ static char *ngx_http_ratelimit_redis_username(ngx_conf_t *cf,
     ngx_ratelimit_redis_t *redis);
 static char *ngx_http_ratelimit_redis_password_file(ngx_conf_t *cf,
     ngx_ratelimit_redis_t *redis);
+static char *ngx_http_ratelimit_redis_sentinel_username(ngx_conf_t *cf,
+    ngx_ratelimit_redis_t *redis);
+static char *ngx_http_ratelimit_redis_sentinel_password_file(ngx_conf_t *cf,
+    ngx_ratelimit_redis_t *redis);
+static char *ngx_http_ratelimit_redis_user(ngx_conf_t *cf, ngx_str_t *name);
 static char *ngx_http_ratelimit_redis_secret_file(ngx_conf_t *cf,
     ngx_ratelimit_redis_t *redis);
 static char *ngx_http_ratelimit_redis_database(ngx_conf_t *cf,
@@ -53,6 +65,11 @@ static ngx_http_ratelimit_redis_directive_t
 {
     { ngx_string("server"), ngx_http_ratelimit_redis_server, 0 },
     { ngx_string("cluster"), ngx_http_ratelimit_redis_cluster, 1 },
+    { ngx_string("sentinel"), ngx_http_ratelimit_redis_sentinel, 1 },
+    { ngx_string("sentinel_username"),
+      ngx_http_ratelimit_redis_sentinel_username, 0 },
+    { ngx_string("sentinel_password_file"),
+      ngx_http_ratelimit_redis_sentinel_password_file, 0 },
     { ngx_string("timeout"), ngx_http_ratelimit_redis_timeout, 0 },
     { ngx_string("username"), ngx_http_ratelimit_redis_username, 0 },
     { ngx_string("password_file"),
@@ -188,6 +205,8 @@ ngx_http_ratelimit_redis_directive(ngx_conf_t *cf, ngx_command_t *dummy,
     ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                        "unknown directive \"%V\" in \"ratelimit_redis\" "
                        "\"%V\", expected \"server\", \"cluster\", "
+                       "\"sentinel\", \"sentinel_username\", "
+                       "\"sentinel_password_file\", "
                        "\"timeout\", \"username\", \"password_file\", "
                        "\"secret_file\", \"prefix\", \"buckets\", "
                        "\"database\", \"tls\", \"tls_ca\", "
@@ -206,7 +225,8 @@ ngx_http_ratelimit_redis_check(ngx_conf_t *cf, ngx_ratelimit_redis_t *redis)
     if (redis->hosts.nelts == 0) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                            "\"ratelimit_redis\" \"%V\" has no address, "
-                           "expected \"server\" or \"cluster\"",
+                           "expected \"server\", \"cluster\" or "
+                           "\"sentinel\"",
                            &redis->name);
         return NGX_CONF_ERROR;
     }
@@ -215,6 +235,25 @@ ngx_http_ratelimit_redis_check(ngx_conf_t *cf, ngx_ratelimit_redis_t *redis)
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                            "\"ratelimit_redis\" \"%V\" has a \"username\", "
                            "expected a \"password_file\" with it",
+                           &redis->name);
+        return NGX_CONF_ERROR;
+    }
+
+    if (redis->mode != NGX_RATELIMIT_REDIS_SENTINEL
+        && (redis->sentinel_username.len || redis->sentinel_password.len))
+    {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"ratelimit_redis\" \"%V\" has a user for "
+                           "sentinels, expected \"sentinel\" with it",
+                           &redis->name);
+        return NGX_CONF_ERROR;
+    }
+
+    if (redis->sentinel_username.len && redis->sentinel_password.len == 0) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"ratelimit_redis\" \"%V\" has a "
+                           "\"sentinel_username\", expected a "
+                           "\"sentinel_password_file\" with it",
                            &redis->name);
         return NGX_CONF_ERROR;
     }
@@ -255,7 +294,7 @@ ngx_http_ratelimit_redis_server(ngx_conf_t *cf, ngx_ratelimit_redis_t *redis)
 
     if (redis->hosts.nelts) {
         return ngx_http_ratelimit_redis_invalid(cf,
-                                      "one \"server\" or one \"cluster\"");
+                                         NGX_HTTP_RATELIMIT_REDIS_ONE);
     }
 
     value = cf->args->elts;
@@ -268,19 +307,59 @@ static char *
 ngx_http_ratelimit_redis_cluster(ngx_conf_t *cf,
     ngx_ratelimit_redis_t *redis)
 {
+    if (redis->hosts.nelts) {
+        return ngx_http_ratelimit_redis_invalid(cf,
+                                         NGX_HTTP_RATELIMIT_REDIS_ONE);
+    }
+
+    redis->mode = NGX_RATELIMIT_REDIS_CLUSTER;
+
+    return ngx_http_ratelimit_redis_addrs(cf, redis, 1);
+}
+
+
+static char *
+ngx_http_ratelimit_redis_sentinel(ngx_conf_t *cf,
+    ngx_ratelimit_redis_t *redis)
+{
+    ngx_str_t  *value;
+
+    value = cf->args->elts;
+
+    if (redis->hosts.nelts) {
+        return ngx_http_ratelimit_redis_invalid(cf,
+                                         NGX_HTTP_RATELIMIT_REDIS_ONE);
+    }
+
+    if (cf->args->nelts < 3) {
+        return ngx_http_ratelimit_redis_invalid(cf,
+                         "a master's name and one or more \"host:port\"");
+    }
+
+    if (!ngx_ratelimit_name_valid(value[1].data, value[1].len)) {
+        return ngx_http_ratelimit_redis_invalid(cf,
+                     "1 to 64 of A-Z, a-z, 0-9, \"_\", \".\", \"-\"");
+    }
+
+    redis->mode = NGX_RATELIMIT_REDIS_SENTINEL;
+    redis->master = value[1];
+
+    return ngx_http_ratelimit_redis_addrs(cf, redis, 2);
+}
+
+
+/* The arguments from first on. */
+static char *
+ngx_http_ratelimit_redis_addrs(ngx_conf_t *cf, ngx_ratelimit_redis_t *redis,
+    ngx_uint_t first)
+{
     char        *rv;
     ngx_str_t   *value;
     ngx_uint_t   i;
 
-    if (redis->hosts.nelts) {
-        return ngx_http_ratelimit_redis_invalid(cf,
-                                      "one \"server\" or one \"cluster\"");
-    }
-
-    redis->mode = NGX_RATELIMIT_REDIS_CLUSTER;
     value = cf->args->elts;
 
-    for (i = 1; i < cf->args->nelts; i++) {
+    for (i = first; i < cf->args->nelts; i++) {
         rv = ngx_http_ratelimit_redis_addr(cf, redis, &value[i]);
         if (rv != NGX_CONF_OK) {
             return rv;
@@ -371,9 +450,24 @@ static char *
 ngx_http_ratelimit_redis_username(ngx_conf_t *cf,
     ngx_ratelimit_redis_t *redis)
 {
+    return ngx_http_ratelimit_redis_user(cf, &redis->username);
+}
+
+
+static char *
+ngx_http_ratelimit_redis_sentinel_username(ngx_conf_t *cf,
+    ngx_ratelimit_redis_t *redis)
+{
+    return ngx_http_ratelimit_redis_user(cf, &redis->sentinel_username);
+}
+
+
+static char *
+ngx_http_ratelimit_redis_user(ngx_conf_t *cf, ngx_str_t *name)
+{
     ngx_str_t  *value;
 
-    if (redis->username.len) {
+    if (name->len) {
         return ngx_http_ratelimit_redis_duplicate(cf);
     }
 
@@ -383,7 +477,7 @@ ngx_http_ratelimit_redis_username(ngx_conf_t *cf,
         return ngx_http_ratelimit_redis_invalid(cf, "a name");
     }
 
-    redis->username = value[1];
+    *name = value[1];
 
     return NGX_CONF_OK;
 }
@@ -396,6 +490,16 @@ ngx_http_ratelimit_redis_password_file(ngx_conf_t *cf,
     return redis->password.len
            ? ngx_http_ratelimit_redis_duplicate(cf)
            : ngx_http_ratelimit_redis_file(cf, &redis->password);
+}
+
+
+static char *
+ngx_http_ratelimit_redis_sentinel_password_file(ngx_conf_t *cf,
+    ngx_ratelimit_redis_t *redis)
+{
+    return redis->sentinel_password.len
+           ? ngx_http_ratelimit_redis_duplicate(cf)
+           : ngx_http_ratelimit_redis_file(cf, &redis->sentinel_password);
 }
 
 

@@ -7,6 +7,7 @@
 #include "ngx_http_ratelimit_redis_conf.h"
 
 #define NGX_HTTP_RATELIMIT_REDIS_PORT              6379
+#define NGX_HTTP_RATELIMIT_REDIS_SENTINEL_PORT     26379
 #define NGX_HTTP_RATELIMIT_REDIS_RESOLVER_TIMEOUT  30000   /* as in nginx */
 
 
@@ -14,6 +15,10 @@ static ngx_int_t ngx_http_ratelimit_redis_host(ngx_conf_t *cf,
     ngx_ratelimit_redis_t *redis, ngx_str_t *text, ngx_url_t *u);
 static ngx_int_t ngx_http_ratelimit_redis_name(ngx_conf_t *cf,
     ngx_http_ratelimit_redis_name_t *name, ngx_uint_t resolver);
+
+#define ngx_http_ratelimit_redis_port(redis)                                  \
+    ((redis)->mode == NGX_RATELIMIT_REDIS_SENTINEL                            \
+     ? NGX_HTTP_RATELIMIT_REDIS_SENTINEL_PORT : NGX_HTTP_RATELIMIT_REDIS_PORT)
 
 
 char *
@@ -27,7 +32,7 @@ ngx_http_ratelimit_redis_addr(ngx_conf_t *cf, ngx_ratelimit_redis_t *redis,
     ngx_memzero(&u, sizeof(ngx_url_t));
 
     u.url = *text;
-    u.default_port = NGX_HTTP_RATELIMIT_REDIS_PORT;
+    u.default_port = ngx_http_ratelimit_redis_port(redis);
     u.no_resolve = 1;
 
     if (ngx_parse_url(cf->pool, &u) != NGX_OK
@@ -144,7 +149,7 @@ ngx_http_ratelimit_redis_name(ngx_conf_t *cf,
     ngx_memzero(&u, sizeof(ngx_url_t));
 
     u.url = name->text;
-    u.default_port = NGX_HTTP_RATELIMIT_REDIS_PORT;
+    u.default_port = ngx_http_ratelimit_redis_port(name->redis);
 
     if (ngx_parse_url(cf->pool, &u) != NGX_OK || u.naddrs == 0) {
         ngx_log_error(NGX_LOG_EMERG, cf->log, 0,

@@ -106,6 +106,9 @@ struct ngx_ratelimit_redis_s {
     ngx_ratelimit_redis_mode_e     mode;
     ngx_array_t                    hosts;      /* ngx_ratelimit_redis_host_t:
                                                   the server, or any to ask */
+    ngx_str_t                      master;     /* what sentinels call it */
+    ngx_str_t                      sentinel_username; /* as the two below */
+    ngx_str_t                      sentinel_password;
     ngx_msec_t                     timeout;    /* a call waits no longer */
     ngx_uint_t                     buckets;    /* hash keys, a power of two */
     ngx_str_t                      username;   /* empty: AUTH password */
@@ -140,9 +143,9 @@ ngx_int_t ngx_ratelimit_redis_tls_prepare(ngx_conf_t *cf,
 
 /*
  * Declares the memory that the node's workers share about a complete block:
- * breakers, slot map, counts. It outlives reloads that leave the block's mode
- * and hosts as they are. tag is the module. redis must live in cf->pool.
- * Returns NGX_OK or NGX_ERROR (logged by nginx).
+ * breakers, slot map, counts. It outlives reloads that leave the block's mode,
+ * hosts and master as they are. tag is the module. redis must live in
+ * cf->pool. Returns NGX_OK or NGX_ERROR (logged by nginx).
  */
 ngx_int_t ngx_ratelimit_redis_share(ngx_conf_t *cf,
     ngx_ratelimit_redis_t *redis, void *tag);

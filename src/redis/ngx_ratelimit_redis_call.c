@@ -216,13 +216,16 @@ ngx_ratelimit_redis_route(ngx_ratelimit_redis_call_t *call)
         q = ngx_queue_head(&client->conns);
         conn = ngx_queue_data(q, ngx_ratelimit_redis_conn_t, queue);
 
-    } else if (client->mapped) {
+    } else {
+        ngx_ratelimit_redis_topology_look(client);
+
+        if (!client->mapped) {
+            ngx_ratelimit_redis_map_wait(call);
+            return;
+        }
+
         ngx_ratelimit_redis_breaker_mapped(client);
         conn = client->slots[call->slot];
-
-    } else {
-        ngx_ratelimit_redis_map_wait(call);
-        return;
     }
 
     if (conn == NULL) {
@@ -240,14 +243,22 @@ ngx_ratelimit_redis_route(ngx_ratelimit_redis_call_t *call)
 static void
 ngx_ratelimit_redis_map_wait(ngx_ratelimit_redis_call_t *call)
 {
+    ngx_uint_t                     waiting;
     ngx_ratelimit_redis_client_t  *client;
 
     client = call->client;
 
     call = ngx_ratelimit_redis_breaker_ask(call, client->map_shard, 0);
 
-    if (call) {
-        ngx_queue_insert_tail(&client->unmapped, &call->queue);
+    if (call == NULL) {
+        return;
+    }
+
+    waiting = !ngx_queue_empty(&client->unmapped);
+    ngx_queue_insert_tail(&client->unmapped, &call->queue);
+
+    if (!waiting) {
+        ngx_ratelimit_redis_topology_wait(client);
     }
 }
 

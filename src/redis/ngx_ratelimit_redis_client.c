@@ -69,8 +69,6 @@ ngx_ratelimit_redis_start(ngx_ratelimit_redis_t *redis, ngx_cycle_t *cycle)
                                    ngx_ratelimit_redis_done_handler);
     ngx_ratelimit_redis_event_init(client, &client->again_timer,
                                    ngx_ratelimit_redis_again_handler);
-    ngx_ratelimit_redis_event_init(client, &client->refresh_timer,
-                                   ngx_ratelimit_redis_refresh_handler);
     ngx_ratelimit_redis_event_init(client, &client->release_event,
                                    ngx_ratelimit_redis_release_handler);
 
@@ -91,7 +89,7 @@ ngx_ratelimit_redis_stop(ngx_ratelimit_redis_t *redis)
 {
     ngx_uint_t                     i;
     ngx_queue_t                   *q;
-    ngx_event_t                   *timers[3];
+    ngx_event_t                   *timers[2];
     ngx_ratelimit_redis_conn_t    *conn;
     ngx_ratelimit_redis_client_t  *client;
 
@@ -129,9 +127,8 @@ ngx_ratelimit_redis_stop(ngx_ratelimit_redis_t *redis)
 
     timers[0] = &client->deadline;
     timers[1] = &client->again_timer;
-    timers[2] = &client->refresh_timer;
 
-    for (i = 0; i < 3; i++) {
+    for (i = 0; i < 2; i++) {
         if (timers[i]->timer_set) {
             ngx_del_timer(timers[i]);
         }
@@ -149,10 +146,10 @@ ngx_ratelimit_redis_stop(ngx_ratelimit_redis_t *redis)
     ngx_ratelimit_redis_text_free(&client->load);
     ngx_ratelimit_redis_text_free(&client->auth);
     ngx_ratelimit_redis_text_free(&client->select);
+    ngx_ratelimit_redis_text_free(&client->question);
+    ngx_ratelimit_redis_text_free(&client->sentinel_auth);
 
-    if (client->slots) {
-        ngx_free(client->slots);
-    }
+    ngx_ratelimit_redis_topology_stop(client);
 
     if (client->io) {
         ngx_free(client->io);
@@ -250,18 +247,9 @@ ngx_ratelimit_redis_client_connect(ngx_ratelimit_redis_client_t *client)
                ? NGX_OK : NGX_ERROR;
     }
 
-    client->slots = ngx_calloc(NGX_RATELIMIT_CLUSTER_SLOTS
-                               * sizeof(ngx_ratelimit_redis_conn_t *),
-                               client->log);
-    if (client->slots == NULL) {
-        return NGX_ERROR;
-    }
-
     client->map_shard = ngx_ratelimit_redis_shard(client->redis->shared, &map);
 
-    ngx_ratelimit_redis_refresh_handler(&client->refresh_timer);
-
-    return ngx_queue_empty(&client->conns) ? NGX_ERROR : NGX_OK;
+    return ngx_ratelimit_redis_topology_start(client);
 }
 
 
@@ -298,6 +286,7 @@ ngx_ratelimit_redis_text_free(ngx_str_t *text)
     if (text->data) {
         ngx_explicit_memzero(text->data, text->len);
         ngx_free(text->data);
+        ngx_str_null(text);
     }
 }
 

@@ -1,164 +1,58 @@
 /*
- * Redis Cluster: the map from slots to connections, its refresh, and the
- * addresses that a node names.
- *
- * The refresh timer is set while a map is wanted and while one is waited for,
- * so there is one refresh at a time; when it fires before the answer came,
- * another node is asked.
+ * A worker's slot map: the connection that each slot has, the connections to
+ * ask for another map, and the addresses that a node names.
  */
 
 #include "ngx_ratelimit_redis_int.h"
 #include "ngx_ratelimit_text.h"
 
-#define NGX_RATELIMIT_REDIS_REFRESH_MS  1000
-#define NGX_RATELIMIT_REDIS_FIRST_MS    100   /* while there is no map */
-#define NGX_RATELIMIT_REDIS_NEXT_MS     10
 
-
-static ngx_msec_t ngx_ratelimit_redis_refresh_interval(
-    ngx_ratelimit_redis_client_t *client);
-static ngx_ratelimit_redis_conn_t *ngx_ratelimit_redis_refresh_from(
-    ngx_ratelimit_redis_client_t *client);
 static void ngx_ratelimit_redis_seeds_connect(
-    ngx_ratelimit_redis_client_t *client);
-static ngx_uint_t ngx_ratelimit_redis_range_valid(
-    const ngx_ratelimit_redis_range_t *range);
-static void ngx_ratelimit_redis_slots_fill(ngx_ratelimit_redis_conn_t *from);
-static ngx_uint_t ngx_ratelimit_redis_map_settle(
     ngx_ratelimit_redis_client_t *client);
 static void ngx_ratelimit_redis_unmapped_route(
     ngx_ratelimit_redis_client_t *client);
+static size_t ngx_ratelimit_redis_own_host(ngx_ratelimit_redis_conn_t *conn,
+    u_char *text);
 static ngx_ratelimit_redis_conn_t *ngx_ratelimit_redis_node(
-    ngx_ratelimit_redis_conn_t *from, u_char *host, size_t len,
-    in_port_t port);
+    ngx_ratelimit_redis_client_t *client,
+    const ngx_ratelimit_slot_node_t *named);
 static ngx_int_t ngx_ratelimit_redis_number(const u_char *text, size_t len,
     uint64_t min, uint64_t max);
 
 
-void
-ngx_ratelimit_redis_refresh(ngx_ratelimit_redis_client_t *client)
+ngx_ratelimit_redis_conn_t *
+ngx_ratelimit_redis_cluster_from(ngx_ratelimit_redis_client_t *client)
 {
-    ngx_msec_t  passed, interval, jitter;
-
-    if (client->slots == NULL || ngx_exiting) {
-        return;
-    }
-
-    /* the first map: who was asked is gone, so ask another soon */
-
-    if (!client->mapped && client->refresh == NULL) {
-
-        if (client->refresh_timer.timer_set) {
-            ngx_del_timer(&client->refresh_timer);
-        }
-
-        ngx_add_timer(&client->refresh_timer, NGX_RATELIMIT_REDIS_NEXT_MS);
-        return;
-    }
-
-    if (client->refresh_timer.timer_set) {
-        return;
-    }
-
-    interval = ngx_ratelimit_redis_refresh_interval(client);
-    passed = ngx_current_msec - client->refreshed_ms;
-
-    /* the workers of all nodes see the same event at once */
-
-    jitter = ngx_random() % (interval / 10);
-
-    ngx_add_timer(&client->refresh_timer,
-                  (passed < interval ? interval - passed : 0) + jitter);
-}
-
-
-void
-ngx_ratelimit_redis_refresh_handler(ngx_event_t *ev)
-{
-    ngx_ratelimit_redis_conn_t    *conn;
-    ngx_ratelimit_redis_client_t  *client;
-    static const ngx_str_t         text =
-        ngx_string("*2\r\n$7\r\nCLUSTER\r\n$5\r\nSLOTS\r\n");
-
-    client = ev->data;
-
-    if (ngx_exiting) {
-        return;
-    }
-
-    client->refresh = NULL;
-    client->refreshed_ms = ngx_current_msec;
-
-    /* set first: a connection that breaks below asks for a refresh */
-
-    if (ev->timer_set) {
-        ngx_del_timer(ev);
-    }
-
-    ngx_add_timer(ev, ngx_ratelimit_redis_refresh_interval(client));
-
-    conn = ngx_ratelimit_redis_refresh_from(client);
-
-    if (conn == NULL) {
-        ngx_ratelimit_redis_seeds_connect(client);
-        conn = ngx_ratelimit_redis_refresh_from(client);
-    }
-
-    if (conn == NULL) {
-        return;
-    }
-
-    client->refresh = ngx_ratelimit_redis_conn_command(conn,
-                                          NGX_RATELIMIT_REDIS_SLOTS, &text);
-    if (client->refresh) {
-        ngx_ratelimit_redis_count(client->redis->shared->refreshes);
-    }
-}
-
-
-static ngx_msec_t
-ngx_ratelimit_redis_refresh_interval(ngx_ratelimit_redis_client_t *client)
-{
-    return client->mapped ? NGX_RATELIMIT_REDIS_REFRESH_MS
-                          : NGX_RATELIMIT_REDIS_FIRST_MS;
-}
-
-
-/*
- * A connection to ask: one that is up, else one that may come up. The list
- * is turned, so that the next refresh asks another node.
- */
-
-static ngx_ratelimit_redis_conn_t *
-ngx_ratelimit_redis_refresh_from(ngx_ratelimit_redis_client_t *client)
-{
+    ngx_uint_t                   n, up;
     ngx_queue_t                 *q;
-    ngx_ratelimit_redis_conn_t  *conn, *found;
+    ngx_ratelimit_redis_conn_t  *conn;
 
-    found = NULL;
+    up = 0;
 
     for (q = ngx_queue_head(&client->conns);
          q != ngx_queue_sentinel(&client->conns);
          q = ngx_queue_next(q))
     {
         conn = ngx_queue_data(q, ngx_ratelimit_redis_conn_t, queue);
-
-        if (conn->state == NGX_RATELIMIT_REDIS_UP) {
-            found = conn;
-            break;
-        }
-
-        if (conn->state != NGX_RATELIMIT_REDIS_DOWN && found == NULL) {
-            found = conn;
-        }
+        up += (conn->state == NGX_RATELIMIT_REDIS_UP);
     }
 
-    if (found) {
-        ngx_queue_remove(&found->queue);
-        ngx_queue_insert_tail(&client->conns, &found->queue);
+    if (up == 0) {
+        ngx_ratelimit_redis_seeds_connect(client);
+        return NULL;
     }
 
-    return found;
+    /* the workers' lists are much alike, so the node asks all in turn */
+
+    n = atomic_load(&client->redis->shared->refreshes) % up;
+
+    for (q = ngx_queue_head(&client->conns); ; q = ngx_queue_next(q)) {
+        conn = ngx_queue_data(q, ngx_ratelimit_redis_conn_t, queue);
+
+        if (conn->state == NGX_RATELIMIT_REDIS_UP && n-- == 0) {
+            return conn;
+        }
+    }
 }
 
 
@@ -176,92 +70,69 @@ ngx_ratelimit_redis_seeds_connect(ngx_ratelimit_redis_client_t *client)
 }
 
 
-void
-ngx_ratelimit_redis_slots_apply(ngx_ratelimit_redis_conn_t *conn)
+ngx_uint_t
+ngx_ratelimit_redis_map_write(ngx_ratelimit_redis_conn_t *conn,
+    ngx_ratelimit_slot_map_t *map)
 {
-    ngx_uint_t                     i, valid;
-    ngx_ratelimit_redis_reply_t   *reply;
-    ngx_ratelimit_redis_client_t  *client;
+    size_t                        len;
+    u_char                       *host, text[NGX_SOCKADDR_STRLEN];
+    ngx_uint_t                    i, valid;
+    ngx_ratelimit_redis_range_t  *range;
 
-    client = conn->client;
-    reply = &conn->reply;
     valid = 0;
+    ngx_ratelimit_slot_map_clear(map);
 
-    for (i = 0; i < reply->nranges; i++) {
-        valid += ngx_ratelimit_redis_range_valid(&reply->ranges[i]);
+    for (i = 0; i < conn->reply.nranges; i++) {
+        range = &conn->reply.ranges[i];
+
+        host = range->host;
+        len = range->host_len;
+
+        if (len == 0 && !conn->sentinel) {
+            host = text;
+            len = ngx_ratelimit_redis_own_host(conn, text);
+        }
+
+        valid += ngx_ratelimit_slot_map_add(map, range->first, range->last,
+                                            host, len, range->port);
     }
 
-    /* a node that was reset or never joined knows nothing: ask another */
+    ngx_ratelimit_slot_map_finish(map);
 
-    if (valid == 0) {
-        ngx_ratelimit_redis_slots_refused(client);
-        return;
+    return valid;
+}
+
+
+void
+ngx_ratelimit_redis_map_apply(ngx_ratelimit_redis_client_t *client,
+    const ngx_ratelimit_slot_map_t *map)
+{
+    ngx_uint_t                   i, owner;
+    ngx_ratelimit_redis_conn_t  *conns[1 + NGX_RATELIMIT_SLOT_MAP_NODES];
+
+    client->strayed = 0;
+
+    conns[0] = NULL;
+
+    for (i = 0; i < map->nnodes; i++) {
+        conns[i + 1] = ngx_ratelimit_redis_node(client, &map->nodes[i]);
+
+        /* too many, or no memory: the same map may do better later */
+
+        if (conns[i + 1] == NULL) {
+            client->strayed = 1;
+        }
     }
 
-    if (client->refresh_timer.timer_set) {
-        ngx_del_timer(&client->refresh_timer);
+    for (i = 0; i < NGX_RATELIMIT_CLUSTER_SLOTS; i++) {
+        owner = map->owner[i];
+        ngx_ratelimit_redis_slot_set(client, i, conns[owner]);
     }
 
-    ngx_ratelimit_redis_slots_fill(conn);
     client->mapped = 1;
 
-    if (ngx_ratelimit_redis_map_settle(client)) {
-        ngx_ratelimit_redis_refresh(client);
-    }
-
+    ngx_ratelimit_redis_map_settle(client);
     ngx_ratelimit_redis_unmapped_route(client);
-}
-
-
-void
-ngx_ratelimit_redis_slots_refused(ngx_ratelimit_redis_client_t *client)
-{
-    ngx_add_timer(&client->refresh_timer,
-                  ngx_ratelimit_redis_refresh_interval(client));
-}
-
-
-static ngx_uint_t
-ngx_ratelimit_redis_range_valid(const ngx_ratelimit_redis_range_t *range)
-{
-    return range->first >= 0
-           && range->first <= range->last
-           && range->last < NGX_RATELIMIT_CLUSTER_SLOTS
-           && range->port > 0
-           && range->port <= 65535;
-}
-
-
-static void
-ngx_ratelimit_redis_slots_fill(ngx_ratelimit_redis_conn_t *from)
-{
-    int64_t                        slot, next;
-    ngx_uint_t                     i;
-    ngx_ratelimit_redis_conn_t    *conn;
-    ngx_ratelimit_redis_range_t   *range;
-    ngx_ratelimit_redis_client_t  *client;
-
-    client = from->client;
-
-    for (slot = 0; slot < NGX_RATELIMIT_CLUSTER_SLOTS; slot++) {
-        ngx_ratelimit_redis_slot_set(client, slot, NULL);
-    }
-
-    for (i = 0; i < from->reply.nranges; i++) {
-        range = &from->reply.ranges[i];
-
-        if (!ngx_ratelimit_redis_range_valid(range)) {
-            continue;
-        }
-
-        conn = ngx_ratelimit_redis_node(from, range->host, range->host_len,
-                                        (in_port_t) range->port);
-        next = range->last + 1;
-
-        for (slot = range->first; slot < next; slot++) {
-            ngx_ratelimit_redis_slot_set(client, slot, conn);
-        }
-    }
 }
 
 
@@ -281,19 +152,13 @@ ngx_ratelimit_redis_slot_set(ngx_ratelimit_redis_client_t *client,
 }
 
 
-/*
- * Lets go of the connections that the map has no use for. Returns 1 when an
- * owner of slots is down: a failover is on its way, a new map is wanted.
- */
+/* An owner that stays DOWN: a failover is on its way, a new map is wanted. */
 
-static ngx_uint_t
+void
 ngx_ratelimit_redis_map_settle(ngx_ratelimit_redis_client_t *client)
 {
-    ngx_uint_t                   down;
     ngx_queue_t                 *q;
     ngx_ratelimit_redis_conn_t  *conn;
-
-    down = 0;
 
     for (q = ngx_queue_head(&client->conns);
          q != ngx_queue_sentinel(&client->conns);
@@ -301,15 +166,21 @@ ngx_ratelimit_redis_map_settle(ngx_ratelimit_redis_client_t *client)
     {
         conn = ngx_queue_data(q, ngx_ratelimit_redis_conn_t, queue);
 
+        if (conn->sentinel) {
+            continue;
+        }
+
         if (conn->owned == 0) {
             ngx_ratelimit_redis_conn_release(conn);
+            continue;
+        }
 
-        } else if (conn->state == NGX_RATELIMIT_REDIS_DOWN) {
-            down = 1;
+        ngx_ratelimit_redis_conn_retry(conn);
+
+        if (conn->state == NGX_RATELIMIT_REDIS_DOWN) {
+            ngx_ratelimit_redis_refresh(client);
         }
     }
-
-    return down;
 }
 
 
@@ -331,8 +202,11 @@ ngx_ratelimit_redis_conn_t *
 ngx_ratelimit_redis_redirect(ngx_ratelimit_redis_conn_t *conn,
     ngx_uint_t *slot)
 {
-    u_char     *p, *last, *space, *colon;
-    ngx_int_t   n, port;
+    u_char                     *p, *last, *space, *colon;
+    u_char                      own[NGX_SOCKADDR_STRLEN];
+    ngx_int_t                   n, port;
+    ngx_str_t                   text;
+    ngx_ratelimit_slot_node_t   node;
 
     last = conn->reply.text + conn->reply.text_len;
 
@@ -364,41 +238,70 @@ ngx_ratelimit_redis_redirect(ngx_ratelimit_redis_conn_t *conn,
         return NULL;
     }
 
+    text.data = p;
+    text.len = colon - p;
+
+    if (text.len == 0) {
+        text.data = own;
+        text.len = ngx_ratelimit_redis_own_host(conn, own);
+    }
+
+    if (!ngx_ratelimit_slot_node_set(&node, text.data, text.len, port)) {
+        return NULL;
+    }
+
     *slot = n;
 
-    return ngx_ratelimit_redis_node(conn, p, colon - p, (in_port_t) port);
+    return ngx_ratelimit_redis_node(conn->client, &node);
 }
 
 
-/*
- * The connection to a host and port that from named. An empty host is the
- * one that from leads to.
- */
+/* Where conn leads to, which an empty host stands for. Returns its length. */
+
+static size_t
+ngx_ratelimit_redis_own_host(ngx_ratelimit_redis_conn_t *conn, u_char *text)
+{
+    if (conn->sockaddr.sockaddr.sa_family == AF_UNIX) {
+        return 0;
+    }
+
+    return ngx_sock_ntop(&conn->sockaddr.sockaddr, conn->socklen, text,
+                         NGX_SOCKADDR_STRLEN, 0);
+}
+
+
+/* What the configuration knows of a host's addresses is known of a node too. */
 
 static ngx_ratelimit_redis_conn_t *
-ngx_ratelimit_redis_node(ngx_ratelimit_redis_conn_t *from, u_char *host,
-    size_t len, in_port_t port)
+ngx_ratelimit_redis_node(ngx_ratelimit_redis_client_t *client,
+    const ngx_ratelimit_slot_node_t *named)
 {
-    u_char                      text[NGX_SOCKADDR_STRLEN];
-    ngx_ratelimit_redis_host_t  node;
+    ngx_uint_t                   i;
+    ngx_ratelimit_redis_host_t   node, *hosts;
 
     ngx_memzero(&node, sizeof(ngx_ratelimit_redis_host_t));
 
-    node.port = port;
-    node.host.data = host;
-    node.host.len = len;
+    node.host.data = (u_char *) named->host;
+    node.host.len = named->len;
+    node.port = named->port;
 
-    if (len == 0) {
-        if (from->sockaddr.sockaddr.sa_family == AF_UNIX) {
-            return NULL;
+    hosts = client->redis->hosts.elts;
+
+    for (i = 0; i < client->redis->hosts.nelts; i++) {
+
+        if (client->redis->mode == NGX_RATELIMIT_REDIS_CLUSTER
+            && hosts[i].port == node.port
+            && hosts[i].host.len == node.host.len
+            && ngx_strncasecmp(hosts[i].host.data, node.host.data,
+                               node.host.len)
+               == 0)
+        {
+            node.naddrs = hosts[i].naddrs;
+            node.addrs = hosts[i].addrs;
         }
-
-        node.host.data = text;
-        node.host.len = ngx_sock_ntop(&from->sockaddr.sockaddr,
-                                      from->socklen, text, sizeof(text), 0);
     }
 
-    return ngx_ratelimit_redis_conn_get(from->client, &node);
+    return ngx_ratelimit_redis_conn_get(client, &node);
 }
 
 

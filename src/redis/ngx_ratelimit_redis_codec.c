@@ -31,8 +31,12 @@ static void *ngx_ratelimit_redis_read_nil(const redisReadTask *task);
 static void ngx_ratelimit_redis_read_free(void *object);
 static void ngx_ratelimit_redis_reply_start(
     ngx_ratelimit_redis_reply_t *reply, int type);
+static void ngx_ratelimit_redis_read_master(
+    ngx_ratelimit_redis_reply_t *reply, int idx, char *data, size_t len);
 static ngx_int_t ngx_ratelimit_redis_range_add(
     ngx_ratelimit_redis_reply_t *reply);
+static void ngx_ratelimit_redis_range_host(
+    ngx_ratelimit_redis_reply_t *reply, char *data, size_t len);
 static ngx_uint_t ngx_ratelimit_redis_depth(const redisReadTask *task);
 
 
@@ -173,20 +177,21 @@ ngx_ratelimit_redis_reader_left(void *reader)
 
 ngx_int_t
 ngx_ratelimit_redis_reader_next(void *reader,
-    ngx_ratelimit_redis_reply_t *reply, ngx_uint_t slots)
+    ngx_ratelimit_redis_reply_t *reply, ngx_ratelimit_redis_form_e form)
 {
     void    *object;
     size_t   max;
 
-    reply->slots = slots;
+    reply->form = form;
 
     if (redisReaderGetReply(reader, &object) != REDIS_OK) {
         return NGX_ERROR;
     }
 
     if (object == NULL) {
-        max = slots ? NGX_RATELIMIT_REDIS_MAX_SLOTS
-                    : NGX_RATELIMIT_REDIS_MAX_REPLY;
+        max = (form == NGX_RATELIMIT_REDIS_FORM_SLOTS)
+              ? NGX_RATELIMIT_REDIS_MAX_SLOTS
+              : NGX_RATELIMIT_REDIS_MAX_REPLY;
 
         return reply->bytes > max ? NGX_ERROR : NGX_AGAIN;
     }
@@ -204,7 +209,6 @@ ngx_ratelimit_redis_read_string(const redisReadTask *task, char *data,
     size_t len)
 {
     ngx_ratelimit_redis_reply_t  *reply;
-    ngx_ratelimit_redis_range_t  *range;
 
     reply = task->privdata;
 
@@ -221,20 +225,47 @@ ngx_ratelimit_redis_read_string(const redisReadTask *task, char *data,
 
     /* [[first, last, [host, port, ...], replicas ...], ...] */
 
-    if (reply->slots
+    if (reply->form == NGX_RATELIMIT_REDIS_FORM_SLOTS
         && ngx_ratelimit_redis_depth(task) == 3
         && task->idx == 0
         && task->parent->idx == 2)
     {
-        range = &reply->ranges[reply->nranges - 1];
+        ngx_ratelimit_redis_range_host(reply, data, len);
+    }
 
-        /* too long for a numeric address: cut off, it stays none */
-
-        range->host_len = ngx_min(len, sizeof(range->host));
-        ngx_memcpy(range->host, data, range->host_len);
+    if (reply->form == NGX_RATELIMIT_REDIS_FORM_MASTER
+        && ngx_ratelimit_redis_depth(task) == 1
+        && reply->nranges)
+    {
+        ngx_ratelimit_redis_read_master(reply, task->idx, data, len);
     }
 
     return reply;
+}
+
+
+/* The host or the port of a master, which owns all there is. */
+
+static void
+ngx_ratelimit_redis_read_master(ngx_ratelimit_redis_reply_t *reply, int idx,
+    char *data, size_t len)
+{
+    uint64_t                      port;
+    ngx_ratelimit_redis_range_t  *range;
+
+    if (idx == 0) {
+        ngx_ratelimit_redis_range_host(reply, data, len);
+        return;
+    }
+
+    if (ngx_ratelimit_number_parse((u_char *) data, len, 1, 65535, &port)
+        == 0)
+    {
+        range = &reply->ranges[0];
+        range->first = 0;
+        range->last = NGX_RATELIMIT_CLUSTER_SLOTS - 1;
+        range->port = (int64_t) port;
+    }
 }
 
 
@@ -246,8 +277,9 @@ ngx_ratelimit_redis_read_array(const redisReadTask *task,
 
     reply = task->privdata;
 
-    if ((ngx_uint_t) n > (reply->slots ? NGX_RATELIMIT_CLUSTER_SLOTS
-                                       : NGX_RATELIMIT_REDIS_MAX_VALUES))
+    if ((ngx_uint_t) n
+        > (reply->form == NGX_RATELIMIT_REDIS_FORM_SLOTS
+           ? NGX_RATELIMIT_CLUSTER_SLOTS : NGX_RATELIMIT_REDIS_MAX_VALUES))
     {
         return NULL;
     }
@@ -261,12 +293,17 @@ ngx_ratelimit_redis_read_array(const redisReadTask *task,
     if (task->parent == NULL) {
         ngx_ratelimit_redis_reply_start(reply, task->type);
         reply->flat = 1;
-        return reply;
+
+        /* a master: [host, port] */
+
+        return reply->form == NGX_RATELIMIT_REDIS_FORM_MASTER && n == 2
+               && ngx_ratelimit_redis_range_add(reply) != NGX_OK
+               ? NULL : reply;
     }
 
     reply->flat = 0;
 
-    if (reply->slots
+    if (reply->form == NGX_RATELIMIT_REDIS_FORM_SLOTS
         && ngx_ratelimit_redis_depth(task) == 1
         && ngx_ratelimit_redis_range_add(reply) != NGX_OK)
     {
@@ -291,7 +328,7 @@ ngx_ratelimit_redis_read_integer(const redisReadTask *task, long long value)
         return reply;
     }
 
-    if (!reply->slots) {
+    if (reply->form != NGX_RATELIMIT_REDIS_FORM_SLOTS) {
         if (reply->flat) {
             reply->values[reply->n++] = value;
         }
@@ -390,6 +427,26 @@ ngx_ratelimit_redis_range_add(ngx_ratelimit_redis_reply_t *reply)
     ranges->first = -1;
 
     return NGX_OK;
+}
+
+
+/* Of the last range. One that is too long becomes one that nobody has. */
+
+static void
+ngx_ratelimit_redis_range_host(ngx_ratelimit_redis_reply_t *reply,
+    char *data, size_t len)
+{
+    ngx_ratelimit_redis_range_t  *range;
+
+    range = &reply->ranges[reply->nranges - 1];
+
+    if (len > sizeof(range->host)) {
+        data = "?";
+        len = 1;
+    }
+
+    range->host_len = len;
+    ngx_memcpy(range->host, data, len);
 }
 
 

@@ -14,15 +14,27 @@
 #define NGX_RATELIMIT_REDIS_BACKOFF_MAX_MS  1000
 #define NGX_RATELIMIT_REDIS_PATIENCE_MS     500   /* of an attempt, at least */
 #define NGX_RATELIMIT_REDIS_RETRY_MS        1000
+#define NGX_RATELIMIT_REDIS_SENTINEL_MS     5000  /* not asked for so long */
 
 
 static u_char *ngx_ratelimit_redis_conn_name(u_char *p,
     const ngx_ratelimit_redis_host_t *host);
+static ngx_ratelimit_redis_conn_t *ngx_ratelimit_redis_conn_obtain(
+    ngx_ratelimit_redis_client_t *client,
+    const ngx_ratelimit_redis_host_t *host, ngx_uint_t sentinel);
 static ngx_ratelimit_redis_conn_t *ngx_ratelimit_redis_conn_find(
-    ngx_ratelimit_redis_client_t *client, const ngx_str_t *name);
+    ngx_ratelimit_redis_client_t *client, const ngx_str_t *name,
+    ngx_uint_t sentinel);
+static ngx_ratelimit_redis_conn_t *ngx_ratelimit_redis_conn_leads(
+    ngx_ratelimit_redis_client_t *client,
+    const ngx_ratelimit_redis_host_t *host);
 static ngx_ratelimit_redis_conn_t *ngx_ratelimit_redis_conn_new(
     ngx_ratelimit_redis_client_t *client,
-    const ngx_ratelimit_redis_host_t *host, const ngx_str_t *name);
+    const ngx_ratelimit_redis_host_t *host, const ngx_str_t *name,
+    ngx_uint_t sentinel);
+static void ngx_ratelimit_redis_conn_identify(
+    ngx_ratelimit_redis_conn_t *conn, const ngx_ratelimit_redis_host_t *host,
+    const ngx_str_t *name);
 static void ngx_ratelimit_redis_conn_begin(ngx_ratelimit_redis_conn_t *conn);
 static ngx_msec_t ngx_ratelimit_redis_conn_pause(
     ngx_ratelimit_redis_conn_t *conn);
@@ -50,6 +62,22 @@ ngx_ratelimit_redis_conn_t *
 ngx_ratelimit_redis_conn_get(ngx_ratelimit_redis_client_t *client,
     const ngx_ratelimit_redis_host_t *host)
 {
+    return ngx_ratelimit_redis_conn_obtain(client, host, 0);
+}
+
+
+ngx_ratelimit_redis_conn_t *
+ngx_ratelimit_redis_conn_sentinel(ngx_ratelimit_redis_client_t *client,
+    const ngx_ratelimit_redis_host_t *host)
+{
+    return ngx_ratelimit_redis_conn_obtain(client, host, 1);
+}
+
+
+static ngx_ratelimit_redis_conn_t *
+ngx_ratelimit_redis_conn_obtain(ngx_ratelimit_redis_client_t *client,
+    const ngx_ratelimit_redis_host_t *host, ngx_uint_t sentinel)
+{
     u_char                       data[NGX_RATELIMIT_REDIS_NAME];
     ngx_str_t                    name;
     ngx_ratelimit_redis_conn_t  *conn;
@@ -63,13 +91,30 @@ ngx_ratelimit_redis_conn_get(ngx_ratelimit_redis_client_t *client,
     name.data = data;
     name.len = ngx_ratelimit_redis_conn_name(data, host) - data;
 
-    conn = ngx_ratelimit_redis_conn_find(client, &name);
+    conn = ngx_ratelimit_redis_conn_find(client, &name, sentinel);
 
-    if (conn || client->nconns == NGX_RATELIMIT_REDIS_MAX_CONNS) {
+    if (conn) {
         return conn;
     }
 
-    conn = ngx_ratelimit_redis_conn_new(client, host, &name);
+    conn = sentinel ? NULL : ngx_ratelimit_redis_conn_leads(client, host);
+
+    if (conn) {
+
+        /* a seed's other spelling: all workers shall mean the same shard */
+
+        if (conn->owned == 0) {
+            ngx_ratelimit_redis_conn_identify(conn, host, &name);
+        }
+
+        return conn;
+    }
+
+    if (client->nconns == NGX_RATELIMIT_REDIS_MAX_CONNS) {
+        return NULL;
+    }
+
+    conn = ngx_ratelimit_redis_conn_new(client, host, &name, sentinel);
     if (conn == NULL) {
         return NULL;
     }
@@ -107,7 +152,7 @@ ngx_ratelimit_redis_conn_name(u_char *p,
 
 static ngx_ratelimit_redis_conn_t *
 ngx_ratelimit_redis_conn_find(ngx_ratelimit_redis_client_t *client,
-    const ngx_str_t *name)
+    const ngx_str_t *name, ngx_uint_t sentinel)
 {
     ngx_queue_t                 *q;
     ngx_ratelimit_redis_conn_t  *conn;
@@ -119,7 +164,52 @@ ngx_ratelimit_redis_conn_find(ngx_ratelimit_redis_client_t *client,
         conn = ngx_queue_data(q, ngx_ratelimit_redis_conn_t, queue);
 
         if (conn->name.len == name->len
+            && conn->sentinel == sentinel
             && ngx_strncasecmp(conn->name.data, name->data, name->len) == 0)
+        {
+            return conn;
+        }
+    }
+
+    return NULL;
+}
+
+
+/*
+ * The connection that leads to a numeric host, NULL where none does. One in its
+ * handshake must stay who it is: a name is verified at the end of that.
+ */
+
+static ngx_ratelimit_redis_conn_t *
+ngx_ratelimit_redis_conn_leads(ngx_ratelimit_redis_client_t *client,
+    const ngx_ratelimit_redis_host_t *host)
+{
+    socklen_t                    socklen;
+    ngx_queue_t                 *q;
+    ngx_sockaddr_t               sa;
+    ngx_ratelimit_redis_conn_t  *conn;
+    ngx_ratelimit_redis_state_e  least;
+
+    socklen = ngx_ratelimit_redis_resolve_numeric(host, &sa);
+
+    if (socklen == 0) {
+        return NULL;
+    }
+
+    least = client->redis->tls.on ? NGX_RATELIMIT_REDIS_UP
+                                  : NGX_RATELIMIT_REDIS_CONNECTING;
+
+    for (q = ngx_queue_head(&client->conns);
+         q != ngx_queue_sentinel(&client->conns);
+         q = ngx_queue_next(q))
+    {
+        conn = ngx_queue_data(q, ngx_ratelimit_redis_conn_t, queue);
+
+        if (conn->state >= least
+            && !conn->sentinel
+            && ngx_cmp_sockaddr(&conn->sockaddr.sockaddr, conn->socklen,
+                                &sa.sockaddr, socklen, 1)
+               == NGX_OK)
         {
             return conn;
         }
@@ -131,12 +221,13 @@ ngx_ratelimit_redis_conn_find(ngx_ratelimit_redis_client_t *client,
 
 static ngx_ratelimit_redis_conn_t *
 ngx_ratelimit_redis_conn_new(ngx_ratelimit_redis_client_t *client,
-    const ngx_ratelimit_redis_host_t *host, const ngx_str_t *name)
+    const ngx_ratelimit_redis_host_t *host, const ngx_str_t *name,
+    ngx_uint_t sentinel)
 {
     ngx_ratelimit_redis_conn_t  *conn;
 
-    conn = ngx_calloc(sizeof(ngx_ratelimit_redis_conn_t) + name->len,
-                      client->log);
+    conn = ngx_calloc(sizeof(ngx_ratelimit_redis_conn_t)
+                      + NGX_RATELIMIT_REDIS_NAME, client->log);
     if (conn == NULL) {
         return NULL;
     }
@@ -144,25 +235,11 @@ ngx_ratelimit_redis_conn_new(ngx_ratelimit_redis_client_t *client,
     conn->client = client;
     conn->fd = (ngx_socket_t) -1;
     conn->reply.log = client->log;
+    conn->sentinel = sentinel;
+    conn->used_ms = ngx_current_msec;
 
     conn->name.data = (u_char *) &conn[1];
-    conn->name.len = name->len;
-
-    if (host->port) {
-        ngx_strlow(conn->name.data, name->data, name->len);
-
-    } else {
-        ngx_memcpy(conn->name.data, name->data, name->len);
-    }
-
-    conn->host = *host;
-    conn->host.host.data = conn->name.data;
-    conn->shard = ngx_ratelimit_redis_shard(client->redis->shared,
-                                            &conn->name);
-
-    if (host->naddrs == 0) {
-        ngx_ratelimit_redis_resolve_numeric(conn);
-    }
+    ngx_ratelimit_redis_conn_identify(conn, host, name);
 
     ngx_queue_init(&conn->calls);
     conn->next = &conn->calls;
@@ -177,6 +254,46 @@ ngx_ratelimit_redis_conn_new(ngx_ratelimit_redis_client_t *client,
     conn->flush.handler = ngx_ratelimit_redis_conn_flush_handler;
 
     return conn;
+}
+
+
+/* Says who conn is, also when it was somebody else before. */
+
+static void
+ngx_ratelimit_redis_conn_identify(ngx_ratelimit_redis_conn_t *conn,
+    const ngx_ratelimit_redis_host_t *host, const ngx_str_t *name)
+{
+    conn->name.len = name->len;
+
+    if (host->port) {
+        ngx_strlow(conn->name.data, name->data, name->len);
+
+    } else {
+        ngx_memcpy(conn->name.data, name->data, name->len);
+    }
+
+    conn->host = *host;
+    conn->host.host.data = conn->name.data;
+
+    if (!conn->sentinel) {
+        conn->shard = ngx_ratelimit_redis_shard(conn->client->redis->shared,
+                                                &conn->name);
+    }
+
+    if (host->naddrs) {
+        return;
+    }
+
+    /* a host that is an address needs nobody to say where it is */
+
+    conn->addr.socklen = ngx_ratelimit_redis_resolve_numeric(
+                             &conn->host, &conn->addr_data);
+    if (conn->addr.socklen) {
+        conn->addr.sockaddr = &conn->addr_data.sockaddr;
+        conn->addr.name = conn->name;
+        conn->host.addrs = &conn->addr;
+        conn->host.naddrs = 1;
+    }
 }
 
 
@@ -290,24 +407,28 @@ ngx_ratelimit_redis_conn_pause(ngx_ratelimit_redis_conn_t *conn)
 /*
  * Begins an attempt. Its deadline is the begin of the next one, but not too
  * soon for a slow network. Authentication and the like go ahead of all calls;
- * nobody waits for their replies.
+ * nobody waits for their replies. A sentinel has a user of its own, no
+ * databases and no scripts.
  */
 
 static void
 ngx_ratelimit_redis_conn_begin(ngx_ratelimit_redis_conn_t *conn)
 {
+    ngx_str_t                     *auth;
     ngx_ratelimit_redis_client_t  *client;
 
     client = conn->client;
+    auth = conn->sentinel ? &client->sentinel_auth : &client->auth;
 
     conn->begin_ms = ngx_current_msec;
     conn->pause_ms = ngx_ratelimit_redis_conn_pause(conn);
 
-    if ((client->auth.len
+    if ((auth->len
          && ngx_ratelimit_redis_conn_command(conn, NGX_RATELIMIT_REDIS_AUTH,
-                                             &client->auth)
+                                             auth)
             == NULL)
-        || (client->select.len
+        || (!conn->sentinel
+            && client->select.len
             && ngx_ratelimit_redis_conn_command(conn,
                                                 NGX_RATELIMIT_REDIS_SELECT,
                                                 &client->select)
@@ -319,8 +440,9 @@ ngx_ratelimit_redis_conn_begin(ngx_ratelimit_redis_conn_t *conn)
 
     /* without memory NOSCRIPT will ask for it again */
 
-    if (ngx_ratelimit_redis_conn_command(conn, NGX_RATELIMIT_REDIS_LOAD,
-                                         &client->load))
+    if (!conn->sentinel
+        && ngx_ratelimit_redis_conn_command(conn, NGX_RATELIMIT_REDIS_LOAD,
+                                            &client->load))
     {
         conn->loading = 1;
     }
@@ -421,10 +543,6 @@ ngx_ratelimit_redis_conn_shook(ngx_ratelimit_redis_conn_t *conn,
 static void
 ngx_ratelimit_redis_conn_up(ngx_ratelimit_redis_conn_t *conn)
 {
-    ngx_ratelimit_redis_client_t  *client;
-
-    client = conn->client;
-
     /* one write a turn is small: it must not wait for the last one's ACK */
 
     (void) ngx_tcp_nodelay(conn->connection);
@@ -434,9 +552,7 @@ ngx_ratelimit_redis_conn_up(ngx_ratelimit_redis_conn_t *conn)
     ngx_ratelimit_redis_conn_watch(conn);
     ngx_post_event(&conn->flush, &ngx_posted_next_events);
 
-    if (client->slots && !client->mapped && client->refresh == NULL) {
-        ngx_ratelimit_redis_refresh_handler(&client->refresh_timer);
-    }
+    ngx_ratelimit_redis_topology_up(conn);
 }
 
 
@@ -631,6 +747,11 @@ ngx_ratelimit_redis_conn_retry(ngx_ratelimit_redis_conn_t *conn)
 static ngx_uint_t
 ngx_ratelimit_redis_conn_unused(ngx_ratelimit_redis_conn_t *conn)
 {
+    if (conn->sentinel) {
+        return ngx_current_msec - conn->used_ms
+               > NGX_RATELIMIT_REDIS_SENTINEL_MS;
+    }
+
     return conn->client->slots
            && conn->client->mapped
            && conn->owned == 0;
@@ -725,7 +846,7 @@ ngx_ratelimit_redis_conn_idle(ngx_ratelimit_redis_conn_t *conn)
         ngx_ratelimit_redis_conn_recovered(conn);
     }
 
-    if (conn->failures) {
+    if (conn->failures || conn->sentinel) {
         ngx_ratelimit_redis_conn_watch(conn);
     }
 }

@@ -5,13 +5,15 @@
  *     client.c   start and stop, what a call says
  *     call.c     a call's way, its deadline, its handler
  *     breaker.c  who may send, whose end counts, who is let go
- *     cluster.c  the slot map and its refresh, redirections
+ *     topology.c who asks for a new map, and when; the map of the node
+ *     cluster.c  a worker's map: connections of slots, redirections
+ *     sentinel.c the question for the master, and whom it is asked
  *     conn.c     one connection: its states, connecting again
  *     resolve.c  where its host is
  *     tls.c      its handshake, where it is encrypted
  *     io.c       its queue, writing, reading
  *     reply.c    what each reply means for the call at the queue's head
- *     shared.c   what the workers of the node share: breakers, counts
+ *     shared.c   what the workers of the node share: breakers, counts, map
  *     codec.c    Redis' protocol to and from bytes (hiredis' reader)
  *     digest.c   HMAC-SHA256
  */
@@ -23,6 +25,7 @@
 
 #include "ngx_ratelimit_redis.h"
 #include "ngx_ratelimit_hash.h"
+#include "ngx_ratelimit_slot_map.h"
 
 #define NGX_RATELIMIT_REDIS_MAX_PENDING    65536    /* calls in a queue */
 #define NGX_RATELIMIT_REDIS_MAX_CONNS      1024     /* of one client */
@@ -54,11 +57,19 @@ typedef struct {
 } ngx_ratelimit_redis_range_t;
 
 
+/* What a reply is read as. */
+typedef enum {
+    NGX_RATELIMIT_REDIS_FORM_VALUES = 0,
+    NGX_RATELIMIT_REDIS_FORM_SLOTS,   /* CLUSTER SLOTS */
+    NGX_RATELIMIT_REDIS_FORM_MASTER   /* one range: the address of all slots */
+} ngx_ratelimit_redis_form_e;
+
+
 /* One reply as the reader builds it. */
 typedef struct {
     int                           type;      /* REDIS_REPLY_* of the whole */
     unsigned                      flat:1;    /* an array of integers alone */
-    unsigned                      slots:1;   /* read as CLUSTER SLOTS */
+    ngx_ratelimit_redis_form_e    form;
 
     ngx_uint_t                    n;
     int64_t                       values[NGX_RATELIMIT_REDIS_MAX_VALUES];
@@ -81,7 +92,8 @@ typedef enum {
     NGX_RATELIMIT_REDIS_AUTH,
     NGX_RATELIMIT_REDIS_SELECT,
     NGX_RATELIMIT_REDIS_LOAD,     /* SCRIPT LOAD */
-    NGX_RATELIMIT_REDIS_SLOTS     /* CLUSTER SLOTS */
+    NGX_RATELIMIT_REDIS_SLOTS,    /* CLUSTER SLOTS */
+    NGX_RATELIMIT_REDIS_MASTER    /* SENTINEL GET-MASTER-ADDR-BY-NAME */
 } ngx_ratelimit_redis_kind_e;
 
 
@@ -162,6 +174,9 @@ struct ngx_ratelimit_redis_shared_s {
     _Atomic uint64_t               opened;
 
     ngx_ratelimit_redis_shard_t    shards[NGX_RATELIMIT_REDIS_MAX_SHARDS];
+
+    ngx_ratelimit_slot_board_t     board;     /* last: its words are not
+                                                 zeroed, most stay untouched */
 };
 
 
@@ -203,9 +218,11 @@ struct ngx_ratelimit_redis_conn_s {
     ngx_msec_t                     begin_ms;  /* of the last attempt */
     ngx_msec_t                     pause_ms;  /* from there to the next one */
     ngx_msec_t                     up_ms;     /* when it came up */
+    ngx_msec_t                     used_ms;   /* a sentinel: when asked */
     ngx_msec_t                     retried_ms; /* ahead of its backoff */
     unsigned                       loading:1; /* SCRIPT LOAD is queued */
     unsigned                       loaded:1;  /* and was answered well */
+    unsigned                       sentinel:1; /* takes no calls */
 
     const char                    *alert;     /* what the peer's TLS said */
     u_char                         tls_text[NGX_RATELIMIT_REDIS_MAX_REASON];
@@ -217,8 +234,9 @@ struct ngx_ratelimit_redis_conn_s {
 
     /* who it is: what the configuration or a node has named it */
     ngx_ratelimit_redis_host_t     host;      /* its text stands in name */
-    ngx_str_t                      name;      /* "host:port", behind this */
-    ngx_ratelimit_redis_shard_t   *shard;
+    ngx_str_t                      name;      /* "host:port", behind this,
+                                                 with room for any */
+    ngx_ratelimit_redis_shard_t   *shard;     /* of a sentinel: NULL */
     uint32_t                       closed;    /* shard's, when conn broke */
     ngx_addr_t                     addr;      /* of a numeric host */
     ngx_sockaddr_t                 addr_data;
@@ -257,15 +275,28 @@ struct ngx_ratelimit_redis_client_s {
     uint64_t                       released;  /* shared->opened at the last */
     ngx_ratelimit_redis_status_e   failed;    /* of a call, the last one */
 
-    /* cluster */
+    /* Cluster and Sentinel */
 
     ngx_queue_t                    unmapped;  /* waiting for the first map */
     ngx_ratelimit_redis_shard_t   *map_shard; /* their breaker's */
-    ngx_ratelimit_redis_call_t    *refresh;   /* CLUSTER SLOTS waited for */
+    ngx_ratelimit_redis_conn_t   **slots;     /* NULL for a single server */
+    uint64_t                       head;      /* the node's map last taken */
+
     ngx_event_t                    refresh_timer;
-    ngx_msec_t                     refreshed_ms;
+    ngx_ratelimit_redis_call_t    *refresh;   /* the question waited for */
+    uint64_t                       turn_ms;   /* the right to ask, not used */
+    uint64_t                       asked_ms;  /* when this worker asked */
+    uint64_t                       wanted_ms; /* what was asked later will do */
+    uint64_t                       answered_ms; /* the last that was noticed */
+    uint64_t                       seen_ms;   /* the last question noticed */
+    uint64_t                       due_ms;    /* asks no sooner */
+    ngx_uint_t                     sentinel;  /* which one is asked */
+
     unsigned                       mapped:1;  /* slots is known */
-    ngx_ratelimit_redis_conn_t   **slots;
+    unsigned                       wanted:1;  /* something may have changed */
+    unsigned                       strayed:1; /* MOVED changed slots */
+    unsigned                       broke:1;   /* with the first question */
+    unsigned                       unanswered:1; /* as yet */
 
     ngx_queue_t                    free;      /* calls */
     ngx_uint_t                     nfree;
@@ -275,6 +306,8 @@ struct ngx_ratelimit_redis_client_s {
     ngx_str_t                      load;      /* SCRIPT LOAD, whole */
     ngx_str_t                      auth;      /* AUTH, whole; may be empty */
     ngx_str_t                      select;    /* SELECT, the same */
+    ngx_str_t                      question;  /* for the map, whole */
+    ngx_str_t                      sentinel_auth;
     u_char                        *io;        /* one read or write */
 
     time_t                         logged;    /* second of the last line */
@@ -401,6 +434,13 @@ ngx_ratelimit_redis_conn_t *ngx_ratelimit_redis_conn_get(
     ngx_ratelimit_redis_client_t *client,
     const ngx_ratelimit_redis_host_t *host);
 
+/*
+ * The same for a sentinel: it is asked for the master and serves nothing else.
+ */
+ngx_ratelimit_redis_conn_t *ngx_ratelimit_redis_conn_sentinel(
+    ngx_ratelimit_redis_client_t *client,
+    const ngx_ratelimit_redis_host_t *host);
+
 /* Where conn is DOWN it connects now, at most once a second through this. */
 void ngx_ratelimit_redis_conn_retry(ngx_ratelimit_redis_conn_t *conn);
 
@@ -451,8 +491,12 @@ void ngx_ratelimit_redis_conn_shook(ngx_ratelimit_redis_conn_t *conn,
 
 /* resolve.c */
 
-/* A host that is an address, as text, has its address without asking. */
-void ngx_ratelimit_redis_resolve_numeric(ngx_ratelimit_redis_conn_t *conn);
+/*
+ * The address of a host that is one, as text: it is known without asking.
+ * Returns its length, 0 for any other host.
+ */
+socklen_t ngx_ratelimit_redis_resolve_numeric(
+    const ngx_ratelimit_redis_host_t *host, ngx_sockaddr_t *sa);
 
 /*
  * Asks nginx's resolver where conn's host is. conn_resolved() tells, now or
@@ -528,20 +572,80 @@ ngx_ratelimit_redis_shard_t *ngx_ratelimit_redis_shard(
 const char *ngx_ratelimit_redis_conn_feed(ngx_ratelimit_redis_conn_t *conn,
     u_char *data, size_t len);
 
+/* Logs, once a second, that a command was answered with this error. */
+void ngx_ratelimit_redis_log_reply(ngx_ratelimit_redis_conn_t *conn,
+    const char *command);
+
+
+/* topology.c */
+
+/*
+ * Takes the map that the node has, or asks for the first one. Returns NGX_OK,
+ * or NGX_ERROR when memory is out. What it allocates is freed by stop.
+ */
+ngx_int_t ngx_ratelimit_redis_topology_start(
+    ngx_ratelimit_redis_client_t *client);
+void ngx_ratelimit_redis_topology_stop(ngx_ratelimit_redis_client_t *client);
+
+/* Takes the node's map where that is another one: before slots is read. */
+void ngx_ratelimit_redis_topology_look(ngx_ratelimit_redis_client_t *client);
+
+/* A call waits in unmapped: the first map is looked for more often. */
+void ngx_ratelimit_redis_topology_wait(ngx_ratelimit_redis_client_t *client);
+
+/* Something changed: a new map is wanted soon, one a second for the node. */
+void ngx_ratelimit_redis_refresh(ngx_ratelimit_redis_client_t *client);
+
+/* conn is UP: maybe it was waited for, to be asked. */
+void ngx_ratelimit_redis_topology_up(ngx_ratelimit_redis_conn_t *conn);
+
+/*
+ * Takes the reply to the question from conn: a map, which all workers get, or
+ * nothing. current: it is the one last asked by this worker.
+ */
+void ngx_ratelimit_redis_topology_reply(ngx_ratelimit_redis_conn_t *conn,
+    ngx_uint_t current);
+
+
+/* sentinel.c */
+
+/* The texts of the question and of AUTH: NGX_OK, NGX_ERROR: out of memory. */
+ngx_int_t ngx_ratelimit_redis_sentinel_texts(
+    ngx_ratelimit_redis_client_t *client);
+
+/*
+ * The connection to ask, UP or CONNECTING, NULL where no sentinel can be
+ * connected to now. next: the one before did not answer, or knew nothing.
+ */
+ngx_ratelimit_redis_conn_t *ngx_ratelimit_redis_sentinel_from(
+    ngx_ratelimit_redis_client_t *client, ngx_uint_t next);
+
+/* Logs, once a second, that conn's answer names no master. */
+void ngx_ratelimit_redis_sentinel_refused(ngx_ratelimit_redis_conn_t *conn);
+
 
 /* cluster.c */
 
-/* Asks for a new slot map soon: one at a time, one a second. */
-void ngx_ratelimit_redis_refresh(ngx_ratelimit_redis_client_t *client);
+/*
+ * A connection to ask, UP, another one each time, NULL where none is: then the
+ * seeds are connected to.
+ */
+ngx_ratelimit_redis_conn_t *ngx_ratelimit_redis_cluster_from(
+    ngx_ratelimit_redis_client_t *client);
 
-/* Asks at once, if none is asked for. */
-void ngx_ratelimit_redis_refresh_handler(ngx_event_t *ev);
+/* Writes what conn answered as a map. Returns how many ranges were of use. */
+ngx_uint_t ngx_ratelimit_redis_map_write(ngx_ratelimit_redis_conn_t *conn,
+    ngx_ratelimit_slot_map_t *map);
 
-/* CLUSTER SLOTS was answered with nothing of use: another node is asked. */
-void ngx_ratelimit_redis_slots_refused(ngx_ratelimit_redis_client_t *client);
+/* Makes the worker's slots those of the map; calls that waited are sent. */
+void ngx_ratelimit_redis_map_apply(ngx_ratelimit_redis_client_t *client,
+    const ngx_ratelimit_slot_map_t *map);
 
-/* Takes CLUSTER SLOTS' reply from conn: the new map, or nothing. */
-void ngx_ratelimit_redis_slots_apply(ngx_ratelimit_redis_conn_t *conn);
+/*
+ * Lets go of the connections that own no slots, and has those that are DOWN
+ * and do connect again.
+ */
+void ngx_ratelimit_redis_map_settle(ngx_ratelimit_redis_client_t *client);
 
 /*
  * The connection that "MOVED <slot> <host>:<port>" or "ASK ..." from conn
@@ -577,7 +681,7 @@ void *ngx_ratelimit_redis_reader_new(ngx_ratelimit_redis_reply_t *reply);
 void ngx_ratelimit_redis_reader_free(void *reader,
     ngx_ratelimit_redis_reply_t *reply);
 
-/* Frees what a CLUSTER SLOTS reply left. */
+/* Frees what a reply with ranges left. */
 void ngx_ratelimit_redis_ranges_free(ngx_ratelimit_redis_reply_t *reply);
 
 /* Returns NGX_OK, or NGX_ERROR: memory is out. */
@@ -589,9 +693,9 @@ size_t ngx_ratelimit_redis_reader_left(void *reader);
 
 /*
  * Reads the next reply: NGX_OK, NGX_AGAIN when more bytes must come, NGX_ERROR
- * when this is no protocol or too large. slots: it answers CLUSTER SLOTS.
+ * when this is no protocol or too large.
  */
 ngx_int_t ngx_ratelimit_redis_reader_next(void *reader,
-    ngx_ratelimit_redis_reply_t *reply, ngx_uint_t slots);
+    ngx_ratelimit_redis_reply_t *reply, ngx_ratelimit_redis_form_e form);
 
 #endif /* NGX_RATELIMIT_REDIS_INT_H_INCLUDED */

@@ -24,13 +24,13 @@ typedef struct {
 
 static ngx_ratelimit_redis_call_t *ngx_ratelimit_redis_conn_head(
     ngx_ratelimit_redis_conn_t *conn);
+static ngx_ratelimit_redis_form_e ngx_ratelimit_redis_form(
+    ngx_ratelimit_redis_kind_e kind);
 static void ngx_ratelimit_redis_reply(ngx_ratelimit_redis_conn_t *conn,
     ngx_ratelimit_redis_call_t *call);
 static void ngx_ratelimit_redis_reply_setup(ngx_ratelimit_redis_conn_t *conn,
     const char *command);
 static void ngx_ratelimit_redis_reply_load(ngx_ratelimit_redis_conn_t *conn);
-static void ngx_ratelimit_redis_reply_slots(ngx_ratelimit_redis_conn_t *conn,
-    ngx_uint_t current);
 static void ngx_ratelimit_redis_reply_eval(ngx_ratelimit_redis_conn_t *conn,
     ngx_ratelimit_redis_call_t *call);
 static const ngx_ratelimit_redis_error_t *ngx_ratelimit_redis_error_find(
@@ -41,8 +41,6 @@ static ngx_str_t ngx_ratelimit_redis_word_at(u_char *p, u_char *last);
 static ngx_uint_t ngx_ratelimit_redis_starts(const u_char *p,
     const u_char *last, const char *text);
 static u_char *ngx_ratelimit_redis_unwrap(u_char *p, u_char *last);
-static void ngx_ratelimit_redis_log_reply(ngx_ratelimit_redis_conn_t *conn,
-    const char *command);
 
 static void ngx_ratelimit_redis_error_refused(
     ngx_ratelimit_redis_conn_t *conn, ngx_ratelimit_redis_call_t *call);
@@ -143,7 +141,7 @@ ngx_ratelimit_redis_conn_feed(ngx_ratelimit_redis_conn_t *conn, u_char *data,
         }
 
         rc = ngx_ratelimit_redis_reader_next(conn->reader, &conn->reply,
-                                   call->kind == NGX_RATELIMIT_REDIS_SLOTS);
+                                         ngx_ratelimit_redis_form(call->kind));
 
         if (rc == NGX_AGAIN) {
             return NULL;
@@ -191,6 +189,23 @@ ngx_ratelimit_redis_conn_head(ngx_ratelimit_redis_conn_t *conn)
 }
 
 
+static ngx_ratelimit_redis_form_e
+ngx_ratelimit_redis_form(ngx_ratelimit_redis_kind_e kind)
+{
+    switch (kind) {
+
+    case NGX_RATELIMIT_REDIS_SLOTS:
+        return NGX_RATELIMIT_REDIS_FORM_SLOTS;
+
+    case NGX_RATELIMIT_REDIS_MASTER:
+        return NGX_RATELIMIT_REDIS_FORM_MASTER;
+
+    default:
+        return NGX_RATELIMIT_REDIS_FORM_VALUES;
+    }
+}
+
+
 static void
 ngx_ratelimit_redis_reply(ngx_ratelimit_redis_conn_t *conn,
     ngx_ratelimit_redis_call_t *call)
@@ -228,9 +243,10 @@ ngx_ratelimit_redis_reply(ngx_ratelimit_redis_conn_t *conn,
         ngx_ratelimit_redis_reply_load(conn);
         return;
 
-    default: /* NGX_RATELIMIT_REDIS_SLOTS */
+    default: /* NGX_RATELIMIT_REDIS_SLOTS, NGX_RATELIMIT_REDIS_MASTER */
         ngx_ratelimit_redis_call_free(call);
-        ngx_ratelimit_redis_reply_slots(conn, current);
+        ngx_ratelimit_redis_topology_reply(conn, current);
+        ngx_ratelimit_redis_ranges_free(&conn->reply);
         return;
     }
 }
@@ -275,27 +291,6 @@ ngx_ratelimit_redis_reply_load(ngx_ratelimit_redis_conn_t *conn)
     }
 
     conn->loaded = 1;
-}
-
-
-/*
- * An answer that was given up is late, and maybe older than what is known
- * since; it is still better than no map.
- */
-
-static void
-ngx_ratelimit_redis_reply_slots(ngx_ratelimit_redis_conn_t *conn,
-    ngx_uint_t current)
-{
-    if (conn->reply.type != REDIS_REPLY_ARRAY) {
-        ngx_ratelimit_redis_log_reply(conn, "CLUSTER SLOTS");
-        ngx_ratelimit_redis_slots_refused(conn->client);
-
-    } else if (current || !conn->client->mapped) {
-        ngx_ratelimit_redis_slots_apply(conn);
-    }
-
-    ngx_ratelimit_redis_ranges_free(&conn->reply);
 }
 
 
@@ -499,7 +494,7 @@ ngx_ratelimit_redis_unwrap(u_char *p, u_char *last)
 }
 
 
-static void
+void
 ngx_ratelimit_redis_log_reply(ngx_ratelimit_redis_conn_t *conn,
     const char *command)
 {
@@ -632,6 +627,7 @@ ngx_ratelimit_redis_error_moved(ngx_ratelimit_redis_conn_t *conn,
 
     if (to) {
         ngx_ratelimit_redis_slot_set(client, slot, to);
+        client->strayed = 1;
     }
 
     ngx_ratelimit_redis_follow(conn, to, call, 0);

@@ -21,43 +21,40 @@ static void ngx_ratelimit_redis_resolve_set(ngx_ratelimit_redis_conn_t *conn,
     struct sockaddr *sockaddr, socklen_t socklen);
 
 
-void
-ngx_ratelimit_redis_resolve_numeric(ngx_ratelimit_redis_conn_t *conn)
+socklen_t
+ngx_ratelimit_redis_resolve_numeric(const ngx_ratelimit_redis_host_t *host,
+    ngx_sockaddr_t *sa)
 {
-    in_addr_t        addr;
-    ngx_str_t       *host;
-    ngx_sockaddr_t  *sa;
+    in_addr_t  addr;
+    socklen_t  socklen;
 
-    host = &conn->host.host;
-    sa = &conn->addr_data;
-    addr = ngx_inet_addr(host->data, host->len);
+    ngx_memzero(sa, sizeof(ngx_sockaddr_t));
+
+    addr = ngx_inet_addr(host->host.data, host->host.len);
 
     if (addr != INADDR_NONE) {
         sa->sockaddr_in.sin_family = AF_INET;
         sa->sockaddr_in.sin_addr.s_addr = addr;
-        conn->addr.socklen = sizeof(struct sockaddr_in);
+        socklen = sizeof(struct sockaddr_in);
 
 #if (NGX_HAVE_INET6)
 
-    } else if (ngx_inet6_addr(host->data, host->len,
+    } else if (ngx_inet6_addr(host->host.data, host->host.len,
                               sa->sockaddr_in6.sin6_addr.s6_addr)
                == NGX_OK)
     {
         sa->sockaddr_in6.sin6_family = AF_INET6;
-        conn->addr.socklen = sizeof(struct sockaddr_in6);
+        socklen = sizeof(struct sockaddr_in6);
 
 #endif
 
     } else {
-        return;
+        return 0;
     }
 
-    ngx_inet_set_port(&sa->sockaddr, conn->host.port);
+    ngx_inet_set_port(&sa->sockaddr, host->port);
 
-    conn->addr.sockaddr = &sa->sockaddr;
-    conn->addr.name = conn->name;
-    conn->host.addrs = &conn->addr;
-    conn->host.naddrs = 1;
+    return socklen;
 }
 
 

@@ -82,6 +82,7 @@ ngx_ratelimit_redis_shared_hash(const ngx_ratelimit_redis_t *redis)
         ngx_crc32_update(&hash, port, sizeof(port));
     }
 
+    ngx_crc32_update(&hash, redis->master.data, redis->master.len);
     ngx_crc32_final(hash);
 
     return hash + redis->mode;
@@ -106,10 +107,16 @@ ngx_ratelimit_redis_shared_init(ngx_shm_zone_t *shm_zone, void *data)
 
     shpool = (ngx_slab_pool_t *) shm_zone->shm.addr;
 
-    redis->shared = ngx_slab_calloc(shpool,
-                                    sizeof(ngx_ratelimit_redis_shared_t));
+    redis->shared = ngx_slab_alloc(shpool,
+                                   sizeof(ngx_ratelimit_redis_shared_t));
+    if (redis->shared == NULL) {
+        return NGX_ERROR;
+    }
 
-    return redis->shared ? NGX_OK : NGX_ERROR;
+    ngx_memzero(redis->shared,
+                offsetof(ngx_ratelimit_redis_shared_t, board.words));
+
+    return NGX_OK;
 }
 
 

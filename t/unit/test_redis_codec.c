@@ -263,7 +263,7 @@ test_slots_broken(void **state)
 }
 
 
-/* A host longer than an address is kept only in part. */
+/* A host longer than any becomes one that no node has. */
 
 static void
 test_slots_host(void **state)
@@ -278,10 +278,55 @@ test_slots_host(void **state)
     len += sprintf(text + len, "\r\n:1\r\n");
 
     assert_int_equal(read_reply(text, len, 7, 1), NGX_OK);
-    assert_int_equal(reply.ranges[0].host_len, sizeof(reply.ranges[0].host));
+    assert_int_equal(reply.ranges[0].host_len, 1);
+    assert_int_equal(reply.ranges[0].host[0], '?');
     assert_true(reply.ranges[0].port == 1);
 
     ngx_ratelimit_redis_ranges_free(&reply);
+}
+
+
+/* A Sentinel's answer: one range of all slots, or none. */
+
+static void
+test_master(void **state)
+{
+    size_t              i, step;
+    ngx_uint_t          form;
+    static const char   good[] = "*2\r\n$3\r\n::1\r\n$4\r\n6379\r\n";
+    static const char  *broken[] = {
+        "*-1\r\n", "*0\r\n", "*1\r\n$3\r\n::1\r\n",
+        "*3\r\n$3\r\n::1\r\n$1\r\n1\r\n$1\r\n1\r\n",
+        "*2\r\n$3\r\n::1\r\n:6379\r\n", "*2\r\n$3\r\n::1\r\n$-1\r\n",
+        "*2\r\n$3\r\n::1\r\n$1\r\n0\r\n",
+        "*2\r\n$3\r\n::1\r\n$5\r\n65536\r\n",
+        "*2\r\n$3\r\n::1\r\n*1\r\n$1\r\n1\r\n"
+    };
+
+    (void) state;
+
+    form = NGX_RATELIMIT_REDIS_FORM_MASTER;
+
+    for (step = 1; step < 30; step++) {
+        assert_int_equal(read_reply(good, sizeof(good) - 1, step, form),
+                         NGX_OK);
+        assert_int_equal(reply.nranges, 1);
+        assert_true(reply.ranges[0].first == 0);
+        assert_true(reply.ranges[0].last == 16383);
+        assert_true(reply.ranges[0].port == 6379);
+        assert_int_equal(reply.ranges[0].host_len, 3);
+        assert_memory_equal(reply.ranges[0].host, "::1", 3);
+        ngx_ratelimit_redis_ranges_free(&reply);
+    }
+
+    for (i = 0; i < sizeof(broken) / sizeof(broken[0]); i++) {
+        assert_int_equal(read_reply(broken[i], strlen(broken[i]), 1, form),
+                         NGX_OK);
+        assert_true(reply.nranges == 0 || reply.ranges[0].first < 0);
+        ngx_ratelimit_redis_ranges_free(&reply);
+    }
+
+    assert_int_equal(read_reply("*65\r\n", 5, 5, form), NGX_ERROR);
 }
 
 
@@ -295,7 +340,8 @@ main(void)
         cmocka_unit_test(test_limits),
         cmocka_unit_test(test_slots),
         cmocka_unit_test(test_slots_broken),
-        cmocka_unit_test(test_slots_host)
+        cmocka_unit_test(test_slots_host),
+        cmocka_unit_test(test_master)
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,101 @@
+/*
+ * Sentinels: they say which server is the master now. A connection to one takes
+ * no calls and has no breaker; whoever asks keeps one open, and goes on to the
+ * next sentinel when it does not answer or does not know.
+ */
+
+#include "ngx_ratelimit_redis_int.h"
+
+
+ngx_int_t
+ngx_ratelimit_redis_sentinel_texts(ngx_ratelimit_redis_client_t *client)
+{
+    ngx_str_t               args[3];
+    ngx_uint_t              n;
+    ngx_ratelimit_redis_t  *redis;
+
+    redis = client->redis;
+
+    ngx_str_set(&args[0], "SENTINEL");
+    ngx_str_set(&args[1], "GET-MASTER-ADDR-BY-NAME");
+    args[2] = redis->master;
+
+    if (ngx_ratelimit_redis_write_command(&client->question, args, 3,
+                                          client->log)
+        != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    if (redis->sentinel_password.len == 0) {
+        return NGX_OK;
+    }
+
+    n = 1;
+    ngx_str_set(&args[0], "AUTH");
+
+    if (redis->sentinel_username.len) {
+        args[n++] = redis->sentinel_username;
+    }
+
+    args[n++] = redis->sentinel_password;
+
+    return ngx_ratelimit_redis_write_command(&client->sentinel_auth, args, n,
+                                             client->log);
+}
+
+
+ngx_ratelimit_redis_conn_t *
+ngx_ratelimit_redis_sentinel_from(ngx_ratelimit_redis_client_t *client,
+    ngx_uint_t next)
+{
+    ngx_uint_t                   i, n;
+    ngx_ratelimit_redis_conn_t  *conn;
+    ngx_ratelimit_redis_host_t  *hosts;
+
+    hosts = client->redis->hosts.elts;
+    n = client->redis->hosts.nelts;
+
+    client->sentinel += next;
+
+    for (i = 0; i < n; i++) {
+        client->sentinel %= n;
+
+        conn = ngx_ratelimit_redis_conn_sentinel(client,
+                                                 &hosts[client->sentinel]);
+
+        if (conn && conn->state != NGX_RATELIMIT_REDIS_DOWN) {
+            return conn;
+        }
+
+        client->sentinel++;
+    }
+
+    return NULL;
+}
+
+
+void
+ngx_ratelimit_redis_sentinel_refused(ngx_ratelimit_redis_conn_t *conn)
+{
+    ngx_ratelimit_redis_client_t  *client;
+
+    client = conn->client;
+
+    if (!ngx_ratelimit_redis_log_due(&client->logged)) {
+        return;
+    }
+
+    if (conn->reply.nranges == 0) {
+        ngx_log_error(NGX_LOG_ERR, client->log, 0,
+                      "ratelimit redis \"%V\": sentinel %V knows no master "
+                      "\"%V\"", &client->redis->name, &conn->name,
+                      &client->redis->master);
+        return;
+    }
+
+    ngx_log_error(NGX_LOG_ERR, client->log, 0,
+                  "ratelimit redis \"%V\": sentinel %V names no address for "
+                  "master \"%V\"", &client->redis->name, &conn->name,
+                  &client->redis->master);
+}

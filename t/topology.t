@@ -1,0 +1,502 @@
+# The slot map is the node's: one worker asks, all use it, once a second at
+# most whatever fails; a reload keeps it; a worker that dies while it has the
+# right to ask is replaced; a node is one connection, whatever it is called.
+
+use strict;
+use warnings;
+
+use t::RateLimit 'no_plan';
+use t::Gateway;
+use t::FakeRedis;
+
+use File::Temp ();
+use Time::HiRes qw( sleep time );
+
+my $GOOD = "*4\r\n:1\r\n:9\r\n:360000\r\n:0\r\n";
+
+# Two questions are never closer than this; a second, and a busy machine.
+use constant SECOND => 0.9;
+
+my $flags = File::Temp->newdir;
+
+
+# CLUSTER SLOTS' answer of [first, last, host, port]
+sub slots {
+    return '*' . @_ . "\r\n" . join '', map {
+        my ($first, $last, $host, $port) = @$_;
+
+        "*3\r\n:$first\r\n:$last\r\n*4\r\n"
+        . '$' . length($host) . "\r\n$host\r\n"
+        . ":$port\r\n\$2\r\nid\r\n*0\r\n";
+    } @_;
+}
+
+
+# A node. slots => what CLUSTER SLOTS gets, eval => what a check gets.
+sub node {
+    my ($port, %answers) = @_;
+
+    return t::FakeRedis->new(sub {
+        my $answer = $answers{$_[0] eq 'CLUSTER' ? 'slots' : 'eval'} // $GOOD;
+        return ref $answer eq 'CODE' ? $answer->() : $answer;
+    }, port => $port);
+}
+
+
+sub gateway {
+    my ($seeds, %options) = @_;
+
+    return t::Gateway->new(workers => $options{workers} // 4,
+                           http => <<"CONF");
+    ratelimit_redis r {
+        cluster $seeds; timeout @{[ $options{timeout} // '2s' ]};
+    }
+    ratelimit_zone \$arg_k zone=z:1m rate=10r/h redis=r;
+    server {
+        listen 127.0.0.1:%%PORT%% backlog=1024;
+        add_header X-Status \$ratelimit_status always;
+        add_header X-Pid \$pid always;
+        location / { ratelimit zone=z; empty_gif; }
+    }
+CONF
+}
+
+
+sub told { return t::Gateway::told($_[0]->get('/?k=a')) }
+
+
+# When any of the nodes was asked, in order.
+sub asked {
+    my @at = sort { $a <=> $b }
+             map { map { $_->[0] } grep { $_->[2] eq 'CLUSTER' } $_->heard } @_;
+
+    return @at;
+}
+
+
+sub never_twice {
+    my ($name, @at) = @_;
+
+    my @early = map { sprintf '%.3f', $at[$_] - $at[$_ - 1] }
+                grep { $at[$_] - $at[$_ - 1] < SECOND } 1 .. $#at;
+
+    is("@early", '', "$name: never two within a second, of " . @at);
+}
+
+
+# Requests until each worker has answered one.
+sub all_workers {
+    my ($gateway) = @_;
+
+    my %seen;
+
+    ok(t::Gateway::wait_for(sub {
+        $seen{t::Gateway::header($_, 'X-Pid')} = 1
+            for $gateway->burst(40, '/?k=' . rand);
+        return !grep { !$seen{$_} } $gateway->workers;
+    }), 'all workers have answered');
+}
+
+
+sub flag {
+    open my $file, '>', "$flags/$_[0]" or die;
+}
+
+
+# How many connections the gateway's workers have to a port: {pid => n}
+sub connections {
+    my ($gateway, $port) = @_;
+
+    my (%inode, %n);
+    open my $tcp, '<', '/proc/net/tcp' or die;
+
+    while (<$tcp>) {
+        my @field = split;
+        $inode{$field[9]} = 1
+            if $field[2] eq sprintf '0100007F:%04X', $port;
+    }
+
+    for my $pid ($gateway->workers) {
+        $n{$pid} = grep {
+            (readlink($_) // '') =~ /^socket:\[(\d+)\]$/ && $inode{$1}
+        } glob "/proc/$pid/fd/*";
+    }
+
+    return \%n;
+}
+
+
+# one question serves four workers; none asks again while all is well
+
+{
+    my $port = t::Gateway::free_port();
+    my $node = node($port, slots => slots([0, 16383, '127.0.0.1', $port]));
+    my $gateway = gateway("127.0.0.1:$port")->start;
+
+    all_workers($gateway);
+    is(told($gateway), '200 PASSED 9', 'four workers: the map is there');
+    sleep 1.5;
+    is(scalar(asked($node)), 1, 'four workers: one question');
+
+    # a reload: the new workers have it at once
+
+    my @old = $gateway->reload;
+    all_workers($gateway);
+    is(told($gateway), '200 PASSED 9', 'a reload: the map is there');
+    is(scalar(asked($node)), 1, 'a reload: no question');
+
+    $gateway->stop;
+    $node->stop;
+}
+
+# even where no node says anything of the map any more
+
+{
+    my $port = t::Gateway::free_port();
+    my $node = node($port, slots => sub {
+        -e "$flags/deaf" ? '' : slots([0, 16383, '127.0.0.1', $port])
+    });
+    my $gateway = gateway("127.0.0.1:$port")->start;
+
+    is(told($gateway), '200 PASSED 9', 'before the nodes fall silent');
+    flag('deaf');
+    $gateway->reload;
+    is(told($gateway), '200 PASSED 9', 'the map outlives a reload');
+
+    # another set of seeds is another fleet: nothing is taken over
+
+    my $other = t::Gateway::free_port();
+    my $second = node($other, slots => slots([0, 16383, '127.0.0.1', $other]));
+
+    $gateway->configure(http => gateway("127.0.0.1:$other")->{http});
+    $gateway->reload;
+    is(told($gateway), '200 PASSED 9', 'other seeds: another map');
+    cmp_ok(scalar(grep { $_->[2] eq 'EVALSHA' } $second->heard), '>=', 1,
+           'other seeds: another node');
+
+    $gateway->stop;
+    $_->stop for $node, $second;
+}
+
+# everything fails: still one question a second, of all workers together
+
+for (['MOVED to nowhere', "-MOVED 5 127.0.0.1:1\r\n"],
+     ['CLUSTERDOWN', "-CLUSTERDOWN x\r\n"],
+     ['READONLY', "-READONLY x\r\n"],
+     ['the end of the connection', undef])
+{
+    my ($name, $eval) = @$_;
+
+    my ($one, $two) = (t::Gateway::free_port(), t::Gateway::free_port());
+    my $slots = slots([0, 8191, '127.0.0.1', $one],
+                      [8192, 16383, '127.0.0.1', $two]);
+    my @nodes = map { node($_, slots => $slots, eval => sub { $eval }) }
+                    $one, $two;
+
+    my $gateway = gateway("127.0.0.1:$one", timeout => '300ms')->start;
+    my $begin = time;
+
+    while (time < $begin + 4) {
+        my @answers = $gateway->burst(20, '/?k=' . rand);
+        is(t::Gateway::tally(@answers), '20 x 200', "$name: all pass")
+            if t::Gateway::tally(@answers) ne '20 x 200';
+        sleep 0.05;
+    }
+
+    my $passed = time - $begin;
+    my @at = asked(@nodes);
+
+    never_twice($name, @at);
+    cmp_ok(scalar @at, '>=', 3, "$name: asked again and again");
+    cmp_ok(scalar @at, '<=', 1 + $passed, "$name: once a second");
+    cmp_ok(scalar(grep { asked($_) } @nodes), '==', 2,
+           "$name: both nodes in turn") if defined $eval;
+
+    $gateway->stop;
+    $_->stop for @nodes;
+}
+
+# before there is a map: more often, but not once a worker; and nobody connects
+# without end
+
+{
+    my $port = t::Gateway::free_port();
+    my $node = node($port, slots => sub {
+        -e "$flags/first" ? slots([0, 16383, '127.0.0.1', $port])
+                          : "-ERR x\r\n"
+    });
+    my $gateway = gateway("127.0.0.1:$port", timeout => '50ms')->start;
+    my $begin = time;
+
+    while (time < $begin + 2) {
+        $gateway->burst(10, '/?k=' . rand);
+        sleep 0.02;
+    }
+
+    my $n = asked($node);
+    my $passed = time - $begin;
+
+    cmp_ok($n, '<=', 2 + 10 * $passed, "no map: $n questions in $passed s");
+    cmp_ok($n, '>=', 5, 'no map: asked again and again');
+    cmp_ok($node->seen->{connections}, '<=', 4,
+           'no map: a connection a worker');
+
+    flag('first');
+    ok(t::Gateway::wait_for(sub { told($gateway) eq '200 PASSED 9' }),
+       'no map: then there is one');
+    $gateway->stop;
+    $node->stop;
+}
+
+# the worker that has the right to ask is stopped, then killed
+
+{
+    my $port = t::Gateway::free_port();
+    my $node = node($port, eval => "-CLUSTERDOWN x\r\n", slots => sub {
+        if (-e "$flags/kill") {
+            rename "$flags/kill", "$flags/killed";
+            return '';
+        }
+
+        return slots([0, 16383, '127.0.0.1', $port]);
+    });
+    my $gateway = gateway("127.0.0.1:$port", timeout => '300ms')->start;
+
+    all_workers($gateway);
+
+    for my $signal ('KILL', 'STOP') {
+        my @before = asked($node);
+        my $end = time + 20;
+
+        unlink "$flags/killed";
+        flag('kill');
+
+        while (!-e "$flags/killed" && time < $end) {
+            $gateway->burst(20, '/?k=' . rand);
+        }
+
+        ok(-e "$flags/killed", "$signal: a question has no answer");
+
+        my @heard = grep { $_->[2] eq 'CLUSTER' } $node->heard;
+        my ($at, $number) = @{ $heard[-1] };
+        my $pid = worker($gateway, $node, $number);
+
+        ok($pid, "$signal: the worker that asked");
+        kill $signal => $pid;
+
+        ok(t::Gateway::wait_for(sub {
+            t::Gateway::send_all(
+                [map { [$gateway, '/?k=' . rand] } 1 .. 5], 1);
+            grep { $_->[2] eq 'CLUSTER' && $_->[0] > $at
+                   && $_->[1] != $number } $node->heard;
+        }), "$signal: another worker asks");
+        kill CONT => $pid if $signal eq 'STOP';
+    }
+
+    never_twice('a worker dies', asked($node));
+    $gateway->stop('QUIT', qr/exited on signal 9/);
+    $node->stop;
+}
+
+# Which worker is the other end of a fake's connection.
+sub worker {
+    my ($gateway, $node, $number) = @_;
+
+    my ($port) = map { $_->[3] } grep { $_->[1] == $number } $node->heard;
+
+    return if !$port;
+
+    open my $tcp, '<', '/proc/net/tcp' or die;
+    my %inode;
+
+    while (<$tcp>) {
+        my @field = split;
+        $inode{$field[9]} = 1
+            if $field[1] eq sprintf('0100007F:%04X', $port)
+               && $field[2] eq sprintf '0100007F:%04X', $node->{port};
+    }
+
+    for my $pid ($gateway->workers) {
+        return $pid if grep {
+            (readlink($_) // '') =~ /^socket:\[(\d+)\]$/ && $inode{$1}
+        } glob "/proc/$pid/fd/*";
+    }
+
+    return;
+}
+
+# a node that does not answer is left for another
+
+{
+    my ($one, $two) = (t::Gateway::free_port(), t::Gateway::free_port());
+    my $slots = slots([0, 8191, '127.0.0.1', $one],
+                      [8192, 16383, '127.0.0.1', $two]);
+    my $deaf = node($one, eval => "-CLUSTERDOWN x\r\n", slots => sub {
+        -e "$flags/one" ? '' : $slots
+    });
+    my $good = node($two, eval => sub {
+        -e "$flags/moved" ? $GOOD : "-CLUSTERDOWN x\r\n"
+    }, slots => sub {
+        -e "$flags/moved" ? slots([0, 16383, '127.0.0.1', $two]) : $slots
+    });
+    my $gateway = gateway("127.0.0.1:$one", timeout => '300ms')->start;
+
+    all_workers($gateway);
+    flag('one');
+    flag('moved');
+
+    ok(t::Gateway::wait_for(sub {
+        told($gateway) eq '200 PASSED 9'
+    }), 'a deaf node: the other one has the new map');
+    ok(t::Gateway::wait_for(sub {
+        my @answers = $gateway->burst(40, '/?k=' . rand);
+        40 == grep { t::Gateway::told($_) eq '200 PASSED 9' } @answers;
+    }), 'a deaf node: all workers take it over');
+    never_twice('a deaf node', asked($deaf, $good));
+
+    # what owns nothing any more is closed, by whoever has had a call since
+    all_workers($gateway);
+    ok(t::Gateway::wait_for(sub {
+        !grep { $_ } values %{ connections($gateway, $one) }
+    }), 'a deaf node: let go');
+
+    $gateway->stop;
+    $_->stop for $deaf, $good;
+}
+
+# all connections are lost, and with them all that is known: the seeds know
+
+{
+    my ($seed, $old, $new) = map { t::Gateway::free_port() } 1 .. 3;
+    my $entry = node($seed, slots => sub {
+        slots([0, 16383, '127.0.0.1', -e "$flags/new" ? $new : $old])
+    });
+    my $first = node($old);
+    my $gateway = gateway("127.0.0.1:$seed")->start;
+
+    all_workers($gateway);
+    ok(t::Gateway::wait_for(sub {
+        !grep { $_ } values %{ connections($gateway, $seed) }
+    }), 'a seed that owns nothing is let go');
+
+    my $second = node($new);
+    flag('new');
+    $first->stop;
+
+    ok(t::Gateway::wait_for(sub { told($gateway) eq '200 PASSED 9' }),
+       'all lost: the seeds are asked again');
+    all_workers($gateway);
+
+    # the first two are of the time without a map and of that with one
+    my (undef, @at) = asked($entry);
+    never_twice('all lost', @at);
+
+    $gateway->stop;
+    $_->stop for $entry, $second;
+}
+
+# a node is one connection a worker, also where a seed has another name for it
+
+for my $seed ('localhost', '127.1') {
+    my $port = t::Gateway::free_port();
+    my $node = node($port, slots => slots([0, 16383, '127.0.0.1', $port]));
+    my $gateway = gateway("$seed:$port")->start;
+
+    all_workers($gateway);
+    is(told($gateway), '200 PASSED 9', "$seed: it limits");
+
+    my $n = connections($gateway, $port);
+    is(join(' ', map { $n->{$_} } sort keys %$n), '1 1 1 1',
+       "$seed: one connection a worker");
+    is($node->seen->{connections}, 4, "$seed: from the begin");
+
+    $gateway->stop;
+    $node->stop;
+}
+
+# names that nodes announce: those that the configuration knows have addresses
+
+{
+    my $port = t::Gateway::free_port();
+    my $node = node($port, slots => slots([0, 16383, 'LOCALHOST', $port]));
+    my $gateway = gateway("localhost:$port")->start;
+
+    all_workers($gateway);
+    is(told($gateway), '200 PASSED 9', 'a name that the configuration knows');
+    is($node->seen->{connections}, 4, 'a name: one connection a worker');
+    $gateway->reload;
+    all_workers($gateway);
+    is(told($gateway), '200 PASSED 9', 'a name: after a reload');
+    is(scalar(asked($node)), 1, 'a name: no question');
+    $gateway->stop;
+    $node->stop;
+}
+
+for my $host ('redis.example', '?', "a\nb", 'x' x 255) {
+    my $port = t::Gateway::free_port();
+    my $node = node($port, slots => slots(
+                        [0, 16383, '127.0.0.1', $port],
+                        [0, 9000, $host, 6379]));
+    my $gateway = gateway("127.0.0.1:$port", timeout => '100ms')->start;
+    my $name = substr $host, 0, 9;
+
+    $name =~ s/\n/ /;
+
+    my @answers = $gateway->burst(40, '/?k=' . rand);
+    push @answers, $gateway->get("/?k=$_") for 1 .. 40;
+
+    is(t::Gateway::tally(@answers), '80 x 200', "host $name: all pass");
+    ok(scalar(grep { t::Gateway::told($_) eq '200 PASSED 9' } @answers),
+       "host $name: the slots of others are not concerned");
+    unlike($gateway->log, qr/^b/m, "host $name: no line of its own");
+    $gateway->stop;
+    $node->stop;
+}
+
+# a connection that is down tries again at once when a new map names its owner
+
+{
+    my ($one, $two) = (t::Gateway::free_port(), t::Gateway::free_port());
+    my $slots = slots([0, 8191, '127.0.0.1', $one],
+                      [8192, 16383, '127.0.0.1', $two]);
+    my $good = node($one, slots => $slots);
+    my $gateway = gateway("127.0.0.1:$one", workers => 1)->start;
+
+    # the other one is not there for long: the backoff is at its greatest
+    $gateway->get("/?k=$_") for 1 .. 20;
+    sleep 5;
+
+    my $node = node($two, slots => $slots);
+    my $begin = time;
+
+    ok(t::Gateway::wait_for(sub {
+        20 == grep { t::Gateway::told($_) eq '200 PASSED 9' }
+                   map { $gateway->get("/?k=$_") } 1 .. 20;
+    }), 'an owner that was away');
+    never_twice('an owner that was away', asked($good, $node));
+    $gateway->stop;
+    $_->stop for $good, $node;
+}
+
+# MOVED holds at once, and no longer than until the next map: the node was wrong
+
+{
+    my $slot = 13907;    # of the one bucket, {0}
+    my $port = t::Gateway::free_port();
+    my $nobody = t::Gateway::free_port();
+    my $node = node($port, slots => slots([0, 16383, '127.0.0.1', $port]),
+                    eval => sub {
+        rename("$flags/wrong", "$flags/right")
+            ? "-MOVED $slot 127.0.0.1:$nobody\r\n" : $GOOD
+    });
+    my $gateway = gateway("127.0.0.1:$port; buckets 1", workers => 1)->start;
+
+    is(told($gateway), '200 PASSED 9', 'before MOVED');
+    flag('wrong');
+    is(told($gateway), '200 DEGRADED -1', 'MOVED: followed');
+    ok(-e "$flags/right", 'MOVED: once');
+    ok(t::Gateway::wait_for(sub { told($gateway) eq '200 PASSED 9' }),
+       'MOVED: until the next map, which is no other one');
+    $gateway->stop;
+    $node->stop;
+}
