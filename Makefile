@@ -5,11 +5,12 @@ MODULE = build/ngx_http_ratelimit_module.so
 REDIS   ?=
 SAN     ?=
 T       ?=
+FAULT   ?=
 NGX_SRC ?=
 
 export NGX_SRC
 
-.PHONY: build run stop test unit check bench plots format clean help
+.PHONY: build run stop test unit chaos check bench plots format clean help
 
 build:
 	@tools/deps.sh build
@@ -32,6 +33,11 @@ test: $(if $(T),,unit) $(if $(SAN),,build)
 unit:
 	@tools/deps.sh build test
 	@$(MAKE) --no-print-directory -C t/unit SAN="$(SAN)"
+
+chaos: $(if $(SAN),,build)
+	@tools/deps.sh build test
+	@SAN="$(SAN)" RATELIMIT_CHAOS=full RATELIMIT_FAULT="$(FAULT)" \
+	    tools/test.sh t/chaos.t
 
 check:
 	@tools/deps.sh build check
@@ -60,6 +66,8 @@ help:
 	@echo 'make test T=t/x.t       one file of them'
 	@echo 'make test SAN=address,undefined  all, with sanitizers in nginx too'
 	@echo 'make unit               the unit tests alone'
+	@echo 'make chaos              real faults, one after the other, six minutes'
+	@echo 'make chaos FAULT=kill   those with that in their name'
 	@echo 'make check              the static checks'
 	@echo 'make bench              the benchmarks'
 	@echo 'make plots              draws docs/plots anew'

@@ -288,6 +288,21 @@ END {
 }
 
 
+# Does something in a process of its own, which ends with it and touches nothing
+# that is the test's; its pid is returned.
+sub beside {
+    my $what = shift;
+
+    my $pid = fork // die "fork: $!";
+
+    return $pid if $pid;
+
+    $SIG{$_} = sub { POSIX::_exit(1) } for qw( HUP INT TERM );
+    eval { $what->(); 1 } or warn $@;
+    POSIX::_exit($@ ? 1 : 0);
+}
+
+
 # Calls until it returns true; false when the test's patience ends.
 sub wait_for {
     my ($what, $seconds) = @_;

@@ -251,7 +251,7 @@ sub nobody_waits {
 }
 
 
-# the probes: one at a time, half a second and then twice as much apart
+# the probes: one at a time, after half a second and then one a second
 
 {
     my $fake = fake(sub { '' }, all => 1);
@@ -278,14 +278,14 @@ sub nobody_waits {
     my @apart = map { $probes[$_] - $probes[$_ - 1] } 1 .. $#probes;
     my $apart = join ' ', map { sprintf '%.2f', $_ } @apart;
 
-    # 0.5, then 0.2 + 1, 0.2 + 2, each a quarter more or less; a busy machine
-    # may find one late, and so too near to the next
+    # 0.5, then 0.2 + 1 each time, up to a quarter less; a busy machine may find
+    # one late, and so too near to the next
     cmp_ok(scalar @probes, '>=', 2, "probes: $apart s apart");
-    cmp_ok(scalar @probes, '<=', 4, 'probes: few');
+    cmp_ok(scalar @probes, '<=', 7, 'probes: few');
     cmp_ok($probes[0] - $opened, '<', 2, 'probes: the first one is soon');
     cmp_ok($apart[0], '>=', 0.85, 'probes: the wait is doubled');
-    cmp_ok($apart[0] + $apart[1], '>=', 2.1, 'probes: and once more')
-        if @apart > 1;
+    cmp_ok($probes[-1] - $probes[0], '>=', 0.85 * @apart,
+           'probes: and so it stays');
     is(lines($gateway, 'opens'), 1, 'probes: one line');
     is(lines($gateway, 'closes'), 0, 'probes: and none that it closes');
 

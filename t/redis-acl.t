@@ -313,8 +313,13 @@ sub needed {
     ok(t::Gateway::wait_for(sub { refused(@$ports) eq $object }),
        "without $right Redis refuses something")
         or diag('refused: ' . refused(@$ports));
+
+    # one line a second at most
     ok(t::Gateway::wait_for(sub {
-        substr($gateway->log, $logged) =~ /\[error\] .*ratelimit redis/
+        return 1 if substr($gateway->log, $logged)
+                    =~ /\[error\] .*ratelimit redis/;
+        drive($gateway, $ports, @steps);
+        return;
     }), "without $right: the log");
 
     grant($ports, $right);

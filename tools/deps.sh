@@ -16,7 +16,7 @@ packages() {
         build) echo gcc make nginx nginx-dev libhiredis-dev libjwt-dev \
                     libssl-dev libpcre2-dev zlib1g-dev ;;
         run)   echo redis-server redis-tools curl procps ;;
-        test)  echo redis-server redis-tools curl procps libcmocka-dev \
+        test)  echo redis-server redis-tools curl procps libcmocka-dev openssl \
                     liblua5.1-0-dev pkg-config nghttp2-client perl ;;
         check) echo clang clang-tidy binutils ;;
         bench) echo wrk curl libnginx-mod-http-lua lua-nginx-redis valgrind ;;

@@ -13,7 +13,7 @@
 
 #define NGX_RATELIMIT_BREAKER_SECOND_MS  1000
 #define NGX_RATELIMIT_BREAKER_MAX_COUNT  0x7fff
-#define NGX_RATELIMIT_BREAKER_DOUBLINGS  4      /* MIN_MS << 4 > MAX_MS */
+#define NGX_RATELIMIT_BREAKER_DOUBLINGS  1      /* MIN_MS << 1 = MAX_MS */
 #define NGX_RATELIMIT_BREAKER_LONG_AGO   0xfffff
 
 static ngx_ratelimit_breaker_change_e ngx_ratelimit_breaker_count(

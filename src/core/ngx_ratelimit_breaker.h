@@ -21,7 +21,7 @@
 #define NGX_RATELIMIT_BREAKER_TIMEOUTS    3      /* in a second: it opens */
 #define NGX_RATELIMIT_BREAKER_CALLS       20     /* in a second: half of them */
 #define NGX_RATELIMIT_BREAKER_MIN_MS      500    /* until the first probe, */
-#define NGX_RATELIMIT_BREAKER_MAX_MS      5000   /* doubled up to this */
+#define NGX_RATELIMIT_BREAKER_MAX_MS      1000   /* doubled up to this */
 
 /* zeroed: closed */
 typedef struct {

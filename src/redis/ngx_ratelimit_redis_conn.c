@@ -624,7 +624,7 @@ ngx_ratelimit_redis_conn_retry(ngx_ratelimit_redis_conn_t *conn)
         ngx_del_timer(&conn->timer);
     }
 
-    ngx_ratelimit_redis_conn_enter(conn, NGX_RATELIMIT_REDIS_CONNECTING);
+    ngx_ratelimit_redis_conn_begin(conn);
 }
 
 

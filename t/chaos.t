@@ -1,0 +1,42 @@
+# Real faults against a real cluster: nodes die, stop, fill up, move; the
+# network is cut; workers are killed. The traffic goes on, and is counted right.
+#
+# This is the short form; `make chaos` runs the long one, with
+# RATELIMIT_CHAOS=full. RATELIMIT_FAULT=<text> runs the faults with that in
+# their name. What is right is in t/chaos/Oracle.pm.
+
+use strict;
+use warnings;
+
+BEGIN {
+    require t::chaos::Net;
+    t::chaos::Net::isolate();
+}
+
+use t::RateLimit 'no_plan';
+use t::chaos::Faults;
+use t::chaos::Report;
+use t::chaos::Run;
+
+$SIG{$_} = sub { exit 1 } for qw( INT TERM HUP );
+
+my $form = $ENV{RATELIMIT_CHAOS} || 'short';
+my $only = $ENV{RATELIMIT_FAULT} || '';
+
+my $run = t::chaos::Run->new(
+    $form eq 'full' ? (rate => 1000, settle => 2, quota => 80, recovers => 3)
+                    : (rate => 400, settle => 0.7, quota => 25, recovers => 10));
+
+for my $fault (t::chaos::Faults::table()) {
+    next if !$fault->{$form} || index($fault->{name}, $only) < 0;
+
+    if ($fault->{net} && t::chaos::Net::missing()) {
+        diag("$fault->{name}: left out, " . t::chaos::Net::missing());
+        next;
+    }
+
+    $run->fault($fault, %{ $fault->{$form} });
+}
+
+$run->end;
+diag("\n" . t::chaos::Report::table(@{ $run->{rows} }));

@@ -1,0 +1,136 @@
+
+# Connecting again: into a network that swallows everything, over the pauses
+# between attempts, and not by a worker that is about to exit.
+
+use strict;
+use warnings;
+
+use t::RateLimit 'no_plan';
+use t::Gateway;
+use t::FakeRedis;
+
+use IO::Socket::INET;
+use Time::HiRes qw( sleep time );
+
+my $GOOD = "*4\r\n:1\r\n:9\r\n:360000\r\n:0\r\n";
+
+my $gateway;
+
+sub gateway {
+    my $port = shift;
+
+    $gateway = t::Gateway->new(http => <<"CONF")->start;
+    ratelimit_redis r { server 127.0.0.1:$port; timeout 200ms; }
+    ratelimit_zone \$arg_k zone=z:64k rate=10r/h redis=r;
+    server {
+        listen 127.0.0.1:%%PORT%%;
+        add_header X-Status \$ratelimit_status always;
+        location / { ratelimit zone=z; empty_gif; }
+        location /slow { limit_rate 1; return 200 ${\ ('x' x 100)}; }
+    }
+CONF
+}
+
+sub told { return t::Gateway::told($gateway->get('/?k=a')) }
+
+sub comes {
+    my ($what, $name) = @_;
+
+    ok(t::Gateway::wait_for(sub { told() eq $what }), $name)
+        or diag($gateway->log);
+}
+
+
+# nobody accepts, and the queue is full: the kernel drops what comes
+
+{
+    my $listen = IO::Socket::INET->new(Listen => 1, LocalAddr => '127.0.0.1',
+                                       ReuseAddr => 1) or die;
+    my $port = $listen->sockport;
+    my @full = map {
+        IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $port,
+                              Blocking => 0)
+    } 1 .. 8;
+
+    sleep 0.2;
+    gateway($port);
+
+    my $answer = $gateway->get('/?k=a');
+
+    is(t::Gateway::told($answer), '200 DEGRADED -1', 'swallowed: degraded');
+    cmp_ok($answer->{seconds}, '<', 5, 'swallowed: in time');
+    ok(t::Gateway::wait_for(sub {
+        2 <= (() = $gateway->log =~ /connect\(\) timed out/g)
+    }), 'swallowed: it goes on trying');
+
+    close $_ for $listen, @full;
+    my $fake = t::FakeRedis->new(sub { $GOOD }, port => $port);
+
+    comes('200 PASSED 9', 'swallowed: then not');
+    is($fake->seen->{connections}, 1, 'swallowed: over one connection');
+    $gateway->stop;
+    $fake->stop;
+}
+
+
+# a server that stays away for long, and ends the connection many times
+
+{
+    my $port = t::Gateway::free_port();
+    my $fake = t::FakeRedis->new(sub { $GOOD }, port => $port);
+
+    gateway($port);
+    comes('200 PASSED 9', 'away: before');
+
+    for (1 .. 3) {
+        $fake->stop;
+        comes('200 DEGRADED -1', 'away');
+        sleep 2.5;
+        $fake = t::FakeRedis->new(sub { $GOOD }, port => $port);
+        comes('200 PASSED 9', 'back');
+        is($fake->seen->{connections}, 1, 'over one connection');
+    }
+
+    $gateway->stop;
+    $fake->stop;
+}
+
+
+# a worker that still serves a slow client after a reload has no use for Redis
+
+{
+    my $port = t::Gateway::free_port();
+    my $fake = t::FakeRedis->new(sub { $GOOD }, port => $port);
+
+    gateway($port);
+    comes('200 PASSED 9', 'a reload: before');
+
+    my $slow = IO::Socket::INET->new(PeerAddr => '127.0.0.1',
+                                     PeerPort => $gateway->{port}) or die;
+    print $slow "GET /slow HTTP/1.0\r\n\r\n";
+    sysread $slow, my $head, 1;
+
+    my ($old) = $gateway->workers;
+
+    $gateway->signal('HUP');
+    ok(t::Gateway::wait_for(sub { $gateway->workers == 2 }),
+       'a reload: two workers');
+    ok(t::Gateway::wait_for(sub {
+        $gateway->log =~ /\Q $old#\E.*gracefully shutting down/
+    }), 'a reload: the old one drains');
+
+    $fake->stop;
+    $fake = t::FakeRedis->new(sub { $GOOD }, port => $port);
+    comes('200 PASSED 9', 'a reload: the new one connects again');
+    sleep 1.5;
+    is($fake->seen->{connections}, 1, 'a reload: the old one does not');
+    is(scalar(grep { $_ == $old } $gateway->workers), 1,
+       'a reload: it is still there');
+
+    # the fake has a copy of it
+    shutdown $slow, 2;
+    ok(t::Gateway::wait_for(sub { $gateway->workers == 1 }),
+       'a reload: nothing else holds it');
+    $gateway->stop;
+    $fake->stop;
+}
