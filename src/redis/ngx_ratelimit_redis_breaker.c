@@ -12,6 +12,9 @@
 /* longer than its timeout a probe's report is not waited for */
 #define NGX_RATELIMIT_REDIS_PROBE_LOST_MS  500
 
+/* while a breaker is open the log repeats itself so often */
+#define NGX_RATELIMIT_REDIS_REMIND_SECONDS  60
+
 
 static ngx_ratelimit_redis_call_t *ngx_ratelimit_redis_breaker_probe(
     ngx_ratelimit_redis_call_t *call, ngx_ratelimit_redis_shard_t *shard);
@@ -22,7 +25,8 @@ static void ngx_ratelimit_redis_breaker_tell(
 static void ngx_ratelimit_redis_release(ngx_ratelimit_redis_client_t *client);
 static ngx_uint_t ngx_ratelimit_redis_in_vain(
     const ngx_ratelimit_redis_call_t *call);
-static ngx_uint_t ngx_ratelimit_redis_second_due(_Atomic uint64_t *logged);
+static ngx_uint_t ngx_ratelimit_redis_second_due(_Atomic uint64_t *logged,
+    ngx_uint_t seconds);
 
 
 ngx_ratelimit_redis_call_t *
@@ -185,8 +189,7 @@ ngx_ratelimit_redis_breaker_tell(ngx_ratelimit_redis_client_t *client,
     ngx_ratelimit_breaker_outcome_e outcome, ngx_uint_t probe,
     ngx_ratelimit_redis_status_e status)
 {
-    ngx_str_t   name;
-    ngx_uint_t  i;
+    ngx_str_t  name;
 
     name.data = shard->name;
     name.len = shard->name_len;
@@ -204,12 +207,6 @@ ngx_ratelimit_redis_breaker_tell(ngx_ratelimit_redis_client_t *client,
     case NGX_RATELIMIT_BREAKER_OPENED:
         ngx_ratelimit_redis_count(client->redis->shared->opened);
         ngx_ratelimit_redis_release(client);
-
-        /* from now on each reason is told once */
-
-        for (i = 0; i < NGX_RATELIMIT_REDIS_TOLD; i++) {
-            atomic_store(&shard->told[i].why, 0);
-        }
 
         ngx_log_error(NGX_LOG_ERR, client->log, 0,
                       "ratelimit redis \"%V\": breaker of %V opens, "
@@ -306,8 +303,9 @@ ngx_uint_t
 ngx_ratelimit_redis_error_due(ngx_ratelimit_redis_conn_t *conn,
     const u_char *why, size_t len)
 {
-    uint32_t                      hash;
-    ngx_ratelimit_redis_told_t   *told;
+    uint32_t                      hash, found;
+    ngx_uint_t                    i, seconds;
+    ngx_ratelimit_redis_told_t   *told, *one;
     ngx_ratelimit_redis_shard_t  *shard;
 
     shard = conn->shard;
@@ -316,44 +314,65 @@ ngx_ratelimit_redis_error_due(ngx_ratelimit_redis_conn_t *conn,
         return ngx_ratelimit_redis_log_due(&conn->logged);
     }
 
-    hash = ngx_crc32_short((u_char *) why, len) | 1;
-    told = &shard->told[hash / 2 % NGX_RATELIMIT_REDIS_TOLD];
+    hash = ngx_crc32_short((u_char *) why, len);
+    told = shard->told;
 
-    if (ngx_ratelimit_breaker_state(&shard->breaker)
-        != NGX_RATELIMIT_BREAKER_CLOSED
-        && atomic_load(&told->why) == hash)
+    /* this reason's place, else the one that was not used for longest */
+
+    for (i = 0; i < NGX_RATELIMIT_REDIS_TOLD; i++) {
+        one = &shard->told[i];
+
+        if (atomic_load(&one->why) == hash) {
+            told = one;
+            break;
+        }
+
+        if (atomic_load(&one->second) < atomic_load(&told->second)) {
+            told = one;
+        }
+    }
+
+    found = atomic_load(&told->why);
+
+    if (found != hash
+        && !atomic_compare_exchange_strong(&told->why, &found, hash)
+        && found != hash)
     {
         return 0;
     }
 
-    if (!ngx_ratelimit_redis_second_due(&told->second)) {
-        return 0;
+    seconds = 1;
+
+    if (found == hash
+        && ngx_ratelimit_breaker_state(&shard->breaker)
+           != NGX_RATELIMIT_BREAKER_CLOSED)
+    {
+        seconds = NGX_RATELIMIT_REDIS_REMIND_SECONDS;
     }
 
-    atomic_store(&told->why, hash);
-
-    return 1;
+    return ngx_ratelimit_redis_second_due(&told->second, seconds);
 }
 
 
 ngx_uint_t
 ngx_ratelimit_redis_notice_due(ngx_ratelimit_redis_conn_t *conn)
 {
-    return conn->shard ? ngx_ratelimit_redis_second_due(&conn->shard->noticed)
-                       : ngx_ratelimit_redis_log_due(&conn->noticed);
+    return conn->shard
+           ? ngx_ratelimit_redis_second_due(&conn->shard->noticed, 1)
+           : ngx_ratelimit_redis_log_due(&conn->noticed);
 }
 
 
-/* One in a second for all workers, by the clock that they share. */
+/* Once in so many seconds for all workers, by the clock that they share. */
 
 static ngx_uint_t
-ngx_ratelimit_redis_second_due(_Atomic uint64_t *logged)
+ngx_ratelimit_redis_second_due(_Atomic uint64_t *logged, ngx_uint_t seconds)
 {
     uint64_t  now, before;
 
     now = ngx_current_msec / 1000 + 1;
     before = atomic_load(logged);
 
-    return now > before
+    return (before == 0 || now >= before + seconds)
            && atomic_compare_exchange_strong(logged, &before, now);
 }

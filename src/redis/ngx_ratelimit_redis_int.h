@@ -144,12 +144,12 @@ struct ngx_ratelimit_redis_call_s {
 /* what waits for the slot map has a breaker too; no host has such a name */
 #define NGX_RATELIMIT_REDIS_MAP_SHARD   "slot map"
 
-/* lines of level error in a second, each of another reason */
+/* lines of level error at a time, each of another reason */
 #define NGX_RATELIMIT_REDIS_TOLD  4
 
 typedef struct {
     _Atomic uint64_t               second;
-    _Atomic uint32_t               why;       /* hash; 0: nothing */
+    _Atomic uint32_t               why;       /* hash */
 } ngx_ratelimit_redis_told_t;
 
 struct ngx_ratelimit_redis_shard_s {
@@ -412,9 +412,9 @@ void ngx_ratelimit_redis_breaker_mapped(ngx_ratelimit_redis_client_t *client);
 void ngx_ratelimit_redis_release_handler(ngx_event_t *ev);
 
 /*
- * Whether a line of level error about conn's node may be logged: one a second
- * and reason of all workers; while the breaker is open, which has said so, one
- * a reason. why tells one reason from another.
+ * Whether a line of level error about conn's node may be logged: of all workers
+ * one a second and reason; while the breaker is open, which has said so, one a
+ * minute and reason. why tells one reason from another.
  */
 ngx_uint_t ngx_ratelimit_redis_error_due(ngx_ratelimit_redis_conn_t *conn,
     const u_char *why, size_t len);
