@@ -275,6 +275,7 @@ struct ngx_ratelimit_redis_client_s {
     ngx_event_t                    release_event;
     uint64_t                       released;  /* shared->opened at the last */
     ngx_ratelimit_redis_status_e   failed;    /* of a call, the last one */
+    uint32_t                       jitter;    /* drawn when it failed */
 
     /* Cluster and Sentinel */
 
