@@ -143,6 +143,40 @@ sub logged {
 }
 
 
+# a name whose server is no primary any more: it is asked for again, no sooner
+# than a second after it was connected to, and not for each call
+
+for my $word (qw( READONLY MASTERDOWN )) {
+    my $dns = t::FakeDNS->new('redis.test' => '127.0.0.1');
+    my $old = t::FakeRedis->new(sub { "-$word x\r\n" }, port => $port);
+    my $new = fake('127.0.0.2', $port);
+
+    gateway("ratelimit_redis r { server redis.test:$port; timeout 1s; }",
+            $dns);
+    is(told(), '200 DEGRADED -1', "$word");
+
+    my $end = time + 3.5;
+    my $calls = 0;
+
+    while (time < $end) {
+        told();
+        $calls++;
+    }
+
+    cmp_ok($calls, '>', 20, "$word: many calls");
+    cmp_ok($old->seen->{connections}, '>', 1, "$word: connected to anew");
+    cmp_ok($old->seen->{connections}, '<=', 5, "$word: once a second");
+
+    $dns->set('redis.test' => '127.0.0.2');
+    comes('200 PASSED 9', "$word: another address");
+
+    $dns->stop;
+    $old->stop;
+    $new->stop;
+    $gateway->stop;
+}
+
+
 # at the start there is no name, or no name server
 
 for (['NXDOMAIN', 'its name was not found'],

@@ -6,6 +6,9 @@
 
 #include "ngx_ratelimit_slot_map.h"
 
+/* slots given in one map, over and over: more would hold up the process */
+#define NGX_RATELIMIT_SLOT_MAP_GIVEN      (4 * NGX_RATELIMIT_CLUSTER_SLOTS)
+
 #define NGX_RATELIMIT_SLOT_BOARD_READS    4
 #define NGX_RATELIMIT_SLOT_BOARD_ANEW_MS  600000
 
@@ -49,6 +52,7 @@ ngx_ratelimit_slot_map_add(ngx_ratelimit_slot_map_t *map, int64_t first,
     ngx_ratelimit_slot_node_t  node;
 
     if (first < 0 || first > last || last >= NGX_RATELIMIT_CLUSTER_SLOTS
+        || map->nslots + (last - first + 1) > NGX_RATELIMIT_SLOT_MAP_GIVEN
         || !ngx_ratelimit_slot_node_set(&node, host, len, port))
     {
         return 0;
@@ -63,6 +67,8 @@ ngx_ratelimit_slot_map_add(ngx_ratelimit_slot_map_t *map, int64_t first,
     for (slot = first; slot <= last; slot++) {
         map->owner[slot] = (uint16_t) owner;
     }
+
+    map->nslots += (uint32_t) (last - first + 1);
 
     return 1;
 }

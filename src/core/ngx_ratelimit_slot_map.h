@@ -31,7 +31,7 @@ typedef struct {
 
 typedef struct {
     uint32_t               nnodes;
-    uint32_t               nslots;   /* with an owner, set by finish */
+    uint32_t               nslots;   /* given; from finish on, with an owner */
     uint16_t               owner[NGX_RATELIMIT_CLUSTER_SLOTS];
                                      /* a node's number and 1; 0: none */
     ngx_ratelimit_slot_node_t  nodes[NGX_RATELIMIT_SLOT_MAP_NODES];
@@ -62,8 +62,9 @@ void ngx_ratelimit_slot_map_clear(ngx_ratelimit_slot_map_t *map);
 
 /*
  * Gives the slots first..last to a node; of two owners the later one has it.
- * Returns 1, or 0: a number is out of range, the node is none, or the map has
- * all the nodes it can have. Then nothing has changed.
+ * Returns 1, or 0: a number is out of range, the node is none, the map has all
+ * the nodes it can have, or slots were given four times as often as there are
+ * any. Then nothing has changed.
  */
 int ngx_ratelimit_slot_map_add(ngx_ratelimit_slot_map_t *map, int64_t first,
     int64_t last, const u_char *host, size_t len, int64_t port);

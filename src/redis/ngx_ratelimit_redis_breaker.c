@@ -194,15 +194,18 @@ ngx_ratelimit_redis_breaker_tell(ngx_ratelimit_redis_client_t *client,
     name.data = shard->name;
     name.len = shard->name_len;
 
-    /* the call that makes it half of all may be a good one */
+    /*
+     * The call that makes it half of all may be a good one, which is no reason;
+     * nor is each good one worth a random number.
+     */
 
     if (outcome != NGX_RATELIMIT_BREAKER_GOOD) {
         client->failed = status;
+        client->jitter = (uint32_t) ngx_random();
     }
 
     switch (ngx_ratelimit_breaker_report(&shard->breaker, outcome, probe,
-                                         ngx_current_msec,
-                                         (uint32_t) ngx_random()))
+                                         ngx_current_msec, client->jitter))
     {
     case NGX_RATELIMIT_BREAKER_OPENED:
         ngx_ratelimit_redis_count(client->redis->shared->opened);

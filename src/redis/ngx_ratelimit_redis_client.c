@@ -49,6 +49,8 @@ ngx_ratelimit_redis_start(ngx_ratelimit_redis_t *redis, ngx_cycle_t *cycle)
     client->dead_ms = ngx_max(NGX_RATELIMIT_REDIS_DEAD_MIN_MS,
                               4 * redis->timeout);
 
+    client->jitter = (uint32_t) ngx_random();
+
     client->quiet = *cycle->log;
 
     if (!(client->quiet.log_level & NGX_LOG_DEBUG_ALL)) {

@@ -8,6 +8,7 @@
  *     topology.c who asks for a new map, and when; the map of the node
  *     cluster.c  a worker's map: connections of slots, redirections
  *     sentinel.c the question for the master, and whom it is asked
+ *     peer.c     who a connection is: found by its name, or made
  *     conn.c     one connection: its states, connecting again
  *     resolve.c  where its host is
  *     tls.c      its handshake, where it is encrypted
@@ -274,6 +275,7 @@ struct ngx_ratelimit_redis_client_s {
     ngx_event_t                    release_event;
     uint64_t                       released;  /* shared->opened at the last */
     ngx_ratelimit_redis_status_e   failed;    /* of a call, the last one */
+    uint32_t                       jitter;    /* drawn when it failed */
 
     /* Cluster and Sentinel */
 
@@ -423,7 +425,7 @@ ngx_uint_t ngx_ratelimit_redis_error_due(ngx_ratelimit_redis_conn_t *conn,
 ngx_uint_t ngx_ratelimit_redis_notice_due(ngx_ratelimit_redis_conn_t *conn);
 
 
-/* conn.c */
+/* peer.c */
 
 /*
  * The connection to a host, made and started where there is none: the host's
@@ -441,20 +443,20 @@ ngx_ratelimit_redis_conn_t *ngx_ratelimit_redis_conn_sentinel(
     ngx_ratelimit_redis_client_t *client,
     const ngx_ratelimit_redis_host_t *host);
 
+
+/* conn.c */
+
+/* Begins an attempt to connect: of a new conn, or of one that is DOWN. */
+void ngx_ratelimit_redis_conn_begin(ngx_ratelimit_redis_conn_t *conn);
+
 /* Where conn is DOWN it connects now, at most once a second through this. */
 void ngx_ratelimit_redis_conn_retry(ngx_ratelimit_redis_conn_t *conn);
 
+/* What conn's timer is for depends on its state. It may free conn. */
+void ngx_ratelimit_redis_conn_timer_handler(ngx_event_t *ev);
+
 /* Closes and frees; the calls in its queue are freed, no handler is called. */
 void ngx_ratelimit_redis_conn_free(ngx_ratelimit_redis_conn_t *conn);
-
-/* Queues a call, which leaves in this turn; it fails where conn is DOWN. */
-void ngx_ratelimit_redis_conn_send(ngx_ratelimit_redis_conn_t *conn,
-    ngx_ratelimit_redis_call_t *call);
-
-/* Queues a command of this layer. Returns the call, NULL: out of memory. */
-ngx_ratelimit_redis_call_t *ngx_ratelimit_redis_conn_command(
-    ngx_ratelimit_redis_conn_t *conn, ngx_ratelimit_redis_kind_e kind,
-    const ngx_str_t *text);
 
 /*
  * Closes the socket, fails all calls and lets conn connect again after the
@@ -537,6 +539,15 @@ void ngx_ratelimit_redis_tls_end(ngx_ratelimit_redis_conn_t *conn);
  */
 void ngx_ratelimit_redis_conn_append(ngx_ratelimit_redis_conn_t *conn,
     ngx_ratelimit_redis_call_t *call);
+
+/* Queues a call, which leaves in this turn; it fails where conn is DOWN. */
+void ngx_ratelimit_redis_conn_send(ngx_ratelimit_redis_conn_t *conn,
+    ngx_ratelimit_redis_call_t *call);
+
+/* Queues a command of this layer. Returns the call, NULL: out of memory. */
+ngx_ratelimit_redis_call_t *ngx_ratelimit_redis_conn_command(
+    ngx_ratelimit_redis_conn_t *conn, ngx_ratelimit_redis_kind_e kind,
+    const ngx_str_t *text);
 
 /* Takes a call out of conn's queue. */
 void ngx_ratelimit_redis_conn_remove(ngx_ratelimit_redis_call_t *call);

@@ -26,6 +26,42 @@ static void ngx_ratelimit_redis_call_written(
 
 
 void
+ngx_ratelimit_redis_conn_send(ngx_ratelimit_redis_conn_t *conn,
+    ngx_ratelimit_redis_call_t *call)
+{
+    if (conn->state == NGX_RATELIMIT_REDIS_DOWN) {
+        ngx_ratelimit_redis_refresh(conn->client);
+
+    } else if (conn->pending < NGX_RATELIMIT_REDIS_MAX_PENDING) {
+        ngx_ratelimit_redis_conn_append(conn, call);
+        return;
+    }
+
+    ngx_ratelimit_redis_call_fail(call, NGX_RATELIMIT_REDIS_UNREACHABLE);
+}
+
+
+ngx_ratelimit_redis_call_t *
+ngx_ratelimit_redis_conn_command(ngx_ratelimit_redis_conn_t *conn,
+    ngx_ratelimit_redis_kind_e kind, const ngx_str_t *text)
+{
+    ngx_ratelimit_redis_call_t  *call;
+
+    call = ngx_ratelimit_redis_call_new(conn->client, kind, 0);
+    if (call == NULL) {
+        return NULL;
+    }
+
+    call->text = text->data;
+    call->len = text->len;
+
+    ngx_ratelimit_redis_conn_append(conn, call);
+
+    return call;
+}
+
+
+void
 ngx_ratelimit_redis_conn_append(ngx_ratelimit_redis_conn_t *conn,
     ngx_ratelimit_redis_call_t *call)
 {

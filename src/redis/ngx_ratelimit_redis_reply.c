@@ -9,7 +9,8 @@
 #include <hiredis/hiredis.h>
 
 
-#define NGX_RATELIMIT_REDIS_MAX_WORD  32   /* of an error, in the log */
+#define NGX_RATELIMIT_REDIS_MAX_WORD  32    /* of an error, in the log */
+#define NGX_RATELIMIT_REDIS_STAY_MS   1000  /* a connection to a replica */
 
 
 typedef void (*ngx_ratelimit_redis_error_pt)(ngx_ratelimit_redis_conn_t *conn,
@@ -46,6 +47,8 @@ static void ngx_ratelimit_redis_error_refused(
     ngx_ratelimit_redis_conn_t *conn, ngx_ratelimit_redis_call_t *call);
 static void ngx_ratelimit_redis_error_stale(ngx_ratelimit_redis_conn_t *conn,
     ngx_ratelimit_redis_call_t *call);
+static void ngx_ratelimit_redis_error_replica(
+    ngx_ratelimit_redis_conn_t *conn, ngx_ratelimit_redis_call_t *call);
 static void ngx_ratelimit_redis_error_key(ngx_ratelimit_redis_conn_t *conn,
     ngx_ratelimit_redis_call_t *call);
 static void ngx_ratelimit_redis_error_noauth(ngx_ratelimit_redis_conn_t *conn,
@@ -73,9 +76,9 @@ static const ngx_ratelimit_redis_error_t  ngx_ratelimit_redis_errors[] = {
     { ngx_string("ASK"), 0, ngx_ratelimit_redis_error_ask },
     { ngx_string("TRYAGAIN"), 0, ngx_ratelimit_redis_error_tryagain },
     { ngx_string("CLUSTERDOWN"), 0, ngx_ratelimit_redis_error_stale },
-    { ngx_string("MASTERDOWN"), 0, ngx_ratelimit_redis_error_stale },
+    { ngx_string("MASTERDOWN"), 0, ngx_ratelimit_redis_error_replica },
     { ngx_string("LOADING"), 0, ngx_ratelimit_redis_error_refused },
-    { ngx_string("READONLY"), 1, ngx_ratelimit_redis_error_stale },
+    { ngx_string("READONLY"), 1, ngx_ratelimit_redis_error_replica },
     { ngx_string("NOSCRIPT"), 0, ngx_ratelimit_redis_error_noscript },
     { ngx_string("BUSY"), 0, ngx_ratelimit_redis_error_refused },
     { ngx_string("OOM"), 1, ngx_ratelimit_redis_error_refused },
@@ -556,6 +559,26 @@ ngx_ratelimit_redis_error_stale(ngx_ratelimit_redis_conn_t *conn,
 {
     ngx_ratelimit_redis_refresh(conn->client);
     ngx_ratelimit_redis_error_refused(conn, call);
+}
+
+
+/*
+ * Without a map it is the host's name that has to lead elsewhere, or another of
+ * its addresses: a new connection finds out, but not each call makes one.
+ */
+
+static void
+ngx_ratelimit_redis_error_replica(ngx_ratelimit_redis_conn_t *conn,
+    ngx_ratelimit_redis_call_t *call)
+{
+    ngx_ratelimit_redis_error_stale(conn, call);
+
+    if (conn->client->slots == NULL
+        && conn->host.naddrs != 1
+        && ngx_current_msec - conn->up_ms >= NGX_RATELIMIT_REDIS_STAY_MS)
+    {
+        ngx_ratelimit_redis_conn_break(conn, 0, "it is not the primary");
+    }
 }
 
 

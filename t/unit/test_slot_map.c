@@ -63,6 +63,33 @@ test_add(void **state)
 }
 
 
+/* the same slots over and over */
+
+static void
+test_given(void **state)
+{
+    int                        i;
+    ngx_ratelimit_slot_map_t  *map;
+
+    (void) state;
+
+    map = map_new();
+
+    for (i = 0; i < 4; i++) {
+        assert_int_equal(add(map, 0, 16383, "a", 1), 1);
+    }
+
+    assert_int_equal(add(map, 0, 0, "b", 1), 0);
+    assert_int_equal(map->nnodes, 1);
+    assert_int_equal(map->owner[0], 1);
+
+    ngx_ratelimit_slot_map_finish(map);
+    assert_int_equal(map->nslots, 16384);
+
+    free(map);
+}
+
+
 static void
 test_too_many(void **state)
 {
@@ -321,6 +348,7 @@ main(void)
 {
     const struct CMUnitTest  tests[] = {
         cmocka_unit_test(test_add),
+        cmocka_unit_test(test_given),
         cmocka_unit_test(test_too_many),
         cmocka_unit_test(test_finish),
         cmocka_unit_test(test_publish),
