@@ -12,6 +12,7 @@ use t::FakeDNS;
 
 use IO::Select;
 use IO::Socket::INET;
+use IO::Socket::IP;
 use POSIX ();
 use Socket qw( IPPROTO_TCP TCP_MAXSEG SOL_SOCKET SO_RCVBUF );
 use Time::HiRes qw( sleep time );
@@ -400,4 +401,29 @@ CONF
     $gateway->stop;
     kill KILL => $pid;
     waitpid $pid, 0;
+}
+
+
+# an address in brackets is that without them, for the certificate too
+
+SKIP: {
+    skip 'no IPv6 here', 3
+        unless IO::Socket::IP->new(LocalHost => '::1', Listen => 1);
+
+    certificate('six', 'IP:::1');
+
+    my (undef, $port) = server('six', '--bind', '127.0.0.1 ::1');
+
+    $gateway = t::Gateway->new(http => <<"CONF")->start;
+    ratelimit_redis r { server [::1]:$port; $ca timeout 2s; }
+    ratelimit_zone \$arg_k zone=z:64k rate=10r/h redis=r;
+    server {
+        listen 127.0.0.1:%%PORT%%;
+        add_header X-Status \$ratelimit_status always;
+        location / { ratelimit zone=z; empty_gif; }
+    }
+CONF
+
+    is(told('/?k=a'), '200 PASSED 9', 'IPv6: asked');
+    $gateway->stop;
 }

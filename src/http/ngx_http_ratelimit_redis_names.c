@@ -157,6 +157,15 @@ ngx_http_ratelimit_redis_host(ngx_conf_t *cf, ngx_ratelimit_redis_t *redis,
 
     host->host = (u->family == AF_UNIX) ? u->url : u->host;
     host->port = (u->family == AF_UNIX) ? 0 : u->port;
+
+    /* a certificate is for the address without its brackets, a Cluster says it
+       so, too */
+
+    if (host->host.len > 2 && host->host.data[0] == '[') {
+        host->host.data++;
+        host->host.len -= 2;
+    }
+
     host->naddrs = u->naddrs;
     host->addrs = u->addrs;
 
