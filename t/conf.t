@@ -453,12 +453,35 @@ refused(in_redis("$REDIS sentinel m 127.0.0.1:2;"),
 refused(in_redis('sentinel m;'),
         '"sentinel" has an invalid "m", '
         . 'expected a master\'s name and one or more "host:port"');
-refused(in_redis('sentinel m/n 127.0.0.1:2;'),
-        "\"sentinel\" has an invalid \"m/n\", expected $NAME");
+refused(in_redis("sentinel $_ 127.0.0.1:2;"),
+        "\"sentinel\" has an invalid \"$_\", "
+        . "expected a master's name of $NAME")
+    for 'm/n', '127.0.0.1:1';
 refused(in_redis("$_ 127.0.0.1:70000;"),
         '"ratelimit_redis" "r" has an invalid address "127.0.0.1:70000" '
         . '(invalid port), expected "host:port"')
     for 'server', 'cluster 127.0.0.1', 'sentinel m 127.0.0.1';
+refused(in_redis("server $_;"),
+        "\"ratelimit_redis\" \"r\" has an invalid address \"$_\" "
+        . '(invalid port), expected "host:port"')
+    for '127.0.0.1:', '127.0.0.1:0', '127.0.0.1:7001-7003', '::1';
+refused(in_redis("server $_;"),
+        "\"ratelimit_redis\" \"r\" has an invalid address \"$_\" "
+        . '(no host), expected "host:port"')
+    for ':6379';
+
+# what cannot be a name, with a resolver that would be asked for it too
+
+for my $resolver ('', 'resolver 127.0.0.1; ') {
+    refused($resolver . in_redis("$_;"),
+            '"ratelimit_redis" "r" has an invalid address '
+            . "\"@{[(split)[-1]]}\" (invalid host), expected \"host:port\"")
+        for 'server redis://127.0.0.1', 'server 10.0.0.1,10.0.0.2',
+            'server 10.0.0.256:6379', 'server a..b', 'server .a',
+            'server redis/0', 'cluster 127.0.0.1:7001 10.0.0.1,10.0.0.2',
+            'sentinel m 127.0.0.1 10.0.0.2.3:26379';
+}
+
 refused(in_redis("$REDIS timeout $_;"),
         "\"timeout\" has an invalid \"$_\", expected a time from 1ms to 60s")
     for '0', '61s', 'x', '-1';
@@ -579,8 +602,13 @@ accepted(with_rule("rate=1r/s $_"))
     for '', 'key=$arg_a$arg_b', 'match=/', '"match=/v1/users/{id}"',
         'match=/a/*/b/**', 'match=~^/a', 'match=~*^/a', 'methods=GET',
         'methods=GET,POST,TRACE', 'capacity=5', '"match=/a b"';
+accepted('resolver 127.0.0.1; ' . in_redis("server $_;"))
+    for 'redis', 'redis:7000', 'redis_1.data-1.example.com.', '1.a';
 accepted(in_redis($_))
-    for $REDIS, 'server 127.0.0.1;', 'server [::1]:6379;',
+    for $REDIS, 'server 127.0.0.1;', 'server [::1]:6379;', 'server [::1];',
+        'server localhost;', 'server unix:/run/redis;',
+        'cluster unix:/run/redis 127.0.0.1;', 'sentinel m [::1]:26379;',
+        'sentinel m 127.0.0.1; database 1;',
         'cluster 127.0.0.1:7001 127.0.0.1:7002;',
         "$REDIS timeout 1ms; prefix a.b-c_D; buckets 1;",
         "$REDIS timeout 60s; buckets 1048576;",

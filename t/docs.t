@@ -26,7 +26,7 @@ use t::Gateway;
 my @PAGES = ('README.md', sort glob 'docs/*.md');
 
 # programs of commands that are not run
-my $PROGRAMS = qr/^(?:sudo[ ])?(?:callgrind_annotate|install|nginx|openssl|
+my $PROGRAMS = qr/^(?:sudo[ ])?(?:callgrind_annotate|install|kill|nginx|openssl|
                     umask|valgrind)\b/x;
 
 # what a fragment stands in

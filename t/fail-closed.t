@@ -281,6 +281,6 @@ $gateway = t::Gateway->new(http => <<"CONF")->start;
 CONF
 
 my @waits = map { header($gateway->get('/?k=a'), 'Retry-After') } 1 .. 20;
-is(scalar(grep { !/^[1-5]$/ } @waits), 0, 'seconds, 1 to 5');
+is(scalar(grep { $_ ne '1' } @waits), 0, 'a second');
 $gateway->stop;
 $fake->stop;

@@ -1,7 +1,8 @@
 # The rights that docs/redis.md gives the gateways' user: enough for all that
-# the module does, on a server and in a Cluster where nobody else may log in,
-# and no more: without any one of them Redis refuses something. What Redis
-# refuses stands in its ACL LOG. (t/auth.t: wrong passwords, missing rights.)
+# the module does, on a server, in a Cluster, and on a Sentinel where nobody else
+# may log in, and no more: without any one of them Redis refuses something. What
+# Redis refuses stands in its ACL LOG. (t/auth.t: wrong passwords, missing
+# rights.)
 #
 # A right that the page gains must be put to use in drive(), which is all that
 # the module asks of Redis; what only some kind of Redis sees goes to %ONLY.
@@ -13,7 +14,8 @@ use t::RateLimit 'no_plan';
 use t::Gateway;
 
 # rights that a kind of Redis alone is asked for; all others: "server"
-my %ONLY = (cluster => [qw( +cluster|slots +asking )]);
+my %ONLY = (cluster => [qw( +cluster|slots +asking )],
+            database => [qw( +select )]);
 
 my %ALGORITHMS = (
     token_bucket => 'rate=5r/h',
@@ -26,18 +28,20 @@ my %ALGORITHMS = (
 my @HASHES = qw( token_bucket leaky_bucket fixed_window sliding_window sweep );
 my @STEPS = (sort(keys %ALGORITHMS), qw( clock sweep slot ));
 
-my @rights = rights();
+my ($rights, $sentinel_rights) = rights();
+my @rights = @$rights;
 my $up = t::Gateway::free_port();
 my $drive = 0;
 
 
-# "ACL SETUSER rl ..." as the page has it.
+# "ACL SETUSER rl ..." as the page has it: of a server, and of a Sentinel.
 sub rights {
     open my $file, '<', 'docs/redis.md' or die "docs/redis.md: $!";
-    my ($text) = join('', <$file>) =~ /^ACL SETUSER rl (.*?)^```/ms
-        or die 'no ACL SETUSER rl in docs/redis.md';
+    my @lines = join('', <$file>) =~ /^ACL SETUSER rl (.*?)^```/msg;
 
-    return split ' ', $text;
+    @lines == 2 or die 'not two ACL SETUSER rl in docs/redis.md';
+
+    return map { [split ' '] } @lines;
 }
 
 
@@ -303,11 +307,13 @@ sub needed {
     my ($gateway, $ports, $right, @steps) = @_;
 
     my $object = $right =~ s/^\+//r;
-    my $logged = length $gateway->log;
 
     grant($ports, "-$object");
     admin($_, 'acl', 'log', 'reset') for @$ports;
-    $gateway->reload;
+
+    # a reload would keep the slot map, and a breaker that keeps the log short
+    $gateway->stop;
+    $gateway->start;
     drive($gateway, $ports, @steps);
 
     ok(t::Gateway::wait_for(sub { refused(@$ports) eq $object }),
@@ -316,8 +322,7 @@ sub needed {
 
     # one line a second at most
     ok(t::Gateway::wait_for(sub {
-        return 1 if substr($gateway->log, $logged)
-                    =~ /\[error\] .*ratelimit redis/;
+        return 1 if $gateway->log =~ /\[error\] .*ratelimit redis/;
         drive($gateway, $ports, @steps);
         return;
     }), "without $right: the log");
@@ -352,10 +357,53 @@ needed($gateway, [$port], $_, @STEPS) for grep { /^\+/ } @server_rights;
 $gateway->stop;
 redis_stop($port);
 
+# a server's database
+
+$port = server();
+grant([$port], @server_rights, @{ $ONLY{database} });
+$gateway = gateway("server 127.0.0.1:$port; database 3");
+
+enough($gateway, [$port], 'a database', 'token_bucket');
+cmp_ok(admin($port, '-n', 3, 'dbsize'), '>', 0, 'the counters are there');
+needed($gateway, [$port], $_, 'token_bucket') for @{ $ONLY{database} };
+
+$gateway->stop;
+
+# a Sentinel, and the server as its master
+
+my $sentinel = redis_start(sentinel => <<"CONF");
+sentinel monitor m 127.0.0.1 $port 1
+sentinel auth-user m admin
+sentinel auth-pass m general
+CONF
+
+close_to_others($sentinel);
+grant([$port], @server_rights);
+grant([$sentinel], @$sentinel_rights);
+$gateway = gateway("sentinel m 127.0.0.1:$sentinel; sentinel_username rl; "
+                   . 'sentinel_password_file pw');
+
+enough($gateway, [$port], 'a Sentinel', 'token_bucket');
+is(refused($sentinel), '', 'a Sentinel: it refuses nothing');
+is(join(' ', grep { /^[+@*&~]/ } @$sentinel_rights),
+   '+sentinel|get-master-addr-by-name', 'one right');
+
+grant([$sentinel], '-sentinel|get-master-addr-by-name');
+ok(t::Gateway::wait_for(sub {
+    refused($sentinel) eq 'sentinel|get-master-addr-by-name'
+}), 'without it the Sentinel refuses something');
+ok(t::Gateway::wait_for(sub {
+    $gateway->log =~ /\[error\] .*ratelimit redis .*answered .*NOPERM/
+}), 'without it: the log');
+
+$gateway->stop;
+redis_stop($_) for $sentinel, $port;
+
 # a cluster
 
 my @ports = cluster();
 
+@rights = grep { $_ ne '+select' } @rights;
 grant(\@ports, @rights);
 
 $gateway = gateway("cluster 127.0.0.1:$ports[1] 127.0.0.1:$ports[0]");

@@ -12,6 +12,7 @@ use t::FakeDNS;
 
 use IO::Select;
 use IO::Socket::INET;
+use IO::Socket::IP;
 use POSIX ();
 use Socket qw( IPPROTO_TCP TCP_MAXSEG SOL_SOCKET SO_RCVBUF );
 use Time::HiRes qw( sleep time );
@@ -401,3 +402,59 @@ CONF
     kill KILL => $pid;
     waitpid $pid, 0;
 }
+
+
+# an address in brackets is that without them, for the certificate too
+
+SKIP: {
+    skip 'no IPv6 here', 3
+        unless IO::Socket::IP->new(LocalHost => '::1', Listen => 1);
+
+    certificate('six', 'IP:::1');
+
+    my (undef, $port) = server('six', '--bind', '127.0.0.1 ::1');
+
+    $gateway = t::Gateway->new(http => <<"CONF")->start;
+    ratelimit_redis r { server [::1]:$port; $ca timeout 2s; }
+    ratelimit_zone \$arg_k zone=z:64k rate=10r/h redis=r;
+    server {
+        listen 127.0.0.1:%%PORT%%;
+        add_header X-Status \$ratelimit_status always;
+        location / { ratelimit zone=z; empty_gif; }
+    }
+CONF
+
+    is(told('/?k=a'), '200 PASSED 9', 'IPv6: asked');
+    $gateway->stop;
+}
+
+
+# a Sentinel, and the master that it names, both by their ports for TLS
+
+my (undef, $master) = server('good');
+my $port = t::Gateway::free_port();
+my @tls = tls_args('good', $port);
+my $lines = '';
+
+while (my ($name, $value) = splice @tls, 0, 2) {
+    $lines .= substr($name, 2) . " $value\n";
+}
+
+redis_start(sentinel => $lines . <<"CONF");
+tls-replication yes
+sentinel monitor m 127.0.0.1 $master 1
+CONF
+
+$gateway = t::Gateway->new(http => <<"CONF")->start;
+    ratelimit_redis r { sentinel m 127.0.0.1:$port; $ca timeout 2s; }
+    ratelimit_zone \$arg_k zone=z:64k rate=10r/h redis=r;
+    server {
+        listen 127.0.0.1:%%PORT%%;
+        add_header X-Status \$ratelimit_status always;
+        location / { ratelimit zone=z; empty_gif; }
+    }
+CONF
+
+comes_back('a Sentinel', '/?k=a');
+unlike($gateway->log, qr/\[error\]/, 'a Sentinel: nothing in the log');
+$gateway->stop;

@@ -124,6 +124,14 @@ Two gateways, 127.0.0.1:8080 and :8081, share one limit in a Redis Cluster
   curl -i -H 'X-API-Key: alice' http://127.0.0.1:8081/v1/users
       429 from the other gateway too; Retry-After tells when to come back
 
+  kill $(cat build/run/redis/*/pid)
+      takes Redis away: /v1/users passes, with X-RateLimit-Policy: degraded;
+      of /v1/search 3 pass at each gateway, then 429
+
+  curl -s http://127.0.0.1:8080/metrics
+      what became of the calls to Redis, and its nodes' breakers
+
+make run REDIS=cluster brings Redis back.
 make stop ends all of it; logs are in build/run.
 END
 }

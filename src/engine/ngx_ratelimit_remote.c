@@ -140,6 +140,7 @@ ngx_ratelimit_remote_call(ngx_ratelimit_client_t *client,
 
     eval.bucket = client->bucket;
     eval.nargs = 0;
+    eval.undo = (what == NGX_RATELIMIT_REMOTE_FREE);
 
     for (i = 0; i < check->ncounters; i++) {
         counter = &check->counters[i];

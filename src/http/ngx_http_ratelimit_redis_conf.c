@@ -338,7 +338,8 @@ ngx_http_ratelimit_redis_sentinel(ngx_conf_t *cf,
 
     if (!ngx_ratelimit_name_valid(value[1].data, value[1].len)) {
         return ngx_http_ratelimit_redis_invalid(cf,
-                     "1 to 64 of A-Z, a-z, 0-9, \"_\", \".\", \"-\"");
+                     "a master's name of 1 to 64 of A-Z, a-z, 0-9, \"_\", "
+                     "\".\", \"-\"");
     }
 
     redis->mode = NGX_RATELIMIT_REDIS_SENTINEL;

@@ -11,6 +11,9 @@
 #define NGX_HTTP_RATELIMIT_REDIS_RESOLVER_TIMEOUT  30000   /* as in nginx */
 
 
+static char *ngx_http_ratelimit_redis_invalid_addr(ngx_conf_t *cf,
+    ngx_ratelimit_redis_t *redis, ngx_str_t *text, const char *why);
+static ngx_uint_t ngx_http_ratelimit_redis_is_name(const ngx_str_t *host);
 static ngx_int_t ngx_http_ratelimit_redis_host(ngx_conf_t *cf,
     ngx_ratelimit_redis_t *redis, ngx_str_t *text, ngx_url_t *u);
 static ngx_int_t ngx_http_ratelimit_redis_name(ngx_conf_t *cf,
@@ -35,14 +38,19 @@ ngx_http_ratelimit_redis_addr(ngx_conf_t *cf, ngx_ratelimit_redis_t *redis,
     u.default_port = ngx_http_ratelimit_redis_port(redis);
     u.no_resolve = 1;
 
-    if (ngx_parse_url(cf->pool, &u) != NGX_OK
-        || u.host.len > NGX_RATELIMIT_REDIS_MAX_HOST)
-    {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"ratelimit_redis\" \"%V\" has an invalid "
-                           "address \"%V\" (%s), expected \"host:port\"",
-                           &redis->name, text, u.err ? u.err : "too long");
-        return NGX_CONF_ERROR;
+    if (ngx_parse_url(cf->pool, &u) != NGX_OK) {
+        return ngx_http_ratelimit_redis_invalid_addr(cf, redis, text,
+                                           u.err ? u.err : "invalid host");
+    }
+
+    if (u.host.len > NGX_RATELIMIT_REDIS_MAX_HOST) {
+        return ngx_http_ratelimit_redis_invalid_addr(cf, redis, text,
+                                                     "too long");
+    }
+
+    if (u.naddrs == 0 && !ngx_http_ratelimit_redis_is_name(&u.host)) {
+        return ngx_http_ratelimit_redis_invalid_addr(cf, redis, text,
+                                                     "invalid host");
     }
 
     if (ngx_http_ratelimit_redis_host(cf, redis, text, &u) != NGX_OK) {
@@ -69,6 +77,73 @@ ngx_http_ratelimit_redis_addr(ngx_conf_t *cf, ngx_ratelimit_redis_t *redis,
 }
 
 
+static char *
+ngx_http_ratelimit_redis_invalid_addr(ngx_conf_t *cf,
+    ngx_ratelimit_redis_t *redis, ngx_str_t *text, const char *why)
+{
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                       "\"ratelimit_redis\" \"%V\" has an invalid "
+                       "address \"%V\" (%s), expected \"host:port\"",
+                       &redis->name, text, why);
+
+    return NGX_CONF_ERROR;
+}
+
+
+/*
+ * Whether a name server may know it. With a "resolver" none is asked before
+ * the gateway serves: too late to find two addresses with a comma between.
+ */
+static ngx_uint_t
+ngx_http_ratelimit_redis_is_name(const ngx_str_t *host)
+{
+    u_char      c;
+    size_t      i, len;
+    ngx_uint_t  digits, empty;
+
+    len = host->len;
+
+    if (len && host->data[len - 1] == '.') {
+        len--;
+    }
+
+    /* of the label so far; the last one, all digits, is an address's */
+    digits = 1;
+    empty = 1;
+
+    for (i = 0; i < len; i++) {
+        c = host->data[i];
+
+        if (c == '.') {
+            if (empty) {
+                return 0;
+            }
+
+            digits = 1;
+            empty = 1;
+            continue;
+        }
+
+        empty = 0;
+
+        if (c >= '0' && c <= '9') {
+            continue;
+        }
+
+        digits = 0;
+        c |= 0x20;
+
+        if ((c < 'a' || c > 'z') && host->data[i] != '-'
+            && host->data[i] != '_')
+        {
+            return 0;
+        }
+    }
+
+    return !empty && !digits;
+}
+
+
 static ngx_int_t
 ngx_http_ratelimit_redis_host(ngx_conf_t *cf, ngx_ratelimit_redis_t *redis,
     ngx_str_t *text, ngx_url_t *u)
@@ -82,6 +157,15 @@ ngx_http_ratelimit_redis_host(ngx_conf_t *cf, ngx_ratelimit_redis_t *redis,
 
     host->host = (u->family == AF_UNIX) ? u->url : u->host;
     host->port = (u->family == AF_UNIX) ? 0 : u->port;
+
+    /* a certificate is for the address without its brackets, a Cluster says it
+       so, too */
+
+    if (host->host.len > 2 && host->host.data[0] == '[') {
+        host->host.data++;
+        host->host.len -= 2;
+    }
+
     host->naddrs = u->naddrs;
     host->addrs = u->addrs;
 

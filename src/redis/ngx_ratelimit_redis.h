@@ -184,6 +184,8 @@ typedef struct {
     const u_char  *sets;      /* names of SET_NAME bytes each */
     ngx_uint_t     nargs;
     ngx_str_t      args;      /* each by ngx_ratelimit_redis_write_bulk() */
+    unsigned       undo:1;    /* frees what a call without an answer may have
+                                 taken: sent behind it, whatever the breaker */
 } ngx_ratelimit_redis_eval_t;
 
 #define NGX_RATELIMIT_REDIS_MAX_SETS  16

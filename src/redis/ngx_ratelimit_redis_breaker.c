@@ -4,7 +4,8 @@
  *
  * What counts is what a request asked, whatever became of that request since:
  * the breaker is there for those who wait. What nobody waits for, as giving
- * back, is sent while it is closed, and neither opens nor closes it.
+ * back, is sent while it is closed, and neither opens nor closes it; only what
+ * frees a slot is sent in any case.
  */
 
 #include "ngx_ratelimit_redis_int.h"

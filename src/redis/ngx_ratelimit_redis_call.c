@@ -277,6 +277,12 @@ ngx_ratelimit_redis_call_send(ngx_ratelimit_redis_conn_t *conn,
         ngx_ratelimit_redis_conn_retry(conn);
     }
 
+    if (call->undo && conn->state != NGX_RATELIMIT_REDIS_DOWN) {
+        call->shard = NULL;
+        ngx_ratelimit_redis_conn_send(conn, call);
+        return;
+    }
+
     /*
      * A connection that is down would fail the probe, and it may be up in
      * another worker. Of what nobody waits for nothing is lost.

@@ -123,6 +123,7 @@ struct ngx_ratelimit_redis_call_s {
     unsigned                         reloaded:1; /* had its NOSCRIPT here */
     unsigned                         asked:1;   /* by a request, maybe gone:
                                                    its end counts */
+    unsigned                         undo:1;    /* the breaker is not asked */
     unsigned                         probe:1;   /* its shard is not closed */
     unsigned                         ran:1;     /* in client->done */
     unsigned                         ended:1;   /* and counted */

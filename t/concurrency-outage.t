@@ -1,0 +1,35 @@
+# What an outage leaves of slots: a call that had no answer in time may have
+# taken one, and so may a probe. They come back with Redis, not half a minute
+# later.
+
+use strict;
+use warnings;
+
+use t::RateLimit 'no_plan';
+use t::Gateway;
+
+my $port = redis_start();
+my $gateway = t::Gateway->new(http => <<"CONF")->start;
+    ratelimit_redis r { server 127.0.0.1:$port; timeout 100ms; }
+    ratelimit_zone \$arg_k zone=z:1m redis=r algorithm=concurrency limit=2;
+    server {
+        listen 127.0.0.1:%%PORT%%;
+        add_header X-Status \$ratelimit_status always;
+        location / { ratelimit zone=z; empty_gif; }
+    }
+CONF
+
+sub told { return t::Gateway::told($gateway->get('/?k=a')) }
+
+is(told(), '200 PASSED 1', 'a slot is left beside it');
+
+kill STOP => redis_pid($port);
+is(told(), '200 DEGRADED -1', 'no answer') for 1 .. 10;
+kill CONT => redis_pid($port);
+
+# a lease is 30 s
+ok(t::Gateway::wait_for(sub { told() eq '200 PASSED 1' }, 15),
+   'the slots are back');
+
+$gateway->stop;
+redis_stop($port);
