@@ -172,38 +172,3 @@ is(tally_of($gateway, 5, '/?k=a'), '2 x 200, 3 x 429', 'now emergency=');
 $gateway->configure(http => before('fail_mode=local'))->reload;
 is(tally_of($gateway, 5, '/?k=a'), '5 x 429', 'and back');
 $gateway->stop;
-
-# What nginx -t says.
-
-sub refuses {
-    my ($zone, $rest, $message) = @_;
-
-    my $gateway = t::Gateway->new(http => <<"CONF");
-    ratelimit_redis r { server 127.0.0.1:1; }
-    ratelimit_zone \$arg_k zone=z:1m $zone;
-    $rest
-    server { listen 127.0.0.1:%%PORT%%; location / { ratelimit zone=z; } }
-CONF
-
-    my ($ok, $text) = $gateway->check;
-
-    return ok($ok, "accepts $zone") if !defined $message;
-    ok(!$ok, "refuses $zone $rest");
-    like($text, qr/\[emerg\] .*\Q$message\E/, 'and says what it expected');
-}
-
-refuses('redis=r rate=1r/s emergency=1r/s fail_mode=local', '',
-        '"ratelimit_zone" "z" has "fail_mode=local" and "emergency=1r/s", '
-        . 'expected "fail_mode=open"');
-refuses('redis=r rate=1r/s fail_mode=closed emergency=1r/s', '',
-        'has "fail_mode=closed" and "emergency=1r/s"');
-refuses('redis=r rate=1r/s emergency=$arg_r', '',
-        'has an invalid "emergency=$arg_r", expected a rate without variables');
-refuses('redis=r rate=1r/s emergency=5', '',
-        'has an invalid "emergency=5", expected "r/" after the number of '
-        . 'requests');
-refuses('redis=r rate=1r/s emergency=1073741824r/366d', '', undef);
-refuses('rate=1r/s emergency=1r/s', '',
-        'rule "z" has "emergency=", expected a zone with "redis="');
-refuses('redis=r rate=1r/s emergency=1r/s', 'ratelimit_fail_mode closed;',
-        undef);

@@ -581,3 +581,18 @@ refuses('redis=r rate=1r/s fail_mode=closed',
         'ratelimit_rule x zone=z algorithm=concurrency limit=1 '
         . 'fail_mode=local; ratelimit_fail_mode local;', undef);
 refuses('rate=1r/s', 'ratelimit_fail_mode closed;', undef);
+refuses('redis=r rate=1r/s emergency=1r/s fail_mode=local', '',
+        '"ratelimit_zone" "z" has "fail_mode=local" and "emergency=1r/s", '
+        . 'expected "fail_mode=open"');
+refuses('redis=r rate=1r/s fail_mode=closed emergency=1r/s', '',
+        'has "fail_mode=closed" and "emergency=1r/s"');
+refuses('redis=r rate=1r/s emergency=$arg_r', '',
+        'has an invalid "emergency=$arg_r", expected a rate without variables');
+refuses('redis=r rate=1r/s emergency=5', '',
+        'has an invalid "emergency=5", expected "r/" after the number of '
+        . 'requests');
+refuses('redis=r rate=1r/s emergency=1073741824r/366d', '', undef);
+refuses('rate=1r/s emergency=1r/s', '',
+        'rule "z" has "emergency=", expected a zone with "redis="');
+refuses('redis=r rate=1r/s emergency=1r/s', 'ratelimit_fail_mode closed;',
+        undef);

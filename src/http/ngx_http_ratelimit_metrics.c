@@ -42,6 +42,7 @@ struct ngx_http_ratelimit_metric_s {
     ngx_str_t                            help;   /* no "\", no line end */
     ngx_http_ratelimit_metrics_walk_pt   walk;
     ngx_http_ratelimit_metrics_write_pt  write;
+    size_t                               offset; /* of total's number */
 };
 
 static ngx_int_t ngx_http_ratelimit_metrics_handler(ngx_http_request_t *r);
@@ -70,22 +71,12 @@ static ngx_int_t ngx_http_ratelimit_metrics_calls(
 static ngx_int_t ngx_http_ratelimit_metrics_error_replies(
     ngx_http_ratelimit_metrics_t *out,
     const ngx_http_ratelimit_metric_t *metric, void *source);
-static ngx_int_t ngx_http_ratelimit_metrics_refreshes(
-    ngx_http_ratelimit_metrics_t *out,
-    const ngx_http_ratelimit_metric_t *metric, void *source);
-static ngx_int_t ngx_http_ratelimit_metrics_reconnects(
-    ngx_http_ratelimit_metrics_t *out,
-    const ngx_http_ratelimit_metric_t *metric, void *source);
-static ngx_int_t ngx_http_ratelimit_metrics_opened(
-    ngx_http_ratelimit_metrics_t *out,
-    const ngx_http_ratelimit_metric_t *metric, void *source);
 static ngx_int_t ngx_http_ratelimit_metrics_state(
     ngx_http_ratelimit_metrics_t *out,
     const ngx_http_ratelimit_metric_t *metric, void *source);
 static ngx_int_t ngx_http_ratelimit_metrics_total(
     ngx_http_ratelimit_metrics_t *out,
-    const ngx_http_ratelimit_metric_t *metric,
-    const ngx_ratelimit_redis_t *redis, uint64_t value);
+    const ngx_http_ratelimit_metric_t *metric, void *source);
 static ngx_int_t ngx_http_ratelimit_metrics_statuses(
     ngx_http_ratelimit_metrics_t *out,
     const ngx_http_ratelimit_metric_t *metric,
@@ -98,39 +89,42 @@ static const ngx_http_ratelimit_metric_t  ngx_http_ratelimit_metrics_table[] =
       ngx_string("counter"),
       ngx_string("Calls to Redis, by what became of them."),
       ngx_http_ratelimit_metrics_each_redis,
-      ngx_http_ratelimit_metrics_calls },
+      ngx_http_ratelimit_metrics_calls, 0 },
 
     { ngx_string("ratelimit_redis_error_replies_total"),
       ngx_string("counter"),
       ngx_string("Error replies to calls, those that were healed too."),
       ngx_http_ratelimit_metrics_each_redis,
-      ngx_http_ratelimit_metrics_error_replies },
+      ngx_http_ratelimit_metrics_error_replies, 0 },
 
     { ngx_string("ratelimit_redis_refreshes_total"),
       ngx_string("counter"),
       ngx_string("Questions to Redis which node serves what."),
       ngx_http_ratelimit_metrics_each_redis,
-      ngx_http_ratelimit_metrics_refreshes },
+      ngx_http_ratelimit_metrics_total,
+      offsetof(ngx_ratelimit_redis_stat_t, refreshes) },
 
     { ngx_string("ratelimit_redis_reconnects_total"),
       ngx_string("counter"),
       ngx_string("Connections that came back after they broke."),
       ngx_http_ratelimit_metrics_each_redis,
-      ngx_http_ratelimit_metrics_reconnects },
+      ngx_http_ratelimit_metrics_total,
+      offsetof(ngx_ratelimit_redis_stat_t, reconnects) },
 
     { ngx_string("ratelimit_redis_breaker_opened_total"),
       ngx_string("counter"),
       ngx_string("Times that a shard's breaker opened."),
       ngx_http_ratelimit_metrics_each_redis,
-      ngx_http_ratelimit_metrics_opened },
+      ngx_http_ratelimit_metrics_total,
+      offsetof(ngx_ratelimit_redis_stat_t, opened) },
 
     { ngx_string("ratelimit_redis_breaker_state"),
       ngx_string("gauge"),
       ngx_string("A shard's breaker: 0 closed, 1 open, 2 probing."),
       ngx_http_ratelimit_metrics_each_redis,
-      ngx_http_ratelimit_metrics_state },
+      ngx_http_ratelimit_metrics_state, 0 },
 
-    { ngx_null_string, ngx_null_string, ngx_null_string, NULL, NULL }
+    { ngx_null_string, ngx_null_string, ngx_null_string, NULL, NULL, 0 }
 };
 
 
@@ -441,45 +435,6 @@ ngx_http_ratelimit_metrics_error_replies(ngx_http_ratelimit_metrics_t *out,
 
 
 static ngx_int_t
-ngx_http_ratelimit_metrics_refreshes(ngx_http_ratelimit_metrics_t *out,
-    const ngx_http_ratelimit_metric_t *metric, void *source)
-{
-    ngx_ratelimit_redis_stat_t  stat;
-
-    ngx_ratelimit_redis_stat(source, &stat);
-
-    return ngx_http_ratelimit_metrics_total(out, metric, source,
-                                            stat.refreshes);
-}
-
-
-static ngx_int_t
-ngx_http_ratelimit_metrics_reconnects(ngx_http_ratelimit_metrics_t *out,
-    const ngx_http_ratelimit_metric_t *metric, void *source)
-{
-    ngx_ratelimit_redis_stat_t  stat;
-
-    ngx_ratelimit_redis_stat(source, &stat);
-
-    return ngx_http_ratelimit_metrics_total(out, metric, source,
-                                            stat.reconnects);
-}
-
-
-static ngx_int_t
-ngx_http_ratelimit_metrics_opened(ngx_http_ratelimit_metrics_t *out,
-    const ngx_http_ratelimit_metric_t *metric, void *source)
-{
-    ngx_ratelimit_redis_stat_t  stat;
-
-    ngx_ratelimit_redis_stat(source, &stat);
-
-    return ngx_http_ratelimit_metrics_total(out, metric, source,
-                                            stat.opened);
-}
-
-
-static ngx_int_t
 ngx_http_ratelimit_metrics_state(ngx_http_ratelimit_metrics_t *out,
     const ngx_http_ratelimit_metric_t *metric, void *source)
 {
@@ -511,17 +466,25 @@ ngx_http_ratelimit_metrics_state(ngx_http_ratelimit_metrics_t *out,
 
 /* One number of a Redis. */
 
+/* One number of a block, at the metric's offset. */
+
 static ngx_int_t
 ngx_http_ratelimit_metrics_total(ngx_http_ratelimit_metrics_t *out,
-    const ngx_http_ratelimit_metric_t *metric,
-    const ngx_ratelimit_redis_t *redis, uint64_t value)
+    const ngx_http_ratelimit_metric_t *metric, void *source)
 {
+    ngx_ratelimit_redis_t *redis = source;
+
+    ngx_ratelimit_redis_stat_t  stat;
+
     ngx_http_ratelimit_label_t  labels[] = {
         { "redis", &redis->name },
         { NULL, NULL }
     };
 
-    return ngx_http_ratelimit_metrics_sample(out, metric, labels, value);
+    ngx_ratelimit_redis_stat(redis, &stat);
+
+    return ngx_http_ratelimit_metrics_sample(out, metric, labels,
+                   *(uint64_t *) ((u_char *) &stat + metric->offset));
 }
 
 

@@ -8,11 +8,8 @@
 
 #include "table.h"
 
-#include <signal.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-
 #include "ngx_ratelimit_backend.h"
+#include "process.h"
 
 /* nginx's clocks, which a test sets */
 volatile ngx_msec_t   ngx_current_msec;
@@ -112,42 +109,6 @@ local_take(local_t *local, local_request_t *request, uint64_t client)
     ngx_ratelimit_local_take(&request->counter);
 
     return request->counter.answer.granted;
-}
-
-
-/* A child, which does not outlive a test that failed. */
-static inline pid_t
-local_spawn(void)
-{
-    pid_t  pid;
-
-    pid = fork();
-    assert_int_not_equal(pid, -1);
-
-    if (pid == 0 && prctl(PR_SET_PDEATHSIG, SIGKILL) == -1) {
-        _exit(3);
-    }
-
-    return pid;
-}
-
-
-/* signo 0: it has exited with 0. */
-static inline void
-local_reap(pid_t pid, int signo)
-{
-    int  status;
-
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-
-    if (signo) {
-        assert_true(WIFSIGNALED(status));
-        assert_int_equal(WTERMSIG(status), signo);
-
-    } else {
-        assert_true(WIFEXITED(status));
-        assert_int_equal(WEXITSTATUS(status), 0);
-    }
 }
 
 #endif /* LOCAL_H_INCLUDED */

@@ -76,7 +76,7 @@ test_death(void **state)
 
     for (i = 0; i < 2 * NGX_RATELIMIT_LIVES; i++) {
         assert_int_equal(pipe(ready), 0);
-        pid = local_spawn();
+        pid = spawn();
 
         if (pid == 0) {
             life = ngx_ratelimit_life_begin(lives);
@@ -112,7 +112,7 @@ test_death(void **state)
             kill(pid, SIGKILL);
         }
 
-        local_reap(pid, i % 4 < 2 ? SIGKILL : 0);
+        reap(pid, i % 4 < 2 ? SIGKILL : 0);
 
         if (i % 4) {
             assert_int_equal(list(0), 0);
@@ -296,7 +296,7 @@ test_reload(void **state)
     assert_int_equal(pipe(ready), 0);
 
     for (i = 0; i < 4; i++) {
-        pid[i] = local_spawn();
+        pid[i] = spawn();
 
         if (pid[i] == 0) {
             for (n = 0; n <= i; n++) {
@@ -320,15 +320,15 @@ test_reload(void **state)
     assert_int_equal(probe(1), 20 - 1 - 2 - 3 - 4);
 
     kill(pid[1], SIGKILL);
-    local_reap(pid[1], SIGKILL);
+    reap(pid[1], SIGKILL);
     kill(pid[3], SIGKILL);
-    local_reap(pid[3], SIGKILL);
+    reap(pid[3], SIGKILL);
     assert_int_equal(probe(1), 20 - 1 - 3);
 
     kill(pid[0], SIGKILL);
-    local_reap(pid[0], SIGKILL);
+    reap(pid[0], SIGKILL);
     kill(pid[2], SIGKILL);
-    local_reap(pid[2], SIGKILL);
+    reap(pid[2], SIGKILL);
     assert_int_equal(probe(1), 20);
 
     close(ready[0]);
@@ -380,7 +380,7 @@ step(int frees, int kill_at)
     pid_t            pid;
     local_request_t  r;
 
-    pid = local_spawn();
+    pid = spawn();
 
     if (pid == 0) {
         local.limiter.zone.life = 0;
@@ -426,7 +426,7 @@ step(int frees, int kill_at)
     }
 
     kill(pid, SIGKILL);
-    local_reap(pid, SIGKILL);
+    reap(pid, SIGKILL);
 
     return steps;
 }
@@ -544,7 +544,7 @@ storm_spawn(int me, uint64_t seed)
     }
 
     atomic_store(&board->round[me], 0);
-    pid = local_spawn();
+    pid = spawn();
 
     if (pid == 0) {
         local.limiter.zone.life = 0;
@@ -638,7 +638,7 @@ test_storm(void **state)
 
         victim = i % CHILDREN;
         kill(pid[victim], SIGKILL);
-        local_reap(pid[victim], SIGKILL);
+        reap(pid[victim], SIGKILL);
         pid[victim] = storm_spawn(victim, mix(i + 1000));
 
         if (i % 10 == 0) {
@@ -648,7 +648,7 @@ test_storm(void **state)
 
     for (i = 0; i < CHILDREN; i++) {
         kill(pid[i], SIGKILL);
-        local_reap(pid[i], SIGKILL);
+        reap(pid[i], SIGKILL);
     }
 
     for (i = 0; i < CLIENTS; i++) {

@@ -221,7 +221,7 @@ test_processes(void **state)
     assert_ptr_not_equal(started, MAP_FAILED);
 
     for (i = 0; i < PROCESSES; i++) {
-        pid[i] = local_spawn();
+        pid[i] = spawn();
 
         if (pid[i] == 0) {
             ngx_current_msec += i;
@@ -253,7 +253,7 @@ test_processes(void **state)
     for (i = 0, granted = 0; i < PROCESSES; i++) {
         assert_int_equal(read(ready[0], &n, sizeof(int)), sizeof(int));
         granted += n;
-        local_reap(pid[i], 0);
+        reap(pid[i], 0);
     }
 
     assert_int_equal(granted, LIMIT);
@@ -279,7 +279,7 @@ test_killed(void **state)
     local_make(&local, MIB, LOG, LIMIT, 1);
 
     for (i = 0; i < KILLS; i++) {
-        pid = local_spawn();
+        pid = spawn();
 
         if (pid == 0) {
             for (n = i; /* until killed */ ; n++) {
@@ -293,7 +293,7 @@ test_killed(void **state)
 
         usleep(200 + mix(i) % 2000);
         kill(pid, SIGKILL);
-        local_reap(pid, SIGKILL);
+        reap(pid, SIGKILL);
         assert_in_range(left(1), 0, LIMIT);
     }
 

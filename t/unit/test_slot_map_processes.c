@@ -6,47 +6,11 @@
 
 #include "slot_map.h"
 
-#include <signal.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
+#include "process.h"
 
 static struct {
     ngx_ratelimit_slot_board_t  *board;
 } stop;
-
-
-static pid_t
-spawn(void)
-{
-    pid_t  pid;
-
-    pid = fork();
-    assert_int_not_equal(pid, -1);
-
-    if (pid == 0 && prctl(PR_SET_PDEATHSIG, SIGKILL) == -1) {
-        _exit(3);
-    }
-
-    return pid;
-}
-
-
-static void
-reap(pid_t pid, int signo)
-{
-    int  status;
-
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-
-    if (signo) {
-        assert_true(WIFSIGNALED(status));
-        assert_int_equal(WTERMSIG(status), signo);
-
-    } else {
-        assert_true(WIFEXITED(status));
-        assert_int_equal(WEXITSTATUS(status), 0);
-    }
-}
 
 
 static size_t

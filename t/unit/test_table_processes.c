@@ -6,9 +6,9 @@
 #include "table.h"
 
 #include <pthread.h>
-#include <sys/prctl.h>
 #include <sys/ptrace.h>
-#include <sys/wait.h>
+
+#include "process.h"
 
 #define MAX_STEPS  5000
 
@@ -31,41 +31,6 @@ peek(ngx_ratelimit_entry_t *e)
             e->state.aux = bucket->word[i % 3] & 0xfff;
             e->state.extra = bucket->extra[i % 3];
         }
-    }
-}
-
-
-/* A child, which does not outlive a test that failed. */
-static pid_t
-spawn(void)
-{
-    pid_t  pid;
-
-    pid = fork();
-    assert_int_not_equal(pid, -1);
-
-    if (pid == 0 && prctl(PR_SET_PDEATHSIG, SIGKILL) == -1) {
-        _exit(3);
-    }
-
-    return pid;
-}
-
-
-static void
-reap(pid_t pid, int signo)
-{
-    int  status;
-
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-
-    if (signo) {
-        assert_true(WIFSIGNALED(status));
-        assert_int_equal(WTERMSIG(status), signo);
-
-    } else {
-        assert_true(WIFEXITED(status));
-        assert_int_equal(WEXITSTATUS(status), 0);
     }
 }
 
