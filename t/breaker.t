@@ -90,6 +90,15 @@ sub lines {
 }
 
 
+# It is closed: a busy machine may have had it open once more.
+sub each_once {
+    my ($gateway, $name) = @_;
+
+    is(lines($gateway, 'closes'), lines($gateway, 'opens'),
+       "$name: one line for all");
+}
+
+
 # When the fake heard of checks.
 sub checks {
     return map { $_->[0] } grep { $_->[2] eq 'EVALSHA' } $_[0]->heard;
@@ -181,7 +190,7 @@ sub nobody_waits {
         t::Gateway::tally($gateway->burst(30, '/?k=' . rand))
             eq '10 x 200, 20 x 429'
     }), 'goes on: it limits again');
-    is(lines($gateway, 'closes'), 1, 'goes on: one line for all');
+    each_once($gateway, 'goes on');
     like($gateway->log, qr/\[notice\] .*ratelimit redis "r": breaker of 127\.0\.0\.1:$port closes/,
          'goes on: the log');
 
@@ -291,7 +300,7 @@ sub nobody_waits {
 
     good($fake);
     recovers($gateway, 'probes');
-    is(lines($gateway, 'closes'), 1, 'probes: one line more');
+    each_once($gateway, 'probes');
     $gateway->stop;
     $fake->stop;
 }
