@@ -324,7 +324,7 @@ ngx_http_ratelimit_resolve_rule(ngx_conf_t *cf,
         return NGX_ERROR;
     }
 
-    needs = rule->rule.strict ? "sync=strict"
+    needs = rule->rule.synced ? "sync="
             : rule->rule.emergency ? "emergency="
             : rule->rule.fail_mode ? "fail_mode=" : NULL;
 
