@@ -27,7 +27,7 @@ typedef struct ngx_ratelimit_leases_s  ngx_ratelimit_leases_t;
 
 /* A lease that is locked; all of it is the table's. */
 typedef struct {
-    void      *segment;
+    void  *segment;
 } ngx_ratelimit_lease_entry_t;
 
 typedef struct {
@@ -57,10 +57,10 @@ ngx_int_t ngx_ratelimit_leases_check(ngx_ratelimit_leases_t *leases,
 /*
  * Finds the counter's lease and returns its NGX_RATELIMIT_LEASE_BYTES, locked:
  * as they were left, or, with make, all zero where there was none. The first
- * eight are a uint64_t, busy_us: as long as now_us is below it the place is
- * this counter's; from then on it may become another's at any time, until
- * which the lease is still found. Who has it locked writes what he likes,
- * soon, and ends with ngx_ratelimit_leases_unlock(); he locks nothing else.
+ * eight are a uint64_t, busy_us: below that instant the place is this
+ * counter's. From then on it may become another's at any time, and the lease
+ * is found until it does. The caller writes what it means to, soon, and ends
+ * with ngx_ratelimit_leases_unlock(). Meanwhile it locks nothing else.
  *
  * Returns NULL, and nothing is locked, where there is none and make is 0,
  * where no place is free for one (counted), or where the lock is broken.
@@ -70,7 +70,7 @@ void *ngx_ratelimit_leases_lock(ngx_ratelimit_leases_t *leases,
     const ngx_ratelimit_id_t *id, ngx_uint_t make, uint64_t now_us,
     ngx_ratelimit_lease_entry_t *entry);
 
-/* Keeps what stands in the lease now, and unlocks. */
+/* Keeps what stands in the lease now, and unlocks; behind NULL does nothing. */
 void ngx_ratelimit_leases_unlock(ngx_ratelimit_lease_entry_t *entry);
 
 /* Reads the whole table's figures; slow, locks one segment at a time. */
