@@ -94,6 +94,7 @@ typedef struct {
     ngx_uint_t              nkeys;      /* distinct keys of the rules */
     ngx_uint_t              ngroups;    /* distinct groups */
     void                   *index;      /* which rules a path may match */
+    void                   *holders;    /* the worker's, of leases; or NULL */
 } ngx_ratelimit_limiter_t;
 
 
