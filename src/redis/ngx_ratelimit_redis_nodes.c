@@ -222,7 +222,7 @@ ngx_ratelimit_redis_beat_log(ngx_ratelimit_redis_client_t *client,
         return;
     }
 
-    ngx_log_error(NGX_LOG_WARN, client->log, 0,
+    ngx_log_error(NGX_LOG_ERR, client->log, 0,
                   "ratelimit redis \"%V\": the nodes are not counted: \"%V\"",
                   &client->redis->name,
                   ngx_ratelimit_redis_status_name(status));
