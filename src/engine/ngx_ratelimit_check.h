@@ -31,6 +31,7 @@ typedef enum {
 typedef enum {
     NGX_RATELIMIT_SOURCE_NONE = 0,    /* not asked */
     NGX_RATELIMIT_SOURCE_LOCAL,
+    NGX_RATELIMIT_SOURCE_LEASE,       /* Redis was not asked: it was before */
     NGX_RATELIMIT_SOURCE_REDIS,
     NGX_RATELIMIT_SOURCE_FALLBACK     /* asked in vain */
 } ngx_ratelimit_source_e;
