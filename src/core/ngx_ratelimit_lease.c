@@ -22,6 +22,9 @@
 /* asks ahead of need are at least so far apart */
 #define NGX_RATELIMIT_LEASE_SPACE_MS   10
 
+/* by so much the cached clocks of two workers may differ */
+#define NGX_RATELIMIT_LEASE_SKEW_MS    1000
+
 /* a denial by a bucket is remembered at least, one by a window at first */
 #define NGX_RATELIMIT_LEASE_SPARE_MS   20
 #define NGX_RATELIMIT_LEASE_RECHECK_MS 100
@@ -69,6 +72,19 @@ static inline uint32_t
 ngx_ratelimit_lease_ms(uint64_t us)
 {
     return (uint32_t) (us / 1000);
+}
+
+
+/* Since since_ms; 0 where that is of a worker whose clock is ahead. */
+static inline uint32_t
+ngx_ratelimit_lease_passed_ms(uint64_t now_us, uint32_t since_ms)
+{
+    uint32_t  passed_ms;
+
+    passed_ms = ngx_ratelimit_lease_ms(now_us) - since_ms;
+
+    return passed_ms > UINT32_MAX - NGX_RATELIMIT_LEASE_SKEW_MS ? 0
+                                                                : passed_ms;
 }
 
 
@@ -198,7 +214,7 @@ ngx_ratelimit_lease_tick(ngx_ratelimit_lease_t *lease, uint64_t now_us)
 {
     uint32_t  passed_ms, inst;
 
-    passed_ms = ngx_ratelimit_lease_ms(now_us) - lease->tick_ms;
+    passed_ms = ngx_ratelimit_lease_passed_ms(now_us, lease->tick_ms);
 
     if (passed_ms < NGX_RATELIMIT_LEASE_TICK_MS) {
         return;
@@ -258,7 +274,7 @@ ngx_ratelimit_lease_low(ngx_ratelimit_lease_t *lease,
         return 0;
     }
 
-    since_ms = ngx_ratelimit_lease_ms(env->now_us) - lease->asked_ms;
+    since_ms = ngx_ratelimit_lease_passed_ms(env->now_us, lease->asked_ms);
 
     return since_ms >= (lease->asking ? NGX_RATELIMIT_LEASE_LOST_MS
                                       : NGX_RATELIMIT_LEASE_SPACE_MS);
@@ -289,7 +305,7 @@ ngx_ratelimit_lease_denied(const ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint32_t cost)
 {
     return lease->retry_ms && cost >= lease->denied_cost + lease->tokens
-           && ngx_ratelimit_lease_ms(now_us) - lease->answered_ms
+           && ngx_ratelimit_lease_passed_ms(now_us, lease->answered_ms)
               < ngx_ratelimit_lease_quiet_ms(lease, limit);
 }
 
@@ -303,7 +319,7 @@ ngx_ratelimit_lease_deny(const ngx_ratelimit_lease_t *lease,
 
     ngx_ratelimit_lease_answer(lease, limit, now_us, answer);
 
-    passed_ms = ngx_ratelimit_lease_ms(now_us) - lease->answered_ms;
+    passed_ms = ngx_ratelimit_lease_passed_ms(now_us, lease->answered_ms);
     ms = lease->retry_ms;
 
     if (ms <= passed_ms) {
@@ -480,7 +496,7 @@ ngx_ratelimit_lease_learn(ngx_ratelimit_lease_t *lease,
     /* a denial goes on, counted from this answer */
 
     if (lease->retry_ms) {
-        passed_ms = ngx_ratelimit_lease_ms(now_us) - lease->answered_ms;
+        passed_ms = ngx_ratelimit_lease_passed_ms(now_us, lease->answered_ms);
         lease->retry_ms = lease->retry_ms > passed_ms
                           ? lease->retry_ms - passed_ms : 0;
     }
@@ -603,7 +619,7 @@ ngx_ratelimit_lease_sweep(ngx_ratelimit_lease_t *lease,
     }
 
     idle = lease->count == 0
-           && ngx_ratelimit_lease_ms(env->now_us) - lease->tick_ms
+           && ngx_ratelimit_lease_passed_ms(env->now_us, lease->tick_ms)
               >= NGX_RATELIMIT_LEASE_HOLD_MS;
 
     ngx_ratelimit_lease_tick(lease, env->now_us);
@@ -645,7 +661,7 @@ ngx_ratelimit_async_take(ngx_ratelimit_lease_t *lease,
     ngx_ratelimit_lease_begin(lease, limit, env->now_us);
 
     left = ngx_ratelimit_async_left(lease, limit, env->now_us, answer);
-    since_ms = ngx_ratelimit_lease_ms(env->now_us) - lease->answered_ms;
+    since_ms = ngx_ratelimit_lease_passed_ms(env->now_us, lease->answered_ms);
 
     if (cost <= left) {
         lease->tokens += cost;
@@ -667,7 +683,7 @@ ngx_ratelimit_async_take(ngx_ratelimit_lease_t *lease,
         *ask = since_ms >= NGX_RATELIMIT_LEASE_HOLD_MS;
     }
 
-    since_ms = ngx_ratelimit_lease_ms(env->now_us) - lease->asked_ms;
+    since_ms = ngx_ratelimit_lease_passed_ms(env->now_us, lease->asked_ms);
 
     if (*ask && lease->asking && since_ms < NGX_RATELIMIT_LEASE_LOST_MS) {
         *ask = 0;
