@@ -525,6 +525,14 @@ ngx_ratelimit_lease_stale(ngx_ratelimit_lease_t *lease,
 }
 
 
+uint64_t
+ngx_ratelimit_lease_age_us(const ngx_ratelimit_lease_t *lease, uint64_t now_us)
+{
+    return (uint64_t) ngx_ratelimit_lease_passed_ms(now_us, lease->answered_ms)
+           * 1000;
+}
+
+
 void
 ngx_ratelimit_lease_failed(ngx_ratelimit_lease_t *lease)
 {

@@ -109,6 +109,10 @@ int ngx_ratelimit_lease_fill(ngx_ratelimit_lease_t *lease,
 uint32_t ngx_ratelimit_lease_stale(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env);
 
+/* How long ago the tokens in hand were taken at the latest, in microseconds. */
+uint64_t ngx_ratelimit_lease_age_us(const ngx_ratelimit_lease_t *lease,
+    uint64_t now_us);
+
 /* An ask has failed. */
 void ngx_ratelimit_lease_failed(ngx_ratelimit_lease_t *lease);
 
