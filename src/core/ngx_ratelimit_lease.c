@@ -600,6 +600,25 @@ ngx_ratelimit_lease_learn(ngx_ratelimit_lease_t *lease,
 }
 
 
+uint32_t
+ngx_ratelimit_lease_stale(ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env)
+{
+    uint32_t  back;
+
+    ngx_ratelimit_lease_begin(lease, limit, env->now_us);
+
+    if (lease->mark == limit->mark && lease->answered) {
+        return 0;
+    }
+
+    back = lease->tokens;
+    lease->tokens = 0;
+
+    return back;
+}
+
+
 void
 ngx_ratelimit_lease_failed(ngx_ratelimit_lease_t *lease)
 {
@@ -921,4 +940,43 @@ ngx_ratelimit_async_fill(ngx_ratelimit_lease_t *lease,
     ngx_ratelimit_lease_learn(lease, limit, asked_us, env->now_us, &left);
 
     lease->tokens = spent;
+}
+
+
+uint32_t
+ngx_ratelimit_async_return(ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
+    uint32_t tokens)
+{
+    ngx_ratelimit_lease_begin(lease, limit, env->now_us);
+
+    if (lease->mark != limit->mark) {
+        return 0;
+    }
+
+    tokens = ngx_ratelimit_lease_min(tokens, lease->tokens);
+    lease->tokens -= tokens;
+
+    return tokens;
+}
+
+
+uint32_t
+ngx_ratelimit_async_charge(ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
+    uint32_t tokens)
+{
+    ngx_ratelimit_answer_t  left;
+
+    ngx_ratelimit_lease_begin(lease, limit, env->now_us);
+
+    if (lease->mark != limit->mark) {
+        return 0;
+    }
+
+    tokens = ngx_ratelimit_lease_min(tokens,
+                ngx_ratelimit_async_left(lease, limit, env->now_us, &left));
+    lease->tokens += tokens;
+
+    return tokens;
 }

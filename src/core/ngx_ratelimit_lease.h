@@ -105,7 +105,15 @@ int ngx_ratelimit_lease_fill(ngx_ratelimit_lease_t *lease,
     uint64_t asked_us, const ngx_ratelimit_lease_ask_t *ask,
     const ngx_ratelimit_answer_t *answer);
 
-/* An ask that was ahead of need has failed. */
+/*
+ * Before Redis is asked: takes out the tokens that nobody can spend here, of
+ * another limit, or of the sliding window that is over. Returns how many, to be
+ * given back.
+ */
+uint32_t ngx_ratelimit_lease_stale(ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env);
+
+/* An ask has failed. */
 void ngx_ratelimit_lease_failed(ngx_ratelimit_lease_t *lease);
 
 /*
@@ -163,6 +171,17 @@ ngx_ratelimit_lease_e ngx_ratelimit_async_take(ngx_ratelimit_lease_t *lease,
 
 /* How much to debit now: of a counter that nobody touches too. */
 uint32_t ngx_ratelimit_async_debt(const ngx_ratelimit_lease_t *lease);
+
+/*
+ * Tokens that were spent come back: as many as are not debited yet, which is
+ * returned. More are spent: as many as there are.
+ */
+uint32_t ngx_ratelimit_async_return(ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
+    uint32_t tokens);
+uint32_t ngx_ratelimit_async_charge(ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
+    uint32_t tokens);
 
 /* Redis has debited debt, or as much of it as was there, and has answered. */
 void ngx_ratelimit_async_fill(ngx_ratelimit_lease_t *lease,

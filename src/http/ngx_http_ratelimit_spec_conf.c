@@ -202,12 +202,30 @@ ngx_http_ratelimit_set_sync(ngx_conf_t *cf, ngx_str_t *value,
     for (i = 0; names[i].len; i++) {
         if (ngx_http_ratelimit_equal(&names[i], value)) {
             rule->rule.sync = i;
-            rule->rule.synced = 1;
             return NULL;
         }
     }
 
     return "\"lease\", \"strict\" or \"async\"";
+}
+
+
+const char *
+ngx_http_ratelimit_set_shards(ngx_conf_t *cf, ngx_str_t *value,
+    ngx_http_ratelimit_rule_t *rule)
+{
+    uint64_t  shards;
+
+    if (ngx_ratelimit_number_parse(value->data, value->len, 2,
+                                   NGX_RATELIMIT_MAX_SHARDS, &shards)
+        != 0)
+    {
+        return "a number from 2 to 64";
+    }
+
+    rule->rule.shards = (uint32_t) shards;
+
+    return NULL;
 }
 
 

@@ -221,6 +221,14 @@ ngx_ratelimit_redis_call_t *ngx_ratelimit_redis_eval(
 /* A name that no other request of the fleet has; never 0. */
 uint64_t ngx_ratelimit_redis_name(ngx_ratelimit_redis_t *redis);
 
+/*
+ * How many nodes of the fleet live, this one among them: 1 or more. As Redis
+ * has said last, which is at most a second old, and also while Redis is away:
+ * the number only sizes leases, which no one gets then, and the fleet that
+ * comes back is likely the same. 1 before the first answer.
+ */
+ngx_uint_t ngx_ratelimit_redis_nodes(const ngx_ratelimit_redis_t *redis);
+
 /* The maker is gone: the handler will not be called, nor called again. */
 void ngx_ratelimit_redis_forget(ngx_ratelimit_redis_call_t *call);
 
@@ -233,6 +241,7 @@ typedef struct {
     uint64_t    refreshes;     /* questions for the slot map, the master */
     uint64_t    reconnects;    /* connections that came back */
     uint64_t    opened;        /* breakers, how often */
+    uint64_t    nodes;         /* of the fleet, as redis_nodes() */
 } ngx_ratelimit_redis_stat_t;
 
 typedef struct {

@@ -27,9 +27,10 @@ void
 ngx_ratelimit_redis_call_start(ngx_ratelimit_redis_call_t *call,
     ngx_ratelimit_redis_handler_pt handler, void *data)
 {
-    ngx_ratelimit_redis_handler_set(call, handler, 0);
+    ngx_ratelimit_redis_handler_set(call, handler, call->quiet);
     call->data = data;
-    call->asked = (handler != NULL);
+    call->asked = (handler != NULL && !call->quiet);
+    call->ended = call->quiet;
 
     ngx_ratelimit_redis_call_waits(call);
     ngx_ratelimit_redis_route(call);

@@ -344,8 +344,10 @@ ngx_ratelimit_redis_reply_eval(ngx_ratelimit_redis_conn_t *conn,
                    + (error - ngx_ratelimit_redis_errors);
     call->written = error->ran;
 
-    ngx_ratelimit_redis_count(
+    if (!call->quiet) {
+        ngx_ratelimit_redis_count(
                      conn->client->redis->shared->replies[reply->error]);
+    }
 
     error->handler(conn, call);
 }
@@ -528,7 +530,10 @@ static void
 ngx_ratelimit_redis_error_refused(ngx_ratelimit_redis_conn_t *conn,
     ngx_ratelimit_redis_call_t *call)
 {
-    ngx_ratelimit_redis_log_reply(conn, "a check");
+    if (!call->quiet) {
+        ngx_ratelimit_redis_log_reply(conn, "a check");
+    }
+
     ngx_ratelimit_redis_breaker_report(call, NGX_RATELIMIT_BREAKER_FAILED,
                                        conn->reply.error);
     ngx_ratelimit_redis_error_end(conn, call);

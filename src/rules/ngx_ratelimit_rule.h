@@ -58,7 +58,6 @@ typedef struct {
     ngx_ratelimit_limit_t   limit;
     unsigned                dynamic:1;
     unsigned                dry_run:1;   /* counts, and never denies */
-    unsigned                synced:1;    /* sync is written */
     ngx_ratelimit_sync_e    sync;        /* STRICT where the algorithm or
                                             statuses bear nothing else */
     uint32_t                shards;      /* sub-counters of each; 0: not split */
@@ -94,6 +93,7 @@ typedef struct {
     ngx_uint_t              nkeys;      /* distinct keys of the rules */
     ngx_uint_t              ngroups;    /* distinct groups */
     void                   *index;      /* which rules a path may match */
+    void                   *holders;    /* the worker's, of leases; or NULL */
 } ngx_ratelimit_limiter_t;
 
 

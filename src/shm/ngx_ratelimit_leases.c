@@ -23,7 +23,7 @@
 #define NGX_RATELIMIT_LEASES_LAYOUT        1
 
 #define NGX_RATELIMIT_LEASES_MAX_SEGMENTS  1024
-#define NGX_RATELIMIT_LEASES_MIN_SETS      16    /* in a segment */
+#define NGX_RATELIMIT_LEASES_MIN_SETS      24    /* in a segment */
 #define NGX_RATELIMIT_LEASES_PLACES        7     /* in a set */
 #define NGX_RATELIMIT_LEASES_STAT_SETS     128   /* read under one lock */
 
