@@ -141,6 +141,7 @@ ngx_ratelimit_remote_call(ngx_ratelimit_client_t *client,
     eval.bucket = client->bucket;
     eval.nargs = 0;
     eval.undo = (what == NGX_RATELIMIT_REMOTE_FREE);
+    eval.late = 0;
 
     for (i = 0; i < check->ncounters; i++) {
         counter = &check->counters[i];

@@ -319,6 +319,7 @@ ngx_ratelimit_redis_eval(ngx_ratelimit_redis_t *redis,
 
     ngx_ratelimit_redis_eval_write(call, eval);
     call->undo = eval->undo;
+    call->late = eval->late;
 
     ngx_ratelimit_redis_call_start(call, handler, data);
 

@@ -124,6 +124,9 @@ struct ngx_ratelimit_redis_call_s {
     unsigned                         asked:1;   /* by a request, maybe gone:
                                                    its end counts */
     unsigned                         undo:1;    /* the breaker is not asked */
+    unsigned                         late:1;    /* see ngx_ratelimit_redis.h */
+    unsigned                         told:1;    /* its handler had TIMEOUT and
+                                                   waits no more */
     unsigned                         probe:1;   /* its shard is not closed */
     unsigned                         ran:1;     /* in client->done */
     unsigned                         ended:1;   /* and counted */
@@ -355,7 +358,8 @@ void ngx_ratelimit_redis_call_fail(ngx_ratelimit_redis_call_t *call,
 /*
  * Calls the handler of a call that nobody shall wait for any more. One that
  * was written timed out; it stays in its connection's queue until its reply
- * comes. Any other did not run and never will: it ends with that status.
+ * comes, and so does its handler where that is of use late. Any other did not
+ * run and never will: it ends with that status.
  */
 void ngx_ratelimit_redis_call_leave(ngx_ratelimit_redis_call_t *call,
     ngx_ratelimit_redis_status_e status);
