@@ -16,6 +16,9 @@
 #define NGX_RATELIMIT_LEASE_BUSY_US    1000000
 #define NGX_RATELIMIT_LEASE_LOST_MS    1000
 
+/* async: for so long it is known that Redis had too few tokens */
+#define NGX_RATELIMIT_ASYNC_OWE_US     60000000
+
 /* a counter that is asked for less in HOLD_MS gets its cost alone */
 #define NGX_RATELIMIT_LEASE_MIN_HOLD   2
 
@@ -142,6 +145,7 @@ ngx_ratelimit_lease_begin(ngx_ratelimit_lease_t *lease,
         lease->remaining += lease->tokens;
         lease->tokens = 0;
         lease->retry_ms = 0;
+        lease->denied_cost = 0;
         lease->strikes = 0;
         lease->rate = 0;
         lease->count = 0;
@@ -164,6 +168,7 @@ ngx_ratelimit_lease_begin(ngx_ratelimit_lease_t *lease,
         lease->mark = limit->mark;
         lease->answered = 0;
         lease->retry_ms = 0;
+        lease->denied_cost = 0;
         lease->strikes = 0;
         lease->fresh_us = 0;
     }
@@ -680,7 +685,10 @@ ngx_ratelimit_async_take(ngx_ratelimit_lease_t *lease,
         ngx_ratelimit_async_deny(limit, cost, answer);
         rc = NGX_RATELIMIT_LEASE_DENIED;
 
-        *ask = since_ms >= NGX_RATELIMIT_LEASE_HOLD_MS;
+        /* what is missing may be there by now */
+
+        *ask = since_ms >= (lease->denied_cost ? NGX_RATELIMIT_LEASE_SPACE_MS
+                                               : NGX_RATELIMIT_LEASE_HOLD_MS);
     }
 
     since_ms = ngx_ratelimit_lease_passed_ms(env->now_us, lease->asked_ms);
@@ -704,9 +712,10 @@ ngx_ratelimit_async_left(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us,
     ngx_ratelimit_answer_t *answer)
 {
-    uint32_t  debt;
+    uint32_t  spent, debt;
 
-    debt = lease->tokens;
+    spent = lease->tokens;
+    debt = ngx_ratelimit_async_debt(lease);
     lease->tokens = 0;
 
     if (lease->answered) {
@@ -718,7 +727,7 @@ ngx_ratelimit_async_left(ngx_ratelimit_lease_t *lease,
         answer->reset_us = debt ? limit->window_us : 0;
     }
 
-    lease->tokens = debt;
+    lease->tokens = spent;
 
     answer->remaining -= ngx_ratelimit_lease_min(answer->remaining, debt);
 
@@ -753,7 +762,9 @@ ngx_ratelimit_async_deny(const ngx_ratelimit_limit_t *limit, uint32_t cost,
 uint32_t
 ngx_ratelimit_async_debt(const ngx_ratelimit_lease_t *lease)
 {
-    return lease->tokens;
+    return ngx_ratelimit_lease_min((uint64_t) lease->tokens
+                                   + lease->denied_cost,
+                                   NGX_RATELIMIT_MAX_TOKENS);
 }
 
 
@@ -762,11 +773,20 @@ ngx_ratelimit_async_fill(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
     uint64_t asked_us, uint32_t debt, const ngx_ratelimit_answer_t *answer)
 {
+    uint32_t                due, missing;
+    uint64_t                busy_us;
     ngx_ratelimit_answer_t  left;
 
     ngx_ratelimit_lease_begin(lease, limit, env->now_us);
 
-    lease->tokens -= ngx_ratelimit_lease_min(lease->tokens, debt);
+    due = ngx_ratelimit_async_debt(lease);
+    missing = debt - ngx_ratelimit_lease_min(debt, answer->granted);
+
+    /* what is in tokens was spent since, or is debited by a call under way */
+
+    lease->tokens = due - ngx_ratelimit_lease_min(due, debt);
+    lease->denied_cost = (limit->algorithm == NGX_RATELIMIT_FIXED_WINDOW)
+                         ? 0 : ngx_ratelimit_lease_min(due, missing);
     lease->asking = 0;
 
     if (lease->mark != limit->mark) {
@@ -779,6 +799,12 @@ ngx_ratelimit_async_fill(ngx_ratelimit_lease_t *lease,
     left.granted = 0;
 
     ngx_ratelimit_lease_learn(lease, limit, asked_us, env->now_us, &left);
+
+    if (lease->denied_cost) {
+        busy_us = env->now_us + NGX_RATELIMIT_ASYNC_OWE_US;
+        busy_us = busy_us < lease->fresh_us ? busy_us : lease->fresh_us;
+        lease->busy_us = busy_us > lease->busy_us ? busy_us : lease->busy_us;
+    }
 }
 
 
