@@ -152,7 +152,13 @@ ngx_ratelimit_leased_end(ngx_ratelimit_limiter_t *limiter)
         return;
     }
 
-    limiter->holders = NULL;
+    /* requests that still wait end after this, and have no answer */
+
+    while (!ngx_queue_empty(&holders->waits)) {
+        q = ngx_queue_head(&holders->waits);
+        ngx_ratelimit_holder_leave(ngx_queue_data(q, ngx_ratelimit_counter_t,
+                                                  wait));
+    }
 
     while (!ngx_queue_empty(&holders->sweeps)) {
         q = ngx_queue_head(&holders->sweeps);
@@ -166,10 +172,7 @@ ngx_ratelimit_leased_end(ngx_ratelimit_limiter_t *limiter)
         ngx_del_timer(&holders->sweep);
     }
 
-    if (holders->wait.timer_set) {
-        ngx_del_timer(&holders->wait);
-    }
-
+    limiter->holders = NULL;
     ngx_free(holders);
 }
 
@@ -181,7 +184,7 @@ ngx_ratelimit_holder_rtt_ms(const ngx_ratelimit_limiter_t *limiter)
 
     holders = limiter->holders;
 
-    return holders->rtt / 16 + 1;
+    return holders ? holders->rtt / 16 + 1 : 1;
 }
 
 
@@ -253,7 +256,9 @@ ngx_ratelimit_holder_ahead(ngx_ratelimit_counter_t *counter)
 void
 ngx_ratelimit_holder_watch(ngx_ratelimit_counter_t *counter)
 {
-    (void) ngx_ratelimit_holder_get(counter);
+    if (counter->client->limiter->holders) {
+        (void) ngx_ratelimit_holder_get(counter);
+    }
 }
 
 
@@ -445,7 +450,8 @@ static ngx_int_t
 ngx_ratelimit_holder_size(ngx_ratelimit_holder_t *holder,
     ngx_ratelimit_holder_ask_t *ask)
 {
-    uint32_t                      back, age_ms, queued;
+    uint32_t                      back, queued;
+    uint64_t                      age_us;
     ngx_queue_t                  *q;
     ngx_ratelimit_lease_t        *lease;
     ngx_ratelimit_counter_t      *counter;
@@ -467,7 +473,7 @@ ngx_ratelimit_holder_size(ngx_ratelimit_holder_t *holder,
 
     queued = ngx_min(holder->queued, NGX_RATELIMIT_MAX_TOKENS);
     back = 0;
-    age_ms = 0;
+    age_us = 0;
 
     lease = ngx_ratelimit_leases_lock(limiter->zone.leases, &holder->id, 1,
                                       env.now_us, &entry);
@@ -481,7 +487,7 @@ ngx_ratelimit_holder_size(ngx_ratelimit_holder_t *holder,
 
     if (lease) {
         back = ngx_ratelimit_lease_stale(lease, &holder->limit, &env);
-        age_ms = (uint32_t) (env.now_us / 1000) - lease->answered_ms;
+        age_us = ngx_ratelimit_lease_age_us(lease, env.now_us);
     }
 
     ngx_ratelimit_lease_size(lease, &holder->limit, &env, ask->head, queued,
@@ -489,8 +495,7 @@ ngx_ratelimit_holder_size(ngx_ratelimit_holder_t *holder,
     ngx_ratelimit_leases_unlock(&entry);
 
     if (back) {
-        ngx_ratelimit_remote_give(&holder->counter, back,
-                                  (uint64_t) age_ms * 1000);
+        ngx_ratelimit_remote_give(&holder->counter, back, age_us);
     }
 
     return (ask->head || ask->ask.ahead) ? NGX_OK : NGX_DECLINED;
@@ -908,7 +913,8 @@ ngx_ratelimit_holder_sweep_handler(ngx_event_t *ev)
 static ngx_int_t
 ngx_ratelimit_holder_sweep(ngx_ratelimit_holder_t *holder, unsigned all)
 {
-    uint32_t                      back, left, age_ms;
+    uint32_t                      back, left;
+    uint64_t                      age_us;
     ngx_ratelimit_lease_t        *lease;
     ngx_ratelimit_limiter_t      *limiter;
     ngx_ratelimit_lease_ask_t     debit;
@@ -925,7 +931,7 @@ ngx_ratelimit_holder_sweep(ngx_ratelimit_holder_t *holder, unsigned all)
     }
 
     back = 0;
-    age_ms = (uint32_t) (env.now_us / 1000) - lease->answered_ms;
+    age_us = ngx_ratelimit_lease_age_us(lease, env.now_us);
 
     if (lease->mark == holder->limit.mark
         && !ngx_ratelimit_holder_async(holder)
@@ -939,8 +945,7 @@ ngx_ratelimit_holder_sweep(ngx_ratelimit_holder_t *holder, unsigned all)
     ngx_ratelimit_leases_unlock(&entry);
 
     if (back) {
-        ngx_ratelimit_remote_give(&holder->counter, back,
-                                  (uint64_t) age_ms * 1000);
+        ngx_ratelimit_remote_give(&holder->counter, back, age_us);
     }
 
     if (left && ngx_ratelimit_holder_async(holder)) {

@@ -186,6 +186,6 @@ ngx_ratelimit_leased_env(const ngx_ratelimit_limiter_t *limiter,
     ngx_ratelimit_lease_env_t *env)
 {
     env->now_us = ngx_ratelimit_local_now_us();
-    env->nodes = 1;
+    env->nodes = ngx_ratelimit_redis_nodes(limiter->redis);
     env->rtt_ms = ngx_ratelimit_holder_rtt_ms(limiter);
 }
