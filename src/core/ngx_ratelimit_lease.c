@@ -16,6 +16,9 @@
 #define NGX_RATELIMIT_LEASE_BUSY_US    1000000
 #define NGX_RATELIMIT_LEASE_LOST_MS    1000
 
+/* async: for so long it is known that Redis had too few tokens */
+#define NGX_RATELIMIT_ASYNC_OWE_US     60000000
+
 /* a counter that is asked for less in HOLD_MS gets its cost alone */
 #define NGX_RATELIMIT_LEASE_MIN_HOLD   2
 
@@ -807,7 +810,12 @@ ngx_ratelimit_async_take(ngx_ratelimit_lease_t *lease,
         ngx_ratelimit_async_deny(limit, cost, answer);
         rc = NGX_RATELIMIT_LEASE_DENIED;
 
-        *ask = !lease->answered || since_ms >= NGX_RATELIMIT_LEASE_HOLD_MS;
+        /* what was missing may be there by now */
+
+        *ask = !lease->answered
+               || since_ms >= (lease->denied_cost
+                               ? NGX_RATELIMIT_LEASE_SPACE_MS
+                               : NGX_RATELIMIT_LEASE_HOLD_MS);
     }
 
     since_ms = ngx_ratelimit_lease_passed_ms(env->now_us, lease->asked_ms);
@@ -834,6 +842,10 @@ static void
 ngx_ratelimit_async_begin(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us)
 {
+    if (now_us >= lease->busy_us) {
+        lease->denied_cost = 0;
+    }
+
     ngx_ratelimit_lease_wake(lease, now_us);
 
     lease->mark = limit->mark;
@@ -858,9 +870,10 @@ ngx_ratelimit_async_left(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us,
     ngx_ratelimit_answer_t *answer)
 {
-    uint32_t  debt;
+    uint32_t  spent, debt;
 
-    debt = lease->tokens;
+    spent = lease->tokens;
+    debt = ngx_ratelimit_async_debt(lease);
     lease->tokens = 0;
 
     if (lease->answered) {
@@ -871,7 +884,7 @@ ngx_ratelimit_async_left(ngx_ratelimit_lease_t *lease,
         answer->remaining = limit->capacity;
     }
 
-    lease->tokens = debt;
+    lease->tokens = spent;
 
     debt = ngx_ratelimit_lease_min(debt, limit->capacity);
     answer->remaining -= ngx_ratelimit_lease_min(answer->remaining, debt);
@@ -910,7 +923,9 @@ ngx_ratelimit_async_deny(const ngx_ratelimit_limit_t *limit, uint32_t cost,
 uint32_t
 ngx_ratelimit_async_debt(const ngx_ratelimit_lease_t *lease)
 {
-    return lease->tokens;
+    return ngx_ratelimit_lease_min((uint64_t) lease->tokens
+                                   + lease->denied_cost,
+                                   NGX_RATELIMIT_MAX_TOKENS);
 }
 
 
@@ -919,7 +934,8 @@ ngx_ratelimit_async_fill(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
     uint64_t asked_us, uint32_t debt, const ngx_ratelimit_answer_t *answer)
 {
-    uint32_t                spent;
+    uint32_t                due, spent, missing;
+    uint64_t                busy_us;
     ngx_ratelimit_answer_t  left;
 
     ngx_ratelimit_async_begin(lease, limit, env->now_us);
@@ -934,11 +950,13 @@ ngx_ratelimit_async_fill(ngx_ratelimit_lease_t *lease,
         return;
     }
 
-    debt = ngx_ratelimit_lease_min(lease->tokens, debt);
+    due = ngx_ratelimit_async_debt(lease);
+    missing = debt - ngx_ratelimit_lease_min(debt, answer->granted);
+    debt = ngx_ratelimit_lease_min(due, debt);
 
     /* what is spent is debited already, and does not come to hand */
 
-    spent = lease->tokens - debt;
+    spent = due - debt;
     lease->remaining -= debt;
     lease->tokens = 0;
 
@@ -948,6 +966,15 @@ ngx_ratelimit_async_fill(ngx_ratelimit_lease_t *lease,
     ngx_ratelimit_lease_learn(lease, limit, asked_us, env->now_us, &left);
 
     lease->tokens = spent;
+    lease->denied_cost = 0;
+
+    if (missing && limit->algorithm != NGX_RATELIMIT_FIXED_WINDOW) {
+        lease->denied_cost = ngx_ratelimit_lease_min(debt, missing);
+
+        busy_us = env->now_us + NGX_RATELIMIT_ASYNC_OWE_US;
+        busy_us = busy_us < lease->fresh_us ? busy_us : lease->fresh_us;
+        lease->busy_us = busy_us > lease->busy_us ? busy_us : lease->busy_us;
+    }
 }
 
 

@@ -30,7 +30,8 @@ typedef struct {
     uint32_t  answered_ms;  /* when Redis said so */
     uint32_t  retry_ms;     /* from then on until denied_cost can be paid; 0:
                                nothing is denied */
-    uint32_t  denied_cost;
+    uint32_t  denied_cost;  /* async: spent, and not there when Redis was told:
+                               with the next time it is */
     uint32_t  rate;         /* sixteenths of a token in HOLD_MS */
     uint32_t  tick_ms;      /* when count began */
     uint32_t  count;        /* tokens asked for since */
@@ -173,7 +174,7 @@ ngx_ratelimit_lease_e ngx_ratelimit_async_take(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
     uint32_t cost, ngx_ratelimit_answer_t *answer, unsigned *ask);
 
-/* How much to debit now: of a counter that nobody touches too. */
+/* How much to debit now, that for which there was not enough included. */
 uint32_t ngx_ratelimit_async_debt(const ngx_ratelimit_lease_t *lease);
 
 /*
@@ -187,7 +188,12 @@ uint32_t ngx_ratelimit_async_charge(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
     uint32_t tokens);
 
-/* Redis has debited debt, or as much of it as was there, and has answered. */
+/*
+ * Redis was told debt, has debited answer->granted of it, and has answered. What
+ * was not there other nodes had spent as well: this one denies until it can be
+ * debited, so that what refills is spent once in the end. A fixed window
+ * forgets it: nothing comes back before its end.
+ */
 void ngx_ratelimit_async_fill(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
     uint64_t asked_us, uint32_t debt, const ngx_ratelimit_answer_t *answer);
