@@ -15,6 +15,7 @@ read -ra cflags < "$out/cflags"
 "${CC:-cc}" -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra \
     -I"$root/src/core" -I"$root/src/shm" "${cflags[@]}" -o "$out/table" \
     "$root/bench/table.c" "$root/src/shm/ngx_ratelimit_table.c" \
+    "$root/src/shm/ngx_ratelimit_lock.c" \
     "$root/src/core/ngx_ratelimit_token_bucket.c" -lm -lpthread
 
 exec timeout 180 "$out/table"

@@ -20,7 +20,7 @@
 -- When one counter cannot pay, none is charged: granted is 0 for all, and
 -- remaining is what each has. Times are rounded up.
 
-local args, key, call = ARGV, KEYS[1], redis.call
+local args, key = ARGV, KEYS[1]
 local n = #args
 local name = n % 7 == 1 and args[n]
 
@@ -178,7 +178,7 @@ local added = call('HSET', key, unpack(changes))
 -- A number would do but for Redis 7.2, where 100000000 becomes "1e+08".
 
 if call('PTTL', key) < need_ms + 1000 then
-    call('PEXPIRE', key, string.format('%.0f', keep_ms + 60000))
+    call('PEXPIRE', key, format('%.0f', keep_ms + 60000))
 end
 
 -- A long bucket drops the counters that equal fresh ones whenever it has grown
