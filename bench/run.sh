@@ -82,7 +82,7 @@ measure() {
         "$LOAD_CPU" "$DIR/latency" &
     load=$!
     pids="$load $pids"
-    wait "$load" || die "failed"
+    wait "$load" || { tail -n 5 "$DIR/error.log" >&2; die "failed"; }
 
     kill "$nginx"
     wait "$nginx" || die "nginx failed"
