@@ -31,6 +31,8 @@
 
 static void ngx_ratelimit_lease_begin(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us);
+static void ngx_ratelimit_lease_wake(ngx_ratelimit_lease_t *lease,
+    uint64_t now_us);
 static void ngx_ratelimit_lease_epoch(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us);
 static uint64_t ngx_ratelimit_lease_until(const ngx_ratelimit_lease_t *lease,
@@ -50,11 +52,19 @@ static void ngx_ratelimit_lease_deny(const ngx_ratelimit_lease_t *lease,
 static void ngx_ratelimit_lease_answer(const ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us,
     ngx_ratelimit_answer_t *answer);
+static void ngx_ratelimit_async_begin(ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us);
 static uint32_t ngx_ratelimit_async_left(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us,
     ngx_ratelimit_answer_t *answer);
 static void ngx_ratelimit_async_deny(const ngx_ratelimit_limit_t *limit,
     uint32_t cost, ngx_ratelimit_answer_t *answer);
+static uint64_t ngx_ratelimit_lease_fresh_us(uint64_t asked_us,
+    const ngx_ratelimit_answer_t *answer);
+static unsigned ngx_ratelimit_lease_before(const ngx_ratelimit_limit_t *limit,
+    const ngx_ratelimit_answer_t *answer);
+static unsigned ngx_ratelimit_lease_late(const ngx_ratelimit_limit_t *limit,
+    uint64_t asked_us, uint64_t now_us, const ngx_ratelimit_answer_t *answer);
 static void ngx_ratelimit_lease_learn(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint64_t asked_us, uint64_t now_us,
     const ngx_ratelimit_answer_t *answer);
@@ -121,7 +131,12 @@ ngx_ratelimit_lease_take(ngx_ratelimit_lease_t *lease,
     }
 
     lease->tokens -= cost;
-    *ahead = ngx_ratelimit_lease_low(lease, limit, env);
+
+    if (ngx_ratelimit_lease_low(lease, limit, env)) {
+        lease->asking = 1;
+        lease->asked_ms = ngx_ratelimit_lease_ms(env->now_us);
+        *ahead = 1;
+    }
 
     ngx_ratelimit_lease_answer(lease, limit, env->now_us, answer);
     answer->granted = cost;
@@ -139,21 +154,15 @@ ngx_ratelimit_lease_begin(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us)
 {
     if (now_us >= lease->busy_us) {
-        lease->remaining += lease->tokens;
+
+        if (!ngx_ratelimit_lease_of_bucket(limit)) {
+            lease->remaining += lease->tokens;
+        }
+
         lease->tokens = 0;
-        lease->retry_ms = 0;
-        lease->strikes = 0;
-        lease->rate = 0;
-        lease->count = 0;
-        lease->tick_ms = ngx_ratelimit_lease_ms(now_us);
-        lease->asking = 0;
     }
 
-    if (lease->busy_us < now_us + NGX_RATELIMIT_LEASE_BUSY_US) {
-        lease->busy_us = now_us + NGX_RATELIMIT_LEASE_BUSY_US;
-    }
-
-    ngx_ratelimit_lease_tick(lease, now_us);
+    ngx_ratelimit_lease_wake(lease, now_us);
 
     if (lease->mark == limit->mark) {
         ngx_ratelimit_lease_epoch(lease, limit, now_us);
@@ -167,6 +176,26 @@ ngx_ratelimit_lease_begin(ngx_ratelimit_lease_t *lease,
         lease->strikes = 0;
         lease->fresh_us = 0;
     }
+}
+
+
+static void
+ngx_ratelimit_lease_wake(ngx_ratelimit_lease_t *lease, uint64_t now_us)
+{
+    if (now_us >= lease->busy_us) {
+        lease->retry_ms = 0;
+        lease->strikes = 0;
+        lease->rate = 0;
+        lease->count = 0;
+        lease->tick_ms = ngx_ratelimit_lease_ms(now_us);
+        lease->asking = 0;
+    }
+
+    if (lease->busy_us < now_us + NGX_RATELIMIT_LEASE_BUSY_US) {
+        lease->busy_us = now_us + NGX_RATELIMIT_LEASE_BUSY_US;
+    }
+
+    ngx_ratelimit_lease_tick(lease, now_us);
 }
 
 
@@ -199,7 +228,7 @@ static uint64_t
 ngx_ratelimit_lease_until(const ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit)
 {
-    if (limit->algorithm == NGX_RATELIMIT_FIXED_WINDOW) {
+    if (limit->algorithm == NGX_RATELIMIT_FIXED_WINDOW || lease->before) {
         return lease->fresh_us;
     }
 
@@ -304,6 +333,10 @@ static unsigned
 ngx_ratelimit_lease_denied(const ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint32_t cost)
 {
+    if (cost > limit->capacity) {
+        return lease->answered;
+    }
+
     return lease->retry_ms && cost >= lease->denied_cost + lease->tokens
            && ngx_ratelimit_lease_passed_ms(now_us, lease->answered_ms)
               < ngx_ratelimit_lease_quiet_ms(lease, limit);
@@ -315,9 +348,17 @@ ngx_ratelimit_lease_deny(const ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint32_t cost,
     ngx_ratelimit_answer_t *answer)
 {
-    uint32_t  passed_ms, ms;
+    uint32_t  passed_ms, ms, more;
 
     ngx_ratelimit_lease_answer(lease, limit, now_us, answer);
+
+    answer->granted = 0;
+    answer->remaining = ngx_ratelimit_lease_min(answer->remaining, cost - 1);
+
+    if (cost > limit->capacity) {
+        answer->retry_us = NGX_RATELIMIT_NEVER;
+        return;
+    }
 
     passed_ms = ngx_ratelimit_lease_passed_ms(now_us, lease->answered_ms);
     ms = lease->retry_ms;
@@ -326,17 +367,17 @@ ngx_ratelimit_lease_deny(const ngx_ratelimit_lease_t *lease,
         ms = ngx_ratelimit_lease_quiet_ms(lease, limit);
     }
 
-    answer->granted = 0;
-    answer->remaining = ngx_ratelimit_lease_min(answer->remaining, cost - 1);
     answer->retry_us = (uint64_t) (ms - passed_ms) * 1000;
+    more = cost - lease->tokens - lease->denied_cost;
 
-    if (cost > limit->capacity) {
-        answer->retry_us = NGX_RATELIMIT_NEVER;
+    if (ngx_ratelimit_lease_of_bucket(limit)) {
+        answer->retry_us += (uint64_t) more * (limit->rate.step_us + 1);
 
-    } else if (ngx_ratelimit_lease_of_bucket(limit)) {
-        answer->retry_us += (uint64_t) (cost - lease->tokens
-                                       - lease->denied_cost)
-                            * (limit->rate.step_us + 1);
+    } else if (more && answer->retry_us < answer->reset_us) {
+
+        /* how much earlier, only Redis could say */
+
+        answer->retry_us = answer->reset_us;
     }
 }
 
@@ -407,8 +448,10 @@ ngx_ratelimit_lease_size(ngx_ratelimit_lease_t *lease,
     ask->ahead = ngx_ratelimit_lease_hold(lease);
     ask->share = 2 * env->nodes;
 
-    lease->asking = 1;
-    lease->asked_ms = ngx_ratelimit_lease_ms(env->now_us);
+    if (ask->ahead) {
+        lease->asking = 1;
+        lease->asked_ms = ngx_ratelimit_lease_ms(env->now_us);
+    }
 }
 
 
@@ -419,6 +462,7 @@ ngx_ratelimit_lease_fill(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_answer_t *answer)
 {
     uint64_t  busy_us;
+    unsigned  again;
 
     ngx_ratelimit_lease_begin(lease, limit, env->now_us);
 
@@ -426,13 +470,24 @@ ngx_ratelimit_lease_fill(ngx_ratelimit_lease_t *lease,
         return 0;
     }
 
-    if (!lease->answered && lease->tokens) {
+    lease->asking = 0;
 
-        /* the sliding window's that is over: too late to go back */
-        lease->tokens = 0;
+    if (ngx_ratelimit_lease_late(limit, asked_us, env->now_us, answer)) {
+        return 0;
     }
 
-    lease->asking = 0;
+    if (!lease->answered) {
+
+        /* those of the sliding window that is over: too late to go back */
+        lease->tokens = 0;
+        lease->since_ms = ngx_ratelimit_lease_ms(env->now_us);
+    }
+
+    /* calls of two workers that were under way at a time are one denial */
+
+    again = lease->strikes == 0
+            || (int32_t) (ngx_ratelimit_lease_ms(asked_us)
+                          - lease->answered_ms) > 0;
 
     ngx_ratelimit_lease_learn(lease, limit, asked_us, env->now_us, answer);
 
@@ -440,7 +495,7 @@ ngx_ratelimit_lease_fill(ngx_ratelimit_lease_t *lease,
         lease->retry_ms = ngx_ratelimit_lease_min(answer->retry_us / 1000 + 1,
                                                   UINT32_MAX);
         lease->denied_cost = ask->cost;
-        lease->strikes += (lease->strikes < 255);
+        lease->strikes += (again && lease->strikes < 255);
 
         busy_us = env->now_us
                   + (uint64_t) ngx_ratelimit_lease_quiet_ms(lease, limit)
@@ -459,22 +514,61 @@ ngx_ratelimit_lease_fill(ngx_ratelimit_lease_t *lease,
 }
 
 
+/* Redis rounds up, and its clock stood at asked_us or later. */
+static uint64_t
+ngx_ratelimit_lease_fresh_us(uint64_t asked_us,
+    const ngx_ratelimit_answer_t *answer)
+{
+    return asked_us + answer->reset_us
+           - (answer->reset_us >= 1000 ? 1000 : answer->reset_us);
+}
+
+
+/* Of a sliding window that has counted nothing, only its predecessor has. */
+static unsigned
+ngx_ratelimit_lease_before(const ngx_ratelimit_limit_t *limit,
+    const ngx_ratelimit_answer_t *answer)
+{
+    return limit->algorithm == NGX_RATELIMIT_SLIDING_WINDOW
+           && answer->reset_us <= limit->window_us;
+}
+
+
+/* Whether the window is over that the answer tells of. */
+static unsigned
+ngx_ratelimit_lease_late(const ngx_ratelimit_limit_t *limit,
+    uint64_t asked_us, uint64_t now_us, const ngx_ratelimit_answer_t *answer)
+{
+    uint64_t  until_us;
+
+    until_us = ngx_ratelimit_lease_fresh_us(asked_us, answer);
+
+    if (ngx_ratelimit_lease_of_bucket(limit)) {
+        return 0;
+    }
+
+    if (limit->algorithm == NGX_RATELIMIT_SLIDING_WINDOW
+        && !ngx_ratelimit_lease_before(limit, answer))
+    {
+        now_us += limit->window_us;
+    }
+
+    return until_us <= now_us;
+}
+
+
 /* Keeps what Redis said, and of a fixed window what clients were told. */
 static void
 ngx_ratelimit_lease_learn(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint64_t asked_us, uint64_t now_us,
     const ngx_ratelimit_answer_t *answer)
 {
-    int64_t   told, left;
+    int64_t   told;
     uint32_t  passed_ms;
     uint64_t  fresh_us;
 
-    /* Redis rounds up, and its clock stood at asked_us or later */
-
-    fresh_us = asked_us + answer->reset_us;
-    fresh_us -= (answer->reset_us >= 1000) ? 1000 : answer->reset_us;
-
-    told = INT64_MAX;
+    fresh_us = ngx_ratelimit_lease_fresh_us(asked_us, answer);
+    told = limit->capacity;
 
     if (limit->algorithm == NGX_RATELIMIT_FIXED_WINDOW
         && lease->fresh_us > now_us
@@ -483,15 +577,15 @@ ngx_ratelimit_lease_learn(ngx_ratelimit_lease_t *lease,
         told = (int64_t) lease->remaining + lease->tokens;
     }
 
-    lease->tokens += answer->granted;
-    left = answer->remaining;
+    lease->tokens = ngx_ratelimit_lease_min((uint64_t) lease->tokens
+                                            + answer->granted,
+                                            limit->capacity);
+    told -= lease->tokens;
 
-    if (told != INT64_MAX && left + lease->tokens > told) {
-        left = told - lease->tokens;
-    }
-
-    lease->remaining = (int32_t) left;
+    lease->remaining = (int32_t) (told < answer->remaining
+                                  ? told : answer->remaining);
     lease->fresh_us = fresh_us;
+    lease->before = ngx_ratelimit_lease_before(limit, answer);
 
     /* a denial goes on, counted from this answer */
 
@@ -566,27 +660,28 @@ ngx_ratelimit_lease_return(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
     uint64_t taken_us, uint32_t tokens)
 {
-    uint64_t  since_us;
+    uint64_t  age_us;
 
     ngx_ratelimit_lease_begin(lease, limit, env->now_us);
 
-    if (lease->mark != limit->mark || !lease->answered) {
+    if (lease->mark != limit->mark || !lease->answered
+        || (uint64_t) lease->tokens + tokens > limit->capacity)
+    {
         return 0;
     }
 
+    age_us = env->now_us > taken_us ? env->now_us - taken_us : 0;
+
     if (ngx_ratelimit_lease_of_bucket(limit)) {
-        since_us = env->now_us > NGX_RATELIMIT_LEASE_BUSY_US
-                   ? env->now_us - NGX_RATELIMIT_LEASE_BUSY_US : 0;
 
-    } else {
-        since_us = ngx_ratelimit_lease_until(lease, limit);
-        since_us = (limit->calendar == NGX_RATELIMIT_CALENDAR_MONTH)
-                   ? env->now_us
-                   : since_us > limit->window_us ? since_us - limit->window_us
-                                                 : 0;
-    }
+        if (age_us > limit->window_us || age_us > NGX_RATELIMIT_LEASE_BUSY_US)
+        {
+            return 0;
+        }
 
-    if (taken_us < since_us || tokens > limit->capacity - lease->tokens) {
+    } else if (age_us >= (uint64_t) 1000
+               * ngx_ratelimit_lease_passed_ms(env->now_us, lease->since_ms))
+    {
         return 0;
     }
 
@@ -630,12 +725,20 @@ ngx_ratelimit_lease_sweep(ngx_ratelimit_lease_t *lease,
            && ngx_ratelimit_lease_passed_ms(env->now_us, lease->tick_ms)
               >= NGX_RATELIMIT_LEASE_HOLD_MS;
 
-    ngx_ratelimit_lease_tick(lease, env->now_us);
+    /* silence is counted from one instant, however many workers sweep */
+
+    if (lease->count) {
+        ngx_ratelimit_lease_tick(lease, env->now_us);
+    }
 
     if (lease->mark == limit->mark) {
         ngx_ratelimit_lease_epoch(lease, limit, env->now_us);
 
     } else if (!all) {
+        return 0;
+
+    } else if (ngx_ratelimit_lease_over_ms(lease, limit, env)) {
+        lease->tokens = 0;
         return 0;
     }
 
@@ -658,6 +761,23 @@ ngx_ratelimit_lease_sweep(ngx_ratelimit_lease_t *lease,
 }
 
 
+uint32_t
+ngx_ratelimit_lease_over_ms(const ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env)
+{
+    uint64_t  until_us;
+
+    until_us = ngx_ratelimit_lease_until(lease, limit);
+
+    if (ngx_ratelimit_lease_of_bucket(limit) || env->now_us < until_us) {
+        return 0;
+    }
+
+    return ngx_ratelimit_lease_min((env->now_us - until_us) / 1000 + 1,
+                                   UINT32_MAX);
+}
+
+
 ngx_ratelimit_lease_e
 ngx_ratelimit_async_take(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
@@ -666,17 +786,16 @@ ngx_ratelimit_async_take(ngx_ratelimit_lease_t *lease,
     uint32_t               left, since_ms;
     ngx_ratelimit_lease_e  rc;
 
-    ngx_ratelimit_lease_begin(lease, limit, env->now_us);
+    ngx_ratelimit_async_begin(lease, limit, env->now_us);
 
     left = ngx_ratelimit_async_left(lease, limit, env->now_us, answer);
     since_ms = ngx_ratelimit_lease_passed_ms(env->now_us, lease->answered_ms);
 
     if (cost <= left) {
         lease->tokens += cost;
-        left -= cost;
 
+        left = ngx_ratelimit_async_left(lease, limit, env->now_us, answer);
         answer->granted = cost;
-        answer->remaining = left;
         rc = NGX_RATELIMIT_LEASE_PAID;
 
         /* at the latest when a share of what was left is spent */
@@ -688,7 +807,7 @@ ngx_ratelimit_async_take(ngx_ratelimit_lease_t *lease,
         ngx_ratelimit_async_deny(limit, cost, answer);
         rc = NGX_RATELIMIT_LEASE_DENIED;
 
-        *ask = since_ms >= NGX_RATELIMIT_LEASE_HOLD_MS;
+        *ask = !lease->answered || since_ms >= NGX_RATELIMIT_LEASE_HOLD_MS;
     }
 
     since_ms = ngx_ratelimit_lease_passed_ms(env->now_us, lease->asked_ms);
@@ -703,6 +822,33 @@ ngx_ratelimit_async_take(ngx_ratelimit_lease_t *lease,
     }
 
     return rc;
+}
+
+
+/*
+ * What was spent stays so under another limit, and so does what Redis has said,
+ * until it says something else. A window's end makes the counter a fresh one; a
+ * sliding one's count weighs on the next window, too.
+ */
+static void
+ngx_ratelimit_async_begin(ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us)
+{
+    ngx_ratelimit_lease_wake(lease, now_us);
+
+    lease->mark = limit->mark;
+
+    if (!lease->answered || ngx_ratelimit_lease_of_bucket(limit)
+        || now_us < lease->fresh_us)
+    {
+        return;
+    }
+
+    lease->answered = 0;
+
+    if (limit->algorithm == NGX_RATELIMIT_FIXED_WINDOW) {
+        lease->tokens = 0;
+    }
 }
 
 
@@ -723,15 +869,18 @@ ngx_ratelimit_async_left(ngx_ratelimit_lease_t *lease,
     } else {
         memset(answer, 0, sizeof(ngx_ratelimit_answer_t));
         answer->remaining = limit->capacity;
-        answer->reset_us = debt ? limit->window_us : 0;
     }
 
     lease->tokens = debt;
 
+    debt = ngx_ratelimit_lease_min(debt, limit->capacity);
     answer->remaining -= ngx_ratelimit_lease_min(answer->remaining, debt);
 
     if (ngx_ratelimit_lease_of_bucket(limit)) {
         answer->reset_us += debt * limit->rate.step_us;
+
+    } else if (debt && answer->reset_us == 0) {
+        answer->reset_us = limit->window_us;
     }
 
     return answer->remaining;
@@ -770,23 +919,35 @@ ngx_ratelimit_async_fill(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
     uint64_t asked_us, uint32_t debt, const ngx_ratelimit_answer_t *answer)
 {
+    uint32_t                spent;
     ngx_ratelimit_answer_t  left;
 
-    ngx_ratelimit_lease_begin(lease, limit, env->now_us);
+    ngx_ratelimit_async_begin(lease, limit, env->now_us);
 
-    lease->tokens -= ngx_ratelimit_lease_min(lease->tokens, debt);
     lease->asking = 0;
 
-    if (lease->mark != limit->mark) {
+    /* a fixed window's that is over: it has taken the debt along */
+
+    if (limit->algorithm == NGX_RATELIMIT_FIXED_WINDOW
+        && ngx_ratelimit_lease_late(limit, asked_us, env->now_us, answer))
+    {
         return;
     }
 
+    debt = ngx_ratelimit_lease_min(lease->tokens, debt);
+
     /* what is spent is debited already, and does not come to hand */
+
+    spent = lease->tokens - debt;
+    lease->remaining -= debt;
+    lease->tokens = 0;
 
     left = *answer;
     left.granted = 0;
 
     ngx_ratelimit_lease_learn(lease, limit, asked_us, env->now_us, &left);
+
+    lease->tokens = spent;
 }
 
 

@@ -35,10 +35,13 @@ typedef struct {
     uint32_t  tick_ms;      /* when count began */
     uint32_t  count;        /* tokens asked for since */
     uint32_t  asked_ms;     /* when Redis was last asked ahead of need */
+    uint32_t  since_ms;     /* when answered was set */
     uint16_t  mark;         /* of the limit that all this was said of */
     uint8_t   strikes;      /* denials since the last grant */
     unsigned  asking:1;     /* ahead of need; for a second at most */
     unsigned  answered:1;   /* what Redis has said still counts */
+    unsigned  before:1;     /* of a sliding window: its predecessor alone has
+                               counted anything */
 } ngx_ratelimit_lease_t;
 
 typedef enum {
@@ -69,11 +72,11 @@ typedef struct {
 /*
  * Takes cost, 1 and more. PAID: out of the tokens in hand. DENIED: Redis has
  * said so, the moment that it named has not come, and this cost is no less;
- * or it exceeds the capacity (retry_us NEVER). Both fill the answer. ASK: as
- * said; the answer is left as it is. *ahead, where PAID: whether Redis is to
- * be asked now for more, before they are needed; who gets that calls
- * ngx_ratelimit_lease_ask() with nothing queued, or forgets it: a second later
- * the next one is told.
+ * or it exceeds the capacity (retry_us NEVER), and Redis has said what is left.
+ * Both fill the answer. ASK: as said; the answer is left as it is. *ahead,
+ * where PAID: whether Redis is to be asked now for more, before they are
+ * needed; who gets that calls ngx_ratelimit_lease_size() with nothing queued,
+ * or forgets it: a second later the next one is told.
  *
  * A lease that is there under another limit (a limit that has changed, or
  * depends on the request) is not touched while it has tokens: ASK.
@@ -94,7 +97,8 @@ void ngx_ratelimit_lease_size(ngx_ratelimit_lease_t *lease,
 /*
  * What Redis has answered to ask, which was sent at asked_us: answer->granted
  * tokens come to those in hand. Returns 1, or 0 where they do not: the lease
- * has tokens of another limit. Then the caller spends them, or gives them back.
+ * has tokens of another limit, or the answer is of a window that is over by
+ * now. Then the caller spends them on those who wait, or gives them back.
  */
 int ngx_ratelimit_lease_fill(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
@@ -143,11 +147,20 @@ uint32_t ngx_ratelimit_lease_charge(ngx_ratelimit_lease_t *lease,
  * Takes out what has to go back to Redis: tokens that were not spent in time;
  * with all set every one, also of another limit. Returns how many: 0 and more.
  * Called each HOLD_MS while tokens are in hand; with all before Redis is asked
- * for a lease that has another limit, and when the worker ends.
+ * for a lease that has another limit, and when the worker ends. Those of a
+ * sliding window may go back behind its end: over_ms.
  */
 uint32_t ngx_ratelimit_lease_sweep(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
     unsigned all);
+
+/*
+ * How long ago the window ended that the tokens of a sweep were taken from; 0:
+ * not yet. For so long, and the longest that a call may take, they were not in
+ * Redis, is what a window has to be told.
+ */
+uint32_t ngx_ratelimit_lease_over_ms(const ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env);
 
 
 /*

@@ -152,7 +152,13 @@ ngx_ratelimit_leased_end(ngx_ratelimit_limiter_t *limiter)
         return;
     }
 
-    limiter->holders = NULL;
+    /* requests that still wait end after this, and have no answer */
+
+    while (!ngx_queue_empty(&holders->waits)) {
+        q = ngx_queue_head(&holders->waits);
+        ngx_ratelimit_holder_leave(ngx_queue_data(q, ngx_ratelimit_counter_t,
+                                                  wait));
+    }
 
     while (!ngx_queue_empty(&holders->sweeps)) {
         q = ngx_queue_head(&holders->sweeps);
@@ -166,10 +172,7 @@ ngx_ratelimit_leased_end(ngx_ratelimit_limiter_t *limiter)
         ngx_del_timer(&holders->sweep);
     }
 
-    if (holders->wait.timer_set) {
-        ngx_del_timer(&holders->wait);
-    }
-
+    limiter->holders = NULL;
     ngx_free(holders);
 }
 
@@ -181,7 +184,7 @@ ngx_ratelimit_holder_rtt_ms(const ngx_ratelimit_limiter_t *limiter)
 
     holders = limiter->holders;
 
-    return holders->rtt / 16 + 1;
+    return holders ? holders->rtt / 16 + 1 : 1;
 }
 
 
@@ -253,7 +256,9 @@ ngx_ratelimit_holder_ahead(ngx_ratelimit_counter_t *counter)
 void
 ngx_ratelimit_holder_watch(ngx_ratelimit_counter_t *counter)
 {
-    (void) ngx_ratelimit_holder_get(counter);
+    if (counter->client->limiter->holders) {
+        (void) ngx_ratelimit_holder_get(counter);
+    }
 }
 
 

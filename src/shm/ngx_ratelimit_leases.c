@@ -19,7 +19,7 @@
 #include "ngx_ratelimit_leases.h"
 #include "ngx_ratelimit_lock.h"
 
-#define NGX_RATELIMIT_LEASES_MAGIC         0x736573616c6c72ULL  /* "rllases" */
+#define NGX_RATELIMIT_LEASES_MAGIC         0x73657361656c6c72ULL /* "rlleases" */
 #define NGX_RATELIMIT_LEASES_LAYOUT        1
 
 #define NGX_RATELIMIT_LEASES_MAX_SEGMENTS  1024
@@ -274,7 +274,7 @@ ngx_ratelimit_leases_unlock(ngx_ratelimit_lease_entry_t *entry)
 }
 
 
-/* Called behind each lock: what a process had open that died is emptied. */
+/* Called behind a lock, before a set is looked at: empties what was open. */
 static ngx_inline void
 ngx_ratelimit_lease_mend(ngx_ratelimit_lease_segment_t *segment,
     ngx_ratelimit_lease_set_t *sets)
@@ -417,8 +417,6 @@ ngx_ratelimit_lease_segment_stat(ngx_ratelimit_lease_segment_t *segment,
         stat->locked++;
         return;
     }
-
-    ngx_ratelimit_lease_mend(segment, sets);
 
     stat->refused += segment->refused;
     stat->recovered += segment->lock.recovered;

@@ -267,42 +267,65 @@ test_busy_stays(void **state)
 }
 
 
-/* Of the places that are free that goes first which was free first. */
+/*
+ * Of the free places of a set that goes first which was free first. Fourteen
+ * leases share their two sets, which fill evenly: so each set takes turns.
+ */
 static void
 test_longest_free(void **state)
 {
+    enum { N = 14 };
+
+    int                           found;
     map_t                         map;
-    uint64_t                      n, i, m;
-    lease_t                      *lease;
+    uint64_t                      i, j, busy_us, last[2];
+    uint64_t                     *lease[N], *least;
     ngx_ratelimit_id_t            id;
     ngx_ratelimit_lease_entry_t   e;
 
     (void) state;
 
-    map = leases_make(NGX_RATELIMIT_LEASES_MIN_BYTES);
+    map = leases_make(MIB);
+    least = NULL;
 
-    for (n = 0; stat_at(map, NOW).busy < stat_at(map, NOW).places; n++) {
-        put(map, n, NOW, LATER);
+    for (i = 0; i < N; i++) {
+        id.hi = key(1).hi;
+        id.lo = (mix(2) & ~(uint64_t) 0xff) + i;
+        lease[i] = ngx_ratelimit_leases_lock(map.leases, &id, 1, NOW, &e);
+        assert_non_null(lease[i]);
+        lease[i][0] = LATER + i * 5 % N;
+        ngx_ratelimit_leases_unlock(&e);
+        least = least == NULL || lease[i] < least ? lease[i] : least;
     }
 
-    for (m = 0, i = 0; i < 50; m++) {
-        id = key(m);
-        lease = ngx_ratelimit_leases_lock(map.leases, &id, 0, NOW, &e);
+    id.lo++;
+    assert_false(put_id(map, id, NOW, LATER));
+    last[0] = last[1] = 0;
 
-        if (lease == NULL) {
-            continue;
+    for (j = N; j < 2 * N; j++) {
+        id.lo = (mix(2) & ~(uint64_t) 0xff) + j;
+        assert_true(put_id(map, id, LATER + N, 2 * (uint64_t) LATER));
+
+        /* whose it was: it was free for longer than what goes later */
+        for (i = 0; i < N; i++) {
+            id.lo = (mix(2) & ~(uint64_t) 0xff) + i;
+            (void) get_id(map, id, &found);
+
+            if (lease[i] && !found) {
+                busy_us = LATER + i * 5 % N;
+                found = lease[i] - least >= 7 * 8;
+                assert_true(busy_us > last[found]);
+                last[found] = busy_us;
+                lease[i] = NULL;
+                break;
+            }
         }
 
-        /* alone in its set to be free, or longer than all others */
-        lease->busy_us = NOW - 1;
-        ngx_ratelimit_leases_unlock(&e);
-
-        id.lo ^= 1;
-        assert_true(put_id(map, id, i & 1 ? NOW : LATER, 2 * (uint64_t) LATER));
-        assert_false(has(map, m));
-        i++;
+        assert_in_range(i, 0, N - 1);
     }
 
+    id.lo = (mix(2) & ~(uint64_t) 0xff) + j;
+    assert_false(put_id(map, id, LATER + N, LATER));
     leases_free(map);
 }
 
