@@ -76,12 +76,14 @@ evals() {
                          END { print sum + 0 }'
 }
 
-# measure_redis <name> <port's last digits>: each request must reach Redis
+# measure_redis <name> <port's last digits>: each request must reach Redis; a
+# few calls more say that the node lives
 measure_redis() {
     before=$(evals)
     measure "$1" "$2" 100000
     asked=$(($(evals) - before))
-    [ "$asked" -eq $((FEW + MANY)) ] || die "\"$1\" asked Redis $asked times"
+    [ "$asked" -ge $((FEW + MANY)) ] && [ "$asked" -le $((FEW + MANY + 100)) ] \
+        || die "\"$1\" asked Redis $asked times"
 }
 
 # measure_leased <name> <port's last digits> <keys> [<allowed>]: few must
