@@ -377,7 +377,7 @@ sub wrong {
     return 'Redis timed out' if $is->{max} > $SLOW_US;
 
     if ($v->{few}) {
-        $most = $requests / 50 if $group->{keys} == 1;
+        $most = $requests / 20 if $group->{keys} == 1;
 
         return $is->{calls} > $most ? 'Redis was asked too often' : undef;
     }

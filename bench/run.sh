@@ -8,6 +8,7 @@
 # SECONDS_EACH          for how long each time (1)
 # QUICK=1               one round: to see that it works
 # ONLY                  a regex: the groups of the table to measure (all)
+# AWAKE=0               on a busy machine: latency.c does not keep the cores awake
 # WORKER_CPU, LOAD_CPU  the cores (0, 1)
 # MODULE, NGINX, PORTS  see lib.sh
 
