@@ -86,23 +86,34 @@ tree_hash(const ngx_ratelimit_id_t *id)
 }
 
 
+/* Once: ngx_slab_sizes_init() adds up. */
+static void
+tree_globals(void)
+{
+    ngx_uint_t  n;
+
+    if (ngx_pagesize != 0) {
+        return;
+    }
+
+    tree_cycle.log = &tree_log;
+    ngx_ncpu = sysconf(_SC_NPROCESSORS_ONLN);
+    ngx_pagesize = getpagesize();
+
+    for (n = ngx_pagesize; n >>= 1; ngx_pagesize_shift++) { /* void */ }
+
+    ngx_slab_sizes_init();
+}
+
+
 tree_t *
 tree_init(void *memory, size_t size, ngx_uint_t rate, ngx_uint_t burst)
 {
     tree_t           *tree;
-    ngx_uint_t        n;
     ngx_slab_pool_t  *pool;
 
-    tree_cycle.log = &tree_log;
-    ngx_pagesize = getpagesize();
-    ngx_ncpu = sysconf(_SC_NPROCESSORS_ONLN);
-
-    for (n = ngx_pagesize, ngx_pagesize_shift = 0; n >>= 1; ) {
-        ngx_pagesize_shift++;
-    }
-
+    tree_globals();
     tree_process();
-    ngx_slab_sizes_init();
 
     pool = memory;
     pool->end = (u_char *) memory + size;
