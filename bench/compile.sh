@@ -35,6 +35,7 @@ compile() {
 
     (cd "$root" && "${CC:-cc}" -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra \
         -Wno-unused-parameter -Isrc/core -Isrc/shm "${cflags[@]}" -o "$out/$name" "$@" \
-        src/shm/ngx_ratelimit_table.c src/core/ngx_ratelimit_token_bucket.c \
+        src/shm/ngx_ratelimit_{table,lock}.c \
+        src/core/ngx_ratelimit_token_bucket.c \
         "$NGX_SRC"/src/core/ngx_{rbtree,slab,shmtx}.c -lm -lpthread)
 }

@@ -569,9 +569,9 @@ refuses('redis=r rate=1r/s fail_mode=shut', '',
         . '"local" or "closed"');
 refuses('redis=r rate=1r/s fail_mode=', '', 'has an invalid "fail_mode="');
 refuses('rate=1r/s fail_mode=local', '',
-        'rule "z" has "fail_mode=", expected a zone with "redis="');
+        'rule "z" has "fail_mode=local", expected a zone with "redis="');
 refuses('rate=1r/s', 'ratelimit_rule x zone=z rate=1r/s fail_mode=open;',
-        'rule "x" has "fail_mode=", expected a zone with "redis="');
+        'rule "x" has "fail_mode=open", expected a zone with "redis="');
 refuses('redis=r rate=1r/s', 'ratelimit_fail_mode on;',
         '"ratelimit_fail_mode" has an invalid "on", expected "open", "local" '
         . 'or "closed"');
@@ -593,6 +593,6 @@ refuses('redis=r rate=1r/s emergency=5', '',
         . 'requests');
 refuses('redis=r rate=1r/s emergency=1073741824r/366d', '', undef);
 refuses('rate=1r/s emergency=1r/s', '',
-        'rule "z" has "emergency=", expected a zone with "redis="');
+        'rule "z" has "emergency=1r/s", expected a zone with "redis="');
 refuses('redis=r rate=1r/s emergency=1r/s', 'ratelimit_fail_mode closed;',
         undef);

@@ -1,5 +1,5 @@
-# A zone whose key changes, and the reloads after that: they keep the memory
-# that is in use, and only that.
+# A zone whose key changes, or that gets Redis or loses it, and the reloads after
+# that: they keep the memory that is in use, and only that.
 
 use strict;
 use warnings;
@@ -64,16 +64,48 @@ for my $key ('$arg_k$arg_l', '$arg_k') {
 like(left(), qr/ 92$/, 'the other zone kept its counters all the time');
 is(bytes(), $mapped, 'the master has as much memory mapped as at first');
 
+# the same where Redis comes and goes: half of the memory is for leases then
+
+for my $redis ('redis=r', '', 'redis=r', '') {
+    $gateway->configure(http => <<"CONF");
+    ratelimit_redis r { server 127.0.0.1:1; }
+    ratelimit_fail_mode local;
+    ratelimit_zone \$arg_k zone=z:1m $redis rate=2r/h;
+    ratelimit_zone \$arg_k zone=other:1m rate=100r/h;
+    server {
+        listen 127.0.0.1:%%PORT%% backlog=1024;
+        location / { ratelimit zone=z; empty_gif; }
+        location /other { ratelimit zone=other; empty_gif; }
+    }
+CONF
+    $gateway->reload;
+    is(t::Gateway::tally($gateway->burst(3, '/?k=a')), '2 x 200, 1 x 429',
+       "with '$redis' it starts anew");
+
+    for (1 .. 2) {
+        $gateway->reload;
+        is(t::Gateway::tally($gateway->burst(3, '/?k=a')), '3 x 429',
+           'and stays through a reload');
+    }
+}
+
+$gateway->configure(http => conf('$arg_k$arg_n'));
+$gateway->reload;
+$gateway->configure(http => conf('$arg_k'));
+$gateway->reload;
+is(left(), '99 91', 'the other zone has kept its counters');
+is(bytes(), $mapped, 'as much memory is mapped as at first');
+
 # a new key in a configuration that is refused changes nothing
 
 $gateway->configure(http => conf('$arg_k$arg_m', 'ratelimit zone=gone;'));
 $gateway->signal('HUP');
 ok(t::Gateway::wait_for(sub { $gateway->log =~ /\[emerg\].*zone=gone/ }),
    'a reload is refused');
-is(left(), '95 91', 'and keeps the counters');
+is(left(), '98 90', 'and keeps the counters');
 
 $gateway->configure(http => conf('$arg_k'));
 $gateway->reload;
-is(left(), '94 90', 'and so does the next one');
+is(left(), '97 89', 'and so does the next one');
 
 $gateway->stop('QUIT', qr/\[emerg\].*zone=gone/);

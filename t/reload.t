@@ -9,10 +9,13 @@ use t::Gateway;
 
 sub conf {
     my %is = (key => '$arg_k', size => '1m', rate => '1000r/h', zone => 'z',
-              @_);
+              redis => '', @_);
 
+    # nobody listens there, so it counts alone
     return <<"CONF";
-    ratelimit_zone $is{key} zone=z:$is{size} rate=$is{rate};
+    ratelimit_redis r { server 127.0.0.1:1; }
+    ratelimit_fail_mode local;
+    ratelimit_zone $is{key} zone=z:$is{size} $is{redis} rate=$is{rate};
     server {
         listen 127.0.0.1:%%PORT%% backlog=1024;
         location / { ratelimit zone=$is{zone}; empty_gif; }
@@ -79,7 +82,7 @@ for my $change ([zone => 'gone'], [size => '1k'], [key => '""'],
 # the number of its layout stands behind its magic word
 
 sub layout {
-    my ($gateway, $layout) = @_;
+    my ($gateway, $layout, $magic) = @_;
 
     no warnings 'portable';
 
@@ -92,7 +95,7 @@ sub layout {
 
         sysseek $mem, $from, 0;
         sysread $mem, $data, $bytes;
-        my $at = index $data, 'rlttable';
+        my $at = index $data, $magic // 'rlttable';
         next if $at < 0;
 
         sysseek $mem, $from + $at + 8, 0;
@@ -102,13 +105,13 @@ sub layout {
 }
 
 $gateway->configure(http => conf());
-is(layout($gateway, 99), 1, 'the table has the layout of this version');
+is(layout($gateway, 99), 2, 'the table has the layout of this version');
 $gateway->signal('HUP');
 ok(t::Gateway::wait_for(sub {
        $gateway->log =~ /\[emerg\] .*ratelimit zone "z" was made by an incompatible version of the module, expected a restart or another zone name/
    }), 'a reload onto an incompatible table is refused');
 is(left($gateway, '/?k=a'), 990, 'and the old workers count on');
-is(layout($gateway, 1), 99, 'nothing was written to it');
+is(layout($gateway, 2), 99, 'nothing was written to it');
 $gateway->reload;
 is(left($gateway, '/?k=a'), 989, 'nor has a counter been lost');
 
@@ -136,6 +139,60 @@ is(left($gateway, '/?k=a'), 999, 'another key starts anew');
 like($gateway->log, qr/\[notice\] .*ratelimit zone "z" changes key from "\$arg_k" to "\$arg_k\$arg_l", its counters start anew/,
      'and the log says so');
 
-# it was refused five times, and a worker killed three times
+# Redis comes, stays, and goes; its answers nobody has, so each tells but
+# whether it passed
+
+my %few = (size => '2m', rate => '3r/h');
+my %redis = (%few, redis => 'redis=r');
+my $anew = qr/, its counters on this node start anew/;
+
+sub tally {
+    return t::Gateway::tally($gateway->burst(5, '/?k=a'));
+}
+
+$gateway->configure(http => conf(%few));
+$gateway->reload;
+is(tally(), '3 x 200, 2 x 429', 'without Redis');
+
+$gateway->configure(http => conf(%redis));
+$gateway->reload;
+is(tally(), '3 x 200, 2 x 429', 'with Redis it starts anew');
+like($gateway->log,
+     qr/\[notice\] .*ratelimit zone "z" gets "redis="$anew/,
+     'and the log says so');
+
+$gateway->reload;
+is(tally(), '5 x 429', 'and stays through a reload');
+
+is(layout($gateway, 99, 'rlleases'), 1, 'leases have their layout, too');
+$gateway->signal('HUP');
+ok(t::Gateway::wait_for(sub {
+       2 == (() = $gateway->log =~ /\[emerg\] .*incompatible version/g)
+   }), 'a reload onto incompatible leases is refused');
+is(tally(), '5 x 429', 'and the old workers count on');
+is(layout($gateway, 1, 'rlleases'), 99, 'nothing was written to them');
+$gateway->reload;
+is(tally(), '5 x 429', 'nor has a counter been lost');
+
+$gateway->configure(http => conf(%few));
+$gateway->reload;
+is(tally(), '3 x 200, 2 x 429', 'without Redis it starts anew');
+like($gateway->log,
+     qr/\[notice\] .*ratelimit zone "z" loses "redis="$anew/,
+     'and the log says so');
+ok(!layout($gateway, 1, 'rlleases'), 'nobody has leases now');
+
+$gateway->reload;
+is(tally(), '5 x 429', 'and stays through a reload');
+
+# the least size has room for both
+
+for my $redis ('', 'redis=r') {
+    $gateway->configure(http => conf(%few, size => '64k', redis => $redis));
+    $gateway->reload;
+    is(tally(), '3 x 200, 2 x 429', "64k are enough: '$redis'");
+}
+
+# it was refused six times, and a worker killed three times
 
 $gateway->stop('QUIT', qr/\[emerg\]|\[alert\] .* exited on signal 9$/);

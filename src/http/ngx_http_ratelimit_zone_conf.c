@@ -184,6 +184,8 @@ ngx_http_ratelimit_zone_memory(ngx_conf_t *cf,
 {
     ngx_int_t  rc;
 
+    zone->limiter.zone.leased = (zone->redis.len != 0);
+
     rc = ngx_ratelimit_zone_add(cf, &zone->limiter.zone, size,
                                 &ngx_http_ratelimit_module);
 

@@ -10,21 +10,18 @@
 #include <ngx_config.h>
 #include <ngx_core.h>
 
-#include <pthread.h>
-#include <stdatomic.h>
-
 #include "ngx_ratelimit_life.h"
+#include "ngx_ratelimit_lock.h"
 
 struct ngx_ratelimit_lives_s {
-    _Atomic uint64_t  last;                           /* number given */
-    _Atomic uint64_t  nlives;                         /* ever used at once */
-    _Atomic uint64_t  numbers[NGX_RATELIMIT_LIVES];   /* 0: free */
-    pthread_mutex_t   locks[NGX_RATELIMIT_LIVES];     /* held while it lives */
+    _Atomic uint64_t      last;                           /* number given */
+    _Atomic uint64_t      nlives;                         /* ever at once */
+    _Atomic uint64_t      numbers[NGX_RATELIMIT_LIVES];   /* 0: free */
+    ngx_ratelimit_lock_t  locks[NGX_RATELIMIT_LIVES];     /* by the living */
 };
 
 static void ngx_ratelimit_lives_reach(ngx_ratelimit_lives_t *lives,
     uint64_t n);
-static ngx_int_t ngx_ratelimit_life_lock(pthread_mutex_t *lock);
 
 
 size_t
@@ -37,27 +34,9 @@ ngx_ratelimit_lives_size(void)
 ngx_int_t
 ngx_ratelimit_lives_init(ngx_ratelimit_lives_t *lives)
 {
-    int                  err;
-    ngx_uint_t           i;
-    pthread_mutexattr_t  attr;
-
-    if (pthread_mutexattr_init(&attr) != 0) {
-        return NGX_ERROR;
-    }
-
-    err = pthread_mutexattr_setpshared(&attr, PTHREAD_PROCESS_SHARED);
-
-    if (err == 0) {
-        err = pthread_mutexattr_setrobust(&attr, PTHREAD_MUTEX_ROBUST);
-    }
-
-    for (i = 0; i < NGX_RATELIMIT_LIVES && err == 0; i++) {
-        err = pthread_mutex_init(&lives->locks[i], &attr);
-    }
-
-    pthread_mutexattr_destroy(&attr);
-
-    return (err == 0) ? NGX_OK : NGX_ERROR;
+    return ngx_ratelimit_locks_init(lives->locks,
+                                    sizeof(ngx_ratelimit_lock_t),
+                                    NGX_RATELIMIT_LIVES);
 }
 
 
@@ -77,7 +56,7 @@ ngx_ratelimit_life_begin(ngx_ratelimit_lives_t *lives)
 
     for (i = 0; i < NGX_RATELIMIT_LIVES; i++) {
 
-        if (ngx_ratelimit_life_lock(&lives->locks[i]) == NGX_OK) {
+        if (ngx_ratelimit_lock_try(&lives->locks[i]) == NGX_OK) {
             number = atomic_fetch_add(&lives->last, 1) + 1;
             atomic_store(&lives->numbers[i], number);
             ngx_ratelimit_lives_reach(lives, i + 1);
@@ -102,7 +81,7 @@ ngx_ratelimit_life_end(ngx_ratelimit_lives_t *lives, uint64_t life)
 
         if (atomic_load(&lives->numbers[i]) == life) {
             atomic_store(&lives->numbers[i], 0);
-            (void) pthread_mutex_unlock(&lives->locks[i]);
+            ngx_ratelimit_unlock(&lives->locks[i]);
             return;
         }
     }
@@ -126,12 +105,12 @@ ngx_ratelimit_lives_list(ngx_ratelimit_lives_t *lives, uint64_t own,
             continue;
         }
 
-        if (ngx_ratelimit_life_lock(&lives->locks[i]) == NGX_OK) {
+        if (ngx_ratelimit_lock_try(&lives->locks[i]) == NGX_OK) {
 
             /* its owner has died */
 
             atomic_store(&lives->numbers[i], 0);
-            (void) pthread_mutex_unlock(&lives->locks[i]);
+            ngx_ratelimit_unlock(&lives->locks[i]);
             continue;
         }
 
@@ -161,20 +140,4 @@ ngx_ratelimit_lives_reach(ngx_ratelimit_lives_t *lives, uint64_t n)
     {
         /* void */
     }
-}
-
-
-/* Takes the lock where no living worker has it. */
-static ngx_int_t
-ngx_ratelimit_life_lock(pthread_mutex_t *lock)
-{
-    int  err;
-
-    err = pthread_mutex_trylock(lock);
-
-    if (err == EOWNERDEAD) {
-        err = pthread_mutex_consistent(lock);
-    }
-
-    return (err == 0) ? NGX_OK : NGX_ERROR;
 }

@@ -14,20 +14,16 @@
 #include <ngx_config.h>
 #include <ngx_core.h>
 
-#include <pthread.h>
-#include <stdatomic.h>
-
+#include "ngx_ratelimit_lock.h"
 #include "ngx_ratelimit_table.h"
 
 #define NGX_RATELIMIT_TABLE_MAGIC    0x656c626174746c72ULL  /* "rlttable" */
-#define NGX_RATELIMIT_TABLE_LAYOUT   1
+#define NGX_RATELIMIT_TABLE_LAYOUT   2
 
-#define NGX_RATELIMIT_LINE           64     /* bytes of a cache line */
 #define NGX_RATELIMIT_MAX_SEGMENTS   1024
 #define NGX_RATELIMIT_MIN_BUCKETS    64     /* in a segment */
 #define NGX_RATELIMIT_SLOTS          3      /* in a bucket */
 #define NGX_RATELIMIT_STAT_BUCKETS   1024   /* read under one lock: 10 us */
-#define NGX_RATELIMIT_MAX_SPIN       64     /* pauses of a lock's waiter */
 
 #define NGX_RATELIMIT_AUX_BITS       12
 #define NGX_RATELIMIT_AUX_MASK       ((1u << NGX_RATELIMIT_AUX_BITS) - 1)
@@ -43,13 +39,6 @@
     ((uint64_t) (class) << 60 | (uint64_t) (loss) << 52 | (fresh_us))
 #define ngx_ratelimit_rank_class(rank)  ((rank) >> 60)
 
-/*
- * A killed process' stores take effect in program order, whoever looks next
- * has its lock from the kernel: only the compiler must be kept from mixing.
- */
-#define ngx_ratelimit_store_order()                                           \
-    atomic_signal_fence(memory_order_seq_cst)
-
 
 typedef struct {
     uint64_t         tag[NGX_RATELIMIT_SLOTS];    /* 0: empty */
@@ -64,10 +53,9 @@ _Static_assert(sizeof(ngx_ratelimit_bucket_t) == NGX_RATELIMIT_LINE,
 
 typedef struct {
     _Alignas(NGX_RATELIMIT_LINE)
-    pthread_mutex_t  mutex;
-    uint64_t         evicted;
-    uint64_t         recovered;
-    uint64_t         used;       /* 0: all its buckets are empty, untouched */
+    ngx_ratelimit_lock_t  lock;
+    uint64_t              evicted;
+    uint64_t              used;  /* 0: all its buckets are empty, untouched */
 } ngx_ratelimit_segment_t;
 
 /* Written by init alone. Offsets, no pointers: it may be mapped anywhere. */
@@ -146,42 +134,18 @@ ngx_int_t
 ngx_ratelimit_table_init(ngx_ratelimit_table_t *table, size_t size,
     const u_char *hash_key)
 {
-    int                       err;
-    ngx_uint_t                i;
-    pthread_mutexattr_t       attr;
-    ngx_ratelimit_segment_t  *segments;
-
     if (size < NGX_RATELIMIT_TABLE_MIN_BYTES) {
-        return NGX_ERROR;
-    }
-
-    if (pthread_mutexattr_init(&attr) != 0) {
-        return NGX_ERROR;
-    }
-
-    /* ERRORCHECK: a lock taken twice would fail, and not stop the worker */
-
-    if (pthread_mutexattr_setpshared(&attr, PTHREAD_PROCESS_SHARED) != 0
-        || pthread_mutexattr_setrobust(&attr, PTHREAD_MUTEX_ROBUST) != 0
-        || pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_ERRORCHECK) != 0)
-    {
-        pthread_mutexattr_destroy(&attr);
         return NGX_ERROR;
     }
 
     ngx_ratelimit_table_shape(table, size);
     ngx_memcpy(table->hash_key, hash_key, sizeof(table->hash_key));
 
-    segments = ngx_ratelimit_table_segments(table);
-    err = 0;
-
-    for (i = 0; i < table->nsegments && err == 0; i++) {
-        err = pthread_mutex_init(&segments[i].mutex, &attr);
-    }
-
-    pthread_mutexattr_destroy(&attr);
-
-    if (err != 0) {
+    if (ngx_ratelimit_locks_init(ngx_ratelimit_table_segments(table),
+                                 sizeof(ngx_ratelimit_segment_t),
+                                 table->nsegments)
+        != NGX_OK)
+    {
         return NGX_ERROR;
     }
 
@@ -251,63 +215,6 @@ const u_char *
 ngx_ratelimit_table_hash_key(ngx_ratelimit_table_t *table)
 {
     return table->hash_key;
-}
-
-
-/*
- * Whether the lock is the caller's, by what trying it returned. That of an
- * owner who died is: what he left in the buckets is usable as it is.
- */
-static ngx_inline ngx_int_t
-ngx_ratelimit_segment_owned(ngx_ratelimit_segment_t *segment, int err)
-{
-    if (err == 0) {
-        return NGX_OK;
-    }
-
-    if (err != EOWNERDEAD) {
-        return NGX_ERROR;
-    }
-
-    segment->recovered++;
-    (void) pthread_mutex_consistent(&segment->mutex);
-
-    return NGX_OK;
-}
-
-
-/*
- * Nobody sleeps on a lock. The kernel wakes one of its sleepers when it is let
- * go; one who is killed between that and taking the lock, which somebody else
- * then took, loses the wakeup for the others: they would sleep until one more
- * has to. What is done under a lock is short.
- */
-static ngx_inline ngx_int_t
-ngx_ratelimit_segment_lock(ngx_ratelimit_segment_t *segment)
-{
-    int         err;
-    ngx_uint_t  i, n;
-
-    n = 1;
-
-    for ( ;; ) {
-        err = pthread_mutex_trylock(&segment->mutex);
-
-        if (err != EBUSY) {
-            return ngx_ratelimit_segment_owned(segment, err);
-        }
-
-        if (n > NGX_RATELIMIT_MAX_SPIN) {
-            ngx_sched_yield();
-            n = 1;
-        }
-
-        for (i = 0; i < n; i++) {
-            ngx_cpu_pause();
-        }
-
-        n <<= 1;
-    }
 }
 
 
@@ -385,7 +292,7 @@ ngx_ratelimit_table_lock_in(ngx_ratelimit_table_t *table, ngx_uint_t segment,
     entry->tag = tag;
     entry->now_us = now_us;
 
-    if (ngx_ratelimit_segment_lock(s) != NGX_OK) {
+    if (ngx_ratelimit_lock(&s->lock) != NGX_OK) {
         /* a limiter that is out of order lets its request pass */
         entry->segment = NULL;
         goto missing;
@@ -470,7 +377,7 @@ ngx_ratelimit_table_store(ngx_ratelimit_entry_t *entry, uint32_t loss)
 
 done:
 
-    pthread_mutex_unlock(&segment->mutex);
+    ngx_ratelimit_unlock(&segment->lock);
 }
 
 
@@ -482,7 +389,7 @@ ngx_ratelimit_table_unlock(ngx_ratelimit_entry_t *entry)
     segment = entry->segment;
 
     if (segment != NULL) {
-        pthread_mutex_unlock(&segment->mutex);
+        ngx_ratelimit_unlock(&segment->lock);
     }
 }
 
@@ -662,18 +569,14 @@ ngx_ratelimit_segment_stat(ngx_ratelimit_segment_t *segment,
     ngx_ratelimit_bucket_t *buckets, uint64_t nbuckets, uint64_t now_us,
     ngx_ratelimit_table_stat_t *stat)
 {
-    int        err;
     uint64_t   n, used;
     ngx_int_t  rc;
 
-    err = pthread_mutex_trylock(&segment->mutex);
+    rc = ngx_ratelimit_lock_try(&segment->lock);
 
-    if (err == EBUSY) {
+    if (rc == NGX_BUSY) {
         stat->locked++;
-        rc = ngx_ratelimit_segment_lock(segment);
-
-    } else {
-        rc = ngx_ratelimit_segment_owned(segment, err);
+        rc = ngx_ratelimit_lock(&segment->lock);
     }
 
     if (rc != NGX_OK) {
@@ -682,10 +585,10 @@ ngx_ratelimit_segment_stat(ngx_ratelimit_segment_t *segment,
     }
 
     stat->evicted += segment->evicted;
-    stat->recovered += segment->recovered;
+    stat->recovered += segment->lock.recovered;
     used = segment->used;
 
-    pthread_mutex_unlock(&segment->mutex);
+    ngx_ratelimit_unlock(&segment->lock);
 
     if (!used) {
         return;
@@ -693,7 +596,7 @@ ngx_ratelimit_segment_stat(ngx_ratelimit_segment_t *segment,
 
     for (n = 0; n < nbuckets; n += NGX_RATELIMIT_STAT_BUCKETS) {
 
-        if (ngx_ratelimit_segment_lock(segment) != NGX_OK) {
+        if (ngx_ratelimit_lock(&segment->lock) != NGX_OK) {
             return;
         }
 
@@ -701,7 +604,7 @@ ngx_ratelimit_segment_stat(ngx_ratelimit_segment_t *segment,
                           ngx_min(nbuckets - n, NGX_RATELIMIT_STAT_BUCKETS),
                           now_us);
 
-        pthread_mutex_unlock(&segment->mutex);
+        ngx_ratelimit_unlock(&segment->lock);
     }
 }
 

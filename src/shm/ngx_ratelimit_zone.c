@@ -9,7 +9,7 @@
 
 #include "ngx_ratelimit_hash.h"
 
-/* pages left to the slab allocator beside the table */
+/* pages left to the slab allocator beside the tables */
 #define NGX_RATELIMIT_ZONE_SPARE_PAGES  6
 
 static ngx_shm_zone_t *ngx_ratelimit_zone_old(ngx_conf_t *cf,
@@ -18,6 +18,8 @@ static ngx_int_t ngx_ratelimit_zone_init(ngx_shm_zone_t *shm_zone,
     void *data);
 static ngx_int_t ngx_ratelimit_zone_create(ngx_shm_zone_t *shm_zone,
     ngx_ratelimit_zone_t *zone);
+static ngx_int_t ngx_ratelimit_zone_create_leases(ngx_slab_pool_t *shpool,
+    ngx_ratelimit_zone_t *zone, size_t size);
 
 
 size_t
@@ -68,6 +70,13 @@ ngx_ratelimit_zone_add(ngx_conf_t *cf, ngx_ratelimit_zone_t *zone,
                       "ratelimit zone \"%V\" changes key from \"%V\" "
                       "to \"%V\", its counters start anew",
                       &zone->name, &old->key, &zone->key);
+        shm_zone->noreuse = 1;
+
+    } else if (old->leased != zone->leased) {
+        ngx_log_error(NGX_LOG_NOTICE, cf->log, 0,
+                      "ratelimit zone \"%V\" %s \"redis=\", its counters on "
+                      "this node start anew", &zone->name,
+                      zone->leased ? "gets" : "loses");
         shm_zone->noreuse = 1;
     }
 
@@ -139,11 +148,17 @@ ngx_ratelimit_zone_init(ngx_shm_zone_t *shm_zone, void *data)
     zone->table = old->table;
     zone->table_bytes = old->table_bytes;
     zone->lives = old->lives;
+    zone->leases = old->leases;
+    zone->leases_bytes = old->leases_bytes;
 
     /* a single process lives on; a master has no life, nor have its workers */
     zone->life = old->life;
 
-    if (ngx_ratelimit_table_check(zone->table, zone->table_bytes) != NGX_OK) {
+    if (ngx_ratelimit_table_check(zone->table, zone->table_bytes) != NGX_OK
+        || (zone->leased
+            && ngx_ratelimit_leases_check(zone->leases, zone->leases_bytes)
+               != NGX_OK))
+    {
         ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
                       "ratelimit zone \"%V\" was made by an incompatible "
                       "version of the module, expected a restart or another "
@@ -158,7 +173,7 @@ ngx_ratelimit_zone_init(ngx_shm_zone_t *shm_zone, void *data)
 static ngx_int_t
 ngx_ratelimit_zone_create(ngx_shm_zone_t *shm_zone, ngx_ratelimit_zone_t *zone)
 {
-    size_t            size;
+    size_t            pages, leases;
     u_char            hash_key[NGX_RATELIMIT_SIPHASH_KEY_BYTES];
     ngx_slab_pool_t  *shpool;
 
@@ -171,14 +186,20 @@ ngx_ratelimit_zone_create(ngx_shm_zone_t *shm_zone, ngx_ratelimit_zone_t *zone)
         return NGX_ERROR;
     }
 
-    size = (shpool->pfree - NGX_RATELIMIT_ZONE_SPARE_PAGES) * ngx_pagesize;
+    pages = shpool->pfree - NGX_RATELIMIT_ZONE_SPARE_PAGES;
+    leases = zone->leased ? pages / 2 : 0;
 
-    zone->table = ngx_slab_alloc(shpool, size);
+    zone->table_bytes = (pages - leases) * ngx_pagesize;
+    zone->table = ngx_slab_alloc(shpool, zone->table_bytes);
     zone->lives = ngx_slab_calloc(shpool, ngx_ratelimit_lives_size());
 
     if (zone->table == NULL || zone->lives == NULL
         || ngx_ratelimit_lives_init(zone->lives) != NGX_OK
-        || ngx_ratelimit_table_init(zone->table, size, hash_key) != NGX_OK)
+        || ngx_ratelimit_table_init(zone->table, zone->table_bytes, hash_key)
+           != NGX_OK
+        || ngx_ratelimit_zone_create_leases(shpool, zone,
+                                            leases * ngx_pagesize)
+           != NGX_OK)
     {
         ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
                       "could not make the table of ratelimit zone \"%V\" "
@@ -186,9 +207,29 @@ ngx_ratelimit_zone_create(ngx_shm_zone_t *shm_zone, ngx_ratelimit_zone_t *zone)
         return NGX_ERROR;
     }
 
-    zone->table_bytes = size;
-
     return NGX_OK;
+}
+
+
+/* size 0: the zone is not leased */
+static ngx_int_t
+ngx_ratelimit_zone_create_leases(ngx_slab_pool_t *shpool,
+    ngx_ratelimit_zone_t *zone, size_t size)
+{
+    zone->leases = NULL;
+    zone->leases_bytes = size;
+
+    if (size == 0) {
+        return NGX_OK;
+    }
+
+    zone->leases = ngx_slab_alloc(shpool, size);
+
+    if (zone->leases == NULL) {
+        return NGX_ERROR;
+    }
+
+    return ngx_ratelimit_leases_init(zone->leases, size);
 }
 
 

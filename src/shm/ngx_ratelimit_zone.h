@@ -9,16 +9,23 @@
 #include <ngx_config.h>
 #include <ngx_core.h>
 
+#include "ngx_ratelimit_leases.h"
 #include "ngx_ratelimit_life.h"
 #include "ngx_ratelimit_table.h"
 
 typedef struct {
-    ngx_str_t               name;
-    ngx_str_t               key;     /* as written: a change starts anew */
-    ngx_ratelimit_table_t  *table;   /* set before the workers start */
-    size_t                  table_bytes;
-    ngx_ratelimit_lives_t  *lives;   /* the same */
-    uint64_t                life;    /* the worker's own; 0: none so far */
+    ngx_str_t                name;
+    ngx_str_t                key;     /* as written: a change starts anew */
+
+    /* set before the workers start */
+    ngx_ratelimit_table_t   *table;
+    size_t                   table_bytes;
+    ngx_ratelimit_lives_t   *lives;
+    uint64_t                 life;    /* the worker's own; 0: none so far */
+    ngx_ratelimit_leases_t  *leases;  /* NULL where the zone is not leased */
+    size_t                   leases_bytes;
+
+    unsigned                 leased:1;   /* has a Redis: starts anew, too */
 } ngx_ratelimit_zone_t;
 
 
@@ -26,10 +33,11 @@ typedef struct {
 size_t ngx_ratelimit_zone_min_size(void);
 
 /*
- * Declares the shared memory of a zone whose name and key are set; tag is the
- * module. The table comes to life after the configuration is read: the old
- * cycle's, with its counters, or a new one where there was none, or size or
- * key have changed (which the log then says). zone must live in cf->pool.
+ * Declares the shared memory of a zone whose name, key and leased are set; tag
+ * is the module. The table comes to life after the configuration is read: the
+ * old cycle's, with its counters, or a new one where there was none, or size,
+ * key or leased have changed (which the log then says). Half of the memory of
+ * a leased zone is for leases. zone must live in cf->pool.
  *
  * Returns NGX_OK, NGX_DECLINED when this cycle has the zone already, or
  * NGX_ERROR, with the reason logged by nginx.

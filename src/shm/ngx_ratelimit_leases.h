@@ -1,0 +1,80 @@
+/*
+ * The leases of one zone, shared by the workers of one node: what this node
+ * took from Redis ahead of its requests, or knows that Redis would deny.
+ *
+ * A fixed table: sets of seven places, two candidate sets for each counter,
+ * segments with a lock each. As the table of counters it does not know what
+ * its bytes mean, but for the instant at their head.
+ *
+ * Nothing that is busy is ever evicted: where all places of a counter are, it
+ * has no lease. A process that dies while it has a lease locked loses it.
+ */
+
+#ifndef NGX_RATELIMIT_LEASES_H_INCLUDED
+#define NGX_RATELIMIT_LEASES_H_INCLUDED
+
+#include <ngx_config.h>
+#include <ngx_core.h>
+
+#include "ngx_ratelimit_types.h"
+
+/* bytes of a lease, aligned to 64; what lies in them must not be larger */
+#define NGX_RATELIMIT_LEASE_BYTES       64
+
+#define NGX_RATELIMIT_LEASES_MIN_BYTES  (16 * 1024)
+
+typedef struct ngx_ratelimit_leases_s  ngx_ratelimit_leases_t;
+
+/* A lease that is locked; all of it is the table's. */
+typedef struct {
+    void  *segment;
+} ngx_ratelimit_lease_entry_t;
+
+typedef struct {
+    uint64_t   places;      /* there are */
+    uint64_t   busy;        /* of them, not to be given to another now */
+    uint64_t   refused;     /* leases no place was free for, since the start */
+    uint64_t   recovered;   /* locks taken over from a dead worker */
+    uint64_t   locked;      /* locks held while this was read */
+} ngx_ratelimit_leases_stat_t;
+
+
+/*
+ * Makes a table in size zeroed bytes of shared memory aligned to 64. Returns
+ * NGX_OK, or NGX_ERROR when size is below NGX_RATELIMIT_LEASES_MIN_BYTES or a
+ * lock cannot be made. Must run before any process uses the table.
+ */
+ngx_int_t ngx_ratelimit_leases_init(ngx_ratelimit_leases_t *leases,
+    size_t size);
+
+/*
+ * Whether the memory holds a table of this layout and size, without writing
+ * to it: NGX_OK or NGX_ERROR.
+ */
+ngx_int_t ngx_ratelimit_leases_check(ngx_ratelimit_leases_t *leases,
+    size_t size);
+
+/*
+ * Finds the counter's lease and returns its NGX_RATELIMIT_LEASE_BYTES, locked:
+ * as they were left, or, with make, all zero where there was none. The first
+ * eight are a uint64_t, busy_us: below that instant the place is this
+ * counter's. From then on it may become another's at any time, and the lease
+ * is found until it does. The caller writes what it means to, soon, and ends
+ * with ngx_ratelimit_leases_unlock(). Meanwhile it locks nothing else.
+ *
+ * Returns NULL, and nothing is locked, where there is none and make is 0,
+ * where no place is free for one (counted), or where the lock is broken.
+ * now_us is monotonic.
+ */
+void *ngx_ratelimit_leases_lock(ngx_ratelimit_leases_t *leases,
+    const ngx_ratelimit_id_t *id, ngx_uint_t make, uint64_t now_us,
+    ngx_ratelimit_lease_entry_t *entry);
+
+/* Keeps what stands in the lease now, and unlocks; behind NULL does nothing. */
+void ngx_ratelimit_leases_unlock(ngx_ratelimit_lease_entry_t *entry);
+
+/* Reads the whole table's figures; slow, locks one segment at a time. */
+void ngx_ratelimit_leases_stat(ngx_ratelimit_leases_t *leases,
+    uint64_t now_us, ngx_ratelimit_leases_stat_t *stat);
+
+#endif /* NGX_RATELIMIT_LEASES_H_INCLUDED */
