@@ -156,6 +156,15 @@ static void
 ngx_ratelimit_lease_begin(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us)
 {
+    if (lease->async) {
+
+        /* the rule was another one, and this is spent, not in hand */
+
+        lease->async = 0;
+        lease->tokens = 0;
+        lease->mark = 0;
+    }
+
     if (now_us >= lease->busy_us) {
 
         if (!ngx_ratelimit_lease_of_bucket(limit)) {
@@ -191,6 +200,7 @@ ngx_ratelimit_lease_wake(ngx_ratelimit_lease_t *lease, uint64_t now_us)
         lease->rate = 0;
         lease->count = 0;
         lease->tick_ms = ngx_ratelimit_lease_ms(now_us);
+        lease->asked_ms = lease->tick_ms - NGX_RATELIMIT_LEASE_SPACE_MS;
         lease->asking = 0;
     }
 
@@ -739,10 +749,6 @@ ngx_ratelimit_lease_sweep(ngx_ratelimit_lease_t *lease,
 
     } else if (!all) {
         return 0;
-
-    } else if (ngx_ratelimit_lease_over_ms(lease, limit, env)) {
-        lease->tokens = 0;
-        return 0;
     }
 
     keep = (all || idle || !lease->answered)
@@ -761,23 +767,6 @@ ngx_ratelimit_lease_sweep(ngx_ratelimit_lease_t *lease,
     }
 
     return back;
-}
-
-
-uint32_t
-ngx_ratelimit_lease_over_ms(const ngx_ratelimit_lease_t *lease,
-    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env)
-{
-    uint64_t  until_us;
-
-    until_us = ngx_ratelimit_lease_until(lease, limit);
-
-    if (ngx_ratelimit_lease_of_bucket(limit) || env->now_us < until_us) {
-        return 0;
-    }
-
-    return ngx_ratelimit_lease_min((env->now_us - until_us) / 1000 + 1,
-                                   UINT32_MAX);
 }
 
 
@@ -848,7 +837,20 @@ ngx_ratelimit_async_begin(ngx_ratelimit_lease_t *lease,
 
     ngx_ratelimit_lease_wake(lease, now_us);
 
-    lease->mark = limit->mark;
+    if (!lease->async) {
+        lease->async = 1;
+        lease->answered = 0;
+        lease->tokens = 0;
+        lease->denied_cost = 0;
+    }
+
+    if (lease->mark != limit->mark) {
+        lease->mark = limit->mark;
+        lease->remaining += (int32_t) limit->capacity
+                            - (int32_t) lease->capacity;
+    }
+
+    lease->capacity = limit->capacity;
 
     if (!lease->answered || ngx_ratelimit_lease_of_bucket(limit)
         || now_us < lease->fresh_us)
@@ -923,6 +925,10 @@ ngx_ratelimit_async_deny(const ngx_ratelimit_limit_t *limit, uint32_t cost,
 uint32_t
 ngx_ratelimit_async_debt(const ngx_ratelimit_lease_t *lease)
 {
+    if (!lease->async) {
+        return 0;
+    }
+
     return ngx_ratelimit_lease_min((uint64_t) lease->tokens
                                    + lease->denied_cost,
                                    NGX_RATELIMIT_MAX_TOKENS);
@@ -983,11 +989,7 @@ ngx_ratelimit_async_return(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
     uint32_t tokens)
 {
-    ngx_ratelimit_lease_begin(lease, limit, env->now_us);
-
-    if (lease->mark != limit->mark) {
-        return 0;
-    }
+    ngx_ratelimit_async_begin(lease, limit, env->now_us);
 
     tokens = ngx_ratelimit_lease_min(tokens, lease->tokens);
     lease->tokens -= tokens;
@@ -1003,11 +1005,7 @@ ngx_ratelimit_async_charge(ngx_ratelimit_lease_t *lease,
 {
     ngx_ratelimit_answer_t  left;
 
-    ngx_ratelimit_lease_begin(lease, limit, env->now_us);
-
-    if (lease->mark != limit->mark) {
-        return 0;
-    }
+    ngx_ratelimit_async_begin(lease, limit, env->now_us);
 
     tokens = ngx_ratelimit_lease_min(tokens,
                 ngx_ratelimit_async_left(lease, limit, env->now_us, &left));

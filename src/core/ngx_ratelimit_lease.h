@@ -37,10 +37,12 @@ typedef struct {
     uint32_t  count;        /* tokens asked for since */
     uint32_t  asked_ms;     /* when Redis was last asked ahead of need */
     uint32_t  since_ms;     /* when answered was set */
+    uint32_t  capacity;     /* async: that remaining is of */
     uint16_t  mark;         /* of the limit that all this was said of */
     uint8_t   strikes;      /* denials since the last grant */
     unsigned  asking:1;     /* ahead of need; for a second at most */
     unsigned  answered:1;   /* what Redis has said still counts */
+    unsigned  async:1;      /* the memory is used so */
     unsigned  before:1;     /* of a sliding window: its predecessor alone has
                                counted anything */
 } ngx_ratelimit_lease_t;
@@ -148,20 +150,11 @@ uint32_t ngx_ratelimit_lease_charge(ngx_ratelimit_lease_t *lease,
  * Takes out what has to go back to Redis: tokens that were not spent in time;
  * with all set every one, also of another limit. Returns how many: 0 and more.
  * Called each HOLD_MS while tokens are in hand; with all before Redis is asked
- * for a lease that has another limit, and when the worker ends. Those of a
- * sliding window may go back behind its end: over_ms.
+ * for a lease that has another limit, and when the worker ends.
  */
 uint32_t ngx_ratelimit_lease_sweep(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
     unsigned all);
-
-/*
- * How long ago the window ended that the tokens of a sweep were taken from; 0:
- * not yet. For so long, and the longest that a call may take, they were not in
- * Redis, is what a window has to be told.
- */
-uint32_t ngx_ratelimit_lease_over_ms(const ngx_ratelimit_lease_t *lease,
-    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env);
 
 
 /*
