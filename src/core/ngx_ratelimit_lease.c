@@ -16,6 +16,9 @@
 #define NGX_RATELIMIT_LEASE_BUSY_US    1000000
 #define NGX_RATELIMIT_LEASE_LOST_MS    1000
 
+/* async: for so long it is known that Redis had too few tokens */
+#define NGX_RATELIMIT_ASYNC_OWE_US     60000000
+
 /* a counter that is asked for less in HOLD_MS gets its cost alone */
 #define NGX_RATELIMIT_LEASE_MIN_HOLD   2
 
@@ -153,6 +156,15 @@ static void
 ngx_ratelimit_lease_begin(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us)
 {
+    if (lease->async) {
+
+        /* the rule was another one, and this is spent, not in hand */
+
+        lease->async = 0;
+        lease->tokens = 0;
+        lease->mark = 0;
+    }
+
     if (now_us >= lease->busy_us) {
 
         if (!ngx_ratelimit_lease_of_bucket(limit)) {
@@ -188,6 +200,7 @@ ngx_ratelimit_lease_wake(ngx_ratelimit_lease_t *lease, uint64_t now_us)
         lease->rate = 0;
         lease->count = 0;
         lease->tick_ms = ngx_ratelimit_lease_ms(now_us);
+        lease->asked_ms = lease->tick_ms - NGX_RATELIMIT_LEASE_SPACE_MS;
         lease->asking = 0;
     }
 
@@ -736,10 +749,6 @@ ngx_ratelimit_lease_sweep(ngx_ratelimit_lease_t *lease,
 
     } else if (!all) {
         return 0;
-
-    } else if (ngx_ratelimit_lease_over_ms(lease, limit, env)) {
-        lease->tokens = 0;
-        return 0;
     }
 
     keep = (all || idle || !lease->answered)
@@ -758,23 +767,6 @@ ngx_ratelimit_lease_sweep(ngx_ratelimit_lease_t *lease,
     }
 
     return back;
-}
-
-
-uint32_t
-ngx_ratelimit_lease_over_ms(const ngx_ratelimit_lease_t *lease,
-    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env)
-{
-    uint64_t  until_us;
-
-    until_us = ngx_ratelimit_lease_until(lease, limit);
-
-    if (ngx_ratelimit_lease_of_bucket(limit) || env->now_us < until_us) {
-        return 0;
-    }
-
-    return ngx_ratelimit_lease_min((env->now_us - until_us) / 1000 + 1,
-                                   UINT32_MAX);
 }
 
 
@@ -807,7 +799,12 @@ ngx_ratelimit_async_take(ngx_ratelimit_lease_t *lease,
         ngx_ratelimit_async_deny(limit, cost, answer);
         rc = NGX_RATELIMIT_LEASE_DENIED;
 
-        *ask = !lease->answered || since_ms >= NGX_RATELIMIT_LEASE_HOLD_MS;
+        /* what was missing may be there by now */
+
+        *ask = !lease->answered
+               || since_ms >= (lease->denied_cost
+                               ? NGX_RATELIMIT_LEASE_SPACE_MS
+                               : NGX_RATELIMIT_LEASE_HOLD_MS);
     }
 
     since_ms = ngx_ratelimit_lease_passed_ms(env->now_us, lease->asked_ms);
@@ -834,9 +831,26 @@ static void
 ngx_ratelimit_async_begin(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us)
 {
+    if (now_us >= lease->busy_us) {
+        lease->denied_cost = 0;
+    }
+
     ngx_ratelimit_lease_wake(lease, now_us);
 
-    lease->mark = limit->mark;
+    if (!lease->async) {
+        lease->async = 1;
+        lease->answered = 0;
+        lease->tokens = 0;
+        lease->denied_cost = 0;
+    }
+
+    if (lease->mark != limit->mark) {
+        lease->mark = limit->mark;
+        lease->remaining += (int32_t) limit->capacity
+                            - (int32_t) lease->capacity;
+    }
+
+    lease->capacity = limit->capacity;
 
     if (!lease->answered || ngx_ratelimit_lease_of_bucket(limit)
         || now_us < lease->fresh_us)
@@ -858,9 +872,10 @@ ngx_ratelimit_async_left(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us,
     ngx_ratelimit_answer_t *answer)
 {
-    uint32_t  debt;
+    uint32_t  spent, debt;
 
-    debt = lease->tokens;
+    spent = lease->tokens;
+    debt = ngx_ratelimit_async_debt(lease);
     lease->tokens = 0;
 
     if (lease->answered) {
@@ -871,7 +886,7 @@ ngx_ratelimit_async_left(ngx_ratelimit_lease_t *lease,
         answer->remaining = limit->capacity;
     }
 
-    lease->tokens = debt;
+    lease->tokens = spent;
 
     debt = ngx_ratelimit_lease_min(debt, limit->capacity);
     answer->remaining -= ngx_ratelimit_lease_min(answer->remaining, debt);
@@ -910,7 +925,13 @@ ngx_ratelimit_async_deny(const ngx_ratelimit_limit_t *limit, uint32_t cost,
 uint32_t
 ngx_ratelimit_async_debt(const ngx_ratelimit_lease_t *lease)
 {
-    return lease->tokens;
+    if (!lease->async) {
+        return 0;
+    }
+
+    return ngx_ratelimit_lease_min((uint64_t) lease->tokens
+                                   + lease->denied_cost,
+                                   NGX_RATELIMIT_MAX_TOKENS);
 }
 
 
@@ -919,7 +940,8 @@ ngx_ratelimit_async_fill(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
     uint64_t asked_us, uint32_t debt, const ngx_ratelimit_answer_t *answer)
 {
-    uint32_t                spent;
+    uint32_t                due, spent, missing;
+    uint64_t                busy_us;
     ngx_ratelimit_answer_t  left;
 
     ngx_ratelimit_async_begin(lease, limit, env->now_us);
@@ -934,11 +956,13 @@ ngx_ratelimit_async_fill(ngx_ratelimit_lease_t *lease,
         return;
     }
 
-    debt = ngx_ratelimit_lease_min(lease->tokens, debt);
+    due = ngx_ratelimit_async_debt(lease);
+    missing = debt - ngx_ratelimit_lease_min(debt, answer->granted);
+    debt = ngx_ratelimit_lease_min(due, debt);
 
     /* what is spent is debited already, and does not come to hand */
 
-    spent = lease->tokens - debt;
+    spent = due - debt;
     lease->remaining -= debt;
     lease->tokens = 0;
 
@@ -948,6 +972,15 @@ ngx_ratelimit_async_fill(ngx_ratelimit_lease_t *lease,
     ngx_ratelimit_lease_learn(lease, limit, asked_us, env->now_us, &left);
 
     lease->tokens = spent;
+    lease->denied_cost = 0;
+
+    if (missing && limit->algorithm != NGX_RATELIMIT_FIXED_WINDOW) {
+        lease->denied_cost = ngx_ratelimit_lease_min(debt, missing);
+
+        busy_us = env->now_us + NGX_RATELIMIT_ASYNC_OWE_US;
+        busy_us = busy_us < lease->fresh_us ? busy_us : lease->fresh_us;
+        lease->busy_us = busy_us > lease->busy_us ? busy_us : lease->busy_us;
+    }
 }
 
 
@@ -956,11 +989,7 @@ ngx_ratelimit_async_return(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
     uint32_t tokens)
 {
-    ngx_ratelimit_lease_begin(lease, limit, env->now_us);
-
-    if (lease->mark != limit->mark) {
-        return 0;
-    }
+    ngx_ratelimit_async_begin(lease, limit, env->now_us);
 
     tokens = ngx_ratelimit_lease_min(tokens, lease->tokens);
     lease->tokens -= tokens;
@@ -976,11 +1005,7 @@ ngx_ratelimit_async_charge(ngx_ratelimit_lease_t *lease,
 {
     ngx_ratelimit_answer_t  left;
 
-    ngx_ratelimit_lease_begin(lease, limit, env->now_us);
-
-    if (lease->mark != limit->mark) {
-        return 0;
-    }
+    ngx_ratelimit_async_begin(lease, limit, env->now_us);
 
     tokens = ngx_ratelimit_lease_min(tokens,
                 ngx_ratelimit_async_left(lease, limit, env->now_us, &left));
