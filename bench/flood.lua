@@ -1,8 +1,9 @@
--- The requests of flood.sh: wrk -s flood.lua ... -- <what> <keys>
+-- The requests of flood.sh: wrk -s flood.lua ... -- <what> <keys> <uses>
 --
 -- known   each of the known clients, in turn, until each has come twice
 -- flood   so many invented keys, each once
--- look    each known client once more; counts what X-RateLimit-Remaining says
+-- look    each known client once more, now the <uses>-th time; counts whose
+--         X-RateLimit-Remaining says so
 --
 -- It ends wrk itself, which would go on to the end of its time, and prints how
 -- many were sent, and of "look" how many counters were kept, and how many not.
@@ -11,7 +12,7 @@
 local FORMAT = "GET / HTTP/1.1\r\nHost: bench\r\nX-API-Key: %s%020d\r\n\r\n"
 local MORE = 1000
 
-local name, keys, last
+local name, keys, uses, last
 local sent, kept, lost = 0, 0, 0
 
 local function finish()
@@ -20,7 +21,7 @@ local function finish()
     os.exit(0)
 end
 
--- The third request of a thousand, or the first of a new counter.
+-- Of a thousand tokens, or of those of a new counter.
 
 local function look(status, headers)
     local remaining = tonumber(headers["X-RateLimit-Remaining"])
@@ -30,7 +31,7 @@ local function look(status, headers)
         os.exit(1)
     end
 
-    if remaining <= 997 then
+    if remaining <= 1000 - uses then
         kept = kept + 1
     else
         lost = lost + 1
@@ -43,6 +44,7 @@ end
 
 function init(args)
     name, keys = args[1] == "flood" and "invented" or "known", tonumber(args[2])
+    uses = tonumber(args[3])
     last = args[1] == "known" and 2 * keys + MORE or keys
 
     -- only where it is needed: it costs wrk the parsing of headers

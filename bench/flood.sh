@@ -56,10 +56,10 @@ END
 pids="$pids $!"
 until_ok nginx curl -sf "http://127.0.0.1:${PORTS}61/"
 
-# run <what> <keys> <seconds at most>: the line of its result
+# run <what> <keys> <seconds at most> [<uses>]: its result to $DIR/result
 run() {
     wrk -t 1 -c 32 -d "$3s" -s "$BENCH/flood.lua" \
-        "http://127.0.0.1:${PORTS}61/" -- "$1" "$2" > "$DIR/wrk" \
+        "http://127.0.0.1:${PORTS}61/" -- "$1" "$2" "${4:-0}" > "$DIR/wrk" \
         || { cat "$DIR/wrk" >&2; die "wrk failed"; }
 
     sed -n 's/^result //p' "$DIR/wrk" > "$DIR/result"
@@ -67,17 +67,17 @@ run() {
 }
 
 look() {
-    run look "$KNOWN" 120
+    run look "$KNOWN" 120 "$2"
     awk '{ printf "  %s, known clients kept: %.4f %%, of %d\n", when,
                   100 * $2 / ($2 + $3), $2 + $3 }' when="$1" "$DIR/result"
 }
 
 echo "$KNOWN known clients, a zone of $ZONE"
 run known "$KNOWN" 120
-look 'before the flood'
+look "before the flood" 3
 
 run flood "$FLOOD" 300
 awk '{ printf "  invented keys: %d\n", $1 }' "$DIR/result"
-look 'after it'
+look "after it" 4
 
 check_error_log
