@@ -39,7 +39,7 @@ typedef struct {
     uint32_t  since_ms;     /* when answered was set */
     uint32_t  capacity;     /* async: that remaining is of */
     uint16_t  mark;         /* of the limit that all this was said of */
-    uint8_t   strikes;      /* denials since the last grant */
+    uint8_t   strikes;      /* how often it was found spent, see the .c file */
     unsigned  asking:1;     /* ahead of need; for a second at most */
     unsigned  answered:1;   /* what Redis has said still counts */
     unsigned  async:1;      /* the memory is used so */

@@ -176,6 +176,11 @@ ngx_ratelimit_leased_settle(ngx_ratelimit_counter_t *counter)
 
     charged = ngx_ratelimit_leased_charge(counter);
     counter->charge -= charged;
+
+    if (counter->charge && counter->fail_mode == NGX_RATELIMIT_FAIL_LOCAL) {
+        ngx_ratelimit_local_charge(counter, counter->charge);
+    }
+
     answer->remaining -= ngx_min(answer->remaining, charged);
 }
 
