@@ -27,17 +27,22 @@ ngx_ratelimit_leased_take(ngx_ratelimit_counter_t *counter)
     limiter = counter->client->limiter;
 
     if (counter->rule->sync == NGX_RATELIMIT_SYNC_STRICT
-        || limiter->holders == NULL || counter->cost == 0)
+        || limiter->holders == NULL)
     {
         return;
     }
 
-    counter->leased = 1;
-
     if (counter->rule->sync == NGX_RATELIMIT_SYNC_ASYNC) {
+        counter->leased = 1;
         ngx_ratelimit_leased_async(counter);
         return;
     }
+
+    if (counter->cost == 0) {
+        return;
+    }
+
+    counter->leased = 1;
 
     id = ngx_ratelimit_local_id(counter);
     ngx_ratelimit_leased_env(limiter, &env);
