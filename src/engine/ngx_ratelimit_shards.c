@@ -17,7 +17,11 @@
 #include "ngx_ratelimit_split.h"
 #include "ngx_ratelimit_text.h"
 
-/* a bucket's number that lies in a part's slots is looked for so long */
+/*
+ * Of few shards, each is in a quarter of its share of the slots, so that each
+ * of as many nodes has one. A bucket there is found in 4 n tries, mostly.
+ */
+#define NGX_RATELIMIT_SHARDS_FEW    16
 #define NGX_RATELIMIT_SHARDS_TRIES  8
 
 _Static_assert(sizeof(ngx_ratelimit_split_t) <= NGX_RATELIMIT_LEASE_BYTES,
@@ -285,13 +289,13 @@ ngx_ratelimit_shards_part(ngx_ratelimit_counter_t *counter,
 
 /*
  * A shard's bucket: one whose slot is in the shard's n-th of all slots, counted
- * from that of the first shard. So n shards are on n nodes, where these have as
- * many slots each, in a row.
+ * from that of the first shard. So the nodes of a Cluster have as many shards
+ * each, where they have as many slots, in a row.
  */
 static uint32_t
 ngx_ratelimit_shards_bucket(const ngx_ratelimit_counter_t *counter)
 {
-    uint32_t       i, n, bucket, mask, first, from, tries;
+    uint32_t       i, n, bucket, mask, first, from, width, tries;
     const u_char  *salt;
 
     n = counter->rule->shards;
@@ -306,14 +310,17 @@ ngx_ratelimit_shards_bucket(const ngx_ratelimit_counter_t *counter)
 
     first = ngx_ratelimit_shards_slot(bucket);
     from = first + i * NGX_RATELIMIT_CLUSTER_SLOTS / n;
+    width = NGX_RATELIMIT_CLUSTER_SLOTS / n;
+    width = (n <= NGX_RATELIMIT_SHARDS_FEW) ? width / 4 : width;
 
+    tries = NGX_RATELIMIT_SHARDS_TRIES * NGX_RATELIMIT_CLUSTER_SLOTS / width;
     bucket = (bucket + i * (mask / n)) & mask;
 
-    for (tries = NGX_RATELIMIT_SHARDS_TRIES * n; tries; tries--) {
+    while (tries--) {
 
         if ((ngx_ratelimit_shards_slot(bucket) - from)
             % NGX_RATELIMIT_CLUSTER_SLOTS
-            < NGX_RATELIMIT_CLUSTER_SLOTS / n)
+            < width)
         {
             break;
         }
