@@ -299,6 +299,11 @@ test_sliding(void **state)
     note(&split, 0, &share, 0, said(0, 0, 366ULL * 86400000 + 1,
                                     366ULL * 86400000));
     assert_true(look(&split, 0, &share, 86400000, 1).retry_us > 0);
+
+    memset(&split, 0, sizeof(split));
+    note(&split, 0, &share, 0, said(0, 0, 366ULL * 86400000 + 1,
+                                    30ULL * 86400000));
+    assert_true(look(&split, 0, &share, 86400000, 1).retry_us > 0);
 }
 
 
