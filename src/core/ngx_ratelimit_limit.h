@@ -72,6 +72,16 @@ const char *ngx_ratelimit_limit_init(ngx_ratelimit_limit_t *limit,
     const ngx_ratelimit_spec_t *spec);
 
 /*
+ * Part i, of n (1 and more), of a limit of requests: n of them together are the
+ * limit, exactly. Of the capacity each has an n-th, and the first capacity % n
+ * one more; a bucket's rate is an n-th. Returns 0, or -1: a part would have no
+ * capacity, its rate's period be too long, or the algorithm is none of
+ * token_bucket, fixed_window and sliding_window.
+ */
+int ngx_ratelimit_limit_share(const ngx_ratelimit_limit_t *limit, uint32_t n,
+    uint32_t i, ngx_ratelimit_limit_t *share);
+
+/*
  * How long a granted request is delayed, in microseconds: 0 unless the limit
  * is a leaky_bucket whose answer's reset_us is above free_us. Whole
  * milliseconds, rounded down as limit_req does: what is less is no delay. At

@@ -80,6 +80,8 @@ typedef struct {
     ngx_ratelimit_id_t      emergency_salt;
     u_char                  field_salt[NGX_RATELIMIT_RULE_FIELD];
     ngx_str_t               numbers;     /* of a take, as Redis reads them */
+    ngx_ratelimit_limit_t  *shares;      /* of the first and the last shard;
+                                            NULL: not split */
 
     void                   *data;        /* the layer above: its values */
 } ngx_ratelimit_rule_t;
