@@ -128,9 +128,9 @@ while i < n do
             local _, left = take(states[(i + 6) / 7], now, cost, 0, capacity,
                                  a, b, false)
 
-            -- where the cost is above what is left, this is not charged
+            -- above what is left it stays there: cut down, or denied
 
-            want = math.min(math.max(cost, want), left)
+            want = math.max(cost, want)
             left = (left - want) / share
             want = want + math.min(ahead, left - left % 1)
         end

@@ -30,16 +30,19 @@ typedef struct {
     uint32_t  answered_ms;  /* when Redis said so */
     uint32_t  retry_ms;     /* from then on until denied_cost can be paid; 0:
                                nothing is denied */
-    uint32_t  denied_cost;
+    uint32_t  denied_cost;  /* async: spent, and not there when Redis was told:
+                               with the next time it is */
     uint32_t  rate;         /* sixteenths of a token in HOLD_MS */
     uint32_t  tick_ms;      /* when count began */
     uint32_t  count;        /* tokens asked for since */
     uint32_t  asked_ms;     /* when Redis was last asked ahead of need */
     uint32_t  since_ms;     /* when answered was set */
+    uint32_t  capacity;     /* async: that remaining is of */
     uint16_t  mark;         /* of the limit that all this was said of */
-    uint8_t   strikes;      /* denials since the last grant */
+    uint8_t   strikes;      /* how often it was found spent, see the .c file */
     unsigned  asking:1;     /* ahead of need; for a second at most */
     unsigned  answered:1;   /* what Redis has said still counts */
+    unsigned  async:1;      /* the memory is used so */
     unsigned  before:1;     /* of a sliding window: its predecessor alone has
                                counted anything */
 } ngx_ratelimit_lease_t;
@@ -147,20 +150,11 @@ uint32_t ngx_ratelimit_lease_charge(ngx_ratelimit_lease_t *lease,
  * Takes out what has to go back to Redis: tokens that were not spent in time;
  * with all set every one, also of another limit. Returns how many: 0 and more.
  * Called each HOLD_MS while tokens are in hand; with all before Redis is asked
- * for a lease that has another limit, and when the worker ends. Those of a
- * sliding window may go back behind its end: over_ms.
+ * for a lease that has another limit, and when the worker ends.
  */
 uint32_t ngx_ratelimit_lease_sweep(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
     unsigned all);
-
-/*
- * How long ago the window ended that the tokens of a sweep were taken from; 0:
- * not yet. For so long, and the longest that a call may take, they were not in
- * Redis, is what a window has to be told.
- */
-uint32_t ngx_ratelimit_lease_over_ms(const ngx_ratelimit_lease_t *lease,
-    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env);
 
 
 /*
@@ -173,7 +167,7 @@ ngx_ratelimit_lease_e ngx_ratelimit_async_take(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
     uint32_t cost, ngx_ratelimit_answer_t *answer, unsigned *ask);
 
-/* How much to debit now: of a counter that nobody touches too. */
+/* How much to debit now, that for which there was not enough included. */
 uint32_t ngx_ratelimit_async_debt(const ngx_ratelimit_lease_t *lease);
 
 /*
@@ -187,7 +181,12 @@ uint32_t ngx_ratelimit_async_charge(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
     uint32_t tokens);
 
-/* Redis has debited debt, or as much of it as was there, and has answered. */
+/*
+ * Redis was told debt, has debited answer->granted of it, and has answered. What
+ * was not there other nodes had spent as well: this one denies until it can be
+ * debited, so that what refills is spent once in the end. A fixed window
+ * forgets it: nothing comes back before its end.
+ */
 void ngx_ratelimit_async_fill(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
     uint64_t asked_us, uint32_t debt, const ngx_ratelimit_answer_t *answer);

@@ -120,10 +120,13 @@ void ngx_ratelimit_check_answered(ngx_ratelimit_check_t *check);
  */
 void ngx_ratelimit_leased_take(ngx_ratelimit_counter_t *counter);
 
-/* Tokens that were granted come back; more are taken, as many as there are. */
+/*
+ * give: tokens that were granted come back. settle: the counter's charge or
+ * refund; what of a charge is not in the lease remains to be asked of Redis.
+ */
 void ngx_ratelimit_leased_give(ngx_ratelimit_counter_t *counter,
     uint32_t tokens);
-void ngx_ratelimit_leased_charge(ngx_ratelimit_counter_t *counter);
+void ngx_ratelimit_leased_settle(ngx_ratelimit_counter_t *counter);
 
 /* What is known to a lease now. */
 void ngx_ratelimit_leased_env(const ngx_ratelimit_limiter_t *limiter,

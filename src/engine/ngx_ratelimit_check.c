@@ -86,13 +86,7 @@ ngx_ratelimit_check_settle(ngx_ratelimit_check_t *check)
         if (counter->leased
             && counter->source != NGX_RATELIMIT_SOURCE_FALLBACK)
         {
-            if (counter->charge) {
-                ngx_ratelimit_leased_charge(counter);
-
-            } else if (counter->refund) {
-                ngx_ratelimit_leased_give(counter, counter->refund);
-            }
-
+            ngx_ratelimit_leased_settle(counter);
             continue;
         }
 

@@ -83,6 +83,8 @@ static uint32_t ngx_ratelimit_holder_spend(ngx_ratelimit_holder_t *holder,
     const ngx_ratelimit_answer_t *answer, uint32_t tokens);
 static void ngx_ratelimit_holder_deny(ngx_ratelimit_holder_t *holder,
     uint32_t head, const ngx_ratelimit_answer_t *answer);
+static void ngx_ratelimit_holder_give(ngx_ratelimit_holder_t *holder,
+    uint32_t tokens, uint64_t age_us);
 static void ngx_ratelimit_holder_failed(ngx_ratelimit_holder_t *holder);
 static void ngx_ratelimit_holder_fail(ngx_ratelimit_holder_t *holder,
     ngx_ratelimit_redis_status_e status, ngx_msec_t wait_ms);
@@ -210,7 +212,6 @@ ngx_ratelimit_holder_join(ngx_ratelimit_counter_t *counter)
     ngx_queue_insert_tail(&holder->waiting, &counter->queue);
     ngx_queue_insert_tail(&holders->waits, &counter->wait);
     holder->queued += counter->cost;
-    holder->note |= (counter->fail_mode == NGX_RATELIMIT_FAIL_LOCAL);
 
     if (!holders->wait.timer_set) {
         ngx_add_timer(&holders->wait, holders->limiter->redis->timeout);
@@ -278,6 +279,7 @@ ngx_ratelimit_holder_get(ngx_ratelimit_counter_t *counter)
     holder = ngx_ratelimit_holder_find(holders, &id, counter->limit->mark);
 
     if (holder) {
+        holder->note |= (counter->fail_mode == NGX_RATELIMIT_FAIL_LOCAL);
         return holder;
     }
 
@@ -285,6 +287,8 @@ ngx_ratelimit_holder_get(ngx_ratelimit_counter_t *counter)
     if (holder == NULL) {
         return NULL;
     }
+
+    holder->note = (counter->fail_mode == NGX_RATELIMIT_FAIL_LOCAL);
 
     (void) ngx_ratelimit_client_hash(client);
 
@@ -301,6 +305,7 @@ ngx_ratelimit_holder_get(ngx_ratelimit_counter_t *counter)
     holder->counter.rule = counter->rule;
     holder->counter.limit = &holder->limit;
     holder->counter.client = &holder->client;
+    holder->counter.source = NGX_RATELIMIT_SOURCE_REDIS;
     holder->counter.leased = 1;
 
     ngx_queue_init(&holder->waiting);
@@ -495,7 +500,7 @@ ngx_ratelimit_holder_size(ngx_ratelimit_holder_t *holder,
     ngx_ratelimit_leases_unlock(&entry);
 
     if (back) {
-        ngx_ratelimit_remote_give(&holder->counter, back, age_us);
+        ngx_ratelimit_holder_give(holder, back, age_us);
     }
 
     return (ask->head || ask->ask.ahead) ? NGX_OK : NGX_DECLINED;
@@ -586,7 +591,7 @@ ngx_ratelimit_holder_answered(ngx_ratelimit_holder_t *holder,
         tokens = ngx_ratelimit_holder_spend(holder, answer, tokens);
 
         if (tokens) {
-            ngx_ratelimit_remote_give(&holder->counter, tokens,
+            ngx_ratelimit_holder_give(holder, tokens,
                           ngx_ratelimit_local_now_us() - ask->asked_us);
         }
     }
@@ -773,6 +778,19 @@ ngx_ratelimit_holder_deny(ngx_ratelimit_holder_t *holder, uint32_t head,
 }
 
 
+/* Tokens go back to Redis, and to what stands in for it. */
+static void
+ngx_ratelimit_holder_give(ngx_ratelimit_holder_t *holder, uint32_t tokens,
+    uint64_t age_us)
+{
+    ngx_ratelimit_remote_give(&holder->counter, tokens, age_us);
+
+    if (holder->note) {
+        ngx_ratelimit_local_give(&holder->counter, tokens);
+    }
+}
+
+
 /* What was asked for ahead of need may be asked for again. */
 static void
 ngx_ratelimit_holder_failed(ngx_ratelimit_holder_t *holder)
@@ -945,7 +963,7 @@ ngx_ratelimit_holder_sweep(ngx_ratelimit_holder_t *holder, unsigned all)
     ngx_ratelimit_leases_unlock(&entry);
 
     if (back) {
-        ngx_ratelimit_remote_give(&holder->counter, back, age_us);
+        ngx_ratelimit_holder_give(holder, back, age_us);
     }
 
     if (left && ngx_ratelimit_holder_async(holder)) {

@@ -9,6 +9,8 @@ _Static_assert(sizeof(ngx_ratelimit_lease_t) <= NGX_RATELIMIT_LEASE_BYTES,
                "a lease fits its place");
 
 static void ngx_ratelimit_leased_async(ngx_ratelimit_counter_t *counter);
+static uint32_t ngx_ratelimit_leased_charge(
+    const ngx_ratelimit_counter_t *counter);
 
 
 void
@@ -152,10 +154,37 @@ ngx_ratelimit_leased_give(ngx_ratelimit_counter_t *counter, uint32_t tokens)
 }
 
 
-/* What the lease does not have, Redis is told to take. */
 void
-ngx_ratelimit_leased_charge(ngx_ratelimit_counter_t *counter)
+ngx_ratelimit_leased_settle(ngx_ratelimit_counter_t *counter)
 {
+    uint32_t                 charged;
+    ngx_ratelimit_answer_t  *answer;
+
+    answer = &counter->answer;
+
+    if (counter->refund) {
+        ngx_ratelimit_leased_give(counter, counter->refund);
+        answer->remaining = ngx_min(answer->remaining + counter->refund,
+                                    counter->limit->capacity);
+        return;
+    }
+
+    charged = ngx_ratelimit_leased_charge(counter);
+    counter->charge -= charged;
+
+    if (counter->charge && counter->fail_mode == NGX_RATELIMIT_FAIL_LOCAL) {
+        ngx_ratelimit_local_charge(counter, counter->charge);
+    }
+
+    answer->remaining -= ngx_min(answer->remaining, charged);
+}
+
+
+/* Takes what it can of a counter's charge, and returns how much. */
+static uint32_t
+ngx_ratelimit_leased_charge(const ngx_ratelimit_counter_t *counter)
+{
+    uint32_t                      charged;
     ngx_ratelimit_id_t            id;
     ngx_ratelimit_lease_t        *lease;
     ngx_ratelimit_limiter_t      *limiter;
@@ -169,15 +198,17 @@ ngx_ratelimit_leased_charge(ngx_ratelimit_counter_t *counter)
     lease = ngx_ratelimit_leases_lock(limiter->zone.leases, &id, 0, env.now_us,
                                       &entry);
     if (lease == NULL) {
-        return;
+        return 0;
     }
 
-    counter->charge -= (counter->rule->sync == NGX_RATELIMIT_SYNC_ASYNC)
-                       ? ngx_ratelimit_async_charge(lease, counter->limit,
-                                                    &env, counter->charge)
-                       : ngx_ratelimit_lease_charge(lease, counter->limit,
-                                                    &env, counter->charge);
+    charged = (counter->rule->sync == NGX_RATELIMIT_SYNC_ASYNC)
+              ? ngx_ratelimit_async_charge(lease, counter->limit, &env,
+                                           counter->charge)
+              : ngx_ratelimit_lease_charge(lease, counter->limit, &env,
+                                           counter->charge);
     ngx_ratelimit_leases_unlock(&entry);
+
+    return charged;
 }
 
 
