@@ -324,6 +324,12 @@ ngx_http_ratelimit_init_process(ngx_cycle_t *cycle)
 
     for (i = 0; i < conf->zones.nelts; i++) {
         ngx_ratelimit_zone_begin(&zones[i]->limiter.zone, cycle->log);
+
+        if (ngx_ratelimit_leased_begin(&zones[i]->limiter, cycle->log)
+            != NGX_OK)
+        {
+            return NGX_ERROR;
+        }
     }
 
     return NGX_OK;
@@ -344,17 +350,20 @@ ngx_http_ratelimit_exit_process(ngx_cycle_t *cycle)
         return;
     }
 
+    zones = conf->zones.elts;
+
+    for (i = 0; i < conf->zones.nelts; i++) {
+        ngx_ratelimit_leased_end(&zones[i]->limiter);
+        ngx_ratelimit_zone_end(&zones[i]->limiter.zone);
+    }
+
+    /* last: it sends what leases give back */
+
     redis = conf->redis.elts;
 
     for (i = 0; i < conf->redis.nelts; i++) {
         if (redis[i]->client) {
             ngx_ratelimit_redis_stop(redis[i]);
         }
-    }
-
-    zones = conf->zones.elts;
-
-    for (i = 0; i < conf->zones.nelts; i++) {
-        ngx_ratelimit_zone_end(&zones[i]->limiter.zone);
     }
 }

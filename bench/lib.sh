@@ -103,6 +103,15 @@ routes_conf() {
     } > "$DIR/routes.conf"
 }
 
+# compile_redis: redis.c, to $REDIS_TOOL
+compile_redis() {
+    REDIS_TOOL=$DIR/redis
+    "${CC:-cc}" -std=c11 -D_DEFAULT_SOURCE -O2 -Wall -Wextra \
+        -I"$BENCH/../src/core" -o "$REDIS_TOOL" "$BENCH/redis.c" \
+        "$BENCH/../src/core/ngx_ratelimit_hash.c" -lhiredis \
+        || die "redis.c needs cc and libhiredis-dev"
+}
+
 # until_ok <what> <command>: tries the command for ten seconds
 until_ok() {
     what=$1 tries=100

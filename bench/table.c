@@ -1,9 +1,11 @@
 /*
  * What a check costs in the shared table: lock, token bucket, store. Processes
  * over one mapping, as nginx' workers are; one key to ten million, evenly and
- * by Zipf's law; and how many of ten million live counters a zone keeps.
+ * by Zipf's law; how many of ten million live counters a zone keeps; and the
+ * same checks in limit_req's tree, which is in memory at the same time.
  *
- * The cases alternate, round by round; each figure is the median of the rounds.
+ * The cases alternate, round by round; each figure is the median of the rounds,
+ * "times the table's" the median of the ratios to the line before.
  * "loop" is what the measuring itself costs (a key from the sequence, its id)
  * and is part of every figure; "robust mutex" adds a lock and an unlock to it,
  * "a line" the read of one cache line anywhere in the zone: what this machine's
@@ -17,23 +19,21 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 
-#include "ngx_ratelimit_table.h"
-#include "ngx_ratelimit_token_bucket.h"
+#include "counters.h"
+#include "tree.h"
 
 #define ROUNDS     7
 #define OPS        1000000
 #define KEYS       10000000
 #define NOW        1000000
-#define MB         ((size_t) 1000000)
 #define ZONE       (500 * MB)
+#define TREE_ZONE  (1500 * MB)
 #define PROCESSES  2
 
-typedef enum { LOOP, LOCK, LINE, CHECK } work_e;
+typedef enum { LOOP, LOCK, LINE, CHECK, TREE } work_e;
 
 typedef struct {
     const char  *name;
@@ -42,6 +42,7 @@ typedef struct {
     int          zipf;
     int          processes;
     double       ns[ROUNDS];
+    double       times[ROUNDS];   /* a tree's: ns of the case before */
 } case_t;
 
 /* Shared by the processes. */
@@ -57,119 +58,42 @@ typedef struct {
 } shared_t;
 
 static case_t  cases[] = {
-    { "loop alone",                      LOOP,  KEYS,    0, 1, {0} },
-    { "robust mutex alone",              LOCK,  KEYS,    0, 1, {0} },
-    { "a line of the zone alone",        LINE,  KEYS,    0, 1, {0} },
-    { "1 key",                           CHECK, 1,       0, 1, {0} },
-    { "100,000 keys, even",              CHECK, 100000,  0, 1, {0} },
-    { "100,000 keys, Zipf",              CHECK, 100000,  1, 1, {0} },
-    { "1,000,000 keys, even",            CHECK, 1000000, 0, 1, {0} },
-    { "1,000,000 keys, Zipf",            CHECK, 1000000, 1, 1, {0} },
-    { "10,000,000 keys, even",           CHECK, KEYS,    0, 1, {0} },
-    { "10,000,000 keys, Zipf",           CHECK, KEYS,    1, 1, {0} },
-    { "2 processes, robust mutex alone", LOCK,  KEYS,    0, 2, {0} },
-    { "2 processes, a line alone",       LINE,  KEYS,    0, 2, {0} },
-    { "2 processes, 1 key",              CHECK, 1,       0, 2, {0} },
-    { "2 processes, 10,000,000 keys",    CHECK, KEYS,    0, 2, {0} },
+    { "loop alone",                      LOOP,  KEYS,    0, 1, {0}, {0} },
+    { "robust mutex alone",              LOCK,  KEYS,    0, 1, {0}, {0} },
+    { "a line of the zone alone",        LINE,  KEYS,    0, 1, {0}, {0} },
+    { "1 key",                           CHECK, 1,       0, 1, {0}, {0} },
+    { "  limit_req's tree",              TREE,  1,       0, 1, {0}, {0} },
+    { "100,000 keys, even",              CHECK, 100000,  0, 1, {0}, {0} },
+    { "  limit_req's tree",              TREE,  100000,  0, 1, {0}, {0} },
+    { "100,000 keys, Zipf",              CHECK, 100000,  1, 1, {0}, {0} },
+    { "  limit_req's tree",              TREE,  100000,  1, 1, {0}, {0} },
+    { "1,000,000 keys, even",            CHECK, 1000000, 0, 1, {0}, {0} },
+    { "  limit_req's tree",              TREE,  1000000, 0, 1, {0}, {0} },
+    { "1,000,000 keys, Zipf",            CHECK, 1000000, 1, 1, {0}, {0} },
+    { "  limit_req's tree",              TREE,  1000000, 1, 1, {0}, {0} },
+    { "10,000,000 keys, even",           CHECK, KEYS,    0, 1, {0}, {0} },
+    { "  limit_req's tree",              TREE,  KEYS,    0, 1, {0}, {0} },
+    { "10,000,000 keys, Zipf",           CHECK, KEYS,    1, 1, {0}, {0} },
+    { "  limit_req's tree",              TREE,  KEYS,    1, 1, {0}, {0} },
+    { "2 processes, robust mutex alone", LOCK,  KEYS,    0, 2, {0}, {0} },
+    { "2 processes, a line alone",       LINE,  KEYS,    0, 2, {0}, {0} },
+    { "2 processes, 1 key",              CHECK, 1,       0, 2, {0}, {0} },
+    { "  limit_req's tree",              TREE,  1,       0, 2, {0}, {0} },
+    { "2 processes, 100,000 keys, Zipf", CHECK, 100000,  1, 2, {0}, {0} },
+    { "  limit_req's tree",              TREE,  100000,  1, 2, {0}, {0} },
+    { "2 processes, 10,000,000, even",   CHECK, KEYS,    0, 2, {0}, {0} },
+    { "  limit_req's tree",              TREE,  KEYS,    0, 2, {0}, {0} },
+    { "2 processes, 10,000,000, Zipf",   CHECK, KEYS,    1, 2, {0}, {0} },
+    { "  limit_req's tree",              TREE,  KEYS,    1, 2, {0}, {0} },
 };
 
 #define NCASES  (sizeof(cases) / sizeof(cases[0]))
 
-static const u_char          hash_key[] = "0123456789abcdef";
-static ngx_ratelimit_rate_t  rate;
-static shared_t             *shared;
-
-
-static void
-fail(const char *what)
-{
-    fprintf(stderr, "bench/table: %s failed\n", what);
-    exit(1);
-}
-
-
-static uint64_t
-mix(uint64_t x)
-{
-    x += 0x9e3779b97f4a7c15;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-
-    return x ^ (x >> 31);
-}
-
-
-static ngx_ratelimit_id_t
-key(uint64_t n)
-{
-    ngx_ratelimit_id_t  id;
-
-    id.hi = mix(2 * n);
-    id.lo = mix(2 * n + 1);
-
-    return id;
-}
-
-
-static double
-clock_ns(void)
-{
-    struct timespec  ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-
-    return ts.tv_sec * 1e9 + ts.tv_nsec;
-}
-
-
-static void *
-map(size_t size)
-{
-    void  *p;
-
-    p = mmap(NULL, size, PROT_READ|PROT_WRITE, MAP_SHARED|MAP_ANONYMOUS, -1, 0);
-
-    if (p == MAP_FAILED) {
-        fail("mmap");
-    }
-
-    return p;
-}
-
-
-/* One check as a worker makes it. Returns the tokens granted. */
-static uint32_t
-check(ngx_ratelimit_table_t *table, uint64_t n, uint64_t now_us, uint32_t cost)
-{
-    ngx_ratelimit_id_t            id;
-    ngx_ratelimit_entry_t         e;
-    ngx_ratelimit_answer_t        answer;
-    ngx_ratelimit_token_bucket_t  tb;
-
-    id = key(n);
-    ngx_ratelimit_table_lock(table, &id, now_us, &e);
-
-    tb.tat_us = e.state.fresh_us;
-    tb.tat_frac = e.state.extra;
-    tb.span_code = e.state.aux;
-
-    ngx_ratelimit_token_bucket_take(&tb, &rate, now_us, cost, 0, &answer);
-
-    if (answer.granted == 0) {
-        ngx_ratelimit_table_unlock(&e);
-        return 0;
-    }
-
-    e.state.fresh_us = tb.tat_us;
-    e.state.extra = tb.tat_frac;
-    e.state.aux = tb.span_code;
-
-    ngx_ratelimit_table_store(&e,
-                 (uint64_t) (rate.capacity - answer.remaining) * 255
-                 / rate.capacity);
-
-    return answer.granted;
-}
+static ngx_ratelimit_rate_t    rate;
+static shared_t               *shared;
+static ngx_ratelimit_table_t  *table;
+static u_char                 *tree_memory;
+static tree_t                 *tree;
 
 
 /* Zipf's exponent is 1: the logarithm of the rank is spread evenly. */
@@ -194,14 +118,30 @@ sequence_make(uint32_t *sequence, uint32_t keys, int zipf, uint64_t seed)
 }
 
 
+static uint64_t
+touch(const volatile u_char *memory, size_t size)
+{
+    size_t    i;
+    uint64_t  sum;
+
+    for (i = 0, sum = 0; i < size; i += 4096) {
+        sum += memory[i];
+    }
+
+    return sum;
+}
+
+
 static void
-work(ngx_ratelimit_table_t *table, const case_t *c, int process)
+work(const case_t *c, int process)
 {
     double               start;
     uint64_t             i, sink, denied, line;
     cpu_set_t            cpus;
     const uint32_t      *sequence;
     ngx_ratelimit_id_t   id;
+
+    tree_process();
 
     /* a machine with less cores measures what it can */
     CPU_ZERO(&cpus);
@@ -213,9 +153,8 @@ work(ngx_ratelimit_table_t *table, const case_t *c, int process)
     denied = 0;
 
     /* a worker that has run for a while has all pages mapped */
-    for (i = 0; i < ZONE; i += 4096) {
-        sink += ((const volatile u_char *) table)[i];
-    }
+    sink += touch(c->work == TREE ? tree_memory : (u_char *) table,
+                  c->work == TREE ? TREE_ZONE : ZONE);
 
     atomic_fetch_add(&shared->ready, 1);
 
@@ -228,11 +167,17 @@ work(ngx_ratelimit_table_t *table, const case_t *c, int process)
     for (i = 0; i < OPS; i++) {
 
         if (c->work == CHECK) {
-            denied += (check(table, sequence[i], NOW + i / 8, 1) == 0);
+            denied += (check(table, &rate, sequence[i], NOW + i / 8, 1) == 0);
             continue;
         }
 
         id = key(sequence[i]);
+
+        if (c->work == TREE) {
+            denied += (tree_check(tree, &id, (NOW + i / 8) / 1000) != NGX_OK);
+            continue;
+        }
+
         sink += id.hi ^ id.lo;
 
         if (c->work == LOCK) {
@@ -253,7 +198,7 @@ work(ngx_ratelimit_table_t *table, const case_t *c, int process)
 
 
 static double
-run(ngx_ratelimit_table_t *table, const case_t *c, uint64_t seed)
+run(const case_t *c, uint64_t seed)
 {
     int     i, status;
     pid_t   pid[PROCESSES];
@@ -274,7 +219,7 @@ run(ngx_ratelimit_table_t *table, const case_t *c, uint64_t seed)
 
         if (pid[i] == 0) {
             prctl(PR_SET_PDEATHSIG, SIGKILL);
-            work(table, c, i);
+            work(c, i);
             _exit(0);
         }
     }
@@ -313,25 +258,20 @@ fill(size_t size)
 {
     double                      start, ns;
     uint64_t                    n;
-    ngx_ratelimit_table_t      *table;
+    ngx_ratelimit_table_t      *t;
     ngx_ratelimit_table_stat_t  stat;
 
-    table = map(size);
-
-    if (ngx_ratelimit_table_init(table, size, hash_key) != NGX_OK) {
-        fail("init");
-    }
-
+    t = table_make(size);
     start = clock_ns();
 
     for (n = 0; n < KEYS; n++) {
         /* 100 s of the bucket and more, so that all stay live */
-        check(table, n, NOW, 100000000 + n % 400000000);
+        check(t, &rate, n, NOW, 100000000 + n % 400000000);
     }
 
     ns = (clock_ns() - start) / KEYS;
     start = clock_ns();
-    ngx_ratelimit_table_stat(table, NOW, &stat);
+    ngx_ratelimit_table_stat(t, NOW, &stat);
 
     printf("%7zu %10.1f %8.1f %12lu %10.5f %10.0f %10.0f\n", size / MB,
            (double) size / KEYS, 100.0 * KEYS / stat.counters,
@@ -339,7 +279,43 @@ fill(size_t size)
            (clock_ns() - start) / 1e6);
     fflush(stdout);
 
-    return table;
+    return t;
+}
+
+
+/* The same in limit_req's tree. */
+static void
+fill_tree(void)
+{
+    double              start, ns, bytes;
+    uint64_t            n;
+    ngx_ratelimit_id_t  id;
+
+    tree_memory = map(TREE_ZONE);
+    tree = tree_init(tree_memory, TREE_ZONE, 1000000, 1000000000);
+
+    if (tree == NULL) {
+        fail("the tree's init");
+    }
+
+    start = clock_ns();
+
+    for (n = 0; n < KEYS; n++) {
+        id = key(n);
+
+        if (tree_check(tree, &id, NOW / 1000) != NGX_OK) {
+            fail("an insert into the tree");
+        }
+    }
+
+    ns = (clock_ns() - start) / KEYS;
+    bytes = tree_bytes(tree);
+
+    printf("limit_req's tree:\n%7.0f %10.1f %8s %12lu %10.5f %10.0f %10s\n",
+           bytes / MB, bytes / KEYS, "-",
+           (unsigned long) (KEYS - tree_count(tree)),
+           100.0 * tree_count(tree) / KEYS, ns, "-");
+    fflush(stdout);
 }
 
 
@@ -353,9 +329,36 @@ report(void)
 
     for (i = 0; i < NCASES; i++) {
         qsort(cases[i].ns, ROUNDS, sizeof(double), compare);
-        printf("%-34s %8.1f %8.1f %8.1f\n", cases[i].name,
+        qsort(cases[i].times, ROUNDS, sizeof(double), compare);
+
+        printf("%-34s %8.1f %8.1f %8.1f", cases[i].name,
                cases[i].ns[ROUNDS / 2], cases[i].ns[0],
                cases[i].ns[ROUNDS - 1]);
+
+        if (cases[i].work == TREE) {
+            printf("   %5.1f times the table's", cases[i].times[ROUNDS / 2]);
+        }
+
+        putchar('\n');
+    }
+}
+
+
+static void
+measure(void)
+{
+    size_t  i, round;
+
+    for (round = 0; round < ROUNDS; round++) {
+        for (i = 0; i < NCASES; i++) {
+            cases[i].ns[round] = run(&cases[i],
+                                     PROCESSES * (round * NCASES + i));
+
+            if (cases[i].work == TREE) {
+                cases[i].times[round] = cases[i].ns[round]
+                                        / cases[i - 1].ns[round];
+            }
+        }
     }
 }
 
@@ -363,11 +366,10 @@ report(void)
 int
 main(void)
 {
-    size_t                  i, round;
-    pthread_mutexattr_t     attr;
-    ngx_ratelimit_table_t  *table;
+    size_t               i;
+    pthread_mutexattr_t  attr;
 
-    static const size_t     sizes[] = { 240, 320, 400 };
+    static const size_t  sizes[] = { 240, 320, 400 };
 
     /* a million tokens a second, 1,000 s of them */
     if (ngx_ratelimit_rate_init(&rate, 1000000, 1000000, 1000000000) != 0) {
@@ -390,14 +392,9 @@ main(void)
     }
 
     table = fill(ZONE);
+    fill_tree();
 
-    for (round = 0; round < ROUNDS; round++) {
-        for (i = 0; i < NCASES; i++) {
-            cases[i].ns[round] = run(table, &cases[i],
-                                     PROCESSES * (round * NCASES + i));
-        }
-    }
-
+    measure();
     report();
 
     return 0;

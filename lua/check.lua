@@ -9,7 +9,9 @@
 --   field     8 bytes, no two the same
 --   cost      below 0: gives back
 --   want      takes more, up to so many, where they are; -1: looks whether the
---             cost could be paid; to give back: milliseconds since it was taken
+--             cost could be paid; to give back: milliseconds since it was taken;
+--             t, f, s: "want+ahead/share" takes, besides, up to ahead of what
+--             is left then, but a share-th of it at most
 --   capacity
 --   a, b      t: period_us, scale; f: window_us, 0 or 1 (day) or 2 (month);
 --             s, l: window_us, 0; c: for how long a slot is held, in us, 0
@@ -20,7 +22,7 @@
 -- When one counter cannot pay, none is charged: granted is 0 for all, and
 -- remaining is what each has. Times are rounded up.
 
-local args, key, call = ARGV, KEYS[1], redis.call
+local args, key = ARGV, KEYS[1]
 local n = #args
 local name = n % 7 == 1 and args[n]
 
@@ -61,6 +63,12 @@ while i < n do
     local cost, want = tonumber(args[i + 2]), tonumber(args[i + 3])
     local capacity = tonumber(args[i + 4])
     local a, b = tonumber(args[i + 5]), tonumber(args[i + 6])
+    local ahead, share
+
+    if not want then
+        want, ahead, share = args[i + 3]:match('^(%d+)%+(%d+)/(%d+)$')
+        want, ahead, share = tonumber(want), tonumber(ahead), tonumber(share)
+    end
 
     -- the bounds of ngx_ratelimit_limit_t: in them, every product is exact;
     -- written so that a nan fails them
@@ -71,6 +79,8 @@ while i < n do
             and #args[i + 1] == 8
             and cost >= -1073741824 and cost <= 1073741824 and cost % 1 == 0
             and want >= -1 and want <= 9007199254740992 and want % 1 == 0
+            and (not share or cost >= 0 and share >= 1
+                 and math.max(want, ahead, share) <= 1073741824)
             and capacity >= 1 and capacity <= 1073741824
             and capacity % 1 == 0
             and a >= 1 and a <= 31622400000000 and a % 1 == 0
@@ -91,7 +101,7 @@ while i < n do
 
     else
         set = set + 1
-        set_key = name and KEYS[set]
+        set_key = name and not share and KEYS[set]
 
         if letter == 'l' or letter == 'L' then
             take = set_key and capacity <= 10000 and sliding_log
@@ -114,6 +124,17 @@ while i < n do
             = take(set_key, now, cost, want, capacity, a, name, change)
 
     else
+        if share and change then
+            local _, left = take(states[(i + 6) / 7], now, cost, 0, capacity,
+                                 a, b, false)
+
+            -- above what is left it stays there: cut down, or denied
+
+            want = math.max(cost, want)
+            left = (left - want) / share
+            want = want + math.min(ahead, left - left % 1)
+        end
+
         granted, remaining, reset_us, retry_us, new, keep_us
             = take(states[(i + 6) / 7], now, cost, want, capacity, a, b,
                    change)
@@ -178,7 +199,7 @@ local added = call('HSET', key, unpack(changes))
 -- A number would do but for Redis 7.2, where 100000000 becomes "1e+08".
 
 if call('PTTL', key) < need_ms + 1000 then
-    call('PEXPIRE', key, string.format('%.0f', keep_ms + 60000))
+    call('PEXPIRE', key, format('%.0f', keep_ms + 60000))
 end
 
 -- A long bucket drops the counters that equal fresh ones whenever it has grown

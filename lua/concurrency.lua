@@ -11,14 +11,14 @@ local concurrency = (has.c or has.C) and function(
     local time = format('%.0f', now)
     local deadline = format('%.0f', now + lease_us)
 
-    local in_use, expired, own = redis.call('ZCARD', key), 0, false
+    local in_use, expired, own = call('ZCARD', key), 0, false
 
     if in_use > 0 then
-        expired = redis.call('ZCOUNT', key, '-inf', time)
+        expired = call('ZCOUNT', key, '-inf', time)
         in_use = in_use - expired
 
         if cost ~= 0 then
-            own = tonumber(redis.call('ZSCORE', key, name) or 0) > now
+            own = tonumber(call('ZSCORE', key, name) or 0) > now
         end
     end
 
@@ -30,7 +30,7 @@ local concurrency = (has.c or has.C) and function(
 
         -- leases of before the clock was set back would last too long
 
-        local latest = redis.call('ZRANGE', key, '-1', '-1', 'WITHSCORES')[2]
+        local latest = call('ZRANGE', key, '-1', '-1', 'WITHSCORES')[2]
         back = tonumber(latest) > now + lease_us + 1000000
     end
 
@@ -43,7 +43,7 @@ local concurrency = (has.c or has.C) and function(
     return takes and 1 or 0, in_use < capacity and capacity - in_use or 0, 0,
            retry_us, (takes or frees or back or expired > 0) and function()
         if expired > 0 then
-            redis.call('ZREMRANGEBYSCORE', key, '-inf', time)
+            call('ZREMRANGEBYSCORE', key, '-inf', time)
         end
 
         if back then
@@ -51,16 +51,16 @@ local concurrency = (has.c or has.C) and function(
         end
 
         if frees then
-            redis.call('ZREM', key, name)
+            call('ZREM', key, name)
         end
 
         if takes then
-            redis.call('ZADD', key, deadline, name)
+            call('ZADD', key, deadline, name)
 
-            if redis.call('PTTL', key) < lease_us / 1000 + 1000 then
-                redis.call('PEXPIRE', key,
-                           format('%.0f', (lease_us + -lease_us % 1000) / 1000
-                                          + 60000))
+            if call('PTTL', key) < lease_us / 1000 + 1000 then
+                call('PEXPIRE', key,
+                     format('%.0f', (lease_us + -lease_us % 1000) / 1000
+                                    + 60000))
             end
         end
     end

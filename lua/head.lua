@@ -6,7 +6,7 @@
 -- x + -x % 1 is ceil(x) without a call.
 
 local frexp, pack, unpack_state = math.frexp, struct.pack, struct.unpack
-local format = string.format
+local format, call = string.format, redis.call
 
 -- The kinds of the counters in this call. To make a function takes as long as
 -- to call one, so those that no counter needs are not made.
@@ -48,7 +48,7 @@ end
 -- A sorted set's clock was set back: members above a score get another one.
 
 local pull_back = sets and function(key, above, score)
-    local members = redis.call('ZRANGEBYSCORE', key, '(' .. above, '+inf')
+    local members = call('ZRANGEBYSCORE', key, '(' .. above, '+inf')
 
     -- unpack has a limit
 
@@ -60,6 +60,6 @@ local pull_back = sets and function(key, above, score)
             batch[#batch + 1] = members[j]
         end
 
-        redis.call('ZADD', key, unpack(batch))
+        call('ZADD', key, unpack(batch))
     end
 end

@@ -17,7 +17,7 @@ end
 -- were taken: all at one instant, so they are there up to some number.
 
 local log_members = (has.l or has.L) and function(key, name, most)
-    local score = redis.call('ZSCORE', key, log_member(name, most - 1))
+    local score = call('ZSCORE', key, log_member(name, most - 1))
 
     if score then
         return most, tonumber(score)
@@ -28,7 +28,7 @@ local log_members = (has.l or has.L) and function(key, name, most)
     while low < high do
         local mid = (low + high + 1) / 2
         mid = mid - mid % 1
-        score = redis.call('ZSCORE', key, log_member(name, mid - 1))
+        score = call('ZSCORE', key, log_member(name, mid - 1))
 
         if score then
             low, at = mid, tonumber(score)
@@ -52,7 +52,7 @@ local log_add = (has.l or has.L) and function(key, name, score, n, from, step)
             from = from + step
         end
 
-        n = n - redis.call('ZADD', key, 'NX', unpack(batch))
+        n = n - call('ZADD', key, 'NX', unpack(batch))
     end
 end
 
@@ -64,7 +64,7 @@ local log_remove = (has.l or has.L) and function(key, name, n)
             batch[#batch + 1] = log_member(name, j)
         end
 
-        redis.call('ZREM', key, unpack(batch))
+        call('ZREM', key, unpack(batch))
     end
 end
 
@@ -75,15 +75,14 @@ local sliding_log = (has.l or has.L) and function(
 
     -- settle: now is not before the newest, unless the clock was set back
 
-    local newest = tonumber(redis.call('ZRANGE', key, '-1', '-1',
-                                       'WITHSCORES')[2])
+    local newest = tonumber(call('ZRANGE', key, '-1', '-1', 'WITHSCORES')[2])
 
     if newest then
         back = newest > now + 1000000
         at = (newest <= now or back) and now or newest
         cutoff = at - window_us
-        expired = redis.call('ZCOUNT', key, '-inf', format('%.0f', cutoff))
-        used = redis.call('ZCARD', key) - expired
+        expired = call('ZCOUNT', key, '-inf', format('%.0f', cutoff))
+        used = call('ZCARD', key) - expired
     end
 
     -- give
@@ -104,8 +103,8 @@ local sliding_log = (has.l or has.L) and function(
             local rank = format('%.0f', -removed - 1)
 
             if taken_at == newest and used > 0 then
-                newest = tonumber(redis.call('ZRANGE', key, rank, rank,
-                                             'WITHSCORES')[2])
+                newest = tonumber(call('ZRANGE', key, rank, rank,
+                                       'WITHSCORES')[2])
             end
         end
     end
@@ -120,8 +119,8 @@ local sliding_log = (has.l or has.L) and function(
 
     elseif cost > left then
         local rank = format('%.0f', expired + used + cost - capacity - 1)
-        local oldest = tonumber(redis.call('ZRANGE', key, rank, rank,
-                                           'WITHSCORES')[2])
+        local oldest = tonumber(call('ZRANGE', key, rank, rank,
+                                     'WITHSCORES')[2])
         retry_us = math.min(oldest, at) + window_us - now
 
     elseif charge and cost >= 0 then
@@ -143,7 +142,7 @@ local sliding_log = (has.l or has.L) and function(
 
     local short = reset_us > 0
                   and (used == 0
-                       or redis.call('PTTL', key) < reset_us / 1000 + 1000)
+                       or call('PTTL', key) < reset_us / 1000 + 1000)
 
     if not (granted > 0 or removed > 0 or expired > 0 or back or short) then
         return 0, left, reset_us, retry_us, false
@@ -151,7 +150,7 @@ local sliding_log = (has.l or has.L) and function(
 
     return granted, left - granted, reset_us, retry_us, function()
         if expired > 0 then
-            redis.call('ZREMRANGEBYSCORE', key, '-inf', format('%.0f', cutoff))
+            call('ZREMRANGEBYSCORE', key, '-inf', format('%.0f', cutoff))
         end
 
         if back then
@@ -169,9 +168,9 @@ local sliding_log = (has.l or has.L) and function(
         end
 
         if short then
-            redis.call('PEXPIRE', key,
-                       format('%.0f', (window_us + -window_us % 1000) / 1000
-                                      + 60000))
+            call('PEXPIRE', key,
+                 format('%.0f', (window_us + -window_us % 1000) / 1000
+                                + 60000))
         end
     end
 end

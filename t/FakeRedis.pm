@@ -6,9 +6,13 @@
 #
 # The function runs in the server's process and answers each command; undef
 # closes the connection, '' says nothing, a reference to an array of these does
-# one after the other, with pauses. SCRIPT LOAD gets its answer here.
+# one after the other, with pauses. SCRIPT LOAD gets its answer here, and so does
+# the gateways' heartbeat, that one node lives: it is no command that is counted
+# or heard. Where the function has left a command of the connection without an
+# answer the heartbeat gets none either, since answers are in order.
 #
-# Options: port; addr, 127.0.0.1 unless given; load => 1 has the function answer SCRIPT LOAD too; greeting =>
+# Options: port; addr, 127.0.0.1 unless given; load => 1 has the function answer SCRIPT LOAD too;
+# beats => 1 the heartbeat, is_beat(command), which is counted and heard then; greeting =>
 # a function, what it gives is sent at each connection's begin; narrow => small
 # segments and a small buffer, so that little data is a lot.
 #
@@ -34,6 +38,10 @@ use Time::HiRes ();
 
 # tcpi_data_segs_in of struct tcp_info
 use constant { TCP_INFO => 11, DATA_SEGS_IN => 152 };
+
+# the name of the set of nodes, and what a node alone is answered
+my $NODES = ':' . unpack 'H*', 'rl-nodes';
+my $ALONE = "*4\r\n:1\r\n:1073741823\r\n:0\r\n:0\r\n";
 
 my %running;
 
@@ -111,7 +119,7 @@ sub serve {
     my ($self, $listen, $answer, %options) = @_;
 
     my $select = IO::Select->new($listen);
-    my (%buffer, %segments, %number);
+    my (%buffer, %segments, %number, %owes);
     my ($commands, $connections) = (0, 0);
 
     open my $words, '>>', "$self->{words}" or die;
@@ -136,6 +144,11 @@ sub serve {
                 getsockopt($socket, IPPROTO_TCP, TCP_INFO) if $n;
 
             while (my @command = command(\$buffer{$socket})) {
+                if (is_beat(@command) && !$options{beats}) {
+                    answer($socket, $ALONE) if !$owes{$number{$socket}};
+                    next;
+                }
+
                 syswrite $words, sprintf "%.3f %d %s %d\n",
                     Time::HiRes::time(), $number{$socket}, $command[0],
                     $socket->peerport // 0;
@@ -146,6 +159,7 @@ sub serve {
 
                 $commands++ if $command[0] eq 'EVALSHA';
                 $close ||= !answer($socket, $bytes);
+                $owes{$number{$socket}} ||= defined $bytes && $bytes eq '';
             }
 
             if ($close) {
@@ -163,6 +177,10 @@ sub serve {
                                 $connections;
     }
 }
+
+
+# Whether a command is the heartbeat of a gateway: its set is KEYS[2].
+sub is_beat { return @_ > 4 && $_[0] eq 'EVALSHA' && $_[4] =~ /$NODES\z/ }
 
 
 # Sends what the function says; false when it says to close.

@@ -19,7 +19,7 @@ my $REDIS = 'server 127.0.0.1:6379;';
 my $NAME = '1 to 64 of A-Z, a-z, 0-9, "_", ".", "-"';
 my $LONG = 'n' x 65;
 my @LIMIT = ('algorithm=', 'rate=', 'limit=', 'window=', 'capacity=', 'burst=',
-             'nodelay', 'delay=', 'sync=', 'fail_mode=', 'emergency=', 'dry_run',
+             'nodelay', 'delay=', 'sync=', 'shards=', 'fail_mode=', 'emergency=', 'dry_run',
              'cost=', 'cost_header=',
              'count_status=', 'group=', 'priority=', 'percent=');
 my $RULE_PARAMETERS = 'one each of ' . join ', ', map { "\"$_\"" }
@@ -134,10 +134,17 @@ refused(with_rate('1r/366d capacity=100'),
         . 'expected a capacity that the rate fills within 35 years');
 refused(with_rate("1r/s sync=$_"),
         "\"ratelimit_zone\" has an invalid \"sync=$_\", "
-        . 'expected "sync=strict"')
-    for '', 'lease';
-refused(with_rate('1r/s sync=strict'),
-        'rule "z" has "sync=strict", expected a zone with "redis="');
+        . 'expected "lease", "strict" or "async"')
+    for '', 'local', 'leases', 'Strict', '$arg_s';
+refused(with_rate("1r/s sync=$_"),
+        "rule \"z\" has \"sync=$_\", expected a zone with \"redis=\"")
+    for 'lease', 'strict', 'async';
+refused(with_rate('1r/s fail_mode=open sync=lease'),
+        'rule "z" has "sync=lease", expected a zone with "redis="');
+refused(with_rate("10r/s shards=$_"),
+        "\"ratelimit_zone\" has an invalid \"shards=$_\", "
+        . 'expected a number from 2 to 64')
+    for '', '0', '1', '65', '-2', '2.5', 'x', '$arg_n';
 
 # algorithms, limits and windows
 
@@ -194,6 +201,21 @@ for (['capacity=5', 'leaky_bucket', 'token_bucket'],
                                       : "expected algorithm $expected"));
 }
 
+for my $sync ('lease', 'async') {
+    refused(with_rule("limit=5 algorithm=$_ sync=$sync"),
+            "\"ratelimit_rule\" \"r\" has \"sync=$sync\" with algorithm "
+            . ($_ =~ s/ .*//r) . ', expected "sync=strict"')
+        for 'concurrency', 'sliding_log window=1m';
+}
+
+refused(with_rule("rate=10r/s sync=strict shards=2 algorithm=$_"),
+        "\"ratelimit_rule\" \"r\" has \"shards=2\" with algorithm $_, "
+        . 'expected another algorithm')
+    for 'leaky_bucket', 'sliding_log';
+refused(with_rule('limit=10 sync=strict shards=2 algorithm=concurrency'),
+        '"ratelimit_rule" "r" has "shards=2" with algorithm concurrency, '
+        . 'expected another algorithm');
+
 refused(with_rate('1r/s burst=5'),
         '"ratelimit_zone" "z" has "burst=5" with algorithm token_bucket, '
         . 'expected algorithm leaky_bucket');
@@ -204,7 +226,16 @@ for (['rate=1r/s', 'limit=5', 'one of them'],
      ['rate=1r/d', 'window=calendar:day algorithm=fixed_window',
       '"limit=<n>" with the window'],
      ['nodelay', 'delay=1 rate=1r/s algorithm=leaky_bucket', 'one of them'],
-     ['count_status=401', 'cost_header=X-Cost rate=1r/s', 'one of them'])
+     ['count_status=401', 'cost_header=X-Cost rate=1r/s', 'one of them'],
+     (map { ["sync=$_", 'count_status=401 rate=1r/s', '"sync=strict"'] }
+      'lease', 'async'),
+     (map { ['sync=async', "$_ rate=1r/s", '"sync=lease" or "sync=strict"'] }
+      'fail_mode=open', 'fail_mode=local', 'fail_mode=closed',
+      'emergency=1r/s'),
+     (map { ['shards=2', "$_ rate=9r/s sync=strict", 'one of them'] }
+      'count_status=401', 'cost_header=X-Cost'),
+     ['shards=2', 'fail_mode=local rate=9r/s sync=strict',
+      '"fail_mode=open" or "fail_mode=closed"'])
 {
     my ($one, $two, $expected) = @$_;
 
@@ -229,6 +260,32 @@ refused(with_rule('algorithm=sliding_window limit=1073741824 window=366d'),
         '"ratelimit_rule" "r" has an invalid limit 1073741824, '
         . 'expected a lower limit or a shorter window for sliding_window: '
         . 'their product is at most 2^53 request-milliseconds');
+
+for (['', '"sync=strict" with it'],
+     ['sync=lease', '"sync=strict" with it'],
+     ['sync=async', '"sync=strict" with it'],
+     ['sync=strict capacity=3',
+      'as many shards as requests of the limit, or fewer'],
+     ['sync=strict cost=$arg_c', 'a cost without variables'],
+     ['sync=strict capacity=11 cost=3',
+      'a cost of at most the limit divided by the shards'])
+{
+    refused(with_rule("rate=12r/s shards=4 $_->[0]"),
+            "\"ratelimit_rule\" \"r\" has \"shards=4\", expected $_->[1]");
+}
+
+refused(with_rule("sync=strict shards=4 $_"),
+        '"ratelimit_rule" "r" has "shards=4", expected a limit without '
+        . 'variables')
+    for 'rate=$arg_r', 'limit=$arg_l window=1m',
+        'limit=$arg_l window=calendar:day algorithm=fixed_window';
+refused(with_rule("sync=strict shards=4 algorithm=$_ limit=3 window=1m"),
+        '"ratelimit_rule" "r" has "shards=4", expected as many shards as '
+        . 'requests of the limit, or fewer')
+    for 'fixed_window', 'sliding_window';
+refused(with_rule('sync=strict shards=4 rate=4r/92d'),
+        '"ratelimit_rule" "r" has "shards=4", expected a rate whose period is '
+        . 'at most 366 days when it is multiplied by the shards');
 
 # which requests, and what they cost
 
@@ -270,7 +327,7 @@ refused(with_rule("rate=1r/s $_"),
 refused(with_rule("rate=1r/s $_ $_"),
         "\"ratelimit_rule\" has \"$_\", expected one \"" . s/=.*/=/r . '"')
     for 'rate=2r/s', 'key=$arg_a', 'match=/a', 'methods=GET', 'capacity=1',
-        'sync=strict', 'algorithm=token_bucket', 'window=1m', 'burst=1',
+        'sync=strict', 'shards=2', 'algorithm=token_bucket', 'window=1m', 'burst=1',
         'nodelay', 'delay=1', 'dry_run', 'cost=1', 'cost_header=a',
         'count_status=401', 'group=g', 'priority=1', 'percent=1', 'tier=a';
 refused(with_rule('rate=1r/s key='),
@@ -630,6 +687,33 @@ accepted("server { ratelimit zone=z rule=r; } "
          . 'ratelimit_zone $arg_k zone=z:1m redis=r; '
          . in_redis($REDIS));
 accepted("ratelimit zone=z; $ZONE");
+
+# what needs Redis
+
+for my $more ('sync=lease', 'sync=lease fail_mode=local', 'sync=async cost=2',
+              'sync=lease cost=$arg_c cost_header=X-Cost',
+              'sync=async cost_header=X-Cost dry_run',
+              'sync=strict emergency=1r/s')
+{
+    accepted('ratelimit_zone $arg_k zone=z:1m redis=r ' . "$more $_;"
+             . in_redis($REDIS))
+        for 'rate=10r/s', 'rate=$arg_r', 'rate=1r/s algorithm=leaky_bucket',
+            'algorithm=fixed_window limit=10 window=calendar:month',
+            'algorithm=sliding_window limit=10 window=1m';
+}
+
+accepted("ratelimit_zone \$arg_k zone=z:1m redis=r $_;" . in_redis($REDIS))
+    for 'rate=1r/s count_status=401', 'rate=1r/s count_status=401 sync=strict',
+        'limit=5 algorithm=concurrency', 'rate=1r/s algorithm=sliding_log',
+        'limit=5 algorithm=concurrency sync=strict',
+        'rate=1r/s algorithm=sliding_log sync=strict',
+        (map { "sync=strict $_" }
+         'shards=64 rate=64r/s', 'shards=2 rate=4r/d capacity=2 cost=0',
+         'shards=4 rate=11r/s cost=2 fail_mode=closed',
+         'shards=4 rate=11r/s emergency=1r/s dry_run',
+         'shards=4 rate=4r/91d fail_mode=open',
+         'shards=2 algorithm=sliding_window limit=5 window=366d cost=2',
+         'shards=2 algorithm=fixed_window limit=5 window=calendar:month');
 
 # the place of a mistake that only the whole configuration shows
 

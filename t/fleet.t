@@ -15,7 +15,8 @@ my @fleet = map {
     t::Gateway->new(workers => 2, http => <<"CONF")->start;
     ratelimit_redis fleet { cluster $cluster; prefix $prefix; timeout 5s; }
     ratelimit_zone \$ratelimit_api_key zone=z:1m rate=100r/m redis=fleet;
-    ratelimit_zone \$arg_k zone=hour:1m rate=1000r/h redis=fleet;
+    ratelimit_zone \$arg_k zone=hour:1m rate=1000r/h sync=strict
+                   redis=fleet;
     server {
         listen 127.0.0.1:%%PORT%% backlog=1024;
         add_header X-Status \$ratelimit_status always;

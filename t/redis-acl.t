@@ -132,7 +132,7 @@ sub gateway {
     for my $algorithm (keys %ALGORITHMS) {
         my $cost = $algorithm eq 'concurrency' ? '' : 'cost_header=X-Cost';
 
-        $rules{$algorithm} = "ratelimit_rule $algorithm zone=z $cost "
+        $rules{$algorithm} = "ratelimit_rule $algorithm zone=z $cost sync=strict "
                              . "algorithm=$algorithm $ALGORITHMS{$algorithm};";
         $locations{$algorithm} = <<"CONF";
         location /$algorithm {
@@ -253,7 +253,10 @@ sub in_flight {
 sub clock_set_back {
     my ($gateway, $port, $k) = @_;
 
-    for my $key (split /\n/, admin($port, qw( --scan --pattern rl:{0}:* ))) {
+    # that of the fleet's nodes is another's, and would count two for ever
+    for my $key (grep { !/:726c2d6e6f646573$/ } split /\n/,
+                 admin($port, qw( --scan --pattern rl:{0}:* )))
+    {
         admin($port, 'zadd', $key, 1, 'old', '8e15', 'new');
     }
 
@@ -364,7 +367,8 @@ grant([$port], @server_rights, @{ $ONLY{database} });
 $gateway = gateway("server 127.0.0.1:$port; database 3");
 
 enough($gateway, [$port], 'a database', 'token_bucket');
-cmp_ok(admin($port, '-n', 3, 'dbsize'), '>', 0, 'the counters are there');
+is(admin($port, '-n', 3, qw( --scan --pattern *} )), 'rl:{0}',
+   'the counters are there');
 needed($gateway, [$port], $_, 'token_bucket') for @{ $ONLY{database} };
 
 $gateway->stop;

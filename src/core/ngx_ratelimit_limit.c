@@ -11,6 +11,9 @@
 #define NGX_RATELIMIT_MONTH_US  (31 * NGX_RATELIMIT_DAY_US)
 
 
+static uint16_t ngx_ratelimit_limit_mark(const ngx_ratelimit_limit_t *limit);
+static const char *ngx_ratelimit_limit_prepare(ngx_ratelimit_limit_t *limit,
+    const ngx_ratelimit_spec_t *spec);
 static const char *ngx_ratelimit_limit_bucket(ngx_ratelimit_limit_t *limit,
     const ngx_ratelimit_spec_t *spec);
 static const char *ngx_ratelimit_limit_window(ngx_ratelimit_limit_t *limit,
@@ -36,7 +39,40 @@ const char *
 ngx_ratelimit_limit_init(ngx_ratelimit_limit_t *limit,
     const ngx_ratelimit_spec_t *spec)
 {
+    const char  *expected;
+
     memset(limit, 0, sizeof(ngx_ratelimit_limit_t));
+
+    expected = ngx_ratelimit_limit_prepare(limit, spec);
+
+    if (expected == NULL) {
+        limit->mark = ngx_ratelimit_limit_mark(limit);
+    }
+
+    return expected;
+}
+
+
+/* Multiplied by odd constants, so that each number reaches the upper bits. */
+static uint16_t
+ngx_ratelimit_limit_mark(const ngx_ratelimit_limit_t *limit)
+{
+    uint64_t  mark;
+
+    mark = limit->algorithm + 8 * limit->calendar;
+    mark = (mark ^ limit->capacity) * 0x9e3779b97f4a7c15ULL;
+    mark = ((mark >> 32) ^ limit->window_us) * 0xbf58476d1ce4e5b9ULL;
+    mark = ((mark >> 32) ^ limit->rate.period_us) * 0x9e3779b97f4a7c15ULL;
+    mark = ((mark >> 32) ^ limit->rate.scale) * 0xbf58476d1ce4e5b9ULL;
+
+    return (uint16_t) (mark >> 48) | 1;
+}
+
+
+static const char *
+ngx_ratelimit_limit_prepare(ngx_ratelimit_limit_t *limit,
+    const ngx_ratelimit_spec_t *spec)
+{
 
     limit->algorithm = spec->algorithm;
     limit->calendar = spec->calendar;

@@ -59,6 +59,8 @@ typedef struct {
                                                longest for a month */
     uint64_t                   free_us;     /* leaky_bucket: see delay() */
     ngx_ratelimit_rate_t       rate;        /* of buckets */
+    uint16_t                   mark;        /* of all that: limits that differ
+                                               hardly ever have the same; not 0 */
 } ngx_ratelimit_limit_t;
 
 

@@ -7,6 +7,7 @@
 #define NGX_RATELIMIT_BACKEND_H_INCLUDED
 
 #include "ngx_ratelimit_check.h"
+#include "ngx_ratelimit_lease.h"
 
 /*
  * Counters in this node's table: those of zones without Redis; those that
@@ -88,7 +89,62 @@ void ngx_ratelimit_remote_take(ngx_ratelimit_client_t *client);
 void ngx_ratelimit_remote_tell(ngx_ratelimit_client_t *client,
     ngx_ratelimit_remote_e what);
 
-/* A client's counters have their answers. */
-void ngx_ratelimit_check_answered(ngx_ratelimit_client_t *client);
+/*
+ * One call for one counter, of a bucket or a window: what a lease asks for, and
+ * what goes back to it, age_us after it was taken; nobody waits for that. The
+ * handler is told of a late reply, too. Returns NULL when memory is out.
+ */
+ngx_ratelimit_redis_call_t *ngx_ratelimit_remote_ask(
+    ngx_ratelimit_counter_t *counter, const ngx_ratelimit_lease_ask_t *ask,
+    ngx_ratelimit_redis_handler_pt handler, void *data);
+void ngx_ratelimit_remote_give(ngx_ratelimit_counter_t *counter,
+    uint32_t tokens, uint64_t age_us);
+
+/*
+ * The four values of a counter in an answer of Redis. Whatever stands there,
+ * the answer stays in its ranges: NGX_DECLINED, where it would not.
+ */
+ngx_int_t ngx_ratelimit_remote_read(const int64_t *values,
+    const ngx_ratelimit_limit_t *limit, ngx_ratelimit_answer_t *answer);
+
+#define NGX_RATELIMIT_REMOTE_VALUES  4   /* of a counter */
+
+/* One of those that a check waits for has its answer. */
+void ngx_ratelimit_check_answered(ngx_ratelimit_check_t *check);
+
+
+/*
+ * leased.c: counters in Redis that this node answers for, by sync=lease and
+ * async. take: fills the answer, or sets asks: then Redis has to be asked, by
+ * ngx_ratelimit_holder_join().
+ */
+void ngx_ratelimit_leased_take(ngx_ratelimit_counter_t *counter);
+
+/*
+ * give: tokens that were granted come back. settle: the counter's charge or
+ * refund; what of a charge is not in the lease remains to be asked of Redis.
+ */
+void ngx_ratelimit_leased_give(ngx_ratelimit_counter_t *counter,
+    uint32_t tokens);
+void ngx_ratelimit_leased_settle(ngx_ratelimit_counter_t *counter);
+
+/* What is known to a lease now. */
+void ngx_ratelimit_leased_env(const ngx_ratelimit_limiter_t *limiter,
+    ngx_ratelimit_lease_env_t *env);
+
+/*
+ * holder.c: this worker's part in a counter's lease. join: the counter waits
+ * until its holder has asked Redis; ngx_ratelimit_check_answered() follows,
+ * before this returns only where memory is out. leave: it waits no more. ahead:
+ * more is asked for, and nobody waits; of async, what was spent is debited.
+ * watch: what is in hand goes back in time.
+ */
+void ngx_ratelimit_holder_join(ngx_ratelimit_counter_t *counter);
+void ngx_ratelimit_holder_leave(ngx_ratelimit_counter_t *counter);
+void ngx_ratelimit_holder_ahead(ngx_ratelimit_counter_t *counter);
+void ngx_ratelimit_holder_watch(ngx_ratelimit_counter_t *counter);
+
+/* A round trip to Redis, as this worker's holders see it. */
+ngx_uint_t ngx_ratelimit_holder_rtt_ms(const ngx_ratelimit_limiter_t *limiter);
 
 #endif /* NGX_RATELIMIT_BACKEND_H_INCLUDED */

@@ -62,17 +62,14 @@ ngx_ratelimit_check_clients(ngx_ratelimit_check_t *check)
 
         client->check = check;
         client->call = NULL;
-        client->named = 0;
+        client->hashed = 0;
+        client->asked = 0;
 
-        if (limiter->redis) {
-            check->remote = 1;
-            continue;
-        }
+        check->remote |= (limiter->redis != NULL);
 
-        client->hash = ngx_ratelimit_siphash(
+        client->local = ngx_ratelimit_siphash(
                              ngx_ratelimit_table_hash_key(limiter->zone.table),
                              client->key.data, client->key.len, 1, 3);
-        client->local = client->hash;
     }
 }
 
@@ -85,6 +82,13 @@ ngx_ratelimit_check_settle(ngx_ratelimit_check_t *check)
 
     for (i = 0; i < check->ncounters; i++) {
         counter = &check->counters[i];
+
+        if (counter->leased
+            && counter->source != NGX_RATELIMIT_SOURCE_FALLBACK)
+        {
+            ngx_ratelimit_leased_settle(counter);
+            continue;
+        }
 
         if (!ngx_ratelimit_fallback_here(counter)) {
             continue;
@@ -121,7 +125,7 @@ ngx_ratelimit_check_end(ngx_ratelimit_check_t *check)
         ngx_del_timer(&check->renewal);
     }
 
-    for (i = 0; i < check->nclients && check->pending; i++) {
+    for (i = 0; i < check->nclients; i++) {
         client = &check->clients[i];
 
         if (client->call) {
@@ -133,6 +137,10 @@ ngx_ratelimit_check_end(ngx_ratelimit_check_t *check)
 
     for (i = 0; i < check->ncounters; i++) {
         counter = &check->counters[i];
+
+        if (counter->holder) {
+            ngx_ratelimit_holder_leave(counter);
+        }
 
         if (counter->slot) {
             ngx_ratelimit_slot_free(counter);
@@ -166,7 +174,10 @@ ngx_ratelimit_check_tell(ngx_ratelimit_check_t *check,
 }
 
 
-/* Returns whether any counter of this node denies. */
+/*
+ * Asks every counter that this node can answer for. Returns whether any of
+ * them denies.
+ */
 static ngx_uint_t
 ngx_ratelimit_check_local(ngx_ratelimit_check_t *check)
 {
@@ -180,18 +191,22 @@ ngx_ratelimit_check_local(ngx_ratelimit_check_t *check)
 
         counter->held = 0;
         counter->slot = 0;
+        counter->leased = 0;
+        counter->asks = 0;
         counter->emergency = 0;
         counter->charge = 0;
         counter->refund = 0;
+        counter->holder = NULL;
 
-        if (counter->client->limiter->redis) {
+        if (counter->client->limiter->redis == NULL) {
+            counter->source = NGX_RATELIMIT_SOURCE_LOCAL;
+            ngx_ratelimit_local_take(counter);
+
+        } else {
             ngx_memzero(&counter->answer, sizeof(ngx_ratelimit_answer_t));
             counter->source = NGX_RATELIMIT_SOURCE_NONE;
-            continue;
+            ngx_ratelimit_leased_take(counter);
         }
-
-        counter->source = NGX_RATELIMIT_SOURCE_LOCAL;
-        ngx_ratelimit_local_take(counter);
 
         denied |= (counter->answer.retry_us != 0 && !counter->dry_run);
     }
@@ -203,16 +218,27 @@ ngx_ratelimit_check_local(ngx_ratelimit_check_t *check)
 static void
 ngx_ratelimit_check_remote(ngx_ratelimit_check_t *check)
 {
-    ngx_uint_t               i;
-    ngx_ratelimit_client_t  *client;
+    ngx_uint_t                i;
+    ngx_ratelimit_client_t   *client;
+    ngx_ratelimit_counter_t  *counter;
 
     /* one more, so that no answer completes the check before the last call */
     check->pending = 1;
 
-    for (i = 0; i < check->nclients; i++) {
-        client = &check->clients[i];
+    for (i = 0; i < check->ncounters; i++) {
+        counter = &check->counters[i];
+        client = counter->client;
 
-        if (client->limiter->redis) {
+        if (client->limiter->redis == NULL) {
+            continue;
+        }
+
+        if (counter->asks) {
+            check->pending++;
+            ngx_ratelimit_holder_join(counter);
+
+        } else if (!counter->leased && !client->asked) {
+            client->asked = 1;
             check->pending++;
             ngx_ratelimit_remote_take(client);
         }
@@ -223,12 +249,8 @@ ngx_ratelimit_check_remote(ngx_ratelimit_check_t *check)
 
 
 void
-ngx_ratelimit_check_answered(ngx_ratelimit_client_t *client)
+ngx_ratelimit_check_answered(ngx_ratelimit_check_t *check)
 {
-    ngx_ratelimit_check_t  *check;
-
-    check = client->check;
-
     if (--check->pending == 0) {
         ngx_ratelimit_check_complete(check);
         check->handler(check->data);
@@ -372,9 +394,18 @@ ngx_ratelimit_check_give_back(ngx_ratelimit_check_t *check)
     for (i = 0; i < check->ncounters; i++) {
         counter = &check->counters[i];
 
-        if (counter->answer.granted == 0
-            || !ngx_ratelimit_fallback_here(counter))
+        if (counter->answer.granted == 0) {
+            continue;
+        }
+
+        if (counter->leased
+            && counter->source != NGX_RATELIMIT_SOURCE_FALLBACK)
         {
+            ngx_ratelimit_leased_give(counter, counter->answer.granted);
+            continue;
+        }
+
+        if (!ngx_ratelimit_fallback_here(counter)) {
             continue;
         }
 
@@ -399,7 +430,9 @@ ngx_ratelimit_check_give_back(ngx_ratelimit_check_t *check)
 
         /* nobody waits for what Redis says of that */
 
-        if (counter->source == NGX_RATELIMIT_SOURCE_REDIS) {
+        if (counter->source == NGX_RATELIMIT_SOURCE_REDIS
+            || counter->source == NGX_RATELIMIT_SOURCE_LEASE)
+        {
             counter->held = 0;
             counter->answer.remaining += counter->answer.granted;
             counter->answer.remaining = ngx_min(counter->answer.remaining,

@@ -31,11 +31,13 @@ typedef enum {
 typedef enum {
     NGX_RATELIMIT_SOURCE_NONE = 0,    /* not asked */
     NGX_RATELIMIT_SOURCE_LOCAL,
+    NGX_RATELIMIT_SOURCE_LEASE,       /* Redis was not asked: it was before */
     NGX_RATELIMIT_SOURCE_REDIS,
     NGX_RATELIMIT_SOURCE_FALLBACK     /* asked in vain */
 } ngx_ratelimit_source_e;
 
-typedef struct ngx_ratelimit_check_s  ngx_ratelimit_check_t;
+typedef struct ngx_ratelimit_check_s   ngx_ratelimit_check_t;
+typedef struct ngx_ratelimit_holder_s  ngx_ratelimit_holder_t;
 
 
 /* The counters of one check that share a limiter and a key value. */
@@ -44,12 +46,13 @@ typedef struct {
     ngx_uint_t                   key_index;
     ngx_str_t                    key;
 
-    ngx_ratelimit_id_t           hash;       /* of key; in Redis, its digest */
     ngx_ratelimit_id_t           local;      /* names it on this node */
+    ngx_ratelimit_id_t           hash;       /* in Redis; see client_hash() */
+    uint32_t                     bucket;     /* there */
+    unsigned                     hashed:1;   /* the two are set */
+    unsigned                     asked:1;    /* for its strict counters */
     ngx_ratelimit_check_t       *check;
     ngx_ratelimit_redis_call_t  *call;       /* while its answer is due */
-    uint32_t                     bucket;     /* in Redis */
-    unsigned                     named:1;    /* local is set */
     uint64_t                     noted_us;   /* in Redis: when its counters
                                                 here were taken */
 } ngx_ratelimit_client_t;
@@ -67,12 +70,20 @@ typedef struct {
     /* the engine's */
     unsigned                      held:1;     /* a slot in Redis, or maybe */
     unsigned                      slot:1;     /* a slot on this node */
+    unsigned                      leased:1;   /* of a lease, or async */
+    unsigned                      asks:1;     /* the lease cannot answer */
     unsigned                      emergency:1;  /* its limit is in force */
     ngx_ratelimit_answer_t        answer;
     ngx_ratelimit_source_e        source;
     ngx_ratelimit_redis_status_e  reason;     /* of FALLBACK */
     uint32_t                      charge;     /* of settle: more tokens, or */
     uint32_t                      refund;     /* tokens back */
+
+    /* while it waits for what Redis says to its holder */
+    ngx_ratelimit_holder_t       *holder;
+    ngx_queue_t                   queue;      /* of the holder */
+    ngx_queue_t                   wait;       /* of the limiter, in order */
+    ngx_msec_t                    since_ms;
 } ngx_ratelimit_counter_t;
 
 
@@ -92,7 +103,8 @@ struct ngx_ratelimit_check_s {
     uint64_t                     name;       /* in Redis' sets; 0: not yet */
     unsigned                     remote:1;   /* some clients are in Redis */
     unsigned                     renewing:1; /* the renewal has a timer */
-    ngx_uint_t                   pending;    /* calls whose answer is due */
+    ngx_uint_t                   pending;    /* clients whose call, counters
+                                                whose holder is to answer */
 
     /* the outcome */
     ngx_ratelimit_status_e       status;
@@ -148,5 +160,19 @@ void ngx_ratelimit_check_settle(ngx_ratelimit_check_t *check);
  * slots. Called once, for every check that was started.
  */
 void ngx_ratelimit_check_end(ngx_ratelimit_check_t *check);
+
+/*
+ * What names the client in Redis, the same on every node: 16 bytes of a keyed
+ * hash, valid as long as the client.
+ */
+const u_char *ngx_ratelimit_client_hash(ngx_ratelimit_client_t *client);
+
+/*
+ * A worker begins to serve, with Redis started, and ends, before it is stopped:
+ * then what it holds of leases goes back. NGX_ERROR: memory is out.
+ */
+ngx_int_t ngx_ratelimit_leased_begin(ngx_ratelimit_limiter_t *limiter,
+    ngx_log_t *log);
+void ngx_ratelimit_leased_end(ngx_ratelimit_limiter_t *limiter);
 
 #endif /* NGX_RATELIMIT_CHECK_H_INCLUDED */

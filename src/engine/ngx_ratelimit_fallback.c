@@ -9,10 +9,6 @@
 
 #include "ngx_ratelimit_backend.h"
 
-#include "ngx_ratelimit_hash.h"
-
-static void ngx_ratelimit_fallback_name(ngx_ratelimit_client_t *client);
-
 
 void
 ngx_ratelimit_fallback(ngx_ratelimit_counter_t *counter, ngx_msec_t wait_ms)
@@ -28,7 +24,7 @@ ngx_ratelimit_fallback(ngx_ratelimit_counter_t *counter, ngx_msec_t wait_ms)
                           && counter->rule->emergency != NULL);
 
     if (ngx_ratelimit_fallback_here(counter)) {
-        ngx_ratelimit_fallback_name(counter->client);
+        counter->client->noted_us = ngx_ratelimit_local_now_us();
         ngx_ratelimit_local_take(counter);
     }
 }
@@ -37,7 +33,7 @@ ngx_ratelimit_fallback(ngx_ratelimit_counter_t *counter, ngx_msec_t wait_ms)
 void
 ngx_ratelimit_fallback_note(ngx_ratelimit_counter_t *counter)
 {
-    ngx_ratelimit_fallback_name(counter->client);
+    counter->client->noted_us = ngx_ratelimit_local_now_us();
 
     if (counter->limit->algorithm != NGX_RATELIMIT_CONCURRENCY) {
         ngx_ratelimit_local_note(counter);
@@ -57,6 +53,12 @@ ngx_ratelimit_fallback_here(const ngx_ratelimit_counter_t *counter)
         return 1;
 
     case NGX_RATELIMIT_SOURCE_REDIS:
+
+        /* of a lease it was when the lease was filled */
+
+        return !counter->leased
+               && counter->fail_mode == NGX_RATELIMIT_FAIL_LOCAL;
+
     case NGX_RATELIMIT_SOURCE_FALLBACK:
         return counter->emergency
                || counter->fail_mode == NGX_RATELIMIT_FAIL_LOCAL;
@@ -64,21 +66,4 @@ ngx_ratelimit_fallback_here(const ngx_ratelimit_counter_t *counter)
     default:
         return 0;
     }
-}
-
-
-static void
-ngx_ratelimit_fallback_name(ngx_ratelimit_client_t *client)
-{
-    client->noted_us = ngx_ratelimit_local_now_us();
-
-    if (client->named) {
-        return;
-    }
-
-    client->named = 1;
-    client->local = ngx_ratelimit_siphash(
-                    ngx_ratelimit_table_hash_key(client->limiter->zone.table),
-                    (const u_char *) &client->hash, sizeof(client->hash),
-                    1, 3);
 }

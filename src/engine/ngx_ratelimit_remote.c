@@ -7,21 +7,27 @@
 
 #include "ngx_ratelimit_text.h"
 
-#define NGX_RATELIMIT_REMOTE_ARGS     7   /* of the script, a counter */
-#define NGX_RATELIMIT_REMOTE_VALUES   4   /* in its answer, a counter */
+#define NGX_RATELIMIT_REMOTE_ARGS  7   /* of the script, a counter */
 
 /* a counter's arguments: its kind, its field, then five numbers */
+#define NGX_RATELIMIT_REMOTE_NUMBER_BYTES                                     \
+    NGX_RATELIMIT_REDIS_BULK(sizeof("-18446744073709551615"))
 #define NGX_RATELIMIT_REMOTE_NUMBERS_BYTES                                    \
-    (5 * NGX_RATELIMIT_REDIS_BULK(sizeof("-18446744073709551615")))
+    (5 * NGX_RATELIMIT_REMOTE_NUMBER_BYTES)
 #define NGX_RATELIMIT_REMOTE_COUNTER_BYTES                                    \
     (NGX_RATELIMIT_REDIS_BULK(1)                                              \
      + NGX_RATELIMIT_REDIS_BULK(NGX_RATELIMIT_RULE_FIELD)                     \
      + NGX_RATELIMIT_REMOTE_NUMBERS_BYTES)
 
+/* "want+ahead/share" */
+#define NGX_RATELIMIT_REMOTE_LEASE_BYTES  (3 * NGX_INT_T_LEN + 2)
+
 /* what one counter is asked for, see lua/check.lua */
 typedef struct {
-    int64_t  cost;
-    int64_t  want;
+    int64_t   cost;
+    int64_t   want;
+    uint32_t  ahead;
+    uint32_t  share;   /* of ahead; else 0 */
 } ngx_ratelimit_price_t;
 
 static ngx_ratelimit_redis_call_t *ngx_ratelimit_remote_call(
@@ -38,13 +44,16 @@ static u_char *ngx_ratelimit_remote_kind(u_char *p,
     const ngx_ratelimit_counter_t *counter);
 static u_char *ngx_ratelimit_remote_numbers(u_char *p,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_price_t *price);
+static u_char *ngx_ratelimit_remote_lease(u_char *p,
+    const ngx_ratelimit_price_t *price);
 static u_char *ngx_ratelimit_remote_number(u_char *p, int64_t value);
+static ngx_ratelimit_redis_call_t *ngx_ratelimit_remote_one(
+    ngx_ratelimit_counter_t *counter, const ngx_ratelimit_price_t *price,
+    ngx_ratelimit_redis_handler_pt handler, void *data);
 static ngx_uint_t ngx_ratelimit_remote_in_set(
     const ngx_ratelimit_counter_t *counter);
 static void ngx_ratelimit_remote_handler(void *data,
     const ngx_ratelimit_redis_result_t *result);
-static ngx_int_t ngx_ratelimit_remote_answer(ngx_ratelimit_counter_t *counter,
-    const int64_t *values);
 
 
 /* in the order of ngx_ratelimit_algorithm_e; in upper case: a dry run */
@@ -67,8 +76,8 @@ ngx_ratelimit_check_prepare(ngx_ratelimit_rule_t *rule, ngx_pool_t *pool)
         return NGX_ERROR;
     }
 
+    ngx_memzero(&price, sizeof(ngx_ratelimit_price_t));
     price.cost = rule->cost;
-    price.want = 0;
 
     rule->numbers.data = p;
     rule->numbers.len = ngx_ratelimit_remote_numbers(p, &rule->limit, &price)
@@ -78,20 +87,35 @@ ngx_ratelimit_check_prepare(ngx_ratelimit_rule_t *rule, ngx_pool_t *pool)
 }
 
 
+const u_char *
+ngx_ratelimit_client_hash(ngx_ratelimit_client_t *client)
+{
+    u_char  digest[NGX_RATELIMIT_REDIS_DIGEST];
+
+    if (client->limiter->redis == NULL) {
+        return (const u_char *) &client->local;
+    }
+
+    if (!client->hashed) {
+        ngx_ratelimit_redis_digest(client->limiter->redis, client->key.data,
+                                   client->key.len, digest);
+
+        /* the bucket and the fields come from different bytes of the digest */
+
+        client->bucket = (uint32_t) digest[0] << 24 | digest[1] << 16
+                         | digest[2] << 8 | digest[3];
+        ngx_memcpy(&client->hash, digest + 8, sizeof(client->hash));
+        client->hashed = 1;
+    }
+
+    return (const u_char *) &client->hash;
+}
+
+
 void
 ngx_ratelimit_remote_take(ngx_ratelimit_client_t *client)
 {
-    u_char                        digest[NGX_RATELIMIT_REDIS_DIGEST];
     ngx_ratelimit_redis_result_t  result;
-
-    ngx_ratelimit_redis_digest(client->limiter->redis, client->key.data,
-                               client->key.len, digest);
-
-    /* the bucket and the fields come from different bytes of the digest */
-
-    client->bucket = (uint32_t) digest[0] << 24 | digest[1] << 16
-                     | digest[2] << 8 | digest[3];
-    ngx_memcpy(&client->hash, digest + 8, sizeof(client->hash));
 
     client->call = ngx_ratelimit_remote_call(client,
                                              NGX_RATELIMIT_REMOTE_TAKE,
@@ -138,8 +162,7 @@ ngx_ratelimit_remote_call(ngx_ratelimit_client_t *client,
     p = text;
     set = sets;
 
-    eval.bucket = client->bucket;
-    eval.nargs = 0;
+    ngx_memzero(&eval, sizeof(ngx_ratelimit_redis_eval_t));
     eval.undo = (what == NGX_RATELIMIT_REMOTE_FREE);
 
     for (i = 0; i < check->ncounters; i++) {
@@ -182,6 +205,7 @@ ngx_ratelimit_remote_call(ngx_ratelimit_client_t *client,
         return NULL;
     }
 
+    eval.bucket = client->bucket;
     eval.sets = sets;
     eval.nsets = (set - sets) / NGX_RATELIMIT_REDIS_SET_NAME;
 
@@ -209,18 +233,24 @@ static ngx_int_t
 ngx_ratelimit_remote_price(const ngx_ratelimit_counter_t *counter,
     ngx_ratelimit_remote_e what, ngx_ratelimit_price_t *price)
 {
-    price->want = 0;
+    ngx_memzero(price, sizeof(ngx_ratelimit_price_t));
 
     switch (what) {
 
     case NGX_RATELIMIT_REMOTE_TAKE:
+
+        if (counter->leased) {
+            return NGX_DECLINED;
+        }
+
         price->cost = counter->cost;
         price->want = counter->look ? -1 : 0;
         return NGX_OK;
 
     case NGX_RATELIMIT_REMOTE_GIVE:
 
-        if (counter->source != NGX_RATELIMIT_SOURCE_REDIS) {
+        if (counter->source != NGX_RATELIMIT_SOURCE_REDIS || counter->leased)
+        {
             return NGX_DECLINED;
         }
 
@@ -238,7 +268,8 @@ ngx_ratelimit_remote_price(const ngx_ratelimit_counter_t *counter,
 
         /* what was granted without Redis was not taken there */
 
-        if (counter->source != NGX_RATELIMIT_SOURCE_REDIS) {
+        if (counter->source != NGX_RATELIMIT_SOURCE_REDIS || counter->leased)
+        {
             return NGX_DECLINED;
         }
 
@@ -290,7 +321,7 @@ ngx_ratelimit_remote_field(u_char *field,
     ngx_uint_t     i;
     const u_char  *digest;
 
-    digest = (const u_char *) &counter->client->hash;
+    digest = ngx_ratelimit_client_hash(counter->client);
 
     for (i = 0; i < NGX_RATELIMIT_RULE_FIELD; i++) {
         field[i] = digest[i] ^ counter->rule->field_salt[i];
@@ -319,7 +350,14 @@ ngx_ratelimit_remote_numbers(u_char *p, const ngx_ratelimit_limit_t *limit,
     const ngx_ratelimit_price_t *price)
 {
     p = ngx_ratelimit_remote_number(p, price->cost);
-    p = ngx_ratelimit_remote_number(p, price->want);
+
+    if (price->share) {
+        p = ngx_ratelimit_remote_lease(p, price);
+
+    } else {
+        p = ngx_ratelimit_remote_number(p, price->want);
+    }
+
     p = ngx_ratelimit_remote_number(p, limit->capacity);
 
     switch (limit->algorithm) {
@@ -337,6 +375,21 @@ ngx_ratelimit_remote_numbers(u_char *p, const ngx_ratelimit_limit_t *limit,
         p = ngx_ratelimit_remote_number(p, limit->window_us);
         return ngx_ratelimit_remote_number(p, limit->calendar);
     }
+}
+
+
+static u_char *
+ngx_ratelimit_remote_lease(u_char *p, const ngx_ratelimit_price_t *price)
+{
+    u_char  text[NGX_RATELIMIT_REMOTE_LEASE_BYTES], *last;
+
+    last = ngx_ratelimit_number_write(text, price->want);
+    *last++ = '+';
+    last = ngx_ratelimit_number_write(last, price->ahead);
+    *last++ = '/';
+    last = ngx_ratelimit_number_write(last, price->share);
+
+    return ngx_ratelimit_redis_write_bulk(p, text, last - text);
 }
 
 
@@ -385,7 +438,7 @@ ngx_ratelimit_remote_handler(void *data,
     for (i = 0; i < check->ncounters; i++) {
         counter = &check->counters[i];
 
-        if (counter->client != client) {
+        if (counter->client != client || counter->leased) {
             continue;
         }
 
@@ -397,32 +450,36 @@ ngx_ratelimit_remote_handler(void *data,
                  ? &result->values[n] : NULL;
         n += NGX_RATELIMIT_REMOTE_VALUES;
 
-        if (values == NULL
-            || ngx_ratelimit_remote_answer(counter, values) != NGX_OK)
+        if (values
+            && ngx_ratelimit_remote_read(values, counter->limit,
+                                         &counter->answer)
+               == NGX_OK)
         {
+            counter->source = NGX_RATELIMIT_SOURCE_REDIS;
+            counter->held &= (counter->answer.granted != 0);
+
+            if (counter->fail_mode == NGX_RATELIMIT_FAIL_LOCAL) {
+                ngx_ratelimit_fallback_note(counter);
+            }
+
+        } else {
             counter->reason = (result->status == NGX_RATELIMIT_REDIS_OK)
                               ? NGX_RATELIMIT_REDIS_PROTOCOL : result->status;
             ngx_ratelimit_fallback(counter, result->wait_ms);
-
-        } else if (counter->fail_mode == NGX_RATELIMIT_FAIL_LOCAL) {
-            ngx_ratelimit_fallback_note(counter);
         }
     }
 
-    ngx_ratelimit_check_answered(client);
+    ngx_ratelimit_check_answered(check);
 }
 
 
-/* Whatever stands in the reply, the counter's answer stays in its ranges. */
-static ngx_int_t
-ngx_ratelimit_remote_answer(ngx_ratelimit_counter_t *counter,
-    const int64_t *values)
+ngx_int_t
+ngx_ratelimit_remote_read(const int64_t *values,
+    const ngx_ratelimit_limit_t *limit, ngx_ratelimit_answer_t *answer)
 {
-    int64_t                  capacity;
-    ngx_ratelimit_answer_t  *answer;
+    int64_t  capacity;
 
-    answer = &counter->answer;
-    capacity = counter->limit->capacity;
+    capacity = limit->capacity;
 
     if (values[0] < 0 || values[0] > capacity
         || values[1] < 0 || values[1] > capacity
@@ -438,8 +495,69 @@ ngx_ratelimit_remote_answer(ngx_ratelimit_counter_t *counter,
     answer->retry_us = (values[3] == -1) ? NGX_RATELIMIT_NEVER
                                          : (uint64_t) values[3] * 1000;
 
-    counter->source = NGX_RATELIMIT_SOURCE_REDIS;
-    counter->held &= (answer->granted != 0);
-
     return NGX_OK;
+}
+
+
+ngx_ratelimit_redis_call_t *
+ngx_ratelimit_remote_ask(ngx_ratelimit_counter_t *counter,
+    const ngx_ratelimit_lease_ask_t *ask,
+    ngx_ratelimit_redis_handler_pt handler, void *data)
+{
+    ngx_ratelimit_price_t  price;
+
+    price.cost = ask->cost;
+    price.want = ask->want;
+    price.ahead = ask->ahead;
+    price.share = ask->ahead ? ask->share : 0;
+
+    return ngx_ratelimit_remote_one(counter, &price, handler, data);
+}
+
+
+void
+ngx_ratelimit_remote_give(ngx_ratelimit_counter_t *counter, uint32_t tokens,
+    uint64_t age_us)
+{
+    ngx_ratelimit_price_t  price;
+
+    ngx_memzero(&price, sizeof(ngx_ratelimit_price_t));
+    price.cost = -(int64_t) tokens;
+    price.want = (age_us + 999) / 1000;
+
+    (void) ngx_ratelimit_remote_one(counter, &price, NULL, NULL);
+}
+
+
+/* A call for a counter of a hash alone. */
+static ngx_ratelimit_redis_call_t *
+ngx_ratelimit_remote_one(ngx_ratelimit_counter_t *counter,
+    const ngx_ratelimit_price_t *price,
+    ngx_ratelimit_redis_handler_pt handler, void *data)
+{
+    u_char                      *p;
+    ngx_ratelimit_redis_t       *redis;
+    ngx_ratelimit_redis_eval_t   eval;
+
+    u_char  field[NGX_RATELIMIT_RULE_FIELD];
+    u_char  text[NGX_RATELIMIT_REMOTE_COUNTER_BYTES
+                 + NGX_RATELIMIT_REMOTE_LEASE_BYTES];
+
+    redis = counter->client->limiter->redis;
+
+    ngx_ratelimit_remote_field(field, counter);
+
+    p = ngx_ratelimit_remote_kind(text, counter);
+    p = ngx_ratelimit_redis_write_bulk(p, field, sizeof(field));
+    p = ngx_ratelimit_remote_numbers(p, counter->limit, price);
+
+    ngx_memzero(&eval, sizeof(ngx_ratelimit_redis_eval_t));
+
+    eval.bucket = counter->client->bucket;
+    eval.nargs = NGX_RATELIMIT_REMOTE_ARGS;
+    eval.args.data = text;
+    eval.args.len = p - text;
+    eval.late = (handler != NULL);
+
+    return ngx_ratelimit_redis_eval(redis, &eval, handler, data);
 }

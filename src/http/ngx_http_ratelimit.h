@@ -69,6 +69,8 @@ typedef struct {
     ngx_ratelimit_rule_t         rule;
     ngx_http_ratelimit_values_t  values;
     ngx_str_t                    zone;
+    ngx_str_t                    shared;    /* as written, what is of use with
+                                               Redis alone; empty: nothing */
     ngx_uint_t                   seen;      /* bits of parameters read */
     ngx_http_ratelimit_place_t   place;
 } ngx_http_ratelimit_rule_t;

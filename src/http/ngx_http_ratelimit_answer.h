@@ -34,6 +34,7 @@ typedef enum {
  */
 #define ngx_http_ratelimit_has_answer(counter)                                \
     ((counter)->source == NGX_RATELIMIT_SOURCE_LOCAL                          \
+     || (counter)->source == NGX_RATELIMIT_SOURCE_LEASE                       \
      || (counter)->source == NGX_RATELIMIT_SOURCE_REDIS                       \
      || ((counter)->answer.retry_us                                           \
          && !ngx_ratelimit_counter_unavailable(counter)))

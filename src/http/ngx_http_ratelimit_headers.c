@@ -429,7 +429,7 @@ ngx_http_ratelimit_pk(const ngx_ratelimit_counter_t *counter)
         return NULL;
     }
 
-    return (const u_char *) &counter->client->hash;
+    return ngx_ratelimit_client_hash(counter->client);
 }
 
 

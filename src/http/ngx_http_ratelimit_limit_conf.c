@@ -301,7 +301,6 @@ static ngx_int_t
 ngx_http_ratelimit_resolve_rule(ngx_conf_t *cf,
     ngx_http_ratelimit_main_conf_t *conf, ngx_http_ratelimit_rule_t *rule)
 {
-    const char                  *needs;
     ngx_ratelimit_rule_t       **entry;
     ngx_http_ratelimit_zone_t   *zone;
 
@@ -324,14 +323,10 @@ ngx_http_ratelimit_resolve_rule(ngx_conf_t *cf,
         return NGX_ERROR;
     }
 
-    needs = rule->rule.strict ? "sync=strict"
-            : rule->rule.emergency ? "emergency="
-            : rule->rule.fail_mode ? "fail_mode=" : NULL;
-
-    if (needs && zone->redis.len == 0) {
+    if (rule->shared.len && zone->redis.len == 0) {
         ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
-                      "rule \"%V\" has \"%s\", expected a zone with "
-                      "\"redis=\" in %V:%ui", &rule->rule.id, needs,
+                      "rule \"%V\" has \"%V\", expected a zone with "
+                      "\"redis=\" in %V:%ui", &rule->rule.id, &rule->shared,
                       &rule->place.file, rule->place.line);
         return NGX_ERROR;
     }

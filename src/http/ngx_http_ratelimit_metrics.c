@@ -124,6 +124,13 @@ static const ngx_http_ratelimit_metric_t  ngx_http_ratelimit_metrics_table[] =
       ngx_http_ratelimit_metrics_each_redis,
       ngx_http_ratelimit_metrics_state, 0 },
 
+    { ngx_string("ratelimit_redis_nodes"),
+      ngx_string("gauge"),
+      ngx_string("Nodes that share the limits, this one among them."),
+      ngx_http_ratelimit_metrics_each_redis,
+      ngx_http_ratelimit_metrics_total,
+      offsetof(ngx_ratelimit_redis_stat_t, nodes) },
+
     { ngx_null_string, ngx_null_string, ngx_null_string, NULL, NULL, 0 }
 };
 

@@ -11,6 +11,10 @@
 #define NGX_HTTP_RATELIMIT_OF_ANY         0x3f
 #define NGX_HTTP_RATELIMIT_OF_RATES                                           \
     (NGX_HTTP_RATELIMIT_OF_ANY ^ NGX_HTTP_RATELIMIT_OF(CONCURRENCY))
+#define NGX_HTTP_RATELIMIT_OF_LEASES                                          \
+    (NGX_HTTP_RATELIMIT_OF_RATES ^ NGX_HTTP_RATELIMIT_OF(SLIDING_LOG))
+#define NGX_HTTP_RATELIMIT_OF_SHARDS                                          \
+    (NGX_HTTP_RATELIMIT_OF_LEASES ^ NGX_HTTP_RATELIMIT_OF(LEAKY_BUCKET))
 
 /* what a name of a parameter ends with, unless it is a flag */
 #define NGX_HTTP_RATELIMIT_HAS_VALUE      '='
@@ -39,10 +43,17 @@ static ngx_int_t ngx_http_ratelimit_rule_combine(ngx_conf_t *cf,
     const char *directive, ngx_http_ratelimit_rule_t *rule);
 static ngx_int_t ngx_http_ratelimit_rule_algorithm(ngx_conf_t *cf,
     const char *directive, ngx_http_ratelimit_rule_t *rule);
+static const char *ngx_http_ratelimit_rule_expected(ngx_uint_t algorithms);
 static ngx_int_t ngx_http_ratelimit_rule_needs(ngx_conf_t *cf,
     const char *directive, ngx_http_ratelimit_rule_t *rule);
 static ngx_int_t ngx_http_ratelimit_rule_make_limit(ngx_conf_t *cf,
     const char *directive, ngx_ratelimit_rule_t *rule);
+static void ngx_http_ratelimit_rule_sync(ngx_conf_t *cf,
+    ngx_http_ratelimit_rule_t *rule);
+static ngx_int_t ngx_http_ratelimit_rule_shards(ngx_conf_t *cf,
+    const char *directive, ngx_ratelimit_rule_t *rule);
+static const char *ngx_http_ratelimit_rule_split(
+    const ngx_ratelimit_rule_t *rule);
 
 static const ngx_http_ratelimit_parameter_t  ngx_http_ratelimit_parameters[] = {
     { "algorithm=", ngx_http_ratelimit_set_algorithm, 1,
@@ -63,6 +74,8 @@ static const ngx_http_ratelimit_parameter_t  ngx_http_ratelimit_parameters[] = {
       NGX_HTTP_RATELIMIT_OF(LEAKY_BUCKET) },
     { "sync=", ngx_http_ratelimit_set_sync, 1,
       NGX_HTTP_RATELIMIT_OF_ANY },
+    { "shards=", ngx_http_ratelimit_set_shards, 1,
+      NGX_HTTP_RATELIMIT_OF_SHARDS },
     { "fail_mode=", ngx_http_ratelimit_set_fail_mode, 1,
       NGX_HTTP_RATELIMIT_OF_ANY },
     { "emergency=", ngx_http_ratelimit_set_emergency, 1,
@@ -99,6 +112,14 @@ static const ngx_http_ratelimit_exclusion_t  ngx_http_ratelimit_exclusions[] = {
     { "count_status=", "cost_header=", "one of them" },
     { "fail_mode=local", "emergency=", "\"fail_mode=open\"" },
     { "fail_mode=closed", "emergency=", "\"fail_mode=open\"" },
+    { "sync=lease", "count_status=", "\"sync=strict\"" },
+    { "sync=async", "count_status=", "\"sync=strict\"" },
+    { "sync=async", "fail_mode=", "\"sync=lease\" or \"sync=strict\"" },
+    { "sync=async", "emergency=", "\"sync=lease\" or \"sync=strict\"" },
+    { "shards=", "count_status=", "one of them" },
+    { "shards=", "cost_header=", "one of them" },
+    { "shards=", "fail_mode=local",
+      "\"fail_mode=open\" or \"fail_mode=closed\"" },
     { NULL, NULL, NULL }
 };
 
@@ -309,6 +330,8 @@ ngx_http_ratelimit_rule_enter(ngx_conf_t *cf, const char *directive,
         r->fail_mode = NGX_RATELIMIT_FAIL_OPEN;
     }
 
+    ngx_http_ratelimit_rule_sync(cf, rule);
+
     if (r->percent == 0) {
         r->percent = 100;
     }
@@ -352,11 +375,14 @@ ngx_http_ratelimit_rule_combine(ngx_conf_t *cf, const char *directive,
         }
     }
 
-    if (ngx_http_ratelimit_rule_needs(cf, directive, rule) != NGX_OK) {
+    if (ngx_http_ratelimit_rule_needs(cf, directive, rule) != NGX_OK
+        || ngx_http_ratelimit_rule_make_limit(cf, directive, &rule->rule)
+           != NGX_OK)
+    {
         return NGX_ERROR;
     }
 
-    return ngx_http_ratelimit_rule_make_limit(cf, directive, &rule->rule);
+    return ngx_http_ratelimit_rule_shards(cf, directive, &rule->rule);
 }
 
 
@@ -367,7 +393,6 @@ ngx_http_ratelimit_rule_algorithm(ngx_conf_t *cf, const char *directive,
 {
     ngx_uint_t                             algorithm, of;
     ngx_str_t                             *text;
-    const char                            *with;
     const ngx_http_ratelimit_parameter_t  *p;
 
     algorithm = rule->rule.spec.algorithm;
@@ -386,25 +411,48 @@ ngx_http_ratelimit_rule_algorithm(ngx_conf_t *cf, const char *directive,
             of = NGX_HTTP_RATELIMIT_OF(FIXED_WINDOW);
         }
 
+        if (p->set == ngx_http_ratelimit_set_sync
+            && rule->rule.sync != NGX_RATELIMIT_SYNC_STRICT)
+        {
+            of = NGX_HTTP_RATELIMIT_OF_LEASES;
+        }
+
         if (of & (1u << algorithm)) {
             continue;
         }
 
-        with = (of == NGX_HTTP_RATELIMIT_OF(TOKEN_BUCKET))
-               ? "algorithm token_bucket"
-               : (of == NGX_HTTP_RATELIMIT_OF(LEAKY_BUCKET))
-               ? "algorithm leaky_bucket"
-               : (of == NGX_HTTP_RATELIMIT_OF(FIXED_WINDOW))
-               ? "algorithm fixed_window" : "another algorithm";
-
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                            "\"%s\" \"%V\" has \"%V\" with algorithm %s, "
                            "expected %s", directive, &rule->rule.id, text,
-                           ngx_ratelimit_algorithm_name(algorithm), with);
+                           ngx_ratelimit_algorithm_name(algorithm),
+                           ngx_http_ratelimit_rule_expected(of));
         return NGX_ERROR;
     }
 
     return NGX_OK;
+}
+
+
+static const char *
+ngx_http_ratelimit_rule_expected(ngx_uint_t algorithms)
+{
+    switch (algorithms) {
+
+    case NGX_HTTP_RATELIMIT_OF(TOKEN_BUCKET):
+        return "algorithm token_bucket";
+
+    case NGX_HTTP_RATELIMIT_OF(LEAKY_BUCKET):
+        return "algorithm leaky_bucket";
+
+    case NGX_HTTP_RATELIMIT_OF(FIXED_WINDOW):
+        return "algorithm fixed_window";
+
+    case NGX_HTTP_RATELIMIT_OF_LEASES:
+        return "\"sync=strict\"";
+
+    default:
+        return "another algorithm";
+    }
 }
 
 
@@ -487,4 +535,99 @@ ngx_http_ratelimit_rule_make_limit(ngx_conf_t *cf, const char *directive,
                        directive, &rule->id, what, value, expected);
 
     return NGX_ERROR;
+}
+
+
+/* How the rule's counters in Redis are followed, where nothing says it. */
+static void
+ngx_http_ratelimit_rule_sync(ngx_conf_t *cf, ngx_http_ratelimit_rule_t *rule)
+{
+    ngx_str_t   *text;
+    ngx_uint_t   i;
+
+    static const char  *names[] = { "sync=", "emergency=", "fail_mode=" };
+
+    for (i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        text = ngx_http_ratelimit_argument(cf, names[i]);
+
+        if (text) {
+            rule->shared = *text;
+            break;
+        }
+    }
+
+    /* what has been written is checked already */
+
+    if (rule->rule.statuses
+        || !(NGX_HTTP_RATELIMIT_OF_LEASES
+             & (1u << rule->rule.spec.algorithm)))
+    {
+        rule->rule.sync = NGX_RATELIMIT_SYNC_STRICT;
+    }
+}
+
+
+/*
+ * Whether a counter can be split: each of its parts must be able to pay any
+ * request, and its limit be known before.
+ */
+static ngx_int_t
+ngx_http_ratelimit_rule_shards(ngx_conf_t *cf, const char *directive,
+    ngx_ratelimit_rule_t *rule)
+{
+    const char  *expected;
+
+    if (rule->shards == 0) {
+        return NGX_OK;
+    }
+
+    expected = (rule->sync != NGX_RATELIMIT_SYNC_STRICT)
+               ? "\"sync=strict\" with it"
+               : rule->dynamic ? "a limit without variables"
+               : rule->dynamic_cost ? "a cost without variables"
+               : ngx_http_ratelimit_rule_split(rule);
+
+    if (expected == NULL) {
+        return NGX_OK;
+    }
+
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                       "\"%s\" \"%V\" has \"shards=%uD\", expected %s",
+                       directive, &rule->id, rule->shards, expected);
+
+    return NGX_ERROR;
+}
+
+
+/* Returns NULL, or what was expected. */
+static const char *
+ngx_http_ratelimit_rule_split(const ngx_ratelimit_rule_t *rule)
+{
+    uint32_t                     capacity, n;
+    ngx_ratelimit_rate_t         unused;
+    const ngx_ratelimit_spec_t  *spec;
+
+    n = rule->shards;
+    spec = &rule->spec;
+    capacity = rule->limit.capacity;
+
+    if (capacity < n) {
+        return "as many shards as requests of the limit, or fewer";
+    }
+
+    if (rule->cost > capacity / n) {
+        return "a cost of at most the limit divided by the shards";
+    }
+
+    if (spec->algorithm == NGX_RATELIMIT_TOKEN_BUCKET
+        && ngx_ratelimit_rate_init(&unused, spec->tokens,
+                                   spec->period_us * n,
+                                   (capacity + n - 1) / n)
+           != 0)
+    {
+        return "a rate whose period is at most 366 days when it is multiplied "
+               "by the shards";
+    }
+
+    return NULL;
 }

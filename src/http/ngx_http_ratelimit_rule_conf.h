@@ -50,6 +50,8 @@ const char *ngx_http_ratelimit_set_delay(ngx_conf_t *cf, ngx_str_t *value,
     ngx_http_ratelimit_rule_t *rule);
 const char *ngx_http_ratelimit_set_sync(ngx_conf_t *cf, ngx_str_t *value,
     ngx_http_ratelimit_rule_t *rule);
+const char *ngx_http_ratelimit_set_shards(ngx_conf_t *cf, ngx_str_t *value,
+    ngx_http_ratelimit_rule_t *rule);
 const char *ngx_http_ratelimit_set_fail_mode(ngx_conf_t *cf,
     ngx_str_t *value, ngx_http_ratelimit_rule_t *rule);
 const char *ngx_http_ratelimit_set_emergency(ngx_conf_t *cf,

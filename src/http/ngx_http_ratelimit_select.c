@@ -245,6 +245,12 @@ ngx_http_ratelimit_select_counter(ngx_http_ratelimit_selection_t *s,
     counter->fail_mode = (rule->fail_mode != NGX_RATELIMIT_FAIL_DEFAULT)
                          ? rule->fail_mode : s->ctx->conf->fail_mode;
 
+    if (rule->shards && counter->fail_mode == NGX_RATELIMIT_FAIL_LOCAL) {
+
+        /* no answer of Redis says what all shards have left */
+        counter->fail_mode = NGX_RATELIMIT_FAIL_OPEN;
+    }
+
     check->ncounters++;
 
     if (client == &check->clients[check->nclients]) {

@@ -190,11 +190,40 @@ const char *
 ngx_http_ratelimit_set_sync(ngx_conf_t *cf, ngx_str_t *value,
     ngx_http_ratelimit_rule_t *rule)
 {
-    if (value->len != 6 || ngx_strncmp(value->data, "strict", 6) != 0) {
-        return "\"sync=strict\"";
+    static ngx_str_t  names[] = {
+        ngx_string("lease"),     /* in the order of ngx_ratelimit_sync_e */
+        ngx_string("strict"),
+        ngx_string("async"),
+        ngx_null_string
+    };
+
+    ngx_uint_t  i;
+
+    for (i = 0; names[i].len; i++) {
+        if (ngx_http_ratelimit_equal(&names[i], value)) {
+            rule->rule.sync = i;
+            return NULL;
+        }
     }
 
-    rule->rule.strict = 1;
+    return "\"lease\", \"strict\" or \"async\"";
+}
+
+
+const char *
+ngx_http_ratelimit_set_shards(ngx_conf_t *cf, ngx_str_t *value,
+    ngx_http_ratelimit_rule_t *rule)
+{
+    uint64_t  shards;
+
+    if (ngx_ratelimit_number_parse(value->data, value->len, 2,
+                                   NGX_RATELIMIT_MAX_SHARDS, &shards)
+        != 0)
+    {
+        return "a number from 2 to 64";
+    }
+
+    rule->rule.shards = (uint32_t) shards;
 
     return NULL;
 }

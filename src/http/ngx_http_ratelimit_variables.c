@@ -106,6 +106,7 @@ static ngx_str_t  ngx_http_ratelimit_status_names[] = {
 static ngx_str_t  ngx_http_ratelimit_source_names[] = {
     ngx_string("none"),
     ngx_string("local"),
+    ngx_string("lease"),
     ngx_string("redis"),
     ngx_string("fallback"),
 };

@@ -56,6 +56,7 @@ typedef enum {
 typedef struct {
     ngx_ratelimit_redis_status_e  status;
     unsigned                      ran:1;    /* it has run, or may have */
+    unsigned                      again:1;  /* not the last: see "late" */
     ngx_msec_t                    wait_ms;  /* OPEN: until it is asked again */
     ngx_uint_t                    n;        /* 0 unless status is OK */
     const int64_t                *values;   /* valid during the handler only */
@@ -66,7 +67,8 @@ const ngx_str_t *ngx_ratelimit_redis_status_name(
     ngx_ratelimit_redis_status_e status);
 
 /*
- * Called exactly once for each call that was not forgotten, never from inside
+ * Called exactly once for each call that was not forgotten (but see "late"
+ * below, and ngx_ratelimit_redis_stop), never from inside
  * ngx_ratelimit_redis_eval. May make calls; must not block.
  */
 typedef void (*ngx_ratelimit_redis_handler_pt)(void *data,
@@ -157,7 +159,10 @@ ngx_int_t ngx_ratelimit_redis_share(ngx_conf_t *cf,
 ngx_int_t ngx_ratelimit_redis_start(ngx_ratelimit_redis_t *redis,
     ngx_cycle_t *cycle);
 
-/* Closes every connection, frees the client and the calls not answered. */
+/*
+ * Closes every connection, frees the client and the calls not answered: their
+ * handlers are not called, and the calls are no more to be forgotten.
+ */
 void ngx_ratelimit_redis_stop(ngx_ratelimit_redis_t *redis);
 
 /* HMAC-SHA256 of len bytes under the fleet's secret. */
@@ -186,6 +191,7 @@ typedef struct {
     ngx_str_t      args;      /* each by ngx_ratelimit_redis_write_bulk() */
     unsigned       undo:1;    /* frees what a call without an answer may have
                                  taken: sent behind it, whatever the breaker */
+    unsigned       late:1;    /* a reply behind the deadline is of use too */
 } ngx_ratelimit_redis_eval_t;
 
 #define NGX_RATELIMIT_REDIS_MAX_SETS  16
@@ -196,8 +202,17 @@ typedef struct {
  * integers of the script's flat array.
  *
  * handler may be NULL: nobody waits for the result.
- * Returns the call, valid until its handler is called, or NULL when memory
- * is out (then the handler is not called).
+ *
+ * late: where nobody shall wait any more for a call that has been written, its
+ * handler is told TIMEOUT with again set, and once more, without, when the
+ * reply has come (whatever it is: an error is not healed then) or will not
+ * (LOST). So there is one result, or an interim one and then the last one. The
+ * time between does not keep a worker from exiting, and what comes of the call
+ * is not counted any more. A probe of the breaker has no late result: OPEN is
+ * the last one.
+ *
+ * Returns the call, valid until its handler is called, for the last time, or
+ * NULL when memory is out (then the handler is not called).
  */
 ngx_ratelimit_redis_call_t *ngx_ratelimit_redis_eval(
     ngx_ratelimit_redis_t *redis, const ngx_ratelimit_redis_eval_t *eval,
@@ -206,7 +221,15 @@ ngx_ratelimit_redis_call_t *ngx_ratelimit_redis_eval(
 /* A name that no other request of the fleet has; never 0. */
 uint64_t ngx_ratelimit_redis_name(ngx_ratelimit_redis_t *redis);
 
-/* The maker is gone: the handler will not be called. */
+/*
+ * How many nodes of the fleet live, this one among them: 1 or more. As Redis
+ * has said last, which is at most a second old, and also while Redis is away:
+ * the number only sizes leases, which no one gets then, and the fleet that
+ * comes back is likely the same. 1 before the first answer.
+ */
+ngx_uint_t ngx_ratelimit_redis_nodes(const ngx_ratelimit_redis_t *redis);
+
+/* The maker is gone: the handler will not be called, nor called again. */
 void ngx_ratelimit_redis_forget(ngx_ratelimit_redis_call_t *call);
 
 
@@ -218,6 +241,7 @@ typedef struct {
     uint64_t    refreshes;     /* questions for the slot map, the master */
     uint64_t    reconnects;    /* connections that came back */
     uint64_t    opened;        /* breakers, how often */
+    uint64_t    nodes;         /* of the fleet, as redis_nodes() */
 } ngx_ratelimit_redis_stat_t;
 
 typedef struct {

@@ -26,8 +26,6 @@ static void ngx_ratelimit_redis_breaker_tell(
 static void ngx_ratelimit_redis_release(ngx_ratelimit_redis_client_t *client);
 static ngx_uint_t ngx_ratelimit_redis_in_vain(
     const ngx_ratelimit_redis_call_t *call);
-static ngx_uint_t ngx_ratelimit_redis_second_due(_Atomic uint64_t *logged,
-    ngx_uint_t seconds);
 
 
 ngx_ratelimit_redis_call_t *
@@ -367,9 +365,7 @@ ngx_ratelimit_redis_notice_due(ngx_ratelimit_redis_conn_t *conn)
 }
 
 
-/* Once in so many seconds for all workers, by the clock that they share. */
-
-static ngx_uint_t
+ngx_uint_t
 ngx_ratelimit_redis_second_due(_Atomic uint64_t *logged, ngx_uint_t seconds)
 {
     uint64_t  now, before;

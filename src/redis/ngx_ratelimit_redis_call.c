@@ -19,7 +19,7 @@ static void ngx_ratelimit_redis_call_untime(ngx_ratelimit_redis_call_t *call);
 static void ngx_ratelimit_redis_call_end(ngx_ratelimit_redis_call_t *call,
     ngx_ratelimit_redis_status_e status);
 static void ngx_ratelimit_redis_handler_set(ngx_ratelimit_redis_call_t *call,
-    ngx_ratelimit_redis_handler_pt handler);
+    ngx_ratelimit_redis_handler_pt handler, ngx_uint_t told);
 static void ngx_ratelimit_redis_map_wait(ngx_ratelimit_redis_call_t *call);
 
 
@@ -27,9 +27,10 @@ void
 ngx_ratelimit_redis_call_start(ngx_ratelimit_redis_call_t *call,
     ngx_ratelimit_redis_handler_pt handler, void *data)
 {
-    ngx_ratelimit_redis_handler_set(call, handler);
+    ngx_ratelimit_redis_handler_set(call, handler, call->quiet);
     call->data = data;
-    call->asked = (handler != NULL);
+    call->asked = (handler != NULL && !call->quiet);
+    call->ended = call->quiet;
 
     ngx_ratelimit_redis_call_waits(call);
     ngx_ratelimit_redis_route(call);
@@ -39,7 +40,7 @@ ngx_ratelimit_redis_call_start(ngx_ratelimit_redis_call_t *call,
 void
 ngx_ratelimit_redis_forget(ngx_ratelimit_redis_call_t *call)
 {
-    ngx_ratelimit_redis_handler_set(call, NULL);
+    ngx_ratelimit_redis_handler_set(call, NULL, 0);
 }
 
 
@@ -117,7 +118,7 @@ ngx_ratelimit_redis_call_free(ngx_ratelimit_redis_call_t *call)
     client = call->client;
 
     ngx_ratelimit_redis_call_untime(call);
-    ngx_ratelimit_redis_handler_set(call, NULL);
+    ngx_ratelimit_redis_handler_set(call, NULL, 0);
 
     if (client->refresh == call) {
         client->refresh = NULL;
@@ -185,21 +186,25 @@ ngx_ratelimit_redis_call_end(ngx_ratelimit_redis_call_t *call,
 }
 
 
-/* A worker that exits waits for this timer while a handler waits. */
+/*
+ * A worker that exits waits for this timer while a handler waits; one that has
+ * been told does not.
+ */
 
 static void
 ngx_ratelimit_redis_handler_set(ngx_ratelimit_redis_call_t *call,
-    ngx_ratelimit_redis_handler_pt handler)
+    ngx_ratelimit_redis_handler_pt handler, ngx_uint_t told)
 {
     ngx_ratelimit_redis_client_t  *client;
 
     client = call->client;
 
-    client->waiting -= (call->handler != NULL);
-    client->waiting += (handler != NULL);
+    client->waiting -= (call->handler != NULL && !call->told);
+    client->waiting += (handler != NULL && !told);
     client->deadline.cancelable = (client->waiting == 0);
 
     call->handler = handler;
+    call->told = told;
 }
 
 
@@ -419,11 +424,12 @@ ngx_ratelimit_redis_call_leave(ngx_ratelimit_redis_call_t *call,
         data = call->data;
 
         ngx_ratelimit_redis_call_untime(call);
-        ngx_ratelimit_redis_handler_set(call, NULL);
+        ngx_ratelimit_redis_handler_set(call, call->late ? handler : NULL, 1);
         ngx_ratelimit_redis_call_end(call, NGX_RATELIMIT_REDIS_TIMEOUT);
 
         result.status = NGX_RATELIMIT_REDIS_TIMEOUT;
         result.ran = 1;
+        result.again = call->late;
 
         if (handler) {
             handler(data, &result);

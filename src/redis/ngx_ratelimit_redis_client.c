@@ -82,6 +82,8 @@ ngx_ratelimit_redis_start(ngx_ratelimit_redis_t *redis, ngx_cycle_t *cycle)
         return NGX_ERROR;
     }
 
+    ngx_ratelimit_redis_nodes_start(client);
+
     return NGX_OK;
 }
 
@@ -152,6 +154,7 @@ ngx_ratelimit_redis_stop(ngx_ratelimit_redis_t *redis)
     ngx_ratelimit_redis_text_free(&client->sentinel_auth);
 
     ngx_ratelimit_redis_topology_stop(client);
+    ngx_ratelimit_redis_nodes_stop(client);
 
     if (client->io) {
         ngx_free(client->io);
@@ -298,16 +301,29 @@ ngx_ratelimit_redis_eval(ngx_ratelimit_redis_t *redis,
     const ngx_ratelimit_redis_eval_t *eval,
     ngx_ratelimit_redis_handler_pt handler, void *data)
 {
-    size_t                         len;
-    ngx_ratelimit_redis_call_t    *call;
-    ngx_ratelimit_redis_client_t  *client;
+    ngx_ratelimit_redis_call_t  *call;
 
-    client = redis->client;
+    call = ngx_ratelimit_redis_eval_new(redis->client, eval);
+
+    if (call) {
+        ngx_ratelimit_redis_call_start(call, handler, data);
+    }
+
+    return call;
+}
+
+
+ngx_ratelimit_redis_call_t *
+ngx_ratelimit_redis_eval_new(ngx_ratelimit_redis_client_t *client,
+    const ngx_ratelimit_redis_eval_t *eval)
+{
+    size_t                       len;
+    ngx_ratelimit_redis_call_t  *call;
 
     len = NGX_RATELIMIT_REDIS_ARRAY + client->evalsha.len
           + NGX_RATELIMIT_REDIS_BULK(NGX_INT32_LEN)
           + (1 + eval->nsets)
-            * NGX_RATELIMIT_REDIS_BULK(redis->prefix.len
+            * NGX_RATELIMIT_REDIS_BULK(client->redis->prefix.len
                                        + NGX_RATELIMIT_REDIS_KEY_BYTES)
           + eval->args.len;
 
@@ -319,8 +335,7 @@ ngx_ratelimit_redis_eval(ngx_ratelimit_redis_t *redis,
 
     ngx_ratelimit_redis_eval_write(call, eval);
     call->undo = eval->undo;
-
-    ngx_ratelimit_redis_call_start(call, handler, data);
+    call->late = eval->late;
 
     return call;
 }

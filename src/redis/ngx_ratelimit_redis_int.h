@@ -14,6 +14,7 @@
  *     tls.c      its handshake, where it is encrypted
  *     io.c       its queue, writing, reading
  *     reply.c    what each reply means for the call at the queue's head
+ *     nodes.c    the node's heartbeat, how many nodes live
  *     shared.c   what the workers of the node share: breakers, counts, map
  *     codec.c    Redis' protocol to and from bytes (hiredis' reader)
  *     digest.c   HMAC-SHA256
@@ -124,6 +125,12 @@ struct ngx_ratelimit_redis_call_s {
     unsigned                         asked:1;   /* by a request, maybe gone:
                                                    its end counts */
     unsigned                         undo:1;    /* the breaker is not asked */
+    unsigned                         late:1;    /* see ngx_ratelimit_redis.h */
+    unsigned                         quiet:1;   /* the node's heartbeat: nobody
+                                                   waits, no breaker and no
+                                                   count knows of it */
+    unsigned                         told:1;    /* its handler had TIMEOUT and
+                                                   waits no more */
     unsigned                         probe:1;   /* its shard is not closed */
     unsigned                         ran:1;     /* in client->done */
     unsigned                         ended:1;   /* and counted */
@@ -174,6 +181,11 @@ struct ngx_ratelimit_redis_shared_s {
     _Atomic uint64_t               refreshes;
     _Atomic uint64_t               reconnects;
     _Atomic uint64_t               opened;
+
+    uint64_t                       node;      /* its name in Redis, not 0 */
+    _Atomic uint64_t               nodes;     /* that live; 0: not known yet */
+    _Atomic uint64_t               beat_ms;   /* the last heartbeat; 0: none */
+    _Atomic uint64_t               beat_logged; /* see second_due() */
 
     ngx_ratelimit_redis_shard_t    shards[NGX_RATELIMIT_REDIS_MAX_SHARDS];
 
@@ -273,6 +285,10 @@ struct ngx_ratelimit_redis_client_s {
     ngx_queue_t                    again;     /* TRYAGAIN, oldest first */
     ngx_event_t                    again_timer;
 
+    ngx_event_t                    beat_timer;
+    ngx_ratelimit_redis_call_t    *beat;        /* that has no answer yet */
+    unsigned                       beat_failed:1; /* the last one */
+
     ngx_event_t                    release_event;
     uint64_t                       released;  /* shared->opened at the last */
     ngx_ratelimit_redis_status_e   failed;    /* of a call, the last one */
@@ -317,6 +333,14 @@ struct ngx_ratelimit_redis_client_s {
 };
 
 
+/* client.c */
+
+/* As ngx_ratelimit_redis_eval(), but that the call is not started yet. */
+ngx_ratelimit_redis_call_t *ngx_ratelimit_redis_eval_new(
+    ngx_ratelimit_redis_client_t *client,
+    const ngx_ratelimit_redis_eval_t *eval);
+
+
 /* call.c */
 
 /*
@@ -327,7 +351,10 @@ ngx_ratelimit_redis_call_t *ngx_ratelimit_redis_call_new(
     ngx_ratelimit_redis_client_t *client, ngx_ratelimit_redis_kind_e kind,
     size_t len);
 
-/* Lets the call wait for its deadline, and sends it. handler may be NULL. */
+/*
+ * Lets the call wait for its deadline, and sends it. handler may be NULL. Of a
+ * quiet one late is set too.
+ */
 void ngx_ratelimit_redis_call_start(ngx_ratelimit_redis_call_t *call,
     ngx_ratelimit_redis_handler_pt handler, void *data);
 
@@ -355,7 +382,8 @@ void ngx_ratelimit_redis_call_fail(ngx_ratelimit_redis_call_t *call,
 /*
  * Calls the handler of a call that nobody shall wait for any more. One that
  * was written timed out; it stays in its connection's queue until its reply
- * comes. Any other did not run and never will: it ends with that status.
+ * comes, and so does its handler where that is of use late. Any other did not
+ * run and never will: it ends with that status.
  */
 void ngx_ratelimit_redis_call_leave(ngx_ratelimit_redis_call_t *call,
     ngx_ratelimit_redis_status_e status);
@@ -421,6 +449,13 @@ void ngx_ratelimit_redis_release_handler(ngx_event_t *ev);
  */
 ngx_uint_t ngx_ratelimit_redis_error_due(ngx_ratelimit_redis_conn_t *conn,
     const u_char *why, size_t len);
+
+/*
+ * Whether it is due once in so many seconds for all workers, and then it was
+ * now, by the clock that they share.
+ */
+ngx_uint_t ngx_ratelimit_redis_second_due(_Atomic uint64_t *logged,
+    ngx_uint_t seconds);
 
 /* The same of level notice: one a second. */
 ngx_uint_t ngx_ratelimit_redis_notice_due(ngx_ratelimit_redis_conn_t *conn);
@@ -559,6 +594,13 @@ void ngx_ratelimit_redis_conn_flush_handler(ngx_event_t *ev);
 /* The socket's events. Any of them may end in break. */
 void ngx_ratelimit_redis_conn_write_handler(ngx_event_t *wev);
 void ngx_ratelimit_redis_conn_read_handler(ngx_event_t *rev);
+
+
+/* nodes.c */
+
+/* The worker's part in the heartbeat of its node: begins, ends. */
+void ngx_ratelimit_redis_nodes_start(ngx_ratelimit_redis_client_t *client);
+void ngx_ratelimit_redis_nodes_stop(ngx_ratelimit_redis_client_t *client);
 
 
 /* shared.c */

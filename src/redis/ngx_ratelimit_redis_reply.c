@@ -45,6 +45,8 @@ static u_char *ngx_ratelimit_redis_unwrap(u_char *p, u_char *last);
 
 static void ngx_ratelimit_redis_error_refused(
     ngx_ratelimit_redis_conn_t *conn, ngx_ratelimit_redis_call_t *call);
+static void ngx_ratelimit_redis_error_end(ngx_ratelimit_redis_conn_t *conn,
+    ngx_ratelimit_redis_call_t *call);
 static void ngx_ratelimit_redis_error_stale(ngx_ratelimit_redis_conn_t *conn,
     ngx_ratelimit_redis_call_t *call);
 static void ngx_ratelimit_redis_error_replica(
@@ -342,8 +344,10 @@ ngx_ratelimit_redis_reply_eval(ngx_ratelimit_redis_conn_t *conn,
                    + (error - ngx_ratelimit_redis_errors);
     call->written = error->ran;
 
-    ngx_ratelimit_redis_count(
+    if (!call->quiet) {
+        ngx_ratelimit_redis_count(
                      conn->client->redis->shared->replies[reply->error]);
+    }
 
     error->handler(conn, call);
 }
@@ -526,11 +530,26 @@ static void
 ngx_ratelimit_redis_error_refused(ngx_ratelimit_redis_conn_t *conn,
     ngx_ratelimit_redis_call_t *call)
 {
-    ngx_ratelimit_redis_result_t  result;
+    if (!call->quiet) {
+        ngx_ratelimit_redis_log_reply(conn, "a check");
+    }
 
-    ngx_ratelimit_redis_log_reply(conn, "a check");
     ngx_ratelimit_redis_breaker_report(call, NGX_RATELIMIT_BREAKER_FAILED,
                                        conn->reply.error);
+    ngx_ratelimit_redis_error_end(conn, call);
+}
+
+
+/*
+ * Alone for what would be healed, but that the deadline passed: nobody waits
+ * for it, or its maker makes another.
+ */
+
+static void
+ngx_ratelimit_redis_error_end(ngx_ratelimit_redis_conn_t *conn,
+    ngx_ratelimit_redis_call_t *call)
+{
+    ngx_ratelimit_redis_result_t  result;
 
     ngx_memzero(&result, sizeof(ngx_ratelimit_redis_result_t));
     result.status = conn->reply.error;
@@ -620,7 +639,7 @@ ngx_ratelimit_redis_error_noscript(ngx_ratelimit_redis_conn_t *conn,
     }
 
     if (!call->timed) {
-        ngx_ratelimit_redis_call_free(call);
+        ngx_ratelimit_redis_error_end(conn, call);
         return;
     }
 
@@ -685,7 +704,7 @@ ngx_ratelimit_redis_error_tryagain(ngx_ratelimit_redis_conn_t *conn,
     ngx_ratelimit_redis_breaker_neutral(call);
 
     if (!call->timed) {
-        ngx_ratelimit_redis_call_free(call);
+        ngx_ratelimit_redis_error_end(conn, call);
         return;
     }
 
@@ -705,10 +724,8 @@ ngx_ratelimit_redis_follow(ngx_ratelimit_redis_conn_t *from,
         return;
     }
 
-    /* its deadline passed: nobody waits for it */
-
     if (!call->timed) {
-        ngx_ratelimit_redis_call_free(call);
+        ngx_ratelimit_redis_error_end(from, call);
         return;
     }
 

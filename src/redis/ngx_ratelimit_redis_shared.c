@@ -6,8 +6,10 @@
 
 #include "ngx_ratelimit_redis_int.h"
 
+#include <openssl/rand.h>
+
 /* changed with every change of the layout */
-#define NGX_RATELIMIT_REDIS_SHARED_LAYOUT  2
+#define NGX_RATELIMIT_REDIS_SHARED_LAYOUT  3
 
 /* pages left to the slab allocator */
 #define NGX_RATELIMIT_REDIS_SHARED_SPARE   8
@@ -116,6 +118,18 @@ ngx_ratelimit_redis_shared_init(ngx_shm_zone_t *shm_zone, void *data)
     ngx_memzero(redis->shared,
                 offsetof(ngx_ratelimit_redis_shared_t, board.words));
 
+    do {
+        if (RAND_bytes((u_char *) &redis->shared->node, sizeof(uint64_t))
+            != 1)
+        {
+            ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
+                          "RAND_bytes() failed for ratelimit redis \"%V\"",
+                          &redis->name);
+            return NGX_ERROR;
+        }
+
+    } while (redis->shared->node == 0);
+
     return NGX_OK;
 }
 
@@ -206,6 +220,7 @@ ngx_ratelimit_redis_stat(const ngx_ratelimit_redis_t *redis,
     stat->refreshes = atomic_load(&shared->refreshes);
     stat->reconnects = atomic_load(&shared->reconnects);
     stat->opened = atomic_load(&shared->opened);
+    stat->nodes = ngx_ratelimit_redis_nodes(redis);
 }
 
 

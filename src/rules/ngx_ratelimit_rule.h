@@ -26,6 +26,15 @@ typedef enum {
     NGX_RATELIMIT_FAIL_CLOSED        /* is refused */
 } ngx_ratelimit_fail_mode_e;
 
+/* How exactly a counter in Redis is followed, and how many calls that costs. */
+typedef enum {
+    NGX_RATELIMIT_SYNC_LEASE = 0,    /* tokens that Redis has debited before */
+    NGX_RATELIMIT_SYNC_STRICT,       /* a call for every check */
+    NGX_RATELIMIT_SYNC_ASYNC         /* debited behind; nobody waits */
+} ngx_ratelimit_sync_e;
+
+#define NGX_RATELIMIT_MAX_SHARDS  64   /* of one counter */
+
 typedef struct {
     ngx_str_t               id;
     ngx_str_t               key;         /* as written */
@@ -48,8 +57,10 @@ typedef struct {
     ngx_ratelimit_spec_t    spec;
     ngx_ratelimit_limit_t   limit;
     unsigned                dynamic:1;
-    unsigned                strict:1;
     unsigned                dry_run:1;   /* counts, and never denies */
+    ngx_ratelimit_sync_e    sync;        /* STRICT where the algorithm or
+                                            statuses bear nothing else */
+    uint32_t                shards;      /* sub-counters of each; 0: not split */
 
     /* what a request costs */
     uint32_t                cost;        /* where it is no variable; 1 */
@@ -82,6 +93,7 @@ typedef struct {
     ngx_uint_t              nkeys;      /* distinct keys of the rules */
     ngx_uint_t              ngroups;    /* distinct groups */
     void                   *index;      /* which rules a path may match */
+    void                   *holders;    /* the worker's, of leases; or NULL */
 } ngx_ratelimit_limiter_t;
 
 

@@ -40,6 +40,8 @@ typedef struct {
     uint64_t  capacity;
     uint64_t  a;
     uint64_t  b;
+    uint32_t  ahead;    /* with a share: "want+ahead/share" */
+    uint32_t  share;
 } parity_arg_t;
 
 /* One call: n counters of one client. */
@@ -207,6 +209,15 @@ push_number(int at, double value)
 }
 
 
+static inline void
+push_lease(int at, const parity_arg_t *arg)
+{
+    lua_pushfstring(parity.lua, "%d+%d/%d", (int) arg->want, (int) arg->ahead,
+                    (int) arg->share);
+    lua_rawseti(parity.lua, -2, at);
+}
+
+
 static inline int
 parity_in_set(char kind)
 {
@@ -254,10 +265,15 @@ parity_push_args(const parity_call_t *call)
         lua_rawseti(parity.lua, -2, at + 2);
 
         push_number(at + 3, (double) arg->cost);
-        push_number(at + 4, (double) arg->want);
         push_number(at + 5, (double) arg->capacity);
         push_number(at + 6, (double) arg->a);
         push_number(at + 7, (double) arg->b);
+
+        if (arg->share) {
+            push_lease(at + 4, arg);
+        } else {
+            push_number(at + 4, (double) arg->want);
+        }
     }
 
     if (call->name) {
@@ -274,7 +290,7 @@ parity_call_init(parity_call_t *call, unsigned first, unsigned n)
 {
     unsigned  i;
 
-    static const parity_arg_t  arg = { 't', 0, 1, 0, 10, 100000, 1 };
+    static const parity_arg_t  arg = { 't', 0, 1, 0, 10, 100000, 1, 0, 0 };
 
     call->now_us = START;
     call->key = 0;
@@ -358,12 +374,13 @@ parity_compare(const parity_call_t *call, parity_answer_t *wanted)
             arg = &call->args[i];
 
             fail_msg("SEED=%llu step %lu counter %u of %u: %s is %lld in C, "
-                     "%lld in Lua (%c cost %lld want %lld capacity %llu "
-                     "a %llu b %llu)",
+                     "%lld in Lua (%c cost %lld want %lld+%u/%u capacity "
+                     "%llu a %llu b %llu)",
                      (unsigned long long) parity.first_seed, parity.step, i,
                      call->n, names[k], (long long) wanted[i][k],
                      (long long) got[i][k], arg->kind, (long long) arg->cost,
-                     (long long) arg->want, (unsigned long long) arg->capacity,
+                     (long long) arg->want, arg->ahead, arg->share,
+                     (unsigned long long) arg->capacity,
                      (unsigned long long) arg->a, (unsigned long long) arg->b);
         }
     }

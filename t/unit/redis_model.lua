@@ -419,6 +419,10 @@ function model.put(key, field, value)
     expires_ms[key] = math.floor(now_us / 1000) + 1000
 end
 
+function model.value(key, field)
+    return store[key][field]
+end
+
 -- Milliseconds that a key goes on to live, or -2.
 
 function model.pttl(at_us, key)

@@ -17,6 +17,8 @@ typedef struct {
     counter_t  *counter;
     int64_t     cost;
     uint32_t    want;      /* below 0 of cost: for how many ms it was taken */
+    uint32_t    ahead;     /* of a lease */
+    uint32_t    share;     /* 0: no lease */
     int         dry_run;
 } check_t;
 
@@ -30,6 +32,9 @@ static struct {
     uint64_t  given;
     uint64_t  looked;
     uint64_t  dry_run;
+    uint64_t  ahead;       /* leases cut down to what they may ask for, */
+    uint64_t  shared;      /* to their share of what is left, */
+    uint64_t  refused;     /* denied, alone or with others */
 } seen;
 
 
@@ -43,6 +48,8 @@ fill_arg(const check_t *check, parity_arg_t *arg)
     arg->want = (check->want == NGX_RATELIMIT_LOOK) ? -1
                                                     : (int64_t) check->want;
     arg->capacity = counter->limit.capacity;
+    arg->ahead = check->ahead;
+    arg->share = check->share;
 
     if (counter->kind == 't') {
         arg->a = counter->limit.rate.period_us;
@@ -52,6 +59,48 @@ fill_arg(const check_t *check, parity_arg_t *arg)
         arg->a = counter->limit.window_us;
         arg->b = counter->limit.calendar;
     }
+}
+
+
+/* What a lease takes: its grant is reckoned here, C then takes just that. */
+
+static void
+lease_c(uint64_t now, const check_t *check, ngx_ratelimit_answer_t *answer)
+{
+    uint32_t   left, granted, share;
+    counter_t  copy;
+
+    copy = *check->counter;
+    counter_take(&copy, now, check->cost, NGX_RATELIMIT_LOOK, answer);
+
+    if (answer->retry_us) {
+        counter_take(check->counter, now, check->cost, check->want, answer);
+        seen.refused++;
+        return;
+    }
+
+    left = answer->remaining;
+    granted = (check->want < left) ? check->want : left;
+
+    if (granted < check->cost) {
+        granted = check->cost;
+    }
+
+    share = (left - granted) / check->share;
+
+    if (check->ahead < share) {
+        granted += check->ahead;
+        seen.ahead += (check->ahead != 0);
+
+    } else {
+        granted += share;
+        seen.shared += (share != 0);
+    }
+
+    counter_take(check->counter, now, granted, 0, answer);
+
+    assert_true(answer->retry_us == 0);
+    assert_int_equal(answer->granted, granted);
 }
 
 
@@ -95,7 +144,11 @@ run_c(uint64_t now, const check_t *checks, unsigned n,
 
             counter_take(check->counter, now, 0, 0, &answer);
 
+        } else if (check->share && !denied) {
+            lease_c(now, check, &answer);
+
         } else {
+            seen.refused += (check->share != 0);
             counter_take(check->counter, now, check->cost,
                          denied ? NGX_RATELIMIT_LOOK : check->want, &answer);
         }
@@ -281,6 +334,18 @@ random_age_ms(const ngx_ratelimit_limit_t *limit)
 }
 
 
+/* What a lease asks for: mostly as an engine would, else anything. */
+
+static void
+random_lease(check_t *check, uint32_t capacity)
+{
+    check->ahead = rnd(16) ? random_tokens(capacity)
+                           : rnd((uint64_t) NGX_RATELIMIT_MAX_TOKENS + 1);
+    check->share = rnd(4) ? 1 + rnd(20)
+                          : rnd_log(NGX_RATELIMIT_MAX_TOKENS);
+}
+
+
 static void
 random_call(parity_call_t *call, check_t *checks)
 {
@@ -311,6 +376,7 @@ random_call(parity_call_t *call, check_t *checks)
         check->cost = random_tokens(capacity);
         check->want = rnd(2) ? 0 : random_tokens(capacity);
         check->dry_run = (rnd(8) == 0);
+        check->ahead = check->share = 0;
 
         /* mostly one that can be paid: else 16 counters never pass together */
 
@@ -324,6 +390,9 @@ random_call(parity_call_t *call, check_t *checks)
 
         } else if (rnd(10) == 0) {
             check->want = NGX_RATELIMIT_LOOK;
+
+        } else if (rnd(3) == 0) {
+            random_lease(check, capacity);
         }
 
         fill_arg(check, &call->args[i]);
@@ -400,6 +469,47 @@ check_all_dropped(uint64_t now, uint64_t latest)
 }
 
 
+/* The value of a field in Redis is the counter's state. */
+
+static void
+check_state(unsigned key, unsigned field, const counter_t *counter)
+{
+    size_t          i, len, size;
+    uint64_t        got[4];
+    const char     *sizes;
+    unsigned char  *p;
+
+    uint64_t  bucket[] = { counter->tb.tat_us, counter->tb.tat_frac,
+                           counter->tb.span_code };
+    uint64_t  window[] = { counter->w.fresh_us, counter->w.count,
+                           counter->w.code, counter->w.before };
+
+    sizes = (counter->kind == 't') ? "732" : (counter->kind == 'f') ? "742"
+                                                                    : "7424";
+
+    model_function("value");
+    push_key(key);
+    push_field(field);
+    model_call(2, 1);
+
+    p = (unsigned char *) lua_tolstring(parity.lua, -1, &len);
+
+    for (i = 0; sizes[i]; i++) {
+        got[i] = 0;
+
+        for (size = sizes[i] - '0'; size && len; size--, len--) {
+            got[i] = got[i] << 8 | *p++;
+        }
+    }
+
+    lua_pop(parity.lua, 1);
+
+    assert_int_equal(len, 0);
+    assert_memory_equal(got, counter->kind == 't' ? bucket : window,
+                        i * sizeof(uint64_t));
+}
+
+
 static void
 run_sequence(const char *kinds)
 {
@@ -444,6 +554,12 @@ run_sequence(const char *kinds)
 
         run_c(next, checks, call.n, answers);
         parity_compare(&call, answers);
+
+        for (i = 0; i < call.n; i++) {
+            if (checks[i].share && answers[i][0] > 0) {
+                check_state(call.key, call.args[i].field, checks[i].counter);
+            }
+        }
     }
 }
 
@@ -458,16 +574,23 @@ check_seen(const char *kinds)
         assert_true(seen.denied > parity.steps / 10);
         assert_true(seen.never > 0 && seen.looked > 0 && seen.dry_run > 0);
         assert_true(seen.given > parity.steps / 100);
+        assert_true(seen.ahead > parity.steps / 100);
+        assert_true(seen.shared > parity.steps / 100);
+        assert_true(seen.refused > parity.steps / 100);
         assert_true(model_total("HGETALL") > 0);
         assert_true(model_total("HDEL") > 0);
         assert_true(model_total("PEXPIRE") < model_total("HSET") / 4);
     }
 
     print_message("%s: %lu steps: %llu granted, %llu denied, %llu given back, "
+                  "leases: %llu whole, %llu shares, %llu refused; "
                   "%.0f HSET, %.0f PEXPIRE, %.0f sweeps\n", kinds,
                   parity.steps, (unsigned long long) seen.granted,
                   (unsigned long long) seen.denied,
-                  (unsigned long long) seen.given, model_total("HSET"),
+                  (unsigned long long) seen.given,
+                  (unsigned long long) seen.ahead,
+                  (unsigned long long) seen.shared,
+                  (unsigned long long) seen.refused, model_total("HSET"),
                   model_total("PEXPIRE"), model_total("HGETALL"));
 }
 

@@ -478,6 +478,8 @@ fill_arg(const check_t *check, parity_arg_t *arg)
     arg->capacity = limit->capacity;
     arg->a = (kind == 'l') ? limit->window_us : LEASE_US;
     arg->b = 0;
+    arg->ahead = 0;
+    arg->share = 0;
 }
 
 

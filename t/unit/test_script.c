@@ -26,6 +26,17 @@ test_malformed(void **state)
     static const char *const  long_log[] = { "l", "12345678", "1", "0",
                                              "10001", "1000000", "0",
                                              "12345678" };
+
+    /* no lease of what is in a sorted set, and none to give back */
+
+    static const char *const  log_lease[] = { "l", "12345678", "1", "1+2/3",
+                                              "10", "1000000", "0",
+                                              "12345678" };
+    static const char *const  slot_lease[] = { "c", "12345678", "1", "0+0/1",
+                                               "10", "1000000", "0",
+                                               "12345678" };
+    static const char *const  give[] = { "t", "12345678", "-1", "0+2/3", "10",
+                                         "100", "1" };
     static const struct {
         unsigned     at;
         const char  *value;
@@ -35,7 +46,15 @@ test_malformed(void **state)
         { 2, "" }, { 2, "secret" }, { 2, "1.5" }, { 2, "nan" }, { 2, "inf" },
         { 2, "1073741825" }, { 2, "-1073741825" },
         { 3, "-2" }, { 3, "x" }, { 3, "0.5" }, { 3, "9007199254740994" },
-        { 3, "nan" },
+        { 3, "nan" }, { 3, "" },
+        { 3, "1+2" }, { 3, "1+2/" }, { 3, "1+2/0" }, { 3, "+1/2" },
+        { 3, "1+/2" }, { 3, "1/2" }, { 3, "1+2/3 " }, { 3, " 1+2/3" },
+        { 3, "1 +2/3" }, { 3, "1+2/3/4" }, { 3, "-1+2/3" }, { 3, "1+-2/3" },
+        { 3, "1+2/-3" }, { 3, "1.5+2/3" }, { 3, "1+2.5/3" }, { 3, "1+2/3.5" },
+        { 3, "1e3+1/2" }, { 3, "0x1+1/2" }, { 3, "nan+1/2" }, { 3, "1+nan/2" },
+        { 3, "1+1/inf" }, { 3, "1073741825+1/2" }, { 3, "1+1073741825/2" },
+        { 3, "1+1/1073741825" },
+        { 3, "1+1/99999999999999999999999999999999999999999999" },
         { 4, "0" }, { 4, "1073741825" }, { 4, "nan" }, { 4, "2.5" },
         { 5, "0" }, { 5, "31622400000001" }, { 5, "-1" }, { 5, "9.5" },
         { 6, "0" }, { 6, "4194305" }, { 6, "1.5" }, { 6, "" }
@@ -79,8 +98,11 @@ test_malformed(void **state)
     assert_non_null(parity_run_raw(1, log, 8));
     assert_non_null(parity_run_raw(2, log, 7));
     assert_non_null(parity_run_raw(2, long_log, 8));
+    assert_non_null(parity_run_raw(2, log_lease, 8));
+    assert_non_null(parity_run_raw(2, slot_lease, 8));
+    assert_non_null(parity_run_raw(1, give, 7));
 
-    lua_pop(parity.lua, 6);
+    lua_pop(parity.lua, 9);
 
     for (i = 0; i < 119; i++) {
         args[i] = good[i % 7];
@@ -101,6 +123,108 @@ test_malformed(void **state)
     assert_true(model_total("HSET") == 1);
 
     lua_pop(parity.lua, 1);
+}
+
+
+/* What a lease takes of the ten tokens that a fresh counter has. */
+
+static void
+test_lease(void **state)
+{
+    unsigned         i, kind;
+    parity_call_t    call;
+    parity_answer_t  answer;
+
+    static const struct {
+        int64_t   cost;
+        int64_t   want;
+        uint32_t  ahead;
+        uint32_t  share;
+        int64_t   granted;
+    } cases[] = {
+        { 1, 0, 0, 1, 1 },              /* nothing ahead: the cost */
+        { 1, 4, 0, 1, 4 },
+        { 1, 0, 3, 1, 4 },
+        { 0, 0, 3, 1, 3 },
+        { 1, 0, 100, 1, 10 },           /* all */
+        { 1, 0, 100, 2, 5 },            /* half of nine, rounded down */
+        { 1, 0, 4, 2, 5 },
+        { 1, 0, 3, 2, 4 },
+        { 1, 4, 100, 4, 5 },            /* a fourth of the six behind want */
+        { 5, 4, 100, 4, 6 },            /* the cost is more than wanted */
+        { 1, 20, 100, 4, 10 },          /* nothing is left for more */
+        { 1, 0, 100, 10, 1 },           /* a share below one */
+        { 10, 0, 100, 1, 10 },
+        { 11, 0, 100, 1, 0 },           /* denied */
+        { 1, 1 << 30, 1 << 30, 1 << 30, 10 },
+        { 1, 0, 1 << 30, 1, 10 }
+    };
+
+    (void) state;
+
+    for (kind = 0; kind < 6; kind++) {
+        for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+            parity_start();
+            parity_call_init(&call, 7, 1);
+            call.args[0].kind = "tfsTFS"[kind];
+            call.args[0].a = 1000000;
+            call.args[0].b = (kind % 3 == 0);
+            call.args[0].cost = cases[i].cost;
+            call.args[0].want = cases[i].want;
+            call.args[0].ahead = cases[i].ahead;
+            call.args[0].share = cases[i].share;
+
+            parity_run(&call, &answer);
+            assert_int_equal(answer[0], cases[i].granted);
+            assert_int_equal(answer[1], 10 - cases[i].granted);
+            assert_int_equal(answer[3], cases[i].cost > 10 ? -1 : 0);
+            assert_true(model_total("HSET") == (cases[i].granted > 0));
+        }
+    }
+}
+
+
+/* Where another counter denies, a lease gets nothing, nor what is ahead. */
+
+static void
+test_lease_refused(void **state)
+{
+    unsigned         i, denies;
+    parity_call_t    call;
+    parity_answer_t  answers[3];
+
+    (void) state;
+
+    for (denies = 0; denies < 3; denies++) {
+        parity_start();
+        parity_call_init(&call, 7, 3);
+
+        for (i = 0; i < 3; i++) {
+            call.args[i].want = 2;
+            call.args[i].ahead = 100;
+            call.args[i].share = 4;
+        }
+
+        call.args[denies].cost = 11;
+        parity_run(&call, answers);
+
+        for (i = 0; i < 3; i++) {
+            assert_int_equal(answers[i][0], 0);
+            assert_int_equal(answers[i][1], 10);
+        }
+
+        assert_true(model_total("HSET") == 0);
+
+        /* but where its denial does not count */
+
+        call.args[denies].kind = 'T';
+        parity_run(&call, answers);
+
+        for (i = 0; i < 3; i++) {
+            assert_int_equal(answers[i][0], i == denies ? 0 : 4);
+            assert_int_equal(answers[i][1], i == denies ? 10 : 6);
+        }
+    }
 }
 
 
@@ -246,6 +370,8 @@ main(void)
 {
     const struct CMUnitTest  tests[] = {
         cmocka_unit_test(test_malformed),
+        cmocka_unit_test(test_lease),
+        cmocka_unit_test(test_lease_refused),
         cmocka_unit_test(test_foreign_value),
         cmocka_unit_test(test_bucket_long),
         cmocka_unit_test(test_bucket_given),

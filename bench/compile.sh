@@ -1,0 +1,41 @@
+# shellcheck shell=bash
+#
+# For the benchmarks of the table: compiles one to build/bench, with nginx's
+# headers, the table, and what limit_req's tree is made of. Sourced.
+#
+# NGX_SRC  nginx's source tree; else the distribution's, which is fetched once
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+out=$root/build/bench
+mkdir -p "$out"
+
+nginx_source() {
+    local src=$out/nginx
+
+    if [ -z "${NGX_SRC:-}" ] && [ ! -e "$src/done" ]; then
+        rm -rf "$src"
+        "$root/tools/deps.sh" bench >&2
+        "$root/tools/apt-fetch.sh" source nginx "$src" >&2
+        touch "$src/done"
+    fi
+
+    [ -n "${NGX_SRC:-}" ] || NGX_SRC=$(dirname "$src"/nginx-*/src)
+    [ -e "$NGX_SRC/src/core/ngx_slab.c" ] \
+        || { echo "bench: no nginx source in \"$NGX_SRC\"" >&2; return 1; }
+}
+
+# compile <name> <file.c>...
+compile() {
+    local name=$1 cflags
+    shift
+
+    nginx_source
+    make --no-print-directory -s -C "$root/t/unit" nginx_cflags > "$out/cflags"
+    read -ra cflags < "$out/cflags"
+
+    (cd "$root" && "${CC:-cc}" -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra \
+        -Wno-unused-parameter -Isrc/core -Isrc/shm "${cflags[@]}" -o "$out/$name" "$@" \
+        src/shm/ngx_ratelimit_{table,lock}.c \
+        src/core/ngx_ratelimit_token_bucket.c \
+        "$NGX_SRC"/src/core/ngx_{rbtree,slab,shmtx}.c -lm -lpthread)
+}

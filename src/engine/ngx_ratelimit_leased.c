@@ -1,0 +1,222 @@
+/*
+ * Counters in Redis that this node answers for: out of a lease (sync=lease), or
+ * by what it last knew (sync=async). What Redis is asked, holder.c does.
+ */
+
+#include "ngx_ratelimit_backend.h"
+
+_Static_assert(sizeof(ngx_ratelimit_lease_t) <= NGX_RATELIMIT_LEASE_BYTES,
+               "a lease fits its place");
+
+static void ngx_ratelimit_leased_async(ngx_ratelimit_counter_t *counter);
+static uint32_t ngx_ratelimit_leased_charge(
+    const ngx_ratelimit_counter_t *counter);
+
+
+void
+ngx_ratelimit_leased_take(ngx_ratelimit_counter_t *counter)
+{
+    unsigned                      ahead;
+    ngx_ratelimit_id_t            id;
+    ngx_ratelimit_lease_t        *lease;
+    ngx_ratelimit_lease_e         rc;
+    ngx_ratelimit_limiter_t      *limiter;
+    ngx_ratelimit_lease_env_t     env;
+    ngx_ratelimit_lease_entry_t   entry;
+
+    limiter = counter->client->limiter;
+
+    if (counter->rule->sync == NGX_RATELIMIT_SYNC_STRICT
+        || limiter->holders == NULL || counter->cost == 0)
+    {
+        return;
+    }
+
+    counter->leased = 1;
+
+    if (counter->rule->sync == NGX_RATELIMIT_SYNC_ASYNC) {
+        ngx_ratelimit_leased_async(counter);
+        return;
+    }
+
+    id = ngx_ratelimit_local_id(counter);
+    ngx_ratelimit_leased_env(limiter, &env);
+
+    rc = NGX_RATELIMIT_LEASE_ASK;
+    ahead = 0;
+
+    lease = ngx_ratelimit_leases_lock(limiter->zone.leases, &id, 1, env.now_us,
+                                      &entry);
+    if (lease) {
+        rc = ngx_ratelimit_lease_take(lease, counter->limit, &env,
+                                      counter->cost, &counter->answer, &ahead);
+        ngx_ratelimit_leases_unlock(&entry);
+    }
+
+    if (rc == NGX_RATELIMIT_LEASE_ASK) {
+        counter->asks = 1;
+        return;
+    }
+
+    counter->source = NGX_RATELIMIT_SOURCE_LEASE;
+
+    if (ahead) {
+        ngx_ratelimit_holder_ahead(counter);
+    }
+}
+
+
+/* Never waits: where there is no place for what is known, nothing is. */
+static void
+ngx_ratelimit_leased_async(ngx_ratelimit_counter_t *counter)
+{
+    unsigned                      ask;
+    ngx_ratelimit_id_t            id;
+    ngx_ratelimit_lease_t        *lease, unknown;
+    ngx_ratelimit_limiter_t      *limiter;
+    ngx_ratelimit_lease_ask_t     debit;
+    ngx_ratelimit_lease_env_t     env;
+    ngx_ratelimit_lease_entry_t   entry;
+
+    limiter = counter->client->limiter;
+    id = ngx_ratelimit_local_id(counter);
+    ngx_ratelimit_leased_env(limiter, &env);
+
+    counter->source = NGX_RATELIMIT_SOURCE_LEASE;
+
+    lease = ngx_ratelimit_leases_lock(limiter->zone.leases, &id, 1, env.now_us,
+                                      &entry);
+    if (lease) {
+        (void) ngx_ratelimit_async_take(lease, counter->limit, &env,
+                                        counter->cost, &counter->answer, &ask);
+        ngx_ratelimit_leases_unlock(&entry);
+
+        if (ask) {
+            ngx_ratelimit_holder_ahead(counter);
+        }
+
+        return;
+    }
+
+    ngx_memzero(&unknown, sizeof(ngx_ratelimit_lease_t));
+
+    (void) ngx_ratelimit_async_take(&unknown, counter->limit, &env,
+                                    counter->cost, &counter->answer, &ask);
+
+    ngx_memzero(&debit, sizeof(ngx_ratelimit_lease_ask_t));
+    debit.want = counter->answer.granted;
+
+    (void) ngx_ratelimit_client_hash(counter->client);
+    (void) ngx_ratelimit_remote_ask(counter, &debit, NULL, NULL);
+}
+
+
+void
+ngx_ratelimit_leased_give(ngx_ratelimit_counter_t *counter, uint32_t tokens)
+{
+    uint64_t                      taken_us;
+    uint32_t                      kept;
+    ngx_ratelimit_id_t            id;
+    ngx_ratelimit_lease_t        *lease;
+    ngx_ratelimit_limiter_t      *limiter;
+    ngx_ratelimit_lease_env_t     env;
+    ngx_ratelimit_lease_entry_t   entry;
+
+    limiter = counter->client->limiter;
+    taken_us = counter->client->check->taken_us;
+    id = ngx_ratelimit_local_id(counter);
+    ngx_ratelimit_leased_env(limiter, &env);
+
+    kept = 0;
+
+    lease = ngx_ratelimit_leases_lock(limiter->zone.leases, &id, 0, env.now_us,
+                                      &entry);
+    if (lease) {
+        kept = (counter->rule->sync == NGX_RATELIMIT_SYNC_ASYNC)
+               ? ngx_ratelimit_async_return(lease, counter->limit, &env,
+                                            tokens)
+               : ngx_ratelimit_lease_return(lease, counter->limit, &env,
+                                            taken_us, tokens);
+        ngx_ratelimit_leases_unlock(&entry);
+    }
+
+    /* who gives to the lease sees to it that it goes back if nobody takes it */
+
+    if (kept && counter->rule->sync == NGX_RATELIMIT_SYNC_LEASE) {
+        ngx_ratelimit_holder_watch(counter);
+    }
+
+    if (kept < tokens) {
+        (void) ngx_ratelimit_client_hash(counter->client);
+        ngx_ratelimit_remote_give(counter, tokens - kept,
+                                  env.now_us - taken_us);
+    }
+}
+
+
+void
+ngx_ratelimit_leased_settle(ngx_ratelimit_counter_t *counter)
+{
+    uint32_t                 charged;
+    ngx_ratelimit_answer_t  *answer;
+
+    answer = &counter->answer;
+
+    if (counter->refund) {
+        ngx_ratelimit_leased_give(counter, counter->refund);
+        answer->remaining = ngx_min(answer->remaining + counter->refund,
+                                    counter->limit->capacity);
+        return;
+    }
+
+    charged = ngx_ratelimit_leased_charge(counter);
+    counter->charge -= charged;
+
+    if (counter->charge && counter->fail_mode == NGX_RATELIMIT_FAIL_LOCAL) {
+        ngx_ratelimit_local_charge(counter, counter->charge);
+    }
+
+    answer->remaining -= ngx_min(answer->remaining, charged);
+}
+
+
+/* Takes what it can of a counter's charge, and returns how much. */
+static uint32_t
+ngx_ratelimit_leased_charge(const ngx_ratelimit_counter_t *counter)
+{
+    uint32_t                      charged;
+    ngx_ratelimit_id_t            id;
+    ngx_ratelimit_lease_t        *lease;
+    ngx_ratelimit_limiter_t      *limiter;
+    ngx_ratelimit_lease_env_t     env;
+    ngx_ratelimit_lease_entry_t   entry;
+
+    limiter = counter->client->limiter;
+    id = ngx_ratelimit_local_id(counter);
+    ngx_ratelimit_leased_env(limiter, &env);
+
+    lease = ngx_ratelimit_leases_lock(limiter->zone.leases, &id, 0, env.now_us,
+                                      &entry);
+    if (lease == NULL) {
+        return 0;
+    }
+
+    charged = (counter->rule->sync == NGX_RATELIMIT_SYNC_ASYNC)
+              ? ngx_ratelimit_async_charge(lease, counter->limit, &env,
+                                           counter->charge)
+              : ngx_ratelimit_lease_charge(lease, counter->limit, &env,
+                                           counter->charge);
+    ngx_ratelimit_leases_unlock(&entry);
+
+    return charged;
+}
+
+
+void
+ngx_ratelimit_leased_env(const ngx_ratelimit_limiter_t *limiter,
+    ngx_ratelimit_lease_env_t *env)
+{
+    env->now_us = ngx_ratelimit_local_now_us();
+    env->nodes = ngx_ratelimit_redis_nodes(limiter->redis);
+    env->rtt_ms = ngx_ratelimit_holder_rtt_ms(limiter);
+}

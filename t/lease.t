@@ -1,0 +1,216 @@
+# Leases: what a fleet admits is exact, and few requests ask Redis for it.
+
+use strict;
+use warnings;
+
+use t::RateLimit 'no_plan';
+use t::Gateway;
+
+use Time::HiRes qw( sleep time );
+
+my $port = redis_start();
+my $prefix = key_prefix();
+
+# The same counters, by their names; only how they are followed differs.
+
+sub gateway {
+    my ($sync, %self) = @_;
+
+    return t::Gateway->new(workers => 2, %self, http => <<"CONF")->start;
+    ratelimit_redis one { server 127.0.0.1:$port; prefix $prefix; timeout 5s; }
+
+    ratelimit_zone \$arg_k zone=z:1m redis=one;
+    ratelimit_rule bucket zone=z rate=1000r/d match=/bucket sync=$sync;
+    ratelimit_rule window zone=z algorithm=fixed_window limit=1000 window=calendar:day
+                   match=/window sync=$sync;
+    ratelimit_rule sliding zone=z algorithm=sliding_window limit=1000 window=1d
+                   match=/sliding sync=$sync;
+    ratelimit_rule leaky zone=z algorithm=leaky_bucket rate=1000r/d burst=999
+                   nodelay match=/leaky sync=$sync;
+    ratelimit_rule cost zone=z algorithm=fixed_window limit=1000 window=calendar:day
+                   cost=\$arg_c match=/cost sync=$sync;
+    ratelimit_rule both zone=z algorithm=fixed_window limit=1000 window=calendar:day
+                   match=/both sync=$sync;
+    ratelimit_rule few zone=z algorithm=fixed_window limit=10 window=calendar:day
+                   match=/both sync=$sync;
+
+    log_format source \$ratelimit_source;
+
+    server {
+        listen 127.0.0.1:%%PORT%% backlog=2048;
+        access_log %%DIR%%/source.log source;
+        add_header X-Status \$ratelimit_status always;
+        add_header X-Source \$ratelimit_source always;
+        location / { ratelimit zone=z; empty_gif; }
+    }
+CONF
+}
+
+my @fleet = map { gateway('lease') } 1 .. 2;
+my $strict = gateway('strict');
+
+# calls of the script that Redis has seen
+sub calls {
+    return redis_cli($port, 'INFO', 'commandstats')
+           =~ /cmdstat_evalsha:calls=(\d+)/ ? $1 : 0;
+}
+
+# those that $what causes, heartbeats apart: at most three a second
+sub costs {
+    my $what = shift;
+
+    my ($before, $begin) = (calls(), time);
+    my @answers = $what->();
+    my $beats = 3 * (1 + int(time - $begin));
+
+    return (calls() - $before - $beats, @answers);
+}
+
+# What Redis says is left: what a request that asks it is told, and this one.
+sub left {
+    my $path = shift;
+
+    return t::Gateway::header($strict->get($path), 'X-RateLimit-Remaining') + 1;
+}
+
+sub passed { return scalar grep { $_->{status} == 200 } @_ }
+
+# so many at once to each gateway of the fleet, some times
+sub load {
+    my ($n, $times, $path) = @_;
+
+    my @answers;
+
+    for (1 .. $times) {
+        push @answers, t::Gateway::send_all(
+            [map { [$fleet[$_ % 2], $path] } 1 .. 2 * $n]);
+        sleep 0.02;
+    }
+
+    return @answers;
+}
+
+# once each, so that no connection is new
+t::Gateway::wait_for(sub { $_->get('/bucket?k=0')->{status} == 200 })
+    for @fleet, $strict;
+
+
+# a burst on a counter that nobody knows
+
+my ($calls, @answers) = costs(sub {
+    return $fleet[0]->burst(1000, '/window?k=cold');
+});
+
+is(t::Gateway::tally(@answers), '1000 x 200', 'a burst passes');
+cmp_ok($calls, '<=', 60, 'and costs a handful of calls');
+
+my @rest = sort { $a <=> $b }
+           map { t::Gateway::header($_, 'X-RateLimit-Remaining') } @answers;
+cmp_ok($rest[0], '>=', 0, 'no rest is below nothing');
+cmp_ok($rest[-1], '<=', 999, 'nor above the limit');
+
+# what is denied is remembered: the first time for 100 ms, then to the end
+
+sleep 0.2;
+$_->burst(20, '/window?k=cold') for @fleet, @fleet;
+sleep 0.3;
+$_->burst(20, '/window?k=cold') for @fleet, @fleet;
+
+($calls, @answers) = costs(sub { return load(100, 5, '/window?k=cold') });
+
+is(t::Gateway::tally(@answers), '1000 x 429', 'then all are rejected');
+cmp_ok($calls, '<=', 8, 'which costs no call');
+is(t::Gateway::header($answers[-1], 'X-Source'), 'lease',
+   'since this node knows');
+like(t::Gateway::header($answers[-1], 'Retry-After'), qr/^[1-9]\d*$/,
+     'and says when to come again');
+
+
+# exact over the fleet, whatever the algorithm
+
+for my $path (qw( /bucket /window /sliding /leaky )) {
+    my $key = "$path?k=exact";
+
+    ($calls, @answers) = costs(sub { return load(60, 12, $key) });
+
+    # a bucket's next token comes after 86 seconds
+
+    is(passed(@answers), 1000, "$path: exactly the limit between two gateways");
+    cmp_ok($calls, '<', 720, "$path: with fewer calls than checks");
+}
+
+
+# what is not spent goes back, though nobody asks for that counter any more
+
+for my $path (qw( /bucket /window /sliding /leaky )) {
+    my $key = "$path?k=back";
+
+    @answers = load(20, 10, $key);
+    is(passed(@answers), 400, "$path: 400 pass");
+
+    my ($looks, $left) = (0, 0);
+
+    t::Gateway::wait_for(sub {
+        $left = left($key) + ($looks);
+        $looks++;
+        return $left == 600;
+    }, 5);
+
+    is($left, 600, "$path: and what was not spent is in Redis again");
+}
+
+
+# a request that is too many for one rule costs the other nothing
+
+@answers = load(20, 5, '/both?k=a');
+is(passed(@answers), 10, 'a second rule admits fewer');
+
+t::Gateway::wait_for(sub { return left('/both?k=a') >= 1 }, 2);
+
+my $probe = $strict->get('/both?k=a');
+is($probe->{status}, 429, 'which is so on every node');
+
+
+# costs
+
+@answers = map { $fleet[$_ % 2]->get('/cost?k=c&c=' . (1 + $_ % 7)) } 1 .. 400;
+my $sum = 0;
+$sum += 1 + $_ % 7 for grep { $answers[$_ - 1]{status} == 200 } 1 .. 400;
+cmp_ok($sum, '<=', 1000, 'costs: no more than the limit');
+cmp_ok($sum, '>=', 994, 'costs: nor less than fits');
+
+
+# the rest never rises within a fixed window, on each gateway
+
+@answers = load(20, 20, '/window?k=told');
+
+for my $i (0, 1) {
+    my ($last, $rises) = (1000, 0);
+
+    for my $n (grep { $_ % 2 == $i } 0 .. $#answers) {
+        # those of one burst come in any order: compare bursts
+        my $burst = int $n / 40;
+        my $rest = t::Gateway::header($answers[$n], 'X-RateLimit-Remaining');
+        $rises++ if $burst > 0 && $rest > $last;
+        $last = $rest if $n % 40 >= 38 && $rest < $last;
+    }
+
+    is($rises, 0, 'the rest does not rise from one burst to the next');
+}
+
+
+# a worker that quits gives back what it holds
+
+@answers = load(30, 10, '/window?k=quit');
+is(passed(@answers), 600, '600 pass');
+$_->reload for @fleet;
+
+my $n = 0;
+ok(t::Gateway::wait_for(sub { left('/window?k=quit') + $n++ == 400 }, 10),
+   'a reload gives back what was held');
+
+@answers = load(30, 5, '/bucket?k=stop');
+my $stopped = passed(@answers);
+$_->stop for @fleet;
+is(left('/bucket?k=stop'), 1000 - $stopped, 'and so does the end');
+

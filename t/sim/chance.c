@@ -1,0 +1,68 @@
+/*
+ * Random numbers in integers alone: no library's logarithm rounds them another
+ * way on another machine.
+ */
+
+#include "sim.h"
+
+
+static uint64_t sim_next(sim_chance_t *chance);
+
+
+/* splitmix64, by Steele, Lea and Flood */
+static uint64_t
+sim_next(sim_chance_t *chance)
+{
+    uint64_t  z;
+
+    z = (chance->state += 0x9e3779b97f4a7c15);
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+    z = (z ^ z >> 27) * 0x94d049bb133111eb;
+
+    return z ^ z >> 31;
+}
+
+
+uint64_t
+sim_below(sim_chance_t *chance, uint64_t n)
+{
+    return (sim_next(chance) >> 32) * n >> 32;
+}
+
+
+/*
+ * Von Neumann: of uniform numbers, the length of the first falling run decides
+ * whether its head is the fraction; each head refused adds one to the integer.
+ */
+uint64_t
+sim_gap(sim_chance_t *chance, uint64_t mean)
+{
+    uint64_t  whole, head, last, next, length, x;
+
+    for (whole = 0; ; whole++) {
+        head = sim_next(chance) >> 38;
+        last = head;
+        length = 1;
+
+        for ( ;; ) {
+            next = sim_next(chance) >> 38;
+
+            if (next >= last) {
+                break;
+            }
+
+            last = next;
+            length++;
+        }
+
+        if (length % 2 == 1) {
+            break;
+        }
+    }
+
+    /* in 2^26ths, below 2^31; the mean may have all bits up to 2^58 */
+
+    x = whole << 26 | head;
+
+    return x * (mean >> 26) + (x * (mean & 0x3ffffff) >> 26);
+}

@@ -1,0 +1,735 @@
+/*
+ * What a node does with leases, as src/engine does it: in each worker a holder
+ * for each counter, with one call in flight at most and the requests that wait
+ * for it. The leases themselves are the node's and decide by the real code.
+ */
+
+#include "sim.h"
+
+#define SIM_HOLD     (NGX_RATELIMIT_LEASE_HOLD_MS * SIM_MS)
+#define SIM_ALIVE    (3 * SIM_SECOND)      /* since the last heartbeat */
+
+/* A node's lease of a counter. */
+typedef struct {
+    ngx_ratelimit_lease_t  lease;
+    sim_holder_t          *holders[SIM_WORKERS];
+} sim_leased_t;
+
+struct sim_node_s {
+    sim_leased_t                **leased;      /* by key; NULL: none yet */
+    sim_conn_t                    conns[SIM_WORKERS];
+    const ngx_ratelimit_limit_t  *limit;
+    uint64_t                      clock_us;    /* what its clock is ahead by */
+    uint64_t                      beat_ns;     /* 0: it does not live */
+    uint32_t                      alive;       /* nodes, as it knows */
+    uint64_t                      rtt_ns;
+    unsigned                      up:1;        /* requests come */
+};
+
+/* Requests that wait are a ring. */
+struct sim_holder_s {
+    sim_node_t                   *node;
+    sim_leased_t                 *leased;
+    sim_conn_t                   *conn;
+    uint64_t                      key;
+    sim_call_t                   *call;       /* in flight */
+    uint64_t                     *queue;
+    uint32_t                      head;
+    uint32_t                      used;
+    uint32_t                      size;
+    unsigned                      sweeping:1;
+    unsigned                      timed:1;
+};
+
+
+static sim_holder_t *sim_holder(sim_node_t *node, uint64_t key);
+static void sim_holder_env(const sim_holder_t *holder,
+    ngx_ratelimit_lease_env_t *env);
+static void sim_holder_lease(sim_holder_t *holder, uint64_t request);
+static void sim_holder_async(sim_holder_t *holder, uint64_t request);
+static void sim_holder_queue(sim_holder_t *holder, uint64_t request);
+static uint64_t sim_holder_next(sim_holder_t *holder);
+static void sim_holder_all(sim_holder_t *holder, sim_outcome_e outcome,
+    uint64_t moment_ns);
+static sim_call_t *sim_holder_call(sim_holder_t *holder);
+static void sim_holder_ask(sim_holder_t *holder);
+static void sim_holder_strict(sim_holder_t *holder, uint64_t request);
+static void sim_holder_debit(sim_holder_t *holder);
+static void sim_holder_sent(sim_holder_t *holder, sim_call_t *call);
+static void sim_holder_lost(sim_holder_t *holder, sim_call_t *call);
+static void sim_holder_filled(sim_holder_t *holder, sim_call_t *call,
+    ngx_ratelimit_answer_t *answer);
+static void sim_holder_give(sim_holder_t *holder,
+    const ngx_ratelimit_limit_t *limit, uint64_t tokens, uint64_t taken_us);
+static void sim_holder_timer(sim_holder_t *holder);
+static uint64_t sim_node_now_us(const sim_node_t *node);
+
+
+static sim_node_t    *sim_nodes;
+static sim_chance_t   sim_node_chance;
+
+
+void
+sim_nodes_start(void)
+{
+    uint64_t     n, w;
+    sim_node_t  *node;
+
+    sim_nodes = sim_alloc(sim.cell.nodes * sizeof(sim_node_t));
+    sim_node_chance.state = sim.cell.seed * 7919;
+
+    for (n = 0; n < sim.cell.nodes; n++) {
+        node = &sim_nodes[n];
+        node->leased = sim_alloc(sim.cell.keys * sizeof(sim_leased_t *));
+        node->limit = &sim.limits[0];
+        node->clock_us = 5000000 + sim_below(&sim_node_chance, 1000000000);
+
+        for (w = 0; w < sim.cell.workers; w++) {
+            sim_conn_init(&node->conns[w]);
+        }
+
+        if (sim.cell.fault != SIM_JOIN || n < (sim.cell.nodes + 1) / 2) {
+            sim_node_join(n);
+        }
+    }
+
+    /* they have been up before the first request */
+
+    for (n = 0; n < sim.cell.nodes; n++) {
+        sim_node_beat(n);
+    }
+}
+
+
+void
+sim_nodes_stop(void)
+{
+    uint64_t       n, k, w;
+    sim_leased_t  *leased;
+
+    for (n = 0; n < sim.cell.nodes; n++) {
+        for (k = 0; k < sim.cell.keys; k++) {
+            leased = sim_nodes[n].leased[k];
+
+            for (w = 0; leased && w < sim.cell.workers; w++) {
+                if (leased->holders[w]) {
+                    free(leased->holders[w]->queue);
+                    free(leased->holders[w]);
+                }
+            }
+
+            free(leased);
+        }
+
+        free(sim_nodes[n].leased);
+    }
+
+    free(sim_nodes);
+}
+
+
+unsigned
+sim_node_up(uint64_t n)
+{
+    return sim_nodes[n].up;
+}
+
+
+void
+sim_node_join(uint64_t n)
+{
+    sim_nodes[n].up = 1;
+    sim_nodes[n].alive = 1;
+    sim_nodes[n].beat_ns = sim.now_ns + 1;
+    sim_push(sim.now_ns + sim_below(&sim_node_chance, SIM_SECOND), SIM_BEAT,
+             NULL, n);
+}
+
+
+void
+sim_node_leave(uint64_t n)
+{
+    sim_nodes[n].up = 0;
+}
+
+
+void
+sim_node_crash(uint64_t n)
+{
+    uint64_t       k, w;
+    sim_node_t    *node;
+    sim_call_t    *call;
+    sim_leased_t  *leased;
+
+    node = &sim_nodes[n];
+    node->up = 0;
+
+    for (w = 0; w < sim.cell.workers; w++) {
+        for (call = node->conns[w].first; call; call = call->next) {
+            if (sim.cell.sync != SIM_STRICT) {
+                call->holder = NULL;
+            }
+        }
+    }
+
+    sim_node_break(n);
+
+    for (k = 0; k < sim.cell.keys; k++) {
+        leased = node->leased[k];
+
+        if (leased == NULL) {
+            continue;
+        }
+
+        memset(&leased->lease, 0, sizeof(leased->lease));
+
+        for (w = 0; w < sim.cell.workers; w++) {
+            if (leased->holders[w]) {
+                leased->holders[w]->call = NULL;
+                sim_holder_all(leased->holders[w], SIM_UNANSWERED, sim.now_ns);
+            }
+        }
+    }
+}
+
+
+/* All connections of a node break. */
+void
+sim_node_break(uint64_t n)
+{
+    uint64_t  w;
+
+    for (w = 0; w < sim.cell.workers; w++) {
+        sim_conn_break(&sim_nodes[n].conns[w]);
+    }
+}
+
+
+void
+sim_nodes_break(void)
+{
+    uint64_t  n;
+
+    for (n = 0; n < sim.cell.nodes; n++) {
+        sim_node_break(n);
+    }
+}
+
+
+/* Each second: it says that it lives, and learns how many do. */
+void
+sim_node_beat(uint64_t n)
+{
+    uint64_t     i;
+    uint32_t     alive;
+    sim_node_t  *node;
+
+    node = &sim_nodes[n];
+
+    if (!node->up) {
+        return;
+    }
+
+    if (!sim.away) {
+        node->beat_ns = sim.now_ns + 1;
+
+        for (alive = 0, i = 0; i < sim.cell.nodes; i++) {
+            alive += sim_nodes[i].beat_ns
+                     && sim_nodes[i].beat_ns + SIM_ALIVE > sim.now_ns;
+        }
+
+        node->alive = alive;
+    }
+
+    if (sim.now_ns) {
+        sim_push(sim.now_ns + SIM_SECOND, SIM_BEAT, NULL, n);
+    }
+}
+
+
+void
+sim_node_limit(uint64_t n)
+{
+    sim_nodes[n].limit = &sim.limits[1];
+}
+
+
+/* nginx's clock counts milliseconds. */
+static uint64_t
+sim_node_now_us(const sim_node_t *node)
+{
+    return (node->clock_us + sim.now_ns / SIM_US) / 1000 * 1000;
+}
+
+
+void
+sim_node_request(uint64_t n, uint64_t key, uint64_t request)
+{
+    sim_holder_t  *holder;
+
+    holder = sim_holder(&sim_nodes[n], key);
+
+    switch (sim.cell.sync) {
+
+    case SIM_STRICT:
+        sim_holder_strict(holder, request);
+        return;
+
+    case SIM_ASYNC:
+        sim_holder_async(holder, request);
+        return;
+
+    default:
+        sim_holder_lease(holder, request);
+    }
+}
+
+
+static sim_holder_t *
+sim_holder(sim_node_t *node, uint64_t key)
+{
+    uint64_t       w;
+    sim_leased_t  *leased;
+    sim_holder_t  *holder;
+
+    leased = node->leased[key];
+
+    if (leased == NULL) {
+        leased = sim_alloc(sizeof(*leased));
+        node->leased[key] = leased;
+    }
+
+    w = sim.cell.workers > 1 ? sim_below(&sim_node_chance, sim.cell.workers)
+                             : 0;
+    holder = leased->holders[w];
+
+    if (holder == NULL) {
+        holder = sim_alloc(sizeof(*holder));
+        holder->node = node;
+        holder->leased = leased;
+        holder->conn = &node->conns[w];
+        holder->key = key;
+        leased->holders[w] = holder;
+    }
+
+    return holder;
+}
+
+
+static void
+sim_holder_env(const sim_holder_t *holder, ngx_ratelimit_lease_env_t *env)
+{
+    uint64_t  rtt_ms;
+
+    rtt_ms = (holder->node->rtt_ns + SIM_MS - 1) / SIM_MS;
+
+    env->now_us = sim_node_now_us(holder->node);
+    env->nodes = holder->node->alive;
+    env->rtt_ms = rtt_ms ? (uint32_t) rtt_ms : 1;
+}
+
+
+static void
+sim_holder_lease(sim_holder_t *holder, uint64_t request)
+{
+    unsigned                   ahead;
+    ngx_ratelimit_answer_t     answer;
+    ngx_ratelimit_lease_env_t  env;
+
+    sim_holder_env(holder, &env);
+
+    switch (ngx_ratelimit_lease_take(&holder->leased->lease,
+                                     holder->node->limit, &env,
+                                     (uint32_t) sim.cell.cost, &answer,
+                                     &ahead))
+    {
+    case NGX_RATELIMIT_LEASE_PAID:
+        sim_oracle_decide(request, SIM_ADMITTED, SIM_NO_WAIT);
+
+        if (ahead && holder->call == NULL) {
+            sim_holder_ask(holder);
+        }
+
+        return;
+
+    case NGX_RATELIMIT_LEASE_DENIED:
+        sim_oracle_decide(request, SIM_DENIED, SIM_NO_WAIT);
+        return;
+
+    default:
+        sim_holder_queue(holder, request);
+
+        if (holder->call == NULL) {
+            sim_holder_ask(holder);
+        }
+    }
+}
+
+
+static void
+sim_holder_async(sim_holder_t *holder, uint64_t request)
+{
+    unsigned                   ask;
+    ngx_ratelimit_lease_e      result;
+    ngx_ratelimit_answer_t     answer;
+    ngx_ratelimit_lease_env_t  env;
+
+    sim_holder_env(holder, &env);
+
+    result = ngx_ratelimit_async_take(&holder->leased->lease,
+                                      holder->node->limit, &env,
+                                      (uint32_t) sim.cell.cost, &answer, &ask);
+
+    sim_oracle_decide(request, result == NGX_RATELIMIT_LEASE_PAID
+                               ? SIM_ADMITTED : SIM_DENIED, SIM_NO_WAIT);
+
+    if (ask && holder->call == NULL) {
+        sim_holder_debit(holder);
+    }
+}
+
+
+static void
+sim_holder_queue(sim_holder_t *holder, uint64_t request)
+{
+    uint32_t   i;
+    uint64_t  *queue;
+
+    if (holder->used == holder->size) {
+        queue = sim_alloc((holder->size ? 2 * holder->size : 4)
+                          * sizeof(uint64_t));
+
+        for (i = 0; i < holder->used; i++) {
+            queue[i] = holder->queue[(holder->head + i) % holder->size];
+        }
+
+        free(holder->queue);
+        holder->queue = queue;
+        holder->head = 0;
+        holder->size = holder->size ? 2 * holder->size : 4;
+    }
+
+    holder->queue[(holder->head + holder->used++) % holder->size] = request;
+
+    if (!holder->timed) {
+        holder->timed = 1;
+        sim_push(sim.now_ns + sim.cell.timeout_ms * SIM_MS, SIM_DEADLINE,
+                 holder, 0);
+    }
+}
+
+
+static uint64_t
+sim_holder_next(sim_holder_t *holder)
+{
+    uint64_t  request;
+
+    request = holder->queue[holder->head];
+    holder->head = (holder->head + 1) % holder->size;
+    holder->used--;
+
+    return request;
+}
+
+
+static void
+sim_holder_all(sim_holder_t *holder, sim_outcome_e outcome,
+    uint64_t moment_ns)
+{
+    while (holder->used) {
+        sim_oracle_decide(sim_holder_next(holder), outcome, moment_ns);
+    }
+}
+
+
+void
+sim_holder_deadline(sim_holder_t *holder)
+{
+    uint64_t  until_ns;
+
+    holder->timed = 0;
+
+    while (holder->used) {
+        until_ns = sim_oracle_arrived_ns(holder->queue[holder->head])
+                   + sim.cell.timeout_ms * SIM_MS;
+
+        if (until_ns > sim.now_ns) {
+            holder->timed = 1;
+            sim_push(until_ns, SIM_DEADLINE, holder, 0);
+            return;
+        }
+
+        sim_oracle_decide(sim_holder_next(holder), SIM_UNANSWERED, sim.now_ns);
+    }
+}
+
+
+static sim_call_t *
+sim_holder_call(sim_holder_t *holder)
+{
+    sim_call_t  *call;
+
+    call = sim_alloc(sizeof(*call));
+    call->holder = holder;
+    call->limit = holder->node->limit;
+    call->key = holder->key;
+    call->sent_us = sim_node_now_us(holder->node);
+
+    return call;
+}
+
+
+/* For those who wait, or ahead of need. */
+static void
+sim_holder_ask(sim_holder_t *holder)
+{
+    sim_call_t                 *call;
+    ngx_ratelimit_lease_env_t   env;
+
+    call = sim_holder_call(holder);
+    sim_holder_env(holder, &env);
+
+    ngx_ratelimit_lease_size(&holder->leased->lease, call->limit, &env,
+                             holder->used ? (uint32_t) sim.cell.cost : 0,
+                             (uint32_t) (holder->used * sim.cell.cost),
+                             &call->ask);
+
+    call->cost = call->ask.cost;
+    snprintf(call->want, sizeof(call->want), "%u+%u/%u", call->ask.want,
+             call->ask.ahead, call->ask.share);
+
+    sim_holder_sent(holder, call);
+}
+
+
+/* Each request by itself. */
+static void
+sim_holder_strict(sim_holder_t *holder, uint64_t request)
+{
+    sim_call_t  *call;
+
+    call = sim_holder_call(holder);
+    call->request = request;
+    call->cost = (int64_t) sim.cell.cost;
+    strcpy(call->want, "0");
+
+    if (!sim_conn_send(holder->conn, call)) {
+        sim_oracle_decide(request, SIM_UNANSWERED, SIM_NO_WAIT);
+    }
+}
+
+
+/* Of an async counter: what was spent. */
+static void
+sim_holder_debit(sim_holder_t *holder)
+{
+    sim_call_t  *call;
+
+    call = sim_holder_call(holder);
+    call->ask.want = ngx_ratelimit_async_debt(&holder->leased->lease);
+    snprintf(call->want, sizeof(call->want), "%u", call->ask.want);
+
+    sim_holder_sent(holder, call);
+}
+
+
+static void
+sim_holder_sent(sim_holder_t *holder, sim_call_t *call)
+{
+    holder->call = call;
+
+    if (!sim_conn_send(holder->conn, call)) {
+        holder->call = NULL;
+        ngx_ratelimit_lease_failed(&holder->leased->lease);
+        sim_holder_all(holder, SIM_UNANSWERED, sim.now_ns);
+    }
+
+    sim_holder_timer(holder);
+}
+
+
+static void
+sim_holder_lost(sim_holder_t *holder, sim_call_t *call)
+{
+    if (sim.cell.sync == SIM_STRICT) {
+        sim_oracle_decide(call->request, SIM_UNANSWERED, sim.now_ns);
+        return;
+    }
+
+    holder->call = NULL;
+    ngx_ratelimit_lease_failed(&holder->leased->lease);
+    sim_holder_all(holder, SIM_UNANSWERED, sim.now_ns);
+}
+
+
+void
+sim_holder_answer(sim_call_t *call, const int64_t *values)
+{
+    uint64_t                   took_ns;
+    sim_holder_t              *holder;
+    ngx_ratelimit_answer_t     answer;
+    ngx_ratelimit_lease_env_t  env;
+
+    holder = call->holder;
+
+    if (values == NULL) {
+        sim_holder_lost(holder, call);
+        return;
+    }
+
+    answer.granted = (uint32_t) values[0];
+    answer.remaining = (uint32_t) values[1];
+    answer.reset_us = (uint64_t) values[2] * 1000;
+    answer.retry_us = (values[3] == -1) ? NGX_RATELIMIT_NEVER
+                                        : (uint64_t) values[3] * 1000;
+
+    if (sim.cell.sync == SIM_STRICT) {
+        took_ns = sim.now_ns - sim_oracle_arrived_ns(call->request);
+        sim_oracle_decide(call->request,
+                          took_ns > sim.cell.timeout_ms * SIM_MS
+                          ? SIM_UNANSWERED
+                          : answer.granted ? SIM_ADMITTED : SIM_DENIED,
+                          call->ran_ns);
+        return;
+    }
+
+    took_ns = (sim_node_now_us(holder->node) - call->sent_us) * SIM_US;
+    holder->node->rtt_ns += took_ns / 8;
+    holder->node->rtt_ns -= holder->node->rtt_ns / 8;
+
+    holder->call = NULL;
+
+    if (sim.cell.sync == SIM_LEASE) {
+        sim_holder_filled(holder, call, &answer);
+        return;
+    }
+
+    sim_holder_env(holder, &env);
+    ngx_ratelimit_async_fill(&holder->leased->lease, call->limit, &env,
+                             call->sent_us, call->ask.want, &answer);
+}
+
+
+static void
+sim_holder_filled(sim_holder_t *holder, sim_call_t *call,
+    ngx_ratelimit_answer_t *answer)
+{
+    uint64_t                      spare;
+    const ngx_ratelimit_limit_t  *limit;
+    ngx_ratelimit_answer_t        paid;
+    ngx_ratelimit_lease_env_t     env;
+
+    limit = call->limit;
+    spare = 0;
+
+    sim_holder_env(holder, &env);
+
+    if (!ngx_ratelimit_lease_fill(&holder->leased->lease, limit, &env,
+                                  call->sent_us, &call->ask, answer))
+    {
+        spare = answer->granted;
+    }
+
+    while (holder->used) {
+
+        if (spare >= sim.cell.cost) {
+            spare -= sim.cell.cost;
+
+        } else if (!ngx_ratelimit_lease_pay(&holder->leased->lease, limit,
+                                            &env, (uint32_t) sim.cell.cost,
+                                            &paid))
+        {
+            break;
+        }
+
+        sim_oracle_decide(sim_holder_next(holder), SIM_ADMITTED,
+                          call->ran_ns);
+    }
+
+    if (spare) {
+        sim_holder_give(holder, limit, spare, call->sent_us);
+    }
+
+    if (holder->used && answer->retry_us) {
+        sim_holder_all(holder, SIM_DENIED, call->ran_ns);
+    }
+
+    if (holder->used) {
+        sim_holder_ask(holder);
+    }
+
+    sim_holder_timer(holder);
+}
+
+
+/*
+ * To a window it was taken longer ago than it may have been: a call may wait
+ * for as long as the timeout.
+ */
+static void
+sim_holder_give(sim_holder_t *holder, const ngx_ratelimit_limit_t *limit,
+    uint64_t tokens, uint64_t taken_us)
+{
+    uint64_t     age_ms;
+    sim_call_t  *call;
+
+    age_ms = (sim_node_now_us(holder->node) - taken_us) / 1000;
+
+    if (limit->algorithm != NGX_RATELIMIT_TOKEN_BUCKET) {
+        age_ms += sim.cell.timeout_ms;
+    }
+
+    call = sim_holder_call(holder);
+    call->holder = NULL;
+    call->limit = limit;
+    call->cost = -(int64_t) tokens;
+    snprintf(call->want, sizeof(call->want), "%llu",
+             (unsigned long long) age_ms);
+
+    sim_conn_send(holder->conn, call);
+}
+
+
+static void
+sim_holder_timer(sim_holder_t *holder)
+{
+    if (!holder->sweeping) {
+        holder->sweeping = 1;
+        sim_push(sim.now_ns + SIM_HOLD, SIM_SWEEP, holder, 0);
+    }
+}
+
+
+void
+sim_holder_sweep(sim_holder_t *holder)
+{
+    uint32_t                      tokens;
+    ngx_ratelimit_lease_t        *lease;
+    ngx_ratelimit_lease_env_t     env;
+    const ngx_ratelimit_limit_t  *limit;
+
+    holder->sweeping = 0;
+    lease = &holder->leased->lease;
+    limit = holder->node->limit;
+
+    if (sim.cell.sync == SIM_ASYNC) {
+
+        if (holder->call == NULL && ngx_ratelimit_async_debt(lease)) {
+            sim_holder_debit(holder);
+        }
+
+        return;
+    }
+
+    sim_holder_env(holder, &env);
+    tokens = ngx_ratelimit_lease_sweep(lease, limit, &env, 0);
+
+    if (tokens) {
+        sim_holder_give(holder, limit, tokens,
+                        env.now_us - SIM_HOLD / SIM_US);
+    }
+
+    if (lease->tokens || holder->call) {
+        sim_holder_timer(holder);
+    }
+}

@@ -1,0 +1,752 @@
+/*
+ * Calls whose reply comes behind their deadline: what their handlers are told,
+ * how often, and what keeps a worker from exiting. The connection swallows what
+ * is written to it; its replies are fed here.
+ */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "ngx_ratelimit_redis_int.h"
+
+#define TIMEOUT_MS  100
+#define GOOD        "*4\r\n:1\r\n:9\r\n:36\r\n:0\r\n"
+#define LOADED      "$4\r\nabcd\r\n"
+
+volatile ngx_msec_t    ngx_current_msec;
+volatile ngx_time_t   *ngx_cached_time;
+ngx_rbtree_t           ngx_event_timer_rbtree;
+ngx_queue_t            ngx_posted_events, ngx_posted_next_events;
+
+static ngx_time_t                     wall;
+static u_char                         io[NGX_RATELIMIT_REDIS_IO_BYTES];
+static ngx_ratelimit_redis_shared_t   shared;
+static ngx_ratelimit_redis_t          redis;
+static ngx_ratelimit_redis_client_t   client;
+static ngx_ratelimit_redis_conn_t     conn;
+static ngx_connection_t               connection;
+static ngx_event_t                    wev;
+static ngx_log_t                      log_nowhere;
+
+/* what the handler was told, and what it does then */
+static ngx_uint_t                     told;
+static ngx_ratelimit_redis_result_t   last;
+static int64_t                        value;
+static ngx_ratelimit_redis_call_t    *forgotten;
+
+
+/* nginx */
+
+void *
+ngx_alloc(size_t size, ngx_log_t *log)
+{
+    (void) log;
+
+    return malloc(size);
+}
+
+
+void
+ngx_rbtree_insert(ngx_rbtree_t *tree, ngx_rbtree_node_t *node)
+{
+    (void) tree;
+    (void) node;
+}
+
+
+void
+ngx_rbtree_delete(ngx_rbtree_t *tree, ngx_rbtree_node_t *node)
+{
+    (void) tree;
+    (void) node;
+}
+
+
+void
+ngx_log_error_core(ngx_uint_t level, ngx_log_t *log, ngx_err_t err,
+    const char *text, ...)
+{
+    (void) level;
+    (void) log;
+    (void) err;
+    (void) text;
+}
+
+
+u_char *
+ngx_snprintf(u_char *buf, size_t max, const char *text, ...)
+{
+    (void) max;
+    (void) text;
+
+    return buf;
+}
+
+
+ngx_int_t
+ngx_handle_read_event(ngx_event_t *rev, ngx_uint_t flags)
+{
+    (void) rev;
+    (void) flags;
+
+    return NGX_OK;
+}
+
+
+ngx_int_t
+ngx_handle_write_event(ngx_event_t *ev, size_t lowat)
+{
+    (void) ev;
+    (void) lowat;
+
+    return NGX_OK;
+}
+
+
+static ssize_t
+swallow(ngx_connection_t *c, u_char *buf, size_t size)
+{
+    (void) c;
+    (void) buf;
+
+    return (ssize_t) size;
+}
+
+
+/* the files beside those under test */
+
+ngx_ratelimit_redis_call_t *
+ngx_ratelimit_redis_breaker_ask(ngx_ratelimit_redis_call_t *call,
+    ngx_ratelimit_redis_shard_t *shard, ngx_uint_t probe)
+{
+    (void) shard;
+    (void) probe;
+
+    return call;
+}
+
+
+void
+ngx_ratelimit_redis_breaker_report(ngx_ratelimit_redis_call_t *call,
+    ngx_ratelimit_breaker_outcome_e outcome,
+    ngx_ratelimit_redis_status_e status)
+{
+    (void) call;
+    (void) outcome;
+    (void) status;
+}
+
+
+void
+ngx_ratelimit_redis_breaker_neutral(ngx_ratelimit_redis_call_t *call)
+{
+    (void) call;
+}
+
+
+ngx_uint_t
+ngx_ratelimit_redis_breaker_found(ngx_ratelimit_redis_conn_t *c)
+{
+    (void) c;
+
+    return 0;
+}
+
+
+void
+ngx_ratelimit_redis_breaker_mapped(ngx_ratelimit_redis_client_t *c)
+{
+    (void) c;
+}
+
+
+void
+ngx_ratelimit_breaker_hint(ngx_ratelimit_breaker_t *breaker, uint64_t now_ms)
+{
+    (void) breaker;
+    (void) now_ms;
+}
+
+
+ngx_uint_t
+ngx_ratelimit_redis_error_due(ngx_ratelimit_redis_conn_t *c,
+    const u_char *why, size_t len)
+{
+    (void) c;
+    (void) why;
+    (void) len;
+
+    return 0;
+}
+
+
+/* What breaking a connection means for its calls. */
+void
+ngx_ratelimit_redis_conn_break(ngx_ratelimit_redis_conn_t *c, ngx_err_t err,
+    const char *reason)
+{
+    ngx_uint_t                   written;
+    ngx_ratelimit_redis_call_t  *call;
+
+    (void) err;
+    (void) reason;
+
+    while (!ngx_queue_empty(&c->calls)) {
+        call = ngx_queue_data(ngx_queue_head(&c->calls),
+                              ngx_ratelimit_redis_call_t, queue);
+        written = call->written;
+
+        ngx_ratelimit_redis_conn_remove(call);
+        ngx_ratelimit_redis_call_fail(call,
+                                      written
+                                          ? NGX_RATELIMIT_REDIS_LOST
+                                          : NGX_RATELIMIT_REDIS_UNREACHABLE);
+    }
+}
+
+
+void
+ngx_ratelimit_redis_conn_recovered(ngx_ratelimit_redis_conn_t *c)
+{
+    (void) c;
+}
+
+
+void
+ngx_ratelimit_redis_conn_retry(ngx_ratelimit_redis_conn_t *c)
+{
+    (void) c;
+}
+
+
+ngx_int_t
+ngx_ratelimit_redis_conn_connected(ngx_ratelimit_redis_conn_t *c)
+{
+    (void) c;
+
+    return NGX_OK;
+}
+
+
+const char *
+ngx_ratelimit_redis_tls_reason(ngx_ratelimit_redis_conn_t *c,
+    const char *otherwise)
+{
+    (void) c;
+
+    return otherwise;
+}
+
+
+/* Redirections lead back to where they come from. */
+ngx_ratelimit_redis_conn_t *
+ngx_ratelimit_redis_redirect(ngx_ratelimit_redis_conn_t *c, ngx_uint_t *slot)
+{
+    *slot = 0;
+
+    return c;
+}
+
+
+void
+ngx_ratelimit_redis_slot_set(ngx_ratelimit_redis_client_t *c,
+    ngx_uint_t slot, ngx_ratelimit_redis_conn_t *to)
+{
+    (void) c;
+    (void) slot;
+    (void) to;
+}
+
+
+void
+ngx_ratelimit_redis_refresh(ngx_ratelimit_redis_client_t *c)
+{
+    (void) c;
+}
+
+
+void
+ngx_ratelimit_redis_topology_look(ngx_ratelimit_redis_client_t *c)
+{
+    (void) c;
+}
+
+
+void
+ngx_ratelimit_redis_topology_wait(ngx_ratelimit_redis_client_t *c)
+{
+    (void) c;
+}
+
+
+void
+ngx_ratelimit_redis_topology_reply(ngx_ratelimit_redis_conn_t *c,
+    ngx_uint_t current)
+{
+    (void) c;
+    (void) current;
+}
+
+
+/* helpers */
+
+static int
+setup(void **state)
+{
+    (void) state;
+
+    ngx_cached_time = &wall;
+    ngx_current_msec = 1000;
+    ngx_queue_init(&ngx_posted_events);
+    ngx_queue_init(&ngx_posted_next_events);
+
+    memset(&shared, 0, sizeof(shared));
+    memset(&redis, 0, sizeof(redis));
+    memset(&client, 0, sizeof(client));
+    memset(&conn, 0, sizeof(conn));
+    memset(&last, 0, sizeof(last));
+    told = 0;
+    forgotten = NULL;
+
+    redis.mode = NGX_RATELIMIT_REDIS_CLUSTER;
+    redis.timeout = TIMEOUT_MS;
+    redis.shared = &shared;
+    redis.client = &client;
+
+    client.redis = &redis;
+    client.io = io;
+    client.load.data = (u_char *) "LOAD";
+    client.load.len = 4;
+    ngx_queue_init(&client.conns);
+    ngx_queue_init(&client.deadlines);
+    ngx_queue_init(&client.done);
+    ngx_queue_init(&client.again);
+    ngx_queue_init(&client.unmapped);
+    ngx_queue_init(&client.free);
+    client.log = &log_nowhere;
+    client.deadline.log = &log_nowhere;
+    client.done_event.log = &log_nowhere;
+    conn.timer.log = &log_nowhere;
+    conn.flush.log = &log_nowhere;
+    client.again_timer.log = &log_nowhere;
+
+    client.deadline.data = &client;
+    client.deadline.cancelable = 1;
+    client.done_event.data = &client;
+
+    wev.ready = 1;
+    connection.write = &wev;
+    connection.send = swallow;
+
+    conn.client = &client;
+    conn.state = NGX_RATELIMIT_REDIS_UP;
+    conn.connection = &connection;
+    ngx_queue_init(&conn.calls);
+    conn.next = &conn.calls;
+    ngx_queue_insert_tail(&client.conns, &conn.queue);
+    conn.reader = ngx_ratelimit_redis_reader_new(&conn.reply);
+
+    return conn.reader == NULL;
+}
+
+
+static int
+teardown(void **state)
+{
+    ngx_queue_t  *q;
+
+    (void) state;
+
+    assert_true(ngx_queue_empty(&client.deadlines));
+    assert_true(ngx_queue_empty(&client.done));
+    assert_int_equal(client.waiting, 0);
+
+    while (!ngx_queue_empty(&client.free)) {
+        q = ngx_queue_head(&client.free);
+        ngx_queue_remove(q);
+        free(ngx_queue_data(q, ngx_ratelimit_redis_call_t, queue));
+    }
+
+    ngx_ratelimit_redis_reader_free(conn.reader, &conn.reply);
+
+    return 0;
+}
+
+
+static void
+handler(void *data, const ngx_ratelimit_redis_result_t *result)
+{
+    assert_ptr_equal(data, &told);
+
+    told++;
+    last = *result;
+    value = result->n ? result->values[1] : -1;
+
+    if (forgotten) {
+        ngx_ratelimit_redis_forget(forgotten);
+    }
+}
+
+
+static ngx_ratelimit_redis_call_t *
+call_make(ngx_uint_t late)
+{
+    ngx_ratelimit_redis_call_t  *call;
+
+    call = ngx_ratelimit_redis_call_new(&client, NGX_RATELIMIT_REDIS_EVAL, 4);
+    assert_non_null(call);
+
+    memcpy(call->text, "CALL", 4);
+    call->len = 4;
+    call->late = late;
+
+    ngx_ratelimit_redis_call_start(call, handler, &told);
+
+    assert_int_equal(told, 0);
+
+    return call;
+}
+
+
+static void
+flush(void)
+{
+    ngx_event_t  ev;
+
+    ev.data = &conn;
+    ngx_ratelimit_redis_conn_flush_handler(&ev);
+}
+
+
+static void
+deadline(void)
+{
+    ngx_current_msec += TIMEOUT_MS;
+    ngx_ratelimit_redis_deadline_handler(&client.deadline);
+}
+
+
+static void
+feed(const char *text)
+{
+    assert_null(ngx_ratelimit_redis_conn_feed(&conn, (u_char *) text,
+                                              strlen(text)));
+}
+
+
+static void
+lose(void)
+{
+    ngx_ratelimit_redis_conn_break(&conn, 0, "gone");
+}
+
+
+static void
+done(void)
+{
+    ngx_ratelimit_redis_done_handler(&client.done_event);
+}
+
+
+/* A call with the flag that was sent, and whose deadline passed. */
+static ngx_ratelimit_redis_call_t *
+call_late(void)
+{
+    ngx_ratelimit_redis_call_t  *call;
+
+    call = call_make(1);
+    flush();
+
+    assert_int_equal(client.waiting, 1);
+    assert_false(client.deadline.cancelable);
+
+    deadline();
+
+    assert_int_equal(told, 1);
+    assert_int_equal(last.status, NGX_RATELIMIT_REDIS_TIMEOUT);
+    assert_true(last.ran);
+    assert_true(last.again);
+
+    assert_int_equal(client.waiting, 0);
+    assert_true(client.deadline.cancelable);
+
+    return call;
+}
+
+
+static void
+ended(ngx_uint_t n, ngx_ratelimit_redis_status_e status, ngx_uint_t ran)
+{
+    assert_int_equal(told, n);
+    assert_int_equal(last.status, status);
+    assert_int_equal(last.ran, ran);
+    assert_false(last.again);
+}
+
+
+/* tests */
+
+static void
+test_in_time(void **state)
+{
+    (void) state;
+
+    call_make(1);
+    flush();
+    feed(GOOD);
+
+    ended(1, NGX_RATELIMIT_REDIS_OK, 1);
+    assert_int_equal(value, 9);
+    assert_int_equal(shared.calls[NGX_RATELIMIT_REDIS_OK], 1);
+}
+
+
+static void
+test_without_the_flag(void **state)
+{
+    (void) state;
+
+    call_make(0);
+    flush();
+    deadline();
+    ended(1, NGX_RATELIMIT_REDIS_TIMEOUT, 1);
+
+    feed(GOOD);
+    assert_int_equal(told, 1);
+}
+
+
+static void
+test_late_reply(void **state)
+{
+    (void) state;
+
+    call_late();
+    feed(GOOD);
+
+    ended(2, NGX_RATELIMIT_REDIS_OK, 1);
+    assert_int_equal(value, 9);
+
+    /* what became of it is counted once */
+
+    assert_int_equal(shared.calls[NGX_RATELIMIT_REDIS_TIMEOUT], 1);
+    assert_int_equal(shared.calls[NGX_RATELIMIT_REDIS_OK], 0);
+}
+
+
+static void
+test_not_written(void **state)
+{
+    (void) state;
+
+    conn.state = NGX_RATELIMIT_REDIS_CONNECTING;
+
+    call_make(1);
+    deadline();
+    ended(1, NGX_RATELIMIT_REDIS_UNREACHABLE, 0);
+    assert_true(ngx_queue_empty(&conn.calls));
+}
+
+
+static void
+test_lost(void **state)
+{
+    (void) state;
+
+    call_late();
+    lose();
+    assert_int_equal(told, 1);
+
+    done();
+    ended(2, NGX_RATELIMIT_REDIS_LOST, 1);
+}
+
+
+static void
+test_no_reply_of_the_script(void **state)
+{
+    (void) state;
+
+    call_late();
+    feed("+OK\r\n");
+    done();
+
+    ended(2, NGX_RATELIMIT_REDIS_PROTOCOL, 1);
+}
+
+
+/* What would be sent again within the deadline is not, behind it. */
+static void
+test_late_errors(void **state)
+{
+    size_t             i;
+    static const struct {
+        const char                    *text;
+        ngx_ratelimit_redis_status_e   status;
+        ngx_uint_t                     ran;
+    } errors[] = {
+        { "-MOVED 5 h:1\r\n", NGX_RATELIMIT_REDIS_MOVED, 0 },
+        { "-ASK 5 h:1\r\n", NGX_RATELIMIT_REDIS_ASK, 0 },
+        { "-TRYAGAIN x\r\n", NGX_RATELIMIT_REDIS_TRYAGAIN, 0 },
+        { "-OOM x\r\n", NGX_RATELIMIT_REDIS_OOM, 1 },
+        { "-LOADING x\r\n", NGX_RATELIMIT_REDIS_LOADING, 0 },
+        { "-NOSCRIPT x\r\n", NGX_RATELIMIT_REDIS_NOSCRIPT, 0 }
+    };
+
+    (void) state;
+
+    for (i = 0; i < sizeof(errors) / sizeof(errors[0]); i++) {
+        told = 0;
+        call_late();
+        assert_true(ngx_queue_empty(&client.again));
+
+        feed(errors[i].text);
+        ended(2, errors[i].status, errors[i].ran);
+        assert_true(ngx_queue_empty(&client.again));
+        assert_int_equal(conn.pending,
+                         errors[i].status == NGX_RATELIMIT_REDIS_NOSCRIPT);
+    }
+
+    /* the script is loaded, for the next call */
+
+    assert_true(conn.loading);
+    flush();
+    feed(LOADED);
+    assert_int_equal(told, 2);
+}
+
+
+/* TRYAGAIN in time: the call waits in no connection, and has not run. */
+static void
+test_tryagain(void **state)
+{
+    (void) state;
+
+    call_make(1);
+    flush();
+    feed("-TRYAGAIN x\r\n");
+    assert_int_equal(told, 0);
+    assert_false(ngx_queue_empty(&client.again));
+
+    deadline();
+    ended(1, NGX_RATELIMIT_REDIS_UNREACHABLE, 0);
+}
+
+
+static void
+test_forgotten(void **state)
+{
+    (void) state;
+
+    /* between */
+
+    ngx_ratelimit_redis_forget(call_late());
+    feed(GOOD);
+    assert_int_equal(told, 1);
+
+    /* by the handler itself, when it is told TIMEOUT */
+
+    told = 0;
+    forgotten = call_make(1);
+    flush();
+    deadline();
+    assert_int_equal(told, 1);
+    assert_true(last.again);
+    forgotten = NULL;
+    feed(GOOD);
+    assert_int_equal(told, 1);
+
+    /* when it is lost already */
+
+    told = 0;
+    {
+        ngx_ratelimit_redis_call_t  *call;
+
+        call = call_late();
+        lose();
+        ngx_ratelimit_redis_forget(call);
+        done();
+        assert_int_equal(told, 1);
+    }
+
+    /* before */
+
+    told = 0;
+    ngx_ratelimit_redis_forget(call_make(1));
+    assert_int_equal(client.waiting, 0);
+    flush();
+    deadline();
+    feed(GOOD);
+    assert_int_equal(told, 0);
+}
+
+
+/* Let go as the breaker opens: as at the deadline. */
+static void
+test_let_go(void **state)
+{
+    ngx_ratelimit_redis_call_t  *call;
+
+    (void) state;
+
+    call = call_make(1);
+    flush();
+    ngx_ratelimit_redis_call_leave(call, NGX_RATELIMIT_REDIS_OPEN);
+
+    assert_int_equal(told, 1);
+    assert_int_equal(last.status, NGX_RATELIMIT_REDIS_TIMEOUT);
+    assert_true(last.again);
+
+    feed(GOOD);
+    ended(2, NGX_RATELIMIT_REDIS_OK, 1);
+}
+
+
+/* A late call behind an ordinary one: the order of replies stays theirs. */
+static void
+test_order(void **state)
+{
+    (void) state;
+
+    call_make(0);
+    call_make(1);
+    flush();
+    assert_int_equal(client.waiting, 2);
+
+    deadline();
+    assert_int_equal(told, 2);
+    assert_int_equal(client.waiting, 0);
+
+    feed("*4\r\n:1\r\n:8\r\n:36\r\n:0\r\n");
+    assert_int_equal(told, 2);
+
+    feed(GOOD);
+    ended(3, NGX_RATELIMIT_REDIS_OK, 1);
+    assert_int_equal(value, 9);
+}
+
+
+#define TEST(name)  cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int
+main(void)
+{
+    const struct CMUnitTest  tests[] = {
+        TEST(test_in_time),
+        TEST(test_without_the_flag),
+        TEST(test_late_reply),
+        TEST(test_not_written),
+        TEST(test_lost),
+        TEST(test_no_reply_of_the_script),
+        TEST(test_late_errors),
+        TEST(test_tryagain),
+        TEST(test_forgotten),
+        TEST(test_let_go),
+        TEST(test_order)
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

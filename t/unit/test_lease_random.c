@@ -1,0 +1,506 @@
+/*
+ * Leases against Redis, at random: two nodes with two workers each, whose
+ * clocks lag, spend what Redis (the algorithms of src/core) has debited. Calls
+ * take their time, requests give back, workers sweep.
+ *
+ * What is admitted was debited before, whatever happens. So a fixed window
+ * admits no more than its limit, an aligned sliding one too, and a bucket no
+ * more than its capacity and what it fills with.
+ */
+
+#include "lease.h"
+
+#define ROUNDS   100
+#define LENGTH   3000                       /* ms of a round */
+#define EPOCH    ((uint64_t) 1800000000000000)
+#define TIMEOUT  50                         /* ms a call takes at most */
+#define NODES    2
+#define WORKERS  2
+#define CALLS    4096
+#define QUEUE    64
+#define WINDOWS  64
+
+typedef struct {
+    int64_t   come;         /* ms: in Redis, then at the worker; -1: free */
+    int64_t   asked;
+    unsigned  node;
+    unsigned  worker;
+    unsigned  answered;     /* is on its way back */
+    uint32_t  back;         /* gives back, nothing else */
+    int64_t   age_ms;
+    ask_t     ask;
+    answer_t  answer;
+} call_t;
+
+typedef struct {
+    unsigned  asking;
+    unsigned  n;
+    uint32_t  queue[QUEUE];
+    uint32_t  cost;
+    int64_t   lag;
+} worker_t;
+
+typedef struct {
+    lease_t   lease;
+    worker_t  workers[WORKERS];
+    uint64_t  in;           /* what came to the lease */
+    uint64_t  out;          /* and left it: paid, swept */
+} node_t;
+
+/* of the round */
+static limit_t                       limit;
+static ngx_ratelimit_token_bucket_t  tb;
+static ngx_ratelimit_window_t        window;
+static node_t                        nodes[NODES];
+static call_t                        calls[CALLS];
+static unsigned                      ncalls;    /* of them ever used */
+static uint64_t                      admitted, before;
+static uint64_t                      admitted_in[WINDOWS];
+static unsigned                      share_of_returns;
+static uint64_t                      seed;
+
+
+static uint64_t
+rnd(uint64_t n)
+{
+    seed ^= seed >> 12;
+    seed ^= seed << 25;
+    seed ^= seed >> 27;
+
+    return (seed * 0x2545f4914f6cdd1d >> 11) % n;
+}
+
+
+static call_t *
+call_new(unsigned node, unsigned worker, int64_t ms)
+{
+    unsigned  i;
+
+    for (i = 0; i < ncalls && calls[i].come != -1; i++) { /* void */ }
+
+    assert_true(i < CALLS);
+    ncalls += (i == ncalls);
+
+    memset(&calls[i], 0, sizeof(call_t));
+    calls[i].node = node;
+    calls[i].worker = worker;
+    calls[i].asked = ms;
+    calls[i].come = ms + (rnd(8) ? 1 : 1 + rnd(TIMEOUT / 2 - 1));
+
+    return &calls[i];
+}
+
+
+/* As the engine says it: to a window, at least so long ago. */
+static void
+give_back(unsigned node, int64_t ms, int64_t age_ms, uint32_t tokens)
+{
+    call_t  *call;
+
+    call = call_new(node, 0, ms);
+    call->back = tokens;
+    call->age_ms = age_ms + (limit.rate.capacity ? 0 : TIMEOUT);
+}
+
+
+static void
+redis_run(call_t *call, int64_t ms)
+{
+    uint32_t  ahead;
+    uint64_t  now, taken;
+    answer_t  more;
+
+    now = EPOCH + ms * 1000 + 500;
+    taken = now - call->age_ms * 1000;
+
+    switch (limit.algorithm) {
+
+    case NGX_RATELIMIT_FIXED_WINDOW:
+
+        if (call->back) {
+            ngx_ratelimit_fixed_window_give(&window, &limit, now,
+                                ngx_ratelimit_fixed_window_passed(&limit, now),
+                                taken, call->back);
+            return;
+        }
+
+        break;
+
+    case NGX_RATELIMIT_SLIDING_WINDOW:
+
+        if (call->back) {
+            ngx_ratelimit_sliding_window_give(&window, &limit, now, taken,
+                                              call->back);
+            return;
+        }
+
+        break;
+
+    default:
+
+        if (call->back) {
+            ngx_ratelimit_token_bucket_give(&tb, &limit.rate, now, taken,
+                                            call->back);
+            return;
+        }
+    }
+
+#define TAKE(cost, want, answer)                                              \
+    if (limit.algorithm == NGX_RATELIMIT_FIXED_WINDOW) {                      \
+        ngx_ratelimit_fixed_window_take(&window, &limit, now,                 \
+                                ngx_ratelimit_fixed_window_left(&limit, now), \
+                                cost, want, answer);                          \
+    } else if (limit.algorithm == NGX_RATELIMIT_SLIDING_WINDOW) {             \
+        ngx_ratelimit_sliding_window_take(&window, &limit, now, cost, want,   \
+                                          answer);                            \
+    } else {                                                                  \
+        ngx_ratelimit_token_bucket_take(&tb, &limit.rate, now, cost, want,    \
+                                        answer);                              \
+    }
+
+    TAKE(call->ask.cost, call->ask.want, &call->answer);
+
+    if (call->answer.retry_us == 0 && call->ask.ahead) {
+        ahead = call->answer.remaining / call->ask.share;
+        ahead = ahead < call->ask.ahead ? ahead : call->ask.ahead;
+
+        if (ahead) {
+            more = call->answer;
+            TAKE(1, ahead, &call->answer);
+            call->answer.granted += more.granted;
+        }
+    }
+
+    /* as the wire has it */
+
+    call->answer.reset_us += 999 - (call->answer.reset_us + 999) % 1000;
+    call->answer.retry_us += 999 - (call->answer.retry_us + 999) % 1000;
+}
+
+
+static void
+admit(unsigned node, int64_t ms, int64_t lag, uint32_t cost)
+{
+    uint32_t  kept;
+    env_t     env;
+
+    nodes[node].out += cost;
+
+    if (rnd(100) < share_of_returns) {
+
+        /* another counter of the request denied */
+
+        env = at(ms - lag);
+        kept = rnd(2) ? ngx_ratelimit_lease_return(&nodes[node].lease, &limit,
+                                                   &env, env.now_us, cost)
+                      : 0;
+        nodes[node].in += kept;
+
+        if (kept == 0) {
+            give_back(node, ms, TIMEOUT, cost);
+        }
+
+        return;
+    }
+
+    admitted += cost;
+
+    if (limit.rate.capacity == 0) {
+        admitted_in[(EPOCH + (uint64_t) ms * 1000) / limit.window_us
+                    - EPOCH / limit.window_us] += cost;
+    }
+}
+
+
+static void
+worker_ask(unsigned node, unsigned worker, int64_t ms, unsigned ahead)
+{
+    env_t      env;
+    ask_t      ask;
+    call_t    *call;
+    node_t    *n;
+    uint32_t   back;
+    worker_t  *w;
+
+    n = &nodes[node];
+    w = &n->workers[worker];
+
+    if (w->asking || (w->n == 0 && !ahead)) {
+        return;
+    }
+
+    env = at(ms - w->lag);
+    env.nodes = NODES;
+
+    back = ngx_ratelimit_lease_stale(&n->lease, &limit, &env);
+
+    if (back) {
+        n->out += back;
+        give_back(node, ms, (uint32_t) (env.now_us / 1000)
+                            - n->lease.answered_ms, back);
+    }
+
+    ngx_ratelimit_lease_size(&n->lease, &limit, &env,
+                             w->n ? w->queue[0] : 0, w->cost, &ask);
+
+    if (ask.cost == 0 && ask.ahead == 0) {
+        return;
+    }
+
+    w->asking = 1;
+    call = call_new(node, worker, ms);
+    call->ask = ask;
+    call->asked = ms - w->lag;
+}
+
+
+static void
+queue_shift(worker_t *w)
+{
+    w->cost -= w->queue[0];
+    w->n--;
+    memmove(w->queue, w->queue + 1, w->n * sizeof(w->queue[0]));
+}
+
+
+static void
+worker_answered(call_t *call, int64_t ms)
+{
+    env_t      env;
+    node_t    *n;
+    uint32_t   tokens;
+    answer_t   answer;
+    worker_t  *w;
+
+    n = &nodes[call->node];
+    w = &n->workers[call->worker];
+    w->asking = 0;
+
+    env = at(ms - w->lag);
+    tokens = call->answer.granted;
+
+    if (ngx_ratelimit_lease_fill(&n->lease, &limit, &env, AT_US(call->asked),
+                                 &call->ask, &call->answer))
+    {
+        n->in += tokens;
+        tokens = 0;
+
+        while (w->n && ngx_ratelimit_lease_pay(&n->lease, &limit, &env,
+                                               w->queue[0], &answer))
+        {
+            admit(call->node, ms, w->lag, w->queue[0]);
+            queue_shift(w);
+        }
+    }
+
+    if (tokens) {
+
+        /* of a window that is over: here they are not admitted either */
+
+        give_back(call->node, ms, ms - w->lag - call->asked, tokens);
+    }
+
+    if (call->answer.retry_us && w->n) {
+        w->n = 0;
+        w->cost = 0;
+    }
+
+    worker_ask(call->node, call->worker, ms, 0);
+}
+
+
+static void
+request(unsigned node, unsigned worker, int64_t ms, uint32_t cost)
+{
+    env_t                  env;
+    node_t                *n;
+    answer_t               answer;
+    unsigned               ahead;
+    worker_t              *w;
+    ngx_ratelimit_lease_e  rc;
+
+    n = &nodes[node];
+    w = &n->workers[worker];
+    env = at(ms - w->lag);
+    env.nodes = NODES;
+
+    memset(&answer, 0xa5, sizeof(answer));
+    rc = ngx_ratelimit_lease_take(&n->lease, &limit, &env, cost, &answer,
+                                  &ahead);
+
+    if (rc == PAID) {
+        assert_true(answer.remaining <= limit.capacity);
+        admit(node, ms, w->lag, cost);
+
+    } else if (rc == DENIED) {
+        assert_true(answer.remaining < cost);
+        assert_true(answer.retry_us > 0);
+
+    } else if (w->n < QUEUE) {
+        w->queue[w->n++] = cost;
+        w->cost += cost;
+    }
+
+    worker_ask(node, worker, ms, rc == PAID && ahead);
+}
+
+
+static void
+sweep_node(unsigned node, unsigned worker, int64_t ms)
+{
+    env_t      env;
+    node_t    *n;
+    uint32_t   back;
+
+    n = &nodes[node];
+    env = at(ms - n->workers[worker].lag);
+
+    if (limit.algorithm == NGX_RATELIMIT_FIXED_WINDOW
+        && n->lease.fresh_us < env.now_us + TIMEOUT * 1000)
+    {
+        return;
+    }
+
+    back = ngx_ratelimit_lease_sweep(&n->lease, &limit, &env, rnd(16) == 0);
+
+    if (back) {
+        n->out += back;
+        give_back(node, ms, (uint32_t) (env.now_us / 1000)
+                            - n->lease.answered_ms, back);
+    }
+}
+
+
+static void
+step(int64_t ms, unsigned load, uint32_t costs)
+{
+    unsigned  i, k;
+
+    for (i = 0; i < NODES; i++) {
+        for (k = 0; k < WORKERS; k++) {
+            nodes[i].workers[k].lag = rnd(8) ? 0 : rnd(4);
+        }
+    }
+
+    for (i = 0; i < ncalls; i++) {
+
+        if (calls[i].come == -1 || calls[i].come > ms) {
+            continue;
+        }
+
+        if (calls[i].answered) {
+            calls[i].come = -1;
+            worker_answered(&calls[i], ms);
+            continue;
+        }
+
+        redis_run(&calls[i], ms);
+
+        if (calls[i].back) {
+            calls[i].come = -1;
+            continue;
+        }
+
+        calls[i].answered = 1;
+        calls[i].come = ms + (rnd(8) ? 1 : 1 + rnd(TIMEOUT / 2 - 1));
+    }
+
+    for (i = rnd(load + 1); i; i--) {
+        request(rnd(3) ? 0 : 1, rnd(WORKERS), ms, 1 + rnd(costs));
+    }
+
+    for (i = 0; i < NODES; i++) {
+        for (k = 0; k < WORKERS; k++) {
+            if ((ms + 37 * (i * WORKERS + k)) % 100 == 0) {
+                sweep_node(i, k, ms);
+            }
+        }
+
+        assert_true(nodes[i].lease.tokens <= limit.capacity);
+        assert_true(nodes[i].out + nodes[i].lease.tokens <= nodes[i].in);
+    }
+}
+
+
+static void
+play(ngx_ratelimit_algorithm_e algorithm, uint64_t round_seed)
+{
+    int64_t   ms;
+    unsigned  i, load, costs;
+    uint64_t  tokens, windows[] = { 300000, 1000000, 1700000 };
+
+    seed = round_seed;
+    tokens = 1 + rnd(rnd(2) ? 20 : 3000);
+    limit = limit_of(algorithm, tokens, windows[rnd(3)]);
+
+    memset(&tb, 0, sizeof(tb));
+    memset(&window, 0, sizeof(window));
+    memset(nodes, 0, sizeof(nodes));
+    memset(admitted_in, 0, sizeof(admitted_in));
+
+    ncalls = 0;
+    admitted = 0;
+    share_of_returns = rnd(2) ? 0 : 1 + rnd(40);
+    load = 1 + rnd(8);
+    costs = 1 + rnd(rnd(2) ? 1 : 3);
+
+    for (ms = 0; ms < LENGTH; ms++) {
+
+        /* bursts and silences */
+
+        if (ms % 256 == 0) {
+            before = rnd(4);
+        }
+
+        step(ms, before ? load : 0, costs);
+    }
+
+    if (limit.rate.capacity) {
+        assert_true(admitted <= limit.capacity
+                    + LENGTH * (uint64_t) 1000 * limit.rate.scale
+                      / limit.rate.period_us);
+        return;
+    }
+
+    for (i = 0; i < WINDOWS; i++) {
+        if (admitted_in[i] > limit.capacity) {
+            print_message("seed %llu, window %u of %u ms: %u of %u, "
+                          "algorithm %u\n",
+                          (unsigned long long) round_seed, i,
+                          (unsigned) (limit.window_us / 1000),
+                          (unsigned) admitted_in[i],
+                          (unsigned) limit.capacity, limit.algorithm);
+            fail();
+        }
+    }
+}
+
+
+static void
+test_debited_before(void **state)
+{
+    unsigned  i;
+    uint64_t  first;
+
+    (void) state;
+
+    first = getenv("SEED") ? strtoull(getenv("SEED"), NULL, 10) : 1;
+    print_message("SEED=%llu\n", (unsigned long long) first);
+
+    for (i = 0; i < ROUNDS; i++) {
+        play(NGX_RATELIMIT_TOKEN_BUCKET, first + i);
+        play(NGX_RATELIMIT_FIXED_WINDOW, first + i);
+        play(NGX_RATELIMIT_SLIDING_WINDOW, first + i);
+    }
+}
+
+
+int
+main(void)
+{
+    const struct CMUnitTest  tests[] = {
+        cmocka_unit_test(test_debited_before),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
