@@ -21,6 +21,11 @@ MILLIONS=${MILLIONS:-1 2 5 10 20}
 BUCKETS=65536
 IN_CLUSTER=10
 
+# seconds after which growth begins nothing more: all of it takes six minutes,
+# and on a busy machine ten
+LIMIT=300
+begun=$(date +%s)
+
 # a token in ten minutes: none is full again while this runs
 SLOW=600000000
 
@@ -141,6 +146,12 @@ growth() {
     from=0
 
     for millions in $MILLIONS; do
+
+        if [ $(($(date +%s) - begun)) -gt $LIMIT ]; then
+            echo "  $millions: no time left"
+            continue
+        fi
+
         fill $from "${millions}000000" $BUCKETS $SLOW 30
         from=${millions}000000
         size_line "$millions" "$before" 30
@@ -157,6 +168,11 @@ growth() {
         perl "$BENCH/redis-loss.pl" sha "$PORTS$digits" > "$DIR/answer"
         before=$((before + $(number $digits memory used_memory)))
     done
+
+    if [ $(($(date +%s) - begun)) -gt $LIMIT ]; then
+        echo "  $IN_CLUSTER: no time left"
+        return
+    fi
 
     fill 0 "${IN_CLUSTER}000000" $BUCKETS $SLOW 91 92 93
     size_line "$IN_CLUSTER" "$before" 91 92 93

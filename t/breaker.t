@@ -49,7 +49,7 @@ sub gateway {
     return t::Gateway->new(workers => $options{workers} // 1,
                            http => <<"CONF")->start;
     ratelimit_redis r { $line; timeout @{[$options{timeout} // TIMEOUT]}; }
-    ratelimit_zone \$arg_k zone=z:1m rate=10r/h redis=r;
+    ratelimit_zone \$arg_k zone=z:1m rate=10r/h redis=r sync=strict;
     server {
         listen 127.0.0.1:%%PORT%% reuseport backlog=1024;
         add_header X-Status \$ratelimit_status always;

@@ -25,7 +25,7 @@ my $gateway = t::Gateway->new(workers => 2, http => <<"CONF")->start;
     # the rule's own mode is open, whatever this says
     ratelimit_fail_mode closed;
 
-    ratelimit_zone \$arg_k zone=z:1m redis=r rate=100r/h emergency=2r/h;
+    ratelimit_zone \$arg_k zone=z:1m redis=r sync=strict rate=100r/h emergency=2r/h;
     ratelimit_rule open zone=z match=/open rate=100r/h emergency=3r/h
                    fail_mode=open;
     ratelimit_rule cost zone=z match=/cost rate=100r/h cost=\$arg_c

@@ -416,7 +416,7 @@ for my $i (0 .. $#scenarios) {
 
     $redis .= "ratelimit_redis r$i { $directive 127.0.0.1:$s->{port}; "
               . "timeout $s->{timeout}; $login }\n"
-              . "ratelimit_zone \$arg_k zone=z$i:64k rate=10r/h redis=r$i;\n";
+              . "ratelimit_zone \$arg_k zone=z$i:64k rate=10r/h redis=r$i sync=strict;\n";
     $locations .= "location /$i { ratelimit zone=z$i; empty_gif; }\n";
 }
 
@@ -523,7 +523,7 @@ $_->{fake}->stop for @scenarios;
 
     my $gateway = t::Gateway->new(http => <<"CONF")->start;
     ratelimit_redis r { server 127.0.0.1:$fake->{port}; timeout 20s; }
-    ratelimit_zone \$arg_k zone=z:1m rate=10r/h redis=r;
+    ratelimit_zone \$arg_k zone=z:1m rate=10r/h redis=r sync=strict;
     server {
         listen 127.0.0.1:%%PORT%%;
         add_header X-Status \$ratelimit_status always;
@@ -570,7 +570,7 @@ CONF
 
     my $redis = join '', map {
         "ratelimit_redis r$_ { cluster 127.0.0.1:$port; timeout 20s; }
-         ratelimit_zone \$arg_k zone=z$_:64k rate=10r/h redis=r$_;\n"
+         ratelimit_zone \$arg_k zone=z$_:64k rate=10r/h redis=r$_ sync=strict;\n"
     } 1 .. 20;
     my $locations = join '', map {
         "location /$_ { ratelimit zone=z$_; empty_gif; }\n"
@@ -608,7 +608,7 @@ CONF
 
     my $gateway = t::Gateway->new(http => <<"CONF")->start;
     ratelimit_redis r { server 127.0.0.1:$fake->{port}; timeout 20s; }
-    ratelimit_zone \$arg_k zone=z:1m rate=10r/h redis=r;
+    ratelimit_zone \$arg_k zone=z:1m rate=10r/h redis=r sync=strict;
     server {
         listen 127.0.0.1:%%PORT%%;
         add_header X-Status \$ratelimit_status always;
@@ -685,7 +685,7 @@ CONF
     ratelimit_redis r {
         cluster 127.0.0.1:$bad->{port} 127.0.0.1:$port; timeout 20s;
     }
-    ratelimit_zone \$arg_k zone=z:1m rate=10r/h redis=r;
+    ratelimit_zone \$arg_k zone=z:1m rate=10r/h redis=r sync=strict;
     server {
         listen 127.0.0.1:%%PORT%%;
         add_header X-Status \$ratelimit_status always;

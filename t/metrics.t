@@ -150,7 +150,7 @@ sub conf {
         prefix $prefix.$_;
         timeout $timeout;
     }
-    ratelimit_zone \$arg_k zone=$_:64k rate=1000r/h redis=$_;
+    ratelimit_zone \$arg_k zone=$_:64k rate=1000r/h redis=$_ sync=strict;
 CONF
 
     my $places = join '', map { "location /$_ { ratelimit zone=$_; empty_gif; }\n" }
@@ -261,8 +261,8 @@ my $odd = t::Gateway->new(http => <<"CONF")->start;
     ratelimit_redis back { server 127.0.0.1:$back->{port}; timeout 10s; }
     ratelimit_redis text { server "unix:/no\\"where\\\\\\n\x01\xc3\xa9"; }
     ratelimit_redis long { cluster unix:${long}a unix:${long}b; }
-    ratelimit_zone \$arg_k zone=late:64k rate=1000r/h redis=late;
-    ratelimit_zone \$arg_k zone=back:64k rate=1000r/h redis=back;
+    ratelimit_zone \$arg_k zone=late:64k rate=1000r/h redis=late sync=strict;
+    ratelimit_zone \$arg_k zone=back:64k rate=1000r/h redis=back sync=strict;
     ratelimit_zone \$arg_k zone=none:64k rate=1r/h;
     server {
         listen 127.0.0.1:%%PORT%%;

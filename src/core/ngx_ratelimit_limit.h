@@ -60,7 +60,7 @@ typedef struct {
     uint64_t                   free_us;     /* leaky_bucket: see delay() */
     ngx_ratelimit_rate_t       rate;        /* of buckets */
     uint16_t                   mark;        /* of all that: limits that differ
-                                               hardly ever have the same; not 0 */
+                                               hardly ever have the same; 1.. */
 } ngx_ratelimit_limit_t;
 
 

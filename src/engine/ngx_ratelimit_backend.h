@@ -145,10 +145,10 @@ void ngx_ratelimit_holder_ahead(ngx_ratelimit_counter_t *counter);
 void ngx_ratelimit_holder_watch(ngx_ratelimit_counter_t *counter);
 
 /*
- * shards.c: counters that are split, each part in another slot of Redis and with
+ * shards.c: counters that are split, each part in another slot of Redis, with
  * its share of the limit. take: answers where all parts are known to deny, else
  * sets asks: then Redis is asked by join, one part after the other, until one
- * grants; ngx_ratelimit_check_answered() follows, before join returns only where
+ * grants; ngx_ratelimit_check_answered() follows, before join returns only if
  * memory is out. leave: it waits no more. give: what a part has granted comes
  * back to it. prepare: a rule's shares; NGX_ERROR: memory is out.
  */

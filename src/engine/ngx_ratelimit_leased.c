@@ -32,17 +32,22 @@ ngx_ratelimit_leased_take(ngx_ratelimit_counter_t *counter)
     }
 
     if (counter->rule->sync == NGX_RATELIMIT_SYNC_STRICT
-        || limiter->holders == NULL || counter->cost == 0)
+        || limiter->holders == NULL)
     {
         return;
     }
 
-    counter->leased = 1;
-
     if (counter->rule->sync == NGX_RATELIMIT_SYNC_ASYNC) {
+        counter->leased = 1;
         ngx_ratelimit_leased_async(counter);
         return;
     }
+
+    if (counter->cost == 0) {
+        return;
+    }
+
+    counter->leased = 1;
 
     id = ngx_ratelimit_local_id(counter);
     ngx_ratelimit_leased_env(limiter, &env);
@@ -187,6 +192,11 @@ ngx_ratelimit_leased_settle(ngx_ratelimit_counter_t *counter)
 
     charged = ngx_ratelimit_leased_charge(counter);
     counter->charge -= charged;
+
+    if (counter->charge && counter->fail_mode == NGX_RATELIMIT_FAIL_LOCAL) {
+        ngx_ratelimit_local_charge(counter, counter->charge);
+    }
+
     answer->remaining -= ngx_min(answer->remaining, charged);
 }
 

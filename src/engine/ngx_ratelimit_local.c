@@ -98,7 +98,8 @@ ngx_ratelimit_local_charge(ngx_ratelimit_counter_t *counter, uint32_t tokens)
     ngx_memzero(&op, sizeof(ngx_ratelimit_local_op_t));
 
     op.want = tokens;
-    op.answer = (counter->source == NGX_RATELIMIT_SOURCE_REDIS)
+    op.answer = (counter->source == NGX_RATELIMIT_SOURCE_REDIS
+                 || counter->source == NGX_RATELIMIT_SOURCE_LEASE)
                 ? &unused : &counter->answer;
 
     ngx_ratelimit_local_run(counter, &op);

@@ -60,7 +60,7 @@ typedef struct {
     unsigned                dry_run:1;   /* counts, and never denies */
     ngx_ratelimit_sync_e    sync;        /* STRICT where the algorithm or
                                             statuses bear nothing else */
-    uint32_t                shards;      /* sub-counters of each; 0: not split */
+    uint32_t                shards;      /* of a counter; 0: not split */
 
     /* what a request costs */
     uint32_t                cost;        /* where it is no variable; 1 */
