@@ -180,7 +180,7 @@ growth() {
 
     for digits in 91 92 93; do
         number $digits memory used_memory \
-            | awk '{ printf "  of that %.1f MB in one\n", $1 / 1e6 }'
+            | awk '{ printf "  used_memory of one: %.1f MB\n", $1 / 1e6 }'
         redis-cli -p "$PORTS$digits" flushall sync > "$DIR/answer"
     done
 }
