@@ -6,9 +6,9 @@
  *     latency <cpu> <other cpu> <port> <rate> <seconds> < <request>
  *
  * It runs on <cpu>. While it waits both processors are kept awake by loops that
- * give way to everybody: to wake a sleeping processor takes longer, above all in
- * a virtual machine, than what is measured here. AWAKE=0 in the environment does
- * without them: on a busy machine what they take is missing in the servers.
+ * give way to everybody: to wake a sleeping processor takes longer, above all
+ * in a virtual machine, than what is measured here. AWAKE=0 in the environment
+ * does without them: on a busy machine the servers miss what they take.
  *
  * Speaks HTTP and Redis' protocol: an answer is as long as it says itself. The
  * last line is that of keys.lua, in microseconds: "result", answers, duration,

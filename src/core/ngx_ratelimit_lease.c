@@ -28,9 +28,20 @@
 /* by so much the cached clocks of two workers may differ */
 #define NGX_RATELIMIT_LEASE_SKEW_MS    1000
 
-/* a denial by a bucket is remembered at least, one by a window at first */
-#define NGX_RATELIMIT_LEASE_SPARE_MS   20
+/* a spent fixed window is asked once more: others may have given back */
 #define NGX_RATELIMIT_LEASE_RECHECK_MS 100
+
+/*
+ * A spent counter to which tokens come back all the time rests between two
+ * questions: for 10 ms at first, twice as long with each strike.
+ */
+#define NGX_RATELIMIT_LEASE_STRIKES    5
+#define NGX_RATELIMIT_LEASE_REST_MS    125
+#define NGX_RATELIMIT_LEASE_REST_SHARE 8      /* of its window at most, and of
+                                                 what is left of it */
+
+/* so shortly before a window ends every question is for who waits alone */
+#define NGX_RATELIMIT_LEASE_EXACT_MS   20
 
 static void ngx_ratelimit_lease_begin(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us);
@@ -42,7 +53,12 @@ static uint64_t ngx_ratelimit_lease_until(const ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit);
 static void ngx_ratelimit_lease_tick(ngx_ratelimit_lease_t *lease,
     uint64_t now_us);
-static uint32_t ngx_ratelimit_lease_hold(const ngx_ratelimit_lease_t *lease);
+static uint32_t ngx_ratelimit_lease_hold(const ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us);
+static uint32_t ngx_ratelimit_lease_rest_ms(const ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, uint32_t ends_ms);
+static uint32_t ngx_ratelimit_lease_ends_ms(const ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us);
 static unsigned ngx_ratelimit_lease_low(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env);
 static uint32_t ngx_ratelimit_lease_quiet_ms(
@@ -62,6 +78,14 @@ static uint32_t ngx_ratelimit_async_left(ngx_ratelimit_lease_t *lease,
     ngx_ratelimit_answer_t *answer);
 static void ngx_ratelimit_async_deny(const ngx_ratelimit_limit_t *limit,
     uint32_t cost, ngx_ratelimit_answer_t *answer);
+static void ngx_ratelimit_lease_strike(ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_ask_t *ask,
+    const ngx_ratelimit_answer_t *answer, uint32_t passed_ms);
+static void ngx_ratelimit_lease_spent(ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint32_t cost,
+    uint64_t retry_us);
+static uint64_t ngx_ratelimit_lease_next_us(const ngx_ratelimit_limit_t *limit,
+    const ngx_ratelimit_answer_t *answer);
 static uint64_t ngx_ratelimit_lease_fresh_us(uint64_t asked_us,
     const ngx_ratelimit_answer_t *answer);
 static unsigned ngx_ratelimit_lease_before(const ngx_ratelimit_limit_t *limit,
@@ -78,6 +102,14 @@ ngx_ratelimit_lease_of_bucket(const ngx_ratelimit_limit_t *limit)
 {
     return limit->algorithm == NGX_RATELIMIT_TOKEN_BUCKET
            || limit->algorithm == NGX_RATELIMIT_LEAKY_BUCKET;
+}
+
+
+/* Whether tokens come back to it all the time. */
+static inline unsigned
+ngx_ratelimit_lease_flows(const ngx_ratelimit_limit_t *limit)
+{
+    return limit->algorithm != NGX_RATELIMIT_FIXED_WINDOW;
 }
 
 
@@ -282,15 +314,78 @@ ngx_ratelimit_lease_tick(ngx_ratelimit_lease_t *lease, uint64_t now_us)
 }
 
 
-/* The tokens that are of use in hand: 0 for a counter too slow for a lease. */
+/*
+ * The tokens that are of use in hand: 0 for a counter too slow for a lease.
+ * What is not spent as a window ends is lost to the fleet, and a spent sliding
+ * window has most to lose: of it, what is spent until the next question.
+ */
 static uint32_t
-ngx_ratelimit_lease_hold(const ngx_ratelimit_lease_t *lease)
+ngx_ratelimit_lease_hold(const ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us)
 {
-    uint32_t  tokens;
+    uint32_t  ms, ends_ms, rest_ms;
 
-    tokens = lease->rate / NGX_RATELIMIT_LEASE_RATE_ONE;
+    ends_ms = ngx_ratelimit_lease_ends_ms(lease, limit, now_us);
 
-    return tokens >= NGX_RATELIMIT_LEASE_MIN_HOLD ? tokens : 0;
+    if (ends_ms < NGX_RATELIMIT_LEASE_EXACT_MS
+        || lease->rate < NGX_RATELIMIT_LEASE_MIN_HOLD
+                         * NGX_RATELIMIT_LEASE_RATE_ONE)
+    {
+        return 0;
+    }
+
+    ms = ngx_ratelimit_lease_min(ends_ms, NGX_RATELIMIT_LEASE_HOLD_MS);
+
+    if (lease->strikes && limit->algorithm == NGX_RATELIMIT_SLIDING_WINDOW) {
+        rest_ms = ngx_ratelimit_lease_rest_ms(lease, limit, ends_ms);
+        ms = ngx_ratelimit_lease_min(ms, rest_ms);
+    }
+
+    return (uint32_t) ((uint64_t) lease->rate * ms
+                       / (NGX_RATELIMIT_LEASE_HOLD_MS
+                          * NGX_RATELIMIT_LEASE_RATE_ONE));
+}
+
+
+/* How far apart two questions for a spent counter are; 0: it is a slow one. */
+static uint32_t
+ngx_ratelimit_lease_rest_ms(const ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, uint32_t ends_ms)
+{
+    uint32_t  ms;
+
+    if (lease->rate < NGX_RATELIMIT_LEASE_MIN_HOLD
+                      * NGX_RATELIMIT_LEASE_RATE_ONE)
+    {
+        return 0;
+    }
+
+    ms = lease->strikes < NGX_RATELIMIT_LEASE_STRIKES
+         ? 5u << lease->strikes : NGX_RATELIMIT_LEASE_REST_MS;
+    ms = ngx_ratelimit_lease_min(limit->window_us / 1000
+                                 / NGX_RATELIMIT_LEASE_REST_SHARE, ms);
+
+    return ngx_ratelimit_lease_min(ends_ms / NGX_RATELIMIT_LEASE_REST_SHARE,
+                                   ms);
+}
+
+
+/* Until the window ends that tokens are taken from; UINT32_MAX: none does. */
+static uint32_t
+ngx_ratelimit_lease_ends_ms(const ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us)
+{
+    uint64_t  until_us;
+
+    if (ngx_ratelimit_lease_of_bucket(limit) || !lease->answered) {
+        return UINT32_MAX;
+    }
+
+    until_us = ngx_ratelimit_lease_until(lease, limit);
+
+    return until_us > now_us
+           ? ngx_ratelimit_lease_min((until_us - now_us) / 1000, UINT32_MAX)
+           : 0;
 }
 
 
@@ -302,17 +397,16 @@ ngx_ratelimit_lease_low(ngx_ratelimit_lease_t *lease,
     uint32_t  hold, low, since_ms;
     uint64_t  of_rtt;
 
-    hold = ngx_ratelimit_lease_hold(lease);
+    hold = ngx_ratelimit_lease_hold(lease, limit, env->now_us);
     of_rtt = (uint64_t) hold * 3 * env->rtt_ms / NGX_RATELIMIT_LEASE_HOLD_MS;
 
     low = hold / 8 + 1;
     low = of_rtt > low ? ngx_ratelimit_lease_min(of_rtt, hold / 2 + 1) : low;
 
-    if (hold == 0 || lease->tokens >= low) {
-        return 0;
-    }
-
-    if (!ngx_ratelimit_lease_of_bucket(limit) && lease->remaining <= 0) {
+    if (hold == 0 || lease->tokens >= low
+        || ngx_ratelimit_lease_denied(lease, limit, env->now_us,
+                                      lease->denied_cost + lease->tokens))
+    {
         return 0;
     }
 
@@ -328,17 +422,23 @@ static uint32_t
 ngx_ratelimit_lease_quiet_ms(const ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit)
 {
-    if (ngx_ratelimit_lease_of_bucket(limit)) {
-        return lease->retry_ms > NGX_RATELIMIT_LEASE_SPARE_MS
-               ? lease->retry_ms : NGX_RATELIMIT_LEASE_SPARE_MS;
+    uint32_t  rest_ms, ends_ms;
+
+    if (!ngx_ratelimit_lease_flows(limit)) {
+        return lease->strikes > 1
+               ? lease->retry_ms
+               : ngx_ratelimit_lease_min(lease->retry_ms,
+                                         NGX_RATELIMIT_LEASE_RECHECK_MS);
     }
 
-    /* what others still give back may be had before the window ends */
+    ends_ms = ngx_ratelimit_lease_of_bucket(limit)
+              ? UINT32_MAX
+              : ngx_ratelimit_lease_ms(ngx_ratelimit_lease_until(lease, limit))
+                - lease->answered_ms;
 
-    return lease->strikes > 1
-           ? lease->retry_ms
-           : ngx_ratelimit_lease_min(lease->retry_ms,
-                                     NGX_RATELIMIT_LEASE_RECHECK_MS);
+    rest_ms = ngx_ratelimit_lease_rest_ms(lease, limit, ends_ms);
+
+    return lease->retry_ms > rest_ms ? lease->retry_ms : rest_ms;
 }
 
 
@@ -458,8 +558,13 @@ ngx_ratelimit_lease_size(ngx_ratelimit_lease_t *lease,
         ask->want = queued > lease->tokens ? queued - lease->tokens : 1;
     }
 
-    ask->ahead = ngx_ratelimit_lease_hold(lease);
-    ask->share = 2 * env->nodes;
+    ask->ahead = ngx_ratelimit_lease_hold(lease, limit, env->now_us);
+    ask->ahead += ask->ahead / 4;
+
+    /* what comes back to a spent counter is for whoever asks first */
+
+    ask->share = (lease->strikes && ngx_ratelimit_lease_flows(limit))
+                 ? 1 : 2 * env->nodes;
 
     if (ask->ahead) {
         lease->asking = 1;
@@ -474,7 +579,7 @@ ngx_ratelimit_lease_fill(ngx_ratelimit_lease_t *lease,
     uint64_t asked_us, const ngx_ratelimit_lease_ask_t *ask,
     const ngx_ratelimit_answer_t *answer)
 {
-    uint64_t  busy_us;
+    uint32_t  passed_ms;
     unsigned  again;
 
     ngx_ratelimit_lease_begin(lease, limit, env->now_us);
@@ -502,28 +607,111 @@ ngx_ratelimit_lease_fill(ngx_ratelimit_lease_t *lease,
             || (int32_t) (ngx_ratelimit_lease_ms(asked_us)
                           - lease->answered_ms) > 0;
 
+    passed_ms = ngx_ratelimit_lease_passed_ms(env->now_us, lease->answered_ms);
+
     ngx_ratelimit_lease_learn(lease, limit, asked_us, env->now_us, answer);
 
-    if (answer->retry_us && answer->retry_us != NGX_RATELIMIT_NEVER) {
-        lease->retry_ms = ngx_ratelimit_lease_min(answer->retry_us / 1000 + 1,
-                                                  UINT32_MAX);
-        lease->denied_cost = ask->cost;
-        lease->strikes += (again && lease->strikes < 255);
+    if (answer->retry_us == NGX_RATELIMIT_NEVER) {
+        return 1;
+    }
 
-        busy_us = env->now_us
-                  + (uint64_t) ngx_ratelimit_lease_quiet_ms(lease, limit)
-                    * 1000;
-
-        if (lease->busy_us < busy_us) {
-            lease->busy_us = busy_us;
-        }
-
-    } else if (answer->granted) {
+    if (answer->granted || answer->remaining >= lease->denied_cost) {
         lease->retry_ms = 0;
-        lease->strikes = 0;
+    }
+
+    if (again) {
+        ngx_ratelimit_lease_strike(lease, limit, ask, answer, passed_ms);
+    }
+
+    if (answer->retry_us) {
+        ngx_ratelimit_lease_spent(lease, limit, env->now_us, ask->cost,
+                                  answer->retry_us);
+
+    } else if (answer->remaining == 0) {
+        ngx_ratelimit_lease_spent(lease, limit, env->now_us, 1,
+                                  ngx_ratelimit_lease_next_us(limit, answer));
     }
 
     return 1;
+}
+
+
+/*
+ * How often in a row a fixed window was found spent; how often more than not
+ * another counter was. For a sliding window that counts only where this node
+ * got less than seven eighths of what it needed: with hardly more demand than
+ * tokens, a rest costs tokens that nobody asks for any more.
+ */
+static void
+ngx_ratelimit_lease_strike(ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_ask_t *ask,
+    const ngx_ratelimit_answer_t *answer, uint32_t passed_ms)
+{
+    uint64_t  need;
+
+    if (answer->retry_us == 0 && answer->remaining) {
+
+        if (answer->granted >= (uint64_t) ask->want + ask->ahead) {
+            lease->strikes -= (lease->strikes > 0);
+        }
+
+        return;
+    }
+
+    if (answer->granted && !ngx_ratelimit_lease_flows(limit)) {
+        lease->strikes = 0;
+    }
+
+    if (lease->strikes && limit->algorithm == NGX_RATELIMIT_SLIDING_WINDOW) {
+        passed_ms = ngx_ratelimit_lease_min(passed_ms,
+                                            NGX_RATELIMIT_LEASE_LOST_MS);
+        need = (uint64_t) lease->rate * passed_ms
+               / (NGX_RATELIMIT_LEASE_HOLD_MS * NGX_RATELIMIT_LEASE_RATE_ONE);
+
+        if ((uint64_t) answer->granted * 8 >= need * 7) {
+            return;
+        }
+    }
+
+    lease->strikes += (lease->strikes < NGX_RATELIMIT_LEASE_STRIKES);
+}
+
+
+/* The counter cannot pay so much, until then. */
+static void
+ngx_ratelimit_lease_spent(ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint32_t cost,
+    uint64_t retry_us)
+{
+    uint64_t  busy_us;
+
+    lease->retry_ms = ngx_ratelimit_lease_min(retry_us / 1000 + 1, UINT32_MAX);
+    lease->denied_cost = cost;
+
+    busy_us = now_us
+              + (uint64_t) ngx_ratelimit_lease_quiet_ms(lease, limit) * 1000;
+
+    if (lease->busy_us < busy_us) {
+        lease->busy_us = busy_us;
+    }
+}
+
+
+/* When an empty counter has a token again; a sliding window does not say. */
+static uint64_t
+ngx_ratelimit_lease_next_us(const ngx_ratelimit_limit_t *limit,
+    const ngx_ratelimit_answer_t *answer)
+{
+    uint64_t  full_us;
+
+    if (limit->algorithm == NGX_RATELIMIT_SLIDING_WINDOW) {
+        return 0;
+    }
+
+    full_us = ngx_ratelimit_lease_of_bucket(limit)
+              ? limit->window_us - limit->rate.step_us : 0;
+
+    return answer->reset_us > full_us ? answer->reset_us - full_us : 0;
 }
 
 
@@ -752,7 +940,11 @@ ngx_ratelimit_lease_sweep(ngx_ratelimit_lease_t *lease,
     }
 
     keep = (all || idle || !lease->answered)
-           ? 0 : ngx_ratelimit_lease_hold(lease);
+           ? 0 : ngx_ratelimit_lease_hold(lease, limit, env->now_us);
+
+    /* as much as was asked for may be there, and what it found in hand */
+
+    keep += keep / 2;
 
     if (lease->tokens <= keep) {
         return 0;

@@ -39,7 +39,7 @@ typedef struct {
     uint32_t  since_ms;     /* when answered was set */
     uint32_t  capacity;     /* async: that remaining is of */
     uint16_t  mark;         /* of the limit that all this was said of */
-    uint8_t   strikes;      /* denials since the last grant */
+    uint8_t   strikes;      /* how often it was found spent, see the .c file */
     unsigned  asking:1;     /* ahead of need; for a second at most */
     unsigned  answered:1;   /* what Redis has said still counts */
     unsigned  async:1;      /* the memory is used so */
@@ -182,8 +182,8 @@ uint32_t ngx_ratelimit_async_charge(ngx_ratelimit_lease_t *lease,
     uint32_t tokens);
 
 /*
- * Redis was told debt, has debited answer->granted of it, and has answered. What
- * was not there other nodes had spent as well: this one denies until it can be
+ * Redis was told debt, debited answer->granted of it, and answered. What was
+ * not there other nodes had spent as well: this one denies until it can be
  * debited, so that what refills is spent once in the end. A fixed window
  * forgets it: nothing comes back before its end.
  */

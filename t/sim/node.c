@@ -22,7 +22,7 @@ struct sim_node_s {
     uint64_t                      clock_us;    /* what its clock is ahead by */
     uint64_t                      beat_ns;     /* 0: it does not live */
     uint32_t                      alive;       /* nodes, as it knows */
-    uint64_t                      rtt_ns;
+    uint32_t                      rtt;         /* sixteenths of a ms */
     unsigned                      up:1;        /* requests come */
 };
 
@@ -37,8 +37,8 @@ struct sim_holder_s {
     uint32_t                      head;
     uint32_t                      used;
     uint32_t                      size;
+    uint64_t                      until_ns;   /* who waits for it does */
     unsigned                      sweeping:1;
-    unsigned                      timed:1;
 };
 
 
@@ -319,13 +319,9 @@ sim_holder(sim_node_t *node, uint64_t key)
 static void
 sim_holder_env(const sim_holder_t *holder, ngx_ratelimit_lease_env_t *env)
 {
-    uint64_t  rtt_ms;
-
-    rtt_ms = (holder->node->rtt_ns + SIM_MS - 1) / SIM_MS;
-
     env->now_us = sim_node_now_us(holder->node);
     env->nodes = holder->node->alive;
-    env->rtt_ms = rtt_ms ? (uint32_t) rtt_ms : 1;
+    env->rtt_ms = holder->node->rtt / 16 + 1;
 }
 
 
@@ -410,12 +406,6 @@ sim_holder_queue(sim_holder_t *holder, uint64_t request)
     }
 
     holder->queue[(holder->head + holder->used++) % holder->size] = request;
-
-    if (!holder->timed) {
-        holder->timed = 1;
-        sim_push(sim.now_ns + sim.cell.timeout_ms * SIM_MS, SIM_DEADLINE,
-                 holder, 0);
-    }
 }
 
 
@@ -442,24 +432,13 @@ sim_holder_all(sim_holder_t *holder, sim_outcome_e outcome,
 }
 
 
+/* The call may still be answered, and fills the lease then. */
 void
 sim_holder_deadline(sim_holder_t *holder)
 {
-    uint64_t  until_ns;
-
-    holder->timed = 0;
-
-    while (holder->used) {
-        until_ns = sim_oracle_arrived_ns(holder->queue[holder->head])
-                   + sim.cell.timeout_ms * SIM_MS;
-
-        if (until_ns > sim.now_ns) {
-            holder->timed = 1;
-            sim_push(until_ns, SIM_DEADLINE, holder, 0);
-            return;
-        }
-
-        sim_oracle_decide(sim_holder_next(holder), SIM_UNANSWERED, sim.now_ns);
+    if (holder->call && holder->until_ns <= sim.now_ns) {
+        holder->call = NULL;
+        sim_holder_all(holder, SIM_UNANSWERED, sim.now_ns);
     }
 }
 
@@ -483,20 +462,44 @@ sim_holder_call(sim_holder_t *holder)
 static void
 sim_holder_ask(sim_holder_t *holder)
 {
-    sim_call_t                 *call;
-    ngx_ratelimit_lease_env_t   env;
+    uint32_t                      back;
+    sim_call_t                   *call;
+    ngx_ratelimit_lease_t        *lease;
+    ngx_ratelimit_lease_env_t     env;
+    const ngx_ratelimit_limit_t  *limit;
 
-    call = sim_holder_call(holder);
+    lease = &holder->leased->lease;
+    limit = holder->node->limit;
+
     sim_holder_env(holder, &env);
 
-    ngx_ratelimit_lease_size(&holder->leased->lease, call->limit, &env,
+    back = ngx_ratelimit_lease_stale(lease, limit, &env);
+
+    if (back) {
+        sim_holder_give(holder, limit, back,
+                        ngx_ratelimit_lease_age_us(lease, env.now_us));
+    }
+
+    call = sim_holder_call(holder);
+
+    ngx_ratelimit_lease_size(lease, limit, &env,
                              holder->used ? (uint32_t) sim.cell.cost : 0,
                              (uint32_t) (holder->used * sim.cell.cost),
                              &call->ask);
 
+    if (holder->used == 0 && call->ask.ahead == 0) {
+        free(call);
+        return;
+    }
+
     call->cost = call->ask.cost;
-    snprintf(call->want, sizeof(call->want), "%u+%u/%u", call->ask.want,
-             call->ask.ahead, call->ask.share);
+
+    if (call->ask.ahead) {
+        snprintf(call->want, sizeof(call->want), "%u+%u/%u", call->ask.want,
+                 call->ask.ahead, call->ask.share);
+    } else {
+        snprintf(call->want, sizeof(call->want), "%u", call->ask.want);
+    }
 
     sim_holder_sent(holder, call);
 }
@@ -537,8 +540,12 @@ static void
 sim_holder_sent(sim_holder_t *holder, sim_call_t *call)
 {
     holder->call = call;
+    holder->until_ns = sim.now_ns + sim.cell.timeout_ms * SIM_MS;
 
-    if (!sim_conn_send(holder->conn, call)) {
+    if (sim_conn_send(holder->conn, call)) {
+        sim_push(holder->until_ns, SIM_DEADLINE, holder, 0);
+
+    } else {
         holder->call = NULL;
         ngx_ratelimit_lease_failed(&holder->leased->lease);
         sim_holder_all(holder, SIM_UNANSWERED, sim.now_ns);
@@ -556,9 +563,11 @@ sim_holder_lost(sim_holder_t *holder, sim_call_t *call)
         return;
     }
 
-    holder->call = NULL;
-    ngx_ratelimit_lease_failed(&holder->leased->lease);
-    sim_holder_all(holder, SIM_UNANSWERED, sim.now_ns);
+    if (holder->call == call) {
+        holder->call = NULL;
+        ngx_ratelimit_lease_failed(&holder->leased->lease);
+        sim_holder_all(holder, SIM_UNANSWERED, sim.now_ns);
+    }
 }
 
 
@@ -594,10 +603,14 @@ sim_holder_answer(sim_call_t *call, const int64_t *values)
     }
 
     took_ns = (sim_node_now_us(holder->node) - call->sent_us) * SIM_US;
-    holder->node->rtt_ns += took_ns / 8;
-    holder->node->rtt_ns -= holder->node->rtt_ns / 8;
+    took_ns = took_ns < sim.cell.timeout_ms * SIM_MS
+              ? took_ns : sim.cell.timeout_ms * SIM_MS;
+    holder->node->rtt += (uint32_t) (2 * took_ns / SIM_MS)
+                         - holder->node->rtt / 8;
 
-    holder->call = NULL;
+    if (holder->call == call) {
+        holder->call = NULL;
+    }
 
     if (sim.cell.sync == SIM_LEASE) {
         sim_holder_filled(holder, call, &answer);
@@ -647,14 +660,14 @@ sim_holder_filled(sim_holder_t *holder, sim_call_t *call,
     }
 
     if (spare) {
-        sim_holder_give(holder, limit, spare, call->sent_us);
+        sim_holder_give(holder, limit, spare, env.now_us - call->sent_us);
     }
 
-    if (holder->used && answer->retry_us) {
+    if (call->ask.cost && answer->retry_us) {
         sim_holder_all(holder, SIM_DENIED, call->ran_ns);
     }
 
-    if (holder->used) {
+    if (holder->used && holder->call == NULL) {
         sim_holder_ask(holder);
     }
 
@@ -662,29 +675,18 @@ sim_holder_filled(sim_holder_t *holder, sim_call_t *call,
 }
 
 
-/*
- * To a window it was taken longer ago than it may have been: a call may wait
- * for as long as the timeout.
- */
 static void
 sim_holder_give(sim_holder_t *holder, const ngx_ratelimit_limit_t *limit,
-    uint64_t tokens, uint64_t taken_us)
+    uint64_t tokens, uint64_t age_us)
 {
-    uint64_t     age_ms;
     sim_call_t  *call;
-
-    age_ms = (sim_node_now_us(holder->node) - taken_us) / 1000;
-
-    if (limit->algorithm != NGX_RATELIMIT_TOKEN_BUCKET) {
-        age_ms += sim.cell.timeout_ms;
-    }
 
     call = sim_holder_call(holder);
     call->holder = NULL;
     call->limit = limit;
     call->cost = -(int64_t) tokens;
     snprintf(call->want, sizeof(call->want), "%llu",
-             (unsigned long long) age_ms);
+             (unsigned long long) (age_us + 999) / 1000);
 
     sim_conn_send(holder->conn, call);
 }
@@ -704,6 +706,7 @@ void
 sim_holder_sweep(sim_holder_t *holder)
 {
     uint32_t                      tokens;
+    uint64_t                      age_us;
     ngx_ratelimit_lease_t        *lease;
     ngx_ratelimit_lease_env_t     env;
     const ngx_ratelimit_limit_t  *limit;
@@ -722,11 +725,19 @@ sim_holder_sweep(sim_holder_t *holder)
     }
 
     sim_holder_env(holder, &env);
-    tokens = ngx_ratelimit_lease_sweep(lease, limit, &env, 0);
+    age_us = ngx_ratelimit_lease_age_us(lease, env.now_us);
+    tokens = 0;
+
+    /* to a window that ends before a call may run nothing goes back */
+
+    if (limit->algorithm != NGX_RATELIMIT_FIXED_WINDOW
+        || lease->fresh_us >= env.now_us + sim.cell.timeout_ms * 1000)
+    {
+        tokens = ngx_ratelimit_lease_sweep(lease, limit, &env, 0);
+    }
 
     if (tokens) {
-        sim_holder_give(holder, limit, tokens,
-                        env.now_us - SIM_HOLD / SIM_US);
+        sim_holder_give(holder, limit, tokens, age_us);
     }
 
     if (lease->tokens || holder->call) {

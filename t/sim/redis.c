@@ -122,33 +122,8 @@ sim_redis_stop(void)
 }
 
 
-static void sim_redis_run1(uint64_t key, const ngx_ratelimit_limit_t *limit, int64_t cost,
-    const char *want, int64_t *values);
-
 void
 sim_redis_run(uint64_t key, const ngx_ratelimit_limit_t *limit, int64_t cost,
-    const char *want, int64_t *values)
-{
-    unsigned w, a, s;
-    if (sscanf(want, "%u+%u/%u", &w, &a, &s) == 3) {
-        char t[20];
-        snprintf(t, 20, "%u", w);
-        sim_redis_run1(key, limit, cost, t, values);
-        if (values[3] == 0) {
-            unsigned more = values[1] / s; if (more > a) more = a;
-            if (more) {
-                sim_values_t v;
-                sim_redis_run1(key, limit, more, "0", v);
-                values[0] += v[0]; values[1] = v[1]; values[2]=v[2];
-            }
-        }
-        return;
-    }
-    sim_redis_run1(key, limit, cost, want, values);
-}
-
-static void
-sim_redis_run1(uint64_t key, const ngx_ratelimit_limit_t *limit, int64_t cost,
     const char *want, int64_t *values)
 {
     int  i;

@@ -79,14 +79,17 @@ sim_conn_send(sim_conn_t *conn, sim_call_t *call)
 static uint64_t
 sim_delay(void)
 {
+    uint64_t  least_ns;
+
     if (sim.slow) {
         return 20 * SIM_MS + sim_below(&sim_wire_chance, 30 * SIM_MS);
     }
 
     /* 300 to 700 us where nothing else is said */
 
-    return sim.cell.delay_us * SIM_US
-           + sim_below(&sim_wire_chance, sim.cell.delay_us * SIM_US * 4 / 3 + 1);
+    least_ns = sim.cell.delay_us * SIM_US;
+
+    return least_ns + sim_below(&sim_wire_chance, least_ns * 4 / 3 + 1);
 }
 
 

@@ -45,7 +45,7 @@ static uint64_t       sim_order;
 static sim_chance_t   sim_world_chance;
 static uint64_t      *sim_weights;       /* of keys, each with those before */
 static uint64_t       sim_mean_ns;       /* between arrivals */
-static uint64_t       sim_active_ns;     /* SIM_ONOFF: of the time of the rate */
+static uint64_t       sim_active_ns;     /* SIM_ONOFF: time with traffic */
 
 
 void
