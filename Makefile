@@ -10,7 +10,7 @@ NGX_SRC ?=
 
 export NGX_SRC
 
-.PHONY: build run stop test unit chaos check bench plots format clean help
+.PHONY: build run stop test unit sim chaos check bench plots format clean help
 
 build:
 	@tools/deps.sh build
@@ -33,6 +33,11 @@ test: $(if $(T),,unit) $(if $(SAN),,build)
 unit:
 	@tools/deps.sh build test
 	@$(MAKE) --no-print-directory -C t/unit SAN="$(SAN)"
+
+sim:
+	@tools/deps.sh build test
+	@$(MAKE) --no-print-directory -s -C t/sim SAN="$(SAN)"
+	@build/sim/sim t/sim/standard.grid
 
 chaos: $(if $(SAN),,build)
 	@tools/deps.sh build test
@@ -66,6 +71,7 @@ help:
 	@echo 'make test T=t/x.t       one file of them'
 	@echo 'make test SAN=address,undefined  all, with sanitizers in nginx too'
 	@echo 'make unit               the unit tests alone'
+	@echo 'make sim                leases against a perfect counter, in virtual time'
 	@echo 'make chaos              real faults, one after the other, six minutes'
 	@echo 'make chaos FAULT=kill   those with that in their name'
 	@echo 'make check              the static checks'

@@ -207,6 +207,7 @@ cpu_us(int pid)
     FILE      *file;
     uint64_t   ns;
 
+    ns = 0;
     snprintf(path, sizeof(path), "/proc/%d/schedstat", pid);
     file = fopen(path, "r");
 

@@ -39,6 +39,7 @@ struct sim_holder_s {
     uint32_t                      size;
     uint64_t                      until_ns;   /* who waits for it does */
     unsigned                      sweeping:1;
+    unsigned                      timed:1;
 };
 
 
@@ -48,6 +49,7 @@ static void sim_holder_env(const sim_holder_t *holder,
 static void sim_holder_lease(sim_holder_t *holder, uint64_t request);
 static void sim_holder_async(sim_holder_t *holder, uint64_t request);
 static void sim_holder_queue(sim_holder_t *holder, uint64_t request);
+static void sim_holder_wait(sim_holder_t *holder);
 static uint64_t sim_holder_next(sim_holder_t *holder);
 static void sim_holder_all(sim_holder_t *holder, sim_outcome_e outcome,
     uint64_t moment_ns);
@@ -406,6 +408,19 @@ sim_holder_queue(sim_holder_t *holder, uint64_t request)
     }
 
     holder->queue[(holder->head + holder->used++) % holder->size] = request;
+    sim_holder_wait(holder);
+}
+
+
+/* Until the oldest request has waited for as long as one may. */
+static void
+sim_holder_wait(sim_holder_t *holder)
+{
+    if (holder->used && !holder->timed) {
+        holder->timed = 1;
+        sim_push(sim_oracle_arrived_ns(holder->queue[holder->head])
+                 + sim.cell.timeout_ms * SIM_MS, SIM_DEADLINE, holder, 1);
+    }
 }
 
 
@@ -432,14 +447,29 @@ sim_holder_all(sim_holder_t *holder, sim_outcome_e outcome,
 }
 
 
-/* The call may still be answered, and fills the lease then. */
+/* A call may still be answered behind it, and fills the lease then. */
 void
-sim_holder_deadline(sim_holder_t *holder)
+sim_holder_deadline(sim_holder_t *holder, unsigned waited)
 {
     if (holder->call && holder->until_ns <= sim.now_ns) {
         holder->call = NULL;
         sim_holder_all(holder, SIM_UNANSWERED, sim.now_ns);
     }
+
+    if (!waited) {
+        return;
+    }
+
+    holder->timed = 0;
+
+    while (holder->used
+           && sim_oracle_arrived_ns(holder->queue[holder->head])
+              + sim.cell.timeout_ms * SIM_MS <= sim.now_ns)
+    {
+        sim_oracle_decide(sim_holder_next(holder), SIM_UNANSWERED, sim.now_ns);
+    }
+
+    sim_holder_wait(holder);
 }
 
 

@@ -188,7 +188,7 @@ void sim_node_request(uint64_t n, uint64_t key, uint64_t request);
 
 /* values are NULL where the call was lost; call->holder, where it has one. */
 void sim_holder_answer(sim_call_t *call, const int64_t *values);
-void sim_holder_deadline(sim_holder_t *holder);
+void sim_holder_deadline(sim_holder_t *holder, unsigned waited);
 void sim_holder_sweep(sim_holder_t *holder);
 
 

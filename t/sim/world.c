@@ -345,7 +345,7 @@ sim_event(const sim_item_t *item)
         return;
 
     case SIM_DEADLINE:
-        sim_holder_deadline(item->data);
+        sim_holder_deadline(item->data, item->n != 0);
         return;
 
     case SIM_SWEEP:
