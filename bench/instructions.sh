@@ -127,6 +127,7 @@ path=/
 measure_leased 'leased' 43 1
 measure_leased 'leased, 3 shards' 44 1
 measure_leased 'leased, denying' 45 1 1
+measure_redis 'leased, new keys' 43
 measure_redis 'strict' 41
 measure_redis 'strict, 3 shards' 42
 measure_redis '4 rules, Redis' 64

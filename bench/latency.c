@@ -5,14 +5,15 @@
  *
  *     latency <cpu> <other cpu> <port> <rate> <seconds> < <request>
  *
- * It runs on <cpu>. While it waits both processors are kept awake by loops that
- * give way to everybody: to wake a sleeping processor takes longer, above all in
- * a virtual machine, than what is measured here. AWAKE=0 in the environment does
- * without them: on a busy machine what they take is missing in the servers.
+ * It runs on <cpu>. While it waits loops that give way to everybody keep both
+ * processors awake: to wake a sleeping one takes longer, above all in a virtual
+ * machine, than what is measured here. AWAKE=0 in the environment does without
+ * them: on a busy machine the servers lack what they take.
  *
  * Speaks HTTP and Redis' protocol: an answer is as long as it says itself. The
  * last line is that of keys.lua, in microseconds: "result", answers, duration,
- * errors among them, connections that broke, p50, p99, p99.9, the longest.
+ * errors among them, those that did not come, p50, p99, p99.9, the longest. The
+ * times are those of <seconds>; half a second before is to warm up.
  */
 
 #define _GNU_SOURCE

@@ -14,7 +14,7 @@ use warnings;
 
 use IO::Socket::INET;
 use IPC::Open2;
-use Time::HiRes 'sleep';
+use Time::HiRes qw(sleep time);
 
 my ($master, $workers, $ports, $rounds, $seconds, $only, $worker_cpu,
     $load_cpu, $latency) = @ARGV;
@@ -24,7 +24,9 @@ my $MANY = 100000;
 my $MILLION = 1000000;
 my $SLOW_US = 900000;    # Redis' timeout is a second
 my $PER_SECOND = 5000;   # requests, where their latency is measured
-my $SETTLE_S = 0.3;      # leases go back, counts are flushed
+my $WARM_S = 0.3;        # a load's, until leases are as large as they get
+my $SETTLE_S = 0.6;      # until unspent leases are back in Redis
+my $START_S = 30;        # for wrk to begin, on the busiest machine
 
 # Variants. port: last digits; x: whether it sends headers; redis: ports that it
 # asks, with each request, or with "few" now and then; deny: the keys are spent
@@ -167,6 +169,7 @@ my @rate_goals = (
 my $salt = 0;            # of the keys to spend: never used before
 my @pids = children($master);
 my $load = 0;
+my $probes = 0;          # requests that nginx' own figures took
 
 $SIG{TERM} = sub {
     kill 'TERM', $load if $load;
@@ -225,7 +228,7 @@ sub served {
     get('00') =~ /^ \d+ \d+ (\d+) $/m
         or die "measure.pl: no figures from nginx\n";
 
-    return $1;
+    return $1 - ++$probes;
 }
 
 # Of Redis, but what a script calls.
@@ -308,14 +311,51 @@ sub spend {
         or die "measure.pl: \"$v->{name}\" answered new keys with $counts\n";
 }
 
+# The same once nothing of the last run is under way.
+sub settled {
+    my ($served, $before) = (served(), -1);
+
+    while ($served != $before) {
+        sleep 0.02;
+        ($served, $before) = (served(), $served);
+    }
+
+    return $served;
+}
+
+# What nginx has done so far.
+sub figures {
+    my ($ran, $waited) = cpu();
+
+    return { served => served(), at => time, ran => $ran, waited => $waited };
+}
+
+# Runs wrk; returns what it says, and nginx' figures of two moments: when it is
+# warm, and <seconds> later.
 sub wrk {
     my ($group, $v, $salt, $seed) = @_;
 
+    my $served = served();
+    my $begun = time;
+
     $load = open my $pipe, '-|', 'wrk', '-t', 1, '-c', $group->{c},
-                 '-d', $seconds, '-s', "$bench/keys.lua",
+                 '-d', $START_S + $seconds + 10, '-s', "$bench/keys.lua",
                  "http://127.0.0.1:$ports$v->{port}/", '--', $group->{keys},
                  $salt, $group->{path} // '/', $seed
         or die "measure.pl: wrk does not start: $!\n";
+
+    until (served() > $served + $group->{c}) {
+        time < $begun + $START_S or die "measure.pl: wrk does not begin\n";
+        sleep 0.01;
+    }
+
+    sleep $WARM_S;
+    my $first = figures();
+
+    sleep $seconds;
+    my $last = figures();
+
+    kill 'INT', $load;
 
     local $/;
     my $text = <$pipe>;
@@ -323,7 +363,7 @@ sub wrk {
     close $pipe;
     $load = 0;
 
-    return $text;
+    return $text, $first, $last;
 }
 
 # The bare ones stand where the worker is otherwise: it is Redis' client.
@@ -372,7 +412,7 @@ sub wrong {
 
     return unless $v->{redis};
 
-    my $most = $requests + $c + 5 * ($seconds + 1);
+    my $most = $requests + $c + 10 * ($is->{us} / 1e6 + 1);
 
     return 'Redis timed out' if $is->{max} > $SLOW_US;
 
@@ -393,17 +433,13 @@ sub run {
 
     spend($v, $group->{keys}) if $v->{deny};
 
+    my $served = settled();
     my $calls = calls($v);
-    my $served = served();
-    my ($cpu, $waited) = cpu();
 
-    my $text = $group->{latency}
+    my ($text, $first, $last) = $group->{latency}
         ? pace($v) : wrk($group, $v, $v->{deny} ? $salt : 0, $round);
 
-    my %is = (served => served() - $served - 1);
-    my ($cpu_end, $waited_end) = cpu();
-
-    $is{calls} = calls($v) - $calls;
+    my %is = (served => served() - $served, calls => calls($v) - $calls);
 
     $text =~ /^result\ (\d+)\ (\d+)\ (\d+)\ (\d+)
               \ ([\d.]+)\ ([\d.]+)\ ([\d.]+)\ ([\d.]+)$/mx
@@ -417,11 +453,15 @@ sub run {
     die "measure.pl: \"$v->{name}\", $group->{title}: $wrong ("
         . join(', ', map { "$_ $is{$_}" } sort keys %is) . ")\n" if $wrong;
 
-    $is{rate} = $is{requests} / $is{us} * 1e6;
-    $is{cpu} = ($cpu_end - $cpu) / 1000 / ($is{served} || 1);
-    $is{waited} = ($waited_end - $waited) / 10 / $is{us} / $workers;
-    $is{calls} /= $is{requests};
+    if ($first) {
+        my %more = map { $_ => $last->{$_} - $first->{$_} } keys %$first;
 
+        $is{rate} = $more{served} / $more{at};
+        $is{cpu} = $more{ran} / 1000 / $more{served};
+        $is{waited} = $more{waited} / 1e7 / $more{at} / $workers;
+    }
+
+    $is{calls} /= $is{requests};
     push @{ $v->{$_} }, $is{$_} for keys %is;
 
     sleep $SETTLE_S if $v->{few};

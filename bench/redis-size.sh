@@ -7,6 +7,7 @@
 # ONLY      bytes, growth, or purge (all)
 # COUNTERS  how many there are, for bytes (100000)
 # MILLIONS  how many, for growth (1 2 5 10 20)
+# IN_CLUSTER  how many millions in the Cluster (10)
 # PORTS     see lib.sh
 
 set -eu
@@ -19,7 +20,12 @@ MILLIONS=${MILLIONS:-1 2 5 10 20}
 
 # of the module's default, and of the cluster's counters
 BUCKETS=65536
-IN_CLUSTER=10
+IN_CLUSTER=${IN_CLUSTER:-10}
+
+# seconds after which growth begins nothing more: all of it takes six minutes,
+# and on a busy machine ten
+LIMIT=300
+begun=$(date +%s)
 
 # a token in ten minutes: none is full again while this runs
 SLOW=600000000
@@ -141,6 +147,12 @@ growth() {
     from=0
 
     for millions in $MILLIONS; do
+
+        if [ $(($(date +%s) - begun)) -gt $LIMIT ]; then
+            echo "  $millions: no time left"
+            continue
+        fi
+
         fill $from "${millions}000000" $BUCKETS $SLOW 30
         from=${millions}000000
         size_line "$millions" "$before" 30
@@ -158,21 +170,26 @@ growth() {
         before=$((before + $(number $digits memory used_memory)))
     done
 
+    if [ $(($(date +%s) - begun)) -gt $LIMIT ]; then
+        echo "  $IN_CLUSTER: no time left"
+        return
+    fi
+
     fill 0 "${IN_CLUSTER}000000" $BUCKETS $SLOW 91 92 93
     size_line "$IN_CLUSTER" "$before" 91 92 93
 
     for digits in 91 92 93; do
         number $digits memory used_memory \
-            | awk '{ printf "  of that %.1f MB in one\n", $1 / 1e6 }'
+            | awk '{ printf "  used_memory of one: %.1f MB\n", $1 / 1e6 }'
         redis-cli -p "$PORTS$digits" flushall sync > "$DIR/answer"
     done
 }
 
-# The counters of purge: a token each of ten thousand that take a minute. Their
-# number is such that the slowest machine has them before the first is full.
-PURGED=500000
-PURGE_BUCKETS=4096
-PURGE_SECONDS=60
+# The counters of purge: a token each of ten thousand that take two minutes.
+# They are all made before the first is full again.
+PURGED=250000
+PURGE_BUCKETS=2048
+PURGE_SECONDS=120
 
 purge_line() {
     printf '  %-46s%10d%9.1f\n' "$1" \
@@ -186,6 +203,8 @@ purge_begin() {
     perl "$BENCH/redis-loss.pl" sha "${PORTS}31" > "$DIR/answer"
     purge_empty=$(number 31 memory used_memory)
     fill 0 $PURGED $PURGE_BUCKETS ${PURGE_SECONDS}000000 31
+    [ "$("$REDIS_TOOL" count $PURGE_BUCKETS "${PORTS}31")" -eq $PURGED ] \
+        || die "purge: the machine is too busy, counters were full too soon"
     purge_full=$(purge_line "all in use")
     purge_until=$(($(date +%s) + PURGE_SECONDS + 1))
 }

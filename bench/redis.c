@@ -126,7 +126,7 @@ bucket_of(uint64_t n, unsigned buckets)
 }
 
 
-/* The n-th counter's call, as the module writes it. The text is the caller's. */
+/* The n-th call, as the module writes it. The text is the caller's. */
 static command_t
 check_command(const char *sha, uint64_t n, unsigned buckets,
     const char *period_us)
@@ -207,6 +207,7 @@ cpu_us(int pid)
     FILE      *file;
     uint64_t   ns;
 
+    ns = 0;
     snprintf(path, sizeof(path), "/proc/%d/schedstat", pid);
     file = fopen(path, "r");
 

@@ -26,8 +26,8 @@ tree_t *tree_init(void *memory, size_t size, ngx_uint_t rate,
 void tree_process(void);
 
 /*
- * One check as limit_req makes it, by a key of 16 bytes. Returns NGX_OK, NGX_BUSY
- * above the burst, or NGX_ERROR where there is no memory for a new key.
+ * One check as limit_req makes it, by a key of 16 bytes. Returns NGX_OK,
+ * NGX_BUSY above the burst, or NGX_ERROR: there is no memory for a new key.
  */
 ngx_int_t tree_check(tree_t *tree, const ngx_ratelimit_id_t *id,
     ngx_msec_t now);

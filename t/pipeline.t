@@ -12,7 +12,7 @@ my $fake = t::FakeRedis->new(sub { "*4\r\n:1\r\n:9\r\n:360000\r\n:0\r\n" });
 
 my $gateway = t::Gateway->new(http => <<"CONF")->start;
     ratelimit_redis r { server 127.0.0.1:$fake->{port}; timeout 10s; }
-    ratelimit_zone \$arg_k zone=z:1m rate=10r/h redis=r;
+    ratelimit_zone \$arg_k zone=z:1m rate=10r/h redis=r sync=strict;
     server {
         listen 127.0.0.1:%%PORT%% http2;
         http2_max_concurrent_streams 200;

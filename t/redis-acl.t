@@ -132,7 +132,7 @@ sub gateway {
     for my $algorithm (keys %ALGORITHMS) {
         my $cost = $algorithm eq 'concurrency' ? '' : 'cost_header=X-Cost';
 
-        $rules{$algorithm} = "ratelimit_rule $algorithm zone=z $cost "
+        $rules{$algorithm} = "ratelimit_rule $algorithm zone=z $cost sync=strict "
                              . "algorithm=$algorithm $ALGORITHMS{$algorithm};";
         $locations{$algorithm} = <<"CONF";
         location /$algorithm {

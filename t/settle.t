@@ -26,9 +26,9 @@ my $gateway = t::Gateway->new(http => <<"CONF")->start;
     ratelimit_rule logins zone=local rate=3r/h count_status=401,403;
     ratelimit_rule costly zone=local rate=9r/h cost=3 count_status=401;
 
-    ratelimit_rule tokens zone=fleet rate=100r/h cost=10 cost_header=X-Cost;
+    ratelimit_rule tokens zone=fleet sync=strict rate=100r/h cost=10 cost_header=X-Cost;
     ratelimit_rule logins zone=fleet rate=3r/h count_status=401,403;
-    ratelimit_rule quick zone=fleet rate=1r/s cost_header=X-Cost;
+    ratelimit_rule quick zone=fleet sync=strict rate=1r/s cost_header=X-Cost;
 
     server {
         listen 127.0.0.1:$up;

@@ -18,9 +18,10 @@ my $gateway = t::Gateway->new(http => <<"CONF")->start;
         server 127.0.0.1:@{[t::Gateway::free_port()]}; timeout 200ms;
     }
     ratelimit_zone \$arg_k zone=node:1m rate=10r/h;
-    ratelimit_zone \$arg_k zone=fleet:1m rate=20r/h redis=r;
-    ratelimit_rule tenant zone=fleet rate=3r/h key=\$arg_t;
-    ratelimit_rule plan zone=fleet rate=\$arg_plan;
+    ratelimit_zone \$arg_k zone=fleet:1m rate=20r/h redis=r
+                   sync=strict;
+    ratelimit_rule tenant zone=fleet sync=strict rate=3r/h key=\$arg_t;
+    ratelimit_rule plan zone=fleet sync=strict rate=\$arg_plan;
     ratelimit_zone \$arg_k zone=lost:1m rate=5r/h redis=gone;
     server {
         listen 127.0.0.1:%%PORT%%;

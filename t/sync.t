@@ -26,6 +26,7 @@ my %rules = (
     count_status => 'rate=100000r/h count_status=404',
 
     async => 'rate=100000r/h sync=async',
+    later => 'rate=100000r/h sync=async cost=0 cost_header=X-Cost',
     spent => 'algorithm=fixed_window limit=20 window=366d sync=async',
     shards => 'algorithm=fixed_window limit=20 window=366d sync=strict shards=4',
 );
@@ -113,9 +114,13 @@ for my $rule ('strict', 'sliding_log', 'concurrency', 'count_status') {
 
 # async never asks before it answers
 
-my %sources;
-$sources{header($_, 'X-Source')}++ for $gateway->burst(100, '/async?k=async');
-is_deeply(\%sources, { lease => 100 }, 'async: the node decides');
+for my $rule ('async', 'later') {
+    my %sources;
+
+    $sources{header($_, 'X-Source')}++ for $gateway->burst(100, "/$rule?k=a");
+
+    is_deeply(\%sources, { lease => 100 }, "$rule: the node decides");
+}
 
 # without Redis
 

@@ -19,7 +19,8 @@ packages() {
         test)  echo redis-server redis-tools curl procps libcmocka-dev openssl \
                     liblua5.1-0-dev pkg-config nghttp2-client perl ;;
         check) echo clang clang-tidy binutils ;;
-        bench) echo wrk curl libnginx-mod-http-lua lua-nginx-redis valgrind ;;
+        bench) echo wrk curl libnginx-mod-http-lua lua-nginx-redis valgrind \
+                    dpkg-dev perl ;;
         san)   echo dpkg-dev clang llvm ;;
         *)     echo "deps: unknown set \"$1\"" >&2; return 2 ;;
     esac

@@ -124,6 +124,11 @@ Two gateways, 127.0.0.1:8080 and :8081, share one limit in a Redis Cluster
   curl -i -H 'X-API-Key: alice' http://127.0.0.1:8081/v1/users
       429 from the other gateway too; Retry-After tells when to come back
 
+  curl -s -o /dev/null -H 'X-API-Key: alice' \
+      'http://127.0.0.1:8080/v1/feed?[1-5000]'
+  awk '{ print $NF }' build/run/gateway-8080/access.log | sort | uniq -c
+      who decided: of 5000 requests few asked redis, the rest the lease paid
+
   kill $(cat build/run/redis/*/pid)
       takes Redis away: /v1/users passes, with X-RateLimit-Policy: degraded;
       of /v1/search 3 pass at each gateway, then 429

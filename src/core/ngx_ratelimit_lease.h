@@ -182,8 +182,8 @@ uint32_t ngx_ratelimit_async_charge(ngx_ratelimit_lease_t *lease,
     uint32_t tokens);
 
 /*
- * Redis was told debt, has debited answer->granted of it, and has answered. What
- * was not there other nodes had spent as well: this one denies until it can be
+ * Redis was told debt, debited answer->granted of it, and answered. What was
+ * not there other nodes had spent as well: this one denies until it can be
  * debited, so that what refills is spent once in the end. A fixed window
  * forgets it: nothing comes back before its end.
  */

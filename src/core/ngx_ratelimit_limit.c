@@ -200,6 +200,44 @@ ngx_ratelimit_limit_window(ngx_ratelimit_limit_t *limit,
 }
 
 
+int
+ngx_ratelimit_limit_share(const ngx_ratelimit_limit_t *limit, uint32_t n,
+    uint32_t i, ngx_ratelimit_limit_t *share)
+{
+    *share = *limit;
+    share->capacity = limit->capacity / n + (i < limit->capacity % n);
+
+    switch (limit->algorithm) {
+
+    case NGX_RATELIMIT_TOKEN_BUCKET:
+
+        /* both are those of a rate in lowest terms, rounded already */
+
+        if (ngx_ratelimit_rate_init(&share->rate, limit->rate.scale,
+                                    limit->rate.period_us * n,
+                                    share->capacity)
+            != 0)
+        {
+            return -1;
+        }
+
+        share->window_us = share->rate.span_us + (share->rate.span_frac != 0);
+        break;
+
+    case NGX_RATELIMIT_FIXED_WINDOW:
+    case NGX_RATELIMIT_SLIDING_WINDOW:
+        break;
+
+    default:
+        return -1;
+    }
+
+    share->mark = ngx_ratelimit_limit_mark(share);
+
+    return share->capacity ? 0 : -1;
+}
+
+
 uint64_t
 ngx_ratelimit_limit_delay(const ngx_ratelimit_limit_t *limit,
     const ngx_ratelimit_answer_t *answer)

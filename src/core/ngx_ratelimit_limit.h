@@ -60,7 +60,7 @@ typedef struct {
     uint64_t                   free_us;     /* leaky_bucket: see delay() */
     ngx_ratelimit_rate_t       rate;        /* of buckets */
     uint16_t                   mark;        /* of all that: limits that differ
-                                               hardly ever have the same; not 0 */
+                                               hardly ever have the same; 1.. */
 } ngx_ratelimit_limit_t;
 
 
@@ -70,6 +70,16 @@ typedef struct {
  */
 const char *ngx_ratelimit_limit_init(ngx_ratelimit_limit_t *limit,
     const ngx_ratelimit_spec_t *spec);
+
+/*
+ * Part i, of n (1 and more), of a limit of requests: n of them together are the
+ * limit, exactly. Of the capacity each has an n-th, and the first capacity % n
+ * one more; a bucket's rate is an n-th. Returns 0, or -1: a part would have no
+ * capacity, its rate's period be too long, or the algorithm is none of
+ * token_bucket, fixed_window and sliding_window.
+ */
+int ngx_ratelimit_limit_share(const ngx_ratelimit_limit_t *limit, uint32_t n,
+    uint32_t i, ngx_ratelimit_limit_t *share);
 
 /*
  * How long a granted request is delayed, in microseconds: 0 unless the limit

@@ -144,6 +144,22 @@ void ngx_ratelimit_holder_leave(ngx_ratelimit_counter_t *counter);
 void ngx_ratelimit_holder_ahead(ngx_ratelimit_counter_t *counter);
 void ngx_ratelimit_holder_watch(ngx_ratelimit_counter_t *counter);
 
+/*
+ * shards.c: counters that are split, each part in another slot of Redis, with
+ * its share of the limit. take: answers where all parts are known to deny, else
+ * sets asks: then Redis is asked by join, one part after the other, until one
+ * grants; ngx_ratelimit_check_answered() follows, before join returns only if
+ * memory is out. leave: it waits no more. give: what a part has granted comes
+ * back to it. prepare: a rule's shares; NGX_ERROR: memory is out.
+ */
+ngx_int_t ngx_ratelimit_shards_prepare(ngx_ratelimit_rule_t *rule,
+    ngx_pool_t *pool);
+void ngx_ratelimit_shards_take(ngx_ratelimit_counter_t *counter);
+void ngx_ratelimit_shards_join(ngx_ratelimit_counter_t *counter);
+void ngx_ratelimit_shards_leave(ngx_ratelimit_counter_t *counter);
+void ngx_ratelimit_shards_give(ngx_ratelimit_counter_t *counter,
+    uint32_t tokens);
+
 /* A round trip to Redis, as this worker's holders see it. */
 ngx_uint_t ngx_ratelimit_holder_rtt_ms(const ngx_ratelimit_limiter_t *limiter);
 

@@ -142,6 +142,10 @@ ngx_ratelimit_check_end(ngx_ratelimit_check_t *check)
             ngx_ratelimit_holder_leave(counter);
         }
 
+        if (counter->call) {
+            ngx_ratelimit_shards_leave(counter);
+        }
+
         if (counter->slot) {
             ngx_ratelimit_slot_free(counter);
         }
@@ -197,6 +201,7 @@ ngx_ratelimit_check_local(ngx_ratelimit_check_t *check)
         counter->charge = 0;
         counter->refund = 0;
         counter->holder = NULL;
+        counter->call = NULL;
 
         if (counter->client->limiter->redis == NULL) {
             counter->source = NGX_RATELIMIT_SOURCE_LOCAL;
@@ -233,7 +238,11 @@ ngx_ratelimit_check_remote(ngx_ratelimit_check_t *check)
             continue;
         }
 
-        if (counter->asks) {
+        if (counter->asks && counter->rule->shares) {
+            check->pending++;
+            ngx_ratelimit_shards_join(counter);
+
+        } else if (counter->asks) {
             check->pending++;
             ngx_ratelimit_holder_join(counter);
 

@@ -83,7 +83,13 @@ typedef struct {
     ngx_ratelimit_holder_t       *holder;
     ngx_queue_t                   queue;      /* of the holder */
     ngx_queue_t                   wait;       /* of the limiter, in order */
-    ngx_msec_t                    since_ms;
+    ngx_msec_t                    since_ms;   /* also of shards */
+
+    /* of one that is split into shards */
+    ngx_ratelimit_redis_call_t   *call;       /* while an answer is due */
+    uint32_t                      shard;      /* asked last; it has granted */
+    uint64_t                      tried;      /* those asked in vain, by bits */
+    uint64_t                      retry_us;   /* the least of theirs; 0: none */
 } ngx_ratelimit_counter_t;
 
 

@@ -26,18 +26,28 @@ ngx_ratelimit_leased_take(ngx_ratelimit_counter_t *counter)
 
     limiter = counter->client->limiter;
 
+    if (counter->rule->shares) {
+        ngx_ratelimit_shards_take(counter);
+        return;
+    }
+
     if (counter->rule->sync == NGX_RATELIMIT_SYNC_STRICT
-        || limiter->holders == NULL || counter->cost == 0)
+        || limiter->holders == NULL)
     {
         return;
     }
 
-    counter->leased = 1;
-
     if (counter->rule->sync == NGX_RATELIMIT_SYNC_ASYNC) {
+        counter->leased = 1;
         ngx_ratelimit_leased_async(counter);
         return;
     }
+
+    if (counter->cost == 0) {
+        return;
+    }
+
+    counter->leased = 1;
 
     id = ngx_ratelimit_local_id(counter);
     ngx_ratelimit_leased_env(limiter, &env);
@@ -122,6 +132,11 @@ ngx_ratelimit_leased_give(ngx_ratelimit_counter_t *counter, uint32_t tokens)
     ngx_ratelimit_lease_env_t     env;
     ngx_ratelimit_lease_entry_t   entry;
 
+    if (counter->rule->shares) {
+        ngx_ratelimit_shards_give(counter, tokens);
+        return;
+    }
+
     limiter = counter->client->limiter;
     taken_us = counter->client->check->taken_us;
     id = ngx_ratelimit_local_id(counter);
@@ -166,6 +181,12 @@ ngx_ratelimit_leased_settle(ngx_ratelimit_counter_t *counter)
         ngx_ratelimit_leased_give(counter, counter->refund);
         answer->remaining = ngx_min(answer->remaining + counter->refund,
                                     counter->limit->capacity);
+        return;
+    }
+
+    /* what the cost of a split counter is, no response says */
+
+    if (counter->rule->shares) {
         return;
     }
 

@@ -67,6 +67,10 @@ ngx_ratelimit_check_prepare(ngx_ratelimit_rule_t *rule, ngx_pool_t *pool)
     u_char                 *p;
     ngx_ratelimit_price_t   price;
 
+    if (rule->shards) {
+        return ngx_ratelimit_shards_prepare(rule, pool);
+    }
+
     if (rule->dynamic || rule->dynamic_cost || rule->statuses) {
         return NGX_OK;
     }

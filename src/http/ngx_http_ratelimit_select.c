@@ -245,9 +245,13 @@ ngx_http_ratelimit_select_counter(ngx_http_ratelimit_selection_t *s,
     counter->fail_mode = (rule->fail_mode != NGX_RATELIMIT_FAIL_DEFAULT)
                          ? rule->fail_mode : s->ctx->conf->fail_mode;
 
-    if (rule->shards && counter->fail_mode == NGX_RATELIMIT_FAIL_LOCAL) {
-
-        /* no answer of Redis says what all shards have left */
+    if ((rule->shards && counter->fail_mode == NGX_RATELIMIT_FAIL_LOCAL)
+        || rule->sync == NGX_RATELIMIT_SYNC_ASYNC)
+    {
+        /*
+         * No answer of Redis says what all shards have left; async goes on by
+         * what it knows.
+         */
         counter->fail_mode = NGX_RATELIMIT_FAIL_OPEN;
     }
 

@@ -60,7 +60,7 @@ typedef struct {
     unsigned                dry_run:1;   /* counts, and never denies */
     ngx_ratelimit_sync_e    sync;        /* STRICT where the algorithm or
                                             statuses bear nothing else */
-    uint32_t                shards;      /* sub-counters of each; 0: not split */
+    uint32_t                shards;      /* of a counter; 0: not split */
 
     /* what a request costs */
     uint32_t                cost;        /* where it is no variable; 1 */
@@ -80,6 +80,8 @@ typedef struct {
     ngx_ratelimit_id_t      emergency_salt;
     u_char                  field_salt[NGX_RATELIMIT_RULE_FIELD];
     ngx_str_t               numbers;     /* of a take, as Redis reads them */
+    ngx_ratelimit_limit_t  *shares;      /* of the first and the last shard;
+                                            NULL: not split */
 
     void                   *data;        /* the layer above: its values */
 } ngx_ratelimit_rule_t;

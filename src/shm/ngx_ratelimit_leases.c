@@ -19,7 +19,8 @@
 #include "ngx_ratelimit_leases.h"
 #include "ngx_ratelimit_lock.h"
 
-#define NGX_RATELIMIT_LEASES_MAGIC         0x73657361656c6c72ULL /* "rlleases" */
+/* "rlleases" */
+#define NGX_RATELIMIT_LEASES_MAGIC         0x73657361656c6c72ULL
 #define NGX_RATELIMIT_LEASES_LAYOUT        1
 
 #define NGX_RATELIMIT_LEASES_MAX_SEGMENTS  1024

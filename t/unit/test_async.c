@@ -87,7 +87,7 @@ answered(node_t *node, const ngx_ratelimit_limit_t *limit, uint64_t now_us)
 
 
 /*
- * All nodes are asked for far more than there is, in the same milliseconds: each
+ * All nodes are asked for more than there is, in the same milliseconds: each
  * token that refills is admitted by several of them, and debited in the end.
  */
 static void

@@ -1,0 +1,519 @@
+/*
+ * Counters that are split: n parts, each a counter of its own in another slot
+ * of Redis with its share of the limit, so that all of them admit no more than
+ * the limit. A request asks one of them, and where that denies the next, until
+ * one grants or all have denied.
+ *
+ * What a part has answered, this node's workers remember in the zone's table of
+ * leases: a part that is known to deny is not asked before the moment that
+ * Redis named, so that a spent counter costs no calls. And it is what a client
+ * is told: what is left of all parts, where Redis has last said it; of one that
+ * has not been asked yet all.
+ */
+
+#include "ngx_ratelimit_backend.h"
+
+#include "ngx_ratelimit_hash.h"
+#include "ngx_ratelimit_split.h"
+#include "ngx_ratelimit_text.h"
+
+/*
+ * Of few shards, each is in a quarter of its share of the slots, so that each
+ * of as many nodes has one. A bucket there is found in 4 n tries, mostly.
+ */
+#define NGX_RATELIMIT_SHARDS_FEW    16
+#define NGX_RATELIMIT_SHARDS_TRIES  8
+
+_Static_assert(sizeof(ngx_ratelimit_split_t) <= NGX_RATELIMIT_LEASE_BYTES,
+               "parts fit a lease's place");
+
+/* A part as Redis is asked for it. */
+typedef struct {
+    ngx_ratelimit_counter_t  counter;
+    ngx_ratelimit_client_t   client;
+} ngx_ratelimit_shard_t;
+
+static const ngx_ratelimit_limit_t *ngx_ratelimit_shards_limit(
+    const ngx_ratelimit_rule_t *rule, uint32_t shard);
+static uint32_t ngx_ratelimit_shards_next(
+    const ngx_ratelimit_counter_t *counter, ngx_ratelimit_answer_t *known);
+static void ngx_ratelimit_shards_recall(
+    const ngx_ratelimit_counter_t *counter, uint32_t shard,
+    ngx_ratelimit_split_t *split);
+static ngx_ratelimit_id_t ngx_ratelimit_shards_id(
+    const ngx_ratelimit_counter_t *counter, uint32_t shard);
+static void ngx_ratelimit_shards_ask(ngx_ratelimit_counter_t *counter);
+static void ngx_ratelimit_shards_part(ngx_ratelimit_counter_t *counter,
+    ngx_ratelimit_shard_t *shard);
+static uint32_t ngx_ratelimit_shards_bucket(
+    const ngx_ratelimit_counter_t *counter);
+static uint32_t ngx_ratelimit_shards_slot(uint32_t bucket);
+static void ngx_ratelimit_shards_handler(void *data,
+    const ngx_ratelimit_redis_result_t *result);
+static void ngx_ratelimit_shards_note(const ngx_ratelimit_counter_t *counter,
+    const ngx_ratelimit_answer_t *answer);
+static void ngx_ratelimit_shards_on(ngx_ratelimit_counter_t *counter,
+    ngx_msec_t wait_ms);
+static void ngx_ratelimit_shards_deny(ngx_ratelimit_counter_t *counter,
+    const ngx_ratelimit_answer_t *known);
+
+
+/* Shares are of two sizes: that of the first shard, and that of the last. */
+ngx_int_t
+ngx_ratelimit_shards_prepare(ngx_ratelimit_rule_t *rule, ngx_pool_t *pool)
+{
+    ngx_ratelimit_limit_t  *shares;
+
+    shares = ngx_palloc(pool, 2 * sizeof(ngx_ratelimit_limit_t));
+    if (shares == NULL) {
+        return NGX_ERROR;
+    }
+
+    if (ngx_ratelimit_limit_share(&rule->limit, rule->shards, 0, &shares[0])
+        != 0
+        || ngx_ratelimit_limit_share(&rule->limit, rule->shards,
+                                     rule->shards - 1, &shares[1])
+           != 0)
+    {
+        return NGX_ERROR;
+    }
+
+    rule->shares = shares;
+
+    return NGX_OK;
+}
+
+
+static const ngx_ratelimit_limit_t *
+ngx_ratelimit_shards_limit(const ngx_ratelimit_rule_t *rule, uint32_t shard)
+{
+    return &rule->shares[shard >= rule->limit.capacity % rule->shards];
+}
+
+
+void
+ngx_ratelimit_shards_take(ngx_ratelimit_counter_t *counter)
+{
+    uint32_t                n, shard;
+    ngx_ratelimit_answer_t  known;
+
+    n = counter->rule->shards;
+
+    counter->leased = 1;
+    counter->tried = 0;
+    counter->retry_us = 0;
+    counter->shard = (uint32_t) ngx_random() % n;
+
+    shard = ngx_ratelimit_shards_next(counter, &known);
+
+    if (shard == n) {
+        counter->source = NGX_RATELIMIT_SOURCE_LEASE;
+        ngx_ratelimit_shards_deny(counter, &known);
+        return;
+    }
+
+    counter->shard = shard;
+    counter->asks = 1;
+}
+
+
+/*
+ * The next shard from counter->shard on that was not tried and may have the
+ * cost, or n: there is none. *known: what is left of all, and the least retry
+ * of those that deny, 0 where none does.
+ */
+static uint32_t
+ngx_ratelimit_shards_next(const ngx_ratelimit_counter_t *counter,
+    ngx_ratelimit_answer_t *known)
+{
+    uint32_t                i, n, next;
+    uint64_t                now_us;
+    ngx_ratelimit_split_t   split;
+    ngx_ratelimit_answer_t  answer;
+
+    n = counter->rule->shards;
+    next = n;
+    now_us = ngx_ratelimit_local_now_us();
+
+    ngx_memzero(known, sizeof(ngx_ratelimit_answer_t));
+    known->retry_us = counter->retry_us;
+
+    for (i = 0; i < n; i++) {
+
+        if (i % NGX_RATELIMIT_SPLIT_PARTS == 0) {
+            ngx_ratelimit_shards_recall(counter, i, &split);
+        }
+
+        ngx_ratelimit_split_look(&split, i % NGX_RATELIMIT_SPLIT_PARTS,
+                                 ngx_ratelimit_shards_limit(counter->rule, i),
+                                 now_us, counter->cost, &answer);
+
+        known->remaining += answer.remaining;
+        known->reset_us = ngx_max(known->reset_us, answer.reset_us);
+
+        if (counter->tried & (uint64_t) 1 << i) {
+            continue;
+        }
+
+        if (answer.retry_us == 0) {
+
+            if (next == n || (next < counter->shard && i >= counter->shard)) {
+                next = i;
+            }
+
+        } else if (known->retry_us == 0
+                   || known->retry_us > answer.retry_us)
+        {
+            known->retry_us = answer.retry_us;
+        }
+    }
+
+    return next;
+}
+
+
+/* What is known of a shard and its neighbours: nothing, or what was noted. */
+static void
+ngx_ratelimit_shards_recall(const ngx_ratelimit_counter_t *counter,
+    uint32_t shard, ngx_ratelimit_split_t *split)
+{
+    void                         *place;
+    ngx_ratelimit_id_t            id;
+    ngx_ratelimit_limiter_t      *limiter;
+    ngx_ratelimit_lease_entry_t   entry;
+
+    ngx_memzero(split, sizeof(ngx_ratelimit_split_t));
+
+    limiter = counter->client->limiter;
+
+    if (limiter->zone.leases == NULL) {
+        return;
+    }
+
+    id = ngx_ratelimit_shards_id(counter, shard);
+
+    place = ngx_ratelimit_leases_lock(limiter->zone.leases, &id, 0,
+                                      ngx_ratelimit_local_now_us(), &entry);
+    if (place == NULL) {
+        return;
+    }
+
+    ngx_memcpy(split, place, sizeof(ngx_ratelimit_split_t));
+    ngx_ratelimit_leases_unlock(&entry);
+}
+
+
+/* Another limit, or number of shards, is another memory. */
+static ngx_ratelimit_id_t
+ngx_ratelimit_shards_id(const ngx_ratelimit_counter_t *counter,
+    uint32_t shard)
+{
+    uint64_t            what;
+    ngx_ratelimit_id_t  id;
+
+    id = ngx_ratelimit_local_id(counter);
+
+    what = (uint64_t) counter->rule->limit.mark << 16
+           | counter->rule->shards << 8
+           | (shard / NGX_RATELIMIT_SPLIT_PARTS + 1);
+
+    id.hi ^= what * 0x9e3779b97f4a7c15ULL;
+    id.lo ^= what * 0xbf58476d1ce4e5b9ULL;
+
+    return id;
+}
+
+
+void
+ngx_ratelimit_shards_join(ngx_ratelimit_counter_t *counter)
+{
+    counter->since_ms = ngx_current_msec;
+
+    ngx_ratelimit_shards_ask(counter);
+}
+
+
+static void
+ngx_ratelimit_shards_ask(ngx_ratelimit_counter_t *counter)
+{
+    ngx_ratelimit_shard_t      shard;
+    ngx_ratelimit_lease_ask_t  ask;
+
+    ngx_ratelimit_shards_part(counter, &shard);
+
+    ngx_memzero(&ask, sizeof(ngx_ratelimit_lease_ask_t));
+    ask.cost = counter->cost;
+
+    counter->call = ngx_ratelimit_remote_ask(&shard.counter, &ask,
+                                             ngx_ratelimit_shards_handler,
+                                             counter);
+    if (counter->call) {
+        return;
+    }
+
+    counter->reason = NGX_RATELIMIT_REDIS_UNREACHABLE;
+    ngx_ratelimit_fallback(counter, 0);
+    ngx_ratelimit_check_answered(counter->client->check);
+}
+
+
+/* What counter->shard is called in Redis, and its limit. */
+static void
+ngx_ratelimit_shards_part(ngx_ratelimit_counter_t *counter,
+    ngx_ratelimit_shard_t *shard)
+{
+    u_char      *hash;
+    uint64_t     what;
+    ngx_uint_t   i;
+
+    (void) ngx_ratelimit_client_hash(counter->client);
+
+    shard->counter = *counter;
+    shard->client = *counter->client;
+    shard->counter.client = &shard->client;
+    shard->counter.limit = ngx_ratelimit_shards_limit(counter->rule,
+                                                      counter->shard);
+    shard->client.bucket = ngx_ratelimit_shards_bucket(counter);
+
+    /* the same on nodes of either byte order */
+
+    what = ((uint64_t) counter->rule->shards << 8 | (counter->shard + 1))
+           * 0x9e3779b97f4a7c15ULL;
+    hash = (u_char *) &shard->client.hash;
+
+    for (i = 0; i < NGX_RATELIMIT_RULE_FIELD; i++) {
+        hash[i] ^= (u_char) (what >> 8 * i);
+    }
+}
+
+
+/*
+ * A shard's bucket: one whose slot is in the shard's n-th of all slots, counted
+ * from that of the first shard. So the nodes of a Cluster have as many shards
+ * each, where they have as many slots, in a row.
+ */
+static uint32_t
+ngx_ratelimit_shards_bucket(const ngx_ratelimit_counter_t *counter)
+{
+    uint32_t       i, n, bucket, mask, first, from, width, tries;
+    const u_char  *salt;
+
+    n = counter->rule->shards;
+    i = counter->shard;
+    salt = counter->rule->field_salt;
+    mask = (uint32_t) counter->client->limiter->redis->buckets - 1;
+
+    bucket = (counter->client->bucket
+              ^ ((uint32_t) salt[0] << 24 | salt[1] << 16 | salt[2] << 8
+                 | salt[3]))
+             & mask;
+
+    first = ngx_ratelimit_shards_slot(bucket);
+    from = first + i * NGX_RATELIMIT_CLUSTER_SLOTS / n;
+    width = NGX_RATELIMIT_CLUSTER_SLOTS / n;
+    width = (n <= NGX_RATELIMIT_SHARDS_FEW) ? width / 4 : width;
+
+    tries = NGX_RATELIMIT_SHARDS_TRIES * NGX_RATELIMIT_CLUSTER_SLOTS / width;
+    bucket = (bucket + i * (mask / n)) & mask;
+
+    while (tries--) {
+
+        if ((ngx_ratelimit_shards_slot(bucket) - from)
+            % NGX_RATELIMIT_CLUSTER_SLOTS
+            < width)
+        {
+            break;
+        }
+
+        bucket = (bucket + 1) & mask;
+    }
+
+    return bucket;
+}
+
+
+/* Of the hash tag. */
+static uint32_t
+ngx_ratelimit_shards_slot(uint32_t bucket)
+{
+    u_char  text[NGX_INT_T_LEN], *last;
+
+    last = ngx_ratelimit_number_write(text, bucket);
+
+    return ngx_ratelimit_cluster_slot(text, last - text);
+}
+
+
+static void
+ngx_ratelimit_shards_handler(void *data,
+    const ngx_ratelimit_redis_result_t *result)
+{
+    ngx_ratelimit_counter_t *counter = data;
+
+    const ngx_ratelimit_limit_t  *limit;
+    ngx_ratelimit_answer_t        answer, known;
+
+    if (result->again) {
+        ngx_ratelimit_redis_forget(counter->call);
+    }
+
+    counter->call = NULL;
+    counter->reason = result->status;
+    counter->tried |= (uint64_t) 1 << counter->shard;
+
+    limit = ngx_ratelimit_shards_limit(counter->rule, counter->shard);
+
+    if (result->status != NGX_RATELIMIT_REDIS_OK) {
+        ngx_ratelimit_shards_on(counter, result->wait_ms);
+        return;
+    }
+
+    if (result->n < NGX_RATELIMIT_REMOTE_VALUES
+        || ngx_ratelimit_remote_read(result->values, limit, &answer) != NGX_OK
+        || answer.granted != (answer.retry_us ? 0 : counter->cost))
+    {
+        counter->reason = NGX_RATELIMIT_REDIS_PROTOCOL;
+        ngx_ratelimit_shards_on(counter, 0);
+        return;
+    }
+
+    ngx_ratelimit_shards_note(counter, &answer);
+
+    if (answer.retry_us) {
+
+        if (counter->retry_us == 0 || counter->retry_us > answer.retry_us) {
+            counter->retry_us = answer.retry_us;
+        }
+
+        ngx_ratelimit_shards_on(counter, 0);
+        return;
+    }
+
+    (void) ngx_ratelimit_shards_next(counter, &known);
+
+    counter->source = NGX_RATELIMIT_SOURCE_REDIS;
+    counter->answer.granted = counter->cost;
+    counter->answer.remaining = ngx_min(known.remaining,
+                                        counter->limit->capacity
+                                        - limit->capacity + answer.remaining);
+    counter->answer.reset_us = ngx_max(known.reset_us, answer.reset_us);
+
+    ngx_ratelimit_check_answered(counter->client->check);
+}
+
+
+static void
+ngx_ratelimit_shards_note(const ngx_ratelimit_counter_t *counter,
+    const ngx_ratelimit_answer_t *answer)
+{
+    uint64_t                      now_us;
+    ngx_ratelimit_id_t            id;
+    ngx_ratelimit_split_t        *split;
+    ngx_ratelimit_limiter_t      *limiter;
+    ngx_ratelimit_lease_entry_t   entry;
+
+    limiter = counter->client->limiter;
+
+    if (limiter->zone.leases == NULL) {
+        return;
+    }
+
+    id = ngx_ratelimit_shards_id(counter, counter->shard);
+    now_us = ngx_ratelimit_local_now_us();
+
+    split = ngx_ratelimit_leases_lock(limiter->zone.leases, &id, 1, now_us,
+                                      &entry);
+    if (split == NULL) {
+        return;
+    }
+
+    ngx_ratelimit_split_note(split,
+                             counter->shard % NGX_RATELIMIT_SPLIT_PARTS,
+                             ngx_ratelimit_shards_limit(counter->rule,
+                                                        counter->shard),
+                             now_us, answer);
+
+    ngx_ratelimit_leases_unlock(&entry);
+}
+
+
+/*
+ * A shard that was asked in vain: on to the next. Where none is left, one
+ * without an answer is as one that denies, unless none has one: nobody is let
+ * pass for the part of the limit that is out of reach.
+ */
+static void
+ngx_ratelimit_shards_on(ngx_ratelimit_counter_t *counter, ngx_msec_t wait_ms)
+{
+    uint32_t                shard;
+    ngx_uint_t              late;
+    ngx_ratelimit_redis_t  *redis;
+    ngx_ratelimit_answer_t  known;
+
+    redis = counter->client->limiter->redis;
+
+    shard = ngx_ratelimit_shards_next(counter, &known);
+    late = (ngx_current_msec - counter->since_ms >= redis->timeout);
+
+    if (shard < counter->rule->shards && !late) {
+        counter->shard = shard;
+        ngx_ratelimit_shards_ask(counter);
+        return;
+    }
+
+    if (shard == counter->rule->shards && known.retry_us) {
+        counter->source = NGX_RATELIMIT_SOURCE_REDIS;
+        ngx_ratelimit_shards_deny(counter, &known);
+
+    } else {
+
+        if (counter->reason == NGX_RATELIMIT_REDIS_OK) {
+            counter->reason = NGX_RATELIMIT_REDIS_TIMEOUT;
+        }
+
+        ngx_ratelimit_fallback(counter, wait_ms);
+    }
+
+    ngx_ratelimit_check_answered(counter->client->check);
+}
+
+
+/* Each has less than the cost left, all together may have more. */
+static void
+ngx_ratelimit_shards_deny(ngx_ratelimit_counter_t *counter,
+    const ngx_ratelimit_answer_t *known)
+{
+    counter->answer = *known;
+    counter->answer.remaining = ngx_min(known->remaining, counter->cost - 1);
+}
+
+
+void
+ngx_ratelimit_shards_leave(ngx_ratelimit_counter_t *counter)
+{
+    ngx_ratelimit_redis_forget(counter->call);
+    counter->call = NULL;
+}
+
+
+/*
+ * To a window at least so long ago as a call may take: it must have been taken
+ * from it, also where this one comes behind its end.
+ */
+void
+ngx_ratelimit_shards_give(ngx_ratelimit_counter_t *counter, uint32_t tokens)
+{
+    uint64_t                age_us;
+    ngx_ratelimit_shard_t   shard;
+    ngx_ratelimit_redis_t  *redis;
+
+    redis = counter->client->limiter->redis;
+    age_us = ngx_ratelimit_local_now_us() - counter->client->check->taken_us;
+
+    if (counter->limit->algorithm != NGX_RATELIMIT_TOKEN_BUCKET) {
+        age_us += (uint64_t) redis->timeout * 1000;
+    }
+
+    ngx_ratelimit_shards_part(counter, &shard);
+    ngx_ratelimit_remote_give(&shard.counter, tokens, age_us);
+}

@@ -1,0 +1,96 @@
+# Parts of a split counter that have no answer: the others decide, and the fail
+# mode where none does.
+
+use strict;
+use warnings;
+
+use t::RateLimit 'no_plan';
+use t::Gateway;
+use t::FakeRedis;
+
+my $GRANTED = "*4\r\n:1\r\n:4\r\n:360000\r\n:0\r\n";
+my $DENIED = "*4\r\n:0\r\n:0\r\n:3600000\r\n:3600000\r\n";
+my $FULL = "-OOM command not allowed when used memory > 'maxmemory'\r\n";
+my $MORE = "*4\r\n:5\r\n:0\r\n:360000\r\n:0\r\n";
+
+# a server that answers the key it is asked for first so, and any other so
+sub server {
+    my ($first, $other) = @_;
+
+    my $key;
+
+    return t::FakeRedis->new(sub {
+        my $asked = $_[3];
+
+        $key //= $asked;
+        return $asked eq $key ? $first : $other;
+    });
+}
+
+sub gateway {
+    my ($fake, %self) = @_;
+
+    my $timeout = $self{timeout} // '20s';
+    my $mode = $self{mode} // 'open';
+
+    return t::Gateway->new(workers => 1, http => <<"CONF")->start;
+    ratelimit_redis one { server 127.0.0.1:$fake->{port}; timeout $timeout; }
+    ratelimit_zone \$arg_k zone=z:1m redis=one;
+    ratelimit_rule r zone=z algorithm=fixed_window limit=10 window=1h sync=strict
+                   shards=2 fail_mode=$mode;
+    server {
+        listen 127.0.0.1:%%PORT%%;
+        add_header X-Status \$ratelimit_status always;
+        location / { ratelimit zone=z; empty_gif; }
+    }
+CONF
+}
+
+# what so many requests are told, and how many calls that made
+sub told {
+    my ($n, $first, $other, %self) = @_;
+
+    my $fake = server($first, $other);
+    my $gateway = gateway($fake, %self);
+
+    t::Gateway::wait_for(sub { $fake->seen->{connections} });
+
+    my @told = map { t::Gateway::header($_, 'X-Status') }
+               map { $gateway->get('/?k=a') } 1 .. $n;
+
+    my $calls = grep { $_->[2] eq 'EVALSHA' } $fake->heard;
+
+    $gateway->stop;
+    $gateway->log_ok;
+    $fake->stop;
+
+    return ("@told", $calls);
+}
+
+my ($told, $calls) = told(8, $FULL, $GRANTED);
+is($told, join(' ', ('PASSED') x 8), 'a part without an answer: the other pays');
+cmp_ok($calls, '>', 8, 'which was asked behind it');
+
+($told) = told(4, $FULL, $DENIED);
+is($told, join(' ', ('REJECTED') x 4), 'the other denies: nobody is let pass');
+
+($told) = told(4, $FULL, $DENIED, mode => 'closed');
+is($told, join(' ', ('REJECTED') x 4), 'nor told that Redis is away');
+
+($told, $calls) = told(1, $FULL, $FULL);
+is($told, 'DEGRADED', 'none has an answer: the fail mode');
+is($calls, 2, 'when all were asked');
+
+($told) = told(2, $FULL, $FULL, mode => 'closed');
+is($told, 'UNAVAILABLE UNAVAILABLE', 'closed, too');
+
+($told, $calls) = told(4, $DENIED, $DENIED);
+is($told, join(' ', ('REJECTED') x 4), 'all deny');
+is($calls, 2, 'and are asked once');
+
+($told) = told(2, $MORE, $MORE);
+is($told, 'DEGRADED DEGRADED', 'more than the cost is no answer');
+
+($told, $calls) = told(1, '', '', timeout => '300ms');
+is($told, 'DEGRADED', 'no answer in time');
+is($calls, 1, 'and there is none for another part');

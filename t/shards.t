@@ -1,0 +1,204 @@
+# shards=: a strict counter in several slots admits its limit, no more and no
+# less, and costs few calls when it is spent.
+
+use strict;
+use warnings;
+
+use t::RateLimit 'no_plan';
+use t::Gateway;
+
+use Time::HiRes qw( sleep time );
+
+my @ports = cluster_ports();
+my $port = redis_start();
+my $prefix = key_prefix();
+
+sub gateway {
+    my ($redis) = @_;
+
+    return t::Gateway->new(workers => 2, http => <<"CONF")->start;
+    ratelimit_redis one { $redis; prefix $prefix; timeout 10s; }
+
+    ratelimit_zone \$arg_k zone=z:1m redis=one;
+    ratelimit_rule window zone=z algorithm=fixed_window limit=100 window=calendar:day
+                   match=/window sync=strict shards=6;
+    ratelimit_rule bucket zone=z rate=100r/d match=/bucket sync=strict shards=7;
+    ratelimit_rule sliding zone=z algorithm=sliding_window limit=100 window=1d
+                   match=/sliding sync=strict shards=6;
+    ratelimit_rule many zone=z algorithm=fixed_window limit=128 window=calendar:day
+                   match=/many sync=strict shards=64;
+    ratelimit_rule cost zone=z algorithm=fixed_window limit=10 window=calendar:day
+                   cost=3 match=/cost sync=strict shards=3;
+    ratelimit_rule quick zone=z rate=10r/s capacity=4 match=/quick sync=strict shards=2;
+    ratelimit_rule tried zone=z algorithm=fixed_window limit=4 window=calendar:day
+                   match=/tried sync=strict shards=2 dry_run;
+    ratelimit_rule wide zone=z algorithm=fixed_window limit=20 window=calendar:day
+                   match=/both sync=strict shards=4;
+    ratelimit_rule few zone=z algorithm=fixed_window limit=3 window=calendar:day
+                   key=\$arg_b match=/both sync=strict;
+
+    server {
+        listen 127.0.0.1:%%PORT%% backlog=1024;
+        add_header X-Status \$ratelimit_status always;
+        add_header X-Source \$ratelimit_source always;
+        location / { ratelimit zone=z; empty_gif; }
+    }
+CONF
+}
+
+# calls of the script, of all nodes
+sub calls {
+    my $calls = 0;
+
+    for (@_) {
+        redis_cli($_, 'INFO', 'commandstats') =~ /cmdstat_evalsha:calls=(\d+)/
+            and $calls += $1;
+    }
+
+    return $calls;
+}
+
+sub told {
+    return t::Gateway::header($_[0], 'X-RateLimit-Remaining');
+}
+
+# {port => [keys]} of those buckets that were not there
+my %known;
+
+sub keys_new {
+    my %new;
+
+    for my $node (@_) {
+        for (split /\n/, redis_cli($node, '--scan', '--pattern', "$prefix:*")) {
+            next unless /^\Q$prefix\E:\{\d+\}$/ && !$known{"$node $_"}++;
+            push @{ $new{$node} }, $_;
+        }
+    }
+
+    return \%new;
+}
+
+for (['a Cluster', "cluster 127.0.0.1:$ports[0]", @ports],
+     ['one server', "server 127.0.0.1:$port", $port])
+{
+    my ($name, $redis, @nodes) = @$_;
+    my @fleet = map { gateway($redis) } 1 .. 2;
+    my @primaries = grep {
+        redis_cli($_, 'INFO', 'replication') =~ /role:master/
+    } @nodes;
+
+    t::Gateway::wait_for(sub { $_->get('/bucket?k=0')->{status} == 200 })
+        for @fleet;
+
+    # exact under parallel load
+
+    for my $path (qw( /window /bucket /sliding /many )) {
+        keys_new(@primaries);
+
+        my $limit = $path eq '/many' ? 128 : 100;
+        my @answers = t::Gateway::send_all(
+            [map { [$fleet[$_ % 2], "$path?k=load"] } 1 .. 300]);
+
+        is(t::Gateway::tally(@answers),
+           "$limit x 200, " . (300 - $limit) . ' x 429',
+           "$name: $path admits its limit");
+        is(scalar(grep { told($_) < 0 || told($_) >= $limit } @answers), 0,
+           "$name: $path tells of no more, and of nothing below 0");
+        is(scalar(grep { $_->{status} == 429
+                         && !(t::Gateway::header($_, 'Retry-After') > 0) }
+                  @answers), 0, "$name: $path: when to come again");
+
+        # spread over as many slots, evenly over the nodes
+
+        my $new = keys_new(@primaries);
+        my %slots = map { redis_cli($primaries[0], 'CLUSTER', 'KEYSLOT', $_)
+                          => 1 } map { @$_ } values %$new
+            if @nodes > 1;
+        my $shards = { '/bucket' => 7, '/many' => 64 }->{$path} // 6;
+
+        is(scalar(map { @$_ } values %$new), $shards,
+           "$name: $path: a key for each shard");
+
+        if (@nodes > 1) {
+            is(scalar(keys %slots), $shards, "$name: $path: a slot for each");
+            is(scalar(grep { abs(@{ $new->{$_} // [] } - $shards / 3)
+                              > ($shards < 16 ? 1 : 3) }
+                      @primaries), 0, "$name: $path: on all nodes alike");
+        }
+
+        # what is spent is remembered
+
+        $_->burst(64, "$path?k=load") for @fleet;
+
+        my ($before, $begin) = (calls(@primaries), time);
+        @answers = map { $_->burst(100, "$path?k=load") } @fleet;
+        my $calls = calls(@primaries) - $before;
+        my $beats = 3 * (2 + int(time - $begin));
+
+        is(t::Gateway::tally(@answers), '200 x 429', "$name: $path is spent");
+        cmp_ok($calls, '<=', $beats, "$name: $path: which costs no call");
+        is(t::Gateway::header($answers[-1], 'X-Source'), 'lease',
+           "$name: $path: since this node knows");
+    }
+
+    # of one gateway, one after the other: each is told the truth
+
+    my @rest = map { told($fleet[0]->get('/window?k=told')) } 1 .. 100;
+    is("@rest", join(' ', reverse 0 .. 99), "$name: the rest goes down by one");
+
+    # of two, it never rises
+
+    for my $n (1 .. 50) {
+        my $gateway = $fleet[$n % 2];
+        push @{ $gateway->{rest} }, told($gateway->get('/window?k=both'));
+    }
+
+    for (@fleet) {
+        my @sorted = sort { $b <=> $a } @{ $_->{rest} };
+        is("@{ $_->{rest} }", "@sorted", "$name: the rest never rises");
+    }
+
+    # costs: each part pays once
+
+    my @answers = map { $fleet[0]->get('/cost?k=a') } 1 .. 6;
+    is(join(' ', map { $_->{status} } @answers), '200 200 200 429 429 429',
+       "$name: a cost is paid by one part");
+    is(told($answers[2]), 1, "$name: what is left of all parts is told");
+    is(told($answers[3]), 1, "$name: and where it is not enough");
+
+    # a bucket fills again: the moment that it names is one that pays
+
+    $_->burst(10, '/quick?k=a') for @fleet;
+    my $last = $fleet[0]->get('/quick?k=a');
+
+    if ($last->{status} == 429) {
+        sleep t::Gateway::header($last, 'Retry-After');
+        is($fleet[0]->get('/quick?k=a')->{status}, 200,
+           "$name: a bucket fills again");
+    }
+
+    # dry run
+
+    is(t::Gateway::tally(map { $fleet[0]->get('/tried?k=a') } 1 .. 6),
+       '6 x 200', "$name: a dry run denies nobody");
+
+    # all or nothing: what another rule denies comes back
+
+    @answers = map { $fleet[0]->get('/both?k=a&b=a') } 1 .. 30;
+    is(t::Gateway::tally(@answers), '3 x 200, 27 x 429',
+       "$name: another rule denies");
+
+    my $passed = 0;
+
+    for (1 .. 17) {
+        $passed++ if $fleet[1]->get("/both?k=a&b=b$_")->{status} == 200;
+    }
+
+    is($passed, 17, "$name: and the parts get back what they had granted");
+    is($fleet[1]->get('/both?k=a&b=c')->{status}, 429, "$name: to the limit");
+
+    for (@fleet) {
+        $_->stop;
+        $_->log_ok;
+    }
+}
