@@ -53,14 +53,18 @@ sub svg {
               . PlotsSVG::text(16, 26, $title, 'title');
 
     for my $y (map { 10 ** -$_ } 0 .. 3) {
-        $svg .= PlotsSVG::line($LEFT, y($y), $RIGHT, y($y), '#d0d7de')
-                . PlotsSVG::text($LEFT - 8, y($y) + 5, $y, 'faint end');
+        my $at = at_calls($y);
+
+        $svg .= PlotsSVG::line($LEFT, $at, $RIGHT, $at, '#d0d7de')
+                . PlotsSVG::text($LEFT - 8, $at + 5, $y, 'faint end');
     }
 
     for my $load (0.1, 0.5, 1, 2, 5, 10) {
-        $svg .= PlotsSVG::line(x($load), $TOP, x($load), $BOTTOM, '#d0d7de',
+        my $at = at_load($load);
+
+        $svg .= PlotsSVG::line($at, $TOP, $at, $BOTTOM, '#d0d7de',
                                $load == 1 ? '' : '2 4')
-                . PlotsSVG::text(x($load), $BOTTOM + 20, $load, 'faint mid');
+                . PlotsSVG::text($at, $BOTTOM + 20, $load, 'faint mid');
     }
 
     $svg .= PlotsSVG::text(($LEFT + $RIGHT) / 2, $BOTTOM + 44,
@@ -70,8 +74,8 @@ sub svg {
     for my $i (0 .. $#ALGORITHMS) {
         my ($name, $color) = @{ $ALGORITHMS[$i] };
 
-        my $path = join 'L', map { sprintf '%.1f %.1f', x($_),
-                                           y($calls->{$name}{$_}) } @LOADS;
+        my $path = join 'L', map { sprintf '%.1f %.1f', at_load($_),
+                                 at_calls($calls->{$name}{$_}) } @LOADS;
 
         $svg .= PlotsSVG::rect(16 + 160 * $i, 42, 11, 11, $color)
                 . PlotsSVG::text(33 + 160 * $i, 52, $name, 'faint')
@@ -84,12 +88,12 @@ sub svg {
 
 
 # Both axes are logarithmic.
-sub x {
+sub at_load {
     return $LEFT + ($RIGHT - $LEFT) * log($_[0] * 10) / log 100;
 }
 
 
-sub y {
+sub at_calls {
     return $TOP - ($BOTTOM - $TOP) * log($_[0]) / log(1000);
 }
 
