@@ -102,6 +102,11 @@ sub draws {
 
     is(@most, keys %BOUND, 'overview: has all');
 
+    my $leases = slurp("$ENV{OUT}/leases.svg");
+
+    ok(well_formed($leases), 'leases: is XML');
+    is(scalar(() = $leases =~ /<path class="calls"/g), 3, 'leases: curves');
+
     for (sort keys %BOUND) {
         my $svg = slurp("$ENV{OUT}/$_.svg");
 

@@ -1,7 +1,8 @@
 #!/usr/bin/perl
 #
 # What `make plots` does: sends the same requests to one location for each
-# algorithm of a real nginx, all at once, and draws what was admitted when.
+# algorithm of a real nginx, all at once, and draws what was admitted when; and
+# what the simulator says of leases.
 #
 #   tools/plots.pl
 #
@@ -22,6 +23,7 @@ use POSIX qw( WNOHANG fmod );
 use Time::HiRes qw( clock_gettime sleep time CLOCK_MONOTONIC );
 
 use lib dirname(abs_path(__FILE__));
+use PlotsLeases;
 use PlotsSVG;
 
 my $ROOT = dirname(dirname(abs_path(__FILE__)));
@@ -329,7 +331,7 @@ sub save {
 
 $_->{file} //= $_->{name} for @VARIANTS;
 
-alarm 120;
+alarm 180;
 run(start());
 stop();
 
@@ -338,3 +340,4 @@ die "plots: nginx wrote to its error log:\n", @errors > 5 ? @errors[0 .. 4]
                                                           : @errors if @errors;
 
 draw(requests());
+save('leases', PlotsLeases::draw($ROOT));
