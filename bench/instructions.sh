@@ -91,7 +91,7 @@ measure_leased() {
     before=$(evals)
     measure "$@"
     asked=$(($(evals) - before))
-    [ "$asked" -le $(((FEW + MANY) / 20)) ] \
+    [ "$asked" -le $(((FEW + MANY) / 10)) ] \
         || die "\"$1\" asked Redis $asked times"
 }
 

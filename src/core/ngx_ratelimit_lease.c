@@ -19,7 +19,7 @@
  * A spent counter to which tokens come back all the time rests between two
  * questions: for 10 ms at first, twice as long with each strike.
  */
-#define NGX_RATELIMIT_LEASE_REST_MS    125
+#define NGX_RATELIMIT_LEASE_REST_MS    150
 #define NGX_RATELIMIT_LEASE_REST_SHARE 8      /* of its window at most, and of
                                                  what is left of it */
 
