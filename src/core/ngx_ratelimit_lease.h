@@ -89,6 +89,15 @@ ngx_ratelimit_lease_e ngx_ratelimit_lease_take(ngx_ratelimit_lease_t *lease,
     uint32_t cost, ngx_ratelimit_answer_t *answer, unsigned *ahead);
 
 /*
+ * Where take has said ASK: whether the request is to ask for itself alone: the
+ * counter is too slow for a lease, and nobody else asks for it now. Who is told
+ * so tells ngx_ratelimit_lease_fill() the answer, with the cost as all that was
+ * asked for, and then pays; or ngx_ratelimit_lease_failed(); or forgets it.
+ */
+unsigned ngx_ratelimit_lease_alone(ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env);
+
+/*
  * How much to ask for: head is the cost of the first that waits, queued that of
  * all who wait, the first included; both 0: ahead of need. lease may be NULL:
  * there is no place for one, and what waits is all that is asked for.

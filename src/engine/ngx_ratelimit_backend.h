@@ -120,6 +120,10 @@ void ngx_ratelimit_check_answered(ngx_ratelimit_check_t *check);
  */
 void ngx_ratelimit_leased_take(ngx_ratelimit_counter_t *counter);
 
+/* Of a counter that asks alone: Redis has answered; or it has not. */
+void ngx_ratelimit_leased_tell(ngx_ratelimit_counter_t *counter,
+    ngx_uint_t answered);
+
 /*
  * give: tokens that were granted come back. settle: the counter's charge or
  * refund; what of a charge is not in the lease remains to be asked of Redis.

@@ -196,6 +196,7 @@ ngx_ratelimit_check_local(ngx_ratelimit_check_t *check)
         counter->held = 0;
         counter->slot = 0;
         counter->leased = 0;
+        counter->alone = 0;
         counter->asks = 0;
         counter->emergency = 0;
         counter->charge = 0;

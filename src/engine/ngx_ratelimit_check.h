@@ -71,6 +71,8 @@ typedef struct {
     unsigned                      held:1;     /* a slot in Redis, or maybe */
     unsigned                      slot:1;     /* a slot on this node */
     unsigned                      leased:1;   /* of a lease, or async */
+    unsigned                      alone:1;    /* too slow for a lease now: as a
+                                                 strict one, which it is told */
     unsigned                      asks:1;     /* the lease cannot answer */
     unsigned                      emergency:1;  /* its limit is in force */
     ngx_ratelimit_answer_t        answer;

@@ -60,11 +60,18 @@ ngx_ratelimit_leased_take(ngx_ratelimit_counter_t *counter)
     if (lease) {
         rc = ngx_ratelimit_lease_take(lease, counter->limit, &env,
                                       counter->cost, &counter->answer, &ahead);
+
+        if (rc == NGX_RATELIMIT_LEASE_ASK) {
+            counter->alone = ngx_ratelimit_lease_alone(lease, counter->limit,
+                                                       &env);
+        }
+
         ngx_ratelimit_leases_unlock(&entry);
     }
 
     if (rc == NGX_RATELIMIT_LEASE_ASK) {
-        counter->asks = 1;
+        counter->leased = !counter->alone;
+        counter->asks = !counter->alone;
         return;
     }
 
@@ -118,6 +125,49 @@ ngx_ratelimit_leased_async(ngx_ratelimit_counter_t *counter)
 
     (void) ngx_ratelimit_client_hash(counter->client);
     (void) ngx_ratelimit_remote_ask(counter, &debit, NULL, NULL);
+}
+
+
+void
+ngx_ratelimit_leased_tell(ngx_ratelimit_counter_t *counter, ngx_uint_t answered)
+{
+    ngx_ratelimit_id_t            id;
+    ngx_ratelimit_lease_t        *lease;
+    ngx_ratelimit_limiter_t      *limiter;
+    ngx_ratelimit_answer_t       *answer;
+    ngx_ratelimit_lease_ask_t     ask;
+    ngx_ratelimit_lease_env_t     env;
+    ngx_ratelimit_lease_entry_t   entry;
+
+    limiter = counter->client->limiter;
+    answer = &counter->answer;
+    id = ngx_ratelimit_local_id(counter);
+    ngx_ratelimit_leased_env(limiter, &env);
+
+    ask.cost = counter->cost;
+    ask.want = counter->cost;
+    ask.ahead = 0;
+    ask.share = 1;
+
+    lease = ngx_ratelimit_leases_lock(limiter->zone.leases, &id, 0, env.now_us,
+                                      &entry);
+    if (lease == NULL) {
+        return;
+    }
+
+    if (!answered) {
+        ngx_ratelimit_lease_failed(lease);
+
+    } else if (ngx_ratelimit_lease_fill(lease, counter->limit, &env,
+                                        counter->client->check->taken_us, &ask,
+                                        answer)
+               && answer->granted)
+    {
+        (void) ngx_ratelimit_lease_pay(lease, counter->limit, &env,
+                                       answer->granted, answer);
+    }
+
+    ngx_ratelimit_leases_unlock(&entry);
 }
 
 

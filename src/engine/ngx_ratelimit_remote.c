@@ -466,7 +466,15 @@ ngx_ratelimit_remote_handler(void *data,
                 ngx_ratelimit_fallback_note(counter);
             }
 
+            if (counter->alone) {
+                ngx_ratelimit_leased_tell(counter, 1);
+            }
+
         } else {
+            if (counter->alone) {
+                ngx_ratelimit_leased_tell(counter, 0);
+            }
+
             counter->reason = (result->status == NGX_RATELIMIT_REDIS_OK)
                               ? NGX_RATELIMIT_REDIS_PROTOCOL : result->status;
             ngx_ratelimit_fallback(counter, result->wait_ms);

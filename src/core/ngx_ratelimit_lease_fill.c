@@ -1,0 +1,246 @@
+/*
+ * Leases: what an answer of Redis does to one.
+ */
+
+#include "ngx_ratelimit_lease_int.h"
+
+static void ngx_ratelimit_lease_strike(ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_ask_t *ask,
+    const ngx_ratelimit_answer_t *answer, uint32_t passed_ms);
+static void ngx_ratelimit_lease_spent(ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint32_t cost,
+    uint64_t retry_us);
+static uint64_t ngx_ratelimit_lease_next_us(const ngx_ratelimit_limit_t *limit,
+    const ngx_ratelimit_answer_t *answer);
+static uint64_t ngx_ratelimit_lease_fresh_us(uint64_t asked_us,
+    const ngx_ratelimit_answer_t *answer);
+static unsigned ngx_ratelimit_lease_before(const ngx_ratelimit_limit_t *limit,
+    const ngx_ratelimit_answer_t *answer);
+
+
+int
+ngx_ratelimit_lease_fill(ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
+    uint64_t asked_us, const ngx_ratelimit_lease_ask_t *ask,
+    const ngx_ratelimit_answer_t *answer)
+{
+    uint32_t  passed_ms;
+    unsigned  again;
+
+    ngx_ratelimit_lease_begin(lease, limit, env->now_us);
+
+    if (lease->mark != limit->mark) {
+        return 0;
+    }
+
+    lease->asking = 0;
+
+    if (ngx_ratelimit_lease_late(limit, asked_us, env->now_us, answer)) {
+        return 0;
+    }
+
+    if (!lease->answered) {
+
+        /* those of the sliding window that is over: too late to go back */
+        lease->tokens = 0;
+        lease->since_ms = ngx_ratelimit_lease_ms(env->now_us);
+    }
+
+    /* calls of two workers that were under way at a time are one denial */
+
+    again = lease->strikes == 0
+            || (int32_t) (ngx_ratelimit_lease_ms(asked_us)
+                          - lease->answered_ms) > 0;
+
+    passed_ms = ngx_ratelimit_lease_passed_ms(env->now_us, lease->answered_ms);
+
+    ngx_ratelimit_lease_learn(lease, limit, asked_us, env->now_us, answer);
+
+    if (answer->retry_us == NGX_RATELIMIT_NEVER) {
+        return 1;
+    }
+
+    if (answer->granted || answer->remaining >= lease->denied_cost) {
+        lease->retry_ms = 0;
+    }
+
+    if (again) {
+        ngx_ratelimit_lease_strike(lease, limit, ask, answer, passed_ms);
+    }
+
+    if (answer->retry_us) {
+        ngx_ratelimit_lease_spent(lease, limit, env->now_us, ask->cost,
+                                  answer->retry_us);
+
+    } else if (answer->remaining == 0) {
+        ngx_ratelimit_lease_spent(lease, limit, env->now_us, 1,
+                                  ngx_ratelimit_lease_next_us(limit, answer));
+    }
+
+    return 1;
+}
+
+
+/*
+ * How often in a row a fixed window was found spent; how often more than not
+ * another counter was. For a sliding window that counts only where this node
+ * got less than seven eighths of what it needed: with hardly more demand than
+ * tokens, a rest costs tokens that nobody asks for any more.
+ */
+static void
+ngx_ratelimit_lease_strike(ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_ask_t *ask,
+    const ngx_ratelimit_answer_t *answer, uint32_t passed_ms)
+{
+    uint64_t  need;
+
+    if (answer->retry_us == 0 && answer->remaining) {
+
+        if (answer->granted >= (uint64_t) ask->want + ask->ahead) {
+            lease->strikes -= (lease->strikes > 0);
+        }
+
+        return;
+    }
+
+    if (answer->granted && !ngx_ratelimit_lease_flows(limit)) {
+        lease->strikes = 0;
+    }
+
+    if (lease->strikes && limit->algorithm == NGX_RATELIMIT_SLIDING_WINDOW) {
+        passed_ms = ngx_ratelimit_lease_min(passed_ms,
+                                            NGX_RATELIMIT_LEASE_LOST_MS);
+        need = (uint64_t) lease->rate * passed_ms
+               / (NGX_RATELIMIT_LEASE_HOLD_MS * NGX_RATELIMIT_LEASE_RATE_ONE);
+
+        if ((uint64_t) answer->granted * 8 >= need * 7) {
+            return;
+        }
+    }
+
+    lease->strikes += (lease->strikes < NGX_RATELIMIT_LEASE_STRIKES);
+}
+
+
+/* The counter cannot pay so much, until then. */
+static void
+ngx_ratelimit_lease_spent(ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint32_t cost,
+    uint64_t retry_us)
+{
+    uint64_t  busy_us;
+
+    lease->retry_ms = ngx_ratelimit_lease_min(retry_us / 1000 + 1, UINT32_MAX);
+    lease->denied_cost = cost;
+
+    busy_us = now_us
+              + (uint64_t) ngx_ratelimit_lease_quiet_ms(lease, limit) * 1000;
+
+    if (lease->busy_us < busy_us) {
+        lease->busy_us = busy_us;
+    }
+}
+
+
+/* When an empty counter has a token again; a sliding window does not say. */
+static uint64_t
+ngx_ratelimit_lease_next_us(const ngx_ratelimit_limit_t *limit,
+    const ngx_ratelimit_answer_t *answer)
+{
+    uint64_t  full_us;
+
+    if (limit->algorithm == NGX_RATELIMIT_SLIDING_WINDOW) {
+        return 0;
+    }
+
+    full_us = ngx_ratelimit_lease_of_bucket(limit)
+              ? limit->window_us - limit->rate.step_us : 0;
+
+    return answer->reset_us > full_us ? answer->reset_us - full_us : 0;
+}
+
+
+/* Redis rounds up, and its clock stood at asked_us or later. */
+static uint64_t
+ngx_ratelimit_lease_fresh_us(uint64_t asked_us,
+    const ngx_ratelimit_answer_t *answer)
+{
+    return asked_us + answer->reset_us
+           - (answer->reset_us >= 1000 ? 1000 : answer->reset_us);
+}
+
+
+/* Of a sliding window that has counted nothing, only its predecessor has. */
+static unsigned
+ngx_ratelimit_lease_before(const ngx_ratelimit_limit_t *limit,
+    const ngx_ratelimit_answer_t *answer)
+{
+    return limit->algorithm == NGX_RATELIMIT_SLIDING_WINDOW
+           && answer->reset_us <= limit->window_us;
+}
+
+
+/* Whether the window is over that the answer tells of. */
+unsigned
+ngx_ratelimit_lease_late(const ngx_ratelimit_limit_t *limit,
+    uint64_t asked_us, uint64_t now_us, const ngx_ratelimit_answer_t *answer)
+{
+    uint64_t  until_us;
+
+    until_us = ngx_ratelimit_lease_fresh_us(asked_us, answer);
+
+    if (ngx_ratelimit_lease_of_bucket(limit)) {
+        return 0;
+    }
+
+    if (limit->algorithm == NGX_RATELIMIT_SLIDING_WINDOW
+        && !ngx_ratelimit_lease_before(limit, answer))
+    {
+        now_us += limit->window_us;
+    }
+
+    return until_us <= now_us;
+}
+
+
+/* Keeps what Redis said, and of a fixed window what clients were told. */
+void
+ngx_ratelimit_lease_learn(ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, uint64_t asked_us, uint64_t now_us,
+    const ngx_ratelimit_answer_t *answer)
+{
+    int64_t   told;
+    uint32_t  passed_ms;
+    uint64_t  fresh_us;
+
+    fresh_us = ngx_ratelimit_lease_fresh_us(asked_us, answer);
+    told = limit->capacity;
+
+    if (limit->algorithm == NGX_RATELIMIT_FIXED_WINDOW
+        && lease->fresh_us > now_us
+        && fresh_us < lease->fresh_us + limit->window_us / 2)
+    {
+        told = (int64_t) lease->remaining + lease->tokens;
+    }
+
+    lease->tokens = ngx_ratelimit_lease_min((uint64_t) lease->tokens
+                                            + answer->granted,
+                                            limit->capacity);
+    told -= lease->tokens;
+
+    lease->remaining = (int32_t) (told < answer->remaining
+                                  ? told : answer->remaining);
+    lease->fresh_us = fresh_us;
+    lease->before = ngx_ratelimit_lease_before(limit, answer);
+
+    /* a denial goes on, counted from this answer */
+
+    if (lease->retry_ms) {
+        passed_ms = ngx_ratelimit_lease_passed_ms(now_us, lease->answered_ms);
+        lease->retry_ms = lease->retry_ms > passed_ms
+                          ? lease->retry_ms - passed_ms : 0;
+    }
+
+    lease->answered_ms = ngx_ratelimit_lease_ms(now_us);
+    lease->answered = 1;
+}

@@ -1,0 +1,98 @@
+/*
+ * What the files of leases share: lease.c, lease_fill.c and async.c of this
+ * folder, nobody else.
+ */
+
+#ifndef NGX_RATELIMIT_LEASE_INT_H_INCLUDED
+#define NGX_RATELIMIT_LEASE_INT_H_INCLUDED
+
+#include "ngx_ratelimit_lease.h"
+
+/* of a lease's rate: a token in HOLD_MS */
+#define NGX_RATELIMIT_LEASE_RATE_ONE   16
+
+/* nothing is known of a lease that nobody has touched for so long */
+#define NGX_RATELIMIT_LEASE_BUSY_US    1000000
+#define NGX_RATELIMIT_LEASE_LOST_MS    1000
+
+/* asks ahead of need are at least so far apart */
+#define NGX_RATELIMIT_LEASE_SPACE_MS   10
+
+/* by so much the cached clocks of two workers may differ */
+#define NGX_RATELIMIT_LEASE_SKEW_MS    1000
+
+/* strikes count up to so many */
+#define NGX_RATELIMIT_LEASE_STRIKES    5
+
+
+/*
+ * Before anything else: what nobody has touched is forgotten, ticks and windows
+ * that are over end. wake: the part of that which async has, too.
+ */
+void ngx_ratelimit_lease_begin(ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us);
+void ngx_ratelimit_lease_wake(ngx_ratelimit_lease_t *lease,
+    uint64_t now_us);
+
+/* What is left, and until when, as if the tokens in hand were in Redis. */
+void ngx_ratelimit_lease_answer(const ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us,
+    ngx_ratelimit_answer_t *answer);
+
+/* For how long since the answer a denial costs no call. */
+uint32_t ngx_ratelimit_lease_quiet_ms(
+    const ngx_ratelimit_lease_t *lease, const ngx_ratelimit_limit_t *limit);
+
+/* Whether the window is over that the answer tells of. */
+unsigned ngx_ratelimit_lease_late(const ngx_ratelimit_limit_t *limit,
+    uint64_t asked_us, uint64_t now_us, const ngx_ratelimit_answer_t *answer);
+
+/* Keeps what Redis said, and of a fixed window what clients were told. */
+void ngx_ratelimit_lease_learn(ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, uint64_t asked_us, uint64_t now_us,
+    const ngx_ratelimit_answer_t *answer);
+
+
+static inline unsigned
+ngx_ratelimit_lease_of_bucket(const ngx_ratelimit_limit_t *limit)
+{
+    return limit->algorithm == NGX_RATELIMIT_TOKEN_BUCKET
+           || limit->algorithm == NGX_RATELIMIT_LEAKY_BUCKET;
+}
+
+
+/* Whether tokens come back to it all the time. */
+static inline unsigned
+ngx_ratelimit_lease_flows(const ngx_ratelimit_limit_t *limit)
+{
+    return limit->algorithm != NGX_RATELIMIT_FIXED_WINDOW;
+}
+
+
+static inline uint32_t
+ngx_ratelimit_lease_ms(uint64_t us)
+{
+    return (uint32_t) (us / 1000);
+}
+
+
+/* Since since_ms; 0 where that is of a worker whose clock is ahead. */
+static inline uint32_t
+ngx_ratelimit_lease_passed_ms(uint64_t now_us, uint32_t since_ms)
+{
+    uint32_t  passed_ms;
+
+    passed_ms = ngx_ratelimit_lease_ms(now_us) - since_ms;
+
+    return passed_ms > UINT32_MAX - NGX_RATELIMIT_LEASE_SKEW_MS ? 0
+                                                                : passed_ms;
+}
+
+
+static inline uint32_t
+ngx_ratelimit_lease_min(uint64_t a, uint64_t b)
+{
+    return (uint32_t) (a < b ? a : b);
+}
+
+#endif /* NGX_RATELIMIT_LEASE_INT_H_INCLUDED */
