@@ -10,7 +10,7 @@
 
 #include "lease.h"
 
-#define ROUNDS   100
+#define ROUNDS   250
 #define LENGTH   3000                       /* ms of a round */
 #define EPOCH    ((uint64_t) 1800000000000000)
 #define TIMEOUT  50                         /* ms a call takes at most */
