@@ -10,6 +10,10 @@
 
 static void ngx_ratelimit_async_begin(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us);
+static void ngx_ratelimit_async_spend(ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint32_t tokens);
+static void ngx_ratelimit_async_move(ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint32_t tokens);
 static uint32_t ngx_ratelimit_async_left(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us,
     ngx_ratelimit_answer_t *answer);
@@ -31,7 +35,7 @@ ngx_ratelimit_async_take(ngx_ratelimit_lease_t *lease,
     since_ms = ngx_ratelimit_lease_passed_ms(env->now_us, lease->answered_ms);
 
     if (cost <= left) {
-        lease->tokens += cost;
+        ngx_ratelimit_async_spend(lease, limit, env->now_us, cost);
 
         left = ngx_ratelimit_async_left(lease, limit, env->now_us, answer);
         answer->granted = cost;
@@ -99,17 +103,52 @@ ngx_ratelimit_async_begin(ngx_ratelimit_lease_t *lease,
 
     lease->capacity = limit->capacity;
 
-    if (!lease->answered || ngx_ratelimit_lease_of_bucket(limit)
-        || now_us < lease->fresh_us)
-    {
+    if (ngx_ratelimit_lease_of_bucket(limit) || now_us < lease->fresh_us) {
         return;
     }
 
-    lease->answered = 0;
+    /* without Redis, windows begin when the one before has ended */
 
-    if (limit->algorithm == NGX_RATELIMIT_FIXED_WINDOW) {
+    if (limit->algorithm == NGX_RATELIMIT_FIXED_WINDOW || !lease->answered) {
         lease->tokens = 0;
+        lease->denied_cost = 0;
     }
+
+    lease->answered = 0;
+    lease->remaining = (int32_t) limit->capacity;
+    lease->fresh_us = now_us + limit->window_us;
+}
+
+
+/*
+ * Tokens are spent here. A bucket's instant moves at once: so it refills while
+ * Redis is away, and what was spent before that is no debt for good.
+ */
+static void
+ngx_ratelimit_async_spend(ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint32_t tokens)
+{
+    lease->tokens = ngx_ratelimit_lease_min((uint64_t) lease->tokens + tokens,
+                                            limit->capacity);
+    ngx_ratelimit_async_move(lease, limit, now_us, tokens);
+}
+
+
+static void
+ngx_ratelimit_async_move(ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint32_t tokens)
+{
+    if (!ngx_ratelimit_lease_of_bucket(limit)) {
+        return;
+    }
+
+    if (lease->fresh_us < now_us) {
+        lease->fresh_us = now_us;
+    }
+
+    lease->fresh_us += tokens * limit->rate.step_us
+                       + (uint64_t) tokens * limit->rate.step_frac
+                         / limit->rate.scale;
 }
 
 
@@ -125,7 +164,7 @@ ngx_ratelimit_async_left(ngx_ratelimit_lease_t *lease,
     debt = ngx_ratelimit_async_debt(lease);
     lease->tokens = 0;
 
-    if (lease->answered) {
+    if (lease->answered || ngx_ratelimit_lease_of_bucket(limit)) {
         ngx_ratelimit_lease_answer(lease, limit, now_us, answer);
 
     } else {
@@ -135,14 +174,16 @@ ngx_ratelimit_async_left(ngx_ratelimit_lease_t *lease,
 
     lease->tokens = spent;
 
+    if (ngx_ratelimit_lease_of_bucket(limit)) {
+        return answer->remaining;
+    }
+
     debt = ngx_ratelimit_lease_min(debt, limit->capacity);
     answer->remaining -= ngx_ratelimit_lease_min(answer->remaining, debt);
 
-    if (ngx_ratelimit_lease_of_bucket(limit)) {
-        answer->reset_us += debt * limit->rate.step_us;
-
-    } else if (debt && answer->reset_us == 0) {
-        answer->reset_us = limit->window_us;
+    if (debt && answer->reset_us == 0) {
+        answer->reset_us = lease->fresh_us > now_us ? lease->fresh_us - now_us
+                                                    : limit->window_us;
     }
 
     return answer->remaining;
@@ -177,8 +218,7 @@ ngx_ratelimit_async_debt(const ngx_ratelimit_lease_t *lease)
     }
 
     return ngx_ratelimit_lease_min((uint64_t) lease->tokens
-                                   + lease->denied_cost,
-                                   NGX_RATELIMIT_MAX_TOKENS);
+                                   + lease->denied_cost, lease->capacity);
 }
 
 
@@ -228,6 +268,9 @@ ngx_ratelimit_async_fill(ngx_ratelimit_lease_t *lease,
         busy_us = busy_us < lease->fresh_us ? busy_us : lease->fresh_us;
         lease->busy_us = busy_us > lease->busy_us ? busy_us : lease->busy_us;
     }
+
+    ngx_ratelimit_async_move(lease, limit, env->now_us,
+                             ngx_ratelimit_async_debt(lease));
 }
 
 
@@ -236,10 +279,18 @@ ngx_ratelimit_async_return(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
     uint32_t tokens)
 {
+    uint64_t  back_us;
+
     ngx_ratelimit_async_begin(lease, limit, env->now_us);
 
     tokens = ngx_ratelimit_lease_min(tokens, lease->tokens);
     lease->tokens -= tokens;
+
+    if (ngx_ratelimit_lease_of_bucket(limit)) {
+        back_us = tokens * limit->rate.step_us;
+        lease->fresh_us -= back_us < lease->fresh_us ? back_us
+                                                     : lease->fresh_us;
+    }
 
     return tokens;
 }
@@ -256,7 +307,7 @@ ngx_ratelimit_async_charge(ngx_ratelimit_lease_t *lease,
 
     tokens = ngx_ratelimit_lease_min(tokens,
                 ngx_ratelimit_async_left(lease, limit, env->now_us, &left));
-    lease->tokens += tokens;
+    ngx_ratelimit_async_spend(lease, limit, env->now_us, tokens);
 
     return tokens;
 }

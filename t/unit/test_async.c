@@ -238,6 +238,45 @@ test_fixed_window_forgets(void **state)
 }
 
 
+/* Nothing is answered for minutes: the node holds the limit by itself. */
+static void
+outage(ngx_ratelimit_algorithm_e algorithm)
+{
+    node_t                  node;
+    uint64_t                now_us;
+    uint32_t                admitted, debt;
+    ngx_ratelimit_limit_t   limit;
+
+    limit = limit_of(algorithm, 100, 1);
+    memset(&node, 0, sizeof(node));
+    admitted = 0;
+
+    /* 500 a second for 60 seconds */
+
+    for (now_us = START; now_us < START + 60 * S; now_us += 2 * MS) {
+        admitted += request(&node, &limit, now_us);
+    }
+
+    assert_in_range(admitted, 5800, 6200);
+
+    /* what is to be debited then is no more than a counter can have lost */
+
+    debt = ngx_ratelimit_async_debt(&node.lease);
+    assert_in_range(debt, 1, 100);
+}
+
+
+static void
+test_outage(void **state)
+{
+    (void) state;
+
+    outage(NGX_RATELIMIT_TOKEN_BUCKET);
+    outage(NGX_RATELIMIT_FIXED_WINDOW);
+    outage(NGX_RATELIMIT_SLIDING_WINDOW);
+}
+
+
 int
 main(void)
 {
@@ -246,6 +285,7 @@ main(void)
         cmocka_unit_test(test_missing_is_kept),
         cmocka_unit_test(test_spent_meanwhile),
         cmocka_unit_test(test_fixed_window_forgets),
+        cmocka_unit_test(test_outage),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,7 +10,7 @@
 
 #include "lease.h"
 
-#define ROUNDS   100
+#define ROUNDS   250
 #define LENGTH   3000                       /* ms of a round */
 #define EPOCH    ((uint64_t) 1800000000000000)
 #define TIMEOUT  50                         /* ms a call takes at most */
@@ -178,6 +178,13 @@ redis_run(call_t *call, int64_t ms)
 }
 
 
+static unsigned
+window_of(int64_t ms)
+{
+    return (EPOCH + ms * 1000) / limit.window_us - EPOCH / limit.window_us;
+}
+
+
 static void
 admit(unsigned node, int64_t ms, int64_t lag, uint32_t cost)
 {
@@ -205,9 +212,10 @@ admit(unsigned node, int64_t ms, int64_t lag, uint32_t cost)
 
     admitted += cost;
 
-    if (limit.rate.capacity == 0) {
-        admitted_in[(EPOCH + (uint64_t) ms * 1000) / limit.window_us
-                    - EPOCH / limit.window_us] += cost;
+    /* within the lag of a window's end it may be either's */
+
+    if (limit.rate.capacity == 0 && window_of(ms) == window_of(ms - lag)) {
+        admitted_in[window_of(ms)] += cost;
     }
 }
 
