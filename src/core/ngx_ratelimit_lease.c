@@ -42,6 +42,9 @@ static unsigned ngx_ratelimit_lease_low(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env);
 static unsigned ngx_ratelimit_lease_denied(const ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint32_t cost);
+static uint64_t ngx_ratelimit_lease_latest_us(
+    const ngx_ratelimit_lease_t *lease, const ngx_ratelimit_limit_t *limit,
+    uint64_t now_us, uint32_t cost);
 static void ngx_ratelimit_lease_deny(const ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint32_t cost,
     ngx_ratelimit_answer_t *answer);
@@ -386,6 +389,13 @@ ngx_ratelimit_lease_deny(const ngx_ratelimit_lease_t *lease,
     }
 
     answer->retry_us = (uint64_t) (ms - passed_ms) * 1000;
+
+    if (lease->unnamed) {
+        answer->retry_us = ngx_ratelimit_lease_latest_us(lease, limit, now_us,
+                                                         cost);
+        return;
+    }
+
     more = cost - lease->tokens - lease->denied_cost;
 
     if (ngx_ratelimit_lease_of_bucket(limit)) {
@@ -397,6 +407,30 @@ ngx_ratelimit_lease_deny(const ngx_ratelimit_lease_t *lease,
 
         answer->retry_us = answer->reset_us;
     }
+}
+
+
+/*
+ * A spent sliding window has a token again at the latest when the window is
+ * over that counts now and one of the capacity's shares of the next has passed.
+ * Costs above 1 wait for all of it.
+ */
+static uint64_t
+ngx_ratelimit_lease_latest_us(const ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint32_t cost)
+{
+    uint64_t  us;
+
+    us = ngx_ratelimit_lease_until(lease, limit);
+
+    if (cost > 1) {
+        us = lease->fresh_us;
+
+    } else if (!lease->before) {
+        us += limit->window_us / limit->capacity + 2000;
+    }
+
+    return us > now_us ? us - now_us : 1000;
 }
 
 

@@ -45,6 +45,8 @@ typedef struct {
     unsigned  async:1;      /* the memory is used so */
     unsigned  before:1;     /* of a sliding window: its predecessor alone has
                                counted anything */
+    unsigned  unnamed:1;    /* Redis has not said when denied_cost can be paid:
+                               retry_ms is when it may be asked */
 } ngx_ratelimit_lease_t;
 
 typedef enum {
