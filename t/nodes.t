@@ -223,7 +223,9 @@ sub fake {
                                      PeerPort => $gateway->{port}) or die;
     print $slow "GET / HTTP/1.0\r\n";
     $slow->flush;
-    sleep 0.3;    # accepted by then, and if not it is by the new one
+
+    # it is accepted before who comes later
+    is(nodes($gateway), 7, 'draining: a request under way');
 
     $gateway->signal('HUP');
     ok(t::Gateway::wait_for(sub { $fake->seen->{connections} == 2 }),

@@ -1,6 +1,11 @@
-# What leases do to exactness: a small part of the simulator's cells, each with
-# the bounds of docs/leases.md. The simulator's time is virtual and its chance
-# comes from a seed, so nothing here depends on the machine.
+# What leases do to exactness: a small part of the simulator's cells. The
+# simulator's time is virtual and its chance comes from a seed, so nothing here
+# depends on the machine.
+#
+# The goals: without a fault no overage and less than 0.1 % excess denials;
+# through one fault at most 5 % overage; a call for 100 checks of a counter with
+# 1,000 requests a second and node; enforced in 500 ms. Where a bound here is
+# wider, docs/leases.md names what misses its goal.
 
 use strict;
 use warnings;
@@ -19,28 +24,35 @@ my @GROUPS = (
     [ 'exact, far from the limit and far beyond',
       "$ALL limit=100,1000 load=0.5,1.5,5 nodes=3,10 skew=even,90,one "
       . 'seconds=240',
-      { overage => 0.001, worst => 0.1, denials => 0.1, max => 20,
+      { overage => 0, worst => 0, denials => 0.1, max => 20,
         enforced => 500 } ],
     [ 'at the limit',
       "$ALL limit=1000 load=0.95,1,1.05 skew=even,one",
-      { overage => 0.02, worst => 0.5, denials => 0.4, max => 20,
+      { overage => 0, worst => 0, denials => 0.3, max => 20,
         enforced => 500 } ],
     [ 'a hot counter costs few calls',
       "$ALL limit=100000 rate=3000 nodes=3 seconds=30",
       { overage => 0, worst => 0, denials => 0, calls => 0.01,
         waited => 0.5 } ],
     [ 'a spent one, too',
-      "$ALL limit=1000,10000 rate=10000 nodes=10 seconds=10",
-      { overage => 0.001, worst => 0.1, denials => 0.1, calls => 0.015,
+      "$ALL limit=1000,10000 rate=10000 nodes=10 seconds=30",
+      { overage => 0, worst => 0, denials => 0.1, calls => 0.012,
         waited => 3, enforced => 500 } ],
+    [ 'slow counters, and a busy one for others',
+      "$ALL limit=1000 load=3 nodes=10 keys=100 seconds=30",
+      { overage => 0, worst => 0, denials => 0.1, calls => 1.01,
+        enforced => 500 } ],
     [ 'bursts', "$ALL limit=1000 load=1.5 arrivals=onoff,batch nodes=5",
-      { overage => 0.05, worst => 3, denials => 0.5, enforced => 500 } ],
+      { overage => 0, worst => 0, denials => 0.1, enforced => 500 } ],
+    [ 'a leaky bucket is a bucket',
+      'algorithm=leaky_bucket limit=1000 load=0.5,1.5,5 seconds=240',
+      { overage => 0, worst => 0, denials => 0.1, enforced => 0 } ],
     [ 'two workers', "$ALL limit=1000 load=0.9,2 workers=2",
-      { overage => 0.001, worst => 0.1, denials => 0.2, enforced => 500 } ],
+      { overage => 0, worst => 0, denials => 0.2, enforced => 500 } ],
     [ 'a fault that loses no data',
       "$ALL limit=1000 load=3 nodes=5 "
       . 'fault=break,flaky,slow,away,crash,join,leave,lower',
-      { overage => 0.001, worst => 5, denials => 0.5, max => 101 } ],
+      { overage => 0, worst => 5, denials => 0.5, max => 101 } ],
     [ 'a failover', "$ALL limit=1000 load=1,3 nodes=5 fault=failover",
       { overage => 5, worst => 10, denials => 0.2 } ],
     [ 'async', "$ALL limit=1000 load=2 nodes=3 sync=async",

@@ -10,6 +10,8 @@
 #     local   the same without Redis: each gateway counts for itself
 #     quota   a fixed window of a year, a limit reached in the midst of a fault
 #     bucket  a token bucket, ten tokens a second, twice as many requests
+#     lease   as quota, one key at a hundred a second, with sync=lease: what is
+#             left is what that gateway knows, so only who passed is judged
 #
 # Wrong is
 #
@@ -51,6 +53,7 @@ our %FAMILIES = (
     local  => { limit => 1_000_000 },
     quota  => { limit => 80 },                  # in the full form
     bucket => { limit => 10, rate => 10 },
+    lease  => { limit => 400, leased => 1 },
 );
 
 use constant { QUIET_S => 10, FEW => 3, LATE_S => 0.12, WAITED_S => 0.05 };
@@ -118,8 +121,9 @@ sub judge {
         for my $key (sort keys %{ $keys{$family} }) {
             my $of = $keys{$family}{$key};
             my @wrong = (headers($of, $is, $family),
-                         $is->{rate} ? bucket($of, $is, $lost, \%sums)
-                                     : window($of, $is, $lost, \%sums));
+                         $is->{rate} ? bucket($of, $is, $lost, \%sums) :
+                         $is->{leased} ? above($of, $is, $lost, \%sums)
+                                       : window($of, $is, $lost, \%sums));
 
             $sums{again} += $is->{limit};
             push @{ $sums{wrong} }, map { "$key: $_" } @wrong;
@@ -229,13 +233,21 @@ sub window {
         }
     }
 
-    my $over = max(0, @passed - $limit);
+    return @wrong, above($of, $is, $loses, $sums);
+}
+
+
+# Of a key's window: how many passed that should not.
+sub above {
+    my ($of, $is, $loses, $sums) = @_;
+
+    my $passed = grep { $_->{told} eq 'P' } @$of;
+    my $over = max(0, $passed - $is->{limit});
 
     $sums->{over} += $over;
-    $sums->{right} += @passed - $over;
-    push @wrong, "$over passed above the limit" if $over && !$loses;
+    $sums->{right} += $passed - $over;
 
-    return @wrong;
+    return $over && !$loses ? "$over passed above the limit" : ();
 }
 
 

@@ -20,6 +20,7 @@ use t::chaos::Oracle;
 use constant {
     TIMEOUT_MS  => 100,
     PER_KEY     => 20,      # requests a second, see Oracle.pm
+    HOT         => 100,     # of the one key that is followed by leases
     PASSES_S    => 40,      # for what must happen some time
     WAIT_S      => 8,       # the longest that one may take on a busy machine
     MEMORY_KB   => 8192,    # what a worker may have grown
@@ -39,6 +40,7 @@ sub new {
     my $self = bless { n => 0, rows => [], %self }, $class;
 
     $t::chaos::Oracle::FAMILIES{quota}{limit} = $self->{quota};
+    $t::chaos::Oracle::FAMILIES{lease}{limit} = $self->{quota} * HOT / PER_KEY;
     $self->{prefix} = "chaos$$";
     $self->{dir} = t::Gateway::dir('chaos');
     make_path($self->{dir});
@@ -87,6 +89,8 @@ sub gateway_new {
                    limit=$limits->{known}{limit} window=366d;
     ratelimit_zone \$arg_k zone=quota:1m $redis algorithm=fixed_window
                    limit=$limits->{quota}{limit} window=366d;
+    ratelimit_zone \$arg_k zone=lease:1m redis=r algorithm=fixed_window
+                   limit=$limits->{lease}{limit} window=366d;
     ratelimit_zone \$arg_k zone=bucket:1m $redis
                    rate=$limits->{bucket}{rate}r/s
                    capacity=$limits->{bucket}{limit};
@@ -97,6 +101,7 @@ sub gateway_new {
         add_header X-Status \$ratelimit_status always;
         location /known { ratelimit zone=known; empty_gif; }
         location /quota { ratelimit zone=quota; empty_gif; }
+        location /lease { ratelimit zone=lease; empty_gif; }
         location /bucket { ratelimit zone=bucket; empty_gif; }
         location /local { ratelimit zone=local; empty_gif; }
     }
@@ -149,14 +154,15 @@ sub load_start {
     my ($self, $name, %is) = @_;
 
     my $file = "$self->{dir}/$name$self->{n}";
-    my $keys = int($is{rate} / PER_KEY);
+    my $hot = $is{only} ? 0 : HOT;
+    my $keys = int(($is{rate} - $hot) / PER_KEY);
     my $shares = $is{only} ? { $is{only} => 10 } : \%SHARES;
     my @paths = map { my $family = $_;
                       map { "/$family?k=$name$self->{n}-$_" }
                           1 .. max(1, $keys * $shares->{$family} / 10) }
                 sort keys %$shares;
 
-    @paths = shuffle(@paths);
+    @paths = shuffle(@paths, ("/lease?k=$name$self->{n}") x ($hot / PER_KEY));
     open my $list, '>', "$file.paths" or die "$file.paths: $!";
     print $list map { "$_\n" } @paths;
     close $list;

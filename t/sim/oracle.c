@@ -268,7 +268,7 @@ sim_oracle_judge(const sim_decided_t *request)
         counter->met = 1;
     }
 
-    if (limit->algorithm != NGX_RATELIMIT_TOKEN_BUCKET) {
+    if (!sim_bucket()) {
         sim_oracle_window(counter, limit, request, right);
 
     } else if (request->outcome == SIM_ADMITTED) {
@@ -426,7 +426,7 @@ sim_oracle_stop(sim_result_t *result)
 
     worth = sim.cell.limit * sim.cell.seconds * 1000 / sim.cell.window_ms;
 
-    if (sim.cell.algorithm == NGX_RATELIMIT_TOKEN_BUCKET) {
+    if (sim_bucket()) {
         worth += sim.limits[0].capacity;
     }
 

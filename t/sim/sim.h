@@ -5,7 +5,8 @@
  *
  *   sim.c      cells: reads what to simulate, runs it, prints a line for each
  *   world.c    events, arrivals, faults
- *   node.c     what a node does: src/engine in small, on the real lease
+ *   node.c     nodes that come and go, and know how many they are
+ *   holder.c   what a worker does: src/engine in small, on the real lease
  *   wire.c     connections and calls, and when they break
  *   redis.c    the real script on a store with a journal
  *   oracle.c   the perfect counter, and what is measured against it
@@ -130,6 +131,7 @@ typedef enum {
     SIM_CALL_RUNS,         /* a call reaches Redis */
     SIM_CALL_ENDS,         /* its reply reaches the node */
     SIM_DEADLINE,
+    SIM_ALONE_DEADLINE,    /* of a request that asks for itself */
     SIM_SWEEP,
     SIM_BEAT,
     SIM_FAULT,
@@ -160,6 +162,9 @@ void sim_run(sim_result_t *result);
 /* At at_ns this shall happen; data and n are what the kind says. */
 void sim_push(uint64_t at_ns, sim_event_e kind, void *data, uint64_t n);
 
+/* Whether the cell's counters are buckets: what they admit is the same of both. */
+unsigned sim_bucket(void);
+
 void *sim_alloc(size_t size);
 void sim_die(const char *what, const char *name);
 
@@ -186,9 +191,13 @@ void sim_node_limit(uint64_t n);
 /* The request with this number is for this key. */
 void sim_node_request(uint64_t n, uint64_t key, uint64_t request);
 
+
+/* holder.c */
+
 /* values are NULL where the call was lost; call->holder, where it has one. */
 void sim_holder_answer(sim_call_t *call, const int64_t *values);
 void sim_holder_deadline(sim_holder_t *holder, unsigned waited);
+void sim_holder_alone_deadline(sim_holder_t *holder, uint64_t request);
 void sim_holder_sweep(sim_holder_t *holder);
 
 
@@ -210,7 +219,8 @@ struct sim_call_s {
     sim_conn_t                   *conn;      /* NULL: broken */
     const ngx_ratelimit_limit_t  *limit;
     uint64_t                      key;
-    uint64_t                      request;   /* strict: the one it is for */
+    uint64_t                      request;   /* strict, alone: whose it is */
+    unsigned                      alone:1;   /* no lease comes of it */
     uint64_t                      sent_us;   /* by the node's clock */
     uint64_t                      back_ns;   /* how long its reply takes */
     uint64_t                      ran_ns;    /* when it did in Redis */

@@ -113,6 +113,11 @@ sim_limit(ngx_ratelimit_limit_t *limit, uint64_t tokens, uint16_t mark)
     spec.period_us = sim.cell.window_ms * 1000;
     spec.capacity = sim.cell.capacity;
 
+    /* the bucket's capacity; what a delay is, nobody asks here */
+
+    spec.burst = (sim.cell.capacity ? sim.cell.capacity : tokens) - 1;
+    spec.nodelay = 1;
+
     expected = ngx_ratelimit_limit_init(limit, &spec);
 
     if (expected) {
@@ -348,6 +353,10 @@ sim_event(const sim_item_t *item)
         sim_holder_deadline(item->data, item->n != 0);
         return;
 
+    case SIM_ALONE_DEADLINE:
+        sim_holder_alone_deadline(item->data, item->n);
+        return;
+
     case SIM_SWEEP:
         sim_holder_sweep(item->data);
         return;
@@ -469,6 +478,14 @@ sim_flaky(void)
                                       SIM_SECOND / sim.cell.nodes),
                  SIM_BREAKS, NULL, n);
     }
+}
+
+
+unsigned
+sim_bucket(void)
+{
+    return sim.cell.algorithm == NGX_RATELIMIT_TOKEN_BUCKET
+           || sim.cell.algorithm == NGX_RATELIMIT_LEAKY_BUCKET;
 }
 
 
