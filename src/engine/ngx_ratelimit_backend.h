@@ -100,6 +100,10 @@ ngx_ratelimit_redis_call_t *ngx_ratelimit_remote_ask(
 void ngx_ratelimit_remote_give(ngx_ratelimit_counter_t *counter,
     uint32_t tokens, uint64_t age_us);
 
+/* How long ago that was, for who gives back what Redis granted to a call. */
+uint64_t ngx_ratelimit_remote_age_us(const ngx_ratelimit_counter_t *counter,
+    uint64_t asked_us);
+
 /*
  * The four values of a counter in an answer of Redis. Whatever stands there,
  * the answer stays in its ranges: NGX_DECLINED, where it would not.

@@ -36,8 +36,6 @@ static ngx_ratelimit_redis_call_t *ngx_ratelimit_remote_call(
 static ngx_int_t ngx_ratelimit_remote_price(
     const ngx_ratelimit_counter_t *counter, ngx_ratelimit_remote_e what,
     ngx_ratelimit_price_t *price);
-static int64_t ngx_ratelimit_remote_age_ms(
-    const ngx_ratelimit_counter_t *counter);
 static void ngx_ratelimit_remote_field(u_char *field,
     const ngx_ratelimit_counter_t *counter);
 static u_char *ngx_ratelimit_remote_kind(u_char *p,
@@ -259,7 +257,9 @@ ngx_ratelimit_remote_price(const ngx_ratelimit_counter_t *counter,
         }
 
         price->cost = -(int64_t) counter->answer.granted;
-        price->want = ngx_ratelimit_remote_age_ms(counter);
+        price->want = ngx_ratelimit_remote_age_us(counter,
+                                        counter->client->check->taken_us)
+                      / 1000;
         return price->cost ? NGX_OK : NGX_DECLINED;
 
     case NGX_RATELIMIT_REMOTE_SETTLE:
@@ -278,7 +278,9 @@ ngx_ratelimit_remote_price(const ngx_ratelimit_counter_t *counter,
         }
 
         price->cost = -(int64_t) counter->refund;
-        price->want = ngx_ratelimit_remote_age_ms(counter);
+        price->want = ngx_ratelimit_remote_age_us(counter,
+                                        counter->client->check->taken_us)
+                      / 1000;
         return price->cost ? NGX_OK : NGX_DECLINED;
 
     case NGX_RATELIMIT_REMOTE_FREE:
@@ -294,27 +296,25 @@ ngx_ratelimit_remote_price(const ngx_ratelimit_counter_t *counter,
 
 
 /*
- * How long ago Redis was asked. To a window at least so long: what is given
- * back must have been taken from it, also when this call waits as long as one
- * may. A bucket has no such edge, and one that fills within that time would
- * never get anything back.
+ * To a window longer ago than it was: what is given back must have been taken
+ * from it, also when this call waits as long as one may. A bucket has no such
+ * edge, and one that fills within that time would never get anything back.
  */
-static int64_t
-ngx_ratelimit_remote_age_ms(const ngx_ratelimit_counter_t *counter)
+uint64_t
+ngx_ratelimit_remote_age_us(const ngx_ratelimit_counter_t *counter,
+    uint64_t asked_us)
 {
-    int64_t                  age_ms;
-    ngx_ratelimit_client_t  *client;
+    uint64_t  age_us;
 
-    client = counter->client;
-    age_ms = (ngx_ratelimit_local_now_us() - client->check->taken_us) / 1000;
+    age_us = ngx_ratelimit_local_now_us() - asked_us;
 
     if (counter->limit->algorithm == NGX_RATELIMIT_TOKEN_BUCKET
         || counter->limit->algorithm == NGX_RATELIMIT_LEAKY_BUCKET)
     {
-        return age_ms;
+        return age_us;
     }
 
-    return age_ms + client->limiter->redis->timeout;
+    return age_us + (uint64_t) counter->client->limiter->redis->timeout * 1000;
 }
 
 

@@ -496,24 +496,13 @@ ngx_ratelimit_shards_leave(ngx_ratelimit_counter_t *counter)
 }
 
 
-/*
- * To a window at least so long ago as a call may take: it must have been taken
- * from it, also where this one comes behind its end.
- */
 void
 ngx_ratelimit_shards_give(ngx_ratelimit_counter_t *counter, uint32_t tokens)
 {
-    uint64_t                age_us;
-    ngx_ratelimit_shard_t   shard;
-    ngx_ratelimit_redis_t  *redis;
-
-    redis = counter->client->limiter->redis;
-    age_us = ngx_ratelimit_local_now_us() - counter->client->check->taken_us;
-
-    if (counter->limit->algorithm != NGX_RATELIMIT_TOKEN_BUCKET) {
-        age_us += (uint64_t) redis->timeout * 1000;
-    }
+    ngx_ratelimit_shard_t  shard;
 
     ngx_ratelimit_shards_part(counter, &shard);
-    ngx_ratelimit_remote_give(&shard.counter, tokens, age_us);
+    ngx_ratelimit_remote_give(&shard.counter, tokens,
+                     ngx_ratelimit_remote_age_us(counter,
+                                            counter->client->check->taken_us));
 }
