@@ -69,7 +69,7 @@ ngx_ratelimit_leased_begin(ngx_ratelimit_limiter_t *limiter, ngx_log_t *log)
 void
 ngx_ratelimit_leased_end(ngx_ratelimit_limiter_t *limiter)
 {
-    ngx_queue_t              *q;
+    ngx_queue_t              *q, *next;
     ngx_ratelimit_holder_t   *holder;
     ngx_ratelimit_holders_t  *holders;
 
@@ -81,8 +81,11 @@ ngx_ratelimit_leased_end(ngx_ratelimit_limiter_t *limiter)
 
     /* requests that still wait end after this, and have no answer */
 
-    while (!ngx_queue_empty(&holders->waits)) {
-        q = ngx_queue_head(&holders->waits);
+    for (q = ngx_queue_head(&holders->waits);
+         q != ngx_queue_sentinel(&holders->waits);
+         q = next)
+    {
+        next = ngx_queue_next(q);
         ngx_ratelimit_holder_leave(ngx_queue_data(q, ngx_ratelimit_counter_t,
                                                   wait));
     }
