@@ -216,7 +216,8 @@ ngx_ratelimit_leased_give(ngx_ratelimit_counter_t *counter, uint32_t tokens)
     if (kept < tokens) {
         (void) ngx_ratelimit_client_hash(counter->client);
         ngx_ratelimit_remote_give(counter, tokens - kept,
-                                  ngx_ratelimit_remote_age_us(counter));
+                                  ngx_ratelimit_remote_age_us(counter,
+                                                              taken_us));
     }
 }
 
