@@ -8,12 +8,14 @@
 /* async: for so long it is known that Redis had too few tokens */
 #define NGX_RATELIMIT_ASYNC_OWE_US     60000000
 
+typedef unsigned __int128  ngx_ratelimit_async_wide_t;
+
 static void ngx_ratelimit_async_begin(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us);
-static void ngx_ratelimit_async_spend(ngx_ratelimit_lease_t *lease,
-    const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint32_t tokens);
-static void ngx_ratelimit_async_move(ngx_ratelimit_lease_t *lease,
-    const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint32_t tokens);
+static void ngx_ratelimit_async_refill(ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us);
+static unsigned ngx_ratelimit_async_asking(const ngx_ratelimit_lease_t *lease,
+    uint64_t now_us);
 static uint32_t ngx_ratelimit_async_left(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us,
     ngx_ratelimit_answer_t *answer);
@@ -35,7 +37,7 @@ ngx_ratelimit_async_take(ngx_ratelimit_lease_t *lease,
     since_ms = ngx_ratelimit_lease_passed_ms(env->now_us, lease->answered_ms);
 
     if (cost <= left) {
-        ngx_ratelimit_async_spend(lease, limit, env->now_us, cost);
+        lease->tokens += cost;
 
         left = ngx_ratelimit_async_left(lease, limit, env->now_us, answer);
         answer->granted = cost;
@@ -58,9 +60,7 @@ ngx_ratelimit_async_take(ngx_ratelimit_lease_t *lease,
                                : NGX_RATELIMIT_LEASE_HOLD_MS);
     }
 
-    since_ms = ngx_ratelimit_lease_passed_ms(env->now_us, lease->asked_ms);
-
-    if (*ask && lease->asking && since_ms < NGX_RATELIMIT_LEASE_LOST_MS) {
+    if (*ask && ngx_ratelimit_async_asking(lease, env->now_us)) {
         *ask = 0;
     }
 
@@ -73,10 +73,82 @@ ngx_ratelimit_async_take(ngx_ratelimit_lease_t *lease,
 }
 
 
+/* Whether somebody tells Redis, or did so a moment ago in vain. */
+static unsigned
+ngx_ratelimit_async_asking(const ngx_ratelimit_lease_t *lease, uint64_t now_us)
+{
+    return lease->asking
+           && ngx_ratelimit_lease_passed_ms(now_us, lease->asked_ms)
+              < NGX_RATELIMIT_LEASE_LOST_MS;
+}
+
+
+unsigned
+ngx_ratelimit_async_due(ngx_ratelimit_lease_t *lease, uint64_t now_us)
+{
+    if (ngx_ratelimit_async_debt(lease) == 0
+        || ngx_ratelimit_async_asking(lease, now_us))
+    {
+        return 0;
+    }
+
+    lease->asking = 1;
+    lease->asked_ms = ngx_ratelimit_lease_ms(now_us);
+
+    return 1;
+}
+
+
+void
+ngx_ratelimit_async_failed(ngx_ratelimit_lease_t *lease, uint64_t now_us)
+{
+    lease->asked_ms = ngx_ratelimit_lease_ms(now_us)
+                      - (NGX_RATELIMIT_LEASE_LOST_MS
+                         - NGX_RATELIMIT_LEASE_HOLD_MS);
+}
+
+
+/* Where Redis has said nothing yet there is nowhere to note it. */
+uint32_t
+ngx_ratelimit_async_leave(ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env)
+{
+    uint32_t  debt;
+
+    ngx_ratelimit_async_begin(lease, limit, env->now_us);
+
+    if (!lease->answered || ngx_ratelimit_async_asking(lease, env->now_us)) {
+        return 0;
+    }
+
+    debt = ngx_ratelimit_async_debt(lease);
+
+    if (ngx_ratelimit_lease_of_bucket(limit)) {
+
+        if (lease->fresh_us < env->now_us) {
+            lease->fresh_us = env->now_us;
+        }
+
+        lease->fresh_us += ngx_ratelimit_lease_min(debt, limit->capacity)
+                           * limit->rate.step_us;
+
+    } else {
+        lease->remaining -= debt;
+    }
+
+    lease->tokens = 0;
+    lease->denied_cost = 0;
+
+    return debt;
+}
+
+
 /*
  * What was spent stays so under another limit, and so does what Redis has said,
  * until it says something else. A window's end makes the counter a fresh one; a
- * sliding one's count weighs on the next window, too.
+ * sliding one's count weighs on the next window, too. Where Redis says nothing
+ * for longer this node goes on alone, by windows that begin when it comes to
+ * them.
  */
 static void
 ngx_ratelimit_async_begin(ngx_ratelimit_lease_t *lease,
@@ -91,6 +163,7 @@ ngx_ratelimit_async_begin(ngx_ratelimit_lease_t *lease,
     if (!lease->async) {
         lease->async = 1;
         lease->answered = 0;
+        lease->fresh_us = 0;
         lease->tokens = 0;
         lease->denied_cost = 0;
     }
@@ -103,11 +176,14 @@ ngx_ratelimit_async_begin(ngx_ratelimit_lease_t *lease,
 
     lease->capacity = limit->capacity;
 
-    if (ngx_ratelimit_lease_of_bucket(limit) || now_us < lease->fresh_us) {
+    if (ngx_ratelimit_lease_of_bucket(limit)) {
+        ngx_ratelimit_async_refill(lease, limit, now_us);
         return;
     }
 
-    /* without Redis, windows begin when the one before has ended */
+    if (now_us < lease->fresh_us) {
+        return;
+    }
 
     if (limit->algorithm == NGX_RATELIMIT_FIXED_WINDOW || !lease->answered) {
         lease->tokens = 0;
@@ -115,40 +191,56 @@ ngx_ratelimit_async_begin(ngx_ratelimit_lease_t *lease,
     }
 
     lease->answered = 0;
-    lease->remaining = (int32_t) limit->capacity;
     lease->fresh_us = now_us + limit->window_us;
 }
 
 
 /*
- * Tokens are spent here. A bucket's instant moves at once: so it refills while
- * Redis is away, and what was spent before that is no debt for good.
+ * What a bucket was spent and Redis does not hear of comes back by itself, as
+ * in Redis: a second later, so that what Redis is about to hear of stays.
  */
 static void
-ngx_ratelimit_async_spend(ngx_ratelimit_lease_t *lease,
-    const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint32_t tokens)
+ngx_ratelimit_async_refill(ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us)
 {
-    lease->tokens = ngx_ratelimit_lease_min((uint64_t) lease->tokens + tokens,
-                                            limit->capacity);
-    ngx_ratelimit_async_move(lease, limit, now_us, tokens);
-}
+    uint32_t                    debt, passed_ms, back;
+    uint64_t                    us, since_us;
+    ngx_ratelimit_async_wide_t  wide;
 
+    debt = ngx_ratelimit_async_debt(lease);
+    passed_ms = ngx_ratelimit_lease_passed_ms(now_us, lease->since_ms);
+    since_us = now_us - (uint64_t) passed_ms * 1000;
 
-static void
-ngx_ratelimit_async_move(ngx_ratelimit_lease_t *lease,
-    const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint32_t tokens)
-{
-    if (!ngx_ratelimit_lease_of_bucket(limit)) {
+    /* until then what Redis said was used comes back */
+
+    if (lease->answered && since_us < lease->fresh_us) {
+        since_us = lease->fresh_us < now_us ? lease->fresh_us : now_us;
+        lease->since_ms = ngx_ratelimit_lease_ms(since_us);
+        passed_ms = ngx_ratelimit_lease_passed_ms(now_us, lease->since_ms);
+    }
+
+    if (debt == 0) {
+        lease->since_ms = ngx_ratelimit_lease_ms(now_us);
         return;
     }
 
-    if (lease->fresh_us < now_us) {
-        lease->fresh_us = now_us;
+    if (passed_ms <= NGX_RATELIMIT_LEASE_LOST_MS) {
+        return;
     }
 
-    lease->fresh_us += tokens * limit->rate.step_us
-                       + (uint64_t) tokens * limit->rate.step_frac
-                         / limit->rate.scale;
+    us = (uint64_t) (passed_ms - NGX_RATELIMIT_LEASE_LOST_MS) * 1000;
+    wide = (ngx_ratelimit_async_wide_t) us * limit->rate.scale
+           / limit->rate.period_us;
+
+    back = wide < debt ? (uint32_t) wide : debt;
+
+    wide = (ngx_ratelimit_async_wide_t) back * limit->rate.period_us
+           / limit->rate.scale;
+    lease->since_ms += (uint32_t) ((uint64_t) wide + 999) / 1000;
+
+    debt -= back;
+    lease->denied_cost = ngx_ratelimit_lease_min(lease->denied_cost, debt);
+    lease->tokens = debt - lease->denied_cost;
 }
 
 
@@ -164,7 +256,7 @@ ngx_ratelimit_async_left(ngx_ratelimit_lease_t *lease,
     debt = ngx_ratelimit_async_debt(lease);
     lease->tokens = 0;
 
-    if (lease->answered || ngx_ratelimit_lease_of_bucket(limit)) {
+    if (lease->answered) {
         ngx_ratelimit_lease_answer(lease, limit, now_us, answer);
 
     } else {
@@ -174,16 +266,14 @@ ngx_ratelimit_async_left(ngx_ratelimit_lease_t *lease,
 
     lease->tokens = spent;
 
-    if (ngx_ratelimit_lease_of_bucket(limit)) {
-        return answer->remaining;
-    }
-
     debt = ngx_ratelimit_lease_min(debt, limit->capacity);
     answer->remaining -= ngx_ratelimit_lease_min(answer->remaining, debt);
 
-    if (debt && answer->reset_us == 0) {
-        answer->reset_us = lease->fresh_us > now_us ? lease->fresh_us - now_us
-                                                    : limit->window_us;
+    if (ngx_ratelimit_lease_of_bucket(limit)) {
+        answer->reset_us += debt * limit->rate.step_us;
+
+    } else if (debt && answer->reset_us == 0) {
+        answer->reset_us = lease->fresh_us - now_us;
     }
 
     return answer->remaining;
@@ -218,7 +308,8 @@ ngx_ratelimit_async_debt(const ngx_ratelimit_lease_t *lease)
     }
 
     return ngx_ratelimit_lease_min((uint64_t) lease->tokens
-                                   + lease->denied_cost, lease->capacity);
+                                   + lease->denied_cost,
+                                   NGX_RATELIMIT_MAX_TOKENS);
 }
 
 
@@ -252,6 +343,13 @@ ngx_ratelimit_async_fill(ngx_ratelimit_lease_t *lease,
     spent = due - debt;
     lease->remaining -= debt;
     lease->tokens = 0;
+    lease->since_ms = ngx_ratelimit_lease_ms(env->now_us);
+
+    /* nor does the window end here that was begun without Redis */
+
+    if (!lease->answered) {
+        lease->fresh_us = 0;
+    }
 
     left = *answer;
     left.granted = 0;
@@ -268,9 +366,6 @@ ngx_ratelimit_async_fill(ngx_ratelimit_lease_t *lease,
         busy_us = busy_us < lease->fresh_us ? busy_us : lease->fresh_us;
         lease->busy_us = busy_us > lease->busy_us ? busy_us : lease->busy_us;
     }
-
-    ngx_ratelimit_async_move(lease, limit, env->now_us,
-                             ngx_ratelimit_async_debt(lease));
 }
 
 
@@ -279,18 +374,10 @@ ngx_ratelimit_async_return(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
     uint32_t tokens)
 {
-    uint64_t  back_us;
-
     ngx_ratelimit_async_begin(lease, limit, env->now_us);
 
     tokens = ngx_ratelimit_lease_min(tokens, lease->tokens);
     lease->tokens -= tokens;
-
-    if (ngx_ratelimit_lease_of_bucket(limit)) {
-        back_us = tokens * limit->rate.step_us;
-        lease->fresh_us -= back_us < lease->fresh_us ? back_us
-                                                     : lease->fresh_us;
-    }
 
     return tokens;
 }
@@ -307,7 +394,7 @@ ngx_ratelimit_async_charge(ngx_ratelimit_lease_t *lease,
 
     tokens = ngx_ratelimit_lease_min(tokens,
                 ngx_ratelimit_async_left(lease, limit, env->now_us, &left));
-    ngx_ratelimit_async_spend(lease, limit, env->now_us, tokens);
+    lease->tokens += tokens;
 
     return tokens;
 }

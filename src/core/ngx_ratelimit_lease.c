@@ -40,8 +40,13 @@ static uint32_t ngx_ratelimit_lease_ends_ms(const ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us);
 static unsigned ngx_ratelimit_lease_low(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env);
+static unsigned ngx_ratelimit_lease_old(const ngx_ratelimit_lease_t *lease,
+    uint64_t now_us);
 static unsigned ngx_ratelimit_lease_denied(const ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint32_t cost);
+static uint64_t ngx_ratelimit_lease_latest_us(
+    const ngx_ratelimit_lease_t *lease, const ngx_ratelimit_limit_t *limit,
+    uint64_t now_us, uint32_t cost);
 static void ngx_ratelimit_lease_deny(const ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint32_t cost,
     ngx_ratelimit_answer_t *answer);
@@ -55,12 +60,13 @@ ngx_ratelimit_lease_take(ngx_ratelimit_lease_t *lease,
     *ahead = 0;
 
     ngx_ratelimit_lease_begin(lease, limit, env->now_us);
-    lease->count += ngx_ratelimit_lease_min(cost,
-                         NGX_RATELIMIT_LEASE_MAX_COUNT - lease->count);
 
     if (lease->mark != limit->mark) {
         return NGX_RATELIMIT_LEASE_ASK;
     }
+
+    lease->count += ngx_ratelimit_lease_min(cost,
+                         NGX_RATELIMIT_LEASE_MAX_COUNT - lease->count);
 
     if (!lease->answered || lease->tokens < cost) {
 
@@ -91,7 +97,8 @@ ngx_ratelimit_lease_take(ngx_ratelimit_lease_t *lease,
 
 /*
  * What nobody has touched for a second is forgotten, but for what a window's
- * clients were told, should the place still be there.
+ * clients were told, should the place still be there. So are tokens of another
+ * limit that should have gone back: who would have done it is dead.
  */
 void
 ngx_ratelimit_lease_begin(ngx_ratelimit_lease_t *lease,
@@ -106,8 +113,10 @@ ngx_ratelimit_lease_begin(ngx_ratelimit_lease_t *lease,
         lease->mark = 0;
     }
 
-    if (now_us >= lease->busy_us) {
-
+    if (now_us >= lease->busy_us
+        || (lease->mark != limit->mark
+            && ngx_ratelimit_lease_old(lease, now_us)))
+    {
         if (!ngx_ratelimit_lease_of_bucket(limit)) {
             lease->remaining += lease->tokens;
         }
@@ -305,6 +314,7 @@ ngx_ratelimit_lease_low(ngx_ratelimit_lease_t *lease,
 {
     uint32_t  hold, low, since_ms;
     uint64_t  of_rtt;
+    unsigned  old;
 
     hold = ngx_ratelimit_lease_hold(lease, limit, env->now_us);
     of_rtt = (uint64_t) hold * 3 * env->rtt_ms / NGX_RATELIMIT_LEASE_HOLD_MS;
@@ -312,9 +322,14 @@ ngx_ratelimit_lease_low(ngx_ratelimit_lease_t *lease,
     low = hold / 8 + 1;
     low = of_rtt > low ? ngx_ratelimit_lease_min(of_rtt, hold / 2 + 1) : low;
 
-    if (hold == 0 || lease->tokens >= low
-        || ngx_ratelimit_lease_denied(lease, limit, env->now_us,
-                                      lease->denied_cost + lease->tokens))
+    /* of a worker that was killed: who asks gives them back */
+
+    old = lease->tokens && ngx_ratelimit_lease_old(lease, env->now_us);
+
+    if (!old
+        && (hold == 0 || lease->tokens >= low
+            || ngx_ratelimit_lease_denied(lease, limit, env->now_us,
+                                         lease->denied_cost + lease->tokens)))
     {
         return 0;
     }
@@ -323,6 +338,15 @@ ngx_ratelimit_lease_low(ngx_ratelimit_lease_t *lease,
 
     return since_ms >= (lease->asking ? NGX_RATELIMIT_LEASE_LOST_MS
                                       : NGX_RATELIMIT_LEASE_SPACE_MS);
+}
+
+
+/* Whether tokens in hand should have been spent or have gone back by now. */
+static unsigned
+ngx_ratelimit_lease_old(const ngx_ratelimit_lease_t *lease, uint64_t now_us)
+{
+    return ngx_ratelimit_lease_passed_ms(now_us, lease->answered_ms)
+           >= NGX_RATELIMIT_LEASE_LOST_MS;
 }
 
 
@@ -386,6 +410,13 @@ ngx_ratelimit_lease_deny(const ngx_ratelimit_lease_t *lease,
     }
 
     answer->retry_us = (uint64_t) (ms - passed_ms) * 1000;
+
+    if (lease->unnamed) {
+        answer->retry_us = ngx_ratelimit_lease_latest_us(lease, limit, now_us,
+                                                         cost);
+        return;
+    }
+
     more = cost - lease->tokens - lease->denied_cost;
 
     if (ngx_ratelimit_lease_of_bucket(limit)) {
@@ -397,6 +428,30 @@ ngx_ratelimit_lease_deny(const ngx_ratelimit_lease_t *lease,
 
         answer->retry_us = answer->reset_us;
     }
+}
+
+
+/*
+ * A spent sliding window has a token again at the latest when the window is
+ * over that counts now and one of the capacity's shares of the next has passed.
+ * Costs above 1 wait for all of it.
+ */
+static uint64_t
+ngx_ratelimit_lease_latest_us(const ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint32_t cost)
+{
+    uint64_t  us;
+
+    us = ngx_ratelimit_lease_until(lease, limit);
+
+    if (cost > 1) {
+        us = lease->fresh_us;
+
+    } else if (!lease->before) {
+        us += limit->window_us / limit->capacity + 2000;
+    }
+
+    return us > now_us ? us - now_us : 1000;
 }
 
 
@@ -510,7 +565,7 @@ ngx_ratelimit_lease_stale(ngx_ratelimit_lease_t *lease,
 
     ngx_ratelimit_lease_begin(lease, limit, env->now_us);
 
-    if (lease->mark == limit->mark && lease->answered) {
+    if (lease->mark != limit->mark || lease->answered) {
         return 0;
     }
 

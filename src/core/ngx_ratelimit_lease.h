@@ -36,7 +36,8 @@ typedef struct {
     uint32_t  tick_ms;      /* when count began */
     uint32_t  count;        /* tokens asked for since */
     uint32_t  asked_ms;     /* when Redis was last asked ahead of need */
-    uint32_t  since_ms;     /* when answered was set */
+    uint32_t  since_ms;     /* when answered was set; async: since then
+                               something is spent and not debited */
     uint32_t  capacity;     /* async: that remaining is of */
     uint16_t  mark;         /* of the limit that all this was said of */
     uint8_t   strikes;      /* how often it was found spent, see the .c file */
@@ -45,6 +46,8 @@ typedef struct {
     unsigned  async:1;      /* the memory is used so */
     unsigned  before:1;     /* of a sliding window: its predecessor alone has
                                counted anything */
+    unsigned  unnamed:1;    /* Redis has not said when denied_cost can be paid:
+                               retry_ms is when it may be asked */
 } ngx_ratelimit_lease_t;
 
 typedef enum {
@@ -79,7 +82,7 @@ typedef struct {
  * Both fill the answer. ASK: as said; the answer is left as it is. *ahead,
  * where PAID: whether Redis is to be asked now for more, before they are
  * needed; who gets that calls ngx_ratelimit_lease_size() with nothing queued,
- * or forgets it: a second later the next one is told.
+ * and sweeps from now on; or forgets it: a second later the next one is told.
  *
  * A lease that is there under another limit (a limit that has changed, or
  * depends on the request) is not touched while it has tokens: ASK.
@@ -118,9 +121,10 @@ int ngx_ratelimit_lease_fill(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_answer_t *answer);
 
 /*
- * Before Redis is asked: takes out the tokens that nobody can spend here, of
- * another limit, or of the sliding window that is over. Returns how many, to be
- * given back.
+ * Before Redis is asked: takes out the tokens of the sliding window that is
+ * over, which nobody can spend. Returns how many, to be given back. Those of
+ * another limit go back under that one, by who sweeps for it: as many of a
+ * bucket with another rate would be worth something else.
  */
 uint32_t ngx_ratelimit_lease_stale(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env);
@@ -158,8 +162,7 @@ uint32_t ngx_ratelimit_lease_charge(ngx_ratelimit_lease_t *lease,
 /*
  * Takes out what has to go back to Redis: tokens that were not spent in time;
  * with all set every one, also of another limit. Returns how many: 0 and more.
- * Called each HOLD_MS while tokens are in hand; with all before Redis is asked
- * for a lease that has another limit, and when the worker ends.
+ * Called each HOLD_MS while tokens are in hand; with all when the worker ends.
  */
 uint32_t ngx_ratelimit_lease_sweep(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
@@ -178,6 +181,23 @@ ngx_ratelimit_lease_e ngx_ratelimit_async_take(ngx_ratelimit_lease_t *lease,
 
 /* How much to debit now, that for which there was not enough included. */
 uint32_t ngx_ratelimit_async_debt(const ngx_ratelimit_lease_t *lease);
+
+/*
+ * Whether Redis is to be told now of what was spent: there is something, and
+ * nobody tells it. Who gets that does, or forgets it, as with take.
+ */
+unsigned ngx_ratelimit_async_due(ngx_ratelimit_lease_t *lease,
+    uint64_t now_us);
+
+/* Redis could not be told: not before HOLD_MS have passed is it tried again. */
+void ngx_ratelimit_async_failed(ngx_ratelimit_lease_t *lease, uint64_t now_us);
+
+/*
+ * The worker ends: how much Redis is to be told, 0 where somebody does already.
+ * It counts as debited.
+ */
+uint32_t ngx_ratelimit_async_leave(ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env);
 
 /*
  * Tokens that were spent come back: as many as are not debited yet, which is

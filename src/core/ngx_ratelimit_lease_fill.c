@@ -132,6 +132,7 @@ ngx_ratelimit_lease_spent(ngx_ratelimit_lease_t *lease,
 
     lease->retry_ms = ngx_ratelimit_lease_min(retry_us / 1000 + 1, UINT32_MAX);
     lease->denied_cost = cost;
+    lease->unnamed = (retry_us == 0);
 
     busy_us = now_us
               + (uint64_t) ngx_ratelimit_lease_quiet_ms(lease, limit) * 1000;

@@ -101,12 +101,13 @@ void ngx_ratelimit_remote_give(ngx_ratelimit_counter_t *counter,
     uint32_t tokens, uint64_t age_us);
 
 /*
- * How long ago Redis was asked. To a window at least so long: what is given
- * back must have been taken from it, also when this call waits as long as one
- * may. A bucket has no such edge, and one that fills within that time would
- * never get anything back.
+ * How long ago Redis was asked, for who gives back what it granted. To a window
+ * at least so long: what is given back must have been taken from it, also when
+ * this call waits as long as one may. A bucket has no such edge, and one that
+ * fills within that time would never get anything back.
  */
-uint64_t ngx_ratelimit_remote_age_us(const ngx_ratelimit_counter_t *counter);
+uint64_t ngx_ratelimit_remote_age_us(const ngx_ratelimit_counter_t *counter,
+    uint64_t asked_us);
 
 /*
  * The four values of a counter in an answer of Redis. Whatever stands there,

@@ -20,6 +20,8 @@ static void ngx_ratelimit_holder_wait_handler(ngx_event_t *ev);
 static void ngx_ratelimit_holder_sweep_handler(ngx_event_t *ev);
 static ngx_int_t ngx_ratelimit_holder_sweep(ngx_ratelimit_holder_t *holder,
     unsigned all);
+static ngx_int_t ngx_ratelimit_holder_debit(ngx_ratelimit_holder_t *holder,
+    unsigned all);
 static ngx_uint_t ngx_ratelimit_holder_ends(
     const ngx_ratelimit_holder_t *holder, const ngx_ratelimit_lease_t *lease,
     uint64_t now_us);
@@ -419,13 +421,61 @@ ngx_ratelimit_holder_sweep_handler(ngx_event_t *ev)
 
 /*
  * What was not spent in time goes back; async, what was spent is debited. all:
- * the worker ends. Returns NGX_DONE where there is nothing in hand any more.
+ * the worker ends. Returns NGX_DONE where there is nothing in hand any more, or
+ * nobody has touched the counter for so long that it is worth nothing.
  */
 static ngx_int_t
 ngx_ratelimit_holder_sweep(ngx_ratelimit_holder_t *holder, unsigned all)
 {
     uint32_t                      back, left;
     uint64_t                      age_us;
+    ngx_ratelimit_lease_t        *lease;
+    ngx_ratelimit_limiter_t      *limiter;
+    ngx_ratelimit_lease_env_t     env;
+    ngx_ratelimit_lease_entry_t   entry;
+
+    if (ngx_ratelimit_holder_async(holder)) {
+        return ngx_ratelimit_holder_debit(holder, all);
+    }
+
+    limiter = holder->client.limiter;
+    ngx_ratelimit_leased_env(limiter, &env);
+
+    lease = ngx_ratelimit_leases_lock(limiter->zone.leases, &holder->id, 0,
+                                      env.now_us, &entry);
+    if (lease == NULL) {
+        return NGX_DONE;
+    }
+
+    back = 0;
+    left = 0;
+    age_us = ngx_ratelimit_lease_age_us(lease, env.now_us);
+
+    if (lease->mark == holder->limit.mark && env.now_us < lease->busy_us) {
+
+        if (!ngx_ratelimit_holder_ends(holder, lease, env.now_us)) {
+            back = ngx_ratelimit_lease_sweep(lease, &holder->limit, &env, all);
+        }
+
+        left = lease->tokens;
+    }
+
+    ngx_ratelimit_leases_unlock(&entry);
+
+    if (back) {
+        ngx_ratelimit_holder_give(holder, back, age_us);
+    }
+
+    return left ? NGX_OK : NGX_DONE;
+}
+
+
+/* The same of async: one worker tells Redis what all have spent. */
+static ngx_int_t
+ngx_ratelimit_holder_debit(ngx_ratelimit_holder_t *holder, unsigned all)
+{
+    unsigned                      due;
+    uint32_t                      left;
     ngx_ratelimit_lease_t        *lease;
     ngx_ratelimit_limiter_t      *limiter;
     ngx_ratelimit_lease_ask_t     debit;
@@ -441,35 +491,30 @@ ngx_ratelimit_holder_sweep(ngx_ratelimit_holder_t *holder, unsigned all)
         return NGX_DONE;
     }
 
-    back = 0;
-    age_us = ngx_ratelimit_lease_age_us(lease, env.now_us);
+    due = 0;
+    left = 0;
+    ngx_memzero(&debit, sizeof(ngx_ratelimit_lease_ask_t));
 
-    if (lease->mark == holder->limit.mark
-        && !ngx_ratelimit_holder_async(holder)
-        && (all || !ngx_ratelimit_holder_ends(holder, lease, env.now_us)))
-    {
-        back = ngx_ratelimit_lease_sweep(lease, &holder->limit, &env, all);
+    if (lease->mark == holder->limit.mark && env.now_us < lease->busy_us) {
+
+        if (all) {
+            debit.want = ngx_ratelimit_async_leave(lease, &holder->limit,
+                                                   &env);
+        } else {
+            due = ngx_ratelimit_async_due(lease, env.now_us);
+        }
+
+        left = lease->tokens;
     }
-
-    left = (lease->mark == holder->limit.mark) ? lease->tokens : 0;
 
     ngx_ratelimit_leases_unlock(&entry);
 
-    if (back) {
-        ngx_ratelimit_holder_give(holder, back, age_us);
+    if (due && holder->ask == NULL) {
+        ngx_ratelimit_holder_ask(holder);
     }
 
-    if (left && ngx_ratelimit_holder_async(holder)) {
-
-        if (!all && holder->ask == NULL) {
-            ngx_ratelimit_holder_ask(holder);
-
-        } else if (all) {
-            ngx_memzero(&debit, sizeof(ngx_ratelimit_lease_ask_t));
-            debit.want = left;
-            (void) ngx_ratelimit_remote_ask(&holder->counter, &debit, NULL,
-                                            NULL);
-        }
+    if (debit.want) {
+        (void) ngx_ratelimit_remote_ask(&holder->counter, &debit, NULL, NULL);
     }
 
     return left ? NGX_OK : NGX_DONE;

@@ -206,7 +206,8 @@ ngx_ratelimit_holder_answered(ngx_ratelimit_holder_t *holder,
 
         if (tokens) {
             ngx_ratelimit_holder_give(holder, tokens,
-                          ngx_ratelimit_local_now_us() - ask->asked_us);
+                     ngx_ratelimit_remote_age_us(&holder->counter,
+                                                 ask->asked_us));
         }
     }
 
@@ -404,28 +405,36 @@ ngx_ratelimit_holder_give(ngx_ratelimit_holder_t *holder, uint32_t tokens,
 }
 
 
-/* What was asked for ahead of need may be asked for again. */
+/*
+ * What was asked for ahead of need may be asked for again, and what is to be
+ * debited will be by the next sweep.
+ */
 static void
 ngx_ratelimit_holder_failed(ngx_ratelimit_holder_t *holder)
 {
+    uint64_t                      now_us;
     ngx_ratelimit_lease_t        *lease;
     ngx_ratelimit_limiter_t      *limiter;
     ngx_ratelimit_lease_entry_t   entry;
 
     limiter = holder->client.limiter;
 
-    /* what is to be debited will be by the next sweep */
+    now_us = ngx_ratelimit_local_now_us();
 
-    if (ngx_ratelimit_holder_async(holder)) {
+    lease = ngx_ratelimit_leases_lock(limiter->zone.leases, &holder->id, 0,
+                                      now_us, &entry);
+    if (lease == NULL) {
         return;
     }
 
-    lease = ngx_ratelimit_leases_lock(limiter->zone.leases, &holder->id, 0,
-                                      ngx_ratelimit_local_now_us(), &entry);
-    if (lease) {
+    if (ngx_ratelimit_holder_async(holder)) {
+        ngx_ratelimit_async_failed(lease, now_us);
+
+    } else {
         ngx_ratelimit_lease_failed(lease);
-        ngx_ratelimit_leases_unlock(&entry);
     }
+
+    ngx_ratelimit_leases_unlock(&entry);
 }
 
 

@@ -163,8 +163,10 @@ ngx_ratelimit_leased_tell(ngx_ratelimit_counter_t *counter, ngx_uint_t answered)
                                         answer)
                && answer->granted)
     {
-        (void) ngx_ratelimit_lease_pay(lease, counter->limit, &env,
-                                       answer->granted, answer);
+        /* so what comes back comes to the lease, which knows it as spent */
+
+        counter->leased = ngx_ratelimit_lease_pay(lease, counter->limit, &env,
+                                                  answer->granted, answer);
     }
 
     ngx_ratelimit_leases_unlock(&entry);
@@ -214,7 +216,8 @@ ngx_ratelimit_leased_give(ngx_ratelimit_counter_t *counter, uint32_t tokens)
     if (kept < tokens) {
         (void) ngx_ratelimit_client_hash(counter->client);
         ngx_ratelimit_remote_give(counter, tokens - kept,
-                                  ngx_ratelimit_remote_age_us(counter));
+                                  ngx_ratelimit_remote_age_us(counter,
+                                                              taken_us));
     }
 }
 

@@ -257,7 +257,9 @@ ngx_ratelimit_remote_price(const ngx_ratelimit_counter_t *counter,
         }
 
         price->cost = -(int64_t) counter->answer.granted;
-        price->want = ngx_ratelimit_remote_age_us(counter) / 1000;
+        price->want = ngx_ratelimit_remote_age_us(counter,
+                                        counter->client->check->taken_us)
+                      / 1000;
         return price->cost ? NGX_OK : NGX_DECLINED;
 
     case NGX_RATELIMIT_REMOTE_SETTLE:
@@ -276,7 +278,9 @@ ngx_ratelimit_remote_price(const ngx_ratelimit_counter_t *counter,
         }
 
         price->cost = -(int64_t) counter->refund;
-        price->want = ngx_ratelimit_remote_age_us(counter) / 1000;
+        price->want = ngx_ratelimit_remote_age_us(counter,
+                                        counter->client->check->taken_us)
+                      / 1000;
         return price->cost ? NGX_OK : NGX_DECLINED;
 
     case NGX_RATELIMIT_REMOTE_FREE:
@@ -292,13 +296,12 @@ ngx_ratelimit_remote_price(const ngx_ratelimit_counter_t *counter,
 
 
 uint64_t
-ngx_ratelimit_remote_age_us(const ngx_ratelimit_counter_t *counter)
+ngx_ratelimit_remote_age_us(const ngx_ratelimit_counter_t *counter,
+    uint64_t asked_us)
 {
-    uint64_t                 age_us;
-    ngx_ratelimit_client_t  *client;
+    uint64_t  age_us;
 
-    client = counter->client;
-    age_us = ngx_ratelimit_local_now_us() - client->check->taken_us;
+    age_us = ngx_ratelimit_local_now_us() - asked_us;
 
     if (counter->limit->algorithm == NGX_RATELIMIT_TOKEN_BUCKET
         || counter->limit->algorithm == NGX_RATELIMIT_LEAKY_BUCKET)
@@ -306,7 +309,7 @@ ngx_ratelimit_remote_age_us(const ngx_ratelimit_counter_t *counter)
         return age_us;
     }
 
-    return age_us + (uint64_t) client->limiter->redis->timeout * 1000;
+    return age_us + (uint64_t) counter->client->limiter->redis->timeout * 1000;
 }
 
 

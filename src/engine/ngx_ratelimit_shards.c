@@ -496,10 +496,6 @@ ngx_ratelimit_shards_leave(ngx_ratelimit_counter_t *counter)
 }
 
 
-/*
- * To a window at least so long ago as a call may take: it must have been taken
- * from it, also where this one comes behind its end.
- */
 void
 ngx_ratelimit_shards_give(ngx_ratelimit_counter_t *counter, uint32_t tokens)
 {
@@ -507,5 +503,6 @@ ngx_ratelimit_shards_give(ngx_ratelimit_counter_t *counter, uint32_t tokens)
 
     ngx_ratelimit_shards_part(counter, &shard);
     ngx_ratelimit_remote_give(&shard.counter, tokens,
-                              ngx_ratelimit_remote_age_us(counter));
+                     ngx_ratelimit_remote_age_us(counter,
+                                            counter->client->check->taken_us));
 }

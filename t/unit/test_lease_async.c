@@ -291,6 +291,110 @@ test_not_forgotten(void **state)
 }
 
 
+/*
+ * Redis away for long: each node goes on alone, with its limit, from what it
+ * knew or from a full one. Two are sent where one is admitted.
+ */
+static void
+test_alone(void **state)
+{
+    size_t    i, known;
+    int64_t   ms;
+    lease_t   lease;
+    limit_t   limits[] = { bucket(20, 1), fixed(20, 1), sliding(20, 1),
+                           limit_of(NGX_RATELIMIT_TOKEN_BUCKET, 2000,
+                                    100 * SECOND) };
+    uint32_t  paid;
+
+    (void) state;
+
+    for (i = 0; i < 4; i++) {
+        for (known = 0; known < 2; known++) {
+            memset(&lease, 0, sizeof(lease));
+
+            if (known) {
+                debited(&lease, &limits[i], 0, 0, 0,
+                        said(0, 0, i == 3 ? 100000 : 1000, 0));
+            }
+
+            paid = 0;
+
+            for (ms = 0; ms < 20000; ms += 25) {
+                paid += spend(&lease, &limits[i], ms, 1, NULL, NULL) == PAID;
+            }
+
+            /* the last has a capacity that does not fill up meanwhile */
+
+            if (i == 3 && !known) {
+                assert_int_equal(paid, 800);
+                continue;
+            }
+
+            assert_in_range(paid, 340, 420);
+        }
+    }
+}
+
+
+/* Whoever tells Redis tells it for all workers; in vain, once more soon. */
+static void
+test_told_once(void **state)
+{
+    env_t     env;
+    lease_t   lease;
+    limit_t   limits[] = { bucket(1000, 10), fixed(1000, 10) };
+    size_t    i;
+    answer_t  answer;
+    unsigned  ask;
+
+    (void) state;
+
+    for (i = 0; i < 2; i++) {
+        memset(&lease, 0, sizeof(lease));
+        assert_int_equal(ngx_ratelimit_async_due(&lease, AT_US(0)), 0);
+
+        assert_int_equal(spend(&lease, &limits[i], 0, 7, NULL, &ask), PAID);
+        assert_int_equal(ask, 1);
+        assert_int_equal(ngx_ratelimit_async_due(&lease, AT_US(50)), 0);
+
+        debited(&lease, &limits[i], 60, 0, 7, said(7, 900, 1000, 0));
+        assert_int_equal(ngx_ratelimit_async_due(&lease, AT_US(60)), 0);
+        assert_int_equal(spend(&lease, &limits[i], 61, 3, NULL, &ask), PAID);
+        assert_int_equal(ask, 0);
+        assert_int_equal(ngx_ratelimit_async_due(&lease, AT_US(100)), 1);
+        assert_int_equal(ngx_ratelimit_async_due(&lease, AT_US(101)), 0);
+
+        ngx_ratelimit_async_failed(&lease, AT_US(110));
+        assert_int_equal(ngx_ratelimit_async_due(&lease, AT_US(150)), 0);
+        assert_int_equal(ngx_ratelimit_async_due(&lease, AT_US(210)), 1);
+
+        /* no answer at all */
+
+        (void) spend(&lease, &limits[i], 900, 0, NULL, NULL);
+        assert_int_equal(ngx_ratelimit_async_due(&lease, AT_US(1209)), 0);
+        assert_int_equal(ngx_ratelimit_async_due(&lease, AT_US(1210)), 1);
+
+        /* workers that end: one tells it, and it stays spent */
+
+        env = at(1211);
+        assert_int_equal(ngx_ratelimit_async_leave(&lease, &limits[i], &env),
+                         0);
+        debited(&lease, &limits[i], 1212, 1210, 3, said(3, 500, 5000, 0));
+        assert_int_equal(spend(&lease, &limits[i], 1213, 20, NULL, NULL),
+                         PAID);
+
+        env = at(1214);
+        assert_int_equal(ngx_ratelimit_async_leave(&lease, &limits[i], &env),
+                         20);
+        assert_int_equal(ngx_ratelimit_async_leave(&lease, &limits[i], &env),
+                         0);
+        assert_int_equal(spend(&lease, &limits[i], 1215, 1, &answer, NULL),
+                         PAID);
+        assert_in_range(answer.remaining, 479, 480);
+    }
+}
+
+
 /* The moment that a denial names is one that pays. */
 static void
 test_retry(void **state)
@@ -323,6 +427,8 @@ main(void)
         cmocka_unit_test(test_limit_changes),
         cmocka_unit_test(test_sync_changes),
         cmocka_unit_test(test_not_forgotten),
+        cmocka_unit_test(test_alone),
+        cmocka_unit_test(test_told_once),
         cmocka_unit_test(test_retry),
     };
 

@@ -174,9 +174,10 @@ test_limit_changes(void **state)
     assert_int_equal(ask.ahead, 0);
     assert_int_equal(take(&lease, &before, 2, 1, NULL), PAID);
 
-    /* until they have gone back */
+    /* until they have gone back, under their own limit */
 
-    assert_int_equal(ngx_ratelimit_lease_stale(&lease, &now, &env), 4);
+    assert_int_equal(ngx_ratelimit_lease_stale(&lease, &now, &env), 0);
+    assert_int_equal(sweep(&lease, &before, 3, 1), 4);
     assert_int_equal(take(&lease, &now, 3, 1, NULL), ASK);
     assert_true(fill(&lease, &now, 3, 1, said(2, 3, 30000, 0)));
     assert_int_equal(take(&lease, &now, 3, 1, &answer), PAID);
@@ -196,6 +197,86 @@ test_limit_changes(void **state)
 }
 
 
+/* The demand of one limit keeps nothing in hand of another. */
+static void
+test_limits_mixed(void **state)
+{
+    int64_t   ms;
+    lease_t   lease;
+    limit_t   one, other;
+    uint32_t  back;
+
+    (void) state;
+
+    one = bucket(10000, 10);
+    other = bucket(100, 10);
+    memset(&lease, 0, sizeof(lease));
+
+    demand(&lease, &one, 0, 600, 4);
+    assert_true(fill(&lease, &one, 600, 1, said(500, 4000, 5000, 0)));
+
+    back = 0;
+
+    for (ms = 601; ms < 1500; ms++) {
+        assert_int_equal(take(&lease, &other, ms, 1, NULL), ASK);
+
+        if (ms % 100 == 0) {
+            back += sweep(&lease, &one, ms, 0);
+        }
+    }
+
+    assert_in_range(back, 450, 500);
+
+    /* a worker that was killed would have given them back */
+
+    memset(&lease, 0, sizeof(lease));
+    assert_true(fill(&lease, &one, 0, 1, said(500, 4000, 5000, 0)));
+
+    for (ms = 1; ms < 1000; ms++) {
+        assert_int_equal(take(&lease, &other, ms, 1, NULL), ASK);
+        assert_int_equal(lease.tokens, 500);
+    }
+
+    assert_int_equal(take(&lease, &other, 1000, 1, NULL), ASK);
+    assert_int_equal(lease.tokens, 0);
+    assert_true(fill(&lease, &other, 1000, 1, said(2, 3, 9500, 0)));
+    assert_int_equal(take(&lease, &other, 1001, 1, NULL), PAID);
+}
+
+
+/* What nobody gives back since its worker was killed, who spends of it does. */
+static void
+test_nobody_sweeps(void **state)
+{
+    env_t     env;
+    int64_t   ms;
+    lease_t   lease;
+    limit_t   limit;
+    answer_t  answer;
+    unsigned  ahead, told;
+
+    (void) state;
+
+    limit = fixed(10000, 60);
+    memset(&lease, 0, sizeof(lease));
+    assert_true(fill(&lease, &limit, 0, 1, said(500, 4000, 30000, 0)));
+
+    told = 0;
+
+    for (ms = 100; ms <= 2500; ms += 100) {
+        env = at(ms);
+        assert_int_equal(ngx_ratelimit_lease_take(&lease, &limit, &env, 1,
+                                                  &answer, &ahead), PAID);
+        assert_true(ahead == 0 || ms >= 1000);
+        told += ahead;
+    }
+
+    /* not each of them: who is told does something */
+
+    assert_int_equal(told, 2);
+}
+
+
 int
 main(void)
 {
@@ -204,6 +285,8 @@ main(void)
         cmocka_unit_test(test_charge),
         cmocka_unit_test(test_sweep),
         cmocka_unit_test(test_limit_changes),
+        cmocka_unit_test(test_limits_mixed),
+        cmocka_unit_test(test_nobody_sweeps),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,82 @@
+# sync=async while Redis is away: each gateway goes on alone, for as long as it
+# takes, and clients that are gone cost nothing.
+
+use strict;
+use warnings;
+
+use t::RateLimit 'no_plan';
+use t::Gateway;
+
+use Time::HiRes qw( sleep time );
+
+my $port = redis_start();
+
+my $gateway = t::Gateway->new(workers => 2, http => <<"CONF")->start;
+    ratelimit_redis r { server 127.0.0.1:$port; timeout 200ms; }
+    ratelimit_zone \$arg_k zone=z:1m redis=r;
+    ratelimit_rule bucket zone=z rate=10r/s match=/bucket sync=async;
+    ratelimit_rule fixed zone=z algorithm=fixed_window limit=10 window=1s
+                   match=/fixed sync=async;
+    ratelimit_rule sliding zone=z algorithm=sliding_window limit=10 window=1s
+                   match=/sliding sync=async;
+    server {
+        listen 127.0.0.1:%%PORT%% backlog=1024;
+        add_header X-Status \$ratelimit_status always;
+        location / { ratelimit zone=z; empty_gif; }
+        location /metrics { ratelimit_metrics; }
+    }
+CONF
+
+sub passed { return scalar grep { $_->{status} == 200 } @_ }
+
+# calls to Redis, however they ended
+sub calls {
+    my ($calls, $body) = (0, $gateway->get('/metrics')->{body});
+
+    $calls += $1
+        while $body =~ /^ratelimit_redis_calls_total\{\S* (\d+)/mg;
+
+    return $calls;
+}
+
+is(passed($gateway->burst(30, "/$_?k=a")), 10, "$_: a limit")
+    for qw( bucket fixed sliding );
+
+redis_stop($port);
+
+# none is let pass too many, and none is shut out for ever
+
+my %passed;
+my $begin = time;
+
+while (time < $begin + 8) {
+    for my $rule (qw( bucket fixed sliding )) {
+        $passed{$rule} += passed($gateway->burst(5, "/$rule?k=b"));
+    }
+
+    sleep 0.05;
+}
+
+my $seconds = time - $begin;
+
+for my $rule (qw( bucket fixed sliding )) {
+    cmp_ok($passed{$rule}, '<=', 10 * (2 + $seconds),
+           "$rule: alone it admits its limit, and no more");
+    cmp_ok($passed{$rule}, '>=', 30, "$rule: and goes on admitting");
+}
+
+# a client that has gone is asked about no more
+
+$gateway->get("/bucket?k=gone$_") for 1 .. 100;
+
+my ($before, $after) = (0, 1);
+
+ok(t::Gateway::wait_for(sub {
+       $before = calls();
+       sleep 1;
+       $after = calls();
+       return $after - $before <= 5;
+   }), 'nobody asks for clients that are gone')
+    or diag($after - $before, ' calls in a second');
+
+$gateway->stop;

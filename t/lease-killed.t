@@ -1,0 +1,166 @@
+# Workers that die, and requests that leave, with leases: what was in hand is
+# spent by the others or goes back, and who waits gets an answer.
+
+use strict;
+use warnings;
+
+use t::RateLimit 'no_plan';
+use t::Gateway;
+
+use IO::Socket::INET;
+use Time::HiRes qw( sleep );
+
+my $LIMIT = 100000;
+my $port = redis_start();
+
+
+sub gateway {
+    my ($sync, %self) = @_;
+
+    return t::Gateway->new(%self, http => <<"CONF")->start;
+    ratelimit_redis r { server 127.0.0.1:$port; timeout 10s; }
+    ratelimit_zone \$arg_k zone=z:1m redis=r sync=$sync
+                   algorithm=fixed_window limit=$LIMIT window=calendar:month;
+    server {
+        listen 127.0.0.1:%%PORT%% backlog=1024;
+        add_header X-Source \$ratelimit_source always;
+        location / { ratelimit zone=z; empty_gif; }
+    }
+CONF
+}
+
+
+sub passed { return scalar grep { $_->{status} == 200 } @_ }
+
+
+my $gateway = gateway('lease');
+my $strict = gateway('strict');
+my %looks;
+
+
+# What Redis has debited, but for what it costs to ask.
+sub debited {
+    my $k = shift;
+
+    my $left = t::Gateway::header($strict->get("/?k=$k"),
+                                  'X-RateLimit-Remaining');
+    return $LIMIT - $left - ++$looks{$k};
+}
+
+
+
+# a worker is killed, with tokens in hand
+
+my $spent = 0;
+$spent += passed($gateway->burst(100, '/?k=a')) for 1 .. 6;
+
+my ($worker) = $gateway->workers;
+
+kill STOP => $worker;
+my $held = debited('a') - $spent;
+cmp_ok($held, '>', 20, "$held tokens are in hand");
+kill KILL => $worker;
+
+t::Gateway::wait_for(sub {
+    my @now = $gateway->workers;
+    return @now == 1 && $now[0] != $worker;
+});
+
+# the next worker spends of them, slowly: the others go back to the fleet
+
+my %sources;
+
+my $back;
+
+for (1 .. 15) {
+    sleep 0.4;
+    my $answer = $gateway->get('/?k=a');
+    $spent += passed($answer);
+    $sources{t::Gateway::header($answer, 'X-Source')}++;
+    last if $back = debited('a') == $spent;
+}
+
+ok($back, 'what a killed worker had in hand goes back');
+ok($sources{lease}, 'but for what was spent of it');
+
+
+# requests that leave while they wait; the call that they wait for goes on
+
+$spent = 0;
+$spent += passed($gateway->burst(10, '/?k=b')) for 1 .. 3;
+ok(t::Gateway::wait_for(sub { debited('b') == $spent }), 'nothing in hand');
+
+kill STOP => redis_pid($port);
+
+my @waiting = map {
+    my $socket = IO::Socket::INET->new(PeerAddr => '127.0.0.1',
+                                       PeerPort => $gateway->{port});
+    print $socket "GET /?k=b HTTP/1.0\r\n\r\n";
+    $socket;
+} 1 .. 20;
+
+sleep 0.3;
+close $_ for @waiting[0 .. 9];
+sleep 0.3;
+
+kill CONT => redis_pid($port);
+
+my $answered = 0;
+
+for (@waiting[10 .. 19]) {
+    local $/;
+    $answered++ if (readline($_) // '') =~ m{^HTTP/1\.1 200};
+}
+
+is($answered, 10, 'who stays is answered');
+
+# those that left were counted or not; no other token is lost
+
+my $debited;
+my $settled = t::Gateway::wait_for(sub {
+    $debited = debited('b') - $spent;
+    return $debited >= 10 && $debited <= 20;
+});
+
+ok($settled, "and what nobody spent goes back: $debited of 20 are debited");
+sleep 0.3;
+is(debited('b') - $spent, $debited, 'once');
+
+
+# a reload while requests wait
+
+my @old = $gateway->workers;
+
+kill STOP => redis_pid($port);
+
+@waiting = map {
+    my $socket = IO::Socket::INET->new(PeerAddr => '127.0.0.1',
+                                       PeerPort => $gateway->{port});
+    print $socket "GET /?k=c HTTP/1.0\r\n\r\n";
+    $socket;
+} 1 .. 20;
+
+sleep 0.3;
+$gateway->signal('HUP');
+
+t::Gateway::wait_for(sub { $gateway->workers >= 2 });
+is(scalar(grep { $_ == $old[0] } $gateway->workers), 1,
+   'the old worker waits for those that wait');
+
+kill CONT => redis_pid($port);
+
+$answered = 0;
+
+for (@waiting) {
+    local $/;
+    $answered++ if (readline($_) // '') =~ m{^HTTP/1\.1 200};
+}
+
+is($answered, 20, 'all are answered');
+ok(t::Gateway::wait_for(sub {
+       return !grep { $_ == $old[0] } $gateway->workers;
+   }), 'then it ends');
+ok(t::Gateway::wait_for(sub { debited('c') == 20 }), 'and no token is lost');
+
+$gateway->stop('QUIT', qr/\[alert\] .* exited on signal 9$/);
+$strict->stop;

@@ -1,0 +1,155 @@
+# Counters of one request that are followed in different ways: all pay or none
+# does. And a limit that one gateway has used up holds on all.
+
+use strict;
+use warnings;
+
+use t::RateLimit 'no_plan';
+use t::Gateway;
+use t::FakeRedis;
+
+use Time::HiRes qw( sleep time );
+
+my $port = redis_start();
+my $prefix = key_prefix();
+
+sub gateway {
+    my ($sync, %self) = @_;
+
+    return t::Gateway->new(workers => 2, %self, http => <<"CONF")->start;
+    ratelimit_redis one { server 127.0.0.1:$port; prefix $prefix; timeout 5s; }
+
+    ratelimit_zone \$arg_k zone=z:1m redis=one;
+    ratelimit_rule leased zone=z algorithm=fixed_window limit=1000
+                   window=calendar:month match=/all/** sync=$sync;
+    ratelimit_rule bucket zone=z rate=1000r/d match=/all/** sync=$sync;
+    ratelimit_rule strict zone=z algorithm=fixed_window limit=300
+                   window=calendar:month key=\$arg_s match=/all/** sync=strict;
+    ratelimit_rule split zone=z algorithm=fixed_window limit=200
+                   window=calendar:month key=\$arg_p match=/all/** sync=strict shards=4;
+
+    ratelimit_rule hit zone=z algorithm=fixed_window limit=500 window=calendar:month
+                   match=/hit sync=$sync;
+
+    ratelimit_zone \$arg_k zone=here:1m algorithm=fixed_window limit=200
+                   window=calendar:month;
+
+    server {
+        listen 127.0.0.1:%%PORT%% backlog=2048;
+        location / { ratelimit zone=z; empty_gif; }
+        location /all/here { ratelimit zone=z; ratelimit zone=here; empty_gif; }
+    }
+CONF
+}
+
+sub passed { return scalar grep { $_->{status} == 200 } @_ }
+
+my $gateway = gateway('lease');
+my $other = gateway('lease');
+
+# Each rule in turn is the one that denies: what the others granted is there
+# for the next, and in the end the tightest of all is spent exactly.
+
+my $passed = 0;
+$passed += passed($gateway->burst(50, '/all/here?k=a&s=a&p=a1')) for 1 .. 8;
+is($passed, 200, 'a local rule denies');
+
+$passed = 0;
+$passed += passed($gateway->burst(50, '/all/x?k=a&s=a&p=a2')) for 1 .. 8;
+is($passed, 100, 'a strict rule denies: 300 less those that passed before');
+
+$passed = 0;
+$passed += passed($gateway->burst(50, '/all/x?k=a&s=b&p=b')) for 1 .. 8;
+is($passed, 200, 'a split rule denies');
+
+# leases are swept before the last one is compared
+sleep 0.5;
+
+$passed = 0;
+
+for my $n (1 .. 16) {
+    $passed += passed($gateway->burst(50, "/all/x?k=a&s=c$n&p=c$n"));
+    sleep 0.05;
+}
+
+is($passed, 500, 'leased rules deny: 1000 less all of those');
+
+$gateway->stop;
+
+
+# a limit that is hit on one is so on all, at once
+
+my $fleet = [$other, gateway('lease')];
+
+my ($hit, $first, $last);
+
+for (1 .. 100) {
+    my @answers = t::Gateway::send_all(
+        [map { [$fleet->[$_ % 2], '/hit?k=a'] } 1 .. 40]);
+    my $n = passed(@answers);
+    my $now = time;
+
+    $hit += $n;
+    $first //= $now if $n < 40;
+    $last = $now if $n;
+    last if $first && $now > $first + 0.6;
+}
+
+is($hit, 500, 'exactly the limit passes');
+ok(defined $first && $last <= $first + 0.5,
+   'no gateway admits one 500 ms after another has denied');
+
+$_->stop for @$fleet;
+
+
+# What goes back to a window is said to have been taken as long ago as a call
+# may take: so it is never given to the next window, however late it comes.
+
+my $given = t::Gateway::dir("given") . "/given";
+
+my $fake = t::FakeRedis->new(sub {
+    my (undef, undef, undef, undef, $kind, undef, $cost, $want) = @_;
+
+    if ($cost < 0) {
+        open my $file, '>>', $given or die "$given: $!";
+        print $file "$kind $cost $want\n";
+        close $file;
+    }
+
+    # the script's answers: a window that grants, one of the rule that denies
+    return "*4\r\n:0\r\n:0\r\n:3600000\r\n:3600000\r\n" if $_[8] == 7;
+    return "*4\r\n:$cost\r\n:50\r\n:3600000\r\n:0\r\n";
+});
+
+$gateway = t::Gateway->new(workers => 1, http => <<"CONF")->start;
+    ratelimit_redis one { server 127.0.0.1:$fake->{port}; timeout 7s; }
+    ratelimit_zone \$arg_k zone=z:1m redis=one;
+    ratelimit_rule grants zone=z algorithm=fixed_window limit=100 window=1h;
+    ratelimit_rule denies zone=z algorithm=fixed_window limit=7 window=1h
+                   key=\$arg_d sync=strict;
+    server {
+        listen 127.0.0.1:%%PORT%% backlog=1024;
+        location / { ratelimit zone=z; empty_gif; }
+    }
+CONF
+
+t::Gateway::wait_for(sub { $fake->seen->{connections} });
+
+my @gave;
+
+t::Gateway::wait_for(sub {
+    our $n++;
+    is(passed($gateway->burst(4, "/?k=k$n&d=d$n")), 0, 'all are denied')
+        if $n == 1;
+    $gateway->burst(4, "/?k=k$n&d=d$n") if $n > 1;
+    open my $file, '<', $given or return;
+    @gave = map { [split] } <$file>;
+    return @gave >= 8;
+});
+
+cmp_ok(scalar(@gave), '>=', 8, 'what was granted goes back');
+is(scalar(grep { $_->[2] < 7000 } @gave), 0,
+   'as of as long ago as a call may take');
+
+$gateway->stop;
+$fake->stop;
