@@ -130,8 +130,9 @@ Two gateways, 127.0.0.1:8080 and :8081, share one limit in a Redis Cluster
       who decided: of 5000 requests few asked redis, the rest the lease paid
 
   kill $(cat build/run/redis/*/pid)
-      takes Redis away: /v1/users passes, with X-RateLimit-Policy: degraded;
-      of /v1/search 3 pass at each gateway, then 429
+      takes Redis away: bob's /v1/users passes, X-RateLimit-Policy: degraded
+      (alice's 429 is remembered, until its Retry-After); of /v1/search 3 pass
+      at each gateway, then 429
 
   curl -s http://127.0.0.1:8080/metrics
       what became of the calls to Redis, and its nodes' breakers
