@@ -555,10 +555,12 @@ sim_holder_sweep(sim_holder_t *holder)
 
     if (sim.cell.sync == SIM_ASYNC) {
 
-        if (holder->call == NULL && lease->tokens) {
+        if (holder->call == NULL
+            && ngx_ratelimit_async_due(lease, sim_node_now_us(holder->node)))
+        {
             sim_holder_debit(holder);
 
-        } else if (holder->call) {
+        } else if (ngx_ratelimit_async_debt(lease)) {
             sim_holder_timer(holder);
         }
 

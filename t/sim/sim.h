@@ -162,7 +162,7 @@ void sim_run(sim_result_t *result);
 /* At at_ns this shall happen; data and n are what the kind says. */
 void sim_push(uint64_t at_ns, sim_event_e kind, void *data, uint64_t n);
 
-/* Whether the cell's counters are buckets: what they admit is the same of both. */
+/* Whether the counters are buckets: what they admit is the same of both. */
 unsigned sim_bucket(void);
 
 void *sim_alloc(size_t size);
