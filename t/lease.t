@@ -103,7 +103,7 @@ my ($calls, @answers) = costs(sub {
 
 # of the last ones a busy machine may find some on their way back
 is(t::Gateway::tally(@answers), '900 x 200', 'a burst passes');
-cmp_ok($calls, '<', 900, 'and costs fewer calls than requests');
+cmp_ok($calls, '<=', 60, 'and costs a handful of calls');
 
 my @rest = sort { $a <=> $b }
            map { t::Gateway::header($_, 'X-RateLimit-Remaining') } @answers;

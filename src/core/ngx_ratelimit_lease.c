@@ -12,6 +12,9 @@
 /* a counter that is asked for less in HOLD_MS gets its cost alone */
 #define NGX_RATELIMIT_LEASE_MIN_HOLD   2
 
+/* tokens asked for in one tick that are a burst */
+#define NGX_RATELIMIT_LEASE_BURST      4
+
 /* a spent fixed window is asked once more: others may have given back */
 #define NGX_RATELIMIT_LEASE_RECHECK_MS 100
 
@@ -32,6 +35,8 @@ static uint64_t ngx_ratelimit_lease_until(const ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit);
 static void ngx_ratelimit_lease_tick(ngx_ratelimit_lease_t *lease,
     uint64_t now_us);
+static uint32_t ngx_ratelimit_lease_demand(
+    const ngx_ratelimit_lease_t *lease);
 static uint32_t ngx_ratelimit_lease_hold(const ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us);
 static uint32_t ngx_ratelimit_lease_rest_ms(const ngx_ratelimit_lease_t *lease,
@@ -233,6 +238,22 @@ ngx_ratelimit_lease_tick(ngx_ratelimit_lease_t *lease, uint64_t now_us)
 
 
 /*
+ * The rate, or what came in this tick alone, where that is more: so a burst on
+ * a counter that nobody knew takes twice as much with each call.
+ */
+static uint32_t
+ngx_ratelimit_lease_demand(const ngx_ratelimit_lease_t *lease)
+{
+    uint32_t  rate;
+
+    rate = lease->count >= NGX_RATELIMIT_LEASE_BURST
+           ? lease->count * NGX_RATELIMIT_LEASE_RATE_ONE : 0;
+
+    return rate > lease->rate ? rate : lease->rate;
+}
+
+
+/*
  * The tokens that are of use in hand: 0 for a counter too slow for a lease.
  * What is not spent as a window ends is lost to the fleet, and a spent sliding
  * window has most to lose: of it, what is spent until the next question.
@@ -241,12 +262,13 @@ static uint32_t
 ngx_ratelimit_lease_hold(const ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us)
 {
-    uint32_t  ms, ends_ms, rest_ms;
+    uint32_t  rate, ms, ends_ms, rest_ms;
 
+    rate = ngx_ratelimit_lease_demand(lease);
     ends_ms = ngx_ratelimit_lease_ends_ms(lease, limit, now_us);
 
     if (ends_ms < NGX_RATELIMIT_LEASE_EXACT_MS
-        || lease->rate < NGX_RATELIMIT_LEASE_MIN_HOLD
+        || rate < NGX_RATELIMIT_LEASE_MIN_HOLD
                          * NGX_RATELIMIT_LEASE_RATE_ONE)
     {
         return 0;
@@ -259,7 +281,7 @@ ngx_ratelimit_lease_hold(const ngx_ratelimit_lease_t *lease,
         ms = ngx_ratelimit_lease_min(ms, rest_ms);
     }
 
-    return (uint32_t) ((uint64_t) lease->rate * ms
+    return (uint32_t) ((uint64_t) rate * ms
                        / (NGX_RATELIMIT_LEASE_HOLD_MS
                           * NGX_RATELIMIT_LEASE_RATE_ONE));
 }
