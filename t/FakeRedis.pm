@@ -159,7 +159,7 @@ sub serve {
 
                 $commands++ if $command[0] eq 'EVALSHA';
                 $close ||= !answer($socket, $bytes);
-                $owes{$number{$socket}} ||= defined $bytes && $bytes eq '';
+                $owes{$number{$socket}} ||= defined $bytes && !whole($bytes);
             }
 
             if ($close) {
@@ -176,6 +176,17 @@ sub serve {
         syswrite $file, sprintf "%10d %10d %10d\n", $commands, $segments,
                                 $connections;
     }
+}
+
+
+# Whether a reply can be all of one: what follows half of it were its other half.
+sub whole {
+    my $bytes = shift;
+
+    $bytes = join "", @$bytes if ref $bytes;
+    return 0 if $bytes !~ /\r\n\z/;
+
+    return $bytes !~ /^\*(\d+)\r\n/ || ($bytes =~ tr/\n//) > $1;
 }
 
 

@@ -13,7 +13,7 @@
 #define NGX_RATELIMIT_LEASE_MIN_HOLD   2
 
 /* tokens asked for in one tick that are a burst */
-#define NGX_RATELIMIT_LEASE_BURST      4
+#define NGX_RATELIMIT_LEASE_BURST      8
 
 /* a spent fixed window is asked once more: others may have given back */
 #define NGX_RATELIMIT_LEASE_RECHECK_MS 100
