@@ -183,7 +183,7 @@ sub serve {
 sub whole {
     my $bytes = shift;
 
-    $bytes = join "", @$bytes if ref $bytes;
+    $bytes = join '', grep { defined } @$bytes if ref $bytes;
     return 0 if $bytes !~ /\r\n\z/;
 
     return $bytes !~ /^\*(\d+)\r\n/ || ($bytes =~ tr/\n//) > $1;
