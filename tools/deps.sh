@@ -14,7 +14,7 @@ cd "$(dirname "$0")/.."
 packages() {
     case $1 in
         build) echo gcc make nginx nginx-dev libhiredis-dev libjwt-dev \
-                    libssl-dev libpcre2-dev zlib1g-dev ;;
+                    libjansson-dev libssl-dev libpcre2-dev zlib1g-dev ;;
         run)   echo redis-server redis-tools curl procps ;;
         test)  echo redis-server redis-tools curl procps libcmocka-dev openssl \
                     liblua5.1-0-dev pkg-config nghttp2-client perl ;;

@@ -12,8 +12,13 @@
 #include <ngx_config.h>
 #include <ngx_core.h>
 
+#include "ngx_ratelimit_amount.h"
+#include "ngx_ratelimit_glob.h"
 #include "ngx_ratelimit_limit.h"
+#include "ngx_ratelimit_map.h"
+#include "ngx_ratelimit_problem.h"
 #include "ngx_ratelimit_redis.h"
+#include "ngx_ratelimit_store.h"
 #include "ngx_ratelimit_zone.h"
 
 #define NGX_RATELIMIT_RULE_FIELD  8   /* bytes of a counter's name in Redis */
@@ -35,9 +40,34 @@ typedef enum {
 
 #define NGX_RATELIMIT_MAX_SHARDS  64   /* of one counter */
 
+#define NGX_RATELIMIT_MAX_PARTS   8    /* of a key */
+
+typedef struct ngx_ratelimit_policy_s   ngx_ratelimit_policy_t;
+typedef struct ngx_ratelimit_limiter_s  ngx_ratelimit_limiter_t;
+
+/* A limit as it is said, and as it is used. */
+typedef struct {
+    ngx_ratelimit_spec_t    spec;
+    ngx_ratelimit_limit_t   limit;
+} ngx_ratelimit_allowance_t;
+
+typedef struct {
+    ngx_str_t                  tier;
+    ngx_ratelimit_allowance_t  allowance;
+} ngx_ratelimit_tier_t;
+
+/* API keys: globs of their text, and digests of whole ones (policy.h). */
+typedef struct {
+    ngx_ratelimit_globs_t  *globs;       /* NULL: none */
+    ngx_ratelimit_map_t     digests;
+} ngx_ratelimit_keys_t;
+
 typedef struct {
     ngx_str_t               id;
-    ngx_str_t               key;         /* as written */
+    ngx_str_t               key;         /* as written; of more than one part
+                                            with 0x1f between them */
+    ngx_uint_t              nparts;      /* of a document's rule, else 0 */
+    ngx_str_t              *parts;       /* as written */
     ngx_uint_t              key_index;   /* in the limiter's keys */
 
     /* match: nothing set matches every request */
@@ -46,6 +76,10 @@ typedef struct {
 #if (NGX_PCRE)
     ngx_regex_t            *regex;
 #endif
+    ngx_str_t               regex_text;  /* to be compiled by finish() */
+    ngx_uint_t              nhosts;      /* 0: any */
+    ngx_ratelimit_glob_text_t  *hosts;   /* globs, in lower case */
+    ngx_ratelimit_keys_t   *api_keys;    /* NULL: any, also none */
     ngx_str_t               tier;        /* empty: any, also none */
     ngx_uint_t              percent;     /* of the keys; 100: all */
 
@@ -56,6 +90,10 @@ typedef struct {
     /* limit: prepared where dynamic is 0, else made of spec at each request */
     ngx_ratelimit_spec_t    spec;
     ngx_ratelimit_limit_t   limit;
+    ngx_uint_t              ntiers;      /* other limits, by tier, and */
+    ngx_ratelimit_tier_t   *tiers;
+    ngx_ratelimit_map_t     keys;        /* by the digest of an API key */
+    ngx_ratelimit_allowance_t  *allowances;  /* by what keys has */
     unsigned                dynamic:1;
     unsigned                dry_run:1;   /* counts, and never denies */
     ngx_ratelimit_sync_e    sync;        /* STRICT where the algorithm or
@@ -73,7 +111,9 @@ typedef struct {
     ngx_ratelimit_fail_mode_e  fail_mode;
     ngx_ratelimit_limit_t     *emergency;  /* of requests; NULL: none */
 
-    /* made by ngx_ratelimit_limiter_prepare(); numbers by the engine */
+    /* made by ngx_ratelimit_policy_complete(); numbers by the engine */
+    ngx_ratelimit_policy_t *policy;      /* whose it is */
+    ngx_uint_t              number;      /* in policy->fixed, or nfixed */
     ngx_uint_t              rank;        /* in the order of application */
     ngx_uint_t              group_index; /* of the limiter; 0: none */
     ngx_ratelimit_id_t      salt;
@@ -87,7 +127,32 @@ typedef struct {
 } ngx_ratelimit_rule_t;
 
 
+/*
+ * What the layers above know of rules, for who compiles a document; both may
+ * run in a thread.
+ *
+ * values: sets rule->data out of rule->parts and the two texts, which are empty
+ * where the rule's limit and cost are constant; in pool. Returns NULL, or what
+ * was expected as a constant string ("a known variable"), and in *which what was
+ * wrong: a part's number, or one of the two below. "": memory is out.
+ *
+ * prepare: completes a rule that is complete but for it. NGX_ERROR: memory is
+ * out.
+ */
+#define NGX_RATELIMIT_VALUES_LIMIT  ((ngx_uint_t) -1)
+#define NGX_RATELIMIT_VALUES_COST   ((ngx_uint_t) -2)
+
 typedef struct {
+    const char  *(*values)(void *data, ngx_ratelimit_rule_t *rule,
+                           const ngx_str_t *limit, const ngx_str_t *cost,
+                           ngx_pool_t *pool, ngx_uint_t *which);
+    void          *data;
+    ngx_int_t    (*prepare)(ngx_ratelimit_rule_t *rule, ngx_pool_t *pool);
+    ngx_uint_t     methods;     /* bits, of all that have a name */
+    ngx_uint_t   (*method)(const u_char *name, size_t len);  /* bit; 0: none */
+} ngx_ratelimit_above_t;
+
+struct ngx_ratelimit_limiter_s {
     ngx_ratelimit_zone_t    zone;
     ngx_ratelimit_redis_t  *redis;      /* NULL: this node alone */
     ngx_array_t             rules;      /* ngx_ratelimit_rule_t *, by rank once
@@ -96,7 +161,17 @@ typedef struct {
     ngx_uint_t              ngroups;    /* distinct groups */
     void                   *index;      /* which rules a path may match */
     void                   *holders;    /* the worker's, of leases; or NULL */
-} ngx_ratelimit_limiter_t;
+
+    ngx_ratelimit_policy_t *policy;     /* that requests go by now */
+
+    /* of a zone that follows a document */
+    ngx_ratelimit_above_t   above;
+    ngx_ratelimit_store_t  *store;      /* NULL: it follows none */
+    ngx_str_t               state;      /* file; empty: none */
+    unsigned                follows:1;
+    unsigned                clear:1;    /* keeps API keys in the clear */
+    void                   *sync;       /* the worker's */
+};
 
 
 /*

@@ -1,0 +1,51 @@
+/*
+ * Amounts: a limit as far as somebody says it, a tier or an override; what it
+ * leaves open is inherited. And limits that are multiplied.
+ */
+
+#ifndef NGX_RATELIMIT_AMOUNT_H_INCLUDED
+#define NGX_RATELIMIT_AMOUNT_H_INCLUDED
+
+#include "ngx_ratelimit_limit.h"
+
+/* 0: not said */
+typedef struct {
+    uint64_t                   tokens;      /* "limit", or of the rate */
+    uint64_t                   period_us;   /* "window", or of the rate */
+    uint64_t                   capacity;
+    ngx_ratelimit_calendar_e   calendar;
+    unsigned                   rated:1;     /* tokens and period_us are a rate
+                                               ("refill_rate"): the capacity is
+                                               inherited; else tokens alone are
+                                               a limit, whose window is, and
+                                               which is the capacity, too */
+} ngx_ratelimit_amount_t;
+
+/*
+ * A rate of so many requests a second, 0 < rate <= 2^30, as whole tokens in a
+ * whole number of microseconds: exact to the sixth decimal place where that
+ * fits, within a millionth of itself otherwise. Returns 0, or -1: it is out of
+ * range, or less than one request in 366 days.
+ */
+int ngx_ratelimit_amount_rate(double rate, uint64_t *tokens,
+    uint64_t *period_us);
+
+/*
+ * The spec of base with what amount says. Of windows, logs and slots the
+ * capacity is the limit; a rate and a capacity are a limit with its window.
+ * Returns NULL, or what was expected, as a constant string. The spec may still
+ * be one that ngx_ratelimit_limit_init() refuses.
+ */
+const char *ngx_ratelimit_amount_inherit(const ngx_ratelimit_spec_t *base,
+    const ngx_ratelimit_amount_t *amount, ngx_ratelimit_spec_t *spec);
+
+/*
+ * base times millionths / 1000000: its rate and its capacity, its limit, its
+ * burst. Rounded down, at least 1 where it was, at most the largest that the
+ * algorithm bears: the result is one that ngx_ratelimit_limit_init() takes, if
+ * base is.
+ */
+void ngx_ratelimit_amount_scale(const ngx_ratelimit_spec_t *base,
+    uint64_t millionths, ngx_ratelimit_spec_t *spec);
+
+#endif /* NGX_RATELIMIT_AMOUNT_H_INCLUDED */

@@ -1,0 +1,79 @@
+/*
+ * A worker's second way to Redis, for what is no check: documents of some
+ * megabytes, and messages. It has connections of its own, made when they are
+ * first needed, so that nothing large stands before a check in a queue; no
+ * breaker and no count of checks knows of it.
+ */
+
+#ifndef NGX_RATELIMIT_REDIS_CONTROL_H_INCLUDED
+#define NGX_RATELIMIT_REDIS_CONTROL_H_INCLUDED
+
+#include "ngx_ratelimit_redis.h"
+
+#define NGX_RATELIMIT_REDIS_CONTROL_TEXTS  128   /* elements of one answer */
+#define NGX_RATELIMIT_REDIS_CONTROL_BYTES  (64 * 1024 * 1024)  /* of one */
+#define NGX_RATELIMIT_REDIS_CONTROL_MS     5000  /* a call waits no longer */
+
+typedef struct ngx_ratelimit_redis_control_s  ngx_ratelimit_redis_control_t;
+
+/*
+ * Of an array of texts, each with its length (numbers as decimal text, nil as an
+ * empty one); or of one, n 1. Valid during the handler only. ran: it has run,
+ * or may have.
+ */
+typedef struct {
+    ngx_ratelimit_redis_status_e  status;
+    unsigned                      ran:1;
+    ngx_uint_t                    n;        /* 0 unless status is OK */
+    const ngx_str_t              *texts;
+} ngx_ratelimit_redis_control_result_t;
+
+typedef void (*ngx_ratelimit_redis_control_handler_pt)(void *data,
+    const ngx_ratelimit_redis_control_result_t *result);
+
+/*
+ * Makes the worker's control client; nothing is connected yet. Its timers are
+ * cancelable. Returns NULL when memory is out. free: closes everything; handlers
+ * of calls under way are not called.
+ */
+ngx_ratelimit_redis_control_t *ngx_ratelimit_redis_control_new(
+    ngx_ratelimit_redis_t *redis, ngx_cycle_t *cycle);
+void ngx_ratelimit_redis_control_free(
+    ngx_ratelimit_redis_control_t *control);
+
+/*
+ * Sends a command of nargs texts, the first its name. key: the argument that
+ * names the slot (its number), 0: any node will do. The handler is called once,
+ * never from inside, unless the call is forgotten. Everything is copied. Returns
+ * the call, or NULL when memory is out.
+ */
+ngx_ratelimit_redis_call_t *ngx_ratelimit_redis_control_call(
+    ngx_ratelimit_redis_control_t *control, const ngx_str_t *args,
+    ngx_uint_t nargs, ngx_uint_t key,
+    ngx_ratelimit_redis_control_handler_pt handler, void *data);
+void ngx_ratelimit_redis_control_forget(ngx_ratelimit_redis_call_t *call);
+
+/*
+ * The script of documents (lua/rules.lua) with KEYS "<prefix>:{rules:<zone>}"
+ * and that with ":history"; args as the script has them. Sent with its text: it
+ * is rare, and so no replica that was promoted has to be taught it first.
+ */
+ngx_ratelimit_redis_call_t *ngx_ratelimit_redis_control_rules(
+    ngx_ratelimit_redis_control_t *control, const ngx_str_t *zone,
+    const ngx_str_t *args, ngx_uint_t nargs,
+    ngx_ratelimit_redis_control_handler_pt handler, void *data);
+
+/*
+ * Listens to "<prefix>:rules:<zone>" from now on, again whenever the connection
+ * broke. Called for each message, and when it begins to listen (again): what
+ * was said before is lost. One for each control client.
+ */
+typedef void (*ngx_ratelimit_redis_listener_pt)(void *data);
+
+ngx_int_t ngx_ratelimit_redis_control_listen(
+    ngx_ratelimit_redis_control_t *control, const ngx_str_t *zone,
+    ngx_ratelimit_redis_listener_pt handler, void *data);
+void ngx_ratelimit_redis_control_unlisten(
+    ngx_ratelimit_redis_control_t *control);
+
+#endif /* NGX_RATELIMIT_REDIS_CONTROL_H_INCLUDED */

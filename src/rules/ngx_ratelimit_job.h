@@ -1,0 +1,49 @@
+/*
+ * Work that takes too long for the event loop (parsing a large document,
+ * writing a file and waiting for the disk), done by a thread of nginx's pool
+ * "default". Where nginx is built without threads, or has no pool, it is done
+ * at once, in the loop.
+ */
+
+#ifndef NGX_RATELIMIT_JOB_H_INCLUDED
+#define NGX_RATELIMIT_JOB_H_INCLUDED
+
+#include <ngx_config.h>
+#include <ngx_core.h>
+#include <ngx_event.h>
+
+typedef struct ngx_ratelimit_job_s  ngx_ratelimit_job_t;
+
+/*
+ * Runs in the thread. What it touches belongs to the job alone, or is not
+ * written to while workers serve. It makes no nginx regular expression (nginx
+ * has one memory pool for them), and no call to Redis.
+ */
+typedef void (*ngx_ratelimit_job_work_pt)(void *data);
+
+/*
+ * Runs in the event loop when the work is done, once: never from inside
+ * ngx_ratelimit_job_start(). cancelled: its maker is gone, or the worker ends:
+ * what is left is to free data.
+ */
+typedef void (*ngx_ratelimit_job_done_pt)(void *data, ngx_uint_t cancelled);
+
+/*
+ * Declares, while the configuration is read, that jobs will be started: the
+ * thread pool is made then. Returns NGX_OK or NGX_ERROR (logged).
+ */
+ngx_int_t ngx_ratelimit_job_prepare(ngx_conf_t *cf);
+
+/*
+ * Starts a job. data is heap memory, or a pool of its own: it outlives whoever
+ * has made it, and done() frees it. Returns the job, valid until done() is
+ * called, or NULL: memory is out or the pool's queue is full, and nothing is
+ * called.
+ */
+ngx_ratelimit_job_t *ngx_ratelimit_job_start(ngx_ratelimit_job_work_pt work,
+    ngx_ratelimit_job_done_pt done, void *data, ngx_log_t *log);
+
+/* The maker is gone. The work may still run; done() is called with cancelled. */
+void ngx_ratelimit_job_cancel(ngx_ratelimit_job_t *job);
+
+#endif /* NGX_RATELIMIT_JOB_H_INCLUDED */

@@ -1,0 +1,99 @@
+/*
+ * A policy: all that a zone's nginx.conf and its document say, compiled, as it
+ * is from one moment to the next. It is made by one worker for itself, is not
+ * changed any more when it is in use, and is freed when no request uses it.
+ */
+
+#ifndef NGX_RATELIMIT_POLICY_H_INCLUDED
+#define NGX_RATELIMIT_POLICY_H_INCLUDED
+
+#include "ngx_ratelimit_rule.h"
+
+/* A temporary override. Those of one key are a list. */
+typedef struct {
+    ngx_str_t                id;
+    ngx_str_t                rule_id;    /* empty: of any rule */
+    time_t                   expires;    /* seconds since the epoch; 0: never */
+    uint64_t                 millionths; /* 0: absolute */
+    ngx_ratelimit_amount_t   amount;     /* absolute */
+    uint32_t                 next;       /* of the same key; NONE of the map */
+} ngx_ratelimit_override_t;
+
+struct ngx_ratelimit_policy_s {
+    ngx_pool_t                *pool;       /* its own; NULL: of the cycle */
+    ngx_uint_t                 refs;
+    ngx_ratelimit_limiter_t   *limiter;
+    uint64_t                   version;    /* of the document; 0: none */
+    uint64_t                   id;
+
+    ngx_array_t                rules;      /* ngx_ratelimit_rule_t *, by rank
+                                              once it is complete */
+    ngx_ratelimit_rule_t     **fixed;      /* of nginx.conf, by their numbers */
+    ngx_uint_t                 nfixed;
+    ngx_uint_t                 nkeys;      /* distinct keys of the rules */
+    ngx_uint_t                 ngroups;    /* distinct groups */
+    void                      *index;      /* which rules a path may match */
+
+    ngx_ratelimit_keys_t       allow;
+    ngx_ratelimit_keys_t       deny;
+
+    /* tiers by API key: by its digest, then by the first pattern */
+    ngx_ratelimit_map_t        tier_keys;      /* -> tiers */
+    ngx_ratelimit_globs_t     *tier_patterns;
+    ngx_str_t                 *pattern_tiers;  /* by the pattern's number */
+    ngx_str_t                 *tiers;
+
+    ngx_ratelimit_map_t        override_keys;  /* -> overrides, a first one */
+    ngx_ratelimit_override_t  *overrides;
+
+    unsigned                   keyed:1;    /* something depends on the API key */
+    unsigned                   digested:1; /* on its digest */
+    unsigned                   tenants:1;  /* on another part of a key */
+
+    ngx_uint_t                 finished;   /* rules, by finish() */
+};
+
+
+/*
+ * The digest that the maps know an API key by (the first bytes of its SHA-256),
+ * and one of a part of a key: part as the rule has it, "$http_x_tenant".
+ */
+void ngx_ratelimit_policy_digest(const ngx_str_t *key,
+    u_char digest[NGX_RATELIMIT_MAP_KEY]);
+void ngx_ratelimit_policy_part_digest(const ngx_str_t *part,
+    const ngx_str_t *value, u_char digest[NGX_RATELIMIT_MAP_KEY]);
+
+/*
+ * A policy with copies of the limiter's rules of nginx.conf, in a pool of its
+ * own, with one reference. Rules of a document are pushed to policy->rules.
+ * Returns NULL when memory is out. May run in a thread, as complete() may.
+ */
+ngx_ratelimit_policy_t *ngx_ratelimit_policy_create(
+    ngx_ratelimit_limiter_t *limiter, ngx_log_t *log);
+
+/*
+ * When all rules are known: orders them (higher priority first, those of
+ * nginx.conf before others, then as they came), numbers the distinct keys and
+ * groups, names each rule's counters, makes the index. Returns NGX_OK, or
+ * NGX_ERROR when memory is out.
+ */
+ngx_int_t ngx_ratelimit_policy_complete(ngx_ratelimit_policy_t *policy);
+
+/*
+ * What only the event loop may do: compiles regular expressions, for about
+ * budget_ms at a time. Returns NGX_OK: all is done; NGX_AGAIN: call it once
+ * more; NGX_ERROR: memory is out. What does not compile is a problem; problems
+ * may be NULL: then it is logged, and the rule matches every path.
+ */
+ngx_int_t ngx_ratelimit_policy_finish(ngx_ratelimit_policy_t *policy,
+    ngx_msec_t budget_ms, ngx_ratelimit_problems_t *problems);
+
+/* One more user; one less: the last one frees it. */
+void ngx_ratelimit_policy_use(ngx_ratelimit_policy_t *policy);
+void ngx_ratelimit_policy_release(ngx_ratelimit_policy_t *policy);
+
+/* From now on the limiter's requests go by this one, whose reference it takes. */
+void ngx_ratelimit_policy_swap(ngx_ratelimit_limiter_t *limiter,
+    ngx_ratelimit_policy_t *policy);
+
+#endif /* NGX_RATELIMIT_POLICY_H_INCLUDED */

@@ -1,0 +1,116 @@
+/*
+ * How a document gets to every worker of every node, in each worker its part.
+ *
+ * A change is one compare-and-set on the version: in Redis where the zone has
+ * one, in the node's store where it has none. Redis tells the leader of each
+ * node, which asks each 5 s as well, and puts the record into the store; each
+ * worker sees the store's generation move, compiles in a job, and swaps. The
+ * leader writes the state file.
+ */
+
+#ifndef NGX_RATELIMIT_SYNC_H_INCLUDED
+#define NGX_RATELIMIT_SYNC_H_INCLUDED
+
+#include "ngx_ratelimit_policy.h"
+#include "ngx_ratelimit_record.h"
+
+typedef enum {
+    NGX_RATELIMIT_SYNC_OK = 0,
+    NGX_RATELIMIT_SYNC_CONFLICT,     /* another version is current: version */
+    NGX_RATELIMIT_SYNC_NOT_FOUND,    /* no such version */
+    NGX_RATELIMIT_SYNC_TOO_LARGE,
+    NGX_RATELIMIT_SYNC_UNAVAILABLE,  /* Redis has not done it: reason */
+    NGX_RATELIMIT_SYNC_UNKNOWN,      /* Redis may have done it: reason */
+    NGX_RATELIMIT_SYNC_FAILED        /* memory is out */
+} ngx_ratelimit_sync_status_e;
+
+typedef struct {
+    ngx_ratelimit_sync_status_e    status;
+    uint64_t                       version;  /* current now; 0: not known */
+    ngx_str_t                      reason;   /* "timeout", "oom": by Redis */
+    unsigned                       saved:1;  /* put: the state file has it, or
+                                                there is none */
+    ngx_uint_t                     n;
+    ngx_ratelimit_record_t        *records;  /* versions: heads alone, the
+                                                newest first; read: one */
+} ngx_ratelimit_sync_result_t;
+
+/* What the result names is valid during the handler only. */
+typedef void (*ngx_ratelimit_sync_handler_pt)(void *data,
+    const ngx_ratelimit_sync_result_t *result);
+
+typedef struct ngx_ratelimit_sync_call_s  ngx_ratelimit_sync_call_t;
+
+/*
+ * While the configuration is read: the zone follows a document. Makes its
+ * store, in shared memory of its own, which a reload keeps, and which is filled
+ * from the state file where it is new. Returns NGX_OK or NGX_ERROR (logged).
+ */
+ngx_int_t ngx_ratelimit_sync_prepare(ngx_conf_t *cf,
+    ngx_ratelimit_limiter_t *limiter, void *tag);
+
+/*
+ * A worker begins: it has compiled what the store has before this returns; and
+ * ends. Returns NGX_OK, or NGX_ERROR: memory is out. A document that does not
+ * compile is no error: it is logged, and the rules of nginx.conf count.
+ */
+ngx_int_t ngx_ratelimit_sync_begin(ngx_ratelimit_limiter_t *limiter,
+    ngx_cycle_t *cycle);
+void ngx_ratelimit_sync_end(ngx_ratelimit_limiter_t *limiter);
+
+/*
+ * The current record of this node, in pool. Returns NGX_OK, NGX_DECLINED: there
+ * is none (the version is 0), or NGX_ERROR: memory is out.
+ */
+ngx_int_t ngx_ratelimit_sync_current(ngx_ratelimit_limiter_t *limiter,
+    ngx_pool_t *pool, ngx_ratelimit_record_t *record);
+
+/*
+ * Each calls the handler once, never from inside, unless it is forgotten before.
+ * Return the call, or NULL: memory is out, and the handler is not called.
+ *
+ * put: makes a record the next version behind expected, which must be current;
+ * the record's version, id and text are made here, everything is copied. A call
+ * that ends UNKNOWN has found out what became of it where that could be: it is
+ * as rare as Redis being cut off in that moment.
+ */
+ngx_ratelimit_sync_call_t *ngx_ratelimit_sync_put(
+    ngx_ratelimit_limiter_t *limiter, uint64_t expected,
+    const ngx_ratelimit_record_t *record,
+    ngx_ratelimit_sync_handler_pt handler, void *data);
+ngx_ratelimit_sync_call_t *ngx_ratelimit_sync_versions(
+    ngx_ratelimit_limiter_t *limiter, ngx_ratelimit_sync_handler_pt handler,
+    void *data);
+ngx_ratelimit_sync_call_t *ngx_ratelimit_sync_read(
+    ngx_ratelimit_limiter_t *limiter, uint64_t version,
+    ngx_ratelimit_sync_handler_pt handler, void *data);
+
+/*
+ * A counter was reset: every node forgets what it remembers of denials. (The
+ * counter itself was deleted before by who calls this.)
+ */
+ngx_ratelimit_sync_call_t *ngx_ratelimit_sync_reset(
+    ngx_ratelimit_limiter_t *limiter, ngx_ratelimit_sync_handler_pt handler,
+    void *data);
+
+/* Nobody waits any more; what is under way goes on. */
+void ngx_ratelimit_sync_forget(ngx_ratelimit_sync_call_t *call);
+
+/* What this node knows. Times are ms since the epoch; 0: never. */
+typedef struct {
+    uint64_t     version;      /* of the store; 0: none */
+    uint64_t     id;
+    uint64_t     generation;   /* of the store */
+    uint64_t     compiled;     /* version that this worker goes by */
+    uint64_t     swapped_ms;   /* when it did so first */
+    uint64_t     asked_ms;     /* Redis has last answered */
+    unsigned     reachable:1;  /* its last question had an answer */
+    unsigned     saved:1;      /* the state file has the current version */
+    ngx_err_t    error;        /* why it could not be written */
+    ngx_uint_t   warnings;     /* fields of a newer format */
+} ngx_ratelimit_sync_stat_t;
+
+void ngx_ratelimit_sync_stat(ngx_ratelimit_limiter_t *limiter,
+    ngx_ratelimit_sync_stat_t *stat);
+
+#endif /* NGX_RATELIMIT_SYNC_H_INCLUDED */
