@@ -39,8 +39,11 @@ typedef struct {
  * Reads the record at the beginning of text. Its strings are copied to pool but
  * for document and text, which are parts of the given text. Returns NULL and
  * the record, or what is wrong, as a constant string: it is cut, its digest
- * does not fit, its format's major number is another one.
+ * does not fit, its format's major number is another one. Where memory is out,
+ * that is ngx_ratelimit_record_no_memory.
  */
+extern const char  ngx_ratelimit_record_no_memory[];
+
 const char *ngx_ratelimit_record_read(const ngx_str_t *text,
     ngx_pool_t *pool, ngx_ratelimit_record_t *record);
 
