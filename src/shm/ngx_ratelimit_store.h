@@ -46,7 +46,8 @@ void ngx_ratelimit_store_version(const ngx_ratelimit_store_t *store,
  * which loses its oldest ones. expected: a version that must be the current
  * one, or NGX_RATELIMIT_STORE_ANY. history: 0: the one before is dropped
  * instead. Returns NGX_OK, NGX_BUSY: another version is current (in *found),
- * NGX_DECLINED: the record is too large, or NGX_ERROR: the lock is broken.
+ * NGX_DECLINED: the record is too large, or NGX_ERROR: the lock is broken. May
+ * be called by a thread: of many megabytes it should be.
  */
 #define NGX_RATELIMIT_STORE_ANY  ((uint64_t) -1)
 
