@@ -133,8 +133,8 @@ typedef struct {
  *
  * values: sets rule->data out of rule->parts and the two texts, which are empty
  * where the rule's limit and cost are constant; in pool. Returns NULL, or what
- * was expected as a constant string ("a known variable"), and in *which what was
- * wrong: a part's number, or one of the two below. "": memory is out.
+ * was expected as a constant string ("a known variable"), and in *which what
+ * was wrong: a part's number, or one of the two below. "": memory is out.
  *
  * prepare: completes a rule that is complete but for it. NGX_ERROR: memory is
  * out.
