@@ -62,6 +62,7 @@ typedef struct {
     ngx_http_ratelimit_value_t   key;
     ngx_str_t                    redis;     /* its name; empty: none */
     ngx_http_ratelimit_place_t   place;
+    unsigned                     in_clear:1;  /* "keys_in_clear=" was read */
 } ngx_http_ratelimit_zone_t;
 
 
@@ -232,6 +233,13 @@ char *ngx_http_ratelimit_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_ratelimit_rule(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_ratelimit_redis(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
+
+/*
+ * zone_conf.c: when all is read, of a zone that follows a document. Returns
+ * NGX_OK or NGX_ERROR (logged).
+ */
+ngx_int_t ngx_http_ratelimit_zone_follow(ngx_conf_t *cf,
+    ngx_http_ratelimit_main_conf_t *conf, ngx_http_ratelimit_zone_t *zone);
 
 /*
  * One parameter of a rule, "rate=" and so on; directive is "ratelimit_zone"

@@ -280,7 +280,9 @@ ngx_http_ratelimit_resolve(ngx_conf_t *cf)
     zones = conf->zones.elts;
 
     for (i = 0; i < conf->zones.nelts; i++) {
-        if (ngx_http_ratelimit_resolve_zone(cf, conf, zones[i]) != NGX_OK) {
+        if (ngx_http_ratelimit_resolve_zone(cf, conf, zones[i]) != NGX_OK
+            || ngx_http_ratelimit_zone_follow(cf, conf, zones[i]) != NGX_OK)
+        {
             return NGX_ERROR;
         }
     }

@@ -126,6 +126,12 @@ ngx_ratelimit_sync_end(ngx_ratelimit_limiter_t *limiter)
         ngx_ratelimit_sync_compile_free(sync->next);
     }
 
+    /* its reference; leases have ended by now, which have others */
+
+    if (limiter->policy != limiter->base) {
+        ngx_ratelimit_policy_swap(limiter, limiter->base);
+    }
+
     limiter->sync = NULL;
     ngx_free(sync);
 }

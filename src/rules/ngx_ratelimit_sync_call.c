@@ -517,8 +517,6 @@ ngx_ratelimit_sync_call_ask(ngx_ratelimit_sync_call_t *call)
         return ngx_ratelimit_sync_call_job(call);
     }
 
-    n = 0;
-
     switch (call->kind) {
 
     case NGX_RATELIMIT_SYNC_PUT:
@@ -533,26 +531,27 @@ ngx_ratelimit_sync_call_ask(ngx_ratelimit_sync_call_t *call)
         return call->asked ? NGX_OK : NGX_ERROR;
 
     case NGX_RATELIMIT_SYNC_VERSIONS:
-        ngx_str_set(&args[n++], "list");
+        ngx_str_set(&args[0], "list");
+        n = 1;
         break;
 
     case NGX_RATELIMIT_SYNC_READ:
-        ngx_str_set(&args[n++], "version");
-        args[n].data = version;
-        args[n].len = ngx_sprintf(version, "%uL", call->version) - version;
-        n++;
+        ngx_str_set(&args[0], "version");
+        args[1].data = version;
+        args[1].len = ngx_sprintf(version, "%uL", call->version) - version;
+        n = 2;
         break;
 
     default: /* NGX_RATELIMIT_SYNC_RESET */
-        ngx_str_set(&args[n++], "reset");
+        ngx_str_set(&args[0], "reset");
+        ngx_str_set(&args[2], "reset");
+        n = 3;
 
-        if (ngx_ratelimit_sync_channel(call->sync, call->pool, &args[n++])
+        if (ngx_ratelimit_sync_channel(call->sync, call->pool, &args[1])
             != NGX_OK)
         {
             return NGX_ERROR;
         }
-
-        ngx_str_set(&args[n++], "reset");
     }
 
     call->asked = ngx_ratelimit_redis_control_rules(call->sync->control,

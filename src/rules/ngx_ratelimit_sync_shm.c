@@ -7,9 +7,6 @@
 
 #include "ngx_ratelimit_state.h"
 
-/* changed with every change of the store's layout */
-#define NGX_RATELIMIT_SYNC_LAYOUT       1
-
 /* pages left to the slab allocator */
 #define NGX_RATELIMIT_SYNC_SPARE_PAGES  8
 
@@ -40,7 +37,7 @@ ngx_ratelimit_sync_prepare(ngx_conf_t *cf, ngx_ratelimit_limiter_t *limiter,
     /* no zone has a name with a colon */
 
     name.len = ngx_sprintf(name.data, "ratelimit_rules:%d:%V",
-                           NGX_RATELIMIT_SYNC_LAYOUT, &limiter->zone.name)
+                           NGX_RATELIMIT_STORE_LAYOUT, &limiter->zone.name)
                - name.data;
 
     size = ngx_align(ngx_ratelimit_store_size(NGX_RATELIMIT_RECORD_MAX),
@@ -178,9 +175,9 @@ ngx_ratelimit_sync_publish_all(ngx_ratelimit_limiter_t *limiter,
     uint64_t                      found;
     ngx_uint_t                    i, n, published;
     ngx_ratelimit_record_t        record;
-    ngx_ratelimit_store_entry_t   entries[NGX_RATELIMIT_RECORD_HISTORY + 1];
+    ngx_ratelimit_store_entry_t   entries[NGX_RATELIMIT_STORE_HISTORY + 1];
 
-    for (n = 0; n <= NGX_RATELIMIT_RECORD_HISTORY && text.len; n++) {
+    for (n = 0; n <= NGX_RATELIMIT_STORE_HISTORY && text.len; n++) {
 
         if (ngx_ratelimit_record_read(&text, pool, &record) != NULL
             || record.text.len == 0)
