@@ -4,8 +4,8 @@
  * "default". Where nginx is built without threads, has no pool, or is a single
  * process (a reload gives it no threads), it is done at once, in the loop.
  *
- * A worker that exits waits for the jobs that are queued, and done() of those is
- * not called any more: what they hold goes with the process.
+ * A worker that exits waits for the jobs that are queued, and done() of those
+ * is not called any more: what they hold goes with the process.
  */
 
 #ifndef NGX_RATELIMIT_JOB_H_INCLUDED
@@ -26,8 +26,8 @@ typedef void (*ngx_ratelimit_job_work_pt)(void *data);
 
 /*
  * Runs in the event loop when the work is done, once: never from inside
- * ngx_ratelimit_job_start(). cancelled: its maker is gone, and the work may not
- * have been done: what is left is to free data.
+ * ngx_ratelimit_job_start(). cancelled: its maker is gone, and the work may
+ * not have been done: what is left is to free data.
  */
 typedef void (*ngx_ratelimit_job_done_pt)(void *data, ngx_uint_t cancelled);
 

@@ -1,7 +1,7 @@
 /*
  * A record: one version of a zone's document with what is known of it. It is
- * one text, the same in shared memory, in Redis and in the state file: a line of
- * JSON, the head, and the document, which ends with a line end, too.
+ * one text, the same in shared memory, in Redis and in the state file: a line
+ * of JSON, the head, and the document, which ends with a line end, too.
  *
  *     {"format":"1.0","version":42,"id":"9f0c...","time":"2026-...",
  *      "author":"ann","reason":"...","bytes":1234,"sha256":"..."}\n
@@ -36,11 +36,11 @@ typedef struct {
 } ngx_ratelimit_record_t;
 
 /*
- * Reads the record at the beginning of text. Its strings are copied to pool but
- * for document and text, which are parts of the given text. Returns NULL and
- * the record, or what is wrong, as a constant string: it is cut, its digest
- * does not fit, its format's major number is another one. Where memory is out,
- * that is ngx_ratelimit_record_no_memory.
+ * Reads the record at the beginning of text. Its strings are copied to pool
+ * but for document and text, which are parts of the given text. Returns NULL
+ * and the record, or what is wrong, as a constant string: it is cut, its
+ * digest does not fit, its format's major number is another one. Where memory
+ * is out, that is ngx_ratelimit_record_no_memory.
  */
 extern const char  ngx_ratelimit_record_no_memory[];
 
@@ -49,19 +49,19 @@ const char *ngx_ratelimit_record_read(const ngx_str_t *text,
 
 /*
  * Reads the head alone, and no digest: of a record that was read whole before,
- * or where there are no documents (a list of versions). document.len is what the
- * head says. Where less follows, document.data is NULL and text ends with the
- * head.
+ * or where there are no documents (a list of versions). document.len is what
+ * the head says. Where less follows, document.data is NULL and text ends with
+ * the head.
  */
 const char *ngx_ratelimit_record_head(const ngx_str_t *text,
     ngx_pool_t *pool, ngx_ratelimit_record_t *record);
 
 /*
  * Writes record->text, in pool, out of the other members; document is part of
- * that then. Of author and reason it says what is kept, as UTF-8: "?" stands for
- * bytes that are none, and for zeros. Returns NGX_OK, NGX_DECLINED: it is larger
- * than NGX_RATELIMIT_RECORD_MAX, the document is not one line, or the version is
- * out of range; or NGX_ERROR: memory is out.
+ * that then. Of author and reason it says what is kept, as UTF-8: "?" stands
+ * for bytes that are none, and for zeros. Returns NGX_OK, NGX_DECLINED: it is
+ * larger than NGX_RATELIMIT_RECORD_MAX, the document is not one line, or the
+ * version is out of range; or NGX_ERROR: memory is out.
  */
 ngx_int_t ngx_ratelimit_record_write(ngx_ratelimit_record_t *record,
     ngx_pool_t *pool);

@@ -3,11 +3,12 @@
  *
  * Writers have a lock, readers have none. The current record stands in the
  * place that the generation's last bit names; the next one is written to the
- * other place, and becomes the current one by a single store of the generation.
- * The history are the records numbered first to next - 1: one that is to be
- * overwritten leaves it before, one that is added joins it when it is whole. A
- * reader copies, and begins anew where generation or first have moved meanwhile.
- * So whoever dies leaves nothing to be mended: what he had begun is not there.
+ * other place, and becomes the current one by a single store of the
+ * generation. The history are the records numbered first to next - 1: one that
+ * is to be overwritten leaves it before, one that is added joins it when it is
+ * whole. A reader copies, and begins anew where generation or first have moved
+ * meanwhile. So whoever dies leaves nothing to be mended: what he had begun is
+ * not there.
  */
 
 #include <ngx_config.h>
@@ -49,7 +50,7 @@ struct ngx_ratelimit_store_s {
     u_char                      bytes[];   /* two places, and the ring */
 };
 
-/* What stood in the store at one moment: the current record, and the history. */
+/* What stood in the store at one moment: the current record, then history. */
 typedef struct {
     uint64_t                    generation;
     uint64_t                    first;
