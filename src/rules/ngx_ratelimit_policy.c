@@ -503,6 +503,15 @@ ngx_ratelimit_policy_digest(const ngx_str_t *key,
 }
 
 
+ngx_uint_t
+ngx_ratelimit_policy_hashed(const ngx_str_t *key)
+{
+    u_char  digest[NGX_RATELIMIT_MAP_KEY];
+
+    return ngx_ratelimit_policy_digest_read(key, digest) == NGX_OK;
+}
+
+
 /* "sha256:" and 64 hexadecimal digits; NGX_DECLINED: it is something else. */
 static ngx_int_t
 ngx_ratelimit_policy_digest_read(const ngx_str_t *key,
