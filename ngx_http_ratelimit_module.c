@@ -5,6 +5,8 @@
 
 #include "ngx_http_ratelimit_api.h"
 
+#include "ngx_ratelimit_sync.h"
+
 #define NGX_HTTP_RATELIMIT_STATUS  429
 
 static void *ngx_http_ratelimit_create_main_conf(ngx_conf_t *cf);
@@ -338,7 +340,8 @@ ngx_http_ratelimit_init_process(ngx_cycle_t *cycle)
         ngx_ratelimit_zone_begin(&zones[i]->limiter.zone, cycle->log);
 
         if (ngx_ratelimit_leased_begin(&zones[i]->limiter, cycle->log)
-            != NGX_OK)
+            != NGX_OK
+            || ngx_ratelimit_sync_begin(&zones[i]->limiter, cycle) != NGX_OK)
         {
             return NGX_ERROR;
         }
@@ -366,6 +369,7 @@ ngx_http_ratelimit_exit_process(ngx_cycle_t *cycle)
 
     for (i = 0; i < conf->zones.nelts; i++) {
         ngx_ratelimit_leased_end(&zones[i]->limiter);
+        ngx_ratelimit_sync_end(&zones[i]->limiter);
         ngx_ratelimit_zone_end(&zones[i]->limiter.zone);
     }
 

@@ -11,6 +11,7 @@
 #include <ngx_http.h>
 
 #include "ngx_ratelimit_check.h"
+#include "ngx_ratelimit_policy.h"
 
 /* sets of headers: bits */
 #define NGX_HTTP_RATELIMIT_HEADERS_OFF     0
@@ -61,6 +62,7 @@ typedef struct {
     ngx_http_ratelimit_value_t   key;
     ngx_str_t                    redis;     /* its name; empty: none */
     ngx_http_ratelimit_place_t   place;
+    unsigned                     in_clear:1;  /* "keys_in_clear=" was read */
 } ngx_http_ratelimit_zone_t;
 
 
@@ -83,9 +85,11 @@ typedef struct {
     ngx_http_ratelimit_place_t   place;
 
     ngx_ratelimit_limiter_t     *limiter;   /* these when all is read */
-    ngx_ratelimit_rule_t        *rule;
-    ngx_array_t                  cost_headers;  /* ngx_str_t, distinct */
+    ngx_uint_t                   number;    /* of the rule, in policy->fixed,
+                                               or ALL */
 } ngx_http_ratelimit_limit_t;
+
+#define NGX_HTTP_RATELIMIT_ALL  ((ngx_uint_t) -1)
 
 
 /* A host name of a "ratelimit_redis" block. */
@@ -141,6 +145,7 @@ typedef struct {
 typedef struct {
     ngx_http_request_t             *request;
     ngx_http_ratelimit_loc_conf_t  *conf;      /* of the deciding location */
+    ngx_ratelimit_policy_t        **policies;  /* of conf->limits, each used */
     ngx_str_t                       path;      /* that was checked */
     ngx_str_t                       tier;
     uint64_t                        decided_ms; /* since the epoch */
@@ -192,10 +197,6 @@ ngx_int_t ngx_http_ratelimit_select(ngx_http_request_t *r,
 void ngx_http_ratelimit_settle(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx);
 
-/* Collects what settle hides: the cost headers of a limit's rules. */
-ngx_int_t ngx_http_ratelimit_cost_headers(ngx_conf_t *cf,
-    ngx_http_ratelimit_limit_t *limit);
-
 /* answer.c: ends a refused request; always NGX_DONE */
 ngx_int_t ngx_http_ratelimit_reject(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx);
@@ -237,6 +238,13 @@ char *ngx_http_ratelimit_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_ratelimit_rule(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_ratelimit_redis(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
+
+/*
+ * zone_conf.c: when all is read, of a zone that follows a document. Returns
+ * NGX_OK or NGX_ERROR (logged).
+ */
+ngx_int_t ngx_http_ratelimit_zone_follow(ngx_conf_t *cf,
+    ngx_http_ratelimit_main_conf_t *conf, ngx_http_ratelimit_zone_t *zone);
 
 /*
  * One parameter of a rule, "rate=" and so on; directive is "ratelimit_zone"

@@ -15,6 +15,7 @@ static ngx_http_ratelimit_ctx_t *ngx_http_ratelimit_ctx_create(
     ngx_http_request_t *r, ngx_http_ratelimit_loc_conf_t *conf);
 static ngx_uint_t ngx_http_ratelimit_max_counters(
     ngx_http_ratelimit_loc_conf_t *conf);
+static void ngx_http_ratelimit_use(ngx_http_ratelimit_ctx_t *ctx);
 static void ngx_http_ratelimit_ctx_cleanup(void *data);
 static ngx_int_t ngx_http_ratelimit_suspend(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx);
@@ -148,7 +149,8 @@ ngx_http_ratelimit_ctx_create(ngx_http_request_t *r,
 
     size = sizeof(ngx_http_ratelimit_ctx_t)
            + n * (sizeof(ngx_ratelimit_counter_t)
-                  + sizeof(ngx_ratelimit_client_t));
+                  + sizeof(ngx_ratelimit_client_t))
+           + conf->limits->nelts * sizeof(ngx_ratelimit_policy_t *);
 
     cln = ngx_pool_cleanup_add(r->pool, size);
     if (cln == NULL) {
@@ -164,8 +166,11 @@ ngx_http_ratelimit_ctx_create(ngx_http_request_t *r,
 
     ctx->check.counters = (ngx_ratelimit_counter_t *) &ctx[1];
     ctx->check.clients = (ngx_ratelimit_client_t *) &ctx->check.counters[n];
+    ctx->policies = (ngx_ratelimit_policy_t **) &ctx->check.clients[n];
     ctx->check.handler = ngx_http_ratelimit_complete;
     ctx->check.data = ctx;
+
+    ngx_http_ratelimit_use(ctx);
 
     cln->handler = ngx_http_ratelimit_ctx_cleanup;
 
@@ -185,10 +190,27 @@ ngx_http_ratelimit_max_counters(ngx_http_ratelimit_loc_conf_t *conf)
     n = 0;
 
     for (i = 0; i < conf->limits->nelts; i++) {
-        n += limits[i]->rule ? 1 : limits[i]->limiter->rules.nelts;
+        n += (limits[i]->number == NGX_HTTP_RATELIMIT_ALL)
+             ? limits[i]->limiter->policy->rules.nelts : 1;
     }
 
     return ngx_min(n, NGX_RATELIMIT_MAX_COUNTERS);
+}
+
+
+/* A request goes by the policies of its beginning, whatever comes meanwhile. */
+static void
+ngx_http_ratelimit_use(ngx_http_ratelimit_ctx_t *ctx)
+{
+    ngx_uint_t                    i;
+    ngx_http_ratelimit_limit_t  **limits;
+
+    limits = ctx->conf->limits->elts;
+
+    for (i = 0; i < ctx->conf->limits->nelts; i++) {
+        ctx->policies[i] = limits[i]->limiter->policy;
+        ngx_ratelimit_policy_use(ctx->policies[i]);
+    }
 }
 
 
@@ -198,12 +220,20 @@ ngx_http_ratelimit_ctx_cleanup(void *data)
 {
     ngx_http_ratelimit_ctx_t *ctx = data;
 
+    ngx_uint_t  i;
+
     if (ctx->delaying) {
         ngx_del_timer(&ctx->delay);
     }
 
     if (ctx->started) {
         ngx_ratelimit_check_end(&ctx->check);
+    }
+
+    /* last: the check names their rules */
+
+    for (i = 0; i < ctx->conf->limits->nelts; i++) {
+        ngx_ratelimit_policy_release(ctx->policies[i]);
     }
 }
 

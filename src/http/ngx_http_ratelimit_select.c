@@ -15,6 +15,7 @@ typedef struct {
     ngx_http_request_t        *request;
     ngx_http_ratelimit_ctx_t  *ctx;
     ngx_ratelimit_limiter_t   *limiter;
+    ngx_ratelimit_policy_t    *policy;
     unsigned                   found:1;        /* the rule, by its path */
     unsigned                   cost_wrong:1;   /* and logged */
 } ngx_http_ratelimit_selection_t;
@@ -64,11 +65,13 @@ ngx_http_ratelimit_select(ngx_http_request_t *r,
     for (i = 0; i < conf->limits->nelts; i++) {
 
         s.limiter = limits[i]->limiter;
-        s.found = (limits[i]->rule == NULL);
+        s.policy = ctx->policies[i];
+        s.found = (limits[i]->number == NGX_HTTP_RATELIMIT_ALL);
 
-        rc = limits[i]->rule
-             ? ngx_http_ratelimit_select_rule(&s, limits[i]->rule)
-             : ngx_http_ratelimit_select_zone(&s);
+        rc = s.found
+             ? ngx_http_ratelimit_select_zone(&s)
+             : ngx_http_ratelimit_select_rule(&s,
+                                        s.policy->fixed[limits[i]->number]);
 
         if (rc == NGX_ERROR) {
             return NGX_ERROR;
@@ -94,8 +97,8 @@ ngx_http_ratelimit_select_zone(ngx_http_ratelimit_selection_t *s)
 
     rules = found;
 
-    n = ngx_ratelimit_limiter_find(s->limiter, &s->ctx->path, rules,
-                                   NGX_HTTP_RATELIMIT_FOUND);
+    n = ngx_ratelimit_policy_find(s->policy, &s->ctx->path, rules,
+                                  NGX_HTTP_RATELIMIT_FOUND);
 
     if (n > NGX_HTTP_RATELIMIT_FOUND) {
 
@@ -105,7 +108,7 @@ ngx_http_ratelimit_select_zone(ngx_http_ratelimit_selection_t *s)
             return NGX_ERROR;
         }
 
-        n = ngx_ratelimit_limiter_find(s->limiter, &s->ctx->path, rules, n);
+        n = ngx_ratelimit_policy_find(s->policy, &s->ctx->path, rules, n);
     }
 
     for (i = 0; i < n; i++) {
