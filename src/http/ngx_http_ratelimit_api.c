@@ -140,12 +140,12 @@ ngx_http_ratelimit_api_handler(ngx_http_request_t *r)
     }
 
     rc = ngx_http_ratelimit_api_guard(api);
-    if (rc != NGX_OK) {
+    if (rc != NGX_DECLINED) {
         return rc;
     }
 
     rc = ngx_http_ratelimit_api_route(api);
-    if (rc != NGX_OK) {
+    if (rc != NGX_DECLINED) {
         return rc;
     }
 
@@ -154,7 +154,7 @@ ngx_http_ratelimit_api_handler(ngx_http_request_t *r)
     if (ngx_http_ratelimit_api_has_body(api)) {
 
         rc = ngx_http_ratelimit_api_media_type(api);
-        if (rc != NGX_OK) {
+        if (rc != NGX_DECLINED) {
             return rc;
         }
 
@@ -167,7 +167,7 @@ ngx_http_ratelimit_api_handler(ngx_http_request_t *r)
     }
 
     r->main->count++;
-    ngx_http_ratelimit_api_run(api, NGX_OK);
+    ngx_http_ratelimit_api_run(api, NGX_DECLINED);
 
     return NGX_DONE;
 }
@@ -257,7 +257,7 @@ ngx_http_ratelimit_api_abandon(ngx_http_ratelimit_api_t *api)
 }
 
 
-/* NGX_OK, with the route and its name set, or it is answered. */
+/* NGX_DECLINED, with the route and its name set, or it is answered. */
 static ngx_int_t
 ngx_http_ratelimit_api_route(ngx_http_ratelimit_api_t *api)
 {
@@ -314,7 +314,7 @@ ngx_http_ratelimit_api_route(ngx_http_ratelimit_api_t *api)
         return ngx_http_ratelimit_api_guard_write(api);
     }
 
-    return NGX_OK;
+    return NGX_DECLINED;
 }
 
 
@@ -461,7 +461,7 @@ ngx_http_ratelimit_api_has_body(ngx_http_ratelimit_api_t *api)
 }
 
 
-/* NGX_OK, or it is answered. */
+/* NGX_DECLINED, or it is answered. */
 static ngx_int_t
 ngx_http_ratelimit_api_media_type(ngx_http_ratelimit_api_t *api)
 {
@@ -478,7 +478,7 @@ ngx_http_ratelimit_api_media_type(ngx_http_ratelimit_api_t *api)
                   && ngx_http_ratelimit_api_is_type(&h->value,
                                           "application/merge-patch+json"))))
     {
-        return NGX_OK;
+        return NGX_DECLINED;
     }
 
     if (patch
@@ -526,12 +526,12 @@ ngx_http_ratelimit_api_run(ngx_http_ratelimit_api_t *api, ngx_int_t rc)
 
     r = api->request;
 
-    if (rc == NGX_OK) {
+    if (rc == NGX_DECLINED) {
         api->waiting = 1;
         rc = api->next(api);
     }
 
-    if (rc != NGX_AGAIN) {
+    if (rc != NGX_BUSY) {
         ngx_http_ratelimit_api_abandon(api);
         ngx_http_finalize_request(r, rc);
         return;
@@ -593,7 +593,7 @@ ngx_http_ratelimit_api_resume(ngx_http_request_t *r)
     r->read_event_handler = ngx_http_block_reading;
     r->write_event_handler = ngx_http_request_empty_handler;
 
-    ngx_http_ratelimit_api_run(api, NGX_OK);
+    ngx_http_ratelimit_api_run(api, NGX_DECLINED);
 }
 
 
@@ -662,7 +662,7 @@ ngx_http_ratelimit_api_utf8(const ngx_str_t *text)
 
     while (p < last) {
 
-        n = ngx_utf8_decode(&p, last - p);
+        n = (*p < 0x80) ? *p++ : ngx_utf8_decode(&p, last - p);
 
         if (n > 0x10ffff || n < 0x20 || n == 0x7f
             || (n >= 0xd800 && n <= 0xdfff))

@@ -32,9 +32,10 @@ typedef struct {
 } ngx_http_ratelimit_api_conf_t;
 
 /*
- * A step. Returns NGX_AGAIN: it waits, for ngx_http_ratelimit_api_wake(), and
+ * A step. Returns NGX_BUSY: it waits, for ngx_http_ratelimit_api_wake(), and
  * api->next is the step behind it; or what the request ends with, which is what
- * the functions that answer return.
+ * the functions that answer return: never NGX_BUSY nor NGX_DECLINED, by which
+ * what comes before the steps says that the request goes on.
  */
 typedef ngx_int_t (*ngx_http_ratelimit_api_pt)(ngx_http_ratelimit_api_t *api);
 
@@ -102,7 +103,7 @@ ngx_int_t ngx_http_ratelimit_api_resolve(ngx_conf_t *cf,
 ngx_int_t ngx_http_ratelimit_api_handler(ngx_http_request_t *r);
 ngx_http_ratelimit_api_t *ngx_http_ratelimit_api_find(ngx_http_request_t *r);
 
-/* The body is there: the next step; or rc is what the request ends with. */
+/* NGX_DECLINED: the next step; else rc is what the request ends with. */
 void ngx_http_ratelimit_api_run(ngx_http_ratelimit_api_t *api, ngx_int_t rc);
 
 /*
@@ -120,7 +121,7 @@ ngx_uint_t ngx_http_ratelimit_api_utf8(const ngx_str_t *text);
 
 /*
  * api_guard.c: whether the request may be here; and whether it may do this.
- * Return NGX_OK, or what the request ends with: it is answered.
+ * Return NGX_DECLINED: it goes on, or what the request ends with: it is answered.
  */
 ngx_int_t ngx_http_ratelimit_api_guard(ngx_http_ratelimit_api_t *api);
 ngx_int_t ngx_http_ratelimit_api_guard_write(ngx_http_ratelimit_api_t *api);
@@ -185,8 +186,8 @@ ngx_int_t ngx_http_ratelimit_api_edit_begin(ngx_http_ratelimit_api_t *api);
 void ngx_http_ratelimit_api_work_free(ngx_http_ratelimit_api_t *api);
 
 /*
- * NGX_OK, or it is answered: a change has If-Match, and its reason, where it has
- * one, is a text.
+ * NGX_DECLINED, or it is answered: a change has If-Match, and its reason, where
+ * it has one, is a text.
  */
 ngx_int_t ngx_http_ratelimit_api_conditions(ngx_http_ratelimit_api_t *api);
 

@@ -114,7 +114,12 @@ ngx_http_ratelimit_api_problems(ngx_http_ratelimit_api_t *api,
         (void) json_array_append_new(list, item);
     }
 
-    (void) json_object_set_new(json, "errors", list);
+    if (problems->n) {
+        (void) json_object_set_new(json, "errors", list);
+
+    } else {
+        json_decref(list);
+    }
 
     if (problems->n > problems->list.nelts) {
         (void) json_object_set_new(json, "more",

@@ -50,7 +50,7 @@ ngx_http_ratelimit_api_body_read(ngx_http_request_t *r)
 
         rc = ngx_http_ratelimit_api_body_take(api);
 
-        if (rc != NGX_OK || !r->reading_body) {
+        if (rc != NGX_DECLINED || !r->reading_body) {
             break;
         }
 
@@ -66,7 +66,7 @@ ngx_http_ratelimit_api_body_read(ngx_http_request_t *r)
         }
     }
 
-    if (rc == NGX_OK) {
+    if (rc == NGX_DECLINED) {
         r->read_event_handler = ngx_http_block_reading;
 
         if (api->body.len == 0) {
@@ -80,7 +80,7 @@ ngx_http_ratelimit_api_body_read(ngx_http_request_t *r)
 }
 
 
-/* What has been read so far. NGX_OK, or what the request ends with. */
+/* What has been read so far. NGX_DECLINED, or what the request ends with. */
 static ngx_int_t
 ngx_http_ratelimit_api_body_take(ngx_http_ratelimit_api_t *api)
 {
@@ -93,7 +93,7 @@ ngx_http_ratelimit_api_body_take(ngx_http_ratelimit_api_t *api)
     rb = api->request->request_body;
 
     if (rb == NULL) {
-        return NGX_OK;
+        return NGX_DECLINED;
     }
 
     for (cl = rb->bufs; cl; cl = cl->next) {
@@ -106,7 +106,7 @@ ngx_http_ratelimit_api_body_take(ngx_http_ratelimit_api_t *api)
         }
 
         rc = ngx_http_ratelimit_api_body_append(api, b, (size_t) size);
-        if (rc != NGX_OK) {
+        if (rc != NGX_DECLINED) {
             return rc;
         }
 
@@ -116,7 +116,7 @@ ngx_http_ratelimit_api_body_take(ngx_http_ratelimit_api_t *api)
 
     rb->bufs = NULL;
 
-    return NGX_OK;
+    return NGX_DECLINED;
 }
 
 
@@ -127,7 +127,7 @@ ngx_http_ratelimit_api_body_append(ngx_http_ratelimit_api_t *api,
     u_char  *p;
 
     if (size == 0) {
-        return NGX_OK;
+        return NGX_DECLINED;
     }
 
     if (ngx_http_ratelimit_api_body_room(api, size) != NGX_OK) {
@@ -147,7 +147,7 @@ ngx_http_ratelimit_api_body_append(ngx_http_ratelimit_api_t *api,
 
     api->body.len += size;
 
-    return NGX_OK;
+    return NGX_DECLINED;
 }
 
 

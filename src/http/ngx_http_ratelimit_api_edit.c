@@ -55,7 +55,7 @@ ngx_http_ratelimit_api_edit(ngx_http_ratelimit_api_t *api)
     ngx_int_t                       rc;
 
     rc = ngx_http_ratelimit_api_conditions(api);
-    if (rc != NGX_OK) {
+    if (rc != NGX_DECLINED) {
         return rc;
     }
 
@@ -89,7 +89,7 @@ ngx_http_ratelimit_api_conditions(ngx_http_ratelimit_api_t *api)
     }
 
     if (!ngx_http_ratelimit_api_writes(api)) {
-        return NGX_OK;
+        return NGX_DECLINED;
     }
 
     h = r->headers_in.if_match;
@@ -124,7 +124,7 @@ ngx_http_ratelimit_api_conditions(ngx_http_ratelimit_api_t *api)
                    NGX_HTTP_RATELIMIT_API_REASON);
     }
 
-    return NGX_OK;
+    return NGX_DECLINED;
 }
 
 
@@ -316,7 +316,7 @@ ngx_http_ratelimit_api_edit_newer(ngx_http_ratelimit_api_t *api,
                                     ngx_http_ratelimit_api_edit_newer_handler,
                                         api);
 
-    return api->call ? NGX_AGAIN : NGX_HTTP_INTERNAL_SERVER_ERROR;
+    return api->call ? NGX_BUSY : NGX_HTTP_INTERNAL_SERVER_ERROR;
 }
 
 
@@ -387,7 +387,7 @@ ngx_http_ratelimit_api_edit_start(ngx_http_ratelimit_api_t *api)
                                         ngx_http_ratelimit_api_edit_done,
                                         work, ngx_cycle->log);
 
-    return work->job ? NGX_AGAIN : NGX_HTTP_INTERNAL_SERVER_ERROR;
+    return work->job ? NGX_BUSY : NGX_HTTP_INTERNAL_SERVER_ERROR;
 }
 
 
@@ -440,7 +440,7 @@ ngx_http_ratelimit_api_edit_finish(ngx_http_ratelimit_api_t *api)
                                          &edit->problems);
         if (rc == NGX_AGAIN) {
             ngx_http_ratelimit_api_later(api);
-            return NGX_AGAIN;
+            return NGX_BUSY;
         }
 
         if (rc == NGX_ERROR) {
@@ -544,7 +544,7 @@ ngx_http_ratelimit_api_edit_put(ngx_http_ratelimit_api_t *api)
                                       ngx_http_ratelimit_api_edit_put_handler,
                                        api);
 
-    return api->call ? NGX_AGAIN : NGX_HTTP_INTERNAL_SERVER_ERROR;
+    return api->call ? NGX_BUSY : NGX_HTTP_INTERNAL_SERVER_ERROR;
 }
 
 

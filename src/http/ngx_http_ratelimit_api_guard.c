@@ -86,7 +86,7 @@ ngx_http_ratelimit_api_guard(ngx_http_ratelimit_api_t *api)
                                               "a token of this location");
     }
 
-    return NGX_OK;
+    return NGX_DECLINED;
 }
 
 
@@ -256,7 +256,7 @@ ngx_http_ratelimit_api_guard_write(ngx_http_ratelimit_api_t *api)
                                               "site");
     }
 
-    return NGX_OK;
+    return NGX_DECLINED;
 }
 
 

@@ -8,7 +8,6 @@
 
 static json_t *ngx_http_ratelimit_api_status_redis(
     ngx_ratelimit_limiter_t *limiter, const ngx_ratelimit_sync_stat_t *stat);
-    uint64_t now_ms);
 static json_t *ngx_http_ratelimit_api_status_state(
     ngx_ratelimit_limiter_t *limiter, const ngx_ratelimit_sync_stat_t *stat);
 static json_t *ngx_http_ratelimit_api_status_time(uint64_t time_ms);

@@ -35,7 +35,7 @@ ngx_http_ratelimit_api_versions(ngx_http_ratelimit_api_t *api)
                                       ngx_http_ratelimit_api_versions_handler,
                                             api);
 
-    return api->call ? NGX_AGAIN : NGX_HTTP_INTERNAL_SERVER_ERROR;
+    return api->call ? NGX_BUSY : NGX_HTTP_INTERNAL_SERVER_ERROR;
 }
 
 
@@ -146,7 +146,7 @@ ngx_http_ratelimit_api_restore(ngx_http_ratelimit_api_t *api)
     ngx_int_t  rc;
 
     rc = ngx_http_ratelimit_api_conditions(api);
-    if (rc != NGX_OK) {
+    if (rc != NGX_DECLINED) {
         return rc;
     }
 
@@ -174,7 +174,7 @@ ngx_http_ratelimit_api_version_read(ngx_http_ratelimit_api_t *api,
                                        ngx_http_ratelimit_api_version_handler,
                                         api);
 
-    return api->call ? NGX_AGAIN : NGX_HTTP_INTERNAL_SERVER_ERROR;
+    return api->call ? NGX_BUSY : NGX_HTTP_INTERNAL_SERVER_ERROR;
 }
 
 
