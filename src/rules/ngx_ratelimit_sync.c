@@ -303,6 +303,7 @@ ngx_ratelimit_sync_compile_text(ngx_ratelimit_sync_compile_t *compile)
     compile->why = ngx_ratelimit_record_read(&compile->entry.text,
                                              compile->pool, &compile->record);
     if (compile->why) {
+        compile->failed = (compile->why == ngx_ratelimit_record_no_memory);
         return;
     }
 

@@ -92,8 +92,10 @@ static void ngx_ratelimit_sync_put_lost(ngx_ratelimit_sync_call_t *call,
 static void ngx_ratelimit_sync_put_passed(ngx_ratelimit_sync_call_t *call);
 static void ngx_ratelimit_sync_put_passed_answer(void *data,
     const ngx_ratelimit_redis_control_result_t *result);
-static ngx_int_t ngx_ratelimit_sync_heads(ngx_ratelimit_sync_call_t *call,
+static ngx_int_t ngx_ratelimit_sync_lines(ngx_ratelimit_sync_call_t *call,
     const ngx_str_t *texts, ngx_uint_t n);
+static ngx_int_t ngx_ratelimit_sync_heads(ngx_ratelimit_sync_call_t *call,
+    const ngx_str_t *records);
 static ngx_int_t ngx_ratelimit_sync_channel(ngx_ratelimit_sync_t *sync,
     ngx_pool_t *pool, ngx_str_t *channel);
 static ngx_int_t ngx_ratelimit_sync_copy(ngx_pool_t *pool, ngx_str_t *to,
@@ -421,7 +423,7 @@ ngx_ratelimit_sync_call_work(void *data)
                                                 &call->entry, &generation,
                                                 call->pool->log);
         if (call->rc == NGX_OK) {
-            call->rc = ngx_ratelimit_sync_heads(call, &call->entry.text, 1);
+            call->rc = ngx_ratelimit_sync_heads(call, &call->entry.text);
         }
 
         return;
@@ -595,7 +597,7 @@ ngx_ratelimit_sync_call_answer(void *data,
     }
 
     if (call->kind == NGX_RATELIMIT_SYNC_VERSIONS) {
-        rc = ngx_ratelimit_sync_heads(call, result->texts, result->n);
+        rc = ngx_ratelimit_sync_lines(call, result->texts, result->n);
 
         if (rc == NGX_OK && call->result.n) {
             call->result.version = call->result.records[0].version;
@@ -825,54 +827,76 @@ ngx_ratelimit_sync_put_passed_answer(void *data,
 }
 
 
-/*
- * Reads the heads of what stands in the texts: of one that has all records, or
- * of a text for each head. What is none is passed over.
- */
+/* Of the script's list, heads without their line ends. */
 static ngx_int_t
-ngx_ratelimit_sync_heads(ngx_ratelimit_sync_call_t *call,
+ngx_ratelimit_sync_lines(ngx_ratelimit_sync_call_t *call,
     const ngx_str_t *texts, ngx_uint_t n)
 {
+    u_char      *p;
+    size_t       len;
+    ngx_str_t    text;
+    ngx_uint_t   i;
+
+    for (i = 0, len = 0; i < n; i++) {
+        len += texts[i].len + 1;
+    }
+
+    text.len = len;
+    text.data = ngx_pnalloc(call->pool, len + 1);
+
+    if (text.data == NULL) {
+        return NGX_ERROR;
+    }
+
+    for (i = 0, p = text.data; i < n; i++) {
+        p = ngx_cpymem(p, texts[i].data, texts[i].len);
+        *p++ = LF;
+    }
+
+    return ngx_ratelimit_sync_heads(call, &text);
+}
+
+
+/* Reads the heads of records that stand one behind the other. */
+static ngx_int_t
+ngx_ratelimit_sync_heads(ngx_ratelimit_sync_call_t *call,
+    const ngx_str_t *records)
+{
     ngx_str_t                text;
-    ngx_uint_t               i;
-    ngx_array_t              records;
+    ngx_array_t              heads;
     ngx_ratelimit_record_t  *record;
 
-    if (ngx_array_init(&records, call->pool, 16,
+    if (ngx_array_init(&heads, call->pool, 16,
                        sizeof(ngx_ratelimit_record_t))
         != NGX_OK)
     {
         return NGX_ERROR;
     }
 
-    for (i = 0; i < n; i++) {
-        text = texts[i];
+    text = *records;
 
-        while (text.len) {
-            record = ngx_array_push(&records);
-            if (record == NULL) {
-                return NGX_ERROR;
-            }
-
-            if (ngx_ratelimit_record_head(&text, call->pool, record) != NULL
-                || record->text.len == 0)
-            {
-                records.nelts--;
-                break;
-            }
-
-            text.data += record->text.len;
-            text.len -= record->text.len;
-
-            /* the texts are gone when this is told */
-
-            ngx_str_null(&record->text);
-            record->document.data = NULL;
+    while (text.len) {
+        record = ngx_array_push(&heads);
+        if (record == NULL) {
+            return NGX_ERROR;
         }
+
+        if (ngx_ratelimit_record_head(&text, call->pool, record) != NULL) {
+            heads.nelts--;
+            break;
+        }
+
+        text.data += record->text.len;
+        text.len -= record->text.len;
+
+        /* a document of this length, which is not here */
+
+        record->document.data = NULL;
+        ngx_str_null(&record->text);
     }
 
-    call->result.n = records.nelts;
-    call->result.records = records.elts;
+    call->result.n = heads.nelts;
+    call->result.records = heads.elts;
 
     return NGX_OK;
 }

@@ -297,7 +297,7 @@ ngx_ratelimit_sync_no_answer(ngx_ratelimit_sync_t *sync,
                                   ngx_ratelimit_sync_now(), 0);
 
     if (ngx_ratelimit_sync_failed(&sync->polling)) {
-        ngx_log_error(NGX_LOG_WARN, sync->log, 0,
+        ngx_log_error(NGX_LOG_ERR, sync->log, 0,
                       "ratelimit zone \"%V\": its rules are not asked for: "
                       "\"%V\"", &sync->limiter->zone.name,
                       ngx_ratelimit_redis_status_name(status));

@@ -113,8 +113,8 @@ ngx_ratelimit_sync_init(ngx_shm_zone_t *shm_zone, void *data)
 
 
 /*
- * A file that cannot be read is no reason not to start: it is logged, and the
- * rules of nginx.conf count until there are others.
+ * A file that cannot be read is a mistake of the configuration, as any other
+ * file of it; one that is not whole is none, and set aside.
  */
 static ngx_int_t
 ngx_ratelimit_sync_load(ngx_ratelimit_limiter_t *limiter, ngx_pool_t *pool,
@@ -132,7 +132,7 @@ ngx_ratelimit_sync_load(ngx_ratelimit_limiter_t *limiter, ngx_pool_t *pool,
                                  &text, log)
         != NGX_OK)
     {
-        return NGX_OK;
+        return NGX_ERROR;
     }
 
     n = ngx_ratelimit_sync_publish_all(limiter, text, pool);
