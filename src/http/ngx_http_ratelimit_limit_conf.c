@@ -384,6 +384,8 @@ ngx_http_ratelimit_resolve_zone(ngx_conf_t *cf,
         return NGX_ERROR;
     }
 
+    ngx_http_ratelimit_above(cf, zone);
+
     if (ngx_ratelimit_policy_complete(zone->limiter.base) != NGX_OK) {
         return NGX_ERROR;
     }
