@@ -141,6 +141,13 @@ void ngx_ratelimit_leased_give(ngx_ratelimit_counter_t *counter,
     uint32_t tokens);
 void ngx_ratelimit_leased_settle(ngx_ratelimit_counter_t *counter);
 
+/*
+ * Names the counter's lease. Those of async are others: tokens in hand are none
+ * that have been spent, where a rule's sync changes.
+ */
+ngx_ratelimit_id_t ngx_ratelimit_leased_id(
+    const ngx_ratelimit_counter_t *counter);
+
 /* What is known to a lease now. */
 void ngx_ratelimit_leased_env(const ngx_ratelimit_limiter_t *limiter,
     ngx_ratelimit_lease_env_t *env);

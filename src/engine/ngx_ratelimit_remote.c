@@ -183,7 +183,9 @@ ngx_ratelimit_remote_call(ngx_ratelimit_client_t *client,
         p = ngx_ratelimit_remote_kind(p, counter);
         p = ngx_ratelimit_redis_write_bulk(p, field, sizeof(field));
 
-        if (what == NGX_RATELIMIT_REMOTE_TAKE && rule->numbers.len) {
+        if (what == NGX_RATELIMIT_REMOTE_TAKE && rule->numbers.len
+            && counter->limit == &rule->limit)
+        {
             p = ngx_cpymem(p, rule->numbers.data, rule->numbers.len);
 
         } else {

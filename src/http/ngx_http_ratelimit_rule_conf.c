@@ -50,6 +50,8 @@ static ngx_int_t ngx_http_ratelimit_rule_make_limit(ngx_conf_t *cf,
     const char *directive, ngx_ratelimit_rule_t *rule);
 static void ngx_http_ratelimit_rule_sync(ngx_conf_t *cf,
     ngx_http_ratelimit_rule_t *rule);
+static ngx_int_t ngx_http_ratelimit_rule_tiers(ngx_conf_t *cf,
+    const char *directive, ngx_http_ratelimit_rule_t *rule);
 static ngx_int_t ngx_http_ratelimit_rule_shards(ngx_conf_t *cf,
     const char *directive, ngx_ratelimit_rule_t *rule);
 static const char *ngx_http_ratelimit_rule_split(
@@ -102,6 +104,12 @@ static const ngx_http_ratelimit_parameter_t  ngx_http_ratelimit_parameters[] = {
       NGX_HTTP_RATELIMIT_OF_ANY },
     { "tier=", ngx_http_ratelimit_set_rule_tier, 0,
       NGX_HTTP_RATELIMIT_OF_ANY },
+    { "host=", ngx_http_ratelimit_set_host, 0,
+      NGX_HTTP_RATELIMIT_OF_ANY },
+    { "api_key=", ngx_http_ratelimit_set_rule_api_key, 0,
+      NGX_HTTP_RATELIMIT_OF_ANY },
+    { "tiers=", ngx_http_ratelimit_set_tiers, 0,
+      NGX_HTTP_RATELIMIT_OF_ANY },
     { NULL, NULL, 0, 0 }
 };
 
@@ -118,6 +126,7 @@ static const ngx_http_ratelimit_exclusion_t  ngx_http_ratelimit_exclusions[] = {
     { "sync=async", "emergency=", "\"sync=lease\" or \"sync=strict\"" },
     { "shards=", "count_status=", "one of them" },
     { "shards=", "cost_header=", "one of them" },
+    { "shards=", "tiers=", "one of them" },
     { "shards=", "fail_mode=local",
       "\"fail_mode=open\" or \"fail_mode=closed\"" },
     { NULL, NULL, NULL }
@@ -382,7 +391,39 @@ ngx_http_ratelimit_rule_combine(ngx_conf_t *cf, const char *directive,
         return NGX_ERROR;
     }
 
+    if (ngx_http_ratelimit_rule_tiers(cf, directive, rule) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
     return ngx_http_ratelimit_rule_shards(cf, directive, &rule->rule);
+}
+
+
+static ngx_int_t
+ngx_http_ratelimit_rule_tiers(ngx_conf_t *cf, const char *directive,
+    ngx_http_ratelimit_rule_t *rule)
+{
+    const char  *expected;
+
+    if (rule->tiers.len == 0) {
+        return NGX_OK;
+    }
+
+    expected = ngx_http_ratelimit_make_tiers(cf,
+                          ngx_http_ratelimit_argument(cf, "rate=") != NULL,
+                          rule);
+    if (expected == NULL) {
+        return NGX_OK;
+    }
+
+    if (expected[0]) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"%s\" \"%V\" has an invalid \"tiers=%V\", "
+                           "expected %s", directive, &rule->rule.id,
+                           &rule->tiers, expected);
+    }
+
+    return NGX_ERROR;
 }
 
 

@@ -53,9 +53,7 @@ ngx_http_ratelimit_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         || ngx_http_ratelimit_zone_parameters(cf, zone, rule, &size)
            != NGX_OK
         || ngx_http_ratelimit_zone_memory(cf, zone, size) != NGX_OK
-        || ngx_array_init(&zone->limiter.rules, cf->pool, 4,
-                          sizeof(ngx_ratelimit_rule_t *))
-           != NGX_OK
+        || ngx_ratelimit_policy_base(&zone->limiter, cf->pool) == NULL
         || ngx_http_ratelimit_zone_rule(cf, rmcf, zone, rule) != NGX_OK)
     {
         return NGX_CONF_ERROR;
