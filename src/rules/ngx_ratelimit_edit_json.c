@@ -255,6 +255,9 @@ ngx_ratelimit_edit_open(ngx_ratelimit_edit_work_t *work, ngx_uint_t takes)
                      &edit->problems);
 
     if (work->root == NULL) {
+        work->outside = 1;
+        ngx_ratelimit_edit_translate(work, &edit->problems, 0);
+
         return edit->problems.n ? NGX_RATELIMIT_EDIT_INVALID
                                 : NGX_RATELIMIT_EDIT_ERROR;
     }

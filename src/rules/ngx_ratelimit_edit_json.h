@@ -41,17 +41,17 @@ struct ngx_ratelimit_edit_work_s {
 };
 
 /*
- * Changes work->root. Returns OK, CREATED or GONE, which is the answer where the
- * document it makes is valid; NOT_FOUND; INVALID, when there are problems that
- * leave nothing to go on with; ERROR: memory is out.
+ * Changes work->root. Returns OK, CREATED or GONE, which is the answer where
+ * the document it makes is valid; NOT_FOUND; INVALID, when there are problems
+ * that leave nothing to go on with; ERROR: memory is out.
  */
 typedef ngx_ratelimit_edit_status_e (*ngx_ratelimit_edit_change_pt)(
     ngx_ratelimit_edit_work_t *work);
 
 /*
  * What the answer shows, of the document as it is, or as it is when it was
- * changed and made canonical: a new reference. NULL: memory is out, or it is not
- * there: then missing is set.
+ * changed and made canonical: a new reference. NULL: memory is out, or it is
+ * not there: then missing is set.
  */
 typedef struct json_t *(*ngx_ratelimit_edit_show_pt)(
     ngx_ratelimit_edit_work_t *work);

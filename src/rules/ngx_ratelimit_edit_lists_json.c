@@ -31,7 +31,7 @@ static ngx_int_t ngx_ratelimit_edit_entry(ngx_ratelimit_edit_work_t *work,
     json_t *set, const ngx_str_t *text);
 static ngx_uint_t ngx_ratelimit_edit_is_entry(json_t *set,
     const json_t *entry);
-static ngx_str_t ngx_ratelimit_edit_digest(const ngx_str_t *entry,
+static ngx_str_t ngx_ratelimit_edit_named(const ngx_str_t *entry,
     u_char buf[NGX_RATELIMIT_DOCUMENT_KEY]);
 static ngx_str_t ngx_ratelimit_edit_text(const json_t *value);
 
@@ -632,27 +632,18 @@ static ngx_int_t
 ngx_ratelimit_edit_entry(ngx_ratelimit_edit_work_t *work, json_t *set,
     const ngx_str_t *text)
 {
-    u_char      buf[NGX_RATELIMIT_DOCUMENT_KEY];
-    char        name[NGX_RATELIMIT_DOCUMENT_KEY + 1];
-    u_char     *copy;
-    ngx_str_t   digest;
+    u_char     buf[NGX_RATELIMIT_DOCUMENT_KEY];
+    ngx_str_t  name;
 
-    digest = ngx_ratelimit_edit_digest(text, buf);
+    name = ngx_ratelimit_edit_named(text, buf);
 
-    if (digest.len < sizeof(name)) {
-        (void) ngx_cpystrn((u_char *) name, digest.data, digest.len + 1);
-        return json_object_set_new(set, name, json_null()) == 0 ? NGX_OK
-                                                                : NGX_ERROR;
-    }
-
-    copy = ngx_pnalloc(work->edit->pool, digest.len + 1);
-    if (copy == NULL) {
+    if (ngx_ratelimit_edit_join(work->edit->pool, &name, &name, NULL, 0)
+        != NGX_OK)
+    {
         return NGX_ERROR;
     }
 
-    (void) ngx_cpystrn(copy, digest.data, digest.len + 1);
-
-    return json_object_set_new(set, (char *) copy, json_null()) == 0
+    return json_object_set_new(set, (char *) name.data, json_null()) == 0
            ? NGX_OK : NGX_ERROR;
 }
 
@@ -660,29 +651,29 @@ ngx_ratelimit_edit_entry(ngx_ratelimit_edit_work_t *work, json_t *set,
 static ngx_uint_t
 ngx_ratelimit_edit_is_entry(json_t *set, const json_t *entry)
 {
-    u_char      buf[NGX_RATELIMIT_DOCUMENT_KEY];
-    char        name[NGX_RATELIMIT_DOCUMENT_KEY + 1];
-    ngx_str_t   text, digest;
+    u_char     buf[NGX_RATELIMIT_DOCUMENT_KEY];
+    char       name[NGX_RATELIMIT_DOCUMENT_KEY + 1];
+    ngx_str_t  text, named;
 
     if (!json_is_string(entry)) {
         return 0;
     }
 
     text = ngx_ratelimit_edit_text(entry);
-    digest = ngx_ratelimit_edit_digest(&text, buf);
+    named = ngx_ratelimit_edit_named(&text, buf);
 
-    if (digest.data != buf) {
+    if (named.data != buf) {
         return json_object_get(set, json_string_value(entry)) != NULL;
     }
 
-    (void) ngx_cpystrn((u_char *) name, digest.data, digest.len + 1);
+    (void) ngx_cpystrn((u_char *) name, named.data, named.len + 1);
 
     return json_object_get(set, name) != NULL;
 }
 
 
 static ngx_str_t
-ngx_ratelimit_edit_digest(const ngx_str_t *entry,
+ngx_ratelimit_edit_named(const ngx_str_t *entry,
     u_char buf[NGX_RATELIMIT_DOCUMENT_KEY])
 {
     if (ngx_ratelimit_glob_wild(entry->data, entry->len)) {

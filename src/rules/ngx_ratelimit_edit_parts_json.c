@@ -16,8 +16,7 @@ static ngx_uint_t ngx_ratelimit_edit_tier_place(
     ngx_str_t *place, size_t *len);
 static const char *ngx_ratelimit_edit_key(ngx_ratelimit_edit_work_t *work,
     json_t *keys);
-static const char *ngx_ratelimit_edit_key_clear(
-    ngx_ratelimit_edit_work_t *work, json_t *keys);
+static ngx_uint_t ngx_ratelimit_edit_digest(const ngx_str_t *key);
 static json_t *ngx_ratelimit_edit_pattern(ngx_ratelimit_edit_work_t *work,
     json_t *patterns);
 static ngx_uint_t ngx_ratelimit_edit_tier_of_place(
@@ -422,8 +421,11 @@ ngx_ratelimit_edit_tier_of_show(ngx_ratelimit_edit_work_t *work)
 static const char *
 ngx_ratelimit_edit_key(ngx_ratelimit_edit_work_t *work, json_t *keys)
 {
-    u_char     buf[NGX_RATELIMIT_DOCUMENT_KEY];
-    ngx_str_t  digest, *name, copy;
+    u_char       buf[NGX_RATELIMIT_DOCUMENT_KEY];
+    char         digest[NGX_RATELIMIT_DOCUMENT_KEY + 1];
+    json_t      *value;
+    ngx_str_t    text, *name;
+    const char  *key;
 
     name = &work->edit->name;
 
@@ -431,41 +433,30 @@ ngx_ratelimit_edit_key(ngx_ratelimit_edit_work_t *work, json_t *keys)
         return (char *) name->data;
     }
 
-    digest = ngx_ratelimit_document_key(name, buf);
+    text = ngx_ratelimit_document_key(name, buf);
 
-    if (digest.data == name->data) {
-        return ngx_ratelimit_edit_key_clear(work, keys);
-    }
-
-    copy.data = ngx_pnalloc(work->edit->pool, digest.len + 1);
-    if (copy.data == NULL) {
+    if (text.len >= sizeof(digest)) {
         return NULL;
     }
 
-    ngx_memcpy(copy.data, digest.data, digest.len);
-    copy.data[digest.len] = '\0';
-
-    return json_object_get(keys, (char *) copy.data) ? (char *) copy.data
-                                                     : NULL;
-}
-
-
-static const char *
-ngx_ratelimit_edit_key_clear(ngx_ratelimit_edit_work_t *work, json_t *keys)
-{
-    u_char       buf[NGX_RATELIMIT_DOCUMENT_KEY];
-    json_t      *value;
-    ngx_str_t    text;
-    const char  *key;
+    (void) ngx_cpystrn((u_char *) digest, text.data, text.len + 1);
 
     json_object_foreach(keys, key, value) {
+
+        if (ngx_strcmp(key, digest) == 0) {
+            return key;
+        }
+
+        if (!ngx_ratelimit_edit_digest(name)) {
+            continue;
+        }
+
         text.data = (u_char *) key;
         text.len = ngx_strlen(key);
-
         text = ngx_ratelimit_document_key(&text, buf);
 
-        if (text.data == buf && text.len == work->edit->name.len
-            && ngx_memcmp(buf, work->edit->name.data, text.len) == 0)
+        if (text.len == sizeof(digest) - 1
+            && ngx_memcmp(text.data, digest, text.len) == 0)
         {
             return key;
         }
@@ -475,18 +466,25 @@ ngx_ratelimit_edit_key_clear(ngx_ratelimit_edit_work_t *work, json_t *keys)
 }
 
 
+static ngx_uint_t
+ngx_ratelimit_edit_digest(const ngx_str_t *key)
+{
+    return key->len > sizeof("sha256:") - 1
+           && ngx_strncmp(key->data, "sha256:", sizeof("sha256:") - 1) == 0;
+}
+
+
 /* A digest matches no pattern: it may be of any key. */
 static json_t *
 ngx_ratelimit_edit_pattern(ngx_ratelimit_edit_work_t *work, json_t *patterns)
 {
     size_t      i;
-    u_char      buf[NGX_RATELIMIT_DOCUMENT_KEY];
     json_t     *pattern, *glob;
     ngx_str_t  *name;
 
     name = &work->edit->name;
 
-    if (ngx_ratelimit_document_key(name, buf).data == name->data) {
+    if (ngx_ratelimit_edit_digest(name)) {
         return NULL;
     }
 
