@@ -1,11 +1,16 @@
 /*
  * A record: one version of a zone's document with what is known of it. It is
- * one text, the same in shared memory, in Redis and in the state file: a line of
- * JSON, the head, and the document, which ends with a line end, too.
+ * one text, the same in shared memory, in Redis and in the state file: a line
+ * of JSON, the head, and the document, which ends with a line end, too.
  *
  *     {"format":"1.0","version":42,"id":"9f0c...","time":"2026-...",
  *      "author":"ann","reason":"...","bytes":1234,"sha256":"..."}\n
  *     {"rules":[...],...}\n
+ *
+ * "bytes" is the length of the document. "sha256" is the last field of a head,
+ * and the digest of all bytes before it, from the record's first up to and
+ * without the comma, and of the document. A newer minor format may have more
+ * fields before it.
  */
 
 #ifndef NGX_RATELIMIT_RECORD_H_INCLUDED
@@ -16,6 +21,9 @@
 
 #define NGX_RATELIMIT_RECORD_MAX      (32 * 1024 * 1024)  /* bytes of a whole */
 #define NGX_RATELIMIT_RECORD_HISTORY  50                  /* versions kept */
+#define NGX_RATELIMIT_RECORD_HEAD     (16 * 1024)         /* bytes of a head */
+#define NGX_RATELIMIT_RECORD_AUTHOR   256   /* bytes kept of a name */
+#define NGX_RATELIMIT_RECORD_REASON   1024
 
 typedef struct {
     uint64_t    version;    /* 1 and more, at most 2^53 */
@@ -28,18 +36,32 @@ typedef struct {
 } ngx_ratelimit_record_t;
 
 /*
- * Reads the record at the beginning of text. Its strings are copied to pool but
- * for document and text, which are parts of the given text. Returns NULL and
- * the record, or what is wrong, as a constant string: it is cut, its digest
- * does not fit, its format's major number is another one.
+ * Reads the record at the beginning of text. Its strings are copied to pool
+ * but for document and text, which are parts of the given text. Returns NULL
+ * and the record, or what is wrong, as a constant string: it is cut, its
+ * digest does not fit, its format's major number is another one. Where memory
+ * is out, that is ngx_ratelimit_record_no_memory.
  */
+extern const char  ngx_ratelimit_record_no_memory[];
+
 const char *ngx_ratelimit_record_read(const ngx_str_t *text,
     ngx_pool_t *pool, ngx_ratelimit_record_t *record);
 
 /*
- * Writes record->text, in pool, out of the other members. Returns NGX_OK,
- * NGX_DECLINED: it is larger than NGX_RATELIMIT_RECORD_MAX, or NGX_ERROR: memory
- * is out.
+ * Reads the head alone, and no digest: of a record that was read whole before,
+ * or where there are no documents (a list of versions). document.len is what
+ * the head says. Where less follows, document.data is NULL and text ends with
+ * the head.
+ */
+const char *ngx_ratelimit_record_head(const ngx_str_t *text,
+    ngx_pool_t *pool, ngx_ratelimit_record_t *record);
+
+/*
+ * Writes record->text, in pool, out of the other members; document is part of
+ * that then. Of author and reason it says what is kept, as UTF-8: "?" stands
+ * for bytes that are none, and for zeros. Returns NGX_OK, NGX_DECLINED: it is
+ * larger than NGX_RATELIMIT_RECORD_MAX, the document is not one line, or the
+ * version is out of range; or NGX_ERROR: memory is out.
  */
 ngx_int_t ngx_ratelimit_record_write(ngx_ratelimit_record_t *record,
     ngx_pool_t *pool);

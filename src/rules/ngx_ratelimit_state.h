@@ -11,17 +11,22 @@
 
 /*
  * Reads the good records of a state file: all of them, in their order, as one
- * text in pool. Where the first one is not whole, the file is set aside as
- * "<file>.corrupt" (unless only test is set: "nginx -t" changes nothing), with
- * a message, and "<file>.old" is read instead. Returns NGX_OK (text may be
- * empty: there is no file), or NGX_ERROR: it cannot be read (logged).
+ * text in pool; they end before the first that is not whole. Where that is the
+ * first of all, the file is set aside as "<file>.corrupt" (unless test is set:
+ * "nginx -t" changes nothing). Then, and where there is no file (who wrote it
+ * was killed), "<file>.old" is read instead: to forget a document, both have
+ * to go. All of it is logged. Returns NGX_OK (text is empty: there is none),
+ * or NGX_ERROR: it cannot be read, or memory is out (logged).
  */
 ngx_int_t ngx_ratelimit_state_read(const ngx_str_t *file, ngx_pool_t *pool,
     ngx_uint_t test, ngx_str_t *text, ngx_log_t *log);
 
 /*
- * Writes a state file. Returns NULL, or which step failed, as a constant string,
- * and errno in *err: then the file before is as it was.
+ * Writes a state file. Returns NULL, or which step failed, as a constant
+ * string, and errno in *err: then the file before is as it was, unless all
+ * that failed is the last step, the folder's fsync(). Who finds another
+ * process writing the same file waits for a second, and fails with NGX_EAGAIN
+ * then.
  */
 const char *ngx_ratelimit_state_write(const ngx_str_t *file,
     const ngx_str_t *text, ngx_err_t *err);

@@ -3,8 +3,8 @@
  * share them. The newest is the current one; those before are its history. The
  * store knows of a record its version, its id and its bytes, nothing else.
  *
- * A worker may die anywhere in here: what is current then is the record before,
- * or the new one, whole.
+ * A worker may die anywhere in here: what is current then is the record
+ * before, or the new one, whole.
  */
 
 #ifndef NGX_RATELIMIT_STORE_H_INCLUDED
@@ -12,6 +12,9 @@
 
 #include <ngx_config.h>
 #include <ngx_core.h>
+
+#define NGX_RATELIMIT_STORE_LAYOUT   1   /* another one: memory of its own */
+#define NGX_RATELIMIT_STORE_HISTORY  50  /* records before the current one */
 
 typedef struct ngx_ratelimit_store_s  ngx_ratelimit_store_t;
 
@@ -34,16 +37,16 @@ ngx_int_t ngx_ratelimit_store_init(ngx_ratelimit_store_t *store, size_t size,
 /* Counts the publications, without a lock: 0 as long as there was none. */
 uint64_t ngx_ratelimit_store_generation(const ngx_ratelimit_store_t *store);
 
-/* Version and id of the current record; 0 and 0: none. */
-void ngx_ratelimit_store_version(ngx_ratelimit_store_t *store,
+/* Version and id of the current record, without a lock; 0 and 0: none. */
+void ngx_ratelimit_store_version(const ngx_ratelimit_store_t *store,
     uint64_t *version, uint64_t *id);
 
 /*
- * Makes a record the current one, and the one before part of the history, which
- * loses its oldest ones. expected: a version that must be the current one, or
- * NGX_RATELIMIT_STORE_ANY. history: 0: the one before is dropped instead.
- * Returns NGX_OK, NGX_BUSY: another version is current (in *found), NGX_DECLINED:
- * the record is too large, or NGX_ERROR: the lock is broken.
+ * Makes a record the current one, and the one before part of the history,
+ * which loses its oldest ones. expected: a version that must be the current
+ * one, or NGX_RATELIMIT_STORE_ANY. history: 0: the one before is dropped
+ * instead. Returns NGX_OK, NGX_BUSY: another version is current (in *found),
+ * NGX_DECLINED: the record is too large, or NGX_ERROR: the lock is broken.
  */
 #define NGX_RATELIMIT_STORE_ANY  ((uint64_t) -1)
 
@@ -53,31 +56,38 @@ ngx_int_t ngx_ratelimit_store_publish(ngx_ratelimit_store_t *store,
 
 /*
  * Copies a record to the heap: the current one (version 0), or one of the
- * history. *generation is that of the moment. Returns NGX_OK (the caller frees
- * entry->text.data with ngx_free), NGX_DECLINED: there is no such one, or
- * NGX_ERROR: memory is out. May be called by a thread.
+ * history. *generation is that of the moment; it is also set where there is no
+ * record. Returns NGX_OK (the caller frees entry->text.data with ngx_free),
+ * NGX_DECLINED: there is no such one, or NGX_ERROR: memory is out. May be
+ * called by a thread: nobody waits for a reader, and readers wait for nobody
+ * but when they met many publications in a row.
  */
 ngx_int_t ngx_ratelimit_store_read(ngx_ratelimit_store_t *store,
     uint64_t version, ngx_ratelimit_store_entry_t *entry,
     uint64_t *generation, ngx_log_t *log);
 
-/* All of them, the current one first, one behind the other in entry->text. */
+/*
+ * The same of all of them: the current one, whose version and id entry has,
+ * and the history, the newest first, one behind the other in entry->text.
+ */
 ngx_int_t ngx_ratelimit_store_read_all(ngx_ratelimit_store_t *store,
     ngx_ratelimit_store_entry_t *entry, uint64_t *generation, ngx_log_t *log);
 
 /*
  * One worker of a node leads: it listens to Redis and writes the state file.
  * lead: the caller's main thread becomes it, where nobody alive is; returns
- * whether it is now. Until leave, or its death.
+ * whether it is now. Until leave, or its death. nginx's single process always
+ * is.
  */
 ngx_uint_t ngx_ratelimit_store_lead(ngx_ratelimit_store_t *store);
 void ngx_ratelimit_store_leave(ngx_ratelimit_store_t *store);
 
 /*
- * What the leader knows, for all workers, each a word by itself: the generation
- * that stands in the state file; the fleet's count of resets that this node has
- * applied; when Redis last answered (ms since the epoch; 0: never), and whether
- * the last question had an answer; why the state could not be written (errno).
+ * What the leader knows, for all workers, each a word by itself: the
+ * generation that stands in the state file; the fleet's count of resets that
+ * this node has applied; when Redis last answered (ms since the epoch; 0:
+ * never), and whether the last question had an answer; why the state could not
+ * be written (errno).
  */
 typedef struct {
     uint64_t    written;
@@ -87,6 +97,10 @@ typedef struct {
     uint64_t    error;
 } ngx_ratelimit_store_stat_t;
 
+/*
+ * written: err 0: the file has the generation, else why it could not be
+ * written. asked: time_ms counts where Redis was reachable.
+ */
 void ngx_ratelimit_store_stat(const ngx_ratelimit_store_t *store,
     ngx_ratelimit_store_stat_t *stat);
 void ngx_ratelimit_store_set_written(ngx_ratelimit_store_t *store,

@@ -1,0 +1,655 @@
+/*
+ * Records: a head, which is JSON, and a document, which is any one line here.
+ *
+ * The digest stands at a fixed place, the end of the head, so that it covers
+ * all other bytes and is found without reading JSON that may be damaged.
+ */
+
+#include <ngx_config.h>
+#include <ngx_core.h>
+
+#include "ngx_ratelimit_record.h"
+
+#include <jansson.h>
+#include <openssl/evp.h>
+#include <time.h>
+
+#define NGX_RATELIMIT_RECORD_FORMAT  "1.0"
+#define NGX_RATELIMIT_RECORD_MAJOR   "1."
+
+#define NGX_RATELIMIT_SHA256         32
+#define NGX_RATELIMIT_SHA256_FIELD   ",\"sha256\":\""
+#define NGX_RATELIMIT_SHA256_END     "\"}\n"
+
+/* bytes of a head behind what its digest is of */
+#define NGX_RATELIMIT_RECORD_TAIL                                             \
+    (sizeof(NGX_RATELIMIT_SHA256_FIELD) - 1 + 2 * NGX_RATELIMIT_SHA256        \
+     + sizeof(NGX_RATELIMIT_SHA256_END) - 1)
+
+#define NGX_RATELIMIT_RECORD_MAX_VERSION  ((uint64_t) 1 << 53)
+
+/* the last ms of the year 9999 */
+#define NGX_RATELIMIT_RECORD_MAX_TIME     UINT64_C(253402300799999)
+
+const char  ngx_ratelimit_record_no_memory[] = "memory is out";
+
+static const char *ngx_ratelimit_record_parse(const ngx_str_t *head,
+    ngx_pool_t *pool, ngx_ratelimit_record_t *record);
+static const char *ngx_ratelimit_record_fields(json_t *json, ngx_pool_t *pool,
+    ngx_ratelimit_record_t *record);
+static const char *ngx_ratelimit_record_format(json_t *json);
+static ngx_int_t ngx_ratelimit_record_number(json_t *json, const char *name,
+    uint64_t max, uint64_t *value);
+static ngx_int_t ngx_ratelimit_record_id(json_t *json, uint64_t *id);
+static ngx_int_t ngx_ratelimit_record_time(json_t *json, uint64_t *time_ms);
+static ngx_int_t ngx_ratelimit_record_digits(const char **text, ngx_uint_t n,
+    int *value);
+static const char *ngx_ratelimit_record_text(json_t *json, const char *name,
+    size_t max, ngx_pool_t *pool, ngx_str_t *out);
+static char *ngx_ratelimit_record_dump(const ngx_ratelimit_record_t *record);
+static json_t *ngx_ratelimit_record_string(const ngx_str_t *text, size_t max);
+static size_t ngx_ratelimit_record_utf8(const u_char *text, size_t len);
+static ngx_int_t ngx_ratelimit_record_digest(const u_char *head,
+    size_t head_len, const ngx_str_t *document, u_char *hex);
+
+
+const char *
+ngx_ratelimit_record_read(const ngx_str_t *text, ngx_pool_t *pool,
+    ngx_ratelimit_record_t *record)
+{
+    size_t       len;
+    u_char       hex[2 * NGX_RATELIMIT_SHA256];
+    const char  *wrong;
+
+    wrong = ngx_ratelimit_record_head(text, pool, record);
+
+    if (wrong) {
+        return wrong;
+    }
+
+    if (record->document.data == NULL) {
+        return "it is cut";
+    }
+
+    if (memchr(record->document.data, '\n', record->document.len)
+        != record->document.data + record->document.len - 1)
+    {
+        return "its document is not one line";
+    }
+
+    len = record->text.len - record->document.len - NGX_RATELIMIT_RECORD_TAIL;
+
+    if (ngx_ratelimit_record_digest(text->data, len, &record->document, hex)
+        != NGX_OK)
+    {
+        return ngx_ratelimit_record_no_memory;
+    }
+
+    if (ngx_memcmp(text->data + len + sizeof(NGX_RATELIMIT_SHA256_FIELD) - 1,
+                   hex, sizeof(hex))
+        != 0)
+    {
+        return "its digest does not fit";
+    }
+
+    return NULL;
+}
+
+
+const char *
+ngx_ratelimit_record_head(const ngx_str_t *text, ngx_pool_t *pool,
+    ngx_ratelimit_record_t *record)
+{
+    u_char      *end;
+    ngx_str_t    head;
+    const char  *wrong;
+
+    if (text->len == 0) {
+        return "it is empty";
+    }
+
+    end = memchr(text->data, '\n',
+                 ngx_min(text->len, NGX_RATELIMIT_RECORD_HEAD));
+
+    if (end == NULL) {
+        return "its head is cut, or too long";
+    }
+
+    head.data = text->data;
+    head.len = end + 1 - text->data;
+
+    ngx_memzero(record, sizeof(ngx_ratelimit_record_t));
+
+    wrong = ngx_ratelimit_record_parse(&head, pool, record);
+
+    if (wrong) {
+        return wrong;
+    }
+
+    if (record->document.len > NGX_RATELIMIT_RECORD_MAX - head.len) {
+        return "it is too large";
+    }
+
+    record->text = head;
+
+    if (text->len - head.len >= record->document.len) {
+        record->document.data = end + 1;
+        record->text.len += record->document.len;
+    }
+
+    return NULL;
+}
+
+
+/* Of the document it finds the length alone. */
+static const char *
+ngx_ratelimit_record_parse(const ngx_str_t *head, ngx_pool_t *pool,
+    ngx_ratelimit_record_t *record)
+{
+    json_t        *json;
+    const char    *wrong;
+    json_error_t   error;
+
+    json = json_loadb((char *) head->data, head->len, JSON_REJECT_DUPLICATES,
+                      &error);
+
+    if (json == NULL) {
+        return json_error_code(&error) == json_error_out_of_memory
+               ? ngx_ratelimit_record_no_memory : "its head is no JSON";
+    }
+
+    wrong = ngx_ratelimit_record_format(json);
+
+    if (wrong == NULL
+        && (head->len <= NGX_RATELIMIT_RECORD_TAIL
+            || ngx_memcmp(head->data + head->len - NGX_RATELIMIT_RECORD_TAIL,
+                          NGX_RATELIMIT_SHA256_FIELD,
+                          sizeof(NGX_RATELIMIT_SHA256_FIELD) - 1)
+               != 0))
+    {
+        wrong = "its head does not end with a digest";
+    }
+
+    if (wrong == NULL) {
+        wrong = ngx_ratelimit_record_fields(json, pool, record);
+    }
+
+    json_decref(json);
+
+    return wrong;
+}
+
+
+static const char *
+ngx_ratelimit_record_fields(json_t *json, ngx_pool_t *pool,
+    ngx_ratelimit_record_t *record)
+{
+    uint64_t     bytes;
+    const char  *wrong;
+
+    if (ngx_ratelimit_record_number(json, "version",
+                                    NGX_RATELIMIT_RECORD_MAX_VERSION,
+                                    &record->version)
+        != NGX_OK)
+    {
+        return "its version is no number from 1 to 2^53";
+    }
+
+    if (ngx_ratelimit_record_id(json, &record->id) != NGX_OK) {
+        return "its id is not 16 hexadecimal digits";
+    }
+
+    if (ngx_ratelimit_record_time(json, &record->time_ms) != NGX_OK) {
+        return "its time is not like \"2026-01-31T23:59:59.000Z\"";
+    }
+
+    if (ngx_ratelimit_record_number(json, "bytes", NGX_RATELIMIT_RECORD_MAX,
+                                    &bytes)
+        != NGX_OK)
+    {
+        return "its length is out of range";
+    }
+
+    record->document.len = bytes;
+
+    wrong = ngx_ratelimit_record_text(json, "author",
+                                      NGX_RATELIMIT_RECORD_AUTHOR, pool,
+                                      &record->author);
+    if (wrong) {
+        return wrong;
+    }
+
+    return ngx_ratelimit_record_text(json, "reason",
+                                     NGX_RATELIMIT_RECORD_REASON, pool,
+                                     &record->reason);
+}
+
+
+static const char *
+ngx_ratelimit_record_format(json_t *json)
+{
+    const char  *format;
+
+    format = json_string_value(json_object_get(json, "format"));
+
+    if (format == NULL) {
+        return "it has no format";
+    }
+
+    if (ngx_strncmp(format, NGX_RATELIMIT_RECORD_MAJOR,
+                    sizeof(NGX_RATELIMIT_RECORD_MAJOR) - 1)
+        != 0)
+    {
+        return "its format is of another major version";
+    }
+
+    return NULL;
+}
+
+
+static ngx_int_t
+ngx_ratelimit_record_number(json_t *json, const char *name, uint64_t max,
+    uint64_t *value)
+{
+    json_t      *field;
+    json_int_t   n;
+
+    field = json_object_get(json, name);
+    n = json_integer_value(field);      /* 0 of what is no number */
+
+    if (n < 1 || (uint64_t) n > max) {
+        return NGX_ERROR;
+    }
+
+    *value = n;
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_ratelimit_record_id(json_t *json, uint64_t *id)
+{
+    size_t       i;
+    const char  *text;
+
+    text = json_string_value(json_object_get(json, "id"));
+
+    if (text == NULL || strlen(text) != 16) {
+        return NGX_ERROR;
+    }
+
+    *id = 0;
+
+    for (i = 0; i < 16; i++) {
+        *id <<= 4;
+
+        if (text[i] >= '0' && text[i] <= '9') {
+            *id |= text[i] - '0';
+
+        } else if (text[i] >= 'a' && text[i] <= 'f') {
+            *id |= text[i] - 'a' + 10;
+
+        } else {
+            return NGX_ERROR;
+        }
+    }
+
+    return NGX_OK;
+}
+
+
+/* The one form that is written here; a newer format may not have another. */
+static ngx_int_t
+ngx_ratelimit_record_time(json_t *json, uint64_t *time_ms)
+{
+    int                ms;
+    size_t             i;
+    time_t             sec;
+    struct tm          tm, back;
+    const char        *p, *form;
+    int               *part[6];
+
+    static const char  forms[] = "4-2-2T2:2:2.";
+
+    p = json_string_value(json_object_get(json, "time"));
+
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    ngx_memzero(&tm, sizeof(struct tm));
+
+    part[0] = &tm.tm_year;
+    part[1] = &tm.tm_mon;
+    part[2] = &tm.tm_mday;
+    part[3] = &tm.tm_hour;
+    part[4] = &tm.tm_min;
+    part[5] = &tm.tm_sec;
+
+    for (i = 0, form = forms; i < 6; i++, form += 2) {
+
+        if (ngx_ratelimit_record_digits(&p, form[0] - '0', part[i]) != NGX_OK
+            || *p++ != form[1])
+        {
+            return NGX_ERROR;
+        }
+    }
+
+    if (ngx_ratelimit_record_digits(&p, 3, &ms) != NGX_OK
+        || p[0] != 'Z' || p[1] != '\0')
+    {
+        return NGX_ERROR;
+    }
+
+    tm.tm_year -= 1900;
+    tm.tm_mon -= 1;
+    back = tm;
+    sec = timegm(&back);
+
+    /* what is no date became another one */
+
+    if (sec < 0 || back.tm_mon != tm.tm_mon || back.tm_mday != tm.tm_mday
+        || back.tm_hour != tm.tm_hour || back.tm_min != tm.tm_min
+        || back.tm_sec != tm.tm_sec)
+    {
+        return NGX_ERROR;
+    }
+
+    *time_ms = (uint64_t) sec * 1000 + ms;
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_ratelimit_record_digits(const char **text, ngx_uint_t n, int *value)
+{
+    const char  *p;
+
+    *value = 0;
+
+    for (p = *text; n; n--, p++) {
+
+        if (*p < '0' || *p > '9') {
+            return NGX_ERROR;
+        }
+
+        *value = *value * 10 + (*p - '0');
+    }
+
+    *text = p;
+
+    return NGX_OK;
+}
+
+
+/* A field that may be missing. */
+static const char *
+ngx_ratelimit_record_text(json_t *json, const char *name, size_t max,
+    ngx_pool_t *pool, ngx_str_t *out)
+{
+    json_t  *field;
+
+    field = json_object_get(json, name);
+
+    if (field == NULL) {
+        return NULL;
+    }
+
+    if (!json_is_string(field) || json_string_length(field) > max) {
+        return "its author or reason is no text, or too long";
+    }
+
+    out->len = json_string_length(field);
+    out->data = ngx_pnalloc(pool, out->len ? out->len : 1);
+
+    if (out->data == NULL) {
+        out->len = 0;
+        return ngx_ratelimit_record_no_memory;
+    }
+
+    ngx_memcpy(out->data, json_string_value(field), out->len);
+
+    return NULL;
+}
+
+
+ngx_int_t
+ngx_ratelimit_record_write(ngx_ratelimit_record_t *record, ngx_pool_t *pool)
+{
+    char        *head;
+    size_t       len, head_len;
+    u_char      *p;
+    ngx_str_t    document;
+
+    document = record->document;
+
+    if (record->version < 1
+        || record->version > NGX_RATELIMIT_RECORD_MAX_VERSION
+        || document.len < 1
+        || document.len > NGX_RATELIMIT_RECORD_MAX
+        || memchr(document.data, '\n', document.len)
+           != document.data + document.len - 1)
+    {
+        return NGX_DECLINED;
+    }
+
+    head = ngx_ratelimit_record_dump(record);
+
+    if (head == NULL) {
+        return NGX_ERROR;
+    }
+
+    /* the digest comes where the head's last brace is */
+
+    len = ngx_strlen(head) - 1;
+    head_len = len + NGX_RATELIMIT_RECORD_TAIL;
+
+    if (document.len > NGX_RATELIMIT_RECORD_MAX - head_len) {
+        free(head);
+        return NGX_DECLINED;
+    }
+
+    p = ngx_pnalloc(pool, head_len + document.len);
+
+    if (p == NULL) {
+        free(head);
+        return NGX_ERROR;
+    }
+
+    record->text.data = p;
+    record->text.len = head_len + document.len;
+
+    p = ngx_cpymem(p, head, len);
+    free(head);
+
+    p = ngx_cpymem(p, NGX_RATELIMIT_SHA256_FIELD,
+                   sizeof(NGX_RATELIMIT_SHA256_FIELD) - 1);
+
+    if (ngx_ratelimit_record_digest(record->text.data, len, &document, p)
+        != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    p = ngx_cpymem(p + 2 * NGX_RATELIMIT_SHA256, NGX_RATELIMIT_SHA256_END,
+                   sizeof(NGX_RATELIMIT_SHA256_END) - 1);
+
+    record->document.data = p;
+    ngx_memcpy(p, document.data, document.len);
+
+    return NGX_OK;
+}
+
+
+/* The head without its digest; the caller frees it. NULL: memory is out. */
+static char *
+ngx_ratelimit_record_dump(const ngx_ratelimit_record_t *record)
+{
+    char      *head, id[17], date[sizeof("2026-01-31T23:59:59.000Z") + 40];
+    time_t     sec;
+    uint64_t   ms;
+    struct tm  tm;
+    json_t    *json;
+
+    ms = ngx_min(record->time_ms, NGX_RATELIMIT_RECORD_MAX_TIME);
+    sec = ms / 1000;
+
+    if (gmtime_r(&sec, &tm) == NULL) {
+        return NULL;
+    }
+
+    (void) snprintf(date, sizeof(date), "%04d-%02d-%02dT%02d:%02d:%02d.%03dZ",
+                    tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday, tm.tm_hour,
+                    tm.tm_min, tm.tm_sec, (int) (ms % 1000));
+
+    (void) snprintf(id, sizeof(id), "%016" PRIx64, record->id);
+
+    json = json_pack("{s:s, s:I, s:s, s:s, s:o, s:o, s:I}",
+                     "format", NGX_RATELIMIT_RECORD_FORMAT,
+                     "version", (json_int_t) record->version,
+                     "id", id,
+                     "time", date,
+                     "author",
+                     ngx_ratelimit_record_string(&record->author,
+                                                 NGX_RATELIMIT_RECORD_AUTHOR),
+                     "reason",
+                     ngx_ratelimit_record_string(&record->reason,
+                                                 NGX_RATELIMIT_RECORD_REASON),
+                     "bytes", (json_int_t) record->document.len);
+
+    if (json == NULL) {
+        return NULL;
+    }
+
+    head = json_dumps(json, JSON_COMPACT);
+    json_decref(json);
+
+    return head;
+}
+
+
+/* What is kept of a text, as JSON; NULL: memory is out. */
+static json_t *
+ngx_ratelimit_record_string(const ngx_str_t *text, size_t max)
+{
+    size_t  i, n, len;
+    u_char  out[NGX_RATELIMIT_RECORD_REASON];
+
+    len = 0;
+    max = ngx_min(max, sizeof(out));
+
+    for (i = 0; i < text->len; i += n) {
+        n = ngx_ratelimit_record_utf8(text->data + i, text->len - i);
+
+        if (len + ngx_max(n, 1) > max) {
+            break;
+        }
+
+        if (n == 0) {
+            out[len++] = '?';
+            n = 1;
+            continue;
+        }
+
+        ngx_memcpy(out + len, text->data + i, n);
+        len += n;
+    }
+
+    return json_stringn((char *) out, len);
+}
+
+
+/*
+ * The length of the character at the beginning of text, or 0: it is no UTF-8
+ * (RFC 3629: no surrogates, nothing longer than it has to be), or a zero.
+ */
+static size_t
+ngx_ratelimit_record_utf8(const u_char *text, size_t len)
+{
+    size_t    i, n;
+    uint32_t  c, least;
+
+    c = text[0];
+
+    if (c < 0x80) {
+        return (c == 0) ? 0 : 1;
+    }
+
+    if (c >= 0xf0) {
+        n = 4;
+        least = 0x10000;
+        c &= 0x0f;
+
+    } else if (c >= 0xe0) {
+        n = 3;
+        least = 0x800;
+        c &= 0x0f;
+
+    } else if (c >= 0xc0) {
+        n = 2;
+        least = 0x80;
+        c &= 0x1f;
+
+    } else {
+        return 0;
+    }
+
+    if (len < n) {
+        return 0;
+    }
+
+    for (i = 1; i < n; i++) {
+
+        if ((text[i] & 0xc0) != 0x80) {
+            return 0;
+        }
+
+        c = (c << 6) | (text[i] & 0x3f);
+    }
+
+    if (c < least || c > 0x10ffff || (c >= 0xd800 && c <= 0xdfff)) {
+        return 0;
+    }
+
+    return n;
+}
+
+
+/* hex: 64 bytes */
+static ngx_int_t
+ngx_ratelimit_record_digest(const u_char *head, size_t head_len,
+    const ngx_str_t *document, u_char *hex)
+{
+    int          ok;
+    u_char       digest[EVP_MAX_MD_SIZE];
+    EVP_MD_CTX  *ctx;
+    ngx_uint_t   i;
+
+    static const u_char  digits[] = "0123456789abcdef";
+
+    ctx = EVP_MD_CTX_new();
+
+    if (ctx == NULL) {
+        return NGX_ERROR;
+    }
+
+    ok = EVP_DigestInit_ex(ctx, EVP_sha256(), NULL)
+         && EVP_DigestUpdate(ctx, head, head_len)
+         && EVP_DigestUpdate(ctx, document->data, document->len)
+         && EVP_DigestFinal_ex(ctx, digest, NULL);
+
+    EVP_MD_CTX_free(ctx);
+
+    if (!ok) {
+        return NGX_ERROR;
+    }
+
+    for (i = 0; i < NGX_RATELIMIT_SHA256; i++) {
+        hex[2 * i] = digits[digest[i] >> 4];
+        hex[2 * i + 1] = digits[digest[i] & 0xf];
+    }
+
+    return NGX_OK;
+}

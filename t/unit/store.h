@@ -1,0 +1,182 @@
+/*
+ * What the store's tests share: a store, and records whose bytes follow from
+ * their version and id.
+ */
+
+#ifndef STORE_H_INCLUDED
+#define STORE_H_INCLUDED
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include <ngx_config.h>
+#include <ngx_core.h>
+
+#include <stdatomic.h>
+#include <sys/mman.h>
+
+#include "ngx_ratelimit_store.h"
+#include "nginx.h"
+#include "process.h"
+
+#define ANY   NGX_RATELIMIT_STORE_ANY
+#define HEAD  17   /* bytes before a record's own: "%8u %7u " */
+
+ngx_uint_t  ngx_process = NGX_PROCESS_WORKER;
+ngx_pid_t   ngx_pid;
+
+static size_t  mapped;
+
+
+static inline ngx_ratelimit_store_t *
+store_make(size_t max)
+{
+    ngx_ratelimit_store_t  *store;
+
+    mapped = ngx_ratelimit_store_size(max);
+    store = mmap(NULL, mapped, PROT_READ|PROT_WRITE, MAP_SHARED|MAP_ANONYMOUS,
+                 -1, 0);
+    assert_ptr_not_equal(store, MAP_FAILED);
+    assert_int_equal(ngx_ratelimit_store_init(store, mapped, max), NGX_OK);
+    ngx_pid = getpid();
+
+    return store;
+}
+
+
+static inline void
+store_free(ngx_ratelimit_store_t *store)
+{
+    assert_int_equal(munmap(store, mapped), 0);
+}
+
+
+/* splitmix64 */
+static inline uint64_t
+mix(uint64_t x)
+{
+    x += 0x9e3779b97f4a7c15;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+
+    return x ^ (x >> 31);
+}
+
+
+/* len is HEAD at least. The first letter of what follows says the others. */
+static inline void
+record_fill(u_char *p, uint64_t version, uint64_t id, size_t len)
+{
+    int  n;
+
+    n = snprintf((char *) p, HEAD + 1, "%8u %7u ", (unsigned) version,
+                 (unsigned) len);
+    assert_int_equal(n, HEAD);
+    memset(p + HEAD, 'a' + (version * 7 + id) % 26, len - HEAD);
+}
+
+
+/* Whether the bytes at p are a whole record; returns its length, or 0. */
+static inline size_t
+record_whole(const u_char *p, size_t left, uint64_t *version)
+{
+    size_t    i;
+    unsigned  v, len;
+
+    *version = 0;
+
+    if (left < HEAD || sscanf((const char *) p, "%8u %7u ", &v, &len) != 2
+        || len < HEAD || len > left)
+    {
+        return 0;
+    }
+
+    for (i = HEAD + 1; i < len; i++) {
+        if (p[i] != p[HEAD]) {
+            return 0;
+        }
+    }
+
+    *version = v;
+
+    return len;
+}
+
+
+static inline ngx_int_t
+publish_id(ngx_ratelimit_store_t *store, uint64_t version, uint64_t id,
+    size_t len, uint64_t expected, ngx_uint_t history, uint64_t *found)
+{
+    u_char                       *p;
+    ngx_int_t                     rc;
+    ngx_ratelimit_store_entry_t   entry;
+
+    p = malloc(len + 1);
+    assert_non_null(p);
+    record_fill(p, version, id, len);
+
+    entry.version = version;
+    entry.id = id;
+    entry.text.data = p;
+    entry.text.len = len;
+
+    rc = ngx_ratelimit_store_publish(store, &entry, expected, history, found);
+    free(p);
+
+    return rc;
+}
+
+
+static inline ngx_int_t
+publish(ngx_ratelimit_store_t *store, uint64_t version, size_t len)
+{
+    uint64_t  found;
+
+    return publish_id(store, version, 10 * version, len, ANY, 1, &found);
+}
+
+
+/*
+ * All versions that there are, the current one first, as text: "3 2 1 ". Each
+ * is whole, and found by its number.
+ */
+static inline const char *
+versions(ngx_ratelimit_store_t *store)
+{
+    char                         *out;
+    size_t                        n, at;
+    uint64_t                      version, generation;
+    ngx_ratelimit_store_entry_t   all, one;
+
+    static char  text[16 * NGX_RATELIMIT_STORE_HISTORY];
+
+    text[0] = '\0';
+
+    if (ngx_ratelimit_store_read_all(store, &all, &generation, NULL)
+        != NGX_OK)
+    {
+        return text;
+    }
+
+    for (at = 0, out = text; at < all.text.len; at += n) {
+        n = record_whole(all.text.data + at, all.text.len - at, &version);
+        assert_true(n > 0);
+        out += sprintf(out, "%u ", (unsigned) version);
+
+        assert_int_equal(ngx_ratelimit_store_read(store, version, &one,
+                                                  &generation, NULL),
+                         NGX_OK);
+        assert_int_equal(one.version, version);
+        assert_int_equal(one.text.len, n);
+        assert_memory_equal(one.text.data, all.text.data + at, n);
+        ngx_free(one.text.data);
+    }
+
+    ngx_free(all.text.data);
+
+    return text;
+}
+
+#endif /* STORE_H_INCLUDED */

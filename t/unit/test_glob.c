@@ -1,0 +1,318 @@
+/* Globs against a matcher that tries everything; lists against one by one. */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#include "ngx_ratelimit_glob.h"
+
+#define GLOB(text)  ((const u_char *) (text)), strlen(text)
+
+
+static int
+match(const char *glob, const char *text)
+{
+    return ngx_ratelimit_glob_match(GLOB(glob), GLOB(text));
+}
+
+
+static int
+naive(const char *glob, const char *text)
+{
+    if (*glob == '\0') {
+        return *text == '\0';
+    }
+
+    if (*glob == '*') {
+        return naive(glob + 1, text)
+               || (*text && naive(glob, text + 1));
+    }
+
+    if (*text == '\0') {
+        return 0;
+    }
+
+    if (*glob == '\\') {
+        return glob[1] == *text && naive(glob + 2, text + 1);
+    }
+
+    return (*glob == '?' || *glob == *text) && naive(glob + 1, text + 1);
+}
+
+
+static void
+test_check(void **state)
+{
+    u_char  glob[NGX_RATELIMIT_GLOB_MAX + 1];
+
+    (void) state;
+
+    memset(glob, 'a', sizeof(glob));
+
+    assert_non_null(ngx_ratelimit_glob_check(glob, 0));
+    assert_null(ngx_ratelimit_glob_check(glob, sizeof(glob) - 1));
+    assert_non_null(ngx_ratelimit_glob_check(glob, sizeof(glob)));
+
+    assert_null(ngx_ratelimit_glob_check(GLOB("a*b?c")));
+    assert_null(ngx_ratelimit_glob_check(GLOB("\\*\\\\")));
+    assert_non_null(ngx_ratelimit_glob_check(GLOB("\\")));
+    assert_non_null(ngx_ratelimit_glob_check(GLOB("a\\\\\\")));
+}
+
+
+static void
+test_kinds(void **state)
+{
+    (void) state;
+
+    assert_int_equal(ngx_ratelimit_glob_wild(GLOB("abc")), 0);
+    assert_int_equal(ngx_ratelimit_glob_wild(GLOB("a\\*c\\?")), 0);
+    assert_int_equal(ngx_ratelimit_glob_wild(GLOB("a\\*c?")), 1);
+    assert_int_equal(ngx_ratelimit_glob_wild(GLOB("a\\\\*")), 1);
+
+    assert_int_equal(ngx_ratelimit_glob_any(GLOB("*")), 1);
+    assert_int_equal(ngx_ratelimit_glob_any(GLOB("***")), 1);
+    assert_int_equal(ngx_ratelimit_glob_any(GLOB("*?*")), 0);
+    assert_int_equal(ngx_ratelimit_glob_any(GLOB("\\*")), 0);
+    assert_int_equal(ngx_ratelimit_glob_any(GLOB("")), 0);
+}
+
+
+static void
+test_match(void **state)
+{
+    (void) state;
+
+    assert_true(match("sk_prod_*", "sk_prod_"));
+    assert_true(match("sk_prod_*", "sk_prod_1"));
+    assert_false(match("sk_prod_*", "sk_prod"));
+    assert_false(match("sk_prod_*", "xsk_prod_1"));
+    assert_true(match("*_vip", "a_vip_vip"));
+    assert_true(match("a?c", "a*c"));
+    assert_false(match("a\\?c", "abc"));
+    assert_true(match("a\\?c", "a?c"));
+    assert_true(match("a\\bc", "abc"));
+    assert_false(match("A", "a"));
+
+    /* bytes, also zeros and those above 127 */
+    assert_true(ngx_ratelimit_glob_match((u_char *) "a?\xff*", 4,
+                                         (u_char *) "a\0\xff\0", 4));
+}
+
+
+/* all short globs of an alphabet, and all short texts */
+static void
+test_all(void **state)
+{
+    int   g, t, i, n, matches;
+    char  glob[8], text[8];
+
+    (void) state;
+
+    matches = 0;
+
+    for (g = 0; g < 5 * 5 * 5 * 5 * 5 * 5; g++) {
+        for (i = 0, n = g; n; n /= 5) {
+            glob[i++] = "_ab*?"[n % 5];
+        }
+
+        glob[i] = '\0';
+
+        /* "_" makes globs of all lengths; one starts an escape, too */
+        for (n = 0; n < i; n++) {
+            glob[n] = (glob[n] != '_') ? glob[n] : (n + 1 < i) ? '\\' : 'a';
+        }
+
+        if (ngx_ratelimit_glob_check(GLOB(glob)) != NULL) {
+            continue;
+        }
+
+        for (t = 0; t < 3 * 3 * 3 * 3 * 3; t++) {
+            for (i = 0, n = t; n; n /= 3) {
+                text[i++] = "ab*"[n % 3];
+            }
+
+            text[i] = '\0';
+            n = match(glob, text);
+            matches += n;
+
+            if (n != naive(glob, text)) {
+                fail_msg("\"%s\" on \"%s\" is %d", glob, text, n);
+            }
+        }
+    }
+
+    assert_true(matches > 100000);
+}
+
+
+/* Takes for ever where each "*" is tried everywhere. */
+static void
+test_long(void **state)
+{
+    size_t   i;
+    u_char   glob[NGX_RATELIMIT_GLOB_MAX];
+    u_char  *text;
+
+    enum { LONG = 100000 };
+
+    (void) state;
+
+    for (i = 0; i < sizeof(glob); i++) {
+        glob[i] = (i % 2) ? 'a' : '*';
+    }
+
+    glob[sizeof(glob) - 1] = 'b';
+
+    text = malloc(LONG);
+    assert_non_null(text);
+    memset(text, 'a', LONG);
+
+    assert_false(ngx_ratelimit_glob_match(glob, sizeof(glob), text, LONG));
+    text[LONG - 1] = 'b';
+    assert_true(ngx_ratelimit_glob_match(glob, sizeof(glob), text, LONG));
+
+    free(text);
+}
+
+
+static ngx_ratelimit_globs_t *
+list(const char **globs, size_t n)
+{
+    size_t                      i;
+    void                       *memory;
+    ngx_ratelimit_glob_text_t  *texts;
+    ngx_ratelimit_globs_t      *made;
+
+    memory = malloc(ngx_ratelimit_globs_bytes(n));
+    texts = malloc(sizeof(ngx_ratelimit_glob_text_t) * (n + 1));
+    assert_non_null(memory);
+    assert_non_null(texts);
+
+    for (i = 0; i < n; i++) {
+        texts[i].data = (const u_char *) globs[i];
+        texts[i].len = strlen(globs[i]);
+    }
+
+    made = ngx_ratelimit_globs_init(memory, texts, n);
+    assert_ptr_equal(made, memory);
+    free(texts);
+
+    return made;
+}
+
+
+static void
+test_list(void **state)
+{
+    static const char *globs[] = {
+        "sk_prod_vip*", "sk_prod_*", "*_vip", "sk_prod_vip*", "exact", "q\\**",
+        "sk_*_x", "*"
+    };
+
+    ngx_ratelimit_globs_t  *l;
+
+    (void) state;
+
+    assert_int_equal(ngx_ratelimit_globs_find(NULL, GLOB("a")),
+                     NGX_RATELIMIT_GLOB_NONE);
+
+    l = list(globs, 0);
+    assert_int_equal(ngx_ratelimit_globs_find(l, GLOB("a")),
+                     NGX_RATELIMIT_GLOB_NONE);
+    free(l);
+
+    l = list(globs, 7);
+    assert_int_equal(ngx_ratelimit_globs_find(l, GLOB("sk_prod_vip")), 0);
+    assert_int_equal(ngx_ratelimit_globs_find(l, GLOB("sk_prod_v_vip")), 1);
+    assert_int_equal(ngx_ratelimit_globs_find(l, GLOB("sk_p_vip")), 2);
+    assert_int_equal(ngx_ratelimit_globs_find(l, GLOB("exact")), 4);
+    assert_int_equal(ngx_ratelimit_globs_find(l, GLOB("exactly")),
+                     NGX_RATELIMIT_GLOB_NONE);
+    assert_int_equal(ngx_ratelimit_globs_find(l, GLOB("q*1")), 5);
+    assert_int_equal(ngx_ratelimit_globs_find(l, GLOB("q1")),
+                     NGX_RATELIMIT_GLOB_NONE);
+    assert_int_equal(ngx_ratelimit_globs_find(l, GLOB("sk_1_x")), 6);
+    assert_int_equal(ngx_ratelimit_globs_find(l, GLOB("")),
+                     NGX_RATELIMIT_GLOB_NONE);
+    free(l);
+
+    l = list(globs, 8);
+    assert_int_equal(ngx_ratelimit_globs_find(l, GLOB("exact")), 4);
+    assert_int_equal(ngx_ratelimit_globs_find(l, GLOB("exactly")), 7);
+    assert_int_equal(ngx_ratelimit_globs_find(l, GLOB("")), 7);
+    free(l);
+}
+
+
+/* Many of all kinds; the first that matches, one after the other, is found. */
+static void
+test_many(void **state)
+{
+    enum { N = 2000 };
+
+    int                      i, n, found;
+    char                     text[32];
+    static char              bytes[N][32];
+    static const char       *globs[N];
+    ngx_ratelimit_globs_t   *l;
+
+    (void) state;
+
+    for (i = 0; i < N; i++) {
+        n = (i * 7919) % N;
+        globs[i] = bytes[i];
+
+        switch (i % 7) {
+        case 0:
+            snprintf(bytes[i], 32, "*_%d", n);
+            break;
+        case 1:
+            snprintf(bytes[i], 32, "k%d?", n);
+            break;
+        case 2:
+            snprintf(bytes[i], 32, "k%d", n);
+            break;
+        default:
+            snprintf(bytes[i], 32, "k%d*", n);
+        }
+    }
+
+    l = list(globs, N);
+
+    for (i = 0, found = 0; i < 3 * N; i++) {
+        snprintf(text, 32, (i % 3) ? "k%d" : "k%d_77", i);
+
+        for (n = 0; n < N && !naive(globs[n], text); n++) {
+            /* void */
+        }
+
+        found += (n < N);
+        assert_int_equal(ngx_ratelimit_globs_find(l, GLOB(text)),
+                         n < N ? (uint32_t) n : NGX_RATELIMIT_GLOB_NONE);
+    }
+
+    assert_in_range(found, N, 3 * N);
+    free(l);
+}
+
+
+int
+main(void)
+{
+    const struct CMUnitTest  tests[] = {
+        cmocka_unit_test(test_check),
+        cmocka_unit_test(test_kinds),
+        cmocka_unit_test(test_match),
+        cmocka_unit_test(test_all),
+        cmocka_unit_test(test_long),
+        cmocka_unit_test(test_list),
+        cmocka_unit_test(test_many),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,108 @@
+/* A map of digests against a list. */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "ngx_ratelimit_map.h"
+
+#define N  20000
+
+
+/* what a key is of n; some begin alike */
+static const u_char *
+key(uint32_t n)
+{
+    size_t         i;
+    uint32_t       x;
+    static u_char  out[NGX_RATELIMIT_MAP_KEY];
+
+    x = (n % 16) ? n * 2654435761u : 7;
+
+    for (i = 0; i < sizeof(out); i++) {
+        out[i] = (u_char) (x >> (i % 4 * 8));
+    }
+
+    memcpy(out + 8, &n, sizeof(n));
+
+    return out;
+}
+
+
+static void
+test_empty(void **state)
+{
+    ngx_ratelimit_map_t  map;
+
+    (void) state;
+
+    assert_int_equal(ngx_ratelimit_map_bytes(0), 0);
+    assert_int_equal(ngx_ratelimit_map_bytes((size_t) 1 << 40), 0);
+    assert_int_equal(ngx_ratelimit_map_bytes(SIZE_MAX), 0);
+
+    ngx_ratelimit_map_init(&map, NULL, 0);
+    assert_int_equal(ngx_ratelimit_map_get(&map, key(1)),
+                     NGX_RATELIMIT_MAP_NONE);
+
+    memset(&map, 0, sizeof(map));
+    assert_int_equal(ngx_ratelimit_map_get(&map, key(1)),
+                     NGX_RATELIMIT_MAP_NONE);
+}
+
+
+static void
+test_full(void **state)
+{
+    void                 *memory;
+    size_t                n, i;
+    ngx_ratelimit_map_t   map;
+
+    (void) state;
+
+    for (n = 1; n <= N; n = n * 3 + 1) {
+        memory = malloc(ngx_ratelimit_map_bytes(n));
+        assert_non_null(memory);
+        ngx_ratelimit_map_init(&map, memory, n);
+
+        for (i = 0; i < n; i++) {
+            assert_int_equal(ngx_ratelimit_map_put(&map, key(i), i),
+                             NGX_RATELIMIT_MAP_NONE);
+        }
+
+        for (i = 0; i < n; i++) {
+            assert_int_equal(ngx_ratelimit_map_get(&map, key(i)), i);
+        }
+
+        for (/* void */ ; i < 3 * n; i++) {
+            assert_int_equal(ngx_ratelimit_map_get(&map, key(i)),
+                             NGX_RATELIMIT_MAP_NONE);
+        }
+
+        /* in the place of what was there */
+
+        for (i = 0; i < n; i++) {
+            assert_int_equal(ngx_ratelimit_map_put(&map, key(i), i + 5), i);
+        }
+
+        for (i = 0; i < n; i++) {
+            assert_int_equal(ngx_ratelimit_map_get(&map, key(i)), i + 5);
+        }
+
+        free(memory);
+    }
+}
+
+
+int
+main(void)
+{
+    const struct CMUnitTest  tests[] = {
+        cmocka_unit_test(test_empty),
+        cmocka_unit_test(test_full),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

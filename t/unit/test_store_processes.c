@@ -1,0 +1,472 @@
+/*
+ * The store of many processes, and of threads: writers are killed behind every
+ * instruction, and at random; what is read is whole, and old or new.
+ */
+
+#include "store.h"
+
+#include <pthread.h>
+#include <sys/ptrace.h>
+
+#define MAX        2000
+#define LARGE      ((size_t) 1024 * 1024)
+#define MAX_STEPS  20000
+
+
+static void
+test_leader(void **state)
+{
+    int                     i, n, up[2], down[2];
+    char                    c;
+    pid_t                   pid;
+    ngx_ratelimit_store_t  *store;
+
+    (void) state;
+
+    store = store_make(MAX);
+
+    for (i = 0; i < 20; i++) {
+        assert_int_equal(pipe(up), 0);
+        assert_int_equal(pipe(down), 0);
+        pid = spawn();
+
+        if (pid == 0) {
+            ngx_pid = getpid();
+
+            /* twice: who leads is told so */
+            for (n = 0; n < 2; n++) {
+                if (!ngx_ratelimit_store_lead(store)
+                    || write(up[1], "x", 1) != 1)
+                {
+                    _exit(1);
+                }
+            }
+
+            if (read(down[0], &c, 1) != 1) {
+                _exit(1);
+            }
+
+            if (i % 3 == 1) {
+                ngx_ratelimit_store_leave(store);
+
+                /* once more is nothing, also where another one leads */
+                if (write(up[1], "x", 1) != 1 || read(down[0], &c, 1) != 1) {
+                    _exit(1);
+                }
+
+                ngx_ratelimit_store_leave(store);
+            }
+
+            if (i % 3 == 2) {
+                pause();
+            }
+
+            _exit(0);
+        }
+
+        assert_int_equal(read(up[0], &c, 1), 1);
+        assert_false(ngx_ratelimit_store_lead(store));
+        ngx_ratelimit_store_leave(store);
+        assert_int_equal(read(up[0], &c, 1), 1);
+        assert_false(ngx_ratelimit_store_lead(store));
+
+        assert_int_equal(write(down[1], "x", 1), 1);
+
+        if (i % 3 == 1) {
+            assert_int_equal(read(up[0], &c, 1), 1);
+            assert_true(ngx_ratelimit_store_lead(store));
+            assert_int_equal(write(down[1], "x", 1), 1);
+        }
+
+        if (i % 3 == 2) {
+            kill(pid, SIGKILL);
+        }
+
+        reap(pid, i % 3 == 2 ? SIGKILL : 0);
+
+        assert_true(ngx_ratelimit_store_lead(store));
+        assert_true(ngx_ratelimit_store_lead(store));
+        ngx_ratelimit_store_leave(store);
+
+        close(up[0]);
+        close(up[1]);
+        close(down[0]);
+        close(down[1]);
+    }
+
+    store_free(store);
+}
+
+
+/*
+ * Publishes in a child instruction by instruction, and kills it after the given
+ * number of them, or at its end. Returns how many there were.
+ */
+static int
+step(ngx_ratelimit_store_t *store, const ngx_ratelimit_store_entry_t *entry,
+    int kill_at)
+{
+    int       status, steps;
+    pid_t     pid;
+    uint64_t  found;
+
+    pid = spawn();
+
+    if (pid == 0) {
+        if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) == -1) {
+            _exit(2);
+        }
+
+        raise(SIGSTOP);
+        ngx_ratelimit_store_publish(store, entry, ANY, 1, &found);
+        raise(SIGSTOP);
+        _exit(0);
+    }
+
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+
+    if (!WIFSTOPPED(status)) {
+        print_message("ptrace is not allowed here\n");
+        skip();
+    }
+
+    for (steps = 0; steps < kill_at; steps++) {
+        assert_int_equal(ptrace(PTRACE_SINGLESTEP, pid, NULL, NULL), 0);
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_true(WIFSTOPPED(status));
+
+        if (WSTOPSIG(status) == SIGSTOP) {
+            break;
+        }
+
+        assert_int_equal(WSTOPSIG(status), SIGTRAP);
+    }
+
+    kill(pid, SIGKILL);
+    reap(pid, SIGKILL);
+
+    return steps;
+}
+
+
+/*
+ * Whatever instruction is the last: the record before is the current one, or
+ * the new one with that before behind it, and all of the history is whole. The
+ * next one can be published, and those before are still there. Of the history
+ * those are lost that the new record would have pushed out anyway.
+ */
+static void
+test_every_instruction(void **state)
+{
+    int                           i, steps, old, new;
+    u_char                        bytes[MAX];
+    char                          before[100], kept[100], after[100];
+    const char                   *all;
+    uint64_t                      v;
+    ngx_ratelimit_store_t        *store;
+    ngx_ratelimit_store_entry_t   entry;
+
+    (void) state;
+
+    store = store_make(MAX);
+    publish(store, 1, 900);
+    publish(store, 2, 700);
+    publish(store, 3, 500);
+
+    entry.text.data = bytes;
+    entry.text.len = 600;
+
+    steps = MAX_STEPS;
+    old = new = 0;
+
+    for (i = 0, v = 4; i < steps; i++, v++) {
+        entry.version = v;
+        entry.id = 10 * v;
+        record_fill(bytes, v, 10 * v, 600);
+
+        if (i == 0) {
+            steps = step(store, &entry, MAX_STEPS);
+            assert_in_range(steps, 100, MAX_STEPS - 1);
+            assert_string_equal(versions(store), "4 3 2 ");
+
+            /* all of one size from now on: three are the history */
+            publish(store, 5, 600);
+            publish(store, 6, 600);
+            publish(store, 7, 600);
+            v = 7;
+            continue;
+        }
+
+        sprintf(before, "%u %u %u %u ", (unsigned) v - 1, (unsigned) v - 2,
+                (unsigned) v - 3, (unsigned) v - 4);
+        sprintf(kept, "%u %u %u ", (unsigned) v - 1, (unsigned) v - 2,
+                (unsigned) v - 3);
+        sprintf(after, "%u %u %u %u ", (unsigned) v, (unsigned) v - 1,
+                (unsigned) v - 2, (unsigned) v - 3);
+
+        assert_string_equal(versions(store), before);
+        step(store, &entry, i);
+        all = versions(store);
+
+        if (strcmp(all, after) == 0) {
+            new++;
+            continue;
+        }
+
+        old++;
+        assert_true(strcmp(all, before) == 0 || strcmp(all, kept) == 0);
+
+        /* the lock can be had; what was half is not in the way */
+        publish(store, v, 600);
+        assert_string_equal(versions(store), after);
+    }
+
+    print_message("%d deaths: %d before, %d after\n", steps, old, new);
+    assert_true(old > 50 && new > 5);
+    store_free(store);
+}
+
+
+/*
+ * Two writers, killed at random; readers beside them. Each writer takes the
+ * next version by compare-and-set: none of those that succeeded is lost.
+ */
+static void
+test_crashes(void **state)
+{
+    enum { KILLS = 1500 };
+
+    int                           i;
+    pid_t                         pid[2];
+    size_t                        n, at;
+    uint64_t                      version, id, last, generation, whole, v;
+    ngx_ratelimit_store_t        *store;
+    ngx_ratelimit_store_entry_t   all;
+
+    (void) state;
+
+    store = store_make(LARGE);
+    pid[0] = pid[1] = 0;
+    last = whole = 0;
+
+    for (i = 0; i < KILLS; i++) {
+
+        if (pid[i % 2]) {
+            kill(pid[i % 2], SIGKILL);
+            reap(pid[i % 2], SIGKILL);
+        }
+
+        pid[i % 2] = spawn();
+
+        if (pid[i % 2] == 0) {
+            for (n = mix(i); /* until killed */ ; n = mix(n)) {
+                ngx_ratelimit_store_version(store, &version, &id);
+
+                if (id != 10 * version) {
+                    _exit(1);
+                }
+
+                if (publish_id(store, version + 1, 10 * (version + 1),
+                               HEAD + n % (LARGE / 8), version, 1, &v)
+                    == NGX_ERROR)
+                {
+                    _exit(2);
+                }
+            }
+        }
+
+        if (ngx_ratelimit_store_read_all(store, &all, &generation, NULL)
+            != NGX_OK)
+        {
+            continue;
+        }
+
+        assert_true(all.version >= last);
+        assert_int_equal(all.id, 10 * all.version);
+        last = all.version;
+
+        /* each is one less than the one before */
+        for (at = 0, v = last; at < all.text.len; at += n, v--) {
+            n = record_whole(all.text.data + at, all.text.len - at, &version);
+            assert_true(n > 0);
+            assert_int_equal(version, v);
+            whole++;
+        }
+
+        ngx_free(all.text.data);
+        usleep(mix(i) % 500);
+    }
+
+    for (i = 0; i < 2; i++) {
+        kill(pid[i], SIGKILL);
+        reap(pid[i], SIGKILL);
+    }
+
+    print_message("%lu versions, %lu records read in %d kills\n", last, whole,
+                  KILLS);
+    assert_true(last > 100 && whole > 1000);
+    assert_int_equal(ngx_ratelimit_store_generation(store),
+                     (ngx_ratelimit_store_version(store, &version, &id),
+                      version));
+    store_free(store);
+}
+
+
+/* Nobody alive lets go of the lock: what must not wait for it does not. */
+static void
+test_locked(void **state)
+{
+    int                           status;
+    pid_t                         pid;
+    u_char                        bytes[MAX];
+    uint64_t                      version, id, generation;
+    ngx_ratelimit_store_t        *store;
+    ngx_ratelimit_store_entry_t   entry;
+
+    (void) state;
+
+    store = store_make(MAX);
+    publish(store, 1, 100);
+    publish(store, 2, 100);
+
+    /* stops in the middle: what it copies from cannot be read */
+    pid = spawn();
+
+    if (pid == 0) {
+        if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) == -1) {
+            _exit(2);
+        }
+
+        entry.version = 3;
+        entry.id = 30;
+        entry.text.len = MAX;
+        entry.text.data = mmap(NULL, 4096, PROT_NONE,
+                               MAP_PRIVATE|MAP_ANONYMOUS, -1, 0);
+        ngx_ratelimit_store_publish(store, &entry, ANY, 1, &version);
+        _exit(0);
+    }
+
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+
+    if (!WIFSTOPPED(status)) {
+        print_message("ptrace is not allowed here\n");
+        skip();
+    }
+
+    assert_int_equal(WSTOPSIG(status), SIGSEGV);
+
+    assert_int_equal(ngx_ratelimit_store_generation(store), 2);
+    ngx_ratelimit_store_version(store, &version, &id);
+    assert_int_equal(version, 2);
+    assert_string_equal(versions(store), "2 1 ");
+    assert_int_equal(ngx_ratelimit_store_read(store, 0, &entry, &generation,
+                                              NULL),
+                     NGX_OK);
+    ngx_free(entry.text.data);
+    assert_true(ngx_ratelimit_store_lead(store));
+    ngx_ratelimit_store_leave(store);
+
+    kill(pid, SIGKILL);
+    reap(pid, SIGKILL);
+
+    record_fill(bytes, 3, 30, MAX);
+    assert_int_equal(publish(store, 3, MAX), NGX_OK);
+    assert_string_equal(versions(store), "3 2 1 ");
+    store_free(store);
+}
+
+
+typedef struct {
+    ngx_ratelimit_store_t  *store;
+    _Atomic int             stop;
+    _Atomic int             wrong;
+    _Atomic int             reads;
+} reader_t;
+
+
+static void *
+read_on(void *data)
+{
+    size_t                        n;
+    uint64_t                      version, generation;
+    reader_t                     *r = data;
+    ngx_ratelimit_store_entry_t   entry;
+
+    while (!r->stop) {
+        if (ngx_ratelimit_store_read(r->store, 0, &entry, &generation, NULL)
+            != NGX_OK)
+        {
+            r->wrong++;
+            break;
+        }
+
+        n = record_whole(entry.text.data, entry.text.len, &version);
+
+        if (n != entry.text.len || version != entry.version
+            || version != generation)
+        {
+            r->wrong++;
+        }
+
+        ngx_free(entry.text.data);
+        r->reads++;
+    }
+
+    return NULL;
+}
+
+
+/* Threads that read while the loop publishes; the last tries have the lock. */
+static void
+test_threads(void **state)
+{
+    int        i;
+    reader_t   r;
+    uint64_t   v;
+    pthread_t  thread[2];
+
+    (void) state;
+
+    memset(&r, 0, sizeof(r));
+    r.store = store_make(LARGE);
+    v = 1;
+    publish(r.store, v++, LARGE);
+
+    for (i = 0; i < 2; i++) {
+        assert_int_equal(pthread_create(&thread[i], NULL, read_on, &r), 0);
+    }
+
+    while (r.reads < 300) {
+        assert_int_equal(publish(r.store, v, LARGE - v % 1000), NGX_OK);
+        v++;
+    }
+
+    r.stop = 1;
+
+    for (i = 0; i < 2; i++) {
+        assert_int_equal(pthread_join(thread[i], NULL), 0);
+    }
+
+    assert_int_equal(r.wrong, 0);
+    print_message("%d reads beside %d publications\n", (int) r.reads,
+                  (int) v - 1);
+    store_free(r.store);
+}
+
+
+int
+main(void)
+{
+    const struct CMUnitTest  tests[] = {
+        cmocka_unit_test(test_leader),
+        cmocka_unit_test(test_every_instruction),
+        cmocka_unit_test(test_crashes),
+        cmocka_unit_test(test_locked),
+        cmocka_unit_test(test_threads),
+    };
+
+    /* a lock that nobody hands on would stop the tests too */
+    alarm(300);
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
