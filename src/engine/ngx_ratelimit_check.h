@@ -24,8 +24,10 @@ typedef enum {
     NGX_RATELIMIT_REJECTED_DRY_RUN,   /* would have been rejected */
     NGX_RATELIMIT_DELAYED,            /* passes after delay_us */
     NGX_RATELIMIT_DEGRADED,           /* passed, since Redis did not answer */
+    NGX_RATELIMIT_DENIED_DRY_RUN,     /* on a deny list; set by the caller */
     NGX_RATELIMIT_UNAVAILABLE,        /* refused, since Redis did not answer */
-    NGX_RATELIMIT_REJECTED
+    NGX_RATELIMIT_REJECTED,
+    NGX_RATELIMIT_DENIED              /* on a deny list; set by the caller */
 } ngx_ratelimit_status_e;
 
 typedef enum {

@@ -11,8 +11,6 @@
 
 static ngx_int_t ngx_http_ratelimit_handler(ngx_http_request_t *r,
     ngx_uint_t phase);
-static ngx_http_ratelimit_ctx_t *ngx_http_ratelimit_ctx_create(
-    ngx_http_request_t *r, ngx_http_ratelimit_loc_conf_t *conf);
 static ngx_uint_t ngx_http_ratelimit_max_counters(
     ngx_http_ratelimit_loc_conf_t *conf);
 static void ngx_http_ratelimit_use(ngx_http_ratelimit_ctx_t *ctx);
@@ -88,9 +86,16 @@ ngx_http_ratelimit_handler(ngx_http_request_t *r, ngx_uint_t phase)
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    if (ngx_http_ratelimit_select(r, conf, ctx) != NGX_OK) {
+    rc = ngx_http_ratelimit_select(r, conf, ctx);
+
+    if (rc == NGX_ERROR) {
         ctx->answered = 1;
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    if (rc == NGX_ABORT) {
+        ctx->check.status = NGX_RATELIMIT_DENIED;
+        return ngx_http_ratelimit_outcome(r, ctx);
     }
 
     ctx->started = 1;
@@ -136,7 +141,7 @@ ngx_http_ratelimit_ctx(ngx_http_request_t *r)
 }
 
 
-static ngx_http_ratelimit_ctx_t *
+ngx_http_ratelimit_ctx_t *
 ngx_http_ratelimit_ctx_create(ngx_http_request_t *r,
     ngx_http_ratelimit_loc_conf_t *conf)
 {
@@ -315,6 +320,10 @@ ngx_http_ratelimit_outcome(ngx_http_request_t *r,
     ctx->answered = 1;
     ctx->decided_ms = (uint64_t) now->sec * 1000 + now->msec;
 
+    if (ctx->denies && check->status != NGX_RATELIMIT_DENIED) {
+        check->status = NGX_RATELIMIT_DENIED_DRY_RUN;
+    }
+
     switch (check->status) {
 
     case NGX_RATELIMIT_REJECTED:
@@ -325,6 +334,18 @@ ngx_http_ratelimit_outcome(ngx_http_request_t *r,
         ngx_http_ratelimit_log(r, check, "request answered with 503, no "
                                          "answer from Redis,");
         return ngx_http_ratelimit_reject(r, ctx);
+
+    case NGX_RATELIMIT_DENIED:
+        ngx_log_error(NGX_LOG_INFO, r->connection->log, 0,
+                      "request denied by the list of ratelimit zone \"%V\"",
+                      &ctx->denies->zone.name);
+        return ngx_http_ratelimit_reject(r, ctx);
+
+    case NGX_RATELIMIT_DENIED_DRY_RUN:
+        ngx_log_error(NGX_LOG_INFO, r->connection->log, 0,
+                      "request not denied, dry run, by the list of ratelimit "
+                      "zone \"%V\"", &ctx->denies->zone.name);
+        break;
 
     case NGX_RATELIMIT_REJECTED_DRY_RUN:
         ngx_http_ratelimit_log(r, check, "request not rejected, dry run,");

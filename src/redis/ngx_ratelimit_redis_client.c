@@ -29,6 +29,9 @@ static void ngx_ratelimit_redis_eval_write(ngx_ratelimit_redis_call_t *call,
 static u_char *ngx_ratelimit_redis_key_write(u_char *p,
     const ngx_ratelimit_redis_t *redis, const ngx_str_t *bucket,
     const u_char *set);
+static u_char *ngx_ratelimit_redis_key_text(u_char *p,
+    const ngx_ratelimit_redis_t *redis, const ngx_str_t *bucket,
+    const u_char *set);
 
 
 ngx_int_t
@@ -453,6 +456,18 @@ ngx_ratelimit_redis_key_write(u_char *p, const ngx_ratelimit_redis_t *redis,
     *p++ = CR;
     *p++ = LF;
 
+    p = ngx_ratelimit_redis_key_text(p, redis, bucket, set);
+    *p++ = CR;
+    *p++ = LF;
+
+    return p;
+}
+
+
+static u_char *
+ngx_ratelimit_redis_key_text(u_char *p, const ngx_ratelimit_redis_t *redis,
+    const ngx_str_t *bucket, const u_char *set)
+{
     p = ngx_cpymem(p, redis->prefix.data, redis->prefix.len);
     *p++ = ':';
     *p++ = '{';
@@ -464,10 +479,33 @@ ngx_ratelimit_redis_key_write(u_char *p, const ngx_ratelimit_redis_t *redis,
         p = ngx_hex_dump(p, (u_char *) set, NGX_RATELIMIT_REDIS_SET_NAME);
     }
 
-    *p++ = CR;
-    *p++ = LF;
-
     return p;
+}
+
+
+ngx_int_t
+ngx_ratelimit_redis_key(const ngx_ratelimit_redis_t *redis, uint32_t bucket,
+    const u_char *set, ngx_pool_t *pool, ngx_str_t *key)
+{
+    ngx_str_t  text;
+
+    u_char  digits[NGX_INT32_LEN];
+
+    text.data = digits;
+    text.len = ngx_ratelimit_number_write(digits, bucket % redis->buckets)
+               - digits;
+
+    key->data = ngx_pnalloc(pool, redis->prefix.len + text.len
+                                  + sizeof(":{}:")
+                                  + 2 * NGX_RATELIMIT_REDIS_SET_NAME);
+    if (key->data == NULL) {
+        return NGX_ERROR;
+    }
+
+    key->len = ngx_ratelimit_redis_key_text(key->data, redis, &text, set)
+               - key->data;
+
+    return NGX_OK;
 }
 
 

@@ -2,19 +2,27 @@
  * Policies: how one is made of its rules, and who frees it.
  */
 
+/* EVP would allocate for each digest */
+#ifndef OPENSSL_SUPPRESS_DEPRECATED
+#define OPENSSL_SUPPRESS_DEPRECATED
+#endif
+
 #include "ngx_ratelimit_policy.h"
 
 #include "ngx_ratelimit_hash.h"
 #include "ngx_ratelimit_index.h"
 
+#include <openssl/sha.h>
+
 #define NGX_RATELIMIT_POLICY_POOL  65536   /* bytes of a block */
 
-typedef int (ngx_libc_cdecl *ngx_ratelimit_policy_cmp_pt)(const void *one,
-    const void *two);
+#define NGX_RATELIMIT_SHA256       "sha256:"
+#define NGX_RATELIMIT_SHA256_LEN   (sizeof(NGX_RATELIMIT_SHA256) - 1)
 
 static ngx_int_t ngx_ratelimit_policy_copy(ngx_ratelimit_policy_t *policy,
     const ngx_ratelimit_policy_t *base);
 static ngx_int_t ngx_ratelimit_policy_fix(ngx_ratelimit_policy_t *policy);
+static void ngx_ratelimit_policy_mark(ngx_ratelimit_policy_t *policy);
 static ngx_int_t ngx_ratelimit_policy_number(ngx_ratelimit_policy_t *policy);
 static void ngx_ratelimit_policy_number_keys(ngx_ratelimit_policy_t *policy,
     ngx_ratelimit_rule_t **sorted);
@@ -34,6 +42,8 @@ static ngx_int_t ngx_ratelimit_policy_cmp(const ngx_str_t *one,
     const ngx_str_t *two);
 static ngx_int_t ngx_ratelimit_policy_name(ngx_ratelimit_limiter_t *limiter,
     ngx_ratelimit_rule_t *rule, ngx_log_t *log);
+static ngx_int_t ngx_ratelimit_policy_digest_read(const ngx_str_t *key,
+    u_char digest[NGX_RATELIMIT_MAP_KEY]);
 
 
 ngx_ratelimit_policy_t *
@@ -143,7 +153,7 @@ ngx_ratelimit_policy_complete(ngx_ratelimit_policy_t *policy)
     for (i = 0; i < n; i++) {
         rules[i]->policy = policy;
         rules[i]->rank = i;
-        rules[i]->number = ngx_min(i, policy->nfixed);
+        rules[i]->number = i;
 
         if (ngx_ratelimit_policy_name(policy->limiter, rules[i],
                                       policy->rules.pool->log)
@@ -164,7 +174,41 @@ ngx_ratelimit_policy_complete(ngx_ratelimit_policy_t *policy)
         rules[i]->rank = i;
     }
 
+    ngx_ratelimit_policy_mark(policy);
+
     return ngx_ratelimit_index_make(policy, policy->rules.pool);
+}
+
+
+/* What a request's API key is looked at for. */
+static void
+ngx_ratelimit_policy_mark(ngx_ratelimit_policy_t *policy)
+{
+    ngx_uint_t                   i;
+    ngx_ratelimit_rule_t       **rules;
+    const ngx_ratelimit_keys_t  *keys;
+
+    if (policy->allow.digests.entries || policy->deny.digests.entries
+        || policy->tier_keys.entries || policy->override_keys.entries)
+    {
+        policy->digested = 1;
+    }
+
+    if (policy->allow.globs || policy->deny.globs || policy->tier_patterns) {
+        policy->keyed = 1;
+    }
+
+    rules = policy->rules.elts;
+
+    for (i = 0; i < policy->rules.nelts; i++) {
+        keys = rules[i]->api_keys;
+
+        policy->keyed |= (keys != NULL);
+        policy->digested |= (keys && keys->digests.entries)
+                            || rules[i]->keys.entries;
+    }
+
+    policy->keyed |= policy->digested;
 }
 
 
@@ -441,6 +485,94 @@ ngx_ratelimit_limiter_rule(const ngx_ratelimit_limiter_t *limiter,
     }
 
     return NULL;
+}
+
+
+void
+ngx_ratelimit_policy_digest(const ngx_str_t *key,
+    u_char digest[NGX_RATELIMIT_MAP_KEY])
+{
+    u_char  whole[SHA256_DIGEST_LENGTH];
+
+    if (ngx_ratelimit_policy_digest_read(key, digest) == NGX_OK) {
+        return;
+    }
+
+    SHA256(key->data, key->len, whole);
+    ngx_memcpy(digest, whole, NGX_RATELIMIT_MAP_KEY);
+}
+
+
+ngx_uint_t
+ngx_ratelimit_policy_hashed(const ngx_str_t *key)
+{
+    u_char  digest[NGX_RATELIMIT_MAP_KEY];
+
+    return ngx_ratelimit_policy_digest_read(key, digest) == NGX_OK;
+}
+
+
+/* "sha256:" and 64 hexadecimal digits; NGX_DECLINED: it is something else. */
+static ngx_int_t
+ngx_ratelimit_policy_digest_read(const ngx_str_t *key,
+    u_char digest[NGX_RATELIMIT_MAP_KEY])
+{
+    u_char     *p;
+    ngx_int_t   value;
+    ngx_uint_t  i;
+
+    if (key->len != NGX_RATELIMIT_SHA256_LEN + 2 * SHA256_DIGEST_LENGTH
+        || ngx_strncmp(key->data, NGX_RATELIMIT_SHA256,
+                       NGX_RATELIMIT_SHA256_LEN)
+           != 0)
+    {
+        return NGX_DECLINED;
+    }
+
+    p = key->data + NGX_RATELIMIT_SHA256_LEN;
+
+    for (i = 0; i < SHA256_DIGEST_LENGTH; i++) {
+        value = ngx_hextoi(p + 2 * i, 2);
+
+        if (value == NGX_ERROR) {
+            return NGX_DECLINED;
+        }
+
+        if (i < NGX_RATELIMIT_MAP_KEY) {
+            digest[i] = (u_char) value;
+        }
+    }
+
+    return NGX_OK;
+}
+
+
+/* The part's length makes its end known: no other two texts are these. */
+void
+ngx_ratelimit_policy_part_digest(const ngx_str_t *part,
+    const ngx_str_t *value, u_char digest[NGX_RATELIMIT_MAP_KEY])
+{
+    u_char       whole[SHA256_DIGEST_LENGTH], len[8];
+    uint64_t     n;
+    SHA256_CTX   ctx;
+    ngx_uint_t   i;
+
+    static const u_char  head[] = "part";
+
+    n = part->len;
+
+    for (i = 0; i < sizeof(len); i++) {
+        len[i] = (u_char) (n >> 8 * i);
+    }
+
+    SHA256_Init(&ctx);
+    SHA256_Update(&ctx, head, sizeof(head));
+    SHA256_Update(&ctx, len, sizeof(len));
+    SHA256_Update(&ctx, part->data, part->len);
+    SHA256_Update(&ctx, value->data, value->len);
+    SHA256_Final(whole, &ctx);
+
+    ngx_memcpy(digest, whole, NGX_RATELIMIT_MAP_KEY);
 }
 
 

@@ -59,11 +59,15 @@ struct ngx_ratelimit_policy_s {
 
 
 /*
- * The digest that the maps know an API key by (the first bytes of its SHA-256),
- * and one of a part of a key: part as the rule has it, "$http_x_tenant".
+ * The digest that the maps know an API key by: the first bytes of its SHA-256,
+ * or of the one that a text of the form "sha256:<64 hexadecimal digits>" is:
+ * $ratelimit_api_key has that form for no other keys. hashed: whether a text has
+ * it. And the digest of a part of a key: part as the rule has it,
+ * "$http_x_tenant".
  */
 void ngx_ratelimit_policy_digest(const ngx_str_t *key,
     u_char digest[NGX_RATELIMIT_MAP_KEY]);
+ngx_uint_t ngx_ratelimit_policy_hashed(const ngx_str_t *key);
 void ngx_ratelimit_policy_part_digest(const ngx_str_t *part,
     const ngx_str_t *value, u_char digest[NGX_RATELIMIT_MAP_KEY]);
 

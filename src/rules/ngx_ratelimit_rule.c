@@ -1,15 +1,11 @@
 /*
- * Rules: reading their rates, matching requests.
+ * Rules: reading their rates, and which keys are in their share.
  */
 
 #include "ngx_ratelimit_rule.h"
 
 #include "ngx_ratelimit_hash.h"
-#include "ngx_ratelimit_route.h"
 #include "ngx_ratelimit_text.h"
-
-static ngx_uint_t ngx_ratelimit_rule_equal(const ngx_str_t *one,
-    const ngx_str_t *two);
 
 
 const char *
@@ -23,28 +19,79 @@ ngx_ratelimit_rule_limit(const ngx_ratelimit_spec_t *spec,
         return ngx_ratelimit_limit_init(limit, spec);
     }
 
-    made = *spec;
+    expected = ngx_ratelimit_rule_spec(spec, text, &made);
+
+    return expected ? expected : ngx_ratelimit_limit_init(limit, &made);
+}
+
+
+const char *
+ngx_ratelimit_rule_spec(const ngx_ratelimit_spec_t *spec,
+    const ngx_str_t *text, ngx_ratelimit_spec_t *made)
+{
+    *made = *spec;
 
     if (spec->period_us || spec->calendar
         || spec->algorithm == NGX_RATELIMIT_CONCURRENCY)
     {
         if (ngx_ratelimit_number_parse(text->data, text->len, 1,
                                        NGX_RATELIMIT_MAX_TOKENS,
-                                       &made.tokens)
+                                       &made->tokens)
             != 0)
         {
             return "a number from 1 to 1073741824";
         }
 
-    } else {
-        expected = ngx_ratelimit_rate_parse(text->data, text->len,
-                                            &made.tokens, &made.period_us);
-        if (expected) {
-            return expected;
-        }
+        return NULL;
     }
 
-    return ngx_ratelimit_limit_init(limit, &made);
+    return ngx_ratelimit_rate_parse(text->data, text->len, &made->tokens,
+                                    &made->period_us);
+}
+
+
+const char *
+ngx_ratelimit_rule_split(const ngx_ratelimit_rule_t *rule)
+{
+    uint32_t                     capacity, n;
+    ngx_ratelimit_rate_t         unused;
+    const ngx_ratelimit_spec_t  *spec;
+
+    if (rule->sync != NGX_RATELIMIT_SYNC_STRICT) {
+        return "\"sync=strict\" with it";
+    }
+
+    if (rule->dynamic) {
+        return "a limit without variables";
+    }
+
+    if (rule->dynamic_cost) {
+        return "a cost without variables";
+    }
+
+    n = rule->shards;
+    spec = &rule->spec;
+    capacity = rule->limit.capacity;
+
+    if (capacity < n) {
+        return "as many shards as requests of the limit, or fewer";
+    }
+
+    if (rule->cost > capacity / n) {
+        return "a cost of at most the limit divided by the shards";
+    }
+
+    if (spec->algorithm == NGX_RATELIMIT_TOKEN_BUCKET
+        && ngx_ratelimit_rate_init(&unused, spec->tokens,
+                                   spec->period_us * n,
+                                   (capacity + n - 1) / n)
+           != 0)
+    {
+        return "a rate whose period is at most 366 days when it is multiplied "
+               "by the shards";
+    }
+
+    return NULL;
 }
 
 
@@ -79,56 +126,4 @@ ngx_ratelimit_rule_shares(const ngx_ratelimit_rule_t *rule,
     hash = ngx_ratelimit_siphash(rule_key, key->data, key->len, 1, 3);
 
     return hash.hi % 100 < rule->percent;
-}
-
-
-ngx_uint_t
-ngx_ratelimit_rule_match(const ngx_ratelimit_rule_t *rule, ngx_uint_t found,
-    ngx_uint_t method, ngx_str_t *path, const ngx_str_t *tier, ngx_log_t *log)
-{
-#if (NGX_PCRE)
-    ngx_int_t  n;
-#endif
-
-    if (rule->methods && !(rule->methods & method)) {
-        return 0;
-    }
-
-    if (rule->tier.len && !ngx_ratelimit_rule_equal(&rule->tier, tier)) {
-        return 0;
-    }
-
-    if (rule->route.len) {
-        return found
-               || ngx_ratelimit_route_match(rule->route.data, rule->route.len,
-                                            path->data, path->len);
-    }
-
-#if (NGX_PCRE)
-
-    if (rule->regex) {
-        n = ngx_regex_exec(rule->regex, path, NULL, 0);
-
-        if (n == NGX_REGEX_NO_MATCHED) {
-            return 0;
-        }
-
-        if (n < 0) {
-            ngx_log_error(NGX_LOG_ERR, log, 0,
-                          ngx_regex_exec_n " failed: %i on ratelimit rule "
-                          "\"%V\", the rule applies", n, &rule->id);
-        }
-    }
-
-#endif
-
-    return 1;
-}
-
-
-static ngx_uint_t
-ngx_ratelimit_rule_equal(const ngx_str_t *one, const ngx_str_t *two)
-{
-    return one->len == two->len
-           && ngx_memcmp(one->data, two->data, one->len) == 0;
 }

@@ -41,6 +41,7 @@ typedef enum {
 #define NGX_RATELIMIT_MAX_SHARDS  64   /* of one counter */
 
 #define NGX_RATELIMIT_MAX_PARTS   8    /* of a key */
+#define NGX_RATELIMIT_PART_END    0x1f /* between them; in no part's value */
 
 typedef struct ngx_ratelimit_policy_s   ngx_ratelimit_policy_t;
 typedef struct ngx_ratelimit_limiter_s  ngx_ratelimit_limiter_t;
@@ -76,7 +77,8 @@ typedef struct {
 #if (NGX_PCRE)
     ngx_regex_t            *regex;
 #endif
-    ngx_str_t               regex_text;  /* to be compiled by finish() */
+    ngx_str_t               regex_text;  /* to be compiled by finish(), with or
+                                            without "~", "~*" before it */
     ngx_uint_t              nhosts;      /* 0: any */
     ngx_ratelimit_glob_text_t  *hosts;   /* globs, in lower case */
     ngx_ratelimit_keys_t   *api_keys;    /* NULL: any, also none */
@@ -113,13 +115,16 @@ typedef struct {
 
     /* made by ngx_ratelimit_policy_complete(); numbers by the engine */
     ngx_ratelimit_policy_t *policy;      /* whose it is */
-    ngx_uint_t              number;      /* in policy->fixed, or nfixed */
+    ngx_uint_t              number;      /* as they came: of nginx.conf, in
+                                            policy->fixed; of a document from
+                                            policy->nfixed on */
     ngx_uint_t              rank;        /* in the order of application */
     ngx_uint_t              group_index; /* of the policy; 0: none */
     ngx_ratelimit_id_t      salt;
     ngx_ratelimit_id_t      emergency_salt;
     u_char                  field_salt[NGX_RATELIMIT_RULE_FIELD];
-    ngx_str_t               numbers;     /* of a take, as Redis reads them */
+    ngx_str_t               numbers;     /* of a take by the rule's own limit,
+                                            as Redis reads them */
     ngx_ratelimit_limit_t  *shares;      /* of the first and the last shard;
                                             NULL: not split */
 
@@ -171,6 +176,14 @@ struct ngx_ratelimit_limiter_s {
 
 
 /*
+ * The spec of a rule with what text says: a rate ("100r/m"), or a number of
+ * tokens where the spec has a period, a calendar or slots. Returns NULL, or what
+ * was expected as a constant string.
+ */
+const char *ngx_ratelimit_rule_spec(const ngx_ratelimit_spec_t *spec,
+    const ngx_str_t *text, ngx_ratelimit_spec_t *made);
+
+/*
  * Makes a limit of a rule's spec and of text, where it is not NULL: what the
  * operator's variable said, a rate ("100r/m"), or a number of tokens where the
  * spec has a period, a calendar or slots. Returns NULL, or what was expected
@@ -179,19 +192,16 @@ struct ngx_ratelimit_limiter_s {
 const char *ngx_ratelimit_rule_limit(const ngx_ratelimit_spec_t *spec,
     const ngx_str_t *text, ngx_ratelimit_limit_t *limit);
 
+/*
+ * Whether the counters of a rule, whose limit is known where it is constant, can
+ * be split into its shards: each of them must be able to pay any request.
+ * Returns NULL, or what was expected as a constant string.
+ */
+const char *ngx_ratelimit_rule_split(const ngx_ratelimit_rule_t *rule);
+
 /* The rule of nginx.conf of that id, or NULL. */
 ngx_ratelimit_rule_t *ngx_ratelimit_limiter_rule(
     const ngx_ratelimit_limiter_t *limiter, const ngx_str_t *id);
-
-/*
- * Whether a rule is for this request: a method bit, the decoded path, the
- * request's tier. found: ngx_ratelimit_policy_find() has named the rule for
- * this path, so that its template matches. Returns 1 or 0; 1 also where the
- * regex failed (logged): no path evades its limit.
- */
-ngx_uint_t ngx_ratelimit_rule_match(const ngx_ratelimit_rule_t *rule,
-    ngx_uint_t found, ngx_uint_t method, ngx_str_t *path,
-    const ngx_str_t *tier, ngx_log_t *log);
 
 /* Whether a key is in the rule's share (percent), the same on every node. */
 ngx_uint_t ngx_ratelimit_rule_shares(const ngx_ratelimit_rule_t *rule,

@@ -280,6 +280,7 @@ test_stat(void **state)
 static void
 test_single(void **state)
 {
+    pid_t                   pid;
     ngx_ratelimit_store_t  *store;
 
     (void) state;
@@ -291,6 +292,16 @@ test_single(void **state)
     ngx_ratelimit_store_leave(store);
     assert_true(ngx_ratelimit_store_lead(store));
     publish(store, 1, 50);
+
+    pid = spawn();
+
+    if (pid == 0) {
+        ngx_process = NGX_PROCESS_WORKER;
+        ngx_pid = getpid();
+        _exit(ngx_ratelimit_store_lead(store) ? 0 : 1);
+    }
+
+    reap(pid, 0);
     store_free(store);
 
     ngx_process = NGX_PROCESS_WORKER;
