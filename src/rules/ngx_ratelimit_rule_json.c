@@ -1039,6 +1039,12 @@ ngx_ratelimit_read_split(ngx_ratelimit_reader_t *reader,
         return;
     }
 
+    if (!(draft->says & NGX_RATELIMIT_RULE_STRICT)) {
+        ngx_ratelimit_read_wrong(reader, at, NULL, "shards", "expected "
+                                 "\"sync\": \"strict\" with it");
+        return;
+    }
+
     expected = ngx_ratelimit_rule_split(draft->rule);
 
     if (expected) {
