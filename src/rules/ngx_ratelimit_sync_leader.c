@@ -321,6 +321,11 @@ ngx_ratelimit_sync_resets(ngx_ratelimit_sync_t *sync, uint64_t resets)
     }
 
     ngx_ratelimit_store_set_resets(sync->limiter->store, resets);
+
+    if (sync->limiter->zone.leases) {
+        ngx_ratelimit_leases_forget(sync->limiter->zone.leases,
+                                    (uint64_t) ngx_current_msec * 1000);
+    }
 }
 
 
