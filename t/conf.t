@@ -26,7 +26,8 @@ my $RULE_PARAMETERS = 'one each of ' . join ', ', map { "\"$_\"" }
     'zone=', @LIMIT, 'key=', 'match=', 'methods=', 'tier=', 'host=', 'api_key=',
     'tiers=';
 my $ZONE_PARAMETERS = 'one each of ' . join ', ', map { "\"$_\"" }
-    'zone=<name>:<size>', 'redis=<name>', @LIMIT;
+    'zone=<name>:<size>', 'redis=<name>', 'state=<file>',
+    'keys_in_clear=on|off', @LIMIT;
 my $NO_LIMIT = 'expected "rate=<n>r/<period>", or "limit=<n>" and '
                . '"window=<time>"';
 
@@ -70,6 +71,18 @@ refused('ratelimit_zone $arg_k;',
         'invalid number of arguments in "ratelimit_zone" directive');
 refused('ratelimit_zone "" zone=z:1m rate=1r/s;',
         '"ratelimit_zone" has an empty key, expected a value with variables');
+accepted("ratelimit_zone \$arg_k zone=z:1m $_;")
+    for 'state=a.state', 'state=a.state keys_in_clear=on rate=1r/s',
+        'keys_in_clear=off state=a.state';
+refused("ratelimit_zone \$arg_k zone=z:1m rate=1r/s $_;",
+        '"ratelimit_zone" has an invalid parameter "' . (split)[-1]
+        . "\", expected $ZONE_PARAMETERS")
+    for 'state=', 'state=a state=b', 'keys_in_clear=', 'keys_in_clear=yes',
+        'keys_in_clear=on keys_in_clear=on';
+refused('ratelimit_zone $arg_k zone=y:1m state=s; '
+        . 'ratelimit_zone $arg_k zone=z:1m state=s;',
+        '"ratelimit_zone" "z" has "state=' . "$gateway->{dir}/s"
+        . '", expected another file than that of zone "y"');
 refused('ratelimit_zone $arg_k rate=1r/s;',
         '"ratelimit_zone" has no zone, expected "zone=<name>:<size>"');
 refused('ratelimit_zone $arg_k zone=z rate=1r/s;',

@@ -1,0 +1,845 @@
+/*
+ * Reading a document's tree: members with their types and ranges, problems with
+ * their places, API keys. Trees of jansson's own reader have no null bytes and
+ * are valid UTF-8.
+ */
+
+#include "ngx_ratelimit_read_json.h"
+
+#include <openssl/sha.h>
+
+#include "ngx_ratelimit_text.h"
+
+#define NGX_RATELIMIT_READ_DETAIL  1024   /* bytes */
+#define NGX_RATELIMIT_READ_NAME    64     /* of a place, of one that is cut */
+
+static void ngx_ratelimit_read_add(ngx_ratelimit_reader_t *reader,
+    ngx_ratelimit_problems_t *problems, const ngx_ratelimit_place_t *at,
+    const char *detail, va_list args);
+static size_t ngx_ratelimit_read_pointer(const ngx_ratelimit_place_t *at,
+    u_char *out);
+static void ngx_ratelimit_read_unknown(ngx_ratelimit_reader_t *reader,
+    const ngx_ratelimit_place_t *at, const char *name,
+    const ngx_ratelimit_member_t *table);
+static void ngx_ratelimit_read_hex(u_char *out,
+    const u_char sha256[NGX_RATELIMIT_SHA256]);
+static ngx_int_t ngx_ratelimit_read_digest(const ngx_str_t *text,
+    u_char sha256[NGX_RATELIMIT_SHA256]);
+static ngx_int_t ngx_ratelimit_read_one_key(ngx_ratelimit_reader_t *reader,
+    const ngx_str_t *text, ngx_uint_t globs, ngx_ratelimit_api_key_t *key);
+
+static const struct {
+    ngx_uint_t   types;
+    const char  *name;
+} ngx_ratelimit_types[] = {
+    { NGX_RATELIMIT_IS_NUMBER, "a number" },
+    { NGX_RATELIMIT_IS_TEXT, "a string" },
+    { NGX_RATELIMIT_IS_BOOLEAN, "true or false" },
+    { NGX_RATELIMIT_IS_ARRAY, "an array" },
+    { NGX_RATELIMIT_IS_OBJECT, "an object" }
+};
+
+static const ngx_str_t  ngx_ratelimit_sha256_prefix = ngx_string("sha256:");
+
+
+void
+ngx_ratelimit_read_problem(ngx_ratelimit_reader_t *reader,
+    const ngx_ratelimit_place_t *at, const char *detail, ...)
+{
+    va_list  args;
+
+    va_start(args, detail);
+    ngx_ratelimit_read_add(reader, reader->problems, at, detail, args);
+    va_end(args);
+}
+
+
+void
+ngx_ratelimit_read_warning(ngx_ratelimit_reader_t *reader,
+    const ngx_ratelimit_place_t *at, const char *detail, ...)
+{
+    va_list  args;
+
+    if (reader->warnings) {
+        va_start(args, detail);
+        ngx_ratelimit_read_add(reader, reader->warnings, at, detail, args);
+        va_end(args);
+    }
+}
+
+
+void
+ngx_ratelimit_read_wrong(ngx_ratelimit_reader_t *reader,
+    const ngx_ratelimit_place_t *at, const char *in, const char *name,
+    const char *detail, ...)
+{
+    va_list                args;
+    ngx_ratelimit_place_t  object, member;
+
+    object.up = at;
+    object.name = in;
+    member.up = in ? &object : at;
+    member.name = name;
+
+    va_start(args, detail);
+    ngx_ratelimit_read_add(reader, reader->problems, name ? &member : at,
+                           detail, args);
+    va_end(args);
+}
+
+
+void
+ngx_ratelimit_read_expected(ngx_ratelimit_reader_t *reader,
+    const ngx_ratelimit_place_t *at, const char *in, const char *name,
+    const char *expected)
+{
+    u_char  *p, text[NGX_RATELIMIT_READ_DETAIL];
+
+    /* "delay=" is "delay" here */
+
+    for (p = text; *expected && p < text + sizeof(text); expected++) {
+        if (expected[0] != '=' || expected[1] != '"') {
+            *p++ = (u_char) *expected;
+        }
+    }
+
+    ngx_ratelimit_read_wrong(reader, at, in, name, "expected %*s",
+                             (size_t) (p - text), text);
+}
+
+
+/* Only those that are kept are written out: there may be 100,000. */
+static void
+ngx_ratelimit_read_add(ngx_ratelimit_reader_t *reader,
+    ngx_ratelimit_problems_t *problems, const ngx_ratelimit_place_t *at,
+    const char *detail, va_list args)
+{
+    u_char     *last, text[NGX_RATELIMIT_READ_DETAIL];
+    ngx_str_t   pointer;
+
+    if (problems->list.nelts >= NGX_RATELIMIT_MAX_PROBLEMS) {
+        problems->n++;
+        return;
+    }
+
+    pointer.len = ngx_ratelimit_read_pointer(at, NULL);
+    pointer.data = ngx_pnalloc(problems->pool, pointer.len + 1);
+
+    if (pointer.data == NULL) {
+        reader->failed = 1;
+        return;
+    }
+
+    (void) ngx_ratelimit_read_pointer(at, pointer.data);
+
+    last = ngx_vslprintf(text, text + sizeof(text), detail, args);
+
+    ngx_ratelimit_problem(problems, &pointer, "%*s", (size_t) (last - text),
+                          text);
+}
+
+
+/* Writes a place as RFC 6901 has it, unless out is NULL; returns its length. */
+static size_t
+ngx_ratelimit_read_pointer(const ngx_ratelimit_place_t *at, u_char *out)
+{
+    u_char       digits[NGX_INT64_LEN + 1], ch;
+    size_t       len;
+    const char  *p;
+
+    if (at->up == NULL) {
+        return 0;
+    }
+
+    len = ngx_ratelimit_read_pointer(at->up, out);
+    p = at->name;
+
+    if (p == NULL) {
+        *ngx_ratelimit_number_write(digits, at->number) = '\0';
+        p = (const char *) digits;
+    }
+
+    if (out) {
+        out[len] = '/';
+    }
+
+    for (len++; *p; p++) {
+        ch = (u_char) *p;
+
+        if (ch == '~' || ch == '/') {
+
+            if (out) {
+                out[len] = '~';
+            }
+
+            len++;
+            ch = (ch == '~') ? '0' : '1';
+        }
+
+        if (out) {
+            out[len] = ch;
+        }
+
+        len++;
+    }
+
+    return len;
+}
+
+
+void *
+ngx_ratelimit_read_alloc(ngx_ratelimit_reader_t *reader, size_t size)
+{
+    void  *p;
+
+    p = ngx_pcalloc(reader->pool, size);
+
+    if (p == NULL) {
+        reader->failed = 1;
+    }
+
+    return p;
+}
+
+
+ngx_uint_t
+ngx_ratelimit_read_is(ngx_ratelimit_reader_t *reader,
+    const ngx_ratelimit_place_t *at, const json_t *value, ngx_uint_t types)
+{
+    u_char      *p, text[NGX_RATELIMIT_READ_DETAIL];
+    ngx_uint_t   i;
+
+    if (types & (1u << json_typeof(value))) {
+        return 1;
+    }
+
+    p = text;
+
+    for (i = 0; i < sizeof(ngx_ratelimit_types) / sizeof(ngx_ratelimit_types[0]);
+         i++)
+    {
+        if (types & ngx_ratelimit_types[i].types) {
+            p = ngx_slprintf(p, text + sizeof(text), "%s%s",
+                             (p == text) ? "" : " or ",
+                             ngx_ratelimit_types[i].name);
+        }
+    }
+
+    ngx_ratelimit_read_problem(reader, at, "expected %*s",
+                               (size_t) (p - text), text);
+
+    return 0;
+}
+
+
+uint64_t
+ngx_ratelimit_read_members(ngx_ratelimit_reader_t *reader,
+    const ngx_ratelimit_place_t *at, json_t *object,
+    const ngx_ratelimit_member_t *table, void *data)
+{
+    void                          *iter;
+    size_t                         known;
+    json_t                        *value;
+    uint64_t                       has;
+    ngx_ratelimit_place_t          place;
+    const ngx_ratelimit_member_t  *m;
+
+    has = 0;
+    known = 0;
+    place.up = at;
+
+    for (m = table; m->name; m++) {
+
+        value = json_object_get(object, m->name);
+        if (value == NULL) {
+            continue;
+        }
+
+        known++;
+
+        if (json_is_null(value)) {
+            continue;
+        }
+
+        has |= (uint64_t) 1 << (m - table);
+        place.name = m->name;
+
+        if (ngx_ratelimit_read_is(reader, &place, value, m->types) && m->read) {
+            m->read(reader, &place, value, data);
+        }
+    }
+
+    if (known == json_object_size(object)) {
+        return has;
+    }
+
+    for (iter = json_object_iter(object);
+         iter;
+         iter = json_object_iter_next(object, iter))
+    {
+        ngx_ratelimit_read_unknown(reader, at, json_object_iter_key(iter),
+                                   table);
+    }
+
+    return has;
+}
+
+
+/* Unless the table has it. */
+static void
+ngx_ratelimit_read_unknown(ngx_ratelimit_reader_t *reader,
+    const ngx_ratelimit_place_t *at, const char *name,
+    const ngx_ratelimit_member_t *table)
+{
+    u_char                        *p, text[NGX_RATELIMIT_READ_DETAIL];
+    ngx_ratelimit_place_t          place;
+    const ngx_ratelimit_member_t  *m;
+
+    p = text;
+
+    for (m = table; m->name; m++) {
+
+        if (ngx_strcmp(m->name, name) == 0) {
+            return;
+        }
+
+        p = ngx_slprintf(p, text + sizeof(text), "%s\"%s\"",
+                         (m == table) ? "" : ", ", m->name);
+    }
+
+    place.up = at;
+    place.name = name;
+
+    if (reader->newer) {
+        ngx_ratelimit_read_warning(reader, &place, "is not known to this "
+                                   "version: it is kept, and has no effect");
+        return;
+    }
+
+    ngx_ratelimit_read_problem(reader, &place,
+                               "is not known, expected one of %*s",
+                               (size_t) (p - text), text);
+}
+
+
+ngx_int_t
+ngx_ratelimit_read_number(ngx_ratelimit_reader_t *reader,
+    const ngx_ratelimit_place_t *at, const json_t *value, int64_t min,
+    int64_t max, int64_t *number)
+{
+    double  real;
+
+    if (!ngx_ratelimit_read_is(reader, at, value, NGX_RATELIMIT_IS_NUMBER)) {
+        return NGX_DECLINED;
+    }
+
+    /* every range is within 2^53, where a double has all whole numbers */
+
+    real = json_number_value(value);
+
+    if (real < (double) min) {
+
+        if (min == 1) {
+            ngx_ratelimit_read_problem(reader, at, "must be > 0");
+
+        } else {
+            ngx_ratelimit_read_problem(reader, at, "must be at least %L", min);
+        }
+
+        return NGX_DECLINED;
+    }
+
+    if (real > (double) max) {
+        ngx_ratelimit_read_problem(reader, at, "must be at most %L", max);
+        return NGX_DECLINED;
+    }
+
+    *number = (int64_t) real;
+
+    if ((double) *number < real || (double) *number > real) {
+        ngx_ratelimit_read_problem(reader, at, "must be a whole number");
+        return NGX_DECLINED;
+    }
+
+    return NGX_OK;
+}
+
+
+ngx_str_t
+ngx_ratelimit_read_text(const json_t *value)
+{
+    ngx_str_t  text;
+
+    text.data = (u_char *) json_string_value(value);
+    text.len = json_string_length(value);
+
+    return text;
+}
+
+
+ngx_str_t
+ngx_ratelimit_read_copy(ngx_ratelimit_reader_t *reader, const json_t *value)
+{
+    ngx_str_t  text;
+
+    text.len = json_string_length(value);
+    text.data = ngx_pnalloc(reader->pool, text.len + 1);
+
+    if (text.data == NULL) {
+        reader->failed = 1;
+        text.len = 0;
+        return text;
+    }
+
+    ngx_memcpy(text.data, json_string_value(value), text.len + 1);
+
+    return text;
+}
+
+
+ngx_uint_t
+ngx_ratelimit_read_name(ngx_ratelimit_reader_t *reader,
+    const ngx_ratelimit_place_t *at, const json_t *value)
+{
+    ngx_str_t  name;
+
+    name = ngx_ratelimit_read_text(value);
+
+    if (ngx_ratelimit_name_valid(name.data, name.len)) {
+        return 1;
+    }
+
+    ngx_ratelimit_read_problem(reader, at, "expected 1 to 64 of A-Z, a-z, 0-9, "
+                               "\"_\", \".\", \"-\"");
+
+    return 0;
+}
+
+
+ngx_uint_t
+ngx_ratelimit_read_tier(ngx_ratelimit_reader_t *reader,
+    const ngx_ratelimit_place_t *at, const ngx_str_t *tier)
+{
+    size_t  i;
+
+    for (i = 0; i < tier->len; i++) {
+        if (tier->data[i] < ' ' || tier->data[i] == '$') {
+            break;
+        }
+    }
+
+    if (i < tier->len || tier->len == 0 || tier->len > 64) {
+        ngx_ratelimit_read_problem(reader, at, "expected the name of a tier: 1 "
+                                   "to 64 bytes without variables and control "
+                                   "characters");
+        return 0;
+    }
+
+    return 1;
+}
+
+
+ngx_int_t
+ngx_ratelimit_read_one_of(ngx_ratelimit_reader_t *reader,
+    const ngx_ratelimit_place_t *at, const json_t *value,
+    const char *const *names)
+{
+    u_char      *p, text[NGX_RATELIMIT_READ_DETAIL];
+    ngx_int_t    i;
+    const char  *name;
+
+    p = text;
+    name = json_string_value(value);
+
+    for (i = 0; names[i]; i++) {
+
+        if (ngx_strcmp(names[i], name) == 0) {
+            return i;
+        }
+
+        p = ngx_slprintf(p, text + sizeof(text), "%s\"%s\"",
+                         (i == 0) ? "" : (names[i + 1] == NULL) ? " or " : ", ",
+                         names[i]);
+    }
+
+    ngx_ratelimit_read_problem(reader, at, "expected %*s",
+                               (size_t) (p - text), text);
+
+    return -1;
+}
+
+
+size_t
+ngx_ratelimit_read_count(const json_t *list)
+{
+    return json_is_array(list) ? json_array_size(list) : 1;
+}
+
+
+json_t *
+ngx_ratelimit_read_item(json_t *list, size_t i,
+    const ngx_ratelimit_place_t *at, ngx_ratelimit_place_t *item)
+{
+    if (!json_is_array(list)) {
+        *item = *at;
+        return list;
+    }
+
+    item->up = at;
+    item->name = NULL;
+    item->number = i;
+
+    return json_array_get(list, i);
+}
+
+
+void
+ngx_ratelimit_read_sha256(const ngx_str_t *text,
+    u_char sha256[NGX_RATELIMIT_SHA256])
+{
+    (void) SHA256(text->data, text->len, sha256);
+}
+
+
+/* Behind "sha256:", NGX_RATELIMIT_DOCUMENT_KEY bytes together. */
+static void
+ngx_ratelimit_read_hex(u_char *out, const u_char sha256[NGX_RATELIMIT_SHA256])
+{
+    size_t  i;
+
+    static const char  digits[] = "0123456789abcdef";
+
+    ngx_memcpy(out, ngx_ratelimit_sha256_prefix.data,
+               ngx_ratelimit_sha256_prefix.len);
+    out += ngx_ratelimit_sha256_prefix.len;
+
+    for (i = 0; i < NGX_RATELIMIT_SHA256; i++) {
+        *out++ = (u_char) digits[sha256[i] >> 4];
+        *out++ = (u_char) digits[sha256[i] & 15];
+    }
+}
+
+
+/*
+ * NGX_OK: it is "sha256:" with a digest behind; NGX_DECLINED: with something
+ * else behind; NGX_DONE: it is another text.
+ */
+static ngx_int_t
+ngx_ratelimit_read_digest(const ngx_str_t *text,
+    u_char sha256[NGX_RATELIMIT_SHA256])
+{
+    u_char  ch;
+    size_t  i, prefix;
+
+    prefix = ngx_ratelimit_sha256_prefix.len;
+
+    if (text->len < prefix
+        || ngx_memcmp(text->data, ngx_ratelimit_sha256_prefix.data, prefix)
+           != 0)
+    {
+        return NGX_DONE;
+    }
+
+    if (text->len != NGX_RATELIMIT_DOCUMENT_KEY) {
+        return NGX_DECLINED;
+    }
+
+    for (i = 0; i < 2 * NGX_RATELIMIT_SHA256; i++) {
+        ch = text->data[prefix + i] | 0x20;
+
+        if (ch >= '0' && ch <= '9') {
+            ch -= '0';
+
+        } else if (ch >= 'a' && ch <= 'f') {
+            ch -= 'a' - 10;
+
+        } else {
+            return NGX_DECLINED;
+        }
+
+        /* 0x10 to 0x19, which "|" made digits of, are below ' ' */
+
+        if (text->data[prefix + i] < ' ') {
+            return NGX_DECLINED;
+        }
+
+        sha256[i / 2] = (i % 2) ? (u_char) (sha256[i / 2] | ch)
+                                : (u_char) (ch << 4);
+    }
+
+    return NGX_OK;
+}
+
+
+ngx_str_t
+ngx_ratelimit_document_key(const ngx_str_t *key,
+    u_char buf[NGX_RATELIMIT_DOCUMENT_KEY])
+{
+    u_char     sha256[NGX_RATELIMIT_SHA256];
+    ngx_int_t  rc;
+    ngx_str_t  stored;
+
+    rc = ngx_ratelimit_read_digest(key, sha256);
+
+    if (rc == NGX_DECLINED) {
+        return *key;
+    }
+
+    if (rc == NGX_DONE) {
+        ngx_ratelimit_read_sha256(key, sha256);
+    }
+
+    ngx_ratelimit_read_hex(buf, sha256);
+
+    stored.data = buf;
+    stored.len = NGX_RATELIMIT_DOCUMENT_KEY;
+
+    return stored;
+}
+
+
+ngx_int_t
+ngx_ratelimit_read_api_key(ngx_ratelimit_reader_t *reader,
+    const ngx_ratelimit_place_t *at, const ngx_str_t *text, ngx_uint_t globs,
+    ngx_ratelimit_api_key_t *key)
+{
+    const char  *expected;
+
+    ngx_str_null(&key->glob);
+
+    if (text->len == 0) {
+        ngx_ratelimit_read_problem(reader, at, "expected an API key");
+        return NGX_DECLINED;
+    }
+
+    switch (ngx_ratelimit_read_digest(text, key->sha256)) {
+
+    case NGX_OK:
+        return NGX_OK;
+
+    case NGX_DECLINED:
+        ngx_ratelimit_read_problem(reader, at, "expected 64 hexadecimal digits "
+                                   "behind \"sha256:\"");
+        return NGX_DECLINED;
+    }
+
+    if (globs) {
+        expected = ngx_ratelimit_glob_check(text->data, text->len);
+
+        if (expected) {
+            ngx_ratelimit_read_problem(reader, at, "expected %s", expected);
+            return NGX_DECLINED;
+        }
+
+    } else if (ngx_strlchr(text->data, text->data + text->len, '*')
+               || ngx_strlchr(text->data, text->data + text->len, '?'))
+    {
+        ngx_ratelimit_read_problem(reader, at, "expected one API key: one with "
+                                   "\"*\" or \"?\" in it as \"sha256:...\"");
+        return NGX_DECLINED;
+    }
+
+    return ngx_ratelimit_read_one_key(reader, text, globs, key);
+}
+
+
+/* A checked text: a glob that stands for one key is that key. */
+static ngx_int_t
+ngx_ratelimit_read_one_key(ngx_ratelimit_reader_t *reader,
+    const ngx_str_t *text, ngx_uint_t globs, ngx_ratelimit_api_key_t *key)
+{
+    u_char     *p, plain[NGX_RATELIMIT_GLOB_MAX];
+    size_t      i;
+    ngx_str_t   one;
+
+    if (!globs) {
+        ngx_ratelimit_read_sha256(text, key->sha256);
+        return NGX_OK;
+    }
+
+    if (ngx_ratelimit_glob_wild(text->data, text->len)) {
+        key->glob = *text;
+        return NGX_OK;
+    }
+
+    p = plain;
+
+    for (i = 0; i < text->len && p < plain + sizeof(plain); i++) {
+        if (text->data[i] == '\\' && i + 1 < text->len) {
+            i++;
+        }
+
+        *p++ = text->data[i];
+    }
+
+    one.data = plain;
+    one.len = p - plain;
+
+    ngx_ratelimit_read_sha256(&one, key->sha256);
+
+    return NGX_OK;
+}
+
+
+void
+ngx_ratelimit_read_store(ngx_ratelimit_reader_t *reader, json_t *value,
+    const ngx_ratelimit_api_key_t *key)
+{
+    u_char  text[NGX_RATELIMIT_DOCUMENT_KEY];
+
+    if (!reader->hashed || key->glob.len) {
+        return;
+    }
+
+    ngx_ratelimit_read_hex(text, key->sha256);
+
+    if (json_string_setn(value, (char *) text, sizeof(text)) != 0) {
+        reader->failed = 1;
+    }
+}
+
+
+void
+ngx_ratelimit_read_rename(ngx_ratelimit_reader_t *reader, json_t *object,
+    u_char (*names)[NGX_RATELIMIT_SHA256])
+{
+    void    *iter;
+    u_char   text[NGX_RATELIMIT_DOCUMENT_KEY];
+    json_t  *renamed;
+
+    if (!reader->hashed || reader->failed) {
+        return;
+    }
+
+    renamed = json_object();
+    if (renamed == NULL) {
+        reader->failed = 1;
+        return;
+    }
+
+    for (iter = json_object_iter(object);
+         iter;
+         iter = json_object_iter_next(object, iter))
+    {
+        ngx_ratelimit_read_hex(text, *names++);
+
+        if (json_object_setn(renamed, (char *) text, sizeof(text),
+                             json_object_iter_value(iter))
+            != 0)
+        {
+            reader->failed = 1;
+            break;
+        }
+    }
+
+    if (!reader->failed
+        && (json_object_clear(object) != 0
+            || json_object_update(object, renamed) != 0))
+    {
+        reader->failed = 1;
+    }
+
+    json_decref(renamed);
+}
+
+
+void
+ngx_ratelimit_read_keys(ngx_ratelimit_reader_t *reader,
+    const ngx_ratelimit_place_t *at, json_t *list, ngx_ratelimit_keys_t *keys)
+{
+    size_t                      i, n, nglobs;
+    json_t                     *value;
+    ngx_str_t                   text, copy;
+    ngx_ratelimit_place_t       item;
+    ngx_ratelimit_api_key_t     key;
+    ngx_ratelimit_glob_text_t  *globs;
+
+    n = ngx_ratelimit_read_count(list);
+    nglobs = 0;
+
+    globs = ngx_alloc((n + 1) * sizeof(ngx_ratelimit_glob_text_t),
+                      reader->pool->log);
+    if (globs == NULL) {
+        reader->failed = 1;
+        return;
+    }
+
+    for (i = 0; i < n; i++) {
+        value = ngx_ratelimit_read_item(list, i, at, &item);
+
+        if (!ngx_ratelimit_read_is(reader, &item, value,
+                                   NGX_RATELIMIT_IS_TEXT))
+        {
+            continue;
+        }
+
+        text = ngx_ratelimit_read_text(value);
+
+        if (ngx_ratelimit_read_api_key(reader, &item, &text, 1, &key)
+            != NGX_OK)
+        {
+            continue;
+        }
+
+        ngx_ratelimit_read_store(reader, value, &key);
+
+        if (key.glob.len) {
+            copy = ngx_ratelimit_read_copy(reader, value);
+            globs[nglobs].data = copy.data;
+            globs[nglobs++].len = copy.len;
+            continue;
+        }
+
+        if (keys->digests.entries == NULL
+            && ngx_ratelimit_read_map(reader, &keys->digests, n) != NGX_OK)
+        {
+            break;
+        }
+
+        (void) ngx_ratelimit_map_put(&keys->digests, key.sha256, 0);
+    }
+
+    if (!reader->failed) {
+        keys->globs = ngx_ratelimit_read_globs(reader, globs, nglobs);
+    }
+
+    ngx_free(globs);
+}
+
+
+ngx_ratelimit_globs_t *
+ngx_ratelimit_read_globs(ngx_ratelimit_reader_t *reader,
+    const ngx_ratelimit_glob_text_t *globs, size_t n)
+{
+    void  *memory;
+
+    if (n == 0) {
+        return NULL;
+    }
+
+    memory = ngx_ratelimit_read_alloc(reader, ngx_ratelimit_globs_bytes(n));
+
+    return memory ? ngx_ratelimit_globs_init(memory, globs, n) : NULL;
+}
+
+
+ngx_int_t
+ngx_ratelimit_read_map(ngx_ratelimit_reader_t *reader,
+    ngx_ratelimit_map_t *map, size_t n)
+{
+    void    *memory;
+    size_t   bytes;
+
+    bytes = ngx_ratelimit_map_bytes(n);
+
+    memory = bytes ? ngx_palloc(reader->pool, bytes) : NULL;
+
+    if (memory == NULL) {
+        reader->failed = 1;
+        return NGX_ERROR;
+    }
+
+    ngx_ratelimit_map_init(map, memory, n);
+
+    return NGX_OK;
+}
