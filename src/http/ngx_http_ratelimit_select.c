@@ -83,6 +83,10 @@ ngx_http_ratelimit_explain(ngx_http_request_t *r,
     s.explain = explain;
     s.cost_wrong = 0;
 
+    if (explain) {
+        explain->subject = &s.subject;
+    }
+
     if (ngx_http_ratelimit_select_subject(&s, conf) != NGX_OK) {
         return NGX_ERROR;
     }
