@@ -237,13 +237,11 @@ ngx_int_t ngx_http_ratelimit_select(ngx_http_request_t *r,
 typedef struct {
     void   (*rule)(void *data, const ngx_ratelimit_rule_t *rule,
                    ngx_ratelimit_match_e match,
-                   const ngx_ratelimit_counter_t *counter);
+                   const ngx_ratelimit_counter_t *counter,
+                   const ngx_ratelimit_subject_t *subject);
     void   (*listed)(void *data, const ngx_ratelimit_limiter_t *limiter,
                      ngx_ratelimit_listed_e listed);
     void    *data;
-
-    /* set before, for the handlers */
-    const ngx_ratelimit_subject_t  *subject;
 } ngx_http_ratelimit_explain_t;
 
 ngx_int_t ngx_http_ratelimit_explain(ngx_http_request_t *r,

@@ -40,7 +40,6 @@ typedef struct {
     ngx_http_ratelimit_api_look_t   *looks;
     ngx_uint_t                       nlooks;
     ngx_uint_t                       pending;
-    ngx_http_ratelimit_explain_t     handlers;
     unsigned                         denied:1;  /* by a list */
     unsigned                         failed:1;  /* memory is out */
 } ngx_http_ratelimit_api_explain_t;
@@ -64,10 +63,12 @@ static void ngx_http_ratelimit_api_explain_listed(void *data,
     const ngx_ratelimit_limiter_t *limiter, ngx_ratelimit_listed_e listed);
 static void ngx_http_ratelimit_api_explain_rule(void *data,
     const ngx_ratelimit_rule_t *rule, ngx_ratelimit_match_e match,
-    const ngx_ratelimit_counter_t *counter);
+    const ngx_ratelimit_counter_t *counter,
+    const ngx_ratelimit_subject_t *subject);
 static void ngx_http_ratelimit_api_explain_counter(
     ngx_http_ratelimit_api_explain_t *explain, json_t *json,
-    const ngx_ratelimit_counter_t *counter);
+    const ngx_ratelimit_counter_t *counter,
+    const ngx_ratelimit_subject_t *subject);
 static json_t *ngx_http_ratelimit_api_explain_from(
     const ngx_ratelimit_subject_t *subject,
     const ngx_ratelimit_counter_t *counter,
@@ -246,6 +247,7 @@ ngx_http_ratelimit_api_explain_select(
     ngx_int_t                       rc;
     ngx_http_core_loc_conf_t       *clcf;
     ngx_http_core_srv_conf_t       *cscf;
+    ngx_http_ratelimit_explain_t    handlers;
     ngx_http_ratelimit_loc_conf_t  *conf;
 
     clcf = ngx_http_get_module_loc_conf(r, ngx_http_core_module);
@@ -282,11 +284,11 @@ ngx_http_ratelimit_api_explain_select(
         return NGX_ERROR;
     }
 
-    explain->handlers.rule = ngx_http_ratelimit_api_explain_rule;
-    explain->handlers.listed = ngx_http_ratelimit_api_explain_listed;
-    explain->handlers.data = explain;
+    handlers.rule = ngx_http_ratelimit_api_explain_rule;
+    handlers.listed = ngx_http_ratelimit_api_explain_listed;
+    handlers.data = explain;
 
-    rc = ngx_http_ratelimit_explain(r, conf, explain->ctx, &explain->handlers);
+    rc = ngx_http_ratelimit_explain(r, conf, explain->ctx, &handlers);
 
     explain->denied = (rc == NGX_ABORT);
 
@@ -372,16 +374,15 @@ ngx_http_ratelimit_api_explain_listed(void *data,
 static void
 ngx_http_ratelimit_api_explain_rule(void *data,
     const ngx_ratelimit_rule_t *rule, ngx_ratelimit_match_e match,
-    const ngx_ratelimit_counter_t *counter)
+    const ngx_ratelimit_counter_t *counter,
+    const ngx_ratelimit_subject_t *subject)
 {
     ngx_http_ratelimit_api_explain_t *explain = data;
 
-    json_t                         *json;
-    const ngx_ratelimit_subject_t  *subject;
+    json_t  *json;
 
     ngx_http_ratelimit_api_explain_zone(explain, rule->policy->limiter);
 
-    subject = explain->handlers.subject;
 
     if (subject->tier.len) {
         ngx_http_ratelimit_api_explain_set(explain->zone, "tier",
@@ -407,7 +408,8 @@ ngx_http_ratelimit_api_explain_rule(void *data,
                                        json_boolean(counter != NULL));
 
     if (counter) {
-        ngx_http_ratelimit_api_explain_counter(explain, json, counter);
+        ngx_http_ratelimit_api_explain_counter(explain, json, counter,
+                                               subject);
 
     } else {
         ngx_http_ratelimit_api_explain_set(json, "because",
@@ -425,7 +427,8 @@ ngx_http_ratelimit_api_explain_rule(void *data,
 static void
 ngx_http_ratelimit_api_explain_counter(
     ngx_http_ratelimit_api_explain_t *explain, json_t *json,
-    const ngx_ratelimit_counter_t *counter)
+    const ngx_ratelimit_counter_t *counter,
+    const ngx_ratelimit_subject_t *subject)
 {
     const ngx_ratelimit_limit_t     *limit;
     ngx_http_ratelimit_api_look_t   *look;
@@ -449,8 +452,8 @@ ngx_http_ratelimit_api_explain_counter(
     }
 
     ngx_http_ratelimit_api_explain_set(json, "limit_from",
-            ngx_http_ratelimit_api_explain_from(explain->handlers.subject,
-                                                counter, &override));
+                       ngx_http_ratelimit_api_explain_from(subject, counter,
+                                                           &override));
     ngx_http_ratelimit_api_explain_set(json, "override",
                          override ? ngx_http_ratelimit_api_text(&override->id)
                                   : json_null());

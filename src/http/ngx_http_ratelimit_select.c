@@ -83,10 +83,6 @@ ngx_http_ratelimit_explain(ngx_http_request_t *r,
     s.explain = explain;
     s.cost_wrong = 0;
 
-    if (explain) {
-        explain->subject = &s.subject;
-    }
-
     if (ngx_http_ratelimit_select_subject(&s, conf) != NGX_OK) {
         return NGX_ERROR;
     }
@@ -292,7 +288,8 @@ ngx_http_ratelimit_select_rule(ngx_http_ratelimit_selection_t *s,
         check = &s->ctx->check;
         s->explain->rule(s->explain->data, rule, s->match,
                          (rc == NGX_OK) ? &check->counters[check->ncounters - 1]
-                                        : NULL);
+                                        : NULL,
+                         &s->subject);
     }
 
     return rc;
