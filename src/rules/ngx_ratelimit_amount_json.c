@@ -287,6 +287,9 @@ ngx_ratelimit_read_nodelay(ngx_ratelimit_reader_t *reader,
 {
     ngx_ratelimit_said_t *said = data;
 
+    (void) reader;
+    (void) at;
+
     said->nodelay = json_is_true(value);
 }
 

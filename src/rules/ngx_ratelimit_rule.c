@@ -50,6 +50,51 @@ ngx_ratelimit_rule_spec(const ngx_ratelimit_spec_t *spec,
 }
 
 
+const char *
+ngx_ratelimit_rule_split(const ngx_ratelimit_rule_t *rule)
+{
+    uint32_t                     capacity, n;
+    ngx_ratelimit_rate_t         unused;
+    const ngx_ratelimit_spec_t  *spec;
+
+    if (rule->sync != NGX_RATELIMIT_SYNC_STRICT) {
+        return "\"sync=strict\" with it";
+    }
+
+    if (rule->dynamic) {
+        return "a limit without variables";
+    }
+
+    if (rule->dynamic_cost) {
+        return "a cost without variables";
+    }
+
+    n = rule->shards;
+    spec = &rule->spec;
+    capacity = rule->limit.capacity;
+
+    if (capacity < n) {
+        return "as many shards as requests of the limit, or fewer";
+    }
+
+    if (rule->cost > capacity / n) {
+        return "a cost of at most the limit divided by the shards";
+    }
+
+    if (spec->algorithm == NGX_RATELIMIT_TOKEN_BUCKET
+        && ngx_ratelimit_rate_init(&unused, spec->tokens,
+                                   spec->period_us * n,
+                                   (capacity + n - 1) / n)
+           != 0)
+    {
+        return "a rate whose period is at most 366 days when it is multiplied "
+               "by the shards";
+    }
+
+    return NULL;
+}
+
+
 /*
  * By the rule's id and the key alone, under keys that everybody knows: another
  * algorithm or zone key leaves a rule its clients, and a larger share contains
