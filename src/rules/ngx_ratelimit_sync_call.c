@@ -85,6 +85,7 @@ static void ngx_ratelimit_sync_call_answer(void *data,
 static ngx_int_t ngx_ratelimit_sync_put_copy(ngx_ratelimit_sync_call_t *call,
     const ngx_ratelimit_record_t *record);
 static void ngx_ratelimit_sync_put_publish(ngx_ratelimit_sync_call_t *call);
+static void ngx_ratelimit_sync_put_taken(ngx_ratelimit_sync_call_t *call);
 static void ngx_ratelimit_sync_put_answer(ngx_ratelimit_sync_call_t *call,
     const ngx_ratelimit_redis_control_result_t *result);
 static void ngx_ratelimit_sync_put_lost(ngx_ratelimit_sync_call_t *call,
@@ -653,51 +654,87 @@ ngx_ratelimit_sync_put_copy(ngx_ratelimit_sync_call_t *call,
 }
 
 
-/* It is current in Redis, or there is none: now on this node. */
+/* There is no Redis: it becomes the current one here. */
 static void
 ngx_ratelimit_sync_put_publish(ngx_ratelimit_sync_call_t *call)
 {
     uint64_t                      found;
-    ngx_int_t                     rc;
-    ngx_ratelimit_sync_t         *sync;
     ngx_ratelimit_store_entry_t   entry;
-
-    sync = call->sync;
 
     entry.version = call->record.version;
     entry.id = call->record.id;
     entry.text = call->record.text;
 
-    rc = ngx_ratelimit_store_publish(call->limiter->store, &entry,
-                                     call->version, 1, &found);
+    found = 0;
 
-    if (sync->control == NULL && rc != NGX_OK) {
+    switch (ngx_ratelimit_store_publish(call->limiter->store, &entry,
+                                        call->version, 1, &found))
+    {
+    case NGX_OK:
+        break;
+
+    case NGX_BUSY:
         call->result.version = found;
-        ngx_ratelimit_sync_call_end(call,
-                             (rc == NGX_BUSY) ? NGX_RATELIMIT_SYNC_CONFLICT
-                             : (rc == NGX_DECLINED)
-                             ? NGX_RATELIMIT_SYNC_TOO_LARGE
-                             : NGX_RATELIMIT_SYNC_FAILED);
+        ngx_ratelimit_sync_call_end(call, NGX_RATELIMIT_SYNC_CONFLICT);
+        return;
+
+    case NGX_DECLINED:
+        ngx_ratelimit_sync_call_end(call, NGX_RATELIMIT_SYNC_TOO_LARGE);
+        return;
+
+    default:
+        ngx_ratelimit_sync_call_end(call, NGX_RATELIMIT_SYNC_FAILED);
         return;
     }
 
     call->result.version = entry.version;
+    call->generation = ngx_ratelimit_store_generation(call->limiter->store);
+    call->since = ngx_current_msec;
 
-    /* where it is in Redis the leader may have been faster, and is right */
-
-    if (sync->control || call->limiter->state.len == 0) {
+    if (call->limiter->state.len == 0) {
         call->result.saved = 1;
         ngx_ratelimit_sync_call_wait(call, NGX_RATELIMIT_SYNC_ANSWERS, 0);
 
     } else {
-        call->generation =
-            ngx_ratelimit_store_generation(call->limiter->store);
-        call->since = ngx_current_msec;
         ngx_ratelimit_sync_call_wait(call, NGX_RATELIMIT_SYNC_SAVES,
                                      NGX_RATELIMIT_SYNC_SAVED_MS);
     }
 
-    ngx_ratelimit_sync_wake(sync);
+    ngx_ratelimit_sync_wake(call->sync);
+}
+
+
+/*
+ * Redis has taken it: this node has it at once, so that who reads here what he
+ * wrote finds it. The leader may have been faster; what fails here he does.
+ */
+static void
+ngx_ratelimit_sync_put_taken(ngx_ratelimit_sync_call_t *call)
+{
+    uint64_t                      version, id;
+    ngx_int_t                     rc;
+    ngx_ratelimit_store_entry_t   entry;
+
+    entry.version = call->record.version;
+    entry.id = call->record.id;
+    entry.text = call->record.text;
+
+    do {
+        ngx_ratelimit_store_version(call->limiter->store, &version, &id);
+
+        if (version >= entry.version) {
+            break;
+        }
+
+        rc = ngx_ratelimit_store_publish(call->limiter->store, &entry,
+                                         version, 1, &version);
+    } while (rc == NGX_BUSY);
+
+    call->result.version = entry.version;
+    call->result.saved = 1;
+
+    ngx_ratelimit_sync_wake(call->sync);
+    ngx_ratelimit_sync_call_end(call, NGX_RATELIMIT_SYNC_OK);
 }
 
 
@@ -722,7 +759,7 @@ ngx_ratelimit_sync_put_answer(ngx_ratelimit_sync_call_t *call,
     }
 
     if (version == call->record.version && id == call->record.id) {
-        ngx_ratelimit_sync_put_publish(call);
+        ngx_ratelimit_sync_put_taken(call);
         return;
     }
 
