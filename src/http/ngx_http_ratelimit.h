@@ -205,8 +205,8 @@ ngx_http_ratelimit_ctx_t *ngx_http_ratelimit_ctx_create(
     ngx_http_request_t *r, ngx_http_ratelimit_loc_conf_t *conf);
 
 /*
- * From now on the request is asked about: instead of its check the handler runs,
- * once, also where nothing is limited. NGX_ERROR: memory is out.
+ * From now on the request is asked about: instead of its check the handler
+ * runs, once, also where nothing is limited. NGX_ERROR: memory is out.
  */
 ngx_int_t ngx_http_ratelimit_ask(ngx_http_request_t *r,
     ngx_http_ratelimit_asked_pt handler, void *data);

@@ -117,8 +117,8 @@ ngx_http_ratelimit_handler(ngx_http_request_t *r, ngx_uint_t phase)
 
 
 /*
- * Where the request would be checked; of a location that checks nothing, as soon
- * as it is known. What is asked about goes no further.
+ * Where the request would be checked; of a location that checks nothing, as
+ * soon as it is known. What is asked about goes no further.
  */
 static ngx_int_t
 ngx_http_ratelimit_asked(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx,

@@ -6,6 +6,8 @@
 
 #include "ngx_http_ratelimit_api_explain.h"
 
+#include <jansson.h>
+
 #define NGX_HTTP_RATELIMIT_API_HEADERS  20   /* in one part of their list */
 
 static ngx_int_t ngx_http_ratelimit_api_become_method(ngx_http_request_t *r,
@@ -593,16 +595,18 @@ ngx_http_ratelimit_api_become_host(ngx_http_request_t *r, json_t *host,
 
     r->headers_in.server = name;
 
-    if (name.len == 0 && number == 0) {
-        return NGX_OK;
+    cscf = NULL;
+
+    if (name.len || number) {
+        cscf = ngx_http_ratelimit_api_server(r, &name, (in_port_t) number);
     }
 
-    cscf = ngx_http_ratelimit_api_server(r, &name, (in_port_t) number);
-
-    if (cscf) {
-        r->srv_conf = cscf->ctx->srv_conf;
-        r->loc_conf = cscf->ctx->loc_conf;
+    if (cscf == NULL) {
+        cscf = ngx_http_get_module_srv_conf(r, ngx_http_core_module);
     }
+
+    r->srv_conf = cscf->ctx->srv_conf;
+    r->loc_conf = cscf->ctx->loc_conf;
 
     return NGX_OK;
 }

@@ -13,6 +13,8 @@
 #include "ngx_ratelimit_document_json.h"
 #include "ngx_ratelimit_inspect.h"
 
+#include <jansson.h>
+
 #define NGX_HTTP_RATELIMIT_API_QUESTION  (64 * 1024)  /* bytes at most */
 #define NGX_HTTP_RATELIMIT_API_OTHERS    100  /* rules that do not apply, shown
                                                  of a zone */
@@ -105,7 +107,8 @@ ngx_http_ratelimit_api_explain(ngx_http_ratelimit_api_t *api)
 
     rc = ngx_http_ratelimit_api_explain_question(explain);
 
-    return (rc == NGX_OK) ? ngx_http_ratelimit_api_explain_run(explain) : rc;
+    return (rc == NGX_DECLINED) ? ngx_http_ratelimit_api_explain_run(explain)
+                                : rc;
 }
 
 
@@ -141,7 +144,7 @@ ngx_http_ratelimit_api_explain_cleanup(void *data)
 }
 
 
-/* NGX_OK: the request is the other one; or it is answered, as itself. */
+/* NGX_DECLINED: the request is the other one; or it is answered, as itself. */
 static ngx_int_t
 ngx_http_ratelimit_api_explain_question(
     ngx_http_ratelimit_api_explain_t *explain)
@@ -172,7 +175,7 @@ ngx_http_ratelimit_api_explain_question(
         json_decref(question);
 
         if (rc == NGX_OK) {
-            return NGX_OK;
+            return NGX_DECLINED;
         }
 
         if (ngx_http_ratelimit_api_self_restore(r, &explain->self) != NGX_OK
@@ -621,6 +624,7 @@ static json_t *
 ngx_http_ratelimit_api_explain_left(ngx_http_ratelimit_api_look_t *look)
 {
     u_char                     buf[NGX_HTTP_RATELIMIT_API_TIME];
+    u_char                     hash[2 * sizeof(ngx_ratelimit_id_t)];
     json_t                    *json, *passes;
     uint64_t                   now_ms;
     ngx_str_t                  text;
@@ -629,6 +633,17 @@ ngx_http_ratelimit_api_explain_left(ngx_http_ratelimit_api_look_t *look)
 
     json = look->json;
     inspect = &look->inspect;
+
+    /* what names the client in Redis, or on this node: a keyed hash */
+
+    text.data = hash;
+    text.len = ngx_hex_dump(hash,
+                         (u_char *) ngx_ratelimit_client_hash(&inspect->client),
+                            sizeof(ngx_ratelimit_id_t))
+               - hash;
+
+    ngx_http_ratelimit_api_explain_set(json, "key",
+                                       ngx_http_ratelimit_api_text(&text));
 
     if (inspect->status != NGX_RATELIMIT_REDIS_OK) {
         ngx_http_ratelimit_api_explain_set(json, "remaining", json_null());

@@ -9,8 +9,6 @@
 
 #include "ngx_http_ratelimit_api.h"
 
-#include <jansson.h>
-
 /* What of a request is another's meanwhile. */
 typedef struct {
     ngx_uint_t                  method;
@@ -41,6 +39,6 @@ ngx_int_t ngx_http_ratelimit_api_self_restore(ngx_http_request_t *r,
  * or NGX_ERROR: memory is out. In each case it has to be restored.
  */
 ngx_int_t ngx_http_ratelimit_api_become(ngx_http_request_t *r,
-    json_t *question, ngx_ratelimit_problems_t *problems);
+    struct json_t *question, ngx_ratelimit_problems_t *problems);
 
 #endif /* NGX_HTTP_RATELIMIT_API_EXPLAIN_H_INCLUDED */
