@@ -274,6 +274,24 @@ ngx_ratelimit_read_members(ngx_ratelimit_reader_t *reader,
 }
 
 
+void
+ngx_ratelimit_read_missing(ngx_ratelimit_reader_t *reader,
+    const ngx_ratelimit_place_t *at, const ngx_ratelimit_member_t *table,
+    uint64_t has, uint64_t needed)
+{
+    ngx_uint_t  i;
+
+    needed &= ~has;
+
+    for (i = 0; needed >> i; i++) {
+        if ((needed >> i) & 1) {
+            ngx_ratelimit_read_wrong(reader, at, NULL, table[i].name,
+                                     "is missing");
+        }
+    }
+}
+
+
 /* Unless the table has it. */
 static void
 ngx_ratelimit_read_unknown(ngx_ratelimit_reader_t *reader,

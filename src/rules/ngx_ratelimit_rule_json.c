@@ -64,6 +64,7 @@ ngx_ratelimit_read_rule(ngx_ratelimit_reader_t *reader,
     const ngx_ratelimit_place_t *at, json_t *value,
     ngx_ratelimit_rule_t *rule)
 {
+    uint64_t               has;
     ngx_uint_t             problems, limited;
     ngx_ratelimit_draft_t  draft;
 
@@ -79,12 +80,9 @@ ngx_ratelimit_read_rule(ngx_ratelimit_reader_t *reader,
 
     problems = reader->problems->n;
 
-    ngx_ratelimit_read_members(reader, at, value, ngx_ratelimit_rule_members,
-                               &draft);
-
-    if (!(draft.says & NGX_RATELIMIT_RULE_ID)) {
-        ngx_ratelimit_read_wrong(reader, at, NULL, "id", "is missing");
-    }
+    has = ngx_ratelimit_read_members(reader, at, value,
+                                     ngx_ratelimit_rule_members, &draft);
+    ngx_ratelimit_read_missing(reader, at, ngx_ratelimit_rule_members, has, 1);
 
     ngx_ratelimit_read_combine(reader, at, &draft);
 
@@ -116,8 +114,6 @@ ngx_ratelimit_read_id(ngx_ratelimit_reader_t *reader,
     const ngx_ratelimit_place_t *at, json_t *value, void *data)
 {
     ngx_ratelimit_draft_t *draft = data;
-
-    draft->says |= NGX_RATELIMIT_RULE_ID;
 
     if (ngx_ratelimit_read_name(reader, at, value)) {
         draft->rule->id = ngx_ratelimit_read_copy(reader, value);
@@ -156,8 +152,6 @@ ngx_ratelimit_read_rule_params(ngx_ratelimit_reader_t *reader,
     const ngx_ratelimit_place_t *at, json_t *value, void *data)
 {
     ngx_ratelimit_draft_t *draft = data;
-
-    draft->says |= NGX_RATELIMIT_RULE_PARAMS;
 
     ngx_ratelimit_read_params(reader, at, value, &draft->said);
 }

@@ -18,8 +18,6 @@
     (NGX_RATELIMIT_OF_LEASES ^ NGX_RATELIMIT_OF(LEAKY_BUCKET))
 
 /* What a rule says, as far as it matters for what else it may say: bits. */
-#define NGX_RATELIMIT_RULE_ID              0x0001
-#define NGX_RATELIMIT_RULE_PARAMS          0x0002
 #define NGX_RATELIMIT_RULE_TIERS           0x0004
 #define NGX_RATELIMIT_RULE_OVERRIDE        0x0008
 #define NGX_RATELIMIT_RULE_LEASE           0x0010

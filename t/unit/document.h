@@ -166,7 +166,7 @@ document_limiter(ngx_ratelimit_limiter_t *limiter)
 }
 
 
-static int
+static inline int
 document_setup(void **state)
 {
     (void) state;
@@ -188,7 +188,7 @@ document_setup(void **state)
 
 
 /* Compiles a text: NULL leaves problems. */
-static ngx_ratelimit_policy_t *
+static inline ngx_ratelimit_policy_t *
 document_compile(ngx_ratelimit_limiter_t *limiter, const char *text)
 {
     ngx_str_t  all;
@@ -204,7 +204,7 @@ document_compile(ngx_ratelimit_limiter_t *limiter, const char *text)
 
 
 /* The first problem, or a place in the list of them. */
-static const ngx_ratelimit_problem_t *
+static inline const ngx_ratelimit_problem_t *
 document_problem(ngx_uint_t i)
 {
     assert_true(i < problems.list.nelts);
@@ -214,7 +214,7 @@ document_problem(ngx_uint_t i)
 
 
 /* Compiles what must be right. */
-static ngx_ratelimit_policy_t *
+static inline ngx_ratelimit_policy_t *
 document_good(ngx_ratelimit_limiter_t *limiter, const char *text)
 {
     ngx_ratelimit_policy_t  *policy;
@@ -232,7 +232,7 @@ document_good(ngx_ratelimit_limiter_t *limiter, const char *text)
 }
 
 
-static ngx_ratelimit_rule_t *
+static inline ngx_ratelimit_rule_t *
 document_rule(ngx_ratelimit_policy_t *policy, const char *id)
 {
     ngx_uint_t              i;
@@ -254,7 +254,7 @@ document_rule(ngx_ratelimit_policy_t *policy, const char *id)
 }
 
 
-static void
+static inline void
 same_text(ngx_str_t text, const char *expected)
 {
     if (text.len != strlen(expected)
