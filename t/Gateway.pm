@@ -407,9 +407,8 @@ sub send_all {
             socket => $socket, answer => $answers[$i], in => '',
             begin => time,
             out => join("\r\n", "$path HTTP/1.0",
-                            (grep { /^Host:/i } @headers)
-                                ? () : 'Host: localhost', @headers)
-                   . "\r\n\r\n" };
+                        (grep { /^Host:/i } @headers) ? () : 'Host: localhost',
+                        @headers) . "\r\n\r\n" };
 
         $poll->mask($socket => POLLOUT);
     }

@@ -75,7 +75,12 @@ sub raw {
     }
 
     my $text = '';
-    1 while sysread $socket, $text, 65536, length $text;
+
+    # nginx keeps a connection for a while that it has not read to its end
+
+    1 while !($text =~ /^Content-Length: (\d+)\r\n.*?\r\n\r\n(.*)/ms
+              && length $2 >= $1)
+            && sysread $socket, $text, 65536, length $text;
     alarm 0;
 
     $text =~ s{^HTTP/1.1 100 Continue\r\n\r\n}{};
