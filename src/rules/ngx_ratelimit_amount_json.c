@@ -287,6 +287,9 @@ ngx_ratelimit_read_nodelay(ngx_ratelimit_reader_t *reader,
 {
     ngx_ratelimit_said_t *said = data;
 
+    (void) reader;
+    (void) at;
+
     said->nodelay = json_is_true(value);
 }
 
@@ -363,7 +366,7 @@ ngx_ratelimit_read_amount(ngx_ratelimit_reader_t *reader,
         ngx_ratelimit_read_wrong(reader, at, NULL, "window",
                                  "stands alone, expected \"limit\" with it");
 
-    } else if (said.has == 0) {
+    } else if (said.has == 0 && reader->problems->n == problems) {
         ngx_ratelimit_read_problem(reader, at, "expected \"limit\", "
                                    "\"capacity\" or \"refill_rate\"");
     }

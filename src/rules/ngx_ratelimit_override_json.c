@@ -8,6 +8,10 @@
 #define NGX_RATELIMIT_MILLION     1000000
 #define NGX_RATELIMIT_MAX_FACTOR  1000000
 
+/* members that must be there, bits of the tables: id, type, value; both */
+#define NGX_RATELIMIT_OVERRIDE_NEEDED  0x31
+#define NGX_RATELIMIT_TENANT_NEEDED    0x03
+
 /* An override while it is read. */
 typedef struct {
     ngx_ratelimit_override_t   *override;
@@ -19,7 +23,6 @@ typedef struct {
     ngx_ratelimit_map_t        *ids;
     uint32_t                    number;
 
-    unsigned                    id:1;
     unsigned                    named:1;   /* it has "rule" */
     unsigned                    key:1;     /* it has "key" */
     unsigned                    tenants:1; /* it has "tenant" */
@@ -142,29 +145,17 @@ ngx_ratelimit_override(ngx_ratelimit_reader_t *reader,
     const ngx_ratelimit_place_t *at, json_t *value,
     ngx_ratelimit_draft_t *draft)
 {
+    uint64_t  has;
+
     if (!ngx_ratelimit_read_is(reader, at, value, NGX_RATELIMIT_IS_OBJECT)) {
         return;
     }
 
-    (void) ngx_ratelimit_read_members(reader, at, value,
-                                      ngx_ratelimit_override_members, draft);
-
-    if (!draft->id) {
-        ngx_ratelimit_read_wrong(reader, at, NULL, "id", "is missing");
-    }
-
+    has = ngx_ratelimit_read_members(reader, at, value,
+                                     ngx_ratelimit_override_members, draft);
+    ngx_ratelimit_read_missing(reader, at, ngx_ratelimit_override_members, has,
+                               NGX_RATELIMIT_OVERRIDE_NEEDED);
     ngx_ratelimit_override_of(reader, at, draft);
-
-    if (!draft->typed) {
-        ngx_ratelimit_read_wrong(reader, at, NULL, "type", "is missing, "
-                                 "expected \"absolute\" or "
-                                 "\"multiplicative\"");
-        return;
-    }
-
-    if (draft->value == NULL) {
-        ngx_ratelimit_read_wrong(reader, at, NULL, "value", "is missing");
-    }
 }
 
 
@@ -176,8 +167,6 @@ ngx_ratelimit_override_id(ngx_ratelimit_reader_t *reader,
 
     ngx_str_t  id;
     u_char     sha256[NGX_RATELIMIT_SHA256];
-
-    draft->id = 1;
 
     if (!ngx_ratelimit_read_name(reader, at, value)) {
         return;
@@ -259,18 +248,14 @@ ngx_ratelimit_override_tenant(ngx_ratelimit_reader_t *reader,
 {
     ngx_ratelimit_draft_t *draft = data;
 
+    uint64_t  has;
+
     draft->tenants = 1;
 
-    (void) ngx_ratelimit_read_members(reader, at, value,
-                                      ngx_ratelimit_tenant_members, draft);
-
-    if (json_object_get(value, "part") == NULL) {
-        ngx_ratelimit_read_wrong(reader, at, NULL, "part", "is missing");
-    }
-
-    if (json_object_get(value, "value") == NULL) {
-        ngx_ratelimit_read_wrong(reader, at, NULL, "value", "is missing");
-    }
+    has = ngx_ratelimit_read_members(reader, at, value,
+                                     ngx_ratelimit_tenant_members, draft);
+    ngx_ratelimit_read_missing(reader, at, ngx_ratelimit_tenant_members, has,
+                               NGX_RATELIMIT_TENANT_NEEDED);
 }
 
 

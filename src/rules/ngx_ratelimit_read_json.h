@@ -102,6 +102,11 @@ uint64_t ngx_ratelimit_read_members(ngx_ratelimit_reader_t *reader,
     const ngx_ratelimit_place_t *at, json_t *object,
     const ngx_ratelimit_member_t *table, void *data);
 
+/* Of the members that are needed those that are not there are problems: bits. */
+void ngx_ratelimit_read_missing(ngx_ratelimit_reader_t *reader,
+    const ngx_ratelimit_place_t *at, const ngx_ratelimit_member_t *table,
+    uint64_t has, uint64_t needed);
+
 /*
  * A whole number in a range: "100", also "1e2". Returns NGX_OK, or NGX_DECLINED
  * with the problem added.

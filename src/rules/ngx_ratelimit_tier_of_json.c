@@ -4,6 +4,9 @@
 
 #include "ngx_ratelimit_read_json.h"
 
+/* members of a pattern that must be there, bits of the table: both */
+#define NGX_RATELIMIT_PATTERN_NEEDED  0x03
+
 /* While it is read. */
 typedef struct {
     ngx_array_t                  tiers;     /* ngx_str_t: distinct ones */
@@ -235,6 +238,7 @@ ngx_ratelimit_tier_of_pattern(ngx_ratelimit_reader_t *reader,
     ngx_ratelimit_tier_of_t *tier_of)
 {
     uint32_t                       tier;
+    uint64_t                       has;
     ngx_str_t                      text;
     ngx_ratelimit_map_t           *keys;
     ngx_ratelimit_place_t          place;
@@ -243,18 +247,11 @@ ngx_ratelimit_tier_of_pattern(ngx_ratelimit_reader_t *reader,
 
     ngx_memzero(&one, sizeof(ngx_ratelimit_tier_pattern_t));
 
-    (void) ngx_ratelimit_read_members(reader, at, value,
-                                      ngx_ratelimit_pattern_members, &one);
+    has = ngx_ratelimit_read_members(reader, at, value,
+                                     ngx_ratelimit_pattern_members, &one);
+    ngx_ratelimit_read_missing(reader, at, ngx_ratelimit_pattern_members, has,
+                               NGX_RATELIMIT_PATTERN_NEEDED);
     place.up = at;
-
-    if (one.tier == NULL) {
-        ngx_ratelimit_read_wrong(reader, at, NULL, "tier", "expected a string");
-    }
-
-    if (one.pattern == NULL) {
-        ngx_ratelimit_read_wrong(reader, at, NULL, "pattern",
-                                 "expected a string");
-    }
 
     if (one.tier == NULL || one.pattern == NULL) {
         return;
