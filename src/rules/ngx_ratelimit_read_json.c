@@ -237,7 +237,7 @@ ngx_ratelimit_read_members(ngx_ratelimit_reader_t *reader,
     known = 0;
     place.up = at;
 
-    for (m = table; m->name; m++) {
+    for (m = table; m->name && !reader->failed; m++) {
 
         value = json_object_get(object, m->name);
         if (value == NULL) {

@@ -757,5 +757,5 @@ main(void)
         cmocka_unit_test(test_deep_tree)
     };
 
-    return cmocka_run_group_tests(tests, document_setup, NULL);
+    return cmocka_run_group_tests(tests, document_setup, document_teardown);
 }
