@@ -404,7 +404,7 @@ sub reference {
     my @parameters = $parameters =~ /\{ "(\w+=?)"/g;
     my $flags = join '|', grep { !/=$/ } @parameters;
 
-    same([@parameters, 'zone=', 'redis='],
+    same([@parameters, 'zone=', 'redis=', 'state=', 'keys_in_clear='],
          [$page =~ /^`(\w+=|(?:$flags)(?=`))[^`]*`/mg], 'parameters');
 
     my ($variables) = slurp("${http}_variables.c")

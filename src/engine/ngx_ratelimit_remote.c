@@ -36,8 +36,6 @@ static ngx_ratelimit_redis_call_t *ngx_ratelimit_remote_call(
 static ngx_int_t ngx_ratelimit_remote_price(
     const ngx_ratelimit_counter_t *counter, ngx_ratelimit_remote_e what,
     ngx_ratelimit_price_t *price);
-static void ngx_ratelimit_remote_field(u_char *field,
-    const ngx_ratelimit_counter_t *counter);
 static u_char *ngx_ratelimit_remote_kind(u_char *p,
     const ngx_ratelimit_counter_t *counter);
 static u_char *ngx_ratelimit_remote_numbers(u_char *p,
@@ -315,7 +313,7 @@ ngx_ratelimit_remote_age_us(const ngx_ratelimit_counter_t *counter,
 }
 
 
-static void
+void
 ngx_ratelimit_remote_field(u_char *field,
     const ngx_ratelimit_counter_t *counter)
 {

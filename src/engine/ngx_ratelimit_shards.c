@@ -27,12 +27,6 @@
 _Static_assert(sizeof(ngx_ratelimit_split_t) <= NGX_RATELIMIT_LEASE_BYTES,
                "parts fit a lease's place");
 
-/* A part as Redis is asked for it. */
-typedef struct {
-    ngx_ratelimit_counter_t  counter;
-    ngx_ratelimit_client_t   client;
-} ngx_ratelimit_shard_t;
-
 static const ngx_ratelimit_limit_t *ngx_ratelimit_shards_limit(
     const ngx_ratelimit_rule_t *rule, uint32_t shard);
 static uint32_t ngx_ratelimit_shards_next(
@@ -43,8 +37,6 @@ static void ngx_ratelimit_shards_recall(
 static ngx_ratelimit_id_t ngx_ratelimit_shards_id(
     const ngx_ratelimit_counter_t *counter, uint32_t shard);
 static void ngx_ratelimit_shards_ask(ngx_ratelimit_counter_t *counter);
-static void ngx_ratelimit_shards_part(ngx_ratelimit_counter_t *counter,
-    ngx_ratelimit_shard_t *shard);
 static uint32_t ngx_ratelimit_shards_bucket(
     const ngx_ratelimit_counter_t *counter);
 static uint32_t ngx_ratelimit_shards_slot(uint32_t bucket);
@@ -257,8 +249,7 @@ ngx_ratelimit_shards_ask(ngx_ratelimit_counter_t *counter)
 }
 
 
-/* What counter->shard is called in Redis, and its limit. */
-static void
+void
 ngx_ratelimit_shards_part(ngx_ratelimit_counter_t *counter,
     ngx_ratelimit_shard_t *shard)
 {

@@ -76,6 +76,7 @@ typedef struct {
     ngx_str_t                    redis;     /* its name; empty: none */
     ngx_http_core_main_conf_t   *core;      /* where variables are known */
     ngx_http_ratelimit_place_t   place;
+    unsigned                     in_clear:1;  /* "keys_in_clear=" was read */
 } ngx_http_ratelimit_zone_t;
 
 
@@ -121,6 +122,9 @@ typedef struct {
     ngx_array_t   limits;     /* ngx_http_ratelimit_limit_t *, of all places */
     ngx_array_t   redis;      /* ngx_ratelimit_redis_t * */
     ngx_array_t   redis_names;  /* ngx_http_ratelimit_redis_name_t */
+    ngx_array_t   apis;       /* ngx_http_ratelimit_api_conf_t * */
+    ngx_uint_t    access;     /* where ngx_http_access_module has its part of a
+                                 location, or UNSET: it is not there */
 } ngx_http_ratelimit_main_conf_t;
 
 
@@ -132,6 +136,8 @@ typedef struct {
     ngx_array_t                   *limits;     /* ngx_http_ratelimit_limit_t *;
                                                   empty: off */
     ngx_uint_t                     exempt;     /* from those inherited */
+    void                          *api;        /* ngx_http_ratelimit_api_conf_t;
+                                                  NULL: no endpoint */
     ngx_uint_t                     headers;    /* bits */
     ngx_uint_t                     response;
     ngx_uint_t                     status;
@@ -300,6 +306,13 @@ char *ngx_http_ratelimit_redis(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 
 /*
+ * zone_conf.c: when all is read, of a zone that follows a document. Returns
+ * NGX_OK or NGX_ERROR (logged).
+ */
+ngx_int_t ngx_http_ratelimit_zone_follow(ngx_conf_t *cf,
+    ngx_http_ratelimit_main_conf_t *conf, ngx_http_ratelimit_zone_t *zone);
+
+/*
  * One parameter of a rule, "rate=" and so on; directive is "ratelimit_zone"
  * or "ratelimit_rule". Returns NGX_OK, NGX_DECLINED when the directive has no
  * such parameter, or NGX_ERROR (logged).
@@ -366,6 +379,8 @@ char *ngx_http_ratelimit_tier(ngx_conf_t *cf, ngx_command_t *cmd,
 char *ngx_http_ratelimit_fail_mode(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 ngx_int_t ngx_http_ratelimit_resolve(ngx_conf_t *cf);
+ngx_http_ratelimit_zone_t *ngx_http_ratelimit_zone_by_name(
+    ngx_http_ratelimit_main_conf_t *conf, ngx_str_t *name);
 
 ngx_uint_t ngx_http_ratelimit_equal(const ngx_str_t *one,
     const ngx_str_t *two);

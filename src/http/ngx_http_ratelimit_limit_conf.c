@@ -3,6 +3,7 @@
  * which names meet what they name, in whatever order they were written.
  */
 
+#include "ngx_http_ratelimit_api.h"
 #include "ngx_http_ratelimit_redis_conf.h"
 
 static ngx_int_t ngx_http_ratelimit_limit_parameters(ngx_conf_t *cf,
@@ -13,8 +14,6 @@ static ngx_int_t ngx_http_ratelimit_resolve_zone(ngx_conf_t *cf,
     ngx_http_ratelimit_main_conf_t *conf, ngx_http_ratelimit_zone_t *zone);
 static ngx_int_t ngx_http_ratelimit_resolve_limit(ngx_conf_t *cf,
     ngx_http_ratelimit_main_conf_t *conf, ngx_http_ratelimit_limit_t *limit);
-static ngx_http_ratelimit_zone_t *ngx_http_ratelimit_zone_by_name(
-    ngx_http_ratelimit_main_conf_t *conf, ngx_str_t *name);
 
 
 /* ratelimit zone=<name> [rule=<id>] | off */
@@ -265,7 +264,9 @@ ngx_http_ratelimit_resolve(ngx_conf_t *cf)
 
     conf = ngx_http_conf_get_module_main_conf(cf, ngx_http_ratelimit_module);
 
-    if (ngx_http_ratelimit_redis_names(cf, conf) != NGX_OK) {
+    if (ngx_http_ratelimit_redis_names(cf, conf) != NGX_OK
+        || ngx_http_ratelimit_api_resolve(cf, conf) != NGX_OK)
+    {
         return NGX_ERROR;
     }
 
@@ -280,7 +281,9 @@ ngx_http_ratelimit_resolve(ngx_conf_t *cf)
     zones = conf->zones.elts;
 
     for (i = 0; i < conf->zones.nelts; i++) {
-        if (ngx_http_ratelimit_resolve_zone(cf, conf, zones[i]) != NGX_OK) {
+        if (ngx_http_ratelimit_resolve_zone(cf, conf, zones[i]) != NGX_OK
+            || ngx_http_ratelimit_zone_follow(cf, conf, zones[i]) != NGX_OK)
+        {
             return NGX_ERROR;
         }
     }
@@ -440,7 +443,7 @@ ngx_http_ratelimit_resolve_limit(ngx_conf_t *cf,
 }
 
 
-static ngx_http_ratelimit_zone_t *
+ngx_http_ratelimit_zone_t *
 ngx_http_ratelimit_zone_by_name(ngx_http_ratelimit_main_conf_t *conf,
     ngx_str_t *name)
 {

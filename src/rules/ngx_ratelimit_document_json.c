@@ -635,7 +635,7 @@ ngx_ratelimit_document_digits_of(const json_t *value)
         }
     }
 
-    /* jansson's iterators are not for const objects, which they do not change */
+    /* jansson's iterators take no const object, and do not change it */
 
     object = (json_t *) value;
 

@@ -1,6 +1,7 @@
 /*
- * What the tests of a document share: limiters that bear one, compiling it, and
- * what of the layer above a document meets. Behind cmocka's and nginx's headers.
+ * What the tests of a document share: limiters that bear one, compiling it,
+ * and what of the layer above a document meets. Behind cmocka's and nginx's
+ * headers.
  */
 
 #ifndef DOCUMENT_H_INCLUDED

@@ -22,9 +22,9 @@ static const char  small[] =
     "[\"k\",\"k*\"],\"host\":[\"h\"],\"methods\":[\"GET\"],\"route\":\"/a\","
     "\"tier\":\"t\"},\"tiers\":{\"t\":{\"limit\":1}},\"override\":{\"k\":"
     "{\"limit\":1}},\"count_status\":[401],\"group\":\"g\"},{\"id\":\"b\","
-    "\"params\":{\"limit\":\"$l\",\"window\":1},\"cost\":\"$c\",\"cost_header\":"
-    "\"x\"}],\"tier_of\":{\"keys\":{\"k\":\"t\"},\"patterns\":[{\"pattern\":"
-    "\"k*\",\"tier\":\"t\"}]},\"whitelist\":[\"k\",\"k*\"],\"overrides\":"
+    "\"params\":{\"limit\":\"$l\",\"window\":1},\"cost\":\"$c\","
+    "\"cost_header\":\"x\"}],\"tier_of\":{\"keys\":{\"k\":\"t\"},\"patterns\":"
+    "[{\"pattern\":\"k*\",\"tier\":\"t\"}]},\"whitelist\":[\"k\",\"k*\"],\"overrides\":"
     "[{\"id\":\"o\",\"key\":\"k\",\"rule\":\"a\",\"type\":\"absolute\","
     "\"value\":1}]}";
 
@@ -62,8 +62,8 @@ test_large(void **state)
     p = json + sprintf(json, "{\"rules\":[");
 
     for (i = 0; i < RULES; i++) {
-        p += sprintf(p, "%s{\"id\":\"r%zu\",\"match\":{\"route\":\"/v1/t%zu/**\""
-                     ",\"methods\":[\"GET\"]},\"key\":[\"$a\",\"$b\"],"
+        p += sprintf(p, "%s{\"id\":\"r%zu\",\"match\":{\"route\":\"/v1/t%zu/**"
+                     "\",\"methods\":[\"GET\"]},\"key\":[\"$a\",\"$b\"],"
                      "\"params\":{\"capacity\":100,\"refill_rate\":1.67},"
                      "\"tiers\":{\"free\":{\"limit\":10},\"pro\":{\"limit\":"
                      "1000}}}", i ? "," : "", i, i);
