@@ -1,6 +1,6 @@
 /*
- * The state file. At any moment there is a whole one: the file, or for the time
- * between two renames the one before, as "<file>.old".
+ * The state file. At any moment there is a whole one: the file, or where it
+ * could only be renamed, for a moment the one before as "<file>.old".
  *
  * Two processes may write at once, while nginx is upgraded. Who has a lock on
  * the temporary file, while it still bears that name, writes it and renames it.
@@ -33,6 +33,7 @@ static const char *ngx_ratelimit_state_fill(ngx_fd_t fd,
     const ngx_str_t *text);
 static const char *ngx_ratelimit_state_rename(const char *tmp,
     const char *path, const char *old);
+static ngx_int_t ngx_ratelimit_state_link(const char *path, const char *old);
 static const char *ngx_ratelimit_state_sync(const char *path);
 
 
@@ -380,12 +381,16 @@ static const char *
 ngx_ratelimit_state_rename(const char *tmp, const char *path, const char *old)
 {
     ngx_err_t   err;
-    ngx_uint_t  moved;
+    ngx_uint_t  renamed;
 
-    moved = (rename(path, old) == 0);
+    renamed = 0;
 
-    if (!moved && ngx_errno != NGX_ENOENT) {
-        return "rename()";
+    if (ngx_ratelimit_state_link(path, old) != NGX_OK) {
+        renamed = (rename(path, old) == 0);
+
+        if (!renamed && ngx_errno != NGX_ENOENT) {
+            return "rename()";
+        }
     }
 
     if (rename(tmp, path) == 0) {
@@ -394,13 +399,36 @@ ngx_ratelimit_state_rename(const char *tmp, const char *path, const char *old)
 
     err = ngx_errno;
 
-    if (moved) {
+    if (renamed) {
         (void) rename(old, path);
     }
 
     ngx_set_errno(err);
 
     return "rename()";
+}
+
+
+/*
+ * A second name leaves the file where it is until the new one replaces it. Not
+ * every file system has that, and not everybody may: a file that root has put
+ * there can only be renamed. Where there is no file, the old one is all there
+ * is, and stays.
+ */
+static ngx_int_t
+ngx_ratelimit_state_link(const char *path, const char *old)
+{
+    if (link(path, old) == 0) {
+        return NGX_OK;
+    }
+
+    if (ngx_errno != NGX_EEXIST) {
+        return NGX_ERROR;
+    }
+
+    (void) unlink(old);
+
+    return (link(path, old) == 0) ? NGX_OK : NGX_ERROR;
 }
 
 

@@ -1,0 +1,480 @@
+/* Records: what is written is read; what is cut, changed or hostile is not. */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "ngx_ratelimit_record.h"
+
+#include "nginx.h"
+
+#define DOCUMENT  "{\"rules\":[{\"id\":\"a\"}]}\n"
+#define TIME_MS   UINT64_C(1798761599123)      /* 2026-12-31T23:59:59.123Z */
+
+static ngx_pool_t              *pool;
+static ngx_ratelimit_record_t   record;
+
+
+static void
+set(ngx_str_t *s, const char *text)
+{
+    s->data = (u_char *) text;
+    s->len = strlen(text);
+}
+
+
+static int
+setup(void **state)
+{
+    (void) state;
+
+    pool = ngx_create_pool(4096, NULL);
+
+    memset(&record, 0, sizeof(record));
+    record.version = 42;
+    record.id = UINT64_C(0x9f0c00000000abcd);
+    record.time_ms = TIME_MS;
+    set(&record.author, "ann");
+    set(&record.reason, "launch \"week\"");
+    set(&record.document, DOCUMENT);
+
+    return 0;
+}
+
+
+static int
+teardown(void **state)
+{
+    (void) state;
+    ngx_destroy_pool(pool);
+
+    return 0;
+}
+
+
+static ngx_str_t
+text_of(const char *text, size_t len)
+{
+    ngx_str_t  copy;
+
+    copy.len = len;
+    copy.data = ngx_pnalloc(pool, len ? len : 1);
+    memcpy(copy.data, text, len);
+
+    return copy;
+}
+
+
+static void
+assert_str(ngx_str_t *got, const char *expected)
+{
+    assert_int_equal(got->len, strlen(expected));
+    assert_memory_equal(got->data, expected, got->len);
+}
+
+
+static void
+test_write(void **state)
+{
+    static const char  head[] =
+        "{\"format\":\"1.0\",\"version\":42,\"id\":\"9f0c00000000abcd\","
+        "\"time\":\"2026-12-31T23:59:59.123Z\",\"author\":\"ann\","
+        "\"reason\":\"launch \\\"week\\\"\",\"bytes\":23,\"sha256\":\"";
+
+    (void) state;
+
+    assert_int_equal(ngx_ratelimit_record_write(&record, pool), NGX_OK);
+    assert_int_equal(record.text.len, sizeof(head) - 1 + 64 + 3
+                                      + sizeof(DOCUMENT) - 1);
+    assert_memory_equal(record.text.data, head, sizeof(head) - 1);
+    assert_memory_equal(record.text.data + sizeof(head) - 1 + 64, "\"}\n", 3);
+    assert_ptr_equal(record.document.data + record.document.len,
+                     record.text.data + record.text.len);
+    assert_str(&record.document, DOCUMENT);
+
+    /* sha256sum says so of the head up to ,"sha256 and the document */
+    assert_memory_equal(record.text.data + sizeof(head) - 1,
+                        "ca1101b6b3b251eb600c316bcf5c3cf5"
+                        "c01d20cbfcac7e0e1d0b1e1acba4dbe2", 64);
+}
+
+
+static void
+test_read(void **state)
+{
+    ngx_str_t                text;
+    ngx_ratelimit_record_t   got;
+
+    (void) state;
+
+    assert_int_equal(ngx_ratelimit_record_write(&record, pool), NGX_OK);
+
+    /* another one behind it */
+    text.data = ngx_pnalloc(pool, record.text.len + 5);
+    memcpy(text.data, record.text.data, record.text.len);
+    memcpy(text.data + record.text.len, "{\"a\":", 5);
+    text.len = record.text.len + 5;
+
+    assert_null(ngx_ratelimit_record_read(&text, pool, &got));
+    assert_int_equal(got.version, 42);
+    assert_true(got.id == record.id);
+    assert_true(got.time_ms == TIME_MS);
+    assert_str(&got.author, "ann");
+    assert_str(&got.reason, "launch \"week\"");
+    assert_str(&got.document, DOCUMENT);
+    assert_ptr_equal(got.text.data, text.data);
+    assert_int_equal(got.text.len, record.text.len);
+}
+
+
+/* Of each way to cut it, and of each byte that is another one. */
+static void
+test_damaged(void **state)
+{
+    u_char                   byte;
+    size_t                   i, len;
+    ngx_str_t                text;
+    ngx_ratelimit_record_t   got;
+
+    (void) state;
+
+    assert_int_equal(ngx_ratelimit_record_write(&record, pool), NGX_OK);
+    len = record.text.len;
+
+    for (i = 0; i < len; i++) {
+        text = text_of((char *) record.text.data, i);
+        assert_non_null(ngx_ratelimit_record_read(&text, pool, &got));
+    }
+
+    text = text_of((char *) record.text.data, len);
+
+    for (i = 0; i < len * 8; i++) {
+        text.data[i / 8] ^= 1 << (i % 8);
+        assert_non_null(ngx_ratelimit_record_read(&text, pool, &got));
+        text.data[i / 8] ^= 1 << (i % 8);
+    }
+
+    for (i = 0; i < len; i++) {
+        byte = text.data[i];
+        text.data[i] = '\n';
+
+        if (byte != '\n') {
+            assert_non_null(ngx_ratelimit_record_read(&text, pool, &got));
+        }
+
+        text.data[i] = byte;
+    }
+
+    assert_null(ngx_ratelimit_record_read(&text, pool, &got));
+}
+
+
+static void
+test_head(void **state)
+{
+    size_t                   i, head;
+    ngx_str_t                text;
+    ngx_ratelimit_record_t   got;
+
+    (void) state;
+
+    assert_int_equal(ngx_ratelimit_record_write(&record, pool), NGX_OK);
+    head = record.text.len - record.document.len;
+
+    for (i = 0; i < head; i++) {
+        text = text_of((char *) record.text.data, i);
+        assert_non_null(ngx_ratelimit_record_head(&text, pool, &got));
+    }
+
+    for (i = head; i <= record.text.len; i++) {
+        text = text_of((char *) record.text.data, i);
+        assert_null(ngx_ratelimit_record_head(&text, pool, &got));
+        assert_int_equal(got.version, 42);
+        assert_str(&got.author, "ann");
+        assert_ptr_equal(got.text.data, text.data);
+        assert_int_equal(got.document.len, record.document.len);
+
+        if (i < record.text.len) {
+            assert_null(got.document.data);
+            assert_int_equal(got.text.len, head);
+
+        } else {
+            assert_str(&got.document, DOCUMENT);
+            assert_int_equal(got.text.len, record.text.len);
+        }
+    }
+}
+
+
+/* Heads that nobody here has written. */
+static void
+test_hostile(void **state)
+{
+    size_t                   i, len;
+    char                    *text;
+    ngx_str_t                s;
+    const char              *wrong;
+    ngx_ratelimit_record_t   got;
+
+    static const char  sha[] = ",\"sha256\":\"0123456789012345678901234567890123"
+                               "456789012345678901234567890123\"}\n";
+
+#define ID    "\"id\":\"0000000000000001\""
+#define TIME  "\"time\":\"2026-01-31T00:00:00.000Z\""
+#define GOOD  "{\"format\":\"1.0\",\"version\":1," ID "," TIME ",\"bytes\":2"
+
+    static const struct {
+        const char  *head;
+        const char  *wrong;
+    } heads[] = {
+        { GOOD, NULL },
+        { GOOD ",\"author\":\"\",\"reason\":\"\"", NULL },
+        { GOOD ",\"new\":{\"a\":[1]}", NULL },
+        { "{\"format\":\"1.7\",\"version\":9007199254740992," ID "," TIME
+          ",\"bytes\":2", NULL },
+
+        { "{\"format\":\"2.0\"", "format is of another major" },
+        { "{\"format\":\"10.0\"", "format is of another major" },
+        { "{\"format\":1", "no format" },
+        { "{\"a\":1", "no format" },
+        { "[1", "no JSON" },
+        { "{\"format\":\"1.0\",\"format\":\"1.0\"", "no JSON" },
+        { GOOD ",\"author\":1", "author or reason" },
+        { GOOD ",\"author\":\"\\u0000\"", "no JSON" },
+        { GOOD ",\"author\":\"\xff\"", "no JSON" },
+        { "{\"format\":\"1.0\",\"version\":0," ID "," TIME ",\"bytes\":2",
+          "version" },
+        { "{\"format\":\"1.0\",\"version\":-1," ID "," TIME ",\"bytes\":2",
+          "version" },
+        { "{\"format\":\"1.0\",\"version\":1.0," ID "," TIME ",\"bytes\":2",
+          "version" },
+        { "{\"format\":\"1.0\",\"version\":9007199254740993," ID "," TIME
+          ",\"bytes\":2", "version" },
+        { "{\"format\":\"1.0\",\"version\":99999999999999999999," ID "," TIME
+          ",\"bytes\":2", "no JSON" },
+        { "{\"format\":\"1.0\",\"version\":1,\"id\":\"1\"," TIME
+          ",\"bytes\":2", "id" },
+        { "{\"format\":\"1.0\",\"version\":1,\"id\":\"000000000000000G\","
+          TIME ",\"bytes\":2", "id" },
+        { "{\"format\":\"1.0\",\"version\":1," ID ",\"bytes\":2", "time" },
+        { "{\"format\":\"1.0\",\"version\":1," ID
+          ",\"time\":\"2026-02-30T00:00:00.000Z\",\"bytes\":2", "time" },
+        { "{\"format\":\"1.0\",\"version\":1," ID
+          ",\"time\":\"2026-13-01T00:00:00.000Z\",\"bytes\":2", "time" },
+        { "{\"format\":\"1.0\",\"version\":1," ID
+          ",\"time\":\"2026-02-20T24:00:00.000Z\",\"bytes\":2", "time" },
+        { "{\"format\":\"1.0\",\"version\":1," ID
+          ",\"time\":\"2026-02-20T00:00:00.000\",\"bytes\":2", "time" },
+        { "{\"format\":\"1.0\",\"version\":1," ID
+          ",\"time\":\"2026-02-20T00:00:00.000Zx\",\"bytes\":2", "time" },
+        { "{\"format\":\"1.0\",\"version\":1," ID
+          ",\"time\":\"2026\",\"bytes\":2", "time" },
+        { "{\"format\":\"1.0\",\"version\":1," ID
+          ",\"time\":\"1969-12-31T23:59:59.999Z\",\"bytes\":2", "time" },
+        { "{\"format\":\"1.0\",\"version\":1," ID "," TIME ",\"bytes\":0",
+          "length" },
+        { "{\"format\":\"1.0\",\"version\":1," ID "," TIME ",\"bytes\":-2",
+          "length" },
+        { "{\"format\":\"1.0\",\"version\":1," ID "," TIME, "length" },
+        { "{\"format\":\"1.0\",\"version\":1," ID "," TIME
+          ",\"bytes\":33554433", "length" },
+        { "{\"format\":\"1.0\",\"version\":1," ID "," TIME
+          ",\"bytes\":33554432", "too large" },
+        { "{\"format\":\"1.0\",\"version\":1," ID "," TIME ",\"bytes\":3",
+          "cut" },
+    };
+
+    (void) state;
+
+    assert_int_equal(sizeof(sha) - 1, 78);
+
+    for (i = 0; i < sizeof(heads) / sizeof(heads[0]); i++) {
+        len = strlen(heads[i].head) + sizeof(sha) - 1 + 2;
+        text = ngx_pnalloc(pool, len + 1);
+        sprintf(text, "%s%s1\n", heads[i].head, sha);
+
+        s = text_of(text, len);
+        wrong = ngx_ratelimit_record_read(&s, pool, &got);
+        assert_non_null(wrong);
+        assert_non_null(strstr(wrong, heads[i].wrong ? heads[i].wrong
+                                                     : "digest does not fit"));
+    }
+
+    set(&s, "{\"format\":\"1.0\"}\nx\n");
+    assert_non_null(ngx_ratelimit_record_read(&s, pool, &got));
+    set(&s, "[]\nx\n");
+    assert_non_null(ngx_ratelimit_record_read(&s, pool, &got));
+    set(&s, "\n\n");
+    assert_non_null(ngx_ratelimit_record_read(&s, pool, &got));
+
+    /* a head without end */
+    s.len = NGX_RATELIMIT_RECORD_HEAD + 10;
+    s.data = ngx_pnalloc(pool, s.len);
+    memset(s.data, ' ', s.len);
+    s.data[s.len - 1] = '\n';
+    assert_non_null(strstr(ngx_ratelimit_record_read(&s, pool, &got), "head"));
+
+    memset(s.data, '[', s.len);
+    s.data[NGX_RATELIMIT_RECORD_HEAD - 1] = '\n';
+    assert_non_null(ngx_ratelimit_record_read(&s, pool, &got));
+}
+
+
+/* What a client calls itself may be anything. */
+static void
+test_author(void **state)
+{
+    size_t                   i;
+    u_char                   bytes[4000];
+    ngx_ratelimit_record_t   got;
+
+    static const struct {
+        const char  *author;
+        const char  *kept;
+    } authors[] = {
+        { "", "" },
+        { "J\xc3\xb6rg \xe2\x82\xac \xf0\x9f\x98\x80",
+          "J\xc3\xb6rg \xe2\x82\xac \xf0\x9f\x98\x80" },
+        { "\xff", "?" },
+        { "\xc3", "?" },
+        { "\xc3(", "?(" },
+        { "\xc0\xaf", "??" },
+        { "\xe0\x80\xaf", "???" },
+        { "\xed\xa0\x80", "???" },
+        { "\xf4\x90\x80\x80", "????" },
+        { "\xf8\x88\x80\x80\x80", "?????" },
+        { "\x80", "?" },
+        { "a\r\n\"\\\x01", "a\r\n\"\\\x01" },
+    };
+
+    (void) state;
+
+    for (i = 0; i < sizeof(authors) / sizeof(authors[0]); i++) {
+        set(&record.author, authors[i].author);
+        assert_int_equal(ngx_ratelimit_record_write(&record, pool), NGX_OK);
+        assert_null(ngx_ratelimit_record_read(&record.text, pool, &got));
+        assert_str(&got.author, authors[i].kept);
+    }
+
+    /* too long: cut, and not in the middle of a character */
+
+    for (i = 0; i < sizeof(bytes); i++) {
+        bytes[i] = "\xe2\x82\xac"[i % 3];
+    }
+
+    record.author.data = record.reason.data = bytes;
+    record.author.len = record.reason.len = sizeof(bytes);
+    assert_int_equal(ngx_ratelimit_record_write(&record, pool), NGX_OK);
+    assert_null(ngx_ratelimit_record_read(&record.text, pool, &got));
+    assert_int_equal(got.author.len, NGX_RATELIMIT_RECORD_AUTHOR / 3 * 3);
+    assert_int_equal(got.reason.len, NGX_RATELIMIT_RECORD_REASON / 3 * 3);
+
+    /* the longest that it may become */
+    memset(bytes, 1, sizeof(bytes));
+    record.version = (uint64_t) 1 << 53;
+    record.time_ms = UINT64_MAX;
+    assert_int_equal(ngx_ratelimit_record_write(&record, pool), NGX_OK);
+    assert_null(ngx_ratelimit_record_read(&record.text, pool, &got));
+    assert_int_equal(got.reason.len, NGX_RATELIMIT_RECORD_REASON);
+    assert_true(got.time_ms == UINT64_C(253402300799999));
+
+    memset(bytes, 0, sizeof(bytes));
+    record.author.len = 2;
+    assert_int_equal(ngx_ratelimit_record_write(&record, pool), NGX_OK);
+    assert_null(ngx_ratelimit_record_read(&record.text, pool, &got));
+    assert_str(&got.author, "??");
+}
+
+
+static void
+test_refused(void **state)
+{
+    static const char  *documents[] = { "", "{}", "{}\n\n", "{\n}\n", "\n{}" };
+
+    size_t                   i;
+    u_char                  *large;
+    ngx_ratelimit_record_t   got;
+
+    (void) state;
+
+    for (i = 0; i < sizeof(documents) / sizeof(documents[0]); i++) {
+        set(&record.document, documents[i]);
+        assert_int_equal(ngx_ratelimit_record_write(&record, pool),
+                         NGX_DECLINED);
+    }
+
+    set(&record.document, DOCUMENT);
+    record.version = 0;
+    assert_int_equal(ngx_ratelimit_record_write(&record, pool), NGX_DECLINED);
+    record.version = ((uint64_t) 1 << 53) + 1;
+    assert_int_equal(ngx_ratelimit_record_write(&record, pool), NGX_DECLINED);
+    record.version = 1;
+
+    allocations = 0;
+    assert_int_equal(ngx_ratelimit_record_write(&record, pool), NGX_ERROR);
+    allocations = -1;
+
+    /* the largest */
+    large = malloc(NGX_RATELIMIT_RECORD_MAX + 1);
+    memset(large, 'x', NGX_RATELIMIT_RECORD_MAX + 1);
+    assert_int_equal(ngx_ratelimit_record_write(&record, pool), NGX_OK);
+    i = NGX_RATELIMIT_RECORD_MAX - (record.text.len - record.document.len)
+        - (sizeof("33554432") - sizeof("23"));
+    record.document.data = large;
+    record.document.len = i;
+    large[i - 1] = '\n';
+    assert_int_equal(ngx_ratelimit_record_write(&record, pool), NGX_OK);
+    assert_int_equal(record.text.len, NGX_RATELIMIT_RECORD_MAX);
+    assert_null(ngx_ratelimit_record_read(&record.text, pool, &got));
+    assert_int_equal(got.document.len, i);
+
+    large[i - 1] = 'x';
+    large[i] = '\n';
+    record.document.data = large;
+    record.document.len = i + 1;
+    assert_int_equal(ngx_ratelimit_record_write(&record, pool), NGX_DECLINED);
+    record.document.len = NGX_RATELIMIT_RECORD_MAX + 1;
+    large[i] = 'x';
+    large[NGX_RATELIMIT_RECORD_MAX] = '\n';
+    assert_int_equal(ngx_ratelimit_record_write(&record, pool), NGX_DECLINED);
+
+    free(large);
+}
+
+
+static void
+test_no_memory(void **state)
+{
+    ngx_ratelimit_record_t  got;
+
+    (void) state;
+
+    assert_int_equal(ngx_ratelimit_record_write(&record, pool), NGX_OK);
+    allocations = 0;
+    assert_ptr_equal(ngx_ratelimit_record_read(&record.text, pool, &got),
+                     ngx_ratelimit_record_no_memory);
+    allocations = 1;
+    assert_ptr_equal(ngx_ratelimit_record_read(&record.text, pool, &got),
+                     ngx_ratelimit_record_no_memory);
+    allocations = -1;
+}
+
+
+int
+main(void)
+{
+    const struct CMUnitTest  tests[] = {
+        cmocka_unit_test_setup_teardown(test_write, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_read, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_damaged, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_head, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_hostile, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_author, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_no_memory, setup, teardown),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
