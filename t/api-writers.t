@@ -84,6 +84,8 @@ sub all_there {
 
     is_deeply(\@versions, [reverse $versions[-1] .. $versions[0]],
               "$name: the history has no gap");
+    is(scalar @versions, $versions[0] < 51 ? $versions[0] : 51,
+       "$name: of 50 versions");
     is($versions[0], $writers * $ROUNDS, "$name: as many versions");
 }
 

@@ -100,7 +100,7 @@ static void ngx_ratelimit_sync_put_passed_answer(void *data,
 static ngx_int_t ngx_ratelimit_sync_lines(ngx_ratelimit_sync_call_t *call,
     const ngx_str_t *texts, ngx_uint_t n);
 static ngx_int_t ngx_ratelimit_sync_heads(ngx_ratelimit_sync_call_t *call,
-    const ngx_str_t *records);
+    const ngx_str_t *records, ngx_uint_t whole);
 static ngx_int_t ngx_ratelimit_sync_channel(ngx_ratelimit_sync_t *sync,
     ngx_pool_t *pool, ngx_str_t *channel);
 static ngx_int_t ngx_ratelimit_sync_copy(ngx_pool_t *pool, ngx_str_t *to,
@@ -436,7 +436,7 @@ ngx_ratelimit_sync_call_work(void *data)
                                                 &call->entry, &generation,
                                                 call->pool->log);
         if (call->rc == NGX_OK) {
-            call->rc = ngx_ratelimit_sync_heads(call, &call->entry.text);
+            call->rc = ngx_ratelimit_sync_heads(call, &call->entry.text, 1);
         }
 
         return;
@@ -893,15 +893,19 @@ ngx_ratelimit_sync_lines(ngx_ratelimit_sync_call_t *call,
         *p++ = LF;
     }
 
-    return ngx_ratelimit_sync_heads(call, &text);
+    return ngx_ratelimit_sync_heads(call, &text, 0);
 }
 
 
-/* Reads the heads of records that stand one behind the other. */
+/*
+ * Reads the heads of records that stand one behind the other; whole: each with
+ * its document.
+ */
 static ngx_int_t
 ngx_ratelimit_sync_heads(ngx_ratelimit_sync_call_t *call,
-    const ngx_str_t *records)
+    const ngx_str_t *records, ngx_uint_t whole)
 {
+    size_t                   len;
     ngx_str_t                text;
     ngx_array_t              heads;
     ngx_ratelimit_record_t  *record;
@@ -926,8 +930,12 @@ ngx_ratelimit_sync_heads(ngx_ratelimit_sync_call_t *call,
             break;
         }
 
-        text.data += record->text.len;
-        text.len -= record->text.len;
+        len = whole ? record->text.len
+                    : (size_t) (ngx_strlchr(text.data, text.data + text.len,
+                                            LF)
+                                + 1 - text.data);
+        text.data += len;
+        text.len -= len;
 
         /* a document of this length, which is not here */
 
