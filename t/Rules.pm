@@ -145,9 +145,51 @@ sub current {
 }
 
 
-# A location that says what the workers go by.
+# A request of the endpoint, "PUT /rules": {status, headers, body}, with a body,
+# a reference or the JSON itself, and headers; status 0 without an answer.
+sub api {
+    my ($gateway, $line, $body, @headers) = @_;
+
+    my ($method, $path) = split ' ', $line;
+    my $answer = { status => 0, headers => {}, body => '' };
+
+    $body = $JSON->encode($body) if ref $body;
+    $body //= '';
+
+    my $socket = IO::Socket::INET->new(PeerAddr => '127.0.0.1',
+                                       PeerPort => $gateway->{port},
+                                       Timeout => $t::Gateway::PATIENCE)
+        or return $answer;
+    my $text = join "\r\n", "$method /rl$path HTTP/1.0", 'Host: localhost',
+                    'Content-Type: application/json',
+                    'Content-Length: ' . length $body, @headers, '', $body;
+
+    while (length $text) {
+        my $n = send($socket, $text, MSG_NOSIGNAL) or last;
+        substr $text, 0, $n, '';
+    }
+
+    my $in = '';
+    1 while sysread $socket, $in, 65536, length $in;
+
+    t::Gateway::parse($answer, $in);
+
+    return $answer;
+}
+
+
+# A change of all rules, from the expected version on.
+sub change {
+    my ($gateway, $expected, $document) = @_;
+    return api($gateway, 'PUT /rules', $document, "If-Match: \"$expected\"");
+}
+
+
+# Locations: what the workers go by, and the endpoint.
 sub location {
-    return 'location = /metrics { ratelimit_metrics; add_header X-Pid $pid; }';
+    return 'location = /metrics { ratelimit_metrics; add_header X-Pid $pid; } '
+           . 'location /rl/ { ratelimit_api zone=z write; '
+           . 'client_max_body_size 64m; }';
 }
 
 

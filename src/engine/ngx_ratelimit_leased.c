@@ -305,4 +305,5 @@ ngx_ratelimit_leased_env(const ngx_ratelimit_limiter_t *limiter,
     env->now_us = ngx_ratelimit_local_now_us();
     env->nodes = ngx_ratelimit_redis_nodes(limiter->redis);
     env->rtt_ms = ngx_ratelimit_holder_rtt_ms(limiter);
+    env->forgot_us = ngx_ratelimit_leases_forgot_us(limiter->zone.leases);
 }

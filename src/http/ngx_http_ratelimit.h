@@ -154,10 +154,21 @@ typedef struct {
 
 
 /*
+ * What a request that is asked about, and not checked, is answered by, in the
+ * place of its check. Returns what a phase's handler returns.
+ */
+typedef ngx_int_t (*ngx_http_ratelimit_asked_pt)(ngx_http_request_t *r,
+    void *data);
+
+
+/*
  * One of a request, made by its first limited location. It lives in a pool
- * cleanup, where it is found again after an internal redirect.
+ * cleanup, where it is found again after an internal redirect. Or one that says
+ * no more than that the request is asked about: it has no conf.
  */
 typedef struct {
+    ngx_http_ratelimit_asked_pt     asked;     /* NULL: it is checked */
+    void                           *asked_data;
     ngx_http_request_t             *request;
     ngx_http_ratelimit_loc_conf_t  *conf;      /* of the deciding location */
     ngx_ratelimit_policy_t        **policies;  /* of conf->limits, each used */
@@ -194,6 +205,13 @@ ngx_http_ratelimit_ctx_t *ngx_http_ratelimit_ctx_create(
     ngx_http_request_t *r, ngx_http_ratelimit_loc_conf_t *conf);
 
 /*
+ * From now on the request is asked about: instead of its check the handler
+ * runs, once, also where nothing is limited. NGX_ERROR: memory is out.
+ */
+ngx_int_t ngx_http_ratelimit_ask(ngx_http_request_t *r,
+    ngx_http_ratelimit_asked_pt handler, void *data);
+
+/*
  * Of a counter of an answered context: seconds to wait after a denial, rounded
  * up (-1: no retry heals it); the Unix time, in seconds, rounded up, at which
  * it equals a fresh one.
@@ -219,7 +237,8 @@ ngx_int_t ngx_http_ratelimit_select(ngx_http_request_t *r,
 typedef struct {
     void   (*rule)(void *data, const ngx_ratelimit_rule_t *rule,
                    ngx_ratelimit_match_e match,
-                   const ngx_ratelimit_counter_t *counter);
+                   const ngx_ratelimit_counter_t *counter,
+                   const ngx_ratelimit_subject_t *subject);
     void   (*listed)(void *data, const ngx_ratelimit_limiter_t *limiter,
                      ngx_ratelimit_listed_e listed);
     void    *data;

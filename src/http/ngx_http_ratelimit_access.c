@@ -11,6 +11,8 @@
 
 static ngx_int_t ngx_http_ratelimit_handler(ngx_http_request_t *r,
     ngx_uint_t phase);
+static ngx_int_t ngx_http_ratelimit_asked(ngx_http_request_t *r,
+    ngx_http_ratelimit_ctx_t *ctx, ngx_uint_t phase);
 static ngx_uint_t ngx_http_ratelimit_max_counters(
     ngx_http_ratelimit_loc_conf_t *conf);
 static void ngx_http_ratelimit_use(ngx_http_ratelimit_ctx_t *ctx);
@@ -56,6 +58,10 @@ ngx_http_ratelimit_handler(ngx_http_request_t *r, ngx_uint_t phase)
     ctx = ngx_http_ratelimit_ctx(r);
 
     if (ctx) {
+        if (ctx->asked) {
+            return ngx_http_ratelimit_asked(r, ctx, phase);
+        }
+
         if (ctx->waiting) {
             return NGX_AGAIN;
         }
@@ -107,6 +113,56 @@ ngx_http_ratelimit_handler(ngx_http_request_t *r, ngx_uint_t phase)
     }
 
     return ngx_http_ratelimit_outcome(r, ctx);
+}
+
+
+/*
+ * Where the request would be checked; of a location that checks nothing, as
+ * soon as it is known. What is asked about goes no further.
+ */
+static ngx_int_t
+ngx_http_ratelimit_asked(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx,
+    ngx_uint_t phase)
+{
+    ngx_http_ratelimit_loc_conf_t  *conf;
+
+    conf = ngx_http_get_module_loc_conf(r, ngx_http_ratelimit_module);
+
+    if (phase == NGX_HTTP_RATELIMIT_BEFORE_AUTH
+        && conf->limits && conf->limits->nelts && !conf->exempt
+        && conf->phase == NGX_HTTP_RATELIMIT_AFTER_AUTH)
+    {
+        return NGX_DECLINED;
+    }
+
+    return ctx->asked(r, ctx->asked_data);
+}
+
+
+ngx_int_t
+ngx_http_ratelimit_ask(ngx_http_request_t *r,
+    ngx_http_ratelimit_asked_pt handler, void *data)
+{
+    ngx_pool_cleanup_t        *cln;
+    ngx_http_ratelimit_ctx_t  *ctx;
+
+    cln = ngx_pool_cleanup_add(r->pool, sizeof(ngx_http_ratelimit_ctx_t));
+    if (cln == NULL) {
+        return NGX_ERROR;
+    }
+
+    ctx = cln->data;
+    ngx_memzero(ctx, sizeof(ngx_http_ratelimit_ctx_t));
+
+    ctx->request = r;
+    ctx->asked = handler;
+    ctx->asked_data = data;
+
+    cln->handler = ngx_http_ratelimit_ctx_cleanup;
+
+    ngx_http_set_ctx(r, ctx, ngx_http_ratelimit_module);
+
+    return NGX_OK;
 }
 
 
@@ -226,6 +282,10 @@ ngx_http_ratelimit_ctx_cleanup(void *data)
     ngx_http_ratelimit_ctx_t *ctx = data;
 
     ngx_uint_t  i;
+
+    if (ctx->conf == NULL) {
+        return;
+    }
 
     if (ctx->delaying) {
         ngx_del_timer(&ctx->delay);

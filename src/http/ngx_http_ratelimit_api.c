@@ -531,6 +531,14 @@ ngx_http_ratelimit_api_run(ngx_http_ratelimit_api_t *api, ngx_int_t rc)
         rc = api->next(api);
     }
 
+    if (rc == NGX_DONE) {
+
+        /* it goes on by itself, or has ended: with a count of its own */
+
+        ngx_http_finalize_request(r, NGX_DONE);
+        return;
+    }
+
     if (rc != NGX_BUSY) {
         ngx_http_ratelimit_api_abandon(api);
         ngx_http_finalize_request(r, rc);

@@ -288,7 +288,8 @@ ngx_http_ratelimit_select_rule(ngx_http_ratelimit_selection_t *s,
         check = &s->ctx->check;
         s->explain->rule(s->explain->data, rule, s->match,
                          (rc == NGX_OK) ? &check->counters[check->ncounters - 1]
-                                        : NULL);
+                                        : NULL,
+                         &s->subject);
     }
 
     return rc;

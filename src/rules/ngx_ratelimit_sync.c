@@ -5,6 +5,11 @@
 
 #include "ngx_ratelimit_sync_int.h"
 
+#if (NGX_LINUX) && defined(__GLIBC__)
+#include <malloc.h>
+#define NGX_RATELIMIT_SYNC_TRIM      65536  /* bytes of a record that is large */
+#endif
+
 #define NGX_RATELIMIT_SYNC_QUOTE     160    /* bytes of a problem in the log */
 #define NGX_RATELIMIT_SYNC_RETRY_MS  1000   /* after a failure, doubling to */
 #define NGX_RATELIMIT_SYNC_MAX_MS    30000
@@ -20,6 +25,11 @@ static void ngx_ratelimit_sync_slice_handler(ngx_event_t *ev);
 static ngx_int_t ngx_ratelimit_sync_finish(ngx_ratelimit_sync_t *sync,
     ngx_msec_t budget_ms);
 static void ngx_ratelimit_sync_swap(ngx_ratelimit_sync_t *sync);
+static void ngx_ratelimit_sync_trim(ngx_ratelimit_sync_t *sync, size_t size);
+#ifdef NGX_RATELIMIT_SYNC_TRIM
+static void ngx_ratelimit_sync_trim_work(void *data);
+static void ngx_ratelimit_sync_trim_done(void *data, ngx_uint_t cancelled);
+#endif
 static void ngx_ratelimit_sync_free(void *data);
 
 
@@ -355,6 +365,30 @@ ngx_ratelimit_sync_compile_done(void *data, ngx_uint_t cancelled)
 }
 
 
+void
+ngx_ratelimit_sync_take(ngx_ratelimit_sync_compile_t *compile)
+{
+    uint64_t               version, id;
+    ngx_ratelimit_sync_t  *sync;
+
+    sync = compile->sync;
+
+    ngx_ratelimit_store_version(sync->limiter->store, &version, &id);
+
+    if (sync->job || sync->next || version != compile->entry.version
+        || id != compile->entry.id)
+    {
+        ngx_ratelimit_sync_compile_free(compile);
+
+    } else {
+        sync->next = compile;
+        ngx_ratelimit_sync_slice_handler(&sync->slice);
+    }
+
+    ngx_ratelimit_sync_wake(sync);
+}
+
+
 /* What compiles is the next one, to be finished; else all stays as it is. */
 static void
 ngx_ratelimit_sync_compiled(ngx_ratelimit_sync_compile_t *compile)
@@ -465,8 +499,46 @@ ngx_ratelimit_sync_swap(ngx_ratelimit_sync_t *sync)
                   "ratelimit zone \"%V\" goes by version %uL of its rules",
                   &sync->limiter->zone.name, sync->version);
 
+    ngx_ratelimit_sync_trim(sync, compile->entry.text.len);
     ngx_ratelimit_sync_compile_free(compile);
 }
+
+
+/*
+ * glibc keeps what a thread has freed for that thread, of which there are many:
+ * some hundred megabytes, where nobody asks for them back.
+ */
+static void
+ngx_ratelimit_sync_trim(ngx_ratelimit_sync_t *sync, size_t size)
+{
+#ifdef NGX_RATELIMIT_SYNC_TRIM
+
+    if (size >= NGX_RATELIMIT_SYNC_TRIM) {
+        (void) ngx_ratelimit_job_start(ngx_ratelimit_sync_trim_work,
+                                       ngx_ratelimit_sync_trim_done, NULL,
+                                       sync->log);
+    }
+
+#endif
+}
+
+
+#ifdef NGX_RATELIMIT_SYNC_TRIM
+
+static void
+ngx_ratelimit_sync_trim_work(void *data)
+{
+    (void) malloc_trim(0);
+}
+
+
+static void
+ngx_ratelimit_sync_trim_done(void *data, ngx_uint_t cancelled)
+{
+    /* void */
+}
+
+#endif
 
 
 void

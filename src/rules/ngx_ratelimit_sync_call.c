@@ -59,7 +59,10 @@ struct ngx_ratelimit_sync_call_s {
     uint64_t                        generation; /* to be saved */
     ngx_msec_t                      since;      /* it waits for that */
     ngx_uint_t                      tries;
+    uint64_t                        found;      /* current instead */
     unsigned                        ran:1;      /* a put may have run */
+    unsigned                        alone:1;    /* there is no Redis */
+    unsigned                        taken:1;    /* Redis has the record */
     ngx_int_t                       rc;         /* of the job */
     ngx_ratelimit_sync_result_t     result;
 };
@@ -84,7 +87,9 @@ static void ngx_ratelimit_sync_call_answer(void *data,
 
 static ngx_int_t ngx_ratelimit_sync_put_copy(ngx_ratelimit_sync_call_t *call,
     const ngx_ratelimit_record_t *record);
-static void ngx_ratelimit_sync_put_publish(ngx_ratelimit_sync_call_t *call);
+static ngx_int_t ngx_ratelimit_sync_put_publish(
+    ngx_ratelimit_sync_call_t *call);
+static void ngx_ratelimit_sync_put_done(ngx_ratelimit_sync_call_t *call);
 static void ngx_ratelimit_sync_put_answer(ngx_ratelimit_sync_call_t *call,
     const ngx_ratelimit_redis_control_result_t *result);
 static void ngx_ratelimit_sync_put_lost(ngx_ratelimit_sync_call_t *call,
@@ -240,6 +245,7 @@ ngx_ratelimit_sync_call_new(ngx_ratelimit_limiter_t *limiter,
     call->kind = kind;
     call->handler = handler;
     call->data = data;
+    call->alone = (sync->control == NULL);
 
     call->timer.data = call;
     call->timer.log = sync->log;
@@ -415,7 +421,14 @@ ngx_ratelimit_sync_call_work(void *data)
     switch (call->kind) {
 
     case NGX_RATELIMIT_SYNC_PUT:
-        call->rc = ngx_ratelimit_record_write(&call->record, call->pool);
+        call->rc = call->taken ? NGX_OK
+                               : ngx_ratelimit_record_write(&call->record,
+                                                            call->pool);
+
+        if (call->rc == NGX_OK && (call->taken || call->alone)) {
+            call->rc = ngx_ratelimit_sync_put_publish(call);
+        }
+
         return;
 
     case NGX_RATELIMIT_SYNC_VERSIONS:
@@ -469,17 +482,7 @@ ngx_ratelimit_sync_call_done(void *data, ngx_uint_t cancelled)
     }
 
     if (call->kind == NGX_RATELIMIT_SYNC_PUT) {
-
-        if (call->rc != NGX_OK) {
-            ngx_ratelimit_sync_call_end(call, NGX_RATELIMIT_SYNC_TOO_LARGE);
-
-        } else if (call->sync->control == NULL) {
-            ngx_ratelimit_sync_put_publish(call);
-
-        } else if (ngx_ratelimit_sync_call_ask(call) != NGX_OK) {
-            ngx_ratelimit_sync_call_end(call, NGX_RATELIMIT_SYNC_FAILED);
-        }
-
+        ngx_ratelimit_sync_put_done(call);
         return;
     }
 
@@ -653,51 +656,83 @@ ngx_ratelimit_sync_put_copy(ngx_ratelimit_sync_call_t *call,
 }
 
 
-/* It is current in Redis, or there is none: now on this node. */
-static void
+/*
+ * In a thread. Without Redis: it becomes the current one here. Else Redis has
+ * taken it, and this node has it at once, so that who reads here what he wrote
+ * finds it; the leader may have been faster, and does what fails here.
+ */
+static ngx_int_t
 ngx_ratelimit_sync_put_publish(ngx_ratelimit_sync_call_t *call)
 {
-    uint64_t                      found;
+    uint64_t                      version, id;
     ngx_int_t                     rc;
-    ngx_ratelimit_sync_t         *sync;
+    ngx_ratelimit_store_t        *store;
     ngx_ratelimit_store_entry_t   entry;
 
-    sync = call->sync;
+    store = call->limiter->store;
 
     entry.version = call->record.version;
     entry.id = call->record.id;
     entry.text = call->record.text;
 
-    rc = ngx_ratelimit_store_publish(call->limiter->store, &entry,
-                                     call->version, 1, &found);
+    if (!call->taken) {
+        rc = ngx_ratelimit_store_publish(store, &entry, call->version, 1,
+                                         &call->found);
+        call->generation = ngx_ratelimit_store_generation(store);
+        return rc;
+    }
 
-    if (sync->control == NULL && rc != NGX_OK) {
-        call->result.version = found;
-        ngx_ratelimit_sync_call_end(call,
-                             (rc == NGX_BUSY) ? NGX_RATELIMIT_SYNC_CONFLICT
-                             : (rc == NGX_DECLINED)
-                             ? NGX_RATELIMIT_SYNC_TOO_LARGE
-                             : NGX_RATELIMIT_SYNC_FAILED);
+    do {
+        ngx_ratelimit_store_version(store, &version, &id);
+
+        if (version >= entry.version) {
+            break;
+        }
+
+        rc = ngx_ratelimit_store_publish(store, &entry, version, 1, &version);
+
+    } while (rc == NGX_BUSY);
+
+    return NGX_OK;
+}
+
+
+/* The record is made; or it is the current one. */
+static void
+ngx_ratelimit_sync_put_done(ngx_ratelimit_sync_call_t *call)
+{
+    if (call->rc == NGX_BUSY) {
+        call->result.version = call->found;
+        ngx_ratelimit_sync_call_end(call, NGX_RATELIMIT_SYNC_CONFLICT);
         return;
     }
 
-    call->result.version = entry.version;
-
-    /* where it is in Redis the leader may have been faster, and is right */
-
-    if (sync->control || call->limiter->state.len == 0) {
-        call->result.saved = 1;
-        ngx_ratelimit_sync_call_wait(call, NGX_RATELIMIT_SYNC_ANSWERS, 0);
-
-    } else {
-        call->generation =
-            ngx_ratelimit_store_generation(call->limiter->store);
-        call->since = ngx_current_msec;
-        ngx_ratelimit_sync_call_wait(call, NGX_RATELIMIT_SYNC_SAVES,
-                                     NGX_RATELIMIT_SYNC_SAVED_MS);
+    if (call->rc != NGX_OK) {
+        ngx_ratelimit_sync_call_end(call, NGX_RATELIMIT_SYNC_TOO_LARGE);
+        return;
     }
 
-    ngx_ratelimit_sync_wake(sync);
+    if (call->sync->control && !call->taken) {
+        if (ngx_ratelimit_sync_call_ask(call) != NGX_OK) {
+            ngx_ratelimit_sync_call_end(call, NGX_RATELIMIT_SYNC_FAILED);
+        }
+
+        return;
+    }
+
+    ngx_ratelimit_sync_wake(call->sync);
+
+    call->result.version = call->record.version;
+
+    if (call->taken || call->limiter->state.len == 0) {
+        call->result.saved = 1;
+        ngx_ratelimit_sync_call_end(call, NGX_RATELIMIT_SYNC_OK);
+        return;
+    }
+
+    call->since = ngx_current_msec;
+    ngx_ratelimit_sync_call_wait(call, NGX_RATELIMIT_SYNC_SAVES,
+                                 NGX_RATELIMIT_SYNC_SAVED_MS);
 }
 
 
@@ -722,7 +757,12 @@ ngx_ratelimit_sync_put_answer(ngx_ratelimit_sync_call_t *call,
     }
 
     if (version == call->record.version && id == call->record.id) {
-        ngx_ratelimit_sync_put_publish(call);
+        call->taken = 1;
+
+        if (ngx_ratelimit_sync_call_job(call) != NGX_OK) {
+            ngx_ratelimit_sync_put_done(call);
+        }
+
         return;
     }
 

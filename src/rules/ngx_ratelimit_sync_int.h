@@ -28,6 +28,7 @@ typedef struct {
     ngx_ratelimit_store_entry_t  entry;      /* its text is on the heap */
     uint64_t                     generation; /* of the store, where it is of it */
     uint64_t                     current;    /* version of the store before */
+    ngx_int_t                    published;  /* that of Redis, to the store */
 
     /* what became of it */
     ngx_ratelimit_record_t       record;
@@ -98,6 +99,9 @@ void ngx_ratelimit_sync_compile_free(ngx_ratelimit_sync_compile_t *compile);
 
 /* Compiles the text of an entry; in a thread. */
 void ngx_ratelimit_sync_compile_text(ngx_ratelimit_sync_compile_t *compile);
+
+/* One that is in the store now: this worker need not compile it again. */
+void ngx_ratelimit_sync_take(ngx_ratelimit_sync_compile_t *compile);
 
 /* Logs why a record is not used. */
 void ngx_ratelimit_sync_refused(ngx_ratelimit_sync_compile_t *compile);

@@ -321,6 +321,11 @@ ngx_ratelimit_sync_resets(ngx_ratelimit_sync_t *sync, uint64_t resets)
     }
 
     ngx_ratelimit_store_set_resets(sync->limiter->store, resets);
+
+    if (sync->limiter->zone.leases) {
+        ngx_ratelimit_leases_forget(sync->limiter->zone.leases,
+                                    (uint64_t) ngx_current_msec * 1000);
+    }
 }
 
 
@@ -364,10 +369,14 @@ ngx_ratelimit_sync_pull(ngx_ratelimit_sync_t *sync, uint64_t version,
 }
 
 
+/* In a thread: to copy a large record takes as long as some requests. */
 static void
 ngx_ratelimit_sync_pull_work(void *data)
 {
     ngx_ratelimit_sync_compile_t *compile = data;
+
+    uint64_t                found;
+    ngx_ratelimit_store_t  *store;
 
     ngx_ratelimit_sync_compile_text(compile);
 
@@ -375,6 +384,23 @@ ngx_ratelimit_sync_pull_work(void *data)
         && compile->record.text.len != compile->entry.text.len)
     {
         compile->why = "something follows it";
+    }
+
+    if (compile->why || compile->policy == NULL) {
+        return;
+    }
+
+    /* that of the same number was lost by Redis: no part of the history */
+
+    store = compile->limiter->store;
+
+    compile->published = ngx_ratelimit_store_publish(store, &compile->entry,
+                                                     compile->current,
+                                                     compile->entry.version
+                                                     != compile->current,
+                                                     &found);
+    if (compile->published == NGX_OK) {
+        compile->generation = ngx_ratelimit_store_generation(store);
     }
 }
 
@@ -384,7 +410,6 @@ ngx_ratelimit_sync_pull_done(void *data, ngx_uint_t cancelled)
 {
     ngx_ratelimit_sync_compile_t *compile = data;
 
-    uint64_t               found;
     ngx_ratelimit_sync_t  *sync;
 
     if (cancelled) {
@@ -396,42 +421,33 @@ ngx_ratelimit_sync_pull_done(void *data, ngx_uint_t cancelled)
     sync->pulled = NULL;
 
     if (compile->failed) {
+        ngx_ratelimit_sync_compile_free(compile);
         ngx_ratelimit_sync_poll_later(sync, NGX_RATELIMIT_SYNC_AGAIN_MS);
+        return;
+    }
 
-    } else if (compile->why || compile->policy == NULL) {
+    if (compile->why == NULL && compile->policy
+        && compile->published == NGX_OK)
+    {
+        sync->refused_version = 0;
+        ngx_ratelimit_sync_take(compile);
+
+    } else if (compile->why == NULL && compile->policy
+               && compile->published == NGX_BUSY)
+    {
+        sync->again = 1;
+        ngx_ratelimit_sync_compile_free(compile);
+
+    } else {
+        if (compile->why == NULL && compile->policy) {
+            compile->why = "the store has no room for it";
+        }
+
         sync->refused_version = compile->entry.version;
         sync->refused_id = compile->entry.id;
         ngx_ratelimit_sync_refused(compile);
-
-    } else {
-        sync->refused_version = 0;
-
-        /* that of the same number was lost by Redis: no part of the history */
-
-        switch (ngx_ratelimit_store_publish(sync->limiter->store,
-                                            &compile->entry,
-                                            compile->current,
-                                            compile->entry.version
-                                            != compile->current,
-                                            &found))
-        {
-        case NGX_OK:
-            ngx_ratelimit_sync_wake(sync);
-            break;
-
-        case NGX_BUSY:
-            sync->again = 1;
-            break;
-
-        default:
-            sync->refused_version = compile->entry.version;
-            sync->refused_id = compile->entry.id;
-            compile->why = "the store has no room for it";
-            ngx_ratelimit_sync_refused(compile);
-        }
+        ngx_ratelimit_sync_compile_free(compile);
     }
-
-    ngx_ratelimit_sync_compile_free(compile);
 
     if (sync->again) {
         ngx_ratelimit_sync_poll(sync);
