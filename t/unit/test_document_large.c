@@ -23,8 +23,9 @@ static const char  small[] =
     "\"tier\":\"t\"},\"tiers\":{\"t\":{\"limit\":1}},\"override\":{\"k\":"
     "{\"limit\":1}},\"count_status\":[401],\"group\":\"g\"},{\"id\":\"b\","
     "\"params\":{\"limit\":\"$l\",\"window\":1},\"cost\":\"$c\","
-    "\"cost_header\":\"x\"}],\"tier_of\":{\"keys\":{\"k\":\"t\"},\"patterns\":"
-    "[{\"pattern\":\"k*\",\"tier\":\"t\"}]},\"whitelist\":[\"k\",\"k*\"],\"overrides\":"
+    "\"cost_header\":\"x\"}],\"tier_of\":{\"keys\":{\"k\":\"t\"},"
+    "\"patterns\":[{\"pattern\":\"k*\",\"tier\":\"t\"}]},\"whitelist\":[\"k\","
+    "\"k*\"],\"overrides\":"
     "[{\"id\":\"o\",\"key\":\"k\",\"rule\":\"a\",\"type\":\"absolute\","
     "\"value\":1}]}";
 
