@@ -2,7 +2,9 @@
 #
 # How long a worker answers nobody while it takes a large document: requests one
 # after the other, of which the slowest tells, while the document is swapped in
-# again and again; and the same without. One worker, one Redis, all on loopback.
+# again and again; and the same without. And how long the longest turns of its
+# event loop were, in time of the processor (turns.c). One worker, one Redis, all
+# on loopback.
 #
 #   rules-swap.pl [<swaps>]
 #
@@ -146,6 +148,7 @@ start('redis-server', '--bind', '127.0.0.1', '--port', $REDIS, '--save', '',
 open my $conf, '>', "$DIR/nginx.conf" or die;
 print $conf <<"CONF";
 load_module $MODULE;
+env TURNS;
 daemon off;
 user root;
 pid nginx.pid;
@@ -167,10 +170,28 @@ http {
 CONF
 close $conf;
 
+system($ENV{CC} // 'cc', '-O2', '-Wall', '-shared', '-fPIC', '-o',
+       "$DIR/turns.so", "$ROOT/bench/turns.c", '-ldl') == 0
+    or die "turns.c needs cc\n";
+
+$ENV{TURNS} = "$DIR/turns";
+$ENV{LD_PRELOAD} = "$DIR/turns.so";
+
 my $nginx = start($NGINX, '-p', "$DIR/", '-c', "$DIR/nginx.conf",
                   '-e', "$DIR/error.log");
 
+delete $ENV{LD_PRELOAD};
+
 my $socket = connection($PORT);
+
+# those since it was asked last
+sub turns {
+    open my $file, '+<', "$DIR/turns" or return 0;
+    chomp(my @turns = <$file>);
+    truncate $file, 0;
+
+    return @turns ? @turns : 0;
+}
 
 sub ask {
     my ($path, $length) = @_;
@@ -221,12 +242,16 @@ sub load {
     return @waits;
 }
 
-sub longest { return join ' ', map { sprintf '%6.1f', $_ } (sort { $b <=> $a } @_)[0 .. 2] }
+sub longest {
+    return join ' ', map { sprintf '%6.1f', $_ // 0 }
+                     (sort { $b <=> $a } @_)[0 .. 2];
+}
 
 my $version = 0;
 
-printf "%-26s %9s %9s  %-21s %-21s %8s\n", 'document', 'bytes', 'taken ms',
-       'longest waits, ms', 'without, ms', 'RssAnon';
+printf "%-26s %9s %9s  %-21s %-21s %-21s %8s\n", 'document', 'bytes',
+       'taken ms', 'longest turns, ms', 'longest waits, ms', 'without, ms',
+       'RssAnon';
 
 for my $name (sort { length $a <=> length $b } keys %DOCUMENTS) {
     next if $ENV{ONLY} && $name !~ /$ENV{ONLY}/;
@@ -262,6 +287,6 @@ for my $name (sort { length $a <=> length $b } keys %DOCUMENTS) {
 
     @taken = sort { $a <=> $b } @taken;
 
-    printf "%-26s %9d %9.0f  %-21s %-21s %5.0f MB\n", $name, length $document,
-           $taken[@taken / 2], longest(@with), longest(@without), memory();
+    printf "%-26s %9d %9.0f  %-21s %-21s %-21s %5.0f MB\n", $name,
+           length $document, $taken[@taken / 2], longest(turns()), longest(@with), longest(@without), memory();
 }

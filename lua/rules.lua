@@ -5,13 +5,15 @@
 -- KEYS[2], a list: the records that were current before, the newest first
 -- ARGV[1], what to do; answers are texts, versions "0" where there is none
 --
---     get version id: {version, id, resets}, and record where the caller, who
---         has that version and id, has another one
+--     get version id: {version, id, resets}, and the record's pieces where the
+--         caller, who has that version and id, has another one
 --     put expected version id record channel message: {"1", version, id}; or
 --         {"0", version, id} of what is there and was not expected
 --     list: the first line of each record, the current one first
---     version n: {record}, or {}
+--     version n: the pieces of that record, or {}
 --     reset channel message: {resets}
+--
+-- A record comes in pieces: who reads it has others to serve meanwhile.
 --
 -- What refuses to write, as a full Redis, does so at the first command that
 -- writes: then nothing is changed.
@@ -20,6 +22,16 @@ local call = redis.call
 
 -- of the history
 local MOST_RECORDS, MOST_BYTES = 50, 33554432
+
+local PIECE = 524288
+
+local function cut(record, answer)
+    for i = 1, #record, PIECE do
+        answer[#answer + 1] = record:sub(i, i + PIECE - 1)
+    end
+
+    return answer
+end
 
 local function head(record)
     return record:sub(1, (record:find('\n', 1, true) or 0) - 1)
@@ -68,7 +80,8 @@ function operations.get(version, id)
         return {version, id, resets}
     end
 
-    return {found[1], found[2], resets, call('HGET', KEYS[1], 'record')}
+    return cut(call('HGET', KEYS[1], 'record') or '',
+               {found[1], found[2], resets})
 end
 
 -- A caller whose answer was lost says the same once more.
@@ -104,14 +117,14 @@ local function walk(is_found)
     local record = call('HGET', KEYS[1], 'record')
 
     if record and is_found(record) then
-        return {record}
+        return cut(record, {})
     end
 
     for i = 1, call('LLEN', KEYS[2]) do
         record = call('LINDEX', KEYS[2], i - 1)
 
         if is_found(record) then
-            return {record}
+            return cut(record, {})
         end
     end
 

@@ -170,7 +170,13 @@ is(cli('hget', $KEY, 'bytes'), 50 * length(record(20)), 'bytes of all');
 put($_ - 1, $_, 'a', 9 * $MIB) for 71 .. 76;
 is(cli('llen', "$KEY:history"), 3, 'three of 9 MiB');
 is(cli('hget', $KEY, 'bytes'), 3 * length(record(75, 9 * $MIB)), 'bytes');
-is(got(rules('version', 75)), record(75, 9 * $MIB), 'read back');
+
+my @pieces = rules('version', 75);
+
+is(join('', @pieces), record(75, 9 * $MIB), 'read back');
+is(scalar @pieces, 19, 'in pieces of half a MiB');
+@pieces = rules('get', 0, 0);
+is(join('', @pieces[3 .. $#pieces]), record(76, 9 * $MIB), 'so is the current one');
 is(got(rules('version', 72)), '', 'the rest is gone');
 
 # others took something away

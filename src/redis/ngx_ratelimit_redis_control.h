@@ -18,14 +18,15 @@ typedef struct ngx_ratelimit_redis_control_s  ngx_ratelimit_redis_control_t;
 
 /*
  * Of an array of texts, each with its length (numbers as decimal text, nil as an
- * empty one); or of one, n 1. Valid during the handler only. ran: it has run,
- * or may have.
+ * empty one); or of one, n 1. Valid during the handler only; it may keep a text,
+ * which is heap memory of its own, and sets its data to NULL then. ran: it has
+ * run, or may have.
  */
 typedef struct {
     ngx_ratelimit_redis_status_e  status;
     unsigned                      ran:1;
     ngx_uint_t                    n;        /* 0 unless status is OK */
-    const ngx_str_t              *texts;
+    ngx_str_t                    *texts;
 } ngx_ratelimit_redis_control_result_t;
 
 typedef void (*ngx_ratelimit_redis_control_handler_pt)(void *data,

@@ -278,6 +278,7 @@ ngx_ratelimit_sync_compile_free(ngx_ratelimit_sync_compile_t *compile)
         ngx_free(compile->entry.text.data);
     }
 
+    ngx_ratelimit_sync_pieces_free(&compile->pieces);
     ngx_destroy_pool(compile->pool);
 }
 

@@ -50,7 +50,7 @@ struct ngx_ratelimit_sync_call_s {
     uint64_t                        version;    /* expected; to be read */
     ngx_ratelimit_record_t          record;     /* to be put */
     ngx_ratelimit_store_entry_t     entry;      /* of the store; on the heap */
-    ngx_str_t                       text;       /* of Redis */
+    ngx_ratelimit_sync_pieces_t     pieces;     /* of Redis: the entry's text */
 
     ngx_ratelimit_job_t            *job;
     ngx_ratelimit_redis_call_t     *asked;
@@ -284,6 +284,7 @@ ngx_ratelimit_sync_call_free(ngx_ratelimit_sync_call_t *call)
         ngx_free(call->entry.text.data);
     }
 
+    ngx_ratelimit_sync_pieces_free(&call->pieces);
     ngx_destroy_pool(call->pool);
 }
 
@@ -443,19 +444,18 @@ ngx_ratelimit_sync_call_work(void *data)
 
     default: /* NGX_RATELIMIT_SYNC_READ */
 
-        if (call->text.data == NULL) {
-            call->rc = ngx_ratelimit_store_read(call->limiter->store,
-                                                call->version, &call->entry,
-                                                &generation,
-                                                call->pool->log);
-            if (call->rc != NGX_OK) {
-                return;
-            }
-
-            call->text = call->entry.text;
+        call->rc = call->pieces.n
+                   ? ngx_ratelimit_sync_pieces_join(&call->pieces,
+                                                    &call->entry.text,
+                                                    call->pool->log)
+                   : ngx_ratelimit_store_read(call->limiter->store,
+                                              call->version, &call->entry,
+                                              &generation, call->pool->log);
+        if (call->rc != NGX_OK) {
+            return;
         }
 
-        call->rc = (ngx_ratelimit_record_read(&call->text, call->pool,
+        call->rc = (ngx_ratelimit_record_read(&call->entry.text, call->pool,
                                               &call->record)
                     == NULL
                     && call->record.version == call->version)
@@ -576,7 +576,6 @@ ngx_ratelimit_sync_call_answer(void *data,
     ngx_ratelimit_sync_call_t *call = data;
 
     ngx_int_t  rc;
-    ngx_str_t  text;
 
     call->asked = NULL;
 
@@ -618,9 +617,8 @@ ngx_ratelimit_sync_call_answer(void *data,
         return;
     }
 
-    text = result->texts[0];
-
-    if (ngx_ratelimit_sync_copy(call->pool, &call->text, &text) != NGX_OK
+    if (ngx_ratelimit_sync_pieces_keep(&call->pieces, result, 0, call->pool)
+        != NGX_OK
         || ngx_ratelimit_sync_call_job(call) != NGX_OK)
     {
         ngx_ratelimit_sync_call_end(call, NGX_RATELIMIT_SYNC_FAILED);
@@ -987,6 +985,68 @@ ngx_ratelimit_sync_put_record(ngx_ratelimit_sync_t *sync, uint64_t expected,
     ngx_destroy_pool(pool);
 
     return call;
+}
+
+
+ngx_int_t
+ngx_ratelimit_sync_pieces_keep(ngx_ratelimit_sync_pieces_t *pieces,
+    const ngx_ratelimit_redis_control_result_t *result, ngx_uint_t from,
+    ngx_pool_t *pool)
+{
+    ngx_uint_t  i;
+
+    pieces->texts = ngx_palloc(pool, (result->n - from) * sizeof(ngx_str_t));
+    if (pieces->texts == NULL) {
+        return NGX_ERROR;
+    }
+
+    for (i = from; i < result->n; i++) {
+        pieces->texts[pieces->n++] = result->texts[i];
+        ngx_str_null(&result->texts[i]);
+    }
+
+    return NGX_OK;
+}
+
+
+ngx_int_t
+ngx_ratelimit_sync_pieces_join(ngx_ratelimit_sync_pieces_t *pieces,
+    ngx_str_t *text, ngx_log_t *log)
+{
+    u_char      *p;
+    size_t       len;
+    ngx_uint_t   i;
+
+    for (i = 0, len = 0; i < pieces->n; i++) {
+        len += pieces->texts[i].len;
+    }
+
+    p = ngx_alloc(len + 1, log);
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    text->data = p;
+    text->len = len;
+
+    for (i = 0; i < pieces->n; i++) {
+        if (pieces->texts[i].len) {
+            p = ngx_cpymem(p, pieces->texts[i].data, pieces->texts[i].len);
+        }
+    }
+
+    ngx_ratelimit_sync_pieces_free(pieces);
+
+    return NGX_OK;
+}
+
+
+void
+ngx_ratelimit_sync_pieces_free(ngx_ratelimit_sync_pieces_t *pieces)
+{
+    while (pieces->n) {
+        ngx_free(pieces->texts[--pieces->n].data);
+    }
 }
 
 

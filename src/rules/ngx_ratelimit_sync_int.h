@@ -16,6 +16,12 @@
 
 typedef struct ngx_ratelimit_sync_s  ngx_ratelimit_sync_t;
 
+/* Texts of an answer of Redis that are kept, each on the heap. */
+typedef struct {
+    ngx_uint_t   n;
+    ngx_str_t   *texts;
+} ngx_ratelimit_sync_pieces_t;
+
 /*
  * A record that is compiled: where it is run in a job it belongs to the job
  * alone, and outlives the sync that made it. sync is not touched there.
@@ -25,6 +31,7 @@ typedef struct {
     ngx_ratelimit_limiter_t     *limiter;
     ngx_log_t                   *log;
     ngx_pool_t                  *pool;
+    ngx_ratelimit_sync_pieces_t  pieces;     /* of Redis: its text is of them */
     ngx_ratelimit_store_entry_t  entry;      /* its text is on the heap */
     uint64_t                     generation; /* of the store, where it is of it */
     uint64_t                     current;    /* version of the store before */
@@ -132,6 +139,18 @@ ngx_ratelimit_redis_call_t *ngx_ratelimit_sync_put_record(
     ngx_ratelimit_sync_t *sync, uint64_t expected,
     const ngx_ratelimit_store_entry_t *entry,
     ngx_ratelimit_redis_control_handler_pt handler, void *data);
+
+/*
+ * Keeps an answer's texts from the given one on: NGX_OK, or NGX_ERROR: memory is
+ * out. join: makes one text of them on the heap, or returns NGX_ERROR; in a
+ * thread. free: at any time.
+ */
+ngx_int_t ngx_ratelimit_sync_pieces_keep(ngx_ratelimit_sync_pieces_t *pieces,
+    const ngx_ratelimit_redis_control_result_t *result, ngx_uint_t from,
+    ngx_pool_t *pool);
+ngx_int_t ngx_ratelimit_sync_pieces_join(ngx_ratelimit_sync_pieces_t *pieces,
+    ngx_str_t *text, ngx_log_t *log);
+void ngx_ratelimit_sync_pieces_free(ngx_ratelimit_sync_pieces_t *pieces);
 
 /* A version or a count, and an id, of an answer: NGX_OK or NGX_ERROR. */
 ngx_int_t ngx_ratelimit_sync_number(const ngx_str_t *text, uint64_t *number);

@@ -15,7 +15,7 @@
 #define NGX_RATELIMIT_SYNC_AGAIN_MS   1000   /* after no answer */
 
 /* of the script's answer to "get" */
-#define NGX_RATELIMIT_SYNC_GET_TEXTS  4
+#define NGX_RATELIMIT_SYNC_GET_PIECES  3    /* the first one */
 
 typedef struct {
     ngx_ratelimit_sync_t        *sync;
@@ -43,7 +43,8 @@ static void ngx_ratelimit_sync_no_answer(ngx_ratelimit_sync_t *sync,
 static void ngx_ratelimit_sync_resets(ngx_ratelimit_sync_t *sync,
     uint64_t resets);
 static void ngx_ratelimit_sync_pull(ngx_ratelimit_sync_t *sync,
-    uint64_t version, uint64_t id, const ngx_str_t *text, uint64_t current);
+    uint64_t version, uint64_t id,
+    const ngx_ratelimit_redis_control_result_t *result, uint64_t current);
 static void ngx_ratelimit_sync_pull_work(void *data);
 static void ngx_ratelimit_sync_pull_done(void *data, ngx_uint_t cancelled);
 static void ngx_ratelimit_sync_put_back(ngx_ratelimit_sync_t *sync,
@@ -227,7 +228,7 @@ ngx_ratelimit_sync_poll_later(ngx_ratelimit_sync_t *sync, ngx_msec_t ms)
 }
 
 
-/* {version, id, resets}, and the record where it is another one. */
+/* {version, id, resets}, and the record's pieces where it is another one. */
 static void
 ngx_ratelimit_sync_answer(void *data,
     const ngx_ratelimit_redis_control_result_t *result)
@@ -267,15 +268,14 @@ ngx_ratelimit_sync_answer(void *data,
         /* it is still there, and still not to be used */
 
     } else if (version > own || id != own_id) {
-        if (result->n < NGX_RATELIMIT_SYNC_GET_TEXTS) {
+        if (result->n <= NGX_RATELIMIT_SYNC_GET_PIECES) {
 
             /* not the one that was asked for: the store has changed */
 
             ngx_ratelimit_sync_poll_later(sync, NGX_RATELIMIT_SYNC_AGAIN_MS);
 
         } else {
-            ngx_ratelimit_sync_pull(sync, version, id, &result->texts[3],
-                                    own);
+            ngx_ratelimit_sync_pull(sync, version, id, result, own);
         }
 
     } else {
@@ -335,9 +335,9 @@ ngx_ratelimit_sync_resets(ngx_ratelimit_sync_t *sync, uint64_t resets)
  */
 static void
 ngx_ratelimit_sync_pull(ngx_ratelimit_sync_t *sync, uint64_t version,
-    uint64_t id, const ngx_str_t *text, uint64_t current)
+    uint64_t id, const ngx_ratelimit_redis_control_result_t *result,
+    uint64_t current)
 {
-    u_char                        *copy;
     ngx_ratelimit_sync_compile_t  *compile;
 
     compile = ngx_ratelimit_sync_compile_new(sync);
@@ -350,13 +350,11 @@ ngx_ratelimit_sync_pull(ngx_ratelimit_sync_t *sync, uint64_t version,
     compile->entry.version = version;
     compile->entry.id = id;
 
-    copy = ngx_alloc(ngx_max(text->len, 1), sync->log);
-
-    if (copy) {
-        ngx_memcpy(copy, text->data, text->len);
-        compile->entry.text.data = copy;
-        compile->entry.text.len = text->len;
-
+    if (ngx_ratelimit_sync_pieces_keep(&compile->pieces, result,
+                                       NGX_RATELIMIT_SYNC_GET_PIECES,
+                                       compile->pool)
+        == NGX_OK)
+    {
         sync->pulled = ngx_ratelimit_job_start(ngx_ratelimit_sync_pull_work,
                                                ngx_ratelimit_sync_pull_done,
                                                compile, sync->log);
@@ -377,6 +375,14 @@ ngx_ratelimit_sync_pull_work(void *data)
 
     uint64_t                found;
     ngx_ratelimit_store_t  *store;
+
+    if (ngx_ratelimit_sync_pieces_join(&compile->pieces, &compile->entry.text,
+                                       compile->log)
+        != NGX_OK)
+    {
+        compile->failed = 1;
+        return;
+    }
 
     ngx_ratelimit_sync_compile_text(compile);
 
