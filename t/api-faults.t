@@ -167,8 +167,8 @@ SKIP: {
 
     skip 'curl without HTTP/2', 3 if $curl !~ /HTTP2/;
 
-    my $http2 = gateway('log_format s $status; access_log %%DIR%%/access.log s;',
-                        'rate=1r/s');
+    my $http2 = gateway("log_format s \$status;\n"
+                        . "access_log %%DIR%%/access.log s;", 'rate=1r/s');
     my $curl_do = 'curl -s -m 20 --http2-prior-knowledge --unix-socket '
                   . "$http2->{dir}/http2 -w '%{http_code}' -o /dev/null "
                   . "-X PUT -H 'If-Match: *' -H 'Content-Type: application/json' ";

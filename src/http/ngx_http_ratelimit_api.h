@@ -39,7 +39,8 @@ typedef struct {
  */
 typedef ngx_int_t (*ngx_http_ratelimit_api_pt)(ngx_http_ratelimit_api_t *api);
 
-/* of its parts, between "/", one is "{}": any name; or, last, "{*}": the rest */
+/* of the path's parts "{}" stands for any name, the last one, "{*}", for the
+   rest */
 struct ngx_http_ratelimit_api_route_s {
     ngx_str_t                      path;
     ngx_uint_t                     methods;   /* bits; GET is HEAD, too */
