@@ -265,3 +265,39 @@ is(grep({ -e } "$gateway->{dir}/never.log")
    'nothing was sent on but by the requests');
 
 $gateway->stop;
+
+
+# counters in Redis, also those that are split, and by whatever sync
+
+my $port = redis_start();
+my $fleet = t::Gateway->new(http => <<"CONF")->start;
+    ratelimit_redis one { server 127.0.0.1:$port; timeout 5s; }
+    ratelimit_zone \$arg_k zone=z:1m redis=one;
+    ratelimit_rule lease zone=z rate=10r/h;
+    ratelimit_rule strict zone=z rate=20r/h sync=strict;
+    ratelimit_rule split zone=z rate=40r/h sync=strict shards=4;
+    ratelimit_rule slots zone=z algorithm=concurrency limit=3;
+
+    server {
+        listen 127.0.0.1:%%PORT%%;
+        location /rl/ { ratelimit_api zone=z; }
+        location / { ratelimit zone=z; proxy_pass http://127.0.0.1:1; }
+    }
+CONF
+
+$api = t::Api->new($fleet);
+
+t::Gateway::wait_for(sub { told({ uri => '/?k=1' }) =~ /^yes/ });
+
+is(told({ uri => '/?k=1' }), 'yes, lease 10/10 rule, strict 20/20 rule, '
+   . 'split 40/40 rule, slots 3/3 rule', 'in Redis');
+is(told({ uri => '/?k=1' }), 'yes, lease 10/10 rule, strict 20/20 rule, '
+   . 'split 40/40 rule, slots 3/3 rule', 'nothing was taken there');
+
+$fleet->get('/?k=1');
+
+t::Gateway::wait_for(sub { told({ uri => '/?k=1' }) =~ m{slots 3/3} });
+is(told({ uri => '/?k=1' }), 'yes, lease 9/10 rule, strict 19/20 rule, '
+   . 'split 39/40 rule, slots 3/3 rule', 'what a request took is seen');
+
+$fleet->stop;

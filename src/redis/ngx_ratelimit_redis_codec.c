@@ -421,6 +421,9 @@ ngx_ratelimit_redis_read_nil(const redisReadTask *task)
     }
 
     if (reply->form == NGX_RATELIMIT_REDIS_FORM_TEXTS) {
+        /* the type may be that of an array without elements, too */
+
+        reply->flat |= (task->parent == NULL);
         return ngx_ratelimit_redis_text_add(task, "", 0);
     }
 

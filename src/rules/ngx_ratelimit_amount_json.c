@@ -213,9 +213,9 @@ ngx_ratelimit_read_window(ngx_ratelimit_reader_t *reader,
     n = text.len ? ngx_parse_time(&text, 1) : NGX_ERROR;
 
     if (n < 1 || n > NGX_RATELIMIT_MAX_SECONDS) {
-        ngx_ratelimit_read_problem(reader, at, "expected a time from 1s to 366d "
-                                   "in whole seconds, \"calendar:day\" or "
-                                   "\"calendar:month\"");
+        ngx_ratelimit_read_problem(reader, at, "expected a time from 1s to "
+                                   "366d in whole seconds, \"calendar:day\" "
+                                   "or \"calendar:month\"");
         return;
     }
 

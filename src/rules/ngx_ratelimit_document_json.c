@@ -539,7 +539,7 @@ ngx_ratelimit_document_denies_all(const ngx_ratelimit_reader_t *reader,
 }
 
 
-/* Whether a list has a pattern of every key. */
+/* Whether a list has a pattern of every key: none is empty. */
 static ngx_uint_t
 ngx_ratelimit_document_any(json_t *list)
 {
@@ -548,6 +548,11 @@ ngx_ratelimit_document_any(json_t *list)
 
     for (i = 0; i < json_array_size(list); i++) {
         glob = ngx_ratelimit_read_text(json_array_get(list, i));
+
+        if (glob.len > 1 && glob.data[0] == '?') {
+            glob.data++;
+            glob.len--;
+        }
 
         if (ngx_ratelimit_glob_any(glob.data, glob.len)) {
             return 1;
@@ -630,7 +635,7 @@ ngx_ratelimit_document_digits_of(const json_t *value)
         }
     }
 
-    /* jansson's iterators are not for const objects, which they do not change */
+    /* jansson's iterators take no const object, and do not change it */
 
     object = (json_t *) value;
 

@@ -40,9 +40,9 @@ ngx_ratelimit_policy_t *ngx_ratelimit_document_read(
     ngx_uint_t *deny_all, ngx_log_t *log);
 
 /*
- * Canonical text in pool: one line, members in their order, numbers with up to
- * 15 digits as they were written, and a line end behind it. NGX_ERROR: memory is
- * out.
+ * Canonical text in pool: one line, members in their order, numbers as they
+ * were written as far as a double knows it, and a line end behind it.
+ * NGX_ERROR: memory is out.
  */
 ngx_int_t ngx_ratelimit_document_write(const struct json_t *root,
     ngx_pool_t *pool, ngx_str_t *text);
@@ -56,8 +56,8 @@ ngx_str_t ngx_ratelimit_document_key(const ngx_str_t *key,
     u_char buf[NGX_RATELIMIT_DOCUMENT_KEY]);
 
 /*
- * RFC 3339, of 1970 and later: fractions of a second are cut off. Returns NGX_OK
- * or NGX_DECLINED.
+ * RFC 3339, of 1970 and later: fractions of a second are cut off. Returns
+ * NGX_OK or NGX_DECLINED.
  */
 ngx_int_t ngx_ratelimit_document_time(const ngx_str_t *text, time_t *time);
 

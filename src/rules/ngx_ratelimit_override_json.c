@@ -213,8 +213,8 @@ ngx_ratelimit_override_rule(ngx_ratelimit_reader_t *reader,
     draft->override->rule_id = draft->rule->id;
 
     if (draft->rule->shards) {
-        ngx_ratelimit_read_problem(reader, at, "has \"shards\": expected a rule "
-                                   "without them");
+        ngx_ratelimit_read_problem(reader, at, "has \"shards\": expected a "
+                                   "rule without them");
     }
 }
 

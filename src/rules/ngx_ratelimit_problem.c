@@ -70,7 +70,10 @@ ngx_ratelimit_problem_copy(ngx_pool_t *pool, ngx_str_t *copy,
         return NGX_ERROR;
     }
 
-    ngx_memcpy(copy->data, data, len);
+    if (len) {
+        ngx_memcpy(copy->data, data, len);
+    }
+
     copy->data[len] = '\0';
 
     return NGX_OK;

@@ -30,6 +30,9 @@ static const struct {
     { NGX_RATELIMIT_IS_OBJECT, "an object" }
 };
 
+#define NGX_RATELIMIT_TYPES                                                   \
+    (sizeof(ngx_ratelimit_types) / sizeof(ngx_ratelimit_types[0]))
+
 
 void
 ngx_ratelimit_read_problem(ngx_ratelimit_reader_t *reader,
@@ -204,9 +207,7 @@ ngx_ratelimit_read_is(ngx_ratelimit_reader_t *reader,
 
     p = text;
 
-    for (i = 0; i < sizeof(ngx_ratelimit_types) / sizeof(ngx_ratelimit_types[0]);
-         i++)
-    {
+    for (i = 0; i < NGX_RATELIMIT_TYPES; i++) {
         if (types & ngx_ratelimit_types[i].types) {
             p = ngx_slprintf(p, text + sizeof(text), "%s%s",
                              (p == text) ? "" : " or ",
@@ -237,7 +238,7 @@ ngx_ratelimit_read_members(ngx_ratelimit_reader_t *reader,
     known = 0;
     place.up = at;
 
-    for (m = table; m->name; m++) {
+    for (m = table; m->name && !reader->failed; m++) {
 
         value = json_object_get(object, m->name);
         if (value == NULL) {

@@ -102,7 +102,7 @@ uint64_t ngx_ratelimit_read_members(ngx_ratelimit_reader_t *reader,
     const ngx_ratelimit_place_t *at, json_t *object,
     const ngx_ratelimit_member_t *table, void *data);
 
-/* Of the members that are needed those that are not there are problems: bits. */
+/* Members that are needed (bits) and that are not there are problems. */
 void ngx_ratelimit_read_missing(ngx_ratelimit_reader_t *reader,
     const ngx_ratelimit_place_t *at, const ngx_ratelimit_member_t *table,
     uint64_t has, uint64_t needed);
@@ -199,7 +199,7 @@ typedef struct {
     uint64_t                   period_us;
     uint64_t                   burst;
     uint64_t                   delay;
-    ngx_str_t                  text;      /* of a limit or rate with variables */
+    ngx_str_t                  text;      /* a limit, a rate with variables */
     unsigned                   nodelay:1;
 } ngx_ratelimit_said_t;
 
@@ -212,8 +212,8 @@ void ngx_ratelimit_read_params(ngx_ratelimit_reader_t *reader,
     ngx_ratelimit_said_t *said);
 
 /*
- * Reads an amount: of a tier, an override. algorithm: of the rule, or NULL where
- * the rule is not known. NGX_OK, or NGX_DECLINED with the problems added.
+ * Reads an amount: of a tier, an override. algorithm: of the rule, or NULL
+ * where the rule is not known. NGX_OK, or NGX_DECLINED with the problems added.
  */
 ngx_int_t ngx_ratelimit_read_amount(ngx_ratelimit_reader_t *reader,
     const ngx_ratelimit_place_t *at, json_t *value,

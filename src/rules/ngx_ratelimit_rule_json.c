@@ -1,7 +1,7 @@
 /*
- * One rule of a document: its members. What is accepted, and what is refused, is
- * what "ratelimit_rule" accepts and refuses. A member that says the default is
- * as if it was not there, but for "sync" and "fail_mode".
+ * One rule of a document: its members. What is accepted, and what is refused,
+ * is what "ratelimit_rule" accepts and refuses. A member that says the default
+ * is as if it was not there, but for "sync" and "fail_mode".
  */
 
 #include "ngx_ratelimit_rule_json.h"

@@ -120,8 +120,8 @@ ngx_ratelimit_read_rule_keys(ngx_ratelimit_reader_t *reader,
     problems = reader->problems->n;
     n = json_object_size(draft->override);
 
-    rule->allowances = ngx_ratelimit_read_alloc(reader, n
-                                            * sizeof(ngx_ratelimit_allowance_t));
+    rule->allowances = ngx_ratelimit_read_alloc(reader,
+                                        n * sizeof(ngx_ratelimit_allowance_t));
     if (rule->allowances == NULL
         || ngx_ratelimit_read_map(reader, &rule->keys, n) != NGX_OK)
     {

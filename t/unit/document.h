@@ -1,6 +1,7 @@
 /*
- * What the tests of a document share: limiters that bear one, compiling it, and
- * what of the layer above a document meets. Behind cmocka's and nginx's headers.
+ * What the tests of a document share: limiters that bear one, compiling it,
+ * and what of the layer above a document meets. Behind cmocka's and nginx's
+ * headers.
  */
 
 #ifndef DOCUMENT_H_INCLUDED
@@ -24,6 +25,8 @@ static ngx_log_t                 nowhere;
 static ngx_ratelimit_redis_t     redis;
 static ngx_ratelimit_rule_t      fixed, gold;   /* of nginx.conf */
 static ngx_ratelimit_limiter_t   alone, fleet;  /* without and with Redis */
+
+static ngx_pool_t               *whole;   /* of these, while the test runs */
 
 /* of the last document */
 static ngx_pool_t               *pool;
@@ -128,12 +131,6 @@ document_limiter(ngx_ratelimit_limiter_t *limiter)
 {
     ngx_ratelimit_rule_t  **entry;
 
-    static ngx_pool_t  *whole;   /* of both, as long as the test runs */
-
-    if (whole == NULL) {
-        whole = ngx_create_pool(4096, &nowhere);
-    }
-
     ngx_str_set(&limiter->zone.name, "api");
     ngx_str_set(&limiter->zone.key, "$ratelimit_api_key");
 
@@ -172,16 +169,28 @@ document_setup(void **state)
     (void) state;
 
     ngx_ratelimit_document_init();
-    document_clear();
+    whole = ngx_create_pool(4096, &nowhere);
+    assert_non_null(whole);
 
     ngx_str_set(&redis.secret, "secret");
-    assert_int_equal(ngx_ratelimit_redis_prepare(&redis, pool), NGX_OK);
+    assert_int_equal(ngx_ratelimit_redis_prepare(&redis, whole), NGX_OK);
     fleet.redis = &redis;
-    pool = NULL;     /* it stays as long as the test runs */
 
     document_clear();
     document_limiter(&alone);
     document_limiter(&fleet);
+
+    return 0;
+}
+
+
+static inline int
+document_teardown(void **state)
+{
+    (void) state;
+
+    ngx_destroy_pool(pool);
+    ngx_destroy_pool(whole);
 
     return 0;
 }

@@ -2,7 +2,7 @@
  * Amounts: what a tier or an override makes of a rule's limit; rates as
  * numbers; limits that are multiplied, at random.
  *
- * AMOUNT_SEED=<n> and AMOUNT_ROUNDS=<n> choose the seed and the number of rounds.
+ * AMOUNT_SEED=<n> and AMOUNT_ROUNDS=<n> choose the seed and how many rounds.
  */
 
 #include <setjmp.h>
@@ -26,7 +26,7 @@ typedef ngx_ratelimit_limit_t   limit_t;
 typedef ngx_ratelimit_spec_t    spec_t;
 typedef unsigned __int128       wide_t;
 
-/* algorithm, calendar, tokens, period, capacity, burst, delay, nodelay, window */
+/* of a spec: algorithm and calendar */
 #define NONE     NGX_RATELIMIT_CALENDAR_NONE
 #define DAY      NGX_RATELIMIT_CALENDAR_DAY
 #define MONTH    NGX_RATELIMIT_CALENDAR_MONTH

@@ -235,5 +235,5 @@ main(void)
         cmocka_unit_test(test_canonical)
     };
 
-    return cmocka_run_group_tests(tests, document_setup, NULL);
+    return cmocka_run_group_tests(tests, document_setup, document_teardown);
 }

@@ -1,6 +1,6 @@
 /*
- * Documents that are refused: each with the place of what is wrong, and what was
- * expected; all that is wrong at once.
+ * Documents that are refused: each with the place of what is wrong, and what
+ * was expected; all that is wrong at once.
  */
 
 #include <ngx_config.h>
@@ -48,7 +48,8 @@ static const bad_t  bads[] = {
     { "{'version':NaN}", "", "is no JSON: invalid token..." },
     { "{'version':Infinity}", "", "is no JSON: invalid token..." },
     { "{'version':1e999}", "", "is no JSON: real number overflow..." },
-    { "{'version':99999999999999999999}", "", "is no JSON: too big integer..." },
+    { "{'version':99999999999999999999}", "",
+      "is no JSON: too big integer..." },
     { "{'version':01}", "", "is no JSON: invalid token..." },
     { "{'rules':[{'id':'a\\u0000b'}]}", "",
       "is no JSON: \\u0000 is not allowed..." },
@@ -56,7 +57,7 @@ static const bad_t  bads[] = {
     { "{'rules':[{'id':'\\ud800'}]}", "", "is no JSON: invalid Unicode..." },
     { "[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]", "", "has more than 16 arrays and "
       "objects in one another, at byte 16" },
-    { "{'x':'[[[[[[[[[[[[[[[[[[[[[[','y':[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]}", "",
+    { "{'x':'[[[[[[[[[[[[[[[[[[[[','y':[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]}", "",
       "has more than 16 arrays..." },
 
     /* the document */
@@ -168,7 +169,8 @@ static const bad_t  bads[] = {
       P "/capacity", "must be a whole number" },
     { PARAMS("token_bucket", "'capacity':1073741825,'limit':1,'window':1"),
       P "/capacity", "must be at most 1073741824" },
-    { PARAMS("token_bucket", "'capacity':9007199254740993,'limit':1,'window':1"),
+    { PARAMS("token_bucket",
+             "'capacity':9007199254740993,'limit':1,'window':1"),
       P "/capacity", "must be at most 1073741824" },
     { PARAMS("token_bucket", "'capacity':1e300,'limit':1,'window':1"),
       P "/capacity", "must be at most 1073741824" },
@@ -456,7 +458,8 @@ static const bad_t  shared[] = {
       "stands beside 'emergency', expected 'open'" },
     { RULE(",'emergency':'$r'"), "/rules/0/emergency",
       "expected a rate without variables" },
-    { RULE(",'emergency':'5'"), "/rules/0/emergency", "expected 'r/' after..." },
+    { RULE(",'emergency':'5'"), "/rules/0/emergency",
+      "expected 'r/' after..." },
     { RULE(",'sync':'async','fail_mode':'open'"), "/rules/0/fail_mode",
       "stands beside 'sync': 'async', expected 'sync': 'lease' or 'strict'" },
     { RULE(",'sync':'async','emergency':'1r/s'"), "/rules/0/emergency",
@@ -476,7 +479,8 @@ static const bad_t  shared[] = {
     { RULE(",'shards':2,'sync':'strict','cost':'$c'"), "/rules/0/shards",
       "expected a cost without variables" },
     { "{'rules':[{'id':'a','params':{'rate':'$r'},'sync':'strict',"
-      "'shards':2}]}", "/rules/0/shards", "expected a limit without variables" },
+      "'shards':2}]}", "/rules/0/shards",
+      "expected a limit without variables" },
     { RULE(",'shards':2,'sync':'strict','count_status':[401]"),
       "/rules/0/shards", "stands beside 'count_status', expected one of them" },
     { RULE(",'shards':2,'sync':'strict','cost_header':'x'"),
@@ -678,7 +682,8 @@ test_secret(void **state)
 {
     (void) state;
 
-    assert_null(document_compile(&alone, "{\"whitelist\":[\"sk_1\" \"sk_2\"]}"));
+    assert_null(document_compile(&alone,
+                                 "{\"whitelist\":[\"sk_1\" \"sk_2\"]}"));
     assert_null(strstr((char *) document_problem(0)->detail.data, "sk_"));
     assert_null(document_compile(&alone, "{\"sk_1\":1,\"sk_1\":2}"));
     assert_null(strstr((char *) document_problem(0)->detail.data, "sk_"));
@@ -701,8 +706,8 @@ test_deep(void **state)
     json[n] = '\0';
 
     assert_null(document_compile(&alone, json));
-    same_text(document_problem(0)->detail, "has more than 16 arrays and objects "
-              "in one another, at byte 16");
+    same_text(document_problem(0)->detail, "has more than 16 arrays and "
+              "objects in one another, at byte 16");
 
     /* depth within strings is none, 16 are right */
 
@@ -739,8 +744,8 @@ test_deep_tree(void **state)
     assert_null(ngx_ratelimit_document_read(&alone, root, 0, &problems,
                                             &warnings, NULL, &nowhere));
     assert_int_equal(problems.n, 1);
-    same_text(document_problem(0)->detail, "has more than 16 arrays and objects "
-              "in one another");
+    same_text(document_problem(0)->detail, "has more than 16 arrays and "
+              "objects in one another");
     json_decref(root);
 }
 
@@ -757,5 +762,5 @@ main(void)
         cmocka_unit_test(test_deep_tree)
     };
 
-    return cmocka_run_group_tests(tests, document_setup, NULL);
+    return cmocka_run_group_tests(tests, document_setup, document_teardown);
 }

@@ -416,7 +416,8 @@ test_texts_other(void **state)
     } cases[] = {
         { "$3\r\nabc\r\n", REDIS_REPLY_STRING, 1, 0 },
         { ":5\r\n", REDIS_REPLY_INTEGER, 1, 0 },
-        { "$-1\r\n", REDIS_REPLY_NIL, 1, 0 },
+        { "$-1\r\n", REDIS_REPLY_STRING, 1, 1 },
+        { "*-1\r\n", REDIS_REPLY_ARRAY, 1, 1 },
         { "-OOM no\r\n", REDIS_REPLY_ERROR, 1, 0 },
         { "*0\r\n", REDIS_REPLY_ARRAY, 0, 1 },
         { "*2\r\n:1\r\n*1\r\n$1\r\nx\r\n", REDIS_REPLY_ARRAY, 1, 0 }
@@ -457,7 +458,7 @@ test_texts_other(void **state)
     memcpy(large + i + 1000000, "\r\n", 2);
     assert_int_equal(read_texts(large, i + 1000002), NGX_OK);
 
-    i = sprintf(large, "$%u\r\n", NGX_RATELIMIT_REDIS_CONTROL_BYTES + 1000);
+    i = sprintf(large, "$%u\r\n", NGX_RATELIMIT_REDIS_CONTROL_BYTES + 90000);
     large[i] = 'x';
     assert_int_equal(read_texts(large, n), NGX_ERROR);
 
