@@ -37,8 +37,8 @@ typedef struct {
 } ngx_ratelimit_inspect_t;
 
 /*
- * What is left of the counter. Of one in Redis, what Redis says: what nodes hold
- * of it in leases is not left. Of one that is split, of all of its parts.
+ * What is left of the counter. Of one in Redis, what Redis says: what nodes
+ * hold of it in leases is not left. Of one that is split, of all of its parts.
  * Returns NGX_OK: the outcome is there; NGX_AGAIN: the handler will be called
  * once, later, unless it ends before; NGX_ERROR: memory is out.
  */
@@ -47,12 +47,12 @@ ngx_int_t ngx_ratelimit_inspect_look(ngx_ratelimit_inspect_t *inspect);
 /*
  * Makes the counter a fresh one, on this node and in Redis. Other nodes go on
  * with what they hold of it, and remember its denials until they are told
- * (ngx_ratelimit_sync_reset()). Requests that run keep their slots. Returns what
- * look does.
+ * (ngx_ratelimit_sync_reset()). Requests that run keep their slots. Returns
+ * what look does.
  */
 ngx_int_t ngx_ratelimit_inspect_reset(ngx_ratelimit_inspect_t *inspect);
 
-/* Once, for each that was started: forgets what is under way. Not in handler. */
+/* Once, for each that was started, not by its handler: forgets what is due. */
 void ngx_ratelimit_inspect_end(ngx_ratelimit_inspect_t *inspect);
 
 #endif /* NGX_RATELIMIT_INSPECT_H_INCLUDED */

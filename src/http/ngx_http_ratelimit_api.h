@@ -39,7 +39,8 @@ typedef struct {
  */
 typedef ngx_int_t (*ngx_http_ratelimit_api_pt)(ngx_http_ratelimit_api_t *api);
 
-/* one of its parts, between "/", is "{}": any name; or, last, "{*}": the rest */
+/* of the path's parts "{}" stands for any name, the last one, "{*}", for the
+   rest */
 struct ngx_http_ratelimit_api_route_s {
     ngx_str_t                      path;
     ngx_uint_t                     methods;   /* bits; GET is HEAD, too */
@@ -113,7 +114,7 @@ void ngx_http_ratelimit_api_run(ngx_http_ratelimit_api_t *api, ngx_int_t rc);
 void ngx_http_ratelimit_api_wake(ngx_http_ratelimit_api_t *api);
 void ngx_http_ratelimit_api_later(ngx_http_ratelimit_api_t *api);
 
-/* An argument of the query, decoded, in the request's pool. NULL: it has none */
+/* An argument of the query, decoded, in the request's pool; or NULL. */
 ngx_str_t *ngx_http_ratelimit_api_argument(ngx_http_ratelimit_api_t *api,
     const char *name, ngx_str_t *value);
 
@@ -121,14 +122,14 @@ ngx_uint_t ngx_http_ratelimit_api_utf8(const ngx_str_t *text);
 
 /*
  * api_guard.c: whether the request may be here; and whether it may do this.
- * Return NGX_DECLINED: it goes on, or what the request ends with: it is answered.
+ * Return NGX_DECLINED: it goes on, or what the request ends with.
  */
 ngx_int_t ngx_http_ratelimit_api_guard(ngx_http_ratelimit_api_t *api);
 ngx_int_t ngx_http_ratelimit_api_guard_write(ngx_http_ratelimit_api_t *api);
 
 /*
- * api_body.c: reads the body to api->body; ngx_http_ratelimit_api_run() follows.
- * Returns what a content handler returns.
+ * api_body.c: reads the body to api->body; ngx_http_ratelimit_api_run()
+ * follows. Returns what a content handler returns.
  */
 ngx_int_t ngx_http_ratelimit_api_read_body(ngx_http_ratelimit_api_t *api);
 

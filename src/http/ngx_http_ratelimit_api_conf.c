@@ -200,7 +200,7 @@ ngx_http_ratelimit_api_tokens(ngx_conf_t *cf,
 }
 
 
-/* The whole file, on the heap; of one that is too long a byte more than that. */
+/* The whole file, on the heap; of one that is too long a byte more. */
 static ngx_int_t
 ngx_http_ratelimit_api_tokens_read(ngx_conf_t *cf, ngx_str_t *name,
     ngx_str_t *content)

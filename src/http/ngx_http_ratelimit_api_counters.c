@@ -1,6 +1,6 @@
 /*
- * "/counters?rule=<id>&key=<value>": what is left of one counter, without taking
- * anything; and its reset, on all nodes.
+ * "/counters?rule=<id>&key=<value>": what is left of one counter, without
+ * taking anything; and its reset, on all nodes.
  */
 
 #include "ngx_http_ratelimit_api.h"

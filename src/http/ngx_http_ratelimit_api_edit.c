@@ -10,7 +10,7 @@
 #include <openssl/rand.h>
 
 #define NGX_HTTP_RATELIMIT_API_SLICE_MS  5
-#define NGX_HTTP_RATELIMIT_API_TRIES     5   /* of a change with If-Match: "*" */
+#define NGX_HTTP_RATELIMIT_API_TRIES     5   /* of If-Match: "*" */
 
 static ngx_int_t ngx_http_ratelimit_api_edit_base(
     ngx_http_ratelimit_api_t *api);

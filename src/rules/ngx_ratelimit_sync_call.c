@@ -792,7 +792,20 @@ static void
 ngx_ratelimit_sync_put_lost(ngx_ratelimit_sync_call_t *call,
     const ngx_ratelimit_redis_control_result_t *result)
 {
-    call->ran |= result->ran;
+    switch (result->status) {
+
+    case NGX_RATELIMIT_REDIS_READONLY:
+    case NGX_RATELIMIT_REDIS_OOM:
+    case NGX_RATELIMIT_REDIS_MISCONF:
+    case NGX_RATELIMIT_REDIS_NOREPLICAS:
+    case NGX_RATELIMIT_REDIS_NOPERM:
+
+        /* the script's first command that writes: it has changed nothing */
+        break;
+
+    default:
+        call->ran |= result->ran;
+    }
 
     if (!call->ran) {
         ngx_ratelimit_sync_call_end(call, NGX_RATELIMIT_SYNC_UNAVAILABLE);
