@@ -106,7 +106,7 @@ ngx_ratelimit_policy_create(ngx_ratelimit_limiter_t *limiter, ngx_log_t *log)
 }
 
 
-/* Ranks, indexes and numbers are of one policy; what is pointed to is shared. */
+/* Ranks, indexes, numbers are of one policy; what is pointed to is shared. */
 static ngx_int_t
 ngx_ratelimit_policy_copy(ngx_ratelimit_policy_t *policy,
     const ngx_ratelimit_policy_t *base)

@@ -50,7 +50,7 @@ struct ngx_ratelimit_policy_s {
     ngx_ratelimit_override_t  *overrides;
 
     /* the first two by complete(), the third by who compiles a document */
-    unsigned                   keyed:1;    /* something depends on the API key */
+    unsigned                   keyed:1;    /* anything depends on an API key */
     unsigned                   digested:1; /* on its digest */
     unsigned                   tenants:1;  /* on another part of a key */
 
@@ -61,8 +61,8 @@ struct ngx_ratelimit_policy_s {
 /*
  * The digest that the maps know an API key by: the first bytes of its SHA-256,
  * or of the one that a text of the form "sha256:<64 hexadecimal digits>" is:
- * $ratelimit_api_key has that form for no other keys. hashed: whether a text has
- * it. And the digest of a part of a key: part as the rule has it,
+ * $ratelimit_api_key has that form for no other keys. hashed: whether a text
+ * has it. And the digest of a part of a key: part as the rule has it,
  * "$http_x_tenant".
  */
 void ngx_ratelimit_policy_digest(const ngx_str_t *key,
