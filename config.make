@@ -12,8 +12,14 @@ cat << END                                                    >> $NGX_MAKEFILE
 
 $NGX_OBJS/ngx_ratelimit_lua_check.c: $ngx_addon_dir/tools/embed-lua.sh \\
 	`echo $ngx_ratelimit_scripts`
-	sh $ngx_addon_dir/tools/embed-lua.sh `echo $ngx_ratelimit_scripts` \\
-		> \$@.tmp
+	sh $ngx_addon_dir/tools/embed-lua.sh check \\
+		`echo $ngx_ratelimit_scripts` > \$@.tmp
+	mv \$@.tmp \$@
+
+$NGX_OBJS/ngx_ratelimit_lua_rules.c: $ngx_addon_dir/tools/embed-lua.sh \\
+	$ngx_addon_dir/lua/rules.lua
+	sh $ngx_addon_dir/tools/embed-lua.sh rules \\
+		$ngx_addon_dir/lua/rules.lua > \$@.tmp
 	mv \$@.tmp \$@
 
 END

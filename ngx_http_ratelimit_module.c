@@ -3,7 +3,9 @@
  * configurations, and what runs when in the life of a cycle and of a worker.
  */
 
-#include "ngx_http_ratelimit.h"
+#include "ngx_http_ratelimit_api.h"
+
+#include "ngx_ratelimit_sync.h"
 
 #define NGX_HTTP_RATELIMIT_STATUS  429
 
@@ -129,6 +131,13 @@ static ngx_command_t  ngx_http_ratelimit_commands[] = {
       0,
       NULL },
 
+    { ngx_string("ratelimit_api"),
+      NGX_HTTP_LOC_CONF|NGX_CONF_TAKE123,
+      ngx_http_ratelimit_api,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
       ngx_null_command
 };
 
@@ -177,6 +186,7 @@ ngx_http_ratelimit_create_main_conf(ngx_conf_t *cf)
         || ngx_array_init(&conf->limits, cf->pool, 8, sizeof(void *))
            != NGX_OK
         || ngx_array_init(&conf->redis, cf->pool, 2, sizeof(void *)) != NGX_OK
+        || ngx_array_init(&conf->apis, cf->pool, 2, sizeof(void *)) != NGX_OK
         || ngx_array_init(&conf->redis_names, cf->pool, 2,
                           sizeof(ngx_http_ratelimit_redis_name_t))
            != NGX_OK)
@@ -193,7 +203,7 @@ ngx_http_ratelimit_create_loc_conf(ngx_conf_t *cf)
 {
     ngx_http_ratelimit_loc_conf_t  *conf;
 
-    /* limits, tier, sources, jwt_key, routes = NULL; exempt = 0 */
+    /* limits, api, tier, sources, jwt_key, routes = NULL; exempt = 0 */
     conf = ngx_pcalloc(cf->pool, sizeof(ngx_http_ratelimit_loc_conf_t));
     if (conf == NULL) {
         return NULL;
@@ -217,6 +227,10 @@ ngx_http_ratelimit_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
 {
     ngx_http_ratelimit_loc_conf_t *prev = parent;
     ngx_http_ratelimit_loc_conf_t *conf = child;
+
+    if (ngx_http_ratelimit_api_merge(cf, prev, conf) != NGX_CONF_OK) {
+        return NGX_CONF_ERROR;
+    }
 
     if (conf->limits == NULL) {
         conf->limits = prev->limits;
@@ -326,7 +340,8 @@ ngx_http_ratelimit_init_process(ngx_cycle_t *cycle)
         ngx_ratelimit_zone_begin(&zones[i]->limiter.zone, cycle->log);
 
         if (ngx_ratelimit_leased_begin(&zones[i]->limiter, cycle->log)
-            != NGX_OK)
+            != NGX_OK
+            || ngx_ratelimit_sync_begin(&zones[i]->limiter, cycle) != NGX_OK)
         {
             return NGX_ERROR;
         }
@@ -354,6 +369,7 @@ ngx_http_ratelimit_exit_process(ngx_cycle_t *cycle)
 
     for (i = 0; i < conf->zones.nelts; i++) {
         ngx_ratelimit_leased_end(&zones[i]->limiter);
+        ngx_ratelimit_sync_end(&zones[i]->limiter);
         ngx_ratelimit_zone_end(&zones[i]->limiter.zone);
     }
 

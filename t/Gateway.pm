@@ -406,8 +406,9 @@ sub send_all {
         $open{fileno $socket} = {
             socket => $socket, answer => $answers[$i], in => '',
             begin => time,
-            out => join("\r\n", "$path HTTP/1.0", 'Host: localhost', @headers)
-                   . "\r\n\r\n" };
+            out => join("\r\n", "$path HTTP/1.0",
+                        (grep { /^Host:/i } @headers) ? () : 'Host: localhost',
+                        @headers) . "\r\n\r\n" };
 
         $poll->mask($socket => POLLOUT);
     }

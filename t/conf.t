@@ -23,9 +23,11 @@ my @LIMIT = ('algorithm=', 'rate=', 'limit=', 'window=', 'capacity=', 'burst=',
              'cost=', 'cost_header=',
              'count_status=', 'group=', 'priority=', 'percent=');
 my $RULE_PARAMETERS = 'one each of ' . join ', ', map { "\"$_\"" }
-    'zone=', @LIMIT, 'key=', 'match=', 'methods=', 'tier=';
+    'zone=', @LIMIT, 'key=', 'match=', 'methods=', 'tier=', 'host=', 'api_key=',
+    'tiers=';
 my $ZONE_PARAMETERS = 'one each of ' . join ', ', map { "\"$_\"" }
-    'zone=<name>:<size>', 'redis=<name>', @LIMIT;
+    'zone=<name>:<size>', 'redis=<name>', 'state=<file>',
+    'keys_in_clear=on|off', @LIMIT;
 my $NO_LIMIT = 'expected "rate=<n>r/<period>", or "limit=<n>" and '
                . '"window=<time>"';
 
@@ -69,6 +71,18 @@ refused('ratelimit_zone $arg_k;',
         'invalid number of arguments in "ratelimit_zone" directive');
 refused('ratelimit_zone "" zone=z:1m rate=1r/s;',
         '"ratelimit_zone" has an empty key, expected a value with variables');
+accepted("ratelimit_zone \$arg_k zone=z:1m $_;")
+    for 'state=a.state', 'state=a.state keys_in_clear=on rate=1r/s',
+        'keys_in_clear=off state=a.state';
+refused("ratelimit_zone \$arg_k zone=z:1m rate=1r/s $_;",
+        '"ratelimit_zone" has an invalid parameter "' . (split)[-1]
+        . "\", expected $ZONE_PARAMETERS")
+    for 'state=', 'state=a state=b', 'keys_in_clear=', 'keys_in_clear=yes',
+        'keys_in_clear=on keys_in_clear=on';
+refused('ratelimit_zone $arg_k zone=y:1m state=s; '
+        . 'ratelimit_zone $arg_k zone=z:1m state=s;',
+        '"ratelimit_zone" "z" has "state=' . "$gateway->{dir}/s"
+        . '", expected another file than that of zone "y"');
 refused('ratelimit_zone $arg_k rate=1r/s;',
         '"ratelimit_zone" has no zone, expected "zone=<name>:<size>"');
 refused('ratelimit_zone $arg_k zone=z rate=1r/s;',
@@ -84,7 +98,8 @@ refused("ratelimit_zone \$arg_k zone=z:$_ rate=1r/s;",
 refused("ratelimit_zone \$arg_k zone=z:1m $_;",
         "\"ratelimit_zone\" has an invalid parameter \"$_\", "
         . "expected $ZONE_PARAMETERS")
-    for 'redis=', 'match=/a', 'zone=y:1m', 'nodelay=1', 'dry_run=on', 'tier=a';
+    for 'redis=', 'match=/a', 'zone=y:1m', 'nodelay=1', 'dry_run=on', 'tier=a',
+        'host=a', 'api_key=a', 'tiers=a:1r/s';
 refused('ratelimit_zone $arg_k zone=z:1m rate=1r/s rate=2r/s;',
         '"ratelimit_zone" has "rate=2r/s", expected one "rate="');
 refused("ratelimit_zone \$arg_k zone=z:1m $_;",
@@ -329,7 +344,34 @@ refused(with_rule("rate=1r/s $_ $_"),
     for 'rate=2r/s', 'key=$arg_a', 'match=/a', 'methods=GET', 'capacity=1',
         'sync=strict', 'shards=2', 'algorithm=token_bucket', 'window=1m', 'burst=1',
         'nodelay', 'delay=1', 'dry_run', 'cost=1', 'cost_header=a',
-        'count_status=401', 'group=g', 'priority=1', 'percent=1', 'tier=a';
+        'count_status=401', 'group=g', 'priority=1', 'percent=1', 'tier=a',
+        'host=a', 'api_key=a', 'tiers=a:1r/s';
+refused(with_rule("rate=1r/s host=$_"),
+        "\"ratelimit_rule\" has an invalid \"host=$_\", expected host names "
+        . 'like "api.example.com,*.example.org", without variables')
+    for '', 'a,', ',a', '$host', 'a,$arg_h', 'h' x 257;
+refused(with_rule("rate=1r/s api_key=$_"),
+        "\"ratelimit_rule\" has an invalid \"api_key=$_\", expected API keys "
+        . 'like "sk_live_*,sk_test_1", with "*" and "?" for any text and any '
+        . 'character, without variables')
+    for '', 'a,', ',a', '$arg_k', 'k' x 257;
+refused(with_rule("rate=1r/s tiers=$_"),
+        "\"ratelimit_rule\" has an invalid \"tiers=$_\", expected "
+        . '"<tier>:<limit or rate>", with commas between, without variables')
+    for '', 'a:$arg_l';
+refused(with_rule("$_->[0] tiers=$_->[1]"),
+        "\"ratelimit_rule\" \"r\" has an invalid \"tiers=$_->[1]\", "
+        . "expected $_->[2]")
+    for ['rate=1r/s', 'a', '"<tier>:<limit or rate>", with commas between'],
+        ['rate=1r/s', 'a:1r/s,', '"<tier>:<limit or rate>", with commas between'],
+        ['rate=1r/s', ':1r/s', 'a tier before each ":"'],
+        ['rate=1r/s', 'a:5', '"r/" after the number of requests'],
+        ['rate=$arg_r', 'a:5', '"r/" after the number of requests'],
+        ['limit=5 window=1m', 'a:1r/s', 'a number from 1 to 1073741824'],
+        ['limit=$arg_l window=1m', 'a:0', 'a number from 1 to 1073741824'],
+        ['rate=1r/s', 'a:1r/s,b:2r/s,a:3r/s', 'one limit of each tier'],
+        ['algorithm=sliding_log limit=5 window=1m', 'a:10001',
+         'a limit of at most 10000 requests for sliding_log'];
 refused(with_rule('rate=1r/s key='),
         '"ratelimit_rule" has an invalid "key=", '
         . 'expected a value with variables');
@@ -635,6 +677,14 @@ accepted(with_rule($_))
         'rate=1r/s group=a.b-c_D priority=-1000000 tier=gold percent=100',
         '"tier=the best" rate=1r/s', 'rate=1r/s cost=0', 'rate=1r/s cost=$arg_c',
         'rate=1r/s cost=1073741824', 'rate=1r/s cost=2 cost_header=X-Cost',
+        'rate=1r/s host=example.com,*.example.com', 'rate=1r/s api_key=sk_*,a?',
+        'rate=1r/s api_key=sha256:' . 'Af09' x 16 . ',x',
+        'rate=1r/s tiers=a:5r/m', 'rate=$arg_r tiers=a:5r/m',
+        'rate=1r/s capacity=9 tiers=a:5r/m,b:c:7r/h',
+        'algorithm=leaky_bucket rate=1r/s burst=3 "tiers=a b:5r/m"',
+        'limit=5 window=1m tiers=a:1,b:1073741824',
+        'algorithm=fixed_window limit=5 window=calendar:day tiers=a:7',
+        'algorithm=concurrency limit=$arg_l tiers=a:7',
         'rate=1r/s cost=2 count_status=100,401,599';
 accepted(with_rate($_))
     for '1r/s algorithm=leaky_bucket burst=5 nodelay dry_run cost=$arg_c '

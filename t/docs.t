@@ -41,7 +41,7 @@ my %WRAP = (
 # What uses a name, and the statement that defines it: in both, $1 or the text
 # given is the name.
 my @NAMES = (
-    [ qr/\bratelimit(?:_rule \S+)?\s[^;]*?\bzone=([\w.-]+)(?=[\s;])/,
+    [ qr/\bratelimit(?:_rule \S+|_api)?\s[^;]*?\bzone=([\w.-]+)(?=[\s;])/,
       sub { qr/\bratelimit_zone\s[^;]*?\bzone=\Q$_[0]\E:[^;]*;/ } ],
     [ qr/\bratelimit\s[^;]*?\brule=([\w.-]+)/,
       sub { qr/\bratelimit_rule\s+\Q$_[0]\E\s[^;]*;/ } ],
@@ -85,6 +85,7 @@ my @NAMES = (
                      . $self->ports($conf));
 
         $self->write($_, "not a secret\n") for qw( rl.secret rl.pw );
+        $self->write('ratelimit.tokens', "not-a-secret-0123\n");
         $self->certificates;
         $self->write('issuer.pub', <<'PEM');
 -----BEGIN PUBLIC KEY-----
@@ -404,7 +405,7 @@ sub reference {
     my @parameters = $parameters =~ /\{ "(\w+=?)"/g;
     my $flags = join '|', grep { !/=$/ } @parameters;
 
-    same([@parameters, 'zone=', 'redis='],
+    same([@parameters, 'zone=', 'redis=', 'state=', 'keys_in_clear='],
          [$page =~ /^`(\w+=|(?:$flags)(?=`))[^`]*`/mg], 'parameters');
 
     my ($variables) = slurp("${http}_variables.c")

@@ -20,6 +20,9 @@ my %TYPES = (
     ratelimit_redis_breaker_opened_total => 'counter',
     ratelimit_redis_breaker_state => 'gauge',
     ratelimit_redis_nodes => 'gauge',
+    ratelimit_rules_version => 'gauge',
+    ratelimit_rules_age_seconds => 'gauge',
+    ratelimit_rules_reachable => 'gauge',
 );
 my $GOOD = "*4\r\n:1\r\n:9\r\n:360000\r\n:0\r\n";
 my $PLACE = 'location = /metrics { ratelimit_metrics; }';

@@ -17,6 +17,10 @@ use t::Gateway;
 my %ONLY = (cluster => [qw( +cluster|slots +asking )],
             database => [qw( +select )]);
 
+# those that zones with documents need beside the others
+my @DOCUMENTS = qw( &rl:rules:* +eval +hget +hincrby +lpush +lindex +llen +rpop
+                    +publish +subscribe +ping );
+
 my %ALGORITHMS = (
     token_bucket => 'rate=5r/h',
     leaky_bucket => 'rate=5r/h burst=4 nodelay',
@@ -335,10 +339,10 @@ sub needed {
 
 
 cmp_ok(scalar(grep { /^\+/ } @rights), '>', 10, 'the page has rights');
-is(join(' ', grep { /[@*&]/ && !/^~rl:\*$/ } @rights), '',
-   'one by one, on the keys of the prefix');
+is(join(' ', grep { /[@*&]/ } @rights), '~rl:* &rl:rules:*',
+   'one by one, on the keys and channels of the prefix');
 
-my %only = map { $_ => 1 } map { @$_ } values %ONLY;
+my %only = map { $_ => 1 } (map { @$_ } values %ONLY), @DOCUMENTS;
 
 # a server: all but what a Cluster is asked for
 
@@ -372,6 +376,89 @@ is(admin($port, '-n', 3, qw( --scan --pattern *} )), 'rl:{0}',
 needed($gateway, [$port], $_, 'token_bucket') for @{ $ONLY{database} };
 
 $gateway->stop;
+
+# documents: what the gateway does by itself, and the script as the user
+
+my $script = do { local (@ARGV, $/) = 'lua/rules.lua'; <> };
+
+sub document {
+    my ($user_port, @args) = @_;
+
+    return redis_cli($user_port, qw( --user rl --pass password ),
+                     '--no-auth-warning', 'eval', $script, 2, 'rl:{rules:z}',
+                     'rl:{rules:z}:history', @args);
+}
+
+# All operations; 52 records, so that the oldest goes.
+sub documents {
+    my $user_port = shift;
+
+    admin($user_port, 'flushall');
+
+    my @got = map { document($user_port, 'put', $_ - 1, $_, 'id',
+                             qq({"version":$_}\n), 'rl:rules:z', 'm') } 1 .. 52;
+
+    push @got, map { document($user_port, @$_) }
+        ['list'], ['version', 7], ['reset', 'rl:rules:z', 'm'], ['get', 1, 'a'];
+
+    return join "\n", @got;
+}
+
+sub listeners {
+    return admin($_[0], qw( pubsub numsub rl:rules:z )) =~ /(\d+)$/ ? $1 : '';
+}
+
+grant([$port], 'resetchannels', @server_rights, @DOCUMENTS);
+
+$gateway = t::Gateway->new(http => '');
+$gateway->write('pw', "password\n");
+$gateway->configure(http => <<"CONF")->start;
+    ratelimit_redis r {
+        server 127.0.0.1:$port; username rl; password_file pw; timeout 5s;
+    }
+    ratelimit_zone \$arg_k zone=z:1m redis=r state=rules.state;
+    server { listen 127.0.0.1:%%PORT%%; }
+CONF
+
+admin($port, 'acl', 'log', 'reset');
+ok(t::Gateway::wait_for(sub { listeners($port) == 1 }), 'documents: listens');
+like(documents($port), qr/^1\n1\nid\n(?s:.*)"version":7(?s:.*)52\nid\n1\n/,
+     'documents: all works');
+sleep 7;
+is(listeners($port), 1, 'documents: listens on');
+is(refused($port), '', 'documents: Redis refuses nothing');
+unlike($gateway->log, qr/\[error\] .*ratelimit redis/,
+       'documents: nothing in the log');
+
+for my $right (@DOCUMENTS) {
+    my $object = $right =~ s/^[+&]//r;
+
+    if ($right =~ /^&/) {
+        $object = 'rl:rules:z';
+        grant([$port], 'resetchannels');
+
+    } else {
+        grant([$port], "-$object");
+    }
+
+    $gateway->stop;
+    admin($port, 'acl', 'log', 'reset');
+
+    if ($right =~ /^&|subscribe|ping/) {
+        $gateway->start;
+        ok(t::Gateway::wait_for(sub {
+            $gateway->log
+            =~ /\[error\] .*refuses messages of changed rules: NOPERM/
+        }), "without $right: the log");
+
+    } else {
+        documents($port);
+    }
+
+    is(refused($port), $object, "without $right Redis refuses something");
+    $gateway->stop;
+    grant([$port], $right);
+}
 
 # a Sentinel, and the server as its master
 

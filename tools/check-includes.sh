@@ -5,7 +5,7 @@
 #   module -> http -> engine -> rules -> {redis, shm} -> core
 #
 # src/core knows no nginx header; hiredis is met only in src/redis/*.c, jansson
-# only in src/rules/*json.c and src/http/*api*.c, libjwt only in
+# only in src/rules/*json.[ch] and src/http/*api*.c, libjwt only in
 # src/http/*jwt.c, ngx_http.h only in src/http and the front door.
 #
 #   tools/check-includes.sh [<root>]
@@ -75,9 +75,9 @@ awk '
     header == "jwt.h" && !(room == "http" && name ~ /jwt\.c$/) {
         bad("libjwt outside src/http/*jwt.c")
     }
-    base ~ /^jansson/ && !(room == "rules" && name ~ /json\.c$/) \
+    base ~ /^jansson/ && !(room == "rules" && name ~ /json\.[ch]$/) \
         && !(room == "http" && name ~ /api.*\.c$/) {
-        bad("jansson outside src/rules/*json.c and src/http/*api*.c")
+        bad("jansson outside src/rules/*json.[ch] and src/http/*api*.c")
     }
 
     END { exit failed }

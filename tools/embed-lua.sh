@@ -1,17 +1,20 @@
 #!/bin/sh
 #
 # Writes a C file that holds the given Lua files, joined in this order, as
-# ngx_ratelimit_lua_check (see src/redis/ngx_ratelimit_lua.h).
+# ngx_ratelimit_lua_<name> (see src/redis/ngx_ratelimit_lua.h).
 #
 # Comments and most blanks stay behind: before a client has authenticated Redis
 # takes no argument above 16 KB from it, closes the connection, and does not say
 # that the password is what is wrong.
 #
-#   tools/embed-lua.sh <file.lua>... > <file.c>
+#   tools/embed-lua.sh <name> <file.lua>... > <file.c>
 
 set -eu
 
 MOST=16384
+
+name=ngx_ratelimit_lua_$1
+shift
 
 # not around "-" and "..", which would make a comment, or a number, of something
 text=$(sed -e '/^ *--/d' -e 's/^ *//' -e '/^$/d' -e 's/, /,/g' \
@@ -22,20 +25,20 @@ if [ ${#text} -ge $MOST ]; then
     exit 1
 fi
 
-cat <<'END'
+cat <<END
 /* Made from lua/ by tools/embed-lua.sh. */
 
 #include "ngx_ratelimit_lua.h"
 
-const char  ngx_ratelimit_lua_check[] =
+const char  ${name}[] =
 END
 
 printf '%s\n' "$text" \
     | sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e 's/^/    "/' -e 's/$/\\n"/'
 
-cat <<'END'
+cat <<END
     ;
 
-const size_t  ngx_ratelimit_lua_check_len =
-    sizeof(ngx_ratelimit_lua_check) - 1;
+const size_t  ${name}_len =
+    sizeof($name) - 1;
 END

@@ -99,6 +99,11 @@ A gateway runs on 127.0.0.1:8080: 10 requests a minute for each API key.
   curl -i -H 'X-API-Key: alice' http://127.0.0.1:8080/v1/users
       429, and Retry-After tells when to come back; bob is not affected
 
+  curl -X PUT -H 'If-Match: *' -H 'Content-Type: application/json' -d '{
+      "match": {"route": "/v1/orders"}, "params": {"limit": 2, "window": 60}
+      }' http://127.0.0.1:8080/ratelimit/rules/orders
+      a rule more, while it runs: two of these in a minute
+
 make stop ends it; its logs are in build/run/gateway-8080.
 END
 }
@@ -133,6 +138,11 @@ Two gateways, 127.0.0.1:8080 and :8081, share one limit in a Redis Cluster
       takes Redis away: bob's /v1/users passes, X-RateLimit-Policy: degraded
       (alice's 429 is remembered, until its Retry-After); of /v1/search 3 pass
       at each gateway, then 429
+
+  curl -X PUT -H 'If-Match: *' -H 'Content-Type: application/json' -d '{
+      "match": {"route": "/v1/orders"}, "params": {"limit": 2, "window": 60}
+      }' http://127.0.0.1:8080/ratelimit/rules/orders
+      a rule more, at both gateways, while they run: two of these in a minute
 
   curl -s http://127.0.0.1:8080/metrics
       what became of the calls to Redis, and its nodes' breakers

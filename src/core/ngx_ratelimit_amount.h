@@ -32,18 +32,20 @@ int ngx_ratelimit_amount_rate(double rate, uint64_t *tokens,
 
 /*
  * The spec of base with what amount says. Of windows, logs and slots the
- * capacity is the limit; a rate and a capacity are a limit with its window.
- * Returns NULL, or what was expected, as a constant string. The spec may still
- * be one that ngx_ratelimit_limit_init() refuses.
+ * capacity is the limit; a rate and a capacity are a limit with its window, in
+ * whole milliseconds. A leaky bucket of some capacity has a burst of one less,
+ * and a limit leaves its burst as it is. base may have no limit yet (tokens 0):
+ * then amount must have it. Returns NULL, or what was expected, as a constant
+ * string. The spec may still be one that ngx_ratelimit_limit_init() refuses.
  */
 const char *ngx_ratelimit_amount_inherit(const ngx_ratelimit_spec_t *base,
     const ngx_ratelimit_amount_t *amount, ngx_ratelimit_spec_t *spec);
 
 /*
- * base times millionths / 1000000: its rate and its capacity, its limit, its
- * burst. Rounded down, at least 1 where it was, at most the largest that the
- * algorithm bears: the result is one that ngx_ratelimit_limit_init() takes, if
- * base is.
+ * base, whose limit is known, times millionths / 1000000, up to 1000000 times:
+ * its rate and its capacity, its limit, its burst. Rounded down, at least 1
+ * where it was, at most the largest that the algorithm bears: the result is one
+ * that ngx_ratelimit_limit_init() takes, if base is.
  */
 void ngx_ratelimit_amount_scale(const ngx_ratelimit_spec_t *base,
     uint64_t millionths, ngx_ratelimit_spec_t *spec);

@@ -19,6 +19,7 @@ static unsigned ngx_ratelimit_async_asking(const ngx_ratelimit_lease_t *lease,
 static uint32_t ngx_ratelimit_async_left(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us,
     ngx_ratelimit_answer_t *answer);
+static void ngx_ratelimit_async_forget(ngx_ratelimit_lease_t *lease);
 static void ngx_ratelimit_async_deny(const ngx_ratelimit_limit_t *limit,
     uint32_t cost, ngx_ratelimit_answer_t *answer);
 
@@ -35,6 +36,13 @@ ngx_ratelimit_async_take(ngx_ratelimit_lease_t *lease,
 
     left = ngx_ratelimit_async_left(lease, limit, env->now_us, answer);
     since_ms = ngx_ratelimit_lease_passed_ms(env->now_us, lease->answered_ms);
+
+    if (cost > left && lease->answered
+        && ngx_ratelimit_lease_forgot(env, lease->answered_ms))
+    {
+        ngx_ratelimit_async_forget(lease);
+        left = ngx_ratelimit_async_left(lease, limit, env->now_us, answer);
+    }
 
     if (cost <= left) {
         lease->tokens += cost;
@@ -70,6 +78,19 @@ ngx_ratelimit_async_take(ngx_ratelimit_lease_t *lease,
     }
 
     return rc;
+}
+
+
+/*
+ * The counter was reset: it counts as fresh but for what was spent since Redis
+ * was told, which may well be behind the reset.
+ */
+static void
+ngx_ratelimit_async_forget(ngx_ratelimit_lease_t *lease)
+{
+    lease->answered = 0;
+    lease->fresh_us = 0;
+    lease->denied_cost = 0;
 }
 
 
@@ -358,6 +379,13 @@ ngx_ratelimit_async_fill(ngx_ratelimit_lease_t *lease,
 
     lease->tokens = spent;
     lease->denied_cost = 0;
+
+    /* of the counter as it was before it was reset: this is not owed */
+
+    if (env->forgot_us && env->forgot_us >= asked_us) {
+        ngx_ratelimit_async_forget(lease);
+        return;
+    }
 
     if (missing && limit->algorithm != NGX_RATELIMIT_FIXED_WINDOW) {
         lease->denied_cost = ngx_ratelimit_lease_min(debt, missing);

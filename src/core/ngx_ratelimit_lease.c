@@ -55,6 +55,7 @@ static uint64_t ngx_ratelimit_lease_latest_us(
 static void ngx_ratelimit_lease_deny(const ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint32_t cost,
     ngx_ratelimit_answer_t *answer);
+static void ngx_ratelimit_lease_forget(ngx_ratelimit_lease_t *lease);
 
 
 ngx_ratelimit_lease_e
@@ -74,6 +75,10 @@ ngx_ratelimit_lease_take(ngx_ratelimit_lease_t *lease,
                          NGX_RATELIMIT_LEASE_MAX_COUNT - lease->count);
 
     if (!lease->answered || lease->tokens < cost) {
+
+        if (ngx_ratelimit_lease_forgot(env, lease->answered_ms)) {
+            ngx_ratelimit_lease_forget(lease);
+        }
 
         if (!(lease->answered && cost > limit->capacity)
             && !ngx_ratelimit_lease_denied(lease, limit, env->now_us, cost))
@@ -97,6 +102,23 @@ ngx_ratelimit_lease_take(ngx_ratelimit_lease_t *lease,
     answer->granted = cost;
 
     return NGX_RATELIMIT_LEASE_PAID;
+}
+
+
+/*
+ * The counter was reset: it denies nothing, and a window's clients may be told
+ * of more again. Tokens in hand are debited, whatever became of the counter.
+ */
+static void
+ngx_ratelimit_lease_forget(ngx_ratelimit_lease_t *lease)
+{
+    lease->retry_ms = 0;
+    lease->strikes = 0;
+
+    if (lease->tokens == 0) {
+        lease->answered = 0;
+        lease->fresh_us = 0;
+    }
 }
 
 

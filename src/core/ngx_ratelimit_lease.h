@@ -61,6 +61,8 @@ typedef struct {
     uint64_t  now_us;
     uint32_t  nodes;        /* that share the counter, 1 and more */
     uint32_t  rtt_ms;       /* of a call, rounded up */
+    uint64_t  forgot_us;    /* what Redis said until then denies nothing: a
+                               counter was reset; 0: all counts */
 } ngx_ratelimit_lease_env_t;
 
 /*
@@ -77,8 +79,9 @@ typedef struct {
 
 /*
  * Takes cost, 1 and more. PAID: out of the tokens in hand. DENIED: Redis has
- * said so, the moment that it named has not come, and this cost is no less;
- * or it exceeds the capacity (retry_us NEVER), and Redis has said what is left.
+ * said so (since forgot_us), the moment that it named has not come, and this
+ * cost is no less; or it exceeds the capacity (retry_us NEVER), and Redis has
+ * said what is left.
  * Both fill the answer. ASK: as said; the answer is left as it is. *ahead,
  * where PAID: whether Redis is to be asked now for more, before they are
  * needed; who gets that calls ngx_ratelimit_lease_size() with nothing queued,

@@ -60,6 +60,13 @@ ngx_ratelimit_lease_fill(ngx_ratelimit_lease_t *lease,
         return 1;
     }
 
+    /* of the counter as it was before it was reset: denies nothing */
+
+    if (env->forgot_us && env->forgot_us >= asked_us) {
+        lease->retry_ms = 0;
+        return 1;
+    }
+
     if (answer->granted || answer->remaining >= lease->denied_cost) {
         lease->retry_ms = 0;
     }

@@ -89,6 +89,18 @@ ngx_ratelimit_lease_passed_ms(uint64_t now_us, uint32_t since_ms)
 }
 
 
+/* Whether what Redis said then is forgotten; a part of a ms errs so. */
+static inline unsigned
+ngx_ratelimit_lease_forgot(const ngx_ratelimit_lease_env_t *env,
+    uint32_t said_ms)
+{
+    return env->forgot_us
+           && env->forgot_us + (uint64_t) 1000
+              * ngx_ratelimit_lease_passed_ms(env->now_us, said_ms)
+              >= env->now_us;
+}
+
+
 static inline uint32_t
 ngx_ratelimit_lease_min(uint64_t a, uint64_t b)
 {

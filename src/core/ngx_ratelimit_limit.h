@@ -46,6 +46,9 @@ typedef struct {
     uint64_t                   burst;       /* leaky_bucket */
     uint64_t                   delay;       /* leaky_bucket: first, undelayed */
     unsigned                   nodelay:1;
+    uint64_t                   window_us;   /* that a limit without a window of
+                                               its own is for, in place of this
+                                               one (amount.h); 0: period_us */
 } ngx_ratelimit_spec_t;
 
 typedef struct {

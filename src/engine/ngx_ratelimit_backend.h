@@ -118,6 +118,10 @@ ngx_int_t ngx_ratelimit_remote_read(const int64_t *values,
 
 #define NGX_RATELIMIT_REMOTE_VALUES  4   /* of a counter */
 
+/* A counter's 8 bytes in Redis, of its client's hash and its rule. */
+void ngx_ratelimit_remote_field(u_char *field,
+    const ngx_ratelimit_counter_t *counter);
+
 /* One of those that a check waits for has its answer. */
 void ngx_ratelimit_check_answered(ngx_ratelimit_check_t *check);
 
@@ -140,6 +144,13 @@ void ngx_ratelimit_leased_tell(ngx_ratelimit_counter_t *counter,
 void ngx_ratelimit_leased_give(ngx_ratelimit_counter_t *counter,
     uint32_t tokens);
 void ngx_ratelimit_leased_settle(ngx_ratelimit_counter_t *counter);
+
+/*
+ * Names the counter's lease. Those of async are others: tokens in hand are none
+ * that have been spent, where a rule's sync changes.
+ */
+ngx_ratelimit_id_t ngx_ratelimit_leased_id(
+    const ngx_ratelimit_counter_t *counter);
 
 /* What is known to a lease now. */
 void ngx_ratelimit_leased_env(const ngx_ratelimit_limiter_t *limiter,
@@ -172,6 +183,15 @@ void ngx_ratelimit_shards_join(ngx_ratelimit_counter_t *counter);
 void ngx_ratelimit_shards_leave(ngx_ratelimit_counter_t *counter);
 void ngx_ratelimit_shards_give(ngx_ratelimit_counter_t *counter,
     uint32_t tokens);
+
+/* A part as Redis is asked for it: what counter->shard is called, its limit. */
+typedef struct {
+    ngx_ratelimit_counter_t  counter;
+    ngx_ratelimit_client_t   client;
+} ngx_ratelimit_shard_t;
+
+void ngx_ratelimit_shards_part(ngx_ratelimit_counter_t *counter,
+    ngx_ratelimit_shard_t *shard);
 
 /* A round trip to Redis, as this worker's holders see it. */
 ngx_uint_t ngx_ratelimit_holder_rtt_ms(const ngx_ratelimit_limiter_t *limiter);

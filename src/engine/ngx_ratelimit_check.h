@@ -24,8 +24,10 @@ typedef enum {
     NGX_RATELIMIT_REJECTED_DRY_RUN,   /* would have been rejected */
     NGX_RATELIMIT_DELAYED,            /* passes after delay_us */
     NGX_RATELIMIT_DEGRADED,           /* passed, since Redis did not answer */
+    NGX_RATELIMIT_DENIED_DRY_RUN,     /* on a deny list; set by the caller */
     NGX_RATELIMIT_UNAVAILABLE,        /* refused, since Redis did not answer */
-    NGX_RATELIMIT_REJECTED
+    NGX_RATELIMIT_REJECTED,
+    NGX_RATELIMIT_DENIED              /* on a deny list; set by the caller */
 } ngx_ratelimit_status_e;
 
 typedef enum {
@@ -142,8 +144,8 @@ struct ngx_ratelimit_check_s {
 
 
 /*
- * Completes a rule that ngx_ratelimit_limiter_prepare() has completed. Returns
- * NGX_OK, or NGX_ERROR when memory is out.
+ * Completes a rule, before or behind ngx_ratelimit_policy_complete(). May run in
+ * a thread. Returns NGX_OK, or NGX_ERROR when memory is out.
  */
 ngx_int_t ngx_ratelimit_check_prepare(ngx_ratelimit_rule_t *rule,
     ngx_pool_t *pool);

@@ -7,6 +7,8 @@
 
 static ngx_ratelimit_holder_t *ngx_ratelimit_holder_get(
     ngx_ratelimit_counter_t *counter);
+static void ngx_ratelimit_holder_follow(ngx_ratelimit_holder_t *holder,
+    const ngx_ratelimit_rule_t *rule);
 static ngx_ratelimit_holder_t *ngx_ratelimit_holder_find(
     ngx_ratelimit_holders_t *holders, const ngx_ratelimit_id_t *id,
     uint16_t mark);
@@ -202,11 +204,12 @@ ngx_ratelimit_holder_get(ngx_ratelimit_counter_t *counter)
 
     client = counter->client;
     holders = client->limiter->holders;
-    id = ngx_ratelimit_local_id(counter);
+    id = ngx_ratelimit_leased_id(counter);
 
     holder = ngx_ratelimit_holder_find(holders, &id, counter->limit->mark);
 
     if (holder) {
+        ngx_ratelimit_holder_follow(holder, counter->rule);
         holder->note |= (counter->fail_mode == NGX_RATELIMIT_FAIL_LOCAL);
         return holder;
     }
@@ -230,6 +233,8 @@ ngx_ratelimit_holder_get(ngx_ratelimit_counter_t *counter)
     holder->client.bucket = client->bucket;
     holder->client.hashed = 1;
 
+    ngx_ratelimit_policy_use(counter->rule->policy);
+
     holder->counter.rule = counter->rule;
     holder->counter.limit = &holder->limit;
     holder->counter.client = &holder->client;
@@ -250,6 +255,30 @@ ngx_ratelimit_holder_get(ngx_ratelimit_counter_t *counter)
     }
 
     return holder;
+}
+
+
+/*
+ * The same rule of the policy that is in use now: a holder that has no rest
+ * shall not keep an old one.
+ */
+static void
+ngx_ratelimit_holder_follow(ngx_ratelimit_holder_t *holder,
+    const ngx_ratelimit_rule_t *rule)
+{
+    ngx_ratelimit_policy_t  *before;
+
+    before = holder->counter.rule->policy;
+
+    if (rule->policy == before
+        || rule->policy != holder->holders->limiter->policy)
+    {
+        return;
+    }
+
+    ngx_ratelimit_policy_use(rule->policy);
+    holder->counter.rule = rule;
+    ngx_ratelimit_policy_release(before);
 }
 
 
@@ -340,6 +369,7 @@ ngx_ratelimit_holder_free(ngx_ratelimit_holder_t *holder)
 
     ngx_queue_remove(&holder->queue);
     ngx_rbtree_delete(&holder->holders->tree, &holder->node);
+    ngx_ratelimit_policy_release(holder->counter.rule->policy);
     ngx_free(holder);
 }
 

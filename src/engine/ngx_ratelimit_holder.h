@@ -12,6 +12,7 @@
 #define NGX_RATELIMIT_HOLDER_H_INCLUDED
 
 #include "ngx_ratelimit_backend.h"
+#include "ngx_ratelimit_policy.h"
 
 /* of all holders of a limiter in this worker */
 typedef struct {
@@ -39,7 +40,8 @@ struct ngx_ratelimit_holder_s {
     ngx_queue_t                  asks;       /* those without a last result */
     unsigned                     note:1;     /* some are of fail_mode=local */
 
-    /* what Redis is asked for, in memory of its own */
+    /* what Redis is asked for, in memory of its own; it uses the rule's policy
+       as long as it lives */
     ngx_ratelimit_counter_t      counter;
     ngx_ratelimit_client_t       client;
     ngx_ratelimit_limit_t        limit;

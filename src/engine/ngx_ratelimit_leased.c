@@ -49,7 +49,7 @@ ngx_ratelimit_leased_take(ngx_ratelimit_counter_t *counter)
 
     counter->leased = 1;
 
-    id = ngx_ratelimit_local_id(counter);
+    id = ngx_ratelimit_leased_id(counter);
     ngx_ratelimit_leased_env(limiter, &env);
 
     rc = NGX_RATELIMIT_LEASE_ASK;
@@ -96,7 +96,7 @@ ngx_ratelimit_leased_async(ngx_ratelimit_counter_t *counter)
     ngx_ratelimit_lease_entry_t   entry;
 
     limiter = counter->client->limiter;
-    id = ngx_ratelimit_local_id(counter);
+    id = ngx_ratelimit_leased_id(counter);
     ngx_ratelimit_leased_env(limiter, &env);
 
     counter->source = NGX_RATELIMIT_SOURCE_LEASE;
@@ -141,7 +141,7 @@ ngx_ratelimit_leased_tell(ngx_ratelimit_counter_t *counter, ngx_uint_t answered)
 
     limiter = counter->client->limiter;
     answer = &counter->answer;
-    id = ngx_ratelimit_local_id(counter);
+    id = ngx_ratelimit_leased_id(counter);
     ngx_ratelimit_leased_env(limiter, &env);
 
     ask.cost = counter->cost;
@@ -191,7 +191,7 @@ ngx_ratelimit_leased_give(ngx_ratelimit_counter_t *counter, uint32_t tokens)
 
     limiter = counter->client->limiter;
     taken_us = counter->client->check->taken_us;
-    id = ngx_ratelimit_local_id(counter);
+    id = ngx_ratelimit_leased_id(counter);
     ngx_ratelimit_leased_env(limiter, &env);
 
     kept = 0;
@@ -266,7 +266,7 @@ ngx_ratelimit_leased_charge(const ngx_ratelimit_counter_t *counter)
     ngx_ratelimit_lease_entry_t   entry;
 
     limiter = counter->client->limiter;
-    id = ngx_ratelimit_local_id(counter);
+    id = ngx_ratelimit_leased_id(counter);
     ngx_ratelimit_leased_env(limiter, &env);
 
     lease = ngx_ratelimit_leases_lock(limiter->zone.leases, &id, 0, env.now_us,
@@ -286,6 +286,18 @@ ngx_ratelimit_leased_charge(const ngx_ratelimit_counter_t *counter)
 }
 
 
+ngx_ratelimit_id_t
+ngx_ratelimit_leased_id(const ngx_ratelimit_counter_t *counter)
+{
+    ngx_ratelimit_id_t  id;
+
+    id = ngx_ratelimit_local_id(counter);
+    id.lo ^= (counter->rule->sync == NGX_RATELIMIT_SYNC_ASYNC);
+
+    return id;
+}
+
+
 void
 ngx_ratelimit_leased_env(const ngx_ratelimit_limiter_t *limiter,
     ngx_ratelimit_lease_env_t *env)
@@ -293,4 +305,5 @@ ngx_ratelimit_leased_env(const ngx_ratelimit_limiter_t *limiter,
     env->now_us = ngx_ratelimit_local_now_us();
     env->nodes = ngx_ratelimit_redis_nodes(limiter->redis);
     env->rtt_ms = ngx_ratelimit_holder_rtt_ms(limiter);
+    env->forgot_us = ngx_ratelimit_leases_forgot_us(limiter->zone.leases);
 }

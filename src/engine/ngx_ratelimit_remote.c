@@ -36,8 +36,6 @@ static ngx_ratelimit_redis_call_t *ngx_ratelimit_remote_call(
 static ngx_int_t ngx_ratelimit_remote_price(
     const ngx_ratelimit_counter_t *counter, ngx_ratelimit_remote_e what,
     ngx_ratelimit_price_t *price);
-static void ngx_ratelimit_remote_field(u_char *field,
-    const ngx_ratelimit_counter_t *counter);
 static u_char *ngx_ratelimit_remote_kind(u_char *p,
     const ngx_ratelimit_counter_t *counter);
 static u_char *ngx_ratelimit_remote_numbers(u_char *p,
@@ -183,7 +181,9 @@ ngx_ratelimit_remote_call(ngx_ratelimit_client_t *client,
         p = ngx_ratelimit_remote_kind(p, counter);
         p = ngx_ratelimit_redis_write_bulk(p, field, sizeof(field));
 
-        if (what == NGX_RATELIMIT_REMOTE_TAKE && rule->numbers.len) {
+        if (what == NGX_RATELIMIT_REMOTE_TAKE && rule->numbers.len
+            && counter->limit == &rule->limit)
+        {
             p = ngx_cpymem(p, rule->numbers.data, rule->numbers.len);
 
         } else {
@@ -313,7 +313,7 @@ ngx_ratelimit_remote_age_us(const ngx_ratelimit_counter_t *counter,
 }
 
 
-static void
+void
 ngx_ratelimit_remote_field(u_char *field,
     const ngx_ratelimit_counter_t *counter)
 {

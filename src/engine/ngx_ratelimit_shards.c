@@ -27,12 +27,6 @@
 _Static_assert(sizeof(ngx_ratelimit_split_t) <= NGX_RATELIMIT_LEASE_BYTES,
                "parts fit a lease's place");
 
-/* A part as Redis is asked for it. */
-typedef struct {
-    ngx_ratelimit_counter_t  counter;
-    ngx_ratelimit_client_t   client;
-} ngx_ratelimit_shard_t;
-
 static const ngx_ratelimit_limit_t *ngx_ratelimit_shards_limit(
     const ngx_ratelimit_rule_t *rule, uint32_t shard);
 static uint32_t ngx_ratelimit_shards_next(
@@ -43,8 +37,6 @@ static void ngx_ratelimit_shards_recall(
 static ngx_ratelimit_id_t ngx_ratelimit_shards_id(
     const ngx_ratelimit_counter_t *counter, uint32_t shard);
 static void ngx_ratelimit_shards_ask(ngx_ratelimit_counter_t *counter);
-static void ngx_ratelimit_shards_part(ngx_ratelimit_counter_t *counter,
-    ngx_ratelimit_shard_t *shard);
 static uint32_t ngx_ratelimit_shards_bucket(
     const ngx_ratelimit_counter_t *counter);
 static uint32_t ngx_ratelimit_shards_slot(uint32_t bucket);
@@ -203,7 +195,7 @@ ngx_ratelimit_shards_recall(const ngx_ratelimit_counter_t *counter,
 }
 
 
-/* Another limit, or number of shards, is another memory. */
+/* Another limit, or number of shards, is another memory; a reset is, too. */
 static ngx_ratelimit_id_t
 ngx_ratelimit_shards_id(const ngx_ratelimit_counter_t *counter,
     uint32_t shard)
@@ -216,6 +208,10 @@ ngx_ratelimit_shards_id(const ngx_ratelimit_counter_t *counter,
     what = (uint64_t) counter->rule->limit.mark << 16
            | counter->rule->shards << 8
            | (shard / NGX_RATELIMIT_SPLIT_PARTS + 1);
+
+    what ^= ngx_ratelimit_leases_forgot_us(
+                                     counter->client->limiter->zone.leases)
+            << 16;
 
     id.hi ^= what * 0x9e3779b97f4a7c15ULL;
     id.lo ^= what * 0xbf58476d1ce4e5b9ULL;
@@ -257,8 +253,7 @@ ngx_ratelimit_shards_ask(ngx_ratelimit_counter_t *counter)
 }
 
 
-/* What counter->shard is called in Redis, and its limit. */
-static void
+void
 ngx_ratelimit_shards_part(ngx_ratelimit_counter_t *counter,
     ngx_ratelimit_shard_t *shard)
 {
@@ -406,7 +401,7 @@ static void
 ngx_ratelimit_shards_note(const ngx_ratelimit_counter_t *counter,
     const ngx_ratelimit_answer_t *answer)
 {
-    uint64_t                      now_us;
+    uint64_t                      now_us, forgot_us;
     ngx_ratelimit_id_t            id;
     ngx_ratelimit_split_t        *split;
     ngx_ratelimit_limiter_t      *limiter;
@@ -415,6 +410,14 @@ ngx_ratelimit_shards_note(const ngx_ratelimit_counter_t *counter,
     limiter = counter->client->limiter;
 
     if (limiter->zone.leases == NULL) {
+        return;
+    }
+
+    /* it may have been asked before it was reset */
+
+    forgot_us = ngx_ratelimit_leases_forgot_us(limiter->zone.leases);
+
+    if (forgot_us && forgot_us >= counter->client->check->taken_us) {
         return;
     }
 

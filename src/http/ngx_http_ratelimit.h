@@ -11,6 +11,7 @@
 #include <ngx_http.h>
 
 #include "ngx_ratelimit_check.h"
+#include "ngx_ratelimit_subject.h"
 
 /* sets of headers: bits */
 #define NGX_HTTP_RATELIMIT_HEADERS_OFF     0
@@ -33,16 +34,29 @@
 #define NGX_HTTP_RATELIMIT_AFTER_AUTH   1
 
 
+/* A piece of a value that was made while nginx serves. */
+typedef struct {
+    ngx_str_t                  text;     /* literal; a variable's name */
+    ngx_int_t                  index;    /* of the variable, or -1 */
+    ngx_uint_t                 hash;     /* of its name */
+    unsigned                   variable:1;
+} ngx_http_ratelimit_piece_t;
+
+
 /* A value with variables; one lone variable is read without a copy. */
 typedef struct {
-    ngx_int_t                  index;    /* of the lone variable, or -1 */
-    ngx_http_complex_value_t   complex;
+    ngx_int_t                    index;    /* of the lone variable, or -1 */
+    ngx_uint_t                   npieces;  /* 0: it is the next one */
+    ngx_http_ratelimit_piece_t  *pieces;
+    ngx_http_complex_value_t     complex;
 } ngx_http_ratelimit_value_t;
 
 
 /* What a rule's parameters say with variables; a rule's data. */
 typedef struct {
-    ngx_http_ratelimit_value_t   key;
+    ngx_http_ratelimit_value_t   key;      /* where it has no parts */
+    ngx_uint_t                   nparts;   /* 0, or more than one */
+    ngx_http_ratelimit_value_t  *parts;
     ngx_http_ratelimit_value_t  *limit;  /* "rate=" or "limit=", or NULL */
     ngx_http_ratelimit_value_t  *cost;   /* NULL where constant */
 } ngx_http_ratelimit_values_t;
@@ -60,7 +74,9 @@ typedef struct {
     ngx_ratelimit_limiter_t      limiter;
     ngx_http_ratelimit_value_t   key;
     ngx_str_t                    redis;     /* its name; empty: none */
+    ngx_http_core_main_conf_t   *core;      /* where variables are known */
     ngx_http_ratelimit_place_t   place;
+    unsigned                     in_clear:1;  /* "keys_in_clear=" was read */
 } ngx_http_ratelimit_zone_t;
 
 
@@ -71,6 +87,7 @@ typedef struct {
     ngx_str_t                    zone;
     ngx_str_t                    shared;    /* as written, what is of use with
                                                Redis alone; empty: nothing */
+    ngx_str_t                    tiers;     /* "tiers=", as written */
     ngx_uint_t                   seen;      /* bits of parameters read */
     ngx_http_ratelimit_place_t   place;
 } ngx_http_ratelimit_rule_t;
@@ -83,9 +100,11 @@ typedef struct {
     ngx_http_ratelimit_place_t   place;
 
     ngx_ratelimit_limiter_t     *limiter;   /* these when all is read */
-    ngx_ratelimit_rule_t        *rule;
-    ngx_array_t                  cost_headers;  /* ngx_str_t, distinct */
+    ngx_uint_t                   number;    /* of the rule, in policy->fixed,
+                                               or ALL */
 } ngx_http_ratelimit_limit_t;
+
+#define NGX_HTTP_RATELIMIT_ALL  ((ngx_uint_t) -1)
 
 
 /* A host name of a "ratelimit_redis" block. */
@@ -103,6 +122,9 @@ typedef struct {
     ngx_array_t   limits;     /* ngx_http_ratelimit_limit_t *, of all places */
     ngx_array_t   redis;      /* ngx_ratelimit_redis_t * */
     ngx_array_t   redis_names;  /* ngx_http_ratelimit_redis_name_t */
+    ngx_array_t   apis;       /* ngx_http_ratelimit_api_conf_t * */
+    ngx_uint_t    access;     /* where ngx_http_access_module has its part of a
+                                 location, or UNSET: it is not there */
 } ngx_http_ratelimit_main_conf_t;
 
 
@@ -114,6 +136,8 @@ typedef struct {
     ngx_array_t                   *limits;     /* ngx_http_ratelimit_limit_t *;
                                                   empty: off */
     ngx_uint_t                     exempt;     /* from those inherited */
+    void                          *api;        /* ngx_http_ratelimit_api_conf_t;
+                                                  NULL: no endpoint */
     ngx_uint_t                     headers;    /* bits */
     ngx_uint_t                     response;
     ngx_uint_t                     status;
@@ -130,14 +154,27 @@ typedef struct {
 
 
 /*
+ * What a request that is asked about, and not checked, is answered by, in the
+ * place of its check. Returns what a phase's handler returns.
+ */
+typedef ngx_int_t (*ngx_http_ratelimit_asked_pt)(ngx_http_request_t *r,
+    void *data);
+
+
+/*
  * One of a request, made by its first limited location. It lives in a pool
- * cleanup, where it is found again after an internal redirect.
+ * cleanup, where it is found again after an internal redirect. Or one that says
+ * no more than that the request is asked about: it has no conf.
  */
 typedef struct {
+    ngx_http_ratelimit_asked_pt     asked;     /* NULL: it is checked */
+    void                           *asked_data;
     ngx_http_request_t             *request;
     ngx_http_ratelimit_loc_conf_t  *conf;      /* of the deciding location */
+    ngx_ratelimit_policy_t        **policies;  /* of conf->limits, each used */
     ngx_str_t                       path;      /* that was checked */
-    ngx_str_t                       tier;
+    ngx_ratelimit_limiter_t        *denies;    /* its list has the API key;
+                                                  NULL: none */
     uint64_t                        decided_ms; /* since the epoch */
     void                           *jwt;       /* jwt.c: what was verified */
     unsigned                        started:1; /* the check */
@@ -163,6 +200,17 @@ ngx_int_t ngx_http_ratelimit_access_handler(ngx_http_request_t *r);
 ngx_int_t ngx_http_ratelimit_precontent_handler(ngx_http_request_t *r);
 ngx_http_ratelimit_ctx_t *ngx_http_ratelimit_ctx(ngx_http_request_t *r);
 
+/* Makes it, as long as the request lives. NULL: memory is out. */
+ngx_http_ratelimit_ctx_t *ngx_http_ratelimit_ctx_create(
+    ngx_http_request_t *r, ngx_http_ratelimit_loc_conf_t *conf);
+
+/*
+ * From now on the request is asked about: instead of its check the handler
+ * runs, once, also where nothing is limited. NGX_ERROR: memory is out.
+ */
+ngx_int_t ngx_http_ratelimit_ask(ngx_http_request_t *r,
+    ngx_http_ratelimit_asked_pt handler, void *data);
+
 /*
  * Of a counter of an answered context: seconds to wait after a denial, rounded
  * up (-1: no retry heals it); the Unix time, in seconds, rounded up, at which
@@ -175,10 +223,30 @@ time_t ngx_http_ratelimit_reset(ngx_http_ratelimit_ctx_t *ctx,
 
 /*
  * select.c: fills the context's check with the counters of the rules that
- * apply. Returns NGX_OK or NGX_ERROR (out of memory).
+ * apply. Returns NGX_OK, NGX_ABORT: the request is denied, or NGX_ERROR: memory
+ * is out.
  */
 ngx_int_t ngx_http_ratelimit_select(ngx_http_request_t *r,
     ngx_http_ratelimit_loc_conf_t *conf, ngx_http_ratelimit_ctx_t *ctx);
+
+/*
+ * The same for who wants to know it: the handler is told of each rule of the
+ * location's zones, why it does not apply, or its counter; and before, which
+ * list of a zone has the request. Nothing is counted.
+ */
+typedef struct {
+    void   (*rule)(void *data, const ngx_ratelimit_rule_t *rule,
+                   ngx_ratelimit_match_e match,
+                   const ngx_ratelimit_counter_t *counter,
+                   const ngx_ratelimit_subject_t *subject);
+    void   (*listed)(void *data, const ngx_ratelimit_limiter_t *limiter,
+                     ngx_ratelimit_listed_e listed);
+    void    *data;
+} ngx_http_ratelimit_explain_t;
+
+ngx_int_t ngx_http_ratelimit_explain(ngx_http_request_t *r,
+    ngx_http_ratelimit_loc_conf_t *conf, ngx_http_ratelimit_ctx_t *ctx,
+    ngx_http_ratelimit_explain_t *explain);
 
 /*
  * settle.c: before the response's header is sent: charges what it says of the
@@ -186,10 +254,6 @@ ngx_int_t ngx_http_ratelimit_select(ngx_http_request_t *r,
  */
 void ngx_http_ratelimit_settle(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx);
-
-/* Collects what settle hides: the cost headers of a limit's rules. */
-ngx_int_t ngx_http_ratelimit_cost_headers(ngx_conf_t *cf,
-    ngx_http_ratelimit_limit_t *limit);
 
 /* answer.c: ends a refused request; always NGX_DONE */
 ngx_int_t ngx_http_ratelimit_reject(ngx_http_request_t *r,
@@ -208,6 +272,26 @@ ngx_int_t ngx_http_ratelimit_value_get(ngx_http_request_t *r,
     ngx_http_ratelimit_value_t *value, ngx_str_t *text);
 
 /*
+ * A rule's key at a request: parts are joined. Empty: a part is. Returns NGX_OK,
+ * or NGX_ERROR: memory is out.
+ */
+ngx_int_t ngx_http_ratelimit_values_key(ngx_http_request_t *r,
+    ngx_http_ratelimit_values_t *values, ngx_str_t *key);
+
+/*
+ * values.c: what limiter->above has of a zone's rules, of which data is the
+ * zone. See ngx_ratelimit_above_t.
+ */
+const char *ngx_http_ratelimit_values(void *data, ngx_ratelimit_rule_t *rule,
+    const ngx_str_t *limit, const ngx_str_t *cost, ngx_pool_t *pool,
+    ngx_uint_t *which);
+void ngx_http_ratelimit_above(ngx_conf_t *cf, ngx_http_ratelimit_zone_t *zone);
+
+/* match_conf.c: the bit of a method, 0: none has that name; all of them */
+ngx_uint_t ngx_http_ratelimit_method(const u_char *name, size_t len);
+ngx_uint_t ngx_http_ratelimit_methods_all(void);
+
+/*
  * A value for the error log, written to out, of NGX_HTTP_RATELIMIT_QUOTE_BYTES:
  * its beginning, with control characters and quotes as JSON writes them, so
  * that no client makes lines of its own there.
@@ -221,6 +305,13 @@ ngx_int_t ngx_http_ratelimit_api_key_variable(ngx_http_request_t *r,
     ngx_http_variable_value_t *v, uintptr_t data);
 
 /*
+ * The same without a variable. Returns NGX_OK, NGX_DECLINED: the request has
+ * none, or NGX_ERROR: memory is out.
+ */
+ngx_int_t ngx_http_ratelimit_api_key_text(ngx_http_request_t *r,
+    ngx_str_t *key);
+
+/*
  * Of a merged location: a "jwt:" source needs a key. Returns NGX_CONF_OK or
  * NGX_CONF_ERROR (logged).
  */
@@ -232,6 +323,13 @@ char *ngx_http_ratelimit_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_ratelimit_rule(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_ratelimit_redis(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
+
+/*
+ * zone_conf.c: when all is read, of a zone that follows a document. Returns
+ * NGX_OK or NGX_ERROR (logged).
+ */
+ngx_int_t ngx_http_ratelimit_zone_follow(ngx_conf_t *cf,
+    ngx_http_ratelimit_main_conf_t *conf, ngx_http_ratelimit_zone_t *zone);
 
 /*
  * One parameter of a rule, "rate=" and so on; directive is "ratelimit_zone"
@@ -300,6 +398,8 @@ char *ngx_http_ratelimit_tier(ngx_conf_t *cf, ngx_command_t *cmd,
 char *ngx_http_ratelimit_fail_mode(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 ngx_int_t ngx_http_ratelimit_resolve(ngx_conf_t *cf);
+ngx_http_ratelimit_zone_t *ngx_http_ratelimit_zone_by_name(
+    ngx_http_ratelimit_main_conf_t *conf, ngx_str_t *name);
 
 ngx_uint_t ngx_http_ratelimit_equal(const ngx_str_t *one,
     const ngx_str_t *two);

@@ -11,10 +11,11 @@
 
 static ngx_int_t ngx_http_ratelimit_handler(ngx_http_request_t *r,
     ngx_uint_t phase);
-static ngx_http_ratelimit_ctx_t *ngx_http_ratelimit_ctx_create(
-    ngx_http_request_t *r, ngx_http_ratelimit_loc_conf_t *conf);
+static ngx_int_t ngx_http_ratelimit_asked(ngx_http_request_t *r,
+    ngx_http_ratelimit_ctx_t *ctx, ngx_uint_t phase);
 static ngx_uint_t ngx_http_ratelimit_max_counters(
     ngx_http_ratelimit_loc_conf_t *conf);
+static void ngx_http_ratelimit_use(ngx_http_ratelimit_ctx_t *ctx);
 static void ngx_http_ratelimit_ctx_cleanup(void *data);
 static ngx_int_t ngx_http_ratelimit_suspend(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx);
@@ -57,6 +58,10 @@ ngx_http_ratelimit_handler(ngx_http_request_t *r, ngx_uint_t phase)
     ctx = ngx_http_ratelimit_ctx(r);
 
     if (ctx) {
+        if (ctx->asked) {
+            return ngx_http_ratelimit_asked(r, ctx, phase);
+        }
+
         if (ctx->waiting) {
             return NGX_AGAIN;
         }
@@ -87,9 +92,16 @@ ngx_http_ratelimit_handler(ngx_http_request_t *r, ngx_uint_t phase)
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    if (ngx_http_ratelimit_select(r, conf, ctx) != NGX_OK) {
+    rc = ngx_http_ratelimit_select(r, conf, ctx);
+
+    if (rc == NGX_ERROR) {
         ctx->answered = 1;
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    if (rc == NGX_ABORT) {
+        ctx->check.status = NGX_RATELIMIT_DENIED;
+        return ngx_http_ratelimit_outcome(r, ctx);
     }
 
     ctx->started = 1;
@@ -101,6 +113,56 @@ ngx_http_ratelimit_handler(ngx_http_request_t *r, ngx_uint_t phase)
     }
 
     return ngx_http_ratelimit_outcome(r, ctx);
+}
+
+
+/*
+ * Where the request would be checked; of a location that checks nothing, as
+ * soon as it is known. What is asked about goes no further.
+ */
+static ngx_int_t
+ngx_http_ratelimit_asked(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx,
+    ngx_uint_t phase)
+{
+    ngx_http_ratelimit_loc_conf_t  *conf;
+
+    conf = ngx_http_get_module_loc_conf(r, ngx_http_ratelimit_module);
+
+    if (phase == NGX_HTTP_RATELIMIT_BEFORE_AUTH
+        && conf->limits && conf->limits->nelts && !conf->exempt
+        && conf->phase == NGX_HTTP_RATELIMIT_AFTER_AUTH)
+    {
+        return NGX_DECLINED;
+    }
+
+    return ctx->asked(r, ctx->asked_data);
+}
+
+
+ngx_int_t
+ngx_http_ratelimit_ask(ngx_http_request_t *r,
+    ngx_http_ratelimit_asked_pt handler, void *data)
+{
+    ngx_pool_cleanup_t        *cln;
+    ngx_http_ratelimit_ctx_t  *ctx;
+
+    cln = ngx_pool_cleanup_add(r->pool, sizeof(ngx_http_ratelimit_ctx_t));
+    if (cln == NULL) {
+        return NGX_ERROR;
+    }
+
+    ctx = cln->data;
+    ngx_memzero(ctx, sizeof(ngx_http_ratelimit_ctx_t));
+
+    ctx->request = r;
+    ctx->asked = handler;
+    ctx->asked_data = data;
+
+    cln->handler = ngx_http_ratelimit_ctx_cleanup;
+
+    ngx_http_set_ctx(r, ctx, ngx_http_ratelimit_module);
+
+    return NGX_OK;
 }
 
 
@@ -135,7 +197,7 @@ ngx_http_ratelimit_ctx(ngx_http_request_t *r)
 }
 
 
-static ngx_http_ratelimit_ctx_t *
+ngx_http_ratelimit_ctx_t *
 ngx_http_ratelimit_ctx_create(ngx_http_request_t *r,
     ngx_http_ratelimit_loc_conf_t *conf)
 {
@@ -148,7 +210,8 @@ ngx_http_ratelimit_ctx_create(ngx_http_request_t *r,
 
     size = sizeof(ngx_http_ratelimit_ctx_t)
            + n * (sizeof(ngx_ratelimit_counter_t)
-                  + sizeof(ngx_ratelimit_client_t));
+                  + sizeof(ngx_ratelimit_client_t))
+           + conf->limits->nelts * sizeof(ngx_ratelimit_policy_t *);
 
     cln = ngx_pool_cleanup_add(r->pool, size);
     if (cln == NULL) {
@@ -164,8 +227,11 @@ ngx_http_ratelimit_ctx_create(ngx_http_request_t *r,
 
     ctx->check.counters = (ngx_ratelimit_counter_t *) &ctx[1];
     ctx->check.clients = (ngx_ratelimit_client_t *) &ctx->check.counters[n];
+    ctx->policies = (ngx_ratelimit_policy_t **) &ctx->check.clients[n];
     ctx->check.handler = ngx_http_ratelimit_complete;
     ctx->check.data = ctx;
+
+    ngx_http_ratelimit_use(ctx);
 
     cln->handler = ngx_http_ratelimit_ctx_cleanup;
 
@@ -185,10 +251,27 @@ ngx_http_ratelimit_max_counters(ngx_http_ratelimit_loc_conf_t *conf)
     n = 0;
 
     for (i = 0; i < conf->limits->nelts; i++) {
-        n += limits[i]->rule ? 1 : limits[i]->limiter->rules.nelts;
+        n += (limits[i]->number == NGX_HTTP_RATELIMIT_ALL)
+             ? limits[i]->limiter->policy->rules.nelts : 1;
     }
 
     return ngx_min(n, NGX_RATELIMIT_MAX_COUNTERS);
+}
+
+
+/* A request goes by the policies of its beginning, whatever comes meanwhile. */
+static void
+ngx_http_ratelimit_use(ngx_http_ratelimit_ctx_t *ctx)
+{
+    ngx_uint_t                    i;
+    ngx_http_ratelimit_limit_t  **limits;
+
+    limits = ctx->conf->limits->elts;
+
+    for (i = 0; i < ctx->conf->limits->nelts; i++) {
+        ctx->policies[i] = limits[i]->limiter->policy;
+        ngx_ratelimit_policy_use(ctx->policies[i]);
+    }
 }
 
 
@@ -198,12 +281,24 @@ ngx_http_ratelimit_ctx_cleanup(void *data)
 {
     ngx_http_ratelimit_ctx_t *ctx = data;
 
+    ngx_uint_t  i;
+
+    if (ctx->conf == NULL) {
+        return;
+    }
+
     if (ctx->delaying) {
         ngx_del_timer(&ctx->delay);
     }
 
     if (ctx->started) {
         ngx_ratelimit_check_end(&ctx->check);
+    }
+
+    /* last: the check names their rules */
+
+    for (i = 0; i < ctx->conf->limits->nelts; i++) {
+        ngx_ratelimit_policy_release(ctx->policies[i]);
     }
 }
 
@@ -285,6 +380,10 @@ ngx_http_ratelimit_outcome(ngx_http_request_t *r,
     ctx->answered = 1;
     ctx->decided_ms = (uint64_t) now->sec * 1000 + now->msec;
 
+    if (ctx->denies && check->status != NGX_RATELIMIT_DENIED) {
+        check->status = NGX_RATELIMIT_DENIED_DRY_RUN;
+    }
+
     switch (check->status) {
 
     case NGX_RATELIMIT_REJECTED:
@@ -295,6 +394,18 @@ ngx_http_ratelimit_outcome(ngx_http_request_t *r,
         ngx_http_ratelimit_log(r, check, "request answered with 503, no "
                                          "answer from Redis,");
         return ngx_http_ratelimit_reject(r, ctx);
+
+    case NGX_RATELIMIT_DENIED:
+        ngx_log_error(NGX_LOG_INFO, r->connection->log, 0,
+                      "request denied by the list of ratelimit zone \"%V\"",
+                      &ctx->denies->zone.name);
+        return ngx_http_ratelimit_reject(r, ctx);
+
+    case NGX_RATELIMIT_DENIED_DRY_RUN:
+        ngx_log_error(NGX_LOG_INFO, r->connection->log, 0,
+                      "request not denied, dry run, by the list of ratelimit "
+                      "zone \"%V\"", &ctx->denies->zone.name);
+        break;
 
     case NGX_RATELIMIT_REJECTED_DRY_RUN:
         ngx_http_ratelimit_log(r, check, "request not rejected, dry run,");

@@ -54,8 +54,17 @@ ngx_http_ratelimit_reject(ngx_http_request_t *r,
 ngx_uint_t
 ngx_http_ratelimit_refused_status(const ngx_http_ratelimit_ctx_t *ctx)
 {
-    return (ctx->check.status == NGX_RATELIMIT_UNAVAILABLE)
-           ? NGX_HTTP_SERVICE_UNAVAILABLE : ctx->conf->status;
+    switch (ctx->check.status) {
+
+    case NGX_RATELIMIT_DENIED:
+        return NGX_HTTP_FORBIDDEN;
+
+    case NGX_RATELIMIT_UNAVAILABLE:
+        return NGX_HTTP_SERVICE_UNAVAILABLE;
+
+    default:
+        return ctx->conf->status;
+    }
 }
 
 
@@ -153,6 +162,7 @@ ngx_http_ratelimit_send_grpc(ngx_http_request_t *r,
     ngx_int_t   rc;
     ngx_str_t  *status;
 
+    static ngx_str_t  denied = ngx_string("7");      /* PERMISSION_DENIED */
     static ngx_str_t  exhausted = ngx_string("8");   /* RESOURCE_EXHAUSTED */
     static ngx_str_t  unavailable = ngx_string("14");
 
@@ -168,8 +178,9 @@ ngx_http_ratelimit_send_grpc(ngx_http_request_t *r,
 
     last = ngx_http_ratelimit_message(p, ctx->check.strictest);
 
-    status = (ctx->check.status == NGX_RATELIMIT_UNAVAILABLE) ? &unavailable
-                                                              : &exhausted;
+    status = (ctx->check.status == NGX_RATELIMIT_DENIED) ? &denied
+             : (ctx->check.status == NGX_RATELIMIT_UNAVAILABLE)
+             ? &unavailable : &exhausted;
 
     rc = ngx_http_ratelimit_add_header(r, NGX_HTTP_RATELIMIT_GRPC_STATUS,
                                        status->data, status->len);

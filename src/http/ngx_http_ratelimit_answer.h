@@ -47,7 +47,8 @@ typedef enum {
 
 /*
  * Writes "Rate limit of 5 requests in 60 seconds exceeded" to p, which holds
- * NGX_HTTP_RATELIMIT_MESSAGE_BYTES, and returns its end. It is letters, digits
+ * NGX_HTTP_RATELIMIT_MESSAGE_BYTES, and returns its end. No counter: of a request
+ * that is denied. It is letters, digits
  * and blanks: no format needs an escape.
  */
 u_char *ngx_http_ratelimit_message(u_char *p,

@@ -13,11 +13,15 @@
 
 #define NGX_HTTP_RATELIMIT_MESSAGE_UNAVAILABLE                                \
     "Rate limit temporarily unavailable"
+#define NGX_HTTP_RATELIMIT_MESSAGE_DENIED  "This API key is denied"
 
 #define NGX_HTTP_RATELIMIT_JSON                                               \
     "{\"error\":{\"code\":\"RATE_LIMIT_EXCEEDED\",\"message\":\""
 #define NGX_HTTP_RATELIMIT_JSON_UNAVAILABLE                                   \
     "{\"error\":{\"code\":\"RATE_LIMIT_UNAVAILABLE\",\"message\":\""
+#define NGX_HTTP_RATELIMIT_JSON_DENIED                                        \
+    "{\"error\":{\"code\":\"API_KEY_DENIED\",\"message\":\""               \
+    NGX_HTTP_RATELIMIT_MESSAGE_DENIED "\"}}\n"
 #define NGX_HTTP_RATELIMIT_JSON_LIMIT   "\",\"details\":{\"limit\":"
 #define NGX_HTTP_RATELIMIT_JSON_WINDOW  ",\"window_seconds\":"
 #define NGX_HTTP_RATELIMIT_JSON_RETRY   ",\"retry_after_seconds\":"
@@ -38,6 +42,9 @@
     "{\"type\":\"https://iana.org/assignments/http-problem-types"             \
     "#temporary-reduced-capacity\",\"title\":\"Temporary Reduced Capacity\"" \
     ",\"status\":"
+#define NGX_HTTP_RATELIMIT_PROBLEM_DENIED                                     \
+    "{\"type\":\"about:blank\",\"title\":\"Forbidden\",\"status\":403,"      \
+    "\"detail\":\"" NGX_HTTP_RATELIMIT_MESSAGE_DENIED "\"}\n"
 #define NGX_HTTP_RATELIMIT_PROBLEM_DETAIL    ",\"detail\":\""
 #define NGX_HTTP_RATELIMIT_PROBLEM_VIOLATED  "\",\"violated-policies\":["
 #define NGX_HTTP_RATELIMIT_PROBLEM_END       "]}\n"
@@ -66,6 +73,10 @@ u_char *
 ngx_http_ratelimit_message(u_char *p, const ngx_ratelimit_counter_t *counter)
 {
     const ngx_ratelimit_limit_t  *limit;
+
+    if (counter == NULL) {
+        return ngx_http_ratelimit_put(p, NGX_HTTP_RATELIMIT_MESSAGE_DENIED);
+    }
 
     limit = ngx_ratelimit_counter_limit(counter);
 
@@ -100,6 +111,11 @@ ngx_http_ratelimit_json(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx,
     ngx_uint_t                      unavailable;
     const ngx_ratelimit_limit_t    *limit;
     const ngx_ratelimit_counter_t  *counter;
+
+    if (ctx->check.status == NGX_RATELIMIT_DENIED) {
+        ngx_str_set(body, NGX_HTTP_RATELIMIT_JSON_DENIED);
+        return NGX_OK;
+    }
 
     p = ngx_pnalloc(r->pool, NGX_HTTP_RATELIMIT_JSON_BYTES);
     if (p == NULL) {
@@ -157,6 +173,12 @@ ngx_http_ratelimit_problem(ngx_http_request_t *r,
     const ngx_ratelimit_check_t  *check;
 
     check = &ctx->check;
+
+    if (check->status == NGX_RATELIMIT_DENIED) {
+        ngx_str_set(body, NGX_HTTP_RATELIMIT_PROBLEM_DENIED);
+        return NGX_OK;
+    }
+
     size = NGX_HTTP_RATELIMIT_PROBLEM_BYTES;
 
     for (i = 0; i < check->ncounters; i++) {

@@ -113,7 +113,7 @@ ngx_http_ratelimit_api_key_variable(ngx_http_request_t *r,
     ngx_int_t  rc;
     ngx_str_t  key;
 
-    rc = ngx_http_ratelimit_api_key_get(r, &key);
+    rc = ngx_http_ratelimit_api_key_text(r, &key);
 
     if (rc == NGX_DECLINED) {
         v->not_found = 1;
@@ -124,12 +124,6 @@ ngx_http_ratelimit_api_key_variable(ngx_http_request_t *r,
         return NGX_ERROR;
     }
 
-    if (!ngx_http_ratelimit_api_key_plain(&key)
-        && ngx_http_ratelimit_api_key_hash(r, &key) != NGX_OK)
-    {
-        return NGX_ERROR;
-    }
-
     v->len = key.len;
     v->data = key.data;
     v->valid = 1;
@@ -137,6 +131,21 @@ ngx_http_ratelimit_api_key_variable(ngx_http_request_t *r,
     v->not_found = 0;
 
     return NGX_OK;
+}
+
+
+ngx_int_t
+ngx_http_ratelimit_api_key_text(ngx_http_request_t *r, ngx_str_t *key)
+{
+    ngx_int_t  rc;
+
+    rc = ngx_http_ratelimit_api_key_get(r, key);
+
+    if (rc != NGX_OK || ngx_http_ratelimit_api_key_plain(key)) {
+        return rc;
+    }
+
+    return ngx_http_ratelimit_api_key_hash(r, key);
 }
 
 
@@ -170,13 +179,24 @@ ngx_http_ratelimit_api_key_get(ngx_http_request_t *r, ngx_str_t *key)
 }
 
 
-/* Whether a key may stand as it is: short, without control characters. */
+/*
+ * Whether a key may stand as it is: short, without control characters, and not
+ * what another key's hash looks like, which is no secret.
+ */
 static ngx_uint_t
 ngx_http_ratelimit_api_key_plain(const ngx_str_t *key)
 {
     size_t  i;
 
     if (key->len > NGX_HTTP_RATELIMIT_KEY_BYTES) {
+        return 0;
+    }
+
+    if (key->len >= sizeof(NGX_HTTP_RATELIMIT_KEY_HASH) - 1
+        && ngx_strncmp(key->data, NGX_HTTP_RATELIMIT_KEY_HASH,
+                       sizeof(NGX_HTTP_RATELIMIT_KEY_HASH) - 1)
+           == 0)
+    {
         return 0;
     }
 

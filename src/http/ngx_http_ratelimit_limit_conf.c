@@ -3,6 +3,7 @@
  * which names meet what they name, in whatever order they were written.
  */
 
+#include "ngx_http_ratelimit_api.h"
 #include "ngx_http_ratelimit_redis_conf.h"
 
 static ngx_int_t ngx_http_ratelimit_limit_parameters(ngx_conf_t *cf,
@@ -13,8 +14,6 @@ static ngx_int_t ngx_http_ratelimit_resolve_zone(ngx_conf_t *cf,
     ngx_http_ratelimit_main_conf_t *conf, ngx_http_ratelimit_zone_t *zone);
 static ngx_int_t ngx_http_ratelimit_resolve_limit(ngx_conf_t *cf,
     ngx_http_ratelimit_main_conf_t *conf, ngx_http_ratelimit_limit_t *limit);
-static ngx_http_ratelimit_zone_t *ngx_http_ratelimit_zone_by_name(
-    ngx_http_ratelimit_main_conf_t *conf, ngx_str_t *name);
 
 
 /* ratelimit zone=<name> [rule=<id>] | off */
@@ -265,7 +264,9 @@ ngx_http_ratelimit_resolve(ngx_conf_t *cf)
 
     conf = ngx_http_conf_get_module_main_conf(cf, ngx_http_ratelimit_module);
 
-    if (ngx_http_ratelimit_redis_names(cf, conf) != NGX_OK) {
+    if (ngx_http_ratelimit_redis_names(cf, conf) != NGX_OK
+        || ngx_http_ratelimit_api_resolve(cf, conf) != NGX_OK)
+    {
         return NGX_ERROR;
     }
 
@@ -280,7 +281,9 @@ ngx_http_ratelimit_resolve(ngx_conf_t *cf)
     zones = conf->zones.elts;
 
     for (i = 0; i < conf->zones.nelts; i++) {
-        if (ngx_http_ratelimit_resolve_zone(cf, conf, zones[i]) != NGX_OK) {
+        if (ngx_http_ratelimit_resolve_zone(cf, conf, zones[i]) != NGX_OK
+            || ngx_http_ratelimit_zone_follow(cf, conf, zones[i]) != NGX_OK)
+        {
             return NGX_ERROR;
         }
     }
@@ -336,7 +339,7 @@ ngx_http_ratelimit_resolve_rule(ngx_conf_t *cf,
         rule->values.key = zone->key;
     }
 
-    entry = ngx_array_push(&zone->limiter.rules);
+    entry = ngx_array_push(&zone->limiter.base->rules);
     if (entry == NULL) {
         return NGX_ERROR;
     }
@@ -355,7 +358,7 @@ ngx_http_ratelimit_resolve_zone(ngx_conf_t *cf,
     ngx_ratelimit_rule_t   **rules;
     ngx_ratelimit_redis_t  **redis;
 
-    if (zone->limiter.rules.nelts == 0) {
+    if (zone->limiter.base->rules.nelts == 0 && !zone->limiter.follows) {
         ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
                       "\"ratelimit_zone\" \"%V\" has no rule, expected "
                       "\"rate=\" or a \"ratelimit_rule\" in %V:%ui",
@@ -381,13 +384,15 @@ ngx_http_ratelimit_resolve_zone(ngx_conf_t *cf,
         return NGX_ERROR;
     }
 
-    if (ngx_ratelimit_limiter_prepare(&zone->limiter, cf->pool) != NGX_OK) {
+    ngx_http_ratelimit_above(cf, zone);
+
+    if (ngx_ratelimit_policy_complete(zone->limiter.base) != NGX_OK) {
         return NGX_ERROR;
     }
 
-    rules = zone->limiter.rules.elts;
+    rules = zone->limiter.base->rules.elts;
 
-    for (i = 0; i < zone->limiter.rules.nelts; i++) {
+    for (i = 0; i < zone->limiter.base->rules.nelts; i++) {
         if (ngx_ratelimit_check_prepare(rules[i], cf->pool) != NGX_OK) {
             return NGX_ERROR;
         }
@@ -401,6 +406,7 @@ static ngx_int_t
 ngx_http_ratelimit_resolve_limit(ngx_conf_t *cf,
     ngx_http_ratelimit_main_conf_t *conf, ngx_http_ratelimit_limit_t *limit)
 {
+    ngx_ratelimit_rule_t       *rule;
     ngx_http_ratelimit_zone_t  *zone;
 
     zone = ngx_http_ratelimit_zone_by_name(conf, &limit->zone);
@@ -415,13 +421,15 @@ ngx_http_ratelimit_resolve_limit(ngx_conf_t *cf,
 
     limit->limiter = &zone->limiter;
 
+    limit->number = NGX_HTTP_RATELIMIT_ALL;
+
     if (limit->rule_id.len == 0) {
-        return ngx_http_ratelimit_cost_headers(cf, limit);
+        return NGX_OK;
     }
 
-    limit->rule = ngx_ratelimit_limiter_rule(&zone->limiter,
-                                             &limit->rule_id);
-    if (limit->rule == NULL) {
+    rule = ngx_ratelimit_limiter_rule(&zone->limiter, &limit->rule_id);
+
+    if (rule == NULL) {
         ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
                       "\"ratelimit\" has \"rule=%V\", expected a rule of zone "
                       "\"%V\" in %V:%ui", &limit->rule_id, &limit->zone,
@@ -429,11 +437,13 @@ ngx_http_ratelimit_resolve_limit(ngx_conf_t *cf,
         return NGX_ERROR;
     }
 
-    return ngx_http_ratelimit_cost_headers(cf, limit);
+    limit->number = rule->number;
+
+    return NGX_OK;
 }
 
 
-static ngx_http_ratelimit_zone_t *
+ngx_http_ratelimit_zone_t *
 ngx_http_ratelimit_zone_by_name(ngx_http_ratelimit_main_conf_t *conf,
     ngx_str_t *name)
 {

@@ -12,7 +12,10 @@
 
 static const char *ngx_http_ratelimit_set_regex(ngx_conf_t *cf,
     ngx_str_t *value, ngx_http_ratelimit_rule_t *rule);
-static ngx_uint_t ngx_http_ratelimit_method(u_char *name, size_t len);
+
+static const char *ngx_http_ratelimit_set_hashes(ngx_conf_t *cf,
+    ngx_str_t *value, ngx_ratelimit_keys_t *keys, ngx_uint_t n);
+static ngx_uint_t ngx_http_ratelimit_variables_in(ngx_str_t *text);
 
 static ngx_conf_bitmask_t  ngx_http_ratelimit_methods[] = {
     { ngx_string("GET"), NGX_HTTP_GET },
@@ -157,8 +160,24 @@ ngx_http_ratelimit_set_methods(ngx_conf_t *cf, ngx_str_t *value,
 }
 
 
-static ngx_uint_t
-ngx_http_ratelimit_method(u_char *name, size_t len)
+ngx_uint_t
+ngx_http_ratelimit_methods_all(void)
+{
+    ngx_uint_t           bits;
+    ngx_conf_bitmask_t  *m;
+
+    bits = 0;
+
+    for (m = ngx_http_ratelimit_methods; m->name.len; m++) {
+        bits |= m->mask;
+    }
+
+    return bits;
+}
+
+
+ngx_uint_t
+ngx_http_ratelimit_method(const u_char *name, size_t len)
 {
     ngx_conf_bitmask_t  *m;
 
@@ -185,6 +204,170 @@ ngx_http_ratelimit_set_rule_tier(ngx_conf_t *cf, ngx_str_t *value,
     rule->rule.tier = *value;
 
     return NULL;
+}
+
+
+/* In lower case, as nginx has the request's. */
+const char *
+ngx_http_ratelimit_set_host(ngx_conf_t *cf, ngx_str_t *value,
+    ngx_http_ratelimit_rule_t *rule)
+{
+    u_char                     *p, *last;
+    ngx_str_t                   text;
+    ngx_array_t                 hosts;
+    ngx_ratelimit_glob_text_t  *host;
+
+    if (ngx_array_init(&hosts, cf->pool, 2, sizeof(ngx_ratelimit_glob_text_t))
+        != NGX_OK)
+    {
+        return "";
+    }
+
+    p = value->data;
+    last = value->data + value->len;
+
+    do {
+        text = ngx_http_ratelimit_next(&p, last);
+
+        if (ngx_http_ratelimit_variables_in(&text)
+            || ngx_ratelimit_glob_check(text.data, text.len))
+        {
+            return "host names like \"api.example.com,*.example.org\", "
+                   "without variables";
+        }
+
+        host = ngx_array_push(&hosts);
+        if (host == NULL) {
+            return "";
+        }
+
+        ngx_strlow(text.data, text.data, text.len);
+        host->data = text.data;
+        host->len = text.len;
+
+    } while (p);
+
+    rule->rule.hosts = hosts.elts;
+    rule->rule.nhosts = hosts.nelts;
+
+    return NULL;
+}
+
+
+const char *
+ngx_http_ratelimit_set_rule_api_key(ngx_conf_t *cf, ngx_str_t *value,
+    ngx_http_ratelimit_rule_t *rule)
+{
+    void                       *memory;
+    u_char                     *p, *last;
+    ngx_str_t                   text;
+    ngx_uint_t                  n, hashed;
+    ngx_ratelimit_keys_t       *keys;
+    ngx_ratelimit_glob_text_t  *globs;
+
+    keys = ngx_pcalloc(cf->pool, sizeof(ngx_ratelimit_keys_t));
+    globs = ngx_palloc(cf->pool, (value->len / 2 + 1)
+                                 * sizeof(ngx_ratelimit_glob_text_t));
+
+    if (keys == NULL || globs == NULL) {
+        return "";
+    }
+
+    n = 0;
+    hashed = 0;
+    p = value->data;
+    last = value->data + value->len;
+
+    do {
+        text = ngx_http_ratelimit_next(&p, last);
+
+        if (ngx_http_ratelimit_variables_in(&text)
+            || ngx_ratelimit_glob_check(text.data, text.len))
+        {
+            return "API keys like \"sk_live_*,sk_test_1\", with \"*\" and "
+                   "\"?\" for any text and any character, without variables";
+        }
+
+        if (ngx_ratelimit_policy_hashed(&text)) {
+            hashed++;
+
+        } else {
+            globs[n].data = text.data;
+            globs[n++].len = text.len;
+        }
+
+    } while (p);
+
+    if (n) {
+        memory = ngx_palloc(cf->pool, ngx_ratelimit_globs_bytes(n));
+        if (memory == NULL) {
+            return "";
+        }
+
+        keys->globs = ngx_ratelimit_globs_init(memory, globs, n);
+    }
+
+    rule->rule.api_keys = keys;
+
+    return hashed ? ngx_http_ratelimit_set_hashes(cf, value, keys, hashed)
+                  : NULL;
+}
+
+
+/* The digests among them. */
+static const char *
+ngx_http_ratelimit_set_hashes(ngx_conf_t *cf, ngx_str_t *value,
+    ngx_ratelimit_keys_t *keys, ngx_uint_t n)
+{
+    void       *memory;
+    u_char     *p, *last, digest[NGX_RATELIMIT_MAP_KEY];
+    ngx_str_t   text;
+
+    memory = ngx_palloc(cf->pool, ngx_ratelimit_map_bytes(n));
+    if (memory == NULL) {
+        return "";
+    }
+
+    ngx_ratelimit_map_init(&keys->digests, memory, n);
+
+    p = value->data;
+    last = value->data + value->len;
+
+    do {
+        text = ngx_http_ratelimit_next(&p, last);
+
+        if (ngx_ratelimit_policy_hashed(&text)) {
+            ngx_ratelimit_policy_digest(&text, digest);
+            (void) ngx_ratelimit_map_put(&keys->digests, digest, 0);
+        }
+
+    } while (p);
+
+    return NULL;
+}
+
+
+static ngx_uint_t
+ngx_http_ratelimit_variables_in(ngx_str_t *text)
+{
+    return ngx_strlchr(text->data, text->data + text->len, '$') != NULL;
+}
+
+
+ngx_str_t
+ngx_http_ratelimit_next(u_char **p, u_char *last)
+{
+    u_char     *comma;
+    ngx_str_t   text;
+
+    comma = ngx_strlchr(*p, last, ',');
+
+    text.data = *p;
+    text.len = (comma ? comma : last) - *p;
+
+    *p = comma ? comma + 1 : NULL;
+
+    return text;
 }
 
 

@@ -7,6 +7,8 @@
 
 #include "ngx_http_ratelimit.h"
 
+#include "ngx_ratelimit_sync.h"
+
 /* of a buffer, unless one line takes more */
 #define NGX_HTTP_RATELIMIT_METRICS_BUFFER  4096
 
@@ -83,6 +85,23 @@ static ngx_int_t ngx_http_ratelimit_metrics_statuses(
     const ngx_ratelimit_redis_t *redis, const char *label, ngx_uint_t first,
     const uint64_t *values);
 
+static ngx_int_t ngx_http_ratelimit_metrics_each_follower(
+    ngx_http_ratelimit_metrics_t *out,
+    const ngx_http_ratelimit_metric_t *metric);
+static ngx_int_t ngx_http_ratelimit_metrics_rules_version(
+    ngx_http_ratelimit_metrics_t *out,
+    const ngx_http_ratelimit_metric_t *metric, void *source);
+static ngx_int_t ngx_http_ratelimit_metrics_rules_age(
+    ngx_http_ratelimit_metrics_t *out,
+    const ngx_http_ratelimit_metric_t *metric, void *source);
+static ngx_int_t ngx_http_ratelimit_metrics_rules_reachable(
+    ngx_http_ratelimit_metrics_t *out,
+    const ngx_http_ratelimit_metric_t *metric, void *source);
+static ngx_int_t ngx_http_ratelimit_metrics_zone(
+    ngx_http_ratelimit_metrics_t *out,
+    const ngx_http_ratelimit_metric_t *metric,
+    const ngx_ratelimit_limiter_t *limiter, uint64_t value);
+
 static const ngx_http_ratelimit_metric_t  ngx_http_ratelimit_metrics_table[] =
 {
     { ngx_string("ratelimit_redis_calls_total"),
@@ -130,6 +149,24 @@ static const ngx_http_ratelimit_metric_t  ngx_http_ratelimit_metrics_table[] =
       ngx_http_ratelimit_metrics_each_redis,
       ngx_http_ratelimit_metrics_total,
       offsetof(ngx_ratelimit_redis_stat_t, nodes) },
+
+    { ngx_string("ratelimit_rules_version"),
+      ngx_string("gauge"),
+      ngx_string("Version of a zone's document that requests go by, 0: none."),
+      ngx_http_ratelimit_metrics_each_follower,
+      ngx_http_ratelimit_metrics_rules_version, 0 },
+
+    { ngx_string("ratelimit_rules_age_seconds"),
+      ngx_string("gauge"),
+      ngx_string("For how long requests have gone by that version."),
+      ngx_http_ratelimit_metrics_each_follower,
+      ngx_http_ratelimit_metrics_rules_age, 0 },
+
+    { ngx_string("ratelimit_rules_reachable"),
+      ngx_string("gauge"),
+      ngx_string("1: Redis has said last what the document is."),
+      ngx_http_ratelimit_metrics_each_follower,
+      ngx_http_ratelimit_metrics_rules_reachable, 0 },
 
     { ngx_null_string, ngx_null_string, ngx_null_string, NULL, NULL, 0 }
 };
@@ -471,8 +508,6 @@ ngx_http_ratelimit_metrics_state(ngx_http_ratelimit_metrics_t *out,
 }
 
 
-/* One number of a Redis. */
-
 /* One number of a block, at the metric's offset. */
 
 static ngx_int_t
@@ -525,4 +560,96 @@ ngx_http_ratelimit_metrics_statuses(ngx_http_ratelimit_metrics_t *out,
     }
 
     return NGX_OK;
+}
+
+
+/* Each zone that follows a document. */
+
+static ngx_int_t
+ngx_http_ratelimit_metrics_each_follower(ngx_http_ratelimit_metrics_t *out,
+    const ngx_http_ratelimit_metric_t *metric)
+{
+    ngx_uint_t                   i;
+    ngx_http_ratelimit_zone_t  **zones;
+
+    zones = out->conf->zones.elts;
+
+    for (i = 0; i < out->conf->zones.nelts; i++) {
+        if (zones[i]->limiter.follows
+            && metric->write(out, metric, &zones[i]->limiter) != NGX_OK)
+        {
+            return NGX_ERROR;
+        }
+    }
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_ratelimit_metrics_rules_version(ngx_http_ratelimit_metrics_t *out,
+    const ngx_http_ratelimit_metric_t *metric, void *source)
+{
+    ngx_ratelimit_sync_stat_t  stat;
+
+    ngx_ratelimit_sync_stat(source, &stat);
+
+    return ngx_http_ratelimit_metrics_zone(out, metric, source,
+                                           stat.compiled);
+}
+
+
+static ngx_int_t
+ngx_http_ratelimit_metrics_rules_age(ngx_http_ratelimit_metrics_t *out,
+    const ngx_http_ratelimit_metric_t *metric, void *source)
+{
+    time_t                     now, since;
+    ngx_ratelimit_sync_stat_t  stat;
+
+    ngx_ratelimit_sync_stat(source, &stat);
+
+    if (stat.compiled == 0) {
+        return NGX_OK;
+    }
+
+    now = ngx_time();
+    since = (time_t) (stat.swapped_ms / 1000);
+
+    /* the clock may have been set back */
+
+    return ngx_http_ratelimit_metrics_zone(out, metric, source,
+                                           now > since ? now - since : 0);
+}
+
+
+static ngx_int_t
+ngx_http_ratelimit_metrics_rules_reachable(ngx_http_ratelimit_metrics_t *out,
+    const ngx_http_ratelimit_metric_t *metric, void *source)
+{
+    ngx_ratelimit_limiter_t *limiter = source;
+
+    ngx_ratelimit_sync_stat_t  stat;
+
+    if (limiter->redis == NULL) {
+        return NGX_OK;
+    }
+
+    ngx_ratelimit_sync_stat(limiter, &stat);
+
+    return ngx_http_ratelimit_metrics_zone(out, metric, limiter,
+                                           stat.reachable);
+}
+
+
+static ngx_int_t
+ngx_http_ratelimit_metrics_zone(ngx_http_ratelimit_metrics_t *out,
+    const ngx_http_ratelimit_metric_t *metric,
+    const ngx_ratelimit_limiter_t *limiter, uint64_t value)
+{
+    ngx_http_ratelimit_label_t  labels[] = {
+        { "zone", &limiter->zone.name },
+        { NULL, NULL }
+    };
+
+    return ngx_http_ratelimit_metrics_sample(out, metric, labels, value);
 }

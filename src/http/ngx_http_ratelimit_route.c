@@ -177,7 +177,7 @@ ngx_http_ratelimit_route_variable(ngx_http_request_t *r,
 
     ctx = ngx_http_ratelimit_ctx(r->main);
 
-    if (ctx) {
+    if (ctx && ctx->conf) {
         conf = ctx->conf;
         path = &ctx->path;
 

@@ -50,10 +50,10 @@ static ngx_int_t ngx_http_ratelimit_rule_make_limit(ngx_conf_t *cf,
     const char *directive, ngx_ratelimit_rule_t *rule);
 static void ngx_http_ratelimit_rule_sync(ngx_conf_t *cf,
     ngx_http_ratelimit_rule_t *rule);
+static ngx_int_t ngx_http_ratelimit_rule_tiers(ngx_conf_t *cf,
+    const char *directive, ngx_http_ratelimit_rule_t *rule);
 static ngx_int_t ngx_http_ratelimit_rule_shards(ngx_conf_t *cf,
     const char *directive, ngx_ratelimit_rule_t *rule);
-static const char *ngx_http_ratelimit_rule_split(
-    const ngx_ratelimit_rule_t *rule);
 
 static const ngx_http_ratelimit_parameter_t  ngx_http_ratelimit_parameters[] = {
     { "algorithm=", ngx_http_ratelimit_set_algorithm, 1,
@@ -102,6 +102,12 @@ static const ngx_http_ratelimit_parameter_t  ngx_http_ratelimit_parameters[] = {
       NGX_HTTP_RATELIMIT_OF_ANY },
     { "tier=", ngx_http_ratelimit_set_rule_tier, 0,
       NGX_HTTP_RATELIMIT_OF_ANY },
+    { "host=", ngx_http_ratelimit_set_host, 0,
+      NGX_HTTP_RATELIMIT_OF_ANY },
+    { "api_key=", ngx_http_ratelimit_set_rule_api_key, 0,
+      NGX_HTTP_RATELIMIT_OF_ANY },
+    { "tiers=", ngx_http_ratelimit_set_tiers, 0,
+      NGX_HTTP_RATELIMIT_OF_ANY },
     { NULL, NULL, 0, 0 }
 };
 
@@ -118,6 +124,7 @@ static const ngx_http_ratelimit_exclusion_t  ngx_http_ratelimit_exclusions[] = {
     { "sync=async", "emergency=", "\"sync=lease\" or \"sync=strict\"" },
     { "shards=", "count_status=", "one of them" },
     { "shards=", "cost_header=", "one of them" },
+    { "shards=", "tiers=", "one of them" },
     { "shards=", "fail_mode=local",
       "\"fail_mode=open\" or \"fail_mode=closed\"" },
     { NULL, NULL, NULL }
@@ -382,7 +389,39 @@ ngx_http_ratelimit_rule_combine(ngx_conf_t *cf, const char *directive,
         return NGX_ERROR;
     }
 
+    if (ngx_http_ratelimit_rule_tiers(cf, directive, rule) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
     return ngx_http_ratelimit_rule_shards(cf, directive, &rule->rule);
+}
+
+
+static ngx_int_t
+ngx_http_ratelimit_rule_tiers(ngx_conf_t *cf, const char *directive,
+    ngx_http_ratelimit_rule_t *rule)
+{
+    const char  *expected;
+
+    if (rule->tiers.len == 0) {
+        return NGX_OK;
+    }
+
+    expected = ngx_http_ratelimit_make_tiers(cf,
+                          ngx_http_ratelimit_argument(cf, "rate=") != NULL,
+                          rule);
+    if (expected == NULL) {
+        return NGX_OK;
+    }
+
+    if (expected[0]) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"%s\" \"%V\" has an invalid \"tiers=%V\", "
+                           "expected %s", directive, &rule->rule.id,
+                           &rule->tiers, expected);
+    }
+
+    return NGX_ERROR;
 }
 
 
@@ -567,10 +606,6 @@ ngx_http_ratelimit_rule_sync(ngx_conf_t *cf, ngx_http_ratelimit_rule_t *rule)
 }
 
 
-/*
- * Whether a counter can be split: each of its parts must be able to pay any
- * request, and its limit be known before.
- */
 static ngx_int_t
 ngx_http_ratelimit_rule_shards(ngx_conf_t *cf, const char *directive,
     ngx_ratelimit_rule_t *rule)
@@ -581,12 +616,7 @@ ngx_http_ratelimit_rule_shards(ngx_conf_t *cf, const char *directive,
         return NGX_OK;
     }
 
-    expected = (rule->sync != NGX_RATELIMIT_SYNC_STRICT)
-               ? "\"sync=strict\" with it"
-               : rule->dynamic ? "a limit without variables"
-               : rule->dynamic_cost ? "a cost without variables"
-               : ngx_http_ratelimit_rule_split(rule);
-
+    expected = ngx_ratelimit_rule_split(rule);
     if (expected == NULL) {
         return NGX_OK;
     }
@@ -596,38 +626,4 @@ ngx_http_ratelimit_rule_shards(ngx_conf_t *cf, const char *directive,
                        directive, &rule->id, rule->shards, expected);
 
     return NGX_ERROR;
-}
-
-
-/* Returns NULL, or what was expected. */
-static const char *
-ngx_http_ratelimit_rule_split(const ngx_ratelimit_rule_t *rule)
-{
-    uint32_t                     capacity, n;
-    ngx_ratelimit_rate_t         unused;
-    const ngx_ratelimit_spec_t  *spec;
-
-    n = rule->shards;
-    spec = &rule->spec;
-    capacity = rule->limit.capacity;
-
-    if (capacity < n) {
-        return "as many shards as requests of the limit, or fewer";
-    }
-
-    if (rule->cost > capacity / n) {
-        return "a cost of at most the limit divided by the shards";
-    }
-
-    if (spec->algorithm == NGX_RATELIMIT_TOKEN_BUCKET
-        && ngx_ratelimit_rate_init(&unused, spec->tokens,
-                                   spec->period_us * n,
-                                   (capacity + n - 1) / n)
-           != 0)
-    {
-        return "a rate whose period is at most 366 days when it is multiplied "
-               "by the shards";
-    }
-
-    return NULL;
 }

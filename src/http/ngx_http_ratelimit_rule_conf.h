@@ -24,12 +24,29 @@ const char *ngx_http_ratelimit_set_methods(ngx_conf_t *cf, ngx_str_t *value,
     ngx_http_ratelimit_rule_t *rule);
 const char *ngx_http_ratelimit_set_rule_tier(ngx_conf_t *cf,
     ngx_str_t *value, ngx_http_ratelimit_rule_t *rule);
+const char *ngx_http_ratelimit_set_host(ngx_conf_t *cf, ngx_str_t *value,
+    ngx_http_ratelimit_rule_t *rule);
+const char *ngx_http_ratelimit_set_rule_api_key(ngx_conf_t *cf,
+    ngx_str_t *value, ngx_http_ratelimit_rule_t *rule);
 const char *ngx_http_ratelimit_set_percent(ngx_conf_t *cf, ngx_str_t *value,
     ngx_http_ratelimit_rule_t *rule);
 const char *ngx_http_ratelimit_set_group(ngx_conf_t *cf, ngx_str_t *value,
     ngx_http_ratelimit_rule_t *rule);
 const char *ngx_http_ratelimit_set_priority(ngx_conf_t *cf,
     ngx_str_t *value, ngx_http_ratelimit_rule_t *rule);
+
+/*
+ * tiers_conf.c: other limits, by tier. set keeps the text, make reads it when
+ * the rule's own limit is known: a rate's, or a number's. Returns NULL, or what
+ * was expected.
+ */
+const char *ngx_http_ratelimit_set_tiers(ngx_conf_t *cf, ngx_str_t *value,
+    ngx_http_ratelimit_rule_t *rule);
+const char *ngx_http_ratelimit_make_tiers(ngx_conf_t *cf, ngx_uint_t rates,
+    ngx_http_ratelimit_rule_t *rule);
+
+/* The next of a list of texts with commas between them, from *p to last. */
+ngx_str_t ngx_http_ratelimit_next(u_char **p, u_char *last);
 
 /* spec_conf.c: how much, and how it is counted */
 const char *ngx_http_ratelimit_set_algorithm(ngx_conf_t *cf,

@@ -12,19 +12,33 @@
 
 /* What selecting one request's rules goes by. */
 typedef struct {
-    ngx_http_request_t        *request;
-    ngx_http_ratelimit_ctx_t  *ctx;
-    ngx_ratelimit_limiter_t   *limiter;
-    unsigned                   found:1;        /* the rule, by its path */
-    unsigned                   cost_wrong:1;   /* and logged */
+    ngx_http_request_t            *request;
+    ngx_http_ratelimit_ctx_t      *ctx;
+    ngx_ratelimit_limiter_t       *limiter;
+    ngx_ratelimit_policy_t        *policy;
+    ngx_str_t                      tier;       /* by the location */
+    ngx_ratelimit_subject_t        subject;
+    ngx_ratelimit_match_e          match;      /* of the last rule */
+    ngx_http_ratelimit_explain_t  *explain;    /* NULL: nobody asks */
+    unsigned                       grouped:1;  /* rules replace each other */
+    unsigned                       found:1;    /* the rule, by its path */
+    unsigned                       cost_wrong:1;   /* and logged */
 } ngx_http_ratelimit_selection_t;
 
+static ngx_int_t ngx_http_ratelimit_select_subject(
+    ngx_http_ratelimit_selection_t *s, ngx_http_ratelimit_loc_conf_t *conf);
+static ngx_uint_t ngx_http_ratelimit_select_denied(
+    ngx_http_ratelimit_selection_t *s, ngx_http_ratelimit_loc_conf_t *conf);
+static ngx_int_t ngx_http_ratelimit_select_limits(
+    ngx_http_ratelimit_selection_t *s, ngx_http_ratelimit_limit_t *limit);
 static ngx_int_t ngx_http_ratelimit_select_zone(
     ngx_http_ratelimit_selection_t *s);
-static ngx_uint_t ngx_http_ratelimit_select_in_group(
-    ngx_http_ratelimit_selection_t *s, const ngx_ratelimit_rule_t *rule);
 static ngx_int_t ngx_http_ratelimit_select_rule(
     ngx_http_ratelimit_selection_t *s, ngx_ratelimit_rule_t *rule);
+static ngx_int_t ngx_http_ratelimit_select_apply(
+    ngx_http_ratelimit_selection_t *s, ngx_ratelimit_rule_t *rule);
+static ngx_uint_t ngx_http_ratelimit_select_in_group(
+    ngx_http_ratelimit_selection_t *s, const ngx_ratelimit_rule_t *rule);
 static ngx_int_t ngx_http_ratelimit_select_counter(
     ngx_http_ratelimit_selection_t *s, ngx_ratelimit_rule_t *rule,
     ngx_ratelimit_client_t *client, const ngx_ratelimit_limit_t *limit);
@@ -32,7 +46,13 @@ static ngx_ratelimit_client_t *ngx_http_ratelimit_select_client(
     ngx_http_ratelimit_selection_t *s, const ngx_ratelimit_rule_t *rule);
 static ngx_int_t ngx_http_ratelimit_select_limit(
     ngx_http_ratelimit_selection_t *s, ngx_ratelimit_rule_t *rule,
-    const ngx_ratelimit_limit_t **limit);
+    const ngx_str_t *key, const ngx_ratelimit_limit_t **limit);
+static ngx_int_t ngx_http_ratelimit_select_dynamic(
+    ngx_http_ratelimit_selection_t *s, ngx_ratelimit_rule_t *rule,
+    ngx_ratelimit_allowance_t *made);
+static ngx_int_t ngx_http_ratelimit_select_override(
+    ngx_http_ratelimit_selection_t *s, const ngx_ratelimit_override_t *override,
+    const ngx_ratelimit_spec_t *spec, const ngx_ratelimit_limit_t **limit);
 static ngx_int_t ngx_http_ratelimit_select_cost(
     ngx_http_ratelimit_selection_t *s, ngx_ratelimit_rule_t *rule,
     uint32_t *cost);
@@ -44,6 +64,15 @@ ngx_int_t
 ngx_http_ratelimit_select(ngx_http_request_t *r,
     ngx_http_ratelimit_loc_conf_t *conf, ngx_http_ratelimit_ctx_t *ctx)
 {
+    return ngx_http_ratelimit_explain(r, conf, ctx, NULL);
+}
+
+
+ngx_int_t
+ngx_http_ratelimit_explain(ngx_http_request_t *r,
+    ngx_http_ratelimit_loc_conf_t *conf, ngx_http_ratelimit_ctx_t *ctx,
+    ngx_http_ratelimit_explain_t *explain)
+{
     ngx_int_t                        rc;
     ngx_uint_t                       i;
     ngx_http_ratelimit_limit_t     **limits;
@@ -51,24 +80,24 @@ ngx_http_ratelimit_select(ngx_http_request_t *r,
 
     s.request = r;
     s.ctx = ctx;
+    s.explain = explain;
     s.cost_wrong = 0;
 
-    if (conf->tier
-        && ngx_http_ratelimit_value_get(r, conf->tier, &ctx->tier) != NGX_OK)
-    {
+    if (ngx_http_ratelimit_select_subject(&s, conf) != NGX_OK) {
         return NGX_ERROR;
+    }
+
+    if (s.subject.api_key.len && ngx_http_ratelimit_select_denied(&s, conf)) {
+        return NGX_ABORT;
     }
 
     limits = conf->limits->elts;
 
     for (i = 0; i < conf->limits->nelts; i++) {
-
         s.limiter = limits[i]->limiter;
-        s.found = (limits[i]->rule == NULL);
+        s.policy = ctx->policies[i];
 
-        rc = limits[i]->rule
-             ? ngx_http_ratelimit_select_rule(&s, limits[i]->rule)
-             : ngx_http_ratelimit_select_zone(&s);
+        rc = ngx_http_ratelimit_select_limits(&s, limits[i]);
 
         if (rc == NGX_ERROR) {
             return NGX_ERROR;
@@ -83,7 +112,120 @@ ngx_http_ratelimit_select(ngx_http_request_t *r,
 }
 
 
+/* The API key is only looked for where a policy asks for it. */
+static ngx_int_t
+ngx_http_ratelimit_select_subject(ngx_http_ratelimit_selection_t *s,
+    ngx_http_ratelimit_loc_conf_t *conf)
+{
+    ngx_int_t                 rc;
+    ngx_uint_t                i, keyed, digested;
+    ngx_http_request_t       *r;
+    ngx_ratelimit_subject_t  *subject;
+
+    r = s->request;
+    subject = &s->subject;
+
+    subject->method = r->method;
+    subject->path = s->ctx->path;
+    subject->host = r->headers_in.server;
+    subject->log = r->connection->log;
+    subject->api_key.len = 0;
+    subject->digested = 0;
+
+    ngx_str_null(&s->tier);
+
+    if (conf->tier
+        && ngx_http_ratelimit_value_get(r, conf->tier, &s->tier) != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    keyed = 0;
+    digested = 0;
+
+    for (i = 0; i < conf->limits->nelts; i++) {
+        keyed |= s->ctx->policies[i]->keyed;
+        digested |= s->ctx->policies[i]->digested;
+    }
+
+    if (!keyed) {
+        return NGX_OK;
+    }
+
+    rc = ngx_http_ratelimit_api_key_text(r, &subject->api_key);
+
+    if (rc == NGX_ERROR) {
+        return NGX_ERROR;
+    }
+
+    if (rc == NGX_DECLINED) {
+        subject->api_key.len = 0;
+
+    } else if (digested) {
+        ngx_ratelimit_subject_digest(subject);
+    }
+
+    return NGX_OK;
+}
+
+
+/* Before any zone counts the request. A dry run lets it go on. */
+static ngx_uint_t
+ngx_http_ratelimit_select_denied(ngx_http_ratelimit_selection_t *s,
+    ngx_http_ratelimit_loc_conf_t *conf)
+{
+    ngx_uint_t                    i;
+    ngx_ratelimit_listed_e        listed;
+    ngx_http_ratelimit_limit_t  **limits;
+
+    limits = conf->limits->elts;
+
+    for (i = 0; i < conf->limits->nelts; i++) {
+        listed = ngx_ratelimit_policy_listed(s->ctx->policies[i],
+                                             &s->subject);
+
+        if (listed != NGX_RATELIMIT_LISTED_NOT && s->explain) {
+            s->explain->listed(s->explain->data, limits[i]->limiter, listed);
+        }
+
+        if (listed == NGX_RATELIMIT_LISTED_DENIED && s->ctx->denies == NULL) {
+            s->ctx->denies = limits[i]->limiter;
+        }
+    }
+
+    return s->ctx->denies && !conf->dry_run;
+}
+
+
 /* What the rules' own functions return; never NGX_DECLINED. */
+static ngx_int_t
+ngx_http_ratelimit_select_limits(ngx_http_ratelimit_selection_t *s,
+    ngx_http_ratelimit_limit_t *limit)
+{
+    ngx_int_t  rc;
+
+    if (s->subject.api_key.len
+        && ngx_ratelimit_policy_listed(s->policy, &s->subject)
+           == NGX_RATELIMIT_LISTED_ALLOWED)
+    {
+        return NGX_OK;
+    }
+
+    ngx_ratelimit_subject_tier(&s->subject, s->policy, &s->tier);
+
+    s->grouped = (limit->number == NGX_HTTP_RATELIMIT_ALL);
+
+    if (s->grouped) {
+        return ngx_http_ratelimit_select_zone(s);
+    }
+
+    s->found = 0;
+    rc = ngx_http_ratelimit_select_rule(s, s->policy->fixed[limit->number]);
+
+    return (rc == NGX_DECLINED) ? NGX_OK : rc;
+}
+
+
 static ngx_int_t
 ngx_http_ratelimit_select_zone(ngx_http_ratelimit_selection_t *s)
 {
@@ -93,11 +235,20 @@ ngx_http_ratelimit_select_zone(ngx_http_ratelimit_selection_t *s)
     ngx_ratelimit_rule_t   *found[NGX_HTTP_RATELIMIT_FOUND];
 
     rules = found;
+    s->found = 1;
 
-    n = ngx_ratelimit_limiter_find(s->limiter, &s->ctx->path, rules,
-                                   NGX_HTTP_RATELIMIT_FOUND);
+    n = ngx_ratelimit_policy_find(s->policy, &s->ctx->path, rules,
+                                  NGX_HTTP_RATELIMIT_FOUND);
 
-    if (n > NGX_HTTP_RATELIMIT_FOUND) {
+    if (s->explain) {
+
+        /* also those that the path excludes */
+
+        s->found = 0;
+        rules = s->policy->rules.elts;
+        n = s->policy->rules.nelts;
+
+    } else if (n > NGX_HTTP_RATELIMIT_FOUND) {
 
         rules = ngx_palloc(s->request->pool,
                            n * sizeof(ngx_ratelimit_rule_t *));
@@ -105,15 +256,10 @@ ngx_http_ratelimit_select_zone(ngx_http_ratelimit_selection_t *s)
             return NGX_ERROR;
         }
 
-        n = ngx_ratelimit_limiter_find(s->limiter, &s->ctx->path, rules, n);
+        n = ngx_ratelimit_policy_find(s->policy, &s->ctx->path, rules, n);
     }
 
     for (i = 0; i < n; i++) {
-
-        if (ngx_http_ratelimit_select_in_group(s, rules[i])) {
-            continue;
-        }
-
         rc = ngx_http_ratelimit_select_rule(s, rules[i]);
 
         if (rc == NGX_ERROR || rc == NGX_DONE) {
@@ -122,6 +268,101 @@ ngx_http_ratelimit_select_zone(ngx_http_ratelimit_selection_t *s)
     }
 
     return NGX_OK;
+}
+
+
+/*
+ * NGX_DECLINED: the rule does not apply, s->match says why. NGX_DONE: there is
+ * no room for it, nor for any other.
+ */
+static ngx_int_t
+ngx_http_ratelimit_select_rule(ngx_http_ratelimit_selection_t *s,
+    ngx_ratelimit_rule_t *rule)
+{
+    ngx_int_t               rc;
+    ngx_ratelimit_check_t  *check;
+
+    rc = ngx_http_ratelimit_select_apply(s, rule);
+
+    if (s->explain && rc != NGX_ERROR) {
+        check = &s->ctx->check;
+        s->explain->rule(s->explain->data, rule, s->match,
+                         (rc == NGX_OK) ? &check->counters[check->ncounters - 1]
+                                        : NULL,
+                         &s->subject);
+    }
+
+    return rc;
+}
+
+
+static ngx_int_t
+ngx_http_ratelimit_select_apply(ngx_http_ratelimit_selection_t *s,
+    ngx_ratelimit_rule_t *rule)
+{
+    ngx_int_t                     rc;
+    ngx_str_t                     key;
+    ngx_ratelimit_check_t        *check;
+    ngx_ratelimit_client_t       *client;
+    const ngx_ratelimit_limit_t  *limit;
+
+    check = &s->ctx->check;
+
+    s->match = ngx_ratelimit_rule_match(rule, s->found, &s->subject);
+
+    if (s->match != NGX_RATELIMIT_MATCHED) {
+        return NGX_DECLINED;
+    }
+
+    if (s->grouped && ngx_http_ratelimit_select_in_group(s, rule)) {
+        s->match = NGX_RATELIMIT_GROUP_TAKEN;
+        return NGX_DECLINED;
+    }
+
+    client = ngx_http_ratelimit_select_client(s, rule);
+
+    if (client) {
+        key = client->key;
+
+    } else if (ngx_http_ratelimit_values_key(s->request, rule->data, &key)
+               != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    if (key.len == 0) {
+        s->match = NGX_RATELIMIT_KEY_EMPTY;
+        return NGX_DECLINED;
+    }
+
+    if (!ngx_ratelimit_rule_shares(rule, &key)) {
+        s->match = NGX_RATELIMIT_NOT_IN_SHARE;
+        return NGX_DECLINED;
+    }
+
+    rc = ngx_http_ratelimit_select_limit(s, rule, &key, &limit);
+    if (rc != NGX_OK) {
+        return rc;
+    }
+
+    if (check->ncounters == NGX_RATELIMIT_MAX_COUNTERS) {
+        ngx_log_error(NGX_LOG_ERR, s->subject.log, 0,
+                      "more than %d ratelimit rules match one request, "
+                      "rule \"%V\" of zone \"%V\" is not counted, nor is any "
+                      "after it", NGX_RATELIMIT_MAX_COUNTERS, &rule->id,
+                      &s->limiter->zone.name);
+        s->match = NGX_RATELIMIT_TOO_MANY;
+        return NGX_DONE;
+    }
+
+    if (client == NULL) {
+        client = &check->clients[check->nclients];
+        client->limiter = s->limiter;
+        client->key_index = rule->key_index;
+        client->key = key;
+    }
+
+    return ngx_http_ratelimit_select_counter(s, rule, client, limit);
 }
 
 
@@ -151,70 +392,6 @@ ngx_http_ratelimit_select_in_group(ngx_http_ratelimit_selection_t *s,
     }
 
     return 0;
-}
-
-
-/*
- * NGX_DECLINED: the rule does not apply. NGX_DONE: there is no room for it,
- * nor for any other.
- */
-static ngx_int_t
-ngx_http_ratelimit_select_rule(ngx_http_ratelimit_selection_t *s,
-    ngx_ratelimit_rule_t *rule)
-{
-    ngx_int_t                     rc;
-    ngx_str_t                     key;
-    ngx_http_request_t           *r;
-    ngx_ratelimit_check_t        *check;
-    ngx_ratelimit_client_t       *client;
-    const ngx_ratelimit_limit_t  *limit;
-    ngx_http_ratelimit_values_t  *values;
-
-    r = s->request;
-    check = &s->ctx->check;
-    values = rule->data;
-
-    if (!ngx_ratelimit_rule_match(rule, s->found, r->method, &s->ctx->path,
-                                  &s->ctx->tier, r->connection->log))
-    {
-        return NGX_DECLINED;
-    }
-
-    client = ngx_http_ratelimit_select_client(s, rule);
-
-    if (client) {
-        key = client->key;
-
-    } else if (ngx_http_ratelimit_value_get(r, &values->key, &key) != NGX_OK) {
-        return NGX_ERROR;
-    }
-
-    if (key.len == 0 || !ngx_ratelimit_rule_shares(rule, &key)) {
-        return NGX_DECLINED;
-    }
-
-    rc = ngx_http_ratelimit_select_limit(s, rule, &limit);
-    if (rc != NGX_OK) {
-        return rc;
-    }
-
-    if (check->ncounters == NGX_RATELIMIT_MAX_COUNTERS) {
-        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
-                      "more than %d ratelimit rules match one request, "
-                      "rule \"%V\" of zone \"%V\" is not counted, nor is any "
-                      "after it", NGX_RATELIMIT_MAX_COUNTERS, &rule->id,
-                      &s->limiter->zone.name);
-        return NGX_DONE;
-    }
-
-    if (client == NULL) {
-        client = &check->clients[check->nclients];
-        client->limiter = s->limiter;
-        client->key_index = rule->key_index;
-        client->key = key;
-    }
-
-    return ngx_http_ratelimit_select_counter(s, rule, client, limit);
 }
 
 
@@ -290,52 +467,122 @@ ngx_http_ratelimit_select_client(ngx_http_ratelimit_selection_t *s,
 }
 
 
-/* NGX_DECLINED: there is none, so that the rule does not apply. */
+/*
+ * Of the rule, the tier or the API key, and what overrides it for a time.
+ * NGX_DECLINED: there is none, so that the rule does not apply.
+ */
 static ngx_int_t
 ngx_http_ratelimit_select_limit(ngx_http_ratelimit_selection_t *s,
-    ngx_ratelimit_rule_t *rule, const ngx_ratelimit_limit_t **limit)
+    ngx_ratelimit_rule_t *rule, const ngx_str_t *key,
+    const ngx_ratelimit_limit_t **limit)
+{
+    ngx_int_t                         rc;
+    const ngx_ratelimit_spec_t       *spec;
+    ngx_ratelimit_allowance_t        *made;
+    const ngx_ratelimit_override_t   *override;
+    const ngx_ratelimit_allowance_t  *allowance;
+
+    allowance = NULL;
+
+    if (rule->ntiers || rule->keys.entries) {
+        allowance = ngx_ratelimit_rule_allowance(rule, &s->subject, NULL);
+    }
+
+    if (allowance == NULL && rule->dynamic) {
+
+        made = ngx_palloc(s->request->pool, sizeof(ngx_ratelimit_allowance_t));
+        if (made == NULL) {
+            return NGX_ERROR;
+        }
+
+        rc = ngx_http_ratelimit_select_dynamic(s, rule, made);
+        if (rc != NGX_OK) {
+            return rc;
+        }
+
+        allowance = made;
+    }
+
+    *limit = allowance ? &allowance->limit : &rule->limit;
+
+    if (s->policy->overrides == NULL) {
+        return NGX_OK;
+    }
+
+    override = ngx_ratelimit_policy_override(s->policy, rule, &s->subject, key,
+                                             ngx_time());
+    if (override == NULL) {
+        return NGX_OK;
+    }
+
+    spec = allowance ? &allowance->spec : &rule->spec;
+
+    return ngx_http_ratelimit_select_override(s, override, spec, limit);
+}
+
+
+/* What a variable says. */
+static ngx_int_t
+ngx_http_ratelimit_select_dynamic(ngx_http_ratelimit_selection_t *s,
+    ngx_ratelimit_rule_t *rule, ngx_ratelimit_allowance_t *made)
 {
     u_char                        buf[NGX_HTTP_RATELIMIT_QUOTE_BYTES];
     ngx_str_t                     text;
     const char                   *expected;
-    ngx_http_request_t           *r;
-    ngx_ratelimit_limit_t        *made;
     ngx_http_ratelimit_values_t  *values;
 
-    if (!rule->dynamic) {
-        *limit = &rule->limit;
-        return NGX_OK;
-    }
-
-    r = s->request;
     values = rule->data;
 
-    if (ngx_http_ratelimit_value_get(r, values->limit, &text) != NGX_OK) {
+    if (ngx_http_ratelimit_value_get(s->request, values->limit, &text)
+        != NGX_OK)
+    {
         return NGX_ERROR;
     }
 
     if (text.len == 0) {
+        s->match = NGX_RATELIMIT_LIMIT_EMPTY;
         return NGX_DECLINED;
     }
 
-    made = ngx_palloc(r->pool, sizeof(ngx_ratelimit_limit_t));
+    expected = ngx_ratelimit_rule_spec(&rule->spec, &text, &made->spec);
+
+    if (expected == NULL) {
+        expected = ngx_ratelimit_limit_init(&made->limit, &made->spec);
+    }
+
+    if (expected == NULL) {
+        return NGX_OK;
+    }
+
+    text = ngx_http_ratelimit_value_quote(&text, buf);
+
+    ngx_log_error(NGX_LOG_ERR, s->subject.log, 0,
+                  "ratelimit rule \"%V\" of zone \"%V\" has a limit of "
+                  "\"%V\", expected %s; it is not applied",
+                  &rule->id, &s->limiter->zone.name, &text, expected);
+
+    s->match = NGX_RATELIMIT_LIMIT_WRONG;
+
+    return NGX_DECLINED;
+}
+
+
+/* One that does not fit the rule leaves it as it is. */
+static ngx_int_t
+ngx_http_ratelimit_select_override(ngx_http_ratelimit_selection_t *s,
+    const ngx_ratelimit_override_t *override, const ngx_ratelimit_spec_t *spec,
+    const ngx_ratelimit_limit_t **limit)
+{
+    ngx_ratelimit_limit_t  *made;
+
+    made = ngx_palloc(s->request->pool, sizeof(ngx_ratelimit_limit_t));
     if (made == NULL) {
         return NGX_ERROR;
     }
 
-    expected = ngx_ratelimit_rule_limit(&rule->spec, &text, made);
-
-    if (expected) {
-        text = ngx_http_ratelimit_value_quote(&text, buf);
-
-        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
-                      "ratelimit rule \"%V\" of zone \"%V\" has a limit of "
-                      "\"%V\", expected %s; it is not applied",
-                      &rule->id, &s->limiter->zone.name, &text, expected);
-        return NGX_DECLINED;
+    if (ngx_ratelimit_override_limit(override, spec, made) == NULL) {
+        *limit = made;
     }
-
-    *limit = made;
 
     return NGX_OK;
 }

@@ -7,6 +7,8 @@
 
 #include "ngx_ratelimit_text.h"
 
+static void ngx_http_ratelimit_settle_hide(ngx_http_request_t *r,
+    ngx_http_ratelimit_ctx_t *ctx);
 static void ngx_http_ratelimit_settle_times(ngx_http_ratelimit_ctx_t *ctx);
 static ngx_uint_t ngx_http_ratelimit_settle_counter(ngx_http_request_t *r,
     ngx_ratelimit_counter_t *counter);
@@ -22,10 +24,8 @@ void
 ngx_http_ratelimit_settle(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx)
 {
-    ngx_str_t                    *name;
-    ngx_uint_t                    i, j, changes;
-    ngx_ratelimit_check_t        *check;
-    ngx_http_ratelimit_limit_t  **limits;
+    ngx_uint_t              i, changes;
+    ngx_ratelimit_check_t  *check;
 
     ctx->settled = 1;
     check = &ctx->check;
@@ -45,14 +45,35 @@ ngx_http_ratelimit_settle(ngx_http_request_t *r,
         ngx_http_ratelimit_settle_times(ctx);
     }
 
-    /* hidden, also where their rule did not apply */
+    ngx_http_ratelimit_settle_hide(r, ctx);
+}
+
+
+/* Cost headers do not reach the client, also where their rule did not apply. */
+static void
+ngx_http_ratelimit_settle_hide(ngx_http_request_t *r,
+    ngx_http_ratelimit_ctx_t *ctx)
+{
+    ngx_uint_t                    i, j, n;
+    const ngx_str_t              *name;
+    ngx_ratelimit_policy_t       *policy;
+    ngx_http_ratelimit_limit_t  **limits;
 
     limits = ctx->conf->limits->elts;
 
     for (i = 0; i < ctx->conf->limits->nelts; i++) {
-        name = limits[i]->cost_headers.elts;
+        policy = ctx->policies[i];
 
-        for (j = 0; j < limits[i]->cost_headers.nelts; j++) {
+        if (limits[i]->number == NGX_HTTP_RATELIMIT_ALL) {
+            name = policy->cost_headers;
+            n = policy->ncost_headers;
+
+        } else {
+            name = &policy->fixed[limits[i]->number]->cost_header;
+            n = (name->len != 0);
+        }
+
+        for (j = 0; j < n; j++) {
             (void) ngx_http_ratelimit_find_header(&r->headers_out.headers,
                                                   &name[j], 1);
         }
@@ -219,51 +240,4 @@ ngx_http_ratelimit_has_status(const ngx_array_t *statuses, ngx_uint_t status)
     }
 
     return 0;
-}
-
-
-ngx_int_t
-ngx_http_ratelimit_cost_headers(ngx_conf_t *cf,
-    ngx_http_ratelimit_limit_t *limit)
-{
-    ngx_str_t              *name;
-    ngx_uint_t              i, j, n;
-    ngx_ratelimit_rule_t  **rules;
-
-    if (ngx_array_init(&limit->cost_headers, cf->pool, 1, sizeof(ngx_str_t))
-        != NGX_OK)
-    {
-        return NGX_ERROR;
-    }
-
-    rules = limit->rule ? &limit->rule : limit->limiter->rules.elts;
-    n = limit->rule ? 1 : limit->limiter->rules.nelts;
-
-    for (i = 0; i < n; i++) {
-
-        if (rules[i]->cost_header.len == 0) {
-            continue;
-        }
-
-        name = limit->cost_headers.elts;
-
-        for (j = 0; j < limit->cost_headers.nelts; j++) {
-            if (ngx_http_ratelimit_equal(&name[j], &rules[i]->cost_header)) {
-                break;
-            }
-        }
-
-        if (j < limit->cost_headers.nelts) {
-            continue;
-        }
-
-        name = ngx_array_push(&limit->cost_headers);
-        if (name == NULL) {
-            return NGX_ERROR;
-        }
-
-        *name = rules[i]->cost_header;
-    }
-
-    return NGX_OK;
 }

@@ -98,8 +98,10 @@ static ngx_str_t  ngx_http_ratelimit_status_names[] = {
     ngx_string("REJECTED_DRY_RUN"),
     ngx_string("DELAYED"),
     ngx_string("DEGRADED"),
+    ngx_string("DENIED_DRY_RUN"),
     ngx_string("UNAVAILABLE"),
     ngx_string("REJECTED"),
+    ngx_string("DENIED"),
 };
 
 /* in the order of ngx_ratelimit_source_e */

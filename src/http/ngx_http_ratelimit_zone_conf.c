@@ -5,11 +5,16 @@
 
 #include "ngx_http_ratelimit.h"
 
+#include "ngx_ratelimit_document.h"
+#include "ngx_ratelimit_job.h"
+#include "ngx_ratelimit_sync.h"
 #include "ngx_ratelimit_text.h"
 
 static ngx_int_t ngx_http_ratelimit_zone_parameters(ngx_conf_t *cf,
     ngx_http_ratelimit_zone_t *zone, ngx_http_ratelimit_rule_t *rule,
     ssize_t *size);
+static ngx_int_t ngx_http_ratelimit_zone_own(ngx_conf_t *cf,
+    ngx_http_ratelimit_zone_t *zone, ngx_str_t *text);
 static ngx_int_t ngx_http_ratelimit_zone_size(ngx_conf_t *cf,
     ngx_str_t *text, ngx_str_t *name, ssize_t *size);
 static ngx_int_t ngx_http_ratelimit_zone_memory(ngx_conf_t *cf,
@@ -53,9 +58,7 @@ ngx_http_ratelimit_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         || ngx_http_ratelimit_zone_parameters(cf, zone, rule, &size)
            != NGX_OK
         || ngx_http_ratelimit_zone_memory(cf, zone, size) != NGX_OK
-        || ngx_array_init(&zone->limiter.rules, cf->pool, 4,
-                          sizeof(ngx_ratelimit_rule_t *))
-           != NGX_OK
+        || ngx_ratelimit_policy_base(&zone->limiter, cf->pool) == NULL
         || ngx_http_ratelimit_zone_rule(cf, rmcf, zone, rule) != NGX_OK)
     {
         return NGX_CONF_ERROR;
@@ -98,11 +101,13 @@ ngx_http_ratelimit_zone_parameters(ngx_conf_t *cf,
             continue;
         }
 
-        if (zone->redis.len == 0
-            && ngx_http_ratelimit_parameter(&value[i], "redis=", &text)
-            && text.len)
-        {
-            zone->redis = text;
+        rc = ngx_http_ratelimit_zone_own(cf, zone, &value[i]);
+
+        if (rc == NGX_ERROR) {
+            return NGX_ERROR;
+        }
+
+        if (rc == NGX_OK) {
             continue;
         }
 
@@ -115,7 +120,10 @@ ngx_http_ratelimit_zone_parameters(ngx_conf_t *cf,
         if (rc == NGX_DECLINED) {
             ngx_http_ratelimit_rule_unknown(cf, "ratelimit_zone",
                                             "\"zone=<name>:<size>\", "
-                                            "\"redis=<name>\"", &value[i]);
+                                            "\"redis=<name>\", "
+                                            "\"state=<file>\", "
+                                            "\"keys_in_clear=on|off\"",
+                                            &value[i]);
             return NGX_ERROR;
         }
     }
@@ -128,6 +136,52 @@ ngx_http_ratelimit_zone_parameters(ngx_conf_t *cf,
     }
 
     return NGX_OK;
+}
+
+
+/* What no rule has. NGX_DECLINED: another parameter, or the same again. */
+static ngx_int_t
+ngx_http_ratelimit_zone_own(ngx_conf_t *cf, ngx_http_ratelimit_zone_t *zone,
+    ngx_str_t *text)
+{
+    ngx_str_t                 value;
+    ngx_ratelimit_limiter_t  *limiter;
+
+    limiter = &zone->limiter;
+
+    if (zone->redis.len == 0
+        && ngx_http_ratelimit_parameter(text, "redis=", &value)
+        && value.len)
+    {
+        zone->redis = value;
+        return NGX_OK;
+    }
+
+    if (limiter->state.len == 0
+        && ngx_http_ratelimit_parameter(text, "state=", &value)
+        && value.len)
+    {
+        limiter->state = value;
+        limiter->follows = 1;
+
+        return ngx_conf_full_name(cf->cycle, &limiter->state, 0);
+    }
+
+    if (zone->in_clear == 0
+        && ngx_http_ratelimit_parameter(text, "keys_in_clear=", &value))
+    {
+        if (value.len == 2 && ngx_strncmp(value.data, "on", 2) == 0) {
+            limiter->clear = 1;
+
+        } else if (value.len != 3 || ngx_strncmp(value.data, "off", 3) != 0) {
+            return NGX_DECLINED;
+        }
+
+        zone->in_clear = 1;
+        return NGX_OK;
+    }
+
+    return NGX_DECLINED;
 }
 
 
@@ -214,4 +268,44 @@ ngx_http_ratelimit_zone_rule(ngx_conf_t *cf,
     rule->zone = zone->limiter.zone.name;
 
     return ngx_http_ratelimit_rule_enter(cf, "ratelimit_zone", conf, rule);
+}
+
+
+/* When all is read: what a zone needs that follows a document. */
+ngx_int_t
+ngx_http_ratelimit_zone_follow(ngx_conf_t *cf,
+    ngx_http_ratelimit_main_conf_t *conf, ngx_http_ratelimit_zone_t *zone)
+{
+    ngx_uint_t                   i;
+    ngx_http_ratelimit_zone_t  **zones;
+
+    if (!zone->limiter.follows) {
+        return NGX_OK;
+    }
+
+    zones = conf->zones.elts;
+
+    for (i = 0; zones[i] != zone; i++) {
+        if (zone->limiter.state.len
+            && ngx_http_ratelimit_equal(&zones[i]->limiter.state,
+                                        &zone->limiter.state))
+        {
+            ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
+                          "\"ratelimit_zone\" \"%V\" has \"state=%V\", "
+                          "expected another file than that of zone \"%V\" "
+                          "in %V:%ui", &zone->limiter.zone.name,
+                          &zone->limiter.state, &zones[i]->limiter.zone.name,
+                          &zone->place.file, zone->place.line);
+            return NGX_ERROR;
+        }
+    }
+
+    ngx_ratelimit_document_init();
+
+    if (ngx_ratelimit_job_prepare(cf) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    return ngx_ratelimit_sync_prepare(cf, &zone->limiter,
+                                      &ngx_http_ratelimit_module);
 }

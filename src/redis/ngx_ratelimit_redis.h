@@ -218,6 +218,13 @@ ngx_ratelimit_redis_call_t *ngx_ratelimit_redis_eval(
     ngx_ratelimit_redis_t *redis, const ngx_ratelimit_redis_eval_t *eval,
     ngx_ratelimit_redis_handler_pt handler, void *data);
 
+/*
+ * The key that the script is called with, in pool: of a bucket, or, where set
+ * is a name of SET_NAME bytes, of that sorted set. NGX_ERROR: memory is out.
+ */
+ngx_int_t ngx_ratelimit_redis_key(const ngx_ratelimit_redis_t *redis,
+    uint32_t bucket, const u_char *set, ngx_pool_t *pool, ngx_str_t *key);
+
 /* A name that no other request of the fleet has; never 0. */
 uint64_t ngx_ratelimit_redis_name(ngx_ratelimit_redis_t *redis);
 

@@ -277,12 +277,14 @@ ngx_ratelimit_redis_call_send(ngx_ratelimit_redis_conn_t *conn,
     /* else all that this worker fails to send would open it again */
 
     if (conn->state == NGX_RATELIMIT_REDIS_DOWN
-        && ngx_ratelimit_redis_breaker_found(conn))
+        && (conn->client->lazy || ngx_ratelimit_redis_breaker_found(conn)))
     {
         ngx_ratelimit_redis_conn_retry(conn);
     }
 
-    if (call->undo && conn->state != NGX_RATELIMIT_REDIS_DOWN) {
+    if (call->undo
+        && (conn->state != NGX_RATELIMIT_REDIS_DOWN || conn->client->lazy))
+    {
         call->shard = NULL;
         ngx_ratelimit_redis_conn_send(conn, call);
         return;
@@ -352,14 +354,14 @@ ngx_ratelimit_redis_call_waits(ngx_ratelimit_redis_call_t *call)
 
     client = call->client;
 
-    call->deadline_ms = ngx_current_msec + client->redis->timeout;
+    call->deadline_ms = ngx_current_msec + client->timeout;
     call->timed = 1;
     ngx_queue_insert_tail(&client->deadlines, &call->wait);
 
     /* set once for many calls: it may fire early and is set again then */
 
     if (!client->deadline.timer_set) {
-        ngx_add_timer(&client->deadline, client->redis->timeout);
+        ngx_add_timer(&client->deadline, client->timeout);
     }
 }
 

@@ -16,7 +16,7 @@
 
 static ngx_int_t ngx_ratelimit_redis_client_texts(
     ngx_ratelimit_redis_client_t *client);
-static ngx_int_t ngx_ratelimit_redis_client_connect(
+static ngx_int_t ngx_ratelimit_redis_client_script(
     ngx_ratelimit_redis_client_t *client);
 static void ngx_ratelimit_redis_event_init(
     ngx_ratelimit_redis_client_t *client, ngx_event_t *ev,
@@ -29,6 +29,9 @@ static void ngx_ratelimit_redis_eval_write(ngx_ratelimit_redis_call_t *call,
 static u_char *ngx_ratelimit_redis_key_write(u_char *p,
     const ngx_ratelimit_redis_t *redis, const ngx_str_t *bucket,
     const u_char *set);
+static u_char *ngx_ratelimit_redis_key_text(u_char *p,
+    const ngx_ratelimit_redis_t *redis, const ngx_str_t *bucket,
+    const u_char *set);
 
 
 ngx_int_t
@@ -36,18 +39,62 @@ ngx_ratelimit_redis_start(ngx_ratelimit_redis_t *redis, ngx_cycle_t *cycle)
 {
     ngx_ratelimit_redis_client_t  *client;
 
-    client = ngx_calloc(sizeof(ngx_ratelimit_redis_client_t), cycle->log);
+    client = ngx_ratelimit_redis_client_new(redis, cycle, NULL);
     if (client == NULL) {
         return NGX_ERROR;
     }
 
     redis->client = client;
 
+    if (RAND_bytes((u_char *) &client->name, sizeof(client->name)) != 1
+        || ngx_ratelimit_redis_client_script(client) != NGX_OK
+        || ngx_ratelimit_redis_client_connect(client) != NGX_OK)
+    {
+        ngx_ratelimit_redis_stop(redis);
+        return NGX_ERROR;
+    }
+
+    ngx_ratelimit_redis_nodes_start(client);
+
+    return NGX_OK;
+}
+
+
+void
+ngx_ratelimit_redis_stop(ngx_ratelimit_redis_t *redis)
+{
+    if (redis->client) {
+        ngx_ratelimit_redis_client_free(redis->client);
+        redis->client = NULL;
+    }
+}
+
+
+ngx_ratelimit_redis_client_t *
+ngx_ratelimit_redis_client_new(ngx_ratelimit_redis_t *redis,
+    ngx_cycle_t *cycle, ngx_ratelimit_redis_control_t *control)
+{
+    ngx_ratelimit_redis_client_t  *client;
+
+    client = ngx_calloc(sizeof(ngx_ratelimit_redis_client_t), cycle->log);
+    if (client == NULL) {
+        return NULL;
+    }
+
     client->redis = redis;
     client->log = cycle->log;
+    client->control = control;
     client->fd = (ngx_socket_t) -1;
-    client->dead_ms = ngx_max(NGX_RATELIMIT_REDIS_DEAD_MIN_MS,
-                              4 * redis->timeout);
+
+    if (control) {
+        client->timeout = NGX_RATELIMIT_REDIS_CONTROL_MS;
+        client->dead_ms = 2 * NGX_RATELIMIT_REDIS_CONTROL_MS;
+
+    } else {
+        client->timeout = redis->timeout;
+        client->dead_ms = ngx_max(NGX_RATELIMIT_REDIS_DEAD_MIN_MS,
+                                  4 * redis->timeout);
+    }
 
     client->jitter = (uint32_t) ngx_random();
 
@@ -74,34 +121,22 @@ ngx_ratelimit_redis_start(ngx_ratelimit_redis_t *redis, ngx_cycle_t *cycle)
     ngx_ratelimit_redis_event_init(client, &client->release_event,
                                    ngx_ratelimit_redis_release_handler);
 
-    if (RAND_bytes((u_char *) &client->name, sizeof(client->name)) != 1
-        || ngx_ratelimit_redis_client_texts(client) != NGX_OK
-        || ngx_ratelimit_redis_client_connect(client) != NGX_OK)
-    {
-        ngx_ratelimit_redis_stop(redis);
-        return NGX_ERROR;
+    if (ngx_ratelimit_redis_client_texts(client) != NGX_OK) {
+        ngx_ratelimit_redis_client_free(client);
+        return NULL;
     }
 
-    ngx_ratelimit_redis_nodes_start(client);
-
-    return NGX_OK;
+    return client;
 }
 
 
 void
-ngx_ratelimit_redis_stop(ngx_ratelimit_redis_t *redis)
+ngx_ratelimit_redis_client_free(ngx_ratelimit_redis_client_t *client)
 {
-    ngx_uint_t                     i;
-    ngx_queue_t                   *q;
-    ngx_event_t                   *timers[2];
-    ngx_ratelimit_redis_conn_t    *conn;
-    ngx_ratelimit_redis_client_t  *client;
-
-    client = redis->client;
-
-    if (client == NULL) {
-        return;
-    }
+    ngx_uint_t                   i;
+    ngx_queue_t                 *q;
+    ngx_event_t                 *timers[2];
+    ngx_ratelimit_redis_conn_t  *conn;
 
     while (!ngx_queue_empty(&client->conns)) {
         q = ngx_queue_head(&client->conns);
@@ -152,6 +187,7 @@ ngx_ratelimit_redis_stop(ngx_ratelimit_redis_t *redis)
     ngx_ratelimit_redis_text_free(&client->select);
     ngx_ratelimit_redis_text_free(&client->question);
     ngx_ratelimit_redis_text_free(&client->sentinel_auth);
+    ngx_ratelimit_redis_text_free(&client->listen);
 
     ngx_ratelimit_redis_topology_stop(client);
     ngx_ratelimit_redis_nodes_stop(client);
@@ -161,29 +197,22 @@ ngx_ratelimit_redis_stop(ngx_ratelimit_redis_t *redis)
     }
 
     ngx_free(client);
-    redis->client = NULL;
 }
 
 
-/* What is sent again and again is written once. */
+/* What is sent again and again is written once: what checks begin with. */
 
 static ngx_int_t
-ngx_ratelimit_redis_client_texts(ngx_ratelimit_redis_client_t *client)
+ngx_ratelimit_redis_client_script(ngx_ratelimit_redis_client_t *client)
 {
-    u_char                  sha[20], hex[40], *p;
-    ngx_str_t               args[3];
-    ngx_uint_t              n;
-    ngx_sha1_t              sha1;
-    ngx_ratelimit_redis_t  *redis;
+    u_char       sha[20], hex[40], *p;
+    ngx_str_t    args[3];
+    ngx_sha1_t   sha1;
 
-    redis = client->redis;
-
-    client->io = ngx_alloc(NGX_RATELIMIT_REDIS_IO_BYTES, client->log);
     client->evalsha.data = ngx_alloc(NGX_RATELIMIT_REDIS_BULK(7)
                                      + NGX_RATELIMIT_REDIS_BULK(40),
                                      client->log);
-
-    if (client->io == NULL || client->evalsha.data == NULL) {
+    if (client->evalsha.data == NULL) {
         return NGX_ERROR;
     }
 
@@ -204,16 +233,32 @@ ngx_ratelimit_redis_client_texts(ngx_ratelimit_redis_client_t *client)
     args[2].data = (u_char *) ngx_ratelimit_lua_check;
     args[2].len = ngx_ratelimit_lua_check_len;
 
-    if (ngx_ratelimit_redis_write_command(&client->load, args, 3, client->log)
-        != NGX_OK)
-    {
+    return ngx_ratelimit_redis_write_command(&client->load, args, 3,
+                                             client->log);
+}
+
+
+/* And what a connection begins with. */
+
+static ngx_int_t
+ngx_ratelimit_redis_client_texts(ngx_ratelimit_redis_client_t *client)
+{
+    u_char                  digits[NGX_INT64_LEN];
+    ngx_str_t               args[3];
+    ngx_uint_t              n;
+    ngx_ratelimit_redis_t  *redis;
+
+    redis = client->redis;
+
+    client->io = ngx_alloc(NGX_RATELIMIT_REDIS_IO_BYTES, client->log);
+    if (client->io == NULL) {
         return NGX_ERROR;
     }
 
     if (redis->database) {
         ngx_str_set(&args[0], "SELECT");
-        args[1].data = hex;
-        args[1].len = ngx_sprintf(hex, "%ui", redis->database) - hex;
+        args[1].data = digits;
+        args[1].len = ngx_sprintf(digits, "%ui", redis->database) - digits;
 
         if (ngx_ratelimit_redis_write_command(&client->select, args, 2,
                                               client->log)
@@ -241,7 +286,7 @@ ngx_ratelimit_redis_client_texts(ngx_ratelimit_redis_client_t *client)
 }
 
 
-static ngx_int_t
+ngx_int_t
 ngx_ratelimit_redis_client_connect(ngx_ratelimit_redis_client_t *client)
 {
     static const ngx_str_t  map = ngx_string(NGX_RATELIMIT_REDIS_MAP_SHARD);
@@ -252,7 +297,10 @@ ngx_ratelimit_redis_client_connect(ngx_ratelimit_redis_client_t *client)
                ? NGX_OK : NGX_ERROR;
     }
 
-    client->map_shard = ngx_ratelimit_redis_shard(client->redis->shared, &map);
+    if (client->control == NULL) {
+        client->map_shard = ngx_ratelimit_redis_shard(client->redis->shared,
+                                                      &map);
+    }
 
     return ngx_ratelimit_redis_topology_start(client);
 }
@@ -408,6 +456,18 @@ ngx_ratelimit_redis_key_write(u_char *p, const ngx_ratelimit_redis_t *redis,
     *p++ = CR;
     *p++ = LF;
 
+    p = ngx_ratelimit_redis_key_text(p, redis, bucket, set);
+    *p++ = CR;
+    *p++ = LF;
+
+    return p;
+}
+
+
+static u_char *
+ngx_ratelimit_redis_key_text(u_char *p, const ngx_ratelimit_redis_t *redis,
+    const ngx_str_t *bucket, const u_char *set)
+{
     p = ngx_cpymem(p, redis->prefix.data, redis->prefix.len);
     *p++ = ':';
     *p++ = '{';
@@ -419,10 +479,33 @@ ngx_ratelimit_redis_key_write(u_char *p, const ngx_ratelimit_redis_t *redis,
         p = ngx_hex_dump(p, (u_char *) set, NGX_RATELIMIT_REDIS_SET_NAME);
     }
 
-    *p++ = CR;
-    *p++ = LF;
-
     return p;
+}
+
+
+ngx_int_t
+ngx_ratelimit_redis_key(const ngx_ratelimit_redis_t *redis, uint32_t bucket,
+    const u_char *set, ngx_pool_t *pool, ngx_str_t *key)
+{
+    ngx_str_t  text;
+
+    u_char  digits[NGX_INT32_LEN];
+
+    text.data = digits;
+    text.len = ngx_ratelimit_number_write(digits, bucket % redis->buckets)
+               - digits;
+
+    key->data = ngx_pnalloc(pool, redis->prefix.len + text.len
+                                  + sizeof(":{}:")
+                                  + 2 * NGX_RATELIMIT_REDIS_SET_NAME);
+    if (key->data == NULL) {
+        return NGX_ERROR;
+    }
+
+    key->len = ngx_ratelimit_redis_key_text(key->data, redis, &text, set)
+               - key->data;
+
+    return NGX_OK;
 }
 
 

@@ -60,12 +60,17 @@ static void
 ngx_ratelimit_redis_seeds_connect(ngx_ratelimit_redis_client_t *client)
 {
     ngx_uint_t                   i;
+    ngx_ratelimit_redis_conn_t  *conn;
     ngx_ratelimit_redis_host_t  *hosts;
 
     hosts = client->redis->hosts.elts;
 
     for (i = 0; i < client->redis->hosts.nelts; i++) {
-        (void) ngx_ratelimit_redis_conn_get(client, &hosts[i]);
+        conn = ngx_ratelimit_redis_conn_get(client, &hosts[i]);
+
+        if (conn && client->lazy) {
+            ngx_ratelimit_redis_conn_retry(conn);
+        }
     }
 }
 
@@ -172,6 +177,10 @@ ngx_ratelimit_redis_map_settle(ngx_ratelimit_redis_client_t *client)
 
         if (conn->owned == 0) {
             ngx_ratelimit_redis_conn_release(conn);
+            continue;
+        }
+
+        if (client->lazy) {
             continue;
         }
 

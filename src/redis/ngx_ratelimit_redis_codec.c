@@ -37,6 +37,8 @@ static ngx_int_t ngx_ratelimit_redis_range_add(
     ngx_ratelimit_redis_reply_t *reply);
 static void ngx_ratelimit_redis_range_host(
     ngx_ratelimit_redis_reply_t *reply, char *data, size_t len);
+static void *ngx_ratelimit_redis_text_add(const redisReadTask *task,
+    const char *data, size_t len);
 static ngx_uint_t ngx_ratelimit_redis_depth(const redisReadTask *task);
 
 
@@ -133,6 +135,7 @@ ngx_ratelimit_redis_reader_free(void *reader,
 {
     redisReaderFree(reader);
     ngx_ratelimit_redis_ranges_free(reply);
+    ngx_ratelimit_redis_texts_free(reply);
 }
 
 
@@ -146,6 +149,21 @@ ngx_ratelimit_redis_ranges_free(ngx_ratelimit_redis_reply_t *reply)
     reply->ranges = NULL;
     reply->nranges = 0;
     reply->max_ranges = 0;
+}
+
+
+void
+ngx_ratelimit_redis_texts_free(ngx_ratelimit_redis_reply_t *reply)
+{
+    while (reply->ntexts) {
+        ngx_free(reply->texts[--reply->ntexts].data);
+    }
+
+    if (reply->texts) {
+        ngx_free(reply->texts);
+    }
+
+    reply->texts = NULL;
 }
 
 
@@ -193,6 +211,10 @@ ngx_ratelimit_redis_reader_next(void *reader,
               ? NGX_RATELIMIT_REDIS_MAX_SLOTS
               : NGX_RATELIMIT_REDIS_MAX_REPLY;
 
+        if (form == NGX_RATELIMIT_REDIS_FORM_TEXTS) {
+            max = NGX_RATELIMIT_REDIS_CONTROL_BYTES;
+        }
+
         return reply->bytes > max ? NGX_ERROR : NGX_AGAIN;
     }
 
@@ -217,7 +239,13 @@ ngx_ratelimit_redis_read_string(const redisReadTask *task, char *data,
 
         reply->text_len = ngx_min(len, sizeof(reply->text));
         ngx_memcpy(reply->text, data, reply->text_len);
+    }
 
+    if (reply->form == NGX_RATELIMIT_REDIS_FORM_TEXTS) {
+        return ngx_ratelimit_redis_text_add(task, data, len);
+    }
+
+    if (task->parent == NULL) {
         return reply;
     }
 
@@ -273,14 +301,19 @@ static void *
 ngx_ratelimit_redis_read_array(const redisReadTask *task,
     ngx_ratelimit_redis_elements_t n)
 {
+    ngx_uint_t                    max;
     ngx_ratelimit_redis_reply_t  *reply;
 
     reply = task->privdata;
 
-    if ((ngx_uint_t) n
-        > (reply->form == NGX_RATELIMIT_REDIS_FORM_SLOTS
-           ? NGX_RATELIMIT_CLUSTER_SLOTS : NGX_RATELIMIT_REDIS_MAX_VALUES))
-    {
+    max = (reply->form == NGX_RATELIMIT_REDIS_FORM_SLOTS)
+          ? NGX_RATELIMIT_CLUSTER_SLOTS : NGX_RATELIMIT_REDIS_MAX_VALUES;
+
+    if (reply->form == NGX_RATELIMIT_REDIS_FORM_TEXTS) {
+        max = NGX_RATELIMIT_REDIS_CONTROL_TEXTS;
+    }
+
+    if ((ngx_uint_t) n > max) {
         return NULL;
     }
 
@@ -317,6 +350,7 @@ ngx_ratelimit_redis_read_array(const redisReadTask *task,
 static void *
 ngx_ratelimit_redis_read_integer(const redisReadTask *task, long long value)
 {
+    u_char                       *p, text[NGX_INT64_LEN];
     ngx_uint_t                    depth;
     ngx_ratelimit_redis_reply_t  *reply;
     ngx_ratelimit_redis_range_t  *range;
@@ -325,6 +359,23 @@ ngx_ratelimit_redis_read_integer(const redisReadTask *task, long long value)
 
     if (task->parent == NULL) {
         ngx_ratelimit_redis_reply_start(reply, task->type);
+    }
+
+    if (reply->form == NGX_RATELIMIT_REDIS_FORM_TEXTS) {
+        p = text;
+
+        if (value < 0) {
+            *p++ = '-';
+        }
+
+        p = ngx_ratelimit_number_write(p, value < 0
+                                          ? 0 - (uint64_t) value
+                                          : (uint64_t) value);
+
+        return ngx_ratelimit_redis_text_add(task, (char *) text, p - text);
+    }
+
+    if (task->parent == NULL) {
         return reply;
     }
 
@@ -369,7 +420,56 @@ ngx_ratelimit_redis_read_nil(const redisReadTask *task)
         ngx_ratelimit_redis_reply_start(reply, task->type);
     }
 
+    if (reply->form == NGX_RATELIMIT_REDIS_FORM_TEXTS) {
+        /* the type may be that of an array without elements, too */
+
+        reply->flat |= (task->parent == NULL);
+        return ngx_ratelimit_redis_text_add(task, "", 0);
+    }
+
     reply->flat = 0;
+
+    return reply;
+}
+
+
+/*
+ * One more text, in memory of its own. What stands in an array in an array is
+ * left out: the reply is not flat.
+ */
+
+static void *
+ngx_ratelimit_redis_text_add(const redisReadTask *task, const char *data,
+    size_t len)
+{
+    u_char                       *copy;
+    ngx_str_t                    *text;
+    ngx_ratelimit_redis_reply_t  *reply;
+
+    reply = task->privdata;
+
+    if (ngx_ratelimit_redis_depth(task) > 1) {
+        return reply;
+    }
+
+    if (reply->texts == NULL) {
+        reply->texts = ngx_alloc(NGX_RATELIMIT_REDIS_CONTROL_TEXTS
+                                 * sizeof(ngx_str_t), reply->log);
+        if (reply->texts == NULL) {
+            return NULL;
+        }
+    }
+
+    copy = ngx_alloc(len + 1, reply->log);
+    if (copy == NULL) {
+        return NULL;
+    }
+
+    ngx_memcpy(copy, data, len);
+
+    text = &reply->texts[reply->ntexts++];
+    text->data = copy;
+    text->len = len;
 
     return reply;
 }
@@ -392,6 +492,10 @@ ngx_ratelimit_redis_reply_start(ngx_ratelimit_redis_reply_t *reply, int type)
     reply->n = 0;
     reply->text_len = 0;
     reply->nranges = 0;
+
+    if (reply->ntexts) {
+        ngx_ratelimit_redis_texts_free(reply);
+    }
 }
 
 

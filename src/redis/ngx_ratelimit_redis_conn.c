@@ -118,10 +118,12 @@ ngx_ratelimit_redis_conn_down(ngx_ratelimit_redis_conn_t *conn)
         return;
     }
 
-    passed = ngx_current_msec - conn->begin_ms;
-    delay = (passed < conn->pause_ms) ? conn->pause_ms - passed : 1;
+    if (!conn->client->lazy) {
+        passed = ngx_current_msec - conn->begin_ms;
+        delay = (passed < conn->pause_ms) ? conn->pause_ms - passed : 1;
 
-    ngx_add_timer(&conn->timer, delay);
+        ngx_add_timer(&conn->timer, delay);
+    }
 
     ngx_ratelimit_redis_refresh(conn->client);
 }
@@ -169,8 +171,14 @@ ngx_ratelimit_redis_conn_begin(ngx_ratelimit_redis_conn_t *conn)
          && ngx_ratelimit_redis_conn_command(conn, NGX_RATELIMIT_REDIS_AUTH,
                                              auth)
             == NULL)
+        || (client->listen.len
+            && ngx_ratelimit_redis_conn_command(conn,
+                                                NGX_RATELIMIT_REDIS_LISTEN,
+                                                &client->listen)
+               == NULL)
         || (!conn->sentinel
             && client->select.len
+            && client->listen.len == 0
             && ngx_ratelimit_redis_conn_command(conn,
                                                 NGX_RATELIMIT_REDIS_SELECT,
                                                 &client->select)
@@ -183,6 +191,7 @@ ngx_ratelimit_redis_conn_begin(ngx_ratelimit_redis_conn_t *conn)
     /* without memory NOSCRIPT will ask for it again */
 
     if (!conn->sentinel
+        && client->load.len
         && ngx_ratelimit_redis_conn_command(conn, NGX_RATELIMIT_REDIS_LOAD,
                                             &client->load))
     {
@@ -418,7 +427,7 @@ ngx_ratelimit_redis_conn_break(ngx_ratelimit_redis_conn_t *conn,
 
         ngx_ratelimit_redis_conn_remove(call);
 
-        if (call->kind != NGX_RATELIMIT_REDIS_EVAL) {
+        if (call->kind > NGX_RATELIMIT_REDIS_CONTROL) {
             ngx_ratelimit_redis_call_free(call);
             continue;
         }
@@ -447,6 +456,11 @@ ngx_ratelimit_redis_conn_recovered(ngx_ratelimit_redis_conn_t *conn)
     client = conn->client;
 
     conn->failures = 0;
+
+    if (client->control) {
+        return;
+    }
+
     ngx_ratelimit_redis_count(client->redis->shared->reconnects);
 
     if (ngx_ratelimit_redis_notice_due(conn)) {
@@ -520,7 +534,10 @@ ngx_ratelimit_redis_conn_timer_handler(ngx_event_t *ev)
             return;
         }
 
-        ngx_ratelimit_redis_conn_begin(conn);
+        if (!conn->client->lazy) {
+            ngx_ratelimit_redis_conn_begin(conn);
+        }
+
         return;
 
     case NGX_RATELIMIT_REDIS_RESOLVING:

@@ -3,6 +3,7 @@
  * node; calls that wait in exactly one queue at a time.
  *
  *     client.c   start and stop, what a call says
+ *     control.c  documents and messages, on connections of their own
  *     call.c     a call's way, its deadline, its handler
  *     breaker.c  who may send, whose end counts, who is let go
  *     topology.c who asks for a new map, and when; the map of the node
@@ -26,6 +27,7 @@
 #include <stdatomic.h>
 
 #include "ngx_ratelimit_redis.h"
+#include "ngx_ratelimit_redis_control.h"
 #include "ngx_ratelimit_hash.h"
 #include "ngx_ratelimit_slot_map.h"
 
@@ -63,14 +65,16 @@ typedef struct {
 typedef enum {
     NGX_RATELIMIT_REDIS_FORM_VALUES = 0,
     NGX_RATELIMIT_REDIS_FORM_SLOTS,   /* CLUSTER SLOTS */
-    NGX_RATELIMIT_REDIS_FORM_MASTER   /* one range: the address of all slots */
+    NGX_RATELIMIT_REDIS_FORM_MASTER,  /* one range: the address of all slots */
+    NGX_RATELIMIT_REDIS_FORM_TEXTS    /* an array of them, or one */
 } ngx_ratelimit_redis_form_e;
 
 
 /* One reply as the reader builds it. */
 typedef struct {
     int                           type;      /* REDIS_REPLY_* of the whole */
-    unsigned                      flat:1;    /* an array of integers alone */
+    unsigned                      flat:1;    /* an array of integers alone;
+                                                of TEXTS, without arrays */
     ngx_ratelimit_redis_form_e    form;
 
     ngx_uint_t                    n;
@@ -84,6 +88,10 @@ typedef struct {
     ngx_uint_t                    max_ranges;
     ngx_ratelimit_redis_range_t  *ranges;    /* heap, freed by the reader */
 
+    ngx_uint_t                    ntexts;
+    ngx_str_t                    *texts;     /* heap, as all that they name:
+                                                freed by the reader */
+
     size_t                        bytes;     /* read, but no whole reply yet */
     ngx_log_t                    *log;
 } ngx_ratelimit_redis_reply_t;
@@ -91,6 +99,10 @@ typedef struct {
 
 typedef enum {
     NGX_RATELIMIT_REDIS_EVAL = 0,
+    NGX_RATELIMIT_REDIS_CONTROL,  /* any command of control.c; up to here
+                                     somebody is told how it ends */
+    NGX_RATELIMIT_REDIS_LISTEN,   /* SUBSCRIBE: all that comes answers it */
+    NGX_RATELIMIT_REDIS_PING,     /* behind that */
     NGX_RATELIMIT_REDIS_AUTH,
     NGX_RATELIMIT_REDIS_SELECT,
     NGX_RATELIMIT_REDIS_LOAD,     /* SCRIPT LOAD */
@@ -124,10 +136,12 @@ struct ngx_ratelimit_redis_call_s {
     unsigned                         reloaded:1; /* had its NOSCRIPT here */
     unsigned                         asked:1;   /* by a request, maybe gone:
                                                    its end counts */
-    unsigned                         undo:1;    /* the breaker is not asked */
+    unsigned                         undo:1;    /* the breaker is not asked;
+                                                   all of control.c */
     unsigned                         late:1;    /* see ngx_ratelimit_redis.h */
-    unsigned                         quiet:1;   /* the node's heartbeat: nobody
-                                                   waits, no breaker and no
+    unsigned                         quiet:1;   /* the node's heartbeat, and
+                                                   control.c: no worker stays
+                                                   for it, no breaker and no
                                                    count knows of it */
     unsigned                         told:1;    /* its handler had TIMEOUT and
                                                    waits no more */
@@ -264,7 +278,9 @@ struct ngx_ratelimit_redis_conn_s {
 struct ngx_ratelimit_redis_client_s {
     ngx_ratelimit_redis_t         *redis;
     ngx_log_t                     *log;       /* the cycle's */
-    void                          *unused;
+
+    /* whose this is, in a part of its own; NULL: it is that of checks */
+    ngx_ratelimit_redis_control_t *control;
 
     /* event ident: after 3 pointers, as in ngx_connection_t */
     ngx_socket_t                   fd;
@@ -273,7 +289,15 @@ struct ngx_ratelimit_redis_client_s {
                                                  this layer writes its own */
     ngx_queue_t                    conns;
     ngx_uint_t                     nconns;
+    ngx_msec_t                     timeout;   /* a call waits no longer */
     ngx_msec_t                     dead_ms;   /* no reply, no connect: dead */
+
+    /* a lazy one connects where a call needs it, and not by itself */
+
+    unsigned                       lazy:1;
+
+    ngx_ratelimit_redis_reply_t   *answer;    /* while a handler of control.c
+                                                 has it; else NULL */
 
     ngx_queue_t                    deadlines; /* calls, the earliest first */
     ngx_uint_t                     waiting;   /* of them, with a handler */
@@ -327,6 +351,7 @@ struct ngx_ratelimit_redis_client_s {
     ngx_str_t                      select;    /* SELECT, the same */
     ngx_str_t                      question;  /* for the map, whole */
     ngx_str_t                      sentinel_auth;
+    ngx_str_t                      listen;    /* SUBSCRIBE; empty: no need */
     u_char                        *io;        /* one read or write */
 
     time_t                         logged;    /* second of the last line */
@@ -334,6 +359,23 @@ struct ngx_ratelimit_redis_client_s {
 
 
 /* client.c */
+
+/*
+ * A client without any connection; of control, or of checks where that is NULL.
+ * Returns NULL when memory is out. Freed by client_free, with its connections;
+ * no handler is called.
+ */
+ngx_ratelimit_redis_client_t *ngx_ratelimit_redis_client_new(
+    ngx_ratelimit_redis_t *redis, ngx_cycle_t *cycle,
+    ngx_ratelimit_redis_control_t *control);
+void ngx_ratelimit_redis_client_free(ngx_ratelimit_redis_client_t *client);
+
+/*
+ * The server's connection, or the search for the slot map. Returns NGX_OK, or
+ * NGX_ERROR: memory is out.
+ */
+ngx_int_t ngx_ratelimit_redis_client_connect(
+    ngx_ratelimit_redis_client_t *client);
 
 /* As ngx_ratelimit_redis_eval(), but that the call is not started yet. */
 ngx_ratelimit_redis_call_t *ngx_ratelimit_redis_eval_new(
@@ -351,10 +393,7 @@ ngx_ratelimit_redis_call_t *ngx_ratelimit_redis_call_new(
     ngx_ratelimit_redis_client_t *client, ngx_ratelimit_redis_kind_e kind,
     size_t len);
 
-/*
- * Lets the call wait for its deadline, and sends it. handler may be NULL. Of a
- * quiet one late is set too.
- */
+/* Lets the call wait for its deadline, and sends it. handler may be NULL. */
 void ngx_ratelimit_redis_call_start(ngx_ratelimit_redis_call_t *call,
     ngx_ratelimit_redis_handler_pt handler, void *data);
 
@@ -626,9 +665,23 @@ ngx_ratelimit_redis_shard_t *ngx_ratelimit_redis_shard(
 const char *ngx_ratelimit_redis_conn_feed(ngx_ratelimit_redis_conn_t *conn,
     u_char *data, size_t len);
 
+/* Breaks conn where its reply is an error: it is of no use without this. */
+void ngx_ratelimit_redis_reply_setup(ngx_ratelimit_redis_conn_t *conn,
+    const char *command);
+
+/* The first word of conn's reply where that is an error, else empty. */
+ngx_str_t ngx_ratelimit_redis_reply_word(ngx_ratelimit_redis_conn_t *conn);
+
 /* Logs, once a second, that a command was answered with this error. */
 void ngx_ratelimit_redis_log_reply(ngx_ratelimit_redis_conn_t *conn,
     const char *command);
+
+
+/* control.c */
+
+/* conn's reply to a LISTEN call, which is in no queue and stays the first. */
+void ngx_ratelimit_redis_control_heard(ngx_ratelimit_redis_conn_t *conn,
+    ngx_ratelimit_redis_call_t *call);
 
 
 /* topology.c */
@@ -735,8 +788,9 @@ void *ngx_ratelimit_redis_reader_new(ngx_ratelimit_redis_reply_t *reply);
 void ngx_ratelimit_redis_reader_free(void *reader,
     ngx_ratelimit_redis_reply_t *reply);
 
-/* Frees what a reply with ranges left. */
+/* Frees what a reply with ranges, or with texts, left. */
 void ngx_ratelimit_redis_ranges_free(ngx_ratelimit_redis_reply_t *reply);
+void ngx_ratelimit_redis_texts_free(ngx_ratelimit_redis_reply_t *reply);
 
 /* Returns NGX_OK, or NGX_ERROR: memory is out. */
 ngx_int_t ngx_ratelimit_redis_reader_feed(void *reader, const u_char *data,

@@ -9,6 +9,9 @@
 
 #include "ngx_ratelimit_redis_int.h"
 
+/* of a document at a time: then the others of the event loop have their turn */
+#define NGX_RATELIMIT_REDIS_IO_PIECES  16
+
 
 static u_char *ngx_ratelimit_redis_call_bytes(
     ngx_ratelimit_redis_call_t *call, size_t *len);
@@ -23,6 +26,8 @@ static void ngx_ratelimit_redis_conn_attempted(
     ngx_ratelimit_redis_conn_t *conn, size_t len);
 static void ngx_ratelimit_redis_call_written(
     ngx_ratelimit_redis_call_t *call);
+static ngx_uint_t ngx_ratelimit_redis_conn_yields(
+    ngx_ratelimit_redis_conn_t *conn, ngx_event_t *ev, ngx_uint_t *n);
 
 
 void
@@ -155,9 +160,11 @@ ngx_ratelimit_redis_conn_write(ngx_ratelimit_redis_conn_t *conn)
 {
     size_t             len;
     ssize_t            n;
+    ngx_uint_t         pieces;
     ngx_connection_t  *c;
 
     c = conn->connection;
+    pieces = 0;
 
     while (conn->next != &conn->calls) {
 
@@ -182,6 +189,10 @@ ngx_ratelimit_redis_conn_write(ngx_ratelimit_redis_conn_t *conn)
         ngx_ratelimit_redis_conn_advance(conn, n);
 
         if (!c->write->ready) {
+            break;
+        }
+
+        if (ngx_ratelimit_redis_conn_yields(conn, c->write, &pieces)) {
             break;
         }
     }
@@ -300,16 +311,36 @@ ngx_ratelimit_redis_call_written(ngx_ratelimit_redis_call_t *call)
 }
 
 
+/* Whether the rest of something large waits for the next turn, by ev. */
+
+static ngx_uint_t
+ngx_ratelimit_redis_conn_yields(ngx_ratelimit_redis_conn_t *conn,
+    ngx_event_t *ev, ngx_uint_t *n)
+{
+    if (conn->client->control == NULL
+        || ++*n < NGX_RATELIMIT_REDIS_IO_PIECES)
+    {
+        return 0;
+    }
+
+    ngx_post_event(ev, &ngx_posted_next_events);
+
+    return 1;
+}
+
+
 void
 ngx_ratelimit_redis_conn_read_handler(ngx_event_t *rev)
 {
     ssize_t                      n;
+    ngx_uint_t                   pieces;
     const char                  *reason;
     ngx_connection_t            *c;
     ngx_ratelimit_redis_conn_t  *conn;
 
     c = rev->data;
     conn = c->data;
+    pieces = 0;
 
     if (c->close) {
         ngx_ratelimit_redis_conn_break(conn, 0, "the worker shuts down");
@@ -350,7 +381,8 @@ ngx_ratelimit_redis_conn_read_handler(ngx_event_t *rev)
             return;
         }
 
-    } while (rev->ready);
+    } while (rev->ready
+             && !ngx_ratelimit_redis_conn_yields(conn, rev, &pieces));
 
     if (ngx_handle_read_event(rev, 0) != NGX_OK) {
         ngx_ratelimit_redis_conn_break(conn, 0, "no event");

@@ -91,7 +91,9 @@ ngx_ratelimit_redis_conn_obtain(ngx_ratelimit_redis_client_t *client,
     ngx_queue_insert_tail(&client->conns, &conn->queue);
     client->nconns++;
 
-    ngx_ratelimit_redis_conn_begin(conn);
+    if (sentinel || !client->lazy) {
+        ngx_ratelimit_redis_conn_begin(conn);
+    }
 
     return conn;
 }

@@ -29,10 +29,12 @@ static ngx_ratelimit_redis_form_e ngx_ratelimit_redis_form(
     ngx_ratelimit_redis_kind_e kind);
 static void ngx_ratelimit_redis_reply(ngx_ratelimit_redis_conn_t *conn,
     ngx_ratelimit_redis_call_t *call);
-static void ngx_ratelimit_redis_reply_setup(ngx_ratelimit_redis_conn_t *conn,
-    const char *command);
 static void ngx_ratelimit_redis_reply_load(ngx_ratelimit_redis_conn_t *conn);
 static void ngx_ratelimit_redis_reply_eval(ngx_ratelimit_redis_conn_t *conn,
+    ngx_ratelimit_redis_call_t *call);
+static void ngx_ratelimit_redis_reply_control(
+    ngx_ratelimit_redis_conn_t *conn, ngx_ratelimit_redis_call_t *call);
+static void ngx_ratelimit_redis_reply_failed(ngx_ratelimit_redis_conn_t *conn,
     ngx_ratelimit_redis_call_t *call);
 static const ngx_ratelimit_redis_error_t *ngx_ratelimit_redis_error_find(
     const ngx_str_t *word);
@@ -205,6 +207,10 @@ ngx_ratelimit_redis_form(ngx_ratelimit_redis_kind_e kind)
     case NGX_RATELIMIT_REDIS_MASTER:
         return NGX_RATELIMIT_REDIS_FORM_MASTER;
 
+    case NGX_RATELIMIT_REDIS_CONTROL:
+    case NGX_RATELIMIT_REDIS_LISTEN:
+        return NGX_RATELIMIT_REDIS_FORM_TEXTS;
+
     default:
         return NGX_RATELIMIT_REDIS_FORM_VALUES;
     }
@@ -233,6 +239,14 @@ ngx_ratelimit_redis_reply(ngx_ratelimit_redis_conn_t *conn,
 
     switch (call->kind) {
 
+    case NGX_RATELIMIT_REDIS_CONTROL:
+        ngx_ratelimit_redis_reply_control(conn, call);
+        return;
+
+    case NGX_RATELIMIT_REDIS_LISTEN:
+        ngx_ratelimit_redis_control_heard(conn, call);
+        return;
+
     case NGX_RATELIMIT_REDIS_AUTH:
         ngx_ratelimit_redis_call_free(call);
         ngx_ratelimit_redis_reply_setup(conn, "AUTH");
@@ -259,7 +273,7 @@ ngx_ratelimit_redis_reply(ngx_ratelimit_redis_conn_t *conn,
 
 /* Without these a connection is of no use. */
 
-static void
+void
 ngx_ratelimit_redis_reply_setup(ngx_ratelimit_redis_conn_t *conn,
     const char *command)
 {
@@ -303,10 +317,8 @@ static void
 ngx_ratelimit_redis_reply_eval(ngx_ratelimit_redis_conn_t *conn,
     ngx_ratelimit_redis_call_t *call)
 {
-    ngx_str_t                           word;
-    ngx_ratelimit_redis_reply_t        *reply;
-    ngx_ratelimit_redis_result_t        result;
-    const ngx_ratelimit_redis_error_t  *error;
+    ngx_ratelimit_redis_reply_t   *reply;
+    ngx_ratelimit_redis_result_t   result;
 
     reply = &conn->reply;
 
@@ -324,6 +336,55 @@ ngx_ratelimit_redis_reply_eval(ngx_ratelimit_redis_conn_t *conn,
         ngx_ratelimit_redis_call_finish(call, &result);
         return;
     }
+
+    ngx_ratelimit_redis_reply_failed(conn, call);
+}
+
+
+/* The handler finds the texts in conn's reply, for as long as it runs. */
+
+static void
+ngx_ratelimit_redis_reply_control(ngx_ratelimit_redis_conn_t *conn,
+    ngx_ratelimit_redis_call_t *call)
+{
+    ngx_ratelimit_redis_reply_t   *reply;
+    ngx_ratelimit_redis_result_t   result;
+
+    reply = &conn->reply;
+
+    if (reply->type == REDIS_REPLY_ERROR
+        || (reply->type == REDIS_REPLY_ARRAY && !reply->flat))
+    {
+        ngx_ratelimit_redis_reply_failed(conn, call);
+        ngx_ratelimit_redis_texts_free(reply);
+        return;
+    }
+
+    ngx_ratelimit_redis_conn_recovered(conn);
+
+    ngx_memzero(&result, sizeof(ngx_ratelimit_redis_result_t));
+    result.status = NGX_RATELIMIT_REDIS_OK;
+    result.ran = 1;
+
+    conn->client->answer = reply;
+    ngx_ratelimit_redis_call_finish(call, &result);
+    conn->client->answer = NULL;
+
+    ngx_ratelimit_redis_texts_free(reply);
+}
+
+
+/* An error, or what is no answer to that call. */
+
+static void
+ngx_ratelimit_redis_reply_failed(ngx_ratelimit_redis_conn_t *conn,
+    ngx_ratelimit_redis_call_t *call)
+{
+    ngx_str_t                           word;
+    ngx_ratelimit_redis_reply_t        *reply;
+    const ngx_ratelimit_redis_error_t  *error;
+
+    reply = &conn->reply;
 
     if (reply->type != REDIS_REPLY_ERROR) {
 
@@ -498,6 +559,13 @@ ngx_ratelimit_redis_unwrap(u_char *p, u_char *last)
     }
 
     return (p < last && *p == '-') ? p + 1 : p;
+}
+
+
+ngx_str_t
+ngx_ratelimit_redis_reply_word(ngx_ratelimit_redis_conn_t *conn)
+{
+    return ngx_ratelimit_redis_word(&conn->reply);
 }
 
 

@@ -513,7 +513,8 @@ static ngx_uint_t
 ngx_ratelimit_redis_asks(ngx_ratelimit_redis_client_t *client)
 {
     return client->wanted
-           || client->redis->mode == NGX_RATELIMIT_REDIS_SENTINEL;
+           || (client->redis->mode == NGX_RATELIMIT_REDIS_SENTINEL
+               && !client->lazy);
 }
 
 

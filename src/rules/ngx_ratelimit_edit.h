@@ -43,7 +43,7 @@ typedef struct {
     ngx_ratelimit_limiter_t        *limiter;
     ngx_ratelimit_edit_resource_e   resource;
     ngx_ratelimit_edit_method_e     method;
-    ngx_str_t                       name;      /* behind the resource; or empty */
+    ngx_str_t                       name;      /* behind it; or empty */
     ngx_str_t                       query;     /* "rule=orders"; or empty */
     ngx_str_t                       body;
     ngx_str_t                       base;      /* the document; empty: none */
@@ -63,8 +63,17 @@ typedef struct {
                                                   released; or NULL */
     ngx_ratelimit_problems_t        problems;
     ngx_ratelimit_problems_t        warnings;
+    ngx_str_t                       part;      /* "/rules/3": what the body is
+                                                  of the document */
 } ngx_ratelimit_edit_t;
 
 void ngx_ratelimit_edit(ngx_ratelimit_edit_t *edit);
+
+/*
+ * Problems of the policy, which finish() has found, point into the document:
+ * makes places of the body of them.
+ */
+void ngx_ratelimit_edit_places(ngx_ratelimit_edit_t *edit,
+    ngx_ratelimit_problems_t *problems);
 
 #endif /* NGX_RATELIMIT_EDIT_H_INCLUDED */

@@ -1,5 +1,5 @@
 /*
- * The index of a limiter's rules. Those with a template stand in lists, one for
+ * The index of a policy's rules. Those with a template stand in lists, one for
  * each template, which a set of templates finds; those that any path may match,
  * without one or with a regular expression, in a list of their own. All lists
  * are in the order of ranks, and one array holds them all.
@@ -24,7 +24,7 @@ typedef struct {
 
 
 static ngx_int_t ngx_ratelimit_index_init(ngx_ratelimit_index_t *index,
-    const ngx_ratelimit_limiter_t *limiter, ngx_pool_t *pool);
+    const ngx_ratelimit_policy_t *policy, ngx_pool_t *pool);
 static ngx_uint_t ngx_ratelimit_index_list(ngx_ratelimit_index_t *index,
     const ngx_ratelimit_rule_t *rule);
 static ngx_uint_t ngx_ratelimit_index_merge(ngx_ratelimit_rule_t **rules,
@@ -32,7 +32,7 @@ static ngx_uint_t ngx_ratelimit_index_merge(ngx_ratelimit_rule_t **rules,
 
 
 ngx_int_t
-ngx_ratelimit_index_make(ngx_ratelimit_limiter_t *limiter, ngx_pool_t *pool)
+ngx_ratelimit_index_make(ngx_ratelimit_policy_t *policy, ngx_pool_t *pool)
 {
     ngx_uint_t                   i, n;
     ngx_ratelimit_rule_t       **rules, **room;
@@ -44,14 +44,16 @@ ngx_ratelimit_index_make(ngx_ratelimit_limiter_t *limiter, ngx_pool_t *pool)
         return NGX_ERROR;
     }
 
-    if (ngx_ratelimit_index_init(index, limiter, pool) != NGX_OK) {
+    if (ngx_ratelimit_index_init(index, policy, pool) != NGX_OK) {
         return NGX_ERROR;
     }
 
-    rules = limiter->rules.elts;
-    n = limiter->rules.nelts;
+    rules = policy->rules.elts;
+    n = policy->rules.nelts;
 
-    room = ngx_palloc(pool, n * sizeof(ngx_ratelimit_rule_t *));
+    /* where there is no rule there is something to point to all the same */
+
+    room = ngx_palloc(pool, ngx_max(n, 1) * sizeof(ngx_ratelimit_rule_t *));
     if (room == NULL) {
         return NGX_ERROR;
     }
@@ -74,7 +76,7 @@ ngx_ratelimit_index_make(ngx_ratelimit_limiter_t *limiter, ngx_pool_t *pool)
         list->rules[list->n++] = rules[i];
     }
 
-    limiter->index = index;
+    policy->index = index;
 
     return NGX_OK;
 }
@@ -83,18 +85,18 @@ ngx_ratelimit_index_make(ngx_ratelimit_limiter_t *limiter, ngx_pool_t *pool)
 /* Room for the templates' set, and for as many lists as there may be. */
 static ngx_int_t
 ngx_ratelimit_index_init(ngx_ratelimit_index_t *index,
-    const ngx_ratelimit_limiter_t *limiter, ngx_pool_t *pool)
+    const ngx_ratelimit_policy_t *policy, ngx_pool_t *pool)
 {
     void                   *memory;
     size_t                  bytes, segments;
     ngx_uint_t              i, templates;
     ngx_ratelimit_rule_t  **rules;
 
-    rules = limiter->rules.elts;
+    rules = policy->rules.elts;
     segments = 0;
     templates = 0;
 
-    for (i = 0; i < limiter->rules.nelts; i++) {
+    for (i = 0; i < policy->rules.nelts; i++) {
         if (rules[i]->route.len) {
             segments += ngx_ratelimit_route_segments(rules[i]->route.data,
                                                      rules[i]->route.len);
@@ -137,7 +139,7 @@ ngx_ratelimit_index_list(ngx_ratelimit_index_t *index,
 
 
 ngx_uint_t
-ngx_ratelimit_limiter_find(const ngx_ratelimit_limiter_t *limiter,
+ngx_ratelimit_policy_find(const ngx_ratelimit_policy_t *policy,
     const ngx_str_t *path, ngx_ratelimit_rule_t **rules, ngx_uint_t max)
 {
     uint32_t                     number;
@@ -145,7 +147,7 @@ ngx_ratelimit_limiter_find(const ngx_ratelimit_limiter_t *limiter,
     ngx_ratelimit_index_t       *index;
     ngx_ratelimit_route_walk_t   walk;
 
-    index = limiter->index;
+    index = policy->index;
 
     n = ngx_ratelimit_index_merge(rules, 0, max,
                                   &index->lists[NGX_RATELIMIT_INDEX_ANY]);

@@ -20,7 +20,8 @@ typedef struct {
 } ngx_ratelimit_override_t;
 
 struct ngx_ratelimit_policy_s {
-    ngx_pool_t                *pool;       /* its own; NULL: of the cycle */
+    ngx_pool_t                *pool;       /* its own; NULL: of the cycle, and
+                                              refs are not counted */
     ngx_uint_t                 refs;
     ngx_ratelimit_limiter_t   *limiter;
     uint64_t                   version;    /* of the document; 0: none */
@@ -33,6 +34,8 @@ struct ngx_ratelimit_policy_s {
     ngx_uint_t                 nkeys;      /* distinct keys of the rules */
     ngx_uint_t                 ngroups;    /* distinct groups */
     void                      *index;      /* which rules a path may match */
+    ngx_str_t                 *cost_headers;  /* distinct, of the rules */
+    ngx_uint_t                 ncost_headers;
 
     ngx_ratelimit_keys_t       allow;
     ngx_ratelimit_keys_t       deny;
@@ -46,7 +49,8 @@ struct ngx_ratelimit_policy_s {
     ngx_ratelimit_map_t        override_keys;  /* -> overrides, a first one */
     ngx_ratelimit_override_t  *overrides;
 
-    unsigned                   keyed:1;    /* something depends on the API key */
+    /* the first two by complete(), the third by who compiles a document */
+    unsigned                   keyed:1;    /* anything depends on an API key */
     unsigned                   digested:1; /* on its digest */
     unsigned                   tenants:1;  /* on another part of a key */
 
@@ -55,13 +59,25 @@ struct ngx_ratelimit_policy_s {
 
 
 /*
- * The digest that the maps know an API key by (the first bytes of its SHA-256),
- * and one of a part of a key: part as the rule has it, "$http_x_tenant".
+ * The digest that the maps know an API key by: the first bytes of its SHA-256,
+ * or of the one that a text of the form "sha256:<64 hexadecimal digits>" is:
+ * $ratelimit_api_key has that form for no other keys. hashed: whether a text
+ * has it. And the digest of a part of a key: part as the rule has it,
+ * "$http_x_tenant".
  */
 void ngx_ratelimit_policy_digest(const ngx_str_t *key,
     u_char digest[NGX_RATELIMIT_MAP_KEY]);
+ngx_uint_t ngx_ratelimit_policy_hashed(const ngx_str_t *key);
 void ngx_ratelimit_policy_part_digest(const ngx_str_t *part,
     const ngx_str_t *value, u_char digest[NGX_RATELIMIT_MAP_KEY]);
+
+/*
+ * While the configuration is read: the limiter's policy of nginx.conf, whose
+ * rules are pushed to it, not copied; it stays as long as its cycle. Returns
+ * NULL when memory is out.
+ */
+ngx_ratelimit_policy_t *ngx_ratelimit_policy_base(
+    ngx_ratelimit_limiter_t *limiter, ngx_pool_t *pool);
 
 /*
  * A policy with copies of the limiter's rules of nginx.conf, in a pool of its
@@ -74,8 +90,10 @@ ngx_ratelimit_policy_t *ngx_ratelimit_policy_create(
 /*
  * When all rules are known: orders them (higher priority first, those of
  * nginx.conf before others, then as they came), numbers the distinct keys and
- * groups, names each rule's counters, makes the index. Returns NGX_OK, or
- * NGX_ERROR when memory is out.
+ * groups, names each rule's counters, makes the index. A counter's name depends
+ * on the zone, the rule's id, its key as written and its algorithm, so none of
+ * them, changed, reads another's counters. Returns NGX_OK, or NGX_ERROR when
+ * memory is out.
  */
 ngx_int_t ngx_ratelimit_policy_complete(ngx_ratelimit_policy_t *policy);
 
@@ -88,11 +106,24 @@ ngx_int_t ngx_ratelimit_policy_complete(ngx_ratelimit_policy_t *policy);
 ngx_int_t ngx_ratelimit_policy_finish(ngx_ratelimit_policy_t *policy,
     ngx_msec_t budget_ms, ngx_ratelimit_problems_t *problems);
 
+/*
+ * The rules that a path may match, in their order: those without a path, those
+ * with a regular expression, and of those with a template the ones that match,
+ * found in a time that does not depend on how many do not. Writes at most max
+ * of them to rules and returns how many there are, which may be more: then
+ * the caller asks again with as much room.
+ */
+ngx_uint_t ngx_ratelimit_policy_find(const ngx_ratelimit_policy_t *policy,
+    const ngx_str_t *path, ngx_ratelimit_rule_t **rules, ngx_uint_t max);
+
 /* One more user; one less: the last one frees it. */
 void ngx_ratelimit_policy_use(ngx_ratelimit_policy_t *policy);
 void ngx_ratelimit_policy_release(ngx_ratelimit_policy_t *policy);
 
-/* From now on the limiter's requests go by this one, whose reference it takes. */
+/*
+ * From now on the limiter's requests go by this one, whose reference it takes
+ * over; it gives back that of the one before.
+ */
 void ngx_ratelimit_policy_swap(ngx_ratelimit_limiter_t *limiter,
     ngx_ratelimit_policy_t *policy);
 

@@ -41,6 +41,7 @@ typedef enum {
 #define NGX_RATELIMIT_MAX_SHARDS  64   /* of one counter */
 
 #define NGX_RATELIMIT_MAX_PARTS   8    /* of a key */
+#define NGX_RATELIMIT_PART_END    0x1f /* between them; in no part's value */
 
 typedef struct ngx_ratelimit_policy_s   ngx_ratelimit_policy_t;
 typedef struct ngx_ratelimit_limiter_s  ngx_ratelimit_limiter_t;
@@ -68,7 +69,7 @@ typedef struct {
                                             with 0x1f between them */
     ngx_uint_t              nparts;      /* of a document's rule, else 0 */
     ngx_str_t              *parts;       /* as written */
-    ngx_uint_t              key_index;   /* in the limiter's keys */
+    ngx_uint_t              key_index;   /* in the policy's keys */
 
     /* match: nothing set matches every request */
     ngx_uint_t              methods;     /* bits; 0 for any */
@@ -76,7 +77,8 @@ typedef struct {
 #if (NGX_PCRE)
     ngx_regex_t            *regex;
 #endif
-    ngx_str_t               regex_text;  /* to be compiled by finish() */
+    ngx_str_t               regex_text;  /* to be compiled by finish(), with or
+                                            without "~", "~*" before it */
     ngx_uint_t              nhosts;      /* 0: any */
     ngx_ratelimit_glob_text_t  *hosts;   /* globs, in lower case */
     ngx_ratelimit_keys_t   *api_keys;    /* NULL: any, also none */
@@ -113,13 +115,16 @@ typedef struct {
 
     /* made by ngx_ratelimit_policy_complete(); numbers by the engine */
     ngx_ratelimit_policy_t *policy;      /* whose it is */
-    ngx_uint_t              number;      /* in policy->fixed, or nfixed */
+    ngx_uint_t              number;      /* as they came: of nginx.conf, in
+                                            policy->fixed; of a document from
+                                            policy->nfixed on */
     ngx_uint_t              rank;        /* in the order of application */
-    ngx_uint_t              group_index; /* of the limiter; 0: none */
+    ngx_uint_t              group_index; /* of the policy; 0: none */
     ngx_ratelimit_id_t      salt;
     ngx_ratelimit_id_t      emergency_salt;
     u_char                  field_salt[NGX_RATELIMIT_RULE_FIELD];
-    ngx_str_t               numbers;     /* of a take, as Redis reads them */
+    ngx_str_t               numbers;     /* of a take by the rule's own limit,
+                                            as Redis reads them */
     ngx_ratelimit_limit_t  *shares;      /* of the first and the last shard;
                                             NULL: not split */
 
@@ -133,8 +138,8 @@ typedef struct {
  *
  * values: sets rule->data out of rule->parts and the two texts, which are empty
  * where the rule's limit and cost are constant; in pool. Returns NULL, or what
- * was expected as a constant string ("a known variable"), and in *which what was
- * wrong: a part's number, or one of the two below. "": memory is out.
+ * was expected as a constant string ("a known variable"), and in *which what
+ * was wrong: a part's number, or one of the two below. "": memory is out.
  *
  * prepare: completes a rule that is complete but for it. NGX_ERROR: memory is
  * out.
@@ -155,14 +160,10 @@ typedef struct {
 struct ngx_ratelimit_limiter_s {
     ngx_ratelimit_zone_t    zone;
     ngx_ratelimit_redis_t  *redis;      /* NULL: this node alone */
-    ngx_array_t             rules;      /* ngx_ratelimit_rule_t *, by rank once
-                                           prepared */
-    ngx_uint_t              nkeys;      /* distinct keys of the rules */
-    ngx_uint_t              ngroups;    /* distinct groups */
-    void                   *index;      /* which rules a path may match */
     void                   *holders;    /* the worker's, of leases; or NULL */
 
     ngx_ratelimit_policy_t *policy;     /* that requests go by now */
+    ngx_ratelimit_policy_t *base;       /* of nginx.conf alone */
 
     /* of a zone that follows a document */
     ngx_ratelimit_above_t   above;
@@ -175,6 +176,14 @@ struct ngx_ratelimit_limiter_s {
 
 
 /*
+ * The spec of a rule with what text says: a rate ("100r/m"), or a number of
+ * tokens where the spec has a period, a calendar or slots. Returns NULL, or what
+ * was expected as a constant string.
+ */
+const char *ngx_ratelimit_rule_spec(const ngx_ratelimit_spec_t *spec,
+    const ngx_str_t *text, ngx_ratelimit_spec_t *made);
+
+/*
  * Makes a limit of a rule's spec and of text, where it is not NULL: what the
  * operator's variable said, a rate ("100r/m"), or a number of tokens where the
  * spec has a period, a calendar or slots. Returns NULL, or what was expected
@@ -183,40 +192,16 @@ struct ngx_ratelimit_limiter_s {
 const char *ngx_ratelimit_rule_limit(const ngx_ratelimit_spec_t *spec,
     const ngx_str_t *text, ngx_ratelimit_limit_t *limit);
 
-/* The rule of that id, or NULL. */
+/*
+ * Whether the counters of a rule, whose limit is known where it is constant, can
+ * be split into its shards: each of them must be able to pay any request.
+ * Returns NULL, or what was expected as a constant string.
+ */
+const char *ngx_ratelimit_rule_split(const ngx_ratelimit_rule_t *rule);
+
+/* The rule of nginx.conf of that id, or NULL. */
 ngx_ratelimit_rule_t *ngx_ratelimit_limiter_rule(
-    ngx_ratelimit_limiter_t *limiter, const ngx_str_t *id);
-
-/*
- * Completes a limiter when all of its rules and its Redis are known: orders
- * the rules (higher priority first, then as they came), numbers the distinct
- * keys and groups, names each rule's counters, makes the index. A counter's
- * name depends on the zone, the rule's id, its key as written and its
- * algorithm, so none of them, changed, reads another's counters. Returns
- * NGX_OK, or NGX_ERROR when memory is out.
- */
-ngx_int_t ngx_ratelimit_limiter_prepare(ngx_ratelimit_limiter_t *limiter,
-    ngx_pool_t *pool);
-
-/*
- * The rules that a path may match, in their order: those without a path, those
- * with a regular expression, and of those with a template the ones that match,
- * found in a time that does not depend on how many do not. Writes at most max
- * of them to rules and returns how many there are, which may be more: then
- * the caller asks again with as much room.
- */
-ngx_uint_t ngx_ratelimit_limiter_find(const ngx_ratelimit_limiter_t *limiter,
-    const ngx_str_t *path, ngx_ratelimit_rule_t **rules, ngx_uint_t max);
-
-/*
- * Whether a rule is for this request: a method bit, the decoded path, the
- * request's tier. found: ngx_ratelimit_limiter_find() has named the rule for
- * this path, so that its template matches. Returns 1 or 0; 1 also where the
- * regex failed (logged): no path evades its limit.
- */
-ngx_uint_t ngx_ratelimit_rule_match(const ngx_ratelimit_rule_t *rule,
-    ngx_uint_t found, ngx_uint_t method, ngx_str_t *path,
-    const ngx_str_t *tier, ngx_log_t *log);
+    const ngx_ratelimit_limiter_t *limiter, const ngx_str_t *id);
 
 /* Whether a key is in the rule's share (percent), the same on every node. */
 ngx_uint_t ngx_ratelimit_rule_shares(const ngx_ratelimit_rule_t *rule,

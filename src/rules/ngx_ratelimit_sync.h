@@ -28,8 +28,8 @@ typedef struct {
     ngx_ratelimit_sync_status_e    status;
     uint64_t                       version;  /* current now; 0: not known */
     ngx_str_t                      reason;   /* "timeout", "oom": by Redis */
-    unsigned                       saved:1;  /* put: the state file has it, or
-                                                there is none */
+    unsigned                       saved:1;  /* put: Redis has it, or the state
+                                                file, or there is neither */
     ngx_uint_t                     n;
     ngx_ratelimit_record_t        *records;  /* versions: heads alone, the
                                                 newest first; read: one */
@@ -72,7 +72,9 @@ ngx_int_t ngx_ratelimit_sync_current(ngx_ratelimit_limiter_t *limiter,
  * put: makes a record the next version behind expected, which must be current;
  * the record's version, id and text are made here, everything is copied. A call
  * that ends UNKNOWN has found out what became of it where that could be: it is
- * as rare as Redis being cut off in that moment.
+ * as rare as Redis being cut off in that moment. Without Redis it waits for the
+ * state file, 2 s at most; with Redis for up to 12 s, where that does not answer.
+ * The worker does not exit before it has ended.
  */
 ngx_ratelimit_sync_call_t *ngx_ratelimit_sync_put(
     ngx_ratelimit_limiter_t *limiter, uint64_t expected,

@@ -51,7 +51,10 @@ typedef struct {
     uint32_t              used;   /* 0: all its sets are empty, untouched */
 } ngx_ratelimit_lease_segment_t;
 
-/* Written by init alone. Offsets, no pointers: it may be mapped anywhere. */
+/*
+ * Written by init alone, but for forgot_us. Offsets, no pointers: it may be
+ * mapped anywhere.
+ */
 struct ngx_ratelimit_leases_s {
     _Alignas(NGX_RATELIMIT_LINE)
     uint64_t              magic;
@@ -60,6 +63,7 @@ struct ngx_ratelimit_leases_s {
     uint64_t              size;
     uint64_t              nsets;       /* of one segment */
     uint64_t              sets;        /* offset of the first one */
+    _Atomic uint64_t      forgot_us;   /* 0: never */
 };
 
 /* A place, by its set and its index there, and what the set has to offer. */
@@ -176,6 +180,28 @@ ngx_ratelimit_leases_check(ngx_ratelimit_leases_t *leases, size_t size)
     }
 
     return NGX_OK;
+}
+
+
+/* Several may come at once, from clocks that differ a little: the last. */
+void
+ngx_ratelimit_leases_forget(ngx_ratelimit_leases_t *leases, uint64_t now_us)
+{
+    uint64_t  before;
+
+    before = atomic_load(&leases->forgot_us);
+
+    while (before < now_us
+           && !atomic_compare_exchange_weak(&leases->forgot_us, &before,
+                                            now_us))
+    { /* void */ }
+}
+
+
+uint64_t
+ngx_ratelimit_leases_forgot_us(ngx_ratelimit_leases_t *leases)
+{
+    return atomic_load_explicit(&leases->forgot_us, memory_order_relaxed);
 }
 
 

@@ -73,6 +73,15 @@ void *ngx_ratelimit_leases_lock(ngx_ratelimit_leases_t *leases,
 /* Keeps what stands in the lease now, and unlocks; behind NULL does nothing. */
 void ngx_ratelimit_leases_unlock(ngx_ratelimit_lease_entry_t *entry);
 
+/*
+ * A counter was reset: what Redis said of counters until now_us, the clock of
+ * lock, denies nothing any more, in any process. forgot_us: when that was last,
+ * 0: never.
+ */
+void ngx_ratelimit_leases_forget(ngx_ratelimit_leases_t *leases,
+    uint64_t now_us);
+uint64_t ngx_ratelimit_leases_forgot_us(ngx_ratelimit_leases_t *leases);
+
 /* Reads the whole table's figures; slow, locks one segment at a time. */
 void ngx_ratelimit_leases_stat(ngx_ratelimit_leases_t *leases,
     uint64_t now_us, ngx_ratelimit_leases_stat_t *stat);

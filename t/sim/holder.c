@@ -36,6 +36,7 @@ sim_holder_env(const sim_holder_t *holder, ngx_ratelimit_lease_env_t *env)
     env->now_us = sim_node_now_us(holder->node);
     env->nodes = holder->node->alive;
     env->rtt_ms = holder->node->rtt / 16 + 1;
+    env->forgot_us = 0;
 }
 
 

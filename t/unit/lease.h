@@ -73,6 +73,10 @@ sliding(uint64_t tokens, uint64_t seconds)
 }
 
 
+/* when a counter was reset, see test_lease_forget.c; 0: never */
+static uint64_t  forgot_us;
+
+
 /* ms may be below 0: of a worker whose clock is behind */
 static inline env_t
 at(int64_t ms)
@@ -82,6 +86,7 @@ at(int64_t ms)
     env.now_us = AT_US(ms);
     env.nodes = 3;
     env.rtt_ms = 1;
+    env.forgot_us = forgot_us;
 
     return env;
 }

@@ -43,7 +43,7 @@ limit_of(ngx_ratelimit_algorithm_e algorithm, uint64_t tokens,
 static ngx_ratelimit_lease_env_t
 env_at(uint64_t now_us)
 {
-    ngx_ratelimit_lease_env_t  env = { now_us, NODES, 1 };
+    ngx_ratelimit_lease_env_t  env = { now_us, NODES, 1, 0 };
 
     return env;
 }

@@ -291,6 +291,15 @@ ngx_ratelimit_redis_topology_reply(ngx_ratelimit_redis_conn_t *c,
 }
 
 
+void
+ngx_ratelimit_redis_control_heard(ngx_ratelimit_redis_conn_t *c,
+    ngx_ratelimit_redis_call_t *call)
+{
+    (void) c;
+    (void) call;
+}
+
+
 /* helpers */
 
 static int

@@ -70,6 +70,33 @@ read_reply(const char *data, size_t len, size_t step, ngx_uint_t slots)
 }
 
 
+/* The same of a reply with texts, which are freed. */
+
+static ngx_int_t
+read_texts(const char *data, size_t len)
+{
+    void       *reader;
+    size_t      n;
+    ngx_int_t   rc;
+
+    reader = ngx_ratelimit_redis_reader_new(&reply);
+    rc = NGX_AGAIN;
+
+    for ( /* void */ ; len && rc == NGX_AGAIN; data += n, len -= n) {
+        n = ngx_min(len, 65536);
+        assert_int_equal(ngx_ratelimit_redis_reader_feed(reader,
+                                                (const u_char *) data, n),
+                         NGX_OK);
+        rc = ngx_ratelimit_redis_reader_next(reader, &reply,
+                                             NGX_RATELIMIT_REDIS_FORM_TEXTS);
+    }
+
+    ngx_ratelimit_redis_reader_free(reader, &reply);
+
+    return rc;
+}
+
+
 static ngx_int_t
 read_text(const char *data)
 {
@@ -330,10 +357,121 @@ test_master(void **state)
 }
 
 
+/* What documents are answered with, in pieces of any size. */
+
+static void
+test_texts(void **state)
+{
+    void              *reader;
+    size_t             i, step;
+    static const char  data[] =
+        "*6\r\n$2\r\n42\r\n$0\r\n\r\n:-7\r\n$-1\r\n+OK\r\n"
+        ":9223372036854775807\r\n";
+    static const char *const  texts[] = { "42", "", "-7", "", "OK",
+                                          "9223372036854775807" };
+
+    (void) state;
+
+    for (step = 1; step < sizeof(data); step++) {
+        reader = ngx_ratelimit_redis_reader_new(&reply);
+
+        for (i = 0; i < sizeof(data) - 1; i += step) {
+            assert_int_equal(ngx_ratelimit_redis_reader_feed(reader,
+                                 (const u_char *) data + i,
+                                 ngx_min(step, sizeof(data) - 1 - i)),
+                             NGX_OK);
+            assert_int_equal(ngx_ratelimit_redis_reader_next(reader, &reply,
+                                             NGX_RATELIMIT_REDIS_FORM_TEXTS),
+                             i + step < sizeof(data) - 1 ? NGX_AGAIN : NGX_OK);
+        }
+
+        assert_int_equal(reply.type, REDIS_REPLY_ARRAY);
+        assert_int_equal(reply.flat, 1);
+        assert_int_equal(reply.ntexts, 6);
+
+        for (i = 0; i < 6; i++) {
+            assert_int_equal(reply.texts[i].len, strlen(texts[i]));
+            assert_memory_equal(reply.texts[i].data, texts[i],
+                                strlen(texts[i]));
+        }
+
+        ngx_ratelimit_redis_reader_free(reader, &reply);
+    }
+}
+
+
+/* One text, an error, what is nested, too many, and a large one. */
+
+static void
+test_texts_other(void **state)
+{
+    char                       *large;
+    size_t                      i, n;
+    static const unsigned       form = NGX_RATELIMIT_REDIS_FORM_TEXTS;
+    static const struct {
+        const char  *data;
+        int          type;
+        ngx_uint_t   n;
+        unsigned     flat;
+    } cases[] = {
+        { "$3\r\nabc\r\n", REDIS_REPLY_STRING, 1, 0 },
+        { ":5\r\n", REDIS_REPLY_INTEGER, 1, 0 },
+        { "$-1\r\n", REDIS_REPLY_STRING, 1, 1 },
+        { "*-1\r\n", REDIS_REPLY_ARRAY, 1, 1 },
+        { "-OOM no\r\n", REDIS_REPLY_ERROR, 1, 0 },
+        { "*0\r\n", REDIS_REPLY_ARRAY, 0, 1 },
+        { "*2\r\n:1\r\n*1\r\n$1\r\nx\r\n", REDIS_REPLY_ARRAY, 1, 0 }
+    };
+
+    (void) state;
+
+    for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        void  *reader = ngx_ratelimit_redis_reader_new(&reply);
+
+        n = strlen(cases[i].data);
+        ngx_ratelimit_redis_reader_feed(reader,
+                                        (const u_char *) cases[i].data, n);
+        assert_int_equal(ngx_ratelimit_redis_reader_next(reader, &reply, form),
+                         NGX_OK);
+        assert_int_equal(reply.type, cases[i].type);
+        assert_int_equal(reply.ntexts, cases[i].n);
+        assert_int_equal(reply.flat, cases[i].flat);
+        ngx_ratelimit_redis_reader_free(reader, &reply);
+    }
+
+    assert_int_equal(read_texts("*129\r\n", 6), NGX_ERROR);
+
+    /* more than any other reply may have, and more than it may */
+
+    n = NGX_RATELIMIT_REDIS_CONTROL_BYTES + 100000;
+    large = malloc(n);
+    assert_non_null(large);
+    memset(large, 'x', n);
+
+    i = sprintf(large, "$%u\r\n", 1000000);
+    large[i] = 'x';
+    memcpy(large + i + 1000000, "\r\n", 2);
+    assert_int_equal(read_reply(large, i + 1000002, 65536, 0), NGX_ERROR);
+    memset(large, 'x', i + 1000002);
+    i = sprintf(large, "$%u\r\n", 1000000);
+    large[i] = 'x';
+    memcpy(large + i + 1000000, "\r\n", 2);
+    assert_int_equal(read_texts(large, i + 1000002), NGX_OK);
+
+    i = sprintf(large, "$%u\r\n", NGX_RATELIMIT_REDIS_CONTROL_BYTES + 90000);
+    large[i] = 'x';
+    assert_int_equal(read_texts(large, n), NGX_ERROR);
+
+    free(large);
+}
+
+
 int
 main(void)
 {
     const struct CMUnitTest  tests[] = {
+        cmocka_unit_test(test_texts),
+        cmocka_unit_test(test_texts_other),
         cmocka_unit_test(test_command),
         cmocka_unit_test(test_integers),
         cmocka_unit_test(test_not_flat),

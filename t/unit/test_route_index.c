@@ -82,14 +82,14 @@ number(const char *name, size_t otherwise)
 }
 
 
-/* A limiter of rules whose templates are texts; NULL: any path. */
+/* A policy of rules whose templates are texts; NULL: any path. */
 static void
-limiter_make(ngx_ratelimit_limiter_t *limiter, ngx_ratelimit_rule_t *rules,
+policy_make(ngx_ratelimit_policy_t *policy, ngx_ratelimit_rule_t *rules,
     ngx_ratelimit_rule_t **order, char **texts, size_t n)
 {
     size_t  i;
 
-    memset(limiter, 0, sizeof(ngx_ratelimit_limiter_t));
+    memset(policy, 0, sizeof(ngx_ratelimit_policy_t));
     memset(rules, 0, n * sizeof(ngx_ratelimit_rule_t));
 
     for (i = 0; i < n; i++) {
@@ -102,16 +102,16 @@ limiter_make(ngx_ratelimit_limiter_t *limiter, ngx_ratelimit_rule_t *rules,
         }
     }
 
-    limiter->rules.elts = order;
-    limiter->rules.nelts = n;
+    policy->rules.elts = order;
+    policy->rules.nelts = n;
 
-    assert_int_equal(ngx_ratelimit_index_make(limiter, NULL), NGX_OK);
+    assert_int_equal(ngx_ratelimit_index_make(policy, NULL), NGX_OK);
 }
 
 
 /* Memory of exactly max rules, for the sanitizers. */
 static void
-same_as_reference(const ngx_ratelimit_limiter_t *limiter, char *text,
+same_as_reference(const ngx_ratelimit_policy_t *policy, char *text,
     ngx_uint_t max)
 {
     int                     match;
@@ -126,11 +126,11 @@ same_as_reference(const ngx_ratelimit_limiter_t *limiter, char *text,
     found = malloc(max * sizeof(ngx_ratelimit_rule_t *));
     assert_true(found != NULL || max == 0);
 
-    got = ngx_ratelimit_limiter_find(limiter, &path, found, max);
-    rules = limiter->rules.elts;
+    got = ngx_ratelimit_policy_find(policy, &path, found, max);
+    rules = policy->rules.elts;
     n = 0;
 
-    for (i = 0; i < limiter->rules.nelts; i++) {
+    for (i = 0; i < policy->rules.nelts; i++) {
         match = rules[i]->route.len == 0
                 || ngx_ratelimit_route_match(rules[i]->route.data,
                                              rules[i]->route.len, path.data,
@@ -175,7 +175,7 @@ test_random(void **state)
     char                     *texts[RULES], path[64];
     size_t                    i, n, paths, asked;
     ngx_ratelimit_rule_t     *rules, *order[RULES];
-    ngx_ratelimit_limiter_t   limiter;
+    ngx_ratelimit_policy_t    policy;
 
     (void) state;
 
@@ -199,12 +199,12 @@ test_random(void **state)
             }
         }
 
-        limiter_make(&limiter, rules, order, texts, n);
+        policy_make(&policy, rules, order, texts, n);
 
         for (i = 0; i < 100; i++, asked++) {
             random_text(path, 0);
-            same_as_reference(&limiter, path, n);
-            same_as_reference(&limiter, path, random_below(20));
+            same_as_reference(&policy, path, n);
+            same_as_reference(&policy, path, random_below(20));
         }
 
         for (i = 0; i < n; i++) {
@@ -226,7 +226,7 @@ test_find(void **state)
     size_t                    i;
     ngx_str_t                 path = ngx_string("/v1/t500/7;x");
     ngx_ratelimit_rule_t     *rules, *order[RULES], *found[4];
-    ngx_ratelimit_limiter_t   limiter;
+    ngx_ratelimit_policy_t    policy;
 
     (void) state;
 
@@ -239,9 +239,9 @@ test_find(void **state)
     }
 
     texts[7] = NULL;
-    limiter_make(&limiter, rules, order, texts, RULES);
+    policy_make(&policy, rules, order, texts, RULES);
 
-    assert_int_equal(ngx_ratelimit_limiter_find(&limiter, &path, found, 4), 2);
+    assert_int_equal(ngx_ratelimit_policy_find(&policy, &path, found, 4), 2);
     assert_ptr_equal(found[0], &rules[7]);
     assert_ptr_equal(found[1], &rules[500]);
     pool_free();
@@ -250,13 +250,13 @@ test_find(void **state)
         texts[i] = (i % 2) ? "/v1/**" : "/v1/{t}/*/";
     }
 
-    limiter_make(&limiter, rules, order, texts, RULES);
+    policy_make(&policy, rules, order, texts, RULES);
 
-    assert_int_equal(ngx_ratelimit_limiter_find(&limiter, &path, found, 4),
+    assert_int_equal(ngx_ratelimit_policy_find(&policy, &path, found, 4),
                      RULES);
     assert_ptr_equal(found[0], &rules[0]);
     assert_ptr_equal(found[3], &rules[3]);
-    assert_int_equal(ngx_ratelimit_limiter_find(&limiter, &path, NULL, 0),
+    assert_int_equal(ngx_ratelimit_policy_find(&policy, &path, NULL, 0),
                      RULES);
     pool_free();
 
@@ -268,24 +268,24 @@ static void
 test_memory(void **state)
 {
     ngx_ratelimit_rule_t      rule, *order;
-    ngx_ratelimit_limiter_t   limiter;
+    ngx_ratelimit_policy_t    policy;
 
     (void) state;
 
-    memset(&limiter, 0, sizeof(limiter));
+    memset(&policy, 0, sizeof(policy));
     memset(&rule, 0, sizeof(rule));
     order = &rule;
-    limiter.rules.elts = &order;
-    limiter.rules.nelts = 1;
+    policy.rules.elts = &order;
+    policy.rules.nelts = 1;
 
     for (broken = 1; broken < BLOCKS; broken++) {
         allocations = 0;
 
-        if (ngx_ratelimit_index_make(&limiter, NULL) == NGX_OK) {
+        if (ngx_ratelimit_index_make(&policy, NULL) == NGX_OK) {
             break;
         }
 
-        assert_null(limiter.index);
+        assert_null(policy.index);
         pool_free();
     }
 

@@ -1,0 +1,58 @@
+/*
+ * One counter, for who operates it: what is left of it, without taking; and its
+ * reset, on this node and in Redis.
+ */
+
+#ifndef NGX_RATELIMIT_INSPECT_H_INCLUDED
+#define NGX_RATELIMIT_INSPECT_H_INCLUDED
+
+#include "ngx_ratelimit_check.h"
+#include "ngx_ratelimit_redis_control.h"
+
+/*
+ * The caller zeroes it, fills the first part, and keeps the memory, and what
+ * the rule is of, until it has ended.
+ */
+typedef struct {
+    ngx_ratelimit_limiter_t        *limiter;
+    const ngx_ratelimit_rule_t     *rule;
+    const ngx_ratelimit_limit_t    *limit;    /* reset: NULL */
+    ngx_str_t                       key;
+    ngx_pool_t                     *pool;
+    void                          (*handler)(void *data);
+    void                           *data;
+
+    /* the outcome */
+    ngx_ratelimit_redis_status_e    status;   /* why Redis has no answer */
+    ngx_ratelimit_answer_t          answer;   /* look: remaining, reset_us */
+
+    /* the engine's */
+    ngx_ratelimit_rule_t            copy;
+    ngx_ratelimit_check_t           check;
+    ngx_ratelimit_client_t          client;
+    ngx_ratelimit_counter_t         counter;
+    ngx_ratelimit_redis_control_t  *control;
+    ngx_ratelimit_redis_call_t     *call;
+    unsigned                        controls:1;  /* call is control's */
+} ngx_ratelimit_inspect_t;
+
+/*
+ * What is left of the counter. Of one in Redis, what Redis says: what nodes
+ * hold of it in leases is not left. Of one that is split, of all of its parts.
+ * Returns NGX_OK: the outcome is there; NGX_AGAIN: the handler will be called
+ * once, later, unless it ends before; NGX_ERROR: memory is out.
+ */
+ngx_int_t ngx_ratelimit_inspect_look(ngx_ratelimit_inspect_t *inspect);
+
+/*
+ * Makes the counter a fresh one, on this node and in Redis. Other nodes go on
+ * with what they hold of it, and remember its denials until they are told
+ * (ngx_ratelimit_sync_reset()). Requests that run keep their slots. Returns
+ * what look does.
+ */
+ngx_int_t ngx_ratelimit_inspect_reset(ngx_ratelimit_inspect_t *inspect);
+
+/* Once, for each that was started, not by its handler: forgets what is due. */
+void ngx_ratelimit_inspect_end(ngx_ratelimit_inspect_t *inspect);
+
+#endif /* NGX_RATELIMIT_INSPECT_H_INCLUDED */

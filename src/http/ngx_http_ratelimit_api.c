@@ -1,0 +1,683 @@
+/*
+ * The way of a request through the endpoint: who may, where to, its body, and
+ * the steps of its route, from one event to the next. It may end any time: what
+ * is under way is forgotten by the cleanup of its pool.
+ */
+
+#include "ngx_http_ratelimit_api.h"
+
+/*
+ * Nothing here waits longer. The timer is not cancelable: a worker that is to
+ * end waits for the request, as for any.
+ */
+#define NGX_HTTP_RATELIMIT_API_MS  30000
+
+#define NGX_HTTP_RATELIMIT_API_SAFE                                           \
+    (NGX_HTTP_GET|NGX_HTTP_HEAD|NGX_HTTP_OPTIONS)
+
+static ngx_http_ratelimit_api_t *ngx_http_ratelimit_api_create(
+    ngx_http_request_t *r, ngx_http_ratelimit_api_conf_t *conf);
+static void ngx_http_ratelimit_api_cleanup(void *data);
+static void ngx_http_ratelimit_api_abandon(ngx_http_ratelimit_api_t *api);
+static ngx_int_t ngx_http_ratelimit_api_route(ngx_http_ratelimit_api_t *api);
+static ngx_int_t ngx_http_ratelimit_api_path(ngx_http_request_t *r,
+    ngx_str_t *path);
+static ngx_uint_t ngx_http_ratelimit_api_path_match(const ngx_str_t *pattern,
+    const ngx_str_t *path, ngx_str_t *name);
+static ngx_int_t ngx_http_ratelimit_api_allow(ngx_http_ratelimit_api_t *api);
+static ngx_uint_t ngx_http_ratelimit_api_has_body(
+    ngx_http_ratelimit_api_t *api);
+static ngx_int_t ngx_http_ratelimit_api_media_type(
+    ngx_http_ratelimit_api_t *api);
+static ngx_uint_t ngx_http_ratelimit_api_is_type(const ngx_str_t *value,
+    const char *type);
+static void ngx_http_ratelimit_api_resume(ngx_http_request_t *r);
+static void ngx_http_ratelimit_api_deadline(ngx_event_t *ev);
+static ngx_int_t ngx_http_ratelimit_api_too_late(
+    ngx_http_ratelimit_api_t *api);
+
+static const ngx_http_ratelimit_api_route_t  ngx_http_ratelimit_api_routes[] =
+{
+    { ngx_string("rules"),
+      NGX_HTTP_GET|NGX_HTTP_PUT,
+      ngx_http_ratelimit_api_edit, NGX_RATELIMIT_EDIT_DOCUMENT, 0 },
+
+    { ngx_string("rules/validate"),
+      NGX_HTTP_POST,
+      ngx_http_ratelimit_api_edit, NGX_RATELIMIT_EDIT_VALIDATE,
+      NGX_HTTP_RATELIMIT_API_READS },
+
+    { ngx_string("rules/{}"),
+      NGX_HTTP_GET|NGX_HTTP_PUT|NGX_HTTP_PATCH|NGX_HTTP_DELETE,
+      ngx_http_ratelimit_api_edit, NGX_RATELIMIT_EDIT_RULE, 0 },
+
+    { ngx_string("tiers/{}"),
+      NGX_HTTP_GET|NGX_HTTP_PUT|NGX_HTTP_DELETE,
+      ngx_http_ratelimit_api_edit, NGX_RATELIMIT_EDIT_TIER, 0 },
+
+    { ngx_string("tier-of"),
+      NGX_HTTP_GET|NGX_HTTP_PATCH,
+      ngx_http_ratelimit_api_edit, NGX_RATELIMIT_EDIT_TIER_OF, 0 },
+
+    { ngx_string("tier-of/{*}"),
+      NGX_HTTP_GET|NGX_HTTP_PUT|NGX_HTTP_DELETE,
+      ngx_http_ratelimit_api_edit, NGX_RATELIMIT_EDIT_TIER_OF, 0 },
+
+    { ngx_string("overrides"),
+      NGX_HTTP_GET|NGX_HTTP_POST,
+      ngx_http_ratelimit_api_edit, NGX_RATELIMIT_EDIT_OVERRIDES, 0 },
+
+    { ngx_string("overrides/{}"),
+      NGX_HTTP_GET|NGX_HTTP_DELETE,
+      ngx_http_ratelimit_api_edit, NGX_RATELIMIT_EDIT_OVERRIDES, 0 },
+
+    { ngx_string("whitelist"),
+      NGX_HTTP_GET|NGX_HTTP_PUT|NGX_HTTP_POST|NGX_HTTP_DELETE,
+      ngx_http_ratelimit_api_edit, NGX_RATELIMIT_EDIT_WHITELIST, 0 },
+
+    { ngx_string("blacklist"),
+      NGX_HTTP_GET|NGX_HTTP_PUT|NGX_HTTP_POST|NGX_HTTP_DELETE,
+      ngx_http_ratelimit_api_edit, NGX_RATELIMIT_EDIT_BLACKLIST, 0 },
+
+    { ngx_string("versions"),
+      NGX_HTTP_GET,
+      ngx_http_ratelimit_api_versions, 0, 0 },
+
+    { ngx_string("versions/{}"),
+      NGX_HTTP_GET,
+      ngx_http_ratelimit_api_version, 0, 0 },
+
+    { ngx_string("versions/{}/restore"),
+      NGX_HTTP_POST,
+      ngx_http_ratelimit_api_restore, NGX_RATELIMIT_EDIT_DOCUMENT,
+      NGX_HTTP_RATELIMIT_API_NO_BODY },
+
+    { ngx_string("counters"),
+      NGX_HTTP_GET|NGX_HTTP_DELETE,
+      ngx_http_ratelimit_api_counters, 0, 0 },
+
+    { ngx_string("explain"),
+      NGX_HTTP_POST,
+      ngx_http_ratelimit_api_explain, 0, NGX_HTTP_RATELIMIT_API_READS },
+
+    { ngx_string("status"),
+      NGX_HTTP_GET,
+      ngx_http_ratelimit_api_status, 0, 0 },
+
+    { ngx_null_string, 0, NULL, 0, 0 }
+};
+
+static const struct {
+    ngx_uint_t   method;
+    const char  *name;
+} ngx_http_ratelimit_api_methods[] = {
+    { NGX_HTTP_GET, "GET, HEAD" },
+    { NGX_HTTP_PUT, "PUT" },
+    { NGX_HTTP_PATCH, "PATCH" },
+    { NGX_HTTP_POST, "POST" },
+    { NGX_HTTP_DELETE, "DELETE" },
+    { NGX_HTTP_OPTIONS, "OPTIONS" },
+    { 0, NULL }
+};
+
+
+ngx_int_t
+ngx_http_ratelimit_api_handler(ngx_http_request_t *r)
+{
+    ngx_int_t                       rc;
+    ngx_http_ratelimit_api_t       *api;
+    ngx_http_ratelimit_loc_conf_t  *conf;
+
+    if (r != r->main) {
+        return NGX_HTTP_FORBIDDEN;
+    }
+
+    conf = ngx_http_get_module_loc_conf(r, ngx_http_ratelimit_module);
+
+    api = ngx_http_ratelimit_api_create(r, conf->api);
+    if (api == NULL) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    rc = ngx_http_ratelimit_api_guard(api);
+    if (rc != NGX_DECLINED) {
+        return rc;
+    }
+
+    rc = ngx_http_ratelimit_api_route(api);
+    if (rc != NGX_DECLINED) {
+        return rc;
+    }
+
+    api->next = api->route->handler;
+
+    if (ngx_http_ratelimit_api_has_body(api)) {
+
+        rc = ngx_http_ratelimit_api_media_type(api);
+        if (rc != NGX_DECLINED) {
+            return rc;
+        }
+
+        return ngx_http_ratelimit_api_read_body(api);
+    }
+
+    rc = ngx_http_discard_request_body(r);
+    if (rc != NGX_OK) {
+        return rc;
+    }
+
+    r->main->count++;
+    ngx_http_ratelimit_api_run(api, NGX_DECLINED);
+
+    return NGX_DONE;
+}
+
+
+static ngx_http_ratelimit_api_t *
+ngx_http_ratelimit_api_create(ngx_http_request_t *r,
+    ngx_http_ratelimit_api_conf_t *conf)
+{
+    ngx_pool_cleanup_t        *cln;
+    ngx_http_ratelimit_api_t  *api;
+
+    cln = ngx_pool_cleanup_add(r->pool, sizeof(ngx_http_ratelimit_api_t));
+    if (cln == NULL) {
+        return NULL;
+    }
+
+    api = cln->data;
+    ngx_memzero(api, sizeof(ngx_http_ratelimit_api_t));
+
+    api->request = r;
+    api->conf = conf;
+
+    api->deadline.data = api;
+    api->deadline.handler = ngx_http_ratelimit_api_deadline;
+    api->deadline.log = r->connection->log;
+
+    cln->handler = ngx_http_ratelimit_api_cleanup;
+
+    return api;
+}
+
+
+/* The module's context of a request is that of its check. */
+ngx_http_ratelimit_api_t *
+ngx_http_ratelimit_api_find(ngx_http_request_t *r)
+{
+    ngx_pool_cleanup_t        *cln;
+    ngx_http_ratelimit_api_t  *api;
+
+    for (cln = r->pool->cleanup; cln; cln = cln->next) {
+        if (cln->handler == ngx_http_ratelimit_api_cleanup) {
+            api = cln->data;
+
+            if (api->request == r) {
+                return api;
+            }
+        }
+    }
+
+    return NULL;
+}
+
+
+/* The request ends: no event finds it any more. */
+static void
+ngx_http_ratelimit_api_cleanup(void *data)
+{
+    ngx_http_ratelimit_api_t *api = data;
+
+    ngx_http_ratelimit_api_abandon(api);
+    ngx_http_ratelimit_api_work_free(api);
+}
+
+
+/* Nobody waits any more for what is under way. */
+static void
+ngx_http_ratelimit_api_abandon(ngx_http_ratelimit_api_t *api)
+{
+    if (api->deadline.timer_set) {
+        ngx_del_timer(&api->deadline);
+    }
+
+    if (api->work && api->work->job) {
+        ngx_http_ratelimit_api_work_free(api);
+    }
+
+    if (api->call) {
+        ngx_ratelimit_sync_forget(api->call);
+        api->call = NULL;
+    }
+
+    if (api->forget) {
+        api->forget(api->data);
+        api->forget = NULL;
+    }
+}
+
+
+/* NGX_DECLINED, with the route and its name set, or it is answered. */
+static ngx_int_t
+ngx_http_ratelimit_api_route(ngx_http_ratelimit_api_t *api)
+{
+    ngx_str_t                              path;
+    ngx_http_request_t                    *r;
+    const ngx_http_ratelimit_api_route_t  *route;
+
+    r = api->request;
+    route = ngx_http_ratelimit_api_routes;
+
+    if (ngx_http_ratelimit_api_path(r, &path) == NGX_OK) {
+
+        while (route->path.len
+               && !ngx_http_ratelimit_api_path_match(&route->path, &path,
+                                                     &api->name))
+        {
+            route++;
+        }
+
+    } else {
+        route = NULL;
+    }
+
+    if (route == NULL || route->path.len == 0) {
+        return ngx_http_ratelimit_api_problem(api, NGX_HTTP_NOT_FOUND,
+                                              "not-found",
+                                              "the endpoint has no such path");
+    }
+
+    api->route = route;
+
+    if (r->method == NGX_HTTP_OPTIONS) {
+
+        if (ngx_http_ratelimit_api_allow(api) != NGX_OK) {
+            return NGX_HTTP_INTERNAL_SERVER_ERROR;
+        }
+
+        return ngx_http_ratelimit_api_answer(api, NGX_HTTP_NO_CONTENT, NULL);
+    }
+
+    if (!(r->method & route->methods)
+        && !(r->method == NGX_HTTP_HEAD && route->methods & NGX_HTTP_GET))
+    {
+        if (ngx_http_ratelimit_api_allow(api) != NGX_OK) {
+            return NGX_HTTP_INTERNAL_SERVER_ERROR;
+        }
+
+        return ngx_http_ratelimit_api_problem(api, NGX_HTTP_NOT_ALLOWED,
+                                              "method-not-allowed",
+                                              "this path has other methods");
+    }
+
+    if (!(r->method & NGX_HTTP_RATELIMIT_API_SAFE)) {
+        return ngx_http_ratelimit_api_guard_write(api);
+    }
+
+    return NGX_DECLINED;
+}
+
+
+/* What stands below the location's name, without the "/" between them. */
+static ngx_int_t
+ngx_http_ratelimit_api_path(ngx_http_request_t *r, ngx_str_t *path)
+{
+    ngx_str_t                 *name;
+    ngx_http_core_loc_conf_t  *clcf;
+
+    clcf = ngx_http_get_module_loc_conf(r, ngx_http_core_module);
+    name = &clcf->name;
+
+    if (r->uri.len < name->len
+        || ngx_memcmp(r->uri.data, name->data, name->len) != 0)
+    {
+        return NGX_DECLINED;
+    }
+
+    path->data = r->uri.data + name->len;
+    path->len = r->uri.len - name->len;
+
+    if (name->len && name->data[name->len - 1] == '/') {
+        return NGX_OK;
+    }
+
+    if (path->len == 0 || path->data[0] != '/') {
+        return NGX_DECLINED;
+    }
+
+    path->data++;
+    path->len--;
+
+    return NGX_OK;
+}
+
+
+static ngx_uint_t
+ngx_http_ratelimit_api_path_match(const ngx_str_t *pattern,
+    const ngx_str_t *path, ngx_str_t *name)
+{
+    u_char  *p, *end, *t, *last;
+
+    p = pattern->data;
+    end = p + pattern->len;
+    t = path->data;
+    last = t + path->len;
+
+    ngx_str_null(name);
+
+    while (p < end) {
+
+        if (*p != '{') {
+
+            if (t == last || *t != *p) {
+                return 0;
+            }
+
+            t++;
+            p++;
+            continue;
+        }
+
+        name->data = t;
+
+        if (p[1] == '*') {
+            name->len = last - t;
+            return name->len != 0;
+        }
+
+        while (t < last && *t != '/') {
+            t++;
+        }
+
+        name->len = t - name->data;
+
+        if (name->len == 0) {
+            return 0;
+        }
+
+        p += 2;
+    }
+
+    return t == last;
+}
+
+
+static ngx_int_t
+ngx_http_ratelimit_api_allow(ngx_http_ratelimit_api_t *api)
+{
+    u_char      *p, *text;
+    ngx_uint_t   i, methods;
+
+    text = ngx_pnalloc(api->request->pool,
+                       sizeof("GET, HEAD, PUT, PATCH, POST, DELETE, OPTIONS"));
+    if (text == NULL) {
+        return NGX_ERROR;
+    }
+
+    p = text;
+    methods = api->route->methods | NGX_HTTP_OPTIONS;
+
+    for (i = 0; ngx_http_ratelimit_api_methods[i].name; i++) {
+        if (methods & ngx_http_ratelimit_api_methods[i].method) {
+            p = ngx_sprintf(p, "%s%s", (p == text) ? "" : ", ",
+                            ngx_http_ratelimit_api_methods[i].name);
+        }
+    }
+
+    *p = '\0';
+
+    if (api->route->methods & NGX_HTTP_PATCH
+        && ngx_http_ratelimit_api_header(api, "Accept-Patch",
+                                         "application/merge-patch+json, "
+                                         "application/json")
+           != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    return ngx_http_ratelimit_api_header(api, "Allow", (char *) text);
+}
+
+
+static ngx_uint_t
+ngx_http_ratelimit_api_has_body(ngx_http_ratelimit_api_t *api)
+{
+    ngx_http_request_t  *r;
+
+    r = api->request;
+
+    if (api->route->flags & NGX_HTTP_RATELIMIT_API_NO_BODY) {
+        return 0;
+    }
+
+    if (r->method & (NGX_HTTP_PUT|NGX_HTTP_POST|NGX_HTTP_PATCH)) {
+        return 1;
+    }
+
+    /* what is to leave a list may be said in a body */
+
+    return r->method == NGX_HTTP_DELETE
+           && (r->headers_in.content_length_n > 0 || r->headers_in.chunked);
+}
+
+
+/* NGX_DECLINED, or it is answered. */
+static ngx_int_t
+ngx_http_ratelimit_api_media_type(ngx_http_ratelimit_api_t *api)
+{
+    ngx_uint_t           patch;
+    ngx_table_elt_t     *h;
+    ngx_http_request_t  *r;
+
+    r = api->request;
+    h = r->headers_in.content_type;
+    patch = (r->method == NGX_HTTP_PATCH);
+
+    if (h && (ngx_http_ratelimit_api_is_type(&h->value, "application/json")
+              || (patch
+                  && ngx_http_ratelimit_api_is_type(&h->value,
+                                          "application/merge-patch+json"))))
+    {
+        return NGX_DECLINED;
+    }
+
+    if (patch
+        && ngx_http_ratelimit_api_header(api, "Accept-Patch",
+                                         "application/merge-patch+json, "
+                                         "application/json")
+           != NGX_OK)
+    {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    return ngx_http_ratelimit_api_problem(api, NGX_HTTP_UNSUPPORTED_MEDIA_TYPE,
+                                          "unsupported-media-type",
+                                          "expected \"Content-Type: %s\"",
+                                          patch
+                                          ? "application/merge-patch+json"
+                                          : "application/json");
+}
+
+
+/* With or without a parameter. */
+static ngx_uint_t
+ngx_http_ratelimit_api_is_type(const ngx_str_t *value, const char *type)
+{
+    size_t  len;
+
+    len = ngx_strlen(type);
+
+    if (value->len < len
+        || ngx_strncasecmp(value->data, (u_char *) type, len) != 0)
+    {
+        return 0;
+    }
+
+    return value->len == len || value->data[len] == ';'
+           || value->data[len] == ' ' || value->data[len] == '\t';
+}
+
+
+/* The request has a count of its own here. */
+void
+ngx_http_ratelimit_api_run(ngx_http_ratelimit_api_t *api, ngx_int_t rc)
+{
+    ngx_http_request_t  *r;
+
+    r = api->request;
+
+    if (rc == NGX_DECLINED) {
+        api->waiting = 1;
+        rc = api->next(api);
+    }
+
+    if (rc == NGX_DONE) {
+
+        /* it goes on by itself, or has ended: with a count of its own */
+
+        ngx_http_finalize_request(r, NGX_DONE);
+        return;
+    }
+
+    if (rc != NGX_BUSY) {
+        ngx_http_ratelimit_api_abandon(api);
+        ngx_http_finalize_request(r, rc);
+        return;
+    }
+
+    if (!api->deadline.timer_set) {
+        ngx_add_timer(&api->deadline, NGX_HTTP_RATELIMIT_API_MS);
+    }
+
+    r->read_event_handler = ngx_http_test_reading;
+    r->write_event_handler = ngx_http_ratelimit_api_resume;
+
+    if (ngx_handle_read_event(r->connection->read, 0) != NGX_OK) {
+        ngx_http_finalize_request(r, NGX_HTTP_INTERNAL_SERVER_ERROR);
+    }
+}
+
+
+void
+ngx_http_ratelimit_api_wake(ngx_http_ratelimit_api_t *api)
+{
+    ngx_event_t  *wev;
+
+    api->waiting = 0;
+
+    wev = api->request->connection->write;
+    ngx_post_event(wev, &ngx_posted_events);
+}
+
+
+void
+ngx_http_ratelimit_api_later(ngx_http_ratelimit_api_t *api)
+{
+    ngx_event_t  *wev;
+
+    api->waiting = 0;
+
+    wev = api->request->connection->write;
+    ngx_post_event(wev, &ngx_posted_next_events);
+}
+
+
+/* The write event's handler: also runs when the socket gets writable. */
+static void
+ngx_http_ratelimit_api_resume(ngx_http_request_t *r)
+{
+    ngx_http_ratelimit_api_t  *api;
+
+    api = ngx_http_ratelimit_api_find(r);
+
+    if (api->waiting) {
+        if (ngx_handle_write_event(r->connection->write, 0) != NGX_OK) {
+            ngx_http_finalize_request(r, NGX_HTTP_INTERNAL_SERVER_ERROR);
+        }
+
+        return;
+    }
+
+    r->read_event_handler = ngx_http_block_reading;
+    r->write_event_handler = ngx_http_request_empty_handler;
+
+    ngx_http_ratelimit_api_run(api, NGX_DECLINED);
+}
+
+
+static void
+ngx_http_ratelimit_api_deadline(ngx_event_t *ev)
+{
+    ngx_http_ratelimit_api_t  *api;
+
+    api = ev->data;
+
+    ngx_http_ratelimit_api_abandon(api);
+
+    api->next = ngx_http_ratelimit_api_too_late;
+    ngx_http_ratelimit_api_wake(api);
+}
+
+
+static ngx_int_t
+ngx_http_ratelimit_api_too_late(ngx_http_ratelimit_api_t *api)
+{
+    api->status = api->writing ? NGX_RATELIMIT_SYNC_UNKNOWN
+                               : NGX_RATELIMIT_SYNC_UNAVAILABLE;
+    ngx_str_set(&api->said, "it took too long");
+
+    return ngx_http_ratelimit_api_failed(api);
+}
+
+
+ngx_str_t *
+ngx_http_ratelimit_api_argument(ngx_http_ratelimit_api_t *api,
+    const char *name, ngx_str_t *value)
+{
+    u_char              *dst, *src;
+    ngx_http_request_t  *r;
+
+    r = api->request;
+
+    if (ngx_http_arg(r, (u_char *) name, ngx_strlen(name), value) != NGX_OK) {
+        return NULL;
+    }
+
+    dst = ngx_pnalloc(r->pool, value->len);
+    if (dst == NULL) {
+        return NULL;
+    }
+
+    src = value->data;
+    value->data = dst;
+
+    ngx_unescape_uri(&dst, &src, value->len, 0);
+
+    value->len = dst - value->data;
+
+    return value;
+}
+
+
+ngx_uint_t
+ngx_http_ratelimit_api_utf8(const ngx_str_t *text)
+{
+    u_char    *p, *last;
+    uint32_t   n;
+
+    p = text->data;
+    last = p + text->len;
+
+    while (p < last) {
+
+        n = (*p < 0x80) ? *p++ : ngx_utf8_decode(&p, last - p);
+
+        if (n > 0x10ffff || n < 0x20 || n == 0x7f
+            || (n >= 0xd800 && n <= 0xdfff))
+        {
+            return 0;
+        }
+    }
+
+    return 1;
+}

@@ -1,0 +1,433 @@
+/*
+ * What the endpoint answers: JSON, or a problem of RFC 9457, with its headers.
+ */
+
+#include "ngx_http_ratelimit_api.h"
+
+#include <jansson.h>
+
+/* of a problem's detail */
+#define NGX_HTTP_RATELIMIT_API_DETAIL  512
+
+#define NGX_HTTP_RATELIMIT_API_RETRY   "1"   /* seconds, after a failure */
+
+static ngx_int_t ngx_http_ratelimit_api_send(ngx_http_ratelimit_api_t *api,
+    ngx_uint_t status, const ngx_str_t *type, const ngx_str_t *body);
+static json_t *ngx_http_ratelimit_api_problem_json(
+    ngx_http_ratelimit_api_t *api, ngx_uint_t status, const char *type,
+    const ngx_str_t *detail);
+static ngx_int_t ngx_http_ratelimit_api_problem_send(
+    ngx_http_ratelimit_api_t *api, ngx_uint_t status, json_t *json);
+static const ngx_str_t *ngx_http_ratelimit_api_status_line(ngx_uint_t status);
+static ngx_int_t ngx_http_ratelimit_api_dump(ngx_http_ratelimit_api_t *api,
+    json_t *json, ngx_str_t *text);
+
+static const struct {
+    ngx_uint_t  status;
+    ngx_str_t   line;
+} ngx_http_ratelimit_api_lines[] = {
+    { 400, ngx_string("400 Bad Request") },
+    { 401, ngx_string("401 Unauthorized") },
+    { 403, ngx_string("403 Forbidden") },
+    { 404, ngx_string("404 Not Found") },
+    { 405, ngx_string("405 Not Allowed") },
+    { 409, ngx_string("409 Conflict") },
+    { 412, ngx_string("412 Precondition Failed") },
+    { 413, ngx_string("413 Request Entity Too Large") },
+    { 415, ngx_string("415 Unsupported Media Type") },
+    { 422, ngx_string("422 Unprocessable Content") },
+    { 428, ngx_string("428 Precondition Required") },
+    { 500, ngx_string("500 Internal Server Error") },
+    { 503, ngx_string("503 Service Temporarily Unavailable") },
+    { 504, ngx_string("504 Gateway Time-out") },
+    { 0, ngx_string("000 Error") }
+};
+
+
+ngx_int_t
+ngx_http_ratelimit_api_answer(ngx_http_ratelimit_api_t *api,
+    ngx_uint_t status, const ngx_str_t *body)
+{
+    static const ngx_str_t  type = ngx_string("application/json");
+
+    return ngx_http_ratelimit_api_send(api, status, &type, body);
+}
+
+
+ngx_int_t
+ngx_http_ratelimit_api_json(ngx_http_ratelimit_api_t *api, ngx_uint_t status,
+    json_t *json)
+{
+    ngx_str_t  body;
+
+    if (ngx_http_ratelimit_api_dump(api, json, &body) != NGX_OK) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    return ngx_http_ratelimit_api_answer(api, status, &body);
+}
+
+
+ngx_int_t
+ngx_http_ratelimit_api_problem(ngx_http_ratelimit_api_t *api,
+    ngx_uint_t status, const char *type, const char *detail, ...)
+{
+    va_list    args;
+    ngx_str_t  text;
+
+    u_char  buf[NGX_HTTP_RATELIMIT_API_DETAIL];
+
+    va_start(args, detail);
+    text.data = buf;
+    text.len = ngx_vslprintf(buf, buf + sizeof(buf), detail, args) - buf;
+    va_end(args);
+
+    return ngx_http_ratelimit_api_problem_send(api, status,
+              ngx_http_ratelimit_api_problem_json(api, status, type, &text));
+}
+
+
+ngx_int_t
+ngx_http_ratelimit_api_problems(ngx_http_ratelimit_api_t *api,
+    ngx_uint_t status, const char *type,
+    const ngx_ratelimit_problems_t *problems, const char *detail)
+{
+    json_t                         *json, *list, *item;
+    ngx_str_t                       text;
+    ngx_uint_t                      i;
+    const ngx_ratelimit_problem_t  *problem;
+
+    text.data = (u_char *) detail;
+    text.len = ngx_strlen(detail);
+
+    json = ngx_http_ratelimit_api_problem_json(api, status, type, &text);
+    list = json_array();
+    problem = problems->list.elts;
+
+    for (i = 0; i < problems->list.nelts; i++) {
+        item = json_object();
+
+        (void) json_object_set_new(item, "pointer",
+                      ngx_http_ratelimit_api_text(&problem[i].pointer));
+        (void) json_object_set_new(item, "detail",
+                      ngx_http_ratelimit_api_text(&problem[i].detail));
+        (void) json_array_append_new(list, item);
+    }
+
+    if (problems->n) {
+        (void) json_object_set_new(json, "errors", list);
+
+    } else {
+        json_decref(list);
+    }
+
+    if (problems->n > problems->list.nelts) {
+        (void) json_object_set_new(json, "more",
+                          json_integer(problems->n - problems->list.nelts));
+    }
+
+    return ngx_http_ratelimit_api_problem_send(api, status, json);
+}
+
+
+/* A version that the caller has been told of is named. */
+static json_t *
+ngx_http_ratelimit_api_problem_json(ngx_http_ratelimit_api_t *api,
+    ngx_uint_t status, const char *type, const ngx_str_t *detail)
+{
+    json_t           *json;
+    ngx_str_t         title;
+    const ngx_str_t  *line;
+
+    json = json_object();
+    line = ngx_http_ratelimit_api_status_line(status);
+
+    title.data = line->data + sizeof("400 ") - 1;
+    title.len = line->len - (sizeof("400 ") - 1);
+
+    (void) json_object_set_new(json, "type",
+                               json_sprintf("urn:ratelimit:problem:%s", type));
+    (void) json_object_set_new(json, "title",
+                               ngx_http_ratelimit_api_text(&title));
+    (void) json_object_set_new(json, "status", json_integer(status));
+    (void) json_object_set_new(json, "detail",
+                               ngx_http_ratelimit_api_text(detail));
+
+    if (status == NGX_HTTP_PRECONDITION_FAILED) {
+        (void) json_object_set_new(json, "version",
+                                   json_integer(api->version));
+    }
+
+    return json;
+}
+
+
+static ngx_int_t
+ngx_http_ratelimit_api_problem_send(ngx_http_ratelimit_api_t *api,
+    ngx_uint_t status, json_t *json)
+{
+    ngx_str_t  body;
+
+    static const ngx_str_t  type = ngx_string("application/problem+json");
+
+    if (ngx_http_ratelimit_api_dump(api, json, &body) != NGX_OK) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    return ngx_http_ratelimit_api_send(api, status, &type, &body);
+}
+
+
+/* To the request's pool, with a line end; json is freed, also NULL. */
+static ngx_int_t
+ngx_http_ratelimit_api_dump(ngx_http_ratelimit_api_t *api, json_t *json,
+    ngx_str_t *text)
+{
+    size_t   len;
+    char    *dump;
+
+    dump = json ? json_dumps(json, JSON_COMPACT) : NULL;
+    json_decref(json);
+
+    if (dump == NULL) {
+        return NGX_ERROR;
+    }
+
+    len = ngx_strlen(dump);
+    text->data = ngx_pnalloc(api->request->pool, len + 1);
+
+    if (text->data) {
+        ngx_memcpy(text->data, dump, len);
+        text->data[len] = LF;
+        text->len = len + 1;
+    }
+
+    free(dump);
+
+    return text->data ? NGX_OK : NGX_ERROR;
+}
+
+
+json_t *
+ngx_http_ratelimit_api_text(const ngx_str_t *text)
+{
+    size_t   i;
+    char    *copy;
+    json_t  *json;
+
+    json = json_stringn(text->len ? (char *) text->data : "", text->len);
+
+    if (json) {
+        return json;
+    }
+
+    copy = malloc(text->len + 1);
+    if (copy == NULL) {
+        return NULL;
+    }
+
+    for (i = 0; i < text->len; i++) {
+        copy[i] = (text->data[i] < 0x80) ? (char) text->data[i] : '?';
+    }
+
+    json = json_stringn(copy, text->len);
+    free(copy);
+
+    return json;
+}
+
+
+static const ngx_str_t *
+ngx_http_ratelimit_api_status_line(ngx_uint_t status)
+{
+    ngx_uint_t  i;
+
+    for (i = 0; ngx_http_ratelimit_api_lines[i].status; i++) {
+        if (ngx_http_ratelimit_api_lines[i].status == status) {
+            break;
+        }
+    }
+
+    return &ngx_http_ratelimit_api_lines[i].line;
+}
+
+
+/*
+ * The request's own conditions have been decided here; nginx would compare
+ * If-Match with the ETag of the answer, which is that of the next version.
+ */
+static ngx_int_t
+ngx_http_ratelimit_api_send(ngx_http_ratelimit_api_t *api, ngx_uint_t status,
+    const ngx_str_t *type, const ngx_str_t *body)
+{
+    ngx_int_t            rc;
+    ngx_buf_t           *b;
+    ngx_chain_t          out;
+    ngx_http_request_t  *r;
+
+    r = api->request;
+
+    r->disable_not_modified = 1;
+    r->expect_tested = 1;
+
+    rc = ngx_http_discard_request_body(r);
+    if (rc != NGX_OK) {
+        return rc;
+    }
+
+    if (ngx_http_ratelimit_api_header(api, "Cache-Control", "no-store")
+        != NGX_OK
+        || ngx_http_ratelimit_api_header(api, "X-Content-Type-Options",
+                                         "nosniff")
+           != NGX_OK)
+    {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    r->headers_out.status = status;
+    r->headers_out.content_length_n = body ? (off_t) body->len : 0;
+
+    if (status == 422 || status == 428) {
+        r->headers_out.status_line
+            = *ngx_http_ratelimit_api_status_line(status);
+    }
+
+    if (body) {
+        r->headers_out.content_type = *type;
+        r->headers_out.content_type_len = type->len;
+        r->headers_out.content_type_lowcase = NULL;
+    }
+
+    rc = ngx_http_send_header(r);
+
+    if (rc == NGX_ERROR || rc > NGX_OK || r->header_only) {
+        return rc;
+    }
+
+    b = ngx_calloc_buf(r->pool);
+    if (b == NULL) {
+        return NGX_ERROR;
+    }
+
+    if (body && body->len) {
+        b->pos = body->data;
+        b->last = body->data + body->len;
+        b->memory = 1;
+    }
+
+    b->last_buf = 1;
+    b->last_in_chain = 1;
+
+    out.buf = b;
+    out.next = NULL;
+
+    return ngx_http_output_filter(r, &out);
+}
+
+
+u_char *
+ngx_http_ratelimit_api_time(u_char *p, uint64_t time_ms)
+{
+    ngx_tm_t  tm;
+
+    ngx_gmtime((time_t) (time_ms / 1000), &tm);
+
+    return ngx_sprintf(p, "%4d-%02d-%02dT%02d:%02d:%02d.%03uLZ",
+                       tm.ngx_tm_year, tm.ngx_tm_mon, tm.ngx_tm_mday,
+                       tm.ngx_tm_hour, tm.ngx_tm_min, tm.ngx_tm_sec,
+                       time_ms % 1000);
+}
+
+
+ngx_int_t
+ngx_http_ratelimit_api_header(ngx_http_ratelimit_api_t *api,
+    const char *name, const char *value)
+{
+    ngx_table_elt_t  *h;
+
+    h = ngx_list_push(&api->request->headers_out.headers);
+    if (h == NULL) {
+        return NGX_ERROR;
+    }
+
+    h->hash = 1;
+#if (nginx_version >= 1023000)
+    h->next = NULL;
+#endif
+    h->key.data = (u_char *) name;
+    h->key.len = ngx_strlen(name);
+    h->value.data = (u_char *) value;
+    h->value.len = ngx_strlen(value);
+
+    return NGX_OK;
+}
+
+
+ngx_int_t
+ngx_http_ratelimit_api_etag(ngx_http_ratelimit_api_t *api, uint64_t version)
+{
+    u_char               *text;
+    ngx_http_request_t  *r;
+
+    r = api->request;
+
+    text = ngx_pnalloc(r->pool, NGX_INT64_LEN + sizeof("\"\""));
+    if (text == NULL) {
+        return NGX_ERROR;
+    }
+
+    *ngx_sprintf(text, "\"%uL\"", version) = '\0';
+
+    if (ngx_http_ratelimit_api_header(api, "ETag", (char *) text) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    return NGX_OK;
+}
+
+
+ngx_int_t
+ngx_http_ratelimit_api_failed(ngx_http_ratelimit_api_t *api)
+{
+    switch (api->status) {
+
+    case NGX_RATELIMIT_SYNC_UNAVAILABLE:
+
+        if (ngx_http_ratelimit_api_header(api, "Retry-After",
+                                          NGX_HTTP_RATELIMIT_API_RETRY)
+            != NGX_OK)
+        {
+            return NGX_HTTP_INTERNAL_SERVER_ERROR;
+        }
+
+        return ngx_http_ratelimit_api_problem(api,
+                   NGX_HTTP_SERVICE_UNAVAILABLE, "unavailable",
+                   "Redis has not done it, nothing is changed: %V",
+                   &api->said);
+
+    case NGX_RATELIMIT_SYNC_UNKNOWN:
+        return ngx_http_ratelimit_api_problem(api, NGX_HTTP_GATEWAY_TIME_OUT,
+                   "unknown-outcome", "the change may have been made, or "
+                   "not: read the current version before you try again: %V",
+                   &api->said);
+
+    case NGX_RATELIMIT_SYNC_TOO_LARGE:
+        return ngx_http_ratelimit_api_problem(api,
+                   NGX_HTTP_REQUEST_ENTITY_TOO_LARGE, "too-large",
+                   "the document would have more than %d bytes",
+                   NGX_RATELIMIT_RECORD_MAX);
+
+    case NGX_RATELIMIT_SYNC_NOT_FOUND:
+        return ngx_http_ratelimit_api_problem(api, NGX_HTTP_NOT_FOUND,
+                                              "not-found",
+                                              "there is no such version");
+
+    case NGX_RATELIMIT_SYNC_CONFLICT:
+        return ngx_http_ratelimit_api_problem(api,
+                   NGX_HTTP_PRECONDITION_FAILED, "conflict",
+                   "version %uL is current", api->version);
+
+    default:
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+}

@@ -1,0 +1,745 @@
+/*
+ * What reads a part of the document, or changes it: the current one is edited
+ * by a job, the regular expressions of the next one are tried here, a bit at a
+ * time, and it is put where the current one was: unless that is another one by
+ * now.
+ */
+
+#include "ngx_http_ratelimit_api.h"
+
+#include <openssl/rand.h>
+
+#define NGX_HTTP_RATELIMIT_API_SLICE_MS  5
+#define NGX_HTTP_RATELIMIT_API_TRIES     5   /* of If-Match: "*" */
+
+static ngx_int_t ngx_http_ratelimit_api_edit_base(
+    ngx_http_ratelimit_api_t *api);
+static ngx_int_t ngx_http_ratelimit_api_edit_newer(
+    ngx_http_ratelimit_api_t *api, uint64_t version);
+static void ngx_http_ratelimit_api_edit_newer_handler(void *data,
+    const ngx_ratelimit_sync_result_t *result);
+static ngx_int_t ngx_http_ratelimit_api_edit_got_newer(
+    ngx_http_ratelimit_api_t *api);
+static ngx_int_t ngx_http_ratelimit_api_edit_start(
+    ngx_http_ratelimit_api_t *api);
+static void ngx_http_ratelimit_api_edit_work(void *data);
+static void ngx_http_ratelimit_api_edit_done(void *data,
+    ngx_uint_t cancelled);
+static void ngx_http_ratelimit_api_work_destroy(
+    ngx_http_ratelimit_api_work_t *work);
+static ngx_int_t ngx_http_ratelimit_api_edit_finish(
+    ngx_http_ratelimit_api_t *api);
+static ngx_int_t ngx_http_ratelimit_api_edit_outcome(
+    ngx_http_ratelimit_api_t *api);
+static ngx_int_t ngx_http_ratelimit_api_edit_put(
+    ngx_http_ratelimit_api_t *api);
+static void ngx_http_ratelimit_api_edit_put_handler(void *data,
+    const ngx_ratelimit_sync_result_t *result);
+static ngx_int_t ngx_http_ratelimit_api_edit_answer(
+    ngx_http_ratelimit_api_t *api);
+static ngx_int_t ngx_http_ratelimit_api_edit_changed(
+    ngx_http_ratelimit_api_t *api);
+static ngx_uint_t ngx_http_ratelimit_api_names(const ngx_str_t *tags,
+    uint64_t version, uint64_t *most);
+static ngx_table_elt_t *ngx_http_ratelimit_api_if_none_match(
+    ngx_http_request_t *r);
+static ngx_uint_t ngx_http_ratelimit_api_writes(
+    ngx_http_ratelimit_api_t *api);
+static ngx_ratelimit_edit_method_e ngx_http_ratelimit_api_edit_method(
+    const ngx_http_ratelimit_api_t *api);
+
+
+ngx_int_t
+ngx_http_ratelimit_api_edit(ngx_http_ratelimit_api_t *api)
+{
+    ngx_int_t                       rc;
+
+    rc = ngx_http_ratelimit_api_conditions(api);
+    if (rc != NGX_DECLINED) {
+        return rc;
+    }
+
+    if (ngx_http_ratelimit_api_work(api) == NULL) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    if (ngx_http_ratelimit_api_edit_base(api) != NGX_OK) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    return ngx_http_ratelimit_api_edit_begin(api);
+}
+
+
+/* What of a change must be right before anything else is done. */
+ngx_int_t
+ngx_http_ratelimit_api_conditions(ngx_http_ratelimit_api_t *api)
+{
+    ngx_table_elt_t     *h;
+    ngx_http_request_t  *r;
+
+    static ngx_str_t  header = ngx_string("http_x_ratelimit_reason");
+
+    r = api->request;
+
+    if (!ngx_http_ratelimit_api_utf8(&api->name)) {
+        return ngx_http_ratelimit_api_problem(api, NGX_HTTP_BAD_REQUEST,
+                                              "invalid",
+                                              "expected a name in UTF-8");
+    }
+
+    if (!ngx_http_ratelimit_api_writes(api)) {
+        return NGX_DECLINED;
+    }
+
+    h = r->headers_in.if_match;
+
+    if (h == NULL) {
+        return ngx_http_ratelimit_api_problem(api, 428,
+                   "precondition-required", "expected \"If-Match\" with the "
+                   "version that is changed, as \"ETag\" has named it, or "
+                   "\"*\"");
+    }
+
+    api->any = (h->value.len == 1 && h->value.data[0] == '*');
+
+    if (ngx_http_ratelimit_api_argument(api, "reason", &api->reason) == NULL) {
+        ngx_http_variable_value_t  *vv;
+
+        vv = ngx_http_get_variable(r, &header,
+                                   ngx_hash_key(header.data, header.len));
+
+        if (vv && vv->valid && !vv->not_found) {
+            api->reason.data = vv->data;
+            api->reason.len = vv->len;
+        }
+    }
+
+    if (api->reason.len > NGX_HTTP_RATELIMIT_API_REASON
+        || !ngx_http_ratelimit_api_utf8(&api->reason))
+    {
+        return ngx_http_ratelimit_api_problem(api, NGX_HTTP_BAD_REQUEST,
+                   "invalid", "expected a reason of at most %d bytes in "
+                   "UTF-8, without control characters",
+                   NGX_HTTP_RATELIMIT_API_REASON);
+    }
+
+    return NGX_DECLINED;
+}
+
+
+ngx_http_ratelimit_api_work_t *
+ngx_http_ratelimit_api_work(ngx_http_ratelimit_api_t *api)
+{
+    ngx_pool_t                     *pool;
+    ngx_str_t                       text;
+    ngx_ratelimit_edit_t           *edit;
+    ngx_http_request_t             *r;
+    ngx_http_ratelimit_api_work_t  *work;
+
+    ngx_http_ratelimit_api_work_free(api);
+
+    /* the log of the connection ends with it */
+
+    pool = ngx_create_pool(NGX_DEFAULT_POOL_SIZE, ngx_cycle->log);
+    if (pool == NULL) {
+        return NULL;
+    }
+
+    work = ngx_pcalloc(pool, sizeof(ngx_http_ratelimit_api_work_t));
+
+    if (work == NULL) {
+        ngx_destroy_pool(pool);
+        return NULL;
+    }
+
+    r = api->request;
+    edit = &work->edit;
+
+    work->api = api;
+    api->work = work;
+
+    edit->pool = pool;
+    edit->limiter = api->conf->limiter;
+    edit->resource = api->route->resource;
+    edit->method = ngx_http_ratelimit_api_edit_method(api);
+    edit->clear = edit->limiter->clear;
+
+    edit->force = ngx_http_ratelimit_api_argument(api, "force", &text)
+                  && text.len == 1 && text.data[0] == '1';
+
+    if (RAND_bytes(edit->random, sizeof(edit->random)) != 1) {
+        return NULL;
+    }
+
+    if (api->name.len) {
+        edit->name.data = ngx_pstrdup(pool, &api->name);
+        edit->name.len = api->name.len;
+    }
+
+    if (r->args.len) {
+        edit->query.data = ngx_pstrdup(pool, &r->args);
+        edit->query.len = r->args.len;
+    }
+
+    if (api->body.len) {
+        edit->body.data = ngx_pstrdup(pool, &api->body);
+        edit->body.len = api->body.len;
+    }
+
+    if ((api->name.len && edit->name.data == NULL)
+        || (r->args.len && edit->query.data == NULL)
+        || (api->body.len && edit->body.data == NULL))
+    {
+        return NULL;
+    }
+
+    return work;
+}
+
+
+/* Its job, where it runs, goes on with nobody that waits for it. */
+void
+ngx_http_ratelimit_api_work_free(ngx_http_ratelimit_api_t *api)
+{
+    ngx_http_ratelimit_api_work_t  *work;
+
+    work = api->work;
+
+    if (work == NULL) {
+        return;
+    }
+
+    api->work = NULL;
+    work->api = NULL;
+
+    if (work->job) {
+        ngx_ratelimit_job_cancel(work->job);
+        return;
+    }
+
+    ngx_http_ratelimit_api_work_destroy(work);
+}
+
+
+static void
+ngx_http_ratelimit_api_work_destroy(ngx_http_ratelimit_api_work_t *work)
+{
+    if (work->edit.policy) {
+        ngx_ratelimit_policy_release(work->edit.policy);
+    }
+
+    ngx_destroy_pool(work->edit.pool);
+}
+
+
+/* What this node has. */
+static ngx_int_t
+ngx_http_ratelimit_api_edit_base(ngx_http_ratelimit_api_t *api)
+{
+    ngx_int_t                rc;
+    ngx_ratelimit_edit_t    *edit;
+    ngx_ratelimit_record_t   record;
+
+    edit = &api->work->edit;
+
+    rc = ngx_ratelimit_sync_current(edit->limiter, edit->pool, &record);
+
+    if (rc == NGX_ERROR) {
+        return NGX_ERROR;
+    }
+
+    if (rc == NGX_OK) {
+        edit->base = record.document;
+        edit->version = record.version;
+    }
+
+    return NGX_OK;
+}
+
+
+ngx_int_t
+ngx_http_ratelimit_api_edit_begin(ngx_http_ratelimit_api_t *api)
+{
+    uint64_t               most;
+    ngx_table_elt_t       *h;
+    ngx_http_request_t    *r;
+    ngx_ratelimit_edit_t  *edit;
+
+    r = api->request;
+    edit = &api->work->edit;
+    most = 0;
+
+    if (!ngx_http_ratelimit_api_writes(api)) {
+
+        h = ngx_http_ratelimit_api_if_none_match(r);
+
+        if (edit->method != NGX_RATELIMIT_EDIT_GET || h == NULL
+            || !ngx_http_ratelimit_api_names(&h->value, edit->version, &most))
+        {
+            return ngx_http_ratelimit_api_edit_start(api);
+        }
+
+        if (ngx_http_ratelimit_api_etag(api, edit->version) != NGX_OK) {
+            return NGX_HTTP_INTERNAL_SERVER_ERROR;
+        }
+
+        return ngx_http_ratelimit_api_answer(api, NGX_HTTP_NOT_MODIFIED, NULL);
+    }
+
+    if (api->any
+        || ngx_http_ratelimit_api_names(&r->headers_in.if_match->value,
+                                        edit->version, &most))
+    {
+        return ngx_http_ratelimit_api_edit_start(api);
+    }
+
+    /* another node has answered this client with what is not here yet */
+
+    if (most > edit->version && api->tries++ == 0) {
+        return ngx_http_ratelimit_api_edit_newer(api, most);
+    }
+
+    api->version = ngx_max(api->version, edit->version);
+    api->status = NGX_RATELIMIT_SYNC_CONFLICT;
+
+    return ngx_http_ratelimit_api_failed(api);
+}
+
+
+static ngx_int_t
+ngx_http_ratelimit_api_edit_newer(ngx_http_ratelimit_api_t *api,
+    uint64_t version)
+{
+    api->next = ngx_http_ratelimit_api_edit_got_newer;
+    api->call = ngx_ratelimit_sync_read(api->conf->limiter, version,
+                                    ngx_http_ratelimit_api_edit_newer_handler,
+                                        api);
+
+    return api->call ? NGX_BUSY : NGX_HTTP_INTERNAL_SERVER_ERROR;
+}
+
+
+static void
+ngx_http_ratelimit_api_edit_newer_handler(void *data,
+    const ngx_ratelimit_sync_result_t *result)
+{
+    ngx_http_ratelimit_api_t *api = data;
+
+    ngx_ratelimit_edit_t          *edit;
+    const ngx_ratelimit_record_t  *record;
+
+    edit = &api->work->edit;
+
+    api->call = NULL;
+    api->status = result->status;
+    api->version = result->version;
+
+    if (result->status == NGX_RATELIMIT_SYNC_OK && result->n) {
+
+        record = result->records;
+
+        edit->base.data = ngx_pstrdup(edit->pool,
+                                      (ngx_str_t *) &record->document);
+        edit->base.len = record->document.len;
+        edit->version = record->version;
+
+        if (edit->base.data == NULL) {
+            api->status = NGX_RATELIMIT_SYNC_FAILED;
+        }
+
+    } else if (result->status == NGX_RATELIMIT_SYNC_UNAVAILABLE) {
+        api->said.data = ngx_pstrdup(api->request->pool,
+                                     (ngx_str_t *) &result->reason);
+        api->said.len = api->said.data ? result->reason.len : 0;
+    }
+
+    ngx_http_ratelimit_api_wake(api);
+}
+
+
+static ngx_int_t
+ngx_http_ratelimit_api_edit_got_newer(ngx_http_ratelimit_api_t *api)
+{
+    switch (api->status) {
+
+    case NGX_RATELIMIT_SYNC_OK:
+    case NGX_RATELIMIT_SYNC_NOT_FOUND:
+        return ngx_http_ratelimit_api_edit_begin(api);
+
+    default:
+        return ngx_http_ratelimit_api_failed(api);
+    }
+}
+
+
+static ngx_int_t
+ngx_http_ratelimit_api_edit_start(ngx_http_ratelimit_api_t *api)
+{
+    ngx_http_ratelimit_api_work_t  *work;
+
+    work = api->work;
+    work->edit.now = ngx_time();
+
+    api->next = ngx_http_ratelimit_api_edit_finish;
+
+    work->job = ngx_ratelimit_job_start(ngx_http_ratelimit_api_edit_work,
+                                        ngx_http_ratelimit_api_edit_done,
+                                        work, ngx_cycle->log);
+
+    return work->job ? NGX_BUSY : NGX_HTTP_INTERNAL_SERVER_ERROR;
+}
+
+
+static void
+ngx_http_ratelimit_api_edit_work(void *data)
+{
+    ngx_http_ratelimit_api_work_t *work = data;
+
+    ngx_ratelimit_edit(&work->edit);
+}
+
+
+static void
+ngx_http_ratelimit_api_edit_done(void *data, ngx_uint_t cancelled)
+{
+    ngx_http_ratelimit_api_work_t *work = data;
+
+    work->job = NULL;
+
+    if (cancelled || work->api == NULL) {
+
+        if (work->api) {
+            work->api->work = NULL;
+        }
+
+        ngx_http_ratelimit_api_work_destroy(work);
+        return;
+    }
+
+    ngx_http_ratelimit_api_wake(work->api);
+}
+
+
+/* What a thread must not do: one slice of it, until all is done. */
+static ngx_int_t
+ngx_http_ratelimit_api_edit_finish(ngx_http_ratelimit_api_t *api)
+{
+    ngx_int_t              rc;
+    ngx_ratelimit_edit_t  *edit;
+
+    edit = &api->work->edit;
+
+    if (edit->policy
+        && (edit->status == NGX_RATELIMIT_EDIT_OK
+            || edit->status == NGX_RATELIMIT_EDIT_CREATED
+            || edit->status == NGX_RATELIMIT_EDIT_GONE))
+    {
+        rc = ngx_ratelimit_policy_finish(edit->policy,
+                                         NGX_HTTP_RATELIMIT_API_SLICE_MS,
+                                         &edit->problems);
+        if (rc == NGX_AGAIN) {
+            ngx_http_ratelimit_api_later(api);
+            return NGX_BUSY;
+        }
+
+        if (rc == NGX_ERROR) {
+            return NGX_HTTP_INTERNAL_SERVER_ERROR;
+        }
+
+        if (edit->problems.n) {
+            ngx_ratelimit_edit_places(edit, &edit->problems);
+            edit->status = NGX_RATELIMIT_EDIT_INVALID;
+        }
+    }
+
+    return ngx_http_ratelimit_api_edit_outcome(api);
+}
+
+
+static ngx_int_t
+ngx_http_ratelimit_api_edit_outcome(ngx_http_ratelimit_api_t *api)
+{
+    ngx_ratelimit_edit_t  *edit;
+
+    edit = &api->work->edit;
+
+    switch (edit->status) {
+
+    case NGX_RATELIMIT_EDIT_OK:
+    case NGX_RATELIMIT_EDIT_CREATED:
+    case NGX_RATELIMIT_EDIT_GONE:
+
+        if (edit->document.len && ngx_http_ratelimit_api_writes(api)) {
+            return ngx_http_ratelimit_api_edit_put(api);
+        }
+
+        return ngx_http_ratelimit_api_edit_answer(api);
+
+    case NGX_RATELIMIT_EDIT_NOT_FOUND:
+
+        if (ngx_http_ratelimit_api_etag(api, edit->version) != NGX_OK) {
+            return NGX_HTTP_INTERNAL_SERVER_ERROR;
+        }
+
+        return ngx_http_ratelimit_api_problem(api, NGX_HTTP_NOT_FOUND,
+                                              "not-found", "version %uL of "
+                                              "the document has no such one",
+                                              edit->version);
+
+    case NGX_RATELIMIT_EDIT_INVALID:
+        return ngx_http_ratelimit_api_problems(api, 422, "invalid",
+                                               &edit->problems,
+                                               "the document is not valid; "
+                                               "nothing is changed");
+
+    case NGX_RATELIMIT_EDIT_DENY_ALL:
+        return ngx_http_ratelimit_api_problems(api, 422, "deny-all",
+                                               &edit->problems,
+                                               "the document would reject all "
+                                               "requests; \"?force=1\" makes "
+                                               "it so");
+
+    default:
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+}
+
+
+static ngx_int_t
+ngx_http_ratelimit_api_edit_put(ngx_http_ratelimit_api_t *api)
+{
+    ngx_time_t              *now;
+    ngx_http_request_t      *r;
+    ngx_ratelimit_edit_t    *edit;
+    ngx_ratelimit_record_t   record;
+
+    r = api->request;
+    edit = &api->work->edit;
+    now = ngx_timeofday();
+
+    ngx_memzero(&record, sizeof(ngx_ratelimit_record_t));
+
+    record.time_ms = (uint64_t) now->sec * 1000 + now->msec;
+    record.reason = api->reason;
+    record.document = edit->document;
+
+    if (ngx_http_auth_basic_user(r) == NGX_OK
+        && ngx_http_ratelimit_api_utf8(&r->headers_in.user))
+    {
+        record.author = r->headers_in.user;
+        record.author.len = ngx_min(record.author.len,
+                                    NGX_HTTP_RATELIMIT_API_REASON);
+
+        while (record.author.len
+               && !ngx_http_ratelimit_api_utf8(&record.author))
+        {
+            record.author.len--;
+        }
+    }
+
+    api->writing = 1;
+    api->next = ngx_http_ratelimit_api_edit_changed;
+    api->call = ngx_ratelimit_sync_put(edit->limiter, edit->version, &record,
+                                      ngx_http_ratelimit_api_edit_put_handler,
+                                       api);
+
+    return api->call ? NGX_BUSY : NGX_HTTP_INTERNAL_SERVER_ERROR;
+}
+
+
+static void
+ngx_http_ratelimit_api_edit_put_handler(void *data,
+    const ngx_ratelimit_sync_result_t *result)
+{
+    ngx_http_ratelimit_api_t *api = data;
+
+    api->call = NULL;
+    api->writing = 0;
+    api->status = result->status;
+    api->version = result->version;
+    api->saved = result->saved;
+
+    ngx_str_null(&api->said);
+
+    if (result->reason.len) {
+        api->said.data = ngx_pstrdup(api->request->pool,
+                                     (ngx_str_t *) &result->reason);
+        api->said.len = api->said.data ? result->reason.len : 0;
+    }
+
+    ngx_http_ratelimit_api_wake(api);
+}
+
+
+static ngx_int_t
+ngx_http_ratelimit_api_edit_changed(ngx_http_ratelimit_api_t *api)
+{
+    if (api->status == NGX_RATELIMIT_SYNC_OK) {
+        return ngx_http_ratelimit_api_edit_answer(api);
+    }
+
+    if (api->status != NGX_RATELIMIT_SYNC_CONFLICT || !api->any
+        || api->tries++ == NGX_HTTP_RATELIMIT_API_TRIES)
+    {
+        return ngx_http_ratelimit_api_failed(api);
+    }
+
+    /* somebody was faster: the same change, of what is there now */
+
+    if (ngx_http_ratelimit_api_work(api) == NULL) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    if (api->version) {
+        return ngx_http_ratelimit_api_edit_newer(api, api->version);
+    }
+
+    return ngx_http_ratelimit_api_edit_begin(api);
+}
+
+
+/*
+ * What there is now, with its version as the tag; of what is no more, the
+ * version alone. A body that somebody may put again has no member that is not
+ * of it, so a header says what is not in the state file yet.
+ */
+static ngx_int_t
+ngx_http_ratelimit_api_edit_answer(ngx_http_ratelimit_api_t *api)
+{
+    u_char                *p;
+    uint64_t               version;
+    ngx_str_t              body;
+    ngx_uint_t             status, changed;
+    ngx_ratelimit_edit_t  *edit;
+
+    edit = &api->work->edit;
+
+    changed = (edit->document.len && ngx_http_ratelimit_api_writes(api));
+    version = edit->version + changed;
+    status = (edit->status == NGX_RATELIMIT_EDIT_CREATED) ? NGX_HTTP_CREATED
+                                                          : NGX_HTTP_OK;
+
+    if (ngx_http_ratelimit_api_etag(api, version) != NGX_OK
+        || (changed && !api->saved
+            && ngx_http_ratelimit_api_header(api, "X-RateLimit-Saved",
+                                             "false")
+               != NGX_OK))
+    {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    if (edit->reply.len) {
+        return ngx_http_ratelimit_api_answer(api, status, &edit->reply);
+    }
+
+    body.data = ngx_pnalloc(api->request->pool, NGX_INT64_LEN
+                            + sizeof("{\"version\":,\"saved\":false}\n"));
+    if (body.data == NULL) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    p = ngx_sprintf(body.data, "{\"version\":%uL%s}\n", version,
+                    (changed && !api->saved) ? ",\"saved\":false" : "");
+    body.len = p - body.data;
+
+    return ngx_http_ratelimit_api_answer(api, status, &body);
+}
+
+
+/*
+ * Whether a list of tags has the version's; the largest version of them. What
+ * nginx has compressed may come back as a weak one; quotes may be forgotten.
+ */
+static ngx_uint_t
+ngx_http_ratelimit_api_names(const ngx_str_t *tags, uint64_t version,
+    uint64_t *most)
+{
+    u_char      *p, *last, *start;
+    uint64_t     n;
+    ngx_uint_t   found;
+
+    p = tags->data;
+    last = p + tags->len;
+    found = 0;
+
+    while (p < last) {
+
+        if (*p == '*') {
+            return 1;
+        }
+
+        while (p < last && (*p == ' ' || *p == ',' || *p == '\t')) {
+            p++;
+        }
+
+        if (last - p > 2 && p[0] == 'W' && p[1] == '/') {
+            p += 2;
+        }
+
+        if (p < last && *p == '"') {
+            p++;
+        }
+
+        start = p;
+        n = 0;
+
+        while (p < last && *p >= '0' && *p <= '9' && p - start < 17) {
+            n = n * 10 + (*p++ - '0');
+        }
+
+        if (p > start && (p == last || *p == '"' || *p == ',' || *p == ' ')) {
+            found |= (n == version);
+            *most = ngx_max(*most, n);
+        }
+
+        while (p < last && *p != ',') {
+            p++;
+        }
+    }
+
+    return found;
+}
+
+
+static ngx_table_elt_t *
+ngx_http_ratelimit_api_if_none_match(ngx_http_request_t *r)
+{
+    return r->headers_in.if_none_match;
+}
+
+
+static ngx_uint_t
+ngx_http_ratelimit_api_writes(ngx_http_ratelimit_api_t *api)
+{
+    return !(api->route->flags & NGX_HTTP_RATELIMIT_API_READS)
+           && !(api->request->method & (NGX_HTTP_GET|NGX_HTTP_HEAD));
+}
+
+
+/* The way back to a version is the document of that version, put. */
+static ngx_ratelimit_edit_method_e
+ngx_http_ratelimit_api_edit_method(const ngx_http_ratelimit_api_t *api)
+{
+    if (api->route->handler == ngx_http_ratelimit_api_restore) {
+        return NGX_RATELIMIT_EDIT_PUT;
+    }
+
+    switch (api->request->method) {
+
+    case NGX_HTTP_PUT:
+        return NGX_RATELIMIT_EDIT_PUT;
+
+    case NGX_HTTP_POST:
+        return NGX_RATELIMIT_EDIT_POST;
+
+    case NGX_HTTP_PATCH:
+        return NGX_RATELIMIT_EDIT_PATCH;
+
+    case NGX_HTTP_DELETE:
+        return NGX_RATELIMIT_EDIT_DELETE;
+
+    default:
+        return NGX_RATELIMIT_EDIT_GET;
+    }
+}

@@ -1,0 +1,395 @@
+/*
+ * Who may use the endpoint: who is on this machine, unless the location says
+ * otherwise; who has a token, where it wants one; who may write; and no page of
+ * another site in the browser of somebody who may.
+ */
+
+#include "ngx_http_ratelimit_api.h"
+
+#include <openssl/crypto.h>
+#include <openssl/sha.h>
+
+/*
+ * What ngx_http_access_module has in a location, which has no header: the rules
+ * of each kind of address, or NULL, after inheritance; those of IPv4 have these
+ * members. Only "all" has an empty mask. The module is found by its name, so
+ * that this one loads into an nginx that is built without it.
+ */
+typedef struct {
+    in_addr_t     mask;
+    in_addr_t     addr;
+    ngx_uint_t    deny;
+} ngx_http_ratelimit_api_access_t;
+
+typedef struct {
+    ngx_array_t  *rules;
+} ngx_http_ratelimit_api_access_conf_t;
+
+static ngx_uint_t ngx_http_ratelimit_api_opened(ngx_http_request_t *r);
+static ngx_uint_t ngx_http_ratelimit_api_loopback(struct sockaddr *sa);
+static ngx_uint_t ngx_http_ratelimit_api_host_local(const ngx_str_t *host);
+static ngx_uint_t ngx_http_ratelimit_api_token_known(
+    ngx_http_ratelimit_api_t *api);
+static ngx_uint_t ngx_http_ratelimit_api_same_site(ngx_http_request_t *r);
+static ngx_uint_t ngx_http_ratelimit_api_same_origin(const ngx_str_t *origin,
+    const ngx_str_t *host);
+static void ngx_http_ratelimit_api_without_port(ngx_str_t *host,
+    const char *port);
+static ngx_table_elt_t *ngx_http_ratelimit_api_header_in(
+    ngx_http_request_t *r, const char *name);
+
+
+ngx_int_t
+ngx_http_ratelimit_api_guard(ngx_http_ratelimit_api_t *api)
+{
+    ngx_http_request_t  *r;
+
+    r = api->request;
+
+    if (!ngx_http_ratelimit_api_opened(r)) {
+
+        if (!ngx_http_ratelimit_api_loopback(r->connection->sockaddr)) {
+            return ngx_http_ratelimit_api_problem(api, NGX_HTTP_FORBIDDEN,
+                       "forbidden", "this location is for clients on its "
+                       "own machine, unless \"allow\" and \"deny all\" say "
+                       "otherwise");
+        }
+
+        /*
+         * A page whose name was made to resolve to this machine is, for the
+         * browser, of the same site as the endpoint. Its name gives it away.
+         */
+
+        if (api->conf->tokens == NULL
+            && r->headers_in.host
+            && !ngx_http_ratelimit_api_host_local(&r->headers_in.host->value))
+        {
+            return ngx_http_ratelimit_api_problem(api, NGX_HTTP_FORBIDDEN,
+                       "forbidden", "this location is for clients on its "
+                       "own machine: expected \"localhost\" or an address "
+                       "as the host");
+        }
+    }
+
+    if (api->conf->tokens && !ngx_http_ratelimit_api_token_known(api)) {
+
+        if (ngx_http_ratelimit_api_header(api, "WWW-Authenticate",
+                                          "Bearer realm=\"ratelimit\"")
+            != NGX_OK)
+        {
+            return NGX_HTTP_INTERNAL_SERVER_ERROR;
+        }
+
+        return ngx_http_ratelimit_api_problem(api, NGX_HTTP_UNAUTHORIZED,
+                                              "unauthorized", "expected "
+                                              "\"Authorization: Bearer\" with "
+                                              "a token of this location");
+    }
+
+    return NGX_DECLINED;
+}
+
+
+/*
+ * Whether the location says who may use it: by "satisfy any", where another
+ * module decides, too; or by rules that decide of every address. A list of
+ * some that are denied, as a server may have one for all of its locations, was
+ * not meant to open this one.
+ */
+static ngx_uint_t
+ngx_http_ratelimit_api_opened(ngx_http_request_t *r)
+{
+    ngx_uint_t                             i;
+    ngx_http_core_loc_conf_t              *clcf;
+    ngx_http_ratelimit_main_conf_t        *conf;
+    ngx_http_ratelimit_api_access_t       *rules;
+    ngx_http_ratelimit_api_access_conf_t  *access;
+
+    clcf = ngx_http_get_module_loc_conf(r, ngx_http_core_module);
+
+    if (clcf->satisfy == NGX_HTTP_SATISFY_ANY) {
+        return 1;
+    }
+
+    conf = ngx_http_get_module_main_conf(r, ngx_http_ratelimit_module);
+
+    if (conf->access == NGX_CONF_UNSET_UINT) {
+        return 0;
+    }
+
+    access = r->loc_conf[conf->access];
+
+    if (access->rules == NULL
+        || access->rules->size != sizeof(ngx_http_ratelimit_api_access_t))
+    {
+        return 0;
+    }
+
+    rules = access->rules->elts;
+
+    for (i = 0; i < access->rules->nelts; i++) {
+        if (rules[i].mask == 0) {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
+static ngx_uint_t
+ngx_http_ratelimit_api_loopback(struct sockaddr *sa)
+{
+    in_addr_t             addr;
+#if (NGX_HAVE_INET6)
+    u_char               *p;
+    struct sockaddr_in6  *sin6;
+#endif
+
+    switch (sa->sa_family) {
+
+#if (NGX_HAVE_UNIX_DOMAIN)
+    case AF_UNIX:
+        return 1;
+#endif
+
+    case AF_INET:
+        addr = ((struct sockaddr_in *) sa)->sin_addr.s_addr;
+        return (ntohl(addr) >> 24) == 127;
+
+#if (NGX_HAVE_INET6)
+    case AF_INET6:
+        sin6 = (struct sockaddr_in6 *) sa;
+        p = sin6->sin6_addr.s6_addr;
+
+        return IN6_IS_ADDR_LOOPBACK(&sin6->sin6_addr)
+               || (IN6_IS_ADDR_V4MAPPED(&sin6->sin6_addr) && p[12] == 127);
+#endif
+
+    default:
+        return 0;
+    }
+}
+
+
+/* "localhost", or an address: no name that somebody else may define. */
+static ngx_uint_t
+ngx_http_ratelimit_api_host_local(const ngx_str_t *host)
+{
+    ngx_str_t  name;
+
+    name = *host;
+    ngx_http_ratelimit_api_without_port(&name, NULL);
+
+    if (name.len && name.data[0] == '[') {
+        return 1;
+    }
+
+    return ngx_inet_addr(name.data, name.len) != INADDR_NONE
+           || (name.len == sizeof("localhost") - 1
+               && ngx_strncasecmp(name.data, (u_char *) "localhost",
+                                  name.len)
+                  == 0);
+}
+
+
+/* Every token is compared, by its digest: the time tells nothing of them. */
+static ngx_uint_t
+ngx_http_ratelimit_api_token_known(ngx_http_ratelimit_api_t *api)
+{
+    u_char            *p, *last, *tokens;
+    ngx_uint_t         i, known;
+    ngx_table_elt_t   *h;
+
+    u_char  digest[NGX_HTTP_RATELIMIT_API_DIGEST];
+
+    h = api->request->headers_in.authorization;
+
+    if (h == NULL || h->value.len < sizeof("Bearer ") - 1
+        || ngx_strncasecmp(h->value.data, (u_char *) "Bearer ",
+                           sizeof("Bearer ") - 1)
+           != 0)
+    {
+        return 0;
+    }
+
+    p = h->value.data + sizeof("Bearer ") - 1;
+    last = h->value.data + h->value.len;
+
+    while (p < last && *p == ' ') {
+        p++;
+    }
+
+    (void) SHA256(p, last - p, digest);
+
+    tokens = api->conf->tokens->elts;
+    known = 0;
+
+    for (i = 0; i < api->conf->tokens->nelts; i++) {
+        known |= (CRYPTO_memcmp(tokens + i * NGX_HTTP_RATELIMIT_API_DIGEST,
+                                digest, NGX_HTTP_RATELIMIT_API_DIGEST)
+                  == 0);
+    }
+
+    return known;
+}
+
+
+/* Of a method that changes something, or of a POST that only looks so. */
+ngx_int_t
+ngx_http_ratelimit_api_guard_write(ngx_http_ratelimit_api_t *api)
+{
+    if (!(api->route->flags & NGX_HTTP_RATELIMIT_API_READS)
+        && !api->conf->write)
+    {
+        return ngx_http_ratelimit_api_problem(api, NGX_HTTP_FORBIDDEN,
+                                              "read-only", "this location "
+                                              "only reads: its "
+                                              "\"ratelimit_api\" has no "
+                                              "\"write\"");
+    }
+
+    if (!ngx_http_ratelimit_api_same_site(api->request)) {
+        return ngx_http_ratelimit_api_problem(api, NGX_HTTP_FORBIDDEN,
+                                              "cross-site", "a browser sends "
+                                              "this for a page of another "
+                                              "site");
+    }
+
+    return NGX_DECLINED;
+}
+
+
+static ngx_uint_t
+ngx_http_ratelimit_api_same_site(ngx_http_request_t *r)
+{
+    ngx_str_t        *site;
+    ngx_table_elt_t  *h;
+
+    h = ngx_http_ratelimit_api_header_in(r, "Sec-Fetch-Site");
+
+    if (h) {
+        site = &h->value;
+
+        if (!(site->len == 11
+              && ngx_strncasecmp(site->data, (u_char *) "same-origin", 11)
+                 == 0)
+            && !(site->len == 4
+                 && ngx_strncasecmp(site->data, (u_char *) "none", 4) == 0))
+        {
+            return 0;
+        }
+    }
+
+    h = ngx_http_ratelimit_api_header_in(r, "Origin");
+
+    if (h == NULL) {
+        return 1;
+    }
+
+    return r->headers_in.host
+           && ngx_http_ratelimit_api_same_origin(&h->value,
+                                               &r->headers_in.host->value);
+}
+
+
+/* "http://host:port" and "host:port"; the scheme's own port may be left out. */
+static ngx_uint_t
+ngx_http_ratelimit_api_same_origin(const ngx_str_t *origin,
+    const ngx_str_t *host)
+{
+    ngx_str_t    from, to;
+    const char  *port;
+
+    from = *origin;
+    to = *host;
+
+    if (from.len > 7
+        && ngx_strncasecmp(from.data, (u_char *) "http://", 7) == 0)
+    {
+        from.data += 7;
+        from.len -= 7;
+        port = ":80";
+
+    } else if (from.len > 8
+               && ngx_strncasecmp(from.data, (u_char *) "https://", 8) == 0)
+    {
+        from.data += 8;
+        from.len -= 8;
+        port = ":443";
+
+    } else {
+        return 0;
+    }
+
+    ngx_http_ratelimit_api_without_port(&from, port);
+    ngx_http_ratelimit_api_without_port(&to, port);
+
+    return from.len && from.len == to.len
+           && ngx_strncasecmp(from.data, to.data, from.len) == 0;
+}
+
+
+/* Cuts off this port, ":80"; or, where it is NULL, any. */
+static void
+ngx_http_ratelimit_api_without_port(ngx_str_t *host, const char *port)
+{
+    size_t  i, len;
+
+    if (port) {
+        len = ngx_strlen(port);
+
+        if (host->len > len
+            && ngx_strncmp(host->data + host->len - len, port, len) == 0)
+        {
+            host->len -= len;
+        }
+
+        return;
+    }
+
+    for (i = host->len; i > 0; i--) {
+
+        if (host->data[i - 1] == ':') {
+            host->len = i - 1;
+            return;
+        }
+
+        if (host->data[i - 1] < '0' || host->data[i - 1] > '9') {
+            return;
+        }
+    }
+}
+
+
+static ngx_table_elt_t *
+ngx_http_ratelimit_api_header_in(ngx_http_request_t *r, const char *name)
+{
+    size_t            len;
+    ngx_uint_t        i;
+    ngx_list_part_t  *part;
+    ngx_table_elt_t  *h;
+
+    len = ngx_strlen(name);
+    part = &r->headers_in.headers.part;
+    h = part->elts;
+
+    for (i = 0; /* void */ ; i++) {
+
+        if (i >= part->nelts) {
+            if (part->next == NULL) {
+                return NULL;
+            }
+
+            part = part->next;
+            h = part->elts;
+            i = 0;
+        }
+
+        if (h[i].key.len == len
+            && ngx_strncasecmp(h[i].key.data, (u_char *) name, len) == 0)
+        {
+            return &h[i];
+        }
+    }
+}

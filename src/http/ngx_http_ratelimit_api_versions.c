@@ -1,0 +1,269 @@
+/*
+ * The versions of a document: what there is of each, each as it was, and the
+ * way back to one, which is a change like any other.
+ */
+
+#include "ngx_http_ratelimit_api.h"
+
+#include "ngx_ratelimit_text.h"
+
+#include <jansson.h>
+
+static ngx_int_t ngx_http_ratelimit_api_version_read(
+    ngx_http_ratelimit_api_t *api, ngx_http_ratelimit_api_pt next);
+static void ngx_http_ratelimit_api_version_handler(void *data,
+    const ngx_ratelimit_sync_result_t *result);
+static void ngx_http_ratelimit_api_versions_handler(void *data,
+    const ngx_ratelimit_sync_result_t *result);
+static ngx_int_t ngx_http_ratelimit_api_versions_answer(
+    ngx_http_ratelimit_api_t *api);
+static json_t *ngx_http_ratelimit_api_versions_json(
+    const ngx_ratelimit_sync_result_t *result);
+static ngx_int_t ngx_http_ratelimit_api_version_answer(
+    ngx_http_ratelimit_api_t *api);
+static ngx_int_t ngx_http_ratelimit_api_restore_begin(
+    ngx_http_ratelimit_api_t *api);
+static void ngx_http_ratelimit_api_result(ngx_http_ratelimit_api_t *api,
+    const ngx_ratelimit_sync_result_t *result);
+
+
+ngx_int_t
+ngx_http_ratelimit_api_versions(ngx_http_ratelimit_api_t *api)
+{
+    api->next = ngx_http_ratelimit_api_versions_answer;
+    api->call = ngx_ratelimit_sync_versions(api->conf->limiter,
+                                      ngx_http_ratelimit_api_versions_handler,
+                                            api);
+
+    return api->call ? NGX_BUSY : NGX_HTTP_INTERNAL_SERVER_ERROR;
+}
+
+
+static void
+ngx_http_ratelimit_api_versions_handler(void *data,
+    const ngx_ratelimit_sync_result_t *result)
+{
+    ngx_http_ratelimit_api_t *api = data;
+
+    char    *dump;
+    json_t  *json;
+
+    ngx_http_ratelimit_api_result(api, result);
+
+    if (api->status == NGX_RATELIMIT_SYNC_OK) {
+
+        json = ngx_http_ratelimit_api_versions_json(result);
+        dump = json ? json_dumps(json, JSON_COMPACT) : NULL;
+        json_decref(json);
+
+        api->status = NGX_RATELIMIT_SYNC_FAILED;
+
+        if (dump) {
+            api->text.len = ngx_strlen(dump) + 1;
+            api->text.data = ngx_pnalloc(api->request->pool, api->text.len);
+
+            if (api->text.data) {
+                *ngx_cpymem(api->text.data, dump, api->text.len - 1) = LF;
+                api->status = NGX_RATELIMIT_SYNC_OK;
+            }
+
+            free(dump);
+        }
+    }
+
+    ngx_http_ratelimit_api_wake(api);
+}
+
+
+static json_t *
+ngx_http_ratelimit_api_versions_json(const ngx_ratelimit_sync_result_t *result)
+{
+    json_t                        *json, *list, *item;
+    ngx_str_t                      time;
+    ngx_uint_t                     i;
+    const ngx_ratelimit_record_t  *record;
+
+    u_char  buf[NGX_HTTP_RATELIMIT_API_TIME];
+
+    json = json_object();
+    list = json_array();
+
+    for (i = 0; i < result->n; i++) {
+
+        record = &result->records[i];
+        item = json_object();
+
+        time.data = buf;
+        time.len = ngx_http_ratelimit_api_time(buf, record->time_ms) - buf;
+
+        (void) json_object_set_new(item, "version",
+                                   json_integer((json_int_t) record->version));
+        (void) json_object_set_new(item, "time",
+                                   ngx_http_ratelimit_api_text(&time));
+        (void) json_object_set_new(item, "author",
+                                ngx_http_ratelimit_api_text(&record->author));
+        (void) json_object_set_new(item, "reason",
+                                ngx_http_ratelimit_api_text(&record->reason));
+        (void) json_object_set_new(item, "bytes",
+                                   json_integer(record->document.len));
+        (void) json_array_append_new(list, item);
+    }
+
+    (void) json_object_set_new(json, "version",
+                               json_integer((json_int_t) result->version));
+    (void) json_object_set_new(json, "versions", list);
+
+    return json;
+}
+
+
+static ngx_int_t
+ngx_http_ratelimit_api_versions_answer(ngx_http_ratelimit_api_t *api)
+{
+    if (api->status != NGX_RATELIMIT_SYNC_OK) {
+        return ngx_http_ratelimit_api_failed(api);
+    }
+
+    if (ngx_http_ratelimit_api_etag(api, api->version) != NGX_OK) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    return ngx_http_ratelimit_api_answer(api, NGX_HTTP_OK, &api->text);
+}
+
+
+ngx_int_t
+ngx_http_ratelimit_api_version(ngx_http_ratelimit_api_t *api)
+{
+    return ngx_http_ratelimit_api_version_read(api,
+                                       ngx_http_ratelimit_api_version_answer);
+}
+
+
+ngx_int_t
+ngx_http_ratelimit_api_restore(ngx_http_ratelimit_api_t *api)
+{
+    ngx_int_t  rc;
+
+    rc = ngx_http_ratelimit_api_conditions(api);
+    if (rc != NGX_DECLINED) {
+        return rc;
+    }
+
+    return ngx_http_ratelimit_api_version_read(api,
+                                        ngx_http_ratelimit_api_restore_begin);
+}
+
+
+static ngx_int_t
+ngx_http_ratelimit_api_version_read(ngx_http_ratelimit_api_t *api,
+    ngx_http_ratelimit_api_pt next)
+{
+    uint64_t  version;
+
+    if (ngx_ratelimit_number_parse(api->name.data, api->name.len, 1,
+                                   (uint64_t) 1 << 53, &version)
+        != 0)
+    {
+        api->status = NGX_RATELIMIT_SYNC_NOT_FOUND;
+        return ngx_http_ratelimit_api_failed(api);
+    }
+
+    api->next = next;
+    api->call = ngx_ratelimit_sync_read(api->conf->limiter, version,
+                                       ngx_http_ratelimit_api_version_handler,
+                                        api);
+
+    return api->call ? NGX_BUSY : NGX_HTTP_INTERNAL_SERVER_ERROR;
+}
+
+
+static void
+ngx_http_ratelimit_api_version_handler(void *data,
+    const ngx_ratelimit_sync_result_t *result)
+{
+    ngx_http_ratelimit_api_t *api = data;
+
+    ngx_str_t  *document;
+
+    ngx_http_ratelimit_api_result(api, result);
+
+    if (api->status == NGX_RATELIMIT_SYNC_OK) {
+
+        document = &result->records[0].document;
+
+        api->version = result->records[0].version;
+        api->text.data = ngx_pstrdup(api->request->pool, document);
+        api->text.len = document->len;
+
+        if (api->text.data == NULL) {
+            api->status = NGX_RATELIMIT_SYNC_FAILED;
+        }
+    }
+
+    ngx_http_ratelimit_api_wake(api);
+}
+
+
+/* What "GET /rules" said then: read the same way, as if it were current. */
+static ngx_int_t
+ngx_http_ratelimit_api_version_answer(ngx_http_ratelimit_api_t *api)
+{
+    ngx_ratelimit_edit_t           *edit;
+    ngx_http_ratelimit_api_work_t  *work;
+
+    if (api->status != NGX_RATELIMIT_SYNC_OK) {
+        return ngx_http_ratelimit_api_failed(api);
+    }
+
+    work = ngx_http_ratelimit_api_work(api);
+    if (work == NULL) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    edit = &work->edit;
+
+    edit->resource = NGX_RATELIMIT_EDIT_DOCUMENT;
+    edit->method = NGX_RATELIMIT_EDIT_GET;
+    edit->version = api->version;
+    edit->base.data = ngx_pstrdup(edit->pool, &api->text);
+    edit->base.len = api->text.len;
+    edit->name.len = 0;
+
+    if (edit->base.data == NULL) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    return ngx_http_ratelimit_api_edit_begin(api);
+}
+
+
+/* From here on it is a "PUT /rules" with that document. */
+static ngx_int_t
+ngx_http_ratelimit_api_restore_begin(ngx_http_ratelimit_api_t *api)
+{
+    if (api->status != NGX_RATELIMIT_SYNC_OK) {
+        return ngx_http_ratelimit_api_failed(api);
+    }
+
+    api->body = api->text;
+    ngx_str_null(&api->name);
+
+    return ngx_http_ratelimit_api_edit(api);
+}
+
+
+static void
+ngx_http_ratelimit_api_result(ngx_http_ratelimit_api_t *api,
+    const ngx_ratelimit_sync_result_t *result)
+{
+    api->call = NULL;
+    api->status = result->status;
+    api->version = result->version;
+
+    if (result->reason.len) {
+        api->said.data = ngx_pstrdup(api->request->pool,
+                                     (ngx_str_t *) &result->reason);
+        api->said.len = api->said.data ? result->reason.len : 0;
+    }
+}

@@ -1,0 +1,674 @@
+/*
+ * A worker's control client: calls that are no checks, on connections of their
+ * own, and one more connection that listens to a channel.
+ *
+ * The calls' client is as that of the checks (addresses, slot map, TLS, what is
+ * redirected), but lazy: it connects where a call needs it. The ear is a client
+ * with one connection: in a Cluster to the node that publishes, the owner of
+ * the document's slot, else to the server or the master. All nodes of a Cluster
+ * would hear of it as well.
+ */
+
+#include "ngx_ratelimit_redis_int.h"
+
+/* after nginx's headers, which say what libc offers */
+#include <hiredis/hiredis.h>
+
+#include "ngx_ratelimit_lua.h"
+
+#define NGX_RATELIMIT_REDIS_TICK_MS     1000
+#define NGX_RATELIMIT_REDIS_SOON_MS     100    /* there is no slot map yet */
+#define NGX_RATELIMIT_REDIS_PING_MS     5000
+#define NGX_RATELIMIT_REDIS_REFUSED_MS  60000
+
+#define NGX_RATELIMIT_REDIS_RULES_ARGS  16     /* of EVAL, at most */
+#define NGX_RATELIMIT_REDIS_RULES_HEAD  5      /* of them before the script's */
+
+
+/* Who waits for a call: the call's data. */
+typedef struct {
+    ngx_queue_t                              queue;
+    ngx_ratelimit_redis_control_t           *control;
+    ngx_ratelimit_redis_control_handler_pt   handler;
+    void                                    *data;
+} ngx_ratelimit_redis_wait_t;
+
+
+struct ngx_ratelimit_redis_control_s {
+    ngx_cycle_t                     *cycle;
+    ngx_ratelimit_redis_t           *redis;
+    ngx_ratelimit_redis_client_t    *client;
+    unsigned                         connected:1;  /* client has a way */
+    ngx_queue_t                      waits;
+
+    /* NULL: it does not listen, and nothing below is of use */
+
+    ngx_ratelimit_redis_client_t    *ear;
+    ngx_uint_t                       slot;
+    ngx_msec_t                       pinged_ms;
+    ngx_msec_t                       refused_ms;   /* if refused */
+    unsigned                         refused:1;
+    ngx_event_t                      tick;
+    ngx_event_t                      news;         /* posted: tell of it */
+
+    ngx_ratelimit_redis_listener_pt  listener;
+    void                            *data;
+};
+
+
+static ngx_int_t ngx_ratelimit_redis_control_connect(
+    ngx_ratelimit_redis_control_t *control);
+static ngx_uint_t ngx_ratelimit_redis_control_slot(
+    ngx_ratelimit_redis_control_t *control, const ngx_str_t *key);
+static void ngx_ratelimit_redis_control_answer(void *data,
+    const ngx_ratelimit_redis_result_t *result);
+static u_char *ngx_ratelimit_redis_control_key(u_char *p,
+    ngx_ratelimit_redis_control_t *control, const ngx_str_t *zone);
+static void ngx_ratelimit_redis_control_event(
+    ngx_ratelimit_redis_control_t *control, ngx_event_t *ev,
+    ngx_event_handler_pt handler);
+
+static ngx_int_t ngx_ratelimit_redis_ear_texts(
+    ngx_ratelimit_redis_control_t *control, const ngx_str_t *zone);
+static void ngx_ratelimit_redis_ear_tick(ngx_event_t *ev);
+static void ngx_ratelimit_redis_ear_news(ngx_event_t *ev);
+static ngx_ratelimit_redis_conn_t *ngx_ratelimit_redis_ear_conn(
+    ngx_ratelimit_redis_control_t *control);
+static ngx_ratelimit_redis_conn_t *ngx_ratelimit_redis_ear_target(
+    ngx_ratelimit_redis_control_t *control);
+static ngx_uint_t ngx_ratelimit_redis_ear_strays(
+    ngx_ratelimit_redis_control_t *control, ngx_ratelimit_redis_conn_t *conn,
+    ngx_ratelimit_redis_conn_t *target);
+static void ngx_ratelimit_redis_ear_connect(
+    ngx_ratelimit_redis_control_t *control,
+    ngx_ratelimit_redis_conn_t *target);
+static void ngx_ratelimit_redis_ear_refused(
+    ngx_ratelimit_redis_conn_t *conn);
+static ngx_uint_t ngx_ratelimit_redis_ear_is(const ngx_str_t *text,
+    const char *word);
+
+
+ngx_ratelimit_redis_control_t *
+ngx_ratelimit_redis_control_new(ngx_ratelimit_redis_t *redis,
+    ngx_cycle_t *cycle)
+{
+    ngx_ratelimit_redis_control_t  *control;
+
+    control = ngx_calloc(sizeof(ngx_ratelimit_redis_control_t), cycle->log);
+    if (control == NULL) {
+        return NULL;
+    }
+
+    control->cycle = cycle;
+    control->redis = redis;
+    ngx_queue_init(&control->waits);
+
+    ngx_ratelimit_redis_control_event(control, &control->tick,
+                                      ngx_ratelimit_redis_ear_tick);
+    ngx_ratelimit_redis_control_event(control, &control->news,
+                                      ngx_ratelimit_redis_ear_news);
+
+    control->client = ngx_ratelimit_redis_client_new(redis, cycle, control);
+
+    if (control->client == NULL) {
+        ngx_free(control);
+        return NULL;
+    }
+
+    control->client->lazy = 1;
+
+    return control;
+}
+
+
+void
+ngx_ratelimit_redis_control_free(ngx_ratelimit_redis_control_t *control)
+{
+    ngx_queue_t  *q;
+
+    ngx_ratelimit_redis_control_unlisten(control);
+    ngx_ratelimit_redis_client_free(control->client);
+
+    while (!ngx_queue_empty(&control->waits)) {
+        q = ngx_queue_head(&control->waits);
+        ngx_queue_remove(q);
+        ngx_free(ngx_queue_data(q, ngx_ratelimit_redis_wait_t, queue));
+    }
+
+    ngx_free(control);
+}
+
+
+static void
+ngx_ratelimit_redis_control_event(ngx_ratelimit_redis_control_t *control,
+    ngx_event_t *ev, ngx_event_handler_pt handler)
+{
+    ev->data = control;
+    ev->log = control->cycle->log;
+    ev->handler = handler;
+    ev->cancelable = 1;
+}
+
+
+/* With the first call, and not before. */
+
+static ngx_int_t
+ngx_ratelimit_redis_control_connect(ngx_ratelimit_redis_control_t *control)
+{
+    if (control->connected) {
+        return NGX_OK;
+    }
+
+    if (ngx_ratelimit_redis_client_connect(control->client) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    control->connected = 1;
+
+    return NGX_OK;
+}
+
+
+ngx_ratelimit_redis_call_t *
+ngx_ratelimit_redis_control_call(ngx_ratelimit_redis_control_t *control,
+    const ngx_str_t *args, ngx_uint_t nargs, ngx_uint_t key,
+    ngx_ratelimit_redis_control_handler_pt handler, void *data)
+{
+    size_t                       len;
+    u_char                      *p;
+    ngx_uint_t                   i;
+    ngx_ratelimit_redis_call_t  *call;
+    ngx_ratelimit_redis_wait_t  *wait;
+
+    if (ngx_ratelimit_redis_control_connect(control) != NGX_OK) {
+        return NULL;
+    }
+
+    len = NGX_RATELIMIT_REDIS_ARRAY;
+
+    for (i = 0; i < nargs; i++) {
+        len += NGX_RATELIMIT_REDIS_BULK(args[i].len);
+    }
+
+    wait = ngx_alloc(sizeof(ngx_ratelimit_redis_wait_t), control->cycle->log);
+    if (wait == NULL) {
+        return NULL;
+    }
+
+    call = ngx_ratelimit_redis_call_new(control->client,
+                                        NGX_RATELIMIT_REDIS_CONTROL, len);
+    if (call == NULL) {
+        ngx_free(wait);
+        return NULL;
+    }
+
+    p = ngx_ratelimit_redis_write_array(call->text, nargs);
+
+    for (i = 0; i < nargs; i++) {
+        p = ngx_ratelimit_redis_write_bulk(p, args[i].data, args[i].len);
+    }
+
+    call->len = p - call->text;
+    call->slot = ngx_ratelimit_redis_control_slot(control,
+                                                  key ? &args[key] : NULL);
+    call->undo = 1;
+    call->quiet = 1;
+
+    wait->control = control;
+    wait->handler = handler;
+    wait->data = data;
+    ngx_queue_insert_tail(&control->waits, &wait->queue);
+
+    ngx_ratelimit_redis_call_start(call, ngx_ratelimit_redis_control_answer,
+                                   wait);
+
+    return call;
+}
+
+
+/* Without a key the first slot that a node has. */
+
+static ngx_uint_t
+ngx_ratelimit_redis_control_slot(ngx_ratelimit_redis_control_t *control,
+    const ngx_str_t *key)
+{
+    ngx_uint_t                    slot;
+    ngx_ratelimit_redis_conn_t  **slots;
+
+    if (control->redis->mode != NGX_RATELIMIT_REDIS_CLUSTER) {
+        return 0;
+    }
+
+    if (key) {
+        return ngx_ratelimit_cluster_slot(key->data, key->len);
+    }
+
+    slots = control->client->slots;
+
+    for (slot = 0; slot < NGX_RATELIMIT_CLUSTER_SLOTS; slot++) {
+        if (slots[slot]) {
+            return slot;
+        }
+    }
+
+    return 0;
+}
+
+
+static void
+ngx_ratelimit_redis_control_answer(void *data,
+    const ngx_ratelimit_redis_result_t *result)
+{
+    ngx_ratelimit_redis_wait_t *wait = data;
+
+    ngx_ratelimit_redis_wait_t             w;
+    ngx_ratelimit_redis_reply_t           *reply;
+    ngx_ratelimit_redis_control_result_t   answer;
+
+    w = *wait;
+    ngx_queue_remove(&wait->queue);
+    ngx_free(wait);
+
+    ngx_memzero(&answer, sizeof(ngx_ratelimit_redis_control_result_t));
+    answer.status = result->status;
+    answer.ran = result->ran;
+
+    reply = w.control->client->answer;
+
+    if (result->status == NGX_RATELIMIT_REDIS_OK) {
+        answer.n = reply->ntexts;
+        answer.texts = reply->texts;
+    }
+
+    w.handler(w.data, &answer);
+}
+
+
+void
+ngx_ratelimit_redis_control_forget(ngx_ratelimit_redis_call_t *call)
+{
+    ngx_ratelimit_redis_wait_t  *wait;
+
+    wait = call->data;
+    ngx_queue_remove(&wait->queue);
+    ngx_free(wait);
+
+    ngx_ratelimit_redis_forget(call);
+}
+
+
+ngx_ratelimit_redis_call_t *
+ngx_ratelimit_redis_control_rules(ngx_ratelimit_redis_control_t *control,
+    const ngx_str_t *zone, const ngx_str_t *args, ngx_uint_t nargs,
+    ngx_ratelimit_redis_control_handler_pt handler, void *data)
+{
+    size_t                       len;
+    u_char                      *key, *p;
+    ngx_str_t                    all[NGX_RATELIMIT_REDIS_RULES_ARGS];
+    ngx_ratelimit_redis_call_t  *call;
+
+    if (nargs > NGX_RATELIMIT_REDIS_RULES_ARGS
+                - NGX_RATELIMIT_REDIS_RULES_HEAD)
+    {
+        return NULL;
+    }
+
+    len = control->redis->prefix.len + zone->len
+          + sizeof(":{rules:}:history") - 1;
+
+    key = ngx_alloc(len, control->cycle->log);
+    if (key == NULL) {
+        return NULL;
+    }
+
+    p = ngx_ratelimit_redis_control_key(key, control, zone);
+
+    ngx_str_set(&all[0], "EVAL");
+    all[1].data = (u_char *) ngx_ratelimit_lua_rules;
+    all[1].len = ngx_ratelimit_lua_rules_len;
+    ngx_str_set(&all[2], "2");
+
+    all[3].data = key;
+    all[3].len = p - key;
+
+    p = ngx_cpymem(p, ":history", sizeof(":history") - 1);
+
+    all[4].data = key;
+    all[4].len = p - key;
+
+    ngx_memcpy(&all[NGX_RATELIMIT_REDIS_RULES_HEAD], args,
+               nargs * sizeof(ngx_str_t));
+
+    call = ngx_ratelimit_redis_control_call(control, all,
+                                   NGX_RATELIMIT_REDIS_RULES_HEAD + nargs, 3,
+                                   handler, data);
+    ngx_free(key);
+
+    return call;
+}
+
+
+/* "<prefix>:{rules:<zone>}" */
+
+static u_char *
+ngx_ratelimit_redis_control_key(u_char *p,
+    ngx_ratelimit_redis_control_t *control, const ngx_str_t *zone)
+{
+    p = ngx_cpymem(p, control->redis->prefix.data, control->redis->prefix.len);
+    p = ngx_cpymem(p, ":{rules:", sizeof(":{rules:") - 1);
+    p = ngx_cpymem(p, zone->data, zone->len);
+    *p++ = '}';
+
+    return p;
+}
+
+
+ngx_int_t
+ngx_ratelimit_redis_control_listen(ngx_ratelimit_redis_control_t *control,
+    const ngx_str_t *zone, ngx_ratelimit_redis_listener_pt handler, void *data)
+{
+    if (ngx_ratelimit_redis_control_connect(control) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    control->ear = ngx_ratelimit_redis_client_new(control->redis,
+                                                  control->cycle, control);
+    if (control->ear == NULL) {
+        return NGX_ERROR;
+    }
+
+    control->listener = handler;
+    control->data = data;
+    control->refused = 0;
+
+    if (ngx_ratelimit_redis_ear_texts(control, zone) != NGX_OK) {
+        ngx_ratelimit_redis_control_unlisten(control);
+        return NGX_ERROR;
+    }
+
+    ngx_add_timer(&control->tick, 1);
+
+    return NGX_OK;
+}
+
+
+void
+ngx_ratelimit_redis_control_unlisten(ngx_ratelimit_redis_control_t *control)
+{
+    if (control->ear == NULL) {
+        return;
+    }
+
+    if (control->tick.timer_set) {
+        ngx_del_timer(&control->tick);
+    }
+
+    if (control->news.posted) {
+        ngx_delete_posted_event(&control->news);
+    }
+
+    ngx_ratelimit_redis_client_free(control->ear);
+    control->ear = NULL;
+}
+
+
+static ngx_int_t
+ngx_ratelimit_redis_ear_texts(ngx_ratelimit_redis_control_t *control,
+    const ngx_str_t *zone)
+{
+    u_char     *text, *p;
+    ngx_int_t   rc;
+    ngx_str_t   args[2], key;
+
+    text = ngx_alloc(control->redis->prefix.len + zone->len
+                     + sizeof(":{rules:}") - 1, control->cycle->log);
+    if (text == NULL) {
+        return NGX_ERROR;
+    }
+
+    key.data = text;
+    key.len = ngx_ratelimit_redis_control_key(text, control, zone) - text;
+
+    control->slot = ngx_ratelimit_redis_control_slot(control, &key);
+
+    /* the channel, which is in no slot: "<prefix>:rules:<zone>" */
+
+    p = ngx_cpymem(text, control->redis->prefix.data,
+                   control->redis->prefix.len);
+    p = ngx_cpymem(p, ":rules:", sizeof(":rules:") - 1);
+    p = ngx_cpymem(p, zone->data, zone->len);
+
+    ngx_str_set(&args[0], "SUBSCRIBE");
+    args[1].data = text;
+    args[1].len = p - text;
+
+    rc = ngx_ratelimit_redis_write_command(&control->ear->listen, args, 2,
+                                           control->cycle->log);
+    ngx_free(text);
+
+    return rc;
+}
+
+
+static void
+ngx_ratelimit_redis_ear_tick(ngx_event_t *ev)
+{
+    ngx_ratelimit_redis_conn_t     *conn, *target;
+    ngx_ratelimit_redis_control_t  *control;
+
+    static ngx_str_t  ping = ngx_string("*1\r\n$4\r\nPING\r\n");
+
+    control = ev->data;
+
+    if (ngx_exiting) {
+        return;
+    }
+
+    conn = ngx_ratelimit_redis_ear_conn(control);
+    target = ngx_ratelimit_redis_ear_target(control);
+
+    if (conn && ngx_ratelimit_redis_ear_strays(control, conn, target)) {
+        ngx_ratelimit_redis_conn_free(conn);
+        conn = NULL;
+    }
+
+    if (conn == NULL && target) {
+        ngx_ratelimit_redis_ear_connect(control, target);
+
+    } else if (conn && conn->state == NGX_RATELIMIT_REDIS_UP
+               && ngx_current_msec - control->pinged_ms
+                  >= NGX_RATELIMIT_REDIS_PING_MS)
+    {
+        /* without memory the connection will be found dead */
+
+        (void) ngx_ratelimit_redis_conn_command(conn,
+                                           NGX_RATELIMIT_REDIS_PING, &ping);
+        control->pinged_ms = ngx_current_msec;
+    }
+
+    ngx_add_timer(ev, target ? NGX_RATELIMIT_REDIS_TICK_MS
+                             : NGX_RATELIMIT_REDIS_SOON_MS);
+}
+
+
+static ngx_ratelimit_redis_conn_t *
+ngx_ratelimit_redis_ear_conn(ngx_ratelimit_redis_control_t *control)
+{
+    ngx_queue_t  *q;
+
+    if (ngx_queue_empty(&control->ear->conns)) {
+        return NULL;
+    }
+
+    q = ngx_queue_head(&control->ear->conns);
+
+    return ngx_queue_data(q, ngx_ratelimit_redis_conn_t, queue);
+}
+
+
+/* The calls' connection to whom to listen; NULL: that is not known yet. */
+
+static ngx_ratelimit_redis_conn_t *
+ngx_ratelimit_redis_ear_target(ngx_ratelimit_redis_control_t *control)
+{
+    ngx_queue_t                   *q;
+    ngx_ratelimit_redis_client_t  *client;
+
+    client = control->client;
+
+    if (client->slots == NULL) {
+        q = ngx_queue_head(&client->conns);
+        return ngx_queue_data(q, ngx_ratelimit_redis_conn_t, queue);
+    }
+
+    ngx_ratelimit_redis_topology_look(client);
+
+    return client->mapped ? client->slots[control->slot] : NULL;
+}
+
+
+/* Whether conn is of no use: it was refused, or another one is the target. */
+
+static ngx_uint_t
+ngx_ratelimit_redis_ear_strays(ngx_ratelimit_redis_control_t *control,
+    ngx_ratelimit_redis_conn_t *conn, ngx_ratelimit_redis_conn_t *target)
+{
+    if (control->refused) {
+        return 1;
+    }
+
+    return target
+           && (target->name.len != conn->name.len
+               || ngx_memcmp(target->name.data, conn->name.data,
+                             conn->name.len)
+                  != 0);
+}
+
+
+static void
+ngx_ratelimit_redis_ear_connect(ngx_ratelimit_redis_control_t *control,
+    ngx_ratelimit_redis_conn_t *target)
+{
+    ngx_ratelimit_redis_host_t  host;
+
+    host = target->host;
+
+    /* an address that target holds itself would end with it */
+
+    if (host.addrs == &target->addr) {
+        host.naddrs = 0;
+        host.addrs = NULL;
+    }
+
+    if (control->refused
+        && ngx_current_msec - control->refused_ms
+           < NGX_RATELIMIT_REDIS_REFUSED_MS)
+    {
+        return;
+    }
+
+    control->refused = 0;
+    control->pinged_ms = ngx_current_msec;
+
+    (void) ngx_ratelimit_redis_conn_get(control->ear, &host);
+}
+
+
+void
+ngx_ratelimit_redis_control_heard(ngx_ratelimit_redis_conn_t *conn,
+    ngx_ratelimit_redis_call_t *call)
+{
+    ngx_queue_t                    *q;
+    ngx_ratelimit_redis_call_t     *next;
+    ngx_ratelimit_redis_reply_t    *reply;
+    ngx_ratelimit_redis_control_t  *control;
+
+    reply = &conn->reply;
+    control = conn->client->control;
+
+    if (reply->type == REDIS_REPLY_ERROR) {
+        ngx_ratelimit_redis_call_free(call);
+        ngx_ratelimit_redis_ear_refused(conn);
+        return;
+    }
+
+    /* the first again; it says since when nothing was heard */
+
+    call->conn = conn;
+    call->since_ms = ngx_current_msec;
+    ngx_queue_insert_head(&conn->calls, &call->queue);
+    conn->pending++;
+
+    if (!reply->flat || reply->ntexts == 0) {
+        ngx_ratelimit_redis_conn_break(conn, 0, "a reply of another call");
+        return;
+    }
+
+    if (ngx_ratelimit_redis_ear_is(&reply->texts[0], "pong")) {
+        q = ngx_queue_next(&call->queue);
+
+        if (q != ngx_queue_sentinel(&conn->calls) && q != conn->next) {
+            next = ngx_queue_data(q, ngx_ratelimit_redis_call_t, queue);
+            ngx_ratelimit_redis_conn_remove(next);
+            ngx_ratelimit_redis_call_free(next);
+        }
+
+    } else {
+        ngx_ratelimit_redis_conn_recovered(conn);
+
+        /* later: what the listener does may close this */
+
+        ngx_post_event(&control->news, &ngx_posted_events);
+    }
+
+    ngx_ratelimit_redis_texts_free(reply);
+}
+
+
+/*
+ * Who may not listen is not asked to each second: the documents are polled
+ * as well. Anything else than a missing right may be over soon.
+ */
+
+static void
+ngx_ratelimit_redis_ear_refused(ngx_ratelimit_redis_conn_t *conn)
+{
+    ngx_str_t                       word;
+    ngx_ratelimit_redis_client_t   *client;
+    ngx_ratelimit_redis_control_t  *control;
+
+    client = conn->client;
+    control = client->control;
+    word = ngx_ratelimit_redis_reply_word(conn);
+
+    if (!ngx_ratelimit_redis_ear_is(&word, "NOPERM")) {
+        ngx_ratelimit_redis_reply_setup(conn, "SUBSCRIBE");
+        return;
+    }
+
+    ngx_log_error(NGX_LOG_ERR, client->log, 0,
+                  "ratelimit redis \"%V\": %V refuses messages of changed "
+                  "rules: NOPERM", &client->redis->name, &conn->name);
+
+    control->refused = 1;
+    control->refused_ms = ngx_current_msec;
+}
+
+
+static ngx_uint_t
+ngx_ratelimit_redis_ear_is(const ngx_str_t *text, const char *word)
+{
+    return text->len == ngx_strlen(word)
+           && ngx_memcmp(text->data, word, text->len) == 0;
+}
+
+
+static void
+ngx_ratelimit_redis_ear_news(ngx_event_t *ev)
+{
+    ngx_ratelimit_redis_control_t  *control;
+
+    control = ev->data;
+
+    control->listener(control->data);
+}

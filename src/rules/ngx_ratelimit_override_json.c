@@ -1,0 +1,513 @@
+/*
+ * Temporary overrides of a document: each of one API key, or of one value of a
+ * part of keys, in one rule or in all of them.
+ */
+
+#include "ngx_ratelimit_read_json.h"
+
+#define NGX_RATELIMIT_MILLION     1000000
+#define NGX_RATELIMIT_MAX_FACTOR  1000000
+
+/* members that must be there, bits of the tables: id, type, value; both */
+#define NGX_RATELIMIT_OVERRIDE_NEEDED  0x31
+#define NGX_RATELIMIT_TENANT_NEEDED    0x03
+
+/* An override while it is read. */
+typedef struct {
+    ngx_ratelimit_override_t   *override;
+    const ngx_ratelimit_rule_t *rule;      /* NULL: of any, or not known */
+    json_t                     *value;
+    u_char                      digest[NGX_RATELIMIT_MAP_KEY];
+    ngx_str_t                   part;      /* of the tenant, in the tree */
+    ngx_str_t                   tenant;
+    ngx_ratelimit_map_t        *ids;
+    uint32_t                    number;
+
+    unsigned                    named:1;   /* it has "rule" */
+    unsigned                    key:1;     /* it has "key" */
+    unsigned                    tenants:1; /* it has "tenant" */
+    unsigned                    known:1;   /* the digest */
+    unsigned                    typed:1;   /* it has "type" */
+    unsigned                    factor:1;  /* that is "multiplicative" */
+} ngx_ratelimit_draft_t;
+
+#define member(name)                                                          \
+    static void ngx_ratelimit_override_##name(ngx_ratelimit_reader_t *reader, \
+        const ngx_ratelimit_place_t *at, json_t *value, void *data)
+
+member(id);
+member(rule);
+member(key);
+member(tenant);
+member(part);
+member(tenant_value);
+member(type);
+member(value);
+member(expires_at);
+
+#undef member
+
+static void ngx_ratelimit_override(ngx_ratelimit_reader_t *reader,
+    const ngx_ratelimit_place_t *at, json_t *value,
+    ngx_ratelimit_draft_t *draft);
+static void ngx_ratelimit_override_of(ngx_ratelimit_reader_t *reader,
+    const ngx_ratelimit_place_t *at, ngx_ratelimit_draft_t *draft);
+static void ngx_ratelimit_override_has_part(ngx_ratelimit_reader_t *reader,
+    const ngx_ratelimit_place_t *at, ngx_ratelimit_draft_t *draft);
+static void ngx_ratelimit_override_amount(ngx_ratelimit_reader_t *reader,
+    const ngx_ratelimit_place_t *at, ngx_ratelimit_draft_t *draft);
+static void ngx_ratelimit_override_factor(ngx_ratelimit_reader_t *reader,
+    const ngx_ratelimit_place_t *at, ngx_ratelimit_draft_t *draft);
+static ngx_uint_t ngx_ratelimit_override_equal(const ngx_str_t *one,
+    const ngx_str_t *two);
+
+/* what the value is checked by stands before it */
+
+static const ngx_ratelimit_member_t  ngx_ratelimit_override_members[] = {
+    { "id", NGX_RATELIMIT_IS_TEXT, ngx_ratelimit_override_id },
+    { "key", NGX_RATELIMIT_IS_TEXT, ngx_ratelimit_override_key },
+    { "tenant", NGX_RATELIMIT_IS_OBJECT, ngx_ratelimit_override_tenant },
+    { "rule", NGX_RATELIMIT_IS_TEXT, ngx_ratelimit_override_rule },
+    { "type", NGX_RATELIMIT_IS_TEXT, ngx_ratelimit_override_type },
+    { "value", NGX_RATELIMIT_IS_NUMBER|NGX_RATELIMIT_IS_OBJECT,
+      ngx_ratelimit_override_value },
+    { "expires_at", NGX_RATELIMIT_IS_TEXT, ngx_ratelimit_override_expires_at },
+    { "reason", NGX_RATELIMIT_IS_TEXT, NULL },
+    { NULL, 0, NULL }
+};
+
+static const ngx_ratelimit_member_t  ngx_ratelimit_tenant_members[] = {
+    { "part", NGX_RATELIMIT_IS_TEXT, ngx_ratelimit_override_part },
+    { "value", NGX_RATELIMIT_IS_TEXT, ngx_ratelimit_override_tenant_value },
+    { NULL, 0, NULL }
+};
+
+
+void
+ngx_ratelimit_read_overrides(ngx_ratelimit_reader_t *reader,
+    const ngx_ratelimit_place_t *at, json_t *list, void *data)
+{
+    size_t                      i, n;
+    uint32_t                    before;
+    ngx_ratelimit_map_t         ids;
+    ngx_ratelimit_draft_t       draft;
+    ngx_ratelimit_place_t       item;
+    ngx_ratelimit_policy_t     *policy;
+    ngx_ratelimit_override_t   *overrides;
+
+    (void) data;
+
+    n = json_array_size(list);
+
+    if (n == 0) {
+        return;
+    }
+
+    policy = reader->policy;
+    overrides = ngx_ratelimit_read_alloc(reader,
+                                         n * sizeof(ngx_ratelimit_override_t));
+
+    if (overrides == NULL
+        || ngx_ratelimit_read_map(reader, &policy->override_keys, n) != NGX_OK
+        || ngx_ratelimit_read_map(reader, &ids, n) != NGX_OK)
+    {
+        return;
+    }
+
+    policy->overrides = overrides;
+
+    for (i = 0; i < n; i++) {
+        ngx_memzero(&draft, sizeof(ngx_ratelimit_draft_t));
+        draft.override = &overrides[i];
+        draft.number = (uint32_t) i;
+        draft.ids = &ids;
+
+        overrides[i].next = NGX_RATELIMIT_MAP_NONE;
+
+        ngx_ratelimit_override(reader, &item,
+                               ngx_ratelimit_read_item(list, i, at, &item),
+                               &draft);
+
+        if (!draft.known) {
+            continue;
+        }
+
+        before = ngx_ratelimit_map_put(&policy->override_keys, draft.digest,
+                                       (uint32_t) i);
+
+        overrides[i].next = before;
+    }
+}
+
+
+static void
+ngx_ratelimit_override(ngx_ratelimit_reader_t *reader,
+    const ngx_ratelimit_place_t *at, json_t *value,
+    ngx_ratelimit_draft_t *draft)
+{
+    uint64_t  has;
+
+    if (!ngx_ratelimit_read_is(reader, at, value, NGX_RATELIMIT_IS_OBJECT)) {
+        return;
+    }
+
+    has = ngx_ratelimit_read_members(reader, at, value,
+                                     ngx_ratelimit_override_members, draft);
+    ngx_ratelimit_read_missing(reader, at, ngx_ratelimit_override_members, has,
+                               NGX_RATELIMIT_OVERRIDE_NEEDED);
+    ngx_ratelimit_override_of(reader, at, draft);
+}
+
+
+static void
+ngx_ratelimit_override_id(ngx_ratelimit_reader_t *reader,
+    const ngx_ratelimit_place_t *at, json_t *value, void *data)
+{
+    ngx_ratelimit_draft_t *draft = data;
+
+    ngx_str_t  id;
+    u_char     sha256[NGX_RATELIMIT_SHA256];
+
+    if (!ngx_ratelimit_read_name(reader, at, value)) {
+        return;
+    }
+
+    id = ngx_ratelimit_read_text(value);
+    ngx_ratelimit_read_sha256(&id, sha256);
+
+    if (ngx_ratelimit_map_put(draft->ids, sha256, draft->number)
+        != NGX_RATELIMIT_MAP_NONE)
+    {
+        ngx_ratelimit_read_problem(reader, at, "is taken by another override");
+        return;
+    }
+
+    draft->override->id = ngx_ratelimit_read_copy(reader, value);
+}
+
+
+static void
+ngx_ratelimit_override_rule(ngx_ratelimit_reader_t *reader,
+    const ngx_ratelimit_place_t *at, json_t *value, void *data)
+{
+    ngx_ratelimit_draft_t *draft = data;
+
+    u_char      sha256[NGX_RATELIMIT_SHA256];
+    uint32_t    number;
+    ngx_str_t   id;
+
+    draft->named = 1;
+
+    id = ngx_ratelimit_read_text(value);
+    ngx_ratelimit_read_sha256(&id, sha256);
+
+    number = ngx_ratelimit_map_get(&reader->ids, sha256);
+
+    if (number == NGX_RATELIMIT_MAP_NONE) {
+        ngx_ratelimit_read_problem(reader, at, "is no rule of this document or "
+                                   "of nginx.conf");
+        return;
+    }
+
+    draft->rule = reader->rules[number];
+    draft->override->rule_id = draft->rule->id;
+
+    if (draft->rule->shards) {
+        ngx_ratelimit_read_problem(reader, at, "has \"shards\": expected a "
+                                   "rule without them");
+    }
+}
+
+
+static void
+ngx_ratelimit_override_key(ngx_ratelimit_reader_t *reader,
+    const ngx_ratelimit_place_t *at, json_t *value, void *data)
+{
+    ngx_ratelimit_draft_t *draft = data;
+
+    ngx_str_t                 text;
+    ngx_ratelimit_api_key_t   key;
+
+    draft->key = 1;
+
+    text = ngx_ratelimit_read_text(value);
+
+    if (ngx_ratelimit_read_api_key(reader, at, &text, 0, &key) != NGX_OK) {
+        return;
+    }
+
+    draft->known = 1;
+    ngx_memcpy(draft->digest, key.sha256, NGX_RATELIMIT_MAP_KEY);
+    ngx_ratelimit_read_store(reader, value, &key);
+}
+
+
+static void
+ngx_ratelimit_override_tenant(ngx_ratelimit_reader_t *reader,
+    const ngx_ratelimit_place_t *at, json_t *value, void *data)
+{
+    ngx_ratelimit_draft_t *draft = data;
+
+    uint64_t  has;
+
+    draft->tenants = 1;
+
+    has = ngx_ratelimit_read_members(reader, at, value,
+                                     ngx_ratelimit_tenant_members, draft);
+    ngx_ratelimit_read_missing(reader, at, ngx_ratelimit_tenant_members, has,
+                               NGX_RATELIMIT_TENANT_NEEDED);
+}
+
+
+static void
+ngx_ratelimit_override_part(ngx_ratelimit_reader_t *reader,
+    const ngx_ratelimit_place_t *at, json_t *value, void *data)
+{
+    ngx_ratelimit_draft_t *draft = data;
+
+    draft->part = ngx_ratelimit_read_text(value);
+
+    if (draft->part.len == 0) {
+        ngx_ratelimit_read_problem(reader, at, "expected a part of a rule's "
+                                   "key, as it is written there");
+    }
+}
+
+
+static void
+ngx_ratelimit_override_tenant_value(ngx_ratelimit_reader_t *reader,
+    const ngx_ratelimit_place_t *at, json_t *value, void *data)
+{
+    ngx_ratelimit_draft_t *draft = data;
+
+    draft->tenant = ngx_ratelimit_read_text(value);
+
+    if (draft->tenant.len == 0) {
+        ngx_ratelimit_read_problem(reader, at, "expected a value of that part");
+    }
+}
+
+
+/* Whose limits the override changes: what it is found by. */
+static void
+ngx_ratelimit_override_of(ngx_ratelimit_reader_t *reader,
+    const ngx_ratelimit_place_t *at, ngx_ratelimit_draft_t *draft)
+{
+    if (draft->key == draft->tenants) {
+        ngx_ratelimit_read_problem(reader, at, "expected one of \"key\" and "
+                                   "\"tenant\"");
+        draft->known = 0;
+        return;
+    }
+
+    if (draft->part.len == 0 || draft->tenant.len == 0) {
+        return;
+    }
+
+    ngx_ratelimit_policy_part_digest(&draft->part, &draft->tenant,
+                                     draft->digest);
+    draft->known = 1;
+    reader->policy->tenants = 1;
+
+    ngx_ratelimit_override_has_part(reader, at, draft);
+}
+
+
+/* Whether there is a key with that part. */
+static void
+ngx_ratelimit_override_has_part(ngx_ratelimit_reader_t *reader,
+    const ngx_ratelimit_place_t *at, ngx_ratelimit_draft_t *draft)
+{
+    u_char                       sha256[NGX_RATELIMIT_SHA256];
+    ngx_uint_t                   i;
+    ngx_ratelimit_place_t        tenant, part;
+    const ngx_ratelimit_rule_t  *rule;
+
+    tenant.up = at;
+    tenant.name = "tenant";
+    part.up = &tenant;
+    part.name = "part";
+
+    rule = draft->rule;
+
+    if (rule == NULL) {
+
+        if (draft->named) {
+            return;
+        }
+
+        ngx_ratelimit_read_sha256(&draft->part, sha256);
+
+        if (ngx_ratelimit_map_get(&reader->parts, sha256)
+            == NGX_RATELIMIT_MAP_NONE)
+        {
+            ngx_ratelimit_read_warning(reader, &part, "is no part of a rule's "
+                                       "key: the override has no effect");
+        }
+
+        return;
+    }
+
+    for (i = 0; i < rule->nparts; i++) {
+        if (ngx_ratelimit_override_equal(&rule->parts[i], &draft->part)) {
+            return;
+        }
+    }
+
+    if (rule->nparts == 0
+        && ngx_ratelimit_override_equal(&rule->key, &draft->part))
+    {
+        return;
+    }
+
+    ngx_ratelimit_read_problem(reader, &part, "is no part of the key of rule "
+                               "\"%V\"", &rule->id);
+}
+
+
+static void
+ngx_ratelimit_override_type(ngx_ratelimit_reader_t *reader,
+    const ngx_ratelimit_place_t *at, json_t *value, void *data)
+{
+    ngx_ratelimit_draft_t *draft = data;
+
+    ngx_int_t  type;
+
+    static const char *const  names[] = { "absolute", "multiplicative", NULL };
+
+    draft->typed = 1;
+
+    type = ngx_ratelimit_read_one_of(reader, at, value, names);
+
+    /* otherwise nothing can be said of the value */
+
+    draft->factor = (type == 1);
+    draft->value = (type < 0) ? value : NULL;
+}
+
+
+static void
+ngx_ratelimit_override_value(ngx_ratelimit_reader_t *reader,
+    const ngx_ratelimit_place_t *at, json_t *value, void *data)
+{
+    ngx_ratelimit_draft_t *draft = data;
+
+    if (!draft->typed || draft->value) {
+        return;
+    }
+
+    draft->value = value;
+
+    if (draft->factor) {
+        ngx_ratelimit_override_factor(reader, at, draft);
+
+    } else {
+        ngx_ratelimit_override_amount(reader, at, draft);
+    }
+}
+
+
+/* What makes no limit of its rule is refused now, where the rule is known. */
+static void
+ngx_ratelimit_override_amount(ngx_ratelimit_reader_t *reader,
+    const ngx_ratelimit_place_t *at, ngx_ratelimit_draft_t *draft)
+{
+    int64_t                      n;
+    ngx_int_t                    rc;
+    ngx_ratelimit_amount_t      *amount;
+    ngx_ratelimit_allowance_t    allowance;
+    const ngx_ratelimit_rule_t  *rule;
+
+    rule = draft->rule;
+    amount = &draft->override->amount;
+
+    if (json_is_number(draft->value)) {
+        rc = ngx_ratelimit_read_number(reader, at, draft->value, 1,
+                                       NGX_RATELIMIT_MAX_TOKENS, &n);
+
+        if (rc == NGX_OK) {
+            amount->tokens = (uint64_t) n;
+        }
+
+    } else {
+        rc = ngx_ratelimit_read_amount(reader, at, draft->value,
+                                       rule ? &rule->spec.algorithm : NULL,
+                                       amount);
+    }
+
+    /* a rule with problems of its own may have no limit to inherit from */
+
+    if (rc == NGX_OK && rule && (rule->dynamic || rule->limit.mark)) {
+        (void) ngx_ratelimit_read_allowance(reader, at, rule, amount,
+                                            &allowance);
+    }
+}
+
+
+static void
+ngx_ratelimit_override_factor(ngx_ratelimit_reader_t *reader,
+    const ngx_ratelimit_place_t *at, ngx_ratelimit_draft_t *draft)
+{
+    double    factor, off;
+    uint64_t  millionths;
+
+    if (!ngx_ratelimit_read_is(reader, at, draft->value,
+                               NGX_RATELIMIT_IS_NUMBER))
+    {
+        return;
+    }
+
+    factor = json_number_value(draft->value);
+
+    if (!(factor > 0)) {
+        ngx_ratelimit_read_problem(reader, at, "must be > 0");
+        return;
+    }
+
+    if (factor > NGX_RATELIMIT_MAX_FACTOR) {
+        ngx_ratelimit_read_problem(reader, at, "must be at most %d",
+                                   NGX_RATELIMIT_MAX_FACTOR);
+        return;
+    }
+
+    /* below 2^40, so that six decimal places are there to be seen */
+
+    factor *= NGX_RATELIMIT_MILLION;
+    millionths = (uint64_t) (factor + 0.5);
+    off = factor - (double) millionths;
+
+    if (millionths == 0 || off > 0.001 || off < -0.001) {
+        ngx_ratelimit_read_problem(reader, at, "must have at most six decimal "
+                                   "places");
+        return;
+    }
+
+    draft->override->millionths = millionths;
+}
+
+
+static void
+ngx_ratelimit_override_expires_at(ngx_ratelimit_reader_t *reader,
+    const ngx_ratelimit_place_t *at, json_t *value, void *data)
+{
+    ngx_ratelimit_draft_t *draft = data;
+
+    ngx_str_t  text;
+
+    text = ngx_ratelimit_read_text(value);
+
+    if (ngx_ratelimit_document_time(&text, &draft->override->expires)
+        != NGX_OK)
+    {
+        ngx_ratelimit_read_problem(reader, at, "expected a time like "
+                                   "\"2026-12-01T00:00:00Z\"");
+    }
+}
+
+
+static ngx_uint_t
+ngx_ratelimit_override_equal(const ngx_str_t *one, const ngx_str_t *two)
+{
+    return one->len == two->len
+           && ngx_memcmp(one->data, two->data, one->len) == 0;
+}

@@ -1,0 +1,157 @@
+/*
+ * The last step of a policy: its regular expressions. nginx has one memory
+ * pool for those that it compiles, so that is done in the event loop, some at a
+ * time.
+ */
+
+#include "ngx_ratelimit_policy.h"
+
+#include <time.h>
+
+#if (NGX_PCRE)
+static ngx_int_t ngx_ratelimit_policy_regex(ngx_ratelimit_policy_t *policy,
+    ngx_ratelimit_rule_t *rule, ngx_ratelimit_problems_t *problems);
+#endif
+static void ngx_ratelimit_policy_wrong(ngx_ratelimit_policy_t *policy,
+    ngx_ratelimit_rule_t *rule, ngx_ratelimit_problems_t *problems,
+    const ngx_str_t *wrong);
+static ngx_msec_t ngx_ratelimit_policy_ms(void);
+
+
+ngx_int_t
+ngx_ratelimit_policy_finish(ngx_ratelimit_policy_t *policy,
+    ngx_msec_t budget_ms, ngx_ratelimit_problems_t *problems)
+{
+    ngx_msec_t              since;
+    ngx_ratelimit_rule_t   *rule, **rules;
+
+#if !(NGX_PCRE)
+    static const ngx_str_t  none = ngx_string("must be null: this nginx is "
+                                              "built without PCRE");
+#endif
+
+    rules = policy->rules.elts;
+    since = ngx_ratelimit_policy_ms();
+
+    while (policy->finished < policy->rules.nelts) {
+        rule = rules[policy->finished++];
+
+        if (rule->regex_text.len == 0) {
+            continue;
+        }
+
+#if (NGX_PCRE)
+
+        if (ngx_ratelimit_policy_regex(policy, rule, problems) != NGX_OK) {
+            return NGX_ERROR;
+        }
+
+#else
+
+        ngx_ratelimit_policy_wrong(policy, rule, problems, &none);
+
+#endif
+
+        if (ngx_ratelimit_policy_ms() - since >= budget_ms) {
+            break;
+        }
+    }
+
+    return (policy->finished < policy->rules.nelts) ? NGX_AGAIN : NGX_OK;
+}
+
+
+#if (NGX_PCRE)
+
+static ngx_int_t
+ngx_ratelimit_policy_regex(ngx_ratelimit_policy_t *policy,
+    ngx_ratelimit_rule_t *rule, ngx_ratelimit_problems_t *problems)
+{
+    u_char               *p, errstr[NGX_MAX_CONF_ERRSTR];
+    ngx_regex_compile_t   rc;
+
+    static const ngx_str_t  empty = ngx_string("must not be empty behind "
+                                               "\"~\"");
+
+    ngx_memzero(&rc, sizeof(ngx_regex_compile_t));
+
+    rc.pattern = rule->regex_text;
+    rc.pool = policy->rules.pool;
+    rc.err.len = NGX_MAX_CONF_ERRSTR;
+    rc.err.data = errstr;
+
+    if (rc.pattern.data[0] == '~') {
+        rc.pattern.data++;
+        rc.pattern.len--;
+
+        if (rc.pattern.len && rc.pattern.data[0] == '*') {
+            rc.options = NGX_REGEX_CASELESS;
+            rc.pattern.data++;
+            rc.pattern.len--;
+        }
+    }
+
+    if (rc.pattern.len == 0) {
+        ngx_ratelimit_policy_wrong(policy, rule, problems, &empty);
+        return NGX_OK;
+    }
+
+    /* older libraries read it to a zero */
+
+    p = ngx_pnalloc(rc.pool, rc.pattern.len + 1);
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    ngx_cpystrn(p, rc.pattern.data, rc.pattern.len + 1);
+    rc.pattern.data = p;
+
+    if (ngx_regex_compile(&rc) != NGX_OK) {
+        ngx_ratelimit_policy_wrong(policy, rule, problems, &rc.err);
+        return NGX_OK;
+    }
+
+    rule->regex = rc.regex;
+
+    return NGX_OK;
+}
+
+#endif
+
+
+static void
+ngx_ratelimit_policy_wrong(ngx_ratelimit_policy_t *policy,
+    ngx_ratelimit_rule_t *rule, ngx_ratelimit_problems_t *problems,
+    const ngx_str_t *wrong)
+{
+    ngx_str_t  pointer;
+    u_char     text[sizeof("/rules//match/endpoint_regex") + NGX_INT_T_LEN];
+
+    if (problems == NULL) {
+        ngx_log_error(NGX_LOG_ERR, policy->rules.pool->log, 0,
+                      "the regular expression of ratelimit rule \"%V\" of "
+                      "zone \"%V\" cannot be compiled: %V; the rule applies "
+                      "to every path", &rule->id,
+                      &policy->limiter->zone.name, wrong);
+        return;
+    }
+
+    pointer.data = text;
+    pointer.len = ngx_sprintf(text, "/rules/%ui/match/endpoint_regex",
+                              rule->number - policy->nfixed)
+                  - text;
+
+    ngx_ratelimit_problem(problems, &pointer, "%V", wrong);
+}
+
+
+/* Now: nginx's own clock stands still meanwhile. */
+static ngx_msec_t
+ngx_ratelimit_policy_ms(void)
+{
+    struct timespec  ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+
+    return (ngx_msec_t) ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
+}

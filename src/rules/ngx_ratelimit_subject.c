@@ -1,0 +1,381 @@
+/*
+ * What a policy says to a request: its lists, its rules, its limits.
+ */
+
+#include "ngx_ratelimit_subject.h"
+
+#include "ngx_ratelimit_route.h"
+
+static ngx_uint_t ngx_ratelimit_keys_have(const ngx_ratelimit_keys_t *keys,
+    const ngx_ratelimit_subject_t *subject);
+static ngx_uint_t ngx_ratelimit_rule_host(const ngx_ratelimit_rule_t *rule,
+    const ngx_str_t *host);
+static ngx_uint_t ngx_ratelimit_rule_path(const ngx_ratelimit_rule_t *rule,
+    ngx_uint_t found, ngx_ratelimit_subject_t *subject);
+static const ngx_ratelimit_override_t *ngx_ratelimit_override_better(
+    const ngx_ratelimit_policy_t *policy, const ngx_ratelimit_rule_t *rule,
+    uint32_t number, time_t now, const ngx_ratelimit_override_t *best);
+static const ngx_ratelimit_override_t *ngx_ratelimit_override_tenants(
+    const ngx_ratelimit_policy_t *policy, const ngx_ratelimit_rule_t *rule,
+    const ngx_str_t *key, time_t now, const ngx_ratelimit_override_t *best);
+static ngx_uint_t ngx_ratelimit_subject_equal(const ngx_str_t *one,
+    const ngx_str_t *two);
+
+/* in the order of ngx_ratelimit_match_e */
+static const char  *ngx_ratelimit_match_names[NGX_RATELIMIT_MATCHES] = {
+    "matched",
+    "method",
+    "path",
+    "host",
+    "api_key",
+    "tier",
+    "group",
+    "key_empty",
+    "percent",
+    "limit_empty",
+    "limit_wrong",
+    "too_many"
+};
+
+
+const char *
+ngx_ratelimit_match_name(ngx_ratelimit_match_e match)
+{
+    return ngx_ratelimit_match_names[match];
+}
+
+
+void
+ngx_ratelimit_subject_digest(ngx_ratelimit_subject_t *subject)
+{
+    if (subject->api_key.len == 0) {
+        return;
+    }
+
+    ngx_ratelimit_policy_digest(&subject->api_key, subject->digest);
+    subject->digested = 1;
+}
+
+
+void
+ngx_ratelimit_subject_tier(ngx_ratelimit_subject_t *subject,
+    const ngx_ratelimit_policy_t *policy, const ngx_str_t *otherwise)
+{
+    uint32_t  number;
+
+    subject->tier = *otherwise;
+
+    if (!policy->keyed || subject->api_key.len == 0) {
+        return;
+    }
+
+    if (subject->digested) {
+        number = ngx_ratelimit_map_get(&policy->tier_keys, subject->digest);
+
+        if (number != NGX_RATELIMIT_MAP_NONE) {
+            subject->tier = policy->tiers[number];
+            return;
+        }
+    }
+
+    if (policy->tier_patterns) {
+        number = ngx_ratelimit_globs_find(policy->tier_patterns,
+                                          subject->api_key.data,
+                                          subject->api_key.len);
+
+        if (number != NGX_RATELIMIT_GLOB_NONE) {
+            subject->tier = policy->pattern_tiers[number];
+        }
+    }
+}
+
+
+ngx_ratelimit_listed_e
+ngx_ratelimit_policy_listed(const ngx_ratelimit_policy_t *policy,
+    const ngx_ratelimit_subject_t *subject)
+{
+    if (!policy->keyed) {
+        return NGX_RATELIMIT_LISTED_NOT;
+    }
+
+    if (ngx_ratelimit_keys_have(&policy->deny, subject)) {
+        return NGX_RATELIMIT_LISTED_DENIED;
+    }
+
+    return ngx_ratelimit_keys_have(&policy->allow, subject)
+           ? NGX_RATELIMIT_LISTED_ALLOWED : NGX_RATELIMIT_LISTED_NOT;
+}
+
+
+/* No list has a request without a key. */
+static ngx_uint_t
+ngx_ratelimit_keys_have(const ngx_ratelimit_keys_t *keys,
+    const ngx_ratelimit_subject_t *subject)
+{
+    if (subject->api_key.len == 0) {
+        return 0;
+    }
+
+    if (subject->digested
+        && ngx_ratelimit_map_get(&keys->digests, subject->digest)
+           != NGX_RATELIMIT_MAP_NONE)
+    {
+        return 1;
+    }
+
+    return keys->globs
+           && ngx_ratelimit_globs_find(keys->globs, subject->api_key.data,
+                                       subject->api_key.len)
+              != NGX_RATELIMIT_GLOB_NONE;
+}
+
+
+ngx_ratelimit_match_e
+ngx_ratelimit_rule_match(const ngx_ratelimit_rule_t *rule, ngx_uint_t found,
+    ngx_ratelimit_subject_t *subject)
+{
+    if (rule->methods && !(rule->methods & subject->method)) {
+        return NGX_RATELIMIT_OTHER_METHOD;
+    }
+
+    if (rule->tier.len
+        && !ngx_ratelimit_subject_equal(&rule->tier, &subject->tier))
+    {
+        return NGX_RATELIMIT_OTHER_TIER;
+    }
+
+    if (rule->nhosts && !ngx_ratelimit_rule_host(rule, &subject->host)) {
+        return NGX_RATELIMIT_OTHER_HOST;
+    }
+
+    if (rule->api_keys && !ngx_ratelimit_keys_have(rule->api_keys, subject)) {
+        return NGX_RATELIMIT_OTHER_API_KEY;
+    }
+
+    if (!ngx_ratelimit_rule_path(rule, found, subject)) {
+        return NGX_RATELIMIT_OTHER_PATH;
+    }
+
+    return NGX_RATELIMIT_MATCHED;
+}
+
+
+static ngx_uint_t
+ngx_ratelimit_rule_host(const ngx_ratelimit_rule_t *rule,
+    const ngx_str_t *host)
+{
+    ngx_uint_t  i;
+
+    for (i = 0; i < rule->nhosts; i++) {
+        if (ngx_ratelimit_glob_match(rule->hosts[i].data, rule->hosts[i].len,
+                                     host->data, host->len))
+        {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
+/* Last of all: a regular expression is what takes the longest. */
+static ngx_uint_t
+ngx_ratelimit_rule_path(const ngx_ratelimit_rule_t *rule, ngx_uint_t found,
+    ngx_ratelimit_subject_t *subject)
+{
+#if (NGX_PCRE)
+    ngx_int_t  n;
+#endif
+
+    if (rule->route.len
+        && !found
+        && !ngx_ratelimit_route_match(rule->route.data, rule->route.len,
+                                      subject->path.data, subject->path.len))
+    {
+        return 0;
+    }
+
+#if (NGX_PCRE)
+
+    if (rule->regex) {
+        n = ngx_regex_exec(rule->regex, &subject->path, NULL, 0);
+
+        if (n == NGX_REGEX_NO_MATCHED) {
+            return 0;
+        }
+
+        if (n < 0) {
+            ngx_log_error(NGX_LOG_ERR, subject->log, 0,
+                          ngx_regex_exec_n " failed: %i on ratelimit rule "
+                          "\"%V\", the rule applies", n, &rule->id);
+        }
+    }
+
+#endif
+
+    return 1;
+}
+
+
+const ngx_ratelimit_allowance_t *
+ngx_ratelimit_rule_allowance(const ngx_ratelimit_rule_t *rule,
+    const ngx_ratelimit_subject_t *subject, ngx_ratelimit_origin_e *origin)
+{
+    uint32_t    number;
+    ngx_uint_t  i;
+
+    if (rule->keys.entries && subject->digested) {
+        number = ngx_ratelimit_map_get(&rule->keys, subject->digest);
+
+        if (number != NGX_RATELIMIT_MAP_NONE) {
+            if (origin) {
+                *origin = NGX_RATELIMIT_ORIGIN_KEY;
+            }
+
+            return &rule->allowances[number];
+        }
+    }
+
+    for (i = 0; i < rule->ntiers; i++) {
+        if (ngx_ratelimit_subject_equal(&rule->tiers[i].tier, &subject->tier))
+        {
+            if (origin) {
+                *origin = NGX_RATELIMIT_ORIGIN_TIER;
+            }
+
+            return &rule->tiers[i].allowance;
+        }
+    }
+
+    if (origin) {
+        *origin = NGX_RATELIMIT_ORIGIN_RULE;
+    }
+
+    return NULL;
+}
+
+
+const ngx_ratelimit_override_t *
+ngx_ratelimit_policy_override(const ngx_ratelimit_policy_t *policy,
+    const ngx_ratelimit_rule_t *rule, const ngx_ratelimit_subject_t *subject,
+    const ngx_str_t *key, time_t now)
+{
+    const ngx_ratelimit_override_t  *best;
+
+    /* the shares of a split counter are made before */
+
+    if (policy->overrides == NULL || rule->shards) {
+        return NULL;
+    }
+
+    best = NULL;
+
+    if (subject->digested) {
+        best = ngx_ratelimit_override_better(policy, rule,
+                        ngx_ratelimit_map_get(&policy->override_keys,
+                                              subject->digest),
+                        now, best);
+    }
+
+    return policy->tenants
+           ? ngx_ratelimit_override_tenants(policy, rule, key, now, best)
+           : best;
+}
+
+
+/* Those of one key, from a first one on. */
+static const ngx_ratelimit_override_t *
+ngx_ratelimit_override_better(const ngx_ratelimit_policy_t *policy,
+    const ngx_ratelimit_rule_t *rule, uint32_t number, time_t now,
+    const ngx_ratelimit_override_t *best)
+{
+    const ngx_ratelimit_override_t  *o;
+
+    for ( /* void */ ; number != NGX_RATELIMIT_MAP_NONE; number = o->next) {
+        o = &policy->overrides[number];
+
+        if ((o->expires && now >= o->expires)
+            || (o->rule_id.len
+                && !ngx_ratelimit_subject_equal(&o->rule_id, &rule->id)))
+        {
+            continue;
+        }
+
+        if (best == NULL
+            || (o->rule_id.len && best->rule_id.len == 0)
+            || (!o->rule_id.len == !best->rule_id.len && o > best))
+        {
+            best = o;
+        }
+    }
+
+    return best;
+}
+
+
+/* Each part of the key. No value of a part contains what is between them. */
+static const ngx_ratelimit_override_t *
+ngx_ratelimit_override_tenants(const ngx_ratelimit_policy_t *policy,
+    const ngx_ratelimit_rule_t *rule, const ngx_str_t *key, time_t now,
+    const ngx_ratelimit_override_t *best)
+{
+    u_char            digest[NGX_RATELIMIT_MAP_KEY], *p, *end, *last;
+    ngx_str_t         value;
+    ngx_uint_t        i, n;
+    const ngx_str_t  *parts;
+
+    parts = rule->nparts ? rule->parts : &rule->key;
+    n = rule->nparts ? rule->nparts : 1;
+
+    p = key->data;
+    last = key->data + key->len;
+
+    for (i = 0; i < n && p <= last; i++) {
+        end = (n == 1) ? NULL
+                       : ngx_strlchr(p, last, NGX_RATELIMIT_PART_END);
+        end = end ? end : last;
+
+        value.data = p;
+        value.len = end - p;
+
+        ngx_ratelimit_policy_part_digest(&parts[i], &value, digest);
+
+        best = ngx_ratelimit_override_better(policy, rule,
+                        ngx_ratelimit_map_get(&policy->override_keys, digest),
+                        now, best);
+        p = end + 1;
+    }
+
+    return best;
+}
+
+
+const char *
+ngx_ratelimit_override_limit(const ngx_ratelimit_override_t *override,
+    const ngx_ratelimit_spec_t *base, ngx_ratelimit_limit_t *limit)
+{
+    const char            *expected;
+    ngx_ratelimit_spec_t   spec;
+
+    if (override->millionths) {
+        ngx_ratelimit_amount_scale(base, override->millionths, &spec);
+
+    } else {
+        expected = ngx_ratelimit_amount_inherit(base, &override->amount,
+                                                &spec);
+        if (expected) {
+            return expected;
+        }
+    }
+
+    return ngx_ratelimit_limit_init(limit, &spec);
+}
+
+
+static ngx_uint_t
+ngx_ratelimit_subject_equal(const ngx_str_t *one, const ngx_str_t *two)
+{
+    return one->len == two->len
+           && (one->len == 0
+               || ngx_memcmp(one->data, two->data, one->len) == 0);
+}

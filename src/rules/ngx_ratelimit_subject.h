@@ -1,0 +1,108 @@
+/*
+ * A request as a policy sees it, and what the policy says to it: which lists it
+ * is on, which rules are for it, and why others are not, and how much it may.
+ */
+
+#ifndef NGX_RATELIMIT_SUBJECT_H_INCLUDED
+#define NGX_RATELIMIT_SUBJECT_H_INCLUDED
+
+#include "ngx_ratelimit_policy.h"
+
+typedef struct {
+    ngx_uint_t   method;       /* bit */
+    ngx_str_t    path;         /* decoded */
+    ngx_str_t    host;         /* in lower case, without port */
+    ngx_str_t    api_key;      /* empty: none */
+    ngx_str_t    tier;         /* by this policy */
+    ngx_log_t   *log;
+    unsigned     digested:1;   /* there is a key, and this is its digest */
+    u_char       digest[NGX_RATELIMIT_MAP_KEY];
+} ngx_ratelimit_subject_t;
+
+/* why a rule is not for a request; the second half by who knows its key */
+typedef enum {
+    NGX_RATELIMIT_MATCHED = 0,
+    NGX_RATELIMIT_OTHER_METHOD,
+    NGX_RATELIMIT_OTHER_PATH,
+    NGX_RATELIMIT_OTHER_HOST,
+    NGX_RATELIMIT_OTHER_API_KEY,
+    NGX_RATELIMIT_OTHER_TIER,
+    NGX_RATELIMIT_GROUP_TAKEN,   /* another rule of its group applies */
+    NGX_RATELIMIT_KEY_EMPTY,
+    NGX_RATELIMIT_NOT_IN_SHARE,  /* percent */
+    NGX_RATELIMIT_LIMIT_EMPTY,   /* a variable */
+    NGX_RATELIMIT_LIMIT_WRONG,   /* what a variable said */
+    NGX_RATELIMIT_TOO_MANY,      /* rules for one request */
+    NGX_RATELIMIT_MATCHES        /* the number of those above */
+} ngx_ratelimit_match_e;
+
+/* of lists */
+typedef enum {
+    NGX_RATELIMIT_LISTED_NOT = 0,
+    NGX_RATELIMIT_LISTED_DENIED,
+    NGX_RATELIMIT_LISTED_ALLOWED
+} ngx_ratelimit_listed_e;
+
+/* where a limit comes from */
+typedef enum {
+    NGX_RATELIMIT_ORIGIN_RULE = 0,
+    NGX_RATELIMIT_ORIGIN_TIER,
+    NGX_RATELIMIT_ORIGIN_KEY     /* the rule's "override" */
+} ngx_ratelimit_origin_e;
+
+
+/* "method", "path", ...: a constant string; of MATCHED "matched". */
+const char *ngx_ratelimit_match_name(ngx_ratelimit_match_e match);
+
+/* Sets the digest, where there is a key. */
+void ngx_ratelimit_subject_digest(ngx_ratelimit_subject_t *subject);
+
+/*
+ * Sets the tier: the one that the policy assigns to the API key, that of the
+ * first pattern that it matches, or what the location says.
+ */
+void ngx_ratelimit_subject_tier(ngx_ratelimit_subject_t *subject,
+    const ngx_ratelimit_policy_t *policy, const ngx_str_t *otherwise);
+
+/* Which of the policy's lists has the API key: the deny list comes first. */
+ngx_ratelimit_listed_e ngx_ratelimit_policy_listed(
+    const ngx_ratelimit_policy_t *policy,
+    const ngx_ratelimit_subject_t *subject);
+
+/*
+ * Whether a rule is for this request, as far as it can be told without the
+ * rule's key. found: ngx_ratelimit_policy_find() has named the rule for this
+ * path, so that its template matches. Where a regular expression failed
+ * (logged) the rule matches: no path evades its limit.
+ */
+ngx_ratelimit_match_e ngx_ratelimit_rule_match(
+    const ngx_ratelimit_rule_t *rule, ngx_uint_t found,
+    ngx_ratelimit_subject_t *subject);
+
+/*
+ * What the rule allows this API key, or this tier; NULL: what it allows all.
+ * origin may be NULL.
+ */
+const ngx_ratelimit_allowance_t *ngx_ratelimit_rule_allowance(
+    const ngx_ratelimit_rule_t *rule, const ngx_ratelimit_subject_t *subject,
+    ngx_ratelimit_origin_e *origin);
+
+/*
+ * The temporary override that is on top of that now (seconds since the epoch),
+ * for the rule's key of this request; NULL: none. One that names the rule comes
+ * before one that names none, among those the last one of the document.
+ */
+const ngx_ratelimit_override_t *ngx_ratelimit_policy_override(
+    const ngx_ratelimit_policy_t *policy, const ngx_ratelimit_rule_t *rule,
+    const ngx_ratelimit_subject_t *subject, const ngx_str_t *key, time_t now);
+
+/*
+ * Makes the limit that an override makes of a spec. Returns NULL, or what was
+ * expected as a constant string: it does not fit the rule, which stays as it
+ * is.
+ */
+const char *ngx_ratelimit_override_limit(
+    const ngx_ratelimit_override_t *override,
+    const ngx_ratelimit_spec_t *base, ngx_ratelimit_limit_t *limit);
+
+#endif /* NGX_RATELIMIT_SUBJECT_H_INCLUDED */

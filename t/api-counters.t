@@ -1,0 +1,190 @@
+# A counter's state and its reset by the endpoint: of each algorithm, on one
+# node and in Redis, by leases and not, split over shards; nothing is taken by
+# looking, and a reset counts for all gateways.
+
+use strict;
+use warnings;
+
+use t::RateLimit 'no_plan';
+use t::Gateway;
+use t::Api;
+
+my $port = redis_port();
+my $prefix = key_prefix();
+
+my %RULES = (
+    token_bucket => 'rate=6r/d',
+    leaky_bucket => 'algorithm=leaky_bucket rate=1r/d burst=5 nodelay',
+    fixed_window => 'algorithm=fixed_window limit=6 window=calendar:month',
+    sliding_window => 'algorithm=sliding_window limit=6 window=1d',
+    sliding_log => 'algorithm=sliding_log limit=6 window=1d',
+);
+
+sub conf {
+    my ($redis, $zone, $sync) = @_;
+
+    my $more = $redis ? "ratelimit_rule shards zone=one rate=6r/d match=/shards "
+                        . "sync=strict shards=3;" : '';
+    my $rules = join '', map { "ratelimit_rule $_ zone=one match=/$_ $RULES{$_}"
+                               . ($redis ? ' ' . (/log/ ? '' : $sync) : '')
+                               . ";\n" } sort keys %RULES;
+
+    return <<"CONF";
+    $redis
+    ratelimit_zone \$ratelimit_api_key zone=one:1m $zone;
+    $rules $more
+    ratelimit_rule slots zone=one match=/slots algorithm=concurrency limit=3;
+    ratelimit_rule dynamic zone=one match=/dynamic rate=\$arg_rate;
+    server {
+        listen 127.0.0.1:%%PORT%%;
+        location /rl/ { ratelimit_api zone=one write; }
+        location /read/ { ratelimit_api zone=one; }
+        location / { ratelimit zone=one; empty_gif; }
+    }
+CONF
+}
+
+sub counter {
+    my ($rule, $key) = @_;
+    return "/counters?rule=$rule&key=$key";
+}
+
+sub take {
+    my ($gateway, $rule, $key) = @_;
+    return $gateway->get("/$rule", "X-API-Key: $key")->{status};
+}
+
+sub state_and_reset {
+    my ($name, $first, $last, @rules) = @_;
+
+    my ($api, $other) = map { t::Api->new($_) } $first, $last;
+
+    for my $rule (@rules) {
+        my $what = "$name, $rule";
+        my $limit = $rule eq 'leaky_bucket' ? 6 : 6;
+
+        my $fresh = $api->get(counter($rule, 'a'));
+
+        is($fresh->{status}, 200, $what) or diag($fresh->{body});
+        is($fresh->{json}{remaining}, $limit, "$what: fresh");
+        is($fresh->{json}{limit}, $limit, "$what: limit");
+        is($fresh->{json}{algorithm}, $rule eq 'shards' ? 'token_bucket' : $rule,
+           "$what: algorithm");
+
+        take($first, $rule, 'a') for 1, 2;
+        is($_->get(counter($rule, 'a'))->{json}{remaining}, $limit - 2,
+           "$what: nothing is taken") for $api, $api, $other;
+        is($api->get(counter($rule, 'b'))->{json}{remaining}, $limit,
+           "$what: another key");
+        like($api->get(counter($rule, 'a'))->{json}{reset_at}, qr/^\d{4}-/,
+             "$what: reset_at");
+
+        take($last, $rule, 'a') for 1 .. 12;
+        is(take($_, $rule, 'a'), 429, "$what: spent") for $first, $last;
+        is($other->get(counter($rule, 'a'))->{json}{remaining}, 0,
+           "$what: nothing left");
+
+        my $reset = $api->delete(counter($rule, 'a'));
+
+        is($reset->{status}, 200, "$what: reset") or diag($reset->{body});
+        is($_->get(counter($rule, 'a'))->{json}{remaining}, $limit,
+           "$what: fresh again") for $api, $other;
+        ok(t::Gateway::wait_for(sub { take($_[0] // $last, $rule, 'a') == 200 }),
+           "$what: other nodes forget what they know");
+        is(take($first, $rule, 'a'), 200, "$what: and this one");
+    }
+}
+
+# one node
+
+my $alone = t::Gateway->new(http => conf('', ''), workers => 2)->start;
+my $api = t::Api->new($alone);
+
+state_and_reset('one node', $alone, $alone, sort keys %RULES);
+
+is($api->get(counter('slots', 'a'))->{json}{remaining}, 3, 'slots');
+is(exists $api->get(counter('slots', 'a'))->{json}{reset_at}, '',
+   'slots come back when requests end');
+is($api->delete(counter('slots', 'a'))->{status}, 200, 'slots: reset');
+
+# what is asked for
+
+for (['/counters', '400 invalid'], ['/counters?rule=slots', '400 invalid'],
+     ['/counters?key=a', '400 invalid'], [counter('none', 'a'), '404 not-found'],
+     [counter('slots', ''), '400 invalid'],
+     [counter('slots', 'a&key=b'), '400 invalid'],
+     [counter('dynamic', 'a'), '422 invalid'])
+{
+    t::Api::problem_ok($api->get($_->[0]), $_->[1], $_->[0]);
+}
+
+is($api->delete(counter('dynamic', 'a'))->{status}, 200,
+   'one whose limit is a variable: reset');
+is(t::Api->new($alone, '/read')->delete(counter('slots', 'a'))->{status}, 403,
+   'a reset is a write');
+
+# keys of parts; limits of a document: tiers, overrides, for a time
+
+$api->change('PUT', '/rules', { rules => [
+    { id => 'parts', key => ['$arg_a', '$ratelimit_api_key'],
+      match => { route => '/parts' }, algorithm => 'fixed_window',
+      params => { limit => 10, window => 'calendar:month' },
+      tiers => { pro => { limit => 20 } }, override => { vip => { limit => 30 } } }
+  ], tier_of => { keys => { pro_1 => 'pro' } },
+  overrides => [{ id => 'twice', key => 'vip', type => 'multiplicative',
+                  value => 2 }] });
+
+ok(t::Gateway::wait_for(sub {
+       return $alone->get('/parts?a=xy', 'X-API-Key: pro_1')
+                    ->{headers}{'x-ratelimit-limit'};
+   }), 'the document is followed');
+
+my %said = map { $_ => $api->get(counter('parts', "xy&key=$_"))->{json} }
+           qw( pro_1 vip none );
+
+is($said{pro_1}{remaining}, 19, 'a key of two parts');
+is_deeply([map { [@{ $said{$_} }{qw( limit tier override )}] }
+           qw( pro_1 vip none )],
+          [[20, 'pro', undef], [60, undef, 'twice'], [10, undef, undef]],
+          'the limit is that of the key');
+is($api->get(counter('parts', 'x&key=y&key=z'))->{status}, 400, 'three parts');
+$alone->stop;
+
+# in Redis, by two gateways
+
+for my $sync ('', 'sync=strict', 'sync=async') {
+    my @gateways = map {
+        t::Gateway->new(http => conf("ratelimit_redis fleet { timeout 2s; "
+            . "server 127.0.0.1:$port; prefix $prefix$sync; }" =~ s/=//r,
+            'redis=fleet', $sync))->start;
+    } 1, 2;
+
+    my @rules = $sync =~ /strict/ ? ('shards', sort keys %RULES)
+              : $sync =~ /async/ ? ()
+              : sort keys %RULES;
+
+    state_and_reset("Redis $sync", @gateways, @rules);
+
+    my $api = t::Api->new($gateways[0]);
+
+    is($api->get(counter('slots', 'a'))->{json}{remaining}, 3,
+       "Redis $sync: slots");
+    is($api->delete(counter('token_bucket', 'n'))->{status}, 200,
+       "Redis $sync: a reset of nothing");
+    $_->stop for @gateways;
+}
+
+# without Redis nothing is known
+
+my $gone = t::Gateway->new(http => conf("ratelimit_redis fleet { timeout 1s; "
+    . 'server 127.0.0.1:' . t::Gateway::free_port() . '; }', 'redis=fleet', ''))
+    ->start;
+
+$api = t::Api->new($gone);
+t::Api::problem_ok($api->get(counter('token_bucket', 'a')), '503 unavailable',
+                   'no Redis: state');
+t::Api::problem_ok($api->delete(counter('token_bucket', 'a')),
+                   '503 unavailable', 'no Redis: reset');
+is(t::Gateway::header($api->get(counter('token_bucket', 'a')), 'Retry-After'),
+   1, 'no Redis: Retry-After');
+$gone->stop;

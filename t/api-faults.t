@@ -1,0 +1,192 @@
+# The endpoint while Redis is away, full, or cut off, and while workers are
+# killed: what is answered, and what is changed then. And by HTTP/2.
+
+use strict;
+use warnings;
+
+use Time::HiRes qw( sleep time );
+use t::RateLimit 'no_plan';
+use t::Gateway;
+use t::Http2;
+use t::Api;
+
+sub gateway {
+    my ($redis, $zone, %more) = @_;
+
+    return t::Gateway->new(http => <<"CONF", %more)->start;
+    $redis
+    ratelimit_zone \$arg_k zone=one:1m $zone;
+    server {
+        listen 127.0.0.1:%%PORT%%;
+        location /rl/ { ratelimit_api zone=one write; }
+    }
+    server {
+        listen unix:%%DIR%%/http2 http2;
+        location /rl/ { ratelimit_api zone=one write; }
+    }
+CONF
+}
+
+sub fleet {
+    my $port = shift;
+    return ("ratelimit_redis fleet { server 127.0.0.1:$port; timeout 1s; }",
+            'redis=fleet');
+}
+
+my $DOCUMENT = { rules => [], whitelist => ['a*'] };
+
+# Redis: there, full, gone, back, empty
+
+my $port = redis_start();
+my $gateway = gateway(fleet($port));
+my $api = t::Api->new($gateway);
+
+ok(t::Gateway::wait_for(sub { $api->get('/versions')->{status} == 200 }),
+   'Redis is there');
+is($api->put('/rules', $DOCUMENT, 'If-Match: "0"')->{etag}, '"1"', 'a change');
+
+redis_cli($port, 'config', 'set', 'maxmemory', 1);
+my $full = $api->put('/rules', $DOCUMENT, 'If-Match: "1"');
+t::Api::problem_ok($full, '503 unavailable', 'full');
+like($full->{json}{detail}, qr/oom$/, 'full: why');
+is(t::Gateway::header($full, 'Retry-After'), 1, 'full: Retry-After');
+is($api->get('/versions')->{json}{version}, 1, 'full: nothing is changed');
+redis_cli($port, 'config', 'set', 'maxmemory', 0);
+is($api->put('/rules', $DOCUMENT, 'If-Match: "1"')->{etag}, '"2"',
+   'no longer full');
+
+redis_stop($port);
+t::Api::problem_ok($api->change('PUT', '/rules', $DOCUMENT), '503 unavailable',
+                   'gone');
+is($api->get('/rules')->{etag}, '"2"', 'gone: reads come from the node');
+is($api->get('/whitelist')->{status}, 200, 'gone: parts, too');
+t::Api::problem_ok($api->get('/versions'), '503 unavailable', 'gone: versions');
+t::Api::problem_ok($api->get('/versions/1'), '503 unavailable',
+                   'gone: a version');
+t::Api::problem_ok($api->post('/versions/1/restore', undef, 'If-Match: *'),
+                   '503 unavailable', 'gone: the way back');
+is($api->post('/rules/validate', {})->{status}, 200, 'gone: validate');
+ok(t::Gateway::wait_for(sub { !$api->get('/status')->{json}{redis}{reachable} }),
+   'gone: status says so');
+
+redis_start(port => $port);
+ok(t::Gateway::wait_for(sub {
+       return ($api->get('/versions')->{json}{version} // 0) == 2;
+   }), 'back and empty: what the node has is put there again');
+is($api->put('/rules', $DOCUMENT, 'If-Match: "2"')->{etag}, '"3"',
+   'changes go on');
+
+# stopped: it takes what it gets, and does not answer
+
+kill 'STOP', redis_pid($port);
+
+my $begin = time;
+my $stopped = $api->change('PUT', '/rules', $DOCUMENT);
+
+like(t::Api::said($stopped), qr/^504 unknown-outcome|^503 unavailable/,
+     'no answer: it may have been done, or not');
+cmp_ok(time - $begin, '<', 40, 'and that is said in time');
+is($api->get('/rules')->{status}, 200, 'reads go on');
+kill 'CONT', redis_pid($port);
+ok(t::Gateway::wait_for(sub {
+       my $now = $api->get('/versions')->{json}{version} // 0;
+       return $now >= 3 && $now <= 4 && $api->get('/rules')->{etag} eq "\"$now\"";
+   }), 'it was done, or not');
+
+# a worker that drains while Redis does not answer ends
+
+kill 'STOP', redis_pid($port);
+my $child = t::Gateway::beside(sub { $api->change('PUT', '/rules', $DOCUMENT) });
+sleep 0.3;
+$gateway->signal('HUP');
+sleep 0.3;
+kill 'CONT', redis_pid($port);
+waitpid $child, 0;
+$gateway->stop;
+
+# the worker that writes is killed, again and again
+
+my $alone = gateway('', 'state=%%DIR%%/rules.state', workers => 2);
+
+$api = t::Api->new($alone);
+$api->change('PUT', '/rules', { rules => [] });
+
+my ($last, @odd) = (1);
+
+for my $round (1 .. 20) {
+    my $writer = t::Gateway::beside(sub {
+        $api->change('PUT', "/tier-of/k$_", { tier => "t$round" }) for 1 .. 20;
+    });
+
+    sleep 0.01 + rand 0.05;
+    kill 'KILL', ($alone->workers)[int rand 2];
+    waitpid $writer, 0;
+
+    my $answer = {};
+
+    ok(t::Gateway::wait_for(sub {
+           $answer = $api->get('/rules');
+           return $answer->{status} == 200;
+       }), "killed $round: the endpoint answers") or last;
+
+    my $version = $answer->{json}{version};
+
+    push @odd, "round $round: $version behind $last" if $version < $last;
+    push @odd, "round $round: the tag" if $answer->{etag} ne "\"$version\"";
+    $last = $version;
+}
+
+is("@odd", '', 'killed: the document is the old one or the new one');
+
+my @versions = map { $_->{version} } @{ $api->get('/versions')->{json}{versions} };
+
+is_deeply(\@versions, [reverse $versions[-1] .. $versions[0]],
+          'killed: no version is missing');
+is($api->change('PUT', '/rules', { rules => [] })->{status}, 200,
+   'killed: changes go on');
+$alone->stop('QUIT', 'exited on signal 9');
+
+# HTTP/2: an answer, a stream that is reset, and one that ends behind it
+
+my $http2 = gateway('', 'rate=1r/s');
+my $client = t::Http2->new("$http2->{dir}/http2");
+
+for my $n (0 .. 49) {
+    $client->get(4 * $n + 1, '/rl/rules');
+    $client->reset(4 * $n + 1) if $n % 2;
+    $client->get(4 * $n + 3, '/rl/status');
+}
+
+is(scalar grep({ $client->ended(4 * $_ + 3) } 0 .. 49), 50,
+   'HTTP/2: all others are answered');
+$client->close;
+$http2->stop;
+
+SKIP: {
+    my $curl = `curl --version`;
+
+    skip 'curl without HTTP/2', 3 if $curl !~ /HTTP2/;
+
+    my $http2 = gateway("log_format s \$status;\n"
+                        . "access_log %%DIR%%/access.log s;", 'rate=1r/s');
+    my $curl_do = 'curl -s -m 20 --http2-prior-knowledge --unix-socket '
+                  . "$http2->{dir}/http2 -w '%{http_code}' -o /dev/null "
+                  . "-X PUT -H 'If-Match: *' -H 'Content-Type: application/json' ";
+
+    $http2->write('small', '{"rules":[]}' . ' ' x 200_000);
+    $http2->write('large', ' ' x 2_000_000);
+
+    is(`$curl_do --data-binary \@$http2->{dir}/small http://localhost/rl/rules`,
+       201, 'HTTP/2: a body');
+    is(`$curl_do -T - http://localhost/rl/rules < $http2->{dir}/small`,
+       200, 'HTTP/2: a body without a length');
+
+    # a curl that is still sending forgets the answer
+
+    `$curl_do --data-binary \@$http2->{dir}/large http://localhost/rl/rules`;
+    `$curl_do -T - http://localhost/rl/rules < $http2->{dir}/large`;
+    ok(t::Gateway::wait_for(sub {
+           return $http2->read('access.log') =~ /^413\n413\n\z/m;
+       }), 'HTTP/2: what is too large, with and without a length');
+    $http2->stop;
+}

@@ -1,0 +1,300 @@
+# Every resource of the endpoint, read and changed by HTTP, and what the gateway
+# does then: rules, tiers and who has them, overrides, the two lists, versions
+# and the way back, status.
+
+use strict;
+use warnings;
+
+use Digest::SHA qw( sha256_hex );
+use MIME::Base64 qw( encode_base64 );
+use t::RateLimit 'no_plan';
+use t::Gateway;
+use t::Api;
+
+my $gateway = t::Gateway->new(workers => 2, http => <<'CONF')->start;
+    ratelimit_zone $ratelimit_api_key zone=one:1m state=%%DIR%%/rules.state;
+    ratelimit_zone $ratelimit_api_key zone=clear:1m keys_in_clear=on
+                   limit=5 window=calendar:day algorithm=fixed_window;
+
+    server {
+        listen 127.0.0.1:%%PORT%%;
+        location /rl/ { ratelimit_api zone=one write; }
+        location /clear/ { ratelimit_api zone=clear write; }
+        location / {
+            ratelimit zone=one;
+            add_header X-Status $ratelimit_status;
+            add_header X-Rule $ratelimit_rule;
+            add_header X-Pid $pid;
+            empty_gif;
+        }
+    }
+CONF
+
+my $api = t::Api->new($gateway);
+
+sub sha { return 'sha256:' . sha256_hex(shift) }
+
+# Until both workers go by this version: two that say so.
+sub followed {
+    my $version = shift;
+    my %said;
+
+    return t::Gateway::wait_for(sub {
+        for (map { t::Api::answer($_) } $gateway->burst(10, '/rl/status')) {
+            $said{$_->{json}{node}{worker}} = $_->{json}{compiled};
+        }
+        return keys %said == 2 && !grep { $_ != $version } values %said;
+    });
+}
+
+sub limit {
+    my ($key, $path) = @_;
+
+    my $answer = $gateway->get($path // '/', "X-API-Key: $key");
+
+    return join ' ', $answer->{status},
+                     t::Gateway::header($answer, 'X-RateLimit-Limit');
+}
+
+# nothing yet
+
+my $answer = $api->get('/rules');
+
+is_deeply($answer->{json}, { version => 0, rules => [] }, 'nothing yet');
+is($answer->{etag}, '"0"', 'version 0');
+is_deeply($api->get('/versions')->{json}, { version => 0, versions => [] },
+          'no versions');
+is($api->get('/versions/1')->{status}, 404, 'no version 1');
+is_deeply($api->get('/whitelist')->{json}, [], 'no whitelist');
+
+# the whole document
+
+my %orders = (
+    id => 'orders', match => { route => '/v1/orders/**', methods => ['GET'] },
+    key => ['$ratelimit_api_key'], algorithm => 'fixed_window',
+    params => { limit => 10, window => 'calendar:day' },
+    tiers => { pro => { limit => 100 } },
+    override => { sk_vip => { limit => 1000 } },
+);
+
+$answer = $api->put('/rules', { rules => [\%orders] }, 'If-Match: "0"',
+                    'X-Ratelimit-Reason: the first',
+                    'Authorization: Basic ' . encode_base64('ann:x', ''));
+is(t::Api::said($answer) . " $answer->{etag}", '201 "1"', 'PUT /rules');
+is($answer->{json}{version}, 1, 'its version');
+is_deeply([keys %{ $answer->{json}{rules}[0]{override} }], [sha('sk_vip')],
+          'API keys are stored as their hashes');
+unlike($answer->{body} . $gateway->read('rules.state') . $gateway->log,
+       qr/sk_vip/, 'nowhere in the clear');
+ok(followed(1), 'all workers follow');
+is(limit('a', '/v1/orders/1'), '200 10', 'a limit');
+is(limit('sk_vip', '/v1/orders/1'), '200 1000', 'an override');
+is(limit('a', '/v2'), '200 ', 'no rule');
+is($api->get('/rules')->{body}, $answer->{body}, 'GET /rules');
+
+# conditions
+
+for (['', '428 precondition-required'], ['If-Match: "0"', '412 conflict'],
+     ['If-Match: "2"', '412 conflict'], ['If-Match: "0", "2"', '412 conflict'],
+     ['If-Match: x', '412 conflict'], ['If-Match: "01x"', '412 conflict'],
+     ['If-Match: ', '412 conflict'])
+{
+    my ($header, $said) = @$_;
+    my $refused = $api->put('/rules', { rules => [] }, $header ? $header : ());
+
+    t::Api::problem_ok($refused, $said, "'$header'");
+    is($refused->{json}{version}, 1, "'$header': the version") if $said =~ /412/;
+}
+
+for ('"0", "1"', 'W/"1"', '1') {
+    my $same = $api->put('/rules/orders', \%orders, "If-Match: $_");
+    is($same->{status}, 200, "If-Match: $_");
+    my $restore = $api->put('/rules', { rules => [] }, 'If-Match: "1"')->{status};
+    is($restore, $same->{etag} eq '"1"' ? 200 : 412, 'what the tag said');
+    last;
+}
+
+my $now = $api->get('/rules')->{etag};
+
+is($api->get('/rules', "If-None-Match: $_->[0]")->{status}, $_->[1],
+   "If-None-Match: $_->[0]")
+    for [$now, 304], ["W/$now", 304], ["\"0\", $now", 304], ['*', 304],
+        ['"0"', 200];
+is($api->get("/whitelist", "If-None-Match: $now")->{status}, 304,
+   'the tag of any resource is the version');
+
+# one rule
+
+$answer = $api->change('PUT', '/rules/orders', \%orders);
+is($api->get('/rules/orders')->{json}{id}, 'orders', 'GET /rules/{id}');
+is($api->change('PUT', '/rules/second', { params => { limit => 3, window => 60 },
+    algorithm => 'fixed_window', match => { route => '/second' } })->{status},
+   201, 'PUT of a new one');
+$answer = $api->change('PATCH', '/rules/second',
+                       { params => { limit => 4 }, priority => 7 },
+                       'Content-Type: application/merge-patch+json');
+is_deeply($answer->{json}{params}, { limit => 4, window => 60 }, 'PATCH');
+ok(followed($answer->{etag} =~ s/"//gr), 'it is followed');
+is(limit('b', '/second'), '200 4', 'and counts');
+$answer = $api->change('DELETE', '/rules/second');
+is_deeply($answer->{json}, { version => 0 + $answer->{etag} =~ s/"//gr },
+          'DELETE: the version');
+t::Api::problem_ok($api->get('/rules/second'), '404 not-found', 'it is gone');
+is($api->get('/rules/second')->{etag}, $answer->{etag}, 'and as of when');
+
+# what is not valid changes nothing, and says all of it
+
+$now = $api->get('/rules')->{etag};
+$answer = $api->change('PUT', '/rules', { rules => [
+    { %orders, params => { capacity => 0, refill_rate => 1 },
+      algorithm => 'token_bucket' }, { id => 'x', what => 1 } ] });
+like(t::Api::said($answer),
+     qr{^422 invalid: .*/rules/0/params/capacity must be > 0; .*/rules/1/what }s,
+     'all errors at once');
+like(t::Api::said($api->change('PUT', '/rules', \'{"rules":[{"id":"re",
+       "match":{"endpoint_regex":"(x"},"params":{"limit":1,"window":60}}]}')),
+     qr{^422 invalid: /rules/0/match/endpoint_regex }, 'a regular expression');
+is($api->get('/rules')->{etag}, $now, 'nothing is changed');
+is_deeply($api->post('/rules/validate', { rules => [\%orders] })
+              ->{json}{valid}, JSON::PP::true, 'validate');
+like(t::Api::said($api->post('/rules/validate', { rules => [{}] })),
+     qr/^422 invalid: /, 'validate: what is wrong');
+is($api->get('/rules')->{etag}, $now, 'validate changes nothing');
+
+my $all = { rules => [], blacklist => ['*'] };
+
+is(t::Api::said($api->change('PUT', '/rules', $all)) =~ s/:.*//r,
+   '422 deny-all', 'what rejects all');
+is($api->change('PUT', '/rules?force=1', $all)->{status}, 200, 'force');
+is($api->change('PUT', '/rules', { rules => [\%orders] })->{status}, 200,
+   'and back');
+
+# tiers, and who has one
+
+is($api->change('PUT', '/tiers/pro', { limit => 500, capacity => 500 })
+       ->{status}, 200, 'PUT /tiers/pro');
+is_deeply($api->get('/tiers/pro')->{json},
+          { rules => { orders => { limit => 500, capacity => 500 } } },
+          'GET /tiers/pro');
+is($api->change('PUT', '/tier-of/sk_prod_1', { tier => 'pro' })->{status}, 201,
+   'PUT /tier-of/{key}');
+$answer = $api->change('PUT', '/tier-of/a%2Fb/c', { tier => 'pro' });
+is($answer->{status}, 201, 'a key with a slash');
+is($api->get('/tier-of/a/b/c')->{json}{tier}, 'pro', 'it is the rest of the path');
+$answer = $api->change('PATCH', '/tier-of',
+                       { keys => { sk_a => 'pro', sk_b => 'pro',
+                                   'a/b/c' => undef } });
+is($answer->{status}, 200, 'PATCH /tier-of');
+is($api->get('/tier-of/a/b/c')->{status}, 404, 'one is gone by it');
+ok(followed($answer->{etag} =~ s/"//gr), 'it is followed');
+is(limit($_, '/v1/orders/1'), '200 500', "$_ is pro") for qw( sk_prod_1 sk_a );
+is(limit('other', '/v1/orders/1'), '200 10', 'another is not');
+
+# overrides
+
+$answer = $api->change('POST', '/overrides', { key => 'sk_a', rule => 'orders',
+    type => 'multiplicative', value => 5, reason => 'launch week' });
+is($answer->{status}, 201, 'POST /overrides');
+
+my $id = $answer->{json}{id};
+
+is_deeply($api->get("/overrides/$id")->{json}, $answer->{json},
+          'GET /overrides/{id}');
+ok(followed($answer->{etag} =~ s/"//gr), 'it is followed');
+is(limit('sk_a', '/v1/orders/1'), '200 2500', 'five times as much');
+is(scalar @{ $api->get('/overrides')->{json} }, 1, 'GET /overrides');
+is($api->change('DELETE', "/overrides/$id")->{status}, 200, 'DELETE');
+is($api->get("/overrides/$id")->{status}, 404, 'it is gone');
+
+# lists
+
+for (['blacklist', 403, 'sk_revoked_1'], ['whitelist', 200, 'sk_internal_1']) {
+    my ($list, $status, $key) = @$_;
+
+    is($api->change('PUT', "/$list", [$key =~ s/1$/*/r])->{status}, 200,
+       "PUT /$list");
+    $answer = $api->change('POST', "/$list", ['sk_more']);
+    is_deeply($answer->{json}, [$key =~ s/1$/*/r, sha('sk_more')],
+              "POST /$list");
+    ok(followed($answer->{etag} =~ s/"//gr), 'it is followed');
+    is(limit($key, '/v1/orders/1') . '.', "$status .", "$key: no rule counts");
+    is($api->change('DELETE', "/$list?key=sk_more")->{status}, 200,
+       "DELETE /$list");
+    is_deeply($api->get("/$list")->{json}, [$key =~ s/1$/*/r], "GET /$list");
+    like(t::Api::said($api->change('DELETE', "/$list")), qr/^422 invalid/,
+         'not all of it, unnamed');
+}
+
+# versions
+
+$answer = $api->get('/versions');
+
+my @versions = @{ $answer->{json}{versions} };
+my ($first) = grep { $_->{version} == 1 } @versions;
+
+is($answer->{etag}, '"' . $versions[0]{version} . '"', 'the newest first');
+is_deeply([map { $_->{version} } @versions], [reverse 1 .. @versions],
+          'all of them');
+is_deeply([@$first{qw( author reason )}], ['ann', 'the first'],
+          'author and reason');
+like($first->{time}, qr/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/, 'time');
+
+my $old = $api->get('/versions/1');
+
+is($old->{json}{version}, 1, 'GET /versions/{n}');
+is($first->{bytes}, length $old->{body}, 'its bytes');
+is($api->get("/versions/$_")->{status}, 404, "/versions/$_")
+    for 0, 99, -1, '01x', '18446744073709551617';
+is($api->post('/versions/1/restore')->{status}, 428, 'restore needs If-Match');
+is($api->post('/versions/99/restore', undef, 'If-Match: *')->{status}, 404,
+   'restore of no version');
+$answer = $api->post('/versions/1/restore?reason=back%20to%201', undef,
+                     "If-Match: \"$versions[0]{version}\"");
+is("$answer->{status} $answer->{etag}", '200 "' . ($versions[0]{version} + 1)
+   . '"', 'restore');
+is_deeply($answer->{json}{rules}, $old->{json}{rules}, 'the document of then');
+is($api->get('/versions')->{json}{versions}[0]{reason}, 'back to 1',
+   'a reason in the query');
+is(t::Api::said($api->change('PUT', '/rules', {}, "X-Ratelimit-Reason: $_->[0]")),
+   $_->[1], "a reason of $_->[2]")
+    for ['x' x 257, '400 invalid', '257 bytes'], ["\xff", '400 invalid', 'no UTF-8'],
+        ["\xc3\xa9" x 128, 200, '256 bytes'];
+
+# status
+
+$answer = $api->get('/status');
+is_deeply([@{ $answer->{json} }{qw( zone format redis warnings )}],
+          ['one', '1.0', undef, 0], 'status');
+is($answer->{json}{version}, $answer->{etag} =~ s/"//gr, 'status: version');
+ok(t::Gateway::wait_for(sub { $api->get('/status')->{json}{state}{saved} }),
+   'status: saved');
+like($answer->{json}{since}, qr/^\d{4}-/, 'status: since');
+
+# rules of nginx.conf beside those of a document; keys in the clear
+
+my $clear = t::Api->new($gateway, '/clear');
+
+is(t::Api::said($clear->change('PUT', '/rules',
+        { rules => [{ %orders, id => 'clear' }] })) =~ s/ is .*| must .*//r,
+   '422 invalid: /rules/0/id', 'the id of one of nginx.conf');
+$clear->change('PUT', '/rules', { rules => [\%orders] });
+is($clear->get('/rules')->{json}{rules}[0]{override}{sk_vip}{limit}, 1000,
+   'keys in the clear');
+is($clear->change('PUT', '/tier-of/%ff', { tier => 'x' })->{status}, 400,
+   'a name that is no UTF-8');
+
+# a full state folder: it is said that it is not saved
+
+$now = $api->get('/rules')->{etag};
+unlink "$gateway->{dir}/rules.state.tmp";
+mkdir "$gateway->{dir}/rules.state.tmp";
+$answer = $api->change('PUT', '/rules', { rules => [\%orders] });
+is($answer->{status} . ' ' . t::Gateway::header($answer, 'X-RateLimit-Saved'),
+   '200 false', 'a change that the state file does not have');
+is_deeply($api->change('DELETE', '/rules/orders')->{json}{saved},
+          JSON::PP::false, 'and one without a body');
+rmdir "$gateway->{dir}/rules.state.tmp";
+ok(t::Gateway::wait_for(sub { $api->get('/status')->{json}{state}{saved} }),
+   'it is saved later');
+
+$gateway->stop('QUIT', 'rules.state');

@@ -1,0 +1,216 @@
+# lua/rules.lua on a real Redis, as it is embedded: one writer wins, a lost
+# answer may be asked for again, what is kept of the history, and what a Redis
+# that is full or refuses to publish still does.
+
+use strict;
+use warnings;
+
+use File::Temp ();
+use IO::Socket::INET;
+
+use t::RateLimit 'no_plan';
+
+my $KEY = 'rl:{rules:z}';
+my $CHANNEL = 'rl:rules:z';
+my $MIB = 1 << 20;
+
+my $port = redis_start();
+my $script = embedded();
+my @login;
+
+alarm 300;
+
+
+# The text that the module sends.
+sub embedded {
+    my $c = `sh tools/embed-lua.sh rules lua/rules.lua`;
+    my $text = join '', map { "$_\n" } $c =~ /^    "(.*)\\n"$/mg;
+
+    $text =~ s/\\(["\\])/$1/g;
+
+    return $text;
+}
+
+
+sub cli {
+    return redis_cli($port, @login, @_);
+}
+
+
+# What the script answers, each text on a line; long arguments from a file.
+sub rules {
+    my @args = @_;
+    my $file = File::Temp->new;
+    my $command = join '', map { '$' . length($_) . "\r\n$_\r\n" }
+        'EVAL', $script, 2, $KEY, "$KEY:history", @args;
+
+    print $file map({ '*' . @$_ . "\r\n" . join '', map { '$' . length($_) . "\r\n$_\r\n" } @$_ }
+                    (@login ? ['AUTH', @login[1, 3]] : ())),
+                '*' . (@args + 5) . "\r\n$command";
+    close $file;
+
+    return read_reply($file);
+}
+
+
+sub read_reply {
+    my $file = shift;
+
+    my $socket = IO::Socket::INET->new(PeerAddr => "127.0.0.1:$port") or die;
+
+    open my $in, '<', "$file" or die;
+    local $/;
+    print $socket scalar <$in>;
+    $socket->flush;
+
+    $/ = "\r\n";
+    my $line = <$socket>;
+    $line = <$socket> if @login;
+    chomp $line;
+
+    return $line if $line !~ /^\*(\d+)$/;
+
+    return map { bulk($socket) } 1 .. $1;
+}
+
+
+sub bulk {
+    my $socket = shift;
+
+    local $/ = "\r\n";
+    my $len = <$socket>;
+    return undef if $len =~ /^\$-1/;
+    $len =~ /^\$(\d+)/ or die $len;
+
+    read $socket, my $text, $1 + 2;
+
+    return substr $text, 0, $1;
+}
+
+
+sub record {
+    my ($version, $len) = @_;
+
+    return qq({"format":"1.0","version":$version,"author":"\\"version\\":7"}\n)
+           . 'x' x ($len || 10) . "\n";
+}
+
+
+sub put {
+    my ($expected, $version, $id, $len) = @_;
+
+    return join ' ', rules('put', $expected, $version, $id // 'a',
+                           record($version, $len), $CHANNEL, "v$version");
+}
+
+
+sub got { return join ' ', map { $_ // '-' } @_ }
+
+# nothing there
+
+is(got(rules('get', 0, 0)), '0 0 0', 'no document');
+is(got(rules('get', 3, 'x')), '0 0 0', 'nor one for who has one');
+is(got(rules('list')), '', 'no heads');
+is(got(rules('version', 1)), '', 'no version');
+like(got(rules('frobnicate')), qr/^-ERR ratelimit: malformed argument/,
+     'no such operation');
+
+# compare and set
+
+is(put(0, 1), '1 1 a', 'the first');
+is(put(0, 1, 'b'), '0 1 a', 'not by another writer');
+is(put(0, 1), '1 1 a', 'the same once more');
+is(put(0, 2), '0 1 a', 'expected is what is current');
+is(put(1, 2), '1 2 a', 'the second');
+is(got(rules('get', 2, 'a')), '2 a 0', 'known');
+is(got(rules('get', 2, 'b')), '2 a 0 ' . record(2), 'another of that number');
+is(got(rules('get', 1, 'a')), '2 a 0 ' . record(2), 'a newer one');
+is(got(rules('version', 1)), record(1), 'the first is kept');
+is(got(rules('version', 2)), record(2), 'so is the current one');
+is(got(rules('version', 7)), '', 'what an author may write is no version');
+is(cli('llen', "$KEY:history"), 1, 'a retry leaves nothing');
+is(cli('ttl', $KEY), -1, 'never expires');
+
+# who puts back what was lost names its own number
+
+is(put(2, 9, 'c'), '1 9 c', 'a number ahead');
+is(got(rules('list')), join(' ', map { record($_) =~ /^(.*)\n/ } 9, 2, 1),
+   'heads, the current one first');
+
+is(got(rules('reset', $CHANNEL, 'r')), '1', 'a reset');
+is(got(rules('reset', $CHANNEL, 'r')), '2', 'another');
+is(got(rules('get', 9, 'c')), '9 c 2', 'counted');
+
+# subscribers hear of it
+
+my $listener = IO::Socket::INET->new(PeerAddr => "127.0.0.1:$port") or die;
+print $listener "SUBSCRIBE $CHANNEL\r\n";
+$listener->flush;
+{ local $/ = "\r\n"; <$listener> for 1 .. 6; }
+put(9, 10);
+rules('reset', $CHANNEL, 'r');
+{
+    local $/ = "\r\n";
+    is(join('', map { scalar <$listener> } 1 .. 14) =~ s/\r\n/ /gr,
+       "*3 \$7 message \$10 $CHANNEL \$3 v10 *3 \$7 message \$10 $CHANNEL \$1 r ",
+       'messages');
+}
+
+# the history is at most 50 records
+
+put($_ - 1, $_) for 11 .. 70;
+is(cli('llen', "$KEY:history"), 50, '50 records');
+is(got(rules('version', 20)), record(20), 'the oldest');
+is(got(rules('version', 19)), '', 'and none before it');
+is(scalar(rules('list')), 51, 'as many heads and the current one');
+is(cli('hget', $KEY, 'bytes'), 50 * length(record(20)), 'bytes of all');
+
+# and 32 MiB
+
+put($_ - 1, $_, 'a', 9 * $MIB) for 71 .. 76;
+is(cli('llen', "$KEY:history"), 3, 'three of 9 MiB');
+is(cli('hget', $KEY, 'bytes'), 3 * length(record(75, 9 * $MIB)), 'bytes');
+
+my @pieces = rules('version', 75);
+
+is(join('', @pieces), record(75, 9 * $MIB), 'read back');
+is(scalar @pieces, 19, 'in pieces of half a MiB');
+@pieces = rules('get', 0, 0);
+is(join('', @pieces[3 .. $#pieces]), record(76, 9 * $MIB), 'so is the current one');
+is(got(rules('version', 72)), '', 'the rest is gone');
+
+# others took something away
+
+cli('hdel', $KEY, 'bytes');
+put(76, 77);
+is(cli('llen', "$KEY:history"), 3, 'counted anew');
+cli('del', "$KEY:history");
+put(77, 78);
+is(cli('hget', $KEY, 'bytes'), length record(77), 'an empty history');
+cli('hset', $KEY, 'bytes', 90 * $MIB);
+put(78, 79);
+put(79, 80);
+is(cli('hget', $KEY, 'bytes'), length record(79), 'a wrong number mends');
+cli('del', $KEY);
+is(got(rules('get', 80, 'a')), '0 0 0', 'the current one is lost');
+is(got(rules('list')), (split /\n/, record(79))[0], 'not the history');
+is(put(0, 80), '1 80 a', 'put back');
+is(cli('llen', "$KEY:history"), 1, 'nothing came before');
+
+# full: writes are refused whole, reads go on
+
+cli('config', 'set', 'maxmemory', 1);
+like(put(80, 81), qr/OOM/, 'full: no put');
+like(got(rules('reset', $CHANNEL, 'r')), qr/OOM/, 'no reset');
+is(got(rules('get', 1, 'a')), '80 a 0 ' . record(80), 'get');
+is(scalar(rules('list')), 2, 'list');
+is(got(rules('version', 79)), record(79), 'version');
+is(cli('llen', "$KEY:history"), 1, 'nothing was written');
+cli('config', 'set', 'maxmemory', 0);
+
+# a user who may not publish
+
+cli('acl', 'setuser', 'mute', 'on', '>pw', '~rl:*', 'resetchannels', '+@all');
+@login = ('--user', 'mute', '--pass', 'pw', '--no-auth-warning');
+is(put(80, 81), '1 81 a', 'written, though nobody is told');
+is(got(rules('reset', $CHANNEL, 'r')), '1', 'reset, too');

@@ -1,0 +1,277 @@
+/*
+ * What the tests of a document share: limiters that bear one, compiling it,
+ * and what of the layer above a document meets. Behind cmocka's and nginx's
+ * headers.
+ */
+
+#ifndef DOCUMENT_H_INCLUDED
+#define DOCUMENT_H_INCLUDED
+
+#include "nginx_text.h"
+
+#include <jansson.h>
+
+#include "ngx_ratelimit_document_json.h"
+
+#define GET   0x02
+#define HEAD  0x04
+#define POST  0x08
+
+/* what the layer above was told last */
+static ngx_str_t                 above_limit, above_cost;
+static ngx_uint_t                above_prepared;
+
+static ngx_log_t                 nowhere;
+static ngx_ratelimit_redis_t     redis;
+static ngx_ratelimit_rule_t      fixed, gold;   /* of nginx.conf */
+static ngx_ratelimit_limiter_t   alone, fleet;  /* without and with Redis */
+
+static ngx_pool_t               *whole;   /* of these, while the test runs */
+
+/* of the last document */
+static ngx_pool_t               *pool;
+static ngx_ratelimit_problems_t  problems, warnings;
+static ngx_uint_t                deny_all;
+
+
+/* a variable that is not known has "unknown" in it */
+static const char *
+above_values(void *data, ngx_ratelimit_rule_t *rule, const ngx_str_t *limit,
+    const ngx_str_t *cost, ngx_pool_t *p, ngx_uint_t *which)
+{
+    ngx_uint_t  i;
+
+    (void) data;
+
+    above_limit = *limit;
+    above_cost = *cost;
+
+    for (i = 0; i < rule->nparts; i++) {
+        if (strstr((char *) rule->parts[i].data, "unknown")) {
+            *which = i;
+            return "a known variable";
+        }
+    }
+
+    if (limit->len && strstr((char *) limit->data, "unknown")) {
+        *which = NGX_RATELIMIT_VALUES_LIMIT;
+        return "a known variable";
+    }
+
+    if (cost->len && strstr((char *) cost->data, "unknown")) {
+        *which = NGX_RATELIMIT_VALUES_COST;
+        return "a known variable";
+    }
+
+    rule->data = ngx_palloc(p, 1);
+
+    return rule->data ? NULL : "";
+}
+
+
+static ngx_int_t
+above_prepare(ngx_ratelimit_rule_t *rule, ngx_pool_t *p)
+{
+    /* complete() was there before */
+
+    assert_non_null(rule->policy);
+    above_prepared++;
+
+    return ngx_palloc(p, 1) ? NGX_OK : NGX_ERROR;
+}
+
+
+static ngx_uint_t
+above_method(const u_char *name, size_t len)
+{
+    return (len == 3 && memcmp(name, "GET", 3) == 0) ? GET
+           : (len == 4 && memcmp(name, "HEAD", 4) == 0) ? HEAD
+           : (len == 4 && memcmp(name, "POST", 4) == 0) ? POST : 0;
+}
+
+
+void
+ngx_explicit_memzero(void *buf, size_t n)
+{
+    memset(buf, 0, n);
+}
+
+
+#if (NGX_PCRE)
+
+ngx_int_t
+ngx_regex_compile(ngx_regex_compile_t *rc)
+{
+    rc->regex = (ngx_regex_t *) rc;
+
+    return NGX_OK;
+}
+
+#endif
+
+
+/* Frees what the last document has left. */
+static void
+document_clear(void)
+{
+    if (pool) {
+        ngx_destroy_pool(pool);
+    }
+
+    pool = ngx_create_pool(4096, &nowhere);
+    assert_non_null(pool);
+    assert_int_equal(ngx_ratelimit_problems_init(&problems, pool), NGX_OK);
+    assert_int_equal(ngx_ratelimit_problems_init(&warnings, pool), NGX_OK);
+    deny_all = 2;
+}
+
+
+static void
+document_limiter(ngx_ratelimit_limiter_t *limiter)
+{
+    ngx_ratelimit_rule_t  **entry;
+
+    ngx_str_set(&limiter->zone.name, "api");
+    ngx_str_set(&limiter->zone.key, "$ratelimit_api_key");
+
+    limiter->above.values = above_values;
+    limiter->above.prepare = above_prepare;
+    limiter->above.method = above_method;
+
+    limiter->base = ngx_ratelimit_policy_base(limiter, whole);
+    assert_non_null(limiter->base);
+    limiter->policy = limiter->base;
+
+    ngx_str_set(&fixed.id, "conf");
+    fixed.key = limiter->zone.key;
+    fixed.percent = 100;
+    fixed.spec.algorithm = NGX_RATELIMIT_FIXED_WINDOW;
+    fixed.spec.tokens = 10;
+    fixed.spec.period_us = 60000000;
+    assert_null(ngx_ratelimit_limit_init(&fixed.limit, &fixed.spec));
+
+    gold = fixed;
+    ngx_str_set(&gold.id, "conf-shards");
+    gold.shards = 2;
+
+    entry = ngx_array_push(&limiter->base->rules);
+    *entry = &fixed;
+    entry = ngx_array_push(&limiter->base->rules);
+    *entry = &gold;
+
+    assert_int_equal(ngx_ratelimit_policy_complete(limiter->base), NGX_OK);
+}
+
+
+static inline int
+document_setup(void **state)
+{
+    (void) state;
+
+    ngx_ratelimit_document_init();
+    whole = ngx_create_pool(4096, &nowhere);
+    assert_non_null(whole);
+
+    ngx_str_set(&redis.secret, "secret");
+    assert_int_equal(ngx_ratelimit_redis_prepare(&redis, whole), NGX_OK);
+    fleet.redis = &redis;
+
+    document_clear();
+    document_limiter(&alone);
+    document_limiter(&fleet);
+
+    return 0;
+}
+
+
+static inline int
+document_teardown(void **state)
+{
+    (void) state;
+
+    ngx_destroy_pool(pool);
+    ngx_destroy_pool(whole);
+
+    return 0;
+}
+
+
+/* Compiles a text: NULL leaves problems. */
+static inline ngx_ratelimit_policy_t *
+document_compile(ngx_ratelimit_limiter_t *limiter, const char *text)
+{
+    ngx_str_t  all;
+
+    document_clear();
+
+    all.data = (u_char *) text;
+    all.len = strlen(text);
+
+    return ngx_ratelimit_document_compile(limiter, &all, &problems, &warnings,
+                                          &nowhere);
+}
+
+
+/* The first problem, or a place in the list of them. */
+static inline const ngx_ratelimit_problem_t *
+document_problem(ngx_uint_t i)
+{
+    assert_true(i < problems.list.nelts);
+
+    return (ngx_ratelimit_problem_t *) problems.list.elts + i;
+}
+
+
+/* Compiles what must be right. */
+static inline ngx_ratelimit_policy_t *
+document_good(ngx_ratelimit_limiter_t *limiter, const char *text)
+{
+    ngx_ratelimit_policy_t  *policy;
+
+    policy = document_compile(limiter, text);
+
+    if (policy == NULL) {
+        fail_msg("%s\n%s: %s", text, document_problem(0)->pointer.data,
+                 document_problem(0)->detail.data);
+    }
+
+    assert_int_equal(problems.n, 0);
+
+    return policy;
+}
+
+
+static inline ngx_ratelimit_rule_t *
+document_rule(ngx_ratelimit_policy_t *policy, const char *id)
+{
+    ngx_uint_t              i;
+    ngx_ratelimit_rule_t  **rules;
+
+    rules = policy->rules.elts;
+
+    for (i = 0; i < policy->rules.nelts; i++) {
+        if (rules[i]->id.len == strlen(id)
+            && memcmp(rules[i]->id.data, id, strlen(id)) == 0)
+        {
+            return rules[i];
+        }
+    }
+
+    fail_msg("there is no rule %s", id);
+
+    return NULL;
+}
+
+
+static inline void
+same_text(ngx_str_t text, const char *expected)
+{
+    if (text.len != strlen(expected)
+        || memcmp(text.data, expected, text.len) != 0)
+    {
+        fail_msg("\"%.*s\" is not \"%s\"", (int) text.len, (char *) text.data,
+                 expected);
+    }
+}
+
+#endif /* DOCUMENT_H_INCLUDED */

@@ -1,0 +1,282 @@
+/*
+ * What the tests of policies share: a limiter with three rules of nginx.conf,
+ * and, of nginx, what policies need.
+ */
+
+#ifndef POLICY_H_INCLUDED
+#define POLICY_H_INCLUDED
+
+#include <ngx_config.h>
+#include <ngx_core.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+#include "ngx_ratelimit_subject.h"
+
+#define ngx_destroy_pool  test_destroy_pool
+#include "nginx.h"
+#undef ngx_destroy_pool
+
+static ngx_uint_t               destroyed;      /* pools */
+static ngx_uint_t               compiled;       /* expressions */
+static ngx_uint_t               caseless;
+static char                     problem[128];
+static ngx_log_t                log_nowhere;
+static ngx_pool_t               cycle_pool;
+static ngx_ratelimit_limiter_t  limiter;
+
+
+/* of nginx, what nginx.h has not */
+
+void
+ngx_destroy_pool(ngx_pool_t *pool)
+{
+    destroyed++;
+    test_destroy_pool(pool);
+}
+
+
+void *
+ngx_array_push_n(ngx_array_t *a, ngx_uint_t n)
+{
+    void  *elts;
+
+    if (a->nelts + n > a->nalloc) {
+        a->nalloc = 2 * (a->nelts + n);
+
+        elts = ngx_palloc(a->pool, a->nalloc * a->size);
+        if (elts == NULL) {
+            return NULL;
+        }
+
+        memcpy(elts, a->elts, a->nelts * a->size);
+        a->elts = elts;
+    }
+
+    a->nelts += n;
+
+    return (u_char *) a->elts + a->size * (a->nelts - n);
+}
+
+
+void *
+ngx_array_push(ngx_array_t *a)
+{
+    return ngx_array_push_n(a, 1);
+}
+
+
+void
+ngx_explicit_memzero(void *buf, size_t n)
+{
+    memset(buf, 0, n);
+}
+
+
+/* the formats that are used here */
+u_char *
+ngx_sprintf(u_char *p, const char *fmt, ...)
+{
+    va_list           args;
+    const char       *chars;
+    const ngx_str_t  *text;
+
+    va_start(args, fmt);
+
+    for ( /* void */ ; *fmt; fmt++) {
+        if (*fmt != '%') {
+            *p++ = (u_char) *fmt;
+            continue;
+        }
+
+        switch (*++fmt) {
+        case 'V':
+            text = va_arg(args, ngx_str_t *);
+            p = ngx_cpymem(p, text->data, text->len);
+            break;
+        case 'Z':
+            *p++ = '\0';
+            break;
+        case 's':
+            chars = va_arg(args, char *);
+            p = ngx_cpymem(p, chars, strlen(chars));
+            break;
+        case 'u':
+            fmt++;
+            p += sprintf((char *) p, "%lu", va_arg(args, unsigned long));
+        }
+    }
+
+    va_end(args);
+
+    return p;
+}
+
+
+ngx_int_t
+ngx_hextoi(u_char *line, size_t n)
+{
+    char  text[3], *end;
+
+    assert_int_equal(n, 2);
+    memcpy(text, line, 2);
+    text[2] = '\0';
+
+    if (!isxdigit((u_char) text[0]) || !isxdigit((u_char) text[1])) {
+        return NGX_ERROR;
+    }
+
+    return strtol(text, &end, 16);
+}
+
+
+u_char *
+ngx_cpystrn(u_char *dst, u_char *src, size_t n)
+{
+    memcpy(dst, src, n - 1);
+    dst[n - 1] = '\0';
+
+    return dst + n - 1;
+}
+
+
+/* an expression here is a text that a path contains; "(" does not compile */
+ngx_int_t
+ngx_regex_compile(ngx_regex_compile_t *rc)
+{
+    compiled++;
+    caseless += (rc->options & NGX_REGEX_CASELESS) != 0;
+
+    if (rc->pattern.data[0] == '(') {
+        ngx_str_set(&rc->err, "missing )");
+        return NGX_ERROR;
+    }
+
+    rc->regex = (ngx_regex_t *) rc->pattern.data;
+
+    return NGX_OK;
+}
+
+
+#if (NGX_PCRE2)
+ngx_int_t
+ngx_regex_exec(ngx_regex_t *re, ngx_str_t *s, int *captures, ngx_uint_t size)
+{
+    (void) captures;
+    (void) size;
+
+    return memmem(s->data, s->len, re, strlen((char *) re))
+           ? 1 : NGX_REGEX_NO_MATCHED;
+}
+#endif
+
+
+void
+ngx_ratelimit_problem(ngx_ratelimit_problems_t *problems,
+    const ngx_str_t *pointer, const char *detail, ...)
+{
+    (void) detail;
+
+    problems->n++;
+    sprintf(problem, "%.*s", (int) pointer->len, pointer->data);
+}
+
+
+static inline ngx_str_t
+str(const char *text)
+{
+    ngx_str_t  s;
+
+    s.data = (u_char *) text;
+    s.len = strlen(text);
+
+    return s;
+}
+
+
+static inline ngx_ratelimit_rule_t *
+rule_push(ngx_ratelimit_policy_t *policy, const char *id)
+{
+    ngx_ratelimit_rule_t  *rule, **entry;
+
+    rule = ngx_pcalloc(policy->rules.pool, sizeof(ngx_ratelimit_rule_t));
+    assert_non_null(rule);
+
+    rule->id = str(id);
+    rule->key = str("$arg_k");
+    rule->percent = 100;
+    rule->cost = 1;
+    rule->spec.tokens = 100;
+    rule->spec.period_us = 60000000;
+    assert_null(ngx_ratelimit_limit_init(&rule->limit, &rule->spec));
+
+    entry = ngx_array_push(&policy->rules);
+    assert_non_null(entry);
+    *entry = rule;
+
+    return rule;
+}
+
+
+/* A limiter with the rules "a", "b" and "c" in nginx.conf, b of priority 5. */
+static inline int
+setup(void **state)
+{
+    (void) state;
+
+    memset(&cycle_pool, 0, sizeof(cycle_pool));
+    memset(&limiter, 0, sizeof(limiter));
+    cycle_pool.log = &log_nowhere;
+    destroyed = 0;
+    compiled = 0;
+    caseless = 0;
+
+    limiter.zone.name = str("z");
+    assert_non_null(ngx_ratelimit_policy_base(&limiter, &cycle_pool));
+
+    rule_push(limiter.base, "a");
+    rule_push(limiter.base, "b")->priority = 5;
+    rule_push(limiter.base, "c");
+
+    assert_int_equal(ngx_ratelimit_policy_complete(limiter.base), NGX_OK);
+
+    return 0;
+}
+
+
+static inline int
+teardown(void **state)
+{
+    ngx_pool_large_t  *large;
+
+    (void) state;
+
+    while (cycle_pool.large) {
+        large = cycle_pool.large;
+        cycle_pool.large = large->next;
+        free(large->alloc);
+        free(large);
+    }
+
+    return 0;
+}
+
+
+static inline ngx_ratelimit_policy_t *
+policy_make(void)
+{
+    ngx_ratelimit_policy_t  *policy;
+
+    policy = ngx_ratelimit_policy_create(&limiter, &log_nowhere);
+    assert_non_null(policy);
+    policy->pool->log = &log_nowhere;
+
+    return policy;
+}
+
+#define test(f)  cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+#endif /* POLICY_H_INCLUDED */

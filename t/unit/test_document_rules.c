@@ -1,0 +1,600 @@
+/*
+ * Documents: all that "ratelimit_rule" says, in JSON; keys and their hashes;
+ * newer formats; documents that reject everything.
+ */
+
+#include <ngx_config.h>
+#include <ngx_core.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+#include "document.h"
+
+#define SECOND  ((uint64_t) 1000000)
+#define MINUTE  (60 * SECOND)
+
+/* the SHA-256 of "k" */
+#define SHA_K  "sha256:"                                                      \
+    "8254c329a92850f6d539dd376f4816ee2764517da5e0235514af433164480d7a"
+
+/* params of an algorithm, and the spec they are */
+typedef struct {
+    const char            *algorithm;
+    const char            *params;
+    ngx_ratelimit_spec_t   spec;
+} spec_t;
+
+#define NONE     NGX_RATELIMIT_CALENDAR_NONE
+#define TOKEN    NGX_RATELIMIT_TOKEN_BUCKET, NONE
+#define LEAKY    NGX_RATELIMIT_LEAKY_BUCKET, NONE
+#define FIXED    NGX_RATELIMIT_FIXED_WINDOW, NONE
+#define SLIDING  NGX_RATELIMIT_SLIDING_WINDOW, NONE
+#define LOG      NGX_RATELIMIT_SLIDING_LOG, NONE
+#define SLOTS    NGX_RATELIMIT_CONCURRENCY, NONE
+
+static const spec_t  specs[] = {
+
+    /* as nginx.conf has it */
+    { "token_bucket", "\"rate\":\"100r/m\"",
+      { TOKEN, 100, MINUTE, 100 } },
+    { "token_bucket", "\"rate\":\"10r/5s\",\"capacity\":20",
+      { TOKEN, 10, 5 * SECOND, 20 } },
+    { "token_bucket", "\"limit\":100,\"window\":\"1m\"",
+      { TOKEN, 100, MINUTE, 100 } },
+    { "token_bucket", "\"limit\":100,\"window\":60,\"capacity\":7",
+      { TOKEN, 100, MINUTE, 7 } },
+    { "token_bucket", "\"limit\":1e2,\"window\":60.0",
+      { TOKEN, 100, MINUTE, 100 } },
+    { "leaky_bucket", "\"rate\":\"10r/s\"",
+      { LEAKY, 10, SECOND } },
+    { "leaky_bucket", "\"rate\":\"10r/s\",\"burst\":20",
+      { LEAKY, 10, SECOND, 0, 20 } },
+    { "leaky_bucket", "\"limit\":10,\"window\":1,\"burst\":20,\"delay\":5",
+      { LEAKY, 10, SECOND, 0, 20, 5 } },
+    { "leaky_bucket", "\"rate\":\"10r/s\",\"burst\":20,\"nodelay\":true",
+      { LEAKY, 10, SECOND, 0, 20, 0, 1 } },
+    { "leaky_bucket",
+      "\"rate\":\"10r/s\",\"burst\":20,\"delay\":2,\"nodelay\":false",
+      { LEAKY, 10, SECOND, 0, 20, 2, 0 } },
+    { "fixed_window", "\"rate\":\"100r/m\"", { FIXED, 100, MINUTE } },
+    { "fixed_window", "\"limit\":5,\"window\":\"1h30m\"",
+      { FIXED, 5, 5400 * SECOND } },
+    { "fixed_window", "\"limit\":5,\"window\":\"calendar:day\"",
+      { NGX_RATELIMIT_FIXED_WINDOW, NGX_RATELIMIT_CALENDAR_DAY, 5 } },
+    { "fixed_window", "\"limit\":5,\"window\":\"calendar:month\"",
+      { NGX_RATELIMIT_FIXED_WINDOW, NGX_RATELIMIT_CALENDAR_MONTH, 5 } },
+    { "sliding_window", "\"limit\":5,\"window\":\"366d\"",
+      { SLIDING, 5, 31622400 * SECOND } },
+    { "sliding_log", "\"limit\":5,\"window\":10", { LOG, 5, 10 * SECOND } },
+    { "concurrency", "\"limit\":4", { SLOTS, 4 } },
+
+    /* the other spelling */
+    { "token_bucket", "\"capacity\":100,\"refill_rate\":2",
+      { TOKEN, 1, SECOND / 2, 100, 0, 0, 0, 50 * SECOND } },
+    { "token_bucket", "\"capacity\":100,\"refill_rate\":1.67,\"window\":60",
+      { TOKEN, 167, 100 * SECOND, 100, 0, 0, 0, MINUTE } },
+    { "leaky_bucket", "\"capacity\":21,\"refill_rate\":10",
+      { LEAKY, 1, SECOND / 10, 0, 20, 0, 0, 2100000 } },
+    { "leaky_bucket", "\"capacity\":21,\"limit\":10,\"window\":1",
+      { LEAKY, 10, SECOND, 0, 20 } },
+    { "fixed_window", "\"capacity\":100,\"refill_rate\":1.25",
+      { FIXED, 100, 80 * SECOND } },
+    { "sliding_window", "\"capacity\":100,\"window\":60",
+      { SLIDING, 100, MINUTE } },
+    { "sliding_window", "\"capacity\":100,\"limit\":100,\"window\":60",
+      { SLIDING, 100, MINUTE } },
+    { "fixed_window", "\"capacity\":5,\"window\":\"calendar:day\"",
+      { NGX_RATELIMIT_FIXED_WINDOW, NGX_RATELIMIT_CALENDAR_DAY, 5 } },
+    { "concurrency", "\"capacity\":4", { SLOTS, 4 } },
+
+    /* with variables */
+    { "token_bucket", "\"rate\":\"$r\",\"capacity\":7",
+      { TOKEN, 0, 0, 7 } },
+    { "token_bucket", "\"limit\":\"$l\",\"window\":60", { TOKEN, 0, MINUTE } },
+    { "fixed_window", "\"limit\":\"$l\",\"window\":\"calendar:day\"",
+      { NGX_RATELIMIT_FIXED_WINDOW, NGX_RATELIMIT_CALENDAR_DAY, 0 } },
+    { "leaky_bucket", "\"rate\":\"$r\",\"burst\":7", { LEAKY, 0, 0, 0, 7 } },
+    { "concurrency", "\"limit\":\"$l\"", { SLOTS, 0 } }
+};
+
+
+static int
+same_spec(const ngx_ratelimit_spec_t *a, const ngx_ratelimit_spec_t *b)
+{
+    return a->algorithm == b->algorithm && a->calendar == b->calendar
+           && a->tokens == b->tokens && a->period_us == b->period_us
+           && a->capacity == b->capacity && a->burst == b->burst
+           && a->delay == b->delay && a->nodelay == b->nodelay
+           && a->window_us == b->window_us;
+}
+
+
+static void
+test_specs(void **state)
+{
+    char                     json[1024];
+    size_t                   i;
+    const char              *variable;
+    ngx_ratelimit_rule_t    *rule;
+    ngx_ratelimit_limit_t    limit;
+    ngx_ratelimit_policy_t  *policy;
+
+    (void) state;
+
+    for (i = 0; i < sizeof(specs) / sizeof(specs[0]); i++) {
+        sprintf(json, "{\"rules\":[{\"id\":\"a\",\"algorithm\":\"%s\","
+                "\"params\":{%s}}]}", specs[i].algorithm, specs[i].params);
+
+        policy = document_good(&alone, json);
+        rule = document_rule(policy, "a");
+
+        if (!same_spec(&rule->spec, &specs[i].spec)) {
+            fail_msg("%s: %llu in %llu, capacity %llu, window %llu", json,
+                     (unsigned long long) rule->spec.tokens,
+                     (unsigned long long) rule->spec.period_us,
+                     (unsigned long long) rule->spec.capacity,
+                     (unsigned long long) rule->spec.window_us);
+        }
+
+        variable = strchr(specs[i].params, '$');
+        assert_int_equal(rule->dynamic, variable != NULL);
+
+        if (variable) {
+            assert_int_equal(above_limit.len, 2);
+            assert_memory_equal(above_limit.data, variable, 2);
+
+        } else {
+            assert_int_equal(above_limit.len, 0);
+            assert_null(ngx_ratelimit_limit_init(&limit, &rule->spec));
+            assert_int_equal(limit.mark, rule->limit.mark);
+        }
+
+        ngx_ratelimit_policy_release(policy);
+    }
+}
+
+
+/* A rule with all that is not its limit. */
+static void
+test_rule(void **state)
+{
+    ngx_uint_t              *statuses;
+    ngx_ratelimit_rule_t    *rule;
+    ngx_ratelimit_policy_t  *policy;
+
+    (void) state;
+
+    policy = document_good(&fleet,
+        "{\"rules\":[{\"id\":\"a\",\"params\":{\"rate\":\"10r/s\"},"
+        "\"match\":{\"endpoint_regex\":\"~*^/v1/\",\"methods\":[\"GET\","
+        "\"POST\"],\"host\":[\"API.example.com\",\"*.example.org\"],"
+        "\"tier\":\"pro plan\",\"api_key_pattern\":[\"a*\",\"k\",\"\\\\*\"]},"
+        "\"key\":\"$http_x_tenant\",\"sync\":\"strict\",\"fail_mode\":"
+        "\"closed\",\"cost\":\"$c\",\"cost_header\":\"X-Cost\",\"group\":"
+        "\"plan\",\"priority\":-7,\"percent\":10,\"dry_run\":true},"
+
+        "{\"id\":\"b\",\"params\":{\"rate\":\"10r/s\"},\"count_status\":"
+        "[401,403],\"cost\":0,\"emergency\":\"5r/s\",\"match\":{\"route\":"
+        "\"/v1/{x}\",\"methods\":\"HEAD\",\"host\":\"h\"}},"
+
+        "{\"id\":\"c\",\"params\":{\"rate\":\"10r/s\"},\"sync\":\"async\","
+        "\"cost\":3},"
+        "{\"id\":\"d\",\"params\":{\"rate\":\"10r/s\"},\"sync\":\"strict\","
+        "\"shards\":5,\"fail_mode\":\"open\"},"
+        "{\"id\":\"e\",\"params\":{\"limit\":2},\"algorithm\":\"concurrency\","
+        "\"cost\":1,\"fail_mode\":\"local\"},"
+        "{\"id\":\"f\",\"params\":{\"rate\":\"10r/s\"},\"count_status\":500}"
+        "]}");
+
+    rule = document_rule(policy, "a");
+    same_text(rule->regex_text, "~*^/v1/");
+    assert_int_equal(rule->methods, GET|POST);
+    assert_int_equal(rule->nhosts, 2);
+    assert_memory_equal(rule->hosts[0].data, "api.example.com", 15);
+    assert_memory_equal(rule->hosts[1].data, "*.example.org", 13);
+    same_text(rule->tier, "pro plan");
+    assert_non_null(rule->api_keys->globs);
+    assert_non_null(rule->api_keys->digests.entries);
+    assert_int_equal(rule->nparts, 1);
+    same_text(rule->key, "$http_x_tenant");
+    assert_int_equal(rule->sync, NGX_RATELIMIT_SYNC_STRICT);
+    assert_int_equal(rule->fail_mode, NGX_RATELIMIT_FAIL_CLOSED);
+    assert_true(rule->dynamic_cost);
+    assert_int_equal(rule->cost, 1);
+    same_text(rule->cost_header, "x-cost");
+    same_text(rule->group, "plan");
+    assert_int_equal(rule->priority, -7);
+    assert_int_equal(rule->percent, 10);
+    assert_true(rule->dry_run);
+    assert_null(rule->emergency);
+    assert_non_null(rule->data);
+
+    rule = document_rule(policy, "b");
+    same_text(rule->route, "/v1/{x}");
+    assert_int_equal(rule->methods, HEAD);
+    assert_int_equal(rule->nhosts, 1);
+    assert_null(rule->api_keys);
+    assert_int_equal(rule->nparts, 1);
+    same_text(rule->parts[0], "$ratelimit_api_key");
+    same_text(rule->key, "$ratelimit_api_key");
+    assert_int_equal(rule->cost, 0);
+    assert_int_equal(rule->statuses->nelts, 2);
+    statuses = rule->statuses->elts;
+    assert_int_equal(statuses[0], 401);
+    assert_int_equal(statuses[1], 403);
+    assert_int_equal(rule->sync, NGX_RATELIMIT_SYNC_STRICT);
+    assert_int_equal(rule->fail_mode, NGX_RATELIMIT_FAIL_OPEN);
+    assert_int_equal(rule->emergency->capacity, 5);
+
+    rule = document_rule(policy, "c");
+    assert_int_equal(rule->sync, NGX_RATELIMIT_SYNC_ASYNC);
+    assert_int_equal(rule->fail_mode, NGX_RATELIMIT_FAIL_DEFAULT);
+    assert_int_equal(rule->cost, 3);
+
+    rule = document_rule(policy, "d");
+    assert_int_equal(rule->shards, 5);
+
+    rule = document_rule(policy, "e");
+    assert_int_equal(rule->sync, NGX_RATELIMIT_SYNC_STRICT);
+    assert_int_equal(rule->fail_mode, NGX_RATELIMIT_FAIL_LOCAL);
+
+    /* higher priorities first, those of nginx.conf before the others */
+
+    assert_ptr_equal(((ngx_ratelimit_rule_t **) policy->rules.elts)[0],
+                     policy->fixed[0]);
+    assert_int_equal(document_rule(policy, "a")->rank, 7);
+
+    ngx_ratelimit_policy_release(policy);
+}
+
+
+/* Empty lists and nulls say nothing. */
+static void
+test_nothing(void **state)
+{
+    ngx_ratelimit_rule_t    *rule;
+    ngx_ratelimit_policy_t  *policy;
+
+    (void) state;
+
+    policy = document_good(&alone,
+        "{\"format\":null,\"version\":null,\"rules\":[{\"id\":\"a\",\"params\":"
+        "{\"rate\":\"1r/s\",\"limit\":null,\"burst\":null,\"nodelay\":false},"
+        "\"match\":{\"api_key_pattern\":[],\"route\":null,\"endpoint_regex\":"
+        "null,\"methods\":[],\"host\":null,\"tier\":null},\"key\":null,"
+        "\"tiers\":{},\"override\":{},\"sync\":null,\"fail_mode\":null,"
+        "\"emergency\":null,\"shards\":null,\"cost\":null,\"cost_header\":null,"
+        "\"count_status\":null,\"group\":null,\"priority\":null,\"percent\":"
+        "null,\"dry_run\":null,\"algorithm\":null}],\"tier_of\":{\"keys\":{},"
+        "\"patterns\":[]},\"whitelist\":[],\"blacklist\":null,"
+        "\"overrides\":[]}");
+
+    rule = document_rule(policy, "a");
+    assert_int_equal(rule->ntiers, 0);
+    assert_null(rule->api_keys);
+    assert_null(rule->allowances);
+    assert_null(rule->statuses);
+    assert_int_equal(rule->cost, 1);
+    assert_int_equal(rule->percent, 100);
+    assert_int_equal(rule->fail_mode, NGX_RATELIMIT_FAIL_DEFAULT);
+    assert_null(policy->allow.globs);
+    assert_null(policy->allow.digests.entries);
+    assert_null(policy->overrides);
+    assert_false(policy->keyed || policy->digested || policy->tenants);
+    ngx_ratelimit_policy_release(policy);
+
+    policy = document_good(&alone, "{}");
+    assert_int_equal(policy->rules.nelts, 2);
+    ngx_ratelimit_policy_release(policy);
+}
+
+
+static uint32_t
+find(const ngx_ratelimit_map_t *map, const char *key)
+{
+    u_char     digest[NGX_RATELIMIT_MAP_KEY];
+    ngx_str_t  text;
+
+    text.data = (u_char *) key;
+    text.len = strlen(key);
+    ngx_ratelimit_policy_digest(&text, digest);
+
+    return ngx_ratelimit_map_get(map, digest);
+}
+
+
+/* A key and its hash, in any case, are one; a glob of one key is that key. */
+static void
+test_keys(void **state)
+{
+    uint32_t                 i;
+    ngx_str_t                text, stored;
+    u_char                   buf[NGX_RATELIMIT_DOCUMENT_KEY];
+    ngx_ratelimit_policy_t  *policy;
+
+    (void) state;
+
+    policy = document_good(&alone,
+        "{\"whitelist\":[\"" SHA_K "\"],\"blacklist\":[\"a\\\\*\"],"
+        "\"tier_of\":{\"keys\":{\"SK\":\"pro\",\"k\":\"pro\",\"l\":\"free\"},"
+        "\"patterns\":[{\"pattern\":\"k\",\"tier\":\"gold\"},"
+        "{\"pattern\":\"m\",\"tier\":\"gold\"},"
+        "{\"pattern\":\"m*\",\"tier\":\"free\"},"
+        "{\"pattern\":\"n?\",\"tier\":\"pro\"}]}}");
+
+    assert_int_not_equal(find(&policy->allow.digests, "k"),
+                         NGX_RATELIMIT_MAP_NONE);
+    assert_int_not_equal(find(&policy->deny.digests, "a*"),
+                         NGX_RATELIMIT_MAP_NONE);
+    assert_null(policy->deny.globs);
+
+    i = find(&policy->tier_keys, "k");
+    same_text(policy->tiers[i], "pro");
+    assert_int_equal(find(&policy->tier_keys, "SK"), i);
+    same_text(policy->tiers[find(&policy->tier_keys, "l")], "free");
+    same_text(policy->tiers[find(&policy->tier_keys, "m")], "gold");
+    i = ngx_ratelimit_globs_find(policy->tier_patterns, (u_char *) "mm", 2);
+    same_text(policy->pattern_tiers[i], "free");
+    i = ngx_ratelimit_globs_find(policy->tier_patterns, (u_char *) "nn", 2);
+    same_text(policy->pattern_tiers[i], "pro");
+    ngx_ratelimit_policy_release(policy);
+
+    ngx_str_set(&text, "k");
+    stored = ngx_ratelimit_document_key(&text, buf);
+    same_text(stored, SHA_K);
+    ngx_str_set(&text, "sha256:"
+        "8254C329A92850F6D539DD376F4816EE2764517DA5E0235514AF433164480D7A");
+    stored = ngx_ratelimit_document_key(&text, buf);
+    same_text(stored, SHA_K);
+    ngx_str_set(&text, "sha256:8254");
+    stored = ngx_ratelimit_document_key(&text, buf);
+    same_text(stored, "sha256:8254");
+}
+
+
+static json_t *
+read_tree(const char *json, ngx_uint_t clear, ngx_ratelimit_policy_t **policy)
+{
+    json_t     *root;
+    ngx_str_t   text;
+
+    document_clear();
+    text.data = (u_char *) json;
+    text.len = strlen(json);
+
+    root = ngx_ratelimit_document_parse(&text, &problems);
+    assert_non_null(root);
+
+    *policy = ngx_ratelimit_document_read(&alone, root, clear, &problems,
+                                          &warnings, &deny_all, &nowhere);
+
+    return root;
+}
+
+
+static void
+check_written(const char *json, ngx_uint_t clear, const char *expected)
+{
+    json_t                  *root;
+    ngx_str_t                text;
+    ngx_ratelimit_policy_t  *policy;
+
+    root = read_tree(json, clear, &policy);
+    assert_non_null(policy);
+    ngx_ratelimit_policy_release(policy);
+
+    assert_int_equal(ngx_ratelimit_document_write(root, pool, &text), NGX_OK);
+    assert_int_equal(text.data[text.len - 1], '\n');
+    text.len--;
+    same_text(text, expected);
+    json_decref(root);
+}
+
+
+static void
+test_written(void **state)
+{
+    (void) state;
+
+    check_written("{ \"whitelist\" : [\"k\", \"k*\", \"\\\\k\"] }", 0,
+                  "{\"whitelist\":[\"" SHA_K "\",\"k*\",\"" SHA_K "\"]}");
+    check_written("{\"whitelist\":[\"k\",\"k*\"]}", 1,
+                  "{\"whitelist\":[\"k\",\"k*\"]}");
+    check_written("{\"tier_of\":{\"keys\":{\"k\":\"a\"},\"patterns\":"
+                  "[{\"pattern\":\"k\",\"tier\":\"b\"}]}}", 0,
+                  "{\"tier_of\":{\"keys\":{\"" SHA_K "\":\"a\"},\"patterns\":"
+                  "[{\"pattern\":\"" SHA_K "\",\"tier\":\"b\"}]}}");
+    check_written("{\"overrides\":[{\"id\":\"o\",\"key\":\"k\",\"type\":"
+                  "\"multiplicative\",\"value\":0.1,\"reason\":\"a\\nb\"}]}", 0,
+                  "{\"overrides\":[{\"id\":\"o\",\"key\":\"" SHA_K "\","
+                  "\"type\":\"multiplicative\",\"value\":0.1,\"reason\":"
+                  "\"a\\nb\"}]}");
+
+    /* what is not known stays as it was, to the last digit */
+
+    check_written("{\"format\":\"1.9\",\"x\":[1.67,16.67]}", 0,
+                  "{\"format\":\"1.9\",\"x\":[1.67,16.67]}");
+    check_written("{\"format\":\"1.9\",\"x\":[0.12345678901234568]}", 0,
+                  "{\"format\":\"1.9\",\"x\":[0.12345678901234568]}");
+}
+
+
+static void
+test_newer(void **state)
+{
+    json_t                   *root;
+    ngx_ratelimit_policy_t   *policy;
+    ngx_ratelimit_problem_t  *warning;
+
+    (void) state;
+
+    policy = document_good(&alone,
+        "{\"format\":\"1.1\",\"colour\":\"red\",\"rules\":[{\"id\":\"a\","
+        "\"shape\":1,\"params\":{\"rate\":\"1r/s\",\"size\":2},"
+        "\"match\":{\"moon\":\"full\"}}]}");
+
+    assert_int_equal(warnings.n, 4);
+    warning = warnings.list.elts;
+    same_text(warning[0].pointer, "/rules/0/match/moon");
+    same_text(warning[1].pointer, "/rules/0/params/size");
+    same_text(warning[2].pointer, "/rules/0/shape");
+    same_text(warning[3].pointer, "/colour");
+    same_text(warning[3].detail, "is not known to this version: it is kept, "
+              "and has no effect");
+    ngx_ratelimit_policy_release(policy);
+
+    /* what is known is read as strictly */
+
+    assert_null(document_compile(&alone, "{\"format\":\"1.1\",\"rules\":1}"));
+    assert_null(document_compile(&alone, "{\"format\":\"1.0\",\"x\":1}"));
+
+    /* nobody wants to know */
+
+    root = json_pack("{s:s,s:i}", "format", "1.2", "x", 1);
+    document_clear();
+    policy = ngx_ratelimit_document_read(&alone, root, 0, &problems, NULL,
+                                         NULL, &nowhere);
+    assert_non_null(policy);
+    ngx_ratelimit_policy_release(policy);
+    json_decref(root);
+}
+
+
+static void
+test_overrides(void **state)
+{
+    uint32_t                   i;
+    ngx_str_t                  part = ngx_string("$http_x_tenant");
+    ngx_str_t                  value = ngx_string("acme");
+    ngx_ratelimit_policy_t    *policy;
+    ngx_ratelimit_override_t  *o;
+    u_char                     digest[NGX_RATELIMIT_MAP_KEY];
+
+    (void) state;
+
+    policy = document_good(&alone,
+        "{\"rules\":[{\"id\":\"a\",\"key\":[\"$http_x_tenant\",\"$uri\"],"
+        "\"params\":{\"rate\":\"1r/s\"}}],\"overrides\":["
+        "{\"id\":\"1\",\"key\":\"k\",\"type\":\"absolute\",\"value\":500},"
+        "{\"id\":\"2\",\"tenant\":{\"part\":\"$http_x_tenant\",\"value\":"
+        "\"acme\"},\"type\":\"multiplicative\",\"value\":1000000},"
+        "{\"id\":\"3\",\"key\":\"" SHA_K "\",\"rule\":\"a\",\"type\":"
+        "\"absolute\",\"value\":{\"capacity\":5,\"refill_rate\":0.5}},"
+        "{\"id\":\"4\",\"key\":\"k\",\"rule\":\"conf\",\"type\":"
+        "\"multiplicative\",\"value\":0.000001,\"expires_at\":"
+        "\"1970-01-01T00:00:01Z\"},"
+        "{\"id\":\"5\",\"tenant\":{\"part\":\"$none\",\"value\":\"v\"},"
+        "\"type\":\"absolute\",\"value\":1}]}");
+
+    o = policy->overrides;
+    assert_true(policy->tenants);
+
+    i = find(&policy->override_keys, "k");
+    assert_int_equal(i, 3);
+    assert_int_equal(o[3].next, 2);
+    assert_int_equal(o[2].next, 0);
+    assert_int_equal(o[0].next, NGX_RATELIMIT_MAP_NONE);
+
+    assert_int_equal(o[0].rule_id.len, 0);
+    assert_int_equal(o[0].amount.tokens, 500);
+    assert_int_equal(o[0].millionths, 0);
+    assert_int_equal(o[0].expires, 0);
+    assert_int_equal(o[1].millionths, 1000000000000);
+    same_text(o[2].rule_id, "a");
+    assert_true(o[2].amount.rated);
+    assert_int_equal(o[2].amount.capacity, 5);
+    assert_int_equal(o[2].amount.tokens, 1);
+    assert_int_equal(o[2].amount.period_us, 2 * SECOND);
+    assert_int_equal(o[3].millionths, 1);
+    assert_int_equal(o[3].expires, 1);
+
+    ngx_ratelimit_policy_part_digest(&part, &value, digest);
+    assert_int_equal(ngx_ratelimit_map_get(&policy->override_keys, digest), 1);
+
+    assert_int_equal(warnings.n, 1);
+    same_text(((ngx_ratelimit_problem_t *) warnings.list.elts)->pointer,
+              "/overrides/4/tenant/part");
+
+    ngx_ratelimit_policy_release(policy);
+}
+
+
+/* Whether a document rejects all. */
+static ngx_uint_t
+denies(const char *json)
+{
+    json_t                  *root;
+    ngx_ratelimit_policy_t  *policy;
+
+    root = read_tree(json, 0, &policy);
+
+    if (policy == NULL) {
+        fail_msg("%s: %s", json, document_problem(0)->detail.data);
+    }
+
+    ngx_ratelimit_policy_release(policy);
+    json_decref(root);
+
+    return deny_all;
+}
+
+
+#define COSTLY(more)                                                          \
+    "{\"rules\":[{\"id\":\"a\",\"params\":{\"limit\":5,\"window\":1}," more   \
+    "\"cost\":6}]"
+
+static void
+test_deny_all(void **state)
+{
+    (void) state;
+
+    assert_int_equal(denies("{}"), 0);
+    assert_int_equal(denies("{\"blacklist\":[\"k\",\"**\"]}"), 1);
+    assert_int_equal(denies("{\"blacklist\":[\"?*\",\"k\"]}"), 1);
+    assert_int_equal(denies("{\"blacklist\":[\"?\",\"k*\"]}"), 0);
+    assert_int_equal(denies("{\"blacklist\":[\"*\"],\"whitelist\":[\"*\"]}"),
+                     1);
+
+    assert_int_equal(denies(COSTLY("") "}"), 1);
+    assert_int_equal(denies(COSTLY("\"key\":\"$x\",") "}"), 1);
+    assert_int_equal(denies(COSTLY("") ",\"whitelist\":[\"*\"]}"), 0);
+    assert_int_equal(denies(COSTLY("") ",\"whitelist\":[\"k*\"]}"), 1);
+    assert_int_equal(denies("{\"rules\":[{\"id\":\"a\",\"cost\":5,\"params\":"
+                            "{\"limit\":5,\"window\":1}}]}"), 0);
+    assert_int_equal(denies(COSTLY("\"dry_run\":true,") "}"), 0);
+    assert_int_equal(denies(COSTLY("\"percent\":99,") "}"), 0);
+    assert_int_equal(denies(COSTLY("\"group\":\"g\",") "}"), 0);
+    assert_int_equal(denies(COSTLY("\"count_status\":401,") "}"), 0);
+    assert_int_equal(denies(COSTLY("\"match\":{\"route\":\"/**\"},") "}"), 0);
+    assert_int_equal(denies(COSTLY("\"match\":{\"endpoint_regex\":\".\"},")
+                            "}"), 0);
+    assert_int_equal(denies(COSTLY("\"match\":{\"host\":\"*\"},") "}"), 0);
+    assert_int_equal(denies(COSTLY("\"match\":{\"methods\":\"GET\"},") "}"), 0);
+    assert_int_equal(denies(COSTLY("\"match\":{\"tier\":\"t\"},") "}"), 0);
+    assert_int_equal(denies(COSTLY("\"match\":{\"api_key_pattern\":\"*\"},")
+                            "}"), 0);
+    assert_int_equal(denies(COSTLY("\"tiers\":{\"t\":{\"limit\":6}},") "}"), 0);
+    assert_int_equal(denies(COSTLY("\"override\":{\"k\":{\"limit\":6}},") "}"),
+                     0);
+}
+
+
+int
+main(void)
+{
+    const struct CMUnitTest  tests[] = {
+        cmocka_unit_test(test_specs),
+        cmocka_unit_test(test_rule),
+        cmocka_unit_test(test_nothing),
+        cmocka_unit_test(test_keys),
+        cmocka_unit_test(test_written),
+        cmocka_unit_test(test_newer),
+        cmocka_unit_test(test_overrides),
+        cmocka_unit_test(test_deny_all)
+    };
+
+    return cmocka_run_group_tests(tests, document_setup, document_teardown);
+}

@@ -1,0 +1,297 @@
+/*
+ * Policies made by hand: their order and numbers, their expressions, and who
+ * holds on to one.
+ */
+
+#include <ngx_config.h>
+#include <ngx_core.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+#include "policy.h"
+
+#define MANY   10000
+
+
+static void
+order_is(const ngx_ratelimit_policy_t *policy, const char *ids)
+{
+    char                    got[64], *p;
+    ngx_uint_t              i;
+    ngx_ratelimit_rule_t  **rules;
+
+    p = got;
+    *p = '\0';
+    rules = policy->rules.elts;
+
+    for (i = 0; i < policy->rules.nelts; i++) {
+        assert_int_equal(rules[i]->rank, i);
+        assert_ptr_equal(rules[i]->policy, policy);
+        p += sprintf(p, "%.*s", (int) rules[i]->id.len, rules[i]->id.data);
+    }
+
+    assert_string_equal(got, ids);
+}
+
+
+/* What a document adds stands behind nginx.conf's of the same priority. */
+static void
+test_order(void **state)
+{
+    ngx_str_t                path = ngx_string("/");
+    ngx_ratelimit_rule_t    *d, *e, *f, *found[8];
+    ngx_ratelimit_policy_t  *policy;
+
+    (void) state;
+
+    order_is(limiter.base, "bac");
+    assert_int_equal(limiter.base->nkeys, 1);
+    assert_int_equal(limiter.base->nfixed, 3);
+
+    policy = policy_make();
+    d = rule_push(policy, "d");
+    e = rule_push(policy, "e");
+    f = rule_push(policy, "f");
+
+    d->priority = 5;
+    e->key = str("$arg_k\x1f$arg_l");
+    e->nparts = 2;
+    e->group = str("g");
+    e->cost_header = str("x-cost");
+    f->key = e->key;
+    f->nparts = 2;
+    f->priority = -1;
+    f->group = e->group;
+    f->cost_header = e->cost_header;
+
+    assert_int_equal(ngx_ratelimit_policy_complete(policy), NGX_OK);
+
+    order_is(policy, "bdacef");
+    order_is(limiter.base, "bac");
+
+    assert_int_equal(policy->nkeys, 2);
+    assert_int_equal(e->key_index, f->key_index);
+    assert_int_not_equal(e->key_index, d->key_index);
+
+    assert_int_equal(policy->ngroups, 1);
+    assert_int_equal(e->group_index, 1);
+    assert_int_equal(f->group_index, 1);
+    assert_int_equal(d->group_index, 0);
+
+    assert_int_equal(policy->ncost_headers, 1);
+    assert_int_equal(policy->cost_headers[0].len, 6);
+
+    /* numbers: as they came; copies of the same names */
+
+    assert_int_equal(policy->nfixed, 3);
+    assert_int_equal(policy->fixed[1]->id.data[0], 'b');
+    assert_int_equal(policy->fixed[1]->number, 1);
+    assert_int_equal(d->number, 3);
+    assert_int_equal(f->number, 5);
+    assert_ptr_not_equal(policy->fixed[1], limiter.base->fixed[1]);
+    assert_memory_equal(&policy->fixed[1]->salt, &limiter.base->fixed[1]->salt,
+                        sizeof(ngx_ratelimit_id_t));
+    assert_memory_not_equal(&policy->fixed[0]->salt, &policy->fixed[1]->salt,
+                            sizeof(ngx_ratelimit_id_t));
+
+    assert_int_equal(ngx_ratelimit_policy_find(policy, &path, found, 8), 6);
+    assert_ptr_equal(found[0], policy->fixed[1]);
+    assert_false(policy->keyed);
+
+    ngx_ratelimit_policy_release(policy);
+    assert_int_equal(destroyed, 1);
+}
+
+
+/* The last who uses a policy frees it. */
+static void
+test_swap(void **state)
+{
+    ngx_str_t                id = ngx_string("b");
+    ngx_ratelimit_policy_t  *one, *two;
+
+    (void) state;
+
+    one = policy_make();
+    assert_int_equal(ngx_ratelimit_policy_complete(one), NGX_OK);
+    ngx_ratelimit_policy_swap(&limiter, one);
+    assert_ptr_equal(limiter.policy, one);
+
+    ngx_ratelimit_policy_use(one);   /* a request, and */
+    ngx_ratelimit_policy_use(one);   /* a holder */
+
+    two = policy_make();
+    rule_push(two, "d");
+    assert_int_equal(ngx_ratelimit_policy_complete(two), NGX_OK);
+    ngx_ratelimit_policy_swap(&limiter, two);
+
+    assert_int_equal(destroyed, 0);
+    order_is(one, "bac");
+    order_is(limiter.policy, "bacd");
+
+    ngx_ratelimit_policy_release(one);
+    assert_int_equal(destroyed, 0);
+    ngx_ratelimit_policy_release(one);
+    assert_int_equal(destroyed, 1);
+
+    /* back to nginx.conf, which is nobody's to free */
+
+    ngx_ratelimit_policy_use(limiter.base);
+    ngx_ratelimit_policy_swap(&limiter, limiter.base);
+    assert_int_equal(destroyed, 2);
+
+    ngx_ratelimit_policy_use(limiter.base);
+    ngx_ratelimit_policy_release(limiter.base);
+    ngx_ratelimit_policy_release(limiter.base);
+    order_is(limiter.base, "bac");
+    assert_int_equal(destroyed, 2);
+    assert_ptr_equal(ngx_ratelimit_limiter_rule(&limiter, &id),
+                     limiter.base->fixed[1]);
+}
+
+
+static void
+test_memory(void **state)
+{
+    int                      n;
+    ngx_int_t                rc;
+    ngx_uint_t               made;
+    ngx_ratelimit_policy_t  *policy;
+
+    (void) state;
+
+    made = 0;
+
+    for (n = 0; n < 100; n++) {
+        allocations = n;
+        policy = ngx_ratelimit_policy_create(&limiter, &log_nowhere);
+
+        if (policy == NULL) {
+            assert_int_equal(allocations, -1);
+            assert_int_equal(destroyed, n == 0 ? 0 : n);
+            continue;
+        }
+
+        made = 1;
+        rc = ngx_ratelimit_policy_complete(policy);
+        ngx_ratelimit_policy_release(policy);
+
+        if (rc == NGX_OK) {
+            break;
+        }
+
+        assert_int_equal(rc, NGX_ERROR);
+    }
+
+    allocations = -1;
+    assert_true(made && n > 8 && n < 100);
+}
+
+
+static void
+test_regex(void **state)
+{
+    ngx_uint_t                 i, again;
+    ngx_str_t                  path = ngx_string("/V2/x");
+    ngx_ratelimit_rule_t      *rule, *found[8];
+    ngx_ratelimit_policy_t    *policy;
+    ngx_ratelimit_problems_t   problems;
+
+    static const char  *texts[] = { "~*^/v1", "~/v2", "/v2", "(", "~" };
+
+    (void) state;
+
+    policy = policy_make();
+    memset(&problems, 0, sizeof(problems));
+    again = 0;
+
+    for (i = 0; i < 5; i++) {
+        rule = rule_push(policy, "d");
+        rule->regex_text = str(texts[i]);
+        rule->priority = (ngx_int_t) i;
+    }
+
+    assert_int_equal(ngx_ratelimit_policy_complete(policy), NGX_OK);
+
+    /* no more than one at a time where there is no time */
+
+    while (ngx_ratelimit_policy_finish(policy, 0, &problems) == NGX_AGAIN) {
+        assert_int_equal(compiled + problems.n >= ++again, 1);
+    }
+
+    assert_int_equal(again, 4);
+    assert_int_equal(compiled, 4);
+    assert_int_equal(caseless, 1);
+    assert_int_equal(problems.n, 2);
+    assert_string_equal(problem, "/rules/3/match/endpoint_regex");
+    assert_int_equal(ngx_ratelimit_policy_find(policy, &path, found, 8), 8);
+    assert_int_equal(ngx_ratelimit_policy_finish(policy, 0, NULL), NGX_OK);
+
+    ngx_ratelimit_policy_release(policy);
+
+    /* nobody to tell: a message, and it matches all */
+
+    policy = policy_make();
+    rule = rule_push(policy, "d");
+    rule->regex_text = str("(");
+    assert_int_equal(ngx_ratelimit_policy_complete(policy), NGX_OK);
+    logged = 0;
+    log_nowhere.log_level = NGX_LOG_ERR;
+    assert_int_equal(ngx_ratelimit_policy_finish(policy, 10, NULL), NGX_OK);
+    assert_int_equal(logged, 1);
+    assert_null(rule->regex);
+    ngx_ratelimit_policy_release(policy);
+}
+
+
+/* As many as a document may have: each path finds its own. */
+static void
+test_many(void **state)
+{
+    char                    *texts;
+    ngx_str_t                path = ngx_string("/v1/t777/x");
+    ngx_uint_t               i;
+    ngx_ratelimit_rule_t    *rule, *found[8];
+    ngx_ratelimit_policy_t  *policy;
+
+    (void) state;
+
+    texts = malloc(MANY * 32);
+    assert_non_null(texts);
+
+    policy = policy_make();
+
+    for (i = 0; i < MANY; i++) {
+        sprintf(&texts[i * 32], "/v1/t%lu/{id}", i);
+        rule = rule_push(policy, &texts[i * 32 + 4]);
+        rule->route = str(&texts[i * 32]);
+        rule->key = str(&texts[(i % 100) * 32]);
+    }
+
+    assert_int_equal(ngx_ratelimit_policy_complete(policy), NGX_OK);
+    assert_int_equal(policy->nkeys, 101);
+    assert_int_equal(ngx_ratelimit_policy_find(policy, &path, found, 8), 4);
+    assert_int_equal(found[3]->number, 3 + 777);
+    assert_int_equal(ngx_ratelimit_policy_finish(policy, 1000, NULL), NGX_OK);
+
+    ngx_ratelimit_policy_release(policy);
+    free(texts);
+}
+
+
+int
+main(void)
+{
+    const struct CMUnitTest  tests[] = {
+        test(test_order),
+        test(test_swap),
+        test(test_memory),
+        test(test_regex),
+        test(test_many),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

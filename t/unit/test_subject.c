@@ -1,0 +1,415 @@
+/*
+ * What a policy made by hand says to a request, and until when.
+ */
+
+#include <ngx_config.h>
+#include <ngx_core.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+#include "policy.h"
+
+#define NOW    1795000000
+
+
+static void
+digest(const char *key, u_char *out)
+{
+    ngx_str_t  text = str(key);
+
+    ngx_ratelimit_policy_digest(&text, out);
+}
+
+
+static void
+map_make(ngx_ratelimit_policy_t *policy, ngx_ratelimit_map_t *map, size_t n)
+{
+    ngx_ratelimit_map_init(map,
+                           ngx_palloc(policy->pool,
+                                      ngx_ratelimit_map_bytes(n)),
+                           n);
+}
+
+
+static void
+map_put(ngx_ratelimit_map_t *map, const char *key, uint32_t value)
+{
+    u_char  d[NGX_RATELIMIT_MAP_KEY];
+
+    digest(key, d);
+    (void) ngx_ratelimit_map_put(map, d, value);
+}
+
+
+static ngx_ratelimit_globs_t *
+globs_make(ngx_ratelimit_policy_t *policy, const char **texts, size_t n)
+{
+    size_t                      i;
+    ngx_ratelimit_glob_text_t  *globs;
+
+    globs = ngx_palloc(policy->pool, n * sizeof(ngx_ratelimit_glob_text_t));
+
+    for (i = 0; i < n; i++) {
+        globs[i].data = (const u_char *) texts[i];
+        globs[i].len = strlen(texts[i]);
+    }
+
+    return ngx_ratelimit_globs_init(ngx_palloc(policy->pool,
+                                               ngx_ratelimit_globs_bytes(n)),
+                                    globs, n);
+}
+
+
+static void
+subject_make(ngx_ratelimit_subject_t *subject, const char *key,
+    const char *path)
+{
+    memset(subject, 0, sizeof(*subject));
+    subject->method = 2;
+    subject->path = str(path);
+    subject->api_key = str(key);
+    subject->log = &log_nowhere;
+
+    ngx_ratelimit_subject_digest(subject);
+}
+
+
+static void
+test_lists(void **state)
+{
+    char                     hashed[80];
+    ngx_uint_t               i;
+    const char              *deny[] = { "sk_bad_*", "sk_??" };
+    const char              *allow[] = { "sk_*" };
+    ngx_ratelimit_policy_t  *policy;
+    ngx_ratelimit_subject_t  subject;
+
+    static const struct {
+        const char              *key;
+        ngx_ratelimit_listed_e   listed;
+    } keys[] = {
+        { "", NGX_RATELIMIT_LISTED_NOT },
+        { "pk", NGX_RATELIMIT_LISTED_NOT },
+        { "sk_bad_1", NGX_RATELIMIT_LISTED_DENIED },
+        { "sk_12", NGX_RATELIMIT_LISTED_DENIED },
+        { "sk_123", NGX_RATELIMIT_LISTED_ALLOWED },
+        { "pk_denied", NGX_RATELIMIT_LISTED_DENIED },
+        { "pk_allowed", NGX_RATELIMIT_LISTED_ALLOWED },
+    };
+
+    (void) state;
+
+    policy = policy_make();
+    policy->deny.globs = globs_make(policy, deny, 2);
+    policy->allow.globs = globs_make(policy, allow, 1);
+    map_make(policy, &policy->deny.digests, 1);
+    map_make(policy, &policy->allow.digests, 2);
+    map_put(&policy->deny.digests, "pk_denied", 0);
+    map_put(&policy->allow.digests, "pk_denied", 0);
+
+    map_put(&policy->allow.digests, "pk_allowed", 0);
+    assert_int_equal(ngx_ratelimit_policy_complete(policy), NGX_OK);
+    assert_true(policy->keyed && policy->digested);
+
+    for (i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+        subject_make(&subject, keys[i].key, "/");
+        assert_int_equal(ngx_ratelimit_policy_listed(policy, &subject),
+                         keys[i].listed);
+    }
+
+    ngx_ratelimit_policy_release(policy);
+
+    /* a text of that form is the hash itself */
+
+    strcpy(hashed, "sha256:"
+           "8c4f9c9a2f8e55f2c9e5a9b1a2b0e5d0"
+           "c6a7b8c9d0e1f2a3b4c5d6e7f8091a2b");
+
+    for (i = 0; i < NGX_RATELIMIT_MAP_KEY; i++) {
+        subject.digest[i] = 0;
+    }
+
+    digest(hashed, subject.digest);
+    assert_int_equal(subject.digest[0], 0x8c);
+    assert_int_equal(subject.digest[15], 0xd0);
+
+    hashed[7] = 'g';
+    digest(hashed, subject.digest);
+    assert_int_not_equal(subject.digest[0], 0x8c);
+}
+
+
+/* By key, then by the first pattern, then what the location says. */
+static void
+test_tier_of(void **state)
+{
+    ngx_uint_t               i;
+    ngx_str_t                location = ngx_string("location");
+    const char              *patterns[] = { "sk_a*", "sk_*" };
+    ngx_ratelimit_policy_t  *policy;
+    ngx_ratelimit_subject_t  subject;
+
+    static ngx_str_t  tiers[] = { ngx_string("none"), ngx_string("assigned") };
+    static ngx_str_t  of[] = { ngx_string("first"), ngx_string("second") };
+    static const char  *keys[][2] = {
+        { "", "location" }, { "pk", "location" }, { "sk_a1", "first" },
+        { "sk_b", "second" }, { "sk_abc", "assigned" }, { "k", "assigned" },
+    };
+
+    (void) state;
+
+    policy = policy_make();
+    policy->tier_patterns = globs_make(policy, patterns, 2);
+    policy->pattern_tiers = of;
+    policy->tiers = tiers;
+    map_make(policy, &policy->tier_keys, 2);
+    map_put(&policy->tier_keys, "sk_abc", 1);
+    map_put(&policy->tier_keys, "k", 1);
+    assert_int_equal(ngx_ratelimit_policy_complete(policy), NGX_OK);
+
+    for (i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+        subject_make(&subject, keys[i][0], "/");
+        ngx_ratelimit_subject_tier(&subject, policy, &location);
+        assert_int_equal(subject.tier.len, strlen(keys[i][1]));
+        assert_memory_equal(subject.tier.data, keys[i][1], subject.tier.len);
+    }
+
+    ngx_ratelimit_policy_release(policy);
+}
+
+
+/* The rule's own limit < that of the tier < that of the key. */
+static void
+test_allowance(void **state)
+{
+    ngx_ratelimit_tier_t        tiers[2];
+    ngx_ratelimit_rule_t       *rule;
+    ngx_ratelimit_policy_t     *policy;
+    ngx_ratelimit_origin_e      origin;
+    ngx_ratelimit_subject_t     subject;
+    ngx_ratelimit_allowance_t   allowances[1];
+
+    (void) state;
+
+    policy = policy_make();
+    rule = rule_push(policy, "d");
+    rule->tiers = tiers;
+    rule->ntiers = 2;
+    rule->allowances = allowances;
+    tiers[0].tier = str("free");
+    tiers[1].tier = str("pro");
+    map_make(policy, &rule->keys, 1);
+    map_put(&rule->keys, "vip", 0);
+    assert_int_equal(ngx_ratelimit_policy_complete(policy), NGX_OK);
+    assert_true(policy->digested);
+
+    subject_make(&subject, "other", "/");
+    subject.tier = str("pr");
+    assert_null(ngx_ratelimit_rule_allowance(rule, &subject, &origin));
+    assert_int_equal(origin, NGX_RATELIMIT_ORIGIN_RULE);
+
+    subject.tier = str("pro");
+    assert_ptr_equal(ngx_ratelimit_rule_allowance(rule, &subject, &origin),
+                     &tiers[1].allowance);
+    assert_int_equal(origin, NGX_RATELIMIT_ORIGIN_TIER);
+
+    subject_make(&subject, "vip", "/");
+    subject.tier = str("pro");
+    assert_ptr_equal(ngx_ratelimit_rule_allowance(rule, &subject, &origin),
+                     &allowances[0]);
+    assert_int_equal(origin, NGX_RATELIMIT_ORIGIN_KEY);
+
+    ngx_ratelimit_policy_release(policy);
+}
+
+
+static void
+override_is(const ngx_ratelimit_policy_t *policy,
+    const ngx_ratelimit_rule_t *rule, const char *api_key, const char *key,
+    time_t now, const char *id)
+{
+    ngx_str_t                        text = str(key);
+    ngx_ratelimit_subject_t          subject;
+    const ngx_ratelimit_override_t  *o;
+
+    subject_make(&subject, api_key, "/");
+
+    o = ngx_ratelimit_policy_override(policy, rule, &subject, &text, now);
+
+    if (id == NULL) {
+        assert_null(o);
+        return;
+    }
+
+    assert_non_null(o);
+    assert_int_equal(o->id.len, strlen(id));
+    assert_memory_equal(o->id.data, id, o->id.len);
+}
+
+
+static void
+test_overrides(void **state)
+{
+    u_char                     d[NGX_RATELIMIT_MAP_KEY];
+    ngx_str_t                  part = ngx_string("$http_x_tenant");
+    ngx_str_t                  acme = ngx_string("acme");
+    ngx_str_t                  parts[] = { ngx_string("$arg_u"),
+                                           ngx_string("$http_x_tenant") };
+    ngx_ratelimit_rule_t      *one, *two, *split;
+    ngx_ratelimit_policy_t    *policy;
+
+    ngx_ratelimit_override_t   overrides[] = {
+        /* of "vip", in an order that is not the document's */
+        { ngx_string("any"), ngx_null_string, 0, 2000000, { 0 }, 2 },
+        { ngx_string("first"), ngx_string("one"), NOW + 60, 3000000, { 0 }, 0 },
+        { ngx_string("last"), ngx_string("one"), NOW + 10, 4000000, { 0 },
+          NGX_RATELIMIT_MAP_NONE },
+        /* of the tenant "acme" */
+        { ngx_string("tenant"), ngx_null_string, NOW + 60, 500000, { 0 },
+          NGX_RATELIMIT_MAP_NONE },
+    };
+
+    (void) state;
+
+    policy = policy_make();
+    one = rule_push(policy, "one");
+    two = rule_push(policy, "two");
+    two->nparts = 2;
+    two->parts = parts;
+    two->key = str("$arg_u\x1f$http_x_tenant");
+    split = rule_push(policy, "split");
+    split->shards = 2;
+
+    policy->overrides = overrides;
+    policy->tenants = 1;
+    map_make(policy, &policy->override_keys, 2);
+    map_put(&policy->override_keys, "vip", 1);
+    ngx_ratelimit_policy_part_digest(&part, &acme, d);
+    (void) ngx_ratelimit_map_put(&policy->override_keys, d, 3);
+    assert_int_equal(ngx_ratelimit_policy_complete(policy), NGX_OK);
+
+    override_is(policy, one, "other", "x", NOW, NULL);
+    override_is(policy, one, "", "x", NOW, NULL);
+    override_is(policy, split, "vip", "x", NOW, NULL);
+
+    /* the last that names the rule; each until its second */
+
+    override_is(policy, one, "vip", "x", NOW + 9, "last");
+    override_is(policy, one, "vip", "x", NOW + 10, "first");
+    override_is(policy, one, "vip", "x", NOW + 59, "first");
+    override_is(policy, one, "vip", "x", NOW + 60, "any");
+    override_is(policy, one, "vip", "x", NOW + 1000000, "any");
+    override_is(policy, two, "vip", "u\x1fx", NOW, "any");
+
+    /* by a part of the key, whichever it is */
+
+    override_is(policy, two, "", "u\x1f" "acme", NOW, "tenant");
+    override_is(policy, two, "", "u\x1f" "acme", NOW + 60, NULL);
+    override_is(policy, two, "", "acme\x1fu", NOW, NULL);
+    override_is(policy, two, "", "u\x1f" "acme2", NOW, NULL);
+    override_is(policy, two, "vip", "u\x1f" "acme", NOW, "tenant");
+    override_is(policy, one, "", "acme", NOW, NULL);
+
+    ngx_ratelimit_policy_release(policy);
+}
+
+
+static void
+test_override_limit(void **state)
+{
+    ngx_ratelimit_rule_t      *rule;
+    ngx_ratelimit_limit_t      limit;
+    ngx_ratelimit_override_t   o;
+
+    (void) state;
+
+    rule = limiter.base->fixed[0];
+
+    memset(&o, 0, sizeof(o));
+    o.millionths = 2500000;
+    assert_null(ngx_ratelimit_override_limit(&o, &rule->spec, &limit));
+    assert_int_equal(limit.capacity, 250);
+    assert_int_not_equal(limit.mark, rule->limit.mark);
+
+    o.millionths = 0;
+    o.amount.tokens = 500;
+    assert_null(ngx_ratelimit_override_limit(&o, &rule->spec, &limit));
+    assert_int_equal(limit.capacity, 500);
+
+    o.amount.tokens = (uint64_t) 1 << 40;
+    assert_non_null(ngx_ratelimit_override_limit(&o, &rule->spec, &limit));
+}
+
+
+static void
+test_match(void **state)
+{
+    const char                 *keys[] = { "sk_*" };
+    ngx_ratelimit_keys_t        api_keys;
+    ngx_ratelimit_rule_t       *rule;
+    ngx_ratelimit_policy_t     *policy;
+    ngx_ratelimit_subject_t     subject;
+    ngx_ratelimit_glob_text_t   host = { (const u_char *) "*.example", 9 };
+
+    (void) state;
+
+    policy = policy_make();
+    memset(&api_keys, 0, sizeof(api_keys));
+    api_keys.globs = globs_make(policy, keys, 1);
+
+    rule = rule_push(policy, "d");
+    rule->methods = 2;
+    rule->tier = str("pro");
+    rule->hosts = &host;
+    rule->nhosts = 1;
+    rule->api_keys = &api_keys;
+    rule->route = str("/v1/{id}");
+
+    assert_int_equal(ngx_ratelimit_policy_complete(policy), NGX_OK);
+    assert_true(policy->keyed);
+    assert_false(policy->digested);
+
+    subject_make(&subject, "sk_1", "/v1/7");
+    subject.tier = str("pro");
+    subject.host = str("a.example");
+
+#define is(why)                                                               \
+    assert_string_equal(                                                      \
+        ngx_ratelimit_match_name(ngx_ratelimit_rule_match(rule, 0, &subject)),\
+        why)
+
+    is("matched");
+    subject.path = str("/v2/7");
+    is("path");
+    subject.api_key = str("pk_1");
+    is("api_key");
+    subject.api_key.len = 0;
+    is("api_key");
+    subject.host = str("example");
+    is("host");
+    subject.tier.len = 0;
+    is("tier");
+    subject.method = 4;
+    is("method");
+
+    ngx_ratelimit_policy_release(policy);
+}
+
+
+int
+main(void)
+{
+    const struct CMUnitTest  tests[] = {
+        test(test_lists),
+        test(test_tier_of),
+        test(test_allowance),
+        test(test_overrides),
+        test(test_override_limit),
+        test(test_match),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
