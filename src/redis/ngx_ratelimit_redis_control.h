@@ -48,9 +48,9 @@ void ngx_ratelimit_redis_control_free(
  * names the slot (its number), 0: any node will do. The handler is called once,
  * never from inside, unless the call is forgotten. Everything is copied.
  * Returns the call, valid until its handler is called or it is forgotten, or
- * NULL when memory is out. A call that a connection is there for, or can be
- * made for, ends in CONTROL_MS; where none can, UNREACHABLE comes soon. What Redis
- * refused is not logged here.
+ * NULL when memory is out. Where there is a connection, or one can be made, it
+ * ends in CONTROL_MS; else with UNREACHABLE, soon. What Redis refused is not
+ * logged here.
  */
 ngx_ratelimit_redis_call_t *ngx_ratelimit_redis_control_call(
     ngx_ratelimit_redis_control_t *control, const ngx_str_t *args,
