@@ -577,24 +577,6 @@ ngx_ratelimit_policy_part_digest(const ngx_str_t *part,
 
 
 void
-ngx_ratelimit_policy_use(ngx_ratelimit_policy_t *policy)
-{
-    policy->refs++;
-}
-
-
-void
-ngx_ratelimit_policy_release(ngx_ratelimit_policy_t *policy)
-{
-    policy->refs--;
-
-    if (policy->refs == 0 && policy->pool) {
-        ngx_destroy_pool(policy->pool);
-    }
-}
-
-
-void
 ngx_ratelimit_policy_swap(ngx_ratelimit_limiter_t *limiter,
     ngx_ratelimit_policy_t *policy)
 {
