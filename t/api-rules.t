@@ -97,7 +97,8 @@ is($api->get('/rules')->{body}, $answer->{body}, 'GET /rules');
 for (['', '428 precondition-required'], ['If-Match: "0"', '412 conflict'],
      ['If-Match: "2"', '412 conflict'], ['If-Match: "0", "2"', '412 conflict'],
      ['If-Match: x', '412 conflict'], ['If-Match: "01x"', '412 conflict'],
-     ['If-Match: ', '412 conflict'])
+     ['If-Match: ', '412 conflict'], ['If-Match: *, "0"', '412 conflict'],
+     ['If-Match: "0", *', '412 conflict'], ['If-Match: *x', '412 conflict'])
 {
     my ($header, $said) = @$_;
     my $refused = $api->put('/rules', { rules => [] }, $header ? $header : ());
