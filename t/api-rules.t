@@ -97,7 +97,8 @@ is($api->get('/rules')->{body}, $answer->{body}, 'GET /rules');
 for (['', '428 precondition-required'], ['If-Match: "0"', '412 conflict'],
      ['If-Match: "2"', '412 conflict'], ['If-Match: "0", "2"', '412 conflict'],
      ['If-Match: x', '412 conflict'], ['If-Match: "01x"', '412 conflict'],
-     ['If-Match: ', '412 conflict'])
+     ['If-Match: ', '412 conflict'], ['If-Match: *, "0"', '412 conflict'],
+     ['If-Match: "0", *', '412 conflict'], ['If-Match: *x', '412 conflict'])
 {
     my ($header, $said) = @$_;
     my $refused = $api->put('/rules', { rules => [] }, $header ? $header : ());
@@ -181,6 +182,11 @@ is($api->change('PUT', '/tier-of/sk_prod_1', { tier => 'pro' })->{status}, 201,
 $answer = $api->change('PUT', '/tier-of/a%2Fb/c', { tier => 'pro' });
 is($answer->{status}, 201, 'a key with a slash');
 is($api->get('/tier-of/a/b/c')->{json}{tier}, 'pro', 'it is the rest of the path');
+t::Api::problem_ok($api->change($_->[0], "/tier-of/$_->[1]", { tier => 'pro' }),
+                   '400 invalid', "$_->[0] $_->[1]: not another key")
+    for ['PUT', 'a%2F%2Fb/c'], ['PUT', 'a//b/c'], ['PUT', 'x%2F..%2Fa%2Fb%2Fc'],
+        ['DELETE', 'x/../a/b/c'], ['DELETE', 'a/%2e/b/c'];
+is($api->get('/tier-of//a/b/c')->{status}, 400, 'nor read as another one');
 $answer = $api->change('PATCH', '/tier-of',
                        { keys => { sk_a => 'pro', sk_b => 'pro',
                                    'a/b/c' => undef } });

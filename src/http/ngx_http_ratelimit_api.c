@@ -24,6 +24,7 @@ static ngx_int_t ngx_http_ratelimit_api_path(ngx_http_request_t *r,
     ngx_str_t *path);
 static ngx_uint_t ngx_http_ratelimit_api_path_match(const ngx_str_t *pattern,
     const ngx_str_t *path, ngx_str_t *name);
+static ngx_uint_t ngx_http_ratelimit_api_path_exact(ngx_http_request_t *r);
 static ngx_int_t ngx_http_ratelimit_api_allow(ngx_http_ratelimit_api_t *api);
 static ngx_uint_t ngx_http_ratelimit_api_has_body(
     ngx_http_ratelimit_api_t *api);
@@ -310,6 +311,16 @@ ngx_http_ratelimit_api_route(ngx_http_ratelimit_api_t *api)
                                               "this path has other methods");
     }
 
+    if (api->name.len && !ngx_http_ratelimit_api_path_exact(r)) {
+        return ngx_http_ratelimit_api_problem(api, NGX_HTTP_BAD_REQUEST,
+                                              "invalid",
+                                              "nginx reads this path as "
+                                              "another one: expected no "
+                                              "\"//\", \"/./\" or \"/../\" in "
+                                              "it; an API key has a name "
+                                              "without them, \"sha256:...\"");
+    }
+
     if (!(r->method & NGX_HTTP_RATELIMIT_API_SAFE)) {
         return ngx_http_ratelimit_api_guard_write(api);
     }
@@ -399,6 +410,41 @@ ngx_http_ratelimit_api_path_match(const ngx_str_t *pattern,
     }
 
     return t == last;
+}
+
+
+/*
+ * nginx decodes a path before it merges slashes and resolves dots: "a%2F%2Fb"
+ * is "a/b" then, another name.
+ */
+static ngx_uint_t
+ngx_http_ratelimit_api_path_exact(ngx_http_request_t *r)
+{
+    u_char  *p, *src, *dst;
+    size_t   len;
+
+    if (!r->valid_unparsed_uri) {
+        return 1;     /* a rewrite has made it */
+    }
+
+    src = r->unparsed_uri.data;
+
+    for (len = 0; len < r->unparsed_uri.len; len++) {
+        if (src[len] == '?' || src[len] == '#') {
+            break;
+        }
+    }
+
+    p = ngx_pnalloc(r->pool, len + 1);
+    if (p == NULL) {
+        return 0;
+    }
+
+    dst = p;
+    ngx_unescape_uri(&dst, &src, len, 0);
+
+    return (size_t) (dst - p) == r->uri.len
+           && ngx_memcmp(p, r->uri.data, r->uri.len) == 0;
 }
 
 

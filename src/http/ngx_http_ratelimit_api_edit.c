@@ -649,7 +649,8 @@ ngx_http_ratelimit_api_edit_answer(ngx_http_ratelimit_api_t *api)
 
 /*
  * Whether a list of tags has the version's; the largest version of them. What
- * nginx has compressed may come back as a weak one; quotes may be forgotten.
+ * nginx has compressed may come back as a weak one; quotes may be forgotten. "*"
+ * stands alone.
  */
 static ngx_uint_t
 ngx_http_ratelimit_api_names(const ngx_str_t *tags, uint64_t version,
@@ -663,11 +664,11 @@ ngx_http_ratelimit_api_names(const ngx_str_t *tags, uint64_t version,
     last = p + tags->len;
     found = 0;
 
-    while (p < last) {
+    if (tags->len == 1 && *p == '*') {
+        return 1;
+    }
 
-        if (*p == '*') {
-            return 1;
-        }
+    while (p < last) {
 
         while (p < last && (*p == ' ' || *p == ',' || *p == '\t')) {
             p++;

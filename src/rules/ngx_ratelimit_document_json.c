@@ -539,22 +539,32 @@ ngx_ratelimit_document_denies_all(const ngx_ratelimit_reader_t *reader,
 }
 
 
-/* Whether a list has a pattern of every key: none is empty. */
+/* Whether a list has a pattern of every key: none is empty, so "?" may be. */
 static ngx_uint_t
 ngx_ratelimit_document_any(json_t *list)
 {
+    u_char    *p;
     size_t     i;
-    ngx_str_t  glob;
+    ngx_str_t  glob, rest;
 
     for (i = 0; i < json_array_size(list); i++) {
         glob = ngx_ratelimit_read_text(json_array_get(list, i));
 
-        if (glob.len > 1 && glob.data[0] == '?') {
-            glob.data++;
-            glob.len--;
+        rest = glob;
+        p = ngx_strlchr(glob.data, glob.data + glob.len, '?');
+
+        if (p) {
+            rest.data = p + 1;
+            rest.len = glob.data + glob.len - rest.data;
+            glob.len = p - glob.data;
         }
 
-        if (ngx_ratelimit_glob_any(glob.data, glob.len)) {
+        /* stars alone, before the "?", behind it, or on both sides */
+
+        if ((glob.len || rest.len)
+            && (glob.len == 0 || ngx_ratelimit_glob_any(glob.data, glob.len))
+            && (rest.len == 0 || ngx_ratelimit_glob_any(rest.data, rest.len)))
+        {
             return 1;
         }
     }

@@ -554,6 +554,9 @@ test_deny_all(void **state)
     assert_int_equal(denies("{}"), 0);
     assert_int_equal(denies("{\"blacklist\":[\"k\",\"**\"]}"), 1);
     assert_int_equal(denies("{\"blacklist\":[\"?*\",\"k\"]}"), 1);
+    assert_int_equal(denies("{\"blacklist\":[\"*?\"]}"), 1);
+    assert_int_equal(denies("{\"blacklist\":[\"*?*\"]}"), 1);
+    assert_int_equal(denies("{\"blacklist\":[\"?*?\",\"*k\",\"?k*\"]}"), 0);
     assert_int_equal(denies("{\"blacklist\":[\"?\",\"k*\"]}"), 0);
     assert_int_equal(denies("{\"blacklist\":[\"*\"],\"whitelist\":[\"*\"]}"),
                      1);
