@@ -110,6 +110,9 @@ ngx_ratelimit_sync_lead(ngx_ratelimit_sync_t *sync)
                   "ratelimit zone \"%V\": this worker follows the rules for "
                   "this node", &sync->limiter->zone.name);
 
+    /* the leader of the configuration before may have written another file */
+
+    ngx_ratelimit_store_set_file(sync->limiter->store, &sync->limiter->state);
     ngx_ratelimit_sync_save(sync);
 
     if (sync->control == NULL) {
