@@ -80,7 +80,7 @@ struct ngx_ratelimit_sync_s {
     ngx_ratelimit_job_t            *written;    /* the state file */
     ngx_ratelimit_sync_retry_t      writing;
     ngx_ratelimit_sync_retry_t      polling;
-    ngx_msec_t                      returned;   /* a record, to Redis; or 0 */
+    ngx_ratelimit_sync_retry_t      returning;  /* a record, to Redis */
     uint64_t                        refused_version;  /* of Redis; 0: none */
     uint64_t                        refused_id;
     unsigned                        leading:1;

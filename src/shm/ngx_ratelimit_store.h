@@ -99,11 +99,16 @@ typedef struct {
 } ngx_ratelimit_store_stat_t;
 
 /*
+ * file: of the leader alone, the name of the state file; "written" begins anew
+ * where it is another one than before.
+ *
  * written: err 0: the file has the generation, else why it could not be
  * written. asked: time_ms counts where Redis was reachable.
  */
 void ngx_ratelimit_store_stat(const ngx_ratelimit_store_t *store,
     ngx_ratelimit_store_stat_t *stat);
+void ngx_ratelimit_store_set_file(ngx_ratelimit_store_t *store,
+    const ngx_str_t *name);
 void ngx_ratelimit_store_set_written(ngx_ratelimit_store_t *store,
     uint64_t generation, ngx_err_t err);
 void ngx_ratelimit_store_set_resets(ngx_ratelimit_store_t *store,
