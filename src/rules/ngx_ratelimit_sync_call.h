@@ -99,7 +99,7 @@ ngx_int_t ngx_ratelimit_sync_channel(ngx_ratelimit_sync_t *sync,
 
 /* sync_text.c */
 
-/* The heads of the script's list; of records. NGX_OK or NGX_ERROR: no memory. */
+/* Heads: of the script's list; of records. NGX_OK or NGX_ERROR: no memory. */
 ngx_int_t ngx_ratelimit_sync_lines(ngx_ratelimit_sync_call_t *call,
     const ngx_str_t *texts, ngx_uint_t n);
 ngx_int_t ngx_ratelimit_sync_heads(ngx_ratelimit_sync_call_t *call,
