@@ -336,7 +336,9 @@ ngx_ratelimit_sync_compile_text(ngx_ratelimit_sync_compile_t *compile)
         return;
     }
 
-    compile->failed = (compile->problems.n == 0);
+    /* none that can be said: there was no memory for it either */
+
+    compile->failed = (compile->problems.list.nelts == 0);
 }
 
 
