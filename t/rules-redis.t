@@ -253,6 +253,26 @@ ok(t::Gateway::wait_for(sub {
     index($fleet[0]->read('rules.state'), $newer) == 0
 }), 'a newer minor format: is kept, whole');
 
+# an empty Redis that has no room is given it back, but not again and again
+
+my $full = redis_start();
+t::Rules::redis($full, 'CONFIG', 'SET', 'maxmemory', 1);
+
+my $fourth = gateway(redis => "server 127.0.0.1:$full;", workers => 1);
+$fourth->write('rules.state', t::Rules::record(3, t::Rules::rules(40)));
+$fourth->start;
+ok(t::Gateway::wait_for(sub { $fourth->log =~ /puts back version 3/ }),
+   'a full Redis: is given it back');
+sleep 5;
+is(() = $fourth->log =~ /puts back version 3/g, 1,
+   'a full Redis: which the log says once');
+is(passes($fourth, 'full'), 40, 'a full Redis: the rules count');
+t::Rules::redis($full, 'CONFIG', 'SET', 'maxmemory', 0);
+ok(t::Gateway::wait_for(sub { t::Rules::current($full, $prefix, 'z') == 3 }),
+   'a Redis with room: has it');
+$fourth->stop;
+redis_stop($full);
+
 # a user who may not listen, nor publish, is late, and no more
 
 t::Rules::redis($port, 'ACL', 'SETUSER', 'few', 'on', '>few', '~*', '+@all',

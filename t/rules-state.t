@@ -109,6 +109,29 @@ my @records = map { t::Rules::record($_, t::Rules::rules(10 + $_)) } 1 .. 3;
 }
 
 
+# another file, by a reload: it has the rules though none has changed
+
+{
+    my $gateway = gateway()->start;
+
+    t::Rules::change($gateway, 0, t::Rules::rules(11));
+
+    my $text = $gateway->read('rules.state');
+
+    $gateway->configure(http => $gateway->{http} =~ s/rules\.state/other.state/r);
+    $gateway->reload;
+    ok(t::Gateway::wait_for(sub { $gateway->read('other.state') ne '' }),
+       'another file: it is written');
+    is($gateway->read('other.state'), $text, 'with the rules there are');
+
+    $gateway->stop;
+    $gateway->start;
+    is(passes($gateway, 'a'), 11, 'and a restart begins with it');
+
+    $gateway->stop;
+}
+
+
 # what was answered is there also where all are killed just then
 
 {

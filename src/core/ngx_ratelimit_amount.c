@@ -100,7 +100,7 @@ ngx_ratelimit_amount_inherit(const ngx_ratelimit_spec_t *base,
         return "a limit with the window";
     }
 
-    if (amount->tokens == 0 && amount->capacity == 0) {
+    if (amount->tokens == 0 && (amount->capacity == 0 || amount->rated)) {
         return "a limit, a capacity or a refill rate";
     }
 
@@ -274,6 +274,16 @@ ngx_ratelimit_amount_scale(const ngx_ratelimit_spec_t *base,
 
     *spec = *base;
 
+    /* a limit that is not known stays so, as one does that has no period */
+
+    if (base->tokens == 0 || millionths == 0
+        || (base->period_us == 0
+            && base->algorithm != NGX_RATELIMIT_FIXED_WINDOW
+            && base->algorithm != NGX_RATELIMIT_CONCURRENCY))
+    {
+        return;
+    }
+
     switch (base->algorithm) {
 
     case NGX_RATELIMIT_TOKEN_BUCKET:
@@ -358,8 +368,10 @@ ngx_ratelimit_amount_times_rate(const ngx_ratelimit_spec_t *base,
         us = NGX_RATELIMIT_MAX_PERIOD_US;
     }
 
+    /* rounded up, it never is 0 */
+
     spec->tokens = (uint64_t) n;
-    spec->period_us = (uint64_t) us;
+    spec->period_us = us ? (uint64_t) us : 1;
 }
 
 

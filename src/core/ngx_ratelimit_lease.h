@@ -80,7 +80,8 @@ typedef struct {
 /*
  * Takes cost, 1 and more. PAID: out of the tokens in hand. DENIED: Redis has
  * said so (since forgot_us), the moment that it named has not come, and this
- * cost is no less; or it exceeds the capacity (retry_us NEVER), and Redis has said what is left.
+ * cost is no less; or it exceeds the capacity (retry_us NEVER), and Redis has
+ * said what is left.
  * Both fill the answer. ASK: as said; the answer is left as it is. *ahead,
  * where PAID: whether Redis is to be asked now for more, before they are
  * needed; who gets that calls ngx_ratelimit_lease_size() with nothing queued,

@@ -149,8 +149,16 @@ void ngx_ratelimit_leased_settle(ngx_ratelimit_counter_t *counter);
  * Names the counter's lease. Those of async are others: tokens in hand are none
  * that have been spent, where a rule's sync changes.
  */
-ngx_ratelimit_id_t ngx_ratelimit_leased_id(
-    const ngx_ratelimit_counter_t *counter);
+static ngx_inline ngx_ratelimit_id_t
+ngx_ratelimit_leased_id(const ngx_ratelimit_counter_t *counter)
+{
+    ngx_ratelimit_id_t  id;
+
+    id = ngx_ratelimit_local_id(counter);
+    id.lo ^= (counter->rule->sync == NGX_RATELIMIT_SYNC_ASYNC);
+
+    return id;
+}
 
 /* What is known to a lease now. */
 void ngx_ratelimit_leased_env(const ngx_ratelimit_limiter_t *limiter,

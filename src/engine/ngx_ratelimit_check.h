@@ -144,8 +144,8 @@ struct ngx_ratelimit_check_s {
 
 
 /*
- * Completes a rule, before or behind ngx_ratelimit_policy_complete(). May run in
- * a thread. Returns NGX_OK, or NGX_ERROR when memory is out.
+ * Completes a rule, before or behind ngx_ratelimit_policy_complete(). May run
+ * in a thread. Returns NGX_OK, or NGX_ERROR when memory is out.
  */
 ngx_int_t ngx_ratelimit_check_prepare(ngx_ratelimit_rule_t *rule,
     ngx_pool_t *pool);

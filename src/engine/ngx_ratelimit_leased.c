@@ -286,18 +286,6 @@ ngx_ratelimit_leased_charge(const ngx_ratelimit_counter_t *counter)
 }
 
 
-ngx_ratelimit_id_t
-ngx_ratelimit_leased_id(const ngx_ratelimit_counter_t *counter)
-{
-    ngx_ratelimit_id_t  id;
-
-    id = ngx_ratelimit_local_id(counter);
-    id.lo ^= (counter->rule->sync == NGX_RATELIMIT_SYNC_ASYNC);
-
-    return id;
-}
-
-
 void
 ngx_ratelimit_leased_env(const ngx_ratelimit_limiter_t *limiter,
     ngx_ratelimit_lease_env_t *env)

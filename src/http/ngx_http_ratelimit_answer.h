@@ -47,9 +47,9 @@ typedef enum {
 
 /*
  * Writes "Rate limit of 5 requests in 60 seconds exceeded" to p, which holds
- * NGX_HTTP_RATELIMIT_MESSAGE_BYTES, and returns its end. No counter: of a request
- * that is denied. It is letters, digits
- * and blanks: no format needs an escape.
+ * NGX_HTTP_RATELIMIT_MESSAGE_BYTES, and returns its end. No counter: of a
+ * request that is denied. It is letters, digits and blanks: no format needs an
+ * escape.
  */
 u_char *ngx_http_ratelimit_message(u_char *p,
     const ngx_ratelimit_counter_t *counter);

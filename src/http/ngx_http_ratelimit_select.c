@@ -25,6 +25,9 @@ typedef struct {
     unsigned                       cost_wrong:1;   /* and logged */
 } ngx_http_ratelimit_selection_t;
 
+static ngx_int_t ngx_http_ratelimit_select_all(ngx_http_request_t *r,
+    ngx_http_ratelimit_loc_conf_t *conf, ngx_http_ratelimit_ctx_t *ctx,
+    ngx_http_ratelimit_explain_t *explain);
 static ngx_int_t ngx_http_ratelimit_select_subject(
     ngx_http_ratelimit_selection_t *s, ngx_http_ratelimit_loc_conf_t *conf);
 static ngx_uint_t ngx_http_ratelimit_select_denied(
@@ -64,12 +67,21 @@ ngx_int_t
 ngx_http_ratelimit_select(ngx_http_request_t *r,
     ngx_http_ratelimit_loc_conf_t *conf, ngx_http_ratelimit_ctx_t *ctx)
 {
-    return ngx_http_ratelimit_explain(r, conf, ctx, NULL);
+    return ngx_http_ratelimit_select_all(r, conf, ctx, NULL);
 }
 
 
 ngx_int_t
 ngx_http_ratelimit_explain(ngx_http_request_t *r,
+    ngx_http_ratelimit_loc_conf_t *conf, ngx_http_ratelimit_ctx_t *ctx,
+    ngx_http_ratelimit_explain_t *explain)
+{
+    return ngx_http_ratelimit_select_all(r, conf, ctx, explain);
+}
+
+
+static ngx_int_t
+ngx_http_ratelimit_select_all(ngx_http_request_t *r,
     ngx_http_ratelimit_loc_conf_t *conf, ngx_http_ratelimit_ctx_t *ctx,
     ngx_http_ratelimit_explain_t *explain)
 {
@@ -211,7 +223,12 @@ ngx_http_ratelimit_select_limits(ngx_http_ratelimit_selection_t *s,
         return NGX_OK;
     }
 
-    ngx_ratelimit_subject_tier(&s->subject, s->policy, &s->tier);
+    if (s->policy->keyed) {
+        ngx_ratelimit_subject_tier(&s->subject, s->policy, &s->tier);
+
+    } else {
+        s->subject.tier = s->tier;
+    }
 
     s->grouped = (limit->number == NGX_HTTP_RATELIMIT_ALL);
 
@@ -305,6 +322,7 @@ ngx_http_ratelimit_select_apply(ngx_http_ratelimit_selection_t *s,
     ngx_ratelimit_check_t        *check;
     ngx_ratelimit_client_t       *client;
     const ngx_ratelimit_limit_t  *limit;
+    ngx_http_ratelimit_values_t  *values;
 
     check = &s->ctx->check;
 
@@ -324,10 +342,16 @@ ngx_http_ratelimit_select_apply(ngx_http_ratelimit_selection_t *s,
     if (client) {
         key = client->key;
 
-    } else if (ngx_http_ratelimit_values_key(s->request, rule->data, &key)
-               != NGX_OK)
-    {
-        return NGX_ERROR;
+    } else {
+        values = rule->data;
+
+        rc = values->nparts
+             ? ngx_http_ratelimit_values_key(s->request, values, &key)
+             : ngx_http_ratelimit_value_get(s->request, &values->key, &key);
+
+        if (rc != NGX_OK) {
+            return NGX_ERROR;
+        }
     }
 
     if (key.len == 0) {

@@ -2,8 +2,8 @@
  * A worker's control client: calls that are no checks, on connections of their
  * own, and one more connection that listens to a channel.
  *
- * The calls' client is as that of the checks (addresses, slot map, redirections,
- * TLS), but lazy: it connects where a call needs it. The ear is a client too,
+ * The calls' client is as that of the checks (addresses, slot map, TLS, what is
+ * redirected), but lazy: it connects where a call needs it. The ear is a client
  * with one connection: in a Cluster to the node that publishes, the owner of
  * the document's slot, else to the server or the master. All nodes of a Cluster
  * would hear of it as well.

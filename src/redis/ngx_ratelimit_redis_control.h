@@ -17,10 +17,10 @@
 typedef struct ngx_ratelimit_redis_control_s  ngx_ratelimit_redis_control_t;
 
 /*
- * Of an array of texts, each with its length (numbers as decimal text, nil as an
- * empty one); or of one, n 1. Valid during the handler only; it may keep a text,
- * which is heap memory of its own, and sets its data to NULL then. ran: it has
- * run, or may have.
+ * Of an array of texts, each with its length (numbers as decimal text, nil as
+ * an empty one); or of one, n 1. Valid during the handler only; it may keep a
+ * text, which is heap memory of its own, and sets its data to NULL then. ran:
+ * it has run, or may have.
  */
 typedef struct {
     ngx_ratelimit_redis_status_e  status;
@@ -34,9 +34,9 @@ typedef void (*ngx_ratelimit_redis_control_handler_pt)(void *data,
 
 /*
  * Makes the worker's control client; nothing is connected yet. Its timers are
- * cancelable, so no worker that exits waits for a call. Returns NULL when memory
- * is out. free: closes everything; handlers of calls under way are not called.
- * It must not be called by a handler.
+ * cancelable, so no worker that exits waits for a call. Returns NULL when
+ * memory is out. free: closes everything; handlers of calls under way are not
+ * called. It must not be called by a handler.
  */
 ngx_ratelimit_redis_control_t *ngx_ratelimit_redis_control_new(
     ngx_ratelimit_redis_t *redis, ngx_cycle_t *cycle);
@@ -46,11 +46,11 @@ void ngx_ratelimit_redis_control_free(
 /*
  * Sends a command of nargs texts, the first its name. key: the argument that
  * names the slot (its number), 0: any node will do. The handler is called once,
- * never from inside, unless the call is forgotten. Everything is copied. Returns
- * the call, valid until its handler is called or it is forgotten, or NULL when
- * memory is out. A call that a connection is there for, or can be made for, ends
- * in CONTROL_MS; where none can, UNREACHABLE comes soon. What Redis refused is
- * not logged here.
+ * never from inside, unless the call is forgotten. Everything is copied.
+ * Returns the call, valid until its handler is called or it is forgotten, or
+ * NULL when memory is out. Where there is a connection, or one can be made, it
+ * ends in CONTROL_MS; else with UNREACHABLE, soon. What Redis refused is not
+ * logged here.
  */
 ngx_ratelimit_redis_call_t *ngx_ratelimit_redis_control_call(
     ngx_ratelimit_redis_control_t *control, const ngx_str_t *args,
@@ -71,9 +71,9 @@ ngx_ratelimit_redis_call_t *ngx_ratelimit_redis_control_rules(
 /*
  * Listens to "<prefix>:rules:<zone>" from now on, again whenever the connection
  * broke. Called for messages (once for some that come together), and when it
- * begins to listen (again): what was said before is lost. Never from inside; it
- * may unlisten. One for each control client. listen returns NGX_OK, or NGX_ERROR:
- * memory is out.
+ * begins to listen (again): what was said before is lost. Never from inside;
+ * it may unlisten. One for each control client. listen returns NGX_OK, or
+ * NGX_ERROR: memory is out.
  */
 typedef void (*ngx_ratelimit_redis_listener_pt)(void *data);
 

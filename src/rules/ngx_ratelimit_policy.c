@@ -106,7 +106,7 @@ ngx_ratelimit_policy_create(ngx_ratelimit_limiter_t *limiter, ngx_log_t *log)
 }
 
 
-/* Ranks, indexes and numbers are of one policy; what is pointed to is shared. */
+/* Ranks, indexes, numbers are of one policy; what is pointed to is shared. */
 static ngx_int_t
 ngx_ratelimit_policy_copy(ngx_ratelimit_policy_t *policy,
     const ngx_ratelimit_policy_t *base)
@@ -573,24 +573,6 @@ ngx_ratelimit_policy_part_digest(const ngx_str_t *part,
     SHA256_Final(whole, &ctx);
 
     ngx_memcpy(digest, whole, NGX_RATELIMIT_MAP_KEY);
-}
-
-
-void
-ngx_ratelimit_policy_use(ngx_ratelimit_policy_t *policy)
-{
-    policy->refs++;
-}
-
-
-void
-ngx_ratelimit_policy_release(ngx_ratelimit_policy_t *policy)
-{
-    policy->refs--;
-
-    if (policy->refs == 0 && policy->pool) {
-        ngx_destroy_pool(policy->pool);
-    }
 }
 
 

@@ -20,8 +20,8 @@ typedef struct {
 } ngx_ratelimit_override_t;
 
 struct ngx_ratelimit_policy_s {
-    ngx_pool_t                *pool;       /* its own; NULL: of the cycle, and
-                                              refs are not counted */
+    ngx_pool_t                *pool;       /* its own; NULL: of the cycle,
+                                              whatever refs is */
     ngx_uint_t                 refs;
     ngx_ratelimit_limiter_t   *limiter;
     uint64_t                   version;    /* of the document; 0: none */
@@ -50,7 +50,7 @@ struct ngx_ratelimit_policy_s {
     ngx_ratelimit_override_t  *overrides;
 
     /* the first two by complete(), the third by who compiles a document */
-    unsigned                   keyed:1;    /* something depends on the API key */
+    unsigned                   keyed:1;    /* anything depends on an API key */
     unsigned                   digested:1; /* on its digest */
     unsigned                   tenants:1;  /* on another part of a key */
 
@@ -61,8 +61,8 @@ struct ngx_ratelimit_policy_s {
 /*
  * The digest that the maps know an API key by: the first bytes of its SHA-256,
  * or of the one that a text of the form "sha256:<64 hexadecimal digits>" is:
- * $ratelimit_api_key has that form for no other keys. hashed: whether a text has
- * it. And the digest of a part of a key: part as the rule has it,
+ * $ratelimit_api_key has that form for no other keys. hashed: whether a text
+ * has it. And the digest of a part of a key: part as the rule has it,
  * "$http_x_tenant".
  */
 void ngx_ratelimit_policy_digest(const ngx_str_t *key,
@@ -116,9 +116,27 @@ ngx_int_t ngx_ratelimit_policy_finish(ngx_ratelimit_policy_t *policy,
 ngx_uint_t ngx_ratelimit_policy_find(const ngx_ratelimit_policy_t *policy,
     const ngx_str_t *path, ngx_ratelimit_rule_t **rules, ngx_uint_t max);
 
-/* One more user; one less: the last one frees it. */
-void ngx_ratelimit_policy_use(ngx_ratelimit_policy_t *policy);
-void ngx_ratelimit_policy_release(ngx_ratelimit_policy_t *policy);
+/*
+ * One more user; one less: the last one frees it. Here, since each request does
+ * both, and a call of a module's global function goes through a table.
+ */
+static ngx_inline void
+ngx_ratelimit_policy_use(ngx_ratelimit_policy_t *policy)
+{
+    policy->refs++;
+}
+
+
+static ngx_inline void
+ngx_ratelimit_policy_release(ngx_ratelimit_policy_t *policy)
+{
+    policy->refs--;
+
+    if (policy->refs == 0 && policy->pool) {
+        ngx_destroy_pool(policy->pool);
+    }
+}
+
 
 /*
  * From now on the limiter's requests go by this one, whose reference it takes

@@ -1,6 +1,7 @@
 /*
- * The last step of a policy: its regular expressions. nginx has one memory pool
- * for those that it compiles, so that is done in the event loop, some at a time.
+ * The last step of a policy: its regular expressions. nginx has one memory
+ * pool for those that it compiles, so that is done in the event loop, some at a
+ * time.
  */
 
 #include "ngx_ratelimit_policy.h"

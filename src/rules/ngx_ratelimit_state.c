@@ -301,7 +301,7 @@ ngx_ratelimit_state_write(const ngx_str_t *file, const ngx_str_t *text,
 }
 
 
-/* The temporary file, which nobody else writes or renames until it is closed. */
+/* The temporary file: nobody else writes or renames it until it is closed. */
 static ngx_fd_t
 ngx_ratelimit_state_open(const char *path, const char **step)
 {

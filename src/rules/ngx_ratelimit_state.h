@@ -14,8 +14,9 @@
  * text in pool; they end before the first that is not whole. Where that is the
  * first of all, the file is set aside as "<file>.corrupt" (unless test is set:
  * "nginx -t" changes nothing). Then, and where there is no file, "<file>.old"
- * is read instead: to forget a document, both have to go. All of it is logged. Returns NGX_OK (text is empty: there is none),
- * or NGX_ERROR: it cannot be read, or memory is out (logged).
+ * is read instead: to forget a document, both have to go. All of it is logged.
+ * Returns NGX_OK (text is empty: there is none), or NGX_ERROR: it cannot be
+ * read, or memory is out (logged).
  */
 ngx_int_t ngx_ratelimit_state_read(const ngx_str_t *file, ngx_pool_t *pool,
     ngx_uint_t test, ngx_str_t *text, ngx_log_t *log);

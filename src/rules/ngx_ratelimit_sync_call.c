@@ -1,7 +1,7 @@
 /*
  * What the endpoint asks for: a record becomes the next version, what versions
- * there are, one of them, a counter's reset. In Redis where the zone has one, in
- * the node's store where it has none.
+ * there are, one of them, a counter's reset. In Redis where the zone has one,
+ * in the node's store where it has none.
  */
 
 #include "ngx_ratelimit_sync_int.h"

@@ -110,6 +110,9 @@ ngx_ratelimit_sync_lead(ngx_ratelimit_sync_t *sync)
                   "ratelimit zone \"%V\": this worker follows the rules for "
                   "this node", &sync->limiter->zone.name);
 
+    /* the leader of the configuration before may have written another file */
+
+    ngx_ratelimit_store_set_file(sync->limiter->store, &sync->limiter->state);
     ngx_ratelimit_sync_save(sync);
 
     if (sync->control == NULL) {
@@ -260,6 +263,10 @@ ngx_ratelimit_sync_answer(void *data,
     ngx_ratelimit_sync_resets(sync, resets);
 
     ngx_ratelimit_store_version(sync->limiter->store, &own, &own_id);
+
+    if (version >= own) {
+        sync->returning.wait = 0;
+    }
 
     if (version < own) {
         ngx_ratelimit_sync_put_back(sync, version);
@@ -470,14 +477,17 @@ ngx_ratelimit_sync_put_back(ngx_ratelimit_sync_t *sync, uint64_t found)
 {
     ngx_int_t                    rc;
     uint64_t                     generation;
+    ngx_uint_t                   first;
     ngx_ratelimit_store_entry_t  entry;
 
     ngx_ratelimit_sync_poll_later(sync, NGX_RATELIMIT_SYNC_AGAIN_MS);
 
-    /* a Redis that forgets it again is not given it at each of its messages */
+    /* a Redis that does not take it is given it less and less often */
 
-    if (sync->returned
-        && ngx_current_msec - sync->returned < NGX_RATELIMIT_SYNC_AGAIN_MS)
+    first = (sync->returning.wait == 0);
+
+    if (!first
+        && (ngx_msec_int_t) (ngx_current_msec - sync->returning.after) < 0)
     {
         return;
     }
@@ -497,12 +507,12 @@ ngx_ratelimit_sync_put_back(ngx_ratelimit_sync_t *sync, uint64_t found)
         return;
     }
 
-    sync->returned = ngx_current_msec ? ngx_current_msec : 1;
-
-    ngx_log_error(NGX_LOG_NOTICE, sync->log, 0,
-                  "ratelimit zone \"%V\": Redis has version %uL of its rules, "
-                  "this node puts back version %uL",
-                  &sync->limiter->zone.name, found, entry.version);
+    if (ngx_ratelimit_sync_failed(&sync->returning) || first) {
+        ngx_log_error(NGX_LOG_NOTICE, sync->log, 0,
+                      "ratelimit zone \"%V\": Redis has version %uL of its "
+                      "rules, this node puts back version %uL",
+                      &sync->limiter->zone.name, found, entry.version);
+    }
 }
 
 

@@ -158,6 +158,7 @@ ngx_ratelimit_sync_load(ngx_ratelimit_limiter_t *limiter, ngx_pool_t *pool,
     ngx_cpystrn(name, limiter->state.data, limiter->state.len + 1);
 
     if (ngx_file_info(name, &info) != NGX_FILE_ERROR) {
+        ngx_ratelimit_store_set_file(limiter->store, &limiter->state);
         ngx_ratelimit_store_set_written(limiter->store,
                              ngx_ratelimit_store_generation(limiter->store),
                              0);

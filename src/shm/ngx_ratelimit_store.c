@@ -41,6 +41,7 @@ struct ngx_ratelimit_store_s {
 
     _Atomic ngx_pid_t           leader;    /* by who has the lock */
 
+    _Atomic uint64_t            file;      /* a hash of its name; 0: none */
     _Atomic uint64_t            written;
     _Atomic uint64_t            resets;
     _Atomic uint64_t            asked_ms;
@@ -470,6 +471,28 @@ ngx_ratelimit_store_stat(const ngx_ratelimit_store_t *store,
     stat->asked_ms = atomic_load(&store->asked_ms);
     stat->reachable = atomic_load(&store->reachable);
     stat->error = atomic_load(&store->error);
+}
+
+
+/* FNV-1a: whoever chooses the names may do what he likes with the files. */
+void
+ngx_ratelimit_store_set_file(ngx_ratelimit_store_t *store,
+    const ngx_str_t *name)
+{
+    size_t    i;
+    uint64_t  file;
+
+    file = 0xcbf29ce484222325ULL;
+
+    for (i = 0; i < name->len; i++) {
+        file = (file ^ name->data[i]) * 0x100000001b3ULL;
+    }
+
+    if (atomic_load(&store->file) != file) {
+        atomic_store(&store->written, 0);
+        atomic_store(&store->error, 0);
+        atomic_store(&store->file, file);
+    }
 }
 
 

@@ -46,7 +46,8 @@ void ngx_ratelimit_store_version(const ngx_ratelimit_store_t *store,
  * which loses its oldest ones. expected: a version that must be the current
  * one, or NGX_RATELIMIT_STORE_ANY. history: 0: the one before is dropped
  * instead. Returns NGX_OK, NGX_BUSY: another version is current (in *found),
- * NGX_DECLINED: the record is too large, or NGX_ERROR: the lock is broken.
+ * NGX_DECLINED: the record is too large, or NGX_ERROR: the lock is broken. May
+ * be called by a thread: of many megabytes it should be.
  */
 #define NGX_RATELIMIT_STORE_ANY  ((uint64_t) -1)
 
@@ -98,11 +99,16 @@ typedef struct {
 } ngx_ratelimit_store_stat_t;
 
 /*
+ * file: of the leader alone, the name of the state file; "written" begins anew
+ * where it is another one than before.
+ *
  * written: err 0: the file has the generation, else why it could not be
  * written. asked: time_ms counts where Redis was reachable.
  */
 void ngx_ratelimit_store_stat(const ngx_ratelimit_store_t *store,
     ngx_ratelimit_store_stat_t *stat);
+void ngx_ratelimit_store_set_file(ngx_ratelimit_store_t *store,
+    const ngx_str_t *name);
 void ngx_ratelimit_store_set_written(ngx_ratelimit_store_t *store,
     uint64_t generation, ngx_err_t err);
 void ngx_ratelimit_store_set_resets(ngx_ratelimit_store_t *store,

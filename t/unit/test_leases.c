@@ -410,6 +410,37 @@ test_churn(void **state)
 }
 
 
+/* The latest moment, whoever comes last; nothing else changes. */
+
+static void
+test_forget(void **state)
+{
+    int    found;
+    map_t  map;
+
+    (void) state;
+
+    map = leases_make(NGX_RATELIMIT_LEASES_MIN_BYTES);
+
+    assert_true(put(map, 1, NOW, LATER));
+    assert_true(ngx_ratelimit_leases_forgot_us(map.leases) == 0);
+
+    ngx_ratelimit_leases_forget(map.leases, NOW);
+    ngx_ratelimit_leases_forget(map.leases, NOW - 1);
+    assert_true(ngx_ratelimit_leases_forgot_us(map.leases) == NOW);
+
+    ngx_ratelimit_leases_forget(map.leases, NOW + 1);
+    assert_true(ngx_ratelimit_leases_forgot_us(map.leases) == NOW + 1);
+
+    (void) get_id(map, key(1), &found);
+    assert_true(found);
+    assert_int_equal(ngx_ratelimit_leases_check(map.leases,
+                                           NGX_RATELIMIT_LEASES_MIN_BYTES),
+                     NGX_OK);
+    leases_free(map);
+}
+
+
 int
 main(void)
 {
@@ -423,6 +454,7 @@ main(void)
         cmocka_unit_test(test_longest_free),
         cmocka_unit_test(test_load),
         cmocka_unit_test(test_churn),
+        cmocka_unit_test(test_forget),
     };
 
     /* a lock that nobody hands on would stop the tests too */

@@ -218,8 +218,8 @@ test_hostile(void **state)
     const char              *wrong;
     ngx_ratelimit_record_t   got;
 
-    static const char  sha[] = ",\"sha256\":\"0123456789012345678901234567890123"
-                               "456789012345678901234567890123\"}\n";
+    static const char  sha[] = ",\"sha256\":\"01234567890123456789012345678901"
+                               "23456789012345678901234567890123\"}\n";
 
 #define ID    "\"id\":\"0000000000000001\""
 #define TIME  "\"time\":\"2026-01-31T00:00:00.000Z\""
