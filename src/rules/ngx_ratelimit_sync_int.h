@@ -134,11 +134,15 @@ void ngx_ratelimit_sync_save(ngx_ratelimit_sync_t *sync);
 /* Forgets all calls. */
 void ngx_ratelimit_sync_calls_end(ngx_ratelimit_sync_t *sync);
 
+/* sync_put.c */
+
 /* Gives Redis a record where it has the expected version. NULL: no memory. */
 ngx_ratelimit_redis_call_t *ngx_ratelimit_sync_put_record(
     ngx_ratelimit_sync_t *sync, uint64_t expected,
     const ngx_ratelimit_store_entry_t *entry,
     ngx_ratelimit_redis_control_handler_pt handler, void *data);
+
+/* sync_text.c */
 
 /*
  * Keeps an answer's texts from the given one on: NGX_OK, or NGX_ERROR: memory
