@@ -1,7 +1,7 @@
 /*
  * How long the turns of an event loop are, in time of the processor, so that a
- * busy machine does not matter: preloaded into nginx, writes those above 1 ms to
- * the file that TURNS names. rules-swap.pl reads it.
+ * busy machine does not matter: preloaded into nginx, writes those above 1 ms
+ * to the file that TURNS names. rules-swap.pl reads it.
  */
 
 #define _GNU_SOURCE

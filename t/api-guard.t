@@ -41,7 +41,17 @@ my $gateway = t::Gateway->new(http => <<'CONF');
 
         location /all/ { ratelimit_api zone=one; allow all; }
         location /some/ { ratelimit_api zone=one; deny 10.0.0.9; }
-        location /any/ { ratelimit_api zone=one; satisfy any; }
+        location /any/ { ratelimit_api zone=one write; satisfy any; }
+        location /any-some/ { ratelimit_api zone=one; satisfy any; allow 10.0.0.1; }
+
+        location /any-else/ {
+            ratelimit_api zone=one;
+            satisfy any;
+            allow 10.0.0.1;
+            deny all;
+            auth_basic "x";
+            auth_basic_user_file users;
+        }
 
         location /token/ {
             ratelimit_api zone=one write token_file=tokens;
@@ -78,6 +88,7 @@ my $gateway = t::Gateway->new(http => <<'CONF');
     }
 CONF
 
+$gateway->write('users', "ann:{PLAIN}secret\n");
 $gateway->write('tokens', "# who\n\n  $OTHER\r\n$TOKEN\n#$TOKEN-no\n");
 $gateway->start;
 
@@ -125,7 +136,16 @@ is(status('/all/status', 'X-From: 10.0.0.2'), 200, 'allow all');
 is(status('/some/status', 'X-From: 10.0.0.2'), 403,
    'a list of some that are denied opens nothing');
 is(status('/some/status'), 200, 'but to loopback');
-is(status('/any/status', 'X-From: 10.0.0.2'), 200, 'satisfy any');
+is(status('/any/status', 'X-From: 10.0.0.2'), 403,
+   '"satisfy any" with nothing else opens nothing');
+is(status('/any-some/status', 'X-From: 10.0.0.2'), 403,
+   'nor with some that are allowed');
+is(status('/any-else/status', 'X-From: 10.0.0.1'), 200,
+   '"satisfy any": by address');
+is(status('/any-else/status', 'X-From: 10.0.0.2',
+          'Authorization: Basic YW5uOnNlY3JldA=='), 200,
+   '"satisfy any": by password');
+is(status('/any-else/status', 'X-From: 10.0.0.2'), 401, 'by neither');
 is(status('/rl/status', 'Host: inherits', 'X-From: 10.0.0.1'), 200,
    'rules that are inherited');
 is(status('/rl/status', 'Host: inherits'), 403, 'also for loopback');

@@ -286,6 +286,20 @@ is(t::Api::said($clear->change('PUT', '/rules',
 $clear->change('PUT', '/rules', { rules => [\%orders] });
 is($clear->get('/rules')->{json}{rules}[0]{override}{sk_vip}{limit}, 1000,
    'keys in the clear');
+is_deeply($clear->change('PATCH', '/rules/orders',
+                         { override => { sha('sk_vip') => { limit => 7 } } })
+              ->{json}{override}{sk_vip}{limit}, 7,
+          'a key in the clear, patched by its hash');
+$answer = $clear->change('PATCH', '/rules/orders',
+                         { override => { sha('sk_vip') => undef,
+                                         sha('sk_2') => { limit => 2 } } });
+is_deeply([keys %{ $answer->{json}{override} }], [sha('sk_2')], 'taken out by it');
+$answer = $clear->change('PATCH', '/rules/orders',
+                         { override => { sk_2 => undef } });
+is_deeply($answer->{json}{override}, {}, 'and a hash by its key');
+$clear->change('PUT', '/tier-of/sk_3', { tier => 'free' });
+is_deeply($clear->change('PATCH', '/tier-of', { keys => { sha('sk_3') => undef } })
+              ->{json}{keys}, {}, 'the same of tiers');
 is($clear->change('PUT', '/tier-of/%ff', { tier => 'x' })->{status}, 400,
    'a name that is no UTF-8');
 

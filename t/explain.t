@@ -19,7 +19,10 @@ my $gateway = t::Gateway->new(http => <<'CONF')->start;
     map $http_x_plan $plan { default ""; gold pro; }
     map $cookie_flavour $flavour { default none; ~. $cookie_flavour; }
 
-    log_format explain '$request_method $uri $status';
+    set_real_ip_from 127.0.0.1;
+    real_ip_header X-From;
+
+    log_format explain '$request_method $uri $status $remote_addr';
     access_log %%DIR%%/access.log explain;
 
     server {
@@ -257,8 +260,14 @@ is($api->post('/explain', { uri => '/v1/x', method => 'PURGE',
 
 # the endpoint's own requests are logged, and no other
 
+is($api->post('/explain', { uri => '/both/1?k=addr',
+                            headers => { 'X-From' => '192.0.2.9' } })
+   ->{status}, 200, 'from another address');
+
 my $log = $gateway->read('access.log');
-like($log, qr{^POST /rl/explain 200$}m, 'the log has the request itself');
+like($log, qr{^POST /rl/explain 200 127\.0\.0\.1$}m,
+     'the log has the request itself');
+unlike($log, qr{192\.0\.2\.9}, 'with its own address');
 unlike($log, qr{^POST /v1/}m, 'and not the other');
 is(grep({ -e } "$gateway->{dir}/never.log")
    ? $gateway->read('never.log') =~ tr/\n// : 0, 6,

@@ -40,10 +40,12 @@ ngx_ratelimit_inspect_look(ngx_ratelimit_inspect_t *inspect)
         return ngx_ratelimit_inspect_shard(inspect);
     }
 
+    /* it is complete where memory is out: what is returned says so */
+
+    inspect->asking = 1;
     inspect->check.pending = 1;
     ngx_ratelimit_remote_take(&inspect->client);
-
-    /* it is complete where memory is out, and the handler was called */
+    inspect->asking = 0;
 
     return inspect->client.call ? NGX_AGAIN : NGX_ERROR;
 }
@@ -92,6 +94,10 @@ static void
 ngx_ratelimit_inspect_handler(void *data)
 {
     ngx_ratelimit_inspect_t *inspect = data;
+
+    if (inspect->asking) {
+        return;
+    }
 
     if (inspect->counter.source == NGX_RATELIMIT_SOURCE_REDIS) {
         inspect->answer = inspect->counter.answer;

@@ -34,6 +34,7 @@ typedef struct {
     ngx_ratelimit_redis_control_t  *control;
     ngx_ratelimit_redis_call_t     *call;
     unsigned                        controls:1;  /* call is control's */
+    unsigned                        asking:1;    /* look has not returned yet */
 } ngx_ratelimit_inspect_t;
 
 /*

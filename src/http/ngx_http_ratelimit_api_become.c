@@ -53,6 +53,9 @@ ngx_http_ratelimit_api_self_save(ngx_http_request_t *r,
     self->loc_conf = r->loc_conf;
     self->variables = r->variables;
     self->request_body = r->request_body;
+    self->sockaddr = r->connection->sockaddr;
+    self->socklen = r->connection->socklen;
+    self->addr_text = r->connection->addr_text;
     self->internal = r->internal;
     self->valid_unparsed_uri = r->valid_unparsed_uri;
 }
@@ -75,6 +78,9 @@ ngx_http_ratelimit_api_self_restore(ngx_http_request_t *r,
     r->loc_conf = self->loc_conf;
     r->variables = self->variables;
     r->request_body = self->request_body;
+    r->connection->sockaddr = self->sockaddr;
+    r->connection->socklen = self->socklen;
+    r->connection->addr_text = self->addr_text;
     r->internal = self->internal;
     r->valid_unparsed_uri = self->valid_unparsed_uri;
     r->err_status = 0;

@@ -649,8 +649,8 @@ ngx_http_ratelimit_api_edit_answer(ngx_http_ratelimit_api_t *api)
 
 /*
  * Whether a list of tags has the version's; the largest version of them. What
- * nginx has compressed may come back as a weak one; quotes may be forgotten. "*"
- * stands alone.
+ * nginx has compressed may come back as a weak one; quotes may be forgotten.
+ * "*" stands alone.
  */
 static ngx_uint_t
 ngx_http_ratelimit_api_names(const ngx_str_t *tags, uint64_t version,

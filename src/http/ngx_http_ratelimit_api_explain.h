@@ -23,6 +23,9 @@ typedef struct {
     void                      **loc_conf;
     ngx_http_variable_value_t  *variables;
     ngx_http_request_body_t    *request_body;
+    struct sockaddr            *sockaddr;   /* set_real_ip_from may change */
+    socklen_t                   socklen;    /* the connection's */
+    ngx_str_t                   addr_text;
     unsigned                    internal:1;
     unsigned                    valid_unparsed_uri:1;
 } ngx_http_ratelimit_api_self_t;

@@ -91,25 +91,18 @@ ngx_http_ratelimit_api_guard(ngx_http_ratelimit_api_t *api)
 
 
 /*
- * Whether the location says who may use it: by "satisfy any", where another
- * module decides, too; or by rules that decide of every address. A list of
- * some that are denied, as a server may have one for all of its locations, was
- * not meant to open this one.
+ * Whether the location says who may use it: by rules that decide of every
+ * address. A list of some that are denied, as a server may have one for all of
+ * its locations, was not meant to open this one; nor was "satisfy any" alone,
+ * which lets everybody in where nothing else decides.
  */
 static ngx_uint_t
 ngx_http_ratelimit_api_opened(ngx_http_request_t *r)
 {
     ngx_uint_t                             i;
-    ngx_http_core_loc_conf_t              *clcf;
     ngx_http_ratelimit_main_conf_t        *conf;
     ngx_http_ratelimit_api_access_t       *rules;
     ngx_http_ratelimit_api_access_conf_t  *access;
-
-    clcf = ngx_http_get_module_loc_conf(r, ngx_http_core_module);
-
-    if (clcf->satisfy == NGX_HTTP_SATISFY_ANY) {
-        return 1;
-    }
 
     conf = ngx_http_get_module_main_conf(r, ngx_http_ratelimit_module);
 

@@ -231,24 +231,26 @@ ngx_ratelimit_edit_tier_show(ngx_ratelimit_edit_work_t *work)
 ngx_ratelimit_edit_status_e
 ngx_ratelimit_edit_tiers_of_patch(ngx_ratelimit_edit_work_t *work)
 {
-    json_t  *keys, *merged;
+    json_t  *keys, *merged, *tier_of;
 
     if (!json_is_object(work->body)) {
         return ngx_ratelimit_edit_problem(work, "", "must be an object");
     }
 
     keys = json_object_get(work->body, "keys");
+    tier_of = json_object_get(work->root, "tier_of");
 
     if (json_is_object(keys)
         && json_object_set_new(work->body, "keys",
-                               ngx_ratelimit_edit_hashed(work, keys, "/keys"))
+                               ngx_ratelimit_edit_hashed(work, keys,
+                                             json_object_get(tier_of, "keys"),
+                                                         "/keys"))
            != 0)
     {
         return NGX_RATELIMIT_EDIT_ERROR;
     }
 
-    merged = ngx_ratelimit_edit_merge(json_object_get(work->root, "tier_of"),
-                                      work->body);
+    merged = ngx_ratelimit_edit_merge(tier_of, work->body);
 
     if (json_object_set_new(work->root, "tier_of", merged) != 0) {
         return NGX_RATELIMIT_EDIT_ERROR;

@@ -7,8 +7,15 @@
 
 #include <jansson.h>
 
+static json_t *ngx_ratelimit_edit_in_clear(ngx_ratelimit_edit_work_t *work,
+    json_t *target);
+static const char *ngx_ratelimit_edit_called(ngx_ratelimit_edit_work_t *work,
+    json_t *target, json_t *clear, const ngx_str_t *key);
 static ngx_int_t ngx_ratelimit_edit_rename(ngx_ratelimit_edit_work_t *work,
-    json_t *hashed, const char *name, json_t *value, const char *pointer);
+    json_t *hashed, const ngx_str_t *name, const char *key, json_t *value,
+    const char *pointer);
+static const char *ngx_ratelimit_edit_digest_of(
+    ngx_ratelimit_edit_work_t *work, const ngx_str_t *key);
 static ngx_int_t ngx_ratelimit_edit_rule_id(ngx_ratelimit_edit_work_t *work,
     json_t *rule);
 static ngx_int_t ngx_ratelimit_edit_rule_part(
@@ -101,15 +108,17 @@ ngx_ratelimit_edit_merge(json_t *target, json_t *patch)
 
 json_t *
 ngx_ratelimit_edit_hashed(ngx_ratelimit_edit_work_t *work, json_t *object,
-    const char *pointer)
+    json_t *target, const char *pointer)
 {
-    json_t      *hashed, *value;
+    json_t      *hashed, *value, *clear;
+    ngx_str_t    text;
     const char  *name;
 
     hashed = json_object();
+    clear = ngx_ratelimit_edit_in_clear(work, target);
 
-    if (hashed == NULL) {
-        return NULL;
+    if (hashed == NULL || clear == NULL) {
+        goto failed;
     }
 
     if (work->names == NULL) {
@@ -117,32 +126,95 @@ ngx_ratelimit_edit_hashed(ngx_ratelimit_edit_work_t *work, json_t *object,
     }
 
     json_object_foreach(object, name, value) {
-        if (ngx_ratelimit_edit_rename(work, hashed, name, value, pointer)
+        text.data = (u_char *) name;
+        text.len = ngx_strlen(name);
+
+        if (ngx_ratelimit_edit_rename(work, hashed, &text,
+                                      ngx_ratelimit_edit_called(work, target,
+                                                                clear, &text),
+                                      value, pointer)
             != NGX_OK)
         {
-            json_decref(hashed);
+            goto failed;
+        }
+    }
+
+    json_decref(clear);
+
+    return hashed;
+
+failed:
+
+    json_decref(clear);
+    json_decref(hashed);
+
+    return NULL;
+}
+
+
+/* By their digests, the names that are none: keys in the clear. */
+static json_t *
+ngx_ratelimit_edit_in_clear(ngx_ratelimit_edit_work_t *work, json_t *target)
+{
+    json_t      *clear, *value;
+    ngx_str_t    text;
+    const char  *name, *digest;
+
+    clear = json_object();
+
+    json_object_foreach(target, name, value) {
+        text.data = (u_char *) name;
+        text.len = ngx_strlen(name);
+
+        digest = ngx_ratelimit_edit_digest_of(work, &text);
+
+        if (digest && ngx_strcmp(digest, name) == 0) {
+            continue;
+        }
+
+        if (digest == NULL
+            || json_object_set_new(clear, digest,
+                                   json_stringn(name, text.len))
+               != 0)
+        {
+            json_decref(clear);
             return NULL;
         }
     }
 
-    return hashed;
+    return clear;
+}
+
+
+/* The name of a key, as target has it, or as it would be stored. */
+static const char *
+ngx_ratelimit_edit_called(ngx_ratelimit_edit_work_t *work, json_t *target,
+    json_t *clear, const ngx_str_t *key)
+{
+    json_t      *name;
+    const char  *digest;
+
+    digest = ngx_ratelimit_edit_digest_of(work, key);
+
+    if (digest == NULL || json_object_get(target, digest)) {
+        return digest;
+    }
+
+    name = json_object_get(clear, digest);
+
+    return name ? json_string_value(name)
+                : ngx_ratelimit_edit_stored(work, key);
 }
 
 
 static ngx_int_t
 ngx_ratelimit_edit_rename(ngx_ratelimit_edit_work_t *work, json_t *hashed,
-    const char *name, json_t *value, const char *pointer)
+    const ngx_str_t *name, const char *key, json_t *value, const char *pointer)
 {
-    ngx_str_t    text, place;
-    const char  *key;
-
-    text.data = (u_char *) name;
-    text.len = ngx_strlen(name);
-
-    key = ngx_ratelimit_edit_stored(work, &text);
+    ngx_str_t  place;
 
     if (key == NULL
-        || ngx_ratelimit_edit_escape(work, pointer, &text, &place) != NGX_OK)
+        || ngx_ratelimit_edit_escape(work, pointer, name, &place) != NGX_OK)
     {
         return NGX_ERROR;
     }
@@ -171,10 +243,30 @@ const char *
 ngx_ratelimit_edit_stored(ngx_ratelimit_edit_work_t *work,
     const ngx_str_t *key)
 {
+    ngx_str_t  text;
+
+    if (!work->edit->clear) {
+        return ngx_ratelimit_edit_digest_of(work, key);
+    }
+
+    if (ngx_ratelimit_edit_join(work->edit->pool, &text, key, NULL, 0)
+        != NGX_OK)
+    {
+        return NULL;
+    }
+
+    return (char *) text.data;
+}
+
+
+static const char *
+ngx_ratelimit_edit_digest_of(ngx_ratelimit_edit_work_t *work,
+    const ngx_str_t *key)
+{
     u_char     buf[NGX_RATELIMIT_DOCUMENT_KEY];
     ngx_str_t  text;
 
-    text = work->edit->clear ? *key : ngx_ratelimit_document_key(key, buf);
+    text = ngx_ratelimit_document_key(key, buf);
 
     if (ngx_ratelimit_edit_join(work->edit->pool, &text, &text, NULL, 0)
         != NGX_OK)
@@ -263,6 +355,7 @@ ngx_ratelimit_edit_rule_patch(ngx_ratelimit_edit_work_t *work)
     if (json_is_object(override)
         && json_object_set_new(work->body, "override",
                                ngx_ratelimit_edit_hashed(work, override,
+                                            json_object_get(rule, "override"),
                                                          "/override"))
            != 0)
     {

@@ -193,8 +193,8 @@ const char *ngx_ratelimit_rule_limit(const ngx_ratelimit_spec_t *spec,
     const ngx_str_t *text, ngx_ratelimit_limit_t *limit);
 
 /*
- * Whether the counters of a rule, whose limit is known where it is constant, can
- * be split into its shards: each of them must be able to pay any request.
+ * Whether the counters of a rule, whose limit is known where it is constant,
+ * can be split into its shards: each of them must be able to pay any request.
  * Returns NULL, or what was expected as a constant string.
  */
 const char *ngx_ratelimit_rule_split(const ngx_ratelimit_rule_t *rule);

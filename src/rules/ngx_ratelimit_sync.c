@@ -7,7 +7,7 @@
 
 #if (NGX_LINUX) && defined(__GLIBC__)
 #include <malloc.h>
-#define NGX_RATELIMIT_SYNC_TRIM      65536  /* bytes of a record that is large */
+#define NGX_RATELIMIT_SYNC_TRIM      65536 /* bytes of a record that is large */
 #endif
 
 #define NGX_RATELIMIT_SYNC_QUOTE     160    /* bytes of a problem in the log */

@@ -66,15 +66,16 @@ ngx_int_t ngx_ratelimit_sync_current(ngx_ratelimit_limiter_t *limiter,
     ngx_pool_t *pool, ngx_ratelimit_record_t *record);
 
 /*
- * Each calls the handler once, never from inside, unless it is forgotten before.
- * Return the call, or NULL: memory is out, and the handler is not called.
+ * Each calls the handler once, never from inside, unless it is forgotten
+ * before. Return the call, or NULL: memory is out, and the handler is not
+ * called.
  *
  * put: makes a record the next version behind expected, which must be current;
- * the record's version, id and text are made here, everything is copied. A call
- * that ends UNKNOWN has found out what became of it where that could be: it is
- * as rare as Redis being cut off in that moment. Without Redis it waits for the
- * state file, 2 s at most; with Redis for up to 12 s, where that does not answer.
- * The worker does not exit before it has ended.
+ * the record's version, id and text are made here, everything is copied. A
+ * call that ends UNKNOWN has found out what became of it where that could be:
+ * it is as rare as Redis being cut off in that moment. Without Redis it waits
+ * for the state file, 2 s at most; with Redis for up to 12 s, where that does
+ * not answer. The worker does not exit before it has ended.
  */
 ngx_ratelimit_sync_call_t *ngx_ratelimit_sync_put(
     ngx_ratelimit_limiter_t *limiter, uint64_t expected,

@@ -33,7 +33,7 @@ typedef struct {
     ngx_pool_t                  *pool;
     ngx_ratelimit_sync_pieces_t  pieces;     /* of Redis: its text is of them */
     ngx_ratelimit_store_entry_t  entry;      /* its text is on the heap */
-    uint64_t                     generation; /* of the store, where it is of it */
+    uint64_t                     generation; /* of the store, if it is of it */
     uint64_t                     current;    /* version of the store before */
     ngx_int_t                    published;  /* that of Redis, to the store */
 
@@ -145,8 +145,8 @@ ngx_ratelimit_redis_call_t *ngx_ratelimit_sync_put_record(
 /* sync_text.c */
 
 /*
- * Keeps an answer's texts from the given one on: NGX_OK, or NGX_ERROR: memory is
- * out. join: makes one text of them on the heap, or returns NGX_ERROR; in a
+ * Keeps an answer's texts from the given one on: NGX_OK, or NGX_ERROR: memory
+ * is out. join: makes one text of them on the heap, or returns NGX_ERROR; in a
  * thread. free: at any time.
  */
 ngx_int_t ngx_ratelimit_sync_pieces_keep(ngx_ratelimit_sync_pieces_t *pieces,
