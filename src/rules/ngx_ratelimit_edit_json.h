@@ -115,9 +115,9 @@ struct json_t *ngx_ratelimit_edit_object(struct json_t *object,
 
 /*
  * An object with the same members, whose names are API keys and become what is
- * stored of them; of a key that target has, what it is called there. pointer: of
- * the object in the body. A new reference, or NULL: memory is out. Where two of
- * them are one key, that is a problem.
+ * stored of them; of a key that target has, what it is called there. pointer:
+ * of the object in the body. A new reference, or NULL: memory is out. Where two
+ * of them are one key, that is a problem.
  */
 struct json_t *ngx_ratelimit_edit_hashed(ngx_ratelimit_edit_work_t *work,
     struct json_t *object, struct json_t *target, const char *pointer);
