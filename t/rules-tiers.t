@@ -22,8 +22,8 @@ sub gateway {
     server {
         listen 127.0.0.1:%%PORT%% backlog=2048;
         location / { ratelimit zone=plans; empty_gif; }
+        location = /metrics { ratelimit_metrics; add_header X-Pid \$pid; }
         location /rl/ { ratelimit_api zone=plans write; }
-        @{[t::Rules::location()]}
     }
 CONF
 }
