@@ -471,7 +471,7 @@ ngx_ratelimit_edit_key(ngx_ratelimit_edit_work_t *work, json_t *keys)
 static ngx_uint_t
 ngx_ratelimit_edit_digest(const ngx_str_t *key)
 {
-    return key->len > sizeof("sha256:") - 1
+    return key->data && key->len > sizeof("sha256:") - 1
            && ngx_strncmp(key->data, "sha256:", sizeof("sha256:") - 1) == 0;
 }
 

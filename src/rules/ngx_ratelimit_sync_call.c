@@ -214,6 +214,8 @@ ngx_ratelimit_sync_calls_end(ngx_ratelimit_sync_t *sync)
         call = ngx_queue_data(q, ngx_ratelimit_sync_call_t, queue);
 
         call->handler = NULL;
+        ngx_queue_remove(q);
+        ngx_queue_init(q);
         ngx_ratelimit_sync_call_end(call, NGX_RATELIMIT_SYNC_FAILED);
     }
 }
