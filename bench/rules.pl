@@ -23,6 +23,14 @@ use Time::HiRes qw( sleep time );
 my ($title, $port, $other, $changes, $pause, $load) = @ARGV;
 my $FIRST = 100_000;    # the limit of version 0
 
+my (@beside, $own);
+$own = $$;
+
+END {
+    local $?;
+    kill TERM => @beside if $own == $$;
+}
+
 $| = 1;
 $SIG{PIPE} = 'IGNORE';
 
@@ -49,7 +57,7 @@ sub ask {
 
     $body //= '';
     $headers //= '';
-    syswrite $socket, "$line HTTP/1.1\r\nHost: bench\r\n$headers"
+    syswrite $socket, "$line HTTP/1.1\r\nHost: localhost\r\n$headers"
                       . (length $body ? 'Content-Length: ' . length($body)
                                         . "\r\n" : '')
                       . "\r\n$body";
@@ -57,7 +65,7 @@ sub ask {
     my $in = '';
 
     until ($in =~ /\r\n\r\n/) {
-        sysread $socket, $in, 65536, length $in or return 0;
+        more($socket, \$in) or return 0;
     }
 
     my ($head, $rest) = split /\r\n\r\n/, $in, 2;
@@ -67,10 +75,20 @@ sub ask {
     my $length = $header{'content-length'} // 0;
 
     while (length $rest < $length) {
-        sysread $socket, $rest, 65536, length $rest or return 0;
+        more($socket, \$rest) or return 0;
     }
 
     return ($status, \%header, $rest);
+}
+
+# False when the connection has ended; a signal ends no request.
+sub more {
+    my ($socket, $in) = @_;
+
+    for (;;) {
+        my $n = sysread $socket, $$in, 65536, length $$in;
+        return $n if defined $n || !$!{EINTR};
+    }
 }
 
 # The load: so many requests a second, to both; prints how many, how many wrong.
@@ -102,6 +120,8 @@ sub load {
 # The writer: one change after the other; prints when each began.
 sub writer {
     my $out = shift;
+
+    $out->autoflush;
 
     my $socket = connection($port);
     my $next = time;
@@ -141,7 +161,10 @@ sub beside {
     my $pid = open my $in, '-|';
     defined $pid or die "fork: $!";
 
-    return ($pid, $in) if $pid;
+    if ($pid) {
+        push @beside, $pid;
+        return ($pid, $in);
+    }
 
     $what->(\*STDOUT);
     exit 0;

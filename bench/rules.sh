@@ -97,4 +97,4 @@ change() {
 printf '%-24s%9s%9s%9s%9s%10s%8s\n' 'change of rules, ms' n p50 p99 max \
     requests wrong
 change 'with messages' '' 0.05
-change 'without messages' 'username mute; password_file mute;' 0.1
+change 'without messages' "username mute; password_file $DIR/mute;" 0.1

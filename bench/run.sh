@@ -96,3 +96,6 @@ measure 1 "$one" "$LOAD_CPU"
 measure 2 "$one $two" "$WORKER_CPU,$LOAD_CPU"
 
 check_error_log
+
+echo
+"$BENCH/rules.sh"
