@@ -1,0 +1,163 @@
+# A change whose answer is lost: what became of it is found out, and only where
+# that cannot be is the client told so. And a Redis that answers what no script
+# gives.
+
+use strict;
+use warnings;
+
+use t::RateLimit 'no_plan';
+use t::Gateway;
+use t::FakeRedis;
+use t::Rules;
+
+use Time::HiRes qw( sleep time );
+
+my $NONE = array('0', '0', '0');
+
+sub array {
+    return '*' . @_ . "\r\n" . join '', map { '$' . length() . "\r\n$_\r\n" } @_;
+}
+
+# A Redis with a document, as far as a gateway asks for it: {version, id,
+# record}. What a put gets is up to the test: a function of the server's state,
+# of how many puts came before, and of the put, {version, id, record}.
+sub fake {
+    my ($put, %options) = @_;
+
+    my ($n, %has) = (0, version => 0, id => '0', record => '', history => {});
+
+    return t::FakeRedis->new(sub {
+        my ($command, undef, undef, undef, undef, $what, @args) = @_;
+
+        return "+OK\r\n" if $command ne 'EVAL';
+        return $options{get}->(@args) if $what eq 'get' && $options{get};
+
+        if ($what eq 'get') {
+            return array($has{version}, $has{id}, '0')
+                if !$has{version} || $has{id} eq $args[1];
+            return array(@has{qw( version id )}, '0', $has{record});
+        }
+
+        return array($has{history}{$args[0]} // ()) if $what eq 'version';
+        return $NONE if $what ne 'put';
+
+        my %new = (version => $args[1], id => $args[2], record => $args[3]);
+
+        return $put->(\%has, $n++, \%new);
+    });
+}
+
+sub take {
+    my ($has, $new) = @_;
+
+    $has->{history}{$new->{version}} = $new->{record};
+    @$has{qw( version id record )} = @$new{qw( version id record )};
+    return array('1', @$new{qw( version id )});
+}
+
+sub gateway {
+    my $fake = shift;
+
+    return t::Gateway->new(workers => 1, http => <<"CONF")->start;
+    ratelimit_redis one { server 127.0.0.1:$fake->{port}; timeout 1s; }
+    ratelimit_zone \$arg_k zone=z:1m redis=one;
+    server {
+        listen 127.0.0.1:%%PORT%% backlog=1024;
+        location / { ratelimit zone=z; empty_gif; }
+        @{[t::Rules::location()]}
+    }
+CONF
+}
+
+# One change; its answer's status and body, and the version that counts then.
+sub lost {
+    my ($what, $status, $version, $said, $put) = @_;
+
+    my $fake = fake($put);
+    my $gateway = gateway($fake);
+    my $answer = t::Rules::change($gateway, 0, t::Rules::rules(10));
+
+    is($answer->{status}, $status, "$what: $status");
+    like($answer->{body}, $said, "$what: what is said") if $said;
+    ok(t::Rules::follows($gateway, $version), "$what: version $version counts");
+    is($gateway->get('/?k=a')->{status}, 200, "$what: requests go on");
+
+    $gateway->stop;
+    $fake->stop;
+}
+
+lost('taken, and the answer is lost', 201, 1, undef, sub {
+    my ($has, $n, $new) = @_;
+
+    return array('1', @$new{qw( version id )}) if $has->{id} eq $new->{id};
+
+    take($has, $new);
+    return undef;
+});
+
+lost('not taken, and the connection ends', 201, 1, undef, sub {
+    my ($has, $n, $new) = @_;
+    return $n ? take($has, $new) : undef;
+});
+
+lost('taken, and others have written since', 201, 2, undef, sub {
+    my ($has, $n, $new) = @_;
+
+    return array('0', @$has{qw( version id )}) if $n;
+
+    take($has, $new);
+
+    my $other = t::Rules::record(2, t::Rules::rules(11));
+    take($has, { version => 2, id => t::Rules::id($other), record => $other });
+    return undef;
+});
+
+lost('not taken, and others have written since', 412, 2, qr/"version":2\b/, sub {
+    my ($has, $n, $new) = @_;
+
+    return array('0', @$has{qw( version id )}) if $n;
+
+    for my $version (1, 2) {
+        my $other = t::Rules::record($version, t::Rules::rules(11));
+        take($has, { version => $version, id => t::Rules::id($other),
+                     record => $other });
+    }
+
+    return undef;
+});
+
+lost('nobody says what became of it', 504, 0, qr/timeout|lost|unknown|may/i,
+     sub { return undef });
+
+lost('full', 503, 0, qr/oom/, sub { return "-OOM command not allowed\r\n" });
+
+lost('another version', 412, 0, qr/412/, sub { return array('0', '0', '0') });
+
+lost('garbage', 504, 0, undef, sub { return array('1', 'x', 'y') });
+lost('less', 504, 0, undef, sub { return array('1') });
+
+
+# what is asked each few seconds, answered by anybody: nothing changes
+
+for my $answer ("*0\r\n", array('1'), array('x', 'y', 'z'), array('-1', '1', '1'),
+                array('99999999999999999999', '1', '1'),
+                array('9007199254740993', '1', '1'),
+                array('1', 'fffffffffffffffff', '0'), array('1', '1', ''),
+                array('1', '00000000000000aa', '0', "{}\n{}\n"),
+                array('1', '00000000000000aa', '0', ''),
+                array('1', '00000000000000aa', '0', "\0" x 100_000),
+                array('1', '00000000000000aa', '0', ('x' x 1000) x 100),
+                ":1\r\n", "\$-1\r\n", "+OK\r\n", "*1\r\n*1\r\n:1\r\n")
+{
+    my $fake = fake(sub { $NONE }, get => sub { $answer });
+    my $gateway = gateway($fake);
+    my $shown = substr $answer =~ s/[^ -~]+/ /gr, 0, 40;
+
+    ok(t::Gateway::wait_for(sub { $gateway->log =~ /\[error\] .*zone "z"/ }),
+       "$shown: the log says it");
+    ok(t::Rules::follows($gateway, 0), "$shown: changes nothing");
+    is($gateway->get('/?k=a')->{status}, 200, "$shown: requests go on");
+    cmp_ok(scalar(() = $fake->heard), '<', 60, "$shown: is not asked in a loop");
+    $gateway->stop;
+    $fake->stop;
+}
