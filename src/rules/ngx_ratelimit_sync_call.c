@@ -206,16 +206,17 @@ ngx_ratelimit_sync_call_end(ngx_ratelimit_sync_call_t *call,
 void
 ngx_ratelimit_sync_calls_end(ngx_ratelimit_sync_t *sync)
 {
-    ngx_queue_t                *q;
+    ngx_queue_t                *q, *next;
     ngx_ratelimit_sync_call_t  *call;
 
-    while (!ngx_queue_empty(&sync->calls)) {
-        q = ngx_queue_head(&sync->calls);
+    for (q = ngx_queue_head(&sync->calls);
+         q != ngx_queue_sentinel(&sync->calls);
+         q = next)
+    {
+        next = ngx_queue_next(q);
         call = ngx_queue_data(q, ngx_ratelimit_sync_call_t, queue);
 
         call->handler = NULL;
-        ngx_queue_remove(q);
-        ngx_queue_init(q);
         ngx_ratelimit_sync_call_end(call, NGX_RATELIMIT_SYNC_FAILED);
     }
 }
