@@ -28,6 +28,7 @@ static ngx_pool_t               pool;
 static ngx_ratelimit_limiter_t  limiter;
 static ngx_ratelimit_policy_t   policies[64];
 static ngx_uint_t               npolicies, nreleased;
+static ngx_pool_t               policy_pool;
 static void                    *blocks[100000];
 static ngx_uint_t               nblocks;
 
@@ -201,11 +202,11 @@ ngx_ratelimit_problem(ngx_ratelimit_problems_t *problems,
 }
 
 
+/* a policy that its last user has released has such a pool */
 void
-ngx_ratelimit_policy_release(ngx_ratelimit_policy_t *policy)
+ngx_destroy_pool(ngx_pool_t *p)
 {
-    assert_int_equal(policy->refs, 1);
-    policy->refs = 0;
+    assert_ptr_equal(p, &policy_pool);
     nreleased++;
 }
 
@@ -538,6 +539,7 @@ ngx_ratelimit_document_read(ngx_ratelimit_limiter_t *l, json_t *root,
 
     policy = &policies[npolicies++ % 64];
     policy->refs = 1;
+    policy->pool = &policy_pool;
 
     return policy;
 }
