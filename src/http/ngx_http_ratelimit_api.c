@@ -711,6 +711,10 @@ ngx_http_ratelimit_api_utf8(const ngx_str_t *text)
     u_char    *p, *last;
     uint32_t   n;
 
+    if (text->len == 0) {
+        return 1;
+    }
+
     p = text->data;
     last = p + text->len;
 

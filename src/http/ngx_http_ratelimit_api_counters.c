@@ -154,7 +154,7 @@ ngx_http_ratelimit_api_counter_arguments(ngx_http_ratelimit_api_t *api,
     u_char     *p, *next, *last, *dst, *src;
     ngx_str_t  *text;
 
-    p = api->request->args.data;
+    p = api->request->args.len ? api->request->args.data : (u_char *) "";
     last = p + api->request->args.len;
 
     for ( /* void */ ; p < last; p = next + 1) {

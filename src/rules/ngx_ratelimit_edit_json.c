@@ -274,6 +274,10 @@ ngx_ratelimit_edit_query(ngx_ratelimit_edit_work_t *work)
     u_char     *p, *next, *last;
     ngx_str_t  *text;
 
+    if (work->edit->query.len == 0) {
+        return NGX_OK;
+    }
+
     p = work->edit->query.data;
     last = p + work->edit->query.len;
 

@@ -76,7 +76,7 @@ ngx_ratelimit_edit_place(ngx_ratelimit_edit_work_t *work,
 
     if (work->outside || work->edit->body.len == 0
         || pointer->len < part.len
-        || ngx_memcmp(pointer->data, part.data, part.len) != 0
+        || (part.len && ngx_memcmp(pointer->data, part.data, part.len) != 0)
         || (pointer->len > part.len && pointer->data[part.len] != '/'))
     {
         return 0;
@@ -151,7 +151,9 @@ ngx_ratelimit_edit_join(ngx_pool_t *pool, ngx_str_t *text,
         return NGX_ERROR;
     }
 
-    ngx_memcpy(p, head->data, head->len);
+    if (head->len) {
+        ngx_memcpy(p, head->data, head->len);
+    }
 
     if (len) {
         ngx_memcpy(p + head->len, tail, len);
@@ -170,7 +172,8 @@ static ngx_uint_t
 ngx_ratelimit_edit_same(const ngx_str_t *one, const ngx_str_t *two)
 {
     return one->len == two->len
-           && ngx_memcmp(one->data, two->data, one->len) == 0;
+           && (one->len == 0
+               || ngx_memcmp(one->data, two->data, one->len) == 0);
 }
 
 
