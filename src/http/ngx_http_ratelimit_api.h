@@ -164,6 +164,10 @@ ngx_int_t ngx_http_ratelimit_api_header(ngx_http_ratelimit_api_t *api,
 ngx_int_t ngx_http_ratelimit_api_etag(ngx_http_ratelimit_api_t *api,
     uint64_t version);
 
+/* A call's result, for failed(): its status, version and reason. */
+void ngx_http_ratelimit_api_result(ngx_http_ratelimit_api_t *api,
+    const ngx_ratelimit_sync_result_t *result);
+
 /* What became of a call to Redis that was no success; no put. */
 ngx_int_t ngx_http_ratelimit_api_failed(ngx_http_ratelimit_api_t *api);
 

@@ -386,6 +386,24 @@ ngx_http_ratelimit_api_etag(ngx_http_ratelimit_api_t *api, uint64_t version)
 }
 
 
+void
+ngx_http_ratelimit_api_result(ngx_http_ratelimit_api_t *api,
+    const ngx_ratelimit_sync_result_t *result)
+{
+    api->call = NULL;
+    api->status = result->status;
+    api->version = result->version;
+
+    ngx_str_null(&api->said);
+
+    if (result->reason.len) {
+        api->said.data = ngx_pstrdup(api->request->pool,
+                                     (ngx_str_t *) &result->reason);
+        api->said.len = api->said.data ? result->reason.len : 0;
+    }
+}
+
+
 ngx_int_t
 ngx_http_ratelimit_api_failed(ngx_http_ratelimit_api_t *api)
 {

@@ -464,14 +464,7 @@ ngx_http_ratelimit_api_counter_told(void *data,
 {
     ngx_http_ratelimit_api_t *api = data;
 
-    api->call = NULL;
-    api->status = result->status;
-
-    if (result->reason.len) {
-        api->said.data = ngx_pstrdup(api->request->pool,
-                                     (ngx_str_t *) &result->reason);
-        api->said.len = api->said.data ? result->reason.len : 0;
-    }
+    ngx_http_ratelimit_api_result(api, result);
 
     ngx_http_ratelimit_api_wake(api);
 }

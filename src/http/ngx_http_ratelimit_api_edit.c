@@ -331,9 +331,7 @@ ngx_http_ratelimit_api_edit_newer_handler(void *data,
 
     edit = &api->work->edit;
 
-    api->call = NULL;
-    api->status = result->status;
-    api->version = result->version;
+    ngx_http_ratelimit_api_result(api, result);
 
     if (result->status == NGX_RATELIMIT_SYNC_OK && result->n) {
 
@@ -347,11 +345,6 @@ ngx_http_ratelimit_api_edit_newer_handler(void *data,
         if (edit->base.data == NULL) {
             api->status = NGX_RATELIMIT_SYNC_FAILED;
         }
-
-    } else if (result->status == NGX_RATELIMIT_SYNC_UNAVAILABLE) {
-        api->said.data = ngx_pstrdup(api->request->pool,
-                                     (ngx_str_t *) &result->reason);
-        api->said.len = api->said.data ? result->reason.len : 0;
     }
 
     ngx_http_ratelimit_api_wake(api);
@@ -554,19 +547,10 @@ ngx_http_ratelimit_api_edit_put_handler(void *data,
 {
     ngx_http_ratelimit_api_t *api = data;
 
-    api->call = NULL;
+    ngx_http_ratelimit_api_result(api, result);
+
     api->writing = 0;
-    api->status = result->status;
-    api->version = result->version;
     api->saved = result->saved;
-
-    ngx_str_null(&api->said);
-
-    if (result->reason.len) {
-        api->said.data = ngx_pstrdup(api->request->pool,
-                                     (ngx_str_t *) &result->reason);
-        api->said.len = api->said.data ? result->reason.len : 0;
-    }
 
     ngx_http_ratelimit_api_wake(api);
 }

@@ -23,8 +23,6 @@ static ngx_int_t ngx_http_ratelimit_api_version_answer(
     ngx_http_ratelimit_api_t *api);
 static ngx_int_t ngx_http_ratelimit_api_restore_begin(
     ngx_http_ratelimit_api_t *api);
-static void ngx_http_ratelimit_api_result(ngx_http_ratelimit_api_t *api,
-    const ngx_ratelimit_sync_result_t *result);
 
 
 ngx_int_t
@@ -250,20 +248,4 @@ ngx_http_ratelimit_api_restore_begin(ngx_http_ratelimit_api_t *api)
     ngx_str_null(&api->name);
 
     return ngx_http_ratelimit_api_edit(api);
-}
-
-
-static void
-ngx_http_ratelimit_api_result(ngx_http_ratelimit_api_t *api,
-    const ngx_ratelimit_sync_result_t *result)
-{
-    api->call = NULL;
-    api->status = result->status;
-    api->version = result->version;
-
-    if (result->reason.len) {
-        api->said.data = ngx_pstrdup(api->request->pool,
-                                     (ngx_str_t *) &result->reason);
-        api->said.len = api->said.data ? result->reason.len : 0;
-    }
 }
