@@ -200,6 +200,22 @@ for my $i (0, 1) {
 }
 
 
+# nor is a client told more than there can be, whatever order answers came in
+
+my $many = 0;
+
+for my $key (1 .. 10) {
+    for my $spent (map { 40 * $_ } 0 .. 3) {
+        $many += grep {
+            my $rest = t::Gateway::header($_, 'X-RateLimit-Remaining');
+            $_->{status} != 200 || $rest >= 1000 - $spent;
+        } $fleet[0]->burst(40, "/bucket?k=rest$key");
+    }
+}
+
+is($many, 0, 'what is left of a bucket counts all that was spent');
+
+
 # a worker that quits gives back what it holds
 
 @answers = load(30, 10, '/window?k=quit');

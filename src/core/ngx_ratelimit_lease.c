@@ -29,6 +29,8 @@
 /* so shortly before a window ends every question is for who waits alone */
 #define NGX_RATELIMIT_LEASE_EXACT_MS   20
 
+static void ngx_ratelimit_lease_left(ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, uint32_t tokens);
 static void ngx_ratelimit_lease_epoch(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us);
 static uint64_t ngx_ratelimit_lease_until(const ngx_ratelimit_lease_t *lease,
@@ -52,7 +54,10 @@ static unsigned ngx_ratelimit_lease_denied(const ngx_ratelimit_lease_t *lease,
 static uint64_t ngx_ratelimit_lease_latest_us(
     const ngx_ratelimit_lease_t *lease, const ngx_ratelimit_limit_t *limit,
     uint64_t now_us, uint32_t cost);
-static void ngx_ratelimit_lease_deny(const ngx_ratelimit_lease_t *lease,
+static void ngx_ratelimit_lease_tell(ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us,
+    ngx_ratelimit_answer_t *answer);
+static void ngx_ratelimit_lease_deny(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint32_t cost,
     ngx_ratelimit_answer_t *answer);
 static void ngx_ratelimit_lease_forget(ngx_ratelimit_lease_t *lease);
@@ -98,7 +103,7 @@ ngx_ratelimit_lease_take(ngx_ratelimit_lease_t *lease,
         *ahead = 1;
     }
 
-    ngx_ratelimit_lease_answer(lease, limit, env->now_us, answer);
+    ngx_ratelimit_lease_tell(lease, limit, env->now_us, answer);
     answer->granted = cost;
 
     return NGX_RATELIMIT_LEASE_PAID;
@@ -119,6 +124,26 @@ ngx_ratelimit_lease_forget(ngx_ratelimit_lease_t *lease)
         lease->answered = 0;
         lease->fresh_us = 0;
     }
+}
+
+
+/*
+ * Tokens that were in hand are in Redis again, or will be soon: what is left is
+ * the same.
+ */
+static void
+ngx_ratelimit_lease_left(ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, uint32_t tokens)
+{
+    uint64_t  us;
+
+    if (!ngx_ratelimit_lease_of_bucket(limit)) {
+        lease->remaining += tokens;
+        return;
+    }
+
+    us = tokens * limit->rate.step_us;
+    lease->fresh_us = lease->fresh_us > us ? lease->fresh_us - us : 0;
 }
 
 
@@ -144,10 +169,7 @@ ngx_ratelimit_lease_begin(ngx_ratelimit_lease_t *lease,
         || (lease->mark != limit->mark
             && ngx_ratelimit_lease_old(lease, now_us)))
     {
-        if (!ngx_ratelimit_lease_of_bucket(limit)) {
-            lease->remaining += lease->tokens;
-        }
-
+        ngx_ratelimit_lease_left(lease, limit, lease->tokens);
         lease->tokens = 0;
     }
 
@@ -430,13 +452,13 @@ ngx_ratelimit_lease_denied(const ngx_ratelimit_lease_t *lease,
 
 
 static void
-ngx_ratelimit_lease_deny(const ngx_ratelimit_lease_t *lease,
+ngx_ratelimit_lease_deny(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint32_t cost,
     ngx_ratelimit_answer_t *answer)
 {
     uint32_t  passed_ms, ms, more;
 
-    ngx_ratelimit_lease_answer(lease, limit, now_us, answer);
+    ngx_ratelimit_lease_tell(lease, limit, now_us, answer);
 
     answer->granted = 0;
     answer->remaining = ngx_ratelimit_lease_min(answer->remaining, cost - 1);
@@ -496,6 +518,21 @@ ngx_ratelimit_lease_latest_us(const ngx_ratelimit_lease_t *lease,
     }
 
     return us > now_us ? us - now_us : 1000;
+}
+
+
+/* The answer of a request; within a fixed window what is left never rises. */
+static void
+ngx_ratelimit_lease_tell(ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us,
+    ngx_ratelimit_answer_t *answer)
+{
+    ngx_ratelimit_lease_answer(lease, limit, now_us, answer);
+
+    if (!ngx_ratelimit_lease_flows(limit)) {
+        lease->told = ngx_ratelimit_lease_min(lease->told, answer->remaining);
+        answer->remaining = lease->told;
+    }
 }
 
 
@@ -649,7 +686,7 @@ ngx_ratelimit_lease_pay(ngx_ratelimit_lease_t *lease,
 
     lease->tokens -= cost;
 
-    ngx_ratelimit_lease_answer(lease, limit, env->now_us, answer);
+    ngx_ratelimit_lease_tell(lease, limit, env->now_us, answer);
     answer->granted = cost;
 
     return 1;
@@ -754,9 +791,7 @@ ngx_ratelimit_lease_sweep(ngx_ratelimit_lease_t *lease,
 
     lease->tokens = keep;
 
-    if (!ngx_ratelimit_lease_of_bucket(limit)) {
-        lease->remaining += back;
-    }
+    ngx_ratelimit_lease_left(lease, limit, back);
 
     return back;
 }

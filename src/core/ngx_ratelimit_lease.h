@@ -25,8 +25,7 @@ typedef struct {
                                of leases reads it */
     uint64_t  fresh_us;     /* when the counter in Redis equals a fresh one */
     uint32_t  tokens;       /* in hand; async: spent, not debited yet */
-    int32_t   remaining;    /* of windows: in Redis; less, where with the tokens
-                               it were more than what clients were told */
+    int32_t   remaining;    /* of windows: in Redis */
     uint32_t  answered_ms;  /* when Redis said so */
     uint32_t  retry_ms;     /* from then on until denied_cost can be paid; 0:
                                nothing is denied */
@@ -38,7 +37,11 @@ typedef struct {
     uint32_t  asked_ms;     /* when Redis was last asked ahead of need */
     uint32_t  since_ms;     /* when answered was set; async: since then
                                something is spent and not debited */
-    uint32_t  capacity;     /* async: that remaining is of */
+    union {
+        uint32_t  told;     /* of a fixed window: the least that a client was
+                               told to be left */
+        uint32_t  capacity; /* async: that remaining is of */
+    };
     uint16_t  mark;         /* of the limit that all this was said of */
     uint8_t   strikes;      /* how often it was found spent, see the .c file */
     unsigned  asking:1;     /* ahead of need; for a second at most */

@@ -16,6 +16,8 @@ static uint64_t ngx_ratelimit_lease_fresh_us(uint64_t asked_us,
     const ngx_ratelimit_answer_t *answer);
 static unsigned ngx_ratelimit_lease_before(const ngx_ratelimit_limit_t *limit,
     const ngx_ratelimit_answer_t *answer);
+static unsigned ngx_ratelimit_lease_later(const ngx_ratelimit_lease_t *lease,
+    uint64_t asked_us);
 
 
 int
@@ -49,8 +51,7 @@ ngx_ratelimit_lease_fill(ngx_ratelimit_lease_t *lease,
     /* calls of two workers that were under way at a time are one denial */
 
     again = lease->strikes == 0
-            || (int32_t) (ngx_ratelimit_lease_ms(asked_us)
-                          - lease->answered_ms) > 0;
+            || ngx_ratelimit_lease_later(lease, asked_us);
 
     passed_ms = ngx_ratelimit_lease_passed_ms(env->now_us, lease->answered_ms);
 
@@ -211,33 +212,59 @@ ngx_ratelimit_lease_late(const ngx_ratelimit_limit_t *limit,
 }
 
 
-/* Keeps what Redis said, and of a fixed window what clients were told. */
+/*
+ * Whether Redis was asked after all that is known was said. Where two calls
+ * were under way at a time, nobody knows which of the answers is the later one.
+ */
+static unsigned
+ngx_ratelimit_lease_later(const ngx_ratelimit_lease_t *lease,
+    uint64_t asked_us)
+{
+    return (int32_t) (ngx_ratelimit_lease_ms(asked_us) - lease->answered_ms)
+           > 0;
+}
+
+
+/*
+ * Keeps what Redis said: the later answer, or the one that leaves less. async
+ * tells nobody of a fixed window that there is more again.
+ */
 void
 ngx_ratelimit_lease_learn(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint64_t asked_us, uint64_t now_us,
     const ngx_ratelimit_answer_t *answer)
 {
-    int64_t   told;
+    int32_t   remaining;
     uint32_t  passed_ms;
     uint64_t  fresh_us;
+    unsigned  same, less;
 
     fresh_us = ngx_ratelimit_lease_fresh_us(asked_us, answer);
-    told = limit->capacity;
+    remaining = answer->remaining;
 
-    if (limit->algorithm == NGX_RATELIMIT_FIXED_WINDOW
-        && lease->fresh_us > now_us
-        && fresh_us < lease->fresh_us + limit->window_us / 2)
-    {
-        told = (int64_t) lease->remaining + lease->tokens;
+    same = lease->fresh_us > now_us
+           && fresh_us < lease->fresh_us + limit->window_us / 2;
+    less = (lease->answered && !ngx_ratelimit_lease_later(lease, asked_us))
+           || (lease->async && !ngx_ratelimit_lease_flows(limit));
+
+    if (ngx_ratelimit_lease_of_bucket(limit)) {
+
+        if (less && fresh_us < lease->fresh_us) {
+            fresh_us = lease->fresh_us;
+        }
+
+    } else if (same && less && lease->remaining < remaining) {
+        remaining = lease->remaining;
     }
 
+    if (!same && !lease->async) {
+        lease->told = UINT32_MAX;
+    }
+
+    lease->remaining = remaining;
     lease->tokens = ngx_ratelimit_lease_min((uint64_t) lease->tokens
                                             + answer->granted,
                                             limit->capacity);
-    told -= lease->tokens;
-
-    lease->remaining = (int32_t) (told < answer->remaining
-                                  ? told : answer->remaining);
     lease->fresh_us = fresh_us;
     lease->before = ngx_ratelimit_lease_before(limit, answer);
 

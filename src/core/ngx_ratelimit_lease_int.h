@@ -47,7 +47,7 @@ uint32_t ngx_ratelimit_lease_quiet_ms(
 unsigned ngx_ratelimit_lease_late(const ngx_ratelimit_limit_t *limit,
     uint64_t asked_us, uint64_t now_us, const ngx_ratelimit_answer_t *answer);
 
-/* Keeps what Redis said, and of a fixed window what clients were told. */
+/* Keeps what Redis said at asked_us or later, unless more was said since. */
 void ngx_ratelimit_lease_learn(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint64_t asked_us, uint64_t now_us,
     const ngx_ratelimit_answer_t *answer);

@@ -550,6 +550,7 @@ test_late_answer(void **state)
 }
 
 
+/* Within a fixed window; and as soon as less is left that is what is told. */
 static void
 test_remaining_never_rises(void **state)
 {
@@ -570,25 +571,69 @@ test_remaining_never_rises(void **state)
 
     assert_true(fill(&lease, &limit, 2, 1, said(5, 50, 4998, 0)));
     assert_int_equal(take(&lease, &limit, 3, 1, &answer), PAID);
-    assert_int_equal(answer.remaining, 23);
+    assert_int_equal(answer.remaining, 24);
 
     assert_int_equal(sweep(&lease, &limit, 100, 1), 8);
     (void) fill(&lease, &limit, 101, 0, said(0, 100, 0, 0));
     assert_true(fill(&lease, &limit, 102, 1, said(5, 95, 4898, 0)));
     assert_int_equal(take(&lease, &limit, 103, 1, &answer), PAID);
-    assert_int_equal(answer.remaining, 22);
+    assert_int_equal(answer.remaining, 24);
 
     /* a second of silence */
 
     assert_true(fill(&lease, &limit, 3000, 1, said(1, 90, 2000, 0)));
     assert_int_equal(take(&lease, &limit, 3000, 1, &answer), PAID);
-    assert_int_equal(answer.remaining, 21);
+    assert_int_equal(answer.remaining, 24);
+
+    assert_true(fill(&lease, &limit, 3001, 1, said(1, 22, 1999, 0)));
+    assert_int_equal(take(&lease, &limit, 3001, 1, &answer), PAID);
+    assert_int_equal(answer.remaining, 22);
 
     /* another window */
 
     assert_true(fill(&lease, &limit, 5001, 1, said(1, 90, 59999, 0)));
     assert_int_equal(take(&lease, &limit, 5001, 1, &answer), PAID);
     assert_int_equal(answer.remaining, 90);
+}
+
+
+/* Of two calls that were under way at a time the later answer comes first. */
+static void
+test_answers_cross(void **state)
+{
+    size_t    i;
+    lease_t   lease;
+    limit_t   limits[] = { bucket(100, 3600), fixed(100, 60),
+                           sliding(100, 60) };
+    answer_t  answer;
+
+    /* of a bucket each token is 36 s */
+
+    static const uint32_t  reset_ms[][3] = {
+        { 720001, 1440001, 1800001 },
+        { 30000, 30000, 30000 },
+        { 90000, 90000, 90000 }
+    };
+
+    (void) state;
+
+    for (i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
+        memset(&lease, 0, sizeof(lease));
+
+        assert_true(fill(&lease, &limits[i], 1, 1,
+                         said(20, 60, reset_ms[i][1], 0)));
+        assert_true(fill(&lease, &limits[i], 1, 1,
+                         said(20, 80, reset_ms[i][0], 0)));
+        assert_int_equal(take(&lease, &limits[i], 1, 1, &answer), PAID);
+        assert_int_equal(answer.remaining, 99);
+
+        /* of a call that was sent behind them all is believed */
+
+        assert_true(fill(&lease, &limits[i], 2, 1,
+                         said(1, 50, reset_ms[i][2], 0)));
+        assert_int_equal(take(&lease, &limits[i], 2, 1, &answer), PAID);
+        assert_int_equal(answer.remaining, 89);
+    }
 }
 
 
@@ -645,6 +690,7 @@ main(void)
         cmocka_unit_test(test_window_ends),
         cmocka_unit_test(test_late_answer),
         cmocka_unit_test(test_remaining_never_rises),
+        cmocka_unit_test(test_answers_cross),
         cmocka_unit_test(test_garbage),
     };
 

@@ -94,31 +94,61 @@ test_charge(void **state)
 }
 
 
+/* What goes back is left as it was in hand. */
+static void
+test_sweep_tells_the_same(void **state)
+{
+    size_t    i;
+    lease_t   lease;
+    limit_t   limits[] = { bucket(10000, 36000), fixed(10000, 60),
+                           sliding(10000, 60) };
+    uint32_t  back;
+    answer_t  answer;
+
+    static const uint32_t  reset_ms[] = { 21600001, 30000, 90000 };
+
+    (void) state;
+
+    for (i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
+        memset(&lease, 0, sizeof(lease));
+
+        demand(&lease, &limits[i], 0, 600, 4);
+        assert_true(fill(&lease, &limits[i], 600, 1,
+                         said(5000, 4000, reset_ms[i], 0)));
+        assert_int_equal(take(&lease, &limits[i], 600, 1, &answer), PAID);
+        assert_int_equal(answer.remaining, 8999);
+
+        back = sweep(&lease, &limits[i], 601, 0);
+        assert_in_range(back, 3900, 4700);
+        assert_int_equal(back + lease.tokens, 4999);
+        assert_int_equal(take(&lease, &limits[i], 602, 1, &answer), PAID);
+        assert_int_equal(answer.remaining, 8998);
+    }
+}
+
+
 static void
 test_sweep(void **state)
 {
     lease_t   lease;
     limit_t   limit;
     uint32_t  back;
-    answer_t  answer;
 
     (void) state;
 
     limit = fixed(10000, 60);
     memset(&lease, 0, sizeof(lease));
 
-    /* what the demand does not need; clients are told the same */
+    /* what the demand does not need */
 
     demand(&lease, &limit, 0, 600, 4);
     assert_true(fill(&lease, &limit, 600, 1, said(5000, 4000, 30000, 0)));
-    assert_int_equal(take(&lease, &limit, 600, 1, &answer), PAID);
-    assert_int_equal(answer.remaining, 8999);
+    assert_int_equal(take(&lease, &limit, 600, 1, NULL), PAID);
 
     back = sweep(&lease, &limit, 601, 0);
     assert_in_range(back, 3900, 4700);
     assert_int_equal(back + lease.tokens, 4999);
-    assert_int_equal(take(&lease, &limit, 602, 1, &answer), PAID);
-    assert_int_equal(answer.remaining, 8998);
+    assert_int_equal(take(&lease, &limit, 602, 1, NULL), PAID);
 
     /* all when there was none for 100 ms, also where each worker sweeps */
 
@@ -283,6 +313,7 @@ main(void)
     const struct CMUnitTest  tests[] = {
         cmocka_unit_test(test_return),
         cmocka_unit_test(test_charge),
+        cmocka_unit_test(test_sweep_tells_the_same),
         cmocka_unit_test(test_sweep),
         cmocka_unit_test(test_limit_changes),
         cmocka_unit_test(test_limits_mixed),
