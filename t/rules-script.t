@@ -208,6 +208,31 @@ is(got(rules('version', 79)), record(79), 'version');
 is(cli('llen', "$KEY:history"), 1, 'nothing was written');
 cli('config', 'set', 'maxmemory', 0);
 
+# refused in the middle: nothing is changed, however often it is said, and when
+# it is allowed nothing is there twice
+
+for my $denied (qw( lpush lindex rpop hset )) {
+    cli('del', $KEY, "$KEY:history");
+    put($_ - 1, $_) for 1 .. 52;
+
+    my $heads = got(rules('list'));
+
+    cli('acl', 'setuser', "no$denied", 'reset', 'on', '>pw', '~rl:*', '&*',
+        '+@all', "-$denied");
+    @login = ('--user', "no$denied", '--pass', 'pw', '--no-auth-warning');
+    like(put(52, 53), qr/^-.*(?:NOPERM|can't run)/, "no $denied: refused") for 1, 2;
+    @login = ();
+    is(got(rules('get', 52, 'a')), '52 a 0', "no $denied: not changed");
+    is(put(52, 53), '1 53 a', "no $denied: allowed again");
+    is(got(rules('list')), join(' ', (record(53) =~ /^(.*)\n/)[0],
+                                (split / /, $heads)[0 .. 49]),
+       "no $denied: once each");
+    is(cli('hget', $KEY, 'bytes'), length(join '', map { record($_) } 3 .. 52),
+       "no $denied: bytes");
+}
+
+put(53, 80);
+
 # a user who may not publish
 
 cli('acl', 'setuser', 'mute', 'on', '>pw', '~rl:*', 'resetchannels', '+@all');

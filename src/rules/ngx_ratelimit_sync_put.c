@@ -208,7 +208,10 @@ ngx_ratelimit_sync_put_answer(ngx_ratelimit_sync_call_t *call,
         /* it has lost its last writes, which the leader puts back */
 
         ngx_str_set(&call->result.reason, "behind");
-        ngx_ratelimit_sync_call_end(call, NGX_RATELIMIT_SYNC_UNAVAILABLE);
+        ngx_ratelimit_sync_call_end(call,
+                                    call->ran
+                                    ? NGX_RATELIMIT_SYNC_UNKNOWN
+                                    : NGX_RATELIMIT_SYNC_UNAVAILABLE);
         return;
     }
 
@@ -231,8 +234,9 @@ ngx_ratelimit_sync_put_lost(ngx_ratelimit_sync_call_t *call,
     case NGX_RATELIMIT_REDIS_MISCONF:
     case NGX_RATELIMIT_REDIS_NOREPLICAS:
     case NGX_RATELIMIT_REDIS_NOPERM:
+    case NGX_RATELIMIT_REDIS_WRONGTYPE:
 
-        /* the script's first command that writes: it has changed nothing */
+        /* the script's change is its last command: there was none */
         break;
 
     default:
