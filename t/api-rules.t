@@ -214,6 +214,12 @@ is_deeply($api->get("/overrides/$id")->{json}, $answer->{json},
 ok(followed($answer->{etag} =~ s/"//gr), 'it is followed');
 is(limit('sk_a', '/v1/orders/1'), '200 2500', 'five times as much');
 is(scalar @{ $api->get('/overrides')->{json} }, 1, 'GET /overrides');
+
+$answer = $api->change('POST', '/overrides', { key => 'sk_a', rule => 'orders',
+                       type => 'multiplicative', value => 5,
+                       expires_at => '2020-01-01T00:00:00Z' });
+t::Api::problem_ok($answer, '422 invalid: /expires_at is in the past',
+                   'one that has ended');
 is($api->change('DELETE', "/overrides/$id")->{status}, 200, 'DELETE');
 is($api->get("/overrides/$id")->{status}, 404, 'it is gone');
 
@@ -256,10 +262,10 @@ is($old->{json}{version}, 1, 'GET /versions/{n}');
 is($old->{etag}, '"1"', 'its tag is its own');
 is($first->{bytes}, length $old->{body}, 'its bytes');
 is($api->get("/versions/$_")->{status}, 404, "/versions/$_")
-    for 0, 99, -1, '01x', '18446744073709551617';
+    for 0, 99, -1, '01', '00001', '01x', '18446744073709551617';
 is($api->post('/versions/1/restore')->{status}, 428, 'restore needs If-Match');
-is($api->post('/versions/99/restore', undef, 'If-Match: *')->{status}, 404,
-   'restore of no version');
+is($api->post("/versions/$_/restore", undef, 'If-Match: *')->{status}, 404,
+   "restore of no version, $_") for 99, '001';
 $answer = $api->post('/versions/1/restore?reason=back%20to%201', undef,
                      "If-Match: \"$versions[0]{version}\"");
 is("$answer->{status} $answer->{etag}", '200 "' . ($versions[0]{version} + 1)
@@ -308,6 +314,35 @@ is_deeply($clear->change('PATCH', '/tier-of', { keys => { sha('sk_3') => undef }
               ->{json}{keys}, {}, 'the same of tiers');
 is($clear->change('PUT', '/tier-of/%ff', { tier => 'x' })->{status}, 400,
    'a name that is no UTF-8');
+
+# overrides that a rule cannot take: of the document, of nginx.conf
+
+$clear->change('PUT', '/rules', { rules => [
+    { id => 'running', algorithm => 'concurrency', params => { limit => 3 } }] });
+
+my %both = (key => 'sk_5', type => 'absolute');
+
+is(t::Api::said($clear->change('POST', '/overrides',
+        [{ %both, value => 5 }, { %both, value => { limit => 5, window => 60 } }])),
+   '422 invalid: /1/value does not fit rule "running": expected a limit alone '
+   . 'for concurrency', 'an override that does not fit a rule');
+$answer = $clear->change('POST', '/overrides',
+                         { %both, rule => 'running', id => 'r', value => 5 });
+is($answer->{status}, 201, 'one that fits');
+is(t::Api::said($clear->change('PUT', '/rules', { rules => [],
+        overrides => [{ %both, id => 'c',
+                        value => { limit => 5, capacity => 4 } }] })), 200,
+   'one that does not fit a rule of nginx.conf');
+ok(t::Gateway::wait_for(sub { $clear->get('/status')->{json}{warnings} == 1 }),
+   'is a warning');
+ok(t::Gateway::wait_for(sub {
+    $gateway->log =~ /\[warn\] .*"clear": version \d+ of its rules has 1 warnings/
+}), 'that the log tells');
+is(t::Api::said($clear->change('PUT', '/rules/running',
+        { algorithm => 'fixed_window', params => { limit => 3, window => 9 } })),
+   '422 invalid: /overrides/0/value in the document: does not fit rule "running": '
+   . 'expected the same number as limit and capacity, since the algorithm is no '
+   . 'bucket', 'a rule that an override does not fit');
 
 # a full state folder: it is said that it is not saved
 

@@ -6,11 +6,14 @@ use warnings;
 
 use t::RateLimit 'no_plan';
 use t::Gateway;
+use IO::Socket::INET;
 use t::Api;
 
 my $gateway = t::Gateway->new(http => <<'CONF')->start;
     ratelimit_zone $ratelimit_api_key zone=api:1m state=%%DIR%%/api.state;
     ratelimit_zone $arg_k zone=plain:1m rate=5r/h;
+    ratelimit_zone $remote_addr zone=addr:1m rate=5r/h;
+    ratelimit_zone $binary_remote_addr zone=bin:1m rate=5r/h;
     ratelimit_zone $ratelimit_api_key zone=away:1m rate=5r/h redis=nobody;
     ratelimit_rule fixed zone=api match=/v1/fixed rate=7r/h;
 
@@ -37,6 +40,11 @@ my $gateway = t::Gateway->new(http => <<'CONF')->start;
                           proxy_pass http://127.0.0.1:%%PORT%%/never; }
         location /away/ { ratelimit zone=away;
                           proxy_pass http://127.0.0.1:%%PORT%%/never; }
+        location /addr/ { ratelimit zone=addr;
+                          proxy_pass http://127.0.0.1:%%PORT%%/never; }
+        location /bin/ { ratelimit zone=bin;
+                         proxy_pass http://127.0.0.1:%%PORT%%/never; }
+        location /who { access_log off; return 200 $remote_addr; }
         location /free/ { proxy_pass http://127.0.0.1:%%PORT%%/never; }
         location /old/ { rewrite ^/old/(.*)$ /v1/$1 last; }
         location /inside/ { internal; ratelimit zone=api; }
@@ -187,6 +195,7 @@ is(told({ uri => '/any/?k=1' }), 'yes, plain 5/5 rule', 'satisfy any');
 my $answer = $api->post('/explain', { uri => '/gone/' });
 is("$answer->{status} $answer->{body}", "410 gone\n",
    'what is answered before is not explained');
+is(t::Gateway::header($answer, 'X-RateLimit-Explained'), 'false', 'which it says');
 is($api->post('/explain', { uri => '/inside/' })->{status}, 404,
    'an internal location is none of a client');
 is($api->post('/explain', { uri => '/auth/?k=1' })->{status}, 401,
@@ -207,6 +216,50 @@ is(told({ uri => '/both/?k=2' }) =~ s/,.*//r, 'no', 'so it is refused');
 
 is(told({ uri => '/away/', headers => key('ann') }),
    'unknown, away ?/5 rule no', 'what Redis does not say is not known');
+
+# whose address
+
+$gateway->get($_) for '/addr/1', '/addr/2', '/bin/1';
+
+is(told({ uri => '/addr/' }), 'yes, addr 3/5 rule', "the caller's own address");
+is(told({ uri => '/addr/', address => $_ }), 'yes, addr 5/5 rule', $_)
+    for '192.0.2.1', '2001:db8::1';
+is(told({ uri => '/addr/', address => '127.0.0.1' }), 'yes, addr 3/5 rule',
+   'one that has used something');
+is(told({ uri => '/bin/', address => '127.0.0.1' }), 'yes, bin 4/5 rule',
+   'in binary');
+is(told({ uri => '/bin/', address => '2001:db8::1' }), 'yes, bin 5/5 rule',
+   'also of IPv6');
+is(told({ uri => '/addr/', address => '2001:DB8:0::1' }), 'yes, addr 5/5 rule',
+   'as nginx writes it');
+is(told({ uri => '/addr/', address => '192.0.2.9',
+          headers => { 'X-From' => '127.0.0.1' } }), 'yes, addr 5/5 rule',
+   'one that set_real_ip_from does not trust');
+is(told({ uri => '/addr/', address => $_ }), '422 invalid: /address must be an '
+   . 'IPv4 or IPv6 address, "192.0.2.1"', 'no address')
+    for 'localhost', '', '192.0.2.1:80', '192.0.2.0/24', 7, '[::1]';
+
+# another's address is gone with it, also from a connection that is kept: the
+# endpoint is for those of this machine
+
+my $socket = IO::Socket::INET->new("127.0.0.1:$gateway->{port}");
+
+for my $uri ('/addr/', '/gone/', '/who') {
+    my $body = qq({"uri":"$uri","address":"192.0.2.77"});
+
+    print $socket "POST /rl/explain HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: "
+        . "application/json\r\nContent-Length: " . length($body)
+        . "\r\n\r\n$body";
+}
+
+print $socket "GET /who HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\nGET /rl/status "
+    . "HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n";
+
+my $all = do { local $/; <$socket> };
+
+like($all, qr{^HTTP/1.1\ 200.*?"zones".*?^HTTP/1.1\ 410.*?gone
+              .*?^HTTP/1.1\ 200[^\x7b]*?^192\.0\.2\.77HTTP/1.1\ 200.*?^127\.0\.0\.1
+              HTTP/1.1\ 200.*?"compiled"}msx, 'one connection, two addresses');
 
 # the whole answer
 
@@ -267,10 +320,12 @@ is($api->post('/explain', { uri => '/both/1?k=addr',
 my $log = $gateway->read('access.log');
 like($log, qr{^POST /rl/explain 200 127\.0\.0\.1$}m,
      'the log has the request itself');
-unlike($log, qr{192\.0\.2\.9}, 'with its own address');
+like($log, qr{^GET /gone/ 410 127\.0\.0\.1$}m,
+     'or what was answered before, but for its address');
+unlike($log, qr{192\.0\.2\.|2001}, 'with its own address');
 unlike($log, qr{^POST /v1/}m, 'and not the other');
 is(grep({ -e } "$gateway->{dir}/never.log")
-   ? $gateway->read('never.log') =~ tr/\n// : 0, 6,
+   ? $gateway->read('never.log') =~ tr/\n// : 0, 9,
    'nothing was sent on but by the requests');
 
 $gateway->stop;

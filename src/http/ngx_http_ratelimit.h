@@ -160,6 +160,13 @@ typedef struct {
 typedef ngx_int_t (*ngx_http_ratelimit_asked_pt)(ngx_http_request_t *r,
     void *data);
 
+/*
+ * The same of one that is answered before it is there: when that answer is
+ * sent. NGX_OK, or NGX_ERROR: memory is out.
+ */
+typedef ngx_int_t (*ngx_http_ratelimit_missed_pt)(ngx_http_request_t *r,
+    void *data);
+
 
 /*
  * One of a request, made by its first limited location. It lives in a pool
@@ -168,6 +175,7 @@ typedef ngx_int_t (*ngx_http_ratelimit_asked_pt)(ngx_http_request_t *r,
  */
 typedef struct {
     ngx_http_ratelimit_asked_pt     asked;     /* NULL: it is checked */
+    ngx_http_ratelimit_missed_pt    missed;
     void                           *asked_data;
     ngx_http_request_t             *request;
     ngx_http_ratelimit_loc_conf_t  *conf;      /* of the deciding location */
@@ -177,6 +185,7 @@ typedef struct {
                                                   NULL: none */
     uint64_t                        decided_ms; /* since the epoch */
     void                           *jwt;       /* jwt.c: what was verified */
+    unsigned                        told:1;    /* asked() was called */
     unsigned                        started:1; /* the check */
     unsigned                        waiting:1; /* for Redis, for the delay */
     unsigned                        delaying:1; /* the delay has a timer */
@@ -206,10 +215,12 @@ ngx_http_ratelimit_ctx_t *ngx_http_ratelimit_ctx_create(
 
 /*
  * From now on the request is asked about: instead of its check the handler
- * runs, once, also where nothing is limited. NGX_ERROR: memory is out.
+ * runs, once, also where nothing is limited; or missed. NGX_ERROR: memory is
+ * out.
  */
 ngx_int_t ngx_http_ratelimit_ask(ngx_http_request_t *r,
-    ngx_http_ratelimit_asked_pt handler, void *data);
+    ngx_http_ratelimit_asked_pt handler, ngx_http_ratelimit_missed_pt missed,
+    void *data);
 
 /*
  * Of a counter of an answered context: seconds to wait after a denial, rounded

@@ -135,13 +135,16 @@ ngx_http_ratelimit_asked(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx,
         return NGX_DECLINED;
     }
 
+    ctx->told = 1;
+
     return ctx->asked(r, ctx->asked_data);
 }
 
 
 ngx_int_t
 ngx_http_ratelimit_ask(ngx_http_request_t *r,
-    ngx_http_ratelimit_asked_pt handler, void *data)
+    ngx_http_ratelimit_asked_pt handler, ngx_http_ratelimit_missed_pt missed,
+    void *data)
 {
     ngx_pool_cleanup_t        *cln;
     ngx_http_ratelimit_ctx_t  *ctx;
@@ -156,6 +159,7 @@ ngx_http_ratelimit_ask(ngx_http_request_t *r,
 
     ctx->request = r;
     ctx->asked = handler;
+    ctx->missed = missed;
     ctx->asked_data = data;
 
     cln->handler = ngx_http_ratelimit_ctx_cleanup;

@@ -1,7 +1,7 @@
 /*
  * A request to the endpoint becomes another one, that a question describes, as
- * if a client had sent that: its method, path, server and headers. The body and
- * the connection stay its own: the body has been read, and is out of sight.
+ * if a client had sent that: its address, method, path, server and headers. The
+ * body stays its own: it has been read, and is out of sight.
  */
 
 #include "ngx_http_ratelimit_api_explain.h"
@@ -10,6 +10,8 @@
 
 #define NGX_HTTP_RATELIMIT_API_HEADERS  20   /* in one part of their list */
 
+static ngx_int_t ngx_http_ratelimit_api_become_address(ngx_http_request_t *r,
+    json_t *address, ngx_ratelimit_problems_t *problems);
 static ngx_int_t ngx_http_ratelimit_api_become_method(ngx_http_request_t *r,
     json_t *method, ngx_ratelimit_problems_t *problems);
 static ngx_int_t ngx_http_ratelimit_api_become_uri(ngx_http_request_t *r,
@@ -25,12 +27,6 @@ static ngx_int_t ngx_http_ratelimit_api_header_known(ngx_http_request_t *r,
     ngx_table_elt_t *h);
 static ngx_int_t ngx_http_ratelimit_api_become_host(ngx_http_request_t *r,
     json_t *host, json_t *port, ngx_ratelimit_problems_t *problems);
-static ngx_http_core_srv_conf_t *ngx_http_ratelimit_api_server(
-    ngx_http_request_t *r, ngx_str_t *host, in_port_t port);
-static ngx_http_core_srv_conf_t *ngx_http_ratelimit_api_server_of(
-    ngx_http_request_t *r, ngx_http_addr_conf_t *conf, ngx_str_t *host);
-static ngx_http_addr_conf_t *ngx_http_ratelimit_api_address(
-    ngx_listening_t *ls, ngx_uint_t i);
 static ngx_uint_t ngx_http_ratelimit_api_printable(const char *text);
 static ngx_int_t ngx_http_ratelimit_api_wrong(
     ngx_ratelimit_problems_t *problems, const char *pointer,
@@ -78,9 +74,7 @@ ngx_http_ratelimit_api_self_restore(ngx_http_request_t *r,
     r->loc_conf = self->loc_conf;
     r->variables = self->variables;
     r->request_body = self->request_body;
-    r->connection->sockaddr = self->sockaddr;
-    r->connection->socklen = self->socklen;
-    r->connection->addr_text = self->addr_text;
+    ngx_http_ratelimit_api_self_address(r, self);
     r->internal = self->internal;
     r->valid_unparsed_uri = self->valid_unparsed_uri;
     r->err_status = 0;
@@ -107,6 +101,16 @@ ngx_http_ratelimit_api_self_restore(ngx_http_request_t *r,
 }
 
 
+void
+ngx_http_ratelimit_api_self_address(ngx_http_request_t *r,
+    ngx_http_ratelimit_api_self_t *self)
+{
+    r->connection->sockaddr = self->sockaddr;
+    r->connection->socklen = self->socklen;
+    r->connection->addr_text = self->addr_text;
+}
+
+
 ngx_int_t
 ngx_http_ratelimit_api_become(ngx_http_request_t *r, json_t *question,
     ngx_ratelimit_problems_t *problems)
@@ -116,8 +120,8 @@ ngx_http_ratelimit_api_become(ngx_http_request_t *r, json_t *question,
     const char                 *name;
     ngx_http_core_main_conf_t  *cmcf;
 
-    static const char  *names[] = { "method", "uri", "host", "port", "headers",
-                                    NULL };
+    static const char  *names[] = { "address", "method", "uri", "host", "port",
+                                    "headers", NULL };
 
     if (!json_is_object(question)) {
         return ngx_http_ratelimit_api_wrong(problems, "", "",
@@ -147,6 +151,10 @@ ngx_http_ratelimit_api_become(ngx_http_request_t *r, json_t *question,
     r->request_body = NULL;
 
     if (r->variables == NULL
+        || ngx_http_ratelimit_api_become_address(r,
+                                 json_object_get(question, "address"),
+                                 problems)
+           != NGX_OK
         || ngx_http_ratelimit_api_become_method(r,
                                  json_object_get(question, "method"), problems)
            != NGX_OK
@@ -167,6 +175,53 @@ ngx_http_ratelimit_api_become(ngx_http_request_t *r, json_t *question,
     }
 
     return problems->n ? NGX_DECLINED : NGX_OK;
+}
+
+
+/*
+ * The client's, which the connection has until the request is itself again.
+ * Without it that stays the caller's.
+ */
+static ngx_int_t
+ngx_http_ratelimit_api_become_address(ngx_http_request_t *r, json_t *address,
+    ngx_ratelimit_problems_t *problems)
+{
+    u_char      *p;
+    ngx_int_t    rc;
+    ngx_addr_t   addr;
+
+    if (address == NULL) {
+        return NGX_OK;
+    }
+
+    rc = NGX_DECLINED;
+
+    if (json_is_string(address)) {
+        rc = ngx_parse_addr(r->pool, &addr,
+                            (u_char *) json_string_value(address),
+                            json_string_length(address));
+    }
+
+    if (rc == NGX_DECLINED) {
+        (void) ngx_http_ratelimit_api_wrong(problems, "/address", "",
+                                            "must be an IPv4 or IPv6 address, "
+                                            "\"192.0.2.1\"");
+        return NGX_OK;
+    }
+
+    p = ngx_pnalloc(r->pool, NGX_SOCKADDR_STRLEN);
+
+    if (rc != NGX_OK || p == NULL) {
+        return NGX_ERROR;
+    }
+
+    r->connection->sockaddr = addr.sockaddr;
+    r->connection->socklen = addr.socklen;
+    r->connection->addr_text.data = p;
+    r->connection->addr_text.len = ngx_sock_ntop(addr.sockaddr, addr.socklen,
+                                                 p, NGX_SOCKADDR_STRLEN, 0);
+
+    return NGX_OK;
 }
 
 
@@ -615,133 +670,6 @@ ngx_http_ratelimit_api_become_host(ngx_http_request_t *r, json_t *host,
     r->loc_conf = cscf->ctx->loc_conf;
 
     return NGX_OK;
-}
-
-
-/*
- * The server of that name: at the address that the endpoint was asked at, or
- * another that nginx listens at, where it has one of that name. Else the one
- * that all other names are for.
- */
-static ngx_http_core_srv_conf_t *
-ngx_http_ratelimit_api_server(ngx_http_request_t *r, ngx_str_t *host,
-    in_port_t port)
-{
-    ngx_uint_t                 i, k;
-    ngx_listening_t           *ls;
-    ngx_http_addr_conf_t      *conf, *first;
-    ngx_http_core_srv_conf_t  *cscf;
-
-    first = port ? NULL : r->http_connection->addr_conf;
-
-    if (first) {
-        cscf = ngx_http_ratelimit_api_server_of(r, first, host);
-        if (cscf) {
-            return cscf;
-        }
-    }
-
-    ls = ngx_cycle->listening.elts;
-
-    for (i = 0; i < ngx_cycle->listening.nelts; i++) {
-
-        if (ls[i].handler != ngx_http_init_connection
-            || (port && ngx_inet_get_port(ls[i].sockaddr) != port))
-        {
-            continue;
-        }
-
-        for (k = 0; /* void */ ; k++) {
-            conf = ngx_http_ratelimit_api_address(&ls[i], k);
-
-            if (conf == NULL) {
-                break;
-            }
-
-            cscf = ngx_http_ratelimit_api_server_of(r, conf, host);
-            if (cscf) {
-                return cscf;
-            }
-
-            first = first ? first : conf;
-        }
-    }
-
-    return first ? first->default_server : NULL;
-}
-
-
-/* The address' i-th, or NULL. */
-static ngx_http_addr_conf_t *
-ngx_http_ratelimit_api_address(ngx_listening_t *ls, ngx_uint_t i)
-{
-    ngx_http_port_t      *port;
-    ngx_http_in_addr_t   *addr;
-#if (NGX_HAVE_INET6)
-    ngx_http_in6_addr_t  *addr6;
-#endif
-
-    port = ls->servers;
-
-    if (port == NULL || i >= port->naddrs) {
-        return NULL;
-    }
-
-#if (NGX_HAVE_INET6)
-    if (ls->sockaddr->sa_family == AF_INET6) {
-        addr6 = port->addrs;
-        return &addr6[i].conf;
-    }
-#endif
-
-    addr = port->addrs;
-
-    return &addr[i].conf;
-}
-
-
-/* Of an address with one server nginx keeps no names but the server's first. */
-static ngx_http_core_srv_conf_t *
-ngx_http_ratelimit_api_server_of(ngx_http_request_t *r,
-    ngx_http_addr_conf_t *conf, ngx_str_t *host)
-{
-    ngx_http_virtual_names_t  *names;
-    ngx_http_core_srv_conf_t  *cscf;
-#if (NGX_PCRE)
-    ngx_uint_t                 i;
-    ngx_http_server_name_t    *name;
-#endif
-
-    if (host->len == 0) {
-        return NULL;
-    }
-
-    names = conf->virtual_names;
-
-    if (names == NULL) {
-        cscf = conf->default_server;
-        return ngx_http_ratelimit_equal(&cscf->server_name, host) ? cscf
-                                                                  : NULL;
-    }
-
-    cscf = ngx_hash_find_combined(&names->names,
-                                  ngx_hash_key(host->data, host->len),
-                                  host->data, host->len);
-    if (cscf) {
-        return cscf;
-    }
-
-#if (NGX_PCRE)
-    name = names->regex;
-
-    for (i = 0; i < names->nregex; i++) {
-        if (ngx_http_regex_exec(r, name[i].regex, host) == NGX_OK) {
-            return name[i].server;
-        }
-    }
-#endif
-
-    return NULL;
 }
 
 

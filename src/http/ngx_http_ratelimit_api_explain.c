@@ -42,6 +42,7 @@ typedef struct {
     ngx_http_ratelimit_api_look_t   *looks;
     ngx_uint_t                       nlooks;
     ngx_uint_t                       pending;
+    unsigned                         other:1;   /* self is saved */
     unsigned                         denied:1;  /* by a list */
     unsigned                         failed:1;  /* memory is out */
 } ngx_http_ratelimit_api_explain_t;
@@ -54,6 +55,8 @@ static ngx_int_t ngx_http_ratelimit_api_explain_question(
 static ngx_int_t ngx_http_ratelimit_api_explain_run(
     ngx_http_ratelimit_api_explain_t *explain);
 static ngx_int_t ngx_http_ratelimit_api_explain_asked(ngx_http_request_t *r,
+    void *data);
+static ngx_int_t ngx_http_ratelimit_api_explain_missed(ngx_http_request_t *r,
     void *data);
 static ngx_int_t ngx_http_ratelimit_api_explain_select(
     ngx_http_ratelimit_api_explain_t *explain, ngx_http_request_t *r);
@@ -141,6 +144,13 @@ ngx_http_ratelimit_api_explain_cleanup(void *data)
 
     json_decref(explain->json);
     explain->json = NULL;
+
+    /* where it never became itself again, and the connection is kept alive */
+
+    if (explain->other) {
+        ngx_http_ratelimit_api_self_address(explain->api->request,
+                                            &explain->self);
+    }
 }
 
 
@@ -170,6 +180,7 @@ ngx_http_ratelimit_api_explain_question(
 
     if (question) {
         ngx_http_ratelimit_api_self_save(r, &explain->self);
+        explain->other = 1;
 
         rc = ngx_http_ratelimit_api_become(r, question, &problems);
         json_decref(question);
@@ -204,7 +215,7 @@ ngx_http_ratelimit_api_explain_run(ngx_http_ratelimit_api_explain_t *explain)
     ngx_memzero(r->ctx, sizeof(void *) * ngx_http_max_module);
 
     if (ngx_http_ratelimit_ask(r, ngx_http_ratelimit_api_explain_asked,
-                               explain)
+                               ngx_http_ratelimit_api_explain_missed, explain)
         != NGX_OK)
     {
         (void) ngx_http_ratelimit_api_self_restore(r, &explain->self);
@@ -240,6 +251,24 @@ ngx_http_ratelimit_api_explain_asked(ngx_http_request_t *r, void *data)
     ngx_http_ratelimit_api_run(explain->api, NGX_DECLINED);
 
     return NGX_DONE;
+}
+
+
+/*
+ * Another module has answered the other request: with its status, and its
+ * body. Who reads it shall not take that for an answer of the endpoint.
+ */
+static ngx_int_t
+ngx_http_ratelimit_api_explain_missed(ngx_http_request_t *r, void *data)
+{
+    ngx_http_ratelimit_api_explain_t *explain = data;
+
+    /* no log shall name a client that was not there */
+
+    ngx_http_ratelimit_api_self_address(r, &explain->self);
+
+    return ngx_http_ratelimit_api_header(explain->api,
+                                         "X-RateLimit-Explained", "false");
 }
 
 

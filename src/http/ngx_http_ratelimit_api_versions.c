@@ -159,9 +159,12 @@ ngx_http_ratelimit_api_version_read(ngx_http_ratelimit_api_t *api,
 {
     uint64_t  version;
 
-    if (ngx_ratelimit_number_parse(api->name.data, api->name.len, 1,
-                                   (uint64_t) 1 << 53, &version)
-        != 0)
+    /* "01" is no other name of version 1 */
+
+    if (api->name.data[0] == '0'
+        || ngx_ratelimit_number_parse(api->name.data, api->name.len, 1,
+                                      (uint64_t) 1 << 53, &version)
+           != 0)
     {
         api->status = NGX_RATELIMIT_SYNC_NOT_FOUND;
         return ngx_http_ratelimit_api_failed(api);

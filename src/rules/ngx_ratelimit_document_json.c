@@ -191,6 +191,7 @@ ngx_ratelimit_document_read(ngx_ratelimit_limiter_t *limiter, json_t *root,
     reader.problems = problems;
     reader.warnings = warnings;
     reader.hashed = !clear;
+    reader.written = (deny_all != NULL);
 
     policy = ngx_ratelimit_policy_create(limiter, log);
     reader.policy = policy;

@@ -27,12 +27,14 @@ struct json_t *ngx_ratelimit_document_parse(const ngx_str_t *text,
  * there are problems, those that were there before included, or memory is out:
  * then the list is empty.
  *
- * deny_all, unless NULL: whether it would reject all requests: a pattern of the
- * deny list matches every API key, or a rule without any condition, which is
- * enforced on all keys and is in no group, has a constant cost above its
- * capacity and neither tiers nor overrides. That one, but not the deny list,
- * gives way to an allow list with a pattern that matches every key. Rules of
- * nginx.conf are the operator's own.
+ * deny_all: NULL for a document that is stored already. For one that is to be
+ * it says whether it would reject all requests: a pattern of the deny list
+ * matches every API key, or a rule without any condition, which is enforced on
+ * all keys and is in no group, has a constant cost above its capacity and
+ * neither tiers nor overrides. That one, but not the deny list, gives way to an
+ * allow list with a pattern that matches every key. Rules of nginx.conf are the
+ * operator's own. Overrides that do not fit a rule (read_fit() of read_json.h)
+ * are problems of what is to be stored, and warnings of what is.
  */
 ngx_ratelimit_policy_t *ngx_ratelimit_document_read(
     ngx_ratelimit_limiter_t *limiter, struct json_t *root, ngx_uint_t clear,

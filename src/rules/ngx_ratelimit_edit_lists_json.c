@@ -11,6 +11,9 @@ static json_t *ngx_ratelimit_edit_ids(json_t *overrides);
 static ngx_int_t ngx_ratelimit_edit_override_add(
     ngx_ratelimit_edit_work_t *work, json_t *overrides, json_t *ids,
     size_t number, json_t *override);
+static ngx_int_t ngx_ratelimit_edit_override_wrong(
+    ngx_ratelimit_edit_work_t *work, size_t number, const char *member,
+    const char *detail);
 static json_t *ngx_ratelimit_edit_with_id(ngx_ratelimit_edit_work_t *work,
     size_t number, json_t *override);
 static ngx_int_t ngx_ratelimit_edit_pointer(ngx_ratelimit_edit_work_t *work,
@@ -116,8 +119,17 @@ static ngx_int_t
 ngx_ratelimit_edit_override_add(ngx_ratelimit_edit_work_t *work,
     json_t *overrides, json_t *ids, size_t number, json_t *override)
 {
-    json_t     *id;
-    ngx_str_t   pointer;
+    json_t  *id;
+
+    /* it would not be there when the answer says that it is */
+
+    if (ngx_ratelimit_edit_ended(work, override)
+        && ngx_ratelimit_edit_override_wrong(work, number, "/expires_at",
+                                             "is in the past")
+           != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
 
     id = json_object_get(override, "id");
 
@@ -125,14 +137,12 @@ ngx_ratelimit_edit_override_add(ngx_ratelimit_edit_work_t *work,
 
         if (json_object_get(ids, json_string_value(id))) {
 
-            if (ngx_ratelimit_edit_pointer(work, json_is_array(work->body),
-                                           number, "/id", &pointer)
+            if (ngx_ratelimit_edit_override_wrong(work, number, "/id",
+                                                  "is taken")
                 != NGX_OK)
             {
                 return NGX_ERROR;
             }
-
-            ngx_ratelimit_problem(&work->edit->problems, &pointer, "is taken");
 
             /* what else is wrong is found without it */
 
@@ -150,6 +160,26 @@ ngx_ratelimit_edit_override_add(ngx_ratelimit_edit_work_t *work,
     }
 
     return json_array_append(overrides, override) == 0 ? NGX_OK : NGX_ERROR;
+}
+
+
+/* A member of one that the body has. */
+static ngx_int_t
+ngx_ratelimit_edit_override_wrong(ngx_ratelimit_edit_work_t *work,
+    size_t number, const char *member, const char *detail)
+{
+    ngx_str_t  pointer;
+
+    if (ngx_ratelimit_edit_pointer(work, json_is_array(work->body), number,
+                                   member, &pointer)
+        != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    ngx_ratelimit_problem(&work->edit->problems, &pointer, "%s", detail);
+
+    return NGX_OK;
 }
 
 

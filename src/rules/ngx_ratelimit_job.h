@@ -33,7 +33,8 @@ typedef void (*ngx_ratelimit_job_done_pt)(void *data, ngx_uint_t cancelled);
 
 /*
  * Declares, while the configuration is read, that jobs will be started: the
- * thread pool is made then. Returns NGX_OK or NGX_ERROR (logged).
+ * thread pool is made then. Not for a single process, which has no use for it.
+ * Returns NGX_OK or NGX_ERROR (logged).
  */
 ngx_int_t ngx_ratelimit_job_prepare(ngx_conf_t *cf);
 

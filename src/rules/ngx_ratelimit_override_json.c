@@ -29,6 +29,8 @@ typedef struct {
     unsigned                    known:1;   /* the digest */
     unsigned                    typed:1;   /* it has "type" */
     unsigned                    factor:1;  /* that is "multiplicative" */
+    unsigned                    amount:1;  /* it has a value that is one */
+    unsigned                    fixed:1;   /* the rule is of nginx.conf */
 } ngx_ratelimit_draft_t;
 
 #define member(name)                                                          \
@@ -56,10 +58,10 @@ static void ngx_ratelimit_override_has_part(ngx_ratelimit_reader_t *reader,
     const ngx_ratelimit_place_t *at, ngx_ratelimit_draft_t *draft);
 static void ngx_ratelimit_override_amount(ngx_ratelimit_reader_t *reader,
     const ngx_ratelimit_place_t *at, ngx_ratelimit_draft_t *draft);
+static void ngx_ratelimit_override_fit(ngx_ratelimit_reader_t *reader,
+    const ngx_ratelimit_place_t *at, const ngx_ratelimit_draft_t *draft);
 static void ngx_ratelimit_override_factor(ngx_ratelimit_reader_t *reader,
     const ngx_ratelimit_place_t *at, ngx_ratelimit_draft_t *draft);
-static ngx_uint_t ngx_ratelimit_override_equal(const ngx_str_t *one,
-    const ngx_str_t *two);
 
 /* what the value is checked by stands before it */
 
@@ -156,6 +158,10 @@ ngx_ratelimit_override(ngx_ratelimit_reader_t *reader,
     ngx_ratelimit_read_missing(reader, at, ngx_ratelimit_override_members, has,
                                NGX_RATELIMIT_OVERRIDE_NEEDED);
     ngx_ratelimit_override_of(reader, at, draft);
+
+    if (draft->amount && draft->known && !draft->named == !draft->rule) {
+        ngx_ratelimit_override_fit(reader, at, draft);
+    }
 }
 
 
@@ -210,6 +216,7 @@ ngx_ratelimit_override_rule(ngx_ratelimit_reader_t *reader,
     }
 
     draft->rule = reader->rules[number];
+    draft->fixed = (number < reader->nfixed);
     draft->override->rule_id = draft->rule->id;
 
     if (draft->rule->shards) {
@@ -319,7 +326,6 @@ ngx_ratelimit_override_has_part(ngx_ratelimit_reader_t *reader,
     const ngx_ratelimit_place_t *at, ngx_ratelimit_draft_t *draft)
 {
     u_char                       sha256[NGX_RATELIMIT_SHA256];
-    ngx_uint_t                   i;
     ngx_ratelimit_place_t        tenant, part;
     const ngx_ratelimit_rule_t  *rule;
 
@@ -348,20 +354,10 @@ ngx_ratelimit_override_has_part(ngx_ratelimit_reader_t *reader,
         return;
     }
 
-    for (i = 0; i < rule->nparts; i++) {
-        if (ngx_ratelimit_override_equal(&rule->parts[i], &draft->part)) {
-            return;
-        }
+    if (!ngx_ratelimit_read_has_part(rule, &draft->part)) {
+        ngx_ratelimit_read_problem(reader, &part, "is no part of the key of "
+                                   "rule \"%V\"", &rule->id);
     }
-
-    if (rule->nparts == 0
-        && ngx_ratelimit_override_equal(&rule->key, &draft->part))
-    {
-        return;
-    }
-
-    ngx_ratelimit_read_problem(reader, &part, "is no part of the key of rule "
-                               "\"%V\"", &rule->id);
 }
 
 
@@ -407,40 +403,59 @@ ngx_ratelimit_override_value(ngx_ratelimit_reader_t *reader,
 }
 
 
-/* What makes no limit of its rule is refused now, where the rule is known. */
 static void
 ngx_ratelimit_override_amount(ngx_ratelimit_reader_t *reader,
     const ngx_ratelimit_place_t *at, ngx_ratelimit_draft_t *draft)
 {
     int64_t                      n;
-    ngx_int_t                    rc;
-    ngx_ratelimit_amount_t      *amount;
-    ngx_ratelimit_allowance_t    allowance;
     const ngx_ratelimit_rule_t  *rule;
 
     rule = draft->rule;
-    amount = &draft->override->amount;
 
-    if (json_is_number(draft->value)) {
-        rc = ngx_ratelimit_read_number(reader, at, draft->value, 1,
-                                       NGX_RATELIMIT_MAX_TOKENS, &n);
+    if (!json_is_number(draft->value)) {
+        draft->amount =
+            ngx_ratelimit_read_amount(reader, at, draft->value,
+                                      rule ? &rule->spec.algorithm : NULL,
+                                      &draft->override->amount)
+            == NGX_OK;
+        return;
+    }
 
-        if (rc == NGX_OK) {
-            amount->tokens = (uint64_t) n;
-        }
+    if (ngx_ratelimit_read_number(reader, at, draft->value, 1,
+                                  NGX_RATELIMIT_MAX_TOKENS, &n)
+        == NGX_OK)
+    {
+        draft->override->amount.tokens = (uint64_t) n;
+        draft->amount = 1;
+    }
+}
+
+
+/* What makes no limit of the rules that it may meet is found now. */
+static void
+ngx_ratelimit_override_fit(ngx_ratelimit_reader_t *reader,
+    const ngx_ratelimit_place_t *at, const ngx_ratelimit_draft_t *draft)
+{
+    ngx_ratelimit_fit_t    fit;
+    ngx_ratelimit_place_t  value;
+
+    value.up = at;
+    value.name = "value";
+
+    ngx_memzero(&fit, sizeof(ngx_ratelimit_fit_t));
+
+    fit.amount = &draft->override->amount;
+    fit.rule = draft->rule;
+    fit.fixed = draft->fixed;
+
+    if (draft->key) {
+        fit.digest = draft->digest;
 
     } else {
-        rc = ngx_ratelimit_read_amount(reader, at, draft->value,
-                                       rule ? &rule->spec.algorithm : NULL,
-                                       amount);
+        fit.part = &draft->part;
     }
 
-    /* a rule with problems of its own may have no limit to inherit from */
-
-    if (rc == NGX_OK && rule && (rule->dynamic || rule->limit.mark)) {
-        (void) ngx_ratelimit_read_allowance(reader, at, rule, amount,
-                                            &allowance);
-    }
+    ngx_ratelimit_read_fit(reader, &value, &fit);
 }
 
 
@@ -502,12 +517,4 @@ ngx_ratelimit_override_expires_at(ngx_ratelimit_reader_t *reader,
         ngx_ratelimit_read_problem(reader, at, "expected a time like "
                                    "\"2026-12-01T00:00:00Z\"");
     }
-}
-
-
-static ngx_uint_t
-ngx_ratelimit_override_equal(const ngx_str_t *one, const ngx_str_t *two)
-{
-    return one->len == two->len
-           && ngx_memcmp(one->data, two->data, one->len) == 0;
 }

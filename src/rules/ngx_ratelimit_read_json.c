@@ -85,18 +85,37 @@ ngx_ratelimit_read_expected(ngx_ratelimit_reader_t *reader,
     const ngx_ratelimit_place_t *at, const char *in, const char *name,
     const char *expected)
 {
-    u_char  *p, text[NGX_RATELIMIT_READ_DETAIL];
+    ngx_str_t  words;
+    u_char     buf[NGX_RATELIMIT_READ_WORDS];
 
-    /* "delay=" is "delay" here */
+    words = ngx_ratelimit_read_words(expected, buf);
 
-    for (p = text; *expected && p < text + sizeof(text); expected++) {
+    ngx_ratelimit_read_wrong(reader, at, in, name, "expected %V", &words);
+}
+
+
+/* "delay=" is "delay" here */
+ngx_str_t
+ngx_ratelimit_read_words(const char *expected,
+    u_char buf[NGX_RATELIMIT_READ_WORDS])
+{
+    u_char     *p;
+    ngx_str_t   words;
+
+    p = buf;
+
+    for ( /* void */ ; *expected && p < buf + NGX_RATELIMIT_READ_WORDS;
+         expected++)
+    {
         if (expected[0] != '=' || expected[1] != '"') {
             *p++ = (u_char) *expected;
         }
     }
 
-    ngx_ratelimit_read_wrong(reader, at, in, name, "expected %*s",
-                             (size_t) (p - text), text);
+    words.data = buf;
+    words.len = p - buf;
+
+    return words;
 }
 
 

@@ -11,6 +11,7 @@
 #endif
 
 #define NGX_RATELIMIT_SYNC_QUOTE     160    /* bytes of a problem in the log */
+#define NGX_RATELIMIT_SYNC_TEXT      (2 * NGX_RATELIMIT_SYNC_QUOTE * 6 + 16)
 #define NGX_RATELIMIT_SYNC_RETRY_MS  1000   /* after a failure, doubling to */
 #define NGX_RATELIMIT_SYNC_MAX_MS    30000
 
@@ -25,6 +26,11 @@ static void ngx_ratelimit_sync_slice_handler(ngx_event_t *ev);
 static ngx_int_t ngx_ratelimit_sync_finish(ngx_ratelimit_sync_t *sync,
     ngx_msec_t budget_ms);
 static void ngx_ratelimit_sync_swap(ngx_ratelimit_sync_t *sync);
+static void ngx_ratelimit_sync_warned(
+    ngx_ratelimit_sync_compile_t *compile);
+static ngx_str_t ngx_ratelimit_sync_first(
+    const ngx_ratelimit_problems_t *problems,
+    u_char text[NGX_RATELIMIT_SYNC_TEXT]);
 static void ngx_ratelimit_sync_trim(ngx_ratelimit_sync_t *sync, size_t size);
 #ifdef NGX_RATELIMIT_SYNC_TRIM
 static void ngx_ratelimit_sync_trim_work(void *data);
@@ -502,6 +508,12 @@ ngx_ratelimit_sync_swap(ngx_ratelimit_sync_t *sync)
                   "ratelimit zone \"%V\" goes by version %uL of its rules",
                   &sync->limiter->zone.name, sync->version);
 
+    /* each worker has the same: one of them says it */
+
+    if (sync->warnings && ngx_worker == 0) {
+        ngx_ratelimit_sync_warned(compile);
+    }
+
     ngx_ratelimit_sync_trim(sync, compile->entry.text.len);
     ngx_ratelimit_sync_compile_free(compile);
 }
@@ -547,20 +559,55 @@ ngx_ratelimit_sync_trim_done(void *data, ngx_uint_t cancelled)
 void
 ngx_ratelimit_sync_refused(ngx_ratelimit_sync_compile_t *compile)
 {
-    u_char                   *p, text[2 * NGX_RATELIMIT_SYNC_QUOTE * 6 + 16];
-    ngx_str_t                 why;
-    ngx_ratelimit_problem_t  *problem;
+    u_char     text[NGX_RATELIMIT_SYNC_TEXT];
+    ngx_str_t  why;
 
     if (compile->why) {
         why.data = (u_char *) compile->why;
         why.len = ngx_strlen(compile->why);
 
     } else {
+        why = ngx_ratelimit_sync_first(&compile->problems, text);
+    }
 
-        /* of a document that anybody may have written: no lines of its own */
+    ngx_log_error(NGX_LOG_ERR, compile->log, 0,
+                  "ratelimit zone \"%V\": version %uL of its rules is not "
+                  "used: %V", &compile->limiter->zone.name,
+                  compile->entry.version, &why);
+}
 
-        problem = compile->problems.list.elts;
-        p = text;
+
+static void
+ngx_ratelimit_sync_warned(ngx_ratelimit_sync_compile_t *compile)
+{
+    u_char     text[NGX_RATELIMIT_SYNC_TEXT];
+    ngx_str_t  what;
+
+    what = ngx_ratelimit_sync_first(&compile->warnings, text);
+
+    ngx_log_error(NGX_LOG_WARN, compile->log, 0,
+                  "ratelimit zone \"%V\": version %uL of its rules has "
+                  "%ui warnings, the first: %V", &compile->limiter->zone.name,
+                  compile->entry.version, compile->warnings.n, &what);
+}
+
+
+/*
+ * Of a document that anybody may have written: no lines of its own. Where
+ * memory was out for it there is none to be told.
+ */
+static ngx_str_t
+ngx_ratelimit_sync_first(const ngx_ratelimit_problems_t *problems,
+    u_char text[NGX_RATELIMIT_SYNC_TEXT])
+{
+    u_char                         *p;
+    ngx_str_t                       first;
+    const ngx_ratelimit_problem_t  *problem;
+
+    p = text;
+
+    if (problems->list.nelts) {
+        problem = problems->list.elts;
 
         p = (u_char *) ngx_escape_json(p, problem->pointer.data,
                                        ngx_min(problem->pointer.len,
@@ -569,14 +616,12 @@ ngx_ratelimit_sync_refused(ngx_ratelimit_sync_compile_t *compile)
         p = (u_char *) ngx_escape_json(p, problem->detail.data,
                                        ngx_min(problem->detail.len,
                                                NGX_RATELIMIT_SYNC_QUOTE));
-        why.data = text;
-        why.len = p - text;
     }
 
-    ngx_log_error(NGX_LOG_ERR, compile->log, 0,
-                  "ratelimit zone \"%V\": version %uL of its rules is not "
-                  "used: %V", &compile->limiter->zone.name,
-                  compile->entry.version, &why);
+    first.data = text;
+    first.len = p - text;
+
+    return first;
 }
 
 

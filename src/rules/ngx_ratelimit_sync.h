@@ -110,7 +110,7 @@ typedef struct {
     unsigned     reachable:1;  /* its last question had an answer */
     unsigned     saved:1;      /* the state file has the current version */
     ngx_err_t    error;        /* why it could not be written */
-    ngx_uint_t   warnings;     /* fields of a newer format */
+    ngx_uint_t   warnings;     /* what of it has no effect here */
 } ngx_ratelimit_sync_stat_t;
 
 void ngx_ratelimit_sync_stat(ngx_ratelimit_limiter_t *limiter,

@@ -330,6 +330,16 @@ test_override_post(void **state)
     run(OVERRIDES, POST, NULL, NULL, "7");
     is_problem("", "must be an object, or an array of objects");
 
+    /* what would not be there when the answer says that it is */
+
+    run(OVERRIDES, POST, NULL, NULL,
+        json("{'key':'b*','expires_at':'@1795000000'}"));
+    is_problem("/expires_at", "is in the past");
+    run(OVERRIDES, POST, NULL, NULL,
+        json("[{'key':'b*','expires_at':'@1795000001'},"
+             "{'key':'b*','expires_at':'@1'}]"));
+    is_problem("/1/expires_at", "is in the past");
+
     run(OVERRIDES, POST, NULL, NULL, "[]");
     assert_int_equal(edit.status, NGX_RATELIMIT_EDIT_CREATED);
     assert_int_equal(edit.document.len, 0);
