@@ -181,7 +181,8 @@ typedef struct {
     unsigned                        waiting:1; /* for Redis, for the delay */
     unsigned                        delaying:1; /* the delay has a timer */
     unsigned                        answered:1;
-    unsigned                        settled:1; /* the response was charged */
+    unsigned                        settled:1; /* the response was charged, or
+                                                  no rule asks for it */
 
     /* zeroed up to check.renewal */
     ngx_ratelimit_check_t           check;

@@ -230,6 +230,7 @@ ngx_http_ratelimit_ctx_create(ngx_http_request_t *r,
     ctx->policies = (ngx_ratelimit_policy_t **) &ctx->check.clients[n];
     ctx->check.handler = ngx_http_ratelimit_complete;
     ctx->check.data = ctx;
+    ctx->settled = 1;
 
     ngx_http_ratelimit_use(ctx);
 
@@ -271,6 +272,10 @@ ngx_http_ratelimit_use(ngx_http_ratelimit_ctx_t *ctx)
     for (i = 0; i < ctx->conf->limits->nelts; i++) {
         ctx->policies[i] = limits[i]->limiter->policy;
         ngx_ratelimit_policy_use(ctx->policies[i]);
+
+        if (ctx->policies[i]->settles) {
+            ctx->settled = 0;
+        }
     }
 }
 
