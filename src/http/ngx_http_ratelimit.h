@@ -184,7 +184,7 @@ typedef struct {
     unsigned                        settled:1; /* the response was charged, or
                                                   no rule asks for it */
 
-    /* zeroed up to check.renewal */
+    /* zeroed up to check.taken_us */
     ngx_ratelimit_check_t           check;
     ngx_event_t                     delay;     /* of a leaky bucket */
 } ngx_http_ratelimit_ctx_t;

@@ -219,7 +219,11 @@ ngx_http_ratelimit_ctx_create(ngx_http_request_t *r,
     }
 
     ctx = cln->data;
-    ngx_memzero(ctx, offsetof(ngx_http_ratelimit_ctx_t, check.renewal));
+
+    /* two that are short, and not one that the compiler makes a loop of */
+
+    ngx_memzero(ctx, offsetof(ngx_http_ratelimit_ctx_t, check));
+    ngx_memzero(&ctx->check, offsetof(ngx_ratelimit_check_t, taken_us));
 
     ctx->request = r;
     ctx->conf = conf;
