@@ -10,6 +10,8 @@ use t::RateLimit 'no_plan';
 use t::Gateway;
 use t::Api;
 
+use Time::HiRes qw( sleep );
+
 my $prefix = key_prefix();
 
 # all spent by 6 requests
@@ -23,6 +25,8 @@ my %RULES = (
     shards => 'rate=6r/d sync=strict shards=6',
     shards_window => 'algorithm=fixed_window limit=6 window=calendar:month '
                      . 'sync=strict shards=5',
+    shards_sliding => 'algorithm=sliding_window limit=6 window=1d sync=strict '
+                      . 'shards=4',
 );
 
 sub gateway {
@@ -104,7 +108,6 @@ my @fleet = map { gateway("cluster 127.0.0.1:$_") } @ports[0, 1];
 follows('Cluster', \@fleet, 50, 1);
 resets('Cluster', \@fleet, $_, 'a') for sort keys %RULES;
 resets('Cluster', \@fleet, 'token_bucket', "k$_") for 1 .. 8;
-resets('Cluster', \@fleet, 'live', 'x') if 0;
 
 # one key, one tag, for the document and its history
 
@@ -134,8 +137,10 @@ sub owner {
     die "nobody has slot $slot";
 }
 
+# meanwhile: what is done when the keys have gone and the slot has not; slowly:
+# the slot follows half a second later, while who called goes on
 sub move {
-    my ($key, $to) = @_;
+    my ($key, $to, $meanwhile, $slowly) = @_;
 
     my $slot = redis_cli($ports[0], 'cluster', 'keyslot', $key);
     my $from = owner($slot);
@@ -150,21 +155,95 @@ sub move {
                   5000);
     }
 
-    redis_cli($_->{port}, 'cluster', 'setslot', $slot, 'node', $to->{id})
-        for $to, $from;
+    my $arrive = sub {
+        sleep 0.5 if $slowly;
+        redis_cli($_->{port}, 'cluster', 'setslot', $slot, 'node', $to->{id})
+            for $to, $from;
+    };
+
+    my $pid = $slowly ? t::Gateway::beside($arrive) : 0;
+
+    $meanwhile->() if $meanwhile;
+    $slowly ? waitpid $pid, 0 : $arrive->();
 
     return t::Gateway::wait_for(sub { owner($slot)->{port} == $to->{port} });
+}
+
+# The bucket whose content changes with a request.
+sub bucket_of {
+    my ($rule, $key) = @_;
+
+    my $before = buckets();
+    take($fleet[0], $rule, $key);
+    my $after = buckets();
+
+    return grep { ($before->{$_} // '') ne $after->{$_} } sort keys %$after;
+}
+
+sub buckets {
+    my %buckets;
+
+    for my $node (grep { $_->{slots} ne '' } nodes()) {
+        for (split /\n/, redis_cli($node->{port}, '--scan', '--pattern',
+                                   "$prefix:{[0-9]*}"))
+        {
+            $buckets{$_} = redis_cli($node->{port}, '--no-raw', 'hgetall', $_);
+        }
+    }
+
+    return \%buckets;
 }
 
 my $document = "$prefix:{rules:z}";
 my $home = owner(redis_cli($ports[0], 'cluster', 'keyslot', $document));
 my ($away) = grep { $_->{port} != $home->{port} && $_->{slots} ne '' } nodes();
 
-ok(move($document, $away), 'the slot of the document moves');
+# it has no history yet: of one key here and one there Redis tells nothing
+
+ok(move($document, $away, sub {
+       is(t::Api->new($fleet[0])->delete(counter('token_bucket', 'n'))->{status},
+          200, 'a reset waits for the slot of the document');
+   }, 'slowly'), 'the slot of the document moves');
 resets('the document has moved', \@fleet, 'token_bucket', 'm');
 follows('the document has moved', \@fleet, 60, 2);
 ok(move($document, $home), 'and back');
 resets('the document is back', \@fleet, 'fixed_window', 'm');
+
+# all buckets of a few clients, wherever they are, on their way
+
+for my $key ('o', 'p') {
+    resets('before its bucket moves', \@fleet, 'fixed_window', $key);
+
+    my ($bucket) = bucket_of('strict', $key);
+    defined $bucket or die 'no bucket has changed';
+
+    my $from = owner(redis_cli($ports[0], 'cluster', 'keyslot', $bucket));
+    my ($to) = grep { $_->{port} != $from->{port} && $_->{slots} ne '' } nodes();
+
+    ok(move($bucket, $to, sub {
+           resets('its bucket has gone ahead', \@fleet, 'token_bucket', $key);
+       }), "$bucket moves");
+    resets('its bucket has moved', \@fleet, 'sliding_window', $key);
+    ok(move($bucket, $from), "$bucket is back");
+}
+
+# a replica takes over from the primary that has the document
+
+$home = owner(redis_cli($ports[0], 'cluster', 'keyslot', $document));
+my ($replica) = grep { $_->{of} eq $home->{id} } nodes();
+
+ok(t::Gateway::wait_for(sub {
+       redis_cli($replica->{port}, 'info', 'replication')
+           =~ /master_link_status:up/
+   }), 'a replica has what its primary has');
+redis_cli($replica->{port}, 'cluster', 'failover');
+ok(t::Gateway::wait_for(sub {
+       owner(redis_cli($ports[0], 'cluster', 'keyslot', $document))->{port}
+           == $replica->{port}
+   }), 'it is the primary');
+resets('behind a failover', \@fleet, 'token_bucket', 'f');
+resets('behind a failover', \@fleet, 'shards', 'f');
+follows('behind a failover', \@fleet, 70, 3);
 
 $_->stop for @fleet;
 
