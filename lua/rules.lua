@@ -11,7 +11,8 @@
 --         {"0", version, id} of what is there and was not expected
 --     list: the first line of each record, the current one first
 --     version n: the pieces of that record, or {}
---     reset channel message: {resets}
+--     reset channel message: {resets}: the microsecond of the last reset, so
+--         that no two are the same, also where Redis has lost the one before
 --
 -- A record comes in pieces: who reads it has others to serve meanwhile.
 --
@@ -149,12 +150,18 @@ function operations.version(version)
     end)
 end
 
-function operations.reset(channel, message)
-    local resets = call('HINCRBY', KEYS[1], 'resets', 1)
+-- Gateways before this one count from 0, or on from where they find it.
 
+function operations.reset(channel, message)
+    local former = tonumber(call('HGET', KEYS[1], 'resets') or '') or 0
+    local now = call('TIME')
+    local resets = string.format('%.0f', math.max(now[1] * 1000000 + now[2],
+                                                  former + 1))
+
+    call('HSET', KEYS[1], 'resets', resets)
     publish(channel, message)
 
-    return {tostring(resets)}
+    return {resets}
 end
 
 local operation = operations[ARGV[1]]

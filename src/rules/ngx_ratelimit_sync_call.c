@@ -15,6 +15,8 @@ static void ngx_ratelimit_sync_call_work(void *data);
 static void ngx_ratelimit_sync_call_done(void *data, ngx_uint_t cancelled);
 static void ngx_ratelimit_sync_call_answer(void *data,
     const ngx_ratelimit_redis_control_result_t *result);
+static void ngx_ratelimit_sync_call_reset(ngx_ratelimit_sync_call_t *call,
+    const ngx_ratelimit_redis_control_result_t *result);
 
 
 ngx_ratelimit_sync_call_t *
@@ -473,7 +475,7 @@ ngx_ratelimit_sync_call_answer(void *data,
     }
 
     if (call->kind == NGX_RATELIMIT_SYNC_RESET) {
-        ngx_ratelimit_sync_call_end(call, NGX_RATELIMIT_SYNC_OK);
+        ngx_ratelimit_sync_call_reset(call, result);
         return;
     }
 
@@ -502,4 +504,24 @@ ngx_ratelimit_sync_call_answer(void *data,
     {
         ngx_ratelimit_sync_call_end(call, NGX_RATELIMIT_SYNC_FAILED);
     }
+}
+
+
+/* This node forgets at once; its leader will find nothing new. */
+static void
+ngx_ratelimit_sync_call_reset(ngx_ratelimit_sync_call_t *call,
+    const ngx_ratelimit_redis_control_result_t *result)
+{
+    uint64_t  resets;
+
+    if (result->n == 0
+        || ngx_ratelimit_sync_number(&result->texts[0], &resets) != NGX_OK)
+    {
+        ngx_str_set(&call->result.reason, "protocol");
+        ngx_ratelimit_sync_call_end(call, NGX_RATELIMIT_SYNC_UNAVAILABLE);
+        return;
+    }
+
+    ngx_ratelimit_sync_resets(call->sync, resets);
+    ngx_ratelimit_sync_call_end(call, NGX_RATELIMIT_SYNC_OK);
 }

@@ -126,6 +126,12 @@ void ngx_ratelimit_sync_leader_end(ngx_ratelimit_sync_t *sync);
 /* Becomes the leader where there is none; is no longer one that drains. */
 void ngx_ratelimit_sync_elect(ngx_ratelimit_sync_t *sync);
 
+/*
+ * What Redis says of resets: where it is another one than before, a counter was
+ * deleted somewhere, and what this node knows of denials may be wrong.
+ */
+void ngx_ratelimit_sync_resets(ngx_ratelimit_sync_t *sync, uint64_t resets);
+
 /* Writes the state file where it is the leader, and the file not up to date. */
 void ngx_ratelimit_sync_save(ngx_ratelimit_sync_t *sync);
 

@@ -40,8 +40,6 @@ static void ngx_ratelimit_sync_answer(void *data,
     const ngx_ratelimit_redis_control_result_t *result);
 static void ngx_ratelimit_sync_no_answer(ngx_ratelimit_sync_t *sync,
     ngx_ratelimit_redis_status_e status);
-static void ngx_ratelimit_sync_resets(ngx_ratelimit_sync_t *sync,
-    uint64_t resets);
 static void ngx_ratelimit_sync_pull(ngx_ratelimit_sync_t *sync,
     uint64_t version, uint64_t id,
     const ngx_ratelimit_redis_control_result_t *result, uint64_t current);
@@ -315,8 +313,7 @@ ngx_ratelimit_sync_no_answer(ngx_ratelimit_sync_t *sync,
 }
 
 
-/* A counter was deleted somewhere: what is known of denials may be wrong. */
-static void
+void
 ngx_ratelimit_sync_resets(ngx_ratelimit_sync_t *sync, uint64_t resets)
 {
     ngx_ratelimit_store_stat_t  stat;
