@@ -253,8 +253,8 @@ ngx_http_ratelimit_api_edit_start(ngx_http_ratelimit_api_t *api)
 
 
 /*
- * What the document and the body take while they are read as JSON; what is
- * answered as it stands is only copied.
+ * What the document and the body take while they are read as JSON; where it is
+ * about the whole the document is only copied.
  */
 static size_t
 ngx_http_ratelimit_api_edit_bytes(ngx_http_ratelimit_api_t *api)
@@ -271,13 +271,13 @@ ngx_http_ratelimit_api_edit_bytes(ngx_http_ratelimit_api_t *api)
         base = stat.bytes;
     }
 
-    if (edit->resource == NGX_RATELIMIT_EDIT_DOCUMENT
-        && edit->method == NGX_RATELIMIT_EDIT_GET)
+    if (edit->resource != NGX_RATELIMIT_EDIT_DOCUMENT
+        && edit->resource != NGX_RATELIMIT_EDIT_VALIDATE)
     {
-        return base;
+        base *= NGX_HTTP_RATELIMIT_API_TIMES;
     }
 
-    return NGX_HTTP_RATELIMIT_API_TIMES * (base + edit->body.len);
+    return base + NGX_HTTP_RATELIMIT_API_TIMES * edit->body.len;
 }
 
 

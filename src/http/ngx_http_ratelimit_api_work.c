@@ -7,7 +7,7 @@
 
 #include <openssl/rand.h>
 
-/* one alone may have more: of a document as large as can be stored */
+/* more than an edit of the largest document and body */
 #define NGX_HTTP_RATELIMIT_API_BYTES  (512 * 1024 * 1024)
 
 static ngx_int_t ngx_http_ratelimit_api_work_texts(
@@ -214,7 +214,7 @@ ngx_http_ratelimit_api_work_admit(ngx_http_ratelimit_api_t *api, size_t bytes)
     work = api->work;
     others = work->load->bytes - work->bytes;
 
-    if (others == 0 || others + bytes <= NGX_HTTP_RATELIMIT_API_BYTES) {
+    if (others + bytes <= NGX_HTTP_RATELIMIT_API_BYTES) {
         ngx_http_ratelimit_api_work_weigh(work, bytes);
         return NGX_DECLINED;
     }

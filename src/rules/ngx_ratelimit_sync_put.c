@@ -112,7 +112,15 @@ ngx_ratelimit_sync_put_work(ngx_ratelimit_sync_call_t *call)
     }
 
     if (call->taken || call->alone) {
-        return ngx_ratelimit_sync_put_publish(call);
+        rc = ngx_ratelimit_sync_put_publish(call);
+
+        /* large: not in the loop; the document was of it */
+
+        ngx_str_null(&call->record.document);
+        (void) ngx_pfree(call->pool, call->record.text.data);
+        ngx_str_null(&call->record.text);
+
+        return rc;
     }
 
     entry.version = call->record.version;
