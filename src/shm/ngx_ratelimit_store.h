@@ -41,6 +41,9 @@ uint64_t ngx_ratelimit_store_generation(const ngx_ratelimit_store_t *store);
 void ngx_ratelimit_store_version(const ngx_ratelimit_store_t *store,
     uint64_t *version, uint64_t *id);
 
+/* Bytes of the current record, without a lock; 0: none. */
+size_t ngx_ratelimit_store_bytes(const ngx_ratelimit_store_t *store);
+
 /*
  * Makes a record the current one, and the one before part of the history,
  * which loses its oldest ones. expected: a version that must be the current
