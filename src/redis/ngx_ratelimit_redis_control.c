@@ -22,7 +22,8 @@
 #define NGX_RATELIMIT_REDIS_REFUSED_MS  60000
 
 #define NGX_RATELIMIT_REDIS_RULES_ARGS  16     /* of EVAL, at most */
-#define NGX_RATELIMIT_REDIS_RULES_HEAD  5      /* of them before the script's */
+#define NGX_RATELIMIT_REDIS_RULES_HEAD  3      /* of them before the keys */
+#define NGX_RATELIMIT_REDIS_RULES_KEYS  2
 
 
 /* Who waits for a call: the call's data. */
@@ -84,7 +85,7 @@ static void ngx_ratelimit_redis_ear_connect(
     ngx_ratelimit_redis_conn_t *target);
 static void ngx_ratelimit_redis_ear_refused(
     ngx_ratelimit_redis_conn_t *conn);
-static ngx_uint_t ngx_ratelimit_redis_ear_is(const ngx_str_t *text,
+static ngx_uint_t ngx_ratelimit_redis_text_is(const ngx_str_t *text,
     const char *word);
 
 
@@ -305,10 +306,12 @@ ngx_ratelimit_redis_control_rules(ngx_ratelimit_redis_control_t *control,
     size_t                       len;
     u_char                      *key, *p;
     ngx_str_t                    all[NGX_RATELIMIT_REDIS_RULES_ARGS];
+    ngx_uint_t                   n, nkeys;
     ngx_ratelimit_redis_call_t  *call;
 
     if (nargs > NGX_RATELIMIT_REDIS_RULES_ARGS
-                - NGX_RATELIMIT_REDIS_RULES_HEAD)
+                - NGX_RATELIMIT_REDIS_RULES_HEAD
+                - NGX_RATELIMIT_REDIS_RULES_KEYS)
     {
         return NULL;
     }
@@ -323,10 +326,17 @@ ngx_ratelimit_redis_control_rules(ngx_ratelimit_redis_control_t *control,
 
     p = ngx_ratelimit_redis_control_key(key, control, zone);
 
+    /*
+     * A slot that moves does not answer for two keys while one is nowhere, as
+     * a history may be: what is asked each few seconds has one.
+     */
+    nkeys = ngx_ratelimit_redis_text_is(&args[0], "get") ? 1 : 2;
+
     ngx_str_set(&all[0], "EVAL");
     all[1].data = (u_char *) ngx_ratelimit_lua_rules;
     all[1].len = ngx_ratelimit_lua_rules_len;
-    ngx_str_set(&all[2], "2");
+    all[2].data = (u_char *) ((nkeys == 1) ? "1" : "2");
+    all[2].len = 1;
 
     all[3].data = key;
     all[3].len = p - key;
@@ -336,12 +346,13 @@ ngx_ratelimit_redis_control_rules(ngx_ratelimit_redis_control_t *control,
     all[4].data = key;
     all[4].len = p - key;
 
-    ngx_memcpy(&all[NGX_RATELIMIT_REDIS_RULES_HEAD], args,
-               nargs * sizeof(ngx_str_t));
+    n = NGX_RATELIMIT_REDIS_RULES_HEAD + nkeys;
 
-    call = ngx_ratelimit_redis_control_call(control, all,
-                                   NGX_RATELIMIT_REDIS_RULES_HEAD + nargs, 3,
-                                   handler, data);
+    ngx_memcpy(&all[n], args, nargs * sizeof(ngx_str_t));
+
+    call = ngx_ratelimit_redis_control_call(control, all, n + nargs,
+                                            NGX_RATELIMIT_REDIS_RULES_HEAD,
+                                            handler, data);
     ngx_free(key);
 
     return call;
@@ -604,7 +615,7 @@ ngx_ratelimit_redis_control_heard(ngx_ratelimit_redis_conn_t *conn,
         return;
     }
 
-    if (ngx_ratelimit_redis_ear_is(&reply->texts[0], "pong")) {
+    if (ngx_ratelimit_redis_text_is(&reply->texts[0], "pong")) {
         q = ngx_queue_next(&call->queue);
 
         if (q != ngx_queue_sentinel(&conn->calls) && q != conn->next) {
@@ -641,7 +652,7 @@ ngx_ratelimit_redis_ear_refused(ngx_ratelimit_redis_conn_t *conn)
     control = client->control;
     word = ngx_ratelimit_redis_reply_word(conn);
 
-    if (!ngx_ratelimit_redis_ear_is(&word, "NOPERM")) {
+    if (!ngx_ratelimit_redis_text_is(&word, "NOPERM")) {
         ngx_ratelimit_redis_reply_setup(conn, "SUBSCRIBE");
         return;
     }
@@ -656,7 +667,7 @@ ngx_ratelimit_redis_ear_refused(ngx_ratelimit_redis_conn_t *conn)
 
 
 static ngx_uint_t
-ngx_ratelimit_redis_ear_is(const ngx_str_t *text, const char *word)
+ngx_ratelimit_redis_text_is(const ngx_str_t *text, const char *word)
 {
     return text->len == ngx_strlen(word)
            && ngx_memcmp(text->data, word, text->len) == 0;
