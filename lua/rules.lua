@@ -2,7 +2,8 @@
 -- script of its own: it is called seldom, and sent with its text.
 --
 -- KEYS[1], a hash: version, id, record, resets; bytes, of all the history
--- KEYS[2], a list: the records that were current before, the newest first
+-- KEYS[2], a list: the records that were current before, the newest first; not
+--     for "get"
 -- ARGV[1], what to do; answers are texts, versions "0" where there is none
 --
 --     get version id: {version, id, resets}, and the record's pieces where the

@@ -43,13 +43,15 @@ sub document {
     return { %{ t::Rules::rules($limit) }, tier_of => { keys => \%keys } };
 }
 
-# A change in a process of its own; the file it writes its status to.
+# A change in a process of its own; the file it writes its status to, where it
+# was said to be on disk: a slow one would have it later.
 sub change {
     my ($gateway, $version, $name) = @_;
 
     my $pid = t::Gateway::beside(sub {
         my $answer = t::Rules::change($gateway, $version, document(10 + $version));
-        $gateway->write($name, $answer->{status});
+        my $saved = t::Gateway::header($answer, 'X-RateLimit-Saved') eq '';
+        $gateway->write($name, $saved ? $answer->{status} : 'not saved');
     });
 
     return $pid;

@@ -27,9 +27,13 @@ sub fake {
     my ($n, %has) = (0, version => 0, id => '0', record => '', history => {});
 
     return t::FakeRedis->new(sub {
-        my ($command, undef, undef, undef, undef, $what, @args) = @_;
+        my ($command, undef, $keys, @args) = @_;
 
         return "+OK\r\n" if $command ne 'EVAL';
+
+        splice @args, 0, $keys;
+        my $what = shift @args;
+
         return $options{get}->(@args) if $what eq 'get' && $options{get};
 
         if ($what eq 'get') {

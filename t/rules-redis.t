@@ -86,17 +86,25 @@ my @fleet = map { gateway()->start } 1, 2;
 follow('no document', @fleet);
 is(passes($fleet[0], 'none'), 40, 'no document: no limit');
 
-# a poll comes each 5 s: so many changes take that long without the messages
+# A poll comes each 5 s: six changes take 25 s and more without the messages. A
+# busy machine has three attempts.
 
-my $begin = time;
+my $took;
 
-for (1 .. 6) {
-    change(10 + $_, silent => 1);
-    t::Rules::follows($_, $version) or last for @fleet;
+for (1 .. 3) {
+    my $begin = time;
+
+    for (1 .. 6) {
+        change(10 + $_, silent => 1);
+        t::Rules::follows($_, $version) or last for @fleet;
+    }
+
+    $took = time - $begin;
+    last if $took < 18;
 }
 
 follow('six changes', @fleet);
-cmp_ok(time - $begin, '<', 18, 'six changes: they were told');
+cmp_ok($took, '<', 18, 'six changes: they were told');
 is(passes($fleet[0], 'six') + passes($fleet[1], 'six'), 16,
    'six changes: the last one counts, over the fleet');
 
@@ -117,15 +125,18 @@ follow('no message', @fleet);
 
 # a connection that listens is cut: what was said meanwhile is asked for
 
+sub listens {
+    return t::Gateway::wait_for(sub {
+        t::Rules::redis($port, 'PUBSUB', 'NUMSUB', "$prefix:rules:z")->[1] == 2
+    });
+}
+
+ok(listens(), 'each gateway listens');
 cmp_ok(t::Rules::redis($port, 'CLIENT', 'KILL', 'TYPE', 'pubsub'), '>=', 2,
-       'each gateway listens');
+       'a cut connection');
 change(21);
 follow('a cut connection', @fleet);
-t::Gateway::wait_for(sub {
-    t::Rules::redis($port, 'PUBSUB', 'NUMSUB', "$prefix:rules:z")->[1] == 2
-});
-is(t::Rules::redis($port, 'PUBSUB', 'NUMSUB', "$prefix:rules:z")->[1], 2,
-   'one worker of each gateway listens');
+ok(listens(), 'one worker of each gateway listens');
 
 # the worker that does it dies
 

@@ -22,7 +22,8 @@
 #define NGX_RATELIMIT_REDIS_REFUSED_MS  60000
 
 #define NGX_RATELIMIT_REDIS_RULES_ARGS  16     /* of EVAL, at most */
-#define NGX_RATELIMIT_REDIS_RULES_HEAD  5      /* of them before the script's */
+#define NGX_RATELIMIT_REDIS_RULES_HEAD  3      /* of them before the keys */
+#define NGX_RATELIMIT_REDIS_RULES_KEYS  2
 
 
 /* Who waits for a call: the call's data. */
@@ -86,7 +87,7 @@ static void ngx_ratelimit_redis_ear_connect(
     ngx_ratelimit_redis_conn_t *target);
 static void ngx_ratelimit_redis_ear_refused(
     ngx_ratelimit_redis_conn_t *conn);
-static ngx_uint_t ngx_ratelimit_redis_ear_is(const ngx_str_t *text,
+static ngx_uint_t ngx_ratelimit_redis_text_is(const ngx_str_t *text,
     const char *word);
 
 
@@ -366,10 +367,12 @@ ngx_ratelimit_redis_control_rules_make(const ngx_ratelimit_redis_t *redis,
     size_t                       len;
     u_char                      *key, *p;
     ngx_str_t                    all[NGX_RATELIMIT_REDIS_RULES_ARGS];
+    ngx_uint_t                   n, nkeys;
     ngx_ratelimit_redis_call_t  *call;
 
     if (nargs > NGX_RATELIMIT_REDIS_RULES_ARGS
-                - NGX_RATELIMIT_REDIS_RULES_HEAD)
+                - NGX_RATELIMIT_REDIS_RULES_HEAD
+                - NGX_RATELIMIT_REDIS_RULES_KEYS)
     {
         return NULL;
     }
@@ -383,10 +386,17 @@ ngx_ratelimit_redis_control_rules_make(const ngx_ratelimit_redis_t *redis,
 
     p = ngx_ratelimit_redis_control_key(key, redis, zone);
 
+    /*
+     * A slot that moves does not answer for two keys while one is nowhere, as
+     * a history may be: what is asked each few seconds has one.
+     */
+    nkeys = ngx_ratelimit_redis_text_is(&args[0], "get") ? 1 : 2;
+
     ngx_str_set(&all[0], "EVAL");
     all[1].data = (u_char *) ngx_ratelimit_lua_rules;
     all[1].len = ngx_ratelimit_lua_rules_len;
-    ngx_str_set(&all[2], "2");
+    all[2].data = (u_char *) ((nkeys == 1) ? "1" : "2");
+    all[2].len = 1;
 
     all[3].data = key;
     all[3].len = p - key;
@@ -396,11 +406,11 @@ ngx_ratelimit_redis_control_rules_make(const ngx_ratelimit_redis_t *redis,
     all[4].data = key;
     all[4].len = p - key;
 
-    ngx_memcpy(&all[NGX_RATELIMIT_REDIS_RULES_HEAD], args,
-               nargs * sizeof(ngx_str_t));
+    n = NGX_RATELIMIT_REDIS_RULES_HEAD + nkeys;
 
-    call = ngx_ratelimit_redis_control_make(all,
-                                 NGX_RATELIMIT_REDIS_RULES_HEAD + nargs, log);
+    ngx_memcpy(&all[n], args, nargs * sizeof(ngx_str_t));
+
+    call = ngx_ratelimit_redis_control_make(all, n + nargs, log);
 
     if (call && redis->mode == NGX_RATELIMIT_REDIS_CLUSTER) {
         call->slot = ngx_ratelimit_cluster_slot(all[3].data, all[3].len);
@@ -669,7 +679,7 @@ ngx_ratelimit_redis_control_heard(ngx_ratelimit_redis_conn_t *conn,
         return;
     }
 
-    if (ngx_ratelimit_redis_ear_is(&reply->texts[0], "pong")) {
+    if (ngx_ratelimit_redis_text_is(&reply->texts[0], "pong")) {
         q = ngx_queue_next(&call->queue);
 
         if (q != ngx_queue_sentinel(&conn->calls) && q != conn->next) {
@@ -706,7 +716,7 @@ ngx_ratelimit_redis_ear_refused(ngx_ratelimit_redis_conn_t *conn)
     control = client->control;
     word = ngx_ratelimit_redis_reply_word(conn);
 
-    if (!ngx_ratelimit_redis_ear_is(&word, "NOPERM")) {
+    if (!ngx_ratelimit_redis_text_is(&word, "NOPERM")) {
         ngx_ratelimit_redis_reply_setup(conn, "SUBSCRIBE");
         return;
     }
@@ -721,7 +731,7 @@ ngx_ratelimit_redis_ear_refused(ngx_ratelimit_redis_conn_t *conn)
 
 
 static ngx_uint_t
-ngx_ratelimit_redis_ear_is(const ngx_str_t *text, const char *word)
+ngx_ratelimit_redis_text_is(const ngx_str_t *text, const char *word)
 {
     return text->len == ngx_strlen(word)
            && ngx_memcmp(text->data, word, text->len) == 0;

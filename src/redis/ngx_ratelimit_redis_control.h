@@ -60,8 +60,9 @@ void ngx_ratelimit_redis_control_forget(ngx_ratelimit_redis_call_t *call);
 
 /*
  * The script of documents (lua/rules.lua) with KEYS "<prefix>:{rules:<zone>}"
- * and that with ":history"; args as the script has them. Sent with its text: it
- * is rare, and so no replica that was promoted has to be taught it first.
+ * and, but for "get", that with ":history"; args as the script has them. Sent
+ * with its text: it is rare, and so no replica that was promoted has to be
+ * taught it first.
  */
 ngx_ratelimit_redis_call_t *ngx_ratelimit_redis_control_rules(
     ngx_ratelimit_redis_control_t *control, const ngx_str_t *zone,
