@@ -234,6 +234,7 @@ ngx_ratelimit_sync_call_wait(ngx_ratelimit_sync_call_t *call,
 static void
 ngx_ratelimit_sync_call_handler(ngx_event_t *ev)
 {
+    uint64_t                     version, id;
     ngx_ratelimit_sync_call_t   *call;
     ngx_ratelimit_store_stat_t   stat;
 
@@ -249,6 +250,16 @@ ngx_ratelimit_sync_call_handler(ngx_event_t *ev)
             && ngx_current_msec - call->since < NGX_RATELIMIT_SYNC_SAVE_MS)
         {
             ngx_add_timer(ev, NGX_RATELIMIT_SYNC_SAVED_MS);
+            return;
+        }
+
+        /* the state file may have had another one of that version before */
+
+        ngx_ratelimit_store_version(call->limiter->store, &version, &id);
+
+        if (version == call->record.version && id != call->record.id) {
+            call->result.version = version;
+            ngx_ratelimit_sync_call_end(call, NGX_RATELIMIT_SYNC_CONFLICT);
             return;
         }
 
