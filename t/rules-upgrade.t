@@ -119,6 +119,28 @@ is_deeply([grep { @{ $accepted{$_} } != 1 } keys %accepted], [],
 is_deeply([sort { $a <=> $b } keys %accepted], [1 .. 22], 'and none is missing');
 ok(followed(2), 'all workers go by the last one');
 
+# changes of one version at once, to whichever
+
+for my $round (1 .. 8) {
+    followed(2);
+
+    my $etag = $api->get('/rules')->{etag};
+    my $n = 100 * $round;
+
+    for ($api->send_all(map {
+             ['PUT', '/rules', t::Rules::rules($_), "If-Match: $etag"]
+         } $n + 1 .. $n + 6)) {
+        next if $_->{status} != 200;
+        push @{ $accepted{$_->{json}{version}} },
+             $_->{json}{rules}[0]{params}{limit};
+    }
+}
+
+is_deeply([grep { @{ $accepted{$_} } != 1 } keys %accepted], [],
+          'one of many at once is accepted');
+is(scalar keys %accepted, 30, 'each time');
+ok(followed(2), 'and all workers go by that');
+
 ends($old, 'the old master');
 ok(followed(1), 'the new one has it');
 

@@ -326,7 +326,27 @@ ngx_ratelimit_state_behind(const ngx_str_t *file, uint64_t version,
     return version != UINT64_MAX
            && ngx_ratelimit_state_newest(file, &newest, &newest_id, log)
               == NGX_OK
-           && (newest > version || (newest == version && newest_id != id));
+           && (newest > version || (newest == version && newest_id != id))
+           && ngx_ratelimit_state_good(file, log);
+}
+
+
+ngx_uint_t
+ngx_ratelimit_state_good(const ngx_str_t *file, ngx_log_t *log)
+{
+    ngx_int_t    rc;
+    ngx_str_t    text;
+    ngx_pool_t  *pool;
+
+    pool = ngx_create_pool(NGX_DEFAULT_POOL_SIZE, log);
+    if (pool == NULL) {
+        return 1;     /* for all that is known */
+    }
+
+    rc = ngx_ratelimit_state_peek(file, pool, &text, log);
+    ngx_destroy_pool(pool);
+
+    return rc == NGX_OK;
 }
 
 

@@ -234,7 +234,7 @@ ngx_ratelimit_sync_call_wait(ngx_ratelimit_sync_call_t *call,
 static void
 ngx_ratelimit_sync_call_handler(ngx_event_t *ev)
 {
-    uint64_t                     version, id;
+    uint64_t                     id;
     ngx_ratelimit_sync_call_t   *call;
     ngx_ratelimit_store_stat_t   stat;
 
@@ -255,10 +255,13 @@ ngx_ratelimit_sync_call_handler(ngx_event_t *ev)
 
         /* the state file may have had another one of that version before */
 
-        ngx_ratelimit_store_version(call->limiter->store, &version, &id);
-
-        if (version == call->record.version && id != call->record.id) {
-            call->result.version = version;
+        if (ngx_ratelimit_store_id(call->limiter->store,
+                                   call->record.version, &id)
+            == NGX_OK
+            && id != call->record.id)
+        {
+            ngx_ratelimit_store_version(call->limiter->store,
+                                        &call->result.version, &id);
             ngx_ratelimit_sync_call_end(call, NGX_RATELIMIT_SYNC_CONFLICT);
             return;
         }

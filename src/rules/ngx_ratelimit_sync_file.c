@@ -64,16 +64,31 @@ ngx_ratelimit_sync_file_work(void *data)
 
     if (!ngx_ratelimit_sync_file_ahead(compile->limiter, &version, &id,
                                        compile->log)
-        || (version == compile->refused_version && id == compile->refused_id)
-        || ngx_ratelimit_state_peek(&compile->limiter->state, compile->pool,
-                                    &text, compile->log)
-           != NGX_OK
-        || ngx_ratelimit_record_read(&text, compile->pool, &record) != NULL)
+        || (version == compile->refused_version && id == compile->refused_id))
     {
         return;
     }
 
     compile->none = 0;
+    compile->entry.version = version;
+    compile->entry.id = id;
+
+    /* said once: then it is refused, and the next change writes over it */
+
+    if (ngx_ratelimit_state_peek(&compile->limiter->state, compile->pool,
+                                 &text, compile->log)
+        != NGX_OK)
+    {
+        compile->why = "the state file is not whole";
+        return;
+    }
+
+    compile->why = ngx_ratelimit_record_read(&text, compile->pool, &record);
+
+    if (compile->why) {
+        return;
+    }
+
     compile->entry.version = record.version;
     compile->entry.id = record.id;
     compile->entry.text.len = record.text.len;
@@ -119,7 +134,8 @@ ngx_ratelimit_sync_file_check(ngx_ratelimit_limiter_t *limiter,
     uint64_t  version, id;
 
     if (limiter->state.len == 0
-        || !ngx_ratelimit_sync_file_ahead(limiter, &version, &id, log))
+        || !ngx_ratelimit_sync_file_ahead(limiter, &version, &id, log)
+        || !ngx_ratelimit_state_good(&limiter->state, log))
     {
         return NGX_OK;
     }
