@@ -3,13 +3,15 @@
 # How long a worker answers nobody while it takes a large document: requests one
 # after the other, of which the slowest tells, while the document is swapped in
 # again and again; and the same without. And how long the longest turns of its
-# event loop were, in time of the processor (turns.c). One worker, one Redis, all
-# on loopback.
+# event loop were, in time of the processor (turns.c). Then the same turns of the
+# worker that is asked by the endpoint to read and to change the largest one. One
+# worker, one Redis, all on loopback.
 #
 #   rules-swap.pl [<swaps>]
 #
 # MODULE, NGINX  the module and the nginx to load it into
-# ONLY           a regex: the documents whose name matches
+# ONLY           a regex: the documents whose name matches, the endpoint's
+#                requests that do
 
 use strict;
 use warnings;
@@ -165,6 +167,7 @@ http {
         listen 127.0.0.1:$PORT;
         location / { return 204; }
         location /metrics { ratelimit_metrics; add_header X-Pid \$pid; }
+        location /rl/ { ratelimit_api zone=z write; }
     }
 }
 CONF
@@ -194,9 +197,14 @@ sub turns {
 }
 
 sub ask {
-    my ($path, $length) = @_;
+    my ($path, $method, $content) = @_;
 
-    syswrite $socket, "GET $path HTTP/1.1\r\nHost: b\r\n\r\n";
+    $method //= 'GET';
+    $content //= '';
+
+    syswrite $socket, "$method $path HTTP/1.1\r\nHost: localhost\r\nIf-Match: *\r\n"
+                      . "Content-Type: application/json\r\nContent-Length: "
+                      . length($content) . "\r\n\r\n$content";
 
     my $in = '';
     until ($in =~ /\r\n\r\n/) {
@@ -218,12 +226,24 @@ sub version {
     return $body =~ /^ratelimit_rules_version\{zone="z"\} (\d+)$/m ? $1 : 0;
 }
 
-sub memory {
+sub worker {
     my (undef, $head) = ask('/metrics');
-    my ($pid) = $head =~ /^X-Pid: (\d+)/m;
-    open my $status, '<', "/proc/$pid/status" or return 0;
-    my ($kb) = join('', <$status>) =~ /^RssAnon:\s+(\d+)/m;
+    return $head =~ /^X-Pid: (\d+)/m ? $1 : die "no worker\n";
+}
+
+sub memory {
+    my ($what) = @_;
+
+    open my $status, '<', '/proc/' . worker() . '/status' or return 0;
+    my ($kb) = join('', <$status>) =~ /^$what:\s+(\d+)/m;
     return $kb / 1024;
+}
+
+# the peak begins anew
+sub forget_peak {
+    open my $file, '>', '/proc/' . worker() . '/clear_refs' or return;
+    print $file '5';
+    close $file;
 }
 
 # Requests one after the other while the condition holds: the waits, in ms.
@@ -288,5 +308,67 @@ for my $name (sort { length $a <=> length $b } keys %DOCUMENTS) {
     @taken = sort { $a <=> $b } @taken;
 
     printf "%-26s %9d %9.0f  %-21s %-21s %-21s %5.0f MB\n", $name,
-           length $document, $taken[@taken / 2], longest(turns()), longest(@with), longest(@without), memory();
+           length $document, $taken[@taken / 2], longest(turns()), longest(@with),
+           longest(@without), memory('RssAnon');
+}
+
+# What the endpoint is asked, by the worker's own client: the change of something
+# small, and the answers that are large.
+my $key = 'sha256:' . sha256_hex('key1');
+
+my @REQUESTS = (
+    ['GET', '/rules', ''],
+    ['GET', '/overrides', ''],
+    ['GET', "/tier-of/$key", ''],
+    ['GET', '/versions/{n}', ''],
+    ['PATCH', '/rules/r0', '{"priority":{n}}'],
+    ['PUT', "/tier-of/$key", '{"tier":"new{n}"}'],
+    ['PATCH', '/tier-of', "{\"keys\":{\"$key\":\"t{n}\"}}"],
+    ['POST', '/versions/{n}/restore', ''],
+);
+
+@REQUESTS = grep { !$ENV{ONLY} || "$_->[0] $_->[1]" =~ /$ENV{ONLY}/ }
+            @REQUESTS;
+exit if !@REQUESTS;
+
+put(++$version, $DOCUMENTS{'100,000 overrides, tiers'}->());
+load(sub { version() == $version });
+
+printf "\n%-26s %9s %11s  %-21s %8s\n", 'request', 'bytes', 'answered ms',
+       'longest turns, ms', 'peak RSS';
+
+for my $request (@REQUESTS) {
+    my ($method, $path, $content) = @$request;
+    my (@taken, $bytes);
+
+    my $end = time + 2;
+    load(sub { time > $end });
+    turns();
+    forget_peak();
+
+    for (1 .. $SWAPS) {
+        my $begin = time;
+        my ($body, $head) = ask('/rl' . $path =~ s/\{n\}/$version/r, $method,
+                                $content =~ s/\{n\}/$version/r);
+
+        push @taken, 1000 * (time - $begin);
+        $bytes = length $body;
+        die "$method $path: $head\n$body\n" if $head !~ m{^HTTP/1.1 200};
+        $version = $1 if $head =~ /^ETag: "(\d+)"/m && $method ne 'GET';
+
+        # its workers go by it, and the state file has it
+        my $limit = time + 60;
+        load(sub {
+            die "version $version is not taken\n" if time > $limit;
+            return version() == $version;
+        });
+        $end = time + 0.5;
+        load(sub { time > $end });
+    }
+
+    @taken = sort { $a <=> $b } @taken;
+    $path =~ s/sha256:\w+/{key}/;
+
+    printf "%-26s %9d %11.0f  %-21s %5.0f MB\n", "$method $path", $bytes,
+           $taken[@taken / 2], longest(turns()), memory('VmHWM');
 }

@@ -11,12 +11,13 @@
 --         {"0", version, id} of what is there and was not expected
 --     list: the first line of each record, the current one first
 --     version n: the pieces of that record, or {}
---     reset channel message: {resets}
+--     reset channel message: {resets}: the microsecond of the last reset, so
+--         that no two are the same, also where Redis has lost the one before
 --
 -- A record comes in pieces: who reads it has others to serve meanwhile.
 --
--- What refuses to write, as a full Redis, does so at the first command that
--- writes: then nothing is changed.
+-- A put is the one HSET at its end. What refuses to write, as a full Redis or
+-- rights that are not there, does so before: then nothing is changed.
 
 local call = redis.call
 
@@ -43,27 +44,31 @@ local function publish(channel, message)
     redis.pcall('PUBLISH', channel, message)
 end
 
--- What others did to the list is made up for when it is empty again.
+-- Puts a record into the history, of so many bytes; returns its bytes then.
+-- What others did to the list is made up for when it is empty again. A record
+-- that is there was left by a put that was refused the rest.
 
 local function keep(record, bytes)
-    local n = call('LPUSH', KEYS[2], record)
+    local there = call('LINDEX', KEYS[2], 0) == record
+    local n = there and call('LLEN', KEYS[2]) or call('LPUSH', KEYS[2], record)
 
-    if not bytes or n == 1 then
+    if bytes and n > 1 and not there then
+        bytes = bytes + #record
+
+    else
         bytes = 0
 
-        for i = 1, n - 1 do
-            bytes = bytes + #call('LINDEX', KEYS[2], i)
+        for i = 1, n do
+            bytes = bytes + #call('LINDEX', KEYS[2], i - 1)
         end
     end
-
-    bytes = bytes + #record
 
     while n > 0 and (n > MOST_RECORDS or bytes > MOST_BYTES) do
         bytes = bytes - #call('RPOP', KEYS[2])
         n = n - 1
     end
 
-    call('HSET', KEYS[1], 'bytes', bytes)
+    return bytes
 end
 
 local operations = {}
@@ -99,12 +104,10 @@ function operations.put(expected, version, id, record, channel, message)
     end
 
     local former = call('HGET', KEYS[1], 'record')
+    local bytes = former and keep(former, tonumber(found[3])) or found[3] or 0
 
-    call('HSET', KEYS[1], 'version', version, 'id', id, 'record', record)
-
-    if former then
-        keep(former, tonumber(found[3]))
-    end
+    call('HSET', KEYS[1], 'version', version, 'id', id, 'record', record,
+         'bytes', bytes)
 
     publish(channel, message)
 
@@ -147,12 +150,18 @@ function operations.version(version)
     end)
 end
 
-function operations.reset(channel, message)
-    local resets = call('HINCRBY', KEYS[1], 'resets', 1)
+-- Gateways before this one count from 0, or on from where they find it.
 
+function operations.reset(channel, message)
+    local former = tonumber(call('HGET', KEYS[1], 'resets') or '') or 0
+    local now = call('TIME')
+    local resets = string.format('%.0f', math.max(now[1] * 1000000 + now[2],
+                                                  former + 1))
+
+    call('HSET', KEYS[1], 'resets', resets)
     publish(channel, message)
 
-    return {tostring(resets)}
+    return {resets}
 end
 
 local operation = operations[ARGV[1]]

@@ -186,7 +186,9 @@ is(join(' ', $text =~ m{^HTTP/1.1 (\d+)}mg), '404 200',
 my $api = t::Api->new($gateway);
 
 for (['', "$JSON", '400 empty-body'], ['{', $JSON, '422 invalid'],
-     ['{}', "$JSON; charset=utf-8", '201'], ['{}', 'Content-Type: APPLICATION/JSON', 201],
+     ['{}', "$JSON; charset=utf-8", '201'],
+     ['{}', "$JSON ; charset=utf-8", 201],
+     ['{}', 'Content-Type: APPLICATION/JSON', 201],
      ['{}', 'Content-Type: application/jsonx', '415 unsupported-media-type'],
      ['{}', 'Content-Type: application/merge-patch+json',
       '415 unsupported-media-type'],

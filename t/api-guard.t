@@ -30,6 +30,7 @@ my $gateway = t::Gateway->new(http => <<'CONF');
         location /plain/ { ratelimit_api zone=one write; }
         location ^~ /prefix { ratelimit_api zone=one write; }
         location /read/ { ratelimit_api zone=one; }
+        location /sub { auth_request /plain/status; empty_gif; }
         location /limited/ { ratelimit_api zone=one; ratelimit zone=one; }
 
         location /allowed/ {
@@ -201,7 +202,8 @@ for (['', 428], ['Sec-Fetch-Site: same-origin', 428],
      ['Sec-Fetch-Site: same-site', 403], ['Origin: http://localhost', 428],
      ['Origin: http://localhost:80', 428], ['Origin: https://localhost', 428],
      ['Origin: http://LOCALHOST', 428], ['Origin: http://localhost:81', 403],
-     ['Origin: http://localhost.evil.example', 403], ['Origin: null', 403],
+     ['Origin: http://localhost.evil.example', 403],
+     ['Origin: http://local', 403], ['Origin: null', 403],
      ['Origin: http://', 403], ['Origin: localhost', 403], ['Origin:', 403])
 {
     my ($header, $status) = @$_;
@@ -217,6 +219,10 @@ is(status('/plain/status', 'Origin: http://evil.example'), 200,
    'a read: the browser does not show it');
 is(status('PUT /prefix/rules', 'Origin: http://localhost:8080',
           'Host: localhost:8080'), 415, 'the port of the host');
+is(status('PUT /prefix/rules', 'Origin: http://localhost',
+          'Host: localhost:80'), 415, 'the scheme\'s own port');
+is(status('/sub'), 403, 'not for a request within a request');
+is(status('HEAD /read/explain'), 405, 'no HEAD where there is no GET');
 
 # limits: those of the server do not count it, its own do
 

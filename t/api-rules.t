@@ -107,12 +107,14 @@ for (['', '428 precondition-required'], ['If-Match: "0"', '412 conflict'],
     is($refused->{json}{version}, 1, "'$header': the version") if $said =~ /412/;
 }
 
-for ('"0", "1"', 'W/"1"', '1') {
-    my $same = $api->put('/rules/orders', \%orders, "If-Match: $_");
-    is($same->{status}, 200, "If-Match: $_");
-    my $restore = $api->put('/rules', { rules => [] }, 'If-Match: "1"')->{status};
-    is($restore, $same->{etag} eq '"1"' ? 200 : 412, 'what the tag said');
-    last;
+for ('"0", "N"', '"N", "0"', 'W/"N"', 'N', '"N"') {
+    my ($version) = $api->get('/rules')->{etag} =~ /(\d+)/;
+    my $tags = s/N/$version/r;
+
+    is($api->put('/rules/orders', \%orders, "If-Match: $tags")->{etag},
+       '"' . ($version + 1) . '"', "If-Match: $tags");
+    is($api->put('/rules/orders', \%orders, "If-Match: $tags")->{status}, 412,
+       "If-Match: $tags: once");
 }
 
 my $now = $api->get('/rules')->{etag};
@@ -155,6 +157,9 @@ like(t::Api::said($answer),
 like(t::Api::said($api->change('PUT', '/rules', \'{"rules":[{"id":"re",
        "match":{"endpoint_regex":"(x"},"params":{"limit":1,"window":60}}]}')),
      qr{^422 invalid: /rules/0/match/endpoint_regex }, 'a regular expression');
+like(t::Api::said($api->change('PUT', '/rules/re', { match => {
+         endpoint_regex => '(x' }, params => { limit => 1, window => 60 } })),
+     qr{^422 invalid: /match/endpoint_regex }, 'that of one rule');
 is($api->get('/rules')->{etag}, $now, 'nothing is changed');
 is_deeply($api->post('/rules/validate', { rules => [\%orders] })
               ->{json}{valid}, JSON::PP::true, 'validate');
@@ -254,6 +259,7 @@ like($first->{time}, qr/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/, 'time');
 my $old = $api->get('/versions/1');
 
 is($old->{json}{version}, 1, 'GET /versions/{n}');
+is($old->{etag}, '"1"', 'its tag is its own');
 is($first->{bytes}, length $old->{body}, 'its bytes');
 is($api->get("/versions/$_")->{status}, 404, "/versions/$_")
     for 0, 99, -1, '01', '00001', '01x', '18446744073709551617';

@@ -75,7 +75,14 @@ sub race {
 sub all_there {
     my ($api, $writers, $name) = @_;
 
-    my $keys = $api->get('/tier-of')->{json}{keys};
+    my $keys = {};
+
+    # what the other gateway has accepted comes here a little later
+
+    t::Gateway::wait_for(sub {
+        $keys = $api->get('/tier-of')->{json}{keys};
+        return keys %$keys >= $writers * $ROUNDS;
+    });
 
     is(scalar keys %$keys, $writers * $ROUNDS, "$name: none is lost");
 
@@ -126,8 +133,9 @@ my @any = t::Gateway::send_all([map {
 } 1 .. 4], 60);
 
 is(t::Gateway::tally(@any), '4 x 201', 'If-Match: *: four at once');
-is(scalar grep({ /any/ } map { $api[0]->get("/tier-of/any$_")->{status} == 200
-                               ? 'any' : () } 1 .. 4), 4, 'all are there');
+ok(t::Gateway::wait_for(sub {
+       return !grep { $api[0]->get("/tier-of/any$_")->{status} != 200 } 1 .. 4;
+   }), 'all are there');
 
 $_->stop for @gateways;
 

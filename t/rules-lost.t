@@ -131,10 +131,36 @@ lost('nobody says what became of it', 504, 0, qr/timeout|lost|unknown|may/i,
 
 lost('full', 503, 0, qr/oom/, sub { return "-OOM command not allowed\r\n" });
 
+lost('something else under its name', 503, 0, qr/wrongtype/,
+     sub { return "-WRONGTYPE Operation against a key\r\n" });
+
 lost('another version', 412, 0, qr/412/, sub { return array('0', '0', '0') });
 
 lost('garbage', 504, 0, undef, sub { return array('1', 'x', 'y') });
 lost('less', 504, 0, undef, sub { return array('1') });
+
+# a Redis that has lost its last writes: what it was sent before may still come
+
+for my $lost (0, 1) {
+    my $is = t::Rules::record(2, t::Rules::rules(11));
+    my $fake = fake(sub {
+        my ($has, $n) = @_;
+        return $lost && $n == 0 ? undef : array('0', '1', '00000000000000bb');
+    }, get => sub {
+        return array('2', t::Rules::id($is), '0', $_[1] eq t::Rules::id($is) ? () : $is);
+    });
+    my $gateway = gateway($fake);
+
+    ok(t::Rules::follows($gateway, 2), "behind: version 2");
+
+    my $answer = t::Rules::change($gateway, 2, t::Rules::rules(12));
+
+    is($answer->{status}, $lost ? 504 : 503,
+       'behind: ' . ($lost ? 'nobody knows' : 'not done'));
+    like($answer->{body}, qr/behind/, 'behind: what is said') if !$lost;
+    $gateway->stop;
+    $fake->stop;
+}
 
 
 # what is asked each few seconds, answered by anybody: nothing changes

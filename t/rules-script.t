@@ -137,9 +137,34 @@ is(put(2, 9, 'c'), '1 9 c', 'a number ahead');
 is(got(rules('list')), join(' ', map { record($_) =~ /^(.*)\n/ } 9, 2, 1),
    'heads, the current one first');
 
-is(got(rules('reset', $CHANNEL, 'r')), '1', 'a reset');
-is(got(rules('reset', $CHANNEL, 'r')), '2', 'another');
-is(got(rules('get', 9, 'c')), '9 c 2', 'counted');
+# resets are named by the microsecond, by more where that one was named before
+
+sub now {
+    my ($s, $us) = split /\n/, cli('time');
+    return $s * 1000000 + $us;
+}
+
+my $before = now();
+my @resets = map { got(rules('reset', $CHANNEL, 'r')) } 1, 2;
+
+like($_, qr/^\d{16}$/, 'a reset, in whole microseconds') for @resets;
+cmp_ok($resets[0], '>=', $before, 'of now');
+cmp_ok($resets[1], '<=', now(), 'of now, at most');
+cmp_ok($resets[1], '>', $resets[0], 'never the same twice');
+is(got(rules('get', 9, 'c')), "9 c $resets[1]", 'told');
+
+cli('hset', $KEY, 'resets', 7);
+cmp_ok(got(rules('reset', $CHANNEL, 'r')), '>', $resets[1],
+       'a count of gateways of before goes on');
+cli('hset', $KEY, 'resets', '4000000000000000');
+is(got(rules('reset', $CHANNEL, 'r')), '4000000000000001',
+   'so does what a clock was that was set back');
+cli('hincrby', $KEY, 'resets', 1);
+is(got(rules('get', 9, 'c')), '9 c 4000000000000002',
+   'and gateways of before count on');
+cli('hdel', $KEY, 'resets');
+cmp_ok(got(rules('reset', $CHANNEL, 'r')), '>', $resets[1],
+       'what is lost is not counted again');
 
 # subscribers hear of it
 
@@ -208,9 +233,34 @@ is(got(rules('version', 79)), record(79), 'version');
 is(cli('llen', "$KEY:history"), 1, 'nothing was written');
 cli('config', 'set', 'maxmemory', 0);
 
+# refused in the middle: nothing is changed, however often it is said, and when
+# it is allowed nothing is there twice
+
+for my $denied (qw( lpush lindex rpop hset )) {
+    cli('del', $KEY, "$KEY:history");
+    put($_ - 1, $_) for 1 .. 52;
+
+    my $heads = got(rules('list'));
+
+    cli('acl', 'setuser', "no$denied", 'reset', 'on', '>pw', '~rl:*', '&*',
+        '+@all', "-$denied");
+    @login = ('--user', "no$denied", '--pass', 'pw', '--no-auth-warning');
+    like(put(52, 53), qr/^-.*(?:NOPERM|can't run)/, "no $denied: refused") for 1, 2;
+    @login = ();
+    is(got(rules('get', 52, 'a')), '52 a 0', "no $denied: not changed");
+    is(put(52, 53), '1 53 a', "no $denied: allowed again");
+    is(got(rules('list')), join(' ', (record(53) =~ /^(.*)\n/)[0],
+                                (split / /, $heads)[0 .. 49]),
+       "no $denied: once each");
+    is(cli('hget', $KEY, 'bytes'), length(join '', map { record($_) } 3 .. 52),
+       "no $denied: bytes");
+}
+
+put(53, 80);
+
 # a user who may not publish
 
 cli('acl', 'setuser', 'mute', 'on', '>pw', '~rl:*', 'resetchannels', '+@all');
 @login = ('--user', 'mute', '--pass', 'pw', '--no-auth-warning');
 is(put(80, 81), '1 81 a', 'written, though nobody is told');
-is(got(rules('reset', $CHANNEL, 'r')), '1', 'reset, too');
+like(got(rules('reset', $CHANNEL, 'r')), qr/^\d{16}$/, 'reset, too');

@@ -132,6 +132,61 @@ my @records = map { t::Rules::record($_, t::Rules::rules(10 + $_)) } 1 .. 3;
 }
 
 
+# a link: the file that it leads to is written, and not the link
+
+{
+    my $gateway = gateway();
+    my $dir = $gateway->{dir};
+
+    mkdir "$dir/disk" or die;
+    symlink 'disk/link', "$dir/rules.state" or die;
+    symlink "$dir/disk/there", "$dir/disk/link" or die;
+
+    my ($ok, $said) = $gateway->check;
+    ok($ok, 'a link that leads to no file yet');
+
+    $gateway->start;
+
+    for my $version (0 .. 1) {
+        my $answer = t::Rules::change($gateway, $version,
+                                      t::Rules::rules(11 + $version));
+
+        like($answer->{status}, qr/^20[01]$/, 'a link: a change');
+        ok(t::Gateway::wait_for(sub {
+            $gateway->read('disk/there') =~ /^\S+"version":@{[$version + 1]},/
+        }), 'is where the link leads to');
+    }
+
+    ok(-l "$dir/rules.state" && -l "$dir/disk/link", 'which stays a link');
+    is($gateway->read('disk/there.old') =~ /^\S+"version":(\d+),/ ? $1 : 0, 1,
+       'the one before stands beside the file');
+
+    $gateway->stop;
+    unlink "$dir/disk/there" or die;
+    $gateway->start;
+    is(passes($gateway, 'a'), 11, 'a restart finds that one');
+    $gateway->stop;
+
+    # what is no document may be anybody's: it is not touched
+
+    $gateway->write('disk/there', "root:x:0\n");
+    $gateway->start;
+    ok(t::Gateway::wait_for(sub { -f "$dir/rules.state" }), 'a link to something else');
+    is($gateway->read('disk/there'), "root:x:0\n", 'which is left alone');
+    ok(-l "$dir/rules.state.corrupt", 'the link is set aside');
+    $gateway->stop;
+
+    # one that leads to itself
+
+    unlink "$dir/rules.state" or die;
+    symlink 'rules.state', "$dir/rules.state" or die;
+    ($ok, $said) = $gateway->check;
+    ok(!$ok, 'a link to itself');
+    like($said, qr/\[emerg\] open\(\) of ratelimit state ".*" failed/,
+         'which nginx -t says');
+}
+
+
 # what was answered is there also where all are killed just then
 
 {

@@ -19,6 +19,8 @@ static unsigned ngx_ratelimit_async_asking(const ngx_ratelimit_lease_t *lease,
 static uint32_t ngx_ratelimit_async_left(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us,
     ngx_ratelimit_answer_t *answer);
+static void ngx_ratelimit_async_forgive(ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_lease_env_t *env);
 static void ngx_ratelimit_async_forget(ngx_ratelimit_lease_t *lease);
 static void ngx_ratelimit_async_deny(const ngx_ratelimit_limit_t *limit,
     uint32_t cost, ngx_ratelimit_answer_t *answer);
@@ -33,6 +35,7 @@ ngx_ratelimit_async_take(ngx_ratelimit_lease_t *lease,
     ngx_ratelimit_lease_e  rc;
 
     ngx_ratelimit_async_begin(lease, limit, env->now_us);
+    ngx_ratelimit_async_forgive(lease, env);
 
     left = ngx_ratelimit_async_left(lease, limit, env->now_us, answer);
     since_ms = ngx_ratelimit_lease_passed_ms(env->now_us, lease->answered_ms);
@@ -82,6 +85,22 @@ ngx_ratelimit_async_take(ngx_ratelimit_lease_t *lease,
 
 
 /*
+ * A counter was reset: what was missing before is not owed to what it is now,
+ * also where no request comes and it is Redis' turn to be told.
+ */
+static void
+ngx_ratelimit_async_forgive(ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_lease_env_t *env)
+{
+    if (lease->async && lease->denied_cost
+        && ngx_ratelimit_lease_forgot(env, lease->answered_ms))
+    {
+        lease->denied_cost = 0;
+    }
+}
+
+
+/*
  * The counter was reset: it counts as fresh but for what was spent since Redis
  * was told, which may well be behind the reset.
  */
@@ -105,16 +124,19 @@ ngx_ratelimit_async_asking(const ngx_ratelimit_lease_t *lease, uint64_t now_us)
 
 
 unsigned
-ngx_ratelimit_async_due(ngx_ratelimit_lease_t *lease, uint64_t now_us)
+ngx_ratelimit_async_due(ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_lease_env_t *env)
 {
+    ngx_ratelimit_async_forgive(lease, env);
+
     if (ngx_ratelimit_async_debt(lease) == 0
-        || ngx_ratelimit_async_asking(lease, now_us))
+        || ngx_ratelimit_async_asking(lease, env->now_us))
     {
         return 0;
     }
 
     lease->asking = 1;
-    lease->asked_ms = ngx_ratelimit_lease_ms(now_us);
+    lease->asked_ms = ngx_ratelimit_lease_ms(env->now_us);
 
     return 1;
 }
@@ -137,6 +159,7 @@ ngx_ratelimit_async_leave(ngx_ratelimit_lease_t *lease,
     uint32_t  debt;
 
     ngx_ratelimit_async_begin(lease, limit, env->now_us);
+    ngx_ratelimit_async_forgive(lease, env);
 
     if (!lease->answered || ngx_ratelimit_async_asking(lease, env->now_us)) {
         return 0;

@@ -18,7 +18,9 @@ static inline ngx_ratelimit_id_t ngx_ratelimit_sip(const u_char *key,
     __attribute__((always_inline));
 static inline uint64_t ngx_ratelimit_word(const u_char *p);
 static inline void ngx_ratelimit_sip_rounds(ngx_ratelimit_sip_t *s,
-    unsigned n);
+    unsigned n) __attribute__((always_inline));
+static inline void ngx_ratelimit_sip_round(ngx_ratelimit_sip_t *s)
+    __attribute__((always_inline));
 static inline void ngx_ratelimit_sip_absorb(ngx_ratelimit_sip_t *s, uint64_t m,
     unsigned c);
 
@@ -123,22 +125,40 @@ ngx_ratelimit_sip_absorb(ngx_ratelimit_sip_t *s, uint64_t m, unsigned c)
 
 #define ngx_ratelimit_rotl(x, n)  ((x) << (n) | (x) >> (64 - (n)))
 
+/* n from 1 to 4; where that is a constant, without a loop */
 static inline void
 ngx_ratelimit_sip_rounds(ngx_ratelimit_sip_t *s, unsigned n)
 {
-    while (n--) {
-        s->v0 += s->v1;
-        s->v2 += s->v3;
-        s->v1 = ngx_ratelimit_rotl(s->v1, 13) ^ s->v0;
-        s->v3 = ngx_ratelimit_rotl(s->v3, 16) ^ s->v2;
-        s->v0 = ngx_ratelimit_rotl(s->v0, 32);
-
-        s->v2 += s->v1;
-        s->v0 += s->v3;
-        s->v1 = ngx_ratelimit_rotl(s->v1, 17) ^ s->v2;
-        s->v3 = ngx_ratelimit_rotl(s->v3, 21) ^ s->v0;
-        s->v2 = ngx_ratelimit_rotl(s->v2, 32);
+    if (n > 3) {
+        ngx_ratelimit_sip_round(s);
     }
+
+    if (n > 2) {
+        ngx_ratelimit_sip_round(s);
+    }
+
+    if (n > 1) {
+        ngx_ratelimit_sip_round(s);
+    }
+
+    ngx_ratelimit_sip_round(s);
+}
+
+
+static inline void
+ngx_ratelimit_sip_round(ngx_ratelimit_sip_t *s)
+{
+    s->v0 += s->v1;
+    s->v2 += s->v3;
+    s->v1 = ngx_ratelimit_rotl(s->v1, 13) ^ s->v0;
+    s->v3 = ngx_ratelimit_rotl(s->v3, 16) ^ s->v2;
+    s->v0 = ngx_ratelimit_rotl(s->v0, 32);
+
+    s->v2 += s->v1;
+    s->v0 += s->v3;
+    s->v1 = ngx_ratelimit_rotl(s->v1, 17) ^ s->v2;
+    s->v3 = ngx_ratelimit_rotl(s->v3, 21) ^ s->v0;
+    s->v2 = ngx_ratelimit_rotl(s->v2, 32);
 }
 
 

@@ -193,7 +193,7 @@ uint32_t ngx_ratelimit_async_debt(const ngx_ratelimit_lease_t *lease);
  * nobody tells it. Who gets that does, or forgets it, as with take.
  */
 unsigned ngx_ratelimit_async_due(ngx_ratelimit_lease_t *lease,
-    uint64_t now_us);
+    const ngx_ratelimit_lease_env_t *env);
 
 /* Redis could not be told: not before HOLD_MS have passed is it tried again. */
 void ngx_ratelimit_async_failed(ngx_ratelimit_lease_t *lease, uint64_t now_us);

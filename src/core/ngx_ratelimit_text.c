@@ -136,16 +136,19 @@ ngx_ratelimit_number_write(u_char *out, uint64_t value)
         "80818283848586878889" "90919293949596979899";
 
     static const uint64_t  powers[] = {
-        10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000,
+        1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000,
         1000000000, 10000000000, 100000000000, 1000000000000,
         10000000000000, 100000000000000, 1000000000000000,
         10000000000000000, 100000000000000000, 1000000000000000000,
         10000000000000000000u
     };
 
-    for (n = 0; n < 19 && value >= powers[n]; n++) { /* void */ }
+    /* of b bits, b * log10(2) digits or one more; 0 is as long as 1 */
 
-    last = out + n + 1;
+    n = (64 - (size_t) __builtin_clzll(value | 1)) * 1233 >> 12;
+    n += ((value | 1) >= powers[n]);
+
+    last = out + n;
     p = last;
 
     /* two digits a division: three of these stand in every response */

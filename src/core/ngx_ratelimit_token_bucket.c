@@ -30,7 +30,7 @@ typedef struct {
 
 
 static uint64_t ngx_ratelimit_gcd(uint64_t a, uint64_t b);
-static int ngx_ratelimit_token_bucket_settle(
+static inline int ngx_ratelimit_token_bucket_settle(
     const ngx_ratelimit_token_bucket_t *tb, const ngx_ratelimit_rate_t *rate,
     uint64_t now_us, ngx_ratelimit_interval_t *used);
 static void ngx_ratelimit_token_bucket_rescale(uint32_t old_code,
@@ -241,7 +241,7 @@ ngx_ratelimit_token_bucket_give(ngx_ratelimit_token_bucket_t *tb,
  * that it has to be saved even if nothing is taken: seen again later, the old
  * state would tell another story about the time since.
  */
-static int
+static inline int
 ngx_ratelimit_token_bucket_settle(const ngx_ratelimit_token_bucket_t *tb,
     const ngx_ratelimit_rate_t *rate, uint64_t now_us,
     ngx_ratelimit_interval_t *used)

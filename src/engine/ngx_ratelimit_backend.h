@@ -51,8 +51,9 @@ void ngx_ratelimit_slot_free(ngx_ratelimit_counter_t *counter);
 void ngx_ratelimit_fallback(ngx_ratelimit_counter_t *counter,
     ngx_msec_t wait_ms);
 
-/* Redis has an answer for a counter of fail_mode=local. */
-void ngx_ratelimit_fallback_note(ngx_ratelimit_counter_t *counter);
+/* Redis, asked at asked_us, has an answer for a counter of fail_mode=local. */
+void ngx_ratelimit_fallback_note(ngx_ratelimit_counter_t *counter,
+    uint64_t asked_us);
 
 /* Whether what a counter was granted was taken in this node's table, too. */
 ngx_uint_t ngx_ratelimit_fallback_here(const ngx_ratelimit_counter_t *counter);
@@ -158,6 +159,25 @@ ngx_ratelimit_leased_id(const ngx_ratelimit_counter_t *counter)
     id.lo ^= (counter->rule->sync == NGX_RATELIMIT_SYNC_ASYNC);
 
     return id;
+}
+
+/*
+ * Whether what Redis was asked at asked_us is not to be remembered: a counter
+ * was reset since, and maybe this one.
+ */
+static ngx_inline ngx_uint_t
+ngx_ratelimit_forgotten(const ngx_ratelimit_limiter_t *limiter,
+    uint64_t asked_us)
+{
+    uint64_t  forgot_us;
+
+    if (limiter->zone.leases == NULL) {
+        return 0;
+    }
+
+    forgot_us = ngx_ratelimit_leases_forgot_us(limiter->zone.leases);
+
+    return forgot_us && forgot_us >= asked_us;
 }
 
 /* What is known to a lease now. */

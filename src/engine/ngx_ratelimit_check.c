@@ -18,6 +18,7 @@ static ngx_uint_t ngx_ratelimit_check_stricter(
     const ngx_ratelimit_counter_t *one, ngx_ratelimit_status_e status,
     const ngx_ratelimit_counter_t *two, ngx_ratelimit_status_e than);
 static void ngx_ratelimit_check_give_back(ngx_ratelimit_check_t *check);
+static void ngx_ratelimit_check_leave(ngx_ratelimit_check_t *check);
 static void ngx_ratelimit_check_renew(ngx_ratelimit_check_t *check);
 static void ngx_ratelimit_check_renewal_handler(ngx_event_t *ev);
 static void ngx_ratelimit_check_tell(ngx_ratelimit_check_t *check,
@@ -29,6 +30,7 @@ ngx_ratelimit_check_start(ngx_ratelimit_check_t *check)
 {
     check->pending = 0;
     check->name = 0;
+    check->renewing = 0;
     check->taken_us = ngx_ratelimit_local_now_us();
 
     ngx_ratelimit_check_clients(check);
@@ -117,6 +119,31 @@ void
 ngx_ratelimit_check_end(ngx_ratelimit_check_t *check)
 {
     ngx_uint_t                i;
+    ngx_ratelimit_counter_t  *counter;
+
+    if (check->remote) {
+        ngx_ratelimit_check_leave(check);
+    }
+
+    for (i = 0; i < check->ncounters; i++) {
+        counter = &check->counters[i];
+
+        if (counter->slot) {
+            ngx_ratelimit_slot_free(counter);
+        }
+    }
+
+    /* also of calls whose answer is still due: they were made before */
+
+    ngx_ratelimit_check_tell(check, NGX_RATELIMIT_REMOTE_FREE);
+}
+
+
+/* Nothing that Redis says is for the check any more. */
+static void
+ngx_ratelimit_check_leave(ngx_ratelimit_check_t *check)
+{
+    ngx_uint_t                i;
     ngx_ratelimit_client_t   *client;
     ngx_ratelimit_counter_t  *counter;
 
@@ -145,15 +172,7 @@ ngx_ratelimit_check_end(ngx_ratelimit_check_t *check)
         if (counter->call) {
             ngx_ratelimit_shards_leave(counter);
         }
-
-        if (counter->slot) {
-            ngx_ratelimit_slot_free(counter);
-        }
     }
-
-    /* also of calls whose answer is still due: they were made before */
-
-    ngx_ratelimit_check_tell(check, NGX_RATELIMIT_REMOTE_FREE);
 }
 
 

@@ -98,7 +98,7 @@ typedef struct {
 
 
 /*
- * The caller zeroes it up to renewal, fills the first part, and keeps the
+ * The caller zeroes it up to taken_us, fills the first part, and keeps the
  * memory until the check has ended.
  */
 struct ngx_ratelimit_check_s {
@@ -109,13 +109,6 @@ struct ngx_ratelimit_check_s {
     void                       (*handler)(void *data);
     void                        *data;
 
-    uint64_t                     taken_us;   /* when, by the local clock */
-    uint64_t                     name;       /* in Redis' sets; 0: not yet */
-    unsigned                     remote:1;   /* some clients are in Redis */
-    unsigned                     renewing:1; /* the renewal has a timer */
-    ngx_uint_t                   pending;    /* clients whose call, counters
-                                                whose holder is to answer */
-
     /* the outcome */
     ngx_ratelimit_status_e       status;
     ngx_ratelimit_counter_t     *decisive;   /* has it; NULL: bypassed */
@@ -123,7 +116,13 @@ struct ngx_ratelimit_check_s {
                                                 NULL: what the client is told */
     uint64_t                     delay_us;   /* 0 where REJECTED */
 
-    /* last, and not of the part that a caller zeroes for each request */
+    /* set by the start */
+    uint64_t                     taken_us;   /* when, by the local clock */
+    uint64_t                     name;       /* in Redis' sets; 0: not yet */
+    unsigned                     remote:1;   /* some clients are in Redis */
+    unsigned                     renewing:1; /* the renewal has a timer */
+    ngx_uint_t                   pending;    /* clients whose call, counters
+                                                whose holder is to answer */
     ngx_event_t                  renewal;    /* while slots are held in Redis */
 };
 

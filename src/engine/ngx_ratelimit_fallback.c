@@ -31,12 +31,16 @@ ngx_ratelimit_fallback(ngx_ratelimit_counter_t *counter, ngx_msec_t wait_ms)
 
 
 void
-ngx_ratelimit_fallback_note(ngx_ratelimit_counter_t *counter)
+ngx_ratelimit_fallback_note(ngx_ratelimit_counter_t *counter,
+    uint64_t asked_us)
 {
     counter->client->noted_us = ngx_ratelimit_local_now_us();
 
     if (counter->limit->algorithm != NGX_RATELIMIT_CONCURRENCY) {
-        ngx_ratelimit_local_note(counter);
+
+        if (!ngx_ratelimit_forgotten(counter->client->limiter, asked_us)) {
+            ngx_ratelimit_local_note(counter);
+        }
 
     } else if (counter->answer.granted) {
         ngx_ratelimit_slot_hold(counter);

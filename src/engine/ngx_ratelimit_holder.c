@@ -531,7 +531,7 @@ ngx_ratelimit_holder_debit(ngx_ratelimit_holder_t *holder, unsigned all)
             debit.want = ngx_ratelimit_async_leave(lease, &holder->limit,
                                                    &env);
         } else {
-            due = ngx_ratelimit_async_due(lease, env.now_us);
+            due = ngx_ratelimit_async_due(lease, &env);
         }
 
         left = lease->tokens;

@@ -191,7 +191,7 @@ ngx_ratelimit_holder_answered(ngx_ratelimit_holder_t *holder,
 
     if (holder->note) {
         holder->counter.answer = *answer;
-        ngx_ratelimit_fallback_note(&holder->counter);
+        ngx_ratelimit_fallback_note(&holder->counter, ask->asked_us);
     }
 
     if (ngx_ratelimit_holder_async(holder)) {

@@ -182,7 +182,14 @@ ngx_ratelimit_inspect_reset(ngx_ratelimit_inspect_t *inspect)
     ngx_ratelimit_inspect_counter(inspect);
 
     inspect->counter.limit = &inspect->copy.limit;
-    ngx_ratelimit_inspect_drop(inspect, inspect->rule->spec.algorithm);
+
+    /* but slots, what stands in for Redis is forgotten when that is told */
+
+    if (inspect->limiter->redis == NULL
+        || inspect->rule->spec.algorithm == NGX_RATELIMIT_CONCURRENCY)
+    {
+        ngx_ratelimit_inspect_drop(inspect, inspect->rule->spec.algorithm);
+    }
 
     if (inspect->rule->emergency) {
         inspect->copy.emergency = inspect->rule->emergency;

@@ -34,6 +34,8 @@ typedef struct {
 
 static void ngx_ratelimit_local_run(ngx_ratelimit_counter_t *counter,
     ngx_ratelimit_local_op_t *op);
+static ngx_ratelimit_id_t ngx_ratelimit_local_noted_id(
+    const ngx_ratelimit_counter_t *counter);
 static void ngx_ratelimit_local_bucket(ngx_ratelimit_table_t *table,
     const ngx_ratelimit_id_t *id, const ngx_ratelimit_limit_t *limit,
     ngx_ratelimit_local_op_t *op);
@@ -156,7 +158,7 @@ ngx_ratelimit_local_run(ngx_ratelimit_counter_t *counter,
 
     op->now_us = ngx_ratelimit_local_now_us();
 
-    id = ngx_ratelimit_local_id(counter);
+    id = ngx_ratelimit_local_noted_id(counter);
     table = counter->client->limiter->zone.table;
     limit = ngx_ratelimit_counter_limit(counter);
 
@@ -202,6 +204,33 @@ ngx_ratelimit_local_id(const ngx_ratelimit_counter_t *counter)
 
     id.hi = counter->client->local.hi ^ salt->hi;
     id.lo = counter->client->local.lo ^ salt->lo;
+
+    return id;
+}
+
+
+/*
+ * What stands in for a counter in Redis is another one after a reset: nobody
+ * says of which counter it was, and each is noted anew when Redis answers next.
+ */
+static ngx_ratelimit_id_t
+ngx_ratelimit_local_noted_id(const ngx_ratelimit_counter_t *counter)
+{
+    uint64_t                 forgot_us;
+    ngx_ratelimit_id_t       id;
+    ngx_ratelimit_leases_t  *leases;
+
+    id = ngx_ratelimit_local_id(counter);
+    leases = counter->client->limiter->zone.leases;
+
+    if (leases == NULL || counter->emergency) {
+        return id;
+    }
+
+    forgot_us = ngx_ratelimit_leases_forgot_us(leases);
+
+    id.hi ^= forgot_us * 0x9e3779b97f4a7c15ULL;
+    id.lo ^= forgot_us * 0xbf58476d1ce4e5b9ULL;
 
     return id;
 }

@@ -458,7 +458,7 @@ ngx_ratelimit_remote_handler(void *data,
             counter->held &= (counter->answer.granted != 0);
 
             if (counter->fail_mode == NGX_RATELIMIT_FAIL_LOCAL) {
-                ngx_ratelimit_fallback_note(counter);
+                ngx_ratelimit_fallback_note(counter, check->taken_us);
             }
 
             if (counter->alone) {

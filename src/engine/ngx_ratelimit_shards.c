@@ -401,7 +401,7 @@ static void
 ngx_ratelimit_shards_note(const ngx_ratelimit_counter_t *counter,
     const ngx_ratelimit_answer_t *answer)
 {
-    uint64_t                      now_us, forgot_us;
+    uint64_t                      now_us;
     ngx_ratelimit_id_t            id;
     ngx_ratelimit_split_t        *split;
     ngx_ratelimit_limiter_t      *limiter;
@@ -409,15 +409,9 @@ ngx_ratelimit_shards_note(const ngx_ratelimit_counter_t *counter,
 
     limiter = counter->client->limiter;
 
-    if (limiter->zone.leases == NULL) {
-        return;
-    }
-
-    /* it may have been asked before it was reset */
-
-    forgot_us = ngx_ratelimit_leases_forgot_us(limiter->zone.leases);
-
-    if (forgot_us && forgot_us >= counter->client->check->taken_us) {
+    if (limiter->zone.leases == NULL
+        || ngx_ratelimit_forgotten(limiter, counter->client->check->taken_us))
+    {
         return;
     }
 

@@ -174,13 +174,15 @@ typedef ngx_int_t (*ngx_http_ratelimit_missed_pt)(ngx_http_request_t *r,
  * no more than that the request is asked about: it has no conf.
  */
 typedef struct {
+    ngx_str_t                       path;      /* that is checked */
+
+    /* zeroed from here to check.taken_us */
     ngx_http_ratelimit_asked_pt     asked;     /* NULL: it is checked */
     ngx_http_ratelimit_missed_pt    missed;
     void                           *asked_data;
     ngx_http_request_t             *request;
     ngx_http_ratelimit_loc_conf_t  *conf;      /* of the deciding location */
     ngx_ratelimit_policy_t        **policies;  /* of conf->limits, each used */
-    ngx_str_t                       path;      /* that was checked */
     ngx_ratelimit_limiter_t        *denies;    /* its list has the API key;
                                                   NULL: none */
     uint64_t                        decided_ms; /* since the epoch */
@@ -190,9 +192,8 @@ typedef struct {
     unsigned                        waiting:1; /* for Redis, for the delay */
     unsigned                        delaying:1; /* the delay has a timer */
     unsigned                        answered:1;
-    unsigned                        settled:1; /* the response was charged */
-
-    /* zeroed up to check.renewal */
+    unsigned                        settled:1; /* the response was charged, or
+                                                  no rule asks for it */
     ngx_ratelimit_check_t           check;
     ngx_event_t                     delay;     /* of a leaky bucket */
 } ngx_http_ratelimit_ctx_t;

@@ -23,6 +23,8 @@ static void ngx_http_ratelimit_complete(void *data);
 static void ngx_http_ratelimit_resume(ngx_http_request_t *r);
 static ngx_int_t ngx_http_ratelimit_outcome(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx);
+static ngx_int_t ngx_http_ratelimit_remarkable(ngx_http_request_t *r,
+    ngx_http_ratelimit_ctx_t *ctx);
 static void ngx_http_ratelimit_log(ngx_http_request_t *r,
     ngx_ratelimit_check_t *check, const char *what);
 static ngx_int_t ngx_http_ratelimit_delay(ngx_http_request_t *r,
@@ -223,7 +225,12 @@ ngx_http_ratelimit_ctx_create(ngx_http_request_t *r,
     }
 
     ctx = cln->data;
-    ngx_memzero(ctx, offsetof(ngx_http_ratelimit_ctx_t, check.renewal));
+
+    /* two that are short: of a longer one the compiler makes a loop */
+
+    ngx_memzero(&ctx->asked, offsetof(ngx_http_ratelimit_ctx_t, check)
+                             - offsetof(ngx_http_ratelimit_ctx_t, asked));
+    ngx_memzero(&ctx->check, offsetof(ngx_ratelimit_check_t, taken_us));
 
     ctx->request = r;
     ctx->conf = conf;
@@ -234,6 +241,7 @@ ngx_http_ratelimit_ctx_create(ngx_http_request_t *r,
     ctx->policies = (ngx_ratelimit_policy_t **) &ctx->check.clients[n];
     ctx->check.handler = ngx_http_ratelimit_complete;
     ctx->check.data = ctx;
+    ctx->settled = 1;
 
     ngx_http_ratelimit_use(ctx);
 
@@ -275,6 +283,10 @@ ngx_http_ratelimit_use(ngx_http_ratelimit_ctx_t *ctx)
     for (i = 0; i < ctx->conf->limits->nelts; i++) {
         ctx->policies[i] = limits[i]->limiter->policy;
         ngx_ratelimit_policy_use(ctx->policies[i]);
+
+        if (ctx->policies[i]->settles) {
+            ctx->settled = 0;
+        }
     }
 }
 
@@ -375,14 +387,29 @@ static ngx_int_t
 ngx_http_ratelimit_outcome(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx)
 {
-    ngx_time_t             *now;
-    ngx_ratelimit_check_t  *check;
+    ngx_time_t  *now;
 
-    check = &ctx->check;
     now = ngx_timeofday();
 
     ctx->answered = 1;
     ctx->decided_ms = (uint64_t) now->sec * 1000 + now->msec;
+
+    if (ctx->check.status <= NGX_RATELIMIT_PASSED && ctx->denies == NULL) {
+        return NGX_DECLINED;
+    }
+
+    return ngx_http_ratelimit_remarkable(r, ctx);
+}
+
+
+/* What is more than a request that passes: it is logged, or does not pass. */
+static ngx_int_t
+ngx_http_ratelimit_remarkable(ngx_http_request_t *r,
+    ngx_http_ratelimit_ctx_t *ctx)
+{
+    ngx_ratelimit_check_t  *check;
+
+    check = &ctx->check;
 
     if (ctx->denies && check->status != NGX_RATELIMIT_DENIED) {
         check->status = NGX_RATELIMIT_DENIED_DRY_RUN;

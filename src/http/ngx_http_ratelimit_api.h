@@ -18,17 +18,27 @@
 #define NGX_HTTP_RATELIMIT_API_BODY    (1024 * 1024)  /* bytes at most */
 #define NGX_HTTP_RATELIMIT_API_REASON  256            /* also of the author */
 #define NGX_HTTP_RATELIMIT_API_DIGEST  32             /* of a token */
+#define NGX_HTTP_RATELIMIT_API_RETRY   "1"   /* seconds, after a failure */
 
 typedef struct ngx_http_ratelimit_api_s        ngx_http_ratelimit_api_t;
 typedef struct ngx_http_ratelimit_api_route_s  ngx_http_ratelimit_api_route_t;
 
+/*
+ * What documents take of a worker's memory, for all its endpoints: requests
+ * that would take more are refused.
+ */
+typedef struct {
+    size_t                       bytes;
+} ngx_http_ratelimit_api_load_t;
+
 /* One "ratelimit_api". */
 typedef struct {
-    ngx_str_t                    zone;
-    ngx_http_ratelimit_place_t   place;
-    ngx_ratelimit_limiter_t     *limiter;   /* when all is read */
-    ngx_array_t                 *tokens;    /* digests; NULL: none is needed */
-    unsigned                     write:1;
+    ngx_str_t                       zone;
+    ngx_http_ratelimit_place_t      place;
+    ngx_ratelimit_limiter_t        *limiter;  /* when all is read */
+    ngx_array_t                    *tokens;   /* digests; NULL: none is needed */
+    ngx_http_ratelimit_api_load_t  *load;     /* of the worker */
+    unsigned                        write:1;
 } ngx_http_ratelimit_api_conf_t;
 
 /*
@@ -54,12 +64,20 @@ struct ngx_http_ratelimit_api_route_s {
 
 /*
  * A job of ngx_ratelimit_edit(). It lives in edit.pool, which outlives a
- * request that ends before the job does: then done() frees it.
+ * request that ends before the job, or the put of its document, does: who is
+ * the last to release it frees it.
  */
 typedef struct {
     ngx_ratelimit_edit_t           edit;
     ngx_http_ratelimit_api_t      *api;       /* NULL: the request is gone */
     ngx_ratelimit_job_t           *job;       /* while it runs */
+    ngx_uint_t                     refs;      /* of its request or job; a put */
+    u_char                        *base;      /* edit.base is part of it, and */
+    u_char                        *body;      /* edit.body; on the heap */
+    ngx_http_ratelimit_api_load_t *load;
+    size_t                         bytes;     /* its part of the load */
+    unsigned                       based:1;   /* base is what there is */
+    unsigned                       moved:1;   /* it was another version */
 } ngx_http_ratelimit_api_work_t;
 
 /* Of one request, in its pool, whose cleanup ends what is under way. */
@@ -181,14 +199,40 @@ ngx_int_t ngx_http_ratelimit_api_explain(ngx_http_ratelimit_api_t *api);
 ngx_int_t ngx_http_ratelimit_api_status(ngx_http_ratelimit_api_t *api);
 
 /*
- * api_edit.c: a job's memory, which is api->work from then on; NULL: memory is
- * out. begin: the job is started with edit's base, and what follows is done,
- * also the put. free: of api->work.
+ * api_edit.c: begins the edit of api->work, and does what follows, also the
+ * put: of the base that it has; current: of what this node has.
+ */
+ngx_int_t ngx_http_ratelimit_api_edit_begin(ngx_http_ratelimit_api_t *api);
+ngx_int_t ngx_http_ratelimit_api_edit_current(ngx_http_ratelimit_api_t *api);
+
+/*
+ * api_work.c: a job's memory, which is api->work from then on; NULL: memory is
+ * out. It takes the body over from the one before.
  */
 ngx_http_ratelimit_api_work_t *ngx_http_ratelimit_api_work(
     ngx_http_ratelimit_api_t *api);
-ngx_int_t ngx_http_ratelimit_api_edit_begin(ngx_http_ratelimit_api_t *api);
+
+/*
+ * Of api->work: its request has no use for it any more; its job, where it runs,
+ * goes on with nobody that waits for it.
+ */
 void ngx_http_ratelimit_api_work_free(ngx_http_ratelimit_api_t *api);
+
+/* One use less; the last one frees it. A ngx_ratelimit_sync_release_pt. */
+void ngx_http_ratelimit_api_work_release(void *work);
+
+/* The document of a record is what is edited, whose text it takes over. */
+void ngx_http_ratelimit_api_work_base(ngx_http_ratelimit_api_work_t *work,
+    ngx_ratelimit_record_t *record);
+
+/*
+ * Of its memory: what it is going to take, before it does. NGX_DECLINED, or it
+ * is answered: others of this worker have it all. Then what it has; 0: nothing.
+ */
+ngx_int_t ngx_http_ratelimit_api_work_admit(ngx_http_ratelimit_api_t *api,
+    size_t bytes);
+void ngx_http_ratelimit_api_work_weigh(ngx_http_ratelimit_api_work_t *work,
+    size_t bytes);
 
 /*
  * NGX_DECLINED, or it is answered: a change has If-Match, and its reason, where

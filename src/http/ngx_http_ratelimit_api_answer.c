@@ -9,8 +9,6 @@
 /* of a problem's detail */
 #define NGX_HTTP_RATELIMIT_API_DETAIL  512
 
-#define NGX_HTTP_RATELIMIT_API_RETRY   "1"   /* seconds, after a failure */
-
 static ngx_int_t ngx_http_ratelimit_api_send(ngx_http_ratelimit_api_t *api,
     ngx_uint_t status, const ngx_str_t *type, const ngx_str_t *body);
 static json_t *ngx_http_ratelimit_api_problem_json(

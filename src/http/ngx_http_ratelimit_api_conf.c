@@ -73,6 +73,18 @@ ngx_http_ratelimit_api(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     *entry = api;
 
+    /* the first one's is that of all */
+
+    entry = rmcf->apis.elts;
+
+    api->load = (rmcf->apis.nelts > 1)
+                ? entry[0]->load
+                : ngx_pcalloc(cf->pool, sizeof(ngx_http_ratelimit_api_load_t));
+
+    if (api->load == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
     rlcf->api = api;
     rlcf->exempt = 1;
 

@@ -7,13 +7,12 @@
 
 #include "ngx_http_ratelimit_api.h"
 
-#include <openssl/rand.h>
-
 #define NGX_HTTP_RATELIMIT_API_SLICE_MS  5
 #define NGX_HTTP_RATELIMIT_API_TRIES     5   /* of If-Match: "*" */
 
-static ngx_int_t ngx_http_ratelimit_api_edit_base(
-    ngx_http_ratelimit_api_t *api);
+/* what JSON takes in memory of the bytes of its text, measured */
+#define NGX_HTTP_RATELIMIT_API_TIMES     12
+
 static ngx_int_t ngx_http_ratelimit_api_edit_newer(
     ngx_http_ratelimit_api_t *api, uint64_t version);
 static void ngx_http_ratelimit_api_edit_newer_handler(void *data,
@@ -22,11 +21,11 @@ static ngx_int_t ngx_http_ratelimit_api_edit_got_newer(
     ngx_http_ratelimit_api_t *api);
 static ngx_int_t ngx_http_ratelimit_api_edit_start(
     ngx_http_ratelimit_api_t *api);
+static size_t ngx_http_ratelimit_api_edit_bytes(
+    ngx_http_ratelimit_api_t *api);
 static void ngx_http_ratelimit_api_edit_work(void *data);
 static void ngx_http_ratelimit_api_edit_done(void *data,
     ngx_uint_t cancelled);
-static void ngx_http_ratelimit_api_work_destroy(
-    ngx_http_ratelimit_api_work_t *work);
 static ngx_int_t ngx_http_ratelimit_api_edit_finish(
     ngx_http_ratelimit_api_t *api);
 static ngx_int_t ngx_http_ratelimit_api_edit_outcome(
@@ -45,14 +44,12 @@ static ngx_table_elt_t *ngx_http_ratelimit_api_if_none_match(
     ngx_http_request_t *r);
 static ngx_uint_t ngx_http_ratelimit_api_writes(
     ngx_http_ratelimit_api_t *api);
-static ngx_ratelimit_edit_method_e ngx_http_ratelimit_api_edit_method(
-    const ngx_http_ratelimit_api_t *api);
 
 
 ngx_int_t
 ngx_http_ratelimit_api_edit(ngx_http_ratelimit_api_t *api)
 {
-    ngx_int_t                       rc;
+    ngx_int_t  rc;
 
     rc = ngx_http_ratelimit_api_conditions(api);
     if (rc != NGX_DECLINED) {
@@ -63,11 +60,7 @@ ngx_http_ratelimit_api_edit(ngx_http_ratelimit_api_t *api)
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    if (ngx_http_ratelimit_api_edit_base(api) != NGX_OK) {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
-
-    return ngx_http_ratelimit_api_edit_begin(api);
+    return ngx_http_ratelimit_api_edit_current(api);
 }
 
 
@@ -128,133 +121,16 @@ ngx_http_ratelimit_api_conditions(ngx_http_ratelimit_api_t *api)
 }
 
 
-ngx_http_ratelimit_api_work_t *
-ngx_http_ratelimit_api_work(ngx_http_ratelimit_api_t *api)
+/* Its version now; the job reads it, and finds that it still is. */
+ngx_int_t
+ngx_http_ratelimit_api_edit_current(ngx_http_ratelimit_api_t *api)
 {
-    ngx_pool_t                     *pool;
-    ngx_str_t                       text;
-    ngx_ratelimit_edit_t           *edit;
-    ngx_http_request_t             *r;
-    ngx_http_ratelimit_api_work_t  *work;
+    ngx_ratelimit_sync_stat_t  stat;
 
-    ngx_http_ratelimit_api_work_free(api);
+    ngx_ratelimit_sync_stat(api->conf->limiter, &stat);
+    api->work->edit.version = stat.version;
 
-    /* the log of the connection ends with it */
-
-    pool = ngx_create_pool(NGX_DEFAULT_POOL_SIZE, ngx_cycle->log);
-    if (pool == NULL) {
-        return NULL;
-    }
-
-    work = ngx_pcalloc(pool, sizeof(ngx_http_ratelimit_api_work_t));
-
-    if (work == NULL) {
-        ngx_destroy_pool(pool);
-        return NULL;
-    }
-
-    r = api->request;
-    edit = &work->edit;
-
-    work->api = api;
-    api->work = work;
-
-    edit->pool = pool;
-    edit->limiter = api->conf->limiter;
-    edit->resource = api->route->resource;
-    edit->method = ngx_http_ratelimit_api_edit_method(api);
-    edit->clear = edit->limiter->clear;
-
-    edit->force = ngx_http_ratelimit_api_argument(api, "force", &text)
-                  && text.len == 1 && text.data[0] == '1';
-
-    if (RAND_bytes(edit->random, sizeof(edit->random)) != 1) {
-        return NULL;
-    }
-
-    if (api->name.len) {
-        edit->name.data = ngx_pstrdup(pool, &api->name);
-        edit->name.len = api->name.len;
-    }
-
-    if (r->args.len) {
-        edit->query.data = ngx_pstrdup(pool, &r->args);
-        edit->query.len = r->args.len;
-    }
-
-    if (api->body.len) {
-        edit->body.data = ngx_pstrdup(pool, &api->body);
-        edit->body.len = api->body.len;
-    }
-
-    if ((api->name.len && edit->name.data == NULL)
-        || (r->args.len && edit->query.data == NULL)
-        || (api->body.len && edit->body.data == NULL))
-    {
-        return NULL;
-    }
-
-    return work;
-}
-
-
-/* Its job, where it runs, goes on with nobody that waits for it. */
-void
-ngx_http_ratelimit_api_work_free(ngx_http_ratelimit_api_t *api)
-{
-    ngx_http_ratelimit_api_work_t  *work;
-
-    work = api->work;
-
-    if (work == NULL) {
-        return;
-    }
-
-    api->work = NULL;
-    work->api = NULL;
-
-    if (work->job) {
-        ngx_ratelimit_job_cancel(work->job);
-        return;
-    }
-
-    ngx_http_ratelimit_api_work_destroy(work);
-}
-
-
-static void
-ngx_http_ratelimit_api_work_destroy(ngx_http_ratelimit_api_work_t *work)
-{
-    if (work->edit.policy) {
-        ngx_ratelimit_policy_release(work->edit.policy);
-    }
-
-    ngx_destroy_pool(work->edit.pool);
-}
-
-
-/* What this node has. */
-static ngx_int_t
-ngx_http_ratelimit_api_edit_base(ngx_http_ratelimit_api_t *api)
-{
-    ngx_int_t                rc;
-    ngx_ratelimit_edit_t    *edit;
-    ngx_ratelimit_record_t   record;
-
-    edit = &api->work->edit;
-
-    rc = ngx_ratelimit_sync_current(edit->limiter, edit->pool, &record);
-
-    if (rc == NGX_ERROR) {
-        return NGX_ERROR;
-    }
-
-    if (rc == NGX_OK) {
-        edit->base = record.document;
-        edit->version = record.version;
-    }
-
-    return NGX_OK;
+    return ngx_http_ratelimit_api_edit_begin(api);
 }
 
 
@@ -326,25 +202,10 @@ ngx_http_ratelimit_api_edit_newer_handler(void *data,
 {
     ngx_http_ratelimit_api_t *api = data;
 
-    ngx_ratelimit_edit_t          *edit;
-    const ngx_ratelimit_record_t  *record;
-
-    edit = &api->work->edit;
-
     ngx_http_ratelimit_api_result(api, result);
 
     if (result->status == NGX_RATELIMIT_SYNC_OK && result->n) {
-
-        record = result->records;
-
-        edit->base.data = ngx_pstrdup(edit->pool,
-                                      (ngx_str_t *) &record->document);
-        edit->base.len = record->document.len;
-        edit->version = record->version;
-
-        if (edit->base.data == NULL) {
-            api->status = NGX_RATELIMIT_SYNC_FAILED;
-        }
+        ngx_http_ratelimit_api_work_base(api->work, result->records);
     }
 
     ngx_http_ratelimit_api_wake(api);
@@ -369,7 +230,14 @@ ngx_http_ratelimit_api_edit_got_newer(ngx_http_ratelimit_api_t *api)
 static ngx_int_t
 ngx_http_ratelimit_api_edit_start(ngx_http_ratelimit_api_t *api)
 {
+    ngx_int_t                       rc;
     ngx_http_ratelimit_api_work_t  *work;
+
+    rc = ngx_http_ratelimit_api_work_admit(api,
+                                    ngx_http_ratelimit_api_edit_bytes(api));
+    if (rc != NGX_DECLINED) {
+        return rc;
+    }
 
     work = api->work;
     work->edit.now = ngx_time();
@@ -384,12 +252,76 @@ ngx_http_ratelimit_api_edit_start(ngx_http_ratelimit_api_t *api)
 }
 
 
+/*
+ * What the document and the body take while they are read as JSON; where it is
+ * about the whole the document is only copied.
+ */
+static size_t
+ngx_http_ratelimit_api_edit_bytes(ngx_http_ratelimit_api_t *api)
+{
+    size_t                      base;
+    ngx_ratelimit_edit_t       *edit;
+    ngx_ratelimit_sync_stat_t   stat;
+
+    edit = &api->work->edit;
+    base = edit->base.len;
+
+    if (!api->work->based) {
+        ngx_ratelimit_sync_stat(edit->limiter, &stat);
+        base = stat.bytes;
+    }
+
+    if (edit->resource != NGX_RATELIMIT_EDIT_DOCUMENT
+        && edit->resource != NGX_RATELIMIT_EDIT_VALIDATE)
+    {
+        base *= NGX_HTTP_RATELIMIT_API_TIMES;
+    }
+
+    return base + NGX_HTTP_RATELIMIT_API_TIMES * edit->body.len;
+}
+
+
 static void
 ngx_http_ratelimit_api_edit_work(void *data)
 {
     ngx_http_ratelimit_api_work_t *work = data;
 
-    ngx_ratelimit_edit(&work->edit);
+    size_t                  size;
+    ngx_int_t               rc;
+    ngx_ratelimit_edit_t   *edit;
+    ngx_ratelimit_record_t  record;
+
+    edit = &work->edit;
+
+    if (!work->based) {
+        rc = ngx_ratelimit_sync_current(edit->limiter, edit->pool, &record);
+
+        if (rc == NGX_ERROR) {
+            edit->status = NGX_RATELIMIT_EDIT_ERROR;
+            return;
+        }
+
+        work->moved = (record.version != edit->version);
+        ngx_http_ratelimit_api_work_base(work, &record);
+
+        if (work->moved) {
+            return;
+        }
+    }
+
+    ngx_ratelimit_edit(edit);
+
+    size = edit->base.len + edit->body.len;
+
+    if (edit->reply.data != edit->base.data) {
+        ngx_str_null(&edit->base);
+        ngx_free(work->base);
+        work->base = NULL;
+    }
+
+    if (size >= NGX_RATELIMIT_JOB_LARGE) {
+        ngx_ratelimit_job_trim();
+    }
 }
 
 
@@ -406,7 +338,7 @@ ngx_http_ratelimit_api_edit_done(void *data, ngx_uint_t cancelled)
             work->api->work = NULL;
         }
 
-        ngx_http_ratelimit_api_work_destroy(work);
+        ngx_http_ratelimit_api_work_release(work);
         return;
     }
 
@@ -422,6 +354,11 @@ ngx_http_ratelimit_api_edit_finish(ngx_http_ratelimit_api_t *api)
     ngx_ratelimit_edit_t  *edit;
 
     edit = &api->work->edit;
+
+    if (api->work->moved) {
+        api->work->moved = 0;
+        return ngx_http_ratelimit_api_edit_begin(api);
+    }
 
     if (edit->policy
         && (edit->status == NGX_RATELIMIT_EDIT_OK
@@ -444,7 +381,17 @@ ngx_http_ratelimit_api_edit_finish(ngx_http_ratelimit_api_t *api)
             ngx_ratelimit_edit_places(edit, &edit->problems);
             edit->status = NGX_RATELIMIT_EDIT_INVALID;
         }
+
+        ngx_ratelimit_policy_release(edit->policy);
+        edit->policy = NULL;
     }
+
+    /* of a document that is put there are its record and the command, too */
+
+    ngx_http_ratelimit_api_work_weigh(api->work,
+                                      edit->base.len + edit->body.len
+                                      + edit->reply.len
+                                      + 3 * edit->document.len);
 
     return ngx_http_ratelimit_api_edit_outcome(api);
 }
@@ -534,10 +481,17 @@ ngx_http_ratelimit_api_edit_put(ngx_http_ratelimit_api_t *api)
     api->writing = 1;
     api->next = ngx_http_ratelimit_api_edit_changed;
     api->call = ngx_ratelimit_sync_put(edit->limiter, edit->version, &record,
+                                       ngx_http_ratelimit_api_work_release,
+                                       api->work,
                                       ngx_http_ratelimit_api_edit_put_handler,
                                        api);
+    if (api->call == NULL) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
 
-    return api->call ? NGX_BUSY : NGX_HTTP_INTERNAL_SERVER_ERROR;
+    api->work->refs++;
+
+    return NGX_BUSY;
 }
 
 
@@ -579,7 +533,7 @@ ngx_http_ratelimit_api_edit_changed(ngx_http_ratelimit_api_t *api)
         return ngx_http_ratelimit_api_edit_newer(api, api->version);
     }
 
-    return ngx_http_ratelimit_api_edit_begin(api);
+    return ngx_http_ratelimit_api_edit_current(api);
 }
 
 
@@ -699,32 +653,4 @@ ngx_http_ratelimit_api_writes(ngx_http_ratelimit_api_t *api)
 {
     return !(api->route->flags & NGX_HTTP_RATELIMIT_API_READS)
            && !(api->request->method & (NGX_HTTP_GET|NGX_HTTP_HEAD));
-}
-
-
-/* The way back to a version is the document of that version, put. */
-static ngx_ratelimit_edit_method_e
-ngx_http_ratelimit_api_edit_method(const ngx_http_ratelimit_api_t *api)
-{
-    if (api->route->handler == ngx_http_ratelimit_api_restore) {
-        return NGX_RATELIMIT_EDIT_PUT;
-    }
-
-    switch (api->request->method) {
-
-    case NGX_HTTP_PUT:
-        return NGX_RATELIMIT_EDIT_PUT;
-
-    case NGX_HTTP_POST:
-        return NGX_RATELIMIT_EDIT_POST;
-
-    case NGX_HTTP_PATCH:
-        return NGX_RATELIMIT_EDIT_PATCH;
-
-    case NGX_HTTP_DELETE:
-        return NGX_RATELIMIT_EDIT_DELETE;
-
-    default:
-        return NGX_RATELIMIT_EDIT_GET;
-    }
 }

@@ -9,6 +9,9 @@
 
 #include <jansson.h>
 
+/* what one takes that is read: it may be larger than the current one */
+#define NGX_HTTP_RATELIMIT_API_VERSION  (2 * NGX_RATELIMIT_RECORD_MAX)
+
 static ngx_int_t ngx_http_ratelimit_api_version_read(
     ngx_http_ratelimit_api_t *api, ngx_http_ratelimit_api_pt next);
 static void ngx_http_ratelimit_api_version_handler(void *data,
@@ -157,7 +160,8 @@ static ngx_int_t
 ngx_http_ratelimit_api_version_read(ngx_http_ratelimit_api_t *api,
     ngx_http_ratelimit_api_pt next)
 {
-    uint64_t  version;
+    uint64_t   version;
+    ngx_int_t  rc;
 
     /* "01" is no other name of version 1 */
 
@@ -168,6 +172,18 @@ ngx_http_ratelimit_api_version_read(ngx_http_ratelimit_api_t *api,
     {
         api->status = NGX_RATELIMIT_SYNC_NOT_FOUND;
         return ngx_http_ratelimit_api_failed(api);
+    }
+
+    ngx_str_null(&api->name);
+
+    if (ngx_http_ratelimit_api_work(api) == NULL) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    rc = ngx_http_ratelimit_api_work_admit(api,
+                                           NGX_HTTP_RATELIMIT_API_VERSION);
+    if (rc != NGX_DECLINED) {
+        return rc;
     }
 
     api->next = next;
@@ -185,20 +201,23 @@ ngx_http_ratelimit_api_version_handler(void *data,
 {
     ngx_http_ratelimit_api_t *api = data;
 
-    ngx_str_t  *document;
+    ngx_ratelimit_record_t         *record;
+    ngx_http_ratelimit_api_work_t  *work;
 
     ngx_http_ratelimit_api_result(api, result);
 
     if (api->status == NGX_RATELIMIT_SYNC_OK) {
 
-        document = &result->records[0].document;
+        work = api->work;
+        record = result->records;
 
-        api->version = result->records[0].version;
-        api->text.data = ngx_pstrdup(api->request->pool, document);
-        api->text.len = document->len;
+        if (api->next == ngx_http_ratelimit_api_version_answer) {
+            ngx_http_ratelimit_api_work_base(work, record);
 
-        if (api->text.data == NULL) {
-            api->status = NGX_RATELIMIT_SYNC_FAILED;
+        } else {
+            work->body = record->text.data;
+            work->edit.body = record->document;
+            record->text.data = NULL;
         }
     }
 
@@ -210,30 +229,12 @@ ngx_http_ratelimit_api_version_handler(void *data,
 static ngx_int_t
 ngx_http_ratelimit_api_version_answer(ngx_http_ratelimit_api_t *api)
 {
-    ngx_ratelimit_edit_t           *edit;
-    ngx_http_ratelimit_api_work_t  *work;
-
     if (api->status != NGX_RATELIMIT_SYNC_OK) {
         return ngx_http_ratelimit_api_failed(api);
     }
 
-    work = ngx_http_ratelimit_api_work(api);
-    if (work == NULL) {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
-
-    edit = &work->edit;
-
-    edit->resource = NGX_RATELIMIT_EDIT_DOCUMENT;
-    edit->method = NGX_RATELIMIT_EDIT_GET;
-    edit->version = api->version;
-    edit->base.data = ngx_pstrdup(edit->pool, &api->text);
-    edit->base.len = api->text.len;
-    edit->name.len = 0;
-
-    if (edit->base.data == NULL) {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
+    api->work->edit.resource = NGX_RATELIMIT_EDIT_DOCUMENT;
+    api->work->edit.method = NGX_RATELIMIT_EDIT_GET;
 
     return ngx_http_ratelimit_api_edit_begin(api);
 }
@@ -247,8 +248,5 @@ ngx_http_ratelimit_api_restore_begin(ngx_http_ratelimit_api_t *api)
         return ngx_http_ratelimit_api_failed(api);
     }
 
-    api->body = api->text;
-    ngx_str_null(&api->name);
-
-    return ngx_http_ratelimit_api_edit(api);
+    return ngx_http_ratelimit_api_edit_current(api);
 }

@@ -36,6 +36,9 @@ static ngx_int_t ngx_http_ratelimit_select_limits(
     ngx_http_ratelimit_selection_t *s, ngx_http_ratelimit_limit_t *limit);
 static ngx_int_t ngx_http_ratelimit_select_zone(
     ngx_http_ratelimit_selection_t *s);
+static ngx_int_t ngx_http_ratelimit_select_rules(
+    ngx_http_ratelimit_selection_t *s, ngx_ratelimit_rule_t **rules,
+    ngx_uint_t n);
 static ngx_int_t ngx_http_ratelimit_select_rule(
     ngx_http_ratelimit_selection_t *s, ngx_ratelimit_rule_t *rule);
 static ngx_int_t ngx_http_ratelimit_select_apply(
@@ -246,10 +249,19 @@ ngx_http_ratelimit_select_limits(ngx_http_ratelimit_selection_t *s,
 static ngx_int_t
 ngx_http_ratelimit_select_zone(ngx_http_ratelimit_selection_t *s)
 {
-    ngx_int_t               rc;
-    ngx_uint_t              i, n;
+    ngx_uint_t              n;
     ngx_ratelimit_rule_t  **rules;
     ngx_ratelimit_rule_t   *found[NGX_HTTP_RATELIMIT_FOUND];
+
+    if (s->explain || !s->policy->routed) {
+
+        /* who asks is told of those too that the path excludes */
+
+        s->found = 0;
+
+        return ngx_http_ratelimit_select_rules(s, s->policy->rules.elts,
+                                               s->policy->rules.nelts);
+    }
 
     rules = found;
     s->found = 1;
@@ -257,15 +269,7 @@ ngx_http_ratelimit_select_zone(ngx_http_ratelimit_selection_t *s)
     n = ngx_ratelimit_policy_find(s->policy, &s->ctx->path, rules,
                                   NGX_HTTP_RATELIMIT_FOUND);
 
-    if (s->explain) {
-
-        /* also those that the path excludes */
-
-        s->found = 0;
-        rules = s->policy->rules.elts;
-        n = s->policy->rules.nelts;
-
-    } else if (n > NGX_HTTP_RATELIMIT_FOUND) {
+    if (n > NGX_HTTP_RATELIMIT_FOUND) {
 
         rules = ngx_palloc(s->request->pool,
                            n * sizeof(ngx_ratelimit_rule_t *));
@@ -275,6 +279,17 @@ ngx_http_ratelimit_select_zone(ngx_http_ratelimit_selection_t *s)
 
         n = ngx_ratelimit_policy_find(s->policy, &s->ctx->path, rules, n);
     }
+
+    return ngx_http_ratelimit_select_rules(s, rules, n);
+}
+
+
+static ngx_int_t
+ngx_http_ratelimit_select_rules(ngx_http_ratelimit_selection_t *s,
+    ngx_ratelimit_rule_t **rules, ngx_uint_t n)
+{
+    ngx_int_t   rc;
+    ngx_uint_t  i;
 
     for (i = 0; i < n; i++) {
         rc = ngx_http_ratelimit_select_rule(s, rules[i]);
@@ -326,7 +341,9 @@ ngx_http_ratelimit_select_apply(ngx_http_ratelimit_selection_t *s,
 
     check = &s->ctx->check;
 
-    s->match = ngx_ratelimit_rule_match(rule, s->found, &s->subject);
+    s->match = rule->any
+               ? NGX_RATELIMIT_MATCHED
+               : ngx_ratelimit_rule_match(rule, s->found, &s->subject);
 
     if (s->match != NGX_RATELIMIT_MATCHED) {
         return NGX_DECLINED;
@@ -359,7 +376,7 @@ ngx_http_ratelimit_select_apply(ngx_http_ratelimit_selection_t *s,
         return NGX_DECLINED;
     }
 
-    if (!ngx_ratelimit_rule_shares(rule, &key)) {
+    if (rule->percent != 100 && !ngx_ratelimit_rule_shares(rule, &key)) {
         s->match = NGX_RATELIMIT_NOT_IN_SHARE;
         return NGX_DECLINED;
     }
@@ -434,7 +451,11 @@ ngx_http_ratelimit_select_counter(ngx_http_ratelimit_selection_t *s,
     check = &s->ctx->check;
     counter = &check->counters[check->ncounters];
 
-    if (ngx_http_ratelimit_select_cost(s, rule, &counter->cost) != NGX_OK) {
+    counter->cost = rule->cost;
+
+    if (rule->dynamic_cost
+        && ngx_http_ratelimit_select_cost(s, rule, &counter->cost) != NGX_OK)
+    {
         return NGX_ERROR;
     }
 
@@ -612,6 +633,7 @@ ngx_http_ratelimit_select_override(ngx_http_ratelimit_selection_t *s,
 }
 
 
+/* What a variable says; where it says nothing the cost stays as it is. */
 static ngx_int_t
 ngx_http_ratelimit_select_cost(ngx_http_ratelimit_selection_t *s,
     ngx_ratelimit_rule_t *rule, uint32_t *cost)
@@ -620,12 +642,6 @@ ngx_http_ratelimit_select_cost(ngx_http_ratelimit_selection_t *s,
     ngx_str_t                     text;
     ngx_http_request_t           *r;
     ngx_http_ratelimit_values_t  *values;
-
-    *cost = rule->cost;
-
-    if (!rule->dynamic_cost) {
-        return NGX_OK;
-    }
 
     r = s->request;
     values = rule->data;

@@ -483,8 +483,10 @@ ngx_ratelimit_redis_conn_release(ngx_ratelimit_redis_conn_t *conn)
 void
 ngx_ratelimit_redis_conn_retry(ngx_ratelimit_redis_conn_t *conn)
 {
+    /* a worker that exits connects for what somebody still waits for alone */
+
     if (conn->state != NGX_RATELIMIT_REDIS_DOWN
-        || ngx_exiting
+        || (ngx_exiting && !conn->client->lazy)
         || ngx_current_msec - conn->retried_ms < NGX_RATELIMIT_REDIS_RETRY_MS)
     {
         return;

@@ -62,8 +62,10 @@ static ngx_uint_t ngx_ratelimit_redis_control_slot(
     ngx_ratelimit_redis_control_t *control, const ngx_str_t *key);
 static void ngx_ratelimit_redis_control_answer(void *data,
     const ngx_ratelimit_redis_result_t *result);
+static ngx_ratelimit_redis_call_t *ngx_ratelimit_redis_control_make(
+    const ngx_str_t *args, ngx_uint_t nargs, ngx_log_t *log);
 static u_char *ngx_ratelimit_redis_control_key(u_char *p,
-    ngx_ratelimit_redis_control_t *control, const ngx_str_t *zone);
+    const ngx_ratelimit_redis_t *redis, const ngx_str_t *zone);
 static void ngx_ratelimit_redis_control_event(
     ngx_ratelimit_redis_control_t *control, ngx_event_t *ev,
     ngx_event_handler_pt handler);
@@ -174,15 +176,35 @@ ngx_ratelimit_redis_control_call(ngx_ratelimit_redis_control_t *control,
     const ngx_str_t *args, ngx_uint_t nargs, ngx_uint_t key,
     ngx_ratelimit_redis_control_handler_pt handler, void *data)
 {
-    size_t                       len;
-    u_char                      *p;
-    ngx_uint_t                   i;
     ngx_ratelimit_redis_call_t  *call;
-    ngx_ratelimit_redis_wait_t  *wait;
+
+    /* the slots are those of the client */
 
     if (ngx_ratelimit_redis_control_connect(control) != NGX_OK) {
         return NULL;
     }
+
+    call = ngx_ratelimit_redis_control_make(args, nargs, control->cycle->log);
+    if (call == NULL) {
+        return NULL;
+    }
+
+    call->slot = ngx_ratelimit_redis_control_slot(control,
+                                                  key ? &args[key] : NULL);
+
+    return (ngx_ratelimit_redis_control_send(control, call, handler, data)
+            == NGX_OK) ? call : NULL;
+}
+
+
+static ngx_ratelimit_redis_call_t *
+ngx_ratelimit_redis_control_make(const ngx_str_t *args, ngx_uint_t nargs,
+    ngx_log_t *log)
+{
+    size_t                       len;
+    u_char                      *p;
+    ngx_uint_t                   i;
+    ngx_ratelimit_redis_call_t  *call;
 
     len = NGX_RATELIMIT_REDIS_ARRAY;
 
@@ -190,15 +212,8 @@ ngx_ratelimit_redis_control_call(ngx_ratelimit_redis_control_t *control,
         len += NGX_RATELIMIT_REDIS_BULK(args[i].len);
     }
 
-    wait = ngx_alloc(sizeof(ngx_ratelimit_redis_wait_t), control->cycle->log);
-    if (wait == NULL) {
-        return NULL;
-    }
-
-    call = ngx_ratelimit_redis_call_new(control->client,
-                                        NGX_RATELIMIT_REDIS_CONTROL, len);
+    call = ngx_ratelimit_redis_call_make(len, log);
     if (call == NULL) {
-        ngx_free(wait);
         return NULL;
     }
 
@@ -209,8 +224,30 @@ ngx_ratelimit_redis_control_call(ngx_ratelimit_redis_control_t *control,
     }
 
     call->len = p - call->text;
-    call->slot = ngx_ratelimit_redis_control_slot(control,
-                                                  key ? &args[key] : NULL);
+
+    return call;
+}
+
+
+ngx_int_t
+ngx_ratelimit_redis_control_send(ngx_ratelimit_redis_control_t *control,
+    ngx_ratelimit_redis_call_t *call,
+    ngx_ratelimit_redis_control_handler_pt handler, void *data)
+{
+    ngx_ratelimit_redis_wait_t  *wait;
+
+    wait = ngx_alloc(sizeof(ngx_ratelimit_redis_wait_t), control->cycle->log);
+
+    if (wait == NULL
+        || ngx_ratelimit_redis_control_connect(control) != NGX_OK)
+    {
+        ngx_free(wait);
+        ngx_free(call);
+        return NGX_ERROR;
+    }
+
+    call->client = control->client;
+    call->kind = NGX_RATELIMIT_REDIS_CONTROL;
     call->undo = 1;
     call->quiet = 1;
 
@@ -221,8 +258,14 @@ ngx_ratelimit_redis_control_call(ngx_ratelimit_redis_control_t *control,
 
     ngx_ratelimit_redis_call_start(call, ngx_ratelimit_redis_control_answer,
                                    wait);
+    return NGX_OK;
+}
 
-    return call;
+
+void
+ngx_ratelimit_redis_control_drop(ngx_ratelimit_redis_call_t *call)
+{
+    ngx_free(call);
 }
 
 
@@ -302,6 +345,24 @@ ngx_ratelimit_redis_control_rules(ngx_ratelimit_redis_control_t *control,
     const ngx_str_t *zone, const ngx_str_t *args, ngx_uint_t nargs,
     ngx_ratelimit_redis_control_handler_pt handler, void *data)
 {
+    ngx_ratelimit_redis_call_t  *call;
+
+    call = ngx_ratelimit_redis_control_rules_make(control->redis, zone, args,
+                                                  nargs, control->cycle->log);
+    if (call == NULL) {
+        return NULL;
+    }
+
+    return (ngx_ratelimit_redis_control_send(control, call, handler, data)
+            == NGX_OK) ? call : NULL;
+}
+
+
+ngx_ratelimit_redis_call_t *
+ngx_ratelimit_redis_control_rules_make(const ngx_ratelimit_redis_t *redis,
+    const ngx_str_t *zone, const ngx_str_t *args, ngx_uint_t nargs,
+    ngx_log_t *log)
+{
     size_t                       len;
     u_char                      *key, *p;
     ngx_str_t                    all[NGX_RATELIMIT_REDIS_RULES_ARGS];
@@ -313,15 +374,14 @@ ngx_ratelimit_redis_control_rules(ngx_ratelimit_redis_control_t *control,
         return NULL;
     }
 
-    len = control->redis->prefix.len + zone->len
-          + sizeof(":{rules:}:history") - 1;
+    len = redis->prefix.len + zone->len + sizeof(":{rules:}:history") - 1;
 
-    key = ngx_alloc(len, control->cycle->log);
+    key = ngx_alloc(len, log);
     if (key == NULL) {
         return NULL;
     }
 
-    p = ngx_ratelimit_redis_control_key(key, control, zone);
+    p = ngx_ratelimit_redis_control_key(key, redis, zone);
 
     ngx_str_set(&all[0], "EVAL");
     all[1].data = (u_char *) ngx_ratelimit_lua_rules;
@@ -339,9 +399,13 @@ ngx_ratelimit_redis_control_rules(ngx_ratelimit_redis_control_t *control,
     ngx_memcpy(&all[NGX_RATELIMIT_REDIS_RULES_HEAD], args,
                nargs * sizeof(ngx_str_t));
 
-    call = ngx_ratelimit_redis_control_call(control, all,
-                                   NGX_RATELIMIT_REDIS_RULES_HEAD + nargs, 3,
-                                   handler, data);
+    call = ngx_ratelimit_redis_control_make(all,
+                                 NGX_RATELIMIT_REDIS_RULES_HEAD + nargs, log);
+
+    if (call && redis->mode == NGX_RATELIMIT_REDIS_CLUSTER) {
+        call->slot = ngx_ratelimit_cluster_slot(all[3].data, all[3].len);
+    }
+
     ngx_free(key);
 
     return call;
@@ -351,10 +415,10 @@ ngx_ratelimit_redis_control_rules(ngx_ratelimit_redis_control_t *control,
 /* "<prefix>:{rules:<zone>}" */
 
 static u_char *
-ngx_ratelimit_redis_control_key(u_char *p,
-    ngx_ratelimit_redis_control_t *control, const ngx_str_t *zone)
+ngx_ratelimit_redis_control_key(u_char *p, const ngx_ratelimit_redis_t *redis,
+    const ngx_str_t *zone)
 {
-    p = ngx_cpymem(p, control->redis->prefix.data, control->redis->prefix.len);
+    p = ngx_cpymem(p, redis->prefix.data, redis->prefix.len);
     p = ngx_cpymem(p, ":{rules:", sizeof(":{rules:") - 1);
     p = ngx_cpymem(p, zone->data, zone->len);
     *p++ = '}';
@@ -427,7 +491,8 @@ ngx_ratelimit_redis_ear_texts(ngx_ratelimit_redis_control_t *control,
     }
 
     key.data = text;
-    key.len = ngx_ratelimit_redis_control_key(text, control, zone) - text;
+    key.len = ngx_ratelimit_redis_control_key(text, control->redis,
+                                              zone) - text;
 
     control->slot = ngx_ratelimit_redis_control_slot(control, &key);
 

@@ -69,6 +69,21 @@ ngx_ratelimit_redis_call_t *ngx_ratelimit_redis_control_rules(
     ngx_ratelimit_redis_control_handler_pt handler, void *data);
 
 /*
+ * The same in two steps, where the args are large. make: by a thread, it
+ * touches the call alone; NULL: memory is out. send: as control_call, of a call
+ * that was made: it takes it over, also where it returns NGX_ERROR, memory is
+ * out; from NGX_OK on it is one as control_call returns. drop: of one that is
+ * not sent.
+ */
+ngx_ratelimit_redis_call_t *ngx_ratelimit_redis_control_rules_make(
+    const ngx_ratelimit_redis_t *redis, const ngx_str_t *zone,
+    const ngx_str_t *args, ngx_uint_t nargs, ngx_log_t *log);
+ngx_int_t ngx_ratelimit_redis_control_send(
+    ngx_ratelimit_redis_control_t *control, ngx_ratelimit_redis_call_t *call,
+    ngx_ratelimit_redis_control_handler_pt handler, void *data);
+void ngx_ratelimit_redis_control_drop(ngx_ratelimit_redis_call_t *call);
+
+/*
  * Listens to "<prefix>:rules:<zone>" from now on, again whenever the connection
  * broke. Called for messages (once for some that come together), and when it
  * begins to listen (again): what was said before is lost. Never from inside;

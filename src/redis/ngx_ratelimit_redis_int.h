@@ -393,6 +393,13 @@ ngx_ratelimit_redis_call_t *ngx_ratelimit_redis_call_new(
     ngx_ratelimit_redis_client_t *client, ngx_ratelimit_redis_kind_e kind,
     size_t len);
 
+/*
+ * The same of no client and no kind yet: by a thread. Before it is given to a
+ * client it is freed by ngx_free().
+ */
+ngx_ratelimit_redis_call_t *ngx_ratelimit_redis_call_make(size_t len,
+    ngx_log_t *log);
+
 /* Lets the call wait for its deadline, and sends it. handler may be NULL. */
 void ngx_ratelimit_redis_call_start(ngx_ratelimit_redis_call_t *call,
     ngx_ratelimit_redis_handler_pt handler, void *data);

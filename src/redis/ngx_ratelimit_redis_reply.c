@@ -762,7 +762,8 @@ ngx_ratelimit_redis_error_ask(ngx_ratelimit_redis_conn_t *conn,
 
 /*
  * A slot is half moved: asking again at once would only spin. From now on it
- * is the slot that the call waits for, so no breaker is told of it.
+ * is the slot that the call waits for, so no breaker is told of it. It begins
+ * anew: the owner may say ASK each time, until the slot has moved.
  */
 
 static void
@@ -778,6 +779,7 @@ ngx_ratelimit_redis_error_tryagain(ngx_ratelimit_redis_conn_t *conn,
 
     call->asked = 0;
     call->asking = 0;
+    call->redirects = 0;
     ngx_ratelimit_redis_again(call);
 }
 

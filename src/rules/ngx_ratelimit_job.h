@@ -15,6 +15,8 @@
 #include <ngx_core.h>
 #include <ngx_event.h>
 
+#define NGX_RATELIMIT_JOB_LARGE  65536   /* bytes of a text worth a trim */
+
 typedef struct ngx_ratelimit_job_s  ngx_ratelimit_job_t;
 
 /*
@@ -52,5 +54,12 @@ ngx_ratelimit_job_t *ngx_ratelimit_job_start(ngx_ratelimit_job_work_pt work,
  * is left out, other goes on.
  */
 void ngx_ratelimit_job_cancel(ngx_ratelimit_job_t *job);
+
+/*
+ * In a thread, where something large was freed: the process gives it back. glibc
+ * keeps what a thread has freed for that thread, of which there are many: some
+ * hundred megabytes each, where nobody asks for them.
+ */
+void ngx_ratelimit_job_trim(void);
 
 #endif /* NGX_RATELIMIT_JOB_H_INCLUDED */

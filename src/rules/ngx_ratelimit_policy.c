@@ -23,6 +23,7 @@ static ngx_int_t ngx_ratelimit_policy_copy(ngx_ratelimit_policy_t *policy,
     const ngx_ratelimit_policy_t *base);
 static ngx_int_t ngx_ratelimit_policy_fix(ngx_ratelimit_policy_t *policy);
 static void ngx_ratelimit_policy_mark(ngx_ratelimit_policy_t *policy);
+static ngx_uint_t ngx_ratelimit_policy_any(const ngx_ratelimit_rule_t *rule);
 static ngx_int_t ngx_ratelimit_policy_number(ngx_ratelimit_policy_t *policy);
 static void ngx_ratelimit_policy_number_keys(ngx_ratelimit_policy_t *policy,
     ngx_ratelimit_rule_t **sorted);
@@ -180,7 +181,7 @@ ngx_ratelimit_policy_complete(ngx_ratelimit_policy_t *policy)
 }
 
 
-/* What a request's API key is looked at for. */
+/* What there is to look at of a request, so that nothing else is. */
 static void
 ngx_ratelimit_policy_mark(ngx_ratelimit_policy_t *policy)
 {
@@ -206,9 +207,28 @@ ngx_ratelimit_policy_mark(ngx_ratelimit_policy_t *policy)
         policy->keyed |= (keys != NULL);
         policy->digested |= (keys && keys->digests.entries)
                             || rules[i]->keys.entries;
+        policy->routed |= (rules[i]->route.len != 0);
+        policy->settles |= (rules[i]->statuses != NULL
+                            || rules[i]->cost_header.len);
+        rules[i]->any = ngx_ratelimit_policy_any(rules[i]);
     }
 
     policy->keyed |= policy->digested;
+}
+
+
+static ngx_uint_t
+ngx_ratelimit_policy_any(const ngx_ratelimit_rule_t *rule)
+{
+#if (NGX_PCRE)
+    if (rule->regex) {
+        return 0;
+    }
+#endif
+
+    return rule->methods == 0 && rule->route.len == 0
+           && rule->regex_text.len == 0 && rule->nhosts == 0
+           && rule->api_keys == NULL && rule->tier.len == 0;
 }
 
 

@@ -49,9 +49,11 @@ struct ngx_ratelimit_policy_s {
     ngx_ratelimit_map_t        override_keys;  /* -> overrides, a first one */
     ngx_ratelimit_override_t  *overrides;
 
-    /* the first two by complete(), the third by who compiles a document */
+    /* by complete(), but for the last, by who compiles a document */
     unsigned                   keyed:1;    /* anything depends on an API key */
     unsigned                   digested:1; /* on its digest */
+    unsigned                   routed:1;   /* on a template: see find() */
+    unsigned                   settles:1;  /* on the response */
     unsigned                   tenants:1;  /* on another part of a key */
 
     ngx_uint_t                 finished;   /* rules, by finish() */
@@ -111,7 +113,8 @@ ngx_int_t ngx_ratelimit_policy_finish(ngx_ratelimit_policy_t *policy,
  * with a regular expression, and of those with a template the ones that match,
  * found in a time that does not depend on how many do not. Writes at most max
  * of them to rules and returns how many there are, which may be more: then
- * the caller asks again with as much room.
+ * the caller asks again with as much room. Of a policy that is not routed these
+ * are all its rules.
  */
 ngx_uint_t ngx_ratelimit_policy_find(const ngx_ratelimit_policy_t *policy,
     const ngx_str_t *path, ngx_ratelimit_rule_t **rules, ngx_uint_t max);

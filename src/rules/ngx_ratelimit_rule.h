@@ -119,6 +119,7 @@ typedef struct {
                                             policy->fixed; of a document from
                                             policy->nfixed on */
     ngx_uint_t              rank;        /* in the order of application */
+    unsigned                any:1;       /* it matches every request */
     ngx_uint_t              group_index; /* of the policy; 0: none */
     ngx_ratelimit_id_t      salt;
     ngx_ratelimit_id_t      emergency_salt;

@@ -1,6 +1,7 @@
 /*
  * The state file. At any moment there is a whole one: the file, or where it
- * could only be renamed, for a moment the one before as "<file>.old".
+ * could only be renamed, for a moment the one before as "<file>.old". Where the
+ * name is a link, the file is what it leads to.
  *
  * Two processes may write at once, while nginx is upgraded. Who has a lock on
  * the temporary file, while it still bears that name, writes it and renames it.
@@ -15,11 +16,15 @@
 
 #define NGX_RATELIMIT_STATE_MAX    (2 * (size_t) NGX_RATELIMIT_RECORD_MAX)
 #define NGX_RATELIMIT_STATE_TRIES  100   /* for the lock, of 10 ms */
+#define NGX_RATELIMIT_STATE_LINKS  8     /* one behind the other */
 
 typedef char  ngx_ratelimit_state_path_t[NGX_MAX_PATH];
 
 static ngx_int_t ngx_ratelimit_state_path(ngx_ratelimit_state_path_t path,
     const ngx_str_t *file, const char *suffix);
+static ngx_int_t ngx_ratelimit_state_target(ngx_ratelimit_state_path_t path,
+    const ngx_str_t *file, const char *suffix);
+static ngx_int_t ngx_ratelimit_state_follow(ngx_ratelimit_state_path_t path);
 static ngx_int_t ngx_ratelimit_state_load(const char *path, ngx_pool_t *pool,
     ngx_str_t *text, ngx_log_t *log);
 static ngx_int_t ngx_ratelimit_state_bytes(ngx_fd_t fd, ngx_pool_t *pool,
@@ -49,7 +54,7 @@ ngx_ratelimit_state_read(const ngx_str_t *file, ngx_pool_t *pool,
     ngx_ratelimit_state_path_t  path, old;
 
     if (ngx_ratelimit_state_path(path, file, "") != NGX_OK
-        || ngx_ratelimit_state_path(old, file, ".old") != NGX_OK)
+        || ngx_ratelimit_state_target(old, file, ".old") != NGX_OK)
     {
         ngx_log_error(NGX_LOG_EMERG, log, ngx_errno,
                       "open() of ratelimit state \"%V\" failed", file);
@@ -94,6 +99,63 @@ ngx_ratelimit_state_path(ngx_ratelimit_state_path_t path,
     ngx_memcpy(ngx_cpymem(path, file->data, file->len), suffix, len);
 
     return NGX_OK;
+}
+
+
+/* The same of the file that a link leads to. */
+static ngx_int_t
+ngx_ratelimit_state_target(ngx_ratelimit_state_path_t path,
+    const ngx_str_t *file, const char *suffix)
+{
+    ngx_str_t                   target;
+    ngx_ratelimit_state_path_t  name;
+
+    if (ngx_ratelimit_state_path(name, file, "") != NGX_OK
+        || ngx_ratelimit_state_follow(name) != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    target.data = (u_char *) name;
+    target.len = ngx_strlen(name);
+
+    return ngx_ratelimit_state_path(path, &target, suffix);
+}
+
+
+/* What is no link, or cannot be read as one, is left to who opens it. */
+static ngx_int_t
+ngx_ratelimit_state_follow(ngx_ratelimit_state_path_t path)
+{
+    char                       *end;
+    ssize_t                     n;
+    ngx_uint_t                  i;
+    ngx_ratelimit_state_path_t  link;
+
+    for (i = 0; i < NGX_RATELIMIT_STATE_LINKS; i++) {
+        n = readlink(path, link, sizeof(link));
+
+        if (n <= 0) {
+            return NGX_OK;
+        }
+
+        /* one that is not absolute begins where it stands */
+
+        end = (link[0] == '/') ? NULL : strrchr(path, '/');
+        end = end ? end + 1 : path;
+
+        if (n >= path + sizeof(ngx_ratelimit_state_path_t) - end) {
+            ngx_set_errno(ENAMETOOLONG);
+            return NGX_ERROR;
+        }
+
+        ngx_memcpy(end, link, n);
+        end[n] = '\0';
+    }
+
+    ngx_set_errno(ELOOP);
+
+    return NGX_ERROR;
 }
 
 
@@ -233,6 +295,7 @@ ngx_ratelimit_state_records(const char *path, ngx_pool_t *pool,
 }
 
 
+/* Of a link itself: nobody knows whose the file is that it leads to. */
 static void
 ngx_ratelimit_state_aside(const char *path, const ngx_str_t *file,
     ngx_log_t *log)
@@ -272,9 +335,9 @@ ngx_ratelimit_state_replace(const ngx_str_t *file, const ngx_str_t *text,
     const char                 *step;
     ngx_ratelimit_state_path_t  path, tmp, old;
 
-    if (ngx_ratelimit_state_path(path, file, "") != NGX_OK
-        || ngx_ratelimit_state_path(tmp, file, ".tmp") != NGX_OK
-        || ngx_ratelimit_state_path(old, file, ".old") != NGX_OK)
+    if (ngx_ratelimit_state_target(path, file, "") != NGX_OK
+        || ngx_ratelimit_state_target(tmp, file, ".tmp") != NGX_OK
+        || ngx_ratelimit_state_target(old, file, ".old") != NGX_OK)
     {
         *err = ngx_errno;
         return "open()";

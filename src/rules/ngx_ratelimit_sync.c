@@ -5,11 +5,6 @@
 
 #include "ngx_ratelimit_sync_int.h"
 
-#if (NGX_LINUX) && defined(__GLIBC__)
-#include <malloc.h>
-#define NGX_RATELIMIT_SYNC_TRIM      65536 /* bytes of a record that is large */
-#endif
-
 #define NGX_RATELIMIT_SYNC_QUOTE     160    /* bytes of a problem in the log */
 #define NGX_RATELIMIT_SYNC_TEXT      (2 * NGX_RATELIMIT_SYNC_QUOTE * 6 + 16)
 #define NGX_RATELIMIT_SYNC_RETRY_MS  1000   /* after a failure, doubling to */
@@ -32,11 +27,8 @@ static ngx_str_t ngx_ratelimit_sync_first(
     const ngx_ratelimit_problems_t *problems,
     u_char text[NGX_RATELIMIT_SYNC_TEXT]);
 static void ngx_ratelimit_sync_trim(ngx_ratelimit_sync_t *sync, size_t size);
-#ifdef NGX_RATELIMIT_SYNC_TRIM
 static void ngx_ratelimit_sync_trim_work(void *data);
 static void ngx_ratelimit_sync_trim_done(void *data, ngx_uint_t cancelled);
-#endif
-static void ngx_ratelimit_sync_free(void *data);
 
 
 ngx_int_t
@@ -520,31 +512,22 @@ ngx_ratelimit_sync_swap(ngx_ratelimit_sync_t *sync)
 }
 
 
-/*
- * glibc keeps what a thread has freed for that thread, of which there are many:
- * some hundred megabytes, where nobody asks for them back.
- */
+/* What the policy before was made of is large as well, and was freed here. */
 static void
 ngx_ratelimit_sync_trim(ngx_ratelimit_sync_t *sync, size_t size)
 {
-#ifdef NGX_RATELIMIT_SYNC_TRIM
-
-    if (size >= NGX_RATELIMIT_SYNC_TRIM) {
+    if (size >= NGX_RATELIMIT_JOB_LARGE) {
         (void) ngx_ratelimit_job_start(ngx_ratelimit_sync_trim_work,
                                        ngx_ratelimit_sync_trim_done, NULL,
                                        sync->log);
     }
-
-#endif
 }
 
-
-#ifdef NGX_RATELIMIT_SYNC_TRIM
 
 static void
 ngx_ratelimit_sync_trim_work(void *data)
 {
-    (void) malloc_trim(0);
+    ngx_ratelimit_job_trim();
 }
 
 
@@ -553,8 +536,6 @@ ngx_ratelimit_sync_trim_done(void *data, ngx_uint_t cancelled)
 {
     /* void */
 }
-
-#endif
 
 
 void
@@ -642,6 +623,7 @@ ngx_ratelimit_sync_stat(ngx_ratelimit_limiter_t *limiter,
     stat->generation = ngx_ratelimit_store_generation(limiter->store);
     ngx_ratelimit_store_version(limiter->store, &stat->version, &stat->id);
     ngx_ratelimit_store_stat(limiter->store, &store);
+    stat->bytes = ngx_ratelimit_store_bytes(limiter->store);
 
     stat->asked_ms = store.asked_ms;
     stat->reachable = (limiter->redis == NULL || store.reachable != 0);
@@ -665,7 +647,6 @@ ngx_ratelimit_sync_current(ngx_ratelimit_limiter_t *limiter,
 {
     ngx_int_t                     rc;
     uint64_t                      generation;
-    ngx_pool_cleanup_t           *cln;
     ngx_ratelimit_store_entry_t   entry;
 
     ngx_memzero(record, sizeof(ngx_ratelimit_record_t));
@@ -674,34 +655,21 @@ ngx_ratelimit_sync_current(ngx_ratelimit_limiter_t *limiter,
         return NGX_DECLINED;
     }
 
-    cln = ngx_pool_cleanup_add(pool, 0);
-    if (cln == NULL) {
-        return NGX_ERROR;
-    }
-
     rc = ngx_ratelimit_store_read(limiter->store, 0, &entry, &generation,
                                   pool->log);
     if (rc != NGX_OK) {
         return rc;
     }
 
-    cln->handler = ngx_ratelimit_sync_free;
-    cln->data = entry.text.data;
-
     /* what stands in the store was checked whole before */
 
     if (ngx_ratelimit_record_head(&entry.text, pool, record) != NULL
         || record->document.data == NULL)
     {
+        ngx_free(entry.text.data);
         return NGX_ERROR;
     }
 
     return NGX_OK;
 }
 
-
-static void
-ngx_ratelimit_sync_free(void *data)
-{
-    ngx_free(data);
-}

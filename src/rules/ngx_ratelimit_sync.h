@@ -32,12 +32,17 @@ typedef struct {
                                                 file, or there is neither */
     ngx_uint_t                     n;
     ngx_ratelimit_record_t        *records;  /* versions: heads alone, the
-                                                newest first; read: one */
+                                                newest first; read: one, whose
+                                                text is on the heap: who keeps
+                                                it sets text.data to NULL */
 } ngx_ratelimit_sync_result_t;
 
 /* What the result names is valid during the handler only. */
 typedef void (*ngx_ratelimit_sync_handler_pt)(void *data,
     const ngx_ratelimit_sync_result_t *result);
+
+/* What a document of the caller's is part of is not used any more. */
+typedef void (*ngx_ratelimit_sync_release_pt)(void *holder);
 
 typedef struct ngx_ratelimit_sync_call_s  ngx_ratelimit_sync_call_t;
 
@@ -59,8 +64,10 @@ ngx_int_t ngx_ratelimit_sync_begin(ngx_ratelimit_limiter_t *limiter,
 void ngx_ratelimit_sync_end(ngx_ratelimit_limiter_t *limiter);
 
 /*
- * The current record of this node, in pool. Returns NGX_OK, NGX_DECLINED: there
- * is none (the version is 0), or NGX_ERROR: memory is out.
+ * The current record of this node, its author and reason in pool; by a thread,
+ * since it is copied. Returns NGX_OK: the caller frees record->text.data, of
+ * which the document is a part, with ngx_free(); NGX_DECLINED: there is none
+ * (the version is 0), or NGX_ERROR: memory is out.
  */
 ngx_int_t ngx_ratelimit_sync_current(ngx_ratelimit_limiter_t *limiter,
     ngx_pool_t *pool, ngx_ratelimit_record_t *record);
@@ -71,7 +78,9 @@ ngx_int_t ngx_ratelimit_sync_current(ngx_ratelimit_limiter_t *limiter,
  * called.
  *
  * put: makes a record the next version behind expected, which must be current;
- * the record's version, id and text are made here, everything is copied. A
+ * the record's version, id and text are made here. Everything is copied but the
+ * document, whose memory stays until release(holder) is called, once, maybe
+ * after the handler or when that is forgotten; not where NULL is returned. A
  * call that ends UNKNOWN has found out what became of it where that could be:
  * it is as rare as Redis being cut off in that moment. Without Redis it waits
  * for the state file, 2 s at most; with Redis for up to 12 s, where that does
@@ -80,6 +89,7 @@ ngx_int_t ngx_ratelimit_sync_current(ngx_ratelimit_limiter_t *limiter,
 ngx_ratelimit_sync_call_t *ngx_ratelimit_sync_put(
     ngx_ratelimit_limiter_t *limiter, uint64_t expected,
     const ngx_ratelimit_record_t *record,
+    ngx_ratelimit_sync_release_pt release, void *holder,
     ngx_ratelimit_sync_handler_pt handler, void *data);
 ngx_ratelimit_sync_call_t *ngx_ratelimit_sync_versions(
     ngx_ratelimit_limiter_t *limiter, ngx_ratelimit_sync_handler_pt handler,
@@ -103,6 +113,7 @@ void ngx_ratelimit_sync_forget(ngx_ratelimit_sync_call_t *call);
 typedef struct {
     uint64_t     version;      /* of the store; 0: none */
     uint64_t     id;
+    size_t       bytes;        /* of its record */
     uint64_t     generation;   /* of the store */
     uint64_t     compiled;     /* version that this worker goes by */
     uint64_t     swapped_ms;   /* when it did so first */

@@ -15,6 +15,8 @@ static void ngx_ratelimit_sync_call_work(void *data);
 static void ngx_ratelimit_sync_call_done(void *data, ngx_uint_t cancelled);
 static void ngx_ratelimit_sync_call_answer(void *data,
     const ngx_ratelimit_redis_control_result_t *result);
+static void ngx_ratelimit_sync_call_reset(ngx_ratelimit_sync_call_t *call,
+    const ngx_ratelimit_redis_control_result_t *result);
 
 
 ngx_ratelimit_sync_call_t *
@@ -160,7 +162,16 @@ ngx_ratelimit_sync_call_free(ngx_ratelimit_sync_call_t *call)
         ngx_free(call->entry.text.data);
     }
 
+    if (call->command) {
+        ngx_ratelimit_redis_control_drop(call->command);
+    }
+
     ngx_ratelimit_sync_pieces_free(&call->pieces);
+
+    if (call->release) {
+        call->release(call->holder);
+    }
+
     ngx_destroy_pool(call->pool);
 }
 
@@ -188,6 +199,12 @@ ngx_ratelimit_sync_call_end(ngx_ratelimit_sync_call_t *call,
 
     if (handler) {
         handler(call->data, &call->result);
+
+        if (call->kind == NGX_RATELIMIT_SYNC_READ && call->result.n
+            && call->record.text.data == NULL)
+        {
+            call->entry.text.data = NULL;
+        }
     }
 
     ngx_queue_remove(&call->queue);
@@ -273,7 +290,7 @@ ngx_ratelimit_sync_call_handler(ngx_event_t *ev)
         ngx_ratelimit_sync_call_wait(call, NGX_RATELIMIT_SYNC_WORKS,
                                      NGX_RATELIMIT_SYNC_LONGEST_MS);
 
-        if (ngx_ratelimit_sync_call_ask(call) != NGX_OK) {
+        if (ngx_ratelimit_sync_call_job(call) != NGX_OK) {
             ngx_ratelimit_sync_call_end(call, NGX_RATELIMIT_SYNC_UNKNOWN);
         }
 
@@ -304,7 +321,7 @@ ngx_ratelimit_sync_call_job(ngx_ratelimit_sync_call_t *call)
 }
 
 
-/* In a thread: a record's digest is made, or checked. */
+/* In a thread: what copies or reads a record, or makes its digest. */
 static void
 ngx_ratelimit_sync_call_work(void *data)
 {
@@ -315,14 +332,7 @@ ngx_ratelimit_sync_call_work(void *data)
     switch (call->kind) {
 
     case NGX_RATELIMIT_SYNC_PUT:
-        call->rc = call->taken ? NGX_OK
-                               : ngx_ratelimit_record_write(&call->record,
-                                                            call->pool);
-
-        if (call->rc == NGX_OK && (call->taken || call->alone)) {
-            call->rc = ngx_ratelimit_sync_put_publish(call);
-        }
-
+        call->rc = ngx_ratelimit_sync_put_work(call);
         return;
 
     case NGX_RATELIMIT_SYNC_VERSIONS:
@@ -370,7 +380,9 @@ ngx_ratelimit_sync_call_done(void *data, ngx_uint_t cancelled)
     }
 
     if (call->rc == NGX_ERROR) {
-        ngx_ratelimit_sync_call_end(call, NGX_RATELIMIT_SYNC_FAILED);
+        ngx_ratelimit_sync_call_end(call, call->ran
+                                          ? NGX_RATELIMIT_SYNC_UNKNOWN
+                                          : NGX_RATELIMIT_SYNC_FAILED);
         return;
     }
 
@@ -407,9 +419,9 @@ ngx_int_t
 ngx_ratelimit_sync_call_ask(ngx_ratelimit_sync_call_t *call)
 {
     u_char                        version[NGX_INT64_LEN];
+    ngx_int_t                     rc;
     ngx_str_t                     args[3];
     ngx_uint_t                    n;
-    ngx_ratelimit_store_entry_t   entry;
 
     if (call->sync->control == NULL) {
         return ngx_ratelimit_sync_call_job(call);
@@ -418,15 +430,17 @@ ngx_ratelimit_sync_call_ask(ngx_ratelimit_sync_call_t *call)
     switch (call->kind) {
 
     case NGX_RATELIMIT_SYNC_PUT:
-        entry.version = call->record.version;
-        entry.id = call->record.id;
-        entry.text = call->record.text;
+        call->asked = call->command;
+        call->command = NULL;
 
-        call->asked = ngx_ratelimit_sync_put_record(call->sync, call->version,
-                                              &entry,
+        rc = ngx_ratelimit_redis_control_send(call->sync->control, call->asked,
                                               ngx_ratelimit_sync_call_answer,
                                               call);
-        return call->asked ? NGX_OK : NGX_ERROR;
+        if (rc != NGX_OK) {
+            call->asked = NULL;
+        }
+
+        return rc;
 
     case NGX_RATELIMIT_SYNC_VERSIONS:
         ngx_str_set(&args[0], "list");
@@ -445,7 +459,7 @@ ngx_ratelimit_sync_call_ask(ngx_ratelimit_sync_call_t *call)
         ngx_str_set(&args[2], "reset");
         n = 3;
 
-        if (ngx_ratelimit_sync_channel(call->sync, call->pool, &args[1])
+        if (ngx_ratelimit_sync_channel(call->limiter, call->pool, &args[1])
             != NGX_OK)
         {
             return NGX_ERROR;
@@ -487,7 +501,7 @@ ngx_ratelimit_sync_call_answer(void *data,
     }
 
     if (call->kind == NGX_RATELIMIT_SYNC_RESET) {
-        ngx_ratelimit_sync_call_end(call, NGX_RATELIMIT_SYNC_OK);
+        ngx_ratelimit_sync_call_reset(call, result);
         return;
     }
 
@@ -516,4 +530,24 @@ ngx_ratelimit_sync_call_answer(void *data,
     {
         ngx_ratelimit_sync_call_end(call, NGX_RATELIMIT_SYNC_FAILED);
     }
+}
+
+
+/* This node forgets at once; its leader will find nothing new. */
+static void
+ngx_ratelimit_sync_call_reset(ngx_ratelimit_sync_call_t *call,
+    const ngx_ratelimit_redis_control_result_t *result)
+{
+    uint64_t  resets;
+
+    if (result->n == 0
+        || ngx_ratelimit_sync_number(&result->texts[0], &resets) != NGX_OK)
+    {
+        ngx_str_set(&call->result.reason, "protocol");
+        ngx_ratelimit_sync_call_end(call, NGX_RATELIMIT_SYNC_UNAVAILABLE);
+        return;
+    }
+
+    ngx_ratelimit_sync_resets(call->sync, resets);
+    ngx_ratelimit_sync_call_end(call, NGX_RATELIMIT_SYNC_OK);
 }

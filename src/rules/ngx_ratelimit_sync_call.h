@@ -39,7 +39,12 @@ struct ngx_ratelimit_sync_call_s {
     void                           *data;
 
     uint64_t                        version;    /* expected; to be read */
-    ngx_ratelimit_record_t          record;     /* to be put */
+    ngx_ratelimit_record_t          record;     /* to be put; its document is
+                                                   the holder's */
+    ngx_ratelimit_sync_release_pt   release;    /* or NULL */
+    void                           *holder;
+    ngx_ratelimit_redis_call_t     *command;    /* a put that is made, and not
+                                                   sent; or NULL */
     ngx_ratelimit_store_entry_t     entry;      /* of the store; on the heap */
     ngx_ratelimit_sync_pieces_t     pieces;     /* of Redis: the entry's text */
 
@@ -84,8 +89,7 @@ ngx_int_t ngx_ratelimit_sync_call_ask(ngx_ratelimit_sync_call_t *call);
 /* sync_put.c */
 
 /* Of a job: in its thread; and when it is done. */
-ngx_int_t ngx_ratelimit_sync_put_publish(
-    ngx_ratelimit_sync_call_t *call);
+ngx_int_t ngx_ratelimit_sync_put_work(ngx_ratelimit_sync_call_t *call);
 void ngx_ratelimit_sync_put_done(ngx_ratelimit_sync_call_t *call);
 
 /* Of Redis. */
@@ -93,7 +97,7 @@ void ngx_ratelimit_sync_put_answer(ngx_ratelimit_sync_call_t *call,
     const ngx_ratelimit_redis_control_result_t *result);
 
 /* "<prefix>:rules:<zone>", in pool. Returns NGX_OK, or NGX_ERROR: no memory. */
-ngx_int_t ngx_ratelimit_sync_channel(ngx_ratelimit_sync_t *sync,
+ngx_int_t ngx_ratelimit_sync_channel(const ngx_ratelimit_limiter_t *limiter,
     ngx_pool_t *pool, ngx_str_t *channel);
 
 

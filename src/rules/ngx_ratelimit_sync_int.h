@@ -78,7 +78,8 @@ struct ngx_ratelimit_sync_s {
     ngx_ratelimit_redis_control_t  *control;    /* NULL: no Redis */
     ngx_ratelimit_redis_call_t     *asked;      /* a poll, a record put back */
     ngx_ratelimit_job_t            *pulled;     /* a record of Redis, compiled
-                                                   to see whether it is one */
+                                                   to see whether it is one;
+                                                   or one to be put back */
     ngx_ratelimit_job_t            *written;    /* the state file */
     ngx_ratelimit_sync_retry_t      writing;
     ngx_ratelimit_sync_retry_t      polling;
@@ -129,6 +130,12 @@ void ngx_ratelimit_sync_leader_end(ngx_ratelimit_sync_t *sync);
 /* Becomes the leader where there is none; is no longer one that drains. */
 void ngx_ratelimit_sync_elect(ngx_ratelimit_sync_t *sync);
 
+/*
+ * What Redis says of resets: where it is another one than before, a counter was
+ * deleted somewhere, and what this node knows of denials may be wrong.
+ */
+void ngx_ratelimit_sync_resets(ngx_ratelimit_sync_t *sync, uint64_t resets);
+
 /* Writes the state file where it is the leader, and the file not up to date. */
 void ngx_ratelimit_sync_save(ngx_ratelimit_sync_t *sync);
 
@@ -157,11 +164,13 @@ void ngx_ratelimit_sync_calls_end(ngx_ratelimit_sync_t *sync);
 
 /* sync_put.c */
 
-/* Gives Redis a record where it has the expected version. NULL: no memory. */
-ngx_ratelimit_redis_call_t *ngx_ratelimit_sync_put_record(
-    ngx_ratelimit_sync_t *sync, uint64_t expected,
-    const ngx_ratelimit_store_entry_t *entry,
-    ngx_ratelimit_redis_control_handler_pt handler, void *data);
+/*
+ * What gives Redis a record where it has the expected version, to be sent; by a
+ * thread. NULL: memory is out.
+ */
+ngx_ratelimit_redis_call_t *ngx_ratelimit_sync_put_make(
+    const ngx_ratelimit_limiter_t *limiter, uint64_t expected,
+    const ngx_ratelimit_store_entry_t *entry, ngx_log_t *log);
 
 /* sync_text.c */
 

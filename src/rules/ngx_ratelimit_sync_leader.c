@@ -29,6 +29,16 @@ typedef struct {
     unsigned                     alone:1;    /* no Redis */
 } ngx_ratelimit_sync_file_t;
 
+/* The node's record, to be put back. */
+typedef struct {
+    ngx_ratelimit_sync_t        *sync;
+    ngx_ratelimit_limiter_t     *limiter;
+    ngx_log_t                   *log;
+    uint64_t                     found;      /* version that Redis has */
+    uint64_t                     version;
+    ngx_ratelimit_redis_call_t  *command;    /* NULL: there is none to send */
+} ngx_ratelimit_sync_back_t;
+
 static void ngx_ratelimit_sync_lead(ngx_ratelimit_sync_t *sync);
 static void ngx_ratelimit_sync_leave(ngx_ratelimit_sync_t *sync);
 
@@ -41,14 +51,15 @@ static void ngx_ratelimit_sync_answer(void *data,
     const ngx_ratelimit_redis_control_result_t *result);
 static void ngx_ratelimit_sync_no_answer(ngx_ratelimit_sync_t *sync,
     ngx_ratelimit_redis_status_e status);
-static void ngx_ratelimit_sync_resets(ngx_ratelimit_sync_t *sync,
-    uint64_t resets);
 static void ngx_ratelimit_sync_pull(ngx_ratelimit_sync_t *sync,
     uint64_t version, uint64_t id,
     const ngx_ratelimit_redis_control_result_t *result, uint64_t current);
 static void ngx_ratelimit_sync_pull_work(void *data);
 static void ngx_ratelimit_sync_put_back(ngx_ratelimit_sync_t *sync,
     uint64_t found);
+static void ngx_ratelimit_sync_put_back_work(void *data);
+static void ngx_ratelimit_sync_put_back_done(void *data,
+    ngx_uint_t cancelled);
 static void ngx_ratelimit_sync_put_back_answer(void *data,
     const ngx_ratelimit_redis_control_result_t *result);
 
@@ -315,8 +326,7 @@ ngx_ratelimit_sync_no_answer(ngx_ratelimit_sync_t *sync,
 }
 
 
-/* A counter was deleted somewhere: what is known of denials may be wrong. */
-static void
+void
 ngx_ratelimit_sync_resets(ngx_ratelimit_sync_t *sync, uint64_t resets)
 {
     ngx_ratelimit_store_stat_t  stat;
@@ -481,44 +491,102 @@ ngx_ratelimit_sync_pull_done(void *data, ngx_uint_t cancelled)
 static void
 ngx_ratelimit_sync_put_back(ngx_ratelimit_sync_t *sync, uint64_t found)
 {
-    ngx_int_t                    rc;
-    uint64_t                     generation;
-    ngx_uint_t                   first;
-    ngx_ratelimit_store_entry_t  entry;
+    ngx_ratelimit_sync_back_t  *back;
 
     ngx_ratelimit_sync_poll_later(sync, NGX_RATELIMIT_SYNC_AGAIN_MS);
 
     /* a Redis that does not take it is given it less and less often */
 
-    first = (sync->returning.wait == 0);
-
-    if (!first
+    if (sync->returning.wait
         && (ngx_msec_int_t) (ngx_current_msec - sync->returning.after) < 0)
     {
         return;
     }
 
-    rc = ngx_ratelimit_store_read(sync->limiter->store, 0, &entry,
-                                  &generation, sync->log);
-    if (rc != NGX_OK) {
+    back = ngx_calloc(sizeof(ngx_ratelimit_sync_back_t), sync->log);
+    if (back == NULL) {
         return;
     }
 
-    sync->asked = ngx_ratelimit_sync_put_record(sync, found, &entry,
-                                          ngx_ratelimit_sync_put_back_answer,
-                                          sync);
+    back->sync = sync;
+    back->limiter = sync->limiter;
+    back->log = sync->log;
+    back->found = found;
+
+    sync->pulled = ngx_ratelimit_job_start(ngx_ratelimit_sync_put_back_work,
+                                           ngx_ratelimit_sync_put_back_done,
+                                           back, sync->log);
+    if (sync->pulled == NULL) {
+        ngx_free(back);
+    }
+}
+
+
+/* In a thread: a large record is copied twice. */
+static void
+ngx_ratelimit_sync_put_back_work(void *data)
+{
+    ngx_ratelimit_sync_back_t *back = data;
+
+    uint64_t                     generation;
+    ngx_ratelimit_store_entry_t  entry;
+
+    if (ngx_ratelimit_store_read(back->limiter->store, 0, &entry, &generation,
+                                 back->log)
+        != NGX_OK)
+    {
+        return;
+    }
+
+    back->version = entry.version;
+    back->command = ngx_ratelimit_sync_put_make(back->limiter, back->found,
+                                                &entry, back->log);
     ngx_free(entry.text.data);
+}
 
-    if (sync->asked == NULL) {
+
+static void
+ngx_ratelimit_sync_put_back_done(void *data, ngx_uint_t cancelled)
+{
+    ngx_ratelimit_sync_back_t *back = data;
+
+    ngx_uint_t             first;
+    ngx_ratelimit_sync_t  *sync;
+
+    if (cancelled) {
+        if (back->command) {
+            ngx_ratelimit_redis_control_drop(back->command);
+        }
+
+        ngx_free(back);
         return;
     }
 
-    if (ngx_ratelimit_sync_failed(&sync->returning) || first) {
-        ngx_log_error(NGX_LOG_NOTICE, sync->log, 0,
-                      "ratelimit zone \"%V\": Redis has version %uL of its "
-                      "rules, this node puts back version %uL",
-                      &sync->limiter->zone.name, found, entry.version);
+    sync = back->sync;
+    sync->pulled = NULL;
+
+    if (back->command
+        && ngx_ratelimit_redis_control_send(sync->control, back->command,
+                                            ngx_ratelimit_sync_put_back_answer,
+                                            sync)
+           == NGX_OK)
+    {
+        sync->asked = back->command;
+        first = (sync->returning.wait == 0);
+
+        if (ngx_ratelimit_sync_failed(&sync->returning) || first) {
+            ngx_log_error(NGX_LOG_NOTICE, sync->log, 0,
+                          "ratelimit zone \"%V\": Redis has version %uL of "
+                          "its rules, this node puts back version %uL",
+                          &sync->limiter->zone.name, back->found,
+                          back->version);
+        }
+
+    } else if (sync->again) {
+        ngx_ratelimit_sync_poll(sync);
     }
+
+    ngx_free(back);
 }
 
 

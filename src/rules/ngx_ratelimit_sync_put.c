@@ -15,6 +15,8 @@
 
 static ngx_int_t ngx_ratelimit_sync_put_copy(ngx_ratelimit_sync_call_t *call,
     const ngx_ratelimit_record_t *record);
+static ngx_int_t ngx_ratelimit_sync_put_publish(
+    ngx_ratelimit_sync_call_t *call);
 static void ngx_ratelimit_sync_put_lost(ngx_ratelimit_sync_call_t *call,
     const ngx_ratelimit_redis_control_result_t *result);
 static void ngx_ratelimit_sync_put_passed(ngx_ratelimit_sync_call_t *call);
@@ -27,6 +29,7 @@ static ngx_int_t ngx_ratelimit_sync_copy(ngx_pool_t *pool, ngx_str_t *to,
 ngx_ratelimit_sync_call_t *
 ngx_ratelimit_sync_put(ngx_ratelimit_limiter_t *limiter, uint64_t expected,
     const ngx_ratelimit_record_t *record,
+    ngx_ratelimit_sync_release_pt release, void *holder,
     ngx_ratelimit_sync_handler_pt handler, void *data)
 {
     ngx_int_t                   rc;
@@ -43,6 +46,8 @@ ngx_ratelimit_sync_put(ngx_ratelimit_limiter_t *limiter, uint64_t expected,
     if (expected >= NGX_RATELIMIT_SYNC_LATEST
         || record->document.len > NGX_RATELIMIT_RECORD_MAX)
     {
+        call->release = release;
+        call->holder = holder;
         call->result.status = NGX_RATELIMIT_SYNC_TOO_LARGE;
         ngx_ratelimit_sync_call_wait(call, NGX_RATELIMIT_SYNC_ANSWERS, 0);
         return call;
@@ -54,7 +59,14 @@ ngx_ratelimit_sync_put(ngx_ratelimit_limiter_t *limiter, uint64_t expected,
         rc = ngx_ratelimit_sync_call_job(call);
     }
 
-    return ngx_ratelimit_sync_call_started(call, rc);
+    call = ngx_ratelimit_sync_call_started(call, rc);
+
+    if (call) {
+        call->release = release;
+        call->holder = holder;
+    }
+
+    return call;
 }
 
 
@@ -68,13 +80,12 @@ ngx_ratelimit_sync_put_copy(ngx_ratelimit_sync_call_t *call,
         || ngx_ratelimit_sync_copy(call->pool, &call->record.reason,
                                    &record->reason)
            != NGX_OK
-        || ngx_ratelimit_sync_copy(call->pool, &call->record.document,
-                                   &record->document)
-           != NGX_OK
         || RAND_bytes((u_char *) &call->record.id, sizeof(uint64_t)) != 1)
     {
         return NGX_ERROR;
     }
+
+    call->record.document = record->document;
 
     /* 0 is the id of no record */
 
@@ -86,12 +97,49 @@ ngx_ratelimit_sync_put_copy(ngx_ratelimit_sync_call_t *call,
 }
 
 
-/*
- * In a thread. Without Redis: it becomes the current one here. Else Redis has
- * taken it, and this node has it at once, so that who reads here what he wrote
- * finds it; the leader may have been faster, and does what fails here.
- */
+/* In a thread: the record's text once, the command for each time it is sent. */
 ngx_int_t
+ngx_ratelimit_sync_put_work(ngx_ratelimit_sync_call_t *call)
+{
+    ngx_int_t                    rc;
+    ngx_ratelimit_store_entry_t  entry;
+
+    if (call->record.text.data == NULL) {
+        rc = ngx_ratelimit_record_write(&call->record, call->pool);
+        if (rc != NGX_OK) {
+            return rc;
+        }
+    }
+
+    if (call->taken || call->alone) {
+        rc = ngx_ratelimit_sync_put_publish(call);
+
+        /* large: not in the loop; the document was of it */
+
+        ngx_str_null(&call->record.document);
+        (void) ngx_pfree(call->pool, call->record.text.data);
+        ngx_str_null(&call->record.text);
+
+        return rc;
+    }
+
+    entry.version = call->record.version;
+    entry.id = call->record.id;
+    entry.text = call->record.text;
+
+    call->command = ngx_ratelimit_sync_put_make(call->limiter, call->version,
+                                                &entry, call->pool->log);
+
+    return call->command ? NGX_OK : NGX_ERROR;
+}
+
+
+/*
+ * Without Redis: it becomes the current one here. Else Redis has taken it, and
+ * this node has it at once, so that who reads here what he wrote finds it; the
+ * leader may have been faster, and does what fails here.
+ */
+static ngx_int_t
 ngx_ratelimit_sync_put_publish(ngx_ratelimit_sync_call_t *call)
 {
     uint64_t                      version, id;
@@ -153,7 +201,9 @@ ngx_ratelimit_sync_put_done(ngx_ratelimit_sync_call_t *call)
 
     if (call->sync->control && !call->taken) {
         if (ngx_ratelimit_sync_call_ask(call) != NGX_OK) {
-            ngx_ratelimit_sync_call_end(call, NGX_RATELIMIT_SYNC_FAILED);
+            ngx_ratelimit_sync_call_end(call, call->ran
+                                              ? NGX_RATELIMIT_SYNC_UNKNOWN
+                                              : NGX_RATELIMIT_SYNC_FAILED);
         }
 
         return;
@@ -217,7 +267,10 @@ ngx_ratelimit_sync_put_answer(ngx_ratelimit_sync_call_t *call,
         /* it has lost its last writes, which the leader puts back */
 
         ngx_str_set(&call->result.reason, "behind");
-        ngx_ratelimit_sync_call_end(call, NGX_RATELIMIT_SYNC_UNAVAILABLE);
+        ngx_ratelimit_sync_call_end(call,
+                                    call->ran
+                                    ? NGX_RATELIMIT_SYNC_UNKNOWN
+                                    : NGX_RATELIMIT_SYNC_UNAVAILABLE);
         return;
     }
 
@@ -240,8 +293,9 @@ ngx_ratelimit_sync_put_lost(ngx_ratelimit_sync_call_t *call,
     case NGX_RATELIMIT_REDIS_MISCONF:
     case NGX_RATELIMIT_REDIS_NOREPLICAS:
     case NGX_RATELIMIT_REDIS_NOPERM:
+    case NGX_RATELIMIT_REDIS_WRONGTYPE:
 
-        /* the script's first command that writes: it has changed nothing */
+        /* the script's change is its last command: there was none */
         break;
 
     default:
@@ -320,16 +374,16 @@ ngx_ratelimit_sync_put_passed_answer(void *data,
 
 
 ngx_ratelimit_redis_call_t *
-ngx_ratelimit_sync_put_record(ngx_ratelimit_sync_t *sync, uint64_t expected,
-    const ngx_ratelimit_store_entry_t *entry,
-    ngx_ratelimit_redis_control_handler_pt handler, void *data)
+ngx_ratelimit_sync_put_make(const ngx_ratelimit_limiter_t *limiter,
+    uint64_t expected, const ngx_ratelimit_store_entry_t *entry,
+    ngx_log_t *log)
 {
     u_char                       text[3][NGX_INT64_LEN];
     ngx_str_t                    args[7];
     ngx_pool_t                  *pool;
     ngx_ratelimit_redis_call_t  *call;
 
-    pool = ngx_create_pool(NGX_MIN_POOL_SIZE, sync->log);
+    pool = ngx_create_pool(NGX_MIN_POOL_SIZE, log);
     if (pool == NULL) {
         return NULL;
     }
@@ -347,10 +401,10 @@ ngx_ratelimit_sync_put_record(ngx_ratelimit_sync_t *sync, uint64_t expected,
 
     call = NULL;
 
-    if (ngx_ratelimit_sync_channel(sync, pool, &args[5]) == NGX_OK) {
-        call = ngx_ratelimit_redis_control_rules(sync->control,
-                                              &sync->limiter->zone.name,
-                                              args, 7, handler, data);
+    if (ngx_ratelimit_sync_channel(limiter, pool, &args[5]) == NGX_OK) {
+        call = ngx_ratelimit_redis_control_rules_make(limiter->redis,
+                                                      &limiter->zone.name,
+                                                      args, 7, log);
     }
 
     ngx_destroy_pool(pool);
@@ -361,13 +415,13 @@ ngx_ratelimit_sync_put_record(ngx_ratelimit_sync_t *sync, uint64_t expected,
 
 /* "<prefix>:rules:<zone>" */
 ngx_int_t
-ngx_ratelimit_sync_channel(ngx_ratelimit_sync_t *sync, ngx_pool_t *pool,
-    ngx_str_t *channel)
+ngx_ratelimit_sync_channel(const ngx_ratelimit_limiter_t *limiter,
+    ngx_pool_t *pool, ngx_str_t *channel)
 {
-    ngx_str_t  *prefix, *zone;
+    const ngx_str_t  *prefix, *zone;
 
-    prefix = &sync->limiter->redis->prefix;
-    zone = &sync->limiter->zone.name;
+    prefix = &limiter->redis->prefix;
+    zone = &limiter->zone.name;
 
     channel->data = ngx_pnalloc(pool, prefix->len + sizeof(":rules:")
                                       + zone->len);

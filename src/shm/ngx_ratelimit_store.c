@@ -131,6 +131,18 @@ ngx_ratelimit_store_version(const ngx_ratelimit_store_t *store,
 }
 
 
+/* A word by itself: that of another generation is none that is torn. */
+size_t
+ngx_ratelimit_store_bytes(const ngx_ratelimit_store_t *store)
+{
+    uint64_t  generation;
+
+    generation = atomic_load(&store->generation);
+
+    return generation ? store->current[generation & 1].len : 0;
+}
+
+
 ngx_int_t
 ngx_ratelimit_store_publish(ngx_ratelimit_store_t *store,
     const ngx_ratelimit_store_entry_t *entry, uint64_t expected,

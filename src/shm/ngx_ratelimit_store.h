@@ -41,6 +41,9 @@ uint64_t ngx_ratelimit_store_generation(const ngx_ratelimit_store_t *store);
 void ngx_ratelimit_store_version(const ngx_ratelimit_store_t *store,
     uint64_t *version, uint64_t *id);
 
+/* Bytes of the current record, without a lock; 0: none. */
+size_t ngx_ratelimit_store_bytes(const ngx_ratelimit_store_t *store);
+
 /*
  * The id of a record, the current one or one of the history. Returns NGX_OK,
  * NGX_DECLINED: there is none of that version, or NGX_BUSY: others write all
@@ -93,8 +96,8 @@ void ngx_ratelimit_store_leave(ngx_ratelimit_store_t *store);
 
 /*
  * What the leader knows, for all workers, each a word by itself: the
- * generation that stands in the state file; the fleet's count of resets that
- * this node has applied; when Redis last answered (ms since the epoch; 0:
+ * generation that stands in the state file; the fleet's last reset that this
+ * node has applied, as Redis names it; when Redis last answered (ms since the epoch; 0:
  * never), and whether the last question had an answer; why the state could not
  * be written (errno).
  */

@@ -555,9 +555,9 @@ sim_holder_sweep(sim_holder_t *holder)
     limit = holder->node->limit;
 
     if (sim.cell.sync == SIM_ASYNC) {
+        sim_holder_env(holder, &env);
 
-        if (holder->call == NULL
-            && ngx_ratelimit_async_due(lease, sim_node_now_us(holder->node)))
+        if (holder->call == NULL && ngx_ratelimit_async_due(lease, &env))
         {
             sim_holder_debit(holder);
 

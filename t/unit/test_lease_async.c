@@ -336,6 +336,17 @@ test_alone(void **state)
 }
 
 
+static unsigned
+is_due(lease_t *lease, int64_t ms)
+{
+    env_t  env;
+
+    env = at(ms);
+
+    return ngx_ratelimit_async_due(lease, &env);
+}
+
+
 /* Whoever tells Redis tells it for all workers; in vain, once more soon. */
 static void
 test_told_once(void **state)
@@ -351,28 +362,28 @@ test_told_once(void **state)
 
     for (i = 0; i < 2; i++) {
         memset(&lease, 0, sizeof(lease));
-        assert_int_equal(ngx_ratelimit_async_due(&lease, AT_US(0)), 0);
+        assert_int_equal(is_due(&lease, 0), 0);
 
         assert_int_equal(spend(&lease, &limits[i], 0, 7, NULL, &ask), PAID);
         assert_int_equal(ask, 1);
-        assert_int_equal(ngx_ratelimit_async_due(&lease, AT_US(50)), 0);
+        assert_int_equal(is_due(&lease, 50), 0);
 
         debited(&lease, &limits[i], 60, 0, 7, said(7, 900, 1000, 0));
-        assert_int_equal(ngx_ratelimit_async_due(&lease, AT_US(60)), 0);
+        assert_int_equal(is_due(&lease, 60), 0);
         assert_int_equal(spend(&lease, &limits[i], 61, 3, NULL, &ask), PAID);
         assert_int_equal(ask, 0);
-        assert_int_equal(ngx_ratelimit_async_due(&lease, AT_US(100)), 1);
-        assert_int_equal(ngx_ratelimit_async_due(&lease, AT_US(101)), 0);
+        assert_int_equal(is_due(&lease, 100), 1);
+        assert_int_equal(is_due(&lease, 101), 0);
 
         ngx_ratelimit_async_failed(&lease, AT_US(110));
-        assert_int_equal(ngx_ratelimit_async_due(&lease, AT_US(150)), 0);
-        assert_int_equal(ngx_ratelimit_async_due(&lease, AT_US(210)), 1);
+        assert_int_equal(is_due(&lease, 150), 0);
+        assert_int_equal(is_due(&lease, 210), 1);
 
         /* no answer at all */
 
         (void) spend(&lease, &limits[i], 900, 0, NULL, NULL);
-        assert_int_equal(ngx_ratelimit_async_due(&lease, AT_US(1209)), 0);
-        assert_int_equal(ngx_ratelimit_async_due(&lease, AT_US(1210)), 1);
+        assert_int_equal(is_due(&lease, 1209), 0);
+        assert_int_equal(is_due(&lease, 1210), 1);
 
         /* workers that end: one tells it, and it stays spent */
 

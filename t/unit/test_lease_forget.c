@@ -180,6 +180,59 @@ test_async(void **state)
 }
 
 
+/* What was missing before is not owed afterwards, asked for or not. */
+
+static void
+test_owed(void **state)
+{
+    env_t     env;
+    lease_t   lease, before;
+    limit_t   limits[2];
+    unsigned  i, n, ask;
+
+    (void) state;
+
+    limits[0] = bucket(10, 100);
+    limits[1] = sliding(10, 100);
+
+    for (i = 0; i < 2; i++) {
+        memset(&lease, 0, sizeof(lease));
+        forgot_us = 0;
+
+        for (n = 0; n < 5; n++) {
+            assert_int_equal(spend(&lease, &limits[i], 100, &ask), PAID);
+        }
+
+        debited(&lease, &limits[i], 101, 100, 5, said(2, 0, 90000, 9000));
+        assert_int_equal(ngx_ratelimit_async_debt(&lease), 3);
+        before = lease;
+
+        /* who sweeps tells Redis nothing of it; of another moment it does */
+
+        forgot_us = AT_US(100);
+        env = at(210);
+        assert_int_equal(ngx_ratelimit_async_due(&lease, &env), 1);
+
+        lease = before;
+        forgot_us = AT_US(102);
+        env = at(210);
+        assert_int_equal(ngx_ratelimit_async_due(&lease, &env), 0);
+        assert_int_equal(ngx_ratelimit_async_debt(&lease), 0);
+
+        /* nor who ends, nor who is told to ask by a request */
+
+        lease = before;
+        assert_int_equal(ngx_ratelimit_async_leave(&lease, &limits[i], &env),
+                         0);
+
+        lease = before;
+        assert_int_equal(spend(&lease, &limits[i], 210, &ask), PAID);
+        assert_int_equal(ask, 1);
+        assert_int_equal(ngx_ratelimit_async_debt(&lease), 1);
+    }
+}
+
+
 int
 main(void)
 {
@@ -188,6 +241,7 @@ main(void)
         cmocka_unit_test_setup(test_in_hand, forget),
         cmocka_unit_test_setup(test_told, forget),
         cmocka_unit_test_setup(test_async, forget),
+        cmocka_unit_test_setup(test_owed, forget),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,291 @@
+# What a reset of a counter makes every worker of every gateway forget: denials
+# that a lease remembers, what sync=async owes, what parts of a split counter
+# have said, what stands in for Redis; and nothing else: after it all gateways
+# together allow the whole limit once more, to the request.
+
+use strict;
+use warnings;
+
+use t::RateLimit 'no_plan';
+use t::Gateway;
+use t::Api;
+
+use Time::HiRes qw( sleep );
+
+my $LIMIT = 20;
+
+my $prefix = key_prefix();
+
+my %RULES = (
+    bucket => "rate=${LIMIT}r/d",
+    fixed => "algorithm=fixed_window limit=$LIMIT window=calendar:month",
+    sliding => "algorithm=sliding_window limit=$LIMIT window=1d",
+    log => "algorithm=sliding_log limit=$LIMIT window=1d",
+    leaky => 'algorithm=leaky_bucket rate=1r/d burst=' . ($LIMIT - 1)
+             . ' nodelay',
+);
+
+my %SYNCS = (lease => '', strict => 'sync=strict', async => 'sync=async',
+             local => 'fail_mode=local', both => 'sync=strict fail_mode=local',
+             shards => 'sync=strict shards=7');
+
+# What can be: of one log no node knows anything.
+sub rules {
+    my @rules;
+
+    for my $name (sort keys %RULES) {
+        for my $sync (sort keys %SYNCS) {
+            next if $sync eq 'shards' && $name =~ /^(?:log|leaky)$/;
+            next if $sync =~ /^(?:lease|async)$/ && $name eq 'log';
+            push @rules, ["${name}_$sync", "$RULES{$name} $SYNCS{$sync}"];
+        }
+    }
+
+    return @rules;
+}
+
+my @rules = rules();
+my @fleet;
+
+sub gateway {
+    my ($redis, %more) = @_;
+
+    my $rules = join '', map { "ratelimit_rule $_->[0] zone=z match=/$_->[0] "
+                               . "$_->[1];\n" } @rules;
+    my $server = $redis ? "ratelimit_redis fleet { timeout 5s; prefix $prefix; "
+                          . "server 127.0.0.1:$redis; }" : '';
+    my $use = $redis ? 'redis=fleet' : '';
+
+    if (!$redis) {
+        $rules =~ s/ sync=\w+//g;
+        $rules =~ s/ (?:fail_mode|shards)=\w+//g;
+    }
+
+    return t::Gateway->new(workers => 2, %more, http => <<"CONF")->start;
+    $server
+    ratelimit_zone \$ratelimit_api_key zone=z:4m $use;
+    $rules
+    server {
+        listen 127.0.0.1:%%PORT%% backlog=1024;
+        add_header X-Status \$ratelimit_status always;
+        add_header X-Pid \$pid always;
+        location /rl/ { ratelimit_api zone=z write; }
+        location / { ratelimit zone=z; empty_gif; }
+    }
+CONF
+}
+
+sub passed { return scalar grep { $_->{status} == 200 } @_ }
+
+# How many of n each passed, of all workers.
+sub spend {
+    my ($n, $rule, $key, @gateways) = @_;
+
+    return passed(map { $_->burst($n, "/$rule", "X-API-Key: $key") } @gateways);
+}
+
+sub reset_ok {
+    my ($gateway, $rule, $key) = @_;
+
+    my $answer = t::Api->new($gateway)
+                 ->delete("/counters?rule=$rule&key=$key");
+
+    is($answer->{status}, 200, "$rule: reset") or diag($answer->{body});
+}
+
+# Whether Redis knows that nothing is left.
+sub told {
+    my ($rule, $key) = @_;
+
+    return t::Api->new($fleet[0])->get("/counters?rule=$rule&key=$key")
+           ->{json}{remaining} == 0;
+}
+
+sub spent_ok {
+    my ($rule, $key, @gateways) = @_;
+
+    ok(t::Gateway::wait_for(sub { spend(12, $rule, $key, @gateways) == 0 }),
+       "$rule: spent, as each worker knows");
+}
+
+# Each gateway denies by itself: a window is asked for once more, 100 ms later.
+sub denied_ok {
+    my ($rule, $key, @gateways) = @_;
+
+    spent_ok(@_);
+    return if $rule !~ /^fixed/;
+
+    sleep 0.3;
+    spent_ok(@_);
+}
+
+# A reset of another counter that the gateway has denied: when it is heard, so
+# are those before it, and nothing was asked of their counters.
+sub heard {
+    my ($gateway, $by) = @_;
+
+    my $key = 'heard' . int rand 1e9;
+
+    spend($LIMIT + 1, 'fixed_lease', $key, $gateway);
+    denied_ok('fixed_lease', $key, $gateway);
+    reset_ok($by, 'fixed_lease', $key);
+    ok(t::Gateway::wait_for(sub {
+        spend(1, 'fixed_lease', $key, $gateway);
+    }), 'heard');
+}
+
+
+my $redis = redis_start();
+@fleet = map { gateway($redis) } 1, 2;
+
+for (@rules) {
+    my $rule = $_->[0];
+
+    spend($LIMIT, $rule, 'k', @fleet) for 1, 2;
+    denied_ok($rule, 'k', @fleet);
+
+    # async tells Redis of what it has spent each 100 ms
+
+    if ($rule =~ /_async$/) {
+        ok(t::Gateway::wait_for(sub { told($rule, 'k') }),
+           "$rule: Redis was told");
+        sleep 0.2;
+    }
+
+    reset_ok($fleet[0], $rule, 'k');
+
+    # at once here, and soon there, whoever the worker is
+
+    my $total = spend(1, $rule, 'k', $fleet[0]);
+    is($total, 1, "$rule: this gateway has forgotten");
+
+    ok(t::Gateway::wait_for(sub {
+        my $n = spend(1, $rule, 'k', $fleet[1]);
+        $total += $n;
+        return $n;
+    }), "$rule: so has the other");
+
+    for (1 .. 4) {
+        $total += spend($LIMIT, $rule, 'k', $_) for @fleet;
+        sleep 0.05;
+    }
+
+    spent_ok($rule, 'k', @fleet);
+
+    # what of a rate has come back by now is less than a request
+
+    if ($rule =~ /_async$/) {
+        cmp_ok($total, '>=', $LIMIT, "$rule: the whole limit");
+        cmp_ok($total, '<=', 2 * $LIMIT, "$rule: and what async is off by");
+
+    } else {
+        is($total, $LIMIT, "$rule: the whole limit, no more");
+    }
+}
+
+# a reset under load: each gateway has tokens in hand at most
+
+{
+    my $total = 0;
+
+    spend($LIMIT, 'fixed_lease', 'load', @fleet);
+
+    for my $n (1 .. 5) {
+        reset_ok($fleet[$n % 2], 'fixed_lease', 'load');
+        $total += spend(100, 'fixed_lease', 'load', @fleet);
+    }
+
+    spent_ok('fixed_lease', 'load', @fleet);
+    cmp_ok($total, '<=', 5 * $LIMIT, 'five resets: no more than five limits');
+}
+
+# what one worker of a node is told, its workers know that begin later
+
+for my $what ('was reloaded', 'had a worker killed') {
+    spend($LIMIT, 'fixed_local', 'r', @fleet);
+    denied_ok('fixed_local', 'r', @fleet);
+
+    if ($what =~ /reloaded/) {
+        $fleet[1]->reload;
+
+    } else {
+        kill KILL => ($fleet[1]->workers)[0];
+    }
+
+    reset_ok($fleet[0], 'fixed_local', 'r');
+    ok(t::Gateway::wait_for(sub { spend(1, 'fixed_local', 'r', $fleet[1]) }),
+       "a gateway that $what hears");
+}
+
+# Redis has lost its count of resets, and has another one when it is asked next
+
+spend($LIMIT, 'fixed_lease', 'lost', @fleet);
+spent_ok('fixed_lease', 'lost', @fleet);
+reset_ok($fleet[0], 'fixed_lease', 'lost');
+heard($fleet[1], $fleet[0]);
+redis_cli($redis, 'hset', "$prefix:{rules:z}", 'resets', 0);
+heard($fleet[1], $fleet[0]);
+
+# so often the same, that a count is what it was
+
+for my $times (1 .. 2) {
+    spend($LIMIT, 'fixed_lease', 'lost', @fleet);
+    denied_ok('fixed_lease', 'lost', @fleet);
+
+    my @workers = $fleet[1]->workers;
+
+    kill STOP => @workers;
+    redis_cli($redis, 'flushall');
+    reset_ok($fleet[0], 'fixed_lease', 'lost');
+    kill CONT => @workers;
+
+    ok(t::Gateway::wait_for(sub { spend(1, 'fixed_lease', 'lost', $fleet[1]) }),
+       "Redis is empty, and the same is reset again: time $times");
+}
+
+# Redis is gone: who was denied by it is not, on the node that has not asked
+
+my @local = grep { /_(?:local|both)$/ } map { $_->[0] } @rules;
+
+for my $rule (@local) {
+    spend($LIMIT, $rule, $_, @fleet) for 'gone', 'kept';
+    spent_ok($rule, $_, @fleet) for 'gone', 'kept';
+    reset_ok($fleet[0], $rule, 'gone');
+}
+
+heard($fleet[1], $fleet[0]);
+
+for my $rule (@local) {
+    spent_ok($rule, 'kept', @fleet);
+}
+
+redis_stop($redis);
+
+for my $rule (@local) {
+    for my $gateway (@fleet) {
+        my ($answer) = $gateway->get("/$rule", 'X-API-Key: gone');
+
+        is($answer->{status} . ' ' . t::Gateway::header($answer, 'X-Status'),
+           '200 DEGRADED', "$rule: Redis is gone: it passes");
+        is($gateway->get("/$rule", 'X-API-Key: kept')->{status}, 429,
+           "$rule: Redis is gone: another one does not");
+    }
+}
+
+$_->stop('QUIT', qr/signal 9/) for @fleet;
+
+# zones without Redis: both workers
+
+my $alone = gateway('');
+
+for (grep { $_->[0] =~ /_lease$|^log_strict$/ } @rules) {
+    my $rule = $_->[0];
+
+    spend($LIMIT, $rule, 'k', $alone);
+    spent_ok($rule, 'k', $alone);
+    reset_ok($alone, $rule, 'k');
+    is(spend(2 * $LIMIT, $rule, 'k', $alone), $LIMIT,
+       "$rule, no Redis: the whole limit");
+}
+
+$alone->stop;

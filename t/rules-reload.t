@@ -1,0 +1,93 @@
+# A reload while changes are on their way: a worker that drains finishes what it
+# was sent, also where it has to connect to Redis for that.
+
+use strict;
+use warnings;
+
+use t::RateLimit 'no_plan';
+use t::Gateway;
+use t::Rules;
+
+use IO::Socket::INET;
+
+my $port = redis_start();
+
+# A change whose body is not whole yet.
+sub begin {
+    my ($gateway, $key) = @_;
+
+    my $socket = IO::Socket::INET->new(PeerAddr => '127.0.0.1',
+                                       PeerPort => $gateway->{port}) or die;
+
+    print $socket join "\r\n", "PUT /rl/tier-of/$key HTTP/1.0", 'Host: localhost',
+                  'Content-Type: application/json', 'If-Match: *',
+                  'Content-Length: 14', '', '{"tier"';
+    $socket->flush;
+
+    return $socket;
+}
+
+sub finish {
+    my ($socket) = @_;
+    my ($answer, $in) = ({ status => 0, headers => {} }, '');
+
+    print $socket ':"pro"}';
+    $socket->flush;
+    1 while sysread $socket, $in, 65536, length $in;
+    t::Gateway::parse($answer, $in);
+
+    return $answer;
+}
+
+sub drained {
+    my ($what, $redis, $uses, $workers) = @_;
+
+    my $gateway = t::Gateway->new(workers => $workers, http => <<"CONF")->start;
+    $redis
+    ratelimit_zone \$arg_k zone=z:1m state=rules.state $uses;
+    server {
+        listen 127.0.0.1:%%PORT%% backlog=1024;
+        location / { ratelimit zone=z; empty_gif; }
+        @{[t::Rules::location()]}
+    }
+CONF
+
+    ok(t::Rules::follows($gateway, 0), "$what: begins");
+
+    my @old = $gateway->workers;
+    my @sockets = map { begin($gateway, "k$_") } 1 .. 8;
+
+    # the requests are there when others are answered
+
+    ok(t::Rules::follows($gateway, 0), "$what: eight changes have begun");
+    $gateway->signal('HUP');
+
+    my %old = map { $_ => 1 } @old;
+
+    ok(t::Gateway::wait_for(sub {
+        $gateway->log =~ /gracefully shutting down/
+        && grep({ !$old{$_} } $gateway->workers) == $workers
+    }), "$what: new workers serve");
+
+    is(t::Gateway::tally(map { finish($_) } @sockets), '8 x 201',
+       "$what: all are taken");
+    ok(t::Gateway::wait_for(sub { !grep { $old{$_} } $gateway->workers }),
+       "$what: the old workers end");
+    ok(t::Rules::follows($gateway, 8), "$what: the new ones follow");
+    ok(t::Gateway::wait_for(sub {
+        $gateway->read('rules.state') =~ /^\S+"version":8,/
+    }), "$what: the file, too");
+    $gateway->stop;
+}
+
+drained('Redis', "ratelimit_redis one { server 127.0.0.1:$port; timeout 2s; }",
+        'redis=one', 4);
+drained('no Redis', '', '', 4);
+
+{
+    my ($seed) = cluster_ports();
+    my $prefix = key_prefix();
+
+    drained('a Cluster', "ratelimit_redis one { cluster 127.0.0.1:$seed; "
+            . "prefix $prefix; timeout 2s; }", 'redis=one', 4);
+}
