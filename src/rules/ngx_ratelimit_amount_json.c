@@ -21,6 +21,9 @@ typedef struct {
 
 static void ngx_ratelimit_read_capacity(ngx_ratelimit_reader_t *reader,
     const ngx_ratelimit_place_t *at, json_t *value, void *data);
+static void ngx_ratelimit_read_tokens(ngx_ratelimit_reader_t *reader,
+    const ngx_ratelimit_place_t *at, json_t *value, ngx_uint_t least,
+    uint64_t *tokens);
 static void ngx_ratelimit_read_refill_rate(ngx_ratelimit_reader_t *reader,
     const ngx_ratelimit_place_t *at, json_t *value, void *data);
 static void ngx_ratelimit_read_amount_limit(ngx_ratelimit_reader_t *reader,
@@ -103,13 +106,26 @@ ngx_ratelimit_read_capacity(ngx_ratelimit_reader_t *reader,
 {
     ngx_ratelimit_said_t *said = data;
 
+    ngx_ratelimit_read_tokens(reader, at, value, 1, &said->capacity);
+}
+
+
+/* Leaves them 0 where they are none. */
+static void
+ngx_ratelimit_read_tokens(ngx_ratelimit_reader_t *reader,
+    const ngx_ratelimit_place_t *at, json_t *value, ngx_uint_t least,
+    uint64_t *tokens)
+{
     int64_t  n;
 
-    if (ngx_ratelimit_read_number(reader, at, value, 1,
-                                  NGX_RATELIMIT_MAX_TOKENS, &n)
+    /* of a burst one less: who is on time is none of it */
+
+    if (ngx_ratelimit_read_number(reader, at, value, (int64_t) least,
+                                  NGX_RATELIMIT_MAX_TOKENS - 1
+                                  + (int64_t) least, &n)
         == NGX_OK)
     {
-        said->capacity = (uint64_t) n;
+        *tokens = (uint64_t) n;
     }
 }
 
@@ -142,14 +158,7 @@ ngx_ratelimit_read_amount_limit(ngx_ratelimit_reader_t *reader,
 {
     ngx_ratelimit_said_t *said = data;
 
-    int64_t  n;
-
-    if (ngx_ratelimit_read_number(reader, at, value, 1,
-                                  NGX_RATELIMIT_MAX_TOKENS, &n)
-        == NGX_OK)
-    {
-        said->limit = (uint64_t) n;
-    }
+    ngx_ratelimit_read_tokens(reader, at, value, 1, &said->limit);
 }
 
 
@@ -253,14 +262,7 @@ ngx_ratelimit_read_burst(ngx_ratelimit_reader_t *reader,
 {
     ngx_ratelimit_said_t *said = data;
 
-    int64_t  n;
-
-    if (ngx_ratelimit_read_number(reader, at, value, 0,
-                                  NGX_RATELIMIT_MAX_TOKENS - 1, &n)
-        == NGX_OK)
-    {
-        said->burst = (uint64_t) n;
-    }
+    ngx_ratelimit_read_tokens(reader, at, value, 0, &said->burst);
 }
 
 
@@ -270,14 +272,7 @@ ngx_ratelimit_read_delay(ngx_ratelimit_reader_t *reader,
 {
     ngx_ratelimit_said_t *said = data;
 
-    int64_t  n;
-
-    if (ngx_ratelimit_read_number(reader, at, value, 0,
-                                  NGX_RATELIMIT_MAX_TOKENS - 1, &n)
-        == NGX_OK)
-    {
-        said->delay = (uint64_t) n;
-    }
+    ngx_ratelimit_read_tokens(reader, at, value, 0, &said->delay);
 }
 
 

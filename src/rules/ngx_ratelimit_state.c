@@ -33,6 +33,8 @@ static ngx_int_t ngx_ratelimit_state_records(const char *path,
     ngx_pool_t *pool, ngx_str_t *text, ngx_log_t *log);
 static void ngx_ratelimit_state_aside(const char *path,
     const ngx_str_t *file, ngx_log_t *log);
+static ngx_uint_t ngx_ratelimit_state_behind(const ngx_str_t *file,
+    uint64_t version, uint64_t id, ngx_log_t *log);
 static ngx_fd_t ngx_ratelimit_state_open(const char *path, const char **step);
 static const char *ngx_ratelimit_state_fill(ngx_fd_t fd,
     const ngx_str_t *text);
@@ -40,6 +42,8 @@ static const char *ngx_ratelimit_state_rename(const char *tmp,
     const char *path, const char *old);
 static ngx_int_t ngx_ratelimit_state_link(const char *path, const char *old);
 static const char *ngx_ratelimit_state_sync(const char *path);
+
+const char  ngx_ratelimit_state_newer[] = "it has a newer version";
 
 
 ngx_int_t
@@ -319,6 +323,14 @@ const char *
 ngx_ratelimit_state_write(const ngx_str_t *file, const ngx_str_t *text,
     ngx_err_t *err)
 {
+    return ngx_ratelimit_state_replace(file, text, UINT64_MAX, 0, NULL, err);
+}
+
+
+const char *
+ngx_ratelimit_state_replace(const ngx_str_t *file, const ngx_str_t *text,
+    uint64_t version, uint64_t id, ngx_log_t *log, ngx_err_t *err)
+{
     ngx_fd_t                    fd;
     const char                 *step;
     ngx_ratelimit_state_path_t  path, tmp, old;
@@ -338,7 +350,10 @@ ngx_ratelimit_state_write(const ngx_str_t *file, const ngx_str_t *text,
         return step;
     }
 
-    step = ngx_ratelimit_state_fill(fd, text);
+    /* only who has the temporary file renames another */
+
+    step = ngx_ratelimit_state_behind(file, version, id, log)
+           ? ngx_ratelimit_state_newer : ngx_ratelimit_state_fill(fd, text);
 
     if (step == NULL) {
         step = ngx_ratelimit_state_rename(tmp, path, old);
@@ -361,6 +376,102 @@ ngx_ratelimit_state_write(const ngx_str_t *file, const ngx_str_t *text,
     *err = step ? ngx_errno : 0;
 
     return step;
+}
+
+
+/* UINT64_MAX: behind nothing. */
+static ngx_uint_t
+ngx_ratelimit_state_behind(const ngx_str_t *file, uint64_t version,
+    uint64_t id, ngx_log_t *log)
+{
+    uint64_t  newest, newest_id;
+
+    return version != UINT64_MAX
+           && ngx_ratelimit_state_newest(file, &newest, &newest_id, log)
+              == NGX_OK
+           && (newest > version || (newest == version && newest_id != id))
+           && ngx_ratelimit_state_good(file, log);
+}
+
+
+ngx_uint_t
+ngx_ratelimit_state_good(const ngx_str_t *file, ngx_log_t *log)
+{
+    ngx_int_t    rc;
+    ngx_str_t    text;
+    ngx_pool_t  *pool;
+
+    pool = ngx_create_pool(NGX_DEFAULT_POOL_SIZE, log);
+    if (pool == NULL) {
+        return 1;     /* for all that is known */
+    }
+
+    rc = ngx_ratelimit_state_peek(file, pool, &text, log);
+    ngx_destroy_pool(pool);
+
+    return rc == NGX_OK;
+}
+
+
+ngx_int_t
+ngx_ratelimit_state_newest(const ngx_str_t *file, uint64_t *version,
+    uint64_t *id, ngx_log_t *log)
+{
+    ssize_t                      n;
+    ngx_fd_t                     fd;
+    ngx_int_t                    rc;
+    ngx_str_t                    text;
+    ngx_pool_t                  *pool;
+    ngx_ratelimit_record_t       record;
+    ngx_ratelimit_state_path_t   path;
+
+    if (ngx_ratelimit_state_path(path, file, "") != NGX_OK) {
+        return NGX_DECLINED;
+    }
+
+    fd = open(path, O_RDONLY|O_NONBLOCK|O_CLOEXEC);
+
+    if (fd == NGX_INVALID_FILE) {
+        return NGX_DECLINED;
+    }
+
+    rc = NGX_DECLINED;
+    pool = ngx_create_pool(NGX_DEFAULT_POOL_SIZE, log);
+    text.data = pool ? ngx_pnalloc(pool, NGX_RATELIMIT_RECORD_HEAD) : NULL;
+
+    if (text.data) {
+        n = read(fd, text.data, NGX_RATELIMIT_RECORD_HEAD);
+        text.len = (n > 0) ? (size_t) n : 0;
+
+        if (ngx_ratelimit_record_head(&text, pool, &record) == NULL) {
+            *version = record.version;
+            *id = record.id;
+            rc = NGX_OK;
+        }
+    }
+
+    if (pool) {
+        ngx_destroy_pool(pool);
+    }
+
+    (void) close(fd);
+
+    return rc;
+}
+
+
+ngx_int_t
+ngx_ratelimit_state_peek(const ngx_str_t *file, ngx_pool_t *pool,
+    ngx_str_t *text, ngx_log_t *log)
+{
+    ngx_ratelimit_state_path_t  path;
+
+    if (ngx_ratelimit_state_path(path, file, "") != NGX_OK) {
+        return NGX_DECLINED;
+    }
+
+    return (ngx_ratelimit_state_load(path, pool, text, log) == NGX_OK)
+           ? NGX_OK : NGX_DECLINED;
 }
 
 

@@ -31,4 +31,32 @@ ngx_int_t ngx_ratelimit_state_read(const ngx_str_t *file, ngx_pool_t *pool,
 const char *ngx_ratelimit_state_write(const ngx_str_t *file,
     const ngx_str_t *text, ngx_err_t *err);
 
+/*
+ * The same, but for a file that another nginx has written meanwhile, as while
+ * a binary is upgraded: where its newest record has a higher version, or the
+ * same and another id, it stays as it is, and the step is
+ * ngx_ratelimit_state_newer.
+ */
+extern const char  ngx_ratelimit_state_newer[];
+
+const char *ngx_ratelimit_state_replace(const ngx_str_t *file,
+    const ngx_str_t *text, uint64_t version, uint64_t id, ngx_log_t *log,
+    ngx_err_t *err);
+
+/*
+ * Version and id of the newest record of a state file, as its head has them:
+ * whether the record is whole peek() and good() say. Returns NGX_OK, or
+ * NGX_DECLINED: there is none, or none that can be read.
+ */
+ngx_int_t ngx_ratelimit_state_newest(const ngx_str_t *file, uint64_t *version,
+    uint64_t *id, ngx_log_t *log);
+
+/*
+ * As read(), of a file alone, which stays what it is. Returns NGX_OK, or
+ * NGX_DECLINED: nothing good is there (logged). good: whether there is.
+ */
+ngx_uint_t ngx_ratelimit_state_good(const ngx_str_t *file, ngx_log_t *log);
+ngx_int_t ngx_ratelimit_state_peek(const ngx_str_t *file, ngx_pool_t *pool,
+    ngx_str_t *text, ngx_log_t *log);
+
 #endif /* NGX_RATELIMIT_STATE_H_INCLUDED */

@@ -195,6 +195,7 @@ void
 ngx_ratelimit_sync_wake(ngx_ratelimit_sync_t *sync)
 {
     ngx_ratelimit_sync_look(sync);
+    ngx_ratelimit_sync_file_look(sync);
     ngx_ratelimit_sync_save(sync);
 }
 

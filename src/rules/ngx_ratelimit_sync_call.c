@@ -251,6 +251,7 @@ ngx_ratelimit_sync_call_wait(ngx_ratelimit_sync_call_t *call,
 static void
 ngx_ratelimit_sync_call_handler(ngx_event_t *ev)
 {
+    uint64_t                     id;
     ngx_ratelimit_sync_call_t   *call;
     ngx_ratelimit_store_stat_t   stat;
 
@@ -266,6 +267,19 @@ ngx_ratelimit_sync_call_handler(ngx_event_t *ev)
             && ngx_current_msec - call->since < NGX_RATELIMIT_SYNC_SAVE_MS)
         {
             ngx_add_timer(ev, NGX_RATELIMIT_SYNC_SAVED_MS);
+            return;
+        }
+
+        /* the state file may have had another one of that version before */
+
+        if (ngx_ratelimit_store_id(call->limiter->store,
+                                   call->record.version, &id)
+            == NGX_OK
+            && id != call->record.id)
+        {
+            ngx_ratelimit_store_version(call->limiter->store,
+                                        &call->result.version, &id);
+            ngx_ratelimit_sync_call_end(call, NGX_RATELIMIT_SYNC_CONFLICT);
             return;
         }
 

@@ -35,6 +35,8 @@ typedef struct {
     ngx_ratelimit_store_entry_t  entry;      /* its text is on the heap */
     uint64_t                     generation; /* of the store, if it is of it */
     uint64_t                     current;    /* version of the store before */
+    uint64_t                     refused_version;  /* known not to be used */
+    uint64_t                     refused_id;
     ngx_int_t                    published;  /* that of Redis, to the store */
 
     /* what became of it */
@@ -84,6 +86,7 @@ struct ngx_ratelimit_sync_s {
     ngx_ratelimit_sync_retry_t      returning;  /* a record, to Redis */
     uint64_t                        refused_version;  /* of Redis; 0: none */
     uint64_t                        refused_id;
+    ngx_msec_t                      looked;     /* at the state file */
     unsigned                        leading:1;
     unsigned                        again:1;    /* poll once more */
 
@@ -135,6 +138,24 @@ void ngx_ratelimit_sync_resets(ngx_ratelimit_sync_t *sync, uint64_t resets);
 
 /* Writes the state file where it is the leader, and the file not up to date. */
 void ngx_ratelimit_sync_save(ngx_ratelimit_sync_t *sync);
+
+/* Done with a record of Redis, or of the state file: a job's. */
+void ngx_ratelimit_sync_pull_done(void *data, ngx_uint_t cancelled);
+
+/* sync_file.c */
+
+/*
+ * Without Redis, each second: takes over what another nginx has written to the
+ * state file.
+ */
+void ngx_ratelimit_sync_file_look(ngx_ratelimit_sync_t *sync);
+
+/*
+ * In a thread: NGX_OK, or NGX_BUSY: the state file has a version that this node
+ * has not, in *found.
+ */
+ngx_int_t ngx_ratelimit_sync_file_check(ngx_ratelimit_limiter_t *limiter,
+    uint64_t *found, ngx_log_t *log);
 
 /* sync_call.c */
 

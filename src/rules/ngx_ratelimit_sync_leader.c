@@ -26,6 +26,7 @@ typedef struct {
     uint64_t                     generation;
     const char                  *why;        /* NULL: it is written */
     ngx_err_t                    err;
+    unsigned                     alone:1;    /* no Redis */
 } ngx_ratelimit_sync_file_t;
 
 /* The node's record, to be put back. */
@@ -54,7 +55,6 @@ static void ngx_ratelimit_sync_pull(ngx_ratelimit_sync_t *sync,
     uint64_t version, uint64_t id,
     const ngx_ratelimit_redis_control_result_t *result, uint64_t current);
 static void ngx_ratelimit_sync_pull_work(void *data);
-static void ngx_ratelimit_sync_pull_done(void *data, ngx_uint_t cancelled);
 static void ngx_ratelimit_sync_put_back(ngx_ratelimit_sync_t *sync,
     uint64_t found);
 static void ngx_ratelimit_sync_put_back_work(void *data);
@@ -196,7 +196,7 @@ ngx_ratelimit_sync_poll(ngx_ratelimit_sync_t *sync)
     uint64_t    version, id;
     ngx_str_t   args[3];
 
-    if (!sync->leading || ngx_exiting) {
+    if (!sync->leading || sync->control == NULL || ngx_exiting) {
         return;
     }
 
@@ -428,7 +428,7 @@ ngx_ratelimit_sync_pull_work(void *data)
 }
 
 
-static void
+void
 ngx_ratelimit_sync_pull_done(void *data, ngx_uint_t cancelled)
 {
     ngx_ratelimit_sync_compile_t *compile = data;
@@ -443,6 +443,11 @@ ngx_ratelimit_sync_pull_done(void *data, ngx_uint_t cancelled)
     sync = compile->sync;
     sync->pulled = NULL;
 
+    if (compile->none) {
+        ngx_ratelimit_sync_compile_free(compile);
+        return;
+    }
+
     if (compile->failed) {
         ngx_ratelimit_sync_compile_free(compile);
         ngx_ratelimit_sync_poll_later(sync, NGX_RATELIMIT_SYNC_AGAIN_MS);
@@ -453,6 +458,7 @@ ngx_ratelimit_sync_pull_done(void *data, ngx_uint_t cancelled)
         && compile->published == NGX_OK)
     {
         sync->refused_version = 0;
+        sync->writing.wait = 0;
         ngx_ratelimit_sync_take(compile);
 
     } else if (compile->why == NULL && compile->policy
@@ -636,6 +642,7 @@ ngx_ratelimit_sync_save(ngx_ratelimit_sync_t *sync)
         file->store = sync->limiter->store;
         file->log = sync->log;
         file->file = sync->limiter->state;
+        file->alone = (sync->control == NULL);
 
         sync->written = ngx_ratelimit_job_start(ngx_ratelimit_sync_save_work,
                                                 ngx_ratelimit_sync_save_done,
@@ -666,8 +673,15 @@ ngx_ratelimit_sync_save_work(void *data)
         return;
     }
 
-    file->why = ngx_ratelimit_state_write(&file->file, &file->entry.text,
-                                          &file->err);
+    /* with Redis the highest version comes from there */
+
+    file->why = file->alone
+                ? ngx_ratelimit_state_replace(&file->file, &file->entry.text,
+                                              file->entry.version,
+                                              file->entry.id, file->log,
+                                              &file->err)
+                : ngx_ratelimit_state_write(&file->file, &file->entry.text,
+                                            &file->err);
 
     /* large: not in the loop */
 
@@ -695,6 +709,13 @@ ngx_ratelimit_sync_save_done(void *data, ngx_uint_t cancelled)
     if (file->why == NULL) {
         sync->writing.wait = 0;
         ngx_ratelimit_store_set_written(file->store, file->generation, 0);
+
+    } else if (file->why == ngx_ratelimit_state_newer) {
+
+        /* that is taken over first */
+
+        (void) ngx_ratelimit_sync_failed(&sync->writing);
+        sync->looked = ngx_current_msec - NGX_RATELIMIT_SYNC_POLL_MS;
 
     } else {
         ngx_ratelimit_store_stat(file->store, &stat);

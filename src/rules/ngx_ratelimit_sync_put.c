@@ -154,6 +154,15 @@ ngx_ratelimit_sync_put_publish(ngx_ratelimit_sync_call_t *call)
     entry.text = call->record.text;
 
     if (!call->taken) {
+
+        /* another nginx, while the binary is upgraded */
+
+        rc = ngx_ratelimit_sync_file_check(call->limiter, &call->found,
+                                           call->pool->log);
+        if (rc != NGX_OK) {
+            return rc;
+        }
+
         rc = ngx_ratelimit_store_publish(store, &entry, call->version, 1,
                                          &call->found);
         call->generation = ngx_ratelimit_store_generation(store);

@@ -253,6 +253,33 @@ ngx_ratelimit_store_keep(ngx_ratelimit_store_t *store,
 
 
 ngx_int_t
+ngx_ratelimit_store_id(const ngx_ratelimit_store_t *store, uint64_t version,
+    uint64_t *id)
+{
+    ngx_uint_t                   i, k;
+    ngx_ratelimit_store_look_t   look;
+
+    for (i = 0; i < NGX_RATELIMIT_STORE_TRIES; i++) {
+
+        if (!ngx_ratelimit_store_look(store, &look)) {
+            continue;
+        }
+
+        for (k = 0; k < look.n; k++) {
+            if (look.heads[k].version == version) {
+                *id = look.heads[k].id;
+                return NGX_OK;
+            }
+        }
+
+        return NGX_DECLINED;
+    }
+
+    return NGX_BUSY;
+}
+
+
+ngx_int_t
 ngx_ratelimit_store_read(ngx_ratelimit_store_t *store, uint64_t version,
     ngx_ratelimit_store_entry_t *entry, uint64_t *generation, ngx_log_t *log)
 {

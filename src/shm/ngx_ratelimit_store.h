@@ -45,6 +45,14 @@ void ngx_ratelimit_store_version(const ngx_ratelimit_store_t *store,
 size_t ngx_ratelimit_store_bytes(const ngx_ratelimit_store_t *store);
 
 /*
+ * The id of a record, the current one or one of the history. Returns NGX_OK,
+ * NGX_DECLINED: there is none of that version, or NGX_BUSY: others write all
+ * the time.
+ */
+ngx_int_t ngx_ratelimit_store_id(const ngx_ratelimit_store_t *store,
+    uint64_t version, uint64_t *id);
+
+/*
  * Makes a record the current one, and the one before part of the history,
  * which loses its oldest ones. expected: a version that must be the current
  * one, or NGX_RATELIMIT_STORE_ANY. history: 0: the one before is dropped

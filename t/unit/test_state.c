@@ -751,11 +751,57 @@ test_two_writers(void **state)
 }
 
 
+/* Another writer's newer version stays; what is not whole does not. */
+static void
+test_replace(void **state)
+{
+    uint64_t    version, id;
+    ngx_err_t   err;
+    ngx_str_t   text;
+
+    (void) state;
+
+    assert_int_equal(ngx_ratelimit_state_newest(&file, &version, &id,
+                                                &log_nowhere),
+                     NGX_DECLINED);
+    write_version(5);
+    assert_int_equal(ngx_ratelimit_state_newest(&file, &version, &id,
+                                                &log_nowhere),
+                     NGX_OK);
+    assert_int_equal(version, 5);
+
+    text = record(4, 100);
+    assert_ptr_equal(ngx_ratelimit_state_replace(&file, &text, 4, id,
+                                                 &log_nowhere, &err),
+                     ngx_ratelimit_state_newer);
+    assert_ptr_equal(ngx_ratelimit_state_replace(&file, &text, 5, id + 1,
+                                                 &log_nowhere, &err),
+                     ngx_ratelimit_state_newer);
+    assert_int_equal(read_version(), 5);
+
+    /* the lock is given back */
+    write_version(5);
+
+    text = record(6, 100);
+    assert_null(ngx_ratelimit_state_replace(&file, &text, 6, 1, &log_nowhere,
+                                            &err));
+    assert_int_equal(read_version(), 6);
+
+    text = record(9, 100);
+    put("", text.data, text.len - 2);
+    text = record(7, 100);
+    assert_null(ngx_ratelimit_state_replace(&file, &text, 7, 1, &log_nowhere,
+                                            &err));
+    assert_int_equal(read_version(), 7);
+}
+
+
 int
 main(void)
 {
     const struct CMUnitTest  tests[] = {
         cmocka_unit_test_setup_teardown(test_write, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_replace, setup, teardown),
         cmocka_unit_test_setup_teardown(test_names, setup, teardown),
         cmocka_unit_test_setup_teardown(test_damaged, setup, teardown),
         cmocka_unit_test_setup_teardown(test_unreadable, setup, teardown),

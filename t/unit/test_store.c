@@ -178,8 +178,12 @@ test_history(void **state)
     store = store_make(MAX);
     publish(store, 1, 50);
     publish(store, 2, 50);
-    assert_int_equal(publish_id(store, 3, 3, 50, ANY, 0, &found), NGX_OK);
+    assert_int_equal(publish_id(store, 3, 33, 50, ANY, 0, &found), NGX_OK);
     assert_string_equal(versions(store), "3 1 ");
+    assert_int_equal(ngx_ratelimit_store_id(store, 3, &found), NGX_OK);
+    assert_int_equal(found, 33);
+    assert_int_equal(ngx_ratelimit_store_id(store, 1, &found), NGX_OK);
+    assert_int_equal(ngx_ratelimit_store_id(store, 2, &found), NGX_DECLINED);
     publish(store, 4, 50);
     assert_string_equal(versions(store), "4 3 1 ");
 
