@@ -18,8 +18,10 @@ static inline ngx_ratelimit_id_t ngx_ratelimit_sip(const u_char *key,
     __attribute__((always_inline));
 static inline uint64_t ngx_ratelimit_word(const u_char *p);
 static inline void ngx_ratelimit_sip_rounds(ngx_ratelimit_sip_t *s,
-    unsigned n) __attribute__((always_inline));
-static inline void ngx_ratelimit_sip_round(ngx_ratelimit_sip_t *s)
+    unsigned n)
+    __attribute__((always_inline));
+static inline void
+ngx_ratelimit_sip_round(ngx_ratelimit_sip_t *s)
     __attribute__((always_inline));
 static inline void ngx_ratelimit_sip_absorb(ngx_ratelimit_sip_t *s, uint64_t m,
     unsigned c);

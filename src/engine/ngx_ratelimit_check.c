@@ -401,7 +401,11 @@ ngx_ratelimit_check_stricter(const ngx_ratelimit_counter_t *one,
     ngx_ratelimit_status_e status, const ngx_ratelimit_counter_t *two,
     ngx_ratelimit_status_e than)
 {
-    if (status != than || two == NULL) {
+    if (two == NULL) {
+        return 1;
+    }
+
+    if (status != than) {
         return status > than;
     }
 

@@ -106,6 +106,44 @@ test_order(void **state)
 }
 
 
+/* What is not there is not looked at; whatever is, is. */
+static void
+test_marks(void **state)
+{
+    ngx_uint_t               i;
+    ngx_array_t              statuses;
+    ngx_ratelimit_rule_t    *rule;
+    ngx_ratelimit_keys_t     keys;
+    ngx_ratelimit_policy_t  *policy;
+
+    (void) state;
+
+    ngx_memzero(&keys, sizeof(ngx_ratelimit_keys_t));
+
+    for (i = 0; i < 9; i++) {
+        policy = policy_make();
+        rule = rule_push(policy, "d");
+        rule->methods = (i == 1) ? 2 : 0;
+        rule->nhosts = (i == 2);
+        rule->api_keys = (i == 3) ? &keys : NULL;
+        rule->tier = str((i == 4) ? "gold" : "");
+        rule->regex_text = str((i == 5) ? "^/a" : "");
+        rule->route = str((i == 6) ? "/a" : "");
+        rule->statuses = (i == 7) ? &statuses : NULL;
+        rule->cost_header = str((i == 8) ? "x-cost" : "");
+
+        assert_int_equal(ngx_ratelimit_policy_complete(policy), NGX_OK);
+        assert_int_equal(rule->any, i == 0 || i > 6);
+        assert_int_equal(policy->fixed[0]->any, 1);
+        assert_int_equal(policy->keyed, i == 3);
+        assert_int_equal(policy->routed, i == 6);
+        assert_int_equal(policy->settles, i > 6);
+
+        ngx_ratelimit_policy_release(policy);
+    }
+}
+
+
 /* The last who uses a policy frees it. */
 static void
 test_swap(void **state)
@@ -287,6 +325,7 @@ main(void)
 {
     const struct CMUnitTest  tests[] = {
         test(test_order),
+        test(test_marks),
         test(test_swap),
         test(test_memory),
         test(test_regex),

@@ -118,25 +118,42 @@ test_number(void **state)
 
 
 static void
+number_is(uint64_t value)
+{
+    u_char  out[21], *end;
+    char    expected[21];
+
+    out[20] = '!';
+    end = ngx_ratelimit_number_write(out, value);
+    snprintf(expected, sizeof(expected), "%llu", (unsigned long long) value);
+    assert_int_equal(end - out, strlen(expected));
+    assert_memory_equal(out, expected, end - out);
+    assert_int_equal(out[20], '!');
+}
+
+
+/* Also where a digit more begins, and a bit more. */
+static void
 test_number_write(void **state)
 {
-    u_char    out[21], *end;
-    size_t    i;
-    char      expected[21];
-
-    static const uint64_t  values[] = { 0, 9, 10, 12345, 1000000000,
-                                        UINT64_MAX };
+    unsigned  i;
+    uint64_t  value;
 
     (void) state;
 
-    for (i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
-        out[20] = '!';
-        end = ngx_ratelimit_number_write(out, values[i]);
-        snprintf(expected, sizeof(expected), "%llu",
-                 (unsigned long long) values[i]);
-        assert_int_equal(end - out, strlen(expected));
-        assert_memory_equal(out, expected, end - out);
-        assert_int_equal(out[20], '!');
+    number_is(0);
+    number_is(12345);
+    number_is(UINT64_MAX);
+
+    for (value = 1, i = 0; i < 20; value *= 10, i++) {
+        number_is(value - 1);
+        number_is(value);
+        number_is(value + 1);
+    }
+
+    for (i = 0; i < 64; i++) {
+        number_is(((uint64_t) 1 << i) - 1);
+        number_is((uint64_t) 1 << i);
     }
 }
 
