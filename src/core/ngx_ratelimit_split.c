@@ -9,6 +9,13 @@
 /* nothing is known of a counter that nobody has touched for so long */
 #define NGX_RATELIMIT_SPLIT_BUSY_US  1000000
 
+/*
+ * A denial is kept for so long against others that need the place: that of a
+ * counter which nobody asks for, as after a reset, is one again. Who is denied
+ * for longer asks once more where it was needed.
+ */
+#define NGX_RATELIMIT_SPLIT_KEEP_US  60000000
+
 /* what until_ms bears; who is denied for longer asks once more in 12 days */
 #define NGX_RATELIMIT_SPLIT_MAX_US   ((uint64_t) 1000 << 30)
 
@@ -68,13 +75,16 @@ ngx_ratelimit_split_note(ngx_ratelimit_split_t *split, unsigned k,
 {
     uint64_t  busy_us;
 
-    busy_us = now_us + NGX_RATELIMIT_SPLIT_BUSY_US;
+    busy_us = NGX_RATELIMIT_SPLIT_BUSY_US;
 
     if (answer->retry_us != NGX_RATELIMIT_NEVER
-        && busy_us < now_us + answer->retry_us)
+        && answer->retry_us > NGX_RATELIMIT_SPLIT_BUSY_US)
     {
-        busy_us = now_us + answer->retry_us;
+        busy_us = answer->retry_us < NGX_RATELIMIT_SPLIT_KEEP_US
+                  ? answer->retry_us : NGX_RATELIMIT_SPLIT_KEEP_US;
     }
+
+    busy_us += now_us;
 
     if (split->busy_us < busy_us) {
         split->busy_us = busy_us;

@@ -311,6 +311,7 @@ ngx_ratelimit_inspect_delete_handler(void *data,
 
     inspect->call = NULL;
     inspect->status = result->status;
+    inspect->done |= (result->status == NGX_RATELIMIT_REDIS_OK || result->ran);
 
     if (result->status == NGX_RATELIMIT_REDIS_OK
         && inspect->rule->shares

@@ -25,6 +25,8 @@ typedef struct {
     /* the outcome */
     ngx_ratelimit_redis_status_e    status;   /* why Redis has no answer */
     ngx_ratelimit_answer_t          answer;   /* look: remaining, reset_us */
+    unsigned                        done:1;   /* reset: Redis has done it, or
+                                                 may have, or in part */
 
     /* the engine's */
     ngx_ratelimit_rule_t            copy;

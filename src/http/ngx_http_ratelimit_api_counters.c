@@ -48,6 +48,8 @@ static ngx_int_t ngx_http_ratelimit_api_counter_gone(
     ngx_http_ratelimit_api_t *api);
 static ngx_int_t ngx_http_ratelimit_api_counter_failed(
     ngx_http_ratelimit_api_t *api);
+static ngx_int_t ngx_http_ratelimit_api_counter_unknown(
+    ngx_http_ratelimit_api_t *api);
 
 
 ngx_int_t
@@ -476,11 +478,14 @@ ngx_http_ratelimit_api_counter_gone(ngx_http_ratelimit_api_t *api)
     json_t                            *json;
     ngx_http_ratelimit_api_counter_t  *counter;
 
+    counter = api->data;
+
     if (api->status != NGX_RATELIMIT_SYNC_OK) {
-        return ngx_http_ratelimit_api_failed(api);
+        return counter->inspect.done
+               ? ngx_http_ratelimit_api_counter_unknown(api)
+               : ngx_http_ratelimit_api_failed(api);
     }
 
-    counter = api->data;
     json = json_object();
 
     (void) json_object_set_new(json, "rule",
@@ -501,5 +506,17 @@ ngx_http_ratelimit_api_counter_failed(ngx_http_ratelimit_api_t *api)
     api->status = NGX_RATELIMIT_SYNC_UNAVAILABLE;
     api->said = *ngx_ratelimit_redis_status_name(counter->inspect.status);
 
-    return ngx_http_ratelimit_api_failed(api);
+    return counter->inspect.done
+           ? ngx_http_ratelimit_api_counter_unknown(api)
+           : ngx_http_ratelimit_api_failed(api);
+}
+
+
+/* Once more is always right: it is fresh then, or as fresh as it was. */
+static ngx_int_t
+ngx_http_ratelimit_api_counter_unknown(ngx_http_ratelimit_api_t *api)
+{
+    return ngx_http_ratelimit_api_problem(api, NGX_HTTP_GATEWAY_TIME_OUT,
+               "unknown-outcome", "the counter may be reset, in part or not on "
+               "all nodes: reset it once more: %V", &api->said);
 }

@@ -200,6 +200,12 @@ test_bucket(void **state)
     assert_true(look(&split, 3, &share, 20998, 1).retry_us > 0);
     assert_true(look(&split, 3, &share, 21001, 1).retry_us == 0);
     assert_true(split.busy_us >= AT_US(21000));
+
+    /* a day: as long as nobody else needs the place, and a minute at least */
+
+    note(&split, 3, &share, 0, said(0, 0, 30000, 86400000));
+    assert_true(split.busy_us >= AT_US(60000));
+    assert_true(split.busy_us <= AT_US(61000));
 }
 
 
