@@ -5,6 +5,7 @@
 use strict;
 use warnings;
 
+use Digest::SHA qw( sha256_hex );
 use Socket qw( MSG_NOSIGNAL );
 use t::RateLimit 'no_plan';
 use t::Gateway;
@@ -19,9 +20,12 @@ my $gateway = t::Gateway->new(workers => 1, http => <<"CONF")->start;
     ratelimit_redis fleet { server 127.0.0.1:$port; }
     ratelimit_zone \$arg_k zone=one:1m redis=fleet;
     ratelimit_zone \$arg_k zone=two:1m redis=fleet;
+    gzip_types application/json;
+    gzip_http_version 1.0;
     server {
         listen 127.0.0.1:%%PORT%%;
         location / { return 204; }
+        location /gzip/ { gzip on; ratelimit_api zone=two; }
         location /rl/ { ratelimit_api zone=one write; }
         location /two/ { ratelimit_api zone=two write; }
     }
@@ -34,7 +38,8 @@ ok(t::Gateway::wait_for(sub { $api->get('/versions')->{status} == 200 }),
    'Redis is there');
 is($api->put('/rules', { whitelist => ['a*'] }, 'If-Match: "0"')->{etag},
    '"1"', 'a document');
-is($two->put('/rules', { whitelist => ['b*'] }, 'If-Match: "0"')->{etag},
+is($two->put("/rules", { whitelist => [map { "b$_*" } 1 .. 20] },
+             'If-Match: "0"')->{etag},
    '"1"', 'that of another zone');
 
 # A request that nobody has read the answer of yet.
@@ -106,6 +111,24 @@ for my $round (1 .. 3) {
        "round $round: nothing valid");
     is($api->post('/versions/1/restore', undef, 'If-Match: *')->{status}, 200,
        "round $round: the way back");
+}
+
+# nginx compresses what is small: what is large would keep the others waiting
+
+my $gzip = t::Api->new($gateway, '/gzip');
+
+my %keys = map { ("sha256:" . sha256_hex($_) => 'pro') } 1 .. 6000;
+
+is($two->patch('/tier-of', { keys => \%keys }, 'If-Match: *')->{status}, 200,
+   'a document of 500 KB');
+
+for (['/whitelist', 'gzip'], ['/rules', '']) {
+    my ($path, $encoding) = @$_;
+    my $answer = $gzip->get($path, 'Accept-Encoding: gzip');
+
+    is($answer->{status}, 200, "$path, where gzip is on");
+    is(t::Gateway::header($answer, 'Content-Encoding'), $encoding,
+       "$path: " . ($encoding || 'as it is'));
 }
 
 $gateway->stop;

@@ -36,7 +36,7 @@ typedef struct {
     ngx_str_t                       zone;
     ngx_http_ratelimit_place_t      place;
     ngx_ratelimit_limiter_t        *limiter;  /* when all is read */
-    ngx_array_t                    *tokens;   /* digests; NULL: none is needed */
+    ngx_array_t                    *tokens;   /* digests; NULL: none needed */
     ngx_http_ratelimit_api_load_t  *load;     /* of the worker */
     unsigned                        write:1;
 } ngx_http_ratelimit_api_conf_t;

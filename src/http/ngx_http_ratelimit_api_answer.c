@@ -6,6 +6,9 @@
 
 #include <jansson.h>
 
+/* bytes of a body that nginx may compress */
+#define NGX_HTTP_RATELIMIT_API_GZIP    (256 * 1024)
+
 /* of a problem's detail */
 #define NGX_HTTP_RATELIMIT_API_DETAIL  512
 
@@ -295,6 +298,17 @@ ngx_http_ratelimit_api_send(ngx_http_ratelimit_api_t *api, ngx_uint_t status,
         r->headers_out.content_type_len = type->len;
         r->headers_out.content_type_lowcase = NULL;
     }
+
+#if (NGX_HTTP_GZIP)
+
+    /* what is large would be compressed in the loop, some 100 ms at once */
+
+    if (body && body->len > NGX_HTTP_RATELIMIT_API_GZIP) {
+        r->gzip_tested = 1;
+        r->gzip_ok = 0;
+    }
+
+#endif
 
     rc = ngx_http_send_header(r);
 

@@ -56,9 +56,9 @@ ngx_ratelimit_job_t *ngx_ratelimit_job_start(ngx_ratelimit_job_work_pt work,
 void ngx_ratelimit_job_cancel(ngx_ratelimit_job_t *job);
 
 /*
- * In a thread, where something large was freed: the process gives it back. glibc
- * keeps what a thread has freed for that thread, of which there are many: some
- * hundred megabytes each, where nobody asks for them.
+ * In a thread, where something large was freed: the process gives it back.
+ * glibc keeps what a thread has freed for that thread, of which there are many:
+ * some hundred megabytes each, where nobody asks for them.
  */
 void ngx_ratelimit_job_trim(void);
 

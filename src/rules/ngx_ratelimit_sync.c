@@ -672,4 +672,3 @@ ngx_ratelimit_sync_current(ngx_ratelimit_limiter_t *limiter,
 
     return NGX_OK;
 }
-

@@ -21,6 +21,7 @@ test_empty(void **state)
     ngx_ratelimit_store_version(store, &version, &id);
     assert_int_equal(version, 0);
     assert_int_equal(id, 0);
+    assert_int_equal(ngx_ratelimit_store_bytes(store), 0);
 
     generation = 1;
     assert_int_equal(ngx_ratelimit_store_read(store, 0, &entry, &generation,
@@ -59,6 +60,7 @@ test_publish(void **state)
     ngx_ratelimit_store_version(store, &version, &id);
     assert_int_equal(version, 6);
     assert_int_equal(id, 60);
+    assert_int_equal(ngx_ratelimit_store_bytes(store), MAX);
 
     assert_int_equal(ngx_ratelimit_store_read(store, 0, &entry, &generation,
                                               NULL),
