@@ -46,6 +46,7 @@ ngx_ratelimit_sync_heads(ngx_ratelimit_sync_call_t *call,
     size_t                   len;
     ngx_str_t                text;
     ngx_array_t              heads;
+    const char              *wrong;
     ngx_ratelimit_record_t  *record;
 
     if (ngx_array_init(&heads, call->pool, 16,
@@ -63,7 +64,13 @@ ngx_ratelimit_sync_heads(ngx_ratelimit_sync_call_t *call,
             return NGX_ERROR;
         }
 
-        if (ngx_ratelimit_record_head(&text, call->pool, record) != NULL) {
+        wrong = ngx_ratelimit_record_head(&text, call->pool, record);
+
+        if (wrong == ngx_ratelimit_record_no_memory) {
+            return NGX_ERROR;
+        }
+
+        if (wrong) {
             heads.nelts--;
             break;
         }
