@@ -97,9 +97,9 @@ void ngx_ratelimit_store_leave(ngx_ratelimit_store_t *store);
 /*
  * What the leader knows, for all workers, each a word by itself: the
  * generation that stands in the state file; the fleet's last reset that this
- * node has applied, as Redis names it; when Redis last answered (ms since the epoch; 0:
- * never), and whether the last question had an answer; why the state could not
- * be written (errno).
+ * node has applied, as Redis names it; when Redis last answered (ms since the
+ * epoch; 0: never), and whether the last question had an answer; why the state
+ * could not be written (errno).
  */
 typedef struct {
     uint64_t    written;
