@@ -272,13 +272,28 @@ sub log_ok {
 }
 
 
+# All of it at once, and until nobody listens any more.
 sub kill {
     my $self = shift;
 
     return if !delete $running{$self->{pid}};
 
-    CORE::kill KILL => $self->{pid}, $self->workers;
+    my @workers = $self->workers;
+
+    CORE::kill KILL => $self->{pid}, @workers;
     waitpid $self->{pid}, 0;
+
+    wait_for(sub { !grep { alive($_) } @workers });
+}
+
+
+# Who is dead and waited for by nobody has no files any more.
+sub alive {
+    my $pid = shift;
+
+    open my $file, '<', "/proc/$pid/stat" or return 0;
+
+    return (<$file> // '') =~ /\) [^ZX]/;
 }
 
 
