@@ -672,6 +672,13 @@ ngx_ratelimit_redis_shard_t *ngx_ratelimit_redis_shard(
 const char *ngx_ratelimit_redis_conn_feed(ngx_ratelimit_redis_conn_t *conn,
     u_char *data, size_t len);
 
+
+/* error.c */
+
+/* conn's reply is an error: fails the call, or sends it once more. */
+void ngx_ratelimit_redis_error(ngx_ratelimit_redis_conn_t *conn,
+    ngx_ratelimit_redis_call_t *call);
+
 /* Breaks conn where its reply is an error: it is of no use without this. */
 void ngx_ratelimit_redis_reply_setup(ngx_ratelimit_redis_conn_t *conn,
     const char *command);
