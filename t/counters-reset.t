@@ -188,7 +188,10 @@ for (@rules) {
 {
     my $total = 0;
 
+    # nothing is in hand at first: that would come on top
+
     spend($LIMIT, 'fixed_lease', 'load', @fleet);
+    denied_ok('fixed_lease', 'load', @fleet);
 
     for my $n (1 .. 5) {
         reset_ok($fleet[$n % 2], 'fixed_lease', 'load');
