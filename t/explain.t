@@ -49,6 +49,7 @@ my $gateway = t::Gateway->new(http => <<'CONF')->start;
         location /old/ { rewrite ^/old/(.*)$ /v1/$1 last; }
         location /inside/ { internal; ratelimit zone=api; }
         location /gone/ { return 410 "gone\n"; }
+        location /drop/ { return 444; }
 
         location /auth/ {
             auth_basic "x";
@@ -317,9 +318,16 @@ is($api->post('/explain', { uri => '/both/1?k=addr',
                             headers => { 'X-From' => '192.0.2.9' } })
    ->{status}, 200, 'from another address');
 
+$socket = IO::Socket::INET->new("127.0.0.1:$gateway->{port}");
+print $socket "POST /rl/explain HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: "
+    . "application/json\r\nContent-Length: 39\r\n\r\n"
+    . '{"uri":"/drop/","address":"192.0.2.78"}';
+is(do { local $/; <$socket> } // '', '', 'a request that gets no answer');
+
 my $log = $gateway->read('access.log');
 like($log, qr{^POST /rl/explain 200 127\.0\.0\.1$}m,
      'the log has the request itself');
+like($log, qr{^GET /drop/ 444 127\.0\.0\.1$}m, 'also of one without an answer');
 like($log, qr{^GET /gone/ 410 127\.0\.0\.1$}m,
      'or what was answered before, but for its address');
 unlike($log, qr{192\.0\.2\.|2001}, 'with its own address');

@@ -389,9 +389,15 @@ ngx_ratelimit_async_fill(ngx_ratelimit_lease_t *lease,
     lease->tokens = 0;
     lease->since_ms = ngx_ratelimit_lease_ms(env->now_us);
 
-    /* nor does the window end here that was begun without Redis */
+    /*
+     * nor does the window end here that was begun without Redis, and of one
+     * that was reset there may be more left than before
+     */
 
-    if (!lease->answered) {
+    if (!lease->answered
+        || (!ngx_ratelimit_lease_flows(limit)
+            && ngx_ratelimit_lease_forgot(env, lease->answered_ms)))
+    {
         lease->fresh_us = 0;
     }
 

@@ -55,6 +55,12 @@ ngx_ratelimit_lease_fill(ngx_ratelimit_lease_t *lease,
 
     passed_ms = ngx_ratelimit_lease_passed_ms(env->now_us, lease->answered_ms);
 
+    /* it was reset meanwhile: there may be more than clients were told */
+
+    if (ngx_ratelimit_lease_forgot(env, lease->answered_ms)) {
+        lease->told = UINT32_MAX;
+    }
+
     ngx_ratelimit_lease_learn(lease, limit, asked_us, env->now_us, answer);
 
     if (answer->retry_us == NGX_RATELIMIT_NEVER) {

@@ -49,6 +49,7 @@ typedef struct {
 
 static ngx_http_ratelimit_api_explain_t *ngx_http_ratelimit_api_explain_create(
     ngx_http_ratelimit_api_t *api);
+static void ngx_http_ratelimit_api_explain_end(void *data);
 static void ngx_http_ratelimit_api_explain_cleanup(void *data);
 static ngx_int_t ngx_http_ratelimit_api_explain_question(
     ngx_http_ratelimit_api_explain_t *explain);
@@ -119,7 +120,13 @@ static ngx_http_ratelimit_api_explain_t *
 ngx_http_ratelimit_api_explain_create(ngx_http_ratelimit_api_t *api)
 {
     ngx_pool_cleanup_t                *cln;
+    ngx_http_cleanup_t                *end;
     ngx_http_ratelimit_api_explain_t  *explain;
+
+    end = ngx_http_cleanup_add(api->request, 0);
+    if (end == NULL) {
+        return NULL;
+    }
 
     cln = ngx_pool_cleanup_add(api->request->pool,
                                sizeof(ngx_http_ratelimit_api_explain_t));
@@ -133,7 +140,26 @@ ngx_http_ratelimit_api_explain_create(ngx_http_ratelimit_api_t *api)
     explain->api = api;
     cln->handler = ngx_http_ratelimit_api_explain_cleanup;
 
+    end->handler = ngx_http_ratelimit_api_explain_end;
+    end->data = explain;
+
     return explain;
+}
+
+
+/*
+ * Before the request is logged, also one that got no answer: the other's
+ * address is that of a client that was not there.
+ */
+static void
+ngx_http_ratelimit_api_explain_end(void *data)
+{
+    ngx_http_ratelimit_api_explain_t *explain = data;
+
+    if (explain->other) {
+        ngx_http_ratelimit_api_self_address(explain->api->request,
+                                            &explain->self);
+    }
 }
 
 
@@ -145,12 +171,9 @@ ngx_http_ratelimit_api_explain_cleanup(void *data)
     json_decref(explain->json);
     explain->json = NULL;
 
-    /* where it never became itself again, and the connection is kept alive */
+    /* set_real_ip_from of the other has a cleanup that puts its address back */
 
-    if (explain->other) {
-        ngx_http_ratelimit_api_self_address(explain->api->request,
-                                            &explain->self);
-    }
+    ngx_http_ratelimit_api_explain_end(explain);
 }
 
 

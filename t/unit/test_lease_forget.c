@@ -119,6 +119,43 @@ test_told(void **state)
 }
 
 
+/* Also where tokens in hand were spent meanwhile, and Redis asked ahead. */
+
+static void
+test_told_in_hand(void **state)
+{
+    lease_t   lease;
+    limit_t   limit;
+    answer_t  answer;
+
+    (void) state;
+
+    limit = fixed(10, 100);
+    memset(&lease, 0, sizeof(lease));
+
+    fill(&lease, &limit, 100, 3, said(3, 0, 90000, 0));
+    assert_int_equal(take(&lease, &limit, 101, 1, &answer), PAID);
+    assert_int_equal(answer.remaining, 2);
+
+    forgot_us = AT_US(102);
+    assert_int_equal(take(&lease, &limit, 103, 1, &answer), PAID);
+    assert_int_equal(answer.remaining, 1);
+
+    fill(&lease, &limit, 104, 2, said(2, 8, 90000, 0));
+    assert_int_equal(take(&lease, &limit, 105, 1, &answer), PAID);
+    assert_int_equal(answer.remaining, 10);
+
+    /* of what was said since, it never rises again */
+
+    fill(&lease, &limit, 106, 1, said(0, 5, 90000, 0));
+    assert_int_equal(take(&lease, &limit, 107, 1, &answer), PAID);
+    assert_int_equal(answer.remaining, 6);
+    fill(&lease, &limit, 108, 1, said(0, 9, 90000, 0));
+    assert_int_equal(take(&lease, &limit, 109, 1, &answer), PAID);
+    assert_int_equal(answer.remaining, 6);
+}
+
+
 static ngx_ratelimit_lease_e
 spend(lease_t *lease, const limit_t *limit, int64_t ms, unsigned *ask)
 {
@@ -177,6 +214,46 @@ test_async(void **state)
         debited(&lease, &limits[i], 108, 107, 1, said(0, 0, 90000, 9000));
         assert_int_equal(spend(&lease, &limits[i], 109, &ask), DENIED);
     }
+}
+
+
+/* So does what there was before, where that was enough until Redis was told. */
+
+static void
+test_async_left(void **state)
+{
+    env_t     env;
+    lease_t   lease;
+    limit_t   limit;
+    answer_t  answer;
+    unsigned  ask;
+
+    (void) state;
+
+    limit = fixed(10, 100);
+    memset(&lease, 0, sizeof(lease));
+
+    assert_int_equal(spend(&lease, &limit, 100, &ask), PAID);
+    debited(&lease, &limit, 101, 100, 1, said(1, 2, 90000, 0));
+
+    /* without a reset it never rises */
+
+    assert_int_equal(spend(&lease, &limit, 102, &ask), PAID);
+    debited(&lease, &limit, 104, 103, 1, said(1, 9, 90000, 0));
+
+    env = at(105);
+    ngx_ratelimit_async_take(&lease, &limit, &env, 0, &answer, &ask);
+    assert_int_equal(answer.remaining, 1);
+
+    forgot_us = AT_US(106);
+    assert_int_equal(spend(&lease, &limit, 107, &ask), PAID);
+    debited(&lease, &limit, 109, 108, 1, said(1, 9, 90000, 0));
+
+    env = at(110);
+    ngx_ratelimit_async_take(&lease, &limit, &env, 0, &answer, &ask);
+    assert_int_equal(answer.remaining, 9);
+    assert_int_equal(spend(&lease, &limit, 111, &ask), PAID);
+    assert_int_equal(spend(&lease, &limit, 112, &ask), PAID);
 }
 
 
@@ -240,7 +317,9 @@ main(void)
         cmocka_unit_test_setup(test_denied, forget),
         cmocka_unit_test_setup(test_in_hand, forget),
         cmocka_unit_test_setup(test_told, forget),
+        cmocka_unit_test_setup(test_told_in_hand, forget),
         cmocka_unit_test_setup(test_async, forget),
+        cmocka_unit_test_setup(test_async_left, forget),
         cmocka_unit_test_setup(test_owed, forget),
     };
 
