@@ -452,9 +452,12 @@ ngx_ratelimit_sync_pull_done(void *data, ngx_uint_t cancelled)
     if (compile->failed) {
         ngx_ratelimit_sync_compile_free(compile);
 
-        /* the file; what could not be read of it is in the log */
+        /* the state file: what could not be read of it is in the log */
 
-        (void) ngx_ratelimit_sync_failed(&sync->polling);
+        if (sync->control == NULL) {
+            (void) ngx_ratelimit_sync_failed(&sync->polling);
+        }
+
         ngx_ratelimit_sync_poll_later(sync, NGX_RATELIMIT_SYNC_AGAIN_MS);
         return;
     }
