@@ -1,6 +1,6 @@
 # Another nginx, while a binary is upgraded, has written a version to the state
-# file that this one cannot go by, as of another configuration. It is the current
-# one all the same: it can be read here, and changed by who expects it.
+# file that this one cannot go by, as of another configuration. It is the
+# current one all the same: it can be read here, and changed by who expects it.
 
 use strict;
 use warnings;
