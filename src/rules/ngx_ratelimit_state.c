@@ -409,7 +409,7 @@ ngx_ratelimit_state_good(const ngx_str_t *file, ngx_log_t *log)
     rc = ngx_ratelimit_state_peek(file, pool, &text, log);
     ngx_destroy_pool(pool);
 
-    return rc == NGX_OK;
+    return rc != NGX_DECLINED;
 }
 
 
@@ -464,14 +464,16 @@ ngx_int_t
 ngx_ratelimit_state_peek(const ngx_str_t *file, ngx_pool_t *pool,
     ngx_str_t *text, ngx_log_t *log)
 {
+    ngx_int_t                   rc;
     ngx_ratelimit_state_path_t  path;
 
     if (ngx_ratelimit_state_path(path, file, "") != NGX_OK) {
         return NGX_DECLINED;
     }
 
-    return (ngx_ratelimit_state_load(path, pool, text, log) == NGX_OK)
-           ? NGX_OK : NGX_DECLINED;
+    rc = ngx_ratelimit_state_load(path, pool, text, log);
+
+    return (rc == NGX_ABORT) ? NGX_DECLINED : rc;
 }
 
 

@@ -52,8 +52,9 @@ ngx_int_t ngx_ratelimit_state_newest(const ngx_str_t *file, uint64_t *version,
     uint64_t *id, ngx_log_t *log);
 
 /*
- * As read(), of a file alone, which stays what it is. Returns NGX_OK, or
- * NGX_DECLINED: nothing good is there (logged). good: whether there is.
+ * As read(), of a file alone, which stays what it is. Returns NGX_OK,
+ * NGX_DECLINED: nothing good is there, or NGX_ERROR: it cannot be read now, or
+ * memory is out (both logged). good: whether there is, for all that is known.
  */
 ngx_uint_t ngx_ratelimit_state_good(const ngx_str_t *file, ngx_log_t *log);
 ngx_int_t ngx_ratelimit_state_peek(const ngx_str_t *file, ngx_pool_t *pool,

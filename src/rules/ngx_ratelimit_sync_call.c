@@ -354,6 +354,16 @@ ngx_ratelimit_sync_call_work(void *data)
                    : ngx_ratelimit_store_read(call->limiter->store,
                                               call->version, &call->entry,
                                               &generation, call->pool->log);
+
+        /* another nginx has written it, while the binary is upgraded */
+
+        if (call->rc == NGX_DECLINED && call->alone) {
+            call->rc = ngx_ratelimit_sync_file_read(call->limiter,
+                                                    call->version,
+                                                    &call->entry.text,
+                                                    call->pool->log);
+        }
+
         if (call->rc != NGX_OK) {
             return;
         }

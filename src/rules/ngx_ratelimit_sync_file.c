@@ -15,8 +15,11 @@ static void ngx_ratelimit_sync_file_work(void *data);
 static ngx_uint_t ngx_ratelimit_sync_file_ahead(
     ngx_ratelimit_limiter_t *limiter, uint64_t *version, uint64_t *id,
     ngx_log_t *log);
-static void ngx_ratelimit_sync_file_publish(
-    ngx_ratelimit_sync_compile_t *compile, const ngx_str_t *text);
+static ngx_int_t ngx_ratelimit_sync_file_newer(
+    ngx_ratelimit_limiter_t *limiter, ngx_pool_t *pool, ngx_str_t *text,
+    uint64_t *version);
+static ngx_int_t ngx_ratelimit_sync_file_publish(
+    ngx_ratelimit_store_t *store, ngx_pool_t *pool, const ngx_str_t *text);
 
 
 void
@@ -26,7 +29,9 @@ ngx_ratelimit_sync_file_look(ngx_ratelimit_sync_t *sync)
 
     if (!sync->leading || sync->control || sync->limiter->state.len == 0
         || sync->pulled || sync->written || ngx_exiting
-        || ngx_current_msec - sync->looked < NGX_RATELIMIT_SYNC_FILE_MS)
+        || ngx_current_msec - sync->looked < NGX_RATELIMIT_SYNC_FILE_MS
+        || (sync->polling.wait
+            && (ngx_msec_int_t) (ngx_current_msec - sync->polling.after) < 0))
     {
         return;
     }
@@ -57,6 +62,7 @@ ngx_ratelimit_sync_file_work(void *data)
     ngx_ratelimit_sync_compile_t *compile = data;
 
     uint64_t                 version, id;
+    ngx_int_t                rc;
     ngx_str_t                text;
     ngx_ratelimit_record_t   record;
 
@@ -75,11 +81,16 @@ ngx_ratelimit_sync_file_work(void *data)
 
     /* said once: then it is refused, and the next change writes over it */
 
-    if (ngx_ratelimit_state_peek(&compile->limiter->state, compile->pool,
-                                 &text, compile->log)
-        != NGX_OK)
-    {
+    rc = ngx_ratelimit_state_peek(&compile->limiter->state, compile->pool,
+                                  &text, compile->log);
+
+    if (rc == NGX_DECLINED) {
         compile->why = "the state file is not whole";
+        return;
+    }
+
+    if (rc != NGX_OK) {
+        compile->failed = 1;
         return;
     }
 
@@ -103,7 +114,11 @@ ngx_ratelimit_sync_file_work(void *data)
     ngx_ratelimit_sync_compile_text(compile);
 
     if (compile->why == NULL && compile->policy) {
-        ngx_ratelimit_sync_file_publish(compile, &text);
+        compile->published =
+            ngx_ratelimit_sync_file_publish(compile->limiter->store,
+                                            compile->pool, &text);
+        compile->generation =
+            ngx_ratelimit_store_generation(compile->limiter->store);
     }
 }
 
@@ -127,22 +142,110 @@ ngx_ratelimit_sync_file_ahead(ngx_ratelimit_limiter_t *limiter,
 }
 
 
+/*
+ * Who expects a version that the file alone has was told of it by the other
+ * nginx, or here, and has read it: it comes before the next one, whether this
+ * worker can go by it or not.
+ */
 ngx_int_t
 ngx_ratelimit_sync_file_check(ngx_ratelimit_limiter_t *limiter,
-    uint64_t *found, ngx_log_t *log)
+    uint64_t expected, uint64_t *found, ngx_log_t *log)
 {
-    uint64_t  version, id;
+    uint64_t     own, id;
+    ngx_int_t    rc;
+    ngx_str_t    text;
+    ngx_pool_t  *pool;
 
-    if (limiter->state.len == 0
-        || !ngx_ratelimit_sync_file_ahead(limiter, &version, &id, log)
-        || !ngx_ratelimit_state_good(&limiter->state, log))
-    {
-        return NGX_OK;
+    pool = ngx_create_pool(NGX_DEFAULT_POOL_SIZE, log);
+    if (pool == NULL) {
+        return NGX_ERROR;
     }
 
-    *found = version;
+    rc = ngx_ratelimit_sync_file_newer(limiter, pool, &text, found);
 
-    return NGX_BUSY;
+    if (rc == NGX_OK) {
+
+        /* of the same version this node has another, which was edited */
+
+        ngx_ratelimit_store_version(limiter->store, &own, &id);
+
+        rc = (*found == expected && own < expected)
+             ? ngx_ratelimit_sync_file_publish(limiter->store, pool, &text)
+             : NGX_BUSY;
+
+    } else if (rc == NGX_DECLINED) {
+        rc = NGX_OK;
+    }
+
+    ngx_destroy_pool(pool);
+
+    return rc;
+}
+
+
+ngx_int_t
+ngx_ratelimit_sync_file_read(ngx_ratelimit_limiter_t *limiter,
+    uint64_t version, ngx_str_t *text, ngx_log_t *log)
+{
+    uint64_t                 newest;
+    ngx_int_t                rc;
+    ngx_str_t                rest;
+    ngx_pool_t              *pool;
+    ngx_ratelimit_record_t   record;
+
+    pool = ngx_create_pool(NGX_DEFAULT_POOL_SIZE, log);
+    if (pool == NULL) {
+        return NGX_ERROR;
+    }
+
+    rc = ngx_ratelimit_sync_file_newer(limiter, pool, &rest, &newest);
+
+    while (rc == NGX_OK) {
+
+        if (rest.len == 0
+            || ngx_ratelimit_record_head(&rest, pool, &record) != NULL)
+        {
+            rc = NGX_DECLINED;
+            break;
+        }
+
+        if (record.version == version) {
+            text->data = ngx_alloc(record.text.len, log);
+
+            if (text->data == NULL) {
+                rc = NGX_ERROR;
+                break;
+            }
+
+            ngx_memcpy(text->data, record.text.data, record.text.len);
+            text->len = record.text.len;
+            break;
+        }
+
+        rest.data += record.text.len;
+        rest.len -= record.text.len;
+    }
+
+    ngx_destroy_pool(pool);
+
+    return rc;
+}
+
+
+/* All that is in the file, where this node has not the newest of it. */
+static ngx_int_t
+ngx_ratelimit_sync_file_newer(ngx_ratelimit_limiter_t *limiter,
+    ngx_pool_t *pool, ngx_str_t *text, uint64_t *version)
+{
+    uint64_t  id;
+
+    if (limiter->state.len == 0
+        || !ngx_ratelimit_sync_file_ahead(limiter, version, &id, pool->log))
+    {
+        return NGX_DECLINED;
+    }
+
+    return ngx_ratelimit_state_peek(&limiter->state, pool, text, pool->log);
 }
 
 
@@ -151,18 +254,17 @@ ngx_ratelimit_sync_file_check(ngx_ratelimit_limiter_t *limiter,
  * leader writes the file again, the same. What this
  * node alone has of the same version was not in the file, and is no part of it.
  */
-static void
-ngx_ratelimit_sync_file_publish(ngx_ratelimit_sync_compile_t *compile,
-    const ngx_str_t *text)
+static ngx_int_t
+ngx_ratelimit_sync_file_publish(ngx_ratelimit_store_t *store,
+    ngx_pool_t *pool, const ngx_str_t *text)
 {
     uint64_t                      current, id, found;
+    ngx_int_t                     rc;
     ngx_str_t                     rest;
     ngx_uint_t                    n, history;
-    ngx_ratelimit_store_t        *store;
     ngx_ratelimit_record_t        record;
     ngx_ratelimit_store_entry_t   entries[NGX_RATELIMIT_STORE_HISTORY + 1];
 
-    store = compile->limiter->store;
     ngx_ratelimit_store_version(store, &current, &id);
 
     rest = *text;
@@ -170,7 +272,7 @@ ngx_ratelimit_sync_file_publish(ngx_ratelimit_sync_compile_t *compile,
 
     for (n = 0; n <= NGX_RATELIMIT_STORE_HISTORY && rest.len; n++) {
 
-        if (ngx_ratelimit_record_head(&rest, compile->pool, &record) != NULL
+        if (ngx_ratelimit_record_head(&rest, pool, &record) != NULL
             || record.document.data == NULL || record.version < current
             || (record.version == current && record.id == id))
         {
@@ -189,15 +291,14 @@ ngx_ratelimit_sync_file_publish(ngx_ratelimit_sync_compile_t *compile,
         rest.len -= record.text.len;
     }
 
-    compile->published = NGX_OK;
+    rc = NGX_OK;
 
-    while (n-- && compile->published == NGX_OK) {
-        compile->published = ngx_ratelimit_store_publish(store, &entries[n],
-                                                         current, history,
-                                                         &found);
+    while (n-- && rc == NGX_OK) {
+        rc = ngx_ratelimit_store_publish(store, &entries[n], current, history,
+                                         &found);
         current = entries[n].version;
         history = 1;
     }
 
-    compile->generation = ngx_ratelimit_store_generation(store);
+    return rc;
 }

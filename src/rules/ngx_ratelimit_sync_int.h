@@ -151,11 +151,20 @@ void ngx_ratelimit_sync_pull_done(void *data, ngx_uint_t cancelled);
 void ngx_ratelimit_sync_file_look(ngx_ratelimit_sync_t *sync);
 
 /*
- * In a thread: NGX_OK, or NGX_BUSY: the state file has a version that this node
- * has not, in *found.
+ * In a thread, before a put without Redis. Returns NGX_OK; NGX_BUSY: the state
+ * file has a version that this node has not, in *found; NGX_ERROR; or what
+ * publish() of the store returns. Where that version is the expected one it is
+ * the store's then.
  */
 ngx_int_t ngx_ratelimit_sync_file_check(ngx_ratelimit_limiter_t *limiter,
-    uint64_t *found, ngx_log_t *log);
+    uint64_t expected, uint64_t *found, ngx_log_t *log);
+
+/*
+ * In a thread: the record of a version of a state file that is ahead of this
+ * node, on the heap. NGX_OK, NGX_DECLINED: there is none, or NGX_ERROR.
+ */
+ngx_int_t ngx_ratelimit_sync_file_read(ngx_ratelimit_limiter_t *limiter,
+    uint64_t version, ngx_str_t *text, ngx_log_t *log);
 
 /* sync_call.c */
 

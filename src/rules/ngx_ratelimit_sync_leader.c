@@ -444,12 +444,20 @@ ngx_ratelimit_sync_pull_done(void *data, ngx_uint_t cancelled)
     sync->pulled = NULL;
 
     if (compile->none) {
+        sync->polling.wait = 0;
         ngx_ratelimit_sync_compile_free(compile);
         return;
     }
 
     if (compile->failed) {
         ngx_ratelimit_sync_compile_free(compile);
+
+        /* the state file: what could not be read of it is in the log */
+
+        if (sync->control == NULL) {
+            (void) ngx_ratelimit_sync_failed(&sync->polling);
+        }
+
         ngx_ratelimit_sync_poll_later(sync, NGX_RATELIMIT_SYNC_AGAIN_MS);
         return;
     }

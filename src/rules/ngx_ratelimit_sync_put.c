@@ -157,8 +157,8 @@ ngx_ratelimit_sync_put_publish(ngx_ratelimit_sync_call_t *call)
 
         /* another nginx, while the binary is upgraded */
 
-        rc = ngx_ratelimit_sync_file_check(call->limiter, &call->found,
-                                           call->pool->log);
+        rc = ngx_ratelimit_sync_file_check(call->limiter, call->version,
+                                           &call->found, call->pool->log);
         if (rc != NGX_OK) {
             return rc;
         }

@@ -406,7 +406,18 @@ test_unreadable(void **state)
                      NGX_ERROR);
     assert_int_equal(log_level, NGX_LOG_EMERG);
     assert_true(there(""));
+
+    /* it may be good, which is no more than not known */
+    assert_int_equal(ngx_ratelimit_state_peek(&file, pool, &text,
+                                              &log_nowhere),
+                     NGX_ERROR);
+    assert_true(ngx_ratelimit_state_good(&file, &log_nowhere));
     assert_int_equal(rmdir(name("")), 0);
+
+    assert_int_equal(ngx_ratelimit_state_peek(&file, pool, &text,
+                                              &log_nowhere),
+                     NGX_DECLINED);
+    assert_false(ngx_ratelimit_state_good(&file, &log_nowhere));
 
     assert_int_equal(mkfifo(name(""), 0700), 0);
     assert_int_equal(ngx_ratelimit_state_read(&file, pool, 0, &text,
