@@ -101,6 +101,24 @@ sub said {
 }
 
 
+# Until all workers of the gateway go by this version. False when the test's
+# patience ends.
+sub follows {
+    my ($self, $version) = @_;
+
+    my %said;
+    my $gateway = $self->{gateway};
+
+    return t::Gateway::wait_for(sub {
+        for (map { answer($_) } $gateway->burst(10, "$self->{base}/status")) {
+            $said{$_->{json}{node}{worker}} = $_->{json}{compiled};
+        }
+        return keys %said == $gateway->{workers}
+               && !grep { $_ != $version } values %said;
+    });
+}
+
+
 # That a problem is one, whole.
 sub problem_ok {
     my ($answer, $said, $name) = @_;

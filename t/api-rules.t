@@ -34,19 +34,6 @@ my $api = t::Api->new($gateway);
 
 sub sha { return 'sha256:' . sha256_hex(shift) }
 
-# Until both workers go by this version: two that say so.
-sub followed {
-    my $version = shift;
-    my %said;
-
-    return t::Gateway::wait_for(sub {
-        for (map { t::Api::answer($_) } $gateway->burst(10, '/rl/status')) {
-            $said{$_->{json}{node}{worker}} = $_->{json}{compiled};
-        }
-        return keys %said == 2 && !grep { $_ != $version } values %said;
-    });
-}
-
 sub limit {
     my ($key, $path) = @_;
 
@@ -86,7 +73,7 @@ is_deeply([keys %{ $answer->{json}{rules}[0]{override} }], [sha('sk_vip')],
           'API keys are stored as their hashes');
 unlike($answer->{body} . $gateway->read('rules.state') . $gateway->log,
        qr/sk_vip/, 'nowhere in the clear');
-ok(followed(1), 'all workers follow');
+ok($api->follows(1), 'all workers follow');
 is(limit('a', '/v1/orders/1'), '200 10', 'a limit');
 is(limit('sk_vip', '/v1/orders/1'), '200 1000', 'an override');
 is(limit('a', '/v2'), '200 ', 'no rule');
@@ -137,7 +124,7 @@ $answer = $api->change('PATCH', '/rules/second',
                        { params => { limit => 4 }, priority => 7 },
                        'Content-Type: application/merge-patch+json');
 is_deeply($answer->{json}{params}, { limit => 4, window => 60 }, 'PATCH');
-ok(followed($answer->{etag} =~ s/"//gr), 'it is followed');
+ok($api->follows($answer->{etag} =~ s/"//gr), 'it is followed');
 is(limit('b', '/second'), '200 4', 'and counts');
 $answer = $api->change('DELETE', '/rules/second');
 is_deeply($answer->{json}, { version => 0 + $answer->{etag} =~ s/"//gr },
@@ -197,7 +184,7 @@ $answer = $api->change('PATCH', '/tier-of',
                                    'a/b/c' => undef } });
 is($answer->{status}, 200, 'PATCH /tier-of');
 is($api->get('/tier-of/a/b/c')->{status}, 404, 'one is gone by it');
-ok(followed($answer->{etag} =~ s/"//gr), 'it is followed');
+ok($api->follows($answer->{etag} =~ s/"//gr), 'it is followed');
 is(limit($_, '/v1/orders/1'), '200 500', "$_ is pro") for qw( sk_prod_1 sk_a );
 is(limit('other', '/v1/orders/1'), '200 10', 'another is not');
 
@@ -211,7 +198,7 @@ my $id = $answer->{json}{id};
 
 is_deeply($api->get("/overrides/$id")->{json}, $answer->{json},
           'GET /overrides/{id}');
-ok(followed($answer->{etag} =~ s/"//gr), 'it is followed');
+ok($api->follows($answer->{etag} =~ s/"//gr), 'it is followed');
 is(limit('sk_a', '/v1/orders/1'), '200 2500', 'five times as much');
 is(scalar @{ $api->get('/overrides')->{json} }, 1, 'GET /overrides');
 
@@ -233,7 +220,7 @@ for (['blacklist', 403, 'sk_revoked_1'], ['whitelist', 200, 'sk_internal_1']) {
     $answer = $api->change('POST', "/$list", ['sk_more']);
     is_deeply($answer->{json}, [$key =~ s/1$/*/r, sha('sk_more')],
               "POST /$list");
-    ok(followed($answer->{etag} =~ s/"//gr), 'it is followed');
+    ok($api->follows($answer->{etag} =~ s/"//gr), 'it is followed');
     is(limit($key, '/v1/orders/1') . '.', "$status .", "$key: no rule counts");
     is($api->change('DELETE', "/$list?key=sk_more")->{status}, 200,
        "DELETE /$list");
