@@ -10,7 +10,7 @@ NGX_SRC ?=
 
 export NGX_SRC
 
-.PHONY: build run stop test unit sim chaos check bench plots format clean help
+.PHONY: build run stop test unit fuzz sim chaos check bench plots format clean help
 
 build:
 	@tools/deps.sh build
@@ -25,14 +25,19 @@ run: build
 stop:
 	@tools/run.sh stop
 
-# A test of one file needs no unit tests.
-test: $(if $(T),,unit) $(if $(SAN),,build)
+# A test of one file needs no unit tests. The targets of t/fuzz have sanitizers
+# anyway.
+test: $(if $(T),,unit $(if $(SAN),,fuzz)) $(if $(SAN),,build)
 	@tools/deps.sh build test
 	@SAN="$(SAN)" tools/test.sh $(T)
 
 unit:
 	@tools/deps.sh build test
 	@$(MAKE) --no-print-directory -C t/unit SAN="$(SAN)"
+
+fuzz:
+	@tools/deps.sh build test san
+	@$(MAKE) --no-print-directory -s -C t/fuzz -j2
 
 sim:
 	@tools/deps.sh build test
@@ -67,10 +72,11 @@ help:
 	@echo 'make run                a limited gateway on 127.0.0.1:8080'
 	@echo 'make run REDIS=cluster  two gateways that share one limit'
 	@echo 'make stop               ends what make run started'
-	@echo 'make test               unit tests and t/*.t'
+	@echo 'make test               unit tests, fuzz targets and t/*.t'
 	@echo 'make test T=t/x.t       one file of them'
 	@echo 'make test SAN=address,undefined  all, with sanitizers in nginx too'
 	@echo 'make unit               the unit tests alone'
+	@echo 'make fuzz               what reads text of others, on any text, 10 s each'
 	@echo 'make sim                leases against a perfect counter, in virtual time'
 	@echo 'make chaos              real faults, one after the other, six minutes'
 	@echo 'make chaos FAULT=kill   those with that in their name'

@@ -14,8 +14,30 @@ static void *ngx_http_ratelimit_create_loc_conf(ngx_conf_t *cf);
 static char *ngx_http_ratelimit_merge_loc_conf(ngx_conf_t *cf, void *parent,
     void *child);
 static ngx_int_t ngx_http_ratelimit_init(ngx_conf_t *cf);
+static ngx_int_t ngx_http_ratelimit_init_module(ngx_cycle_t *cycle);
 static ngx_int_t ngx_http_ratelimit_init_process(ngx_cycle_t *cycle);
 static void ngx_http_ratelimit_exit_process(ngx_cycle_t *cycle);
+
+static ngx_conf_enum_t  ngx_http_ratelimit_phases[] = {
+    { ngx_string("before_auth"), NGX_HTTP_RATELIMIT_BEFORE_AUTH },
+    { ngx_string("after_auth"), NGX_HTTP_RATELIMIT_AFTER_AUTH },
+    { ngx_null_string, 0 }
+};
+
+static ngx_conf_enum_t  ngx_http_ratelimit_responses[] = {
+    { ngx_string("json"), NGX_HTTP_RATELIMIT_RESPONSE_JSON },
+    { ngx_string("problem"), NGX_HTTP_RATELIMIT_RESPONSE_PROBLEM },
+    { ngx_string("off"), NGX_HTTP_RATELIMIT_RESPONSE_OFF },
+    { ngx_null_string, 0 }
+};
+
+static ngx_conf_enum_t  ngx_http_ratelimit_log_levels[] = {
+    { ngx_string("info"), NGX_LOG_INFO },
+    { ngx_string("notice"), NGX_LOG_NOTICE },
+    { ngx_string("warn"), NGX_LOG_WARN },
+    { ngx_string("error"), NGX_LOG_ERR },
+    { ngx_null_string, 0 }
+};
 
 static ngx_command_t  ngx_http_ratelimit_commands[] = {
 
@@ -41,7 +63,7 @@ static ngx_command_t  ngx_http_ratelimit_commands[] = {
       NULL },
 
     { ngx_string("ratelimit"),
-      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE12,
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_1MORE,
       ngx_http_ratelimit_limit,
       NGX_HTTP_LOC_CONF_OFFSET,
       0,
@@ -70,10 +92,10 @@ static ngx_command_t  ngx_http_ratelimit_commands[] = {
 
     { ngx_string("ratelimit_phase"),
       NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
-      ngx_http_ratelimit_phase,
+      ngx_http_ratelimit_set_enum,
       NGX_HTTP_LOC_CONF_OFFSET,
-      0,
-      NULL },
+      offsetof(ngx_http_ratelimit_loc_conf_t, phase),
+      &ngx_http_ratelimit_phases },
 
     { ngx_string("ratelimit_api_key"),
       NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_1MORE,
@@ -112,10 +134,17 @@ static ngx_command_t  ngx_http_ratelimit_commands[] = {
 
     { ngx_string("ratelimit_response"),
       NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
-      ngx_http_ratelimit_set_response,
+      ngx_http_ratelimit_set_enum,
       NGX_HTTP_LOC_CONF_OFFSET,
-      0,
-      NULL },
+      offsetof(ngx_http_ratelimit_loc_conf_t, response),
+      &ngx_http_ratelimit_responses },
+
+    { ngx_string("ratelimit_log_level"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
+      ngx_http_ratelimit_set_enum,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_ratelimit_loc_conf_t, log_level),
+      &ngx_http_ratelimit_log_levels },
 
     { ngx_string("ratelimit_status"),
       NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
@@ -132,7 +161,7 @@ static ngx_command_t  ngx_http_ratelimit_commands[] = {
       NULL },
 
     { ngx_string("ratelimit_api"),
-      NGX_HTTP_LOC_CONF|NGX_CONF_TAKE123,
+      NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1234,
       ngx_http_ratelimit_api,
       NGX_HTTP_LOC_CONF_OFFSET,
       0,
@@ -161,7 +190,7 @@ ngx_module_t  ngx_http_ratelimit_module = {
     ngx_http_ratelimit_commands,           /* module directives */
     NGX_HTTP_MODULE,                       /* module type */
     NULL,                                  /* init master */
-    NULL,                                  /* init module */
+    ngx_http_ratelimit_init_module,        /* init module */
     ngx_http_ratelimit_init_process,       /* init process */
     NULL,                                  /* init thread */
     NULL,                                  /* exit thread */
@@ -194,7 +223,10 @@ ngx_http_ratelimit_create_main_conf(ngx_conf_t *cf)
         return NULL;
     }
 
-    return conf;
+    conf->logs = ngx_pcalloc(cf->pool, NGX_HTTP_RATELIMIT_LOG_KINDS
+                                       * sizeof(ngx_ratelimit_log_limit_t));
+
+    return conf->logs ? conf : NULL;
 }
 
 
@@ -212,6 +244,7 @@ ngx_http_ratelimit_create_loc_conf(ngx_conf_t *cf)
     conf->headers = NGX_CONF_UNSET_UINT;
     conf->response = NGX_CONF_UNSET_UINT;
     conf->status = NGX_CONF_UNSET_UINT;
+    conf->log_level = NGX_CONF_UNSET_UINT;
     conf->phase = NGX_CONF_UNSET_UINT;
     conf->fail_mode = NGX_CONF_UNSET_UINT;
     conf->dry_run = NGX_CONF_UNSET;
@@ -243,6 +276,8 @@ ngx_http_ratelimit_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
         conf->tier = prev->tier;
     }
 
+    ngx_http_ratelimit_limit_tiers(conf);
+
     if (conf->sources == NULL) {
         conf->sources = prev->sources;
     }
@@ -261,6 +296,7 @@ ngx_http_ratelimit_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
                               NGX_HTTP_RATELIMIT_RESPONSE_JSON);
     ngx_conf_merge_uint_value(conf->status, prev->status,
                               NGX_HTTP_RATELIMIT_STATUS);
+    ngx_conf_merge_uint_value(conf->log_level, prev->log_level, NGX_LOG_INFO);
     ngx_conf_merge_uint_value(conf->phase, prev->phase,
                               NGX_HTTP_RATELIMIT_BEFORE_AUTH);
     ngx_conf_merge_uint_value(conf->fail_mode, prev->fail_mode,
@@ -302,6 +338,31 @@ ngx_http_ratelimit_init(ngx_conf_t *cf)
     *h = ngx_http_ratelimit_precontent_handler;
 
     return ngx_http_ratelimit_headers_init(cf);
+}
+
+
+/* By now nginx keeps no list of regular expressions any more. */
+static ngx_int_t
+ngx_http_ratelimit_init_module(ngx_cycle_t *cycle)
+{
+    ngx_uint_t                        i;
+    ngx_http_ratelimit_zone_t       **zones;
+    ngx_http_ratelimit_main_conf_t   *conf;
+
+    conf = ngx_http_cycle_get_module_main_conf(cycle,
+                                               ngx_http_ratelimit_module);
+
+    if (!ngx_test_config || conf == NULL) {
+        return NGX_OK;
+    }
+
+    zones = conf->zones.elts;
+
+    for (i = 0; i < conf->zones.nelts; i++) {
+        ngx_ratelimit_sync_test(&zones[i]->limiter, cycle->log);
+    }
+
+    return NGX_OK;
 }
 
 

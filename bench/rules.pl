@@ -145,13 +145,12 @@ sub change {
     my ($socket, $i) = @_;
 
     my $limit = $FIRST + $i;
-    my $before = $i - 1;
     my $body = '{"rules":[{"id":"bench","key":"$arg_k",'
                . '"algorithm":"fixed_window","sync":"lease",'
                . "\"params\":{\"limit\":$limit,\"window\":\"calendar:day\"}}]}";
 
     return ask($socket, 'PUT /rl/rules',
-               "Content-Type: application/json\r\nIf-Match: \"$before\"\r\n",
+               "Content-Type: application/json\r\nIf-Match: *\r\n",
                $body);
 }
 

@@ -9,7 +9,9 @@
 --   field     8 bytes, no two the same
 --   cost      below 0: gives back
 --   want      takes more, up to so many, where they are; -1: looks whether the
---             cost could be paid; to give back: milliseconds since it was taken;
+--             cost could be paid; below -1, with cost 0: takes -1 - want that
+--             have been spent already, what is not there is owed, up to the
+--             capacity; to give back: milliseconds since it was taken;
 --             t, f, s: "want+ahead/share" takes, besides, up to ahead of what
 --             is left then, but a share-th of it at most
 --   capacity
@@ -78,7 +80,8 @@ while i < n do
     if not (cost and want and capacity and a and b
             and #args[i + 1] == 8
             and cost >= -1073741824 and cost <= 1073741824 and cost % 1 == 0
-            and want >= -1 and want <= 9007199254740992 and want % 1 == 0
+            and want >= (cost == 0 and -1073741825 or -1)
+            and want <= 9007199254740992 and want % 1 == 0
             and (not share or cost >= 0 and share >= 1
                  and math.max(want, ahead, share) <= 1073741824)
             and capacity >= 1 and capacity <= 1073741824
@@ -116,8 +119,8 @@ while i < n do
 
     -- what a counter that is looked at only, or gives back, would change
 
-    local change = charge and (want >= 0 or cost < 0)
-    local granted, remaining, reset_us, retry_us, new, keep_us
+    local change = charge and (want ~= -1 or cost < 0)
+    local granted, remaining, reset_us, retry_us, new, keep_us, need_us
 
     if set_key then
         granted, remaining, reset_us, retry_us, new
@@ -135,7 +138,7 @@ while i < n do
             want = want + math.min(ahead, left - left % 1)
         end
 
-        granted, remaining, reset_us, retry_us, new, keep_us
+        granted, remaining, reset_us, retry_us, new, keep_us, need_us
             = take(states[(i + 6) / 7], now, cost, want, capacity, a, b,
                    change)
     end
@@ -171,8 +174,14 @@ while i < n do
             changes[#changes + 1] = args[i + 1]
             changes[#changes + 1] = new
 
-            if reset_ms > need_ms then
-                need_ms = reset_ms
+            need_us = need_us or reset_us
+
+            if need_us > need_ms * 1000 then
+                need_ms = need_us / 1000
+            end
+
+            if keep_us < need_us then
+                keep_us = need_us
             end
 
             if keep_us > keep_ms * 1000 then

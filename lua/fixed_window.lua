@@ -4,9 +4,11 @@
 -- calendar: 0 for multiples of window_us, 1 for UTC days, 2 for months; then
 -- window_us is the longest of these.
 -- charge false: look whether the cost could be paid, take nothing.
+-- want below -1: -1 - want tokens have been spent and are taken in any case.
 --
 -- Returns granted, remaining, reset_us, retry_us (-1: never), the new state or
--- false where it stays as it is, and how long a state is of use.
+-- false where it stays as it is, how long a state is of use, and how long this
+-- one is, where that is not reset_us.
 
 -- When the UTC month of now began, and when it ends.
 
@@ -58,19 +60,29 @@ local fixed_window = (has.f or has.F) and function(
 
     -- settle: what is used
 
-    local count, changed = 0, false
+    local count, changed, owes = 0, false, false
 
     if state and #state == 13 then
-        local old_fresh, old_count, old_code = unpack_state('>I7I4I2', state)
+        local old_end, old_count, old_code = unpack_state('>I7I4I2', state)
 
-        if old_code ~= 0 and old_fresh > now then
-            count = old_count
+        if old_code ~= 0 and old_end > now then
+            count, owes, changed = old_count, old_code == 4003, true
 
-            if old_code ~= code or old_fresh - now > window_us + 1000000 then
-                changed = true
+            if owes then
+                old_end = old_end - window_us
+            end
 
-            else
-                end_us = old_fresh
+            if old_end <= now then
+
+                -- the window that owes is over, this one pays
+
+                count = count < capacity and 0 or count - capacity
+                owes = false
+
+            elseif (owes or old_code == code)
+                   and old_end - now <= window_us + 1000000
+            then
+                end_us, changed = old_end, false
 
                 -- give; want is for how many milliseconds it was taken
 
@@ -79,7 +91,7 @@ local fixed_window = (has.f or has.F) and function(
 
                     if taken_us >= now
                        or taken_us >= start_us
-                          and taken_us >= old_fresh - window_us
+                          and taken_us >= old_end - window_us
                     then
                         count = count + cost
                         count = count > 0 and count or 0
@@ -95,11 +107,21 @@ local fixed_window = (has.f or has.F) and function(
     local left = count < capacity and capacity - count or 0
     local granted, retry_us = 0, 0
 
-    if cost > capacity then
+    if want < -1 then
+        if charge and count < 2 * capacity then
+            granted = math.min(-1 - want, 2 * capacity - count)
+            owes = owes or count + granted > capacity
+        end
+
+    elseif cost > capacity then
         retry_us = -1
 
     elseif cost > left then
         retry_us = end_us - now
+
+        if owes and count + cost > 2 * capacity then
+            retry_us = retry_us + window_us
+        end
 
     elseif charge and cost >= 0 then
         granted = want <= cost and cost or want < left and want or left
@@ -110,9 +132,13 @@ local fixed_window = (has.f or has.F) and function(
         changed = true
     end
 
-    local new = changed and pack('>I7I4I2', count > 0 and end_us or 0, count,
-                                 count > 0 and code or 0)
+    owes = owes and count > capacity
 
-    return granted, left - granted, count > 0 and end_us - now or 0,
-           retry_us, new, window_us
+    local fresh_us = owes and end_us + window_us or count > 0 and end_us or 0
+    local new = changed and pack('>I7I4I2', fresh_us, count,
+                                 owes and 4003 or count > 0 and code or 0)
+
+    return granted, left > granted and left - granted or 0,
+           count > 0 and end_us - now or 0, retry_us, new, window_us,
+           owes and fresh_us - now
 end

@@ -114,7 +114,12 @@ local sliding_log = (has.l or has.L) and function(
     local left = used < capacity and capacity - used or 0
     local granted, retry_us = 0, 0
 
-    if cost > capacity then
+    if want < -1 then
+        local room = math.min(2 * capacity, 16383) - used
+
+        granted = charge and room > 0 and math.min(-1 - want, room) or 0
+
+    elseif cost > capacity then
         retry_us = -1
 
     elseif cost > left then
@@ -148,7 +153,9 @@ local sliding_log = (has.l or has.L) and function(
         return 0, left, reset_us, retry_us, false
     end
 
-    return granted, left - granted, reset_us, retry_us, function()
+    left = left > granted and left - granted or 0
+
+    return granted, left, reset_us, retry_us, function()
         if expired > 0 then
             call('ZREMRANGEBYSCORE', key, '-inf', format('%.0f', cutoff))
         end

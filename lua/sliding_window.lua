@@ -28,6 +28,11 @@ local sliding_window = (has.s or has.S) and function(
 
     local end_us = now - now % window_us + window_us
 
+    -- at most what has an exact weight: the capacity and more
+
+    local most = 9007199254740992 / window_ms
+    most = most < 2147483648 and most - most % 1 or 2147483648
+
     -- settle: what is used
 
     local count, before, changed = 0, 0, false
@@ -72,11 +77,6 @@ local sliding_window = (has.s or has.S) and function(
             end
         end
 
-        -- at most what has an exact weight: the capacity and more
-
-        local most = 9007199254740992 / window_ms
-        most = most < 1073741824 and most - most % 1 or 1073741824
-
         count = count < most and count or most
         before = before < most and before or most
     end
@@ -112,7 +112,12 @@ local sliding_window = (has.s or has.S) and function(
     local left = used < capacity and capacity - used or 0
     local granted, retry_us = 0, 0
 
-    if cost > capacity then
+    if want < -1 then
+        if charge and used < 2 * capacity then
+            granted = math.min(-1 - want, 2 * capacity - used, most - count)
+        end
+
+    elseif cost > capacity then
         retry_us = -1
 
     elseif cost > left then
@@ -149,6 +154,8 @@ local sliding_window = (has.s or has.S) and function(
     local new = changed and pack('>I7I4I2I4', fresh_us, count,
                                  fresh_us > 0 and code or 0, before)
 
-    return granted, left - granted, fresh_us > 0 and fresh_us - now or 0,
+    left = left > granted and left - granted or 0
+
+    return granted, left, fresh_us > 0 and fresh_us - now or 0,
            retry_us, new, 2 * window_us
 end

@@ -3,6 +3,7 @@
 --
 -- state: 12 bytes (7 tat_us, 3 tat_frac, 2 span_code), anything else is fresh.
 -- charge false: look whether the cost could be paid, take nothing.
+-- want below -1: -1 - want tokens have been spent and are taken in any case.
 --
 -- Returns granted, remaining, reset_us, retry_us (-1: never), the new state or
 -- false where it stays as it is, and the span in microseconds.
@@ -27,6 +28,7 @@ local token_bucket = (has.t or has.T) and function(
     -- settle: what is used
 
     local used_us, used_frac, changed = 0, 0, false
+    local most_us = 2 * span_us + 2
 
     if state and #state == 12 then
         local tat_us, tat_frac, tat_code = unpack_state('>I7I3I2', state)
@@ -47,10 +49,14 @@ local token_bucket = (has.t or has.T) and function(
                 end
 
                 used_us = used_us * span_us / old
-                used_us = used_us + -used_us % 1
 
-                if used_us >= span_us then
+                if used_us > most_us then
+                    used_us = most_us
+                elseif used_us > span_us - 1 and used_us <= span_us * 1.015625
+                then
                     used_us, used_frac = span_us, span_frac
+                else
+                    used_us = used_us + -used_us % 1
                 end
 
                 changed = true
@@ -60,7 +66,7 @@ local token_bucket = (has.t or has.T) and function(
                     used_us, used_frac = used_us + 1, 0
                 end
 
-                if used_us > span_us + 1000000 then
+                if used_us > most_us + 1000000 then
                     used_us, used_frac = span_us, span_frac
                     changed = true
                 end
@@ -137,7 +143,10 @@ local token_bucket = (has.t or has.T) and function(
 
     local granted, retry_us = 0, 0
 
-    if cost > capacity then
+    if want < -1 then
+        granted = charge and math.min(-1 - want, 2 * capacity) or 0
+
+    elseif cost > capacity then
         retry_us = -1
 
     elseif cost > left then
@@ -161,8 +170,12 @@ local token_bucket = (has.t or has.T) and function(
             used_us, used_frac = used_us + 1, used_frac - scale
         end
 
-        left = left - granted
+        left = left > granted and left - granted or 0
         changed = true
+
+        if used_us > most_us then
+            used_us, used_frac = most_us, 0
+        end
     end
 
     return granted, left, used_frac > 0 and used_us + 1 or used_us, retry_us,

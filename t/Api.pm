@@ -3,7 +3,7 @@
 #
 #     my $api = t::Api->new($gateway, '/rl');
 #     my $answer = $api->put('/rules', { rules => [] }, 'If-Match: "0"');
-#     is($answer->{status} . ' ' . $answer->{etag}, '201 "1"');
+#     is("$answer->{status} $answer->{version}", '201 1');
 #     is($answer->{json}{version}, 1);
 
 package t::Api;
@@ -71,6 +71,8 @@ sub answer {
     my $answer = shift;
 
     $answer->{etag} = t::Gateway::header($answer, 'ETag');
+    $answer->{version} = $answer->{etag} =~ /^"(0|[1-9]\d*(?=-[0-9a-f]{16}"))/
+                         ? $1 : '';
     $answer->{type} = t::Gateway::header($answer, 'Content-Type');
     $answer->{json} = eval { $JSON->decode($answer->{body}) };
 
@@ -116,6 +118,19 @@ sub follows {
         return keys %said == $gateway->{workers}
                && !grep { $_ != $version } values %said;
     });
+}
+
+
+# "If-Match" with the tag of a version, the current one or one of the history.
+sub if_match {
+    my ($self, $version) = @_;
+
+    for my $path ('/rules', "/versions/$version") {
+        my $answer = $self->get($path);
+        return "If-Match: $answer->{etag}" if $answer->{version} eq $version;
+    }
+
+    return "If-Match: \"$version\"";
 }
 
 

@@ -4,15 +4,17 @@
 #     use t::FakeRedis;
 #     my $fake = t::FakeRedis->new(sub { my @command = @_; return $bytes });
 #
-# The function runs in the server's process and answers each command; undef
-# closes the connection, '' says nothing, a reference to an array of these does
-# one after the other, with pauses. SCRIPT LOAD gets its answer here, and so does
-# the gateways' heartbeat, that one node lives: it is no command that is counted
-# or heard. Where the function has left a command of the connection without an
+# The function runs in the server's process and answers each command, of the
+# connection number $t::FakeRedis::CONNECTION; undef closes the connection, ''
+# says nothing, a reference to an array of these does one after the other, with
+# pauses. SCRIPT LOAD and CLIENT SETNAME get their answer here, and so does the
+# gateways' heartbeat, that one node lives: SETNAME and the heartbeat are no
+# commands that are counted or heard. Where the function has left a command of the connection without an
 # answer the heartbeat gets none either, since answers are in order.
 #
 # Options: port; addr, 127.0.0.1 unless given; load => 1 has the function answer SCRIPT LOAD too;
-# beats => 1 the heartbeat, is_beat(command), which is counted and heard then; greeting =>
+# names => 1 CLIENT SETNAME, which is heard then; beats => 1 the heartbeat,
+# is_beat(command), which is counted and heard then; greeting =>
 # a function, what it gives is sent at each connection's begin; narrow => small
 # segments and a small buffer, so that little data is a lot.
 #
@@ -36,6 +38,8 @@ use Socket qw( IPPROTO_TCP TCP_NODELAY TCP_MAXSEG SOL_SOCKET SO_RCVBUF
                MSG_NOSIGNAL );
 use Time::HiRes ();
 
+use t::Ports ();
+
 # tcpi_data_segs_in of struct tcp_info
 use constant { TCP_INFO => 11, DATA_SEGS_IN => 152 };
 
@@ -45,12 +49,15 @@ my $ALONE = "*4\r\n:1\r\n:1073741823\r\n:0\r\n:0\r\n";
 
 my %running;
 
+our $CONNECTION;
+
 
 sub new {
     my ($class, $answer, %options) = @_;
 
-    my $listen = IO::Socket::INET->new(Listen => 64,
-        LocalAddr => $options{addr} || '127.0.0.1', ReuseAddr => 1, LocalPort => $options{port} || 0)
+    my $listen = IO::Socket::INET->new(
+        Listen => 64, ReuseAddr => 1, LocalAddr => $options{addr} || '127.0.0.1',
+        LocalPort => $options{port} || t::Ports::free_port())
         or die "listen: $!";
 
     if ($options{narrow}) {
@@ -143,7 +150,14 @@ sub serve {
             $segments{$socket} = unpack "x@{[DATA_SEGS_IN]}L",
                 getsockopt($socket, IPPROTO_TCP, TCP_INFO) if $n;
 
+            $CONNECTION = $number{$socket};
+
             while (my @command = command(\$buffer{$socket})) {
+                if ($command[0] eq 'CLIENT' && !$options{names}) {
+                    answer($socket, "+OK\r\n") if !$owes{$number{$socket}};
+                    next;
+                }
+
                 if (is_beat(@command) && !$options{beats}) {
                     answer($socket, $ALONE) if !$owes{$number{$socket}};
                     next;

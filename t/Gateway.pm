@@ -26,6 +26,8 @@ use Socket qw( MSG_NOSIGNAL );
 use Test::More ();
 use Time::HiRes qw( sleep time );
 
+use t::Ports qw( free_port );
+
 # what a test waits for at most: a sanitizer's nginx is slow
 our $PATIENCE = 20;
 
@@ -39,7 +41,7 @@ my ($made, %running) = (0);
 sub dir {
     my $name = shift;
 
-    my $dir = "$ROOT/build/t/$$/$name";
+    my $dir = "$ROOT/$ENV{RATELIMIT_LOGS}/$$/$name";
 
     make_path("$dir/temp");
 
@@ -47,28 +49,13 @@ sub dir {
 }
 
 
-# A port that nothing listens on, below the ports that clients get.
-sub free_port {
-    our $next;
-    $next //= 20000 + $$ % 500 * 20;
-
-    for (1 .. 2000) {
-        my $port = $next++;
-        return $port if IO::Socket::INET->new(
-            LocalAddr => '127.0.0.1', LocalPort => $port, Listen => 1,
-            ReuseAddr => 1);
-    }
-
-    die "no free port";
-}
-
-
 # http: the inside of http {}, where %%PORT%% is the gateway's port and
-# %%DIR%% its folder. main: lines before events {}. workers: their number.
+# %%DIR%% its folder. main: lines before events {}; events: lines inside.
+# workers: their number.
 sub new {
     my ($class, %self) = @_;
 
-    my $self = bless { workers => 1, main => '', %self }, $class;
+    my $self = bless { workers => 1, main => '', events => '', %self }, $class;
 
     $self->{name} //= 'gateway' . ++$made;
     $self->{dir} = dir($self->{name});
@@ -101,6 +88,7 @@ error_log $dir/error.log info;
 $self->{main}
 events {
     worker_connections 2048;
+    $self->{events}
 }
 http {
 $log

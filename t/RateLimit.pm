@@ -16,12 +16,14 @@
 # Redis, each on loopback and gone at the end of the file or of the run:
 #
 #     redis_port()      the port of a server that the files of a run share
-#     cluster_ports()   the ports of a cluster that they share
+#     cluster_ports()   the ports of a cluster that they share and do not change
+#     cluster_start()   those of a cluster of this file alone
 #     redis_start(...)  a server of this file alone, to be stopped, killed, or
 #                       given arguments; returns its port
 #     redis_stop($port)
 #     redis_pid($port)
-#     redis_cli($port, @args)   what redis-cli printed
+#     redis_cli($port, @args)   what redis-cli printed; dies on an error
+#     redis_try($port, @args)   the same, errors too
 #
 # key_prefix() is another one in each file and run, so that files that share a
 # server do not meet in it.
@@ -36,22 +38,12 @@ use warnings;
 
 use Cwd ();
 use File::Path ();
-use IO::Socket::INET;
 use POSIX ();
 use Test::More;
 
+use t::Ports ();
+
 my ($root, $tmp, $prefix, %redis, $own_cluster, $pid);
-
-# below the ports that the kernel gives to clients
-sub free_port() {
-    for (1 .. 100) {
-        my $port = 10000 + int(rand(20000));
-        return $port if IO::Socket::INET->new(LocalAddr => '127.0.0.1',
-            LocalPort => $port, Listen => 1, ReuseAddr => 1);
-    }
-
-    die "no free port found";
-}
 
 BEGIN {
     $root = Cwd::abs_path('.');
@@ -59,13 +51,13 @@ BEGIN {
         or die "run it in the repository: prove -I. t/x.t\n";
 
     $pid = $$;
-    $tmp = "$root/build/t/$$";
+    $tmp = "$root/" . ($ENV{RATELIMIT_LOGS} ||= 'build/t') . "/$$";
     File::Path::make_path($tmp);
 
     my $nginx = -x '/usr/sbin/nginx' ? '/usr/sbin/nginx' : 'nginx';
     $ENV{TEST_NGINX_BINARY} ||= $nginx;
     $ENV{TEST_NGINX_SERVROOT} ||= "$tmp/servroot";
-    $ENV{TEST_NGINX_PORT} ||= free_port();
+    $ENV{TEST_NGINX_PORT} ||= t::Ports::free_port();
     $ENV{TEST_NGINX_TIMEOUT} ||= 10;
     $ENV{TEST_NGINX_LOG_LEVEL} ||= 'info';
 
@@ -87,6 +79,9 @@ BEGIN {
 # Runs after Test::Nginx's own END, which ends nginx: the last defined is first.
 END {
     if (defined $pid && $pid == $$) {
+        # prove would call a file that dies before its first test skipped
+        fail("the file runs to its end") if $?;
+
         local $?;
         reports_check();
         redis_stop($_) for keys %redis;
@@ -106,8 +101,8 @@ END {
 
 use Test::Nginx::Socket -Base;
 
-our @EXPORT = qw(redis_port cluster_ports redis_start redis_stop redis_pid
-                 redis_cli key_prefix);
+our @EXPORT = qw(redis_port cluster_ports cluster_start redis_start redis_stop
+                 redis_pid redis_cli redis_try key_prefix);
 
 my @forbidden = ('[alert]', '[emerg]', '[crit]', 'Sanitizer', 'runtime error:');
 
@@ -160,24 +155,28 @@ sub redis_port() {
     return $ENV{TEST_NGINX_REDIS_PORT} = $ENV{RATELIMIT_REDIS_PORT};
 }
 
-sub cluster_ports() {
-    if (!$ENV{RATELIMIT_CLUSTER_PORTS}) {
-        $own_cluster = 7301;
-        script('start', "$tmp/cluster", $own_cluster);
-        $ENV{RATELIMIT_CLUSTER_PORTS} =
-            join ' ', $own_cluster .. $own_cluster + 5;
-    }
-
+sub cluster_named() {
     my @ports = split ' ', $ENV{RATELIMIT_CLUSTER_PORTS};
     $ENV{TEST_NGINX_CLUSTER} = join ' ', map { "127.0.0.1:$_" } @ports;
     return @ports;
+}
+
+sub cluster_start() {
+    $own_cluster = t::Ports::free_ports(6);
+    script('start', "$tmp/cluster", $own_cluster);
+    $ENV{RATELIMIT_CLUSTER_PORTS} = join ' ', $own_cluster .. $own_cluster + 5;
+    return cluster_named();
+}
+
+sub cluster_ports() {
+    return $ENV{RATELIMIT_CLUSTER_PORTS} ? cluster_named() : cluster_start();
 }
 
 # redis_start(port => n, args => [...]): a port given is used again, after a
 # stop for example. sentinel => lines of its file: a sentinel.
 sub redis_start(%) {
     my %options = @_;
-    my $port = $options{port} || free_port();
+    my $port = $options{port} || t::Ports::free_port();
     my $dir = "$tmp/redis-$port";
 
     File::Path::make_path($dir);
@@ -198,7 +197,7 @@ sub redis_start(%) {
     $redis{$port} = $child;
 
     for (1 .. 200) {
-        my $answer = redis_cli($port, 'ping');
+        my $answer = redis_try($port, 'ping');
         return $port if $answer =~ /PONG|NOAUTH/;
         select undef, undef, undef, 0.05;
     }
@@ -231,8 +230,17 @@ sub redis_stop($) {
 
 sub redis_cli($@) {
     my ($port, @args) = @_;
+    my $answer = redis_try($port, @args);
+    die "redis-cli -p $port @args: $answer\n" if $?;
+    return $answer;
+}
+
+# $? is not 0 when the reply is an error, or there is none
+sub redis_try($@) {
+    my ($port, @args) = @_;
     open my $out, '-|', 'timeout', 5, 'sh', '-c', 'exec redis-cli "$@" 2>&1',
-        'sh', '-h', '127.0.0.1', '-p', $port, @args or die "redis-cli: $!";
+        'sh', '-e', '-h', '127.0.0.1', '-p', $port, @args
+        or die "redis-cli: $!";
     local $/;
     my $answer = <$out> // '';
     close $out;

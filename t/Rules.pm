@@ -23,17 +23,21 @@ my $JSON = JSON::PP->new->canonical->latin1;
 
 
 # A record: head and document, a reference or the JSON itself. What its head has
-# else, or instead, may be given: id, author, reason, format, time.
+# else, or instead, may be given: id, lineage, author, reason, format, time. All
+# are of one lineage by default; undef: of none, as gateways of before wrote them.
 sub record {
     my ($version, $document, %head) = @_;
 
     $document = $JSON->encode($document) if ref $document;
     $document .= "\n" if $document !~ /\n\z/;
 
-    my %all = (format => '1.0', version => $version,
+    my %all = (format => '1.1', version => $version,
                id => sprintf('%016x', 1 + int rand 2 ** 52),
+               lineage => '00000000000000f1',
                time => '2026-11-20T10:00:00.000Z', author => '', reason => '',
                bytes => length $document, %head);
+
+    delete $all{lineage} if !defined $all{lineage};
 
     my $text = $JSON->encode(\%all) =~ s/\}\z//r;
 
@@ -129,8 +133,10 @@ sub put {
     my ($port, $prefix, $zone, $expected, $record, %how) = @_;
 
     my $channel = $how{quiet} ? "$prefix:nobody" : "$prefix:rules:$zone";
-    my $got = script($port, $prefix, $zone, 'put', $expected, version($record),
-                     id($record), $record, $channel, version($record));
+    my $id = redis($port, 'HGET', key($prefix, $zone), 'id') // 0;
+    my $got = script($port, $prefix, $zone, 'put', $expected, $id,
+                     version($record), id($record), $record, $channel,
+                     version($record));
 
     die $got if !ref $got;
 
@@ -178,18 +184,31 @@ sub api {
 }
 
 
+# The tag of a version, the current one or one that the history has.
+sub tag {
+    my ($gateway, $version) = @_;
+
+    for my $path ('/rules', "/versions/$version") {
+        my $tag = t::Gateway::header(api($gateway, "GET $path"), 'ETag');
+        return $tag if $tag =~ /^"$version\b/;
+    }
+
+    return "\"$version\"";
+}
+
+
 # A change of all rules, from the expected version on.
 sub change {
     my ($gateway, $expected, $document) = @_;
-    return api($gateway, 'PUT /rules', $document, "If-Match: \"$expected\"");
+    return api($gateway, 'PUT /rules', $document,
+               'If-Match: ' . tag($gateway, $expected));
 }
 
 
 # Locations: what the workers go by, and the endpoint.
 sub location {
     return 'location = /metrics { ratelimit_metrics; add_header X-Pid $pid; } '
-           . 'location /rl/ { ratelimit_api zone=z write; '
-           . 'client_max_body_size 64m; }';
+           . 'location /rl/ { ratelimit_api zone=z write; }';
 }
 
 

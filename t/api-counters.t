@@ -149,6 +149,96 @@ is_deeply([map { [@{ $said{$_} }{qw( limit tier override )}] }
 is($api->get(counter('parts', 'x&key=y&key=z'))->{status}, 400, 'three parts');
 $alone->stop;
 
+# the plan that nginx.conf gives to a key: what its requests, and /explain, say
+
+my $plans = t::Gateway->new(http => <<'CONF')->start;
+    ratelimit_zone $ratelimit_api_key zone=one:1m;
+    ratelimit_rule plan zone=one limit=50 window=31d tiers=pro:1000,basic:100;
+    ratelimit_zone $arg_user zone=two:1m;
+    ratelimit_rule user zone=two limit=50 window=31d tiers=pro:1000 key=${arg_user};
+    ratelimit_zone $ratelimit_api_key zone=three:1m;
+    ratelimit_rule where zone=three limit=50 window=31d tiers=pro:1000,basic:100;
+    map $ratelimit_api_key $tier { alice pro; eve basic; default ''; }
+    map $arg_user $user_tier { ann pro; default ''; }
+    ratelimit_headers x;
+    server {
+        listen 127.0.0.1:%%PORT%%;
+        location /rl/ { ratelimit_api zone=one write; ratelimit zone=one;
+                        ratelimit_tier $tier; }
+        location /rl2/ { ratelimit_api zone=two; }
+        location /rl3/ { ratelimit_api zone=three; }
+        location / { ratelimit zone=one; ratelimit_tier $tier; empty_gif; }
+        location /user { ratelimit zone=two; ratelimit_tier $user_tier; empty_gif; }
+        location /a { ratelimit zone=three; ratelimit_tier basic; empty_gif; }
+        location /b { ratelimit zone=three; ratelimit_tier pro; empty_gif; }
+    }
+CONF
+
+$api = t::Api->new($plans, '/rl');
+
+sub plan {
+    my ($base, $counter, @headers) = @_;
+
+    my $json = t::Api->new($plans, $base)->get($counter, @headers)->{json};
+
+    return join ' ', map { $_ // 'none' } @{$json}{qw( limit remaining tier )};
+}
+
+for (['alice', '1000 999 pro'], ['bob', '50 49 none']) {
+    my ($key, $said) = @$_;
+
+    is(t::Gateway::header($plans->get('/', "X-API-Key: $key"),
+                          'X-RateLimit-Limit'), (split ' ', $said)[0],
+       "$key: a request");
+    is(plan('/rl', counter('plan', $key)), $said, "$key: its plan");
+    is(plan('/rl', counter('plan', $key), 'X-API-Key: eve'), $said,
+       "$key: whoever asks");
+}
+
+my $explained = $api->post('/explain', { uri => '/', headers =>
+                                         { 'X-API-Key' => 'alice' } });
+like($explained->{body}, qr/"limit":1000\b/, '/explain says the same');
+
+is(plan('/rl2', counter('user', 'ann')), '1000 1000 pro',
+   'a plan by another key than that of the API');
+is(plan('/rl2', counter('user', 'bob')), '50 50 none', 'and who has none');
+is(plan('/rl2', counter('user', 'bob') . '&tier=pro'), '1000 1000 pro',
+   'a plan that the query names');
+is(plan('/rl2', counter('user', 'ann') . '&tier='), '50 50 none',
+   'also that it is none');
+
+# the plans of the README: each rule has a limit of its own
+
+open my $readme, '<', 'README.md' or die "README.md: $!";
+my ($example) = do { local $/; <$readme> }
+                =~ /```nginx http\n([^`]*group=plan tier=pro[^`]*)```/;
+
+ok($example, 'the README has plans');
+
+my $said = t::Gateway->new(http => <<"CONF")->start;
+    $example
+    server {
+        listen 127.0.0.1:%%PORT%%;
+        location / {
+            ratelimit zone=plans;
+            ratelimit_headers ietf;
+            empty_gif;
+        }
+    }
+CONF
+is(join(' ', map { t::Gateway::header($said->get('/', "X-API-Key: $_"),
+                                      'RateLimit-Policy') =~ /"(pro|free)"/ }
+             'Zq8mW2', 'other'),
+   'pro free', 'and a client that has one gets it');
+$said->stop;
+
+t::Api::problem_ok(t::Api->new($plans, '/rl3')->get(counter('where', 'a')),
+                   '422 invalid', 'plans that depend on the location');
+is(plan('/rl3', counter('where', 'a') . '&tier=basic'), '100 100 basic',
+   'of which one has to be named');
+
+$plans->stop;
+
 # in Redis, by two gateways
 
 for my $sync ('', 'sync=strict', 'sync=async') {

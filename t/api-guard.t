@@ -20,7 +20,7 @@ my $gateway = t::Gateway->new(http => <<'CONF');
     set_real_ip_from unix:;
     real_ip_header X-From;
 
-    ratelimit_zone $arg_k zone=one:64k rate=1r/h;
+    ratelimit_zone $http_x_k zone=one:64k rate=1r/h;
 
     server {
         listen 127.0.0.1:%%PORT%%;
@@ -36,6 +36,12 @@ my $gateway = t::Gateway->new(http => <<'CONF');
         location /allowed/ {
             ratelimit_api zone=one write;
             allow 10.0.0.1;
+            allow 127.0.0.1;
+            deny all;
+        }
+
+        location /named/ {
+            ratelimit_api zone=one write;
             allow 127.0.0.1;
             deny all;
         }
@@ -71,6 +77,24 @@ my $gateway = t::Gateway->new(http => <<'CONF');
         location /except2/ {
             ratelimit_api zone=one write;
             limit_except GET { deny 10.0.0.1; allow all; }
+            allow 127.0.0.1;
+            deny all;
+        }
+    }
+
+    server {
+        listen 127.0.0.1:%%PORT%%;
+        server_name Gateway.Example *.below.example .both.example
+                    first.* ~^re[a-z]+\.example$;
+
+        location /named/ {
+            ratelimit_api zone=one write;
+            allow 127.0.0.1;
+            deny all;
+        }
+
+        location /named-token/ {
+            ratelimit_api zone=one write token_file=tokens;
             allow 127.0.0.1;
             deny all;
         }
@@ -131,8 +155,8 @@ is(status('/read/status', "Host: $_"), 200, "Host: $_")
 is(status('/allowed/status', 'X-From: 10.0.0.1'), 200, 'allowed');
 is(status('/allowed/status'), 200, 'allowed: loopback as well');
 is(status('/allowed/status', 'X-From: 10.0.0.2'), 403, 'not allowed');
-is(status('/allowed/status', 'Host: gateway.example'), 200,
-   'where the location says who, any name');
+is(status('/allowed/status', 'Host: evil.example'), 403,
+   'where the location says who, no other name');
 is(status('/all/status', 'X-From: 10.0.0.2'), 200, 'allow all');
 is(status('/some/status', 'X-From: 10.0.0.2'), 403,
    'a list of some that are denied opens nothing');
@@ -158,6 +182,29 @@ is(status('PUT /except2/rules'), 415, 'limit_except: PUT is the endpoint, too');
 is(status('PUT /except2/rules', 'X-From: 10.0.0.1'), 403,
    'limit_except: with its own rules');
 
+# names: a page that its name has led here is known by it, whoever is allowed
+
+is(status('/named/status', "Host: $_"), 200, "Host: $_")
+    for 'gateway.example', 'GATEWAY.example:8080', 'a.below.example',
+        'a.b.below.example', 'both.example', 'a.both.example';
+
+for my $host ('regular.example', 'below.example', 'first.evil.example',
+              'evilboth.example', 'evil.example', 'evil.example:80',
+              'gateway.example.evil.example', 'xgateway.example', 'a')
+{
+    is(status('/named/status', "Host: $host"), 403, "not: Host: $host");
+    is(status('PUT /named/whitelist', "Host: $host",
+              "Origin: http://$host", 'Sec-Fetch-Site: same-origin'), 403,
+       "nor a write: Host: $host");
+}
+
+is(status('GET http://evil.example/named/status', 'Host: localhost'),
+   403, 'nor a name in the request line');
+is(status('GET http://localhost/named/status', 'Host: evil.example'),
+   403, 'nor one beside it');
+is(status('/named-token/status', "Authorization: Bearer $TOKEN",
+          'Host: regular.example'), 200, 'a page has no token');
+
 # tokens
 
 my @with = map { "Authorization: $_" } "Bearer $TOKEN", "bearer  $OTHER";
@@ -177,9 +224,24 @@ my $none = t::Api->new($gateway, '/token')->get('/status');
 t::Api::problem_ok($none, '401 unauthorized', 'no token');
 is(t::Gateway::header($none, 'WWW-Authenticate'), 'Bearer realm="ratelimit"',
    'what it wants');
-is(status('/token/status', $with[0], 'Host: gateway.example'), 200,
+is(status('/token/status', $with[0], 'Host: other.example'), 200,
    'who has a token is no page of a browser');
 unlike($gateway->log, qr/$TOKEN|$OTHER/, 'no token in the log');
+
+# a reload reads the file again, and nothing else does
+
+my $LATER = 'a-later-token-456';
+
+$gateway->write('tokens', "$TOKEN\n$LATER\n");
+is(status('/token/status', "Authorization: Bearer $OTHER"), 200,
+   'before a reload: the tokens that were read');
+is(status('/token/status', "Authorization: Bearer $LATER"), 401,
+   'before a reload: no other');
+$gateway->reload;
+is(status('/token/status', "Authorization: Bearer $OTHER"), 401,
+   'a reload: a token that is gone');
+is(status('/token/status', "Authorization: Bearer $_"), 200,
+   'a reload: a token that is there') for $TOKEN, $LATER;
 
 # methods: write
 
@@ -215,8 +277,14 @@ for (['', 428], ['Sec-Fetch-Site: same-origin', 428],
 is(t::Api->new($gateway, '/read')->post("/$_", {},
        'Origin: http://evil.example')->{status}, 403, "$_, cross-site")
     for qw( rules/validate explain );
-is(status('/plain/status', 'Origin: http://evil.example'), 200,
-   'a read: the browser does not show it');
+is(status('/plain/status', 'Origin: http://evil.example'), 403,
+   'a read, cross-site');
+is(status('OPTIONS /plain/status', 'Origin: http://evil.example'), 403,
+   'nor may a page ask whether it may');
+is(status('/token/status', 'Origin: http://evil.example',
+          "Authorization: Bearer $LATER"), 403, 'nor with a token');
+is(status('/plain/status', 'Sec-Fetch-Site: cross-site'), 200,
+   'a link that was followed');
 is(status('PUT /prefix/rules', 'Origin: http://localhost:8080',
           'Host: localhost:8080'), 415, 'the port of the host');
 is(status('PUT /prefix/rules', 'Origin: http://localhost',
@@ -226,8 +294,8 @@ is(status('HEAD /read/explain'), 405, 'no HEAD where there is no GET');
 
 # limits: those of the server do not count it, its own do
 
-is(status('/read/status?k=x'), 200, 'not counted') for 1 .. 2;
-is(join(' ', map { status('/limited/status?k=x') } 1, 2), '200 429',
+is(status('/read/status', 'X-K: x'), 200, 'not counted') for 1 .. 2;
+is(join(' ', map { status('/limited/status', 'X-K: x') } 1, 2), '200 429',
    'its own limits count it');
 
 # paths
@@ -311,7 +379,7 @@ refused("location / { ratelimit_api zone=later $_->[0]; }", $_->[1], $_->[0])
 refused('location / { ratelimit_api write; }', qr/"ratelimit_api" has no zone/,
         'no zone');
 refused('location / { ratelimit_api zone=nix; }',
-        qr/"ratelimit_api" has "zone=nix", expected one that a .* in .*:\d+/,
+        qr/"ratelimit_api" has an unknown "zone=nix", expected .* in .*:\d+/,
         'no such zone');
 refused('location = /x { ratelimit_api zone=later; }',
         qr/in a location with "=", expected a prefix/, 'location =');
@@ -327,12 +395,16 @@ refused('location / { ratelimit_metrics; ratelimit_api zone=later; }',
         qr/stands beside "ratelimit_metrics"/, 'behind ratelimit_metrics');
 
 for (["\n# x\nsecret\n", 3, 'short'], ["secret of two words\n", 1, 'a space'],
-     ["secret-$TOKEN\nsecret-\xc3\xa9-0123456789\n", 2, 'no ASCII'])
+     ["secret-$TOKEN\nsecret-\xc3\xa9-0123456789\n", 2, 'no ASCII'],
+     ["ann:secret\n", 1, 'short behind a name'], [":$TOKEN\n", 1, 'no name'],
+     ["a b:$TOKEN\n", 1, 'a name with a space'],
+     ["a/b:$TOKEN\n", 1, 'a name with a slash'],
+     ['a' x 65 . ":$TOKEN\n", 1, 'a long name'])
 {
     my $file = $gateway->write('bad', $_->[0]);
 
     refused("location / { ratelimit_api zone=later token_file=$file; }",
-            qr/invalid token in \Q$file\E:$_->[1], expected 16 bytes/, $_->[2]);
+            qr/invalid token in \Q$file\E:$_->[1], expected "<name>:<token>": a name of .*, a token of 16 bytes/, $_->[2]);
 }
 
 for (['', 'expected a token'], ["# secret\n", 'expected a token'],

@@ -67,7 +67,8 @@ my %orders = (
 $answer = $api->put('/rules', { rules => [\%orders] }, 'If-Match: "0"',
                     'X-Ratelimit-Reason: the first',
                     'Authorization: Basic ' . encode_base64('ann:x', ''));
-is(t::Api::said($answer) . " $answer->{etag}", '201 "1"', 'PUT /rules');
+is(t::Api::said($answer) . " $answer->{version}", '201 1', 'PUT /rules');
+like($answer->{etag}, qr/^"1-[0-9a-f]{16}"$/, 'its tag: version and record');
 is($answer->{json}{version}, 1, 'its version');
 is_deeply([keys %{ $answer->{json}{rules}[0]{override} }], [sha('sk_vip')],
           'API keys are stored as their hashes');
@@ -82,6 +83,9 @@ is($api->get('/rules')->{body}, $answer->{body}, 'GET /rules');
 # conditions
 
 for (['', '428 precondition-required'], ['If-Match: "0"', '412 conflict'],
+     ['If-Match: "1"', '412 conflict'],
+     ['If-Match: "1-0000000000000001"', '412 conflict'],
+     ['If-Match: ' . $answer->{etag} =~ s/-/-0/r, '412 conflict'],
      ['If-Match: "2"', '412 conflict'], ['If-Match: "0", "2"', '412 conflict'],
      ['If-Match: x', '412 conflict'], ['If-Match: "01x"', '412 conflict'],
      ['If-Match: ', '412 conflict'], ['If-Match: *, "0"', '412 conflict'],
@@ -95,15 +99,18 @@ for (['', '428 precondition-required'], ['If-Match: "0"', '412 conflict'],
 }
 
 for ('"0", "N"', '"N", "0"', 'W/"N"', 'N', '"N"') {
-    my ($version) = $api->get('/rules')->{etag} =~ /(\d+)/;
-    my $tags = s/N/$version/r;
+    my $is = $api->get('/rules');
+    my $tag = $is->{etag} =~ tr/"//dr;
+    my $tags = s/N/$tag/r;
 
-    is($api->put('/rules/orders', \%orders, "If-Match: $tags")->{etag},
-       '"' . ($version + 1) . '"', "If-Match: $tags");
+    $orders{params}{limit}++;
+    is($api->put('/rules/orders', \%orders, "If-Match: $tags")->{version},
+       $is->{version} + 1, "If-Match: $tags");
     is($api->put('/rules/orders', \%orders, "If-Match: $tags")->{status}, 412,
        "If-Match: $tags: once");
 }
 
+$orders{params}{limit} = 10;
 my $now = $api->get('/rules')->{etag};
 
 is($api->get('/rules', "If-None-Match: $_->[0]")->{status}, $_->[1],
@@ -124,10 +131,10 @@ $answer = $api->change('PATCH', '/rules/second',
                        { params => { limit => 4 }, priority => 7 },
                        'Content-Type: application/merge-patch+json');
 is_deeply($answer->{json}{params}, { limit => 4, window => 60 }, 'PATCH');
-ok($api->follows($answer->{etag} =~ s/"//gr), 'it is followed');
+ok($api->follows($answer->{version}), 'it is followed');
 is(limit('b', '/second'), '200 4', 'and counts');
 $answer = $api->change('DELETE', '/rules/second');
-is_deeply($answer->{json}, { version => 0 + $answer->{etag} =~ s/"//gr },
+is_deeply($answer->{json}, { version => 0 + $answer->{version} },
           'DELETE: the version');
 t::Api::problem_ok($api->get('/rules/second'), '404 not-found', 'it is gone');
 is($api->get('/rules/second')->{etag}, $answer->{etag}, 'and as of when');
@@ -184,7 +191,7 @@ $answer = $api->change('PATCH', '/tier-of',
                                    'a/b/c' => undef } });
 is($answer->{status}, 200, 'PATCH /tier-of');
 is($api->get('/tier-of/a/b/c')->{status}, 404, 'one is gone by it');
-ok($api->follows($answer->{etag} =~ s/"//gr), 'it is followed');
+ok($api->follows($answer->{version}), 'it is followed');
 is(limit($_, '/v1/orders/1'), '200 500', "$_ is pro") for qw( sk_prod_1 sk_a );
 is(limit('other', '/v1/orders/1'), '200 10', 'another is not');
 
@@ -198,7 +205,7 @@ my $id = $answer->{json}{id};
 
 is_deeply($api->get("/overrides/$id")->{json}, $answer->{json},
           'GET /overrides/{id}');
-ok($api->follows($answer->{etag} =~ s/"//gr), 'it is followed');
+ok($api->follows($answer->{version}), 'it is followed');
 is(limit('sk_a', '/v1/orders/1'), '200 2500', 'five times as much');
 is(scalar @{ $api->get('/overrides')->{json} }, 1, 'GET /overrides');
 
@@ -209,6 +216,8 @@ t::Api::problem_ok($answer, '422 invalid: /expires_at is in the past',
                    'one that has ended');
 is($api->change('DELETE', "/overrides/$id")->{status}, 200, 'DELETE');
 is($api->get("/overrides/$id")->{status}, 404, 'it is gone');
+is_deeply($api->get('/overrides?key=%FF*')->{json}, [],
+          'no override has a key that is not UTF-8');
 
 # lists
 
@@ -220,11 +229,17 @@ for (['blacklist', 403, 'sk_revoked_1'], ['whitelist', 200, 'sk_internal_1']) {
     $answer = $api->change('POST', "/$list", ['sk_more']);
     is_deeply($answer->{json}, [$key =~ s/1$/*/r, sha('sk_more')],
               "POST /$list");
-    ok($api->follows($answer->{etag} =~ s/"//gr), 'it is followed');
+    ok($api->follows($answer->{version}), 'it is followed');
     is(limit($key, '/v1/orders/1') . '.', "$status .", "$key: no rule counts");
+    t::Api::problem_ok($api->change('POST', "/$list", ['sk_new', '127.0.0.0/8']),
+        '422 invalid: /1 is an address or a network, expected an API key; '
+        . 'addresses are for "allow" and "deny" of nginx.conf',
+        "POST /$list: an address");
     is($api->change('DELETE', "/$list?key=sk_more")->{status}, 200,
        "DELETE /$list");
     is_deeply($api->get("/$list")->{json}, [$key =~ s/1$/*/r], "GET /$list");
+    is($api->change('DELETE', "/$list?key=%FF*")->{status}, 404,
+       "DELETE /$list: none is not UTF-8");
     like(t::Api::said($api->change('DELETE', "/$list")), qr/^422 invalid/,
          'not all of it, unnamed');
 }
@@ -236,7 +251,8 @@ $answer = $api->get('/versions');
 my @versions = @{ $answer->{json}{versions} };
 my ($first) = grep { $_->{version} == 1 } @versions;
 
-is($answer->{etag}, '"' . $versions[0]{version} . '"', 'the newest first');
+is($answer->{version}, $versions[0]{version}, 'the newest first');
+is($answer->{etag}, $api->get('/rules')->{etag}, 'with the tag of all answers');
 is_deeply([map { $_->{version} } @versions], [reverse 1 .. @versions],
           'all of them');
 is_deeply([@$first{qw( author reason )}], ['ann', 'the first'],
@@ -246,7 +262,7 @@ like($first->{time}, qr/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/, 'time');
 my $old = $api->get('/versions/1');
 
 is($old->{json}{version}, 1, 'GET /versions/{n}');
-is($old->{etag}, '"1"', 'its tag is its own');
+is($old->{version}, 1, 'its tag is its own');
 is($first->{bytes}, length $old->{body}, 'its bytes');
 is($api->get("/versions/$_")->{status}, 404, "/versions/$_")
     for 0, 99, -1, '01', '00001', '01x', '18446744073709551617';
@@ -254,9 +270,9 @@ is($api->post('/versions/1/restore')->{status}, 428, 'restore needs If-Match');
 is($api->post("/versions/$_/restore", undef, 'If-Match: *')->{status}, 404,
    "restore of no version, $_") for 99, '001';
 $answer = $api->post('/versions/1/restore?reason=back%20to%201', undef,
-                     "If-Match: \"$versions[0]{version}\"");
-is("$answer->{status} $answer->{etag}", '200 "' . ($versions[0]{version} + 1)
-   . '"', 'restore');
+                     $api->if_match($versions[0]{version}));
+is("$answer->{status} $answer->{version}", '200 ' . ($versions[0]{version} + 1),
+   'restore');
 is_deeply($answer->{json}{rules}, $old->{json}{rules}, 'the document of then');
 is($api->get('/versions')->{json}{versions}[0]{reason}, 'back to 1',
    'a reason in the query');
@@ -270,7 +286,7 @@ is(t::Api::said($api->change('PUT', '/rules', {}, "X-Ratelimit-Reason: $_->[0]")
 $answer = $api->get('/status');
 is_deeply([@{ $answer->{json} }{qw( zone format redis warnings )}],
           ['one', '1.0', undef, 0], 'status');
-is($answer->{json}{version}, $answer->{etag} =~ s/"//gr, 'status: version');
+is($answer->{json}{version}, $answer->{version}, 'status: version');
 ok(t::Gateway::wait_for(sub { $api->get('/status')->{json}{state}{saved} }),
    'status: saved');
 like($answer->{json}{since}, qr/^\d{4}-/, 'status: since');

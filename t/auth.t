@@ -22,7 +22,7 @@ redis_cli($ports[1], 'cluster', 'addslotsrange', 8192, 16383);
 redis_cli($ports[0], 'cluster', 'meet', '127.0.0.1', $ports[1]);
 
 ok(t::Gateway::wait_for(sub {
-    2 == grep { redis_cli($_, 'cluster', 'info') =~ /cluster_state:ok/ } @ports
+    2 == grep { redis_try($_, 'cluster', 'info') =~ /cluster_state:ok/ } @ports
 }), 'a cluster');
 
 # the rights as the manual has them

@@ -47,6 +47,7 @@ sub gateway {
     my ($line, %options) = @_;
 
     return t::Gateway->new(workers => $options{workers} // 1,
+                           events => $options{events} // '',
                            http => <<"CONF")->start;
     ratelimit_redis r { $line; timeout @{[$options{timeout} // TIMEOUT]}; }
     ratelimit_zone \$arg_k zone=z:1m rate=10r/h redis=r sync=strict;
@@ -173,7 +174,7 @@ sub nobody_waits {
        'stopped: the first two wait for the whole timeout');
     is(lines($gateway, 'opens'), 0, 'stopped: two do not open it');
 
-    sleep 1.1;     # and those two are forgotten
+    sleep 1.1;     # they count on, however far apart
 
     open_by_silence($gateway, 'stopped');
     nobody_waits($gateway, 'stopped', 5);
@@ -260,7 +261,7 @@ sub nobody_waits {
 }
 
 
-# the probes: one at a time, after half a second and then one a second
+# the probes: without any request, and few however many requests there are
 
 {
     my $fake = fake(sub { '' }, all => 1);
@@ -275,43 +276,152 @@ sub nobody_waits {
         return lines($gateway, 'opens');
     }), 'probes: it opens');
 
-    my $opened = time;
     my $before = checks($fake);
 
-    while (time < $opened + 6) {
-        $gateway->burst(4, '/?k=a');
-        sleep 0.01;
-    }
+    ok(t::Gateway::wait_for(sub { checks($fake) >= $before + 3 }),
+       'probes: no request is needed');
 
-    my @probes = (checks($fake))[$before .. checks($fake) - 1];
-    my @apart = map { $probes[$_] - $probes[$_ - 1] } 1 .. $#probes;
-    my $apart = join ' ', map { sprintf '%.2f', $_ } @apart;
+    $before = checks($fake);
+    my @answers = map { $gateway->burst(100, '/?k=a') } 1 .. 10;
 
-    # 0.5, then 0.2 + 1 each time, up to a quarter less; a busy machine may find
-    # one late, and so too near to the next
-    cmp_ok(scalar @probes, '>=', 2, "probes: $apart s apart");
-    cmp_ok(scalar @probes, '<=', 7, 'probes: few');
-    cmp_ok($probes[0] - $opened, '<', 2, 'probes: the first one is soon');
-    cmp_ok($apart[0], '>=', 0.85, 'probes: the wait is doubled');
-    cmp_ok($probes[-1] - $probes[0], '>=', 0.85 * @apart,
-           'probes: and so it stays');
+    is(scalar(grep { t::Gateway::told($_) ne '200 DEGRADED -1' } @answers), 0,
+       'probes: all requests are degraded');
+    cmp_ok(checks($fake) - $before, '<', 100, 'probes: none of them is one');
     is(lines($gateway, 'opens'), 1, 'probes: one line');
     is(lines($gateway, 'closes'), 0, 'probes: and none that it closes');
 
+    # the outage ends without traffic
     good($fake);
-    recovers($gateway, 'probes');
+    ok(t::Gateway::wait_for(sub { lines($gateway, 'closes') }),
+       'probes: it closes without a request');
     each_once($gateway, 'probes');
     $gateway->stop;
     $fake->stop;
 }
 
 
-# half of twenty calls fail at once; the probe is a request's own call, which
-# is told nothing of it
+# a late reply closes it: no request is needed, and no probe
+
+{
+    my $port = redis_start();
+    my $gateway = gateway("server 127.0.0.1:$port", timeout => '100ms');
+
+    for (1 .. 3) {
+        ok(t::Gateway::wait_for(sub {
+            told($gateway, rand) eq '200 PASSED 9'
+        }), 'late reply: good before');
+        my $before = lines($gateway, 'opens');
+
+        kill STOP => redis_pid($port);
+        ok(t::Gateway::wait_for(sub {
+            $gateway->burst(5, '/?k=a');
+            lines($gateway, 'opens') > $before;
+        }), 'late reply: it opens');
+        kill CONT => redis_pid($port);
+
+        ok(t::Gateway::wait_for(sub {
+            metric($gateway, 'breaker_state',
+                   "shard=\"127.0.0.1:$port\"") == 0
+        }), 'late reply: it closes');
+        is(told($gateway, rand), '200 PASSED 9', 'late reply: at once');
+
+        # the lines are limited
+        sleep 1;
+    }
+
+    $gateway->stop;
+    redis_stop($port);
+}
+
+
+# one worker's connection is silent, the others' are not: nothing opens, no other
+# worker is touched, and that worker gets a new connection
+
+{
+    my $fake;
+    $fake = fake(sub { $t::FakeRedis::CONNECTION == 1 ? '' : $GOOD },
+                 all => 1);
+    my $gateway = gateway("server 127.0.0.1:$fake->{port}", workers => 2,
+                          timeout => '500ms');
+
+    ok(t::Gateway::wait_for(sub { $fake->seen->{connections} == 2 }),
+       'one connection: each worker has one');
+    is(told($gateway), '200 PASSED 9', 'one connection: good before');
+    bad($fake);
+
+    # requests all the time, so that each worker hears something
+    my @loads = map { t::Gateway::beside(sub {
+        my $end = time + 4;
+        $gateway->get('/?k=load') while time < $end;
+    }) } 1 .. 8;
+
+    my (%told, %again);
+    my $end = time + 3;
+
+    while (time < $end) {
+        my ($answer) = $gateway->get('/?k=a');
+        my $worker = t::Gateway::header($answer, 'X-Worker');
+        my $told = t::Gateway::told($answer);
+
+        $told{$worker}{$told}++;
+        $again{$worker} = 1 if $told eq '200 PASSED 9'
+                               && $told{$worker}{'200 DEGRADED -1'};
+    }
+
+    waitpid $_, 0 for @loads;
+
+    is(scalar(grep { $told{$_}{'200 DEGRADED -1'} } keys %told), 1,
+       'one connection: one worker is degraded');
+    is(scalar(keys %again), 1, 'one connection: for a while');
+    is(lines($gateway, 'opens'), 0, 'one connection: nothing opens');
+    like($gateway->log, qr/no connection to .*: it alone has no replies/,
+         'one connection: the log');
+
+    $gateway->stop;
+    $fake->stop;
+}
+
+
+# workers that were stopped: what has arrived meanwhile is in time
+
+for my $events ('', 'accept_mutex on;') {
+    my $fake = fake(sub { [('') x 10, $GOOD] });
+    my $gateway = gateway("server 127.0.0.1:$fake->{port}", workers => 2,
+                          timeout => '1s', events => $events);
+
+    is(told($gateway), '200 PASSED 9', "stopped worker, $events: good before");
+    bad($fake);
+
+    for (1 .. 3) {
+        my @workers = $gateway->workers;
+
+        my $child = t::Gateway::beside(sub {
+            sleep 0.1;
+            kill STOP => @workers;
+            sleep 1.5;
+            kill CONT => @workers;
+        });
+
+        # the fake takes 50 ms for each
+        my @answers = $gateway->burst(12, '/?k=a');
+
+        waitpid $child, 0;
+        is(scalar(grep { t::Gateway::told($_) eq '200 PASSED 9' } @answers),
+           12, "stopped worker, $events: all are answered");
+    }
+
+    is(lines($gateway, 'opens'), 0, "stopped worker, $events: nothing opens");
+    $gateway->stop;
+    $fake->stop;
+}
+
+
+# half of twenty calls fail at once; when a probe finds it well, a share of the
+# calls is readmitted
 
 {
     my $fake = fake(sub { "-OOM x\r\n" });
-    my $gateway = gateway("server 127.0.0.1:$fake->{port}", timeout => '20s');
+    my $gateway = gateway("server 127.0.0.1:$fake->{port}", timeout => '10s');
 
     is(told($gateway), '200 PASSED 9', 'failing: good before');
     bad($fake);
@@ -332,28 +442,28 @@ sub nobody_waits {
          'failing: the log tells with what');
 
     my $before = checks($fake);
-    my @answers = map { $gateway->get('/?k=a') } 1 .. 20;
+    my @answers = map { $gateway->burst(20, '/?k=a') } 1 .. 5;
 
-    is(t::Gateway::tally(@answers), '20 x 200', 'failing: all pass');
-    cmp_ok(checks($fake) - $before, '<=', 1, 'failing: it is not asked');
+    is(t::Gateway::tally(@answers), '100 x 200', 'failing: all pass');
+    cmp_ok(checks($fake) - $before, '<=', 20, 'failing: it is not asked');
 
     good($fake);
-    $before = checks($fake);
-    my $degraded = 0;
+    ok(t::Gateway::wait_for(sub { lines($gateway, 'readmits') }),
+       'failing: a probe finds it well');
+
+    my %told;
 
     ok(t::Gateway::wait_for(sub {
-        return 1 if told($gateway) eq '200 PASSED 9';
-        $degraded++;
-        return 0;
-    }), 'failing: it is asked again');
+        $told{t::Gateway::told($_)}++ for $gateway->burst(16, '/?k=a');
+        return lines($gateway, 'closes');
+    }), 'failing: it closes when all are readmitted');
+    is(join(' ', sort keys %told), '200 DEGRADED -1 200 PASSED 9',
+       'failing: some are let through before, some not');
 
     is(metric($gateway, 'breaker_opened_total'), 1, 'failing: opened once');
-    is(metric($gateway, 'calls_total'), 1 + 2 + 12 + 30 + 20 + $degraded + 1,
-       'failing: each call ended once');
-
-    # the probe, and the first one behind it
-    is(checks($fake) - $before, 2, 'failing: after one probe');
-    cmp_ok($degraded, '>=', 1, 'failing: who probes is not told the answer');
+    is(metric($gateway, 'calls_total'),
+       1 + 2 + 12 + 30 + 100 + $told{'200 DEGRADED -1'}
+       + $told{'200 PASSED 9'}, 'failing: each call ended once');
     is($fake->seen->{connections}, 1, 'failing: over one connection');
 
     $gateway->stop;
@@ -545,7 +655,7 @@ for my $error ('WRONGTYPE x', 'MOVED 1 127.0.0.1:1', 'TRYAGAIN x') {
 }
 
 
-# a reload keeps it open; a worker that dies with its probe is replaced
+# a reload keeps it open; workers that die with a probe are replaced
 
 {
     my $fake = fake(sub { '' }, all => 1);
@@ -559,22 +669,22 @@ for my $error ('WRONGTYPE x', 'MOVED 1 127.0.0.1:1', 'TRYAGAIN x') {
     nobody_waits($gateway, 'reload');
     is(lines($gateway, 'opens'), 1, 'reload: it was open all the time');
 
-    # the next check that the fake hears is a probe
+    # the next check that the fake hears is a probe, of one of them
     my $before = checks($fake);
-    my $prober;
+    my @old = $gateway->workers;
 
-    ok(t::Gateway::wait_for(sub {
-        my $answer = $gateway->get('/?k=a');
-        $prober = t::Gateway::header($answer, 'X-Worker');
-        sleep 0.05;
-        return checks($fake) > $before;
-    }), 'killed: there is a probe');
+    ok(t::Gateway::wait_for(sub { checks($fake) > $before }),
+       'killed: there is a probe');
 
-    kill KILL => $prober;
+    kill KILL => @old;
     good($fake);
 
-    ok(t::Gateway::wait_for(sub { $gateway->workers == 2 }),
-       'killed: another worker');
+    ok(t::Gateway::wait_for(sub {
+        my @new = $gateway->workers;
+        my %new = map { $_ => 1 } @new;
+
+        return @new == 2 && !grep { $new{$_} } @old;
+    }), 'killed: other workers');
     recovers($gateway, 'killed');
 
     $gateway->stop('QUIT', qr/exited on signal 9/);
@@ -596,7 +706,7 @@ for my $error ('WRONGTYPE x', 'MOVED 1 127.0.0.1:1', 'TRYAGAIN x') {
     });
 
     my $gateway = t::Gateway->new(http => <<"CONF")->start;
-    ratelimit_redis r { server 127.0.0.1:$fake->{port}; timeout 20s; }
+    ratelimit_redis r { server 127.0.0.1:$fake->{port}; timeout 10s; }
     ratelimit_zone \$arg_k zone=z:1m redis=r;
     ratelimit_rule a zone=z rate=10r/h cost_header=X-Cost;
     server {

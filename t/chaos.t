@@ -17,26 +17,45 @@ use t::RateLimit 'no_plan';
 use t::chaos::Faults;
 use t::chaos::Report;
 use t::chaos::Run;
+use t::chaos::Single;
 
 $SIG{$_} = sub { exit 1 } for qw( INT TERM HUP );
 
 my $form = $ENV{RATELIMIT_CHAOS} || 'short';
 my $only = $ENV{RATELIMIT_FAULT} || '';
 
-my $run = t::chaos::Run->new(
-    $form eq 'full' ? (rate => 1000, settle => 2, quota => 80, recovers => 3)
-                    : (rate => 400, settle => 0.7, quota => 25, recovers => 10));
+my @faults = grep { $_->{$form} && index($_->{name}, $only) >= 0 }
+             t::chaos::Faults::table();
+my @single = grep { $form eq 'full' && index($_->{name}, $only) >= 0 }
+             t::chaos::Single::table();
 
-for my $fault (t::chaos::Faults::table()) {
-    next if !$fault->{$form} || index($fault->{name}, $only) < 0;
+ok(@faults + @single, "there is a fault with '$only' in its name");
 
-    if ($fault->{net} && t::chaos::Net::missing()) {
-        diag("$fault->{name}: left out, " . t::chaos::Net::missing());
-        next;
+if (@faults) {
+    my $run = t::chaos::Run->new(
+        $form eq 'full'
+            ? (rate => 1000, settle => 2, quota => 80, recovers => 3)
+            : (rate => 400, settle => 0.7, quota => 25, recovers => 10));
+
+    for my $fault (@faults) {
+        if ($fault->{net} && t::chaos::Net::missing()) {
+            my $left_out = "$fault->{name}: left out, "
+                           . t::chaos::Net::missing();
+            $ENV{CI} ? fail($left_out) : diag($left_out);
+            next;
+        }
+
+        $run->fault($fault, %{ $fault->{$form} });
     }
 
-    $run->fault($fault, %{ $fault->{$form} });
+    $run->end;
+    diag("\n" . t::chaos::Report::table(@{ $run->{rows} }));
 }
 
-$run->end;
-diag("\n" . t::chaos::Report::table(@{ $run->{rows} }));
+if (@single) {
+    my $load = t::chaos::Run::compile({ dir => t::Gateway::dir('chaos') },
+                                      'load');
+
+    diag("\n" . t::chaos::Report::figures(
+        map { t::chaos::Single::measure($load, $_) } @single));
+}

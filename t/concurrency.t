@@ -46,7 +46,10 @@ sub gateway {
         lingering_timeout 300ms;
 
         location / { empty_gif; }
-        location /api { proxy_pass http://unix:%%DIR%%/$api; }
+        location /api {
+            proxy_set_header X-Pid \$pid;
+            proxy_pass http://unix:%%DIR%%/$api;
+        }
         location /timeout {
             proxy_read_timeout 300ms;
             proxy_pass http://unix:%%DIR%%/$api;
@@ -98,8 +101,8 @@ sub client {
     return $client;
 }
 
-# The API's end of the next request that comes there.
-sub held {
+# The API's end of the next request that comes there, and what is in its head.
+sub held_with {
     my $to = shift // $gateway;
 
     IO::Select->new($to->{api})->can_read($t::Gateway::PATIENCE)
@@ -108,8 +111,10 @@ sub held {
     my $held = $to->{api}->accept;
     sysread $held, my $head, 65536;
 
-    return $held;
+    return ($held, $head);
 }
+
+sub held { return (held_with(@_))[0] }
 
 sub answer {
     my ($held, $body) = @_;
@@ -379,18 +384,38 @@ for my $signal (qw( TERM KILL QUIT )) {
 
 # one of two is killed: the other's stay
 
-@clients = map { client('/api?k=half') } 1 .. 5;
-@held = map { held() } 1 .. 5;
-my ($victim) = $gateway->workers;
+my %of;
+
+for (1 .. 50) {
+    @clients = map { client("/api?k=half&n=$_") } 0 .. 4;
+    @held = %of = ();
+
+    for (@clients) {
+        my ($held, $head) = held_with();
+        my ($n, $pid) = $head =~ /&n=(\d).*^X-Pid: (\d+)/ms;
+
+        push @held, $held;
+        push @{ $of{$pid} }, $clients[$n];
+    }
+
+    last if keys %of == 2;
+
+    answer($_) for @held;
+    whole($_) for @clients;
+}
+
+is(scalar keys %of, 2, 'both workers have requests');
+
+my ($victim, $survivor) = keys %of;
+my @lost = @{ $of{$victim} };
+my @left = @{ $of{$survivor} };
+
 kill KILL => $victim;
-sleep 0.3;
-my @left = grep { !IO::Select->new($_)->can_read(0) } @clients;
-takes('half', 5 - @left,
-      'one worker is killed: what it held is given back')
-    if @left < 5;
+whole($_) for @lost;
+takes('half', scalar @lost,
+      'one worker is killed: what it held is given back');
 is(in_use('half'), scalar @left,
-   'one worker is killed: the other one\'s requests have theirs')
-    if @left < 5;
+   'one worker is killed: the other one\'s requests have theirs');
 answer($_) for @held;
 whole($_) for @left;
 takes('half', 5, 'one worker is killed: all are given back');
@@ -489,13 +514,41 @@ freed('Redis: during the delay: given back');
 
 # while Redis is asked: what it took then is given back behind that
 
+# How many bytes Redis has not read.
+sub unread {
+    my $n = 0;
+
+    open my $file, '<', '/proc/net/tcp' or die;
+
+    while (<$file>) {
+        my ($port, $bytes) = /:([0-9A-F]{4}) \S+ 01 \w+:(\w+)/ or next;
+        $n += hex $bytes if hex $port == $redis;
+    }
+
+    return $n;
+}
+
+sub taken { return redis_cli($redis, 'info', 'commandstats')
+                   =~ /cmdstat_zadd:calls=(\d+)/ ? $1 : 0 }
+
+my $taken = taken();
+
 kill STOP => redis_pid($redis);
-@clients = map { client('/api?k=wait') } 1 .. 5;
-sleep 0.1;
+@clients = ();
+
+for (1 .. 5) {
+    my $before = unread();
+    push @clients, client('/api?k=wait');
+    t::Gateway::wait_for(sub { unread() > $before }, 5);
+}
+
 close $_ for @clients;
-sleep 0.1;
+ok(t::Gateway::wait_for(sub {
+    5 == (() = $gateway->read('access.log') =~ m{^/api wait 499}mg)
+}), 'Redis: the client leaves while it waits: it is gone');
 kill CONT => redis_pid($redis);
-sleep 0.1;
+ok(t::Gateway::wait_for(sub { taken() >= $taken + 5 }),
+   'Redis: the client leaves while it waits: and yet it took');
 freed('Redis: the client leaves while it waits: given back');
 
 # Redis answers too late: the request passes, and what it took comes back
@@ -515,7 +568,9 @@ freed('Redis: too late: given back');
 my $long = client('/api?k=long');
 my $long_held = held();
 later(20);
-cmp_ok(deadline(), '<', 12, 'Redis: a lease as it would be after 20 s');
+my $deadline = deadline();
+cmp_ok($deadline, '>', 0, 'Redis: a lease');
+cmp_ok($deadline, '<', 12, 'Redis: as it would be after 20 s');
 my $begin = time;
 
 # a reload: the old worker gives back what its requests had

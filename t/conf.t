@@ -26,8 +26,8 @@ my $RULE_PARAMETERS = 'one each of ' . join ', ', map { "\"$_\"" }
     'zone=', @LIMIT, 'key=', 'match=', 'methods=', 'tier=', 'host=', 'api_key=',
     'tiers=';
 my $ZONE_PARAMETERS = 'one each of ' . join ', ', map { "\"$_\"" }
-    'zone=<name>:<size>', 'redis=<name>', 'state=<file>',
-    'keys_in_clear=on|off', @LIMIT;
+    'zone=', 'redis=', 'state=', 'keys_in_clear=', @LIMIT;
+my $RATE = '"r/" and a period after the number of requests, as in "100r/m"';
 my $NO_LIMIT = 'expected "rate=<n>r/<period>", or "limit=<n>" and '
                . '"window=<time>"';
 
@@ -41,6 +41,21 @@ sub check {
 
     return $ok ? 'accepted' : $text =~ /\[emerg\] (.*) in \S+:\d+$/m ? $1
                                                                     : $text;
+}
+
+
+# What is accepted, with these warnings, and no others.
+sub warned {
+    my ($http, @messages) = @_;
+
+    $gateway->configure(http => $http);
+
+    my ($ok, $text) = $gateway->check;
+
+    ok($ok, "accepted: $http");
+    is_deeply([$text =~ /\[warn\] (.*) in \S+:\d+$/mg], \@messages,
+              @messages ? $messages[0] : 'no warning');
+    is(() = $text =~ /\[warn\]/g, @messages, 'and no other');
 }
 
 
@@ -74,17 +89,28 @@ refused('ratelimit_zone "" zone=z:1m rate=1r/s;',
 accepted("ratelimit_zone \$arg_k zone=z:1m $_;")
     for 'state=a.state', 'state=a.state keys_in_clear=on rate=1r/s',
         'keys_in_clear=off state=a.state';
-refused("ratelimit_zone \$arg_k zone=z:1m rate=1r/s $_;",
-        '"ratelimit_zone" has an invalid parameter "' . (split)[-1]
-        . "\", expected $ZONE_PARAMETERS")
-    for 'state=', 'state=a state=b', 'keys_in_clear=', 'keys_in_clear=yes',
-        'keys_in_clear=on keys_in_clear=on';
+refused("ratelimit_zone \$arg_k zone=z:1m rate=1r/s $_->[0];",
+        '"ratelimit_zone" has an invalid "' . $_->[0]
+        . "\", expected $_->[1]")
+    for ['state=', 'a file'], ['redis=', 'the name of a "ratelimit_redis"'],
+        (map { ["keys_in_clear=$_", '"on" or "off"'] } '', 'yes', 'onn');
+refused("ratelimit_zone \$arg_k zone=z:1m rate=1r/s $_ $_;",
+        "\"ratelimit_zone\" has \"$_\", expected one \"" . s/=.*/=/r . '"')
+    for 'state=a', 'keys_in_clear=on', 'redis=a', 'rate=1r/s';
 refused('ratelimit_zone $arg_k zone=y:1m state=s; '
         . 'ratelimit_zone $arg_k zone=z:1m state=s;',
         '"ratelimit_zone" "z" has "state=' . "$gateway->{dir}/s"
         . '", expected another file than that of zone "y"');
 refused('ratelimit_zone $arg_k rate=1r/s;',
         '"ratelimit_zone" has no zone, expected "zone=<name>:<size>"');
+refused("ratelimit_zone $_ rate=1r/s;",
+        "\"ratelimit_zone\" has no key before \"$_\"")
+    for 'zone=z:1m', 'rate=1r/s', 'redis=a', 'algorithm=token_bucket',
+        'keys_in_clear=on';
+refused('ratelimit_zone key= zone=z:1m rate=1r/s;',
+        '"ratelimit_zone" has an empty key, expected a value with variables');
+refused("$ZONE ratelimit_rule zone=z rate=1r/s;",
+        '"ratelimit_rule" has no name before "zone=z"');
 refused('ratelimit_zone $arg_k zone=z rate=1r/s;',
         '"ratelimit_zone" has an invalid "zone=z", '
         . 'expected "zone=<name>:<size>"');
@@ -93,29 +119,53 @@ refused("ratelimit_zone \$arg_k zone=$_:1m rate=1r/s;",
     for '', 'a/b', $LONG;
 refused("ratelimit_zone \$arg_k zone=z:$_ rate=1r/s;",
         "\"ratelimit_zone\" \"z\" has an invalid size \"$_\", "
-        . 'expected 64k or more')
-    for '', '63k', 'big', '-1m';
+        . 'expected 64k or more, as in "10m"')
+    for '', '63k', 'big', '-1m', '10mb';
 refused("ratelimit_zone \$arg_k zone=z:1m $_;",
-        "\"ratelimit_zone\" has an invalid parameter \"$_\", "
+        "\"ratelimit_zone\" has an unknown parameter \"$_\", "
         . "expected $ZONE_PARAMETERS")
-    for 'redis=', 'match=/a', 'zone=y:1m', 'nodelay=1', 'dry_run=on', 'tier=a',
-        'host=a', 'api_key=a', 'tiers=a:1r/s';
+    for 'memory=1m', '=', 'x';
+refused('ratelimit_zone $arg_k zone=z:1m zone=y:1m;',
+        '"ratelimit_zone" has "zone=y:1m", expected one "zone="');
+refused("ratelimit_zone \$arg_k zone=z:1m rate=1r/s $_;",
+        "\"ratelimit_zone\" has \"$_\", but \"" . s/=.*/=/r
+        . '" is a parameter of "ratelimit_rule"')
+    for 'match=/a', 'tier=a', 'host=a', 'api_key=a', 'tiers=a:1r/s',
+        'methods=GET', 'key=$arg_a';
+
+# a name that is written wrongly: letters that are missing, too many, others,
+# swapped; its beginning alone; with a value, or without
+
+for (['bust=5', 'burst='], ['burrst=5', 'burst='], ['brust=5', 'burst='],
+     ['birst=5', 'burst='], ['algo=token_bucket', 'algorithm='],
+     ['Rate=1r/s', 'rate='], ['nodelay=1', 'nodelay'], ['no_delay', 'nodelay'],
+     ['dry_run=on', 'dry_run'], ['dryrun', 'dry_run'], ['rates=1r/s', 'rate='],
+     ['failmode=open', 'fail_mode='], ['rate', 'rate='])
+{
+    refused("ratelimit_zone \$arg_k zone=z:1m $_->[0];",
+            "\"ratelimit_zone\" has an unknown parameter \"$_->[0]\", "
+            . "did you mean \"$_->[1]\"?");
+}
 refused('ratelimit_zone $arg_k zone=z:1m rate=1r/s rate=2r/s;',
         '"ratelimit_zone" has "rate=2r/s", expected one "rate="');
 refused("ratelimit_zone \$arg_k zone=z:1m $_;",
         "\"ratelimit_zone\" \"z\" has no limit, $NO_LIMIT")
     for 'capacity=5', 'sync=strict', 'window=1m',
         'algorithm=leaky_bucket burst=5';
-refused("$ZONE $ZONE",
-        '"ratelimit_zone" "z" is defined twice, expected one of each name');
+like(check("\n$ZONE\n\n$ZONE"),
+     qr{^"ratelimit_zone" "z" is defined twice, first in \S+:\d+, and again$},
+     'a zone that is defined twice');
 refused("limit_req_zone \$arg_k zone=z:1m rate=1r/s; $ZONE",
         'the shared memory zone "z" is already declared for a different use');
 refused('ratelimit_zone $arg_k zone=z:1m;',
         '"ratelimit_zone" "z" has no rule, expected "rate=" or a '
         . '"ratelimit_rule"');
 refused('ratelimit_zone $arg_k zone=z:1m rate=1r/s redis=gone;',
-        '"ratelimit_zone" "z" has "redis=gone", expected one that a '
-        . '"ratelimit_redis" defines');
+        '"ratelimit_zone" "z" has an unknown "redis=gone", there is none');
+refused('ratelimit_zone $arg_k zone=z:1m rate=1r/s redis=gone; '
+        . "ratelimit_redis $_->[0] { $REDIS }",
+        "\"ratelimit_zone\" \"z\" has an unknown \"redis=gone\", $_->[1]")
+    for ['other', 'expected "other"'], ['gnoe', 'did you mean "gnoe"?'];
 refused("server { $ZONE }",
         '"ratelimit_zone" directive is not allowed here');
 
@@ -129,11 +179,17 @@ for my $n ('', '0', '-1', '1073741825', '99999999999999999999') {
 
 refused(with_rate($_),
         "\"ratelimit_zone\" has an invalid \"rate=$_\", "
-        . 'expected "r/" after the number of requests')
-    for '5', '5/s', '5q/s', '5r', '1.5r/s';
+        . "expected $RATE")
+    for '5', '100', '5/s', '5q/s', '5r';
 refused(with_rate($_),
         "\"ratelimit_zone\" has an invalid \"rate=$_\", "
-        . 'expected a period of s, m, h or d, or a number of them')
+        . 'expected a whole number of requests, as in "1r/2s" for one in two '
+        . 'seconds')
+    for '0.5r/s', '1.5r/s', '.5r/s';
+refused(with_rate($_),
+        "\"ratelimit_zone\" has an invalid \"rate=$_\", "
+        . 'expected a period of s, m, h or d, or a number of them, as in '
+        . '"100r/m"')
     for '5r/', '5r/w', '5r/5', '5r/S';
 refused(with_rate($_),
         "\"ratelimit_zone\" has an invalid \"rate=$_\", "
@@ -335,10 +391,18 @@ refused("$ZONE ratelimit_rule $_ zone=z rate=1r/s;",
 refused(with_rule('rate=1r/s zone=z'),
         '"ratelimit_rule" has "zone=z", expected one "zone="');
 refused(with_rule("rate=1r/s $_"),
-        "\"ratelimit_rule\" has an invalid parameter \"$_\", "
+        "\"ratelimit_rule\" has an unknown parameter \"$_\", "
         . "expected $RULE_PARAMETERS")
-    for 'redis=r', 'burst', 'Rate=1r/s', 'nodelay=', 'nodelays', 'dry_run=1',
-        'dry_run=';
+    for 'unit=r', 'x';
+refused(with_rule("rate=1r/s $_->[0]"),
+        "\"ratelimit_rule\" has an unknown parameter \"$_->[0]\", "
+        . "did you mean \"$_->[1]\"?")
+    for ['burst', 'burst='], ['nodelay=', 'nodelay'], ['nodelays', 'nodelay'],
+        ['dry_run=1', 'dry_run'], ['method=GET', 'methods='];
+refused(with_rule("rate=1r/s $_"),
+        "\"ratelimit_rule\" has \"$_\", but \"" . s/=.*/=/r
+        . '" is a parameter of "ratelimit_zone"')
+    for 'redis=r', 'state=a', 'keys_in_clear=on';
 refused(with_rule("rate=1r/s $_ $_"),
         "\"ratelimit_rule\" has \"$_\", expected one \"" . s/=.*/=/r . '"')
     for 'rate=2r/s', 'key=$arg_a', 'match=/a', 'methods=GET', 'capacity=1',
@@ -365,8 +429,8 @@ refused(with_rule("$_->[0] tiers=$_->[1]"),
     for ['rate=1r/s', 'a', '"<tier>:<limit or rate>", with commas between'],
         ['rate=1r/s', 'a:1r/s,', '"<tier>:<limit or rate>", with commas between'],
         ['rate=1r/s', ':1r/s', 'a tier before each ":"'],
-        ['rate=1r/s', 'a:5', '"r/" after the number of requests'],
-        ['rate=$arg_r', 'a:5', '"r/" after the number of requests'],
+        ['rate=1r/s', 'a:5', $RATE],
+        ['rate=$arg_r', 'a:5', $RATE],
         ['limit=5 window=1m', 'a:1r/s', 'a number from 1 to 1073741824'],
         ['limit=$arg_l window=1m', 'a:0', 'a number from 1 to 1073741824'],
         ['rate=1r/s', 'a:1r/s,b:2r/s,a:3r/s', 'one limit of each tier'],
@@ -404,14 +468,14 @@ refused(with_rule("rate=1r/s methods=$_"),
     for '', 'get', 'GET,', ',GET', 'GET,,PUT';
 refused(with_rule('rate=1r/s sync=strict'),
         'rule "r" has "sync=strict", expected a zone with "redis="');
-refused("$_ ratelimit_rule r zone=gone rate=1r/s;",
-        '"ratelimit_rule" "r" names zone "gone", expected one that a '
-        . '"ratelimit_zone" defines')
-    for '', $ZONE;
-refused("$ZONE ratelimit_rule z zone=z rate=1r/s;",
-        'zone "z" has two rules "z", expected one of each name');
-refused(with_rule('rate=1r/s') . ' ratelimit_rule r zone=z rate=2r/s;',
-        'zone "z" has two rules "r", expected one of each name');
+refused("$_->[0] ratelimit_rule r zone=gone rate=1r/s;",
+        "\"ratelimit_rule\" \"r\" has an unknown \"zone=gone\", $_->[1]")
+    for ['', 'there is none'], [$ZONE, 'expected "z"'];
+like(check($_->[0]),
+     qr{^zone "z" has two rules "\w", first $_->[1]in \S+:\d+, and again$},
+     $_->[0])
+    for ["$ZONE ratelimit_rule z zone=z rate=1r/s;", 'its own '],
+        [with_rule('rate=1r/s') . ' ratelimit_rule r zone=z rate=2r/s;', ''];
 refused("server { ratelimit_rule r zone=z rate=1r/s; }",
         '"ratelimit_rule" directive is not allowed here');
 
@@ -420,22 +484,41 @@ refused("server { ratelimit_rule r zone=z rate=1r/s; }",
 refused(in_server('ratelimit;'),
         'invalid number of arguments in "ratelimit" directive');
 refused(in_server("ratelimit $_;"),
-        "\"ratelimit\" has an invalid parameter \"$_\", "
-        . 'expected "zone=<name> [rule=<id>]" or "off"')
-    for 'zone=', 'on', 'z';
+        "\"ratelimit\" has an unknown parameter \"$_\", "
+        . 'expected "off", or one each of "zone=", "rule="')
+    for 'on', 'z';
+refused(in_server('ratelimit zones=z;'),
+        '"ratelimit" has an unknown parameter "zones=z", did you mean "zone="?');
+refused(in_server("ratelimit $_->[0];"),
+        "\"ratelimit\" has an invalid \"$_->[0]\", expected the name of a "
+        . $_->[1])
+    for ['zone=', 'zone'], ['rule=', 'rule'];
+refused(in_server("ratelimit zone=z $_;"),
+        '"ratelimit" has "burst=20", but "burst=" is a parameter of '
+        . '"ratelimit_zone" and "ratelimit_rule"')
+    for 'burst=20', 'burst=20 nodelay';
+refused(in_server('ratelimit zone=z nodelay;'),
+        '"ratelimit" has "nodelay", but "nodelay" is a parameter of '
+        . '"ratelimit_zone" and "ratelimit_rule"');
+refused(in_server('ratelimit zone=z match=/a;'),
+        '"ratelimit" has "match=/a", but "match=" is a parameter of '
+        . '"ratelimit_rule"');
 refused(in_server('ratelimit zone=z zone=z;'),
-        '"ratelimit" has an invalid parameter "zone=z", '
-        . 'expected "zone=<name> [rule=<id>]" or "off"');
+        '"ratelimit" has "zone=z", expected one "zone="');
 refused(in_server('ratelimit rule=z;'),
         '"ratelimit" has no zone, expected "zone=<name>"');
 refused(in_server('ratelimit zone=gone;'),
-        '"ratelimit" has "zone=gone", expected one that a "ratelimit_zone" '
-        . 'defines');
-refused("server { ratelimit zone=gone; } $ZONE",
-        '"ratelimit" has "zone=gone", expected one that a "ratelimit_zone" '
-        . 'defines');
+        '"ratelimit" has an unknown "zone=gone", expected "z"');
+refused("server { ratelimit zone=gone; } $ZONE "
+        . 'ratelimit_zone $arg_k zone=other:1m rate=1r/s;',
+        '"ratelimit" has an unknown "zone=gone", expected "z", "other"');
+refused('server { ratelimit zone=apis; } '
+        . 'ratelimit_zone $arg_k zone=api:1m rate=1r/s;',
+        '"ratelimit" has an unknown "zone=apis", did you mean "api"?');
+refused('server { ratelimit zone=gone; }',
+        '"ratelimit" has an unknown "zone=gone", there is none');
 refused(in_server('ratelimit zone=z rule=gone;'),
-        '"ratelimit" has "rule=gone", expected a rule of zone "z"');
+        '"ratelimit" has an unknown "rule=gone" of zone "z", expected "z"');
 refused(in_server($_),
         '"ratelimit" counts zone "z" twice, expected the zone, or each of '
         . 'its rules, once')
@@ -459,7 +542,19 @@ refused(in_server('ratelimit_tier;'),
         'invalid number of arguments in "ratelimit_tier" directive');
 refused(in_server('ratelimit_phase during_auth;'),
         '"ratelimit_phase" has an invalid "during_auth", expected '
-        . '"before_auth" or "after_auth"');
+        . 'one of "before_auth", "after_auth"');
+refused(in_server("ratelimit_log_level $_;"),
+        "\"ratelimit_log_level\" has an invalid \"$_\", expected one of "
+        . '"info", "notice", "warn", "error"')
+    for 'crit', '5', 'debug';
+refused(in_server("ratelimit_log_level $_->[0];"),
+        "\"ratelimit_log_level\" has an invalid \"$_->[0]\", did you mean "
+        . "\"$_->[1]\"?")
+    for ['err', 'error'], ['warning', 'warn'], ['Info', 'info'];
+refused(in_server('ratelimit_log_level info; ratelimit_log_level warn;'),
+        '"ratelimit_log_level" directive is duplicate');
+accepted(in_server("ratelimit_log_level $_;"))
+    for 'info', 'notice', 'warn', 'error';
 refused(in_server('ratelimit_phase before_auth; ratelimit_phase after_auth;'),
         '"ratelimit_phase" directive is duplicate');
 refused(in_server('ratelimit_dry_run try;'),
@@ -493,9 +588,11 @@ refused(in_server('ratelimit_headers x; ratelimit_headers x;'),
 refused(in_server('ratelimit_headers off; ratelimit_headers x;'),
         '"ratelimit_headers" directive is duplicate');
 refused(in_server("ratelimit_response $_;"),
-        "\"ratelimit_response\" has an invalid \"$_\", expected \"json\", "
-        . '"problem" or "off"')
-    for 'on', 'JSON', 'html';
+        "\"ratelimit_response\" has an invalid \"$_\", expected one of \"json\", "
+        . '"problem", "off"')
+    for 'on', 'html';
+refused(in_server('ratelimit_response JSON;'),
+        '"ratelimit_response" has an invalid "JSON", did you mean "json"?');
 refused(in_server('ratelimit_response json; ratelimit_response off;'),
         '"ratelimit_response" directive is duplicate');
 refused(in_server("ratelimit_status $_;"),
@@ -527,12 +624,17 @@ refused(in_redis($REDIS) . in_redis($REDIS),
 refused(in_redis(''),
         '"ratelimit_redis" "r" has no address, '
         . 'expected "server", "cluster" or "sentinel"');
-refused(in_redis('password a;'),
-        'unknown directive "password" in "ratelimit_redis" "r", expected '
+refused(in_redis('host a;'),
+        'unknown directive "host" in "ratelimit_redis" "r", expected '
         . '"server", "cluster", "sentinel", "sentinel_username", '
         . '"sentinel_password_file", "timeout", "username", "password_file", '
         . '"secret_file", "prefix", "buckets", "database", "tls", "tls_ca", '
-        . '"tls_name", "tls_certificate" or "tls_certificate_key"');
+        . '"tls_name", "tls_certificate", "tls_certificate_key"');
+refused(in_redis("$_->[0] a;"),
+        "unknown directive \"$_->[0]\" in \"ratelimit_redis\" \"r\", did you "
+        . "mean \"$_->[1]\"?")
+    for ['password', 'password_file'], ['servers', 'server'],
+        ['time_out', 'timeout'];
 refused(in_redis('server;'),
         'invalid number of arguments in "server" of "ratelimit_redis" "r", '
         . 'expected one');
@@ -582,8 +684,9 @@ for my $resolver ('', 'resolver 127.0.0.1; ') {
 }
 
 refused(in_redis("$REDIS timeout $_;"),
-        "\"timeout\" has an invalid \"$_\", expected a time from 1ms to 60s")
-    for '0', '61s', 'x', '-1';
+        "\"timeout\" has an invalid \"$_\", expected a time from 1ms to 10s, "
+        . 'as in "50ms": a number alone is seconds')
+    for '0', '50', '11s', '10001ms', 'x', '-1';
 refused(in_redis("$REDIS buckets $_;"),
         "\"buckets\" has an invalid \"$_\", "
         . 'expected a power of two from 1 to 1048576')
@@ -718,7 +821,7 @@ accepted(in_redis($_))
         'sentinel m 127.0.0.1; database 1;',
         'cluster 127.0.0.1:7001 127.0.0.1:7002;',
         "$REDIS timeout 1ms; prefix a.b-c_D; buckets 1;",
-        "$REDIS timeout 60s; buckets 1048576;",
+        "$REDIS timeout 10s; buckets 1048576;",
         'sentinel m.1 127.0.0.1 127.0.0.2:7000;',
         'sentinel m 127.0.0.1; sentinel_password_file pw;',
         'sentinel_username u; sentinel_password_file pw; '
@@ -764,6 +867,58 @@ accepted("ratelimit_zone \$arg_k zone=z:1m redis=r $_;" . in_redis($REDIS))
          'shards=4 rate=4r/91d fail_mode=open',
          'shards=2 algorithm=sliding_window limit=5 window=366d cost=2',
          'shards=2 algorithm=fixed_window limit=5 window=calendar:month');
+
+# what is accepted, and hardly meant
+
+my $USED = 'server { ratelimit zone=z; }';
+my $UNUSED = '"ratelimit_zone" "z" limits nothing, expected a '
+             . '"ratelimit zone=z"';
+
+sub constant {
+    my ($directive, $key) = @_;
+
+    return "\"$directive\" has the key \"$key\" without a variable, which "
+           . 'limits all clients together, expected one as in "$remote_addr", '
+           . 'or "key=all" if that is meant';
+}
+
+warned("$ZONE $USED");
+warned("ratelimit_zone $_ zone=z:1m rate=1r/s; $USED",
+       constant('ratelimit_zone', s/^key=//r))
+    for 'remote_addr', 'key=remote_addr', 'everybody', 'All';
+warned(with_rule("rate=1r/s key=$_") . $USED, constant('ratelimit_rule', $_))
+    for 'remote_addr', 'constant';
+warned("ratelimit_zone $_ zone=z:1m rate=1r/s; $USED")
+    for 'all', 'key=all', 'key=$remote_addr', 'a${arg_a}';
+warned(with_rule('rate=1r/s key=all') . $USED);
+
+warned($_, $UNUSED)
+    for $ZONE, in_server(''), in_server('location / { ratelimit off; }');
+warned($_)
+    for "$ZONE ratelimit zone=z; server { }",
+        in_server('location / { location /a { ratelimit zone=z; } }'),
+        in_server('ratelimit zone=z rule=z;'),
+        in_server('location /ratelimit/ { ratelimit_api zone=z; }');
+
+for ('tier=pro', 'tiers=pro:5r/s') {
+    my $rule = with_rule("rate=1r/s $_");
+    my $message = "rule \"r\" of zone \"z\" has \"$_\" without effect, "
+                  . 'expected a "ratelimit_tier" where "ratelimit zone=z" is';
+
+    warned("$rule $USED", $message);
+    warned("$rule $USED server { server_name a; ratelimit_tier pro; }",
+           $message);
+    warned("$rule server { ratelimit zone=z; location /a { ratelimit_tier pro; "
+           . 'ratelimit off; } }', $message);
+    warned("ratelimit_tier pro; $rule $USED");
+    warned("$rule server { ratelimit zone=z; ratelimit_tier pro; }");
+    warned("$rule server { ratelimit zone=z; location /a { ratelimit_tier pro; "
+           . '} }');
+
+    # a document gives tiers to API keys
+    warned("$rule server { ratelimit zone=z; location /ratelimit/ { "
+           . 'ratelimit_api zone=z; } }');
+}
 
 # the place of a mistake that only the whole configuration shows
 

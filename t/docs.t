@@ -241,7 +241,7 @@ sub waits {
     $text =~ s/(\n(?:Retry-After|RateLimit-Reset):[ ]|"retry_after_seconds":
                 |;t=|try[ ]again[ ]in[ ])(\d+)/
                push @waits, $2; "$1*"/egix;
-    $text =~ s/^Content-Length: 20\d$/Content-Length: 20*/m if @waits;
+    $text =~ s/^Content-Length: 2\d\d$/Content-Length: 2**/m if @waits;
 
     return $text, @waits;
 }
@@ -328,6 +328,7 @@ sub page {
             my ($ok, $said) = $gateway->check;
 
             ok($ok, "$at: nginx accepts it") or diag($said, $config);
+            is_deeply([warnings($kind, $said)], [], "$at: and warns of nothing");
 
         } elsif ($kind eq 'console') {
             transcript($block, $config);
@@ -341,6 +342,17 @@ sub page {
     }
 
     links($page, $prose);
+}
+
+
+# A part of a configuration need not use the zones that it defines. And what
+# nginx 1.22 knows, 1.25 may call deprecated.
+sub warnings {
+    my ($kind, $said) = @_;
+
+    return grep { ($kind eq 'nginx main' || !/ limits nothing, /)
+                  && !/"listen ... http2" directive is deprecated/ }
+                $said =~ /\[warn\] (.*)/g;
 }
 
 
@@ -402,10 +414,11 @@ sub reference {
     my ($parameters) = slurp("${http}_rule_conf.c")
         =~ /ratelimit_parameters\[\] =\s*\{(.*?)^\};/ms;
 
-    my @parameters = $parameters =~ /\{ "(\w+=?)"/g;
+    my %parameters = map { $_ => 1 } $parameters =~ /\{ "(\w+=?)"/g;
+    my @parameters = grep { $_ ne 'rule=' } keys %parameters;
     my $flags = join '|', grep { !/=$/ } @parameters;
 
-    same([@parameters, 'zone=', 'redis=', 'state=', 'keys_in_clear='],
+    same(\@parameters,
          [$page =~ /^`(\w+=|(?:$flags)(?=`))[^`]*`/mg], 'parameters');
 
     my ($variables) = slurp("${http}_variables.c")
@@ -447,11 +460,17 @@ sub runbook {
         my $code = slurp($file);
 
         while ($code =~ /\bngx_(?:conf_)?log_error\(\s*
-                         NGX_LOG_(?:WARN|ERR|CRIT|ALERT|EMERG),
+                         (?:NGX_LOG_(?:WARN|ERR|CRIT|ALERT|EMERG)|severity),
                          [^"]*?,[^"]*?,\s*
-                         ((?:(?:ngx_\w+_n|"(?:[^"\\]|\\.)*")\s*)+)/gx)
+                         ((?:(?:ngx_\w+_n|"(?:[^"\\]|\\.)*")\s*)+)([^;]*;)/gx)
         {
-            my $message = message($1);
+            my ($format, $values) = ($1, $2);
+
+            # how many lines were suppressed
+
+            $format =~ s/%s(?="\s*\z)// if $values =~ /\bnote\);\z/;
+
+            my $message = message($format);
             my @rows = grep { $message =~ /^$_$/ } @known;
 
             $n++;

@@ -46,6 +46,8 @@ my $locations = join '', map { my $zone = $_; <<"LOCATIONS" } qw( local redis );
 LOCATIONS
 
 my $gateway = t::Gateway->new(http => <<"CONF")->start;
+    # at debug every line is written, else one of a kind in a second
+    error_log %%DIR%%/error.log debug;
     ratelimit_redis r {
         server 127.0.0.1:$redis; prefix $prefix; timeout 5s;
     }

@@ -96,13 +96,13 @@ cmp_ok(header($answer, 'Retry-After'), '>', 1700, 'Retry-After');
 cmp_ok(header($answer, 'Retry-After'), '<=', 1800, 'of this limit');
 cmp_ok(header($answer, 'X-RateLimit-Reset'), '<=', time + 3601, 'and Reset');
 is(JSON::PP::decode_json($answer->{body})->{error}{message},
-   'Rate limit of 2 requests in 3600 seconds exceeded', 'the body, too');
+   'Rate limit of 2 requests in 1 hour exceeded', 'the body, too');
 
 $answer = $gateway->get('/ietf?k=a');
 like(header($answer, 'RateLimit-Policy'), qr/^"z";q=2;w=3600;pk=/,
      'ietf: the limit in force');
 like(header($answer, 'RateLimit'), qr/^"z";r=0;t=\d+;pk=/, 'nothing is left');
-is(header($answer, 'RateLimit-Limit'), 2, 'draft3');
+is(header($answer, 'RateLimit-Limit'), '2, 2;w=3600', 'draft3');
 
 # of every algorithm, whatever a request costs
 

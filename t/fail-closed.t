@@ -115,7 +115,8 @@ like(header($answer, 'X-Reason'), qr/^(?:unreachable|open)$/, 'X-Reason');
 my $error = JSON::PP::decode_json($answer->{body})->{error};
 is_deeply($error, { code => 'RATE_LIMIT_UNAVAILABLE',
                     message => 'Rate limit temporarily unavailable',
-                    details => { limit => 10, window_seconds => 3600,
+                    details => { limit => 10, unit => 'requests',
+                                 window_seconds => 3600,
                                  retry_after_seconds =>
                                      header($answer, 'Retry-After') } },
           'the JSON');
@@ -168,7 +169,7 @@ like(header($answer, 'RateLimit-Policy'), qr/^"z";q=10;w=3600;pk=/,
      'ietf: the policy');
 is(header($answer, $_), '', "$_: nothing is known")
     for 'RateLimit', 'RateLimit-Remaining', 'RateLimit-Reset';
-is(header($answer, 'RateLimit-Limit'), 10, 'draft3: the limit');
+is(header($answer, 'RateLimit-Limit'), '10, 10;w=3600', 'draft3: the limit');
 
 $answer = $gateway->get('/none?k=a');
 is($answer->{status} . header($answer, 'Retry-After'), 503,
@@ -178,7 +179,7 @@ $answer = $gateway->get('/slots?k=a');
 refused($answer, 'slots');
 $error = JSON::PP::decode_json($answer->{body})->{error};
 is_deeply([sort keys %{ $error->{details} }],
-          ['limit', 'retry_after_seconds'], 'slots: the JSON');
+          ['limit', 'retry_after_seconds', 'unit'], 'slots: the JSON');
 
 refused($gateway->get('/plain/closed?k=a'), 'ratelimit_fail_mode');
 is(told($gateway->get('/plain/open?k=a')), '200 DEGRADED -1',

@@ -363,7 +363,8 @@ is(t::Gateway::tally(@answers), '3 x 200, 2 x 429', 'a leaky bucket');
 is(scalar(grep { header($_, 'X-Delay') =~ /^0\.[012]\d\d$/
                  && header($_, 'X-Status') eq 'DEGRADED' } @answers), 2,
    'two of them are delayed');
-is(scalar(grep { $_->{seconds} > 0.05 } @answers), 2, 'indeed');
+is(scalar(grep { $_->{seconds} < (header($_, 'X-Delay') || 0) } @answers), 0,
+   'indeed');
 
 $answer = $gateway->get('/never?k=a');
 is(told($answer), '429 REJECTED 1', 'a cost that never can be paid');
@@ -522,14 +523,22 @@ $gateway->configure(http => <<"CONF")->start;
     }
 CONF
 
+# Redis answers again: five in a row, since a breaker readmits calls gradually
+sub answers {
+    my $path = shift;
+
+    return t::Gateway::wait_for(sub {
+        5 == grep { told($_) eq '200 PASSED 3' }
+             map { $gateway->get($path) } 1 .. 5
+    });
+}
+
 for (['silent', 'timeout'], ['closes', 'lost'], ['oom', 'oom'],
      ['wrong', 'protocol'])
 {
     my ($how, $reason) = @$_;
 
-    ok(t::Gateway::wait_for(sub {
-        told($gateway->get("/?k=$how")) eq '200 PASSED 3' }),
-       "$how: three are left");
+    ok(answers("/?k=$how"), "$how: three are left");
     $gateway->write('mood', $how);
 
     my $first = $gateway->get("/?k=$how");
@@ -542,8 +551,7 @@ for (['silent', 'timeout'], ['closes', 'lost'], ['oom', 'oom'],
 }
 
 is(header($gateway->get('/?k=a'), 'X-Reason'), '', 'no reason for an answer')
-    if t::Gateway::wait_for(sub {
-        told($gateway->get('/?k=b')) eq '200 PASSED 3' });
+    if answers('/?k=b');
 
 $gateway->stop;
 $fake->stop;
@@ -593,8 +601,8 @@ refuses('redis=r rate=1r/s fail_mode=closed emergency=1r/s', '',
 refuses('redis=r rate=1r/s emergency=$arg_r', '',
         'has an invalid "emergency=$arg_r", expected a rate without variables');
 refuses('redis=r rate=1r/s emergency=5', '',
-        'has an invalid "emergency=5", expected "r/" after the number of '
-        . 'requests');
+        'has an invalid "emergency=5", expected "r/" and a period after '
+        . 'the number of requests');
 refuses('redis=r rate=1r/s emergency=1073741824r/366d', '', undef);
 refuses('rate=1r/s emergency=1r/s', '',
         'rule "z" has "emergency=1r/s", expected a zone with "redis="');

@@ -76,7 +76,7 @@ is($headers->{':status'}, 200, 'the HTTP status');
 is($headers->{'content-type'}, 'application/grpc', 'the type');
 is($headers->{'grpc-status'}, 8, 'RESOURCE_EXHAUSTED');
 is($headers->{'grpc-message'},
-   'Rate limit of 1 requests in 3600 seconds exceeded', 'a message');
+   'Rate limit of 1 request in 1 hour exceeded', 'a message');
 like($headers->{'grpc-message'}, qr/^[\x20-\x24\x26-\x7e]+$/,
      'in which nothing needs an escape');
 is($headers->{'content-length'}, undef, 'no length');

@@ -99,16 +99,16 @@ sub about {
 # the numbers
 
 is(about(told('/minute?k=a'), 10),
-   'ratelimit-limit=3 ratelimit-remaining=2 ratelimit-reset=~10',
+   'ratelimit-limit=3, 3;w=30 ratelimit-remaining=2 ratelimit-reset=~10',
    'the first of three: full again in ten seconds');
 is(about(told('/hour?k=a'), 3600),
-   'ratelimit-limit=1 ratelimit-remaining=0 ratelimit-reset=~3600',
+   'ratelimit-limit=1, 1;w=3600 ratelimit-remaining=0 ratelimit-reset=~3600',
    'seconds, and no instant');
 
 my $answer = $gateway->get('/hour?k=a');
 
 is($answer->{status}, 429, 'a rejection');
-is(about(limits($answer), 3600), 'ratelimit-limit=1 ratelimit-remaining=0 '
+is(about(limits($answer), 3600), 'ratelimit-limit=1, 1;w=3600 ratelimit-remaining=0 '
    . 'ratelimit-reset=~3600 retry-after=~3600', 'it has Retry-After too');
 is(t::Gateway::header($answer, 'RateLimit-Reset'),
    t::Gateway::header($answer, 'Retry-After'), 'of the same point in time');
@@ -116,25 +116,25 @@ is(t::Gateway::header($answer, 'RateLimit-Reset'),
 # full in thirty seconds, and the next token in ten: what is told is the wait
 
 $gateway->burst(2, '/minute?k=b');
-is(about(told('/minute?k=b'), 10), 'ratelimit-limit=3 ratelimit-remaining=0 '
+is(about(told('/minute?k=b'), 10), 'ratelimit-limit=3, 3;w=30 ratelimit-remaining=0 '
    . 'ratelimit-reset=~10', 'just spent: the next token');
-is(about(told('/minute?k=b'), 10), 'ratelimit-limit=3 ratelimit-remaining=0 '
+is(about(told('/minute?k=b'), 10), 'ratelimit-limit=3, 3;w=30 ratelimit-remaining=0 '
    . 'ratelimit-reset=~10 retry-after=~10', 'spent: the next token');
 
 # the strictest of several
 
 is(about(told('/two?k=c'), 30),
-   'ratelimit-limit=2 ratelimit-remaining=1 ratelimit-reset=~30',
+   'ratelimit-limit=2, 2;w=60 ratelimit-remaining=1 ratelimit-reset=~30',
    'of two rules the strictest');
 $gateway->get('/two?k=c');
-is(about(told('/two?k=c'), 30), 'ratelimit-limit=2 ratelimit-remaining=0 '
+is(about(told('/two?k=c'), 30), 'ratelimit-limit=2, 2;w=60 ratelimit-remaining=0 '
    . 'ratelimit-reset=~30 retry-after=~30', 'of two rules the one that denies');
 
 # a dry run is not shown; requests in flight have no reset
 
 $gateway->get('/try-small?k=j');
 $answer = $gateway->get('/try-small?k=j');
-is("$answer->{status} " . about(limits($answer), 30), '200 ratelimit-limit=2 '
+is("$answer->{status} " . about(limits($answer), 30), '200 ratelimit-limit=2, 2;w=60 '
    . 'ratelimit-remaining=0 ratelimit-reset=~30',
    'a dry run denies: the headers are of the other rule');
 is(told('/try?k=k'), '', 'a dry run alone: none');
@@ -143,19 +143,19 @@ is(told('/slots?k=l'), 'ratelimit-limit=2 ratelimit-remaining=1',
 
 # nobody knows what is left where Redis does not answer
 
-is(told('/lost?k=d'), 'ratelimit-limit=5', 'degraded: the limit alone');
+is(told('/lost?k=d'), 'ratelimit-limit=5, 5;w=3600', 'degraded: the limit alone');
 
 # several sets
 
 my $x = qr/x-ratelimit-limit=1 x-ratelimit-remaining=0 x-ratelimit-reset=\d{10}/;
 my $draft3 = 'ratelimit-remaining=0 ratelimit-reset=~3600';
 my $pk = qr/;pk=:[\w+\/]{12}:/;
-my $all = qr/ratelimit="hour";r=0;t=~3600$pk ratelimit-limit=1 ratelimit-policy="hour";q=1;w=3600$pk $draft3/;
+my $all = qr/ratelimit="hour";r=0;t=~3600$pk ratelimit-limit=1, 1;w=3600 ratelimit-policy="hour";q=1;w=3600$pk $draft3/;
 
 like(about(told('/all?k=e'), 3600), qr/^$all $x$/, 'three sets');
 like(about(told('/all?k=e'), 3600), qr/^$all retry-after=~3600 $x$/,
      'three sets of a rejection, and one Retry-After');
-like(about(told('/pair?k=f'), 3600), qr/^ratelimit-limit=1 $draft3 $x$/,
+like(about(told('/pair?k=f'), 3600), qr/^ratelimit-limit=1, 1;w=3600 $draft3 $x$/,
      'two sets');
 
 $gateway->get('/off?k=g');
@@ -165,7 +165,7 @@ is("$answer->{status} [" . limits($answer) . ']', '429 []',
 
 # an upstream's: those that are written go, others stay
 
-is(about(told('/via?k=h'), 3600), 'ratelimit=theirs ratelimit-limit=1 '
+is(about(told('/via?k=h'), 3600), 'ratelimit=theirs ratelimit-limit=1, 1;w=3600 '
    . 'ratelimit-policy=theirs ratelimit-remaining=0 ratelimit-reset=~3600 '
    . 'retry-after=73 x-ratelimit-limit=74', 'an upstream');
 is(told('/via-off?k=i'), 'ratelimit=theirs ratelimit-limit=77 '

@@ -46,7 +46,26 @@ my @long = map { sprintf 'rule-%02d-%s', $_, 'n' x 56 } 1 .. 16;
 my $long = join '', map { "    ratelimit_rule $_ zone=long rate=1073741824r/s"
                           . " capacity=1000000000;\n" } @long;
 
+# and with names that need their zone's
+
+my @twins = map { my $zone = $_; map { [$zone, sprintf 'twin-%02d-%s', $_,
+                                                       't' x 56] } 1 .. 8 }
+            'y' x 64, 'z' x 64;
+my $twins = join '', map { "    ratelimit_rule $_->[1] zone=$_->[0] "
+                           . "rate=1073741824r/s capacity=1000000000;\n" }
+                         @twins;
+
 my $conf = <<"CONF";
+    ratelimit_zone \$arg_k zone=@{['y' x 64]}:1m;
+    ratelimit_zone \$arg_k zone=@{['z' x 64]}:1m;
+$twins
+    ratelimit_zone \$arg_k zone=read:1m;
+    ratelimit_zone \$arg_k zone=write:1m;
+    ratelimit_zone \$arg_k zone=test:1m;
+    ratelimit_rule per_key zone=read rate=5r/h;
+    ratelimit_rule own zone=read rate=6r/h;
+    ratelimit_rule per_key zone=write rate=50r/h;
+    ratelimit_rule own zone=test rate=50r/h dry_run;
     ratelimit_zone \$arg_k zone=api:1m rate=30r/m;
     ratelimit_rule user zone=api rate=7r/m capacity=10 key=\$arg_u;
     ratelimit_rule deep.path-1_x zone=api rate=100r/h match=/two;
@@ -81,6 +100,15 @@ $long
         location /one { ratelimit zone=api rule=api; empty_gif; }
         location /two { ratelimit zone=api; empty_gif; }
         location /long { ratelimit zone=long; empty_gif; }
+        location /twins {
+            ratelimit zone=@{['y' x 64]}; ratelimit zone=@{['z' x 64]};
+            empty_gif;
+        }
+        location /read-write {
+            ratelimit zone=read; ratelimit zone=write; ratelimit zone=test;
+            empty_gif;
+        }
+        location /read { ratelimit zone=read; empty_gif; }
         location /fleet { ratelimit zone=fleet; empty_gif; }
         location /both { ratelimit zone=fleet; ratelimit zone=day; empty_gif; }
         location /lost { ratelimit zone=lost; empty_gif; }
@@ -127,7 +155,7 @@ sub items {
 
     my @items;
 
-    while ($text =~ /\G"([\w.-]+)"/gc) {
+    while ($text =~ m{\G"([\w./-]+)"}gc) {
         my $item = [$1, {}];
 
         while ($text =~ /\G;([a-z]+)=/gc) {
@@ -243,6 +271,23 @@ is(told($answer), join(' | ',
                        join(', ', map { "$_;q=1000000000;w=1" } @long),
                        join(', ', map { "$_;r=999999999;t=1" } @long)),
    'sixteen rules with the longest names');
+
+# rules of two zones that have one name
+
+is(about($gateway->get('/read-write?k=d'), 720, 600, 72),
+   'read/per_key;q=5;w=3600, own;q=6;w=3600, write/per_key;q=50;w=3600 | '
+   . 'read/per_key;r=4;t=~720, own;r=5;t=~600, write/per_key;r=49;t=~72',
+   'their zones tell them apart; a dry run is not there');
+is(about($gateway->get('/read?k=e'), 720, 600),
+   'per_key;q=5;w=3600, own;q=6;w=3600 | '
+   . 'per_key;r=4;t=~720, own;r=5;t=~600', 'one of them alone has its name');
+
+$answer = $gateway->get('/twins?k=d');
+
+is(told($answer), join(' | ',
+                  join(', ', map { "$_->[0]/$_->[1];q=1000000000;w=1" } @twins),
+                  join(', ', map { "$_->[0]/$_->[1];r=999999999;t=1" } @twins)),
+   'sixteen of the longest names');
 
 # each kind of limit; requests in flight have no window
 

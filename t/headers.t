@@ -33,7 +33,7 @@ sub t::RateLimit::json_body {
     my $left = $details->{retry_after_seconds};
 
     return join ' ', $error->{code},
-        (map { "$_=$details->{$_}" } qw( limit window_seconds )),
+        (map { "$_=$details->{$_}" } qw( limit unit window_seconds )),
         $left > 3590 && $left <= 3600 ? 'retry=true' : "retry=$left",
         join(',', sort keys %$error), join(',', sort keys %$details),
         $details->{reset_at} =~ /^20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ$/
@@ -200,8 +200,9 @@ a
 --- response_body_filters eval
 sub { $_[0] =~ /^GIF/ ? 'gif' : t::RateLimit::json_body($_[0]) }
 --- response_body eval
-[ 'gif', 'RATE_LIMIT_EXCEEDED limit=1 window_seconds=3600 retry=true '
-  . 'code,details,message limit,reset_at,retry_after_seconds,window_seconds '
+[ 'gif', 'RATE_LIMIT_EXCEEDED limit=1 unit=requests window_seconds=3600 retry=true '
+  . 'code,details,message '
+  . 'limit,reset_at,retry_after_seconds,unit,window_seconds '
   . 'date' ]
 
 

@@ -17,6 +17,8 @@ my $redis = redis_start();
 # A token comes back each 0.4 s, but for "slow": each minute.
 sub gateway {
     return t::Gateway->new(http => <<"CONF")->start;
+    # at debug every line is written, else one of a kind in a second
+    error_log %%DIR%%/error.log debug;
     ratelimit_redis r { server 127.0.0.1:$redis; timeout 5s; }
     ratelimit_redis gone { server 127.0.0.1:1; timeout 100ms; }
     log_format rl '\$uri \$arg_k \$status \$ratelimit_status '
@@ -143,13 +145,27 @@ is(outcome(@answers), '3 x 200 DELAYED, 1 x 200 PASSED, 2 x 429 REJECTED',
    'one passes, a burst is delayed, the rest rejected');
 cmp_ok(longest(@answers), '>', 0.8, 'the last of the burst waits longest');
 
-my @said = sort +(logged('/b a', 6));
-like("@said", qr/^200\ DELAYED\ \[0\.(?:3\d\d|400)\]
-                 \ 200\ DELAYED\ \[0\.(?:7\d\d|800)\]
-                 \ 200\ DELAYED\ \[1\.(?:1\d\d|200)\]
-                 \ 200\ PASSED\ \[-\]\ 429\ REJECTED\ \[-\]
-                 \ 429\ REJECTED\ \[-\]$/x,
-     'the log says how long each');
+# The delays of a burst that arrives within 100 ms, as a busy machine's may not.
+sub delays_ok {
+    my ($path, $name) = @_;
+
+    my $delays = qr/^200\ DELAYED\ \[0\.(?:3\d\d|400)\]
+                    \ 200\ DELAYED\ \[0\.(?:7\d\d|800)\]
+                    \ 200\ DELAYED\ \[1\.(?:1\d\d|200)\]
+                    \ 200\ PASSED\ \[-\]\ 429\ REJECTED\ \[-\]
+                    \ 429\ REJECTED\ \[-\]$/x;
+    my @said;
+
+    for my $attempt (1 .. 5) {
+        $gateway->burst(6, "$path?k=delays$attempt");
+        @said = sort +(logged("$path delays$attempt", 6));
+        last if "@said" =~ $delays;
+    }
+
+    like("@said", $delays, $name);
+}
+
+delays_ok('/b', 'the log says how long each');
 
 is(outcome($gateway->burst(6, '/d?k=a')),
    '2 x 200 DELAYED, 2 x 200 PASSED, 2 x 429 REJECTED', 'delay=');
@@ -161,8 +177,9 @@ is(outcome($gateway->burst(6, '/after?k=after')),
 is(outcome($gateway->burst(6, '/try?k=try')),
    '3 x 200 DELAYED_DRY_RUN, 1 x 200 PASSED, 2 x 200 REJECTED_DRY_RUN',
    'a dry run');
-cmp_ok(longest($gateway->burst(3, '/try?k=try2')), '<', 0.4,
-       'a dry run delays nobody');
+ok(t::Gateway::wait_for(sub {
+       longest($gateway->burst(3, '/try?k=' . rand)) < 0.4
+   }), 'a dry run delays nobody');
 
 my $answer = $gateway->get('/b?k=head');
 is(t::Gateway::header($answer, 'X-RateLimit-Limit') . ' '
@@ -281,7 +298,9 @@ like($gateway->read('access.log'), qr/^\/body body 200 .*\[later\]$/m,
 $gateway->get('/two?k=both') for 1 .. 2;
 @answers = $gateway->burst(3, '/and-two?k=both');
 is(outcome(@answers), '3 x 429 REJECTED', 'another rule denies');
-cmp_ok(longest(@answers), '<', 0.4, 'at once');
+ok(t::Gateway::wait_for(sub {
+       longest($gateway->burst(3, '/and-two?k=both')) < 0.4
+   }), 'at once');
 is(t::Gateway::told($gateway->get('/b?k=both')), '200 PASSED 3',
    'and the bucket was not charged');
 
@@ -295,11 +314,7 @@ is((logged('/and-two late'))[0], '429 REJECTED [-]',
 
 is(outcome($gateway->burst(6, '/fleet?k=a')),
    '3 x 200 DELAYED, 1 x 200 PASSED, 2 x 429 REJECTED', 'Redis: a burst');
-@said = sort +(logged('/fleet a', 6));
-like("@said", qr/^200\ DELAYED\ \[0\.(?:3\d\d|400)\]
-                 \ 200\ DELAYED\ \[0\.(?:7\d\d|800)\]
-                 \ 200\ DELAYED\ \[1\.(?:1\d\d|200)\]/x,
-     'Redis: how long each');
+delays_ok('/fleet', 'Redis: how long each');
 is(t::Gateway::told($gateway->get("/3fleet?k=$_")), '200 PASSED 3',
    'Redis: what it rounds up delays nobody') for 1 .. 5;
 is(outcome($gateway->burst(3, '/and-fleet?k=a')) =~ s/\d x 200/n x 200/gr,

@@ -102,8 +102,8 @@ ok(defined $first && $last <= $first + 0.5,
 $_->stop for @$fleet;
 
 
-# What goes back to a window is said to have been taken as long ago as a call
-# may take: so it is never given to the next window, however late it comes.
+# What goes back to a window is said to be as old as the window: so it is never
+# given to the next one, however late it comes.
 
 my $given = t::Gateway::dir("given") . "/given";
 
@@ -118,7 +118,8 @@ my $fake = t::FakeRedis->new(sub {
 
     # the script's answers: a window that grants, one of the rule that denies
     return "*4\r\n:0\r\n:0\r\n:3600000\r\n:3600000\r\n" if $_[8] == 7;
-    return "*4\r\n:$cost\r\n:50\r\n:3600000\r\n:0\r\n";
+    # of an hour ten seconds have passed
+    return "*4\r\n:$cost\r\n:50\r\n:3590000\r\n:0\r\n";
 });
 
 $gateway = t::Gateway->new(workers => 1, http => <<"CONF")->start;
@@ -148,8 +149,8 @@ t::Gateway::wait_for(sub {
 });
 
 cmp_ok(scalar(@gave), '>=', 8, 'what was granted goes back');
-is(scalar(grep { $_->[2] < 7000 } @gave), 0,
-   'as of as long ago as a call may take');
+is(scalar(grep { $_->[2] < 9000 } @gave), 0,
+   'as old as the window');
 
 $gateway->stop;
 $fake->stop;

@@ -122,6 +122,18 @@ my $gateway = t::Gateway->new(http => <<"CONF");
             location /after/page-403 {
                 deny all; error_page 403 \@named; empty_gif;
             }
+            location /after/page-200 {
+                deny all; error_page 403 = /after/plain; empty_gif;
+            }
+            location /after/page-200-named {
+                deny all; error_page 403 = \@named; empty_gif;
+            }
+            location /after/page-200-before {
+                deny all; error_page 403 = /before/plain; empty_gif;
+            }
+            location /after/page-200-off {
+                deny all; error_page 403 = /unlimited/plain; empty_gif;
+            }
             location /after/page-404 { error_page 404 /after/plain; }
 
             location /after/plain { empty_gif; }
@@ -286,6 +298,20 @@ is(t::Gateway::told($gateway->get('/after/page-401?k=page')), '401  ',
    'is not checked');
 is(t::Gateway::told($gateway->get('/after/plain?k=page')), '200 PASSED 2',
    'nor counted');
+
+# a page with a status of its own counts by its location
+
+for my $page ('', '-named', '-before') {
+    is(t::Gateway::told($gateway->get("/after/page-200$page?k=own$page")),
+       '200 PASSED 2', "error_page 403 =, $page: checked");
+    is(statuses(4, "/after/page-200$page?k=own$page"), '200 200 429 429',
+       "error_page 403 =, $page: limited");
+}
+
+is(t::Gateway::told($gateway->get('/after/page-200-off?k=own')), '200  ',
+   'error_page 403 =, where nothing is limited');
+is(statuses(4, '/after/page-200-off?k=own'), '200 200 200 200',
+   'error_page 403 =, where nothing is limited: not counted');
 
 # once a request
 

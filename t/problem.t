@@ -24,6 +24,19 @@ my $gateway = t::Gateway->new(http => <<"CONF")->start;
     ratelimit_rule day zone=fleet rate=1r/d key=\$arg_k;
     ratelimit_rule tenant zone=fleet rate=9r/d key=\$arg_t;
 
+    ratelimit_rule hour.x zone=fleet rate=1r/d key=\$arg_x;
+
+    ratelimit_zone \$arg_k zone=unit:1m;
+    ratelimit_rule month zone=unit algorithm=fixed_window limit=1
+                   window=calendar:month match=/unit/month;
+    ratelimit_rule day zone=unit algorithm=fixed_window limit=3
+                   window=calendar:day cost=2 match=/unit/day;
+    ratelimit_rule arg zone=unit limit=2 window=90s cost=\$arg_c
+                   match=/unit/arg;
+    ratelimit_rule header zone=unit rate=1r/2h cost_header=X-Cost
+                   match=/unit/header;
+    ratelimit_rule status zone=unit limit=1 window=7d count_status=200
+                   match=/unit/status;
     ratelimit_zone \$arg_k zone=flight:1m;
     ratelimit_rule slots zone=flight algorithm=concurrency limit=1;
     ratelimit_zone \$arg_k zone=dry:1m rate=1r/m;
@@ -51,6 +64,10 @@ my $gateway = t::Gateway->new(http => <<"CONF")->start;
             location /cost/json { ratelimit_response json; empty_gif; }
         }
 
+        location /unit/ {
+            ratelimit zone=unit;
+            location ~ . { empty_gif; }
+        }
         location /problem {
             ratelimit zone=node;
             ratelimit_response problem;
@@ -64,6 +81,12 @@ my $gateway = t::Gateway->new(http => <<"CONF")->start;
         }
         location /fleet {
             ratelimit zone=fleet;
+            ratelimit_response problem;
+            empty_gif;
+        }
+        location /twins {
+            ratelimit zone=node;
+            ratelimit zone=fleet rule=hour.x;
             ratelimit_response problem;
             empty_gif;
         }
@@ -129,7 +152,7 @@ is_deeply(JSON::PP::decode_json($answer->{body}), {
     type => 'https://iana.org/assignments/http-problem-types#quota-exceeded',
     title => 'Quota Exceeded',
     status => 503,
-    detail => 'Rate limit of 1 requests in 60 seconds exceeded',
+    detail => 'Rate limit of 1 request in 1 minute exceeded',
     'violated-policies' => ['node'],
 }, 'its members');
 is(t::Gateway::header($answer, 'Content-Length'), length $answer->{body},
@@ -146,7 +169,7 @@ my $problem = JSON::PP::decode_json($answer->{body});
 
 is(join(' ', @{ $problem->{'violated-policies'} }), 'node hour.x',
    'two have denied');
-is($problem->{detail}, 'Rate limit of 1 requests in 3600 seconds exceeded',
+is($problem->{detail}, 'Rate limit of 1 request in 1 hour exceeded',
    'the detail tells of the strictest');
 
 $answer = second('/fleet?k=c&t=t');
@@ -154,6 +177,11 @@ $problem = JSON::PP::decode_json($answer->{body});
 
 is(join(' ', @{ $problem->{'violated-policies'} }), 'fleet day',
    'in Redis too');
+
+$problem = JSON::PP::decode_json(second('/twins?k=tw&x=x')->{body});
+
+is(join(' ', @{ $problem->{'violated-policies'} }), 'node node/hour.x fleet/hour.x',
+   'rules of one id are named with their zones, as in the headers');
 
 # JSON, and none of ours
 
@@ -182,7 +210,7 @@ $answer = second('/dry?k=h');
 $problem = JSON::PP::decode_json($answer->{body});
 
 is("@{ $problem->{'violated-policies'} }", 'dry', 'a dry run is not named');
-is($problem->{detail}, 'Rate limit of 1 requests in 60 seconds exceeded',
+is($problem->{detail}, 'Rate limit of 1 request in 1 minute exceeded',
    'nor what is shown, though its wait is longer');
 
 # requests in flight: no window, no reset
@@ -193,7 +221,7 @@ sub denied {
     return JSON::PP::decode_json($denied->{body});
 }
 
-my $text = 'Limit of 1 concurrent requests exceeded';
+my $text = 'Limit of 1 concurrent request exceeded';
 
 $problem = denied($gateway->burst(2, '/flight/problem?k=i'));
 is("$problem->{detail} @{ $problem->{'violated-policies'} }", "$text slots",
@@ -201,8 +229,24 @@ is("$problem->{detail} @{ $problem->{'violated-policies'} }", "$text slots",
 is_deeply(denied($gateway->burst(2, '/flight/json?k=j')), { error => {
     code => 'RATE_LIMIT_EXCEEDED',
     message => $text,
-    details => { limit => 1, retry_after_seconds => 1 },
+    details => { limit => 1, unit => 'concurrent-requests',
+                 retry_after_seconds => 1 },
 } }, 'requests in flight: JSON');
+
+# what a limit is a number of, and its window, in words
+
+for (['month', 'Rate limit of 1 request in 1 month exceeded', 'requests'],
+     ['day', 'Rate limit of 3 tokens in 1 day exceeded', 'tokens'],
+     ['arg', 'Rate limit of 2 tokens in 90 seconds exceeded', 'tokens'],
+     ['header', 'Rate limit of 1 token in 2 hours exceeded', 'tokens'],
+     ['status', 'Rate limit of 1 request in 7 days exceeded', 'requests'])
+{
+    my ($rule, $message, $unit) = @$_;
+
+    my $error = JSON::PP::decode_json(second("/unit/$rule?k=a&c=2")->{body})
+                ->{error};
+    is("$error->{message}, $error->{details}{unit}", "$message, $unit", $rule);
+}
 
 # a cost that can never be paid
 

@@ -21,6 +21,9 @@ my %ONLY = (cluster => [qw( +cluster|slots +asking )],
 my @DOCUMENTS = qw( &rl:rules:* +eval +hget +lpush +lindex +llen +rpop
                     +publish +subscribe +ping );
 
+# those that the module can do without
+my @OPTIONAL = qw( +client|setname );
+
 my %ALGORITHMS = (
     token_bucket => 'rate=5r/h',
     leaky_bucket => 'rate=5r/h burst=4 nodelay',
@@ -64,7 +67,7 @@ sub close_to_others {
     redis_cli($port, qw( acl setuser admin on >general ~* &* +@all ));
     redis_cli($port, qw( acl setuser default off ));
 
-    like(redis_cli($port, 'ping'), qr/NOAUTH/, 'no login, no answer');
+    like(redis_try($port, 'ping'), qr/NOAUTH/, 'no login, no answer');
 }
 
 
@@ -359,7 +362,23 @@ grant([$port], grep { !/^\+z/ } @server_rights);
 enough($gateway, [$port], 'a server without sorted sets', @HASHES);
 grant([$port], @server_rights);
 
-needed($gateway, [$port], $_, @STEPS) for grep { /^\+/ } @server_rights;
+my %optional = map { $_ => 1 } @OPTIONAL;
+
+needed($gateway, [$port], $_, @STEPS)
+    for grep { /^\+/ && !$optional{$_} } @server_rights;
+
+for my $right (@OPTIONAL) {
+    my $object = $right =~ s/^\+//r;
+
+    grant([$port], "-$object");
+    $gateway->stop;
+    admin($port, 'acl', 'log', 'reset');
+    $gateway->start;
+    is(drive($gateway, [$port], @STEPS), '', "without $right: all works");
+    is(refused($port), $object, "without $right: Redis refuses that alone");
+    unlike($gateway->log, qr/\[error\]/, "without $right: nothing in the log");
+    grant([$port], $right);
+}
 
 $gateway->stop;
 redis_stop($port);
@@ -384,7 +403,7 @@ my $script = do { local (@ARGV, $/) = 'lua/rules.lua'; <> };
 sub document {
     my ($user_port, @args) = @_;
 
-    return redis_cli($user_port, qw( --user rl --pass password ),
+    return redis_try($user_port, qw( --user rl --pass password ),
                      '--no-auth-warning', 'eval', $script, 2, 'rl:{rules:z}',
                      'rl:{rules:z}:history', @args);
 }
@@ -395,8 +414,9 @@ sub documents {
 
     admin($user_port, 'flushall');
 
-    my @got = map { document($user_port, 'put', $_ - 1, $_, 'id',
-                             qq({"version":$_}\n), 'rl:rules:z', 'm') } 1 .. 52;
+    my @got = map { document($user_port, 'put', $_ - 1,
+                             $_ > 1 ? 'id' : 0, $_, 'id', qq({"version":$_}\n),
+                             'rl:rules:z', 'm') } 1 .. 52;
 
     push @got, map { document($user_port, @$_) }
         ['list'], ['version', 7], ['reset', 'rl:rules:z', 'm'], ['get', 1, 'a'];
@@ -477,7 +497,7 @@ $gateway = gateway("sentinel m 127.0.0.1:$sentinel; sentinel_username rl; "
 enough($gateway, [$port], 'a Sentinel', 'token_bucket');
 is(refused($sentinel), '', 'a Sentinel: it refuses nothing');
 is(join(' ', grep { /^[+@*&~]/ } @$sentinel_rights),
-   '+sentinel|get-master-addr-by-name', 'one right');
+   '+sentinel|get-master-addr-by-name +client|setname', 'one right, and the name');
 
 grant([$sentinel], '-sentinel|get-master-addr-by-name');
 ok(t::Gateway::wait_for(sub {

@@ -1,6 +1,7 @@
 
 # Connecting again: into a network that swallows everything, over the pauses
-# between attempts, and not by a worker that is about to exit.
+# between attempts, at once where a healthy connection was closed, and not by a
+# worker that is about to exit.
 
 use strict;
 use warnings;
@@ -17,11 +18,11 @@ my $GOOD = "*4\r\n:1\r\n:9\r\n:360000\r\n:0\r\n";
 my $gateway;
 
 sub gateway {
-    my $port = shift;
+    my ($port, $more) = (@_, '');
 
     $gateway = t::Gateway->new(http => <<"CONF")->start;
     ratelimit_redis r { server 127.0.0.1:$port; timeout 200ms; }
-    ratelimit_zone \$arg_k zone=z:64k rate=10r/h redis=r;
+    ratelimit_zone \$arg_k zone=z:64k rate=10r/h redis=r $more;
     server {
         listen 127.0.0.1:%%PORT%%;
         add_header X-Status \$ratelimit_status always;
@@ -44,9 +45,10 @@ sub comes {
 # nobody accepts, and the queue is full: the kernel drops what comes
 
 {
+    my $port = t::Gateway::free_port();
     my $listen = IO::Socket::INET->new(Listen => 1, LocalAddr => '127.0.0.1',
-                                       ReuseAddr => 1) or die;
-    my $port = $listen->sockport;
+                                       LocalPort => $port, ReuseAddr => 1)
+        or die "listen: $!";
     my @full = map {
         IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $port,
                               Blocking => 0)
@@ -93,6 +95,58 @@ sub comes {
 
     $gateway->stop;
     $fake->stop;
+}
+
+
+# a healthy connection that is closed costs the request that waits for a reply,
+# and no other: the next one waits for the new connection
+
+{
+    my $checks = 0;
+    my $fake = t::FakeRedis->new(sub { ++$checks % 3 ? $GOOD : undef });
+
+    gateway($fake->{port}, 'sync=strict');
+
+    # each time: answered, answered over a connection that is good, closed
+    for (1 .. 8) {
+        is(told(), '200 PASSED 9', 'closed: the next request is answered');
+        sleep 0.1;
+        is(told(), '200 PASSED 9', 'closed: and the one behind it');
+        is(told(), '200 DEGRADED -1', 'closed: one request is lost');
+    }
+
+    $gateway->stop;
+    $fake->stop;
+}
+
+
+# what was not written is not lost either: the worker finds the requests and the
+# end of its connection at the same time
+
+{
+    my $port = redis_start();
+
+    gateway($port, 'sync=strict');
+    comes('200 PASSED 9', 'killed: before');
+
+    for my $left (reverse 3 .. 8) {
+        my ($worker) = $gateway->workers;
+
+        sleep 0.1;
+        kill STOP => $worker;
+        redis_cli($port, qw( client kill type normal ));
+
+        my $child = t::Gateway::beside(sub {
+            sleep 0.3;
+            kill CONT => $worker;
+        });
+
+        is(told(), "200 PASSED $left", 'killed: what was not written goes on');
+        waitpid $child, 0;
+    }
+
+    $gateway->stop;
+    redis_stop($port);
 }
 
 

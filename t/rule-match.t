@@ -25,13 +25,18 @@ my $gateway = t::Gateway->new(http => <<"CONF")->start;
     ratelimit_zone \$arg_k zone=keys:1m;
     ratelimit_rule key zone=keys rate=7r/h api_key=sk_*,one?,sha256:$hash;
 
+    ratelimit_zone \$arg_k zone=methods:1m;
+    ratelimit_rule get zone=methods rate=6r/h methods=GET match=/methods/get;
+    ratelimit_rule head zone=methods rate=6r/h methods=HEAD,POST
+                   match=/methods/head;
+
     ratelimit_zone \$arg_k zone=tiers:1m;
     ratelimit_rule rate zone=tiers match=/tiers/rate rate=2r/h capacity=3
                    "tiers=pro:100r/h,the best:5r/h";
     ratelimit_rule limit zone=tiers match=/tiers/limit rate=\$arg_r
                    tiers=pro:4r/h;
     ratelimit_rule number zone=tiers match=/tiers/number tiers=pro:4
-                   algorithm=fixed_window limit=2 window=1h;
+                   algorithm=fixed_window limit=2 window=366d;
 
     ratelimit_zone \$arg_k zone=redis:1m redis=r;
     ratelimit_rule strict zone=redis match=/redis/strict limit=2 window=1h
@@ -45,6 +50,7 @@ my $gateway = t::Gateway->new(http => <<"CONF")->start;
         add_header X-Rule \$ratelimit_rule always;
         location /hosts { ratelimit zone=hosts; empty_gif; }
         location /named { ratelimit zone=hosts rule=host; empty_gif; }
+        location /methods { ratelimit zone=methods; root %%DIR%%; }
         location /keys { ratelimit zone=keys; empty_gif; }
         location /tiers { ratelimit zone=tiers; empty_gif; }
         location /redis { ratelimit zone=redis; empty_gif; }
@@ -85,6 +91,16 @@ is(rule('/named?k=1', 'Host: api.example.com'), 'PASSED host',
    'a rule that a location names');
 is(rule('/named?k=1', 'Host: other.example'), 'BYPASSED ',
    'is for its hosts alone there, too');
+
+# methods: HEAD is not GET
+
+for (['get', GET => 'PASSED get'], ['get', HEAD => 'BYPASSED '],
+     ['get', POST => 'BYPASSED '], ['head', HEAD => 'PASSED head'],
+     ['head', POST => 'PASSED head'], ['head', GET => 'BYPASSED '])
+{
+    my ($path, $method, $expected) = @$_;
+    is(rule("$method /methods/$path?k=1"), $expected, "$path: $method");
+}
 
 # API keys
 

@@ -1,6 +1,6 @@
 # The connections that documents and messages have beside those of checks: one
 # that falls silent is found and made anew, a node's redirections are followed, a
-# master that moved is listened to, documents of megabytes pass in both
+# master that moved is listened to, documents of a megabyte pass in both
 # directions, and who may not listen polls.
 
 use strict;
@@ -137,7 +137,7 @@ sub fake {
     $_->stop for $sentinel, @masters;
 }
 
-# megabytes, with and without TLS: one gateway gives Redis what its file has, the
+# a megabyte, with and without TLS: one gateway gives Redis what its file has, the
 # other one gets it from there
 
 sub tls {
@@ -169,9 +169,10 @@ for my $tls (0, 1) {
     }
 
     my $rules = t::Rules::rules(7);
-    $rules->{tier_of}{keys} = { map { ('sha256:' . sha256_hex($_) => 'pro') } 1 .. 100_000 };
+    $rules->{tier_of}{keys} = { map { ('sha256:' . sha256_hex($_) => 'pro') } 1 .. 10_000 };
+    $rules->{whitelist} = [map { sprintf '%0100d*', $_ } 1 .. 2_300];
     my $record = t::Rules::record(1, $rules);
-    cmp_ok(length $record, '>', 5_000_000, "$what: megabytes");
+    cmp_ok(length $record, '>', 1_000_000, "$what: a megabyte");
 
     my @gateways = map { gateway($redis) } 1, 2;
     $gateways[0]->write('rules.state', $record);
@@ -179,7 +180,7 @@ for my $tls (0, 1) {
     ok(t::Gateway::wait_for(sub {
         t::Rules::current($port, 'rl', 'z') == 1
     }, 60), "$what: given to Redis");
-    is(t::Rules::redis($port, 'HGET', 'rl:{rules:z}', 'record'), $record,
+    ok(t::Rules::redis($port, 'HGET', 'rl:{rules:z}', 'record') eq $record,
        "$what: byte for byte");
 
     $gateways[1]->start;

@@ -45,7 +45,7 @@ sub fake {
         return array($has{history}{$args[0]} // ()) if $what eq 'version';
         return $NONE if $what ne 'put';
 
-        my %new = (version => $args[1], id => $args[2], record => $args[3]);
+        my %new = (version => $args[2], id => $args[3], record => $args[4]);
 
         return $put->(\%has, $n++, \%new);
     });
@@ -138,10 +138,33 @@ lost('full', 503, 0, qr/oom/, sub { return "-OOM command not allowed\r\n" });
 lost('something else under its name', 503, 0, qr/wrongtype/,
      sub { return "-WRONGTYPE Operation against a key\r\n" });
 
-lost('another version', 412, 0, qr/412/, sub { return array('0', '0', '0') });
+lost('another version', 412, 0, qr/version 0 is current/, sub { return array('0', '0', '0') });
 
 lost('garbage', 504, 0, undef, sub { return array('1', 'x', 'y') });
 lost('less', 504, 0, undef, sub { return array('1') });
+
+# whatever the version is: five times anew, of what others have written
+
+for my $others (5, 6) {
+    my $fake = fake(sub {
+        my ($has, $n, $new) = @_;
+
+        return take($has, $new) if $n == $others;
+
+        my $other = t::Rules::record($has->{version} + 1, t::Rules::rules(11));
+        take($has, { version => $has->{version} + 1, record => $other,
+                     id => t::Rules::id($other) });
+        return array('0', @$has{qw( version id )});
+    });
+    my $gateway = gateway($fake);
+    my $answer = t::Rules::api($gateway, 'PUT /rules', t::Rules::rules(10),
+                               'If-Match: *');
+
+    is($answer->{status}, $others == 5 ? 200 : 412, "If-Match: *, $others others");
+    ok(t::Rules::follows($gateway, 6), "If-Match: *, $others others: six versions");
+    $gateway->stop;
+    $fake->stop;
+}
 
 # a Redis that has lost its last writes: what it was sent before may still come
 

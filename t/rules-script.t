@@ -18,7 +18,7 @@ my $port = redis_start();
 my $script = embedded();
 my @login;
 
-alarm 300;
+alarm 120;
 
 
 # The text that the module sends.
@@ -96,11 +96,21 @@ sub record {
 }
 
 
+# Ids are "a" unless they are given: that of the expected one, too.
 sub put {
-    my ($expected, $version, $id, $len) = @_;
+    my ($expected, $version, $id, $len, $expected_id) = @_;
 
-    return join ' ', rules('put', $expected, $version, $id // 'a',
-                           record($version, $len), $CHANNEL, "v$version");
+    return join ' ', rules('put', $expected,
+                           $expected_id // ($expected ? 'a' : '0'), $version,
+                           $id // 'a', record($version, $len), $CHANNEL,
+                           "v$version");
+}
+
+# How often Redis has run a command.
+sub ran {
+    my $command = shift;
+    return cli('info', 'commandstats') =~ /^cmdstat_$command:calls=(\d+)/m
+           ? $1 : 0;
 }
 
 
@@ -121,6 +131,7 @@ is(put(0, 1), '1 1 a', 'the first');
 is(put(0, 1, 'b'), '0 1 a', 'not by another writer');
 is(put(0, 1), '1 1 a', 'the same once more');
 is(put(0, 2), '0 1 a', 'expected is what is current');
+is(put(1, 2, 'a', 10, 'b'), '0 1 a', 'nor another one of that number');
 is(put(1, 2), '1 2 a', 'the second');
 is(got(rules('get', 2, 'a')), '2 a 0', 'known');
 is(got(rules('get', 2, 'b')), '2 a 0 ' . record(2), 'another of that number');
@@ -172,7 +183,7 @@ my $listener = IO::Socket::INET->new(PeerAddr => "127.0.0.1:$port") or die;
 print $listener "SUBSCRIBE $CHANNEL\r\n";
 $listener->flush;
 { local $/ = "\r\n"; <$listener> for 1 .. 6; }
-put(9, 10);
+put(9, 10, 'a', 10, 'c');
 rules('reset', $CHANNEL, 'r');
 {
     local $/ = "\r\n";
@@ -190,18 +201,66 @@ is(got(rules('version', 19)), '', 'and none before it');
 is(scalar(rules('list')), 51, 'as many heads and the current one');
 is(cli('hget', $KEY, 'bytes'), 50 * length(record(20)), 'bytes of all');
 
+# a list reads no document, and a version one
+
+sub reads {
+    my @before = map { ran($_) } qw( hget lindex );
+    my $got = got(rules(@_));
+    my @after = map { ran($_) } qw( hget lindex );
+
+    return ($got, join ' ', map { $after[$_] - $before[$_] } 0, 1);
+}
+
+my $heads = join ' ', map { record($_) =~ /^(.*)\n/ } reverse 20 .. 70;
+
+is_deeply([reads('list')], [$heads, '0 0'], 'a list: of the heads alone');
+is_deeply([reads('version', 33)], [record(33), '0 1'], 'a version: one record');
+is_deeply([reads('version', 70)], [record(70), '1 0'], 'so the current one');
+is_deeply([reads('version', 20)], [record(20), '0 1'], 'so the oldest');
+
+# a gateway that keeps no heads has written; the first list mends it
+
+sub before {
+    my $version = shift;
+
+    redis_cli($port, 'lpush', "$KEY:history", cli('hget', $KEY, 'record') . "\n");
+    redis_cli($port, 'rpop', "$KEY:history");
+    redis_cli($port, 'hset', $KEY, 'version', $version, 'id', 'a', 'record',
+              record($version));
+}
+
+before(71);
+$heads = join ' ', map { record($_) =~ /^(.*)\n/ } reverse 21 .. 71;
+is((reads('version', 21))[0], record(21), 'heads of before: a version');
+cli('hdel', $KEY, 'heads');
+is((reads('list'))[0], $heads, 'heads of before: the list');
+is_deeply([reads('list')], [$heads, '0 0'], 'heads of before: read once');
+before(72);
+put(72, 73);
+is_deeply([reads('list')],
+          [join(' ', map { record($_) =~ /^(.*)\n/ } reverse 23 .. 73), '0 0'],
+          'heads of before: a change mends them, too');
+cli('rpop', "$KEY:history");
+is((reads('list'))[0], join(' ', map { record($_) =~ /^(.*)\n/ } reverse 24 .. 73),
+   'somebody took one away');
+cli('del', $KEY, "$KEY:history");
+put($_ - 1, $_) for 1;
+put(1, 20);
+put($_ - 1, $_) for 21 .. 70;
+
 # and 32 MiB
 
 put($_ - 1, $_, 'a', 9 * $MIB) for 71 .. 76;
 is(cli('llen', "$KEY:history"), 3, 'three of 9 MiB');
 is(cli('hget', $KEY, 'bytes'), 3 * length(record(75, 9 * $MIB)), 'bytes');
 
-my @pieces = rules('version', 75);
+# of a record that is larger than what gateways take, the head
 
-is(join('', @pieces), record(75, 9 * $MIB), 'read back');
-is(scalar @pieces, 19, 'in pieces of half a MiB');
-@pieces = rules('get', 0, 0);
-is(join('', @pieces[3 .. $#pieces]), record(76, 9 * $MIB), 'so is the current one');
+my ($head) = record(75, 9 * $MIB) =~ /^(.*\n)/;
+
+is_deeply([rules('version', 75)], [$head], 'a large one');
+($head) = record(76, 9 * $MIB) =~ /^(.*\n)/;
+is((rules('get', 0, 0))[3], $head, 'so is the current one');
 is(got(rules('version', 72)), '', 'the rest is gone');
 
 # others took something away
@@ -245,9 +304,12 @@ for my $denied (qw( lpush lindex rpop hset )) {
     cli('acl', 'setuser', "no$denied", 'reset', 'on', '>pw', '~rl:*', '&*',
         '+@all', "-$denied");
     @login = ('--user', "no$denied", '--pass', 'pw', '--no-auth-warning');
-    like(put(52, 53), qr/^-.*(?:NOPERM|can't run)/, "no $denied: refused") for 1, 2;
+    like(put(52, 53), qr/^-.*(?:can't run|has no permissions)/, "no $denied: refused")
+        for 1, 2;
     @login = ();
     is(got(rules('get', 52, 'a')), '52 a 0', "no $denied: not changed");
+    is(got(rules('version', $_)), record($_), "no $denied: version $_")
+        for 52, 51, 30, 3;
     is(put(52, 53), '1 53 a', "no $denied: allowed again");
     is(got(rules('list')), join(' ', (record(53) =~ /^(.*)\n/)[0],
                                 (split / /, $heads)[0 .. 49]),

@@ -10,7 +10,7 @@ use t::Rules;
 
 use Time::HiRes qw( sleep );
 
-my @ports = cluster_ports();
+my @ports = cluster_start();
 my $prefix = key_prefix();
 my $key = t::Rules::key($prefix, 'z');
 my $slot = redis_cli($ports[0], 'cluster', 'keyslot', $key) + 0;

@@ -273,8 +273,8 @@ damaged('killed between two renames', 12, 2,
         qr/is read instead/, 0);
 damaged('empty', 30, 0, { 'rules.state' => '' }, qr/is set aside/, 1);
 damaged('a document that nobody can use', 30, 0,
-        { 'rules.state' => t::Rules::record(7, { rules => [ { id => 'x' } ] }) },
-        qr/\[error\] .*version 7 of its rules is not used: \/rules\/0/, 0);
+        { 'rules.state' => t::Rules::record(7, { format => '2.0', rules => [] }) },
+        qr/\[error\] .*version 7 of its rules is not used: \/format/, 0);
 
 {
     my $gateway = gateway();

@@ -10,7 +10,7 @@ use t::Api;
 use t::Gateway;
 use t::Rules;
 
-use Time::HiRes qw( sleep time );
+use Time::HiRes qw( sleep );
 
 my $port = redis_start();
 my $prefix = key_prefix();
@@ -95,13 +95,13 @@ sub passes_in_the_end {
 
 is(passes_in_the_end('ann', 200), 200, 'leased: a plan is used up');
 
-my $before = $two->get('/rules')->{json}{version};
-my $begin = time;
+my $tag = $two->get('/rules');
+my $before = $tag->{version};
 
 my $answer = $one->put('/tiers/pro', { limit => 500, capacity => 500 },
-                       "If-Match: \"$before\"");
+                       "If-Match: $tag->{etag}");
 is($answer->{status}, 200, 'the limit of a plan is raised');
-is($answer->{etag}, '"' . ($before + 1) . '"', 'as the next version');
+is($answer->{version}, $before + 1, 'as the next version');
 
 # unspent tokens of a lease come back meanwhile
 
@@ -110,8 +110,6 @@ for my $gateway (@fleet) {
            limits($gateway, '/window', 'pro_y') =~ /^500 / }),
        'each gateway has it');
 }
-
-my $took = time - $begin;
 
 # a worker that has not looked yet would count by shares of the limit before
 
@@ -149,19 +147,5 @@ is_deeply($two->get('/tiers/pro')->{json}{rules},
           { map { $_ => { limit => 500, capacity => 500 } }
                 'leased', map { $_->[0] } @kinds },
           'the other gateway tells it');
-
-# a machine that was busy has three more attempts
-
-for my $limit (501 .. 503) {
-    last if $took < 2 || $ENV{SAN};
-
-    $begin = time;
-    $one->change('PUT', '/tiers/pro', { limit => $limit, capacity => $limit });
-    t::Gateway::wait_for(sub { limits($two->{gateway}, '/window', 'pro_y')
-                               =~ /^$limit / });
-    $took = time - $begin;
-}
-
-cmp_ok($took, '<', 2, 'within two seconds') if !$ENV{SAN};
 
 $_->log_ok for @fleet;

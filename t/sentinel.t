@@ -113,11 +113,11 @@ sub ready {
 
     return t::Gateway::wait_for(sub {
         my $links = grep {
-            redis_cli($_, 'info', 'replication') =~ /master_link_status:up/
+            redis_try($_, 'info', 'replication') =~ /master_link_status:up/
         } $one, $two;
 
         $links == 1 && !grep {
-            my $line = redis_cli($_, '--pass', 'secret', '--no-auth-warning',
+            my $line = redis_try($_, '--pass', 'secret', '--no-auth-warning',
                                  'info', 'sentinel');
             $line !~ /status=ok,address=\S+,slaves=1,sentinels=3/
         } @up;
@@ -169,7 +169,7 @@ unlike($gateway->log, qr/no connection to 127\.0\.0\.1:(?:$one|$two):/,
 
     redis_start(port => $dead);
     ok(t::Gateway::wait_for(sub {
-        redis_cli($dead, 'info', 'replication') =~ /role:slave/
+        redis_try($dead, 'info', 'replication') =~ /role:slave/
     }, 60), 'the old master comes back as a replica');
     limits($gateway, 'the old master is back');
 }
@@ -314,8 +314,9 @@ for (['nil', "*-1\r\n", 'knows no master "m"'],
     }), 'the worker that asks is killed: another one asks');
 
     @at = map { $_->[0] } grep { $_->[2] eq 'SENTINEL' } $sentinel->heard;
-    my @early = grep { $at[$_] - $at[$_ - 1] < 0.9 } 1 .. $#at;
-    is("@early", '', 'never two within a second');
+
+    # what a busy machine is late with may come close to the next
+    cmp_ok(scalar @at, '<=', 2 + $at[-1] - $at[0], 'one a second, no more');
 
     # a sentinel that falls silent is left for the other
 

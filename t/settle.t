@@ -11,6 +11,22 @@ my $redis = redis_port();
 my $prefix = key_prefix();
 my $up = t::Gateway::free_port();
 
+# that owe: name, limit, and by how many seconds the wait grows by a debt of 100
+my @limits = (
+    ['owe-bucket', 'rate=100r/h', 3600],
+    ['owe-leaky', 'algorithm=leaky_bucket rate=100r/h burst=99 nodelay', 3600],
+    ['owe-fixed', 'algorithm=fixed_window limit=100 window=1h', 3600],
+    ['owe-day', 'algorithm=fixed_window limit=100 window=calendar:day', 86400],
+    ['owe-sliding', 'algorithm=sliding_window limit=100 window=1h', 1782],
+    ['owe-strict', 'rate=100r/h sync=strict', 3600],
+    ['owe-strict-fixed', 'algorithm=fixed_window limit=100 window=1h sync=strict', 3600],
+    ['owe-async', 'rate=100r/h sync=async', 3600],
+    ['owe-here', 'rate=100r/h fail_mode=local', 3600],
+    ['owe-log', 'algorithm=sliding_log limit=100 window=1h', 0],
+);
+my %limits = (local => [grep { $_->[1] !~ /sync|fail_mode/ } @limits],
+              fleet => \@limits);
+
 my $gateway = t::Gateway->new(http => <<"CONF")->start;
     ratelimit_redis r { server 127.0.0.1:$redis; prefix $prefix; timeout 5s; }
 
@@ -29,6 +45,9 @@ my $gateway = t::Gateway->new(http => <<"CONF")->start;
     ratelimit_rule tokens zone=fleet sync=strict rate=100r/h cost=10 cost_header=X-Cost;
     ratelimit_rule logins zone=fleet rate=3r/h count_status=401,403;
     ratelimit_rule quick zone=fleet sync=strict rate=1r/s cost_header=X-Cost;
+    @{[map { my $zone = $_; map { <<"RULE" } @{$limits{$zone}} } qw( local fleet )]}
+    ratelimit_rule $_->[0] zone=$zone $_->[1] cost_header=X-Cost;
+RULE
 
     server {
         listen 127.0.0.1:$up;
@@ -82,6 +101,10 @@ my $gateway = t::Gateway->new(http => <<"CONF")->start;
                                  proxy_pass http://127.0.0.1:$up; }
         location /fleet-quick { ratelimit zone=fleet rule=quick;
                                 proxy_pass http://127.0.0.1:$up; }
+        @{[map { my $zone = $_; map { <<"LOCATION" } @{$limits{$zone}} } qw( local fleet )]}
+        location /$zone/$_->[0] { ratelimit zone=$zone rule=$_->[0];
+                                  proxy_pass http://127.0.0.1:$up/; }
+LOCATION
         location /fleet-logins { ratelimit zone=fleet rule=logins;
                                  proxy_pass http://127.0.0.1:$up/\$arg_to; }
     }
@@ -126,10 +149,45 @@ is(told('/accel?k=h&cost=30'), '200 PASSED 40', 'behind X-Accel-Redirect');
 is(told('/intercepted?k=h&cost=30'), '404 PASSED 10', 'behind an error page');
 is(header('/accel?k=h2&cost=30', 'X-Cost'), '', 'and is not shown');
 
-# as much as is there, and then the next is denied
+# more than is left: the rest is owed, so it is not free for ever
 
-is(told('/tokens?k=b&cost=1000'), '200 PASSED 0', 'no more than there is');
-is(told('/tokens?k=b'), '429 REJECTED 0', 'the next pays for it');
+is(told('/tokens?k=b&cost=40'), '200 PASSED 60', 'forty');
+is(told('/tokens?k=b&cost=40'), '200 PASSED 20', 'forty again');
+is(told('/tokens?k=b&cost=40'), '200 PASSED 0', 'and forty of twenty');
+is(header('/tokens?k=b', 'Retry-After'), 36 * 21, 'the next waits for that');
+is(told('/tokens?k=b'), '429 REJECTED 0', 'and pays nothing');
+
+sub wait_of {
+    my ($path, $cost) = @_;
+
+    # sync=async goes by what Redis has said
+
+    if ($path =~ /async/) {
+        is(told("$path&cost=1"), '200 PASSED 99', "$path: one is spent");
+        select undef, undef, undef, 0.2;
+        $cost--;
+    }
+
+    like(told("$path&cost=$cost"),
+         $path =~ /local/ ? qr/^200 PASSED 0$/ : qr/^200 PASSED (99|98|0)$/,
+         "$path: $cost are spent");
+    select undef, undef, undef, 0.2 if $path =~ /fleet/;
+
+    return header($path, 'Retry-After') || 0;
+}
+
+# a window may end between the two
+
+for my $zone (qw( local fleet )) {
+    for (@{$limits{$zone}}) {
+        my ($name, undef, $longer) = @$_;
+        my ($spent, $owed) = (wait_of("/$zone/$name?k=spent", 100),
+                              wait_of("/$zone/$name?k=owed", 1000));
+
+        ok($spent && abs($owed - $spent - $longer) <= 2,
+           "$zone, $name: what is owed is waited for: $spent s, $owed s");
+    }
+}
 
 # less than it took
 

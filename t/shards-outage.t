@@ -30,7 +30,7 @@ sub server {
 sub gateway {
     my ($fake, %self) = @_;
 
-    my $timeout = $self{timeout} // '20s';
+    my $timeout = $self{timeout} // '10s';
     my $mode = $self{mode} // 'open';
 
     return t::Gateway->new(workers => 1, http => <<"CONF")->start;

@@ -50,7 +50,7 @@ sub speaks { kill CONT => redis_pid($redis) }
 
 # many wait at once, and are answered when Redis is
 
-my $gateway = gateway('15s');
+my $gateway = gateway('10s');
 
 silent();
 my @answers = meanwhile($gateway, 400, \&speaks);
@@ -140,7 +140,7 @@ cmp_ok(time - $begin, '<', 10, 'a quit without Redis: it does not hang');
 
 # an end at once: nobody is answered, nothing is left
 
-$gateway = gateway('15s');
+$gateway = gateway('10s');
 $begin = time;
 @answers = meanwhile($gateway, 100, sub { $gateway->signal('TERM') });
 $gateway->stop('TERM');

@@ -16,7 +16,7 @@ my %rules = (
     token_bucket => 'limit=100000 window=366d',
     leaky_bucket => 'algorithm=leaky_bucket limit=100000 window=366d '
                     . 'burst=10000 nodelay',
-    fixed_window => 'algorithm=fixed_window limit=100000 window=1h',
+    fixed_window => 'algorithm=fixed_window limit=100000 window=366d',
     sliding_window => 'algorithm=sliding_window limit=100000 window=1h',
     variable => 'limit=$arg_limit window=366d',
     cost => 'limit=100000 window=366d cost=3 cost_header=X-Cost',

@@ -501,3 +501,32 @@ for my $host ('redis.example', '?', "a\nb", 'x' x 255) {
     $gateway->stop;
     $node->stop;
 }
+
+# a map of 24 MB: a range for each hash slot, with names and replicas; its nodes
+# take long to send it
+
+{
+    my $port = t::Gateway::free_port();
+    my $name = 'h' x 250;
+    my $replica = "*4\r\n\$250\r\n$name\r\n:1\r\n\$40\r\n" . '1' x 40 . "\r\n"
+                  . "*2\r\n\$8\r\nhostname\r\n\$250\r\n$name\r\n";
+    my $map = "*16384\r\n" . join '', map {
+        "*5\r\n:$_\r\n:$_\r\n*3\r\n\$9\r\n127.0.0.1\r\n:$port\r\n\$2\r\nid\r\n"
+        . $replica x 2
+    } 0 .. 16383;
+    my $third = int(length($map) / 3);
+    my $slots = [map { (substr($map, $_ * $third, $third), ('') x 20) } 0 .. 3];
+
+    cmp_ok(length $map, '>', 20_000_000, 'a large map: its size');
+
+    my $node = node($port, slots => $slots);
+    my $gateway = gateway("127.0.0.1:$port", workers => 2)->start;
+
+    ok(t::Gateway::wait_for(sub { told($gateway) eq '200 PASSED 9' }),
+       'a large map: it is used') or diag($gateway->log);
+    unlike($gateway->log, qr/\[error\] .*(?:too large|no reply)/,
+           'a large map: no connection breaks');
+    cmp_ok(scalar(asked($node)), '<=', 2, 'a large map: it is not asked for again and again');
+    $gateway->stop;
+    $node->stop;
+}

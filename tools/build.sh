@@ -63,6 +63,7 @@ if [ -n "${NGX_SRC:-}" ]; then
 fi
 
 if [ "$configuration" != "$(cat "$objs/configured" 2>/dev/null)" ]; then
+    echo "build: compiling the module for nginx in $src: about a minute"
     rm -rf "${objs:?}"/*
 
     if [ "$tree" != "$src" ]; then

@@ -17,11 +17,11 @@ packages() {
                     libjansson-dev libssl-dev libpcre2-dev zlib1g-dev ;;
         run)   echo redis-server redis-tools curl procps ;;
         test)  echo redis-server redis-tools curl procps libcmocka-dev openssl \
-                    liblua5.1-0-dev pkg-config nghttp2-client perl ;;
+                    liblua5.1-0-dev pkg-config nghttp2-client perl fail2ban ;;
         check) echo clang clang-tidy binutils ;;
         bench) echo wrk curl libnginx-mod-http-lua lua-nginx-redis valgrind \
                     dpkg-dev perl ;;
-        san)   echo dpkg-dev clang llvm ;;
+        san)   echo dpkg-dev clang llvm libclang-rt-dev ;;
         *)     echo "deps: unknown set \"$1\"" >&2; return 2 ;;
     esac
 }

@@ -22,9 +22,10 @@ use IO::Socket::INET;
 use POSIX qw( WNOHANG fmod );
 use Time::HiRes qw( clock_gettime sleep time CLOCK_MONOTONIC );
 
-use lib dirname(abs_path(__FILE__));
+use lib dirname(abs_path(__FILE__)), dirname(dirname(abs_path(__FILE__)));
 use PlotsLeases;
 use PlotsSVG;
+use t::Ports qw( free_port );
 
 my $ROOT = dirname(dirname(abs_path(__FILE__)));
 my $OUT = $ENV{OUT} || "$ROOT/docs/plots";
@@ -95,12 +96,6 @@ END {
 
 $SIG{$_} = sub { die "plots: stopped by a signal\n" } for qw( INT TERM HUP );
 $SIG{ALRM} = sub { die "plots: took too long\n" };
-
-
-sub free_port {
-    return IO::Socket::INET->new(LocalAddr => '127.0.0.1', Listen => 1)
-           ->sockport;
-}
 
 
 # An upload is held by its client: nginx waits for the body before it asks

@@ -93,6 +93,8 @@ healthy() {
         info=$(cli "$port" cluster info 2>/dev/null) || return 1
         [[ $info == *cluster_state:ok* ]] || return 1
         [[ $info == *cluster_known_nodes:6* ]] || return 1
+        [ "$(cli "$port" cluster nodes 2>/dev/null | grep -c slave)" = 3 ] \
+            || return 1
         info=$(cli "$port" info replication 2>/dev/null) || return 1
         [[ $info != *master_link_status:up* ]] || links=$((links + 1))
     done

@@ -6,18 +6,26 @@
 #   tools/run.sh stop
 #
 # Everything lives in build/run. A process is ours, and stopped, only where it
-# runs in a folder there.
+# runs in a folder there. RUN_PORT is the first gateway's port, RUN_REDIS_PORT
+# the first Redis node's, RUN_DIR another folder.
 
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd -P)
-run=$root/build/run
+run=${RUN_DIR:-$root/build/run}
+shown=${run#"$root"/}
+port=${RUN_PORT:-8080}
+second=$((port + 1))
+redis_port=${RUN_REDIS_PORT:-7001}
+redis_last=$((redis_port + 5))
 nginx=${NGINX:-$(PATH=$PATH:/usr/sbin command -v nginx)}
 
 # nginx takes this variable for the sockets of a binary upgrade
 unset NGINX
 
-redis_port=7001
+say() {
+    echo "run: $*"
+}
 
 gateway_pid() {
     local prefix=$run/gateway-$1 pid
@@ -42,7 +50,7 @@ stop_gateways() {
 
 stop_redis() {
     [ ! -d "$run/redis" ] \
-        || "$root/tools/redis-cluster.sh" stop "$run/redis" $redis_port
+        || "$root/tools/redis-cluster.sh" stop "$run/redis" "$redis_port"
 }
 
 check_port() {
@@ -56,6 +64,7 @@ start_gateway() {
     local conf=$1 port=$2 prefix=$run/gateway-$2 name
     local api=$((port + 10)) user=()
 
+    say "starting a gateway on 127.0.0.1:$port, with a sample API on :$api"
     check_port "$port"
     check_port "$api"
 
@@ -63,6 +72,8 @@ start_gateway() {
     for name in "$conf" sample-api; do
         sed -e "s#@MODULE@#$root/build/ngx_http_ratelimit_module.so#" \
             -e "s/@PORT@/$port/" -e "s/@API_PORT@/$api/" \
+            -e "s/@REDIS@/$(seq -s ' ' -f '127.0.0.1:%.0f' "$redis_port" \
+                                $((redis_port + 2)))/" \
             "$root/examples/$name.conf" > "$prefix/$name.conf"
     done
 
@@ -83,72 +94,89 @@ stop() {
 
 start_local() {
     stop_redis
-    start_gateway local 8080
+    start_gateway local "$port"
 
-    cat <<'END'
+    cat <<END
 
-A gateway runs on 127.0.0.1:8080: 10 requests a minute for each API key.
+A gateway runs on 127.0.0.1:$port: 10 requests a minute for each API key.
+Requests without an API key are not limited.
 
-  curl -i -H 'X-API-Key: alice' http://127.0.0.1:8080/v1/users
+  curl -i -H 'X-API-Key: alice' http://127.0.0.1:$port/v1/users
       200, and X-RateLimit-Remaining tells that 9 are left
 
-  for i in $(seq 12); do curl -s -o /dev/null -w '%{http_code} ' \
-      -H 'X-API-Key: alice' http://127.0.0.1:8080/v1/users; done; echo
+  for i in \$(seq 12); do curl -s -o /dev/null -w '%{http_code} ' \\
+      -H 'X-API-Key: alice' http://127.0.0.1:$port/v1/users; done; echo
       200 until alice has made 10, then 429
 
-  curl -i -H 'X-API-Key: alice' http://127.0.0.1:8080/v1/users
+  curl -i -H 'X-API-Key: alice' http://127.0.0.1:$port/v1/users
       429, and Retry-After tells when to come back; bob is not affected
 
+  curl -i http://127.0.0.1:$port/v1/users
+      200 without X-RateLimit headers: there is no key to count by
+
+END
+    show_put
+    cat <<END
+
+make stop ends it; its logs are in $shown/gateway-$port.
+END
+}
+
+show_put() {
+    cat <<END
   curl -X PUT -H 'If-Match: *' -H 'Content-Type: application/json' -d '{
       "match": {"route": "/v1/orders"}, "params": {"limit": 2, "window": 60}
-      }' http://127.0.0.1:8080/ratelimit/rules/orders
-      a rule more, while it runs: two of these in a minute
-
-make stop ends it; its logs are in build/run/gateway-8080.
+      }' http://127.0.0.1:$port/ratelimit/rules/orders
+      a new rule, at once and without a reload: two of these in a minute
 END
 }
 
 start_cluster() {
-    "$root/tools/redis-cluster.sh" start "$run/redis" $redis_port
-    start_gateway cluster 8080
-    start_gateway cluster 8081
+    say "starting six Redis nodes on 127.0.0.1:$redis_port-$redis_last, and" \
+        "making a cluster of them: some seconds"
+    "$root/tools/redis-cluster.sh" start "$run/redis" "$redis_port"
+    start_gateway cluster "$port"
+    start_gateway cluster "$second"
 
-    cat <<'END'
+    cat <<END
 
-Two gateways, 127.0.0.1:8080 and :8081, share one limit in a Redis Cluster
-(127.0.0.1:7001-7006): 10 requests a minute for each API key.
+Two gateways, 127.0.0.1:$port and :$second, share one limit in a Redis Cluster
+(127.0.0.1:$redis_port-$redis_last): 10 requests a minute for each API key.
+Requests without an API key are not limited.
 
-  curl -i -H 'X-API-Key: alice' http://127.0.0.1:8080/v1/users
+  curl -i -H 'X-API-Key: alice' http://127.0.0.1:$port/v1/users
       200, and X-RateLimit-Remaining tells that 9 are left
 
-  for i in $(seq 6); do for port in 8080 8081; do
-      curl -s -o /dev/null -w '%{http_code} ' -H 'X-API-Key: alice' \
-      http://127.0.0.1:$port/v1/users; done; done; echo
+  for i in \$(seq 6); do for port in $port $second; do
+      curl -s -o /dev/null -w '%{http_code} ' -H 'X-API-Key: alice' \\
+      http://127.0.0.1:\$port/v1/users; done; done; echo
       200 until alice has made 10 over both gateways, then 429
 
-  curl -i -H 'X-API-Key: alice' http://127.0.0.1:8081/v1/users
+  curl -i -H 'X-API-Key: alice' http://127.0.0.1:$second/v1/users
       429 from the other gateway too; Retry-After tells when to come back
 
-  curl -s -o /dev/null -H 'X-API-Key: alice' \
-      'http://127.0.0.1:8080/v1/feed?[1-5000]'
-  awk '{ print $NF }' build/run/gateway-8080/access.log | sort | uniq -c
+  curl -i http://127.0.0.1:$port/v1/users
+      200 without X-RateLimit headers: there is no key to count by
+
+END
+    show_put
+    cat <<END
+
+  curl -s -o /dev/null -H 'X-API-Key: alice' \\
+      'http://127.0.0.1:$port/v1/feed?[1-5000]'
+  awk '{ print \$NF }' $shown/gateway-$port/access.log | sort | uniq -c
       who decided: of 5000 requests few asked redis, the rest the lease paid
 
-  kill $(cat build/run/redis/*/pid)
+  curl -s http://127.0.0.1:$port/metrics
+      how the calls to Redis ended, and the breakers of its nodes
+
+  kill \$(cat $shown/redis/*/pid)
       takes Redis away: bob's /v1/users passes, X-RateLimit-Policy: degraded
       (alice's 429 is remembered, until its Retry-After); of /v1/search 3 pass
       at each gateway, then 429
 
-  curl -X PUT -H 'If-Match: *' -H 'Content-Type: application/json' -d '{
-      "match": {"route": "/v1/orders"}, "params": {"limit": 2, "window": 60}
-      }' http://127.0.0.1:8080/ratelimit/rules/orders
-      a rule more, at both gateways, while they run: two of these in a minute
-
-  curl -s http://127.0.0.1:8080/metrics
-      what became of the calls to Redis, and its nodes' breakers
-
 make run REDIS=cluster brings Redis back.
-make stop ends all of it; logs are in build/run.
+make stop ends all of it; logs are in $shown.
 END
 }
 

@@ -4,8 +4,10 @@
 # an nginx built from the distribution's source with these sanitizers and the
 # module linked in; else on the installed nginx and build/*.so.
 #
-# A Redis server or cluster that several files share is started once, on ports
-# that a running `make run` does not use.
+# A Redis server or cluster that several files share is started once.
+#
+# RATELIMIT_LOGS  the folder of the logs (build/t), each file's removed when it
+#                 passes; a run begins with an empty one
 
 set -eu
 
@@ -14,21 +16,20 @@ cd "$(dirname "$0")/.."
 files=("$@")
 [ $# -gt 0 ] || files=(t/*.t)
 
-in_use() {
-    (: < "/dev/tcp/127.0.0.1/$1") 2>/dev/null
-}
+export RATELIMIT_LOGS=${RATELIMIT_LOGS:-build/t}
+redis=$RATELIMIT_LOGS/$$-redis
 
-# another run on this machine may use the first ones
-cluster_port=7201
-while in_use $cluster_port || in_use $((cluster_port + 6)); do
-    cluster_port=$((cluster_port + 10))
-done
+# a process that holds the ports until this one ends
+coproc PORTS {
+    exec perl -I. -Mt::Ports -e 'print t::Ports::free_ports(7), "\n";
+                                 close STDOUT; readline'
+}
+read -r cluster_port <&"${PORTS[0]}"
 redis_port=$((cluster_port + 6))
-redis=build/t/$$-redis
 
 cleanup() {
-    tools/redis-cluster.sh stop-one $redis $redis_port
-    tools/redis-cluster.sh stop $redis $cluster_port
+    tools/redis-cluster.sh stop-one "$redis" $redis_port
+    tools/redis-cluster.sh stop "$redis" $cluster_port
 }
 
 # clang, because its sanitizers are one runtime, with one file for all reports,
@@ -65,7 +66,7 @@ if [ -n "${SAN:-}" ]; then
 fi
 
 # what earlier runs that failed or died left to look into
-for dir in build/t/[0-9]*; do
+for dir in "$RATELIMIT_LOGS"/[0-9]*; do
     pid=${dir##*/}
     [ -d "/proc/${pid%%-*}" ] || rm -rf "$dir"
 done
@@ -74,12 +75,12 @@ trap cleanup EXIT
 trap 'exit 1' INT TERM HUP
 
 if grep -qw redis_port "${files[@]}"; then
-    tools/redis-cluster.sh start-one $redis $redis_port
+    tools/redis-cluster.sh start-one "$redis" $redis_port
     export RATELIMIT_REDIS_PORT=$redis_port
 fi
 
 if grep -qw cluster_ports "${files[@]}"; then
-    tools/redis-cluster.sh start $redis $cluster_port
+    tools/redis-cluster.sh start "$redis" $cluster_port
     export RATELIMIT_CLUSTER_PORTS
     RATELIMIT_CLUSTER_PORTS=$(seq -s ' ' $cluster_port $((cluster_port + 5)))
 fi

@@ -22,6 +22,8 @@ static uint32_t ngx_ratelimit_async_left(ngx_ratelimit_lease_t *lease,
 static void ngx_ratelimit_async_forgive(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_lease_env_t *env);
 static void ngx_ratelimit_async_forget(ngx_ratelimit_lease_t *lease);
+static void ngx_ratelimit_async_debited(ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint32_t tokens);
 static void ngx_ratelimit_async_deny(const ngx_ratelimit_limit_t *limit,
     uint32_t cost, ngx_ratelimit_answer_t *answer);
 
@@ -81,6 +83,28 @@ ngx_ratelimit_async_take(ngx_ratelimit_lease_t *lease,
     }
 
     return rc;
+}
+
+
+int
+ngx_ratelimit_async_look(const ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
+    ngx_ratelimit_answer_t *answer)
+{
+    ngx_ratelimit_lease_t  now;
+
+    now = *lease;
+    ngx_ratelimit_async_begin(&now, limit, env->now_us);
+
+    if (now.answered && ngx_ratelimit_lease_forgot(env, now.answered_ms)) {
+        ngx_ratelimit_async_forget(&now);
+    }
+
+    (void) ngx_ratelimit_async_left(&now, limit, env->now_us, answer);
+    answer->granted = 0;
+    answer->retry_us = 0;
+
+    return now.answered || answer->reset_us;
 }
 
 
@@ -167,23 +191,47 @@ ngx_ratelimit_async_leave(ngx_ratelimit_lease_t *lease,
 
     debt = ngx_ratelimit_async_debt(lease);
 
-    if (ngx_ratelimit_lease_of_bucket(limit)) {
-
-        if (lease->fresh_us < env->now_us) {
-            lease->fresh_us = env->now_us;
-        }
-
-        lease->fresh_us += ngx_ratelimit_lease_min(debt, limit->capacity)
-                           * limit->rate.step_us;
-
-    } else {
-        lease->remaining -= debt;
-    }
+    ngx_ratelimit_async_debited(lease, limit, env->now_us, debt);
 
     lease->tokens = 0;
     lease->denied_cost = 0;
 
     return debt;
+}
+
+
+/*
+ * Redis is told so much. What it was asked before does not count it yet, and
+ * leaves no more than this.
+ */
+static void
+ngx_ratelimit_async_debited(ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint32_t tokens)
+{
+    int64_t   left;
+    uint64_t  most_us;
+
+    tokens = ngx_ratelimit_lease_min(tokens, (uint64_t) limit->capacity * 2);
+    lease->answered_ms = ngx_ratelimit_lease_ms(now_us);
+
+    if (!ngx_ratelimit_lease_of_bucket(limit)) {
+
+        /* a window owes one capacity at most */
+
+        left = (int64_t) lease->remaining - tokens;
+        lease->remaining = (int32_t) (left > -(int64_t) limit->capacity
+                                      ? left : -(int64_t) limit->capacity);
+        return;
+    }
+
+    if (lease->fresh_us < now_us) {
+        lease->fresh_us = now_us;
+    }
+
+    most_us = now_us + 2 * limit->window_us;
+
+    lease->fresh_us += tokens * limit->rate.step_us;
+    lease->fresh_us = lease->fresh_us < most_us ? lease->fresh_us : most_us;
 }
 
 
@@ -324,19 +372,26 @@ ngx_ratelimit_async_left(ngx_ratelimit_lease_t *lease,
 }
 
 
-/* Redis has not said when it can be paid: at the latest then. */
+/*
+ * Redis has not said when it can be paid: at the latest then. What is owed
+ * comes back first.
+ */
 static void
 ngx_ratelimit_async_deny(const ngx_ratelimit_limit_t *limit, uint32_t cost,
     ngx_ratelimit_answer_t *answer)
 {
+    uint64_t  owed_us;
+
     answer->granted = 0;
 
     if (cost > limit->capacity) {
         answer->retry_us = NGX_RATELIMIT_NEVER;
 
     } else if (ngx_ratelimit_lease_of_bucket(limit)) {
+        owed_us = answer->reset_us > limit->window_us
+                  ? answer->reset_us - limit->window_us : 0;
         answer->retry_us = (uint64_t) (cost - answer->remaining)
-                           * (limit->rate.step_us + 1);
+                           * (limit->rate.step_us + 1) + owed_us;
 
     } else {
         answer->retry_us = answer->reset_us ? answer->reset_us : 1000;
@@ -445,12 +500,19 @@ ngx_ratelimit_async_charge(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
     uint32_t tokens)
 {
-    ngx_ratelimit_answer_t  left;
+    uint32_t                left;
+    ngx_ratelimit_answer_t  answer;
 
     ngx_ratelimit_async_begin(lease, limit, env->now_us);
 
-    tokens = ngx_ratelimit_lease_min(tokens,
-                ngx_ratelimit_async_left(lease, limit, env->now_us, &left));
+    left = ngx_ratelimit_async_left(lease, limit, env->now_us, &answer);
+
+    if (tokens > left && lease->answered) {
+        ngx_ratelimit_async_debited(lease, limit, env->now_us, tokens);
+        return 0;
+    }
+
+    tokens = ngx_ratelimit_lease_min(tokens, left);
     lease->tokens += tokens;
 
     return tokens;

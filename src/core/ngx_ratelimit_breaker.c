@@ -1,9 +1,16 @@
 /*
- * The breaker's words. state is, from its low end: the state (2 bits); then
- * where CLOSED the calls that failed (15) and all calls (15) of a second, and
- * when that began (32, in milliseconds, cut off); else how often the wait was
- * doubled (6) and until when it lasts (56). timeouts is how long before the
- * last one the one before it was (20), and when the last one was (44).
+ * The breaker's words. state is, from its low end: the state (2 bits), then
+ *
+ *     CLOSED           the calls that failed (15) and all calls (15) of a
+ *                      second, and when that began (32, in milliseconds)
+ *     SILENT, FAILING  how often the wait was doubled (6), and until when it
+ *                      lasts (56)
+ *     READMITS         the calls that failed (10) and all calls (10) of a
+ *                      window, the share (10), the share that was too much
+ *                      (10), and when the window began (22, in milliseconds)
+ *
+ * heard is how many timeouts there were since (8) and when the node was heard
+ * last (56).
  *
  * Each process has looked at the clock some time ago, so one may come with a
  * moment before the one that another has left here.
@@ -13,221 +20,370 @@
 
 #define NGX_RATELIMIT_BREAKER_SECOND_MS  1000
 #define NGX_RATELIMIT_BREAKER_MAX_COUNT  0x7fff
-#define NGX_RATELIMIT_BREAKER_DOUBLINGS  1      /* MIN_MS << 1 = MAX_MS */
-#define NGX_RATELIMIT_BREAKER_LONG_AGO   0xfffff
+#define NGX_RATELIMIT_BREAKER_DOUBLINGS  3      /* MIN_MS << 3 = MAX_MS */
 
-static ngx_ratelimit_breaker_change_e ngx_ratelimit_breaker_count(
-    ngx_ratelimit_breaker_t *breaker, uint64_t state,
-    ngx_ratelimit_breaker_outcome_e outcome, uint64_t now_ms,
-    uint32_t random);
-static int ngx_ratelimit_breaker_third_timeout(
-    ngx_ratelimit_breaker_t *breaker, uint64_t now_ms);
-static uint64_t ngx_ratelimit_breaker_open(unsigned doublings,
-    uint64_t now_ms, uint32_t random);
+/* of READMITS; the window is a timeout longer than this, but not too long */
+#define NGX_RATELIMIT_BREAKER_WINDOW_MS      50
+#define NGX_RATELIMIT_BREAKER_MAX_WINDOW_MS  500
+#define NGX_RATELIMIT_BREAKER_MAX_PART   0x3ff
+#define NGX_RATELIMIT_BREAKER_FIRST      (NGX_RATELIMIT_BREAKER_ALL / 8)
+#define NGX_RATELIMIT_BREAKER_LEAST      (NGX_RATELIMIT_BREAKER_ALL / 64)
+#define NGX_RATELIMIT_BREAKER_STEP       (NGX_RATELIMIT_BREAKER_ALL / 32)
 
-#define ngx_ratelimit_breaker_word_state(word)                                \
-    ((ngx_ratelimit_breaker_state_e) ((word) & 3))
-#define ngx_ratelimit_breaker_word_doublings(word)                            \
-    ((unsigned) ((word) >> 2) & 0x3f)
-#define ngx_ratelimit_breaker_word_until(word)      ((word) >> 8)
+/* above ALL it is the good windows with all calls: ten close it */
+#define NGX_RATELIMIT_BREAKER_ENOUGH                                          \
+    (NGX_RATELIMIT_BREAKER_ALL + 10 * NGX_RATELIMIT_BREAKER_STEP)
+
+typedef enum {
+    CLOSED = 0,
+    SILENT,
+    FAILING,
+    READMITS
+} ngx_ratelimit_breaker_word_e;
+
+/* READMITS, taken apart */
+typedef struct {
+    uint32_t  failed;
+    uint32_t  calls;
+    uint32_t  share;
+    uint32_t  much;
+    uint32_t  begin_ms;
+} ngx_ratelimit_breaker_window_t;
+
+static uint64_t ngx_ratelimit_breaker_count(uint64_t word,
+    ngx_ratelimit_breaker_outcome_e outcome, int opens,
+    const ngx_ratelimit_breaker_now_t *now);
+static uint64_t ngx_ratelimit_breaker_count_part(uint64_t word,
+    ngx_ratelimit_breaker_outcome_e outcome, int opens,
+    const ngx_ratelimit_breaker_now_t *now);
+static int ngx_ratelimit_breaker_timeout(ngx_ratelimit_breaker_t *breaker);
+static uint64_t ngx_ratelimit_breaker_open(ngx_ratelimit_breaker_word_e state,
+    uint64_t doublings, const ngx_ratelimit_breaker_now_t *now);
+static uint64_t ngx_ratelimit_breaker_roll(uint64_t word,
+    const ngx_ratelimit_breaker_now_t *now);
+static int ngx_ratelimit_breaker_next(ngx_ratelimit_breaker_window_t *window);
+static ngx_ratelimit_breaker_window_t ngx_ratelimit_breaker_part(
+    uint64_t word);
+static uint64_t ngx_ratelimit_breaker_part_word(
+    const ngx_ratelimit_breaker_window_t *window);
+static ngx_ratelimit_breaker_change_e ngx_ratelimit_breaker_change(
+    uint64_t before, uint64_t after);
+
+#define ngx_ratelimit_breaker_is(word)                                        \
+    ((ngx_ratelimit_breaker_word_e) ((word) & 3))
+#define ngx_ratelimit_breaker_is_open(word)                                   \
+    (ngx_ratelimit_breaker_is(word) == SILENT                                 \
+     || ngx_ratelimit_breaker_is(word) == FAILING)
+#define ngx_ratelimit_breaker_doublings(word)  ((word) >> 2 & 0x3f)
+#define ngx_ratelimit_breaker_until(word)      ((word) >> 8)
 #define ngx_ratelimit_breaker_word(state, doublings, until_ms)                \
     ((uint64_t) (state) | (uint64_t) (doublings) << 2                         \
      | (uint64_t) (until_ms) << 8)
 
 
-ngx_ratelimit_breaker_advice_e
-ngx_ratelimit_breaker_ask(ngx_ratelimit_breaker_t *breaker, uint64_t now_ms,
-    uint64_t lost_ms, uint64_t *wait_ms)
+uint64_t
+ngx_ratelimit_breaker_ask(ngx_ratelimit_breaker_t *breaker,
+    const ngx_ratelimit_breaker_now_t *now, uint32_t *credit)
 {
-    uint64_t  word, probing, until_ms;
+    uint64_t  word, rolled, until_ms;
 
-    *wait_ms = 0;
     word = atomic_load(&breaker->state);
 
-    for ( ;; ) {
+    if (ngx_ratelimit_breaker_is(word) == CLOSED) {
+        return 0;
+    }
 
-        if (ngx_ratelimit_breaker_word_state(word)
-            == NGX_RATELIMIT_BREAKER_CLOSED)
-        {
-            return NGX_RATELIMIT_BREAKER_PASS;
+    if (ngx_ratelimit_breaker_is_open(word)) {
+        until_ms = ngx_ratelimit_breaker_until(word);
+        return now->ms < until_ms ? until_ms - now->ms : 1;
+    }
+
+    /* a report or settle() changes it: here its share of now is enough */
+
+    rolled = ngx_ratelimit_breaker_roll(word, now);
+
+    if (ngx_ratelimit_breaker_is_open(rolled)) {
+        return NGX_RATELIMIT_BREAKER_MIN_MS;
+    }
+
+    *credit += ngx_ratelimit_breaker_is(rolled) == CLOSED
+               ? NGX_RATELIMIT_BREAKER_ALL
+               : ngx_ratelimit_breaker_part(rolled).share;
+
+    if (*credit < NGX_RATELIMIT_BREAKER_ALL) {
+        return NGX_RATELIMIT_BREAKER_WINDOW_MS;
+    }
+
+    *credit %= NGX_RATELIMIT_BREAKER_ALL;
+
+    return 0;
+}
+
+
+uint64_t
+ngx_ratelimit_breaker_probe(ngx_ratelimit_breaker_t *breaker, uint64_t now_ms,
+    uint64_t lost_ms)
+{
+    uint64_t  word, next, until_ms;
+
+    word = atomic_load(&breaker->state);
+
+    do {
+        if (!ngx_ratelimit_breaker_is_open(word)) {
+            return NGX_RATELIMIT_BREAKER_MAX_MS;
         }
 
-        until_ms = ngx_ratelimit_breaker_word_until(word);
+        until_ms = ngx_ratelimit_breaker_until(word);
 
         if (now_ms < until_ms) {
-            *wait_ms = until_ms - now_ms;
-            return NGX_RATELIMIT_BREAKER_REFUSE;
+            return until_ms - now_ms;
         }
 
-        if (lost_ms == 0) {
-            *wait_ms = 1;
-            return NGX_RATELIMIT_BREAKER_REFUSE;
-        }
-
-        probing = ngx_ratelimit_breaker_word(NGX_RATELIMIT_BREAKER_PROBING,
-                              ngx_ratelimit_breaker_word_doublings(word),
+        next = ngx_ratelimit_breaker_word(ngx_ratelimit_breaker_is(word),
+                              ngx_ratelimit_breaker_doublings(word),
                               now_ms + lost_ms);
 
-        if (atomic_compare_exchange_weak(&breaker->state, &word, probing)) {
-            return NGX_RATELIMIT_BREAKER_PROBE;
-        }
-    }
+    } while (!atomic_compare_exchange_weak(&breaker->state, &word, next));
+
+    return 0;
 }
 
 
 ngx_ratelimit_breaker_change_e
 ngx_ratelimit_breaker_report(ngx_ratelimit_breaker_t *breaker,
-    ngx_ratelimit_breaker_outcome_e outcome, int probe, uint64_t now_ms,
-    uint32_t random)
+    ngx_ratelimit_breaker_outcome_e outcome,
+    const ngx_ratelimit_breaker_now_t *now)
+{
+    int       opens;
+    uint64_t  word, next;
+
+    opens = (outcome == NGX_RATELIMIT_BREAKER_TIMED_OUT)
+            && ngx_ratelimit_breaker_timeout(breaker);
+
+    word = atomic_load(&breaker->state);
+
+    do {
+        if (ngx_ratelimit_breaker_is_open(word)) {
+            return NGX_RATELIMIT_BREAKER_SAME;
+        }
+
+        next = (ngx_ratelimit_breaker_is(word) == CLOSED)
+               ? ngx_ratelimit_breaker_count(word, outcome, opens, now)
+               : ngx_ratelimit_breaker_count_part(word, outcome, opens, now);
+
+    } while (!atomic_compare_exchange_weak(&breaker->state, &word, next));
+
+    return ngx_ratelimit_breaker_change(word, next);
+}
+
+
+/* A closed breaker's word with one call more. */
+static uint64_t
+ngx_ratelimit_breaker_count(uint64_t word,
+    ngx_ratelimit_breaker_outcome_e outcome, int opens,
+    const ngx_ratelimit_breaker_now_t *now)
+{
+    int32_t   passed_ms;
+    uint32_t  begin_ms, calls, failed;
+
+    failed = word >> 2 & NGX_RATELIMIT_BREAKER_MAX_COUNT;
+    calls = word >> 17 & NGX_RATELIMIT_BREAKER_MAX_COUNT;
+    begin_ms = (uint32_t) (word >> 32);
+
+    passed_ms = (int32_t) ((uint32_t) now->ms - begin_ms);
+
+    if (passed_ms >= NGX_RATELIMIT_BREAKER_SECOND_MS
+        || passed_ms <= -NGX_RATELIMIT_BREAKER_SECOND_MS)
+    {
+        begin_ms = (uint32_t) now->ms;
+        calls = 0;
+        failed = 0;
+    }
+
+    /* a count that is full stays so: the share is as good then */
+
+    if (calls < NGX_RATELIMIT_BREAKER_MAX_COUNT) {
+        calls++;
+        failed += (outcome != NGX_RATELIMIT_BREAKER_GOOD);
+    }
+
+    if (opens
+        || (outcome != NGX_RATELIMIT_BREAKER_GOOD
+            && calls >= NGX_RATELIMIT_BREAKER_CALLS
+            && failed * 2 >= calls))
+    {
+        return ngx_ratelimit_breaker_open(
+                   outcome == NGX_RATELIMIT_BREAKER_TIMED_OUT
+                   || outcome == NGX_RATELIMIT_BREAKER_UNREACHABLE
+                   ? SILENT : FAILING, 0, now);
+    }
+
+    return (uint64_t) begin_ms << 32 | (uint64_t) calls << 17
+           | (uint64_t) failed << 2 | CLOSED;
+}
+
+
+/* The same while it readmits. */
+static uint64_t
+ngx_ratelimit_breaker_count_part(uint64_t word,
+    ngx_ratelimit_breaker_outcome_e outcome, int opens,
+    const ngx_ratelimit_breaker_now_t *now)
+{
+    ngx_ratelimit_breaker_window_t  window;
+
+    if (opens) {
+        return ngx_ratelimit_breaker_open(FAILING, 0, now);
+    }
+
+    word = ngx_ratelimit_breaker_roll(word, now);
+
+    if (ngx_ratelimit_breaker_is(word) != READMITS) {
+        return word;
+    }
+
+    window = ngx_ratelimit_breaker_part(word);
+
+    if (window.calls < NGX_RATELIMIT_BREAKER_MAX_PART) {
+        window.calls++;
+        window.failed += (outcome != NGX_RATELIMIT_BREAKER_GOOD);
+    }
+
+    return ngx_ratelimit_breaker_part_word(&window);
+}
+
+
+/* Notes a timeout; whether there were enough, and nothing heard. */
+static int
+ngx_ratelimit_breaker_timeout(ngx_ratelimit_breaker_t *breaker)
+{
+    uint64_t  word, n;
+
+    word = atomic_load(&breaker->heard);
+
+    do {
+        n = (word & 0xff) + 1;
+
+        if (n > NGX_RATELIMIT_BREAKER_TIMEOUTS) {
+            return 1;
+        }
+
+    } while (!atomic_compare_exchange_weak(&breaker->heard, &word,
+                                           (word & ~(uint64_t) 0xff) | n));
+
+    return n == NGX_RATELIMIT_BREAKER_TIMEOUTS;
+}
+
+
+ngx_ratelimit_breaker_change_e
+ngx_ratelimit_breaker_probed(ngx_ratelimit_breaker_t *breaker, int good,
+    const ngx_ratelimit_breaker_now_t *now)
+{
+    uint64_t                        word, next;
+    ngx_ratelimit_breaker_window_t  window;
+
+    if (good) {
+        (void) ngx_ratelimit_breaker_heard(breaker, 0, now->ms);
+    }
+
+    word = atomic_load(&breaker->state);
+
+    do {
+        if (!ngx_ratelimit_breaker_is_open(word)) {
+            return NGX_RATELIMIT_BREAKER_SAME;
+        }
+
+        if (!good) {
+            next = ngx_ratelimit_breaker_open(ngx_ratelimit_breaker_is(word),
+                              ngx_ratelimit_breaker_doublings(word) + 1, now);
+
+        } else if (ngx_ratelimit_breaker_is(word) == SILENT) {
+            next = CLOSED;
+
+        } else {
+            window.failed = 0;
+            window.calls = 0;
+            window.share = NGX_RATELIMIT_BREAKER_FIRST;
+            window.much = 2 * NGX_RATELIMIT_BREAKER_ALL;
+            window.begin_ms = (uint32_t) now->ms;
+            next = ngx_ratelimit_breaker_part_word(&window);
+        }
+
+    } while (!atomic_compare_exchange_weak(&breaker->state, &word, next));
+
+    return ngx_ratelimit_breaker_change(word, next);
+}
+
+
+ngx_ratelimit_breaker_change_e
+ngx_ratelimit_breaker_settle(ngx_ratelimit_breaker_t *breaker,
+    const ngx_ratelimit_breaker_now_t *now)
 {
     uint64_t  word, next;
 
     word = atomic_load(&breaker->state);
 
-    if (ngx_ratelimit_breaker_word_state(word)
-        == NGX_RATELIMIT_BREAKER_CLOSED)
-    {
-        return ngx_ratelimit_breaker_count(breaker, word, outcome, now_ms,
-                                           random);
+    do {
+        if (ngx_ratelimit_breaker_is(word) != READMITS) {
+            return NGX_RATELIMIT_BREAKER_SAME;
+        }
+
+        next = ngx_ratelimit_breaker_roll(word, now);
+
+    } while (!atomic_compare_exchange_weak(&breaker->state, &word, next));
+
+    return ngx_ratelimit_breaker_change(word, next);
+}
+
+
+ngx_ratelimit_breaker_change_e
+ngx_ratelimit_breaker_heard(ngx_ratelimit_breaker_t *breaker, int good,
+    uint64_t now_ms)
+{
+    uint64_t  word, next;
+
+    /*
+     * Before it is closed: who dies in between leaves no old timeouts behind.
+     * Two that come at the same time write nearly the same, so either will do.
+     */
+
+    word = atomic_load(&breaker->heard);
+
+    if (word >> 8 < now_ms || (word & 0xff)) {
+        next = word >> 8 < now_ms ? now_ms : word >> 8;
+        atomic_store(&breaker->heard, next << 8);
     }
 
-    if (!probe) {
+    if (!good) {
         return NGX_RATELIMIT_BREAKER_SAME;
     }
 
-    /*
-     * Before it is closed, while nobody counts: who dies in between leaves no
-     * old ones behind.
-     */
-
-    if (outcome == NGX_RATELIMIT_BREAKER_GOOD) {
-        atomic_store(&breaker->timeouts, 0);
-    }
+    word = atomic_load(&breaker->state);
 
     do {
-        if (ngx_ratelimit_breaker_word_state(word)
-            == NGX_RATELIMIT_BREAKER_CLOSED)
-        {
+        if (ngx_ratelimit_breaker_is(word) != SILENT) {
             return NGX_RATELIMIT_BREAKER_SAME;
         }
 
-        if (outcome == NGX_RATELIMIT_BREAKER_GOOD) {
-            next = 0;
-
-        } else if (ngx_ratelimit_breaker_word_state(word)
-                   == NGX_RATELIMIT_BREAKER_OPEN)
-        {
-            /* a lost one, whose successor has failed already */
-
-            return NGX_RATELIMIT_BREAKER_SAME;
-
-        } else {
-            next = ngx_ratelimit_breaker_open(
-                       ngx_ratelimit_breaker_word_doublings(word) + 1, now_ms,
-                       random);
-        }
+        next = CLOSED;
 
     } while (!atomic_compare_exchange_weak(&breaker->state, &word, next));
 
-    return next ? NGX_RATELIMIT_BREAKER_SAME
-                : NGX_RATELIMIT_BREAKER_CLOSED_NOW;
+    return NGX_RATELIMIT_BREAKER_CLOSED_NOW;
 }
 
 
-/* Of a closed breaker, whose state was word. */
-static ngx_ratelimit_breaker_change_e
-ngx_ratelimit_breaker_count(ngx_ratelimit_breaker_t *breaker, uint64_t word,
-    ngx_ratelimit_breaker_outcome_e outcome, uint64_t now_ms, uint32_t random)
+int
+ngx_ratelimit_breaker_lives(ngx_ratelimit_breaker_t *breaker,
+    uint64_t since_ms)
 {
-    int       trips;
-    int32_t   passed_ms;
-    uint32_t  begin_ms, calls, failed;
-    uint64_t  next;
-
-    trips = (outcome == NGX_RATELIMIT_BREAKER_TIMED_OUT)
-            && ngx_ratelimit_breaker_third_timeout(breaker, now_ms);
-
-    do {
-        if (ngx_ratelimit_breaker_word_state(word)
-            != NGX_RATELIMIT_BREAKER_CLOSED)
-        {
-            return NGX_RATELIMIT_BREAKER_SAME;
-        }
-
-        failed = (word >> 2) & NGX_RATELIMIT_BREAKER_MAX_COUNT;
-        calls = (word >> 17) & NGX_RATELIMIT_BREAKER_MAX_COUNT;
-        begin_ms = (uint32_t) (word >> 32);
-
-        passed_ms = (int32_t) ((uint32_t) now_ms - begin_ms);
-
-        if (passed_ms >= NGX_RATELIMIT_BREAKER_SECOND_MS
-            || passed_ms <= -NGX_RATELIMIT_BREAKER_SECOND_MS)
-        {
-            begin_ms = (uint32_t) now_ms;
-            calls = 0;
-            failed = 0;
-        }
-
-        /* a count that is full stays so: the share is as good then */
-
-        if (calls < NGX_RATELIMIT_BREAKER_MAX_COUNT) {
-            calls++;
-            failed += (outcome != NGX_RATELIMIT_BREAKER_GOOD);
-        }
-
-        if (trips
-            || (calls >= NGX_RATELIMIT_BREAKER_CALLS && failed * 2 >= calls))
-        {
-            next = ngx_ratelimit_breaker_open(0, now_ms, random);
-
-        } else {
-            next = (uint64_t) begin_ms << 32 | (uint64_t) calls << 17
-                   | (uint64_t) failed << 2 | NGX_RATELIMIT_BREAKER_CLOSED;
-        }
-
-    } while (!atomic_compare_exchange_weak(&breaker->state, &word, next));
-
-    return ngx_ratelimit_breaker_word_state(next)
-           == NGX_RATELIMIT_BREAKER_OPEN
-           ? NGX_RATELIMIT_BREAKER_OPENED : NGX_RATELIMIT_BREAKER_SAME;
-}
-
-
-/* Notes a timeout; whether it is the third within a second. */
-static int
-ngx_ratelimit_breaker_third_timeout(ngx_ratelimit_breaker_t *breaker,
-    uint64_t now_ms)
-{
-    uint64_t  word, last_ms, before_ms, passed_ms;
-
-    word = atomic_load(&breaker->timeouts);
-
-    do {
-        last_ms = word >> 20;
-        before_ms = word & NGX_RATELIMIT_BREAKER_LONG_AGO;
-        passed_ms = 0;
-
-        if (now_ms > last_ms) {
-            passed_ms = now_ms - last_ms;
-            last_ms = now_ms;
-        }
-
-        if (word == 0 || passed_ms > NGX_RATELIMIT_BREAKER_LONG_AGO) {
-            before_ms = NGX_RATELIMIT_BREAKER_LONG_AGO;
-            passed_ms = NGX_RATELIMIT_BREAKER_LONG_AGO;
-        }
-
-    } while (!atomic_compare_exchange_weak(&breaker->timeouts, &word,
-                                           last_ms << 20 | passed_ms));
-
-    return before_ms + passed_ms < NGX_RATELIMIT_BREAKER_SECOND_MS;
+    return atomic_load(&breaker->heard) >> 8 > since_ms;
 }
 
 
 /* Three quarters to five quarters of the wait, but never above the most. */
 static uint64_t
-ngx_ratelimit_breaker_open(unsigned doublings, uint64_t now_ms,
-    uint32_t random)
+ngx_ratelimit_breaker_open(ngx_ratelimit_breaker_word_e state,
+    uint64_t doublings, const ngx_ratelimit_breaker_now_t *now)
 {
     uint64_t  wait_ms;
 
@@ -236,47 +392,184 @@ ngx_ratelimit_breaker_open(unsigned doublings, uint64_t now_ms,
     }
 
     wait_ms = (uint64_t) NGX_RATELIMIT_BREAKER_MIN_MS << doublings;
+    wait_ms = wait_ms * 3 / 4 + now->random % (wait_ms / 2);
 
     if (wait_ms > NGX_RATELIMIT_BREAKER_MAX_MS) {
         wait_ms = NGX_RATELIMIT_BREAKER_MAX_MS;
     }
 
-    wait_ms = wait_ms * 3 / 4 + random % (wait_ms / 2);
-
-    if (wait_ms > NGX_RATELIMIT_BREAKER_MAX_MS) {
-        wait_ms = NGX_RATELIMIT_BREAKER_MAX_MS;
-    }
-
-    return ngx_ratelimit_breaker_word(NGX_RATELIMIT_BREAKER_OPEN, doublings,
-                                      now_ms + wait_ms);
+    return ngx_ratelimit_breaker_word(state, doublings, now->ms + wait_ms);
 }
 
 
-void
-ngx_ratelimit_breaker_hint(ngx_ratelimit_breaker_t *breaker, uint64_t now_ms)
+/*
+ * READMITS with the windows that have ended. Windows without calls are as good
+ * ones, so what was not used for long is closed.
+ */
+static uint64_t
+ngx_ratelimit_breaker_roll(uint64_t word,
+    const ngx_ratelimit_breaker_now_t *now)
 {
-    uint64_t  word, next;
+    uint32_t                        passed_ms, window_ms;
+    ngx_ratelimit_breaker_window_t  window;
 
-    word = atomic_load(&breaker->state);
+    window = ngx_ratelimit_breaker_part(word);
+    window_ms = now->timeout_ms + NGX_RATELIMIT_BREAKER_WINDOW_MS;
 
-    do {
-        if (ngx_ratelimit_breaker_word_state(word)
-            != NGX_RATELIMIT_BREAKER_OPEN
-            || ngx_ratelimit_breaker_word_until(word) <= now_ms)
+    if (window_ms > NGX_RATELIMIT_BREAKER_MAX_WINDOW_MS) {
+        window_ms = NGX_RATELIMIT_BREAKER_MAX_WINDOW_MS;
+    }
+
+    /* the clock of another process: a moment before it is none */
+
+    passed_ms = ((uint32_t) now->ms - window.begin_ms) & 0x3fffff;
+
+    if (passed_ms < window_ms || passed_ms >= 0x300000) {
+        return word;
+    }
+
+    for ( /* void */ ; passed_ms >= window_ms; passed_ms -= window_ms) {
+
+        if (window.failed
+            && window.failed * 2 >= window.calls
+            && window.share <= NGX_RATELIMIT_BREAKER_LEAST)
         {
-            return;
+            return ngx_ratelimit_breaker_open(FAILING,
+                              NGX_RATELIMIT_BREAKER_DOUBLINGS, now);
         }
 
-        next = ngx_ratelimit_breaker_word(NGX_RATELIMIT_BREAKER_OPEN,
-                              ngx_ratelimit_breaker_word_doublings(word),
-                              now_ms);
+        if (ngx_ratelimit_breaker_next(&window)) {
+            return CLOSED;
+        }
+    }
 
-    } while (!atomic_compare_exchange_weak(&breaker->state, &word, next));
+    window.begin_ms = (uint32_t) now->ms - passed_ms;
+
+    return ngx_ratelimit_breaker_part_word(&window);
+}
+
+
+/* What the window says of the next one; whether there need be none. */
+static int
+ngx_ratelimit_breaker_next(ngx_ratelimit_breaker_window_t *window)
+{
+    uint32_t  step;
+
+    if (window->failed * 10 > window->calls) {
+
+        if (window->share > NGX_RATELIMIT_BREAKER_ALL) {
+            window->share = NGX_RATELIMIT_BREAKER_ALL;
+        }
+
+        /* bad windows in a row are of one cause: its share is kept in mind */
+
+        if (window->much > NGX_RATELIMIT_BREAKER_ALL
+            || window->share * 4 > window->much * 3)
+        {
+            window->much = window->share;
+
+        } else {
+            window->much -= window->much / 8;
+        }
+
+        window->share = window->share * 3 / 4;
+
+        if (window->share < NGX_RATELIMIT_BREAKER_LEAST) {
+            window->share = NGX_RATELIMIT_BREAKER_LEAST;
+        }
+
+    } else if (window->share * 2 <= window->much / 2) {
+        window->share *= 2;
+
+    } else if (window->share >= NGX_RATELIMIT_BREAKER_ALL) {
+        window->share += NGX_RATELIMIT_BREAKER_STEP;
+
+    } else {
+
+        /* above what was too much: the farther, the larger the next step */
+
+        step = NGX_RATELIMIT_BREAKER_STEP;
+
+        if (window->share > window->much + step) {
+            step = window->share - window->much;
+        }
+
+        window->share += step;
+
+        if (window->share > NGX_RATELIMIT_BREAKER_ALL) {
+            window->share = NGX_RATELIMIT_BREAKER_ALL;
+        }
+    }
+
+    window->failed = 0;
+    window->calls = 0;
+
+    return window->share >= NGX_RATELIMIT_BREAKER_ENOUGH;
+}
+
+
+static ngx_ratelimit_breaker_window_t
+ngx_ratelimit_breaker_part(uint64_t word)
+{
+    ngx_ratelimit_breaker_window_t  window;
+
+    window.failed = word >> 2 & NGX_RATELIMIT_BREAKER_MAX_PART;
+    window.calls = word >> 12 & NGX_RATELIMIT_BREAKER_MAX_PART;
+    window.share = word >> 22 & NGX_RATELIMIT_BREAKER_MAX_PART;
+    window.much = word >> 32 & NGX_RATELIMIT_BREAKER_MAX_PART;
+    window.begin_ms = (uint32_t) (word >> 42);
+
+    return window;
+}
+
+
+static uint64_t
+ngx_ratelimit_breaker_part_word(const ngx_ratelimit_breaker_window_t *window)
+{
+    return READMITS | (uint64_t) window->failed << 2
+           | (uint64_t) window->calls << 12 | (uint64_t) window->share << 22
+           | (uint64_t) window->much << 32
+           | (uint64_t) window->begin_ms << 42;
+}
+
+
+static ngx_ratelimit_breaker_change_e
+ngx_ratelimit_breaker_change(uint64_t before, uint64_t after)
+{
+    if (ngx_ratelimit_breaker_is(before) == ngx_ratelimit_breaker_is(after)) {
+        return NGX_RATELIMIT_BREAKER_SAME;
+    }
+
+    switch (ngx_ratelimit_breaker_is(after)) {
+
+    case CLOSED:
+        return NGX_RATELIMIT_BREAKER_CLOSED_NOW;
+
+    case READMITS:
+        return NGX_RATELIMIT_BREAKER_READMITS_NOW;
+
+    default: /* SILENT, FAILING */
+        return NGX_RATELIMIT_BREAKER_OPENED;
+    }
 }
 
 
 ngx_ratelimit_breaker_state_e
 ngx_ratelimit_breaker_state(ngx_ratelimit_breaker_t *breaker)
 {
-    return ngx_ratelimit_breaker_word_state(atomic_load(&breaker->state));
+    uint64_t  word;
+
+    word = atomic_load(&breaker->state);
+
+    switch (ngx_ratelimit_breaker_is(word)) {
+
+    case CLOSED:
+        return NGX_RATELIMIT_BREAKER_CLOSED;
+
+    case READMITS:
+        return NGX_RATELIMIT_BREAKER_READMITS;
+
+    default: /* SILENT, FAILING */
+        return NGX_RATELIMIT_BREAKER_OPEN;
+    }
 }

@@ -1,11 +1,24 @@
 /*
- * A circuit breaker for one shard, in memory that processes share. While it is
- * closed calls are made; it opens where too many fail, and then nobody waits
- * for the shard; from time to time one call probes it.
+ * A circuit breaker for one Redis node, in memory that processes share. While
+ * it is closed calls are made. It opens on evidence that the node is gone or
+ * refuses its work, and then nobody waits for the node.
  *
- *     CLOSED --- 3 timeouts in a second, or half of 20 calls and more --> OPEN
- *     OPEN ----- its time has come: one caller probes --------------> PROBING
- *     PROBING -- a good reply --> CLOSED; anything else, or nothing --> OPEN
+ *     CLOSED --- 3 timeouts, and nothing heard in between -------> SILENT
+ *     CLOSED --- half of 20 calls and more in a second failed ---> FAILING,
+ *                or SILENT if the last of them could not be sent or had no
+ *                answer
+ *     SILENT --- any good reply, late ones too ------------------> CLOSED
+ *     FAILING -- a good reply to its probe, in time -------------> READMITS
+ *     READMITS - all calls were let through for ten windows, and few
+ *                of them failed ---------------------------------> CLOSED
+ *     READMITS - the least share of the calls fails, or it is
+ *                silent -----------------------------------------> FAILING
+ *
+ * SILENT and FAILING are open: no call is made but a probe from time to time.
+ * READMITS lets through a share of the calls. The share doubles with each good
+ * window of a timeout and 50 ms. It grows slowly from half of what was too much
+ * up to that, and faster again above. A window in which a tenth fails takes a
+ * quarter of it.
  *
  * All of its state is two words, each changed by compare and swap: no lock is
  * held, so a process may die anywhere.
@@ -18,68 +31,86 @@
 
 #include "ngx_ratelimit_types.h"
 
-#define NGX_RATELIMIT_BREAKER_TIMEOUTS    3      /* in a second: it opens */
+#define NGX_RATELIMIT_BREAKER_TIMEOUTS    3      /* in silence: it opens */
 #define NGX_RATELIMIT_BREAKER_CALLS       20     /* in a second: half of them */
-#define NGX_RATELIMIT_BREAKER_MIN_MS      500    /* until the first probe, */
+#define NGX_RATELIMIT_BREAKER_MIN_MS      125    /* until the first probe, */
 #define NGX_RATELIMIT_BREAKER_MAX_MS      1000   /* doubled up to this */
+
+/* shares, and the credit of a caller */
+#define NGX_RATELIMIT_BREAKER_ALL         256
 
 /* zeroed: closed */
 typedef struct {
     _Atomic uint64_t  state;
-    _Atomic uint64_t  timeouts;   /* the last two */
+    _Atomic uint64_t  heard;      /* when, and the timeouts since */
 } ngx_ratelimit_breaker_t;
 
 typedef enum {
     NGX_RATELIMIT_BREAKER_CLOSED = 0,
     NGX_RATELIMIT_BREAKER_OPEN,
-    NGX_RATELIMIT_BREAKER_PROBING
+    NGX_RATELIMIT_BREAKER_READMITS
 } ngx_ratelimit_breaker_state_e;
 
 typedef enum {
-    NGX_RATELIMIT_BREAKER_PASS = 0,   /* make the call */
-    NGX_RATELIMIT_BREAKER_REFUSE,     /* do not: nobody shall wait */
-    NGX_RATELIMIT_BREAKER_PROBE       /* make it as the probe, wait not */
-} ngx_ratelimit_breaker_advice_e;
-
-typedef enum {
     NGX_RATELIMIT_BREAKER_GOOD = 0,
-    NGX_RATELIMIT_BREAKER_FAILED,     /* at once */
-    NGX_RATELIMIT_BREAKER_TIMED_OUT   /* after its deadline */
+    NGX_RATELIMIT_BREAKER_FAILED,       /* an error, or too late */
+    NGX_RATELIMIT_BREAKER_UNREACHABLE,  /* it could not be sent */
+    NGX_RATELIMIT_BREAKER_TIMED_OUT     /* and nothing was heard meanwhile */
 } ngx_ratelimit_breaker_outcome_e;
 
 typedef enum {
     NGX_RATELIMIT_BREAKER_SAME = 0,
-    NGX_RATELIMIT_BREAKER_OPENED,     /* by this very report */
-    NGX_RATELIMIT_BREAKER_CLOSED_NOW  /* by this very report */
+    NGX_RATELIMIT_BREAKER_OPENED,        /* each by this very call */
+    NGX_RATELIMIT_BREAKER_READMITS_NOW,
+    NGX_RATELIMIT_BREAKER_CLOSED_NOW
 } ngx_ratelimit_breaker_change_e;
 
+/* What a caller knows. All processes share the clock; it is below 2^44. */
+typedef struct {
+    uint64_t    ms;             /* monotonic */
+    uint32_t    timeout_ms;     /* of a call */
+    uint32_t    random;         /* any number, for the jitter */
+} ngx_ratelimit_breaker_now_t;
+
 
 /*
- * Whether to make a call. now_ms: a monotonic clock that all processes share,
- * below 2^44. lost_ms: a probe without a report for so long is lost, and the
- * next caller probes; 0: this caller cannot probe, and is refused where another
- * would. wait_ms, where refused: until the next probe, 1 or more; else 0.
+ * Whether to make a call. credit is the caller's own, from 0 to ALL - 1, and
+ * is changed: by it a share of the calls is even. Returns 0: make it; else the
+ * milliseconds after which to ask again.
  */
-ngx_ratelimit_breaker_advice_e ngx_ratelimit_breaker_ask(
-    ngx_ratelimit_breaker_t *breaker, uint64_t now_ms, uint64_t lost_ms,
-    uint64_t *wait_ms);
+uint64_t ngx_ratelimit_breaker_ask(ngx_ratelimit_breaker_t *breaker,
+    const ngx_ratelimit_breaker_now_t *now, uint32_t *credit);
 
 /*
- * What became of a call that was made; probe: as the probe. random: for the
- * jitter, any number. While the breaker is not closed only a probe's report
- * counts, of one that was taken for lost only a good one. Of all processes one
- * is told of each change.
+ * Whether to send a probe. Returns 0: this caller shall, and tell what becomes
+ * of it; else the milliseconds after which to ask again. A probe that nobody
+ * tells of for lost_ms is followed by another.
+ */
+uint64_t ngx_ratelimit_breaker_probe(ngx_ratelimit_breaker_t *breaker,
+    uint64_t now_ms, uint64_t lost_ms);
+
+/*
+ * What became of a call that was made, and of a probe: of all processes one is
+ * told of each change.
  */
 ngx_ratelimit_breaker_change_e ngx_ratelimit_breaker_report(
     ngx_ratelimit_breaker_t *breaker, ngx_ratelimit_breaker_outcome_e outcome,
-    int probe, uint64_t now_ms, uint32_t random);
+    const ngx_ratelimit_breaker_now_t *now);
+ngx_ratelimit_breaker_change_e ngx_ratelimit_breaker_probed(
+    ngx_ratelimit_breaker_t *breaker, int good,
+    const ngx_ratelimit_breaker_now_t *now);
 
-/*
- * Something tells that the shard may be back, a new connection for example:
- * where the breaker is open the next call is a probe.
- */
-void ngx_ratelimit_breaker_hint(ngx_ratelimit_breaker_t *breaker,
-    uint64_t now_ms);
+/* To be called once a second: what has no calls changes, too. */
+ngx_ratelimit_breaker_change_e ngx_ratelimit_breaker_settle(
+    ngx_ratelimit_breaker_t *breaker, const ngx_ratelimit_breaker_now_t *now);
+
+/* The node has said something; good: it has done what it was told. */
+ngx_ratelimit_breaker_change_e ngx_ratelimit_breaker_heard(
+    ngx_ratelimit_breaker_t *breaker, int good, uint64_t now_ms);
+
+/* Whether the node was heard after that moment, by anybody. */
+int ngx_ratelimit_breaker_lives(ngx_ratelimit_breaker_t *breaker,
+    uint64_t since_ms);
 
 /* For the status and the log. */
 ngx_ratelimit_breaker_state_e ngx_ratelimit_breaker_state(

@@ -4,6 +4,7 @@
  */
 
 #include "ngx_ratelimit_lease_int.h"
+#include "ngx_ratelimit_window.h"
 
 /* demand is counted in ticks; of each a quarter's share goes into the rate */
 #define NGX_RATELIMIT_LEASE_TICK_MS    50
@@ -240,7 +241,7 @@ static uint64_t
 ngx_ratelimit_lease_until(const ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit)
 {
-    if (limit->algorithm == NGX_RATELIMIT_FIXED_WINDOW || lease->before) {
+    if (limit->algorithm != NGX_RATELIMIT_SLIDING_WINDOW || lease->before) {
         return lease->fresh_us;
     }
 
@@ -574,6 +575,28 @@ ngx_ratelimit_lease_answer(const ngx_ratelimit_lease_t *lease,
 }
 
 
+int
+ngx_ratelimit_lease_look(const ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
+    ngx_ratelimit_answer_t *answer)
+{
+    ngx_ratelimit_lease_t  now;
+
+    now = *lease;
+    ngx_ratelimit_lease_begin(&now, limit, env->now_us);
+
+    if (now.mark != limit->mark || !now.answered
+        || ngx_ratelimit_lease_forgot(env, now.answered_ms))
+    {
+        return 0;
+    }
+
+    ngx_ratelimit_lease_tell(&now, limit, env->now_us, answer);
+
+    return 1;
+}
+
+
 unsigned
 ngx_ratelimit_lease_alone(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env)
@@ -658,10 +681,22 @@ ngx_ratelimit_lease_stale(ngx_ratelimit_lease_t *lease,
 
 
 uint64_t
-ngx_ratelimit_lease_age_us(const ngx_ratelimit_lease_t *lease, uint64_t now_us)
+ngx_ratelimit_lease_age_us(const ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us)
 {
-    return (uint64_t) ngx_ratelimit_lease_passed_ms(now_us, lease->answered_ms)
-           * 1000;
+    uint64_t  age_us, passed_us;
+
+    passed_us = (uint64_t) 1000
+                * ngx_ratelimit_lease_passed_ms(now_us, lease->answered_ms);
+
+    if (ngx_ratelimit_lease_of_bucket(limit)) {
+        return passed_us;
+    }
+
+    age_us = ngx_ratelimit_window_age_us(limit, now_us,
+                                     ngx_ratelimit_lease_until(lease, limit));
+
+    return age_us > passed_us ? age_us : passed_us;
 }
 
 

@@ -98,6 +98,14 @@ ngx_ratelimit_lease_e ngx_ratelimit_lease_take(ngx_ratelimit_lease_t *lease,
     uint32_t cost, ngx_ratelimit_answer_t *answer, unsigned *ahead);
 
 /*
+ * What is known of the counter, for a request that costs nothing: 1 and the
+ * answer, or 0: nothing. The lease stays as it is.
+ */
+int ngx_ratelimit_lease_look(const ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
+    ngx_ratelimit_answer_t *answer);
+
+/*
  * Where take has said ASK: whether the request is to ask for itself alone: the
  * counter is too slow for a lease, and nobody else asks for it now. Who is told
  * so tells ngx_ratelimit_lease_fill() the answer, with the cost as all that was
@@ -135,9 +143,12 @@ int ngx_ratelimit_lease_fill(ngx_ratelimit_lease_t *lease,
 uint32_t ngx_ratelimit_lease_stale(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env);
 
-/* How long ago the tokens in hand were taken at the latest, in microseconds. */
+/*
+ * How old the tokens in hand are, for who gives them back: of a window as old
+ * as that, see ngx_ratelimit_window_age_us(). Called before they are taken out.
+ */
 uint64_t ngx_ratelimit_lease_age_us(const ngx_ratelimit_lease_t *lease,
-    uint64_t now_us);
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us);
 
 /* An ask has failed. */
 void ngx_ratelimit_lease_failed(ngx_ratelimit_lease_t *lease);
@@ -185,6 +196,11 @@ ngx_ratelimit_lease_e ngx_ratelimit_async_take(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
     uint32_t cost, ngx_ratelimit_answer_t *answer, unsigned *ask);
 
+/* The same as ngx_ratelimit_lease_look(), of async. */
+int ngx_ratelimit_async_look(const ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
+    ngx_ratelimit_answer_t *answer);
+
 /* How much to debit now, that for which there was not enough included. */
 uint32_t ngx_ratelimit_async_debt(const ngx_ratelimit_lease_t *lease);
 
@@ -207,7 +223,8 @@ uint32_t ngx_ratelimit_async_leave(ngx_ratelimit_lease_t *lease,
 
 /*
  * Tokens that were spent come back: as many as are not debited yet, which is
- * returned. More are spent: as many as there are.
+ * returned. More are spent: returns how many of them are debited behind. The
+ * caller tells Redis of the rest, which it then charges in any case.
  */
 uint32_t ngx_ratelimit_async_return(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,

@@ -238,6 +238,30 @@ ngx_ratelimit_limit_share(const ngx_ratelimit_limit_t *limit, uint32_t n,
 }
 
 
+/* A bucket's span, its code and the use of it are the same in both. */
+void
+ngx_ratelimit_limit_halve(const ngx_ratelimit_limit_t *limit,
+    ngx_ratelimit_limit_t *halves)
+{
+    ngx_ratelimit_rate_t  *rate;
+
+    *halves = *limit;
+    halves->capacity = limit->capacity * 2;
+
+    if (limit->rate.scale == 0) {
+        return;
+    }
+
+    rate = &halves->rate;
+
+    rate->capacity *= 2;
+    rate->scale *= 2;
+    rate->span_frac *= 2;
+    rate->step_us = rate->period_us / rate->scale;
+    rate->step_frac = (uint32_t) (rate->period_us % rate->scale);
+}
+
+
 uint64_t
 ngx_ratelimit_limit_delay(const ngx_ratelimit_limit_t *limit,
     const ngx_ratelimit_answer_t *answer)

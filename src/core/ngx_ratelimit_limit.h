@@ -85,6 +85,14 @@ int ngx_ratelimit_limit_share(const ngx_ratelimit_limit_t *limit, uint32_t n,
     uint32_t i, ngx_ratelimit_limit_t *share);
 
 /*
+ * The same limit in half tokens: twice the capacity, of which each takes half
+ * the time. For this gateway's counters alone, whose states are then in half
+ * tokens, too: the capacity is up to 2^31.
+ */
+void ngx_ratelimit_limit_halve(const ngx_ratelimit_limit_t *limit,
+    ngx_ratelimit_limit_t *halves);
+
+/*
  * How long a granted request is delayed, in microseconds: 0 unless the limit
  * is a leaky_bucket whose answer's reset_us is above free_us. Whole
  * milliseconds, rounded down as limit_req does: what is less is no delay. At

@@ -1,17 +1,13 @@
-/*
- * Items of RateLimit-Policy and RateLimit. Only names that need no escape, and
- * numbers, get here.
- */
+/* The parameters of items of RateLimit-Policy and RateLimit. */
 
+#include "ngx_ratelimit_hash.h"
 #include "ngx_ratelimit_quota.h"
 #include "ngx_ratelimit_text.h"
 
 #define ngx_ratelimit_quota_put(p, text)                                      \
     ((u_char *) memcpy(p, text, sizeof(text) - 1) + sizeof(text) - 1)
 
-static u_char *ngx_ratelimit_quota_name(u_char *p, const u_char *name,
-    size_t len);
-static u_char *ngx_ratelimit_quota_pk(u_char *p, const u_char *pk);
+static u_char *ngx_ratelimit_quota_pk(u_char *p, const u_char *id);
 
 
 uint64_t
@@ -48,14 +44,12 @@ ngx_ratelimit_quota_more_us(const ngx_ratelimit_limit_t *limit,
 
 
 u_char *
-ngx_ratelimit_quota_policy(u_char *out, const u_char *name, size_t len,
-    const ngx_ratelimit_limit_t *limit, const u_char *pk)
+ngx_ratelimit_quota_policy(u_char *out, const ngx_ratelimit_limit_t *limit,
+    const u_char *id)
 {
     u_char  *p;
 
-    p = ngx_ratelimit_quota_name(out, name, len);
-
-    p = ngx_ratelimit_quota_put(p, ";q=");
+    p = ngx_ratelimit_quota_put(out, ";q=");
     p = ngx_ratelimit_number_write(p, limit->capacity);
 
     if (limit->algorithm == NGX_RATELIMIT_CONCURRENCY) {
@@ -67,19 +61,17 @@ ngx_ratelimit_quota_policy(u_char *out, const u_char *name, size_t len,
                                   ngx_ratelimit_seconds_up(limit->window_us));
     }
 
-    return ngx_ratelimit_quota_pk(p, pk);
+    return ngx_ratelimit_quota_pk(p, id);
 }
 
 
 u_char *
-ngx_ratelimit_quota_left(u_char *out, const u_char *name, size_t len,
-    uint32_t remaining, uint64_t more_us, const u_char *pk)
+ngx_ratelimit_quota_left(u_char *out, uint32_t remaining, uint64_t more_us,
+    const u_char *id)
 {
     u_char  *p;
 
-    p = ngx_ratelimit_quota_name(out, name, len);
-
-    p = ngx_ratelimit_quota_put(p, ";r=");
+    p = ngx_ratelimit_quota_put(out, ";r=");
     p = ngx_ratelimit_number_write(p, remaining);
 
     if (more_us != NGX_RATELIMIT_NEVER) {
@@ -87,34 +79,32 @@ ngx_ratelimit_quota_left(u_char *out, const u_char *name, size_t len,
         p = ngx_ratelimit_number_write(p, ngx_ratelimit_seconds_up(more_us));
     }
 
-    return ngx_ratelimit_quota_pk(p, pk);
+    return ngx_ratelimit_quota_pk(p, id);
 }
 
 
+/*
+ * The id is the key of the hash: who knows the output of a keyed hash, and all
+ * of its input, does not know the key. A client that had the id could choose
+ * which place of the table, or which hash of Redis, it loads.
+ */
 static u_char *
-ngx_ratelimit_quota_name(u_char *p, const u_char *name, size_t len)
+ngx_ratelimit_quota_pk(u_char *p, const u_char *id)
 {
-    *p++ = '"';
-    memcpy(p, name, len);
-    p += len;
-    *p++ = '"';
-
-    return p;
-}
-
-
-static u_char *
-ngx_ratelimit_quota_pk(u_char *p, const u_char *pk)
-{
-    size_t    i;
-    uint32_t  three;
+    size_t              i;
+    u_char              pk[NGX_RATELIMIT_PK_BYTES];
+    uint32_t            three;
+    ngx_ratelimit_id_t  hash;
 
     static const char  digits[] =
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-    if (pk == NULL) {
+    if (id == NULL) {
         return p;
     }
+
+    hash = ngx_ratelimit_siphash(id, (const u_char *) "pk", 2, 2, 4);
+    memcpy(pk, &hash, sizeof(pk));
 
     p = ngx_ratelimit_quota_put(p, ";pk=:");
 

@@ -8,13 +8,12 @@
 
 #include "ngx_ratelimit_limit.h"
 
-/* of a counter's keyed hash, what a client may see: base64 without padding */
+/* of a hash of a client's id, what the client sees: base64 without padding */
 #define NGX_RATELIMIT_PK_BYTES  9
 
-/* the most that an item takes besides its name */
+/* the most that the parameters of an item take */
 #define NGX_RATELIMIT_QUOTA_BYTES                                             \
-    (sizeof("\"\";q=1073741824;qu=\"concurrent-requests\";pk=:0123456789ab:") \
-     - 1)
+    (sizeof(";q=1073741824;qu=\"concurrent-requests\";pk=:0123456789ab:") - 1)
 
 /*
  * How long until there is more of what a counter limits, as its answer says:
@@ -26,14 +25,15 @@ uint64_t ngx_ratelimit_quota_more_us(const ngx_ratelimit_limit_t *limit,
     const ngx_ratelimit_answer_t *answer);
 
 /*
- * Each writes one item to out, which holds NGX_RATELIMIT_QUOTA_BYTES and the
- * name, and returns its end. name is one of ngx_ratelimit_name_valid(); pk is
- * NGX_RATELIMIT_PK_BYTES, or NULL. more_us is as from
- * ngx_ratelimit_quota_more_us(), and written in seconds, rounded up.
+ * Each writes the parameters of one item to out, which holds
+ * NGX_RATELIMIT_QUOTA_BYTES, and returns their end. id is the client's, of 16
+ * bytes, and hashed once more before it is shown; NULL: there is no "pk".
+ * more_us is as from ngx_ratelimit_quota_more_us(), and written in seconds,
+ * rounded up.
  */
-u_char *ngx_ratelimit_quota_policy(u_char *out, const u_char *name, size_t len,
-    const ngx_ratelimit_limit_t *limit, const u_char *pk);
-u_char *ngx_ratelimit_quota_left(u_char *out, const u_char *name, size_t len,
-    uint32_t remaining, uint64_t more_us, const u_char *pk);
+u_char *ngx_ratelimit_quota_policy(u_char *out,
+    const ngx_ratelimit_limit_t *limit, const u_char *id);
+u_char *ngx_ratelimit_quota_left(u_char *out, uint32_t remaining,
+    uint64_t more_us, const u_char *id);
 
 #endif /* NGX_RATELIMIT_QUOTA_H_INCLUDED */

@@ -16,7 +16,7 @@
 typedef struct {
     uint64_t  fresh_us;    /* when its newest place expires; < 2^52 */
     uint32_t  head;        /* the next place, < LOG_PLACES */
-    uint32_t  count;       /* places in use before it, <= MAX_LOG */
+    uint32_t  count;       /* places in use before it, < LOG_PLACES */
 } ngx_ratelimit_log_t;
 
 /*
@@ -58,6 +58,16 @@ void ngx_ratelimit_sliding_log_take(ngx_ratelimit_log_t *log,
     const ngx_ratelimit_log_places_t *places,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint32_t cost,
     uint32_t want, ngx_ratelimit_answer_t *answer);
+
+/*
+ * Takes tokens that have been spent already, as
+ * ngx_ratelimit_token_bucket_charge() does; a log has no more than LOG_PLACES
+ * less one.
+ */
+void ngx_ratelimit_sliding_log_charge(ngx_ratelimit_log_t *log,
+    const ngx_ratelimit_log_places_t *places,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint32_t tokens,
+    ngx_ratelimit_answer_t *answer);
 
 /*
  * Gives back tokens that were taken at taken_us, unless that was a window ago:

@@ -21,6 +21,11 @@ ngx_ratelimit_rate_parse(const u_char *text, size_t len, uint64_t *tokens,
 
     for (p = text; p < last && *p >= '0' && *p <= '9'; p++) { /* void */ }
 
+    if (p < last && *p == '.') {
+        return "a whole number of requests, as in \"1r/2s\" for one in two "
+               "seconds";
+    }
+
     if (ngx_ratelimit_number_parse(text, p - text, 1,
                                    NGX_RATELIMIT_MAX_TOKENS, &n)
         != 0)
@@ -29,14 +34,16 @@ ngx_ratelimit_rate_parse(const u_char *text, size_t len, uint64_t *tokens,
     }
 
     if (last - p < 2 || p[0] != 'r' || p[1] != '/') {
-        return "\"r/\" after the number of requests";
+        return "\"r/\" and a period after the number of requests, "
+               "as in \"100r/m\"";
     }
 
     p += 2;
     unit_us = (p < last) ? ngx_ratelimit_period_unit_us(last[-1]) : 0;
 
     if (unit_us == 0) {
-        return "a period of s, m, h or d, or a number of them";
+        return "a period of s, m, h or d, or a number of them, "
+               "as in \"100r/m\"";
     }
 
     last--;
@@ -168,6 +175,42 @@ ngx_ratelimit_number_write(u_char *out, uint64_t value)
     }
 
     return last;
+}
+
+
+u_char *
+ngx_ratelimit_span_write(u_char *out, uint64_t seconds)
+{
+    size_t     i, len;
+    u_char    *p;
+    uint64_t   n;
+
+    static const struct {
+        uint64_t     seconds;
+        const char  *name;
+    } units[] = {
+        { 86400, " day" }, { 3600, " hour" }, { 60, " minute" },
+        { 1, " second" }
+    };
+
+    for (i = 0; seconds == 0 || seconds % units[i].seconds; i++) {
+        if (units[i].seconds == 1) {
+            break;
+        }
+    }
+
+    n = seconds / units[i].seconds;
+    len = strlen(units[i].name);
+
+    p = ngx_ratelimit_number_write(out, n);
+    memcpy(p, units[i].name, len);
+    p += len;
+
+    if (n != 1) {
+        *p++ = 's';
+    }
+
+    return p;
 }
 
 

@@ -25,6 +25,15 @@ int ngx_ratelimit_number_parse(const u_char *text, size_t len, uint64_t min,
  */
 u_char *ngx_ratelimit_number_write(u_char *out, uint64_t value);
 
+/* what a span takes at most */
+#define NGX_RATELIMIT_SPAN_BYTES  (20 + sizeof(" seconds") - 1)
+
+/*
+ * Writes seconds as people say it, in the largest unit of which it is a whole
+ * number: "1 minute", "90 minutes", "7 days". Returns the end.
+ */
+u_char *ngx_ratelimit_span_write(u_char *out, uint64_t seconds);
+
 /* Microseconds to whole seconds, rounded up. */
 uint64_t ngx_ratelimit_seconds_up(uint64_t us);
 

@@ -13,10 +13,10 @@
 
 
 /*
- * Workers cache the time, so one may be behind another, and a bucket that the
- * other emptied then looks more than empty. Up to here that is left as it is,
- * for cutting it down would give the same time's tokens twice. Beyond, the
- * clock itself was set back, and the bucket starts again as empty.
+ * Workers cache the time, so one may be behind another, and a bucket then looks
+ * a little more used than the most that can be used. Up to here that is left as
+ * it is, for cutting it down would give the same time's tokens twice. Beyond,
+ * the clock itself was set back, and the bucket starts again as empty.
  */
 #define NGX_RATELIMIT_CLOCK_SLACK_US  1000000
 
@@ -35,6 +35,8 @@ static inline int ngx_ratelimit_token_bucket_settle(
     uint64_t now_us, ngx_ratelimit_interval_t *used);
 static void ngx_ratelimit_token_bucket_rescale(uint32_t old_code,
     const ngx_ratelimit_rate_t *rate, ngx_ratelimit_interval_t *used);
+static inline uint64_t ngx_ratelimit_token_bucket_most(
+    const ngx_ratelimit_rate_t *rate);
 static void ngx_ratelimit_token_bucket_save(ngx_ratelimit_token_bucket_t *tb,
     const ngx_ratelimit_rate_t *rate, uint64_t now_us,
     const ngx_ratelimit_interval_t *used);
@@ -205,6 +207,37 @@ ngx_ratelimit_token_bucket_take(ngx_ratelimit_token_bucket_t *tb,
 
 
 void
+ngx_ratelimit_token_bucket_charge(ngx_ratelimit_token_bucket_t *tb,
+    const ngx_ratelimit_rate_t *rate, uint64_t now_us, uint32_t tokens,
+    ngx_ratelimit_answer_t *answer)
+{
+    uint64_t                  most;
+    ngx_ratelimit_interval_t  used, price;
+
+    (void) ngx_ratelimit_token_bucket_settle(tb, rate, now_us, &used);
+
+    most = (uint64_t) rate->capacity * 2;
+    answer->granted = (uint32_t) (tokens < most ? tokens : most);
+
+    price = ngx_ratelimit_interval(rate, answer->granted);
+    ngx_ratelimit_interval_add(rate, &used, &price);
+
+    most = ngx_ratelimit_token_bucket_most(rate);
+
+    if (used.us > most) {
+        used.us = most;
+        used.frac = 0;
+    }
+
+    answer->remaining = ngx_ratelimit_token_bucket_left(rate, &used);
+    answer->reset_us = used.us + (used.frac != 0);
+    answer->retry_us = 0;
+
+    ngx_ratelimit_token_bucket_save(tb, rate, now_us, &used);
+}
+
+
+void
 ngx_ratelimit_token_bucket_give(ngx_ratelimit_token_bucket_t *tb,
     const ngx_ratelimit_rate_t *rate, uint64_t now_us, uint64_t taken_us,
     uint32_t tokens)
@@ -267,7 +300,9 @@ ngx_ratelimit_token_bucket_settle(const ngx_ratelimit_token_bucket_t *tb,
         used->frac = 0;
     }
 
-    if (used->us > rate->span_us + NGX_RATELIMIT_CLOCK_SLACK_US) {
+    if (used->us > ngx_ratelimit_token_bucket_most(rate)
+                   + NGX_RATELIMIT_CLOCK_SLACK_US)
+    {
         used->us = rate->span_us;
         used->frac = rate->span_frac;
         return 1;
@@ -278,36 +313,54 @@ ngx_ratelimit_token_bucket_settle(const ngx_ratelimit_token_bucket_t *tb,
 
 
 /*
- * A rule's new limit keeps the share that is used.
+ * The most that can be used: all, and a debt of as much. No less than that, and
+ * up to two microseconds more, so that the sum has no fraction.
+ */
+static inline uint64_t
+ngx_ratelimit_token_bucket_most(const ngx_ratelimit_rate_t *rate)
+{
+    return 2 * rate->span_us + 2;
+}
+
+
+/*
+ * A rule's new limit keeps the share that is used, and the share that is owed.
  *
  * Doubles, against the rule of the house: the product has up to 102 bits, and
  * Lua inside Redis has only doubles. One multiplication, one division and a
  * rounding up of IEEE doubles give the same bits on both sides, an error of a
- * few 2^-53 is far below the code's 1/64, and an empty bucket stays empty: its
- * quotient is at most a fraction of a microsecond below the new span, which the
- * rounding up makes good.
+ * few 2^-53 is far below the code's 1/64, and an empty bucket stays empty and
+ * owes nothing: its quotient is at most a fraction of a microsecond below the
+ * new span, which the rounding up makes good, or 1/64 above it.
  */
 static void
 ngx_ratelimit_token_bucket_rescale(uint32_t old_code,
     const ngx_ratelimit_rate_t *rate, ngx_ratelimit_interval_t *used)
 {
-    double  share_us;
+    double    share_us;
+    uint64_t  most;
 
     share_us = (double) (used->us + (used->frac != 0));
     share_us = share_us * (double) rate->span_us;
     share_us = share_us / (double) ngx_ratelimit_span_decode(old_code);
 
-    /* rounded up, that is the span at least */
+    most = ngx_ratelimit_token_bucket_most(rate);
+    used->frac = 0;
 
-    if (share_us > (double) rate->span_us - 1) {
-        used->us = rate->span_us;
-        used->frac = rate->span_frac;
+    if (share_us >= (double) most) {
+        used->us = most;
         return;
     }
 
     used->us = (uint64_t) share_us;
     used->us += (double) used->us < share_us;
-    used->frac = 0;
+
+    if (used->us >= rate->span_us
+        && share_us <= (double) rate->span_us * (65.0 / 64))
+    {
+        used->us = rate->span_us;
+        used->frac = rate->span_frac;
+    }
 }
 
 
@@ -352,7 +405,7 @@ ngx_ratelimit_token_bucket_left(const ngx_ratelimit_rate_t *rate,
 }
 
 
-/* The time that tokens take; at most as many as the capacity. */
+/* The time that tokens take; at most twice as many as the capacity. */
 
 static ngx_ratelimit_interval_t
 ngx_ratelimit_interval(const ngx_ratelimit_rate_t *rate, uint64_t tokens)

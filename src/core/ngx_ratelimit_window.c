@@ -19,6 +19,13 @@
 
 #define NGX_RATELIMIT_DAY_US          ((uint64_t) 86400 * 1000000)
 
+/* the shortest month is shorter than the longest, which is a month's window */
+#define NGX_RATELIMIT_MONTH_LESS_US   (3 * NGX_RATELIMIT_DAY_US)
+
+/* another machine's window may end later than known, as long as a call takes */
+#define NGX_RATELIMIT_AGE_SLACK_US    100000
+#define NGX_RATELIMIT_AGE_SLACK_SHARE 8      /* of a short window */
+
 /* Of the wall clock, in microseconds since the epoch: start <= wall < end. */
 typedef struct {
     uint64_t  start_us;
@@ -28,16 +35,23 @@ typedef struct {
 /* What is used: a window's state as it is now, the window being that of now. */
 typedef struct {
     uint64_t  end_us;      /* of the current window */
-    uint32_t  count;       /* more than the capacity where that was lowered */
+    uint32_t  count;       /* more than the capacity where that was lowered,
+                              or some of it is owed */
     uint32_t  before;      /* sliding_window */
+    unsigned  owes:1;      /* fixed_window: what is above the capacity counts
+                              in the next window, too */
 } ngx_ratelimit_usage_t;
 
 
 static ngx_ratelimit_bounds_t ngx_ratelimit_fixed_window_bounds(
     const ngx_ratelimit_limit_t *limit, uint64_t wall_us);
 static ngx_ratelimit_bounds_t ngx_ratelimit_month_bounds(uint64_t wall_us);
-static int ngx_ratelimit_fixed_window_keeps(const ngx_ratelimit_window_t *w,
-    const ngx_ratelimit_limit_t *limit, uint64_t now_us);
+static int ngx_ratelimit_fixed_window_settle(const ngx_ratelimit_window_t *w,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint64_t left_us,
+    ngx_ratelimit_usage_t *use);
+static void ngx_ratelimit_fixed_window_answer(
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us,
+    const ngx_ratelimit_usage_t *use, ngx_ratelimit_answer_t *answer);
 static void ngx_ratelimit_fixed_window_save(ngx_ratelimit_window_t *w,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_usage_t *use);
 static int ngx_ratelimit_sliding_window_settle(const ngx_ratelimit_window_t *w,
@@ -50,6 +64,9 @@ static uint64_t ngx_ratelimit_sliding_window_rescale(
 static uint64_t ngx_ratelimit_sliding_window_used(
     const ngx_ratelimit_limit_t *limit, uint64_t now_us,
     const ngx_ratelimit_usage_t *use);
+static uint64_t ngx_ratelimit_sliding_window_reset(
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us,
+    const ngx_ratelimit_usage_t *use);
 static uint64_t ngx_ratelimit_sliding_window_retry(
     const ngx_ratelimit_limit_t *limit, uint64_t now_us,
     const ngx_ratelimit_usage_t *use, uint32_t cost);
@@ -59,6 +76,10 @@ static uint64_t ngx_ratelimit_window_decay(uint32_t count, uint64_t left_us,
     uint64_t window_us);
 static uint32_t ngx_ratelimit_window_grant(uint32_t left, uint32_t cost,
     uint32_t want);
+static uint32_t ngx_ratelimit_window_left(const ngx_ratelimit_limit_t *limit,
+    uint64_t used);
+static uint32_t ngx_ratelimit_window_debt(const ngx_ratelimit_limit_t *limit,
+    uint64_t used, uint32_t tokens);
 
 
 uint64_t
@@ -142,22 +163,10 @@ ngx_ratelimit_fixed_window_take(ngx_ratelimit_window_t *w,
     uint32_t               left;
     ngx_ratelimit_usage_t  use;
 
-    use.end_us = now_us + left_us;
-    use.count = 0;
-    changed = 0;
+    changed = ngx_ratelimit_fixed_window_settle(w, limit, now_us, left_us,
+                                                &use);
 
-    if (w->code && w->fresh_us > now_us) {
-        use.count = w->count;
-
-        if (ngx_ratelimit_fixed_window_keeps(w, limit, now_us)) {
-            use.end_us = w->fresh_us;
-
-        } else {
-            changed = 1;
-        }
-    }
-
-    left = (use.count < limit->capacity) ? limit->capacity - use.count : 0;
+    left = ngx_ratelimit_window_left(limit, use.count);
 
     answer->granted = ngx_ratelimit_window_grant(left, cost, want);
     answer->retry_us = 0;
@@ -167,12 +176,42 @@ ngx_ratelimit_fixed_window_take(ngx_ratelimit_window_t *w,
 
     } else if (cost > left) {
         answer->retry_us = use.end_us - now_us;
+
+        if (use.owes && (uint64_t) use.count + cost
+                        > (uint64_t) limit->capacity * 2)
+        {
+            answer->retry_us += limit->window_us;
+        }
     }
 
     use.count += answer->granted;
 
-    answer->remaining = left - answer->granted;
-    answer->reset_us = use.count ? use.end_us - now_us : 0;
+    ngx_ratelimit_fixed_window_answer(limit, now_us, &use, answer);
+
+    if (changed || answer->granted) {
+        ngx_ratelimit_fixed_window_save(w, limit, &use);
+    }
+}
+
+
+void
+ngx_ratelimit_fixed_window_charge(ngx_ratelimit_window_t *w,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint64_t left_us,
+    uint32_t tokens, ngx_ratelimit_answer_t *answer)
+{
+    int                    changed;
+    ngx_ratelimit_usage_t  use;
+
+    changed = ngx_ratelimit_fixed_window_settle(w, limit, now_us, left_us,
+                                                &use);
+
+    answer->granted = ngx_ratelimit_window_debt(limit, use.count, tokens);
+    answer->retry_us = 0;
+
+    use.count += answer->granted;
+    use.owes |= (answer->granted && use.count > limit->capacity);
+
+    ngx_ratelimit_fixed_window_answer(limit, now_us, &use, answer);
 
     if (changed || answer->granted) {
         ngx_ratelimit_fixed_window_save(w, limit, &use);
@@ -188,14 +227,16 @@ ngx_ratelimit_fixed_window_give(ngx_ratelimit_window_t *w,
     uint64_t               start_us;
     ngx_ratelimit_usage_t  use;
 
-    if (!ngx_ratelimit_fixed_window_keeps(w, limit, now_us)) {
+    if (ngx_ratelimit_fixed_window_settle(w, limit, now_us, 0, &use)
+        || use.count == 0)
+    {
         return;
     }
 
     /* a month may have begun later than 31 days before its end */
 
-    start_us = (w->fresh_us > limit->window_us)
-               ? w->fresh_us - limit->window_us : 0;
+    start_us = (use.end_us > limit->window_us)
+               ? use.end_us - limit->window_us : 0;
 
     if (start_us + passed_us < now_us) {
         start_us = now_us - passed_us;
@@ -207,23 +248,70 @@ ngx_ratelimit_fixed_window_give(ngx_ratelimit_window_t *w,
         return;
     }
 
-    use.end_us = w->fresh_us;
-    use.count = (tokens < w->count) ? w->count - tokens : 0;
+    use.count -= (tokens < use.count) ? tokens : use.count;
 
     ngx_ratelimit_fixed_window_save(w, limit, &use);
 }
 
 
-/* Whether the state's window is one of the limit's and has not ended. */
-
+/*
+ * Works out what is used; a window that begins now ends after left_us. Returns
+ * 1 when that is not what the state says, so that it has to be saved even if
+ * nothing is taken.
+ */
 static int
-ngx_ratelimit_fixed_window_keeps(const ngx_ratelimit_window_t *w,
-    const ngx_ratelimit_limit_t *limit, uint64_t now_us)
+ngx_ratelimit_fixed_window_settle(const ngx_ratelimit_window_t *w,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint64_t left_us,
+    ngx_ratelimit_usage_t *use)
 {
-    return w->code == limit->code
-           && w->fresh_us > now_us
-           && w->fresh_us - now_us <= limit->window_us
-                                      + NGX_RATELIMIT_CLOCK_SLACK_US;
+    uint64_t  end_us;
+
+    use->end_us = now_us + left_us;
+    use->count = 0;
+    use->owes = 0;
+
+    if (w->code == 0 || w->fresh_us <= now_us) {
+        return 0;
+    }
+
+    end_us = w->fresh_us;
+    use->count = w->count;
+
+    if (w->code == NGX_RATELIMIT_CODE_OWES) {
+
+        if (w->fresh_us - now_us <= limit->window_us) {
+
+            /* the window that owes is over, this one pays */
+
+            use->count -= (use->count < limit->capacity) ? use->count
+                                                         : limit->capacity;
+            return 1;
+        }
+
+        use->owes = 1;
+        end_us -= limit->window_us;
+
+    } else if (w->code != limit->code) {
+        return 1;
+    }
+
+    if (end_us - now_us > limit->window_us + NGX_RATELIMIT_CLOCK_SLACK_US) {
+        return 1;
+    }
+
+    use->end_us = end_us;
+
+    return 0;
+}
+
+
+static void
+ngx_ratelimit_fixed_window_answer(const ngx_ratelimit_limit_t *limit,
+    uint64_t now_us, const ngx_ratelimit_usage_t *use,
+    ngx_ratelimit_answer_t *answer)
+{
+    answer->remaining = ngx_ratelimit_window_left(limit, use->count);
+    answer->reset_us = use->count ? use->end_us - now_us : 0;
 }
 
 
@@ -233,10 +321,17 @@ ngx_ratelimit_fixed_window_save(ngx_ratelimit_window_t *w,
 {
     memset(w, 0, sizeof(ngx_ratelimit_window_t));
 
-    if (use->count) {
-        w->fresh_us = use->end_us;
-        w->count = use->count;
-        w->code = limit->code;
+    if (use->count == 0) {
+        return;
+    }
+
+    w->fresh_us = use->end_us;
+    w->count = use->count;
+    w->code = limit->code;
+
+    if (use->owes && use->count > limit->capacity) {
+        w->fresh_us += limit->window_us;
+        w->code = NGX_RATELIMIT_CODE_OWES;
     }
 }
 
@@ -254,7 +349,7 @@ ngx_ratelimit_sliding_window_take(ngx_ratelimit_window_t *w,
     changed = ngx_ratelimit_sliding_window_settle(w, limit, now_us, &use);
 
     used = ngx_ratelimit_sliding_window_used(limit, now_us, &use);
-    left = (used < limit->capacity) ? limit->capacity - (uint32_t) used : 0;
+    left = ngx_ratelimit_window_left(limit, used);
 
     answer->granted = ngx_ratelimit_window_grant(left, cost, want);
     answer->retry_us = 0;
@@ -270,10 +365,40 @@ ngx_ratelimit_sliding_window_take(ngx_ratelimit_window_t *w,
     use.count += answer->granted;
 
     answer->remaining = left - answer->granted;
-    answer->reset_us = use.count ? use.end_us + limit->window_us - now_us
-                       : use.before ? use.end_us - now_us : 0;
+    answer->reset_us = ngx_ratelimit_sliding_window_reset(limit, now_us, &use);
 
     if (changed || answer->granted) {
+        ngx_ratelimit_sliding_window_save(w, limit, &use);
+    }
+}
+
+
+void
+ngx_ratelimit_sliding_window_charge(ngx_ratelimit_window_t *w,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint32_t tokens,
+    ngx_ratelimit_answer_t *answer)
+{
+    int                    changed;
+    uint32_t               granted;
+    uint64_t               used, most;
+    ngx_ratelimit_usage_t  use;
+
+    changed = ngx_ratelimit_sliding_window_settle(w, limit, now_us, &use);
+
+    used = ngx_ratelimit_sliding_window_used(limit, now_us, &use);
+    most = ngx_ratelimit_sliding_window_most(limit) - use.count;
+
+    granted = ngx_ratelimit_window_debt(limit, used, tokens);
+    granted = (granted < most) ? granted : (uint32_t) most;
+
+    use.count += granted;
+
+    answer->granted = granted;
+    answer->remaining = ngx_ratelimit_window_left(limit, used + granted);
+    answer->reset_us = ngx_ratelimit_sliding_window_reset(limit, now_us, &use);
+    answer->retry_us = 0;
+
+    if (changed || granted) {
         ngx_ratelimit_sliding_window_save(w, limit, &use);
     }
 }
@@ -366,7 +491,10 @@ ngx_ratelimit_sliding_window_settle(const ngx_ratelimit_window_t *w,
 }
 
 
-/* A window's count whose weight is exact: the capacity and more. */
+/*
+ * A window's count whose weight is exact: the capacity and, but for the longest
+ * windows with the highest limits, as much again.
+ */
 
 static uint64_t
 ngx_ratelimit_sliding_window_most(const ngx_ratelimit_limit_t *limit)
@@ -374,8 +502,11 @@ ngx_ratelimit_sliding_window_most(const ngx_ratelimit_limit_t *limit)
     uint64_t  most;
 
     most = NGX_RATELIMIT_MAX_WEIGHT / ((limit->window_us + 999) / 1000);
+    most = (most < NGX_RATELIMIT_MAX_COUNT) ? most : NGX_RATELIMIT_MAX_COUNT;
 
-    return (most < NGX_RATELIMIT_MAX_TOKENS) ? most : NGX_RATELIMIT_MAX_TOKENS;
+    /* of a limit in half tokens, which only C has */
+
+    return (most < limit->capacity) ? limit->capacity : most;
 }
 
 
@@ -418,6 +549,18 @@ ngx_ratelimit_sliding_window_used(const ngx_ratelimit_limit_t *limit,
     return use->count + ngx_ratelimit_window_decay(use->before,
                                                    use->end_us - now_us,
                                                    limit->window_us);
+}
+
+
+static uint64_t
+ngx_ratelimit_sliding_window_reset(const ngx_ratelimit_limit_t *limit,
+    uint64_t now_us, const ngx_ratelimit_usage_t *use)
+{
+    if (use->count) {
+        return use->end_us + limit->window_us - now_us;
+    }
+
+    return use->before ? use->end_us - now_us : 0;
 }
 
 
@@ -510,4 +653,76 @@ ngx_ratelimit_window_grant(uint32_t left, uint32_t cost, uint32_t want)
     }
 
     return (want <= cost) ? cost : (want < left) ? want : left;
+}
+
+
+static uint32_t
+ngx_ratelimit_window_left(const ngx_ratelimit_limit_t *limit, uint64_t used)
+{
+    return (used < limit->capacity) ? limit->capacity - (uint32_t) used : 0;
+}
+
+
+/* Of tokens that have been spent, those for which nobody owes too much. */
+
+static uint32_t
+ngx_ratelimit_window_debt(const ngx_ratelimit_limit_t *limit, uint64_t used,
+    uint32_t tokens)
+{
+    uint64_t  most;
+
+    most = (uint64_t) limit->capacity * 2;
+    most = (most < UINT32_MAX) ? most : UINT32_MAX;
+    most = (used < most) ? most - used : 0;
+
+    return (tokens < most) ? tokens : (uint32_t) most;
+}
+
+
+uint64_t
+ngx_ratelimit_window_age_us(const ngx_ratelimit_limit_t *limit,
+    uint64_t now_us, uint64_t end_us)
+{
+    uint64_t  window_us, slack_us;
+
+    window_us = limit->window_us;
+
+    if (limit->calendar == NGX_RATELIMIT_CALENDAR_MONTH) {
+        window_us -= NGX_RATELIMIT_MONTH_LESS_US;
+    }
+
+    slack_us = window_us / NGX_RATELIMIT_AGE_SLACK_SHARE;
+
+    if (slack_us > NGX_RATELIMIT_AGE_SLACK_US) {
+        slack_us = NGX_RATELIMIT_AGE_SLACK_US;
+    }
+
+    end_us += slack_us;
+
+    return now_us + window_us > end_us ? now_us + window_us - end_us : 0;
+}
+
+
+uint64_t
+ngx_ratelimit_window_answer_age_us(const ngx_ratelimit_limit_t *limit,
+    uint64_t now_us, uint64_t asked_us, const ngx_ratelimit_answer_t *answer)
+{
+    uint64_t  age_us, passed_us, end_us;
+
+    passed_us = now_us > asked_us ? now_us - asked_us : 0;
+
+    if (answer->reset_us == 0
+        || (limit->algorithm != NGX_RATELIMIT_FIXED_WINDOW
+            && limit->algorithm != NGX_RATELIMIT_SLIDING_WINDOW))
+    {
+        return passed_us;
+    }
+
+    /* what is used, or owed, may weigh on the windows behind this one, too */
+
+    end_us = asked_us + (answer->reset_us - 1) % limit->window_us + 1;
+
+    age_us = ngx_ratelimit_window_age_us(limit, now_us, end_us);
+
+    return age_us > passed_us ? age_us : passed_us;
 }

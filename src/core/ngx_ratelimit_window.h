@@ -8,14 +8,20 @@
 
 #include "ngx_ratelimit_limit.h"
 
-/* codes above those of any span: the calendar's windows */
+/* codes above those of any span: the calendar's windows, and one that owes */
 #define NGX_RATELIMIT_CODE_CALENDAR  4000
+#define NGX_RATELIMIT_CODE_OWES      4003
+
+/* what a window may count */
+#define NGX_RATELIMIT_MAX_COUNT      ((uint64_t) 1 << 31)
 
 /*
  * The state of a window's counter. All zero is a fresh one, and one that has
  * used nothing is all zero.
  *
- * fixed_window: fresh_us is where the window ends, count what it has used.
+ * fixed_window: fresh_us is where the window ends, count what it has used. With
+ * CODE_OWES that was charged with more than the capacity, and what is above it
+ * counts in the next window, too: fresh_us is where that ends, at the latest.
  * sliding_window: windows stand at multiples of their length; count is what the
  * last one that used anything has used, before what its predecessor has, and
  * fresh_us the end of its successor, where nothing counts any more.
@@ -23,8 +29,8 @@
  */
 typedef struct {
     uint64_t  fresh_us;    /* < 2^52 */
-    uint32_t  count;       /* <= 2^30 */
-    uint32_t  before;      /* <= 2^30 */
+    uint32_t  count;       /* <= MAX_COUNT */
+    uint32_t  before;      /* <= MAX_COUNT */
     uint32_t  code;        /* < 2^12 */
 } ngx_ratelimit_window_t;
 
@@ -55,6 +61,15 @@ void ngx_ratelimit_fixed_window_take(ngx_ratelimit_window_t *w,
     uint32_t cost, uint32_t want, ngx_ratelimit_answer_t *answer);
 
 /*
+ * Takes tokens that have been spent already, as
+ * ngx_ratelimit_token_bucket_charge() does. What the window owes at its end
+ * counts in the next one: a month's within the 31 days after it.
+ */
+void ngx_ratelimit_fixed_window_charge(ngx_ratelimit_window_t *w,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint64_t left_us,
+    uint32_t tokens, ngx_ratelimit_answer_t *answer);
+
+/*
  * Gives back tokens that were taken at taken_us, unless that was in another
  * window; passed_us is how long ago the window of now began, by the wall clock.
  * Where that is in doubt (another window's limit, clocks that differ) nothing
@@ -79,11 +94,35 @@ void ngx_ratelimit_sliding_window_take(ngx_ratelimit_window_t *w,
     uint32_t want, ngx_ratelimit_answer_t *answer);
 
 /*
+ * The same of a sliding window: what is owed weighs on the next window with all
+ * the rest. Counts stay below 2^53 / window_ms, where they are exact.
+ */
+void ngx_ratelimit_sliding_window_charge(ngx_ratelimit_window_t *w,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint32_t tokens,
+    ngx_ratelimit_answer_t *answer);
+
+/*
  * Gives back tokens taken at taken_us, to the window they were taken from: the
  * current one or the one before.
  */
 void ngx_ratelimit_sliding_window_give(ngx_ratelimit_window_t *w,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint64_t taken_us,
     uint32_t tokens);
+
+/*
+ * How old tokens are said to be that go back to another machine's window, one
+ * that ends at end_us by this clock: as old as the window. So a call that runs
+ * when the window is over is known to be late, whatever has held it up, unless
+ * that took about as long as a whole window. 0: the window began just now.
+ */
+uint64_t ngx_ratelimit_window_age_us(const ngx_ratelimit_limit_t *limit,
+    uint64_t now_us, uint64_t end_us);
+
+/*
+ * The same of tokens that the answer to a call granted, which was sent at
+ * asked_us. Of a bucket, which has no end: how long ago that was.
+ */
+uint64_t ngx_ratelimit_window_answer_age_us(const ngx_ratelimit_limit_t *limit,
+    uint64_t now_us, uint64_t asked_us, const ngx_ratelimit_answer_t *answer);
 
 #endif /* NGX_RATELIMIT_WINDOW_H_INCLUDED */

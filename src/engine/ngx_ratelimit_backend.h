@@ -18,8 +18,9 @@
 void ngx_ratelimit_local_take(ngx_ratelimit_counter_t *counter);
 
 /*
- * Takes up to so many tokens more; the answer then says what is left, unless
- * it is Redis' own.
+ * Takes tokens that the request has spent beyond its cost: what is not there is
+ * owed, up to the capacity. The answer then says what is left, unless it is
+ * Redis' own.
  */
 void ngx_ratelimit_local_charge(ngx_ratelimit_counter_t *counter,
     uint32_t tokens);
@@ -34,6 +35,19 @@ void ngx_ratelimit_local_give(ngx_ratelimit_counter_t *counter,
  * here wins.
  */
 void ngx_ratelimit_local_note(ngx_ratelimit_counter_t *counter);
+
+/*
+ * Makes the counter here have so many left at most: Redis has said that there
+ * are no more.
+ */
+void ngx_ratelimit_local_lower(ngx_ratelimit_counter_t *counter,
+    uint32_t remaining);
+
+/*
+ * What a token of the counter weighs here, in half tokens: two, or where this
+ * gateway goes on alone as many as there are gateways.
+ */
+uint32_t ngx_ratelimit_local_weight(const ngx_ratelimit_counter_t *counter);
 
 /*
  * slots.c: concurrency on this node; hold takes a slot that Redis has granted,
@@ -102,10 +116,9 @@ void ngx_ratelimit_remote_give(ngx_ratelimit_counter_t *counter,
     uint32_t tokens, uint64_t age_us);
 
 /*
- * How long ago Redis was asked, for who gives back what it granted. To a window
- * at least so long: what is given back must have been taken from it, also when
- * this call waits as long as one may. A bucket has no such edge, and one that
- * fills within that time would never get anything back.
+ * How old tokens are that the counter's answer granted, to a call of asked_us,
+ * for who gives them back: of a window as old as that, so that they do not come
+ * to the next one, however late the call runs.
  */
 uint64_t ngx_ratelimit_remote_age_us(const ngx_ratelimit_counter_t *counter,
     uint64_t asked_us);
@@ -133,6 +146,18 @@ void ngx_ratelimit_check_answered(ngx_ratelimit_check_t *check);
  * ngx_ratelimit_holder_join().
  */
 void ngx_ratelimit_leased_take(ngx_ratelimit_counter_t *counter);
+
+/*
+ * A request that costs nothing passes in any case, so it asks nobody: the
+ * answer is what this gateway knows, or that of a counter that nobody has used.
+ */
+void ngx_ratelimit_leased_look(ngx_ratelimit_counter_t *counter);
+
+/*
+ * What Redis has said of a strict counter whose requests may cost nothing is
+ * kept for those.
+ */
+void ngx_ratelimit_leased_note(const ngx_ratelimit_counter_t *counter);
 
 /* Of a counter that asks alone: Redis has answered; or it has not. */
 void ngx_ratelimit_leased_tell(ngx_ratelimit_counter_t *counter,
@@ -190,11 +215,20 @@ void ngx_ratelimit_leased_env(const ngx_ratelimit_limiter_t *limiter,
  * before this returns only where memory is out. leave: it waits no more. ahead:
  * more is asked for, and nobody waits; of async, what was spent is debited.
  * watch: what is in hand goes back in time.
+ *
+ * owe: of async, where there is no place for a lease: the next call debits so
+ * many more; if that call fails, or memory is out, Redis is not told of them.
+ * unowe: tokens come back; returns how many of them no call has debited yet.
+ * The caller gives back the others.
  */
 void ngx_ratelimit_holder_join(ngx_ratelimit_counter_t *counter);
 void ngx_ratelimit_holder_leave(ngx_ratelimit_counter_t *counter);
 void ngx_ratelimit_holder_ahead(ngx_ratelimit_counter_t *counter);
 void ngx_ratelimit_holder_watch(ngx_ratelimit_counter_t *counter);
+void ngx_ratelimit_holder_owe(ngx_ratelimit_counter_t *counter,
+    uint32_t tokens);
+uint32_t ngx_ratelimit_holder_unowe(ngx_ratelimit_counter_t *counter,
+    uint32_t tokens);
 
 /*
  * shards.c: counters that are split, each part in another slot of Redis, with

@@ -14,6 +14,8 @@ static void ngx_ratelimit_check_complete(ngx_ratelimit_check_t *check);
 static void ngx_ratelimit_check_decide(ngx_ratelimit_check_t *check);
 static ngx_ratelimit_status_e ngx_ratelimit_check_status(
     const ngx_ratelimit_counter_t *counter, uint64_t *delay_us);
+static uint64_t ngx_ratelimit_check_delay(
+    const ngx_ratelimit_counter_t *counter);
 static ngx_uint_t ngx_ratelimit_check_stricter(
     const ngx_ratelimit_counter_t *one, ngx_ratelimit_status_e status,
     const ngx_ratelimit_counter_t *two, ngx_ratelimit_status_e than);
@@ -217,6 +219,7 @@ ngx_ratelimit_check_local(ngx_ratelimit_check_t *check)
         counter->leased = 0;
         counter->alone = 0;
         counter->asks = 0;
+        counter->here = 0;
         counter->emergency = 0;
         counter->charge = 0;
         counter->refund = 0;
@@ -230,7 +233,12 @@ ngx_ratelimit_check_local(ngx_ratelimit_check_t *check)
         } else {
             ngx_memzero(&counter->answer, sizeof(ngx_ratelimit_answer_t));
             counter->source = NGX_RATELIMIT_SOURCE_NONE;
-            ngx_ratelimit_leased_take(counter);
+
+            if (counter->cost) {
+                ngx_ratelimit_leased_take(counter);
+            } else {
+                ngx_ratelimit_leased_look(counter);
+            }
         }
 
         denied |= (counter->answer.retry_us != 0 && !counter->dry_run);
@@ -376,8 +384,7 @@ ngx_ratelimit_check_status(const ngx_ratelimit_counter_t *counter,
                                 : NGX_RATELIMIT_REJECTED;
     }
 
-    *delay_us = ngx_ratelimit_limit_delay(ngx_ratelimit_counter_limit(counter),
-                                          &counter->answer);
+    *delay_us = ngx_ratelimit_check_delay(counter);
 
     if (counter->source == NGX_RATELIMIT_SOURCE_FALLBACK) {
         return NGX_RATELIMIT_DEGRADED;
@@ -389,6 +396,24 @@ ngx_ratelimit_check_status(const ngx_ratelimit_counter_t *counter,
     }
 
     return NGX_RATELIMIT_PASSED;
+}
+
+
+/* A gateway that goes on alone has a share of the rate, and a slower turn. */
+static uint64_t
+ngx_ratelimit_check_delay(const ngx_ratelimit_counter_t *counter)
+{
+    uint32_t                weight;
+    ngx_ratelimit_answer_t  answer;
+
+    weight = ngx_ratelimit_local_weight(counter);
+
+    answer = counter->answer;
+    answer.reset_us = answer.reset_us * 2 / weight;
+
+    return ngx_ratelimit_limit_delay(ngx_ratelimit_counter_limit(counter),
+                                     &answer)
+           * weight / 2;
 }
 
 

@@ -76,6 +76,8 @@ typedef struct {
     unsigned                      alone:1;    /* too slow for a lease now: as a
                                                  strict one, which it is told */
     unsigned                      asks:1;     /* the lease cannot answer */
+    unsigned                      here:1;     /* of async: in this gateway's
+                                                 table, too */
     unsigned                      emergency:1;  /* its limit is in force */
     ngx_ratelimit_answer_t        answer;
     ngx_ratelimit_source_e        source;
@@ -90,6 +92,7 @@ typedef struct {
     ngx_msec_t                    since_ms;   /* also of shards */
 
     /* of one that is split into shards */
+    unsigned                      unheard:1;  /* one has no answer */
     ngx_ratelimit_redis_call_t   *call;       /* while an answer is due */
     uint32_t                      shard;      /* asked last; it has granted */
     uint64_t                      tried;      /* those asked in vain, by bits */
@@ -157,10 +160,10 @@ ngx_int_t ngx_ratelimit_check_prepare(ngx_ratelimit_rule_t *rule,
 ngx_int_t ngx_ratelimit_check_start(ngx_ratelimit_check_t *check);
 
 /*
- * What the response says of the cost: takes each counter's charge, as much of
- * it as is there, and gives back its refund. Local counters' answers show it
- * at once; nobody waits for Redis. Called once at most, when the check is
- * complete and not refused.
+ * What the response says of the cost: takes each counter's charge, what is not
+ * there as a debt of up to the capacity, and gives back its refund. Local
+ * counters' answers show it at once; nobody waits for Redis. Called once at
+ * most, when the check is complete and not refused.
  */
 void ngx_ratelimit_check_settle(ngx_ratelimit_check_t *check);
 

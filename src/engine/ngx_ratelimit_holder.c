@@ -193,6 +193,47 @@ ngx_ratelimit_holder_watch(ngx_ratelimit_counter_t *counter)
 }
 
 
+void
+ngx_ratelimit_holder_owe(ngx_ratelimit_counter_t *counter, uint32_t tokens)
+{
+    ngx_ratelimit_holder_t  *holder;
+
+    holder = ngx_ratelimit_holder_get(counter);
+    if (holder == NULL) {
+        return;
+    }
+
+    holder->owed = ngx_min(holder->owed + tokens, NGX_RATELIMIT_MAX_TOKENS);
+
+    if (holder->ask == NULL) {
+        ngx_ratelimit_holder_ask(holder);
+    }
+}
+
+
+uint32_t
+ngx_ratelimit_holder_unowe(ngx_ratelimit_counter_t *counter, uint32_t tokens)
+{
+    uint32_t                 unowed;
+    ngx_ratelimit_id_t       id;
+    ngx_ratelimit_holder_t  *holder;
+
+    id = ngx_ratelimit_leased_id(counter);
+    holder = ngx_ratelimit_holder_find(counter->client->limiter->holders, &id,
+                                       counter->limit->mark);
+    if (holder == NULL) {
+        return 0;
+    }
+
+    unowed = ngx_min(tokens, holder->owed);
+    holder->owed -= unowed;
+    holder->gave = ngx_min(holder->gave + tokens - unowed,
+                           NGX_RATELIMIT_MAX_TOKENS);
+
+    return unowed;
+}
+
+
 /* The counter's holder, made where there is none; NULL: memory is out. */
 static ngx_ratelimit_holder_t *
 ngx_ratelimit_holder_get(ngx_ratelimit_counter_t *counter)
@@ -479,7 +520,7 @@ ngx_ratelimit_holder_sweep(ngx_ratelimit_holder_t *holder, unsigned all)
 
     back = 0;
     left = 0;
-    age_us = ngx_ratelimit_lease_age_us(lease, env.now_us);
+    age_us = ngx_ratelimit_lease_age_us(lease, &holder->limit, env.now_us);
 
     if (lease->mark == holder->limit.mark && env.now_us < lease->busy_us) {
 
@@ -515,31 +556,33 @@ ngx_ratelimit_holder_debit(ngx_ratelimit_holder_t *holder, unsigned all)
     limiter = holder->client.limiter;
     ngx_ratelimit_leased_env(limiter, &env);
 
-    lease = ngx_ratelimit_leases_lock(limiter->zone.leases, &holder->id, 0,
-                                      env.now_us, &entry);
-    if (lease == NULL) {
-        return NGX_DONE;
-    }
-
-    due = 0;
-    left = 0;
+    due = (holder->owed != 0);
+    left = holder->owed;
     ngx_memzero(&debit, sizeof(ngx_ratelimit_lease_ask_t));
 
-    if (lease->mark == holder->limit.mark && env.now_us < lease->busy_us) {
+    lease = ngx_ratelimit_leases_lock(limiter->zone.leases, &holder->id, 0,
+                                      env.now_us, &entry);
+
+    if (lease && lease->mark == holder->limit.mark
+        && env.now_us < lease->busy_us)
+    {
 
         if (all) {
             debit.want = ngx_ratelimit_async_leave(lease, &holder->limit,
                                                    &env);
         } else {
-            due = ngx_ratelimit_async_due(lease, &env);
+            due |= ngx_ratelimit_async_due(lease, &env);
         }
 
-        left = lease->tokens;
+        left += lease->tokens;
     }
 
     ngx_ratelimit_leases_unlock(&entry);
 
-    if (due && holder->ask == NULL) {
+    if (all) {
+        debit.want += holder->owed;
+
+    } else if (due && holder->ask == NULL) {
         ngx_ratelimit_holder_ask(holder);
     }
 

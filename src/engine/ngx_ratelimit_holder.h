@@ -36,6 +36,10 @@ struct ngx_ratelimit_holder_s {
 
     ngx_queue_t                  waiting;    /* counters */
     uint64_t                     queued;     /* their cost */
+    uint32_t                     owed;       /* of async: spent without a lease,
+                                                not debited yet */
+    uint32_t                     gave;       /* of async: given back since the
+                                                last call was made */
     void                        *ask;        /* they wait for this one */
     ngx_queue_t                  asks;       /* those without a last result */
     unsigned                     note:1;     /* some are of fail_mode=local */
@@ -52,6 +56,7 @@ typedef struct {
     ngx_ratelimit_holder_t      *holder;
     ngx_ratelimit_lease_ask_t    ask;
     uint32_t                     head;       /* cost of the first that waits */
+    uint32_t                     debt;       /* of async: the lease's of want */
     uint64_t                     asked_us;
 } ngx_ratelimit_holder_ask_t;
 

@@ -15,6 +15,9 @@ static void ngx_ratelimit_holder_handler(void *data,
 static void ngx_ratelimit_holder_answered(ngx_ratelimit_holder_t *holder,
     const ngx_ratelimit_holder_ask_t *ask,
     const ngx_ratelimit_answer_t *answer);
+static void ngx_ratelimit_holder_lower(ngx_ratelimit_holder_t *holder,
+    const ngx_ratelimit_holder_ask_t *ask,
+    const ngx_ratelimit_answer_t *answer);
 static uint32_t ngx_ratelimit_holder_fill(ngx_ratelimit_holder_t *holder,
     const ngx_ratelimit_holder_ask_t *ask,
     const ngx_ratelimit_answer_t *answer);
@@ -101,12 +104,18 @@ ngx_ratelimit_holder_size(ngx_ratelimit_holder_t *holder,
         ngx_memzero(&ask->ask, sizeof(ngx_ratelimit_lease_ask_t));
         ask->ask.want = lease ? ngx_ratelimit_async_debt(lease) : 0;
         ngx_ratelimit_leases_unlock(&entry);
+
+        ask->debt = ask->ask.want;
+        ask->ask.want = ngx_min(ask->debt + holder->owed,
+                                NGX_RATELIMIT_MAX_TOKENS);
+        holder->owed = 0;
+        holder->gave = 0;
         return NGX_OK;
     }
 
     if (lease) {
         back = ngx_ratelimit_lease_stale(lease, &holder->limit, &env);
-        age_us = ngx_ratelimit_lease_age_us(lease, env.now_us);
+        age_us = ngx_ratelimit_lease_age_us(lease, &holder->limit, env.now_us);
     }
 
     ngx_ratelimit_lease_size(lease, &holder->limit, &env, ask->head, queued,
@@ -189,13 +198,15 @@ ngx_ratelimit_holder_answered(ngx_ratelimit_holder_t *holder,
 
     tokens = ngx_ratelimit_holder_fill(holder, ask, answer);
 
-    if (holder->note) {
-        holder->counter.answer = *answer;
-        ngx_ratelimit_fallback_note(&holder->counter, ask->asked_us);
+    if (ngx_ratelimit_holder_async(holder)) {
+        ngx_ratelimit_holder_lower(holder, ask, answer);
+        return;
     }
 
-    if (ngx_ratelimit_holder_async(holder)) {
-        return;
+    holder->counter.answer = *answer;
+
+    if (holder->note) {
+        ngx_ratelimit_fallback_note(&holder->counter, ask->asked_us);
     }
 
     if (tokens == 0) {
@@ -213,6 +224,29 @@ ngx_ratelimit_holder_answered(ngx_ratelimit_holder_t *holder,
 
     if (ask->head && answer->retry_us) {
         ngx_ratelimit_holder_deny(holder, ask->head, answer);
+    }
+}
+
+
+/*
+ * Async: this gateway's own counter, which decides where there is no lease, has
+ * no more left than Redis. An answer of a window that is over by now says
+ * nothing of this one.
+ */
+static void
+ngx_ratelimit_holder_lower(ngx_ratelimit_holder_t *holder,
+    const ngx_ratelimit_holder_ask_t *ask,
+    const ngx_ratelimit_answer_t *answer)
+{
+    uint64_t  passed_us;
+
+    passed_us = ngx_ratelimit_local_now_us() - ask->asked_us;
+
+    if (answer->reset_us > passed_us
+        && !ngx_ratelimit_forgotten(holder->client.limiter, ask->asked_us))
+    {
+        ngx_ratelimit_local_lower(&holder->counter,
+                                  answer->remaining + holder->gave);
     }
 }
 
@@ -241,7 +275,7 @@ ngx_ratelimit_holder_fill(ngx_ratelimit_holder_t *holder,
 
     if (ngx_ratelimit_holder_async(holder)) {
         ngx_ratelimit_async_fill(lease, &holder->limit, &env, ask->asked_us,
-                                 ask->ask.want, answer);
+                                 ask->debt, answer);
         tokens = 0;
 
     } else if (ngx_ratelimit_lease_fill(lease, &holder->limit, &env,

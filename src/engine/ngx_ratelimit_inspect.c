@@ -85,6 +85,7 @@ ngx_ratelimit_inspect_counter(ngx_ratelimit_inspect_t *inspect)
     check->ncounters = 1;
     check->nclients = 1;
     check->remote = (inspect->limiter->redis != NULL);
+    check->taken_us = ngx_ratelimit_local_now_us();
     check->handler = ngx_ratelimit_inspect_handler;
     check->data = inspect;
 }

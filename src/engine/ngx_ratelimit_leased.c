@@ -9,6 +9,7 @@ _Static_assert(sizeof(ngx_ratelimit_lease_t) <= NGX_RATELIMIT_LEASE_BYTES,
                "a lease fits its place");
 
 static void ngx_ratelimit_leased_async(ngx_ratelimit_counter_t *counter);
+static void ngx_ratelimit_leased_here(ngx_ratelimit_counter_t *counter);
 static uint32_t ngx_ratelimit_leased_charge(
     const ngx_ratelimit_counter_t *counter);
 
@@ -40,10 +41,6 @@ ngx_ratelimit_leased_take(ngx_ratelimit_counter_t *counter)
     if (counter->rule->sync == NGX_RATELIMIT_SYNC_ASYNC) {
         counter->leased = 1;
         ngx_ratelimit_leased_async(counter);
-        return;
-    }
-
-    if (counter->cost == 0) {
         return;
     }
 
@@ -83,15 +80,17 @@ ngx_ratelimit_leased_take(ngx_ratelimit_counter_t *counter)
 }
 
 
-/* Never waits: where there is no place for what is known, nothing is. */
+/*
+ * Never waits. Until Redis has said what is left, and where there is no place
+ * to keep that, this gateway's own counter has to grant the cost, too.
+ */
 static void
 ngx_ratelimit_leased_async(ngx_ratelimit_counter_t *counter)
 {
-    unsigned                      ask;
+    unsigned                      ask, known;
     ngx_ratelimit_id_t            id;
-    ngx_ratelimit_lease_t        *lease, unknown;
+    ngx_ratelimit_lease_t        *lease;
     ngx_ratelimit_limiter_t      *limiter;
-    ngx_ratelimit_lease_ask_t     debit;
     ngx_ratelimit_lease_env_t     env;
     ngx_ratelimit_lease_entry_t   entry;
 
@@ -99,32 +98,138 @@ ngx_ratelimit_leased_async(ngx_ratelimit_counter_t *counter)
     id = ngx_ratelimit_leased_id(counter);
     ngx_ratelimit_leased_env(limiter, &env);
 
-    counter->source = NGX_RATELIMIT_SOURCE_LEASE;
+    ask = 0;
+    known = 0;
+    counter->source = NGX_RATELIMIT_SOURCE_LOCAL;
 
     lease = ngx_ratelimit_leases_lock(limiter->zone.leases, &id, 1, env.now_us,
                                       &entry);
     if (lease) {
-        (void) ngx_ratelimit_async_take(lease, counter->limit, &env,
-                                        counter->cost, &counter->answer, &ask);
-        ngx_ratelimit_leases_unlock(&entry);
+        counter->source = NGX_RATELIMIT_SOURCE_LEASE;
 
-        if (ask) {
-            ngx_ratelimit_holder_ahead(counter);
+        known = ngx_ratelimit_async_take(lease, counter->limit, &env,
+                                         counter->cost, &counter->answer,
+                                         &ask)
+                == NGX_RATELIMIT_LEASE_DENIED
+                || lease->answered;
+
+        ngx_ratelimit_leases_unlock(&entry);
+    }
+
+    if (!known) {
+        ngx_ratelimit_leased_here(counter);
+    }
+
+    if (ask) {
+        ngx_ratelimit_holder_ahead(counter);
+    }
+}
+
+
+/*
+ * Takes the cost in this gateway's table. Where that denies, a lease that has
+ * paid gets it back.
+ */
+static void
+ngx_ratelimit_leased_here(ngx_ratelimit_counter_t *counter)
+{
+    ngx_memzero(&counter->answer, sizeof(ngx_ratelimit_answer_t));
+    ngx_ratelimit_local_take(counter);
+
+    if (counter->answer.granted) {
+        counter->here = 1;
+    }
+
+    if (counter->source == NGX_RATELIMIT_SOURCE_LOCAL) {
+
+        if (counter->answer.granted) {
+            ngx_ratelimit_holder_owe(counter, counter->answer.granted);
         }
 
+    } else if (counter->answer.retry_us) {
+        ngx_ratelimit_leased_give(counter, counter->cost);
+    }
+}
+
+
+void
+ngx_ratelimit_leased_look(ngx_ratelimit_counter_t *counter)
+{
+    ngx_ratelimit_id_t            id;
+    ngx_ratelimit_lease_t        *lease;
+    ngx_ratelimit_limiter_t      *limiter;
+    ngx_ratelimit_lease_env_t     env;
+    ngx_ratelimit_lease_entry_t   entry;
+
+    limiter = counter->client->limiter;
+
+    counter->leased = 1;
+    counter->source = NGX_RATELIMIT_SOURCE_LEASE;
+
+    if (counter->fail_mode == NGX_RATELIMIT_FAIL_LOCAL) {
+        ngx_ratelimit_local_take(counter);
         return;
     }
 
-    ngx_memzero(&unknown, sizeof(ngx_ratelimit_lease_t));
+    counter->answer.remaining = counter->limit->capacity;
 
-    (void) ngx_ratelimit_async_take(&unknown, counter->limit, &env,
-                                    counter->cost, &counter->answer, &ask);
+    if (limiter->zone.leases == NULL) {
+        return;
+    }
 
-    ngx_memzero(&debit, sizeof(ngx_ratelimit_lease_ask_t));
-    debit.want = counter->answer.granted;
+    id = ngx_ratelimit_leased_id(counter);
+    ngx_ratelimit_leased_env(limiter, &env);
 
-    (void) ngx_ratelimit_client_hash(counter->client);
-    (void) ngx_ratelimit_remote_ask(counter, &debit, NULL, NULL);
+    lease = ngx_ratelimit_leases_lock(limiter->zone.leases, &id, 0, env.now_us,
+                                      &entry);
+    if (lease == NULL) {
+        return;
+    }
+
+    if (counter->rule->sync == NGX_RATELIMIT_SYNC_ASYNC) {
+        (void) ngx_ratelimit_async_look(lease, counter->limit, &env,
+                                        &counter->answer);
+    } else {
+        (void) ngx_ratelimit_lease_look(lease, counter->limit, &env,
+                                        &counter->answer);
+    }
+
+    ngx_ratelimit_leases_unlock(&entry);
+}
+
+
+void
+ngx_ratelimit_leased_note(const ngx_ratelimit_counter_t *counter)
+{
+    ngx_ratelimit_id_t            id;
+    ngx_ratelimit_lease_t        *lease;
+    ngx_ratelimit_answer_t        answer;
+    ngx_ratelimit_limiter_t      *limiter;
+    ngx_ratelimit_lease_ask_t     ask;
+    ngx_ratelimit_lease_env_t     env;
+    ngx_ratelimit_lease_entry_t   entry;
+
+    limiter = counter->client->limiter;
+
+    if (limiter->zone.leases == NULL) {
+        return;
+    }
+
+    id = ngx_ratelimit_leased_id(counter);
+    ngx_ratelimit_leased_env(limiter, &env);
+
+    ngx_memzero(&ask, sizeof(ngx_ratelimit_lease_ask_t));
+    answer = counter->answer;
+    answer.granted = 0;
+
+    lease = ngx_ratelimit_leases_lock(limiter->zone.leases, &id, 1, env.now_us,
+                                      &entry);
+    if (lease) {
+        (void) ngx_ratelimit_lease_fill(lease, counter->limit, &env,
+                                        counter->client->check->taken_us, &ask,
+                                        &answer);
+        ngx_ratelimit_leases_unlock(&entry);
+    }
 }
 
 
@@ -189,6 +294,10 @@ ngx_ratelimit_leased_give(ngx_ratelimit_counter_t *counter, uint32_t tokens)
         return;
     }
 
+    if (counter->here) {
+        ngx_ratelimit_local_give(counter, tokens);
+    }
+
     limiter = counter->client->limiter;
     taken_us = counter->client->check->taken_us;
     id = ngx_ratelimit_leased_id(counter);
@@ -213,6 +322,10 @@ ngx_ratelimit_leased_give(ngx_ratelimit_counter_t *counter, uint32_t tokens)
         ngx_ratelimit_holder_watch(counter);
     }
 
+    if (counter->here) {
+        kept += ngx_ratelimit_holder_unowe(counter, tokens - kept);
+    }
+
     if (kept < tokens) {
         (void) ngx_ratelimit_client_hash(counter->client);
         ngx_ratelimit_remote_give(counter, tokens - kept,
@@ -232,8 +345,12 @@ ngx_ratelimit_leased_settle(ngx_ratelimit_counter_t *counter)
 
     if (counter->refund) {
         ngx_ratelimit_leased_give(counter, counter->refund);
-        answer->remaining = ngx_min(answer->remaining + counter->refund,
-                                    counter->limit->capacity);
+
+        if (counter->source != NGX_RATELIMIT_SOURCE_LOCAL) {
+            answer->remaining = ngx_min(answer->remaining + counter->refund,
+                                        counter->limit->capacity);
+        }
+
         return;
     }
 
@@ -241,6 +358,10 @@ ngx_ratelimit_leased_settle(ngx_ratelimit_counter_t *counter)
 
     if (counter->rule->shares) {
         return;
+    }
+
+    if (counter->here) {
+        ngx_ratelimit_local_charge(counter, counter->charge);
     }
 
     charged = ngx_ratelimit_leased_charge(counter);

@@ -19,6 +19,9 @@
 /* what would be lost with one place of a log: less than what denies */
 #define NGX_RATELIMIT_PLACE_LOSS       200
 
+/* what Redis rounds up by, at the most */
+#define NGX_RATELIMIT_ROUND_US         1000
+
 #define NGX_RATELIMIT_LOG_BITS         14   /* of a place's number */
 
 /* What is done to a counter. */
@@ -26,6 +29,7 @@ typedef struct {
     uint32_t                 cost;
     uint32_t                 want;
     uint32_t                 give;     /* tokens; 0: takes */
+    uint32_t                 charge;   /* tokens, spent already */
     uint64_t                 taken_us; /* give: when they were taken */
     uint64_t                 now_us;
     ngx_ratelimit_answer_t  *answer;   /* what is left, at least */
@@ -33,6 +37,13 @@ typedef struct {
 } ngx_ratelimit_local_op_t;
 
 static void ngx_ratelimit_local_run(ngx_ratelimit_counter_t *counter,
+    ngx_ratelimit_local_op_t *op);
+static void ngx_ratelimit_local_stand_in(ngx_ratelimit_counter_t *counter,
+    const ngx_ratelimit_id_t *id, ngx_ratelimit_local_op_t *op);
+static uint32_t ngx_ratelimit_local_weigh(uint32_t tokens, uint32_t weight,
+    uint64_t most);
+static void ngx_ratelimit_local_apply(ngx_ratelimit_table_t *table,
+    const ngx_ratelimit_id_t *id, const ngx_ratelimit_limit_t *limit,
     ngx_ratelimit_local_op_t *op);
 static ngx_ratelimit_id_t ngx_ratelimit_local_noted_id(
     const ngx_ratelimit_counter_t *counter);
@@ -99,7 +110,7 @@ ngx_ratelimit_local_charge(ngx_ratelimit_counter_t *counter, uint32_t tokens)
 
     ngx_memzero(&op, sizeof(ngx_ratelimit_local_op_t));
 
-    op.want = tokens;
+    op.charge = tokens;
     op.answer = (counter->source == NGX_RATELIMIT_SOURCE_REDIS
                  || counter->source == NGX_RATELIMIT_SOURCE_LEASE)
                 ? &unused : &counter->answer;
@@ -118,14 +129,17 @@ ngx_ratelimit_local_give(ngx_ratelimit_counter_t *counter, uint32_t tokens)
     ngx_memzero(&op, sizeof(ngx_ratelimit_local_op_t));
 
     op.give = tokens;
-    op.taken_us = (counter->source == NGX_RATELIMIT_SOURCE_LOCAL)
+    op.taken_us = (counter->source == NGX_RATELIMIT_SOURCE_LOCAL
+                   || counter->here)
                   ? counter->client->check->taken_us
                   : counter->client->noted_us;
     op.answer = &left;
 
     ngx_ratelimit_local_run(counter, &op);
 
-    if (counter->source == NGX_RATELIMIT_SOURCE_REDIS) {
+    if (counter->source == NGX_RATELIMIT_SOURCE_REDIS
+        || counter->source == NGX_RATELIMIT_SOURCE_LEASE)
+    {
         return;
     }
 
@@ -148,47 +162,161 @@ ngx_ratelimit_local_note(ngx_ratelimit_counter_t *counter)
 }
 
 
+void
+ngx_ratelimit_local_lower(ngx_ratelimit_counter_t *counter, uint32_t remaining)
+{
+    ngx_ratelimit_answer_t    left;
+    ngx_ratelimit_local_op_t  op;
+
+    ngx_memzero(&op, sizeof(ngx_ratelimit_local_op_t));
+
+    op.answer = &left;
+    ngx_ratelimit_local_run(counter, &op);
+
+    if (left.remaining > remaining) {
+        op.want = left.remaining - remaining;
+        ngx_ratelimit_local_run(counter, &op);
+    }
+}
+
+
 static void
 ngx_ratelimit_local_run(ngx_ratelimit_counter_t *counter,
     ngx_ratelimit_local_op_t *op)
 {
-    ngx_ratelimit_id_t            id;
-    ngx_ratelimit_table_t        *table;
-    const ngx_ratelimit_limit_t  *limit;
+    ngx_ratelimit_id_t        id;
+    ngx_ratelimit_limiter_t  *limiter;
 
+    limiter = counter->client->limiter;
     op->now_us = ngx_ratelimit_local_now_us();
-
     id = ngx_ratelimit_local_noted_id(counter);
-    table = counter->client->limiter->zone.table;
-    limit = ngx_ratelimit_counter_limit(counter);
 
+    if (limiter->redis && !counter->emergency) {
+        ngx_ratelimit_local_stand_in(counter, &id, op);
+        return;
+    }
+
+    ngx_ratelimit_local_apply(limiter->zone.table, &id,
+                              ngx_ratelimit_counter_limit(counter), op);
+}
+
+
+/*
+ * A counter that stands in for one in Redis. A gateway may admit 2/n of what it
+ * knows to be left, n being the gateways that live: so what it admits alone
+ * weighs n half tokens, and what Redis has counted two. The state does not
+ * depend on n, which may change at any time.
+ */
+static void
+ngx_ratelimit_local_stand_in(ngx_ratelimit_counter_t *counter,
+    const ngx_ratelimit_id_t *id, ngx_ratelimit_local_op_t *op)
+{
+    uint32_t                       weight;
+    ngx_ratelimit_limit_t          halves;
+    ngx_ratelimit_answer_t         answer;
+    ngx_ratelimit_local_op_t       half;
+    const ngx_ratelimit_limit_t   *limit;
+
+    limit = counter->limit;
+    weight = ngx_ratelimit_local_weight(counter);
+    ngx_ratelimit_limit_halve(limit, &halves);
+
+    /*
+     * A log here is a window: an answer may make a difference of 10,000 places
+     * to it, each an entry of its own.
+     */
+
+    if (limit->algorithm == NGX_RATELIMIT_SLIDING_LOG) {
+        halves.algorithm = NGX_RATELIMIT_SLIDING_WINDOW;
+    }
+
+    half = *op;
+    answer = *op->answer;
+    half.answer = &answer;
+
+    /* one request is admitted, however small the share is */
+
+    half.cost = (op->cost > limit->capacity)
+                ? halves.capacity + 1
+                : ngx_ratelimit_local_weigh(op->cost, weight, halves.capacity);
+
+    if (op->want != NGX_RATELIMIT_LOOK) {
+        half.want = ngx_ratelimit_local_weigh(op->want, weight,
+                                              halves.capacity);
+    }
+
+    half.give = ngx_ratelimit_local_weigh(op->give, weight, halves.capacity);
+    half.charge = ngx_ratelimit_local_weigh(op->charge, weight,
+                                            (uint64_t) halves.capacity * 2);
+    answer.remaining *= 2;
+
+    ngx_ratelimit_local_apply(counter->client->limiter->zone.table, id,
+                              &halves, &half);
+
+    if (op->note) {
+        return;
+    }
+
+    *op->answer = answer;
+
+    if (answer.granted) {
+        op->answer->granted = (answer.granted == half.cost)
+                              ? op->cost : answer.granted / weight;
+    }
+
+    op->answer->remaining = (answer.remaining == halves.capacity)
+                            ? ngx_max(answer.remaining / weight, 1)
+                            : answer.remaining / weight;
+}
+
+
+uint32_t
+ngx_ratelimit_local_weight(const ngx_ratelimit_counter_t *counter)
+{
+    if (counter->source != NGX_RATELIMIT_SOURCE_FALLBACK
+        || counter->emergency)
+    {
+        return 2;
+    }
+
+    return ngx_max(ngx_ratelimit_redis_fleet(counter->client->limiter->redis),
+                   2);
+}
+
+
+static uint32_t
+ngx_ratelimit_local_weigh(uint32_t tokens, uint32_t weight, uint64_t most)
+{
+    uint64_t  weighed;
+
+    weighed = (uint64_t) tokens * weight;
+    weighed = ngx_min(weighed, most);
+
+    return (uint32_t) ngx_min(weighed, UINT32_MAX - 1);
+}
+
+
+static void
+ngx_ratelimit_local_apply(ngx_ratelimit_table_t *table,
+    const ngx_ratelimit_id_t *id, const ngx_ratelimit_limit_t *limit,
+    ngx_ratelimit_local_op_t *op)
+{
     switch (limit->algorithm) {
 
     case NGX_RATELIMIT_FIXED_WINDOW:
-        ngx_ratelimit_local_fixed_window(table, &id, limit, op);
+        ngx_ratelimit_local_fixed_window(table, id, limit, op);
         return;
 
     case NGX_RATELIMIT_SLIDING_WINDOW:
-        ngx_ratelimit_local_sliding_window(table, &id, limit, op);
+        ngx_ratelimit_local_sliding_window(table, id, limit, op);
         return;
 
     case NGX_RATELIMIT_SLIDING_LOG:
-
-        /*
-         * A log that stands in for one in Redis is a window: an answer may
-         * make a difference of 10,000 places to it, each an entry of its own.
-         */
-
-        if (counter->client->limiter->redis) {
-            ngx_ratelimit_local_sliding_window(table, &id, limit, op);
-            return;
-        }
-
-        ngx_ratelimit_local_sliding_log(table, &id, limit, op);
+        ngx_ratelimit_local_sliding_log(table, id, limit, op);
         return;
 
     default:
-        ngx_ratelimit_local_bucket(table, &id, limit, op);
+        ngx_ratelimit_local_bucket(table, id, limit, op);
     }
 }
 
@@ -259,7 +387,11 @@ ngx_ratelimit_local_bucket(ngx_ratelimit_table_t *table,
                                         op->taken_us, op->give);
     }
 
-    if (!op->note) {
+    if (op->charge) {
+        ngx_ratelimit_token_bucket_charge(&tb, &limit->rate, op->now_us,
+                                          op->charge, op->answer);
+
+    } else if (!op->note) {
         ngx_ratelimit_token_bucket_take(&tb, &limit->rate, op->now_us,
                                         op->cost, op->want, op->answer);
     }
@@ -275,7 +407,7 @@ ngx_ratelimit_local_bucket(ngx_ratelimit_table_t *table,
 
 /*
  * Redis rounds milliseconds up: by so much that a token less were there, they
- * are not used.
+ * are not used. An empty bucket may owe: then it is what its time says.
  */
 static ngx_ratelimit_token_bucket_t
 ngx_ratelimit_local_noted_bucket(const ngx_ratelimit_limit_t *limit,
@@ -288,6 +420,13 @@ ngx_ratelimit_local_noted_bucket(const ngx_ratelimit_limit_t *limit,
     rate = &limit->rate;
     used = limit->capacity - op->answer->remaining;
     most_us = used * rate->step_us + used * rate->step_frac / rate->scale;
+
+    if (op->answer->remaining == 0
+        && op->answer->reset_us > most_us + NGX_RATELIMIT_ROUND_US)
+    {
+        most_us = ngx_min(op->answer->reset_us - NGX_RATELIMIT_ROUND_US,
+                          2 * rate->span_us);
+    }
 
     tb.tat_us = op->now_us + ngx_min(op->answer->reset_us, most_us);
     tb.tat_frac = 0;
@@ -340,6 +479,10 @@ ngx_ratelimit_local_fixed_window(ngx_ratelimit_table_t *table,
                                               limit->window_us);
             w.code = limit->code;
         }
+
+    } else if (op->charge) {
+        ngx_ratelimit_fixed_window_charge(&w, limit, op->now_us, left_us,
+                                          op->charge, op->answer);
 
     } else {
         ngx_ratelimit_fixed_window_take(&w, limit, op->now_us, left_us,
@@ -415,6 +558,10 @@ ngx_ratelimit_local_sliding_window(ngx_ratelimit_table_t *table,
 
     if (op->note) {
         ngx_ratelimit_local_note_sliding(&w, limit, op);
+
+    } else if (op->charge) {
+        ngx_ratelimit_sliding_window_charge(&w, limit, op->now_us, op->charge,
+                                            op->answer);
 
     } else {
 
@@ -528,8 +675,14 @@ ngx_ratelimit_local_sliding_log(ngx_ratelimit_table_t *table,
                                        op->taken_us, op->give);
     }
 
-    ngx_ratelimit_sliding_log_take(&log, &places, limit, op->now_us, op->cost,
-                                   op->want, op->answer);
+    if (op->charge) {
+        ngx_ratelimit_sliding_log_charge(&log, &places, limit, op->now_us,
+                                         op->charge, op->answer);
+
+    } else {
+        ngx_ratelimit_sliding_log_take(&log, &places, limit, op->now_us,
+                                       op->cost, op->want, op->answer);
+    }
 
     entry.state.fresh_us = log.fresh_us;
     entry.state.extra = log.count << NGX_RATELIMIT_LOG_BITS | log.head;

@@ -6,6 +6,7 @@
 #include "ngx_ratelimit_backend.h"
 
 #include "ngx_ratelimit_text.h"
+#include "ngx_ratelimit_window.h"
 
 #define NGX_RATELIMIT_REMOTE_ARGS  7   /* of the script, a counter */
 
@@ -265,8 +266,7 @@ ngx_ratelimit_remote_price(const ngx_ratelimit_counter_t *counter,
     case NGX_RATELIMIT_REMOTE_SETTLE:
 
         if (counter->charge) {
-            price->cost = 0;
-            price->want = counter->charge;
+            price->want = -1 - (int64_t) counter->charge;
             return NGX_OK;
         }
 
@@ -299,17 +299,9 @@ uint64_t
 ngx_ratelimit_remote_age_us(const ngx_ratelimit_counter_t *counter,
     uint64_t asked_us)
 {
-    uint64_t  age_us;
-
-    age_us = ngx_ratelimit_local_now_us() - asked_us;
-
-    if (counter->limit->algorithm == NGX_RATELIMIT_TOKEN_BUCKET
-        || counter->limit->algorithm == NGX_RATELIMIT_LEAKY_BUCKET)
-    {
-        return age_us;
-    }
-
-    return age_us + (uint64_t) counter->client->limiter->redis->timeout * 1000;
+    return ngx_ratelimit_window_answer_age_us(counter->limit,
+                                              ngx_ratelimit_local_now_us(),
+                                              asked_us, &counter->answer);
 }
 
 
@@ -463,6 +455,9 @@ ngx_ratelimit_remote_handler(void *data,
 
             if (counter->alone) {
                 ngx_ratelimit_leased_tell(counter, 1);
+
+            } else if (counter->rule->dynamic_cost) {
+                ngx_ratelimit_leased_note(counter);
             }
 
         } else {

@@ -8,7 +8,9 @@
  * leases: a part that is known to deny is not asked before the moment that
  * Redis named, so that a spent counter costs no calls. And it is what a client
  * is told: what is left of all parts, where Redis has last said it; of one that
- * has not been asked yet all.
+ * has not been asked yet all. If that table is full, a counter of which all
+ * parts have denied has a place in the table of counters until the first of
+ * them may grant.
  */
 
 #include "ngx_ratelimit_backend.h"
@@ -24,6 +26,13 @@
 #define NGX_RATELIMIT_SHARDS_FEW    16
 #define NGX_RATELIMIT_SHARDS_TRIES  8
 
+/* in the table of counters: no window is longer, and one that rejects */
+#define NGX_RATELIMIT_SHARDS_MAX_US  ((uint64_t) 366 * 86400 * 1000000)
+#define NGX_RATELIMIT_SHARDS_LOSS    255
+
+/* names what is known of all parts, where others name one */
+#define NGX_RATELIMIT_SHARDS_ALL     (64 * NGX_RATELIMIT_SPLIT_PARTS)
+
 _Static_assert(sizeof(ngx_ratelimit_split_t) <= NGX_RATELIMIT_LEASE_BYTES,
                "parts fit a lease's place");
 
@@ -36,6 +45,10 @@ static void ngx_ratelimit_shards_recall(
     ngx_ratelimit_split_t *split);
 static ngx_ratelimit_id_t ngx_ratelimit_shards_id(
     const ngx_ratelimit_counter_t *counter, uint32_t shard);
+static uint64_t ngx_ratelimit_shards_wait_us(
+    const ngx_ratelimit_counter_t *counter);
+static void ngx_ratelimit_shards_spent(ngx_ratelimit_counter_t *counter,
+    uint64_t wait_us);
 static void ngx_ratelimit_shards_ask(ngx_ratelimit_counter_t *counter);
 static uint32_t ngx_ratelimit_shards_bucket(
     const ngx_ratelimit_counter_t *counter);
@@ -93,12 +106,18 @@ ngx_ratelimit_shards_take(ngx_ratelimit_counter_t *counter)
 
     counter->leased = 1;
     counter->tried = 0;
+    counter->unheard = 0;
     counter->retry_us = 0;
     counter->shard = (uint32_t) ngx_random() % n;
 
     shard = ngx_ratelimit_shards_next(counter, &known);
 
-    if (shard == n) {
+    if (shard < n) {
+        known.retry_us = ngx_ratelimit_shards_wait_us(counter);
+        known.reset_us = ngx_max(known.reset_us, known.retry_us);
+    }
+
+    if (known.retry_us) {
         counter->source = NGX_RATELIMIT_SOURCE_LEASE;
         ngx_ratelimit_shards_deny(counter, &known);
         return;
@@ -192,6 +211,70 @@ ngx_ratelimit_shards_recall(const ngx_ratelimit_counter_t *counter,
 
     ngx_memcpy(split, place, sizeof(ngx_ratelimit_split_t));
     ngx_ratelimit_leases_unlock(&entry);
+}
+
+
+/*
+ * For how long all parts deny the cost, by the table of counters; 0: nothing is
+ * known.
+ */
+static uint64_t
+ngx_ratelimit_shards_wait_us(const ngx_ratelimit_counter_t *counter)
+{
+    uint64_t                now_us, wait_us;
+    ngx_ratelimit_id_t      id;
+    ngx_ratelimit_entry_t   entry;
+
+    id = ngx_ratelimit_shards_id(counter, NGX_RATELIMIT_SHARDS_ALL);
+    now_us = ngx_ratelimit_local_now_us();
+    wait_us = 0;
+
+    ngx_ratelimit_table_lock(counter->client->limiter->zone.table, &id, now_us,
+                             &entry);
+
+    if (entry.state.fresh_us > now_us
+        && counter->cost >= entry.state.extra)
+    {
+        wait_us = entry.state.fresh_us - now_us;
+    }
+
+    ngx_ratelimit_table_unlock(&entry);
+
+    return wait_us;
+}
+
+
+/* All parts have denied the cost: notes it, unless each is remembered. */
+static void
+ngx_ratelimit_shards_spent(ngx_ratelimit_counter_t *counter, uint64_t wait_us)
+{
+    uint64_t                 now_us;
+    ngx_ratelimit_id_t       id;
+    ngx_ratelimit_entry_t    entry;
+    ngx_ratelimit_answer_t   known;
+
+    counter->tried = 0;
+
+    if (counter->unheard
+        || ngx_ratelimit_shards_next(counter, &known) == counter->rule->shards
+        || ngx_ratelimit_forgotten(counter->client->limiter,
+                                   counter->client->check->taken_us))
+    {
+        return;
+    }
+
+    id = ngx_ratelimit_shards_id(counter, NGX_RATELIMIT_SHARDS_ALL);
+    now_us = ngx_ratelimit_local_now_us();
+
+    ngx_ratelimit_table_lock(counter->client->limiter->zone.table, &id, now_us,
+                             &entry);
+
+    entry.state.fresh_us = now_us + ngx_min(wait_us,
+                                            NGX_RATELIMIT_SHARDS_MAX_US);
+    entry.state.aux = 0;
+    entry.state.extra = counter->cost;
+
+    ngx_ratelimit_table_store(&entry, NGX_RATELIMIT_SHARDS_LOSS);
 }
 
 
@@ -359,6 +442,7 @@ ngx_ratelimit_shards_handler(void *data,
     limit = ngx_ratelimit_shards_limit(counter->rule, counter->shard);
 
     if (result->status != NGX_RATELIMIT_REDIS_OK) {
+        counter->unheard = 1;
         ngx_ratelimit_shards_on(counter, result->wait_ms);
         return;
     }
@@ -368,6 +452,7 @@ ngx_ratelimit_shards_handler(void *data,
         || answer.granted != (answer.retry_us ? 0 : counter->cost))
     {
         counter->reason = NGX_RATELIMIT_REDIS_PROTOCOL;
+        counter->unheard = 1;
         ngx_ratelimit_shards_on(counter, 0);
         return;
     }
@@ -460,6 +545,7 @@ ngx_ratelimit_shards_on(ngx_ratelimit_counter_t *counter, ngx_msec_t wait_ms)
 
     if (shard == counter->rule->shards && known.retry_us) {
         counter->source = NGX_RATELIMIT_SOURCE_REDIS;
+        ngx_ratelimit_shards_spent(counter, known.retry_us);
         ngx_ratelimit_shards_deny(counter, &known);
 
     } else {

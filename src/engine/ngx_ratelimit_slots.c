@@ -29,6 +29,8 @@
 #define NGX_RATELIMIT_SLOT_TICK_SHIFT  17
 #define NGX_RATELIMIT_SLOT_TICK_MASK   0xfff
 
+static ngx_ratelimit_limit_t ngx_ratelimit_slot_limit(
+    const ngx_ratelimit_counter_t *counter);
 static uint32_t ngx_ratelimit_slot_count(ngx_ratelimit_zone_t *zone,
     const ngx_ratelimit_id_t *id, uint64_t now_us);
 static void ngx_ratelimit_slot_add(ngx_ratelimit_zone_t *zone,
@@ -39,19 +41,38 @@ static void ngx_ratelimit_slot_store(ngx_ratelimit_entry_t *entry,
     uint32_t in_use, uint64_t now_us);
 
 
+/*
+ * A gateway that goes on alone has its share of the slots, at least one. Those
+ * that Redis has granted count, too.
+ */
+static ngx_ratelimit_limit_t
+ngx_ratelimit_slot_limit(const ngx_ratelimit_counter_t *counter)
+{
+    uint64_t               share;
+    ngx_ratelimit_limit_t  limit;
+
+    limit = *counter->limit;
+    share = (uint64_t) limit.capacity * 2
+            / ngx_ratelimit_local_weight(counter);
+    limit.capacity = (uint32_t) ngx_max(share, 1);
+
+    return limit;
+}
+
+
 void
 ngx_ratelimit_slot_take(ngx_ratelimit_counter_t *counter)
 {
-    uint32_t                      want, in_use, tick;
-    uint64_t                      now_us;
-    ngx_ratelimit_id_t            id;
-    ngx_ratelimit_zone_t         *zone;
-    ngx_ratelimit_entry_t         entry;
-    ngx_ratelimit_answer_t       *answer;
-    const ngx_ratelimit_limit_t  *limit;
+    uint32_t                 want, in_use, tick;
+    uint64_t                 now_us;
+    ngx_ratelimit_id_t       id;
+    ngx_ratelimit_zone_t    *zone;
+    ngx_ratelimit_entry_t    entry;
+    ngx_ratelimit_limit_t    limit;
+    ngx_ratelimit_answer_t  *answer;
 
     zone = &counter->client->limiter->zone;
-    limit = counter->limit;
+    limit = ngx_ratelimit_slot_limit(counter);
     answer = &counter->answer;
     id = ngx_ratelimit_local_id(counter);
     now_us = ngx_ratelimit_local_now_us();
@@ -60,15 +81,14 @@ ngx_ratelimit_slot_take(ngx_ratelimit_counter_t *counter)
         zone->life = ngx_ratelimit_life_begin(zone->lives);
     }
 
-    /* without a life of its own a worker can only look */
-    want = (counter->look || zone->life == 0) ? NGX_RATELIMIT_LOOK : 0;
+    want = counter->look ? NGX_RATELIMIT_LOOK : 0;
 
     ngx_ratelimit_table_lock_outer(zone->table, &id, now_us, &entry);
 
     in_use = entry.found ? entry.state.extra
                          : ngx_ratelimit_slot_count(zone, &id, now_us);
 
-    ngx_ratelimit_concurrency_take(&in_use, limit, counter->cost, want,
+    ngx_ratelimit_concurrency_take(&in_use, &limit, counter->cost, want,
                                    answer);
 
     tick = (now_us >> NGX_RATELIMIT_SLOT_TICK_SHIFT)
@@ -79,7 +99,7 @@ ngx_ratelimit_slot_take(ngx_ratelimit_counter_t *counter)
         entry.state.aux = tick;
         in_use = ngx_ratelimit_slot_count(zone, &id, now_us);
 
-        ngx_ratelimit_concurrency_take(&in_use, limit, counter->cost, want,
+        ngx_ratelimit_concurrency_take(&in_use, &limit, counter->cost, want,
                                        answer);
     }
 
@@ -107,10 +127,6 @@ ngx_ratelimit_slot_hold(ngx_ratelimit_counter_t *counter)
 
     if (zone->life == 0) {
         zone->life = ngx_ratelimit_life_begin(zone->lives);
-    }
-
-    if (zone->life == 0) {
-        return;
     }
 
     ngx_ratelimit_table_lock_outer(zone->table, &id, now_us, &entry);
@@ -154,7 +170,7 @@ ngx_ratelimit_slot_count(ngx_ratelimit_zone_t *zone,
     const ngx_ratelimit_id_t *id, uint64_t now_us)
 {
     uint32_t    in_use;
-    uint64_t    alive[NGX_RATELIMIT_LIVES];
+    uint64_t    alive[NGX_RATELIMIT_LIVES + 1];
     ngx_uint_t  i, n;
 
     n = ngx_ratelimit_lives_list(zone->lives, zone->life, alive);

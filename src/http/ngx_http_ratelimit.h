@@ -11,6 +11,7 @@
 #include <ngx_http.h>
 
 #include "ngx_ratelimit_check.h"
+#include "ngx_ratelimit_log_limit.h"
 #include "ngx_ratelimit_subject.h"
 
 /* sets of headers: bits */
@@ -76,7 +77,10 @@ typedef struct {
     ngx_str_t                    redis;     /* its name; empty: none */
     ngx_http_core_main_conf_t   *core;      /* where variables are known */
     ngx_http_ratelimit_place_t   place;
-    unsigned                     in_clear:1;  /* "keys_in_clear=" was read */
+    size_t                       size;      /* of its memory */
+    unsigned                     used:1;    /* by a location */
+    unsigned                     tiers:1;   /* of locations differ */
+    ngx_http_ratelimit_value_t  *tier;      /* of a location; NULL: none */
 } ngx_http_ratelimit_zone_t;
 
 
@@ -88,7 +92,9 @@ typedef struct {
     ngx_str_t                    shared;    /* as written, what is of use with
                                                Redis alone; empty: nothing */
     ngx_str_t                    tiers;     /* "tiers=", as written */
+    ngx_http_ratelimit_zone_t   *own;       /* of "ratelimit_zone" alone */
     ngx_uint_t                   seen;      /* bits of parameters read */
+    ngx_uint_t                   limits;    /* one of a rule was among them */
     ngx_http_ratelimit_place_t   place;
 } ngx_http_ratelimit_rule_t;
 
@@ -102,6 +108,8 @@ typedef struct {
     ngx_ratelimit_limiter_t     *limiter;   /* these when all is read */
     ngx_uint_t                   number;    /* of the rule, in policy->fixed,
                                                or ALL */
+    ngx_http_ratelimit_value_t  *tier;      /* of a location; NULL: none */
+    ngx_uint_t                   tiers;     /* of its locations differ */
 } ngx_http_ratelimit_limit_t;
 
 #define NGX_HTTP_RATELIMIT_ALL  ((ngx_uint_t) -1)
@@ -116,6 +124,23 @@ typedef struct {
 } ngx_http_ratelimit_redis_name_t;
 
 
+/* log.c: lines of which a worker writes one a second */
+typedef enum {
+    NGX_HTTP_RATELIMIT_LOG_NOT_DELAYED = 0,
+    NGX_HTTP_RATELIMIT_LOG_NOT_REJECTED,
+    NGX_HTTP_RATELIMIT_LOG_DELAYED,
+    NGX_HTTP_RATELIMIT_LOG_NOT_DENIED,
+    NGX_HTTP_RATELIMIT_LOG_UNAVAILABLE,
+    NGX_HTTP_RATELIMIT_LOG_TOO_MANY,      /* rules */
+    NGX_HTTP_RATELIMIT_LOG_LIMIT,         /* is none */
+    NGX_HTTP_RATELIMIT_LOG_COST,          /* is none */
+    NGX_HTTP_RATELIMIT_LOG_HEADER_COST,   /* of a response is none */
+    NGX_HTTP_RATELIMIT_LOG_TOKEN,         /* without a claim */
+    NGX_HTTP_RATELIMIT_LOG_REGEX,         /* that gave up */
+    NGX_HTTP_RATELIMIT_LOG_KINDS
+} ngx_http_ratelimit_log_e;
+
+
 typedef struct {
     ngx_array_t   zones;      /* ngx_http_ratelimit_zone_t * */
     ngx_array_t   rules;      /* ngx_http_ratelimit_rule_t * */
@@ -123,6 +148,7 @@ typedef struct {
     ngx_array_t   redis;      /* ngx_ratelimit_redis_t * */
     ngx_array_t   redis_names;  /* ngx_http_ratelimit_redis_name_t */
     ngx_array_t   apis;       /* ngx_http_ratelimit_api_conf_t * */
+    ngx_ratelimit_log_limit_t  *logs;  /* each worker's own: of KINDS */
     ngx_uint_t    access;     /* where ngx_http_access_module has its part of a
                                  location, or UNSET: it is not there */
 } ngx_http_ratelimit_main_conf_t;
@@ -142,6 +168,7 @@ typedef struct {
     ngx_uint_t                     response;
     ngx_uint_t                     status;
     ngx_uint_t                     phase;
+    ngx_uint_t                     log_level;  /* of rejections */
     ngx_uint_t                     fail_mode;  /* ngx_ratelimit_fail_mode_e */
     ngx_flag_t                     dry_run;
     ngx_http_ratelimit_value_t    *tier;       /* NULL: none */
@@ -271,6 +298,20 @@ void ngx_http_ratelimit_settle(ngx_http_request_t *r,
 ngx_int_t ngx_http_ratelimit_reject(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx);
 
+/* log.c: the worker's state of a kind of lines */
+ngx_ratelimit_log_limit_t *ngx_http_ratelimit_log_limit_of(
+    ngx_http_request_t *r, ngx_http_ratelimit_log_e kind);
+
+/*
+ * Whether a line of this kind may be written; note is what it ends with
+ * then, see ngx_ratelimit_log_due(). And the line of a request that is answered
+ * and does more than pass.
+ */
+ngx_uint_t ngx_http_ratelimit_log_due(ngx_http_request_t *r,
+    ngx_http_ratelimit_log_e kind, char note[NGX_RATELIMIT_LOG_NOTE]);
+void ngx_http_ratelimit_log_outcome(ngx_http_request_t *r,
+    ngx_http_ratelimit_ctx_t *ctx);
+
 /* headers.c */
 ngx_int_t ngx_http_ratelimit_headers_init(ngx_conf_t *cf);
 
@@ -324,6 +365,12 @@ ngx_int_t ngx_http_ratelimit_api_key_text(ngx_http_request_t *r,
     ngx_str_t *key);
 
 /*
+ * Makes a key "sha256:" and its SHA-256: another one for another key, of a
+ * length and of bytes that fit a log. NGX_ERROR: memory is out.
+ */
+ngx_int_t ngx_http_ratelimit_key_hash(ngx_http_request_t *r, ngx_str_t *key);
+
+/*
  * Of a merged location: a "jwt:" source needs a key. Returns NGX_CONF_OK or
  * NGX_CONF_ERROR (logged).
  */
@@ -344,19 +391,19 @@ ngx_int_t ngx_http_ratelimit_zone_follow(ngx_conf_t *cf,
     ngx_http_ratelimit_main_conf_t *conf, ngx_http_ratelimit_zone_t *zone);
 
 /*
- * One parameter of a rule, "rate=" and so on; directive is "ratelimit_zone"
- * or "ratelimit_rule". Returns NGX_OK, NGX_DECLINED when the directive has no
- * such parameter, or NGX_ERROR (logged).
+ * The parameters of a directive, "zone=" and so on, from the first-th argument
+ * on; it is "ratelimit_zone", "ratelimit_rule", or "ratelimit", of which the
+ * rule gets its zone and name alone. Returns NGX_OK or NGX_ERROR (logged).
  */
-ngx_int_t ngx_http_ratelimit_rule_parameter(ngx_conf_t *cf,
-    const char *directive, ngx_str_t *text, ngx_http_ratelimit_rule_t *rule);
+ngx_int_t ngx_http_ratelimit_rule_parameters(ngx_conf_t *cf,
+    const char *directive, ngx_uint_t first, ngx_http_ratelimit_rule_t *rule);
 
 /*
- * Logs that a directive has no such parameter; own is what it has beside
- * those of a rule.
+ * Whether the directive's first argument is a parameter already, where a key or
+ * a name has to be: that is logged, too.
  */
-void ngx_http_ratelimit_rule_unknown(ngx_conf_t *cf, const char *directive,
-    const char *own, ngx_str_t *text);
+ngx_uint_t ngx_http_ratelimit_rule_no_name(ngx_conf_t *cf,
+    const char *directive, const char *what);
 
 /*
  * Checks a rule when its parameters are all read, and enters it. cf->args
@@ -365,6 +412,38 @@ void ngx_http_ratelimit_rule_unknown(ngx_conf_t *cf, const char *directive,
 ngx_int_t ngx_http_ratelimit_rule_enter(ngx_conf_t *cf,
     const char *directive, ngx_http_ratelimit_main_conf_t *conf,
     ngx_http_ratelimit_rule_t *rule);
+
+/*
+ * match_conf.c: warns of a key without a variable, unless it is "all". Without
+ * one all clients have one counter.
+ */
+void ngx_http_ratelimit_key_warn(ngx_conf_t *cf, const char *directive,
+    const ngx_str_t *key);
+
+/*
+ * hint_conf.c: collects the names that are known where a wrong one was found,
+ * for the end of a message: 'did you mean "burst="?', or 'expected ' and all of
+ * them. The text lives as long as the hint.
+ */
+typedef struct {
+    ngx_str_t    wrong;
+    ngx_str_t    near;                        /* is like it; empty: none is */
+    u_char      *p;                           /* the end of the list */
+    u_char       list[NGX_MAX_CONF_ERRSTR];
+    ngx_str_t    text;
+    u_char       buf[NGX_MAX_CONF_ERRSTR];
+} ngx_http_ratelimit_hint_t;
+
+void ngx_http_ratelimit_hint_init(ngx_http_ratelimit_hint_t *hint,
+    ngx_str_t *text);
+void ngx_http_ratelimit_hint_add(ngx_http_ratelimit_hint_t *hint,
+    const ngx_str_t *name);
+ngx_str_t *ngx_http_ratelimit_hint_text(ngx_http_ratelimit_hint_t *hint,
+    const char *expected);
+
+/* The same with the names of all zones. */
+ngx_str_t *ngx_http_ratelimit_hint_zones(ngx_http_ratelimit_hint_t *hint,
+    ngx_http_ratelimit_main_conf_t *conf, ngx_str_t *name);
 
 /* jwt_key.c, client.c, route.c: the directives and variables of these names */
 char *ngx_http_ratelimit_jwt_key(ngx_conf_t *cf, ngx_command_t *cmd,
@@ -390,7 +469,7 @@ ngx_int_t ngx_http_ratelimit_jwt_claim(ngx_http_request_t *r,
 /* answer_conf.c: the directives that shape an answer */
 char *ngx_http_ratelimit_set_headers(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
-char *ngx_http_ratelimit_set_response(ngx_conf_t *cf, ngx_command_t *cmd,
+char *ngx_http_ratelimit_set_enum(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 char *ngx_http_ratelimit_set_status(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
@@ -403,8 +482,10 @@ char *ngx_http_ratelimit_metrics(ngx_conf_t *cf, ngx_command_t *cmd,
    what only the whole configuration tells */
 char *ngx_http_ratelimit_limit(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
-char *ngx_http_ratelimit_phase(ngx_conf_t *cf, ngx_command_t *cmd,
-    void *conf);
+
+/* Of a merged location: its limits know whether there is a tier. */
+void ngx_http_ratelimit_limit_tiers(ngx_http_ratelimit_loc_conf_t *conf);
+
 char *ngx_http_ratelimit_tier(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 char *ngx_http_ratelimit_fail_mode(ngx_conf_t *cf, ngx_command_t *cmd,

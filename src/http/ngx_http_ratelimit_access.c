@@ -25,8 +25,6 @@ static ngx_int_t ngx_http_ratelimit_outcome(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx);
 static ngx_int_t ngx_http_ratelimit_remarkable(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx);
-static void ngx_http_ratelimit_log(ngx_http_request_t *r,
-    ngx_ratelimit_check_t *check, const char *what);
 static ngx_int_t ngx_http_ratelimit_delay(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx);
 static void ngx_http_ratelimit_delay_handler(ngx_event_t *ev);
@@ -415,59 +413,15 @@ ngx_http_ratelimit_remarkable(ngx_http_request_t *r,
         check->status = NGX_RATELIMIT_DENIED_DRY_RUN;
     }
 
-    switch (check->status) {
+    ngx_http_ratelimit_log_outcome(r, ctx);
 
-    case NGX_RATELIMIT_REJECTED:
-        ngx_http_ratelimit_log(r, check, "request rejected");
+    if (ngx_ratelimit_check_refused(check)) {
         return ngx_http_ratelimit_reject(r, ctx);
-
-    case NGX_RATELIMIT_UNAVAILABLE:
-        ngx_http_ratelimit_log(r, check, "request answered with 503, no "
-                                         "answer from Redis,");
-        return ngx_http_ratelimit_reject(r, ctx);
-
-    case NGX_RATELIMIT_DENIED:
-        ngx_log_error(NGX_LOG_INFO, r->connection->log, 0,
-                      "request denied by the list of ratelimit zone \"%V\"",
-                      &ctx->denies->zone.name);
-        return ngx_http_ratelimit_reject(r, ctx);
-
-    case NGX_RATELIMIT_DENIED_DRY_RUN:
-        ngx_log_error(NGX_LOG_INFO, r->connection->log, 0,
-                      "request not denied, dry run, by the list of ratelimit "
-                      "zone \"%V\"", &ctx->denies->zone.name);
-        break;
-
-    case NGX_RATELIMIT_REJECTED_DRY_RUN:
-        ngx_http_ratelimit_log(r, check, "request not rejected, dry run,");
-        break;
-
-    case NGX_RATELIMIT_DELAYED:
-        ngx_http_ratelimit_log(r, check, "request delayed");
-        break;
-
-    case NGX_RATELIMIT_DELAYED_DRY_RUN:
-        ngx_http_ratelimit_log(r, check, "request not delayed, dry run,");
-        break;
-
-    default:
-        break;
     }
 
     /* also where another rule had no answer: DEGRADED */
 
     return check->delay_us ? ngx_http_ratelimit_delay(r, ctx) : NGX_DECLINED;
-}
-
-
-static void
-ngx_http_ratelimit_log(ngx_http_request_t *r, ngx_ratelimit_check_t *check,
-    const char *what)
-{
-    ngx_log_error(NGX_LOG_INFO, r->connection->log, 0,
-                  "%s by ratelimit rule \"%V\" of zone \"%V\"", what,
-                  &check->decisive->rule->id,
-                  &check->decisive->client->limiter->zone.name);
 }
 
 

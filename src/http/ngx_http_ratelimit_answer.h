@@ -7,6 +7,8 @@
 
 #include "ngx_http_ratelimit.h"
 
+#include "ngx_ratelimit_text.h"
+
 /* the headers that we write */
 typedef enum {
     NGX_HTTP_RATELIMIT_X_LIMIT = 0,
@@ -26,7 +28,8 @@ typedef enum {
 
 /* the most that a message takes */
 #define NGX_HTTP_RATELIMIT_MESSAGE_BYTES                                      \
-    (sizeof("Rate limit of  requests in  seconds exceeded") + 2 * NGX_INT64_LEN)
+    (sizeof("Rate limit of  concurrent-requests in  exceeded")                \
+     + NGX_INT64_LEN + NGX_RATELIMIT_SPAN_BYTES)
 
 /*
  * Whether a counter has been asked, and it is known what is left. Of one that
@@ -46,13 +49,25 @@ typedef enum {
 
 
 /*
- * Writes "Rate limit of 5 requests in 60 seconds exceeded" to p, which holds
+ * Writes "Rate limit of 5 requests in 1 minute exceeded" to p, which holds
  * NGX_HTTP_RATELIMIT_MESSAGE_BYTES, and returns its end. No counter: of a
  * request that is denied. It is letters, digits and blanks: no format needs an
  * escape.
  */
 u_char *ngx_http_ratelimit_message(u_char *p,
     const ngx_ratelimit_counter_t *counter);
+
+/*
+ * headers.c: writes the name of a counter's rule, quoted, to p, which holds
+ * ngx_http_ratelimit_name_bytes() and 2 more, and returns its end. The zone
+ * stands before the name of two zones' rules: "zone/rule".
+ */
+u_char *ngx_http_ratelimit_put_name(u_char *p,
+    const ngx_ratelimit_check_t *check, const ngx_ratelimit_counter_t *counter);
+
+#define ngx_http_ratelimit_name_bytes(counter)                                \
+    ((counter)->client->limiter->zone.name.len + sizeof("/") - 1              \
+     + (counter)->rule->id.len)
 
 /* answer.c: the status of the answer to a refused request */
 ngx_uint_t ngx_http_ratelimit_refused_status(

@@ -15,13 +15,6 @@ static ngx_conf_bitmask_t  ngx_http_ratelimit_header_sets[] = {
     { ngx_null_string, 0 }
 };
 
-static ngx_conf_enum_t  ngx_http_ratelimit_responses[] = {
-    { ngx_string("json"), NGX_HTTP_RATELIMIT_RESPONSE_JSON },
-    { ngx_string("problem"), NGX_HTTP_RATELIMIT_RESPONSE_PROBLEM },
-    { ngx_string("off"), NGX_HTTP_RATELIMIT_RESPONSE_OFF },
-    { ngx_null_string, 0 }
-};
-
 
 /* ratelimit_headers x | draft3 | ietf ... | off */
 char *
@@ -81,33 +74,36 @@ ngx_http_ratelimit_set_headers(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 }
 
 
-/* ratelimit_response json | problem | off */
+/* One of the values of cmd->post, as ngx_conf_set_enum_slot() has it. */
 char *
-ngx_http_ratelimit_set_response(ngx_conf_t *cf, ngx_command_t *cmd,
-    void *conf)
+ngx_http_ratelimit_set_enum(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
-    ngx_http_ratelimit_loc_conf_t *rlcf = conf;
+    ngx_str_t                  *value;
+    ngx_uint_t                 *field;
+    ngx_conf_enum_t            *e;
+    ngx_http_ratelimit_hint_t   hint;
 
-    ngx_str_t        *value;
-    ngx_conf_enum_t  *e;
+    field = (ngx_uint_t *) ((char *) conf + cmd->offset);
 
-    if (rlcf->response != NGX_CONF_UNSET_UINT) {
+    if (*field != NGX_CONF_UNSET_UINT) {
         return "is duplicate";
     }
 
     value = cf->args->elts;
+    ngx_http_ratelimit_hint_init(&hint, &value[1]);
 
-    for (e = ngx_http_ratelimit_responses; e->name.len; e++) {
+    for (e = cmd->post; e->name.len; e++) {
         if (ngx_http_ratelimit_equal(&value[1], &e->name)) {
-            rlcf->response = e->value;
+            *field = e->value;
             return NGX_CONF_OK;
         }
+
+        ngx_http_ratelimit_hint_add(&hint, &e->name);
     }
 
-    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                       "\"ratelimit_response\" has an invalid \"%V\", "
-                       "expected \"json\", \"problem\" or \"off\"",
-                       &value[1]);
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "\"%V\" has an invalid \"%V\", %V",
+                       &value[0], &value[1],
+                       ngx_http_ratelimit_hint_text(&hint, "one of "));
 
     return NGX_CONF_ERROR;
 }

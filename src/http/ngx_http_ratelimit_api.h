@@ -23,21 +23,22 @@
 typedef struct ngx_http_ratelimit_api_s        ngx_http_ratelimit_api_t;
 typedef struct ngx_http_ratelimit_api_route_s  ngx_http_ratelimit_api_route_t;
 
-/*
- * What documents take of a worker's memory, for all its endpoints: requests
- * that would take more are refused.
- */
+/* A token that opens an endpoint, and whose it is. */
 typedef struct {
-    size_t                       bytes;
-} ngx_http_ratelimit_api_load_t;
+    u_char                          digest[NGX_HTTP_RATELIMIT_API_DIGEST];
+    ngx_str_t                       name;     /* may be empty */
+} ngx_http_ratelimit_api_token_t;
 
 /* One "ratelimit_api". */
 typedef struct {
     ngx_str_t                       zone;
     ngx_http_ratelimit_place_t      place;
     ngx_ratelimit_limiter_t        *limiter;  /* when all is read */
-    ngx_array_t                    *tokens;   /* digests; NULL: none needed */
-    ngx_http_ratelimit_api_load_t  *load;     /* of the worker */
+    ngx_array_t                    *tokens;   /* of api_token_t; NULL: none */
+    ngx_http_ratelimit_value_t     *author;   /* of a change; NULL: see
+                                                 api_record() */
+    ngx_array_t                    *names;    /* ngx_str_t: of the server, that
+                                                 nobody else may define */
     unsigned                        write:1;
 } ngx_http_ratelimit_api_conf_t;
 
@@ -57,6 +58,8 @@ struct ngx_http_ratelimit_api_route_s {
     ngx_http_ratelimit_api_pt      handler;
     ngx_ratelimit_edit_resource_e  resource;  /* of api_edit() */
     ngx_uint_t                     flags;
+    ngx_uint_t                     reads;     /* query arguments of GET; of */
+    ngx_uint_t                     writes;    /* the other methods */
 };
 
 #define NGX_HTTP_RATELIMIT_API_READS    0x01   /* its POST changes nothing */
@@ -64,19 +67,15 @@ struct ngx_http_ratelimit_api_route_s {
 
 /*
  * A job of ngx_ratelimit_edit(). It lives in edit.pool, which outlives a
- * request that ends before the job, or the put of its document, does: who is
- * the last to release it frees it.
+ * request that ends while the job runs: then the job's end frees it.
  */
 typedef struct {
     ngx_ratelimit_edit_t           edit;
-    ngx_http_ratelimit_api_t      *api;       /* NULL: the request is gone */
+    ngx_http_ratelimit_api_t      *api;
     ngx_ratelimit_job_t           *job;       /* while it runs */
-    ngx_uint_t                     refs;      /* of its request or job; a put */
-    u_char                        *base;      /* edit.base is part of it, and */
-    u_char                        *body;      /* edit.body; on the heap */
-    ngx_http_ratelimit_api_load_t *load;
-    size_t                         bytes;     /* its part of the load */
-    unsigned                       based:1;   /* base is what there is */
+    uint64_t                       id;        /* of base; 0: none */
+    uint64_t                       lineage;   /* the same */
+    unsigned                       based:1;   /* edit.base is set */
     unsigned                       moved:1;   /* it was another version */
 } ngx_http_ratelimit_api_work_t;
 
@@ -86,7 +85,9 @@ struct ngx_http_ratelimit_api_s {
     ngx_http_ratelimit_api_conf_t         *conf;
     const ngx_http_ratelimit_api_route_t  *route;
     ngx_http_ratelimit_api_pt              next;
+    ngx_str_t                              path;    /* below the location */
     ngx_str_t                              name;    /* that "{}" stands for */
+    ngx_str_t                              token;   /* the name of the token */
     ngx_str_t                              body;
     size_t                                 room;    /* bytes that it has */
     ngx_str_t                              reason;
@@ -99,11 +100,13 @@ struct ngx_http_ratelimit_api_s {
     ngx_ratelimit_sync_status_e            status;  /* of the last call */
     ngx_str_t                              said;    /* its reason */
     uint64_t                               version; /* that it has named */
+    uint64_t                               id;      /* of that a put has made */
     ngx_str_t                              text;    /* what it has read */
     ngx_uint_t                             tries;
 
     ngx_event_t                            deadline;
     unsigned                               any:1;      /* If-Match: "*" */
+    unsigned                               create:1;   /* If-None-Match: "*" */
     unsigned                               saved:1;
     unsigned                               waiting:1;
     unsigned                               writing:1;  /* a put is under way */
@@ -121,6 +124,9 @@ ngx_int_t ngx_http_ratelimit_api_resolve(ngx_conf_t *cf,
 /* api.c */
 ngx_int_t ngx_http_ratelimit_api_handler(ngx_http_request_t *r);
 ngx_http_ratelimit_api_t *ngx_http_ratelimit_api_find(ngx_http_request_t *r);
+
+/* api_route.c: NGX_DECLINED, with the route and its name, or it is answered. */
+ngx_int_t ngx_http_ratelimit_api_route(ngx_http_ratelimit_api_t *api);
 
 /* NGX_DECLINED: the next step; else rc is what the request ends with. */
 void ngx_http_ratelimit_api_run(ngx_http_ratelimit_api_t *api, ngx_int_t rc);
@@ -176,11 +182,17 @@ struct json_t *ngx_http_ratelimit_api_text(const ngx_str_t *text);
 /* RFC 3339 in UTC, with milliseconds; returns the end. */
 u_char *ngx_http_ratelimit_api_time(u_char *p, uint64_t time_ms);
 
-/* Before the answer. Return NGX_OK, or NGX_ERROR: memory is out. */
+/*
+ * Before the answer. Return NGX_OK, or NGX_ERROR: memory is out. The tag is
+ * version and id of the record: after a failover one number may have two.
+ */
 ngx_int_t ngx_http_ratelimit_api_header(ngx_http_ratelimit_api_t *api,
     const char *name, const char *value);
 ngx_int_t ngx_http_ratelimit_api_etag(ngx_http_ratelimit_api_t *api,
-    uint64_t version);
+    uint64_t version, uint64_t id);
+
+/* What is between the tag's quotes, of 38 bytes at most; returns the end. */
+u_char *ngx_http_ratelimit_api_tag(u_char *p, uint64_t version, uint64_t id);
 
 /* A call's result, for failed(): its status, version and reason. */
 void ngx_http_ratelimit_api_result(ngx_http_ratelimit_api_t *api,
@@ -199,6 +211,13 @@ ngx_int_t ngx_http_ratelimit_api_explain(ngx_http_ratelimit_api_t *api);
 ngx_int_t ngx_http_ratelimit_api_status(ngx_http_ratelimit_api_t *api);
 
 /*
+ * api_record.c: who makes a change, from where, and of what: the texts of its
+ * record, in the request's pool. Returns NGX_OK, or NGX_ERROR: memory is out.
+ */
+ngx_int_t ngx_http_ratelimit_api_record(ngx_http_ratelimit_api_t *api,
+    ngx_ratelimit_record_t *record);
+
+/*
  * api_edit.c: begins the edit of api->work, and does what follows, also the
  * put: of the base that it has; current: of what this node has.
  */
@@ -206,33 +225,21 @@ ngx_int_t ngx_http_ratelimit_api_edit_begin(ngx_http_ratelimit_api_t *api);
 ngx_int_t ngx_http_ratelimit_api_edit_current(ngx_http_ratelimit_api_t *api);
 
 /*
- * api_work.c: a job's memory, which is api->work from then on; NULL: memory is
- * out. It takes the body over from the one before.
+ * api_work.c: a job's memory, which is api->work from then on, with a copy of
+ * the request's body; NULL: memory is out.
  */
 ngx_http_ratelimit_api_work_t *ngx_http_ratelimit_api_work(
     ngx_http_ratelimit_api_t *api);
 
-/*
- * Of api->work: its request has no use for it any more; its job, where it runs,
- * goes on with nobody that waits for it.
- */
+/* The request ends: frees api->work, or leaves that to the job that runs. */
 void ngx_http_ratelimit_api_work_free(ngx_http_ratelimit_api_t *api);
 
-/* One use less; the last one frees it. A ngx_ratelimit_sync_release_pt. */
-void ngx_http_ratelimit_api_work_release(void *work);
+/* Frees it: no job runs. */
+void ngx_http_ratelimit_api_work_destroy(ngx_http_ratelimit_api_work_t *work);
 
-/* The document of a record is what is edited, whose text it takes over. */
-void ngx_http_ratelimit_api_work_base(ngx_http_ratelimit_api_work_t *work,
-    ngx_ratelimit_record_t *record);
-
-/*
- * Of its memory: what it is going to take, before it does. NGX_DECLINED, or it
- * is answered: others of this worker have it all. Then what it has; 0: nothing.
- */
-ngx_int_t ngx_http_ratelimit_api_work_admit(ngx_http_ratelimit_api_t *api,
-    size_t bytes);
-void ngx_http_ratelimit_api_work_weigh(ngx_http_ratelimit_api_work_t *work,
-    size_t bytes);
+/* The record's document, copied, is what is edited. NGX_ERROR: no memory. */
+ngx_int_t ngx_http_ratelimit_api_work_base(
+    ngx_http_ratelimit_api_work_t *work, const ngx_ratelimit_record_t *record);
 
 /*
  * NGX_DECLINED, or it is answered: a change has If-Match, and its reason, where

@@ -6,9 +6,6 @@
 
 #include <jansson.h>
 
-/* bytes of a body that nginx may compress */
-#define NGX_HTTP_RATELIMIT_API_GZIP    (256 * 1024)
-
 /* of a problem's detail */
 #define NGX_HTTP_RATELIMIT_API_DETAIL  512
 
@@ -299,17 +296,6 @@ ngx_http_ratelimit_api_send(ngx_http_ratelimit_api_t *api, ngx_uint_t status,
         r->headers_out.content_type_lowcase = NULL;
     }
 
-#if (NGX_HTTP_GZIP)
-
-    /* what is large would be compressed in the loop, some 100 ms at once */
-
-    if (body && body->len > NGX_HTTP_RATELIMIT_API_GZIP) {
-        r->gzip_tested = 1;
-        r->gzip_ok = 0;
-    }
-
-#endif
-
     rc = ngx_http_send_header(r);
 
     if (rc == NGX_ERROR || rc > NGX_OK || r->header_only) {
@@ -376,25 +362,31 @@ ngx_http_ratelimit_api_header(ngx_http_ratelimit_api_t *api,
 
 
 ngx_int_t
-ngx_http_ratelimit_api_etag(ngx_http_ratelimit_api_t *api, uint64_t version)
+ngx_http_ratelimit_api_etag(ngx_http_ratelimit_api_t *api, uint64_t version,
+    uint64_t id)
 {
-    u_char               *text;
-    ngx_http_request_t  *r;
+    u_char  *p, *text;
 
-    r = api->request;
-
-    text = ngx_pnalloc(r->pool, NGX_INT64_LEN + sizeof("\"\""));
+    text = ngx_pnalloc(api->request->pool,
+                       NGX_INT64_LEN + sizeof("\"-\"") + 16);
     if (text == NULL) {
         return NGX_ERROR;
     }
 
-    *ngx_sprintf(text, "\"%uL\"", version) = '\0';
+    text[0] = '"';
+    p = ngx_http_ratelimit_api_tag(text + 1, version, id);
+    *p++ = '"';
+    *p = '\0';
 
-    if (ngx_http_ratelimit_api_header(api, "ETag", (char *) text) != NGX_OK) {
-        return NGX_ERROR;
-    }
+    return ngx_http_ratelimit_api_header(api, "ETag", (char *) text);
+}
 
-    return NGX_OK;
+
+u_char *
+ngx_http_ratelimit_api_tag(u_char *p, uint64_t version, uint64_t id)
+{
+    return version ? ngx_sprintf(p, "%uL-%016xL", version, id)
+                   : ngx_sprintf(p, "0");
 }
 
 
@@ -405,6 +397,7 @@ ngx_http_ratelimit_api_result(ngx_http_ratelimit_api_t *api,
     api->call = NULL;
     api->status = result->status;
     api->version = result->version;
+    api->id = result->id;
 
     ngx_str_null(&api->said);
 
@@ -444,8 +437,8 @@ ngx_http_ratelimit_api_failed(ngx_http_ratelimit_api_t *api)
     case NGX_RATELIMIT_SYNC_TOO_LARGE:
         return ngx_http_ratelimit_api_problem(api,
                    NGX_HTTP_REQUEST_ENTITY_TOO_LARGE, "too-large",
-                   "the document would have more than %d bytes",
-                   NGX_RATELIMIT_RECORD_MAX);
+                   "the document has more than %d bytes",
+                   NGX_RATELIMIT_DOCUMENT_MAX);
 
     case NGX_RATELIMIT_SYNC_NOT_FOUND:
         return ngx_http_ratelimit_api_problem(api, NGX_HTTP_NOT_FOUND,

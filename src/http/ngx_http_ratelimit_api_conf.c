@@ -9,6 +9,7 @@
 
 #define NGX_HTTP_RATELIMIT_API_FILE   65536   /* bytes of a file of tokens */
 #define NGX_HTTP_RATELIMIT_API_TOKEN  16      /* bytes of a token at least */
+#define NGX_HTTP_RATELIMIT_API_NAME   64      /* of its name at most */
 
 /*
  * A body that is too large for the endpoint shall be refused by it, with a
@@ -17,6 +18,8 @@
  */
 #define NGX_HTTP_RATELIMIT_API_MAX_BODY  ((off_t) 1024 * 1024 * 1024)
 
+static ngx_int_t ngx_http_ratelimit_api_names(ngx_conf_t *cf,
+    ngx_http_ratelimit_api_conf_t *api);
 static ngx_int_t ngx_http_ratelimit_api_parameters(ngx_conf_t *cf,
     ngx_http_ratelimit_api_conf_t *api);
 static ngx_int_t ngx_http_ratelimit_api_location(ngx_conf_t *cf,
@@ -29,10 +32,10 @@ static ngx_int_t ngx_http_ratelimit_api_tokens_parse(ngx_conf_t *cf,
     ngx_http_ratelimit_api_conf_t *api, const ngx_str_t *name,
     const ngx_str_t *content);
 static ngx_int_t ngx_http_ratelimit_api_token(ngx_conf_t *cf,
-    ngx_http_ratelimit_api_conf_t *api, const u_char *token, size_t len);
+    ngx_http_ratelimit_api_conf_t *api, const u_char *text, size_t len);
 
 
-/* ratelimit_api zone=<name> [write] [token_file=<file>] */
+/* ratelimit_api zone=<name> [write] [token_file=<file>] [author=<value>] */
 char *
 ngx_http_ratelimit_api(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
@@ -72,18 +75,6 @@ ngx_http_ratelimit_api(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     }
 
     *entry = api;
-
-    /* the first one's is that of all */
-
-    entry = rmcf->apis.elts;
-
-    api->load = (rmcf->apis.nelts > 1)
-                ? entry[0]->load
-                : ngx_pcalloc(cf->pool, sizeof(ngx_http_ratelimit_api_load_t));
-
-    if (api->load == NULL) {
-        return NGX_CONF_ERROR;
-    }
 
     rlcf->api = api;
     rlcf->exempt = 1;
@@ -164,10 +155,28 @@ ngx_http_ratelimit_api_parameters(ngx_conf_t *cf,
             continue;
         }
 
+        if (api->author == NULL
+            && ngx_http_ratelimit_parameter(&value[i], "author=", &text)
+            && text.len)
+        {
+            api->author = ngx_palloc(cf->pool,
+                                     sizeof(ngx_http_ratelimit_value_t));
+
+            if (api->author == NULL
+                || ngx_http_ratelimit_value_compile(cf, &text, api->author)
+                   != NGX_OK)
+            {
+                return NGX_ERROR;
+            }
+
+            continue;
+        }
+
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                            "\"ratelimit_api\" has an invalid parameter "
                            "\"%V\", expected \"zone=<name> [write] "
-                           "[token_file=<file>]\"", &value[i]);
+                           "[token_file=<file>] [author=<value>]\"",
+                           &value[i]);
         return NGX_ERROR;
     }
 
@@ -194,7 +203,8 @@ ngx_http_ratelimit_api_tokens(ngx_conf_t *cf,
         return NGX_ERROR;
     }
 
-    api->tokens = ngx_array_create(cf->pool, 2, NGX_HTTP_RATELIMIT_API_DIGEST);
+    api->tokens = ngx_array_create(cf->pool, 2,
+                                   sizeof(ngx_http_ratelimit_api_token_t));
     if (api->tokens == NULL) {
         return NGX_ERROR;
     }
@@ -302,8 +312,9 @@ ngx_http_ratelimit_api_tokens_parse(ngx_conf_t *cf,
         if (ngx_http_ratelimit_api_token(cf, api, p, last - p) != NGX_OK) {
             ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                                "\"ratelimit_api\" has an invalid token in "
-                               "%V:%ui, expected %d bytes or more without "
-                               "spaces", name, line,
+                               "%V:%ui, expected \"<name>:<token>\": a name "
+                               "of letters, digits and \"._@+-\", a token of "
+                               "%d bytes or more without spaces", name, line,
                                NGX_HTTP_RATELIMIT_API_TOKEN);
             return NGX_ERROR;
         }
@@ -320,12 +331,33 @@ ngx_http_ratelimit_api_tokens_parse(ngx_conf_t *cf,
 }
 
 
+/* "<name>:<token>"; or a token alone, without a colon, which has no name. */
 static ngx_int_t
 ngx_http_ratelimit_api_token(ngx_conf_t *cf,
-    ngx_http_ratelimit_api_conf_t *api, const u_char *token, size_t len)
+    ngx_http_ratelimit_api_conf_t *api, const u_char *text, size_t len)
 {
-    size_t   i;
-    u_char  *digest;
+    size_t                           i, n;
+    const u_char                    *token;
+    ngx_http_ratelimit_api_token_t  *one;
+
+    token = memchr(text, ':', len);
+    n = token ? (size_t) (token - text) : 0;
+
+    if (token && (n == 0 || n > NGX_HTTP_RATELIMIT_API_NAME)) {
+        return NGX_ERROR;
+    }
+
+    for (i = 0; i < n; i++) {
+        if ((text[i] < '0' || text[i] > '9')
+            && ((text[i] | 0x20) < 'a' || (text[i] | 0x20) > 'z')
+            && memchr("._@+-", text[i], sizeof("._@+-") - 1) == NULL)
+        {
+            return NGX_ERROR;
+        }
+    }
+
+    token = token ? token + 1 : text;
+    len -= token - text;
 
     if (len < NGX_HTTP_RATELIMIT_API_TOKEN) {
         return NGX_ERROR;
@@ -337,12 +369,21 @@ ngx_http_ratelimit_api_token(ngx_conf_t *cf,
         }
     }
 
-    digest = ngx_array_push(api->tokens);
-    if (digest == NULL) {
+    one = ngx_array_push(api->tokens);
+    if (one == NULL) {
         return NGX_ERROR;
     }
 
-    (void) SHA256(token, len, digest);
+    (void) SHA256(token, len, one->digest);
+
+    one->name.len = n;
+    one->name.data = ngx_pnalloc(cf->pool, n + 1);
+
+    if (one->name.data == NULL) {
+        return NGX_ERROR;
+    }
+
+    ngx_memcpy(one->name.data, text, n);
 
     return NGX_OK;
 }
@@ -367,11 +408,57 @@ ngx_http_ratelimit_api_merge(ngx_conf_t *cf,
         clcf->handler = ngx_http_ratelimit_api_handler;
     }
 
-    if (conf->api) {
-        clcf->client_max_body_size = NGX_HTTP_RATELIMIT_API_MAX_BODY;
+    if (conf->api == NULL) {
+        return NGX_CONF_OK;
     }
 
-    return NGX_CONF_OK;
+    clcf->client_max_body_size = NGX_HTTP_RATELIMIT_API_MAX_BODY;
+
+    return ngx_http_ratelimit_api_names(cf, conf->api) == NGX_OK
+           ? NGX_CONF_OK : NGX_CONF_ERROR;
+}
+
+
+/* nginx's own list ends with the reading of the configuration. */
+static ngx_int_t
+ngx_http_ratelimit_api_names(ngx_conf_t *cf,
+    ngx_http_ratelimit_api_conf_t *api)
+{
+    ngx_str_t                 *name;
+    ngx_uint_t                 i;
+    ngx_http_server_name_t    *names;
+    ngx_http_core_srv_conf_t  *cscf;
+
+    cscf = ngx_http_conf_get_module_srv_conf(cf, ngx_http_core_module);
+    names = cscf->server_names.elts;
+
+    api->names = ngx_array_create(cf->pool, cscf->server_names.nelts + 1,
+                                  sizeof(ngx_str_t));
+    if (api->names == NULL) {
+        return NGX_ERROR;
+    }
+
+    for (i = 0; i < cscf->server_names.nelts; i++) {
+
+        if (names[i].name.len == 0) {
+            continue;
+        }
+
+#if (NGX_PCRE)
+        if (names[i].regex) {
+            continue;
+        }
+#endif
+
+        name = ngx_array_push(api->names);
+        if (name == NULL) {
+            return NGX_ERROR;
+        }
+
+        *name = names[i].name;
+    }
+
+    return NGX_OK;
 }
 
 
@@ -381,6 +468,7 @@ ngx_http_ratelimit_api_resolve(ngx_conf_t *cf,
     ngx_http_ratelimit_main_conf_t *conf)
 {
     ngx_uint_t                       i;
+    ngx_http_ratelimit_hint_t        hint;
     ngx_http_ratelimit_zone_t       *zone;
     ngx_http_ratelimit_api_conf_t  **apis;
 
@@ -392,15 +480,17 @@ ngx_http_ratelimit_api_resolve(ngx_conf_t *cf,
 
         if (zone == NULL) {
             ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
-                          "\"ratelimit_api\" has \"zone=%V\", expected one "
-                          "that a \"ratelimit_zone\" defines in %V:%ui",
-                          &apis[i]->zone, &apis[i]->place.file,
-                          apis[i]->place.line);
+                          "\"ratelimit_api\" has an unknown \"zone=%V\", "
+                          "%V in %V:%ui", &apis[i]->zone,
+                          ngx_http_ratelimit_hint_zones(&hint, conf,
+                                                        &apis[i]->zone),
+                          &apis[i]->place.file, apis[i]->place.line);
             return NGX_ERROR;
         }
 
         apis[i]->limiter = &zone->limiter;
         zone->limiter.follows = 1;
+        zone->used = 1;
     }
 
     conf->access = NGX_CONF_UNSET_UINT;

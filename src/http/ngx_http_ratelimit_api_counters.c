@@ -18,6 +18,8 @@ typedef struct {
     ngx_str_t                        rule_id;
     ngx_uint_t                       nparts;
     ngx_str_t                        parts[NGX_RATELIMIT_MAX_PARTS];
+    ngx_str_t                        tier;      /* as the query names it */
+    unsigned                         tiered:1;  /* it does */
     ngx_ratelimit_subject_t          subject;
     const ngx_ratelimit_override_t  *override;
     ngx_ratelimit_limit_t            limit;
@@ -32,10 +34,16 @@ static ngx_int_t ngx_http_ratelimit_api_counter_rule(
     ngx_http_ratelimit_api_t *api, ngx_http_ratelimit_api_counter_t *counter);
 static ngx_int_t ngx_http_ratelimit_api_counter_key(
     ngx_http_ratelimit_api_t *api, ngx_http_ratelimit_api_counter_t *counter);
+static ngx_int_t ngx_http_ratelimit_api_counter_tier(
+    ngx_http_ratelimit_api_counter_t *counter);
+static void ngx_http_ratelimit_api_counter_variable(ngx_http_request_t *r,
+    const ngx_str_t *text, const ngx_str_t *value);
 static ngx_int_t ngx_http_ratelimit_api_counter_limit(
     ngx_http_ratelimit_api_counter_t *counter);
 static ngx_str_t *ngx_http_ratelimit_api_counter_api_key(
     ngx_http_ratelimit_api_counter_t *counter);
+static ngx_int_t ngx_http_ratelimit_api_counter_log(
+    ngx_http_ratelimit_api_t *api);
 static void ngx_http_ratelimit_api_counter_forget(void *data);
 static void ngx_http_ratelimit_api_counter_handler(void *data);
 static ngx_int_t ngx_http_ratelimit_api_counter_looked(
@@ -84,13 +92,36 @@ ngx_http_ratelimit_api_counters(ngx_http_ratelimit_api_t *api)
 
     if (look) {
 
-        if (ngx_http_ratelimit_api_counter_limit(counter) != NGX_OK) {
+        rc = ngx_http_ratelimit_api_counter_tier(counter);
+
+        if (rc == NGX_OK) {
+            rc = ngx_http_ratelimit_api_counter_limit(counter);
+        }
+
+        switch (rc) {
+
+        case NGX_OK:
+            break;
+
+        case NGX_DECLINED:
             return ngx_http_ratelimit_api_problem(api, 422, "invalid",
                        "the limit of rule \"%V\" is a variable's: expected a "
                        "request, at \"/explain\"", &counter->rule_id);
+
+        case NGX_ABORT:
+            return ngx_http_ratelimit_api_problem(api, 422, "invalid",
+                       "\"ratelimit_tier\" differs between the locations of "
+                       "rule \"%V\": expected \"tier=<tier>\", or a request, "
+                       "at \"/explain\"", &counter->rule_id);
+
+        default:
+            return NGX_HTTP_INTERNAL_SERVER_ERROR;
         }
 
         inspect->limit = &counter->limit;
+
+    } else if (ngx_http_ratelimit_api_counter_log(api) != NGX_OK) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
     ngx_ratelimit_policy_use(counter->policy);
@@ -114,6 +145,27 @@ ngx_http_ratelimit_api_counters(ngx_http_ratelimit_api_t *api)
     default:
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
+}
+
+
+/* Before the reset: its request may be gone when it is done. */
+static ngx_int_t
+ngx_http_ratelimit_api_counter_log(ngx_http_ratelimit_api_t *api)
+{
+    ngx_ratelimit_record_t  record;
+
+    static const ngx_str_t  what = ngx_string("a counter is reset");
+
+    ngx_memzero(&record, sizeof(ngx_ratelimit_record_t));
+
+    if (ngx_http_ratelimit_api_record(api, &record) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    ngx_ratelimit_sync_log(api->conf->limiter, api->request->pool, &what,
+                           &record);
+
+    return NGX_OK;
 }
 
 
@@ -148,7 +200,7 @@ ngx_http_ratelimit_api_counter_named(ngx_http_ratelimit_api_t *api,
 }
 
 
-/* "rule=<id>&key=<value>&key=<value>" */
+/* "rule=<id>&key=<value>&key=<value>&tier=<tier>" */
 static ngx_int_t
 ngx_http_ratelimit_api_counter_arguments(ngx_http_ratelimit_api_t *api,
     ngx_http_ratelimit_api_counter_t *counter)
@@ -173,6 +225,11 @@ ngx_http_ratelimit_api_counter_arguments(ngx_http_ratelimit_api_t *api,
         {
             text = &counter->parts[counter->nparts++];
             src = p + 4;
+
+        } else if (next - p >= 5 && ngx_strncmp(p, "tier=", 5) == 0) {
+            text = &counter->tier;
+            src = p + 5;
+            counter->tiered = 1;
 
         } else {
             continue;
@@ -276,24 +333,114 @@ ngx_http_ratelimit_api_counter_key(ngx_http_ratelimit_api_t *api,
 
 
 /*
+ * What the location of a request with this key would say of its tier, unless
+ * the query says it. The variables of the key have its values, all others are
+ * those of the request that asks.
+ */
+static ngx_int_t
+ngx_http_ratelimit_api_counter_tier(ngx_http_ratelimit_api_counter_t *counter)
+{
+    ngx_int_t                   rc;
+    ngx_uint_t                  i;
+    ngx_http_request_t         *r;
+    ngx_http_ratelimit_zone_t  *zone;
+    ngx_http_variable_value_t  *variables;
+    ngx_http_core_main_conf_t  *cmcf;
+
+    r = counter->api->request;
+    zone = ngx_queue_data(counter->api->conf->limiter,
+                          ngx_http_ratelimit_zone_t, limiter);
+
+    if (counter->tiered || zone->tier == NULL || zone->tiers) {
+        return NGX_OK;
+    }
+
+    cmcf = ngx_http_get_module_main_conf(r, ngx_http_core_module);
+    variables = r->variables;
+
+    r->variables = ngx_pcalloc(r->pool, cmcf->variables.nelts
+                                        * sizeof(ngx_http_variable_value_t));
+    if (r->variables == NULL) {
+        r->variables = variables;
+        return NGX_ERROR;
+    }
+
+    for (i = 0; i < counter->nparts; i++) {
+        ngx_http_ratelimit_api_counter_variable(r,
+                          counter->rule->nparts ? &counter->rule->parts[i]
+                                                : &counter->rule->key,
+                          &counter->parts[i]);
+    }
+
+    rc = ngx_http_ratelimit_value_get(r, zone->tier, &counter->tier);
+
+    r->variables = variables;
+
+    return rc;
+}
+
+
+/* "$name" or "${name}" has this value, if anything reads it by its index. */
+static void
+ngx_http_ratelimit_api_counter_variable(ngx_http_request_t *r,
+    const ngx_str_t *text, const ngx_str_t *value)
+{
+    ngx_str_t                   name;
+    ngx_uint_t                  i;
+    ngx_http_variable_t        *known;
+    ngx_http_core_main_conf_t  *cmcf;
+
+    name = *text;
+
+    if (name.len < 2 || name.data[0] != '$') {
+        return;
+    }
+
+    name.data++;
+    name.len--;
+
+    if (name.data[0] == '{') {
+        name.data++;
+        name.len -= 2;
+    }
+
+    cmcf = ngx_http_get_module_main_conf(r, ngx_http_core_module);
+    known = cmcf->variables.elts;
+
+    for (i = 0; i < cmcf->variables.nelts; i++) {
+
+        if (known[i].name.len == name.len
+            && ngx_strncasecmp(known[i].name.data, name.data, name.len) == 0)
+        {
+            r->variables[i].data = value->data;
+            r->variables[i].len = value->len;
+            r->variables[i].valid = 1;
+            return;
+        }
+    }
+}
+
+
+/*
  * What this key is allowed: by the rule, by the tier of the API key, by what is
  * said of the API key, and by what is for a time. NGX_DECLINED: only a request
- * tells.
+ * tells; NGX_ABORT: only its location does.
  */
 static ngx_int_t
 ngx_http_ratelimit_api_counter_limit(ngx_http_ratelimit_api_counter_t *counter)
 {
-    ngx_str_t                         none, *api_key;
+    ngx_str_t                        *api_key;
     ngx_ratelimit_rule_t             *rule;
     ngx_ratelimit_subject_t          *subject;
+    ngx_http_ratelimit_zone_t        *zone;
     const ngx_ratelimit_spec_t       *spec;
     const ngx_ratelimit_allowance_t  *allowance;
 
     rule = counter->rule;
+    zone = ngx_queue_data(counter->api->conf->limiter,
+                          ngx_http_ratelimit_zone_t, limiter);
     subject = &counter->subject;
     subject->log = counter->api->request->connection->log;
-
-    ngx_str_null(&none);
 
     api_key = ngx_http_ratelimit_api_counter_api_key(counter);
 
@@ -302,9 +449,15 @@ ngx_http_ratelimit_api_counter_limit(ngx_http_ratelimit_api_counter_t *counter)
     }
 
     ngx_ratelimit_subject_digest(subject);
-    ngx_ratelimit_subject_tier(subject, counter->policy, &none);
+    ngx_ratelimit_subject_tier(subject, counter->policy, &counter->tier);
 
     allowance = ngx_ratelimit_rule_allowance(rule, subject, NULL);
+
+    if (allowance == NULL && rule->ntiers && subject->tier.len == 0
+        && zone->tiers && !counter->tiered)
+    {
+        return NGX_ABORT;
+    }
 
     if (allowance) {
         spec = &allowance->spec;

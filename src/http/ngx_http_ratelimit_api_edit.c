@@ -10,9 +10,6 @@
 #define NGX_HTTP_RATELIMIT_API_SLICE_MS  5
 #define NGX_HTTP_RATELIMIT_API_TRIES     5   /* of If-Match: "*" */
 
-/* what JSON takes in memory of the bytes of its text, measured */
-#define NGX_HTTP_RATELIMIT_API_TIMES     12
-
 static ngx_int_t ngx_http_ratelimit_api_edit_newer(
     ngx_http_ratelimit_api_t *api, uint64_t version);
 static void ngx_http_ratelimit_api_edit_newer_handler(void *data,
@@ -21,8 +18,6 @@ static ngx_int_t ngx_http_ratelimit_api_edit_got_newer(
     ngx_http_ratelimit_api_t *api);
 static ngx_int_t ngx_http_ratelimit_api_edit_start(
     ngx_http_ratelimit_api_t *api);
-static size_t ngx_http_ratelimit_api_edit_bytes(
-    ngx_http_ratelimit_api_t *api);
 static void ngx_http_ratelimit_api_edit_work(void *data);
 static void ngx_http_ratelimit_api_edit_done(void *data,
     ngx_uint_t cancelled);
@@ -30,16 +25,22 @@ static ngx_int_t ngx_http_ratelimit_api_edit_finish(
     ngx_http_ratelimit_api_t *api);
 static ngx_int_t ngx_http_ratelimit_api_edit_outcome(
     ngx_http_ratelimit_api_t *api);
+static ngx_int_t ngx_http_ratelimit_api_edit_check(
+    ngx_http_ratelimit_api_t *api);
+static ngx_int_t ngx_http_ratelimit_api_edit_exists(
+    ngx_http_ratelimit_api_t *api);
 static ngx_int_t ngx_http_ratelimit_api_edit_put(
     ngx_http_ratelimit_api_t *api);
 static void ngx_http_ratelimit_api_edit_put_handler(void *data,
     const ngx_ratelimit_sync_result_t *result);
 static ngx_int_t ngx_http_ratelimit_api_edit_answer(
     ngx_http_ratelimit_api_t *api);
+static ngx_int_t ngx_http_ratelimit_api_edit_location(
+    ngx_http_ratelimit_api_t *api);
 static ngx_int_t ngx_http_ratelimit_api_edit_changed(
     ngx_http_ratelimit_api_t *api);
 static ngx_uint_t ngx_http_ratelimit_api_names(const ngx_str_t *tags,
-    uint64_t version, uint64_t *most);
+    const ngx_http_ratelimit_api_work_t *work, uint64_t *most);
 static ngx_table_elt_t *ngx_http_ratelimit_api_if_none_match(
     ngx_http_request_t *r);
 static ngx_uint_t ngx_http_ratelimit_api_writes(
@@ -85,16 +86,25 @@ ngx_http_ratelimit_api_conditions(ngx_http_ratelimit_api_t *api)
         return NGX_DECLINED;
     }
 
-    h = r->headers_in.if_match;
+    h = r->headers_in.if_none_match;
+    api->create = (h != NULL);
 
-    if (h == NULL) {
-        return ngx_http_ratelimit_api_problem(api, 428,
-                   "precondition-required", "expected \"If-Match\" with the "
-                   "version that is changed, as \"ETag\" has named it, or "
-                   "\"*\"");
+    if (h && (h->value.len != 1 || h->value.data[0] != '*')) {
+        return ngx_http_ratelimit_api_problem(api, NGX_HTTP_BAD_REQUEST,
+                   "invalid", "a change takes \"If-None-Match: *\" alone: it "
+                   "creates, and changes nothing that is there");
     }
 
-    api->any = (h->value.len == 1 && h->value.data[0] == '*');
+    h = r->headers_in.if_match;
+
+    if (h == NULL && !api->create) {
+        return ngx_http_ratelimit_api_problem(api, 428,
+                   "precondition-required", "expected \"If-Match\" with the "
+                   "\"ETag\" of what is changed, or \"*\"; or "
+                   "\"If-None-Match: *\"");
+    }
+
+    api->any = (h == NULL || (h->value.len == 1 && h->value.data[0] == '*'));
 
     if (ngx_http_ratelimit_api_argument(api, "reason", &api->reason) == NULL) {
         ngx_http_variable_value_t  *vv;
@@ -129,6 +139,7 @@ ngx_http_ratelimit_api_edit_current(ngx_http_ratelimit_api_t *api)
 
     ngx_ratelimit_sync_stat(api->conf->limiter, &stat);
     api->work->edit.version = stat.version;
+    api->work->id = stat.id;
 
     return ngx_http_ratelimit_api_edit_begin(api);
 }
@@ -151,12 +162,14 @@ ngx_http_ratelimit_api_edit_begin(ngx_http_ratelimit_api_t *api)
         h = ngx_http_ratelimit_api_if_none_match(r);
 
         if (edit->method != NGX_RATELIMIT_EDIT_GET || h == NULL
-            || !ngx_http_ratelimit_api_names(&h->value, edit->version, &most))
+            || !ngx_http_ratelimit_api_names(&h->value, api->work, &most))
         {
             return ngx_http_ratelimit_api_edit_start(api);
         }
 
-        if (ngx_http_ratelimit_api_etag(api, edit->version) != NGX_OK) {
+        if (ngx_http_ratelimit_api_etag(api, edit->version, api->work->id)
+            != NGX_OK)
+        {
             return NGX_HTTP_INTERNAL_SERVER_ERROR;
         }
 
@@ -165,7 +178,7 @@ ngx_http_ratelimit_api_edit_begin(ngx_http_ratelimit_api_t *api)
 
     if (api->any
         || ngx_http_ratelimit_api_names(&r->headers_in.if_match->value,
-                                        edit->version, &most))
+                                        api->work, &most))
     {
         return ngx_http_ratelimit_api_edit_start(api);
     }
@@ -202,10 +215,26 @@ ngx_http_ratelimit_api_edit_newer_handler(void *data,
 {
     ngx_http_ratelimit_api_t *api = data;
 
+    const ngx_ratelimit_edit_t  *edit;
+
     ngx_http_ratelimit_api_result(api, result);
 
-    if (result->status == NGX_RATELIMIT_SYNC_OK && result->n) {
-        ngx_http_ratelimit_api_work_base(api->work, result->records);
+    edit = &api->work->edit;
+
+    /* a document that cannot be read can be replaced */
+
+    if (result->status == NGX_RATELIMIT_SYNC_TOO_LARGE
+        && edit->resource == NGX_RATELIMIT_EDIT_DOCUMENT
+        && edit->method == NGX_RATELIMIT_EDIT_PUT)
+    {
+        api->status = NGX_RATELIMIT_SYNC_OK;
+    }
+
+    if (api->status == NGX_RATELIMIT_SYNC_OK && result->n
+        && ngx_http_ratelimit_api_work_base(api->work, result->records)
+           != NGX_OK)
+    {
+        api->status = NGX_RATELIMIT_SYNC_FAILED;
     }
 
     ngx_http_ratelimit_api_wake(api);
@@ -230,14 +259,7 @@ ngx_http_ratelimit_api_edit_got_newer(ngx_http_ratelimit_api_t *api)
 static ngx_int_t
 ngx_http_ratelimit_api_edit_start(ngx_http_ratelimit_api_t *api)
 {
-    ngx_int_t                       rc;
     ngx_http_ratelimit_api_work_t  *work;
-
-    rc = ngx_http_ratelimit_api_work_admit(api,
-                                    ngx_http_ratelimit_api_edit_bytes(api));
-    if (rc != NGX_DECLINED) {
-        return rc;
-    }
 
     work = api->work;
     work->edit.now = ngx_time();
@@ -252,41 +274,11 @@ ngx_http_ratelimit_api_edit_start(ngx_http_ratelimit_api_t *api)
 }
 
 
-/*
- * What the document and the body take while they are read as JSON; where it is
- * about the whole the document is only copied.
- */
-static size_t
-ngx_http_ratelimit_api_edit_bytes(ngx_http_ratelimit_api_t *api)
-{
-    size_t                      base;
-    ngx_ratelimit_edit_t       *edit;
-    ngx_ratelimit_sync_stat_t   stat;
-
-    edit = &api->work->edit;
-    base = edit->base.len;
-
-    if (!api->work->based) {
-        ngx_ratelimit_sync_stat(edit->limiter, &stat);
-        base = stat.bytes;
-    }
-
-    if (edit->resource != NGX_RATELIMIT_EDIT_DOCUMENT
-        && edit->resource != NGX_RATELIMIT_EDIT_VALIDATE)
-    {
-        base *= NGX_HTTP_RATELIMIT_API_TIMES;
-    }
-
-    return base + NGX_HTTP_RATELIMIT_API_TIMES * edit->body.len;
-}
-
-
 static void
 ngx_http_ratelimit_api_edit_work(void *data)
 {
     ngx_http_ratelimit_api_work_t *work = data;
 
-    size_t                  size;
     ngx_int_t               rc;
     ngx_ratelimit_edit_t   *edit;
     ngx_ratelimit_record_t  record;
@@ -301,8 +293,13 @@ ngx_http_ratelimit_api_edit_work(void *data)
             return;
         }
 
-        work->moved = (record.version != edit->version);
-        ngx_http_ratelimit_api_work_base(work, &record);
+        work->moved = (record.version != edit->version
+                       || record.id != work->id);
+        work->based = 1;
+        work->id = record.id;
+        work->lineage = record.lineage;
+        edit->base = record.document;
+        edit->version = record.version;
 
         if (work->moved) {
             return;
@@ -310,18 +307,6 @@ ngx_http_ratelimit_api_edit_work(void *data)
     }
 
     ngx_ratelimit_edit(edit);
-
-    size = edit->base.len + edit->body.len;
-
-    if (edit->reply.data != edit->base.data) {
-        ngx_str_null(&edit->base);
-        ngx_free(work->base);
-        work->base = NULL;
-    }
-
-    if (size >= NGX_RATELIMIT_JOB_LARGE) {
-        ngx_ratelimit_job_trim();
-    }
 }
 
 
@@ -332,13 +317,8 @@ ngx_http_ratelimit_api_edit_done(void *data, ngx_uint_t cancelled)
 
     work->job = NULL;
 
-    if (cancelled || work->api == NULL) {
-
-        if (work->api) {
-            work->api->work = NULL;
-        }
-
-        ngx_http_ratelimit_api_work_release(work);
+    if (cancelled) {
+        ngx_http_ratelimit_api_work_destroy(work);
         return;
     }
 
@@ -377,21 +357,15 @@ ngx_http_ratelimit_api_edit_finish(ngx_http_ratelimit_api_t *api)
             return NGX_HTTP_INTERNAL_SERVER_ERROR;
         }
 
-        if (edit->problems.n) {
-            ngx_ratelimit_edit_places(edit, &edit->problems);
+        if (edit->problems.n
+            && ngx_ratelimit_edit_places(edit, &edit->problems))
+        {
             edit->status = NGX_RATELIMIT_EDIT_INVALID;
         }
 
         ngx_ratelimit_policy_release(edit->policy);
         edit->policy = NULL;
     }
-
-    /* of a document that is put there are its record and the command, too */
-
-    ngx_http_ratelimit_api_work_weigh(api->work,
-                                      edit->base.len + edit->body.len
-                                      + edit->reply.len
-                                      + 3 * edit->document.len);
 
     return ngx_http_ratelimit_api_edit_outcome(api);
 }
@@ -410,15 +384,22 @@ ngx_http_ratelimit_api_edit_outcome(ngx_http_ratelimit_api_t *api)
     case NGX_RATELIMIT_EDIT_CREATED:
     case NGX_RATELIMIT_EDIT_GONE:
 
-        if (edit->document.len && ngx_http_ratelimit_api_writes(api)) {
-            return ngx_http_ratelimit_api_edit_put(api);
+        if (api->create && edit->status != NGX_RATELIMIT_EDIT_CREATED) {
+            return ngx_http_ratelimit_api_edit_exists(api);
         }
 
-        return ngx_http_ratelimit_api_edit_answer(api);
+        if (!ngx_http_ratelimit_api_writes(api)) {
+            return ngx_http_ratelimit_api_edit_answer(api);
+        }
+
+        return edit->document.len ? ngx_http_ratelimit_api_edit_put(api)
+                                  : ngx_http_ratelimit_api_edit_check(api);
 
     case NGX_RATELIMIT_EDIT_NOT_FOUND:
 
-        if (ngx_http_ratelimit_api_etag(api, edit->version) != NGX_OK) {
+        if (ngx_http_ratelimit_api_etag(api, edit->version, api->work->id)
+            != NGX_OK)
+        {
             return NGX_HTTP_INTERNAL_SERVER_ERROR;
         }
 
@@ -440,9 +421,49 @@ ngx_http_ratelimit_api_edit_outcome(ngx_http_ratelimit_api_t *api)
                                                "requests; \"?force=1\" makes "
                                                "it so");
 
+    case NGX_RATELIMIT_EDIT_TOO_LARGE:
+        api->status = NGX_RATELIMIT_SYNC_TOO_LARGE;
+        return ngx_http_ratelimit_api_failed(api);
+
     default:
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
+}
+
+
+/*
+ * Nothing would be changed, by what this gateway has: so it is if the fleet has
+ * the same.
+ */
+static ngx_int_t
+ngx_http_ratelimit_api_edit_check(ngx_http_ratelimit_api_t *api)
+{
+    api->next = ngx_http_ratelimit_api_edit_changed;
+    api->call = ngx_ratelimit_sync_check(api->conf->limiter,
+                                         api->work->edit.version,
+                                         api->work->id,
+                                      ngx_http_ratelimit_api_edit_put_handler,
+                                         api);
+
+    return api->call ? NGX_BUSY : NGX_HTTP_INTERNAL_SERVER_ERROR;
+}
+
+
+static ngx_int_t
+ngx_http_ratelimit_api_edit_exists(ngx_http_ratelimit_api_t *api)
+{
+    api->version = api->work->edit.version;
+
+    if (ngx_http_ratelimit_api_etag(api, api->version, api->work->id)
+        != NGX_OK)
+    {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    return ngx_http_ratelimit_api_problem(api, NGX_HTTP_PRECONDITION_FAILED,
+                                          "exists", "it is there, and "
+                                          "\"If-None-Match: *\" only creates; "
+                                          "nothing is changed");
 }
 
 
@@ -450,48 +471,30 @@ static ngx_int_t
 ngx_http_ratelimit_api_edit_put(ngx_http_ratelimit_api_t *api)
 {
     ngx_time_t              *now;
-    ngx_http_request_t      *r;
     ngx_ratelimit_edit_t    *edit;
     ngx_ratelimit_record_t   record;
 
-    r = api->request;
     edit = &api->work->edit;
     now = ngx_timeofday();
 
     ngx_memzero(&record, sizeof(ngx_ratelimit_record_t));
 
+    record.lineage = api->work->lineage;
     record.time_ms = (uint64_t) now->sec * 1000 + now->msec;
-    record.reason = api->reason;
     record.document = edit->document;
 
-    if (ngx_http_auth_basic_user(r) == NGX_OK
-        && ngx_http_ratelimit_api_utf8(&r->headers_in.user))
-    {
-        record.author = r->headers_in.user;
-        record.author.len = ngx_min(record.author.len,
-                                    NGX_HTTP_RATELIMIT_API_REASON);
-
-        while (record.author.len
-               && !ngx_http_ratelimit_api_utf8(&record.author))
-        {
-            record.author.len--;
-        }
+    if (ngx_http_ratelimit_api_record(api, &record) != NGX_OK) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
     api->writing = 1;
     api->next = ngx_http_ratelimit_api_edit_changed;
-    api->call = ngx_ratelimit_sync_put(edit->limiter, edit->version, &record,
-                                       ngx_http_ratelimit_api_work_release,
-                                       api->work,
+    api->call = ngx_ratelimit_sync_put(edit->limiter, edit->version,
+                                       api->work->id, &record,
                                       ngx_http_ratelimit_api_edit_put_handler,
                                        api);
-    if (api->call == NULL) {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
 
-    api->work->refs++;
-
-    return NGX_BUSY;
+    return api->call ? NGX_BUSY : NGX_HTTP_INTERNAL_SERVER_ERROR;
 }
 
 
@@ -558,11 +561,19 @@ ngx_http_ratelimit_api_edit_answer(ngx_http_ratelimit_api_t *api)
     status = (edit->status == NGX_RATELIMIT_EDIT_CREATED) ? NGX_HTTP_CREATED
                                                           : NGX_HTTP_OK;
 
-    if (ngx_http_ratelimit_api_etag(api, version) != NGX_OK
+    if (ngx_http_ratelimit_api_etag(api, version,
+                                    changed ? api->id : api->work->id)
+        != NGX_OK
         || (changed && !api->saved
             && ngx_http_ratelimit_api_header(api, "X-RateLimit-Saved",
                                              "false")
                != NGX_OK))
+    {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    if (status == NGX_HTTP_CREATED
+        && ngx_http_ratelimit_api_edit_location(api) != NGX_OK)
     {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
@@ -586,25 +597,64 @@ ngx_http_ratelimit_api_edit_answer(ngx_http_ratelimit_api_t *api)
 
 
 /*
- * Whether a list of tags has the version's; the largest version of them. What
- * nginx has compressed may come back as a weak one; quotes may be forgotten.
- * "*" stands alone.
+ * Of what is new: the path of the request, and the id of what was POSTed to it,
+ * where that is one; nothing of an id has to be escaped.
+ */
+static ngx_int_t
+ngx_http_ratelimit_api_edit_location(ngx_http_ratelimit_api_t *api)
+{
+    u_char     *p, *location;
+    size_t      len;
+    ngx_str_t  *made, *uri;
+
+    made = &api->work->edit.made;
+    uri = &api->request->unparsed_uri;
+
+    p = ngx_strlchr(uri->data, uri->data + uri->len, '?');
+    len = p ? (size_t) (p - uri->data) : uri->len;
+
+    location = ngx_pnalloc(api->request->pool,
+                           len + sizeof("/") + made->len);
+    if (location == NULL) {
+        return NGX_ERROR;
+    }
+
+    p = ngx_cpymem(location, uri->data, len);
+
+    if (made->len) {
+        *p++ = '/';
+        p = ngx_cpymem(p, made->data, made->len);
+    }
+
+    *p = '\0';
+
+    return ngx_http_ratelimit_api_header(api, "Location", (char *) location);
+}
+
+
+/*
+ * Whether a list of tags has the one of the base; the largest version of them.
+ * What nginx has compressed may come back as a weak one; quotes may be
+ * forgotten. "*" stands alone.
  */
 static ngx_uint_t
-ngx_http_ratelimit_api_names(const ngx_str_t *tags, uint64_t version,
-    uint64_t *most)
+ngx_http_ratelimit_api_names(const ngx_str_t *tags,
+    const ngx_http_ratelimit_api_work_t *work, uint64_t *most)
 {
-    u_char      *p, *last, *start;
+    u_char      *p, *last, *start, *tag;
     uint64_t     n;
     ngx_uint_t   found;
 
+    u_char  own[NGX_INT64_LEN + sizeof("-") + 16];
+
+    if (tags->len == 1 && tags->data[0] == '*') {
+        return 1;
+    }
+
+    tag = ngx_http_ratelimit_api_tag(own, work->edit.version, work->id);
     p = tags->data;
     last = p + tags->len;
     found = 0;
-
-    if (tags->len == 1 && *p == '*') {
-        return 1;
-    }
 
     while (p < last) {
 
@@ -627,10 +677,13 @@ ngx_http_ratelimit_api_names(const ngx_str_t *tags, uint64_t version,
             n = n * 10 + (*p++ - '0');
         }
 
-        if (p > start && (p == last || *p == '"' || *p == ',' || *p == ' ')) {
-            found |= (n == version);
-            *most = ngx_max(*most, n);
+        while (p < last && *p != '"' && *p != ',' && *p != ' ') {
+            p++;
         }
+
+        *most = ngx_max(*most, n);
+        found |= (p - start == tag - own
+                  && ngx_memcmp(start, own, p - start) == 0);
 
         while (p < last && *p != ',') {
             p++;

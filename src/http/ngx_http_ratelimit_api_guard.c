@@ -1,7 +1,7 @@
 /*
- * Who may use the endpoint: who is on this machine, unless the location says
- * otherwise; who has a token, where it wants one; who may write; and no page of
- * another site in the browser of somebody who may.
+ * Which clients may use the endpoint: those on this machine, unless the
+ * location says otherwise; with a token, if it wants one; which may write; and
+ * no page of another site in a browser.
  */
 
 #include "ngx_http_ratelimit_api.h"
@@ -27,10 +27,20 @@ typedef struct {
 
 static ngx_uint_t ngx_http_ratelimit_api_opened(ngx_http_request_t *r);
 static ngx_uint_t ngx_http_ratelimit_api_loopback(struct sockaddr *sa);
-static ngx_uint_t ngx_http_ratelimit_api_host_local(const ngx_str_t *host);
+static ngx_uint_t ngx_http_ratelimit_api_host_known(
+    ngx_http_ratelimit_api_t *api);
+static ngx_uint_t ngx_http_ratelimit_api_name_known(
+    const ngx_http_ratelimit_api_t *api, const ngx_str_t *host);
+static ngx_uint_t ngx_http_ratelimit_api_name_matches(const ngx_str_t *host,
+    const ngx_str_t *name);
+static ngx_uint_t ngx_http_ratelimit_api_name_is(const ngx_str_t *host,
+    const char *name, size_t len);
 static ngx_uint_t ngx_http_ratelimit_api_token_known(
     ngx_http_ratelimit_api_t *api);
-static ngx_uint_t ngx_http_ratelimit_api_same_site(ngx_http_request_t *r);
+static ngx_int_t ngx_http_ratelimit_api_cross_site(
+    ngx_http_ratelimit_api_t *api);
+static ngx_uint_t ngx_http_ratelimit_api_fetch_own(ngx_http_request_t *r);
+static ngx_uint_t ngx_http_ratelimit_api_origin_own(ngx_http_request_t *r);
 static ngx_uint_t ngx_http_ratelimit_api_same_origin(const ngx_str_t *origin,
     const ngx_str_t *host);
 static void ngx_http_ratelimit_api_without_port(ngx_str_t *host,
@@ -46,29 +56,30 @@ ngx_http_ratelimit_api_guard(ngx_http_ratelimit_api_t *api)
 
     r = api->request;
 
-    if (!ngx_http_ratelimit_api_opened(r)) {
+    if (!ngx_http_ratelimit_api_opened(r)
+        && !ngx_http_ratelimit_api_loopback(r->connection->sockaddr))
+    {
+        return ngx_http_ratelimit_api_problem(api, NGX_HTTP_FORBIDDEN,
+                   "forbidden", "this location is for clients on its "
+                   "own machine, unless \"allow\" and \"deny all\" say "
+                   "otherwise");
+    }
 
-        if (!ngx_http_ratelimit_api_loopback(r->connection->sockaddr)) {
-            return ngx_http_ratelimit_api_problem(api, NGX_HTTP_FORBIDDEN,
-                       "forbidden", "this location is for clients on its "
-                       "own machine, unless \"allow\" and \"deny all\" say "
-                       "otherwise");
-        }
+    /*
+     * A page whose name was made to resolve to this machine is, for the
+     * browser, of the same site as the endpoint, and comes from an address
+     * that is allowed. Its name gives it away. It has no token.
+     */
 
-        /*
-         * A page whose name was made to resolve to this machine is, for the
-         * browser, of the same site as the endpoint. Its name gives it away.
-         */
+    if (api->conf->tokens == NULL && !ngx_http_ratelimit_api_host_known(api)) {
+        return ngx_http_ratelimit_api_problem(api, NGX_HTTP_FORBIDDEN,
+                   "forbidden", "expected \"localhost\", an address or a "
+                   "\"server_name\" of this server as the host, or a "
+                   "\"token_file\" in \"ratelimit_api\"");
+    }
 
-        if (api->conf->tokens == NULL
-            && r->headers_in.host
-            && !ngx_http_ratelimit_api_host_local(&r->headers_in.host->value))
-        {
-            return ngx_http_ratelimit_api_problem(api, NGX_HTTP_FORBIDDEN,
-                       "forbidden", "this location is for clients on its "
-                       "own machine: expected \"localhost\" or an address "
-                       "as the host");
-        }
+    if (!ngx_http_ratelimit_api_origin_own(r)) {
+        return ngx_http_ratelimit_api_cross_site(api);
     }
 
     if (api->conf->tokens && !ngx_http_ratelimit_api_token_known(api)) {
@@ -165,24 +176,95 @@ ngx_http_ratelimit_api_loopback(struct sockaddr *sa)
 }
 
 
-/* "localhost", or an address: no name that somebody else may define. */
+/* By every name that the request has for its server; a browser names one. */
 static ngx_uint_t
-ngx_http_ratelimit_api_host_local(const ngx_str_t *host)
+ngx_http_ratelimit_api_host_known(ngx_http_ratelimit_api_t *api)
 {
-    ngx_str_t  name;
+    ngx_http_request_t  *r;
+
+    r = api->request;
+
+    if (r->headers_in.host
+        && !ngx_http_ratelimit_api_name_known(api, &r->headers_in.host->value))
+    {
+        return 0;
+    }
+
+    return r->headers_in.server.len == 0
+           || ngx_http_ratelimit_api_name_known(api, &r->headers_in.server);
+}
+
+
+/*
+ * "localhost", an address, or a server_name: no name that somebody else may
+ * define. So no regular expression and no "name.*".
+ */
+static ngx_uint_t
+ngx_http_ratelimit_api_name_known(const ngx_http_ratelimit_api_t *api,
+    const ngx_str_t *host)
+{
+    ngx_str_t    name, *names;
+    ngx_uint_t   i;
 
     name = *host;
     ngx_http_ratelimit_api_without_port(&name, NULL);
 
-    if (name.len && name.data[0] == '[') {
+    if ((name.len && name.data[0] == '[')
+        || ngx_inet_addr(name.data, name.len) != INADDR_NONE
+        || ngx_http_ratelimit_api_name_is(&name, "localhost",
+                                          sizeof("localhost") - 1))
+    {
         return 1;
     }
 
-    return ngx_inet_addr(name.data, name.len) != INADDR_NONE
-           || (name.len == sizeof("localhost") - 1
-               && ngx_strncasecmp(name.data, (u_char *) "localhost",
-                                  name.len)
-                  == 0);
+    names = api->conf->names->elts;
+
+    for (i = 0; i < api->conf->names->nelts; i++) {
+        if (ngx_http_ratelimit_api_name_matches(&name, &names[i])) {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
+/* "example.com"; "*.example.com": names below it; ".example.com": both. */
+static ngx_uint_t
+ngx_http_ratelimit_api_name_matches(const ngx_str_t *host,
+    const ngx_str_t *name)
+{
+    size_t     skip;
+    ngx_str_t  tail;
+
+    skip = (name->data[0] == '*');
+
+    if (skip == 0 && name->data[0] != '.') {
+        return ngx_http_ratelimit_api_name_is(host, (char *) name->data,
+                                              name->len);
+    }
+
+    tail.data = name->data + skip;
+    tail.len = name->len - skip;
+
+    if (host->len > tail.len) {
+        return ngx_strncasecmp(host->data + host->len - tail.len, tail.data,
+                               tail.len)
+               == 0;
+    }
+
+    return skip == 0
+           && ngx_http_ratelimit_api_name_is(host, (char *) tail.data + 1,
+                                             tail.len - 1);
+}
+
+
+static ngx_uint_t
+ngx_http_ratelimit_api_name_is(const ngx_str_t *host, const char *name,
+    size_t len)
+{
+    return host->len == len
+           && ngx_strncasecmp(host->data, (u_char *) name, len) == 0;
 }
 
 
@@ -190,9 +272,10 @@ ngx_http_ratelimit_api_host_local(const ngx_str_t *host)
 static ngx_uint_t
 ngx_http_ratelimit_api_token_known(ngx_http_ratelimit_api_t *api)
 {
-    u_char            *p, *last, *tokens;
-    ngx_uint_t         i, known;
-    ngx_table_elt_t   *h;
+    u_char                          *p, *last;
+    ngx_uint_t                       i, known;
+    ngx_table_elt_t                 *h;
+    ngx_http_ratelimit_api_token_t  *tokens;
 
     u_char  digest[NGX_HTTP_RATELIMIT_API_DIGEST];
 
@@ -219,9 +302,13 @@ ngx_http_ratelimit_api_token_known(ngx_http_ratelimit_api_t *api)
     known = 0;
 
     for (i = 0; i < api->conf->tokens->nelts; i++) {
-        known |= (CRYPTO_memcmp(tokens + i * NGX_HTTP_RATELIMIT_API_DIGEST,
-                                digest, NGX_HTTP_RATELIMIT_API_DIGEST)
-                  == 0);
+        if (CRYPTO_memcmp(tokens[i].digest, digest,
+                          NGX_HTTP_RATELIMIT_API_DIGEST)
+            == 0)
+        {
+            known = 1;
+            api->token = tokens[i].name;
+        }
     }
 
     return known;
@@ -242,47 +329,48 @@ ngx_http_ratelimit_api_guard_write(ngx_http_ratelimit_api_t *api)
                                               "\"write\"");
     }
 
-    if (!ngx_http_ratelimit_api_same_site(api->request)) {
-        return ngx_http_ratelimit_api_problem(api, NGX_HTTP_FORBIDDEN,
-                                              "cross-site", "a browser sends "
-                                              "this for a page of another "
-                                              "site");
+    if (!ngx_http_ratelimit_api_fetch_own(api->request)) {
+        return ngx_http_ratelimit_api_cross_site(api);
     }
 
     return NGX_DECLINED;
 }
 
 
-static ngx_uint_t
-ngx_http_ratelimit_api_same_site(ngx_http_request_t *r)
+static ngx_int_t
+ngx_http_ratelimit_api_cross_site(ngx_http_ratelimit_api_t *api)
 {
-    ngx_str_t        *site;
+    return ngx_http_ratelimit_api_problem(api, NGX_HTTP_FORBIDDEN,
+                                          "cross-site", "a browser sends "
+                                          "this for a page of another site");
+}
+
+
+/* What a browser says of the page: of a link that was followed, too. */
+static ngx_uint_t
+ngx_http_ratelimit_api_fetch_own(ngx_http_request_t *r)
+{
     ngx_table_elt_t  *h;
 
     h = ngx_http_ratelimit_api_header_in(r, "Sec-Fetch-Site");
 
-    if (h) {
-        site = &h->value;
+    return h == NULL
+           || ngx_http_ratelimit_api_name_is(&h->value, "same-origin", 11)
+           || ngx_http_ratelimit_api_name_is(&h->value, "none", 4);
+}
 
-        if (!(site->len == 11
-              && ngx_strncasecmp(site->data, (u_char *) "same-origin", 11)
-                 == 0)
-            && !(site->len == 4
-                 && ngx_strncasecmp(site->data, (u_char *) "none", 4) == 0))
-        {
-            return 0;
-        }
-    }
+
+static ngx_uint_t
+ngx_http_ratelimit_api_origin_own(ngx_http_request_t *r)
+{
+    ngx_table_elt_t  *h;
 
     h = ngx_http_ratelimit_api_header_in(r, "Origin");
 
-    if (h == NULL) {
-        return 1;
-    }
-
-    return r->headers_in.host
-           && ngx_http_ratelimit_api_same_origin(&h->value,
-                                               &r->headers_in.host->value);
+    return h == NULL
+           || (r->headers_in.host
+               && ngx_http_ratelimit_api_same_origin(&h->value,
+                                              &r->headers_in.host->value));
 }
 
 

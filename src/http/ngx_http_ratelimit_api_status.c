@@ -6,6 +6,8 @@
 
 #include <jansson.h>
 
+static json_t *ngx_http_ratelimit_api_status_skipped(
+    const ngx_ratelimit_policy_t *policy);
 static json_t *ngx_http_ratelimit_api_status_redis(
     ngx_ratelimit_limiter_t *limiter, const ngx_ratelimit_sync_stat_t *stat);
 static json_t *ngx_http_ratelimit_api_status_state(
@@ -57,17 +59,51 @@ ngx_http_ratelimit_api_status(ngx_http_ratelimit_api_t *api)
                                : json_null());
     (void) json_object_set_new(json, "warnings",
                                json_integer((json_int_t) stat.warnings));
+    (void) json_object_set_new(json, "refused",
+                               stat.refused
+                               ? json_integer((json_int_t) stat.refused)
+                               : json_null());
+    (void) json_object_set_new(json, "skipped",
+                     ngx_http_ratelimit_api_status_skipped(limiter->policy));
     (void) json_object_set_new(json, "redis",
                   ngx_http_ratelimit_api_status_redis(limiter, &stat));
     (void) json_object_set_new(json, "state",
                          ngx_http_ratelimit_api_status_state(limiter, &stat));
 
-    if (ngx_http_ratelimit_api_etag(api, stat.version) != NGX_OK) {
+    if (ngx_http_ratelimit_api_etag(api, stat.version, stat.id) != NGX_OK) {
         json_decref(json);
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
     return ngx_http_ratelimit_api_json(api, NGX_HTTP_OK, json);
+}
+
+
+/* What of the document this worker does not go by, and why. */
+static json_t *
+ngx_http_ratelimit_api_status_skipped(const ngx_ratelimit_policy_t *policy)
+{
+    json_t                         *list, *item;
+    ngx_uint_t                      i;
+    const ngx_ratelimit_problem_t  *skipped;
+
+    list = json_array();
+    skipped = policy->skipped.list.elts;
+
+    for (i = 0; i < policy->skipped.list.nelts; i++) {
+        item = json_object();
+
+        (void) json_object_set_new(item, "id", skipped[i].id.len
+                             ? ngx_http_ratelimit_api_text(&skipped[i].id)
+                             : json_null());
+        (void) json_object_set_new(item, "pointer",
+                       ngx_http_ratelimit_api_text(&skipped[i].pointer));
+        (void) json_object_set_new(item, "detail",
+                       ngx_http_ratelimit_api_text(&skipped[i].detail));
+        (void) json_array_append_new(list, item);
+    }
+
+    return list;
 }
 
 

@@ -9,9 +9,6 @@
 
 #include <jansson.h>
 
-/* what one takes that is read: it may be larger than the current one */
-#define NGX_HTTP_RATELIMIT_API_VERSION  (2 * NGX_RATELIMIT_RECORD_MAX)
-
 static ngx_int_t ngx_http_ratelimit_api_version_read(
     ngx_http_ratelimit_api_t *api, ngx_http_ratelimit_api_pt next);
 static void ngx_http_ratelimit_api_version_handler(void *data,
@@ -103,6 +100,12 @@ ngx_http_ratelimit_api_versions_json(const ngx_ratelimit_sync_result_t *result)
                                    ngx_http_ratelimit_api_text(&time));
         (void) json_object_set_new(item, "author",
                                 ngx_http_ratelimit_api_text(&record->author));
+        (void) json_object_set_new(item, "address",
+                               ngx_http_ratelimit_api_text(&record->address));
+        (void) json_object_set_new(item, "method",
+                                ngx_http_ratelimit_api_text(&record->method));
+        (void) json_object_set_new(item, "path",
+                                ngx_http_ratelimit_api_text(&record->path));
         (void) json_object_set_new(item, "reason",
                                 ngx_http_ratelimit_api_text(&record->reason));
         (void) json_object_set_new(item, "bytes",
@@ -125,7 +128,7 @@ ngx_http_ratelimit_api_versions_answer(ngx_http_ratelimit_api_t *api)
         return ngx_http_ratelimit_api_failed(api);
     }
 
-    if (ngx_http_ratelimit_api_etag(api, api->version) != NGX_OK) {
+    if (ngx_http_ratelimit_api_etag(api, api->version, api->id) != NGX_OK) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
@@ -160,8 +163,7 @@ static ngx_int_t
 ngx_http_ratelimit_api_version_read(ngx_http_ratelimit_api_t *api,
     ngx_http_ratelimit_api_pt next)
 {
-    uint64_t   version;
-    ngx_int_t  rc;
+    uint64_t  version;
 
     /* "01" is no other name of version 1 */
 
@@ -176,14 +178,10 @@ ngx_http_ratelimit_api_version_read(ngx_http_ratelimit_api_t *api,
 
     ngx_str_null(&api->name);
 
-    if (ngx_http_ratelimit_api_work(api) == NULL) {
+    if (next == ngx_http_ratelimit_api_version_answer
+        && ngx_http_ratelimit_api_work(api) == NULL)
+    {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
-
-    rc = ngx_http_ratelimit_api_work_admit(api,
-                                           NGX_HTTP_RATELIMIT_API_VERSION);
-    if (rc != NGX_DECLINED) {
-        return rc;
     }
 
     api->next = next;
@@ -201,23 +199,28 @@ ngx_http_ratelimit_api_version_handler(void *data,
 {
     ngx_http_ratelimit_api_t *api = data;
 
-    ngx_ratelimit_record_t         *record;
-    ngx_http_ratelimit_api_work_t  *work;
+    ngx_str_t  *document;
 
     ngx_http_ratelimit_api_result(api, result);
 
     if (api->status == NGX_RATELIMIT_SYNC_OK) {
 
-        work = api->work;
-        record = result->records;
-
-        if (api->next == ngx_http_ratelimit_api_version_answer) {
-            ngx_http_ratelimit_api_work_base(work, record);
+        if (api->work) {
+            if (ngx_http_ratelimit_api_work_base(api->work, result->records)
+                != NGX_OK)
+            {
+                api->status = NGX_RATELIMIT_SYNC_FAILED;
+            }
 
         } else {
-            work->body = record->text.data;
-            work->edit.body = record->document;
-            record->text.data = NULL;
+            document = &result->records->document;
+
+            api->body.len = document->len;
+            api->body.data = ngx_pstrdup(api->request->pool, document);
+
+            if (api->body.data == NULL) {
+                api->status = NGX_RATELIMIT_SYNC_FAILED;
+            }
         }
     }
 
@@ -246,6 +249,10 @@ ngx_http_ratelimit_api_restore_begin(ngx_http_ratelimit_api_t *api)
 {
     if (api->status != NGX_RATELIMIT_SYNC_OK) {
         return ngx_http_ratelimit_api_failed(api);
+    }
+
+    if (ngx_http_ratelimit_api_work(api) == NULL) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
     return ngx_http_ratelimit_api_edit_current(api);

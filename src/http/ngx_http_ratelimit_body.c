@@ -9,8 +9,6 @@
 
 #include "ngx_http_ratelimit_answer.h"
 
-#include "ngx_ratelimit_text.h"
-
 #define NGX_HTTP_RATELIMIT_MESSAGE_UNAVAILABLE                                \
     "Rate limit temporarily unavailable"
 #define NGX_HTTP_RATELIMIT_MESSAGE_DENIED  "This API key is denied"
@@ -23,6 +21,7 @@
     "{\"error\":{\"code\":\"API_KEY_DENIED\",\"message\":\""               \
     NGX_HTTP_RATELIMIT_MESSAGE_DENIED "\"}}\n"
 #define NGX_HTTP_RATELIMIT_JSON_LIMIT   "\",\"details\":{\"limit\":"
+#define NGX_HTTP_RATELIMIT_JSON_UNIT    ",\"unit\":\""
 #define NGX_HTTP_RATELIMIT_JSON_WINDOW  ",\"window_seconds\":"
 #define NGX_HTTP_RATELIMIT_JSON_RETRY   ",\"retry_after_seconds\":"
 #define NGX_HTTP_RATELIMIT_JSON_RESET   ",\"reset_at\":\""
@@ -30,6 +29,7 @@
 
 #define NGX_HTTP_RATELIMIT_JSON_BYTES                                         \
     (sizeof(NGX_HTTP_RATELIMIT_JSON_UNAVAILABLE NGX_HTTP_RATELIMIT_JSON_LIMIT \
+            NGX_HTTP_RATELIMIT_JSON_UNIT "concurrent-requests\""              \
             NGX_HTTP_RATELIMIT_JSON_WINDOW NGX_HTTP_RATELIMIT_JSON_RETRY      \
             NGX_HTTP_RATELIMIT_JSON_RESET                                     \
             "292277026596-12-31T23:59:59Z\"" NGX_HTTP_RATELIMIT_JSON_END)     \
@@ -62,6 +62,8 @@
 #define ngx_http_ratelimit_put(p, text)                                       \
     ngx_cpymem(p, text, sizeof(text) - 1)
 
+static u_char *ngx_http_ratelimit_put_unit(u_char *p,
+    const ngx_ratelimit_counter_t *counter);
 static u_char *ngx_http_ratelimit_put_violated(u_char *p,
     const ngx_ratelimit_check_t *check);
 static u_char *ngx_http_ratelimit_put_time(u_char *p, time_t sec);
@@ -88,17 +90,61 @@ ngx_http_ratelimit_message(u_char *p, const ngx_ratelimit_counter_t *counter)
     if (limit->algorithm == NGX_RATELIMIT_CONCURRENCY) {
         p = ngx_http_ratelimit_put(p, "Limit of ");
         p = ngx_ratelimit_number_write(p, limit->capacity);
+        p = ngx_http_ratelimit_put(p, " concurrent request");
 
-        return ngx_http_ratelimit_put(p, " concurrent requests exceeded");
+        if (limit->capacity != 1) {
+            *p++ = 's';
+        }
+
+        return ngx_http_ratelimit_put(p, " exceeded");
     }
 
     p = ngx_http_ratelimit_put(p, "Rate limit of ");
     p = ngx_ratelimit_number_write(p, limit->capacity);
-    p = ngx_http_ratelimit_put(p, " requests in ");
-    p = ngx_ratelimit_number_write(p,
-                                   ngx_ratelimit_seconds_up(limit->window_us));
+    *p++ = ' ';
+    p = ngx_http_ratelimit_put_unit(p, counter);
 
-    return ngx_http_ratelimit_put(p, " seconds exceeded");
+    if (limit->capacity == 1) {
+        p--;    /* the plural's end */
+    }
+
+    p = ngx_http_ratelimit_put(p, " in ");
+
+    if (limit->calendar == NGX_RATELIMIT_CALENDAR_MONTH) {
+        p = ngx_http_ratelimit_put(p, "1 month");
+
+    } else {
+        p = ngx_ratelimit_span_write(p,
+                                   ngx_ratelimit_seconds_up(limit->window_us));
+    }
+
+    return ngx_http_ratelimit_put(p, " exceeded");
+}
+
+
+/* What a limit is a number of: tokens, where a request may cost another one. */
+static u_char *
+ngx_http_ratelimit_put_unit(u_char *p, const ngx_ratelimit_counter_t *counter)
+{
+    const ngx_ratelimit_rule_t  *rule;
+
+    rule = counter->rule;
+
+    if (ngx_ratelimit_counter_limit(counter)->algorithm
+        == NGX_RATELIMIT_CONCURRENCY)
+    {
+        return ngx_http_ratelimit_put(p, "concurrent-requests");
+    }
+
+    /* the limit of an emergency counts requests, whatever they cost */
+
+    if ((rule->cost != 1 || rule->dynamic_cost || rule->cost_header.len)
+        && !counter->emergency)
+    {
+        return ngx_http_ratelimit_put(p, "tokens");
+    }
+
+    return ngx_http_ratelimit_put(p, "requests");
 }
 
 
@@ -135,6 +181,9 @@ ngx_http_ratelimit_json(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx,
     p = ngx_http_ratelimit_message(p, counter);
     p = ngx_http_ratelimit_put(p, NGX_HTTP_RATELIMIT_JSON_LIMIT);
     p = ngx_ratelimit_number_write(p, limit->capacity);
+    p = ngx_http_ratelimit_put(p, NGX_HTTP_RATELIMIT_JSON_UNIT);
+    p = ngx_http_ratelimit_put_unit(p, counter);
+    *p++ = '"';
 
     if (limit->algorithm != NGX_RATELIMIT_CONCURRENCY) {
         p = ngx_http_ratelimit_put(p, NGX_HTTP_RATELIMIT_JSON_WINDOW);
@@ -183,7 +232,7 @@ ngx_http_ratelimit_problem(ngx_http_request_t *r,
 
     for (i = 0; i < check->ncounters; i++) {
         if (ngx_http_ratelimit_denies(&check->counters[i])) {
-            size += check->counters[i].rule->id.len
+            size += ngx_http_ratelimit_name_bytes(&check->counters[i])
                     + NGX_HTTP_RATELIMIT_VIOLATED_BYTES;
         }
     }
@@ -225,8 +274,7 @@ ngx_http_ratelimit_problem(ngx_http_request_t *r,
 static u_char *
 ngx_http_ratelimit_put_violated(u_char *p, const ngx_ratelimit_check_t *check)
 {
-    ngx_uint_t        i;
-    const ngx_str_t  *id;
+    ngx_uint_t  i;
 
     for (i = 0; i < check->ncounters; i++) {
 
@@ -234,11 +282,8 @@ ngx_http_ratelimit_put_violated(u_char *p, const ngx_ratelimit_check_t *check)
             continue;
         }
 
-        id = &check->counters[i].rule->id;
-
-        *p++ = '"';
-        p = ngx_cpymem(p, id->data, id->len);
-        p = ngx_http_ratelimit_put(p, "\",");
+        p = ngx_http_ratelimit_put_name(p, check, &check->counters[i]);
+        *p++ = ',';
     }
 
     return p - 1;

@@ -14,12 +14,13 @@
 /* of a rejected request, in every set: a bit beside the sets' */
 #define NGX_HTTP_RATELIMIT_HEADERS_REJECTED  0x80
 
-/* three of x, three of draft3, Retry-After */
-#define NGX_HTTP_RATELIMIT_NUMBERS_BYTES  (7 * NGX_INT64_LEN)
+/* three of x, three of draft3 with a limit and its window, Retry-After */
+#define NGX_HTTP_RATELIMIT_NUMBERS_BYTES                                      \
+    (9 * NGX_INT64_LEN + sizeof(", ;w="))
 
 /* of each counter in a list, besides its id */
 #define NGX_HTTP_RATELIMIT_ITEM_BYTES                                         \
-    (sizeof(", ") - 1 + NGX_RATELIMIT_QUOTA_BYTES)
+    (sizeof(", \"\"") - 1 + NGX_RATELIMIT_QUOTA_BYTES)
 
 typedef struct {
     ngx_str_t                      name;
@@ -47,6 +48,7 @@ static uint64_t ngx_http_ratelimit_passed_us(
 static ngx_int_t ngx_http_ratelimit_add_x(ngx_http_ratelimit_headers_t *h);
 static ngx_int_t ngx_http_ratelimit_add_draft3(
     ngx_http_ratelimit_headers_t *h);
+static ngx_int_t ngx_http_ratelimit_add_limit(ngx_http_ratelimit_headers_t *h);
 static ngx_int_t ngx_http_ratelimit_add_policy(
     ngx_http_ratelimit_headers_t *h);
 static ngx_int_t ngx_http_ratelimit_add_left(ngx_http_ratelimit_headers_t *h);
@@ -219,7 +221,7 @@ ngx_http_ratelimit_headers_bytes(const ngx_http_ratelimit_headers_t *h)
 
     for (i = 0; i < check->ncounters; i++) {
         size += 2 * (NGX_HTTP_RATELIMIT_ITEM_BYTES
-                     + check->counters[i].rule->id.len);
+                     + ngx_http_ratelimit_name_bytes(&check->counters[i]));
     }
 
     return size;
@@ -292,8 +294,7 @@ ngx_http_ratelimit_add_draft3(ngx_http_ratelimit_headers_t *h)
 
     counter = h->counter;
 
-    rc = ngx_http_ratelimit_add_number(h, NGX_HTTP_RATELIMIT_LIMIT,
-                            ngx_ratelimit_counter_limit(counter)->capacity);
+    rc = ngx_http_ratelimit_add_limit(h);
 
     if (!ngx_http_ratelimit_has_answer(counter)) {
         return rc;
@@ -319,7 +320,6 @@ ngx_http_ratelimit_add_policy(ngx_http_ratelimit_headers_t *h)
 {
     u_char                         *p;
     ngx_uint_t                      i;
-    const ngx_str_t                *id;
     const ngx_ratelimit_counter_t  *counter;
 
     p = h->p;
@@ -336,13 +336,38 @@ ngx_http_ratelimit_add_policy(ngx_http_ratelimit_headers_t *h)
             *h->p++ = ' ';
         }
 
-        id = &counter->rule->id;
-        h->p = ngx_ratelimit_quota_policy(h->p, id->data, id->len,
+        h->p = ngx_http_ratelimit_put_name(h->p, &h->ctx->check, counter);
+        h->p = ngx_ratelimit_quota_policy(h->p,
                                           ngx_ratelimit_counter_limit(counter),
                                           ngx_http_ratelimit_pk(counter));
     }
 
     return ngx_http_ratelimit_add_header(h->request, NGX_HTTP_RATELIMIT_POLICY,
+                                         p, h->p - p);
+}
+
+
+/* "120, 120;w=60": the limit, and the same with its window, where it has one */
+static ngx_int_t
+ngx_http_ratelimit_add_limit(ngx_http_ratelimit_headers_t *h)
+{
+    u_char                       *p;
+    const ngx_ratelimit_limit_t  *limit;
+
+    limit = ngx_ratelimit_counter_limit(h->counter);
+
+    p = h->p;
+    h->p = ngx_ratelimit_number_write(p, limit->capacity);
+
+    if (limit->algorithm != NGX_RATELIMIT_CONCURRENCY) {
+        h->p = ngx_cpymem(h->p, ", ", 2);
+        h->p = ngx_ratelimit_number_write(h->p, limit->capacity);
+        h->p = ngx_cpymem(h->p, ";w=", 3);
+        h->p = ngx_ratelimit_number_write(h->p,
+                                   ngx_ratelimit_seconds_up(limit->window_us));
+    }
+
+    return ngx_http_ratelimit_add_header(h->request, NGX_HTTP_RATELIMIT_LIMIT,
                                          p, h->p - p);
 }
 
@@ -353,7 +378,6 @@ ngx_http_ratelimit_add_left(ngx_http_ratelimit_headers_t *h)
 {
     u_char                         *p;
     ngx_uint_t                      i;
-    const ngx_str_t                *id;
     const ngx_ratelimit_counter_t  *counter;
 
     p = h->p;
@@ -370,9 +394,8 @@ ngx_http_ratelimit_add_left(ngx_http_ratelimit_headers_t *h)
             *h->p++ = ' ';
         }
 
-        id = &counter->rule->id;
-        h->p = ngx_ratelimit_quota_left(h->p, id->data, id->len,
-                                        counter->answer.remaining,
+        h->p = ngx_http_ratelimit_put_name(h->p, &h->ctx->check, counter);
+        h->p = ngx_ratelimit_quota_left(h->p, counter->answer.remaining,
                                         ngx_http_ratelimit_more_us(h, counter),
                                         ngx_http_ratelimit_pk(counter));
     }
@@ -424,6 +447,38 @@ ngx_http_ratelimit_more_us(const ngx_http_ratelimit_headers_t *h,
     }
 
     return (more_us > h->passed_us) ? more_us - h->passed_us : 0;
+}
+
+
+u_char *
+ngx_http_ratelimit_put_name(u_char *p, const ngx_ratelimit_check_t *check,
+    const ngx_ratelimit_counter_t *counter)
+{
+    ngx_uint_t                      i;
+    const ngx_str_t                *id, *zone;
+    const ngx_ratelimit_counter_t  *other;
+
+    id = &counter->rule->id;
+    zone = &counter->client->limiter->zone.name;
+
+    *p++ = '"';
+
+    for (i = 0; i < check->ncounters; i++) {
+        other = &check->counters[i];
+
+        if (other != counter && !other->dry_run
+            && ngx_http_ratelimit_equal(&other->rule->id, id))
+        {
+            p = ngx_cpymem(p, zone->data, zone->len);
+            *p++ = '/';
+            break;
+        }
+    }
+
+    p = ngx_cpymem(p, id->data, id->len);
+    *p++ = '"';
+
+    return p;
 }
 
 

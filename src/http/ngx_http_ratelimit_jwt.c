@@ -120,6 +120,7 @@ static ngx_http_ratelimit_jwt_t *
 ngx_http_ratelimit_jwt_read(ngx_http_request_t *r,
     ngx_http_ratelimit_loc_conf_t *conf, const ngx_str_t *text)
 {
+    char                       note[NGX_RATELIMIT_LOG_NOTE];
     const char                *reason;
     ngx_http_ratelimit_ctx_t  *ctx;
     ngx_http_ratelimit_jwt_t  *jwt;
@@ -146,10 +147,12 @@ ngx_http_ratelimit_jwt_read(ngx_http_request_t *r,
 
     reason = ngx_http_ratelimit_jwt_open(r, jwt);
 
-    if (reason) {
+    if (reason
+        && ngx_http_ratelimit_log_due(r, NGX_HTTP_RATELIMIT_LOG_TOKEN, note))
+    {
         ngx_log_error(NGX_LOG_INFO, r->connection->log, 0,
                       "ratelimit: the bearer token has no claim for a key: "
-                      "%s", reason);
+                      "%s%s", reason, note);
     }
 
     if (ctx) {

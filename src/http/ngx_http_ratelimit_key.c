@@ -13,8 +13,6 @@
 static ngx_int_t ngx_http_ratelimit_api_key_get(ngx_http_request_t *r,
     ngx_str_t *key);
 static ngx_uint_t ngx_http_ratelimit_api_key_plain(const ngx_str_t *key);
-static ngx_int_t ngx_http_ratelimit_api_key_hash(ngx_http_request_t *r,
-    ngx_str_t *key);
 
 
 /* ratelimit_api_key <source> ... */
@@ -145,7 +143,7 @@ ngx_http_ratelimit_api_key_text(ngx_http_request_t *r, ngx_str_t *key)
         return rc;
     }
 
-    return ngx_http_ratelimit_api_key_hash(r, key);
+    return ngx_http_ratelimit_key_hash(r, key);
 }
 
 
@@ -210,9 +208,8 @@ ngx_http_ratelimit_api_key_plain(const ngx_str_t *key)
 }
 
 
-/* Another key for another value, of a length and of bytes that fit a log. */
-static ngx_int_t
-ngx_http_ratelimit_api_key_hash(ngx_http_request_t *r, ngx_str_t *key)
+ngx_int_t
+ngx_http_ratelimit_key_hash(ngx_http_request_t *r, ngx_str_t *key)
 {
     u_char        digest[EVP_MAX_MD_SIZE], *p, *last;
     unsigned int  len;

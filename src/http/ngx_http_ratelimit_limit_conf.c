@@ -6,8 +6,15 @@
 #include "ngx_http_ratelimit_api.h"
 #include "ngx_http_ratelimit_redis_conf.h"
 
+static ngx_uint_t ngx_http_ratelimit_tiers_differ(
+    const ngx_http_ratelimit_value_t *one,
+    const ngx_http_ratelimit_value_t *two);
 static ngx_int_t ngx_http_ratelimit_limit_parameters(ngx_conf_t *cf,
     ngx_http_ratelimit_limit_t *limit);
+static void ngx_http_ratelimit_resolve_warn(ngx_conf_t *cf,
+    ngx_http_ratelimit_main_conf_t *conf);
+static ngx_http_ratelimit_rule_t *ngx_http_ratelimit_rule_first(
+    ngx_http_ratelimit_main_conf_t *conf, ngx_http_ratelimit_rule_t *rule);
 static ngx_int_t ngx_http_ratelimit_resolve_rule(ngx_conf_t *cf,
     ngx_http_ratelimit_main_conf_t *conf, ngx_http_ratelimit_rule_t *rule);
 static ngx_int_t ngx_http_ratelimit_resolve_zone(ngx_conf_t *cf,
@@ -96,35 +103,18 @@ static ngx_int_t
 ngx_http_ratelimit_limit_parameters(ngx_conf_t *cf,
     ngx_http_ratelimit_limit_t *limit)
 {
-    ngx_str_t  *value, text;
-    ngx_uint_t  i;
+    ngx_http_ratelimit_rule_t  names;
 
-    value = cf->args->elts;
+    ngx_memzero(&names, sizeof(ngx_http_ratelimit_rule_t));
 
-    for (i = 1; i < cf->args->nelts; i++) {
-
-        if (limit->zone.len == 0
-            && ngx_http_ratelimit_parameter(&value[i], "zone=", &text)
-            && text.len)
-        {
-            limit->zone = text;
-            continue;
-        }
-
-        if (limit->rule_id.len == 0
-            && ngx_http_ratelimit_parameter(&value[i], "rule=", &text)
-            && text.len)
-        {
-            limit->rule_id = text;
-            continue;
-        }
-
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"ratelimit\" has an invalid parameter \"%V\", "
-                           "expected \"zone=<name> [rule=<id>]\" or \"off\"",
-                           &value[i]);
+    if (ngx_http_ratelimit_rule_parameters(cf, "ratelimit", 1, &names)
+        != NGX_OK)
+    {
         return NGX_ERROR;
     }
+
+    limit->zone = names.zone;
+    limit->rule_id = names.rule.id;
 
     if (limit->zone.len == 0) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
@@ -139,38 +129,39 @@ ngx_http_ratelimit_limit_parameters(ngx_conf_t *cf,
 }
 
 
-/* ratelimit_phase before_auth | after_auth */
-char *
-ngx_http_ratelimit_phase(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+void
+ngx_http_ratelimit_limit_tiers(ngx_http_ratelimit_loc_conf_t *conf)
 {
-    ngx_http_ratelimit_loc_conf_t *rlcf = conf;
+    ngx_uint_t                    i;
+    ngx_http_ratelimit_limit_t  **limits;
 
-    ngx_str_t  *value;
-
-    static const ngx_str_t  before = ngx_string("before_auth");
-    static const ngx_str_t  after = ngx_string("after_auth");
-
-    if (rlcf->phase != NGX_CONF_UNSET_UINT) {
-        return "is duplicate";
+    if (conf->limits == NULL || conf->tier == NULL) {
+        return;
     }
 
-    value = cf->args->elts;
+    limits = conf->limits->elts;
 
-    if (ngx_http_ratelimit_equal(&value[1], &before)) {
-        rlcf->phase = NGX_HTTP_RATELIMIT_BEFORE_AUTH;
-        return NGX_CONF_OK;
+    for (i = 0; i < conf->limits->nelts; i++) {
+        limits[i]->tiers |= ngx_http_ratelimit_tiers_differ(limits[i]->tier,
+                                                            conf->tier);
+        limits[i]->tier = conf->tier;
+    }
+}
+
+
+/* Of two locations; one that is NULL differs from none. */
+static ngx_uint_t
+ngx_http_ratelimit_tiers_differ(const ngx_http_ratelimit_value_t *one,
+    const ngx_http_ratelimit_value_t *two)
+{
+    if (one == NULL || one == two) {
+        return 0;
     }
 
-    if (ngx_http_ratelimit_equal(&value[1], &after)) {
-        rlcf->phase = NGX_HTTP_RATELIMIT_AFTER_AUTH;
-        return NGX_CONF_OK;
-    }
-
-    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                       "\"ratelimit_phase\" has an invalid \"%V\", expected "
-                       "\"before_auth\" or \"after_auth\"", &value[1]);
-
-    return NGX_CONF_ERROR;
+    return one->index != two->index
+           || (one->index == -1
+               && !ngx_http_ratelimit_equal(&one->complex.value,
+                                            &two->complex.value));
 }
 
 
@@ -296,7 +287,59 @@ ngx_http_ratelimit_resolve(ngx_conf_t *cf)
         }
     }
 
+    ngx_http_ratelimit_resolve_warn(cf, conf);
+
     return NGX_OK;
+}
+
+
+/* What nginx accepts, and is hardly meant. */
+static void
+ngx_http_ratelimit_resolve_warn(ngx_conf_t *cf,
+    ngx_http_ratelimit_main_conf_t *conf)
+{
+    ngx_str_t                   *zone;
+    ngx_uint_t                   i;
+    ngx_http_ratelimit_rule_t  **rules;
+    ngx_http_ratelimit_zone_t  **zones, *of;
+
+    zones = conf->zones.elts;
+
+    for (i = 0; i < conf->zones.nelts; i++) {
+        zone = &zones[i]->limiter.zone.name;
+
+        if (!zones[i]->used) {
+            ngx_log_error(NGX_LOG_WARN, cf->log, 0,
+                          "\"ratelimit_zone\" \"%V\" limits nothing, expected "
+                          "a \"ratelimit zone=%V\" in %V:%ui", zone, zone,
+                          &zones[i]->place.file, zones[i]->place.line);
+        }
+    }
+
+    rules = conf->rules.elts;
+
+    for (i = 0; i < conf->rules.nelts; i++) {
+        of = ngx_http_ratelimit_zone_by_name(conf, &rules[i]->zone);
+
+        /* a document may give tiers to API keys */
+
+        if (!of->used || of->tier || of->limiter.follows
+            || (rules[i]->rule.tier.len == 0 && rules[i]->tiers.len == 0))
+        {
+            continue;
+        }
+
+        ngx_log_error(NGX_LOG_WARN, cf->log, 0,
+                      "rule \"%V\" of zone \"%V\" has \"%s=%V\" without "
+                      "effect, expected a \"ratelimit_tier\" where \"ratelimit "
+                      "zone=%V\" is in %V:%ui", &rules[i]->rule.id,
+                      &rules[i]->zone,
+                      rules[i]->rule.tier.len ? "tier" : "tiers",
+                      rules[i]->rule.tier.len ? &rules[i]->rule.tier
+                                              : &rules[i]->tiers,
+                      &rules[i]->zone, &rules[i]->place.file,
+                      rules[i]->place.line);
+    }
 }
 
 
@@ -305,23 +348,29 @@ ngx_http_ratelimit_resolve_rule(ngx_conf_t *cf,
     ngx_http_ratelimit_main_conf_t *conf, ngx_http_ratelimit_rule_t *rule)
 {
     ngx_ratelimit_rule_t       **entry;
+    ngx_http_ratelimit_hint_t    hint;
+    ngx_http_ratelimit_rule_t   *first;
     ngx_http_ratelimit_zone_t   *zone;
 
     zone = ngx_http_ratelimit_zone_by_name(conf, &rule->zone);
 
     if (zone == NULL) {
         ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
-                      "\"ratelimit_rule\" \"%V\" names zone \"%V\", expected "
-                      "one that a \"ratelimit_zone\" defines in %V:%ui",
-                      &rule->rule.id, &rule->zone, &rule->place.file,
-                      rule->place.line);
+                      "\"ratelimit_rule\" \"%V\" has an unknown \"zone=%V\", "
+                      "%V in %V:%ui", &rule->rule.id, &rule->zone,
+                      ngx_http_ratelimit_hint_zones(&hint, conf, &rule->zone),
+                      &rule->place.file, rule->place.line);
         return NGX_ERROR;
     }
 
-    if (ngx_ratelimit_limiter_rule(&zone->limiter, &rule->rule.id)) {
+    first = ngx_http_ratelimit_rule_first(conf, rule);
+
+    if (first != rule) {
         ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
-                      "zone \"%V\" has two rules \"%V\", expected one of each "
-                      "name in %V:%ui", &rule->zone, &rule->rule.id,
+                      "zone \"%V\" has two rules \"%V\", first %sin %V:%ui, "
+                      "and again in %V:%ui", &rule->zone, &rule->rule.id,
+                      first->own ? "its own " : "",
+                      &first->place.file, first->place.line,
                       &rule->place.file, rule->place.line);
         return NGX_ERROR;
     }
@@ -350,13 +399,33 @@ ngx_http_ratelimit_resolve_rule(ngx_conf_t *cf,
 }
 
 
+/* Of a zone's rules of that name. */
+static ngx_http_ratelimit_rule_t *
+ngx_http_ratelimit_rule_first(ngx_http_ratelimit_main_conf_t *conf,
+    ngx_http_ratelimit_rule_t *rule)
+{
+    ngx_http_ratelimit_rule_t  **first;
+
+    for (first = conf->rules.elts; *first != rule; first++) {
+        if (ngx_http_ratelimit_equal(&(*first)->zone, &rule->zone)
+            && ngx_http_ratelimit_equal(&(*first)->rule.id, &rule->rule.id))
+        {
+            break;
+        }
+    }
+
+    return *first;
+}
+
+
 static ngx_int_t
 ngx_http_ratelimit_resolve_zone(ngx_conf_t *cf,
     ngx_http_ratelimit_main_conf_t *conf, ngx_http_ratelimit_zone_t *zone)
 {
-    ngx_uint_t               i;
-    ngx_ratelimit_rule_t   **rules;
-    ngx_ratelimit_redis_t  **redis;
+    ngx_uint_t                  i;
+    ngx_ratelimit_rule_t      **rules;
+    ngx_ratelimit_redis_t     **redis;
+    ngx_http_ratelimit_hint_t   hint;
 
     if (zone->limiter.base->rules.nelts == 0 && !zone->limiter.follows) {
         ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
@@ -368,8 +437,11 @@ ngx_http_ratelimit_resolve_zone(ngx_conf_t *cf,
     }
 
     redis = conf->redis.elts;
+    ngx_http_ratelimit_hint_init(&hint, &zone->redis);
 
     for (i = 0; i < conf->redis.nelts; i++) {
+        ngx_http_ratelimit_hint_add(&hint, &redis[i]->name);
+
         if (ngx_http_ratelimit_equal(&redis[i]->name, &zone->redis)) {
             zone->limiter.redis = redis[i];
         }
@@ -377,9 +449,10 @@ ngx_http_ratelimit_resolve_zone(ngx_conf_t *cf,
 
     if (zone->redis.len && zone->limiter.redis == NULL) {
         ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
-                      "\"ratelimit_zone\" \"%V\" has \"redis=%V\", expected "
-                      "one that a \"ratelimit_redis\" defines in %V:%ui",
+                      "\"ratelimit_zone\" \"%V\" has an unknown "
+                      "\"redis=%V\", %V in %V:%ui",
                       &zone->limiter.zone.name, &zone->redis,
+                      ngx_http_ratelimit_hint_text(&hint, ""),
                       &zone->place.file, zone->place.line);
         return NGX_ERROR;
     }
@@ -406,17 +479,29 @@ static ngx_int_t
 ngx_http_ratelimit_resolve_limit(ngx_conf_t *cf,
     ngx_http_ratelimit_main_conf_t *conf, ngx_http_ratelimit_limit_t *limit)
 {
-    ngx_ratelimit_rule_t       *rule;
+    ngx_uint_t                  i;
+    ngx_ratelimit_rule_t       *rule, **rules;
+    ngx_http_ratelimit_hint_t   hint;
     ngx_http_ratelimit_zone_t  *zone;
 
     zone = ngx_http_ratelimit_zone_by_name(conf, &limit->zone);
 
     if (zone == NULL) {
         ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
-                      "\"ratelimit\" has \"zone=%V\", expected one that a "
-                      "\"ratelimit_zone\" defines in %V:%ui",
-                      &limit->zone, &limit->place.file, limit->place.line);
+                      "\"ratelimit\" has an unknown \"zone=%V\", %V in %V:%ui",
+                      &limit->zone,
+                      ngx_http_ratelimit_hint_zones(&hint, conf, &limit->zone),
+                      &limit->place.file, limit->place.line);
         return NGX_ERROR;
+    }
+
+    zone->used = 1;
+
+    if (limit->tier) {
+        zone->tiers |= limit->tiers
+                       || ngx_http_ratelimit_tiers_differ(zone->tier,
+                                                          limit->tier);
+        zone->tier = limit->tier;
     }
 
     limit->limiter = &zone->limiter;
@@ -430,9 +515,17 @@ ngx_http_ratelimit_resolve_limit(ngx_conf_t *cf,
     rule = ngx_ratelimit_limiter_rule(&zone->limiter, &limit->rule_id);
 
     if (rule == NULL) {
+        ngx_http_ratelimit_hint_init(&hint, &limit->rule_id);
+        rules = zone->limiter.base->rules.elts;
+
+        for (i = 0; i < zone->limiter.base->rules.nelts; i++) {
+            ngx_http_ratelimit_hint_add(&hint, &rules[i]->id);
+        }
+
         ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
-                      "\"ratelimit\" has \"rule=%V\", expected a rule of zone "
-                      "\"%V\" in %V:%ui", &limit->rule_id, &limit->zone,
+                      "\"ratelimit\" has an unknown \"rule=%V\" of zone "
+                      "\"%V\", %V in %V:%ui", &limit->rule_id, &limit->zone,
+                      ngx_http_ratelimit_hint_text(&hint, ""),
                       &limit->place.file, limit->place.line);
         return NGX_ERROR;
     }

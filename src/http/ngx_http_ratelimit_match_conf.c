@@ -46,6 +46,7 @@ ngx_http_ratelimit_set_key(ngx_conf_t *cf, ngx_str_t *value,
     }
 
     rule->rule.key = *value;
+    ngx_http_ratelimit_key_warn(cf, "ratelimit_rule", value);
 
     if (ngx_http_ratelimit_value_compile(cf, value, &rule->values.key)
         != NGX_OK)
@@ -54,6 +55,26 @@ ngx_http_ratelimit_set_key(ngx_conf_t *cf, ngx_str_t *value,
     }
 
     return NULL;
+}
+
+
+void
+ngx_http_ratelimit_key_warn(ngx_conf_t *cf, const char *directive,
+    const ngx_str_t *key)
+{
+    static const ngx_str_t  all = ngx_string("all");
+
+    if (ngx_strlchr(key->data, key->data + key->len, '$')
+        || ngx_http_ratelimit_equal(key, &all))
+    {
+        return;
+    }
+
+    ngx_conf_log_error(NGX_LOG_WARN, cf, 0,
+                       "\"%s\" has the key \"%V\" without a variable, which "
+                       "limits all clients together, expected one as in "
+                       "\"$remote_addr\", or \"key=all\" if that is meant",
+                       directive, key);
 }
 
 

@@ -97,6 +97,15 @@ static ngx_int_t ngx_http_ratelimit_metrics_rules_age(
 static ngx_int_t ngx_http_ratelimit_metrics_rules_reachable(
     ngx_http_ratelimit_metrics_t *out,
     const ngx_http_ratelimit_metric_t *metric, void *source);
+static ngx_int_t ngx_http_ratelimit_metrics_rules_refused(
+    ngx_http_ratelimit_metrics_t *out,
+    const ngx_http_ratelimit_metric_t *metric, void *source);
+static ngx_int_t ngx_http_ratelimit_metrics_rules_skipped(
+    ngx_http_ratelimit_metrics_t *out,
+    const ngx_http_ratelimit_metric_t *metric, void *source);
+static ngx_int_t ngx_http_ratelimit_metrics_rules_skipped_info(
+    ngx_http_ratelimit_metrics_t *out,
+    const ngx_http_ratelimit_metric_t *metric, void *source);
 static ngx_int_t ngx_http_ratelimit_metrics_zone(
     ngx_http_ratelimit_metrics_t *out,
     const ngx_http_ratelimit_metric_t *metric,
@@ -130,6 +139,20 @@ static const ngx_http_ratelimit_metric_t  ngx_http_ratelimit_metrics_table[] =
       ngx_http_ratelimit_metrics_total,
       offsetof(ngx_ratelimit_redis_stat_t, reconnects) },
 
+    { ngx_string("ratelimit_redis_tls_handshakes_total"),
+      ngx_string("counter"),
+      ngx_string("TLS handshakes with Redis that succeeded."),
+      ngx_http_ratelimit_metrics_each_redis,
+      ngx_http_ratelimit_metrics_total,
+      offsetof(ngx_ratelimit_redis_stat_t, handshakes) },
+
+    { ngx_string("ratelimit_redis_tls_resumed_total"),
+      ngx_string("counter"),
+      ngx_string("TLS handshakes with Redis that resumed a session."),
+      ngx_http_ratelimit_metrics_each_redis,
+      ngx_http_ratelimit_metrics_total,
+      offsetof(ngx_ratelimit_redis_stat_t, resumed) },
+
     { ngx_string("ratelimit_redis_breaker_opened_total"),
       ngx_string("counter"),
       ngx_string("Times that a shard's breaker opened."),
@@ -139,7 +162,7 @@ static const ngx_http_ratelimit_metric_t  ngx_http_ratelimit_metrics_table[] =
 
     { ngx_string("ratelimit_redis_breaker_state"),
       ngx_string("gauge"),
-      ngx_string("A shard's breaker: 0 closed, 1 open, 2 probing."),
+      ngx_string("A shard's breaker: 0 closed, 1 open, 2 readmits calls."),
       ngx_http_ratelimit_metrics_each_redis,
       ngx_http_ratelimit_metrics_state, 0 },
 
@@ -167,6 +190,24 @@ static const ngx_http_ratelimit_metric_t  ngx_http_ratelimit_metrics_table[] =
       ngx_string("1: Redis has said last what the document is."),
       ngx_http_ratelimit_metrics_each_follower,
       ngx_http_ratelimit_metrics_rules_reachable, 0 },
+
+    { ngx_string("ratelimit_rules_refused"),
+      ngx_string("gauge"),
+      ngx_string("Version of the document that is not used here, 0: none."),
+      ngx_http_ratelimit_metrics_each_follower,
+      ngx_http_ratelimit_metrics_rules_refused, 0 },
+
+    { ngx_string("ratelimit_rules_skipped"),
+      ngx_string("gauge"),
+      ngx_string("Rules and entries of the document that do not count here."),
+      ngx_http_ratelimit_metrics_each_follower,
+      ngx_http_ratelimit_metrics_rules_skipped, 0 },
+
+    { ngx_string("ratelimit_rules_skipped_info"),
+      ngx_string("gauge"),
+      ngx_string("1 for each of them, with its place and the reason."),
+      ngx_http_ratelimit_metrics_each_follower,
+      ngx_http_ratelimit_metrics_rules_skipped_info, 0 },
 
     { ngx_null_string, ngx_null_string, ngx_null_string, NULL, NULL, 0 }
 };
@@ -484,7 +525,7 @@ ngx_http_ratelimit_metrics_state(ngx_http_ratelimit_metrics_t *out,
 {
     ngx_ratelimit_redis_t *redis = source;
 
-    ngx_uint_t                        n;
+    ngx_queue_t                      *place;
     ngx_ratelimit_redis_shard_stat_t  shard;
 
     ngx_http_ratelimit_label_t  labels[] = {
@@ -493,9 +534,9 @@ ngx_http_ratelimit_metrics_state(ngx_http_ratelimit_metrics_t *out,
         { NULL, NULL }
     };
 
-    n = 0;
+    place = NULL;
 
-    while (ngx_ratelimit_redis_shard_stat(redis, &n, &shard) == NGX_OK) {
+    while (ngx_ratelimit_redis_shard_stat(redis, &place, &shard) == NGX_OK) {
         if (ngx_http_ratelimit_metrics_sample(out, metric, labels,
                                               shard.state)
             != NGX_OK)
@@ -638,6 +679,64 @@ ngx_http_ratelimit_metrics_rules_reachable(ngx_http_ratelimit_metrics_t *out,
 
     return ngx_http_ratelimit_metrics_zone(out, metric, limiter,
                                            stat.reachable);
+}
+
+
+static ngx_int_t
+ngx_http_ratelimit_metrics_rules_refused(ngx_http_ratelimit_metrics_t *out,
+    const ngx_http_ratelimit_metric_t *metric, void *source)
+{
+    ngx_ratelimit_sync_stat_t  stat;
+
+    ngx_ratelimit_sync_stat(source, &stat);
+
+    return ngx_http_ratelimit_metrics_zone(out, metric, source, stat.refused);
+}
+
+
+static ngx_int_t
+ngx_http_ratelimit_metrics_rules_skipped(ngx_http_ratelimit_metrics_t *out,
+    const ngx_http_ratelimit_metric_t *metric, void *source)
+{
+    const ngx_ratelimit_limiter_t *limiter = source;
+
+    return ngx_http_ratelimit_metrics_zone(out, metric, limiter,
+                                           limiter->policy->skipped.n);
+}
+
+
+static ngx_int_t
+ngx_http_ratelimit_metrics_rules_skipped_info(
+    ngx_http_ratelimit_metrics_t *out,
+    const ngx_http_ratelimit_metric_t *metric, void *source)
+{
+    const ngx_ratelimit_limiter_t *limiter = source;
+
+    ngx_uint_t                       i;
+    const ngx_ratelimit_problem_t   *skipped;
+    ngx_http_ratelimit_label_t       labels[] = {
+        { "zone", &limiter->zone.name },
+        { "id", NULL },
+        { "pointer", NULL },
+        { "reason", NULL },
+        { NULL, NULL }
+    };
+
+    skipped = limiter->policy->skipped.list.elts;
+
+    for (i = 0; i < limiter->policy->skipped.list.nelts; i++) {
+        labels[1].value = &skipped[i].id;
+        labels[2].value = &skipped[i].pointer;
+        labels[3].value = &skipped[i].detail;
+
+        if (ngx_http_ratelimit_metrics_sample(out, metric, labels, 1)
+            != NGX_OK)
+        {
+            return NGX_ERROR;
+        }
+    }
+
+    return NGX_OK;
 }
 
 

@@ -9,14 +9,11 @@
 #define NGX_HTTP_RATELIMIT_REDIS_BUCKETS      65536
 #define NGX_HTTP_RATELIMIT_REDIS_MAX_BUCKETS  (1 << 20)
 #define NGX_HTTP_RATELIMIT_REDIS_TIMEOUT      50
-#define NGX_HTTP_RATELIMIT_REDIS_MAX_TIMEOUT  60000
+#define NGX_HTTP_RATELIMIT_REDIS_MAX_TIMEOUT  10000
 #define NGX_HTTP_RATELIMIT_REDIS_MAX_DATABASE 2147483647
 
 #define NGX_HTTP_RATELIMIT_REDIS_ONE                                          \
     "one \"server\", one \"cluster\" or one \"sentinel\""
-
-/* a secret or a password and its newline */
-#define NGX_HTTP_RATELIMIT_REDIS_FILE_BYTES   1024
 
 typedef char *(*ngx_http_ratelimit_redis_pt)(ngx_conf_t *cf,
     ngx_ratelimit_redis_t *redis);
@@ -58,7 +55,8 @@ static char *ngx_http_ratelimit_redis_secret_file(ngx_conf_t *cf,
     ngx_ratelimit_redis_t *redis);
 static char *ngx_http_ratelimit_redis_database(ngx_conf_t *cf,
     ngx_ratelimit_redis_t *redis);
-static char *ngx_http_ratelimit_redis_file(ngx_conf_t *cf, ngx_str_t *text);
+static char *ngx_http_ratelimit_redis_file(ngx_conf_t *cf, ngx_str_t *text,
+    ngx_str_t *path);
 
 static ngx_http_ratelimit_redis_directive_t
     ngx_http_ratelimit_redis_directives[] =
@@ -179,14 +177,17 @@ ngx_http_ratelimit_redis_directive(ngx_conf_t *cf, ngx_command_t *dummy,
 
     ngx_str_t                             *value;
     ngx_http_ratelimit_redis_directive_t  *d;
+    ngx_http_ratelimit_hint_t              hint;
 
     value = cf->args->elts;
+    ngx_http_ratelimit_hint_init(&hint, &value[0]);
 
     for (d = ngx_http_ratelimit_redis_directives; d->name.len; d++) {
 
         if (value[0].len != d->name.len
             || ngx_strncmp(value[0].data, d->name.data, d->name.len) != 0)
         {
+            ngx_http_ratelimit_hint_add(&hint, &d->name);
             continue;
         }
 
@@ -204,15 +205,8 @@ ngx_http_ratelimit_redis_directive(ngx_conf_t *cf, ngx_command_t *dummy,
 
     ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                        "unknown directive \"%V\" in \"ratelimit_redis\" "
-                       "\"%V\", expected \"server\", \"cluster\", "
-                       "\"sentinel\", \"sentinel_username\", "
-                       "\"sentinel_password_file\", "
-                       "\"timeout\", \"username\", \"password_file\", "
-                       "\"secret_file\", \"prefix\", \"buckets\", "
-                       "\"database\", \"tls\", \"tls_ca\", "
-                       "\"tls_name\", \"tls_certificate\" or "
-                       "\"tls_certificate_key\"",
-                       &value[0], &redis->name);
+                       "\"%V\", %V", &value[0], &redis->name,
+                       ngx_http_ratelimit_hint_text(&hint, ""));
 
     return NGX_CONF_ERROR;
 }
@@ -387,7 +381,8 @@ ngx_http_ratelimit_redis_timeout(ngx_conf_t *cf,
 
     if (timeout < 1 || timeout > NGX_HTTP_RATELIMIT_REDIS_MAX_TIMEOUT) {
         return ngx_http_ratelimit_redis_invalid(cf,
-                                                "a time from 1ms to 60s");
+                     "a time from 1ms to 10s, as in \"50ms\": a number "
+                     "alone is seconds");
     }
 
     redis->timeout = timeout;
@@ -490,7 +485,8 @@ ngx_http_ratelimit_redis_password_file(ngx_conf_t *cf,
 {
     return redis->password.len
            ? ngx_http_ratelimit_redis_duplicate(cf)
-           : ngx_http_ratelimit_redis_file(cf, &redis->password);
+           : ngx_http_ratelimit_redis_file(cf, &redis->password,
+                                           &redis->password_file);
 }
 
 
@@ -500,7 +496,8 @@ ngx_http_ratelimit_redis_sentinel_password_file(ngx_conf_t *cf,
 {
     return redis->sentinel_password.len
            ? ngx_http_ratelimit_redis_duplicate(cf)
-           : ngx_http_ratelimit_redis_file(cf, &redis->sentinel_password);
+           : ngx_http_ratelimit_redis_file(cf, &redis->sentinel_password,
+                                           &redis->sentinel_password_file);
 }
 
 
@@ -510,7 +507,7 @@ ngx_http_ratelimit_redis_secret_file(ngx_conf_t *cf,
 {
     return redis->secret.len
            ? ngx_http_ratelimit_redis_duplicate(cf)
-           : ngx_http_ratelimit_redis_file(cf, &redis->secret);
+           : ngx_http_ratelimit_redis_file(cf, &redis->secret, NULL);
 }
 
 
@@ -540,11 +537,11 @@ ngx_http_ratelimit_redis_database(ngx_conf_t *cf,
 }
 
 
-/* The file's first line, without its end. */
+/* The file's first line, without its end, and the file's whole path. */
 static char *
-ngx_http_ratelimit_redis_file(ngx_conf_t *cf, ngx_str_t *text)
+ngx_http_ratelimit_redis_file(ngx_conf_t *cf, ngx_str_t *text, ngx_str_t *path)
 {
-    u_char      buf[NGX_HTTP_RATELIMIT_REDIS_FILE_BYTES], *last, *end;
+    u_char      buf[NGX_RATELIMIT_REDIS_FILE_BYTES];
     ssize_t     n;
     ngx_fd_t    fd;
     ngx_str_t  *value, name, line;
@@ -583,21 +580,7 @@ ngx_http_ratelimit_redis_file(ngx_conf_t *cf, ngx_str_t *text)
         return NGX_CONF_ERROR;
     }
 
-    last = buf + n;
-    end = ngx_strlchr(buf, last, '\n');
-
-    if (end == NULL) {
-        end = last;
-    }
-
-    if (end > buf && end[-1] == '\r') {
-        end--;
-    }
-
-    line.len = end - buf;
-    line.data = buf;
-
-    if (line.len == 0 || line.len == sizeof(buf)) {
+    if (ngx_ratelimit_redis_first_line(buf, n, &line) != NGX_OK) {
         ngx_explicit_memzero(buf, sizeof(buf));
         return ngx_http_ratelimit_redis_invalid(cf,
                         "a file whose first line has 1 to 1023 bytes");
@@ -607,6 +590,10 @@ ngx_http_ratelimit_redis_file(ngx_conf_t *cf, ngx_str_t *text)
     text->data = ngx_pstrdup(cf->pool, &line);
 
     ngx_explicit_memzero(buf, sizeof(buf));
+
+    if (path) {
+        *path = name;
+    }
 
     return text->data ? NGX_CONF_OK : NGX_CONF_ERROR;
 }

@@ -19,11 +19,19 @@
 /* what a name of a parameter ends with, unless it is a flag */
 #define NGX_HTTP_RATELIMIT_HAS_VALUE      '='
 
+/* the directives that have a parameter: bits */
+#define NGX_HTTP_RATELIMIT_IN_LIMIT       0x01
+#define NGX_HTTP_RATELIMIT_IN_ZONE        0x02
+#define NGX_HTTP_RATELIMIT_IN_RULE        0x04
+#define NGX_HTTP_RATELIMIT_IN_BOTH                                            \
+    (NGX_HTTP_RATELIMIT_IN_ZONE|NGX_HTTP_RATELIMIT_IN_RULE)
+
 typedef struct {
     const char                       *name;
     ngx_http_ratelimit_parameter_pt   set;
-    ngx_uint_t                        of_zone;    /* ratelimit_zone's too */
-    ngx_uint_t                        algorithms; /* bits: those that have it */
+    ngx_uint_t                        in;         /* bits */
+    ngx_uint_t                        algorithms; /* bits: those that have it;
+                                                     0: none of a rule's */
 } ngx_http_ratelimit_parameter_t;
 
 /* Two parameters that exclude each other. */
@@ -33,8 +41,16 @@ typedef struct {
     const char  *expected;
 } ngx_http_ratelimit_exclusion_t;
 
-static ngx_int_t ngx_http_ratelimit_rule_zone(ngx_conf_t *cf,
-    ngx_http_ratelimit_rule_t *rule, ngx_str_t *text, ngx_str_t *zone);
+static ngx_uint_t ngx_http_ratelimit_directive(const char *name);
+static const char *ngx_http_ratelimit_directives(ngx_uint_t in);
+static const char *ngx_http_ratelimit_set_rule_zone(ngx_conf_t *cf,
+    ngx_str_t *value, ngx_http_ratelimit_rule_t *rule);
+static const char *ngx_http_ratelimit_set_rule_id(ngx_conf_t *cf,
+    ngx_str_t *value, ngx_http_ratelimit_rule_t *rule);
+static ngx_int_t ngx_http_ratelimit_rule_parameter(ngx_conf_t *cf,
+    const char *directive, ngx_str_t *text, ngx_http_ratelimit_rule_t *rule);
+static void ngx_http_ratelimit_rule_unknown(ngx_conf_t *cf,
+    const char *directive, ngx_str_t *text);
 static ngx_uint_t ngx_http_ratelimit_is_parameter(ngx_str_t *text,
     const char *name, ngx_str_t *value);
 static ngx_str_t *ngx_http_ratelimit_argument(ngx_conf_t *cf,
@@ -56,57 +72,71 @@ static ngx_int_t ngx_http_ratelimit_rule_shards(ngx_conf_t *cf,
     const char *directive, ngx_ratelimit_rule_t *rule);
 
 static const ngx_http_ratelimit_parameter_t  ngx_http_ratelimit_parameters[] = {
-    { "algorithm=", ngx_http_ratelimit_set_algorithm, 1,
+    { "zone=", ngx_http_ratelimit_set_rule_zone,
+      NGX_HTTP_RATELIMIT_IN_LIMIT|NGX_HTTP_RATELIMIT_IN_RULE, 0 },
+    { "rule=", ngx_http_ratelimit_set_rule_id, NGX_HTTP_RATELIMIT_IN_LIMIT, 0 },
+    { "zone=", ngx_http_ratelimit_set_zone, NGX_HTTP_RATELIMIT_IN_ZONE, 0 },
+    { "redis=", ngx_http_ratelimit_set_redis, NGX_HTTP_RATELIMIT_IN_ZONE, 0 },
+    { "state=", ngx_http_ratelimit_set_state, NGX_HTTP_RATELIMIT_IN_ZONE, 0 },
+    { "keys_in_clear=", ngx_http_ratelimit_set_clear,
+      NGX_HTTP_RATELIMIT_IN_ZONE, 0 },
+    { "algorithm=", ngx_http_ratelimit_set_algorithm,
+      NGX_HTTP_RATELIMIT_IN_BOTH,
       NGX_HTTP_RATELIMIT_OF_ANY },
-    { "rate=", ngx_http_ratelimit_set_rate, 1,
+    { "rate=", ngx_http_ratelimit_set_rate, NGX_HTTP_RATELIMIT_IN_BOTH,
       NGX_HTTP_RATELIMIT_OF_RATES },
-    { "limit=", ngx_http_ratelimit_set_limit, 1,
+    { "limit=", ngx_http_ratelimit_set_limit, NGX_HTTP_RATELIMIT_IN_BOTH,
       NGX_HTTP_RATELIMIT_OF_ANY },
-    { "window=", ngx_http_ratelimit_set_window, 1,
+    { "window=", ngx_http_ratelimit_set_window, NGX_HTTP_RATELIMIT_IN_BOTH,
       NGX_HTTP_RATELIMIT_OF_RATES },
-    { "capacity=", ngx_http_ratelimit_set_capacity, 1,
+    { "capacity=", ngx_http_ratelimit_set_capacity, NGX_HTTP_RATELIMIT_IN_BOTH,
       NGX_HTTP_RATELIMIT_OF(TOKEN_BUCKET) },
-    { "burst=", ngx_http_ratelimit_set_burst, 1,
+    { "burst=", ngx_http_ratelimit_set_burst, NGX_HTTP_RATELIMIT_IN_BOTH,
       NGX_HTTP_RATELIMIT_OF(LEAKY_BUCKET) },
-    { "nodelay", ngx_http_ratelimit_set_nodelay, 1,
+    { "nodelay", ngx_http_ratelimit_set_nodelay, NGX_HTTP_RATELIMIT_IN_BOTH,
       NGX_HTTP_RATELIMIT_OF(LEAKY_BUCKET) },
-    { "delay=", ngx_http_ratelimit_set_delay, 1,
+    { "delay=", ngx_http_ratelimit_set_delay, NGX_HTTP_RATELIMIT_IN_BOTH,
       NGX_HTTP_RATELIMIT_OF(LEAKY_BUCKET) },
-    { "sync=", ngx_http_ratelimit_set_sync, 1,
+    { "sync=", ngx_http_ratelimit_set_sync, NGX_HTTP_RATELIMIT_IN_BOTH,
       NGX_HTTP_RATELIMIT_OF_ANY },
-    { "shards=", ngx_http_ratelimit_set_shards, 1,
+    { "shards=", ngx_http_ratelimit_set_shards, NGX_HTTP_RATELIMIT_IN_BOTH,
       NGX_HTTP_RATELIMIT_OF_SHARDS },
-    { "fail_mode=", ngx_http_ratelimit_set_fail_mode, 1,
+    { "fail_mode=", ngx_http_ratelimit_set_fail_mode,
+      NGX_HTTP_RATELIMIT_IN_BOTH,
       NGX_HTTP_RATELIMIT_OF_ANY },
-    { "emergency=", ngx_http_ratelimit_set_emergency, 1,
+    { "emergency=", ngx_http_ratelimit_set_emergency,
+      NGX_HTTP_RATELIMIT_IN_BOTH,
       NGX_HTTP_RATELIMIT_OF_ANY },
-    { "dry_run", ngx_http_ratelimit_set_dry_run, 1,
+    { "dry_run", ngx_http_ratelimit_set_dry_run, NGX_HTTP_RATELIMIT_IN_BOTH,
       NGX_HTTP_RATELIMIT_OF_ANY },
-    { "cost=", ngx_http_ratelimit_set_cost, 1,
+    { "cost=", ngx_http_ratelimit_set_cost, NGX_HTTP_RATELIMIT_IN_BOTH,
       NGX_HTTP_RATELIMIT_OF_RATES },
-    { "cost_header=", ngx_http_ratelimit_set_cost_header, 1,
+    { "cost_header=", ngx_http_ratelimit_set_cost_header,
+      NGX_HTTP_RATELIMIT_IN_BOTH,
       NGX_HTTP_RATELIMIT_OF_RATES },
-    { "count_status=", ngx_http_ratelimit_set_count_status, 1,
+    { "count_status=", ngx_http_ratelimit_set_count_status,
+      NGX_HTTP_RATELIMIT_IN_BOTH,
       NGX_HTTP_RATELIMIT_OF_RATES },
-    { "group=", ngx_http_ratelimit_set_group, 1,
+    { "group=", ngx_http_ratelimit_set_group, NGX_HTTP_RATELIMIT_IN_BOTH,
       NGX_HTTP_RATELIMIT_OF_ANY },
-    { "priority=", ngx_http_ratelimit_set_priority, 1,
+    { "priority=", ngx_http_ratelimit_set_priority, NGX_HTTP_RATELIMIT_IN_BOTH,
       NGX_HTTP_RATELIMIT_OF_ANY },
-    { "percent=", ngx_http_ratelimit_set_percent, 1,
+    { "percent=", ngx_http_ratelimit_set_percent, NGX_HTTP_RATELIMIT_IN_BOTH,
       NGX_HTTP_RATELIMIT_OF_ANY },
-    { "key=", ngx_http_ratelimit_set_key, 0,
+    { "key=", ngx_http_ratelimit_set_key, NGX_HTTP_RATELIMIT_IN_RULE,
       NGX_HTTP_RATELIMIT_OF_ANY },
-    { "match=", ngx_http_ratelimit_set_match, 0,
+    { "match=", ngx_http_ratelimit_set_match, NGX_HTTP_RATELIMIT_IN_RULE,
       NGX_HTTP_RATELIMIT_OF_ANY },
-    { "methods=", ngx_http_ratelimit_set_methods, 0,
+    { "methods=", ngx_http_ratelimit_set_methods, NGX_HTTP_RATELIMIT_IN_RULE,
       NGX_HTTP_RATELIMIT_OF_ANY },
-    { "tier=", ngx_http_ratelimit_set_rule_tier, 0,
+    { "tier=", ngx_http_ratelimit_set_rule_tier, NGX_HTTP_RATELIMIT_IN_RULE,
       NGX_HTTP_RATELIMIT_OF_ANY },
-    { "host=", ngx_http_ratelimit_set_host, 0,
+    { "host=", ngx_http_ratelimit_set_host, NGX_HTTP_RATELIMIT_IN_RULE,
       NGX_HTTP_RATELIMIT_OF_ANY },
-    { "api_key=", ngx_http_ratelimit_set_rule_api_key, 0,
+    { "api_key=", ngx_http_ratelimit_set_rule_api_key,
+      NGX_HTTP_RATELIMIT_IN_RULE,
       NGX_HTTP_RATELIMIT_OF_ANY },
-    { "tiers=", ngx_http_ratelimit_set_tiers, 0,
+    { "tiers=", ngx_http_ratelimit_set_tiers, NGX_HTTP_RATELIMIT_IN_RULE,
       NGX_HTTP_RATELIMIT_OF_ANY },
     { NULL, NULL, 0, 0 }
 };
@@ -134,9 +164,7 @@ static const ngx_http_ratelimit_exclusion_t  ngx_http_ratelimit_exclusions[] = {
 char *
 ngx_http_ratelimit_rule(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
-    ngx_int_t                   rc;
-    ngx_str_t                  *value, zone;
-    ngx_uint_t                  i;
+    ngx_str_t                  *value;
     ngx_http_ratelimit_rule_t  *rule;
 
     rule = ngx_pcalloc(cf->pool, sizeof(ngx_http_ratelimit_rule_t));
@@ -147,24 +175,14 @@ ngx_http_ratelimit_rule(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     value = cf->args->elts;
     rule->rule.id = value[1];
 
-    for (i = 2; i < cf->args->nelts; i++) {
+    if (ngx_http_ratelimit_rule_no_name(cf, "ratelimit_rule", "name")) {
+        return NGX_CONF_ERROR;
+    }
 
-        if (ngx_http_ratelimit_parameter(&value[i], "zone=", &zone)) {
-            rc = ngx_http_ratelimit_rule_zone(cf, rule, &value[i], &zone);
-
-        } else {
-            rc = ngx_http_ratelimit_rule_parameter(cf, "ratelimit_rule",
-                                                   &value[i], rule);
-        }
-
-        if (rc == NGX_DECLINED) {
-            ngx_http_ratelimit_rule_unknown(cf, "ratelimit_rule", "\"zone=\"",
-                                            &value[i]);
-        }
-
-        if (rc != NGX_OK) {
-            return NGX_CONF_ERROR;
-        }
+    if (ngx_http_ratelimit_rule_parameters(cf, "ratelimit_rule", 2, rule)
+        != NGX_OK)
+    {
+        return NGX_CONF_ERROR;
     }
 
     if (rule->zone.len == 0) {
@@ -184,24 +202,48 @@ ngx_http_ratelimit_rule(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 }
 
 
-static ngx_int_t
-ngx_http_ratelimit_rule_zone(ngx_conf_t *cf, ngx_http_ratelimit_rule_t *rule,
-    ngx_str_t *text, ngx_str_t *zone)
+static const char *
+ngx_http_ratelimit_set_rule_zone(ngx_conf_t *cf, ngx_str_t *value,
+    ngx_http_ratelimit_rule_t *rule)
 {
-    if (rule->zone.len) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"ratelimit_rule\" has \"%V\", "
-                           "expected one \"zone=\"", text);
-        return NGX_ERROR;
-    }
+    rule->zone = *value;
 
-    rule->zone = *zone;
+    return value->len ? NULL : "the name of a zone";
+}
+
+
+static const char *
+ngx_http_ratelimit_set_rule_id(ngx_conf_t *cf, ngx_str_t *value,
+    ngx_http_ratelimit_rule_t *rule)
+{
+    rule->rule.id = *value;
+
+    return value->len ? NULL : "the name of a rule";
+}
+
+
+ngx_int_t
+ngx_http_ratelimit_rule_parameters(ngx_conf_t *cf, const char *directive,
+    ngx_uint_t first, ngx_http_ratelimit_rule_t *rule)
+{
+    ngx_str_t   *value;
+    ngx_uint_t   i;
+
+    value = cf->args->elts;
+
+    for (i = first; i < cf->args->nelts; i++) {
+        if (ngx_http_ratelimit_rule_parameter(cf, directive, &value[i], rule)
+            != NGX_OK)
+        {
+            return NGX_ERROR;
+        }
+    }
 
     return NGX_OK;
 }
 
 
-ngx_int_t
+static ngx_int_t
 ngx_http_ratelimit_rule_parameter(ngx_conf_t *cf, const char *directive,
     ngx_str_t *text, ngx_http_ratelimit_rule_t *rule)
 {
@@ -210,19 +252,19 @@ ngx_http_ratelimit_rule_parameter(ngx_conf_t *cf, const char *directive,
     const char                            *expected;
     const ngx_http_ratelimit_parameter_t  *p;
 
+    bit = ngx_http_ratelimit_directive(directive);
+
     for (p = ngx_http_ratelimit_parameters; p->name; p++) {
-
-        if (!p->of_zone && ngx_strcmp(directive, "ratelimit_zone") == 0) {
-            continue;
-        }
-
-        if (ngx_http_ratelimit_is_parameter(text, p->name, &value)) {
+        if ((p->in & bit)
+            && ngx_http_ratelimit_is_parameter(text, p->name, &value))
+        {
             break;
         }
     }
 
     if (p->name == NULL) {
-        return NGX_DECLINED;
+        ngx_http_ratelimit_rule_unknown(cf, directive, text);
+        return NGX_ERROR;
     }
 
     bit = (ngx_uint_t) 1 << (p - ngx_http_ratelimit_parameters);
@@ -235,6 +277,7 @@ ngx_http_ratelimit_rule_parameter(ngx_conf_t *cf, const char *directive,
     }
 
     rule->seen |= bit;
+    rule->limits |= (p->algorithms != 0);
 
     expected = p->set(cf, &value, rule);
 
@@ -249,6 +292,65 @@ ngx_http_ratelimit_rule_parameter(ngx_conf_t *cf, const char *directive,
     }
 
     return NGX_ERROR;
+}
+
+
+static ngx_uint_t
+ngx_http_ratelimit_directive(const char *name)
+{
+    return (ngx_strcmp(name, "ratelimit_zone") == 0)
+           ? NGX_HTTP_RATELIMIT_IN_ZONE
+           : (ngx_strcmp(name, "ratelimit_rule") == 0)
+           ? NGX_HTTP_RATELIMIT_IN_RULE : NGX_HTTP_RATELIMIT_IN_LIMIT;
+}
+
+
+static const char *
+ngx_http_ratelimit_directives(ngx_uint_t in)
+{
+    switch (in) {
+
+    case NGX_HTTP_RATELIMIT_IN_LIMIT:
+        return "\"ratelimit\"";
+
+    case NGX_HTTP_RATELIMIT_IN_ZONE:
+        return "\"ratelimit_zone\"";
+
+    case NGX_HTTP_RATELIMIT_IN_RULE:
+        return "\"ratelimit_rule\"";
+
+    default:
+        return "\"ratelimit_zone\" and \"ratelimit_rule\"";
+    }
+}
+
+
+ngx_uint_t
+ngx_http_ratelimit_rule_no_name(ngx_conf_t *cf, const char *directive,
+    const char *what)
+{
+    ngx_str_t                             *text, value;
+    const ngx_http_ratelimit_parameter_t  *p;
+
+    text = cf->args->elts;
+
+    for (p = ngx_http_ratelimit_parameters; p->name; p++) {
+
+        if ((p->in & ngx_http_ratelimit_directive(directive)) == 0
+            || ngx_strcmp(p->name, "key=") == 0
+            || p->name[ngx_strlen(p->name) - 1] != NGX_HTTP_RATELIMIT_HAS_VALUE
+            || !ngx_http_ratelimit_is_parameter(&text[1], p->name, &value))
+        {
+            continue;
+        }
+
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"%s\" has no %s before \"%V\"", directive, what,
+                           &text[1]);
+        return 1;
+    }
+
+    return 0;
 }
 
 
@@ -284,27 +386,41 @@ ngx_http_ratelimit_argument(ngx_conf_t *cf, const char *name)
 }
 
 
-void
+/* It may be another directive's, or a name that is written wrongly. */
+static void
 ngx_http_ratelimit_rule_unknown(ngx_conf_t *cf, const char *directive,
-    const char *own, ngx_str_t *text)
+    ngx_str_t *text)
 {
-    u_char                                *p, *last;
-    u_char                                 list[NGX_MAX_CONF_ERRSTR];
-    const ngx_http_ratelimit_parameter_t  *next;
+    ngx_str_t                              name, value;
+    ngx_uint_t                             bit;
+    ngx_http_ratelimit_hint_t              hint;
+    const ngx_http_ratelimit_parameter_t  *p;
 
-    p = list;
-    last = list + sizeof(list);
+    bit = ngx_http_ratelimit_directive(directive);
+    ngx_http_ratelimit_hint_init(&hint, text);
 
-    for (next = ngx_http_ratelimit_parameters; next->name; next++) {
-        if (next->of_zone || ngx_strcmp(directive, "ratelimit_zone") != 0) {
-            p = ngx_slprintf(p, last, ", \"%s\"", next->name);
+    for (p = ngx_http_ratelimit_parameters; p->name; p++) {
+
+        if (p->in & bit) {
+            name.data = (u_char *) p->name;
+            name.len = ngx_strlen(p->name);
+            ngx_http_ratelimit_hint_add(&hint, &name);
+
+        } else if (ngx_http_ratelimit_is_parameter(text, p->name, &value)) {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                               "\"%s\" has \"%V\", but \"%s\" is a parameter "
+                               "of %s", directive, text, p->name,
+                               ngx_http_ratelimit_directives(p->in));
+            return;
         }
     }
 
     ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                       "\"%s\" has an invalid parameter \"%V\", expected one "
-                       "each of %s%*s", directive, text, own,
-                       (size_t) (p - list), list);
+                       "\"%s\" has an unknown parameter \"%V\", %V",
+                       directive, text,
+                       ngx_http_ratelimit_hint_text(&hint,
+                           (bit == NGX_HTTP_RATELIMIT_IN_LIMIT)
+                           ? "\"off\", or one each of " : "one each of "));
 }
 
 
@@ -438,12 +554,12 @@ ngx_http_ratelimit_rule_algorithm(ngx_conf_t *cf, const char *directive,
 
     for (p = ngx_http_ratelimit_parameters; p->name; p++) {
 
-        text = ngx_http_ratelimit_argument(cf, p->name);
+        of = p->algorithms;
+        text = of ? ngx_http_ratelimit_argument(cf, p->name) : NULL;
+
         if (text == NULL) {
             continue;
         }
-
-        of = p->algorithms;
 
         if (p->set == ngx_http_ratelimit_set_window && rule->rule.spec.calendar)
         {

@@ -1,6 +1,6 @@
 /*
  * A rule's parameters: what rule_conf.c, which reads and combines them, knows
- * of the functions that set each one. Inside the three files only.
+ * of the functions that set each one. Inside the files that set one only.
  */
 
 #ifndef NGX_HTTP_RATELIMIT_RULE_CONF_H_INCLUDED
@@ -14,6 +14,16 @@
  */
 typedef const char *(*ngx_http_ratelimit_parameter_pt)(ngx_conf_t *cf,
     ngx_str_t *value, ngx_http_ratelimit_rule_t *rule);
+
+/* zone_conf.c: of rule->own, the zone whose rule it is */
+const char *ngx_http_ratelimit_set_zone(ngx_conf_t *cf, ngx_str_t *value,
+    ngx_http_ratelimit_rule_t *rule);
+const char *ngx_http_ratelimit_set_redis(ngx_conf_t *cf, ngx_str_t *value,
+    ngx_http_ratelimit_rule_t *rule);
+const char *ngx_http_ratelimit_set_state(ngx_conf_t *cf, ngx_str_t *value,
+    ngx_http_ratelimit_rule_t *rule);
+const char *ngx_http_ratelimit_set_clear(ngx_conf_t *cf, ngx_str_t *value,
+    ngx_http_ratelimit_rule_t *rule);
 
 /* match_conf.c: which requests, counted by what */
 const char *ngx_http_ratelimit_set_key(ngx_conf_t *cf, ngx_str_t *value,

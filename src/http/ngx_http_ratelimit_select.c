@@ -22,7 +22,6 @@ typedef struct {
     ngx_http_ratelimit_explain_t  *explain;    /* NULL: nobody asks */
     unsigned                       grouped:1;  /* rules replace each other */
     unsigned                       found:1;    /* the rule, by its path */
-    unsigned                       cost_wrong:1;   /* and logged */
 } ngx_http_ratelimit_selection_t;
 
 static ngx_int_t ngx_http_ratelimit_select_all(ngx_http_request_t *r,
@@ -96,7 +95,6 @@ ngx_http_ratelimit_select_all(ngx_http_request_t *r,
     s.request = r;
     s.ctx = ctx;
     s.explain = explain;
-    s.cost_wrong = 0;
 
     if (ngx_http_ratelimit_select_subject(&s, conf) != NGX_OK) {
         return NGX_ERROR;
@@ -139,6 +137,8 @@ ngx_http_ratelimit_select_subject(ngx_http_ratelimit_selection_t *s,
 
     r = s->request;
     subject = &s->subject;
+    subject->log_limit = ngx_http_ratelimit_log_limit_of(r,
+                                             NGX_HTTP_RATELIMIT_LOG_REGEX);
 
     subject->method = r->method;
     subject->path = s->ctx->path;
@@ -332,6 +332,7 @@ static ngx_int_t
 ngx_http_ratelimit_select_apply(ngx_http_ratelimit_selection_t *s,
     ngx_ratelimit_rule_t *rule)
 {
+    char                          note[NGX_RATELIMIT_LOG_NOTE];
     ngx_int_t                     rc;
     ngx_str_t                     key;
     ngx_ratelimit_check_t        *check;
@@ -387,11 +388,16 @@ ngx_http_ratelimit_select_apply(ngx_http_ratelimit_selection_t *s,
     }
 
     if (check->ncounters == NGX_RATELIMIT_MAX_COUNTERS) {
-        ngx_log_error(NGX_LOG_ERR, s->subject.log, 0,
-                      "more than %d ratelimit rules match one request, "
-                      "rule \"%V\" of zone \"%V\" is not counted, nor is any "
-                      "after it", NGX_RATELIMIT_MAX_COUNTERS, &rule->id,
-                      &s->limiter->zone.name);
+        if (ngx_http_ratelimit_log_due(s->request,
+                                       NGX_HTTP_RATELIMIT_LOG_TOO_MANY, note))
+        {
+            ngx_log_error(NGX_LOG_ERR, s->subject.log, 0,
+                          "more than %d ratelimit rules match one request, "
+                          "rule \"%V\" of zone \"%V\" is not counted, nor is "
+                          "any after it%s", NGX_RATELIMIT_MAX_COUNTERS,
+                          &rule->id, &s->limiter->zone.name, note);
+        }
+
         s->match = NGX_RATELIMIT_TOO_MANY;
         return NGX_DONE;
     }
@@ -571,6 +577,7 @@ static ngx_int_t
 ngx_http_ratelimit_select_dynamic(ngx_http_ratelimit_selection_t *s,
     ngx_ratelimit_rule_t *rule, ngx_ratelimit_allowance_t *made)
 {
+    char                          note[NGX_RATELIMIT_LOG_NOTE];
     u_char                        buf[NGX_HTTP_RATELIMIT_QUOTE_BYTES];
     ngx_str_t                     text;
     const char                   *expected;
@@ -599,12 +606,17 @@ ngx_http_ratelimit_select_dynamic(ngx_http_ratelimit_selection_t *s,
         return NGX_OK;
     }
 
-    text = ngx_http_ratelimit_value_quote(&text, buf);
+    if (ngx_http_ratelimit_log_due(s->request, NGX_HTTP_RATELIMIT_LOG_LIMIT,
+                                   note))
+    {
+        text = ngx_http_ratelimit_value_quote(&text, buf);
 
-    ngx_log_error(NGX_LOG_ERR, s->subject.log, 0,
-                  "ratelimit rule \"%V\" of zone \"%V\" has a limit of "
-                  "\"%V\", expected %s; it is not applied",
-                  &rule->id, &s->limiter->zone.name, &text, expected);
+        ngx_log_error(NGX_LOG_ERR, s->subject.log, 0,
+                      "ratelimit rule \"%V\" of zone \"%V\" has a limit of "
+                      "\"%V\", expected %s; it is not applied%s",
+                      &rule->id, &s->limiter->zone.name, &text, expected,
+                      note);
+    }
 
     s->match = NGX_RATELIMIT_LIMIT_WRONG;
 
@@ -638,6 +650,7 @@ static ngx_int_t
 ngx_http_ratelimit_select_cost(ngx_http_ratelimit_selection_t *s,
     ngx_ratelimit_rule_t *rule, uint32_t *cost)
 {
+    char                          note[NGX_RATELIMIT_LOG_NOTE];
     u_char                        buf[NGX_HTTP_RATELIMIT_QUOTE_BYTES];
     ngx_str_t                     text;
     ngx_http_request_t           *r;
@@ -652,18 +665,17 @@ ngx_http_ratelimit_select_cost(ngx_http_ratelimit_selection_t *s,
 
     if (text.len == 0
         || ngx_http_ratelimit_cost_parse(&text, cost) == NGX_OK
-        || s->cost_wrong)
+        || !ngx_http_ratelimit_log_due(r, NGX_HTTP_RATELIMIT_LOG_COST, note))
     {
         return NGX_OK;
     }
 
-    s->cost_wrong = 1;
     text = ngx_http_ratelimit_value_quote(&text, buf);
 
     ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
                   "ratelimit rule \"%V\" of zone \"%V\" has a cost of \"%V\", "
-                  "expected a number of 0 or more; it costs %uD",
-                  &rule->id, &s->limiter->zone.name, &text, *cost);
+                  "expected a number of 0 or more; it costs %uD%s",
+                  &rule->id, &s->limiter->zone.name, &text, *cost, note);
 
     return NGX_OK;
 }

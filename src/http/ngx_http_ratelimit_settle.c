@@ -158,6 +158,7 @@ static ngx_int_t
 ngx_http_ratelimit_header_cost(ngx_http_request_t *r,
     const ngx_ratelimit_rule_t *rule, uint64_t *cost)
 {
+    char              note[NGX_RATELIMIT_LOG_NOTE];
     u_char            buf[NGX_HTTP_RATELIMIT_QUOTE_BYTES];
     ngx_str_t         text;
     ngx_table_elt_t  *h;
@@ -178,19 +179,23 @@ ngx_http_ratelimit_header_cost(ngx_http_request_t *r,
 
     if (ngx_ratelimit_number_parse(h->value.data, h->value.len, 0,
                                    NGX_RATELIMIT_MAX_TOKENS, cost)
-        != 0)
+        == 0)
+    {
+        return NGX_OK;
+    }
+
+    if (ngx_http_ratelimit_log_due(r, NGX_HTTP_RATELIMIT_LOG_HEADER_COST, note))
     {
         text = ngx_http_ratelimit_value_quote(&h->value, buf);
 
         ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
                       "ratelimit rule \"%V\" has a cost of \"%V\" in the "
                       "response's \"%V\", expected a number from 0 to "
-                      "1073741824; it is not counted",
-                      &rule->id, &text, &rule->cost_header);
-        return NGX_DECLINED;
+                      "1073741824; it is not counted%s",
+                      &rule->id, &text, &rule->cost_header, note);
     }
 
-    return NGX_OK;
+    return NGX_DECLINED;
 }
 
 

@@ -3,22 +3,19 @@
  * the zone itself.
  */
 
-#include "ngx_http_ratelimit.h"
+#include "ngx_http_ratelimit_rule_conf.h"
 
 #include "ngx_ratelimit_document.h"
 #include "ngx_ratelimit_job.h"
 #include "ngx_ratelimit_sync.h"
 #include "ngx_ratelimit_text.h"
 
-static ngx_int_t ngx_http_ratelimit_zone_parameters(ngx_conf_t *cf,
-    ngx_http_ratelimit_zone_t *zone, ngx_http_ratelimit_rule_t *rule,
-    ssize_t *size);
-static ngx_int_t ngx_http_ratelimit_zone_own(ngx_conf_t *cf,
-    ngx_http_ratelimit_zone_t *zone, ngx_str_t *text);
-static ngx_int_t ngx_http_ratelimit_zone_size(ngx_conf_t *cf,
-    ngx_str_t *text, ngx_str_t *name, ssize_t *size);
+static ngx_int_t ngx_http_ratelimit_zone_key(ngx_conf_t *cf,
+    ngx_http_ratelimit_zone_t *zone);
+static const char *ngx_http_ratelimit_zone_size(ngx_conf_t *cf,
+    ngx_http_ratelimit_zone_t *zone, ngx_str_t *number);
 static ngx_int_t ngx_http_ratelimit_zone_memory(ngx_conf_t *cf,
-    ngx_http_ratelimit_zone_t *zone, size_t size);
+    ngx_http_ratelimit_main_conf_t *conf, ngx_http_ratelimit_zone_t *zone);
 static ngx_int_t ngx_http_ratelimit_zone_rule(ngx_conf_t *cf,
     ngx_http_ratelimit_main_conf_t *conf, ngx_http_ratelimit_zone_t *zone,
     ngx_http_ratelimit_rule_t *rule);
@@ -29,8 +26,6 @@ ngx_http_ratelimit_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
     ngx_http_ratelimit_main_conf_t *rmcf = conf;
 
-    ssize_t                      size;
-    ngx_str_t                   *value;
     ngx_http_ratelimit_rule_t   *rule;
     ngx_http_ratelimit_zone_t   *zone, **entry;
 
@@ -41,23 +36,13 @@ ngx_http_ratelimit_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return NGX_CONF_ERROR;
     }
 
-    size = 0;
-    value = cf->args->elts;
-
-    zone->limiter.zone.key = value[1];
+    rule->own = zone;
     ngx_http_ratelimit_place(cf, &zone->place);
 
-    if (value[1].len == 0) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"ratelimit_zone\" has an empty key, "
-                           "expected a value with variables");
-        return NGX_CONF_ERROR;
-    }
-
-    if (ngx_http_ratelimit_value_compile(cf, &value[1], &zone->key) != NGX_OK
-        || ngx_http_ratelimit_zone_parameters(cf, zone, rule, &size)
+    if (ngx_http_ratelimit_zone_key(cf, zone) != NGX_OK
+        || ngx_http_ratelimit_rule_parameters(cf, "ratelimit_zone", 2, rule)
            != NGX_OK
-        || ngx_http_ratelimit_zone_memory(cf, zone, size) != NGX_OK
+        || ngx_http_ratelimit_zone_memory(cf, rmcf, zone) != NGX_OK
         || ngx_ratelimit_policy_base(&zone->limiter, cf->pool) == NULL
         || ngx_http_ratelimit_zone_rule(cf, rmcf, zone, rule) != NGX_OK)
     {
@@ -75,58 +60,146 @@ ngx_http_ratelimit_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 }
 
 
+/* "key", or "key=key" as a rule writes it */
 static ngx_int_t
-ngx_http_ratelimit_zone_parameters(ngx_conf_t *cf,
-    ngx_http_ratelimit_zone_t *zone, ngx_http_ratelimit_rule_t *rule,
-    ssize_t *size)
+ngx_http_ratelimit_zone_key(ngx_conf_t *cf, ngx_http_ratelimit_zone_t *zone)
 {
-    ngx_int_t   rc;
-    ngx_str_t  *value, text, *name;
-    ngx_uint_t  i;
+    ngx_str_t  *value, *key;
+
+    if (ngx_http_ratelimit_rule_no_name(cf, "ratelimit_zone", "key")) {
+        return NGX_ERROR;
+    }
 
     value = cf->args->elts;
-    name = &zone->limiter.zone.name;
+    key = &zone->limiter.zone.key;
 
-    for (i = 2; i < cf->args->nelts; i++) {
-
-        if (name->len == 0
-            && ngx_http_ratelimit_parameter(&value[i], "zone=", &text))
-        {
-            if (ngx_http_ratelimit_zone_size(cf, &text, name, size)
-                != NGX_OK)
-            {
-                return NGX_ERROR;
-            }
-
-            continue;
-        }
-
-        rc = ngx_http_ratelimit_zone_own(cf, zone, &value[i]);
-
-        if (rc == NGX_ERROR) {
-            return NGX_ERROR;
-        }
-
-        if (rc == NGX_OK) {
-            continue;
-        }
-
-        rc = ngx_http_ratelimit_rule_parameter(cf, "ratelimit_zone",
-                                               &value[i], rule);
-        if (rc == NGX_ERROR) {
-            return NGX_ERROR;
-        }
-
-        if (rc == NGX_DECLINED) {
-            ngx_http_ratelimit_rule_unknown(cf, "ratelimit_zone",
-                                            "\"zone=<name>:<size>\", "
-                                            "\"redis=<name>\", "
-                                            "\"state=<file>\", "
-                                            "\"keys_in_clear=on|off\"",
-                                            &value[i]);
-            return NGX_ERROR;
-        }
+    if (ngx_http_ratelimit_parameter(&value[1], "key=", key) == NULL) {
+        *key = value[1];
     }
+
+    if (key->len == 0) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"ratelimit_zone\" has an empty key, "
+                           "expected a value with variables");
+        return NGX_ERROR;
+    }
+
+    ngx_http_ratelimit_key_warn(cf, "ratelimit_zone", key);
+
+    return ngx_http_ratelimit_value_compile(cf, key, &zone->key);
+}
+
+
+/* "name:size" */
+const char *
+ngx_http_ratelimit_set_zone(ngx_conf_t *cf, ngx_str_t *value,
+    ngx_http_ratelimit_rule_t *rule)
+{
+    u_char     *colon;
+    ngx_str_t  *name, number;
+
+    colon = ngx_strlchr(value->data, value->data + value->len, ':');
+
+    if (colon == NULL) {
+        return "\"zone=<name>:<size>\"";
+    }
+
+    name = &rule->own->limiter.zone.name;
+
+    name->data = value->data;
+    name->len = colon - value->data;
+
+    if (!ngx_ratelimit_name_valid(name->data, name->len)) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"ratelimit_zone\" has an invalid name \"%V\", "
+                           "expected 1 to 64 of A-Z, a-z, 0-9, \"_\", "
+                           "\".\", \"-\"", name);
+        return "";
+    }
+
+    number.data = colon + 1;
+    number.len = value->data + value->len - number.data;
+
+    return ngx_http_ratelimit_zone_size(cf, rule->own, &number);
+}
+
+
+static const char *
+ngx_http_ratelimit_zone_size(ngx_conf_t *cf, ngx_http_ratelimit_zone_t *zone,
+    ngx_str_t *number)
+{
+    size_t   min;
+    ssize_t  size;
+
+    min = ngx_ratelimit_zone_min_size();
+    size = ngx_parse_size(number);
+
+    if (size != NGX_ERROR && size >= (ssize_t) min) {
+        zone->size = size;
+        return NULL;
+    }
+
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                       "\"ratelimit_zone\" \"%V\" has an invalid size "
+                       "\"%V\", expected %uzk or more, as in \"10m\"",
+                       &zone->limiter.zone.name, number, min / 1024);
+
+    return "";
+}
+
+
+const char *
+ngx_http_ratelimit_set_redis(ngx_conf_t *cf, ngx_str_t *value,
+    ngx_http_ratelimit_rule_t *rule)
+{
+    rule->own->redis = *value;
+
+    return value->len ? NULL : "the name of a \"ratelimit_redis\"";
+}
+
+
+const char *
+ngx_http_ratelimit_set_state(ngx_conf_t *cf, ngx_str_t *value,
+    ngx_http_ratelimit_rule_t *rule)
+{
+    ngx_ratelimit_limiter_t  *limiter;
+
+    if (value->len == 0) {
+        return "a file";
+    }
+
+    limiter = &rule->own->limiter;
+    limiter->state = *value;
+    limiter->follows = 1;
+
+    return (ngx_conf_full_name(cf->cycle, &limiter->state, 0) == NGX_OK)
+           ? NULL : "";
+}
+
+
+const char *
+ngx_http_ratelimit_set_clear(ngx_conf_t *cf, ngx_str_t *value,
+    ngx_http_ratelimit_rule_t *rule)
+{
+    if (value->len == 2 && ngx_strncmp(value->data, "on", 2) == 0) {
+        rule->own->limiter.clear = 1;
+        return NULL;
+    }
+
+    return (value->len == 3 && ngx_strncmp(value->data, "off", 3) == 0)
+           ? NULL : "\"on\" or \"off\"";
+}
+
+
+static ngx_int_t
+ngx_http_ratelimit_zone_memory(ngx_conf_t *cf,
+    ngx_http_ratelimit_main_conf_t *conf, ngx_http_ratelimit_zone_t *zone)
+{
+    ngx_int_t                   rc;
+    ngx_str_t                  *name;
+    ngx_http_ratelimit_zone_t  *first;
+
+    name = &zone->limiter.zone.name;
 
     if (name->len == 0) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
@@ -135,120 +208,20 @@ ngx_http_ratelimit_zone_parameters(ngx_conf_t *cf,
         return NGX_ERROR;
     }
 
-    return NGX_OK;
-}
+    first = ngx_http_ratelimit_zone_by_name(conf, name);
 
-
-/* What no rule has. NGX_DECLINED: another parameter, or the same again. */
-static ngx_int_t
-ngx_http_ratelimit_zone_own(ngx_conf_t *cf, ngx_http_ratelimit_zone_t *zone,
-    ngx_str_t *text)
-{
-    ngx_str_t                 value;
-    ngx_ratelimit_limiter_t  *limiter;
-
-    limiter = &zone->limiter;
-
-    if (zone->redis.len == 0
-        && ngx_http_ratelimit_parameter(text, "redis=", &value)
-        && value.len)
-    {
-        zone->redis = value;
-        return NGX_OK;
-    }
-
-    if (limiter->state.len == 0
-        && ngx_http_ratelimit_parameter(text, "state=", &value)
-        && value.len)
-    {
-        limiter->state = value;
-        limiter->follows = 1;
-
-        return ngx_conf_full_name(cf->cycle, &limiter->state, 0);
-    }
-
-    if (zone->in_clear == 0
-        && ngx_http_ratelimit_parameter(text, "keys_in_clear=", &value))
-    {
-        if (value.len == 2 && ngx_strncmp(value.data, "on", 2) == 0) {
-            limiter->clear = 1;
-
-        } else if (value.len != 3 || ngx_strncmp(value.data, "off", 3) != 0) {
-            return NGX_DECLINED;
-        }
-
-        zone->in_clear = 1;
-        return NGX_OK;
-    }
-
-    return NGX_DECLINED;
-}
-
-
-/* "name:size" */
-static ngx_int_t
-ngx_http_ratelimit_zone_size(ngx_conf_t *cf, ngx_str_t *text,
-    ngx_str_t *name, ssize_t *size)
-{
-    u_char     *colon;
-    ngx_str_t   number;
-
-    colon = ngx_strlchr(text->data, text->data + text->len, ':');
-
-    if (colon == NULL) {
+    if (first) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"ratelimit_zone\" has an invalid \"zone=%V\", "
-                           "expected \"zone=<name>:<size>\"", text);
+                           "\"ratelimit_zone\" \"%V\" is defined twice, "
+                           "first in %V:%ui, and again", name,
+                           &first->place.file, first->place.line);
         return NGX_ERROR;
     }
-
-    name->data = text->data;
-    name->len = colon - text->data;
-
-    if (!ngx_ratelimit_name_valid(name->data, name->len)) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"ratelimit_zone\" has an invalid name \"%V\", "
-                           "expected 1 to 64 of A-Z, a-z, 0-9, \"_\", "
-                           "\".\", \"-\"", name);
-        return NGX_ERROR;
-    }
-
-    number.data = colon + 1;
-    number.len = text->data + text->len - number.data;
-
-    *size = ngx_parse_size(&number);
-
-    if (*size == NGX_ERROR
-        || *size < (ssize_t) ngx_ratelimit_zone_min_size())
-    {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"ratelimit_zone\" \"%V\" has an invalid size "
-                           "\"%V\", expected %uzk or more", name, &number,
-                           ngx_ratelimit_zone_min_size() / 1024);
-        return NGX_ERROR;
-    }
-
-    return NGX_OK;
-}
-
-
-static ngx_int_t
-ngx_http_ratelimit_zone_memory(ngx_conf_t *cf,
-    ngx_http_ratelimit_zone_t *zone, size_t size)
-{
-    ngx_int_t  rc;
 
     zone->limiter.zone.leased = (zone->redis.len != 0);
 
-    rc = ngx_ratelimit_zone_add(cf, &zone->limiter.zone, size,
+    rc = ngx_ratelimit_zone_add(cf, &zone->limiter.zone, zone->size,
                                 &ngx_http_ratelimit_module);
-
-    if (rc == NGX_DECLINED) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"ratelimit_zone\" \"%V\" is defined twice, "
-                           "expected one of each name",
-                           &zone->limiter.zone.name);
-    }
 
     return (rc == NGX_OK) ? NGX_OK : NGX_ERROR;
 }
@@ -260,7 +233,7 @@ ngx_http_ratelimit_zone_rule(ngx_conf_t *cf,
     ngx_http_ratelimit_main_conf_t *conf, ngx_http_ratelimit_zone_t *zone,
     ngx_http_ratelimit_rule_t *rule)
 {
-    if (rule->seen == 0) {
+    if (!rule->limits) {
         return NGX_OK;
     }
 

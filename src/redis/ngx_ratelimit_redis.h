@@ -111,10 +111,13 @@ struct ngx_ratelimit_redis_s {
     ngx_str_t                      master;     /* what sentinels call it */
     ngx_str_t                      sentinel_username; /* as the two below */
     ngx_str_t                      sentinel_password;
+    ngx_str_t                      sentinel_password_file;
     ngx_msec_t                     timeout;    /* a call waits no longer */
     ngx_uint_t                     buckets;    /* hash keys, a power of two */
     ngx_str_t                      username;   /* empty: AUTH password */
-    ngx_str_t                      password;   /* empty: no AUTH */
+    ngx_str_t                      password;   /* empty: no AUTH; else as it
+                                                  was when the file was read */
+    ngx_str_t                      password_file; /* a whole path */
     ngx_uint_t                     database;
     ngx_ratelimit_redis_tls_t      tls;
     ngx_str_t                      secret;     /* key of the digest */
@@ -126,8 +129,19 @@ struct ngx_ratelimit_redis_s {
     void                          *digest_ctx; /* made by prepare */
     ngx_ratelimit_redis_shared_t  *shared;     /* set before workers start */
     ngx_ratelimit_redis_client_t  *client;
+    unsigned                       reloaded:1; /* shared is of an older cycle */
 };
 
+
+/* a secret or a password, and its newline */
+#define NGX_RATELIMIT_REDIS_FILE_BYTES  1024
+
+/*
+ * The first line of what was read from a file, n bytes, without its end: NGX_OK
+ * or NGX_DECLINED, it is empty or does not fit FILE_BYTES.
+ */
+ngx_int_t ngx_ratelimit_redis_first_line(u_char *buf, size_t n,
+    ngx_str_t *line);
 
 /*
  * Completes a block when its directives are read: the digest's key schedule.
@@ -236,6 +250,13 @@ uint64_t ngx_ratelimit_redis_name(ngx_ratelimit_redis_t *redis);
  */
 ngx_uint_t ngx_ratelimit_redis_nodes(const ngx_ratelimit_redis_t *redis);
 
+/*
+ * How many gateways may be counting alone while Redis is away: the most that
+ * lived within the ten seconds before its last answer. A Redis that comes back
+ * empty, and goes again, has heard of few. 1 before the first answer.
+ */
+ngx_uint_t ngx_ratelimit_redis_fleet(const ngx_ratelimit_redis_t *redis);
+
 /* The maker is gone: the handler will not be called, nor called again. */
 void ngx_ratelimit_redis_forget(ngx_ratelimit_redis_call_t *call);
 
@@ -247,6 +268,8 @@ typedef struct {
                                                           those healed */
     uint64_t    refreshes;     /* questions for the slot map, the master */
     uint64_t    reconnects;    /* connections that came back */
+    uint64_t    handshakes;    /* of TLS that succeeded */
+    uint64_t    resumed;       /* of them, those of an earlier session */
     uint64_t    opened;        /* breakers, how often */
     uint64_t    nodes;         /* of the fleet, as redis_nodes() */
 } ngx_ratelimit_redis_stat_t;
@@ -260,10 +283,12 @@ void ngx_ratelimit_redis_stat(const ngx_ratelimit_redis_t *redis,
     ngx_ratelimit_redis_stat_t *stat);
 
 /*
- * The first shard at or after place *n, which then names the next place.
- * Returns NGX_OK, or NGX_DONE where there is none.
+ * The breakers of the Redis nodes that are in use now: the server, or those of
+ * the current slot map; "slot map" while there is none. *place is NULL for the
+ * first one and is moved on: use it within one turn of the event loop. Returns
+ * NGX_OK, or NGX_DONE: there are no more.
  */
 ngx_int_t ngx_ratelimit_redis_shard_stat(const ngx_ratelimit_redis_t *redis,
-    ngx_uint_t *n, ngx_ratelimit_redis_shard_stat_t *stat);
+    ngx_queue_t **place, ngx_ratelimit_redis_shard_stat_t *stat);
 
 #endif /* NGX_RATELIMIT_REDIS_H_INCLUDED */

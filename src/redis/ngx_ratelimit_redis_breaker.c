@@ -1,11 +1,16 @@
 /*
- * The shards' breakers at work: who may send, whose end counts, who is let go
- * when a shard fails, and what the log says of it.
+ * The breakers of the Redis nodes at work: which calls are sent, what the end
+ * of a call says about the node, the probes, who is let go, and what the log
+ * says.
  *
  * What counts is what a request asked, whatever became of that request since:
  * the breaker is there for those who wait. What nobody waits for, as giving
  * back, is sent while it is closed, and neither opens nor closes it; only what
  * frees a slot is sent in any case.
+ *
+ * The end of a call counts against the node only where no worker has heard the
+ * node meanwhile, or where the node was late on this very connection. Else it
+ * is the connection that is broken.
  */
 
 #include "ngx_ratelimit_redis_int.h"
@@ -13,26 +18,27 @@
 /* longer than its timeout a probe's report is not waited for */
 #define NGX_RATELIMIT_REDIS_PROBE_LOST_MS  500
 
-/* while a breaker is open the log repeats itself so often */
-#define NGX_RATELIMIT_REDIS_REMIND_SECONDS  60
+/* so often a worker looks for breakers that others have opened */
+#define NGX_RATELIMIT_REDIS_PROBE_LOOK_MS  1000
 
 
-static ngx_ratelimit_redis_call_t *ngx_ratelimit_redis_breaker_probe(
-    ngx_ratelimit_redis_call_t *call, ngx_ratelimit_redis_shard_t *shard);
-static void ngx_ratelimit_redis_breaker_tell(
+static ngx_ratelimit_breaker_now_t ngx_ratelimit_redis_breaker_now(
+    const ngx_ratelimit_redis_client_t *client);
+static void ngx_ratelimit_redis_breaker_changed(
     ngx_ratelimit_redis_client_t *client, ngx_ratelimit_redis_shard_t *shard,
-    ngx_ratelimit_breaker_outcome_e outcome, ngx_uint_t probe,
-    ngx_ratelimit_redis_status_e status);
+    ngx_ratelimit_breaker_change_e change);
+static ngx_msec_t ngx_ratelimit_redis_probe(ngx_ratelimit_redis_conn_t *conn);
 static void ngx_ratelimit_redis_release(ngx_ratelimit_redis_client_t *client);
 static ngx_uint_t ngx_ratelimit_redis_in_vain(
     const ngx_ratelimit_redis_call_t *call);
 
 
-ngx_ratelimit_redis_call_t *
+ngx_uint_t
 ngx_ratelimit_redis_breaker_ask(ngx_ratelimit_redis_call_t *call,
-    ngx_ratelimit_redis_shard_t *shard, ngx_uint_t probe)
+    ngx_ratelimit_redis_shard_t *shard, uint32_t *credit)
 {
-    uint64_t                       wait_ms, lost_ms;
+    uint64_t                       wait_ms;
+    ngx_ratelimit_breaker_now_t    now;
     ngx_ratelimit_redis_client_t  *client;
 
     /* it may have waited for the slot map */
@@ -40,26 +46,16 @@ ngx_ratelimit_redis_breaker_ask(ngx_ratelimit_redis_call_t *call,
     call->shard = NULL;
 
     if (shard == NULL) {
-        return call;
+        return 1;
     }
 
     client = call->client;
-    lost_ms = probe ? client->redis->timeout
-                      + NGX_RATELIMIT_REDIS_PROBE_LOST_MS
-                    : 0;
+    now = ngx_ratelimit_redis_breaker_now(client);
+    wait_ms = ngx_ratelimit_breaker_ask(&shard->breaker, &now, credit);
 
-    switch (ngx_ratelimit_breaker_ask(&shard->breaker, ngx_current_msec,
-                                      lost_ms, &wait_ms))
-    {
-    case NGX_RATELIMIT_BREAKER_PASS:
+    if (wait_ms == 0) {
         call->shard = call->asked ? shard : NULL;
-        return call;
-
-    case NGX_RATELIMIT_BREAKER_PROBE:
-        return ngx_ratelimit_redis_breaker_probe(call, shard);
-
-    default: /* NGX_RATELIMIT_BREAKER_REFUSE */
-        break;
+        return 1;
     }
 
     /* another worker may have opened it, while some wait here */
@@ -71,40 +67,22 @@ ngx_ratelimit_redis_breaker_ask(ngx_ratelimit_redis_call_t *call,
     call->wait_ms = (ngx_msec_t) wait_ms;
     ngx_ratelimit_redis_call_fail(call, NGX_RATELIMIT_REDIS_OPEN);
 
-    return NULL;
+    return 0;
 }
 
 
-/*
- * The probe is what the request asks, in a copy that nobody waits for: it
- * counts where it runs, and its request is answered now.
- */
+/* The random number is of the last call that failed. */
 
-static ngx_ratelimit_redis_call_t *
-ngx_ratelimit_redis_breaker_probe(ngx_ratelimit_redis_call_t *call,
-    ngx_ratelimit_redis_shard_t *shard)
+static ngx_ratelimit_breaker_now_t
+ngx_ratelimit_redis_breaker_now(const ngx_ratelimit_redis_client_t *client)
 {
-    ngx_ratelimit_redis_call_t  *probe;
+    ngx_ratelimit_breaker_now_t  now;
 
-    probe = call->handler ? ngx_ratelimit_redis_call_copy(call) : call;
+    now.ms = ngx_current_msec;
+    now.timeout_ms = (uint32_t) client->timeout;
+    now.random = client->jitter;
 
-    if (probe) {
-        probe->shard = shard;
-        probe->probe = 1;
-
-    } else {
-        ngx_ratelimit_redis_breaker_tell(call->client, shard,
-                                         NGX_RATELIMIT_BREAKER_FAILED, 1,
-                                         NGX_RATELIMIT_REDIS_UNREACHABLE);
-    }
-
-    if (probe != call) {
-        call->ran = (probe != NULL);
-        call->wait_ms = call->client->redis->timeout;
-        ngx_ratelimit_redis_call_fail(call, NGX_RATELIMIT_REDIS_OPEN);
-    }
-
-    return probe;
+    return now;
 }
 
 
@@ -113,8 +91,10 @@ ngx_ratelimit_redis_breaker_report(ngx_ratelimit_redis_call_t *call,
     ngx_ratelimit_breaker_outcome_e outcome,
     ngx_ratelimit_redis_status_e status)
 {
-    ngx_uint_t                    probe;
-    ngx_ratelimit_redis_shard_t  *shard;
+    ngx_ratelimit_breaker_now_t      now;
+    ngx_ratelimit_redis_shard_t     *shard;
+    ngx_ratelimit_redis_client_t    *client;
+    ngx_ratelimit_breaker_change_e   change;
 
     shard = call->shard;
 
@@ -122,13 +102,33 @@ ngx_ratelimit_redis_breaker_report(ngx_ratelimit_redis_call_t *call,
         return;
     }
 
-    probe = call->probe;
-
+    client = call->client;
     call->shard = NULL;
-    call->probe = 0;
 
-    ngx_ratelimit_redis_breaker_tell(call->client, shard, outcome, probe,
-                                     status);
+    if (outcome != NGX_RATELIMIT_BREAKER_GOOD) {
+        client->failed = status;
+        client->jitter = (uint32_t) ngx_random();
+    }
+
+    now = ngx_ratelimit_redis_breaker_now(client);
+
+    if (call->probe) {
+        call->probe = 0;
+        change = ngx_ratelimit_breaker_probed(&shard->breaker,
+                                 outcome == NGX_RATELIMIT_BREAKER_GOOD, &now);
+
+    } else {
+        change = ngx_ratelimit_breaker_report(&shard->breaker, outcome, &now);
+    }
+
+    ngx_ratelimit_redis_breaker_changed(client, shard, change);
+
+    if (outcome == NGX_RATELIMIT_BREAKER_TIMED_OUT
+        && ngx_ratelimit_breaker_state(&shard->breaker)
+           == NGX_RATELIMIT_BREAKER_OPEN)
+    {
+        ngx_ratelimit_redis_release(client);
+    }
 }
 
 
@@ -143,6 +143,98 @@ ngx_ratelimit_redis_breaker_neutral(ngx_ratelimit_redis_call_t *call)
     }
 
     call->shard = NULL;
+}
+
+
+void
+ngx_ratelimit_redis_breaker_unsent(ngx_ratelimit_redis_call_t *call,
+    ngx_ratelimit_redis_conn_t *conn)
+{
+    ngx_ratelimit_redis_shard_t  *shard;
+
+    shard = call->shard;
+
+    if (shard == NULL || call->probe) {
+        return;
+    }
+
+    if (ngx_ratelimit_breaker_lives(&shard->breaker, conn->lost_ms)) {
+        call->shard = NULL;
+        return;
+    }
+
+    ngx_ratelimit_redis_breaker_report(call,
+                                       NGX_RATELIMIT_BREAKER_UNREACHABLE,
+                                       NGX_RATELIMIT_REDIS_UNREACHABLE);
+}
+
+
+void
+ngx_ratelimit_redis_breaker_expired(ngx_ratelimit_redis_call_t *call)
+{
+    ngx_msec_t                        since_ms;
+    ngx_ratelimit_redis_conn_t       *conn;
+    ngx_ratelimit_redis_shard_t      *shard;
+    ngx_ratelimit_breaker_outcome_e   outcome;
+
+    conn = call->conn;
+    shard = call->shard;
+
+    if (shard == NULL) {
+        return;
+    }
+
+    outcome = NGX_RATELIMIT_BREAKER_TIMED_OUT;
+    since_ms = 0;
+
+    if (conn && conn->state != NGX_RATELIMIT_REDIS_UP) {
+        conn->vain = 1;
+        since_ms = conn->lost_ms;
+
+    } else if (conn) {
+        since_ms = call->since_ms;
+
+        /* the worker, not the node, took the time */
+
+        if (!call->probe
+            && (!call->written
+                || ngx_current_msec - since_ms < call->client->timeout / 2))
+        {
+            call->shard = NULL;
+            return;
+        }
+    }
+
+    if (conn && !call->probe
+        && ngx_ratelimit_breaker_lives(&shard->breaker, since_ms))
+    {
+        if (!call->written || conn->heard_ms <= since_ms) {
+            call->shard = NULL;
+            return;
+        }
+
+        outcome = NGX_RATELIMIT_BREAKER_FAILED;
+    }
+
+    ngx_ratelimit_redis_breaker_report(call, outcome,
+                                       NGX_RATELIMIT_REDIS_TIMEOUT);
+}
+
+
+void
+ngx_ratelimit_redis_breaker_heard(ngx_ratelimit_redis_conn_t *conn,
+    ngx_uint_t good)
+{
+    ngx_ratelimit_redis_shard_t  *shard;
+
+    shard = conn->shard;
+    conn->heard_ms = ngx_current_msec;
+
+    if (shard) {
+        ngx_ratelimit_redis_breaker_changed(conn->client, shard,
+            ngx_ratelimit_breaker_heard(&shard->breaker, good,
+                                        ngx_current_msec));
+    }
 }
 
 
@@ -171,69 +263,167 @@ ngx_ratelimit_redis_breaker_mapped(ngx_ratelimit_redis_client_t *client)
     shard = client->map_shard;
     client->map_shard = NULL;
 
-    if (shard
-        && ngx_ratelimit_breaker_state(&shard->breaker)
-           != NGX_RATELIMIT_BREAKER_CLOSED)
-    {
-        ngx_ratelimit_redis_breaker_tell(client, shard,
-                                         NGX_RATELIMIT_BREAKER_GOOD, 1,
-                                         NGX_RATELIMIT_REDIS_OK);
+    if (shard) {
+        ngx_ratelimit_redis_breaker_changed(client, shard,
+            ngx_ratelimit_breaker_heard(&shard->breaker, 1,
+                                        ngx_current_msec));
     }
 }
 
 
 static void
-ngx_ratelimit_redis_breaker_tell(ngx_ratelimit_redis_client_t *client,
-    ngx_ratelimit_redis_shard_t *shard,
-    ngx_ratelimit_breaker_outcome_e outcome, ngx_uint_t probe,
-    ngx_ratelimit_redis_status_e status)
+ngx_ratelimit_redis_breaker_changed(ngx_ratelimit_redis_client_t *client,
+    ngx_ratelimit_redis_shard_t *shard, ngx_ratelimit_breaker_change_e change)
 {
+    char       note[NGX_RATELIMIT_LOG_NOTE];
     ngx_str_t  name;
 
     name.data = shard->name;
     name.len = shard->name_len;
 
-    /*
-     * The call that makes it half of all may be a good one, which is no reason;
-     * nor is each good one worth a random number.
-     */
+    switch (change) {
 
-    if (outcome != NGX_RATELIMIT_BREAKER_GOOD) {
-        client->failed = status;
-        client->jitter = (uint32_t) ngx_random();
-    }
-
-    switch (ngx_ratelimit_breaker_report(&shard->breaker, outcome, probe,
-                                         ngx_current_msec, client->jitter))
-    {
     case NGX_RATELIMIT_BREAKER_OPENED:
         ngx_ratelimit_redis_count(client->redis->shared->opened);
         ngx_ratelimit_redis_release(client);
 
-        ngx_log_error(NGX_LOG_ERR, client->log, 0,
-                      "ratelimit redis \"%V\": breaker of %V opens, "
-                      "calls end with \"%V\"", &client->redis->name, &name,
-                      ngx_ratelimit_redis_status_name(client->failed));
+        if (client->probe_timer.handler && !ngx_exiting) {
+            ngx_add_timer(&client->probe_timer, NGX_RATELIMIT_BREAKER_MIN_MS);
+        }
+
+        if (ngx_ratelimit_log_due(&shard->opens, ngx_current_msec,
+                                  NGX_RATELIMIT_LOG_MS, note))
+        {
+            ngx_log_error(NGX_LOG_ERR, client->log, 0,
+                          "ratelimit redis \"%V\": breaker of %V opens, "
+                          "calls end with \"%V\"%s", &client->redis->name,
+                          &name,
+                          ngx_ratelimit_redis_status_name(client->failed),
+                          note);
+        }
+
+        return;
+
+    case NGX_RATELIMIT_BREAKER_READMITS_NOW:
+        if (ngx_ratelimit_log_due(&shard->readmits, ngx_current_msec,
+                                  NGX_RATELIMIT_LOG_MS, note))
+        {
+            ngx_log_error(NGX_LOG_NOTICE, client->log, 0,
+                          "ratelimit redis \"%V\": breaker of %V readmits "
+                          "calls%s", &client->redis->name, &name, note);
+        }
+
         return;
 
     case NGX_RATELIMIT_BREAKER_CLOSED_NOW:
         ngx_ratelimit_redis_count(shard->closed);
 
-        ngx_log_error(NGX_LOG_NOTICE, client->log, 0,
-                      "ratelimit redis \"%V\": breaker of %V closes",
-                      &client->redis->name, &name);
+        if (ngx_ratelimit_log_due(&shard->closes, ngx_current_msec,
+                                  NGX_RATELIMIT_LOG_MS, note))
+        {
+            ngx_log_error(NGX_LOG_NOTICE, client->log, 0,
+                          "ratelimit redis \"%V\": breaker of %V closes%s",
+                          &client->redis->name, &name, note);
+        }
+
         return;
 
     default: /* NGX_RATELIMIT_BREAKER_SAME */
-        break;
+        return;
+    }
+}
+
+
+void
+ngx_ratelimit_redis_probes_start(ngx_ratelimit_redis_client_t *client)
+{
+    ngx_event_t  *ev;
+
+    ev = &client->probe_timer;
+    ev->data = client;
+    ev->log = client->log;
+    ev->handler = ngx_ratelimit_redis_probe_handler;
+    ev->cancelable = 1;
+
+    ngx_add_timer(ev, NGX_RATELIMIT_REDIS_PROBE_LOOK_MS);
+}
+
+
+/*
+ * Each worker looks at the breakers of the nodes that it is connected to. The
+ * one that comes first when a probe is due sends it. So no request is needed,
+ * and a worker that dies is replaced.
+ */
+
+void
+ngx_ratelimit_redis_probe_handler(ngx_event_t *ev)
+{
+    ngx_msec_t                     wait_ms, next_ms;
+    ngx_queue_t                   *q;
+    ngx_ratelimit_redis_client_t  *client;
+
+    client = ev->data;
+
+    if (ngx_exiting) {
+        return;
     }
 
-    if (outcome == NGX_RATELIMIT_BREAKER_TIMED_OUT
-        && ngx_ratelimit_breaker_state(&shard->breaker)
-           != NGX_RATELIMIT_BREAKER_CLOSED)
+    next_ms = NGX_RATELIMIT_REDIS_PROBE_LOOK_MS;
+
+    for (q = ngx_queue_head(&client->conns);
+         q != ngx_queue_sentinel(&client->conns);
+         q = ngx_queue_next(q))
     {
-        ngx_ratelimit_redis_release(client);
+        wait_ms = ngx_ratelimit_redis_probe(
+                      ngx_queue_data(q, ngx_ratelimit_redis_conn_t, queue));
+        next_ms = ngx_min(next_ms, wait_ms);
     }
+
+    ngx_add_timer(ev, next_ms);
+}
+
+
+/* Sends a probe where one is due. Returns when to look again. */
+
+static ngx_msec_t
+ngx_ratelimit_redis_probe(ngx_ratelimit_redis_conn_t *conn)
+{
+    uint64_t                       wait_ms;
+    ngx_ratelimit_redis_call_t    *call;
+    ngx_ratelimit_breaker_now_t    now;
+    ngx_ratelimit_redis_shard_t   *shard;
+    ngx_ratelimit_redis_client_t  *client;
+
+    client = conn->client;
+    shard = conn->shard;
+
+    if (shard == NULL || conn->state != NGX_RATELIMIT_REDIS_UP) {
+        return NGX_RATELIMIT_REDIS_PROBE_LOOK_MS;
+    }
+
+    now = ngx_ratelimit_redis_breaker_now(client);
+    ngx_ratelimit_redis_breaker_changed(client, shard,
+                         ngx_ratelimit_breaker_settle(&shard->breaker, &now));
+
+    wait_ms = ngx_ratelimit_breaker_probe(&shard->breaker, ngx_current_msec,
+                      client->timeout + NGX_RATELIMIT_REDIS_PROBE_LOST_MS);
+
+    if (wait_ms) {
+        return (ngx_msec_t) wait_ms;
+    }
+
+    /* without memory, or a bucket of that node, it is as one that was lost */
+
+    call = ngx_ratelimit_redis_probe_new(conn);
+
+    if (call) {
+        call->probe = 1;
+        ngx_ratelimit_redis_call_time(call);
+        call->shard = shard;
+        ngx_ratelimit_redis_conn_send(conn, call);
+    }
+
+    return client->timeout + NGX_RATELIMIT_BREAKER_MIN_MS;
 }
 
 
@@ -297,82 +487,5 @@ ngx_ratelimit_redis_in_vain(const ngx_ratelimit_redis_call_t *call)
     return shard
            && !call->probe
            && ngx_ratelimit_breaker_state(&shard->breaker)
-              != NGX_RATELIMIT_BREAKER_CLOSED;
-}
-
-
-ngx_uint_t
-ngx_ratelimit_redis_error_due(ngx_ratelimit_redis_conn_t *conn,
-    const u_char *why, size_t len)
-{
-    uint32_t                      hash, found;
-    ngx_uint_t                    i, seconds;
-    ngx_ratelimit_redis_told_t   *told, *one;
-    ngx_ratelimit_redis_shard_t  *shard;
-
-    shard = conn->shard;
-
-    if (shard == NULL) {
-        return ngx_ratelimit_redis_log_due(&conn->logged);
-    }
-
-    hash = ngx_crc32_short((u_char *) why, len);
-    told = shard->told;
-
-    /* this reason's place, else the one that was not used for longest */
-
-    for (i = 0; i < NGX_RATELIMIT_REDIS_TOLD; i++) {
-        one = &shard->told[i];
-
-        if (atomic_load(&one->why) == hash) {
-            told = one;
-            break;
-        }
-
-        if (atomic_load(&one->second) < atomic_load(&told->second)) {
-            told = one;
-        }
-    }
-
-    found = atomic_load(&told->why);
-
-    if (found != hash
-        && !atomic_compare_exchange_strong(&told->why, &found, hash)
-        && found != hash)
-    {
-        return 0;
-    }
-
-    seconds = 1;
-
-    if (found == hash
-        && ngx_ratelimit_breaker_state(&shard->breaker)
-           != NGX_RATELIMIT_BREAKER_CLOSED)
-    {
-        seconds = NGX_RATELIMIT_REDIS_REMIND_SECONDS;
-    }
-
-    return ngx_ratelimit_redis_second_due(&told->second, seconds);
-}
-
-
-ngx_uint_t
-ngx_ratelimit_redis_notice_due(ngx_ratelimit_redis_conn_t *conn)
-{
-    return conn->shard
-           ? ngx_ratelimit_redis_second_due(&conn->shard->noticed, 1)
-           : ngx_ratelimit_redis_log_due(&conn->noticed);
-}
-
-
-ngx_uint_t
-ngx_ratelimit_redis_second_due(_Atomic uint64_t *logged, ngx_uint_t seconds)
-{
-    uint64_t  now, before;
-
-    now = ngx_current_msec / 1000 + 1;
-    before = atomic_load(logged);
-
-    return (before == 0 || now >= before + seconds)
-           && atomic_compare_exchange_strong(logged, &before, now);
+              == NGX_RATELIMIT_BREAKER_OPEN;
 }

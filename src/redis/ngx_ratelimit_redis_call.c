@@ -20,7 +20,6 @@
 
 
 static void ngx_ratelimit_redis_call_init(ngx_ratelimit_redis_call_t *call);
-static void ngx_ratelimit_redis_call_waits(ngx_ratelimit_redis_call_t *call);
 static void ngx_ratelimit_redis_call_untime(ngx_ratelimit_redis_call_t *call);
 static void ngx_ratelimit_redis_call_end(ngx_ratelimit_redis_call_t *call,
     ngx_ratelimit_redis_status_e status);
@@ -38,7 +37,7 @@ ngx_ratelimit_redis_call_start(ngx_ratelimit_redis_call_t *call,
     call->asked = (handler != NULL && !call->quiet);
     call->ended = call->quiet;
 
-    ngx_ratelimit_redis_call_waits(call);
+    ngx_ratelimit_redis_call_time(call);
     ngx_ratelimit_redis_route(call);
 }
 
@@ -112,33 +111,6 @@ ngx_ratelimit_redis_call_init(ngx_ratelimit_redis_call_t *call)
 }
 
 
-/* The copy has no handler, and its end is not counted as one of a call. */
-
-ngx_ratelimit_redis_call_t *
-ngx_ratelimit_redis_call_copy(const ngx_ratelimit_redis_call_t *call)
-{
-    ngx_ratelimit_redis_call_t  *copy;
-
-    copy = ngx_ratelimit_redis_call_new(call->client, call->kind, call->len);
-    if (copy == NULL) {
-        return NULL;
-    }
-
-    ngx_memcpy(copy->text, call->text, call->len);
-
-    copy->len = call->len;
-    copy->slot = call->slot;
-    copy->asking = call->asking;
-    copy->redirects = call->redirects;
-    copy->asked = call->asked;
-    copy->ended = 1;
-
-    ngx_ratelimit_redis_call_waits(copy);
-
-    return copy;
-}
-
-
 void
 ngx_ratelimit_redis_call_free(ngx_ratelimit_redis_call_t *call)
 {
@@ -148,6 +120,12 @@ ngx_ratelimit_redis_call_free(ngx_ratelimit_redis_call_t *call)
 
     ngx_ratelimit_redis_call_untime(call);
     ngx_ratelimit_redis_handler_set(call, NULL, 0);
+
+    if (call->kind == NGX_RATELIMIT_REDIS_AUTH
+        || call->kind == NGX_RATELIMIT_REDIS_REAUTH)
+    {
+        ngx_explicit_memzero(call->text, call->len);
+    }
 
     if (client->refresh == call) {
         client->refresh = NULL;
@@ -272,19 +250,18 @@ ngx_ratelimit_redis_route(ngx_ratelimit_redis_call_t *call)
 }
 
 
-/* Nothing comes of a call that there is no node for, so it is no probe. */
-
 static void
 ngx_ratelimit_redis_map_wait(ngx_ratelimit_redis_call_t *call)
 {
+    uint32_t                       credit;
     ngx_uint_t                     waiting;
     ngx_ratelimit_redis_client_t  *client;
 
     client = call->client;
 
-    call = ngx_ratelimit_redis_breaker_ask(call, client->map_shard, 0);
+    credit = 0;
 
-    if (call == NULL) {
+    if (!ngx_ratelimit_redis_breaker_ask(call, client->map_shard, &credit)) {
         return;
     }
 
@@ -301,9 +278,7 @@ void
 ngx_ratelimit_redis_call_send(ngx_ratelimit_redis_conn_t *conn,
     ngx_ratelimit_redis_call_t *call)
 {
-    ngx_uint_t  probe;
-
-    /* else all that this worker fails to send would open it again */
+    /* another worker has found the node well */
 
     if (conn->state == NGX_RATELIMIT_REDIS_DOWN
         && (conn->client->lazy || ngx_ratelimit_redis_breaker_found(conn)))
@@ -319,16 +294,7 @@ ngx_ratelimit_redis_call_send(ngx_ratelimit_redis_conn_t *conn,
         return;
     }
 
-    /*
-     * A connection that is down would fail the probe, and it may be up in
-     * another worker. Of what nobody waits for nothing is lost.
-     */
-
-    probe = call->asked && conn->state != NGX_RATELIMIT_REDIS_DOWN;
-
-    call = ngx_ratelimit_redis_breaker_ask(call, conn->shard, probe);
-
-    if (call) {
+    if (ngx_ratelimit_redis_breaker_ask(call, conn->shard, &conn->credit)) {
         ngx_ratelimit_redis_conn_send(conn, call);
     }
 }
@@ -376,8 +342,8 @@ ngx_ratelimit_redis_again_handler(ngx_event_t *ev)
 }
 
 
-static void
-ngx_ratelimit_redis_call_waits(ngx_ratelimit_redis_call_t *call)
+void
+ngx_ratelimit_redis_call_time(ngx_ratelimit_redis_call_t *call)
 {
     ngx_ratelimit_redis_client_t  *client;
 
@@ -405,6 +371,14 @@ ngx_ratelimit_redis_call_untime(ngx_ratelimit_redis_call_t *call)
 }
 
 
+/*
+ * When a deadline has passed, the sockets are looked at once more: replies that
+ * have arrived while the worker was busy, or stopped, are in time, and calls
+ * that it did not write yet leave. The timer stays set for that, so a worker
+ * that exits waits, too. With accept_mutex what was found is posted, and the
+ * expire event behind it.
+ */
+
 void
 ngx_ratelimit_redis_deadline_handler(ngx_event_t *ev)
 {
@@ -415,6 +389,39 @@ ngx_ratelimit_redis_deadline_handler(ngx_event_t *ev)
 
     client = ev->data;
 
+    if (ngx_queue_empty(&client->deadlines)) {
+        client->looked = 0;
+        return;
+    }
+
+    q = ngx_queue_head(&client->deadlines);
+    call = ngx_queue_data(q, ngx_ratelimit_redis_call_t, wait);
+    left = (ngx_msec_int_t) (call->deadline_ms - ngx_current_msec);
+
+    if (left <= 0 && client->looked) {
+        client->looked = 0;
+        ngx_post_event(&client->expire_event, &ngx_posted_events);
+        return;
+    }
+
+    client->looked = (left <= 0);
+    ngx_add_timer(ev, (ngx_msec_t) (left > 0 ? left : 1));
+}
+
+
+void
+ngx_ratelimit_redis_expire_handler(ngx_event_t *ev)
+{
+    ngx_queue_t                   *q;
+    ngx_event_t                   *timer;
+    ngx_msec_int_t                 left;
+    ngx_ratelimit_redis_call_t    *call;
+    ngx_ratelimit_redis_conn_t    *conn;
+    ngx_ratelimit_redis_client_t  *client;
+
+    client = ev->data;
+    timer = &client->deadline;
+
     while (!ngx_queue_empty(&client->deadlines)) {
         q = ngx_queue_head(&client->deadlines);
         call = ngx_queue_data(q, ngx_ratelimit_redis_call_t, wait);
@@ -422,20 +429,35 @@ ngx_ratelimit_redis_deadline_handler(ngx_event_t *ev)
 
         if (left > 0) {
 
-            /* a handler that made a call may have set it, for later */
+            /* a call that was made since may have set it, for later */
 
-            if (ev->timer_set) {
-                ngx_del_timer(ev);
+            if (timer->timer_set) {
+                ngx_del_timer(timer);
             }
 
-            ngx_add_timer(ev, (ngx_msec_t) left);
+            ngx_add_timer(timer, (ngx_msec_t) left);
             return;
         }
 
-        ngx_ratelimit_redis_breaker_report(call,
-                                           NGX_RATELIMIT_BREAKER_TIMED_OUT,
-                                           NGX_RATELIMIT_REDIS_TIMEOUT);
+        /* it has just left: the worker took its time, the node gets its own */
+
+        if (call->written && !call->delayed
+            && call->since_ms == ngx_current_msec)
+        {
+            call->delayed = 1;
+            ngx_ratelimit_redis_call_untime(call);
+            ngx_ratelimit_redis_call_time(call);
+            continue;
+        }
+
+        conn = call->conn;
+
+        ngx_ratelimit_redis_breaker_expired(call);
         ngx_ratelimit_redis_call_leave(call, NGX_RATELIMIT_REDIS_UNREACHABLE);
+
+        if (conn) {
+            ngx_ratelimit_redis_conn_doubt(conn);
+        }
     }
 }
 
@@ -504,17 +526,4 @@ ngx_ratelimit_redis_done_handler(ngx_event_t *ev)
         result.wait_ms = call->wait_ms;
         ngx_ratelimit_redis_call_finish(call, &result);
     }
-}
-
-
-ngx_uint_t
-ngx_ratelimit_redis_log_due(time_t *logged)
-{
-    if (*logged == ngx_time()) {
-        return 0;
-    }
-
-    *logged = ngx_time();
-
-    return 1;
 }

@@ -12,9 +12,15 @@
 #include "ngx_ratelimit_text.h"
 
 #define NGX_RATELIMIT_REDIS_DEAD_MIN_MS  1000
+#define NGX_RATELIMIT_REDIS_CLIENT_NAME  512   /* bytes of it, at most */
+
+/* to find a bucket of a node: for one in 40 all but one in 10^11 times */
+#define NGX_RATELIMIT_REDIS_PROBE_TRIES  1000
 
 
 static ngx_int_t ngx_ratelimit_redis_client_texts(
+    ngx_ratelimit_redis_client_t *client);
+static ngx_int_t ngx_ratelimit_redis_client_setname(
     ngx_ratelimit_redis_client_t *client);
 static ngx_int_t ngx_ratelimit_redis_client_script(
     ngx_ratelimit_redis_client_t *client);
@@ -22,7 +28,6 @@ static void ngx_ratelimit_redis_event_init(
     ngx_ratelimit_redis_client_t *client, ngx_event_t *ev,
     ngx_event_handler_pt handler);
 static void ngx_ratelimit_redis_queue_free(ngx_queue_t *queue);
-static void ngx_ratelimit_redis_text_free(ngx_str_t *text);
 
 static void ngx_ratelimit_redis_eval_write(ngx_ratelimit_redis_call_t *call,
     const ngx_ratelimit_redis_eval_t *eval);
@@ -48,6 +53,7 @@ ngx_ratelimit_redis_start(ngx_ratelimit_redis_t *redis, ngx_cycle_t *cycle)
 
     if (RAND_bytes((u_char *) &client->name, sizeof(client->name)) != 1
         || ngx_ratelimit_redis_client_script(client) != NGX_OK
+        || ngx_ratelimit_redis_auth_start(client) != NGX_OK
         || ngx_ratelimit_redis_client_connect(client) != NGX_OK)
     {
         ngx_ratelimit_redis_stop(redis);
@@ -55,6 +61,7 @@ ngx_ratelimit_redis_start(ngx_ratelimit_redis_t *redis, ngx_cycle_t *cycle)
     }
 
     ngx_ratelimit_redis_nodes_start(client);
+    ngx_ratelimit_redis_probes_start(client);
 
     return NGX_OK;
 }
@@ -114,6 +121,8 @@ ngx_ratelimit_redis_client_new(ngx_ratelimit_redis_t *redis,
 
     ngx_ratelimit_redis_event_init(client, &client->deadline,
                                    ngx_ratelimit_redis_deadline_handler);
+    ngx_ratelimit_redis_event_init(client, &client->expire_event,
+                                   ngx_ratelimit_redis_expire_handler);
     ngx_ratelimit_redis_event_init(client, &client->done_event,
                                    ngx_ratelimit_redis_done_handler);
     ngx_ratelimit_redis_event_init(client, &client->again_timer,
@@ -135,14 +144,14 @@ ngx_ratelimit_redis_client_free(ngx_ratelimit_redis_client_t *client)
 {
     ngx_uint_t                   i;
     ngx_queue_t                 *q;
-    ngx_event_t                 *timers[2];
+    ngx_event_t                 *timers[3];
     ngx_ratelimit_redis_conn_t  *conn;
 
     while (!ngx_queue_empty(&client->conns)) {
         q = ngx_queue_head(&client->conns);
         conn = ngx_queue_data(q, ngx_ratelimit_redis_conn_t, queue);
 
-        if (conn->flush.posted) {
+        if (conn->flush.posted && conn->state == NGX_RATELIMIT_REDIS_UP) {
 
             /* what the last requests gave back as they ended */
 
@@ -166,8 +175,9 @@ ngx_ratelimit_redis_client_free(ngx_ratelimit_redis_client_t *client)
 
     timers[0] = &client->deadline;
     timers[1] = &client->again_timer;
+    timers[2] = &client->probe_timer;
 
-    for (i = 0; i < 2; i++) {
+    for (i = 0; i < 3; i++) {
         if (timers[i]->timer_set) {
             ngx_del_timer(timers[i]);
         }
@@ -181,12 +191,16 @@ ngx_ratelimit_redis_client_free(ngx_ratelimit_redis_client_t *client)
         ngx_delete_posted_event(&client->release_event);
     }
 
+    if (client->expire_event.posted) {
+        ngx_delete_posted_event(&client->expire_event);
+    }
+
     ngx_ratelimit_redis_text_free(&client->evalsha);
     ngx_ratelimit_redis_text_free(&client->load);
-    ngx_ratelimit_redis_text_free(&client->auth);
+    ngx_ratelimit_redis_auth_stop(client);
+    ngx_ratelimit_redis_text_free(&client->setname);
     ngx_ratelimit_redis_text_free(&client->select);
     ngx_ratelimit_redis_text_free(&client->question);
-    ngx_ratelimit_redis_text_free(&client->sentinel_auth);
     ngx_ratelimit_redis_text_free(&client->listen);
 
     ngx_ratelimit_redis_topology_stop(client);
@@ -244,14 +258,17 @@ static ngx_int_t
 ngx_ratelimit_redis_client_texts(ngx_ratelimit_redis_client_t *client)
 {
     u_char                  digits[NGX_INT64_LEN];
-    ngx_str_t               args[3];
-    ngx_uint_t              n;
+    ngx_str_t               args[2];
     ngx_ratelimit_redis_t  *redis;
 
     redis = client->redis;
 
     client->io = ngx_alloc(NGX_RATELIMIT_REDIS_IO_BYTES, client->log);
     if (client->io == NULL) {
+        return NGX_ERROR;
+    }
+
+    if (ngx_ratelimit_redis_client_setname(client) != NGX_OK) {
         return NGX_ERROR;
     }
 
@@ -268,20 +285,38 @@ ngx_ratelimit_redis_client_texts(ngx_ratelimit_redis_client_t *client)
         }
     }
 
-    if (redis->password.len == 0) {
-        return NGX_OK;
+    return NGX_OK;
+}
+
+
+/*
+ * "ratelimit:<block>:<host>:<pid>", as CLIENT LIST shows it. Redis takes
+ * printable characters alone.
+ */
+
+static ngx_int_t
+ngx_ratelimit_redis_client_setname(ngx_ratelimit_redis_client_t *client)
+{
+    u_char     name[NGX_RATELIMIT_REDIS_CLIENT_NAME], *p, *last;
+    ngx_str_t  args[3];
+
+    ngx_str_set(&args[0], "CLIENT");
+    ngx_str_set(&args[1], "SETNAME");
+
+    last = ngx_slprintf(name, name + sizeof(name), "ratelimit:%V:%V:%P",
+                        &client->redis->name,
+                        (ngx_str_t *) &ngx_cycle->hostname, ngx_pid);
+
+    for (p = name; p < last; p++) {
+        if (*p <= ' ' || *p > '~') {
+            *p = '_';
+        }
     }
 
-    n = 1;
-    ngx_str_set(&args[0], "AUTH");
+    args[2].data = name;
+    args[2].len = last - name;
 
-    if (redis->username.len) {
-        args[n++] = redis->username;
-    }
-
-    args[n++] = redis->password;
-
-    return ngx_ratelimit_redis_write_command(&client->auth, args, n,
+    return ngx_ratelimit_redis_write_command(&client->setname, args, 3,
                                              client->log);
 }
 
@@ -331,9 +366,7 @@ ngx_ratelimit_redis_queue_free(ngx_queue_t *queue)
 }
 
 
-/* Zeroed before: a password may stand there. */
-
-static void
+void
 ngx_ratelimit_redis_text_free(ngx_str_t *text)
 {
     if (text->data) {
@@ -506,6 +539,63 @@ ngx_ratelimit_redis_key(const ngx_ratelimit_redis_t *redis, uint32_t bucket,
                - key->data;
 
     return NGX_OK;
+}
+
+
+ngx_ratelimit_redis_call_t *
+ngx_ratelimit_redis_probe_new(ngx_ratelimit_redis_conn_t *conn)
+{
+    u_char                        *p;
+    ngx_uint_t                     i;
+    ngx_ratelimit_redis_call_t    *call;
+    ngx_ratelimit_redis_eval_t     eval;
+    ngx_ratelimit_redis_client_t  *client;
+
+    /* kind, field, cost, want, capacity, period, scale: full again at once */
+
+    static const ngx_str_t  args[] = {
+        ngx_string("t"),
+        ngx_string("rl-probe"),
+        ngx_string("1"),
+        ngx_string("0"),
+        ngx_string("1000"),
+        ngx_string("1"),
+        ngx_string("1")
+    };
+
+    u_char  text[7 * NGX_RATELIMIT_REDIS_BULK(8)];
+
+    client = conn->client;
+    p = text;
+
+    for (i = 0; i < 7; i++) {
+        p = ngx_ratelimit_redis_write_bulk(p, args[i].data, args[i].len);
+    }
+
+    ngx_memzero(&eval, sizeof(ngx_ratelimit_redis_eval_t));
+
+    eval.nargs = 7;
+    eval.args.data = text;
+    eval.args.len = p - text;
+
+    for (i = 0; i < NGX_RATELIMIT_REDIS_PROBE_TRIES; i++) {
+        eval.bucket = (uint32_t) ngx_random();
+        call = ngx_ratelimit_redis_eval_new(client, &eval);
+
+        if (call == NULL) {
+            return NULL;
+        }
+
+        if (client->slots == NULL || client->slots[call->slot] == conn) {
+            call->asked = 1;
+            call->ended = 1;
+            return call;
+        }
+
+        ngx_ratelimit_redis_call_free(call);
+    }
+
+    return NULL;
 }
 
 

@@ -116,6 +116,7 @@ ngx_ratelimit_redis_map_apply(ngx_ratelimit_redis_client_t *client,
     ngx_ratelimit_redis_conn_t  *conns[1 + NGX_RATELIMIT_SLOT_MAP_NODES];
 
     client->strayed = 0;
+    client->mapped = 1;
 
     conns[0] = NULL;
 
@@ -133,8 +134,6 @@ ngx_ratelimit_redis_map_apply(ngx_ratelimit_redis_client_t *client,
         owner = map->owner[i];
         ngx_ratelimit_redis_slot_set(client, i, conns[owner]);
     }
-
-    client->mapped = 1;
 
     ngx_ratelimit_redis_map_settle(client);
     ngx_ratelimit_redis_unmapped_route(client);
@@ -311,6 +310,57 @@ ngx_ratelimit_redis_node(ngx_ratelimit_redis_client_t *client,
     }
 
     return ngx_ratelimit_redis_conn_get(client, &node);
+}
+
+
+ngx_int_t
+ngx_ratelimit_redis_shard_stat(const ngx_ratelimit_redis_t *redis,
+    ngx_queue_t **place, ngx_ratelimit_redis_shard_stat_t *stat)
+{
+    ngx_queue_t                   *q;
+    ngx_ratelimit_redis_conn_t    *conn;
+    ngx_ratelimit_redis_client_t  *client;
+    ngx_ratelimit_redis_shard_t   *shard;
+
+    client = redis->client;
+    shard = NULL;
+    q = *place;
+
+    if (q == NULL) {
+        q = ngx_queue_head(&client->conns);
+
+        if (client->slots) {
+            ngx_ratelimit_redis_topology_look(client);
+
+            if (!client->mapped) {
+                q = ngx_queue_sentinel(&client->conns);
+                shard = client->map_shard;
+            }
+        }
+    }
+
+    for ( /* void */ ;
+         shard == NULL && q != ngx_queue_sentinel(&client->conns);
+         q = ngx_queue_next(q))
+    {
+        conn = ngx_queue_data(q, ngx_ratelimit_redis_conn_t, queue);
+
+        if (client->slots == NULL || conn->owned) {
+            shard = conn->shard;
+        }
+    }
+
+    *place = q;
+
+    if (shard == NULL) {
+        return NGX_DONE;
+    }
+
+    stat->name.data = shard->name;
+    stat->name.len = shard->name_len;
+    stat->state = ngx_ratelimit_breaker_state(&shard->breaker);
+
+    return NGX_OK;
 }
 
 

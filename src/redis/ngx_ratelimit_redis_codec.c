@@ -215,6 +215,15 @@ ngx_ratelimit_redis_reader_next(void *reader,
             max = NGX_RATELIMIT_REDIS_CONTROL_BYTES;
         }
 
+        /* no element of CLUSTER SLOTS is as long as a whole reply of others */
+
+        if (form == NGX_RATELIMIT_REDIS_FORM_SLOTS
+            && ngx_ratelimit_redis_reader_left(reader)
+               > NGX_RATELIMIT_REDIS_MAX_REPLY)
+        {
+            return NGX_ERROR;
+        }
+
         return reply->bytes > max ? NGX_ERROR : NGX_AGAIN;
     }
 

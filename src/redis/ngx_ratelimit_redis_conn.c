@@ -9,34 +9,59 @@
 
 #include <ngx_event_connect.h>
 
+#include "ngx_ratelimit_backoff.h"
 #include "ngx_ratelimit_redis_int.h"
 
-#define NGX_RATELIMIT_REDIS_BACKOFF_MIN_MS  50
-#define NGX_RATELIMIT_REDIS_BACKOFF_MAX_MS  1000
-#define NGX_RATELIMIT_REDIS_PATIENCE_MS     500   /* of an attempt, at least */
 #define NGX_RATELIMIT_REDIS_RETRY_MS        1000
+#define NGX_RATELIMIT_REDIS_DOUBT_MIN_MS    100
 #define NGX_RATELIMIT_REDIS_SENTINEL_MS     5000  /* not asked for so long */
+
+/* an idle connection whose peer is gone is noticed after half a minute */
+#define NGX_RATELIMIT_REDIS_KEEPIDLE_S      15
+#define NGX_RATELIMIT_REDIS_KEEPINTVL_S     5
+#define NGX_RATELIMIT_REDIS_USER_TIMEOUT_MS 30000
 
 
 static ngx_msec_t ngx_ratelimit_redis_conn_pause(
     ngx_ratelimit_redis_conn_t *conn);
+static ngx_int_t ngx_ratelimit_redis_conn_setup(
+    ngx_ratelimit_redis_conn_t *conn);
 static void ngx_ratelimit_redis_conn_enter(ngx_ratelimit_redis_conn_t *conn,
     ngx_ratelimit_redis_state_e state);
 static void ngx_ratelimit_redis_conn_down(ngx_ratelimit_redis_conn_t *conn);
+static void ngx_ratelimit_redis_conn_broken(ngx_ratelimit_redis_conn_t *conn);
+static ngx_uint_t ngx_ratelimit_redis_conn_healthy(
+    const ngx_ratelimit_redis_conn_t *conn);
 static void ngx_ratelimit_redis_conn_resolving(
     ngx_ratelimit_redis_conn_t *conn);
 static void ngx_ratelimit_redis_conn_connecting(
     ngx_ratelimit_redis_conn_t *conn);
 static void ngx_ratelimit_redis_conn_opened(ngx_ratelimit_redis_conn_t *conn);
 static void ngx_ratelimit_redis_conn_up(ngx_ratelimit_redis_conn_t *conn);
+static void ngx_ratelimit_redis_conn_tune(ngx_ratelimit_redis_conn_t *conn);
 static void ngx_ratelimit_redis_conn_watch(ngx_ratelimit_redis_conn_t *conn);
 static ngx_int_t ngx_ratelimit_redis_conn_open(
     ngx_ratelimit_redis_conn_t *conn);
 static void ngx_ratelimit_redis_conn_close(ngx_ratelimit_redis_conn_t *conn);
+static void ngx_ratelimit_redis_conn_drop(ngx_ratelimit_redis_conn_t *conn,
+    ngx_uint_t keeps);
 static ngx_uint_t ngx_ratelimit_redis_conn_unused(
+    ngx_ratelimit_redis_conn_t *conn);
+static void ngx_ratelimit_redis_conn_shaking(
     ngx_ratelimit_redis_conn_t *conn);
 static void ngx_ratelimit_redis_conn_check(ngx_ratelimit_redis_conn_t *conn);
 static void ngx_ratelimit_redis_conn_idle(ngx_ratelimit_redis_conn_t *conn);
+
+
+/* of a connection by TCP, beside SO_KEEPALIVE, which the connect sets */
+static const struct {
+    int  name;
+    int  value;
+} ngx_ratelimit_redis_conn_options[] = {
+    { TCP_KEEPIDLE, NGX_RATELIMIT_REDIS_KEEPIDLE_S },
+    { TCP_KEEPINTVL, NGX_RATELIMIT_REDIS_KEEPINTVL_S },
+    { TCP_USER_TIMEOUT, NGX_RATELIMIT_REDIS_USER_TIMEOUT_MS }
+};
 
 
 void
@@ -58,6 +83,8 @@ ngx_ratelimit_redis_conn_free(ngx_ratelimit_redis_conn_t *conn)
         ngx_del_timer(&conn->timer);
     }
 
+    ngx_ratelimit_redis_tls_forget(conn);
+
     ngx_queue_remove(&conn->queue);
     conn->client->nconns--;
 
@@ -75,6 +102,10 @@ ngx_ratelimit_redis_conn_enter(ngx_ratelimit_redis_conn_t *conn,
 
     case NGX_RATELIMIT_REDIS_DOWN:
         ngx_ratelimit_redis_conn_down(conn);
+        break;
+
+    case NGX_RATELIMIT_REDIS_BROKEN:
+        ngx_ratelimit_redis_conn_broken(conn);
         break;
 
     case NGX_RATELIMIT_REDIS_RESOLVING:
@@ -130,47 +161,158 @@ ngx_ratelimit_redis_conn_down(ngx_ratelimit_redis_conn_t *conn)
 
 
 /*
- * From the begin of an attempt, or the end of a connection, to the begin of
- * the next: it grows with each failure. Many lose theirs at the same time, so
- * it has jitter.
+ * A healthy connection was closed: the client connects again in this turn of
+ * the event loop, but not from inside the socket's handler, and keeps the calls
+ * that were not written.
  */
+
+static void
+ngx_ratelimit_redis_conn_broken(ngx_ratelimit_redis_conn_t *conn)
+{
+    if (conn->timer.timer_set) {
+        ngx_del_timer(&conn->timer);
+    }
+
+    conn->failures++;
+
+    ngx_post_event(&conn->flush, &ngx_posted_events);
+    ngx_ratelimit_redis_refresh(conn->client);
+}
+
+
+/*
+ * Whether a connection that ends may be made anew at once. With TLS all
+ * gateways would come with a handshake at the same moment. A server that ends
+ * connections again and again gets them one pause after the other.
+ */
+
+static ngx_uint_t
+ngx_ratelimit_redis_conn_healthy(const ngx_ratelimit_redis_conn_t *conn)
+{
+    ngx_ratelimit_redis_client_t  *client;
+
+    client = conn->client;
+
+    return conn->state == NGX_RATELIMIT_REDIS_UP
+           && conn->failures == 0
+           && conn->good
+           && ngx_current_msec - conn->begin_ms
+              >= NGX_RATELIMIT_BACKOFF_MIN_MS
+           && !client->lazy
+           && !client->redis->tls.on
+           && !ngx_exiting;
+}
+
+
+/* From the begin of an attempt, or the end of a connection. */
 
 static ngx_msec_t
 ngx_ratelimit_redis_conn_pause(ngx_ratelimit_redis_conn_t *conn)
 {
-    ngx_msec_t  pause;
+    return ngx_ratelimit_backoff_pause_ms(conn->failures, conn->busy,
+                                          (uint32_t) ngx_random());
+}
 
-    pause = (ngx_msec_t) NGX_RATELIMIT_REDIS_BACKOFF_MIN_MS
-            << ngx_min(conn->failures, 5);
-    pause = ngx_min(pause, NGX_RATELIMIT_REDIS_BACKOFF_MAX_MS);
 
-    return pause - ngx_random() % (pause / 2);
+/*
+ * All workers of a fleet may start at the same time. A connection that nobody
+ * waits for yet takes its time; the first call begins it.
+ */
+
+void
+ngx_ratelimit_redis_conn_first(ngx_ratelimit_redis_conn_t *conn)
+{
+    ngx_ratelimit_redis_client_t  *client;
+
+    client = conn->client;
+
+    if (conn->sentinel
+        || (client->slots && !client->mapped)
+        || !(client->redis->tls.on || client->redis->reloaded))
+    {
+        ngx_ratelimit_redis_conn_begin(conn);
+        return;
+    }
+
+    conn->state = NGX_RATELIMIT_REDIS_BROKEN;
+
+    ngx_add_timer(&conn->timer,
+                  1 + ngx_random() % NGX_RATELIMIT_BACKOFF_FIRST_MS);
 }
 
 
 /*
  * Begins an attempt. Its deadline is the begin of the next one, but not too
- * soon for a slow network. Authentication and the like go ahead of all calls;
- * nobody waits for their replies. A sentinel has a user of its own, no
- * databases and no scripts.
+ * soon for a slow network. Authentication and the like go ahead of all calls,
+ * also of those that a broken connection has kept.
  */
 
 void
 ngx_ratelimit_redis_conn_begin(ngx_ratelimit_redis_conn_t *conn)
 {
-    ngx_str_t                     *auth;
-    ngx_ratelimit_redis_client_t  *client;
+    ngx_int_t    rc;
+    ngx_queue_t  kept;
 
-    client = conn->client;
-    auth = conn->sentinel ? &client->sentinel_auth : &client->auth;
+    /* what is queued now begins no other attempt */
+
+    conn->state = NGX_RATELIMIT_REDIS_RESOLVING;
 
     conn->begin_ms = ngx_current_msec;
     conn->pause_ms = ngx_ratelimit_redis_conn_pause(conn);
+    conn->good = 0;
 
-    if ((auth->len
-         && ngx_ratelimit_redis_conn_command(conn, NGX_RATELIMIT_REDIS_AUTH,
-                                             auth)
-            == NULL)
+    if (conn->timer.timer_set) {
+        ngx_del_timer(&conn->timer);
+    }
+
+    if (conn->flush.posted) {
+        ngx_delete_posted_event(&conn->flush);
+    }
+
+    ngx_queue_init(&kept);
+
+    if (!ngx_queue_empty(&conn->calls)) {
+        ngx_queue_add(&kept, &conn->calls);
+        ngx_queue_init(&conn->calls);
+        conn->next = &conn->calls;
+    }
+
+    rc = ngx_ratelimit_redis_conn_setup(conn);
+
+    if (!ngx_queue_empty(&kept)) {
+        ngx_queue_add(&conn->calls, &kept);
+        conn->next = ngx_queue_head(&conn->calls);
+    }
+
+    if (rc != NGX_OK) {
+        ngx_ratelimit_redis_conn_break(conn, 0, "no memory");
+        return;
+    }
+
+    ngx_add_timer(&conn->timer,
+                  ngx_max(conn->pause_ms, NGX_RATELIMIT_BACKOFF_ATTEMPT_MS));
+
+    ngx_ratelimit_redis_conn_enter(conn, NGX_RATELIMIT_REDIS_RESOLVING);
+}
+
+
+/*
+ * Queues what a connection begins with; nobody waits for the replies. A
+ * sentinel has a user of its own, no databases and no scripts.
+ */
+
+static ngx_int_t
+ngx_ratelimit_redis_conn_setup(ngx_ratelimit_redis_conn_t *conn)
+{
+    ngx_ratelimit_redis_client_t  *client;
+
+    client = conn->client;
+
+    if (ngx_ratelimit_redis_auth_send(conn, NGX_RATELIMIT_REDIS_AUTH)
+        != NGX_OK
+        || ngx_ratelimit_redis_conn_command(conn, NGX_RATELIMIT_REDIS_SETNAME,
+                                            &client->setname)
+           == NULL
         || (client->listen.len
             && ngx_ratelimit_redis_conn_command(conn,
                                                 NGX_RATELIMIT_REDIS_LISTEN,
@@ -184,8 +326,7 @@ ngx_ratelimit_redis_conn_begin(ngx_ratelimit_redis_conn_t *conn)
                                                 &client->select)
                == NULL))
     {
-        ngx_ratelimit_redis_conn_break(conn, 0, "no memory");
-        return;
+        return NGX_ERROR;
     }
 
     /* without memory NOSCRIPT will ask for it again */
@@ -198,10 +339,7 @@ ngx_ratelimit_redis_conn_begin(ngx_ratelimit_redis_conn_t *conn)
         conn->loading = 1;
     }
 
-    ngx_add_timer(&conn->timer,
-                  ngx_max(conn->pause_ms, NGX_RATELIMIT_REDIS_PATIENCE_MS));
-
-    ngx_ratelimit_redis_conn_enter(conn, NGX_RATELIMIT_REDIS_RESOLVING);
+    return NGX_OK;
 }
 
 
@@ -230,7 +368,7 @@ ngx_ratelimit_redis_conn_resolved(ngx_ratelimit_redis_conn_t *conn,
     /* the resolver may have taken all the time that there was */
 
     if (!conn->timer.timer_set) {
-        ngx_add_timer(&conn->timer, NGX_RATELIMIT_REDIS_PATIENCE_MS);
+        ngx_add_timer(&conn->timer, NGX_RATELIMIT_BACKOFF_ATTEMPT_MS);
     }
 
     ngx_ratelimit_redis_conn_enter(conn, NGX_RATELIMIT_REDIS_CONNECTING);
@@ -297,13 +435,41 @@ ngx_ratelimit_redis_conn_up(ngx_ratelimit_redis_conn_t *conn)
     /* one write a turn is small: it must not wait for the last one's ACK */
 
     (void) ngx_tcp_nodelay(conn->connection);
+    ngx_ratelimit_redis_conn_tune(conn);
 
     conn->up_ms = ngx_current_msec;
+    conn->vain = 0;
 
     ngx_ratelimit_redis_conn_watch(conn);
     ngx_post_event(&conn->flush, &ngx_posted_next_events);
 
     ngx_ratelimit_redis_topology_up(conn);
+}
+
+
+/* A kernel that refuses an option does without it. */
+
+static void
+ngx_ratelimit_redis_conn_tune(ngx_ratelimit_redis_conn_t *conn)
+{
+    int         value;
+    ngx_uint_t  i;
+
+    if (conn->sockaddr.sockaddr.sa_family == AF_UNIX) {
+        return;
+    }
+
+    for (i = 0;
+         i < sizeof(ngx_ratelimit_redis_conn_options)
+             / sizeof(ngx_ratelimit_redis_conn_options[0]);
+         i++)
+    {
+        value = ngx_ratelimit_redis_conn_options[i].value;
+
+        (void) setsockopt(conn->connection->fd, IPPROTO_TCP,
+                          ngx_ratelimit_redis_conn_options[i].name, &value,
+                          sizeof(int));
+    }
 }
 
 
@@ -317,7 +483,7 @@ ngx_ratelimit_redis_conn_watch(ngx_ratelimit_redis_conn_t *conn)
     delay = conn->client->dead_ms;
 
     if (conn->failures) {
-        delay = ngx_min(delay, NGX_RATELIMIT_REDIS_BACKOFF_MAX_MS);
+        delay = ngx_min(delay, NGX_RATELIMIT_BACKOFF_MAX_MS);
     }
 
     ngx_add_timer(&conn->timer, delay);
@@ -389,7 +555,6 @@ ngx_ratelimit_redis_conn_close(ngx_ratelimit_redis_conn_t *conn)
 
     conn->offset = 0;
     conn->loading = 0;
-    conn->loaded = 0;
     conn->alert = NULL;
 }
 
@@ -398,32 +563,60 @@ void
 ngx_ratelimit_redis_conn_break(ngx_ratelimit_redis_conn_t *conn,
     ngx_err_t err, const char *reason)
 {
-    ngx_uint_t                     written;
-    ngx_queue_t                   *q;
-    ngx_ratelimit_redis_call_t    *call;
+    char                           note[NGX_RATELIMIT_LOG_NOTE];
+    ngx_uint_t                     healthy;
     ngx_ratelimit_redis_client_t  *client;
 
     client = conn->client;
+    healthy = ngx_ratelimit_redis_conn_healthy(conn);
 
     if (ngx_ratelimit_redis_error_due(conn, (u_char *) reason,
-                                      ngx_strlen(reason)))
+                                      ngx_strlen(reason), note))
     {
         ngx_log_error(NGX_LOG_ERR, client->log, err,
-                      "ratelimit redis \"%V\": no connection to %V: %s",
-                      &client->redis->name, &conn->name, reason);
+                      "ratelimit redis \"%V\": no connection to %V: %s%s",
+                      &client->redis->name, &conn->name, reason, note);
     }
 
     if (conn->state == NGX_RATELIMIT_REDIS_UP) {
+        conn->lost_ms = ngx_current_msec;
         conn->begin_ms = ngx_current_msec;
         conn->pause_ms = ngx_ratelimit_redis_conn_pause(conn);
     }
 
     ngx_ratelimit_redis_conn_close(conn);
+    ngx_ratelimit_redis_conn_drop(conn, healthy);
 
-    while (!ngx_queue_empty(&conn->calls)) {
-        q = ngx_queue_head(&conn->calls);
+    ngx_ratelimit_redis_conn_enter(conn, healthy
+                                             ? NGX_RATELIMIT_REDIS_BROKEN
+                                             : NGX_RATELIMIT_REDIS_DOWN);
+}
+
+
+/*
+ * Ends the calls of a connection that broke. What was written may have run: it
+ * is never sent again. keeps: what was not is sent over the next connection.
+ */
+
+static void
+ngx_ratelimit_redis_conn_drop(ngx_ratelimit_redis_conn_t *conn,
+    ngx_uint_t keeps)
+{
+    ngx_uint_t                   written;
+    ngx_queue_t                 *q, *next;
+    ngx_ratelimit_redis_call_t  *call;
+
+    for (q = ngx_queue_head(&conn->calls);
+         q != ngx_queue_sentinel(&conn->calls);
+         q = next)
+    {
+        next = ngx_queue_next(q);
         call = ngx_queue_data(q, ngx_ratelimit_redis_call_t, queue);
         written = call->written;
+
+        if (keeps && !written && call->kind <= NGX_RATELIMIT_REDIS_CONTROL) {
+            continue;
+        }
 
         ngx_ratelimit_redis_conn_remove(call);
 
@@ -432,22 +625,27 @@ ngx_ratelimit_redis_conn_break(ngx_ratelimit_redis_conn_t *conn,
             continue;
         }
 
-        /* what was written may have run: it is never sent again */
+        if (written) {
+            ngx_ratelimit_redis_breaker_cut(call);
+            ngx_ratelimit_redis_call_fail(call, NGX_RATELIMIT_REDIS_LOST);
 
-        ngx_ratelimit_redis_call_fail(call,
-                                      written
-                                          ? NGX_RATELIMIT_REDIS_LOST
-                                          : NGX_RATELIMIT_REDIS_UNREACHABLE);
+        } else {
+            ngx_ratelimit_redis_breaker_unsent(call, conn);
+            ngx_ratelimit_redis_call_fail(call,
+                                          NGX_RATELIMIT_REDIS_UNREACHABLE);
+        }
     }
-
-    ngx_ratelimit_redis_conn_enter(conn, NGX_RATELIMIT_REDIS_DOWN);
 }
 
 
 void
 ngx_ratelimit_redis_conn_recovered(ngx_ratelimit_redis_conn_t *conn)
 {
+    char                           note[NGX_RATELIMIT_LOG_NOTE];
     ngx_ratelimit_redis_client_t  *client;
+
+    conn->good = 1;
+    conn->busy = 0;
 
     if (conn->failures == 0) {
         return;
@@ -463,10 +661,10 @@ ngx_ratelimit_redis_conn_recovered(ngx_ratelimit_redis_conn_t *conn)
 
     ngx_ratelimit_redis_count(client->redis->shared->reconnects);
 
-    if (ngx_ratelimit_redis_notice_due(conn)) {
+    if (ngx_ratelimit_redis_notice_due(conn, note)) {
         ngx_log_error(NGX_LOG_NOTICE, client->log, 0,
-                      "ratelimit redis \"%V\": connected to %V again",
-                      &client->redis->name, &conn->name);
+                      "ratelimit redis \"%V\": connected to %V again%s",
+                      &client->redis->name, &conn->name, note);
     }
 }
 
@@ -542,6 +740,14 @@ ngx_ratelimit_redis_conn_timer_handler(ngx_event_t *ev)
 
         return;
 
+    case NGX_RATELIMIT_REDIS_BROKEN:
+
+        if (!ngx_exiting) {
+            ngx_ratelimit_redis_conn_begin(conn);
+        }
+
+        return;
+
     case NGX_RATELIMIT_REDIS_RESOLVING:
         ngx_ratelimit_redis_resolve_timeout(conn);
         return;
@@ -552,14 +758,52 @@ ngx_ratelimit_redis_conn_timer_handler(ngx_event_t *ev)
         return;
 
     case NGX_RATELIMIT_REDIS_HANDSHAKE:
-        ngx_ratelimit_redis_conn_break(conn, NGX_ETIMEDOUT,
-                                       "the TLS handshake timed out");
+        ngx_ratelimit_redis_conn_shaking(conn);
         return;
 
     case NGX_RATELIMIT_REDIS_UP:
         ngx_ratelimit_redis_conn_check(conn);
         return;
     }
+}
+
+
+/*
+ * The handshake's time is over. If the other side's kernel has all that was
+ * sent, the server is there and has not come to it yet.
+ */
+
+static void
+ngx_ratelimit_redis_conn_shaking(ngx_ratelimit_redis_conn_t *conn)
+{
+    ngx_msec_t       passed;
+    socklen_t        len;
+    struct tcp_info  info;
+
+    passed = ngx_current_msec - conn->begin_ms;
+    len = sizeof(info);
+    ngx_memzero(&info, sizeof(info));
+
+    (void) getsockopt(conn->connection->fd, IPPROTO_TCP, TCP_INFO, &info,
+                      &len);
+
+    if (passed < NGX_RATELIMIT_BACKOFF_HANDSHAKE_MS
+        && info.tcpi_unacked == 0)
+    {
+        ngx_add_timer(&conn->timer,
+                      ngx_min(NGX_RATELIMIT_BACKOFF_MAX_MS,
+                              NGX_RATELIMIT_BACKOFF_HANDSHAKE_MS - passed));
+        return;
+    }
+
+    if (info.tcpi_unacked == 0) {
+        conn->busy++;
+        conn->begin_ms = ngx_current_msec;
+        conn->pause_ms = ngx_ratelimit_redis_conn_pause(conn);
+    }
+
+    ngx_ratelimit_redis_conn_break(conn, NGX_ETIMEDOUT,
+                                   "the TLS handshake timed out");
 }
 
 
@@ -593,6 +837,34 @@ ngx_ratelimit_redis_conn_check(ngx_ratelimit_redis_conn_t *conn)
 }
 
 
+void
+ngx_ratelimit_redis_conn_doubt(ngx_ratelimit_redis_conn_t *conn)
+{
+    ngx_msec_t                   since_ms, doubt_ms;
+    ngx_ratelimit_redis_call_t  *call;
+
+    if (conn->state != NGX_RATELIMIT_REDIS_UP
+        || conn->shard == NULL
+        || ngx_queue_empty(&conn->calls))
+    {
+        return;
+    }
+
+    call = ngx_queue_data(ngx_queue_head(&conn->calls),
+                          ngx_ratelimit_redis_call_t, queue);
+    since_ms = ngx_max(call->since_ms, conn->heard_ms);
+    doubt_ms = ngx_max(2 * conn->client->timeout,
+                       NGX_RATELIMIT_REDIS_DOUBT_MIN_MS);
+
+    if (ngx_current_msec - since_ms >= doubt_ms
+        && ngx_ratelimit_breaker_lives(&conn->shard->breaker, since_ms))
+    {
+        ngx_ratelimit_redis_conn_break(conn, NGX_ETIMEDOUT,
+                                       "it alone has no replies");
+    }
+}
+
+
 /* With no calls to be good at, staying connected shows that it is back. */
 
 static void
@@ -603,7 +875,7 @@ ngx_ratelimit_redis_conn_idle(ngx_ratelimit_redis_conn_t *conn)
         return;
     }
 
-    if (ngx_current_msec - conn->up_ms >= NGX_RATELIMIT_REDIS_BACKOFF_MAX_MS) {
+    if (ngx_current_msec - conn->up_ms >= NGX_RATELIMIT_BACKOFF_MAX_MS) {
         ngx_ratelimit_redis_conn_recovered(conn);
     }
 

@@ -65,6 +65,9 @@ static void ngx_ratelimit_redis_control_answer(void *data,
     const ngx_ratelimit_redis_result_t *result);
 static ngx_ratelimit_redis_call_t *ngx_ratelimit_redis_control_make(
     const ngx_str_t *args, ngx_uint_t nargs, ngx_log_t *log);
+static ngx_int_t ngx_ratelimit_redis_control_send(
+    ngx_ratelimit_redis_control_t *control, ngx_ratelimit_redis_call_t *call,
+    ngx_ratelimit_redis_control_handler_pt handler, void *data);
 static u_char *ngx_ratelimit_redis_control_key(u_char *p,
     const ngx_ratelimit_redis_t *redis, const ngx_str_t *zone);
 static void ngx_ratelimit_redis_control_event(
@@ -230,7 +233,8 @@ ngx_ratelimit_redis_control_make(const ngx_str_t *args, ngx_uint_t nargs,
 }
 
 
-ngx_int_t
+/* Takes the call over, also where it returns NGX_ERROR: memory is out. */
+static ngx_int_t
 ngx_ratelimit_redis_control_send(ngx_ratelimit_redis_control_t *control,
     ngx_ratelimit_redis_call_t *call,
     ngx_ratelimit_redis_control_handler_pt handler, void *data)
@@ -260,13 +264,6 @@ ngx_ratelimit_redis_control_send(ngx_ratelimit_redis_control_t *control,
     ngx_ratelimit_redis_call_start(call, ngx_ratelimit_redis_control_answer,
                                    wait);
     return NGX_OK;
-}
-
-
-void
-ngx_ratelimit_redis_control_drop(ngx_ratelimit_redis_call_t *call)
-{
-    ngx_free(call);
 }
 
 
@@ -346,29 +343,14 @@ ngx_ratelimit_redis_control_rules(ngx_ratelimit_redis_control_t *control,
     const ngx_str_t *zone, const ngx_str_t *args, ngx_uint_t nargs,
     ngx_ratelimit_redis_control_handler_pt handler, void *data)
 {
-    ngx_ratelimit_redis_call_t  *call;
+    size_t                        len;
+    u_char                       *key, *p;
+    ngx_str_t                     all[NGX_RATELIMIT_REDIS_RULES_ARGS];
+    ngx_uint_t                    n, nkeys;
+    const ngx_ratelimit_redis_t  *redis;
+    ngx_ratelimit_redis_call_t   *call;
 
-    call = ngx_ratelimit_redis_control_rules_make(control->redis, zone, args,
-                                                  nargs, control->cycle->log);
-    if (call == NULL) {
-        return NULL;
-    }
-
-    return (ngx_ratelimit_redis_control_send(control, call, handler, data)
-            == NGX_OK) ? call : NULL;
-}
-
-
-ngx_ratelimit_redis_call_t *
-ngx_ratelimit_redis_control_rules_make(const ngx_ratelimit_redis_t *redis,
-    const ngx_str_t *zone, const ngx_str_t *args, ngx_uint_t nargs,
-    ngx_log_t *log)
-{
-    size_t                       len;
-    u_char                      *key, *p;
-    ngx_str_t                    all[NGX_RATELIMIT_REDIS_RULES_ARGS];
-    ngx_uint_t                   n, nkeys;
-    ngx_ratelimit_redis_call_t  *call;
+    redis = control->redis;
 
     if (nargs > NGX_RATELIMIT_REDIS_RULES_ARGS
                 - NGX_RATELIMIT_REDIS_RULES_HEAD
@@ -379,7 +361,7 @@ ngx_ratelimit_redis_control_rules_make(const ngx_ratelimit_redis_t *redis,
 
     len = redis->prefix.len + zone->len + sizeof(":{rules:}:history") - 1;
 
-    key = ngx_alloc(len, log);
+    key = ngx_alloc(len, control->cycle->log);
     if (key == NULL) {
         return NULL;
     }
@@ -410,13 +392,21 @@ ngx_ratelimit_redis_control_rules_make(const ngx_ratelimit_redis_t *redis,
 
     ngx_memcpy(&all[n], args, nargs * sizeof(ngx_str_t));
 
-    call = ngx_ratelimit_redis_control_make(all, n + nargs, log);
+    call = ngx_ratelimit_redis_control_make(all, n + nargs,
+                                            control->cycle->log);
 
     if (call && redis->mode == NGX_RATELIMIT_REDIS_CLUSTER) {
         call->slot = ngx_ratelimit_cluster_slot(all[3].data, all[3].len);
     }
 
     ngx_free(key);
+
+    if (call == NULL
+        || ngx_ratelimit_redis_control_send(control, call, handler, data)
+           != NGX_OK)
+    {
+        return NULL;
+    }
 
     return call;
 }
@@ -708,7 +698,8 @@ ngx_ratelimit_redis_control_heard(ngx_ratelimit_redis_conn_t *conn,
 static void
 ngx_ratelimit_redis_ear_refused(ngx_ratelimit_redis_conn_t *conn)
 {
-    ngx_str_t                       word;
+    char                            note[NGX_RATELIMIT_LOG_NOTE];
+    ngx_str_t                       word, why;
     ngx_ratelimit_redis_client_t   *client;
     ngx_ratelimit_redis_control_t  *control;
 
@@ -721,9 +712,16 @@ ngx_ratelimit_redis_ear_refused(ngx_ratelimit_redis_conn_t *conn)
         return;
     }
 
-    ngx_log_error(NGX_LOG_ERR, client->log, 0,
-                  "ratelimit redis \"%V\": %V refuses messages of changed "
-                  "rules: NOPERM", &client->redis->name, &conn->name);
+    /* each zone with a document listens for itself */
+
+    ngx_str_set(&why, "SUBSCRIBE");
+
+    if (ngx_ratelimit_redis_error_due(conn, why.data, why.len, note)) {
+        ngx_log_error(NGX_LOG_ERR, client->log, 0,
+                      "ratelimit redis \"%V\": %V refuses messages of "
+                      "changed rules: NOPERM%s", &client->redis->name,
+                      &conn->name, note);
+    }
 
     control->refused = 1;
     control->refused_ms = ngx_current_msec;

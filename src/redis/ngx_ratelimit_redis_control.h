@@ -1,6 +1,6 @@
 /*
- * A worker's second way to Redis, for what is no check: documents of some
- * megabytes, and messages. It has connections of its own, made when they are
+ * A worker's second way to Redis, for what is no check: documents of up to a
+ * megabyte, and messages. It has connections of its own, made when they are
  * first needed, so that nothing large stands before a check in a queue; no
  * breaker and no count of checks knows of it.
  */
@@ -11,7 +11,7 @@
 #include "ngx_ratelimit_redis.h"
 
 #define NGX_RATELIMIT_REDIS_CONTROL_TEXTS  128   /* elements of one answer */
-#define NGX_RATELIMIT_REDIS_CONTROL_BYTES  (64 * 1024 * 1024)  /* of one */
+#define NGX_RATELIMIT_REDIS_CONTROL_BYTES  (2 * 1024 * 1024)  /* of one */
 #define NGX_RATELIMIT_REDIS_CONTROL_MS     5000  /* a call waits no longer */
 
 typedef struct ngx_ratelimit_redis_control_s  ngx_ratelimit_redis_control_t;
@@ -68,21 +68,6 @@ ngx_ratelimit_redis_call_t *ngx_ratelimit_redis_control_rules(
     ngx_ratelimit_redis_control_t *control, const ngx_str_t *zone,
     const ngx_str_t *args, ngx_uint_t nargs,
     ngx_ratelimit_redis_control_handler_pt handler, void *data);
-
-/*
- * The same in two steps, where the args are large. make: by a thread, it
- * touches the call alone; NULL: memory is out. send: as control_call, of a call
- * that was made: it takes it over, also where it returns NGX_ERROR, memory is
- * out; from NGX_OK on it is one as control_call returns. drop: of one that is
- * not sent.
- */
-ngx_ratelimit_redis_call_t *ngx_ratelimit_redis_control_rules_make(
-    const ngx_ratelimit_redis_t *redis, const ngx_str_t *zone,
-    const ngx_str_t *args, ngx_uint_t nargs, ngx_log_t *log);
-ngx_int_t ngx_ratelimit_redis_control_send(
-    ngx_ratelimit_redis_control_t *control, ngx_ratelimit_redis_call_t *call,
-    ngx_ratelimit_redis_control_handler_pt handler, void *data);
-void ngx_ratelimit_redis_control_drop(ngx_ratelimit_redis_call_t *call);
 
 /*
  * Listens to "<prefix>:rules:<zone>" from now on, again whenever the connection

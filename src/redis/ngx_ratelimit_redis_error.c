@@ -322,6 +322,7 @@ void
 ngx_ratelimit_redis_log_reply(ngx_ratelimit_redis_conn_t *conn,
     const char *command)
 {
+    char                           note[NGX_RATELIMIT_LOG_NOTE];
     ngx_str_t                      word;
     ngx_ratelimit_redis_client_t  *client;
 
@@ -333,13 +334,13 @@ ngx_ratelimit_redis_log_reply(ngx_ratelimit_redis_conn_t *conn,
         ngx_str_set(&word, "something unexpected");
     }
 
-    if (!ngx_ratelimit_redis_error_due(conn, word.data, word.len)) {
+    if (!ngx_ratelimit_redis_error_due(conn, word.data, word.len, note)) {
         return;
     }
 
     ngx_log_error(NGX_LOG_ERR, client->log, 0,
-                  "ratelimit redis \"%V\": %V answered %s with %V",
-                  &client->redis->name, &conn->name, command, &word);
+                  "ratelimit redis \"%V\": %V answered %s with %V%s",
+                  &client->redis->name, &conn->name, command, &word, note);
 }
 
 

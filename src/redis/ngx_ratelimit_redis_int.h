@@ -6,10 +6,12 @@
  *     control.c  documents and messages, on connections of their own
  *     call.c     a call's way, its deadline, its handler
  *     breaker.c  who may send, whose end counts, who is let go
+ *     log.c      which lines about a Redis node are due
  *     topology.c who asks for a new map, and when; the map of the node
  *     cluster.c  a worker's map: connections of slots, redirections
  *     sentinel.c the question for the master, and whom it is asked
  *     peer.c     who a connection is: found by its name, or made
+ *     auth.c     passwords, also when they change
  *     conn.c     one connection: its states, connecting again
  *     resolve.c  where its host is
  *     tls.c      its handshake, where it is encrypted
@@ -29,13 +31,21 @@
 #include "ngx_ratelimit_redis.h"
 #include "ngx_ratelimit_redis_control.h"
 #include "ngx_ratelimit_hash.h"
+#include "ngx_ratelimit_log_limit.h"
 #include "ngx_ratelimit_slot_map.h"
 
 #define NGX_RATELIMIT_REDIS_MAX_PENDING    65536    /* calls in a queue */
 #define NGX_RATELIMIT_REDIS_MAX_CONNS      1024     /* of one client */
 #define NGX_RATELIMIT_REDIS_MAX_REDIRECTS  5        /* of one call */
 #define NGX_RATELIMIT_REDIS_MAX_REPLY      65536    /* bytes */
-#define NGX_RATELIMIT_REDIS_MAX_SLOTS      4194304  /* bytes, CLUSTER SLOTS */
+
+/*
+ * Bytes of CLUSTER SLOTS: 16 KB for each hash slot, 25 nodes of the longest
+ * names. Its elements are read one by one: what is kept is small.
+ */
+#define NGX_RATELIMIT_REDIS_MAX_SLOTS                                         \
+    ((size_t) NGX_RATELIMIT_CLUSTER_SLOTS * 16384)
+
 #define NGX_RATELIMIT_REDIS_MAX_TEXT       512      /* of an error kept */
 #define NGX_RATELIMIT_REDIS_MAX_REASON     128      /* of TLS, in the log */
 #define NGX_RATELIMIT_REDIS_MAX_DEPTH      7        /* arrays in arrays */
@@ -104,6 +114,8 @@ typedef enum {
     NGX_RATELIMIT_REDIS_LISTEN,   /* SUBSCRIBE: all that comes answers it */
     NGX_RATELIMIT_REDIS_PING,     /* behind that */
     NGX_RATELIMIT_REDIS_AUTH,
+    NGX_RATELIMIT_REDIS_REAUTH,   /* the same on an open connection */
+    NGX_RATELIMIT_REDIS_SETNAME,  /* CLIENT SETNAME, whatever it answers */
     NGX_RATELIMIT_REDIS_SELECT,
     NGX_RATELIMIT_REDIS_LOAD,     /* SCRIPT LOAD */
     NGX_RATELIMIT_REDIS_SLOTS,    /* CLUSTER SLOTS */
@@ -133,6 +145,7 @@ struct ngx_ratelimit_redis_call_s {
     unsigned                         written:1; /* in part or whole */
     unsigned                         asking:1;  /* ASKING goes before it */
     unsigned                         skip:1;    /* ASKING's reply comes first */
+    unsigned                         partly:1;  /* its reply has begun */
     unsigned                         reloaded:1; /* had its NOSCRIPT here */
     unsigned                         asked:1;   /* by a request, maybe gone:
                                                    its end counts */
@@ -145,7 +158,9 @@ struct ngx_ratelimit_redis_call_s {
                                                    count knows of it */
     unsigned                         told:1;    /* its handler had TIMEOUT and
                                                    waits no more */
-    unsigned                         probe:1;   /* its shard is not closed */
+    unsigned                         probe:1;   /* its breaker is open */
+    unsigned                         delayed:1; /* this worker wrote it late,
+                                                   so its time began anew */
     unsigned                         ran:1;     /* in client->done */
     unsigned                         ended:1;   /* and counted */
     unsigned                         pooled:1;  /* size fits the free list */
@@ -167,24 +182,29 @@ struct ngx_ratelimit_redis_call_s {
 /* what waits for the slot map has a breaker too; no host has such a name */
 #define NGX_RATELIMIT_REDIS_MAP_SHARD   "slot map"
 
-/* lines of level error at a time, each of another reason */
-#define NGX_RATELIMIT_REDIS_TOLD  4
+/* reasons of which lines of level error are limited one by one */
+#define NGX_RATELIMIT_REDIS_REASONS  4
 
 typedef struct {
-    _Atomic uint64_t               second;
+    ngx_ratelimit_log_limit_t      limit;
     _Atomic uint32_t               why;       /* hash */
-} ngx_ratelimit_redis_told_t;
+} ngx_ratelimit_redis_reason_t;
 
 struct ngx_ratelimit_redis_shard_s {
     _Atomic uint64_t               id;        /* of its name; 0: free */
+    _Atomic uint64_t               used_ms;   /* by any worker, the last time */
     ngx_ratelimit_breaker_t        breaker;
     _Atomic uint32_t               closed;    /* how often it has closed */
 
-    /* when a line about it was the last, and what it said */
-    _Atomic uint64_t               noticed;
-    ngx_ratelimit_redis_told_t     told[NGX_RATELIMIT_REDIS_TOLD];
+    /* log lines about it */
+    ngx_ratelimit_log_limit_t      opens;
+    ngx_ratelimit_log_limit_t      readmits;
+    ngx_ratelimit_log_limit_t      closes;
+    ngx_ratelimit_log_limit_t      notices;
+    ngx_ratelimit_redis_reason_t   reasons[NGX_RATELIMIT_REDIS_REASONS];
 
-    _Atomic uint32_t               named;     /* name_len and name are set */
+    _Atomic uint64_t               named;     /* the id that name_len and name
+                                                 are of */
     uint32_t                       name_len;
     u_char                         name[NGX_RATELIMIT_REDIS_SHARD_NAME];
 };
@@ -194,12 +214,17 @@ struct ngx_ratelimit_redis_shared_s {
     _Atomic uint64_t               replies[NGX_RATELIMIT_REDIS_STATUSES];
     _Atomic uint64_t               refreshes;
     _Atomic uint64_t               reconnects;
+    _Atomic uint64_t               handshakes;
+    _Atomic uint64_t               resumed;
     _Atomic uint64_t               opened;
 
     uint64_t                       node;      /* its name in Redis, not 0 */
     _Atomic uint64_t               nodes;     /* that live; 0: not known yet */
+    _Atomic uint64_t               fleet;     /* the most of late */
+    _Atomic uint64_t               fleet_ms;  /* when as many lived last */
     _Atomic uint64_t               beat_ms;   /* the last heartbeat; 0: none */
-    _Atomic uint64_t               beat_logged; /* see second_due() */
+    ngx_ratelimit_log_limit_t      beat_errors;
+    ngx_ratelimit_log_limit_t      auth_notices;
 
     ngx_ratelimit_redis_shard_t    shards[NGX_RATELIMIT_REDIS_MAX_SHARDS];
 
@@ -209,11 +234,14 @@ struct ngx_ratelimit_redis_shared_s {
 
 
 /*
- * DOWN waits for its timer to connect again, all others take calls. From
- * RESOLVING to HANDSHAKE is one attempt with one deadline.
+ * DOWN waits for its timer to connect again, all others take calls. BROKEN
+ * connects at the end of the event loop's turn, or at first with its first call
+ * or timer. From RESOLVING to
+ * HANDSHAKE is one attempt with one deadline.
  */
 typedef enum {
     NGX_RATELIMIT_REDIS_DOWN = 0,
+    NGX_RATELIMIT_REDIS_BROKEN,
     NGX_RATELIMIT_REDIS_RESOLVING,
     NGX_RATELIMIT_REDIS_CONNECTING,
     NGX_RATELIMIT_REDIS_HANDSHAKE,
@@ -239,24 +267,33 @@ struct ngx_ratelimit_redis_conn_s {
     ngx_uint_t                     pending;   /* calls in calls */
 
     ngx_event_t                    timer;     /* what for depends on state */
-    ngx_event_t                    flush;     /* posted: write what is queued */
+    ngx_event_t                    flush;     /* posted: write what is queued,
+                                                 or, BROKEN, connect again */
 
     ngx_uint_t                     owned;     /* slots in the map */
     ngx_uint_t                     failures;  /* since it last was good */
+    ngx_uint_t                     busy;      /* handshakes timed out since */
     ngx_msec_t                     begin_ms;  /* of the last attempt */
     ngx_msec_t                     pause_ms;  /* from there to the next one */
     ngx_msec_t                     up_ms;     /* when it came up */
+    ngx_msec_t                     lost_ms;   /* was UP no more, or began */
+    ngx_msec_t                     heard_ms;  /* the last reply */
     ngx_msec_t                     used_ms;   /* a sentinel: when asked */
     ngx_msec_t                     retried_ms; /* ahead of its backoff */
+    ngx_uint_t                     login;     /* version of its AUTH */
     unsigned                       loading:1; /* SCRIPT LOAD is queued */
-    unsigned                       loaded:1;  /* and was answered well */
     unsigned                       sentinel:1; /* takes no calls */
+    unsigned                       good:1;    /* it has answered well */
+    unsigned                       vain:1;    /* a call waited for it to be UP
+                                                 until its deadline */
 
+    void                          *session;   /* SSL_SESSION to resume; NULL,
+                                                 or freed by tls_forget */
     const char                    *alert;     /* what the peer's TLS said */
     u_char                         tls_text[NGX_RATELIMIT_REDIS_MAX_REASON];
 
-    time_t                         logged;    /* second of the last line, */
-    time_t                         noticed;   /* where there is no shard */
+    ngx_ratelimit_log_limit_t      errors;    /* log lines, */
+    ngx_ratelimit_log_limit_t      notices;   /* where there is no shard */
 
     ngx_ratelimit_redis_reply_t    reply;
 
@@ -266,6 +303,7 @@ struct ngx_ratelimit_redis_conn_s {
                                                  with room for any */
     ngx_ratelimit_redis_shard_t   *shard;     /* of a sentinel: NULL */
     uint32_t                       closed;    /* shard's, when conn broke */
+    uint32_t                       credit;    /* for its breaker */
     ngx_addr_t                     addr;      /* of a numeric host */
     ngx_sockaddr_t                 addr_data;
 
@@ -273,6 +311,20 @@ struct ngx_ratelimit_redis_conn_s {
     socklen_t                      socklen;
     ngx_sockaddr_t                 sockaddr;
 };
+
+
+/* A user of a worker, for Redis or for Sentinels. */
+typedef struct {
+    ngx_str_t                      text;      /* AUTH, whole; empty: none */
+    ngx_uint_t                     version;   /* of text */
+    const ngx_str_t               *username;  /* of the configuration, */
+    const ngx_str_t               *file;      /* as this */
+
+    /* the file as it was read last */
+    ngx_file_uniq_t                uniq;
+    off_t                          size;
+    struct timespec                mtime;
+} ngx_ratelimit_redis_login_t;
 
 
 struct ngx_ratelimit_redis_client_s {
@@ -302,6 +354,8 @@ struct ngx_ratelimit_redis_client_s {
     ngx_queue_t                    deadlines; /* calls, the earliest first */
     ngx_uint_t                     waiting;   /* of them, with a handler */
     ngx_event_t                    deadline;
+    ngx_event_t                    expire_event;
+    unsigned                       looked:1;  /* since a deadline passed */
 
     ngx_queue_t                    done;      /* failed, handlers to call */
     ngx_event_t                    done_event;
@@ -313,6 +367,7 @@ struct ngx_ratelimit_redis_client_s {
     ngx_ratelimit_redis_call_t    *beat;        /* that has no answer yet */
     unsigned                       beat_failed:1; /* the last one */
 
+    ngx_event_t                    probe_timer;
     ngx_event_t                    release_event;
     uint64_t                       released;  /* shared->opened at the last */
     ngx_ratelimit_redis_status_e   failed;    /* of a call, the last one */
@@ -329,6 +384,7 @@ struct ngx_ratelimit_redis_client_s {
     ngx_ratelimit_redis_call_t    *refresh;   /* the question waited for */
     uint64_t                       turn_ms;   /* the right to ask, not used */
     uint64_t                       asked_ms;  /* when this worker asked */
+    uint64_t                       kept_ms;   /* until when it has the right */
     uint64_t                       wanted_ms; /* what was asked later will do */
     uint64_t                       answered_ms; /* the last that was noticed */
     uint64_t                       seen_ms;   /* the last question noticed */
@@ -347,14 +403,15 @@ struct ngx_ratelimit_redis_client_s {
     uint64_t                       name;      /* the last one given */
     ngx_str_t                      evalsha;   /* what all checks share */
     ngx_str_t                      load;      /* SCRIPT LOAD, whole */
-    ngx_str_t                      auth;      /* AUTH, whole; may be empty */
-    ngx_str_t                      select;    /* SELECT, the same */
+    ngx_ratelimit_redis_login_t    logins[2]; /* Redis', Sentinels': of the
+                                                 client of checks alone */
+    ngx_str_t                      setname;   /* CLIENT SETNAME, whole */
+    ngx_str_t                      select;    /* SELECT, whole; may be empty */
     ngx_str_t                      question;  /* for the map, whole */
-    ngx_str_t                      sentinel_auth;
     ngx_str_t                      listen;    /* SUBSCRIBE; empty: no need */
     u_char                        *io;        /* one read or write */
 
-    time_t                         logged;    /* second of the last line */
+    ngx_ratelimit_log_limit_t      refusals;  /* of sentinels, in the log */
 };
 
 
@@ -377,10 +434,20 @@ void ngx_ratelimit_redis_client_free(ngx_ratelimit_redis_client_t *client);
 ngx_int_t ngx_ratelimit_redis_client_connect(
     ngx_ratelimit_redis_client_t *client);
 
+/* Zeroes and frees: a password may stand there. */
+void ngx_ratelimit_redis_text_free(ngx_str_t *text);
+
 /* As ngx_ratelimit_redis_eval(), but that the call is not started yet. */
 ngx_ratelimit_redis_call_t *ngx_ratelimit_redis_eval_new(
     ngx_ratelimit_redis_client_t *client,
     const ngx_ratelimit_redis_eval_t *eval);
+
+/*
+ * A check that a probe is: of a counter that no rule has, in a bucket of conn's
+ * node. Not started. NULL: memory is out, or no bucket was found.
+ */
+ngx_ratelimit_redis_call_t *ngx_ratelimit_redis_probe_new(
+    ngx_ratelimit_redis_conn_t *conn);
 
 
 /* call.c */
@@ -404,12 +471,8 @@ ngx_ratelimit_redis_call_t *ngx_ratelimit_redis_call_make(size_t len,
 void ngx_ratelimit_redis_call_start(ngx_ratelimit_redis_call_t *call,
     ngx_ratelimit_redis_handler_pt handler, void *data);
 
-/*
- * The same call once more, with a deadline from now on, in no other queue.
- * Returns NULL when memory is out.
- */
-ngx_ratelimit_redis_call_t *ngx_ratelimit_redis_call_copy(
-    const ngx_ratelimit_redis_call_t *call);
+/* Lets the call wait for its deadline, from now on. */
+void ngx_ratelimit_redis_call_time(ngx_ratelimit_redis_call_t *call);
 
 /* Frees a call that is in no queue but, maybe, client->deadlines. */
 void ngx_ratelimit_redis_call_free(ngx_ratelimit_redis_call_t *call);
@@ -446,31 +509,45 @@ void ngx_ratelimit_redis_again(ngx_ratelimit_redis_call_t *call);
 
 /* The client's events. */
 void ngx_ratelimit_redis_deadline_handler(ngx_event_t *ev);
+void ngx_ratelimit_redis_expire_handler(ngx_event_t *ev);
 void ngx_ratelimit_redis_again_handler(ngx_event_t *ev);
 void ngx_ratelimit_redis_done_handler(ngx_event_t *ev);
-
-/* Whether a line may be logged now: one a second. */
-ngx_uint_t ngx_ratelimit_redis_log_due(time_t *logged);
-
 
 /* breaker.c */
 
 /*
- * Asks the breaker of shard (or NULL: there is none). probe: the call may be
- * one. Returns what to send: the call, or a copy of it that is the probe. NULL:
- * nothing, the call was failed.
+ * Asks the breaker of shard (or NULL: there is none). Returns whether to send
+ * the call; else it was failed. credit is of the connection.
  */
-ngx_ratelimit_redis_call_t *ngx_ratelimit_redis_breaker_ask(
-    ngx_ratelimit_redis_call_t *call, ngx_ratelimit_redis_shard_t *shard,
-    ngx_uint_t probe);
+ngx_uint_t ngx_ratelimit_redis_breaker_ask(ngx_ratelimit_redis_call_t *call,
+    ngx_ratelimit_redis_shard_t *shard, uint32_t *credit);
 
 /*
- * What became of a call that a breaker let pass; of any other, and the second
- * time, nothing happens. status is for the log.
+ * What became of a call that a breaker let pass, or of a probe; of any other,
+ * and the second time, nothing happens. status is for the log.
  */
 void ngx_ratelimit_redis_breaker_report(ngx_ratelimit_redis_call_t *call,
     ngx_ratelimit_breaker_outcome_e outcome,
     ngx_ratelimit_redis_status_e status);
+
+/*
+ * The same of a call whose deadline has passed, of one that conn could not
+ * send, and of one whose connection broke: that says nothing of the node.
+ */
+void ngx_ratelimit_redis_breaker_expired(ngx_ratelimit_redis_call_t *call);
+void ngx_ratelimit_redis_breaker_unsent(ngx_ratelimit_redis_call_t *call,
+    ngx_ratelimit_redis_conn_t *conn);
+
+#define ngx_ratelimit_redis_breaker_cut(call)                                 \
+    (call)->shard = (call)->probe ? (call)->shard : NULL
+
+/* conn has a reply; good: to what shows that the node does its work. */
+void ngx_ratelimit_redis_breaker_heard(ngx_ratelimit_redis_conn_t *conn,
+    ngx_uint_t good);
+
+/* The timer that sends probes, whether there are requests or not. */
+void ngx_ratelimit_redis_probes_start(ngx_ratelimit_redis_client_t *client);
+void ngx_ratelimit_redis_probe_handler(ngx_event_t *ev);
 
 /* The call was answered by something that is not about the node. */
 void ngx_ratelimit_redis_breaker_neutral(ngx_ratelimit_redis_call_t *call);
@@ -488,23 +565,21 @@ void ngx_ratelimit_redis_breaker_mapped(ngx_ratelimit_redis_client_t *client);
 /* The posted event: lets go who waits for a shard whose breaker is open. */
 void ngx_ratelimit_redis_release_handler(ngx_event_t *ev);
 
+
+/* log.c */
+
 /*
- * Whether a line of level error about conn's node may be logged: of all workers
- * one a second and reason; while the breaker is open, which has said so, one a
- * minute and reason. why tells one reason from another.
+ * Whether a line of level error about conn's Redis node may be written: one a
+ * second and reason for all workers; while its breaker is open, which has said
+ * so, one a minute and reason. why tells one reason from another; note is the
+ * end of the line, as from ngx_ratelimit_log_due().
  */
 ngx_uint_t ngx_ratelimit_redis_error_due(ngx_ratelimit_redis_conn_t *conn,
-    const u_char *why, size_t len);
+    const u_char *why, size_t len, char note[NGX_RATELIMIT_LOG_NOTE]);
 
-/*
- * Whether it is due once in so many seconds for all workers, and then it was
- * now, by the clock that they share.
- */
-ngx_uint_t ngx_ratelimit_redis_second_due(_Atomic uint64_t *logged,
-    ngx_uint_t seconds);
-
-/* The same of level notice: one a second. */
-ngx_uint_t ngx_ratelimit_redis_notice_due(ngx_ratelimit_redis_conn_t *conn);
+/* The same for a line of level notice, whatever its reason: one a second. */
+ngx_uint_t ngx_ratelimit_redis_notice_due(ngx_ratelimit_redis_conn_t *conn,
+    char note[NGX_RATELIMIT_LOG_NOTE]);
 
 
 /* peer.c */
@@ -525,11 +600,44 @@ ngx_ratelimit_redis_conn_t *ngx_ratelimit_redis_conn_sentinel(
     ngx_ratelimit_redis_client_t *client,
     const ngx_ratelimit_redis_host_t *host);
 
+/*
+ * Keeps the places of the Redis nodes that the client has connections to, and
+ * finds them again where they were given away. Once a second.
+ */
+void ngx_ratelimit_redis_conns_keep(ngx_ratelimit_redis_client_t *client);
+
+
+/* auth.c */
+
+/*
+ * The passwords of the client of checks: read again where their files have
+ * changed. Returns NGX_OK, or NGX_ERROR: memory is out.
+ */
+ngx_int_t ngx_ratelimit_redis_auth_start(ngx_ratelimit_redis_client_t *client);
+void ngx_ratelimit_redis_auth_stop(ngx_ratelimit_redis_client_t *client);
+
+/* Looks at the files, once a second. Open connections log in again. */
+void ngx_ratelimit_redis_auth_look(ngx_ratelimit_redis_client_t *client);
+
+/* Queues AUTH where there is a password; NGX_ERROR: memory is out. */
+ngx_int_t ngx_ratelimit_redis_auth_send(ngx_ratelimit_redis_conn_t *conn,
+    ngx_ratelimit_redis_kind_e kind);
+
+/* Has a connection log in again, where there is a new password since. */
+void ngx_ratelimit_redis_auth_renew(ngx_ratelimit_redis_conn_t *conn);
+
+/* The user that a connection is of. */
+#define ngx_ratelimit_redis_login(conn)                                       \
+    (&(conn)->client->redis->client->logins[(conn)->sentinel])
+
 
 /* conn.c */
 
 /* Begins an attempt to connect: of a new conn, or of one that is DOWN. */
 void ngx_ratelimit_redis_conn_begin(ngx_ratelimit_redis_conn_t *conn);
+
+/* Begins the first attempt of a new conn: now, or soon. */
+void ngx_ratelimit_redis_conn_first(ngx_ratelimit_redis_conn_t *conn);
 
 /* Where conn is DOWN it connects now, at most once a second through this. */
 void ngx_ratelimit_redis_conn_retry(ngx_ratelimit_redis_conn_t *conn);
@@ -541,8 +649,9 @@ void ngx_ratelimit_redis_conn_timer_handler(ngx_event_t *ev);
 void ngx_ratelimit_redis_conn_free(ngx_ratelimit_redis_conn_t *conn);
 
 /*
- * Closes the socket, fails all calls and lets conn connect again after the
- * backoff. reason is for the log, err an errno or 0.
+ * Closes the socket, fails the calls and lets conn connect again after the
+ * backoff. A healthy one connects again in this turn and keeps the calls that
+ * were not written. reason is for the log, err an errno or 0.
  */
 void ngx_ratelimit_redis_conn_break(ngx_ratelimit_redis_conn_t *conn,
     ngx_err_t err, const char *reason);
@@ -553,6 +662,12 @@ void ngx_ratelimit_redis_conn_break(ngx_ratelimit_redis_conn_t *conn,
  * the first check, and would be connected to without end.
  */
 void ngx_ratelimit_redis_conn_recovered(ngx_ratelimit_redis_conn_t *conn);
+
+/*
+ * A call on conn has timed out: breaks conn where that has been silent for long
+ * while the node answered other workers.
+ */
+void ngx_ratelimit_redis_conn_doubt(ngx_ratelimit_redis_conn_t *conn);
 
 /* Has a connection that owns no slots closed when it falls idle. */
 void ngx_ratelimit_redis_conn_release(ngx_ratelimit_redis_conn_t *conn);
@@ -605,6 +720,9 @@ void ngx_ratelimit_redis_resolve_next(ngx_ratelimit_redis_conn_t *conn);
    now or later. */
 void ngx_ratelimit_redis_tls_begin(ngx_ratelimit_redis_conn_t *conn);
 
+/* Drops the session: conn is freed, or another host from now on. */
+void ngx_ratelimit_redis_tls_forget(ngx_ratelimit_redis_conn_t *conn);
+
 /* Why recv() or send() failed: what TLS says of it, else otherwise. */
 const char *ngx_ratelimit_redis_tls_reason(ngx_ratelimit_redis_conn_t *conn,
     const char *otherwise);
@@ -634,7 +752,7 @@ ngx_ratelimit_redis_call_t *ngx_ratelimit_redis_conn_command(
 /* Takes a call out of conn's queue. */
 void ngx_ratelimit_redis_conn_remove(ngx_ratelimit_redis_call_t *call);
 
-/* The posted event of a connection that is UP: writes what is queued. */
+/* The posted event of a connection that is UP or BROKEN. */
 void ngx_ratelimit_redis_conn_flush_handler(ngx_event_t *ev);
 
 /* The socket's events. Any of them may end in break. */
@@ -652,8 +770,9 @@ void ngx_ratelimit_redis_nodes_stop(ngx_ratelimit_redis_client_t *client);
 /* shared.c */
 
 /*
- * A shard of that name: the one that all workers of the node know by it.
- * Returns NULL when there are too many: then there is no breaker for it.
+ * A shard of that name: the one that all workers of the gateway know by it.
+ * Returns NULL when there are too many: then there is no breaker for it. Its
+ * place is kept for a minute: see ngx_ratelimit_redis_conns_keep().
  */
 ngx_ratelimit_redis_shard_t *ngx_ratelimit_redis_shard(
     ngx_ratelimit_redis_shared_t *shared, const ngx_str_t *name);
@@ -730,7 +849,7 @@ void ngx_ratelimit_redis_topology_reply(ngx_ratelimit_redis_conn_t *conn,
 
 /* sentinel.c */
 
-/* The texts of the question and of AUTH: NGX_OK, NGX_ERROR: out of memory. */
+/* The text of the question: NGX_OK, NGX_ERROR: out of memory. */
 ngx_int_t ngx_ratelimit_redis_sentinel_texts(
     ngx_ratelimit_redis_client_t *client);
 

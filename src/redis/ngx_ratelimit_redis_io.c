@@ -9,7 +9,7 @@
 
 #include "ngx_ratelimit_redis_int.h"
 
-/* of a document at a time: then the others of the event loop have their turn */
+/* reads of one turn: then the other events have theirs, a map may be large */
 #define NGX_RATELIMIT_REDIS_IO_PIECES  16
 
 
@@ -26,8 +26,6 @@ static void ngx_ratelimit_redis_conn_attempted(
     ngx_ratelimit_redis_conn_t *conn, size_t len);
 static void ngx_ratelimit_redis_call_written(
     ngx_ratelimit_redis_call_t *call);
-static ngx_uint_t ngx_ratelimit_redis_conn_yields(
-    ngx_ratelimit_redis_conn_t *conn, ngx_event_t *ev, ngx_uint_t *n);
 
 
 void
@@ -37,11 +35,23 @@ ngx_ratelimit_redis_conn_send(ngx_ratelimit_redis_conn_t *conn,
     if (conn->state == NGX_RATELIMIT_REDIS_DOWN) {
         ngx_ratelimit_redis_refresh(conn->client);
 
+    } else if (conn->vain && conn->state != NGX_RATELIMIT_REDIS_UP) {
+
+        /* a call has waited for it already, and in vain */
+
     } else if (conn->pending < NGX_RATELIMIT_REDIS_MAX_PENDING) {
+
+        /* the client of checks has its own renewed at once */
+
+        if (conn->client->control) {
+            ngx_ratelimit_redis_auth_renew(conn);
+        }
+
         ngx_ratelimit_redis_conn_append(conn, call);
         return;
     }
 
+    ngx_ratelimit_redis_breaker_unsent(call, conn);
     ngx_ratelimit_redis_call_fail(call, NGX_RATELIMIT_REDIS_UNREACHABLE);
 }
 
@@ -80,6 +90,10 @@ ngx_ratelimit_redis_conn_append(ngx_ratelimit_redis_conn_t *conn,
 
     if (conn->next == &conn->calls) {
         conn->next = &call->queue;
+    }
+
+    if (conn->state == NGX_RATELIMIT_REDIS_BROKEN) {
+        ngx_post_event(&conn->flush, &ngx_posted_events);
     }
 
     if (conn->state == NGX_RATELIMIT_REDIS_UP) {
@@ -130,6 +144,11 @@ ngx_ratelimit_redis_conn_flush_handler(ngx_event_t *ev)
 
     conn = ev->data;
 
+    if (conn->state == NGX_RATELIMIT_REDIS_BROKEN) {
+        ngx_ratelimit_redis_conn_begin(conn);
+        return;
+    }
+
     if (conn->connection->write->ready) {
         ngx_ratelimit_redis_conn_write(conn);
     }
@@ -160,11 +179,9 @@ ngx_ratelimit_redis_conn_write(ngx_ratelimit_redis_conn_t *conn)
 {
     size_t             len;
     ssize_t            n;
-    ngx_uint_t         pieces;
     ngx_connection_t  *c;
 
     c = conn->connection;
-    pieces = 0;
 
     while (conn->next != &conn->calls) {
 
@@ -189,10 +206,6 @@ ngx_ratelimit_redis_conn_write(ngx_ratelimit_redis_conn_t *conn)
         ngx_ratelimit_redis_conn_advance(conn, n);
 
         if (!c->write->ready) {
-            break;
-        }
-
-        if (ngx_ratelimit_redis_conn_yields(conn, c->write, &pieces)) {
             break;
         }
     }
@@ -311,24 +324,6 @@ ngx_ratelimit_redis_call_written(ngx_ratelimit_redis_call_t *call)
 }
 
 
-/* Whether the rest of something large waits for the next turn, by ev. */
-
-static ngx_uint_t
-ngx_ratelimit_redis_conn_yields(ngx_ratelimit_redis_conn_t *conn,
-    ngx_event_t *ev, ngx_uint_t *n)
-{
-    if (conn->client->control == NULL
-        || ++*n < NGX_RATELIMIT_REDIS_IO_PIECES)
-    {
-        return 0;
-    }
-
-    ngx_post_event(ev, &ngx_posted_next_events);
-
-    return 1;
-}
-
-
 void
 ngx_ratelimit_redis_conn_read_handler(ngx_event_t *rev)
 {
@@ -381,8 +376,11 @@ ngx_ratelimit_redis_conn_read_handler(ngx_event_t *rev)
             return;
         }
 
-    } while (rev->ready
-             && !ngx_ratelimit_redis_conn_yields(conn, rev, &pieces));
+    } while (rev->ready && ++pieces < NGX_RATELIMIT_REDIS_IO_PIECES);
+
+    if (rev->ready) {
+        ngx_post_event(rev, &ngx_posted_next_events);
+    }
 
     if (ngx_handle_read_event(rev, 0) != NGX_OK) {
         ngx_ratelimit_redis_conn_break(conn, 0, "no event");

@@ -13,7 +13,8 @@
 
 #define NGX_RATELIMIT_REDIS_BEAT_MS     1000
 #define NGX_RATELIMIT_REDIS_YIELD_MS    200     /* who failed comes later */
-#define NGX_RATELIMIT_REDIS_REMIND_S    60      /* the log repeats itself */
+#define NGX_RATELIMIT_REDIS_FLEET_MS    10000   /* until fewer are believed */
+#define NGX_RATELIMIT_REDIS_REMIND_MS   60000   /* the log repeats itself */
 
 /* arguments of lua/check.lua */
 #define NGX_RATELIMIT_REDIS_NODES_SET   "rl-nodes"
@@ -31,6 +32,8 @@ static ngx_uint_t ngx_ratelimit_redis_beat_turn(
 static void ngx_ratelimit_redis_beat(ngx_ratelimit_redis_client_t *client);
 static void ngx_ratelimit_redis_beat_answer(void *data,
     const ngx_ratelimit_redis_result_t *result);
+static void ngx_ratelimit_redis_fleet_note(
+    ngx_ratelimit_redis_shared_t *shared, uint64_t nodes);
 static void ngx_ratelimit_redis_beat_log(ngx_ratelimit_redis_client_t *client,
     ngx_ratelimit_redis_status_e status);
 
@@ -73,6 +76,9 @@ ngx_ratelimit_redis_beat_handler(ngx_event_t *ev)
     if (ngx_exiting) {
         return;
     }
+
+    ngx_ratelimit_redis_conns_keep(client);
+    ngx_ratelimit_redis_auth_look(client);
 
     if (ngx_ratelimit_redis_beat_turn(client)) {
         ngx_ratelimit_redis_beat(client);
@@ -202,6 +208,26 @@ ngx_ratelimit_redis_beat_answer(void *data,
 
     nodes = NGX_RATELIMIT_REDIS_NODES_MAX - result->values[1];
     atomic_store(&client->redis->shared->nodes, (uint64_t) nodes);
+    ngx_ratelimit_redis_fleet_note(client->redis->shared, (uint64_t) nodes);
+}
+
+
+/* One worker at a time; two, where one was stopped for long, do no harm. */
+
+static void
+ngx_ratelimit_redis_fleet_note(ngx_ratelimit_redis_shared_t *shared,
+    uint64_t nodes)
+{
+    int64_t  passed;
+
+    passed = (int64_t) (ngx_current_msec - atomic_load(&shared->fleet_ms));
+
+    if (nodes >= atomic_load(&shared->fleet)
+        || passed >= NGX_RATELIMIT_REDIS_FLEET_MS)
+    {
+        atomic_store(&shared->fleet, nodes);
+        atomic_store(&shared->fleet_ms, ngx_current_msec);
+    }
 }
 
 
@@ -214,18 +240,20 @@ static void
 ngx_ratelimit_redis_beat_log(ngx_ratelimit_redis_client_t *client,
     ngx_ratelimit_redis_status_e status)
 {
+    char  note[NGX_RATELIMIT_LOG_NOTE];
+
     if (status < NGX_RATELIMIT_REDIS_OOM
-        || !ngx_ratelimit_redis_second_due(
-                                       &client->redis->shared->beat_logged,
-                                       NGX_RATELIMIT_REDIS_REMIND_S))
+        || !ngx_ratelimit_log_due(&client->redis->shared->beat_errors,
+                                  ngx_current_msec,
+                                  NGX_RATELIMIT_REDIS_REMIND_MS, note))
     {
         return;
     }
 
     ngx_log_error(NGX_LOG_ERR, client->log, 0,
-                  "ratelimit redis \"%V\": the nodes are not counted: \"%V\"",
-                  &client->redis->name,
-                  ngx_ratelimit_redis_status_name(status));
+                  "ratelimit redis \"%V\": the nodes are not counted: \"%V\""
+                  "%s", &client->redis->name,
+                  ngx_ratelimit_redis_status_name(status), note);
 }
 
 
@@ -237,4 +265,15 @@ ngx_ratelimit_redis_nodes(const ngx_ratelimit_redis_t *redis)
     nodes = atomic_load_explicit(&redis->shared->nodes, memory_order_relaxed);
 
     return nodes ? (ngx_uint_t) nodes : 1;
+}
+
+
+ngx_uint_t
+ngx_ratelimit_redis_fleet(const ngx_ratelimit_redis_t *redis)
+{
+    uint64_t  fleet;
+
+    fleet = atomic_load_explicit(&redis->shared->fleet, memory_order_relaxed);
+
+    return fleet ? (ngx_uint_t) fleet : 1;
 }

@@ -92,7 +92,7 @@ ngx_ratelimit_redis_conn_obtain(ngx_ratelimit_redis_client_t *client,
     client->nconns++;
 
     if (sentinel || !client->lazy) {
-        ngx_ratelimit_redis_conn_begin(conn);
+        ngx_ratelimit_redis_conn_first(conn);
     }
 
     return conn;
@@ -208,6 +208,7 @@ ngx_ratelimit_redis_conn_new(ngx_ratelimit_redis_client_t *client,
     conn->reply.log = client->log;
     conn->sentinel = sentinel;
     conn->used_ms = ngx_current_msec;
+    conn->lost_ms = ngx_current_msec;
 
     conn->name.data = (u_char *) &conn[1];
     ngx_ratelimit_redis_conn_identify(conn, host, name);
@@ -234,6 +235,10 @@ static void
 ngx_ratelimit_redis_conn_identify(ngx_ratelimit_redis_conn_t *conn,
     const ngx_ratelimit_redis_host_t *host, const ngx_str_t *name)
 {
+    /* it was verified under the name before */
+
+    ngx_ratelimit_redis_tls_forget(conn);
+
     conn->name.len = name->len;
 
     if (host->port) {
@@ -264,5 +269,33 @@ ngx_ratelimit_redis_conn_identify(ngx_ratelimit_redis_conn_t *conn,
         conn->addr.name = conn->name;
         conn->host.addrs = &conn->addr;
         conn->host.naddrs = 1;
+    }
+}
+
+
+void
+ngx_ratelimit_redis_conns_keep(ngx_ratelimit_redis_client_t *client)
+{
+    ngx_queue_t                   *q;
+    ngx_ratelimit_redis_conn_t    *conn;
+    ngx_ratelimit_redis_shared_t  *shared;
+
+    static const ngx_str_t  map = ngx_string(NGX_RATELIMIT_REDIS_MAP_SHARD);
+
+    shared = client->redis->shared;
+
+    if (client->map_shard) {
+        client->map_shard = ngx_ratelimit_redis_shard(shared, &map);
+    }
+
+    for (q = ngx_queue_head(&client->conns);
+         q != ngx_queue_sentinel(&client->conns);
+         q = ngx_queue_next(q))
+    {
+        conn = ngx_queue_data(q, ngx_ratelimit_redis_conn_t, queue);
+
+        if (!conn->sentinel) {
+            conn->shard = ngx_ratelimit_redis_shard(shared, &conn->name);
+        }
     }
 }

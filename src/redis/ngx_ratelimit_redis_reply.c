@@ -15,6 +15,9 @@ static ngx_ratelimit_redis_form_e ngx_ratelimit_redis_form(
     ngx_ratelimit_redis_kind_e kind);
 static void ngx_ratelimit_redis_reply(ngx_ratelimit_redis_conn_t *conn,
     ngx_ratelimit_redis_call_t *call);
+static ngx_uint_t ngx_ratelimit_redis_reply_good(
+    const ngx_ratelimit_redis_conn_t *conn,
+    const ngx_ratelimit_redis_call_t *call);
 static void ngx_ratelimit_redis_reply_load(ngx_ratelimit_redis_conn_t *conn);
 static void ngx_ratelimit_redis_reply_eval(ngx_ratelimit_redis_conn_t *conn,
     ngx_ratelimit_redis_call_t *call);
@@ -47,6 +50,14 @@ ngx_ratelimit_redis_conn_feed(ngx_ratelimit_redis_conn_t *conn, u_char *data,
                                          ngx_ratelimit_redis_form(call->kind));
 
         if (rc == NGX_AGAIN) {
+
+            /* a map that takes long to come is no silence */
+
+            if (call->kind == NGX_RATELIMIT_REDIS_SLOTS && conn->reply.bytes) {
+                call->since_ms = ngx_current_msec;
+                call->partly = 1;
+            }
+
             return NULL;
         }
 
@@ -125,6 +136,8 @@ ngx_ratelimit_redis_reply(ngx_ratelimit_redis_conn_t *conn,
     }
 
     ngx_ratelimit_redis_conn_remove(call);
+    ngx_ratelimit_redis_breaker_heard(conn,
+                                   ngx_ratelimit_redis_reply_good(conn, call));
 
     if (call->kind == NGX_RATELIMIT_REDIS_EVAL) {
         ngx_ratelimit_redis_reply_eval(conn, call);
@@ -148,6 +161,21 @@ ngx_ratelimit_redis_reply(ngx_ratelimit_redis_conn_t *conn,
         ngx_ratelimit_redis_reply_setup(conn, "AUTH");
         return;
 
+    case NGX_RATELIMIT_REDIS_REAUTH:
+        ngx_ratelimit_redis_call_free(call);
+
+        /* where it is refused the connection stays who it was */
+
+        if (conn->reply.type == REDIS_REPLY_ERROR) {
+            ngx_ratelimit_redis_log_reply(conn, "AUTH");
+        }
+
+        return;
+
+    case NGX_RATELIMIT_REDIS_SETNAME:
+        ngx_ratelimit_redis_call_free(call);
+        return;
+
     case NGX_RATELIMIT_REDIS_SELECT:
         ngx_ratelimit_redis_call_free(call);
         ngx_ratelimit_redis_reply_setup(conn, "SELECT");
@@ -167,7 +195,18 @@ ngx_ratelimit_redis_reply(ngx_ratelimit_redis_conn_t *conn,
 }
 
 
-/* The first good reply of a connection: its shard may be back. */
+/* Whether the node does what it is told: not all that it answers shows it. */
+
+static ngx_uint_t
+ngx_ratelimit_redis_reply_good(const ngx_ratelimit_redis_conn_t *conn,
+    const ngx_ratelimit_redis_call_t *call)
+{
+    return (call->kind == NGX_RATELIMIT_REDIS_EVAL
+            && conn->reply.type == REDIS_REPLY_ARRAY)
+           || (call->kind == NGX_RATELIMIT_REDIS_LOAD
+               && conn->reply.type != REDIS_REPLY_ERROR);
+}
+
 
 static void
 ngx_ratelimit_redis_reply_load(ngx_ratelimit_redis_conn_t *conn)
@@ -179,11 +218,7 @@ ngx_ratelimit_redis_reply_load(ngx_ratelimit_redis_conn_t *conn)
         return;
     }
 
-    if (!conn->loaded && conn->shard) {
-        ngx_ratelimit_breaker_hint(&conn->shard->breaker, ngx_current_msec);
-    }
-
-    conn->loaded = 1;
+    conn->good = 1;
 }
 
 

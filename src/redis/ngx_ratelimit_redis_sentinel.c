@@ -10,37 +10,13 @@
 ngx_int_t
 ngx_ratelimit_redis_sentinel_texts(ngx_ratelimit_redis_client_t *client)
 {
-    ngx_str_t               args[3];
-    ngx_uint_t              n;
-    ngx_ratelimit_redis_t  *redis;
-
-    redis = client->redis;
+    ngx_str_t  args[3];
 
     ngx_str_set(&args[0], "SENTINEL");
     ngx_str_set(&args[1], "GET-MASTER-ADDR-BY-NAME");
-    args[2] = redis->master;
+    args[2] = client->redis->master;
 
-    if (ngx_ratelimit_redis_write_command(&client->question, args, 3,
-                                          client->log)
-        != NGX_OK)
-    {
-        return NGX_ERROR;
-    }
-
-    if (redis->sentinel_password.len == 0) {
-        return NGX_OK;
-    }
-
-    n = 1;
-    ngx_str_set(&args[0], "AUTH");
-
-    if (redis->sentinel_username.len) {
-        args[n++] = redis->sentinel_username;
-    }
-
-    args[n++] = redis->sentinel_password;
-
-    return ngx_ratelimit_redis_write_command(&client->sentinel_auth, args, n,
+    return ngx_ratelimit_redis_write_command(&client->question, args, 3,
                                              client->log);
 }
 
@@ -78,24 +54,27 @@ ngx_ratelimit_redis_sentinel_from(ngx_ratelimit_redis_client_t *client,
 void
 ngx_ratelimit_redis_sentinel_refused(ngx_ratelimit_redis_conn_t *conn)
 {
+    char                           note[NGX_RATELIMIT_LOG_NOTE];
     ngx_ratelimit_redis_client_t  *client;
 
     client = conn->client;
 
-    if (!ngx_ratelimit_redis_log_due(&client->logged)) {
+    if (!ngx_ratelimit_log_due(&client->refusals, ngx_current_msec,
+                               NGX_RATELIMIT_LOG_MS, note))
+    {
         return;
     }
 
     if (conn->reply.nranges == 0) {
         ngx_log_error(NGX_LOG_ERR, client->log, 0,
                       "ratelimit redis \"%V\": sentinel %V knows no master "
-                      "\"%V\"", &client->redis->name, &conn->name,
-                      &client->redis->master);
+                      "\"%V\"%s", &client->redis->name, &conn->name,
+                      &client->redis->master, note);
         return;
     }
 
     ngx_log_error(NGX_LOG_ERR, client->log, 0,
                   "ratelimit redis \"%V\": sentinel %V names no address for "
-                  "master \"%V\"", &client->redis->name, &conn->name,
-                  &client->redis->master);
+                  "master \"%V\"%s", &client->redis->name, &conn->name,
+                  &client->redis->master, note);
 }

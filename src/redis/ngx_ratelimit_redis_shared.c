@@ -9,10 +9,19 @@
 #include <openssl/rand.h>
 
 /* changed with every change of the layout */
-#define NGX_RATELIMIT_REDIS_SHARED_LAYOUT  3
+#define NGX_RATELIMIT_REDIS_SHARED_LAYOUT  8
 
 /* pages left to the slab allocator */
 #define NGX_RATELIMIT_REDIS_SHARED_SPARE   8
+
+/*
+ * Workers that use a place say so each second (see conns_keep), so one that
+ * nobody has used for so long is of a Redis node that is gone.
+ */
+#define NGX_RATELIMIT_REDIS_SHARD_UNUSED_MS  60000
+
+/* other workers may take a place first */
+#define NGX_RATELIMIT_REDIS_SHARD_TRIES      8
 
 /* "~" and an id in hex */
 #define NGX_RATELIMIT_REDIS_SHARD_ID       17
@@ -21,8 +30,14 @@ static uint32_t ngx_ratelimit_redis_shared_hash(
     const ngx_ratelimit_redis_t *redis);
 static ngx_int_t ngx_ratelimit_redis_shared_init(ngx_shm_zone_t *shm_zone,
     void *data);
+static ngx_ratelimit_redis_shard_t *ngx_ratelimit_redis_shard_find(
+    ngx_ratelimit_redis_shared_t *shared, uint64_t id, uint64_t from);
+static ngx_uint_t ngx_ratelimit_redis_shard_unused(
+    ngx_ratelimit_redis_shard_t *shard);
 static ngx_uint_t ngx_ratelimit_redis_shard_claim(
-    ngx_ratelimit_redis_shard_t *shard, uint64_t id, const ngx_str_t *name);
+    ngx_ratelimit_redis_shard_t *shard, uint64_t id);
+static void ngx_ratelimit_redis_shard_name(ngx_ratelimit_redis_shard_t *shard,
+    uint64_t id, const ngx_str_t *name);
 
 
 ngx_int_t
@@ -104,6 +119,7 @@ ngx_ratelimit_redis_shared_init(ngx_shm_zone_t *shm_zone, void *data)
 
     if (old) {
         redis->shared = old->shared;
+        redis->reloaded = 1;
         return NGX_OK;
     }
 
@@ -134,12 +150,17 @@ ngx_ratelimit_redis_shared_init(ngx_shm_zone_t *shm_zone, void *data)
 }
 
 
+/*
+ * Places are never freed but given to another Redis node, so no chain of places
+ * gets a gap: the place of a name is found before the first free one.
+ */
+
 ngx_ratelimit_redis_shard_t *
 ngx_ratelimit_redis_shard(ngx_ratelimit_redis_shared_t *shared,
     const ngx_str_t *name)
 {
     uint64_t                      id;
-    ngx_uint_t                    i, n;
+    ngx_uint_t                    i;
     ngx_ratelimit_id_t            hash;
     ngx_ratelimit_redis_shard_t  *shard;
     static const u_char           key[NGX_RATELIMIT_SIPHASH_KEY_BYTES];
@@ -149,11 +170,16 @@ ngx_ratelimit_redis_shard(ngx_ratelimit_redis_shared_t *shared,
     hash = ngx_ratelimit_siphash(key, name->data, name->len, 1, 3);
     id = hash.lo ? hash.lo : 1;
 
-    for (i = 0; i < NGX_RATELIMIT_REDIS_MAX_SHARDS; i++) {
-        n = (hash.hi + i) % NGX_RATELIMIT_REDIS_MAX_SHARDS;
-        shard = &shared->shards[n];
+    for (i = 0; i < NGX_RATELIMIT_REDIS_SHARD_TRIES; i++) {
+        shard = ngx_ratelimit_redis_shard_find(shared, id, hash.hi);
 
-        if (ngx_ratelimit_redis_shard_claim(shard, id, name)) {
+        if (shard == NULL) {
+            return NULL;
+        }
+
+        if (ngx_ratelimit_redis_shard_claim(shard, id)) {
+            atomic_store(&shard->used_ms, ngx_current_msec);
+            ngx_ratelimit_redis_shard_name(shard, id, name);
             return shard;
         }
     }
@@ -162,28 +188,98 @@ ngx_ratelimit_redis_shard(ngx_ratelimit_redis_shared_t *shared,
 }
 
 
-/* Whether the place is that shard's, or was free and is now. */
+/* The place of that id, else the first one that can be had; NULL: none. */
 
-static ngx_uint_t
-ngx_ratelimit_redis_shard_claim(ngx_ratelimit_redis_shard_t *shard,
-    uint64_t id, const ngx_str_t *name)
+static ngx_ratelimit_redis_shard_t *
+ngx_ratelimit_redis_shard_find(ngx_ratelimit_redis_shared_t *shared,
+    uint64_t id, uint64_t from)
 {
-    size_t    len;
-    uint64_t  found;
+    uint64_t                      found;
+    ngx_uint_t                    i;
+    ngx_ratelimit_redis_shard_t  *shard, *first;
 
-    found = 0;
+    first = NULL;
 
-    if (!atomic_compare_exchange_strong(&shard->id, &found, id)) {
-        if (found != id) {
-            return 0;
+    for (i = 0; i < NGX_RATELIMIT_REDIS_MAX_SHARDS; i++) {
+        shard = &shared->shards[(from + i) % NGX_RATELIMIT_REDIS_MAX_SHARDS];
+        found = atomic_load(&shard->id);
+
+        if (found == id) {
+            return shard;
         }
 
-        if (atomic_load(&shard->named)) {
-            return 1;
+        if (first == NULL
+            && (found == 0 || ngx_ratelimit_redis_shard_unused(shard)))
+        {
+            first = shard;
+        }
+
+        if (found == 0) {
+            break;
         }
     }
 
-    /* whoever finds it without a name writes it: all write the same */
+    return first;
+}
+
+
+/* Other workers' time may be a moment ahead. */
+
+static ngx_uint_t
+ngx_ratelimit_redis_shard_unused(ngx_ratelimit_redis_shard_t *shard)
+{
+    return (int64_t) (ngx_current_msec - atomic_load(&shard->used_ms))
+           >= NGX_RATELIMIT_REDIS_SHARD_UNUSED_MS;
+}
+
+
+/*
+ * Whether the place is that id's, or was free or unused and is now. The worker
+ * that gives it to another Redis node cleans up behind the old one. If it dies
+ * before that, the breaker has the old state, which a probe corrects.
+ */
+
+static ngx_uint_t
+ngx_ratelimit_redis_shard_claim(ngx_ratelimit_redis_shard_t *shard,
+    uint64_t id)
+{
+    uint64_t  found;
+
+    found = atomic_load(&shard->id);
+
+    if (found == id) {
+        return 1;
+    }
+
+    if (found && !ngx_ratelimit_redis_shard_unused(shard)) {
+        return 0;
+    }
+
+    if (!atomic_compare_exchange_strong(&shard->id, &found, id)) {
+        return found == id;
+    }
+
+    if (found) {
+        ngx_memzero(&shard->breaker, sizeof(ngx_ratelimit_breaker_t));
+        ngx_memzero(&shard->opens, offsetof(ngx_ratelimit_redis_shard_t, named)
+                                - offsetof(ngx_ratelimit_redis_shard_t, opens));
+    }
+
+    return 1;
+}
+
+
+/* A worker that finds no name of that id writes it: all write the same. */
+
+static void
+ngx_ratelimit_redis_shard_name(ngx_ratelimit_redis_shard_t *shard,
+    uint64_t id, const ngx_str_t *name)
+{
+    size_t  len;
+
+    if (atomic_load(&shard->named) == id) {
+        return;
+    }
 
     len = ngx_min(name->len, NGX_RATELIMIT_REDIS_SHARD_NAME);
     shard->name_len = len;
@@ -197,9 +293,7 @@ ngx_ratelimit_redis_shard_claim(ngx_ratelimit_redis_shard_t *shard,
     }
 
     ngx_memcpy(shard->name, name->data, len);
-    atomic_store(&shard->named, 1);
-
-    return 1;
+    atomic_store(&shard->named, id);
 }
 
 
@@ -219,30 +313,8 @@ ngx_ratelimit_redis_stat(const ngx_ratelimit_redis_t *redis,
 
     stat->refreshes = atomic_load(&shared->refreshes);
     stat->reconnects = atomic_load(&shared->reconnects);
+    stat->handshakes = atomic_load(&shared->handshakes);
+    stat->resumed = atomic_load(&shared->resumed);
     stat->opened = atomic_load(&shared->opened);
     stat->nodes = ngx_ratelimit_redis_nodes(redis);
-}
-
-
-ngx_int_t
-ngx_ratelimit_redis_shard_stat(const ngx_ratelimit_redis_t *redis,
-    ngx_uint_t *n, ngx_ratelimit_redis_shard_stat_t *stat)
-{
-    ngx_ratelimit_redis_shard_t  *shard;
-
-    while (*n < NGX_RATELIMIT_REDIS_MAX_SHARDS) {
-        shard = &redis->shared->shards[(*n)++];
-
-        if (!atomic_load(&shard->named)) {
-            continue;
-        }
-
-        stat->name.data = shard->name;
-        stat->name.len = shard->name_len;
-        stat->state = ngx_ratelimit_breaker_state(&shard->breaker);
-
-        return NGX_OK;
-    }
-
-    return NGX_DONE;
 }

@@ -35,6 +35,7 @@ static ngx_int_t ngx_ratelimit_redis_tls_name(
     ngx_ratelimit_redis_conn_t *conn, SSL *ssl);
 static void ngx_ratelimit_redis_tls_handler(ngx_connection_t *c);
 static void ngx_ratelimit_redis_tls_info(const SSL *ssl, int where, int value);
+static int ngx_ratelimit_redis_tls_session(SSL *ssl, SSL_SESSION *session);
 
 
 ngx_int_t
@@ -98,6 +99,12 @@ ngx_ratelimit_redis_tls_setup(ngx_conf_t *cf, ngx_ratelimit_redis_tls_t *tls,
 
     SSL_CTX_set_verify(ssl->ctx, SSL_VERIFY_PEER, NULL);
     SSL_CTX_set_info_callback(ssl->ctx, ngx_ratelimit_redis_tls_info);
+
+    /* each connection keeps its own session, in its worker */
+
+    SSL_CTX_set_session_cache_mode(ssl->ctx, SSL_SESS_CACHE_CLIENT
+                                             |SSL_SESS_CACHE_NO_INTERNAL);
+    SSL_CTX_sess_set_new_cb(ssl->ctx, ngx_ratelimit_redis_tls_session);
 
     return NGX_OK;
 }
@@ -178,7 +185,42 @@ ngx_ratelimit_redis_tls_open(ngx_ratelimit_redis_conn_t *conn)
         return NGX_ERROR;
     }
 
+    if (conn->session
+        && SSL_set_session(c->ssl->connection, conn->session) != 1)
+    {
+        ERR_clear_error();
+        ngx_ratelimit_redis_tls_forget(conn);
+    }
+
     return ngx_ratelimit_redis_tls_name(conn, c->ssl->connection);
+}
+
+
+/* A ticket, or the session itself: conn owns it from now on. */
+
+static int
+ngx_ratelimit_redis_tls_session(SSL *ssl, SSL_SESSION *session)
+{
+    ngx_connection_t            *c;
+    ngx_ratelimit_redis_conn_t  *conn;
+
+    c = ngx_ssl_get_connection((ngx_ssl_conn_t *) ssl);
+    conn = c->data;
+
+    ngx_ratelimit_redis_tls_forget(conn);
+    conn->session = session;
+
+    return 1;
+}
+
+
+void
+ngx_ratelimit_redis_tls_forget(ngx_ratelimit_redis_conn_t *conn)
+{
+    if (conn->session) {
+        SSL_SESSION_free(conn->session);
+        conn->session = NULL;
+    }
 }
 
 
@@ -233,10 +275,23 @@ ngx_ratelimit_redis_tls_handler(ngx_connection_t *c)
 
     conn = c->data;
 
-    ngx_ratelimit_redis_conn_shook(conn, c->ssl->handshaked
-                                         ? NULL
-                                         : ngx_ratelimit_redis_tls_reason(conn,
-                                               "the TLS handshake failed"));
+    if (!c->ssl->handshaked) {
+
+        /* a session that the server does not like must not fail for ever */
+
+        ngx_ratelimit_redis_tls_forget(conn);
+        ngx_ratelimit_redis_conn_shook(conn,
+            ngx_ratelimit_redis_tls_reason(conn, "the TLS handshake failed"));
+        return;
+    }
+
+    ngx_ratelimit_redis_count(conn->client->redis->shared->handshakes);
+
+    if (SSL_session_reused(c->ssl->connection)) {
+        ngx_ratelimit_redis_count(conn->client->redis->shared->resumed);
+    }
+
+    ngx_ratelimit_redis_conn_shook(conn, NULL);
 }
 
 

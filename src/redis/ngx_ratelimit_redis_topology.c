@@ -19,6 +19,7 @@
 #define NGX_RATELIMIT_REDIS_NEXT_MS     10    /* and a call waits for it, or
                                                  who was asked is gone */
 #define NGX_RATELIMIT_REDIS_LOOK_MS     100
+#define NGX_RATELIMIT_REDIS_KEEP_MS     50    /* while an answer comes */
 
 
 static void ngx_ratelimit_redis_map_take(
@@ -259,6 +260,21 @@ ngx_ratelimit_redis_ask(ngx_ratelimit_redis_client_t *client,
 {
     ngx_ratelimit_redis_conn_t  *conn;
 
+    /* a large map is on its way: until it is here nobody asks again */
+
+    if (client->refresh && client->refresh->partly) {
+
+        if (ngx_ratelimit_slot_board_keep(ngx_ratelimit_redis_board(client),
+                                          client->kept_ms, ngx_current_msec))
+        {
+            client->kept_ms = ngx_current_msec;
+            client->seen_ms = ngx_current_msec;
+        }
+
+        client->due_ms = ngx_current_msec + NGX_RATELIMIT_REDIS_KEEP_MS;
+        return;
+    }
+
     if (!(again && ngx_ratelimit_redis_turn(client))) {
 
         client->due_ms = ngx_ratelimit_slot_board_take(
@@ -313,6 +329,7 @@ ngx_ratelimit_redis_question_send(ngx_ratelimit_redis_client_t *client,
     }
 
     client->asked_ms = ngx_current_msec;
+    client->kept_ms = ngx_current_msec;
     client->wanted_ms = ngx_current_msec - 1;
 
     conn->used_ms = ngx_current_msec;

@@ -11,7 +11,14 @@
 
 #define NGX_RATELIMIT_DOCUMENT_MAJOR  1   /* of "format": "1.0" */
 #define NGX_RATELIMIT_DOCUMENT_MINOR  0
-#define NGX_RATELIMIT_DOCUMENT_DEPTH  16  /* arrays and objects in another */
+
+/* of a document, beside its bytes (NGX_RATELIMIT_DOCUMENT_MAX) */
+#define NGX_RATELIMIT_DOCUMENT_DEPTH       32      /* arrays and objects in
+                                                      one another */
+#define NGX_RATELIMIT_DOCUMENT_CONTAINERS  100000  /* of them in all */
+#define NGX_RATELIMIT_DOCUMENT_RULES       1000
+#define NGX_RATELIMIT_DOCUMENT_ENTRIES     10000   /* of a list, of overrides,
+                                                      of assignments */
 
 /* Before the first thread runs: jansson draws the seed of its hashes. */
 void ngx_ratelimit_document_init(void);

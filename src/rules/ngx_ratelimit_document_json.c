@@ -113,10 +113,11 @@ static const char *
 ngx_ratelimit_document_scan(const ngx_str_t *text, size_t *at)
 {
     size_t      i;
-    ngx_uint_t  depth, quoted;
+    ngx_uint_t  depth, quoted, containers;
 
     depth = 0;
     quoted = 0;
+    containers = 0;
 
     for (i = 0; i < text->len; i++) {
 
@@ -132,9 +133,18 @@ ngx_ratelimit_document_scan(const ngx_str_t *text, size_t *at)
 
         case '[':
         case '{':
-            if (!quoted && ++depth > NGX_RATELIMIT_DOCUMENT_DEPTH) {
+            if (quoted) {
+                break;
+            }
+
+            if (++depth > NGX_RATELIMIT_DOCUMENT_DEPTH) {
                 *at = i;
-                return "has more than 16 arrays and objects in one another,";
+                return "has more than 32 arrays and objects in one another,";
+            }
+
+            if (++containers > NGX_RATELIMIT_DOCUMENT_CONTAINERS) {
+                *at = i;
+                return "has more than 100000 arrays and objects,";
             }
 
             break;
@@ -182,6 +192,17 @@ ngx_ratelimit_document_read(ngx_ratelimit_limiter_t *limiter, json_t *root,
     ngx_uint_t clear, ngx_ratelimit_problems_t *problems,
     ngx_ratelimit_problems_t *warnings, ngx_uint_t *deny_all, ngx_log_t *log)
 {
+    return ngx_ratelimit_document_read_next(limiter, root, clear, problems,
+                                            warnings, deny_all, NULL, log);
+}
+
+
+ngx_ratelimit_policy_t *
+ngx_ratelimit_document_read_next(ngx_ratelimit_limiter_t *limiter,
+    json_t *root, ngx_uint_t clear, ngx_ratelimit_problems_t *problems,
+    ngx_ratelimit_problems_t *warnings, ngx_uint_t *deny_all,
+    const ngx_ratelimit_problems_t *known, ngx_log_t *log)
+{
     ngx_ratelimit_policy_t  *policy;
     ngx_ratelimit_reader_t   reader;
 
@@ -192,6 +213,7 @@ ngx_ratelimit_document_read(ngx_ratelimit_limiter_t *limiter, json_t *root,
     reader.warnings = warnings;
     reader.hashed = !clear;
     reader.written = (deny_all != NULL);
+    reader.known = known;
 
     policy = ngx_ratelimit_policy_create(limiter, log);
     reader.policy = policy;
@@ -234,6 +256,7 @@ static void
 ngx_ratelimit_document_policy(ngx_ratelimit_reader_t *reader, json_t *root)
 {
     size_t                  n;
+    json_t                 *value;
     uint32_t                i;
     ngx_array_t            *rules;
     ngx_ratelimit_place_t   at;
@@ -247,15 +270,23 @@ ngx_ratelimit_document_policy(ngx_ratelimit_reader_t *reader, json_t *root)
     }
 
     if (ngx_ratelimit_document_deep(root, 1)) {
-        ngx_ratelimit_read_problem(reader, &at, "has more than 16 arrays and "
+        ngx_ratelimit_read_problem(reader, &at, "has more than 32 arrays and "
                                    "objects in one another");
+        return;
+    }
+
+    value = json_object_get(root, "rules");
+
+    if (!ngx_ratelimit_read_few(reader, &at, "rules", value,
+                                NGX_RATELIMIT_DOCUMENT_RULES))
+    {
         return;
     }
 
     /* those of nginx.conf are known, and all others will be */
 
     rules = &reader->policy->rules;
-    n = rules->nelts + json_array_size(json_object_get(root, "rules"));
+    n = rules->nelts + json_array_size(value);
 
     reader->rules = ngx_ratelimit_read_alloc(reader, (n + 1)
                                              * sizeof(ngx_ratelimit_rule_t *));
@@ -266,7 +297,7 @@ ngx_ratelimit_document_policy(ngx_ratelimit_reader_t *reader, json_t *root)
     }
 
     reader->nfixed = (uint32_t) rules->nelts;
-    reader->nrules = (uint32_t) n;
+    reader->nrules = reader->nfixed;
 
     for (i = 0; i < reader->nfixed; i++) {
         reader->rules[i] = ((ngx_ratelimit_rule_t **) rules->elts)[i];
@@ -370,6 +401,7 @@ ngx_ratelimit_document_rules(ngx_ratelimit_reader_t *reader,
 {
     size_t                   i, n;
     json_t                  *text;
+    ngx_uint_t               problems;
     ngx_ratelimit_rule_t    *rule, **entry;
     ngx_ratelimit_place_t    item;
 
@@ -388,6 +420,27 @@ ngx_ratelimit_document_rules(ngx_ratelimit_reader_t *reader,
 
     for (i = 0; i < n && !reader->failed; i++, rule++) {
 
+        problems = reader->problems->n;
+        rule->number = reader->nfixed + i;
+
+        text = ngx_ratelimit_read_item(value, i, at, &item);
+
+        reader->inside = 1;
+        ngx_ratelimit_read_rule(reader, &item, text, rule);
+        reader->inside = 0;
+
+        if (ngx_ratelimit_read_skip(reader, problems, &rule->id)) {
+            continue;
+        }
+
+        if (rule->id.len) {
+            ngx_ratelimit_document_enter(reader, &item, rule, reader->nrules);
+        }
+
+        if (ngx_ratelimit_read_skip(reader, problems, &rule->id)) {
+            continue;
+        }
+
         entry = ngx_array_push(&reader->policy->rules);
         if (entry == NULL) {
             reader->failed = 1;
@@ -395,15 +448,7 @@ ngx_ratelimit_document_rules(ngx_ratelimit_reader_t *reader,
         }
 
         *entry = rule;
-        reader->rules[reader->nfixed + i] = rule;
-
-        text = ngx_ratelimit_read_item(value, i, at, &item);
-        ngx_ratelimit_read_rule(reader, &item, text, rule);
-
-        if (rule->id.len) {
-            ngx_ratelimit_document_enter(reader, &item, rule,
-                                         reader->nfixed + (uint32_t) i);
-        }
+        reader->rules[reader->nrules++] = rule;
     }
 }
 
@@ -464,7 +509,10 @@ ngx_ratelimit_document_overrides(ngx_ratelimit_reader_t *reader,
     ngx_uint_t                    part;
     const ngx_ratelimit_rule_t   *rule;
 
-    if (json_array_size(value) == 0) {
+    if (json_array_size(value) == 0
+        || !ngx_ratelimit_read_few(reader, at, NULL, value,
+                                   NGX_RATELIMIT_DOCUMENT_ENTRIES))
+    {
         return;
     }
 

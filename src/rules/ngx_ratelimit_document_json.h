@@ -42,6 +42,16 @@ ngx_ratelimit_policy_t *ngx_ratelimit_document_read(
     ngx_uint_t *deny_all, ngx_log_t *log);
 
 /*
+ * The same of one that was changed. known: what is skipped of the one before;
+ * rules and overrides with the same problems are skipped again.
+ */
+ngx_ratelimit_policy_t *ngx_ratelimit_document_read_next(
+    ngx_ratelimit_limiter_t *limiter, struct json_t *root, ngx_uint_t clear,
+    ngx_ratelimit_problems_t *problems, ngx_ratelimit_problems_t *warnings,
+    ngx_uint_t *deny_all, const ngx_ratelimit_problems_t *known,
+    ngx_log_t *log);
+
+/*
  * Canonical text in pool: one line, members in their order, numbers as they
  * were written as far as a double knows it, and a line end behind it.
  * NGX_ERROR: memory is out.

@@ -35,6 +35,7 @@ typedef enum {
     NGX_RATELIMIT_EDIT_NOT_FOUND,
     NGX_RATELIMIT_EDIT_INVALID,      /* problems */
     NGX_RATELIMIT_EDIT_DENY_ALL,     /* it would reject all: needs force */
+    NGX_RATELIMIT_EDIT_TOO_LARGE,    /* the document it would make */
     NGX_RATELIMIT_EDIT_ERROR         /* memory is out */
 } ngx_ratelimit_edit_status_e;
 
@@ -57,6 +58,8 @@ typedef struct {
     /* what became of it */
     ngx_ratelimit_edit_status_e     status;
     ngx_str_t                       reply;     /* JSON */
+    ngx_str_t                       made;      /* the name of a POSTed one; or
+                                                  empty */
     ngx_str_t                       document;  /* the next one; empty: no
                                                   change */
     ngx_ratelimit_policy_t         *policy;    /* of it, to be finished and
@@ -71,9 +74,10 @@ void ngx_ratelimit_edit(ngx_ratelimit_edit_t *edit);
 
 /*
  * Problems of the policy, which finish() has found, point into the document:
- * makes places of the body of them.
+ * makes places of the body of them. Returns 1: the edit is not valid; 0: all of
+ * them are of rules that it leaves as they were, and that are skipped here.
  */
-void ngx_ratelimit_edit_places(ngx_ratelimit_edit_t *edit,
+ngx_uint_t ngx_ratelimit_edit_places(ngx_ratelimit_edit_t *edit,
     ngx_ratelimit_problems_t *problems);
 
 #endif /* NGX_RATELIMIT_EDIT_H_INCLUDED */

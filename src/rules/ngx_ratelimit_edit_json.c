@@ -6,6 +6,8 @@
 
 #include "ngx_ratelimit_edit_json.h"
 
+#include "ngx_ratelimit_record.h"
+
 #include <jansson.h>
 
 /* what a row takes */
@@ -38,8 +40,12 @@ static ngx_int_t ngx_ratelimit_edit_query(ngx_ratelimit_edit_work_t *work);
 static ngx_int_t ngx_ratelimit_edit_decode(ngx_pool_t *pool, const u_char *p,
     const u_char *last, ngx_str_t *text);
 static ngx_ratelimit_edit_status_e ngx_ratelimit_edit_compile(
-    ngx_ratelimit_edit_work_t *work);
+    ngx_ratelimit_edit_work_t *work, const ngx_ratelimit_edit_row_t *row);
+static void ngx_ratelimit_edit_compile_known(ngx_ratelimit_edit_work_t *work,
+    ngx_uint_t *deny_all);
 static ngx_int_t ngx_ratelimit_edit_version(
+    ngx_ratelimit_edit_work_t *work);
+static ngx_int_t ngx_ratelimit_edit_compare(
     ngx_ratelimit_edit_work_t *work);
 static ngx_ratelimit_edit_status_e ngx_ratelimit_edit_answer(
     ngx_ratelimit_edit_work_t *work, const ngx_ratelimit_edit_row_t *row);
@@ -94,6 +100,8 @@ static const ngx_ratelimit_edit_row_t  ngx_ratelimit_edit_rows[] = {
     row(OVERRIDES, ALL, POST, BODY, ngx_ratelimit_edit_override_post,
         ngx_ratelimit_edit_override_posted),
     row(OVERRIDES, NAMED, GET, BASE, NULL, ngx_ratelimit_edit_override_show),
+    row(OVERRIDES, NAMED, PUT, BODY, ngx_ratelimit_edit_override_put,
+        ngx_ratelimit_edit_override_show),
     row(OVERRIDES, NAMED, DELETE, BASE, ngx_ratelimit_edit_override_delete,
         NULL),
 
@@ -205,7 +213,7 @@ ngx_ratelimit_edit_run(ngx_ratelimit_edit_work_t *work,
         }
 
         rc = work->same ? NGX_RATELIMIT_EDIT_OK
-                        : ngx_ratelimit_edit_compile(work);
+                        : ngx_ratelimit_edit_compile(work, row);
 
         if (rc != NGX_RATELIMIT_EDIT_OK) {
             return rc;
@@ -213,6 +221,10 @@ ngx_ratelimit_edit_run(ngx_ratelimit_edit_work_t *work,
     }
 
     rc = ngx_ratelimit_edit_answer(work, row);
+
+    if (work->same && status == NGX_RATELIMIT_EDIT_CREATED) {
+        status = NGX_RATELIMIT_EDIT_OK;
+    }
 
     return (rc == NGX_RATELIMIT_EDIT_OK) ? status : rc;
 }
@@ -345,7 +357,8 @@ ngx_ratelimit_edit_decode(ngx_pool_t *pool, const u_char *p,
 
 
 static ngx_ratelimit_edit_status_e
-ngx_ratelimit_edit_compile(ngx_ratelimit_edit_work_t *work)
+ngx_ratelimit_edit_compile(ngx_ratelimit_edit_work_t *work,
+    const ngx_ratelimit_edit_row_t *row)
 {
     ngx_uint_t             first, deny_all;
     ngx_ratelimit_edit_t  *edit;
@@ -369,6 +382,13 @@ ngx_ratelimit_edit_compile(ngx_ratelimit_edit_work_t *work)
                                                edit->pool->log);
 
     ngx_ratelimit_edit_translate(work, &edit->problems, first);
+
+    if (edit->problems.n && (row->takes & NGX_RATELIMIT_EDIT_BASE)
+        && ngx_ratelimit_edit_all_outside(&edit->problems))
+    {
+        ngx_ratelimit_edit_compile_known(work, &deny_all);
+    }
+
     ngx_ratelimit_edit_translate(work, &edit->warnings, 0);
 
     if (edit->problems.n) {
@@ -383,6 +403,48 @@ ngx_ratelimit_edit_compile(ngx_ratelimit_edit_work_t *work)
 
     return (deny_all && !edit->force) ? NGX_RATELIMIT_EDIT_DENY_ALL
                                       : NGX_RATELIMIT_EDIT_OK;
+}
+
+
+/*
+ * What is wrong was wrong before: a rule that does not go with this gateway's
+ * nginx.conf must not keep anybody from changing another one, or the lists.
+ */
+static void
+ngx_ratelimit_edit_compile_known(ngx_ratelimit_edit_work_t *work,
+    ngx_uint_t *deny_all)
+{
+    ngx_ratelimit_edit_t      *edit;
+    ngx_ratelimit_policy_t    *before;
+    ngx_ratelimit_problems_t   problems, next;
+
+    edit = work->edit;
+
+    if (ngx_ratelimit_problems_init(&problems, edit->pool) != NGX_OK
+        || ngx_ratelimit_problems_init(&next, edit->pool) != NGX_OK)
+    {
+        return;
+    }
+
+    before = ngx_ratelimit_document_compile(edit->limiter, &edit->base,
+                                            &problems, NULL, edit->pool->log);
+    if (before == NULL) {
+        return;
+    }
+
+    edit->warnings.n = 0;
+    edit->warnings.list.nelts = 0;
+
+    edit->policy = ngx_ratelimit_document_read_next(edit->limiter, work->root,
+                                                    edit->clear, &next,
+                                                    &edit->warnings, deny_all,
+                                                    &before->skipped,
+                                                    edit->pool->log);
+    if (edit->policy) {
+        edit->problems = next;
+    }
+
+    ngx_ratelimit_policy_release(before);
 }
 
 
@@ -450,18 +512,34 @@ ngx_ratelimit_edit_answer(ngx_ratelimit_edit_work_t *work,
     }
 
     if (row->change && !work->same
-        && row->resource != NGX_RATELIMIT_EDIT_VALIDATE
-        && (ngx_ratelimit_edit_expire(work) != NGX_OK
-            || ngx_ratelimit_document_write(work->root, edit->pool,
-                                            &edit->document)
-               != NGX_OK))
+        && ngx_ratelimit_edit_compare(work) != NGX_OK)
     {
-        ngx_str_null(&edit->document);
         return NGX_RATELIMIT_EDIT_ERROR;
     }
 
+    if (row->change && !work->same) {
+
+        if (ngx_ratelimit_document_write(work->root, edit->pool,
+                                         &edit->document)
+            != NGX_OK)
+        {
+            ngx_str_null(&edit->document);
+            return NGX_RATELIMIT_EDIT_ERROR;
+        }
+
+        if (edit->document.len > NGX_RATELIMIT_DOCUMENT_MAX) {
+            ngx_str_null(&edit->document);
+            return NGX_RATELIMIT_EDIT_TOO_LARGE;
+        }
+
+        if (row->resource == NGX_RATELIMIT_EDIT_VALIDATE) {
+            ngx_str_null(&edit->document);
+        }
+    }
+
     if (row->resource == NGX_RATELIMIT_EDIT_DOCUMENT) {
-        edit->reply = row->change ? edit->document : edit->base;
+        edit->reply = (row->change && !work->same) ? edit->document
+                                                   : edit->base;
 
         if (edit->reply.len == 0) {
             edit->reply = ngx_ratelimit_edit_empty;
@@ -469,6 +547,49 @@ ngx_ratelimit_edit_answer(ngx_ratelimit_edit_work_t *work,
     }
 
     return NGX_RATELIMIT_EDIT_OK;
+}
+
+
+/*
+ * Sets same where the next document would be the base again, but for its
+ * version: a tool that sends the same each minute does not push all else out of
+ * the history. The first version is one whatever it has.
+ */
+static ngx_int_t
+ngx_ratelimit_edit_compare(ngx_ratelimit_edit_work_t *work)
+{
+    json_t                    *base, *next;
+    ngx_int_t                  rc;
+    ngx_ratelimit_problems_t   problems;
+
+    if (ngx_ratelimit_edit_expire(work) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    if (work->edit->base.len == 0) {
+        return NGX_OK;
+    }
+
+    if (ngx_ratelimit_problems_init(&problems, work->edit->pool) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    /* one that cannot be read is replaced by any */
+
+    base = ngx_ratelimit_document_parse(&work->edit->base, &problems);
+    next = json_copy(work->root);
+    rc = (next && (base || problems.n)) ? NGX_OK : NGX_ERROR;
+
+    if (rc == NGX_OK && base) {
+        (void) json_object_del(base, "version");
+        (void) json_object_del(next, "version");
+        work->same = json_equal(base, next);
+    }
+
+    json_decref(base);
+    json_decref(next);
+
+    return rc;
 }
 
 

@@ -71,6 +71,10 @@ ngx_ratelimit_edit_status_e ngx_ratelimit_edit_problem(
 void ngx_ratelimit_edit_translate(ngx_ratelimit_edit_work_t *work,
     ngx_ratelimit_problems_t *problems, ngx_uint_t first);
 
+/* Whether none of them, translated before, is at a place of the body. */
+ngx_uint_t ngx_ratelimit_edit_all_outside(
+    const ngx_ratelimit_problems_t *problems);
+
 /* "<parent>/<name>" as RFC 6901 writes it. NGX_ERROR: memory is out. */
 ngx_int_t ngx_ratelimit_edit_escape(ngx_ratelimit_edit_work_t *work,
     const char *parent, const ngx_str_t *name, ngx_str_t *pointer);
@@ -94,6 +98,16 @@ ngx_ratelimit_edit_status_e ngx_ratelimit_edit_rule_patch(
 ngx_ratelimit_edit_status_e ngx_ratelimit_edit_rule_delete(
     ngx_ratelimit_edit_work_t *work);
 struct json_t *ngx_ratelimit_edit_rule_show(ngx_ratelimit_edit_work_t *work);
+
+/*
+ * The id of the path becomes that of a rule, of an override: another one in the
+ * body is a problem. part: the body is this element of the document. NGX_OK, or
+ * NGX_ERROR: memory is out.
+ */
+ngx_int_t ngx_ratelimit_edit_id(ngx_ratelimit_edit_work_t *work,
+    struct json_t *value);
+ngx_int_t ngx_ratelimit_edit_part(ngx_ratelimit_edit_work_t *work,
+    const char *list, size_t number);
 
 /* The value as RFC 7396 patches it: a new reference; NULL: memory is out. */
 struct json_t *ngx_ratelimit_edit_merge(struct json_t *target,
@@ -152,6 +166,8 @@ struct json_t *ngx_ratelimit_edit_tier_of_show(
 
 /* edit_lists_json.c: overrides, and the two lists of API keys */
 ngx_ratelimit_edit_status_e ngx_ratelimit_edit_override_post(
+    ngx_ratelimit_edit_work_t *work);
+ngx_ratelimit_edit_status_e ngx_ratelimit_edit_override_put(
     ngx_ratelimit_edit_work_t *work);
 ngx_ratelimit_edit_status_e ngx_ratelimit_edit_override_delete(
     ngx_ratelimit_edit_work_t *work);

@@ -282,6 +282,50 @@ ngx_ratelimit_edit_list_place(ngx_ratelimit_edit_work_t *work,
 }
 
 
+/* One, by the id that the client gives it. */
+ngx_ratelimit_edit_status_e
+ngx_ratelimit_edit_override_put(ngx_ratelimit_edit_work_t *work)
+{
+    int      rc;
+    size_t   number;
+    json_t  *overrides, *old;
+
+    if (!json_is_object(work->body)) {
+        return ngx_ratelimit_edit_problem(work, "", "must be an object");
+    }
+
+    overrides = ngx_ratelimit_edit_array(work->root, "overrides");
+
+    if (overrides == NULL
+        || ngx_ratelimit_edit_id(work, work->body) != NGX_OK
+        || (ngx_ratelimit_edit_ended(work, work->body)
+            && ngx_ratelimit_edit_override_wrong(work, 0, "/expires_at",
+                                                 "is in the past")
+               != NGX_OK))
+    {
+        return NGX_RATELIMIT_EDIT_ERROR;
+    }
+
+    old = ngx_ratelimit_edit_override(work, &number);
+
+    if (old) {
+        rc = json_array_set(overrides, number, work->body);
+
+    } else {
+        number = json_array_size(overrides);
+        rc = json_array_append(overrides, work->body);
+    }
+
+    if (rc != 0
+        || ngx_ratelimit_edit_part(work, "/overrides/", number) != NGX_OK)
+    {
+        return NGX_RATELIMIT_EDIT_ERROR;
+    }
+
+    return old ? NGX_RATELIMIT_EDIT_OK : NGX_RATELIMIT_EDIT_CREATED;
+}
+
+
 ngx_ratelimit_edit_status_e
 ngx_ratelimit_edit_override_delete(ngx_ratelimit_edit_work_t *work)
 {
@@ -334,13 +378,24 @@ ngx_ratelimit_edit_override_show(ngx_ratelimit_edit_work_t *work)
 json_t *
 ngx_ratelimit_edit_override_posted(ngx_ratelimit_edit_work_t *work)
 {
-    size_t   i;
-    json_t  *overrides, *shown;
+    size_t      i;
+    json_t     *overrides, *shown;
+    ngx_str_t   id;
 
     overrides = json_object_get(work->root, "overrides");
 
     if (json_is_object(work->body)) {
-        return json_incref(json_array_get(overrides, work->first));
+        shown = json_array_get(overrides, work->first);
+        id = ngx_ratelimit_edit_text(json_object_get(shown, "id"));
+
+        if (ngx_ratelimit_edit_join(work->edit->pool, &work->edit->made, &id,
+                                    NULL, 0)
+            != NGX_OK)
+        {
+            return NULL;
+        }
+
+        return json_incref(shown);
     }
 
     shown = json_array();
@@ -673,8 +728,10 @@ ngx_ratelimit_edit_entry(ngx_ratelimit_edit_work_t *work, json_t *set,
         return NGX_ERROR;
     }
 
-    return json_object_set_new(set, (char *) name.data, json_null()) == 0
-           ? NGX_OK : NGX_ERROR;
+    /* a glob that is not UTF-8 is no entry: it is looked for in vain */
+
+    return json_object_set_new_nocheck(set, (char *) name.data, json_null())
+           == 0 ? NGX_OK : NGX_ERROR;
 }
 
 

@@ -16,7 +16,7 @@ static ngx_uint_t ngx_ratelimit_edit_same(const ngx_str_t *one,
 static void ngx_ratelimit_edit_distinct(ngx_ratelimit_problems_t *problems);
 
 
-void
+ngx_uint_t
 ngx_ratelimit_edit_places(ngx_ratelimit_edit_t *edit,
     ngx_ratelimit_problems_t *problems)
 {
@@ -25,7 +25,13 @@ ngx_ratelimit_edit_places(ngx_ratelimit_edit_t *edit,
     ngx_memzero(&work, sizeof(ngx_ratelimit_edit_work_t));
     work.edit = edit;
 
+    /* a tier is of several rules, and has no expression */
+
+    work.outside = (edit->resource == NGX_RATELIMIT_EDIT_TIER);
+
     ngx_ratelimit_edit_translate(&work, problems, 0);
+
+    return !ngx_ratelimit_edit_all_outside(problems);
 }
 
 
@@ -62,6 +68,27 @@ ngx_ratelimit_edit_translate(ngx_ratelimit_edit_work_t *work,
     }
 
     ngx_ratelimit_edit_distinct(problems);
+}
+
+
+ngx_uint_t
+ngx_ratelimit_edit_all_outside(const ngx_ratelimit_problems_t *problems)
+{
+    ngx_uint_t                      i;
+    const ngx_ratelimit_problem_t  *problem;
+
+    problem = problems->list.elts;
+
+    for (i = 0; i < problems->list.nelts; i++) {
+        if (ngx_strncmp(problem[i].detail.data, NGX_RATELIMIT_EDIT_OUTSIDE,
+                        sizeof(NGX_RATELIMIT_EDIT_OUTSIDE) - 1)
+            != 0)
+        {
+            return 0;
+        }
+    }
+
+    return problems->n == problems->list.nelts;
 }
 
 

@@ -16,10 +16,6 @@ static ngx_int_t ngx_ratelimit_edit_rename(ngx_ratelimit_edit_work_t *work,
     const char *pointer);
 static const char *ngx_ratelimit_edit_digest_of(
     ngx_ratelimit_edit_work_t *work, const ngx_str_t *key);
-static ngx_int_t ngx_ratelimit_edit_rule_id(ngx_ratelimit_edit_work_t *work,
-    json_t *rule);
-static ngx_int_t ngx_ratelimit_edit_rule_part(
-    ngx_ratelimit_edit_work_t *work, size_t number);
 
 
 ngx_uint_t
@@ -311,7 +307,7 @@ ngx_ratelimit_edit_rule_put(ngx_ratelimit_edit_work_t *work)
 
     rules = ngx_ratelimit_edit_array(work->root, "rules");
 
-    if (rules == NULL || ngx_ratelimit_edit_rule_id(work, work->body) != NGX_OK)
+    if (rules == NULL || ngx_ratelimit_edit_id(work, work->body) != NGX_OK)
     {
         return NGX_RATELIMIT_EDIT_ERROR;
     }
@@ -326,7 +322,7 @@ ngx_ratelimit_edit_rule_put(ngx_ratelimit_edit_work_t *work)
         rc = json_array_append(rules, work->body);
     }
 
-    if (rc != 0 || ngx_ratelimit_edit_rule_part(work, number) != NGX_OK) {
+    if (rc != 0 || ngx_ratelimit_edit_part(work, "/rules/", number) != NGX_OK) {
         return NGX_RATELIMIT_EDIT_ERROR;
     }
 
@@ -371,8 +367,8 @@ ngx_ratelimit_edit_rule_patch(ngx_ratelimit_edit_work_t *work)
     if (json_array_set_new(json_object_get(work->root, "rules"), number,
                            merged)
         != 0
-        || ngx_ratelimit_edit_rule_id(work, merged) != NGX_OK
-        || ngx_ratelimit_edit_rule_part(work, number) != NGX_OK)
+        || ngx_ratelimit_edit_id(work, merged) != NGX_OK
+        || ngx_ratelimit_edit_part(work, "/rules/", number) != NGX_OK)
     {
         return NGX_RATELIMIT_EDIT_ERROR;
     }
@@ -409,15 +405,14 @@ ngx_ratelimit_edit_rule_show(ngx_ratelimit_edit_work_t *work)
 }
 
 
-/* The path's: another one in the body is a problem. */
-static ngx_int_t
-ngx_ratelimit_edit_rule_id(ngx_ratelimit_edit_work_t *work, json_t *rule)
+ngx_int_t
+ngx_ratelimit_edit_id(ngx_ratelimit_edit_work_t *work, json_t *value)
 {
     json_t     *id;
     ngx_str_t  *name, pointer;
 
     name = &work->edit->name;
-    id = json_object_get(rule, "id");
+    id = json_object_get(value, "id");
 
     if (ngx_ratelimit_edit_is(id, name)) {
         return NGX_OK;
@@ -431,22 +426,23 @@ ngx_ratelimit_edit_rule_id(ngx_ratelimit_edit_work_t *work, json_t *rule)
 
     id = json_stringn((char *) name->data, name->len);
 
-    return json_object_set_new(rule, "id", id) == 0 ? NGX_OK : NGX_ERROR;
+    return json_object_set_new(value, "id", id) == 0 ? NGX_OK : NGX_ERROR;
 }
 
 
-static ngx_int_t
-ngx_ratelimit_edit_rule_part(ngx_ratelimit_edit_work_t *work, size_t number)
+ngx_int_t
+ngx_ratelimit_edit_part(ngx_ratelimit_edit_work_t *work, const char *list,
+    size_t number)
 {
     u_char  *p;
 
-    p = ngx_pnalloc(work->edit->pool, sizeof("/rules/") + NGX_SIZE_T_LEN);
+    p = ngx_pnalloc(work->edit->pool, ngx_strlen(list) + NGX_SIZE_T_LEN);
     if (p == NULL) {
         return NGX_ERROR;
     }
 
     work->edit->part.data = p;
-    work->edit->part.len = ngx_sprintf(p, "/rules/%uz", number) - p;
+    work->edit->part.len = ngx_sprintf(p, "%s%uz", list, number) - p;
 
     return NGX_OK;
 }

@@ -12,10 +12,6 @@
 #include <ngx_thread_pool.h>
 #endif
 
-#if (NGX_LINUX) && defined(__GLIBC__)
-#include <malloc.h>
-#endif
-
 #include <stdatomic.h>
 
 #include "ngx_ratelimit_job.h"
@@ -157,13 +153,4 @@ ngx_ratelimit_job_done(ngx_event_t *ev)
     ngx_free(job);
 
     done(data, cancelled);
-}
-
-
-void
-ngx_ratelimit_job_trim(void)
-{
-#if (NGX_LINUX) && defined(__GLIBC__)
-    (void) malloc_trim(0);
-#endif
 }

@@ -1,5 +1,5 @@
 /*
- * Work that takes too long for the event loop (parsing a large document,
+ * Work that takes too long for the event loop (compiling a document,
  * writing a file and waiting for the disk), done by a thread of nginx's pool
  * "default". Where nginx is built without threads, has no pool, or is a single
  * process (a reload gives it no threads), it is done at once, in the loop.
@@ -14,8 +14,6 @@
 #include <ngx_config.h>
 #include <ngx_core.h>
 #include <ngx_event.h>
-
-#define NGX_RATELIMIT_JOB_LARGE  65536   /* bytes of a text worth a trim */
 
 typedef struct ngx_ratelimit_job_s  ngx_ratelimit_job_t;
 
@@ -54,12 +52,5 @@ ngx_ratelimit_job_t *ngx_ratelimit_job_start(ngx_ratelimit_job_work_pt work,
  * is left out, other goes on.
  */
 void ngx_ratelimit_job_cancel(ngx_ratelimit_job_t *job);
-
-/*
- * In a thread, where something large was freed: the process gives it back.
- * glibc keeps what a thread has freed for that thread, of which there are many:
- * some hundred megabytes each, where nobody asks for them.
- */
-void ngx_ratelimit_job_trim(void);
 
 #endif /* NGX_RATELIMIT_JOB_H_INCLUDED */

@@ -5,14 +5,22 @@
 
 #include "ngx_ratelimit_read_json.h"
 
+#include "ngx_ratelimit_text.h"
+
+#include <arpa/inet.h>
 #include <openssl/sha.h>
 
 static void ngx_ratelimit_read_hex(u_char *out,
     const u_char sha256[NGX_RATELIMIT_SHA256]);
 static ngx_int_t ngx_ratelimit_read_digest(const ngx_str_t *text,
     u_char sha256[NGX_RATELIMIT_SHA256]);
+static ngx_uint_t ngx_ratelimit_read_address(const ngx_str_t *text);
 static void ngx_ratelimit_read_one_key(const ngx_str_t *text,
     ngx_uint_t globs, ngx_ratelimit_api_key_t *key);
+
+static ngx_int_t ngx_ratelimit_read_listed(ngx_ratelimit_reader_t *reader,
+    const ngx_ratelimit_place_t *at, const json_t *value,
+    ngx_ratelimit_api_key_t *key);
 
 static const ngx_str_t  ngx_ratelimit_sha256_prefix = ngx_string("sha256:");
 
@@ -147,6 +155,17 @@ ngx_ratelimit_read_api_key(ngx_ratelimit_reader_t *reader,
         return NGX_DECLINED;
     }
 
+    /* one that is stored already does no harm, and is in no change's way */
+
+    if (reader->written && reader->known == NULL
+        && ngx_ratelimit_read_address(text))
+    {
+        ngx_ratelimit_read_problem(reader, at, "is an address or a network, "
+                                   "expected an API key; addresses are for "
+                                   "\"allow\" and \"deny\" of nginx.conf");
+        return NGX_DECLINED;
+    }
+
     if (globs) {
         expected = ngx_ratelimit_glob_check(text->data, text->len);
 
@@ -166,6 +185,43 @@ ngx_ratelimit_read_api_key(ngx_ratelimit_reader_t *reader,
     ngx_ratelimit_read_one_key(text, globs, key);
 
     return NGX_OK;
+}
+
+
+/* "127.0.0.1", "10.0.0.0/8", "::1", "2001:db8::/32" */
+static ngx_uint_t
+ngx_ratelimit_read_address(const ngx_str_t *text)
+{
+    char             buf[INET6_ADDRSTRLEN];
+    u_char          *slash, *last;
+    size_t           len;
+    uint64_t         bits;
+    struct in6_addr  addr;
+
+    last = text->data + text->len;
+    slash = ngx_strlchr(text->data, last, '/');
+    len = text->len;
+
+    if (slash) {
+        len = slash - text->data;
+
+        if (ngx_ratelimit_number_parse(slash + 1, last - slash - 1, 0, 128,
+                                       &bits)
+            != 0)
+        {
+            return 0;
+        }
+    }
+
+    if (len >= sizeof(buf)) {
+        return 0;
+    }
+
+    ngx_memcpy(buf, text->data, len);
+    buf[len] = '\0';
+
+    return inet_pton(AF_INET, buf, &addr) == 1
+           || inet_pton(AF_INET6, buf, &addr) == 1;
 }
 
 
@@ -267,16 +323,41 @@ ngx_ratelimit_read_rename(ngx_ratelimit_reader_t *reader, json_t *object,
 }
 
 
+/* NGX_OK, or NGX_DECLINED with the problem added. */
+static ngx_int_t
+ngx_ratelimit_read_listed(ngx_ratelimit_reader_t *reader,
+    const ngx_ratelimit_place_t *at, const json_t *value,
+    ngx_ratelimit_api_key_t *key)
+{
+    ngx_str_t  text;
+
+    if (!ngx_ratelimit_read_is(reader, at, value, NGX_RATELIMIT_IS_TEXT)) {
+        return NGX_DECLINED;
+    }
+
+    text = ngx_ratelimit_read_text(value);
+
+    return ngx_ratelimit_read_api_key(reader, at, &text, 1, key);
+}
+
+
 void
 ngx_ratelimit_read_keys(ngx_ratelimit_reader_t *reader,
     const ngx_ratelimit_place_t *at, json_t *list, ngx_ratelimit_keys_t *keys)
 {
     size_t                      i, n, nglobs;
     json_t                     *value;
-    ngx_str_t                   text, copy;
+    ngx_uint_t                  problems;
+    ngx_str_t                   copy;
     ngx_ratelimit_place_t       item;
     ngx_ratelimit_api_key_t     key;
     ngx_ratelimit_glob_text_t  *globs;
+
+    if (!ngx_ratelimit_read_few(reader, at, NULL, list,
+                                NGX_RATELIMIT_DOCUMENT_ENTRIES))
+    {
+        return;
+    }
 
     n = ngx_ratelimit_read_count(list);
     nglobs = 0;
@@ -290,18 +371,10 @@ ngx_ratelimit_read_keys(ngx_ratelimit_reader_t *reader,
 
     for (i = 0; i < n; i++) {
         value = ngx_ratelimit_read_item(list, i, at, &item);
+        problems = reader->problems->n;
 
-        if (!ngx_ratelimit_read_is(reader, &item, value,
-                                   NGX_RATELIMIT_IS_TEXT))
-        {
-            continue;
-        }
-
-        text = ngx_ratelimit_read_text(value);
-
-        if (ngx_ratelimit_read_api_key(reader, &item, &text, 1, &key)
-            != NGX_OK)
-        {
+        if (ngx_ratelimit_read_listed(reader, &item, value, &key) != NGX_OK) {
+            (void) ngx_ratelimit_read_skip(reader, problems, NULL);
             continue;
         }
 

@@ -91,6 +91,7 @@ ngx_ratelimit_read_overrides(ngx_ratelimit_reader_t *reader,
 {
     size_t                      i, n;
     uint32_t                    before;
+    ngx_uint_t                  problems;
     ngx_ratelimit_map_t         ids;
     ngx_ratelimit_draft_t       draft;
     ngx_ratelimit_place_t       item;
@@ -125,12 +126,15 @@ ngx_ratelimit_read_overrides(ngx_ratelimit_reader_t *reader,
         draft.ids = &ids;
 
         overrides[i].next = NGX_RATELIMIT_MAP_NONE;
+        problems = reader->problems->n;
 
         ngx_ratelimit_override(reader, &item,
                                ngx_ratelimit_read_item(list, i, at, &item),
                                &draft);
 
-        if (!draft.known) {
+        if (ngx_ratelimit_read_skip(reader, problems, &overrides[i].id)
+            || !draft.known)
+        {
             continue;
         }
 

@@ -97,6 +97,7 @@ ngx_ratelimit_policy_create(ngx_ratelimit_limiter_t *limiter, ngx_log_t *log)
     if (ngx_array_init(&policy->rules, pool, limiter->base->nfixed + 4,
                        sizeof(ngx_ratelimit_rule_t *))
         != NGX_OK
+        || ngx_ratelimit_problems_init(&policy->skipped, pool) != NGX_OK
         || ngx_ratelimit_policy_copy(policy, limiter->base) != NGX_OK)
     {
         ngx_destroy_pool(pool);
@@ -154,7 +155,10 @@ ngx_ratelimit_policy_complete(ngx_ratelimit_policy_t *policy)
     for (i = 0; i < n; i++) {
         rules[i]->policy = policy;
         rules[i]->rank = i;
-        rules[i]->number = i;
+
+        if (i < policy->nfixed) {
+            rules[i]->number = i;
+        }
 
         if (ngx_ratelimit_policy_name(policy->limiter, rules[i],
                                       policy->rules.pool->log)
@@ -593,6 +597,27 @@ ngx_ratelimit_policy_part_digest(const ngx_str_t *part,
     SHA256_Final(whole, &ctx);
 
     ngx_memcpy(digest, whole, NGX_RATELIMIT_MAP_KEY);
+}
+
+
+void
+ngx_ratelimit_policy_skip(ngx_ratelimit_policy_t *policy,
+    const ngx_str_t *id, const ngx_str_t *pointer, const ngx_str_t *detail)
+{
+    ngx_uint_t                n;
+    ngx_ratelimit_problem_t  *skipped;
+
+    n = policy->skipped.list.nelts;
+
+    ngx_ratelimit_problem(&policy->skipped, pointer, "%V", detail);
+
+    if (policy->skipped.list.nelts == n || id == NULL || id->len == 0) {
+        return;
+    }
+
+    skipped = policy->skipped.list.elts;
+    skipped[n].id.data = ngx_pstrdup(policy->pool, (ngx_str_t *) id);
+    skipped[n].id.len = skipped[n].id.data ? id->len : 0;
 }
 
 

@@ -57,6 +57,9 @@ struct ngx_ratelimit_policy_s {
     unsigned                   tenants:1;  /* on another part of a key */
 
     ngx_uint_t                 finished;   /* rules, by finish() */
+
+    ngx_ratelimit_problems_t   skipped;    /* what of a stored document does not
+                                              count on this gateway, and why */
 };
 
 
@@ -103,10 +106,14 @@ ngx_int_t ngx_ratelimit_policy_complete(ngx_ratelimit_policy_t *policy);
  * What only the event loop may do: compiles regular expressions, for about
  * budget_ms at a time. Returns NGX_OK: all is done; NGX_AGAIN: call it once
  * more; NGX_ERROR: memory is out. What does not compile is a problem; problems
- * may be NULL: then it is logged, and the rule matches every path.
+ * may be NULL: then its rule is skipped.
  */
 ngx_int_t ngx_ratelimit_policy_finish(ngx_ratelimit_policy_t *policy,
     ngx_msec_t budget_ms, ngx_ratelimit_problems_t *problems);
+
+/* Notes what is skipped in policy->skipped; id: its own, or NULL. */
+void ngx_ratelimit_policy_skip(ngx_ratelimit_policy_t *policy,
+    const ngx_str_t *id, const ngx_str_t *pointer, const ngx_str_t *detail);
 
 /*
  * The rules that a path may match, in their order: those without a path, those

@@ -127,21 +127,18 @@ ngx_ratelimit_policy_wrong(ngx_ratelimit_policy_t *policy,
     ngx_str_t  pointer;
     u_char     text[sizeof("/rules//match/endpoint_regex") + NGX_INT_T_LEN];
 
-    if (problems == NULL) {
-        ngx_log_error(NGX_LOG_ERR, policy->rules.pool->log, 0,
-                      "the regular expression of ratelimit rule \"%V\" of "
-                      "zone \"%V\" cannot be compiled: %V; the rule applies "
-                      "to every path", &rule->id,
-                      &policy->limiter->zone.name, wrong);
-        return;
-    }
-
     pointer.data = text;
     pointer.len = ngx_sprintf(text, "/rules/%ui/match/endpoint_regex",
                               rule->number - policy->nfixed)
                   - text;
 
-    ngx_ratelimit_problem(problems, &pointer, "%V", wrong);
+    if (problems) {
+        ngx_ratelimit_problem(problems, &pointer, "%V", wrong);
+        return;
+    }
+
+    rule->skipped = 1;
+    ngx_ratelimit_policy_skip(policy, &rule->id, &pointer, wrong);
 }
 
 

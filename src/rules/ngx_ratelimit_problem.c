@@ -37,6 +37,8 @@ ngx_ratelimit_problem(ngx_ratelimit_problems_t *problems,
         return;
     }
 
+    ngx_str_null(&problem.id);
+
     va_start(args, detail);
     last = ngx_vslprintf(text, text + sizeof(text), detail, args);
     va_end(args);

@@ -19,6 +19,14 @@ static void ngx_ratelimit_read_unknown(ngx_ratelimit_reader_t *reader,
     const ngx_ratelimit_place_t *at, const char *name,
     const ngx_ratelimit_member_t *table);
 
+static ngx_uint_t ngx_ratelimit_read_known(
+    const ngx_ratelimit_reader_t *reader,
+    const ngx_ratelimit_problem_t *problem, const ngx_str_t *id);
+static ngx_uint_t ngx_ratelimit_read_same_place(const ngx_str_t *one,
+    const ngx_str_t *two);
+static ngx_uint_t ngx_ratelimit_read_equal(const ngx_str_t *one,
+    const ngx_str_t *two);
+
 static const struct {
     ngx_uint_t   types;
     const char  *name;
@@ -119,7 +127,7 @@ ngx_ratelimit_read_words(const char *expected,
 }
 
 
-/* Only those that are kept are written out: there may be 100,000. */
+/* Only those that are kept are written out: there may be 10,000. */
 static void
 ngx_ratelimit_read_add(ngx_ratelimit_reader_t *reader,
     ngx_ratelimit_problems_t *problems, const ngx_ratelimit_place_t *at,
@@ -309,6 +317,132 @@ ngx_ratelimit_read_missing(ngx_ratelimit_reader_t *reader,
                                      "is missing");
         }
     }
+}
+
+
+ngx_uint_t
+ngx_ratelimit_read_skip(ngx_ratelimit_reader_t *reader, ngx_uint_t n,
+    const ngx_str_t *id)
+{
+    ngx_ratelimit_problem_t   *problem;
+    ngx_ratelimit_problems_t  *problems;
+
+    problems = reader->problems;
+
+    if (problems->n == n || reader->inside
+        || (reader->written && reader->known == NULL))
+    {
+        return 0;
+    }
+
+    if (problems->list.nelts <= n) {
+        reader->failed = 1;     /* no memory for what is to be said */
+        return 1;
+    }
+
+    problem = problems->list.elts;
+    problem += n;
+
+    if (reader->written && !ngx_ratelimit_read_known(reader, problem, id)) {
+        return 0;
+    }
+
+    ngx_ratelimit_policy_skip(reader->policy, id, &problem->pointer,
+                              &problem->detail);
+    problems->n = n;
+    problems->list.nelts = n;
+
+    return 1;
+}
+
+
+/* Lists and assignments do not depend on nginx.conf: theirs never are. */
+static ngx_uint_t
+ngx_ratelimit_read_known(const ngx_ratelimit_reader_t *reader,
+    const ngx_ratelimit_problem_t *problem, const ngx_str_t *id)
+{
+    ngx_uint_t                      i;
+    const ngx_ratelimit_problem_t  *known;
+
+    static const ngx_str_t          none = ngx_null_string;
+
+    id = id ? id : &none;
+    known = reader->known->list.elts;
+
+    for (i = 0; i < reader->known->list.nelts; i++) {
+
+        if ((ngx_strncmp(problem->pointer.data, "/rules/", 7) == 0
+             || ngx_strncmp(problem->pointer.data, "/overrides/", 11) == 0)
+            && ngx_ratelimit_read_same_place(&known[i].pointer,
+                                             &problem->pointer)
+            && ngx_ratelimit_read_equal(&known[i].detail, &problem->detail)
+            && ngx_ratelimit_read_equal(&known[i].id, id))
+        {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
+/* "/rules/1/key" and "/rules/2/key": rules before it may come and go. */
+static ngx_uint_t
+ngx_ratelimit_read_same_place(const ngx_str_t *one, const ngx_str_t *two)
+{
+    u_char  *p, *q, *p_last, *q_last;
+
+    p = one->data;
+    q = two->data;
+    p_last = p + one->len;
+    q_last = q + two->len;
+
+    for ( ;; ) {
+
+        while (p < p_last && *p >= '0' && *p <= '9') {
+            p++;
+        }
+
+        while (q < q_last && *q >= '0' && *q <= '9') {
+            q++;
+        }
+
+        if (p == p_last || q == q_last) {
+            return p == p_last && q == q_last;
+        }
+
+        if (*p++ != *q++) {
+            return 0;
+        }
+    }
+}
+
+
+static ngx_uint_t
+ngx_ratelimit_read_equal(const ngx_str_t *one, const ngx_str_t *two)
+{
+    return one->len == two->len
+           && (one->len == 0
+               || ngx_memcmp(one->data, two->data, one->len) == 0);
+}
+
+
+ngx_uint_t
+ngx_ratelimit_read_few(ngx_ratelimit_reader_t *reader,
+    const ngx_ratelimit_place_t *at, const char *name, const json_t *value,
+    size_t max)
+{
+    size_t  n;
+
+    n = json_array_size(value) + json_object_size(value);
+
+    if (n <= max) {
+        return 1;
+    }
+
+    ngx_ratelimit_read_wrong(reader, at, NULL, name, "has %uz entries, "
+                             "expected at most %uz", n, max);
+    return 0;
 }
 
 

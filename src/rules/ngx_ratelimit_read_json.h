@@ -38,6 +38,7 @@ struct ngx_ratelimit_reader_s {
     ngx_pool_t                   *pool;      /* the policy's */
     ngx_ratelimit_problems_t     *problems;
     ngx_ratelimit_problems_t     *warnings;  /* or NULL */
+    const ngx_ratelimit_problems_t  *known;  /* skipped before; or NULL */
 
     ngx_ratelimit_rule_t        **rules;     /* of nginx.conf, then as they
                                                 stand in the document */
@@ -50,6 +51,8 @@ struct ngx_ratelimit_reader_s {
 
     unsigned                      written:1; /* a document that is not stored
                                                 yet */
+    unsigned                      inside:1;  /* of a rule: what is wrong with a
+                                                part is wrong with the whole */
     unsigned                      newer:1;   /* unknown members are kept */
     unsigned                      hashed:1;  /* the tree becomes canonical */
     unsigned                      failed:1;  /* memory is out */
@@ -102,6 +105,24 @@ void *ngx_ratelimit_read_alloc(ngx_ratelimit_reader_t *reader, size_t size);
 /* Whether a value is of these types: otherwise that is a problem. */
 ngx_uint_t ngx_ratelimit_read_is(ngx_ratelimit_reader_t *reader,
     const ngx_ratelimit_place_t *at, const json_t *value, ngx_uint_t types);
+
+/*
+ * An item of a stored document, which had n problems before the item was read:
+ * where it has more now, the item is skipped, and they are no problems of the
+ * document. The same of one that is written, where they are known. id: the
+ * item's, or NULL. Returns 1: the item does not count.
+ */
+ngx_uint_t ngx_ratelimit_read_skip(ngx_ratelimit_reader_t *reader,
+    ngx_uint_t n, const ngx_str_t *id);
+
+/*
+ * Whether an array or object, the member of that name unless it is NULL, has at
+ * most max entries: otherwise that is a problem. Before memory is taken for
+ * each of them. Other values have none.
+ */
+ngx_uint_t ngx_ratelimit_read_few(ngx_ratelimit_reader_t *reader,
+    const ngx_ratelimit_place_t *at, const char *name, const json_t *value,
+    size_t max);
 
 /*
  * Reads the members of an object, in the order of the table. null: as if it was

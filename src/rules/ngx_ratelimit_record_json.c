@@ -14,7 +14,7 @@
 #include <openssl/evp.h>
 #include <time.h>
 
-#define NGX_RATELIMIT_RECORD_FORMAT  "1.0"
+#define NGX_RATELIMIT_RECORD_FORMAT  "1.1"
 #define NGX_RATELIMIT_RECORD_MAJOR   "1."
 
 #define NGX_RATELIMIT_SHA256         32
@@ -31,7 +31,12 @@
 /* the last ms of the year 9999 */
 #define NGX_RATELIMIT_RECORD_MAX_TIME     UINT64_C(253402300799999)
 
+/* more than a document ever had: to say of a larger one that it is */
+#define NGX_RATELIMIT_RECORD_MAX_BYTES    (1024 * 1024 * 1024)
+
 const char  ngx_ratelimit_record_no_memory[] = "memory is out";
+const char  ngx_ratelimit_record_too_large[] = "its document is larger than "
+                                               "1 MiB";
 
 static const char *ngx_ratelimit_record_parse(const ngx_str_t *head,
     ngx_pool_t *pool, ngx_ratelimit_record_t *record);
@@ -40,10 +45,13 @@ static const char *ngx_ratelimit_record_fields(json_t *json, ngx_pool_t *pool,
 static const char *ngx_ratelimit_record_format(json_t *json);
 static ngx_int_t ngx_ratelimit_record_number(json_t *json, const char *name,
     uint64_t max, uint64_t *value);
-static ngx_int_t ngx_ratelimit_record_id(json_t *json, uint64_t *id);
+static ngx_int_t ngx_ratelimit_record_id(json_t *json, const char *name,
+    uint64_t *id);
 static ngx_int_t ngx_ratelimit_record_time(json_t *json, uint64_t *time_ms);
 static ngx_int_t ngx_ratelimit_record_digits(const char **text, ngx_uint_t n,
     int *value);
+static const char *ngx_ratelimit_record_texts(json_t *json, ngx_pool_t *pool,
+    ngx_ratelimit_record_t *record);
 static const char *ngx_ratelimit_record_text(json_t *json, const char *name,
     size_t max, ngx_pool_t *pool, ngx_str_t *out);
 static char *ngx_ratelimit_record_dump(const ngx_ratelimit_record_t *record);
@@ -51,6 +59,25 @@ static json_t *ngx_ratelimit_record_string(const ngx_str_t *text, size_t max);
 static size_t ngx_ratelimit_record_utf8(const u_char *text, size_t len);
 static ngx_int_t ngx_ratelimit_record_digest(const u_char *head,
     size_t head_len, const ngx_str_t *document, u_char *hex);
+
+/* each may be missing; of what is written at most so many bytes are kept */
+#define text(name, max)                                                       \
+    { #name, offsetof(ngx_ratelimit_record_t, name), max }
+
+static const struct {
+    const char  *name;
+    size_t       offset;
+    size_t       max;
+} ngx_ratelimit_record_all_texts[] = {
+    text(author, NGX_RATELIMIT_RECORD_AUTHOR),
+    text(address, NGX_RATELIMIT_RECORD_ADDRESS),
+    text(method, NGX_RATELIMIT_RECORD_METHOD),
+    text(path, NGX_RATELIMIT_RECORD_PATH),
+    text(reason, NGX_RATELIMIT_RECORD_REASON),
+    { NULL, 0, 0 }
+};
+
+#undef text
 
 
 const char *
@@ -122,22 +149,18 @@ ngx_ratelimit_record_head(const ngx_str_t *text, ngx_pool_t *pool,
 
     wrong = ngx_ratelimit_record_parse(&head, pool, record);
 
-    if (wrong) {
+    if (wrong && wrong != ngx_ratelimit_record_too_large) {
         return wrong;
-    }
-
-    if (record->document.len > NGX_RATELIMIT_RECORD_MAX - head.len) {
-        return "it is too large";
     }
 
     record->text = head;
 
-    if (text->len - head.len >= record->document.len) {
+    if (wrong == NULL && text->len - head.len >= record->document.len) {
         record->document.data = end + 1;
         record->text.len += record->document.len;
     }
 
-    return NULL;
+    return wrong;
 }
 
 
@@ -195,16 +218,23 @@ ngx_ratelimit_record_fields(json_t *json, ngx_pool_t *pool,
         return "its version is no number from 1 to 2^53";
     }
 
-    if (ngx_ratelimit_record_id(json, &record->id) != NGX_OK) {
+    if (ngx_ratelimit_record_id(json, "id", &record->id) != NGX_OK) {
         return "its id is not 16 hexadecimal digits";
+    }
+
+    if (json_object_get(json, "lineage")
+        && ngx_ratelimit_record_id(json, "lineage", &record->lineage)
+           != NGX_OK)
+    {
+        return "its lineage is not 16 hexadecimal digits";
     }
 
     if (ngx_ratelimit_record_time(json, &record->time_ms) != NGX_OK) {
         return "its time is not like \"2026-01-31T23:59:59.000Z\"";
     }
 
-    if (ngx_ratelimit_record_number(json, "bytes", NGX_RATELIMIT_RECORD_MAX,
-                                    &bytes)
+    if (ngx_ratelimit_record_number(json, "bytes",
+                                    NGX_RATELIMIT_RECORD_MAX_BYTES, &bytes)
         != NGX_OK)
     {
         return "its length is out of range";
@@ -212,16 +242,13 @@ ngx_ratelimit_record_fields(json_t *json, ngx_pool_t *pool,
 
     record->document.len = bytes;
 
-    wrong = ngx_ratelimit_record_text(json, "author",
-                                      NGX_RATELIMIT_RECORD_AUTHOR, pool,
-                                      &record->author);
+    wrong = ngx_ratelimit_record_texts(json, pool, record);
     if (wrong) {
         return wrong;
     }
 
-    return ngx_ratelimit_record_text(json, "reason",
-                                     NGX_RATELIMIT_RECORD_REASON, pool,
-                                     &record->reason);
+    return (bytes > NGX_RATELIMIT_DOCUMENT_MAX)
+           ? ngx_ratelimit_record_too_large : NULL;
 }
 
 
@@ -268,12 +295,12 @@ ngx_ratelimit_record_number(json_t *json, const char *name, uint64_t max,
 
 
 static ngx_int_t
-ngx_ratelimit_record_id(json_t *json, uint64_t *id)
+ngx_ratelimit_record_id(json_t *json, const char *name, uint64_t *id)
 {
     size_t       i;
     const char  *text;
 
-    text = json_string_value(json_object_get(json, "id"));
+    text = json_string_value(json_object_get(json, name));
 
     if (text == NULL || strlen(text) != 16) {
         return NGX_ERROR;
@@ -384,7 +411,29 @@ ngx_ratelimit_record_digits(const char **text, ngx_uint_t n, int *value)
 }
 
 
-/* A field that may be missing. */
+static const char *
+ngx_ratelimit_record_texts(json_t *json, ngx_pool_t *pool,
+    ngx_ratelimit_record_t *record)
+{
+    const char  *wrong;
+    ngx_uint_t   i;
+
+    for (i = 0; ngx_ratelimit_record_all_texts[i].name; i++) {
+
+        wrong = ngx_ratelimit_record_text(json,
+                      ngx_ratelimit_record_all_texts[i].name,
+                      ngx_ratelimit_record_all_texts[i].max, pool,
+                      (ngx_str_t *) ((u_char *) record
+                                + ngx_ratelimit_record_all_texts[i].offset));
+        if (wrong) {
+            return wrong;
+        }
+    }
+
+    return NULL;
+}
+
+
 static const char *
 ngx_ratelimit_record_text(json_t *json, const char *name, size_t max,
     ngx_pool_t *pool, ngx_str_t *out)
@@ -398,7 +447,7 @@ ngx_ratelimit_record_text(json_t *json, const char *name, size_t max,
     }
 
     if (!json_is_string(field) || json_string_length(field) > max) {
-        return "its author or reason is no text, or too long";
+        return "a field of its head is no text, or too long";
     }
 
     out->len = json_string_length(field);
@@ -428,7 +477,7 @@ ngx_ratelimit_record_write(ngx_ratelimit_record_t *record, ngx_pool_t *pool)
     if (record->version < 1
         || record->version > NGX_RATELIMIT_RECORD_MAX_VERSION
         || document.len < 1
-        || document.len > NGX_RATELIMIT_RECORD_MAX
+        || document.len > NGX_RATELIMIT_DOCUMENT_MAX
         || memchr(document.data, '\n', document.len)
            != document.data + document.len - 1)
     {
@@ -445,11 +494,6 @@ ngx_ratelimit_record_write(ngx_ratelimit_record_t *record, ngx_pool_t *pool)
 
     len = ngx_strlen(head) - 1;
     head_len = len + NGX_RATELIMIT_RECORD_TAIL;
-
-    if (document.len > NGX_RATELIMIT_RECORD_MAX - head_len) {
-        free(head);
-        return NGX_DECLINED;
-    }
 
     p = ngx_pnalloc(pool, head_len + document.len);
 
@@ -487,11 +531,15 @@ ngx_ratelimit_record_write(ngx_ratelimit_record_t *record, ngx_pool_t *pool)
 static char *
 ngx_ratelimit_record_dump(const ngx_ratelimit_record_t *record)
 {
-    char      *head, id[17], date[sizeof("2026-01-31T23:59:59.000Z") + 40];
-    time_t     sec;
-    uint64_t   ms;
-    struct tm  tm;
-    json_t    *json;
+    int               rc;
+    char             *head, id[17];
+    char              date[sizeof("2026-01-31T23:59:59.000Z") + 40];
+    time_t            sec;
+    uint64_t          ms;
+    struct tm         tm;
+    json_t           *json;
+    ngx_uint_t        i;
+    const ngx_str_t  *text;
 
     ms = ngx_min(record->time_ms, NGX_RATELIMIT_RECORD_MAX_TIME);
     sec = ms / 1000;
@@ -506,20 +554,34 @@ ngx_ratelimit_record_dump(const ngx_ratelimit_record_t *record)
 
     (void) snprintf(id, sizeof(id), "%016" PRIx64, record->id);
 
-    json = json_pack("{s:s, s:I, s:s, s:s, s:o, s:o, s:I}",
+    json = json_pack("{s:s, s:I, s:s}",
                      "format", NGX_RATELIMIT_RECORD_FORMAT,
                      "version", (json_int_t) record->version,
-                     "id", id,
-                     "time", date,
-                     "author",
-                     ngx_ratelimit_record_string(&record->author,
-                                                 NGX_RATELIMIT_RECORD_AUTHOR),
-                     "reason",
-                     ngx_ratelimit_record_string(&record->reason,
-                                                 NGX_RATELIMIT_RECORD_REASON),
-                     "bytes", (json_int_t) record->document.len);
+                     "id", id);
 
-    if (json == NULL) {
+    rc = 0;
+
+    if (record->lineage) {
+        (void) snprintf(id, sizeof(id), "%016" PRIx64, record->lineage);
+        rc |= json_object_set_new(json, "lineage", json_string(id));
+    }
+
+    rc |= json_object_set_new(json, "time", json_string(date));
+
+    for (i = 0; ngx_ratelimit_record_all_texts[i].name; i++) {
+        text = (const ngx_str_t *)
+                   ((const u_char *) record
+                    + ngx_ratelimit_record_all_texts[i].offset);
+
+        rc |= json_object_set_new(json, ngx_ratelimit_record_all_texts[i].name,
+                   ngx_ratelimit_record_string(text,
+                                   ngx_ratelimit_record_all_texts[i].max));
+    }
+
+    rc |= json_object_set_new(json, "bytes",
+                              json_integer((json_int_t) record->document.len));
+    if (rc != 0) {
+        json_decref(json);
         return NULL;
     }
 

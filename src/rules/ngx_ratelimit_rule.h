@@ -115,11 +115,12 @@ typedef struct {
 
     /* made by ngx_ratelimit_policy_complete(); numbers by the engine */
     ngx_ratelimit_policy_t *policy;      /* whose it is */
-    ngx_uint_t              number;      /* as they came: of nginx.conf, in
-                                            policy->fixed; of a document from
+    ngx_uint_t              number;      /* of nginx.conf: in policy->fixed; of
+                                            a document: its place there, from
                                             policy->nfixed on */
     ngx_uint_t              rank;        /* in the order of application */
     unsigned                any:1;       /* it matches every request */
+    unsigned                skipped:1;   /* by finish(): it matches none */
     ngx_uint_t              group_index; /* of the policy; 0: none */
     ngx_ratelimit_id_t      salt;
     ngx_ratelimit_id_t      emergency_salt;

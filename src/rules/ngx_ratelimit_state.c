@@ -14,7 +14,8 @@
 
 #include "ngx_ratelimit_state.h"
 
-#define NGX_RATELIMIT_STATE_MAX    (2 * (size_t) NGX_RATELIMIT_RECORD_MAX)
+#define NGX_RATELIMIT_STATE_MAX                                               \
+    ((size_t) NGX_RATELIMIT_RECORD_MAX + NGX_RATELIMIT_RECORD_RING)
 #define NGX_RATELIMIT_STATE_TRIES  100   /* for the lock, of 10 ms */
 #define NGX_RATELIMIT_STATE_LINKS  8     /* one behind the other */
 

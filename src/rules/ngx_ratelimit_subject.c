@@ -29,6 +29,7 @@ static const char  *ngx_ratelimit_match_names[NGX_RATELIMIT_MATCHES] = {
     "host",
     "api_key",
     "tier",
+    "skipped",
     "group",
     "key_empty",
     "percent",
@@ -134,6 +135,10 @@ ngx_ratelimit_match_e
 ngx_ratelimit_rule_match(const ngx_ratelimit_rule_t *rule, ngx_uint_t found,
     ngx_ratelimit_subject_t *subject)
 {
+    if (rule->skipped) {
+        return NGX_RATELIMIT_SKIPPED;
+    }
+
     if (rule->methods && !(rule->methods & subject->method)) {
         return NGX_RATELIMIT_OTHER_METHOD;
     }
@@ -184,6 +189,7 @@ ngx_ratelimit_rule_path(const ngx_ratelimit_rule_t *rule, ngx_uint_t found,
     ngx_ratelimit_subject_t *subject)
 {
 #if (NGX_PCRE)
+    char       note[NGX_RATELIMIT_LOG_NOTE];
     ngx_int_t  n;
 #endif
 
@@ -204,10 +210,13 @@ ngx_ratelimit_rule_path(const ngx_ratelimit_rule_t *rule, ngx_uint_t found,
             return 0;
         }
 
-        if (n < 0) {
+        if (n < 0
+            && ngx_ratelimit_log_due(subject->log_limit, ngx_current_msec,
+                                     NGX_RATELIMIT_LOG_MS, note))
+        {
             ngx_log_error(NGX_LOG_ERR, subject->log, 0,
                           ngx_regex_exec_n " failed: %i on ratelimit rule "
-                          "\"%V\", the rule applies", n, &rule->id);
+                          "\"%V\", the rule applies%s", n, &rule->id, note);
         }
     }
 

@@ -6,17 +6,22 @@
 #ifndef NGX_RATELIMIT_SUBJECT_H_INCLUDED
 #define NGX_RATELIMIT_SUBJECT_H_INCLUDED
 
+/* nginx's headers first: they say what libc offers */
 #include "ngx_ratelimit_policy.h"
 
+#include "ngx_ratelimit_log_limit.h"
+
 typedef struct {
-    ngx_uint_t   method;       /* bit */
-    ngx_str_t    path;         /* decoded */
-    ngx_str_t    host;         /* in lower case, without port */
-    ngx_str_t    api_key;      /* empty: none */
-    ngx_str_t    tier;         /* by this policy */
-    ngx_log_t   *log;
-    unsigned     digested:1;   /* there is a key, and this is its digest */
-    u_char       digest[NGX_RATELIMIT_MAP_KEY];
+    ngx_uint_t                  method;      /* bit */
+    ngx_str_t                   path;        /* decoded */
+    ngx_str_t                   host;        /* in lower case, without port */
+    ngx_str_t                   api_key;     /* empty: none */
+    ngx_str_t                   tier;        /* by this policy */
+    ngx_log_t                  *log;
+    ngx_ratelimit_log_limit_t  *log_limit;   /* of expressions that give up */
+    unsigned                    digested:1;  /* there is a key, and this is its
+                                                digest */
+    u_char                      digest[NGX_RATELIMIT_MAP_KEY];
 } ngx_ratelimit_subject_t;
 
 /* why a rule is not for a request; the second half by who knows its key */
@@ -27,6 +32,7 @@ typedef enum {
     NGX_RATELIMIT_OTHER_HOST,
     NGX_RATELIMIT_OTHER_API_KEY,
     NGX_RATELIMIT_OTHER_TIER,
+    NGX_RATELIMIT_SKIPPED,
     NGX_RATELIMIT_GROUP_TAKEN,   /* another rule of its group applies */
     NGX_RATELIMIT_KEY_EMPTY,
     NGX_RATELIMIT_NOT_IN_SHARE,  /* percent */

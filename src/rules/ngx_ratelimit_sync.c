@@ -23,12 +23,12 @@ static ngx_int_t ngx_ratelimit_sync_finish(ngx_ratelimit_sync_t *sync,
 static void ngx_ratelimit_sync_swap(ngx_ratelimit_sync_t *sync);
 static void ngx_ratelimit_sync_warned(
     ngx_ratelimit_sync_compile_t *compile);
-static ngx_str_t ngx_ratelimit_sync_first(
-    const ngx_ratelimit_problems_t *problems,
+static void ngx_ratelimit_sync_skipped(
+    const ngx_ratelimit_sync_compile_t *compile,
+    const ngx_ratelimit_policy_t *policy, ngx_uint_t severity);
+static ngx_str_t ngx_ratelimit_sync_quote(
+    const ngx_ratelimit_problems_t *problems, ngx_uint_t i,
     u_char text[NGX_RATELIMIT_SYNC_TEXT]);
-static void ngx_ratelimit_sync_trim(ngx_ratelimit_sync_t *sync, size_t size);
-static void ngx_ratelimit_sync_trim_work(void *data);
-static void ngx_ratelimit_sync_trim_done(void *data, ngx_uint_t cancelled);
 
 
 ngx_int_t
@@ -97,6 +97,48 @@ ngx_ratelimit_sync_begin(ngx_ratelimit_limiter_t *limiter,
     ngx_add_timer(&sync->look, 1);
 
     return NGX_OK;
+}
+
+
+void
+ngx_ratelimit_sync_test(ngx_ratelimit_limiter_t *limiter, ngx_log_t *log)
+{
+    ngx_ratelimit_sync_t           sync;
+    ngx_ratelimit_sync_compile_t  *compile;
+
+    if (limiter->store == NULL
+        || ngx_ratelimit_store_generation(limiter->store) == 0)
+    {
+        return;
+    }
+
+    ngx_memzero(&sync, sizeof(ngx_ratelimit_sync_t));
+    sync.limiter = limiter;
+    sync.log = log;
+
+    compile = ngx_ratelimit_sync_compile_new(&sync);
+    if (compile == NULL) {
+        return;
+    }
+
+    ngx_ratelimit_sync_compile_work(compile);
+
+    if (compile->policy == NULL) {
+        ngx_ratelimit_sync_refused(compile);
+
+    } else {
+        while (ngx_ratelimit_policy_finish(compile->policy,
+                                           NGX_RATELIMIT_SYNC_RETRY_MS, NULL)
+               == NGX_AGAIN)
+        {
+            /* void */
+        }
+
+        ngx_ratelimit_sync_skipped(compile, compile->policy, NGX_LOG_WARN);
+        ngx_ratelimit_sync_warned(compile);
+    }
+
+    ngx_ratelimit_sync_compile_free(compile);
 }
 
 
@@ -277,12 +319,15 @@ ngx_ratelimit_sync_compile_free(ngx_ratelimit_sync_compile_t *compile)
         ngx_free(compile->entry.text.data);
     }
 
-    ngx_ratelimit_sync_pieces_free(&compile->pieces);
+    if (compile->back.text.data) {
+        ngx_free(compile->back.text.data);
+    }
+
     ngx_destroy_pool(compile->pool);
 }
 
 
-/* In a thread: the store is read here, too, for a record may be large. */
+/* In a thread. */
 static void
 ngx_ratelimit_sync_compile_work(void *data)
 {
@@ -482,6 +527,7 @@ static void
 ngx_ratelimit_sync_swap(ngx_ratelimit_sync_t *sync)
 {
     ngx_ratelimit_policy_t        *policy;
+    ngx_ratelimit_store_stat_t     stat;
     ngx_ratelimit_sync_compile_t  *compile;
 
     compile = sync->next;
@@ -495,6 +541,12 @@ ngx_ratelimit_sync_swap(ngx_ratelimit_sync_t *sync)
     sync->swapped_ms = ngx_ratelimit_sync_now();
     sync->warnings = compile->warnings.n;
 
+    ngx_ratelimit_store_stat(sync->limiter->store, &stat);
+
+    if (stat.refused && stat.refused <= sync->version) {
+        ngx_ratelimit_store_set_refused(sync->limiter->store, 0);
+    }
+
     ngx_ratelimit_policy_swap(sync->limiter, policy);
 
     ngx_log_error(NGX_LOG_INFO, sync->log, 0,
@@ -503,38 +555,12 @@ ngx_ratelimit_sync_swap(ngx_ratelimit_sync_t *sync)
 
     /* each worker has the same: one of them says it */
 
-    if (sync->warnings && ngx_worker == 0) {
+    if (ngx_worker == 0) {
+        ngx_ratelimit_sync_skipped(compile, policy, NGX_LOG_ERR);
         ngx_ratelimit_sync_warned(compile);
     }
 
-    ngx_ratelimit_sync_trim(sync, compile->entry.text.len);
     ngx_ratelimit_sync_compile_free(compile);
-}
-
-
-/* What the policy before was made of is large as well, and was freed here. */
-static void
-ngx_ratelimit_sync_trim(ngx_ratelimit_sync_t *sync, size_t size)
-{
-    if (size >= NGX_RATELIMIT_JOB_LARGE) {
-        (void) ngx_ratelimit_job_start(ngx_ratelimit_sync_trim_work,
-                                       ngx_ratelimit_sync_trim_done, NULL,
-                                       sync->log);
-    }
-}
-
-
-static void
-ngx_ratelimit_sync_trim_work(void *data)
-{
-    ngx_ratelimit_job_trim();
-}
-
-
-static void
-ngx_ratelimit_sync_trim_done(void *data, ngx_uint_t cancelled)
-{
-    /* void */
 }
 
 
@@ -544,12 +570,15 @@ ngx_ratelimit_sync_refused(ngx_ratelimit_sync_compile_t *compile)
     u_char     text[NGX_RATELIMIT_SYNC_TEXT];
     ngx_str_t  why;
 
+    ngx_ratelimit_store_set_refused(compile->limiter->store,
+                                    compile->entry.version);
+
     if (compile->why) {
         why.data = (u_char *) compile->why;
         why.len = ngx_strlen(compile->why);
 
     } else {
-        why = ngx_ratelimit_sync_first(&compile->problems, text);
+        why = ngx_ratelimit_sync_quote(&compile->problems, 0, text);
     }
 
     ngx_log_error(NGX_LOG_ERR, compile->log, 0,
@@ -565,7 +594,11 @@ ngx_ratelimit_sync_warned(ngx_ratelimit_sync_compile_t *compile)
     u_char     text[NGX_RATELIMIT_SYNC_TEXT];
     ngx_str_t  what;
 
-    what = ngx_ratelimit_sync_first(&compile->warnings, text);
+    if (compile->warnings.n == 0) {
+        return;
+    }
+
+    what = ngx_ratelimit_sync_quote(&compile->warnings, 0, text);
 
     ngx_log_error(NGX_LOG_WARN, compile->log, 0,
                   "ratelimit zone \"%V\": version %uL of its rules has "
@@ -574,13 +607,42 @@ ngx_ratelimit_sync_warned(ngx_ratelimit_sync_compile_t *compile)
 }
 
 
+static void
+ngx_ratelimit_sync_skipped(const ngx_ratelimit_sync_compile_t *compile,
+    const ngx_ratelimit_policy_t *policy, ngx_uint_t severity)
+{
+    u_char                          text[NGX_RATELIMIT_SYNC_TEXT];
+    ngx_str_t                       why;
+    ngx_uint_t                      i;
+    const ngx_ratelimit_problem_t  *skipped;
+
+    skipped = policy->skipped.list.elts;
+
+    for (i = 0; i < policy->skipped.list.nelts; i++) {
+        why = ngx_ratelimit_sync_quote(&policy->skipped, i, text);
+
+        ngx_log_error(severity, compile->log, 0,
+                      "ratelimit zone \"%V\": version %uL of its rules: "
+                      "\"%V\" is skipped: %V", &compile->limiter->zone.name,
+                      compile->entry.version, &skipped[i].id, &why);
+    }
+
+    if (policy->skipped.n > i) {
+        ngx_log_error(severity, compile->log, 0,
+                      "ratelimit zone \"%V\": version %uL of its rules: %ui "
+                      "more are skipped", &compile->limiter->zone.name,
+                      compile->entry.version, policy->skipped.n - i);
+    }
+}
+
+
 /*
- * Of a document that anybody may have written: no lines of its own. Where
+ * One of a document that anybody may have written: no lines of its own. Where
  * memory was out for it there is none to be told.
  */
 static ngx_str_t
-ngx_ratelimit_sync_first(const ngx_ratelimit_problems_t *problems,
-    u_char text[NGX_RATELIMIT_SYNC_TEXT])
+ngx_ratelimit_sync_quote(const ngx_ratelimit_problems_t *problems,
+    ngx_uint_t i, u_char text[NGX_RATELIMIT_SYNC_TEXT])
 {
     u_char                         *p;
     ngx_str_t                       first;
@@ -588,8 +650,9 @@ ngx_ratelimit_sync_first(const ngx_ratelimit_problems_t *problems,
 
     p = text;
 
-    if (problems->list.nelts) {
+    if (i < problems->list.nelts) {
         problem = problems->list.elts;
+        problem += i;
 
         p = (u_char *) ngx_escape_json(p, problem->pointer.data,
                                        ngx_min(problem->pointer.len,
@@ -623,8 +686,8 @@ ngx_ratelimit_sync_stat(ngx_ratelimit_limiter_t *limiter,
     stat->generation = ngx_ratelimit_store_generation(limiter->store);
     ngx_ratelimit_store_version(limiter->store, &stat->version, &stat->id);
     ngx_ratelimit_store_stat(limiter->store, &store);
-    stat->bytes = ngx_ratelimit_store_bytes(limiter->store);
 
+    stat->refused = store.refused;
     stat->asked_ms = store.asked_ms;
     stat->reachable = (limiter->redis == NULL || store.reachable != 0);
     stat->saved = (limiter->state.len == 0
@@ -647,6 +710,7 @@ ngx_ratelimit_sync_current(ngx_ratelimit_limiter_t *limiter,
 {
     ngx_int_t                     rc;
     uint64_t                      generation;
+    ngx_str_t                     text;
     ngx_ratelimit_store_entry_t   entry;
 
     ngx_memzero(record, sizeof(ngx_ratelimit_record_t));
@@ -661,12 +725,16 @@ ngx_ratelimit_sync_current(ngx_ratelimit_limiter_t *limiter,
         return rc;
     }
 
+    text.len = entry.text.len;
+    text.data = ngx_pstrdup(pool, &entry.text);
+    ngx_free(entry.text.data);
+
     /* what stands in the store was checked whole before */
 
-    if (ngx_ratelimit_record_head(&entry.text, pool, record) != NULL
+    if (text.data == NULL
+        || ngx_ratelimit_record_head(&text, pool, record) != NULL
         || record->document.data == NULL)
     {
-        ngx_free(entry.text.data);
         return NGX_ERROR;
     }
 

@@ -18,7 +18,7 @@ typedef enum {
     NGX_RATELIMIT_SYNC_OK = 0,
     NGX_RATELIMIT_SYNC_CONFLICT,     /* another version is current: version */
     NGX_RATELIMIT_SYNC_NOT_FOUND,    /* no such version */
-    NGX_RATELIMIT_SYNC_TOO_LARGE,
+    NGX_RATELIMIT_SYNC_TOO_LARGE,    /* read: records has its head */
     NGX_RATELIMIT_SYNC_UNAVAILABLE,  /* Redis has not done it: reason */
     NGX_RATELIMIT_SYNC_UNKNOWN,      /* Redis may have done it: reason */
     NGX_RATELIMIT_SYNC_FAILED        /* memory is out */
@@ -27,22 +27,19 @@ typedef enum {
 typedef struct {
     ngx_ratelimit_sync_status_e    status;
     uint64_t                       version;  /* current now; 0: not known */
+    uint64_t                       id;       /* of that version; not where it
+                                                was found instead */
     ngx_str_t                      reason;   /* "timeout", "oom": by Redis */
     unsigned                       saved:1;  /* put: Redis has it, or the state
                                                 file, or there is neither */
     ngx_uint_t                     n;
     ngx_ratelimit_record_t        *records;  /* versions: heads alone, the
-                                                newest first; read: one, whose
-                                                text is on the heap: who keeps
-                                                it sets text.data to NULL */
+                                                newest first; read: one */
 } ngx_ratelimit_sync_result_t;
 
 /* What the result names is valid during the handler only. */
 typedef void (*ngx_ratelimit_sync_handler_pt)(void *data,
     const ngx_ratelimit_sync_result_t *result);
-
-/* What a document of the caller's is part of is not used any more. */
-typedef void (*ngx_ratelimit_sync_release_pt)(void *holder);
 
 typedef struct ngx_ratelimit_sync_call_s  ngx_ratelimit_sync_call_t;
 
@@ -64,10 +61,16 @@ ngx_int_t ngx_ratelimit_sync_begin(ngx_ratelimit_limiter_t *limiter,
 void ngx_ratelimit_sync_end(ngx_ratelimit_limiter_t *limiter);
 
 /*
- * The current record of this node, its author and reason in pool; by a thread,
- * since it is copied. Returns NGX_OK: the caller frees record->text.data, of
- * which the document is a part, with ngx_free(); NGX_DECLINED: there is none
- * (the version is 0), or NGX_ERROR: memory is out.
+ * "nginx -t": says what of the state file's document does not go with this
+ * configuration. Returns nothing: a document is no error of nginx.conf.
+ */
+void ngx_ratelimit_sync_test(ngx_ratelimit_limiter_t *limiter,
+    ngx_log_t *log);
+
+/*
+ * The current record of this node, in pool; may be called by a thread. Returns
+ * NGX_OK, NGX_DECLINED: there is none (the version is 0), or NGX_ERROR: memory
+ * is out.
  */
 ngx_int_t ngx_ratelimit_sync_current(ngx_ratelimit_limiter_t *limiter,
     ngx_pool_t *pool, ngx_ratelimit_record_t *record);
@@ -77,19 +80,21 @@ ngx_int_t ngx_ratelimit_sync_current(ngx_ratelimit_limiter_t *limiter,
  * before. Return the call, or NULL: memory is out, and the handler is not
  * called.
  *
- * put: makes a record the next version behind expected, which must be current;
- * the record's version, id and text are made here. Everything is copied but the
- * document, whose memory stays until release(holder) is called, once, maybe
- * after the handler or when that is forgotten; not where NULL is returned. A
- * call that ends UNKNOWN has found out what became of it where that could be:
+ * put: makes a record the next version behind expected, which must be current,
+ * with that id. The record's version, id and text are made here, and its
+ * lineage where it has none. Everything is copied. A call
+ * that ends UNKNOWN has found out what became of it where that could be:
  * it is as rare as Redis being cut off in that moment. Without Redis it waits
  * for the state file, 2 s at most; with Redis for up to 12 s, where that does
  * not answer. The worker does not exit before it has ended.
  */
 ngx_ratelimit_sync_call_t *ngx_ratelimit_sync_put(
     ngx_ratelimit_limiter_t *limiter, uint64_t expected,
-    const ngx_ratelimit_record_t *record,
-    ngx_ratelimit_sync_release_pt release, void *holder,
+    uint64_t expected_id, const ngx_ratelimit_record_t *record,
+    ngx_ratelimit_sync_handler_pt handler, void *data);
+/* Whether this version, with that id, is the fleet's current one. */
+ngx_ratelimit_sync_call_t *ngx_ratelimit_sync_check(
+    ngx_ratelimit_limiter_t *limiter, uint64_t version, uint64_t id,
     ngx_ratelimit_sync_handler_pt handler, void *data);
 ngx_ratelimit_sync_call_t *ngx_ratelimit_sync_versions(
     ngx_ratelimit_limiter_t *limiter, ngx_ratelimit_sync_handler_pt handler,
@@ -106,6 +111,14 @@ ngx_ratelimit_sync_call_t *ngx_ratelimit_sync_reset(
     ngx_ratelimit_limiter_t *limiter, ngx_ratelimit_sync_handler_pt handler,
     void *data);
 
+/*
+ * Logs a change at notice: what happened, and the method, path, author,
+ * address and reason of record. pool is for the texts that are escaped.
+ */
+void ngx_ratelimit_sync_log(const ngx_ratelimit_limiter_t *limiter,
+    ngx_pool_t *pool, const ngx_str_t *what,
+    const ngx_ratelimit_record_t *record);
+
 /* Nobody waits any more; what is under way goes on. */
 void ngx_ratelimit_sync_forget(ngx_ratelimit_sync_call_t *call);
 
@@ -113,10 +126,10 @@ void ngx_ratelimit_sync_forget(ngx_ratelimit_sync_call_t *call);
 typedef struct {
     uint64_t     version;      /* of the store; 0: none */
     uint64_t     id;
-    size_t       bytes;        /* of its record */
     uint64_t     generation;   /* of the store */
     uint64_t     compiled;     /* version that this worker goes by */
     uint64_t     swapped_ms;   /* when it did so first */
+    uint64_t     refused;      /* version that is not used; 0: none */
     uint64_t     asked_ms;     /* Redis has last answered */
     unsigned     reachable:1;  /* its last question had an answer */
     unsigned     saved:1;      /* the state file has the current version */

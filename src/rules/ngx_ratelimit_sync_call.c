@@ -15,8 +15,30 @@ static void ngx_ratelimit_sync_call_work(void *data);
 static void ngx_ratelimit_sync_call_done(void *data, ngx_uint_t cancelled);
 static void ngx_ratelimit_sync_call_answer(void *data,
     const ngx_ratelimit_redis_control_result_t *result);
+static void ngx_ratelimit_sync_call_check(ngx_ratelimit_sync_call_t *call,
+    const ngx_ratelimit_redis_control_result_t *result);
 static void ngx_ratelimit_sync_call_reset(ngx_ratelimit_sync_call_t *call,
     const ngx_ratelimit_redis_control_result_t *result);
+
+
+ngx_ratelimit_sync_call_t *
+ngx_ratelimit_sync_check(ngx_ratelimit_limiter_t *limiter, uint64_t version,
+    uint64_t id, ngx_ratelimit_sync_handler_pt handler, void *data)
+{
+    ngx_ratelimit_sync_call_t  *call;
+
+    call = ngx_ratelimit_sync_call_new(limiter, NGX_RATELIMIT_SYNC_CHECK,
+                                       handler, data);
+    if (call == NULL) {
+        return NULL;
+    }
+
+    call->version = version;
+    call->id = id;
+
+    return ngx_ratelimit_sync_call_started(call,
+                                           ngx_ratelimit_sync_call_ask(call));
+}
 
 
 ngx_ratelimit_sync_call_t *
@@ -162,16 +184,6 @@ ngx_ratelimit_sync_call_free(ngx_ratelimit_sync_call_t *call)
         ngx_free(call->entry.text.data);
     }
 
-    if (call->command) {
-        ngx_ratelimit_redis_control_drop(call->command);
-    }
-
-    ngx_ratelimit_sync_pieces_free(&call->pieces);
-
-    if (call->release) {
-        call->release(call->holder);
-    }
-
     ngx_destroy_pool(call->pool);
 }
 
@@ -184,6 +196,13 @@ ngx_ratelimit_sync_call_end(ngx_ratelimit_sync_call_t *call,
     ngx_ratelimit_sync_handler_pt  handler;
 
     call->result.status = status;
+
+    if (call->kind == NGX_RATELIMIT_SYNC_PUT
+        && (status == NGX_RATELIMIT_SYNC_OK
+            || status == NGX_RATELIMIT_SYNC_UNKNOWN))
+    {
+        ngx_ratelimit_sync_put_log(call, status);
+    }
 
     if (call->timer.timer_set) {
         ngx_del_timer(&call->timer);
@@ -199,12 +218,6 @@ ngx_ratelimit_sync_call_end(ngx_ratelimit_sync_call_t *call,
 
     if (handler) {
         handler(call->data, &call->result);
-
-        if (call->kind == NGX_RATELIMIT_SYNC_READ && call->result.n
-            && call->record.text.data == NULL)
-        {
-            call->entry.text.data = NULL;
-        }
     }
 
     ngx_queue_remove(&call->queue);
@@ -290,7 +303,7 @@ ngx_ratelimit_sync_call_handler(ngx_event_t *ev)
         ngx_ratelimit_sync_call_wait(call, NGX_RATELIMIT_SYNC_WORKS,
                                      NGX_RATELIMIT_SYNC_LONGEST_MS);
 
-        if (ngx_ratelimit_sync_call_job(call) != NGX_OK) {
+        if (ngx_ratelimit_sync_call_ask(call) != NGX_OK) {
             ngx_ratelimit_sync_call_end(call, NGX_RATELIMIT_SYNC_UNKNOWN);
         }
 
@@ -327,7 +340,8 @@ ngx_ratelimit_sync_call_work(void *data)
 {
     ngx_ratelimit_sync_call_t *call = data;
 
-    uint64_t  generation;
+    uint64_t     generation, id;
+    const char  *wrong;
 
     switch (call->kind) {
 
@@ -345,12 +359,26 @@ ngx_ratelimit_sync_call_work(void *data)
 
         return;
 
+    case NGX_RATELIMIT_SYNC_CHECK:
+        call->rc = ngx_ratelimit_sync_file_check(call->limiter, call->version,
+                                                 &call->found,
+                                                 call->pool->log);
+        if (call->rc != NGX_OK) {
+            return;
+        }
+
+        ngx_ratelimit_store_version(call->limiter->store, &call->found, &id);
+
+        if (call->found != call->version || id != call->id) {
+            call->rc = NGX_BUSY;
+        }
+
+        return;
+
     default: /* NGX_RATELIMIT_SYNC_READ */
 
-        call->rc = call->pieces.n
-                   ? ngx_ratelimit_sync_pieces_join(&call->pieces,
-                                                    &call->entry.text,
-                                                    call->pool->log)
+        call->rc = call->entry.text.data
+                   ? NGX_OK
                    : ngx_ratelimit_store_read(call->limiter->store,
                                               call->version, &call->entry,
                                               &generation, call->pool->log);
@@ -368,11 +396,15 @@ ngx_ratelimit_sync_call_work(void *data)
             return;
         }
 
-        call->rc = (ngx_ratelimit_record_read(&call->entry.text, call->pool,
-                                              &call->record)
-                    == NULL
-                    && call->record.version == call->version)
-                   ? NGX_OK : NGX_ABORT;
+        wrong = ngx_ratelimit_record_read(&call->entry.text, call->pool,
+                                          &call->record);
+
+        if (wrong == NULL && call->record.version == call->version) {
+            return;
+        }
+
+        call->rc = (wrong == ngx_ratelimit_record_too_large) ? NGX_DONE
+                                                             : NGX_ABORT;
     }
 }
 
@@ -401,8 +433,16 @@ ngx_ratelimit_sync_call_done(void *data, ngx_uint_t cancelled)
         return;
     }
 
+    if (call->kind == NGX_RATELIMIT_SYNC_CHECK) {
+        call->result.version = call->found;
+        ngx_ratelimit_sync_call_end(call, (call->rc == NGX_OK)
+                                          ? NGX_RATELIMIT_SYNC_OK
+                                          : NGX_RATELIMIT_SYNC_CONFLICT);
+        return;
+    }
+
     ngx_ratelimit_store_version(call->limiter->store, &call->result.version,
-                                &call->entry.id);
+                                &call->result.id);
 
     if (call->kind == NGX_RATELIMIT_SYNC_VERSIONS) {
         ngx_ratelimit_sync_call_end(call, NGX_RATELIMIT_SYNC_OK);
@@ -417,6 +457,12 @@ ngx_ratelimit_sync_call_done(void *data, ngx_uint_t cancelled)
     } else if (call->rc == NGX_DECLINED) {
         ngx_ratelimit_sync_call_end(call, NGX_RATELIMIT_SYNC_NOT_FOUND);
 
+    } else if (call->rc == NGX_DONE) {
+        ngx_str_null(&call->record.document);
+        call->result.n = 1;
+        call->result.records = &call->record;
+        ngx_ratelimit_sync_call_end(call, NGX_RATELIMIT_SYNC_TOO_LARGE);
+
     } else {
         ngx_str_set(&call->result.reason, "protocol");
         ngx_ratelimit_sync_call_end(call, NGX_RATELIMIT_SYNC_UNAVAILABLE);
@@ -429,9 +475,10 @@ ngx_int_t
 ngx_ratelimit_sync_call_ask(ngx_ratelimit_sync_call_t *call)
 {
     u_char                        version[NGX_INT64_LEN];
-    ngx_int_t                     rc;
+    u_char                        id[NGX_INT64_LEN];
     ngx_str_t                     args[3];
     ngx_uint_t                    n;
+    ngx_ratelimit_store_entry_t   entry;
 
     if (call->sync->control == NULL) {
         return ngx_ratelimit_sync_call_job(call);
@@ -440,17 +487,16 @@ ngx_ratelimit_sync_call_ask(ngx_ratelimit_sync_call_t *call)
     switch (call->kind) {
 
     case NGX_RATELIMIT_SYNC_PUT:
-        call->asked = call->command;
-        call->command = NULL;
+        entry.version = call->record.version;
+        entry.id = call->record.id;
+        entry.text = call->record.text;
 
-        rc = ngx_ratelimit_redis_control_send(call->sync->control, call->asked,
+        call->asked = ngx_ratelimit_sync_put_send(call->sync, call->version,
+                                              call->id, &entry,
                                               ngx_ratelimit_sync_call_answer,
-                                              call);
-        if (rc != NGX_OK) {
-            call->asked = NULL;
-        }
+                                                  call);
 
-        return rc;
+        return call->asked ? NGX_OK : NGX_ERROR;
 
     case NGX_RATELIMIT_SYNC_VERSIONS:
         ngx_str_set(&args[0], "list");
@@ -462,6 +508,15 @@ ngx_ratelimit_sync_call_ask(ngx_ratelimit_sync_call_t *call)
         args[1].data = version;
         args[1].len = ngx_sprintf(version, "%uL", call->version) - version;
         n = 2;
+        break;
+
+    case NGX_RATELIMIT_SYNC_CHECK:
+        ngx_str_set(&args[0], "get");
+        args[1].data = version;
+        args[1].len = ngx_sprintf(version, "%uL", call->version) - version;
+        args[2].data = id;
+        args[2].len = ngx_sprintf(id, "%016xL", call->id) - id;
+        n = 3;
         break;
 
     default: /* NGX_RATELIMIT_SYNC_RESET */
@@ -515,11 +570,17 @@ ngx_ratelimit_sync_call_answer(void *data,
         return;
     }
 
+    if (call->kind == NGX_RATELIMIT_SYNC_CHECK) {
+        ngx_ratelimit_sync_call_check(call, result);
+        return;
+    }
+
     if (call->kind == NGX_RATELIMIT_SYNC_VERSIONS) {
         rc = ngx_ratelimit_sync_lines(call, result->texts, result->n);
 
         if (rc == NGX_OK && call->result.n) {
             call->result.version = call->result.records[0].version;
+            call->result.id = call->result.records[0].id;
         }
 
         ngx_ratelimit_sync_call_end(call,
@@ -529,16 +590,49 @@ ngx_ratelimit_sync_call_answer(void *data,
         return;
     }
 
-    if (result->n == 0) {
+    if (result->n == 0 || result->texts[0].len == 0) {
         ngx_ratelimit_sync_call_end(call, NGX_RATELIMIT_SYNC_NOT_FOUND);
         return;
     }
 
-    if (ngx_ratelimit_sync_pieces_keep(&call->pieces, result, 0, call->pool)
-        != NGX_OK
-        || ngx_ratelimit_sync_call_job(call) != NGX_OK)
-    {
+    call->entry.text = result->texts[0];
+    ngx_str_null(&result->texts[0]);
+
+    if (ngx_ratelimit_sync_call_job(call) != NGX_OK) {
         ngx_ratelimit_sync_call_end(call, NGX_RATELIMIT_SYNC_FAILED);
+    }
+}
+
+
+static void
+ngx_ratelimit_sync_call_check(ngx_ratelimit_sync_call_t *call,
+    const ngx_ratelimit_redis_control_result_t *result)
+{
+    uint64_t  version, id;
+
+    if (result->n < 2
+        || ngx_ratelimit_sync_number(&result->texts[0], &version) != NGX_OK
+        || ngx_ratelimit_sync_id(&result->texts[1], &id) != NGX_OK)
+    {
+        ngx_str_set(&call->result.reason, "protocol");
+        ngx_ratelimit_sync_call_end(call, NGX_RATELIMIT_SYNC_UNAVAILABLE);
+        return;
+    }
+
+    call->result.version = version;
+
+    if (version == call->version && id == call->id) {
+        ngx_ratelimit_sync_call_end(call, NGX_RATELIMIT_SYNC_OK);
+
+    } else if (version < call->version) {
+
+        /* as for a put: it has lost its last writes */
+
+        ngx_str_set(&call->result.reason, "behind");
+        ngx_ratelimit_sync_call_end(call, NGX_RATELIMIT_SYNC_UNAVAILABLE);
+
+    } else {
+        ngx_ratelimit_sync_call_end(call, NGX_RATELIMIT_SYNC_CONFLICT);
     }
 }
 

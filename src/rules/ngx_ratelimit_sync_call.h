@@ -14,6 +14,7 @@ typedef enum {
     NGX_RATELIMIT_SYNC_PUT = 0,
     NGX_RATELIMIT_SYNC_VERSIONS,
     NGX_RATELIMIT_SYNC_READ,
+    NGX_RATELIMIT_SYNC_CHECK,
     NGX_RATELIMIT_SYNC_RESET
 } ngx_ratelimit_sync_kind_e;
 
@@ -39,14 +40,10 @@ struct ngx_ratelimit_sync_call_s {
     void                           *data;
 
     uint64_t                        version;    /* expected; to be read */
-    ngx_ratelimit_record_t          record;     /* to be put; its document is
-                                                   the holder's */
-    ngx_ratelimit_sync_release_pt   release;    /* or NULL */
-    void                           *holder;
-    ngx_ratelimit_redis_call_t     *command;    /* a put that is made, and not
-                                                   sent; or NULL */
-    ngx_ratelimit_store_entry_t     entry;      /* of the store; on the heap */
-    ngx_ratelimit_sync_pieces_t     pieces;     /* of Redis: the entry's text */
+    uint64_t                        id;         /* of what is expected */
+    ngx_ratelimit_record_t          record;     /* to be put */
+    ngx_ratelimit_store_entry_t     entry;      /* of the store, of Redis; its
+                                                   text is on the heap */
 
     ngx_ratelimit_job_t            *job;
     ngx_ratelimit_redis_call_t     *asked;
@@ -91,6 +88,10 @@ ngx_int_t ngx_ratelimit_sync_call_ask(ngx_ratelimit_sync_call_t *call);
 /* Of a job: in its thread; and when it is done. */
 ngx_int_t ngx_ratelimit_sync_put_work(ngx_ratelimit_sync_call_t *call);
 void ngx_ratelimit_sync_put_done(ngx_ratelimit_sync_call_t *call);
+
+/* It ends, and has made a version, or may have. */
+void ngx_ratelimit_sync_put_log(ngx_ratelimit_sync_call_t *call,
+    ngx_ratelimit_sync_status_e status);
 
 /* Of Redis. */
 void ngx_ratelimit_sync_put_answer(ngx_ratelimit_sync_call_t *call,

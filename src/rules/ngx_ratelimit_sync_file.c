@@ -261,14 +261,16 @@ ngx_ratelimit_sync_file_publish(ngx_ratelimit_store_t *store,
     uint64_t                      current, id, found;
     ngx_int_t                     rc;
     ngx_str_t                     rest;
-    ngx_uint_t                    n, history;
+    ngx_uint_t                    n;
     ngx_ratelimit_record_t        record;
     ngx_ratelimit_store_entry_t   entries[NGX_RATELIMIT_STORE_HISTORY + 1];
+
+    ngx_ratelimit_store_history_e  history;
 
     ngx_ratelimit_store_version(store, &current, &id);
 
     rest = *text;
-    history = 1;
+    history = NGX_RATELIMIT_STORE_KEEP;
 
     for (n = 0; n <= NGX_RATELIMIT_STORE_HISTORY && rest.len; n++) {
 
@@ -280,7 +282,7 @@ ngx_ratelimit_sync_file_publish(ngx_ratelimit_store_t *store,
         }
 
         if (record.version == current) {
-            history = 0;
+            history = NGX_RATELIMIT_STORE_DROP;
         }
 
         entries[n].version = record.version;
@@ -294,10 +296,10 @@ ngx_ratelimit_sync_file_publish(ngx_ratelimit_store_t *store,
     rc = NGX_OK;
 
     while (n-- && rc == NGX_OK) {
-        rc = ngx_ratelimit_store_publish(store, &entries[n], current, history,
-                                         &found);
+        rc = ngx_ratelimit_store_publish(store, &entries[n], current, 0,
+                                         history, &found);
         current = entries[n].version;
-        history = 1;
+        history = NGX_RATELIMIT_STORE_KEEP;
     }
 
     return rc;

@@ -16,12 +16,6 @@
 
 typedef struct ngx_ratelimit_sync_s  ngx_ratelimit_sync_t;
 
-/* Texts of an answer of Redis that are kept, each on the heap. */
-typedef struct {
-    ngx_uint_t   n;
-    ngx_str_t   *texts;
-} ngx_ratelimit_sync_pieces_t;
-
 /*
  * A record that is compiled: where it is run in a job it belongs to the job
  * alone, and outlives the sync that made it. sync is not touched there.
@@ -31,13 +25,15 @@ typedef struct {
     ngx_ratelimit_limiter_t     *limiter;
     ngx_log_t                   *log;
     ngx_pool_t                  *pool;
-    ngx_ratelimit_sync_pieces_t  pieces;     /* of Redis: its text is of them */
     ngx_ratelimit_store_entry_t  entry;      /* its text is on the heap */
     uint64_t                     generation; /* of the store, if it is of it */
     uint64_t                     current;    /* version of the store before */
     uint64_t                     refused_version;  /* known not to be used */
     uint64_t                     refused_id;
     ngx_int_t                    published;  /* that of Redis, to the store */
+    ngx_ratelimit_store_entry_t  back;       /* what is put back instead; its
+                                                text is on the heap, or NULL */
+    uint64_t                     dropped;    /* version of another lineage */
 
     /* what became of it */
     ngx_ratelimit_record_t       record;
@@ -78,17 +74,19 @@ struct ngx_ratelimit_sync_s {
     ngx_ratelimit_redis_control_t  *control;    /* NULL: no Redis */
     ngx_ratelimit_redis_call_t     *asked;      /* a poll, a record put back */
     ngx_ratelimit_job_t            *pulled;     /* a record of Redis, compiled
-                                                   to see whether it is one;
-                                                   or one to be put back */
+                                                   to see whether it is one,
+                                                   or found to be behind */
     ngx_ratelimit_job_t            *written;    /* the state file */
     ngx_ratelimit_sync_retry_t      writing;
     ngx_ratelimit_sync_retry_t      polling;
     ngx_ratelimit_sync_retry_t      returning;  /* a record, to Redis */
+    ngx_msec_t                      empty;      /* since when Redis has none */
     uint64_t                        refused_version;  /* of Redis; 0: none */
     uint64_t                        refused_id;
     ngx_msec_t                      looked;     /* at the state file */
     unsigned                        leading:1;
     unsigned                        again:1;    /* poll once more */
+    unsigned                        waiting:1;  /* empty is set */
 
     /* sync_call.c */
     ngx_queue_t                     calls;
@@ -114,7 +112,7 @@ void ngx_ratelimit_sync_compile_text(ngx_ratelimit_sync_compile_t *compile);
 /* One that is in the store now: this worker need not compile it again. */
 void ngx_ratelimit_sync_take(ngx_ratelimit_sync_compile_t *compile);
 
-/* Logs why a record is not used. */
+/* Logs why a record is not used, and notes its version for all workers. */
 void ngx_ratelimit_sync_refused(ngx_ratelimit_sync_compile_t *compile);
 
 /* The store may have changed: looks at once. */
@@ -174,26 +172,24 @@ void ngx_ratelimit_sync_calls_end(ngx_ratelimit_sync_t *sync);
 /* sync_put.c */
 
 /*
- * What gives Redis a record where it has the expected version, to be sent; by a
- * thread. NULL: memory is out.
+ * Gives Redis a record, if Redis has the expected version with that id: a call
+ * of the control client. NULL: memory is out.
  */
-ngx_ratelimit_redis_call_t *ngx_ratelimit_sync_put_make(
-    const ngx_ratelimit_limiter_t *limiter, uint64_t expected,
-    const ngx_ratelimit_store_entry_t *entry, ngx_log_t *log);
-
-/* sync_text.c */
+ngx_ratelimit_redis_call_t *ngx_ratelimit_sync_put_send(
+    ngx_ratelimit_sync_t *sync, uint64_t expected, uint64_t expected_id,
+    const ngx_ratelimit_store_entry_t *entry,
+    ngx_ratelimit_redis_control_handler_pt handler, void *data);
 
 /*
- * Keeps an answer's texts from the given one on: NGX_OK, or NGX_ERROR: memory
- * is out. join: makes one text of them on the heap, or returns NGX_ERROR; in a
- * thread. free: at any time.
+ * In a thread: compares what Redis has with what this gateway has. Returns
+ * NGX_DECLINED: that of Redis counts; NGX_OK: Redis has lost what it had, or
+ * its last writes, and this gateway's record, compile->back, is put back; or
+ * NGX_ERROR: memory is out.
  */
-ngx_int_t ngx_ratelimit_sync_pieces_keep(ngx_ratelimit_sync_pieces_t *pieces,
-    const ngx_ratelimit_redis_control_result_t *result, ngx_uint_t from,
-    ngx_pool_t *pool);
-ngx_int_t ngx_ratelimit_sync_pieces_join(ngx_ratelimit_sync_pieces_t *pieces,
-    ngx_str_t *text, ngx_log_t *log);
-void ngx_ratelimit_sync_pieces_free(ngx_ratelimit_sync_pieces_t *pieces);
+ngx_int_t ngx_ratelimit_sync_compare(
+    ngx_ratelimit_sync_compile_t *compile);
+
+/* sync_text.c */
 
 /* A version or a count, and an id, of an answer: NGX_OK or NGX_ERROR. */
 ngx_int_t ngx_ratelimit_sync_number(const ngx_str_t *text, uint64_t *number);

@@ -14,8 +14,15 @@
 #define NGX_RATELIMIT_SYNC_JITTER_MS  500
 #define NGX_RATELIMIT_SYNC_AGAIN_MS   1000   /* after no answer */
 
-/* of the script's answer to "get" */
-#define NGX_RATELIMIT_SYNC_GET_PIECES  3    /* the first one */
+/*
+ * An empty Redis gets what a state file has after this time, longer than two
+ * polls: if a fleet lives that has lost its Redis' data, its rules are there by
+ * then.
+ */
+#define NGX_RATELIMIT_SYNC_EMPTY_MS   12000
+
+/* of the script's answer to "get", where it has a record: the last text */
+#define NGX_RATELIMIT_SYNC_GET_RECORD  3
 
 typedef struct {
     ngx_ratelimit_sync_t        *sync;
@@ -29,16 +36,6 @@ typedef struct {
     unsigned                     alone:1;    /* no Redis */
 } ngx_ratelimit_sync_file_t;
 
-/* The node's record, to be put back. */
-typedef struct {
-    ngx_ratelimit_sync_t        *sync;
-    ngx_ratelimit_limiter_t     *limiter;
-    ngx_log_t                   *log;
-    uint64_t                     found;      /* version that Redis has */
-    uint64_t                     version;
-    ngx_ratelimit_redis_call_t  *command;    /* NULL: there is none to send */
-} ngx_ratelimit_sync_back_t;
-
 static void ngx_ratelimit_sync_lead(ngx_ratelimit_sync_t *sync);
 static void ngx_ratelimit_sync_leave(ngx_ratelimit_sync_t *sync);
 
@@ -51,15 +48,14 @@ static void ngx_ratelimit_sync_answer(void *data,
     const ngx_ratelimit_redis_control_result_t *result);
 static void ngx_ratelimit_sync_no_answer(ngx_ratelimit_sync_t *sync,
     ngx_ratelimit_redis_status_e status);
-static void ngx_ratelimit_sync_pull(ngx_ratelimit_sync_t *sync,
-    uint64_t version, uint64_t id,
-    const ngx_ratelimit_redis_control_result_t *result, uint64_t current);
-static void ngx_ratelimit_sync_pull_work(void *data);
-static void ngx_ratelimit_sync_put_back(ngx_ratelimit_sync_t *sync,
+static ngx_uint_t ngx_ratelimit_sync_may_return(ngx_ratelimit_sync_t *sync,
     uint64_t found);
-static void ngx_ratelimit_sync_put_back_work(void *data);
-static void ngx_ratelimit_sync_put_back_done(void *data,
-    ngx_uint_t cancelled);
+static void ngx_ratelimit_sync_pull(ngx_ratelimit_sync_t *sync,
+    uint64_t version, uint64_t id, ngx_str_t *record, uint64_t current);
+static void ngx_ratelimit_sync_pull_work(void *data);
+static void ngx_ratelimit_sync_pulled(ngx_ratelimit_sync_compile_t *compile);
+static void ngx_ratelimit_sync_put_back(
+    ngx_ratelimit_sync_compile_t *compile);
 static void ngx_ratelimit_sync_put_back_answer(void *data,
     const ngx_ratelimit_redis_control_result_t *result);
 
@@ -242,7 +238,7 @@ ngx_ratelimit_sync_poll_later(ngx_ratelimit_sync_t *sync, ngx_msec_t ms)
 }
 
 
-/* {version, id, resets}, and the record's pieces where it is another one. */
+/* {version, id, resets}, and the record where it is another one. */
 static void
 ngx_ratelimit_sync_answer(void *data,
     const ngx_ratelimit_redis_control_result_t *result)
@@ -279,25 +275,44 @@ ngx_ratelimit_sync_answer(void *data,
         sync->returning.wait = 0;
     }
 
-    if (version < own) {
-        ngx_ratelimit_sync_put_back(sync, version);
+    if (version) {
+        sync->waiting = 0;
+    }
 
-    } else if (version == sync->refused_version && id == sync->refused_id) {
-        /* it is still there, and still not to be used */
+    if (version == own && id == own_id) {
 
-    } else if (version > own || id != own_id) {
-        if (result->n <= NGX_RATELIMIT_SYNC_GET_PIECES) {
+        /* one that the workers do not use is another matter */
 
-            /* not the one that was asked for: the store has changed */
-
-            ngx_ratelimit_sync_poll_later(sync, NGX_RATELIMIT_SYNC_AGAIN_MS);
-
-        } else {
-            ngx_ratelimit_sync_pull(sync, version, id, result, own);
+        if (sync->refused_version) {
+            sync->refused_version = 0;
+            ngx_ratelimit_store_set_refused(sync->limiter->store, 0);
         }
 
+        if (version) {
+            ngx_ratelimit_store_set_joined(sync->limiter->store);
+        }
+
+    } else if (version && version == sync->refused_version
+               && id == sync->refused_id)
+    {
+        /* it is still there, and still not to be used */
+
+    } else if (version < own && !ngx_ratelimit_sync_may_return(sync, version))
+    {
+        /* it is asked again soon */
+
+    } else if (version && result->n <= NGX_RATELIMIT_SYNC_GET_RECORD) {
+
+        /* not the one that was asked for: the store has changed */
+
+        ngx_ratelimit_sync_poll_later(sync, NGX_RATELIMIT_SYNC_AGAIN_MS);
+
     } else {
-        sync->refused_version = 0;
+        ngx_ratelimit_sync_pull(sync, version, id,
+                                version
+                                ? &result->texts[NGX_RATELIMIT_SYNC_GET_RECORD]
+                                : NULL,
+                                own);
     }
 
     if (sync->again) {
@@ -323,6 +338,39 @@ ngx_ratelimit_sync_no_answer(ngx_ratelimit_sync_t *sync,
 
     sync->again = 0;
     ngx_ratelimit_sync_poll_later(sync, NGX_RATELIMIT_SYNC_AGAIN_MS);
+}
+
+
+/*
+ * Redis has less than this gateway: whether it is time to put that right. A
+ * Redis that does not take it is given it less and less often. What nobody has
+ * ever seen in this Redis comes from a state file: that waits, see above.
+ */
+static ngx_uint_t
+ngx_ratelimit_sync_may_return(ngx_ratelimit_sync_t *sync, uint64_t found)
+{
+    ngx_ratelimit_store_stat_t  stat;
+
+    ngx_ratelimit_sync_poll_later(sync, NGX_RATELIMIT_SYNC_AGAIN_MS);
+
+    if (sync->returning.wait
+        && (ngx_msec_int_t) (ngx_current_msec - sync->returning.after) < 0)
+    {
+        return 0;
+    }
+
+    ngx_ratelimit_store_stat(sync->limiter->store, &stat);
+
+    if (found || stat.joined) {
+        return 1;
+    }
+
+    if (!sync->waiting) {
+        sync->waiting = 1;
+        sync->empty = ngx_current_msec;
+    }
+
+    return ngx_current_msec - sync->empty >= NGX_RATELIMIT_SYNC_EMPTY_MS;
 }
 
 
@@ -352,8 +400,7 @@ ngx_ratelimit_sync_resets(ngx_ratelimit_sync_t *sync, uint64_t resets)
  */
 static void
 ngx_ratelimit_sync_pull(ngx_ratelimit_sync_t *sync, uint64_t version,
-    uint64_t id, const ngx_ratelimit_redis_control_result_t *result,
-    uint64_t current)
+    uint64_t id, ngx_str_t *record, uint64_t current)
 {
     ngx_ratelimit_sync_compile_t  *compile;
 
@@ -367,16 +414,14 @@ ngx_ratelimit_sync_pull(ngx_ratelimit_sync_t *sync, uint64_t version,
     compile->entry.version = version;
     compile->entry.id = id;
 
-    if (ngx_ratelimit_sync_pieces_keep(&compile->pieces, result,
-                                       NGX_RATELIMIT_SYNC_GET_PIECES,
-                                       compile->pool)
-        == NGX_OK)
-    {
-        sync->pulled = ngx_ratelimit_job_start(ngx_ratelimit_sync_pull_work,
-                                               ngx_ratelimit_sync_pull_done,
-                                               compile, sync->log);
+    if (record) {
+        compile->entry.text = *record;
+        ngx_str_null(record);
     }
 
+    sync->pulled = ngx_ratelimit_job_start(ngx_ratelimit_sync_pull_work,
+                                           ngx_ratelimit_sync_pull_done,
+                                           compile, sync->log);
     if (sync->pulled == NULL) {
         ngx_ratelimit_sync_compile_free(compile);
         ngx_ratelimit_sync_poll_later(sync, NGX_RATELIMIT_SYNC_AGAIN_MS);
@@ -384,20 +429,21 @@ ngx_ratelimit_sync_pull(ngx_ratelimit_sync_t *sync, uint64_t version,
 }
 
 
-/* In a thread: to copy a large record takes as long as some requests. */
+/* In a thread. */
 static void
 ngx_ratelimit_sync_pull_work(void *data)
 {
     ngx_ratelimit_sync_compile_t *compile = data;
 
-    uint64_t                found;
-    ngx_ratelimit_store_t  *store;
+    uint64_t                        found;
+    ngx_int_t                       rc;
+    ngx_ratelimit_store_t          *store;
+    ngx_ratelimit_store_history_e   history;
 
-    if (ngx_ratelimit_sync_pieces_join(&compile->pieces, &compile->entry.text,
-                                       compile->log)
-        != NGX_OK)
-    {
-        compile->failed = 1;
+    rc = ngx_ratelimit_sync_compare(compile);
+
+    if (rc != NGX_DECLINED) {
+        compile->failed = (rc == NGX_ERROR);
         return;
     }
 
@@ -415,13 +461,18 @@ ngx_ratelimit_sync_pull_work(void *data)
 
     /* that of the same number was lost by Redis: no part of the history */
 
+    history = (compile->entry.version == compile->current)
+              ? NGX_RATELIMIT_STORE_DROP : NGX_RATELIMIT_STORE_KEEP;
+
+    if (compile->dropped) {
+        history = NGX_RATELIMIT_STORE_ANEW;
+    }
+
     store = compile->limiter->store;
 
     compile->published = ngx_ratelimit_store_publish(store, &compile->entry,
-                                                     compile->current,
-                                                     compile->entry.version
-                                                     != compile->current,
-                                                     &found);
+                                                     compile->current, 0,
+                                                     history, &found);
     if (compile->published == NGX_OK) {
         compile->generation = ngx_ratelimit_store_generation(store);
     }
@@ -442,6 +493,11 @@ ngx_ratelimit_sync_pull_done(void *data, ngx_uint_t cancelled)
 
     sync = compile->sync;
     sync->pulled = NULL;
+
+    if (compile->back.text.data) {
+        ngx_ratelimit_sync_put_back(compile);
+        return;
+    }
 
     if (compile->none) {
         sync->polling.wait = 0;
@@ -466,7 +522,9 @@ ngx_ratelimit_sync_pull_done(void *data, ngx_uint_t cancelled)
         && compile->published == NGX_OK)
     {
         sync->refused_version = 0;
+        ngx_ratelimit_store_set_refused(sync->limiter->store, 0);
         sync->writing.wait = 0;
+        ngx_ratelimit_sync_pulled(compile);
         ngx_ratelimit_sync_take(compile);
 
     } else if (compile->why == NULL && compile->policy
@@ -492,109 +550,50 @@ ngx_ratelimit_sync_pull_done(void *data, ngx_uint_t cancelled)
 }
 
 
-/*
- * Redis has lost what it had, or its last writes: the highest version that a
- * node has becomes the fleet's again.
- */
+/* An operator has brought two fleets together, or a file from another one. */
 static void
-ngx_ratelimit_sync_put_back(ngx_ratelimit_sync_t *sync, uint64_t found)
+ngx_ratelimit_sync_pulled(ngx_ratelimit_sync_compile_t *compile)
 {
-    ngx_ratelimit_sync_back_t  *back;
-
-    ngx_ratelimit_sync_poll_later(sync, NGX_RATELIMIT_SYNC_AGAIN_MS);
-
-    /* a Redis that does not take it is given it less and less often */
-
-    if (sync->returning.wait
-        && (ngx_msec_int_t) (ngx_current_msec - sync->returning.after) < 0)
-    {
-        return;
-    }
-
-    back = ngx_calloc(sizeof(ngx_ratelimit_sync_back_t), sync->log);
-    if (back == NULL) {
-        return;
-    }
-
-    back->sync = sync;
-    back->limiter = sync->limiter;
-    back->log = sync->log;
-    back->found = found;
-
-    sync->pulled = ngx_ratelimit_job_start(ngx_ratelimit_sync_put_back_work,
-                                           ngx_ratelimit_sync_put_back_done,
-                                           back, sync->log);
-    if (sync->pulled == NULL) {
-        ngx_free(back);
+    if (compile->dropped) {
+        ngx_log_error(NGX_LOG_WARN, compile->log, 0,
+                      "ratelimit zone \"%V\": version %uL of its rules is "
+                      "dropped: it is of another lineage than version %uL, "
+                      "which Redis has", &compile->limiter->zone.name,
+                      compile->dropped, compile->entry.version);
     }
 }
 
 
-/* In a thread: a large record is copied twice. */
+/* The highest version that a gateway of the fleet has becomes the fleet's. */
 static void
-ngx_ratelimit_sync_put_back_work(void *data)
+ngx_ratelimit_sync_put_back(ngx_ratelimit_sync_compile_t *compile)
 {
-    ngx_ratelimit_sync_back_t *back = data;
-
-    uint64_t                     generation;
-    ngx_ratelimit_store_entry_t  entry;
-
-    if (ngx_ratelimit_store_read(back->limiter->store, 0, &entry, &generation,
-                                 back->log)
-        != NGX_OK)
-    {
-        return;
-    }
-
-    back->version = entry.version;
-    back->command = ngx_ratelimit_sync_put_make(back->limiter, back->found,
-                                                &entry, back->log);
-    ngx_free(entry.text.data);
-}
-
-
-static void
-ngx_ratelimit_sync_put_back_done(void *data, ngx_uint_t cancelled)
-{
-    ngx_ratelimit_sync_back_t *back = data;
-
     ngx_uint_t             first;
     ngx_ratelimit_sync_t  *sync;
 
-    if (cancelled) {
-        if (back->command) {
-            ngx_ratelimit_redis_control_drop(back->command);
-        }
+    sync = compile->sync;
 
-        ngx_free(back);
-        return;
-    }
-
-    sync = back->sync;
-    sync->pulled = NULL;
-
-    if (back->command
-        && ngx_ratelimit_redis_control_send(sync->control, back->command,
+    sync->asked = ngx_ratelimit_sync_put_send(sync, compile->entry.version,
+                                            compile->entry.id, &compile->back,
                                             ngx_ratelimit_sync_put_back_answer,
-                                            sync)
-           == NGX_OK)
-    {
-        sync->asked = back->command;
+                                              sync);
+
+    if (sync->asked) {
         first = (sync->returning.wait == 0);
 
         if (ngx_ratelimit_sync_failed(&sync->returning) || first) {
             ngx_log_error(NGX_LOG_NOTICE, sync->log, 0,
                           "ratelimit zone \"%V\": Redis has version %uL of "
-                          "its rules, this node puts back version %uL",
-                          &sync->limiter->zone.name, back->found,
-                          back->version);
+                          "its rules, this gateway puts back version %uL",
+                          &sync->limiter->zone.name, compile->entry.version,
+                          compile->back.version);
         }
 
     } else if (sync->again) {
         ngx_ratelimit_sync_poll(sync);
     }
 
-    ngx_free(back);
+    ngx_ratelimit_sync_compile_free(compile);
 }
 
 
@@ -690,8 +689,6 @@ ngx_ratelimit_sync_save_work(void *data)
                                               &file->err)
                 : ngx_ratelimit_state_write(&file->file, &file->entry.text,
                                             &file->err);
-
-    /* large: not in the loop */
 
     ngx_free(file->entry.text.data);
     file->entry.text.data = NULL;

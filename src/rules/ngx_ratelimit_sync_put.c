@@ -22,14 +22,18 @@ static void ngx_ratelimit_sync_put_lost(ngx_ratelimit_sync_call_t *call,
 static void ngx_ratelimit_sync_put_passed(ngx_ratelimit_sync_call_t *call);
 static void ngx_ratelimit_sync_put_passed_answer(void *data,
     const ngx_ratelimit_redis_control_result_t *result);
+static ngx_uint_t ngx_ratelimit_sync_related(
+    ngx_ratelimit_sync_compile_t *compile,
+    const ngx_ratelimit_store_entry_t *own);
+static uint64_t ngx_ratelimit_sync_lineage(
+    ngx_ratelimit_sync_compile_t *compile, const ngx_str_t *text);
 static ngx_int_t ngx_ratelimit_sync_copy(ngx_pool_t *pool, ngx_str_t *to,
     const ngx_str_t *from);
 
 
 ngx_ratelimit_sync_call_t *
 ngx_ratelimit_sync_put(ngx_ratelimit_limiter_t *limiter, uint64_t expected,
-    const ngx_ratelimit_record_t *record,
-    ngx_ratelimit_sync_release_pt release, void *holder,
+    uint64_t expected_id, const ngx_ratelimit_record_t *record,
     ngx_ratelimit_sync_handler_pt handler, void *data)
 {
     ngx_int_t                   rc;
@@ -42,12 +46,11 @@ ngx_ratelimit_sync_put(ngx_ratelimit_limiter_t *limiter, uint64_t expected,
     }
 
     call->version = expected;
+    call->id = expected_id;
 
     if (expected >= NGX_RATELIMIT_SYNC_LATEST
-        || record->document.len > NGX_RATELIMIT_RECORD_MAX)
+        || record->document.len > NGX_RATELIMIT_DOCUMENT_MAX)
     {
-        call->release = release;
-        call->holder = holder;
         call->result.status = NGX_RATELIMIT_SYNC_TOO_LARGE;
         ngx_ratelimit_sync_call_wait(call, NGX_RATELIMIT_SYNC_ANSWERS, 0);
         return call;
@@ -59,14 +62,7 @@ ngx_ratelimit_sync_put(ngx_ratelimit_limiter_t *limiter, uint64_t expected,
         rc = ngx_ratelimit_sync_call_job(call);
     }
 
-    call = ngx_ratelimit_sync_call_started(call, rc);
-
-    if (call) {
-        call->release = release;
-        call->holder = holder;
-    }
-
-    return call;
+    return ngx_ratelimit_sync_call_started(call, rc);
 }
 
 
@@ -74,22 +70,35 @@ static ngx_int_t
 ngx_ratelimit_sync_put_copy(ngx_ratelimit_sync_call_t *call,
     const ngx_ratelimit_record_t *record)
 {
+    uint64_t  random[2];
+
     if (ngx_ratelimit_sync_copy(call->pool, &call->record.author,
                                 &record->author)
         != NGX_OK
+        || ngx_ratelimit_sync_copy(call->pool, &call->record.address,
+                                   &record->address)
+           != NGX_OK
+        || ngx_ratelimit_sync_copy(call->pool, &call->record.method,
+                                   &record->method)
+           != NGX_OK
+        || ngx_ratelimit_sync_copy(call->pool, &call->record.path,
+                                   &record->path)
+           != NGX_OK
         || ngx_ratelimit_sync_copy(call->pool, &call->record.reason,
                                    &record->reason)
            != NGX_OK
-        || RAND_bytes((u_char *) &call->record.id, sizeof(uint64_t)) != 1)
+        || ngx_ratelimit_sync_copy(call->pool, &call->record.document,
+                                   &record->document)
+           != NGX_OK
+        || RAND_bytes((u_char *) random, sizeof(random)) != 1)
     {
         return NGX_ERROR;
     }
 
-    call->record.document = record->document;
+    /* 0 is the id of no record, and no lineage */
 
-    /* 0 is the id of no record */
-
-    call->record.id |= 1;
+    call->record.id = random[0] | 1;
+    call->record.lineage = record->lineage ? record->lineage : random[1] | 1;
     call->record.version = call->version + 1;
     call->record.time_ms = record->time_ms ? record->time_ms
                                            : ngx_ratelimit_sync_now();
@@ -97,12 +106,11 @@ ngx_ratelimit_sync_put_copy(ngx_ratelimit_sync_call_t *call,
 }
 
 
-/* In a thread: the record's text once, the command for each time it is sent. */
+/* In a thread: the record's digest, or the store's lock. */
 ngx_int_t
 ngx_ratelimit_sync_put_work(ngx_ratelimit_sync_call_t *call)
 {
-    ngx_int_t                    rc;
-    ngx_ratelimit_store_entry_t  entry;
+    ngx_int_t  rc;
 
     if (call->record.text.data == NULL) {
         rc = ngx_ratelimit_record_write(&call->record, call->pool);
@@ -111,26 +119,8 @@ ngx_ratelimit_sync_put_work(ngx_ratelimit_sync_call_t *call)
         }
     }
 
-    if (call->taken || call->alone) {
-        rc = ngx_ratelimit_sync_put_publish(call);
-
-        /* large: not in the loop; the document was of it */
-
-        ngx_str_null(&call->record.document);
-        (void) ngx_pfree(call->pool, call->record.text.data);
-        ngx_str_null(&call->record.text);
-
-        return rc;
-    }
-
-    entry.version = call->record.version;
-    entry.id = call->record.id;
-    entry.text = call->record.text;
-
-    call->command = ngx_ratelimit_sync_put_make(call->limiter, call->version,
-                                                &entry, call->pool->log);
-
-    return call->command ? NGX_OK : NGX_ERROR;
+    return (call->taken || call->alone) ? ngx_ratelimit_sync_put_publish(call)
+                                        : NGX_OK;
 }
 
 
@@ -163,7 +153,8 @@ ngx_ratelimit_sync_put_publish(ngx_ratelimit_sync_call_t *call)
             return rc;
         }
 
-        rc = ngx_ratelimit_store_publish(store, &entry, call->version, 1,
+        rc = ngx_ratelimit_store_publish(store, &entry, call->version,
+                                         call->id, NGX_RATELIMIT_STORE_KEEP,
                                          &call->found);
         call->generation = ngx_ratelimit_store_generation(store);
         return rc;
@@ -176,8 +167,8 @@ ngx_ratelimit_sync_put_publish(ngx_ratelimit_sync_call_t *call)
             break;
         }
 
-        rc = ngx_ratelimit_store_publish(store, &entry, version, 1, &version);
-
+        rc = ngx_ratelimit_store_publish(store, &entry, version, id,
+                                         NGX_RATELIMIT_STORE_KEEP, &version);
     } while (rc == NGX_BUSY);
 
     return NGX_OK;
@@ -212,6 +203,7 @@ ngx_ratelimit_sync_put_done(ngx_ratelimit_sync_call_t *call)
     ngx_ratelimit_sync_wake(call->sync);
 
     call->result.version = call->record.version;
+    call->result.id = call->record.id;
 
     if (call->taken || call->limiter->state.len == 0) {
         call->result.saved = 1;
@@ -264,7 +256,7 @@ ngx_ratelimit_sync_put_answer(ngx_ratelimit_sync_call_t *call,
 
     if (version < call->version) {
 
-        /* it has lost its last writes, which the leader puts back */
+        /* it has lost its last writes, or is another fleet's */
 
         ngx_str_set(&call->result.reason, "behind");
         ngx_ratelimit_sync_call_end(call,
@@ -275,6 +267,64 @@ ngx_ratelimit_sync_put_answer(ngx_ratelimit_sync_call_t *call,
     }
 
     ngx_ratelimit_sync_call_end(call, NGX_RATELIMIT_SYNC_CONFLICT);
+}
+
+
+/* Once for each change, whether its request waits or has gone. */
+void
+ngx_ratelimit_sync_put_log(ngx_ratelimit_sync_call_t *call,
+    ngx_ratelimit_sync_status_e status)
+{
+    u_char     buf[sizeof("version  of its rules may have been made")
+                   + NGX_INT64_LEN];
+    ngx_str_t  what;
+
+    what.data = buf;
+    what.len = ngx_sprintf(buf, "version %uL of its rules %s",
+                           call->record.version,
+                           (status == NGX_RATELIMIT_SYNC_OK)
+                           ? "was made" : "may have been made")
+               - buf;
+
+    ngx_ratelimit_sync_log(call->limiter, call->pool, &what, &call->record);
+}
+
+
+/* What clients have sent stays in its quotes, and on one line. */
+void
+ngx_ratelimit_sync_log(const ngx_ratelimit_limiter_t *limiter,
+    ngx_pool_t *pool, const ngx_str_t *what,
+    const ngx_ratelimit_record_t *record)
+{
+    size_t            len;
+    u_char           *p;
+    ngx_str_t         quoted[4];
+    ngx_uint_t        i;
+    const ngx_str_t  *text[4];
+
+    text[0] = &record->method;
+    text[1] = &record->path;
+    text[2] = &record->author;
+    text[3] = &record->reason;
+
+    for (i = 0; i < 4; i++) {
+        len = text[i]->len;
+        p = ngx_pnalloc(pool, 6 * len + 1);
+
+        if (p == NULL) {
+            ngx_str_set(&quoted[i], "?");
+            continue;
+        }
+
+        quoted[i].data = p;
+        quoted[i].len = (u_char *) ngx_escape_json(p, text[i]->data, len) - p;
+    }
+
+    ngx_log_error(NGX_LOG_NOTICE, ngx_cycle->log, 0,
+                  "ratelimit zone \"%V\": %V: \"%V %V\" by \"%V\" from %V, "
+                  "reason \"%V\"",
+                  &limiter->zone.name, what, &quoted[0], &quoted[1],
+                  &quoted[2], &record->address, &quoted[3]);
 }
 
 
@@ -368,22 +418,23 @@ ngx_ratelimit_sync_put_passed_answer(void *data,
     }
 
     call->result.version = call->record.version;
+    call->result.id = call->record.id;
     call->result.saved = 1;
     ngx_ratelimit_sync_call_end(call, NGX_RATELIMIT_SYNC_OK);
 }
 
 
 ngx_ratelimit_redis_call_t *
-ngx_ratelimit_sync_put_make(const ngx_ratelimit_limiter_t *limiter,
-    uint64_t expected, const ngx_ratelimit_store_entry_t *entry,
-    ngx_log_t *log)
+ngx_ratelimit_sync_put_send(ngx_ratelimit_sync_t *sync, uint64_t expected,
+    uint64_t expected_id, const ngx_ratelimit_store_entry_t *entry,
+    ngx_ratelimit_redis_control_handler_pt handler, void *data)
 {
-    u_char                       text[3][NGX_INT64_LEN];
-    ngx_str_t                    args[7];
+    u_char                       text[4][NGX_INT64_LEN];
+    ngx_str_t                    args[8];
     ngx_pool_t                  *pool;
     ngx_ratelimit_redis_call_t  *call;
 
-    pool = ngx_create_pool(NGX_MIN_POOL_SIZE, log);
+    pool = ngx_create_pool(NGX_MIN_POOL_SIZE, sync->log);
     if (pool == NULL) {
         return NULL;
     }
@@ -393,23 +444,98 @@ ngx_ratelimit_sync_put_make(const ngx_ratelimit_limiter_t *limiter,
     args[1].data = text[0];
     args[1].len = ngx_sprintf(text[0], "%uL", expected) - text[0];
     args[2].data = text[1];
-    args[2].len = ngx_sprintf(text[1], "%uL", entry->version) - text[1];
+    args[2].len = ngx_sprintf(text[1], expected ? "%016xL" : "0", expected_id)
+                  - text[1];
     args[3].data = text[2];
-    args[3].len = ngx_sprintf(text[2], "%016xL", entry->id) - text[2];
-    args[4] = entry->text;
-    args[6] = args[2];
+    args[3].len = ngx_sprintf(text[2], "%uL", entry->version) - text[2];
+    args[4].data = text[3];
+    args[4].len = ngx_sprintf(text[3], "%016xL", entry->id) - text[3];
+    args[5] = entry->text;
+    args[7] = args[3];
 
     call = NULL;
 
-    if (ngx_ratelimit_sync_channel(limiter, pool, &args[5]) == NGX_OK) {
-        call = ngx_ratelimit_redis_control_rules_make(limiter->redis,
-                                                      &limiter->zone.name,
-                                                      args, 7, log);
+    if (ngx_ratelimit_sync_channel(sync->limiter, pool, &args[6]) == NGX_OK) {
+        call = ngx_ratelimit_redis_control_rules(sync->control,
+                                                 &sync->limiter->zone.name,
+                                                 args, 8, handler, data);
     }
 
     ngx_destroy_pool(pool);
 
     return call;
+}
+
+
+ngx_int_t
+ngx_ratelimit_sync_compare(ngx_ratelimit_sync_compile_t *compile)
+{
+    uint64_t                     generation;
+    ngx_int_t                    rc;
+    ngx_ratelimit_store_entry_t  own;
+
+    rc = ngx_ratelimit_store_read(compile->limiter->store, 0, &own,
+                                  &generation, compile->log);
+    if (rc != NGX_OK) {
+        return rc;
+    }
+
+    if (!ngx_ratelimit_sync_related(compile, &own)) {
+        compile->dropped = own.version;
+
+    } else if (own.version > compile->entry.version) {
+        compile->back = own;
+        return NGX_OK;
+    }
+
+    ngx_free(own.text.data);
+
+    return NGX_DECLINED;
+}
+
+
+/*
+ * Whether Redis' record is of the same fleet: what this gateway's own was made
+ * of, or of the same lineage. A record of a gateway before this one has none.
+ * That is no reason not to follow what Redis has, but none to undo it either.
+ */
+static ngx_uint_t
+ngx_ratelimit_sync_related(ngx_ratelimit_sync_compile_t *compile,
+    const ngx_ratelimit_store_entry_t *own)
+{
+    uint64_t  id, here, there;
+
+    if (compile->entry.version == 0
+        || (ngx_ratelimit_store_id(compile->limiter->store,
+                                   compile->entry.version, &id)
+            == NGX_OK
+            && id == compile->entry.id))
+    {
+        return 1;
+    }
+
+    here = ngx_ratelimit_sync_lineage(compile, &own->text);
+    there = ngx_ratelimit_sync_lineage(compile, &compile->entry.text);
+
+    if (here && there) {
+        return here == there;
+    }
+
+    return compile->entry.version >= own->version;
+}
+
+
+static uint64_t
+ngx_ratelimit_sync_lineage(ngx_ratelimit_sync_compile_t *compile,
+    const ngx_str_t *text)
+{
+    const char              *wrong;
+    ngx_ratelimit_record_t   record;
+
+    wrong = ngx_ratelimit_record_head(text, compile->pool, &record);
+
+    return (wrong && wrong != ngx_ratelimit_record_too_large) ? 0
+                                                              : record.lineage;
 }
 
 

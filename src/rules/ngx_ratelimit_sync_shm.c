@@ -40,7 +40,8 @@ ngx_ratelimit_sync_prepare(ngx_conf_t *cf, ngx_ratelimit_limiter_t *limiter,
                            NGX_RATELIMIT_STORE_LAYOUT, &limiter->zone.name)
                - name.data;
 
-    size = ngx_align(ngx_ratelimit_store_size(NGX_RATELIMIT_RECORD_MAX),
+    size = ngx_align(ngx_ratelimit_store_size(NGX_RATELIMIT_RECORD_MAX,
+                                              NGX_RATELIMIT_RECORD_RING),
                      ngx_pagesize);
     size += (size / ngx_pagesize) * sizeof(ngx_slab_page_t)
             + NGX_RATELIMIT_SYNC_SPARE_PAGES * ngx_pagesize;
@@ -80,12 +81,14 @@ ngx_ratelimit_sync_init(ngx_shm_zone_t *shm_zone, void *data)
 
     /* not zeroed here, which would touch all of it: it is zero, being new */
 
-    size = ngx_ratelimit_store_size(NGX_RATELIMIT_RECORD_MAX);
+    size = ngx_ratelimit_store_size(NGX_RATELIMIT_RECORD_MAX,
+                                    NGX_RATELIMIT_RECORD_RING);
     limiter->store = ngx_slab_alloc(shpool, size);
 
     if (limiter->store == NULL
         || ngx_ratelimit_store_init(limiter->store, size,
-                                    NGX_RATELIMIT_RECORD_MAX)
+                                    NGX_RATELIMIT_RECORD_MAX,
+                                    NGX_RATELIMIT_RECORD_RING)
            != NGX_OK)
     {
         ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
@@ -198,7 +201,8 @@ ngx_ratelimit_sync_publish_all(ngx_ratelimit_limiter_t *limiter,
 
     for (i = n; i > 0; i--) {
         if (ngx_ratelimit_store_publish(limiter->store, &entries[i - 1],
-                                        NGX_RATELIMIT_STORE_ANY, 1, &found)
+                                        NGX_RATELIMIT_STORE_ANY, 0,
+                                        NGX_RATELIMIT_STORE_KEEP, &found)
             == NGX_OK)
         {
             published++;

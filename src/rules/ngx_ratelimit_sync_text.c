@@ -1,5 +1,5 @@
 /*
- * What Redis and the store answer: records in pieces, heads, numbers.
+ * What Redis and the store answer: heads, numbers.
  */
 
 #include "ngx_ratelimit_sync_call.h"
@@ -70,7 +70,7 @@ ngx_ratelimit_sync_heads(ngx_ratelimit_sync_call_t *call,
             return NGX_ERROR;
         }
 
-        if (wrong) {
+        if (wrong && wrong != ngx_ratelimit_record_too_large) {
             heads.nelts--;
             break;
         }
@@ -92,68 +92,6 @@ ngx_ratelimit_sync_heads(ngx_ratelimit_sync_call_t *call,
     call->result.records = heads.elts;
 
     return NGX_OK;
-}
-
-
-ngx_int_t
-ngx_ratelimit_sync_pieces_keep(ngx_ratelimit_sync_pieces_t *pieces,
-    const ngx_ratelimit_redis_control_result_t *result, ngx_uint_t from,
-    ngx_pool_t *pool)
-{
-    ngx_uint_t  i;
-
-    pieces->texts = ngx_palloc(pool, (result->n - from) * sizeof(ngx_str_t));
-    if (pieces->texts == NULL) {
-        return NGX_ERROR;
-    }
-
-    for (i = from; i < result->n; i++) {
-        pieces->texts[pieces->n++] = result->texts[i];
-        ngx_str_null(&result->texts[i]);
-    }
-
-    return NGX_OK;
-}
-
-
-ngx_int_t
-ngx_ratelimit_sync_pieces_join(ngx_ratelimit_sync_pieces_t *pieces,
-    ngx_str_t *text, ngx_log_t *log)
-{
-    u_char      *p;
-    size_t       len;
-    ngx_uint_t   i;
-
-    for (i = 0, len = 0; i < pieces->n; i++) {
-        len += pieces->texts[i].len;
-    }
-
-    p = ngx_alloc(len + 1, log);
-    if (p == NULL) {
-        return NGX_ERROR;
-    }
-
-    text->data = p;
-    text->len = len;
-
-    for (i = 0; i < pieces->n; i++) {
-        if (pieces->texts[i].len) {
-            p = ngx_cpymem(p, pieces->texts[i].data, pieces->texts[i].len);
-        }
-    }
-
-    ngx_ratelimit_sync_pieces_free(pieces);
-
-    return NGX_OK;
-}
-
-
-void
-ngx_ratelimit_sync_pieces_free(ngx_ratelimit_sync_pieces_t *pieces)
-{
-    while (pieces->n) {
-        ngx_free(pieces->texts[--pieces->n].data);
-    }
 }
 
 

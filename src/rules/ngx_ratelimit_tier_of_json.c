@@ -64,12 +64,23 @@ ngx_ratelimit_read_tier_of(ngx_ratelimit_reader_t *reader,
 {
     void                     *memory;
     size_t                    n, bytes;
+    json_t                   *keys, *patterns;
     ngx_ratelimit_tier_of_t   tier_of;
 
     (void) data;
 
-    n = json_object_size(json_object_get(value, "keys"))
-        + json_array_size(json_object_get(value, "patterns"));
+    keys = json_object_get(value, "keys");
+    patterns = json_object_get(value, "patterns");
+
+    if (!ngx_ratelimit_read_few(reader, at, "keys", keys,
+                                NGX_RATELIMIT_DOCUMENT_ENTRIES)
+        || !ngx_ratelimit_read_few(reader, at, "patterns", patterns,
+                                   NGX_RATELIMIT_DOCUMENT_ENTRIES))
+    {
+        return;
+    }
+
+    n = json_object_size(keys) + json_array_size(patterns);
 
     ngx_memzero(&tier_of, sizeof(ngx_ratelimit_tier_of_t));
 
@@ -138,7 +149,7 @@ ngx_ratelimit_tier_of_keys(ngx_ratelimit_reader_t *reader,
     void                     *iter;
     u_char                  (*names)[NGX_RATELIMIT_SHA256];
     size_t                    i;
-    ngx_uint_t                problems;
+    ngx_uint_t                n, problems;
     ngx_ratelimit_place_t     place;
 
     problems = reader->problems->n;
@@ -158,9 +169,11 @@ ngx_ratelimit_tier_of_keys(ngx_ratelimit_reader_t *reader,
          iter = json_object_iter_next(value, iter))
     {
         place.name = json_object_iter_key(iter);
+        n = reader->problems->n;
 
         ngx_ratelimit_tier_of_key(reader, &place, json_object_iter_value(iter),
                                   data, names[i++]);
+        (void) ngx_ratelimit_read_skip(reader, n, NULL);
     }
 
     if (problems == reader->problems->n) {
@@ -210,6 +223,7 @@ ngx_ratelimit_tier_of_patterns(ngx_ratelimit_reader_t *reader,
 
     size_t                  i, n;
     json_t                 *item;
+    ngx_uint_t              problems;
     ngx_ratelimit_place_t   place;
 
     n = json_array_size(value);
@@ -222,12 +236,15 @@ ngx_ratelimit_tier_of_patterns(ngx_ratelimit_reader_t *reader,
 
     for (i = 0; i < n; i++) {
         item = ngx_ratelimit_read_item(value, i, at, &place);
+        problems = reader->problems->n;
 
         if (ngx_ratelimit_read_is(reader, &place, item,
                                   NGX_RATELIMIT_IS_OBJECT))
         {
             ngx_ratelimit_tier_of_pattern(reader, &place, item, tier_of);
         }
+
+        (void) ngx_ratelimit_read_skip(reader, problems, NULL);
     }
 }
 

@@ -116,6 +116,12 @@ ngx_ratelimit_read_rule_keys(ngx_ratelimit_reader_t *reader,
     ngx_ratelimit_amount_t    amount;
     ngx_ratelimit_api_key_t   key;
 
+    if (!ngx_ratelimit_read_few(reader, at, NULL, draft->override,
+                                NGX_RATELIMIT_DOCUMENT_ENTRIES))
+    {
+        return;
+    }
+
     rule = draft->rule;
     problems = reader->problems->n;
     n = json_object_size(draft->override);

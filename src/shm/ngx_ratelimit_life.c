@@ -64,7 +64,7 @@ ngx_ratelimit_life_begin(ngx_ratelimit_lives_t *lives)
         }
     }
 
-    return 0;
+    return NGX_RATELIMIT_LIFE_SHARED;
 }
 
 
@@ -121,6 +121,12 @@ ngx_ratelimit_lives_list(ngx_ratelimit_lives_t *lives, uint64_t own,
         if (number) {
             alive[n++] = number;
         }
+    }
+
+    /* nobody has it before all the others stood at once */
+
+    if (nlives == NGX_RATELIMIT_LIVES && own != NGX_RATELIMIT_LIFE_SHARED) {
+        alive[n++] = NGX_RATELIMIT_LIFE_SHARED;
     }
 
     return n;

@@ -15,6 +15,9 @@
 
 #define NGX_RATELIMIT_LIVES  256   /* workers at a time, old cycles' included */
 
+/* of all workers that found no life free; it goes on for ever */
+#define NGX_RATELIMIT_LIFE_SHARED  ((uint64_t) -1)
+
 typedef struct ngx_ratelimit_lives_s  ngx_ratelimit_lives_t;
 
 /* bytes of NGX_RATELIMIT_LIVES, aligned to 8, zeroed before init */
@@ -25,8 +28,8 @@ ngx_int_t ngx_ratelimit_lives_init(ngx_ratelimit_lives_t *lives);
 
 /*
  * A worker takes a life, by its main thread. Returns its number, 1 and more,
- * which no other worker, alive or dead, ever had in this memory; or 0 when none
- * is free. nginx's single process needs no lock, and takes none.
+ * which no other worker, alive or dead, ever had in this memory; or SHARED when
+ * none is free. nginx's single process needs no lock, and takes none.
  */
 uint64_t ngx_ratelimit_life_begin(ngx_ratelimit_lives_t *lives);
 
@@ -35,7 +38,7 @@ void ngx_ratelimit_life_end(ngx_ratelimit_lives_t *lives, uint64_t life);
 
 /*
  * Writes the numbers of the other lives that go on, without the caller's own,
- * to alive (NGX_RATELIMIT_LIVES of them), and returns how many. One that has
+ * to alive (up to NGX_RATELIMIT_LIVES + 1), and returns how many. One that has
  * just ended may be among them; one that goes on is never missing.
  */
 ngx_uint_t ngx_ratelimit_lives_list(ngx_ratelimit_lives_t *lives,

@@ -31,6 +31,7 @@ typedef struct {
 struct ngx_ratelimit_store_s {
     ngx_ratelimit_lock_t        locks[LOCKS];
     size_t                      max;
+    size_t                      ring;      /* bytes of it */
 
     _Atomic uint64_t            generation;
     ngx_ratelimit_store_head_t  current[2];
@@ -46,6 +47,8 @@ struct ngx_ratelimit_store_s {
     _Atomic uint64_t            resets;
     _Atomic uint64_t            asked_ms;
     _Atomic uint64_t            reachable;
+    _Atomic uint64_t            refused;
+    _Atomic uint64_t            joined;
     _Atomic uint64_t            error;
 
     u_char                      bytes[];   /* two places, and the ring */
@@ -79,21 +82,22 @@ static u_char *ngx_ratelimit_store_out(const ngx_ratelimit_store_t *store,
 
 
 size_t
-ngx_ratelimit_store_size(size_t max)
+ngx_ratelimit_store_size(size_t max, size_t ring)
 {
-    return sizeof(ngx_ratelimit_store_t) + 3 * max;
+    return sizeof(ngx_ratelimit_store_t) + 2 * max + ring;
 }
 
 
 ngx_int_t
 ngx_ratelimit_store_init(ngx_ratelimit_store_t *store, size_t size,
-    size_t max)
+    size_t max, size_t ring)
 {
-    if (max == 0 || size < ngx_ratelimit_store_size(max)) {
+    if (max == 0 || ring < max || size < ngx_ratelimit_store_size(max, ring)) {
         return NGX_ERROR;
     }
 
     store->max = max;
+    store->ring = ring;
 
     return ngx_ratelimit_locks_init(store->locks, sizeof(ngx_ratelimit_lock_t),
                                     LOCKS);
@@ -131,22 +135,11 @@ ngx_ratelimit_store_version(const ngx_ratelimit_store_t *store,
 }
 
 
-/* A word by itself: that of another generation is none that is torn. */
-size_t
-ngx_ratelimit_store_bytes(const ngx_ratelimit_store_t *store)
-{
-    uint64_t  generation;
-
-    generation = atomic_load(&store->generation);
-
-    return generation ? store->current[generation & 1].len : 0;
-}
-
-
 ngx_int_t
 ngx_ratelimit_store_publish(ngx_ratelimit_store_t *store,
     const ngx_ratelimit_store_entry_t *entry, uint64_t expected,
-    ngx_uint_t history, uint64_t *found)
+    uint64_t expected_id, ngx_ratelimit_store_history_e history,
+    uint64_t *found)
 {
     u_char                      *old, *new;
     uint64_t                     generation, version;
@@ -166,7 +159,10 @@ ngx_ratelimit_store_publish(ngx_ratelimit_store_t *store,
     head = &store->current[generation & 1];
     version = generation ? head->version : 0;
 
-    if (expected != NGX_RATELIMIT_STORE_ANY && expected != version) {
+    if (expected != NGX_RATELIMIT_STORE_ANY
+        && (expected != version
+            || (expected_id && generation && expected_id != head->id)))
+    {
         ngx_ratelimit_unlock(&store->locks[NGX_RATELIMIT_STORE_WRITER]);
         *found = version;
         return NGX_BUSY;
@@ -175,7 +171,10 @@ ngx_ratelimit_store_publish(ngx_ratelimit_store_t *store,
     old = store->bytes + (generation & 1) * store->max;
     new = store->bytes + (~generation & 1) * store->max;
 
-    if (generation && history) {
+    if (history == NGX_RATELIMIT_STORE_ANEW) {
+        atomic_store(&store->first, atomic_load(&store->next));
+
+    } else if (generation && history == NGX_RATELIMIT_STORE_KEEP) {
         ngx_ratelimit_store_keep(store, head, old);
     }
 
@@ -229,7 +228,7 @@ ngx_ratelimit_store_keep(ngx_ratelimit_store_t *store,
            && (next - first == NGX_RATELIMIT_STORE_HISTORY
                || end + head->len
                   - store->history[first % NGX_RATELIMIT_STORE_HISTORY].pos
-                  > store->max))
+                  > store->ring))
     {
         first++;
     }
@@ -242,8 +241,8 @@ ngx_ratelimit_store_keep(ngx_ratelimit_store_t *store,
     slot->pos = end;
 
     ring = store->bytes + 2 * store->max;
-    offset = end % store->max;
-    n = ngx_min(head->len, store->max - offset);
+    offset = end % store->ring;
+    n = ngx_min(head->len, store->ring - offset);
 
     ngx_memcpy(ring + offset, text, n);
     ngx_memcpy(ring, text + n, head->len - n);
@@ -452,8 +451,8 @@ ngx_ratelimit_store_out(const ngx_ratelimit_store_t *store,
     }
 
     ring = store->bytes + 2 * store->max;
-    offset = head->pos % store->max;
-    n = ngx_min(head->len, store->max - offset);
+    offset = head->pos % store->ring;
+    n = ngx_min(head->len, store->ring - offset);
 
     out = ngx_cpymem(out, ring + offset, n);
 
@@ -509,6 +508,8 @@ ngx_ratelimit_store_stat(const ngx_ratelimit_store_t *store,
     stat->resets = atomic_load(&store->resets);
     stat->asked_ms = atomic_load(&store->asked_ms);
     stat->reachable = atomic_load(&store->reachable);
+    stat->refused = atomic_load(&store->refused);
+    stat->joined = atomic_load(&store->joined);
     stat->error = atomic_load(&store->error);
 }
 
@@ -555,6 +556,13 @@ ngx_ratelimit_store_set_resets(ngx_ratelimit_store_t *store, uint64_t resets)
 
 
 void
+ngx_ratelimit_store_set_joined(ngx_ratelimit_store_t *store)
+{
+    atomic_store(&store->joined, 1);
+}
+
+
+void
 ngx_ratelimit_store_set_asked(ngx_ratelimit_store_t *store, uint64_t time_ms,
     ngx_uint_t reachable)
 {
@@ -563,4 +571,12 @@ ngx_ratelimit_store_set_asked(ngx_ratelimit_store_t *store, uint64_t time_ms,
     }
 
     atomic_store(&store->reachable, reachable ? 1 : 0);
+}
+
+
+void
+ngx_ratelimit_store_set_refused(ngx_ratelimit_store_t *store,
+    uint64_t version)
+{
+    atomic_store(&store->refused, version);
 }

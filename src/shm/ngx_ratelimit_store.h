@@ -13,7 +13,7 @@
 #include <ngx_config.h>
 #include <ngx_core.h>
 
-#define NGX_RATELIMIT_STORE_LAYOUT   1   /* another one: memory of its own */
+#define NGX_RATELIMIT_STORE_LAYOUT   3   /* another one: memory of its own */
 #define NGX_RATELIMIT_STORE_HISTORY  50  /* records before the current one */
 
 typedef struct ngx_ratelimit_store_s  ngx_ratelimit_store_t;
@@ -26,13 +26,13 @@ typedef struct {
 
 /*
  * Bytes of a store whose records have at most max bytes each: two places for
- * the current one, and a ring of as many bytes as one for the history.
+ * the current one, and ring bytes, max at least, for the history.
  */
-size_t ngx_ratelimit_store_size(size_t max);
+size_t ngx_ratelimit_store_size(size_t max, size_t ring);
 
 /* Of zeroed memory. Returns NGX_OK, or NGX_ERROR: a lock cannot be made. */
 ngx_int_t ngx_ratelimit_store_init(ngx_ratelimit_store_t *store, size_t size,
-    size_t max);
+    size_t max, size_t ring);
 
 /* Counts the publications, without a lock: 0 as long as there was none. */
 uint64_t ngx_ratelimit_store_generation(const ngx_ratelimit_store_t *store);
@@ -40,9 +40,6 @@ uint64_t ngx_ratelimit_store_generation(const ngx_ratelimit_store_t *store);
 /* Version and id of the current record, without a lock; 0 and 0: none. */
 void ngx_ratelimit_store_version(const ngx_ratelimit_store_t *store,
     uint64_t *version, uint64_t *id);
-
-/* Bytes of the current record, without a lock; 0: none. */
-size_t ngx_ratelimit_store_bytes(const ngx_ratelimit_store_t *store);
 
 /*
  * The id of a record, the current one or one of the history. Returns NGX_OK,
@@ -55,16 +52,23 @@ ngx_int_t ngx_ratelimit_store_id(const ngx_ratelimit_store_t *store,
 /*
  * Makes a record the current one, and the one before part of the history,
  * which loses its oldest ones. expected: a version that must be the current
- * one, or NGX_RATELIMIT_STORE_ANY. history: 0: the one before is dropped
- * instead. Returns NGX_OK, NGX_BUSY: another version is current (in *found),
- * NGX_DECLINED: the record is too large, or NGX_ERROR: the lock is broken. May
- * be called by a thread: of many megabytes it should be.
+ * one, with that id (0: any), or NGX_RATELIMIT_STORE_ANY. history: what becomes
+ * of the one before, and of the history. Returns NGX_OK, NGX_BUSY: another
+ * version is current (in *found), NGX_DECLINED: the record is too large, or
+ * NGX_ERROR: the lock is broken. May be called by a thread.
  */
 #define NGX_RATELIMIT_STORE_ANY  ((uint64_t) -1)
 
+typedef enum {
+    NGX_RATELIMIT_STORE_KEEP = 0,    /* the one before joins the history */
+    NGX_RATELIMIT_STORE_DROP,        /* it is dropped */
+    NGX_RATELIMIT_STORE_ANEW         /* and the whole history with it */
+} ngx_ratelimit_store_history_e;
+
 ngx_int_t ngx_ratelimit_store_publish(ngx_ratelimit_store_t *store,
     const ngx_ratelimit_store_entry_t *entry, uint64_t expected,
-    ngx_uint_t history, uint64_t *found);
+    uint64_t expected_id, ngx_ratelimit_store_history_e history,
+    uint64_t *found);
 
 /*
  * Copies a record to the heap: the current one (version 0), or one of the
@@ -98,14 +102,17 @@ void ngx_ratelimit_store_leave(ngx_ratelimit_store_t *store);
  * What the leader knows, for all workers, each a word by itself: the
  * generation that stands in the state file; the fleet's last reset that this
  * node has applied, as Redis names it; when Redis last answered (ms since the
- * epoch; 0: never), and whether the last question had an answer; why the state
- * could not be written (errno).
+ * epoch; 0: never), and whether the last question had an answer; whether Redis
+ * has ever had this gateway's record (joined); why the state could not be
+ * written (errno).
  */
 typedef struct {
     uint64_t    written;
     uint64_t    resets;
     uint64_t    asked_ms;
     uint64_t    reachable;
+    uint64_t    refused;      /* version that is not used; 0: none */
+    uint64_t    joined;
     uint64_t    error;
 } ngx_ratelimit_store_stat_t;
 
@@ -124,7 +131,10 @@ void ngx_ratelimit_store_set_written(ngx_ratelimit_store_t *store,
     uint64_t generation, ngx_err_t err);
 void ngx_ratelimit_store_set_resets(ngx_ratelimit_store_t *store,
     uint64_t resets);
+void ngx_ratelimit_store_set_joined(ngx_ratelimit_store_t *store);
 void ngx_ratelimit_store_set_asked(ngx_ratelimit_store_t *store,
     uint64_t time_ms, ngx_uint_t reachable);
+void ngx_ratelimit_store_set_refused(ngx_ratelimit_store_t *store,
+    uint64_t version);
 
 #endif /* NGX_RATELIMIT_STORE_H_INCLUDED */

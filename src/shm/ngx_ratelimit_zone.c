@@ -238,11 +238,11 @@ ngx_ratelimit_zone_begin(ngx_ratelimit_zone_t *zone, ngx_log_t *log)
 {
     zone->life = ngx_ratelimit_life_begin(zone->lives);
 
-    if (zone->life == 0) {
-        ngx_log_error(NGX_LOG_ERR, log, 0,
-                      "ratelimit zone \"%V\" has more than %d workers, this "
-                      "one does not count its requests in flight until "
-                      "another ends",
+    if (zone->life == NGX_RATELIMIT_LIFE_SHARED) {
+        ngx_log_error(NGX_LOG_WARN, log, 0,
+                      "ratelimit zone \"%V\" has more than %d workers, the "
+                      "requests in flight of this one stay counted if it is "
+                      "killed",
                       &zone->name, NGX_RATELIMIT_LIVES);
     }
 }

@@ -57,6 +57,8 @@ sub table {
           full => { does => 'slow 100 5', seconds => 10 } },
         { name => '20 ms delay, 5 % loss', do => \&cut, net => 1,
           full => { does => 'slow 20 5', seconds => 10 } },
+        { name => 'single connections faulty', do => \&faulty, net => 1,
+          full => { seconds => 10, packets => 50 } },
         { name => 'maxmemory reached', do => \&fill,
           short => { seconds => 1 }, full => { seconds => 5 } },
         { name => 'scripts flushed', do => \&flush, serves => 1,
@@ -67,6 +69,8 @@ sub table {
           full => { seconds => 10 } },
         { name => 'restart without data', do => \&all_down, loses => 'all',
           short => { seconds => 0.5 }, full => { seconds => 0 } },
+        { name => 'five gateways without Redis', do => \&alone,
+          short => { others => 30 }, full => { others => 30 } },
         { name => 'workers killed', do => \&kill_workers, closed => 1,
           loses => 'local', serves => 1,
           log => qr/\[alert\] .*(?:exited\ on\ signal\ 9
@@ -227,6 +231,52 @@ sub all_down {
 }
 
 
+# Five gateways that know of each other lose all Redis nodes: each admits its
+# share of what it knows to be left, so all of them at most twice the limit.
+sub alone {
+    my ($run, %is) = @_;
+
+    my $cluster = $run->{cluster};
+    my $limit = $run->ALONE;
+    my @more = map { $run->gateway_new("alone$_") } 1 .. 3;
+    my @fleet = (@{ $run->{gateways} }, @more);
+
+    $run->waits('each gateway knows of five', sub {
+        @fleet == grep { $_->get('/metrics')->{body}
+                         =~ /^ratelimit_redis_nodes\S* 5$/m } @fleet
+    });
+
+    my @families = qw( alone trickle ahead );
+    my $passed = sub {
+        my ($n, $path) = @_;
+
+        return scalar grep { $_->{status} == 200 } t::Gateway::send_all(
+            [map { my $i = $_; map { [$_, $path] } @fleet } 1 .. $n]);
+    };
+
+    # others have used some before, and all gateways have seen that
+    my %used = map { $_ => $passed->($is{others} / @fleet, "/$_?k=used") }
+               @families;
+
+    $cluster->signal(STOP => $cluster->nodes);
+    $passed->(4, '/known?k=breaker');
+
+    for my $family (@families) {
+        my $new = $passed->($limit, "/$family?k=new");
+        my $rest = $passed->($limit, "/$family?k=used");
+
+        $run->is($new, 2 * $limit, "$family: the fleet admits twice the limit");
+        $run->ok($rest >= @fleet, "$family: each gateway admits some");
+        $run->at_most($used{$family} + $rest, 2 * $limit,
+                      "$family: with what was admitted before");
+    }
+
+    $cluster->signal(CONT => $cluster->nodes);
+    $run->mark;
+    $_->stop for @more;
+}
+
+
 # The network
 
 sub cut {
@@ -243,6 +293,24 @@ sub cut {
     sleep $is{seconds};
     $run->{net}->does('pass');
     $run->mark;
+}
+
+
+# First as long without: what is degraded then, on a busy machine, is not by the
+# faults.
+sub faulty {
+    my ($run, %is) = @_;
+
+    my @times = $run->mark;
+
+    sleep $is{seconds};
+    $run->{net}->does("faulty $is{packets}");
+    push @times, $run->mark;
+    sleep $is{seconds};
+    $run->{net}->does('pass');
+    push @times, $run->mark;
+
+    $run->{compares} = \@times;
 }
 
 

@@ -91,7 +91,7 @@ sub lay {
 sub run { system(@_) == 0 or die "@_ failed" }
 
 
-# pass, drop, refuse, slow <ms> <percent>: see wire.c.
+# pass, drop, refuse, slow <ms> <percent>, faulty <packets>: see wire.c.
 sub does {
     my ($self, $what) = @_;
 

@@ -22,6 +22,19 @@ sub table {
                sprintf('%.0f', 1000 * $_->{recovered})] }
             @rows);
 
+    return lay(@lines);
+}
+
+
+# The rows of t/chaos/Single.pm.
+sub figures {
+    return lay(['fault', 'wanted, at most', 'measured'],
+               map { [@$_{qw( name wanted figure )}] } @_);
+}
+
+
+sub lay {
+    my @lines = @_;
     my @width;
 
     for my $line (@lines) {

@@ -25,6 +25,7 @@ use constant {
     WAIT_S      => 8,       # the longest that one may take on a busy machine
     MEMORY_KB   => 8192,    # what a worker may have grown
     NODES       => 6,
+    ALONE       => 100,     # the limit of what gateways count without Redis
 };
 
 # of ten keys
@@ -94,6 +95,12 @@ sub gateway_new {
     ratelimit_zone \$arg_k zone=bucket:1m $redis
                    rate=$limits->{bucket}{rate}r/s
                    capacity=$limits->{bucket}{limit};
+    ratelimit_zone \$arg_k zone=alone:1m $redis algorithm=fixed_window
+                   limit=@{[ALONE]} window=366d fail_mode=local;
+    ratelimit_zone \$arg_k zone=trickle:1m $redis fail_mode=local
+                   rate=@{[ALONE]}r/d;
+    ratelimit_zone \$arg_k zone=ahead:1m redis=r algorithm=sliding_window
+                   limit=@{[ALONE]} window=1d fail_mode=local;
     ratelimit_zone \$arg_k zone=local:1m algorithm=fixed_window
                    limit=$limits->{local}{limit} window=366d;
     server {
@@ -104,6 +111,10 @@ sub gateway_new {
         location /lease { ratelimit zone=lease; empty_gif; }
         location /bucket { ratelimit zone=bucket; empty_gif; }
         location /local { ratelimit zone=local; empty_gif; }
+        location /alone { ratelimit zone=alone; empty_gif; }
+        location /trickle { ratelimit zone=trickle; empty_gif; }
+        location /ahead { ratelimit zone=ahead; empty_gif; }
+        location /metrics { ratelimit_metrics; }
     }
 CONF
         ->start;
@@ -224,6 +235,7 @@ sub fault {
     push @{ $self->{done} }, $fault;
     $self->{n}++;
     $self->{records} = [];
+    $self->{compares} = undef;
     $self->{resets} = $self->{stall} = 0;
     $self->{logged} = { map { $_->{name} => length $_->log }
                         @{ $self->{gateways} } };
@@ -262,6 +274,7 @@ sub fault {
     push @{ $self->{rows} }, { name => $fault->{name}, %$got,
                                stall => $self->{stall} };
     $self->judge($got);
+    $self->compare(@{ $self->{compares} }) if $self->{compares};
     $self->workers_ok($before);
     $self->log_ok;
     $self->ok($self->{cluster}->healthy(60), 'the cluster is whole again');
@@ -292,6 +305,24 @@ sub judge {
     $self->at_most($got->{longest}, WAIT_S, 'seconds of the longest wait');
     $self->at_most($got->{recovered}, $self->{recovers},
                    'seconds until all is limited again');
+}
+
+
+# From begin on all was well, from fault to end it was not: what was DEGRADED
+# beyond what was before.
+sub compare {
+    my ($self, $begin, $fault, $end) = @_;
+
+    my @shares = map {
+        my ($from, $to) = @$_;
+        my @sent = grep { $_->{sent} >= $from && $_->{sent} < $to }
+                   @{ $self->{records} };
+        @sent ? (grep { $_->{told} eq 'D' } @sent) / @sent : 1
+    } [$begin, $fault], [$fault, $end];
+
+    Test::More::diag(sprintf '%s: DEGRADED %.1f %% before, %.1f %% with it',
+                     $self->{fault}{name}, map { 100 * $_ } @shares);
+    $self->at_most($shares[1] - $shares[0], 0.15, 'DEGRADED beyond');
 }
 
 

@@ -7,11 +7,13 @@
  *
  * It says "ready", then takes lines from its standard input, and ends with it:
  *
- *     pass | drop | refuse | slow <ms> <percent>   [<node>]
+ *     pass | drop | refuse | slow <ms> <percent> | faulty <packets>   [<node>]
  *
  * of all nodes, or of the one whose address ends with that number. drop: no
  * packet arrives. refuse: what the gateways send is answered by a reset. slow:
- * half of <ms> later each way, and that percentage of packets lost.
+ * half of <ms> later each way, and that percentage of packets lost. faulty: one
+ * in so many packets with data has its connection reset, delayed once by 1 to
+ * 30 ms, or stalled for 20 to 400 ms; packets of a connection keep their order.
  */
 
 #define _GNU_SOURCE
@@ -35,12 +37,13 @@
 #define MAX_PACKET  65536
 #define MAX_LATE    65536              /* packets on their way */
 
-typedef enum { PASS = 0, DROP, REFUSE, SLOW } mode_e;
+typedef enum { PASS = 0, DROP, REFUSE, SLOW, FAULTY } mode_e;
 
 typedef struct {
     mode_e   mode;
     int      ms;
     int      percent;
+    int      packets;
 } rule_t;
 
 typedef struct {
@@ -55,14 +58,20 @@ static void command(char *line);
 static int commands_read(void);
 static void packet(char *data, size_t len, int from_gateway, int back, int on);
 static void refuse(char *data, size_t len, int back);
+static void reset_send(struct ip *ip, struct tcphdr *tcp, int fd, int forth,
+    size_t payload);
+static void faulty(char *data, size_t len, int from_gateway, int back, int on,
+    int packets);
 static uint16_t sum(uint32_t start, const void *data, size_t len);
-static void late(char *data, size_t len, int on, int ms);
+static void late(char *data, size_t len, int on, int64_t due_us);
 static int late_send(void);
 static int64_t now_us(void);
 
 static rule_t    rules[256];           /* by the last byte of the address */
 static late_t    ring[MAX_LATE];
 static unsigned  first, end;           /* ring[first % MAX_LATE] is next */
+static int64_t   held_us[65536][2];    /* until when, by the gateway's port and
+                                          direction */
 
 
 int
@@ -171,6 +180,10 @@ command(char *line)
         rule.mode = SLOW;
         sscanf(line, "slow %d %d %d", &rule.ms, &rule.percent, &node);
 
+    } else if (strncmp(line, "faulty", 6) == 0) {
+        rule.mode = FAULTY;
+        sscanf(line, "faulty %d %d", &rule.packets, &node);
+
     } else {
         rule.mode = *line == 'd' ? DROP : *line == 'r' ? REFUSE : PASS;
         sscanf(line, "%*s %d", &node);
@@ -203,7 +216,7 @@ packet(char *data, size_t len, int from_gateway, int back, int on)
 
     case PASS:
         if (first != end) {
-            late(data, len, on, 0);
+            late(data, len, on, now_us());
             break;
         }
 
@@ -222,11 +235,68 @@ packet(char *data, size_t len, int from_gateway, int back, int on)
 
     case SLOW:
         if (random() % 100 >= rule->percent) {
-            late(data, len, on, rule->ms / 2);
+            late(data, len, on, now_us() + rule->ms / 2 * 1000);
         }
 
         break;
+
+    case FAULTY:
+        faulty(data, len, from_gateway, back, on, rule->packets);
+        break;
     }
+}
+
+
+/* One in so many packets begins a fault of its connection. */
+
+static void
+faulty(char *data, size_t len, int from_gateway, int back, int on, int packets)
+{
+    size_t          head, payload;
+    int64_t         now, *held;
+    struct ip      *ip;
+    struct tcphdr  *tcp;
+
+    ip = (struct ip *) data;
+    head = ip->ip_hl * 4;
+
+    if (ip->ip_p != IPPROTO_TCP || len < head + sizeof(struct tcphdr)) {
+        return;
+    }
+
+    tcp = (struct tcphdr *) (data + head);
+    payload = len - head - tcp->doff * 4;
+    held = held_us[ntohs(from_gateway ? tcp->source : tcp->dest)];
+    now = now_us();
+
+    if (tcp->syn) {
+        held[0] = held[1] = 0;
+    }
+
+    if (payload && random() % packets == 0) {
+
+        switch (random() % 3) {
+
+        case 0:
+            reset_send(ip, tcp, back, 0, payload);
+            reset_send(ip, tcp, on, 1, payload);
+            return;
+
+        case 1:
+            held[from_gateway] = now + (1 + random() % 30) * 1000;
+            break;
+
+        default:
+            held[0] = held[1] = now + (20 + random() % 381) * 1000;
+        }
+    }
+
+    if (held[from_gateway] <= now && first == end) {
+        (void) !write(on, data, len);
+        return;
+    }
+
+    late(data, len, on, held[from_gateway] > now ? held[from_gateway] : now);
 }
 
 
@@ -239,16 +309,6 @@ refuse(char *data, size_t len, int back)
     struct ip      *ip;
     struct tcphdr  *tcp;
 
-    struct {
-        struct ip      ip;
-        struct tcphdr  tcp;
-    } reset;
-
-    struct {
-        struct in_addr  from, to;
-        uint16_t        protocol, len;
-    } pseudo;
-
     ip = (struct ip *) data;
     head = ip->ip_hl * 4;
 
@@ -259,9 +319,27 @@ refuse(char *data, size_t len, int back)
     tcp = (struct tcphdr *) (data + head);
     payload = len - head - tcp->doff * 4;
 
-    if (tcp->rst) {
-        return;
+    if (!tcp->rst) {
+        reset_send(ip, tcp, back, 0, payload);
     }
+}
+
+
+/* A reset in answer to a segment, or, forth, in its place. */
+
+static void
+reset_send(struct ip *ip, struct tcphdr *tcp, int fd, int forth,
+    size_t payload)
+{
+    struct {
+        struct ip      ip;
+        struct tcphdr  tcp;
+    } reset;
+
+    struct {
+        struct in_addr  from, to;
+        uint16_t        protocol, len;
+    } pseudo;
 
     memset(&reset, 0, sizeof(reset));
 
@@ -270,16 +348,19 @@ refuse(char *data, size_t len, int back)
     reset.ip.ip_len = htons(sizeof(reset));
     reset.ip.ip_ttl = 64;
     reset.ip.ip_p = IPPROTO_TCP;
-    reset.ip.ip_src = ip->ip_dst;
-    reset.ip.ip_dst = ip->ip_src;
+    reset.ip.ip_src = forth ? ip->ip_src : ip->ip_dst;
+    reset.ip.ip_dst = forth ? ip->ip_dst : ip->ip_src;
     reset.ip.ip_sum = ~sum(0, &reset.ip, sizeof(struct ip));
 
-    reset.tcp.source = tcp->dest;
-    reset.tcp.dest = tcp->source;
+    reset.tcp.source = forth ? tcp->source : tcp->dest;
+    reset.tcp.dest = forth ? tcp->dest : tcp->source;
     reset.tcp.doff = sizeof(struct tcphdr) / 4;
     reset.tcp.rst = 1;
 
-    if (tcp->ack) {
+    if (forth) {
+        reset.tcp.seq = tcp->seq;
+
+    } else if (tcp->ack) {
         reset.tcp.seq = tcp->ack_seq;
 
     } else {
@@ -296,7 +377,7 @@ refuse(char *data, size_t len, int back)
     reset.tcp.check = ~sum(sum(0, &pseudo, sizeof(pseudo)), &reset.tcp,
                            sizeof(struct tcphdr));
 
-    (void) !write(back, &reset, sizeof(reset));
+    (void) !write(fd, &reset, sizeof(reset));
 }
 
 
@@ -319,27 +400,40 @@ sum(uint32_t start, const void *data, size_t len)
 }
 
 
+/* Behind all that are due as early. */
+
 static void
-late(char *data, size_t len, int on, int ms)
+late(char *data, size_t len, int on, int64_t due_us)
 {
-    late_t  *one;
+    char      *copy;
+    late_t    *one;
+    unsigned   i;
 
     if (end - first == MAX_LATE) {
         return;
     }
 
-    one = &ring[end % MAX_LATE];
-    one->data = malloc(len);
+    copy = malloc(len);
 
-    if (one->data == NULL) {
+    if (copy == NULL) {
         return;
     }
 
-    memcpy(one->data, data, len);
+    memcpy(copy, data, len);
+
+    for (i = end++; i != first; i--) {
+        if (ring[(i - 1) % MAX_LATE].due_us <= due_us) {
+            break;
+        }
+
+        ring[i % MAX_LATE] = ring[(i - 1) % MAX_LATE];
+    }
+
+    one = &ring[i % MAX_LATE];
+    one->data = copy;
     one->len = len;
     one->fd = on;
-    one->due_us = now_us() + ms * 1000;
-    end++;
+    one->due_us = due_us;
 }
 
 

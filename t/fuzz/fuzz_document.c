@@ -51,8 +51,9 @@ fuzz_read(ngx_ratelimit_limiter_t *limiter, const ngx_str_t *text,
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    u_char      *copy;
-    ngx_str_t    text, stored, again;
+    u_char                  *copy;
+    ngx_str_t                text, stored, again;
+    ngx_ratelimit_policy_t  *policy;
 
     static int   ready;
 
@@ -77,6 +78,17 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         assert_int_equal(fuzz_read(&fleet, &stored, &again), 1);
         assert_int_equal(stored.len, again.len);
         assert_memory_equal(stored.data, again.data, again.len);
+    }
+
+    /* of what is stored a part may be skipped; nothing else is wrong then */
+
+    document_clear();
+    policy = ngx_ratelimit_document_compile(&fleet, &text, &problems,
+                                            &warnings, &nowhere);
+    assert_true((policy == NULL) == (problems.n > 0));
+
+    if (policy) {
+        ngx_ratelimit_policy_release(policy);
     }
 
     free(copy);

@@ -295,7 +295,7 @@ sim_holder_ask(sim_holder_t *holder)
 
     if (back) {
         sim_holder_give(holder, limit, back,
-                        ngx_ratelimit_lease_age_us(lease, env.now_us));
+                        ngx_ratelimit_lease_age_us(lease, limit, env.now_us));
     }
 
     call = sim_holder_call(holder);
@@ -499,7 +499,10 @@ sim_holder_filled(sim_holder_t *holder, sim_call_t *call,
     }
 
     if (spare) {
-        sim_holder_give(holder, limit, spare, env.now_us - call->sent_us);
+        sim_holder_give(holder, limit, spare,
+                        ngx_ratelimit_window_answer_age_us(limit, env.now_us,
+                                                           call->sent_us,
+                                                           answer));
     }
 
     if (call->ask.cost && answer->retry_us) {
@@ -569,7 +572,7 @@ sim_holder_sweep(sim_holder_t *holder)
     }
 
     sim_holder_env(holder, &env);
-    age_us = ngx_ratelimit_lease_age_us(lease, env.now_us);
+    age_us = ngx_ratelimit_lease_age_us(lease, limit, env.now_us);
     tokens = 0;
 
     /* to a window that ends before a call may run nothing goes back */

@@ -70,6 +70,35 @@ counter_take(counter_t *counter, uint64_t now, uint32_t cost, uint32_t want,
 
 
 static inline void
+counter_charge(counter_t *counter, uint64_t now, uint32_t tokens,
+    ngx_ratelimit_answer_t *answer)
+{
+    uint64_t                left_us;
+    ngx_ratelimit_limit_t  *limit;
+
+    limit = &counter->limit;
+
+    switch (counter->kind) {
+
+    case 't':
+        ngx_ratelimit_token_bucket_charge(&counter->tb, &limit->rate, now,
+                                          tokens, answer);
+        return;
+
+    case 'f':
+        left_us = ngx_ratelimit_fixed_window_left(limit, now);
+        ngx_ratelimit_fixed_window_charge(&counter->w, limit, now, left_us,
+                                          tokens, answer);
+        return;
+
+    default:
+        ngx_ratelimit_sliding_window_charge(&counter->w, limit, now, tokens,
+                                            answer);
+    }
+}
+
+
+static inline void
 counter_give(counter_t *counter, uint64_t now, uint64_t taken, uint32_t tokens)
 {
     uint64_t                passed_us;

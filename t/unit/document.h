@@ -212,6 +212,32 @@ document_compile(ngx_ratelimit_limiter_t *limiter, const char *text)
 }
 
 
+/* One that is to be stored. */
+static inline ngx_ratelimit_policy_t *
+document_written(ngx_ratelimit_limiter_t *limiter, const char *text)
+{
+    json_t                  *root;
+    ngx_str_t                all;
+    ngx_ratelimit_policy_t  *policy;
+
+    document_clear();
+
+    all.data = (u_char *) text;
+    all.len = strlen(text);
+
+    root = ngx_ratelimit_document_parse(&all, &problems);
+    if (root == NULL) {
+        return NULL;
+    }
+
+    policy = ngx_ratelimit_document_read(limiter, root, 1, &problems,
+                                         &warnings, &deny_all, &nowhere);
+    json_decref(root);
+
+    return policy;
+}
+
+
 /* The first problem, or a place in the list of them. */
 static inline const ngx_ratelimit_problem_t *
 document_problem(ngx_uint_t i)

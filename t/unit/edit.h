@@ -473,6 +473,41 @@ read_tier_of(json_t *root, ngx_uint_t clear,
 }
 
 
+/* nothing is wrong with a document before it is changed */
+ngx_ratelimit_policy_t *
+ngx_ratelimit_document_compile(ngx_ratelimit_limiter_t *l,
+    const ngx_str_t *text, ngx_ratelimit_problems_t *problems,
+    ngx_ratelimit_problems_t *warnings, ngx_log_t *log)
+{
+    (void) l;
+    (void) text;
+    (void) problems;
+    (void) warnings;
+    (void) log;
+
+    return NULL;
+}
+
+
+ngx_ratelimit_policy_t *
+ngx_ratelimit_document_read_next(ngx_ratelimit_limiter_t *l, json_t *root,
+    ngx_uint_t clear, ngx_ratelimit_problems_t *problems,
+    ngx_ratelimit_problems_t *warnings, ngx_uint_t *deny_all,
+    const ngx_ratelimit_problems_t *known, ngx_log_t *log)
+{
+    (void) l;
+    (void) root;
+    (void) clear;
+    (void) problems;
+    (void) warnings;
+    (void) deny_all;
+    (void) known;
+    (void) log;
+
+    return NULL;
+}
+
+
 ngx_ratelimit_policy_t *
 ngx_ratelimit_document_read(ngx_ratelimit_limiter_t *l, json_t *root,
     ngx_uint_t clear, ngx_ratelimit_problems_t *problems,

@@ -16,6 +16,19 @@ volatile ngx_msec_t   ngx_current_msec;
 volatile ngx_time_t  *ngx_cached_time;
 ngx_uint_t            ngx_process = NGX_PROCESS_WORKER;
 
+/* gateways that live */
+ngx_uint_t            local_nodes = 1;
+
+
+ngx_uint_t
+ngx_ratelimit_redis_fleet(const ngx_ratelimit_redis_t *redis)
+{
+    assert_non_null(redis);
+
+    return local_nodes;
+}
+
+
 typedef struct {
     ngx_ratelimit_limiter_t   limiter;
     ngx_ratelimit_rule_t      rule;

@@ -22,6 +22,8 @@
 #include <lua.h>
 #include <lualib.h>
 
+#include "ngx_ratelimit_lua.h"
+
 #define PARITY_COUNTERS  16
 #define PARITY_ARGS      7    /* of the script, a counter */
 #define PARITY_VALUES    4    /* in its answer, a counter */
@@ -428,20 +430,11 @@ parity_run_raw(unsigned nkeys, const char *const *args, unsigned nargs)
 }
 
 
-/* Loads the scripts as tools/embed-lua.sh joins them; a group's setup. */
+/* Loads the script as Redis gets it; a group's setup. */
 
 static inline int
 parity_setup(void **state)
 {
-    FILE    *f;
-    char    *text, name[64];
-    size_t   i, len, size;
-
-    static const char *const  parts[] = {
-        "head", "token_bucket", "fixed_window", "sliding_window",
-        "sliding_log", "concurrency", "check"
-    };
-
     (void) state;
 
     parity.lua = luaL_newstate();
@@ -454,27 +447,14 @@ parity_setup(void **state)
 
     parity.model = luaL_ref(parity.lua, LUA_REGISTRYINDEX);
 
-    size = 1 << 20;
-    text = malloc(size);
-    assert_non_null(text);
-    len = 0;
-
-    for (i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
-        snprintf(name, sizeof(name), "../../lua/%s.lua", parts[i]);
-
-        f = fopen(name, "rb");
-        assert_non_null(f);
-        len += fread(text + len, 1, size - len, f);
-        assert_true(len < size);
-        fclose(f);
-    }
-
-    if (luaL_loadbuffer(parity.lua, text, len, "@script") != 0) {
+    if (luaL_loadbuffer(parity.lua, ngx_ratelimit_lua_check,
+                        ngx_ratelimit_lua_check_len, "@script")
+        != 0)
+    {
         fail_msg("%s", lua_tostring(parity.lua, -1));
     }
 
     parity.script = luaL_ref(parity.lua, LUA_REGISTRYINDEX);
-    free(text);
 
     return 0;
 }

@@ -43,6 +43,7 @@ typedef struct {
     counter_t  *counter;
     int64_t     cost;
     uint32_t    want;
+    uint32_t    charge;    /* spent already; 0: the others count */
     int         dry_run;
 } check_t;
 
@@ -59,6 +60,7 @@ static struct {
     uint64_t  never;
     uint64_t  given;
     uint64_t  charged;
+    uint64_t  owed;
     uint64_t  again;      /* takes under a name of before */
     uint64_t  dropped;
     uint64_t  set_back;
@@ -94,11 +96,23 @@ log_take(counter_t *counter, uint64_t now, uint32_t cost, uint32_t want,
 
     ngx_ratelimit_sliding_log_take(&counter->log, &places, &counter->limit,
                                    now, cost, want, answer);
-    assert_true(counter->log.count <= NGX_RATELIMIT_MAX_LOG);
+    assert_true(counter->log.count < NGX_RATELIMIT_LOG_PLACES);
 
     if (counter->log.count > seen.longest) {
         seen.longest = counter->log.count;
     }
+}
+
+
+static void
+log_charge(counter_t *counter, uint64_t now, uint32_t tokens,
+    ngx_ratelimit_answer_t *answer)
+{
+    ngx_ratelimit_log_places_t  places = { place_get, place_set, counter };
+
+    ngx_ratelimit_sliding_log_charge(&counter->log, &places, &counter->limit,
+                                     now, tokens, answer);
+    seen.owed += (counter->log.count > counter->limit.capacity);
 }
 
 
@@ -309,6 +323,9 @@ run_c(uint64_t now, const request_t *request, const check_t *checks,
             }
 
             counter_take(check->counter, now, request->name, 0, 0, &answer);
+
+        } else if (check->charge && !denied) {
+            log_charge(check->counter, now, check->charge, &answer);
 
         } else {
             counter_take(check->counter, now, request->name, check->cost,

@@ -25,6 +25,7 @@ static ngx_uint_t               compiled;       /* expressions */
 static ngx_uint_t               caseless;
 static char                     problem[128];
 static ngx_log_t                log_nowhere;
+volatile ngx_msec_t             ngx_current_msec;
 static ngx_pool_t               cycle_pool;
 static ngx_ratelimit_limiter_t  limiter;
 
@@ -174,6 +175,28 @@ ngx_regex_exec(ngx_regex_t *re, ngx_str_t *s, int *captures, ngx_uint_t size)
 #endif
 
 
+ngx_int_t
+ngx_ratelimit_problems_init(ngx_ratelimit_problems_t *problems,
+    ngx_pool_t *pool)
+{
+    memset(problems, 0, sizeof(ngx_ratelimit_problems_t));
+    problems->pool = pool;
+
+    return NGX_OK;
+}
+
+
+u_char *
+ngx_pstrdup(ngx_pool_t *pool, ngx_str_t *src)
+{
+    u_char  *dst;
+
+    dst = ngx_pnalloc(pool, src->len);
+
+    return dst ? memcpy(dst, src->data, src->len) : NULL;
+}
+
+
 void
 ngx_ratelimit_problem(ngx_ratelimit_problems_t *problems,
     const ngx_str_t *pointer, const char *detail, ...)
@@ -212,6 +235,8 @@ rule_push(ngx_ratelimit_policy_t *policy, const char *id)
     rule->spec.tokens = 100;
     rule->spec.period_us = 60000000;
     assert_null(ngx_ratelimit_limit_init(&rule->limit, &rule->spec));
+
+    rule->number = policy->rules.nelts;
 
     entry = ngx_array_push(&policy->rules);
     assert_non_null(entry);

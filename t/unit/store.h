@@ -22,6 +22,9 @@
 #include "process.h"
 
 #define ANY   NGX_RATELIMIT_STORE_ANY
+#define KEEP  NGX_RATELIMIT_STORE_KEEP
+#define DROP  NGX_RATELIMIT_STORE_DROP
+#define ANEW  NGX_RATELIMIT_STORE_ANEW
 #define HEAD  17   /* bytes before a record's own: "%8u %7u " */
 
 ngx_uint_t  ngx_process = NGX_PROCESS_WORKER;
@@ -35,11 +38,12 @@ store_make(size_t max)
 {
     ngx_ratelimit_store_t  *store;
 
-    mapped = ngx_ratelimit_store_size(max);
+    mapped = ngx_ratelimit_store_size(max, max);
     store = mmap(NULL, mapped, PROT_READ|PROT_WRITE, MAP_SHARED|MAP_ANONYMOUS,
                  -1, 0);
     assert_ptr_not_equal(store, MAP_FAILED);
-    assert_int_equal(ngx_ratelimit_store_init(store, mapped, max), NGX_OK);
+    assert_int_equal(ngx_ratelimit_store_init(store, mapped, max, max),
+                     NGX_OK);
     ngx_pid = getpid();
 
     return store;
@@ -107,7 +111,8 @@ record_whole(const u_char *p, size_t left, uint64_t *version)
 
 static inline ngx_int_t
 publish_id(ngx_ratelimit_store_t *store, uint64_t version, uint64_t id,
-    size_t len, uint64_t expected, ngx_uint_t history, uint64_t *found)
+    size_t len, uint64_t expected, ngx_ratelimit_store_history_e history,
+    uint64_t *found)
 {
     u_char                       *p;
     ngx_int_t                     rc;
@@ -122,7 +127,8 @@ publish_id(ngx_ratelimit_store_t *store, uint64_t version, uint64_t id,
     entry.text.data = p;
     entry.text.len = len;
 
-    rc = ngx_ratelimit_store_publish(store, &entry, expected, history, found);
+    rc = ngx_ratelimit_store_publish(store, &entry, expected, 0, history,
+                                     found);
     free(p);
 
     return rc;
@@ -134,7 +140,7 @@ publish(ngx_ratelimit_store_t *store, uint64_t version, size_t len)
 {
     uint64_t  found;
 
-    return publish_id(store, version, 10 * version, len, ANY, 1, &found);
+    return publish_id(store, version, 10 * version, len, ANY, KEEP, &found);
 }
 
 

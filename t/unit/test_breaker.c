@@ -1,4 +1,4 @@
-/* The circuit breaker: when it opens, who probes, when it closes. */
+/* The circuit breaker: when it opens, who probes, how it closes. */
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,25 +9,40 @@
 
 #include "ngx_ratelimit_breaker.h"
 
-#define LOST  700
-#define NOW   ((uint64_t) 1000000)
+#define LOST     700
+#define TIMEOUT  50
+#define WINDOW   100       /* the timeout and 50 */
+#define ALL      NGX_RATELIMIT_BREAKER_ALL
+#define NOW      ((uint64_t) 1000000)
 
-#define GOOD       NGX_RATELIMIT_BREAKER_GOOD
-#define FAILED     NGX_RATELIMIT_BREAKER_FAILED
-#define TIMED_OUT  NGX_RATELIMIT_BREAKER_TIMED_OUT
-#define SAME       NGX_RATELIMIT_BREAKER_SAME
-#define OPENED     NGX_RATELIMIT_BREAKER_OPENED
-#define CLOSED     NGX_RATELIMIT_BREAKER_CLOSED_NOW
-#define PASS       NGX_RATELIMIT_BREAKER_PASS
-#define REFUSE     NGX_RATELIMIT_BREAKER_REFUSE
-#define PROBE      NGX_RATELIMIT_BREAKER_PROBE
+#define GOOD         NGX_RATELIMIT_BREAKER_GOOD
+#define FAILED       NGX_RATELIMIT_BREAKER_FAILED
+#define UNREACHABLE  NGX_RATELIMIT_BREAKER_UNREACHABLE
+#define TIMED_OUT    NGX_RATELIMIT_BREAKER_TIMED_OUT
+#define SAME         NGX_RATELIMIT_BREAKER_SAME
+#define OPENED       NGX_RATELIMIT_BREAKER_OPENED
+#define READMITS     NGX_RATELIMIT_BREAKER_READMITS_NOW
+#define CLOSED       NGX_RATELIMIT_BREAKER_CLOSED_NOW
 
 #define assert_state(b, name)                                                 \
     assert_int_equal(ngx_ratelimit_breaker_state(&(b)),                       \
                      NGX_RATELIMIT_BREAKER_##name)
 
 /* the jitter that leaves a wait of ms as it is */
-#define EVEN(ms)  ((uint32_t) (ms) / 4)
+#define EVEN(ms)  (((uint32_t) (ms) + 3) / 4)
+
+
+static ngx_ratelimit_breaker_now_t
+at(uint64_t ms, uint32_t random)
+{
+    ngx_ratelimit_breaker_now_t  now;
+
+    now.ms = ms;
+    now.timeout_ms = TIMEOUT;
+    now.random = random;
+
+    return now;
+}
 
 
 static ngx_ratelimit_breaker_t
@@ -45,62 +60,89 @@ static ngx_ratelimit_breaker_change_e
 report(ngx_ratelimit_breaker_t *b, ngx_ratelimit_breaker_outcome_e outcome,
     uint64_t now_ms)
 {
-    return ngx_ratelimit_breaker_report(b, outcome, 0, now_ms, EVEN(500));
+    ngx_ratelimit_breaker_now_t  now = at(now_ms, EVEN(125));
+
+    return ngx_ratelimit_breaker_report(b, outcome, &now);
 }
 
 
 static ngx_ratelimit_breaker_change_e
-probed(ngx_ratelimit_breaker_t *b, ngx_ratelimit_breaker_outcome_e outcome,
-    uint64_t now_ms, uint32_t random)
+probed(ngx_ratelimit_breaker_t *b, int good, uint64_t now_ms, uint32_t random)
 {
-    return ngx_ratelimit_breaker_report(b, outcome, 1, now_ms, random);
+    ngx_ratelimit_breaker_now_t  now = at(now_ms, random);
+
+    return ngx_ratelimit_breaker_probed(b, good, &now);
 }
 
 
-static ngx_ratelimit_breaker_advice_e
+static ngx_ratelimit_breaker_change_e
+heard(ngx_ratelimit_breaker_t *b, int good, uint64_t now_ms)
+{
+    return ngx_ratelimit_breaker_heard(b, good, now_ms);
+}
+
+
+static uint64_t
 ask(ngx_ratelimit_breaker_t *b, uint64_t now_ms)
 {
-    uint64_t                        wait_ms;
-    ngx_ratelimit_breaker_advice_e  advice;
+    uint32_t                     credit = 0;
+    ngx_ratelimit_breaker_now_t  now = at(now_ms, 0);
 
-    advice = ngx_ratelimit_breaker_ask(b, now_ms, LOST, &wait_ms);
+    return ngx_ratelimit_breaker_ask(b, &now, &credit);
+}
 
-    if (advice == REFUSE) {
-        assert_true(wait_ms >= 1);
 
-    } else {
-        assert_int_equal(wait_ms, 0);
+static uint64_t
+probe(ngx_ratelimit_breaker_t *b, uint64_t now_ms)
+{
+    return ngx_ratelimit_breaker_probe(b, now_ms, LOST);
+}
+
+
+/* How many of so many calls it lets through. */
+static uint32_t
+passed(ngx_ratelimit_breaker_t *b, uint64_t now_ms, uint32_t calls)
+{
+    uint32_t                     n, credit;
+    ngx_ratelimit_breaker_now_t  now = at(now_ms, 0);
+
+    credit = 0;
+
+    for (n = 0; calls; calls--) {
+        n += (ngx_ratelimit_breaker_ask(b, &now, &credit) == 0);
+        assert_true(credit < ALL);
     }
 
-    return advice;
+    return n;
 }
 
 
-/* How long it refuses from now on; nothing is changed. */
-static uint64_t
-wait_of(ngx_ratelimit_breaker_t *b, uint64_t now_ms)
-{
-    uint64_t  wait_ms;
-
-    assert_int_equal(ngx_ratelimit_breaker_ask(b, now_ms, 0, &wait_ms),
-                     REFUSE);
-
-    return wait_ms;
-}
-
-
-/* One that opened just now, and is to be probed in 500 ms. */
+/* One that opened just now, and is to be probed in 125 ms. */
 static ngx_ratelimit_breaker_t
-opened(uint64_t now_ms)
+opened(ngx_ratelimit_breaker_outcome_e outcome, uint64_t now_ms)
 {
     ngx_ratelimit_breaker_t  b;
 
     b = breaker();
 
-    assert_int_equal(report(&b, TIMED_OUT, now_ms), SAME);
-    assert_int_equal(report(&b, TIMED_OUT, now_ms), SAME);
-    assert_int_equal(report(&b, TIMED_OUT, now_ms), OPENED);
+    while (report(&b, outcome, now_ms) != OPENED) { /* void */ }
+
     assert_state(b, OPEN);
+
+    return b;
+}
+
+
+/* One that has begun to readmit just now. */
+static ngx_ratelimit_breaker_t
+readmitting(uint64_t now_ms)
+{
+    ngx_ratelimit_breaker_t  b;
+
+    b = opened(FAILED, now_ms - 125);
+    assert_int_equal(probe(&b, now_ms), 0);
+    assert_int_equal(probed(&b, 1, now_ms, 0), READMITS);
+    assert_state(b, READMITS);
 
     return b;
 }
@@ -109,66 +151,28 @@ opened(uint64_t now_ms)
 static void
 test_three_timeouts(void **state)
 {
-    int                      i, opens;
-    uint64_t                 passed_ms;
+    uint64_t                 apart_ms;
     ngx_ratelimit_breaker_t  b;
 
     (void) state;
 
-    /* wherever the second one is, within a second and not in 1.0 */
+    /* however far apart, where nothing was heard in between */
 
-    for (i = 0; i <= 999; i += 37) {
-        for (passed_ms = 999; passed_ms <= 1001; passed_ms++) {
-            opens = (passed_ms < 1000);
-            b = breaker();
-
-            assert_int_equal(report(&b, TIMED_OUT, NOW), SAME);
-            assert_int_equal(report(&b, TIMED_OUT, NOW + i), SAME);
-            assert_int_equal(report(&b, TIMED_OUT, NOW + passed_ms),
-                             opens ? OPENED : SAME);
-
-            assert_int_equal(ask(&b, NOW + passed_ms), opens ? REFUSE : PASS);
-        }
-    }
-}
-
-
-static void
-test_slow_timeouts(void **state)
-{
-    int                      i;
-    ngx_ratelimit_breaker_t  b;
-
-    (void) state;
-
-    /* two in each second, for ever */
-
-    b = breaker();
-
-    for (i = 0; i < 1000; i++) {
-        assert_int_equal(report(&b, TIMED_OUT, NOW + (uint64_t) i * 500),
-                         SAME);
-    }
-
-    /* long ago is not now, whatever is cut off from the difference */
-
-    for (i = 20; i < 43; i++) {
+    for (apart_ms = 0; apart_ms < 100000; apart_ms = 3 * apart_ms + 1) {
         b = breaker();
+
         assert_int_equal(report(&b, TIMED_OUT, NOW), SAME);
-        assert_int_equal(report(&b, TIMED_OUT, NOW), SAME);
-        assert_int_equal(report(&b, TIMED_OUT, NOW + ((uint64_t) 1 << i)),
-                         SAME);
-        assert_int_equal(report(&b, TIMED_OUT, NOW + ((uint64_t) 1 << i)),
-                         SAME);
-        assert_int_equal(report(&b, TIMED_OUT, NOW + ((uint64_t) 1 << i)),
-                         OPENED);
+        assert_int_equal(report(&b, TIMED_OUT, NOW + apart_ms), SAME);
+        assert_int_equal(ask(&b, NOW + apart_ms), 0);
+        assert_int_equal(report(&b, TIMED_OUT, NOW + 2 * apart_ms), OPENED);
+        assert_int_equal(ask(&b, NOW + 2 * apart_ms), 125);
     }
 }
 
 
-/* Good replies in between do not make a timeout undone. */
+/* Any reply in between, a late one or an error too, begins the count anew. */
 static void
-test_timeouts_among_good(void **state)
+test_timeouts_among_replies(void **state)
 {
     int                      i;
     ngx_ratelimit_breaker_t  b;
@@ -178,44 +182,43 @@ test_timeouts_among_good(void **state)
     b = breaker();
 
     for (i = 0; i < 200; i++) {
-        assert_int_equal(report(&b, GOOD, NOW + i), SAME);
-
-        if (i % 60 == 59) {
-            assert_int_equal(report(&b, TIMED_OUT, NOW + i),
-                             i == 179 ? OPENED : SAME);
-        }
+        assert_int_equal(report(&b, TIMED_OUT, NOW + 300 * i), SAME);
+        assert_int_equal(report(&b, TIMED_OUT, NOW + 300 * i), SAME);
+        assert_int_equal(heard(&b, i % 2, NOW + 300 * i), SAME);
+        assert_int_equal(report(&b, GOOD, NOW + 300 * i), SAME);
     }
 
-    assert_state(b, OPEN);
+    assert_state(b, CLOSED);
+
+    /* also where another process's clock is behind */
+
+    assert_int_equal(report(&b, TIMED_OUT, NOW + 60000), SAME);
+    assert_int_equal(report(&b, TIMED_OUT, NOW + 60000), SAME);
+    assert_int_equal(heard(&b, 1, NOW), SAME);
+    assert_true(ngx_ratelimit_breaker_lives(&b, NOW + 59000));
+    assert_int_equal(report(&b, TIMED_OUT, NOW + 60000), SAME);
 }
 
 
-/* The clock that another process looked at last is a little behind. */
 static void
-test_clocks_apart(void **state)
+test_lives(void **state)
 {
-    int                      i;
     ngx_ratelimit_breaker_t  b;
 
     (void) state;
 
     b = breaker();
-    assert_int_equal(report(&b, TIMED_OUT, NOW + 3), SAME);
-    assert_int_equal(report(&b, TIMED_OUT, NOW + 1), SAME);
-    assert_int_equal(report(&b, TIMED_OUT, NOW), OPENED);
+    assert_false(ngx_ratelimit_breaker_lives(&b, 0));
 
-    b = breaker();
-    assert_int_equal(report(&b, TIMED_OUT, NOW + 10), SAME);
-    assert_int_equal(report(&b, TIMED_OUT, NOW), SAME);
-    assert_int_equal(report(&b, TIMED_OUT, NOW + 1010), SAME);
+    (void) heard(&b, 0, NOW);
+    assert_true(ngx_ratelimit_breaker_lives(&b, NOW - 1));
+    assert_false(ngx_ratelimit_breaker_lives(&b, NOW));
 
-    b = breaker();
+    /* no timeout hides it */
 
-    for (i = 0; i < 19; i++) {
-        assert_int_equal(report(&b, FAILED, NOW + (i == 0 ? 5 : i % 5)), SAME);
-    }
-
-    assert_int_equal(report(&b, FAILED, NOW), OPENED);
+    (void) report(&b, TIMED_OUT, NOW + 5);
+    assert_true(ngx_ratelimit_breaker_lives(&b, NOW - 1));
+    assert_false(ngx_ratelimit_breaker_lives(&b, NOW));
 }
 
 
@@ -246,11 +249,24 @@ test_half_of_twenty(void **state)
     b = breaker();
 
     for (i = 0; i < 19; i++) {
-        assert_int_equal(report(&b, FAILED, NOW), SAME);
+        assert_int_equal(report(&b, i % 2 ? FAILED : UNREACHABLE, NOW), SAME);
     }
 
+    /* nor does a good call open it */
+
+    assert_int_equal(report(&b, GOOD, NOW), SAME);
     assert_state(b, CLOSED);
-    assert_int_equal(report(&b, GOOD, NOW), OPENED);
+    assert_int_equal(report(&b, FAILED, NOW), OPENED);
+
+    /* another process's clock may be a little behind */
+
+    b = breaker();
+
+    for (i = 0; i < 19; i++) {
+        assert_int_equal(report(&b, FAILED, NOW + (i == 0 ? 5 : i % 5)), SAME);
+    }
+
+    assert_int_equal(report(&b, FAILED, NOW), OPENED);
 }
 
 
@@ -309,80 +325,69 @@ static void
 test_open(void **state)
 {
     int                      i;
-    uint64_t                 wait_ms;
     ngx_ratelimit_breaker_t  b;
 
     (void) state;
 
-    b = opened(NOW);
+    b = opened(FAILED, NOW);
 
     /* what had been sent before counts no more, good or bad */
 
     for (i = 0; i < 100; i++) {
         assert_int_equal(report(&b, GOOD, NOW + i), SAME);
+        assert_int_equal(heard(&b, 1, NOW + i), SAME);
         assert_int_equal(report(&b, TIMED_OUT, NOW + i), SAME);
-        assert_int_equal(ask(&b, NOW + i), REFUSE);
+        assert_int_equal(ask(&b, NOW + i), 125 - i);
     }
 
-    assert_int_equal(wait_of(&b, NOW), 500);
-    assert_int_equal(wait_of(&b, NOW + 499), 1);
+    /* calls do not go on when its time is over: one process probes */
 
-    /* due: who cannot probe leaves it to the next */
+    assert_int_equal(probe(&b, NOW + 124), 1);
+    assert_int_equal(ask(&b, NOW + 130), 1);
+    assert_int_equal(probe(&b, NOW + 130), 0);
+    assert_int_equal(probe(&b, NOW + 130), LOST);
+    assert_int_equal(ask(&b, NOW + 131), LOST - 1);
 
-    assert_int_equal(ask(&b, NOW + 499), REFUSE);
-    assert_int_equal(wait_of(&b, NOW + 500), 1);
-    assert_state(b, OPEN);
-    assert_int_equal(ask(&b, NOW + 500), PROBE);
-    assert_state(b, PROBING);
+    /* who probed may have died */
 
-    /* one probes */
-
-    assert_int_equal(ngx_ratelimit_breaker_ask(&b, NOW + 500, LOST, &wait_ms),
-                     REFUSE);
-    assert_int_equal(wait_ms, LOST);
-
-    /* and no other's report counts */
-
-    assert_int_equal(report(&b, GOOD, NOW + 600), SAME);
-    assert_int_equal(report(&b, FAILED, NOW + 600), SAME);
-    assert_state(b, PROBING);
+    assert_int_equal(probe(&b, NOW + 130 + LOST), 0);
 }
 
 
+/* A silent node is well as soon as it is heard; an error shows nothing. */
 static void
-test_closes(void **state)
+test_silence_ends(void **state)
 {
-    int                      i;
-    ngx_ratelimit_breaker_t  b;
+    ngx_ratelimit_breaker_t          b;
+    ngx_ratelimit_breaker_outcome_e  outcome;
 
     (void) state;
 
-    b = opened(NOW);
-    assert_int_equal(ask(&b, NOW + 500), PROBE);
-    assert_int_equal(probed(&b, GOOD, NOW + 510, 0), CLOSED);
-    assert_state(b, CLOSED);
-    assert_int_equal(ask(&b, NOW + 510), PASS);
+    for (outcome = UNREACHABLE; outcome <= TIMED_OUT; outcome++) {
+        b = opened(outcome, NOW);
+        assert_int_equal(heard(&b, 0, NOW + 20), SAME);
+        assert_state(b, OPEN);
+        assert_int_equal(heard(&b, 1, NOW + 20), CLOSED);
+        assert_int_equal(heard(&b, 1, NOW + 20), SAME);
+        assert_int_equal(ask(&b, NOW + 20), 0);
 
-    /* what there was before is forgotten, timeouts and counts */
+        /* and the count of timeouts begins anew */
 
-    assert_int_equal(report(&b, TIMED_OUT, NOW + 510), SAME);
-    assert_int_equal(report(&b, TIMED_OUT, NOW + 510), SAME);
+        assert_int_equal(report(&b, TIMED_OUT, NOW + 21), SAME);
+        assert_int_equal(report(&b, TIMED_OUT, NOW + 21), SAME);
+        assert_state(b, CLOSED);
 
-    for (i = 0; i < 17; i++) {
-        assert_int_equal(report(&b, FAILED, NOW + 510), SAME);
+        b = opened(outcome, NOW);
+        assert_int_equal(probe(&b, NOW + 125), 0);
+        assert_int_equal(probed(&b, 1, NOW + 130, 0), CLOSED);
+        assert_state(b, CLOSED);
     }
 
-    assert_int_equal(report(&b, FAILED, NOW + 510), OPENED);
+    /* nothing is left to tell one that is closed */
 
-    /* the wait starts small again */
-
-    assert_int_equal(wait_of(&b, NOW + 510), 500);
-
-    /* a report of a probe to one that was closed since is one of a call */
-
-    b = breaker();
-    assert_int_equal(probed(&b, GOOD, NOW, 0), SAME);
-    assert_int_equal(probed(&b, FAILED, NOW, 0), SAME);
+    assert_int_equal(probe(&b, NOW), NGX_RATELIMIT_BREAKER_MAX_MS);
+    assert_int_equal(probed(&b, 0, NOW, 0), SAME);
+    assert_int_equal(probed(&b, 1, NOW, 0), SAME);
     assert_state(b, CLOSED);
 }
 
@@ -390,140 +395,216 @@ test_closes(void **state)
 static void
 test_doubling(void **state)
 {
-    int                           i;
-    uint64_t                      now_ms;
-    ngx_ratelimit_breaker_t       b;
+    int                      i;
+    uint32_t                 random;
+    uint64_t                 now_ms, wait_ms, least_ms, most_ms;
+    ngx_ratelimit_breaker_t  b, failed;
 
-    static const uint64_t  waits_ms[] = { 500, 1000, 1000 };
+    static const uint64_t  waits_ms[] = { 125, 250, 500, 1000, 1000, 1000 };
 
     (void) state;
 
     now_ms = NOW;
-    b = opened(now_ms);
+    b = opened(TIMED_OUT, now_ms);
 
-    for (i = 0; i < 200; i++) {
-        assert_int_equal(wait_of(&b, now_ms), waits_ms[i < 2 ? i : 2]);
+    for (i = 0; i < 5; i++) {
+        assert_int_equal(ask(&b, now_ms), waits_ms[i]);
+        now_ms += waits_ms[i];
+        assert_int_equal(probe(&b, now_ms), 0);
 
-        now_ms += waits_ms[i < 2 ? i : 2];
-        assert_int_equal(ask(&b, now_ms), PROBE);
+        /* the jitter: three to five quarters, and never above the most */
 
-        /* a timeout is as bad as any other failure */
+        least_ms = UINT64_MAX;
+        most_ms = 0;
 
-        assert_int_equal(probed(&b, i % 2 ? FAILED : TIMED_OUT, now_ms,
-                                EVEN(waits_ms[i < 1 ? i + 1 : 2])),
-                         SAME);
+        for (random = 0; random < 1000; random++) {
+            memcpy(&failed, &b, sizeof(b));
+            (void) probed(&failed, 0, now_ms, random);
+            wait_ms = ask(&failed, now_ms);
+            least_ms = wait_ms < least_ms ? wait_ms : least_ms;
+            most_ms = wait_ms > most_ms ? wait_ms : most_ms;
+        }
+
+        assert_int_equal(least_ms, waits_ms[i + 1] * 3 / 4);
+        assert_in_range(most_ms, waits_ms[i + 1],
+                        waits_ms[i + 1] * 5 / 4 > 1000
+                        ? 1000 : waits_ms[i + 1] * 5 / 4);
+
+        assert_int_equal(probed(&b, 0, now_ms, EVEN(waits_ms[i + 1])), SAME);
         assert_state(b, OPEN);
     }
 }
 
 
+/* The share of the calls that is let through, window by window. */
 static void
-test_jitter(void **state)
+test_readmits(void **state)
 {
-    int                      i, doublings;
-    uint64_t                 wait_ms, even_ms, least_ms, most_ms;
-    uint32_t                 random;
-    ngx_ratelimit_breaker_t  b, failed;
-
-    static const uint64_t  waits_ms[] = { 1000, 1000 };
-
-    (void) state;
-
-    for (doublings = 0; doublings < 2; doublings++) {
-        even_ms = waits_ms[doublings];
-        least_ms = UINT64_MAX;
-        most_ms = 0;
-
-        b = opened(NOW);
-        assert_int_equal(ask(&b, NOW + 500), PROBE);
-
-        for (i = 0; i < doublings; i++) {
-            assert_int_equal(probed(&b, FAILED, NOW, EVEN(waits_ms[i])), SAME);
-            assert_int_equal(ask(&b, NOW + waits_ms[i]), PROBE);
-        }
-
-        random = 1;
-
-        for (i = 0; i < 20000; i++) {
-            random = random * 1664525 + 1013904223;
-            memcpy(&failed, &b, sizeof(b));
-            probed(&failed, FAILED, NOW, random >> 3);
-            wait_ms = wait_of(&failed, NOW);
-
-            least_ms = wait_ms < least_ms ? wait_ms : least_ms;
-            most_ms = wait_ms > most_ms ? wait_ms : most_ms;
-        }
-
-        assert_int_equal(least_ms, even_ms * 3 / 4);
-        assert_int_equal(most_ms, 1000);
-    }
-}
-
-
-/* Who probed died, or never told. */
-static void
-test_lost_probe(void **state)
-{
+    int                      i, j;
+    uint32_t                 share;
+    uint64_t                 now_ms;
     ngx_ratelimit_breaker_t  b;
 
+    static const uint32_t  shares[] = { 32, 64, 128, 256 };
+
     (void) state;
 
-    b = opened(NOW);
-    assert_int_equal(ask(&b, NOW + 500), PROBE);
-    assert_int_equal(ask(&b, NOW + 500 + LOST - 1), REFUSE);
-    assert_int_equal(ask(&b, NOW + 500 + LOST), PROBE);
-    assert_int_equal(ask(&b, NOW + 500 + LOST), REFUSE);
+    b = readmitting(NOW);
+    now_ms = NOW;
+    share = 32;
 
-    /* of two that fail late the wait is doubled once */
+    for (i = 0; share < ALL; i++) {
+        assert_int_equal(passed(&b, now_ms, 256), share);
 
-    assert_int_equal(probed(&b, FAILED, NOW + 2000, EVEN(1000)), SAME);
-    assert_int_equal(wait_of(&b, NOW + 2000), 1000);
-    assert_int_equal(probed(&b, FAILED, NOW + 2500, EVEN(2000)), SAME);
-    assert_int_equal(wait_of(&b, NOW + 2500), 500);
+        for (j = 0; j < 19; j++) {
+            assert_int_equal(report(&b, j == 5 ? FAILED : GOOD, now_ms), SAME);
+        }
 
-    /* a good reply is one, however late */
+        assert_int_equal(passed(&b, now_ms + WINDOW - 1, 256), share);
 
-    assert_int_equal(probed(&b, GOOD, NOW + 2600, 0), CLOSED);
-    assert_int_equal(probed(&b, GOOD, NOW + 2600, 0), SAME);
+        now_ms += WINDOW;
+        share = shares[i + 1];
+    }
+
+    /* all are let through for ten windows before it is closed */
+
+    for (i = 0; i < 9; i++) {
+        assert_int_equal(passed(&b, now_ms, 256), 256);
+        assert_int_equal(report(&b, GOOD, now_ms), SAME);
+        assert_state(b, READMITS);
+        now_ms += WINDOW;
+    }
+
+    assert_int_equal(report(&b, GOOD, now_ms), SAME);
+    assert_int_equal(report(&b, GOOD, now_ms + WINDOW), CLOSED);
     assert_state(b, CLOSED);
 }
 
 
 static void
-test_hint(void **state)
+test_too_much(void **state)
+{
+    int                      i, j;
+    uint64_t                 now_ms;
+    ngx_ratelimit_breaker_t  b;
+
+    (void) state;
+
+    /* a bad window takes a quarter, then the share grows slowly */
+
+    b = readmitting(NOW);
+    (void) report(&b, GOOD, NOW + WINDOW);
+    (void) report(&b, GOOD, NOW + 2 * WINDOW);
+    assert_int_equal(passed(&b, NOW + 2 * WINDOW, 256), 128);
+
+    for (i = 0; i < 8; i++) {
+        assert_int_equal(report(&b, i ? GOOD : FAILED, NOW + 2 * WINDOW),
+                         SAME);
+    }
+
+    assert_int_equal(passed(&b, NOW + 3 * WINDOW, 256), 96);
+    (void) report(&b, GOOD, NOW + 3 * WINDOW);
+    assert_int_equal(passed(&b, NOW + 4 * WINDOW, 256), 104);
+
+    /* the least share that fails again: it opens, and waits for long */
+
+    b = readmitting(NOW);
+    now_ms = NOW;
+
+    for (i = 0; i < 10; i++) {
+        for (j = 0; j < 4; j++) {
+            if (report(&b, FAILED, now_ms) == OPENED) {
+                assert_int_equal(i, 7);
+                assert_in_range(ask(&b, now_ms), 750, 1000);
+                return;
+            }
+        }
+
+        now_ms += WINDOW;
+    }
+
+    fail();
+}
+
+
+/* Two bad windows, then good ones: above what was too much the steps grow. */
+static void
+test_no_longer_too_much(void **state)
+{
+    int                      i, j;
+    uint64_t                 now_ms;
+    ngx_ratelimit_breaker_t  b;
+
+    static const uint32_t  shares[] = { 18, 26, 34, 42, 56, 84, 140, 252, 256 };
+
+    (void) state;
+
+    b = readmitting(NOW);
+    now_ms = NOW;
+
+    for (i = 0; i < 2; i++) {
+        for (j = 0; j < 4; j++) {
+            assert_int_equal(report(&b, FAILED, now_ms), SAME);
+        }
+
+        now_ms += WINDOW;
+    }
+
+    for (i = 0; i < 9; i++) {
+        assert_int_equal(passed(&b, now_ms, 256), shares[i]);
+        assert_int_equal(report(&b, GOOD, now_ms), SAME);
+        now_ms += WINDOW;
+    }
+}
+
+
+static void
+test_readmits_in_silence(void **state)
 {
     ngx_ratelimit_breaker_t  b;
 
     (void) state;
 
-    /* nothing to tell one that is closed */
+    /* no good reply alone closes it: it was overloaded before */
 
-    b = breaker();
-    ngx_ratelimit_breaker_hint(&b, NOW);
-    assert_int_equal(ask(&b, NOW), PASS);
+    b = readmitting(NOW);
+    assert_int_equal(report(&b, TIMED_OUT, NOW + 1), SAME);
+    assert_int_equal(report(&b, TIMED_OUT, NOW + 1), SAME);
+    assert_int_equal(report(&b, TIMED_OUT, NOW + 1), OPENED);
+    assert_int_equal(heard(&b, 1, NOW + 2), SAME);
+    assert_state(b, OPEN);
+    assert_int_equal(probe(&b, NOW + 126), 0);
+    assert_int_equal(probed(&b, 1, NOW + 130, 0), READMITS);
+}
 
-    b = opened(NOW);
-    ngx_ratelimit_breaker_hint(&b, NOW + 100);
-    assert_int_equal(ask(&b, NOW + 100), PROBE);
 
-    /* nor one that is being probed */
+/* What nobody uses closes all the same, and the first calls go through. */
+static void
+test_unused(void **state)
+{
+    uint64_t                     now_ms;
+    ngx_ratelimit_breaker_t      b;
+    ngx_ratelimit_breaker_now_t  now;
 
-    ngx_ratelimit_breaker_hint(&b, NOW + 101);
-    assert_int_equal(ask(&b, NOW + 101), REFUSE);
+    (void) state;
 
-    /* a wait is doubled all the same */
+    b = readmitting(NOW);
+    assert_int_equal(ask(&b, NOW + 10000), 0);
+    assert_state(b, READMITS);
 
-    assert_int_equal(probed(&b, FAILED, NOW + 200, EVEN(1000)), SAME);
-    assert_int_equal(wait_of(&b, NOW + 200), 1000);
-    ngx_ratelimit_breaker_hint(&b, NOW + 300);
-    assert_int_equal(ask(&b, NOW + 300), PROBE);
-    assert_int_equal(probed(&b, FAILED, NOW + 300, EVEN(1000)), SAME);
-    assert_int_equal(wait_of(&b, NOW + 300), 1000);
+    for (now_ms = NOW; now_ms < NOW + 60000; now_ms += 1000) {
+        now = at(now_ms, 0);
 
-    /* one that is due stays so */
+        if (ngx_ratelimit_breaker_settle(&b, &now) == CLOSED) {
+            assert_state(b, CLOSED);
+            assert_in_range(now_ms, NOW + 1000, NOW + 10000);
+            now = at(now_ms + 1, 0);
+            assert_int_equal(ngx_ratelimit_breaker_settle(&b, &now), SAME);
+            return;
+        }
+    }
 
-    ngx_ratelimit_breaker_hint(&b, NOW + 9000);
-    assert_int_equal(ask(&b, NOW + 2300), PROBE);
+    fail();
 }
 
 
@@ -535,7 +616,7 @@ test_wraps(void **state)
     uint64_t                 now_ms;
     ngx_ratelimit_breaker_t  b;
 
-    static const uint64_t  edges[] = { 1, (uint64_t) 1 << 20,
+    static const uint64_t  edges[] = { (uint64_t) 1 << 22, (uint64_t) 1 << 23,
                                        (uint64_t) 1 << 31, (uint64_t) 1 << 32,
                                        (uint64_t) 1 << 33,
                                        ((uint64_t) 1 << 44) - 8000 };
@@ -543,32 +624,22 @@ test_wraps(void **state)
     (void) state;
 
     for (i = 0; i < 6; i++) {
-        for (early_ms = -3; early_ms <= 1000; early_ms++) {
-            now_ms = edges[i] - (edges[i] > 1 ? early_ms : 0);
+        for (early_ms = -3; early_ms <= 400; early_ms += 7) {
+            now_ms = edges[i] - early_ms;
 
-            b = breaker();
-            assert_int_equal(report(&b, TIMED_OUT, now_ms), SAME);
-            assert_int_equal(report(&b, TIMED_OUT, now_ms + 500), SAME);
-            assert_int_equal(report(&b, TIMED_OUT, now_ms + 1000), SAME);
-            assert_int_equal(report(&b, TIMED_OUT, now_ms + 1499), OPENED);
-
-            assert_int_equal(ask(&b, now_ms + 1998), REFUSE);
-            assert_int_equal(ask(&b, now_ms + 1999), PROBE);
-            assert_int_equal(probed(&b, FAILED, now_ms + 2000, EVEN(1000)),
-                             SAME);
-            assert_int_equal(ask(&b, now_ms + 2999), REFUSE);
-            assert_int_equal(ask(&b, now_ms + 3000), PROBE);
-            assert_int_equal(probed(&b, GOOD, now_ms + 3000, 0), CLOSED);
-        }
-
-        for (early_ms = -3; early_ms <= 1000; early_ms += 59) {
-            now_ms = edges[i] - (edges[i] > 1 ? early_ms : 0);
             b = breaker();
 
             while (report(&b, FAILED, now_ms++) == SAME) { /* void */ }
 
-            assert_int_equal(now_ms,
-                             edges[i] - (edges[i] > 1 ? early_ms : 0) + 20);
+            assert_int_equal(now_ms, edges[i] - early_ms + 20);
+
+            b = readmitting(edges[i] - early_ms);
+            now_ms = edges[i] - early_ms;
+
+            assert_int_equal(passed(&b, now_ms - 3, 256), 32);
+            assert_int_equal(passed(&b, now_ms + WINDOW - 1, 256), 32);
+            assert_int_equal(passed(&b, now_ms + WINDOW, 256), 64);
+            assert_int_equal(passed(&b, now_ms + 2 * WINDOW, 256), 128);
         }
     }
 }
@@ -579,18 +650,19 @@ main(void)
 {
     const struct CMUnitTest  tests[] = {
         cmocka_unit_test(test_three_timeouts),
-        cmocka_unit_test(test_slow_timeouts),
-        cmocka_unit_test(test_timeouts_among_good),
-        cmocka_unit_test(test_clocks_apart),
+        cmocka_unit_test(test_timeouts_among_replies),
+        cmocka_unit_test(test_lives),
         cmocka_unit_test(test_half_of_twenty),
         cmocka_unit_test(test_a_second_is_over),
         cmocka_unit_test(test_full_counts),
         cmocka_unit_test(test_open),
-        cmocka_unit_test(test_closes),
+        cmocka_unit_test(test_silence_ends),
         cmocka_unit_test(test_doubling),
-        cmocka_unit_test(test_jitter),
-        cmocka_unit_test(test_lost_probe),
-        cmocka_unit_test(test_hint),
+        cmocka_unit_test(test_readmits),
+        cmocka_unit_test(test_too_much),
+        cmocka_unit_test(test_no_longer_too_much),
+        cmocka_unit_test(test_readmits_in_silence),
+        cmocka_unit_test(test_unused),
         cmocka_unit_test(test_wraps),
     };
 

@@ -25,6 +25,7 @@ typedef struct {
     ngx_ratelimit_breaker_t  breaker;
     _Atomic uint64_t         now_ms;
     _Atomic uint64_t         opened;
+    _Atomic uint64_t         readmits;
     _Atomic uint64_t         closed;
     _Atomic uint64_t         probes;
     _Atomic uint64_t         probing;   /* at a time */
@@ -103,66 +104,74 @@ run(world_t *w, void (*one)(world_t *w, int me))
 }
 
 
+static ngx_ratelimit_breaker_now_t
+now_of(world_t *w, uint32_t random)
+{
+    ngx_ratelimit_breaker_now_t  now;
+
+    now.ms = w->now_ms;
+    now.timeout_ms = 50;
+    now.random = random;
+
+    return now;
+}
+
+
+static void
+note(world_t *w, ngx_ratelimit_breaker_change_e change)
+{
+    w->opened += (change == NGX_RATELIMIT_BREAKER_OPENED);
+    w->readmits += (change == NGX_RATELIMIT_BREAKER_READMITS_NOW);
+    w->closed += (change == NGX_RATELIMIT_BREAKER_CLOSED_NOW);
+}
+
+
 /* Asks and reports as a worker does, by a clock that all push forward. */
 static void
 hammer(world_t *w, int me)
 {
-    int                              i, probe;
-    uint32_t                         random;
-    uint64_t                         now_ms, wait_ms;
-    ngx_ratelimit_breaker_advice_e   advice;
+    int                              i, good;
+    uint32_t                         random, credit;
+    ngx_ratelimit_breaker_now_t      now;
     ngx_ratelimit_breaker_change_e   change;
     ngx_ratelimit_breaker_outcome_e  outcome;
 
     random = me + 1;
+    credit = 0;
 
     for (i = 0; i < ROUNDS; i++) {
         random = random * 1664525 + 1013904223;
-        now_ms = w->now_ms;
+        now = now_of(w, random >> 4);
 
         if (random >> 28 == 0) {
             w->now_ms++;
         }
 
-        advice = ngx_ratelimit_breaker_ask(&w->breaker, now_ms, NEVER,
-                                           &wait_ms);
+        if (ngx_ratelimit_breaker_ask(&w->breaker, &now, &credit) == 0) {
+            outcome = (random >> 8) % 4;
 
-        if (advice == NGX_RATELIMIT_BREAKER_REFUSE) {
-            w->now_ms++;
+            if (outcome == NGX_RATELIMIT_BREAKER_GOOD) {
+                note(w, ngx_ratelimit_breaker_heard(&w->breaker, 1, now.ms));
+            }
+
+            note(w, ngx_ratelimit_breaker_report(&w->breaker, outcome, &now));
             continue;
         }
 
-        probe = (advice == NGX_RATELIMIT_BREAKER_PROBE);
+        w->now_ms++;
+        note(w, ngx_ratelimit_breaker_settle(&w->breaker, &now));
 
-        if (probe) {
+        if (ngx_ratelimit_breaker_probe(&w->breaker, now.ms, NEVER) == 0) {
             w->probes++;
 
             /* nobody's is lost here, so there is one */
             w->wrong += (++w->probing != 1);
-        }
-
-        outcome = (random >> 8) % 3;
-
-        if (probe) {
+            good = (random >> 8) % 2;
             w->probing--;
-        }
 
-        change = ngx_ratelimit_breaker_report(&w->breaker, outcome, probe,
-                                              w->now_ms, random >> 4);
-
-        switch (change) {
-
-        case NGX_RATELIMIT_BREAKER_OPENED:
-            w->opened++;
-            break;
-
-        case NGX_RATELIMIT_BREAKER_CLOSED_NOW:
-            w->closed++;
-            w->wrong += !probe || outcome != NGX_RATELIMIT_BREAKER_GOOD;
-            break;
-
-        default:
-            w->wrong += (probe && outcome == NGX_RATELIMIT_BREAKER_GOOD);
+            change = ngx_ratelimit_breaker_probed(&w->breaker, good, &now);
+            note(w, change);
+            w->wrong += !good && change != NGX_RATELIMIT_BREAKER_SAME;
         }
     }
 }
@@ -171,7 +180,7 @@ hammer(world_t *w, int me)
 static void
 test_hammer(void **state)
 {
-    uint64_t  open;
+    uint64_t  before, open;
     world_t  *w;
 
     (void) state;
@@ -179,14 +188,17 @@ test_hammer(void **state)
     w = world();
     run(w, hammer);
 
+    /* what opened has closed again, or readmits, but the last one maybe */
+
     open = (ngx_ratelimit_breaker_state(&w->breaker)
-            != NGX_RATELIMIT_BREAKER_CLOSED);
+            == NGX_RATELIMIT_BREAKER_OPEN);
+    before = w->opened - open;
 
-    /* what opened has closed again, but the last one maybe */
-
-    assert_int_equal(w->opened - w->closed, open);
+    assert_true(w->closed + w->readmits >= before);
+    assert_true(w->closed <= w->opened);
+    assert_true(w->readmits <= w->opened);
     assert_true(w->opened > 100);
-    assert_true(w->probes >= w->closed);
+    assert_true(w->readmits > 0);
     assert_int_equal(w->wrong, 0);
 
     munmap(w, sizeof(world_t));
@@ -197,37 +209,33 @@ test_hammer(void **state)
 static void
 time_out(world_t *w, int me)
 {
-    int  i;
+    int                          i;
+    ngx_ratelimit_breaker_now_t  now;
 
     for (i = 0; i < 3; i++) {
-        w->opened += (ngx_ratelimit_breaker_report(&w->breaker,
-                                         NGX_RATELIMIT_BREAKER_TIMED_OUT, 0,
-                                         w->now_ms, me)
-                      == NGX_RATELIMIT_BREAKER_OPENED);
+        now = now_of(w, me);
+        note(w, ngx_ratelimit_breaker_report(&w->breaker,
+                                     NGX_RATELIMIT_BREAKER_TIMED_OUT, &now));
     }
 }
 
 
 static void
-ask_once(world_t *w, int me)
+probe_once(world_t *w, int me)
 {
-    uint64_t  wait_ms;
-
     (void) me;
 
-    w->probes += (ngx_ratelimit_breaker_ask(&w->breaker, w->now_ms, LOST,
-                                            &wait_ms)
-                  == NGX_RATELIMIT_BREAKER_PROBE);
+    w->probes += (ngx_ratelimit_breaker_probe(&w->breaker, w->now_ms, LOST)
+                  == 0);
 }
 
 
 static void
-close_it(world_t *w, int me)
+hear(world_t *w, int me)
 {
-    w->closed += (ngx_ratelimit_breaker_report(&w->breaker,
-                                     NGX_RATELIMIT_BREAKER_GOOD, 1, w->now_ms,
-                                     me)
-                  == NGX_RATELIMIT_BREAKER_CLOSED_NOW);
+    (void) me;
+
+    note(w, ngx_ratelimit_breaker_heard(&w->breaker, 1, w->now_ms));
 }
 
 
@@ -246,10 +254,10 @@ test_each_change_once(void **state)
         assert_int_equal(w->opened, i);
 
         w->now_ms += 700;
-        run(w, ask_once);
+        run(w, probe_once);
         assert_int_equal(w->probes, i);
 
-        run(w, close_it);
+        run(w, hear);
         assert_int_equal(w->closed, i);
 
         w->now_ms += 700;
@@ -262,31 +270,30 @@ test_each_change_once(void **state)
 static void
 die(world_t *w, int me)
 {
-    int                              i;
-    uint64_t                         wait_ms;
-    ngx_ratelimit_breaker_outcome_e  outcome;
+    int                          i;
+    ngx_ratelimit_breaker_now_t  now;
 
     (void) me;
 
     for (i = 0; ; i++) {
-        outcome = i % 3;
-        (void) ngx_ratelimit_breaker_report(&w->breaker, outcome, i % 2,
-                                            w->now_ms, i);
-        (void) ngx_ratelimit_breaker_ask(&w->breaker, w->now_ms, LOST,
-                                         &wait_ms);
+        now = now_of(w, i);
+        (void) ngx_ratelimit_breaker_report(&w->breaker, i % 4, &now);
+        (void) ngx_ratelimit_breaker_probe(&w->breaker, now.ms, LOST);
+        (void) ngx_ratelimit_breaker_probed(&w->breaker, i % 2, &now);
+        (void) ngx_ratelimit_breaker_heard(&w->breaker, i % 2, now.ms);
         w->now_ms++;
     }
 }
 
 
-/* Killed anywhere: what is left behind closes again. */
+/* Killed anywhere: what is left behind closes again, and works. */
 static void
 test_killed(void **state)
 {
-    int       i, j, status;
-    pid_t     pid;
-    world_t  *w;
-    uint64_t  wait_ms;
+    int                          i, j, status;
+    pid_t                        pid;
+    world_t                     *w;
+    ngx_ratelimit_breaker_now_t  now;
 
     (void) state;
 
@@ -305,21 +312,28 @@ test_killed(void **state)
         assert_int_equal(waitpid(pid, &status, 0), pid);
         w->ready = 0;
 
-        for (j = 0; j < 3; j++) {
-            (void) ngx_ratelimit_breaker_report(&w->breaker,
-                                          NGX_RATELIMIT_BREAKER_TIMED_OUT, 0,
-                                          w->now_ms, 0);
+        /* as a worker that comes by once a second */
+
+        for (j = 0; j < 30; j++) {
+            w->now_ms += NGX_RATELIMIT_BREAKER_MAX_MS + LOST;
+            now = now_of(w, 0);
+            (void) ngx_ratelimit_breaker_settle(&w->breaker, &now);
+
+            if (ngx_ratelimit_breaker_probe(&w->breaker, now.ms, LOST) == 0) {
+                (void) ngx_ratelimit_breaker_probed(&w->breaker, 1, &now);
+            }
         }
 
-        w->now_ms += NGX_RATELIMIT_BREAKER_MAX_MS + LOST;
+        assert_int_equal(ngx_ratelimit_breaker_state(&w->breaker),
+                         NGX_RATELIMIT_BREAKER_CLOSED);
 
-        assert_int_equal(ngx_ratelimit_breaker_ask(&w->breaker, w->now_ms,
-                                                   LOST, &wait_ms),
-                         NGX_RATELIMIT_BREAKER_PROBE);
-        assert_int_equal(ngx_ratelimit_breaker_report(&w->breaker,
-                                          NGX_RATELIMIT_BREAKER_GOOD, 1,
-                                          w->now_ms, 0),
-                         NGX_RATELIMIT_BREAKER_CLOSED_NOW);
+        for (j = 0; j < 3; j++) {
+            (void) ngx_ratelimit_breaker_report(&w->breaker,
+                                      NGX_RATELIMIT_BREAKER_TIMED_OUT, &now);
+        }
+
+        assert_int_equal(ngx_ratelimit_breaker_state(&w->breaker),
+                         NGX_RATELIMIT_BREAKER_OPEN);
     }
 
     munmap(w, sizeof(world_t));

@@ -341,7 +341,7 @@ test_override_post(void **state)
     is_problem("/1/expires_at", "is in the past");
 
     run(OVERRIDES, POST, NULL, NULL, "[]");
-    assert_int_equal(edit.status, NGX_RATELIMIT_EDIT_CREATED);
+    assert_int_equal(edit.status, NGX_RATELIMIT_EDIT_OK);
     assert_int_equal(edit.document.len, 0);
 
     edit_end();

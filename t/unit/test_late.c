@@ -118,14 +118,15 @@ swallow(ngx_connection_t *c, u_char *buf, size_t size)
 
 /* the files beside those under test */
 
-ngx_ratelimit_redis_call_t *
+ngx_uint_t
 ngx_ratelimit_redis_breaker_ask(ngx_ratelimit_redis_call_t *call,
-    ngx_ratelimit_redis_shard_t *shard, ngx_uint_t probe)
+    ngx_ratelimit_redis_shard_t *shard, uint32_t *credit)
 {
+    (void) call;
     (void) shard;
-    (void) probe;
+    (void) credit;
 
-    return call;
+    return 1;
 }
 
 
@@ -137,6 +138,31 @@ ngx_ratelimit_redis_breaker_report(ngx_ratelimit_redis_call_t *call,
     (void) call;
     (void) outcome;
     (void) status;
+}
+
+
+void
+ngx_ratelimit_redis_breaker_expired(ngx_ratelimit_redis_call_t *call)
+{
+    (void) call;
+}
+
+
+void
+ngx_ratelimit_redis_breaker_unsent(ngx_ratelimit_redis_call_t *call,
+    ngx_ratelimit_redis_conn_t *c)
+{
+    (void) call;
+    (void) c;
+}
+
+
+void
+ngx_ratelimit_redis_breaker_heard(ngx_ratelimit_redis_conn_t *c,
+    ngx_uint_t good)
+{
+    (void) c;
+    (void) good;
 }
 
 
@@ -164,22 +190,44 @@ ngx_ratelimit_redis_breaker_mapped(ngx_ratelimit_redis_client_t *c)
 
 
 void
-ngx_ratelimit_breaker_hint(ngx_ratelimit_breaker_t *breaker, uint64_t now_ms)
+ngx_ratelimit_redis_conn_doubt(ngx_ratelimit_redis_conn_t *c)
 {
-    (void) breaker;
-    (void) now_ms;
+    (void) c;
 }
 
 
 ngx_uint_t
 ngx_ratelimit_redis_error_due(ngx_ratelimit_redis_conn_t *c,
-    const u_char *why, size_t len)
+    const u_char *why, size_t len, char note[NGX_RATELIMIT_LOG_NOTE])
 {
     (void) c;
     (void) why;
     (void) len;
+    (void) note;
 
     return 0;
+}
+
+
+void
+ngx_explicit_memzero(void *buf, size_t n)
+{
+    (void) buf;
+    (void) n;
+}
+
+
+void
+ngx_ratelimit_redis_auth_renew(ngx_ratelimit_redis_conn_t *c)
+{
+    (void) c;
+}
+
+
+void
+ngx_ratelimit_redis_conn_begin(ngx_ratelimit_redis_conn_t *c)
+{
+    (void) c;
 }
 
 
@@ -345,6 +393,8 @@ setup(void **state)
     client.deadline.data = &client;
     client.deadline.cancelable = 1;
     client.done_event.data = &client;
+    client.expire_event.data = &client;
+    client.expire_event.log = &log_nowhere;
 
     wev.ready = 1;
     connection.write = &wev;
@@ -430,11 +480,19 @@ flush(void)
 }
 
 
+/* The sockets are looked at once more before a call ends. */
 static void
 deadline(void)
 {
     ngx_current_msec += TIMEOUT_MS;
     ngx_ratelimit_redis_deadline_handler(&client.deadline);
+    assert_false(client.expire_event.posted);
+
+    ngx_ratelimit_redis_deadline_handler(&client.deadline);
+    assert_true(client.expire_event.posted);
+
+    ngx_delete_posted_event(&client.expire_event);
+    ngx_ratelimit_redis_expire_handler(&client.expire_event);
 }
 
 

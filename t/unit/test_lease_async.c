@@ -157,6 +157,32 @@ test_return_charge(void **state)
 }
 
 
+/* However much is charged before Redis answers, a spent window stays spent. */
+static void
+test_charge_often(void **state)
+{
+    env_t     env;
+    size_t    i;
+    lease_t   lease;
+    limit_t   limit;
+
+    (void) state;
+
+    limit = fixed(NGX_RATELIMIT_MAX_TOKENS, 60);
+    memset(&lease, 0, sizeof(lease));
+    env = at(1);
+
+    debited(&lease, &limit, 1, 0, 0, said(0, 0, 30000, 0));
+
+    for (i = 0; i < 6; i++) {
+        assert_int_equal(ngx_ratelimit_async_charge(&lease, &limit, &env,
+                                                    NGX_RATELIMIT_MAX_TOKENS),
+                         0);
+        assert_int_equal(spend(&lease, &limit, 1, 1, NULL, NULL), DENIED);
+    }
+}
+
+
 static void
 test_window_ends(void **state)
 {
@@ -434,6 +460,7 @@ main(void)
         cmocka_unit_test(test_fresh),
         cmocka_unit_test(test_debit),
         cmocka_unit_test(test_return_charge),
+        cmocka_unit_test(test_charge_often),
         cmocka_unit_test(test_window_ends),
         cmocka_unit_test(test_limit_changes),
         cmocka_unit_test(test_sync_changes),

@@ -17,7 +17,7 @@ static local_t  local;
 static ngx_uint_t
 list(uint64_t own)
 {
-    uint64_t  alive[NGX_RATELIMIT_LIVES];
+    uint64_t  alive[NGX_RATELIMIT_LIVES + 1];
 
     return ngx_ratelimit_lives_list(local.limiter.zone.lives, own, alive);
 }
@@ -26,7 +26,7 @@ list(uint64_t own)
 static void
 test_lives(void **state)
 {
-    uint64_t               one, two, alive[NGX_RATELIMIT_LIVES];
+    uint64_t               one, two, alive[NGX_RATELIMIT_LIVES + 1];
     ngx_ratelimit_lives_t *lives;
 
     (void) state;
@@ -126,7 +126,7 @@ test_death(void **state)
 }
 
 
-/* More workers than lives: who has none does not count, but looks. */
+/* More workers than lives: those without one count together. */
 static void
 test_too_many(void **state)
 {
@@ -142,30 +142,34 @@ test_too_many(void **state)
 
     for (i = 0; i < NGX_RATELIMIT_LIVES; i++) {
         lives[i] = ngx_ratelimit_life_begin(zone->lives);
-        assert_true(lives[i] > 0);
+        assert_true(lives[i] != NGX_RATELIMIT_LIFE_SHARED);
     }
 
-    assert_int_equal(ngx_ratelimit_life_begin(zone->lives), 0);
-    assert_int_equal(list(0), NGX_RATELIMIT_LIVES);
+    assert_true(ngx_ratelimit_life_begin(zone->lives)
+                == NGX_RATELIMIT_LIFE_SHARED);
+    assert_int_equal(list(0), NGX_RATELIMIT_LIVES + 1);
+    assert_int_equal(list(NGX_RATELIMIT_LIFE_SHARED), NGX_RATELIMIT_LIVES);
 
     zone->life = lives[0];
     assert_int_equal(local_take(&local, &a, 1), 1);
 
-    zone->life = 0;
-    assert_int_equal(local_take(&local, &b, 1), 0);
-    assert_int_equal(b.counter.answer.retry_us, 0);
-    assert_int_equal(b.counter.answer.remaining, 1);
-    assert_int_equal(b.counter.slot, 0);
-
-    /* one ends: the first request after it takes its place */
-    ngx_ratelimit_life_end(zone->lives, lives[5]);
+    zone->life = NGX_RATELIMIT_LIFE_SHARED;
     assert_int_equal(local_take(&local, &b, 1), 1);
-    assert_true(zone->life > lives[NGX_RATELIMIT_LIVES - 1]);
-    lives[5] = zone->life;
+    assert_int_equal(b.counter.answer.remaining, 0);
+    assert_int_equal(b.counter.slot, 1);
     assert_int_equal(local_take(&local, &c, 1), 0);
-    assert_int_not_equal(c.counter.answer.retry_us, 0);
 
+    /* also when a denial adds up, whoever does */
+    for (i = 0; i < 2; i++) {
+        zone->life = i ? NGX_RATELIMIT_LIFE_SHARED : lives[1];
+        ngx_current_msec += TICK_MS;
+        assert_int_equal(local_take(&local, &c, 1), 0);
+        assert_int_not_equal(c.counter.answer.retry_us, 0);
+    }
+
+    zone->life = NGX_RATELIMIT_LIFE_SHARED;
     ngx_ratelimit_slot_free(&b.counter);
+    ngx_ratelimit_life_end(zone->lives, zone->life);
     zone->life = lives[0];
     ngx_ratelimit_slot_free(&a.counter);
     assert_int_equal(local_take(&local, &c, 1), 1);

@@ -199,6 +199,200 @@ test_sliding_window(void **state)
 }
 
 
+/* A bucket that owes in Redis owes as much here, and is charged here, too. */
+static void
+test_owed(void **state)
+{
+    uint64_t                now_us;
+    local_request_t         r;
+    ngx_ratelimit_answer_t  answer;
+
+    (void) state;
+
+    make(NGX_RATELIMIT_TOKEN_BUCKET, 100, 100);
+
+    now_us = ngx_ratelimit_local_now_us() + AHEAD;
+    ngx_ratelimit_token_bucket_charge(&bucket, &local.limit.rate, now_us, 150,
+                                      &answer);
+    note(&answer);
+
+    assert_int_equal(local_take(&local, &r, 1), 0);
+    assert_in_range(r.counter.answer.retry_us, 50999000, 51000000);
+
+    r.counter.source = NGX_RATELIMIT_SOURCE_FALLBACK;
+    ngx_ratelimit_local_charge(&r.counter, 20);
+    assert_int_equal(local_take(&local, &r, 1), 0);
+    assert_in_range(r.counter.answer.retry_us, 70999000, 71000000);
+
+    local_free(&local);
+}
+
+
+/* How many requests of this cost pass while Redis has no answer. */
+static uint32_t
+alone(uint64_t client, uint32_t cost)
+{
+    uint32_t         n;
+    local_request_t  r;
+
+    for (n = 0; n < 1000; n++) {
+        local_request(&local, &r, client);
+        r.counter.source = NGX_RATELIMIT_SOURCE_FALLBACK;
+        r.counter.cost = cost;
+        ngx_ratelimit_local_take(&r.counter);
+
+        if (r.counter.answer.retry_us) {
+            assert_int_equal(r.counter.answer.granted, 0);
+            return n;
+        }
+
+        assert_int_equal(r.counter.answer.granted,
+                         local.limit.algorithm == NGX_RATELIMIT_CONCURRENCY
+                         ? 1 : cost);
+    }
+
+    return n;
+}
+
+
+/* Of a fleet of n each has 2/n of the limit, but one request at least. */
+static void
+test_share(void **state)
+{
+    uint32_t                share;
+    unsigned                i, j;
+    ngx_ratelimit_answer_t  answer;
+
+    static const ngx_ratelimit_algorithm_e  algorithms[] = {
+        NGX_RATELIMIT_TOKEN_BUCKET, NGX_RATELIMIT_FIXED_WINDOW,
+        NGX_RATELIMIT_SLIDING_WINDOW, NGX_RATELIMIT_SLIDING_LOG,
+        NGX_RATELIMIT_CONCURRENCY
+    };
+    static const ngx_uint_t  fleets[] = {
+        1, 2, 3, 5, 7, 10, 100, 200, 201, 1000000000
+    };
+
+    (void) state;
+
+    for (i = 0; i < 5; i++) {
+        for (j = 0; j < 10; j++) {
+            make(algorithms[i], 100, 3600);
+            local_nodes = fleets[j];
+            share = fleets[j] < 2 ? 100 : 200 / fleets[j];
+
+            assert_int_equal(alone(1, 1), share ? share : 1);
+
+            if (algorithms[i] == NGX_RATELIMIT_CONCURRENCY) {
+                local_free(&local);
+                continue;
+            }
+
+            /* what it knows to be left is shared, too */
+
+            memset(&answer, 0, sizeof(answer));
+            answer.remaining = 60;
+            answer.reset_us = algorithms[i] == NGX_RATELIMIT_TOKEN_BUCKET
+                              ? 1440000000 : 3600000000;
+            note(&answer);
+            assert_int_equal(alone(1, 1),
+                             fleets[j] < 2 ? 60 : 120 / fleets[j]);
+
+            /* a cost above the share passes once, one above the limit never */
+
+            assert_int_equal(alone(2, 70), 1);
+            assert_int_equal(alone(3, 101), 0);
+
+            local_free(&local);
+        }
+    }
+
+    local_nodes = 1;
+}
+
+
+/* Gateways come and go while Redis has no answer: what was spent stays so. */
+static void
+test_share_changes(void **state)
+{
+    local_request_t  r;
+
+    (void) state;
+
+    make(NGX_RATELIMIT_FIXED_WINDOW, 100, 3600);
+
+    local_nodes = 1;
+    local_request(&local, &r, 1);
+    r.counter.source = NGX_RATELIMIT_SOURCE_FALLBACK;
+    r.counter.cost = 50;
+    ngx_ratelimit_local_take(&r.counter);
+    assert_int_equal(r.counter.answer.remaining, 50);
+
+    local_nodes = 5;
+    assert_int_equal(alone(1, 1), 20);
+
+    local_nodes = 2;
+    assert_int_equal(alone(1, 1), 0);
+
+    /* what is given back and charged weighs the same */
+
+    local_nodes = 5;
+    r.counter.source = NGX_RATELIMIT_SOURCE_FALLBACK;
+    r.client.noted_us = ngx_ratelimit_local_now_us();
+    ngx_ratelimit_local_give(&r.counter, 3);
+    assert_int_equal(alone(1, 1), 3);
+
+    ngx_ratelimit_local_charge(&r.counter, 200);
+    pass(3600 * 1000);
+    assert_int_equal(alone(1, 1), 0);
+
+    local_free(&local);
+    local_nodes = 1;
+}
+
+
+/* The largest limits overflow nothing. */
+static void
+test_share_large(void **state)
+{
+    unsigned         i;
+    local_request_t  r;
+
+    static const struct {
+        ngx_ratelimit_algorithm_e  algorithm;
+        uint64_t                   tokens;
+        uint64_t                   seconds;
+    } limits[] = {
+        { NGX_RATELIMIT_TOKEN_BUCKET, 1 << 30, 366 * 86400 },
+        { NGX_RATELIMIT_TOKEN_BUCKET, 1 << 30, 1 },
+        { NGX_RATELIMIT_FIXED_WINDOW, 1 << 30, 366 * 86400 },
+        { NGX_RATELIMIT_SLIDING_WINDOW, 284836, 366 * 86400 },
+        { NGX_RATELIMIT_SLIDING_WINDOW, 1 << 30, 1 }
+    };
+
+    (void) state;
+
+    for (i = 0; i < 5; i++) {
+        make(limits[i].algorithm, limits[i].tokens, limits[i].seconds);
+        local_nodes = 4;
+
+        assert_int_equal(alone(1, limits[i].tokens / 10), 5);
+
+        local_request(&local, &r, 1);
+        r.counter.source = NGX_RATELIMIT_SOURCE_FALLBACK;
+
+        while (r.counter.charge++ < 3) {
+            ngx_ratelimit_local_charge(&r.counter, 1 << 30);
+            assert_int_equal(r.counter.answer.remaining, 0);
+        }
+
+        assert_int_equal(alone(1, 1), 0);
+        local_free(&local);
+    }
+
+    local_nodes = 1;
+}
+
+
 /* A log here is a window: two entries of the table, whatever it says. */
 static void
 test_sliding_log(void **state)
@@ -322,6 +516,10 @@ main(void)
         cmocka_unit_test(test_bucket),
         cmocka_unit_test(test_fixed_window),
         cmocka_unit_test(test_sliding_window),
+        cmocka_unit_test(test_owed),
+        cmocka_unit_test(test_share),
+        cmocka_unit_test(test_share_changes),
+        cmocka_unit_test(test_share_large),
         cmocka_unit_test(test_sliding_log),
         cmocka_unit_test(test_nonsense),
         cmocka_unit_test(test_slots),

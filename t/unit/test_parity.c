@@ -19,6 +19,7 @@ typedef struct {
     uint32_t    want;      /* below 0 of cost: for how many ms it was taken */
     uint32_t    ahead;     /* of a lease */
     uint32_t    share;     /* 0: no lease */
+    uint32_t    charge;    /* spent already; 0: the others count */
     int         dry_run;
 } check_t;
 
@@ -35,6 +36,8 @@ static struct {
     uint64_t  ahead;       /* leases cut down to what they may ask for, */
     uint64_t  shared;      /* to their share of what is left, */
     uint64_t  refused;     /* denied, alone or with others */
+    uint64_t  charged;
+    uint64_t  owed;        /* of these more than there was */
 } seen;
 
 
@@ -47,6 +50,7 @@ fill_arg(const check_t *check, parity_arg_t *arg)
     arg->cost = check->cost;
     arg->want = (check->want == NGX_RATELIMIT_LOOK) ? -1
                                                     : (int64_t) check->want;
+    arg->want = check->charge ? -1 - (int64_t) check->charge : arg->want;
     arg->capacity = counter->limit.capacity;
     arg->ahead = check->ahead;
     arg->share = check->share;
@@ -104,6 +108,31 @@ lease_c(uint64_t now, const check_t *check, ngx_ratelimit_answer_t *answer)
 }
 
 
+/* What has been spent is taken, and never denied. */
+
+static void
+charge_c(uint64_t now, const check_t *check, ngx_ratelimit_answer_t *answer)
+{
+    uint32_t                left;
+    counter_t               copy;
+    ngx_ratelimit_answer_t  look;
+
+    copy = *check->counter;
+    counter_take(&copy, now, 0, 0, &look);
+    left = look.remaining;
+
+    counter_charge(check->counter, now, check->charge, answer);
+
+    assert_true(answer->granted <= check->charge);
+    assert_true(answer->granted == check->charge || answer->granted >= left);
+    assert_int_equal(answer->remaining,
+                     left > answer->granted ? left - answer->granted : 0);
+
+    seen.charged++;
+    seen.owed += (answer->granted > left);
+}
+
+
 /* All or nothing over the checks, in C. */
 
 static void
@@ -143,6 +172,9 @@ run_c(uint64_t now, const check_t *checks, unsigned n,
             }
 
             counter_take(check->counter, now, 0, 0, &answer);
+
+        } else if (check->charge && !denied) {
+            charge_c(now, check, &answer);
 
         } else if (check->share && !denied) {
             lease_c(now, check, &answer);
@@ -376,7 +408,7 @@ random_call(parity_call_t *call, check_t *checks)
         check->cost = random_tokens(capacity);
         check->want = rnd(2) ? 0 : random_tokens(capacity);
         check->dry_run = (rnd(8) == 0);
-        check->ahead = check->share = 0;
+        check->ahead = check->share = check->charge = 0;
 
         /* mostly one that can be paid: else 16 counters never pass together */
 
@@ -387,6 +419,13 @@ random_call(parity_call_t *call, check_t *checks)
         if (rnd(10) == 0) {
             check->cost = -check->cost;
             check->want = random_age_ms(&check->counter->limit);
+
+        } else if (rnd(10) == 0) {
+            check->charge = random_tokens(capacity);
+            check->charge += rnd(2) ? 0 : random_tokens(capacity);
+            check->charge = check->charge < NGX_RATELIMIT_MAX_TOKENS
+                            ? check->charge : NGX_RATELIMIT_MAX_TOKENS;
+            check->cost = check->charge ? 0 : check->cost;
 
         } else if (rnd(10) == 0) {
             check->want = NGX_RATELIMIT_LOOK;
@@ -556,7 +595,7 @@ run_sequence(const char *kinds)
         parity_compare(&call, answers);
 
         for (i = 0; i < call.n; i++) {
-            if (checks[i].share && answers[i][0] > 0) {
+            if ((checks[i].share || checks[i].charge) && answers[i][0] > 0) {
                 check_state(call.key, call.args[i].field, checks[i].counter);
             }
         }
@@ -577,6 +616,8 @@ check_seen(const char *kinds)
         assert_true(seen.ahead > parity.steps / 100);
         assert_true(seen.shared > parity.steps / 100);
         assert_true(seen.refused > parity.steps / 100);
+        assert_true(seen.charged > parity.steps / 100);
+        assert_true(seen.owed > parity.steps / 1000);
         assert_true(model_total("HGETALL") > 0);
         assert_true(model_total("HDEL") > 0);
         assert_true(model_total("PEXPIRE") < model_total("HSET") / 4);
@@ -584,13 +625,16 @@ check_seen(const char *kinds)
 
     print_message("%s: %lu steps: %llu granted, %llu denied, %llu given back, "
                   "leases: %llu whole, %llu shares, %llu refused; "
+                  "%llu charged, %llu owed; "
                   "%.0f HSET, %.0f PEXPIRE, %.0f sweeps\n", kinds,
                   parity.steps, (unsigned long long) seen.granted,
                   (unsigned long long) seen.denied,
                   (unsigned long long) seen.given,
                   (unsigned long long) seen.ahead,
                   (unsigned long long) seen.shared,
-                  (unsigned long long) seen.refused, model_total("HSET"),
+                  (unsigned long long) seen.refused,
+                  (unsigned long long) seen.charged,
+                  (unsigned long long) seen.owed, model_total("HSET"),
                   model_total("PEXPIRE"), model_total("HGETALL"));
 }
 

@@ -151,6 +151,7 @@ fill_arg(const check_t *check, parity_arg_t *arg)
     arg->cost = check->cost;
     arg->want = (check->want == NGX_RATELIMIT_LOOK) ? -1
                                                      : (int64_t) check->want;
+    arg->want = check->charge ? -1 - (int64_t) check->charge : arg->want;
     arg->capacity = limit->capacity;
     arg->a = (kind == 'l') ? limit->window_us : LEASE_US;
     arg->b = 0;
@@ -171,6 +172,7 @@ random_check(check_t *check, const request_t *request, unsigned field,
     granted = request->granted[field];
 
     check->want = 0;
+    check->charge = 0;
     check->dry_run = (rnd(8) == 0);
     check->cost = 1;
 
@@ -203,7 +205,13 @@ random_check(check_t *check, const request_t *request, unsigned field,
 
     if (!is_new && rnd(2)) {
         check->cost = 0;
-        check->want = random_tokens(capacity);
+
+        if (rnd(2)) {
+            check->want = random_tokens(capacity);
+        } else {
+            check->charge = random_tokens(capacity);
+        }
+
         return;
     }
 

@@ -11,7 +11,8 @@
 
 #define S  ((uint64_t) 1000000)
 
-static const u_char  pk[] = "\0\1\2\377\376\375abc";
+/* the key of the SipHash-2-4 of "pk" that is shown, and is not shown itself */
+static const u_char  id[] = "\0\1\2\377\376\375abcdefghij";
 
 
 /* tokens in seconds; capacity is the algorithm's: capacity, or burst */
@@ -45,10 +46,9 @@ static void
 assert_policy(ngx_ratelimit_limit_t limit, const u_char *key,
     const char *expected)
 {
-    u_char   text[NGX_RATELIMIT_QUOTA_BYTES + 3], *last;
+    u_char   text[NGX_RATELIMIT_QUOTA_BYTES], *last;
 
-    last = ngx_ratelimit_quota_policy(text, (const u_char *) "a.b", 3, &limit,
-                                      key);
+    last = ngx_ratelimit_quota_policy(text, &limit, key);
 
     assert_int_equal(last - text, strlen(expected));
     assert_memory_equal(text, expected, last - text);
@@ -59,10 +59,9 @@ static void
 assert_left(uint32_t remaining, uint64_t more_us, const u_char *key,
     const char *expected)
 {
-    u_char   text[NGX_RATELIMIT_QUOTA_BYTES + 3], *last;
+    u_char   text[NGX_RATELIMIT_QUOTA_BYTES], *last;
 
-    last = ngx_ratelimit_quota_left(text, (const u_char *) "a.b", 3, remaining,
-                                    more_us, key);
+    last = ngx_ratelimit_quota_left(text, remaining, more_us, key);
 
     assert_int_equal(last - text, strlen(expected));
     assert_memory_equal(text, expected, last - text);
@@ -75,24 +74,24 @@ test_policy(void **state)
     (void) state;
 
     assert_policy(limit_of(NGX_RATELIMIT_TOKEN_BUCKET, 30, 60, 0), NULL,
-                  "\"a.b\";q=30;w=60");
+                  ";q=30;w=60");
 
     /* what it takes to fill it, rounded up: never 0 */
 
     assert_policy(limit_of(NGX_RATELIMIT_TOKEN_BUCKET, 30, 60, 11), NULL,
-                  "\"a.b\";q=11;w=22");
-    assert_policy(limit_of(NGX_RATELIMIT_TOKEN_BUCKET, 1 << 30, 1, 1), pk,
-                  "\"a.b\";q=1;w=1;pk=:AAEC//79YWJj:");
+                  ";q=11;w=22");
+    assert_policy(limit_of(NGX_RATELIMIT_TOKEN_BUCKET, 1 << 30, 1, 1), id,
+                  ";q=1;w=1;pk=:mHxHJ9AQNq8O:");
     assert_policy(limit_of(NGX_RATELIMIT_LEAKY_BUCKET, 1, 1, 4), NULL,
-                  "\"a.b\";q=5;w=5");
-    assert_policy(limit_of(NGX_RATELIMIT_FIXED_WINDOW, 7, 3600, 0), pk,
-                  "\"a.b\";q=7;w=3600;pk=:AAEC//79YWJj:");
+                  ";q=5;w=5");
+    assert_policy(limit_of(NGX_RATELIMIT_FIXED_WINDOW, 7, 3600, 0), id,
+                  ";q=7;w=3600;pk=:mHxHJ9AQNq8O:");
 
     /* the longest */
 
-    assert_policy(limit_of(NGX_RATELIMIT_CONCURRENCY, 1 << 30, 0, 0), pk,
-                  "\"a.b\";q=1073741824;qu=\"concurrent-requests\""
-                  ";pk=:AAEC//79YWJj:");
+    assert_policy(limit_of(NGX_RATELIMIT_CONCURRENCY, 1 << 30, 0, 0), id,
+                  ";q=1073741824;qu=\"concurrent-requests\""
+                  ";pk=:mHxHJ9AQNq8O:");
 }
 
 
@@ -101,12 +100,12 @@ test_left(void **state)
 {
     (void) state;
 
-    assert_left(12, 30 * S, NULL, "\"a.b\";r=12;t=30");
-    assert_left(0, 30 * S + 1, pk, "\"a.b\";r=0;t=31;pk=:AAEC//79YWJj:");
-    assert_left(5, 0, NULL, "\"a.b\";r=5;t=0");
-    assert_left(3, NGX_RATELIMIT_NEVER, NULL, "\"a.b\";r=3");
-    assert_left(1 << 30, NGX_RATELIMIT_NEVER - 1, pk,
-                "\"a.b\";r=1073741824;t=18446744073710;pk=:AAEC//79YWJj:");
+    assert_left(12, 30 * S, NULL, ";r=12;t=30");
+    assert_left(0, 30 * S + 1, id, ";r=0;t=31;pk=:mHxHJ9AQNq8O:");
+    assert_left(5, 0, NULL, ";r=5;t=0");
+    assert_left(3, NGX_RATELIMIT_NEVER, NULL, ";r=3");
+    assert_left(1 << 30, NGX_RATELIMIT_NEVER - 1, id,
+                ";r=1073741824;t=18446744073710;pk=:mHxHJ9AQNq8O:");
 }
 
 

@@ -35,8 +35,12 @@ setup(void **state)
     memset(&record, 0, sizeof(record));
     record.version = 42;
     record.id = UINT64_C(0x9f0c00000000abcd);
+    record.lineage = UINT64_C(0x77ab);
     record.time_ms = TIME_MS;
     set(&record.author, "ann");
+    set(&record.address, "192.0.2.1");
+    set(&record.method, "PUT");
+    set(&record.path, "/rules");
     set(&record.reason, "launch \"week\"");
     set(&record.document, DOCUMENT);
 
@@ -79,8 +83,10 @@ static void
 test_write(void **state)
 {
     static const char  head[] =
-        "{\"format\":\"1.0\",\"version\":42,\"id\":\"9f0c00000000abcd\","
+        "{\"format\":\"1.1\",\"version\":42,\"id\":\"9f0c00000000abcd\","
+        "\"lineage\":\"00000000000077ab\","
         "\"time\":\"2026-12-31T23:59:59.123Z\",\"author\":\"ann\","
+        "\"address\":\"192.0.2.1\",\"method\":\"PUT\",\"path\":\"/rules\","
         "\"reason\":\"launch \\\"week\\\"\",\"bytes\":23,\"sha256\":\"";
 
     (void) state;
@@ -96,8 +102,8 @@ test_write(void **state)
 
     /* sha256sum says so of the head up to ,"sha256 and the document */
     assert_memory_equal(record.text.data + sizeof(head) - 1,
-                        "ca1101b6b3b251eb600c316bcf5c3cf5"
-                        "c01d20cbfcac7e0e1d0b1e1acba4dbe2", 64);
+                        "223e656fff29519e7bb73a92ad86dc5f"
+                        "52cd7cb71eea42407dda7dc32dbd10cc", 64);
 }
 
 
@@ -121,7 +127,11 @@ test_read(void **state)
     assert_int_equal(got.version, 42);
     assert_true(got.id == record.id);
     assert_true(got.time_ms == TIME_MS);
+    assert_true(got.lineage == record.lineage);
     assert_str(&got.author, "ann");
+    assert_str(&got.address, "192.0.2.1");
+    assert_str(&got.method, "PUT");
+    assert_str(&got.path, "/rules");
     assert_str(&got.reason, "launch \"week\"");
     assert_str(&got.document, DOCUMENT);
     assert_ptr_equal(got.text.data, text.data);
@@ -232,6 +242,10 @@ test_hostile(void **state)
         { GOOD, NULL },
         { GOOD ",\"author\":\"\",\"reason\":\"\"", NULL },
         { GOOD ",\"new\":{\"a\":[1]}", NULL },
+        { GOOD ",\"lineage\":\"00000000000000ab\"", NULL },
+        { GOOD ",\"lineage\":\"ab\"", "lineage" },
+        { GOOD ",\"lineage\":1", "lineage" },
+        { GOOD ",\"path\":1", "no text" },
         { "{\"format\":\"1.7\",\"version\":9007199254740992," ID "," TIME
           ",\"bytes\":2", NULL },
 
@@ -241,7 +255,7 @@ test_hostile(void **state)
         { "{\"a\":1", "no format" },
         { "[1", "no JSON" },
         { "{\"format\":\"1.0\",\"format\":\"1.0\"", "no JSON" },
-        { GOOD ",\"author\":1", "author or reason" },
+        { GOOD ",\"author\":1", "no text" },
         { GOOD ",\"author\":\"\\u0000\"", "no JSON" },
         { GOOD ",\"author\":\"\xff\"", "no JSON" },
         { "{\"format\":\"1.0\",\"version\":0," ID "," TIME ",\"bytes\":2",
@@ -279,9 +293,9 @@ test_hostile(void **state)
           "length" },
         { "{\"format\":\"1.0\",\"version\":1," ID "," TIME, "length" },
         { "{\"format\":\"1.0\",\"version\":1," ID "," TIME
-          ",\"bytes\":33554433", "length" },
+          ",\"bytes\":1073741825", "length" },
         { "{\"format\":\"1.0\",\"version\":1," ID "," TIME
-          ",\"bytes\":33554432", "too large" },
+          ",\"bytes\":1048577", "larger than 1 MiB" },
         { "{\"format\":\"1.0\",\"version\":1," ID "," TIME ",\"bytes\":3",
           "cut" },
     };
@@ -417,16 +431,14 @@ test_refused(void **state)
     allocations = -1;
 
     /* the largest */
-    large = malloc(NGX_RATELIMIT_RECORD_MAX + 1);
-    memset(large, 'x', NGX_RATELIMIT_RECORD_MAX + 1);
-    assert_int_equal(ngx_ratelimit_record_write(&record, pool), NGX_OK);
-    i = NGX_RATELIMIT_RECORD_MAX - (record.text.len - record.document.len)
-        - (sizeof("33554432") - sizeof("23"));
+    i = NGX_RATELIMIT_DOCUMENT_MAX;
+    large = malloc(i + 1);
+    memset(large, 'x', i + 1);
     record.document.data = large;
     record.document.len = i;
     large[i - 1] = '\n';
     assert_int_equal(ngx_ratelimit_record_write(&record, pool), NGX_OK);
-    assert_int_equal(record.text.len, NGX_RATELIMIT_RECORD_MAX);
+    assert_true(record.text.len <= NGX_RATELIMIT_RECORD_MAX);
     assert_null(ngx_ratelimit_record_read(&record.text, pool, &got));
     assert_int_equal(got.document.len, i);
 
@@ -434,10 +446,6 @@ test_refused(void **state)
     large[i] = '\n';
     record.document.data = large;
     record.document.len = i + 1;
-    assert_int_equal(ngx_ratelimit_record_write(&record, pool), NGX_DECLINED);
-    record.document.len = NGX_RATELIMIT_RECORD_MAX + 1;
-    large[i] = 'x';
-    large[NGX_RATELIMIT_RECORD_MAX] = '\n';
     assert_int_equal(ngx_ratelimit_record_write(&record, pool), NGX_DECLINED);
 
     free(large);

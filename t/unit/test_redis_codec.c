@@ -261,6 +261,80 @@ test_slots(void **state)
 }
 
 
+/*
+ * The largest Cluster: each hash slot is a range of its own, of a primary and
+ * three replicas with the longest names. It is read in pieces, and what is not
+ * parsed yet stays small.
+ */
+
+static void
+test_slots_large(void **state)
+{
+    size_t                        n, i;
+    void                         *reader;
+    ngx_int_t                     rc;
+    ngx_uint_t                    slot, node;
+    redisReader                  *rd;
+    ngx_ratelimit_redis_range_t  *range;
+    static char                   name[256], entry[4096];
+
+    (void) state;
+
+    memset(name, 'h', 255);
+
+    reader = ngx_ratelimit_redis_reader_new(&reply);
+    rd = reader;
+    rc = NGX_AGAIN;
+
+    assert_int_equal(ngx_ratelimit_redis_reader_feed(reader,
+                                            (const u_char *) "*16384\r\n", 8),
+                     NGX_OK);
+
+    for (slot = 0; slot < 16384; slot++) {
+        assert_int_equal(rc, NGX_AGAIN);
+
+        n = sprintf(entry, "*6\r\n:%lu\r\n:%lu\r\n", (unsigned long) slot,
+                    (unsigned long) slot);
+
+        for (node = 0; node < 4; node++) {
+            n += sprintf(entry + n, "*4\r\n$255\r\n%s\r\n:7000\r\n$40\r\n"
+                         "%040d\r\n*2\r\n$8\r\nhostname\r\n$255\r\n%s\r\n",
+                         name, 1, name);
+        }
+
+        /* in two pieces */
+
+        for (i = 0; i < 2; i++) {
+            assert_int_equal(ngx_ratelimit_redis_reader_feed(reader,
+                                   (const u_char *) entry + i * 1000,
+                                   i ? n - 1000 : 1000),
+                             NGX_OK);
+            rc = ngx_ratelimit_redis_reader_next(reader, &reply,
+                                             NGX_RATELIMIT_REDIS_FORM_SLOTS);
+            assert_int_not_equal(rc, NGX_ERROR);
+        }
+
+        assert_true(rd->len < 65536);
+    }
+
+    assert_int_equal(rc, NGX_OK);
+    assert_int_equal(reply.nranges, 16384);
+
+    range = &reply.ranges[16383];
+    assert_true(range->first == 16383 && range->last == 16383);
+    assert_int_equal(range->host_len, 255);
+    assert_int_equal(range->port, 7000);
+
+    ngx_ratelimit_redis_reader_free(reader, &reply);
+
+    /* no element is that long */
+
+    memset(text, 'x', sizeof(text));
+    memcpy(text, "*1\r\n*3\r\n:0\r\n:1\r\n*2\r\n$90000\r\n", 29);
+    assert_int_equal(read_reply(text, 70000, 1000, 1), NGX_ERROR);
+}
+
+
 /* What is no list of ranges gives no range that could be taken for one. */
 
 static void
@@ -477,6 +551,7 @@ main(void)
         cmocka_unit_test(test_not_flat),
         cmocka_unit_test(test_limits),
         cmocka_unit_test(test_slots),
+        cmocka_unit_test(test_slots_large),
         cmocka_unit_test(test_slots_broken),
         cmocka_unit_test(test_slots_host),
         cmocka_unit_test(test_master)

@@ -21,7 +21,6 @@ test_empty(void **state)
     ngx_ratelimit_store_version(store, &version, &id);
     assert_int_equal(version, 0);
     assert_int_equal(id, 0);
-    assert_int_equal(ngx_ratelimit_store_bytes(store), 0);
 
     generation = 1;
     assert_int_equal(ngx_ratelimit_store_read(store, 0, &entry, &generation,
@@ -35,7 +34,9 @@ test_empty(void **state)
                                                   NULL),
                      NGX_DECLINED);
 
-    assert_int_equal(ngx_ratelimit_store_init(store, mapped - 1, MAX),
+    assert_int_equal(ngx_ratelimit_store_init(store, mapped - 1, MAX, MAX),
+                     NGX_ERROR);
+    assert_int_equal(ngx_ratelimit_store_init(store, mapped, MAX, MAX - 1),
                      NGX_ERROR);
     store_free(store);
 }
@@ -60,7 +61,6 @@ test_publish(void **state)
     ngx_ratelimit_store_version(store, &version, &id);
     assert_int_equal(version, 6);
     assert_int_equal(id, 60);
-    assert_int_equal(ngx_ratelimit_store_bytes(store), MAX);
 
     assert_int_equal(ngx_ratelimit_store_read(store, 0, &entry, &generation,
                                               NULL),
@@ -102,23 +102,33 @@ test_publish(void **state)
 static void
 test_expected(void **state)
 {
-    uint64_t                found;
-    ngx_ratelimit_store_t  *store;
+    uint64_t                      found;
+    ngx_ratelimit_store_t        *store;
+    ngx_ratelimit_store_entry_t   entry;
 
     (void) state;
 
     store = store_make(MAX);
 
     found = 77;
-    assert_int_equal(publish_id(store, 1, 1, 50, 3, 1, &found), NGX_BUSY);
+    assert_int_equal(publish_id(store, 1, 1, 50, 3, KEEP, &found), NGX_BUSY);
     assert_int_equal(found, 0);
-    assert_int_equal(publish_id(store, 1, 1, 50, 0, 1, &found), NGX_OK);
-    assert_int_equal(publish_id(store, 1, 2, 50, 0, 1, &found), NGX_BUSY);
+    assert_int_equal(publish_id(store, 1, 1, 50, 0, KEEP, &found), NGX_OK);
+    assert_int_equal(publish_id(store, 1, 2, 50, 0, KEEP, &found), NGX_BUSY);
     assert_int_equal(found, 1);
     assert_int_equal(ngx_ratelimit_store_generation(store), 1);
-    assert_int_equal(publish_id(store, 2, 2, 50, 1, 1, &found), NGX_OK);
-    assert_int_equal(publish_id(store, 9, 2, 50, ANY, 1, &found), NGX_OK);
+    assert_int_equal(publish_id(store, 2, 2, 50, 1, KEEP, &found), NGX_OK);
+    assert_int_equal(publish_id(store, 9, 2, 50, ANY, KEEP, &found), NGX_OK);
     assert_string_equal(versions(store), "9 2 1 ");
+
+    /* another id of the expected version */
+    found = 0;
+    entry = (ngx_ratelimit_store_entry_t) { 10, 3, { 0, (u_char *) "" } };
+    assert_int_equal(ngx_ratelimit_store_publish(store, &entry, 9, 7, KEEP,
+                                                 &found), NGX_BUSY);
+    assert_int_equal(found, 9);
+    assert_int_equal(ngx_ratelimit_store_publish(store, &entry, 9, 2, KEEP,
+                                                 &found), NGX_OK);
 
     store_free(store);
 }
@@ -180,7 +190,7 @@ test_history(void **state)
     store = store_make(MAX);
     publish(store, 1, 50);
     publish(store, 2, 50);
-    assert_int_equal(publish_id(store, 3, 33, 50, ANY, 0, &found), NGX_OK);
+    assert_int_equal(publish_id(store, 3, 33, 50, ANY, DROP, &found), NGX_OK);
     assert_string_equal(versions(store), "3 1 ");
     assert_int_equal(ngx_ratelimit_store_id(store, 3, &found), NGX_OK);
     assert_int_equal(found, 33);
@@ -197,10 +207,20 @@ test_history(void **state)
     assert_string_equal(versions(store), "5 4 3 1 ");
 
     /* a record of the same version that is another one is */
-    assert_int_equal(publish_id(store, 5, 7, 60, ANY, 1, &found), NGX_OK);
+    assert_int_equal(publish_id(store, 5, 7, 60, ANY, KEEP, &found), NGX_OK);
     assert_int_equal(ngx_ratelimit_store_generation(store), 8);
     publish(store, 6, 50);
     publish(store, 2, 50);
+    store_free(store);
+
+    /* of another lineage: nothing is left of the history */
+    store = store_make(MAX);
+    publish(store, 14, 50);
+    publish(store, 15, 50);
+    assert_int_equal(publish_id(store, 2, 7, 50, ANY, ANEW, &found), NGX_OK);
+    assert_string_equal(versions(store), "2 ");
+    publish(store, 3, 50);
+    assert_string_equal(versions(store), "3 2 ");
     store_free(store);
 }
 
@@ -215,8 +235,8 @@ test_same_version(void **state)
     (void) state;
 
     store = store_make(MAX);
-    publish_id(store, 1, 1, 50, ANY, 1, &found);
-    publish_id(store, 1, 2, 60, ANY, 1, &found);
+    publish_id(store, 1, 1, 50, ANY, KEEP, &found);
+    publish_id(store, 1, 2, 60, ANY, KEEP, &found);
 
     assert_int_equal(ngx_ratelimit_store_read(store, 1, &entry, &generation,
                                               NULL),
@@ -232,7 +252,7 @@ test_same_version(void **state)
     ngx_free(entry.text.data);
 
     /* and of those in the history the newer one */
-    publish_id(store, 2, 3, 70, ANY, 1, &found);
+    publish_id(store, 2, 3, 70, ANY, KEEP, &found);
     assert_int_equal(ngx_ratelimit_store_read(store, 1, &entry, &generation,
                                               NULL),
                      NGX_OK);

@@ -118,7 +118,7 @@ step(ngx_ratelimit_store_t *store, const ngx_ratelimit_store_entry_t *entry,
         }
 
         raise(SIGSTOP);
-        ngx_ratelimit_store_publish(store, entry, ANY, 1, &found);
+        ngx_ratelimit_store_publish(store, entry, ANY, 0, KEEP, &found);
         raise(SIGSTOP);
         _exit(0);
     }
@@ -272,7 +272,7 @@ test_crashes(void **state)
                 }
 
                 if (publish_id(store, version + 1, 10 * (version + 1),
-                               HEAD + n % (LARGE / 8), version, 1, &v)
+                               HEAD + n % (LARGE / 8), version, KEEP, &v)
                     == NGX_ERROR)
                 {
                     _exit(2);
@@ -347,7 +347,8 @@ test_locked(void **state)
         entry.text.len = MAX;
         entry.text.data = mmap(NULL, 4096, PROT_NONE,
                                MAP_PRIVATE|MAP_ANONYMOUS, -1, 0);
-        ngx_ratelimit_store_publish(store, &entry, ANY, 1, &version);
+        ngx_ratelimit_store_publish(store, &entry, ANY, 0, KEEP,
+                                    &version);
         _exit(0);
     }
 

@@ -63,6 +63,9 @@ globs_make(ngx_ratelimit_policy_t *policy, const char **texts, size_t n)
 }
 
 
+static ngx_ratelimit_log_limit_t  log_limit;
+
+
 static void
 subject_make(ngx_ratelimit_subject_t *subject, const char *key,
     const char *path)
@@ -72,6 +75,7 @@ subject_make(ngx_ratelimit_subject_t *subject, const char *key,
     subject->path = str(path);
     subject->api_key = str(key);
     subject->log = &log_nowhere;
+    subject->log_limit = &log_limit;
 
     ngx_ratelimit_subject_digest(subject);
 }

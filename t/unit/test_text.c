@@ -60,6 +60,7 @@ test_rate_wrong(void **state)
         { "10", "\"r/\"" },              { "10r", "\"r/\"" },
         { "10/s", "\"r/\"" },            { "10R/s", "\"r/\"" },
         { "10r:s", "\"r/\"" },           { "10rs", "\"r/\"" },
+        { "0.5r/s", "a whole number" },  { "1.r/s", "a whole number" },
         { "10r/", "a period of s" },     { "10r/5", "a period of s" },
         { "10r/w", "a period of s" },    { "10r/S", "a period of s" },
         { "10r/s ", "a period of s" },   { "10r/0s", "a period from" },
@@ -134,6 +135,37 @@ number_is(uint64_t value)
 
 /* Also where a digit more begins, and a bit more. */
 static void
+test_span_write(void **state)
+{
+    size_t   i;
+    u_char   out[NGX_RATELIMIT_SPAN_BYTES], *end;
+
+    static const struct {
+        uint64_t     seconds;
+        const char  *text;
+    } cases[] = {
+        { 0, "0 seconds" },        { 1, "1 second" },
+        { 59, "59 seconds" },      { 60, "1 minute" },
+        { 61, "61 seconds" },      { 90, "90 seconds" },
+        { 120, "2 minutes" },      { 3600, "1 hour" },
+        { 5400, "90 minutes" },    { 7200, "2 hours" },
+        { 86400, "1 day" },        { 90000, "25 hours" },
+        { 604800, "7 days" },      { 31622400, "366 days" },
+        { UINT64_MAX, "18446744073709551615 seconds" }
+    };
+
+    (void) state;
+
+    for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        end = ngx_ratelimit_span_write(out, cases[i].seconds);
+
+        assert_int_equal(end - out, strlen(cases[i].text));
+        assert_memory_equal(out, cases[i].text, end - out);
+    }
+}
+
+
+static void
 test_number_write(void **state)
 {
     unsigned  i;
@@ -203,6 +235,7 @@ main(void)
         cmocka_unit_test(test_rate_wrong),
         cmocka_unit_test(test_number),
         cmocka_unit_test(test_number_write),
+        cmocka_unit_test(test_span_write),
         cmocka_unit_test(test_seconds_up),
         cmocka_unit_test(test_name),
     };

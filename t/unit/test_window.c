@@ -383,6 +383,96 @@ test_extremes(void **state)
 }
 
 
+/*
+ * What goes back from another machine, whose clock is another one and whose
+ * call is held up: it comes to the window that it was taken from, or to none.
+ */
+static void
+test_give_late(void **state)
+{
+    int        round, sliding;
+    limit_t    limit;
+    window_t   w;
+    answer_t   answer;
+    uint64_t   window_us, taken, end, way, behind, sent, age, runs;
+
+    (void) state;
+
+    for (round = 0; round < 20 * ROUNDS; round++) {
+        sliding = round % 2;
+        window_us = (1 + rnd(100)) * SECOND;
+        limit = limit_of(algorithms[sliding], 100, window_us);
+        memset(&w, 0, sizeof(w));
+
+        taken = NOW + rnd(10 * window_us);
+        end = taken - taken % window_us + window_us;
+        way = rnd(20000);
+        behind = rnd(NOW / 2);
+
+        assert_int_equal(take(&w, &limit, taken, 5, 0).granted, 5);
+        answer = take(&w, &limit, taken, 0, 0);
+
+        sent = taken + way + rnd(window_us / 2);
+        age = ngx_ratelimit_window_answer_age_us(&limit, sent - behind,
+                                           taken - way - behind, &answer);
+        age = (age + 999) / 1000 * 1000;
+        assert_true(age >= sent - taken);
+
+        runs = sent + way + rnd(window_us * 3 / 4 - way);
+
+        if (runs / window_us > end / window_us) {
+            continue;
+        }
+
+        if (runs >= end) {
+            assert_int_equal(take(&w, &limit, runs, 3, 0).granted, 3);
+        }
+
+        give(&w, &limit, runs, runs - age, 5);
+
+        if (runs < end) {
+            assert_int_equal(w.count, 0);
+
+        } else {
+            assert_int_equal(w.count, 3);
+            assert_int_equal(w.before, 0);
+        }
+    }
+}
+
+
+/* A month is given as the longest one: what was taken in it is still known. */
+static void
+test_give_month(void **state)
+{
+    limit_t    limit;
+    window_t   w;
+    answer_t   answer;
+    uint64_t   start, at, age;
+    struct tm  tm;
+
+    (void) state;
+
+    limit = limit_of_calendar(NGX_RATELIMIT_CALENDAR_MONTH, 100);
+
+    memset(&tm, 0, sizeof(tm));
+    tm.tm_year = 2026 - 1900;
+    tm.tm_mon = 1;
+    tm.tm_mday = 1;
+    start = timegm(&tm) * SECOND;
+
+    for (at = start; at < start + 28 * DAY; at += 6 * 3600 * SECOND) {
+        memset(&w, 0, sizeof(w));
+        assert_int_equal(take(&w, &limit, at, 5, 0).granted, 5);
+        answer = take(&w, &limit, at, 0, 0);
+        age = ngx_ratelimit_window_answer_age_us(&limit, at, at, &answer);
+
+        give(&w, &limit, at + 1000, at + 1000 - age, 5);
+        assert_int_equal(w.count, 0);
+    }
+}
+
+
 int
 main(void)
 {
@@ -395,6 +485,8 @@ main(void)
         cmocka_unit_test(test_reset_exact),
         cmocka_unit_test(test_cost_and_want),
         cmocka_unit_test(test_extremes),
+        cmocka_unit_test(test_give_late),
+        cmocka_unit_test(test_give_month),
     };
 
     seed_init();

@@ -1,0 +1,77 @@
+/* One log line of a kind in an interval, and how many were suppressed. */
+
+#include "ngx_ratelimit_log_limit.h"
+#include "ngx_ratelimit_text.h"
+
+#include <string.h>
+
+
+static int ngx_ratelimit_log_within(uint64_t last, uint64_t now_ms,
+    uint64_t interval_ms);
+static void ngx_ratelimit_log_note(char *note, uint64_t suppressed);
+
+
+int
+ngx_ratelimit_log_due(ngx_ratelimit_log_limit_t *limit, uint64_t now_ms,
+    uint64_t interval_ms, char note[NGX_RATELIMIT_LOG_NOTE])
+{
+    uint64_t  last;
+
+    /* 0 means that there was no line */
+
+    now_ms = now_ms ? now_ms : 1;
+    last = atomic_load(&limit->written_ms);
+
+    if (ngx_ratelimit_log_within(last, now_ms, interval_ms)
+        || !atomic_compare_exchange_strong(&limit->written_ms, &last, now_ms))
+    {
+        (void) atomic_fetch_add(&limit->suppressed, 1);
+        return 0;
+    }
+
+    ngx_ratelimit_log_note(note, atomic_exchange(&limit->suppressed, 0));
+
+    return 1;
+}
+
+
+int
+ngx_ratelimit_log_recent(const ngx_ratelimit_log_limit_t *limit,
+    uint64_t now_ms, uint64_t interval_ms)
+{
+    return ngx_ratelimit_log_within(atomic_load(&limit->written_ms), now_ms,
+                                    interval_ms);
+}
+
+
+/* Processes cache the time, so the last line may seem to be ahead. */
+static int
+ngx_ratelimit_log_within(uint64_t last, uint64_t now_ms, uint64_t interval_ms)
+{
+    uint64_t  apart;
+
+    apart = (now_ms > last) ? now_ms - last : last - now_ms;
+
+    return last && apart < interval_ms;
+}
+
+
+static void
+ngx_ratelimit_log_note(char *note, uint64_t suppressed)
+{
+    u_char  *p;
+
+    if (suppressed == 0) {
+        *note = '\0';
+        return;
+    }
+
+    p = (u_char *) note;
+
+    *p++ = ' ';
+    *p++ = '(';
+    p = ngx_ratelimit_number_write(p, suppressed);
+
+    strcpy((char *) p, suppressed == 1 ? " similar line suppressed)"
+                                       : " similar lines suppressed)");
+}

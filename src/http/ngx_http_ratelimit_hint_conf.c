@@ -1,0 +1,172 @@
+/*
+ * What a message says beside the mistake: the known names, or the one that was
+ * probably meant.
+ */
+
+#include "ngx_http_ratelimit.h"
+
+/* names longer than this are not compared */
+#define NGX_HTTP_RATELIMIT_HINT_MAX  32
+
+static ngx_uint_t ngx_http_ratelimit_hint_like(const ngx_str_t *one,
+    const ngx_str_t *two);
+static ngx_uint_t ngx_http_ratelimit_distance(const ngx_str_t *one,
+    const ngx_str_t *two);
+static ngx_str_t ngx_http_ratelimit_hint_bare(const ngx_str_t *text);
+
+
+void
+ngx_http_ratelimit_hint_init(ngx_http_ratelimit_hint_t *hint, ngx_str_t *text)
+{
+    hint->wrong = *text;
+    hint->near.len = 0;
+    hint->p = hint->list;
+}
+
+
+void
+ngx_http_ratelimit_hint_add(ngx_http_ratelimit_hint_t *hint,
+    const ngx_str_t *name)
+{
+    u_char  *last;
+
+    last = hint->list + sizeof(hint->list);
+
+    hint->p = ngx_slprintf(hint->p, last, "%s\"%V\"",
+                           (hint->p == hint->list) ? "" : ", ", name);
+
+    if (hint->wrong.len && hint->near.len == 0
+        && ngx_http_ratelimit_hint_like(&hint->wrong, name))
+    {
+        hint->near = *name;
+    }
+}
+
+
+ngx_str_t *
+ngx_http_ratelimit_hint_text(ngx_http_ratelimit_hint_t *hint,
+    const char *expected)
+{
+    u_char  *last;
+
+    last = hint->buf + sizeof(hint->buf);
+    hint->text.data = hint->buf;
+
+    if (hint->near.len) {
+        last = ngx_slprintf(hint->buf, last, "did you mean \"%V\"?",
+                            &hint->near);
+
+    } else if (hint->p == hint->list) {
+        last = ngx_slprintf(hint->buf, last, "there is none");
+
+    } else {
+        last = ngx_slprintf(hint->buf, last, "expected %s%*s", expected,
+                            (size_t) (hint->p - hint->list), hint->list);
+    }
+
+    hint->text.len = last - hint->buf;
+
+    return &hint->text;
+}
+
+
+ngx_str_t *
+ngx_http_ratelimit_hint_zones(ngx_http_ratelimit_hint_t *hint,
+    ngx_http_ratelimit_main_conf_t *conf, ngx_str_t *name)
+{
+    ngx_uint_t                   i;
+    ngx_http_ratelimit_zone_t  **zones;
+
+    ngx_http_ratelimit_hint_init(hint, name);
+    zones = conf->zones.elts;
+
+    for (i = 0; i < conf->zones.nelts; i++) {
+        ngx_http_ratelimit_hint_add(hint, &zones[i]->limiter.zone.name);
+    }
+
+    return ngx_http_ratelimit_hint_text(hint, "");
+}
+
+
+/* One letter in three may be wrong, or one text be how the other begins. */
+static ngx_uint_t
+ngx_http_ratelimit_hint_like(const ngx_str_t *one, const ngx_str_t *two)
+{
+    size_t     len;
+    ngx_str_t  a, b;
+
+    a = ngx_http_ratelimit_hint_bare(one);
+    b = ngx_http_ratelimit_hint_bare(two);
+
+    if (a.len == 0 || a.len > NGX_HTTP_RATELIMIT_HINT_MAX
+        || b.len > NGX_HTTP_RATELIMIT_HINT_MAX)
+    {
+        return 0;
+    }
+
+    len = ngx_min(a.len, b.len);
+
+    if (len > 2 && ngx_strncasecmp(a.data, b.data, len) == 0) {
+        return 1;
+    }
+
+    return ngx_http_ratelimit_distance(&a, &b) * 3 <= b.len;
+}
+
+
+/*
+ * How many letters must be inserted, removed or replaced, or swapped with the
+ * next one, to make one text of the other (optimal string alignment).
+ */
+static ngx_uint_t
+ngx_http_ratelimit_distance(const ngx_str_t *one, const ngx_str_t *two)
+{
+    ngx_uint_t  i, j, n, *row;
+    ngx_uint_t  d[NGX_HTTP_RATELIMIT_HINT_MAX + 1]
+                 [NGX_HTTP_RATELIMIT_HINT_MAX + 1];
+
+#define ngx_http_ratelimit_same(i, j)                                         \
+    (ngx_tolower(one->data[(i) - 1]) == ngx_tolower(two->data[(j) - 1]))
+
+    for (j = 0; j <= two->len; j++) {
+        d[0][j] = j;
+    }
+
+    for (i = 1; i <= one->len; i++) {
+        row = d[i];
+        row[0] = i;
+
+        for (j = 1; j <= two->len; j++) {
+            n = d[i - 1][j - 1] + !ngx_http_ratelimit_same(i, j);
+            n = ngx_min(n, d[i - 1][j] + 1);
+            n = ngx_min(n, row[j - 1] + 1);
+
+            if (i > 1 && j > 1 && ngx_http_ratelimit_same(i, j - 1)
+                && ngx_http_ratelimit_same(i - 1, j))
+            {
+                n = ngx_min(n, d[i - 2][j - 2] + 1);
+            }
+
+            row[j] = n;
+        }
+    }
+
+    return d[one->len][two->len];
+}
+
+
+/* A parameter's name without "=" and its value. */
+static ngx_str_t
+ngx_http_ratelimit_hint_bare(const ngx_str_t *text)
+{
+    u_char     *p;
+    ngx_str_t   bare;
+
+    p = text->len ? ngx_strlchr(text->data, text->data + text->len, '=')
+                  : NULL;
+
+    bare.data = text->data;
+    bare.len = p ? (size_t) (p - text->data) : text->len;
+
+    return bare;
+}

@@ -1,0 +1,210 @@
+/*
+ * What the error log says of a request. A client can cause each of these lines
+ * with every request: a rejection has its line, at the operator's level; of the
+ * other kinds a worker writes one a second, with the number of those that it
+ * did not.
+ */
+
+#include "ngx_http_ratelimit.h"
+
+#include "ngx_ratelimit_text.h"
+
+/* a rejection: it has no kind, since its lines are not limited */
+#define NGX_HTTP_RATELIMIT_LOG_EACH  NGX_HTTP_RATELIMIT_LOG_KINDS
+
+/* ", limit 5 in 60 s, retry after 12 s" with the longest numbers */
+#define NGX_HTTP_RATELIMIT_LOG_LIMIT_BYTES  128
+
+typedef struct {
+    const char                *what;   /* NULL: no line */
+    ngx_http_ratelimit_log_e   kind;
+    ngx_uint_t                 lower;  /* levels than a rejection's */
+} ngx_http_ratelimit_log_line_t;
+
+static void ngx_http_ratelimit_log_denied(ngx_http_request_t *r,
+    ngx_http_ratelimit_ctx_t *ctx, const char *what, ngx_uint_t level,
+    const char *note);
+static void ngx_http_ratelimit_log_rule(ngx_http_request_t *r,
+    ngx_http_ratelimit_ctx_t *ctx, const char *what, ngx_uint_t level,
+    const char *note);
+static ngx_int_t ngx_http_ratelimit_log_key(ngx_http_request_t *r,
+    ngx_str_t *key);
+static ngx_str_t ngx_http_ratelimit_log_limit(
+    const ngx_ratelimit_check_t *check, u_char *out);
+
+/* by ngx_ratelimit_status_e */
+static const ngx_http_ratelimit_log_line_t  ngx_http_ratelimit_log_lines[] = {
+    { NULL, NGX_HTTP_RATELIMIT_LOG_EACH, 0 },         /* BYPASSED */
+    { NULL, NGX_HTTP_RATELIMIT_LOG_EACH, 0 },         /* PASSED */
+    { "not delayed, dry run,",
+      NGX_HTTP_RATELIMIT_LOG_NOT_DELAYED, 1 },
+    { "not rejected, dry run,",
+      NGX_HTTP_RATELIMIT_LOG_NOT_REJECTED, 0 },
+    { "delayed", NGX_HTTP_RATELIMIT_LOG_DELAYED, 1 },
+    { NULL, NGX_HTTP_RATELIMIT_LOG_EACH, 0 },         /* DEGRADED */
+    { "not denied, dry run,",
+      NGX_HTTP_RATELIMIT_LOG_NOT_DENIED, 0 },
+    { "answered with 503, no answer from Redis,",
+      NGX_HTTP_RATELIMIT_LOG_UNAVAILABLE, 0 },
+    { "rejected", NGX_HTTP_RATELIMIT_LOG_EACH, 0 },
+    { "denied", NGX_HTTP_RATELIMIT_LOG_EACH, 0 },
+};
+
+
+ngx_ratelimit_log_limit_t *
+ngx_http_ratelimit_log_limit_of(ngx_http_request_t *r,
+    ngx_http_ratelimit_log_e kind)
+{
+    ngx_http_ratelimit_main_conf_t  *conf;
+
+    conf = ngx_http_get_module_main_conf(r, ngx_http_ratelimit_module);
+
+    return &conf->logs[kind];
+}
+
+
+ngx_uint_t
+ngx_http_ratelimit_log_due(ngx_http_request_t *r, ngx_http_ratelimit_log_e kind,
+    char note[NGX_RATELIMIT_LOG_NOTE])
+{
+    /* an operator who debugs gets them all */
+
+    if (r->connection->log->log_level & NGX_LOG_DEBUG_HTTP) {
+        note[0] = '\0';
+        return 1;
+    }
+
+    return ngx_ratelimit_log_due(ngx_http_ratelimit_log_limit_of(r, kind),
+                                 ngx_current_msec, NGX_RATELIMIT_LOG_MS, note);
+}
+
+
+void
+ngx_http_ratelimit_log_outcome(ngx_http_request_t *r,
+    ngx_http_ratelimit_ctx_t *ctx)
+{
+    char                                  note[NGX_RATELIMIT_LOG_NOTE];
+    ngx_uint_t                            level;
+    const ngx_http_ratelimit_log_line_t  *line;
+
+    line = &ngx_http_ratelimit_log_lines[ctx->check.status];
+    level = ctx->conf->log_level;
+
+    if (line->lower && level != NGX_LOG_INFO) {
+        level++;
+    }
+
+    if (line->what == NULL || r->connection->log->log_level < level) {
+        return;
+    }
+
+    note[0] = '\0';
+
+    if (line->kind != NGX_HTTP_RATELIMIT_LOG_EACH
+        && !ngx_http_ratelimit_log_due(r, line->kind, note))
+    {
+        return;
+    }
+
+    if (ctx->check.status == NGX_RATELIMIT_DENIED
+        || ctx->check.status == NGX_RATELIMIT_DENIED_DRY_RUN)
+    {
+        ngx_http_ratelimit_log_denied(r, ctx, line->what, level, note);
+
+    } else {
+        ngx_http_ratelimit_log_rule(r, ctx, line->what, level, note);
+    }
+}
+
+
+static void
+ngx_http_ratelimit_log_denied(ngx_http_request_t *r,
+    ngx_http_ratelimit_ctx_t *ctx, const char *what, ngx_uint_t level,
+    const char *note)
+{
+    ngx_str_t  key;
+
+    if (ngx_http_ratelimit_api_key_text(r, &key) != NGX_OK
+        || ngx_http_ratelimit_log_key(r, &key) != NGX_OK)
+    {
+        return;
+    }
+
+    ngx_log_error(level, r->connection->log, 0,
+                  "request %s by the list of ratelimit zone \"%V\", "
+                  "key \"%V\"%s", what, &ctx->denies->zone.name, &key, note);
+}
+
+
+static void
+ngx_http_ratelimit_log_rule(ngx_http_request_t *r,
+    ngx_http_ratelimit_ctx_t *ctx, const char *what, ngx_uint_t level,
+    const char *note)
+{
+    u_char                          out[NGX_HTTP_RATELIMIT_LOG_LIMIT_BYTES];
+    ngx_str_t                       key, limit;
+    const ngx_ratelimit_counter_t  *counter;
+
+    counter = ctx->check.decisive;
+    key = counter->client->key;
+
+    if (ngx_http_ratelimit_log_key(r, &key) != NGX_OK) {
+        return;
+    }
+
+    limit = ngx_http_ratelimit_log_limit(&ctx->check, out);
+
+    ngx_log_error(level, r->connection->log, 0,
+                  "request %s by ratelimit rule \"%V\" of zone \"%V\", "
+                  "key \"%V\"%V%s", what, &counter->rule->id,
+                  &counter->client->limiter->zone.name, &key, &limit, note);
+}
+
+
+/* As a document has it, so that it can be put on a list. */
+static ngx_int_t
+ngx_http_ratelimit_log_key(ngx_http_request_t *r, ngx_str_t *key)
+{
+    return ngx_ratelimit_policy_hashed(key)
+           ? NGX_OK : ngx_http_ratelimit_key_hash(r, key);
+}
+
+
+/* ", limit 5 in 60 s", and what the client has to wait. */
+static ngx_str_t
+ngx_http_ratelimit_log_limit(const ngx_ratelimit_check_t *check, u_char *out)
+{
+    u_char                         *p, *last;
+    ngx_int_t                       retry_after;
+    ngx_str_t                       text;
+    const ngx_ratelimit_limit_t    *limit;
+    const ngx_ratelimit_counter_t  *counter;
+
+    counter = check->decisive;
+    limit = ngx_ratelimit_counter_limit(counter);
+    last = out + NGX_HTTP_RATELIMIT_LOG_LIMIT_BYTES;
+
+    p = ngx_slprintf(out, last, ", limit %uD", limit->capacity);
+
+    if (limit->algorithm != NGX_RATELIMIT_CONCURRENCY) {
+        p = ngx_slprintf(p, last, " in %uL s",
+                         ngx_ratelimit_seconds_up(limit->window_us));
+    }
+
+    retry_after = ngx_http_ratelimit_retry_after(counter);
+
+    if (check->delay_us) {
+        p = ngx_slprintf(p, last, ", for %uL ms", check->delay_us / 1000);
+
+    } else if (retry_after == -1) {
+        p = ngx_slprintf(p, last, ", no retry helps");
+
+    } else if (retry_after) {
+        p = ngx_slprintf(p, last, ", retry after %i s", retry_after);
+    }
+
+    text.data = out;
+    text.len = p - out;
+
+    return text;
+}

@@ -1,0 +1,314 @@
+/*
+ * The passwords of a worker: for Redis, and for Sentinels. Each second their
+ * files are looked at. A new password is for all connections that begin, and
+ * for those that are open: they log in again and go on.
+ *
+ * Both belong to the client of checks; the control clients use them, too.
+ */
+
+#include "ngx_ratelimit_redis_int.h"
+
+#define NGX_RATELIMIT_REDIS_AUTH_REMIND_MS  60000
+
+
+static ngx_int_t ngx_ratelimit_redis_auth_write(
+    ngx_ratelimit_redis_client_t *client, ngx_ratelimit_redis_login_t *login,
+    const ngx_str_t *password);
+static ngx_uint_t ngx_ratelimit_redis_auth_changed(
+    ngx_ratelimit_redis_client_t *client, ngx_ratelimit_redis_login_t *login,
+    ngx_uint_t first);
+static ngx_int_t ngx_ratelimit_redis_auth_read(const ngx_str_t *file,
+    u_char *buf, ngx_str_t *line);
+static void ngx_ratelimit_redis_auth_notice(
+    ngx_ratelimit_redis_client_t *client,
+    const ngx_ratelimit_redis_login_t *login, ngx_err_t err);
+
+
+ngx_int_t
+ngx_ratelimit_redis_auth_start(ngx_ratelimit_redis_client_t *client)
+{
+    ngx_uint_t                    i;
+    ngx_ratelimit_redis_t        *redis;
+    ngx_ratelimit_redis_login_t  *login;
+
+    redis = client->redis;
+
+    client->logins[0].username = &redis->username;
+    client->logins[0].file = &redis->password_file;
+    client->logins[1].username = &redis->sentinel_username;
+    client->logins[1].file = &redis->sentinel_password_file;
+
+    if (ngx_ratelimit_redis_auth_write(client, &client->logins[0],
+                                       &redis->password)
+        != NGX_OK
+        || ngx_ratelimit_redis_auth_write(client, &client->logins[1],
+                                          &redis->sentinel_password)
+           != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    /* the files may have changed since the configuration was read */
+
+    for (i = 0; i < 2; i++) {
+        login = &client->logins[i];
+
+        if (login->text.len) {
+            (void) ngx_ratelimit_redis_auth_changed(client, login, 1);
+        }
+    }
+
+    return NGX_OK;
+}
+
+
+void
+ngx_ratelimit_redis_auth_stop(ngx_ratelimit_redis_client_t *client)
+{
+    ngx_ratelimit_redis_text_free(&client->logins[0].text);
+    ngx_ratelimit_redis_text_free(&client->logins[1].text);
+}
+
+
+/* AUTH with a password; NGX_ERROR when memory is out: the old one stays. */
+
+static ngx_int_t
+ngx_ratelimit_redis_auth_write(ngx_ratelimit_redis_client_t *client,
+    ngx_ratelimit_redis_login_t *login, const ngx_str_t *password)
+{
+    ngx_str_t   args[3], text;
+    ngx_uint_t  n;
+
+    if (password->len == 0) {
+        return NGX_OK;
+    }
+
+    n = 1;
+    ngx_str_set(&args[0], "AUTH");
+
+    if (login->username->len) {
+        args[n++] = *login->username;
+    }
+
+    args[n++] = *password;
+
+    if (ngx_ratelimit_redis_write_command(&text, args, n, client->log)
+        != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    if (login->text.len == text.len
+        && ngx_memcmp(login->text.data, text.data, text.len) == 0)
+    {
+        ngx_ratelimit_redis_text_free(&text);
+        return NGX_OK;
+    }
+
+    ngx_ratelimit_redis_text_free(&login->text);
+    login->text = text;
+    login->version++;
+
+    return NGX_OK;
+}
+
+
+void
+ngx_ratelimit_redis_auth_look(ngx_ratelimit_redis_client_t *client)
+{
+    ngx_uint_t                    i;
+    ngx_queue_t                  *q;
+    ngx_ratelimit_redis_conn_t   *conn;
+    ngx_ratelimit_redis_login_t  *login;
+
+    for (i = 0; i < 2; i++) {
+        login = &client->logins[i];
+
+        if (login->text.len == 0
+            || !ngx_ratelimit_redis_auth_changed(client, login, 0))
+        {
+            continue;
+        }
+
+        ngx_ratelimit_redis_auth_notice(client, login, 0);
+
+        for (q = ngx_queue_head(&client->conns);
+             q != ngx_queue_sentinel(&client->conns);
+             q = ngx_queue_next(q))
+        {
+            conn = ngx_queue_data(q, ngx_ratelimit_redis_conn_t, queue);
+            ngx_ratelimit_redis_auth_renew(conn);
+        }
+    }
+}
+
+
+/*
+ * Whether the file has another password, which is used from now on. A file that
+ * cannot be read, or that is being written, leaves the old one.
+ */
+
+static ngx_uint_t
+ngx_ratelimit_redis_auth_changed(ngx_ratelimit_redis_client_t *client,
+    ngx_ratelimit_redis_login_t *login, ngx_uint_t first)
+{
+    u_char           buf[NGX_RATELIMIT_REDIS_FILE_BYTES];
+    ngx_int_t        rc;
+    ngx_str_t        line;
+    ngx_uint_t       version;
+    ngx_file_info_t  fi;
+
+    if (ngx_file_info(login->file->data, &fi) == NGX_FILE_ERROR
+        || (login->uniq == ngx_file_uniq(&fi)
+            && login->size == ngx_file_size(&fi)
+            && login->mtime.tv_sec == fi.st_mtim.tv_sec
+            && login->mtime.tv_nsec == fi.st_mtim.tv_nsec))
+    {
+        return 0;
+    }
+
+    rc = ngx_ratelimit_redis_auth_read(login->file, buf, &line);
+
+    if (rc != NGX_OK) {
+        /* once it could be read, so the operator counts on it */
+
+        if (rc == NGX_ERROR && (first || login->uniq)) {
+            ngx_ratelimit_redis_auth_notice(client, login, ngx_errno);
+        }
+
+        return 0;
+    }
+
+    version = login->version;
+
+    if (ngx_ratelimit_redis_auth_write(client, login, &line) == NGX_OK) {
+        login->uniq = ngx_file_uniq(&fi);
+        login->size = ngx_file_size(&fi);
+        login->mtime = fi.st_mtim;
+    }
+
+    ngx_explicit_memzero(buf, sizeof(buf));
+
+    return login->version != version;
+}
+
+
+/* NGX_DECLINED: the first line is no password. */
+
+static ngx_int_t
+ngx_ratelimit_redis_auth_read(const ngx_str_t *file, u_char *buf,
+    ngx_str_t *line)
+{
+    ssize_t   n;
+    ngx_fd_t  fd;
+
+    fd = ngx_open_file(file->data, NGX_FILE_RDONLY, NGX_FILE_OPEN, 0);
+
+    if (fd == NGX_INVALID_FILE) {
+        return NGX_ERROR;
+    }
+
+    n = ngx_read_fd(fd, buf, NGX_RATELIMIT_REDIS_FILE_BYTES);
+    (void) ngx_close_file(fd);
+
+    return n == -1 ? NGX_ERROR
+                   : ngx_ratelimit_redis_first_line(buf, n, line);
+}
+
+
+ngx_int_t
+ngx_ratelimit_redis_first_line(u_char *buf, size_t n, ngx_str_t *line)
+{
+    u_char  *last, *end;
+
+    last = buf + n;
+    end = ngx_strlchr(buf, last, '\n');
+
+    if (end == NULL) {
+        end = last;
+    }
+
+    if (end > buf && end[-1] == '\r') {
+        end--;
+    }
+
+    line->data = buf;
+    line->len = end - buf;
+
+    return line->len && line->len < NGX_RATELIMIT_REDIS_FILE_BYTES
+           ? NGX_OK : NGX_DECLINED;
+}
+
+
+/* Of all workers one line. err: why the file cannot be read. */
+
+static void
+ngx_ratelimit_redis_auth_notice(ngx_ratelimit_redis_client_t *client,
+    const ngx_ratelimit_redis_login_t *login, ngx_err_t err)
+{
+    char  note[NGX_RATELIMIT_LOG_NOTE];
+
+    if (!ngx_ratelimit_log_due(&client->redis->shared->auth_notices,
+                               ngx_current_msec,
+                               err ? NGX_RATELIMIT_REDIS_AUTH_REMIND_MS
+                                   : NGX_RATELIMIT_LOG_MS,
+                               note))
+    {
+        return;
+    }
+
+    ngx_log_error(NGX_LOG_NOTICE, client->log, err,
+                  "ratelimit redis \"%V\": %s \"%V\"%s%s",
+                  &client->redis->name,
+                  err ? "the workers cannot read" : "a new password in",
+                  login->file,
+                  err ? ", a new password needs a reload" : "", note);
+}
+
+
+ngx_int_t
+ngx_ratelimit_redis_auth_send(ngx_ratelimit_redis_conn_t *conn,
+    ngx_ratelimit_redis_kind_e kind)
+{
+    ngx_ratelimit_redis_call_t   *call;
+    ngx_ratelimit_redis_login_t  *login;
+
+    login = ngx_ratelimit_redis_login(conn);
+    conn->login = login->version;
+
+    if (login->text.len == 0) {
+        return NGX_OK;
+    }
+
+    /* a copy: the password may change before it is written */
+
+    call = ngx_ratelimit_redis_call_new(conn->client, kind, login->text.len);
+    if (call == NULL) {
+        return NGX_ERROR;
+    }
+
+    ngx_memcpy(call->text, login->text.data, login->text.len);
+    call->len = login->text.len;
+
+    ngx_ratelimit_redis_conn_append(conn, call);
+
+    return NGX_OK;
+}
+
+
+void
+ngx_ratelimit_redis_auth_renew(ngx_ratelimit_redis_conn_t *conn)
+{
+    /* a connection that listens takes no AUTH */
+
+    if (conn->state <= NGX_RATELIMIT_REDIS_BROKEN
+        || conn->login == ngx_ratelimit_redis_login(conn)->version
+        || conn->client->listen.len)
+    {
+        return;
+    }
+
+    /* without memory the next connection has it */
+
+    (void) ngx_ratelimit_redis_auth_send(conn, NGX_RATELIMIT_REDIS_REAUTH);
+}

@@ -1,0 +1,181 @@
+# How large a document may be: what is above is refused with its reason, costs a
+# worker little memory, and leaves what runs; a stored one, too.
+
+use strict;
+use warnings;
+
+use t::RateLimit 'no_plan';
+use t::Api;
+use t::Gateway;
+use t::Rules;
+
+my $MAX = 1024 * 1024;
+my $SANITIZED = $ENV{SAN} || $ENV{RATELIMIT_STATIC};
+
+sub gateway {
+    my ($zone, %self) = @_;
+    my $blocks = delete $self{blocks} // '';
+
+    return t::Gateway->new(workers => 1, %self, http => <<"CONF");
+    $blocks
+    ratelimit_zone \$arg_k zone=z:1m $zone;
+    server {
+        listen 127.0.0.1:%%PORT%%;
+        location / { ratelimit zone=z; empty_gif; }
+        location /rl/ { ratelimit_api zone=z write; }
+    }
+CONF
+}
+
+# The most memory that a worker ever had of its own, in MB.
+sub peak {
+    my ($pid) = $_[0]->workers;
+    open my $status, '<', "/proc/$pid/status" or die "status: $!";
+    return join('', <$status>) =~ /^VmHWM:\s+(\d+)/m ? $1 / 1024 : die;
+}
+
+
+# bodies of 1 MiB that would be large trees, or many rules
+
+{
+    my $gateway = gateway('')->start;
+    my $api = t::Api->new($gateway);
+
+    my $fill = sub {
+        my ($head, $item, $tail) = @_;
+        my $n = int(($MAX - length($head) - length($tail))
+                    / (length($item) + 1));
+        return $head . join(',', ($item) x $n) . $tail;
+    };
+
+    my @hostile = (
+        ['zeros for rules', $fill->('{"rules":[', '0', ']}'),
+         '/rules has 524282 entries, expected at most 1000'],
+        ['empty arrays', $fill->('{"rules":[', '[]', ']}'),
+         ' has more than 100000 arrays and objects, at byte 300004'],
+        ['empty objects', $fill->('{"overrides":[', '{}', ']}'),
+         ' has more than 100000 arrays and objects, at byte 300008'],
+        ['objects with a member', $fill->('{"overrides":[', '{"a":1}', ']}'),
+         ' has more than 100000 arrays and objects, at byte 799998'],
+        ['zeros for keys', $fill->('{"whitelist":[', '0', ']}'),
+         '/whitelist has 524280 entries, expected at most 10000'],
+        ['a deep tree', '[' x $MAX,
+         ' has more than 32 arrays and objects in one another, at byte 32'],
+    );
+
+    my $before = peak($gateway);
+
+    for (@hostile) {
+        my ($name, $text, $said) = @$_;
+
+        t::Api::problem_ok($api->post('/rules/validate', \$text),
+                           "422 invalid: $said", $name);
+    }
+
+    my @many = map { ['POST', '/rules/validate', \$_->[1]] } @hostile[0 .. 4];
+
+    is_deeply([map { $_->{status} } $api->send_all(@many, @many)],
+              [(422) x 10], 'ten at once');
+
+    my $grown = peak($gateway) - $before;
+
+    SKIP: {
+        skip 'a sanitizer keeps what is freed', 1 if $SANITIZED;
+        cmp_ok($grown, '<', 200,
+               sprintf 'they took %d MB of a worker at most', $grown);
+    }
+
+    # a document grows by an edit, and by what is stored of keys
+
+    my @keys = map { sprintf '%s%05d', 'k' x 95, $_ } 1 .. 4999;
+    my $large = { whitelist => [map { "$_*" } @keys] };
+
+    is($api->change('PUT', '/rules', $large)->{status}, 201, 'one of 500 KB');
+    is($api->change('PUT', '/blacklist', $large->{whitelist})->{status}, 200,
+       'twice of it');
+    t::Api::problem_ok($api->change('PATCH', '/tier-of',
+                           { keys => { map { ("a$_" => 't') } 1 .. 2000 } }),
+                       '413 too-large', 'and more');
+    is($api->get('/status')->{json}{version}, 2, 'nothing is changed');
+
+    my %plain = (tier_of => { keys => { map { ("k$_" => 't') } 1 .. 9999 } },
+                 whitelist => [map { "w$_" } 1 .. 9999]);
+
+    for (['PUT', '/rules'], ['POST', '/rules/validate']) {
+        t::Api::problem_ok($api->change(@$_, \%plain), '413 too-large',
+                           "$_->[1]: short keys, whose digests are long");
+    }
+
+    $gateway->stop;
+    $gateway->log_ok;
+}
+
+
+# an older gateway has written a larger one: to Redis, and to a state file
+
+my $deny = { rules => [], blacklist => ['bad'] };
+my $old = t::Rules::record(7, { whitelist => [map { sprintf '%0100d*', $_ }
+                                              1 .. 21_000] });
+cmp_ok(length $old, '>', 2 * $MAX, 'a record from before');
+
+{
+    my $port = redis_start();
+    my $gateway = gateway('redis=r', blocks => <<"CONF")->start;
+    ratelimit_redis r { server 127.0.0.1:$port; }
+CONF
+    my $api = t::Api->new($gateway);
+
+    ok(t::Gateway::wait_for(sub {
+           $api->put('/rules', $deny, 'If-Match: "0"')->{version} eq 1
+       }), 'a document');
+    ok($api->follows(1), 'is followed');
+
+    is(t::Rules::put($port, 'rl', 'z', 1, $old), '1', 'Redis has a large one');
+    ok(t::Gateway::wait_for(sub {
+           $gateway->log =~ /version 7 of its rules is not used: its document is larger than 1 MiB/
+       }), 'it is refused, with the reason');
+    is($gateway->get('/?k=a', 'X-API-Key: bad')->{status}, 403,
+       'what runs goes on');
+    is_deeply([@{ $api->get('/status')->{json} }{qw( version refused )}], [1, 7],
+              'version 1; /status names the other one');
+
+    t::Api::problem_ok($api->get('/versions/7'), '413 too-large',
+                       'it is not read');
+
+    my $tag = $api->get('/versions')->{etag};
+
+    is($tag, '"7-' . t::Rules::id($old) . '"', 'its tag is known');
+    t::Api::problem_ok($api->patch('/tier-of', {}, "If-Match: $tag"),
+                       '413 too-large', 'nor edited');
+    is($api->put('/rules', $deny, "If-Match: $tag")->{version}, 8,
+       'but replaced');
+    ok($api->follows(8), 'and that is followed');
+    is($api->get('/status')->{json}{refused}, undef, 'nothing is refused');
+
+    is(t::Rules::put($port, 'rl', 'z', 8, $old =~ s/"version":7/"version":9/r),
+       '1', 'another one');
+    is($api->change('PUT', '/rules', $deny)->{version}, 10,
+       'replaced, whatever there is');
+    is_deeply([map { $_->{version} }
+               @{ $api->get('/versions')->{json}{versions} }],
+              [10, 9, 8, 7, 1], 'its head is in the history');
+
+    $gateway->stop;
+    $gateway->log_ok;
+}
+
+{
+    my $gateway = gateway('state=%%DIR%%/rules.state');
+    $gateway->write('rules.state', $old);
+    $gateway->start;
+
+    like($gateway->log,
+         qr/rules\.state" is not whole, from byte 0 on: its document is larger than 1 MiB/,
+         'a state file: the reason');
+    like($gateway->log, qr/is set aside as ".*rules\.state\.corrupt"/,
+         'and it is kept');
+    is($gateway->get('/?k=a')->{status}, 200, 'the gateway serves');
+
+    $gateway->stop;
+    $gateway->log_ok;
+}

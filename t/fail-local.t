@@ -1,0 +1,135 @@
+# fail_mode=local: of a fleet of n each gateway admits its share, 2/n of what it
+# knows to be left, whatever becomes of the number. How many live a fake Redis
+# says; the whole fleet is in t/chaos.
+
+use strict;
+use warnings;
+
+use t::RateLimit 'no_plan';
+use t::Gateway;
+use t::FakeRedis;
+
+use Time::HiRes qw( time );
+
+# of one counter: granted, remaining, reset_ms, retry_ms
+sub answer { return "*4\r\n" . join '', map { ":$_\r\n" } @_ }
+
+# each heartbeat is answered with the next of these numbers, the last for ever
+sub fake {
+    my @nodes = @_;
+
+    return t::FakeRedis->new(sub {
+        return "+OK\r\n" if $_[0] ne 'EVALSHA';
+        return answer(1, 70, 25920000, 0) if !t::FakeRedis::is_beat(@_);
+
+        my $n = @nodes > 1 ? shift @nodes : $nodes[0];
+        return answer(1, 1073741824 - $n, 0, 0);
+    }, beats => 1);
+}
+
+sub gateway {
+    my $port = shift;
+
+    return t::Gateway->new(workers => 2, http => <<"CONF")->start;
+    ratelimit_redis r { server 127.0.0.1:$port; timeout 300ms; }
+    ratelimit_fail_mode local;
+    ratelimit_zone \$arg_k zone=fixed:1m redis=r sync=strict
+                   algorithm=fixed_window limit=100 window=366d;
+    ratelimit_zone \$arg_k zone=bucket:1m redis=r sync=strict rate=100r/d;
+    ratelimit_zone \$arg_k zone=leaky:1m redis=r sync=strict rate=1r/s
+                   algorithm=leaky_bucket burst=9;
+    ratelimit_zone \$arg_k zone=cost:1m redis=r sync=strict rate=100r/d
+                   cost=\$arg_c;
+    server {
+        listen 127.0.0.1:%%PORT%% backlog=1024;
+        add_header X-Status \$ratelimit_status always;
+        add_header X-Delay \$ratelimit_delay always;
+        location /fixed { ratelimit zone=fixed; empty_gif; }
+        location /bucket { ratelimit zone=bucket; empty_gif; }
+        location /leaky { ratelimit zone=leaky; empty_gif; }
+        location /cost { ratelimit zone=cost; empty_gif; }
+        location /metrics { ratelimit_metrics; }
+    }
+CONF
+}
+
+sub knows {
+    my ($gateway, $n) = @_;
+
+    ok(t::Gateway::wait_for(sub {
+        $gateway->get('/metrics')->{body}
+            =~ /^ratelimit_redis_nodes\S* $n$/m
+    }), "it knows of $n");
+}
+
+sub admits {
+    my ($gateway, $path, $n, $what) = @_;
+
+    my %seen = map { /(\d+) x (\d+)/ ? ($2 => $1) : () }
+               split /, */, t::Gateway::tally($gateway->burst(120, $path));
+
+    is($seen{200} // 0, $n, "$what: $n of 120");
+    is($seen{200} + ($seen{429} // 0), 120, "$what: the others get 429");
+}
+
+# nobody has said how many there are
+
+{
+    my $gateway = gateway(t::Gateway::free_port());
+
+    admits($gateway, '/fixed?k=a', 100, 'unknown');
+    $gateway->stop;
+}
+
+# seven
+
+{
+    my $fake = fake(7);
+    my $gateway = gateway($fake->{port});
+
+    knows($gateway, 7);
+    is(join(' ', t::Gateway::told($gateway->get("$_?k=used"))), '200 PASSED 70',
+       "$_: Redis counts") for '/fixed', '/bucket';
+    $fake->stop;
+
+    admits($gateway, '/fixed?k=used', 20, 'what is left');
+    admits($gateway, '/bucket?k=used', 20, 'what is left, of a bucket');
+    admits($gateway, '/fixed?k=new', 28, 'a new client');
+    admits($gateway, '/bucket?k=new', 28, 'a new client, of a bucket');
+
+    # more than the share passes once, more than the limit never
+
+    is(join(' ', map { $_->{status} } map { $gateway->get("/cost?k=a&c=$_") }
+                 101, 100, 1), '429 200 429', 'a cost above the share');
+
+    # the delays are those of a share of the rate: two pass in 7 s
+
+    is(t::Gateway::header($gateway->get('/leaky?k=a'), 'X-Delay') || 0, 0,
+       'the first is not delayed');
+
+    my @delays = sort { $a <=> $b }
+                 map { t::Gateway::header($_, 'X-Delay') || 0 }
+                 $gateway->burst(2, '/leaky?k=b');
+
+    is($delays[0], 0, 'nor is the first of two');
+    ok($delays[1] > 2 && $delays[1] <= 3.5, "the second is: $delays[1] s");
+
+    $gateway->reload;
+    admits($gateway, '/fixed?k=other', 28, 'behind a reload');
+
+    $gateway->stop;
+}
+
+# few have told a Redis that came back empty, and went again
+
+{
+    my $fake = fake(5, 5, 1);
+    my $gateway = gateway($fake->{port});
+
+    knows($gateway, 5);
+    knows($gateway, 1);
+    $fake->stop;
+
+    admits($gateway, '/fixed?k=a', 40, 'the fleet of late');
+    $gateway->stop;
+}

@@ -1,0 +1,214 @@
+/*
+ * Any name and query string of a change through the endpoint: they find what
+ * is there, or do not, and what they make of the document is one.
+ */
+
+#include <ngx_config.h>
+#include <ngx_core.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+#include "../unit/document.h"
+
+#include "ngx_ratelimit_edit.h"
+
+#define BASE                                                                  \
+    "{\"version\":41,\"rules\":["                                             \
+        "{\"id\":\"a\",\"params\":{\"limit\":10,\"window\":60},"              \
+            "\"tiers\":{\"pro\":{\"limit\":20}}},"                            \
+        "{\"id\":\"b\",\"params\":{\"limit\":10,\"window\":60}}],"            \
+    "\"tier_of\":{\"keys\":{\"sk_1\":\"pro\"},\"hosts\":{}},"                 \
+    "\"overrides\":[{\"id\":\"w\",\"type\":\"multiplicative\",\"value\":2,"   \
+        "\"reason\":\"x\"}],"                                                 \
+    "\"blacklist\":[\"sk_2\"],\"whitelist\":[\"sk_3*\"]}\n"
+
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+
+/* nginx */
+
+ngx_int_t
+ngx_atoi(u_char *line, size_t n)
+{
+    ngx_int_t  value;
+
+    if (n == 0 || n > 18) {
+        return NGX_ERROR;
+    }
+
+    for (value = 0; n--; line++) {
+        if (*line < '0' || *line > '9') {
+            return NGX_ERROR;
+        }
+
+        value = value * 10 + (*line - '0');
+    }
+
+    return value;
+}
+
+
+u_char *
+ngx_hex_dump(u_char *dst, u_char *src, size_t len)
+{
+    while (len--) {
+        dst += sprintf((char *) dst, "%02x", *src++);
+    }
+
+    return dst;
+}
+
+
+/* what a body of this resource may be */
+static const char *
+fuzz_body(ngx_ratelimit_edit_resource_e resource)
+{
+    switch (resource) {
+
+    case NGX_RATELIMIT_EDIT_DOCUMENT:
+    case NGX_RATELIMIT_EDIT_VALIDATE:
+        return BASE;
+
+    case NGX_RATELIMIT_EDIT_TIER_OF:
+        return "{\"tier\":\"pro\"}";
+
+    case NGX_RATELIMIT_EDIT_WHITELIST:
+    case NGX_RATELIMIT_EDIT_BLACKLIST:
+        return "\"sk_9\"";
+
+    case NGX_RATELIMIT_EDIT_OVERRIDES:
+        return "{\"type\":\"multiplicative\",\"value\":3,\"reason\":\"y\"}";
+
+    case NGX_RATELIMIT_EDIT_TIER:
+        return "{\"limit\":5}";
+
+    default:
+        return "{\"params\":{\"limit\":5,\"window\":60}}";
+    }
+}
+
+
+/* not a byte more than it has: the sanitizer sees what is read behind it */
+static ngx_str_t
+fuzz_copy(const uint8_t *data, size_t len)
+{
+    ngx_str_t  text;
+
+    text.len = len;
+    text.data = ngx_pnalloc(pool, len);
+    assert_non_null(text.data);
+    memcpy(text.data, data, len);
+
+    return text;
+}
+
+
+/* what the endpoint lets in as a name */
+static int
+fuzz_name_valid(const ngx_str_t *name)
+{
+    size_t   i;
+    json_t  *text;
+
+    for (i = 0; i < name->len; i++) {
+        if (name->data[i] < ' ' || name->data[i] == 0x7f) {
+            return 0;
+        }
+    }
+
+    text = json_stringn((char *) name->data, name->len);
+    json_decref(text);
+
+    return text != NULL;
+}
+
+
+/* What the change has made is a document of the next version. */
+static void
+fuzz_made(ngx_ratelimit_edit_t *edit)
+{
+    json_t                  *root;
+    ngx_ratelimit_policy_t  *policy;
+
+    root = ngx_ratelimit_document_parse(&edit->document, &problems);
+    assert_non_null(root);
+    assert_int_equal(json_integer_value(json_object_get(root, "version")), 42);
+
+    policy = ngx_ratelimit_document_read(&fleet, root, 0, &problems, &warnings,
+                                         &deny_all, &nowhere);
+    assert_int_equal(problems.n, 0);
+    ngx_ratelimit_policy_release(policy);
+    json_decref(root);
+}
+
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    const char            *body;
+    const uint8_t         *query;
+    ngx_ratelimit_edit_t   edit;
+
+    static int             ready;
+
+    if (!ready) {
+        ready = 1;
+        document_setup(NULL);
+    }
+
+    if (size < 2) {
+        return 0;
+    }
+
+    document_clear();
+
+    memset(&edit, 0, sizeof(edit));
+    edit.pool = pool;
+    edit.limiter = &fleet;
+    edit.resource = data[0] % (NGX_RATELIMIT_EDIT_BLACKLIST + 1);
+    edit.method = data[1] % (NGX_RATELIMIT_EDIT_DELETE + 1);
+    edit.version = 41;
+    edit.now = 1795000000;
+
+    data += 2;
+    size -= 2;
+    query = memchr(data, '?', size);
+
+    edit.name = fuzz_copy(data, query ? (size_t) (query - data) : size);
+
+    if (!fuzz_name_valid(&edit.name)) {
+        return 0;
+    }
+
+    if (query) {
+        edit.query = fuzz_copy(query + 1, data + size - query - 1);
+    }
+
+    edit.base = fuzz_copy((const uint8_t *) BASE, sizeof(BASE) - 1);
+
+    if (edit.method != NGX_RATELIMIT_EDIT_GET
+        && edit.method != NGX_RATELIMIT_EDIT_DELETE)
+    {
+        body = fuzz_body(edit.resource);
+        edit.body = fuzz_copy((const uint8_t *) body, strlen(body));
+    }
+
+    ngx_ratelimit_edit(&edit);
+
+    assert_int_not_equal(edit.status, NGX_RATELIMIT_EDIT_ERROR);
+
+    if (edit.document.len) {
+        assert_int_not_equal(edit.method, NGX_RATELIMIT_EDIT_GET);
+        fuzz_made(&edit);
+    }
+
+    if (edit.policy) {
+        ngx_ratelimit_policy_release(edit.policy);
+    }
+
+    return 0;
+}

@@ -1,0 +1,182 @@
+# Which fleet a document is of: a gateway puts back into Redis what the fleet had
+# there, and nothing else. A file of another fleet, or of a gateway before
+# lineages, changes nothing where Redis has rules.
+
+use strict;
+use warnings;
+
+use t::RateLimit 'no_plan';
+use t::Gateway;
+use t::Api;
+use t::Rules;
+
+my $OTHER = '00000000000000f2';
+
+my $port = redis_start();
+my $prefix = key_prefix();
+my $key = t::Rules::key($prefix, 'z');
+
+sub gateway {
+    my (%self) = @_;
+
+    my $redis = $self{port} // $port;
+    my $gateway = t::Gateway->new(workers => 1, http => <<"CONF");
+    ratelimit_redis one { server 127.0.0.1:$redis; prefix $prefix; timeout 2s; }
+    ratelimit_zone \$arg_k zone=z:1m state=rules.state redis=one;
+    server {
+        listen 127.0.0.1:%%PORT%% backlog=1024;
+        location / { ratelimit zone=z; empty_gif; }
+        @{[t::Rules::location()]}
+    }
+CONF
+
+    $gateway->write('rules.state', join '', @{ $self{file} }) if $self{file};
+
+    return $gateway->start;
+}
+
+sub denies {
+    my ($deny) = @_;
+    return { rules => [], blacklist => ['sha256:' . ($deny x 64)] };
+}
+
+# The record that Redis has, once it has that version.
+sub has {
+    my ($version, $name, $seconds) = @_;
+
+    ok(t::Gateway::wait_for(sub {
+           t::Rules::current($port, $prefix, 'z') == $version
+       }, $seconds), $name);
+
+    return t::Rules::redis($port, 'HGET', $key, 'record');
+}
+
+sub lineage { return ($_[0] // '') =~ /"lineage":"(\w{16})"/ ? $1 : 'none' }
+
+sub dropped {
+    my ($gateway, $name) = @_;
+    ok(t::Gateway::wait_for(sub {
+           $gateway->log =~ /\[warn\] .*zone "z": version 15 of its rules is dropped: it is of another lineage than version \d+, which Redis has/
+       }), "$name: the log says so");
+}
+
+# one lineage from the first version on
+
+my $first = gateway();
+my $api = t::Api->new($first);
+
+is($api->change('PUT', '/rules', denies('a'))->{status}, 201, 'the first version');
+
+my $one = has(1, 'is in Redis');
+my $lineage = lineage($one);
+
+isnt($lineage, 'none', 'it has a lineage');
+
+# files of others: Redis has version 1
+
+for my $what (['of another fleet', $OTHER], ['without a lineage', undef]) {
+    my ($name, $of) = @$what;
+    my $stale = gateway(file => [map {
+        t::Rules::record($_, denies('b'), lineage => $of) } 15, 14]);
+
+    ok(t::Rules::follows($stale, 1), "a file $name: it follows the fleet");
+    dropped($stale, "a file $name");
+    is(has(1, "a file $name: the fleet's version stays"), $one,
+       "a file $name: Redis has what it had");
+    ok(t::Rules::follows($first, 1), "a file $name: so does the fleet");
+    ok(t::Gateway::wait_for(sub { $stale->read('rules.state') eq $one }),
+       "a file $name: nothing of it is left in the history");
+    $stale->stop;
+}
+
+# Redis is emptied: the fleet is faster than a file, even one that comes at once
+
+ok(t::Gateway::wait_for(sub {
+       $first->get('/rl/status')->{body} =~ /"reachable":true/
+   }), 'the gateway asks Redis');
+t::Rules::redis($port, 'FLUSHALL');
+
+my $stale = gateway(file => [t::Rules::record(15, denies('b'), lineage => $OTHER)]);
+
+ok(t::Rules::follows($stale, 1, 'z', 40), 'Redis emptied: the fleet puts it back');
+is(has(1, 'Redis emptied: version 1'), $one, 'Redis emptied: the same record');
+ok(t::Rules::follows($first, 1), 'Redis emptied: the fleet has it');
+$stale->stop;
+
+# Redis has lost its last versions
+
+is($api->change('PUT', '/rules', denies('c'))->{version}, 2, 'a second version');
+
+my $two = has(2, 'is in Redis');
+
+is(lineage($two), $lineage, 'of the same lineage');
+ok(t::Rules::follows($first, 2), 'which is followed');
+
+sub lose {
+    my $record = shift;
+
+    t::Rules::redis($port, 'HSET', $key, version => t::Rules::version($record),
+                    id => t::Rules::id($record), record => $record);
+    t::Rules::redis($port, 'PUBLISH', "$prefix:rules:z", 'x');
+}
+
+lose($one);
+is(has(2, 'the last version is lost: it is put back'), $two, 'as it was');
+
+# one that this gateway does not know, of the same lineage: its own is newer
+
+lose(t::Rules::record(1, denies('d'), lineage => $lineage));
+is(has(2, 'another first version of this lineage: put back'), $two, 'as it was');
+
+# an older one is wanted
+
+is($api->post('/versions/1/restore', undef, 'If-Match: *')->{version}, 3,
+   'the way back to version 1');
+is(lineage(has(3, 'is a new one')), $lineage, 'of the same lineage');
+ok(t::Rules::follows($first, 3), 'which is followed');
+
+# gateways before this one: a change of theirs has no lineage, the next has one
+
+my @old = map { t::Rules::record($_, denies('e'), lineage => undef) } 4, 5;
+
+t::Rules::put($port, $prefix, 'z', 3, $old[0]);
+ok(t::Rules::follows($first, 4), 'without a lineage, the next version: followed');
+t::Rules::put($port, $prefix, 'z', 4, $old[1]);
+ok(t::Rules::follows($first, 5), 'and one more');
+lose($old[0]);
+is(has(5, 'the last of them is lost: it is put back'), $old[1], 'as it was');
+unlike($first->log, qr/is dropped/, 'nothing was dropped');
+lose(t::Rules::record(4, denies('f'), lineage => undef));
+ok(t::Rules::follows($first, 4), 'one that nobody knows: that of Redis counts');
+is($api->change('PUT', '/rules', denies('0'))->{version}, 5, 'a change of it');
+isnt(lineage(has(5, 'has')), 'none', 'a lineage');
+
+# two fleets that become one by mistake, and two again
+
+my $second = redis_start();
+my $apart = gateway(port => $second);
+
+t::Api->new($apart)->change('PUT', '/rules', denies("$_")) for 1 .. 8;
+ok(t::Rules::follows($apart, 8), 'another fleet');
+$apart->configure(http => $apart->{http} =~ s/127.0.0.1:$second/127.0.0.1:$port/r);
+$apart->reload;
+ok(t::Rules::follows($apart, 5), 'with the same Redis: it follows the other one');
+has(5, 'which stays as it is');
+$apart->configure(http => $apart->{http} =~ s/127.0.0.1:$port/127.0.0.1:$second/r);
+$apart->reload;
+ok(t::Rules::follows($apart, 8), 'on its own: it has its own rules again');
+$apart->stop;
+redis_stop($second);
+$first->stop;
+
+# a file, and a Redis that is new
+
+my $new = t::Rules::record(7, denies('1'));
+
+t::Rules::redis($port, 'FLUSHALL');
+
+my $begins = gateway(file => [$new]);
+
+is(has(7, 'a first start: Redis gets what the file has', 40), $new, 'as it was');
+ok(t::Rules::follows($begins, 7), 'which is followed');
+$begins->stop;

@@ -1,0 +1,263 @@
+/*
+ * Pauses between attempts to connect; and a fleet of 1,600 connections that all
+ * come at once to a Redis with TLS, in virtual time.
+ *
+ * The server has one thread and a queue of handshakes, first come, first
+ * served. A handshake takes its CPU whether or not the client has given up
+ * meanwhile. A client follows the policy of src/redis: it gives up an attempt,
+ * pauses and comes again.
+ */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "ngx_ratelimit_backoff.h"
+
+#define CLIENTS      1600
+#define SECONDS      120
+
+/* measured: CPU of a handshake in us, whole and resumed */
+#define HANDSHAKE    1000
+#define RESUMED      500
+
+typedef struct {
+    uint32_t  attempt_ms;     /* an attempt ends, at least; 0: the policy's */
+    uint32_t  handshake_ms;   /* once it waits for the server */
+    int       grows;          /* pauses, after handshakes that timed out */
+} policy_t;
+
+typedef struct {
+    uint64_t  begin_us;       /* of the attempt; of the next one while down */
+    uint64_t  until_us;       /* the attempt is given up */
+    uint32_t  pause_ms;
+    uint32_t  failures;
+    uint32_t  busy;
+    uint32_t  attempt;        /* number, to know those that were given up */
+    int       waits;          /* in the server's queue */
+    int       up;
+} client_t;
+
+typedef struct {
+    uint32_t  client;
+    uint32_t  attempt;
+} work_t;
+
+static client_t  clients[CLIENTS];
+static work_t    queue[CLIENTS * SECONDS * 4];
+static uint64_t  seed;
+
+static const policy_t  before = { 500, 0, 0 };
+static const policy_t  now = { NGX_RATELIMIT_BACKOFF_ATTEMPT_MS,
+                               NGX_RATELIMIT_BACKOFF_HANDSHAKE_MS, 1 };
+
+
+static uint32_t
+draw(void)
+{
+    seed = seed * 6364136223846793005u + 1442695040888963407u;
+
+    return (uint32_t) (seed >> 33);
+}
+
+
+static uint32_t
+pause_ms(const policy_t *policy, const client_t *c)
+{
+    return ngx_ratelimit_backoff_pause_ms(c->failures,
+                                          policy->grows ? c->busy : 0, draw());
+}
+
+
+/* One step of a client at us; whether it joins the server's queue. */
+
+static int
+step(const policy_t *policy, client_t *c, uint64_t us)
+{
+    uint64_t  ms;
+
+    if (c->up || us < (c->waits ? c->until_us : c->begin_us)) {
+        return 0;
+    }
+
+    if (c->waits) {
+
+        /* given up */
+
+        c->waits = 0;
+        c->failures++;
+        c->busy++;
+
+        if (policy->grows) {
+            c->pause_ms = pause_ms(policy, c);
+            c->begin_us = us;
+        }
+
+        c->begin_us += (uint64_t) c->pause_ms * 1000;
+
+        if (us < c->begin_us) {
+            return 0;
+        }
+    }
+
+    c->begin_us = us;
+    c->pause_ms = pause_ms(policy, c);
+    c->waits = 1;
+    c->attempt++;
+
+    ms = c->pause_ms > policy->attempt_ms ? c->pause_ms : policy->attempt_ms;
+
+    if (ms < policy->handshake_ms) {
+        ms = policy->handshake_ms;
+    }
+
+    c->until_us = us + ms * 1000;
+
+    return 1;
+}
+
+
+/*
+ * All connections break at 0 and begin within spread_ms. Returns how many are
+ * up at the end, and when the last one came up.
+ */
+
+static uint32_t
+simulate(const policy_t *policy, uint32_t n, uint32_t spread_ms,
+    uint32_t cost_us, uint64_t *settled_ms)
+{
+    size_t     head, tail;
+    uint32_t   i, up;
+    uint64_t   us, free_us;
+    client_t  *c;
+
+    memset(clients, 0, sizeof(clients));
+    seed = 20240501;
+    head = tail = 0;
+    free_us = 0;
+    up = 0;
+
+    for (i = 0; i < n; i++) {
+        clients[i].begin_us = spread_ms ? draw() % (spread_ms * 1000) : 0;
+    }
+
+    for (us = 0; us < SECONDS * 1000000ull && up < n; us += 500) {
+
+        for (i = 0; i < n; i++) {
+            if (step(policy, &clients[i], us)) {
+                assert_true(tail < sizeof(queue) / sizeof(queue[0]));
+                queue[tail].client = i;
+                queue[tail++].attempt = clients[i].attempt;
+            }
+        }
+
+        while (head < tail && free_us <= us) {
+            free_us = (free_us < us ? us : free_us) + cost_us;
+            c = &clients[queue[head].client];
+
+            if (c->waits && c->attempt == queue[head].attempt
+                && free_us <= c->until_us)
+            {
+                c->up = 1;
+                up++;
+                *settled_ms = free_us / 1000;
+            }
+
+            head++;
+        }
+    }
+
+    return up;
+}
+
+
+static void
+show(const char *what, uint32_t n, uint32_t up, uint64_t settled_ms)
+{
+    printf("%s: %u of %u up, the last one after %lu ms\n", what, up, n,
+           (unsigned long) settled_ms);
+}
+
+
+static void
+test_fleet(void **state)
+{
+    uint32_t  up;
+    uint64_t  ms;
+
+    (void) state;
+
+    /* what was seen: half of them come up at once, the others hardly ever */
+
+    up = simulate(&before, CLIENTS, 50, HANDSHAKE, &ms);
+    show("deadlines of 500 to 1,000 ms", CLIENTS, up, ms);
+    assert_true(up < CLIENTS);
+
+    ms = 0;
+    up = simulate(&now, CLIENTS, 0, HANDSHAKE, &ms);
+    show("5 s for a handshake, all at once", CLIENTS, up, ms);
+    assert_int_equal(up, CLIENTS);
+    assert_true(ms < 10000);
+
+    up = simulate(&now, CLIENTS, 50, HANDSHAKE, &ms);
+    show("5 s, after a break", CLIENTS, up, ms);
+    assert_int_equal(up, CLIENTS);
+    assert_true(ms < 10000);
+
+    up = simulate(&now, CLIENTS, NGX_RATELIMIT_BACKOFF_FIRST_MS, RESUMED, &ms);
+    show("5 s, first connects spread, sessions resumed", CLIENTS, up, ms);
+    assert_int_equal(up, CLIENTS);
+    assert_true(ms < 10000);
+
+    /* a server four times as slow: the pauses have to grow */
+
+    up = simulate(&now, CLIENTS, 50, 4 * HANDSHAKE, &ms);
+    show("5 s, handshakes of 4 ms", CLIENTS, up, ms);
+    assert_int_equal(up, CLIENTS);
+}
+
+
+static void
+test_pauses(void **state)
+{
+    uint32_t  i, ms, least, most, busy;
+
+    (void) state;
+
+    least = 25;
+    most = 50;
+
+    for (i = 0; i < 40; i++) {
+        ms = ngx_ratelimit_backoff_pause_ms(i, 0, 0);
+        assert_int_equal(ms, most);
+        ms = ngx_ratelimit_backoff_pause_ms(i, 0, most / 2 - 1);
+        assert_int_equal(ms, least + 1);
+
+        most = most * 2 > 1000 ? 1000 : most * 2;
+        least = most / 2;
+    }
+
+    for (busy = 1; busy < 40; busy++) {
+        ms = ngx_ratelimit_backoff_pause_ms(7, busy, 0);
+        assert_int_equal(ms, busy == 1 ? 2000 : busy == 2 ? 4000 : 8000);
+        ms = ngx_ratelimit_backoff_pause_ms(0xffffffff, busy, 0xffffffff);
+        assert_true(ms > 1000 && ms <= 8000);
+    }
+}
+
+
+int
+main(void)
+{
+    const struct CMUnitTest  tests[] = {
+        cmocka_unit_test(test_pauses),
+        cmocka_unit_test(test_fleet),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,349 @@
+/*
+ * What a request has spent beyond what was left is owed, up to one capacity, by
+ * every algorithm that has a cost.
+ */
+
+#include "window.h"
+
+#include "ngx_ratelimit_sliding_log.h"
+
+typedef ngx_ratelimit_token_bucket_t  bucket_t;
+typedef ngx_ratelimit_log_t           log_t;
+typedef ngx_ratelimit_log_place_t     place_t;
+
+/* a counter of any kind */
+static limit_t   limit;
+static bucket_t  tb;
+static window_t  w;
+static log_t     entries;
+static place_t   places[NGX_RATELIMIT_LOG_PLACES];
+
+static const ngx_ratelimit_algorithm_e  kinds[] = {
+    NGX_RATELIMIT_TOKEN_BUCKET, NGX_RATELIMIT_FIXED_WINDOW,
+    NGX_RATELIMIT_SLIDING_WINDOW, NGX_RATELIMIT_SLIDING_LOG
+};
+
+
+static void
+place_get(void *data, uint32_t n, place_t *place)
+{
+    (void) data;
+    *place = places[n];
+}
+
+
+static void
+place_set(void *data, uint32_t n, const place_t *place)
+{
+    (void) data;
+    places[n] = *place;
+}
+
+
+static const ngx_ratelimit_log_places_t  access = {
+    place_get, place_set, NULL
+};
+
+
+static void
+fresh(ngx_ratelimit_algorithm_e kind, uint64_t tokens, uint64_t seconds)
+{
+    limit = limit_of(kind, tokens, seconds * SECOND);
+    memset(&tb, 0, sizeof(tb));
+    memset(&w, 0, sizeof(w));
+    memset(&entries, 0, sizeof(entries));
+}
+
+
+static answer_t
+try(uint64_t now, uint32_t cost, uint32_t want)
+{
+    answer_t  answer;
+
+    switch (limit.algorithm) {
+
+    case NGX_RATELIMIT_TOKEN_BUCKET:
+        ngx_ratelimit_token_bucket_take(&tb, &limit.rate, now, cost, want,
+                                        &answer);
+        break;
+
+    case NGX_RATELIMIT_SLIDING_LOG:
+        ngx_ratelimit_sliding_log_take(&entries, &access, &limit, now, cost,
+                                       want, &answer);
+        break;
+
+    default:
+        return take(&w, &limit, now, cost, want);
+    }
+
+    return answer;
+}
+
+
+static answer_t
+charge(uint64_t now, uint32_t tokens)
+{
+    answer_t  answer;
+
+    switch (limit.algorithm) {
+
+    case NGX_RATELIMIT_TOKEN_BUCKET:
+        ngx_ratelimit_token_bucket_charge(&tb, &limit.rate, now, tokens,
+                                          &answer);
+        break;
+
+    case NGX_RATELIMIT_SLIDING_LOG:
+        ngx_ratelimit_sliding_log_charge(&entries, &access, &limit, now,
+                                         tokens, &answer);
+        break;
+
+    case NGX_RATELIMIT_FIXED_WINDOW:
+        ngx_ratelimit_fixed_window_charge(&w, &limit, now,
+                                ngx_ratelimit_fixed_window_left(&limit, now),
+                                tokens, &answer);
+        break;
+
+    default:
+        ngx_ratelimit_sliding_window_charge(&w, &limit, now, tokens, &answer);
+    }
+
+    return answer;
+}
+
+
+/*
+ * Each request takes 1 and turns out to cost 40, as soon as it may. All of it
+ * counts, so in the long run no more passes than the limit; a sliding window's
+ * last response, and a log's, may bring a window above it.
+ */
+static void
+test_for_ever(void **state)
+{
+    uint64_t  now, spent;
+    unsigned  i;
+
+    (void) state;
+
+    for (i = 0; i < 4; i++) {
+        fresh(kinds[i], 100, 100);
+        spent = 0;
+
+        for (now = NOW; now < NOW + 10000 * SECOND; now += SECOND / 10) {
+            if (try(now, 1, 0).granted) {
+                assert_int_equal(charge(now, 39).granted, 39);
+                spent += 40;
+            }
+        }
+
+        print_message("%s: %llu of 10000\n",
+                      ngx_ratelimit_algorithm_name(kinds[i]),
+                      (unsigned long long) spent);
+
+        assert_true(spent > 9800);
+        assert_true(spent <= (i < 2 ? 10000 + 100 + 40 : 14000 + 140));
+    }
+}
+
+
+/* However much it was: as much again as the capacity, and no more. */
+static void
+test_most(void **state)
+{
+    unsigned  i, j;
+    answer_t  answer;
+
+    static const uint32_t  much[] = { 200, 201, 1000, 1 << 30 };
+
+    (void) state;
+
+    for (i = 0; i < 4; i++) {
+        for (j = 0; j < 4; j++) {
+            fresh(kinds[i], 100, 100);
+
+            answer = charge(NOW, much[j]);
+
+            assert_int_equal(answer.remaining, 0);
+            assert_int_equal(answer.retry_us, 0);
+            assert_true(i == 0 || answer.granted == 200);
+
+            answer = try(NOW, 1, 0);
+
+            switch (kinds[i]) {
+
+            case NGX_RATELIMIT_TOKEN_BUCKET:
+                assert_true(answer.retry_us >= 101 * SECOND
+                            && answer.retry_us <= 101 * SECOND + 2);
+                break;
+
+            case NGX_RATELIMIT_FIXED_WINDOW:
+                assert_int_equal(answer.retry_us, 2 * limit.window_us);
+                break;
+
+            case NGX_RATELIMIT_SLIDING_WINDOW:
+
+                /* 200 weigh 99 when 49.5 of the next 100 s are left */
+
+                assert_int_equal(answer.retry_us, (uint64_t) 150500000);
+                break;
+
+            default:
+                assert_int_equal(answer.retry_us, limit.window_us);
+            }
+        }
+    }
+
+    fresh(NGX_RATELIMIT_SLIDING_LOG, NGX_RATELIMIT_MAX_LOG, 100);
+    assert_int_equal(charge(NOW, 1 << 30).granted,
+                     NGX_RATELIMIT_LOG_PLACES - 1);
+    assert_int_equal(charge(NOW, 1).granted, 0);
+    assert_int_equal(try(NOW, 0, 0).remaining, 0);
+}
+
+
+/* A request that comes when it was told to is granted, and none before. */
+static void
+test_retry(void **state)
+{
+    unsigned  i, j;
+    uint32_t  cost;
+    uint64_t  now;
+    answer_t  answer;
+
+    (void) state;
+    seed_init();
+
+    for (j = 0; j < ROUNDS; j++) {
+        for (i = 0; i < 4; i++) {
+            fresh(kinds[i], 1 + rnd(50), 1 + rnd(100));
+            now = NOW + rnd(limit.window_us);
+
+            (void) try(now, 0, rnd(limit.capacity) + 1);
+            (void) charge(now, rnd(3 * limit.capacity) + 1);
+
+            cost = 1 + rnd(limit.capacity);
+            answer = try(now, cost, NGX_RATELIMIT_LOOK);
+
+            if (answer.retry_us == 0) {
+                continue;
+            }
+
+            assert_int_equal(try(now + answer.retry_us - 1, cost,
+                                 NGX_RATELIMIT_LOOK).retry_us != 0,
+                             kinds[i] != NGX_RATELIMIT_SLIDING_LOG
+                             || answer.retry_us > 0);
+            assert_int_equal(try(now + answer.retry_us, cost, 0).granted,
+                             cost);
+        }
+    }
+}
+
+
+/* What comes back pays the debt first. */
+static void
+test_give(void **state)
+{
+    (void) state;
+
+    fresh(NGX_RATELIMIT_TOKEN_BUCKET, 100, 100);
+    (void) charge(NOW, 130);
+    ngx_ratelimit_token_bucket_give(&tb, &limit.rate, NOW, NOW, 29);
+    assert_int_equal(try(NOW, 0, 0).remaining, 0);
+    ngx_ratelimit_token_bucket_give(&tb, &limit.rate, NOW, NOW, 11);
+    assert_int_equal(try(NOW, 0, 0).remaining, 10);
+
+    fresh(NGX_RATELIMIT_FIXED_WINDOW, 100, 100);
+    (void) charge(NOW, 130);
+    give(&w, &limit, NOW, NOW, 29);
+    assert_int_equal(try(NOW, 0, 0).remaining, 0);
+    assert_int_equal(try(NOW + 100 * SECOND, 0, 0).remaining, 99);
+    give(&w, &limit, NOW, NOW, 11);
+
+    fresh(NGX_RATELIMIT_FIXED_WINDOW, 100, 100);
+    (void) charge(NOW, 130);
+    give(&w, &limit, NOW, NOW, 40);
+    assert_int_equal(try(NOW, 0, 0).remaining, 10);
+    assert_int_equal(try(NOW + 100 * SECOND, 0, 0).remaining, 100);
+}
+
+
+/* A window that owes is paid by the next one, and by no other. */
+static void
+test_window(void **state)
+{
+    uint64_t  end;
+
+    (void) state;
+
+    fresh(NGX_RATELIMIT_FIXED_WINDOW, 100, 100);
+    (void) charge(NOW, 130);
+
+    assert_int_equal(try(NOW + 100 * SECOND - 1, 0, 0).remaining, 0);
+    assert_int_equal(try(NOW + 100 * SECOND, 60, 0).remaining, 10);
+    assert_int_equal(try(NOW + 200 * SECOND - 1, 0, 0).remaining, 10);
+    assert_int_equal(try(NOW + 200 * SECOND, 0, 0).remaining, 100);
+
+    /* and not where nobody came in the next one */
+
+    fresh(NGX_RATELIMIT_FIXED_WINDOW, 100, 100);
+    (void) charge(NOW, 130);
+    assert_int_equal(try(NOW + 200 * SECOND, 0, 0).remaining, 100);
+
+    /* a window owes what it was charged, not what a lower limit leaves */
+
+    fresh(NGX_RATELIMIT_FIXED_WINDOW, 100, 100);
+    (void) try(NOW, 80, 0);
+    limit = limit_of(NGX_RATELIMIT_FIXED_WINDOW, 50, 100 * SECOND);
+    assert_int_equal(try(NOW, 0, 0).remaining, 0);
+    give(&w, &limit, NOW, NOW, 1);
+    assert_int_equal(try(NOW + 100 * SECOND, 0, 0).remaining, 50);
+
+    /* a month */
+
+    memset(&w, 0, sizeof(w));
+    limit = limit_of_calendar(NGX_RATELIMIT_CALENDAR_MONTH, 100);
+    end = NOW + ngx_ratelimit_fixed_window_left(&limit, NOW);
+    (void) charge(NOW, 130);
+    assert_int_equal(try(end - 1, 0, 0).remaining, 0);
+    assert_int_equal(try(end, 0, 0).remaining, 70);
+    end += ngx_ratelimit_fixed_window_left(&limit, end);
+    assert_int_equal(try(end - 1, 0, 0).remaining, 70);
+    assert_int_equal(try(end, 0, 0).remaining, 100);
+}
+
+
+/* Another limit leaves what is owed in proportion, and an empty one empty. */
+static void
+test_change(void **state)
+{
+    answer_t  answer;
+
+    (void) state;
+
+    fresh(NGX_RATELIMIT_TOKEN_BUCKET, 100, 100);
+    (void) charge(NOW, 150);
+    limit = limit_of(NGX_RATELIMIT_TOKEN_BUCKET, 100, 300 * SECOND);
+    answer = try(NOW, 1, 0);
+    assert_true(answer.retry_us >= 153 * SECOND
+                && answer.retry_us <= 156 * SECOND + 5 * SECOND);
+
+    fresh(NGX_RATELIMIT_TOKEN_BUCKET, 100, 127);
+    (void) charge(NOW, 100);
+    limit = limit_of(NGX_RATELIMIT_TOKEN_BUCKET, 100, 300 * SECOND);
+    assert_int_equal(try(NOW, 1, 0).retry_us, 3 * SECOND);
+}
+
+
+int
+main(void)
+{
+    const struct CMUnitTest  tests[] = {
+        cmocka_unit_test(test_for_ever),
+        cmocka_unit_test(test_most),
+        cmocka_unit_test(test_retry),
+        cmocka_unit_test(test_give),
+        cmocka_unit_test(test_window),
+        cmocka_unit_test(test_change),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,879 @@
+/*
+ * The simulator decides how exact leases are, with a model of what a worker
+ * does (t/sim/holder.c). Here one script of requests runs through that model
+ * and through src/engine itself, on one virtual clock, each with a counter of
+ * its own in the same Redis: the calls and the decisions must be the same.
+ */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "ngx_ratelimit_backend.h"
+#include "ngx_ratelimit_hash.h"
+#include "ngx_ratelimit_policy.h"
+
+#include "node.h"
+
+#include <sys/mman.h>
+
+#define BASE_MS   1000000     /* the gateway's clock at the script's begin */
+#define WAY_MS    2           /* of a call to Redis, and of its reply */
+#define SLOW_MS   90          /* the same while the network is slow */
+#define TABLE     (256 * 1024)
+#define MOST      100000
+#define TIMEOUT   100
+
+enum { THE_ENGINE, THE_MODEL, WORLDS };
+
+static const char  *const names[] = { "engine", "model" };
+
+/* so many requests at this millisecond; each step_ms until end_ms */
+typedef struct {
+    uint64_t  at_ms;
+    uint64_t  end_ms;
+    uint64_t  step_ms;
+    uint64_t  n;
+} script_t;
+
+typedef struct {
+    uint64_t  at_ms;
+    int64_t   cost;
+    char      want[48];
+} call_t;
+
+/* of the engine: on its way to Redis and back */
+typedef struct {
+    ngx_ratelimit_redis_handler_pt   handler;
+    void                            *data;
+    int64_t                          values[4];
+    int64_t                          cost;
+    char                             want[48];
+    unsigned                         late:1;
+    unsigned                         ended:1;
+} flight_t;
+
+typedef struct {
+    ngx_ratelimit_check_t            check;
+    ngx_ratelimit_client_t           client;
+    ngx_ratelimit_counter_t          counter;
+    uint64_t                         number;
+} request_t;
+
+typedef enum {
+    RUNS = 100,     /* a call of the engine reaches Redis; beside SIM_... */
+    ENDS,
+    LATE            /* nobody shall wait for it any more */
+} event_e;
+
+typedef struct {
+    uint64_t  at_ms;
+    int       kind;
+    void     *data;
+    uint64_t  n;
+} event_t;
+
+static const script_t  script[] = {
+    { 0, 600, 300, 1 },          /* too slow for a lease */
+    { 1000, 1600, 5, 10 },       /* busy, then silent */
+    { 2500, 2500, 1, 300 },      /* a burst */
+    { 3000, 3400, 7, 3 },
+    { 4100, 9000, 4, 8 },        /* spent, over a window's end and a refill */
+    { 9500, 12500, 130, 1 },
+    { 12600, 12700, 1, 2 },
+    { 14000, 14000, 1, 1 },
+    { 0, 0, 0, 0 }
+};
+
+/* nginx */
+volatile ngx_msec_t     ngx_current_msec;
+volatile ngx_time_t    *ngx_cached_time;
+volatile ngx_cycle_t   *ngx_cycle;
+ngx_rbtree_t            ngx_event_timer_rbtree;
+ngx_uint_t              ngx_process = NGX_PROCESS_WORKER;
+
+/* the simulator */
+sim_world_t             sim;
+
+static ngx_time_t               wall;
+static ngx_cycle_t              cycle;
+static ngx_log_t                log_nowhere;
+static ngx_event_t             *timers[16];
+static event_t                  events[MOST];
+static size_t                   nevents;
+static call_t                   calls[WORLDS][MOST];
+static size_t                   ncalls[WORLDS];
+static u_char                   decided[WORLDS][MOST];
+static uint64_t                 arrived_ns[MOST];
+static uint64_t                 nrequests;
+
+static ngx_ratelimit_limiter_t  limiter;
+static ngx_ratelimit_redis_t    redis;
+static ngx_ratelimit_policy_t   policy;
+static ngx_ratelimit_rule_t     rule;
+static request_t                requests[MOST];
+
+static sim_node_t               node;
+static sim_leased_t             leased;
+static sim_holder_t             holder;
+static sim_conn_t               conn;
+
+
+static uint64_t
+now_ms(void)
+{
+    return sim.now_ns / SIM_MS;
+}
+
+
+/* slow: twice, so that replies come behind the timeout */
+static uint64_t
+way_ms(void)
+{
+    uint64_t  ms;
+
+    ms = now_ms();
+
+    return (ms >= 1300 && ms < 1500) || (ms >= 6500 && ms < 7500) ? SLOW_MS
+                                                                  : WAY_MS;
+}
+
+
+static void
+event_add(uint64_t at_ms, int kind, void *data, uint64_t n)
+{
+    assert_true(nevents < MOST);
+    events[nevents++] = (event_t) { at_ms, kind, data, n };
+}
+
+
+static void
+call_note(int world, int64_t cost, const char *want)
+{
+    call_t  *call;
+
+    assert_true(ncalls[world] < MOST);
+    call = &calls[world][ncalls[world]++];
+    call->at_ms = now_ms();
+    call->cost = cost;
+    strcpy(call->want, want);
+}
+
+
+/* nginx, as far as one holder needs it */
+
+void *
+ngx_alloc(size_t size, ngx_log_t *log)
+{
+    (void) log;
+
+    return malloc(size);
+}
+
+
+void *
+ngx_calloc(size_t size, ngx_log_t *log)
+{
+    (void) log;
+
+    return calloc(1, size);
+}
+
+
+void
+ngx_log_error_core(ngx_uint_t level, ngx_log_t *log, ngx_err_t err,
+    const char *text, ...)
+{
+    (void) level;
+    (void) log;
+    (void) err;
+    (void) text;
+}
+
+
+void
+ngx_rbtree_insert(ngx_rbtree_t *tree, ngx_rbtree_node_t *n)
+{
+    size_t  i;
+
+    if (tree == &ngx_event_timer_rbtree) {
+        for (i = 0; timers[i]; i++) { /* void */ }
+        assert_true(i < 15);
+        timers[i] = ngx_rbtree_data(n, ngx_event_t, timer);
+        return;
+    }
+
+    assert_ptr_equal(tree->root, tree->sentinel);
+    n->left = tree->sentinel;
+    n->right = tree->sentinel;
+    tree->root = n;
+}
+
+
+void
+ngx_rbtree_delete(ngx_rbtree_t *tree, ngx_rbtree_node_t *n)
+{
+    size_t  i;
+
+    if (tree != &ngx_event_timer_rbtree) {
+        assert_ptr_equal(tree->root, n);
+        tree->root = tree->sentinel;
+        return;
+    }
+
+    for (i = 0; timers[i] != ngx_rbtree_data(n, ngx_event_t, timer); i++) {
+        assert_non_null(timers[i]);
+    }
+
+    do {
+        timers[i] = timers[i + 1];
+    } while (timers[i++]);
+}
+
+
+void
+ngx_destroy_pool(ngx_pool_t *pool)
+{
+    (void) pool;
+    fail();
+}
+
+
+void *
+ngx_palloc(ngx_pool_t *pool, size_t size)
+{
+    (void) pool;
+
+    return malloc(size);
+}
+
+
+void *
+ngx_pnalloc(ngx_pool_t *pool, size_t size)
+{
+    return ngx_palloc(pool, size);
+}
+
+
+/* the Redis client of the engine */
+
+u_char *
+ngx_ratelimit_redis_write_bulk(u_char *p, const u_char *data, size_t len)
+{
+    p += sprintf((char *) p, "$%zu\r\n", len);
+    p = ngx_cpymem(p, data, len);
+
+    return ngx_cpymem(p, "\r\n", 2);
+}
+
+
+ngx_ratelimit_redis_call_t *
+ngx_ratelimit_redis_eval(ngx_ratelimit_redis_t *r,
+    const ngx_ratelimit_redis_eval_t *eval,
+    ngx_ratelimit_redis_handler_pt handler, void *data)
+{
+    int        i, len;
+    char      *p, *end;
+    flight_t  *flight;
+
+    (void) r;
+    assert_int_equal(eval->nargs, 7);
+
+    flight = calloc(1, sizeof(flight_t));
+    flight->handler = handler;
+    flight->data = data;
+    flight->late = eval->late;
+
+    p = (char *) eval->args.data;
+
+    for (i = 0; i < 4; i++) {
+        len = (int) strtol(p + 1, &end, 10);
+        p = end + 2;
+
+        if (i == 2) {
+            flight->cost = strtoll(p, NULL, 10);
+        } else if (i == 3) {
+            memcpy(flight->want, p, len);
+        }
+
+        p += len + 2;
+    }
+
+    call_note(THE_ENGINE, flight->cost, flight->want);
+    event_add(now_ms() + way_ms(), RUNS, flight, 0);
+    event_add(now_ms() + TIMEOUT, LATE, flight, 0);
+
+    return (ngx_ratelimit_redis_call_t *) flight;
+}
+
+
+void
+ngx_ratelimit_redis_forget(ngx_ratelimit_redis_call_t *call)
+{
+    ((flight_t *) call)->handler = NULL;
+}
+
+
+ngx_uint_t
+ngx_ratelimit_redis_nodes(const ngx_ratelimit_redis_t *r)
+{
+    (void) r;
+
+    return node.alive;
+}
+
+
+ngx_uint_t
+ngx_ratelimit_redis_fleet(const ngx_ratelimit_redis_t *r)
+{
+    (void) r;
+
+    return node.alive;
+}
+
+
+uint64_t
+ngx_ratelimit_redis_name(ngx_ratelimit_redis_t *r)
+{
+    (void) r;
+
+    return 1;
+}
+
+
+void
+ngx_ratelimit_redis_digest(ngx_ratelimit_redis_t *r, const u_char *data,
+    size_t len, u_char digest[NGX_RATELIMIT_REDIS_DIGEST])
+{
+    (void) r;
+    (void) data;
+    (void) len;
+    memset(digest, 0, NGX_RATELIMIT_REDIS_DIGEST);
+}
+
+
+static void
+flight_runs(flight_t *flight)
+{
+    sim_redis_run(THE_ENGINE, &rule.limit, flight->cost, flight->want,
+                  flight->values);
+    event_add(now_ms() + way_ms(), ENDS, flight, 0);
+}
+
+
+static void
+flight_told(flight_t *flight, ngx_ratelimit_redis_status_e status,
+    unsigned again)
+{
+    ngx_ratelimit_redis_result_t     result;
+    ngx_ratelimit_redis_handler_pt   handler;
+
+    handler = flight->handler;
+
+    if (handler == NULL) {
+        return;
+    }
+
+    memset(&result, 0, sizeof(result));
+    result.status = status;
+    result.again = again;
+    result.ran = 1;
+
+    if (status == NGX_RATELIMIT_REDIS_OK) {
+        result.n = 4;
+        result.values = flight->values;
+    }
+
+    if (!again) {
+        flight->handler = NULL;
+    }
+
+    handler(flight->data, &result);
+}
+
+
+/* as src/redis does: a call that nobody waits for is none of the handler's */
+static void
+flight_late(flight_t *flight)
+{
+    if (flight->ended) {
+        free(flight);
+        return;
+    }
+
+    flight_told(flight, NGX_RATELIMIT_REDIS_TIMEOUT, flight->late);
+    flight->ended = 1;
+}
+
+
+static void
+flight_ends(flight_t *flight)
+{
+    flight_told(flight, NGX_RATELIMIT_REDIS_OK, 0);
+
+    if (flight->ended) {
+        free(flight);
+        return;
+    }
+
+    flight->ended = 1;
+}
+
+
+/* the world of the model */
+
+void *
+sim_alloc(size_t size)
+{
+    return calloc(1, size);
+}
+
+
+void
+sim_die(const char *what, const char *name)
+{
+    print_error("%s %s\n", what, name);
+    exit(1);
+}
+
+
+void
+sim_push(uint64_t at_ns, sim_event_e kind, void *data, uint64_t n)
+{
+    event_add(at_ns / SIM_MS, kind, data, n);
+}
+
+
+uint64_t
+sim_node_now_us(const sim_node_t *n)
+{
+    return (n->clock_us + sim.now_ns / SIM_US) / 1000 * 1000;
+}
+
+
+unsigned
+sim_conn_send(sim_conn_t *c, sim_call_t *call)
+{
+    call->conn = c;
+    call->next = NULL;
+    call->prev = c->last;
+    *c->last = call;
+    c->last = &call->next;
+
+    call_note(THE_MODEL, call->cost, call->want);
+    event_add(now_ms() + way_ms(), SIM_CALL_RUNS, call, 0);
+
+    return 1;
+}
+
+
+static void
+model_call_runs(sim_call_t *call)
+{
+    call->ran_ns = sim.now_ns;
+    sim_redis_run(THE_MODEL, call->limit, call->cost, call->want, call->values);
+    event_add(now_ms() + way_ms(), SIM_CALL_ENDS, call, 0);
+}
+
+
+static void
+model_call_ends(sim_call_t *call)
+{
+    *call->prev = call->next;
+
+    if (call->next) {
+        call->next->prev = call->prev;
+    } else {
+        call->conn->last = call->prev;
+    }
+
+    if (call->holder) {
+        sim_holder_answer(call, call->values);
+    }
+
+    free(call);
+}
+
+
+uint64_t
+sim_oracle_arrived_ns(uint64_t request)
+{
+    return arrived_ns[request];
+}
+
+
+void
+sim_oracle_decide(uint64_t request, sim_outcome_e outcome, uint64_t moment_ns)
+{
+    (void) moment_ns;
+    assert_int_equal(decided[THE_MODEL][request], SIM_PENDING);
+    decided[THE_MODEL][request] = (u_char) outcome;
+}
+
+
+/* requests */
+
+static void
+request_decided(void *data)
+{
+    request_t  *request = data;
+
+    assert_int_equal(decided[THE_ENGINE][request->number], SIM_PENDING);
+    decided[THE_ENGINE][request->number] =
+        request->check.status == NGX_RATELIMIT_PASSED ? SIM_ADMITTED
+        : request->check.status == NGX_RATELIMIT_REJECTED ? SIM_DENIED
+                                                          : SIM_UNANSWERED;
+}
+
+
+static void
+request_comes(void)
+{
+    request_t  *request;
+
+    assert_true(nrequests < MOST);
+    arrived_ns[nrequests] = sim.now_ns;
+
+    request = &requests[nrequests];
+    memset(request, 0, sizeof(request_t));
+    request->number = nrequests;
+    request->check.counters = &request->counter;
+    request->check.clients = &request->client;
+    request->check.ncounters = 1;
+    request->check.nclients = 1;
+    request->check.handler = request_decided;
+    request->check.data = request;
+    request->client.limiter = &limiter;
+    ngx_str_set(&request->client.key, "client");
+    request->counter.rule = &rule;
+    request->counter.limit = &rule.limit;
+    request->counter.client = &request->client;
+    request->counter.cost = 1;
+    request->counter.fail_mode = NGX_RATELIMIT_FAIL_OPEN;
+
+    if (ngx_ratelimit_check_start(&request->check) == NGX_OK) {
+        request_decided(request);
+    }
+
+    if (rule.sync == NGX_RATELIMIT_SYNC_ASYNC) {
+        sim_holder_async(&holder, nrequests);
+    } else {
+        sim_holder_lease(&holder, nrequests);
+    }
+
+    nrequests++;
+}
+
+
+static int
+event_of_redis(const event_t *event)
+{
+    return event->kind == RUNS || event->kind == ENDS
+           || event->kind == SIM_CALL_RUNS || event->kind == SIM_CALL_ENDS;
+}
+
+
+static void
+event_run(const event_t *event)
+{
+    switch (event->kind) {
+
+    case RUNS:
+        flight_runs(event->data);
+        return;
+
+    case ENDS:
+        flight_ends(event->data);
+        return;
+
+    case LATE:
+        flight_late(event->data);
+        return;
+
+    case SIM_CALL_RUNS:
+        model_call_runs(event->data);
+        return;
+
+    case SIM_CALL_ENDS:
+        model_call_ends(event->data);
+        return;
+
+    case SIM_DEADLINE:
+        sim_holder_deadline(event->data, event->n != 0);
+        return;
+
+    case SIM_ALONE_DEADLINE:
+        sim_holder_alone_deadline(event->data, event->n);
+        return;
+
+    default: /* SIM_SWEEP */
+        sim_holder_sweep(event->data);
+    }
+}
+
+
+static void
+events_run(int of_redis)
+{
+    size_t   i;
+    event_t  event;
+
+    for (i = 0; i < nevents; /* void */ ) {
+
+        if (events[i].at_ms > now_ms()
+            || event_of_redis(&events[i]) != of_redis)
+        {
+            i++;
+            continue;
+        }
+
+        event = events[i];
+        memmove(&events[i], &events[i + 1],
+                (--nevents - i) * sizeof(event_t));
+        event_run(&event);
+    }
+}
+
+
+static void
+timers_run(void)
+{
+    size_t        i;
+    ngx_event_t  *ev;
+
+    for (i = 0; timers[i]; /* void */ ) {
+        ev = timers[i];
+
+        if ((ngx_msec_int_t) (ev->timer.key - ngx_current_msec) > 0) {
+            i++;
+            continue;
+        }
+
+        ngx_event_del_timer(ev);
+        ev->timedout = 1;
+        ev->handler(ev);
+        i = 0;
+    }
+}
+
+
+static void
+worlds_begin(ngx_ratelimit_algorithm_e algorithm, ngx_ratelimit_sync_e sync)
+{
+    void                  *memory;
+    ngx_ratelimit_spec_t   spec;
+
+    static const u_char  key[NGX_RATELIMIT_SIPHASH_KEY_BYTES];
+
+    memset(&spec, 0, sizeof(spec));
+    spec.algorithm = algorithm;
+    spec.tokens = 1000;
+    spec.period_us = 4000000;
+    spec.burst = algorithm == NGX_RATELIMIT_LEAKY_BUCKET ? 200 : 0;
+    spec.delay = spec.burst;
+
+    memset(&rule, 0, sizeof(rule));
+    assert_null(ngx_ratelimit_limit_init(&rule.limit, &spec));
+    rule.sync = sync;
+    rule.policy = &policy;
+    policy.refs = 1;
+
+    memory = mmap(NULL, 2 * TABLE, PROT_READ|PROT_WRITE,
+                  MAP_SHARED|MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(memory, MAP_FAILED);
+    memset(&limiter, 0, sizeof(limiter));
+    limiter.zone.table = memory;
+    limiter.zone.leases = (void *) ((u_char *) memory + TABLE);
+    limiter.redis = &redis;
+    limiter.policy = &policy;
+    redis.timeout = TIMEOUT;
+    redis.buckets = 65536;
+    assert_int_equal(ngx_ratelimit_table_init(memory, TABLE, key), NGX_OK);
+    assert_int_equal(ngx_ratelimit_leases_init(limiter.zone.leases, TABLE),
+                     NGX_OK);
+    assert_int_equal(ngx_ratelimit_leased_begin(&limiter, &log_nowhere),
+                     NGX_OK);
+
+    memset(&sim, 0, sizeof(sim));
+    sim.cell.keys = WORLDS;
+    sim.cell.cost = 1;
+    sim.cell.timeout_ms = TIMEOUT;
+    sim.cell.sync = sync == NGX_RATELIMIT_SYNC_ASYNC ? SIM_ASYNC : SIM_LEASE;
+
+    memset(&node, 0, sizeof(node));
+    memset(&leased, 0, sizeof(leased));
+    memset(&holder, 0, sizeof(holder));
+    memset(&conn, 0, sizeof(conn));
+    node.limit = &rule.limit;
+    node.clock_us = (uint64_t) BASE_MS * 1000;
+    node.alive = 2;
+    conn.last = &conn.first;
+    holder.node = &node;
+    holder.leased = &leased;
+    holder.conn = &conn;
+    holder.key = THE_MODEL;
+
+    memset(ncalls, 0, sizeof(ncalls));
+    memset(decided, 0, sizeof(decided));
+    memset(timers, 0, sizeof(timers));
+    nevents = 0;
+    nrequests = 0;
+    ngx_cached_time = &wall;
+    ngx_cycle = &cycle;
+    sim_redis_start();
+}
+
+
+static void
+worlds_run(void)
+{
+    uint64_t         ms, n;
+    const script_t  *line;
+
+    for (ms = 0; ms < 16000; ms++) {
+        sim.now_ns = ms * SIM_MS;
+        ngx_current_msec = BASE_MS + ms;
+        wall.sec = (time_t) ((SIM_START_US / 1000 + ms) / 1000);
+        wall.msec = (SIM_START_US / 1000 + ms) % 1000;
+
+        /* what has come from Redis, then timers, then requests */
+
+        events_run(1);
+        events_run(0);
+        timers_run();
+
+        for (line = script; line->n; line++) {
+            if (ms < line->at_ms || ms > line->end_ms
+                || (ms - line->at_ms) % line->step_ms)
+            {
+                continue;
+            }
+
+            for (n = 0; n < line->n; n++) {
+                request_comes();
+            }
+        }
+    }
+}
+
+
+static void
+worlds_end(void)
+{
+    uint64_t  i;
+
+    for (i = 0; i < nrequests; i++) {
+        ngx_ratelimit_check_end(&requests[i].check);
+    }
+
+    ngx_ratelimit_leased_end(&limiter);
+    assert_int_equal(policy.refs, 1);
+    munmap(limiter.zone.table, 2 * TABLE);
+    free(holder.queue);
+    sim_redis_stop();
+}
+
+
+static int
+call_same(const call_t *one, const call_t *two)
+{
+    return one->at_ms == two->at_ms && one->cost == two->cost
+           && strcmp(one->want, two->want) == 0;
+}
+
+
+static void
+worlds_compare(const char *name)
+{
+    int       world;
+    size_t    i, n;
+    uint64_t  passed[WORLDS];
+
+    n = ngx_min(ncalls[THE_ENGINE], ncalls[THE_MODEL]);
+
+    for (i = 0; i < n; i++) {
+        if (!call_same(&calls[THE_ENGINE][i], &calls[THE_MODEL][i])) {
+            break;
+        }
+    }
+
+    memset(passed, 0, sizeof(passed));
+
+    for (n = 0; n < nrequests; n++) {
+        for (world = 0; world < WORLDS; world++) {
+            passed[world] += decided[world][n] == SIM_ADMITTED;
+        }
+    }
+
+    print_message("%s: %zu and %zu calls, %llu and %llu of %llu pass\n", name,
+                  ncalls[THE_ENGINE], ncalls[THE_MODEL],
+                  (unsigned long long) passed[THE_ENGINE],
+                  (unsigned long long) passed[THE_MODEL],
+                  (unsigned long long) nrequests);
+
+    if (i < ncalls[THE_ENGINE] || i < ncalls[THE_MODEL]) {
+        for (n = i > 3 ? i - 3 : 0; n < i + 5; n++) {
+            for (world = 0; world < WORLDS; world++) {
+                if (n < ncalls[world]) {
+                    print_message("%s call %zu: at %llu ms, cost %lld, "
+                                  "want %s\n", names[world], n,
+                                  (unsigned long long) calls[world][n].at_ms,
+                                  (long long) calls[world][n].cost,
+                                  calls[world][n].want);
+                }
+            }
+        }
+
+        fail_msg("%s: call %zu is another one", name, i);
+    }
+
+    assert_memory_equal(decided[THE_ENGINE], decided[THE_MODEL], nrequests);
+    assert_true(passed[THE_ENGINE] > 0 && passed[THE_ENGINE] < nrequests);
+}
+
+
+static void
+follows(ngx_ratelimit_algorithm_e algorithm, ngx_ratelimit_sync_e sync,
+    const char *name)
+{
+    worlds_begin(algorithm, sync);
+    worlds_run();
+    worlds_end();
+    worlds_compare(name);
+}
+
+
+#define FOLLOWS(name, algorithm, sync)                                        \
+    static void                                                               \
+    test_##name(void **state)                                                 \
+    {                                                                         \
+        (void) state;                                                         \
+        follows(NGX_RATELIMIT_##algorithm, NGX_RATELIMIT_SYNC_##sync, #name); \
+    }
+
+FOLLOWS(token_bucket, TOKEN_BUCKET, LEASE)
+FOLLOWS(leaky_bucket, LEAKY_BUCKET, LEASE)
+FOLLOWS(fixed_window, FIXED_WINDOW, LEASE)
+FOLLOWS(sliding_window, SLIDING_WINDOW, LEASE)
+FOLLOWS(token_bucket_async, TOKEN_BUCKET, ASYNC)
+FOLLOWS(fixed_window_async, FIXED_WINDOW, ASYNC)
+FOLLOWS(sliding_window_async, SLIDING_WINDOW, ASYNC)
+
+
+int
+main(void)
+{
+    const struct CMUnitTest  tests[] = {
+        cmocka_unit_test(test_token_bucket),
+        cmocka_unit_test(test_leaky_bucket),
+        cmocka_unit_test(test_fixed_window),
+        cmocka_unit_test(test_sliding_window),
+        cmocka_unit_test(test_token_bucket_async),
+        cmocka_unit_test(test_fixed_window_async),
+        cmocka_unit_test(test_sliding_window_async),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
