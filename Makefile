@@ -33,7 +33,7 @@ test: $(if $(T),,unit $(if $(SAN),,fuzz)) $(if $(SAN),,build)
 
 unit:
 	@tools/deps.sh build test
-	@$(MAKE) --no-print-directory -C t/unit SAN="$(SAN)"
+	@$(MAKE) --no-print-directory -s -C t/unit -j$$(nproc) -O SAN="$(SAN)"
 
 fuzz:
 	@tools/deps.sh build test san

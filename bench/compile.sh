@@ -24,18 +24,8 @@ nginx_source() {
         || { echo "bench: no nginx source in \"$NGX_SRC\"" >&2; return 1; }
 }
 
-# compile <name> <file.c>...
+# compile <name>
 compile() {
-    local name=$1 cflags
-    shift
-
     nginx_source
-    make --no-print-directory -s -C "$root/t/unit" nginx_cflags > "$out/cflags"
-    read -ra cflags < "$out/cflags"
-
-    (cd "$root" && "${CC:-cc}" -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra \
-        -Wno-unused-parameter -Isrc/core -Isrc/shm "${cflags[@]}" -o "$out/$name" "$@" \
-        src/shm/ngx_ratelimit_{table,lock}.c \
-        src/core/ngx_ratelimit_token_bucket.c \
-        "$NGX_SRC"/src/core/ngx_{rbtree,slab,shmtx}.c -lm -lpthread)
+    make --no-print-directory -C "$root/bench" NGX_SRC="$NGX_SRC" "../build/bench/$1"
 }

@@ -105,10 +105,8 @@ routes_conf() {
 
 # compile_redis: redis.c, to $REDIS_TOOL
 compile_redis() {
-    REDIS_TOOL=$DIR/redis
-    "${CC:-cc}" -std=c11 -D_DEFAULT_SOURCE -O2 -Wall -Wextra \
-        -I"$BENCH/../src/core" -o "$REDIS_TOOL" "$BENCH/redis.c" \
-        "$BENCH/../src/core/ngx_ratelimit_hash.c" -lhiredis \
+    REDIS_TOOL=$BENCH/../build/bench/redis
+    make --no-print-directory -C "$BENCH" ../build/bench/redis \
         || die "redis.c needs cc and libhiredis-dev"
 }
 

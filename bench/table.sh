@@ -11,6 +11,6 @@ set -eu
 
 . "$(dirname "$0")/compile.sh"
 
-compile table bench/table.c bench/tree.c
+compile table
 
 exec timeout 590 "$out/table"

@@ -52,7 +52,7 @@ esac
 
 configuration="$src $version $add ${CC:-cc} $cc_opt $ld_opt ${flags[*]}
 $(cat "$root/config" "$root/config.make")
-$(cd "$root" && ls src/*/*.[ch])"
+$(cd "$root" && find src | sort)"
 
 tree=$src
 

@@ -81,4 +81,4 @@ awk '
     }
 
     END { exit failed }
-' ngx_http_ratelimit_module.c src/*/*.[ch]
+' ngx_http_ratelimit_module.c $(find src -name '*.[ch]')

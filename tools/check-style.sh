@@ -18,7 +18,7 @@ if [ "${1:-}" = fix ]; then
     shift
 fi
 
-[ $# -gt 0 ] || set -- *.c src/*/*.[ch] $(find t bench -name '*.[ch]' 2> /dev/null)
+[ $# -gt 0 ] || set -- *.c $(find src t bench -name '*.[ch]' 2> /dev/null)
 
 if [ -n "$fix" ]; then
     for file in "$@"; do

@@ -26,11 +26,13 @@ check_includes() {
 
 # src/core without any nginx header
 check_core() {
-    local file cc failed=0
-    for file in src/core/*.c; do
+    local file cc includes failed=0
+
+    read -ra includes <<< "$(find src/core -type d -printf '-I%p ')"
+    for file in $(find src/core -name '*.c'); do
         for cc in gcc clang; do
             $cc -std=c11 -D_DEFAULT_SOURCE -O2 -Wall -Wextra -Werror \
-                -Isrc/core -c -o /dev/null "$file" || failed=1
+                "${includes[@]}" -c -o /dev/null "$file" || failed=1
         done
     done
     return $failed
@@ -70,7 +72,7 @@ check_tidy() {
     read -ra includes <<< "$(sed -n '/^ALL_INCS/,/^$/p' "$out/clang/Makefile" \
                              | tr -d '\\\n' | sed 's/^ALL_INCS =//')"
 
-    (cd "$tree" && printf '%s\n' "$root"/*.c "$root"/src/*/*.c \
+    (cd "$tree" && printf '%s\n' "$root"/*.c $(find "$root/src" -name '*.c') \
         | xargs -P "$(nproc)" -I {} clang-tidy --quiet \
               --config-file="$root/.clang-tidy" {} -- "${includes[@]}" \
           2> "$out/tidy.log") || { cat "$out/tidy.log" >&2; return 1; }
