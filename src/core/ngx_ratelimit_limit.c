@@ -20,19 +20,15 @@ static const char *ngx_ratelimit_limit_window(ngx_ratelimit_limit_t *limit,
     const ngx_ratelimit_spec_t *spec);
 
 
-/* in the order of ngx_ratelimit_algorithm_e */
-static const char *const  ngx_ratelimit_algorithm_names[] = {
+const char *const  ngx_ratelimit_algorithm_names[] = {
     "token_bucket",
     "leaky_bucket",
     "fixed_window",
     "sliding_window",
     "sliding_log",
     "concurrency",
+    NULL
 };
-
-#define NGX_RATELIMIT_ALGORITHMS                                              \
-    (sizeof(ngx_ratelimit_algorithm_names)                                    \
-     / sizeof(ngx_ratelimit_algorithm_names[0]))
 
 
 const char *
@@ -305,23 +301,4 @@ const char *
 ngx_ratelimit_algorithm_name(ngx_ratelimit_algorithm_e algorithm)
 {
     return ngx_ratelimit_algorithm_names[algorithm];
-}
-
-
-int
-ngx_ratelimit_algorithm_parse(const u_char *text, size_t len,
-    ngx_ratelimit_algorithm_e *algorithm)
-{
-    size_t  i;
-
-    for (i = 0; i < NGX_RATELIMIT_ALGORITHMS; i++) {
-        if (strlen(ngx_ratelimit_algorithm_names[i]) == len
-            && memcmp(ngx_ratelimit_algorithm_names[i], text, len) == 0)
-        {
-            *algorithm = (ngx_ratelimit_algorithm_e) i;
-            return 0;
-        }
-    }
-
-    return -1;
 }

@@ -105,11 +105,13 @@ uint64_t ngx_ratelimit_limit_delay(const ngx_ratelimit_limit_t *limit,
 uint32_t ngx_ratelimit_limit_used(const ngx_ratelimit_limit_t *limit,
     uint32_t remaining);
 
-/* The name of an algorithm as an operator writes it: "token_bucket". */
-const char *ngx_ratelimit_algorithm_name(ngx_ratelimit_algorithm_e algorithm);
+/*
+ * The names of the algorithms as an operator writes them, in the order of
+ * ngx_ratelimit_algorithm_e, with NULL behind them.
+ */
+extern const char *const  ngx_ratelimit_algorithm_names[];
 
-/* The algorithm of that name. Returns 0, or -1 when there is none. */
-int ngx_ratelimit_algorithm_parse(const u_char *text, size_t len,
-    ngx_ratelimit_algorithm_e *algorithm);
+/* The name of one: "token_bucket". */
+const char *ngx_ratelimit_algorithm_name(ngx_ratelimit_algorithm_e algorithm);
 
 #endif /* NGX_RATELIMIT_LIMIT_H_INCLUDED */

@@ -222,6 +222,50 @@ ngx_ratelimit_seconds_up(uint64_t us)
 
 
 int
+ngx_ratelimit_names_find(const char *const *names, const u_char *text,
+    size_t len)
+{
+    int  i;
+
+    for (i = 0; names[i]; i++) {
+        if (strlen(names[i]) == len && memcmp(names[i], text, len) == 0) {
+            return i;
+        }
+    }
+
+    return -1;
+}
+
+
+u_char *
+ngx_ratelimit_names_write(u_char *out, u_char *last, const char *const *names)
+{
+    size_t       len, room;
+    const char  *before;
+
+    for ( /* void */ ; *names; names++) {
+        len = strlen(*names);
+        room = (size_t) (last - out);
+        before = names[1] ? ", " : "";
+        before = (names[1] && names[2] == NULL) ? " or " : before;
+
+        if (len + 2 + strlen(before) > room) {
+            break;
+        }
+
+        *out++ = '"';
+        memcpy(out, *names, len);
+        out += len;
+        *out++ = '"';
+        memcpy(out, before, strlen(before));
+        out += strlen(before);
+    }
+
+    return out;
+}
+
+
+int
 ngx_ratelimit_name_valid(const u_char *text, size_t len)
 {
     u_char  c;

@@ -37,6 +37,16 @@ u_char *ngx_ratelimit_span_write(u_char *out, uint64_t seconds);
 /* Microseconds to whole seconds, rounded up. */
 uint64_t ngx_ratelimit_seconds_up(uint64_t us);
 
+/*
+ * Lists of names that end with NULL, such as the algorithms. find returns the
+ * place of a text in it, or -1. write writes '"a", "b" or "c"' to out, as far
+ * as there is room before last, and returns the end.
+ */
+int ngx_ratelimit_names_find(const char *const *names, const u_char *text,
+    size_t len);
+u_char *ngx_ratelimit_names_write(u_char *out, u_char *last,
+    const char *const *names);
+
 /* Whether text is a rule's or zone's name: [A-Za-z0-9_.-]{1,64}. */
 int ngx_ratelimit_name_valid(const u_char *text, size_t len);
 

@@ -21,15 +21,24 @@ const char *
 ngx_http_ratelimit_set_algorithm(ngx_conf_t *cf, ngx_str_t *value,
     ngx_http_ratelimit_rule_t *rule)
 {
-    if (ngx_ratelimit_algorithm_parse(value->data, value->len,
-                                      &rule->rule.spec.algorithm)
-        != 0)
-    {
-        return "\"token_bucket\", \"leaky_bucket\", \"fixed_window\", "
-               "\"sliding_window\", \"sliding_log\" or \"concurrency\"";
+    int      algorithm;
+    u_char  *last, expected[NGX_MAX_CONF_ERRSTR];
+
+    algorithm = ngx_ratelimit_names_find(ngx_ratelimit_algorithm_names,
+                                         value->data, value->len);
+    if (algorithm >= 0) {
+        rule->rule.spec.algorithm = (ngx_ratelimit_algorithm_e) algorithm;
+        return NULL;
     }
 
-    return NULL;
+    last = ngx_ratelimit_names_write(expected, expected + sizeof(expected),
+                                     ngx_ratelimit_algorithm_names);
+
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                       "\"ratelimit_%s\" has an invalid \"algorithm=%V\", "
+                       "expected %*s", rule->own ? "zone" : "rule", value,
+                       (size_t) (last - expected), expected);
+    return "";
 }
 
 

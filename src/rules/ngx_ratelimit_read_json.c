@@ -605,28 +605,21 @@ ngx_ratelimit_read_one_of(ngx_ratelimit_reader_t *reader,
     const ngx_ratelimit_place_t *at, const json_t *value,
     const char *const *names)
 {
-    u_char      *p, text[NGX_RATELIMIT_READ_DETAIL];
-    ngx_int_t    i;
-    const char  *name;
+    u_char     *last, expected[NGX_RATELIMIT_READ_DETAIL];
+    ngx_int_t   place;
+    ngx_str_t   text;
 
-    p = text;
-    name = json_string_value(value);
+    text = ngx_ratelimit_read_text(value);
+    place = ngx_ratelimit_names_find(names, text.data, text.len);
 
-    for (i = 0; names[i]; i++) {
-
-        if (ngx_strcmp(names[i], name) == 0) {
-            return i;
-        }
-
-        p = ngx_slprintf(p, text + sizeof(text), "%s\"%s\"",
-                         (i == 0) ? "" : (names[i + 1] == NULL) ? " or " : ", ",
-                         names[i]);
+    if (place < 0) {
+        last = ngx_ratelimit_names_write(expected, expected + sizeof(expected),
+                                         names);
+        ngx_ratelimit_read_problem(reader, at, "expected %*s",
+                                   (size_t) (last - expected), expected);
     }
 
-    ngx_ratelimit_read_problem(reader, at, "expected %*s",
-                               (size_t) (p - text), text);
-
-    return -1;
+    return place;
 }
 
 

@@ -129,14 +129,8 @@ ngx_ratelimit_read_algorithm(ngx_ratelimit_reader_t *reader,
 
     ngx_int_t  algorithm;
 
-    /* in the order of ngx_ratelimit_algorithm_e */
-
-    static const char *const  names[] = {
-        "token_bucket", "leaky_bucket", "fixed_window", "sliding_window",
-        "sliding_log", "concurrency", NULL
-    };
-
-    algorithm = ngx_ratelimit_read_one_of(reader, at, value, names);
+    algorithm = ngx_ratelimit_read_one_of(reader, at, value,
+                                          ngx_ratelimit_algorithm_names);
 
     if (algorithm < 0) {
         draft->wrong = 1;

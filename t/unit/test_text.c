@@ -227,6 +227,41 @@ test_name(void **state)
 }
 
 
+/* By their length, not up to a zero; as much as there is room for. */
+static void
+test_names(void **state)
+{
+    size_t   len, whole;
+    u_char   out[64], *last;
+
+    static const char *const  one[] = { "lease", NULL };
+    static const char *const  names[] = { "lease", "strict", "async", NULL };
+
+    (void) state;
+
+    assert_int_equal(ngx_ratelimit_names_find(names, TEXT("strict")), 1);
+    assert_int_equal(ngx_ratelimit_names_find(names, TEXT("async")), 2);
+    assert_int_equal(ngx_ratelimit_names_find(names, TEXT("stric")), -1);
+    assert_int_equal(ngx_ratelimit_names_find(names, TEXT("strictly")), -1);
+    assert_int_equal(ngx_ratelimit_names_find(names, TEXT("Lease")), -1);
+    assert_int_equal(ngx_ratelimit_names_find(names, TEXT("")), -1);
+
+    last = ngx_ratelimit_names_write(out, out + sizeof(out), one);
+    assert_memory_equal(out, "\"lease\"", 7);
+    assert_int_equal(last - out, 7);
+
+    last = ngx_ratelimit_names_write(out, out + sizeof(out), names);
+    whole = sizeof("\"lease\", \"strict\" or \"async\"") - 1;
+    assert_int_equal(last - out, whole);
+    assert_memory_equal(out, "\"lease\", \"strict\" or \"async\"", whole);
+
+    for (len = 0; len < whole; len++) {
+        last = ngx_ratelimit_names_write(out, out + len, names);
+        assert_true(last <= out + len);
+    }
+}
+
+
 int
 main(void)
 {
@@ -238,6 +273,7 @@ main(void)
         cmocka_unit_test(test_span_write),
         cmocka_unit_test(test_seconds_up),
         cmocka_unit_test(test_name),
+        cmocka_unit_test(test_names),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
