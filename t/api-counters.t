@@ -207,13 +207,14 @@ is(plan('/rl2', counter('user', 'bob') . '&tier=pro'), '1000 1000 pro',
 is(plan('/rl2', counter('user', 'ann') . '&tier='), '50 50 none',
    'also that it is none');
 
-# the plans of the README: each rule has a limit of its own
+# the plans of docs/plans-and-quotas.md: each rule has a limit of its own
 
-open my $readme, '<', 'README.md' or die "README.md: $!";
-my ($example) = do { local $/; <$readme> }
+my $page = 'docs/plans-and-quotas.md';
+open my $plans_page, '<', $page or die "$page: $!";
+my ($example) = do { local $/; <$plans_page> }
                 =~ /```nginx http\n([^`]*group=plan tier=pro[^`]*)```/;
 
-ok($example, 'the README has plans');
+ok($example, 'the page has plans');
 
 my $said = t::Gateway->new(http => <<"CONF")->start;
     $example

@@ -10,8 +10,13 @@
 #         of the blocks above it on the page.
 #     console
 #         A transcript: "$ command", "> its next line", what it printed. A
-#         command with curl is run, against a fresh gateway with the nginx
-#         block above it. Any other must be known, and show no output.
+#         command with curl or python3 is run, against a fresh gateway with the
+#         nginx block above it. Any other must be known, and show no output.
+#     console fleet
+#         The same with two gateways, 8080 and 8081, a Redis at 6379 and an API
+#         at 9000.
+#     python
+#         A program, which its first line names: the next transcript may run it.
 #     json    is parsed.
 #     text    is not read.
 
@@ -23,7 +28,10 @@ use JSON::PP ();
 use t::RateLimit 'no_plan';
 use t::Gateway;
 
-my @PAGES = ('README.md', sort glob 'docs/*.md');
+my @PAGES = sort glob 'docs/*.md *.md';
+
+# programs of commands that are run, with or without a gateway
+my $RUN = qr/\b(?:curl|python3)\b/;
 
 # programs of commands that are not run
 my $PROGRAMS = qr/^(?:sudo[ ])?(?:callgrind_annotate|install|kill|nginx|openssl|
@@ -247,10 +255,34 @@ sub waits {
 }
 
 
-sub transcript {
-    my ($block, $config) = @_;
+# Gateways that run a configuration: one; or a fleet of two with a Redis and an
+# API. A command runs in the folder of the first.
+sub gateways {
+    my ($config, $fleet) = @_;
 
-    my ($gateway, $dir);
+    return Shown->new(name => 'transcript', conf => $config)->start if !$fleet;
+
+    my $redis = redis_start();
+    my $api = "server { listen 127.0.0.1:9000; return 200; }";
+
+    # a busy machine may be slow to answer
+    $config =~ s/\bserver 127\.0\.0\.1:6379;/server 127.0.0.1:$redis; timeout 9s;/;
+
+    my %ports = (map({ $_ => t::Gateway::free_port() } 8080, 8081, 9000),
+                 $redis => $redis);
+    my @conf = ($config =~ s/\n\}\s*\z/\n$api\n}\n/r,
+                $config =~ s/(listen 127\.0\.0\.1:)8080;/${1}8081;/r);
+
+    return map { Shown->new(name => "fleet$_", conf => $conf[$_],
+                            ports => \%ports, port => $ports{8080 + $_})
+                     ->start } 0, 1;
+}
+
+
+sub transcript {
+    my ($block, $config, $fleet, @files) = @_;
+
+    my @gateways;
 
     for (commands($block->{text})) {
         my ($command, $shown) = @$_;
@@ -258,7 +290,7 @@ sub transcript {
 
         chomp $name;
 
-        if ($command !~ /\bcurl\b/) {
+        if ($command !~ $RUN) {
             ok(known($command) && $shown eq '',
                "$name: is known, and shows no output that nobody has checked");
             next;
@@ -269,18 +301,21 @@ sub transcript {
             next;
         }
 
-        $gateway //= Shown->new(name => 'transcript', conf => $config)
-                        ->start;
-        $dir = $gateway->{dir};
+        if (!@gateways) {
+            @gateways = gateways($config, $fleet);
+            $gateways[0]->write(@$_) for @files;
+        }
 
-        $gateway->write('command', $gateway->ports($command));
+        my $dir = $gateways[0]{dir};
+
+        $gateways[0]->write('command', $gateways[0]->ports($command));
 
         my $got = `cd '$dir' && bash command 2>&1`;
 
         is_transcript($got, $shown, $name);
     }
 
-    $gateway->stop if $gateway;
+    $_->stop for @gateways;
 }
 
 
@@ -315,7 +350,7 @@ sub page {
     my $page = shift;
 
     my ($blocks, $prose) = fences($page);
-    my ($config, @above);
+    my ($config, @above, @files);
 
     for my $block (@$blocks) {
         my ($at, $kind, $text) = @$block{qw( at kind text )};
@@ -330,8 +365,11 @@ sub page {
             ok($ok, "$at: nginx accepts it") or diag($said, $config);
             is_deeply([warnings($kind, $said)], [], "$at: and warns of nothing");
 
-        } elsif ($kind eq 'console') {
-            transcript($block, $config);
+        } elsif ($kind =~ /^console( fleet)?$/) {
+            transcript($block, $config, $1, @files);
+
+        } elsif ($kind eq 'python') {
+            push @files, [$text =~ /^# (\S+)/, $text];
 
         } elsif ($kind eq 'json') {
             ok(eval { JSON::PP->new->decode($text) }, "$at: JSON");

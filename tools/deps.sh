@@ -17,7 +17,8 @@ packages() {
                     libjansson-dev libssl-dev libpcre2-dev zlib1g-dev ;;
         run)   echo redis-server redis-tools curl procps ;;
         test)  echo redis-server redis-tools curl procps libcmocka-dev openssl \
-                    liblua5.1-0-dev pkg-config nghttp2-client perl fail2ban ;;
+                    liblua5.1-0-dev pkg-config nghttp2-client perl python3 \
+                    fail2ban ;;
         check) echo clang clang-tidy binutils ;;
         bench) echo wrk curl libnginx-mod-http-lua lua-nginx-redis valgrind \
                     dpkg-dev perl ;;
