@@ -313,6 +313,19 @@ sub enough {
 }
 
 
+# Without sorted sets a gateway's heartbeat is refused, every five seconds.
+sub enough_without_sets {
+    my ($gateway, $ports, $name, @steps) = @_;
+
+    admin($_, 'acl', 'log', 'reset') for @$ports;
+    is(drive($gateway, $ports, @steps), '', "$name: all works");
+    like(refused(@$ports), qr/^(?:z\w+)?$/,
+         "$name: Redis refuses the heartbeat alone");
+    unlike($gateway->log, qr/\[error\](?!.*the nodes are not counted)/,
+           "$name: nothing else in the log");
+}
+
+
 sub needed {
     my ($gateway, $ports, $right, @steps) = @_;
 
@@ -359,7 +372,8 @@ my $gateway = gateway("server 127.0.0.1:$port");
 enough($gateway, [$port], 'a server', @STEPS);
 
 grant([$port], grep { !/^\+z/ } @server_rights);
-enough($gateway, [$port], 'a server without sorted sets', @HASHES);
+enough_without_sets($gateway, [$port], 'a server without sorted sets',
+                    @HASHES);
 grant([$port], @server_rights);
 
 my %optional = map { $_ => 1 } @OPTIONAL;

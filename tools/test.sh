@@ -4,8 +4,10 @@
 # an nginx built from the distribution's source with these sanitizers and the
 # module linked in; else on the installed nginx and build/*.so.
 #
-# A Redis server or cluster that several files share is started once.
+# Several files run at once. A Redis server or cluster that several files share
+# is started once, and none of them changes it.
 #
+# JOBS            how many files run at once (three a processor: most wait)
 # RATELIMIT_LOGS  the folder of the logs (build/t), each file's removed when it
 #                 passes; a run begins with an empty one
 
@@ -15,6 +17,12 @@ cd "$(dirname "$0")/.."
 
 files=("$@")
 [ $# -gt 0 ] || files=(t/*.t)
+jobs=${JOBS:-$((3 * $(nproc)))}
+
+# these begin, because they take longest
+slowest=(chaos fake-redis sentinel rules-swap nodes rules-redis breaker sim
+         api-faults run rules-control topology shards leaky-bucket plots
+         rules-kill rules-lost)
 
 export RATELIMIT_LOGS=${RATELIMIT_LOGS:-build/t}
 redis=$RATELIMIT_LOGS/$$-redis
@@ -85,4 +93,14 @@ if grep -qw cluster_ports "${files[@]}"; then
     RATELIMIT_CLUSTER_PORTS=$(seq -s ' ' $cluster_port $((cluster_port + 5)))
 fi
 
-prove -I. "${files[@]}" < /dev/null
+ordered=()
+for name in "${slowest[@]}"; do
+    for file in "${files[@]}"; do
+        [ "${file##*/}" != "$name.t" ] || ordered+=("$file")
+    done
+done
+for file in "${files[@]}"; do
+    [[ " ${ordered[*]} " == *" $file "* ]] || ordered+=("$file")
+done
+
+prove -I. --timer -j "$jobs" "${ordered[@]}" < /dev/null
