@@ -526,8 +526,8 @@ ngx_ratelimit_sync_finish(ngx_ratelimit_sync_t *sync, ngx_msec_t budget_ms)
 static void
 ngx_ratelimit_sync_swap(ngx_ratelimit_sync_t *sync)
 {
+    uint64_t                       refused;
     ngx_ratelimit_policy_t        *policy;
-    ngx_ratelimit_store_stat_t     stat;
     ngx_ratelimit_sync_compile_t  *compile;
 
     compile = sync->next;
@@ -541,10 +541,10 @@ ngx_ratelimit_sync_swap(ngx_ratelimit_sync_t *sync)
     sync->swapped_ms = ngx_ratelimit_sync_now();
     sync->warnings = compile->warnings.n;
 
-    ngx_ratelimit_store_stat(sync->limiter->store, &stat);
+    refused = sync->limiter->store->refused;
 
-    if (stat.refused && stat.refused <= sync->version) {
-        ngx_ratelimit_store_set_refused(sync->limiter->store, 0);
+    if (refused && refused <= sync->version) {
+        sync->limiter->store->refused = 0;
     }
 
     ngx_ratelimit_policy_swap(sync->limiter, policy);
@@ -570,8 +570,7 @@ ngx_ratelimit_sync_refused(ngx_ratelimit_sync_compile_t *compile)
     u_char     text[NGX_RATELIMIT_SYNC_TEXT];
     ngx_str_t  why;
 
-    ngx_ratelimit_store_set_refused(compile->limiter->store,
-                                    compile->entry.version);
+    compile->limiter->store->refused = compile->entry.version;
 
     if (compile->why) {
         why.data = (u_char *) compile->why;
@@ -674,25 +673,26 @@ void
 ngx_ratelimit_sync_stat(ngx_ratelimit_limiter_t *limiter,
     ngx_ratelimit_sync_stat_t *stat)
 {
-    ngx_ratelimit_sync_t        *sync;
-    ngx_ratelimit_store_stat_t   store;
+    ngx_ratelimit_sync_t   *sync;
+    ngx_ratelimit_store_t  *store;
 
     ngx_memzero(stat, sizeof(ngx_ratelimit_sync_stat_t));
 
-    if (limiter->store == NULL) {
+    store = limiter->store;
+
+    if (store == NULL) {
         return;
     }
 
-    stat->generation = ngx_ratelimit_store_generation(limiter->store);
-    ngx_ratelimit_store_version(limiter->store, &stat->version, &stat->id);
-    ngx_ratelimit_store_stat(limiter->store, &store);
+    stat->generation = ngx_ratelimit_store_generation(store);
+    ngx_ratelimit_store_version(store, &stat->version, &stat->id);
 
-    stat->refused = store.refused;
-    stat->asked_ms = store.asked_ms;
-    stat->reachable = (limiter->redis == NULL || store.reachable != 0);
+    stat->refused = store->refused;
+    stat->asked_ms = store->asked_ms;
+    stat->reachable = (limiter->redis == NULL || store->reachable);
     stat->saved = (limiter->state.len == 0
-                   || store.written >= stat->generation);
-    stat->error = (ngx_err_t) store.error;
+                   || store->written >= stat->generation);
+    stat->error = (ngx_err_t) store->error;
 
     sync = limiter->sync;
 

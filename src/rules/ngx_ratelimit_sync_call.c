@@ -264,17 +264,16 @@ ngx_ratelimit_sync_call_wait(ngx_ratelimit_sync_call_t *call,
 static void
 ngx_ratelimit_sync_call_handler(ngx_event_t *ev)
 {
-    uint64_t                     id;
-    ngx_ratelimit_sync_call_t   *call;
-    ngx_ratelimit_store_stat_t   stat;
+    uint64_t                    id;
+    ngx_ratelimit_sync_call_t  *call;
 
     call = ev->data;
 
     switch (call->step) {
 
     case NGX_RATELIMIT_SYNC_SAVES:
-        ngx_ratelimit_store_stat(call->limiter->store, &stat);
-        call->result.saved = (stat.written >= call->generation);
+        call->result.saved = (call->limiter->store->written
+                              >= call->generation);
 
         if (!call->result.saved
             && ngx_current_msec - call->since < NGX_RATELIMIT_SYNC_SAVE_MS)

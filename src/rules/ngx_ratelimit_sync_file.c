@@ -265,12 +265,12 @@ ngx_ratelimit_sync_file_publish(ngx_ratelimit_store_t *store,
     ngx_ratelimit_record_t        record;
     ngx_ratelimit_store_entry_t   entries[NGX_RATELIMIT_STORE_HISTORY + 1];
 
-    ngx_ratelimit_store_history_e  history;
+    ngx_ratelimit_blob_history_e  history;
 
     ngx_ratelimit_store_version(store, &current, &id);
 
     rest = *text;
-    history = NGX_RATELIMIT_STORE_KEEP;
+    history = NGX_RATELIMIT_BLOB_KEEP;
 
     for (n = 0; n <= NGX_RATELIMIT_STORE_HISTORY && rest.len; n++) {
 
@@ -282,7 +282,7 @@ ngx_ratelimit_sync_file_publish(ngx_ratelimit_store_t *store,
         }
 
         if (record.version == current) {
-            history = NGX_RATELIMIT_STORE_DROP;
+            history = NGX_RATELIMIT_BLOB_DROP;
         }
 
         entries[n].version = record.version;
@@ -299,7 +299,7 @@ ngx_ratelimit_sync_file_publish(ngx_ratelimit_store_t *store,
         rc = ngx_ratelimit_store_publish(store, &entries[n], current, 0,
                                          history, &found);
         current = entries[n].version;
-        history = NGX_RATELIMIT_STORE_KEEP;
+        history = NGX_RATELIMIT_BLOB_KEEP;
     }
 
     return rc;

@@ -264,8 +264,8 @@ ngx_ratelimit_sync_answer(void *data,
     }
 
     sync->polling.wait = 0;
-    ngx_ratelimit_store_set_asked(sync->limiter->store,
-                                  ngx_ratelimit_sync_now(), 1);
+    sync->limiter->store->asked_ms = ngx_ratelimit_sync_now();
+    sync->limiter->store->reachable = 1;
 
     ngx_ratelimit_sync_resets(sync, resets);
 
@@ -285,11 +285,11 @@ ngx_ratelimit_sync_answer(void *data,
 
         if (sync->refused_version) {
             sync->refused_version = 0;
-            ngx_ratelimit_store_set_refused(sync->limiter->store, 0);
+            sync->limiter->store->refused = 0;
         }
 
         if (version) {
-            ngx_ratelimit_store_set_joined(sync->limiter->store);
+            sync->limiter->store->joined = 1;
         }
 
     } else if (version && version == sync->refused_version
@@ -326,8 +326,7 @@ static void
 ngx_ratelimit_sync_no_answer(ngx_ratelimit_sync_t *sync,
     ngx_ratelimit_redis_status_e status)
 {
-    ngx_ratelimit_store_set_asked(sync->limiter->store,
-                                  ngx_ratelimit_sync_now(), 0);
+    sync->limiter->store->reachable = 0;
 
     if (ngx_ratelimit_sync_failed(&sync->polling)) {
         ngx_log_error(NGX_LOG_ERR, sync->log, 0,
@@ -349,8 +348,6 @@ ngx_ratelimit_sync_no_answer(ngx_ratelimit_sync_t *sync,
 static ngx_uint_t
 ngx_ratelimit_sync_may_return(ngx_ratelimit_sync_t *sync, uint64_t found)
 {
-    ngx_ratelimit_store_stat_t  stat;
-
     ngx_ratelimit_sync_poll_later(sync, NGX_RATELIMIT_SYNC_AGAIN_MS);
 
     if (sync->returning.wait
@@ -359,9 +356,7 @@ ngx_ratelimit_sync_may_return(ngx_ratelimit_sync_t *sync, uint64_t found)
         return 0;
     }
 
-    ngx_ratelimit_store_stat(sync->limiter->store, &stat);
-
-    if (found || stat.joined) {
+    if (found || sync->limiter->store->joined) {
         return 1;
     }
 
@@ -377,15 +372,11 @@ ngx_ratelimit_sync_may_return(ngx_ratelimit_sync_t *sync, uint64_t found)
 void
 ngx_ratelimit_sync_resets(ngx_ratelimit_sync_t *sync, uint64_t resets)
 {
-    ngx_ratelimit_store_stat_t  stat;
-
-    ngx_ratelimit_store_stat(sync->limiter->store, &stat);
-
-    if (stat.resets == resets) {
+    if (sync->limiter->store->resets == resets) {
         return;
     }
 
-    ngx_ratelimit_store_set_resets(sync->limiter->store, resets);
+    sync->limiter->store->resets = resets;
 
     if (sync->limiter->zone.leases) {
         ngx_ratelimit_leases_forget(sync->limiter->zone.leases,
@@ -438,7 +429,7 @@ ngx_ratelimit_sync_pull_work(void *data)
     uint64_t                        found;
     ngx_int_t                       rc;
     ngx_ratelimit_store_t          *store;
-    ngx_ratelimit_store_history_e   history;
+    ngx_ratelimit_blob_history_e   history;
 
     rc = ngx_ratelimit_sync_compare(compile);
 
@@ -462,10 +453,10 @@ ngx_ratelimit_sync_pull_work(void *data)
     /* that of the same number was lost by Redis: no part of the history */
 
     history = (compile->entry.version == compile->current)
-              ? NGX_RATELIMIT_STORE_DROP : NGX_RATELIMIT_STORE_KEEP;
+              ? NGX_RATELIMIT_BLOB_DROP : NGX_RATELIMIT_BLOB_KEEP;
 
     if (compile->dropped) {
-        history = NGX_RATELIMIT_STORE_ANEW;
+        history = NGX_RATELIMIT_BLOB_ANEW;
     }
 
     store = compile->limiter->store;
@@ -522,7 +513,7 @@ ngx_ratelimit_sync_pull_done(void *data, ngx_uint_t cancelled)
         && compile->published == NGX_OK)
     {
         sync->refused_version = 0;
-        ngx_ratelimit_store_set_refused(sync->limiter->store, 0);
+        sync->limiter->store->refused = 0;
         sync->writing.wait = 0;
         ngx_ratelimit_sync_pulled(compile);
         ngx_ratelimit_sync_take(compile);
@@ -620,8 +611,7 @@ ngx_ratelimit_sync_put_back_answer(void *data,
 void
 ngx_ratelimit_sync_save(ngx_ratelimit_sync_t *sync)
 {
-    ngx_ratelimit_sync_file_t   *file;
-    ngx_ratelimit_store_stat_t   stat;
+    ngx_ratelimit_sync_file_t  *file;
 
     if (!sync->leading || sync->written || sync->limiter->state.len == 0
         || ngx_exiting)
@@ -629,9 +619,8 @@ ngx_ratelimit_sync_save(ngx_ratelimit_sync_t *sync)
         return;
     }
 
-    ngx_ratelimit_store_stat(sync->limiter->store, &stat);
-
-    if (stat.written == ngx_ratelimit_store_generation(sync->limiter->store))
+    if (sync->limiter->store->written
+        == ngx_ratelimit_store_generation(sync->limiter->store))
     {
         return;
     }
@@ -700,8 +689,7 @@ ngx_ratelimit_sync_save_done(void *data, ngx_uint_t cancelled)
 {
     ngx_ratelimit_sync_file_t *file = data;
 
-    ngx_ratelimit_sync_t        *sync;
-    ngx_ratelimit_store_stat_t   stat;
+    ngx_ratelimit_sync_t  *sync;
 
     if (cancelled) {
         ngx_free(file);
@@ -713,7 +701,8 @@ ngx_ratelimit_sync_save_done(void *data, ngx_uint_t cancelled)
 
     if (file->why == NULL) {
         sync->writing.wait = 0;
-        ngx_ratelimit_store_set_written(file->store, file->generation, 0);
+        file->store->written = file->generation;
+        file->store->error = 0;
 
     } else if (file->why == ngx_ratelimit_state_newer) {
 
@@ -723,9 +712,7 @@ ngx_ratelimit_sync_save_done(void *data, ngx_uint_t cancelled)
         sync->looked = ngx_current_msec - NGX_RATELIMIT_SYNC_POLL_MS;
 
     } else {
-        ngx_ratelimit_store_stat(file->store, &stat);
-        ngx_ratelimit_store_set_written(file->store, stat.written,
-                                        file->err ? file->err : NGX_EINVAL);
+        file->store->error = file->err ? file->err : NGX_EINVAL;
 
         if (ngx_ratelimit_sync_failed(&sync->writing)) {
             ngx_log_error(NGX_LOG_ERR, sync->log, file->err,

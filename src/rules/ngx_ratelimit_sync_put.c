@@ -154,7 +154,7 @@ ngx_ratelimit_sync_put_publish(ngx_ratelimit_sync_call_t *call)
         }
 
         rc = ngx_ratelimit_store_publish(store, &entry, call->version,
-                                         call->id, NGX_RATELIMIT_STORE_KEEP,
+                                         call->id, NGX_RATELIMIT_BLOB_KEEP,
                                          &call->found);
         call->generation = ngx_ratelimit_store_generation(store);
         return rc;
@@ -168,7 +168,7 @@ ngx_ratelimit_sync_put_publish(ngx_ratelimit_sync_call_t *call)
         }
 
         rc = ngx_ratelimit_store_publish(store, &entry, version, id,
-                                         NGX_RATELIMIT_STORE_KEEP, &version);
+                                         NGX_RATELIMIT_BLOB_KEEP, &version);
     } while (rc == NGX_BUSY);
 
     return NGX_OK;

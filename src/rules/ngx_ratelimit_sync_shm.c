@@ -162,9 +162,8 @@ ngx_ratelimit_sync_load(ngx_ratelimit_limiter_t *limiter, ngx_pool_t *pool,
 
     if (ngx_file_info(name, &info) != NGX_FILE_ERROR) {
         ngx_ratelimit_store_set_file(limiter->store, &limiter->state);
-        ngx_ratelimit_store_set_written(limiter->store,
-                             ngx_ratelimit_store_generation(limiter->store),
-                             0);
+        limiter->store->written =
+            ngx_ratelimit_store_generation(limiter->store);
     }
 
     return NGX_OK;
@@ -202,7 +201,7 @@ ngx_ratelimit_sync_publish_all(ngx_ratelimit_limiter_t *limiter,
     for (i = n; i > 0; i--) {
         if (ngx_ratelimit_store_publish(limiter->store, &entries[i - 1],
                                         NGX_RATELIMIT_STORE_ANY, 0,
-                                        NGX_RATELIMIT_STORE_KEEP, &found)
+                                        NGX_RATELIMIT_BLOB_KEEP, &found)
             == NGX_OK)
         {
             published++;

@@ -113,10 +113,9 @@ ngx_ratelimit_leases_init(ngx_ratelimit_leases_t *leases, size_t size)
 
     ngx_ratelimit_leases_shape(leases, size);
 
-    if (ngx_ratelimit_locks_init(ngx_ratelimit_lease_segments(leases),
+    if (!ngx_ratelimit_locks_init(ngx_ratelimit_lease_segments(leases),
                                  sizeof(ngx_ratelimit_lease_segment_t),
-                                 leases->nsegments)
-        != NGX_OK)
+                                 leases->nsegments))
     {
         return NGX_ERROR;
     }
@@ -250,7 +249,7 @@ ngx_ratelimit_leases_lock(ngx_ratelimit_leases_t *leases,
     __builtin_prefetch(&sets[candidates[0]], 1);
     __builtin_prefetch(&sets[candidates[1]], 1);
 
-    if (ngx_ratelimit_lock(&segment->lock) != NGX_OK) {
+    if (ngx_ratelimit_lock(&segment->lock) != NGX_RATELIMIT_LOCKED) {
         return NULL;
     }
 
@@ -431,16 +430,16 @@ ngx_ratelimit_lease_segment_stat(ngx_ratelimit_lease_segment_t *segment,
     ngx_ratelimit_leases_stat_t *stat)
 {
     uint64_t   n, end, used;
-    ngx_int_t  rc;
+    ngx_ratelimit_lock_e  rc;
 
     rc = ngx_ratelimit_lock_try(&segment->lock);
 
-    if (rc == NGX_BUSY) {
+    if (rc == NGX_RATELIMIT_LOCK_BUSY) {
         stat->locked++;
         rc = ngx_ratelimit_lock(&segment->lock);
     }
 
-    if (rc != NGX_OK) {
+    if (rc != NGX_RATELIMIT_LOCKED) {
         stat->locked++;
         return;
     }
@@ -454,7 +453,7 @@ ngx_ratelimit_lease_segment_stat(ngx_ratelimit_lease_segment_t *segment,
     for (n = 0; used && n < nsets; n = end) {
         end = ngx_min(nsets, n + NGX_RATELIMIT_LEASES_STAT_SETS);
 
-        if (ngx_ratelimit_lock(&segment->lock) != NGX_OK) {
+        if (ngx_ratelimit_lock(&segment->lock) != NGX_RATELIMIT_LOCKED) {
             return;
         }
 

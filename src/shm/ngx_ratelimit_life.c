@@ -36,7 +36,8 @@ ngx_ratelimit_lives_init(ngx_ratelimit_lives_t *lives)
 {
     return ngx_ratelimit_locks_init(lives->locks,
                                     sizeof(ngx_ratelimit_lock_t),
-                                    NGX_RATELIMIT_LIVES);
+                                    NGX_RATELIMIT_LIVES)
+           ? NGX_OK : NGX_ERROR;
 }
 
 
@@ -56,7 +57,7 @@ ngx_ratelimit_life_begin(ngx_ratelimit_lives_t *lives)
 
     for (i = 0; i < NGX_RATELIMIT_LIVES; i++) {
 
-        if (ngx_ratelimit_lock_try(&lives->locks[i]) == NGX_OK) {
+        if (ngx_ratelimit_lock_try(&lives->locks[i]) == NGX_RATELIMIT_LOCKED) {
             number = atomic_fetch_add(&lives->last, 1) + 1;
             atomic_store(&lives->numbers[i], number);
             ngx_ratelimit_lives_reach(lives, i + 1);
@@ -105,7 +106,7 @@ ngx_ratelimit_lives_list(ngx_ratelimit_lives_t *lives, uint64_t own,
             continue;
         }
 
-        if (ngx_ratelimit_lock_try(&lives->locks[i]) == NGX_OK) {
+        if (ngx_ratelimit_lock_try(&lives->locks[i]) == NGX_RATELIMIT_LOCKED) {
 
             /* its owner has died */
 

@@ -141,10 +141,9 @@ ngx_ratelimit_table_init(ngx_ratelimit_table_t *table, size_t size,
     ngx_ratelimit_table_shape(table, size);
     ngx_memcpy(table->hash_key, hash_key, sizeof(table->hash_key));
 
-    if (ngx_ratelimit_locks_init(ngx_ratelimit_table_segments(table),
+    if (!ngx_ratelimit_locks_init(ngx_ratelimit_table_segments(table),
                                  sizeof(ngx_ratelimit_segment_t),
-                                 table->nsegments)
-        != NGX_OK)
+                                 table->nsegments))
     {
         return NGX_ERROR;
     }
@@ -292,7 +291,7 @@ ngx_ratelimit_table_lock_in(ngx_ratelimit_table_t *table, ngx_uint_t segment,
     entry->tag = tag;
     entry->now_us = now_us;
 
-    if (ngx_ratelimit_lock(&s->lock) != NGX_OK) {
+    if (ngx_ratelimit_lock(&s->lock) != NGX_RATELIMIT_LOCKED) {
         /* a limiter that is out of order lets its request pass */
         entry->segment = NULL;
         goto missing;
@@ -570,16 +569,16 @@ ngx_ratelimit_segment_stat(ngx_ratelimit_segment_t *segment,
     ngx_ratelimit_table_stat_t *stat)
 {
     uint64_t   n, used;
-    ngx_int_t  rc;
+    ngx_ratelimit_lock_e  rc;
 
     rc = ngx_ratelimit_lock_try(&segment->lock);
 
-    if (rc == NGX_BUSY) {
+    if (rc == NGX_RATELIMIT_LOCK_BUSY) {
         stat->locked++;
         rc = ngx_ratelimit_lock(&segment->lock);
     }
 
-    if (rc != NGX_OK) {
+    if (rc != NGX_RATELIMIT_LOCKED) {
         stat->locked++;
         return;
     }
@@ -596,7 +595,7 @@ ngx_ratelimit_segment_stat(ngx_ratelimit_segment_t *segment,
 
     for (n = 0; n < nbuckets; n += NGX_RATELIMIT_STAT_BUCKETS) {
 
-        if (ngx_ratelimit_lock(&segment->lock) != NGX_OK) {
+        if (ngx_ratelimit_lock(&segment->lock) != NGX_RATELIMIT_LOCKED) {
             return;
         }
 

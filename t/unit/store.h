@@ -22,9 +22,9 @@
 #include "process.h"
 
 #define ANY   NGX_RATELIMIT_STORE_ANY
-#define KEEP  NGX_RATELIMIT_STORE_KEEP
-#define DROP  NGX_RATELIMIT_STORE_DROP
-#define ANEW  NGX_RATELIMIT_STORE_ANEW
+#define KEEP  NGX_RATELIMIT_BLOB_KEEP
+#define DROP  NGX_RATELIMIT_BLOB_DROP
+#define ANEW  NGX_RATELIMIT_BLOB_ANEW
 #define HEAD  17   /* bytes before a record's own: "%8u %7u " */
 
 ngx_uint_t  ngx_process = NGX_PROCESS_WORKER;
@@ -111,7 +111,7 @@ record_whole(const u_char *p, size_t left, uint64_t *version)
 
 static inline ngx_int_t
 publish_id(ngx_ratelimit_store_t *store, uint64_t version, uint64_t id,
-    size_t len, uint64_t expected, ngx_ratelimit_store_history_e history,
+    size_t len, uint64_t expected, ngx_ratelimit_blob_history_e history,
     uint64_t *found)
 {
     u_char                       *p;

@@ -36,8 +36,6 @@ test_empty(void **state)
 
     assert_int_equal(ngx_ratelimit_store_init(store, mapped - 1, MAX, MAX),
                      NGX_ERROR);
-    assert_int_equal(ngx_ratelimit_store_init(store, mapped, MAX, MAX - 1),
-                     NGX_ERROR);
     store_free(store);
 }
 
@@ -145,24 +143,24 @@ test_history(void **state)
 
     store = store_make(MAX);
 
-    /* as many bytes as one record has at most */
+    /* 3,000 bytes with the current one */
     publish(store, 1, 300);
     publish(store, 2, 300);
     publish(store, 3, 300);
     assert_string_equal(versions(store), "3 2 1 ");
     publish(store, 4, 500);
-    assert_string_equal(versions(store), "4 3 2 1 ");
     publish(store, 5, 50);
-    assert_string_equal(versions(store), "5 4 3 ");
     publish(store, 6, MAX);
-    assert_string_equal(versions(store), "6 5 4 3 ");
+    assert_string_equal(versions(store), "6 5 4 3 2 1 ");
     publish(store, 7, MAX);
-    assert_string_equal(versions(store), "7 6 ");
-    publish(store, 8, 100);
-    assert_string_equal(versions(store), "8 7 ");
+    assert_string_equal(versions(store), "7 6 5 4 3 ");
+    publish(store, 8, MAX);
+    assert_string_equal(versions(store), "8 7 6 ");
+    publish(store, 9, 100);
+    assert_string_equal(versions(store), "9 8 7 ");
 
     /* around the ring, at all offsets */
-    for (i = 9; i < 1000; i++) {
+    for (i = 10; i < 1000; i++) {
         n = HEAD + i * 13 % 71;
         assert_int_equal(publish(store, i, n), NGX_OK);
         (void) versions(store);
@@ -262,41 +260,29 @@ test_same_version(void **state)
 }
 
 
+/* Another state file: nothing is written there. */
 static void
-test_stat(void **state)
+test_file(void **state)
 {
-    ngx_ratelimit_store_t       *store;
-    ngx_ratelimit_store_stat_t   stat;
+    ngx_str_t               file;
+    ngx_ratelimit_store_t  *store;
 
     (void) state;
 
     store = store_make(MAX);
-    ngx_ratelimit_store_stat(store, &stat);
-    assert_int_equal(stat.written | stat.resets | stat.asked_ms
-                     | stat.reachable | stat.error, 0);
+    ngx_str_set(&file, "one");
+    ngx_ratelimit_store_set_file(store, &file);
+    store->written = 7;
+    store->error = ENOSPC;
 
-    ngx_ratelimit_store_set_written(store, 7, 0);
-    ngx_ratelimit_store_set_resets(store, 9);
-    ngx_ratelimit_store_set_asked(store, 1000, 1);
-    ngx_ratelimit_store_stat(store, &stat);
-    assert_int_equal(stat.written, 7);
-    assert_int_equal(stat.error, 0);
-    assert_int_equal(stat.resets, 9);
-    assert_int_equal(stat.asked_ms, 1000);
-    assert_int_equal(stat.reachable, 1);
+    ngx_ratelimit_store_set_file(store, &file);
+    assert_int_equal(store->written, 7);
+    assert_int_equal(store->error, ENOSPC);
 
-    ngx_ratelimit_store_set_written(store, 8, ENOSPC);
-    ngx_ratelimit_store_set_asked(store, 2000, 0);
-    ngx_ratelimit_store_stat(store, &stat);
-    assert_int_equal(stat.written, 7);
-    assert_int_equal(stat.error, ENOSPC);
-    assert_int_equal(stat.asked_ms, 1000);
-    assert_int_equal(stat.reachable, 0);
-
-    ngx_ratelimit_store_set_written(store, 8, 0);
-    ngx_ratelimit_store_stat(store, &stat);
-    assert_int_equal(stat.written, 8);
-    assert_int_equal(stat.error, 0);
+    ngx_str_set(&file, "two");
+    ngx_ratelimit_store_set_file(store, &file);
+    assert_int_equal(store->written, 0);
+    assert_int_equal(store->error, 0);
 
     store_free(store);
 }
@@ -348,7 +334,7 @@ main(void)
         cmocka_unit_test(test_expected),
         cmocka_unit_test(test_history),
         cmocka_unit_test(test_same_version),
-        cmocka_unit_test(test_stat),
+        cmocka_unit_test(test_file),
         cmocka_unit_test(test_single),
     };
 

@@ -1,21 +1,21 @@
 /*
- * How a lock in shared memory is made; what is done with it is in the header,
+ * How a lock in shared memory is made. What is done with it is in the header,
  * to be inlined.
  */
 
 #include "ngx_ratelimit_lock.h"
 
 
-ngx_int_t
-ngx_ratelimit_locks_init(void *locks, size_t bytes, ngx_uint_t n)
+int
+ngx_ratelimit_locks_init(void *locks, size_t bytes, size_t n)
 {
     int                    err;
-    ngx_uint_t             i;
+    size_t                 i;
     pthread_mutexattr_t    attr;
     ngx_ratelimit_lock_t  *lock;
 
     if (pthread_mutexattr_init(&attr) != 0) {
-        return NGX_ERROR;
+        return 0;
     }
 
     err = pthread_mutexattr_setpshared(&attr, PTHREAD_PROCESS_SHARED);
@@ -24,7 +24,7 @@ ngx_ratelimit_locks_init(void *locks, size_t bytes, ngx_uint_t n)
         err = pthread_mutexattr_setrobust(&attr, PTHREAD_MUTEX_ROBUST);
     }
 
-    /* ERRORCHECK: a lock taken twice would fail, and not stop the worker */
+    /* ERRORCHECK: a lock taken twice fails instead of stopping the worker */
 
     if (err == 0) {
         err = pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_ERRORCHECK);
@@ -37,5 +37,5 @@ ngx_ratelimit_locks_init(void *locks, size_t bytes, ngx_uint_t n)
 
     pthread_mutexattr_destroy(&attr);
 
-    return (err == 0) ? NGX_OK : NGX_ERROR;
+    return err == 0;
 }

@@ -1,0 +1,101 @@
+/*
+ * The ring of blobs at its smallest, with two entries: what the slot map has. A
+ * writer that is killed, and readers beside writers, are in
+ * test_store_processes.c.
+ */
+
+#include <stdarg.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <cmocka.h>
+
+#include "ngx_ratelimit_blob.h"
+
+
+
+static uint64_t
+publish(ngx_ratelimit_blob_t *blob, uint64_t version, size_t len)
+{
+    u_char                      bytes[64];
+    ngx_ratelimit_blob_entry_t  entry = { .version = version, .len = len };
+
+    memset(bytes, (int) version, sizeof(bytes));
+
+    return ngx_ratelimit_blob_publish(blob, &entry, bytes,
+                                      NGX_RATELIMIT_BLOB_KEEP);
+}
+
+
+/* The length of the newest blob, which must be whole and of that version. */
+static size_t
+newest(ngx_ratelimit_blob_t *blob, uint64_t version,
+    ngx_ratelimit_blob_entry_t *entry)
+{
+    size_t  i;
+    u_char  bytes[64];
+
+    assert_int_equal(ngx_ratelimit_blob_find(blob,
+                         ngx_ratelimit_blob_newest(blob), entry), 1);
+    assert_int_equal(entry->version, version);
+    assert_int_equal(ngx_ratelimit_blob_copy(blob, entry, bytes), 1);
+
+    for (i = 0; i < entry->len; i++) {
+        assert_int_equal(bytes[i], version & 0xff);
+    }
+
+    return entry->len;
+}
+
+
+static void
+test_two(void **state)
+{
+    u_char                       bytes[64];
+    unsigned                     n;
+    ngx_ratelimit_blob_t        *blob;
+    ngx_ratelimit_blob_entry_t   before, entry;
+
+    (void) state;
+
+    blob = calloc(1, ngx_ratelimit_blob_size(2, 100));
+    assert_non_null(blob);
+    ngx_ratelimit_blob_init(blob, 2, 100);
+
+    assert_int_equal(ngx_ratelimit_blob_newest(blob), 0);
+    assert_int_equal(ngx_ratelimit_blob_find(blob, 0, &entry), 0);
+
+    assert_int_equal(publish(blob, 1, 51), 0);
+    assert_int_equal(ngx_ratelimit_blob_newest(blob), 0);
+
+    assert_int_equal(publish(blob, 1, 50), 1);
+    assert_int_equal(newest(blob, 1, &before), 50);
+    assert_int_equal(before.before, 0);
+
+    /* the one before is there until it is overwritten */
+
+    for (n = 2; n < 500; n++) {
+        assert_int_equal(publish(blob, n, n % 51), n);
+        assert_int_equal(newest(blob, n, &entry), n % 51);
+        assert_int_equal(ngx_ratelimit_blob_copy(blob, &before, bytes), 1);
+        assert_int_equal(ngx_ratelimit_blob_find(blob, n - 2, &before), 0);
+        before = entry;
+    }
+
+    /* too large: the newest stays */
+
+    assert_int_equal(publish(blob, n, 51), 0);
+    assert_int_equal(newest(blob, n - 1, &entry), (n - 1) % 51);
+    free(blob);
+}
+
+
+int
+main(void)
+{
+    const struct CMUnitTest  tests[] = {
+        cmocka_unit_test(test_two),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
