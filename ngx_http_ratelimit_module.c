@@ -153,6 +153,13 @@ static ngx_command_t  ngx_http_ratelimit_commands[] = {
       0,
       NULL },
 
+    { ngx_string("ratelimit_explain"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
+      ngx_http_ratelimit_explain_conf,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
     { ngx_string("ratelimit_metrics"),
       NGX_HTTP_LOC_CONF|NGX_CONF_NOARGS,
       ngx_http_ratelimit_metrics,
@@ -235,7 +242,8 @@ ngx_http_ratelimit_create_loc_conf(ngx_conf_t *cf)
 {
     ngx_http_ratelimit_loc_conf_t  *conf;
 
-    /* limits, api, tier, sources, jwt_key, routes = NULL; exempt = 0 */
+    /* limits, api, tier, explain, sources, jwt_key, routes = NULL;
+       exempt = 0 */
     conf = ngx_pcalloc(cf->pool, sizeof(ngx_http_ratelimit_loc_conf_t));
     if (conf == NULL) {
         return NULL;
@@ -277,6 +285,10 @@ ngx_http_ratelimit_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
     }
 
     ngx_http_ratelimit_limit_tiers(conf);
+
+    if (conf->explain == NULL) {
+        conf->explain = prev->explain;
+    }
 
     if (conf->sources == NULL) {
         conf->sources = prev->sources;

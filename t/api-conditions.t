@@ -174,8 +174,7 @@ for (['DELETE', '/tiers/pro?Rule=search', 'Rule'],
      ['GET', '/tiers/pro?reason=x', 'reason'], ['GET', '/versions?n=1', 'n'],
      ['GET', '/status?verbose=1', 'verbose'],
      ['GET', '/counters?rule=search&key=a&keys=b', 'keys'],
-     ['DELETE', '/counters?rule=a&rule=b&key=c', 'rule'],
-     ['POST', '/explain?force=1', 'force', 400, { uri => '/' }])
+     ['DELETE', '/counters?rule=a&rule=b&key=c', 'rule'])
 {
     my ($method, $path, $name, $status, $body) = @$_;
     my $refused = $api->send($method, $path, $body, $ANY);

@@ -1,32 +1,38 @@
-# What would be done with a request: "/explain" goes the way that the request
-# would go, and takes nothing.
+# "ratelimit_explain": a request with a token is answered with what its rules
+# are, why others do not apply and what is left. Nothing is counted, and nothing
+# is passed on. A request with a wrong token is one like any other.
 
 use strict;
 use warnings;
 
+use IO::Socket::INET;
+use JSON::PP ();
 use t::RateLimit 'no_plan';
 use t::Gateway;
-use IO::Socket::INET;
 use t::Api;
 
-my $gateway = t::Gateway->new(http => <<'CONF')->start;
+my $TOKEN = 'a-token-of-32-bytes-0123456789ab';
+my $EXPLAIN = "X-RateLimit-Explain: $TOKEN";
+
+my $gateway = t::Gateway->new(http => <<'CONF');
     ratelimit_zone $ratelimit_api_key zone=api:1m state=%%DIR%%/api.state;
     ratelimit_zone $arg_k zone=plain:1m rate=5r/h;
-    ratelimit_zone $remote_addr zone=addr:1m rate=5r/h;
-    ratelimit_zone $binary_remote_addr zone=bin:1m rate=5r/h;
+    ratelimit_zone $arg_k zone=slots:1m algorithm=concurrency limit=2;
     ratelimit_zone $ratelimit_api_key zone=away:1m rate=5r/h redis=nobody;
     ratelimit_rule fixed zone=api match=/v1/fixed rate=7r/h;
 
     ratelimit_redis nobody { server 127.0.0.1:1; }
+    ratelimit_redis silent { server 127.0.0.1:%%SILENT%%; timeout 10s; }
+    ratelimit_zone $arg_k zone=late:1m rate=5r/h redis=silent;
 
     map $http_x_plan $plan { default ""; gold pro; }
     map $cookie_flavour $flavour { default none; ~. $cookie_flavour; }
 
-    set_real_ip_from 127.0.0.1;
-    real_ip_header X-From;
-
-    log_format explain '$request_method $uri $status $remote_addr';
+    log_format explain '$request_method $uri $status';
     access_log %%DIR%%/access.log explain;
+
+    ratelimit_explain token_file=tokens;
+    proxy_method GET;
 
     server {
         listen 127.0.0.1:%%PORT%%;
@@ -38,18 +44,26 @@ my $gateway = t::Gateway->new(http => <<'CONF')->start;
                         proxy_pass http://127.0.0.1:%%PORT%%/never; }
         location /both/ { ratelimit zone=api; ratelimit zone=plain;
                           proxy_pass http://127.0.0.1:%%PORT%%/never; }
+        location /tried/ { ratelimit zone=plain; ratelimit_dry_run on;
+                           proxy_pass http://127.0.0.1:%%PORT%%/never; }
         location /away/ { ratelimit zone=away;
                           proxy_pass http://127.0.0.1:%%PORT%%/never; }
-        location /addr/ { ratelimit zone=addr;
+        location /late/ { ratelimit zone=late;
                           proxy_pass http://127.0.0.1:%%PORT%%/never; }
-        location /bin/ { ratelimit zone=bin;
-                         proxy_pass http://127.0.0.1:%%PORT%%/never; }
-        location /who { access_log off; return 200 $remote_addr; }
+        location /slots/ { ratelimit zone=slots;
+                           proxy_pass http://127.0.0.1:%%PORT%%/never; }
         location /free/ { proxy_pass http://127.0.0.1:%%PORT%%/never; }
         location /old/ { rewrite ^/old/(.*)$ /v1/$1 last; }
         location /inside/ { internal; ratelimit zone=api; }
         location /gone/ { return 410 "gone\n"; }
-        location /drop/ { return 444; }
+        location /try/ { try_files /nothing /inside/x; }
+        location /off/ { ratelimit zone=plain; ratelimit_explain off;
+                         proxy_pass http://127.0.0.1:%%PORT%%/never; }
+        location /other/ { ratelimit zone=plain;
+                           ratelimit_explain token_file=others;
+                           proxy_pass http://127.0.0.1:%%PORT%%/never; }
+        location /sub/ { auth_request /both/?k=sub;
+                         proxy_pass http://127.0.0.1:%%PORT%%/never; }
 
         location /auth/ {
             auth_basic "x";
@@ -66,28 +80,40 @@ my $gateway = t::Gateway->new(http => <<'CONF')->start;
             proxy_pass http://127.0.0.1:%%PORT%%/never;
         }
 
+        location /none/ {
+            satisfy any;
+            deny all;
+            proxy_pass http://127.0.0.1:%%PORT%%/never;
+        }
+
         location /never { access_log %%DIR%%/never.log explain; return 200; }
-    }
-
-    server {
-        listen 127.0.0.1:%%PORT%%;
-        server_name other.example ~^re[0-9]+\.example$;
-
-        location / { ratelimit zone=plain; proxy_pass http://127.0.0.1:1; }
     }
 CONF
 
+# a Redis that accepts and never answers
+my $silent = IO::Socket::INET->new(Listen => 16, LocalAddr => '127.0.0.1');
+$gateway->configure(http => $gateway->{http} =~ s/%%SILENT%%/$silent->sockport/er);
+
 $gateway->write('users', "ann:{PLAIN}secret\n");
+$gateway->write('tokens', "# who may ask\nops:$TOKEN\n");
+$gateway->write('others', "another-token-0123456789\n");
+$gateway->start;
 
 my $api = t::Api->new($gateway);
 
 
+sub explained {
+    my $answer = t::Api::answer($gateway->get(@_));
+
+    return $answer;
+}
+
 # "rule because", "rule 3/10 tier"; rules of all zones in one line
-sub told {
-    my $answer = $api->post('/explain', shift);
+sub brief {
+    my $answer = explained(shift, $EXPLAIN, @_);
     my $json = $answer->{json};
 
-    return t::Api::said($answer) if $answer->{status} != 200;
+    return $answer->{status} if $answer->{status} != 200 || !ref $json;
 
     my @rules;
 
@@ -99,6 +125,7 @@ sub told {
             ? "$_->{rule} " . ($_->{remaining} // '?') . "/$_->{limit} "
               . "$_->{limit_from}" . ($_->{override} ? " $_->{override}" : '')
               . ($_->{passes} ? '' : ' no')
+              . ($_->{unknown} ? " $_->{unknown}" : '')
             : "$_->{rule} -$_->{because}"
         } @{ $zone->{rules} };
     }
@@ -109,7 +136,7 @@ sub told {
                       @rules;
 }
 
-sub key { return { 'X-API-Key' => shift, @_ } }
+sub orders { return brief(@_) =~ s/.*(orders.*?),.*/$1/r }
 
 is($api->change(PUT => '/rules', {
     rules => [
@@ -133,139 +160,118 @@ is($api->change(PUT => '/rules', {
 
 # which rules, and why not others
 
-is(told({ uri => '/v1/orders/1', headers => key('ann') }),
-   'yes, fixed -path, orders -method, all 100/100 rule, tasty -host',
-   'of a GET');
-is(told({ method => 'POST', uri => '/v1/orders/1', headers => key('ann') }),
+is(brief('/v1/orders/1', 'X-API-Key: ann'),
+   'yes, fixed -path, orders -method, all 100/100 rule, tasty -host', 'a GET');
+is(brief('POST /v1/orders/1', 'X-API-Key: ann'),
    'yes, fixed -path, orders 10/10 rule, all 100/100 rule, tasty -host',
-   'of a POST');
-is(told({ uri => '/v1/fixed', headers => key('ann') }),
+   'a POST');
+is(brief('/v1/fixed', 'X-API-Key: ann'),
    'yes, fixed 7/7 rule, orders -method, all 100/100 rule, tasty -host',
    'a rule of nginx.conf');
-is(told({ uri => '/v1/fixed' }),
+is(brief('/v1/fixed'),
    'yes, fixed -key_empty, orders -method, all -key_empty, tasty -host',
    'without a key');
-
-# a host, cookies, and parts of a key
-
-is(told({ uri => '/v1/x', host => 'tasty.example:80',
-          headers => key('ann', Cookie => ['a=b', 'flavour=sweet']) }),
+is(brief('/v1/x', 'Host: tasty.example:80', 'X-API-Key: ann',
+         'Cookie: a=b; flavour=sweet'),
    'yes, fixed -path, orders -method, all 100/100 rule, tasty 4/4 rule',
    'a host, and a key of parts');
 
 # whose limit
 
-is(told({ method => 'POST', uri => '/v1/orders/1',
-          headers => key('paul') }) =~ s/.*(orders.*?),.*/$1/r,
-   'orders 20/20 tier', 'a tier by key');
-is(told({ method => 'POST', uri => '/v1/orders/1',
-          headers => key('ann', 'X-Plan' => 'gold') }) =~ s/.*(orders.*?),.*/$1/r,
+is(orders('POST /v1/orders/1', 'X-API-Key: paul'), 'orders 20/20 tier',
+   'a tier by key');
+is(orders('POST /v1/orders/1', 'X-API-Key: ann', 'X-Plan: gold'),
    'orders 20/20 tier', 'a tier by a map of a header');
-is(told({ method => 'POST', uri => '/v1/orders/1',
-          headers => key('vip') }) =~ s/.*(orders.*?),.*/$1/r,
-   'orders 30/30 key', 'of one key');
-is(told({ method => 'POST', uri => '/v1/orders/1',
-          headers => key('wanda') }) =~ s/.*(orders.*?),.*/$1/r,
-   'orders 50/50 rule week', 'and for a time');
+is(orders('POST /v1/orders/1', 'X-API-Key: vip'), 'orders 30/30 key',
+   'a key with a limit of its own');
+is(orders('POST /v1/orders/1', 'X-API-Key: wanda'), 'orders 50/50 rule week',
+   'a limit for a time');
 
 # lists
 
-is(told({ uri => '/v1/x', headers => key('bad1') }), 'no, (blacklist)',
-   'on the deny list');
-is(told({ uri => '/v1/x', headers => key('good1') }), 'yes, (whitelist)',
+is(brief('/v1/x', 'X-API-Key: bad1'), 'no, (blacklist)', 'on the deny list');
+is(brief('/v1/x', 'X-API-Key: good1'), 'yes, (whitelist)',
    'on the allow list');
+is(brief('/both/?k=1', 'X-API-Key: good1'),
+   'yes, (whitelist), plain 5/5 rule', 'on the list of one of two zones');
 
 
-# the way of the request
+# where a request is explained: where it would be checked
 
-is(told({ uri => '/old/%6frders/../fixed?a=1', headers => key('ann') }),
-   told({ uri => '/v1/fixed', headers => key('ann') }), 'rewritten');
-is(told({ uri => '/free/' }), 'yes', 'nothing is limited there');
-is(told({ uri => '/rl/rules' }), 'yes', 'nor at the endpoint');
-is(told({ uri => '/both/?k=1', headers => key('ann') }),
+is(brief('/old/%6frders/../fixed?a=1', 'X-API-Key: ann'),
+   brief('/v1/fixed', 'X-API-Key: ann'), 'a rewritten path');
+is(brief('/both/?k=1', 'X-API-Key: ann'),
    'yes, fixed -path, orders -method, all 100/100 rule, tasty -host, '
    . 'plain 5/5 rule', 'two zones');
-is(told({ uri => '/?k=1', host => 'other.example' }), 'yes, plain 5/5 rule',
-   'another server');
-is(told({ uri => '/?k=1', host => 'RE12.example.' }), 'yes, plain 5/5 rule',
-   'by a regular expression');
-is(told({ uri => '/?k=1', headers => { host => 'other.example' } }),
-   'yes, plain 5/5 rule', 'by the header');
-is(told({ uri => '/any/?k=1' }), 'yes, plain 5/5 rule', 'satisfy any');
-
-my $answer = $api->post('/explain', { uri => '/gone/' });
-is("$answer->{status} $answer->{body}", "410 gone\n",
-   'what is answered before is not explained');
-is(t::Gateway::header($answer, 'X-RateLimit-Explained'), 'false', 'which it says');
-is($api->post('/explain', { uri => '/inside/' })->{status}, 404,
-   'an internal location is none of a client');
-is($api->post('/explain', { uri => '/auth/?k=1' })->{status}, 401,
-   'who is not let in is not counted behind that');
-is(told({ uri => '/auth/?k=1',
-          headers => { Authorization => 'Basic YW5uOnNlY3JldA==' } }),
-   'yes, plain 5/5 rule', 'who is, is');
+is(brief('/any/?k=1'), 'yes, plain 5/5 rule', 'satisfy any');
+is(brief('/free/'), 'yes', 'nothing is limited here');
+is(brief('/rl/rules'), 'yes', 'nor at the endpoint');
+is(brief('/none/'), 403, 'a request that may not come in');
+is(explained('/try/', $EXPLAIN, 'X-API-Key: ann')->{json}{location},
+   '/inside/', 'an internal redirect to where limits are');
+is(brief('/gone/'), 410, 'a request that is answered before its check');
+is(brief('/auth/?k=1'), 401, 'one that is not let in');
+is(brief('/auth/?k=1', 'Authorization: Basic YW5uOnNlY3JldA=='),
+   'yes, plain 5/5 rule', 'one that is');
+is(brief('/sub/'), 'yes', 'the request itself and none within it');
 
 
-# nothing was taken; what others have taken is seen
+# nothing was counted, and nothing was passed on
 
 is(t::Gateway::header($gateway->get('/both/?k=1', 'X-API-Key: ann'),
-                      'X-RateLimit-Remaining'), 4, 'nothing was taken');
+                      'X-RateLimit-Remaining'), 4, 'nothing was counted');
 t::Gateway::send_all([map { [$gateway, 'GET /both/?k=2'] } 1 .. 5]);
-is(told({ uri => '/both/?k=2' }) =~ s/.*, //r, 'plain 0/5 rule no',
-   'what is used up');
-is(told({ uri => '/both/?k=2' }) =~ s/,.*//r, 'no', 'so it is refused');
+is(brief('/both/?k=2') =~ s/.*, //r, 'plain 0/5 rule no', 'what is used up');
+is(brief('/both/?k=2') =~ s/,.*//r, 'no', 'so the request is rejected');
+is(brief('/tried/?k=2'), 'yes, plain 0/5 rule no', 'but not by a dry run');
+is(brief('/slots/?k=1'), 'yes, 2/2' =~ s/2/slots 2/r . ' rule',
+   'concurrency permits') for 1 .. 3;
 
-is(told({ uri => '/away/', headers => key('ann') }),
-   'unknown, away ?/5 rule no', 'what Redis does not say is not known');
+$gateway->get("/both/?k=$_", 'X-RateLimit-Explain: wrong-token-0123456')
+    for 3, 3;
+is(brief('/both/?k=3') =~ s/.*, //r, 'plain 3/5 rule',
+   'a request with a wrong token is counted');
+is($gateway->get('/off/?k=4', $EXPLAIN)->{body}, '', 'off');
+is($gateway->get('/other/?k=4', $EXPLAIN)->{body}, '', 'another file');
+is(explained('/other/?k=4', 'X-RateLimit-Explain: another-token-0123456789')
+   ->{json}{zones}[0]{rules}[0]{remaining}, 3, 'its token, without a name');
 
-# whose address
+# 1 + 5 + 2 + 2, and the subrequest
+is($gateway->read('never.log') =~ tr/\n//, 11,
+   'nothing that is explained is passed on');
+like($gateway->log, qr/request explained to "ops" and not passed on/,
+     'the log names who has asked');
+unlike($gateway->log, qr/\Q$TOKEN\E/, 'and not the token');
 
-$gateway->get($_) for '/addr/1', '/addr/2', '/bin/1';
+# Redis is away, or silent; the client leaves
 
-is(told({ uri => '/addr/' }), 'yes, addr 3/5 rule', "the caller's own address");
-is(told({ uri => '/addr/', address => $_ }), 'yes, addr 5/5 rule', $_)
-    for '192.0.2.1', '2001:db8::1';
-is(told({ uri => '/addr/', address => '127.0.0.1' }), 'yes, addr 3/5 rule',
-   'one that has used something');
-is(told({ uri => '/bin/', address => '127.0.0.1' }), 'yes, bin 4/5 rule',
-   'in binary');
-is(told({ uri => '/bin/', address => '2001:db8::1' }), 'yes, bin 5/5 rule',
-   'also of IPv6');
-is(told({ uri => '/addr/', address => '2001:DB8:0::1' }), 'yes, addr 5/5 rule',
-   'as nginx writes it');
-is(told({ uri => '/addr/', address => '192.0.2.9',
-          headers => { 'X-From' => '127.0.0.1' } }), 'yes, addr 5/5 rule',
-   'one that set_real_ip_from does not trust');
-is(told({ uri => '/addr/', address => $_ }), '422 invalid: /address must be an '
-   . 'IPv4 or IPv6 address, "192.0.2.1"', 'no address')
-    for 'localhost', '', '192.0.2.1:80', '192.0.2.0/24', 7, '[::1]';
+is(brief('/away/', 'X-API-Key: ann'),
+   'unknown, away ?/5 rule no unreachable', 'Redis does not answer');
 
-# another's address is gone with it, also from a connection that is kept: the
-# endpoint is for those of this machine
+my $leaves = IO::Socket::INET->new("127.0.0.1:$gateway->{port}");
+print $leaves "GET /late/?k=1 HTTP/1.1\r\nHost: x\r\n$EXPLAIN\r\n\r\n";
+my $redis = $silent->accept;
+ok(t::Gateway::wait_for(sub { $gateway->log =~ m{explained.*GET /late/} }),
+   'a silent Redis is asked');
+close $leaves;
+ok(t::Gateway::wait_for(sub {
+       $gateway->read('access.log') =~ m{^GET /late/ 499$}m }),
+   'a client that leaves meanwhile');
+
+# HEAD, a body, a connection that is kept
 
 my $socket = IO::Socket::INET->new("127.0.0.1:$gateway->{port}");
-
-for my $uri ('/addr/', '/gone/', '/who') {
-    my $body = qq({"uri":"$uri","address":"192.0.2.77"});
-
-    print $socket "POST /rl/explain HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: "
-        . "application/json\r\nContent-Length: " . length($body)
-        . "\r\n\r\n$body";
-}
-
-print $socket "GET /who HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\nGET /rl/status "
-    . "HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n";
-
+print $socket "HEAD /v1/x HTTP/1.1\r\nHost: x\r\n$EXPLAIN\r\n\r\n",
+    "POST /v1/x HTTP/1.1\r\nHost: x\r\n$EXPLAIN\r\nContent-Length: 5\r\n\r\n12345",
+    "GET /v1/x HTTP/1.1\r\nHost: x\r\n$EXPLAIN\r\nConnection: close\r\n\r\n";
 my $all = do { local $/; <$socket> };
 
-like($all, qr{^HTTP/1.1\ 200.*?"zones".*?^HTTP/1.1\ 410.*?gone
-              .*?^HTTP/1.1\ 200[^\x7b]*?^192\.0\.2\.77HTTP/1.1\ 200.*?^127\.0\.0\.1
-              HTTP/1.1\ 200.*?"compiled"}msx, 'one connection, two addresses');
+is(() = $all =~ /^HTTP\/1\.1 200 OK\r$/mg, 3, 'three answers');
+is(() = $all =~ /"zones"/g, 2, 'HEAD has no body');
 
 # the whole answer
 
-$answer = $api->post('/explain',
-    { method => 'POST', uri => '/v1/orders/1?x', headers => key('paul') });
+my $answer = explained('POST /v1/orders/1?x', $EXPLAIN, 'X-API-Key: paul');
 my $json = $answer->{json};
 my %orders = %{ $json->{zones}[0]{rules}[1] };
 
@@ -283,58 +289,8 @@ is("$json->{location} $json->{path}", '/v1/ /v1/orders/1', 'the location');
 like($json->{api_key}, qr/^sha256:[0-9a-f]{64}$/, 'the API key is a digest');
 unlike($answer->{body}, qr/paul/, 'and nowhere in the clear');
 is($answer->{type}, 'application/json', 'its type');
-
-
-# what describes no request
-
-t::Api::problem_ok($api->post('/explain', { uri => 'v1', method => 'get',
-                                            x => 1, port => 0, host => '',
-                                            headers => { 'a b' => 'c',
-                                                         'd' => "e\nf" } }),
-    '422 invalid: /x is unknown; /method must be a method, "POST"; '
-    . '/uri must be a path as a request has it, "/v1/orders?limit=1"; '
-    . join('; ', sort('/headers/a b is no name of a header',
-           '/headers/d must be a text in one line, or a list of them'))
-    . '; /port must be a port; /host must be a host', 'all that is wrong');
-t::Api::problem_ok($api->post('/explain', {}), '422 invalid: /uri must be a '
-    . 'path as a request has it, "/v1/orders?limit=1"', 'no path');
-t::Api::problem_ok($api->post('/explain', [1]),
-    '422 invalid:  must be an object', 'no object');
-is($api->post('/explain', { uri => '/v1/../../etc' })->{status}, 422,
-   'a path that leaves the root');
-is($api->post('/explain', { uri => '/v1/x', headers =>
-                            { map { ("h$_" => 'x' x 1000) } 1 .. 70 } })
-       ->{status}, 413, 'too much of it');
-is($api->post('/explain', { uri => '/v1/x', method => 'PURGE',
-                            headers => { 'Content-Length' => '12',
-                                         'Transfer-Encoding' => 'chunked',
-                                         Connection => 'close',
-                                         Expect => '100-continue' } })
-       ->{status}, 200, 'headers that would be about a body');
-
-# the endpoint's own requests are logged, and no other
-
-is($api->post('/explain', { uri => '/both/1?k=addr',
-                            headers => { 'X-From' => '192.0.2.9' } })
-   ->{status}, 200, 'from another address');
-
-$socket = IO::Socket::INET->new("127.0.0.1:$gateway->{port}");
-print $socket "POST /rl/explain HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: "
-    . "application/json\r\nContent-Length: 39\r\n\r\n"
-    . '{"uri":"/drop/","address":"192.0.2.78"}';
-is(do { local $/; <$socket> } // '', '', 'a request that gets no answer');
-
-my $log = $gateway->read('access.log');
-like($log, qr{^POST /rl/explain 200 127\.0\.0\.1$}m,
-     'the log has the request itself');
-like($log, qr{^GET /drop/ 444 127\.0\.0\.1$}m, 'also of one without an answer');
-like($log, qr{^GET /gone/ 410 127\.0\.0\.1$}m,
-     'or what was answered before, but for its address');
-unlike($log, qr{192\.0\.2\.|2001}, 'with its own address');
-unlike($log, qr{^POST /v1/}m, 'and not the other');
-is(grep({ -e } "$gateway->{dir}/never.log")
-   ? $gateway->read('never.log') =~ tr/\n// : 0, 9,
-   'nothing was sent on but by the requests');
+is(t::Gateway::header($answer, 'Cache-Control'), 'no-store', 'no cache keeps it');
+is(t::Gateway::header($answer, 'X-RateLimit-Limit'), '', 'it has no limits');
 
 $gateway->stop;
 
@@ -342,34 +298,54 @@ $gateway->stop;
 # counters in Redis, also those that are split, and by whatever sync
 
 my $port = redis_start();
-my $fleet = t::Gateway->new(http => <<"CONF")->start;
+my $fleet = t::Gateway->new(http => <<"CONF");
     ratelimit_redis one { server 127.0.0.1:$port; timeout 5s; }
     ratelimit_zone \$arg_k zone=z:1m redis=one;
     ratelimit_rule lease zone=z rate=10r/h;
     ratelimit_rule strict zone=z rate=20r/h sync=strict;
     ratelimit_rule split zone=z rate=40r/h sync=strict shards=4;
     ratelimit_rule slots zone=z algorithm=concurrency limit=3;
+    ratelimit_explain token_file=tokens;
 
     server {
         listen 127.0.0.1:%%PORT%%;
-        location /rl/ { ratelimit_api zone=z; }
         location / { ratelimit zone=z; proxy_pass http://127.0.0.1:1; }
     }
 CONF
 
-$api = t::Api->new($fleet);
+$fleet->write('tokens', "ops:$TOKEN\n");
+$fleet->start;
+$gateway = $fleet;
 
-t::Gateway::wait_for(sub { told({ uri => '/?k=1' }) =~ /^yes/ });
+t::Gateway::wait_for(sub { brief('/?k=1') =~ /^yes/ });
 
-is(told({ uri => '/?k=1' }), 'yes, lease 10/10 rule, strict 20/20 rule, '
-   . 'split 40/40 rule, slots 3/3 rule', 'in Redis');
-is(told({ uri => '/?k=1' }), 'yes, lease 10/10 rule, strict 20/20 rule, '
-   . 'split 40/40 rule, slots 3/3 rule', 'nothing was taken there');
+is(brief('/?k=1'), 'yes, lease 10/10 rule, strict 20/20 rule, '
+   . 'split 40/40 rule, slots 3/3 rule', 'in Redis') for 1 .. 2;
 
 $fleet->get('/?k=1');
 
-t::Gateway::wait_for(sub { told({ uri => '/?k=1' }) =~ m{slots 3/3} });
-is(told({ uri => '/?k=1' }), 'yes, lease 9/10 rule, strict 19/20 rule, '
+t::Gateway::wait_for(sub { brief('/?k=1') =~ m{slots 3/3} });
+is(brief('/?k=1'), 'yes, lease 9/10 rule, strict 19/20 rule, '
    . 'split 39/40 rule, slots 3/3 rule', 'what a request took is seen');
 
 $fleet->stop;
+
+
+# nginx -t
+
+my $wrong = t::Gateway->new(http => '');
+
+$wrong->write('short', "ops:short\n");
+$wrong->write('empty', "# nobody\n");
+
+for (['token_file=tokens', qr/open\(\) "[^"]*tokens" failed in "ratelimit_explain"/],
+     ['token_file=short', qr/"ratelimit_explain" has an invalid token in [^ ]*short:1,/],
+     ['token_file=empty', qr/"ratelimit_explain" has an invalid file "[^"]*empty", expected a token/],
+     ['on', qr/"ratelimit_explain" has an invalid parameter "on", expected "token_file=<file>" or "off"/],
+     ['off; ratelimit_explain off', qr/"ratelimit_explain" directive is duplicate/])
+{
+    my $said = $wrong->configure(http => "ratelimit_explain $_->[0];")->check;
+
+    like($said, $_->[1], $_->[0]);
+    unlike($said, qr/ops:|short"/, "$_->[0]: no token is shown");
+}

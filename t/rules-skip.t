@@ -189,8 +189,10 @@ sub skipped {
 # compile, entries that it does not know
 
 {
-    my $gateway = t::Gateway->new(http => conf(0, ''));
+    my $gateway = t::Gateway->new(http =>
+        conf(0, 'ratelimit_explain token_file=tokens;'));
 
+    $gateway->write('tokens', '0123456789abcdef');
     $gateway->write('rules.state', t::Rules::record(3, {
         rules => [
             { id => 'wrong', match => { endpoint_regex => '^/x(' }, %day },
@@ -229,11 +231,11 @@ sub skipped {
        'a rule whose expression is wrong does not apply to every path');
     is(passes($gateway, '/x?k=a'), 3, 'the other expression counts');
 
-    my $answer = t::Api->new($gateway)->post('/explain',
-        { uri => '/x?k=b', headers => { 'X-API-Key' => 'a' } });
+    my $answer = t::Api::answer($gateway->get('/x?k=b', 'X-API-Key: a',
+                                 'X-RateLimit-Explain: 0123456789abcdef'));
     my ($rule) = grep { $_->{rule} eq 'wrong' }
                  map { @{ $_->{rules} } } @{ $answer->{json}{zones} };
-    is($rule->{because}, 'skipped', '/explain says it');
+    is($rule->{because}, 'skipped', 'an explanation says it');
     $gateway->stop;
 }
 

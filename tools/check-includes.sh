@@ -5,7 +5,7 @@
 #   module -> http -> engine -> rules -> {redis, shm} -> core
 #
 # src/core knows no nginx header; hiredis is met only in src/redis/*.c, jansson
-# only in src/rules/*json.[ch] and src/http/*api*.c, libjwt only in
+# only in src/rules/*json.[ch], src/http/*json.c and src/http/*api*.c, libjwt only in
 # src/http/*jwt.c, ngx_http.h only in src/http and the front door.
 #
 #   tools/check-includes.sh [<root>]
@@ -76,8 +76,9 @@ awk '
         bad("libjwt outside src/http/*jwt.c")
     }
     base ~ /^jansson/ && !(room == "rules" && name ~ /json\.[ch]$/) \
-        && !(room == "http" && name ~ /api.*\.c$/) {
-        bad("jansson outside src/rules/*json.[ch] and src/http/*api*.c")
+        && !(room == "http" && name ~ /(api.*|json)\.c$/) {
+        bad("jansson outside src/rules/*json.[ch], src/http/*json.c and " \
+            "src/http/*api*.c")
     }
 
     END { exit failed }

@@ -172,6 +172,8 @@ typedef struct {
     ngx_uint_t                     fail_mode;  /* ngx_ratelimit_fail_mode_e */
     ngx_flag_t                     dry_run;
     ngx_http_ratelimit_value_t    *tier;       /* NULL: none */
+    ngx_array_t                   *explain;    /* ngx_http_ratelimit_token_t;
+                                                  empty: off */
     ngx_array_t                   *sources;    /* ngx_http_ratelimit_source_t */
     ngx_http_ratelimit_jwt_key_t  *jwt_key;
     ngx_http_ratelimit_routes_t   *routes;
@@ -180,33 +182,20 @@ typedef struct {
 } ngx_http_ratelimit_loc_conf_t;
 
 
-/*
- * What a request that is asked about, and not checked, is answered by, in the
- * place of its check. Returns what a phase's handler returns.
- */
-typedef ngx_int_t (*ngx_http_ratelimit_asked_pt)(ngx_http_request_t *r,
-    void *data);
-
-/*
- * The same of one that is answered before it is there: when that answer is
- * sent. NGX_OK, or NGX_ERROR: memory is out.
- */
-typedef ngx_int_t (*ngx_http_ratelimit_missed_pt)(ngx_http_request_t *r,
-    void *data);
+/* explain_json.c */
+typedef struct ngx_http_ratelimit_explain_s  ngx_http_ratelimit_explain_t;
 
 
 /*
  * One of a request, made by its first limited location. It lives in a pool
- * cleanup, where it is found again after an internal redirect. Or one that says
- * no more than that the request is asked about: it has no conf.
+ * cleanup, where it is found again after an internal redirect.
  */
 typedef struct {
     ngx_str_t                       path;      /* that is checked */
 
     /* zeroed from here to check.taken_us */
-    ngx_http_ratelimit_asked_pt     asked;     /* NULL: it is checked */
-    ngx_http_ratelimit_missed_pt    missed;
-    void                           *asked_data;
+    ngx_http_ratelimit_explain_t   *explain;   /* in place of the check; NULL:
+                                                  it is checked */
     ngx_http_request_t             *request;
     ngx_http_ratelimit_loc_conf_t  *conf;      /* of the deciding location */
     ngx_ratelimit_policy_t        **policies;  /* of conf->limits, each used */
@@ -214,7 +203,6 @@ typedef struct {
                                                   NULL: none */
     uint64_t                        decided_ms; /* since the epoch */
     void                           *jwt;       /* jwt.c: what was verified */
-    unsigned                        told:1;    /* asked() was called */
     unsigned                        started:1; /* the check */
     unsigned                        waiting:1; /* for Redis, for the delay */
     unsigned                        delaying:1; /* the delay has a timer */
@@ -237,19 +225,6 @@ ngx_int_t ngx_http_ratelimit_access_handler(ngx_http_request_t *r);
 ngx_int_t ngx_http_ratelimit_precontent_handler(ngx_http_request_t *r);
 ngx_http_ratelimit_ctx_t *ngx_http_ratelimit_ctx(ngx_http_request_t *r);
 
-/* Makes it, as long as the request lives. NULL: memory is out. */
-ngx_http_ratelimit_ctx_t *ngx_http_ratelimit_ctx_create(
-    ngx_http_request_t *r, ngx_http_ratelimit_loc_conf_t *conf);
-
-/*
- * From now on the request is asked about: instead of its check the handler
- * runs, once, also where nothing is limited; or missed. NGX_ERROR: memory is
- * out.
- */
-ngx_int_t ngx_http_ratelimit_ask(ngx_http_request_t *r,
-    ngx_http_ratelimit_asked_pt handler, ngx_http_ratelimit_missed_pt missed,
-    void *data);
-
 /*
  * Of a counter of an answered context: seconds to wait after a denial, rounded
  * up (-1: no retry heals it); the Unix time, in seconds, rounded up, at which
@@ -260,19 +235,7 @@ ngx_int_t ngx_http_ratelimit_retry_after(
 time_t ngx_http_ratelimit_reset(ngx_http_ratelimit_ctx_t *ctx,
     const ngx_ratelimit_counter_t *counter);
 
-/*
- * select.c: fills the context's check with the counters of the rules that
- * apply. Returns NGX_OK, NGX_ABORT: the request is denied, or NGX_ERROR: memory
- * is out.
- */
-ngx_int_t ngx_http_ratelimit_select(ngx_http_request_t *r,
-    ngx_http_ratelimit_loc_conf_t *conf, ngx_http_ratelimit_ctx_t *ctx);
-
-/*
- * The same for who wants to know it: the handler is told of each rule of the
- * location's zones, why it does not apply, or its counter; and before, which
- * list of a zone has the request. Nothing is counted.
- */
+/* What select() does with a rule or a list, for a request that is explained. */
 typedef struct {
     void   (*rule)(void *data, const ngx_ratelimit_rule_t *rule,
                    ngx_ratelimit_match_e match,
@@ -281,11 +244,18 @@ typedef struct {
     void   (*listed)(void *data, const ngx_ratelimit_limiter_t *limiter,
                      ngx_ratelimit_listed_e listed);
     void    *data;
-} ngx_http_ratelimit_explain_t;
+} ngx_http_ratelimit_report_t;
 
-ngx_int_t ngx_http_ratelimit_explain(ngx_http_request_t *r,
+/*
+ * select.c: fills the context's check with the counters of the rules that
+ * apply. report: is called first for each list that has the request, then for
+ * each rule, with its counter, or with why it does not apply; NULL: none.
+ * Returns NGX_OK, NGX_ABORT: the request is denied, or NGX_ERROR: memory is
+ * out.
+ */
+ngx_int_t ngx_http_ratelimit_select(ngx_http_request_t *r,
     ngx_http_ratelimit_loc_conf_t *conf, ngx_http_ratelimit_ctx_t *ctx,
-    ngx_http_ratelimit_explain_t *explain);
+    ngx_http_ratelimit_report_t *report);
 
 /*
  * settle.c: before the response's header is sent: charges what it says of the
@@ -293,6 +263,13 @@ ngx_int_t ngx_http_ratelimit_explain(ngx_http_request_t *r,
  */
 void ngx_http_ratelimit_settle(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx);
+
+/*
+ * The first header of that name, in any case, or NULL. hide: all headers of
+ * that name are taken out instead.
+ */
+ngx_table_elt_t *ngx_http_ratelimit_find_header(ngx_list_t *headers,
+    const ngx_str_t *name, ngx_uint_t hide);
 
 /* answer.c: ends a refused request; always NGX_DONE */
 ngx_int_t ngx_http_ratelimit_reject(ngx_http_request_t *r,
@@ -472,6 +449,10 @@ char *ngx_http_ratelimit_set_headers(ngx_conf_t *cf, ngx_command_t *cmd,
 char *ngx_http_ratelimit_set_enum(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 char *ngx_http_ratelimit_set_status(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+
+/* explain_json.c: "ratelimit_explain" */
+char *ngx_http_ratelimit_explain_conf(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 
 /* metrics.c: the directive of this name, which makes its location exempt */

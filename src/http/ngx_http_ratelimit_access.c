@@ -5,14 +5,18 @@
  * would grant access under "satisfy any".
  */
 
-#include "ngx_http_ratelimit.h"
+#include "ngx_http_ratelimit_explain.h"
 
 #include "ngx_ratelimit_text.h"
 
 static ngx_int_t ngx_http_ratelimit_handler(ngx_http_request_t *r,
     ngx_uint_t phase);
-static ngx_int_t ngx_http_ratelimit_asked(ngx_http_request_t *r,
-    ngx_http_ratelimit_ctx_t *ctx, ngx_uint_t phase);
+static ngx_int_t ngx_http_ratelimit_explain(ngx_http_request_t *r,
+    ngx_http_ratelimit_ctx_t *ctx);
+static ngx_int_t ngx_http_ratelimit_explained(ngx_http_request_t *r,
+    ngx_http_ratelimit_ctx_t *ctx);
+static ngx_http_ratelimit_ctx_t *ngx_http_ratelimit_ctx_create(
+    ngx_http_request_t *r, ngx_http_ratelimit_loc_conf_t *conf);
 static ngx_uint_t ngx_http_ratelimit_max_counters(
     ngx_http_ratelimit_loc_conf_t *conf);
 static void ngx_http_ratelimit_use(ngx_http_ratelimit_ctx_t *ctx);
@@ -48,6 +52,7 @@ static ngx_int_t
 ngx_http_ratelimit_handler(ngx_http_request_t *r, ngx_uint_t phase)
 {
     ngx_int_t                       rc;
+    ngx_uint_t                      limited, explain;
     ngx_http_ratelimit_ctx_t       *ctx;
     ngx_http_ratelimit_loc_conf_t  *conf;
 
@@ -58,23 +63,23 @@ ngx_http_ratelimit_handler(ngx_http_request_t *r, ngx_uint_t phase)
     ctx = ngx_http_ratelimit_ctx(r);
 
     if (ctx) {
-        if (ctx->asked) {
-            return ngx_http_ratelimit_asked(r, ctx, phase);
-        }
-
         if (ctx->waiting) {
             return NGX_AGAIN;
         }
 
-        return ctx->answered ? NGX_DECLINED
-                             : ngx_http_ratelimit_outcome(r, ctx);
+        if (ctx->answered) {
+            return NGX_DECLINED;
+        }
+
+        return ctx->explain ? ngx_http_ratelimit_explained(r, ctx)
+                            : ngx_http_ratelimit_outcome(r, ctx);
     }
 
     conf = ngx_http_get_module_loc_conf(r, ngx_http_ratelimit_module);
 
-    if (conf->limits == NULL || conf->limits->nelts == 0 || conf->exempt
-        || conf->phase != phase)
-    {
+    limited = (conf->limits && conf->limits->nelts && !conf->exempt);
+
+    if (conf->phase != phase || !(limited || conf->explain)) {
         return NGX_DECLINED;
     }
 
@@ -87,12 +92,27 @@ ngx_http_ratelimit_handler(ngx_http_request_t *r, ngx_uint_t phase)
         return NGX_DECLINED;
     }
 
+    explain = conf->explain
+              && ngx_http_ratelimit_explain_wanted(r, conf->explain);
+
+    if (!limited) {
+        if (explain) {
+            ngx_http_ratelimit_explain_later(r);
+        }
+
+        return NGX_DECLINED;
+    }
+
     ctx = ngx_http_ratelimit_ctx_create(r, conf);
     if (ctx == NULL) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    rc = ngx_http_ratelimit_select(r, conf, ctx);
+    if (explain) {
+        return ngx_http_ratelimit_explain(r, ctx);
+    }
+
+    rc = ngx_http_ratelimit_select(r, conf, ctx, NULL);
 
     if (rc == NGX_ERROR) {
         ctx->answered = 1;
@@ -116,57 +136,34 @@ ngx_http_ratelimit_handler(ngx_http_request_t *r, ngx_uint_t phase)
 }
 
 
-/*
- * Where the request would be checked; of a location that checks nothing, as
- * soon as it is known. What is asked about goes no further.
- */
+/* The request is explained in place of its check. */
 static ngx_int_t
-ngx_http_ratelimit_asked(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx,
-    ngx_uint_t phase)
+ngx_http_ratelimit_explain(ngx_http_request_t *r,
+    ngx_http_ratelimit_ctx_t *ctx)
 {
-    ngx_http_ratelimit_loc_conf_t  *conf;
+    switch (ngx_http_ratelimit_explain_start(r, ctx)) {
 
-    conf = ngx_http_get_module_loc_conf(r, ngx_http_ratelimit_module);
+    case NGX_OK:
+        return ngx_http_ratelimit_explained(r, ctx);
 
-    if (phase == NGX_HTTP_RATELIMIT_BEFORE_AUTH
-        && conf->limits && conf->limits->nelts && !conf->exempt
-        && conf->phase == NGX_HTTP_RATELIMIT_AFTER_AUTH)
-    {
-        return NGX_DECLINED;
+    case NGX_AGAIN:
+        return ngx_http_ratelimit_suspend(r, ctx);
+
+    default:
+        ctx->answered = 1;
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
-
-    ctx->told = 1;
-
-    return ctx->asked(r, ctx->asked_data);
 }
 
 
-ngx_int_t
-ngx_http_ratelimit_ask(ngx_http_request_t *r,
-    ngx_http_ratelimit_asked_pt handler, ngx_http_ratelimit_missed_pt missed,
-    void *data)
+/* The error page of an answer that fails is neither checked nor explained. */
+static ngx_int_t
+ngx_http_ratelimit_explained(ngx_http_request_t *r,
+    ngx_http_ratelimit_ctx_t *ctx)
 {
-    ngx_pool_cleanup_t        *cln;
-    ngx_http_ratelimit_ctx_t  *ctx;
+    ctx->answered = 1;
 
-    cln = ngx_pool_cleanup_add(r->pool, sizeof(ngx_http_ratelimit_ctx_t));
-    if (cln == NULL) {
-        return NGX_ERROR;
-    }
-
-    ctx = cln->data;
-    ngx_memzero(ctx, sizeof(ngx_http_ratelimit_ctx_t));
-
-    ctx->request = r;
-    ctx->asked = handler;
-    ctx->missed = missed;
-    ctx->asked_data = data;
-
-    cln->handler = ngx_http_ratelimit_ctx_cleanup;
-
-    ngx_http_set_ctx(r, ctx, ngx_http_ratelimit_module);
-
-    return NGX_OK;
+    return ngx_http_ratelimit_explain_answer(r, ctx);
 }
 
 
@@ -201,7 +198,7 @@ ngx_http_ratelimit_ctx(ngx_http_request_t *r)
 }
 
 
-ngx_http_ratelimit_ctx_t *
+static ngx_http_ratelimit_ctx_t *
 ngx_http_ratelimit_ctx_create(ngx_http_request_t *r,
     ngx_http_ratelimit_loc_conf_t *conf)
 {
@@ -226,8 +223,8 @@ ngx_http_ratelimit_ctx_create(ngx_http_request_t *r,
 
     /* two that are short: of a longer one the compiler makes a loop */
 
-    ngx_memzero(&ctx->asked, offsetof(ngx_http_ratelimit_ctx_t, check)
-                             - offsetof(ngx_http_ratelimit_ctx_t, asked));
+    ngx_memzero(&ctx->explain, offsetof(ngx_http_ratelimit_ctx_t, check)
+                               - offsetof(ngx_http_ratelimit_ctx_t, explain));
     ngx_memzero(&ctx->check, offsetof(ngx_ratelimit_check_t, taken_us));
 
     ctx->request = r;
@@ -296,10 +293,6 @@ ngx_http_ratelimit_ctx_cleanup(void *data)
     ngx_http_ratelimit_ctx_t *ctx = data;
 
     ngx_uint_t  i;
-
-    if (ctx->conf == NULL) {
-        return;
-    }
 
     if (ctx->delaying) {
         ngx_del_timer(&ctx->delay);

@@ -10,6 +10,8 @@
 #define NGX_HTTP_RATELIMIT_API_H_INCLUDED
 
 #include "ngx_http_ratelimit.h"
+#include "ngx_http_ratelimit_json.h"
+#include "ngx_http_ratelimit_token.h"
 
 #include "ngx_ratelimit_edit.h"
 #include "ngx_ratelimit_job.h"
@@ -17,24 +19,17 @@
 
 #define NGX_HTTP_RATELIMIT_API_BODY    (1024 * 1024)  /* bytes at most */
 #define NGX_HTTP_RATELIMIT_API_REASON  256            /* also of the author */
-#define NGX_HTTP_RATELIMIT_API_DIGEST  32             /* of a token */
 #define NGX_HTTP_RATELIMIT_API_RETRY   "1"   /* seconds, after a failure */
 
 typedef struct ngx_http_ratelimit_api_s        ngx_http_ratelimit_api_t;
 typedef struct ngx_http_ratelimit_api_route_s  ngx_http_ratelimit_api_route_t;
-
-/* A token that opens an endpoint, and whose it is. */
-typedef struct {
-    u_char                          digest[NGX_HTTP_RATELIMIT_API_DIGEST];
-    ngx_str_t                       name;     /* may be empty */
-} ngx_http_ratelimit_api_token_t;
 
 /* One "ratelimit_api". */
 typedef struct {
     ngx_str_t                       zone;
     ngx_http_ratelimit_place_t      place;
     ngx_ratelimit_limiter_t        *limiter;  /* when all is read */
-    ngx_array_t                    *tokens;   /* of api_token_t; NULL: none */
+    ngx_array_t                    *tokens;   /* of token_t; NULL: none */
     ngx_http_ratelimit_value_t     *author;   /* of a change; NULL: see
                                                  api_record() */
     ngx_array_t                    *names;    /* ngx_str_t: of the server, that
@@ -170,17 +165,8 @@ ngx_int_t ngx_http_ratelimit_api_problems(ngx_http_ratelimit_api_t *api,
     const ngx_ratelimit_problems_t *problems, const char *detail);
 
 /* A JSON value, which is freed; NULL: memory was out. */
-struct json_t;
 ngx_int_t ngx_http_ratelimit_api_json(ngx_http_ratelimit_api_t *api,
     ngx_uint_t status, struct json_t *json);
-
-/* The text as a JSON string, what is no UTF-8 as "?"; NULL: memory is out. */
-struct json_t *ngx_http_ratelimit_api_text(const ngx_str_t *text);
-
-#define NGX_HTTP_RATELIMIT_API_TIME  (sizeof("2026-11-20T22:22:04.000Z") + 8)
-
-/* RFC 3339 in UTC, with milliseconds; returns the end. */
-u_char *ngx_http_ratelimit_api_time(u_char *p, uint64_t time_ms);
 
 /*
  * Before the answer. Return NGX_OK, or NGX_ERROR: memory is out. The tag is
@@ -207,7 +193,6 @@ ngx_int_t ngx_http_ratelimit_api_versions(ngx_http_ratelimit_api_t *api);
 ngx_int_t ngx_http_ratelimit_api_version(ngx_http_ratelimit_api_t *api);
 ngx_int_t ngx_http_ratelimit_api_restore(ngx_http_ratelimit_api_t *api);
 ngx_int_t ngx_http_ratelimit_api_counters(ngx_http_ratelimit_api_t *api);
-ngx_int_t ngx_http_ratelimit_api_explain(ngx_http_ratelimit_api_t *api);
 ngx_int_t ngx_http_ratelimit_api_status(ngx_http_ratelimit_api_t *api);
 
 /*

@@ -17,8 +17,6 @@ static json_t *ngx_http_ratelimit_api_problem_json(
 static ngx_int_t ngx_http_ratelimit_api_problem_send(
     ngx_http_ratelimit_api_t *api, ngx_uint_t status, json_t *json);
 static const ngx_str_t *ngx_http_ratelimit_api_status_line(ngx_uint_t status);
-static ngx_int_t ngx_http_ratelimit_api_dump(ngx_http_ratelimit_api_t *api,
-    json_t *json, ngx_str_t *text);
 
 static const struct {
     ngx_uint_t  status;
@@ -58,7 +56,9 @@ ngx_http_ratelimit_api_json(ngx_http_ratelimit_api_t *api, ngx_uint_t status,
 {
     ngx_str_t  body;
 
-    if (ngx_http_ratelimit_api_dump(api, json, &body) != NGX_OK) {
+    if (ngx_http_ratelimit_json_dump(api->request->pool, json, &body)
+        != NGX_OK)
+    {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
@@ -106,9 +106,9 @@ ngx_http_ratelimit_api_problems(ngx_http_ratelimit_api_t *api,
         item = json_object();
 
         (void) json_object_set_new(item, "pointer",
-                      ngx_http_ratelimit_api_text(&problem[i].pointer));
+                      ngx_http_ratelimit_json_text(&problem[i].pointer));
         (void) json_object_set_new(item, "detail",
-                      ngx_http_ratelimit_api_text(&problem[i].detail));
+                      ngx_http_ratelimit_json_text(&problem[i].detail));
         (void) json_array_append_new(list, item);
     }
 
@@ -146,10 +146,10 @@ ngx_http_ratelimit_api_problem_json(ngx_http_ratelimit_api_t *api,
     (void) json_object_set_new(json, "type",
                                json_sprintf("urn:ratelimit:problem:%s", type));
     (void) json_object_set_new(json, "title",
-                               ngx_http_ratelimit_api_text(&title));
+                               ngx_http_ratelimit_json_text(&title));
     (void) json_object_set_new(json, "status", json_integer(status));
     (void) json_object_set_new(json, "detail",
-                               ngx_http_ratelimit_api_text(detail));
+                               ngx_http_ratelimit_json_text(detail));
 
     if (status == NGX_HTTP_PRECONDITION_FAILED) {
         (void) json_object_set_new(json, "version",
@@ -168,70 +168,13 @@ ngx_http_ratelimit_api_problem_send(ngx_http_ratelimit_api_t *api,
 
     static const ngx_str_t  type = ngx_string("application/problem+json");
 
-    if (ngx_http_ratelimit_api_dump(api, json, &body) != NGX_OK) {
+    if (ngx_http_ratelimit_json_dump(api->request->pool, json, &body)
+        != NGX_OK)
+    {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
     return ngx_http_ratelimit_api_send(api, status, &type, &body);
-}
-
-
-/* To the request's pool, with a line end; json is freed, also NULL. */
-static ngx_int_t
-ngx_http_ratelimit_api_dump(ngx_http_ratelimit_api_t *api, json_t *json,
-    ngx_str_t *text)
-{
-    size_t   len;
-    char    *dump;
-
-    dump = json ? json_dumps(json, JSON_COMPACT) : NULL;
-    json_decref(json);
-
-    if (dump == NULL) {
-        return NGX_ERROR;
-    }
-
-    len = ngx_strlen(dump);
-    text->data = ngx_pnalloc(api->request->pool, len + 1);
-
-    if (text->data) {
-        ngx_memcpy(text->data, dump, len);
-        text->data[len] = LF;
-        text->len = len + 1;
-    }
-
-    free(dump);
-
-    return text->data ? NGX_OK : NGX_ERROR;
-}
-
-
-json_t *
-ngx_http_ratelimit_api_text(const ngx_str_t *text)
-{
-    size_t   i;
-    char    *copy;
-    json_t  *json;
-
-    json = json_stringn(text->len ? (char *) text->data : "", text->len);
-
-    if (json) {
-        return json;
-    }
-
-    copy = malloc(text->len + 1);
-    if (copy == NULL) {
-        return NULL;
-    }
-
-    for (i = 0; i < text->len; i++) {
-        copy[i] = (text->data[i] < 0x80) ? (char) text->data[i] : '?';
-    }
-
-    json = json_stringn(copy, text->len);
-    free(copy);
-
-    return json;
 }
 
 
@@ -320,20 +263,6 @@ ngx_http_ratelimit_api_send(ngx_http_ratelimit_api_t *api, ngx_uint_t status,
     out.next = NULL;
 
     return ngx_http_output_filter(r, &out);
-}
-
-
-u_char *
-ngx_http_ratelimit_api_time(u_char *p, uint64_t time_ms)
-{
-    ngx_tm_t  tm;
-
-    ngx_gmtime((time_t) (time_ms / 1000), &tm);
-
-    return ngx_sprintf(p, "%4d-%02d-%02dT%02d:%02d:%02d.%03uLZ",
-                       tm.ngx_tm_year, tm.ngx_tm_mon, tm.ngx_tm_mday,
-                       tm.ngx_tm_hour, tm.ngx_tm_min, tm.ngx_tm_sec,
-                       time_ms % 1000);
 }
 
 

@@ -1,15 +1,8 @@
 /*
- * "ratelimit_api": the directive, its file of tokens, and what only the whole
- * configuration tells.
+ * "ratelimit_api": the directive, and what only the whole configuration tells.
  */
 
 #include "ngx_http_ratelimit_api.h"
-
-#include <openssl/sha.h>
-
-#define NGX_HTTP_RATELIMIT_API_FILE   65536   /* bytes of a file of tokens */
-#define NGX_HTTP_RATELIMIT_API_TOKEN  16      /* bytes of a token at least */
-#define NGX_HTTP_RATELIMIT_API_NAME   64      /* of its name at most */
 
 /*
  * A body that is too large for the endpoint shall be refused by it, with a
@@ -24,15 +17,6 @@ static ngx_int_t ngx_http_ratelimit_api_parameters(ngx_conf_t *cf,
     ngx_http_ratelimit_api_conf_t *api);
 static ngx_int_t ngx_http_ratelimit_api_location(ngx_conf_t *cf,
     ngx_http_core_loc_conf_t *clcf);
-static ngx_int_t ngx_http_ratelimit_api_tokens(ngx_conf_t *cf,
-    ngx_http_ratelimit_api_conf_t *api, ngx_str_t *name);
-static ngx_int_t ngx_http_ratelimit_api_tokens_read(ngx_conf_t *cf,
-    ngx_str_t *name, ngx_str_t *content);
-static ngx_int_t ngx_http_ratelimit_api_tokens_parse(ngx_conf_t *cf,
-    ngx_http_ratelimit_api_conf_t *api, const ngx_str_t *name,
-    const ngx_str_t *content);
-static ngx_int_t ngx_http_ratelimit_api_token(ngx_conf_t *cf,
-    ngx_http_ratelimit_api_conf_t *api, const u_char *text, size_t len);
 
 
 /* ratelimit_api zone=<name> [write] [token_file=<file>] [author=<value>] */
@@ -148,7 +132,9 @@ ngx_http_ratelimit_api_parameters(ngx_conf_t *cf,
             && ngx_http_ratelimit_parameter(&value[i], "token_file=", &text)
             && text.len)
         {
-            if (ngx_http_ratelimit_api_tokens(cf, api, &text) != NGX_OK) {
+            api->tokens = ngx_http_ratelimit_tokens_read(cf, &text);
+
+            if (api->tokens == NULL) {
                 return NGX_ERROR;
             }
 
@@ -186,204 +172,6 @@ ngx_http_ratelimit_api_parameters(ngx_conf_t *cf,
                            "expected \"zone=<name>\"");
         return NGX_ERROR;
     }
-
-    return NGX_OK;
-}
-
-
-/* What is kept of the file are digests; nothing of it gets into a message. */
-static ngx_int_t
-ngx_http_ratelimit_api_tokens(ngx_conf_t *cf,
-    ngx_http_ratelimit_api_conf_t *api, ngx_str_t *name)
-{
-    ngx_int_t  rc;
-    ngx_str_t  content;
-
-    if (ngx_conf_full_name(cf->cycle, name, 1) != NGX_OK) {
-        return NGX_ERROR;
-    }
-
-    api->tokens = ngx_array_create(cf->pool, 2,
-                                   sizeof(ngx_http_ratelimit_api_token_t));
-    if (api->tokens == NULL) {
-        return NGX_ERROR;
-    }
-
-    if (ngx_http_ratelimit_api_tokens_read(cf, name, &content) != NGX_OK) {
-        return NGX_ERROR;
-    }
-
-    rc = ngx_http_ratelimit_api_tokens_parse(cf, api, name, &content);
-
-    ngx_explicit_memzero(content.data, content.len);
-    ngx_free(content.data);
-
-    return rc;
-}
-
-
-/* The whole file, on the heap; of one that is too long a byte more. */
-static ngx_int_t
-ngx_http_ratelimit_api_tokens_read(ngx_conf_t *cf, ngx_str_t *name,
-    ngx_str_t *content)
-{
-    ssize_t   n;
-    ngx_fd_t  fd;
-
-    fd = ngx_open_file(name->data, NGX_FILE_RDONLY, NGX_FILE_OPEN, 0);
-
-    if (fd == NGX_INVALID_FILE) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, ngx_errno,
-                           ngx_open_file_n " \"%V\" failed in "
-                           "\"ratelimit_api\"", name);
-        return NGX_ERROR;
-    }
-
-    content->data = ngx_alloc(NGX_HTTP_RATELIMIT_API_FILE + 1, cf->log);
-    n = -1;
-
-    if (content->data) {
-        n = ngx_read_fd(fd, content->data, NGX_HTTP_RATELIMIT_API_FILE + 1);
-
-        if (n == -1) {
-            ngx_conf_log_error(NGX_LOG_EMERG, cf, ngx_errno,
-                               ngx_read_fd_n " \"%V\" failed in "
-                               "\"ratelimit_api\"", name);
-        }
-    }
-
-    if (ngx_close_file(fd) == NGX_FILE_ERROR) {
-        ngx_conf_log_error(NGX_LOG_ALERT, cf, ngx_errno,
-                           ngx_close_file_n " \"%V\" failed", name);
-    }
-
-    if (n == -1) {
-        if (content->data) {
-            ngx_free(content->data);
-        }
-
-        return NGX_ERROR;
-    }
-
-    content->len = n;
-
-    return NGX_OK;
-}
-
-
-static ngx_int_t
-ngx_http_ratelimit_api_tokens_parse(ngx_conf_t *cf,
-    ngx_http_ratelimit_api_conf_t *api, const ngx_str_t *name,
-    const ngx_str_t *content)
-{
-    u_char      *p, *end, *last, *next;
-    ngx_uint_t   line;
-
-    if (content->len > NGX_HTTP_RATELIMIT_API_FILE) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"ratelimit_api\" has an invalid file \"%V\", "
-                           "expected at most %d bytes", name,
-                           NGX_HTTP_RATELIMIT_API_FILE);
-        return NGX_ERROR;
-    }
-
-    end = content->data + content->len;
-
-    for (p = content->data, line = 1; p < end; p = next, line++) {
-
-        last = ngx_strlchr(p, end, '\n');
-        last = last ? last : end;
-        next = last + 1;
-
-        while (last > p && (last[-1] == ' ' || last[-1] == '\t'
-                            || last[-1] == '\r'))
-        {
-            last--;
-        }
-
-        while (p < last && (*p == ' ' || *p == '\t')) {
-            p++;
-        }
-
-        if (p == last || *p == '#') {
-            continue;
-        }
-
-        if (ngx_http_ratelimit_api_token(cf, api, p, last - p) != NGX_OK) {
-            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                               "\"ratelimit_api\" has an invalid token in "
-                               "%V:%ui, expected \"<name>:<token>\": a name "
-                               "of letters, digits and \"._@+-\", a token of "
-                               "%d bytes or more without spaces", name, line,
-                               NGX_HTTP_RATELIMIT_API_TOKEN);
-            return NGX_ERROR;
-        }
-    }
-
-    if (api->tokens->nelts == 0) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"ratelimit_api\" has an invalid file \"%V\", "
-                           "expected a token", name);
-        return NGX_ERROR;
-    }
-
-    return NGX_OK;
-}
-
-
-/* "<name>:<token>"; or a token alone, without a colon, which has no name. */
-static ngx_int_t
-ngx_http_ratelimit_api_token(ngx_conf_t *cf,
-    ngx_http_ratelimit_api_conf_t *api, const u_char *text, size_t len)
-{
-    size_t                           i, n;
-    const u_char                    *token;
-    ngx_http_ratelimit_api_token_t  *one;
-
-    token = memchr(text, ':', len);
-    n = token ? (size_t) (token - text) : 0;
-
-    if (token && (n == 0 || n > NGX_HTTP_RATELIMIT_API_NAME)) {
-        return NGX_ERROR;
-    }
-
-    for (i = 0; i < n; i++) {
-        if ((text[i] < '0' || text[i] > '9')
-            && ((text[i] | 0x20) < 'a' || (text[i] | 0x20) > 'z')
-            && memchr("._@+-", text[i], sizeof("._@+-") - 1) == NULL)
-        {
-            return NGX_ERROR;
-        }
-    }
-
-    token = token ? token + 1 : text;
-    len -= token - text;
-
-    if (len < NGX_HTTP_RATELIMIT_API_TOKEN) {
-        return NGX_ERROR;
-    }
-
-    for (i = 0; i < len; i++) {
-        if (token[i] <= 0x20 || token[i] >= 0x7f) {
-            return NGX_ERROR;
-        }
-    }
-
-    one = ngx_array_push(api->tokens);
-    if (one == NULL) {
-        return NGX_ERROR;
-    }
-
-    (void) SHA256(token, len, one->digest);
-
-    one->name.len = n;
-    one->name.data = ngx_pnalloc(cf->pool, n + 1);
-
-    if (one->name.data == NULL) {
-        return NGX_ERROR;
-    }
-
-    ngx_memcpy(one->name.data, text, n);
 
     return NGX_OK;
 }

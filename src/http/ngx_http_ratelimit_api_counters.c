@@ -105,14 +105,16 @@ ngx_http_ratelimit_api_counters(ngx_http_ratelimit_api_t *api)
 
         case NGX_DECLINED:
             return ngx_http_ratelimit_api_problem(api, 422, "invalid",
-                       "the limit of rule \"%V\" is a variable's: expected a "
-                       "request, at \"/explain\"", &counter->rule_id);
+                       "the limit of rule \"%V\" comes from a variable: ask "
+                       "with a request, by \"ratelimit_explain\"",
+                       &counter->rule_id);
 
         case NGX_ABORT:
             return ngx_http_ratelimit_api_problem(api, 422, "invalid",
                        "\"ratelimit_tier\" differs between the locations of "
-                       "rule \"%V\": expected \"tier=<tier>\", or a request, "
-                       "at \"/explain\"", &counter->rule_id);
+                       "rule \"%V\": name it with \"tier=<tier>\", or ask "
+                       "with a request, by \"ratelimit_explain\"",
+                       &counter->rule_id);
 
         default:
             return NGX_HTTP_INTERNAL_SERVER_ERROR;
@@ -533,7 +535,7 @@ ngx_http_ratelimit_api_counter_handler(void *data)
 static ngx_int_t
 ngx_http_ratelimit_api_counter_looked(ngx_http_ratelimit_api_t *api)
 {
-    u_char                             buf[NGX_HTTP_RATELIMIT_API_TIME];
+    u_char                             buf[NGX_HTTP_RATELIMIT_JSON_TIME];
     json_t                            *json;
     uint64_t                           now_ms;
     ngx_str_t                          text;
@@ -556,7 +558,7 @@ ngx_http_ratelimit_api_counter_looked(ngx_http_ratelimit_api_t *api)
     json = json_object();
 
     (void) json_object_set_new(json, "rule",
-                               ngx_http_ratelimit_api_text(&counter->rule_id));
+                               ngx_http_ratelimit_json_text(&counter->rule_id));
     (void) json_object_set_new(json, "algorithm",
                  json_string(ngx_ratelimit_algorithm_name(limit->algorithm)));
     (void) json_object_set_new(json, "limit", json_integer(limit->capacity));
@@ -568,23 +570,23 @@ ngx_http_ratelimit_api_counter_looked(ngx_http_ratelimit_api_t *api)
                                    json_real((double) limit->window_us / 1e6));
 
         text.data = buf;
-        text.len = ngx_http_ratelimit_api_time(buf, now_ms
+        text.len = ngx_http_ratelimit_json_time(buf, now_ms
                                                + (answer->reset_us + 999)
                                                  / 1000)
                    - buf;
 
         (void) json_object_set_new(json, "reset_at",
-                                   ngx_http_ratelimit_api_text(&text));
+                                   ngx_http_ratelimit_json_text(&text));
     }
 
     (void) json_object_set_new(json, "tier",
                                counter->subject.tier.len
-                               ? ngx_http_ratelimit_api_text(
+                               ? ngx_http_ratelimit_json_text(
                                                         &counter->subject.tier)
                                : json_null());
     (void) json_object_set_new(json, "override",
                                counter->override
-                               ? ngx_http_ratelimit_api_text(
+                               ? ngx_http_ratelimit_json_text(
                                                        &counter->override->id)
                                : json_null());
 
@@ -642,7 +644,7 @@ ngx_http_ratelimit_api_counter_gone(ngx_http_ratelimit_api_t *api)
     json = json_object();
 
     (void) json_object_set_new(json, "rule",
-                               ngx_http_ratelimit_api_text(&counter->rule_id));
+                               ngx_http_ratelimit_json_text(&counter->rule_id));
     (void) json_object_set_new(json, "reset", json_true());
 
     return ngx_http_ratelimit_api_json(api, NGX_HTTP_OK, json);

@@ -6,9 +6,6 @@
 
 #include "ngx_http_ratelimit_api.h"
 
-#include <openssl/crypto.h>
-#include <openssl/sha.h>
-
 /*
  * What ngx_http_access_module has in a location, which has no header: the rules
  * of each kind of address, or NULL, after inheritance; those of IPv4 have these
@@ -45,8 +42,6 @@ static ngx_uint_t ngx_http_ratelimit_api_same_origin(const ngx_str_t *origin,
     const ngx_str_t *host);
 static void ngx_http_ratelimit_api_without_port(ngx_str_t *host,
     const char *port);
-static ngx_table_elt_t *ngx_http_ratelimit_api_header_in(
-    ngx_http_request_t *r, const char *name);
 
 
 ngx_int_t
@@ -268,16 +263,12 @@ ngx_http_ratelimit_api_name_is(const ngx_str_t *host, const char *name,
 }
 
 
-/* Every token is compared, by its digest: the time tells nothing of them. */
 static ngx_uint_t
 ngx_http_ratelimit_api_token_known(ngx_http_ratelimit_api_t *api)
 {
-    u_char                          *p, *last;
-    ngx_uint_t                       i, known;
-    ngx_table_elt_t                 *h;
-    ngx_http_ratelimit_api_token_t  *tokens;
-
-    u_char  digest[NGX_HTTP_RATELIMIT_API_DIGEST];
+    u_char                            *p, *last;
+    ngx_table_elt_t                   *h;
+    const ngx_http_ratelimit_token_t  *token;
 
     h = api->request->headers_in.authorization;
 
@@ -296,22 +287,13 @@ ngx_http_ratelimit_api_token_known(ngx_http_ratelimit_api_t *api)
         p++;
     }
 
-    (void) SHA256(p, last - p, digest);
+    token = ngx_http_ratelimit_token_find(api->conf->tokens, p, last - p);
 
-    tokens = api->conf->tokens->elts;
-    known = 0;
-
-    for (i = 0; i < api->conf->tokens->nelts; i++) {
-        if (CRYPTO_memcmp(tokens[i].digest, digest,
-                          NGX_HTTP_RATELIMIT_API_DIGEST)
-            == 0)
-        {
-            known = 1;
-            api->token = tokens[i].name;
-        }
+    if (token) {
+        api->token = token->name;
     }
 
-    return known;
+    return token != NULL;
 }
 
 
@@ -352,7 +334,9 @@ ngx_http_ratelimit_api_fetch_own(ngx_http_request_t *r)
 {
     ngx_table_elt_t  *h;
 
-    h = ngx_http_ratelimit_api_header_in(r, "Sec-Fetch-Site");
+    static const ngx_str_t  name = ngx_string("Sec-Fetch-Site");
+
+    h = ngx_http_ratelimit_find_header(&r->headers_in.headers, &name, 0);
 
     return h == NULL
            || ngx_http_ratelimit_api_name_is(&h->value, "same-origin", 11)
@@ -365,7 +349,9 @@ ngx_http_ratelimit_api_origin_own(ngx_http_request_t *r)
 {
     ngx_table_elt_t  *h;
 
-    h = ngx_http_ratelimit_api_header_in(r, "Origin");
+    static const ngx_str_t  name = ngx_string("Origin");
+
+    h = ngx_http_ratelimit_find_header(&r->headers_in.headers, &name, 0);
 
     return h == NULL
            || (r->headers_in.host
@@ -438,39 +424,6 @@ ngx_http_ratelimit_api_without_port(ngx_str_t *host, const char *port)
 
         if (host->data[i - 1] < '0' || host->data[i - 1] > '9') {
             return;
-        }
-    }
-}
-
-
-static ngx_table_elt_t *
-ngx_http_ratelimit_api_header_in(ngx_http_request_t *r, const char *name)
-{
-    size_t            len;
-    ngx_uint_t        i;
-    ngx_list_part_t  *part;
-    ngx_table_elt_t  *h;
-
-    len = ngx_strlen(name);
-    part = &r->headers_in.headers.part;
-    h = part->elts;
-
-    for (i = 0; /* void */ ; i++) {
-
-        if (i >= part->nelts) {
-            if (part->next == NULL) {
-                return NULL;
-            }
-
-            part = part->next;
-            h = part->elts;
-            i = 0;
-        }
-
-        if (h[i].key.len == len
-            && ngx_strncasecmp(h[i].key.data, (u_char *) name, len) == 0)
-        {
-            return &h[i];
         }
     }
 }

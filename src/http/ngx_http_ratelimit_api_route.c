@@ -117,11 +117,6 @@ static const ngx_http_ratelimit_api_route_t  ngx_http_ratelimit_api_routes[] =
       ngx_http_ratelimit_api_counters, 0, 0,
       RULE|KEYS|OF_TIER, RULE|KEYS },
 
-    { ngx_string("explain"),
-      NGX_HTTP_POST,
-      ngx_http_ratelimit_api_explain, 0, NGX_HTTP_RATELIMIT_API_READS,
-      0, 0 },
-
     { ngx_string("status"),
       NGX_HTTP_GET,
       ngx_http_ratelimit_api_status, 0, 0,

@@ -36,11 +36,11 @@ ngx_http_ratelimit_api_status(ngx_http_ratelimit_api_t *api)
     node = json_object();
 
     (void) json_object_set_new(node, "hostname",
-                               ngx_http_ratelimit_api_text(&hostname));
+                               ngx_http_ratelimit_json_text(&hostname));
     (void) json_object_set_new(node, "worker", json_integer(ngx_pid));
 
     (void) json_object_set_new(json, "zone",
-                         ngx_http_ratelimit_api_text(&limiter->zone.name));
+                         ngx_http_ratelimit_json_text(&limiter->zone.name));
     (void) json_object_set_new(json, "node", node);
     (void) json_object_set_new(json, "format",
                                json_sprintf("%d.%d",
@@ -94,12 +94,12 @@ ngx_http_ratelimit_api_status_skipped(const ngx_ratelimit_policy_t *policy)
         item = json_object();
 
         (void) json_object_set_new(item, "id", skipped[i].id.len
-                             ? ngx_http_ratelimit_api_text(&skipped[i].id)
+                             ? ngx_http_ratelimit_json_text(&skipped[i].id)
                              : json_null());
         (void) json_object_set_new(item, "pointer",
-                       ngx_http_ratelimit_api_text(&skipped[i].pointer));
+                       ngx_http_ratelimit_json_text(&skipped[i].pointer));
         (void) json_object_set_new(item, "detail",
-                       ngx_http_ratelimit_api_text(&skipped[i].detail));
+                       ngx_http_ratelimit_json_text(&skipped[i].detail));
         (void) json_array_append_new(list, item);
     }
 
@@ -121,7 +121,7 @@ ngx_http_ratelimit_api_status_redis(ngx_ratelimit_limiter_t *limiter,
     json = json_object();
 
     (void) json_object_set_new(json, "name",
-                           ngx_http_ratelimit_api_text(&limiter->redis->name));
+                           ngx_http_ratelimit_json_text(&limiter->redis->name));
     (void) json_object_set_new(json, "reachable",
                                json_boolean(stat->reachable));
     (void) json_object_set_new(json, "asked",
@@ -148,7 +148,7 @@ ngx_http_ratelimit_api_status_state(ngx_ratelimit_limiter_t *limiter,
     json = json_object();
 
     (void) json_object_set_new(json, "file",
-                               ngx_http_ratelimit_api_text(&limiter->state));
+                               ngx_http_ratelimit_json_text(&limiter->state));
     (void) json_object_set_new(json, "saved", json_boolean(stat->saved));
 
     if (stat->error == 0) {
@@ -160,7 +160,7 @@ ngx_http_ratelimit_api_status_state(ngx_ratelimit_limiter_t *limiter,
     text.len = ngx_strerror(stat->error, buf, sizeof(buf)) - buf;
 
     (void) json_object_set_new(json, "error",
-                               ngx_http_ratelimit_api_text(&text));
+                               ngx_http_ratelimit_json_text(&text));
 
     return json;
 }
@@ -169,7 +169,7 @@ ngx_http_ratelimit_api_status_state(ngx_ratelimit_limiter_t *limiter,
 static json_t *
 ngx_http_ratelimit_api_status_time(uint64_t time_ms)
 {
-    u_char     buf[NGX_HTTP_RATELIMIT_API_TIME];
+    u_char     buf[NGX_HTTP_RATELIMIT_JSON_TIME];
     ngx_str_t  text;
 
     if (time_ms == 0) {
@@ -177,7 +177,7 @@ ngx_http_ratelimit_api_status_time(uint64_t time_ms)
     }
 
     text.data = buf;
-    text.len = ngx_http_ratelimit_api_time(buf, time_ms) - buf;
+    text.len = ngx_http_ratelimit_json_time(buf, time_ms) - buf;
 
-    return ngx_http_ratelimit_api_text(&text);
+    return ngx_http_ratelimit_json_text(&text);
 }

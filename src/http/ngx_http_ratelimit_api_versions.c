@@ -81,7 +81,7 @@ ngx_http_ratelimit_api_versions_json(const ngx_ratelimit_sync_result_t *result)
     ngx_uint_t                     i;
     const ngx_ratelimit_record_t  *record;
 
-    u_char  buf[NGX_HTTP_RATELIMIT_API_TIME];
+    u_char  buf[NGX_HTTP_RATELIMIT_JSON_TIME];
 
     json = json_object();
     list = json_array();
@@ -92,22 +92,22 @@ ngx_http_ratelimit_api_versions_json(const ngx_ratelimit_sync_result_t *result)
         item = json_object();
 
         time.data = buf;
-        time.len = ngx_http_ratelimit_api_time(buf, record->time_ms) - buf;
+        time.len = ngx_http_ratelimit_json_time(buf, record->time_ms) - buf;
 
         (void) json_object_set_new(item, "version",
                                    json_integer((json_int_t) record->version));
         (void) json_object_set_new(item, "time",
-                                   ngx_http_ratelimit_api_text(&time));
+                                   ngx_http_ratelimit_json_text(&time));
         (void) json_object_set_new(item, "author",
-                                ngx_http_ratelimit_api_text(&record->author));
+                                ngx_http_ratelimit_json_text(&record->author));
         (void) json_object_set_new(item, "address",
-                               ngx_http_ratelimit_api_text(&record->address));
+                               ngx_http_ratelimit_json_text(&record->address));
         (void) json_object_set_new(item, "method",
-                                ngx_http_ratelimit_api_text(&record->method));
+                                ngx_http_ratelimit_json_text(&record->method));
         (void) json_object_set_new(item, "path",
-                                ngx_http_ratelimit_api_text(&record->path));
+                                ngx_http_ratelimit_json_text(&record->path));
         (void) json_object_set_new(item, "reason",
-                                ngx_http_ratelimit_api_text(&record->reason));
+                                ngx_http_ratelimit_json_text(&record->reason));
         (void) json_object_set_new(item, "bytes",
                                    json_integer(record->document.len));
         (void) json_array_append_new(list, item);

@@ -122,12 +122,6 @@ ngx_http_ratelimit_header_filter(ngx_http_request_t *r)
 
     ctx = ngx_http_ratelimit_ctx(r);
 
-    if (ctx && ctx->asked && !ctx->told
-        && ctx->missed(r, ctx->asked_data) != NGX_OK)
-    {
-        return NGX_ERROR;
-    }
-
     if (ctx && ctx->answered && !ctx->settled) {
         ngx_http_ratelimit_settle(r, ctx);
     }

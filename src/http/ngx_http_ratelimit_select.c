@@ -19,14 +19,11 @@ typedef struct {
     ngx_str_t                      tier;       /* by the location */
     ngx_ratelimit_subject_t        subject;
     ngx_ratelimit_match_e          match;      /* of the last rule */
-    ngx_http_ratelimit_explain_t  *explain;    /* NULL: nobody asks */
+    ngx_http_ratelimit_report_t   *report;     /* NULL: nobody asks */
     unsigned                       grouped:1;  /* rules replace each other */
     unsigned                       found:1;    /* the rule, by its path */
 } ngx_http_ratelimit_selection_t;
 
-static ngx_int_t ngx_http_ratelimit_select_all(ngx_http_request_t *r,
-    ngx_http_ratelimit_loc_conf_t *conf, ngx_http_ratelimit_ctx_t *ctx,
-    ngx_http_ratelimit_explain_t *explain);
 static ngx_int_t ngx_http_ratelimit_select_subject(
     ngx_http_ratelimit_selection_t *s, ngx_http_ratelimit_loc_conf_t *conf);
 static ngx_uint_t ngx_http_ratelimit_select_denied(
@@ -67,25 +64,8 @@ static ngx_int_t ngx_http_ratelimit_cost_parse(const ngx_str_t *text,
 
 ngx_int_t
 ngx_http_ratelimit_select(ngx_http_request_t *r,
-    ngx_http_ratelimit_loc_conf_t *conf, ngx_http_ratelimit_ctx_t *ctx)
-{
-    return ngx_http_ratelimit_select_all(r, conf, ctx, NULL);
-}
-
-
-ngx_int_t
-ngx_http_ratelimit_explain(ngx_http_request_t *r,
     ngx_http_ratelimit_loc_conf_t *conf, ngx_http_ratelimit_ctx_t *ctx,
-    ngx_http_ratelimit_explain_t *explain)
-{
-    return ngx_http_ratelimit_select_all(r, conf, ctx, explain);
-}
-
-
-static ngx_int_t
-ngx_http_ratelimit_select_all(ngx_http_request_t *r,
-    ngx_http_ratelimit_loc_conf_t *conf, ngx_http_ratelimit_ctx_t *ctx,
-    ngx_http_ratelimit_explain_t *explain)
+    ngx_http_ratelimit_report_t *report)
 {
     ngx_int_t                        rc;
     ngx_uint_t                       i;
@@ -94,7 +74,7 @@ ngx_http_ratelimit_select_all(ngx_http_request_t *r,
 
     s.request = r;
     s.ctx = ctx;
-    s.explain = explain;
+    s.report = report;
 
     if (ngx_http_ratelimit_select_subject(&s, conf) != NGX_OK) {
         return NGX_ERROR;
@@ -199,8 +179,8 @@ ngx_http_ratelimit_select_denied(ngx_http_ratelimit_selection_t *s,
         listed = ngx_ratelimit_policy_listed(s->ctx->policies[i],
                                              &s->subject);
 
-        if (listed != NGX_RATELIMIT_LISTED_NOT && s->explain) {
-            s->explain->listed(s->explain->data, limits[i]->limiter, listed);
+        if (listed != NGX_RATELIMIT_LISTED_NOT && s->report) {
+            s->report->listed(s->report->data, limits[i]->limiter, listed);
         }
 
         if (listed == NGX_RATELIMIT_LISTED_DENIED && s->ctx->denies == NULL) {
@@ -253,9 +233,9 @@ ngx_http_ratelimit_select_zone(ngx_http_ratelimit_selection_t *s)
     ngx_ratelimit_rule_t  **rules;
     ngx_ratelimit_rule_t   *found[NGX_HTTP_RATELIMIT_FOUND];
 
-    if (s->explain || !s->policy->routed) {
+    if (s->report || !s->policy->routed) {
 
-        /* who asks is told of those too that the path excludes */
+        /* a report names the rules that the path excludes, too */
 
         s->found = 0;
 
@@ -316,9 +296,9 @@ ngx_http_ratelimit_select_rule(ngx_http_ratelimit_selection_t *s,
 
     rc = ngx_http_ratelimit_select_apply(s, rule);
 
-    if (s->explain && rc != NGX_ERROR) {
+    if (s->report && rc != NGX_ERROR) {
         check = &s->ctx->check;
-        s->explain->rule(s->explain->data, rule, s->match,
+        s->report->rule(s->report->data, rule, s->match,
                          (rc == NGX_OK) ? &check->counters[check->ncounters - 1]
                                         : NULL,
                          &s->subject);

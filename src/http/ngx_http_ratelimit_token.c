@@ -1,0 +1,247 @@
+/*
+ * Reads a file of tokens, and finds a client's token among them.
+ */
+
+#include "ngx_http_ratelimit_token.h"
+
+#include <openssl/crypto.h>
+#include <openssl/sha.h>
+
+#define NGX_HTTP_RATELIMIT_TOKEN_FILE   65536   /* bytes of the file */
+#define NGX_HTTP_RATELIMIT_TOKEN_BYTES  16      /* of a token at least */
+#define NGX_HTTP_RATELIMIT_TOKEN_NAME   64      /* bytes of a name at most */
+
+static ngx_int_t ngx_http_ratelimit_tokens_content(ngx_conf_t *cf,
+    ngx_str_t *file, ngx_str_t *content);
+static ngx_int_t ngx_http_ratelimit_tokens_parse(ngx_conf_t *cf,
+    ngx_array_t *tokens, const ngx_str_t *file, const ngx_str_t *content);
+static ngx_int_t ngx_http_ratelimit_token_parse(ngx_conf_t *cf,
+    ngx_array_t *tokens, const u_char *text, size_t len);
+
+/* the directive that is read */
+#define ngx_http_ratelimit_directive(cf)  ((ngx_str_t *) (cf)->args->elts)
+
+
+ngx_array_t *
+ngx_http_ratelimit_tokens_read(ngx_conf_t *cf, ngx_str_t *file)
+{
+    ngx_int_t     rc;
+    ngx_str_t     content;
+    ngx_array_t  *tokens;
+
+    if (ngx_conf_full_name(cf->cycle, file, 1) != NGX_OK) {
+        return NULL;
+    }
+
+    tokens = ngx_array_create(cf->pool, 2, sizeof(ngx_http_ratelimit_token_t));
+    if (tokens == NULL) {
+        return NULL;
+    }
+
+    if (ngx_http_ratelimit_tokens_content(cf, file, &content) != NGX_OK) {
+        return NULL;
+    }
+
+    rc = ngx_http_ratelimit_tokens_parse(cf, tokens, file, &content);
+
+    ngx_explicit_memzero(content.data, content.len);
+    ngx_free(content.data);
+
+    return (rc == NGX_OK) ? tokens : NULL;
+}
+
+
+/* The file, on the heap. If it is too long, one byte more than allowed. */
+static ngx_int_t
+ngx_http_ratelimit_tokens_content(ngx_conf_t *cf, ngx_str_t *file,
+    ngx_str_t *content)
+{
+    ssize_t   n;
+    ngx_fd_t  fd;
+
+    fd = ngx_open_file(file->data, NGX_FILE_RDONLY, NGX_FILE_OPEN, 0);
+
+    if (fd == NGX_INVALID_FILE) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, ngx_errno,
+                           ngx_open_file_n " \"%V\" failed in \"%V\"", file,
+                           ngx_http_ratelimit_directive(cf));
+        return NGX_ERROR;
+    }
+
+    content->data = ngx_alloc(NGX_HTTP_RATELIMIT_TOKEN_FILE + 1, cf->log);
+    n = -1;
+
+    if (content->data) {
+        n = ngx_read_fd(fd, content->data, NGX_HTTP_RATELIMIT_TOKEN_FILE + 1);
+
+        if (n == -1) {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, ngx_errno,
+                               ngx_read_fd_n " \"%V\" failed in \"%V\"", file,
+                               ngx_http_ratelimit_directive(cf));
+        }
+    }
+
+    if (ngx_close_file(fd) == NGX_FILE_ERROR) {
+        ngx_conf_log_error(NGX_LOG_ALERT, cf, ngx_errno,
+                           ngx_close_file_n " \"%V\" failed", file);
+    }
+
+    if (n == -1) {
+        if (content->data) {
+            ngx_free(content->data);
+        }
+
+        return NGX_ERROR;
+    }
+
+    content->len = n;
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_ratelimit_tokens_parse(ngx_conf_t *cf, ngx_array_t *tokens,
+    const ngx_str_t *file, const ngx_str_t *content)
+{
+    u_char      *p, *end, *last, *next;
+    ngx_uint_t   line;
+
+    if (content->len > NGX_HTTP_RATELIMIT_TOKEN_FILE) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"%V\" has an invalid file \"%V\", expected at "
+                           "most %d bytes", ngx_http_ratelimit_directive(cf),
+                           file, NGX_HTTP_RATELIMIT_TOKEN_FILE);
+        return NGX_ERROR;
+    }
+
+    end = content->data + content->len;
+
+    for (p = content->data, line = 1; p < end; p = next, line++) {
+
+        last = ngx_strlchr(p, end, '\n');
+        last = last ? last : end;
+        next = last + 1;
+
+        while (last > p && (last[-1] == ' ' || last[-1] == '\t'
+                            || last[-1] == '\r'))
+        {
+            last--;
+        }
+
+        while (p < last && (*p == ' ' || *p == '\t')) {
+            p++;
+        }
+
+        if (p == last || *p == '#') {
+            continue;
+        }
+
+        /* the message does not show the line: it holds a secret */
+
+        if (ngx_http_ratelimit_token_parse(cf, tokens, p, last - p) != NGX_OK)
+        {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                               "\"%V\" has an invalid token in %V:%ui, "
+                               "expected \"<name>:<token>\": a name of "
+                               "letters, digits and \"._@+-\", a token of %d "
+                               "bytes or more without spaces",
+                               ngx_http_ratelimit_directive(cf), file, line,
+                               NGX_HTTP_RATELIMIT_TOKEN_BYTES);
+            return NGX_ERROR;
+        }
+    }
+
+    if (tokens->nelts == 0) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"%V\" has an invalid file \"%V\", expected a "
+                           "token", ngx_http_ratelimit_directive(cf), file);
+        return NGX_ERROR;
+    }
+
+    return NGX_OK;
+}
+
+
+/* "<name>:<token>"; a token without a colon has no name. */
+static ngx_int_t
+ngx_http_ratelimit_token_parse(ngx_conf_t *cf, ngx_array_t *tokens,
+    const u_char *text, size_t len)
+{
+    size_t                       i, n;
+    const u_char                *token;
+    ngx_http_ratelimit_token_t  *one;
+
+    token = memchr(text, ':', len);
+    n = token ? (size_t) (token - text) : 0;
+
+    if (token && (n == 0 || n > NGX_HTTP_RATELIMIT_TOKEN_NAME)) {
+        return NGX_ERROR;
+    }
+
+    for (i = 0; i < n; i++) {
+        if ((text[i] < '0' || text[i] > '9')
+            && ((text[i] | 0x20) < 'a' || (text[i] | 0x20) > 'z')
+            && memchr("._@+-", text[i], sizeof("._@+-") - 1) == NULL)
+        {
+            return NGX_ERROR;
+        }
+    }
+
+    token = token ? token + 1 : text;
+    len -= token - text;
+
+    if (len < NGX_HTTP_RATELIMIT_TOKEN_BYTES) {
+        return NGX_ERROR;
+    }
+
+    for (i = 0; i < len; i++) {
+        if (token[i] <= 0x20 || token[i] >= 0x7f) {
+            return NGX_ERROR;
+        }
+    }
+
+    one = ngx_array_push(tokens);
+    if (one == NULL) {
+        return NGX_ERROR;
+    }
+
+    (void) SHA256(token, len, one->digest);
+
+    one->name.len = n;
+    one->name.data = ngx_pnalloc(cf->pool, n + 1);
+
+    if (one->name.data == NULL) {
+        return NGX_ERROR;
+    }
+
+    ngx_memcpy(one->name.data, text, n);
+
+    return NGX_OK;
+}
+
+
+const ngx_http_ratelimit_token_t *
+ngx_http_ratelimit_token_find(const ngx_array_t *tokens, const u_char *text,
+    size_t len)
+{
+    u_char                             digest[NGX_HTTP_RATELIMIT_TOKEN_DIGEST];
+    ngx_uint_t                         i;
+    const ngx_http_ratelimit_token_t  *token, *found;
+
+    (void) SHA256(text, len, digest);
+
+    token = tokens->elts;
+    found = NULL;
+
+    for (i = 0; i < tokens->nelts; i++) {
+        if (CRYPTO_memcmp(token[i].digest, digest,
+                          NGX_HTTP_RATELIMIT_TOKEN_DIGEST)
+            == 0)
+        {
+            found = &token[i];
+        }
+    }
+
+    return found;
+}
