@@ -24,6 +24,8 @@
 
 #include "ngx_ratelimit_lua.h"
 
+#include "process.h"
+
 #define PARITY_COUNTERS  16
 #define PARITY_ARGS      7    /* of the script, a counter */
 #define PARITY_VALUES    4    /* in its answer, a counter */
@@ -173,12 +175,12 @@ parity_start(void)
 {
     const char  *env;
 
-    env = getenv("SEED");
-    parity.first_seed = env ? strtoull(env, NULL, 10) : 1;
+    parity.first_seed = seed_new();
     parity.seed = parity.first_seed;
 
     env = getenv("STEPS");
-    parity.steps = env ? strtoul(env, NULL, 10) : 100000;
+    parity.steps = env ? strtoul(env, NULL, 10)
+                       : (unsigned long) full_or(300000, 10000);
     parity.step = 0;
 
     model_flush();

@@ -1,15 +1,47 @@
 /*
- * Children of tests. Included behind cmocka's headers.
+ * Children of tests, killed where the test wants it, and random numbers.
+ * Included behind cmocka's headers.
+ *
+ * SEED in the environment repeats a run; a run prints its seed. RATELIMIT_FULL
+ * makes what is random long.
  */
 
 #ifndef PROCESS_H_INCLUDED
 #define PROCESS_H_INCLUDED
 
 #include <signal.h>
+#include <stdlib.h>
 #include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/types.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
+
+
+/* quick in `make test`, full in `make test-full` */
+static inline int
+full_or(int full, int quick)
+{
+    const char  *env = getenv("RATELIMIT_FULL");
+
+    return (env && *env) ? full : quick;
+}
+
+
+static inline uint64_t
+seed_new(void)
+{
+    uint64_t     seed;
+    const char  *env;
+
+    env = getenv("SEED");
+    seed = (env && *env) ? strtoull(env, NULL, 10)
+                         : (uint64_t) time(NULL) * 1000 + getpid() % 1000;
+    print_message("SEED=%llu\n", (unsigned long long) seed);
+
+    return seed;
+}
 
 
 /* A child, which does not outlive a test that failed. */
@@ -45,6 +77,83 @@ reap(pid_t pid, int signo)
         assert_true(WIFEXITED(status));
         assert_int_equal(WEXITSTATUS(status), 0);
     }
+}
+
+
+/* In a spawned child: what follows runs under the parent's step_kill(). */
+static inline void
+step_begin(void)
+{
+    if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) == -1) {
+        _exit(2);
+    }
+
+    raise(SIGSTOP);
+}
+
+
+static inline void
+step_end(void)
+{
+    raise(SIGSTOP);
+    _exit(0);
+}
+
+
+/*
+ * Runs the child from step_begin() on, instruction by instruction, and kills it
+ * after kill_at of them, or at its step_end(). Calls look after each one, where
+ * there is one. Returns how many there were.
+ */
+static inline int
+step_kill(pid_t pid, int kill_at, void (*look)(void *data), void *data)
+{
+    int  status, steps;
+
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+
+    if (!WIFSTOPPED(status)) {
+        print_message("ptrace is not allowed here\n");
+        skip();
+    }
+
+    for (steps = 0; steps < kill_at; steps++) {
+        assert_int_equal(ptrace(PTRACE_SINGLESTEP, pid, NULL, NULL), 0);
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_true(WIFSTOPPED(status));
+
+        if (WSTOPSIG(status) == SIGSTOP) {
+            break;
+        }
+
+        assert_int_equal(WSTOPSIG(status), SIGTRAP);
+
+        if (look) {
+            look(data);
+        }
+    }
+
+    kill(pid, SIGKILL);
+    reap(pid, SIGKILL);
+
+    return steps;
+}
+
+
+/*
+ * Of the steps of a child those to kill it at: *at becomes the first one, what
+ * is returned is the distance to the next. Without RATELIMIT_FULL a few, which
+ * are others in each run.
+ */
+static inline int
+step_choose(int steps, int *at)
+{
+    int  stride;
+
+    stride = 1 + steps / full_or(400, 40);
+    *at = full_or(0, seed_new() % stride);
+
+    return stride;
 }
 
 #endif /* PROCESS_H_INCLUDED */

@@ -6,7 +6,6 @@
 #include "local.h"
 
 #include <stdatomic.h>
-#include <sys/ptrace.h>
 
 #define TICK_MS    200     /* after it a denial adds up again */
 #define MAX_STEPS  20000
@@ -380,7 +379,6 @@ test_evicted(void **state)
 static int
 step(int frees, int kill_at)
 {
-    int              status, steps;
     pid_t            pid;
     local_request_t  r;
 
@@ -394,11 +392,7 @@ step(int frees, int kill_at)
             (void) local_take(&local, &r, 1);
         }
 
-        if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) == -1) {
-            _exit(2);
-        }
-
-        raise(SIGSTOP);
+        step_begin();
 
         if (frees) {
             ngx_ratelimit_slot_free(&r.counter);
@@ -406,33 +400,10 @@ step(int frees, int kill_at)
             (void) local_take(&local, &r, 1);
         }
 
-        raise(SIGSTOP);
-        _exit(0);
+        step_end();
     }
 
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-
-    if (!WIFSTOPPED(status)) {
-        print_message("ptrace is not allowed here\n");
-        skip();
-    }
-
-    for (steps = 0; steps < kill_at; steps++) {
-        assert_int_equal(ptrace(PTRACE_SINGLESTEP, pid, NULL, NULL), 0);
-        assert_int_equal(waitpid(pid, &status, 0), pid);
-        assert_true(WIFSTOPPED(status));
-
-        if (WSTOPSIG(status) == SIGSTOP) {
-            break;
-        }
-
-        assert_int_equal(WSTOPSIG(status), SIGTRAP);
-    }
-
-    kill(pid, SIGKILL);
-    reap(pid, SIGKILL);
-
-    return steps;
+    return step_kill(pid, kill_at, NULL, NULL);
 }
 
 
@@ -440,7 +411,7 @@ step(int frees, int kill_at)
 static void
 test_every_instruction(void **state)
 {
-    int              i, frees, steps;
+    int              i, frees, steps, stride;
     local_request_t  r;
 
     (void) state;
@@ -451,7 +422,9 @@ test_every_instruction(void **state)
         steps = step(frees, MAX_STEPS);
         assert_in_range(steps, 100, MAX_STEPS - 1);
 
-        for (i = 0; i <= steps; i += 1 + steps / 400) {
+        stride = step_choose(steps, &i);
+
+        for ( /* void */ ; i <= steps; i += stride) {
             step(frees, i);
             assert_int_equal(probe(1), 3);
         }
@@ -459,7 +432,9 @@ test_every_instruction(void **state)
         /* beside a living one's */
         assert_int_equal(local_take(&local, &r, 1), 1);
 
-        for (i = 0; i <= steps; i += 1 + steps / 200) {
+        stride = step_choose(steps, &i);
+
+        for ( /* void */ ; i <= steps; i += stride) {
             step(frees, i);
             assert_int_equal(probe(1), 2);
         }

@@ -6,7 +6,6 @@
 #include "table.h"
 
 #include <pthread.h>
-#include <sys/ptrace.h>
 
 #include "process.h"
 
@@ -274,6 +273,25 @@ assert_whole(const ngx_ratelimit_entry_t *e, uint64_t n)
 }
 
 
+typedef struct {
+    ngx_ratelimit_entry_t  *entries;
+    uint64_t                n;
+} all_t;
+
+
+static void
+look_at_all(void *data)
+{
+    all_t     *all = data;
+    uint64_t   i;
+
+    for (i = 0; i < all->n; i++) {
+        peek(&all->entries[i]);
+        assert_whole(&all->entries[i], i);
+    }
+}
+
+
 /*
  * Runs a store in a child instruction by instruction: after each of them all
  * the counters there may be hold the old state, the new one, or are not there.
@@ -283,51 +301,17 @@ static int
 step(ngx_ratelimit_table_t *table, uint64_t n, uint64_t version,
     ngx_ratelimit_entry_t *all, uint64_t nall, int kill_at)
 {
-    int       status, steps;
-    pid_t     pid;
-    uint64_t  i;
+    pid_t  pid;
 
     pid = spawn();
 
     if (pid == 0) {
-        if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) == -1) {
-            _exit(2);
-        }
-
-        raise(SIGSTOP);
+        step_begin();
         torn_put(table, n, version);
-        raise(SIGSTOP);
-        _exit(0);
+        step_end();
     }
 
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-
-    if (!WIFSTOPPED(status)) {
-        print_message("ptrace is not allowed here\n");
-        skip();
-    }
-
-    for (steps = 0; steps < kill_at; steps++) {
-        assert_int_equal(ptrace(PTRACE_SINGLESTEP, pid, NULL, NULL), 0);
-        assert_int_equal(waitpid(pid, &status, 0), pid);
-        assert_true(WIFSTOPPED(status));
-
-        if (WSTOPSIG(status) == SIGSTOP) {
-            break;
-        }
-
-        assert_int_equal(WSTOPSIG(status), SIGTRAP);
-
-        for (i = 0; i < nall; i++) {
-            peek(&all[i]);
-            assert_whole(&all[i], i);
-        }
-    }
-
-    kill(pid, SIGKILL);
-    reap(pid, SIGKILL);
-
-    return steps;
+    return step_kill(pid, kill_at, look_at_all, &(all_t) { all, nall });
 }
 
 
@@ -336,7 +320,7 @@ test_every_instruction(void **state)
 {
     enum { N = 3 };
 
-    int                    i, n, steps, moved;
+    int                    i, n, steps, stride, moved;
     map_t                  map;
     ngx_ratelimit_entry_t  all[N];
 
@@ -358,7 +342,9 @@ test_every_instruction(void **state)
         assert_int_equal(get_id(map.table, key(n)).state.fresh_us,
                          LATER + 2 * n + 1);
 
-        for (i = 1; i < steps; i += 3) {
+        stride = step_choose(steps, &i);
+
+        for ( /* void */ ; i < steps; i += stride) {
             step(map.table, n, i & 1, all, N, i);
 
             for (moved = 0; moved < N; moved++) {
