@@ -110,13 +110,38 @@ is($api->delete(counter('slots', 'a'))->{status}, 200, 'slots: reset');
 # what is asked for
 
 for (['/counters', '400 invalid'], ['/counters?rule=slots', '400 invalid'],
-     ['/counters?key=a', '400 invalid'], [counter('none', 'a'), '404 not-found'],
+     ['/counters?key=', '400 invalid'], [counter('none', 'a'), '404 not-found'],
      [counter('slots', ''), '400 invalid'],
      [counter('slots', 'a&key=b'), '400 invalid'],
      [counter('dynamic', 'a'), '422 invalid'])
 {
     t::Api::problem_ok($api->get($_->[0]), $_->[1], $_->[0]);
 }
+
+t::Api::problem_ok($api->delete('/counters?key=a'), '400 invalid',
+                   'a reset is of one counter');
+
+# all counters of a key
+
+sub all_of {
+    my $json = shift->get("/counters?$_[0]")->{json};
+
+    return join(', ', map { "$_->{rule} " . ($_->{remaining} // '-')
+                            . ($_->{unknown} ? " $_->{unknown}" : '') }
+                      @{ $json->{counters} })
+           . ($json->{more} ? " and $json->{more}" : '');
+}
+
+take($alone, $_, 'all') for 'fixed_window', 'fixed_window', 'sliding_log';
+is(all_of($api, 'key=all'), join(', ', 'fixed_window 4', 'leaky_bucket 6',
+    'sliding_log 5', 'sliding_window 6', 'token_bucket 6', 'slots 3',
+    'dynamic - limit'), 'all counters of a key');
+is(all_of($api, 'key=all&key=b'), '', 'no key has two parts');
+
+my %listed = %{ $api->get('/counters?key=all')->{json}{counters}[0] };
+my %single = %{ $api->get(counter('fixed_window', 'all'))->{json} };
+delete $_->{reset_at} for \%listed, \%single;
+is_deeply(\%listed, \%single, 'each as it is alone');
 
 is($api->delete(counter('dynamic', 'a'))->{status}, 200,
    'one whose limit is a variable: reset');
@@ -147,6 +172,12 @@ is_deeply([map { [@{ $said{$_} }{qw( limit tier override )}] }
           [[20, 'pro', undef], [60, undef, 'twice'], [10, undef, undef]],
           'the limit is that of the key');
 is($api->get(counter('parts', 'x&key=y&key=z'))->{status}, 400, 'three parts');
+is(all_of($api, 'key=xy&key=pro_1'), 'parts 19', 'all counters of two parts');
+
+$api->change('PUT', '/rules', { rules => [ map {
+    { id => "r$_", params => { limit => 10, window => 60 } } } 1 .. 110 ] });
+ok($api->follows(2), 'another document');
+like(all_of($api, 'key=a'), qr/^fixed_window .* and 17$/, 'too many of them');
 $alone->stop;
 
 # the plan that nginx.conf gives to a key: what its requests say
@@ -271,6 +302,9 @@ t::Api::problem_ok($api->get(counter('token_bucket', 'a')), '503 unavailable',
                    'no Redis: state');
 t::Api::problem_ok($api->delete(counter('token_bucket', 'a')),
                    '503 unavailable', 'no Redis: reset');
+is(all_of($api, 'key=a'), join(', ', map({ "$_ - unreachable" }
+       sort(keys %RULES), 'shards', 'slots'), 'dynamic - limit'),
+   'no Redis: all counters');
 is(t::Gateway::header($api->get(counter('token_bucket', 'a')), 'Retry-After'),
    1, 'no Redis: Retry-After');
 $gone->stop;

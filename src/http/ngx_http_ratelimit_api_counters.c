@@ -1,6 +1,7 @@
 /*
  * "/counters?rule=<id>&key=<value>": what is left of one counter, without
- * taking anything; and its reset, on all nodes.
+ * taking anything; and its reset, on all gateways. "/counters?key=<value>":
+ * what is left of the counters that all rules of the zone have for a key.
  */
 
 #include "ngx_http_ratelimit_api.h"
@@ -10,43 +11,71 @@
 
 #include <jansson.h>
 
-/* A counter that is named, in the request's pool. */
+/* counters in one answer */
+#define NGX_HTTP_RATELIMIT_API_COUNTERS  100
+
+typedef struct ngx_http_ratelimit_api_counters_s
+    ngx_http_ratelimit_api_counters_t;
+
+/* A counter of the answer. */
 typedef struct {
-    ngx_http_ratelimit_api_t        *api;
-    ngx_ratelimit_policy_t          *policy;    /* in use by it */
-    ngx_ratelimit_rule_t            *rule;
-    ngx_str_t                        rule_id;
-    ngx_uint_t                       nparts;
-    ngx_str_t                        parts[NGX_RATELIMIT_MAX_PARTS];
-    ngx_str_t                        tier;      /* as the query names it */
-    unsigned                         tiered:1;  /* it does */
-    ngx_ratelimit_subject_t          subject;
-    const ngx_ratelimit_override_t  *override;
-    ngx_ratelimit_limit_t            limit;
-    ngx_ratelimit_inspect_t          inspect;
+    ngx_http_ratelimit_api_counters_t  *all;
+    ngx_ratelimit_rule_t               *rule;
+    ngx_str_t                           location_tier;
+    ngx_ratelimit_subject_t             subject;
+    const ngx_ratelimit_override_t     *override;
+    ngx_ratelimit_limit_t               limit;
+    const char                         *unknown;   /* that says its limit;
+                                                      NULL: it is known */
+    ngx_ratelimit_inspect_t             inspect;
+    unsigned                            started:1; /* inspect */
 } ngx_http_ratelimit_api_counter_t;
 
-static ngx_int_t ngx_http_ratelimit_api_counter_named(
-    ngx_http_ratelimit_api_t *api, ngx_http_ratelimit_api_counter_t *counter);
-static ngx_int_t ngx_http_ratelimit_api_counter_arguments(
-    ngx_http_ratelimit_api_t *api, ngx_http_ratelimit_api_counter_t *counter);
-static ngx_int_t ngx_http_ratelimit_api_counter_rule(
-    ngx_http_ratelimit_api_t *api, ngx_http_ratelimit_api_counter_t *counter);
-static ngx_int_t ngx_http_ratelimit_api_counter_key(
-    ngx_http_ratelimit_api_t *api, ngx_http_ratelimit_api_counter_t *counter);
+/* In the request's pool. */
+struct ngx_http_ratelimit_api_counters_s {
+    ngx_http_ratelimit_api_t           *api;
+    ngx_ratelimit_policy_t             *policy;    /* in use by this */
+    ngx_str_t                           rule_id;   /* empty: all rules */
+    ngx_uint_t                          nparts;
+    ngx_str_t                           parts[NGX_RATELIMIT_MAX_PARTS];
+    ngx_str_t                           key;       /* the parts, joined */
+    ngx_str_t                           tier;      /* as the query names it */
+    unsigned                            tiered:1;  /* it does */
+    ngx_uint_t                          ncounters;
+    ngx_http_ratelimit_api_counter_t   *counters;
+    ngx_uint_t                          more;      /* that are not there */
+    ngx_uint_t                          pending;   /* answers of Redis */
+};
+
+static ngx_int_t ngx_http_ratelimit_api_counters_arguments(
+    ngx_http_ratelimit_api_counters_t *all);
+static ngx_int_t ngx_http_ratelimit_api_counters_key(
+    ngx_http_ratelimit_api_counters_t *all);
+static ngx_int_t ngx_http_ratelimit_api_counters_rules(
+    ngx_http_ratelimit_api_counters_t *all);
+static void ngx_http_ratelimit_api_counters_add(
+    ngx_http_ratelimit_api_counters_t *all, ngx_ratelimit_rule_t *rule);
+static ngx_int_t ngx_http_ratelimit_api_counters_look(
+    ngx_http_ratelimit_api_counters_t *all);
+static ngx_int_t ngx_http_ratelimit_api_counter_unlimited(
+    ngx_http_ratelimit_api_counter_t *counter);
 static ngx_int_t ngx_http_ratelimit_api_counter_tier(
     ngx_http_ratelimit_api_counter_t *counter);
 static void ngx_http_ratelimit_api_counter_variable(ngx_http_request_t *r,
     const ngx_str_t *text, const ngx_str_t *value);
-static ngx_int_t ngx_http_ratelimit_api_counter_limit(
+static void ngx_http_ratelimit_api_counter_limit(
     ngx_http_ratelimit_api_counter_t *counter);
 static ngx_str_t *ngx_http_ratelimit_api_counter_api_key(
     ngx_http_ratelimit_api_counter_t *counter);
-static ngx_int_t ngx_http_ratelimit_api_counter_log(
+static void ngx_http_ratelimit_api_counters_forget(void *data);
+static void ngx_http_ratelimit_api_counters_handler(void *data);
+static ngx_int_t ngx_http_ratelimit_api_counters_looked(
     ngx_http_ratelimit_api_t *api);
-static void ngx_http_ratelimit_api_counter_forget(void *data);
-static void ngx_http_ratelimit_api_counter_handler(void *data);
-static ngx_int_t ngx_http_ratelimit_api_counter_looked(
+static json_t *ngx_http_ratelimit_api_counter_json(
+    ngx_http_ratelimit_api_counter_t *counter);
+static ngx_int_t ngx_http_ratelimit_api_counter_delete(
+    ngx_http_ratelimit_api_counters_t *all);
+static ngx_int_t ngx_http_ratelimit_api_counter_log(
     ngx_http_ratelimit_api_t *api);
 static ngx_int_t ngx_http_ratelimit_api_counter_reset(
     ngx_http_ratelimit_api_t *api);
@@ -59,156 +88,79 @@ static ngx_int_t ngx_http_ratelimit_api_counter_failed(
 static ngx_int_t ngx_http_ratelimit_api_counter_unknown(
     ngx_http_ratelimit_api_t *api);
 
+#define ngx_http_ratelimit_api_counter_first(api)                             \
+    (((ngx_http_ratelimit_api_counters_t *) (api)->data)->counters)
+
+static const char  ngx_http_ratelimit_api_by_variable[] = "limit";
+static const char  ngx_http_ratelimit_api_by_location[] = "tier";
+
 
 ngx_int_t
 ngx_http_ratelimit_api_counters(ngx_http_ratelimit_api_t *api)
 {
-    ngx_int_t                          rc;
-    ngx_uint_t                         look;
-    ngx_ratelimit_inspect_t           *inspect;
-    ngx_http_ratelimit_api_counter_t  *counter;
+    ngx_int_t                           rc;
+    ngx_http_ratelimit_api_counters_t  *all;
 
-    counter = ngx_pcalloc(api->request->pool,
-                          sizeof(ngx_http_ratelimit_api_counter_t));
-    if (counter == NULL) {
+    all = ngx_pcalloc(api->request->pool,
+                      sizeof(ngx_http_ratelimit_api_counters_t));
+    if (all == NULL) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    counter->api = api;
+    all->api = api;
+    all->policy = api->conf->limiter->policy;
 
-    rc = ngx_http_ratelimit_api_counter_named(api, counter);
+    rc = ngx_http_ratelimit_api_counters_arguments(all);
+
+    if (rc == NGX_DECLINED) {
+        rc = ngx_http_ratelimit_api_counters_key(all);
+    }
+
+    if (rc == NGX_DECLINED) {
+        rc = ngx_http_ratelimit_api_counters_rules(all);
+    }
+
     if (rc != NGX_DECLINED) {
         return rc;
     }
 
-    look = (api->request->method != NGX_HTTP_DELETE);
-    inspect = &counter->inspect;
+    ngx_ratelimit_policy_use(all->policy);
+    api->forget = ngx_http_ratelimit_api_counters_forget;
+    api->data = all;
 
-    inspect->limiter = api->conf->limiter;
-    inspect->rule = counter->rule;
-    inspect->pool = api->request->pool;
-    inspect->handler = ngx_http_ratelimit_api_counter_handler;
-    inspect->data = api;
-
-    if (look) {
-
-        rc = ngx_http_ratelimit_api_counter_tier(counter);
-
-        if (rc == NGX_OK) {
-            rc = ngx_http_ratelimit_api_counter_limit(counter);
-        }
-
-        switch (rc) {
-
-        case NGX_OK:
-            break;
-
-        case NGX_DECLINED:
-            return ngx_http_ratelimit_api_problem(api, 422, "invalid",
-                       "the limit of rule \"%V\" comes from a variable: ask "
-                       "with a request, by \"ratelimit_explain\"",
-                       &counter->rule_id);
-
-        case NGX_ABORT:
-            return ngx_http_ratelimit_api_problem(api, 422, "invalid",
-                       "\"ratelimit_tier\" differs between the locations of "
-                       "rule \"%V\": name it with \"tier=<tier>\", or ask "
-                       "with a request, by \"ratelimit_explain\"",
-                       &counter->rule_id);
-
-        default:
-            return NGX_HTTP_INTERNAL_SERVER_ERROR;
-        }
-
-        inspect->limit = &counter->limit;
-
-    } else if (ngx_http_ratelimit_api_counter_log(api) != NGX_OK) {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
-
-    ngx_ratelimit_policy_use(counter->policy);
-    api->forget = ngx_http_ratelimit_api_counter_forget;
-    api->data = counter;
-
-    api->next = look ? ngx_http_ratelimit_api_counter_looked
-                     : ngx_http_ratelimit_api_counter_reset;
-
-    rc = look ? ngx_ratelimit_inspect_look(inspect)
-              : ngx_ratelimit_inspect_reset(inspect);
-
-    switch (rc) {
-
-    case NGX_OK:
-        return api->next(api);
-
-    case NGX_AGAIN:
-        return NGX_BUSY;
-
-    default:
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
-}
-
-
-/* Before the reset: its request may be gone when it is done. */
-static ngx_int_t
-ngx_http_ratelimit_api_counter_log(ngx_http_ratelimit_api_t *api)
-{
-    ngx_ratelimit_record_t  record;
-
-    static const ngx_str_t  what = ngx_string("a counter is reset");
-
-    ngx_memzero(&record, sizeof(ngx_ratelimit_record_t));
-
-    if (ngx_http_ratelimit_api_record(api, &record) != NGX_OK) {
-        return NGX_ERROR;
-    }
-
-    ngx_ratelimit_sync_log(api->conf->limiter, api->request->pool, &what,
-                           &record);
-
-    return NGX_OK;
+    return (api->request->method == NGX_HTTP_DELETE)
+           ? ngx_http_ratelimit_api_counter_delete(all)
+           : ngx_http_ratelimit_api_counters_look(all);
 }
 
 
 static void
-ngx_http_ratelimit_api_counter_forget(void *data)
+ngx_http_ratelimit_api_counters_forget(void *data)
 {
-    ngx_http_ratelimit_api_counter_t *counter = data;
+    ngx_http_ratelimit_api_counters_t *all = data;
 
-    ngx_ratelimit_inspect_end(&counter->inspect);
-    ngx_ratelimit_policy_release(counter->policy);
+    ngx_uint_t  i;
+
+    for (i = 0; i < all->ncounters; i++) {
+        if (all->counters[i].started) {
+            ngx_ratelimit_inspect_end(&all->counters[i].inspect);
+        }
+    }
+
+    ngx_ratelimit_policy_release(all->policy);
 }
 
 
-/* Which counter the query names. NGX_DECLINED, or it is answered. */
+/* Reads the query. NGX_DECLINED, or it is answered, here and below. */
 static ngx_int_t
-ngx_http_ratelimit_api_counter_named(ngx_http_ratelimit_api_t *api,
-    ngx_http_ratelimit_api_counter_t *counter)
+ngx_http_ratelimit_api_counters_arguments(
+    ngx_http_ratelimit_api_counters_t *all)
 {
-    ngx_int_t  rc;
+    u_char                    *p, *next, *last, *dst, *src;
+    ngx_str_t                 *text;
+    ngx_http_ratelimit_api_t  *api;
 
-    rc = ngx_http_ratelimit_api_counter_arguments(api, counter);
-
-    if (rc == NGX_DECLINED) {
-        rc = ngx_http_ratelimit_api_counter_rule(api, counter);
-    }
-
-    if (rc == NGX_DECLINED) {
-        rc = ngx_http_ratelimit_api_counter_key(api, counter);
-    }
-
-    return rc;
-}
-
-
-/* "rule=<id>&key=<value>&key=<value>&tier=<tier>" */
-static ngx_int_t
-ngx_http_ratelimit_api_counter_arguments(ngx_http_ratelimit_api_t *api,
-    ngx_http_ratelimit_api_counter_t *counter)
-{
-    u_char     *p, *next, *last, *dst, *src;
-    ngx_str_t  *text;
+    api = all->api;
 
     p = api->request->args.len ? api->request->args.data : (u_char *) "";
     last = p + api->request->args.len;
@@ -219,19 +171,19 @@ ngx_http_ratelimit_api_counter_arguments(ngx_http_ratelimit_api_t *api,
         next = next ? next : last;
 
         if (next - p >= 5 && ngx_strncmp(p, "rule=", 5) == 0) {
-            text = &counter->rule_id;
+            text = &all->rule_id;
             src = p + 5;
 
         } else if (next - p >= 4 && ngx_strncmp(p, "key=", 4) == 0
-                   && counter->nparts < NGX_RATELIMIT_MAX_PARTS)
+                   && all->nparts < NGX_RATELIMIT_MAX_PARTS)
         {
-            text = &counter->parts[counter->nparts++];
+            text = &all->parts[all->nparts++];
             src = p + 4;
 
         } else if (next - p >= 5 && ngx_strncmp(p, "tier=", 5) == 0) {
-            text = &counter->tier;
+            text = &all->tier;
             src = p + 5;
-            counter->tiered = 1;
+            all->tiered = 1;
 
         } else {
             continue;
@@ -247,90 +199,205 @@ ngx_http_ratelimit_api_counter_arguments(ngx_http_ratelimit_api_t *api,
         text->len = dst - text->data;
     }
 
-    if (counter->rule_id.len && counter->nparts) {
+    if (all->nparts
+        && (all->rule_id.len || api->request->method != NGX_HTTP_DELETE))
+    {
         return NGX_DECLINED;
     }
 
     return ngx_http_ratelimit_api_problem(api, NGX_HTTP_BAD_REQUEST,
-                                          "invalid", "expected \"?rule=<id>\" "
-                                          "and \"key=<value>\" of each part "
-                                          "of the rule's key");
-}
-
-
-static ngx_int_t
-ngx_http_ratelimit_api_counter_rule(ngx_http_ratelimit_api_t *api,
-    ngx_http_ratelimit_api_counter_t *counter)
-{
-    ngx_uint_t              i;
-    ngx_ratelimit_rule_t  **rules;
-
-    counter->policy = api->conf->limiter->policy;
-    rules = counter->policy->rules.elts;
-
-    for (i = 0; i < counter->policy->rules.nelts; i++) {
-        if (ngx_http_ratelimit_equal(&rules[i]->id, &counter->rule_id)) {
-            counter->rule = rules[i];
-            return NGX_DECLINED;
-        }
-    }
-
-    return ngx_http_ratelimit_api_problem(api, NGX_HTTP_NOT_FOUND,
-                                          "not-found", "there is no such rule");
+                                          "invalid", "expected \"key=<value>\" "
+                                          "of each part of the rule's key, "
+                                          "and \"rule=<id>\" for one counter");
 }
 
 
 /* The parts as a request's key has them. */
 static ngx_int_t
-ngx_http_ratelimit_api_counter_key(ngx_http_ratelimit_api_t *api,
-    ngx_http_ratelimit_api_counter_t *counter)
+ngx_http_ratelimit_api_counters_key(ngx_http_ratelimit_api_counters_t *all)
 {
     u_char      *p;
     size_t       len;
-    ngx_str_t   *key;
-    ngx_uint_t   i, n;
+    ngx_uint_t   i;
 
-    n = counter->rule->nparts ? counter->rule->nparts : 1;
+    len = all->nparts;
 
-    if (counter->nparts != n) {
-        return ngx_http_ratelimit_api_problem(api, NGX_HTTP_BAD_REQUEST,
-                   "invalid", "expected \"key=<value>\" %ui time(s): the key "
-                   "of the rule has so many parts", n);
+    for (i = 0; i < all->nparts; i++) {
+        len += all->parts[i].len;
     }
 
-    len = n;
-
-    for (i = 0; i < n; i++) {
-        len += counter->parts[i].len;
-    }
-
-    key = &counter->inspect.key;
-
-    p = ngx_pnalloc(api->request->pool, len);
+    p = ngx_pnalloc(all->api->request->pool, len);
     if (p == NULL) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    key->data = p;
+    all->key.data = p;
 
-    for (i = 0; i < n; i++) {
+    for (i = 0; i < all->nparts; i++) {
 
         if (i) {
-            *p++ = 0x1f;
+            *p++ = NGX_RATELIMIT_PART_END;
         }
 
-        p = ngx_cpymem(p, counter->parts[i].data, counter->parts[i].len);
+        p = ngx_cpymem(p, all->parts[i].data, all->parts[i].len);
     }
 
-    key->len = p - key->data;
+    all->key.len = p - all->key.data;
 
-    if (key->len == 0) {
-        return ngx_http_ratelimit_api_problem(api, NGX_HTTP_BAD_REQUEST,
+    if (all->key.len == 0) {
+        return ngx_http_ratelimit_api_problem(all->api, NGX_HTTP_BAD_REQUEST,
                                               "invalid", "an empty key is "
                                               "not counted");
     }
 
     return NGX_DECLINED;
+}
+
+
+/* The rule of that id; or all whose key has so many parts. */
+static ngx_int_t
+ngx_http_ratelimit_api_counters_rules(ngx_http_ratelimit_api_counters_t *all)
+{
+    ngx_uint_t                  i, n, max;
+    ngx_ratelimit_rule_t      **rules;
+    ngx_http_ratelimit_api_t   *api;
+
+    api = all->api;
+    rules = all->policy->rules.elts;
+    max = all->rule_id.len ? 1 : NGX_HTTP_RATELIMIT_API_COUNTERS;
+
+    all->counters = ngx_pcalloc(api->request->pool,
+                                ngx_min(max, all->policy->rules.nelts)
+                                * sizeof(ngx_http_ratelimit_api_counter_t));
+    if (all->counters == NULL) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    for (i = 0; i < all->policy->rules.nelts; i++) {
+
+        n = rules[i]->nparts ? rules[i]->nparts : 1;
+
+        if (all->rule_id.len) {
+
+            if (!ngx_http_ratelimit_equal(&rules[i]->id, &all->rule_id)) {
+                continue;
+            }
+
+            if (n != all->nparts) {
+                return ngx_http_ratelimit_api_problem(api,
+                           NGX_HTTP_BAD_REQUEST, "invalid",
+                           "expected \"key=<value>\" %ui time(s): the key of "
+                           "the rule has so many parts", n);
+            }
+
+        } else if (n != all->nparts || rules[i]->skipped) {
+            continue;
+        }
+
+        if (all->ncounters == max) {
+            all->more++;
+            continue;
+        }
+
+        ngx_http_ratelimit_api_counters_add(all, rules[i]);
+    }
+
+    if (all->rule_id.len && all->ncounters == 0) {
+        return ngx_http_ratelimit_api_problem(api, NGX_HTTP_NOT_FOUND,
+                                              "not-found",
+                                              "there is no such rule");
+    }
+
+    return NGX_DECLINED;
+}
+
+
+static void
+ngx_http_ratelimit_api_counters_add(ngx_http_ratelimit_api_counters_t *all,
+    ngx_ratelimit_rule_t *rule)
+{
+    ngx_http_ratelimit_api_counter_t  *counter;
+
+    counter = &all->counters[all->ncounters++];
+
+    counter->all = all;
+    counter->rule = rule;
+    counter->location_tier = all->tier;
+
+    counter->inspect.limiter = all->api->conf->limiter;
+    counter->inspect.rule = rule;
+    counter->inspect.key = all->key;
+    counter->inspect.pool = all->api->request->pool;
+    counter->inspect.handler = ngx_http_ratelimit_api_counters_handler;
+    counter->inspect.data = all;
+}
+
+
+/* A local counter has answered when this returns. */
+static ngx_int_t
+ngx_http_ratelimit_api_counters_look(ngx_http_ratelimit_api_counters_t *all)
+{
+    ngx_int_t                          rc;
+    ngx_uint_t                         i;
+    ngx_http_ratelimit_api_counter_t  *counter;
+
+    all->api->next = ngx_http_ratelimit_api_counters_looked;
+
+    for (i = 0; i < all->ncounters; i++) {
+        counter = &all->counters[i];
+
+        if (ngx_http_ratelimit_api_counter_tier(counter) != NGX_OK) {
+            return NGX_HTTP_INTERNAL_SERVER_ERROR;
+        }
+
+        ngx_http_ratelimit_api_counter_limit(counter);
+
+        if (counter->unknown) {
+
+            if (all->rule_id.len) {
+                return ngx_http_ratelimit_api_counter_unlimited(counter);
+            }
+
+            continue;
+        }
+
+        counter->inspect.limit = &counter->limit;
+        counter->started = 1;
+
+        rc = ngx_ratelimit_inspect_look(&counter->inspect);
+
+        if (rc == NGX_ERROR) {
+            return NGX_HTTP_INTERNAL_SERVER_ERROR;
+        }
+
+        all->pending += (rc == NGX_AGAIN);
+    }
+
+    return all->pending ? NGX_BUSY
+                        : ngx_http_ratelimit_api_counters_looked(all->api);
+}
+
+
+/* Only a request tells the limit, or its location does. */
+static ngx_int_t
+ngx_http_ratelimit_api_counter_unlimited(
+    ngx_http_ratelimit_api_counter_t *counter)
+{
+    ngx_http_ratelimit_api_t  *api;
+
+    api = counter->all->api;
+
+    if (counter->unknown == ngx_http_ratelimit_api_by_variable) {
+        return ngx_http_ratelimit_api_problem(api, 422, "invalid",
+                   "the limit of rule \"%V\" comes from a variable: ask "
+                   "with a request, by \"ratelimit_explain\"",
+                   &counter->rule->id);
+    }
+
+    return ngx_http_ratelimit_api_problem(api, 422, "invalid",
+               "\"ratelimit_tier\" differs between the locations of rule "
+               "\"%V\": name it with \"tier=<tier>\", or ask with a request, "
+               "by \"ratelimit_explain\"", &counter->rule->id);
 }
 
 
@@ -349,11 +416,11 @@ ngx_http_ratelimit_api_counter_tier(ngx_http_ratelimit_api_counter_t *counter)
     ngx_http_variable_value_t  *variables;
     ngx_http_core_main_conf_t  *cmcf;
 
-    r = counter->api->request;
-    zone = ngx_queue_data(counter->api->conf->limiter,
+    r = counter->all->api->request;
+    zone = ngx_queue_data(counter->all->api->conf->limiter,
                           ngx_http_ratelimit_zone_t, limiter);
 
-    if (counter->tiered || zone->tier == NULL || zone->tiers) {
+    if (counter->all->tiered || zone->tier == NULL || zone->tiers) {
         return NGX_OK;
     }
 
@@ -367,14 +434,14 @@ ngx_http_ratelimit_api_counter_tier(ngx_http_ratelimit_api_counter_t *counter)
         return NGX_ERROR;
     }
 
-    for (i = 0; i < counter->nparts; i++) {
+    for (i = 0; i < counter->all->nparts; i++) {
         ngx_http_ratelimit_api_counter_variable(r,
                           counter->rule->nparts ? &counter->rule->parts[i]
                                                 : &counter->rule->key,
-                          &counter->parts[i]);
+                          &counter->all->parts[i]);
     }
 
-    rc = ngx_http_ratelimit_value_get(r, zone->tier, &counter->tier);
+    rc = ngx_http_ratelimit_value_get(r, zone->tier, &counter->location_tier);
 
     r->variables = variables;
 
@@ -425,24 +492,25 @@ ngx_http_ratelimit_api_counter_variable(ngx_http_request_t *r,
 
 /*
  * What this key is allowed: by the rule, by the tier of the API key, by what is
- * said of the API key, and by what is for a time. NGX_DECLINED: only a request
- * tells; NGX_ABORT: only its location does.
+ * said of the API key, and by what is for a time. Or sets counter->unknown.
  */
-static ngx_int_t
+static void
 ngx_http_ratelimit_api_counter_limit(ngx_http_ratelimit_api_counter_t *counter)
 {
     ngx_str_t                        *api_key;
     ngx_ratelimit_rule_t             *rule;
+    ngx_ratelimit_limit_t             limit;
     ngx_ratelimit_subject_t          *subject;
     ngx_http_ratelimit_zone_t        *zone;
     const ngx_ratelimit_spec_t       *spec;
+    const ngx_ratelimit_override_t   *override;
     const ngx_ratelimit_allowance_t  *allowance;
 
     rule = counter->rule;
-    zone = ngx_queue_data(counter->api->conf->limiter,
+    zone = ngx_queue_data(counter->all->api->conf->limiter,
                           ngx_http_ratelimit_zone_t, limiter);
     subject = &counter->subject;
-    subject->log = counter->api->request->connection->log;
+    subject->log = counter->all->api->request->connection->log;
 
     api_key = ngx_http_ratelimit_api_counter_api_key(counter);
 
@@ -451,14 +519,16 @@ ngx_http_ratelimit_api_counter_limit(ngx_http_ratelimit_api_counter_t *counter)
     }
 
     ngx_ratelimit_subject_digest(subject);
-    ngx_ratelimit_subject_tier(subject, counter->policy, &counter->tier);
+    ngx_ratelimit_subject_tier(subject, counter->all->policy,
+                               &counter->location_tier);
 
     allowance = ngx_ratelimit_rule_allowance(rule, subject, NULL);
 
     if (allowance == NULL && rule->ntiers && subject->tier.len == 0
-        && zone->tiers && !counter->tiered)
+        && zone->tiers && !counter->all->tiered)
     {
-        return NGX_ABORT;
+        counter->unknown = ngx_http_ratelimit_api_by_location;
+        return;
     }
 
     if (allowance) {
@@ -470,31 +540,24 @@ ngx_http_ratelimit_api_counter_limit(ngx_http_ratelimit_api_counter_t *counter)
         counter->limit = rule->limit;
 
     } else {
-        return NGX_DECLINED;
+        counter->unknown = ngx_http_ratelimit_api_by_variable;
+        return;
     }
 
     if (rule->shares) {
-        return NGX_OK;
+        return;
     }
 
-    counter->override = ngx_ratelimit_policy_override(counter->policy, rule,
-                                                      subject,
-                                                      &counter->inspect.key,
-                                                      ngx_time());
-    if (counter->override) {
-        ngx_ratelimit_limit_t  limit;
+    override = ngx_ratelimit_policy_override(counter->all->policy, rule,
+                                             subject, &counter->inspect.key,
+                                             ngx_time());
 
-        if (ngx_ratelimit_override_limit(counter->override, spec, &limit)
-            == NULL)
-        {
-            counter->limit = limit;
-
-        } else {
-            counter->override = NULL;
-        }
+    if (override
+        && ngx_ratelimit_override_limit(override, spec, &limit) == NULL)
+    {
+        counter->limit = limit;
+        counter->override = override;
     }
-
-    return NGX_OK;
 }
 
 
@@ -511,13 +574,13 @@ ngx_http_ratelimit_api_counter_api_key(
     rule = counter->rule;
 
     if (rule->nparts == 0) {
-        return ngx_http_ratelimit_equal(&rule->key, &name) ? &counter->parts[0]
-                                                           : NULL;
+        return ngx_http_ratelimit_equal(&rule->key, &name)
+               ? &counter->all->parts[0] : NULL;
     }
 
     for (i = 0; i < rule->nparts; i++) {
         if (ngx_http_ratelimit_equal(&rule->parts[i], &name)) {
-            return &counter->parts[i];
+            return &counter->all->parts[i];
         }
     }
 
@@ -526,71 +589,130 @@ ngx_http_ratelimit_api_counter_api_key(
 
 
 static void
-ngx_http_ratelimit_api_counter_handler(void *data)
+ngx_http_ratelimit_api_counters_handler(void *data)
 {
-    ngx_http_ratelimit_api_wake(data);
+    ngx_http_ratelimit_api_counters_t *all = data;
+
+    if (--all->pending == 0) {
+        ngx_http_ratelimit_api_wake(all->api);
+    }
 }
 
 
 static ngx_int_t
-ngx_http_ratelimit_api_counter_looked(ngx_http_ratelimit_api_t *api)
+ngx_http_ratelimit_api_counters_looked(ngx_http_ratelimit_api_t *api)
 {
-    u_char                             buf[NGX_HTTP_RATELIMIT_JSON_TIME];
-    json_t                            *json;
-    uint64_t                           now_ms;
-    ngx_str_t                          text;
-    ngx_time_t                        *now;
-    const ngx_ratelimit_limit_t       *limit;
-    const ngx_ratelimit_answer_t      *answer;
-    ngx_http_ratelimit_api_counter_t  *counter;
+    json_t                             *array;
+    ngx_uint_t                          i;
+    ngx_http_ratelimit_api_counter_t   *counters;
+    ngx_http_ratelimit_api_counters_t  *all;
 
-    counter = api->data;
+    all = api->data;
+    counters = all->counters;
 
-    if (counter->inspect.status != NGX_RATELIMIT_REDIS_OK) {
-        return ngx_http_ratelimit_api_counter_failed(api);
+    if (all->rule_id.len) {
+
+        if (counters[0].inspect.status != NGX_RATELIMIT_REDIS_OK) {
+            return ngx_http_ratelimit_api_counter_failed(api);
+        }
+
+        return ngx_http_ratelimit_api_json(api, NGX_HTTP_OK,
+                           ngx_http_ratelimit_api_counter_json(&counters[0]));
     }
 
-    limit = &counter->limit;
-    answer = &counter->inspect.answer;
-    now = ngx_timeofday();
-    now_ms = (uint64_t) now->sec * 1000 + now->msec;
+    array = json_array();
 
-    json = json_object();
-
-    (void) json_object_set_new(json, "rule",
-                               ngx_http_ratelimit_json_text(&counter->rule_id));
-    (void) json_object_set_new(json, "algorithm",
-                 json_string(ngx_ratelimit_algorithm_name(limit->algorithm)));
-    (void) json_object_set_new(json, "limit", json_integer(limit->capacity));
-    (void) json_object_set_new(json, "remaining",
-                               json_integer(answer->remaining));
-
-    if (limit->algorithm != NGX_RATELIMIT_CONCURRENCY) {
-        (void) json_object_set_new(json, "window_seconds",
-                                   json_real((double) limit->window_us / 1e6));
-
-        text.data = buf;
-        text.len = ngx_http_ratelimit_json_time(buf, now_ms
-                                               + (answer->reset_us + 999)
-                                                 / 1000)
-                   - buf;
-
-        (void) json_object_set_new(json, "reset_at",
-                                   ngx_http_ratelimit_json_text(&text));
+    for (i = 0; i < all->ncounters; i++) {
+        (void) json_array_append_new(array,
+                           ngx_http_ratelimit_api_counter_json(&counters[i]));
     }
+
+    return ngx_http_ratelimit_api_json(api, NGX_HTTP_OK,
+                                       json_pack("{s:o, s:i}",
+                                                 "counters", array,
+                                                 "more", (int) all->more));
+}
+
+
+static json_t *
+ngx_http_ratelimit_api_counter_json(ngx_http_ratelimit_api_counter_t *counter)
+{
+    json_t     *json;
+    ngx_str_t  *tier;
+
+    tier = &counter->subject.tier;
+    json = json_pack("{s:o}", "rule",
+                     ngx_http_ratelimit_json_text(&counter->rule->id));
+
+    if (counter->unknown) {
+        (void) json_object_set_new(json, "unknown",
+                                   json_string(counter->unknown));
+        return json;
+    }
+
+    ngx_http_ratelimit_json_counter(json, &counter->inspect);
 
     (void) json_object_set_new(json, "tier",
-                               counter->subject.tier.len
-                               ? ngx_http_ratelimit_json_text(
-                                                        &counter->subject.tier)
-                               : json_null());
+                               tier->len ? ngx_http_ratelimit_json_text(tier)
+                                         : json_null());
     (void) json_object_set_new(json, "override",
                                counter->override
                                ? ngx_http_ratelimit_json_text(
                                                        &counter->override->id)
                                : json_null());
 
-    return ngx_http_ratelimit_api_json(api, NGX_HTTP_OK, json);
+    return json;
+}
+
+
+static ngx_int_t
+ngx_http_ratelimit_api_counter_delete(ngx_http_ratelimit_api_counters_t *all)
+{
+    ngx_http_ratelimit_api_t  *api;
+
+    api = all->api;
+
+    if (ngx_http_ratelimit_api_counter_log(api) != NGX_OK) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    api->next = ngx_http_ratelimit_api_counter_reset;
+
+    all->counters[0].started = 1;
+
+    switch (ngx_ratelimit_inspect_reset(&all->counters[0].inspect)) {
+
+    case NGX_OK:
+        return ngx_http_ratelimit_api_counter_reset(api);
+
+    case NGX_AGAIN:
+        all->pending = 1;
+        return NGX_BUSY;
+
+    default:
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+}
+
+
+/* Before the reset: its request may be gone when it is done. */
+static ngx_int_t
+ngx_http_ratelimit_api_counter_log(ngx_http_ratelimit_api_t *api)
+{
+    ngx_ratelimit_record_t  record;
+
+    static const ngx_str_t  what = ngx_string("a counter is reset");
+
+    ngx_memzero(&record, sizeof(ngx_ratelimit_record_t));
+
+    if (ngx_http_ratelimit_api_record(api, &record) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    ngx_ratelimit_sync_log(api->conf->limiter, api->request->pool, &what,
+                           &record);
+
+    return NGX_OK;
 }
 
 
@@ -600,7 +722,7 @@ ngx_http_ratelimit_api_counter_reset(ngx_http_ratelimit_api_t *api)
 {
     ngx_http_ratelimit_api_counter_t  *counter;
 
-    counter = api->data;
+    counter = ngx_http_ratelimit_api_counter_first(api);
 
     if (counter->inspect.status != NGX_RATELIMIT_REDIS_OK) {
         return ngx_http_ratelimit_api_counter_failed(api);
@@ -630,10 +752,9 @@ ngx_http_ratelimit_api_counter_told(void *data,
 static ngx_int_t
 ngx_http_ratelimit_api_counter_gone(ngx_http_ratelimit_api_t *api)
 {
-    json_t                            *json;
     ngx_http_ratelimit_api_counter_t  *counter;
 
-    counter = api->data;
+    counter = ngx_http_ratelimit_api_counter_first(api);
 
     if (api->status != NGX_RATELIMIT_SYNC_OK) {
         return counter->inspect.done
@@ -641,13 +762,10 @@ ngx_http_ratelimit_api_counter_gone(ngx_http_ratelimit_api_t *api)
                : ngx_http_ratelimit_api_failed(api);
     }
 
-    json = json_object();
-
-    (void) json_object_set_new(json, "rule",
-                               ngx_http_ratelimit_json_text(&counter->rule_id));
-    (void) json_object_set_new(json, "reset", json_true());
-
-    return ngx_http_ratelimit_api_json(api, NGX_HTTP_OK, json);
+    return ngx_http_ratelimit_api_json(api, NGX_HTTP_OK,
+                             json_pack("{s:o, s:b}", "rule",
+                             ngx_http_ratelimit_json_text(&counter->rule->id),
+                             "reset", 1));
 }
 
 
@@ -656,7 +774,7 @@ ngx_http_ratelimit_api_counter_failed(ngx_http_ratelimit_api_t *api)
 {
     ngx_http_ratelimit_api_counter_t  *counter;
 
-    counter = api->data;
+    counter = ngx_http_ratelimit_api_counter_first(api);
 
     api->status = NGX_RATELIMIT_SYNC_UNAVAILABLE;
     api->said = *ngx_ratelimit_redis_status_name(counter->inspect.status);

@@ -13,7 +13,6 @@
 #include "ngx_http_ratelimit_token.h"
 
 #include "ngx_ratelimit_document_json.h"
-#include "ngx_ratelimit_inspect.h"
 
 #include <jansson.h>
 
@@ -247,7 +246,6 @@ ngx_http_ratelimit_explain_cleanup(void *data)
 static void
 ngx_http_ratelimit_explain_place(ngx_http_ratelimit_explain_t *explain)
 {
-    json_t                    *json;
     ngx_http_request_t        *r;
     ngx_http_core_loc_conf_t  *clcf;
     ngx_http_core_srv_conf_t  *cscf;
@@ -256,20 +254,16 @@ ngx_http_ratelimit_explain_place(ngx_http_ratelimit_explain_t *explain)
     clcf = ngx_http_get_module_loc_conf(r, ngx_http_core_module);
     cscf = ngx_http_get_module_srv_conf(r, ngx_http_core_module);
 
-    json = json_object();
-    explain->json = json;
     explain->zones = json_array();
+    explain->json = json_pack("{s:o, s:o, s:o, s:o, s:b, s:o}",
+                     "server", ngx_http_ratelimit_json_text(&cscf->server_name),
+                     "location", ngx_http_ratelimit_json_text(&clcf->name),
+                     "path", ngx_http_ratelimit_json_text(&r->uri),
+                     "api_key", ngx_http_ratelimit_explain_key(r),
+                     "allowed", 1,
+                     "zones", explain->zones);
 
-    ngx_http_ratelimit_explain_set(explain, json, "server",
-                              ngx_http_ratelimit_json_text(&cscf->server_name));
-    ngx_http_ratelimit_explain_set(explain, json, "location",
-                                   ngx_http_ratelimit_json_text(&clcf->name));
-    ngx_http_ratelimit_explain_set(explain, json, "path",
-                                   ngx_http_ratelimit_json_text(&r->uri));
-    ngx_http_ratelimit_explain_set(explain, json, "api_key",
-                                   ngx_http_ratelimit_explain_key(r));
-    ngx_http_ratelimit_explain_set(explain, json, "allowed", json_true());
-    ngx_http_ratelimit_explain_set(explain, json, "zones", explain->zones);
+    explain->failed = (explain->json == NULL);
 }
 
 
@@ -314,25 +308,19 @@ ngx_http_ratelimit_explain_zone(ngx_http_ratelimit_explain_t *explain,
         }
     }
 
-    zone = json_object();
+    limits = explain->ctx->conf->limits->elts;
+
+    for (i = 0; limits[i]->limiter != limiter; i++) { /* void */ }
+
+    zone = json_pack("{s:o, s:I, s:n, s:n, s:[], s:i}",
+                     "zone", ngx_http_ratelimit_json_text(&limiter->zone.name),
+                     "version", (json_int_t) explain->ctx->policies[i]->version,
+                     "list", "tier", "rules", "more", 0);
 
     if (json_array_append_new(explain->zones, zone) != 0) {
         explain->failed = 1;
         return NULL;
     }
-
-    limits = explain->ctx->conf->limits->elts;
-
-    for (i = 0; limits[i]->limiter != limiter; i++) { /* void */ }
-
-    ngx_http_ratelimit_explain_set(explain, zone, "zone",
-                             ngx_http_ratelimit_json_text(&limiter->zone.name));
-    ngx_http_ratelimit_explain_set(explain, zone, "version",
-                            json_integer(explain->ctx->policies[i]->version));
-    ngx_http_ratelimit_explain_set(explain, zone, "list", json_null());
-    ngx_http_ratelimit_explain_set(explain, zone, "tier", json_null());
-    ngx_http_ratelimit_explain_set(explain, zone, "rules", json_array());
-    ngx_http_ratelimit_explain_set(explain, zone, "more", json_integer(0));
 
     return zone;
 }
@@ -377,14 +365,10 @@ ngx_http_ratelimit_explain_rule(void *data, const ngx_ratelimit_rule_t *rule,
         return;
     }
 
-    json = json_object();
-
-    ngx_http_ratelimit_explain_set(explain, json, "rule",
-                                   ngx_http_ratelimit_json_text(&rule->id));
-    ngx_http_ratelimit_explain_set(explain, json, "fixed",
-                          json_boolean(rule->number < rule->policy->nfixed));
-    ngx_http_ratelimit_explain_set(explain, json, "applies",
-                                   json_boolean(counter != NULL));
+    json = json_pack("{s:o, s:b, s:b}",
+                     "rule", ngx_http_ratelimit_json_text(&rule->id),
+                     "fixed", rule->number < rule->policy->nfixed,
+                     "applies", counter != NULL);
 
     if (counter) {
         ngx_http_ratelimit_explain_counter(explain, json, counter, subject);
@@ -405,7 +389,6 @@ ngx_http_ratelimit_explain_counter(ngx_http_ratelimit_explain_t *explain,
     json_t *json, const ngx_ratelimit_counter_t *counter,
     const ngx_ratelimit_subject_t *subject)
 {
-    const ngx_ratelimit_limit_t        *limit;
     const ngx_ratelimit_override_t     *override;
     ngx_http_ratelimit_explain_look_t  *look;
 
@@ -413,18 +396,6 @@ ngx_http_ratelimit_explain_counter(ngx_http_ratelimit_explain_t *explain,
     look->explain = explain;
     look->counter = counter;
     look->json = json;
-
-    limit = counter->limit;
-
-    ngx_http_ratelimit_explain_set(explain, json, "algorithm",
-                 json_string(ngx_ratelimit_algorithm_name(limit->algorithm)));
-    ngx_http_ratelimit_explain_set(explain, json, "limit",
-                                   json_integer(limit->capacity));
-
-    if (limit->algorithm != NGX_RATELIMIT_CONCURRENCY) {
-        ngx_http_ratelimit_explain_set(explain, json, "window_seconds",
-                                   json_real((double) limit->window_us / 1e6));
-    }
 
     ngx_http_ratelimit_explain_set(explain, json, "limit_from",
                    ngx_http_ratelimit_explain_from(subject, counter,
@@ -558,12 +529,9 @@ ngx_http_ratelimit_explain_answer(ngx_http_request_t *r,
 static json_t *
 ngx_http_ratelimit_explain_left(ngx_http_ratelimit_explain_look_t *look)
 {
-    u_char                         buf[NGX_HTTP_RATELIMIT_JSON_TIME];
     u_char                         hash[2 * sizeof(ngx_ratelimit_id_t)];
     json_t                        *json, *passes;
-    uint64_t                       now_ms;
     ngx_str_t                      text;
-    ngx_time_t                    *now;
     ngx_ratelimit_inspect_t       *inspect;
     ngx_http_ratelimit_explain_t  *explain;
 
@@ -582,34 +550,14 @@ ngx_http_ratelimit_explain_left(ngx_http_ratelimit_explain_look_t *look)
     ngx_http_ratelimit_explain_set(explain, json, "key",
                                    ngx_http_ratelimit_json_text(&text));
 
-    if (inspect->status != NGX_RATELIMIT_REDIS_OK) {
-        ngx_http_ratelimit_explain_set(explain, json, "remaining",
-                                       json_null());
-        ngx_http_ratelimit_explain_set(explain, json, "passes", json_null());
-        ngx_http_ratelimit_explain_set(explain, json, "unknown",
-                        ngx_http_ratelimit_json_text(
-                            ngx_ratelimit_redis_status_name(inspect->status)));
-        return json_null();
+    if (ngx_http_ratelimit_json_counter(json, inspect) != NGX_OK) {
+        explain->failed = 1;
     }
 
-    ngx_http_ratelimit_explain_set(explain, json, "remaining",
-                                   json_integer(inspect->answer.remaining));
+    passes = (inspect->status != NGX_RATELIMIT_REDIS_OK)
+             ? json_null()
+             : json_boolean(look->counter->cost <= inspect->answer.remaining);
 
-    if (inspect->limit->algorithm != NGX_RATELIMIT_CONCURRENCY) {
-        now = ngx_timeofday();
-        now_ms = (uint64_t) now->sec * 1000 + now->msec;
-
-        text.data = buf;
-        text.len = ngx_http_ratelimit_json_time(buf, now_ms
-                                        + (inspect->answer.reset_us + 999)
-                                          / 1000)
-                   - buf;
-
-        ngx_http_ratelimit_explain_set(explain, json, "reset_at",
-                                       ngx_http_ratelimit_json_text(&text));
-    }
-
-    passes = json_boolean(look->counter->cost <= inspect->answer.remaining);
     ngx_http_ratelimit_explain_set(explain, json, "passes", passes);
 
     return passes;

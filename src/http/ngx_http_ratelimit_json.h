@@ -5,8 +5,7 @@
 #ifndef NGX_HTTP_RATELIMIT_JSON_H_INCLUDED
 #define NGX_HTTP_RATELIMIT_JSON_H_INCLUDED
 
-#include <ngx_config.h>
-#include <ngx_core.h>
+#include "ngx_ratelimit_inspect.h"
 
 struct json_t;
 
@@ -17,6 +16,13 @@ struct json_t *ngx_http_ratelimit_json_text(const ngx_str_t *text);
 
 /* RFC 3339 in UTC, with milliseconds; returns the end. */
 u_char *ngx_http_ratelimit_json_time(u_char *p, uint64_t time_ms);
+
+/*
+ * Sets what a look has found: limit, window and what is left; or, as "unknown",
+ * why Redis has no answer. NGX_ERROR: memory is out.
+ */
+ngx_int_t ngx_http_ratelimit_json_counter(struct json_t *json,
+    const ngx_ratelimit_inspect_t *inspect);
 
 /*
  * Writes json to text, in the pool, with a line end, and frees json. NGX_ERROR:
