@@ -390,48 +390,93 @@ sub becomes {
 sub send_all {
     my ($requests, $seconds) = @_;
 
-    my ($poll, %open, @answers) = (IO::Poll->new);
-    my $end = time + ($seconds // $PATIENCE);
+    return finish(begin_all($requests), $seconds);
+}
 
-    for my $i (0 .. $#$requests) {
-        my ($gateway, $path, @headers) = @{ $requests->[$i] };
+
+# Sends n of a request and waits for no answer: finish() does, or answered().
+sub begin {
+    my ($self, $n, $path, @headers) = @_;
+
+    return begin_all([map { [$self, $path, @headers] } 1 .. $n]);
+}
+
+
+sub begin_all {
+    my $requests = shift;
+
+    my $begun = { poll => IO::Poll->new, open => {}, answers => [] };
+
+    for my $request (@$requests) {
+        my ($gateway, $path, @headers) = @$request;
 
         $path = "GET $path" if $path !~ /^[A-Z]+ /;
 
         my $socket = IO::Socket::INET->new(PeerAddr => '127.0.0.1',
             PeerPort => ref $gateway ? $gateway->{port} : $gateway,
             Blocking => 0);
+        my $answer = { status => 0, headers => {}, body => '' };
 
-        $answers[$i] = { status => 0, headers => {}, body => '' };
+        push @{ $begun->{answers} }, $answer;
 
         next if !$socket;
 
-        $open{fileno $socket} = {
-            socket => $socket, answer => $answers[$i], in => '',
+        $begun->{open}{fileno $socket} = {
+            socket => $socket, answer => $answer, in => '',
             begin => time,
             out => join("\r\n", "$path HTTP/1.0",
                         (grep { /^Host:/i } @headers) ? () : 'Host: localhost',
                         @headers) . "\r\n\r\n" };
 
-        $poll->mask($socket => POLLOUT);
+        $begun->{poll}->mask($socket => POLLOUT);
     }
 
-    while (%open && time < $end) {
-        $poll->poll(1);
+    turn($begun, 0);
 
-        for my $one (values %open) {
-            my $events = $poll->events($one->{socket}) or next;
+    return $begun;
+}
 
-            next if step($one, $events, $poll);
 
-            delete $open{fileno $one->{socket}};
-            $poll->remove($one->{socket});
-            $one->{answer}{seconds} = time - $one->{begin};
-            parse($one->{answer}, $one->{in});
-        }
+# Reads and writes what is ready, and waits so long for something to be.
+sub turn {
+    my ($begun, $seconds) = @_;
+
+    my ($poll, $open) = @$begun{qw( poll open )};
+
+    $poll->poll($seconds);
+
+    for my $one (values %$open) {
+        my $events = $poll->events($one->{socket}) or next;
+
+        next if step($one, $events, $poll);
+
+        delete $open->{fileno $one->{socket}};
+        $poll->remove($one->{socket});
+        $one->{answer}{seconds} = time - $one->{begin};
+        parse($one->{answer}, $one->{in});
     }
+}
 
-    return @answers;
+
+# How many of the requests that were begun have been answered by now.
+sub answered {
+    my $begun = shift;
+
+    turn($begun, 0);
+
+    return @{ $begun->{answers} } - keys %{ $begun->{open} };
+}
+
+
+# All answers, in the order of the requests.
+sub finish {
+    my ($begun, $seconds) = @_;
+
+    my $end = time + ($seconds // $PATIENCE);
+
+    turn($begun, 1) while %{ $begun->{open} } && time < $end;
+
+    return @{ $begun->{answers} };
 }
 
 

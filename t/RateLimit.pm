@@ -141,6 +141,15 @@ sub reports_check() {
     }
 }
 
+# The folder of this file, removed when it passes.
+sub folder() { return $tmp }
+
+# t/clock.c as tools/test.sh has made it, for t::Clock.
+sub clock_library() {
+    my $library = "$root/$ENV{RATELIMIT_LOGS}/clock.so";
+    return -e $library ? $library : die "run it with make test T=t/x.t\n";
+}
+
 sub script($$$) {
     my ($action, $dir, $port) = @_;
     system("$root/tools/redis-cluster.sh", $action, $dir, $port) == 0
