@@ -10,7 +10,7 @@ NGX_SRC ?=
 
 export NGX_SRC
 
-.PHONY: build run stop test unit fuzz sim chaos check bench plots format clean help
+.PHONY: build run stop test test-full coverage unit fuzz sim chaos check bench plots format clean help
 
 build:
 	@tools/deps.sh build
@@ -30,6 +30,16 @@ stop:
 test: $(if $(T),,unit $(if $(SAN),,fuzz)) $(if $(SAN),,build)
 	@tools/deps.sh build test
 	@SAN="$(SAN)" tools/test.sh $(T)
+
+# what is random is long, and all faults are real ones
+test-full: export RATELIMIT_FULL = yes
+test-full:
+	@$(MAKE) --no-print-directory test SAN="$(SAN)"
+	@$(MAKE) --no-print-directory sim chaos SAN="$(SAN)"
+
+coverage:
+	@tools/deps.sh build test
+	@tools/coverage.sh $(T)
 
 unit:
 	@tools/deps.sh build test
@@ -75,6 +85,8 @@ help:
 	@echo 'make test               unit tests, fuzz targets and t/*.t'
 	@echo 'make test T=t/x.t       one file of them'
 	@echo 'make test SAN=address,undefined  all, with sanitizers in nginx too'
+	@echo 'make test-full          with long random sequences, and make sim and chaos'
+	@echo 'make coverage           the lines of src/ that the tests run'
 	@echo 'make unit               the unit tests alone'
 	@echo 'make fuzz               what reads text of others, on any text, 10 s each'
 	@echo 'make sim                leases against a perfect counter, in virtual time'

@@ -1,8 +1,9 @@
 #!/bin/bash
 #
-# Runs t/*.t, or the files given, under prove. With SAN=address,undefined, on
-# an nginx built from the distribution's source with these sanitizers and the
-# module linked in; else on the installed nginx and build/*.so.
+# Runs t/*.t, or the files given, under prove, on the installed nginx and
+# build/*.so. With SAN=address,undefined, or COVERAGE=yes, on an nginx built from
+# the distribution's source with these sanitizers, or with what counts the lines
+# that run, and with the module linked in.
 #
 # Several files run at once. A Redis server or cluster that several files share
 # is started once, and none of them changes it.
@@ -40,11 +41,11 @@ cleanup() {
     tools/redis-cluster.sh stop "$redis" $cluster_port
 }
 
-# clang, because its sanitizers are one runtime, with one file for all reports,
-# and can be told which sources not to judge
-sanitized_nginx() {
-    local flags="-fsanitize=$SAN -fno-omit-frame-pointer"
-    local ignore="-fsanitize-ignorelist=$PWD/tools/sanitize.ignore"
+# own_nginx <folder> <compiler> <flags> <flags to compile with>
+own_nginx() {
+    local modules="--with-threads --with-http_ssl_module --with-http_v2_module \
+--with-http_realip_module --with-http_auth_request_module \
+--with-http_stub_status_module"
 
     tools/deps.sh san
 
@@ -57,20 +58,27 @@ sanitized_nginx() {
         NGX_SRC=$(echo "$PWD"/build/san/src/nginx-*/)
     fi
 
-    # each allocation of a pool on its own, so that overruns are seen
-    NGX_SRC=$NGX_SRC CC=clang LD_OPT="$flags" \
-        CC_OPT="-O1 -g $flags $ignore -DNGX_DEBUG_PALLOC=1" \
-        NGX_CONFIGURE="--with-debug ${NGX_CONFIGURE:---with-threads \
---with-http_ssl_module --with-http_v2_module --with-http_realip_module \
---with-http_auth_request_module --with-http_stub_status_module}" \
-        tools/build.sh static build/san/objs
+    NGX_SRC=$NGX_SRC CC=$2 LD_OPT=$3 CC_OPT="-g $3 $4" \
+        NGX_CONFIGURE="--with-debug ${NGX_CONFIGURE:-$modules}" \
+        tools/build.sh static "$1"
 
-    export TEST_NGINX_BINARY=$PWD/build/san/objs/nginx
+    export TEST_NGINX_BINARY=$PWD/$1/nginx
     export RATELIMIT_STATIC=1
 }
 
 if [ -n "${SAN:-}" ]; then
-    sanitized_nginx
+
+    # clang, because its sanitizers are one runtime, with one file for all
+    # reports, and can be told which sources not to judge; each allocation of a
+    # pool on its own, so that overruns are seen
+    own_nginx build/san/objs clang \
+        "-fsanitize=$SAN -fno-omit-frame-pointer" \
+        "-O1 -fsanitize-ignorelist=$PWD/tools/sanitize.ignore \
+-DNGX_DEBUG_PALLOC=1"
+
+elif [ -n "${COVERAGE:-}" ]; then
+    own_nginx build/coverage/objs gcc --coverage \
+        "-O0 -fprofile-update=atomic -Wno-error"
 fi
 
 # what earlier runs that failed or died left to look into
