@@ -45,7 +45,7 @@ typedef struct {
     uint64_t                   capacity;    /* token_bucket; 0: tokens */
     uint64_t                   burst;       /* leaky_bucket */
     uint64_t                   delay;       /* leaky_bucket: first, undelayed */
-    unsigned                   nodelay:1;
+    uint32_t                   nodelay;     /* 1: of the burst, none waits */
     uint64_t                   window_us;   /* that a limit without a window of
                                                its own is for, in place of this
                                                one (amount.h); 0: period_us */

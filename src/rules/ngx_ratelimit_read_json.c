@@ -6,6 +6,7 @@
 
 #include "ngx_ratelimit_read_json.h"
 
+#include "ngx_ratelimit_param.h"
 #include "ngx_ratelimit_text.h"
 
 #define NGX_RATELIMIT_READ_DETAIL  1024   /* bytes */
@@ -102,21 +103,24 @@ ngx_ratelimit_read_expected(ngx_ratelimit_reader_t *reader,
 }
 
 
-/* "delay=" is "delay" here */
+/* "delay=" is "delay" here, and "sync=strict" is "sync": "strict" */
 ngx_str_t
 ngx_ratelimit_read_words(const char *expected,
     u_char buf[NGX_RATELIMIT_READ_WORDS])
 {
-    u_char     *p;
+    u_char     *p, *last;
     ngx_str_t   words;
 
     p = buf;
+    last = buf + NGX_RATELIMIT_READ_WORDS;
 
-    for ( /* void */ ; *expected && p < buf + NGX_RATELIMIT_READ_WORDS;
-         expected++)
-    {
-        if (expected[0] != '=' || expected[1] != '"') {
+    for ( /* void */ ; *expected && p < last; expected++) {
+
+        if (*expected != '=') {
             *p++ = (u_char) *expected;
+
+        } else if (expected[1] != '"') {
+            p = ngx_slprintf(p, last, "\": \"");
         }
     }
 
@@ -581,22 +585,15 @@ ngx_uint_t
 ngx_ratelimit_read_tier(ngx_ratelimit_reader_t *reader,
     const ngx_ratelimit_place_t *at, const ngx_str_t *tier)
 {
-    size_t  i;
-
-    for (i = 0; i < tier->len; i++) {
-        if (tier->data[i] < ' ' || tier->data[i] == '$') {
-            break;
-        }
+    if (ngx_ratelimit_tier_valid(tier)) {
+        return 1;
     }
 
-    if (i < tier->len || tier->len == 0 || tier->len > 64) {
-        ngx_ratelimit_read_problem(reader, at, "expected the name of a tier: 1 "
-                                   "to 64 bytes without variables and control "
-                                   "characters");
-        return 0;
-    }
+    ngx_ratelimit_read_problem(reader, at, "expected %s",
+                               ngx_ratelimit_param(NGX_RATELIMIT_PARAM_TIER,
+                                            NGX_RATELIMIT_OF_MATCH)->expected);
 
-    return 1;
+    return 0;
 }
 
 

@@ -206,64 +206,17 @@ void ngx_ratelimit_read_sha256(const ngx_str_t *text,
     u_char sha256[NGX_RATELIMIT_SHA256]);
 
 
-/* amount_json.c */
-
-/* What params, or an amount, say, in the order of their tables. */
-typedef enum {
-    NGX_RATELIMIT_SAID_CAPACITY = 0,
-    NGX_RATELIMIT_SAID_REFILL_RATE,
-    NGX_RATELIMIT_SAID_LIMIT,
-    NGX_RATELIMIT_SAID_WINDOW,
-    NGX_RATELIMIT_SAID_RATE,           /* and these only in params */
-    NGX_RATELIMIT_SAID_BURST,
-    NGX_RATELIMIT_SAID_DELAY,
-    NGX_RATELIMIT_SAID_NODELAY
-} ngx_ratelimit_said_e;
-
-typedef struct {
-    uint64_t                   has;       /* bits of the above */
-    uint64_t                   capacity;
-    uint64_t                   limit;
-    uint64_t                   window_us;
-    ngx_ratelimit_calendar_e   calendar;
-    uint64_t                   tokens;    /* of the rate or the refill rate */
-    uint64_t                   period_us;
-    uint64_t                   burst;
-    uint64_t                   delay;
-    ngx_str_t                  text;      /* a limit, a rate with variables */
-    unsigned                   nodelay:1;
-} ngx_ratelimit_said_t;
-
-#define ngx_ratelimit_says(said, what)                                        \
-    (((said)->has >> NGX_RATELIMIT_SAID_##what) & 1)
-
-/* Reads "params"; what is wrong with one member alone is found. */
-void ngx_ratelimit_read_params(ngx_ratelimit_reader_t *reader,
-    const ngx_ratelimit_place_t *at, json_t *params,
-    ngx_ratelimit_said_t *said);
-
 /*
- * Reads an amount: of a tier, an override. algorithm: of the rule, or NULL
- * where the rule is not known. NGX_OK, or NGX_DECLINED with the problems added.
+ * rule_json.c: an amount, of a tier or an override. algorithm: of the rule, or
+ * NULL where the rule is not known. NGX_OK, or NGX_DECLINED with the problems
+ * added.
  */
 ngx_int_t ngx_ratelimit_read_amount(ngx_ratelimit_reader_t *reader,
     const ngx_ratelimit_place_t *at, json_t *value,
     const ngx_ratelimit_algorithm_e *algorithm,
     ngx_ratelimit_amount_t *amount);
 
-/* The limit of a rule that is otherwise known. The same. */
-ngx_int_t ngx_ratelimit_read_limit(ngx_ratelimit_reader_t *reader,
-    const ngx_ratelimit_place_t *at, const ngx_ratelimit_said_t *said,
-    ngx_ratelimit_rule_t *rule);
-
-/* An amount on top of a rule's limit. The same. */
-ngx_int_t ngx_ratelimit_read_allowance(ngx_ratelimit_reader_t *reader,
-    const ngx_ratelimit_place_t *at, const ngx_ratelimit_rule_t *rule,
-    const ngx_ratelimit_amount_t *amount,
-    ngx_ratelimit_allowance_t *allowance);
-
-
-/* rule_json.c: one rule; its id is not entered anywhere yet */
+/* One rule; its id is not entered anywhere yet */
 void ngx_ratelimit_read_rule(ngx_ratelimit_reader_t *reader,
     const ngx_ratelimit_place_t *at, json_t *value,
     ngx_ratelimit_rule_t *rule);

@@ -97,7 +97,7 @@ typedef struct {
     ngx_ratelimit_map_t     keys;        /* by the digest of an API key */
     ngx_ratelimit_allowance_t  *allowances;  /* by what keys has */
     unsigned                dynamic:1;
-    unsigned                dry_run:1;   /* counts, and never denies */
+    uint32_t                dry_run;     /* 1: it counts, and never rejects */
     ngx_ratelimit_sync_e    sync;        /* STRICT where the algorithm or
                                             statuses bear nothing else */
     uint32_t                shards;      /* of a counter; 0: not split */

@@ -89,15 +89,15 @@ static const bad_t  bads[] = {
       "{'id':'a','params':{'limit':1,'window':1}}]}", "/rules/1/id",
       "is taken by another rule" },
     { RULE(",'colour':1"), "/rules/0/colour", "is not known, expected one of "
-      "'id', 'match', 'key', 'algorithm', 'params', 'tiers', 'override', "
-      "'sync', 'fail_mode', 'emergency', 'shards', 'cost', 'cost_header', "
-      "'count_status', 'group', 'priority', 'percent', 'dry_run'" },
+      "'id', 'algorithm', 'params', 'sync', 'shards', 'fail_mode', "
+      "'emergency', 'dry_run', 'cost', 'cost_header', 'count_status', 'group', "
+      "'priority', 'percent', 'key', 'match', 'tiers', 'override'" },
 
     /* which requests */
     { RULE(",'match':[]"), "/rules/0/match", "expected an object" },
     { MATCH("'uri':'/'"), "/rules/0/match/uri", "is not known, expected one of "
-      "'api_key_pattern', 'route', 'endpoint_regex', 'methods', 'host', "
-      "'tier'" },
+      "'route', 'endpoint_regex', 'methods', 'tier', 'host', "
+      "'api_key_pattern'" },
     { MATCH("'api_key_pattern':1"), "/rules/0/match/api_key_pattern",
       "expected a string or an array" },
     { MATCH("'api_key_pattern':['a',1]"), "/rules/0/match/api_key_pattern/1",
@@ -118,9 +118,9 @@ static const bad_t  bads[] = {
       "/rules/0/match/endpoint_regex",
       "stands beside 'route', expected one of them" },
     { MATCH("'methods':['GET','get']"), "/rules/0/match/methods/1",
-      "expected an HTTP method like 'GET'" },
+      "expected HTTP methods like 'GET'" },
     { MATCH("'methods':[1]"), "/rules/0/match/methods/0", "expected a string" },
-    { MATCH("'host':['']"), "/rules/0/match/host/0", "expected a host name" },
+    { MATCH("'host':['']"), "/rules/0/match/host/0", "expected host names like..." },
     { MATCH("'host':[false]"), "/rules/0/match/host/0", "expected a string" },
     { MATCH("'tier':''"), "/rules/0/match/tier", "expected the name of a tier: "
       "1 to 64 bytes without variables and control characters" },
@@ -129,8 +129,9 @@ static const bad_t  bads[] = {
 
     /* counted by what */
     { RULE(",'key':[]"), "/rules/0/key", "expected 1 to 8 parts" },
-    { RULE(",'key':['a','b','c','d','e','f','g','h','i']"), "/rules/0/key",
-      "expected 1 to 8 parts" },
+    { RULE(",'key':['a','b','c','d','e','f','g','h','i']"),
+      "/rules/0/key/8",
+      "expected at most 8 parts" },
     { RULE(",'key':''"), "/rules/0/key", "expected a value with variables" },
     { RULE(",'key':['$a',1]"), "/rules/0/key/1", "expected a string" },
     { RULE(",'key':['$a','b\\u001fc']"), "/rules/0/key/1",
@@ -158,8 +159,8 @@ static const bad_t  bads[] = {
     { PARAMS("token_bucket", "'capacity':0,'refill_rate':1"), P "/capacity",
       "must be > 0" },
     { PARAMS("token_bucket", "'capcity':9,'limit':1,'window':1"), P "/capcity",
-      "is not known, expected one of 'capacity', 'refill_rate', 'limit', "
-      "'window', 'rate', 'burst', 'delay', 'nodelay'" },
+      "is not known, expected one of 'rate', 'limit', 'window', 'capacity', "
+      "'refill_rate', 'burst', 'nodelay', 'delay'" },
     { PARAMS("token_bucket", "'capacity':'9','limit':1,'window':1"),
       P "/capacity", "expected a number" },
     { PARAMS("token_bucket", "'capacity':true,'limit':1,'window':1"),
@@ -199,7 +200,7 @@ static const bad_t  bads[] = {
     { PARAMS("fixed_window", "'limit':1,'window':'calendar:year'"),
       P "/window", "expected a time from 1s..." },
     { PARAMS("sliding_window", "'limit':1,'window':'calendar:day'"),
-      P "/window", "has a calendar with algorithm sliding_window, expected "
+      P "/window", "stands with algorithm sliding_window, expected "
       "algorithm fixed_window" },
     { PARAMS("token_bucket", "'capacity':1,'refill_rate':0"), P "/refill_rate",
       "must be > 0" },
@@ -256,41 +257,41 @@ static const bad_t  bads[] = {
 
     /* what an algorithm does not have */
     { PARAMS("token_bucket", "'rate':'1r/s','burst':1"), P "/burst",
-      "is not for algorithm token_bucket, expected algorithm leaky_bucket" },
+      "stands with algorithm token_bucket, expected algorithm leaky_bucket" },
     { PARAMS("fixed_window", "'rate':'1r/s','delay':1"), P "/delay",
-      "is not for algorithm fixed_window, expected algorithm leaky_bucket" },
+      "stands with algorithm fixed_window, expected algorithm leaky_bucket" },
     { PARAMS("token_bucket", "'rate':'1r/s','nodelay':true"), P "/nodelay",
-      "is not for algorithm token_bucket, expected algorithm leaky_bucket" },
+      "stands with algorithm token_bucket, expected algorithm leaky_bucket" },
     { PARAMS("concurrency", "'rate':'1r/s'"), P "/rate",
-      "is not for algorithm concurrency, expected another algorithm" },
+      "stands with algorithm concurrency, expected another algorithm" },
     { PARAMS("concurrency", "'limit':1,'window':1"), P "/window",
-      "is not for algorithm concurrency, expected another algorithm" },
+      "stands with algorithm concurrency, expected another algorithm" },
     { PARAMS("concurrency", "'capacity':1,'refill_rate':1"), P "/refill_rate",
-      "is not for algorithm concurrency, expected another algorithm" },
+      "stands with algorithm concurrency, expected another algorithm" },
     { "{'rules':[{'id':'a','algorithm':'concurrency','params':{'limit':1},"
       "'cost':2}]}", "/rules/0/cost",
-      "is not for algorithm concurrency, expected another algorithm" },
+      "stands with algorithm concurrency, expected another algorithm" },
     { "{'rules':[{'id':'a','algorithm':'concurrency','params':{'limit':1},"
       "'cost_header':'x'}]}", "/rules/0/cost_header",
-      "is not for algorithm concurrency, expected another algorithm" },
+      "stands with algorithm concurrency, expected another algorithm" },
     { "{'rules':[{'id':'a','algorithm':'concurrency','params':{'limit':1},"
       "'count_status':[401]}]}", "/rules/0/count_status",
-      "is not for algorithm concurrency, expected another algorithm" },
+      "stands with algorithm concurrency, expected another algorithm" },
     { "{'rules':[{'id':'a','algorithm':'sliding_log','params':"
       "{'rate':'1r/s'},'sync':'lease'}]}", "/rules/0/sync",
-      "is not for algorithm sliding_log, expected 'strict'" },
+      "stands with algorithm sliding_log, expected 'sync': 'strict'" },
 
     /* how it counts */
     { RULE(",'sync':'often'"), "/rules/0/sync",
       "expected 'lease', 'strict' or 'async'" },
     { RULE(",'sync':'strict'"), "/rules/0/sync",
-      "needs a zone with 'redis='" },
+      "expected a zone that uses Redis" },
     { RULE(",'fail_mode':'local'"), "/rules/0/fail_mode",
-      "needs a zone with 'redis='" },
+      "expected a zone that uses Redis" },
     { RULE(",'fail_mode':'ajar'"), "/rules/0/fail_mode",
       "expected 'open', 'local' or 'closed'" },
     { RULE(",'emergency':'1r/s'"), "/rules/0/emergency",
-      "needs a zone with 'redis='" },
+      "expected a zone that uses Redis" },
     { RULE(",'cost':-1"), "/rules/0/cost", "must be at least 0" },
     { RULE(",'cost':'2'"), "/rules/0/cost",
       "expected a number, or a string with variables" },
@@ -299,7 +300,7 @@ static const bad_t  bads[] = {
     { RULE(",'cost_header':'a b'"), "/rules/0/cost_header",
       "expected 1 to 64 of..." },
     { RULE(",'count_status':[]"), "/rules/0/count_status",
-      "expected statuses like [401, 403]" },
+      "expected statuses from 100 to 599" },
     { RULE(",'count_status':[401,99]"), "/rules/0/count_status/1",
       "must be at least 100" },
     { RULE(",'count_status':600"), "/rules/0/count_status",
@@ -310,7 +311,7 @@ static const bad_t  bads[] = {
       "/rules/0/count_status",
       "stands beside 'cost_header', expected one of them" },
     { RULE(",'count_status':[401],'sync':'lease'"), "/rules/0/sync",
-      "stands beside 'count_status', expected 'strict'" },
+      "stands beside 'count_status', expected 'sync': 'strict'" },
     { RULE(",'group':'a b'"), "/rules/0/group", "expected 1 to 64 of..." },
     { RULE(",'priority':1.5"), "/rules/0/priority", "must be a whole number" },
     { RULE(",'priority':-1000001"), "/rules/0/priority",
@@ -333,8 +334,8 @@ static const bad_t  bads[] = {
     { RULE(",'tiers':{'pro':{'limit':'$l'}}"), "/rules/0/tiers/pro/limit",
       "expected a number" },
     { RULE(",'tiers':{'pro':{'rate':'1r/s'}}"), "/rules/0/tiers/pro/rate",
-      "is not known, expected one of 'capacity', 'refill_rate', 'limit', "
-      "'window'" },
+      "is not known, expected one of 'limit', 'window', 'capacity', "
+      "'refill_rate'" },
     { RULE(",'tiers':{'pro':{'window':60}}"), "/rules/0/tiers/pro/window",
       "stands alone, expected 'limit' with it" },
     { RULE(",'tiers':{'pro':{'limit':1,'refill_rate':1}}"),
@@ -460,17 +461,17 @@ static const bad_t  bads[] = {
 /* in a zone with Redis */
 static const bad_t  shared[] = {
     { RULE(",'emergency':'1r/s','fail_mode':'closed'"), "/rules/0/fail_mode",
-      "stands beside 'emergency', expected 'open'" },
+      "stands beside 'emergency', expected 'fail_mode': 'open'" },
     { RULE(",'emergency':'$r'"), "/rules/0/emergency",
       "expected a rate without variables" },
     { RULE(",'emergency':'5'"), "/rules/0/emergency",
       "expected 'r/' and..." },
     { RULE(",'sync':'async','fail_mode':'open'"), "/rules/0/fail_mode",
-      "stands beside 'sync': 'async', expected 'sync': 'lease' or 'strict'" },
+      "stands beside 'sync', expected 'sync': 'lease' or 'sync': 'strict'" },
     { RULE(",'sync':'async','emergency':'1r/s'"), "/rules/0/emergency",
-      "stands beside 'sync': 'async', expected 'sync': 'lease' or 'strict'" },
+      "stands beside 'sync', expected 'sync': 'lease' or 'sync': 'strict'" },
     { RULE(",'sync':'async','count_status':[401]"), "/rules/0/sync",
-      "stands beside 'count_status', expected 'strict'" },
+      "stands beside 'count_status', expected 'sync': 'strict'" },
     { RULE(",'shards':1,'sync':'strict'"), "/rules/0/shards",
       "must be at least 2" },
     { RULE(",'shards':65,'sync':'strict'"), "/rules/0/shards",
@@ -491,18 +492,18 @@ static const bad_t  shared[] = {
     { RULE(",'shards':2,'sync':'strict','cost_header':'x'"),
       "/rules/0/shards", "stands beside 'cost_header', expected one of them" },
     { RULE(",'shards':2,'sync':'strict','fail_mode':'local'"),
-      "/rules/0/fail_mode", "stands beside 'shards', expected 'open' or "
-      "'closed'" },
+      "/rules/0/fail_mode", "stands beside 'shards', expected 'fail_mode': "
+      "'open' or 'fail_mode': 'closed'" },
     { RULE(",'shards':2,'sync':'strict','tiers':{'pro':{'limit':1}}"),
-      "/rules/0/tiers", "stands beside 'shards', expected one of them" },
+      "/rules/0/shards", "stands beside 'tiers', expected one of them" },
     { RULE(",'shards':2,'sync':'strict','override':{'k':{'limit':1}}"),
-      "/rules/0/override", "stands beside 'shards', expected one of them" },
+      "/rules/0/shards", "stands beside 'override', expected one of them" },
     { "{'rules':[{'id':'a','algorithm':'leaky_bucket','params':"
       "{'rate':'9r/s'},'sync':'strict','shards':2}]}", "/rules/0/shards",
-      "is not for algorithm leaky_bucket, expected another algorithm" },
+      "stands with algorithm leaky_bucket, expected another algorithm" },
     { "{'rules':[{'id':'a','algorithm':'concurrency','params':"
       "{'limit':9},'sync':'async'}]}", "/rules/0/sync",
-      "is not for algorithm concurrency, expected 'strict'" }
+      "stands with algorithm concurrency, expected 'sync': 'strict'" }
 };
 
 
@@ -611,12 +612,12 @@ test_all_at_once(void **state)
         const char  *pointer;
         const char  *detail;
     } all[] = {
-        { "/rules/0/match/route", "expected a path template..." },
         { "/rules/0/params/capacity", "must be > 0" },
         { "/rules/0/params/capcity", "is not known..." },
         { "/rules/0/percent", "must be at most 100" },
+        { "/rules/0/match/route", "expected a path template..." },
         { "/rules/0/colour", "is not known..." },
-        { "/rules/0/sync", "needs a zone..." },
+        { "/rules/0/sync", "expected a zone..." },
         { "/rules/0/tiers/pro/limit", "must be > 0" },
         { "/rules/1/id", "is missing" },
         { "/tier_of/keys/k", "expected a string" },

@@ -438,8 +438,8 @@ test_newer(void **state)
 
     assert_int_equal(warnings.n, 4);
     warning = warnings.list.elts;
-    same_text(warning[0].pointer, "/rules/0/match/moon");
-    same_text(warning[1].pointer, "/rules/0/params/size");
+    same_text(warning[0].pointer, "/rules/0/params/size");
+    same_text(warning[1].pointer, "/rules/0/match/moon");
     same_text(warning[2].pointer, "/rules/0/shape");
     same_text(warning[3].pointer, "/colour");
     same_text(warning[3].detail, "is not known to this version: it is kept, "
@@ -460,6 +460,43 @@ test_newer(void **state)
     assert_non_null(policy);
     ngx_ratelimit_policy_release(policy);
     json_decref(root);
+}
+
+
+/* A key without a variable counts all clients together. */
+static void
+test_constant(void **state)
+{
+    size_t                    i;
+    char                      json[256];
+    ngx_ratelimit_policy_t   *policy;
+    ngx_ratelimit_problem_t  *warning;
+
+    static const struct {
+        const char  *key;
+        ngx_uint_t   warnings;
+    } keys[] = {
+        { "\"ratelimit_api_key\"", 1 }, { "[\"a\",\"b\"]", 1 },
+        { "[\"all\",\"b\"]", 1 }, { "\"all\"", 0 }, { "[\"all\"]", 0 },
+        { "\"$a\"", 0 }, { "[\"a\",\"$b\"]", 0 }, { "null", 0 }
+    };
+
+    (void) state;
+
+    for (i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+        sprintf(json, "{\"rules\":[{\"id\":\"a\",\"key\":%s,\"params\":"
+                "{\"rate\":\"1r/s\"}}]}", keys[i].key);
+
+        policy = document_good(&alone, json);
+        assert_int_equal(warnings.n, keys[i].warnings);
+
+        if (warnings.n) {
+            warning = warnings.list.elts;
+            same_text(warning->pointer, "/rules/0/key");
+        }
+
+        ngx_ratelimit_policy_release(policy);
+    }
 }
 
 
@@ -595,6 +632,7 @@ main(void)
         cmocka_unit_test(test_keys),
         cmocka_unit_test(test_written),
         cmocka_unit_test(test_newer),
+        cmocka_unit_test(test_constant),
         cmocka_unit_test(test_overrides),
         cmocka_unit_test(test_deny_all)
     };

@@ -329,12 +329,15 @@ test_names(void **state)
 {
     (void) state;
 
-    assert_string_equal(ngx_ratelimit_algorithm_name(NGX_RATELIMIT_TOKEN_BUCKET),
-                        "token_bucket");
-    assert_string_equal(ngx_ratelimit_algorithm_name(NGX_RATELIMIT_FIXED_WINDOW),
-                        "fixed_window");
-    assert_string_equal(ngx_ratelimit_algorithm_name(NGX_RATELIMIT_CONCURRENCY),
-                        "concurrency");
+#define name_is(what, name)                                                   \
+    assert_string_equal(ngx_ratelimit_algorithm_name(NGX_RATELIMIT_##what), name)
+
+    name_is(TOKEN_BUCKET, "token_bucket");
+    name_is(LEAKY_BUCKET, "leaky_bucket");
+    name_is(FIXED_WINDOW, "fixed_window");
+    name_is(SLIDING_WINDOW, "sliding_window");
+    name_is(SLIDING_LOG, "sliding_log");
+    name_is(CONCURRENCY, "concurrency");
     assert_null(ngx_ratelimit_algorithm_names[NGX_RATELIMIT_CONCURRENCY + 1]);
 }
 

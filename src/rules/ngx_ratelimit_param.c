@@ -1,0 +1,860 @@
+/*
+ * The rows: each parameter of a rule, and what excludes what. And the functions
+ * that store a value.
+ */
+
+#include "ngx_ratelimit_param.h"
+
+#include "ngx_ratelimit_route.h"
+#include "ngx_ratelimit_text.h"
+
+#define NGX_RATELIMIT_MAX_PRIORITY  1000000
+#define NGX_RATELIMIT_MAX_SECONDS                                             \
+    ((int64_t) (NGX_RATELIMIT_MAX_PERIOD_US / 1000000))
+
+#define NGX_RATELIMIT_NAME  "1 to 64 of A-Z, a-z, 0-9, \"_\", \".\", \"-\""
+
+/* algorithms: bits */
+#define NGX_RATELIMIT_ANY           0x3f
+#define NGX_RATELIMIT_BIT(what)     (1u << NGX_RATELIMIT_##what)
+#define NGX_RATELIMIT_TOKEN         NGX_RATELIMIT_BIT(TOKEN_BUCKET)
+#define NGX_RATELIMIT_LEAKY         NGX_RATELIMIT_BIT(LEAKY_BUCKET)
+#define NGX_RATELIMIT_RATES                                                   \
+    (NGX_RATELIMIT_ANY ^ NGX_RATELIMIT_BIT(CONCURRENCY))
+#define NGX_RATELIMIT_SPLITS                                                  \
+    (NGX_RATELIMIT_TOKEN | NGX_RATELIMIT_BIT(FIXED_WINDOW)                    \
+     | NGX_RATELIMIT_BIT(SLIDING_WINDOW))
+
+/* directives, and the objects of a document */
+#define NGX_RATELIMIT_IN_BOTH  (NGX_RATELIMIT_IN_ZONE|NGX_RATELIMIT_IN_RULE)
+#define NGX_RATELIMIT_IN_ALL   (NGX_RATELIMIT_IN_BOTH|NGX_RATELIMIT_OF_RULE)
+#define NGX_RATELIMIT_OF_LIMIT                                                \
+    (NGX_RATELIMIT_IN_BOTH|NGX_RATELIMIT_OF_PARAMS)
+
+#define NGX_RATELIMIT_AT(member)                                              \
+    offsetof(ngx_ratelimit_draft_t, member),                                  \
+    sizeof(((ngx_ratelimit_draft_t *) NULL)->member)
+#define NGX_RATELIMIT_NOWHERE  0, 0
+
+static const char *ngx_ratelimit_param_variables(ngx_ratelimit_draft_t *draft,
+    const ngx_ratelimit_param_t *param, ngx_str_t *text);
+static const char *ngx_ratelimit_param_parse(ngx_ratelimit_draft_t *draft,
+    const ngx_ratelimit_param_t *param, const ngx_str_t *text);
+static const char *ngx_ratelimit_set_rate(ngx_ratelimit_draft_t *draft,
+    ngx_str_t *text);
+static const char *ngx_ratelimit_set_window(ngx_ratelimit_draft_t *draft,
+    ngx_str_t *text);
+static const char *ngx_ratelimit_set_emergency(ngx_ratelimit_draft_t *draft,
+    ngx_str_t *text);
+static const char *ngx_ratelimit_set_cost_header(ngx_ratelimit_draft_t *draft,
+    ngx_str_t *text);
+static const char *ngx_ratelimit_set_key(ngx_ratelimit_draft_t *draft,
+    ngx_str_t *text);
+static const char *ngx_ratelimit_set_match(ngx_ratelimit_draft_t *draft,
+    ngx_str_t *text);
+static const char *ngx_ratelimit_set_route(ngx_ratelimit_draft_t *draft,
+    ngx_str_t *text);
+static const char *ngx_ratelimit_set_regex(ngx_ratelimit_draft_t *draft,
+    ngx_str_t *text);
+static const char *ngx_ratelimit_set_method(ngx_ratelimit_draft_t *draft,
+    ngx_str_t *text);
+static const char *ngx_ratelimit_set_host(ngx_ratelimit_draft_t *draft,
+    ngx_str_t *text);
+static const char *ngx_ratelimit_set_tier(ngx_ratelimit_draft_t *draft,
+    ngx_str_t *text);
+
+static const char *const  ngx_ratelimit_switch_names[] = { "off", "on", NULL };
+
+/* in the order of ngx_ratelimit_sync_e and ngx_ratelimit_fail_mode_e */
+
+static const char *const  ngx_ratelimit_sync_names[] = {
+    "lease", "strict", "async", NULL
+};
+
+const char *const  ngx_ratelimit_fail_mode_names[] = {
+    "open", "local", "closed", NULL
+};
+
+
+/* "id" first, so that what is wrong with it stands first */
+
+const ngx_ratelimit_param_t  ngx_ratelimit_params[] = {
+
+    { NGX_RATELIMIT_PARAM_ZONE, "zone=", NULL, NGX_RATELIMIT_IN_CONF,
+      NGX_RATELIMIT_A_TEXT, 0, 0, NGX_RATELIMIT_AT(zone), 0, 0, NULL, NULL,
+      "the name of a zone", NULL },
+
+    { NGX_RATELIMIT_PARAM_ID, "rule=", NULL, NGX_RATELIMIT_IN_LIMIT,
+      NGX_RATELIMIT_A_TEXT, 0, 0, NGX_RATELIMIT_AT(rule.id), 0, 0, NULL, NULL,
+      "the name of a rule", NULL },
+
+    { NGX_RATELIMIT_PARAM_ID, NULL, "id", NGX_RATELIMIT_OF_RULE,
+      NGX_RATELIMIT_A_NAME, 0, NGX_RATELIMIT_ANY, NGX_RATELIMIT_AT(rule.id),
+      0, 0, NULL, NULL, NULL, "must be there" },
+
+    { NGX_RATELIMIT_PARAM_REDIS, "redis=", NULL, NGX_RATELIMIT_IN_ZONE,
+      NGX_RATELIMIT_A_TEXT, 0, 0, NGX_RATELIMIT_AT(redis), 0, 0, NULL, NULL,
+      "the name of a \"ratelimit_redis\"", NULL },
+
+    { NGX_RATELIMIT_PARAM_STATE, "state=", NULL, NGX_RATELIMIT_IN_ZONE,
+      NGX_RATELIMIT_A_TEXT, 0, 0, NGX_RATELIMIT_AT(state), 0, 0, NULL, NULL,
+      "a file", NULL },
+
+    { NGX_RATELIMIT_PARAM_CLEAR, "keys_in_clear=", NULL, NGX_RATELIMIT_IN_ZONE,
+      NGX_RATELIMIT_A_CHOICE, 0, 0, NGX_RATELIMIT_AT(clear), 0, 0,
+      ngx_ratelimit_switch_names, NULL, NULL, NULL },
+
+    { NGX_RATELIMIT_PARAM_ALGORITHM, "algorithm=", "algorithm",
+      NGX_RATELIMIT_IN_ALL, NGX_RATELIMIT_A_CHOICE, 0, NGX_RATELIMIT_ANY,
+      NGX_RATELIMIT_AT(rule.spec.algorithm), 0, 0,
+      ngx_ratelimit_algorithm_names, NULL, NULL, "token_bucket" },
+
+    { NGX_RATELIMIT_PARAM_PARAMS, NULL, "params", NGX_RATELIMIT_OF_RULE,
+      NGX_RATELIMIT_AN_OBJECT, 0, NGX_RATELIMIT_ANY, NGX_RATELIMIT_NOWHERE,
+      0, 0, NULL, NULL, NULL, "must be there" },
+
+    { NGX_RATELIMIT_PARAM_RATE, "rate=", "rate", NGX_RATELIMIT_OF_LIMIT,
+      NGX_RATELIMIT_A_TEXT, NGX_RATELIMIT_VARIABLES, NGX_RATELIMIT_RATES,
+      NGX_RATELIMIT_NOWHERE, 0, 0, NULL, ngx_ratelimit_set_rate,
+      "a rate, as in \"100r/m\"", NULL },
+
+    { NGX_RATELIMIT_PARAM_LIMIT, "limit=", "limit",
+      NGX_RATELIMIT_OF_LIMIT|NGX_RATELIMIT_OF_AMOUNT, NGX_RATELIMIT_A_NUMBER,
+      NGX_RATELIMIT_VARIABLES, NGX_RATELIMIT_ANY, NGX_RATELIMIT_AT(limit),
+      1, NGX_RATELIMIT_MAX_TOKENS, NULL, NULL, NULL, NULL },
+
+    { NGX_RATELIMIT_PARAM_WINDOW, "window=", "window",
+      NGX_RATELIMIT_OF_LIMIT|NGX_RATELIMIT_OF_AMOUNT, NGX_RATELIMIT_A_TIME, 0,
+      NGX_RATELIMIT_RATES, NGX_RATELIMIT_AT(calendar), 1,
+      NGX_RATELIMIT_MAX_SECONDS, NULL, ngx_ratelimit_set_window,
+      "a time from 1s to 366d in whole seconds, \"calendar:day\" or "
+      "\"calendar:month\"", NULL },
+
+    { NGX_RATELIMIT_PARAM_CAPACITY, "capacity=", NULL, NGX_RATELIMIT_IN_BOTH,
+      NGX_RATELIMIT_A_NUMBER, 0, NGX_RATELIMIT_TOKEN,
+      NGX_RATELIMIT_AT(capacity), 1, NGX_RATELIMIT_MAX_TOKENS, NULL, NULL,
+      NULL, "the limit" },
+
+    { NGX_RATELIMIT_PARAM_CAPACITY, NULL, "capacity",
+      NGX_RATELIMIT_OF_PARAMS|NGX_RATELIMIT_OF_AMOUNT, NGX_RATELIMIT_A_NUMBER,
+      0, NGX_RATELIMIT_ANY, NGX_RATELIMIT_AT(capacity), 1,
+      NGX_RATELIMIT_MAX_TOKENS, NULL, NULL, NULL, "the limit" },
+
+    { NGX_RATELIMIT_PARAM_REFILL_RATE, NULL, "refill_rate",
+      NGX_RATELIMIT_OF_PARAMS|NGX_RATELIMIT_OF_AMOUNT, NGX_RATELIMIT_A_REAL, 0,
+      NGX_RATELIMIT_RATES, NGX_RATELIMIT_NOWHERE, 0, 0, NULL, NULL,
+      "from 1 in 366 days to 1073741824, in requests a second", NULL },
+
+    { NGX_RATELIMIT_PARAM_BURST, "burst=", "burst", NGX_RATELIMIT_OF_LIMIT,
+      NGX_RATELIMIT_A_NUMBER, 0, NGX_RATELIMIT_LEAKY,
+      NGX_RATELIMIT_AT(rule.spec.burst), 0, NGX_RATELIMIT_MAX_TOKENS - 1, NULL,
+      NULL, NULL, "0" },
+
+    { NGX_RATELIMIT_PARAM_NODELAY, "nodelay", "nodelay",
+      NGX_RATELIMIT_OF_LIMIT, NGX_RATELIMIT_A_FLAG, 0, NGX_RATELIMIT_LEAKY,
+      NGX_RATELIMIT_AT(rule.spec.nodelay), 0, 1, NULL, NULL, NULL, "off" },
+
+    { NGX_RATELIMIT_PARAM_DELAY, "delay=", "delay", NGX_RATELIMIT_OF_LIMIT,
+      NGX_RATELIMIT_A_NUMBER, 0, NGX_RATELIMIT_LEAKY,
+      NGX_RATELIMIT_AT(rule.spec.delay), 0, NGX_RATELIMIT_MAX_TOKENS - 1, NULL,
+      NULL, NULL, "0" },
+
+    { NGX_RATELIMIT_PARAM_SYNC, "sync=", "sync", NGX_RATELIMIT_IN_ALL,
+      NGX_RATELIMIT_A_CHOICE, NGX_RATELIMIT_SHARED, NGX_RATELIMIT_ANY,
+      NGX_RATELIMIT_AT(rule.sync), 0, 0, ngx_ratelimit_sync_names, NULL, NULL,
+      "lease" },
+
+    { NGX_RATELIMIT_PARAM_SHARDS, "shards=", "shards", NGX_RATELIMIT_IN_ALL,
+      NGX_RATELIMIT_A_NUMBER, NGX_RATELIMIT_SHARED, NGX_RATELIMIT_SPLITS,
+      NGX_RATELIMIT_AT(rule.shards), 2, NGX_RATELIMIT_MAX_SHARDS, NULL, NULL,
+      NULL, "not split" },
+
+    { NGX_RATELIMIT_PARAM_FAIL_MODE, "fail_mode=", "fail_mode",
+      NGX_RATELIMIT_IN_ALL, NGX_RATELIMIT_A_CHOICE, NGX_RATELIMIT_SHARED,
+      NGX_RATELIMIT_ANY, NGX_RATELIMIT_AT(rule.fail_mode),
+      NGX_RATELIMIT_FAIL_OPEN, 0, ngx_ratelimit_fail_mode_names, NULL, NULL,
+      "`ratelimit_fail_mode`" },
+
+    { NGX_RATELIMIT_PARAM_EMERGENCY, "emergency=", "emergency",
+      NGX_RATELIMIT_IN_ALL, NGX_RATELIMIT_A_TEXT,
+      NGX_RATELIMIT_CONSTANT|NGX_RATELIMIT_SHARED, NGX_RATELIMIT_ANY,
+      NGX_RATELIMIT_AT(rule.emergency), 0, 0, NULL,
+      ngx_ratelimit_set_emergency, "a rate without variables", "none" },
+
+    { NGX_RATELIMIT_PARAM_DRY_RUN, "dry_run", "dry_run", NGX_RATELIMIT_IN_ALL,
+      NGX_RATELIMIT_A_FLAG, 0, NGX_RATELIMIT_ANY,
+      NGX_RATELIMIT_AT(rule.dry_run), 0, 1, NULL, NULL, NULL, "off" },
+
+    { NGX_RATELIMIT_PARAM_COST, "cost=", "cost", NGX_RATELIMIT_IN_ALL,
+      NGX_RATELIMIT_A_NUMBER, NGX_RATELIMIT_VARIABLES|NGX_RATELIMIT_QUIET,
+      NGX_RATELIMIT_RATES, NGX_RATELIMIT_AT(rule.cost), 0,
+      NGX_RATELIMIT_MAX_TOKENS, NULL, NULL, NULL, "1" },
+
+    { NGX_RATELIMIT_PARAM_COST_HEADER, "cost_header=", "cost_header",
+      NGX_RATELIMIT_IN_ALL, NGX_RATELIMIT_A_NAME, 0, NGX_RATELIMIT_RATES,
+      NGX_RATELIMIT_AT(rule.cost_header), 0, 0, NULL,
+      ngx_ratelimit_set_cost_header, NULL, "none" },
+
+    { NGX_RATELIMIT_PARAM_COUNT_STATUS, "count_status=", "count_status",
+      NGX_RATELIMIT_IN_ALL, NGX_RATELIMIT_A_NUMBER,
+      NGX_RATELIMIT_LIST|NGX_RATELIMIT_FILLED, NGX_RATELIMIT_RATES,
+      NGX_RATELIMIT_AT(rule.statuses), 100, 599, NULL, NULL,
+      "statuses from 100 to 599", "every response" },
+
+    { NGX_RATELIMIT_PARAM_GROUP, "group=", "group", NGX_RATELIMIT_IN_ALL,
+      NGX_RATELIMIT_A_NAME, 0, NGX_RATELIMIT_ANY,
+      NGX_RATELIMIT_AT(rule.group), 0, 0, NULL, NULL, NULL, "none" },
+
+    { NGX_RATELIMIT_PARAM_PRIORITY, "priority=", "priority",
+      NGX_RATELIMIT_IN_ALL, NGX_RATELIMIT_A_NUMBER, 0, NGX_RATELIMIT_ANY,
+      NGX_RATELIMIT_AT(rule.priority), -NGX_RATELIMIT_MAX_PRIORITY,
+      NGX_RATELIMIT_MAX_PRIORITY, NULL, NULL, NULL, "0" },
+
+    { NGX_RATELIMIT_PARAM_PERCENT, "percent=", "percent",
+      NGX_RATELIMIT_IN_ALL, NGX_RATELIMIT_A_NUMBER, 0, NGX_RATELIMIT_ANY,
+      NGX_RATELIMIT_AT(rule.percent), 1, 100, NULL, NULL, NULL, "100" },
+
+    { NGX_RATELIMIT_PARAM_KEY, "key=", NULL, NGX_RATELIMIT_IN_RULE,
+      NGX_RATELIMIT_A_TEXT, 0, NGX_RATELIMIT_ANY, NGX_RATELIMIT_AT(rule.key),
+      0, 0, NULL, NULL, "a value with variables", "the zone's key" },
+
+    { NGX_RATELIMIT_PARAM_KEY, NULL, "key", NGX_RATELIMIT_OF_RULE,
+      NGX_RATELIMIT_A_TEXT, NGX_RATELIMIT_LIST|NGX_RATELIMIT_FILLED,
+      NGX_RATELIMIT_ANY, NGX_RATELIMIT_AT(rule.parts), 0, 0, NULL,
+      ngx_ratelimit_set_key, "1 to 8 parts", "the zone's key" },
+
+    { NGX_RATELIMIT_PARAM_MATCH, NULL, "match", NGX_RATELIMIT_OF_RULE,
+      NGX_RATELIMIT_AN_OBJECT, 0, NGX_RATELIMIT_ANY, NGX_RATELIMIT_NOWHERE,
+      0, 0, NULL, NULL, NULL, "every request" },
+
+    { NGX_RATELIMIT_PARAM_ROUTE, "match=", NULL, NGX_RATELIMIT_IN_RULE,
+      NGX_RATELIMIT_A_TEXT, 0, NGX_RATELIMIT_ANY, NGX_RATELIMIT_AT(rule.route),
+      0, 0, NULL, ngx_ratelimit_set_match,
+      "a path template, or \"~\" and a regular expression", "every path" },
+
+    { NGX_RATELIMIT_PARAM_ROUTE, NULL, "route", NGX_RATELIMIT_OF_MATCH,
+      NGX_RATELIMIT_A_TEXT, 0, NGX_RATELIMIT_ANY, NGX_RATELIMIT_AT(rule.route),
+      0, 0, NULL, ngx_ratelimit_set_route, "a path template", "every path" },
+
+    { NGX_RATELIMIT_PARAM_REGEX, NULL, "endpoint_regex",
+      NGX_RATELIMIT_OF_MATCH, NGX_RATELIMIT_A_TEXT, 0, NGX_RATELIMIT_ANY,
+      NGX_RATELIMIT_AT(rule.regex_text), 0, 0, NULL, ngx_ratelimit_set_regex,
+      "a regular expression", "every path" },
+
+    { NGX_RATELIMIT_PARAM_METHODS, "methods=", "methods",
+      NGX_RATELIMIT_IN_RULE|NGX_RATELIMIT_OF_MATCH, NGX_RATELIMIT_A_TEXT,
+      NGX_RATELIMIT_LIST, NGX_RATELIMIT_ANY, NGX_RATELIMIT_AT(rule.methods),
+      0, 0, NULL, ngx_ratelimit_set_method, "HTTP methods like \"GET\"",
+      "every method" },
+
+    { NGX_RATELIMIT_PARAM_TIER, "tier=", "tier",
+      NGX_RATELIMIT_IN_RULE|NGX_RATELIMIT_OF_MATCH, NGX_RATELIMIT_A_TEXT,
+      NGX_RATELIMIT_CONSTANT, NGX_RATELIMIT_ANY, NGX_RATELIMIT_AT(rule.tier),
+      0, 0, NULL, ngx_ratelimit_set_tier,
+      "the name of a tier: 1 to 64 bytes without variables and control "
+      "characters", "every tier" },
+
+    { NGX_RATELIMIT_PARAM_HOST, "host=", "host",
+      NGX_RATELIMIT_IN_RULE|NGX_RATELIMIT_OF_MATCH, NGX_RATELIMIT_A_TEXT,
+      NGX_RATELIMIT_LIST|NGX_RATELIMIT_CONSTANT, NGX_RATELIMIT_ANY,
+      NGX_RATELIMIT_AT(rule.hosts), 0, 0, NULL, ngx_ratelimit_set_host,
+      "host names like \"api.example.com\" or \"*.example.org\", without "
+      "variables", "every host" },
+
+    { NGX_RATELIMIT_PARAM_API_KEY, "api_key=", "api_key_pattern",
+      NGX_RATELIMIT_IN_RULE|NGX_RATELIMIT_OF_MATCH, NGX_RATELIMIT_A_TEXT,
+      NGX_RATELIMIT_LIST|NGX_RATELIMIT_CONSTANT, NGX_RATELIMIT_ANY,
+      NGX_RATELIMIT_AT(rule.api_keys), 0, 0, NULL, NULL,
+      "API keys like \"sk_live_*\" or \"sk_test_1\", with \"*\" and \"?\" for "
+      "any text and any character, without variables", "every request" },
+
+    { NGX_RATELIMIT_PARAM_TIERS, "tiers=", NULL, NGX_RATELIMIT_IN_RULE,
+      NGX_RATELIMIT_A_TEXT, NGX_RATELIMIT_CONSTANT, NGX_RATELIMIT_ANY,
+      NGX_RATELIMIT_AT(tiers), 0, 0, NULL, NULL,
+      "\"<tier>:<limit or rate>\", with commas between, without variables",
+      "none" },
+
+    { NGX_RATELIMIT_PARAM_TIERS, NULL, "tiers", NGX_RATELIMIT_OF_RULE,
+      NGX_RATELIMIT_AN_OBJECT, 0, NGX_RATELIMIT_ANY, NGX_RATELIMIT_NOWHERE,
+      0, 0, NULL, NULL, "amounts, by tier", "none" },
+
+    { NGX_RATELIMIT_PARAM_OVERRIDE, NULL, "override", NGX_RATELIMIT_OF_RULE,
+      NGX_RATELIMIT_AN_OBJECT, 0, NGX_RATELIMIT_ANY, NGX_RATELIMIT_NOWHERE,
+      0, 0, NULL, NULL, "amounts, by API key", "none" },
+
+    { NGX_RATELIMIT_PARAM_NONE, NULL, NULL, 0, NGX_RATELIMIT_A_NUMBER, 0, 0,
+      NGX_RATELIMIT_NOWHERE, 0, 0, NULL, NULL, NULL, NULL }
+};
+
+
+const ngx_ratelimit_exclusion_t  ngx_ratelimit_exclusions[] = {
+
+    /* what an algorithm does not have but for some values */
+
+    { NGX_RATELIMIT_PARAM_WINDOW,
+      NGX_RATELIMIT_BIT(CALENDAR_DAY)|NGX_RATELIMIT_BIT(CALENDAR_MONTH),
+      NGX_RATELIMIT_PARAM_ALGORITHM,
+      NGX_RATELIMIT_RATES ^ NGX_RATELIMIT_BIT(FIXED_WINDOW),
+      "algorithm fixed_window" },
+
+    { NGX_RATELIMIT_PARAM_SYNC,
+      NGX_RATELIMIT_BIT(SYNC_LEASE)|NGX_RATELIMIT_BIT(SYNC_ASYNC),
+      NGX_RATELIMIT_PARAM_ALGORITHM,
+      NGX_RATELIMIT_BIT(SLIDING_LOG)|NGX_RATELIMIT_BIT(CONCURRENCY),
+      "\"sync=strict\"" },
+
+    /* how much */
+
+    { NGX_RATELIMIT_PARAM_LIMIT, 0, NGX_RATELIMIT_PARAM_RATE, 0,
+      "one of them" },
+
+    { NGX_RATELIMIT_PARAM_WINDOW, 0, NGX_RATELIMIT_PARAM_RATE, 0,
+      "\"limit\" with the window" },
+
+    { NGX_RATELIMIT_PARAM_REFILL_RATE, 0, NGX_RATELIMIT_PARAM_RATE, 0,
+      "one of them" },
+
+    { NGX_RATELIMIT_PARAM_REFILL_RATE, 0, NGX_RATELIMIT_PARAM_LIMIT, 0,
+      "one of them" },
+
+    { NGX_RATELIMIT_PARAM_BURST, 0, NGX_RATELIMIT_PARAM_CAPACITY, 0,
+      "one of them" },
+
+    { NGX_RATELIMIT_PARAM_DELAY, 0, NGX_RATELIMIT_PARAM_NODELAY, 0,
+      "one of them" },
+
+    /* which requests */
+
+    { NGX_RATELIMIT_PARAM_REGEX, 0, NGX_RATELIMIT_PARAM_ROUTE, 0,
+      "one of them" },
+
+    /* how it counts */
+
+    { NGX_RATELIMIT_PARAM_COUNT_STATUS, 0, NGX_RATELIMIT_PARAM_COST_HEADER, 0,
+      "one of them" },
+
+    { NGX_RATELIMIT_PARAM_FAIL_MODE,
+      NGX_RATELIMIT_BIT(FAIL_LOCAL)|NGX_RATELIMIT_BIT(FAIL_CLOSED),
+      NGX_RATELIMIT_PARAM_EMERGENCY, 0, "\"fail_mode=open\"" },
+
+    { NGX_RATELIMIT_PARAM_SYNC,
+      NGX_RATELIMIT_BIT(SYNC_LEASE)|NGX_RATELIMIT_BIT(SYNC_ASYNC),
+      NGX_RATELIMIT_PARAM_COUNT_STATUS, 0, "\"sync=strict\"" },
+
+    { NGX_RATELIMIT_PARAM_FAIL_MODE, 0, NGX_RATELIMIT_PARAM_SYNC,
+      NGX_RATELIMIT_BIT(SYNC_ASYNC), "\"sync=lease\" or \"sync=strict\"" },
+
+    { NGX_RATELIMIT_PARAM_EMERGENCY, 0, NGX_RATELIMIT_PARAM_SYNC,
+      NGX_RATELIMIT_BIT(SYNC_ASYNC), "\"sync=lease\" or \"sync=strict\"" },
+
+    { NGX_RATELIMIT_PARAM_SHARDS, 0, NGX_RATELIMIT_PARAM_COUNT_STATUS, 0,
+      "one of them" },
+
+    { NGX_RATELIMIT_PARAM_SHARDS, 0, NGX_RATELIMIT_PARAM_COST_HEADER, 0,
+      "one of them" },
+
+    { NGX_RATELIMIT_PARAM_SHARDS, 0, NGX_RATELIMIT_PARAM_TIERS, 0,
+      "one of them" },
+
+    { NGX_RATELIMIT_PARAM_SHARDS, 0, NGX_RATELIMIT_PARAM_OVERRIDE, 0,
+      "one of them" },
+
+    { NGX_RATELIMIT_PARAM_FAIL_MODE, NGX_RATELIMIT_BIT(FAIL_LOCAL),
+      NGX_RATELIMIT_PARAM_SHARDS, 0,
+      "\"fail_mode=open\" or \"fail_mode=closed\"" },
+
+    { NGX_RATELIMIT_PARAM_NONE, 0, NGX_RATELIMIT_PARAM_NONE, 0, NULL }
+};
+
+
+void
+ngx_ratelimit_draft_init(ngx_ratelimit_draft_t *draft, ngx_uint_t in,
+    const ngx_ratelimit_rule_t *rule, ngx_pool_t *pool)
+{
+    ngx_memzero(draft, sizeof(ngx_ratelimit_draft_t));
+
+    if (rule) {
+        draft->rule = *rule;
+    }
+
+    draft->rule.cost = 1;
+    draft->rule.percent = 100;
+    draft->pool = pool;
+    draft->in = in;
+}
+
+
+const ngx_ratelimit_param_t *
+ngx_ratelimit_param(ngx_ratelimit_param_e id, ngx_uint_t in)
+{
+    const ngx_ratelimit_param_t  *p;
+
+    for (p = ngx_ratelimit_params; p->id; p++) {
+        if (p->id == id && (p->in & in)) {
+            return p;
+        }
+    }
+
+    return NULL;
+}
+
+
+const char *
+ngx_ratelimit_param_text(ngx_ratelimit_draft_t *draft,
+    const ngx_ratelimit_param_t *param, ngx_str_t *text)
+{
+    if (ngx_ratelimit_variables_in(text)) {
+
+        if (param->flags & NGX_RATELIMIT_VARIABLES) {
+            return ngx_ratelimit_param_variables(draft, param, text);
+        }
+
+        if ((param->flags & NGX_RATELIMIT_CONSTANT)
+            && (draft->in & NGX_RATELIMIT_IN_CONF))
+        {
+            return param->expected;
+        }
+    }
+
+    switch (param->kind) {
+
+    case NGX_RATELIMIT_A_NUMBER:
+    case NGX_RATELIMIT_A_CHOICE:
+        return ngx_ratelimit_param_parse(draft, param, text);
+
+    case NGX_RATELIMIT_A_NAME:
+        if (!ngx_ratelimit_name_valid(text->data, text->len)) {
+            return NGX_RATELIMIT_NAME;
+        }
+
+        break;
+
+    default:
+        if (param->set == NULL && text->len == 0) {
+            return param->expected;
+        }
+    }
+
+    if (param->set) {
+        return param->set(draft, text);
+    }
+
+    ngx_memcpy((u_char *) draft + param->offset, text, sizeof(ngx_str_t));
+
+    return NULL;
+}
+
+
+/* They are compiled when all is known. */
+static const char *
+ngx_ratelimit_param_variables(ngx_ratelimit_draft_t *draft,
+    const ngx_ratelimit_param_t *param, ngx_str_t *text)
+{
+    if (param->id == NGX_RATELIMIT_PARAM_COST) {
+        draft->cost_text = *text;
+        draft->rule.dynamic_cost = 1;
+
+    } else {
+        draft->limit_text = *text;
+        draft->rule.dynamic = 1;
+    }
+
+    return NULL;
+}
+
+
+static const char *
+ngx_ratelimit_param_parse(ngx_ratelimit_draft_t *draft,
+    const ngx_ratelimit_param_t *param, const ngx_str_t *text)
+{
+    int64_t     number;
+    uint64_t    n;
+    ngx_uint_t  minus;
+
+    if (param->kind == NGX_RATELIMIT_A_CHOICE) {
+        number = ngx_ratelimit_names_find(param->names, text->data, text->len);
+
+        return (number < 0)
+               ? ngx_ratelimit_param_expected(draft, param)
+               : ngx_ratelimit_param_number(draft, param, param->min + number);
+    }
+
+    minus = (param->min < 0 && text->len && text->data[0] == '-');
+
+    if (ngx_ratelimit_number_parse(text->data + minus, text->len - minus, 0,
+                                   (uint64_t) param->max, &n)
+        != 0)
+    {
+        return ngx_ratelimit_param_expected(draft, param);
+    }
+
+    number = minus ? -(int64_t) n : (int64_t) n;
+
+    return (number < param->min)
+           ? ngx_ratelimit_param_expected(draft, param)
+           : ngx_ratelimit_param_number(draft, param, number);
+}
+
+
+const char *
+ngx_ratelimit_param_expected(ngx_ratelimit_draft_t *draft,
+    const ngx_ratelimit_param_t *param)
+{
+    u_char  *p, *last;
+
+    p = draft->text;
+    last = draft->text + sizeof(draft->text) - 1;
+
+    if (param->expected) {
+        return param->expected;
+    }
+
+    if (param->kind == NGX_RATELIMIT_A_NAME) {
+        return NGX_RATELIMIT_NAME;
+    }
+
+    if (param->kind == NGX_RATELIMIT_A_CHOICE) {
+        p = ngx_ratelimit_names_write(p, last, param->names);
+
+    } else {
+        p = ngx_slprintf(p, last, "a whole number from %L to %L%s", param->min,
+                         param->max,
+                         (param->flags & NGX_RATELIMIT_VARIABLES)
+                         ? ", or a text with variables" : "");
+    }
+
+    *p = '\0';
+
+    return (const char *) draft->text;
+}
+
+
+const char *
+ngx_ratelimit_param_number(ngx_ratelimit_draft_t *draft,
+    const ngx_ratelimit_param_t *param, int64_t number)
+{
+    u_char       *place;
+    uint32_t      narrow;
+    ngx_uint_t   *item;
+    ngx_array_t  *list;
+
+    place = (u_char *) draft + param->offset;
+
+    if (param->flags & NGX_RATELIMIT_LIST) {
+        ngx_memcpy(&list, place, sizeof(ngx_array_t *));
+
+        if (list == NULL) {
+            list = ngx_array_create(draft->pool, 4, sizeof(ngx_uint_t));
+            ngx_memcpy(place, &list, sizeof(ngx_array_t *));
+        }
+
+        item = list ? ngx_array_push(list) : NULL;
+        if (item == NULL) {
+            return "";
+        }
+
+        *item = (ngx_uint_t) number;
+        return NULL;
+    }
+
+    if (param->kind == NGX_RATELIMIT_A_TIME) {
+        draft->window_us = (uint64_t) number * 1000000;
+        return NULL;
+    }
+
+    if (param->size == sizeof(uint32_t)) {
+        narrow = (uint32_t) number;
+        ngx_memcpy(place, &narrow, sizeof(uint32_t));
+
+    } else {
+        ngx_memcpy(place, &number, sizeof(int64_t));
+    }
+
+    return NULL;
+}
+
+
+int64_t
+ngx_ratelimit_param_stored(const ngx_ratelimit_draft_t *draft,
+    const ngx_ratelimit_param_t *param)
+{
+    int64_t        number;
+    uint32_t       narrow;
+    const u_char  *place;
+
+    place = (const u_char *) draft + param->offset;
+
+    if (param->size == sizeof(uint32_t)) {
+        ngx_memcpy(&narrow, place, sizeof(uint32_t));
+        return narrow;
+    }
+
+    ngx_memcpy(&number, place, sizeof(int64_t));
+
+    return number;
+}
+
+
+ngx_uint_t
+ngx_ratelimit_key_constant(const ngx_str_t *key)
+{
+    return !ngx_ratelimit_variables_in(key)
+           && !(key->len == 3 && ngx_strncmp(key->data, "all", 3) == 0);
+}
+
+
+ngx_uint_t
+ngx_ratelimit_variables_in(const ngx_str_t *text)
+{
+    return text->len
+           && ngx_strlchr(text->data, text->data + text->len, '$') != NULL;
+}
+
+
+static const char *
+ngx_ratelimit_set_rate(ngx_ratelimit_draft_t *draft, ngx_str_t *text)
+{
+    return ngx_ratelimit_rate_parse(text->data, text->len, &draft->tokens,
+                                    &draft->period_us);
+}
+
+
+static const char *
+ngx_ratelimit_set_window(ngx_ratelimit_draft_t *draft, ngx_str_t *text)
+{
+    int                           place;
+    ngx_int_t                     seconds;
+    const ngx_ratelimit_param_t  *param;
+
+    static const char *const  names[] = {
+        "calendar:day", "calendar:month", NULL
+    };
+
+    place = ngx_ratelimit_names_find(names, text->data, text->len);
+
+    if (place >= 0) {
+        draft->calendar = (ngx_ratelimit_calendar_e)
+                          (NGX_RATELIMIT_CALENDAR_DAY + place);
+        return NULL;
+    }
+
+    param = ngx_ratelimit_param(NGX_RATELIMIT_PARAM_WINDOW, draft->in);
+    seconds = text->len ? ngx_parse_time(text, 1) : NGX_ERROR;
+
+    if (seconds < param->min || seconds > param->max) {
+        return param->expected;
+    }
+
+    return ngx_ratelimit_param_number(draft, param, seconds);
+}
+
+
+static const char *
+ngx_ratelimit_set_emergency(ngx_ratelimit_draft_t *draft, ngx_str_t *text)
+{
+    ngx_ratelimit_spec_t    spec;
+    ngx_ratelimit_limit_t  *limit;
+
+    if (ngx_ratelimit_variables_in(text)) {
+        return "a rate without variables";
+    }
+
+    limit = ngx_palloc(draft->pool, sizeof(ngx_ratelimit_limit_t));
+    if (limit == NULL) {
+        return "";
+    }
+
+    ngx_memzero(&spec, sizeof(ngx_ratelimit_spec_t));
+    spec.algorithm = NGX_RATELIMIT_TOKEN_BUCKET;
+    draft->rule.emergency = limit;
+
+    return ngx_ratelimit_rule_limit(&spec, text, limit);
+}
+
+
+static const char *
+ngx_ratelimit_set_cost_header(ngx_ratelimit_draft_t *draft, ngx_str_t *text)
+{
+    ngx_str_t  *header;
+
+    header = &draft->rule.cost_header;
+
+    header->data = ngx_pnalloc(draft->pool, text->len);
+    if (header->data == NULL) {
+        return "";
+    }
+
+    header->len = text->len;
+    ngx_strlow(header->data, text->data, text->len);
+
+    return NULL;
+}
+
+
+/* A part, which has not what stands between parts. */
+static const char *
+ngx_ratelimit_set_key(ngx_ratelimit_draft_t *draft, ngx_str_t *text)
+{
+    ngx_ratelimit_rule_t  *rule;
+
+    rule = &draft->rule;
+
+    if (text->len == 0
+        || ngx_strlchr(text->data, text->data + text->len,
+                       NGX_RATELIMIT_PART_END))
+    {
+        return "a value with variables";
+    }
+
+    if (rule->nparts == NGX_RATELIMIT_MAX_PARTS) {
+        return "at most 8 parts";
+    }
+
+    if (rule->parts == NULL) {
+        rule->parts = ngx_palloc(draft->pool, NGX_RATELIMIT_MAX_PARTS
+                                              * sizeof(ngx_str_t));
+        if (rule->parts == NULL) {
+            return "";
+        }
+    }
+
+    rule->parts[rule->nparts++] = *text;
+
+    return NULL;
+}
+
+
+/* "/path", "~regular expression", "~*regular expression" */
+static const char *
+ngx_ratelimit_set_match(ngx_ratelimit_draft_t *draft, ngx_str_t *text)
+{
+    return (text->len && text->data[0] == '~')
+           ? ngx_ratelimit_set_regex(draft, text)
+           : ngx_ratelimit_set_route(draft, text);
+}
+
+
+static const char *
+ngx_ratelimit_set_route(ngx_ratelimit_draft_t *draft, ngx_str_t *text)
+{
+    u_char      *last;
+    const char  *wrong;
+
+    wrong = ngx_ratelimit_route_check(text->data, text->len);
+
+    if (wrong == NULL) {
+        draft->rule.route = *text;
+        return NULL;
+    }
+
+    last = ngx_slprintf(draft->text, draft->text + sizeof(draft->text) - 1,
+                        "a path template: %s", wrong);
+    *last = '\0';
+
+    return (const char *) draft->text;
+}
+
+
+/* It is compiled later: by ngx_ratelimit_policy_finish(), by rule_conf.c. */
+static const char *
+ngx_ratelimit_set_regex(ngx_ratelimit_draft_t *draft, ngx_str_t *text)
+{
+#if (NGX_PCRE)
+
+    if (text->len == 0) {
+        return "a regular expression";
+    }
+
+    draft->rule.regex_text = *text;
+
+    return NULL;
+
+#else
+
+    (void) draft;
+    (void) text;
+
+    return "a path template: this nginx is built without PCRE";
+
+#endif
+}
+
+
+static const char *
+ngx_ratelimit_set_method(ngx_ratelimit_draft_t *draft, ngx_str_t *text)
+{
+    ngx_uint_t  bit;
+
+    bit = draft->above->method(text->data, text->len);
+    draft->rule.methods |= bit;
+
+    return bit ? NULL : "HTTP methods like \"GET\"";
+}
+
+
+/* In lower case, as nginx has the request's. */
+static const char *
+ngx_ratelimit_set_host(ngx_ratelimit_draft_t *draft, ngx_str_t *text)
+{
+    ngx_ratelimit_glob_text_t  *host;
+
+    if (text->len == 0 || ngx_ratelimit_glob_check(text->data, text->len)) {
+        return "host names like \"api.example.com\" or \"*.example.org\", "
+               "without variables";
+    }
+
+    if (draft->hosts == NULL) {
+        draft->hosts = ngx_array_create(draft->pool, 2,
+                                        sizeof(ngx_ratelimit_glob_text_t));
+    }
+
+    host = draft->hosts ? ngx_array_push(draft->hosts) : NULL;
+    if (host == NULL) {
+        return "";
+    }
+
+    ngx_strlow(text->data, text->data, text->len);
+    host->data = text->data;
+    host->len = text->len;
+
+    draft->rule.hosts = draft->hosts->elts;
+    draft->rule.nhosts = draft->hosts->nelts;
+
+    return NULL;
+}
+
+
+/* nginx.conf may have others: what $variables of "ratelimit_tier" may say. */
+static const char *
+ngx_ratelimit_set_tier(ngx_ratelimit_draft_t *draft, ngx_str_t *text)
+{
+    const ngx_ratelimit_param_t  *param;
+
+    param = ngx_ratelimit_param(NGX_RATELIMIT_PARAM_TIER, draft->in);
+
+    if (text->len == 0
+        || (!(draft->in & NGX_RATELIMIT_IN_CONF)
+            && !ngx_ratelimit_tier_valid(text)))
+    {
+        return param->expected;
+    }
+
+    draft->rule.tier = *text;
+
+    return NULL;
+}
+
+
+ngx_uint_t
+ngx_ratelimit_tier_valid(const ngx_str_t *tier)
+{
+    size_t  i;
+
+    for (i = 0; i < tier->len; i++) {
+        if (tier->data[i] < ' ' || tier->data[i] == '$') {
+            return 0;
+        }
+    }
+
+    return tier->len && tier->len <= 64;
+}

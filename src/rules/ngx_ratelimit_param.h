@@ -1,0 +1,238 @@
+/*
+ * The parameters of a rule. Each is a row of one table: nginx.conf, documents,
+ * their messages, docs/directives.md and docs/openapi.yaml all come from it.
+ *
+ * And the draft: a rule while its parameters are read. Both readers fill it,
+ * then it becomes a rule in the same way.
+ */
+
+#ifndef NGX_RATELIMIT_PARAM_H_INCLUDED
+#define NGX_RATELIMIT_PARAM_H_INCLUDED
+
+#include "ngx_ratelimit_rule.h"
+
+/* where a parameter may stand: directives, and objects of a document */
+#define NGX_RATELIMIT_IN_LIMIT   0x01   /* "ratelimit" */
+#define NGX_RATELIMIT_IN_ZONE    0x02
+#define NGX_RATELIMIT_IN_RULE    0x04
+#define NGX_RATELIMIT_IN_CONF    0x07
+#define NGX_RATELIMIT_OF_RULE    0x08
+#define NGX_RATELIMIT_OF_MATCH   0x10
+#define NGX_RATELIMIT_OF_PARAMS  0x20
+#define NGX_RATELIMIT_OF_AMOUNT  0x40   /* of a tier, an override */
+#define NGX_RATELIMIT_OF_DOCUMENT  0x38
+
+/* flags of a parameter */
+#define NGX_RATELIMIT_VARIABLES  0x01   /* it may be text with variables */
+#define NGX_RATELIMIT_CONSTANT   0x02   /* "$" is an error in nginx.conf */
+#define NGX_RATELIMIT_LIST       0x04   /* of such values; an array in JSON */
+#define NGX_RATELIMIT_FILLED     0x08   /* a list that is not empty */
+#define NGX_RATELIMIT_QUIET      0x10   /* 1 in JSON says nothing */
+#define NGX_RATELIMIT_SHARED     0x20   /* beyond its first value it needs
+                                           Redis */
+
+typedef enum {
+    NGX_RATELIMIT_A_NUMBER = 0,  /* a whole one from min to max */
+    NGX_RATELIMIT_A_REAL,
+    NGX_RATELIMIT_A_FLAG,        /* nginx.conf has it without a value */
+    NGX_RATELIMIT_A_CHOICE,      /* of names: the first is stored as min */
+    NGX_RATELIMIT_A_NAME,        /* see ngx_ratelimit_name_valid() */
+    NGX_RATELIMIT_A_TEXT,
+    NGX_RATELIMIT_A_TIME,        /* a text, or seconds in JSON */
+    NGX_RATELIMIT_AN_OBJECT
+} ngx_ratelimit_kind_e;
+
+typedef enum {
+    NGX_RATELIMIT_PARAM_NONE = 0,
+    NGX_RATELIMIT_PARAM_ZONE,
+    NGX_RATELIMIT_PARAM_ID,
+    NGX_RATELIMIT_PARAM_REDIS,
+    NGX_RATELIMIT_PARAM_STATE,
+    NGX_RATELIMIT_PARAM_CLEAR,
+    NGX_RATELIMIT_PARAM_ALGORITHM,
+    NGX_RATELIMIT_PARAM_PARAMS,
+    NGX_RATELIMIT_PARAM_RATE,
+    NGX_RATELIMIT_PARAM_LIMIT,
+    NGX_RATELIMIT_PARAM_WINDOW,
+    NGX_RATELIMIT_PARAM_CAPACITY,
+    NGX_RATELIMIT_PARAM_REFILL_RATE,
+    NGX_RATELIMIT_PARAM_BURST,
+    NGX_RATELIMIT_PARAM_NODELAY,
+    NGX_RATELIMIT_PARAM_DELAY,
+    NGX_RATELIMIT_PARAM_SYNC,
+    NGX_RATELIMIT_PARAM_SHARDS,
+    NGX_RATELIMIT_PARAM_FAIL_MODE,
+    NGX_RATELIMIT_PARAM_EMERGENCY,
+    NGX_RATELIMIT_PARAM_DRY_RUN,
+    NGX_RATELIMIT_PARAM_COST,
+    NGX_RATELIMIT_PARAM_COST_HEADER,
+    NGX_RATELIMIT_PARAM_COUNT_STATUS,
+    NGX_RATELIMIT_PARAM_GROUP,
+    NGX_RATELIMIT_PARAM_PRIORITY,
+    NGX_RATELIMIT_PARAM_PERCENT,
+    NGX_RATELIMIT_PARAM_KEY,
+    NGX_RATELIMIT_PARAM_MATCH,
+    NGX_RATELIMIT_PARAM_ROUTE,
+    NGX_RATELIMIT_PARAM_REGEX,
+    NGX_RATELIMIT_PARAM_METHODS,
+    NGX_RATELIMIT_PARAM_TIER,
+    NGX_RATELIMIT_PARAM_HOST,
+    NGX_RATELIMIT_PARAM_API_KEY,
+    NGX_RATELIMIT_PARAM_TIERS,
+    NGX_RATELIMIT_PARAM_OVERRIDE,
+    NGX_RATELIMIT_PARAM_ALL            /* their number */
+} ngx_ratelimit_param_e;
+
+typedef struct ngx_ratelimit_draft_s  ngx_ratelimit_draft_t;
+
+/*
+ * Reads a text, or an item of a list, which lives as long as the draft's pool.
+ * Returns NULL, or what was expected as a constant string; "": memory is out.
+ */
+typedef const char *(*ngx_ratelimit_set_pt)(ngx_ratelimit_draft_t *draft,
+    ngx_str_t *text);
+
+typedef struct {
+    ngx_ratelimit_param_e   id;          /* NONE: the table ends here */
+    const char             *conf;        /* in nginx.conf: "rate=", "nodelay";
+                                            or NULL */
+    const char             *json;        /* in a document; or NULL */
+    ngx_uint_t              in;          /* where it stands: bits */
+    ngx_ratelimit_kind_e    kind;
+    ngx_uint_t              flags;
+    ngx_uint_t              algorithms;  /* that have it: bits; 0: it is none
+                                            of a rule's */
+    size_t                  offset;      /* in a draft, where it is stored */
+    size_t                  size;
+    int64_t                 min;
+    int64_t                 max;
+    const char *const      *names;       /* of a CHOICE; NULL behind them */
+    ngx_ratelimit_set_pt    set;         /* NULL: it is stored as it is */
+    const char             *expected;    /* for messages; NULL: the rest of the
+                                            row says it */
+    const char             *standard;    /* without it; for the documentation */
+} ngx_ratelimit_param_t;
+
+/* Parameters that exclude each other; the message is at the first. */
+typedef struct {
+    ngx_ratelimit_param_e   at;
+    ngx_uint_t              at_values;     /* bits of a CHOICE; 0: any */
+    ngx_ratelimit_param_e   with;
+    ngx_uint_t              with_values;
+    const char             *expected;
+} ngx_ratelimit_exclusion_t;
+
+struct ngx_ratelimit_draft_s {
+    ngx_ratelimit_rule_t    rule;
+    ngx_pool_t             *pool;
+    ngx_uint_t              in;          /* where it is read: bits */
+    uint64_t                says;        /* bits of ngx_ratelimit_param_e */
+    const ngx_ratelimit_above_t  *above; /* its methods */
+    unsigned                unknown:1;   /* the algorithm is none */
+
+    /* the limit, as it is said; 0: it is not */
+    uint64_t                limit;
+    uint64_t                capacity;
+    uint64_t                window_us;
+    uint64_t                tokens;      /* of the rate or the refill rate */
+    uint64_t                period_us;
+    ngx_ratelimit_calendar_e  calendar;
+
+    ngx_str_t               limit_text;  /* a limit or rate with variables */
+    ngx_str_t               cost_text;   /* the same of a cost */
+    ngx_array_t            *hosts;
+
+    /* of nginx.conf alone */
+    ngx_str_t               zone;        /* "name", "name:size" */
+    ngx_str_t               redis;
+    ngx_str_t               state;
+    ngx_str_t               tiers;
+    ngx_uint_t              clear;       /* ngx_uint_t: of "off" and "on" */
+
+    /*
+     * Adds what is wrong with a parameter (NULL: with the limit as a whole).
+     * beside: with what else, a text of its own as in 'beside "rate"'; or NULL.
+     */
+    void                  (*wrong)(ngx_ratelimit_draft_t *draft,
+                                   const ngx_ratelimit_param_t *param,
+                                   const char *beside, const char *expected);
+    void                   *data;        /* of wrong() */
+
+    u_char                  text[256];   /* of messages */
+};
+
+extern const ngx_ratelimit_param_t      ngx_ratelimit_params[];
+extern const ngx_ratelimit_exclusion_t  ngx_ratelimit_exclusions[];
+
+#define ngx_ratelimit_says(draft, param)                                      \
+    (((draft)->says >> NGX_RATELIMIT_PARAM_##param) & 1)
+
+
+/* param.c */
+
+/* A draft with the defaults; rule: what of it is known already, or NULL. */
+void ngx_ratelimit_draft_init(ngx_ratelimit_draft_t *draft, ngx_uint_t in,
+    const ngx_ratelimit_rule_t *rule, ngx_pool_t *pool);
+
+/* The row of a parameter where it may stand, or NULL. */
+const ngx_ratelimit_param_t *ngx_ratelimit_param(ngx_ratelimit_param_e id,
+    ngx_uint_t in);
+
+/*
+ * Sets a parameter, or adds to a list: what nginx.conf has as text, and JSON
+ * as a string; a number that is in its range, or a flag. Returns as set() does.
+ */
+const char *ngx_ratelimit_param_text(ngx_ratelimit_draft_t *draft,
+    const ngx_ratelimit_param_t *param, ngx_str_t *text);
+const char *ngx_ratelimit_param_number(ngx_ratelimit_draft_t *draft,
+    const ngx_ratelimit_param_t *param, int64_t number);
+
+/* What a parameter expects, as text in the draft or a constant one. */
+const char *ngx_ratelimit_param_expected(ngx_ratelimit_draft_t *draft,
+    const ngx_ratelimit_param_t *param);
+
+/* The number that is stored. */
+int64_t ngx_ratelimit_param_stored(const ngx_ratelimit_draft_t *draft,
+    const ngx_ratelimit_param_t *param);
+
+/*
+ * Whether a key, as it is written, counts all clients together and may not be
+ * meant to: it has no variable, and is not "all".
+ */
+ngx_uint_t ngx_ratelimit_key_constant(const ngx_str_t *key);
+
+/* Whether a document may have a tier of that name. */
+ngx_uint_t ngx_ratelimit_tier_valid(const ngx_str_t *tier);
+
+/* Whether a text has variables. */
+ngx_uint_t ngx_ratelimit_variables_in(const ngx_str_t *text);
+
+
+/* draft.c: when all parameters are read */
+
+/* What excludes each other. Problems go to draft->wrong(). */
+void ngx_ratelimit_draft_exclude(ngx_ratelimit_draft_t *draft);
+
+/*
+ * That, what the algorithm does not have, and the defaults that depend on other
+ * parameters.
+ */
+void ngx_ratelimit_draft_combine(ngx_ratelimit_draft_t *draft);
+
+/*
+ * The rule's spec and limit, of parameters that are right each for itself.
+ * Returns NGX_OK, or NGX_DECLINED with the problem added.
+ */
+ngx_int_t ngx_ratelimit_draft_limit(ngx_ratelimit_draft_t *draft);
+
+/* Of a rule with a limit: whether its counters can be split. The same. */
+ngx_int_t ngx_ratelimit_draft_split(ngx_ratelimit_draft_t *draft);
+
+/*
+ * The amount that is said. bucket: the algorithm has a capacity of its own;
+ * without one the capacity is the limit.
+ */
+void ngx_ratelimit_draft_amount(const ngx_ratelimit_draft_t *draft,
+    ngx_uint_t bucket, ngx_ratelimit_amount_t *amount);
+
+#endif /* NGX_RATELIMIT_PARAM_H_INCLUDED */
