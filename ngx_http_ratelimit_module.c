@@ -412,7 +412,7 @@ ngx_http_ratelimit_init_process(ngx_cycle_t *cycle)
     for (i = 0; i < conf->zones.nelts; i++) {
         ngx_ratelimit_zone_begin(&zones[i]->limiter.zone, cycle->log);
 
-        if (ngx_ratelimit_leased_begin(&zones[i]->limiter, cycle->log)
+        if (ngx_ratelimit_refill_begin(&zones[i]->limiter, cycle->log)
             != NGX_OK
             || ngx_ratelimit_sync_begin(&zones[i]->limiter, cycle) != NGX_OK)
         {
@@ -441,7 +441,7 @@ ngx_http_ratelimit_exit_process(ngx_cycle_t *cycle)
     zones = conf->zones.elts;
 
     for (i = 0; i < conf->zones.nelts; i++) {
-        ngx_ratelimit_leased_end(&zones[i]->limiter);
+        ngx_ratelimit_refill_end(&zones[i]->limiter);
         ngx_ratelimit_sync_end(&zones[i]->limiter);
         ngx_ratelimit_zone_end(&zones[i]->limiter.zone);
     }

@@ -1,6 +1,6 @@
 /*
- * Where a counter can be taken: in shared memory, or in Redis. Inside the
- * engine only.
+ * Backends: how a counter is kept. A check takes each counter by the functions
+ * of its backend and knows nothing else of it. Inside the engine only.
  */
 
 #ifndef NGX_RATELIMIT_BACKEND_H_INCLUDED
@@ -9,58 +9,159 @@
 #include "ngx_ratelimit_check.h"
 #include "ngx_ratelimit_lease.h"
 
+/* If a function is NULL, the backend has nothing to do for it. */
+struct ngx_ratelimit_backend_s {
+
+    /* Takes the cost: fills the answer and its source, or sets asks. */
+    void  (*take)(ngx_ratelimit_counter_t *counter);
+
+    /*
+     * Asks Redis for a counter that has set asks, and adds to the answers that
+     * the check waits for. ngx_ratelimit_check_answered() follows, before this
+     * returns only if memory is out.
+     */
+    void  (*ask)(ngx_ratelimit_counter_t *counter);
+
+    /* The check ends: Redis' answer is not for it any more. */
+    void  (*leave)(ngx_ratelimit_counter_t *counter);
+
+    /* Gives back tokens that were granted. */
+    void  (*give)(ngx_ratelimit_counter_t *counter, uint32_t tokens);
+
+    /*
+     * Takes the counter's charge, which the request has spent already, as far
+     * as this gateway can, and leaves in charge what Redis has to be told.
+     */
+    void  (*charge)(ngx_ratelimit_counter_t *counter);
+};
+
+/* in this gateway's table: there is no Redis, or it has no answer */
+extern const ngx_ratelimit_backend_t  ngx_ratelimit_local;
+
+/* nothing was taken anywhere: Redis has no answer, and the request passes */
+extern const ngx_ratelimit_backend_t  ngx_ratelimit_nowhere;
+
+/* Redis is asked for each request, sync=strict */
+extern const ngx_ratelimit_backend_t  ngx_ratelimit_strict;
+
+/* this gateway answers out of a lease, or by what it last knew: sync=async */
+extern const ngx_ratelimit_backend_t  ngx_ratelimit_leased;
+
+/* parts in several hash slots of Redis, each with its share of the limit */
+extern const ngx_ratelimit_backend_t  ngx_ratelimit_parts;
+
+
+/* counter.c: what the backends share */
+
+/* nginx's cached monotonic clock, which no step of the system's clock moves */
+#define ngx_ratelimit_local_now_us()  ((uint64_t) ngx_current_msec * 1000)
+
+/* One of the answers has come that the check waits for. */
+void ngx_ratelimit_check_answered(ngx_ratelimit_check_t *check);
+
+/* Names the counter on this gateway: the client's hash and the rule. */
+ngx_ratelimit_id_t ngx_ratelimit_counter_id(
+    const ngx_ratelimit_counter_t *counter);
+
 /*
- * Counters in this node's table: those of zones without Redis; those that
- * stand in for one in Redis (fail_mode=local), or for its emergency.
+ * What a token of the counter weighs here, in half tokens: two or, if this
+ * gateway counts alone, as many as there are gateways.
+ */
+uint32_t ngx_ratelimit_counter_weight(const ngx_ratelimit_counter_t *counter);
+
+/*
+ * How old the tokens are that the counter's answer granted to a call of
+ * asked_us. A give-back says so: tokens of a window as old as that do not come
+ * to the next one, however late the call runs.
+ */
+uint64_t ngx_ratelimit_counter_age_us(const ngx_ratelimit_counter_t *counter,
+    uint64_t asked_us);
+
+/*
+ * Names the counter's lease. Under sync=async it is another one, so that a rule
+ * whose sync changes does not take spent tokens for tokens in hand.
+ */
+static ngx_inline ngx_ratelimit_id_t
+ngx_ratelimit_leased_id(const ngx_ratelimit_counter_t *counter)
+{
+    ngx_ratelimit_id_t  id;
+
+    id = ngx_ratelimit_counter_id(counter);
+    id.lo ^= (counter->rule->sync == NGX_RATELIMIT_SYNC_ASYNC);
+
+    return id;
+}
+
+/* A lease that is locked, and what is known to it now. */
+typedef struct {
+    ngx_ratelimit_lease_env_t    env;
+    ngx_ratelimit_lease_entry_t  entry;
+} ngx_ratelimit_locked_t;
+
+/*
+ * Locks the counter's lease until ngx_ratelimit_leased_unlock(), made if there
+ * is none and make is set. NULL, and nothing is locked: there is none, no place
+ * is free, or the zone has no leases.
+ */
+ngx_ratelimit_lease_t *ngx_ratelimit_leased_lock(
+    const ngx_ratelimit_counter_t *counter, ngx_uint_t make,
+    ngx_ratelimit_locked_t *locked);
+
+#define ngx_ratelimit_leased_unlock(locked)                                   \
+    ngx_ratelimit_leases_unlock(&(locked)->entry)
+
+/*
+ * Whether Redis was asked at asked_us, but a counter was reset since, maybe
+ * this one: then the answer must not be remembered.
+ */
+ngx_uint_t ngx_ratelimit_forgotten(const ngx_ratelimit_limiter_t *limiter,
+    uint64_t asked_us);
+
+
+/*
+ * local.c: counters in this gateway's table
  *
- * Takes the cost; the counter's answer tells whether it was granted.
+ * take: takes the cost; the answer tells whether it was granted. charge: tokens
+ * that were spent already: what is not there is owed, up to the capacity; the
+ * answer then says what is left, unless Redis gave it. give: so many of the
+ * tokens that were taken come back.
  */
 void ngx_ratelimit_local_take(ngx_ratelimit_counter_t *counter);
-
-/*
- * Takes tokens that the request has spent beyond its cost: what is not there is
- * owed, up to the capacity. The answer then says what is left, unless it is
- * Redis' own.
- */
 void ngx_ratelimit_local_charge(ngx_ratelimit_counter_t *counter,
     uint32_t tokens);
-
-/* Gives back so many of the tokens that were taken. */
 void ngx_ratelimit_local_give(ngx_ratelimit_counter_t *counter,
     uint32_t tokens);
 
 /*
- * Makes the counter here what Redis has answered: what it goes on from when
- * Redis has no answer. Of workers that have answers at a time the last to come
- * here wins.
+ * Sets the counter here to what Redis has answered. It goes on from there when
+ * Redis has no answer. If several workers have answers, the last one wins.
  */
 void ngx_ratelimit_local_note(ngx_ratelimit_counter_t *counter);
 
-/*
- * Makes the counter here have so many left at most: Redis has said that there
- * are no more.
- */
+/* Redis has said that there are no more than so many left. */
 void ngx_ratelimit_local_lower(ngx_ratelimit_counter_t *counter,
     uint32_t remaining);
 
-/*
- * What a token of the counter weighs here, in half tokens: two, or where this
- * gateway goes on alone as many as there are gateways.
- */
-uint32_t ngx_ratelimit_local_weight(const ngx_ratelimit_counter_t *counter);
 
 /*
- * slots.c: concurrency on this node; hold takes a slot that Redis has granted,
- * whatever is left here; free ends what the others were granted
+ * permits.c: concurrency on this gateway. hold takes a permit that Redis has
+ * granted, whatever is left here; free ends what the others granted.
  */
-void ngx_ratelimit_slot_take(ngx_ratelimit_counter_t *counter);
-void ngx_ratelimit_slot_hold(ngx_ratelimit_counter_t *counter);
-void ngx_ratelimit_slot_free(ngx_ratelimit_counter_t *counter);
+void ngx_ratelimit_permit_take(ngx_ratelimit_counter_t *counter);
+void ngx_ratelimit_permit_hold(ngx_ratelimit_counter_t *counter);
+void ngx_ratelimit_permit_free(ngx_ratelimit_counter_t *counter);
 
 /*
- * fallback.c: Redis has no answer for the counter, which its reason tells;
- * wait_ms: for so long it will not be asked. The counter's answer is zero, and
- * becomes what its fail mode says.
+ * A permit in Redis expires after so long unless its worker renews it, which it
+ * does three times in that time.
+ */
+#define NGX_RATELIMIT_PERMIT_US  30000000
+
+
+/*
+ * fallback.c: Redis has no answer for the counter, as its reason tells, and
+ * will not be asked for wait_ms. The answer is zero; it becomes what the fail
+ * mode says, and so does the backend.
  */
 void ngx_ratelimit_fallback(ngx_ratelimit_counter_t *counter,
     ngx_msec_t wait_ms);
@@ -69,193 +170,43 @@ void ngx_ratelimit_fallback(ngx_ratelimit_counter_t *counter,
 void ngx_ratelimit_fallback_note(ngx_ratelimit_counter_t *counter,
     uint64_t asked_us);
 
-/* Whether what a counter was granted was taken in this node's table, too. */
-ngx_uint_t ngx_ratelimit_fallback_here(const ngx_ratelimit_counter_t *counter);
 
-/* what local counters' names are made of: the client's key and the rule */
-ngx_ratelimit_id_t ngx_ratelimit_local_id(
-    const ngx_ratelimit_counter_t *counter);
-
-/* nginx's cached monotonic clock, which no step of the system's clock moves */
-#define ngx_ratelimit_local_now_us()  ((uint64_t) ngx_current_msec * 1000)
-
-/*
- * A slot in Redis is held for so long, unless its worker says so again, which
- * it does three times in that time.
- */
-#define NGX_RATELIMIT_LEASE_US  30000000
+/* strict.c */
 
 typedef enum {
-    NGX_RATELIMIT_REMOTE_TAKE = 0,
-    NGX_RATELIMIT_REMOTE_GIVE,      /* back what was granted */
-    NGX_RATELIMIT_REMOTE_SETTLE,    /* charge, refund */
-    NGX_RATELIMIT_REMOTE_FREE,      /* slots */
-    NGX_RATELIMIT_REMOTE_RENEW      /* slots */
-} ngx_ratelimit_remote_e;
+    NGX_RATELIMIT_STRICT_TAKE = 0,
+    NGX_RATELIMIT_STRICT_SETTLE,    /* charge, refund */
+    NGX_RATELIMIT_STRICT_FREE,      /* permits */
+    NGX_RATELIMIT_STRICT_RENEW      /* permits */
+} ngx_ratelimit_strict_e;
 
-/*
- * Asks Redis for all counters of the client in one call, all or nothing.
- * ngx_ratelimit_check_answered() follows, before this returns only where
- * memory is out.
- */
-void ngx_ratelimit_remote_take(ngx_ratelimit_client_t *client);
-
-/* Tells Redis; nobody waits for that. */
-void ngx_ratelimit_remote_tell(ngx_ratelimit_client_t *client,
-    ngx_ratelimit_remote_e what);
-
-/*
- * One call for one counter, of a bucket or a window: what a lease asks for, and
- * what goes back to it, age_us after it was taken; nobody waits for that. The
- * handler is told of a late reply, too. Returns NULL when memory is out.
- */
-ngx_ratelimit_redis_call_t *ngx_ratelimit_remote_ask(
-    ngx_ratelimit_counter_t *counter, const ngx_ratelimit_lease_ask_t *ask,
-    ngx_ratelimit_redis_handler_pt handler, void *data);
-void ngx_ratelimit_remote_give(ngx_ratelimit_counter_t *counter,
-    uint32_t tokens, uint64_t age_us);
-
-/*
- * How old tokens are that the counter's answer granted, to a call of asked_us,
- * for who gives them back: of a window as old as that, so that they do not come
- * to the next one, however late the call runs.
- */
-uint64_t ngx_ratelimit_remote_age_us(const ngx_ratelimit_counter_t *counter,
-    uint64_t asked_us);
-
-/*
- * The four values of a counter in an answer of Redis. Whatever stands there,
- * the answer stays in its ranges: NGX_DECLINED, where it would not.
- */
-ngx_int_t ngx_ratelimit_remote_read(const int64_t *values,
-    const ngx_ratelimit_limit_t *limit, ngx_ratelimit_answer_t *answer);
-
-#define NGX_RATELIMIT_REMOTE_VALUES  4   /* of a counter */
-
-/* A counter's 8 bytes in Redis, of its client's hash and its rule. */
-void ngx_ratelimit_remote_field(u_char *field,
-    const ngx_ratelimit_counter_t *counter);
-
-/* One of those that a check waits for has its answer. */
-void ngx_ratelimit_check_answered(ngx_ratelimit_check_t *check);
+/* Tells Redis, with one call for each client; nobody waits for that. */
+void ngx_ratelimit_strict_tell(ngx_ratelimit_check_t *check,
+    ngx_ratelimit_strict_e what);
 
 
 /*
- * leased.c: counters in Redis that this node answers for, by sync=lease and
- * async. take: fills the answer, or sets asks: then Redis has to be asked, by
- * ngx_ratelimit_holder_join().
- */
-void ngx_ratelimit_leased_take(ngx_ratelimit_counter_t *counter);
-
-/*
- * A request that costs nothing passes in any case, so it asks nobody: the
- * answer is what this gateway knows, or that of a counter that nobody has used.
- */
-void ngx_ratelimit_leased_look(ngx_ratelimit_counter_t *counter);
-
-/*
- * What Redis has said of a strict counter whose requests may cost nothing is
- * kept for those.
+ * leased.c: Redis has answered a strict counter whose requests may cost
+ * nothing, and what it said is kept for those.
  */
 void ngx_ratelimit_leased_note(const ngx_ratelimit_counter_t *counter);
 
-/* Of a counter that asks alone: Redis has answered; or it has not. */
+/* Redis has answered, or not, a counter that asks alone. */
 void ngx_ratelimit_leased_tell(ngx_ratelimit_counter_t *counter,
     ngx_uint_t answered);
 
-/*
- * give: tokens that were granted come back. settle: the counter's charge or
- * refund; what of a charge is not in the lease remains to be asked of Redis.
- */
-void ngx_ratelimit_leased_give(ngx_ratelimit_counter_t *counter,
-    uint32_t tokens);
-void ngx_ratelimit_leased_settle(ngx_ratelimit_counter_t *counter);
 
-/*
- * Names the counter's lease. Those of async are others: tokens in hand are none
- * that have been spent, where a rule's sync changes.
- */
-static ngx_inline ngx_ratelimit_id_t
-ngx_ratelimit_leased_id(const ngx_ratelimit_counter_t *counter)
-{
-    ngx_ratelimit_id_t  id;
-
-    id = ngx_ratelimit_local_id(counter);
-    id.lo ^= (counter->rule->sync == NGX_RATELIMIT_SYNC_ASYNC);
-
-    return id;
-}
-
-/*
- * Whether what Redis was asked at asked_us is not to be remembered: a counter
- * was reset since, and maybe this one.
- */
-static ngx_inline ngx_uint_t
-ngx_ratelimit_forgotten(const ngx_ratelimit_limiter_t *limiter,
-    uint64_t asked_us)
-{
-    uint64_t  forgot_us;
-
-    if (limiter->zone.leases == NULL) {
-        return 0;
-    }
-
-    forgot_us = ngx_ratelimit_leases_forgot_us(limiter->zone.leases);
-
-    return forgot_us && forgot_us >= asked_us;
-}
-
-/* What is known to a lease now. */
-void ngx_ratelimit_leased_env(const ngx_ratelimit_limiter_t *limiter,
-    ngx_ratelimit_lease_env_t *env);
-
-/*
- * holder.c: this worker's part in a counter's lease. join: the counter waits
- * until its holder has asked Redis; ngx_ratelimit_check_answered() follows,
- * before this returns only where memory is out. leave: it waits no more. ahead:
- * more is asked for, and nobody waits; of async, what was spent is debited.
- * watch: what is in hand goes back in time.
- *
- * owe: of async, where there is no place for a lease: the next call debits so
- * many more; if that call fails, or memory is out, Redis is not told of them.
- * unowe: tokens come back; returns how many of them no call has debited yet.
- * The caller gives back the others.
- */
-void ngx_ratelimit_holder_join(ngx_ratelimit_counter_t *counter);
-void ngx_ratelimit_holder_leave(ngx_ratelimit_counter_t *counter);
-void ngx_ratelimit_holder_ahead(ngx_ratelimit_counter_t *counter);
-void ngx_ratelimit_holder_watch(ngx_ratelimit_counter_t *counter);
-void ngx_ratelimit_holder_owe(ngx_ratelimit_counter_t *counter,
-    uint32_t tokens);
-uint32_t ngx_ratelimit_holder_unowe(ngx_ratelimit_counter_t *counter,
-    uint32_t tokens);
-
-/*
- * shards.c: counters that are split, each part in another slot of Redis, with
- * its share of the limit. take: answers where all parts are known to deny, else
- * sets asks: then Redis is asked by join, one part after the other, until one
- * grants; ngx_ratelimit_check_answered() follows, before join returns only if
- * memory is out. leave: it waits no more. give: what a part has granted comes
- * back to it. prepare: a rule's shares; NGX_ERROR: memory is out.
- */
-ngx_int_t ngx_ratelimit_shards_prepare(ngx_ratelimit_rule_t *rule,
+/* parts.c: makes a rule's shares; NGX_ERROR: memory is out */
+ngx_int_t ngx_ratelimit_parts_prepare(ngx_ratelimit_rule_t *rule,
     ngx_pool_t *pool);
-void ngx_ratelimit_shards_take(ngx_ratelimit_counter_t *counter);
-void ngx_ratelimit_shards_join(ngx_ratelimit_counter_t *counter);
-void ngx_ratelimit_shards_leave(ngx_ratelimit_counter_t *counter);
-void ngx_ratelimit_shards_give(ngx_ratelimit_counter_t *counter,
-    uint32_t tokens);
 
-/* A part as Redis is asked for it: what counter->shard is called, its limit. */
+/* A part as Redis is asked for it: the name of counter->part, its limit. */
 typedef struct {
     ngx_ratelimit_counter_t  counter;
     ngx_ratelimit_client_t   client;
-} ngx_ratelimit_shard_t;
+} ngx_ratelimit_part_t;
 
-void ngx_ratelimit_shards_part(ngx_ratelimit_counter_t *counter,
-    ngx_ratelimit_shard_t *shard);
-
-/* A round trip to Redis, as this worker's holders see it. */
-ngx_uint_t ngx_ratelimit_holder_rtt_ms(const ngx_ratelimit_limiter_t *limiter);
+void ngx_ratelimit_parts_get(ngx_ratelimit_counter_t *counter,
+    ngx_ratelimit_part_t *part);
 
 #endif /* NGX_RATELIMIT_BACKEND_H_INCLUDED */

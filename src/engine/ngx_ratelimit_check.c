@@ -3,14 +3,15 @@
  * Redis; then the outcome.
  */
 
-#include "ngx_ratelimit_backend.h"
+#include "ngx_ratelimit_script.h"
 
 #include "ngx_ratelimit_hash.h"
 
 static void ngx_ratelimit_check_clients(ngx_ratelimit_check_t *check);
-static ngx_uint_t ngx_ratelimit_check_local(ngx_ratelimit_check_t *check);
-static void ngx_ratelimit_check_remote(ngx_ratelimit_check_t *check);
-static void ngx_ratelimit_check_complete(ngx_ratelimit_check_t *check);
+static ngx_uint_t ngx_ratelimit_check_take(ngx_ratelimit_check_t *check);
+static const ngx_ratelimit_backend_t *ngx_ratelimit_check_backend(
+    const ngx_ratelimit_counter_t *counter);
+static void ngx_ratelimit_check_ask(ngx_ratelimit_check_t *check);
 static void ngx_ratelimit_check_decide(ngx_ratelimit_check_t *check);
 static ngx_ratelimit_status_e ngx_ratelimit_check_status(
     const ngx_ratelimit_counter_t *counter, uint64_t *delay_us);
@@ -20,11 +21,16 @@ static ngx_uint_t ngx_ratelimit_check_stricter(
     const ngx_ratelimit_counter_t *one, ngx_ratelimit_status_e status,
     const ngx_ratelimit_counter_t *two, ngx_ratelimit_status_e than);
 static void ngx_ratelimit_check_give_back(ngx_ratelimit_check_t *check);
-static void ngx_ratelimit_check_leave(ngx_ratelimit_check_t *check);
 static void ngx_ratelimit_check_renew(ngx_ratelimit_check_t *check);
 static void ngx_ratelimit_check_renewal_handler(ngx_event_t *ev);
-static void ngx_ratelimit_check_tell(ngx_ratelimit_check_t *check,
-    ngx_ratelimit_remote_e what);
+
+
+ngx_int_t
+ngx_ratelimit_check_prepare(ngx_ratelimit_rule_t *rule, ngx_pool_t *pool)
+{
+    return rule->shards ? ngx_ratelimit_parts_prepare(rule, pool)
+                        : ngx_ratelimit_script_prepare(rule, pool);
+}
 
 
 ngx_int_t
@@ -37,8 +43,8 @@ ngx_ratelimit_check_start(ngx_ratelimit_check_t *check)
 
     ngx_ratelimit_check_clients(check);
 
-    if (!ngx_ratelimit_check_local(check) && check->remote) {
-        ngx_ratelimit_check_remote(check);
+    if (!ngx_ratelimit_check_take(check) && check->remote) {
+        ngx_ratelimit_check_ask(check);
     }
 
     if (check->pending) {
@@ -78,206 +84,95 @@ ngx_ratelimit_check_clients(ngx_ratelimit_check_t *check)
 }
 
 
-void
-ngx_ratelimit_check_settle(ngx_ratelimit_check_t *check)
-{
-    ngx_uint_t                i;
-    ngx_ratelimit_counter_t  *counter;
-
-    for (i = 0; i < check->ncounters; i++) {
-        counter = &check->counters[i];
-
-        if (counter->leased
-            && counter->source != NGX_RATELIMIT_SOURCE_FALLBACK)
-        {
-            ngx_ratelimit_leased_settle(counter);
-            continue;
-        }
-
-        if (!ngx_ratelimit_fallback_here(counter)) {
-            continue;
-        }
-
-        /* an emergency's limit has counted the request, or does it now */
-
-        if (counter->emergency) {
-            if (counter->look && counter->charge) {
-                ngx_ratelimit_local_charge(counter, 1);
-            }
-
-        } else if (counter->charge) {
-            ngx_ratelimit_local_charge(counter, counter->charge);
-
-        } else if (counter->refund) {
-            ngx_ratelimit_local_give(counter, counter->refund);
-        }
-    }
-
-    ngx_ratelimit_check_tell(check, NGX_RATELIMIT_REMOTE_SETTLE);
-}
-
-
-void
-ngx_ratelimit_check_end(ngx_ratelimit_check_t *check)
-{
-    ngx_uint_t                i;
-    ngx_ratelimit_counter_t  *counter;
-
-    if (check->remote) {
-        ngx_ratelimit_check_leave(check);
-    }
-
-    for (i = 0; i < check->ncounters; i++) {
-        counter = &check->counters[i];
-
-        if (counter->slot) {
-            ngx_ratelimit_slot_free(counter);
-        }
-    }
-
-    /* also of calls whose answer is still due: they were made before */
-
-    ngx_ratelimit_check_tell(check, NGX_RATELIMIT_REMOTE_FREE);
-}
-
-
-/* Nothing that Redis says is for the check any more. */
-static void
-ngx_ratelimit_check_leave(ngx_ratelimit_check_t *check)
-{
-    ngx_uint_t                i;
-    ngx_ratelimit_client_t   *client;
-    ngx_ratelimit_counter_t  *counter;
-
-    if (check->renewing) {
-        check->renewing = 0;
-        ngx_del_timer(&check->renewal);
-    }
-
-    for (i = 0; i < check->nclients; i++) {
-        client = &check->clients[i];
-
-        if (client->call) {
-            ngx_ratelimit_redis_forget(client->call);
-            client->call = NULL;
-            check->pending--;
-        }
-    }
-
-    for (i = 0; i < check->ncounters; i++) {
-        counter = &check->counters[i];
-
-        if (counter->holder) {
-            ngx_ratelimit_holder_leave(counter);
-        }
-
-        if (counter->call) {
-            ngx_ratelimit_shards_leave(counter);
-        }
-    }
-}
-
-
-static void
-ngx_ratelimit_check_tell(ngx_ratelimit_check_t *check,
-    ngx_ratelimit_remote_e what)
-{
-    ngx_uint_t               i;
-    ngx_ratelimit_client_t  *client;
-
-    if (!check->remote) {
-        return;
-    }
-
-    for (i = 0; i < check->nclients; i++) {
-        client = &check->clients[i];
-
-        if (client->limiter->redis) {
-            ngx_ratelimit_remote_tell(client, what);
-        }
-    }
-}
-
-
 /*
- * Asks every counter that this node can answer for. Returns whether any of
- * them denies.
+ * Takes every counter as far as this gateway can answer for it. Returns whether
+ * any of them rejects.
  */
 static ngx_uint_t
-ngx_ratelimit_check_local(ngx_ratelimit_check_t *check)
+ngx_ratelimit_check_take(ngx_ratelimit_check_t *check)
 {
-    ngx_uint_t                i, denied;
+    ngx_uint_t                i, rejected;
     ngx_ratelimit_counter_t  *counter;
 
-    denied = 0;
+    rejected = 0;
 
     for (i = 0; i < check->ncounters; i++) {
         counter = &check->counters[i];
 
         counter->held = 0;
-        counter->slot = 0;
-        counter->leased = 0;
-        counter->alone = 0;
+        counter->permit = 0;
         counter->asks = 0;
+        counter->alone = 0;
         counter->here = 0;
         counter->emergency = 0;
         counter->charge = 0;
         counter->refund = 0;
-        counter->holder = NULL;
+        counter->refill = NULL;
         counter->call = NULL;
 
         if (counter->client->limiter->redis == NULL) {
             counter->source = NGX_RATELIMIT_SOURCE_LOCAL;
-            ngx_ratelimit_local_take(counter);
+            counter->backend = &ngx_ratelimit_local;
 
         } else {
             ngx_memzero(&counter->answer, sizeof(ngx_ratelimit_answer_t));
             counter->source = NGX_RATELIMIT_SOURCE_NONE;
-
-            if (counter->cost) {
-                ngx_ratelimit_leased_take(counter);
-            } else {
-                ngx_ratelimit_leased_look(counter);
-            }
+            counter->backend = ngx_ratelimit_check_backend(counter);
         }
 
-        denied |= (counter->answer.retry_us != 0 && !counter->dry_run);
+        counter->backend->take(counter);
+
+        rejected |= (counter->answer.retry_us != 0 && !counter->dry_run);
     }
 
-    return denied;
+    return rejected;
+}
+
+
+/* Of a zone with Redis. A request that costs nothing is no reason to ask it. */
+static const ngx_ratelimit_backend_t *
+ngx_ratelimit_check_backend(const ngx_ratelimit_counter_t *counter)
+{
+    if (counter->cost == 0) {
+        return &ngx_ratelimit_leased;
+    }
+
+    if (counter->rule->shares) {
+        return &ngx_ratelimit_parts;
+    }
+
+    if (counter->rule->sync == NGX_RATELIMIT_SYNC_STRICT
+        || counter->client->limiter->refills == NULL)
+    {
+        return &ngx_ratelimit_strict;
+    }
+
+    return &ngx_ratelimit_leased;
 }
 
 
 static void
-ngx_ratelimit_check_remote(ngx_ratelimit_check_t *check)
+ngx_ratelimit_check_ask(ngx_ratelimit_check_t *check)
 {
     ngx_uint_t                i;
-    ngx_ratelimit_client_t   *client;
     ngx_ratelimit_counter_t  *counter;
+
+    for (i = 0; i < check->ncounters; i++) {
+        counter = &check->counters[i];
+
+        if (counter->alone) {
+            counter->backend = &ngx_ratelimit_strict;
+        }
+    }
 
     /* one more, so that no answer completes the check before the last call */
     check->pending = 1;
 
     for (i = 0; i < check->ncounters; i++) {
         counter = &check->counters[i];
-        client = counter->client;
 
-        if (client->limiter->redis == NULL) {
-            continue;
-        }
-
-        if (counter->asks && counter->rule->shares) {
-            check->pending++;
-            ngx_ratelimit_shards_join(counter);
-
-        } else if (counter->asks) {
-            check->pending++;
-            ngx_ratelimit_holder_join(counter);
-
-        } else if (!counter->leased && !client->asked) {
-            client->asked = 1;
-            check->pending++;
-            ngx_ratelimit_remote_take(client);
+        if (counter->asks) {
+            counter->backend->ask(counter);
         }
     }
 
@@ -286,16 +181,6 @@ ngx_ratelimit_check_remote(ngx_ratelimit_check_t *check)
 
 
 void
-ngx_ratelimit_check_answered(ngx_ratelimit_check_t *check)
-{
-    if (--check->pending == 0) {
-        ngx_ratelimit_check_complete(check);
-        check->handler(check->data);
-    }
-}
-
-
-static void
 ngx_ratelimit_check_complete(ngx_ratelimit_check_t *check)
 {
     ngx_ratelimit_check_decide(check);
@@ -316,8 +201,8 @@ ngx_ratelimit_check_complete(ngx_ratelimit_check_t *check)
 
 
 /*
- * A denial outweighs a missing answer, and that a permission. What is only
- * tried weighs less than what is enforced, and is not what a client is told.
+ * A rejection outweighs a missing answer, which outweighs a permission. A dry
+ * run weighs less than a limit that is enforced, and no client is told of it.
  */
 static void
 ngx_ratelimit_check_decide(ngx_ratelimit_check_t *check)
@@ -406,7 +291,7 @@ ngx_ratelimit_check_delay(const ngx_ratelimit_counter_t *counter)
     uint32_t                weight;
     ngx_ratelimit_answer_t  answer;
 
-    weight = ngx_ratelimit_local_weight(counter);
+    weight = ngx_ratelimit_counter_weight(counter);
 
     answer = counter->answer;
     answer.reset_us = answer.reset_us * 2 / weight;
@@ -442,7 +327,7 @@ ngx_ratelimit_check_stricter(const ngx_ratelimit_counter_t *one,
 }
 
 
-/* A denied request costs none of the counters that would have let it pass. */
+/* A rejected request costs none of the counters that would let it pass. */
 static void
 ngx_ratelimit_check_give_back(ngx_ratelimit_check_t *check)
 {
@@ -451,58 +336,86 @@ ngx_ratelimit_check_give_back(ngx_ratelimit_check_t *check)
 
     for (i = 0; i < check->ncounters; i++) {
         counter = &check->counters[i];
+        counter->refund = counter->answer.granted;
 
-        if (counter->answer.granted == 0) {
-            continue;
-        }
-
-        if (counter->leased
-            && counter->source != NGX_RATELIMIT_SOURCE_FALLBACK)
-        {
-            ngx_ratelimit_leased_give(counter, counter->answer.granted);
-            continue;
-        }
-
-        if (!ngx_ratelimit_fallback_here(counter)) {
-            continue;
-        }
-
-        if (counter->slot) {
-            ngx_ratelimit_slot_free(counter);
-
-        } else if (ngx_ratelimit_counter_limit(counter)->algorithm
-                   != NGX_RATELIMIT_CONCURRENCY)
-        {
-            ngx_ratelimit_local_give(counter, counter->answer.granted);
+        if (counter->refund && counter->backend->give) {
+            counter->backend->give(counter, counter->refund);
         }
     }
 
-    ngx_ratelimit_check_tell(check, NGX_RATELIMIT_REMOTE_GIVE);
+    ngx_ratelimit_strict_tell(check, NGX_RATELIMIT_STRICT_SETTLE);
 
     for (i = 0; i < check->ncounters; i++) {
         counter = &check->counters[i];
 
-        if (counter->answer.granted == 0) {
-            continue;
-        }
+        /* the client is told of that before Redis has heard of it */
 
-        /* nobody waits for what Redis says of that */
-
-        if (counter->source == NGX_RATELIMIT_SOURCE_REDIS
-            || counter->source == NGX_RATELIMIT_SOURCE_LEASE)
-        {
+        if (counter->refund && counter->backend == &ngx_ratelimit_strict) {
             counter->held = 0;
-            counter->answer.remaining += counter->answer.granted;
-            counter->answer.remaining = ngx_min(counter->answer.remaining,
+            counter->answer.remaining = ngx_min(counter->answer.remaining
+                                                + counter->refund,
                                                 counter->limit->capacity);
         }
 
         counter->answer.granted = 0;
+        counter->refund = 0;
     }
 }
 
 
-/* Slots in Redis have a deadline, which moves on while the request lives. */
+void
+ngx_ratelimit_check_settle(ngx_ratelimit_check_t *check)
+{
+    ngx_uint_t                i;
+    ngx_ratelimit_counter_t  *counter;
+
+    for (i = 0; i < check->ncounters; i++) {
+        counter = &check->counters[i];
+
+        if (counter->charge && counter->backend->charge) {
+            counter->backend->charge(counter);
+
+        } else if (counter->refund && counter->backend->give
+                   && !counter->emergency)
+        {
+            counter->backend->give(counter, counter->refund);
+        }
+    }
+
+    ngx_ratelimit_strict_tell(check, NGX_RATELIMIT_STRICT_SETTLE);
+}
+
+
+void
+ngx_ratelimit_check_end(ngx_ratelimit_check_t *check)
+{
+    ngx_uint_t                i;
+    ngx_ratelimit_counter_t  *counter;
+
+    if (check->renewing) {
+        check->renewing = 0;
+        ngx_del_timer(&check->renewal);
+    }
+
+    for (i = 0; i < check->ncounters; i++) {
+        counter = &check->counters[i];
+
+        if (check->pending && counter->backend->leave) {
+            counter->backend->leave(counter);
+        }
+
+        if (counter->permit) {
+            ngx_ratelimit_permit_free(counter);
+        }
+    }
+
+    /* also of calls whose answer is still due: they were made before */
+
+    ngx_ratelimit_strict_tell(check, NGX_RATELIMIT_STRICT_FREE);
+}
+
+
+/* Permits in Redis have a deadline, which moves on while the request lives. */
 static void
 ngx_ratelimit_check_renew(ngx_ratelimit_check_t *check)
 {
@@ -528,7 +441,7 @@ ngx_ratelimit_check_renew(ngx_ratelimit_check_t *check)
     ev->cancelable = 1;
 
     check->renewing = 1;
-    ngx_add_timer(ev, NGX_RATELIMIT_LEASE_US / 3000);
+    ngx_add_timer(ev, NGX_RATELIMIT_PERMIT_US / 3000);
 }
 
 
@@ -539,7 +452,7 @@ ngx_ratelimit_check_renewal_handler(ngx_event_t *ev)
 
     check = ev->data;
 
-    ngx_ratelimit_check_tell(check, NGX_RATELIMIT_REMOTE_RENEW);
+    ngx_ratelimit_strict_tell(check, NGX_RATELIMIT_STRICT_RENEW);
 
-    ngx_add_timer(ev, NGX_RATELIMIT_LEASE_US / 3000);
+    ngx_add_timer(ev, NGX_RATELIMIT_PERMIT_US / 3000);
 }

@@ -1,8 +1,9 @@
 /*
- * One check of one request: every counter that its rules name, taken all or
- * nothing. Counters of this node are taken at once in shared memory; those of
- * the fleet are asked of Redis, one call for each client, in parallel, and
- * the check completes when the last has answered or its deadline has passed.
+ * One check of one request: it takes all counters that the rules name, or
+ * none. Counters of this gateway are taken at once in shared memory; for those
+ * of the fleet the gateway asks Redis, with one call for each client, all calls
+ * in parallel. The check is complete when the last has answered or its deadline
+ * has passed.
  */
 
 #ifndef NGX_RATELIMIT_CHECK_H_INCLUDED
@@ -38,8 +39,9 @@ typedef enum {
     NGX_RATELIMIT_SOURCE_FALLBACK     /* asked in vain */
 } ngx_ratelimit_source_e;
 
-typedef struct ngx_ratelimit_check_s   ngx_ratelimit_check_t;
-typedef struct ngx_ratelimit_holder_s  ngx_ratelimit_holder_t;
+typedef struct ngx_ratelimit_backend_s  ngx_ratelimit_backend_t;
+typedef struct ngx_ratelimit_check_s    ngx_ratelimit_check_t;
+typedef struct ngx_ratelimit_refill_s   ngx_ratelimit_refill_t;
 
 
 /* The counters of one check that share a limiter and a key value. */
@@ -48,9 +50,9 @@ typedef struct {
     ngx_uint_t                   key_index;
     ngx_str_t                    key;
 
-    ngx_ratelimit_id_t           local;      /* names it on this node */
+    ngx_ratelimit_id_t           local;      /* its hash on this gateway */
     ngx_ratelimit_id_t           hash;       /* in Redis; see client_hash() */
-    uint32_t                     bucket;     /* there */
+    uint32_t                     bucket;     /* number of its hash there */
     unsigned                     hashed:1;   /* the two are set */
     unsigned                     asked:1;    /* for its strict counters */
     ngx_ratelimit_check_t       *check;
@@ -65,37 +67,38 @@ typedef struct {
     const ngx_ratelimit_limit_t  *limit;
     ngx_ratelimit_client_t       *client;
     uint32_t                      cost;
-    unsigned                      dry_run:1;  /* its denial denies nothing */
+    unsigned                      dry_run:1;  /* if over its limit, the request
+                                                 passes */
     unsigned                      look:1;     /* charged by the response */
     ngx_ratelimit_fail_mode_e     fail_mode;  /* not DEFAULT */
 
     /* the engine's */
-    unsigned                      held:1;     /* a slot in Redis, or maybe */
-    unsigned                      slot:1;     /* a slot on this node */
-    unsigned                      leased:1;   /* of a lease, or async */
-    unsigned                      alone:1;    /* too slow for a lease now: as a
-                                                 strict one, which it is told */
-    unsigned                      asks:1;     /* the lease cannot answer */
-    unsigned                      here:1;     /* of async: in this gateway's
-                                                 table, too */
+    unsigned                      held:1;     /* a permit in Redis, or maybe */
+    unsigned                      permit:1;   /* one on this gateway */
+    unsigned                      asks:1;     /* Redis has to be asked */
+    unsigned                      alone:1;    /* too slow for a lease now: asks
+                                                 as a strict one */
+    unsigned                      here:1;     /* async: also taken from this
+                                                 gateway's table */
     unsigned                      emergency:1;  /* its limit is in force */
     ngx_ratelimit_answer_t        answer;
     ngx_ratelimit_source_e        source;
     ngx_ratelimit_redis_status_e  reason;     /* of FALLBACK */
     uint32_t                      charge;     /* of settle: more tokens, or */
     uint32_t                      refund;     /* tokens back */
+    const ngx_ratelimit_backend_t  *backend;
 
-    /* while it waits for what Redis says to its holder */
-    ngx_ratelimit_holder_t       *holder;
-    ngx_queue_t                   queue;      /* of the holder */
+    /* while it waits for the call that refills its lease */
+    ngx_ratelimit_refill_t       *refill;
+    ngx_queue_t                   queue;      /* of the refill */
     ngx_queue_t                   wait;       /* of the limiter, in order */
-    ngx_msec_t                    since_ms;   /* also of shards */
+    ngx_msec_t                    since_ms;   /* also of a split one */
 
-    /* of one that is split into shards */
-    unsigned                      unheard:1;  /* one has no answer */
+    /* of a split counter */
     ngx_ratelimit_redis_call_t   *call;       /* while an answer is due */
-    uint32_t                      shard;      /* asked last; it has granted */
-    uint64_t                      tried;      /* those asked in vain, by bits */
+    uint32_t                      part;       /* asked last; it has granted */
+    uint64_t                      tried;      /* parts asked in vain, by bits */
+    uint64_t                      unheard;    /* of them, without an answer */
     uint64_t                      retry_us;   /* the least of theirs; 0: none */
 } ngx_ratelimit_counter_t;
 
@@ -124,9 +127,8 @@ struct ngx_ratelimit_check_s {
     uint64_t                     name;       /* in Redis' sets; 0: not yet */
     unsigned                     remote:1;   /* some clients are in Redis */
     unsigned                     renewing:1; /* the renewal has a timer */
-    ngx_uint_t                   pending;    /* clients whose call, counters
-                                                whose holder is to answer */
-    ngx_event_t                  renewal;    /* while slots are held in Redis */
+    ngx_uint_t                   pending;    /* answers that are due */
+    ngx_event_t                  renewal;    /* while Redis counts permits */
 };
 
 
@@ -154,37 +156,41 @@ ngx_int_t ngx_ratelimit_check_prepare(ngx_ratelimit_rule_t *rule,
 
 /*
  * Runs a check. Returns NGX_OK when it is complete: status, decisive and
- * strictest tell the outcome. Or NGX_AGAIN: the handler will be called once,
- * later, when it is, unless the check ends before.
+ * strictest tell the outcome. Or NGX_AGAIN: the handler is called once, later,
+ * when all counters have answered, unless the check ends before. The handler
+ * calls ngx_ratelimit_check_complete() first.
  */
 ngx_int_t ngx_ratelimit_check_start(ngx_ratelimit_check_t *check);
 
+/* Decides; if the request is rejected, gives back what counters granted. */
+void ngx_ratelimit_check_complete(ngx_ratelimit_check_t *check);
+
 /*
- * What the response says of the cost: takes each counter's charge, what is not
- * there as a debt of up to the capacity, and gives back its refund. Local
- * counters' answers show it at once; nobody waits for Redis. Called once at
- * most, when the check is complete and not refused.
+ * The response has told what the request costs: takes each counter's charge
+ * (what is not there is owed, up to the capacity) and gives back its refund.
+ * Local counters' answers show it at once; nobody waits for Redis. Called at
+ * most once, when the check is complete and the request passes.
  */
 void ngx_ratelimit_check_settle(ngx_ratelimit_check_t *check);
 
 /*
- * The request ends, however it does: forgets the calls under way and frees its
- * slots. Called once, for every check that was started.
+ * The request ends: forgets the calls under way and frees its concurrency
+ * permits. Called once for every check that was started.
  */
 void ngx_ratelimit_check_end(ngx_ratelimit_check_t *check);
 
 /*
- * What names the client in Redis, the same on every node: 16 bytes of a keyed
- * hash, valid as long as the client.
+ * What names the client in Redis, the same on every gateway: 16 bytes of a
+ * keyed hash, valid as long as the client.
  */
 const u_char *ngx_ratelimit_client_hash(ngx_ratelimit_client_t *client);
 
 /*
- * A worker begins to serve, with Redis started, and ends, before it is stopped:
- * then what it holds of leases goes back. NGX_ERROR: memory is out.
+ * A worker begins to serve, after Redis has started, and ends, before Redis is
+ * stopped: then unspent tokens of leases go back. NGX_ERROR: memory is out.
  */
-ngx_int_t ngx_ratelimit_leased_begin(ngx_ratelimit_limiter_t *limiter,
+ngx_int_t ngx_ratelimit_refill_begin(ngx_ratelimit_limiter_t *limiter,
     ngx_log_t *log);
-void ngx_ratelimit_leased_end(ngx_ratelimit_limiter_t *limiter);
+void ngx_ratelimit_refill_end(ngx_ratelimit_limiter_t *limiter);
 
 #endif /* NGX_RATELIMIT_CHECK_H_INCLUDED */

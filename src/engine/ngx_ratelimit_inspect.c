@@ -5,8 +5,8 @@
 
 #include "ngx_ratelimit_inspect.h"
 
-#include "ngx_ratelimit_backend.h"
 #include "ngx_ratelimit_hash.h"
+#include "ngx_ratelimit_script.h"
 
 static void ngx_ratelimit_inspect_counter(ngx_ratelimit_inspect_t *inspect);
 static void ngx_ratelimit_inspect_handler(void *data);
@@ -43,8 +43,8 @@ ngx_ratelimit_inspect_look(ngx_ratelimit_inspect_t *inspect)
     /* it is complete where memory is out: what is returned says so */
 
     inspect->asking = 1;
-    inspect->check.pending = 1;
-    ngx_ratelimit_remote_take(&inspect->client);
+    inspect->counter.backend = &ngx_ratelimit_strict;
+    inspect->counter.backend->ask(&inspect->counter);
     inspect->asking = 0;
 
     return inspect->client.call ? NGX_AGAIN : NGX_ERROR;
@@ -115,14 +115,14 @@ ngx_ratelimit_inspect_handler(void *data)
 static ngx_int_t
 ngx_ratelimit_inspect_shard(ngx_ratelimit_inspect_t *inspect)
 {
-    ngx_ratelimit_shard_t      shard;
+    ngx_ratelimit_part_t      part;
     ngx_ratelimit_lease_ask_t  ask;
 
-    ngx_ratelimit_shards_part(&inspect->counter, &shard);
+    ngx_ratelimit_parts_get(&inspect->counter, &part);
 
     ngx_memzero(&ask, sizeof(ngx_ratelimit_lease_ask_t));
 
-    inspect->call = ngx_ratelimit_remote_ask(&shard.counter, &ask,
+    inspect->call = ngx_ratelimit_script_ask(&part.counter, &ask,
                                           ngx_ratelimit_inspect_shard_handler,
                                              inspect);
 
@@ -136,7 +136,7 @@ ngx_ratelimit_inspect_shard_handler(void *data,
 {
     ngx_ratelimit_inspect_t *inspect = data;
 
-    ngx_ratelimit_shard_t    shard;
+    ngx_ratelimit_part_t    part;
     ngx_ratelimit_answer_t   answer;
 
     if (result->again) {
@@ -144,32 +144,24 @@ ngx_ratelimit_inspect_shard_handler(void *data,
     }
 
     inspect->call = NULL;
-    inspect->status = result->status;
 
-    if (result->status == NGX_RATELIMIT_REDIS_OK) {
+    ngx_ratelimit_parts_get(&inspect->counter, &part);
 
-        ngx_ratelimit_shards_part(&inspect->counter, &shard);
+    inspect->status = ngx_ratelimit_script_read(result, 0, part.counter.limit,
+                                                &answer);
 
-        if (result->n != NGX_RATELIMIT_REMOTE_VALUES
-            || ngx_ratelimit_remote_read(result->values, shard.counter.limit,
-                                         &answer)
-               != NGX_OK)
-        {
-            inspect->status = NGX_RATELIMIT_REDIS_PROTOCOL;
+    if (inspect->status == NGX_RATELIMIT_REDIS_OK) {
+        inspect->answer.remaining += answer.remaining;
+        inspect->answer.reset_us = ngx_max(inspect->answer.reset_us,
+                                           answer.reset_us);
 
-        } else {
-            inspect->answer.remaining += answer.remaining;
-            inspect->answer.reset_us = ngx_max(inspect->answer.reset_us,
-                                               answer.reset_us);
+        if (++inspect->counter.part < inspect->rule->shards) {
 
-            if (++inspect->counter.shard < inspect->rule->shards) {
-
-                if (ngx_ratelimit_inspect_shard(inspect) == NGX_AGAIN) {
-                    return;
-                }
-
-                inspect->status = NGX_RATELIMIT_REDIS_UNREACHABLE;
+            if (ngx_ratelimit_inspect_shard(inspect) == NGX_AGAIN) {
+                return;
             }
+
+            inspect->status = NGX_RATELIMIT_REDIS_UNREACHABLE;
         }
     }
 
@@ -231,7 +223,7 @@ ngx_ratelimit_inspect_drop(ngx_ratelimit_inspect_t *inspect,
     ngx_ratelimit_table_t  *table;
     ngx_ratelimit_entry_t   entry;
 
-    id = ngx_ratelimit_local_id(&inspect->counter);
+    id = ngx_ratelimit_counter_id(&inspect->counter);
     table = inspect->limiter->zone.table;
 
     if (algorithm == NGX_RATELIMIT_SLIDING_WINDOW
@@ -262,7 +254,7 @@ ngx_ratelimit_inspect_delete(ngx_ratelimit_inspect_t *inspect)
 {
     ngx_uint_t                in_set;
     ngx_str_t                 args[3];
-    ngx_ratelimit_shard_t     shard;
+    ngx_ratelimit_part_t     part;
     ngx_ratelimit_counter_t  *counter;
 
     u_char  field[NGX_RATELIMIT_RULE_FIELD];
@@ -271,11 +263,11 @@ ngx_ratelimit_inspect_delete(ngx_ratelimit_inspect_t *inspect)
     in_set = ngx_ratelimit_inspect_in_set(inspect);
 
     if (inspect->rule->shares) {
-        ngx_ratelimit_shards_part(counter, &shard);
-        counter = &shard.counter;
+        ngx_ratelimit_parts_get(counter, &part);
+        counter = &part.counter;
     }
 
-    ngx_ratelimit_remote_field(field, counter);
+    ngx_ratelimit_script_field(field, counter);
 
     if (ngx_ratelimit_redis_key(inspect->limiter->redis,
                                 counter->client->bucket,
@@ -316,7 +308,7 @@ ngx_ratelimit_inspect_delete_handler(void *data,
 
     if (result->status == NGX_RATELIMIT_REDIS_OK
         && inspect->rule->shares
-        && ++inspect->counter.shard < inspect->rule->shards)
+        && ++inspect->counter.part < inspect->rule->shards)
     {
         if (ngx_ratelimit_inspect_delete(inspect) == NGX_AGAIN) {
             return;

@@ -36,6 +36,7 @@ typedef struct {
     unsigned                 note:1;   /* makes it what the answer says */
 } ngx_ratelimit_local_op_t;
 
+static void ngx_ratelimit_local_settle(ngx_ratelimit_counter_t *counter);
 static void ngx_ratelimit_local_run(ngx_ratelimit_counter_t *counter,
     ngx_ratelimit_local_op_t *op);
 static void ngx_ratelimit_local_stand_in(ngx_ratelimit_counter_t *counter,
@@ -74,6 +75,15 @@ static void ngx_ratelimit_local_place_set(void *data, uint32_t n,
     const ngx_ratelimit_log_place_t *place);
 
 
+const ngx_ratelimit_backend_t  ngx_ratelimit_local = {
+    ngx_ratelimit_local_take,
+    NULL,
+    NULL,
+    ngx_ratelimit_local_give,
+    ngx_ratelimit_local_settle
+};
+
+
 void
 ngx_ratelimit_local_take(ngx_ratelimit_counter_t *counter)
 {
@@ -82,7 +92,7 @@ ngx_ratelimit_local_take(ngx_ratelimit_counter_t *counter)
     if (ngx_ratelimit_counter_limit(counter)->algorithm
         == NGX_RATELIMIT_CONCURRENCY)
     {
-        ngx_ratelimit_slot_take(counter);
+        ngx_ratelimit_permit_take(counter);
         return;
     }
 
@@ -119,12 +129,36 @@ ngx_ratelimit_local_charge(ngx_ratelimit_counter_t *counter, uint32_t tokens)
 }
 
 
+static void
+ngx_ratelimit_local_settle(ngx_ratelimit_counter_t *counter)
+{
+    /* an emergency's limit has counted the request, or does it now */
+
+    if (!counter->emergency) {
+        ngx_ratelimit_local_charge(counter, counter->charge);
+
+    } else if (counter->look) {
+        ngx_ratelimit_local_charge(counter, 1);
+    }
+}
+
+
 /* The counter's answer goes on saying what the take was told, but for this. */
 void
 ngx_ratelimit_local_give(ngx_ratelimit_counter_t *counter, uint32_t tokens)
 {
     ngx_ratelimit_answer_t    left;
     ngx_ratelimit_local_op_t  op;
+
+    if (ngx_ratelimit_counter_limit(counter)->algorithm
+        == NGX_RATELIMIT_CONCURRENCY)
+    {
+        if (counter->permit) {
+            ngx_ratelimit_permit_free(counter);
+        }
+
+        return;
+    }
 
     ngx_memzero(&op, sizeof(ngx_ratelimit_local_op_t));
 
@@ -218,7 +252,7 @@ ngx_ratelimit_local_stand_in(ngx_ratelimit_counter_t *counter,
     const ngx_ratelimit_limit_t   *limit;
 
     limit = counter->limit;
-    weight = ngx_ratelimit_local_weight(counter);
+    weight = ngx_ratelimit_counter_weight(counter);
     ngx_ratelimit_limit_halve(limit, &halves);
 
     /*
@@ -270,20 +304,6 @@ ngx_ratelimit_local_stand_in(ngx_ratelimit_counter_t *counter,
 }
 
 
-uint32_t
-ngx_ratelimit_local_weight(const ngx_ratelimit_counter_t *counter)
-{
-    if (counter->source != NGX_RATELIMIT_SOURCE_FALLBACK
-        || counter->emergency)
-    {
-        return 2;
-    }
-
-    return ngx_max(ngx_ratelimit_redis_fleet(counter->client->limiter->redis),
-                   2);
-}
-
-
 static uint32_t
 ngx_ratelimit_local_weigh(uint32_t tokens, uint32_t weight, uint64_t most)
 {
@@ -321,22 +341,6 @@ ngx_ratelimit_local_apply(ngx_ratelimit_table_t *table,
 }
 
 
-ngx_ratelimit_id_t
-ngx_ratelimit_local_id(const ngx_ratelimit_counter_t *counter)
-{
-    ngx_ratelimit_id_t         id;
-    const ngx_ratelimit_id_t  *salt;
-
-    salt = counter->emergency ? &counter->rule->emergency_salt
-                              : &counter->rule->salt;
-
-    id.hi = counter->client->local.hi ^ salt->hi;
-    id.lo = counter->client->local.lo ^ salt->lo;
-
-    return id;
-}
-
-
 /*
  * What stands in for a counter in Redis is another one after a reset: nobody
  * says of which counter it was, and each is noted anew when Redis answers next.
@@ -348,7 +352,7 @@ ngx_ratelimit_local_noted_id(const ngx_ratelimit_counter_t *counter)
     ngx_ratelimit_id_t       id;
     ngx_ratelimit_leases_t  *leases;
 
-    id = ngx_ratelimit_local_id(counter);
+    id = ngx_ratelimit_counter_id(counter);
     leases = counter->client->limiter->zone.leases;
 
     if (leases == NULL || counter->emergency) {

@@ -23,7 +23,8 @@ static void ngx_http_ratelimit_use(ngx_http_ratelimit_ctx_t *ctx);
 static void ngx_http_ratelimit_ctx_cleanup(void *data);
 static ngx_int_t ngx_http_ratelimit_suspend(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx);
-static void ngx_http_ratelimit_complete(void *data);
+static void ngx_http_ratelimit_answered(void *data);
+static void ngx_http_ratelimit_complete(ngx_http_ratelimit_ctx_t *ctx);
 static void ngx_http_ratelimit_resume(ngx_http_request_t *r);
 static ngx_int_t ngx_http_ratelimit_outcome(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx);
@@ -234,7 +235,7 @@ ngx_http_ratelimit_ctx_create(ngx_http_request_t *r,
     ctx->check.counters = (ngx_ratelimit_counter_t *) &ctx[1];
     ctx->check.clients = (ngx_ratelimit_client_t *) &ctx->check.counters[n];
     ctx->policies = (ngx_ratelimit_policy_t **) &ctx->check.clients[n];
-    ctx->check.handler = ngx_http_ratelimit_complete;
+    ctx->check.handler = ngx_http_ratelimit_answered;
     ctx->check.data = ctx;
     ctx->settled = 1;
 
@@ -327,16 +328,28 @@ ngx_http_ratelimit_suspend(ngx_http_request_t *r,
 }
 
 
+/* All counters have answered, or have been looked at to be explained. */
+static void
+ngx_http_ratelimit_answered(void *data)
+{
+    ngx_http_ratelimit_ctx_t *ctx = data;
+
+    if (ctx->started) {
+        ngx_ratelimit_check_complete(&ctx->check);
+    }
+
+    ngx_http_ratelimit_complete(ctx);
+}
+
+
 /*
  * The check is complete, or the delay over. Called from the Redis connection's
  * event, where the request must not run, nor end: it goes on from an event of
  * its own.
  */
 static void
-ngx_http_ratelimit_complete(void *data)
+ngx_http_ratelimit_complete(ngx_http_ratelimit_ctx_t *ctx)
 {
-    ngx_http_ratelimit_ctx_t *ctx = data;
-
     ngx_event_t  *wev;
 
     ctx->waiting = 0;

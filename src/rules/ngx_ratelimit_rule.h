@@ -162,7 +162,7 @@ typedef struct {
 struct ngx_ratelimit_limiter_s {
     ngx_ratelimit_zone_t    zone;
     ngx_ratelimit_redis_t  *redis;      /* NULL: this node alone */
-    void                   *holders;    /* the worker's, of leases; or NULL */
+    void                   *refills;    /* the worker's, of leases; or NULL */
 
     ngx_ratelimit_policy_t *policy;     /* that requests go by now */
     ngx_ratelimit_policy_t *base;       /* of nginx.conf alone */

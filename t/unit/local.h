@@ -29,6 +29,13 @@ ngx_ratelimit_redis_fleet(const ngx_ratelimit_redis_t *redis)
 }
 
 
+ngx_uint_t
+ngx_ratelimit_redis_nodes(const ngx_ratelimit_redis_t *redis)
+{
+    return ngx_ratelimit_redis_fleet(redis);
+}
+
+
 typedef struct {
     ngx_ratelimit_limiter_t   limiter;
     ngx_ratelimit_rule_t      rule;

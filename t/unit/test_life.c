@@ -155,7 +155,7 @@ test_too_many(void **state)
     zone->life = NGX_RATELIMIT_LIFE_SHARED;
     assert_int_equal(local_take(&local, &b, 1), 1);
     assert_int_equal(b.counter.answer.remaining, 0);
-    assert_int_equal(b.counter.slot, 1);
+    assert_int_equal(b.counter.permit, 1);
     assert_int_equal(local_take(&local, &c, 1), 0);
 
     /* also when a denial adds up, whoever does */
@@ -167,13 +167,13 @@ test_too_many(void **state)
     }
 
     zone->life = NGX_RATELIMIT_LIFE_SHARED;
-    ngx_ratelimit_slot_free(&b.counter);
+    ngx_ratelimit_permit_free(&b.counter);
     ngx_ratelimit_life_end(zone->lives, zone->life);
     zone->life = lives[0];
-    ngx_ratelimit_slot_free(&a.counter);
+    ngx_ratelimit_permit_free(&a.counter);
     assert_int_equal(local_take(&local, &c, 1), 1);
     assert_int_equal(c.counter.answer.remaining, 1);
-    ngx_ratelimit_slot_free(&c.counter);
+    ngx_ratelimit_permit_free(&c.counter);
 
     for (i = 0; i < NGX_RATELIMIT_LIVES; i++) {
         ngx_ratelimit_life_end(zone->lives, lives[i]);
@@ -205,9 +205,9 @@ test_single(void **state)
     assert_int_equal(local_take(&local, &b, 1), 0);
     ngx_current_msec += TICK_MS;
     assert_int_equal(local_take(&local, &b, 1), 0);
-    ngx_ratelimit_slot_free(&a.counter);
+    ngx_ratelimit_permit_free(&a.counter);
     assert_int_equal(local_take(&local, &b, 1), 1);
-    ngx_ratelimit_slot_free(&b.counter);
+    ngx_ratelimit_permit_free(&b.counter);
 
     table_free(local.map);
     local_make(&local, MIB, NGX_RATELIMIT_CONCURRENCY, 1, 0);
@@ -215,7 +215,7 @@ test_single(void **state)
 
     /* another robust lock: the list of those held is not broken */
     assert_int_equal(local_take(&local, &a, 1), 1);
-    ngx_ratelimit_slot_free(&a.counter);
+    ngx_ratelimit_permit_free(&a.counter);
     local_free(&local);
 }
 
@@ -237,18 +237,18 @@ test_exit(void **state)
 
     ngx_ratelimit_life_end(zone->lives, zone->life);
     zone->life = 0;
-    ngx_ratelimit_slot_free(&a.counter);
+    ngx_ratelimit_permit_free(&a.counter);
 
     /* b never ends: its life has; c counts from nothing once it is denied */
     assert_int_equal(local_take(&local, &a, 1), 1);
     assert_int_equal(local_take(&local, &c, 1), 1);
     assert_int_equal(local_take(&local, &b, 1), 0);
 
-    ngx_ratelimit_slot_free(&a.counter);
-    ngx_ratelimit_slot_free(&c.counter);
+    ngx_ratelimit_permit_free(&a.counter);
+    ngx_ratelimit_permit_free(&c.counter);
     assert_int_equal(local_take(&local, &a, 1), 1);
     assert_int_equal(a.counter.answer.remaining, 1);
-    ngx_ratelimit_slot_free(&a.counter);
+    ngx_ratelimit_permit_free(&a.counter);
     local_free(&local);
 }
 
@@ -277,7 +277,7 @@ probe(uint64_t client)
     }
 
     for (i = 0; i < n; i++) {
-        ngx_ratelimit_slot_free(&requests[i].counter);
+        ngx_ratelimit_permit_free(&requests[i].counter);
     }
 
     return n;
@@ -355,17 +355,17 @@ test_evicted(void **state)
     assert_int_equal(local_take(&local, &a, 1), 1);
     assert_int_equal(local_take(&local, &b, 1), 1);
 
-    id = ngx_ratelimit_local_id(&a.counter);
+    id = ngx_ratelimit_counter_id(&a.counter);
     ngx_ratelimit_table_lock_outer(local.map.table, &id, NOW, &entry);
     assert_int_equal(entry.found, 1);
     ((bucket_t *) entry.buckets[entry.bucket])->tag[entry.slot] = 0;
     ngx_ratelimit_table_unlock(&entry);
 
     assert_int_equal(local_take(&local, &c, 1), 0);
-    ngx_ratelimit_slot_free(&a.counter);
+    ngx_ratelimit_permit_free(&a.counter);
     assert_int_equal(local_take(&local, &c, 1), 1);
-    ngx_ratelimit_slot_free(&b.counter);
-    ngx_ratelimit_slot_free(&c.counter);
+    ngx_ratelimit_permit_free(&b.counter);
+    ngx_ratelimit_permit_free(&c.counter);
     assert_int_equal(probe(1), 2);
     assert_int_equal(stat_at(local.map.table, NOW).live, 0);
     local_free(&local);
@@ -395,7 +395,7 @@ step(int frees, int kill_at)
         step_begin();
 
         if (frees) {
-            ngx_ratelimit_slot_free(&r.counter);
+            ngx_ratelimit_permit_free(&r.counter);
         } else {
             (void) local_take(&local, &r, 1);
         }
@@ -439,7 +439,7 @@ test_every_instruction(void **state)
             assert_int_equal(probe(1), 2);
         }
 
-        ngx_ratelimit_slot_free(&r.counter);
+        ngx_ratelimit_permit_free(&r.counter);
     }
 
     assert_true(stat_at(local.map.table, NOW).recovered > 10);
@@ -502,7 +502,7 @@ storm_child(int me, uint64_t seed)
         } else if (n[client]) {
             at = (seed >> 30) % n[client];
             atomic_fetch_sub(&board->least[me][client], 1);
-            ngx_ratelimit_slot_free(&held[client][at].counter);
+            ngx_ratelimit_permit_free(&held[client][at].counter);
             held[client][at] = held[client][--n[client]];
             held[client][at].counter.client = &held[client][at].client;
             atomic_fetch_sub(&board->most[me][client], 1);

@@ -489,21 +489,21 @@ test_slots(void **state)
     local_request(&local, &b, 1);
     local_request(&local, &c, 1);
 
-    ngx_ratelimit_slot_hold(&a.counter);
-    ngx_ratelimit_slot_hold(&b.counter);
-    ngx_ratelimit_slot_hold(&c.counter);
-    assert_true(a.counter.slot && b.counter.slot && c.counter.slot);
+    ngx_ratelimit_permit_hold(&a.counter);
+    ngx_ratelimit_permit_hold(&b.counter);
+    ngx_ratelimit_permit_hold(&c.counter);
+    assert_true(a.counter.permit && b.counter.permit && c.counter.permit);
 
-    ngx_ratelimit_slot_free(&a.counter);
-    assert_int_equal(a.counter.slot, 0);
+    ngx_ratelimit_permit_free(&a.counter);
+    assert_int_equal(a.counter.permit, 0);
     assert_int_equal(local_take(&local, &a, 1), 0);
 
-    ngx_ratelimit_slot_free(&b.counter);
+    ngx_ratelimit_permit_free(&b.counter);
     assert_int_equal(local_take(&local, &a, 1), 1);
     assert_int_equal(local_take(&local, &b, 1), 0);
 
-    ngx_ratelimit_slot_free(&a.counter);
-    ngx_ratelimit_slot_free(&c.counter);
+    ngx_ratelimit_permit_free(&a.counter);
+    ngx_ratelimit_permit_free(&c.counter);
 
     local_free(&local);
 }

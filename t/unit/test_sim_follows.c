@@ -234,6 +234,35 @@ ngx_rbtree_delete(ngx_rbtree_t *tree, ngx_rbtree_node_t *n)
 
 
 void
+ngx_str_rbtree_insert_value(ngx_rbtree_node_t *temp, ngx_rbtree_node_t *n,
+    ngx_rbtree_node_t *sentinel)
+{
+    (void) temp;
+    (void) n;
+    (void) sentinel;
+    fail();
+}
+
+
+ngx_str_node_t *
+ngx_str_rbtree_lookup(ngx_rbtree_t *tree, ngx_str_t *name, uint32_t hash)
+{
+    ngx_str_node_t  *n;
+
+    (void) hash;
+
+    if (tree->root == tree->sentinel) {
+        return NULL;
+    }
+
+    n = (ngx_str_node_t *) tree->root;
+    assert_memory_equal(n->str.data, name->data, name->len);
+
+    return n;
+}
+
+
+void
 ngx_destroy_pool(ngx_pool_t *pool)
 {
     (void) pool;
@@ -520,6 +549,8 @@ request_decided(void *data)
 {
     request_t  *request = data;
 
+    ngx_ratelimit_check_complete(&request->check);
+
     assert_int_equal(decided[THE_ENGINE][request->number], SIM_PENDING);
     decided[THE_ENGINE][request->number] =
         request->check.status == NGX_RATELIMIT_PASSED ? SIM_ADMITTED
@@ -693,7 +724,7 @@ worlds_begin(ngx_ratelimit_algorithm_e algorithm, ngx_ratelimit_sync_e sync)
     assert_int_equal(ngx_ratelimit_table_init(memory, TABLE, key), NGX_OK);
     assert_int_equal(ngx_ratelimit_leases_init(limiter.zone.leases, TABLE),
                      NGX_OK);
-    assert_int_equal(ngx_ratelimit_leased_begin(&limiter, &log_nowhere),
+    assert_int_equal(ngx_ratelimit_refill_begin(&limiter, &log_nowhere),
                      NGX_OK);
 
     memset(&sim, 0, sizeof(sim));
@@ -768,7 +799,7 @@ worlds_end(void)
         ngx_ratelimit_check_end(&requests[i].check);
     }
 
-    ngx_ratelimit_leased_end(&limiter);
+    ngx_ratelimit_refill_end(&limiter);
     assert_int_equal(policy.refs, 1);
     munmap(limiter.zone.table, 2 * TABLE);
     free(holder.queue);

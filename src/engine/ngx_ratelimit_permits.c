@@ -1,14 +1,15 @@
 /*
- * Concurrency on this node: slots that requests hold while they run.
+ * Concurrency on this gateway: permits that requests hold while they run.
  *
- * An outer counter holds the slots in use, an inner one for each worker those
- * that this worker's requests hold. A worker that was killed leaves its slots
- * in the outer counter: whoever is about to be denied adds up the inner
- * counters of the workers alive, and so takes them back. So does who finds no
- * outer counter: it may have been evicted. The inner counter is written first:
- * a worker that dies before it has written the outer one leaves that right, or
- * too high, which adding up mends. All of it happens under the outer counter's
- * lock, so who adds up sees each take and free whole.
+ * An outer counter has the number of permits in use, an inner one for each
+ * worker the number that this worker's requests hold. If a worker is killed,
+ * its permits stay in the outer counter. A worker that would reject a request
+ * adds up the inner counters of the living workers first, and so takes them
+ * back. It does the same if it finds no outer counter, which may have been
+ * evicted. The inner counter is written first: a worker that dies before it has
+ * written the outer one leaves that right or too high, and adding up mends it.
+ * All of it happens under the outer counter's lock, so adding up sees each take
+ * and each free whole.
  */
 
 #include "ngx_ratelimit_backend.h"
@@ -17,43 +18,43 @@
 
 /*
  * Nobody knows when a request ends. A counter that was not written for so long
- * may be dropped: it is a killed worker's, but for requests of a day that are
- * the only ones of their key and find the table full.
+ * may be dropped: it belongs to a killed worker. The exception is a request of
+ * a day that is the only one of its key and finds the table full.
  */
-#define NGX_RATELIMIT_SLOT_FAR_US      ((uint64_t) 86400 * 1000000)
+#define NGX_RATELIMIT_PERMIT_FAR_US      ((uint64_t) 86400 * 1000000)
 
-/* lost, it would take slots from requests that run: the last to go */
-#define NGX_RATELIMIT_SLOT_LOSS        255
+/* without it running requests would not count: the last to be evicted */
+#define NGX_RATELIMIT_PERMIT_LOSS        255
 
-/* a flood of denials adds up once in this time: 2^17 us, in 12 bits */
-#define NGX_RATELIMIT_SLOT_TICK_SHIFT  17
-#define NGX_RATELIMIT_SLOT_TICK_MASK   0xfff
+/* a flood of rejections adds up once in this time: 2^17 us, in 12 bits */
+#define NGX_RATELIMIT_PERMIT_TICK_SHIFT  17
+#define NGX_RATELIMIT_PERMIT_TICK_MASK   0xfff
 
-static ngx_ratelimit_limit_t ngx_ratelimit_slot_limit(
+static ngx_ratelimit_limit_t ngx_ratelimit_permit_limit(
     const ngx_ratelimit_counter_t *counter);
-static uint32_t ngx_ratelimit_slot_count(ngx_ratelimit_zone_t *zone,
+static uint32_t ngx_ratelimit_permit_count(ngx_ratelimit_zone_t *zone,
     const ngx_ratelimit_id_t *id, uint64_t now_us);
-static void ngx_ratelimit_slot_add(ngx_ratelimit_zone_t *zone,
+static void ngx_ratelimit_permit_add(ngx_ratelimit_zone_t *zone,
     const ngx_ratelimit_id_t *id, uint64_t now_us, ngx_int_t n);
-static uint32_t ngx_ratelimit_slot_inner(ngx_ratelimit_zone_t *zone,
+static uint32_t ngx_ratelimit_permit_inner(ngx_ratelimit_zone_t *zone,
     const ngx_ratelimit_id_t *id, uint64_t now_us, uint64_t life);
-static void ngx_ratelimit_slot_store(ngx_ratelimit_entry_t *entry,
+static void ngx_ratelimit_permit_store(ngx_ratelimit_entry_t *entry,
     uint32_t in_use, uint64_t now_us);
 
 
 /*
- * A gateway that goes on alone has its share of the slots, at least one. Those
- * that Redis has granted count, too.
+ * A gateway that counts alone has its share of the permits, at least one.
+ * Permits that Redis has granted count, too.
  */
 static ngx_ratelimit_limit_t
-ngx_ratelimit_slot_limit(const ngx_ratelimit_counter_t *counter)
+ngx_ratelimit_permit_limit(const ngx_ratelimit_counter_t *counter)
 {
     uint64_t               share;
     ngx_ratelimit_limit_t  limit;
 
     limit = *counter->limit;
     share = (uint64_t) limit.capacity * 2
-            / ngx_ratelimit_local_weight(counter);
+            / ngx_ratelimit_counter_weight(counter);
     limit.capacity = (uint32_t) ngx_max(share, 1);
 
     return limit;
@@ -61,7 +62,7 @@ ngx_ratelimit_slot_limit(const ngx_ratelimit_counter_t *counter)
 
 
 void
-ngx_ratelimit_slot_take(ngx_ratelimit_counter_t *counter)
+ngx_ratelimit_permit_take(ngx_ratelimit_counter_t *counter)
 {
     uint32_t                 want, in_use, tick;
     uint64_t                 now_us;
@@ -72,9 +73,9 @@ ngx_ratelimit_slot_take(ngx_ratelimit_counter_t *counter)
     ngx_ratelimit_answer_t  *answer;
 
     zone = &counter->client->limiter->zone;
-    limit = ngx_ratelimit_slot_limit(counter);
+    limit = ngx_ratelimit_permit_limit(counter);
     answer = &counter->answer;
-    id = ngx_ratelimit_local_id(counter);
+    id = ngx_ratelimit_counter_id(counter);
     now_us = ngx_ratelimit_local_now_us();
 
     if (zone->life == 0) {
@@ -86,34 +87,34 @@ ngx_ratelimit_slot_take(ngx_ratelimit_counter_t *counter)
     ngx_ratelimit_table_lock_outer(zone->table, &id, now_us, &entry);
 
     in_use = entry.found ? entry.state.extra
-                         : ngx_ratelimit_slot_count(zone, &id, now_us);
+                         : ngx_ratelimit_permit_count(zone, &id, now_us);
 
     ngx_ratelimit_concurrency_take(&in_use, &limit, counter->cost, want,
                                    answer);
 
-    tick = (now_us >> NGX_RATELIMIT_SLOT_TICK_SHIFT)
-           & NGX_RATELIMIT_SLOT_TICK_MASK;
+    tick = (now_us >> NGX_RATELIMIT_PERMIT_TICK_SHIFT)
+           & NGX_RATELIMIT_PERMIT_TICK_MASK;
 
     if (answer->retry_us && entry.found && entry.state.aux != tick) {
 
         entry.state.aux = tick;
-        in_use = ngx_ratelimit_slot_count(zone, &id, now_us);
+        in_use = ngx_ratelimit_permit_count(zone, &id, now_us);
 
         ngx_ratelimit_concurrency_take(&in_use, &limit, counter->cost, want,
                                        answer);
     }
 
     if (answer->granted) {
-        ngx_ratelimit_slot_add(zone, &id, now_us, 1);
-        counter->slot = 1;
+        ngx_ratelimit_permit_add(zone, &id, now_us, 1);
+        counter->permit = 1;
     }
 
-    ngx_ratelimit_slot_store(&entry, in_use, now_us);
+    ngx_ratelimit_permit_store(&entry, in_use, now_us);
 }
 
 
 void
-ngx_ratelimit_slot_hold(ngx_ratelimit_counter_t *counter)
+ngx_ratelimit_permit_hold(ngx_ratelimit_counter_t *counter)
 {
     uint32_t                in_use;
     uint64_t                now_us;
@@ -122,7 +123,7 @@ ngx_ratelimit_slot_hold(ngx_ratelimit_counter_t *counter)
     ngx_ratelimit_entry_t   entry;
 
     zone = &counter->client->limiter->zone;
-    id = ngx_ratelimit_local_id(counter);
+    id = ngx_ratelimit_counter_id(counter);
     now_us = ngx_ratelimit_local_now_us();
 
     if (zone->life == 0) {
@@ -132,17 +133,17 @@ ngx_ratelimit_slot_hold(ngx_ratelimit_counter_t *counter)
     ngx_ratelimit_table_lock_outer(zone->table, &id, now_us, &entry);
 
     in_use = entry.found ? entry.state.extra
-                         : ngx_ratelimit_slot_count(zone, &id, now_us);
+                         : ngx_ratelimit_permit_count(zone, &id, now_us);
 
-    ngx_ratelimit_slot_add(zone, &id, now_us, 1);
-    counter->slot = 1;
+    ngx_ratelimit_permit_add(zone, &id, now_us, 1);
+    counter->permit = 1;
 
-    ngx_ratelimit_slot_store(&entry, in_use + 1, now_us);
+    ngx_ratelimit_permit_store(&entry, in_use + 1, now_us);
 }
 
 
 void
-ngx_ratelimit_slot_free(ngx_ratelimit_counter_t *counter)
+ngx_ratelimit_permit_free(ngx_ratelimit_counter_t *counter)
 {
     uint64_t                now_us;
     ngx_ratelimit_id_t      id;
@@ -150,23 +151,23 @@ ngx_ratelimit_slot_free(ngx_ratelimit_counter_t *counter)
     ngx_ratelimit_entry_t   entry;
 
     zone = &counter->client->limiter->zone;
-    id = ngx_ratelimit_local_id(counter);
+    id = ngx_ratelimit_counter_id(counter);
     now_us = ngx_ratelimit_local_now_us();
 
-    counter->slot = 0;
+    counter->permit = 0;
 
     ngx_ratelimit_table_lock_outer(zone->table, &id, now_us, &entry);
 
-    ngx_ratelimit_slot_add(zone, &id, now_us, -1);
-    ngx_ratelimit_slot_store(&entry,
+    ngx_ratelimit_permit_add(zone, &id, now_us, -1);
+    ngx_ratelimit_permit_store(&entry,
                              entry.state.extra ? entry.state.extra - 1 : 0,
                              now_us);
 }
 
 
-/* The slots that the requests of living workers hold. */
+/* The permits that the requests of living workers hold. */
 static uint32_t
-ngx_ratelimit_slot_count(ngx_ratelimit_zone_t *zone,
+ngx_ratelimit_permit_count(ngx_ratelimit_zone_t *zone,
     const ngx_ratelimit_id_t *id, uint64_t now_us)
 {
     uint32_t    in_use;
@@ -174,10 +175,10 @@ ngx_ratelimit_slot_count(ngx_ratelimit_zone_t *zone,
     ngx_uint_t  i, n;
 
     n = ngx_ratelimit_lives_list(zone->lives, zone->life, alive);
-    in_use = ngx_ratelimit_slot_inner(zone, id, now_us, zone->life);
+    in_use = ngx_ratelimit_permit_inner(zone, id, now_us, zone->life);
 
     for (i = 0; i < n; i++) {
-        in_use += ngx_ratelimit_slot_inner(zone, id, now_us, alive[i]);
+        in_use += ngx_ratelimit_permit_inner(zone, id, now_us, alive[i]);
     }
 
     return in_use;
@@ -186,7 +187,7 @@ ngx_ratelimit_slot_count(ngx_ratelimit_zone_t *zone,
 
 /* Of one worker; none where life is 0. */
 static uint32_t
-ngx_ratelimit_slot_inner(ngx_ratelimit_zone_t *zone,
+ngx_ratelimit_permit_inner(ngx_ratelimit_zone_t *zone,
     const ngx_ratelimit_id_t *id, uint64_t now_us, uint64_t life)
 {
     ngx_ratelimit_id_t     inner;
@@ -206,14 +207,14 @@ ngx_ratelimit_slot_inner(ngx_ratelimit_zone_t *zone,
 
 
 static void
-ngx_ratelimit_slot_add(ngx_ratelimit_zone_t *zone,
+ngx_ratelimit_permit_add(ngx_ratelimit_zone_t *zone,
     const ngx_ratelimit_id_t *id, uint64_t now_us, ngx_int_t n)
 {
     uint32_t               held;
     ngx_ratelimit_id_t     inner;
     ngx_ratelimit_entry_t  entry;
 
-    /* the worker exits, its life has ended, and its slots with it */
+    /* the worker exits: its life has ended, and its permits with it */
 
     if (zone->life == 0) {
         return;
@@ -229,17 +230,17 @@ ngx_ratelimit_slot_add(ngx_ratelimit_zone_t *zone,
         held += n;
     }
 
-    ngx_ratelimit_slot_store(&entry, held, now_us);
+    ngx_ratelimit_permit_store(&entry, held, now_us);
 }
 
 
-/* With no slot in use a counter equals a fresh one. */
+/* With no permit in use a counter equals a fresh one. */
 static void
-ngx_ratelimit_slot_store(ngx_ratelimit_entry_t *entry, uint32_t in_use,
+ngx_ratelimit_permit_store(ngx_ratelimit_entry_t *entry, uint32_t in_use,
     uint64_t now_us)
 {
     entry->state.extra = in_use;
-    entry->state.fresh_us = in_use ? now_us + NGX_RATELIMIT_SLOT_FAR_US : 0;
+    entry->state.fresh_us = in_use ? now_us + NGX_RATELIMIT_PERMIT_FAR_US : 0;
 
-    ngx_ratelimit_table_store(entry, in_use ? NGX_RATELIMIT_SLOT_LOSS : 0);
+    ngx_ratelimit_table_store(entry, in_use ? NGX_RATELIMIT_PERMIT_LOSS : 0);
 }

@@ -1,0 +1,108 @@
+/*
+ * What all backends know of a counter: its names, its lease in shared memory,
+ * the check that waits for it.
+ */
+
+#include "ngx_ratelimit_refill.h"
+#include "ngx_ratelimit_window.h"
+
+_Static_assert(sizeof(ngx_ratelimit_lease_t) <= NGX_RATELIMIT_LEASE_BYTES,
+               "a lease fits its place");
+
+
+void
+ngx_ratelimit_check_answered(ngx_ratelimit_check_t *check)
+{
+    if (--check->pending == 0) {
+        check->handler(check->data);
+    }
+}
+
+
+ngx_ratelimit_id_t
+ngx_ratelimit_counter_id(const ngx_ratelimit_counter_t *counter)
+{
+    ngx_ratelimit_id_t         id;
+    const ngx_ratelimit_id_t  *salt;
+
+    salt = counter->emergency ? &counter->rule->emergency_salt
+                              : &counter->rule->salt;
+
+    id.hi = counter->client->local.hi ^ salt->hi;
+    id.lo = counter->client->local.lo ^ salt->lo;
+
+    return id;
+}
+
+
+uint32_t
+ngx_ratelimit_counter_weight(const ngx_ratelimit_counter_t *counter)
+{
+    if (counter->source != NGX_RATELIMIT_SOURCE_FALLBACK
+        || counter->emergency)
+    {
+        return 2;
+    }
+
+    return ngx_max(ngx_ratelimit_redis_fleet(counter->client->limiter->redis),
+                   2);
+}
+
+
+uint64_t
+ngx_ratelimit_counter_age_us(const ngx_ratelimit_counter_t *counter,
+    uint64_t asked_us)
+{
+    return ngx_ratelimit_window_answer_age_us(counter->limit,
+                                              ngx_ratelimit_local_now_us(),
+                                              asked_us, &counter->answer);
+}
+
+
+ngx_ratelimit_lease_t *
+ngx_ratelimit_leased_lock(const ngx_ratelimit_counter_t *counter,
+    ngx_uint_t make, ngx_ratelimit_locked_t *locked)
+{
+    ngx_ratelimit_id_t              id;
+    ngx_ratelimit_leases_t         *leases;
+    ngx_ratelimit_lease_env_t      *env;
+    const ngx_ratelimit_limiter_t  *limiter;
+    const ngx_ratelimit_refills_t  *refills;
+
+    limiter = counter->client->limiter;
+    leases = limiter->zone.leases;
+    refills = limiter->refills;
+    env = &locked->env;
+
+    env->now_us = ngx_ratelimit_local_now_us();
+
+    if (leases == NULL) {
+        locked->entry.segment = NULL;
+        return NULL;
+    }
+
+    env->nodes = ngx_ratelimit_redis_nodes(limiter->redis);
+    env->rtt_ms = refills ? refills->rtt / 16 + 1 : 1;
+    env->forgot_us = ngx_ratelimit_leases_forgot_us(leases);
+
+    id = ngx_ratelimit_leased_id(counter);
+
+    return ngx_ratelimit_leases_lock(leases, &id, make, env->now_us,
+                                     &locked->entry);
+}
+
+
+ngx_uint_t
+ngx_ratelimit_forgotten(const ngx_ratelimit_limiter_t *limiter,
+    uint64_t asked_us)
+{
+    uint64_t  forgot_us;
+
+    if (limiter->zone.leases == NULL) {
+        return 0;
+    }
+
+    forgot_us = ngx_ratelimit_leases_forgot_us(limiter->zone.leases);
+
+    return forgot_us && forgot_us >= asked_us;
+}

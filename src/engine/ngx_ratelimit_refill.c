@@ -1,0 +1,516 @@
+/*
+ * Which refills there are, who waits for them, and when what is in hand goes
+ * back. refill_call.c asks Redis.
+ */
+
+#include "ngx_ratelimit_refill.h"
+#include "ngx_ratelimit_script.h"
+
+static ngx_ratelimit_refill_t *ngx_ratelimit_refill_get(
+    ngx_ratelimit_counter_t *counter);
+static ngx_ratelimit_refill_t *ngx_ratelimit_refill_find(
+    const ngx_ratelimit_counter_t *counter, ngx_ratelimit_refill_name_t *name);
+static void ngx_ratelimit_refill_follow(ngx_ratelimit_refill_t *refill,
+    const ngx_ratelimit_rule_t *rule);
+static void ngx_ratelimit_refill_free(ngx_ratelimit_refill_t *refill);
+static void ngx_ratelimit_refill_wait_handler(ngx_event_t *ev);
+static void ngx_ratelimit_refill_sweep_handler(ngx_event_t *ev);
+static ngx_int_t ngx_ratelimit_refill_sweep(ngx_ratelimit_refill_t *refill,
+    unsigned all);
+static ngx_int_t ngx_ratelimit_refill_debit(ngx_ratelimit_refill_t *refill,
+    unsigned all);
+static ngx_uint_t ngx_ratelimit_refill_too_late(
+    const ngx_ratelimit_refill_t *refill, const ngx_ratelimit_lease_t *lease,
+    uint64_t now_us);
+
+
+ngx_int_t
+ngx_ratelimit_refill_begin(ngx_ratelimit_limiter_t *limiter, ngx_log_t *log)
+{
+    ngx_ratelimit_refills_t  *refills;
+
+    if (limiter->zone.leases == NULL || limiter->redis == NULL) {
+        return NGX_OK;
+    }
+
+    refills = ngx_calloc(sizeof(ngx_ratelimit_refills_t), log);
+    if (refills == NULL) {
+        return NGX_ERROR;
+    }
+
+    refills->limiter = limiter;
+    refills->log = log;
+
+    ngx_rbtree_init(&refills->tree, &refills->sentinel,
+                    ngx_str_rbtree_insert_value);
+    ngx_queue_init(&refills->sweeps);
+    ngx_queue_init(&refills->waits);
+
+    refills->sweep.data = refills;
+    refills->sweep.log = log;
+    refills->sweep.handler = ngx_ratelimit_refill_sweep_handler;
+    refills->sweep.cancelable = 1;
+
+    /* not cancelable: requests wait for it */
+
+    refills->wait.data = refills;
+    refills->wait.log = log;
+    refills->wait.handler = ngx_ratelimit_refill_wait_handler;
+
+    limiter->refills = refills;
+
+    return NGX_OK;
+}
+
+
+void
+ngx_ratelimit_refill_end(ngx_ratelimit_limiter_t *limiter)
+{
+    ngx_queue_t              *q, *next;
+    ngx_ratelimit_refill_t   *refill;
+    ngx_ratelimit_refills_t  *refills;
+
+    refills = limiter->refills;
+
+    if (refills == NULL) {
+        return;
+    }
+
+    /* requests that still wait end after this, and have no answer */
+
+    for (q = ngx_queue_head(&refills->waits);
+         q != ngx_queue_sentinel(&refills->waits);
+         q = next)
+    {
+        next = ngx_queue_next(q);
+        ngx_ratelimit_refill_leave(ngx_queue_data(q, ngx_ratelimit_counter_t,
+                                                  wait));
+    }
+
+    while (!ngx_queue_empty(&refills->sweeps)) {
+        q = ngx_queue_head(&refills->sweeps);
+        refill = ngx_queue_data(q, ngx_ratelimit_refill_t, queue);
+
+        (void) ngx_ratelimit_refill_sweep(refill, 1);
+        ngx_ratelimit_refill_free(refill);
+    }
+
+    if (refills->sweep.timer_set) {
+        ngx_del_timer(&refills->sweep);
+    }
+
+    limiter->refills = NULL;
+    ngx_free(refills);
+}
+
+
+void
+ngx_ratelimit_refill_join(ngx_ratelimit_counter_t *counter)
+{
+    ngx_ratelimit_refill_t   *refill;
+    ngx_ratelimit_refills_t  *refills;
+
+    counter->client->check->pending++;
+
+    refill = ngx_ratelimit_refill_get(counter);
+
+    if (refill == NULL) {
+        ngx_ratelimit_refill_fail(counter, NGX_RATELIMIT_REDIS_UNREACHABLE, 0);
+        return;
+    }
+
+    refills = refill->refills;
+
+    counter->refill = refill;
+    counter->since_ms = ngx_current_msec;
+    ngx_queue_insert_tail(&refill->waiting, &counter->queue);
+    ngx_queue_insert_tail(&refills->waits, &counter->wait);
+    refill->queued += counter->cost;
+
+    if (!refills->wait.timer_set) {
+        ngx_add_timer(&refills->wait, refills->limiter->redis->timeout);
+    }
+
+    if (refill->call == NULL) {
+        ngx_ratelimit_refill_call(refill);
+    }
+}
+
+
+void
+ngx_ratelimit_refill_ahead(ngx_ratelimit_counter_t *counter)
+{
+    ngx_ratelimit_refill_t  *refill;
+
+    refill = ngx_ratelimit_refill_get(counter);
+
+    if (refill && refill->call == NULL) {
+        ngx_ratelimit_refill_call(refill);
+    }
+}
+
+
+void
+ngx_ratelimit_refill_watch(ngx_ratelimit_counter_t *counter)
+{
+    (void) ngx_ratelimit_refill_get(counter);
+}
+
+
+void
+ngx_ratelimit_refill_owe(ngx_ratelimit_counter_t *counter, uint32_t tokens)
+{
+    ngx_ratelimit_refill_t  *refill;
+
+    refill = ngx_ratelimit_refill_get(counter);
+    if (refill == NULL) {
+        return;
+    }
+
+    refill->owed = ngx_min(refill->owed + tokens, NGX_RATELIMIT_MAX_TOKENS);
+
+    if (refill->call == NULL) {
+        ngx_ratelimit_refill_call(refill);
+    }
+}
+
+
+uint32_t
+ngx_ratelimit_refill_unowe(ngx_ratelimit_counter_t *counter, uint32_t tokens)
+{
+    uint32_t                      unowed;
+    ngx_ratelimit_refill_t       *refill;
+    ngx_ratelimit_refill_name_t   name;
+
+    refill = ngx_ratelimit_refill_find(counter, &name);
+    if (refill == NULL) {
+        return 0;
+    }
+
+    unowed = ngx_min(tokens, refill->owed);
+    refill->owed -= unowed;
+    refill->gave = ngx_min(refill->gave + tokens - unowed,
+                           NGX_RATELIMIT_MAX_TOKENS);
+
+    return unowed;
+}
+
+
+/*
+ * The counter's refill, made if there is none; NULL: memory is out, or the
+ * worker exits.
+ */
+static ngx_ratelimit_refill_t *
+ngx_ratelimit_refill_get(ngx_ratelimit_counter_t *counter)
+{
+    ngx_ratelimit_client_t       *client;
+    ngx_ratelimit_refill_t       *refill;
+    ngx_ratelimit_refills_t      *refills;
+    ngx_ratelimit_refill_name_t   name;
+
+    client = counter->client;
+    refills = client->limiter->refills;
+
+    refill = ngx_ratelimit_refill_find(counter, &name);
+
+    if (refill) {
+        ngx_ratelimit_refill_follow(refill, counter->rule);
+        refill->note |= (counter->fail_mode == NGX_RATELIMIT_FAIL_LOCAL);
+        return refill;
+    }
+
+    if (refills == NULL) {
+        return NULL;
+    }
+
+    refill = ngx_calloc(sizeof(ngx_ratelimit_refill_t), refills->log);
+    if (refill == NULL) {
+        return NULL;
+    }
+
+    (void) ngx_ratelimit_client_hash(client);
+
+    refill->refills = refills;
+    refill->note = (counter->fail_mode == NGX_RATELIMIT_FAIL_LOCAL);
+    refill->limit = *counter->limit;
+
+    refill->client.limiter = client->limiter;
+    refill->client.local = client->local;
+    refill->client.hash = client->hash;
+    refill->client.bucket = client->bucket;
+    refill->client.hashed = 1;
+
+    ngx_ratelimit_policy_use(counter->rule->policy);
+
+    refill->counter.rule = counter->rule;
+    refill->counter.limit = &refill->limit;
+    refill->counter.client = &refill->client;
+    refill->counter.source = NGX_RATELIMIT_SOURCE_REDIS;
+
+    ngx_queue_init(&refill->waiting);
+    ngx_queue_init(&refill->calls);
+
+    refill->name = name;
+    refill->node.node.key = (uint32_t) name.id.lo;
+    refill->node.str.data = (u_char *) &refill->name;
+    refill->node.str.len = sizeof(ngx_ratelimit_refill_name_t);
+    ngx_rbtree_insert(&refills->tree, &refill->node.node);
+
+    refill->sweep_ms = ngx_current_msec + NGX_RATELIMIT_LEASE_HOLD_MS;
+    ngx_queue_insert_tail(&refills->sweeps, &refill->queue);
+
+    if (!refills->sweep.timer_set) {
+        ngx_add_timer(&refills->sweep, NGX_RATELIMIT_LEASE_HOLD_MS);
+    }
+
+    return refill;
+}
+
+
+/* Also sets what the counter's refill is called. */
+static ngx_ratelimit_refill_t *
+ngx_ratelimit_refill_find(const ngx_ratelimit_counter_t *counter,
+    ngx_ratelimit_refill_name_t *name)
+{
+    ngx_str_t                 text;
+    ngx_ratelimit_refills_t  *refills;
+
+    name->id = ngx_ratelimit_leased_id(counter);
+    name->mark = counter->limit->mark;
+
+    refills = counter->client->limiter->refills;
+    if (refills == NULL) {
+        return NULL;
+    }
+
+    text.data = (u_char *) name;
+    text.len = sizeof(ngx_ratelimit_refill_name_t);
+
+    return (ngx_ratelimit_refill_t *)
+           ngx_str_rbtree_lookup(&refills->tree, &text,
+                                 (uint32_t) name->id.lo);
+}
+
+
+/*
+ * The same rule of the policy that is in use now, so that a refill that never
+ * rests does not keep an old one.
+ */
+static void
+ngx_ratelimit_refill_follow(ngx_ratelimit_refill_t *refill,
+    const ngx_ratelimit_rule_t *rule)
+{
+    ngx_ratelimit_policy_t  *before;
+
+    before = refill->counter.rule->policy;
+
+    if (rule->policy == before
+        || rule->policy != refill->refills->limiter->policy)
+    {
+        return;
+    }
+
+    ngx_ratelimit_policy_use(rule->policy);
+    refill->counter.rule = rule;
+    ngx_ratelimit_policy_release(before);
+}
+
+
+/* Nobody waits, and no result is due, or none comes any more. */
+static void
+ngx_ratelimit_refill_free(ngx_ratelimit_refill_t *refill)
+{
+    ngx_queue_t  *q;
+
+    while (!ngx_queue_empty(&refill->calls)) {
+        q = ngx_queue_head(&refill->calls);
+        ngx_queue_remove(q);
+        ngx_free(ngx_queue_data(q, ngx_ratelimit_refill_call_t, queue));
+    }
+
+    ngx_queue_remove(&refill->queue);
+    ngx_rbtree_delete(&refill->refills->tree, &refill->node.node);
+    ngx_ratelimit_policy_release(refill->counter.rule->policy);
+    ngx_free(refill);
+}
+
+
+/*
+ * Requests that wait share the deadline of the first call. A second call, made
+ * because the first brought too little, does not extend it.
+ */
+static void
+ngx_ratelimit_refill_wait_handler(ngx_event_t *ev)
+{
+    ngx_queue_t              *q;
+    ngx_msec_int_t            left;
+    ngx_ratelimit_counter_t  *counter;
+    ngx_ratelimit_refills_t  *refills;
+
+    refills = ev->data;
+
+    while (!ngx_queue_empty(&refills->waits)) {
+        q = ngx_queue_head(&refills->waits);
+        counter = ngx_queue_data(q, ngx_ratelimit_counter_t, wait);
+
+        left = (ngx_msec_int_t) (counter->since_ms
+                                 + refills->limiter->redis->timeout
+                                 - ngx_current_msec);
+
+        if (left > 0) {
+
+            /* a request that came meanwhile may have set it, for later */
+
+            if (ev->timer_set) {
+                ngx_del_timer(ev);
+            }
+
+            ngx_add_timer(ev, (ngx_msec_t) left);
+            return;
+        }
+
+        ngx_ratelimit_refill_fail(counter, NGX_RATELIMIT_REDIS_TIMEOUT, 0);
+    }
+}
+
+
+static void
+ngx_ratelimit_refill_sweep_handler(ngx_event_t *ev)
+{
+    ngx_queue_t              *q;
+    ngx_msec_int_t            left;
+    ngx_ratelimit_refill_t   *refill;
+    ngx_ratelimit_refills_t  *refills;
+
+    refills = ev->data;
+
+    while (!ngx_queue_empty(&refills->sweeps)) {
+        q = ngx_queue_head(&refills->sweeps);
+        refill = ngx_queue_data(q, ngx_ratelimit_refill_t, queue);
+        left = (ngx_msec_int_t) (refill->sweep_ms - ngx_current_msec);
+
+        if (left > 0) {
+            ngx_add_timer(ev, (ngx_msec_t) left);
+            return;
+        }
+
+        ngx_queue_remove(q);
+        ngx_queue_insert_tail(&refills->sweeps, q);
+        refill->sweep_ms = ngx_current_msec + NGX_RATELIMIT_LEASE_HOLD_MS;
+
+        if (ngx_ratelimit_refill_sweep(refill, 0) == NGX_DONE
+            && ngx_queue_empty(&refill->waiting)
+            && ngx_queue_empty(&refill->calls))
+        {
+            ngx_ratelimit_refill_free(refill);
+        }
+    }
+}
+
+
+/*
+ * What was not spent in time goes back; async: what was spent is debited. all:
+ * the worker ends. Returns NGX_DONE if there is nothing in hand any more, or
+ * nobody has touched the counter for so long that it is worth nothing.
+ */
+static ngx_int_t
+ngx_ratelimit_refill_sweep(ngx_ratelimit_refill_t *refill, unsigned all)
+{
+    uint32_t                 back, left;
+    uint64_t                 age_us;
+    ngx_ratelimit_lease_t   *lease;
+    ngx_ratelimit_locked_t   locked;
+
+    if (ngx_ratelimit_refill_async(refill)) {
+        return ngx_ratelimit_refill_debit(refill, all);
+    }
+
+    lease = ngx_ratelimit_leased_lock(&refill->counter, 0, &locked);
+    if (lease == NULL) {
+        return NGX_DONE;
+    }
+
+    back = 0;
+    left = 0;
+    age_us = ngx_ratelimit_lease_age_us(lease, &refill->limit,
+                                        locked.env.now_us);
+
+    if (lease->mark == refill->limit.mark
+        && locked.env.now_us < lease->busy_us)
+    {
+        if (!ngx_ratelimit_refill_too_late(refill, lease, locked.env.now_us)) {
+            back = ngx_ratelimit_lease_sweep(lease, &refill->limit,
+                                             &locked.env, all);
+        }
+
+        left = lease->tokens;
+    }
+
+    ngx_ratelimit_leased_unlock(&locked);
+
+    if (back) {
+        ngx_ratelimit_refill_give(refill, back, age_us);
+    }
+
+    return left ? NGX_OK : NGX_DONE;
+}
+
+
+/* The same under async: one worker tells Redis what all have spent. */
+static ngx_int_t
+ngx_ratelimit_refill_debit(ngx_ratelimit_refill_t *refill, unsigned all)
+{
+    unsigned                    due;
+    uint32_t                    left;
+    ngx_ratelimit_lease_t      *lease;
+    ngx_ratelimit_locked_t      locked;
+    ngx_ratelimit_lease_ask_t   debit;
+
+    due = (refill->owed != 0);
+    left = refill->owed;
+    ngx_memzero(&debit, sizeof(ngx_ratelimit_lease_ask_t));
+
+    lease = ngx_ratelimit_leased_lock(&refill->counter, 0, &locked);
+
+    if (lease && lease->mark == refill->limit.mark
+        && locked.env.now_us < lease->busy_us)
+    {
+        if (all) {
+            debit.want = ngx_ratelimit_async_leave(lease, &refill->limit,
+                                                   &locked.env);
+        } else {
+            due |= ngx_ratelimit_async_due(lease, &locked.env);
+        }
+
+        left += lease->tokens;
+    }
+
+    ngx_ratelimit_leased_unlock(&locked);
+
+    if (all) {
+        debit.want += refill->owed;
+
+    } else if (due && refill->call == NULL) {
+        ngx_ratelimit_refill_call(refill);
+    }
+
+    if (debit.want) {
+        (void) ngx_ratelimit_script_ask(&refill->counter, &debit, NULL, NULL);
+    }
+
+    return left ? NGX_OK : NGX_DONE;
+}
+
+
+/*
+ * A call may take the timeout. What it gave back to the next window would be
+ * too many there, and this window has no use for it any more.
+ */
+static ngx_uint_t
+ngx_ratelimit_refill_too_late(const ngx_ratelimit_refill_t *refill,
+    const ngx_ratelimit_lease_t *lease, uint64_t now_us)
+{
+    return refill->limit.algorithm == NGX_RATELIMIT_FIXED_WINDOW
+           && lease->fresh_us < now_us + (uint64_t) 1000
+                                * refill->client.limiter->redis->timeout;
+}

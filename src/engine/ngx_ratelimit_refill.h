@@ -1,0 +1,114 @@
+/*
+ * Refills: the calls to Redis by which a worker refills a counter's lease, and
+ * the requests that wait for them. Inside the engine only.
+ *
+ * A refill is heap memory, made when a worker first has to ask for a counter,
+ * and freed by its sweep, every 100 ms, when there is nothing more to do. Its
+ * calls are heap memory too and outlive their requests: a reply that comes when
+ * nobody waits any more still fills the lease.
+ */
+
+#ifndef NGX_RATELIMIT_REFILL_H_INCLUDED
+#define NGX_RATELIMIT_REFILL_H_INCLUDED
+
+#include "ngx_ratelimit_backend.h"
+#include "ngx_ratelimit_policy.h"
+
+/* all refills of a limiter in this worker */
+typedef struct {
+    ngx_ratelimit_limiter_t     *limiter;
+    ngx_log_t                   *log;
+    ngx_rbtree_t                 tree;
+    ngx_rbtree_node_t            sentinel;
+    ngx_queue_t                  sweeps;     /* refills, the next first */
+    ngx_queue_t                  waits;      /* counters, the oldest first */
+    ngx_event_t                  sweep;
+    ngx_event_t                  wait;
+    ngx_uint_t                   rtt;        /* sixteenths of a ms */
+} ngx_ratelimit_refills_t;
+
+/* a lease's id, and the limit that it is asked for under */
+typedef struct {
+    ngx_ratelimit_id_t           id;
+    uint64_t                     mark;
+} ngx_ratelimit_refill_name_t;
+
+struct ngx_ratelimit_refill_s {
+    ngx_str_node_t               node;       /* its string: name */
+    ngx_ratelimit_refill_name_t  name;
+    ngx_queue_t                  queue;      /* in sweeps */
+    ngx_msec_t                   sweep_ms;
+    ngx_ratelimit_refills_t     *refills;
+
+    ngx_queue_t                  waiting;    /* counters */
+    uint64_t                     queued;     /* their cost */
+    uint32_t                     owed;       /* async: spent without a lease,
+                                                not debited yet */
+    uint32_t                     gave;       /* async: given back since the
+                                                last call was made */
+    void                        *call;       /* that they wait for */
+    ngx_queue_t                  calls;      /* those without a last result */
+    unsigned                     note:1;     /* some are of fail_mode=local */
+
+    /* what Redis is asked for, in memory of its own; it uses the rule's policy
+       as long as it lives */
+    ngx_ratelimit_counter_t      counter;
+    ngx_ratelimit_client_t       client;
+    ngx_ratelimit_limit_t        limit;
+};
+
+typedef struct {
+    ngx_queue_t                  queue;
+    ngx_ratelimit_refill_t      *refill;
+    ngx_ratelimit_lease_ask_t    ask;
+    uint32_t                     head;       /* cost of the first that waits */
+    uint32_t                     debt;       /* async: the lease's part of
+                                                what is asked for */
+    uint64_t                     asked_us;
+} ngx_ratelimit_refill_call_t;
+
+
+#define ngx_ratelimit_refill_async(refill)                                    \
+    ((refill)->counter.rule->sync == NGX_RATELIMIT_SYNC_ASYNC)
+
+
+/* refill.c: the counter waits until its lease was refilled, see ask() */
+void ngx_ratelimit_refill_join(ngx_ratelimit_counter_t *counter);
+
+/*
+ * ahead: more is asked for, and nobody waits; async: what was spent is debited.
+ * watch: what is in hand goes back in time.
+ */
+void ngx_ratelimit_refill_ahead(ngx_ratelimit_counter_t *counter);
+void ngx_ratelimit_refill_watch(ngx_ratelimit_counter_t *counter);
+
+/*
+ * Async, if there is no place for a lease. owe: the next call debits so many
+ * more; if that call fails, or memory is out, Redis is not told of them. unowe:
+ * tokens come back; returns how many of them no call has debited yet. The
+ * caller gives back the others.
+ */
+void ngx_ratelimit_refill_owe(ngx_ratelimit_counter_t *counter,
+    uint32_t tokens);
+uint32_t ngx_ratelimit_refill_unowe(ngx_ratelimit_counter_t *counter,
+    uint32_t tokens);
+
+
+/*
+ * refill_call.c: asks Redis for the counters that wait, and ahead of others;
+ * async: debits. If memory is out, those that wait get their answers now.
+ */
+void ngx_ratelimit_refill_call(ngx_ratelimit_refill_t *refill);
+
+/* Tokens go back to Redis, and to what stands in for it. */
+void ngx_ratelimit_refill_give(ngx_ratelimit_refill_t *refill,
+    uint32_t tokens, uint64_t age_us);
+
+/* A counter that waits gets no answer from Redis. */
+void ngx_ratelimit_refill_fail(ngx_ratelimit_counter_t *counter,
+    ngx_ratelimit_redis_status_e status, ngx_msec_t wait_ms);
+
+/* A counter waits no more. */
+void ngx_ratelimit_refill_leave(ngx_ratelimit_counter_t *counter);
+
+#endif /* NGX_RATELIMIT_REFILL_H_INCLUDED */

@@ -1,0 +1,507 @@
+/*
+ * The calls of refills, and what becomes of an answer: it fills the lease, out
+ * of which the requests that wait are paid in their order.
+ */
+
+#include "ngx_ratelimit_refill.h"
+#include "ngx_ratelimit_script.h"
+
+/* paid under one lock */
+#define NGX_RATELIMIT_REFILL_BATCH  64
+
+static ngx_int_t ngx_ratelimit_refill_size(ngx_ratelimit_refill_t *refill,
+    ngx_ratelimit_refill_call_t *call);
+static void ngx_ratelimit_refill_handler(void *data,
+    const ngx_ratelimit_redis_result_t *result);
+static void ngx_ratelimit_refill_answered(ngx_ratelimit_refill_t *refill,
+    const ngx_ratelimit_refill_call_t *call,
+    const ngx_ratelimit_answer_t *answer);
+static void ngx_ratelimit_refill_lower(ngx_ratelimit_refill_t *refill,
+    const ngx_ratelimit_refill_call_t *call,
+    const ngx_ratelimit_answer_t *answer);
+static uint32_t ngx_ratelimit_refill_fill(ngx_ratelimit_refill_t *refill,
+    const ngx_ratelimit_refill_call_t *call,
+    const ngx_ratelimit_answer_t *answer);
+static void ngx_ratelimit_refill_pay(ngx_ratelimit_refill_t *refill);
+static ngx_uint_t ngx_ratelimit_refill_pay_some(
+    ngx_ratelimit_refill_t *refill, ngx_ratelimit_counter_t **paid);
+static uint32_t ngx_ratelimit_refill_spend(ngx_ratelimit_refill_t *refill,
+    const ngx_ratelimit_answer_t *answer, uint32_t tokens);
+static void ngx_ratelimit_refill_deny(ngx_ratelimit_refill_t *refill,
+    uint32_t head, const ngx_ratelimit_answer_t *answer);
+static void ngx_ratelimit_refill_failed(ngx_ratelimit_refill_t *refill);
+static void ngx_ratelimit_refill_fail_all(ngx_ratelimit_refill_t *refill,
+    ngx_ratelimit_redis_status_e status, ngx_msec_t wait_ms);
+static void ngx_ratelimit_refill_complete(ngx_ratelimit_counter_t *counter);
+
+
+/* For those that wait and ahead of others; or to debit, async. */
+void
+ngx_ratelimit_refill_call(ngx_ratelimit_refill_t *refill)
+{
+    ngx_ratelimit_refill_call_t  *call;
+
+    call = ngx_alloc(sizeof(ngx_ratelimit_refill_call_t), refill->refills->log);
+
+    if (call == NULL) {
+        ngx_ratelimit_refill_fail_all(refill, NGX_RATELIMIT_REDIS_UNREACHABLE, 0);
+        return;
+    }
+
+    call->refill = refill;
+
+    if (ngx_ratelimit_refill_size(refill, call) != NGX_OK) {
+        ngx_free(call);
+        return;
+    }
+
+    if (ngx_ratelimit_script_ask(&refill->counter, &call->ask,
+                                 ngx_ratelimit_refill_handler, call)
+        == NULL)
+    {
+        ngx_free(call);
+        ngx_ratelimit_refill_fail_all(refill, NGX_RATELIMIT_REDIS_UNREACHABLE, 0);
+        return;
+    }
+
+    refill->call = call;
+    ngx_queue_insert_tail(&refill->calls, &call->queue);
+}
+
+
+/* NGX_DECLINED: there is nothing to ask for. */
+static ngx_int_t
+ngx_ratelimit_refill_size(ngx_ratelimit_refill_t *refill,
+    ngx_ratelimit_refill_call_t *call)
+{
+    uint32_t                  back, queued;
+    uint64_t                  age_us;
+    ngx_queue_t              *q;
+    ngx_ratelimit_lease_t    *lease;
+    ngx_ratelimit_locked_t    locked;
+    ngx_ratelimit_counter_t  *counter;
+
+    call->head = 0;
+
+    if (!ngx_queue_empty(&refill->waiting)) {
+        q = ngx_queue_head(&refill->waiting);
+        counter = ngx_queue_data(q, ngx_ratelimit_counter_t, queue);
+        call->head = counter->cost;
+    }
+
+    queued = ngx_min(refill->queued, NGX_RATELIMIT_MAX_TOKENS);
+    back = 0;
+    age_us = 0;
+
+    lease = ngx_ratelimit_leased_lock(&refill->counter, 1, &locked);
+    call->asked_us = locked.env.now_us;
+
+    if (ngx_ratelimit_refill_async(refill)) {
+        call->debt = lease ? ngx_ratelimit_async_debt(lease) : 0;
+        ngx_ratelimit_leased_unlock(&locked);
+
+        ngx_memzero(&call->ask, sizeof(ngx_ratelimit_lease_ask_t));
+        call->ask.want = ngx_min(call->debt + refill->owed,
+                                 NGX_RATELIMIT_MAX_TOKENS);
+        refill->owed = 0;
+        refill->gave = 0;
+        return NGX_OK;
+    }
+
+    if (lease) {
+        back = ngx_ratelimit_lease_stale(lease, &refill->limit, &locked.env);
+        age_us = ngx_ratelimit_lease_age_us(lease, &refill->limit,
+                                            locked.env.now_us);
+    }
+
+    ngx_ratelimit_lease_size(lease, &refill->limit, &locked.env, call->head,
+                             queued, &call->ask);
+    ngx_ratelimit_leased_unlock(&locked);
+
+    if (back) {
+        ngx_ratelimit_refill_give(refill, back, age_us);
+    }
+
+    return (call->head || call->ask.ahead) ? NGX_OK : NGX_DECLINED;
+}
+
+
+static void
+ngx_ratelimit_refill_handler(void *data,
+    const ngx_ratelimit_redis_result_t *result)
+{
+    ngx_ratelimit_refill_call_t *call = data;
+
+    ngx_uint_t                     last;
+    ngx_ratelimit_answer_t         answer;
+    ngx_ratelimit_refill_t        *refill;
+    ngx_ratelimit_redis_status_e   status;
+
+    refill = call->refill;
+    last = (refill->call == call);
+
+    if (last) {
+        refill->call = NULL;
+    }
+
+    if (result->again) {
+        ngx_ratelimit_refill_fail_all(refill, result->status, result->wait_ms);
+        return;
+    }
+
+    ngx_queue_remove(&call->queue);
+
+    status = ngx_ratelimit_script_read(result, 0, &refill->limit, &answer);
+
+    if (status == NGX_RATELIMIT_REDIS_OK) {
+        ngx_ratelimit_refill_answered(refill, call, &answer);
+
+        if (!ngx_queue_empty(&refill->waiting) && refill->call == NULL) {
+            ngx_ratelimit_refill_call(refill);
+        }
+
+    } else if (last) {
+        ngx_ratelimit_refill_failed(refill);
+        ngx_ratelimit_refill_fail_all(refill, status, result->wait_ms);
+    }
+
+    ngx_free(call);
+}
+
+
+static void
+ngx_ratelimit_refill_answered(ngx_ratelimit_refill_t *refill,
+    const ngx_ratelimit_refill_call_t *call,
+    const ngx_ratelimit_answer_t *answer)
+{
+    uint32_t                  tokens;
+    ngx_msec_t                passed;
+    ngx_ratelimit_refills_t  *refills;
+
+    refills = refill->refills;
+
+    passed = ngx_current_msec - (ngx_msec_t) (call->asked_us / 1000);
+    passed = ngx_min(passed, refills->limiter->redis->timeout);
+    refills->rtt = refills->rtt - refills->rtt / 8 + passed * 2;
+
+    tokens = ngx_ratelimit_refill_fill(refill, call, answer);
+
+    if (ngx_ratelimit_refill_async(refill)) {
+        ngx_ratelimit_refill_lower(refill, call, answer);
+        return;
+    }
+
+    refill->counter.answer = *answer;
+
+    if (refill->note) {
+        ngx_ratelimit_fallback_note(&refill->counter, call->asked_us);
+    }
+
+    if (tokens == 0) {
+        ngx_ratelimit_refill_pay(refill);
+
+    } else {
+        tokens = ngx_ratelimit_refill_spend(refill, answer, tokens);
+
+        if (tokens) {
+            ngx_ratelimit_refill_give(refill, tokens,
+                     ngx_ratelimit_counter_age_us(&refill->counter,
+                                                 call->asked_us));
+        }
+    }
+
+    if (call->head && answer->retry_us) {
+        ngx_ratelimit_refill_deny(refill, call->head, answer);
+    }
+}
+
+
+/*
+ * Async: this gateway's own counter, which decides where there is no lease, has
+ * no more left than Redis. An answer of a window that is over by now says
+ * nothing of this one.
+ */
+static void
+ngx_ratelimit_refill_lower(ngx_ratelimit_refill_t *refill,
+    const ngx_ratelimit_refill_call_t *call,
+    const ngx_ratelimit_answer_t *answer)
+{
+    uint64_t  passed_us;
+
+    passed_us = ngx_ratelimit_local_now_us() - call->asked_us;
+
+    if (answer->reset_us > passed_us
+        && !ngx_ratelimit_forgotten(refill->client.limiter, call->asked_us))
+    {
+        ngx_ratelimit_local_lower(&refill->counter,
+                                  answer->remaining + refill->gave);
+    }
+}
+
+
+/* Returns how many of the tokens are not in the lease. */
+static uint32_t
+ngx_ratelimit_refill_fill(ngx_ratelimit_refill_t *refill,
+    const ngx_ratelimit_refill_call_t *call,
+    const ngx_ratelimit_answer_t *answer)
+{
+    uint32_t                 tokens;
+    ngx_ratelimit_lease_t   *lease;
+    ngx_ratelimit_locked_t   locked;
+
+    tokens = answer->granted;
+
+    lease = ngx_ratelimit_leased_lock(&refill->counter, 1, &locked);
+    if (lease == NULL) {
+        return tokens;
+    }
+
+    if (ngx_ratelimit_refill_async(refill)) {
+        ngx_ratelimit_async_fill(lease, &refill->limit, &locked.env,
+                                 call->asked_us, call->debt, answer);
+        tokens = 0;
+
+    } else if (ngx_ratelimit_lease_fill(lease, &refill->limit, &locked.env,
+                                        call->asked_us, &call->ask, answer))
+    {
+        tokens = 0;
+    }
+
+    ngx_ratelimit_leased_unlock(&locked);
+
+    return tokens;
+}
+
+
+/* Those that wait are paid out of the lease, in their order. */
+static void
+ngx_ratelimit_refill_pay(ngx_ratelimit_refill_t *refill)
+{
+    ngx_uint_t                i, n;
+    ngx_ratelimit_counter_t  *paid[NGX_RATELIMIT_REFILL_BATCH];
+
+    do {
+        n = ngx_ratelimit_refill_pay_some(refill, paid);
+
+        /* what follows are posted events: all of these stay meanwhile */
+
+        for (i = 0; i < n; i++) {
+            ngx_ratelimit_refill_complete(paid[i]);
+        }
+
+    } while (n == NGX_RATELIMIT_REFILL_BATCH);
+}
+
+
+/* As many as are good for one lock; they go on waiting. */
+static ngx_uint_t
+ngx_ratelimit_refill_pay_some(ngx_ratelimit_refill_t *refill,
+    ngx_ratelimit_counter_t **paid)
+{
+    ngx_uint_t                n;
+    ngx_queue_t              *q;
+    ngx_ratelimit_lease_t    *lease;
+    ngx_ratelimit_locked_t    locked;
+    ngx_ratelimit_counter_t  *counter;
+
+    lease = ngx_ratelimit_leased_lock(&refill->counter, 0, &locked);
+    if (lease == NULL) {
+        return 0;
+    }
+
+    n = 0;
+
+    for (q = ngx_queue_head(&refill->waiting);
+         q != ngx_queue_sentinel(&refill->waiting)
+         && n < NGX_RATELIMIT_REFILL_BATCH;
+         q = ngx_queue_next(q))
+    {
+        counter = ngx_queue_data(q, ngx_ratelimit_counter_t, queue);
+
+        if (!ngx_ratelimit_lease_pay(lease, &refill->limit, &locked.env,
+                                     counter->cost, &counter->answer))
+        {
+            break;
+        }
+
+        paid[n++] = counter;
+    }
+
+    ngx_ratelimit_leased_unlock(&locked);
+
+    return n;
+}
+
+
+/*
+ * The same without a lease: those that wait get what Redis has granted. Returns
+ * how many tokens are left of that.
+ */
+static uint32_t
+ngx_ratelimit_refill_spend(ngx_ratelimit_refill_t *refill,
+    const ngx_ratelimit_answer_t *answer, uint32_t tokens)
+{
+    ngx_queue_t              *q;
+    ngx_ratelimit_counter_t  *counter;
+
+    while (!ngx_queue_empty(&refill->waiting)) {
+        q = ngx_queue_head(&refill->waiting);
+        counter = ngx_queue_data(q, ngx_ratelimit_counter_t, queue);
+
+        if (counter->cost > tokens) {
+            break;
+        }
+
+        tokens -= counter->cost;
+
+        counter->answer = *answer;
+        counter->answer.granted = counter->cost;
+        counter->answer.remaining = ngx_min(answer->remaining + tokens,
+                                            refill->limit.capacity);
+        ngx_ratelimit_refill_complete(counter);
+    }
+
+    return tokens;
+}
+
+
+/* Redis cannot pay the first: nor those that cost no less. */
+static void
+ngx_ratelimit_refill_deny(ngx_ratelimit_refill_t *refill, uint32_t head,
+    const ngx_ratelimit_answer_t *answer)
+{
+    ngx_queue_t              *q, *next;
+    ngx_ratelimit_counter_t  *counter;
+
+    for (q = ngx_queue_head(&refill->waiting);
+         q != ngx_queue_sentinel(&refill->waiting);
+         q = next)
+    {
+        next = ngx_queue_next(q);
+        counter = ngx_queue_data(q, ngx_ratelimit_counter_t, queue);
+
+        if (counter->cost < head) {
+            continue;
+        }
+
+        counter->answer = *answer;
+        counter->answer.granted = 0;
+        counter->answer.remaining = ngx_min(answer->remaining,
+                                            counter->cost - 1);
+
+        if (counter->cost > refill->limit.capacity) {
+            counter->answer.retry_us = NGX_RATELIMIT_NEVER;
+
+        } else if (counter->cost > head
+                   && answer->retry_us != NGX_RATELIMIT_NEVER)
+        {
+            counter->answer.retry_us += (uint64_t) (counter->cost - head)
+                                        * (refill->limit.rate.step_us + 1);
+        }
+
+        ngx_ratelimit_refill_complete(counter);
+    }
+}
+
+
+void
+ngx_ratelimit_refill_give(ngx_ratelimit_refill_t *refill, uint32_t tokens,
+    uint64_t age_us)
+{
+    ngx_ratelimit_script_give(&refill->counter, tokens, age_us);
+
+    if (refill->note) {
+        ngx_ratelimit_local_give(&refill->counter, tokens);
+    }
+}
+
+
+/*
+ * What was asked for ahead of need may be asked for again; what is to be
+ * debited will be, by the next sweep.
+ */
+static void
+ngx_ratelimit_refill_failed(ngx_ratelimit_refill_t *refill)
+{
+    ngx_ratelimit_lease_t   *lease;
+    ngx_ratelimit_locked_t   locked;
+
+    lease = ngx_ratelimit_leased_lock(&refill->counter, 0, &locked);
+    if (lease == NULL) {
+        return;
+    }
+
+    if (ngx_ratelimit_refill_async(refill)) {
+        ngx_ratelimit_async_failed(lease, locked.env.now_us);
+
+    } else {
+        ngx_ratelimit_lease_failed(lease);
+    }
+
+    ngx_ratelimit_leased_unlock(&locked);
+}
+
+
+/* Redis has no answer for all that wait. */
+static void
+ngx_ratelimit_refill_fail_all(ngx_ratelimit_refill_t *refill,
+    ngx_ratelimit_redis_status_e status, ngx_msec_t wait_ms)
+{
+    ngx_queue_t  *q;
+
+    while (!ngx_queue_empty(&refill->waiting)) {
+        q = ngx_queue_head(&refill->waiting);
+        ngx_ratelimit_refill_fail(ngx_queue_data(q, ngx_ratelimit_counter_t,
+                                                 queue),
+                                  status, wait_ms);
+    }
+}
+
+
+void
+ngx_ratelimit_refill_fail(ngx_ratelimit_counter_t *counter,
+    ngx_ratelimit_redis_status_e status, ngx_msec_t wait_ms)
+{
+    counter->reason = status;
+    ngx_ratelimit_fallback(counter, wait_ms);
+    ngx_ratelimit_refill_complete(counter);
+}
+
+
+/* The counter has its answer: Redis', or what it gets instead. */
+static void
+ngx_ratelimit_refill_complete(ngx_ratelimit_counter_t *counter)
+{
+    ngx_ratelimit_refill_leave(counter);
+
+    if (counter->source == NGX_RATELIMIT_SOURCE_NONE) {
+        counter->source = NGX_RATELIMIT_SOURCE_REDIS;
+    }
+
+    ngx_ratelimit_check_answered(counter->client->check);
+}
+
+
+void
+ngx_ratelimit_refill_leave(ngx_ratelimit_counter_t *counter)
+{
+    ngx_ratelimit_refill_t   *refill;
+    ngx_ratelimit_refills_t  *refills;
+
+    refill = counter->refill;
+
+    if (refill == NULL) {
+        return;
+    }
+
+    refills = refill->refills;
+
+    refill->queued -= counter->cost;
+    counter->refill = NULL;
+    ngx_queue_remove(&counter->queue);
+    ngx_queue_remove(&counter->wait);
+
+    if (ngx_queue_empty(&refills->waits) && refills->wait.timer_set) {
+        ngx_del_timer(&refills->wait);
+    }
+}

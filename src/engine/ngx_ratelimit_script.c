@@ -1,0 +1,321 @@
+/*
+ * Calls of the check script, lua/check.lua, which says what its arguments and
+ * its answer are.
+ */
+
+#include "ngx_ratelimit_script.h"
+
+#include "ngx_ratelimit_text.h"
+
+#define NGX_RATELIMIT_SCRIPT_ARGS    7   /* of a counter */
+#define NGX_RATELIMIT_SCRIPT_VALUES  4   /* of a counter, in a result */
+
+static u_char *ngx_ratelimit_script_kind(u_char *p,
+    const ngx_ratelimit_counter_t *counter);
+static u_char *ngx_ratelimit_script_numbers(u_char *p,
+    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_price_t *price);
+static u_char *ngx_ratelimit_script_lease(u_char *p,
+    const ngx_ratelimit_price_t *price);
+static u_char *ngx_ratelimit_script_number(u_char *p, int64_t value);
+
+
+/* in the order of ngx_ratelimit_algorithm_e; in upper case: a dry run */
+static u_char  ngx_ratelimit_script_kinds[] = "ttfslc";
+
+
+ngx_int_t
+ngx_ratelimit_script_prepare(ngx_ratelimit_rule_t *rule, ngx_pool_t *pool)
+{
+    u_char                 *p;
+    ngx_ratelimit_price_t   price;
+
+    if (rule->dynamic || rule->dynamic_cost || rule->statuses) {
+        return NGX_OK;
+    }
+
+    p = ngx_pnalloc(pool, NGX_RATELIMIT_SCRIPT_NUMBERS_BYTES);
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    ngx_memzero(&price, sizeof(ngx_ratelimit_price_t));
+    price.cost = rule->cost;
+
+    rule->numbers.data = p;
+    rule->numbers.len = ngx_ratelimit_script_numbers(p, &rule->limit, &price)
+                        - p;
+
+    return NGX_OK;
+}
+
+
+void
+ngx_ratelimit_script_begin(ngx_ratelimit_script_t *script)
+{
+    ngx_memzero(&script->eval, sizeof(ngx_ratelimit_redis_eval_t));
+
+    script->last = script->text;
+    script->eval.args.data = script->text;
+    script->eval.sets = script->sets;
+}
+
+
+void
+ngx_ratelimit_script_add(ngx_ratelimit_script_t *script,
+    const ngx_ratelimit_counter_t *counter, const ngx_ratelimit_price_t *price)
+{
+    u_char                      *p;
+    const ngx_ratelimit_rule_t  *rule;
+
+    u_char  field[NGX_RATELIMIT_RULE_FIELD];
+
+    rule = counter->rule;
+
+    ngx_ratelimit_script_field(field, counter);
+
+    p = ngx_ratelimit_script_kind(script->last, counter);
+    p = ngx_ratelimit_redis_write_bulk(p, field, sizeof(field));
+
+    if (price == NULL) {
+        p = ngx_cpymem(p, rule->numbers.data, rule->numbers.len);
+
+    } else {
+        p = ngx_ratelimit_script_numbers(p, counter->limit, price);
+    }
+
+    script->last = p;
+    script->eval.nargs += NGX_RATELIMIT_SCRIPT_ARGS;
+
+    if (ngx_ratelimit_script_in_set(counter->limit->algorithm)) {
+        ngx_memcpy(script->sets
+                   + script->eval.nsets * NGX_RATELIMIT_REDIS_SET_NAME,
+                   field, sizeof(field));
+        script->eval.nsets++;
+    }
+}
+
+
+ngx_ratelimit_redis_call_t *
+ngx_ratelimit_script_call(ngx_ratelimit_script_t *script,
+    ngx_ratelimit_client_t *client, ngx_ratelimit_redis_handler_pt handler,
+    void *data)
+{
+    ngx_ratelimit_check_t  *check;
+
+    if (script->eval.nsets) {
+        check = client->check;
+
+        if (check->name == 0) {
+            check->name = ngx_ratelimit_redis_name(client->limiter->redis);
+        }
+
+        script->last = ngx_ratelimit_redis_write_bulk(script->last,
+                                                      (u_char *) &check->name,
+                                                      sizeof(check->name));
+        script->eval.nargs++;
+    }
+
+    script->eval.bucket = client->bucket;
+    script->eval.args.len = script->last - script->text;
+
+    return ngx_ratelimit_redis_eval(client->limiter->redis, &script->eval,
+                                    handler, data);
+}
+
+
+ngx_ratelimit_redis_call_t *
+ngx_ratelimit_script_ask(ngx_ratelimit_counter_t *counter,
+    const ngx_ratelimit_lease_ask_t *ask,
+    ngx_ratelimit_redis_handler_pt handler, void *data)
+{
+    ngx_ratelimit_price_t   price;
+    ngx_ratelimit_script_t  script;
+
+    price.cost = ask->cost;
+    price.want = ask->want;
+    price.ahead = ask->ahead;
+    price.share = ask->ahead ? ask->share : 0;
+
+    ngx_ratelimit_script_begin(&script);
+    ngx_ratelimit_script_add(&script, counter, &price);
+    script.eval.late = (handler != NULL);
+
+    return ngx_ratelimit_script_call(&script, counter->client, handler, data);
+}
+
+
+void
+ngx_ratelimit_script_give(ngx_ratelimit_counter_t *counter, uint32_t tokens,
+    uint64_t age_us)
+{
+    ngx_ratelimit_price_t   price;
+    ngx_ratelimit_script_t  script;
+
+    ngx_memzero(&price, sizeof(ngx_ratelimit_price_t));
+    price.cost = -(int64_t) tokens;
+    price.want = (age_us + 999) / 1000;
+
+    ngx_ratelimit_script_begin(&script);
+    ngx_ratelimit_script_add(&script, counter, &price);
+
+    (void) ngx_ratelimit_script_call(&script, counter->client, NULL, NULL);
+}
+
+
+const u_char *
+ngx_ratelimit_client_hash(ngx_ratelimit_client_t *client)
+{
+    u_char  digest[NGX_RATELIMIT_REDIS_DIGEST];
+
+    if (client->limiter->redis == NULL) {
+        return (const u_char *) &client->local;
+    }
+
+    if (!client->hashed) {
+        ngx_ratelimit_redis_digest(client->limiter->redis, client->key.data,
+                                   client->key.len, digest);
+
+        /* the bucket and the fields come from different bytes of the digest */
+
+        client->bucket = (uint32_t) digest[0] << 24 | digest[1] << 16
+                         | digest[2] << 8 | digest[3];
+        ngx_memcpy(&client->hash, digest + 8, sizeof(client->hash));
+        client->hashed = 1;
+    }
+
+    return (const u_char *) &client->hash;
+}
+
+
+void
+ngx_ratelimit_script_field(u_char *field,
+    const ngx_ratelimit_counter_t *counter)
+{
+    ngx_uint_t     i;
+    const u_char  *digest;
+
+    digest = ngx_ratelimit_client_hash(counter->client);
+
+    for (i = 0; i < NGX_RATELIMIT_RULE_FIELD; i++) {
+        field[i] = digest[i] ^ counter->rule->field_salt[i];
+    }
+}
+
+
+static u_char *
+ngx_ratelimit_script_kind(u_char *p, const ngx_ratelimit_counter_t *counter)
+{
+    u_char  kind;
+
+    kind = ngx_ratelimit_script_kinds[counter->limit->algorithm];
+
+    if (counter->dry_run) {
+        kind = ngx_toupper(kind);
+    }
+
+    return ngx_ratelimit_redis_write_bulk(p, &kind, 1);
+}
+
+
+/* cost, want, capacity, a, b */
+static u_char *
+ngx_ratelimit_script_numbers(u_char *p, const ngx_ratelimit_limit_t *limit,
+    const ngx_ratelimit_price_t *price)
+{
+    p = ngx_ratelimit_script_number(p, price->cost);
+
+    if (price->share) {
+        p = ngx_ratelimit_script_lease(p, price);
+
+    } else {
+        p = ngx_ratelimit_script_number(p, price->want);
+    }
+
+    p = ngx_ratelimit_script_number(p, limit->capacity);
+
+    switch (limit->algorithm) {
+
+    case NGX_RATELIMIT_TOKEN_BUCKET:
+    case NGX_RATELIMIT_LEAKY_BUCKET:
+        p = ngx_ratelimit_script_number(p, limit->rate.period_us);
+        return ngx_ratelimit_script_number(p, limit->rate.scale);
+
+    case NGX_RATELIMIT_CONCURRENCY:
+        p = ngx_ratelimit_script_number(p, NGX_RATELIMIT_PERMIT_US);
+        return ngx_ratelimit_script_number(p, 0);
+
+    default:
+        p = ngx_ratelimit_script_number(p, limit->window_us);
+        return ngx_ratelimit_script_number(p, limit->calendar);
+    }
+}
+
+
+static u_char *
+ngx_ratelimit_script_lease(u_char *p, const ngx_ratelimit_price_t *price)
+{
+    u_char  text[NGX_RATELIMIT_SCRIPT_LEASE_BYTES], *last;
+
+    last = ngx_ratelimit_number_write(text, price->want);
+    *last++ = '+';
+    last = ngx_ratelimit_number_write(last, price->ahead);
+    *last++ = '/';
+    last = ngx_ratelimit_number_write(last, price->share);
+
+    return ngx_ratelimit_redis_write_bulk(p, text, last - text);
+}
+
+
+static u_char *
+ngx_ratelimit_script_number(u_char *p, int64_t value)
+{
+    u_char  text[NGX_INT64_LEN + 1], *digits, *last;
+
+    digits = text;
+
+    if (value < 0) {
+        *digits++ = '-';
+        value = -value;
+    }
+
+    last = ngx_ratelimit_number_write(digits, value);
+
+    return ngx_ratelimit_redis_write_bulk(p, text, last - text);
+}
+
+
+ngx_ratelimit_redis_status_e
+ngx_ratelimit_script_read(const ngx_ratelimit_redis_result_t *result,
+    ngx_uint_t i, const ngx_ratelimit_limit_t *limit,
+    ngx_ratelimit_answer_t *answer)
+{
+    int64_t         capacity;
+    const int64_t  *values;
+
+    if (result->status != NGX_RATELIMIT_REDIS_OK) {
+        return result->status;
+    }
+
+    if ((i + 1) * NGX_RATELIMIT_SCRIPT_VALUES > result->n) {
+        return NGX_RATELIMIT_REDIS_PROTOCOL;
+    }
+
+    values = &result->values[i * NGX_RATELIMIT_SCRIPT_VALUES];
+    capacity = limit->capacity;
+
+    if (values[0] < 0 || values[0] > capacity
+        || values[1] < 0 || values[1] > capacity
+        || values[2] < 0 || values[2] > INT64_MAX / 1000
+        || values[3] < -1 || values[3] > INT64_MAX / 1000)
+    {
+        return NGX_RATELIMIT_REDIS_PROTOCOL;
+    }
+
+    answer->granted = values[0];
+    answer->remaining = values[1];
+    answer->reset_us = (uint64_t) values[2] * 1000;
+    answer->retry_us = (values[3] == -1) ? NGX_RATELIMIT_NEVER
+                                         : (uint64_t) values[3] * 1000;
+
+    return NGX_RATELIMIT_REDIS_OK;
+}

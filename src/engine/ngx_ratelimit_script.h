@@ -1,0 +1,91 @@
+/*
+ * Calls of the check script inside Redis. Inside the engine only.
+ */
+
+#ifndef NGX_RATELIMIT_SCRIPT_H_INCLUDED
+#define NGX_RATELIMIT_SCRIPT_H_INCLUDED
+
+#include "ngx_ratelimit_backend.h"
+
+/* a counter's arguments: its kind, its field, then five numbers */
+#define NGX_RATELIMIT_SCRIPT_NUMBER_BYTES                                     \
+    NGX_RATELIMIT_REDIS_BULK(sizeof("-18446744073709551615"))
+#define NGX_RATELIMIT_SCRIPT_NUMBERS_BYTES                                    \
+    (5 * NGX_RATELIMIT_SCRIPT_NUMBER_BYTES)
+#define NGX_RATELIMIT_SCRIPT_COUNTER_BYTES                                    \
+    (NGX_RATELIMIT_REDIS_BULK(1)                                              \
+     + NGX_RATELIMIT_REDIS_BULK(NGX_RATELIMIT_RULE_FIELD)                     \
+     + NGX_RATELIMIT_SCRIPT_NUMBERS_BYTES)
+
+/* "want+ahead/share" */
+#define NGX_RATELIMIT_SCRIPT_LEASE_BYTES  (3 * NGX_INT_T_LEN + 2)
+
+/* What one counter is asked for, see lua/check.lua. */
+typedef struct {
+    int64_t                     cost;
+    int64_t                     want;
+    uint32_t                    ahead;
+    uint32_t                    share;   /* of ahead; else 0 */
+} ngx_ratelimit_price_t;
+
+/* A call while it is written. */
+typedef struct {
+    ngx_ratelimit_redis_eval_t  eval;
+    u_char                     *last;
+    u_char                      sets[NGX_RATELIMIT_MAX_COUNTERS
+                                     * NGX_RATELIMIT_REDIS_SET_NAME];
+    u_char                      text[NGX_RATELIMIT_MAX_COUNTERS
+                                     * NGX_RATELIMIT_SCRIPT_COUNTER_BYTES
+                                     + NGX_RATELIMIT_SCRIPT_LEASE_BYTES
+                                     + NGX_RATELIMIT_REDIS_BULK(8)];
+} ngx_ratelimit_script_t;
+
+
+/* Writes what each take of a constant rule says; NGX_ERROR: memory is out. */
+ngx_int_t ngx_ratelimit_script_prepare(ngx_ratelimit_rule_t *rule,
+    ngx_pool_t *pool);
+
+/*
+ * Writes a call: begins, adds up to MAX_COUNTERS counters of one client, whose
+ * hash is known, and sends it. price NULL: what prepare has written. call
+ * returns NULL when memory is out; the handler, which may be NULL, is then not
+ * called.
+ */
+void ngx_ratelimit_script_begin(ngx_ratelimit_script_t *script);
+void ngx_ratelimit_script_add(ngx_ratelimit_script_t *script,
+    const ngx_ratelimit_counter_t *counter,
+    const ngx_ratelimit_price_t *price);
+ngx_ratelimit_redis_call_t *ngx_ratelimit_script_call(
+    ngx_ratelimit_script_t *script, ngx_ratelimit_client_t *client,
+    ngx_ratelimit_redis_handler_pt handler, void *data);
+
+/*
+ * A call for one counter, a token bucket or a window: what a lease asks for, or
+ * what goes back to it, age_us after it was taken; nobody waits for that. The
+ * handler also gets a late reply. NULL: memory is out.
+ */
+ngx_ratelimit_redis_call_t *ngx_ratelimit_script_ask(
+    ngx_ratelimit_counter_t *counter, const ngx_ratelimit_lease_ask_t *ask,
+    ngx_ratelimit_redis_handler_pt handler, void *data);
+void ngx_ratelimit_script_give(ngx_ratelimit_counter_t *counter,
+    uint32_t tokens, uint64_t age_us);
+
+/*
+ * Reads the answer for the i-th counter of a call. It stays in its ranges,
+ * whatever Redis says: if it would not, returns PROTOCOL and leaves the answer
+ * as it was.
+ */
+ngx_ratelimit_redis_status_e ngx_ratelimit_script_read(
+    const ngx_ratelimit_redis_result_t *result, ngx_uint_t i,
+    const ngx_ratelimit_limit_t *limit, ngx_ratelimit_answer_t *answer);
+
+/* A counter's 8 bytes in Redis: the client's hash and the rule. */
+void ngx_ratelimit_script_field(u_char *field,
+    const ngx_ratelimit_counter_t *counter);
+
+/* Whether Redis keeps the counter in a sorted set of its own. */
+#define ngx_ratelimit_script_in_set(algorithm)                                \
+    ((algorithm) == NGX_RATELIMIT_SLIDING_LOG                                 \
+     || (algorithm) == NGX_RATELIMIT_CONCURRENCY)
+
+#endif /* NGX_RATELIMIT_SCRIPT_H_INCLUDED */

@@ -1,0 +1,287 @@
+/*
+ * Strict counters: Redis is asked for each request. All of a client are in one
+ * call, and Redis takes all of them or none.
+ */
+
+#include "ngx_ratelimit_script.h"
+
+static void ngx_ratelimit_strict_take(ngx_ratelimit_counter_t *counter);
+static void ngx_ratelimit_strict_ask(ngx_ratelimit_counter_t *counter);
+static void ngx_ratelimit_strict_leave(ngx_ratelimit_counter_t *counter);
+static void ngx_ratelimit_strict_give(ngx_ratelimit_counter_t *counter,
+    uint32_t tokens);
+static void ngx_ratelimit_strict_charge(ngx_ratelimit_counter_t *counter);
+static ngx_ratelimit_redis_call_t *ngx_ratelimit_strict_call(
+    ngx_ratelimit_client_t *client, ngx_ratelimit_strict_e what,
+    ngx_ratelimit_redis_handler_pt handler);
+static ngx_int_t ngx_ratelimit_strict_price(
+    const ngx_ratelimit_counter_t *counter, ngx_ratelimit_strict_e what,
+    ngx_ratelimit_price_t *price);
+static void ngx_ratelimit_strict_handler(void *data,
+    const ngx_ratelimit_redis_result_t *result);
+static void ngx_ratelimit_strict_answered(ngx_ratelimit_counter_t *counter,
+    const ngx_ratelimit_redis_result_t *result, ngx_uint_t n);
+
+
+const ngx_ratelimit_backend_t  ngx_ratelimit_strict = {
+    ngx_ratelimit_strict_take,
+    ngx_ratelimit_strict_ask,
+    ngx_ratelimit_strict_leave,
+    ngx_ratelimit_strict_give,
+    ngx_ratelimit_strict_charge
+};
+
+
+static void
+ngx_ratelimit_strict_take(ngx_ratelimit_counter_t *counter)
+{
+    counter->asks = 1;
+}
+
+
+/* The first counter of a client asks for all. */
+static void
+ngx_ratelimit_strict_ask(ngx_ratelimit_counter_t *counter)
+{
+    ngx_ratelimit_client_t        *client;
+    ngx_ratelimit_redis_result_t   result;
+
+    client = counter->client;
+
+    if (client->asked) {
+        return;
+    }
+
+    client->asked = 1;
+    client->check->pending++;
+
+    client->call = ngx_ratelimit_strict_call(client,
+                                             NGX_RATELIMIT_STRICT_TAKE,
+                                             ngx_ratelimit_strict_handler);
+    if (client->call) {
+        return;
+    }
+
+    ngx_memzero(&result, sizeof(ngx_ratelimit_redis_result_t));
+    result.status = NGX_RATELIMIT_REDIS_UNREACHABLE;
+
+    ngx_ratelimit_strict_handler(client, &result);
+}
+
+
+static void
+ngx_ratelimit_strict_leave(ngx_ratelimit_counter_t *counter)
+{
+    ngx_ratelimit_client_t  *client;
+
+    client = counter->client;
+
+    if (client->call) {
+        ngx_ratelimit_redis_forget(client->call);
+        client->call = NULL;
+    }
+}
+
+
+/* Redis is told by ngx_ratelimit_strict_tell(), of all counters at once. */
+static void
+ngx_ratelimit_strict_give(ngx_ratelimit_counter_t *counter, uint32_t tokens)
+{
+    if (counter->fail_mode == NGX_RATELIMIT_FAIL_LOCAL) {
+        ngx_ratelimit_local_give(counter, tokens);
+    }
+}
+
+
+static void
+ngx_ratelimit_strict_charge(ngx_ratelimit_counter_t *counter)
+{
+    if (counter->fail_mode == NGX_RATELIMIT_FAIL_LOCAL) {
+        ngx_ratelimit_local_charge(counter, counter->charge);
+    }
+}
+
+
+void
+ngx_ratelimit_strict_tell(ngx_ratelimit_check_t *check,
+    ngx_ratelimit_strict_e what)
+{
+    ngx_uint_t  i;
+
+    if (!check->remote) {
+        return;
+    }
+
+    for (i = 0; i < check->nclients; i++) {
+
+        if (check->clients[i].limiter->redis) {
+            (void) ngx_ratelimit_strict_call(&check->clients[i], what, NULL);
+        }
+    }
+}
+
+
+/* NULL: memory is out, or there is nothing to say. */
+static ngx_ratelimit_redis_call_t *
+ngx_ratelimit_strict_call(ngx_ratelimit_client_t *client,
+    ngx_ratelimit_strict_e what, ngx_ratelimit_redis_handler_pt handler)
+{
+    ngx_uint_t                   i;
+    ngx_ratelimit_check_t       *check;
+    ngx_ratelimit_price_t        price;
+    ngx_ratelimit_script_t       script;
+    ngx_ratelimit_counter_t     *counter;
+    const ngx_ratelimit_rule_t  *rule;
+
+    check = client->check;
+    ngx_ratelimit_script_begin(&script);
+    script.eval.undo = (what == NGX_RATELIMIT_STRICT_FREE);
+
+    for (i = 0; i < check->ncounters; i++) {
+        counter = &check->counters[i];
+        rule = counter->rule;
+
+        if (counter->client != client
+            || ngx_ratelimit_strict_price(counter, what, &price) != NGX_OK)
+        {
+            continue;
+        }
+
+        if (what != NGX_RATELIMIT_STRICT_TAKE) {
+            ngx_ratelimit_script_add(&script, counter, &price);
+            continue;
+        }
+
+        ngx_ratelimit_script_add(&script, counter,
+                                 rule->numbers.len
+                                 && counter->limit == &rule->limit
+                                 ? NULL : &price);
+
+        counter->held = (counter->limit->algorithm
+                         == NGX_RATELIMIT_CONCURRENCY);
+    }
+
+    if (script.eval.nargs == 0) {
+        return NULL;
+    }
+
+    return ngx_ratelimit_script_call(&script, client, handler, client);
+}
+
+
+/* NGX_DECLINED: this counter is not asked for anything. */
+static ngx_int_t
+ngx_ratelimit_strict_price(const ngx_ratelimit_counter_t *counter,
+    ngx_ratelimit_strict_e what, ngx_ratelimit_price_t *price)
+{
+    ngx_uint_t  strict;
+
+    strict = (counter->backend == &ngx_ratelimit_strict);
+
+    ngx_memzero(price, sizeof(ngx_ratelimit_price_t));
+
+    switch (what) {
+
+    case NGX_RATELIMIT_STRICT_TAKE:
+        price->cost = counter->cost;
+        price->want = counter->look ? -1 : 0;
+        return strict ? NGX_OK : NGX_DECLINED;
+
+    case NGX_RATELIMIT_STRICT_SETTLE:
+
+        if (counter->charge) {
+            price->want = -1 - (int64_t) counter->charge;
+            return NGX_OK;
+        }
+
+        /* what was granted without Redis was not taken there */
+
+        if (!strict || counter->refund == 0) {
+            return NGX_DECLINED;
+        }
+
+        price->cost = -(int64_t) counter->refund;
+        price->want = ngx_ratelimit_counter_age_us(counter,
+                                        counter->client->check->taken_us)
+                      / 1000;
+        return NGX_OK;
+
+    case NGX_RATELIMIT_STRICT_FREE:
+        price->cost = -1;
+        return counter->held ? NGX_OK : NGX_DECLINED;
+
+    default: /* NGX_RATELIMIT_STRICT_RENEW: the request runs in any case */
+        price->cost = 1;
+        price->want = 1;
+        return counter->held ? NGX_OK : NGX_DECLINED;
+    }
+}
+
+
+static void
+ngx_ratelimit_strict_handler(void *data,
+    const ngx_ratelimit_redis_result_t *result)
+{
+    ngx_ratelimit_client_t *client = data;
+
+    ngx_uint_t                i, n;
+    ngx_ratelimit_check_t    *check;
+    ngx_ratelimit_counter_t  *counter;
+
+    client->call = NULL;
+
+    check = client->check;
+    n = 0;
+
+    for (i = 0; i < check->ncounters; i++) {
+        counter = &check->counters[i];
+
+        if (counter->client == client
+            && counter->backend == &ngx_ratelimit_strict)
+        {
+            ngx_ratelimit_strict_answered(counter, result, n++);
+        }
+    }
+
+    ngx_ratelimit_check_answered(check);
+}
+
+
+static void
+ngx_ratelimit_strict_answered(ngx_ratelimit_counter_t *counter,
+    const ngx_ratelimit_redis_result_t *result, ngx_uint_t n)
+{
+    ngx_ratelimit_redis_status_e  status;
+
+    if (!result->ran) {
+        counter->held = 0;
+    }
+
+    status = ngx_ratelimit_script_read(result, n, counter->limit,
+                                       &counter->answer);
+
+    if (status != NGX_RATELIMIT_REDIS_OK) {
+
+        if (counter->alone) {
+            ngx_ratelimit_leased_tell(counter, 0);
+        }
+
+        counter->reason = status;
+        ngx_ratelimit_fallback(counter, result->wait_ms);
+        return;
+    }
+
+    counter->source = NGX_RATELIMIT_SOURCE_REDIS;
+    counter->held &= (counter->answer.granted != 0);
+
+    if (counter->fail_mode == NGX_RATELIMIT_FAIL_LOCAL) {
+        ngx_ratelimit_fallback_note(counter, counter->client->check->taken_us);
+    }
+
+    if (counter->alone) {
+        ngx_ratelimit_leased_tell(counter, 1);
+
+    } else if (counter->rule->dynamic_cost) {
+        ngx_ratelimit_leased_note(counter);
+    }
+}
