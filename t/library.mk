@@ -28,7 +28,7 @@ CFLAGS  = -std=c11 -D_GNU_SOURCE -g -Wall -Wextra -Werror -Wno-unused-parameter 
           -Wno-missing-field-initializers $(FLAGS) $(addprefix -I,$(FOLDERS)) \
           $(NGX_CFLAGS) $(shell pkg-config --cflags lua5.1)
 CFLAGS := $(CFLAGS)
-LIBS    = -Wl,--as-needed -lhiredis -ljansson -ljwt -lssl -lcrypto \
+LIBS    = -Wl,--as-needed -lhiredis -ljansson -lssl -lcrypto \
           $(shell pkg-config --libs lua5.1) -lpthread -lm
 
 $(LIBRARY): $(LIB_OBJS)

@@ -5,8 +5,8 @@
 #   module -> http -> engine -> rules -> {redis, shm} -> core
 #
 # src/core knows no nginx header; hiredis is met only in src/redis/*.c, jansson
-# only in src/rules/*json.[ch], src/http/*json.c and src/http/*api*.c, libjwt only in
-# src/http/*jwt.c, ngx_http.h only in src/http and the front door.
+# only in src/rules/*json.[ch] and in src/http/*json.c, *jwt.c and *api*.c,
+# ngx_http.h only in src/http and the front door.
 #
 #   tools/check-includes.sh [<root>]
 
@@ -72,13 +72,10 @@ awk '
         && (room != "redis" || name !~ /\.c$/) {
         bad("hiredis outside src/redis/*.c")
     }
-    header == "jwt.h" && !(room == "http" && name ~ /jwt\.c$/) {
-        bad("libjwt outside src/http/*jwt.c")
-    }
     base ~ /^jansson/ && !(room == "rules" && name ~ /json\.[ch]$/) \
-        && !(room == "http" && name ~ /(api.*|json)\.c$/) {
-        bad("jansson outside src/rules/*json.[ch], src/http/*json.c and " \
-            "src/http/*api*.c")
+        && !(room == "http" && name ~ /(api.*|json|jwt)\.c$/) {
+        bad("jansson outside src/rules/*json.[ch], src/http/*json.c, *jwt.c " \
+            "and *api*.c")
     }
 
     END { exit failed }

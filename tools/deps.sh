@@ -13,7 +13,7 @@ cd "$(dirname "$0")/.."
 
 packages() {
     case $1 in
-        build) echo gcc make nginx nginx-dev libhiredis-dev libjwt-dev \
+        build) echo gcc make nginx nginx-dev libhiredis-dev \
                     libjansson-dev libssl-dev libpcre2-dev zlib1g-dev ;;
         run)   echo redis-server redis-tools curl procps ;;
         test)  echo redis-server redis-tools curl procps libcmocka-dev openssl \

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "../unit/nginx.h"
+#include "../unit/nginx_text.h"
 
 #define SECRET   "a secret of 32 bytes, 0123456789"
 #define CLAIMS   3
@@ -45,27 +46,6 @@ ngx_http_ratelimit_source_token(ngx_http_request_t *r, ngx_str_t *token)
     (void) token;
 
     return NGX_DECLINED;
-}
-
-
-time_t
-ngx_atotm(u_char *line, size_t n)
-{
-    time_t  value;
-
-    if (n == 0) {
-        return NGX_ERROR;
-    }
-
-    for (value = 0; n--; line++) {
-        if (*line < '0' || *line > '9' || value > 1000000000000000) {
-            return NGX_ERROR;
-        }
-
-        value = value * 10 + (*line - '0');
-    }
-
-    return value;
 }
 
 
