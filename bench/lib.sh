@@ -105,6 +105,7 @@ routes_conf() {
 
 # compile_redis: redis.c, to $REDIS_TOOL
 compile_redis() {
+    # shellcheck disable=SC2034
     REDIS_TOOL=$BENCH/../build/bench/redis
     make --no-print-directory -C "$BENCH" ../build/bench/redis \
         || die "redis.c needs cc and libhiredis-dev"

@@ -25,6 +25,7 @@ stop_cluster() {
     "$BENCH/../tools/redis-cluster.sh" stop "$DIR/cluster" "$cluster"
 }
 
+# shellcheck disable=SC2154
 trap 'code=$?; set +e; stop_cluster; (exit $code); finish' EXIT
 
 cd "$BENCH/.."

@@ -14,7 +14,7 @@ set -eu
 
 cd "${1:-$(dirname "$0")/..}"
 
-awk '
+find ngx_http_ratelimit_module.c src -name '*.[ch]' -exec awk '
     BEGIN {
         may["core"]   = " core "
         may["shm"]    = " shm core "
@@ -79,4 +79,4 @@ awk '
     }
 
     END { exit failed }
-' ngx_http_ratelimit_module.c $(find src -name '*.[ch]')
+' {} +

@@ -18,6 +18,7 @@ if [ "${1:-}" = fix ]; then
     shift
 fi
 
+# shellcheck disable=SC2046
 [ $# -gt 0 ] || set -- *.c $(find src t bench -name '*.[ch]' 2> /dev/null)
 
 if [ -n "$fix" ]; then

@@ -2,7 +2,8 @@
 #
 # The static checks. All of them run; the result is a failure if one fails.
 #
-#   tools/check.sh [<check>...]    style includes core gcc clang symbols tidy
+#   tools/check.sh [<check>...]    style includes scripts core gcc clang symbols
+#                                  circles tidy
 
 set -u
 
@@ -24,12 +25,30 @@ check_includes() {
     tools/check-includes.sh
 }
 
+check_scripts() {
+    local file files failed=0
+
+    mapfile -t files < <(git ls-files '*.sh' .ci/run)
+    shellcheck -x -P SCRIPTDIR -S warning "${files[@]}" || failed=1
+
+    # what no test runs
+    mapfile -t files < <(git ls-files '*.pl')
+    for file in "${files[@]}"; do
+        perl -I. -Itools -c "$file" 2> "$out/perl.log" \
+            || { cat "$out/perl.log" >&2; failed=1; }
+    done
+
+    return $failed
+}
+
 # src/core without any nginx header
 check_core() {
-    local file cc includes failed=0
+    local file files cc includes failed=0
 
     read -ra includes <<< "$(find src/core -type d -printf '-I%p ')"
-    for file in $(find src/core -name '*.c'); do
+    mapfile -t files < <(find src/core -name '*.c')
+
+    for file in "${files[@]}"; do
         for cc in gcc clang; do
             $cc -std=c11 -D_DEFAULT_SOURCE -O2 -Wall -Wextra -Werror \
                 "${includes[@]}" -c -o /dev/null "$file" || failed=1
@@ -39,11 +58,11 @@ check_core() {
 }
 
 check_gcc() {
-    CC=gcc CC_OPT=$warnings LD_OPT= tools/build.sh dynamic "$out/gcc"
+    CC=gcc CC_OPT=$warnings LD_OPT='' tools/build.sh dynamic "$out/gcc"
 }
 
 check_clang() {
-    CC=clang CC_OPT=$warnings LD_OPT= tools/build.sh dynamic "$out/clang"
+    CC=clang CC_OPT=$warnings LD_OPT='' tools/build.sh dynamic "$out/clang"
 }
 
 # Modules are loaded with their symbols global. Three names are nginx's, two
@@ -60,8 +79,12 @@ check_symbols() {
         END { exit failed || NR == 0 }'
 }
 
+check_circles() {
+    check_gcc && tools/check-circles.sh "$out/gcc"
+}
+
 check_tidy() {
-    local tree includes
+    local tree includes files
 
     # for the headers that configure makes; what does not compile fails there
     check_clang > /dev/null 2>&1
@@ -72,13 +95,16 @@ check_tidy() {
     read -ra includes <<< "$(sed -n '/^ALL_INCS/,/^$/p' "$out/clang/Makefile" \
                              | tr -d '\\\n' | sed 's/^ALL_INCS =//')"
 
-    (cd "$tree" && printf '%s\n' "$root"/*.c $(find "$root/src" -name '*.c') \
+    mapfile -t files < <(find "$root"/*.c "$root/src" -name '*.c')
+
+    (cd "$tree" && printf '%s\n' "${files[@]}" \
         | xargs -P "$(nproc)" -I {} clang-tidy --quiet \
               --config-file="$root/.clang-tidy" {} -- "${includes[@]}" \
           2> "$out/tidy.log") || { cat "$out/tidy.log" >&2; return 1; }
 }
 
-[ $# -gt 0 ] || set -- style includes core gcc clang symbols tidy
+[ $# -gt 0 ] || set -- style includes scripts core gcc clang \
+                  symbols circles tidy
 
 failed=
 for check in "$@"; do

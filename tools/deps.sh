@@ -19,7 +19,7 @@ packages() {
         test)  echo redis-server redis-tools curl procps libcmocka-dev openssl \
                     liblua5.1-0-dev pkg-config nghttp2-client perl python3 \
                     fail2ban ;;
-        check) echo clang clang-tidy binutils ;;
+        check) echo clang clang-tidy binutils shellcheck perl python3 git ;;
         bench) echo wrk curl libnginx-mod-http-lua lua-nginx-redis valgrind \
                     dpkg-dev perl ;;
         san)   echo dpkg-dev clang llvm libclang-rt-dev ;;
