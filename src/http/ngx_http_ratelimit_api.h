@@ -168,6 +168,10 @@ ngx_int_t ngx_http_ratelimit_api_problems(ngx_http_ratelimit_api_t *api,
 ngx_int_t ngx_http_ratelimit_api_json(ngx_http_ratelimit_api_t *api,
     ngx_uint_t status, struct json_t *json);
 
+/* An array of {id, pointer, detail}; NULL: memory is out. */
+struct json_t *ngx_http_ratelimit_api_problem_list(
+    const ngx_ratelimit_problems_t *problems);
+
 /*
  * Before the answer. Return NGX_OK, or NGX_ERROR: memory is out. The tag is
  * version and id of the record: after a failover one number may have two.

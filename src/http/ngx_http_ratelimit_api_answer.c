@@ -90,33 +90,17 @@ ngx_http_ratelimit_api_problems(ngx_http_ratelimit_api_t *api,
     ngx_uint_t status, const char *type,
     const ngx_ratelimit_problems_t *problems, const char *detail)
 {
-    json_t                         *json, *list, *item;
-    ngx_str_t                       text;
-    ngx_uint_t                      i;
-    const ngx_ratelimit_problem_t  *problem;
+    json_t     *json;
+    ngx_str_t   text;
 
     text.data = (u_char *) detail;
     text.len = ngx_strlen(detail);
 
     json = ngx_http_ratelimit_api_problem_json(api, status, type, &text);
-    list = json_array();
-    problem = problems->list.elts;
-
-    for (i = 0; i < problems->list.nelts; i++) {
-        item = json_object();
-
-        (void) json_object_set_new(item, "pointer",
-                      ngx_http_ratelimit_json_text(&problem[i].pointer));
-        (void) json_object_set_new(item, "detail",
-                      ngx_http_ratelimit_json_text(&problem[i].detail));
-        (void) json_array_append_new(list, item);
-    }
 
     if (problems->n) {
-        (void) json_object_set_new(json, "errors", list);
-
-    } else {
-        json_decref(list);
+        (void) json_object_set_new(json, "errors",
+                                ngx_http_ratelimit_api_problem_list(problems));
     }
 
     if (problems->n > problems->list.nelts) {
@@ -125,6 +109,33 @@ ngx_http_ratelimit_api_problems(ngx_http_ratelimit_api_t *api,
     }
 
     return ngx_http_ratelimit_api_problem_send(api, status, json);
+}
+
+
+json_t *
+ngx_http_ratelimit_api_problem_list(const ngx_ratelimit_problems_t *problems)
+{
+    json_t                         *list, *item;
+    ngx_uint_t                      i;
+    const ngx_ratelimit_problem_t  *problem;
+
+    list = json_array();
+    problem = problems->list.elts;
+
+    for (i = 0; i < problems->list.nelts; i++) {
+        item = json_object();
+
+        (void) json_object_set_new(item, "id", problem[i].id.len
+                             ? ngx_http_ratelimit_json_text(&problem[i].id)
+                             : json_null());
+        (void) json_object_set_new(item, "pointer",
+                       ngx_http_ratelimit_json_text(&problem[i].pointer));
+        (void) json_object_set_new(item, "detail",
+                       ngx_http_ratelimit_json_text(&problem[i].detail));
+        (void) json_array_append_new(list, item);
+    }
+
+    return list;
 }
 
 

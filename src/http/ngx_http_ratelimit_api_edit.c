@@ -7,6 +7,8 @@
 
 #include "ngx_http_ratelimit_api.h"
 
+#include <jansson.h>
+
 #define NGX_HTTP_RATELIMIT_API_SLICE_MS  5
 #define NGX_HTTP_RATELIMIT_API_TRIES     5   /* of If-Match: "*" */
 
@@ -24,6 +26,8 @@ static void ngx_http_ratelimit_api_edit_done(void *data,
 static ngx_int_t ngx_http_ratelimit_api_edit_finish(
     ngx_http_ratelimit_api_t *api);
 static ngx_int_t ngx_http_ratelimit_api_edit_outcome(
+    ngx_http_ratelimit_api_t *api);
+static ngx_int_t ngx_http_ratelimit_api_edit_valid(
     ngx_http_ratelimit_api_t *api);
 static ngx_int_t ngx_http_ratelimit_api_edit_check(
     ngx_http_ratelimit_api_t *api);
@@ -357,9 +361,7 @@ ngx_http_ratelimit_api_edit_finish(ngx_http_ratelimit_api_t *api)
             return NGX_HTTP_INTERNAL_SERVER_ERROR;
         }
 
-        if (edit->problems.n
-            && ngx_ratelimit_edit_places(edit, &edit->problems))
-        {
+        if (ngx_ratelimit_edit_invalid(edit)) {
             edit->status = NGX_RATELIMIT_EDIT_INVALID;
         }
 
@@ -386,6 +388,10 @@ ngx_http_ratelimit_api_edit_outcome(ngx_http_ratelimit_api_t *api)
 
         if (api->create && edit->status != NGX_RATELIMIT_EDIT_CREATED) {
             return ngx_http_ratelimit_api_edit_exists(api);
+        }
+
+        if (edit->resource == NGX_RATELIMIT_EDIT_VALIDATE) {
+            return ngx_http_ratelimit_api_edit_valid(api);
         }
 
         if (!ngx_http_ratelimit_api_writes(api)) {
@@ -428,6 +434,25 @@ ngx_http_ratelimit_api_edit_outcome(ngx_http_ratelimit_api_t *api)
     default:
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
+}
+
+
+static ngx_int_t
+ngx_http_ratelimit_api_edit_valid(ngx_http_ratelimit_api_t *api)
+{
+    ngx_ratelimit_edit_t  *edit;
+
+    edit = &api->work->edit;
+
+    if (ngx_http_ratelimit_api_etag(api, edit->version, api->work->id)
+        != NGX_OK)
+    {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    return ngx_http_ratelimit_api_json(api, NGX_HTTP_OK,
+               json_pack("{s:b, s:o}", "valid", 1, "warnings",
+                         ngx_http_ratelimit_api_problem_list(&edit->warnings)));
 }
 
 

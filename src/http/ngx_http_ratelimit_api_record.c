@@ -88,7 +88,7 @@ ngx_http_ratelimit_api_record_path(ngx_http_ratelimit_api_t *api,
     below = api->path;
     ngx_str_null(&key);
 
-    if (api->route->resource == NGX_RATELIMIT_EDIT_TIER_OF && api->name.len
+    if (api->route->resource == NGX_RATELIMIT_EDIT_TIER_OF
         && !api->conf->limiter->clear)
     {
         below.len -= api->name.len;

@@ -68,7 +68,7 @@ static const ngx_http_ratelimit_api_route_t  ngx_http_ratelimit_api_routes[] =
 
     { ngx_string("tier-of"),
       NGX_HTTP_GET|NGX_HTTP_PATCH,
-      ngx_http_ratelimit_api_edit, NGX_RATELIMIT_EDIT_TIER_OF, 0,
+      ngx_http_ratelimit_api_edit, NGX_RATELIMIT_EDIT_TIERS_OF, 0,
       0, CHANGE },
 
     { ngx_string("tier-of/{*}"),
@@ -83,7 +83,7 @@ static const ngx_http_ratelimit_api_route_t  ngx_http_ratelimit_api_routes[] =
 
     { ngx_string("overrides/{}"),
       NGX_HTTP_GET|NGX_HTTP_PUT|NGX_HTTP_DELETE,
-      ngx_http_ratelimit_api_edit, NGX_RATELIMIT_EDIT_OVERRIDES, 0,
+      ngx_http_ratelimit_api_edit, NGX_RATELIMIT_EDIT_OVERRIDE, 0,
       0, CHANGE },
 
     { ngx_string("whitelist"),

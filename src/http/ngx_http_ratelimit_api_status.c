@@ -6,8 +6,6 @@
 
 #include <jansson.h>
 
-static json_t *ngx_http_ratelimit_api_status_skipped(
-    const ngx_ratelimit_policy_t *policy);
 static json_t *ngx_http_ratelimit_api_status_redis(
     ngx_ratelimit_limiter_t *limiter, const ngx_ratelimit_sync_stat_t *stat);
 static json_t *ngx_http_ratelimit_api_status_state(
@@ -64,7 +62,7 @@ ngx_http_ratelimit_api_status(ngx_http_ratelimit_api_t *api)
                                ? json_integer((json_int_t) stat.refused)
                                : json_null());
     (void) json_object_set_new(json, "skipped",
-                     ngx_http_ratelimit_api_status_skipped(limiter->policy));
+               ngx_http_ratelimit_api_problem_list(&limiter->policy->skipped));
     (void) json_object_set_new(json, "redis",
                   ngx_http_ratelimit_api_status_redis(limiter, &stat));
     (void) json_object_set_new(json, "state",
@@ -76,34 +74,6 @@ ngx_http_ratelimit_api_status(ngx_http_ratelimit_api_t *api)
     }
 
     return ngx_http_ratelimit_api_json(api, NGX_HTTP_OK, json);
-}
-
-
-/* What of the document this worker does not go by, and why. */
-static json_t *
-ngx_http_ratelimit_api_status_skipped(const ngx_ratelimit_policy_t *policy)
-{
-    json_t                         *list, *item;
-    ngx_uint_t                      i;
-    const ngx_ratelimit_problem_t  *skipped;
-
-    list = json_array();
-    skipped = policy->skipped.list.elts;
-
-    for (i = 0; i < policy->skipped.list.nelts; i++) {
-        item = json_object();
-
-        (void) json_object_set_new(item, "id", skipped[i].id.len
-                             ? ngx_http_ratelimit_json_text(&skipped[i].id)
-                             : json_null());
-        (void) json_object_set_new(item, "pointer",
-                       ngx_http_ratelimit_json_text(&skipped[i].pointer));
-        (void) json_object_set_new(item, "detail",
-                       ngx_http_ratelimit_json_text(&skipped[i].detail));
-        (void) json_array_append_new(list, item);
-    }
-
-    return list;
 }
 
 

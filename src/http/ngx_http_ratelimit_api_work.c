@@ -7,7 +7,7 @@
 #include <openssl/rand.h>
 
 static ngx_int_t ngx_http_ratelimit_api_work_texts(
-    ngx_ratelimit_edit_t *edit, const ngx_http_ratelimit_api_t *api);
+    ngx_ratelimit_edit_t *edit, ngx_http_ratelimit_api_t *api);
 static ngx_int_t ngx_http_ratelimit_api_work_copy(ngx_pool_t *pool,
     ngx_str_t *to, const ngx_str_t *from);
 static ngx_ratelimit_edit_method_e ngx_http_ratelimit_api_edit_method(
@@ -64,12 +64,20 @@ ngx_http_ratelimit_api_work(ngx_http_ratelimit_api_t *api)
 
 static ngx_int_t
 ngx_http_ratelimit_api_work_texts(ngx_ratelimit_edit_t *edit,
-    const ngx_http_ratelimit_api_t *api)
+    ngx_http_ratelimit_api_t *api)
 {
+    ngx_str_t  rule, key;
+
+    ngx_str_null(&rule);
+    ngx_str_null(&key);
+    (void) ngx_http_ratelimit_api_argument(api, "rule", &rule);
+    (void) ngx_http_ratelimit_api_argument(api, "key", &key);
+
     if (ngx_http_ratelimit_api_work_copy(edit->pool, &edit->name, &api->name)
         != NGX_OK
-        || ngx_http_ratelimit_api_work_copy(edit->pool, &edit->query,
-                                            &api->request->args)
+        || ngx_http_ratelimit_api_work_copy(edit->pool, &edit->rule, &rule)
+           != NGX_OK
+        || ngx_http_ratelimit_api_work_copy(edit->pool, &edit->key, &key)
            != NGX_OK)
     {
         return NGX_ERROR;

@@ -636,34 +636,29 @@ ngx_ratelimit_document_never(const ngx_ratelimit_rule_t *rule)
 }
 
 
+/* json_dumps() leaves names out if memory is; this one needs none. */
 ngx_int_t
 ngx_ratelimit_document_write(const json_t *root, ngx_pool_t *pool,
     ngx_str_t *text)
 {
-    char         *dump;
-    size_t        flags;
-    json_free_t   release;
+    size_t  flags, len;
 
     flags = JSON_COMPACT | JSON_ENCODE_ANY
             | JSON_REAL_PRECISION(ngx_ratelimit_document_digits_of(root));
 
-    dump = json_dumps(root, flags);
-    if (dump == NULL) {
+    len = json_dumpb(root, NULL, 0, flags);
+    text->len = len + 1;
+    text->data = len ? ngx_pnalloc(pool, text->len) : NULL;
+
+    if (text->data == NULL
+        || json_dumpb(root, (char *) text->data, len, flags) != len)
+    {
         return NGX_ERROR;
     }
 
-    text->len = ngx_strlen(dump) + 1;
-    text->data = ngx_pnalloc(pool, text->len);
+    text->data[len] = LF;
 
-    if (text->data) {
-        ngx_memcpy(text->data, dump, text->len - 1);
-        text->data[text->len - 1] = LF;
-    }
-
-    json_get_alloc_funcs(NULL, &release);
-    release(dump);
-
-    return text->data ? NGX_OK : NGX_ERROR;
+    return NGX_OK;
 }
 
 

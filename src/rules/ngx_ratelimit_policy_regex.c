@@ -124,8 +124,11 @@ ngx_ratelimit_policy_wrong(ngx_ratelimit_policy_t *policy,
     ngx_ratelimit_rule_t *rule, ngx_ratelimit_problems_t *problems,
     const ngx_str_t *wrong)
 {
-    ngx_str_t  pointer;
-    u_char     text[sizeof("/rules//match/endpoint_regex") + NGX_INT_T_LEN];
+    ngx_str_t                 pointer;
+    ngx_uint_t                n;
+    ngx_ratelimit_problem_t  *problem;
+
+    u_char  text[sizeof("/rules//match/endpoint_regex") + NGX_INT_T_LEN];
 
     pointer.data = text;
     pointer.len = ngx_sprintf(text, "/rules/%ui/match/endpoint_regex",
@@ -133,7 +136,15 @@ ngx_ratelimit_policy_wrong(ngx_ratelimit_policy_t *policy,
                   - text;
 
     if (problems) {
+        n = problems->list.nelts;
         ngx_ratelimit_problem(problems, &pointer, "%V", wrong);
+
+        if (problems->list.nelts > n) {
+            problem = problems->list.elts;
+            problem[n].id.data = ngx_pstrdup(problems->pool, &rule->id);
+            problem[n].id.len = problem[n].id.data ? rule->id.len : 0;
+        }
+
         return;
     }
 

@@ -13,7 +13,7 @@
 typedef struct {
     ngx_str_t    pointer;   /* RFC 6901: "/rules/3/params/capacity" */
     ngx_str_t    detail;    /* "must be > 0" */
-    ngx_str_t    id;        /* of a rule or override that is skipped */
+    ngx_str_t    id;        /* of the rule or override; or empty */
 } ngx_ratelimit_problem_t;
 
 typedef struct {

@@ -1,5 +1,5 @@
 /*
- * Any name and query string of a change through the endpoint: they find what
+ * Any name, rule and API key of a change through the endpoint: they find what
  * is there, or do not, and what they make of the document is one.
  */
 
@@ -73,6 +73,9 @@ fuzz_body(ngx_ratelimit_edit_resource_e resource)
     case NGX_RATELIMIT_EDIT_VALIDATE:
         return BASE;
 
+    case NGX_RATELIMIT_EDIT_TIERS_OF:
+        return "{\"keys\":{\"sk_1\":null,\"sk_4\":\"pro\"}}";
+
     case NGX_RATELIMIT_EDIT_TIER_OF:
         return "{\"tier\":\"pro\"}";
 
@@ -81,6 +84,7 @@ fuzz_body(ngx_ratelimit_edit_resource_e resource)
         return "\"sk_9\"";
 
     case NGX_RATELIMIT_EDIT_OVERRIDES:
+    case NGX_RATELIMIT_EDIT_OVERRIDE:
         return "{\"type\":\"multiplicative\",\"value\":3,\"reason\":\"y\"}";
 
     case NGX_RATELIMIT_EDIT_TIER:
@@ -107,7 +111,7 @@ fuzz_copy(const uint8_t *data, size_t len)
 }
 
 
-/* what the endpoint lets in as a name */
+/* what the endpoint lets in as a name; a path has one, or has none */
 static int
 fuzz_name_valid(const ngx_str_t *name)
 {
@@ -124,6 +128,16 @@ fuzz_name_valid(const ngx_str_t *name)
     json_decref(text);
 
     return text != NULL;
+}
+
+
+static int
+fuzz_named(ngx_ratelimit_edit_resource_e resource)
+{
+    return resource == NGX_RATELIMIT_EDIT_RULE
+           || resource == NGX_RATELIMIT_EDIT_TIER
+           || resource == NGX_RATELIMIT_EDIT_TIER_OF
+           || resource == NGX_RATELIMIT_EDIT_OVERRIDE;
 }
 
 
@@ -180,12 +194,17 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     edit.name = fuzz_copy(data, query ? (size_t) (query - data) : size);
 
-    if (!fuzz_name_valid(&edit.name)) {
+    if (!fuzz_name_valid(&edit.name)
+        || fuzz_named(edit.resource) != (edit.name.len != 0))
+    {
         return 0;
     }
 
-    if (query) {
-        edit.query = fuzz_copy(query + 1, data + size - query - 1);
+    if (query && (query - data) % 2) {
+        edit.key = fuzz_copy(query + 1, data + size - query - 1);
+
+    } else if (query) {
+        edit.rule = fuzz_copy(query + 1, data + size - query - 1);
     }
 
     edit.base = fuzz_copy((const uint8_t *) BASE, sizeof(BASE) - 1);

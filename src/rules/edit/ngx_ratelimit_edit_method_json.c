@@ -1,0 +1,498 @@
+/*
+ * The methods of the editor: each is one function for all resources, and works
+ * on the slots that the row has found.
+ */
+
+#include "ngx_ratelimit_edit_json.h"
+
+#define NGX_RATELIMIT_EDIT_POINTER  128   /* bytes of a place at most */
+
+static ngx_ratelimit_edit_status_e ngx_ratelimit_edit_put(
+    ngx_ratelimit_edit_work_t *work);
+static ngx_ratelimit_edit_status_e ngx_ratelimit_edit_post(
+    ngx_ratelimit_edit_work_t *work);
+static ngx_ratelimit_edit_status_e ngx_ratelimit_edit_patch(
+    ngx_ratelimit_edit_work_t *work);
+static json_t *ngx_ratelimit_edit_patch_keys(ngx_ratelimit_edit_work_t *work,
+    json_t *target, json_t *patch);
+static json_t *ngx_ratelimit_edit_merge(json_t *target, json_t *patch);
+static ngx_ratelimit_edit_status_e ngx_ratelimit_edit_delete(
+    ngx_ratelimit_edit_work_t *work);
+static ngx_ratelimit_edit_status_e ngx_ratelimit_edit_delete_entries(
+    ngx_ratelimit_edit_work_t *work);
+static void ngx_ratelimit_edit_set(ngx_ratelimit_edit_work_t *work,
+    ngx_ratelimit_edit_slot_t *slot, json_t *value);
+static void ngx_ratelimit_edit_element(ngx_ratelimit_edit_work_t *work,
+    ngx_ratelimit_edit_slot_t *slot);
+static ngx_ratelimit_edit_status_e ngx_ratelimit_edit_wrong(
+    ngx_ratelimit_edit_work_t *work, const ngx_ratelimit_edit_slot_t *slot,
+    const char *member, const char *detail);
+static ngx_uint_t ngx_ratelimit_edit_ended(ngx_ratelimit_edit_work_t *work,
+    json_t *override);
+
+
+ngx_ratelimit_edit_status_e
+ngx_ratelimit_edit_method(ngx_ratelimit_edit_work_t *work)
+{
+    switch (work->edit->method) {
+
+    case NGX_RATELIMIT_EDIT_PUT:
+        return ngx_ratelimit_edit_put(work);
+
+    case NGX_RATELIMIT_EDIT_POST:
+        return ngx_ratelimit_edit_post(work);
+
+    case NGX_RATELIMIT_EDIT_PATCH:
+        return ngx_ratelimit_edit_patch(work);
+
+    default: /* NGX_RATELIMIT_EDIT_DELETE */
+        return ngx_ratelimit_edit_delete(work);
+    }
+}
+
+
+static ngx_ratelimit_edit_status_e
+ngx_ratelimit_edit_put(ngx_ratelimit_edit_work_t *work)
+{
+    json_t                     *value;
+    ngx_uint_t                  i, found;
+    ngx_ratelimit_edit_t       *edit;
+    ngx_ratelimit_edit_slot_t  *slot;
+
+    edit = work->edit;
+    value = work->body;
+    slot = work->slots.elts;
+    found = 0;
+
+    /* null would remove the collection */
+
+    if (edit->name.len == 0 && !json_is_array(value)) {
+        return ngx_ratelimit_edit_wrong(work, NULL, NULL, "expected an array");
+    }
+
+    if (edit->resource == NGX_RATELIMIT_EDIT_TIER_OF) {
+        value = json_object_get(value, "tier");
+
+        if (value == NULL || json_object_size(work->body) != 1) {
+            return ngx_ratelimit_edit_wrong(work, NULL, NULL,
+                                            "expected {\"tier\": \"<name>\"}");
+        }
+    }
+
+    if (work->slots.nelts == 0 && edit->rule.len) {
+        return NGX_RATELIMIT_EDIT_NOT_FOUND;
+    }
+
+    if (work->slots.nelts == 0) {
+        return ngx_ratelimit_edit_wrong(work, NULL, NULL, "no rule here can "
+                   "have a tier; rules of nginx.conf cannot be changed here; "
+                   "define the rule in the document");
+    }
+
+    for (i = 0; i < work->slots.nelts; i++) {
+        found |= (slot[i].value != NULL);
+        ngx_ratelimit_edit_set(work, &slot[i], value);
+    }
+
+    return (found || edit->name.len == 0) ? NGX_RATELIMIT_EDIT_OK
+                                          : NGX_RATELIMIT_EDIT_CREATED;
+}
+
+
+/*
+ * Appends the body, or its elements, except keys that a list already has. The
+ * slots are those of what is new.
+ */
+static ngx_ratelimit_edit_status_e
+ngx_ratelimit_edit_post(ngx_ratelimit_edit_work_t *work)
+{
+    size_t      i, n;
+    json_t     *list, *there, *item;
+    ngx_str_t   text;
+    ngx_uint_t  keys;
+
+    if (work->edit->name.len) {
+        return NGX_RATELIMIT_EDIT_NOT_FOUND;
+    }
+
+    list = ngx_ratelimit_edit_child(work, work->root, work->row->collection,
+                                    JSON_ARRAY);
+    keys = (work->row->id == NULL);
+    there = ngx_ratelimit_edit_keys(work, keys ? list : NULL);
+    work->slots.nelts = 0;
+
+    n = json_is_array(work->body) ? json_array_size(work->body) : 1;
+
+    for (i = 0; i < n && !work->failed; i++) {
+        item = json_is_array(work->body) ? json_array_get(work->body, i)
+                                         : work->body;
+        text = ngx_ratelimit_edit_text(item);
+
+        if (keys && json_is_string(item)) {
+
+            if (ngx_ratelimit_edit_keys_get(there, &text, 1)) {
+                continue;
+            }
+
+            ngx_ratelimit_edit_keys_add(work, there, &text, 1);
+        }
+
+        ngx_ratelimit_edit_set(work, ngx_ratelimit_edit_slot(work, list, &text,
+                                                             NULL),
+                               item);
+    }
+
+    json_decref(there);
+
+    return (work->row->id && n) ? NGX_RATELIMIT_EDIT_CREATED
+                                : NGX_RATELIMIT_EDIT_OK;
+}
+
+
+static ngx_ratelimit_edit_status_e
+ngx_ratelimit_edit_patch(ngx_ratelimit_edit_work_t *work)
+{
+    json_t                     *keys, *named, *merged;
+    const char                 *member;
+    ngx_ratelimit_edit_slot_t  *slot;
+
+    slot = work->slots.elts;
+    member = work->row->keys;
+
+    if (work->slots.nelts != 1 || (slot->value == NULL && work->edit->name.len))
+    {
+        return NGX_RATELIMIT_EDIT_NOT_FOUND;
+    }
+
+    /* RFC 7396 lets null and all else replace the value */
+
+    if (!json_is_object(work->body)) {
+        return ngx_ratelimit_edit_wrong(work, slot, NULL,
+                                        "expected an object");
+    }
+
+    keys = member ? json_object_get(work->body, member) : NULL;
+
+    if (json_is_object(keys)) {
+        named = ngx_ratelimit_edit_patch_keys(work,
+                                   json_object_get(slot->value, member), keys);
+
+        if (json_object_size(named) < json_object_size(keys)) {
+            (void) ngx_ratelimit_edit_wrong(work, slot, member,
+                                            "has the same API key twice");
+        }
+
+        work->failed |= json_object_set_new(work->body, member, named);
+    }
+
+    merged = ngx_ratelimit_edit_merge(slot->value, work->body);
+    ngx_ratelimit_edit_set(work, slot, merged);
+    json_decref(merged);
+
+    return NGX_RATELIMIT_EDIT_OK;
+}
+
+
+/*
+ * A patch of members whose names are API keys, with the names that target has
+ * for these keys. A new reference.
+ */
+static json_t *
+ngx_ratelimit_edit_patch_keys(ngx_ratelimit_edit_work_t *work, json_t *target,
+    json_t *patch)
+{
+    json_t      *named, *there, *value;
+    ngx_str_t    text;
+    const char  *name;
+
+    named = json_object();
+    there = ngx_ratelimit_edit_keys(work, target);
+
+    json_object_foreach(patch, name, value) {
+        text.data = (u_char *) name;
+        text.len = ngx_strlen(name);
+
+        if (ngx_ratelimit_edit_keys_get(there, &text, 0) == NULL) {
+            ngx_ratelimit_edit_keys_add(work, there, &text, 0);
+        }
+
+        text = ngx_ratelimit_edit_text(ngx_ratelimit_edit_keys_get(there,
+                                                                   &text, 0));
+        work->failed |= json_object_setn(named, (char *) text.data, text.len,
+                                         value);
+    }
+
+    json_decref(there);
+
+    return named;
+}
+
+
+/* A new reference; NULL: no memory. It goes no deeper than the patch is. */
+static json_t *
+ngx_ratelimit_edit_merge(json_t *target, json_t *patch)
+{
+    json_t      *value, *merged, *result;
+    const char  *name;
+
+    if (!json_is_object(patch)) {
+        return json_incref(patch);
+    }
+
+    /* json_copy() leaves members out if memory is */
+
+    result = json_object();
+
+    if (json_is_object(target) && json_object_update(result, target) != 0) {
+        json_decref(result);
+        return NULL;
+    }
+
+    json_object_foreach(patch, name, value) {
+
+        if (json_is_null(value)) {
+            (void) json_object_del(result, name);
+            continue;
+        }
+
+        merged = ngx_ratelimit_edit_merge(json_object_get(result, name),
+                                          value);
+
+        if (json_object_set_new(result, name, merged) != 0) {
+            json_decref(result);
+            return NULL;
+        }
+    }
+
+    return result;
+}
+
+
+static ngx_ratelimit_edit_status_e
+ngx_ratelimit_edit_delete(ngx_ratelimit_edit_work_t *work)
+{
+    ngx_str_t                   name;
+    ngx_uint_t                  i, found;
+    ngx_ratelimit_edit_slot_t  *slot;
+
+    if (work->edit->name.len == 0) {
+        return ngx_ratelimit_edit_delete_entries(work);
+    }
+
+    slot = work->slots.elts;
+    found = 0;
+
+    for (i = 0; i < work->slots.nelts; i++) {
+        name = slot[i].name;
+
+        if (slot[i].value) {
+            work->failed |= json_is_array(slot[i].parent)
+                            ? json_array_remove(slot[i].parent, slot[i].index)
+                            : json_object_deln(slot[i].parent,
+                                               (char *) name.data, name.len);
+            slot[i].value = NULL;
+            found = 1;
+        }
+    }
+
+    return found ? NGX_RATELIMIT_EDIT_GONE : NGX_RATELIMIT_EDIT_NOT_FOUND;
+}
+
+
+/* The key of the query, or those of an array: never all of them unnamed. */
+static ngx_ratelimit_edit_status_e
+ngx_ratelimit_edit_delete_entries(ngx_ratelimit_edit_work_t *work)
+{
+    size_t      i, n;
+    json_t     *list, *left, *keys, *entry;
+    ngx_str_t   text;
+
+    if (work->body ? !json_is_array(work->body) : work->edit->key.len == 0) {
+        return ngx_ratelimit_edit_wrong(work, NULL, NULL, "expected \"?key=\", "
+                                        "or an array of entries");
+    }
+
+    list = json_object_get(work->root, work->row->collection);
+    n = json_array_size(list);
+    keys = ngx_ratelimit_edit_keys(work, work->body);
+    left = json_array();
+
+    if (work->edit->key.len) {
+        ngx_ratelimit_edit_keys_add(work, keys, &work->edit->key, 1);
+    }
+
+    json_array_foreach(list, i, entry) {
+        text = ngx_ratelimit_edit_text(entry);
+
+        if (ngx_ratelimit_edit_keys_get(keys, &text, 1) == NULL) {
+            work->failed |= json_array_append(left, entry);
+        }
+    }
+
+    json_decref(keys);
+
+    if (json_array_size(left) == n) {
+        json_decref(left);
+        return NGX_RATELIMIT_EDIT_NOT_FOUND;
+    }
+
+    work->failed |= json_object_set_new(work->root, work->row->collection,
+                                        left);
+    work->slots.nelts = 0;
+
+    return NGX_RATELIMIT_EDIT_GONE;
+}
+
+
+/* slot: NULL if memory was out. */
+static void
+ngx_ratelimit_edit_set(ngx_ratelimit_edit_work_t *work,
+    ngx_ratelimit_edit_slot_t *slot, json_t *value)
+{
+    if (slot == NULL || value == NULL) {
+        work->failed = 1;
+        return;
+    }
+
+    if (json_is_object(slot->parent)) {
+        work->failed |= json_object_setn(slot->parent,
+                                         (char *) slot->name.data,
+                                         slot->name.len, value);
+
+    } else if (slot->index < json_array_size(slot->parent)) {
+        work->failed |= json_array_set(slot->parent, slot->index, value);
+
+    } else {
+        work->failed |= json_array_append(slot->parent, value);
+    }
+
+    slot->value = value;
+
+    if (work->row->id && json_is_object(value)) {
+        ngx_ratelimit_edit_element(work, slot);
+    }
+}
+
+
+/*
+ * What the reader cannot know of a rule or an override: its id is the path's,
+ * or a random one if a POST gives none; and it has not ended, because it would
+ * not be there when the answer says that it is.
+ */
+static void
+ngx_ratelimit_edit_element(ngx_ratelimit_edit_work_t *work,
+    ngx_ratelimit_edit_slot_t *slot)
+{
+    u_char                 text[2 * sizeof(work->edit->random) + 1
+                                + NGX_SIZE_T_LEN];
+    json_t                *given;
+    ngx_str_t              id;
+    ngx_ratelimit_edit_t  *edit;
+
+    edit = work->edit;
+    id = edit->name;
+    given = json_object_get(slot->value, work->row->id);
+
+    if (work->row->keys == NULL && ngx_ratelimit_edit_ended(work, slot->value))
+    {
+        (void) ngx_ratelimit_edit_wrong(work, slot, "expires_at",
+                                        "is in the past");
+    }
+
+    if (id.len ? ngx_ratelimit_edit_is(given, &id) : given != NULL) {
+        return;
+    }
+
+    if (given || json_object_get(work->body, work->row->id)) {
+        (void) ngx_ratelimit_edit_wrong(work, slot, work->row->id,
+                                        "is not the one that the path has");
+    }
+
+    if (id.len == 0) {
+        id.data = text;
+        id.len = ngx_hex_dump(text, edit->random, sizeof(edit->random)) - text;
+
+        if (work->slots.nelts > 1) {
+            id.len = ngx_sprintf(text + id.len, "-%ui", work->slots.nelts)
+                     - text;
+        }
+    }
+
+    work->failed |= json_object_set_new(slot->value, work->row->id,
+                                        json_stringn((char *) id.data,
+                                                     id.len));
+}
+
+
+/*
+ * A problem at the collection, at an element of it (slot), or at a member of
+ * the element. Always returns INVALID.
+ */
+static ngx_ratelimit_edit_status_e
+ngx_ratelimit_edit_wrong(ngx_ratelimit_edit_work_t *work,
+    const ngx_ratelimit_edit_slot_t *slot, const char *member,
+    const char *detail)
+{
+    u_char     *p, *last, text[NGX_RATELIMIT_EDIT_POINTER];
+    ngx_str_t   pointer;
+
+    p = text;
+    last = text + sizeof(text);
+
+    if (work->row->parent) {
+        p = ngx_slprintf(p, last, "/%s", work->row->parent);
+    }
+
+    p = ngx_slprintf(p, last, "/%s", work->row->collection);
+
+    if (slot && json_is_array(slot->parent)) {
+        p = ngx_slprintf(p, last, "/%uz", slot->index);
+    }
+
+    if (member) {
+        p = ngx_slprintf(p, last, "/%s", member);
+    }
+
+    pointer.data = text;
+    pointer.len = p - text;
+
+    ngx_ratelimit_problem(&work->edit->problems, &pointer, "%s", detail);
+
+    return NGX_RATELIMIT_EDIT_INVALID;
+}
+
+
+void
+ngx_ratelimit_edit_expire(ngx_ratelimit_edit_work_t *work)
+{
+    size_t   i;
+    json_t  *overrides, *override, *left;
+
+    overrides = json_object_get(work->root, "overrides");
+    left = json_array();
+
+    json_array_foreach(overrides, i, override) {
+        if (!ngx_ratelimit_edit_ended(work, override)) {
+            work->failed |= json_array_append(left, override);
+        }
+    }
+
+    if (json_array_size(left) < json_array_size(overrides)) {
+        work->failed |= json_object_set(work->root, "overrides", left);
+    }
+
+    json_decref(left);
+}
+
+
+static ngx_uint_t
+ngx_ratelimit_edit_ended(ngx_ratelimit_edit_work_t *work, json_t *override)
+{
+    time_t     expires;
+    ngx_str_t  text;
+
+    text = ngx_ratelimit_edit_text(json_object_get(override, "expires_at"));
+
+    return ngx_ratelimit_document_time(&text, &expires) == NGX_OK
+           && expires <= work->edit->now;
+}
