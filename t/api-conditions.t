@@ -97,12 +97,12 @@ is($api->get('/overrides/week')->{json}{value}, 6, 'changes it');
 is(scalar(grep { $_->{id} eq 'week' } @{ $api->get('/overrides')->{json} }), 1,
    'that one');
 
-for (['{"id":"other","key":"k","type":"absolute","value":1}', '/id must be "week", as the path has it'],
+for (['{"id":"other","key":"k","type":"absolute","value":1}', '/id is not the one that the path has'],
      ['{"rule":"nope","type":"absolute","key":"k","value":1,"expires_at":"2099-01-01T00:00:00Z"}',
       '/rule '],
      ['{"rule":"search","type":"absolute","key":"k","value":1,"expires_at":"2001-01-01T00:00:00Z"}',
       '/expires_at is in the past'],
-     ['[]', ' must be an object'])
+     ['[]', ' expected an object'])
 {
     my ($body, $said) = @$_;
 

@@ -148,12 +148,16 @@ $answer = $api->change('PUT', '/rules', { rules => [
 like(t::Api::said($answer),
      qr{^422 invalid: .*/rules/0/params/capacity must be > 0; .*/rules/1/what }s,
      'all errors at once');
+is_deeply([map { $_->{id} } @{ $answer->{json}{errors} }[0, -1]], ['orders', 'x'],
+          'each with its rule');
 like(t::Api::said($api->change('PUT', '/rules', \'{"rules":[{"id":"re",
        "match":{"endpoint_regex":"(x"},"params":{"limit":1,"window":60}}]}')),
      qr{^422 invalid: /rules/0/match/endpoint_regex }, 'a regular expression');
-like(t::Api::said($api->change('PUT', '/rules/re', { match => {
-         endpoint_regex => '(x' }, params => { limit => 1, window => 60 } })),
-     qr{^422 invalid: /match/endpoint_regex }, 'that of one rule');
+$answer = $api->change('PUT', '/rules/re', { match => { endpoint_regex => '(x' },
+                                            params => { limit => 1, window => 60 } });
+like(t::Api::said($answer), qr{^422 invalid: /rules/1/match/endpoint_regex },
+     'that of one rule');
+is($answer->{json}{errors}[0]{id}, 're', 'with its id');
 is($api->get('/rules')->{etag}, $now, 'nothing is changed');
 is_deeply($api->post('/rules/validate', { rules => [\%orders] })
               ->{json}{valid}, JSON::PP::true, 'validate');
@@ -212,7 +216,7 @@ is(scalar @{ $api->get('/overrides')->{json} }, 1, 'GET /overrides');
 $answer = $api->change('POST', '/overrides', { key => 'sk_a', rule => 'orders',
                        type => 'multiplicative', value => 5,
                        expires_at => '2020-01-01T00:00:00Z' });
-t::Api::problem_ok($answer, '422 invalid: /expires_at is in the past',
+t::Api::problem_ok($answer, '422 invalid: /overrides/1/expires_at is in the past',
                    'one that has ended');
 is($api->change('DELETE', "/overrides/$id")->{status}, 200, 'DELETE');
 is($api->get("/overrides/$id")->{status}, 404, 'it is gone');
@@ -232,7 +236,7 @@ for (['blacklist', 403, 'sk_revoked_1'], ['whitelist', 200, 'sk_internal_1']) {
     ok($api->follows($answer->{version}), 'it is followed');
     is(limit($key, '/v1/orders/1') . '.', "$status .", "$key: no rule counts");
     t::Api::problem_ok($api->change('POST', "/$list", ['sk_new', '127.0.0.0/8']),
-        '422 invalid: /1 is an address or a network, expected an API key; '
+        '422 invalid: /' . $list . '/3 is an address or a network, expected an API key; '
         . 'addresses are for "allow" and "deny" of nginx.conf',
         "POST /$list: an address");
     is($api->change('DELETE', "/$list?key=sk_more")->{status}, 200,
@@ -327,7 +331,7 @@ my %both = (key => 'sk_5', type => 'absolute');
 
 is(t::Api::said($clear->change('POST', '/overrides',
         [{ %both, value => 5 }, { %both, value => { limit => 5, window => 60 } }])),
-   '422 invalid: /1/value does not fit rule "running": expected a limit alone '
+   '422 invalid: /overrides/1/value does not fit rule "running": expected a limit alone '
    . 'for concurrency', 'an override that does not fit a rule');
 $answer = $clear->change('POST', '/overrides',
                          { %both, rule => 'running', id => 'r', value => 5 });
@@ -343,7 +347,7 @@ ok(t::Gateway::wait_for(sub {
 }), 'that the log tells');
 is(t::Api::said($clear->change('PUT', '/rules/running',
         { algorithm => 'fixed_window', params => { limit => 3, window => 9 } })),
-   '422 invalid: /overrides/0/value in the document: does not fit rule "running": '
+   '422 invalid: /overrides/0/value does not fit rule "running": '
    . 'expected the same number as limit and capacity, since the algorithm is no '
    . 'bucket', 'a rule that an override does not fit');
 
