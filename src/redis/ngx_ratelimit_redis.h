@@ -59,7 +59,12 @@ typedef struct {
     unsigned                      again:1;  /* not the last: see "late" */
     ngx_msec_t                    wait_ms;  /* OPEN: until it is asked again */
     ngx_uint_t                    n;        /* 0 unless status is OK */
-    const int64_t                *values;   /* valid during the handler only */
+
+    /* valid during the handler only */
+
+    const int64_t                *values;   /* n of a check */
+    ngx_str_t                    *texts;    /* n of a call of the control
+                                               client: see there */
 } ngx_ratelimit_redis_result_t;
 
 /* "ok", "open", "timeout", "oom" and so on. */

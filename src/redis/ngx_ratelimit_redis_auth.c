@@ -11,7 +11,8 @@
 #define NGX_RATELIMIT_REDIS_AUTH_REMIND_MS  60000
 
 
-static ngx_int_t ngx_ratelimit_redis_auth_write(
+static void ngx_ratelimit_redis_auth_free(ngx_str_t *password);
+static ngx_int_t ngx_ratelimit_redis_auth_set(
     ngx_ratelimit_redis_client_t *client, ngx_ratelimit_redis_login_t *login,
     const ngx_str_t *password);
 static ngx_uint_t ngx_ratelimit_redis_auth_changed(
@@ -38,11 +39,11 @@ ngx_ratelimit_redis_auth_start(ngx_ratelimit_redis_client_t *client)
     client->logins[1].username = &redis->sentinel_username;
     client->logins[1].file = &redis->sentinel_password_file;
 
-    if (ngx_ratelimit_redis_auth_write(client, &client->logins[0],
-                                       &redis->password)
+    if (ngx_ratelimit_redis_auth_set(client, &client->logins[0],
+                                     &redis->password)
         != NGX_OK
-        || ngx_ratelimit_redis_auth_write(client, &client->logins[1],
-                                          &redis->sentinel_password)
+        || ngx_ratelimit_redis_auth_set(client, &client->logins[1],
+                                        &redis->sentinel_password)
            != NGX_OK)
     {
         return NGX_ERROR;
@@ -53,7 +54,7 @@ ngx_ratelimit_redis_auth_start(ngx_ratelimit_redis_client_t *client)
     for (i = 0; i < 2; i++) {
         login = &client->logins[i];
 
-        if (login->text.len) {
+        if (login->password.len) {
             (void) ngx_ratelimit_redis_auth_changed(client, login, 1);
         }
     }
@@ -65,48 +66,49 @@ ngx_ratelimit_redis_auth_start(ngx_ratelimit_redis_client_t *client)
 void
 ngx_ratelimit_redis_auth_stop(ngx_ratelimit_redis_client_t *client)
 {
-    ngx_ratelimit_redis_text_free(&client->logins[0].text);
-    ngx_ratelimit_redis_text_free(&client->logins[1].text);
+    ngx_ratelimit_redis_auth_free(&client->logins[0].password);
+    ngx_ratelimit_redis_auth_free(&client->logins[1].password);
 }
 
 
-/* AUTH with a password; NGX_ERROR when memory is out: the old one stays. */
+static void
+ngx_ratelimit_redis_auth_free(ngx_str_t *password)
+{
+    if (password->data) {
+        ngx_explicit_memzero(password->data, password->len);
+        ngx_free(password->data);
+        ngx_str_null(password);
+    }
+}
+
+
+/* Takes a password over; NGX_ERROR when memory is out: the old one stays. */
 
 static ngx_int_t
-ngx_ratelimit_redis_auth_write(ngx_ratelimit_redis_client_t *client,
+ngx_ratelimit_redis_auth_set(ngx_ratelimit_redis_client_t *client,
     ngx_ratelimit_redis_login_t *login, const ngx_str_t *password)
 {
-    ngx_str_t   args[3], text;
-    ngx_uint_t  n;
+    u_char  *copy;
 
-    if (password->len == 0) {
+    if (password->len == 0
+        || (login->password.len == password->len
+            && ngx_memcmp(login->password.data, password->data,
+                          password->len)
+               == 0))
+    {
         return NGX_OK;
     }
 
-    n = 1;
-    ngx_str_set(&args[0], "AUTH");
-
-    if (login->username->len) {
-        args[n++] = *login->username;
-    }
-
-    args[n++] = *password;
-
-    if (ngx_ratelimit_redis_write_command(&text, args, n, client->log)
-        != NGX_OK)
-    {
+    copy = ngx_alloc(password->len, client->log);
+    if (copy == NULL) {
         return NGX_ERROR;
     }
 
-    if (login->text.len == text.len
-        && ngx_memcmp(login->text.data, text.data, text.len) == 0)
-    {
-        ngx_ratelimit_redis_text_free(&text);
-        return NGX_OK;
-    }
+    ngx_memcpy(copy, password->data, password->len);
+    ngx_ratelimit_redis_auth_free(&login->password);
 
-    ngx_ratelimit_redis_text_free(&login->text);
-    login->text = text;
+    login->password.data = copy;
+    login->password.len = password->len;
     login->version++;
 
     return NGX_OK;
@@ -124,7 +126,7 @@ ngx_ratelimit_redis_auth_look(ngx_ratelimit_redis_client_t *client)
     for (i = 0; i < 2; i++) {
         login = &client->logins[i];
 
-        if (login->text.len == 0
+        if (login->password.len == 0
             || !ngx_ratelimit_redis_auth_changed(client, login, 0))
         {
             continue;
@@ -181,7 +183,7 @@ ngx_ratelimit_redis_auth_changed(ngx_ratelimit_redis_client_t *client,
 
     version = login->version;
 
-    if (ngx_ratelimit_redis_auth_write(client, login, &line) == NGX_OK) {
+    if (ngx_ratelimit_redis_auth_set(client, login, &line) == NGX_OK) {
         login->uniq = ngx_file_uniq(&fi);
         login->size = ngx_file_size(&fi);
         login->mtime = fi.st_mtim;
@@ -270,29 +272,28 @@ ngx_int_t
 ngx_ratelimit_redis_auth_send(ngx_ratelimit_redis_conn_t *conn,
     ngx_ratelimit_redis_kind_e kind)
 {
-    ngx_ratelimit_redis_call_t   *call;
+    ngx_str_t                     args[3];
+    ngx_uint_t                    n;
     ngx_ratelimit_redis_login_t  *login;
 
     login = ngx_ratelimit_redis_login(conn);
     conn->login = login->version;
 
-    if (login->text.len == 0) {
+    if (login->password.len == 0) {
         return NGX_OK;
     }
 
-    /* a copy: the password may change before it is written */
+    n = 1;
+    ngx_str_set(&args[0], "AUTH");
 
-    call = ngx_ratelimit_redis_call_new(conn->client, kind, login->text.len);
-    if (call == NULL) {
-        return NGX_ERROR;
+    if (login->username->len) {
+        args[n++] = *login->username;
     }
 
-    ngx_memcpy(call->text, login->text.data, login->text.len);
-    call->len = login->text.len;
+    args[n++] = login->password;
 
-    ngx_ratelimit_redis_conn_append(conn, call);
-
-    return NGX_OK;
+    return ngx_ratelimit_redis_conn_command(conn, kind, args, n)
+           ? NGX_OK : NGX_ERROR;
 }
 
 
@@ -303,7 +304,7 @@ ngx_ratelimit_redis_auth_renew(ngx_ratelimit_redis_conn_t *conn)
 
     if (conn->state <= NGX_RATELIMIT_REDIS_BROKEN
         || conn->login == ngx_ratelimit_redis_login(conn)->version
-        || conn->client->listen.len)
+        || conn->client->channel.len)
     {
         return;
     }

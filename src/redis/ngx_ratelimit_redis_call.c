@@ -13,13 +13,6 @@
 #define NGX_RATELIMIT_REDIS_CALL_BYTES  528  /* of a call in the free list */
 #define NGX_RATELIMIT_REDIS_FREE_CALLS  256
 
-/* with ASKING and a text of that length */
-#define NGX_RATELIMIT_REDIS_CALL_SIZE(len)                                    \
-    (sizeof(ngx_ratelimit_redis_call_t)                                       \
-     + sizeof(NGX_RATELIMIT_REDIS_ASKING) - 1 + (len))
-
-
-static void ngx_ratelimit_redis_call_init(ngx_ratelimit_redis_call_t *call);
 static void ngx_ratelimit_redis_call_untime(ngx_ratelimit_redis_call_t *call);
 static void ngx_ratelimit_redis_call_end(ngx_ratelimit_redis_call_t *call,
     ngx_ratelimit_redis_status_e status);
@@ -53,61 +46,61 @@ ngx_ratelimit_redis_call_t *
 ngx_ratelimit_redis_call_new(ngx_ratelimit_redis_client_t *client,
     ngx_ratelimit_redis_kind_e kind, size_t len)
 {
+    size_t                       size;
     ngx_queue_t                 *q;
     ngx_ratelimit_redis_call_t  *call;
 
-    if (NGX_RATELIMIT_REDIS_CALL_SIZE(len) <= NGX_RATELIMIT_REDIS_CALL_BYTES
-        && client->nfree)
-    {
+    size = sizeof(ngx_ratelimit_redis_call_t) + len;
+
+    if (size <= NGX_RATELIMIT_REDIS_CALL_BYTES && client->nfree) {
         q = ngx_queue_head(&client->free);
         ngx_queue_remove(q);
         client->nfree--;
 
         call = ngx_queue_data(q, ngx_ratelimit_redis_call_t, queue);
-        ngx_ratelimit_redis_call_init(call);
 
     } else {
-        call = ngx_ratelimit_redis_call_make(len, client->log);
+        call = ngx_alloc(ngx_max(size, NGX_RATELIMIT_REDIS_CALL_BYTES),
+                         client->log);
         if (call == NULL) {
             return NULL;
         }
     }
 
+    ngx_memzero(call, sizeof(ngx_ratelimit_redis_call_t));
+
     call->client = client;
     call->kind = kind;
-    call->pooled = (NGX_RATELIMIT_REDIS_CALL_SIZE(len)
-                    <= NGX_RATELIMIT_REDIS_CALL_BYTES);
+    call->pooled = (size <= NGX_RATELIMIT_REDIS_CALL_BYTES);
+    call->text = (u_char *) &call[1];
 
     return call;
 }
 
 
 ngx_ratelimit_redis_call_t *
-ngx_ratelimit_redis_call_make(size_t len, ngx_log_t *log)
+ngx_ratelimit_redis_command_new(ngx_ratelimit_redis_client_t *client,
+    ngx_ratelimit_redis_kind_e kind, const ngx_str_t *args, ngx_uint_t nargs)
 {
+    size_t                       len;
+    ngx_uint_t                   i;
     ngx_ratelimit_redis_call_t  *call;
 
-    call = ngx_alloc(ngx_max(NGX_RATELIMIT_REDIS_CALL_SIZE(len),
-                             NGX_RATELIMIT_REDIS_CALL_BYTES),
-                     log);
-    if (call) {
-        ngx_ratelimit_redis_call_init(call);
+    len = NGX_RATELIMIT_REDIS_ARRAY;
+
+    for (i = 0; i < nargs; i++) {
+        len += NGX_RATELIMIT_REDIS_BULK(args[i].len);
     }
 
+    call = ngx_ratelimit_redis_call_new(client, kind, len);
+    if (call == NULL) {
+        return NULL;
+    }
+
+    call->len = ngx_ratelimit_redis_write_command(call->text, args, nargs)
+                - call->text;
+
     return call;
-}
-
-
-static void
-ngx_ratelimit_redis_call_init(ngx_ratelimit_redis_call_t *call)
-{
-    u_char  *p;
-
-    ngx_memzero(call, sizeof(ngx_ratelimit_redis_call_t));
-
-    p = (u_char *) call + sizeof(ngx_ratelimit_redis_call_t);
-    call->text = ngx_cpymem(p, NGX_RATELIMIT_REDIS_ASKING,
-                            sizeof(NGX_RATELIMIT_REDIS_ASKING) - 1);
 }
 
 

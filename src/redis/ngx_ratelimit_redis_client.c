@@ -12,17 +12,12 @@
 #include "ngx_ratelimit_text.h"
 
 #define NGX_RATELIMIT_REDIS_DEAD_MIN_MS  1000
-#define NGX_RATELIMIT_REDIS_CLIENT_NAME  512   /* bytes of it, at most */
 
 /* to find a bucket of a node: for one in 40 all but one in 10^11 times */
 #define NGX_RATELIMIT_REDIS_PROBE_TRIES  1000
 
 
-static ngx_int_t ngx_ratelimit_redis_client_texts(
-    ngx_ratelimit_redis_client_t *client);
-static ngx_int_t ngx_ratelimit_redis_client_setname(
-    ngx_ratelimit_redis_client_t *client);
-static ngx_int_t ngx_ratelimit_redis_client_script(
+static void ngx_ratelimit_redis_client_script(
     ngx_ratelimit_redis_client_t *client);
 static void ngx_ratelimit_redis_event_init(
     ngx_ratelimit_redis_client_t *client, ngx_event_t *ev,
@@ -50,9 +45,9 @@ ngx_ratelimit_redis_start(ngx_ratelimit_redis_t *redis, ngx_cycle_t *cycle)
     }
 
     redis->client = client;
+    ngx_ratelimit_redis_client_script(client);
 
     if (RAND_bytes((u_char *) &client->name, sizeof(client->name)) != 1
-        || ngx_ratelimit_redis_client_script(client) != NGX_OK
         || ngx_ratelimit_redis_auth_start(client) != NGX_OK
         || ngx_ratelimit_redis_client_connect(client) != NGX_OK)
     {
@@ -130,7 +125,9 @@ ngx_ratelimit_redis_client_new(ngx_ratelimit_redis_t *redis,
     ngx_ratelimit_redis_event_init(client, &client->release_event,
                                    ngx_ratelimit_redis_release_handler);
 
-    if (ngx_ratelimit_redis_client_texts(client) != NGX_OK) {
+    client->io = ngx_alloc(NGX_RATELIMIT_REDIS_IO_BYTES, client->log);
+
+    if (client->io == NULL) {
         ngx_ratelimit_redis_client_free(client);
         return NULL;
     }
@@ -195,14 +192,7 @@ ngx_ratelimit_redis_client_free(ngx_ratelimit_redis_client_t *client)
         ngx_delete_posted_event(&client->expire_event);
     }
 
-    ngx_ratelimit_redis_text_free(&client->evalsha);
-    ngx_ratelimit_redis_text_free(&client->load);
     ngx_ratelimit_redis_auth_stop(client);
-    ngx_ratelimit_redis_text_free(&client->setname);
-    ngx_ratelimit_redis_text_free(&client->select);
-    ngx_ratelimit_redis_text_free(&client->question);
-    ngx_ratelimit_redis_text_free(&client->listen);
-
     ngx_ratelimit_redis_topology_stop(client);
     ngx_ratelimit_redis_nodes_stop(client);
 
@@ -214,21 +204,13 @@ ngx_ratelimit_redis_client_free(ngx_ratelimit_redis_client_t *client)
 }
 
 
-/* What is sent again and again is written once: what checks begin with. */
+/* What all checks begin with is written once. */
 
-static ngx_int_t
+static void
 ngx_ratelimit_redis_client_script(ngx_ratelimit_redis_client_t *client)
 {
     u_char       sha[20], hex[40], *p;
-    ngx_str_t    args[3];
     ngx_sha1_t   sha1;
-
-    client->evalsha.data = ngx_alloc(NGX_RATELIMIT_REDIS_BULK(7)
-                                     + NGX_RATELIMIT_REDIS_BULK(40),
-                                     client->log);
-    if (client->evalsha.data == NULL) {
-        return NGX_ERROR;
-    }
 
     ngx_sha1_init(&sha1);
     ngx_sha1_update(&sha1, ngx_ratelimit_lua_check,
@@ -236,88 +218,11 @@ ngx_ratelimit_redis_client_script(ngx_ratelimit_redis_client_t *client)
     ngx_sha1_final(sha, &sha1);
     ngx_hex_dump(hex, sha, 20);
 
-    p = client->evalsha.data;
+    p = client->evalsha;
     p = ngx_ratelimit_redis_write_bulk(p, (u_char *) "EVALSHA", 7);
     p = ngx_ratelimit_redis_write_bulk(p, hex, 40);
 
-    client->evalsha.len = p - client->evalsha.data;
-
-    ngx_str_set(&args[0], "SCRIPT");
-    ngx_str_set(&args[1], "LOAD");
-    args[2].data = (u_char *) ngx_ratelimit_lua_check;
-    args[2].len = ngx_ratelimit_lua_check_len;
-
-    return ngx_ratelimit_redis_write_command(&client->load, args, 3,
-                                             client->log);
-}
-
-
-/* And what a connection begins with. */
-
-static ngx_int_t
-ngx_ratelimit_redis_client_texts(ngx_ratelimit_redis_client_t *client)
-{
-    u_char                  digits[NGX_INT64_LEN];
-    ngx_str_t               args[2];
-    ngx_ratelimit_redis_t  *redis;
-
-    redis = client->redis;
-
-    client->io = ngx_alloc(NGX_RATELIMIT_REDIS_IO_BYTES, client->log);
-    if (client->io == NULL) {
-        return NGX_ERROR;
-    }
-
-    if (ngx_ratelimit_redis_client_setname(client) != NGX_OK) {
-        return NGX_ERROR;
-    }
-
-    if (redis->database) {
-        ngx_str_set(&args[0], "SELECT");
-        args[1].data = digits;
-        args[1].len = ngx_sprintf(digits, "%ui", redis->database) - digits;
-
-        if (ngx_ratelimit_redis_write_command(&client->select, args, 2,
-                                              client->log)
-            != NGX_OK)
-        {
-            return NGX_ERROR;
-        }
-    }
-
-    return NGX_OK;
-}
-
-
-/*
- * "ratelimit:<block>:<host>:<pid>", as CLIENT LIST shows it. Redis takes
- * printable characters alone.
- */
-
-static ngx_int_t
-ngx_ratelimit_redis_client_setname(ngx_ratelimit_redis_client_t *client)
-{
-    u_char     name[NGX_RATELIMIT_REDIS_CLIENT_NAME], *p, *last;
-    ngx_str_t  args[3];
-
-    ngx_str_set(&args[0], "CLIENT");
-    ngx_str_set(&args[1], "SETNAME");
-
-    last = ngx_slprintf(name, name + sizeof(name), "ratelimit:%V:%V:%P",
-                        &client->redis->name,
-                        (ngx_str_t *) &ngx_cycle->hostname, ngx_pid);
-
-    for (p = name; p < last; p++) {
-        if (*p <= ' ' || *p > '~') {
-            *p = '_';
-        }
-    }
-
-    args[2].data = name;
-    args[2].len = last - name;
-
-    return ngx_ratelimit_redis_write_command(&client->setname, args, 3,
-                                             client->log);
+    client->evalsha_len = p - client->evalsha;
 }
 
 
@@ -366,17 +271,6 @@ ngx_ratelimit_redis_queue_free(ngx_queue_t *queue)
 }
 
 
-void
-ngx_ratelimit_redis_text_free(ngx_str_t *text)
-{
-    if (text->data) {
-        ngx_explicit_memzero(text->data, text->len);
-        ngx_free(text->data);
-        ngx_str_null(text);
-    }
-}
-
-
 ngx_ratelimit_redis_call_t *
 ngx_ratelimit_redis_eval(ngx_ratelimit_redis_t *redis,
     const ngx_ratelimit_redis_eval_t *eval,
@@ -401,7 +295,7 @@ ngx_ratelimit_redis_eval_new(ngx_ratelimit_redis_client_t *client,
     size_t                       len;
     ngx_ratelimit_redis_call_t  *call;
 
-    len = NGX_RATELIMIT_REDIS_ARRAY + client->evalsha.len
+    len = NGX_RATELIMIT_REDIS_ARRAY + client->evalsha_len
           + NGX_RATELIMIT_REDIS_BULK(NGX_INT32_LEN)
           + (1 + eval->nsets)
             * NGX_RATELIMIT_REDIS_BULK(client->redis->prefix.len
@@ -438,7 +332,7 @@ ngx_ratelimit_redis_eval_write(ngx_ratelimit_redis_call_t *call,
 
     p = ngx_ratelimit_redis_write_array(call->text,
                                         3 + 1 + eval->nsets + eval->nargs);
-    p = ngx_cpymem(p, client->evalsha.data, client->evalsha.len);
+    p = ngx_cpymem(p, client->evalsha, client->evalsha_len);
 
     len = ngx_ratelimit_number_write(digits, 1 + eval->nsets) - digits;
     p = ngx_ratelimit_redis_write_bulk(p, digits, len);

@@ -81,11 +81,27 @@ ngx_ratelimit_redis_map_write(ngx_ratelimit_redis_conn_t *conn,
 {
     size_t                        len;
     u_char                       *host, text[NGX_SOCKADDR_STRLEN];
+    ngx_int_t                     port;
+    ngx_str_t                    *master;
     ngx_uint_t                    i, valid;
     ngx_ratelimit_redis_range_t  *range;
 
     valid = 0;
     ngx_ratelimit_slot_map_clear(map);
+
+    /* a master, [host, port], owns all slots */
+
+    if (conn->sentinel && conn->reply.flat && conn->reply.ntexts == 2
+        && conn->reply.n == 0)
+    {
+        master = conn->reply.texts;
+        port = ngx_ratelimit_redis_number(master[1].data, master[1].len, 1,
+                                          65535);
+        valid = ngx_ratelimit_slot_map_add(map, 0,
+                                           NGX_RATELIMIT_CLUSTER_SLOTS - 1,
+                                           master[0].data, master[0].len,
+                                           port);
+    }
 
     for (i = 0; i < conn->reply.nranges; i++) {
         range = &conn->reply.ranges[i];
@@ -93,7 +109,7 @@ ngx_ratelimit_redis_map_write(ngx_ratelimit_redis_conn_t *conn,
         host = range->host;
         len = range->host_len;
 
-        if (len == 0 && !conn->sentinel) {
+        if (len == 0) {
             host = text;
             len = ngx_ratelimit_redis_own_host(conn, text);
         }

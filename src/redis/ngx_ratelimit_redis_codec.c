@@ -31,8 +31,6 @@ static void *ngx_ratelimit_redis_read_nil(const redisReadTask *task);
 static void ngx_ratelimit_redis_read_free(void *object);
 static void ngx_ratelimit_redis_reply_start(
     ngx_ratelimit_redis_reply_t *reply, int type);
-static void ngx_ratelimit_redis_read_master(
-    ngx_ratelimit_redis_reply_t *reply, int idx, char *data, size_t len);
 static ngx_int_t ngx_ratelimit_redis_range_add(
     ngx_ratelimit_redis_reply_t *reply);
 static void ngx_ratelimit_redis_range_host(
@@ -78,34 +76,19 @@ ngx_ratelimit_redis_write_bulk(u_char *p, const u_char *data, size_t len)
 }
 
 
-ngx_int_t
-ngx_ratelimit_redis_write_command(ngx_str_t *text, const ngx_str_t *args,
-    ngx_uint_t nargs, ngx_log_t *log)
+u_char *
+ngx_ratelimit_redis_write_command(u_char *p, const ngx_str_t *args,
+    ngx_uint_t nargs)
 {
-    size_t       size;
-    u_char      *p;
-    ngx_uint_t   i;
+    ngx_uint_t  i;
 
-    size = NGX_RATELIMIT_REDIS_ARRAY;
-
-    for (i = 0; i < nargs; i++) {
-        size += NGX_RATELIMIT_REDIS_BULK(args[i].len);
-    }
-
-    text->data = ngx_alloc(size, log);
-    if (text->data == NULL) {
-        return NGX_ERROR;
-    }
-
-    p = ngx_ratelimit_redis_write_array(text->data, nargs);
+    p = ngx_ratelimit_redis_write_array(p, nargs);
 
     for (i = 0; i < nargs; i++) {
         p = ngx_ratelimit_redis_write_bulk(p, args[i].data, args[i].len);
     }
 
-    text->len = p - text->data;
-
-    return NGX_OK;
+    return p;
 }
 
 
@@ -270,39 +253,7 @@ ngx_ratelimit_redis_read_string(const redisReadTask *task, char *data,
         ngx_ratelimit_redis_range_host(reply, data, len);
     }
 
-    if (reply->form == NGX_RATELIMIT_REDIS_FORM_MASTER
-        && ngx_ratelimit_redis_depth(task) == 1
-        && reply->nranges)
-    {
-        ngx_ratelimit_redis_read_master(reply, task->idx, data, len);
-    }
-
     return reply;
-}
-
-
-/* The host or the port of a master, which owns all there is. */
-
-static void
-ngx_ratelimit_redis_read_master(ngx_ratelimit_redis_reply_t *reply, int idx,
-    char *data, size_t len)
-{
-    uint64_t                      port;
-    ngx_ratelimit_redis_range_t  *range;
-
-    if (idx == 0) {
-        ngx_ratelimit_redis_range_host(reply, data, len);
-        return;
-    }
-
-    if (ngx_ratelimit_number_parse((u_char *) data, len, 1, 65535, &port)
-        == 0)
-    {
-        range = &reply->ranges[0];
-        range->first = 0;
-        range->last = NGX_RATELIMIT_CLUSTER_SLOTS - 1;
-        range->port = (int64_t) port;
-    }
 }
 
 
@@ -336,11 +287,7 @@ ngx_ratelimit_redis_read_array(const redisReadTask *task,
         ngx_ratelimit_redis_reply_start(reply, task->type);
         reply->flat = 1;
 
-        /* a master: [host, port] */
-
-        return reply->form == NGX_RATELIMIT_REDIS_FORM_MASTER && n == 2
-               && ngx_ratelimit_redis_range_add(reply) != NGX_OK
-               ? NULL : reply;
+        return reply;
     }
 
     reply->flat = 0;
@@ -380,6 +327,7 @@ ngx_ratelimit_redis_read_integer(const redisReadTask *task, long long value)
         p = ngx_ratelimit_number_write(p, value < 0
                                           ? 0 - (uint64_t) value
                                           : (uint64_t) value);
+        reply->n++;
 
         return ngx_ratelimit_redis_text_add(task, (char *) text, p - text);
     }

@@ -11,6 +11,9 @@
 
 #include "ngx_ratelimit_backoff.h"
 #include "ngx_ratelimit_redis_int.h"
+#include "ngx_ratelimit_lua.h"
+
+#define NGX_RATELIMIT_REDIS_CLIENT_NAME     512   /* bytes of it, at most */
 
 #define NGX_RATELIMIT_REDIS_RETRY_MS        1000
 #define NGX_RATELIMIT_REDIS_DOUBT_MIN_MS    100
@@ -25,6 +28,12 @@
 static ngx_msec_t ngx_ratelimit_redis_conn_pause(
     ngx_ratelimit_redis_conn_t *conn);
 static ngx_int_t ngx_ratelimit_redis_conn_setup(
+    ngx_ratelimit_redis_conn_t *conn);
+static ngx_int_t ngx_ratelimit_redis_conn_setname(
+    ngx_ratelimit_redis_conn_t *conn);
+static ngx_int_t ngx_ratelimit_redis_conn_subscribe(
+    ngx_ratelimit_redis_conn_t *conn);
+static ngx_int_t ngx_ratelimit_redis_conn_select(
     ngx_ratelimit_redis_conn_t *conn);
 static void ngx_ratelimit_redis_conn_enter(ngx_ratelimit_redis_conn_t *conn,
     ngx_ratelimit_redis_state_e state);
@@ -298,48 +307,121 @@ ngx_ratelimit_redis_conn_begin(ngx_ratelimit_redis_conn_t *conn)
 
 /*
  * Queues what a connection begins with; nobody waits for the replies. A
- * sentinel has a user of its own, no databases and no scripts.
+ * sentinel has a user of its own, no databases and no scripts. A client that
+ * only subscribes needs neither.
  */
 
 static ngx_int_t
 ngx_ratelimit_redis_conn_setup(ngx_ratelimit_redis_conn_t *conn)
 {
+    ngx_uint_t                     checks;
     ngx_ratelimit_redis_client_t  *client;
 
     client = conn->client;
+    checks = (!conn->sentinel && client->channel.len == 0);
 
     if (ngx_ratelimit_redis_auth_send(conn, NGX_RATELIMIT_REDIS_AUTH)
         != NGX_OK
-        || ngx_ratelimit_redis_conn_command(conn, NGX_RATELIMIT_REDIS_SETNAME,
-                                            &client->setname)
-           == NULL
-        || (client->listen.len
-            && ngx_ratelimit_redis_conn_command(conn,
-                                                NGX_RATELIMIT_REDIS_LISTEN,
-                                                &client->listen)
-               == NULL)
-        || (!conn->sentinel
-            && client->select.len
-            && client->listen.len == 0
-            && ngx_ratelimit_redis_conn_command(conn,
-                                                NGX_RATELIMIT_REDIS_SELECT,
-                                                &client->select)
-               == NULL))
+        || ngx_ratelimit_redis_conn_setname(conn) != NGX_OK
+        || (client->channel.len
+            && ngx_ratelimit_redis_conn_subscribe(conn) != NGX_OK)
+        || (checks && ngx_ratelimit_redis_conn_select(conn) != NGX_OK))
     {
         return NGX_ERROR;
     }
 
     /* without memory NOSCRIPT will ask for it again */
 
-    if (!conn->sentinel
-        && client->load.len
-        && ngx_ratelimit_redis_conn_command(conn, NGX_RATELIMIT_REDIS_LOAD,
-                                            &client->load))
-    {
-        conn->loading = 1;
+    if (checks && client->control == NULL) {
+        ngx_ratelimit_redis_conn_load(conn);
     }
 
     return NGX_OK;
+}
+
+
+/*
+ * "ratelimit:<block>:<host>:<pid>", as CLIENT LIST shows it. Redis takes
+ * printable characters alone.
+ */
+
+static ngx_int_t
+ngx_ratelimit_redis_conn_setname(ngx_ratelimit_redis_conn_t *conn)
+{
+    u_char     name[NGX_RATELIMIT_REDIS_CLIENT_NAME], *p, *last;
+    ngx_str_t  args[3];
+
+    last = ngx_slprintf(name, name + sizeof(name), "ratelimit:%V:%V:%P",
+                        &conn->client->redis->name,
+                        (ngx_str_t *) &ngx_cycle->hostname, ngx_pid);
+
+    for (p = name; p < last; p++) {
+        if (*p <= ' ' || *p > '~') {
+            *p = '_';
+        }
+    }
+
+    ngx_str_set(&args[0], "CLIENT");
+    ngx_str_set(&args[1], "SETNAME");
+    args[2].data = name;
+    args[2].len = last - name;
+
+    return ngx_ratelimit_redis_conn_command(conn, NGX_RATELIMIT_REDIS_SETNAME,
+                                            args, 3)
+           ? NGX_OK : NGX_ERROR;
+}
+
+
+static ngx_int_t
+ngx_ratelimit_redis_conn_subscribe(ngx_ratelimit_redis_conn_t *conn)
+{
+    ngx_str_t  args[2];
+
+    ngx_str_set(&args[0], "SUBSCRIBE");
+    args[1] = conn->client->channel;
+
+    return ngx_ratelimit_redis_conn_command(conn, NGX_RATELIMIT_REDIS_LISTEN,
+                                            args, 2)
+           ? NGX_OK : NGX_ERROR;
+}
+
+
+static ngx_int_t
+ngx_ratelimit_redis_conn_select(ngx_ratelimit_redis_conn_t *conn)
+{
+    u_char      digits[NGX_INT64_LEN];
+    ngx_str_t   args[2];
+    ngx_uint_t  database;
+
+    database = conn->client->redis->database;
+
+    if (database == 0) {
+        return NGX_OK;
+    }
+
+    ngx_str_set(&args[0], "SELECT");
+    args[1].data = digits;
+    args[1].len = ngx_sprintf(digits, "%ui", database) - digits;
+
+    return ngx_ratelimit_redis_conn_command(conn, NGX_RATELIMIT_REDIS_SELECT,
+                                            args, 2)
+           ? NGX_OK : NGX_ERROR;
+}
+
+
+void
+ngx_ratelimit_redis_conn_load(ngx_ratelimit_redis_conn_t *conn)
+{
+    ngx_str_t  args[3];
+
+    ngx_str_set(&args[0], "SCRIPT");
+    ngx_str_set(&args[1], "LOAD");
+    args[2].data = (u_char *) ngx_ratelimit_lua_check;
+    args[2].len = ngx_ratelimit_lua_check_len;
+
+    conn->loading = (ngx_ratelimit_redis_conn_command(conn,
+                         NGX_RATELIMIT_REDIS_LOAD, args, 3)
+                     != NULL);
 }
 
 
@@ -570,8 +652,8 @@ ngx_ratelimit_redis_conn_break(ngx_ratelimit_redis_conn_t *conn,
     client = conn->client;
     healthy = ngx_ratelimit_redis_conn_healthy(conn);
 
-    if (ngx_ratelimit_redis_error_due(conn, (u_char *) reason,
-                                      ngx_strlen(reason), note))
+    if (ngx_ratelimit_redis_error_due(conn,
+                                      NGX_RATELIMIT_REDIS_LINE_BROKEN, note))
     {
         ngx_log_error(NGX_LOG_ERR, client->log, err,
                       "ratelimit redis \"%V\": no connection to %V: %s%s",

@@ -26,21 +26,11 @@
 #define NGX_RATELIMIT_REDIS_RULES_KEYS  2
 
 
-/* Who waits for a call: the call's data. */
-typedef struct {
-    ngx_queue_t                              queue;
-    ngx_ratelimit_redis_control_t           *control;
-    ngx_ratelimit_redis_control_handler_pt   handler;
-    void                                    *data;
-} ngx_ratelimit_redis_wait_t;
-
-
 struct ngx_ratelimit_redis_control_s {
     ngx_cycle_t                     *cycle;
     ngx_ratelimit_redis_t           *redis;
     ngx_ratelimit_redis_client_t    *client;
     unsigned                         connected:1;  /* client has a way */
-    ngx_queue_t                      waits;
 
     /* NULL: it does not listen, and nothing below is of use */
 
@@ -61,13 +51,6 @@ static ngx_int_t ngx_ratelimit_redis_control_connect(
     ngx_ratelimit_redis_control_t *control);
 static ngx_uint_t ngx_ratelimit_redis_control_slot(
     ngx_ratelimit_redis_control_t *control, const ngx_str_t *key);
-static void ngx_ratelimit_redis_control_answer(void *data,
-    const ngx_ratelimit_redis_result_t *result);
-static ngx_ratelimit_redis_call_t *ngx_ratelimit_redis_control_make(
-    const ngx_str_t *args, ngx_uint_t nargs, ngx_log_t *log);
-static ngx_int_t ngx_ratelimit_redis_control_send(
-    ngx_ratelimit_redis_control_t *control, ngx_ratelimit_redis_call_t *call,
-    ngx_ratelimit_redis_control_handler_pt handler, void *data);
 static u_char *ngx_ratelimit_redis_control_key(u_char *p,
     const ngx_ratelimit_redis_t *redis, const ngx_str_t *zone);
 static void ngx_ratelimit_redis_control_event(
@@ -107,7 +90,6 @@ ngx_ratelimit_redis_control_new(ngx_ratelimit_redis_t *redis,
 
     control->cycle = cycle;
     control->redis = redis;
-    ngx_queue_init(&control->waits);
 
     ngx_ratelimit_redis_control_event(control, &control->tick,
                                       ngx_ratelimit_redis_ear_tick);
@@ -130,16 +112,8 @@ ngx_ratelimit_redis_control_new(ngx_ratelimit_redis_t *redis,
 void
 ngx_ratelimit_redis_control_free(ngx_ratelimit_redis_control_t *control)
 {
-    ngx_queue_t  *q;
-
     ngx_ratelimit_redis_control_unlisten(control);
     ngx_ratelimit_redis_client_free(control->client);
-
-    while (!ngx_queue_empty(&control->waits)) {
-        q = ngx_queue_head(&control->waits);
-        ngx_queue_remove(q);
-        ngx_free(ngx_queue_data(q, ngx_ratelimit_redis_wait_t, queue));
-    }
 
     ngx_free(control);
 }
@@ -178,7 +152,7 @@ ngx_ratelimit_redis_control_connect(ngx_ratelimit_redis_control_t *control)
 ngx_ratelimit_redis_call_t *
 ngx_ratelimit_redis_control_call(ngx_ratelimit_redis_control_t *control,
     const ngx_str_t *args, ngx_uint_t nargs, ngx_uint_t key,
-    ngx_ratelimit_redis_control_handler_pt handler, void *data)
+    ngx_ratelimit_redis_handler_pt handler, void *data)
 {
     ngx_ratelimit_redis_call_t  *call;
 
@@ -188,82 +162,21 @@ ngx_ratelimit_redis_control_call(ngx_ratelimit_redis_control_t *control,
         return NULL;
     }
 
-    call = ngx_ratelimit_redis_control_make(args, nargs, control->cycle->log);
+    call = ngx_ratelimit_redis_command_new(control->client,
+                                           NGX_RATELIMIT_REDIS_CONTROL, args,
+                                           nargs);
     if (call == NULL) {
         return NULL;
     }
 
     call->slot = ngx_ratelimit_redis_control_slot(control,
                                                   key ? &args[key] : NULL);
-
-    return (ngx_ratelimit_redis_control_send(control, call, handler, data)
-            == NGX_OK) ? call : NULL;
-}
-
-
-static ngx_ratelimit_redis_call_t *
-ngx_ratelimit_redis_control_make(const ngx_str_t *args, ngx_uint_t nargs,
-    ngx_log_t *log)
-{
-    size_t                       len;
-    u_char                      *p;
-    ngx_uint_t                   i;
-    ngx_ratelimit_redis_call_t  *call;
-
-    len = NGX_RATELIMIT_REDIS_ARRAY;
-
-    for (i = 0; i < nargs; i++) {
-        len += NGX_RATELIMIT_REDIS_BULK(args[i].len);
-    }
-
-    call = ngx_ratelimit_redis_call_make(len, log);
-    if (call == NULL) {
-        return NULL;
-    }
-
-    p = ngx_ratelimit_redis_write_array(call->text, nargs);
-
-    for (i = 0; i < nargs; i++) {
-        p = ngx_ratelimit_redis_write_bulk(p, args[i].data, args[i].len);
-    }
-
-    call->len = p - call->text;
-
-    return call;
-}
-
-
-/* Takes the call over, also where it returns NGX_ERROR: memory is out. */
-static ngx_int_t
-ngx_ratelimit_redis_control_send(ngx_ratelimit_redis_control_t *control,
-    ngx_ratelimit_redis_call_t *call,
-    ngx_ratelimit_redis_control_handler_pt handler, void *data)
-{
-    ngx_ratelimit_redis_wait_t  *wait;
-
-    wait = ngx_alloc(sizeof(ngx_ratelimit_redis_wait_t), control->cycle->log);
-
-    if (wait == NULL
-        || ngx_ratelimit_redis_control_connect(control) != NGX_OK)
-    {
-        ngx_free(wait);
-        ngx_free(call);
-        return NGX_ERROR;
-    }
-
-    call->client = control->client;
-    call->kind = NGX_RATELIMIT_REDIS_CONTROL;
     call->undo = 1;
     call->quiet = 1;
 
-    wait->control = control;
-    wait->handler = handler;
-    wait->data = data;
-    ngx_queue_insert_tail(&control->waits, &wait->queue);
+    ngx_ratelimit_redis_call_start(call, handler, data);
 
-    ngx_ratelimit_redis_call_start(call, ngx_ratelimit_redis_control_answer,
-                                   wait);
-    return NGX_OK;
+    return call;
 }
 
 
@@ -296,52 +209,10 @@ ngx_ratelimit_redis_control_slot(ngx_ratelimit_redis_control_t *control,
 }
 
 
-static void
-ngx_ratelimit_redis_control_answer(void *data,
-    const ngx_ratelimit_redis_result_t *result)
-{
-    ngx_ratelimit_redis_wait_t *wait = data;
-
-    ngx_ratelimit_redis_wait_t             w;
-    ngx_ratelimit_redis_reply_t           *reply;
-    ngx_ratelimit_redis_control_result_t   answer;
-
-    w = *wait;
-    ngx_queue_remove(&wait->queue);
-    ngx_free(wait);
-
-    ngx_memzero(&answer, sizeof(ngx_ratelimit_redis_control_result_t));
-    answer.status = result->status;
-    answer.ran = result->ran;
-
-    reply = w.control->client->answer;
-
-    if (result->status == NGX_RATELIMIT_REDIS_OK) {
-        answer.n = reply->ntexts;
-        answer.texts = reply->texts;
-    }
-
-    w.handler(w.data, &answer);
-}
-
-
-void
-ngx_ratelimit_redis_control_forget(ngx_ratelimit_redis_call_t *call)
-{
-    ngx_ratelimit_redis_wait_t  *wait;
-
-    wait = call->data;
-    ngx_queue_remove(&wait->queue);
-    ngx_free(wait);
-
-    ngx_ratelimit_redis_forget(call);
-}
-
-
 ngx_ratelimit_redis_call_t *
 ngx_ratelimit_redis_control_rules(ngx_ratelimit_redis_control_t *control,
     const ngx_str_t *zone, const ngx_str_t *args, ngx_uint_t nargs,
-    ngx_ratelimit_redis_control_handler_pt handler, void *data)
+    ngx_ratelimit_redis_handler_pt handler, void *data)
 {
     size_t                        len;
     u_char                       *key, *p;
@@ -392,21 +263,10 @@ ngx_ratelimit_redis_control_rules(ngx_ratelimit_redis_control_t *control,
 
     ngx_memcpy(&all[n], args, nargs * sizeof(ngx_str_t));
 
-    call = ngx_ratelimit_redis_control_make(all, n + nargs,
-                                            control->cycle->log);
-
-    if (call && redis->mode == NGX_RATELIMIT_REDIS_CLUSTER) {
-        call->slot = ngx_ratelimit_cluster_slot(all[3].data, all[3].len);
-    }
-
+    call = ngx_ratelimit_redis_control_call(control, all, n + nargs,
+                                            NGX_RATELIMIT_REDIS_RULES_HEAD,
+                                            handler, data);
     ngx_free(key);
-
-    if (call == NULL
-        || ngx_ratelimit_redis_control_send(control, call, handler, data)
-           != NGX_OK)
-    {
-        return NULL;
-    }
 
     return call;
 }
@@ -471,6 +331,7 @@ ngx_ratelimit_redis_control_unlisten(ngx_ratelimit_redis_control_t *control)
         ngx_delete_posted_event(&control->news);
     }
 
+    ngx_free(control->ear->channel.data);
     ngx_ratelimit_redis_client_free(control->ear);
     control->ear = NULL;
 }
@@ -481,8 +342,7 @@ ngx_ratelimit_redis_ear_texts(ngx_ratelimit_redis_control_t *control,
     const ngx_str_t *zone)
 {
     u_char     *text, *p;
-    ngx_int_t   rc;
-    ngx_str_t   args[2], key;
+    ngx_str_t   key;
 
     text = ngx_alloc(control->redis->prefix.len + zone->len
                      + sizeof(":{rules:}") - 1, control->cycle->log);
@@ -503,15 +363,10 @@ ngx_ratelimit_redis_ear_texts(ngx_ratelimit_redis_control_t *control,
     p = ngx_cpymem(p, ":rules:", sizeof(":rules:") - 1);
     p = ngx_cpymem(p, zone->data, zone->len);
 
-    ngx_str_set(&args[0], "SUBSCRIBE");
-    args[1].data = text;
-    args[1].len = p - text;
+    control->ear->channel.data = text;
+    control->ear->channel.len = p - text;
 
-    rc = ngx_ratelimit_redis_write_command(&control->ear->listen, args, 2,
-                                           control->cycle->log);
-    ngx_free(text);
-
-    return rc;
+    return NGX_OK;
 }
 
 
@@ -521,7 +376,7 @@ ngx_ratelimit_redis_ear_tick(ngx_event_t *ev)
     ngx_ratelimit_redis_conn_t     *conn, *target;
     ngx_ratelimit_redis_control_t  *control;
 
-    static ngx_str_t  ping = ngx_string("*1\r\n$4\r\nPING\r\n");
+    static ngx_str_t  ping = ngx_string("PING");
 
     control = ev->data;
 
@@ -547,7 +402,7 @@ ngx_ratelimit_redis_ear_tick(ngx_event_t *ev)
         /* without memory the connection will be found dead */
 
         (void) ngx_ratelimit_redis_conn_command(conn,
-                                           NGX_RATELIMIT_REDIS_PING, &ping);
+                                           NGX_RATELIMIT_REDIS_PING, &ping, 1);
         control->pinged_ms = ngx_current_msec;
     }
 
@@ -699,7 +554,7 @@ static void
 ngx_ratelimit_redis_ear_refused(ngx_ratelimit_redis_conn_t *conn)
 {
     char                            note[NGX_RATELIMIT_LOG_NOTE];
-    ngx_str_t                       word, why;
+    ngx_str_t                       word;
     ngx_ratelimit_redis_client_t   *client;
     ngx_ratelimit_redis_control_t  *control;
 
@@ -712,11 +567,9 @@ ngx_ratelimit_redis_ear_refused(ngx_ratelimit_redis_conn_t *conn)
         return;
     }
 
-    /* each zone with a document listens for itself */
-
-    ngx_str_set(&why, "SUBSCRIBE");
-
-    if (ngx_ratelimit_redis_error_due(conn, why.data, why.len, note)) {
+    if (ngx_ratelimit_redis_error_due(conn,
+                                       NGX_RATELIMIT_REDIS_LINE_REPLY, note))
+    {
         ngx_log_error(NGX_LOG_ERR, client->log, 0,
                       "ratelimit redis \"%V\": %V refuses messages of "
                       "changed rules: NOPERM%s", &client->redis->name,

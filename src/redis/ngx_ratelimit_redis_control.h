@@ -17,20 +17,14 @@
 typedef struct ngx_ratelimit_redis_control_s  ngx_ratelimit_redis_control_t;
 
 /*
- * Of an array of texts, each with its length (numbers as decimal text, nil as
- * an empty one); or of one, n 1. Valid during the handler only; it may keep a
- * text, which is heap memory of its own, and sets its data to NULL then. ran:
- * it has run, or may have.
+ * A call's result has the texts of the array that was answered (numbers as
+ * decimal text, nil as an empty one), or one text. The handler may keep a text,
+ * which is heap memory of its own, and sets its data to NULL then.
  */
-typedef struct {
-    ngx_ratelimit_redis_status_e  status;
-    unsigned                      ran:1;
-    ngx_uint_t                    n;        /* 0 unless status is OK */
-    ngx_str_t                    *texts;
-} ngx_ratelimit_redis_control_result_t;
+typedef ngx_ratelimit_redis_result_t  ngx_ratelimit_redis_control_result_t;
+typedef ngx_ratelimit_redis_handler_pt  ngx_ratelimit_redis_control_handler_pt;
 
-typedef void (*ngx_ratelimit_redis_control_handler_pt)(void *data,
-    const ngx_ratelimit_redis_control_result_t *result);
+#define ngx_ratelimit_redis_control_forget  ngx_ratelimit_redis_forget
 
 /*
  * Makes the worker's control client; nothing is connected yet. Its timers are
@@ -55,8 +49,7 @@ void ngx_ratelimit_redis_control_free(
 ngx_ratelimit_redis_call_t *ngx_ratelimit_redis_control_call(
     ngx_ratelimit_redis_control_t *control, const ngx_str_t *args,
     ngx_uint_t nargs, ngx_uint_t key,
-    ngx_ratelimit_redis_control_handler_pt handler, void *data);
-void ngx_ratelimit_redis_control_forget(ngx_ratelimit_redis_call_t *call);
+    ngx_ratelimit_redis_handler_pt handler, void *data);
 
 /*
  * The script of documents (lua/rules.lua) with KEYS "<prefix>:{rules:<zone>}"
@@ -67,7 +60,7 @@ void ngx_ratelimit_redis_control_forget(ngx_ratelimit_redis_call_t *call);
 ngx_ratelimit_redis_call_t *ngx_ratelimit_redis_control_rules(
     ngx_ratelimit_redis_control_t *control, const ngx_str_t *zone,
     const ngx_str_t *args, ngx_uint_t nargs,
-    ngx_ratelimit_redis_control_handler_pt handler, void *data);
+    ngx_ratelimit_redis_handler_pt handler, void *data);
 
 /*
  * Listens to "<prefix>:rules:<zone>" from now on, again whenever the connection

@@ -334,7 +334,9 @@ ngx_ratelimit_redis_log_reply(ngx_ratelimit_redis_conn_t *conn,
         ngx_str_set(&word, "something unexpected");
     }
 
-    if (!ngx_ratelimit_redis_error_due(conn, word.data, word.len, note)) {
+    if (!ngx_ratelimit_redis_error_due(conn,
+                                       NGX_RATELIMIT_REDIS_LINE_REPLY, note))
+    {
         return;
     }
 
@@ -445,15 +447,12 @@ ngx_ratelimit_redis_error_noscript(ngx_ratelimit_redis_conn_t *conn,
     }
 
     if (!conn->loading) {
-        if (ngx_ratelimit_redis_conn_command(conn, NGX_RATELIMIT_REDIS_LOAD,
-                                             &conn->client->load)
-            == NULL)
-        {
+        ngx_ratelimit_redis_conn_load(conn);
+
+        if (!conn->loading) {
             ngx_ratelimit_redis_error_refused(conn, call);
             return;
         }
-
-        conn->loading = 1;
     }
 
     if (!call->timed) {

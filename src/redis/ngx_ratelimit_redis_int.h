@@ -6,7 +6,6 @@
  *     control.c  documents and messages, on connections of their own
  *     call.c     a call's way, its deadline, its handler
  *     breaker.c  who may send, whose end counts, who is let go
- *     log.c      which lines about a Redis node are due
  *     topology.c who asks for a new map, and when; the map of the node
  *     cluster.c  a worker's map: connections of slots, redirections
  *     sentinel.c the question for the master, and whom it is asked
@@ -75,7 +74,6 @@ typedef struct {
 typedef enum {
     NGX_RATELIMIT_REDIS_FORM_VALUES = 0,
     NGX_RATELIMIT_REDIS_FORM_SLOTS,   /* CLUSTER SLOTS */
-    NGX_RATELIMIT_REDIS_FORM_MASTER,  /* one range: the address of all slots */
     NGX_RATELIMIT_REDIS_FORM_TEXTS    /* an array of them, or one */
 } ngx_ratelimit_redis_form_e;
 
@@ -87,7 +85,7 @@ typedef struct {
                                                 of TEXTS, without arrays */
     ngx_ratelimit_redis_form_e    form;
 
-    ngx_uint_t                    n;
+    ngx_uint_t                    n;         /* integers */
     int64_t                       values[NGX_RATELIMIT_REDIS_MAX_VALUES];
 
     ngx_ratelimit_redis_status_e  error;     /* its word, of a check */
@@ -113,6 +111,7 @@ typedef enum {
                                      somebody is told how it ends */
     NGX_RATELIMIT_REDIS_LISTEN,   /* SUBSCRIBE: all that comes answers it */
     NGX_RATELIMIT_REDIS_PING,     /* behind that */
+    NGX_RATELIMIT_REDIS_ASKING,   /* before a call that was told ASK */
     NGX_RATELIMIT_REDIS_AUTH,
     NGX_RATELIMIT_REDIS_REAUTH,   /* the same on an open connection */
     NGX_RATELIMIT_REDIS_SETNAME,  /* CLIENT SETNAME, whatever it answers */
@@ -144,7 +143,6 @@ struct ngx_ratelimit_redis_call_s {
     unsigned                         timed:1;   /* wait is queued */
     unsigned                         written:1; /* in part or whole */
     unsigned                         asking:1;  /* ASKING goes before it */
-    unsigned                         skip:1;    /* ASKING's reply comes first */
     unsigned                         partly:1;  /* its reply has begun */
     unsigned                         reloaded:1; /* had its NOSCRIPT here */
     unsigned                         asked:1;   /* by a request, maybe gone:
@@ -166,8 +164,8 @@ struct ngx_ratelimit_redis_call_s {
     unsigned                         pooled:1;  /* size fits the free list */
     unsigned                         redirects:4;
 
-    size_t                           len;       /* of text, without ASKING */
-    u_char                          *text;      /* ASKING stands before it */
+    size_t                           len;
+    u_char                          *text;      /* behind the call */
 };
 
 
@@ -182,13 +180,12 @@ struct ngx_ratelimit_redis_call_s {
 /* what waits for the slot map has a breaker too; no host has such a name */
 #define NGX_RATELIMIT_REDIS_MAP_SHARD   "slot map"
 
-/* reasons of which lines of level error are limited one by one */
-#define NGX_RATELIMIT_REDIS_REASONS  4
-
-typedef struct {
-    ngx_ratelimit_log_limit_t      limit;
-    _Atomic uint32_t               why;       /* hash */
-} ngx_ratelimit_redis_reason_t;
+/* lines of level error, limited apart from each other */
+typedef enum {
+    NGX_RATELIMIT_REDIS_LINE_BROKEN = 0,
+    NGX_RATELIMIT_REDIS_LINE_REPLY,
+    NGX_RATELIMIT_REDIS_LINES
+} ngx_ratelimit_redis_line_e;
 
 struct ngx_ratelimit_redis_shard_s {
     _Atomic uint64_t               id;        /* of its name; 0: free */
@@ -201,7 +198,7 @@ struct ngx_ratelimit_redis_shard_s {
     ngx_ratelimit_log_limit_t      readmits;
     ngx_ratelimit_log_limit_t      closes;
     ngx_ratelimit_log_limit_t      notices;
-    ngx_ratelimit_redis_reason_t   reasons[NGX_RATELIMIT_REDIS_REASONS];
+    ngx_ratelimit_log_limit_t      errors[NGX_RATELIMIT_REDIS_LINES];
 
     _Atomic uint64_t               named;     /* the id that name_len and name
                                                  are of */
@@ -315,8 +312,8 @@ struct ngx_ratelimit_redis_conn_s {
 
 /* A user of a worker, for Redis or for Sentinels. */
 typedef struct {
-    ngx_str_t                      text;      /* AUTH, whole; empty: none */
-    ngx_uint_t                     version;   /* of text */
+    ngx_str_t                      password;  /* heap; empty: no AUTH */
+    ngx_uint_t                     version;   /* of password */
     const ngx_str_t               *username;  /* of the configuration, */
     const ngx_str_t               *file;      /* as this */
 
@@ -347,9 +344,6 @@ struct ngx_ratelimit_redis_client_s {
     /* a lazy one connects where a call needs it, and not by itself */
 
     unsigned                       lazy:1;
-
-    ngx_ratelimit_redis_reply_t   *answer;    /* while a handler of control.c
-                                                 has it; else NULL */
 
     ngx_queue_t                    deadlines; /* calls, the earliest first */
     ngx_uint_t                     waiting;   /* of them, with a handler */
@@ -401,14 +395,13 @@ struct ngx_ratelimit_redis_client_s {
     ngx_uint_t                     nfree;
 
     uint64_t                       name;      /* the last one given */
-    ngx_str_t                      evalsha;   /* what all checks share */
-    ngx_str_t                      load;      /* SCRIPT LOAD, whole */
+    size_t                         evalsha_len;
+    u_char                         evalsha[NGX_RATELIMIT_REDIS_BULK(7)
+                                           + NGX_RATELIMIT_REDIS_BULK(40)];
     ngx_ratelimit_redis_login_t    logins[2]; /* Redis', Sentinels': of the
                                                  client of checks alone */
-    ngx_str_t                      setname;   /* CLIENT SETNAME, whole */
-    ngx_str_t                      select;    /* SELECT, whole; may be empty */
-    ngx_str_t                      question;  /* for the map, whole */
-    ngx_str_t                      listen;    /* SUBSCRIBE; empty: no need */
+    ngx_str_t                      channel;   /* to subscribe to; empty: none,
+                                                 it has calls */
     u_char                        *io;        /* one read or write */
 
     ngx_ratelimit_log_limit_t      refusals;  /* of sentinels, in the log */
@@ -434,9 +427,6 @@ void ngx_ratelimit_redis_client_free(ngx_ratelimit_redis_client_t *client);
 ngx_int_t ngx_ratelimit_redis_client_connect(
     ngx_ratelimit_redis_client_t *client);
 
-/* Zeroes and frees: a password may stand there. */
-void ngx_ratelimit_redis_text_free(ngx_str_t *text);
-
 /* As ngx_ratelimit_redis_eval(), but that the call is not started yet. */
 ngx_ratelimit_redis_call_t *ngx_ratelimit_redis_eval_new(
     ngx_ratelimit_redis_client_t *client,
@@ -460,12 +450,10 @@ ngx_ratelimit_redis_call_t *ngx_ratelimit_redis_call_new(
     ngx_ratelimit_redis_client_t *client, ngx_ratelimit_redis_kind_e kind,
     size_t len);
 
-/*
- * The same of no client and no kind yet: by a thread. Before it is given to a
- * client it is freed by ngx_free().
- */
-ngx_ratelimit_redis_call_t *ngx_ratelimit_redis_call_make(size_t len,
-    ngx_log_t *log);
+/* The same with a whole command as its text: the arguments are copied. */
+ngx_ratelimit_redis_call_t *ngx_ratelimit_redis_command_new(
+    ngx_ratelimit_redis_client_t *client, ngx_ratelimit_redis_kind_e kind,
+    const ngx_str_t *args, ngx_uint_t nargs);
 
 /* Lets the call wait for its deadline, and sends it. handler may be NULL. */
 void ngx_ratelimit_redis_call_start(ngx_ratelimit_redis_call_t *call,
@@ -566,22 +554,6 @@ void ngx_ratelimit_redis_breaker_mapped(ngx_ratelimit_redis_client_t *client);
 void ngx_ratelimit_redis_release_handler(ngx_event_t *ev);
 
 
-/* log.c */
-
-/*
- * Whether a line of level error about conn's Redis node may be written: one a
- * second and reason for all workers; while its breaker is open, which has said
- * so, one a minute and reason. why tells one reason from another; note is the
- * end of the line, as from ngx_ratelimit_log_due().
- */
-ngx_uint_t ngx_ratelimit_redis_error_due(ngx_ratelimit_redis_conn_t *conn,
-    const u_char *why, size_t len, char note[NGX_RATELIMIT_LOG_NOTE]);
-
-/* The same for a line of level notice, whatever its reason: one a second. */
-ngx_uint_t ngx_ratelimit_redis_notice_due(ngx_ratelimit_redis_conn_t *conn,
-    char note[NGX_RATELIMIT_LOG_NOTE]);
-
-
 /* peer.c */
 
 /*
@@ -641,6 +613,9 @@ void ngx_ratelimit_redis_conn_first(ngx_ratelimit_redis_conn_t *conn);
 
 /* Where conn is DOWN it connects now, at most once a second through this. */
 void ngx_ratelimit_redis_conn_retry(ngx_ratelimit_redis_conn_t *conn);
+
+/* Queues SCRIPT LOAD and sets loading, unless memory is out. */
+void ngx_ratelimit_redis_conn_load(ngx_ratelimit_redis_conn_t *conn);
 
 /* What conn's timer is for depends on its state. It may free conn. */
 void ngx_ratelimit_redis_conn_timer_handler(ngx_event_t *ev);
@@ -747,7 +722,7 @@ void ngx_ratelimit_redis_conn_send(ngx_ratelimit_redis_conn_t *conn,
 /* Queues a command of this layer. Returns the call, NULL: out of memory. */
 ngx_ratelimit_redis_call_t *ngx_ratelimit_redis_conn_command(
     ngx_ratelimit_redis_conn_t *conn, ngx_ratelimit_redis_kind_e kind,
-    const ngx_str_t *text);
+    const ngx_str_t *args, ngx_uint_t nargs);
 
 /* Takes a call out of conn's queue. */
 void ngx_ratelimit_redis_conn_remove(ngx_ratelimit_redis_call_t *call);
@@ -776,6 +751,16 @@ void ngx_ratelimit_redis_nodes_stop(ngx_ratelimit_redis_client_t *client);
  */
 ngx_ratelimit_redis_shard_t *ngx_ratelimit_redis_shard(
     ngx_ratelimit_redis_shared_t *shared, const ngx_str_t *name);
+
+/*
+ * Whether a line of level error, or notice, about conn's Redis node may be
+ * written: one a second and kind for all workers; of errors one in ten seconds
+ * while the breaker is open, which has said so. note is the end of the line.
+ */
+ngx_uint_t ngx_ratelimit_redis_error_due(ngx_ratelimit_redis_conn_t *conn,
+    ngx_ratelimit_redis_line_e line, char note[NGX_RATELIMIT_LOG_NOTE]);
+ngx_uint_t ngx_ratelimit_redis_notice_due(ngx_ratelimit_redis_conn_t *conn,
+    char note[NGX_RATELIMIT_LOG_NOTE]);
 
 #define ngx_ratelimit_redis_count(counter)                                    \
     (void) atomic_fetch_add_explicit(&(counter), 1, memory_order_relaxed)
@@ -849,10 +834,6 @@ void ngx_ratelimit_redis_topology_reply(ngx_ratelimit_redis_conn_t *conn,
 
 /* sentinel.c */
 
-/* The text of the question: NGX_OK, NGX_ERROR: out of memory. */
-ngx_int_t ngx_ratelimit_redis_sentinel_texts(
-    ngx_ratelimit_redis_client_t *client);
-
 /*
  * The connection to ask, UP or CONNECTING, NULL where no sentinel can be
  * connected to now. next: the one before did not answer, or knew nothing.
@@ -901,8 +882,6 @@ void ngx_ratelimit_redis_slot_set(ngx_ratelimit_redis_client_t *client,
 
 /* codec.c */
 
-#define NGX_RATELIMIT_REDIS_ASKING  "*1\r\n$6\r\nASKING\r\n"
-
 #define NGX_RATELIMIT_REDIS_ARRAY       23
 
 /* a key without its prefix: ":{", the bucket, "}:", a set's name */
@@ -912,9 +891,9 @@ void ngx_ratelimit_redis_slot_set(ngx_ratelimit_redis_client_t *client,
 /* "*<n>\r\n"; returns the end. */
 u_char *ngx_ratelimit_redis_write_array(u_char *p, ngx_uint_t n);
 
-/* A whole command in heap memory: NGX_OK, or NGX_ERROR when memory is out. */
-ngx_int_t ngx_ratelimit_redis_write_command(ngx_str_t *text,
-    const ngx_str_t *args, ngx_uint_t nargs, ngx_log_t *log);
+/* A whole command: at most ARRAY bytes and BULK(len) of each argument. */
+u_char *ngx_ratelimit_redis_write_command(u_char *p, const ngx_str_t *args,
+    ngx_uint_t nargs);
 
 /* A reader that builds into reply; NULL when memory is out. */
 void *ngx_ratelimit_redis_reader_new(ngx_ratelimit_redis_reply_t *reply);

@@ -13,8 +13,6 @@
 #define NGX_RATELIMIT_REDIS_IO_PIECES  16
 
 
-static u_char *ngx_ratelimit_redis_call_bytes(
-    ngx_ratelimit_redis_call_t *call, size_t *len);
 static void ngx_ratelimit_redis_conn_write(ngx_ratelimit_redis_conn_t *conn);
 static void ngx_ratelimit_redis_conn_failed(ngx_ratelimit_redis_conn_t *conn,
     const char *reason);
@@ -32,6 +30,8 @@ void
 ngx_ratelimit_redis_conn_send(ngx_ratelimit_redis_conn_t *conn,
     ngx_ratelimit_redis_call_t *call)
 {
+    static const ngx_str_t  asking = ngx_string("ASKING");
+
     if (conn->state == NGX_RATELIMIT_REDIS_DOWN) {
         ngx_ratelimit_redis_refresh(conn->client);
 
@@ -47,8 +47,14 @@ ngx_ratelimit_redis_conn_send(ngx_ratelimit_redis_conn_t *conn,
             ngx_ratelimit_redis_auth_renew(conn);
         }
 
-        ngx_ratelimit_redis_conn_append(conn, call);
-        return;
+        if (!call->asking
+            || ngx_ratelimit_redis_conn_command(conn,
+                                                NGX_RATELIMIT_REDIS_ASKING,
+                                                &asking, 1))
+        {
+            ngx_ratelimit_redis_conn_append(conn, call);
+            return;
+        }
     }
 
     ngx_ratelimit_redis_breaker_unsent(call, conn);
@@ -58,19 +64,15 @@ ngx_ratelimit_redis_conn_send(ngx_ratelimit_redis_conn_t *conn,
 
 ngx_ratelimit_redis_call_t *
 ngx_ratelimit_redis_conn_command(ngx_ratelimit_redis_conn_t *conn,
-    ngx_ratelimit_redis_kind_e kind, const ngx_str_t *text)
+    ngx_ratelimit_redis_kind_e kind, const ngx_str_t *args, ngx_uint_t nargs)
 {
     ngx_ratelimit_redis_call_t  *call;
 
-    call = ngx_ratelimit_redis_call_new(conn->client, kind, 0);
-    if (call == NULL) {
-        return NULL;
+    call = ngx_ratelimit_redis_command_new(conn->client, kind, args, nargs);
+
+    if (call) {
+        ngx_ratelimit_redis_conn_append(conn, call);
     }
-
-    call->text = text->data;
-    call->len = text->len;
-
-    ngx_ratelimit_redis_conn_append(conn, call);
 
     return call;
 }
@@ -83,7 +85,6 @@ ngx_ratelimit_redis_conn_append(ngx_ratelimit_redis_conn_t *conn,
     call->conn = conn;
     call->since_ms = ngx_current_msec;
     call->written = 0;
-    call->skip = call->asking;
 
     ngx_queue_insert_tail(&conn->calls, &call->queue);
     conn->pending++;
@@ -120,20 +121,6 @@ ngx_ratelimit_redis_conn_remove(ngx_ratelimit_redis_call_t *call)
     ngx_queue_remove(&call->queue);
     call->conn = NULL;
     conn->pending--;
-}
-
-
-/* What goes to the socket: the text, and ASKING, which stands before it. */
-
-static u_char *
-ngx_ratelimit_redis_call_bytes(ngx_ratelimit_redis_call_t *call, size_t *len)
-{
-    size_t  asking;
-
-    asking = call->asking ? sizeof(NGX_RATELIMIT_REDIS_ASKING) - 1 : 0;
-    *len = asking + call->len;
-
-    return call->text - asking;
 }
 
 
@@ -233,8 +220,8 @@ ngx_ratelimit_redis_conn_failed(ngx_ratelimit_redis_conn_t *conn,
 static size_t
 ngx_ratelimit_redis_conn_gather(ngx_ratelimit_redis_conn_t *conn)
 {
-    size_t                       len, offset, n, room;
-    u_char                      *bytes, *io;
+    size_t                       offset, n, room;
+    u_char                      *io;
     ngx_queue_t                 *q;
     ngx_ratelimit_redis_call_t  *call;
 
@@ -246,10 +233,8 @@ ngx_ratelimit_redis_conn_gather(ngx_ratelimit_redis_conn_t *conn)
 
     for (q = conn->next; q != &conn->calls && room; q = ngx_queue_next(q)) {
         call = ngx_queue_data(q, ngx_ratelimit_redis_call_t, queue);
-        bytes = ngx_ratelimit_redis_call_bytes(call, &len);
-
-        n = ngx_min(len - offset, room);
-        io = ngx_cpymem(io, bytes + offset, n);
+        n = ngx_min(call->len - offset, room);
+        io = ngx_cpymem(io, call->text + offset, n);
         room -= n;
         offset = 0;
     }
@@ -262,21 +247,18 @@ static void
 ngx_ratelimit_redis_conn_advance(ngx_ratelimit_redis_conn_t *conn,
     size_t sent)
 {
-    size_t                       len;
     ngx_ratelimit_redis_call_t  *call;
 
     while (sent) {
         call = ngx_queue_data(conn->next, ngx_ratelimit_redis_call_t, queue);
-        (void) ngx_ratelimit_redis_call_bytes(call, &len);
-
         ngx_ratelimit_redis_call_written(call);
 
-        if (sent < len - conn->offset) {
+        if (sent < call->len - conn->offset) {
             conn->offset += sent;
             return;
         }
 
-        sent -= len - conn->offset;
+        sent -= call->len - conn->offset;
         conn->offset = 0;
         conn->next = ngx_queue_next(conn->next);
     }
@@ -293,7 +275,6 @@ static void
 ngx_ratelimit_redis_conn_attempted(ngx_ratelimit_redis_conn_t *conn,
     size_t len)
 {
-    size_t                       n;
     ngx_queue_t                 *q;
     ngx_ratelimit_redis_call_t  *call;
 
@@ -301,15 +282,13 @@ ngx_ratelimit_redis_conn_attempted(ngx_ratelimit_redis_conn_t *conn,
 
     for (q = conn->next; q != &conn->calls; q = ngx_queue_next(q)) {
         call = ngx_queue_data(q, ngx_ratelimit_redis_call_t, queue);
-        (void) ngx_ratelimit_redis_call_bytes(call, &n);
-
         ngx_ratelimit_redis_call_written(call);
 
-        if (len <= n) {
+        if (len <= call->len) {
             return;
         }
 
-        len -= n;
+        len -= call->len;
     }
 }
 

@@ -73,33 +73,20 @@ ngx_ratelimit_redis_conn_feed(ngx_ratelimit_redis_conn_t *conn, u_char *data,
 }
 
 
-/*
- * The call that the next reply is for. It must be written whole; of one that
- * is not, ASKING may be, which has a reply of its own.
- */
+/* The call that the next reply is for: it must be written whole. */
 
 static ngx_ratelimit_redis_call_t *
 ngx_ratelimit_redis_conn_head(ngx_ratelimit_redis_conn_t *conn)
 {
-    ngx_queue_t                 *q;
-    ngx_ratelimit_redis_call_t  *call;
+    ngx_queue_t  *q;
 
     q = ngx_queue_head(&conn->calls);
 
-    if (q == ngx_queue_sentinel(&conn->calls)) {
+    if (q == ngx_queue_sentinel(&conn->calls) || q == conn->next) {
         return NULL;
     }
 
-    call = ngx_queue_data(q, ngx_ratelimit_redis_call_t, queue);
-
-    if (q != conn->next
-        || (call->skip
-            && conn->offset >= sizeof(NGX_RATELIMIT_REDIS_ASKING) - 1))
-    {
-        return call;
-    }
-
-    return NULL;
+    return ngx_queue_data(q, ngx_ratelimit_redis_call_t, queue);
 }
 
 
@@ -112,8 +99,6 @@ ngx_ratelimit_redis_form(ngx_ratelimit_redis_kind_e kind)
         return NGX_RATELIMIT_REDIS_FORM_SLOTS;
 
     case NGX_RATELIMIT_REDIS_MASTER:
-        return NGX_RATELIMIT_REDIS_FORM_MASTER;
-
     case NGX_RATELIMIT_REDIS_CONTROL:
     case NGX_RATELIMIT_REDIS_LISTEN:
         return NGX_RATELIMIT_REDIS_FORM_TEXTS;
@@ -129,11 +114,6 @@ ngx_ratelimit_redis_reply(ngx_ratelimit_redis_conn_t *conn,
     ngx_ratelimit_redis_call_t *call)
 {
     ngx_uint_t  current;
-
-    if (call->skip) {
-        call->skip = 0;
-        return;
-    }
 
     ngx_ratelimit_redis_conn_remove(call);
     ngx_ratelimit_redis_breaker_heard(conn,
@@ -172,6 +152,7 @@ ngx_ratelimit_redis_reply(ngx_ratelimit_redis_conn_t *conn,
 
         return;
 
+    case NGX_RATELIMIT_REDIS_ASKING:
     case NGX_RATELIMIT_REDIS_SETNAME:
         ngx_ratelimit_redis_call_free(call);
         return;
@@ -190,6 +171,7 @@ ngx_ratelimit_redis_reply(ngx_ratelimit_redis_conn_t *conn,
         ngx_ratelimit_redis_call_free(call);
         ngx_ratelimit_redis_topology_reply(conn, current);
         ngx_ratelimit_redis_ranges_free(&conn->reply);
+        ngx_ratelimit_redis_texts_free(&conn->reply);
         return;
     }
 }
@@ -250,8 +232,6 @@ ngx_ratelimit_redis_reply_eval(ngx_ratelimit_redis_conn_t *conn,
 }
 
 
-/* The handler finds the texts in conn's reply, for as long as it runs. */
-
 static void
 ngx_ratelimit_redis_reply_control(ngx_ratelimit_redis_conn_t *conn,
     ngx_ratelimit_redis_call_t *call)
@@ -274,10 +254,10 @@ ngx_ratelimit_redis_reply_control(ngx_ratelimit_redis_conn_t *conn,
     ngx_memzero(&result, sizeof(ngx_ratelimit_redis_result_t));
     result.status = NGX_RATELIMIT_REDIS_OK;
     result.ran = 1;
+    result.n = reply->ntexts;
+    result.texts = reply->texts;
 
-    conn->client->answer = reply;
     ngx_ratelimit_redis_call_finish(call, &result);
-    conn->client->answer = NULL;
 
     ngx_ratelimit_redis_texts_free(reply);
 }

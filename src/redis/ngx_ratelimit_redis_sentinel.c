@@ -7,20 +7,6 @@
 #include "ngx_ratelimit_redis_int.h"
 
 
-ngx_int_t
-ngx_ratelimit_redis_sentinel_texts(ngx_ratelimit_redis_client_t *client)
-{
-    ngx_str_t  args[3];
-
-    ngx_str_set(&args[0], "SENTINEL");
-    ngx_str_set(&args[1], "GET-MASTER-ADDR-BY-NAME");
-    args[2] = client->redis->master;
-
-    return ngx_ratelimit_redis_write_command(&client->question, args, 3,
-                                             client->log);
-}
-
-
 ngx_ratelimit_redis_conn_t *
 ngx_ratelimit_redis_sentinel_from(ngx_ratelimit_redis_client_t *client,
     ngx_uint_t next)
@@ -65,7 +51,7 @@ ngx_ratelimit_redis_sentinel_refused(ngx_ratelimit_redis_conn_t *conn)
         return;
     }
 
-    if (conn->reply.nranges == 0) {
+    if (conn->reply.flat && conn->reply.ntexts != 2) {
         ngx_log_error(NGX_LOG_ERR, client->log, 0,
                       "ratelimit redis \"%V\": sentinel %V knows no master "
                       "\"%V\"%s", &client->redis->name, &conn->name,

@@ -9,7 +9,7 @@
 #include <openssl/rand.h>
 
 /* changed with every change of the layout */
-#define NGX_RATELIMIT_REDIS_SHARED_LAYOUT  8
+#define NGX_RATELIMIT_REDIS_SHARED_LAYOUT  9
 
 /* pages left to the slab allocator */
 #define NGX_RATELIMIT_REDIS_SHARED_SPARE   8
@@ -22,6 +22,9 @@
 
 /* other workers may take a place first */
 #define NGX_RATELIMIT_REDIS_SHARD_TRIES      8
+
+/* while a breaker is open, the log repeats errors so often */
+#define NGX_RATELIMIT_REDIS_REMIND_MS        10000
 
 /* "~" and an id in hex */
 #define NGX_RATELIMIT_REDIS_SHARD_ID       17
@@ -266,6 +269,40 @@ ngx_ratelimit_redis_shard_claim(ngx_ratelimit_redis_shard_t *shard,
     }
 
     return 1;
+}
+
+
+ngx_uint_t
+ngx_ratelimit_redis_error_due(ngx_ratelimit_redis_conn_t *conn,
+    ngx_ratelimit_redis_line_e line, char note[NGX_RATELIMIT_LOG_NOTE])
+{
+    uint64_t                      interval_ms;
+    ngx_ratelimit_redis_shard_t  *shard;
+
+    shard = conn->shard;
+
+    if (shard == NULL) {
+        return ngx_ratelimit_log_due(&conn->errors, ngx_current_msec,
+                                     NGX_RATELIMIT_LOG_MS, note);
+    }
+
+    interval_ms = (ngx_ratelimit_breaker_state(&shard->breaker)
+                   == NGX_RATELIMIT_BREAKER_OPEN)
+                  ? NGX_RATELIMIT_REDIS_REMIND_MS : NGX_RATELIMIT_LOG_MS;
+
+    return ngx_ratelimit_log_due(&shard->errors[line], ngx_current_msec,
+                                 interval_ms, note);
+}
+
+
+ngx_uint_t
+ngx_ratelimit_redis_notice_due(ngx_ratelimit_redis_conn_t *conn,
+    char note[NGX_RATELIMIT_LOG_NOTE])
+{
+    return ngx_ratelimit_log_due(conn->shard ? &conn->shard->notices
+                                             : &conn->notices,
+                                 ngx_current_msec, NGX_RATELIMIT_LOG_MS,
+                                 note);
 }
 
 

@@ -50,21 +50,11 @@ ngx_int_t
 ngx_ratelimit_redis_topology_start(ngx_ratelimit_redis_client_t *client)
 {
     ngx_event_t  *ev;
-    ngx_str_t     args[] = { ngx_string("CLUSTER"), ngx_string("SLOTS") };
 
     client->slots = ngx_calloc(NGX_RATELIMIT_CLUSTER_SLOTS
                                * sizeof(ngx_ratelimit_redis_conn_t *),
                                client->log);
     if (client->slots == NULL) {
-        return NGX_ERROR;
-    }
-
-    if ((client->redis->mode == NGX_RATELIMIT_REDIS_SENTINEL
-         ? ngx_ratelimit_redis_sentinel_texts(client)
-         : ngx_ratelimit_redis_write_command(&client->question, args, 2,
-                                             client->log))
-        != NGX_OK)
-    {
         return NGX_ERROR;
     }
 
@@ -313,8 +303,8 @@ static void
 ngx_ratelimit_redis_question_send(ngx_ratelimit_redis_client_t *client,
     ngx_ratelimit_redis_conn_t *conn)
 {
-    uint64_t                    mine;
-    ngx_ratelimit_redis_kind_e  kind;
+    uint64_t   mine;
+    ngx_str_t  args[3];
 
     mine = client->turn_ms;
     client->turn_ms = 0;
@@ -334,11 +324,22 @@ ngx_ratelimit_redis_question_send(ngx_ratelimit_redis_client_t *client,
 
     conn->used_ms = ngx_current_msec;
 
-    kind = conn->sentinel ? NGX_RATELIMIT_REDIS_MASTER
-                          : NGX_RATELIMIT_REDIS_SLOTS;
+    if (conn->sentinel) {
+        ngx_str_set(&args[0], "SENTINEL");
+        ngx_str_set(&args[1], "GET-MASTER-ADDR-BY-NAME");
+        args[2] = client->redis->master;
 
-    client->refresh = ngx_ratelimit_redis_conn_command(conn, kind,
-                                                       &client->question);
+        client->refresh = ngx_ratelimit_redis_conn_command(conn,
+                                         NGX_RATELIMIT_REDIS_MASTER, args, 3);
+
+    } else {
+        ngx_str_set(&args[0], "CLUSTER");
+        ngx_str_set(&args[1], "SLOTS");
+
+        client->refresh = ngx_ratelimit_redis_conn_command(conn,
+                                          NGX_RATELIMIT_REDIS_SLOTS, args, 2);
+    }
+
     if (client->refresh) {
         ngx_ratelimit_redis_count(client->redis->shared->refreshes);
     }

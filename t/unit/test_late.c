@@ -198,11 +198,10 @@ ngx_ratelimit_redis_conn_doubt(ngx_ratelimit_redis_conn_t *c)
 
 ngx_uint_t
 ngx_ratelimit_redis_error_due(ngx_ratelimit_redis_conn_t *c,
-    const u_char *why, size_t len, char note[NGX_RATELIMIT_LOG_NOTE])
+    ngx_ratelimit_redis_line_e line, char note[NGX_RATELIMIT_LOG_NOTE])
 {
     (void) c;
-    (void) why;
-    (void) len;
+    (void) line;
     (void) note;
 
     return 0;
@@ -221,6 +220,17 @@ void
 ngx_ratelimit_redis_auth_renew(ngx_ratelimit_redis_conn_t *c)
 {
     (void) c;
+}
+
+
+void
+ngx_ratelimit_redis_conn_load(ngx_ratelimit_redis_conn_t *c)
+{
+    static const ngx_str_t  load = ngx_string("LOAD");
+
+    c->loading = (ngx_ratelimit_redis_conn_command(c,
+                      NGX_RATELIMIT_REDIS_LOAD, &load, 1)
+                  != NULL);
 }
 
 
@@ -375,8 +385,6 @@ setup(void **state)
 
     client.redis = &redis;
     client.io = io;
-    client.load.data = (u_char *) "LOAD";
-    client.load.len = 4;
     ngx_queue_init(&client.conns);
     ngx_queue_init(&client.deadlines);
     ngx_queue_init(&client.done);

@@ -148,11 +148,11 @@ test_rollouts(void **state)
 
             assert_int_equal(atomic_load(&pods[i]->breaker.state), 0);
             assert_int_equal(atomic_load(&pods[i]->opens.written_ms), 0);
-            assert_int_equal(atomic_load(&pods[i]->reasons[3].why), 0);
+            assert_int_equal(atomic_load(&pods[i]->errors[1].written_ms), 0);
 
             atomic_store(&pods[i]->breaker.state, 54321);
             atomic_store(&pods[i]->opens.written_ms, ngx_current_msec);
-            atomic_store(&pods[i]->reasons[3].why, 7);
+            atomic_store(&pods[i]->errors[1].written_ms, 7);
         }
 
         for (i = 0; i < PODS; i++) {
