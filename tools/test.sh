@@ -116,4 +116,17 @@ for file in "${files[@]}"; do
     [[ " ${ordered[*]} " == *" $file "* ]] || ordered+=("$file")
 done
 
-prove -I. --timer -j "$jobs" "${ordered[@]}" < /dev/null
+# a file's own words go to a log of its own, which stays where the file fails
+rm -f "$RATELIMIT_LOGS"/*.log
+result=0
+prove --timer -j "$jobs" --exec "bash tools/test-file.sh" "${ordered[@]}" \
+    < /dev/null || result=$?
+
+for log in "$RATELIMIT_LOGS"/*.log; do
+    [ -e "$log" ] || continue
+    name=${log##*/}
+    echo "failed: ${name%.log}, the last lines of $log:"
+    tail -n 30 "$log" | sed 's/^/    /'
+done
+
+exit $result
