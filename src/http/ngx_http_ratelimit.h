@@ -1,6 +1,6 @@
 /*
- * What the HTTP side shares: configurations, the context of a request, and
- * the functions that the front door binds to nginx's hooks.
+ * What the HTTP side shares: the configurations, and the functions that read
+ * and evaluate them.
  */
 
 #ifndef NGX_HTTP_RATELIMIT_H_INCLUDED
@@ -124,23 +124,6 @@ typedef struct {
 } ngx_http_ratelimit_redis_name_t;
 
 
-/* log.c: lines of which a worker writes one a second */
-typedef enum {
-    NGX_HTTP_RATELIMIT_LOG_NOT_DELAYED = 0,
-    NGX_HTTP_RATELIMIT_LOG_NOT_REJECTED,
-    NGX_HTTP_RATELIMIT_LOG_DELAYED,
-    NGX_HTTP_RATELIMIT_LOG_NOT_DENIED,
-    NGX_HTTP_RATELIMIT_LOG_UNAVAILABLE,
-    NGX_HTTP_RATELIMIT_LOG_TOO_MANY,      /* rules */
-    NGX_HTTP_RATELIMIT_LOG_LIMIT,         /* is none */
-    NGX_HTTP_RATELIMIT_LOG_COST,          /* is none */
-    NGX_HTTP_RATELIMIT_LOG_HEADER_COST,   /* of a response is none */
-    NGX_HTTP_RATELIMIT_LOG_TOKEN,         /* without a claim */
-    NGX_HTTP_RATELIMIT_LOG_REGEX,         /* that gave up */
-    NGX_HTTP_RATELIMIT_LOG_KINDS
-} ngx_http_ratelimit_log_e;
-
-
 typedef struct {
     ngx_array_t   zones;      /* ngx_http_ratelimit_zone_t * */
     ngx_array_t   rules;      /* ngx_http_ratelimit_rule_t * */
@@ -148,7 +131,8 @@ typedef struct {
     ngx_array_t   redis;      /* ngx_ratelimit_redis_t * */
     ngx_array_t   redis_names;  /* ngx_http_ratelimit_redis_name_t */
     ngx_array_t   apis;       /* ngx_http_ratelimit_api_conf_t * */
-    ngx_ratelimit_log_limit_t  *logs;  /* each worker's own: of KINDS */
+    ngx_ratelimit_log_limit_t  *logs;  /* each worker's own: of
+                                           ngx_http_ratelimit_log_e */
     ngx_uint_t    access;     /* where ngx_http_access_module has its part of a
                                  location, or UNSET: it is not there */
 } ngx_http_ratelimit_main_conf_t;
@@ -182,118 +166,8 @@ typedef struct {
 } ngx_http_ratelimit_loc_conf_t;
 
 
-/* explain_json.c */
-typedef struct ngx_http_ratelimit_explain_s  ngx_http_ratelimit_explain_t;
-
-
-/*
- * One of a request, made by its first limited location. It lives in a pool
- * cleanup, where it is found again after an internal redirect.
- */
-typedef struct {
-    ngx_str_t                       path;      /* that is checked */
-
-    /* zeroed from here to check.taken_us */
-    ngx_http_ratelimit_explain_t   *explain;   /* in place of the check; NULL:
-                                                  it is checked */
-    ngx_http_request_t             *request;
-    ngx_http_ratelimit_loc_conf_t  *conf;      /* of the deciding location */
-    ngx_ratelimit_policy_t        **policies;  /* of conf->limits, each used */
-    ngx_ratelimit_limiter_t        *denies;    /* its list has the API key;
-                                                  NULL: none */
-    uint64_t                        decided_ms; /* since the epoch */
-    void                           *jwt;       /* jwt.c: what was verified */
-    unsigned                        started:1; /* the check */
-    unsigned                        waiting:1; /* for Redis, for the delay */
-    unsigned                        delaying:1; /* the delay has a timer */
-    unsigned                        answered:1;
-    unsigned                        settled:1; /* the response was charged, or
-                                                  no rule asks for it */
-    ngx_ratelimit_check_t           check;
-    ngx_event_t                     delay;     /* of a leaky bucket */
-} ngx_http_ratelimit_ctx_t;
-
-
 extern ngx_module_t  ngx_http_ratelimit_module;
 
-
-/*
- * access.c: the request's way. Two handlers, of which a location's phase
- * chooses one: the second runs when access is granted.
- */
-ngx_int_t ngx_http_ratelimit_access_handler(ngx_http_request_t *r);
-ngx_int_t ngx_http_ratelimit_precontent_handler(ngx_http_request_t *r);
-ngx_http_ratelimit_ctx_t *ngx_http_ratelimit_ctx(ngx_http_request_t *r);
-
-/*
- * Of a counter of an answered context: seconds to wait after a denial, rounded
- * up (-1: no retry heals it); the Unix time, in seconds, rounded up, at which
- * it equals a fresh one.
- */
-ngx_int_t ngx_http_ratelimit_retry_after(
-    const ngx_ratelimit_counter_t *counter);
-time_t ngx_http_ratelimit_reset(ngx_http_ratelimit_ctx_t *ctx,
-    const ngx_ratelimit_counter_t *counter);
-
-/* What select() does with a rule or a list, for a request that is explained. */
-typedef struct {
-    void   (*rule)(void *data, const ngx_ratelimit_rule_t *rule,
-                   ngx_ratelimit_match_e match,
-                   const ngx_ratelimit_counter_t *counter,
-                   const ngx_ratelimit_subject_t *subject);
-    void   (*listed)(void *data, const ngx_ratelimit_limiter_t *limiter,
-                     ngx_ratelimit_listed_e listed);
-    void    *data;
-} ngx_http_ratelimit_report_t;
-
-/*
- * select.c: fills the context's check with the counters of the rules that
- * apply. report: is called first for each list that has the request, then for
- * each rule, with its counter, or with why it does not apply; NULL: none.
- * Returns NGX_OK, NGX_ABORT: the request is denied, or NGX_ERROR: memory is
- * out.
- */
-ngx_int_t ngx_http_ratelimit_select(ngx_http_request_t *r,
-    ngx_http_ratelimit_loc_conf_t *conf, ngx_http_ratelimit_ctx_t *ctx,
-    ngx_http_ratelimit_report_t *report);
-
-/*
- * settle.c: before the response's header is sent: charges what it says of the
- * cost ("cost_header=", "count_status="), hides those headers. Once a request.
- */
-void ngx_http_ratelimit_settle(ngx_http_request_t *r,
-    ngx_http_ratelimit_ctx_t *ctx);
-
-/*
- * The first header of that name, in any case, or NULL. hide: all headers of
- * that name are taken out instead.
- */
-ngx_table_elt_t *ngx_http_ratelimit_find_header(ngx_list_t *headers,
-    const ngx_str_t *name, ngx_uint_t hide);
-
-/* answer.c: ends a refused request; always NGX_DONE */
-ngx_int_t ngx_http_ratelimit_reject(ngx_http_request_t *r,
-    ngx_http_ratelimit_ctx_t *ctx);
-
-/* log.c: the worker's state of a kind of lines */
-ngx_ratelimit_log_limit_t *ngx_http_ratelimit_log_limit_of(
-    ngx_http_request_t *r, ngx_http_ratelimit_log_e kind);
-
-/*
- * Whether a line of this kind may be written; note is what it ends with
- * then, see ngx_ratelimit_log_due(). And the line of a request that is answered
- * and does more than pass.
- */
-ngx_uint_t ngx_http_ratelimit_log_due(ngx_http_request_t *r,
-    ngx_http_ratelimit_log_e kind, char note[NGX_RATELIMIT_LOG_NOTE]);
-void ngx_http_ratelimit_log_outcome(ngx_http_request_t *r,
-    ngx_http_ratelimit_ctx_t *ctx);
-
-/* headers.c */
-ngx_int_t ngx_http_ratelimit_headers_init(ngx_conf_t *cf);
-
-/* variables.c */
-ngx_int_t ngx_http_ratelimit_add_variables(ngx_conf_t *cf);
 
 /* value.c: compiles text; reads it at a request */
 ngx_int_t ngx_http_ratelimit_value_compile(ngx_conf_t *cf, ngx_str_t *text,
@@ -327,32 +201,6 @@ ngx_uint_t ngx_http_ratelimit_methods_all(void);
  * that no client makes lines of its own there.
  */
 ngx_str_t ngx_http_ratelimit_value_quote(const ngx_str_t *text, u_char *out);
-
-/* key.c: $ratelimit_api_key and where it comes from */
-char *ngx_http_ratelimit_api_key(ngx_conf_t *cf, ngx_command_t *cmd,
-    void *conf);
-ngx_int_t ngx_http_ratelimit_api_key_variable(ngx_http_request_t *r,
-    ngx_http_variable_value_t *v, uintptr_t data);
-
-/*
- * The same without a variable. Returns NGX_OK, NGX_DECLINED: the request has
- * none, or NGX_ERROR: memory is out.
- */
-ngx_int_t ngx_http_ratelimit_api_key_text(ngx_http_request_t *r,
-    ngx_str_t *key);
-
-/*
- * Makes a key "sha256:" and its SHA-256: another one for another key, of a
- * length and of bytes that fit a log. NGX_ERROR: memory is out.
- */
-ngx_int_t ngx_http_ratelimit_key_hash(ngx_http_request_t *r, ngx_str_t *key);
-
-/*
- * Of a merged location: a "jwt:" source needs a key. Returns NGX_CONF_OK or
- * NGX_CONF_ERROR (logged).
- */
-char *ngx_http_ratelimit_api_key_check(ngx_conf_t *cf,
-    ngx_http_ratelimit_loc_conf_t *prev, ngx_http_ratelimit_loc_conf_t *conf);
 
 /* zone_conf.c, rule_conf.c, redis_conf.c: the directives of these names */
 char *ngx_http_ratelimit_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
@@ -422,37 +270,12 @@ ngx_str_t *ngx_http_ratelimit_hint_text(ngx_http_ratelimit_hint_t *hint,
 ngx_str_t *ngx_http_ratelimit_hint_zones(ngx_http_ratelimit_hint_t *hint,
     ngx_http_ratelimit_main_conf_t *conf, ngx_str_t *name);
 
-/* jwt_key.c, client.c, route.c: the directives and variables of these names */
-char *ngx_http_ratelimit_jwt_key(ngx_conf_t *cf, ngx_command_t *cmd,
-    void *conf);
-char *ngx_http_ratelimit_client_prefix(ngx_conf_t *cf, ngx_command_t *cmd,
-    void *conf);
-ngx_int_t ngx_http_ratelimit_client_variable(ngx_http_request_t *r,
-    ngx_http_variable_value_t *v, uintptr_t data);
-char *ngx_http_ratelimit_route(ngx_conf_t *cf, ngx_command_t *cmd,
-    void *conf);
-ngx_int_t ngx_http_ratelimit_route_variable(ngx_http_request_t *r,
-    ngx_http_variable_value_t *v, uintptr_t data);
-
-/*
- * jwt.c: the claim of the request's bearer token, as text; name is that of a
- * source of the location. Returns NGX_OK and the claim, of 1 byte or more,
- * NGX_DECLINED where it is not there or the token is not valid, or NGX_ERROR
- * (out of memory).
- */
-ngx_int_t ngx_http_ratelimit_jwt_claim(ngx_http_request_t *r,
-    const ngx_str_t *name, ngx_str_t *claim);
-
 /* answer_conf.c: the directives that shape an answer */
 char *ngx_http_ratelimit_set_headers(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 char *ngx_http_ratelimit_set_enum(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 char *ngx_http_ratelimit_set_status(ngx_conf_t *cf, ngx_command_t *cmd,
-    void *conf);
-
-/* explain_json.c: "ratelimit_explain" */
-char *ngx_http_ratelimit_explain_conf(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 
 /* metrics.c: the directive of this name, which makes its location exempt */

@@ -5,9 +5,7 @@
  * would grant access under "satisfy any".
  */
 
-#include "ngx_http_ratelimit_explain.h"
-
-#include "ngx_ratelimit_text.h"
+#include "ngx_http_ratelimit_request.h"
 
 static ngx_int_t ngx_http_ratelimit_handler(ngx_http_request_t *r,
     ngx_uint_t phase);
@@ -15,12 +13,6 @@ static ngx_int_t ngx_http_ratelimit_explain(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx);
 static ngx_int_t ngx_http_ratelimit_explained(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx);
-static ngx_http_ratelimit_ctx_t *ngx_http_ratelimit_ctx_create(
-    ngx_http_request_t *r, ngx_http_ratelimit_loc_conf_t *conf);
-static ngx_uint_t ngx_http_ratelimit_max_counters(
-    ngx_http_ratelimit_loc_conf_t *conf);
-static void ngx_http_ratelimit_use(ngx_http_ratelimit_ctx_t *ctx);
-static void ngx_http_ratelimit_ctx_cleanup(void *data);
 static ngx_int_t ngx_http_ratelimit_suspend(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx);
 static void ngx_http_ratelimit_answered(void *data);
@@ -109,6 +101,8 @@ ngx_http_ratelimit_handler(ngx_http_request_t *r, ngx_uint_t phase)
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
+    ctx->check.handler = ngx_http_ratelimit_answered;
+
     if (explain) {
         return ngx_http_ratelimit_explain(r, ctx);
     }
@@ -165,149 +159,6 @@ ngx_http_ratelimit_explained(ngx_http_request_t *r,
     ctx->answered = 1;
 
     return ngx_http_ratelimit_explain_answer(r, ctx);
-}
-
-
-/*
- * The request's context, or NULL. An internal redirect clears r->ctx, so that
- * afterwards the pool's cleanup tells.
- */
-ngx_http_ratelimit_ctx_t *
-ngx_http_ratelimit_ctx(ngx_http_request_t *r)
-{
-    ngx_pool_cleanup_t        *cln;
-    ngx_http_ratelimit_ctx_t  *ctx;
-
-    ctx = ngx_http_get_module_ctx(r, ngx_http_ratelimit_module);
-
-    if (ctx || !(r->internal || r->filter_finalize)) {
-        return ctx;
-    }
-
-    for (cln = r->pool->cleanup; cln; cln = cln->next) {
-        if (cln->handler == ngx_http_ratelimit_ctx_cleanup) {
-            ctx = cln->data;
-
-            if (ctx->request == r) {
-                ngx_http_set_ctx(r, ctx, ngx_http_ratelimit_module);
-                return ctx;
-            }
-        }
-    }
-
-    return NULL;
-}
-
-
-static ngx_http_ratelimit_ctx_t *
-ngx_http_ratelimit_ctx_create(ngx_http_request_t *r,
-    ngx_http_ratelimit_loc_conf_t *conf)
-{
-    size_t                     size;
-    ngx_uint_t                 n;
-    ngx_pool_cleanup_t        *cln;
-    ngx_http_ratelimit_ctx_t  *ctx;
-
-    n = ngx_http_ratelimit_max_counters(conf);
-
-    size = sizeof(ngx_http_ratelimit_ctx_t)
-           + n * (sizeof(ngx_ratelimit_counter_t)
-                  + sizeof(ngx_ratelimit_client_t))
-           + conf->limits->nelts * sizeof(ngx_ratelimit_policy_t *);
-
-    cln = ngx_pool_cleanup_add(r->pool, size);
-    if (cln == NULL) {
-        return NULL;
-    }
-
-    ctx = cln->data;
-
-    /* two that are short: of a longer one the compiler makes a loop */
-
-    ngx_memzero(&ctx->explain, offsetof(ngx_http_ratelimit_ctx_t, check)
-                               - offsetof(ngx_http_ratelimit_ctx_t, explain));
-    ngx_memzero(&ctx->check, offsetof(ngx_ratelimit_check_t, taken_us));
-
-    ctx->request = r;
-    ctx->conf = conf;
-    ctx->path = r->uri;
-
-    ctx->check.counters = (ngx_ratelimit_counter_t *) &ctx[1];
-    ctx->check.clients = (ngx_ratelimit_client_t *) &ctx->check.counters[n];
-    ctx->policies = (ngx_ratelimit_policy_t **) &ctx->check.clients[n];
-    ctx->check.handler = ngx_http_ratelimit_answered;
-    ctx->check.data = ctx;
-    ctx->settled = 1;
-
-    ngx_http_ratelimit_use(ctx);
-
-    cln->handler = ngx_http_ratelimit_ctx_cleanup;
-
-    ngx_http_set_ctx(r, ctx, ngx_http_ratelimit_module);
-
-    return ctx;
-}
-
-
-static ngx_uint_t
-ngx_http_ratelimit_max_counters(ngx_http_ratelimit_loc_conf_t *conf)
-{
-    ngx_uint_t                    i, n;
-    ngx_http_ratelimit_limit_t  **limits;
-
-    limits = conf->limits->elts;
-    n = 0;
-
-    for (i = 0; i < conf->limits->nelts; i++) {
-        n += (limits[i]->number == NGX_HTTP_RATELIMIT_ALL)
-             ? limits[i]->limiter->policy->rules.nelts : 1;
-    }
-
-    return ngx_min(n, NGX_RATELIMIT_MAX_COUNTERS);
-}
-
-
-/* A request goes by the policies of its beginning, whatever comes meanwhile. */
-static void
-ngx_http_ratelimit_use(ngx_http_ratelimit_ctx_t *ctx)
-{
-    ngx_uint_t                    i;
-    ngx_http_ratelimit_limit_t  **limits;
-
-    limits = ctx->conf->limits->elts;
-
-    for (i = 0; i < ctx->conf->limits->nelts; i++) {
-        ctx->policies[i] = limits[i]->limiter->policy;
-        ngx_ratelimit_policy_use(ctx->policies[i]);
-
-        if (ctx->policies[i]->settles) {
-            ctx->settled = 0;
-        }
-    }
-}
-
-
-/* The request ends, answered or aborted: no event may find it any more. */
-static void
-ngx_http_ratelimit_ctx_cleanup(void *data)
-{
-    ngx_http_ratelimit_ctx_t *ctx = data;
-
-    ngx_uint_t  i;
-
-    if (ctx->delaying) {
-        ngx_del_timer(&ctx->delay);
-    }
-
-    if (ctx->started) {
-        ngx_ratelimit_check_end(&ctx->check);
-    }
-
-    /* last: the check names their rules */
-
-    for (i = 0; i < ctx->conf->limits->nelts; i++) {
-        ngx_ratelimit_policy_release(ctx->policies[i]);
-    }
 }
 
 
@@ -471,28 +322,4 @@ ngx_http_ratelimit_delay_handler(ngx_event_t *ev)
     ctx->delaying = 0;
 
     ngx_http_ratelimit_complete(ctx);
-}
-
-
-ngx_int_t
-ngx_http_ratelimit_retry_after(const ngx_ratelimit_counter_t *counter)
-{
-    uint64_t  retry_us;
-
-    retry_us = counter->answer.retry_us;
-
-    if (retry_us == NGX_RATELIMIT_NEVER) {
-        return -1;
-    }
-
-    return ngx_ratelimit_seconds_up(retry_us);
-}
-
-
-time_t
-ngx_http_ratelimit_reset(ngx_http_ratelimit_ctx_t *ctx,
-    const ngx_ratelimit_counter_t *counter)
-{
-    return ngx_ratelimit_seconds_up(ctx->decided_ms * 1000
-                                    + counter->answer.reset_us);
 }

@@ -50,24 +50,6 @@ ngx_http_ratelimit_reject(ngx_http_request_t *r,
 }
 
 
-/* ratelimit_status is for who sends too much. */
-ngx_uint_t
-ngx_http_ratelimit_refused_status(const ngx_http_ratelimit_ctx_t *ctx)
-{
-    switch (ctx->check.status) {
-
-    case NGX_RATELIMIT_DENIED:
-        return NGX_HTTP_FORBIDDEN;
-
-    case NGX_RATELIMIT_UNAVAILABLE:
-        return NGX_HTTP_SERVICE_UNAVAILABLE;
-
-    default:
-        return ctx->conf->status;
-    }
-}
-
-
 /* Whether nginx would take one: not twice, unless these are recursive. */
 static ngx_uint_t
 ngx_http_ratelimit_has_error_page(ngx_http_request_t *r, ngx_uint_t status)

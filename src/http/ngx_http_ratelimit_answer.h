@@ -5,7 +5,7 @@
 #ifndef NGX_HTTP_RATELIMIT_ANSWER_H_INCLUDED
 #define NGX_HTTP_RATELIMIT_ANSWER_H_INCLUDED
 
-#include "ngx_http_ratelimit.h"
+#include "ngx_http_ratelimit_request.h"
 
 #include "ngx_ratelimit_text.h"
 
@@ -69,7 +69,7 @@ u_char *ngx_http_ratelimit_put_name(u_char *p,
     ((counter)->client->limiter->zone.name.len + sizeof("/") - 1              \
      + (counter)->rule->id.len)
 
-/* answer.c: the status of the answer to a refused request */
+/* body.c: the status of the answer to a request that does not pass */
 ngx_uint_t ngx_http_ratelimit_refused_status(
     const ngx_http_ratelimit_ctx_t *ctx);
 

@@ -9,7 +9,8 @@
 #ifndef NGX_HTTP_RATELIMIT_API_H_INCLUDED
 #define NGX_HTTP_RATELIMIT_API_H_INCLUDED
 
-#include "ngx_http_ratelimit.h"
+#include "ngx_http_ratelimit_key.h"
+#include "ngx_http_ratelimit_request.h"
 #include "ngx_http_ratelimit_json.h"
 #include "ngx_http_ratelimit_token.h"
 

@@ -71,6 +71,24 @@ static u_char *ngx_http_ratelimit_put_two(u_char *p, u_char before,
     ngx_uint_t value);
 
 
+/* "ratelimit_status" is for rejections only. */
+ngx_uint_t
+ngx_http_ratelimit_refused_status(const ngx_http_ratelimit_ctx_t *ctx)
+{
+    switch (ctx->check.status) {
+
+    case NGX_RATELIMIT_DENIED:
+        return NGX_HTTP_FORBIDDEN;
+
+    case NGX_RATELIMIT_UNAVAILABLE:
+        return NGX_HTTP_SERVICE_UNAVAILABLE;
+
+    default:
+        return ctx->conf->status;
+    }
+}
+
+
 u_char *
 ngx_http_ratelimit_message(u_char *p, const ngx_ratelimit_counter_t *counter)
 {

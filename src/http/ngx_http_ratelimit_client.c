@@ -2,7 +2,7 @@
  * $ratelimit_client: the client's address, or the network that it is in.
  */
 
-#include "ngx_http_ratelimit.h"
+#include "ngx_http_ratelimit_key.h"
 
 #include "ngx_ratelimit_text.h"
 

@@ -7,9 +7,10 @@
  * for its check.
  */
 
-#include "ngx_http_ratelimit_explain.h"
+#include "ngx_http_ratelimit_request.h"
 
 #include "ngx_http_ratelimit_json.h"
+#include "ngx_http_ratelimit_key.h"
 #include "ngx_http_ratelimit_token.h"
 
 #include "ngx_ratelimit_document_json.h"

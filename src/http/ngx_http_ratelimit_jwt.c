@@ -5,7 +5,8 @@
  */
 
 #include "ngx_http_ratelimit_jwt.h"
-#include "ngx_http_ratelimit_source.h"
+#include "ngx_http_ratelimit_key.h"
+#include "ngx_http_ratelimit_request.h"
 
 #include <openssl/ecdsa.h>
 #include <openssl/err.h>
@@ -78,10 +79,9 @@ static const char  *ngx_http_ratelimit_jwt_algs[] = {
 
 
 ngx_int_t
-ngx_http_ratelimit_jwt_claim(ngx_http_request_t *r, const ngx_str_t *name,
-    ngx_str_t *claim)
+ngx_http_ratelimit_jwt_claim(ngx_http_request_t *r, const ngx_str_t *token,
+    const ngx_str_t *name, ngx_str_t *claim)
 {
-    ngx_str_t                       token;
     ngx_uint_t                      i;
     ngx_http_ratelimit_jwt_t       *jwt;
     ngx_http_ratelimit_source_t    *source;
@@ -89,13 +89,11 @@ ngx_http_ratelimit_jwt_claim(ngx_http_request_t *r, const ngx_str_t *name,
 
     conf = ngx_http_get_module_loc_conf(r, ngx_http_ratelimit_module);
 
-    if (conf->jwt_key == NULL
-        || ngx_http_ratelimit_source_token(r, &token) != NGX_OK)
-    {
+    if (conf->jwt_key == NULL) {
         return NGX_DECLINED;
     }
 
-    jwt = ngx_http_ratelimit_jwt_read(r, conf, &token);
+    jwt = ngx_http_ratelimit_jwt_read(r, conf, token);
     if (jwt == NULL) {
         return NGX_ERROR;
     }

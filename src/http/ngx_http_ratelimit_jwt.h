@@ -6,7 +6,7 @@
 #ifndef NGX_HTTP_RATELIMIT_JWT_H_INCLUDED
 #define NGX_HTTP_RATELIMIT_JWT_H_INCLUDED
 
-#include "ngx_http_ratelimit.h"
+#include "ngx_http_ratelimit_key.h"
 
 #include <openssl/evp.h>
 

@@ -3,7 +3,7 @@
  * and what is done with one that is too long or no text.
  */
 
-#include "ngx_http_ratelimit_source.h"
+#include "ngx_http_ratelimit_key.h"
 
 #include <openssl/evp.h>
 

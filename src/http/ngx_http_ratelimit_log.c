@@ -5,7 +5,8 @@
  * did not.
  */
 
-#include "ngx_http_ratelimit.h"
+#include "ngx_http_ratelimit_key.h"
+#include "ngx_http_ratelimit_request.h"
 
 #include "ngx_ratelimit_text.h"
 
@@ -49,34 +50,6 @@ static const ngx_http_ratelimit_log_line_t  ngx_http_ratelimit_log_lines[] = {
     { "rejected", NGX_HTTP_RATELIMIT_LOG_EACH, 0 },
     { "denied", NGX_HTTP_RATELIMIT_LOG_EACH, 0 },
 };
-
-
-ngx_ratelimit_log_limit_t *
-ngx_http_ratelimit_log_limit_of(ngx_http_request_t *r,
-    ngx_http_ratelimit_log_e kind)
-{
-    ngx_http_ratelimit_main_conf_t  *conf;
-
-    conf = ngx_http_get_module_main_conf(r, ngx_http_ratelimit_module);
-
-    return &conf->logs[kind];
-}
-
-
-ngx_uint_t
-ngx_http_ratelimit_log_due(ngx_http_request_t *r, ngx_http_ratelimit_log_e kind,
-    char note[NGX_RATELIMIT_LOG_NOTE])
-{
-    /* an operator who debugs gets them all */
-
-    if (r->connection->log->log_level & NGX_LOG_DEBUG_HTTP) {
-        note[0] = '\0';
-        return 1;
-    }
-
-    return ngx_ratelimit_log_due(ngx_http_ratelimit_log_limit_of(r, kind),
-                                 ngx_current_msec, NGX_RATELIMIT_LOG_MS, note);
-}
 
 
 void

@@ -3,7 +3,8 @@
  * matches the path, or the path folded.
  */
 
-#include "ngx_http_ratelimit.h"
+#include "ngx_http_ratelimit_key.h"
+#include "ngx_http_ratelimit_request.h"
 
 #include "ngx_ratelimit_route_set.h"
 

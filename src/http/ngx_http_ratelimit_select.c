@@ -3,7 +3,8 @@
  * with the key it counts by, its limit, and what the request costs.
  */
 
-#include "ngx_http_ratelimit.h"
+#include "ngx_http_ratelimit_key.h"
+#include "ngx_http_ratelimit_request.h"
 
 #include "ngx_ratelimit_text.h"
 

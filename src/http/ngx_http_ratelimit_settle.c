@@ -3,7 +3,7 @@
  * of the upstream that bears it, "count_status=" the statuses that count.
  */
 
-#include "ngx_http_ratelimit.h"
+#include "ngx_http_ratelimit_request.h"
 
 #include "ngx_ratelimit_text.h"
 

@@ -3,7 +3,7 @@
  * several that bear one name the first that is not empty counts.
  */
 
-#include "ngx_http_ratelimit_source.h"
+#include "ngx_http_ratelimit_key.h"
 
 #include "ngx_ratelimit_pair.h"
 
@@ -106,15 +106,6 @@ ngx_http_ratelimit_source_default(ngx_uint_t *n)
 }
 
 
-ngx_int_t
-ngx_http_ratelimit_source_token(ngx_http_request_t *r, ngx_str_t *token)
-{
-    static const ngx_str_t  scheme = ngx_string("Bearer");
-
-    return ngx_http_ratelimit_source_credentials(r, &scheme, token);
-}
-
-
 static ngx_int_t
 ngx_http_ratelimit_source_header(ngx_http_request_t *r,
     const ngx_http_ratelimit_source_t *source, ngx_str_t *key)
@@ -132,7 +123,9 @@ static ngx_int_t
 ngx_http_ratelimit_source_bearer(ngx_http_request_t *r,
     const ngx_http_ratelimit_source_t *source, ngx_str_t *key)
 {
-    return ngx_http_ratelimit_source_token(r, key);
+    static const ngx_str_t  scheme = ngx_string("Bearer");
+
+    return ngx_http_ratelimit_source_credentials(r, &scheme, key);
 }
 
 
@@ -292,7 +285,13 @@ static ngx_int_t
 ngx_http_ratelimit_source_jwt(ngx_http_request_t *r,
     const ngx_http_ratelimit_source_t *source, ngx_str_t *key)
 {
-    return ngx_http_ratelimit_jwt_claim(r, &source->name, key);
+    ngx_str_t  token;
+
+    if (ngx_http_ratelimit_source_bearer(r, source, &token) != NGX_OK) {
+        return NGX_DECLINED;
+    }
+
+    return ngx_http_ratelimit_jwt_claim(r, &token, &source->name, key);
 }
 
 

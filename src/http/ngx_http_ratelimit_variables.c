@@ -4,6 +4,7 @@
  */
 
 #include "ngx_http_ratelimit_answer.h"
+#include "ngx_http_ratelimit_key.h"
 
 typedef u_char *(*ngx_http_ratelimit_print_pt)(u_char *p,
     ngx_http_ratelimit_ctx_t *ctx);

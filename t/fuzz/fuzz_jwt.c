@@ -39,13 +39,15 @@ ngx_http_ratelimit_ctx(ngx_http_request_t *r)
 }
 
 
-ngx_int_t
-ngx_http_ratelimit_source_token(ngx_http_request_t *r, ngx_str_t *token)
+ngx_uint_t
+ngx_http_ratelimit_log_due(ngx_http_request_t *r, ngx_http_ratelimit_log_e kind,
+    char note[NGX_RATELIMIT_LOG_NOTE])
 {
     (void) r;
-    (void) token;
+    (void) kind;
+    note[0] = '\0';
 
-    return NGX_DECLINED;
+    return 1;
 }
 
 

@@ -1,0 +1,88 @@
+/*
+ * What a request is counted by: its API key and the sources of that, the claims
+ * of its token, its address, its route.
+ */
+
+#ifndef NGX_HTTP_RATELIMIT_KEY_H_INCLUDED
+#define NGX_HTTP_RATELIMIT_KEY_H_INCLUDED
+
+#include "ngx_http_ratelimit.h"
+
+typedef struct ngx_http_ratelimit_source_s  ngx_http_ratelimit_source_t;
+
+/* NGX_OK and a key of 1 byte or more, NGX_DECLINED, or NGX_ERROR (memory) */
+typedef ngx_int_t (*ngx_http_ratelimit_source_pt)(ngx_http_request_t *r,
+    const ngx_http_ratelimit_source_t *source, ngx_str_t *key);
+
+struct ngx_http_ratelimit_source_s {
+    ngx_http_ratelimit_source_pt  get;
+    ngx_str_t                     name;    /* a header's in lower case; ends
+                                              with a zero byte */
+    unsigned                      jwt:1;
+    ngx_http_ratelimit_place_t    place;
+};
+
+
+/*
+ * source.c: reads "header:X-API-Key" and the like. Returns NGX_OK, or
+ * NGX_DECLINED when there is no such source.
+ */
+ngx_int_t ngx_http_ratelimit_source_parse(ngx_str_t *text,
+    ngx_http_ratelimit_source_t *source);
+
+/* The sources that a location has unless told otherwise, and their number. */
+const ngx_http_ratelimit_source_t *ngx_http_ratelimit_source_default(
+    ngx_uint_t *n);
+
+
+/* key.c: $ratelimit_api_key and where it comes from */
+char *ngx_http_ratelimit_api_key(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+ngx_int_t ngx_http_ratelimit_api_key_variable(ngx_http_request_t *r,
+    ngx_http_variable_value_t *v, uintptr_t data);
+
+/*
+ * The same without a variable. Returns NGX_OK, NGX_DECLINED: the request has
+ * none, or NGX_ERROR: memory is out.
+ */
+ngx_int_t ngx_http_ratelimit_api_key_text(ngx_http_request_t *r,
+    ngx_str_t *key);
+
+/*
+ * Makes a key "sha256:" and its SHA-256: another one for another key, of a
+ * length and of bytes that fit a log. NGX_ERROR: memory is out.
+ */
+ngx_int_t ngx_http_ratelimit_key_hash(ngx_http_request_t *r, ngx_str_t *key);
+
+/*
+ * Of a merged location: a "jwt:" source needs a key. Returns NGX_CONF_OK or
+ * NGX_CONF_ERROR (logged).
+ */
+char *ngx_http_ratelimit_api_key_check(ngx_conf_t *cf,
+    ngx_http_ratelimit_loc_conf_t *prev, ngx_http_ratelimit_loc_conf_t *conf);
+
+
+/* jwt_key.c */
+char *ngx_http_ratelimit_jwt_key(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+
+/*
+ * jwt.c: the claim of the request's bearer token, as text; name is that of a
+ * source of the location. Returns NGX_OK and the claim, of 1 byte or more,
+ * NGX_DECLINED where it is not there or the token is not valid, or NGX_ERROR
+ * (out of memory).
+ */
+ngx_int_t ngx_http_ratelimit_jwt_claim(ngx_http_request_t *r,
+    const ngx_str_t *token, const ngx_str_t *name, ngx_str_t *claim);
+
+/* client.c, route.c: the directives and variables of these names */
+char *ngx_http_ratelimit_client_prefix(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+ngx_int_t ngx_http_ratelimit_client_variable(ngx_http_request_t *r,
+    ngx_http_variable_value_t *v, uintptr_t data);
+char *ngx_http_ratelimit_route(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+ngx_int_t ngx_http_ratelimit_route_variable(ngx_http_request_t *r,
+    ngx_http_variable_value_t *v, uintptr_t data);
+
+#endif /* NGX_HTTP_RATELIMIT_KEY_H_INCLUDED */

@@ -1,0 +1,175 @@
+/*
+ * A request on its way: its context, and the functions that select its
+ * counters, check it, explain it, answer it and settle its cost.
+ */
+
+#ifndef NGX_HTTP_RATELIMIT_REQUEST_H_INCLUDED
+#define NGX_HTTP_RATELIMIT_REQUEST_H_INCLUDED
+
+#include "ngx_http_ratelimit.h"
+
+/* lines of the error log of which a worker writes one a second */
+typedef enum {
+    NGX_HTTP_RATELIMIT_LOG_NOT_DELAYED = 0,
+    NGX_HTTP_RATELIMIT_LOG_NOT_REJECTED,
+    NGX_HTTP_RATELIMIT_LOG_DELAYED,
+    NGX_HTTP_RATELIMIT_LOG_NOT_DENIED,
+    NGX_HTTP_RATELIMIT_LOG_UNAVAILABLE,
+    NGX_HTTP_RATELIMIT_LOG_TOO_MANY,      /* rules */
+    NGX_HTTP_RATELIMIT_LOG_LIMIT,         /* is none */
+    NGX_HTTP_RATELIMIT_LOG_COST,          /* is none */
+    NGX_HTTP_RATELIMIT_LOG_HEADER_COST,   /* of a response is none */
+    NGX_HTTP_RATELIMIT_LOG_TOKEN,         /* without a claim */
+    NGX_HTTP_RATELIMIT_LOG_REGEX,         /* that gave up */
+    NGX_HTTP_RATELIMIT_LOG_KINDS
+} ngx_http_ratelimit_log_e;
+
+typedef struct ngx_http_ratelimit_explain_s  ngx_http_ratelimit_explain_t;
+
+
+/*
+ * The context of a request, made at its first limited location. It lives in a
+ * pool cleanup, where it is found again after an internal redirect.
+ */
+typedef struct {
+    ngx_str_t                       path;      /* that is checked */
+
+    /* zeroed from here to check.taken_us */
+    ngx_http_ratelimit_explain_t   *explain;   /* in place of the check; NULL:
+                                                  it is checked */
+    ngx_http_request_t             *request;
+    ngx_http_ratelimit_loc_conf_t  *conf;      /* of the deciding location */
+    ngx_ratelimit_policy_t        **policies;  /* of conf->limits, each used */
+    ngx_ratelimit_limiter_t        *denies;    /* its list has the API key;
+                                                  NULL: none */
+    uint64_t                        decided_ms; /* since the epoch */
+    void                           *jwt;       /* jwt.c: what was verified */
+    unsigned                        started:1; /* the check */
+    unsigned                        waiting:1; /* for Redis, for the delay */
+    unsigned                        delaying:1; /* the delay has a timer */
+    unsigned                        answered:1;
+    unsigned                        settled:1; /* the response was charged, or
+                                                  no rule asks for it */
+    ngx_ratelimit_check_t           check;
+    ngx_event_t                     delay;     /* of a leaky bucket */
+} ngx_http_ratelimit_ctx_t;
+
+
+/* ctx.c: the context, or NULL. */
+ngx_http_ratelimit_ctx_t *ngx_http_ratelimit_ctx(ngx_http_request_t *r);
+
+/*
+ * Makes the context, for the location's limits. The caller sets the check's
+ * handler. NULL: memory is out.
+ */
+ngx_http_ratelimit_ctx_t *ngx_http_ratelimit_ctx_create(
+    ngx_http_request_t *r, ngx_http_ratelimit_loc_conf_t *conf);
+
+/*
+ * The seconds to wait after a counter has rejected the request, rounded up. -1:
+ * no retry helps.
+ */
+ngx_int_t ngx_http_ratelimit_retry_after(
+    const ngx_ratelimit_counter_t *counter);
+
+/* The Unix time at which a counter is as if unused, rounded up to seconds. */
+time_t ngx_http_ratelimit_reset(ngx_http_ratelimit_ctx_t *ctx,
+    const ngx_ratelimit_counter_t *counter);
+
+/*
+ * Whether a line of this kind may be written now. If so, the line ends with
+ * note, see ngx_ratelimit_log_due().
+ */
+ngx_uint_t ngx_http_ratelimit_log_due(ngx_http_request_t *r,
+    ngx_http_ratelimit_log_e kind, char note[NGX_RATELIMIT_LOG_NOTE]);
+
+/* What the worker remembers of the lines of this kind. */
+ngx_ratelimit_log_limit_t *ngx_http_ratelimit_log_limit_of(
+    ngx_http_request_t *r, ngx_http_ratelimit_log_e kind);
+
+
+/*
+ * access.c: the handlers of two phases. The location's "ratelimit_phase" says
+ * which one checks the request; the second runs when access is granted.
+ */
+ngx_int_t ngx_http_ratelimit_access_handler(ngx_http_request_t *r);
+ngx_int_t ngx_http_ratelimit_precontent_handler(ngx_http_request_t *r);
+
+
+/* What select() calls for a rule or a list, for a request that is explained. */
+typedef struct {
+    void   (*rule)(void *data, const ngx_ratelimit_rule_t *rule,
+                   ngx_ratelimit_match_e match,
+                   const ngx_ratelimit_counter_t *counter,
+                   const ngx_ratelimit_subject_t *subject);
+    void   (*listed)(void *data, const ngx_ratelimit_limiter_t *limiter,
+                     ngx_ratelimit_listed_e listed);
+    void    *data;
+} ngx_http_ratelimit_report_t;
+
+/*
+ * select.c: fills the context's check with the counters of the rules that
+ * apply. report: is called first for each list that has the request, then for
+ * each rule, with its counter, or with why it does not apply; NULL: none.
+ * Returns NGX_OK, NGX_ABORT: the request is denied, or NGX_ERROR: memory is
+ * out.
+ */
+ngx_int_t ngx_http_ratelimit_select(ngx_http_request_t *r,
+    ngx_http_ratelimit_loc_conf_t *conf, ngx_http_ratelimit_ctx_t *ctx,
+    ngx_http_ratelimit_report_t *report);
+
+/*
+ * settle.c: charges what the response says of the cost ("cost_header=",
+ * "count_status=") and hides those headers. Called once, before the response's
+ * header is sent.
+ */
+void ngx_http_ratelimit_settle(ngx_http_request_t *r,
+    ngx_http_ratelimit_ctx_t *ctx);
+
+/*
+ * The first header of that name, in any case, or NULL. With hide all headers
+ * of that name are taken out instead.
+ */
+ngx_table_elt_t *ngx_http_ratelimit_find_header(ngx_list_t *headers,
+    const ngx_str_t *name, ngx_uint_t hide);
+
+
+/* answer.c: answers a request that does not pass. Always NGX_DONE. */
+ngx_int_t ngx_http_ratelimit_reject(ngx_http_request_t *r,
+    ngx_http_ratelimit_ctx_t *ctx);
+
+/* log.c: the line of a request that was rejected, delayed or tried. */
+void ngx_http_ratelimit_log_outcome(ngx_http_request_t *r,
+    ngx_http_ratelimit_ctx_t *ctx);
+
+/* headers.c: installs the header filter. */
+ngx_int_t ngx_http_ratelimit_headers_init(ngx_conf_t *cf);
+
+/* variables.c */
+ngx_int_t ngx_http_ratelimit_add_variables(ngx_conf_t *cf);
+
+
+/* explain_json.c: "ratelimit_explain" */
+char *ngx_http_ratelimit_explain_conf(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+
+/* Whether the request has the header with one of the tokens. */
+ngx_uint_t ngx_http_ratelimit_explain_wanted(ngx_http_request_t *r,
+    const ngx_array_t *tokens);
+
+/*
+ * Explains the request by the limits of its context. NGX_OK: send() may follow.
+ * NGX_AGAIN: Redis is asked, and the handler of ctx->check will be called once.
+ * NGX_ERROR: memory is out.
+ */
+ngx_int_t ngx_http_ratelimit_explain_start(ngx_http_request_t *r,
+    ngx_http_ratelimit_ctx_t *ctx);
+
+/* Answers the request with the explanation and ends it: always NGX_DONE. */
+ngx_int_t ngx_http_ratelimit_explain_answer(ngx_http_request_t *r,
+    ngx_http_ratelimit_ctx_t *ctx);
+
+/* Of a request in a location without limits: that is its explanation. */
+void ngx_http_ratelimit_explain_later(ngx_http_request_t *r);
+
+#endif /* NGX_HTTP_RATELIMIT_REQUEST_H_INCLUDED */
