@@ -4,13 +4,13 @@
 # with a count of each line. Ends with a table of the files below 90 % and the
 # whole; build/coverage/lines.txt has the numbers of the lines that did not run.
 #
-# A worker that is killed by a test leaves no count.
+# A worker that a test kills leaves no count.
 
 set -eu
 
 cd "$(dirname "$0")/.."
 
-tools/deps.sh coverage
+tools/deps.sh san
 mkdir -p build/coverage
 find build -name '*.gcda' -delete
 
@@ -21,24 +21,35 @@ make --no-print-directory -s -C t/unit -j"$(nproc)" -O > build/coverage/unit.log
     || { result=1; grep -B 5 FAILED build/coverage/unit.log; }
 tools/test.sh "$@" || result=1
 
-gcovr --root . --filter src/ --filter ngx_http_ratelimit_module.c \
-    --gcov-ignore-parse-errors -j "$(nproc)" --json build/coverage/lines.json \
-    --txt build/coverage/lines.txt build/coverage/objs build/lib \
-    2> build/coverage/gcovr.log
+find build/coverage/objs/addon build/coverage/objs/*.gcda build/lib \
+        -name '*.gcda' -exec gcov --json-format --stdout {} + \
+        2> build/coverage/gcov.log | python3 -c '
+import collections, json, os, sys
 
-python3 - << 'END'
-import json
-files = json.load(open("build/coverage/lines.json"))["files"]
-total = ran = 0
-for file in files:
-    lines = [line for line in file["lines"] if not line["gcovr/noncode"]]
-    hit = sum(1 for line in lines if line["count"])
-    total += len(lines)
-    ran += hit
-    if lines and hit < 0.9 * len(lines):
-        print("%5.1f %% of %4d lines  %s"
-              % (100 * hit / len(lines), len(lines), file["file"]))
-print("coverage: %.1f %% of %d lines of src/" % (100 * ran / total, total))
-END
+root = os.getcwd() + "/"
+lines = collections.defaultdict(collections.Counter)
+
+for part in map(json.loads, sys.stdin):
+    for file in part["files"]:
+        path = os.path.join(part["current_working_directory"], file["file"])
+        path = os.path.realpath(path).removeprefix(root)
+        if path.startswith(("src/", "ngx_http_ratelimit_module.c")):
+            for line in file["lines"]:
+                lines[path][line["line_number"]] += line["count"]
+
+with open("build/coverage/lines.txt", "w") as out:
+    for path in sorted(lines):
+        missed = [str(n) for n, count in sorted(lines[path].items()) if not count]
+        print(path + ":", *missed, file=out)
+
+        ran = len(lines[path]) - len(missed)
+        if ran < 0.9 * len(lines[path]):
+            print("%5.1f %% of %4d lines  %s"
+                  % (100 * ran / len(lines[path]), len(lines[path]), path))
+
+counts = [count for path in lines for count in lines[path].values()]
+print("coverage: %.1f %% of %d lines of src/"
+      % (100 * sum(1 for count in counts if count) / len(counts), len(counts)))
+'
 
 exit $result

@@ -23,7 +23,6 @@ packages() {
         bench) echo wrk curl libnginx-mod-http-lua lua-nginx-redis valgrind \
                     dpkg-dev perl ;;
         san)   echo dpkg-dev clang llvm libclang-rt-dev ;;
-        coverage) echo dpkg-dev gcc gcovr ;;
         *)     echo "deps: unknown set \"$1\"" >&2; return 2 ;;
     esac
 }
