@@ -368,11 +368,28 @@ ngx_http_ratelimit_api_failed(ngx_http_ratelimit_api_t *api)
                    "Redis has not done it, nothing is changed: %V",
                    &api->said);
 
+    case NGX_RATELIMIT_SYNC_UPGRADED:
+
+        /* the next connection may be one of the new master's */
+
+        api->request->keepalive = 0;
+
+        if (ngx_http_ratelimit_api_header(api, "Retry-After",
+                                          NGX_HTTP_RATELIMIT_API_RETRY)
+            != NGX_OK)
+        {
+            return NGX_HTTP_INTERNAL_SERVER_ERROR;
+        }
+
+        return ngx_http_ratelimit_api_problem(api,
+                   NGX_HTTP_SERVICE_UNAVAILABLE, "unavailable",
+                   "nginx is being upgraded, nothing is changed: send the "
+                   "change again, the workers of the new binary take it");
+
     case NGX_RATELIMIT_SYNC_UNKNOWN:
         return ngx_http_ratelimit_api_problem(api, NGX_HTTP_GATEWAY_TIME_OUT,
-                   "unknown-outcome", "the change may have been made, or "
-                   "not: read the current version before you try again: %V",
-                   &api->said);
+                   "unknown-outcome", "it is not known whether the change was "
+                   "made: read the document again: %V", &api->said);
 
     case NGX_RATELIMIT_SYNC_TOO_LARGE:
         return ngx_http_ratelimit_api_problem(api,

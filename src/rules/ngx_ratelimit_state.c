@@ -3,8 +3,8 @@
  * could only be renamed, for a moment the one before as "<file>.old". Where the
  * name is a link, the file is what it leads to.
  *
- * Two processes may write at once, while nginx is upgraded. Who has a lock on
- * the temporary file, while it still bears that name, writes it and renames it.
+ * Two gateways may write at once, while nginx is upgraded: a lock on the
+ * temporary file keeps one out.
  */
 
 #include <ngx_config.h>
@@ -16,7 +16,6 @@
 
 #define NGX_RATELIMIT_STATE_MAX                                               \
     ((size_t) NGX_RATELIMIT_RECORD_MAX + NGX_RATELIMIT_RECORD_RING)
-#define NGX_RATELIMIT_STATE_TRIES  100   /* for the lock, of 10 ms */
 #define NGX_RATELIMIT_STATE_LINKS  8     /* one behind the other */
 
 typedef char  ngx_ratelimit_state_path_t[NGX_MAX_PATH];
@@ -34,17 +33,10 @@ static ngx_int_t ngx_ratelimit_state_records(const char *path,
     ngx_pool_t *pool, ngx_str_t *text, ngx_log_t *log);
 static void ngx_ratelimit_state_aside(const char *path,
     const ngx_str_t *file, ngx_log_t *log);
-static ngx_uint_t ngx_ratelimit_state_behind(const ngx_str_t *file,
-    uint64_t version, uint64_t id, ngx_log_t *log);
-static ngx_fd_t ngx_ratelimit_state_open(const char *path, const char **step);
-static const char *ngx_ratelimit_state_fill(ngx_fd_t fd,
+static const char *ngx_ratelimit_state_fill(ngx_fd_t fd, const char *path,
     const ngx_str_t *text);
-static const char *ngx_ratelimit_state_rename(const char *tmp,
-    const char *path, const char *old);
-static ngx_int_t ngx_ratelimit_state_link(const char *path, const char *old);
+static ngx_int_t ngx_ratelimit_state_keep(const char *path, const char *old);
 static const char *ngx_ratelimit_state_sync(const char *path);
-
-const char  ngx_ratelimit_state_newer[] = "it has a newer version";
 
 
 ngx_int_t
@@ -324,216 +316,75 @@ const char *
 ngx_ratelimit_state_write(const ngx_str_t *file, const ngx_str_t *text,
     ngx_err_t *err)
 {
-    return ngx_ratelimit_state_replace(file, text, UINT64_MAX, 0, NULL, err);
-}
-
-
-const char *
-ngx_ratelimit_state_replace(const ngx_str_t *file, const ngx_str_t *text,
-    uint64_t version, uint64_t id, ngx_log_t *log, ngx_err_t *err)
-{
     ngx_fd_t                    fd;
     const char                 *step;
     ngx_ratelimit_state_path_t  path, tmp, old;
 
-    if (ngx_ratelimit_state_target(path, file, "") != NGX_OK
-        || ngx_ratelimit_state_target(tmp, file, ".tmp") != NGX_OK
-        || ngx_ratelimit_state_target(old, file, ".old") != NGX_OK)
-    {
-        *err = ngx_errno;
-        return "open()";
-    }
+    *err = 0;
+    fd = NGX_INVALID_FILE;
+    step = "open()";
 
-    fd = ngx_ratelimit_state_open(tmp, &step);
+    if (ngx_ratelimit_state_target(path, file, "") == NGX_OK
+        && ngx_ratelimit_state_target(tmp, file, ".tmp") == NGX_OK
+        && ngx_ratelimit_state_target(old, file, ".old") == NGX_OK)
+    {
+        fd = open(tmp, O_WRONLY|O_CREAT|O_NOFOLLOW|O_CLOEXEC, 0600);
+    }
 
     if (fd == NGX_INVALID_FILE) {
         *err = ngx_errno;
         return step;
     }
 
-    /* only who has the temporary file renames another */
+    step = ngx_ratelimit_state_fill(fd, tmp, text);
 
-    step = ngx_ratelimit_state_behind(file, version, id, log)
-           ? ngx_ratelimit_state_newer : ngx_ratelimit_state_fill(fd, text);
-
-    if (step == NULL) {
-        step = ngx_ratelimit_state_rename(tmp, path, old);
+    if (step == NULL
+        && (ngx_ratelimit_state_keep(path, old) != NGX_OK
+            || rename(tmp, path) == -1))
+    {
+        step = "rename()";
     }
 
     if (step) {
         *err = ngx_errno;
-        (void) unlink(tmp);
-    }
 
-    /* the next writer may begin: "<file>.tmp" is gone */
+        if (*err != NGX_EAGAIN) {
+            (void) unlink(tmp);
+        }
+
+    } else {
+        step = ngx_ratelimit_state_sync(path);
+        *err = step ? ngx_errno : 0;
+    }
 
     (void) close(fd);
-
-    if (step) {
-        return step;
-    }
-
-    step = ngx_ratelimit_state_sync(path);
-    *err = step ? ngx_errno : 0;
 
     return step;
 }
 
 
-/* UINT64_MAX: behind nothing. */
-static ngx_uint_t
-ngx_ratelimit_state_behind(const ngx_str_t *file, uint64_t version,
-    uint64_t id, ngx_log_t *log)
+/* Only the owner of the lock writes the temporary file, and renames it. */
+static const char *
+ngx_ratelimit_state_fill(ngx_fd_t fd, const char *path, const ngx_str_t *text)
 {
-    uint64_t  newest, newest_id;
-
-    return version != UINT64_MAX
-           && ngx_ratelimit_state_newest(file, &newest, &newest_id, log)
-              == NGX_OK
-           && (newest > version || (newest == version && newest_id != id))
-           && ngx_ratelimit_state_good(file, log);
-}
-
-
-ngx_uint_t
-ngx_ratelimit_state_good(const ngx_str_t *file, ngx_log_t *log)
-{
-    ngx_int_t    rc;
-    ngx_str_t    text;
-    ngx_pool_t  *pool;
-
-    pool = ngx_create_pool(NGX_DEFAULT_POOL_SIZE, log);
-    if (pool == NULL) {
-        return 1;     /* for all that is known */
-    }
-
-    rc = ngx_ratelimit_state_peek(file, pool, &text, log);
-    ngx_destroy_pool(pool);
-
-    return rc != NGX_DECLINED;
-}
-
-
-ngx_int_t
-ngx_ratelimit_state_newest(const ngx_str_t *file, uint64_t *version,
-    uint64_t *id, ngx_log_t *log)
-{
-    ssize_t                      n;
-    ngx_fd_t                     fd;
-    ngx_int_t                    rc;
-    ngx_str_t                    text;
-    ngx_pool_t                  *pool;
-    ngx_ratelimit_record_t       record;
-    ngx_ratelimit_state_path_t   path;
-
-    if (ngx_ratelimit_state_path(path, file, "") != NGX_OK) {
-        return NGX_DECLINED;
-    }
-
-    fd = open(path, O_RDONLY|O_NONBLOCK|O_CLOEXEC);
-
-    if (fd == NGX_INVALID_FILE) {
-        return NGX_DECLINED;
-    }
-
-    rc = NGX_DECLINED;
-    pool = ngx_create_pool(NGX_DEFAULT_POOL_SIZE, log);
-    text.data = pool ? ngx_pnalloc(pool, NGX_RATELIMIT_RECORD_HEAD) : NULL;
-
-    if (text.data) {
-        n = read(fd, text.data, NGX_RATELIMIT_RECORD_HEAD);
-        text.len = (n > 0) ? (size_t) n : 0;
-
-        if (ngx_ratelimit_record_head(&text, pool, &record) == NULL) {
-            *version = record.version;
-            *id = record.id;
-            rc = NGX_OK;
-        }
-    }
-
-    if (pool) {
-        ngx_destroy_pool(pool);
-    }
-
-    (void) close(fd);
-
-    return rc;
-}
-
-
-ngx_int_t
-ngx_ratelimit_state_peek(const ngx_str_t *file, ngx_pool_t *pool,
-    ngx_str_t *text, ngx_log_t *log)
-{
-    ngx_int_t                   rc;
-    ngx_ratelimit_state_path_t  path;
-
-    if (ngx_ratelimit_state_path(path, file, "") != NGX_OK) {
-        return NGX_DECLINED;
-    }
-
-    rc = ngx_ratelimit_state_load(path, pool, text, log);
-
-    return (rc == NGX_ABORT) ? NGX_DECLINED : rc;
-}
-
-
-/* The temporary file: nobody else writes or renames it until it is closed. */
-static ngx_fd_t
-ngx_ratelimit_state_open(const char *path, const char **step)
-{
-    ngx_fd_t         fd;
-    ngx_err_t        err;
-    ngx_uint_t       i;
+    size_t           written;
+    ssize_t          n;
     ngx_file_info_t  own, named;
 
-    for (i = 0; i < NGX_RATELIMIT_STATE_TRIES; i++) {
-        *step = "open()";
-        fd = open(path, O_WRONLY|O_CREAT|O_NOFOLLOW|O_CLOEXEC, 0600);
-
-        if (fd == NGX_INVALID_FILE) {
-            return NGX_INVALID_FILE;
-        }
-
-        *step = "flock()";
-
-        if (flock(fd, LOCK_EX|LOCK_NB) == -1) {
-            err = ngx_errno;
-            (void) close(fd);
-
-            if (err != EWOULDBLOCK && err != NGX_EINTR) {
-                ngx_set_errno(err);
-                return NGX_INVALID_FILE;
-            }
-
-            ngx_msleep(10);
-            continue;
-        }
-
-        /* who had it before may have renamed it, or taken it away */
-
-        if (fstat(fd, &own) == 0 && lstat(path, &named) == 0
-            && own.st_ino == named.st_ino && own.st_dev == named.st_dev)
-        {
-            return fd;
-        }
-
-        (void) close(fd);
+    if (flock(fd, LOCK_EX|LOCK_NB) == -1) {
+        return "flock()";
     }
 
-    ngx_set_errno(NGX_EAGAIN);
+    /* its last owner may have renamed it, or taken it away */
 
-    return NGX_INVALID_FILE;
-}
+    if (fstat(fd, &own) == -1 || lstat(path, &named) == -1
+        || own.st_ino != named.st_ino || own.st_dev != named.st_dev)
+    {
+        ngx_set_errno(NGX_EAGAIN);
+        return "flock()";
+    }
 
-
-static const char *
-ngx_ratelimit_state_fill(ngx_fd_t fd, const ngx_str_t *text)
-{
-    size_t   written;
-    ssize_t  n;
-
-    /* one whose writer was killed is not empty */
+    /* a writer that was killed has left some of it */
 
     if (ftruncate(fd, 0) == -1) {
         return "ftruncate()";
@@ -554,58 +405,29 @@ ngx_ratelimit_state_fill(ngx_fd_t fd, const ngx_str_t *text)
 }
 
 
-static const char *
-ngx_ratelimit_state_rename(const char *tmp, const char *path, const char *old)
-{
-    ngx_err_t   err;
-    ngx_uint_t  renamed;
-
-    renamed = 0;
-
-    if (ngx_ratelimit_state_link(path, old) != NGX_OK) {
-        renamed = (rename(path, old) == 0);
-
-        if (!renamed && ngx_errno != NGX_ENOENT) {
-            return "rename()";
-        }
-    }
-
-    if (rename(tmp, path) == 0) {
-        return NULL;
-    }
-
-    err = ngx_errno;
-
-    if (renamed) {
-        (void) rename(old, path);
-    }
-
-    ngx_set_errno(err);
-
-    return "rename()";
-}
-
-
 /*
- * A second name leaves the file where it is until the new one replaces it. Not
- * every file system has that, and not everybody may: a file that root has put
- * there can only be renamed. Where there is no file, the old one is all there
- * is, and stays.
+ * The file becomes the old one. A second name leaves it where it is until the
+ * new file replaces it. Not every file system has that, and not everybody may:
+ * a file that root has put there can only be renamed. Where there is no file,
+ * the old one is all there is, and stays.
  */
 static ngx_int_t
-ngx_ratelimit_state_link(const char *path, const char *old)
+ngx_ratelimit_state_keep(const char *path, const char *old)
 {
     if (link(path, old) == 0) {
         return NGX_OK;
     }
 
-    if (ngx_errno != NGX_EEXIST) {
-        return NGX_ERROR;
+    if (ngx_errno == NGX_EEXIST) {
+        (void) unlink(old);
+
+        if (link(path, old) == 0) {
+            return NGX_OK;
+        }
     }
 
-    (void) unlink(old);
-
-    return (link(path, old) == 0) ? NGX_OK : NGX_ERROR;
+    return (rename(path, old) == 0 || ngx_errno == NGX_ENOENT) ? NGX_OK
+                                                               : NGX_ERROR;
 }
 
 

@@ -5,14 +5,14 @@
 
 #include "ngx_ratelimit_sync_int.h"
 
-#define NGX_RATELIMIT_SYNC_QUOTE     160    /* bytes of a problem in the log */
-#define NGX_RATELIMIT_SYNC_TEXT      (2 * NGX_RATELIMIT_SYNC_QUOTE * 6 + 16)
-#define NGX_RATELIMIT_SYNC_RETRY_MS  1000   /* after a failure, doubling to */
-#define NGX_RATELIMIT_SYNC_MAX_MS    30000
+#define NGX_RATELIMIT_SYNC_LOOK_MS    100    /* at the store's generation */
+#define NGX_RATELIMIT_SYNC_SLICE_MS   5      /* of what only the loop may do */
+#define NGX_RATELIMIT_SYNC_WHOLE_MS   1000   /* before it serves */
 
+static ngx_int_t ngx_ratelimit_sync_channel(ngx_ratelimit_sync_t *sync,
+    ngx_pool_t *pool);
 static void ngx_ratelimit_sync_look_handler(ngx_event_t *ev);
 static void ngx_ratelimit_sync_look(ngx_ratelimit_sync_t *sync);
-static void ngx_ratelimit_sync_compile_work(void *data);
 static void ngx_ratelimit_sync_compile_done(void *data,
     ngx_uint_t cancelled);
 static void ngx_ratelimit_sync_compiled(
@@ -21,14 +21,7 @@ static void ngx_ratelimit_sync_slice_handler(ngx_event_t *ev);
 static ngx_int_t ngx_ratelimit_sync_finish(ngx_ratelimit_sync_t *sync,
     ngx_msec_t budget_ms);
 static void ngx_ratelimit_sync_swap(ngx_ratelimit_sync_t *sync);
-static void ngx_ratelimit_sync_warned(
-    ngx_ratelimit_sync_compile_t *compile);
-static void ngx_ratelimit_sync_skipped(
-    const ngx_ratelimit_sync_compile_t *compile,
-    const ngx_ratelimit_policy_t *policy, ngx_uint_t severity);
-static ngx_str_t ngx_ratelimit_sync_quote(
-    const ngx_ratelimit_problems_t *problems, ngx_uint_t i,
-    u_char text[NGX_RATELIMIT_SYNC_TEXT]);
+static void ngx_ratelimit_sync_no_memory(ngx_ratelimit_sync_t *sync);
 
 
 ngx_int_t
@@ -56,7 +49,9 @@ ngx_ratelimit_sync_begin(ngx_ratelimit_limiter_t *limiter,
     if (limiter->redis) {
         sync->control = ngx_ratelimit_redis_control_new(limiter->redis,
                                                         cycle);
-        if (sync->control == NULL) {
+        if (sync->control == NULL
+            || ngx_ratelimit_sync_channel(sync, cycle->pool) != NGX_OK)
+        {
             return NGX_ERROR;
         }
     }
@@ -83,7 +78,7 @@ ngx_ratelimit_sync_begin(ngx_ratelimit_limiter_t *limiter,
         ngx_ratelimit_sync_compiled(compile);
 
         while (sync->next
-               && ngx_ratelimit_sync_finish(sync, NGX_RATELIMIT_SYNC_RETRY_MS)
+               && ngx_ratelimit_sync_finish(sync, NGX_RATELIMIT_SYNC_WHOLE_MS)
                   == NGX_AGAIN)
         {
             /* void */
@@ -95,6 +90,27 @@ ngx_ratelimit_sync_begin(ngx_ratelimit_limiter_t *limiter,
     /* what it waits for then begins when the worker is at work */
 
     ngx_add_timer(&sync->look, 1);
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_ratelimit_sync_channel(ngx_ratelimit_sync_t *sync, ngx_pool_t *pool)
+{
+    u_char           *p;
+    const ngx_str_t  *prefix, *zone;
+
+    prefix = &sync->limiter->redis->prefix;
+    zone = &sync->limiter->zone.name;
+
+    p = ngx_pnalloc(pool, prefix->len + sizeof(":rules:") + zone->len);
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    sync->channel.data = p;
+    sync->channel.len = ngx_sprintf(p, "%V:rules:%V", prefix, zone) - p;
 
     return NGX_OK;
 }
@@ -128,14 +144,13 @@ ngx_ratelimit_sync_test(ngx_ratelimit_limiter_t *limiter, ngx_log_t *log)
 
     } else {
         while (ngx_ratelimit_policy_finish(compile->policy,
-                                           NGX_RATELIMIT_SYNC_RETRY_MS, NULL)
+                                           NGX_RATELIMIT_SYNC_WHOLE_MS, NULL)
                == NGX_AGAIN)
         {
             /* void */
         }
 
-        ngx_ratelimit_sync_skipped(compile, compile->policy, NGX_LOG_WARN);
-        ngx_ratelimit_sync_warned(compile);
+        ngx_ratelimit_sync_warned(compile, compile->policy, NGX_LOG_WARN);
     }
 
     ngx_ratelimit_sync_compile_free(compile);
@@ -187,38 +202,6 @@ ngx_ratelimit_sync_end(ngx_ratelimit_limiter_t *limiter)
 }
 
 
-uint64_t
-ngx_ratelimit_sync_now(void)
-{
-    ngx_time_t  *tp;
-
-    tp = ngx_timeofday();
-
-    return (uint64_t) tp->sec * 1000 + tp->msec;
-}
-
-
-ngx_uint_t
-ngx_ratelimit_sync_failed(ngx_ratelimit_sync_retry_t *retry)
-{
-    retry->wait = retry->wait
-                  ? ngx_min(2 * retry->wait, NGX_RATELIMIT_SYNC_MAX_MS)
-                  : NGX_RATELIMIT_SYNC_RETRY_MS;
-
-    retry->after = ngx_current_msec + retry->wait;
-
-    if (retry->logged
-        && ngx_current_msec - retry->logged < NGX_RATELIMIT_SYNC_REMIND_MS)
-    {
-        return 0;
-    }
-
-    retry->logged = ngx_current_msec ? ngx_current_msec : 1;
-
-    return 1;
-}
-
-
 static void
 ngx_ratelimit_sync_look_handler(ngx_event_t *ev)
 {
@@ -228,17 +211,8 @@ ngx_ratelimit_sync_look_handler(ngx_event_t *ev)
 
     ngx_add_timer(ev, NGX_RATELIMIT_SYNC_LOOK_MS);
 
-    ngx_ratelimit_sync_elect(sync);
-    ngx_ratelimit_sync_wake(sync);
-}
-
-
-void
-ngx_ratelimit_sync_wake(ngx_ratelimit_sync_t *sync)
-{
+    ngx_ratelimit_sync_leader_look(sync);
     ngx_ratelimit_sync_look(sync);
-    ngx_ratelimit_sync_file_look(sync);
-    ngx_ratelimit_sync_save(sync);
 }
 
 
@@ -250,13 +224,8 @@ ngx_ratelimit_sync_look(ngx_ratelimit_sync_t *sync)
 
     if (sync->job || sync->next
         || ngx_ratelimit_store_generation(sync->limiter->store)
-           == sync->generation)
-    {
-        return;
-    }
-
-    if (sync->compiling.wait
-        && (ngx_msec_int_t) (ngx_current_msec - sync->compiling.after) < 0)
+           == sync->generation
+        || !ngx_ratelimit_sync_may_retry(&sync->compiling))
     {
         return;
     }
@@ -275,114 +244,6 @@ ngx_ratelimit_sync_look(ngx_ratelimit_sync_t *sync)
     }
 
     (void) ngx_ratelimit_sync_failed(&sync->compiling);
-}
-
-
-ngx_ratelimit_sync_compile_t *
-ngx_ratelimit_sync_compile_new(ngx_ratelimit_sync_t *sync)
-{
-    ngx_pool_t                    *pool;
-    ngx_ratelimit_sync_compile_t  *compile;
-
-    pool = ngx_create_pool(NGX_DEFAULT_POOL_SIZE, sync->log);
-    if (pool == NULL) {
-        return NULL;
-    }
-
-    compile = ngx_pcalloc(pool, sizeof(ngx_ratelimit_sync_compile_t));
-
-    if (compile == NULL
-        || ngx_ratelimit_problems_init(&compile->problems, pool) != NGX_OK
-        || ngx_ratelimit_problems_init(&compile->warnings, pool) != NGX_OK)
-    {
-        ngx_destroy_pool(pool);
-        return NULL;
-    }
-
-    compile->sync = sync;
-    compile->limiter = sync->limiter;
-    compile->log = sync->log;
-    compile->pool = pool;
-
-    return compile;
-}
-
-
-void
-ngx_ratelimit_sync_compile_free(ngx_ratelimit_sync_compile_t *compile)
-{
-    if (compile->policy) {
-        ngx_ratelimit_policy_release(compile->policy);
-    }
-
-    if (compile->entry.text.data) {
-        ngx_free(compile->entry.text.data);
-    }
-
-    if (compile->back.text.data) {
-        ngx_free(compile->back.text.data);
-    }
-
-    ngx_destroy_pool(compile->pool);
-}
-
-
-/* In a thread. */
-static void
-ngx_ratelimit_sync_compile_work(void *data)
-{
-    ngx_ratelimit_sync_compile_t *compile = data;
-
-    switch (ngx_ratelimit_store_read(compile->limiter->store, 0,
-                                     &compile->entry, &compile->generation,
-                                     compile->log))
-    {
-    case NGX_OK:
-        ngx_ratelimit_sync_compile_text(compile);
-        return;
-
-    case NGX_DECLINED:
-        compile->none = 1;
-        return;
-
-    default:
-        compile->entry.text.data = NULL;
-        compile->failed = 1;
-    }
-}
-
-
-void
-ngx_ratelimit_sync_compile_text(ngx_ratelimit_sync_compile_t *compile)
-{
-    compile->why = ngx_ratelimit_record_read(&compile->entry.text,
-                                             compile->pool, &compile->record);
-    if (compile->why) {
-        compile->failed = (compile->why == ngx_ratelimit_record_no_memory);
-        return;
-    }
-
-    if (compile->record.version != compile->entry.version
-        || compile->record.id != compile->entry.id)
-    {
-        compile->why = "its head names another version";
-        return;
-    }
-
-    compile->policy = ngx_ratelimit_document_compile(compile->limiter,
-                                                   &compile->record.document,
-                                                   &compile->problems,
-                                                   &compile->warnings,
-                                                   compile->log);
-    if (compile->policy) {
-        compile->policy->version = compile->entry.version;
-        compile->policy->id = compile->entry.id;
-        return;
-    }
-
-    /* none that can be said: there was no memory for it either */
-
-    compile->failed = (compile->problems.list.nelts == 0);
 }
 
 
@@ -412,30 +273,6 @@ ngx_ratelimit_sync_compile_done(void *data, ngx_uint_t cancelled)
 }
 
 
-void
-ngx_ratelimit_sync_take(ngx_ratelimit_sync_compile_t *compile)
-{
-    uint64_t               version, id;
-    ngx_ratelimit_sync_t  *sync;
-
-    sync = compile->sync;
-
-    ngx_ratelimit_store_version(sync->limiter->store, &version, &id);
-
-    if (sync->job || sync->next || version != compile->entry.version
-        || id != compile->entry.id)
-    {
-        ngx_ratelimit_sync_compile_free(compile);
-
-    } else {
-        sync->next = compile;
-        ngx_ratelimit_sync_slice_handler(&sync->slice);
-    }
-
-    ngx_ratelimit_sync_wake(sync);
-}
-
-
 /* What compiles is the next one, to be finished; else all stays as it is. */
 static void
 ngx_ratelimit_sync_compiled(ngx_ratelimit_sync_compile_t *compile)
@@ -445,12 +282,7 @@ ngx_ratelimit_sync_compiled(ngx_ratelimit_sync_compile_t *compile)
     sync = compile->sync;
 
     if (compile->failed) {
-        if (ngx_ratelimit_sync_failed(&sync->compiling)) {
-            ngx_log_error(NGX_LOG_ERR, sync->log, 0,
-                          "ratelimit zone \"%V\": out of memory, the rules "
-                          "before go on", &sync->limiter->zone.name);
-        }
-
+        ngx_ratelimit_sync_no_memory(sync);
         ngx_ratelimit_sync_compile_free(compile);
         return;
     }
@@ -510,12 +342,7 @@ ngx_ratelimit_sync_finish(ngx_ratelimit_sync_t *sync, ngx_msec_t budget_ms)
         return NGX_AGAIN;
 
     default:
-        if (ngx_ratelimit_sync_failed(&sync->compiling)) {
-            ngx_log_error(NGX_LOG_ERR, sync->log, 0,
-                          "ratelimit zone \"%V\": out of memory, the rules "
-                          "before go on", &sync->limiter->zone.name);
-        }
-
+        ngx_ratelimit_sync_no_memory(sync);
         ngx_ratelimit_sync_compile_free(sync->next);
         sync->next = NULL;
         return NGX_ERROR;
@@ -556,116 +383,21 @@ ngx_ratelimit_sync_swap(ngx_ratelimit_sync_t *sync)
     /* each worker has the same: one of them says it */
 
     if (ngx_worker == 0) {
-        ngx_ratelimit_sync_skipped(compile, policy, NGX_LOG_ERR);
-        ngx_ratelimit_sync_warned(compile);
+        ngx_ratelimit_sync_warned(compile, policy, NGX_LOG_ERR);
     }
 
     ngx_ratelimit_sync_compile_free(compile);
 }
 
 
-void
-ngx_ratelimit_sync_refused(ngx_ratelimit_sync_compile_t *compile)
-{
-    u_char     text[NGX_RATELIMIT_SYNC_TEXT];
-    ngx_str_t  why;
-
-    compile->limiter->store->refused = compile->entry.version;
-
-    if (compile->why) {
-        why.data = (u_char *) compile->why;
-        why.len = ngx_strlen(compile->why);
-
-    } else {
-        why = ngx_ratelimit_sync_quote(&compile->problems, 0, text);
-    }
-
-    ngx_log_error(NGX_LOG_ERR, compile->log, 0,
-                  "ratelimit zone \"%V\": version %uL of its rules is not "
-                  "used: %V", &compile->limiter->zone.name,
-                  compile->entry.version, &why);
-}
-
-
 static void
-ngx_ratelimit_sync_warned(ngx_ratelimit_sync_compile_t *compile)
+ngx_ratelimit_sync_no_memory(ngx_ratelimit_sync_t *sync)
 {
-    u_char     text[NGX_RATELIMIT_SYNC_TEXT];
-    ngx_str_t  what;
-
-    if (compile->warnings.n == 0) {
-        return;
+    if (ngx_ratelimit_sync_failed(&sync->compiling)) {
+        ngx_log_error(NGX_LOG_ERR, sync->log, 0,
+                      "ratelimit zone \"%V\": out of memory, the rules "
+                      "before go on", &sync->limiter->zone.name);
     }
-
-    what = ngx_ratelimit_sync_quote(&compile->warnings, 0, text);
-
-    ngx_log_error(NGX_LOG_WARN, compile->log, 0,
-                  "ratelimit zone \"%V\": version %uL of its rules has "
-                  "%ui warnings, the first: %V", &compile->limiter->zone.name,
-                  compile->entry.version, compile->warnings.n, &what);
-}
-
-
-static void
-ngx_ratelimit_sync_skipped(const ngx_ratelimit_sync_compile_t *compile,
-    const ngx_ratelimit_policy_t *policy, ngx_uint_t severity)
-{
-    u_char                          text[NGX_RATELIMIT_SYNC_TEXT];
-    ngx_str_t                       why;
-    ngx_uint_t                      i;
-    const ngx_ratelimit_problem_t  *skipped;
-
-    skipped = policy->skipped.list.elts;
-
-    for (i = 0; i < policy->skipped.list.nelts; i++) {
-        why = ngx_ratelimit_sync_quote(&policy->skipped, i, text);
-
-        ngx_log_error(severity, compile->log, 0,
-                      "ratelimit zone \"%V\": version %uL of its rules: "
-                      "\"%V\" is skipped: %V", &compile->limiter->zone.name,
-                      compile->entry.version, &skipped[i].id, &why);
-    }
-
-    if (policy->skipped.n > i) {
-        ngx_log_error(severity, compile->log, 0,
-                      "ratelimit zone \"%V\": version %uL of its rules: %ui "
-                      "more are skipped", &compile->limiter->zone.name,
-                      compile->entry.version, policy->skipped.n - i);
-    }
-}
-
-
-/*
- * One of a document that anybody may have written: no lines of its own. Where
- * memory was out for it there is none to be told.
- */
-static ngx_str_t
-ngx_ratelimit_sync_quote(const ngx_ratelimit_problems_t *problems,
-    ngx_uint_t i, u_char text[NGX_RATELIMIT_SYNC_TEXT])
-{
-    u_char                         *p;
-    ngx_str_t                       first;
-    const ngx_ratelimit_problem_t  *problem;
-
-    p = text;
-
-    if (i < problems->list.nelts) {
-        problem = problems->list.elts;
-        problem += i;
-
-        p = (u_char *) ngx_escape_json(p, problem->pointer.data,
-                                       ngx_min(problem->pointer.len,
-                                               NGX_RATELIMIT_SYNC_QUOTE));
-        *p++ = ' ';
-        p = (u_char *) ngx_escape_json(p, problem->detail.data,
-                                       ngx_min(problem->detail.len,
-                                               NGX_RATELIMIT_SYNC_QUOTE));
-    }
-
-    first.data = text;
-    first.len = p - text;
-
-    return first;
 }
 
 

@@ -20,6 +20,7 @@ typedef enum {
     NGX_RATELIMIT_SYNC_NOT_FOUND,    /* no such version */
     NGX_RATELIMIT_SYNC_TOO_LARGE,    /* read: records has its head */
     NGX_RATELIMIT_SYNC_UNAVAILABLE,  /* Redis has not done it: reason */
+    NGX_RATELIMIT_SYNC_UPGRADED,     /* another nginx binary takes over */
     NGX_RATELIMIT_SYNC_UNKNOWN,      /* Redis may have done it: reason */
     NGX_RATELIMIT_SYNC_FAILED        /* memory is out */
 } ngx_ratelimit_sync_status_e;
@@ -82,11 +83,10 @@ ngx_int_t ngx_ratelimit_sync_current(ngx_ratelimit_limiter_t *limiter,
  *
  * put: makes a record the next version behind expected, which must be current,
  * with that id. The record's version, id and text are made here, and its
- * lineage where it has none. Everything is copied. A call
- * that ends UNKNOWN has found out what became of it where that could be:
- * it is as rare as Redis being cut off in that moment. Without Redis it waits
- * for the state file, 2 s at most; with Redis for up to 12 s, where that does
- * not answer. The worker does not exit before it has ended.
+ * lineage if it has none. Everything is copied. The call ends UNKNOWN if the
+ * answer of Redis is lost, or another nginx binary takes over meanwhile. Without
+ * Redis it waits for the state file, 2 s at most. The worker does not exit
+ * before it has ended.
  */
 ngx_ratelimit_sync_call_t *ngx_ratelimit_sync_put(
     ngx_ratelimit_limiter_t *limiter, uint64_t expected,

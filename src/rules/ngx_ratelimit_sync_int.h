@@ -1,5 +1,11 @@
 /*
  * What the files of sync share: a worker's part in following a zone's document.
+ *
+ * Calls run one way:
+ *
+ *     sync.c -> sync_leader.c -> sync_save.c          -> sync_compile.c,
+ *            -> sync_put.c, sync_read.c -> sync_call.c   sync_store.c,
+ *                                                        sync_redis.c
  */
 
 #ifndef NGX_RATELIMIT_SYNC_INT_H_INCLUDED
@@ -10,9 +16,7 @@
 #include "ngx_ratelimit_redis_control.h"
 #include "ngx_ratelimit_sync.h"
 
-#define NGX_RATELIMIT_SYNC_LOOK_MS    100    /* at the store's generation */
-#define NGX_RATELIMIT_SYNC_SLICE_MS   5      /* of what only the loop may do */
-#define NGX_RATELIMIT_SYNC_REMIND_MS  60000  /* the log repeats itself */
+#define NGX_RATELIMIT_SYNC_LATEST     ((uint64_t) 1 << 53)
 
 typedef struct ngx_ratelimit_sync_s  ngx_ratelimit_sync_t;
 
@@ -26,11 +30,11 @@ typedef struct {
     ngx_log_t                   *log;
     ngx_pool_t                  *pool;
     ngx_ratelimit_store_entry_t  entry;      /* its text is on the heap */
-    uint64_t                     generation; /* of the store, if it is of it */
+    uint64_t                     generation; /* of the store it was read from */
+
+    /* the leader's: a record of Redis */
     uint64_t                     current;    /* version of the store before */
-    uint64_t                     refused_version;  /* known not to be used */
-    uint64_t                     refused_id;
-    ngx_int_t                    published;  /* that of Redis, to the store */
+    ngx_int_t                    published;  /* to the store */
     ngx_ratelimit_store_entry_t  back;       /* what is put back instead; its
                                                 text is on the heap, or NULL */
     uint64_t                     dropped;    /* version of another lineage */
@@ -52,10 +56,21 @@ typedef struct {
     ngx_msec_t    logged;   /* when the log last said why; 0: never */
 } ngx_ratelimit_sync_retry_t;
 
+/* What the leader does for its gateway, beside writing the state file. */
+typedef enum {
+    NGX_RATELIMIT_SYNC_FOLLOWS = 0,  /* another worker leads, or none */
+    NGX_RATELIMIT_SYNC_IDLE,
+    NGX_RATELIMIT_SYNC_ASKS,         /* Redis for its record */
+    NGX_RATELIMIT_SYNC_COMPARES,     /* a job, with a record of Redis */
+    NGX_RATELIMIT_SYNC_RETURNS,      /* a record to Redis */
+    NGX_RATELIMIT_SYNC_LEAVES        /* when the state file is written */
+} ngx_ratelimit_sync_leader_e;
+
 /* The worker's, on the heap: begin makes it, end frees it. */
 struct ngx_ratelimit_sync_s {
     ngx_ratelimit_limiter_t        *limiter;
     ngx_log_t                      *log;
+    ngx_str_t                       channel;    /* "<prefix>:rules:<zone>" */
 
     /* sync.c: what this worker goes by */
     ngx_event_t                     look;       /* cancelable */
@@ -70,33 +85,148 @@ struct ngx_ratelimit_sync_s {
     ngx_uint_t                      warnings;
 
     /* sync_leader.c */
+    ngx_ratelimit_sync_leader_e     leader;
     ngx_event_t                     poll;       /* cancelable */
     ngx_ratelimit_redis_control_t  *control;    /* NULL: no Redis */
-    ngx_ratelimit_redis_call_t     *asked;      /* a poll, a record put back */
-    ngx_ratelimit_job_t            *pulled;     /* a record of Redis, compiled
-                                                   to see whether it is one,
-                                                   or found to be behind */
-    ngx_ratelimit_job_t            *written;    /* the state file */
-    ngx_ratelimit_sync_retry_t      writing;
+    ngx_ratelimit_redis_call_t     *asked;      /* ASKS, RETURNS */
+    ngx_ratelimit_job_t            *compares;   /* COMPARES */
     ngx_ratelimit_sync_retry_t      polling;
     ngx_ratelimit_sync_retry_t      returning;  /* a record, to Redis */
     ngx_msec_t                      empty;      /* since when Redis has none */
     uint64_t                        refused_version;  /* of Redis; 0: none */
     uint64_t                        refused_id;
-    ngx_msec_t                      looked;     /* at the state file */
-    unsigned                        leading:1;
     unsigned                        again:1;    /* poll once more */
     unsigned                        waiting:1;  /* empty is set */
+
+    /* sync_save.c: the state file, by the leader */
+    ngx_ratelimit_job_t            *file;       /* reads or writes it */
+    ngx_ratelimit_sync_retry_t      saving;
+    ngx_msec_t                      looked;     /* for an upgrade */
 
     /* sync_call.c */
     ngx_queue_t                     calls;
 };
 
+typedef ngx_int_t (*ngx_ratelimit_sync_work_pt)(
+    ngx_ratelimit_sync_call_t *call);
+typedef void (*ngx_ratelimit_sync_done_pt)(ngx_ratelimit_sync_call_t *call);
 
-/* sync.c */
+/*
+ * What the endpoint asks for. Lives in a pool of its own, which a job may use
+ * while it runs; freed when its handler was called, or nobody waits, and
+ * nothing is under way.
+ */
+struct ngx_ratelimit_sync_call_s {
+    ngx_queue_t                     queue;      /* of sync->calls */
+    ngx_ratelimit_sync_t           *sync;       /* NULL: it has ended */
+    ngx_ratelimit_limiter_t        *limiter;
+    ngx_pool_t                     *pool;
+    ngx_ratelimit_sync_handler_pt   handler;    /* NULL: forgotten */
+    void                           *data;
+
+    uint64_t                        version;    /* expected; to be read */
+    uint64_t                        id;         /* of what is expected */
+    ngx_ratelimit_record_t          record;     /* to be put; that was read */
+    ngx_ratelimit_store_entry_t     entry;      /* of the store, of Redis; its
+                                                   text is on the heap */
+
+    ngx_ratelimit_job_t            *job;
+    ngx_ratelimit_sync_work_pt      work;
+    ngx_ratelimit_sync_done_pt      done;
+    ngx_int_t                       rc;         /* of the job */
+    ngx_ratelimit_redis_call_t     *asked;
+    ngx_event_t                     timer;      /* not cancelable: a request
+                                                   waits */
+    uint64_t                        generation; /* to be saved */
+    ngx_msec_t                      since;      /* it waits for that */
+    uint64_t                        found;      /* current instead */
+    unsigned                        alone:1;    /* there is no Redis */
+    unsigned                        taken:1;    /* Redis has the record */
+    ngx_ratelimit_sync_result_t     result;
+};
+
+
+/* The store has changed: looks in the next turn. */
+static ngx_inline void
+ngx_ratelimit_sync_wake(ngx_ratelimit_sync_t *sync)
+{
+    if (sync->look.timer_set) {
+        ngx_del_timer(&sync->look);
+    }
+
+    ngx_add_timer(&sync->look, 0);
+}
+
+
+/* sync_save.c */
+
+/*
+ * The leader begins to lead; ends (NGX_AGAIN: when the file is written); writes
+ * the state file if it is not up to date, or reads it after an upgrade that was
+ * given up.
+ */
+void ngx_ratelimit_sync_save_begin(ngx_ratelimit_sync_t *sync);
+ngx_int_t ngx_ratelimit_sync_save_end(ngx_ratelimit_sync_t *sync);
+void ngx_ratelimit_sync_save_look(ngx_ratelimit_sync_t *sync);
+
+/* sync_leader.c */
+void ngx_ratelimit_sync_leader_begin(ngx_ratelimit_sync_t *sync);
+void ngx_ratelimit_sync_leader_end(ngx_ratelimit_sync_t *sync);
+
+/*
+ * Becomes the leader if there is none, or leaves as the worker drains; and
+ * writes the state file if that is not up to date.
+ */
+void ngx_ratelimit_sync_leader_look(ngx_ratelimit_sync_t *sync);
+
+/* sync_call.c */
+
+/* NULL: memory is out. */
+ngx_ratelimit_sync_call_t *ngx_ratelimit_sync_call_new(
+    ngx_ratelimit_limiter_t *limiter, ngx_ratelimit_sync_handler_pt handler,
+    void *data);
+
+/*
+ * rc: of what it began with; NULL: that failed, and nothing is under way.
+ * expired: ends what nothing else does.
+ */
+ngx_ratelimit_sync_call_t *ngx_ratelimit_sync_call_started(
+    ngx_ratelimit_sync_call_t *call, ngx_int_t rc,
+    ngx_event_handler_pt expired);
+
+/* Ends in the next turn: no handler is called from inside. */
+ngx_ratelimit_sync_call_t *ngx_ratelimit_sync_call_ends(
+    ngx_ratelimit_sync_call_t *call, ngx_ratelimit_sync_status_e status);
+
+/* The answer. A job that still runs frees the call when it is done. */
+void ngx_ratelimit_sync_call_end(ngx_ratelimit_sync_call_t *call,
+    ngx_ratelimit_sync_status_e status);
+void ngx_ratelimit_sync_call_wrong(ngx_ratelimit_sync_call_t *call,
+    const char *reason, ngx_ratelimit_sync_status_e status);
+
+/* The call's timer fires then; it has one. */
+void ngx_ratelimit_sync_call_wait(ngx_ratelimit_sync_call_t *call,
+    ngx_event_handler_pt handler, ngx_msec_t ms);
+
+/* work runs in a thread and makes call->rc. Returns NGX_OK or NGX_ERROR. */
+ngx_int_t ngx_ratelimit_sync_call_job(ngx_ratelimit_sync_call_t *call,
+    ngx_ratelimit_sync_work_pt work, ngx_ratelimit_sync_done_pt done);
+
+/* Forgets all calls. */
+void ngx_ratelimit_sync_calls_end(ngx_ratelimit_sync_t *sync);
+
+/* sync_compile.c */
 
 /* Milliseconds since the epoch. */
 uint64_t ngx_ratelimit_sync_now(void);
+
+/*
+ * Whether enough time has passed since the last failure; a failure: waits
+ * longer, and returns whether the log is to say why.
+ */
+ngx_uint_t ngx_ratelimit_sync_may_retry(
+    const ngx_ratelimit_sync_retry_t *retry);
+ngx_uint_t ngx_ratelimit_sync_failed(ngx_ratelimit_sync_retry_t *retry);
 
 /*
  * A record to be compiled, with a pool of its own; NULL: memory is out. free:
@@ -106,93 +236,75 @@ ngx_ratelimit_sync_compile_t *ngx_ratelimit_sync_compile_new(
     ngx_ratelimit_sync_t *sync);
 void ngx_ratelimit_sync_compile_free(ngx_ratelimit_sync_compile_t *compile);
 
-/* Compiles the text of an entry; in a thread. */
+/*
+ * In a thread: compiles the text of compile->entry, or (a job's work) what the
+ * store has.
+ */
 void ngx_ratelimit_sync_compile_text(ngx_ratelimit_sync_compile_t *compile);
-
-/* One that is in the store now: this worker need not compile it again. */
-void ngx_ratelimit_sync_take(ngx_ratelimit_sync_compile_t *compile);
+void ngx_ratelimit_sync_compile_work(void *data);
 
 /* Logs why a record is not used, and notes its version for all workers. */
 void ngx_ratelimit_sync_refused(ngx_ratelimit_sync_compile_t *compile);
 
-/* The store may have changed: looks at once. */
-void ngx_ratelimit_sync_wake(ngx_ratelimit_sync_t *sync);
+/* Logs which rules are skipped, at a severity, and what has no effect. */
+void ngx_ratelimit_sync_warned(const ngx_ratelimit_sync_compile_t *compile,
+    const ngx_ratelimit_policy_t *policy, ngx_uint_t severity);
 
-/* A failure: waits longer, and says whether the log is to tell of it. */
-ngx_uint_t ngx_ratelimit_sync_failed(ngx_ratelimit_sync_retry_t *retry);
-
-/* sync_leader.c */
-void ngx_ratelimit_sync_leader_begin(ngx_ratelimit_sync_t *sync);
-void ngx_ratelimit_sync_leader_end(ngx_ratelimit_sync_t *sync);
-
-/* Becomes the leader where there is none; is no longer one that drains. */
-void ngx_ratelimit_sync_elect(ngx_ratelimit_sync_t *sync);
+/* sync_store.c */
 
 /*
- * What Redis says of resets: where it is another one than before, a counter was
- * deleted somewhere, and what this node knows of denials may be wrong.
+ * Whether another nginx binary takes over from this worker's master. The state
+ * file is the new master's then: nothing is written to it here.
  */
-void ngx_ratelimit_sync_resets(ngx_ratelimit_sync_t *sync, uint64_t resets);
-
-/* Writes the state file where it is the leader, and the file not up to date. */
-void ngx_ratelimit_sync_save(ngx_ratelimit_sync_t *sync);
-
-/* Done with a record of Redis, or of the state file: a job's. */
-void ngx_ratelimit_sync_pull_done(void *data, ngx_uint_t cancelled);
-
-/* sync_file.c */
+ngx_uint_t ngx_ratelimit_sync_upgraded(void);
 
 /*
- * Without Redis, each second: takes over what another nginx has written to the
- * state file.
+ * Adds what the state file has and the store has not, the oldest first. Returns
+ * NGX_OK, or NGX_ERROR: the file cannot be read now, or memory is out (logged).
+ * In a thread, or before a worker serves.
  */
-void ngx_ratelimit_sync_file_look(ngx_ratelimit_sync_t *sync);
+ngx_int_t ngx_ratelimit_sync_load(ngx_ratelimit_limiter_t *limiter,
+    ngx_uint_t test, ngx_log_t *log);
+
+/* sync_redis.c */
 
 /*
- * In a thread, before a put without Redis. Returns NGX_OK; NGX_BUSY: the state
- * file has a version that this node has not, in *found; NGX_ERROR; or what
- * publish() of the store returns. Where that version is the expected one it is
- * the store's then.
+ * The script's operations; each returns a call of the control client, or NULL:
+ * memory is out. put gives Redis a record, if Redis has the expected version
+ * with that id.
  */
-ngx_int_t ngx_ratelimit_sync_file_check(ngx_ratelimit_limiter_t *limiter,
-    uint64_t expected, uint64_t *found, ngx_log_t *log);
-
-/*
- * In a thread: the record of a version of a state file that is ahead of this
- * node, on the heap. NGX_OK, NGX_DECLINED: there is none, or NGX_ERROR.
- */
-ngx_int_t ngx_ratelimit_sync_file_read(ngx_ratelimit_limiter_t *limiter,
-    uint64_t version, ngx_str_t *text, ngx_log_t *log);
-
-/* sync_call.c */
-
-/* Forgets all calls. */
-void ngx_ratelimit_sync_calls_end(ngx_ratelimit_sync_t *sync);
-
-/* sync_put.c */
-
-/*
- * Gives Redis a record, if Redis has the expected version with that id: a call
- * of the control client. NULL: memory is out.
- */
-ngx_ratelimit_redis_call_t *ngx_ratelimit_sync_put_send(
+ngx_ratelimit_redis_call_t *ngx_ratelimit_sync_ask_get(
+    ngx_ratelimit_sync_t *sync, uint64_t version, uint64_t id,
+    ngx_ratelimit_redis_control_handler_pt handler, void *data);
+ngx_ratelimit_redis_call_t *ngx_ratelimit_sync_ask_put(
     ngx_ratelimit_sync_t *sync, uint64_t expected, uint64_t expected_id,
     const ngx_ratelimit_store_entry_t *entry,
     ngx_ratelimit_redis_control_handler_pt handler, void *data);
+ngx_ratelimit_redis_call_t *ngx_ratelimit_sync_ask_list(
+    ngx_ratelimit_sync_t *sync,
+    ngx_ratelimit_redis_control_handler_pt handler, void *data);
+ngx_ratelimit_redis_call_t *ngx_ratelimit_sync_ask_version(
+    ngx_ratelimit_sync_t *sync, uint64_t version,
+    ngx_ratelimit_redis_control_handler_pt handler, void *data);
+ngx_ratelimit_redis_call_t *ngx_ratelimit_sync_ask_reset(
+    ngx_ratelimit_sync_t *sync,
+    ngx_ratelimit_redis_control_handler_pt handler, void *data);
 
 /*
- * In a thread: compares what Redis has with what this gateway has. Returns
- * NGX_DECLINED: that of Redis counts; NGX_OK: Redis has lost what it had, or
- * its last writes, and this gateway's record, compile->back, is put back; or
- * NGX_ERROR: memory is out.
+ * A number of an answer; a version and, behind it, an id. NGX_OK, or NGX_ERROR:
+ * they are not there.
  */
-ngx_int_t ngx_ratelimit_sync_compare(
-    ngx_ratelimit_sync_compile_t *compile);
+ngx_int_t ngx_ratelimit_sync_number(
+    const ngx_ratelimit_redis_control_result_t *result, ngx_uint_t i,
+    uint64_t *number);
+ngx_int_t ngx_ratelimit_sync_version(
+    const ngx_ratelimit_redis_control_result_t *result, ngx_uint_t i,
+    uint64_t *version, uint64_t *id);
 
-/* sync_text.c */
-
-/* A version or a count, and an id, of an answer: NGX_OK or NGX_ERROR. */
-ngx_int_t ngx_ratelimit_sync_number(const ngx_str_t *text, uint64_t *number);
-ngx_int_t ngx_ratelimit_sync_id(const ngx_str_t *text, uint64_t *id);
+/*
+ * What Redis says of resets: where it is another one than before, a counter was
+ * deleted somewhere, and what this gateway knows of denials may be wrong.
+ */
+void ngx_ratelimit_sync_resets(ngx_ratelimit_sync_t *sync, uint64_t resets);
 
 #endif /* NGX_RATELIMIT_SYNC_INT_H_INCLUDED */

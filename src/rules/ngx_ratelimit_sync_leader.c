@@ -1,66 +1,59 @@
 /*
- * What one worker of a node does for all: it asks Redis what the document is,
- * each few seconds and whenever it is told that there is something new, puts it
- * into the store, or puts the node's own back where Redis has lost it; and it
- * writes the state file.
+ * What one worker of a gateway does for all: it asks Redis what the document
+ * is, each few seconds and whenever Redis says that there is a new one, and puts
+ * it into the store; or it puts the gateway's own back if Redis has lost it.
  */
 
 #include "ngx_ratelimit_sync_int.h"
 
-#include "ngx_ratelimit_leases.h"
-#include "ngx_ratelimit_state.h"
-
-#define NGX_RATELIMIT_SYNC_POLL_MS    5000
-#define NGX_RATELIMIT_SYNC_JITTER_MS  500
-#define NGX_RATELIMIT_SYNC_AGAIN_MS   1000   /* after no answer */
+#define NGX_RATELIMIT_SYNC_POLL_MS     5000
+#define NGX_RATELIMIT_SYNC_AGAIN_MS    1000   /* after no answer */
 
 /*
  * An empty Redis gets what a state file has after this time, longer than two
  * polls: if a fleet lives that has lost its Redis' data, its rules are there by
  * then.
  */
-#define NGX_RATELIMIT_SYNC_EMPTY_MS   12000
+#define NGX_RATELIMIT_SYNC_EMPTY_MS    12000
 
-/* of the script's answer to "get", where it has a record: the last text */
+/* of the script's answer to "get", if it has a record: the last text */
 #define NGX_RATELIMIT_SYNC_GET_RECORD  3
-
-typedef struct {
-    ngx_ratelimit_sync_t        *sync;
-    ngx_ratelimit_store_t       *store;
-    ngx_log_t                   *log;
-    ngx_str_t                    file;
-    ngx_ratelimit_store_entry_t  entry;      /* all of it; on the heap */
-    uint64_t                     generation;
-    const char                  *why;        /* NULL: it is written */
-    ngx_err_t                    err;
-    unsigned                     alone:1;    /* no Redis */
-} ngx_ratelimit_sync_file_t;
 
 static void ngx_ratelimit_sync_lead(ngx_ratelimit_sync_t *sync);
 static void ngx_ratelimit_sync_leave(ngx_ratelimit_sync_t *sync);
 
-static void ngx_ratelimit_sync_told(void *data);
+static void ngx_ratelimit_sync_message(void *data);
 static void ngx_ratelimit_sync_poll_handler(ngx_event_t *ev);
 static void ngx_ratelimit_sync_poll(ngx_ratelimit_sync_t *sync);
 static void ngx_ratelimit_sync_poll_later(ngx_ratelimit_sync_t *sync,
     ngx_msec_t ms);
+static void ngx_ratelimit_sync_idle(ngx_ratelimit_sync_t *sync);
 static void ngx_ratelimit_sync_answer(void *data,
     const ngx_ratelimit_redis_control_result_t *result);
 static void ngx_ratelimit_sync_no_answer(ngx_ratelimit_sync_t *sync,
     ngx_ratelimit_redis_status_e status);
+static ngx_uint_t ngx_ratelimit_sync_same(ngx_ratelimit_sync_t *sync,
+    uint64_t version, uint64_t id);
 static ngx_uint_t ngx_ratelimit_sync_may_return(ngx_ratelimit_sync_t *sync,
     uint64_t found);
-static void ngx_ratelimit_sync_pull(ngx_ratelimit_sync_t *sync,
-    uint64_t version, uint64_t id, ngx_str_t *record, uint64_t current);
-static void ngx_ratelimit_sync_pull_work(void *data);
-static void ngx_ratelimit_sync_pulled(ngx_ratelimit_sync_compile_t *compile);
-static void ngx_ratelimit_sync_put_back(
-    ngx_ratelimit_sync_compile_t *compile);
-static void ngx_ratelimit_sync_put_back_answer(void *data,
-    const ngx_ratelimit_redis_control_result_t *result);
 
-static void ngx_ratelimit_sync_save_work(void *data);
-static void ngx_ratelimit_sync_save_done(void *data, ngx_uint_t cancelled);
+static void ngx_ratelimit_sync_compare(ngx_ratelimit_sync_t *sync,
+    uint64_t version, uint64_t id, ngx_str_t *record);
+static void ngx_ratelimit_sync_compare_work(void *data);
+static ngx_int_t ngx_ratelimit_sync_find_newer(
+    ngx_ratelimit_sync_compile_t *compile);
+static ngx_uint_t ngx_ratelimit_sync_related(
+    ngx_ratelimit_sync_compile_t *compile,
+    const ngx_ratelimit_store_entry_t *own);
+static uint64_t ngx_ratelimit_sync_lineage(
+    ngx_ratelimit_sync_compile_t *compile, const ngx_str_t *text);
+static void ngx_ratelimit_sync_compare_done(void *data,
+    ngx_uint_t cancelled);
+static void ngx_ratelimit_sync_compared(
+    ngx_ratelimit_sync_compile_t *compile);
+static void ngx_ratelimit_sync_return(ngx_ratelimit_sync_compile_t *compile);
+static void ngx_ratelimit_sync_return_answer(void *data,
+    const ngx_ratelimit_redis_control_result_t *result);
 
 
 void
@@ -78,12 +71,12 @@ ngx_ratelimit_sync_leader_end(ngx_ratelimit_sync_t *sync)
 {
     /* threads have ended by now: no file is being written any more */
 
-    if (sync->written) {
-        ngx_ratelimit_job_cancel(sync->written);
-        sync->written = NULL;
+    if (sync->file) {
+        ngx_ratelimit_job_cancel(sync->file);
+        sync->file = NULL;
     }
 
-    if (sync->leading) {
+    if (sync->leader != NGX_RATELIMIT_SYNC_FOLLOWS) {
         ngx_ratelimit_sync_leave(sync);
     }
 }
@@ -91,18 +84,24 @@ ngx_ratelimit_sync_leader_end(ngx_ratelimit_sync_t *sync)
 
 /* Takes the place of one who has died; a worker that drains leads no more. */
 void
-ngx_ratelimit_sync_elect(ngx_ratelimit_sync_t *sync)
+ngx_ratelimit_sync_leader_look(ngx_ratelimit_sync_t *sync)
 {
     if (ngx_exiting) {
-        if (sync->leading) {
+        if (sync->leader != NGX_RATELIMIT_SYNC_FOLLOWS) {
             ngx_ratelimit_sync_leave(sync);
         }
 
         return;
     }
 
-    if (!sync->leading && ngx_ratelimit_store_lead(sync->limiter->store)) {
+    if (sync->leader == NGX_RATELIMIT_SYNC_FOLLOWS
+        && ngx_ratelimit_store_lead(sync->limiter->store))
+    {
         ngx_ratelimit_sync_lead(sync);
+    }
+
+    if (sync->leader != NGX_RATELIMIT_SYNC_FOLLOWS) {
+        ngx_ratelimit_sync_save_look(sync);
     }
 }
 
@@ -110,17 +109,14 @@ ngx_ratelimit_sync_elect(ngx_ratelimit_sync_t *sync)
 static void
 ngx_ratelimit_sync_lead(ngx_ratelimit_sync_t *sync)
 {
-    sync->leading = 1;
+    sync->leader = NGX_RATELIMIT_SYNC_IDLE;
     sync->refused_version = 0;
 
     ngx_log_error(NGX_LOG_INFO, sync->log, 0,
                   "ratelimit zone \"%V\": this worker follows the rules for "
                   "this node", &sync->limiter->zone.name);
 
-    /* the leader of the configuration before may have written another file */
-
-    ngx_ratelimit_store_set_file(sync->limiter->store, &sync->limiter->state);
-    ngx_ratelimit_sync_save(sync);
+    ngx_ratelimit_sync_save_begin(sync);
 
     if (sync->control == NULL) {
         return;
@@ -130,18 +126,23 @@ ngx_ratelimit_sync_lead(ngx_ratelimit_sync_t *sync)
 
     (void) ngx_ratelimit_redis_control_listen(sync->control,
                                               &sync->limiter->zone.name,
-                                              ngx_ratelimit_sync_told, sync);
+                                              ngx_ratelimit_sync_message,
+                                              sync);
     ngx_ratelimit_sync_poll(sync);
 }
 
 
 /*
- * While a thread writes the state file nobody else may: who leads then stays
- * the leader until that is done, and is asked again.
+ * While a thread writes the state file nobody else may: the worker stays the
+ * leader until that is done, and then leaves.
  */
 static void
 ngx_ratelimit_sync_leave(ngx_ratelimit_sync_t *sync)
 {
+    sync->leader = NGX_RATELIMIT_SYNC_LEAVES;
+    sync->waiting = 0;
+    sync->again = 0;
+
     if (sync->poll.timer_set) {
         ngx_del_timer(&sync->poll);
     }
@@ -151,27 +152,27 @@ ngx_ratelimit_sync_leave(ngx_ratelimit_sync_t *sync)
         sync->asked = NULL;
     }
 
-    if (sync->pulled) {
-        ngx_ratelimit_job_cancel(sync->pulled);
-        sync->pulled = NULL;
+    if (sync->compares) {
+        ngx_ratelimit_job_cancel(sync->compares);
+        sync->compares = NULL;
     }
 
     if (sync->control) {
         ngx_ratelimit_redis_control_unlisten(sync->control);
     }
 
-    if (sync->written) {
+    if (ngx_ratelimit_sync_save_end(sync) == NGX_AGAIN) {
         return;
     }
 
-    sync->leading = 0;
+    sync->leader = NGX_RATELIMIT_SYNC_FOLLOWS;
     ngx_ratelimit_store_leave(sync->limiter->store);
 }
 
 
-/* There is something new, or it was not heard what is. */
+/* There is a new document, or a message may have been lost. */
 static void
-ngx_ratelimit_sync_told(void *data)
+ngx_ratelimit_sync_message(void *data)
 {
     ngx_ratelimit_sync_poll(data);
 }
@@ -184,19 +185,17 @@ ngx_ratelimit_sync_poll_handler(ngx_event_t *ev)
 }
 
 
-/* One question at a time: what is told meanwhile is asked behind it. */
+/* One question at a time: a message that comes meanwhile is asked behind it. */
 static void
 ngx_ratelimit_sync_poll(ngx_ratelimit_sync_t *sync)
 {
-    u_char      text[2][NGX_INT64_LEN];
-    uint64_t    version, id;
-    ngx_str_t   args[3];
+    uint64_t  version, id;
 
-    if (!sync->leading || sync->control == NULL || ngx_exiting) {
+    if (sync->control == NULL || ngx_exiting) {
         return;
     }
 
-    if (sync->asked || sync->pulled) {
+    if (sync->leader != NGX_RATELIMIT_SYNC_IDLE) {
         sync->again = 1;
         return;
     }
@@ -213,32 +212,39 @@ ngx_ratelimit_sync_poll(ngx_ratelimit_sync_t *sync)
         ngx_ratelimit_store_version(sync->limiter->store, &version, &id);
     }
 
-    ngx_str_set(&args[0], "get");
-    args[1].data = text[0];
-    args[1].len = ngx_sprintf(text[0], "%uL", version) - text[0];
-    args[2].data = text[1];
-    args[2].len = ngx_sprintf(text[1], "%016xL", id) - text[1];
-
-    sync->asked = ngx_ratelimit_redis_control_rules(sync->control,
-                                              &sync->limiter->zone.name,
-                                              args, 3,
-                                              ngx_ratelimit_sync_answer,
-                                              sync);
+    sync->asked = ngx_ratelimit_sync_ask_get(sync, version, id,
+                                             ngx_ratelimit_sync_answer, sync);
+    if (sync->asked) {
+        sync->leader = NGX_RATELIMIT_SYNC_ASKS;
+    }
 
     ngx_ratelimit_sync_poll_later(sync, NGX_RATELIMIT_SYNC_POLL_MS);
 }
 
 
+/* A tenth earlier at most, so that gateways do not ask at once. */
 static void
 ngx_ratelimit_sync_poll_later(ngx_ratelimit_sync_t *sync, ngx_msec_t ms)
 {
-    if (sync->leading && !ngx_exiting) {
+    if (!ngx_exiting) {
         ngx_add_timer(&sync->poll, ms - ms * (ngx_random() % 10) / 100);
     }
 }
 
 
-/* {version, id, resets}, and the record where it is another one. */
+/* What was under way has ended. */
+static void
+ngx_ratelimit_sync_idle(ngx_ratelimit_sync_t *sync)
+{
+    sync->leader = NGX_RATELIMIT_SYNC_IDLE;
+
+    if (sync->again) {
+        ngx_ratelimit_sync_poll(sync);
+    }
+}
+
+
+/* {version, id, resets}, and the record if it is another one. */
 static void
 ngx_ratelimit_sync_answer(void *data,
     const ngx_ratelimit_redis_control_result_t *result)
@@ -254,10 +260,8 @@ ngx_ratelimit_sync_answer(void *data,
         return;
     }
 
-    if (result->n < 3
-        || ngx_ratelimit_sync_number(&result->texts[0], &version) != NGX_OK
-        || ngx_ratelimit_sync_id(&result->texts[1], &id) != NGX_OK
-        || ngx_ratelimit_sync_number(&result->texts[2], &resets) != NGX_OK)
+    if (ngx_ratelimit_sync_version(result, 0, &version, &id) != NGX_OK
+        || ngx_ratelimit_sync_number(result, 2, &resets) != NGX_OK)
     {
         ngx_ratelimit_sync_no_answer(sync, NGX_RATELIMIT_REDIS_PROTOCOL);
         return;
@@ -279,49 +283,28 @@ ngx_ratelimit_sync_answer(void *data,
         sync->waiting = 0;
     }
 
-    if (version == own && id == own_id) {
-
-        /* one that the workers do not use is another matter */
-
-        if (sync->refused_version) {
-            sync->refused_version = 0;
-            sync->limiter->store->refused = 0;
-        }
-
-        if (version) {
-            sync->limiter->store->joined = 1;
-        }
-
-    } else if (version && version == sync->refused_version
-               && id == sync->refused_id)
+    if (ngx_ratelimit_sync_same(sync, version, id)
+        || (version < own && !ngx_ratelimit_sync_may_return(sync, version)))
     {
-        /* it is still there, and still not to be used */
-
-    } else if (version < own && !ngx_ratelimit_sync_may_return(sync, version))
-    {
-        /* it is asked again soon */
+        ngx_ratelimit_sync_idle(sync);
 
     } else if (version && result->n <= NGX_RATELIMIT_SYNC_GET_RECORD) {
 
         /* not the one that was asked for: the store has changed */
 
         ngx_ratelimit_sync_poll_later(sync, NGX_RATELIMIT_SYNC_AGAIN_MS);
+        ngx_ratelimit_sync_idle(sync);
 
     } else {
-        ngx_ratelimit_sync_pull(sync, version, id,
-                                version
-                                ? &result->texts[NGX_RATELIMIT_SYNC_GET_RECORD]
-                                : NULL,
-                                own);
-    }
-
-    if (sync->again) {
-        ngx_ratelimit_sync_poll(sync);
+        ngx_ratelimit_sync_compare(sync, version, id,
+                                   version
+                                   ? &result->texts[NGX_RATELIMIT_SYNC_GET_RECORD]
+                                   : NULL);
     }
 }
 
 
-/* Not one word for each question: what lasts is said once a minute. */
+/* Repeats are limited: what lasts is logged once a minute. */
 static void
 ngx_ratelimit_sync_no_answer(ngx_ratelimit_sync_t *sync,
     ngx_ratelimit_redis_status_e status)
@@ -337,6 +320,38 @@ ngx_ratelimit_sync_no_answer(ngx_ratelimit_sync_t *sync,
 
     sync->again = 0;
     ngx_ratelimit_sync_poll_later(sync, NGX_RATELIMIT_SYNC_AGAIN_MS);
+    ngx_ratelimit_sync_idle(sync);
+}
+
+
+/* Whether Redis has what the store has, or what was refused before. */
+static ngx_uint_t
+ngx_ratelimit_sync_same(ngx_ratelimit_sync_t *sync, uint64_t version,
+    uint64_t id)
+{
+    uint64_t                own, own_id;
+    ngx_ratelimit_store_t  *store;
+
+    store = sync->limiter->store;
+    ngx_ratelimit_store_version(store, &own, &own_id);
+
+    if (version != own || id != own_id) {
+        return version && version == sync->refused_version
+               && id == sync->refused_id;
+    }
+
+    /* one that the workers do not use is another matter */
+
+    if (sync->refused_version) {
+        sync->refused_version = 0;
+        store->refused = 0;
+    }
+
+    if (version) {
+        store->joined = 1;
+    }
+
+    return 1;
 }
 
 
@@ -350,9 +365,7 @@ ngx_ratelimit_sync_may_return(ngx_ratelimit_sync_t *sync, uint64_t found)
 {
     ngx_ratelimit_sync_poll_later(sync, NGX_RATELIMIT_SYNC_AGAIN_MS);
 
-    if (sync->returning.wait
-        && (ngx_msec_int_t) (ngx_current_msec - sync->returning.after) < 0)
-    {
+    if (!ngx_ratelimit_sync_may_retry(&sync->returning)) {
         return 0;
     }
 
@@ -369,69 +382,57 @@ ngx_ratelimit_sync_may_return(ngx_ratelimit_sync_t *sync, uint64_t found)
 }
 
 
-void
-ngx_ratelimit_sync_resets(ngx_ratelimit_sync_t *sync, uint64_t resets)
-{
-    if (sync->limiter->store->resets == resets) {
-        return;
-    }
-
-    sync->limiter->store->resets = resets;
-
-    if (sync->limiter->zone.leases) {
-        ngx_ratelimit_leases_forget(sync->limiter->zone.leases,
-                                    (uint64_t) ngx_current_msec * 1000);
-    }
-}
-
-
 /*
  * A record of Redis goes into the store when it was seen to compile: a worker
  * that starts later, maybe without Redis, finds no other there.
  */
 static void
-ngx_ratelimit_sync_pull(ngx_ratelimit_sync_t *sync, uint64_t version,
-    uint64_t id, ngx_str_t *record, uint64_t current)
+ngx_ratelimit_sync_compare(ngx_ratelimit_sync_t *sync, uint64_t version,
+    uint64_t id, ngx_str_t *record)
 {
+    uint64_t                       own_id;
     ngx_ratelimit_sync_compile_t  *compile;
 
     compile = ngx_ratelimit_sync_compile_new(sync);
-    if (compile == NULL) {
-        ngx_ratelimit_sync_poll_later(sync, NGX_RATELIMIT_SYNC_AGAIN_MS);
-        return;
-    }
 
-    compile->current = current;
-    compile->entry.version = version;
-    compile->entry.id = id;
+    if (compile) {
+        ngx_ratelimit_store_version(sync->limiter->store, &compile->current,
+                                    &own_id);
+        compile->entry.version = version;
+        compile->entry.id = id;
 
-    if (record) {
-        compile->entry.text = *record;
-        ngx_str_null(record);
-    }
+        if (record) {
+            compile->entry.text = *record;
+            ngx_str_null(record);
+        }
 
-    sync->pulled = ngx_ratelimit_job_start(ngx_ratelimit_sync_pull_work,
-                                           ngx_ratelimit_sync_pull_done,
-                                           compile, sync->log);
-    if (sync->pulled == NULL) {
+        sync->compares = ngx_ratelimit_job_start(ngx_ratelimit_sync_compare_work,
+                                              ngx_ratelimit_sync_compare_done,
+                                              compile, sync->log);
+        if (sync->compares) {
+            sync->leader = NGX_RATELIMIT_SYNC_COMPARES;
+            return;
+        }
+
         ngx_ratelimit_sync_compile_free(compile);
-        ngx_ratelimit_sync_poll_later(sync, NGX_RATELIMIT_SYNC_AGAIN_MS);
     }
+
+    ngx_ratelimit_sync_poll_later(sync, NGX_RATELIMIT_SYNC_AGAIN_MS);
+    ngx_ratelimit_sync_idle(sync);
 }
 
 
 /* In a thread. */
 static void
-ngx_ratelimit_sync_pull_work(void *data)
+ngx_ratelimit_sync_compare_work(void *data)
 {
     ngx_ratelimit_sync_compile_t *compile = data;
 
-    uint64_t                        found;
-    ngx_int_t                       rc;
-    ngx_ratelimit_store_t          *store;
+    uint64_t                       found;
+    ngx_int_t                      rc;
     ngx_ratelimit_blob_history_e   history;
 
-    rc = ngx_ratelimit_sync_compare(compile);
+    rc = ngx_ratelimit_sync_find_newer(compile);
 
     if (rc != NGX_DECLINED) {
         compile->failed = (rc == NGX_ERROR);
@@ -459,19 +460,96 @@ ngx_ratelimit_sync_pull_work(void *data)
         history = NGX_RATELIMIT_BLOB_ANEW;
     }
 
-    store = compile->limiter->store;
+    compile->published =
+        ngx_ratelimit_store_publish(compile->limiter->store, &compile->entry,
+                                    compile->current, 0, history, &found);
 
-    compile->published = ngx_ratelimit_store_publish(store, &compile->entry,
-                                                     compile->current, 0,
-                                                     history, &found);
-    if (compile->published == NGX_OK) {
-        compile->generation = ngx_ratelimit_store_generation(store);
+    if (compile->published != NGX_OK && compile->published != NGX_BUSY) {
+        compile->why = "the store has no room for it";
     }
 }
 
 
-void
-ngx_ratelimit_sync_pull_done(void *data, ngx_uint_t cancelled)
+/*
+ * In a thread: compares what Redis has with what this gateway has. Returns
+ * NGX_DECLINED: that of Redis counts; NGX_OK: Redis has lost what it had, or
+ * its last writes, and this gateway's record, compile->back, is put back; or
+ * NGX_ERROR: memory is out.
+ */
+static ngx_int_t
+ngx_ratelimit_sync_find_newer(ngx_ratelimit_sync_compile_t *compile)
+{
+    uint64_t                     generation;
+    ngx_int_t                    rc;
+    ngx_ratelimit_store_entry_t  own;
+
+    rc = ngx_ratelimit_store_read(compile->limiter->store, 0, &own,
+                                  &generation, compile->log);
+    if (rc != NGX_OK) {
+        return rc;
+    }
+
+    if (!ngx_ratelimit_sync_related(compile, &own)) {
+        compile->dropped = own.version;
+
+    } else if (own.version > compile->entry.version) {
+        compile->back = own;
+        return NGX_OK;
+    }
+
+    ngx_free(own.text.data);
+
+    return NGX_DECLINED;
+}
+
+
+/*
+ * Whether Redis' record is of the same fleet: what this gateway's own was made
+ * of, or of the same lineage. A record of a gateway before this one has none.
+ * That is no reason not to follow what Redis has, but none to undo it either.
+ */
+static ngx_uint_t
+ngx_ratelimit_sync_related(ngx_ratelimit_sync_compile_t *compile,
+    const ngx_ratelimit_store_entry_t *own)
+{
+    uint64_t  id, here, there;
+
+    if (compile->entry.version == 0
+        || (ngx_ratelimit_store_id(compile->limiter->store,
+                                   compile->entry.version, &id)
+            == NGX_OK
+            && id == compile->entry.id))
+    {
+        return 1;
+    }
+
+    here = ngx_ratelimit_sync_lineage(compile, &own->text);
+    there = ngx_ratelimit_sync_lineage(compile, &compile->entry.text);
+
+    if (here && there) {
+        return here == there;
+    }
+
+    return compile->entry.version >= own->version;
+}
+
+
+static uint64_t
+ngx_ratelimit_sync_lineage(ngx_ratelimit_sync_compile_t *compile,
+    const ngx_str_t *text)
+{
+    const char              *wrong;
+    ngx_ratelimit_record_t   record;
+
+    wrong = ngx_ratelimit_record_head(text, compile->pool, &record);
+
+    return (wrong && wrong != ngx_ratelimit_record_too_large) ? 0
+                                                              : record.lineage;
+}
+
+
+static void
+ngx_ratelimit_sync_compare_done(void *data, ngx_uint_t cancelled)
 {
     ngx_ratelimit_sync_compile_t *compile = data;
 
@@ -483,68 +561,52 @@ ngx_ratelimit_sync_pull_done(void *data, ngx_uint_t cancelled)
     }
 
     sync = compile->sync;
-    sync->pulled = NULL;
+    sync->compares = NULL;
 
     if (compile->back.text.data) {
-        ngx_ratelimit_sync_put_back(compile);
-        return;
-    }
-
-    if (compile->none) {
-        sync->polling.wait = 0;
-        ngx_ratelimit_sync_compile_free(compile);
-        return;
-    }
-
-    if (compile->failed) {
-        ngx_ratelimit_sync_compile_free(compile);
-
-        /* the state file: what could not be read of it is in the log */
-
-        if (sync->control == NULL) {
-            (void) ngx_ratelimit_sync_failed(&sync->polling);
-        }
-
-        ngx_ratelimit_sync_poll_later(sync, NGX_RATELIMIT_SYNC_AGAIN_MS);
-        return;
-    }
-
-    if (compile->why == NULL && compile->policy
-        && compile->published == NGX_OK)
-    {
-        sync->refused_version = 0;
-        sync->limiter->store->refused = 0;
-        sync->writing.wait = 0;
-        ngx_ratelimit_sync_pulled(compile);
-        ngx_ratelimit_sync_take(compile);
-
-    } else if (compile->why == NULL && compile->policy
-               && compile->published == NGX_BUSY)
-    {
-        sync->again = 1;
-        ngx_ratelimit_sync_compile_free(compile);
+        ngx_ratelimit_sync_return(compile);
 
     } else {
-        if (compile->why == NULL && compile->policy) {
-            compile->why = "the store has no room for it";
+        if (compile->failed) {
+            ngx_ratelimit_sync_poll_later(sync, NGX_RATELIMIT_SYNC_AGAIN_MS);
+
+        } else {
+            ngx_ratelimit_sync_compared(compile);
         }
 
-        sync->refused_version = compile->entry.version;
-        sync->refused_id = compile->entry.id;
-        ngx_ratelimit_sync_refused(compile);
-        ngx_ratelimit_sync_compile_free(compile);
+        ngx_ratelimit_sync_idle(sync);
     }
 
-    if (sync->again) {
-        ngx_ratelimit_sync_poll(sync);
-    }
+    ngx_ratelimit_sync_compile_free(compile);
 }
 
 
-/* An operator has brought two fleets together, or a file from another one. */
+/* The record of Redis is in the store, or refused. */
 static void
-ngx_ratelimit_sync_pulled(ngx_ratelimit_sync_compile_t *compile)
+ngx_ratelimit_sync_compared(ngx_ratelimit_sync_compile_t *compile)
 {
+    ngx_ratelimit_sync_t  *sync;
+
+    sync = compile->sync;
+
+    if (compile->why || compile->policy == NULL) {
+        sync->refused_version = compile->entry.version;
+        sync->refused_id = compile->entry.id;
+        ngx_ratelimit_sync_refused(compile);
+        return;
+    }
+
+    if (compile->published == NGX_BUSY) {
+        sync->again = 1;
+        return;
+    }
+
+    sync->refused_version = 0;
+    sync->limiter->store->refused = 0;
+    sync->saving.wait = 0;
+
+    /* an operator has joined two fleets, or brought a file of another one */
+
     if (compile->dropped) {
         ngx_log_error(NGX_LOG_WARN, compile->log, 0,
                       "ratelimit zone \"%V\": version %uL of its rules is "
@@ -552,45 +614,46 @@ ngx_ratelimit_sync_pulled(ngx_ratelimit_sync_compile_t *compile)
                       "which Redis has", &compile->limiter->zone.name,
                       compile->dropped, compile->entry.version);
     }
+
+    ngx_ratelimit_sync_wake(sync);
 }
 
 
 /* The highest version that a gateway of the fleet has becomes the fleet's. */
 static void
-ngx_ratelimit_sync_put_back(ngx_ratelimit_sync_compile_t *compile)
+ngx_ratelimit_sync_return(ngx_ratelimit_sync_compile_t *compile)
 {
     ngx_uint_t             first;
     ngx_ratelimit_sync_t  *sync;
 
     sync = compile->sync;
 
-    sync->asked = ngx_ratelimit_sync_put_send(sync, compile->entry.version,
-                                            compile->entry.id, &compile->back,
-                                            ngx_ratelimit_sync_put_back_answer,
-                                              sync);
-
-    if (sync->asked) {
-        first = (sync->returning.wait == 0);
-
-        if (ngx_ratelimit_sync_failed(&sync->returning) || first) {
-            ngx_log_error(NGX_LOG_NOTICE, sync->log, 0,
-                          "ratelimit zone \"%V\": Redis has version %uL of "
-                          "its rules, this gateway puts back version %uL",
-                          &sync->limiter->zone.name, compile->entry.version,
-                          compile->back.version);
-        }
-
-    } else if (sync->again) {
-        ngx_ratelimit_sync_poll(sync);
+    sync->asked = ngx_ratelimit_sync_ask_put(sync, compile->entry.version,
+                                             compile->entry.id,
+                                             &compile->back,
+                                             ngx_ratelimit_sync_return_answer,
+                                             sync);
+    if (sync->asked == NULL) {
+        ngx_ratelimit_sync_idle(sync);
+        return;
     }
 
-    ngx_ratelimit_sync_compile_free(compile);
+    sync->leader = NGX_RATELIMIT_SYNC_RETURNS;
+    first = (sync->returning.wait == 0);
+
+    if (ngx_ratelimit_sync_failed(&sync->returning) || first) {
+        ngx_log_error(NGX_LOG_NOTICE, sync->log, 0,
+                      "ratelimit zone \"%V\": Redis has version %uL of its "
+                      "rules, this gateway puts back version %uL",
+                      &sync->limiter->zone.name, compile->entry.version,
+                      compile->back.version);
+    }
 }
 
 
 /* {"1", version, id}; or what was there instead, which the next poll reads */
 static void
-ngx_ratelimit_sync_put_back_answer(void *data,
+ngx_ratelimit_sync_return_answer(void *data,
     const ngx_ratelimit_redis_control_result_t *result)
 {
     ngx_ratelimit_sync_t *sync = data;
@@ -602,132 +665,5 @@ ngx_ratelimit_sync_put_back_answer(void *data,
         return;
     }
 
-    if (sync->again) {
-        ngx_ratelimit_sync_poll(sync);
-    }
-}
-
-
-void
-ngx_ratelimit_sync_save(ngx_ratelimit_sync_t *sync)
-{
-    ngx_ratelimit_sync_file_t  *file;
-
-    if (!sync->leading || sync->written || sync->limiter->state.len == 0
-        || ngx_exiting)
-    {
-        return;
-    }
-
-    if (sync->limiter->store->written
-        == ngx_ratelimit_store_generation(sync->limiter->store))
-    {
-        return;
-    }
-
-    if (sync->writing.wait
-        && (ngx_msec_int_t) (ngx_current_msec - sync->writing.after) < 0)
-    {
-        return;
-    }
-
-    file = ngx_calloc(sizeof(ngx_ratelimit_sync_file_t), sync->log);
-
-    if (file) {
-        file->sync = sync;
-        file->store = sync->limiter->store;
-        file->log = sync->log;
-        file->file = sync->limiter->state;
-        file->alone = (sync->control == NULL);
-
-        sync->written = ngx_ratelimit_job_start(ngx_ratelimit_sync_save_work,
-                                                ngx_ratelimit_sync_save_done,
-                                                file, sync->log);
-        if (sync->written) {
-            return;
-        }
-
-        ngx_free(file);
-    }
-
-    (void) ngx_ratelimit_sync_failed(&sync->writing);
-}
-
-
-static void
-ngx_ratelimit_sync_save_work(void *data)
-{
-    ngx_ratelimit_sync_file_t *file = data;
-
-    if (ngx_ratelimit_store_read_all(file->store, &file->entry,
-                                     &file->generation, file->log)
-        != NGX_OK)
-    {
-        file->entry.text.data = NULL;
-        file->why = "reading the store";
-        file->err = NGX_ENOMEM;
-        return;
-    }
-
-    /* with Redis the highest version comes from there */
-
-    file->why = file->alone
-                ? ngx_ratelimit_state_replace(&file->file, &file->entry.text,
-                                              file->entry.version,
-                                              file->entry.id, file->log,
-                                              &file->err)
-                : ngx_ratelimit_state_write(&file->file, &file->entry.text,
-                                            &file->err);
-
-    ngx_free(file->entry.text.data);
-    file->entry.text.data = NULL;
-}
-
-
-static void
-ngx_ratelimit_sync_save_done(void *data, ngx_uint_t cancelled)
-{
-    ngx_ratelimit_sync_file_t *file = data;
-
-    ngx_ratelimit_sync_t  *sync;
-
-    if (cancelled) {
-        ngx_free(file);
-        return;
-    }
-
-    sync = file->sync;
-    sync->written = NULL;
-
-    if (file->why == NULL) {
-        sync->writing.wait = 0;
-        file->store->written = file->generation;
-        file->store->error = 0;
-
-    } else if (file->why == ngx_ratelimit_state_newer) {
-
-        /* that is taken over first */
-
-        (void) ngx_ratelimit_sync_failed(&sync->writing);
-        sync->looked = ngx_current_msec - NGX_RATELIMIT_SYNC_POLL_MS;
-
-    } else {
-        file->store->error = file->err ? file->err : NGX_EINVAL;
-
-        if (ngx_ratelimit_sync_failed(&sync->writing)) {
-            ngx_log_error(NGX_LOG_ERR, sync->log, file->err,
-                          "ratelimit zone \"%V\": the state file \"%V\" "
-                          "could not be written: %s failed",
-                          &sync->limiter->zone.name, &file->file, file->why);
-        }
-    }
-
-    ngx_free(file);
-
-    if (ngx_exiting) {
-        ngx_ratelimit_sync_leave(sync);
-        return;
-    }
-
-    ngx_ratelimit_sync_save(sync);
+    ngx_ratelimit_sync_idle(sync);
 }

@@ -38,6 +38,8 @@ typedef struct {
     _Atomic uint64_t      reachable;  /* its last question had an answer */
     _Atomic uint64_t      refused;    /* version that is not used; 0: none */
     _Atomic uint64_t      joined;     /* Redis once had this gateway's record */
+    _Atomic uint64_t      upgraded;   /* another nginx binary has taken over the
+                                         state file */
 } ngx_ratelimit_store_t;
 
 typedef struct {

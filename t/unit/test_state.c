@@ -64,7 +64,7 @@ rename(const char *from, const char *to)
 }
 
 
-/* another one is faster: who has the lock then has it on another file */
+/* another process is faster: the lock is then on a file of another name */
 static int          overtaken;
 
 
@@ -407,17 +407,7 @@ test_unreadable(void **state)
     assert_int_equal(log_level, NGX_LOG_EMERG);
     assert_true(there(""));
 
-    /* it may be good, which is no more than not known */
-    assert_int_equal(ngx_ratelimit_state_peek(&file, pool, &text,
-                                              &log_nowhere),
-                     NGX_ERROR);
-    assert_true(ngx_ratelimit_state_good(&file, &log_nowhere));
     assert_int_equal(rmdir(name("")), 0);
-
-    assert_int_equal(ngx_ratelimit_state_peek(&file, pool, &text,
-                                              &log_nowhere),
-                     NGX_DECLINED);
-    assert_false(ngx_ratelimit_state_good(&file, &log_nowhere));
 
     assert_int_equal(mkfifo(name(""), 0700), 0);
     assert_int_equal(ngx_ratelimit_state_read(&file, pool, 0, &text,
@@ -575,15 +565,17 @@ test_rename(void **state)
     link_errno = EPERM;
     write_version(1);
 
-    /* and back, when then the new file is gone */
+    /* then the old one is all there is, until the next one is written */
     rename_errno = EIO;
     assert_string_equal(ngx_ratelimit_state_write(&file, &text, &err),
                         "rename()");
     assert_int_equal(err, EIO);
-    logged = 0;
+    assert_false(there(""));
     assert_int_equal(read_version(), 1);
-    assert_int_equal(logged, 0);
     link_errno = 0;
+    rename_errno = 0;
+    write_version(1);
+    logged = 0;
 
     rename_errno = EIO;
     assert_string_equal(ngx_ratelimit_state_write(&file, &text, &err),
@@ -641,8 +633,13 @@ test_locked(void **state)
     path[file.len] = '\0';
     overtaken = 1;
     text = record(5, 500);
-    assert_null(ngx_ratelimit_state_write(&file, &text, &err));
+    assert_string_equal(ngx_ratelimit_state_write(&file, &text, &err),
+                        "flock()");
+    assert_int_equal(err, EAGAIN);
     assert_false(overtaken);
+    assert_true(there(".tmp"));
+    assert_int_equal(read_version(), 4);
+    write_version(5);
     assert_int_equal(read_version(), 5);
     assert_int_equal(unlink(name("")), 0);
     assert_int_equal(read_version(), 4);
@@ -762,57 +759,11 @@ test_two_writers(void **state)
 }
 
 
-/* Another writer's newer version stays; what is not whole does not. */
-static void
-test_replace(void **state)
-{
-    uint64_t    version, id;
-    ngx_err_t   err;
-    ngx_str_t   text;
-
-    (void) state;
-
-    assert_int_equal(ngx_ratelimit_state_newest(&file, &version, &id,
-                                                &log_nowhere),
-                     NGX_DECLINED);
-    write_version(5);
-    assert_int_equal(ngx_ratelimit_state_newest(&file, &version, &id,
-                                                &log_nowhere),
-                     NGX_OK);
-    assert_int_equal(version, 5);
-
-    text = record(4, 100);
-    assert_ptr_equal(ngx_ratelimit_state_replace(&file, &text, 4, id,
-                                                 &log_nowhere, &err),
-                     ngx_ratelimit_state_newer);
-    assert_ptr_equal(ngx_ratelimit_state_replace(&file, &text, 5, id + 1,
-                                                 &log_nowhere, &err),
-                     ngx_ratelimit_state_newer);
-    assert_int_equal(read_version(), 5);
-
-    /* the lock is given back */
-    write_version(5);
-
-    text = record(6, 100);
-    assert_null(ngx_ratelimit_state_replace(&file, &text, 6, 1, &log_nowhere,
-                                            &err));
-    assert_int_equal(read_version(), 6);
-
-    text = record(9, 100);
-    put("", text.data, text.len - 2);
-    text = record(7, 100);
-    assert_null(ngx_ratelimit_state_replace(&file, &text, 7, 1, &log_nowhere,
-                                            &err));
-    assert_int_equal(read_version(), 7);
-}
-
-
 int
 main(void)
 {
     const struct CMUnitTest  tests[] = {
         cmocka_unit_test_setup_teardown(test_write, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_replace, setup, teardown),
         cmocka_unit_test_setup_teardown(test_names, setup, teardown),
         cmocka_unit_test_setup_teardown(test_damaged, setup, teardown),
         cmocka_unit_test_setup_teardown(test_unreadable, setup, teardown),

@@ -1,6 +1,7 @@
 /*
  * The store of a zone in shared memory: declared while the configuration is
- * read, filled from the state file where it is new, before any worker runs.
+ * read, filled from the state file if it is new, before any worker runs; and
+ * when an upgrade of the binary was given up.
  */
 
 #include "ngx_ratelimit_sync_int.h"
@@ -12,10 +13,11 @@
 
 static ngx_int_t ngx_ratelimit_sync_init(ngx_shm_zone_t *shm_zone,
     void *data);
-static ngx_int_t ngx_ratelimit_sync_load(ngx_ratelimit_limiter_t *limiter,
-    ngx_pool_t *pool, ngx_log_t *log);
-static ngx_uint_t ngx_ratelimit_sync_publish_all(
-    ngx_ratelimit_limiter_t *limiter, ngx_str_t text, ngx_pool_t *pool);
+static ngx_int_t ngx_ratelimit_sync_load_in(
+    ngx_ratelimit_limiter_t *limiter, ngx_pool_t *pool, ngx_uint_t test,
+    ngx_log_t *log);
+static ngx_uint_t ngx_ratelimit_sync_publish_newer(
+    ngx_ratelimit_store_t *store, ngx_str_t text, ngx_pool_t *pool);
 
 
 ngx_int_t
@@ -64,8 +66,6 @@ static ngx_int_t
 ngx_ratelimit_sync_init(ngx_shm_zone_t *shm_zone, void *data)
 {
     size_t                    size;
-    ngx_int_t                 rc;
-    ngx_pool_t               *pool;
     ngx_slab_pool_t          *shpool;
     ngx_ratelimit_limiter_t  *limiter, *old;
 
@@ -102,12 +102,24 @@ ngx_ratelimit_sync_init(ngx_shm_zone_t *shm_zone, void *data)
         return NGX_OK;
     }
 
-    pool = ngx_create_pool(NGX_DEFAULT_POOL_SIZE, shm_zone->shm.log);
+    return ngx_ratelimit_sync_load(limiter, ngx_test_config,
+                                   shm_zone->shm.log);
+}
+
+
+ngx_int_t
+ngx_ratelimit_sync_load(ngx_ratelimit_limiter_t *limiter, ngx_uint_t test,
+    ngx_log_t *log)
+{
+    ngx_int_t    rc;
+    ngx_pool_t  *pool;
+
+    pool = ngx_create_pool(NGX_DEFAULT_POOL_SIZE, log);
     if (pool == NULL) {
         return NGX_ERROR;
     }
 
-    rc = ngx_ratelimit_sync_load(limiter, pool, shm_zone->shm.log);
+    rc = ngx_ratelimit_sync_load_in(limiter, pool, test, log);
 
     ngx_destroy_pool(pool);
 
@@ -117,30 +129,25 @@ ngx_ratelimit_sync_init(ngx_shm_zone_t *shm_zone, void *data)
 
 /*
  * A file that cannot be read is a mistake of the configuration, as any other
- * file of it; one that is not whole is none, and set aside.
+ * file of it. One that is not whole is set aside, and the leader writes it
+ * again.
  */
 static ngx_int_t
-ngx_ratelimit_sync_load(ngx_ratelimit_limiter_t *limiter, ngx_pool_t *pool,
-    ngx_log_t *log)
+ngx_ratelimit_sync_load_in(ngx_ratelimit_limiter_t *limiter, ngx_pool_t *pool,
+    ngx_uint_t test, ngx_log_t *log)
 {
     u_char           *name;
     uint64_t          version, id;
     ngx_str_t         text;
-    ngx_uint_t        n;
     ngx_file_info_t   info;
 
-    ngx_str_null(&text);
-
-    if (ngx_ratelimit_state_read(&limiter->state, pool, ngx_test_config,
-                                 &text, log)
+    if (ngx_ratelimit_state_read(&limiter->state, pool, test, &text, log)
         != NGX_OK)
     {
         return NGX_ERROR;
     }
 
-    n = ngx_ratelimit_sync_publish_all(limiter, text, pool);
-
-    if (n == 0) {
+    if (ngx_ratelimit_sync_publish_newer(limiter->store, text, pool) == 0) {
         return NGX_OK;
     }
 
@@ -150,8 +157,6 @@ ngx_ratelimit_sync_load(ngx_ratelimit_limiter_t *limiter, ngx_pool_t *pool,
                   "ratelimit zone \"%V\" begins with version %uL of its "
                   "rules, from \"%V\"",
                   &limiter->zone.name, version, &limiter->state);
-
-    /* where it was set aside the leader writes it again */
 
     name = ngx_pnalloc(pool, limiter->state.len + 1);
     if (name == NULL) {
@@ -170,22 +175,36 @@ ngx_ratelimit_sync_load(ngx_ratelimit_limiter_t *limiter, ngx_pool_t *pool,
 }
 
 
-/* Of records, the newest first. Returns how many there are now. */
+/*
+ * Of records, the newest first, those that are newer than the store's. What the
+ * store alone has of the same version was not saved, and is dropped. Returns
+ * how many were published.
+ */
 static ngx_uint_t
-ngx_ratelimit_sync_publish_all(ngx_ratelimit_limiter_t *limiter,
-    ngx_str_t text, ngx_pool_t *pool)
+ngx_ratelimit_sync_publish_newer(ngx_ratelimit_store_t *store, ngx_str_t text,
+    ngx_pool_t *pool)
 {
-    uint64_t                      found;
-    ngx_uint_t                    i, n, published;
+    uint64_t                      version, id;
+    ngx_uint_t                    n, published;
     ngx_ratelimit_record_t        record;
     ngx_ratelimit_store_entry_t   entries[NGX_RATELIMIT_STORE_HISTORY + 1];
 
+    ngx_ratelimit_blob_history_e  history;
+
+    ngx_ratelimit_store_version(store, &version, &id);
+    history = NGX_RATELIMIT_BLOB_KEEP;
+
     for (n = 0; n <= NGX_RATELIMIT_STORE_HISTORY && text.len; n++) {
 
-        if (ngx_ratelimit_record_read(&text, pool, &record) != NULL
-            || record.text.len == 0)
+        if (ngx_ratelimit_record_head(&text, pool, &record) != NULL
+            || record.document.data == NULL || record.version < version
+            || (record.version == version && record.id == id))
         {
             break;
+        }
+
+        if (record.version == version) {
+            history = NGX_RATELIMIT_BLOB_DROP;
         }
 
         entries[n].version = record.version;
@@ -198,15 +217,49 @@ ngx_ratelimit_sync_publish_all(ngx_ratelimit_limiter_t *limiter,
 
     published = 0;
 
-    for (i = n; i > 0; i--) {
-        if (ngx_ratelimit_store_publish(limiter->store, &entries[i - 1],
-                                        NGX_RATELIMIT_STORE_ANY, 0,
-                                        NGX_RATELIMIT_BLOB_KEEP, &found)
+    while (n--) {
+        if (ngx_ratelimit_store_publish(store, &entries[n],
+                                        NGX_RATELIMIT_STORE_ANY, 0, history,
+                                        &version)
             == NGX_OK)
         {
             published++;
+            history = NGX_RATELIMIT_BLOB_KEEP;
         }
     }
 
     return published;
+}
+
+
+/*
+ * nginx renames the file with the process id of a master that starts another
+ * binary, and back if that ends. One that another master has left names another
+ * process.
+ */
+ngx_uint_t
+ngx_ratelimit_sync_upgraded(void)
+{
+    u_char            text[NGX_INT64_LEN + 1];
+    ssize_t           n;
+    ngx_fd_t          fd;
+    ngx_core_conf_t  *ccf;
+
+    ccf = (ngx_core_conf_t *) ngx_get_conf(ngx_cycle->conf_ctx,
+                                           ngx_core_module);
+
+    fd = ngx_open_file(ccf->oldpid.data, NGX_FILE_RDONLY, NGX_FILE_OPEN, 0);
+
+    if (fd == NGX_INVALID_FILE) {
+        return 0;
+    }
+
+    n = ngx_read_fd(fd, text, sizeof(text));
+    (void) ngx_close_file(fd);
+
+    while (n > 0 && (text[n - 1] == LF || text[n - 1] == CR)) {
+        n--;
+    }
+
+    return n > 0 && ngx_atoi(text, n) == ngx_parent;
 }
