@@ -24,6 +24,13 @@ static ngx_conf_enum_t  ngx_http_ratelimit_phases[] = {
     { ngx_null_string, 0 }
 };
 
+static ngx_conf_enum_t  ngx_http_ratelimit_fail_modes[] = {
+    { ngx_string("open"), NGX_RATELIMIT_FAIL_OPEN },
+    { ngx_string("local"), NGX_RATELIMIT_FAIL_LOCAL },
+    { ngx_string("closed"), NGX_RATELIMIT_FAIL_CLOSED },
+    { ngx_null_string, 0 }
+};
+
 static ngx_conf_enum_t  ngx_http_ratelimit_responses[] = {
     { ngx_string("json"), NGX_HTTP_RATELIMIT_RESPONSE_JSON },
     { ngx_string("problem"), NGX_HTTP_RATELIMIT_RESPONSE_PROBLEM },
@@ -85,10 +92,10 @@ static ngx_command_t  ngx_http_ratelimit_commands[] = {
 
     { ngx_string("ratelimit_fail_mode"),
       NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
-      ngx_http_ratelimit_fail_mode,
+      ngx_http_ratelimit_set_enum,
       NGX_HTTP_LOC_CONF_OFFSET,
-      0,
-      NULL },
+      offsetof(ngx_http_ratelimit_loc_conf_t, fail_mode),
+      &ngx_http_ratelimit_fail_modes },
 
     { ngx_string("ratelimit_phase"),
       NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,

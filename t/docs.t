@@ -449,10 +449,10 @@ sub reference {
     same([$lines =~ /ngx_string\("(\w+)"\)/g],
          [$page =~ /^`(\w+) [^`=]*;`$/mg], 'lines of ratelimit_redis');
 
-    my ($parameters) = slurp("${http}_rule_conf.c")
-        =~ /ratelimit_parameters\[\] =\s*\{(.*?)^\};/ms;
+    my ($parameters) = slurp("src/rules/ngx_ratelimit_param.c")
+        =~ /ratelimit_params\[\] =\s*\{(.*?)^\};/ms;
 
-    my %parameters = map { $_ => 1 } $parameters =~ /\{ "(\w+=?)"/g;
+    my %parameters = map { $_ => 1 } $parameters =~ /\{ NGX_\w+, "(\w+=?)"/g;
     my @parameters = grep { $_ ne 'rule=' } keys %parameters;
     my $flags = join '|', grep { !/=$/ } @parameters;
 

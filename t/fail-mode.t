@@ -585,8 +585,8 @@ refuses('rate=1r/s fail_mode=local', '',
 refuses('rate=1r/s', 'ratelimit_rule x zone=z rate=1r/s fail_mode=open;',
         'rule "x" has "fail_mode=open", expected a zone with "redis="');
 refuses('redis=r rate=1r/s', 'ratelimit_fail_mode on;',
-        '"ratelimit_fail_mode" has an invalid "on", expected "open", "local" '
-        . 'or "closed"');
+        '"ratelimit_fail_mode" has an invalid "on", expected one of "open", '
+        . '"local", "closed"');
 refuses('redis=r rate=1r/s',
         'ratelimit_fail_mode open; ratelimit_fail_mode open;', 'is duplicate');
 refuses('redis=r rate=1r/s fail_mode=closed',
@@ -594,10 +594,10 @@ refuses('redis=r rate=1r/s fail_mode=closed',
         . 'fail_mode=local; ratelimit_fail_mode local;', undef);
 refuses('rate=1r/s', 'ratelimit_fail_mode closed;', undef);
 refuses('redis=r rate=1r/s emergency=1r/s fail_mode=local', '',
-        '"ratelimit_zone" "z" has "fail_mode=local" and "emergency=1r/s", '
+        '"ratelimit_zone" "z" has "fail_mode=local" beside "emergency=", '
         . 'expected "fail_mode=open"');
 refuses('redis=r rate=1r/s fail_mode=closed emergency=1r/s', '',
-        'has "fail_mode=closed" and "emergency=1r/s"');
+        'has "fail_mode=closed" beside "emergency="');
 refuses('redis=r rate=1r/s emergency=$arg_r', '',
         'has an invalid "emergency=$arg_r", expected a rate without variables');
 refuses('redis=r rate=1r/s emergency=5', '',

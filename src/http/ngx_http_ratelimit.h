@@ -12,6 +12,7 @@
 
 #include "ngx_ratelimit_check.h"
 #include "ngx_ratelimit_log_limit.h"
+#include "ngx_ratelimit_param.h"
 #include "ngx_ratelimit_subject.h"
 
 /* sets of headers: bits */
@@ -86,15 +87,10 @@ typedef struct {
 
 /* One "ratelimit_rule", or the rule of a "ratelimit_zone" itself. */
 typedef struct {
-    ngx_ratelimit_rule_t         rule;
+    ngx_ratelimit_draft_t        draft;     /* the rule, and what it says */
     ngx_http_ratelimit_values_t  values;
-    ngx_str_t                    zone;
     ngx_str_t                    shared;    /* as written, what is of use with
                                                Redis alone; empty: nothing */
-    ngx_str_t                    tiers;     /* "tiers=", as written */
-    ngx_http_ratelimit_zone_t   *own;       /* of "ratelimit_zone" alone */
-    ngx_uint_t                   seen;      /* bits of parameters read */
-    ngx_uint_t                   limits;    /* one of a rule was among them */
     ngx_http_ratelimit_place_t   place;
 } ngx_http_ratelimit_rule_t;
 
@@ -191,9 +187,8 @@ const char *ngx_http_ratelimit_values(void *data, ngx_ratelimit_rule_t *rule,
     ngx_uint_t *which);
 void ngx_http_ratelimit_above(ngx_conf_t *cf, ngx_http_ratelimit_zone_t *zone);
 
-/* match_conf.c: the bit of a method, 0: none has that name; all of them */
+/* rule_conf.c: the bit of a method; 0: none has that name */
 ngx_uint_t ngx_http_ratelimit_method(const u_char *name, size_t len);
-ngx_uint_t ngx_http_ratelimit_methods_all(void);
 
 /*
  * A value for the error log, written to out, of NGX_HTTP_RATELIMIT_QUOTE_BYTES:
@@ -239,7 +234,7 @@ ngx_int_t ngx_http_ratelimit_rule_enter(ngx_conf_t *cf,
     ngx_http_ratelimit_rule_t *rule);
 
 /*
- * match_conf.c: warns of a key without a variable, unless it is "all". Without
+ * Warns of a key without a variable, unless it is "all". Without
  * one all clients have one counter.
  */
 void ngx_http_ratelimit_key_warn(ngx_conf_t *cf, const char *directive,
@@ -292,18 +287,12 @@ void ngx_http_ratelimit_limit_tiers(ngx_http_ratelimit_loc_conf_t *conf);
 
 char *ngx_http_ratelimit_tier(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
-char *ngx_http_ratelimit_fail_mode(ngx_conf_t *cf, ngx_command_t *cmd,
-    void *conf);
 ngx_int_t ngx_http_ratelimit_resolve(ngx_conf_t *cf);
 ngx_http_ratelimit_zone_t *ngx_http_ratelimit_zone_by_name(
     ngx_http_ratelimit_main_conf_t *conf, ngx_str_t *name);
 
 ngx_uint_t ngx_http_ratelimit_equal(const ngx_str_t *one,
     const ngx_str_t *two);
-
-/* "open", "local", "closed"; NGX_RATELIMIT_FAIL_DEFAULT: none of them. */
-ngx_ratelimit_fail_mode_e ngx_http_ratelimit_fail_mode_parse(
-    const ngx_str_t *text);
 
 /* The value of "name=value", or NULL where text is another parameter. */
 ngx_str_t *ngx_http_ratelimit_parameter(ngx_str_t *text, const char *name,

@@ -113,8 +113,8 @@ ngx_http_ratelimit_limit_parameters(ngx_conf_t *cf,
         return NGX_ERROR;
     }
 
-    limit->zone = names.zone;
-    limit->rule_id = names.rule.id;
+    limit->zone = names.draft.zone;
+    limit->rule_id = names.draft.rule.id;
 
     if (limit->zone.len == 0) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
@@ -193,57 +193,6 @@ ngx_http_ratelimit_tier(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 }
 
 
-/* ratelimit_fail_mode open | local | closed */
-char *
-ngx_http_ratelimit_fail_mode(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
-{
-    ngx_http_ratelimit_loc_conf_t *rlcf = conf;
-
-    ngx_str_t  *value;
-
-    if (rlcf->fail_mode != NGX_CONF_UNSET_UINT) {
-        return "is duplicate";
-    }
-
-    value = cf->args->elts;
-    rlcf->fail_mode = ngx_http_ratelimit_fail_mode_parse(&value[1]);
-
-    if (rlcf->fail_mode != NGX_RATELIMIT_FAIL_DEFAULT) {
-        return NGX_CONF_OK;
-    }
-
-    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                       "\"ratelimit_fail_mode\" has an invalid \"%V\", "
-                       "expected \"open\", \"local\" or \"closed\"",
-                       &value[1]);
-
-    return NGX_CONF_ERROR;
-}
-
-
-ngx_ratelimit_fail_mode_e
-ngx_http_ratelimit_fail_mode_parse(const ngx_str_t *text)
-{
-    static const ngx_str_t  open = ngx_string("open");
-    static const ngx_str_t  local = ngx_string("local");
-    static const ngx_str_t  closed = ngx_string("closed");
-
-    if (ngx_http_ratelimit_equal(text, &open)) {
-        return NGX_RATELIMIT_FAIL_OPEN;
-    }
-
-    if (ngx_http_ratelimit_equal(text, &local)) {
-        return NGX_RATELIMIT_FAIL_LOCAL;
-    }
-
-    if (ngx_http_ratelimit_equal(text, &closed)) {
-        return NGX_RATELIMIT_FAIL_CLOSED;
-    }
-
-    return NGX_RATELIMIT_FAIL_DEFAULT;
-}
-
-
 ngx_int_t
 ngx_http_ratelimit_resolve(ngx_conf_t *cf)
 {
@@ -300,6 +249,7 @@ ngx_http_ratelimit_resolve_warn(ngx_conf_t *cf,
 {
     ngx_str_t                   *zone;
     ngx_uint_t                   i;
+    ngx_ratelimit_draft_t       *draft;
     ngx_http_ratelimit_rule_t  **rules;
     ngx_http_ratelimit_zone_t  **zones, *of;
 
@@ -319,12 +269,14 @@ ngx_http_ratelimit_resolve_warn(ngx_conf_t *cf,
     rules = conf->rules.elts;
 
     for (i = 0; i < conf->rules.nelts; i++) {
-        of = ngx_http_ratelimit_zone_by_name(conf, &rules[i]->zone);
+        draft = &rules[i]->draft;
+        of = ngx_http_ratelimit_zone_by_name(conf, &draft->zone);
 
         /* a document may give tiers to API keys */
 
         if (!of->used || of->tier || of->limiter.follows
-            || (rules[i]->rule.tier.len == 0 && rules[i]->tiers.len == 0))
+            || !(ngx_ratelimit_says(draft, TIER)
+                 || ngx_ratelimit_says(draft, TIERS)))
         {
             continue;
         }
@@ -332,12 +284,10 @@ ngx_http_ratelimit_resolve_warn(ngx_conf_t *cf,
         ngx_log_error(NGX_LOG_WARN, cf->log, 0,
                       "rule \"%V\" of zone \"%V\" has \"%s=%V\" without "
                       "effect, expected a \"ratelimit_tier\" where \"ratelimit "
-                      "zone=%V\" is in %V:%ui", &rules[i]->rule.id,
-                      &rules[i]->zone,
-                      rules[i]->rule.tier.len ? "tier" : "tiers",
-                      rules[i]->rule.tier.len ? &rules[i]->rule.tier
-                                              : &rules[i]->tiers,
-                      &rules[i]->zone, &rules[i]->place.file,
+                      "zone=%V\" is in %V:%ui", &draft->rule.id, &draft->zone,
+                      draft->rule.tier.len ? "tier" : "tiers",
+                      draft->rule.tier.len ? &draft->rule.tier : &draft->tiers,
+                      &draft->zone, &rules[i]->place.file,
                       rules[i]->place.line);
     }
 }
@@ -347,18 +297,20 @@ static ngx_int_t
 ngx_http_ratelimit_resolve_rule(ngx_conf_t *cf,
     ngx_http_ratelimit_main_conf_t *conf, ngx_http_ratelimit_rule_t *rule)
 {
+    ngx_ratelimit_draft_t       *draft;
     ngx_ratelimit_rule_t       **entry;
     ngx_http_ratelimit_hint_t    hint;
     ngx_http_ratelimit_rule_t   *first;
     ngx_http_ratelimit_zone_t   *zone;
 
-    zone = ngx_http_ratelimit_zone_by_name(conf, &rule->zone);
+    draft = &rule->draft;
+    zone = ngx_http_ratelimit_zone_by_name(conf, &draft->zone);
 
     if (zone == NULL) {
         ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
                       "\"ratelimit_rule\" \"%V\" has an unknown \"zone=%V\", "
-                      "%V in %V:%ui", &rule->rule.id, &rule->zone,
-                      ngx_http_ratelimit_hint_zones(&hint, conf, &rule->zone),
+                      "%V in %V:%ui", &draft->rule.id, &draft->zone,
+                      ngx_http_ratelimit_hint_zones(&hint, conf, &draft->zone),
                       &rule->place.file, rule->place.line);
         return NGX_ERROR;
     }
@@ -368,8 +320,9 @@ ngx_http_ratelimit_resolve_rule(ngx_conf_t *cf,
     if (first != rule) {
         ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
                       "zone \"%V\" has two rules \"%V\", first %sin %V:%ui, "
-                      "and again in %V:%ui", &rule->zone, &rule->rule.id,
-                      first->own ? "its own " : "",
+                      "and again in %V:%ui", &draft->zone, &draft->rule.id,
+                      (first->draft.in & NGX_RATELIMIT_IN_ZONE)
+                      ? "its own " : "",
                       &first->place.file, first->place.line,
                       &rule->place.file, rule->place.line);
         return NGX_ERROR;
@@ -378,13 +331,13 @@ ngx_http_ratelimit_resolve_rule(ngx_conf_t *cf,
     if (rule->shared.len && zone->redis.len == 0) {
         ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
                       "rule \"%V\" has \"%V\", expected a zone with "
-                      "\"redis=\" in %V:%ui", &rule->rule.id, &rule->shared,
+                      "\"redis=\" in %V:%ui", &draft->rule.id, &rule->shared,
                       &rule->place.file, rule->place.line);
         return NGX_ERROR;
     }
 
-    if (rule->rule.key.len == 0) {
-        rule->rule.key = zone->limiter.zone.key;
+    if (draft->rule.key.len == 0) {
+        draft->rule.key = zone->limiter.zone.key;
         rule->values.key = zone->key;
     }
 
@@ -393,7 +346,7 @@ ngx_http_ratelimit_resolve_rule(ngx_conf_t *cf,
         return NGX_ERROR;
     }
 
-    *entry = &rule->rule;
+    *entry = &draft->rule;
 
     return NGX_OK;
 }
@@ -407,8 +360,9 @@ ngx_http_ratelimit_rule_first(ngx_http_ratelimit_main_conf_t *conf,
     ngx_http_ratelimit_rule_t  **first;
 
     for (first = conf->rules.elts; *first != rule; first++) {
-        if (ngx_http_ratelimit_equal(&(*first)->zone, &rule->zone)
-            && ngx_http_ratelimit_equal(&(*first)->rule.id, &rule->rule.id))
+        if (ngx_http_ratelimit_equal(&(*first)->draft.zone, &rule->draft.zone)
+            && ngx_http_ratelimit_equal(&(*first)->draft.rule.id,
+                                        &rule->draft.rule.id))
         {
             break;
         }

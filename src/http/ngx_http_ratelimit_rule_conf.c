@@ -1,163 +1,67 @@
 /*
- * "ratelimit_rule": its parameters, most of which "ratelimit_zone" has too,
- * and which of them go together.
+ * "ratelimit_rule", and the parameters of "ratelimit_zone" and "ratelimit":
+ * rows of ngx_ratelimit_params.
  */
 
-#include "ngx_http_ratelimit_rule_conf.h"
+#include "ngx_http_ratelimit.h"
 
 #include "ngx_ratelimit_text.h"
 
-#define NGX_HTTP_RATELIMIT_OF(algorithm)  (1u << NGX_RATELIMIT_##algorithm)
-#define NGX_HTTP_RATELIMIT_OF_ANY         0x3f
-#define NGX_HTTP_RATELIMIT_OF_RATES                                           \
-    (NGX_HTTP_RATELIMIT_OF_ANY ^ NGX_HTTP_RATELIMIT_OF(CONCURRENCY))
-#define NGX_HTTP_RATELIMIT_OF_LEASES                                          \
-    (NGX_HTTP_RATELIMIT_OF_RATES ^ NGX_HTTP_RATELIMIT_OF(SLIDING_LOG))
-#define NGX_HTTP_RATELIMIT_OF_SHARDS                                          \
-    (NGX_HTTP_RATELIMIT_OF_LEASES ^ NGX_HTTP_RATELIMIT_OF(LEAKY_BUCKET))
-
-/* what a name of a parameter ends with, unless it is a flag */
-#define NGX_HTTP_RATELIMIT_HAS_VALUE      '='
-
-/* the directives that have a parameter: bits */
-#define NGX_HTTP_RATELIMIT_IN_LIMIT       0x01
-#define NGX_HTTP_RATELIMIT_IN_ZONE        0x02
-#define NGX_HTTP_RATELIMIT_IN_RULE        0x04
-#define NGX_HTTP_RATELIMIT_IN_BOTH                                            \
-    (NGX_HTTP_RATELIMIT_IN_ZONE|NGX_HTTP_RATELIMIT_IN_RULE)
-
+/* While the parameters of a rule are put together. */
 typedef struct {
-    const char                       *name;
-    ngx_http_ratelimit_parameter_pt   set;
-    ngx_uint_t                        in;         /* bits */
-    ngx_uint_t                        algorithms; /* bits: those that have it;
-                                                     0: none of a rule's */
-} ngx_http_ratelimit_parameter_t;
-
-/* Two parameters that exclude each other. */
-typedef struct {
-    const char  *one;
-    const char  *two;
-    const char  *expected;
-} ngx_http_ratelimit_exclusion_t;
+    ngx_conf_t   *cf;
+    const char   *directive;
+    ngx_uint_t    wrong;       /* a message was written: it is the only one */
+} ngx_http_ratelimit_rule_check_t;
 
 static ngx_uint_t ngx_http_ratelimit_directive(const char *name);
 static const char *ngx_http_ratelimit_directives(ngx_uint_t in);
-static const char *ngx_http_ratelimit_set_rule_zone(ngx_conf_t *cf,
-    ngx_str_t *value, ngx_http_ratelimit_rule_t *rule);
-static const char *ngx_http_ratelimit_set_rule_id(ngx_conf_t *cf,
-    ngx_str_t *value, ngx_http_ratelimit_rule_t *rule);
 static ngx_int_t ngx_http_ratelimit_rule_parameter(ngx_conf_t *cf,
     const char *directive, ngx_str_t *text, ngx_http_ratelimit_rule_t *rule);
 static void ngx_http_ratelimit_rule_unknown(ngx_conf_t *cf,
     const char *directive, ngx_str_t *text);
+static const char *ngx_http_ratelimit_rule_set(ngx_conf_t *cf,
+    const ngx_ratelimit_param_t *param, ngx_str_t *value,
+    ngx_ratelimit_draft_t *draft);
+static const char *ngx_http_ratelimit_rule_regex(ngx_conf_t *cf,
+    ngx_str_t *value, ngx_ratelimit_draft_t *draft);
+static const char *ngx_http_ratelimit_rule_api_keys(
+    const ngx_ratelimit_param_t *param, ngx_str_t *value,
+    ngx_ratelimit_draft_t *draft);
 static ngx_uint_t ngx_http_ratelimit_is_parameter(ngx_str_t *text,
-    const char *name, ngx_str_t *value);
+    const ngx_ratelimit_param_t *param, ngx_str_t *value);
 static ngx_str_t *ngx_http_ratelimit_argument(ngx_conf_t *cf,
-    const char *name);
-static ngx_int_t ngx_http_ratelimit_rule_combine(ngx_conf_t *cf,
+    const ngx_ratelimit_param_t *param);
+static void ngx_http_ratelimit_rule_wrong(ngx_ratelimit_draft_t *draft,
+    const ngx_ratelimit_param_t *param, const char *beside,
+    const char *expected);
+static ngx_int_t ngx_http_ratelimit_rule_values(ngx_conf_t *cf,
     const char *directive, ngx_http_ratelimit_rule_t *rule);
-static ngx_int_t ngx_http_ratelimit_rule_algorithm(ngx_conf_t *cf,
-    const char *directive, ngx_http_ratelimit_rule_t *rule);
-static const char *ngx_http_ratelimit_rule_expected(ngx_uint_t algorithms);
-static ngx_int_t ngx_http_ratelimit_rule_needs(ngx_conf_t *cf,
-    const char *directive, ngx_http_ratelimit_rule_t *rule);
-static ngx_int_t ngx_http_ratelimit_rule_make_limit(ngx_conf_t *cf,
-    const char *directive, ngx_ratelimit_rule_t *rule);
-static void ngx_http_ratelimit_rule_sync(ngx_conf_t *cf,
-    ngx_http_ratelimit_rule_t *rule);
+static ngx_int_t ngx_http_ratelimit_rule_value(ngx_conf_t *cf,
+    ngx_str_t *text, ngx_http_ratelimit_value_t **value);
 static ngx_int_t ngx_http_ratelimit_rule_tiers(ngx_conf_t *cf,
-    const char *directive, ngx_http_ratelimit_rule_t *rule);
-static ngx_int_t ngx_http_ratelimit_rule_shards(ngx_conf_t *cf,
-    const char *directive, ngx_ratelimit_rule_t *rule);
+    const char *directive, ngx_ratelimit_draft_t *draft);
+static const char *ngx_http_ratelimit_rule_tier(ngx_str_t *text,
+    const ngx_ratelimit_spec_t *base, ngx_array_t *tiers);
+static ngx_str_t ngx_http_ratelimit_next(u_char **p, u_char *last);
 
-static const ngx_http_ratelimit_parameter_t  ngx_http_ratelimit_parameters[] = {
-    { "zone=", ngx_http_ratelimit_set_rule_zone,
-      NGX_HTTP_RATELIMIT_IN_LIMIT|NGX_HTTP_RATELIMIT_IN_RULE, 0 },
-    { "rule=", ngx_http_ratelimit_set_rule_id, NGX_HTTP_RATELIMIT_IN_LIMIT, 0 },
-    { "zone=", ngx_http_ratelimit_set_zone, NGX_HTTP_RATELIMIT_IN_ZONE, 0 },
-    { "redis=", ngx_http_ratelimit_set_redis, NGX_HTTP_RATELIMIT_IN_ZONE, 0 },
-    { "state=", ngx_http_ratelimit_set_state, NGX_HTTP_RATELIMIT_IN_ZONE, 0 },
-    { "keys_in_clear=", ngx_http_ratelimit_set_clear,
-      NGX_HTTP_RATELIMIT_IN_ZONE, 0 },
-    { "algorithm=", ngx_http_ratelimit_set_algorithm,
-      NGX_HTTP_RATELIMIT_IN_BOTH,
-      NGX_HTTP_RATELIMIT_OF_ANY },
-    { "rate=", ngx_http_ratelimit_set_rate, NGX_HTTP_RATELIMIT_IN_BOTH,
-      NGX_HTTP_RATELIMIT_OF_RATES },
-    { "limit=", ngx_http_ratelimit_set_limit, NGX_HTTP_RATELIMIT_IN_BOTH,
-      NGX_HTTP_RATELIMIT_OF_ANY },
-    { "window=", ngx_http_ratelimit_set_window, NGX_HTTP_RATELIMIT_IN_BOTH,
-      NGX_HTTP_RATELIMIT_OF_RATES },
-    { "capacity=", ngx_http_ratelimit_set_capacity, NGX_HTTP_RATELIMIT_IN_BOTH,
-      NGX_HTTP_RATELIMIT_OF(TOKEN_BUCKET) },
-    { "burst=", ngx_http_ratelimit_set_burst, NGX_HTTP_RATELIMIT_IN_BOTH,
-      NGX_HTTP_RATELIMIT_OF(LEAKY_BUCKET) },
-    { "nodelay", ngx_http_ratelimit_set_nodelay, NGX_HTTP_RATELIMIT_IN_BOTH,
-      NGX_HTTP_RATELIMIT_OF(LEAKY_BUCKET) },
-    { "delay=", ngx_http_ratelimit_set_delay, NGX_HTTP_RATELIMIT_IN_BOTH,
-      NGX_HTTP_RATELIMIT_OF(LEAKY_BUCKET) },
-    { "sync=", ngx_http_ratelimit_set_sync, NGX_HTTP_RATELIMIT_IN_BOTH,
-      NGX_HTTP_RATELIMIT_OF_ANY },
-    { "shards=", ngx_http_ratelimit_set_shards, NGX_HTTP_RATELIMIT_IN_BOTH,
-      NGX_HTTP_RATELIMIT_OF_SHARDS },
-    { "fail_mode=", ngx_http_ratelimit_set_fail_mode,
-      NGX_HTTP_RATELIMIT_IN_BOTH,
-      NGX_HTTP_RATELIMIT_OF_ANY },
-    { "emergency=", ngx_http_ratelimit_set_emergency,
-      NGX_HTTP_RATELIMIT_IN_BOTH,
-      NGX_HTTP_RATELIMIT_OF_ANY },
-    { "dry_run", ngx_http_ratelimit_set_dry_run, NGX_HTTP_RATELIMIT_IN_BOTH,
-      NGX_HTTP_RATELIMIT_OF_ANY },
-    { "cost=", ngx_http_ratelimit_set_cost, NGX_HTTP_RATELIMIT_IN_BOTH,
-      NGX_HTTP_RATELIMIT_OF_RATES },
-    { "cost_header=", ngx_http_ratelimit_set_cost_header,
-      NGX_HTTP_RATELIMIT_IN_BOTH,
-      NGX_HTTP_RATELIMIT_OF_RATES },
-    { "count_status=", ngx_http_ratelimit_set_count_status,
-      NGX_HTTP_RATELIMIT_IN_BOTH,
-      NGX_HTTP_RATELIMIT_OF_RATES },
-    { "group=", ngx_http_ratelimit_set_group, NGX_HTTP_RATELIMIT_IN_BOTH,
-      NGX_HTTP_RATELIMIT_OF_ANY },
-    { "priority=", ngx_http_ratelimit_set_priority, NGX_HTTP_RATELIMIT_IN_BOTH,
-      NGX_HTTP_RATELIMIT_OF_ANY },
-    { "percent=", ngx_http_ratelimit_set_percent, NGX_HTTP_RATELIMIT_IN_BOTH,
-      NGX_HTTP_RATELIMIT_OF_ANY },
-    { "key=", ngx_http_ratelimit_set_key, NGX_HTTP_RATELIMIT_IN_RULE,
-      NGX_HTTP_RATELIMIT_OF_ANY },
-    { "match=", ngx_http_ratelimit_set_match, NGX_HTTP_RATELIMIT_IN_RULE,
-      NGX_HTTP_RATELIMIT_OF_ANY },
-    { "methods=", ngx_http_ratelimit_set_methods, NGX_HTTP_RATELIMIT_IN_RULE,
-      NGX_HTTP_RATELIMIT_OF_ANY },
-    { "tier=", ngx_http_ratelimit_set_rule_tier, NGX_HTTP_RATELIMIT_IN_RULE,
-      NGX_HTTP_RATELIMIT_OF_ANY },
-    { "host=", ngx_http_ratelimit_set_host, NGX_HTTP_RATELIMIT_IN_RULE,
-      NGX_HTTP_RATELIMIT_OF_ANY },
-    { "api_key=", ngx_http_ratelimit_set_rule_api_key,
-      NGX_HTTP_RATELIMIT_IN_RULE,
-      NGX_HTTP_RATELIMIT_OF_ANY },
-    { "tiers=", ngx_http_ratelimit_set_tiers, NGX_HTTP_RATELIMIT_IN_RULE,
-      NGX_HTTP_RATELIMIT_OF_ANY },
-    { NULL, NULL, 0, 0 }
-};
-
-static const ngx_http_ratelimit_exclusion_t  ngx_http_ratelimit_exclusions[] = {
-    { "rate=", "limit=", "one of them" },
-    { "rate=", "window=", "\"limit=<n>\" with the window" },
-    { "nodelay", "delay=", "one of them" },
-    { "count_status=", "cost_header=", "one of them" },
-    { "fail_mode=local", "emergency=", "\"fail_mode=open\"" },
-    { "fail_mode=closed", "emergency=", "\"fail_mode=open\"" },
-    { "sync=lease", "count_status=", "\"sync=strict\"" },
-    { "sync=async", "count_status=", "\"sync=strict\"" },
-    { "sync=async", "fail_mode=", "\"sync=lease\" or \"sync=strict\"" },
-    { "sync=async", "emergency=", "\"sync=lease\" or \"sync=strict\"" },
-    { "shards=", "count_status=", "one of them" },
-    { "shards=", "cost_header=", "one of them" },
-    { "shards=", "tiers=", "one of them" },
-    { "shards=", "fail_mode=local",
-      "\"fail_mode=open\" or \"fail_mode=closed\"" },
-    { NULL, NULL, NULL }
+static const ngx_conf_bitmask_t  ngx_http_ratelimit_methods[] = {
+    { ngx_string("GET"), NGX_HTTP_GET },
+    { ngx_string("HEAD"), NGX_HTTP_HEAD },
+    { ngx_string("POST"), NGX_HTTP_POST },
+    { ngx_string("PUT"), NGX_HTTP_PUT },
+    { ngx_string("DELETE"), NGX_HTTP_DELETE },
+    { ngx_string("PATCH"), NGX_HTTP_PATCH },
+    { ngx_string("OPTIONS"), NGX_HTTP_OPTIONS },
+    { ngx_string("MKCOL"), NGX_HTTP_MKCOL },
+    { ngx_string("COPY"), NGX_HTTP_COPY },
+    { ngx_string("MOVE"), NGX_HTTP_MOVE },
+    { ngx_string("PROPFIND"), NGX_HTTP_PROPFIND },
+    { ngx_string("PROPPATCH"), NGX_HTTP_PROPPATCH },
+    { ngx_string("LOCK"), NGX_HTTP_LOCK },
+    { ngx_string("UNLOCK"), NGX_HTTP_UNLOCK },
+    { ngx_string("TRACE"), NGX_HTTP_TRACE },
+    { ngx_null_string, 0 }
 };
 
 
@@ -173,19 +77,17 @@ ngx_http_ratelimit_rule(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     }
 
     value = cf->args->elts;
-    rule->rule.id = value[1];
 
-    if (ngx_http_ratelimit_rule_no_name(cf, "ratelimit_rule", "name")) {
-        return NGX_CONF_ERROR;
-    }
-
-    if (ngx_http_ratelimit_rule_parameters(cf, "ratelimit_rule", 2, rule)
-        != NGX_OK)
+    if (ngx_http_ratelimit_rule_no_name(cf, "ratelimit_rule", "name")
+        || ngx_http_ratelimit_rule_parameters(cf, "ratelimit_rule", 2, rule)
+           != NGX_OK)
     {
         return NGX_CONF_ERROR;
     }
 
-    if (rule->zone.len == 0) {
+    rule->draft.rule.id = value[1];
+
+    if (rule->draft.zone.len == 0) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                            "\"ratelimit_rule\" \"%V\" has no zone, "
                            "expected \"zone=<name>\"", &value[1]);
@@ -202,26 +104,6 @@ ngx_http_ratelimit_rule(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 }
 
 
-static const char *
-ngx_http_ratelimit_set_rule_zone(ngx_conf_t *cf, ngx_str_t *value,
-    ngx_http_ratelimit_rule_t *rule)
-{
-    rule->zone = *value;
-
-    return value->len ? NULL : "the name of a zone";
-}
-
-
-static const char *
-ngx_http_ratelimit_set_rule_id(ngx_conf_t *cf, ngx_str_t *value,
-    ngx_http_ratelimit_rule_t *rule)
-{
-    rule->rule.id = *value;
-
-    return value->len ? NULL : "the name of a rule";
-}
-
-
 ngx_int_t
 ngx_http_ratelimit_rule_parameters(ngx_conf_t *cf, const char *directive,
     ngx_uint_t first, ngx_http_ratelimit_rule_t *rule)
@@ -229,7 +111,16 @@ ngx_http_ratelimit_rule_parameters(ngx_conf_t *cf, const char *directive,
     ngx_str_t   *value;
     ngx_uint_t   i;
 
+    static const ngx_ratelimit_above_t  above = {
+        NULL, NULL, NULL, ngx_http_ratelimit_method
+    };
+
     value = cf->args->elts;
+
+    ngx_ratelimit_draft_init(&rule->draft,
+                             ngx_http_ratelimit_directive(directive), NULL,
+                             cf->pool);
+    rule->draft.above = &above;
 
     for (i = first; i < cf->args->nelts; i++) {
         if (ngx_http_ratelimit_rule_parameter(cf, directive, &value[i], rule)
@@ -243,43 +134,69 @@ ngx_http_ratelimit_rule_parameters(ngx_conf_t *cf, const char *directive,
 }
 
 
+static ngx_uint_t
+ngx_http_ratelimit_directive(const char *name)
+{
+    return (ngx_strcmp(name, "ratelimit_zone") == 0) ? NGX_RATELIMIT_IN_ZONE
+           : (ngx_strcmp(name, "ratelimit_rule") == 0) ? NGX_RATELIMIT_IN_RULE
+           : NGX_RATELIMIT_IN_LIMIT;
+}
+
+
+static const char *
+ngx_http_ratelimit_directives(ngx_uint_t in)
+{
+    switch (in & NGX_RATELIMIT_IN_CONF) {
+
+    case NGX_RATELIMIT_IN_LIMIT:
+        return "\"ratelimit\"";
+
+    case NGX_RATELIMIT_IN_ZONE:
+        return "\"ratelimit_zone\"";
+
+    case NGX_RATELIMIT_IN_RULE:
+        return "\"ratelimit_rule\"";
+
+    default:
+        return "\"ratelimit_zone\" and \"ratelimit_rule\"";
+    }
+}
+
+
 static ngx_int_t
 ngx_http_ratelimit_rule_parameter(ngx_conf_t *cf, const char *directive,
     ngx_str_t *text, ngx_http_ratelimit_rule_t *rule)
 {
-    ngx_str_t                              value;
-    ngx_uint_t                             bit;
-    const char                            *expected;
-    const ngx_http_ratelimit_parameter_t  *p;
+    ngx_str_t                     value;
+    const char                   *expected;
+    ngx_ratelimit_draft_t        *draft;
+    const ngx_ratelimit_param_t  *p;
 
-    bit = ngx_http_ratelimit_directive(directive);
+    draft = &rule->draft;
 
-    for (p = ngx_http_ratelimit_parameters; p->name; p++) {
-        if ((p->in & bit)
-            && ngx_http_ratelimit_is_parameter(text, p->name, &value))
+    for (p = ngx_ratelimit_params; p->id; p++) {
+        if ((p->in & draft->in)
+            && ngx_http_ratelimit_is_parameter(text, p, &value))
         {
             break;
         }
     }
 
-    if (p->name == NULL) {
+    if (p->id == NGX_RATELIMIT_PARAM_NONE) {
         ngx_http_ratelimit_rule_unknown(cf, directive, text);
         return NGX_ERROR;
     }
 
-    bit = (ngx_uint_t) 1 << (p - ngx_http_ratelimit_parameters);
-
-    if (rule->seen & bit) {
+    if (draft->says >> p->id & 1) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                            "\"%s\" has \"%V\", expected one \"%s\"",
-                           directive, text, p->name);
+                           directive, text, p->conf);
         return NGX_ERROR;
     }
 
-    rule->seen |= bit;
-    rule->limits |= (p->algorithms != 0);
+    draft->says |= (uint64_t) 1 << p->id;
 
-    expected = p->set(cf, &value, rule);
+    expected = ngx_http_ratelimit_rule_set(cf, p, &value, draft);
 
     if (expected == NULL) {
         return NGX_OK;
@@ -295,33 +212,187 @@ ngx_http_ratelimit_rule_parameter(ngx_conf_t *cf, const char *directive,
 }
 
 
-static ngx_uint_t
-ngx_http_ratelimit_directive(const char *name)
+/* It may be another directive's, or a name that is written wrongly. */
+static void
+ngx_http_ratelimit_rule_unknown(ngx_conf_t *cf, const char *directive,
+    ngx_str_t *text)
 {
-    return (ngx_strcmp(name, "ratelimit_zone") == 0)
-           ? NGX_HTTP_RATELIMIT_IN_ZONE
-           : (ngx_strcmp(name, "ratelimit_rule") == 0)
-           ? NGX_HTTP_RATELIMIT_IN_RULE : NGX_HTTP_RATELIMIT_IN_LIMIT;
+    ngx_str_t                     name, value;
+    ngx_uint_t                    in;
+    ngx_http_ratelimit_hint_t     hint;
+    const ngx_ratelimit_param_t  *p;
+
+    in = ngx_http_ratelimit_directive(directive);
+    ngx_http_ratelimit_hint_init(&hint, text);
+
+    for (p = ngx_ratelimit_params; p->id; p++) {
+
+        if (p->in & in) {
+            name.data = (u_char *) p->conf;
+            name.len = ngx_strlen(p->conf);
+            ngx_http_ratelimit_hint_add(&hint, &name);
+
+        } else if (ngx_http_ratelimit_is_parameter(text, p, &value)) {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                               "\"%s\" has \"%V\", but \"%s\" is a parameter "
+                               "of %s", directive, text, p->conf,
+                               ngx_http_ratelimit_directives(p->in));
+            return;
+        }
+    }
+
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                       "\"%s\" has an unknown parameter \"%V\", %V",
+                       directive, text,
+                       ngx_http_ratelimit_hint_text(&hint,
+                           (in == NGX_RATELIMIT_IN_LIMIT)
+                           ? "\"off\", or one each of " : "one each of "));
 }
 
 
+/* Returns NULL, or what was expected; "": the error is logged already. */
 static const char *
-ngx_http_ratelimit_directives(ngx_uint_t in)
+ngx_http_ratelimit_rule_set(ngx_conf_t *cf, const ngx_ratelimit_param_t *param,
+    ngx_str_t *value, ngx_ratelimit_draft_t *draft)
 {
-    switch (in) {
+    u_char      *p, *last;
+    ngx_str_t    text;
+    const char  *expected;
 
-    case NGX_HTTP_RATELIMIT_IN_LIMIT:
-        return "\"ratelimit\"";
-
-    case NGX_HTTP_RATELIMIT_IN_ZONE:
-        return "\"ratelimit_zone\"";
-
-    case NGX_HTTP_RATELIMIT_IN_RULE:
-        return "\"ratelimit_rule\"";
-
-    default:
-        return "\"ratelimit_zone\" and \"ratelimit_rule\"";
+    if (param->kind == NGX_RATELIMIT_A_FLAG) {
+        return ngx_ratelimit_param_number(draft, param, 1);
     }
+
+    if (param->id == NGX_RATELIMIT_PARAM_API_KEY) {
+        return ngx_http_ratelimit_rule_api_keys(param, value, draft);
+    }
+
+    if (!(param->flags & NGX_RATELIMIT_LIST)) {
+        expected = ngx_ratelimit_param_text(draft, param, value);
+
+        return (expected == NULL && draft->rule.regex_text.len)
+               ? ngx_http_ratelimit_rule_regex(cf, value, draft) : expected;
+    }
+
+    p = value->data;
+    last = p + value->len;
+
+    do {
+        text = ngx_http_ratelimit_next(&p, last);
+        expected = ngx_ratelimit_param_text(draft, param, &text);
+    } while (p && expected == NULL);
+
+    return expected;
+}
+
+
+/* It is compiled now, and not again with each document. */
+static const char *
+ngx_http_ratelimit_rule_regex(ngx_conf_t *cf, ngx_str_t *value,
+    ngx_ratelimit_draft_t *draft)
+{
+#if (NGX_PCRE)
+
+    ngx_int_t  rc;
+    ngx_str_t  wrong;
+    u_char     buf[NGX_MAX_CONF_ERRSTR];
+
+    wrong.data = buf;
+    wrong.len = sizeof(buf);
+
+    rc = ngx_ratelimit_rule_regex(&draft->rule, cf->pool, &wrong);
+
+    if (rc == NGX_OK) {
+        ngx_str_null(&draft->rule.regex_text);
+        return NULL;
+    }
+
+    if (rc == NGX_DECLINED) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"ratelimit_rule\" has an invalid \"match=%V\": "
+                           "%V", value, &wrong);
+    }
+
+    return "";
+
+#else
+
+    return "a path template: this nginx is built without PCRE";
+
+#endif
+}
+
+
+/* Globs, and digests among them. */
+static const char *
+ngx_http_ratelimit_rule_api_keys(const ngx_ratelimit_param_t *param,
+    ngx_str_t *value, ngx_ratelimit_draft_t *draft)
+{
+    void                       *memory;
+    u_char                     *p, *last, digest[NGX_RATELIMIT_MAP_KEY];
+    ngx_str_t                   text;
+    ngx_uint_t                  n, max;
+    ngx_ratelimit_keys_t       *keys;
+    ngx_ratelimit_glob_text_t  *globs;
+
+    if (ngx_ratelimit_variables_in(value)) {
+        return param->expected;
+    }
+
+    n = 0;
+    max = value->len / 2 + 1;
+
+    keys = ngx_pcalloc(draft->pool, sizeof(ngx_ratelimit_keys_t));
+    globs = ngx_palloc(draft->pool, max * sizeof(ngx_ratelimit_glob_text_t));
+
+    if (keys == NULL || globs == NULL) {
+        return "";
+    }
+
+    p = value->data;
+    last = p + value->len;
+
+    do {
+        text = ngx_http_ratelimit_next(&p, last);
+
+        if (ngx_ratelimit_glob_check(text.data, text.len)) {
+            return param->expected;
+        }
+
+        if (!ngx_ratelimit_policy_hashed(&text)) {
+            globs[n].data = text.data;
+            globs[n++].len = text.len;
+            continue;
+        }
+
+        if (keys->digests.entries == NULL) {
+            memory = ngx_palloc(draft->pool, ngx_ratelimit_map_bytes(max));
+            if (memory == NULL) {
+                return "";
+            }
+
+            ngx_ratelimit_map_init(&keys->digests, memory, max);
+        }
+
+        ngx_ratelimit_policy_digest(&text, digest);
+        (void) ngx_ratelimit_map_put(&keys->digests, digest, 0);
+
+    } while (p);
+
+    draft->rule.api_keys = keys;
+
+    if (n == 0) {
+        return NULL;
+    }
+
+    memory = ngx_palloc(draft->pool, ngx_ratelimit_globs_bytes(n));
+    if (memory == NULL) {
+        return "";
+    }
+
+    keys->globs = ngx_ratelimit_globs_init(memory, globs, n);
+
+    return NULL;
 }
 
 
@@ -329,17 +400,17 @@ ngx_uint_t
 ngx_http_ratelimit_rule_no_name(ngx_conf_t *cf, const char *directive,
     const char *what)
 {
-    ngx_str_t                             *text, value;
-    const ngx_http_ratelimit_parameter_t  *p;
+    ngx_str_t                    *text, value;
+    const ngx_ratelimit_param_t  *p;
 
     text = cf->args->elts;
 
-    for (p = ngx_http_ratelimit_parameters; p->name; p++) {
+    for (p = ngx_ratelimit_params; p->id; p++) {
 
         if ((p->in & ngx_http_ratelimit_directive(directive)) == 0
-            || ngx_strcmp(p->name, "key=") == 0
-            || p->name[ngx_strlen(p->name) - 1] != NGX_HTTP_RATELIMIT_HAS_VALUE
-            || !ngx_http_ratelimit_is_parameter(&text[1], p->name, &value))
+            || p->id == NGX_RATELIMIT_PARAM_KEY
+            || p->kind == NGX_RATELIMIT_A_FLAG
+            || !ngx_http_ratelimit_is_parameter(&text[1], p, &value))
         {
             continue;
         }
@@ -355,21 +426,18 @@ ngx_http_ratelimit_rule_no_name(ngx_conf_t *cf, const char *directive,
 
 
 static ngx_uint_t
-ngx_http_ratelimit_is_parameter(ngx_str_t *text, const char *name,
-    ngx_str_t *value)
+ngx_http_ratelimit_is_parameter(ngx_str_t *text,
+    const ngx_ratelimit_param_t *param, ngx_str_t *value)
 {
-    if (ngx_http_ratelimit_parameter(text, name, value) == NULL) {
-        return 0;
-    }
-
-    return value->len == 0
-           || name[ngx_strlen(name) - 1] == NGX_HTTP_RATELIMIT_HAS_VALUE;
+    return param->conf
+           && ngx_http_ratelimit_parameter(text, param->conf, value)
+           && (value->len == 0 || param->kind != NGX_RATELIMIT_A_FLAG);
 }
 
 
 /* That parameter as the directive has it, or NULL. */
 static ngx_str_t *
-ngx_http_ratelimit_argument(ngx_conf_t *cf, const char *name)
+ngx_http_ratelimit_argument(ngx_conf_t *cf, const ngx_ratelimit_param_t *param)
 {
     ngx_str_t   *text, value;
     ngx_uint_t   i;
@@ -377,7 +445,7 @@ ngx_http_ratelimit_argument(ngx_conf_t *cf, const char *name)
     text = cf->args->elts;
 
     for (i = 2; i < cf->args->nelts; i++) {
-        if (ngx_http_ratelimit_is_parameter(&text[i], name, &value)) {
+        if (ngx_http_ratelimit_is_parameter(&text[i], param, &value)) {
             return &text[i];
         }
     }
@@ -386,81 +454,58 @@ ngx_http_ratelimit_argument(ngx_conf_t *cf, const char *name)
 }
 
 
-/* It may be another directive's, or a name that is written wrongly. */
-static void
-ngx_http_ratelimit_rule_unknown(ngx_conf_t *cf, const char *directive,
-    ngx_str_t *text)
-{
-    ngx_str_t                              name, value;
-    ngx_uint_t                             bit;
-    ngx_http_ratelimit_hint_t              hint;
-    const ngx_http_ratelimit_parameter_t  *p;
-
-    bit = ngx_http_ratelimit_directive(directive);
-    ngx_http_ratelimit_hint_init(&hint, text);
-
-    for (p = ngx_http_ratelimit_parameters; p->name; p++) {
-
-        if (p->in & bit) {
-            name.data = (u_char *) p->name;
-            name.len = ngx_strlen(p->name);
-            ngx_http_ratelimit_hint_add(&hint, &name);
-
-        } else if (ngx_http_ratelimit_is_parameter(text, p->name, &value)) {
-            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                               "\"%s\" has \"%V\", but \"%s\" is a parameter "
-                               "of %s", directive, text, p->name,
-                               ngx_http_ratelimit_directives(p->in));
-            return;
-        }
-    }
-
-    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                       "\"%s\" has an unknown parameter \"%V\", %V",
-                       directive, text,
-                       ngx_http_ratelimit_hint_text(&hint,
-                           (bit == NGX_HTTP_RATELIMIT_IN_LIMIT)
-                           ? "\"off\", or one each of " : "one each of "));
-}
-
-
 ngx_int_t
 ngx_http_ratelimit_rule_enter(ngx_conf_t *cf, const char *directive,
     ngx_http_ratelimit_main_conf_t *conf, ngx_http_ratelimit_rule_t *rule)
 {
-    ngx_ratelimit_rule_t        *r;
-    ngx_http_ratelimit_rule_t  **entry;
+    ngx_str_t                         *text;
+    ngx_ratelimit_draft_t             *draft;
+    ngx_http_ratelimit_rule_t        **entry;
+    const ngx_ratelimit_param_t       *p;
+    ngx_http_ratelimit_rule_check_t    check;
 
-    r = &rule->rule;
+    draft = &rule->draft;
 
-    if (!ngx_ratelimit_name_valid(r->id.data, r->id.len)) {
+    if (!ngx_ratelimit_name_valid(draft->rule.id.data, draft->rule.id.len)) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                            "\"%s\" has an invalid name \"%V\", expected "
                            "1 to 64 of A-Z, a-z, 0-9, \"_\", \".\", \"-\"",
-                           directive, &r->id);
+                           directive, &draft->rule.id);
         return NGX_ERROR;
     }
 
-    if (ngx_http_ratelimit_rule_combine(cf, directive, rule) != NGX_OK) {
+    check.cf = cf;
+    check.directive = directive;
+    check.wrong = 0;
+
+    draft->wrong = ngx_http_ratelimit_rule_wrong;
+    draft->data = &check;
+
+    ngx_ratelimit_draft_combine(draft);
+
+    if (check.wrong
+        || ngx_ratelimit_draft_limit(draft) != NGX_OK
+        || ngx_http_ratelimit_rule_tiers(cf, directive, draft) != NGX_OK
+        || ngx_ratelimit_draft_split(draft) != NGX_OK
+        || ngx_http_ratelimit_rule_values(cf, directive, rule) != NGX_OK)
+    {
         return NGX_ERROR;
     }
 
-    if (r->dynamic_cost || ngx_http_ratelimit_argument(cf, "cost=") == NULL) {
-        r->cost = 1;
-    }
+    /* whether the zone has Redis is known when all is read */
 
-    if (r->emergency) {
-        r->fail_mode = NGX_RATELIMIT_FAIL_OPEN;
-    }
+    for (p = ngx_ratelimit_params; p->id && rule->shared.len == 0; p++) {
 
-    ngx_http_ratelimit_rule_sync(cf, rule);
+        text = (p->flags & NGX_RATELIMIT_SHARED)
+               ? ngx_http_ratelimit_argument(cf, p) : NULL;
 
-    if (r->percent == 0) {
-        r->percent = 100;
+        if (text) {
+            rule->shared = *text;
+        }
     }
 
     ngx_http_ratelimit_place(cf, &rule->place);
-    r->data = &rule->values;
+    draft->rule.data = &rule->values;
 
     entry = ngx_array_push(&conf->rules);
     if (entry == NULL) {
@@ -473,273 +518,235 @@ ngx_http_ratelimit_rule_enter(ngx_conf_t *cf, const char *directive,
 }
 
 
-/* Whether the parameters go together. */
-static ngx_int_t
-ngx_http_ratelimit_rule_combine(ngx_conf_t *cf, const char *directive,
-    ngx_http_ratelimit_rule_t *rule)
+/* draft->wrong() */
+static void
+ngx_http_ratelimit_rule_wrong(ngx_ratelimit_draft_t *draft,
+    const ngx_ratelimit_param_t *param, const char *beside,
+    const char *expected)
 {
-    ngx_str_t                             *one, *two;
-    const ngx_http_ratelimit_exclusion_t  *x;
+    ngx_http_ratelimit_rule_check_t *check = draft->data;
 
-    if (ngx_http_ratelimit_rule_algorithm(cf, directive, rule) != NGX_OK) {
-        return NGX_ERROR;
+    if (check->wrong) {
+        return;
     }
 
-    for (x = ngx_http_ratelimit_exclusions; x->one; x++) {
-        one = ngx_http_ratelimit_argument(cf, x->one);
-        two = ngx_http_ratelimit_argument(cf, x->two);
+    check->wrong = 1;
 
-        if (one && two) {
-            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                               "\"%s\" \"%V\" has \"%V\" and \"%V\", "
-                               "expected %s", directive, &rule->rule.id, one,
-                               two, x->expected);
+    if (param == NULL) {
+        ngx_conf_log_error(NGX_LOG_EMERG, check->cf, 0,
+                           "\"%s\" \"%V\" has no limit, expected %s",
+                           check->directive, &draft->rule.id, expected);
+        return;
+    }
+
+    ngx_conf_log_error(NGX_LOG_EMERG, check->cf, 0,
+                       "\"%s\" \"%V\" has \"%V\"%s, expected %s",
+                       check->directive, &draft->rule.id,
+                       ngx_http_ratelimit_argument(check->cf, param), beside,
+                       expected);
+}
+
+
+/* What is evaluated at each request. */
+static ngx_int_t
+ngx_http_ratelimit_rule_values(ngx_conf_t *cf, const char *directive,
+    ngx_http_ratelimit_rule_t *rule)
+{
+    ngx_str_t                    *key;
+    ngx_http_ratelimit_values_t  *values;
+
+    key = &rule->draft.rule.key;
+    values = &rule->values;
+
+    if (key->len) {
+        ngx_http_ratelimit_key_warn(cf, directive, key);
+
+        if (ngx_http_ratelimit_value_compile(cf, key, &values->key) != NGX_OK)
+        {
             return NGX_ERROR;
         }
     }
 
-    if (ngx_http_ratelimit_rule_needs(cf, directive, rule) != NGX_OK
-        || ngx_http_ratelimit_rule_make_limit(cf, directive, &rule->rule)
-           != NGX_OK)
+    if (ngx_http_ratelimit_rule_value(cf, &rule->draft.limit_text,
+                                      &values->limit)
+        != NGX_OK)
     {
         return NGX_ERROR;
     }
 
-    if (ngx_http_ratelimit_rule_tiers(cf, directive, rule) != NGX_OK) {
-        return NGX_ERROR;
-    }
-
-    return ngx_http_ratelimit_rule_shards(cf, directive, &rule->rule);
+    return ngx_http_ratelimit_rule_value(cf, &rule->draft.cost_text,
+                                         &values->cost);
 }
 
 
 static ngx_int_t
-ngx_http_ratelimit_rule_tiers(ngx_conf_t *cf, const char *directive,
-    ngx_http_ratelimit_rule_t *rule)
+ngx_http_ratelimit_rule_value(ngx_conf_t *cf, ngx_str_t *text,
+    ngx_http_ratelimit_value_t **value)
 {
-    const char  *expected;
-
-    if (rule->tiers.len == 0) {
+    if (text->len == 0) {
         return NGX_OK;
     }
 
-    expected = ngx_http_ratelimit_make_tiers(cf,
-                          ngx_http_ratelimit_argument(cf, "rate=") != NULL,
-                          rule);
+    *value = ngx_palloc(cf->pool, sizeof(ngx_http_ratelimit_value_t));
+
+    return *value ? ngx_http_ratelimit_value_compile(cf, text, *value)
+                  : NGX_ERROR;
+}
+
+
+void
+ngx_http_ratelimit_key_warn(ngx_conf_t *cf, const char *directive,
+    const ngx_str_t *key)
+{
+    if (!ngx_ratelimit_key_constant(key)) {
+        return;
+    }
+
+    ngx_conf_log_error(NGX_LOG_WARN, cf, 0,
+                       "\"%s\" has the key \"%V\" without a variable, which "
+                       "limits all clients together, expected one as in "
+                       "\"$remote_addr\", or \"key=all\" if that is meant",
+                       directive, key);
+}
+
+
+/* "tiers=": a rate in a rule that has one, else a number. */
+static ngx_int_t
+ngx_http_ratelimit_rule_tiers(ngx_conf_t *cf, const char *directive,
+    ngx_ratelimit_draft_t *draft)
+{
+    u_char                *p, *last;
+    ngx_str_t              text;
+    const char            *expected;
+    ngx_array_t            tiers;
+    ngx_ratelimit_spec_t   base;
+
+    if (draft->tiers.len == 0) {
+        return NGX_OK;
+    }
+
+    if (ngx_array_init(&tiers, cf->pool, 4, sizeof(ngx_ratelimit_tier_t))
+        != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    base = draft->rule.spec;
+    base.capacity = draft->capacity;
+
+    if (ngx_ratelimit_says(draft, RATE)) {
+        base.tokens = 0;
+        base.period_us = 0;
+    }
+
+    p = draft->tiers.data;
+    last = p + draft->tiers.len;
+
+    do {
+        text = ngx_http_ratelimit_next(&p, last);
+        expected = ngx_http_ratelimit_rule_tier(&text, &base, &tiers);
+    } while (p && expected == NULL);
+
     if (expected == NULL) {
+        draft->rule.tiers = tiers.elts;
+        draft->rule.ntiers = tiers.nelts;
         return NGX_OK;
     }
 
     if (expected[0]) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                            "\"%s\" \"%V\" has an invalid \"tiers=%V\", "
-                           "expected %s", directive, &rule->rule.id,
-                           &rule->tiers, expected);
+                           "expected %s", directive, &draft->rule.id,
+                           &draft->tiers, expected);
     }
 
     return NGX_ERROR;
 }
 
 
-/* Whether the algorithm has all of the parameters. */
-static ngx_int_t
-ngx_http_ratelimit_rule_algorithm(ngx_conf_t *cf, const char *directive,
-    ngx_http_ratelimit_rule_t *rule)
-{
-    ngx_uint_t                             algorithm, of;
-    ngx_str_t                             *text;
-    const ngx_http_ratelimit_parameter_t  *p;
-
-    algorithm = rule->rule.spec.algorithm;
-
-    for (p = ngx_http_ratelimit_parameters; p->name; p++) {
-
-        of = p->algorithms;
-        text = of ? ngx_http_ratelimit_argument(cf, p->name) : NULL;
-
-        if (text == NULL) {
-            continue;
-        }
-
-        if (p->set == ngx_http_ratelimit_set_window && rule->rule.spec.calendar)
-        {
-            of = NGX_HTTP_RATELIMIT_OF(FIXED_WINDOW);
-        }
-
-        if (p->set == ngx_http_ratelimit_set_sync
-            && rule->rule.sync != NGX_RATELIMIT_SYNC_STRICT)
-        {
-            of = NGX_HTTP_RATELIMIT_OF_LEASES;
-        }
-
-        if (of & (1u << algorithm)) {
-            continue;
-        }
-
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"%s\" \"%V\" has \"%V\" with algorithm %s, "
-                           "expected %s", directive, &rule->rule.id, text,
-                           ngx_ratelimit_algorithm_name(algorithm),
-                           ngx_http_ratelimit_rule_expected(of));
-        return NGX_ERROR;
-    }
-
-    return NGX_OK;
-}
-
-
+/* "<tier>:<limit>": a tier may have colons, a limit has none. */
 static const char *
-ngx_http_ratelimit_rule_expected(ngx_uint_t algorithms)
+ngx_http_ratelimit_rule_tier(ngx_str_t *text, const ngx_ratelimit_spec_t *base,
+    ngx_array_t *tiers)
 {
-    switch (algorithms) {
+    u_char                *colon;
+    ngx_str_t              name, amount;
+    ngx_uint_t             i;
+    const char            *expected;
+    ngx_ratelimit_tier_t  *tier;
 
-    case NGX_HTTP_RATELIMIT_OF(TOKEN_BUCKET):
-        return "algorithm token_bucket";
+    colon = text->data + text->len;
 
-    case NGX_HTTP_RATELIMIT_OF(LEAKY_BUCKET):
-        return "algorithm leaky_bucket";
-
-    case NGX_HTTP_RATELIMIT_OF(FIXED_WINDOW):
-        return "algorithm fixed_window";
-
-    case NGX_HTTP_RATELIMIT_OF_LEASES:
-        return "\"sync=strict\"";
-
-    default:
-        return "another algorithm";
-    }
-}
-
-
-/* Whether what the parameters need is there. */
-static ngx_int_t
-ngx_http_ratelimit_rule_needs(ngx_conf_t *cf, const char *directive,
-    ngx_http_ratelimit_rule_t *rule)
-{
-    ngx_str_t   *rate, *limit;
-    ngx_uint_t   slots;
-
-    rate = ngx_http_ratelimit_argument(cf, "rate=");
-    limit = ngx_http_ratelimit_argument(cf, "limit=");
-    slots = (rule->rule.spec.algorithm == NGX_RATELIMIT_CONCURRENCY);
-
-    if (rate || (limit && slots)) {
-        return NGX_OK;
-    }
-
-    if (limit) {
-        if (ngx_http_ratelimit_argument(cf, "window=")) {
-            return NGX_OK;
+    do {
+        if (colon == text->data) {
+            return "\"<tier>:<limit or rate>\", with commas between";
         }
 
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"%s\" \"%V\" has \"%V\", expected "
-                           "\"window=<time>\" with it", directive,
-                           &rule->rule.id, limit);
-        return NGX_ERROR;
+        colon--;
+
+    } while (*colon != ':');
+
+    name.data = text->data;
+    name.len = colon - text->data;
+
+    if (name.len == 0) {
+        return "a tier before each \":\"";
     }
 
-    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                       "\"%s\" \"%V\" has no limit, expected %s",
-                       directive, &rule->rule.id,
-                       slots ? "\"limit=<n>\""
-                             : "\"rate=<n>r/<period>\", or \"limit=<n>\" and "
-                               "\"window=<time>\"");
-    return NGX_ERROR;
-}
+    tier = tiers->elts;
 
-
-static ngx_int_t
-ngx_http_ratelimit_rule_make_limit(ngx_conf_t *cf, const char *directive,
-    ngx_ratelimit_rule_t *rule)
-{
-    uint64_t                     value;
-    const char                  *expected, *what;
-    const ngx_ratelimit_spec_t  *spec;
-
-    if (rule->dynamic) {
-        return NGX_OK;
-    }
-
-    spec = &rule->spec;
-
-    expected = ngx_ratelimit_rule_limit(spec, NULL, &rule->limit);
-    if (expected == NULL) {
-        return NGX_OK;
-    }
-
-    switch (spec->algorithm) {
-
-    case NGX_RATELIMIT_TOKEN_BUCKET:
-        what = "capacity";
-        value = spec->capacity ? spec->capacity : spec->tokens;
-        break;
-
-    case NGX_RATELIMIT_LEAKY_BUCKET:
-        what = "burst";
-        value = spec->burst;
-        break;
-
-    default:
-        what = "limit";
-        value = spec->tokens;
-    }
-
-    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                       "\"%s\" \"%V\" has an invalid %s %uL, expected %s",
-                       directive, &rule->id, what, value, expected);
-
-    return NGX_ERROR;
-}
-
-
-/* How the rule's counters in Redis are followed, where nothing says it. */
-static void
-ngx_http_ratelimit_rule_sync(ngx_conf_t *cf, ngx_http_ratelimit_rule_t *rule)
-{
-    ngx_str_t   *text;
-    ngx_uint_t   i;
-
-    static const char  *names[] = { "sync=", "emergency=", "fail_mode=" };
-
-    for (i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        text = ngx_http_ratelimit_argument(cf, names[i]);
-
-        if (text) {
-            rule->shared = *text;
-            break;
+    for (i = 0; i < tiers->nelts; i++) {
+        if (ngx_http_ratelimit_equal(&tier[i].tier, &name)) {
+            return "one limit of each tier";
         }
     }
 
-    /* what has been written is checked already */
-
-    if (rule->rule.statuses
-        || !(NGX_HTTP_RATELIMIT_OF_LEASES
-             & (1u << rule->rule.spec.algorithm)))
-    {
-        rule->rule.sync = NGX_RATELIMIT_SYNC_STRICT;
+    tier = ngx_array_push(tiers);
+    if (tier == NULL) {
+        return "";
     }
+
+    tier->tier = name;
+
+    amount.data = colon + 1;
+    amount.len = text->data + text->len - amount.data;
+
+    expected = ngx_ratelimit_rule_spec(base, &amount, &tier->allowance.spec);
+
+    return expected ? expected
+                    : ngx_ratelimit_limit_init(&tier->allowance.limit,
+                                               &tier->allowance.spec);
 }
 
 
-static ngx_int_t
-ngx_http_ratelimit_rule_shards(ngx_conf_t *cf, const char *directive,
-    ngx_ratelimit_rule_t *rule)
+/* The next of a list of texts with commas between them, from *p to last. */
+static ngx_str_t
+ngx_http_ratelimit_next(u_char **p, u_char *last)
 {
-    const char  *expected;
+    u_char     *comma;
+    ngx_str_t   text;
 
-    if (rule->shards == 0) {
-        return NGX_OK;
+    comma = ngx_strlchr(*p, last, ',');
+
+    text.data = *p;
+    text.len = (comma ? comma : last) - *p;
+
+    *p = comma ? comma + 1 : NULL;
+
+    return text;
+}
+
+
+ngx_uint_t
+ngx_http_ratelimit_method(const u_char *name, size_t len)
+{
+    const ngx_conf_bitmask_t  *m;
+
+    for (m = ngx_http_ratelimit_methods; m->name.len; m++) {
+        if (m->name.len == len && ngx_strncmp(m->name.data, name, len) == 0) {
+            return m->mask;
+        }
     }
 
-    expected = ngx_ratelimit_rule_split(rule);
-    if (expected == NULL) {
-        return NGX_OK;
-    }
-
-    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                       "\"%s\" \"%V\" has \"shards=%uD\", expected %s",
-                       directive, &rule->id, rule->shards, expected);
-
-    return NGX_ERROR;
+    return 0;
 }

@@ -39,7 +39,6 @@ ngx_http_ratelimit_above(ngx_conf_t *cf, ngx_http_ratelimit_zone_t *zone)
     above->values = ngx_http_ratelimit_values;
     above->data = zone;
     above->prepare = ngx_ratelimit_check_prepare;
-    above->methods = ngx_http_ratelimit_methods_all();
     above->method = ngx_http_ratelimit_method;
 }
 

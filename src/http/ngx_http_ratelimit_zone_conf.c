@@ -3,7 +3,7 @@
  * the zone itself.
  */
 
-#include "ngx_http_ratelimit_rule_conf.h"
+#include "ngx_http_ratelimit.h"
 
 #include "ngx_ratelimit_document.h"
 #include "ngx_ratelimit_job.h"
@@ -12,8 +12,10 @@
 
 static ngx_int_t ngx_http_ratelimit_zone_key(ngx_conf_t *cf,
     ngx_http_ratelimit_zone_t *zone);
-static const char *ngx_http_ratelimit_zone_size(ngx_conf_t *cf,
-    ngx_http_ratelimit_zone_t *zone, ngx_str_t *number);
+static ngx_int_t ngx_http_ratelimit_zone_parameters(ngx_conf_t *cf,
+    ngx_http_ratelimit_zone_t *zone, ngx_ratelimit_draft_t *draft);
+static ngx_int_t ngx_http_ratelimit_zone_size(ngx_conf_t *cf,
+    ngx_http_ratelimit_zone_t *zone, ngx_str_t *text);
 static ngx_int_t ngx_http_ratelimit_zone_memory(ngx_conf_t *cf,
     ngx_http_ratelimit_main_conf_t *conf, ngx_http_ratelimit_zone_t *zone);
 static ngx_int_t ngx_http_ratelimit_zone_rule(ngx_conf_t *cf,
@@ -36,11 +38,12 @@ ngx_http_ratelimit_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return NGX_CONF_ERROR;
     }
 
-    rule->own = zone;
     ngx_http_ratelimit_place(cf, &zone->place);
 
     if (ngx_http_ratelimit_zone_key(cf, zone) != NGX_OK
         || ngx_http_ratelimit_rule_parameters(cf, "ratelimit_zone", 2, rule)
+           != NGX_OK
+        || ngx_http_ratelimit_zone_parameters(cf, zone, &rule->draft)
            != NGX_OK
         || ngx_http_ratelimit_zone_memory(cf, rmcf, zone) != NGX_OK
         || ngx_ratelimit_policy_base(&zone->limiter, cf->pool) == NULL
@@ -90,104 +93,89 @@ ngx_http_ratelimit_zone_key(ngx_conf_t *cf, ngx_http_ratelimit_zone_t *zone)
 }
 
 
-/* "name:size" */
-const char *
-ngx_http_ratelimit_set_zone(ngx_conf_t *cf, ngx_str_t *value,
-    ngx_http_ratelimit_rule_t *rule)
+/* What is of the zone, and not of its rule. */
+static ngx_int_t
+ngx_http_ratelimit_zone_parameters(ngx_conf_t *cf,
+    ngx_http_ratelimit_zone_t *zone, ngx_ratelimit_draft_t *draft)
 {
-    u_char     *colon;
-    ngx_str_t  *name, number;
+    ngx_ratelimit_limiter_t  *limiter;
 
-    colon = ngx_strlchr(value->data, value->data + value->len, ':');
+    limiter = &zone->limiter;
 
-    if (colon == NULL) {
-        return "\"zone=<name>:<size>\"";
+    zone->redis = draft->redis;
+    limiter->clear = (draft->clear != 0);
+
+    if (ngx_http_ratelimit_zone_size(cf, zone, &draft->zone) != NGX_OK) {
+        return NGX_ERROR;
     }
 
-    name = &rule->own->limiter.zone.name;
+    if (draft->state.len == 0) {
+        return NGX_OK;
+    }
 
-    name->data = value->data;
-    name->len = colon - value->data;
+    limiter->state = draft->state;
+    limiter->follows = 1;
+
+    return ngx_conf_full_name(cf->cycle, &limiter->state, 0);
+}
+
+
+/* "name:size" */
+static ngx_int_t
+ngx_http_ratelimit_zone_size(ngx_conf_t *cf, ngx_http_ratelimit_zone_t *zone,
+    ngx_str_t *text)
+{
+    u_char     *colon;
+    size_t      min;
+    ssize_t     size;
+    ngx_str_t  *name, number;
+
+    if (text->len == 0) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"ratelimit_zone\" has no zone, "
+                           "expected \"zone=<name>:<size>\"");
+        return NGX_ERROR;
+    }
+
+    colon = ngx_strlchr(text->data, text->data + text->len, ':');
+
+    if (colon == NULL) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"ratelimit_zone\" has an invalid \"zone=%V\", "
+                           "expected \"zone=<name>:<size>\"", text);
+        return NGX_ERROR;
+    }
+
+    name = &zone->limiter.zone.name;
+
+    name->data = text->data;
+    name->len = colon - text->data;
 
     if (!ngx_ratelimit_name_valid(name->data, name->len)) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                            "\"ratelimit_zone\" has an invalid name \"%V\", "
                            "expected 1 to 64 of A-Z, a-z, 0-9, \"_\", "
                            "\".\", \"-\"", name);
-        return "";
+        return NGX_ERROR;
     }
 
     number.data = colon + 1;
-    number.len = value->data + value->len - number.data;
-
-    return ngx_http_ratelimit_zone_size(cf, rule->own, &number);
-}
-
-
-static const char *
-ngx_http_ratelimit_zone_size(ngx_conf_t *cf, ngx_http_ratelimit_zone_t *zone,
-    ngx_str_t *number)
-{
-    size_t   min;
-    ssize_t  size;
+    number.len = text->data + text->len - number.data;
 
     min = ngx_ratelimit_zone_min_size();
-    size = ngx_parse_size(number);
+    size = ngx_parse_size(&number);
 
     if (size != NGX_ERROR && size >= (ssize_t) min) {
         zone->size = size;
-        return NULL;
+        return NGX_OK;
     }
 
     ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                        "\"ratelimit_zone\" \"%V\" has an invalid size "
                        "\"%V\", expected %uzk or more, as in \"10m\"",
-                       &zone->limiter.zone.name, number, min / 1024);
+                       name, &number, min / 1024);
 
-    return "";
-}
-
-
-const char *
-ngx_http_ratelimit_set_redis(ngx_conf_t *cf, ngx_str_t *value,
-    ngx_http_ratelimit_rule_t *rule)
-{
-    rule->own->redis = *value;
-
-    return value->len ? NULL : "the name of a \"ratelimit_redis\"";
-}
-
-
-const char *
-ngx_http_ratelimit_set_state(ngx_conf_t *cf, ngx_str_t *value,
-    ngx_http_ratelimit_rule_t *rule)
-{
-    ngx_ratelimit_limiter_t  *limiter;
-
-    if (value->len == 0) {
-        return "a file";
-    }
-
-    limiter = &rule->own->limiter;
-    limiter->state = *value;
-    limiter->follows = 1;
-
-    return (ngx_conf_full_name(cf->cycle, &limiter->state, 0) == NGX_OK)
-           ? NULL : "";
-}
-
-
-const char *
-ngx_http_ratelimit_set_clear(ngx_conf_t *cf, ngx_str_t *value,
-    ngx_http_ratelimit_rule_t *rule)
-{
-    if (value->len == 2 && ngx_strncmp(value->data, "on", 2) == 0) {
-        rule->own->limiter.clear = 1;
-        return NULL;
-    }
-
-    return (value->len == 3 && ngx_strncmp(value->data, "off", 3) == 0)
-           ? NULL : "\"on\" or \"off\"";
+    return NGX_ERROR;
 }
 
 
@@ -200,14 +188,6 @@ ngx_http_ratelimit_zone_memory(ngx_conf_t *cf,
     ngx_http_ratelimit_zone_t  *first;
 
     name = &zone->limiter.zone.name;
-
-    if (name->len == 0) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"ratelimit_zone\" has no zone, "
-                           "expected \"zone=<name>:<size>\"");
-        return NGX_ERROR;
-    }
-
     first = ngx_http_ratelimit_zone_by_name(conf, name);
 
     if (first) {
@@ -233,12 +213,14 @@ ngx_http_ratelimit_zone_rule(ngx_conf_t *cf,
     ngx_http_ratelimit_main_conf_t *conf, ngx_http_ratelimit_zone_t *zone,
     ngx_http_ratelimit_rule_t *rule)
 {
-    if (!rule->limits) {
+    /* a parameter of a rule makes one */
+
+    if (rule->draft.says >> NGX_RATELIMIT_PARAM_ALGORITHM == 0) {
         return NGX_OK;
     }
 
-    rule->rule.id = zone->limiter.zone.name;
-    rule->zone = zone->limiter.zone.name;
+    rule->draft.rule.id = zone->limiter.zone.name;
+    rule->draft.zone = zone->limiter.zone.name;
 
     return ngx_http_ratelimit_rule_enter(cf, "ratelimit_zone", conf, rule);
 }

@@ -78,7 +78,7 @@ ngx_ratelimit_draft_algorithm(ngx_ratelimit_draft_t *draft)
         }
 
         draft->wrong(draft, p,
-                     ngx_ratelimit_draft_words(beside, "with algorithm %s",
+                     ngx_ratelimit_draft_words(beside, " with algorithm %s",
                                      ngx_ratelimit_algorithm_names[algorithm]),
                      words);
     }
@@ -112,12 +112,12 @@ ngx_ratelimit_draft_exclude(ngx_ratelimit_draft_t *draft)
         }
 
         if (x->with == NGX_RATELIMIT_PARAM_ALGORITHM) {
-            words = ngx_ratelimit_draft_words(beside, "with algorithm %s",
+            words = ngx_ratelimit_draft_words(beside, " with algorithm %s",
                    ngx_ratelimit_algorithm_name(draft->rule.spec.algorithm));
 
         } else {
             with = ngx_ratelimit_param(x->with, draft->in);
-            words = ngx_ratelimit_draft_words(beside, "beside \"%s\"",
+            words = ngx_ratelimit_draft_words(beside, " beside \"%s\"",
                                       (draft->in & NGX_RATELIMIT_IN_CONF)
                                       ? with->conf : with->json);
         }
@@ -179,7 +179,7 @@ ngx_ratelimit_draft_limit(ngx_ratelimit_draft_t *draft)
         return NGX_OK;
     }
 
-    draft->wrong(draft, id ? ngx_ratelimit_param(id, draft->in) : NULL, NULL,
+    draft->wrong(draft, id ? ngx_ratelimit_param(id, draft->in) : NULL, "",
                  expected);
 
     return NGX_DECLINED;
@@ -344,7 +344,7 @@ ngx_ratelimit_draft_split(ngx_ratelimit_draft_t *draft)
     }
 
     draft->wrong(draft, ngx_ratelimit_param(NGX_RATELIMIT_PARAM_SHARDS,
-                                            draft->in), NULL, expected);
+                                            draft->in), "", expected);
 
     return NGX_DECLINED;
 }

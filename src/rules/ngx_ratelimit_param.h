@@ -151,7 +151,7 @@ struct ngx_ratelimit_draft_s {
 
     /*
      * Adds what is wrong with a parameter (NULL: with the limit as a whole).
-     * beside: with what else, a text of its own as in 'beside "rate"'; or NULL.
+     * beside: with what else, as in ' beside "rate"'; or "".
      */
     void                  (*wrong)(ngx_ratelimit_draft_t *draft,
                                    const ngx_ratelimit_param_t *param,

@@ -111,6 +111,18 @@ ngx_int_t ngx_ratelimit_policy_complete(ngx_ratelimit_policy_t *policy);
 ngx_int_t ngx_ratelimit_policy_finish(ngx_ratelimit_policy_t *policy,
     ngx_msec_t budget_ms, ngx_ratelimit_problems_t *problems);
 
+#if (NGX_PCRE)
+
+/*
+ * Compiles rule->regex_text into rule->regex, for the event loop or while the
+ * configuration is read. NGX_DECLINED: it does not compile, and the message is
+ * in wrong, which has a buffer; NGX_ERROR: memory is out.
+ */
+ngx_int_t ngx_ratelimit_rule_regex(ngx_ratelimit_rule_t *rule,
+    ngx_pool_t *pool, ngx_str_t *wrong);
+
+#endif
+
 /* Notes what is skipped in policy->skipped; id: its own, or NULL. */
 void ngx_ratelimit_policy_skip(ngx_ratelimit_policy_t *policy,
     const ngx_str_t *id, const ngx_str_t *pointer, const ngx_str_t *detail);

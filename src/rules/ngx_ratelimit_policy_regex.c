@@ -67,18 +67,36 @@ static ngx_int_t
 ngx_ratelimit_policy_regex(ngx_ratelimit_policy_t *policy,
     ngx_ratelimit_rule_t *rule, ngx_ratelimit_problems_t *problems)
 {
-    u_char               *p, errstr[NGX_MAX_CONF_ERRSTR];
-    ngx_regex_compile_t   rc;
+    ngx_int_t  rc;
+    ngx_str_t  wrong;
+    u_char     buf[NGX_MAX_CONF_ERRSTR];
 
-    static const ngx_str_t  empty = ngx_string("must not be empty behind "
-                                               "\"~\"");
+    wrong.data = buf;
+    wrong.len = sizeof(buf);
+
+    rc = ngx_ratelimit_rule_regex(rule, policy->rules.pool, &wrong);
+
+    if (rc == NGX_DECLINED) {
+        ngx_ratelimit_policy_wrong(policy, rule, problems, &wrong);
+        return NGX_OK;
+    }
+
+    return rc;
+}
+
+
+ngx_int_t
+ngx_ratelimit_rule_regex(ngx_ratelimit_rule_t *rule, ngx_pool_t *pool,
+    ngx_str_t *wrong)
+{
+    u_char               *p;
+    ngx_regex_compile_t   rc;
 
     ngx_memzero(&rc, sizeof(ngx_regex_compile_t));
 
     rc.pattern = rule->regex_text;
-    rc.pool = policy->rules.pool;
-    rc.err.len = NGX_MAX_CONF_ERRSTR;
-    rc.err.data = errstr;
+    rc.pool = pool;
+    rc.err = *wrong;
 
     if (rc.pattern.data[0] == '~') {
         rc.pattern.data++;
@@ -92,8 +110,8 @@ ngx_ratelimit_policy_regex(ngx_ratelimit_policy_t *policy,
     }
 
     if (rc.pattern.len == 0) {
-        ngx_ratelimit_policy_wrong(policy, rule, problems, &empty);
-        return NGX_OK;
+        ngx_str_set(wrong, "must not be empty behind \"~\"");
+        return NGX_DECLINED;
     }
 
     /* older libraries read it to a zero */
@@ -107,8 +125,8 @@ ngx_ratelimit_policy_regex(ngx_ratelimit_policy_t *policy,
     rc.pattern.data = p;
 
     if (ngx_regex_compile(&rc) != NGX_OK) {
-        ngx_ratelimit_policy_wrong(policy, rule, problems, &rc.err);
-        return NGX_OK;
+        *wrong = rc.err;
+        return NGX_DECLINED;
     }
 
     rule->regex = rc.regex;

@@ -155,7 +155,6 @@ typedef struct {
                            ngx_pool_t *pool, ngx_uint_t *which);
     void          *data;
     ngx_int_t    (*prepare)(ngx_ratelimit_rule_t *rule, ngx_pool_t *pool);
-    ngx_uint_t     methods;     /* bits, of all that have a name */
     ngx_uint_t   (*method)(const u_char *name, size_t len);  /* bit; 0: none */
 } ngx_ratelimit_above_t;
 

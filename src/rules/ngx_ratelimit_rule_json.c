@@ -150,8 +150,8 @@ ngx_ratelimit_read_wrong_param(ngx_ratelimit_draft_t *draft,
 
     ngx_ratelimit_read_wrong(read->reader, read->at, in,
                              param ? param->json : "params",
-                             "%s%s%sexpected %V", beside ? "stands " : "",
-                             beside ? beside : "", beside ? ", " : "", &words);
+                             "%s%s%sexpected %V", *beside ? "stands" : "",
+                             beside, *beside ? ", " : "", &words);
 }
 
 
@@ -428,7 +428,7 @@ ngx_ratelimit_read_redis(ngx_ratelimit_rule_read_t *read)
             continue;
         }
 
-        ngx_ratelimit_read_wrong_param(draft, p, NULL,
+        ngx_ratelimit_read_wrong_param(draft, p, "",
                                        "a zone that uses Redis");
     }
 }

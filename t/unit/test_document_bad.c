@@ -120,7 +120,8 @@ static const bad_t  bads[] = {
     { MATCH("'methods':['GET','get']"), "/rules/0/match/methods/1",
       "expected HTTP methods like 'GET'" },
     { MATCH("'methods':[1]"), "/rules/0/match/methods/0", "expected a string" },
-    { MATCH("'host':['']"), "/rules/0/match/host/0", "expected host names like..." },
+    { MATCH("'host':['']"), "/rules/0/match/host/0",
+      "expected host names like..." },
     { MATCH("'host':[false]"), "/rules/0/match/host/0", "expected a string" },
     { MATCH("'tier':''"), "/rules/0/match/tier", "expected the name of a tier: "
       "1 to 64 bytes without variables and control characters" },

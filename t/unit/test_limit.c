@@ -330,7 +330,8 @@ test_names(void **state)
     (void) state;
 
 #define name_is(what, name)                                                   \
-    assert_string_equal(ngx_ratelimit_algorithm_name(NGX_RATELIMIT_##what), name)
+    assert_string_equal(ngx_ratelimit_algorithm_names[NGX_RATELIMIT_##what],  \
+                        name)
 
     name_is(TOKEN_BUCKET, "token_bucket");
     name_is(LEAKY_BUCKET, "leaky_bucket");
