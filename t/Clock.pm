@@ -63,10 +63,15 @@ sub write_file {
 sub ns { return int($_[0] * 1e6 + 0.5) * 1000 }
 
 
-sub now_ns { return $real || ns(clock_gettime(CLOCK_REALTIME)) + $offset }
+# From the file: a fork, such as a fake Redis, has the same time.
+sub now {
+    open my $in, '<:raw', $file or die "$file: $!";
+    sysread $in, my $bytes, 16;
 
+    my ($added, $stands) = unpack 'q2', $bytes;
 
-sub now { return now_ns() / 1e9 }
+    return ($stands || ns(clock_gettime(CLOCK_REALTIME)) + $added) / 1e9;
+}
 
 
 sub advance {
@@ -96,7 +101,7 @@ sub stop {
     return if $real;
 
     $monotonic = ns(clock_gettime(CLOCK_MONOTONIC)) + $offset;
-    $real = now_ns();
+    $real = ns(clock_gettime(CLOCK_REALTIME)) + $offset;
     $_ += -$_ % 1_000_000 for $real, $monotonic;
     write_file();
 }

@@ -5,15 +5,14 @@ use strict;
 use warnings;
 
 use t::RateLimit 'no_plan';
+use t::Clock qw( advance );
 use t::Gateway;
 use t::FakeRedis;
 
 use File::Temp ();
-use Time::HiRes qw( sleep time );
 
-# A request waits for a second, or not at all: what lies in between is for a
-# busy machine.
-use constant { TIMEOUT => '1s', TIMEOUT_SECONDS => 1, AT_ONCE => 0.8 };
+# what a request waits for, unless it is answered while the clock stands
+use constant { TIMEOUT => '1s', TIMEOUT_SECONDS => 1 };
 
 my $GOOD = "*4\r\n:1\r\n:9\r\n:360000\r\n:0\r\n";
 my $LOADED = "\$40\r\n" . 'a' x 40 . "\r\n";
@@ -49,12 +48,14 @@ sub gateway {
     return t::Gateway->new(workers => $options{workers} // 1,
                            events => $options{events} // '',
                            http => <<"CONF")->start;
+    log_format rl '\$request_time';
     ratelimit_redis r { $line; timeout @{[$options{timeout} // TIMEOUT]}; }
     ratelimit_zone \$arg_k zone=z:1m rate=10r/h redis=r sync=strict;
     server {
         listen 127.0.0.1:%%PORT%% reuseport backlog=1024;
         add_header X-Status \$ratelimit_status always;
         add_header X-Worker \$pid always;
+        access_log %%DIR%%/access.log rl;
         location / { ratelimit zone=z; empty_gif; }
         location /metrics { ratelimit_metrics; }
     }
@@ -109,49 +110,40 @@ sub checks {
 sub recovers {
     my ($gateway, $name) = @_;
 
-    ok(t::Gateway::wait_for(sub { told($gateway, rand) eq '200 PASSED 9' }),
-       "$name: it is asked again");
+    ok(t::Gateway::wait_for(sub {
+        advance(0.1);
+        return told($gateway, rand) eq '200 PASSED 9';
+    }), "$name: it is asked again");
     ok(t::Gateway::wait_for(sub { lines($gateway, 'closes') }),
        "$name: the log says so");
 }
 
 
-# Requests until one does not wait; how many waited for the whole timeout, of
-# each worker.
+# Requests until it opens; all of them are in vain.
 sub open_by_silence {
     my ($gateway, $name) = @_;
 
-    my %waited;
-    my $end = time + $t::Gateway::PATIENCE;
+    my %told;
 
     # one at a time in each of four
-    while (time < $end) {
-        my @answers = $gateway->burst(4, '/?k=a');
-
-        is(scalar(grep { t::Gateway::told($_) ne '200 DEGRADED -1' } @answers),
-           0, "$name: all pass degraded");
-
-        $waited{t::Gateway::header($_, 'X-Worker')}++
-            for grep { $_->{seconds} >= TIMEOUT_SECONDS - 0.01 } @answers;
-
-        last if lines($gateway, 'opens');
-    }
-
-    is(lines($gateway, 'opens'), 1, "$name: it opens, and one line says so");
-
-    return %waited;
+    ok(t::Gateway::wait_for(sub {
+        $told{t::Gateway::told($_)}++ for $gateway->burst(4, '/?k=a');
+        return lines($gateway, 'opens');
+    }), "$name: it opens");
+    is(join(', ', keys %told), '200 DEGRADED -1', "$name: all pass degraded");
+    is(lines($gateway, 'opens'), 1, "$name: one line says so");
 }
 
 
 sub nobody_waits {
     my ($gateway, $name, $n) = @_;
 
+    t::Clock::stop();
     my @answers = map { $gateway->burst(20, '/?k=a') } 1 .. $n // 3;
+    t::Clock::go();
 
     is(scalar(grep { t::Gateway::told($_) ne '200 DEGRADED -1' } @answers), 0,
-       "$name: while it is open all pass degraded");
-    is(scalar(grep { $_->{seconds} > AT_ONCE } @answers), 0,
-       "$name: while it is open nobody waits");
+       "$name: while it is open all pass degraded, and nobody waits");
 }
 
 
@@ -169,19 +161,25 @@ sub nobody_waits {
 
     kill STOP => redis_pid($port);
 
-    my @answers = $gateway->burst(2, '/?k=a');
-    is(scalar(grep { $_->{seconds} >= TIMEOUT_SECONDS - 0.01 } @answers), 2,
-       'stopped: the first two wait for the whole timeout');
+    t::Clock::stop();
+    my $begun = $gateway->begin(2, '/?k=a');
+    advance(TIMEOUT_SECONDS - 0.01);
+    is(t::Gateway::answered($begun), 0, 'stopped: the first two wait');
+    ok(t::Gateway::wait_for(sub {
+        advance(0.01);
+        return t::Gateway::answered($begun) == 2;
+    }), 'stopped: for the whole timeout');
+    t::Clock::go();
     is(lines($gateway, 'opens'), 0, 'stopped: two do not open it');
 
-    sleep 1.1;     # they count on, however far apart
+    advance(1.1);     # they count on, however far apart
 
     open_by_silence($gateway, 'stopped');
     nobody_waits($gateway, 'stopped', 5);
     like($gateway->log, qr/\[error\] .*ratelimit redis "r": breaker of 127\.0\.0\.1:$port opens, calls end with "timeout"/,
          'stopped: the log tells why');
 
-    sleep 3;
+    advance(3);
     nobody_waits($gateway, 'stopped for long', 5);
     is(lines($gateway, 'opens'), 1, 'stopped for long: one line for all');
 
@@ -210,45 +208,31 @@ sub nobody_waits {
     is(told($gateway), '200 PASSED 9', 'let go: good before');
     bad($fake);
 
-    # a request every 20 ms, as they are answered or not
-    my @answers;
-    my $end = time + 2.5;
-    my $pid;
+    # a request every 50 ms, as they are answered or not
 
-    pipe my $out, my $in or die;
+    t::Clock::stop();
 
-    my @children = map {
-        my $i = $_;
-        $pid = fork // die;
+    my @begun;
+    my $before = checks($fake);
 
-        if (!$pid) {
-            sleep $i * 0.05;
-            my ($answer) = $gateway->get('/?k=a');
-            syswrite $in, sprintf "%s %.3f %s\n",
-                t::Gateway::header($answer, 'X-Worker'), $answer->{seconds},
-                t::Gateway::header($answer, 'X-Status');
-            POSIX::_exit(0);
-        }
+    for my $n (1 .. 40) {
+        my $begun = $gateway->begin(1, '/?k=a');
 
-        $pid;
-    } 0 .. 39;
-
-    waitpid $_, 0 for @children;
-    close $in;
-
-    my (%full, $n, %workers);
-
-    while (<$out>) {
-        my ($worker, $seconds, $status) = split;
-        $n += ($status eq 'DEGRADED');
-        $workers{$worker}++;
-        $full{$worker}++ if $seconds >= TIMEOUT_SECONDS - 0.02;
+        t::Gateway::wait_for(sub {
+            t::Gateway::answered($begun) || checks($fake) == $before + $n
+        });
+        push @begun, $begun;
+        advance(0.05);
     }
 
-    is($n, 40, 'let go: all are answered');
+    my @answers = map { t::Gateway::finish($_) } @begun;
 
-    my $full = 0;
-    $full += $_ for values %full;
+    t::Clock::go();
+    is(scalar(grep { t::Gateway::told($_) eq '200 DEGRADED -1' } @answers), 40,
+       'let go: all are answered');
+
+    my $full = grep { $_ >= TIMEOUT_SECONDS }
+                    split /\n/, $gateway->read('access.log');
 
     cmp_ok($full, '>=', 3, "let go: $full full waits");
     cmp_ok($full, '<=', 3 + 3, 'let go: three, and one a worker at most');
@@ -326,7 +310,7 @@ sub nobody_waits {
         is(told($gateway, rand), '200 PASSED 9', 'late reply: at once');
 
         # the lines are limited
-        sleep 1;
+        advance(1);
     }
 
     $gateway->stop;
@@ -351,14 +335,12 @@ sub nobody_waits {
 
     # requests all the time, so that each worker hears something
     my @loads = map { t::Gateway::beside(sub {
-        my $end = time + 4;
-        $gateway->get('/?k=load') while time < $end;
+        $gateway->get('/?k=load') while getppid != 1;
     }) } 1 .. 8;
 
     my (%told, %again);
-    my $end = time + 3;
 
-    while (time < $end) {
+    t::Gateway::wait_for(sub {
         my ($answer) = $gateway->get('/?k=a');
         my $worker = t::Gateway::header($answer, 'X-Worker');
         my $told = t::Gateway::told($answer);
@@ -366,8 +348,11 @@ sub nobody_waits {
         $told{$worker}{$told}++;
         $again{$worker} = 1 if $told eq '200 PASSED 9'
                                && $told{$worker}{'200 DEGRADED -1'};
-    }
 
+        return %again && $gateway->log =~ /it alone has no replies/;
+    });
+
+    kill TERM => @loads;
     waitpid $_, 0 for @loads;
 
     is(scalar(grep { $told{$_}{'200 DEGRADED -1'} } keys %told), 1,
@@ -385,34 +370,52 @@ sub nobody_waits {
 # workers that were stopped: what has arrived meanwhile is in time
 
 for my $events ('', 'accept_mutex on;') {
-    my $fake = fake(sub { [('') x 10, $GOOD] });
-    my $gateway = gateway("server 127.0.0.1:$fake->{port}", workers => 2,
-                          timeout => '1s', events => $events);
+    my $port = redis_start();
+    my $gateway = gateway("server 127.0.0.1:$port", workers => 2,
+                          events => $events);
 
-    is(told($gateway), '200 PASSED 9', "stopped worker, $events: good before");
-    bad($fake);
+    ok(t::Gateway::wait_for(sub { told($gateway, rand) eq '200 PASSED 9' }),
+       "stopped worker, $events: good before");
 
-    for (1 .. 3) {
+    t::Clock::stop();
+
+    for my $n (1 .. 3) {
         my @workers = $gateway->workers;
 
-        my $child = t::Gateway::beside(sub {
-            sleep 0.1;
-            kill STOP => @workers;
-            sleep 1.5;
-            kill CONT => @workers;
+        kill STOP => redis_pid($port);
+
+        my @begun = map { $gateway->begin(1, "/?k=$n-$_") } 1 .. 12;
+
+        t::Gateway::wait_for(sub { t::Gateway::unread($port) });
+        kill STOP => @workers;
+        kill CONT => redis_pid($port);
+        t::Gateway::wait_for(sub { !t::Gateway::unread($port) });
+
+        # Redis answers in the order of its connections
+        redis_cli($port, 'ping') for 1, 2;
+        advance(1.5);
+        kill CONT => @workers;
+
+        is(scalar(grep { t::Gateway::told($_) eq '200 PASSED 9' }
+                       map { t::Gateway::finish($_) } @begun), 12,
+           "stopped worker, $events: all are answered");
+
+        # each worker has its timers fire before the next
+
+        advance(0.01);
+
+        my %seen;
+        t::Gateway::wait_for(sub {
+            $seen{t::Gateway::header($_, 'X-Worker')} = 1
+                for $gateway->burst(4, '/?k=timers');
+            return keys %seen == 2;
         });
-
-        # the fake takes 50 ms for each
-        my @answers = $gateway->burst(12, '/?k=a');
-
-        waitpid $child, 0;
-        is(scalar(grep { t::Gateway::told($_) eq '200 PASSED 9' } @answers),
-           12, "stopped worker, $events: all are answered");
     }
 
+    t::Clock::go();
     is(lines($gateway, 'opens'), 0, "stopped worker, $events: nothing opens");
     $gateway->stop;
-    $fake->stop;
+    redis_stop($port);
 }
 
 
@@ -431,7 +434,7 @@ for my $events ('', 'accept_mutex on;') {
         is(told($gateway), '200 DEGRADED -1', 'failing: few, degraded')
             if $_ <= 2;
         told($gateway);
-        sleep 0.1;
+        advance(0.1);
     }
 
     is(lines($gateway, 'opens'), 0, 'failing: few do not open it');
@@ -454,6 +457,7 @@ for my $events ('', 'accept_mutex on;') {
     my %told;
 
     ok(t::Gateway::wait_for(sub {
+        advance(0.1);
         $told{t::Gateway::told($_)}++ for $gateway->burst(16, '/?k=a');
         return lines($gateway, 'closes');
     }), 'failing: it closes when all are readmitted');
@@ -540,7 +544,7 @@ for my $error ('WRONGTYPE x', 'MOVED 1 127.0.0.1:1', 'TRYAGAIN x') {
 
     for (1 .. 5) {
         nobody_waits($gateway, "nobody listens: $_", 1);
-        sleep 0.6;
+        advance(0.6);
     }
 
     is(lines($gateway, 'opens'), 1, 'nobody listens: one line');
@@ -607,21 +611,22 @@ for my $error ('WRONGTYPE x', 'MOVED 1 127.0.0.1:1', 'TRYAGAIN x') {
     like($gateway->log, qr/breaker of 127\.0\.0\.1:$ports[0] opens/,
          'shards: that one');
 
+    t::Clock::stop();
     my @answers = t::Gateway::send_all([map {
         [$gateway, "/?k=$keys[$_ % 2]"]
     } 0 .. 99]);
+    t::Clock::go();
 
     is(join(' ', t::Gateway::tally(@answers),
             scalar(grep { t::Gateway::told($_) eq '200 PASSED 9' } @answers),
             scalar(grep { t::Gateway::told($_) eq '200 DEGRADED -1' }
                    @answers)),
-       '100 x 200 50 50', 'shards: the other one is asked');
-    is(scalar(grep { $_->{seconds} > AT_ONCE } @answers), 0,
-       'shards: nobody waits');
+       '100 x 200 50 50', 'shards: the other one is asked, and nobody waits');
 
     good($fakes[0]);
     ok(t::Gateway::wait_for(sub {
-        told($gateway, $keys[0]) eq '200 PASSED 9'
+        advance(0.1);
+        return told($gateway, $keys[0]) eq '200 PASSED 9'
     }), 'shards: it is asked again');
 
     $gateway->stop;

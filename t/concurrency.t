@@ -514,20 +514,6 @@ freed('Redis: during the delay: given back');
 
 # while Redis is asked: what it took then is given back behind that
 
-# How many bytes Redis has not read.
-sub unread {
-    my $n = 0;
-
-    open my $file, '<', '/proc/net/tcp' or die;
-
-    while (<$file>) {
-        my ($port, $bytes) = /:([0-9A-F]{4}) \S+ 01 \w+:(\w+)/ or next;
-        $n += hex $bytes if hex $port == $redis;
-    }
-
-    return $n;
-}
-
 sub taken { return redis_cli($redis, 'info', 'commandstats')
                    =~ /cmdstat_zadd:calls=(\d+)/ ? $1 : 0 }
 
@@ -537,9 +523,9 @@ kill STOP => redis_pid($redis);
 @clients = ();
 
 for (1 .. 5) {
-    my $before = unread();
+    my $before = t::Gateway::unread($redis);
     push @clients, client('/api?k=wait');
-    t::Gateway::wait_for(sub { unread() > $before }, 5);
+    t::Gateway::wait_for(sub { t::Gateway::unread($redis) > $before });
 }
 
 close $_ for @clients;

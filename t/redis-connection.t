@@ -35,25 +35,6 @@ CONF
 sub told { return t::Gateway::told($_[0]->get('/?k=' . $_[1])) }
 
 
-# The worker's descriptors of connections to a port.
-sub descriptors {
-    my ($pid, $port) = @_;
-
-    my %inode;
-    open my $tcp, '<', '/proc/net/tcp' or die;
-
-    while (<$tcp>) {
-        my @field = split;
-        $inode{$field[9]} = 1
-            if $field[2] eq sprintf '0100007F:%04X', $port;
-    }
-
-    return map { m{/(\d+)$} }
-           grep { (readlink($_) // '') =~ /^socket:\[(\d+)\]$/ && $inode{$1} }
-           glob "/proc/$pid/fd/*";
-}
-
-
 # Another process's socket; undef where the kernel does not let us.
 sub borrow {
     my ($pid, $fd) = @_;
@@ -82,7 +63,7 @@ my $gateway = gateway("127.0.0.1:$port");
 is(told($gateway, 'a'), '200 PASSED 9', 'connected');
 
 my ($worker) = $gateway->workers;
-my ($fd) = descriptors($worker, $port);
+my ($fd) = t::Gateway::connections($worker, $port);
 
 SKIP: {
     my $socket = borrow($worker, $fd)

@@ -334,20 +334,8 @@ for (['nil', "*-1\r\n", 'knows no master "m"'],
 sub asking {
     my ($gateway, $port) = @_;
 
-    my %inode;
-    open my $tcp, '<', '/proc/net/tcp' or die;
-
-    while (<$tcp>) {
-        my @field = split;
-        $inode{$field[9]} = 1
-            if $field[2] eq sprintf '0100007F:%04X', $port;
-    }
-
-    return grep {
-        my $pid = $_->{pid};
-        grep { (readlink($_) // '') =~ /^socket:\[(\d+)\]$/ && $inode{$1} }
-             glob "/proc/$pid/fd/*";
-    } map { { pid => $_ } } $gateway->workers;
+    return grep { t::Gateway::connections($_->{pid}, $port) }
+           map { { pid => $_ } } $gateway->workers;
 }
 
 # READONLY asks anew, but once a second

@@ -6,16 +6,16 @@ use strict;
 use warnings;
 
 use t::RateLimit 'no_plan';
+use t::Clock qw( advance );
 use t::Gateway;
 use t::FakeRedis;
 
 use File::Temp ();
-use Time::HiRes qw( sleep time );
 
 my $GOOD = "*4\r\n:1\r\n:9\r\n:360000\r\n:0\r\n";
 
-# Two questions are never closer than this; a second, and a busy machine.
-use constant SECOND => 0.9;
+# Two questions are never closer than this: a second, and two steps of load().
+use constant SECOND => 0.8;
 
 my $flags = File::Temp->newdir;
 
@@ -84,6 +84,32 @@ sub never_twice {
 }
 
 
+# Requests all the time, for so many seconds; they pass, each step when the nodes
+# have read what there was.
+sub load {
+    my ($gateway, $seconds, $name, @nodes) = @_;
+
+    my %tally;
+    my $end = t::Clock::now() + $seconds;
+
+    t::Clock::stop();
+
+    while (t::Clock::now() < $end) {
+        my $begun = $gateway->begin(20, '/?k=' . rand);
+
+        t::Gateway::wait_for(sub {
+            return 0 if grep { t::Gateway::unread($_->{port}) } @nodes;
+            advance(0.1);
+            return t::Gateway::answered($begun) == 20;
+        });
+        $tally{t::Gateway::tally(t::Gateway::finish($begun))} = 1;
+    }
+
+    t::Clock::go();
+    is(join(', ', keys %tally), '20 x 200', "$name: all pass");
+}
+
+
 # Requests until each worker has answered one.
 sub all_workers {
     my ($gateway) = @_;
@@ -107,22 +133,8 @@ sub flag {
 sub connections {
     my ($gateway, $port) = @_;
 
-    my (%inode, %n);
-    open my $tcp, '<', '/proc/net/tcp' or die;
-
-    while (<$tcp>) {
-        my @field = split;
-        $inode{$field[9]} = 1
-            if $field[2] eq sprintf '0100007F:%04X', $port;
-    }
-
-    for my $pid ($gateway->workers) {
-        $n{$pid} = grep {
-            (readlink($_) // '') =~ /^socket:\[(\d+)\]$/ && $inode{$1}
-        } glob "/proc/$pid/fd/*";
-    }
-
-    return \%n;
+    return { map { $_ => scalar t::Gateway::connections($_, $port) }
+                 $gateway->workers };
 }
 
 
@@ -135,7 +147,8 @@ sub connections {
 
     all_workers($gateway);
     is(told($gateway), '200 PASSED 9', 'four workers: the map is there');
-    sleep 1.5;
+    advance(1.5);
+    all_workers($gateway);
     is(scalar(asked($node)), 1, 'four workers: one question');
 
     # a reload: the new workers have it at once
@@ -194,21 +207,14 @@ for (['MOVED to nowhere', "-MOVED 5 127.0.0.1:1\r\n"],
                     $one, $two;
 
     my $gateway = gateway("127.0.0.1:$one", timeout => '300ms')->start;
-    my $begin = time;
 
-    while (time < $begin + 4) {
-        my @answers = $gateway->burst(20, '/?k=' . rand);
-        is(t::Gateway::tally(@answers), '20 x 200', "$name: all pass")
-            if t::Gateway::tally(@answers) ne '20 x 200';
-        sleep 0.05;
-    }
+    load($gateway, 3, $name, @nodes);
 
-    my $passed = time - $begin;
     my @at = asked(@nodes);
 
     never_twice($name, @at);
-    cmp_ok(scalar @at, '>=', 3, "$name: asked again and again");
-    cmp_ok(scalar @at, '<=', 1 + $passed, "$name: once a second");
+    cmp_ok(scalar @at, '>=', 2, "$name: asked again and again");
+    cmp_ok(scalar @at, '<=', 5, "$name: once a second");
     cmp_ok(scalar(grep { asked($_) } @nodes), '==', 2,
            "$name: both nodes in turn") if defined $eval;
 
@@ -226,17 +232,12 @@ for (['MOVED to nowhere', "-MOVED 5 127.0.0.1:1\r\n"],
                           : "-ERR x\r\n"
     });
     my $gateway = gateway("127.0.0.1:$port", timeout => '50ms')->start;
-    my $begin = time;
 
-    while (time < $begin + 2) {
-        $gateway->burst(10, '/?k=' . rand);
-        sleep 0.02;
-    }
+    load($gateway, 2, 'no map', $node);
 
     my $n = asked($node);
-    my $passed = time - $begin;
 
-    cmp_ok($n, '<=', 2 + 10 * $passed, "no map: $n questions in $passed s");
+    cmp_ok($n, '<=', 23, "no map: $n questions in 2 s");
     cmp_ok($n, '>=', 5, 'no map: asked again and again');
     cmp_ok($node->seen->{connections}, '<=', 4,
            'no map: a connection a worker');
@@ -266,16 +267,21 @@ for (['MOVED to nowhere', "-MOVED 5 127.0.0.1:1\r\n"],
 
     for my $signal ('KILL', 'STOP') {
         my @before = asked($node);
-        my $end = time + 20;
+        my @begun;
 
         unlink "$flags/killed";
         flag('kill');
 
-        while (!-e "$flags/killed" && time < $end) {
-            $gateway->burst(20, '/?k=' . rand);
-        }
+        # while the clock stands, nobody gives up waiting for that answer
+        t::Clock::stop();
 
-        ok(-e "$flags/killed", "$signal: a question has no answer");
+        ok(t::Gateway::wait_for(sub {
+            return 1 if -e "$flags/killed";
+            return 0 if t::Gateway::unread($port);
+            advance(0.05);
+            push @begun, $gateway->begin(5, '/?k=' . rand);
+            return 0;
+        }), "$signal: a question has no answer");
 
         my @heard = grep { $_->[2] eq 'CLUSTER' } $node->heard;
         my ($at, $number) = @{ $heard[-1] };
@@ -283,6 +289,7 @@ for (['MOVED to nowhere', "-MOVED 5 127.0.0.1:1\r\n"],
 
         ok($pid, "$signal: the worker that asked");
         kill $signal => $pid;
+        t::Clock::go();
 
         ok(t::Gateway::wait_for(sub {
             t::Gateway::send_all(
@@ -306,20 +313,8 @@ sub worker {
 
     return if !$port;
 
-    open my $tcp, '<', '/proc/net/tcp' or die;
-    my %inode;
-
-    while (<$tcp>) {
-        my @field = split;
-        $inode{$field[9]} = 1
-            if $field[1] eq sprintf('0100007F:%04X', $port)
-               && $field[2] eq sprintf '0100007F:%04X', $node->{port};
-    }
-
     for my $pid ($gateway->workers) {
-        return $pid if grep {
-            (readlink($_) // '') =~ /^socket:\[(\d+)\]$/ && $inode{$1}
-        } glob "/proc/$pid/fd/*";
+        return $pid if t::Gateway::connections($pid, $node->{port}, $port);
     }
 
     return;
@@ -376,7 +371,8 @@ sub worker {
 
     all_workers($gateway);
     ok(t::Gateway::wait_for(sub {
-        !grep { $_ } values %{ connections($gateway, $seed) }
+        advance(0.2);
+        return !grep { $_ } values %{ connections($gateway, $seed) };
     }), 'a seed that owns nothing is let go');
 
     my $second = node($new);
@@ -464,11 +460,12 @@ for my $host ('redis.example', '?', "a\nb", 'x' x 255) {
     my $gateway = gateway("127.0.0.1:$one", workers => 1)->start;
 
     # the other one is not there for long: the backoff is at its greatest
-    $gateway->get("/?k=$_") for 1 .. 20;
-    sleep 5;
+    for (1 .. 10) {
+        $gateway->get("/?k=$_") for 1 .. 20;
+        advance(0.5);
+    }
 
     my $node = node($two, slots => $slots);
-    my $begin = time;
 
     ok(t::Gateway::wait_for(sub {
         20 == grep { t::Gateway::told($_) eq '200 PASSED 9' }

@@ -338,19 +338,11 @@ sub at_most {
 sub workers_state {
     my $self = shift;
 
-    my (%state, %to_redis);
-    my $port = sprintf '%04X', $self->{cluster}{port};
-
-    open my $in, '<', '/proc/net/tcp' or die "/proc/net/tcp: $!";
-
-    while (<$in>) {
-        my @field = split;
-        $to_redis{$field[9]} = 1 if $field[2] =~ /:$port$/;
-    }
+    my %state;
 
     for my $pid (map { $_->workers } @{ $self->{gateways} }) {
-        my @fds = map { readlink // () } glob "/proc/$pid/fd/*";
-        my $redis = grep { /^socket:\[(\d+)/ && $to_redis{$1} } @fds;
+        my @fds = glob "/proc/$pid/fd/*";
+        my $redis = t::Gateway::connections($pid, $self->{cluster}{port});
 
         open my $status, '<', "/proc/$pid/status" or next;
         my ($memory) = map { /^RssAnon:\s+(\d+)/ ? $1 : () } <$status>;
