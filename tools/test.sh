@@ -95,6 +95,13 @@ ${CC:-cc} -O2 -Wall -Wextra -Werror -shared -fPIC \
     -o "$RATELIMIT_LOGS/clock.so.$$" t/clock.c
 mv "$RATELIMIT_LOGS/clock.so.$$" "$RATELIMIT_LOGS/clock.so"
 
+# once for the files that run it, plots.t without sanitizers
+if grep -qE 'build/sim|plots\.pl' "${files[@]}"; then
+    ${MAKE:-make} --no-print-directory -s -j "$(nproc)" -C t/sim SAN=
+    ${MAKE:-make} --no-print-directory -s -j "$(nproc)" -C t/sim \
+        SAN="${SAN:-}"
+fi
+
 if grep -qw redis_port "${files[@]}"; then
     tools/redis-cluster.sh start-one "$redis" $redis_port
     export RATELIMIT_REDIS_PORT=$redis_port
