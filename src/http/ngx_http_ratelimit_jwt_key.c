@@ -10,6 +10,8 @@
 
 #include "ngx_http_ratelimit_jwt.h"
 
+#include "ngx_http_ratelimit_file.h"
+
 #include <openssl/ec.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
@@ -21,8 +23,6 @@
 
 static char *ngx_http_ratelimit_jwt_key_audience(ngx_conf_t *cf,
     ngx_http_ratelimit_jwt_key_t *key);
-static ngx_int_t ngx_http_ratelimit_jwt_key_read(ngx_conf_t *cf,
-    ngx_str_t *content);
 static const char *ngx_http_ratelimit_jwt_key_make(ngx_conf_t *cf,
     ngx_str_t *content, ngx_http_ratelimit_jwt_key_t *key);
 static const char *ngx_http_ratelimit_jwt_key_pem(ngx_str_t *content,
@@ -45,7 +45,7 @@ ngx_http_ratelimit_jwt_key(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
     ngx_http_ratelimit_loc_conf_t *rlcf = conf;
 
-    ngx_str_t                     *value, content;
+    ngx_str_t                     *value, name, content;
     const char                    *expected;
     ngx_pool_cleanup_t            *cln;
     ngx_http_ratelimit_jwt_key_t  *key;
@@ -84,14 +84,18 @@ ngx_http_ratelimit_jwt_key(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return NGX_CONF_ERROR;
     }
 
-    if (ngx_http_ratelimit_jwt_key_read(cf, &content) != NGX_OK) {
+    name = value[1];
+
+    if (ngx_http_ratelimit_file_read(cf, &name, NGX_HTTP_RATELIMIT_JWT_FILE,
+                                     &content)
+        != NGX_OK)
+    {
         return NGX_CONF_ERROR;
     }
 
     expected = ngx_http_ratelimit_jwt_key_make(cf, &content, key);
 
-    ngx_explicit_memzero(content.data, content.len);
-    ngx_free(content.data);
+    ngx_http_ratelimit_file_free(&content);
     ERR_clear_error();
 
     if (expected) {
@@ -138,59 +142,6 @@ ngx_http_ratelimit_jwt_key_audience(ngx_conf_t *cf,
                        &value[2]);
 
     return NGX_CONF_ERROR;
-}
-
-
-/* The whole file, on the heap; one that is too long by a byte. */
-static ngx_int_t
-ngx_http_ratelimit_jwt_key_read(ngx_conf_t *cf, ngx_str_t *content)
-{
-    ssize_t     n;
-    ngx_fd_t    fd;
-    ngx_str_t  *value, name;
-
-    value = cf->args->elts;
-    name = value[1];
-
-    if (ngx_conf_full_name(cf->cycle, &name, 1) != NGX_OK) {
-        return NGX_ERROR;
-    }
-
-    fd = ngx_open_file(name.data, NGX_FILE_RDONLY, NGX_FILE_OPEN, 0);
-
-    if (fd == NGX_INVALID_FILE) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, ngx_errno,
-                           ngx_open_file_n " \"%V\" failed in \"%V\"", &name,
-                           &value[0]);
-        return NGX_ERROR;
-    }
-
-    content->data = ngx_alloc(NGX_HTTP_RATELIMIT_JWT_FILE + 1, cf->log);
-    n = -1;
-
-    if (content->data) {
-        n = ngx_read_fd(fd, content->data, NGX_HTTP_RATELIMIT_JWT_FILE + 1);
-
-        if (n == -1) {
-            ngx_conf_log_error(NGX_LOG_EMERG, cf, ngx_errno,
-                               ngx_read_fd_n " \"%V\" failed in \"%V\"",
-                               &name, &value[0]);
-        }
-    }
-
-    if (ngx_close_file(fd) == NGX_FILE_ERROR) {
-        ngx_conf_log_error(NGX_LOG_ALERT, cf, ngx_errno,
-                           ngx_close_file_n " \"%V\" failed", &name);
-    }
-
-    if (n == -1) {
-        ngx_free(content->data);
-        return NGX_ERROR;
-    }
-
-    content->len = n;
-
-    return NGX_OK;
 }
 
 

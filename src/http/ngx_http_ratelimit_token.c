@@ -4,6 +4,8 @@
 
 #include "ngx_http_ratelimit_token.h"
 
+#include "ngx_http_ratelimit_file.h"
+
 #include <openssl/crypto.h>
 #include <openssl/sha.h>
 
@@ -11,8 +13,6 @@
 #define NGX_HTTP_RATELIMIT_TOKEN_BYTES  16      /* of a token at least */
 #define NGX_HTTP_RATELIMIT_TOKEN_NAME   64      /* bytes of a name at most */
 
-static ngx_int_t ngx_http_ratelimit_tokens_content(ngx_conf_t *cf,
-    ngx_str_t *file, ngx_str_t *content);
 static ngx_int_t ngx_http_ratelimit_tokens_parse(ngx_conf_t *cf,
     ngx_array_t *tokens, const ngx_str_t *file, const ngx_str_t *content);
 static ngx_int_t ngx_http_ratelimit_token_parse(ngx_conf_t *cf,
@@ -29,74 +29,23 @@ ngx_http_ratelimit_tokens_read(ngx_conf_t *cf, ngx_str_t *file)
     ngx_str_t     content;
     ngx_array_t  *tokens;
 
-    if (ngx_conf_full_name(cf->cycle, file, 1) != NGX_OK) {
-        return NULL;
-    }
-
     tokens = ngx_array_create(cf->pool, 2, sizeof(ngx_http_ratelimit_token_t));
     if (tokens == NULL) {
         return NULL;
     }
 
-    if (ngx_http_ratelimit_tokens_content(cf, file, &content) != NGX_OK) {
+    if (ngx_http_ratelimit_file_read(cf, file, NGX_HTTP_RATELIMIT_TOKEN_FILE,
+                                     &content)
+        != NGX_OK)
+    {
         return NULL;
     }
 
     rc = ngx_http_ratelimit_tokens_parse(cf, tokens, file, &content);
 
-    ngx_explicit_memzero(content.data, content.len);
-    ngx_free(content.data);
+    ngx_http_ratelimit_file_free(&content);
 
     return (rc == NGX_OK) ? tokens : NULL;
-}
-
-
-/* The file, on the heap. If it is too long, one byte more than allowed. */
-static ngx_int_t
-ngx_http_ratelimit_tokens_content(ngx_conf_t *cf, ngx_str_t *file,
-    ngx_str_t *content)
-{
-    ssize_t   n;
-    ngx_fd_t  fd;
-
-    fd = ngx_open_file(file->data, NGX_FILE_RDONLY, NGX_FILE_OPEN, 0);
-
-    if (fd == NGX_INVALID_FILE) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, ngx_errno,
-                           ngx_open_file_n " \"%V\" failed in \"%V\"", file,
-                           ngx_http_ratelimit_directive(cf));
-        return NGX_ERROR;
-    }
-
-    content->data = ngx_alloc(NGX_HTTP_RATELIMIT_TOKEN_FILE + 1, cf->log);
-    n = -1;
-
-    if (content->data) {
-        n = ngx_read_fd(fd, content->data, NGX_HTTP_RATELIMIT_TOKEN_FILE + 1);
-
-        if (n == -1) {
-            ngx_conf_log_error(NGX_LOG_EMERG, cf, ngx_errno,
-                               ngx_read_fd_n " \"%V\" failed in \"%V\"", file,
-                               ngx_http_ratelimit_directive(cf));
-        }
-    }
-
-    if (ngx_close_file(fd) == NGX_FILE_ERROR) {
-        ngx_conf_log_error(NGX_LOG_ALERT, cf, ngx_errno,
-                           ngx_close_file_n " \"%V\" failed", file);
-    }
-
-    if (n == -1) {
-        if (content->data) {
-            ngx_free(content->data);
-        }
-
-        return NGX_ERROR;
-    }
-
-    content->len = n;
-
-    return NGX_OK;
 }
 
 
