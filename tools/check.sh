@@ -2,8 +2,8 @@
 #
 # The static checks. All of them run; the result is a failure if one fails.
 #
-#   tools/check.sh [<check>...]    style includes scripts core gcc clang symbols
-#                                  circles tidy
+#   tools/check.sh [<check>...]    style includes scripts params core gcc clang
+#                                  symbols circles tidy
 
 set -u
 
@@ -23,6 +23,11 @@ check_style() {
 
 check_includes() {
     tools/check-includes.sh
+}
+
+# the tables of a rule's parameters in docs/ are those of the code
+check_params() {
+    make --no-print-directory -s -C t/unit test_param
 }
 
 check_scripts() {
@@ -103,7 +108,7 @@ check_tidy() {
           2> "$out/tidy.log") || { cat "$out/tidy.log" >&2; return 1; }
 }
 
-[ $# -gt 0 ] || set -- style includes scripts core gcc clang \
+[ $# -gt 0 ] || set -- style includes scripts params core gcc clang \
                   symbols circles tidy
 
 failed=

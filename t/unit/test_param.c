@@ -1,0 +1,359 @@
+/*
+ * The rows of a rule's parameters: they are consistent, and the tables in the
+ * reference and the schemas of the endpoint say what they say. Where a page
+ * differs, the test prints the block that belongs there.
+ */
+
+#include <ngx_config.h>
+#include <ngx_core.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+#include "nginx_text.h"
+
+#include "ngx_ratelimit_param.h"
+
+static char  block[65536], *end;
+
+
+static void
+say(const char *format, ...)
+{
+    va_list  args;
+
+    va_start(args, format);
+    end += vsprintf(end, format, args);
+    va_end(args);
+}
+
+
+/* Of a message: what it has in double quotes, between other ones. */
+static void
+quoted(const char *text, const char *quote)
+{
+    for ( /* void */ ; *text; text++) {
+        say(*text == '"' ? quote : *text == '\'' ? "''" : "%c", *text);
+    }
+}
+
+
+/* What a parameter may be. */
+static void
+value(const ngx_ratelimit_param_t *p, const char *quote)
+{
+    const char *const  *name;
+
+    if (p->expected) {
+        quoted(p->expected, quote);
+
+    } else if (p->kind == NGX_RATELIMIT_A_FLAG) {
+        say("a flag");
+
+    } else if (p->kind == NGX_RATELIMIT_A_NAME) {
+        say("a name");
+
+    } else if (p->kind == NGX_RATELIMIT_A_NUMBER) {
+        say("%ld to %ld", (long) p->min, (long) p->max);
+
+    } else if (p->names) {
+        for (name = p->names; *name; name++) {
+            say("%s%s%s%s", name == p->names ? "" : ", ", quote, *name, quote);
+        }
+
+    } else {
+        say("an object");
+    }
+
+    if (p->flags & NGX_RATELIMIT_VARIABLES) {
+        say("; or text with variables");
+    }
+
+    if (p->flags & NGX_RATELIMIT_LIST) {
+        say("; one or several");
+    }
+}
+
+
+static void
+algorithms(ngx_uint_t bits)
+{
+    ngx_uint_t   i, rest;
+    const char  *before;
+
+    rest = ~bits & 0x3f;
+    before = "";
+
+    if (rest == 0) {
+        say("all");
+        return;
+    }
+
+    if ((rest & (rest - 1)) == 0) {
+        say("all but `%s`",
+            ngx_ratelimit_algorithm_names[__builtin_ctz((unsigned) rest)]);
+        return;
+    }
+
+    for (i = 0; ngx_ratelimit_algorithm_names[i]; i++) {
+        if (bits >> i & 1) {
+            say("%s`%s`", before, ngx_ratelimit_algorithm_names[i]);
+            before = ", ";
+        }
+    }
+}
+
+
+/* As nginx.conf has it, unless it is in documents alone. */
+static void
+name(ngx_ratelimit_param_e id, ngx_uint_t values, ngx_uint_t json)
+{
+    const char                   *before;
+    ngx_uint_t                    i;
+    const ngx_ratelimit_param_t  *p;
+
+    if (id == NGX_RATELIMIT_PARAM_ALGORITHM) {
+        algorithms(values);
+        return;
+    }
+
+    p = ngx_ratelimit_param(id, json ? ~(ngx_uint_t) NGX_RATELIMIT_IN_CONF
+                                     : (ngx_uint_t) -1);
+    before = "";
+
+    for (i = 0; p->names && p->names[i]; i++) {
+        if (values >> (i + p->min) & 1) {
+            say("%s`%s%s`", before, p->conf, p->names[i]);
+            before = ", ";
+        }
+    }
+
+    if (id == NGX_RATELIMIT_PARAM_WINDOW && values) {
+        say("`window=calendar:...`");
+
+    } else if (*before == '\0') {
+        say("`%s`", p->conf && !json ? p->conf : p->json);
+    }
+}
+
+
+static void
+found_in(const char *page)
+{
+    FILE    *file;
+    char    *text;
+    size_t   n;
+
+    file = fopen(page, "r");
+    assert_non_null(file);
+    text = calloc(1, 1 << 20);
+    assert_non_null(text);
+    n = fread(text, 1, (1 << 20) - 1, file);
+    assert_true(n > 0);
+    fclose(file);
+
+    if (strstr(text, block) == NULL) {
+        fputs(block, stdout);
+        fflush(stdout);
+        fail_msg("%s does not have this block", page);
+    }
+
+    free(text);
+}
+
+
+static void
+test_rows(void **state)
+{
+    uint64_t                          seen[7];
+    ngx_uint_t                        i;
+    const ngx_ratelimit_param_t      *p;
+    const ngx_ratelimit_exclusion_t  *x;
+
+    (void) state;
+
+    memset(seen, 0, sizeof(seen));
+
+    for (p = ngx_ratelimit_params; p->id; p++) {
+        assert_true(p->id < NGX_RATELIMIT_PARAM_ALL);
+        assert_true(!p->conf == !(p->in & NGX_RATELIMIT_IN_CONF));
+        assert_true(!p->json == !(p->in & ~NGX_RATELIMIT_IN_CONF));
+        assert_true(!p->names == (p->kind != NGX_RATELIMIT_A_CHOICE));
+        assert_true(p->offset + p->size <= sizeof(ngx_ratelimit_draft_t));
+
+        if (p->conf) {
+            assert_int_equal(p->conf[strlen(p->conf) - 1] == '=',
+                             p->kind != NGX_RATELIMIT_A_FLAG);
+        }
+
+        /* one row for each place */
+
+        for (i = 0; i < 7; i++) {
+            if (p->in >> i & 1) {
+                assert_false(seen[i] >> p->id & 1);
+                seen[i] |= (uint64_t) 1 << p->id;
+            }
+        }
+    }
+
+    for (x = ngx_ratelimit_exclusions; x->at; x++) {
+        assert_non_null(ngx_ratelimit_param(x->at, (ngx_uint_t) -1));
+        assert_non_null(ngx_ratelimit_param(x->with, (ngx_uint_t) -1));
+        assert_non_null(x->expected);
+    }
+}
+
+
+static void
+test_reference(void **state)
+{
+    ngx_uint_t                        json;
+    const ngx_ratelimit_param_t      *p;
+    const ngx_ratelimit_exclusion_t  *x;
+
+    (void) state;
+
+    end = block;
+
+    say("| nginx.conf | document | value | default | algorithms |\n"
+        "|---|---|---|---|---|\n");
+
+    for (p = ngx_ratelimit_params; p->id; p++) {
+
+        if (p->algorithms == 0) {
+            continue;
+        }
+
+        say("| ");
+        say(p->conf ? "`%s`" : "-", p->conf);
+        say(" | ");
+        say(p->json ? "`%s`" : "-", p->json);
+        say(" | ");
+        value(p, "`");
+        say(" | %s | ", p->standard ? p->standard : "-");
+        algorithms(p->algorithms);
+        say(" |\n");
+    }
+
+    say("\n| parameter | excludes | expected |\n|---|---|---|\n");
+
+    for (x = ngx_ratelimit_exclusions; x->at; x++) {
+        json = !ngx_ratelimit_param(x->at, NGX_RATELIMIT_IN_CONF);
+        say("| ");
+        name(x->at, x->at_values, json);
+        say(" | ");
+        name(x->with, x->with_values, json);
+        say(" | ");
+        quoted(x->expected, "`");
+        say(" |\n");
+    }
+
+    found_in(ROOT "/docs/directives.md");
+}
+
+
+/* Of a member: its JSON types, as far as they can be said. */
+static void
+schema(const ngx_ratelimit_param_t *p, ngx_uint_t in)
+{
+    ngx_uint_t   i, variables;
+    const char  *type;
+
+    static const char *const  types[] = {    /* ngx_ratelimit_kind_e */
+        "integer", "number", "boolean", "string", "string", "string",
+        "integer, string", "object"
+    };
+
+    say("        %s:\n", p->json);
+
+    if (p->id == NGX_RATELIMIT_PARAM_MATCH
+        || p->id == NGX_RATELIMIT_PARAM_PARAMS)
+    {
+        say("          $ref: '#/components/schemas/%s'\n",
+            p->id == NGX_RATELIMIT_PARAM_MATCH ? "Match" : "Params");
+        return;
+    }
+
+    if (p->expected) {
+        say("          description: '");
+        quoted(p->expected, "\"");
+        say("'\n");
+    }
+
+    variables = (p->flags & NGX_RATELIMIT_VARIABLES)
+                && in != NGX_RATELIMIT_OF_AMOUNT
+                && p->kind == NGX_RATELIMIT_A_NUMBER;
+    type = types[p->kind];
+
+    say("          type: [%s%s%s, 'null']\n", type, variables ? ", string" : "",
+        (p->flags & NGX_RATELIMIT_LIST) ? ", array" : "");
+
+    if (p->flags & NGX_RATELIMIT_LIST) {
+        say("          items:\n            type: %s\n", type);
+    }
+
+    if (p->kind == NGX_RATELIMIT_A_NUMBER) {
+        say("          minimum: %ld\n          maximum: %ld\n", (long) p->min,
+            (long) p->max);
+    }
+
+    if (p->names) {
+        say("          enum: [");
+
+        for (i = 0; p->names[i]; i++) {
+            say("%s%s", i ? ", " : "", p->names[i]);
+        }
+
+        say("]\n");
+    }
+}
+
+
+static void
+test_schemas(void **state)
+{
+    ngx_uint_t                    i;
+    const ngx_ratelimit_param_t  *p;
+
+    static const struct {
+        const char  *name;
+        ngx_uint_t   in;
+    } objects[] = {
+        { "Rule", NGX_RATELIMIT_OF_RULE },
+        { "Match", NGX_RATELIMIT_OF_MATCH },
+        { "Params", NGX_RATELIMIT_OF_PARAMS },
+        { "Amount", NGX_RATELIMIT_OF_AMOUNT }
+    };
+
+    (void) state;
+
+    end = block;
+
+    for (i = 0; i < sizeof(objects) / sizeof(objects[0]); i++) {
+        say("    %s:\n      type: object\n      additionalProperties: false\n"
+            "      properties:\n", objects[i].name);
+
+        for (p = ngx_ratelimit_params; p->id; p++) {
+            if (p->in & objects[i].in) {
+                schema(p, objects[i].in);
+            }
+        }
+    }
+
+    found_in(ROOT "/docs/openapi.yaml");
+}
+
+
+int
+main(void)
+{
+    const struct CMUnitTest  tests[] = {
+        cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_reference),
+        cmocka_unit_test(test_schemas)
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
