@@ -1,7 +1,7 @@
 /*
- * The way of a request through the endpoint: who may, where to, its body, and
- * the steps of its route, from one event to the next. It may end any time: what
- * is under way is forgotten by the cleanup of its pool.
+ * A request to the endpoint, from one event to the next: its steps and its
+ * deadline. It may end at any time. The cleanup of its pool then forgets what
+ * is under way.
  */
 
 #include "ngx_http_ratelimit_api.h"
@@ -12,75 +12,15 @@
  */
 #define NGX_HTTP_RATELIMIT_API_MS  30000
 
-static ngx_http_ratelimit_api_t *ngx_http_ratelimit_api_create(
-    ngx_http_request_t *r, ngx_http_ratelimit_api_conf_t *conf);
 static void ngx_http_ratelimit_api_cleanup(void *data);
 static void ngx_http_ratelimit_api_abandon(ngx_http_ratelimit_api_t *api);
-static ngx_uint_t ngx_http_ratelimit_api_has_body(
-    ngx_http_ratelimit_api_t *api);
-static ngx_int_t ngx_http_ratelimit_api_media_type(
-    ngx_http_ratelimit_api_t *api);
-static ngx_uint_t ngx_http_ratelimit_api_is_type(const ngx_str_t *value,
-    const char *type);
 static void ngx_http_ratelimit_api_resume(ngx_http_request_t *r);
 static void ngx_http_ratelimit_api_deadline(ngx_event_t *ev);
 static ngx_int_t ngx_http_ratelimit_api_too_late(
     ngx_http_ratelimit_api_t *api);
 
 
-ngx_int_t
-ngx_http_ratelimit_api_handler(ngx_http_request_t *r)
-{
-    ngx_int_t                       rc;
-    ngx_http_ratelimit_api_t       *api;
-    ngx_http_ratelimit_loc_conf_t  *conf;
-
-    if (r != r->main) {
-        return NGX_HTTP_FORBIDDEN;
-    }
-
-    conf = ngx_http_get_module_loc_conf(r, ngx_http_ratelimit_module);
-
-    api = ngx_http_ratelimit_api_create(r, conf->api);
-    if (api == NULL) {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
-
-    rc = ngx_http_ratelimit_api_guard(api);
-    if (rc != NGX_DECLINED) {
-        return rc;
-    }
-
-    rc = ngx_http_ratelimit_api_route(api);
-    if (rc != NGX_DECLINED) {
-        return rc;
-    }
-
-    api->next = api->route->handler;
-
-    if (ngx_http_ratelimit_api_has_body(api)) {
-
-        rc = ngx_http_ratelimit_api_media_type(api);
-        if (rc != NGX_DECLINED) {
-            return rc;
-        }
-
-        return ngx_http_ratelimit_api_read_body(api);
-    }
-
-    rc = ngx_http_discard_request_body(r);
-    if (rc != NGX_OK) {
-        return rc;
-    }
-
-    r->main->count++;
-    ngx_http_ratelimit_api_run(api, NGX_DECLINED);
-
-    return NGX_DONE;
-}
-
-
-static ngx_http_ratelimit_api_t *
+ngx_http_ratelimit_api_t *
 ngx_http_ratelimit_api_create(ngx_http_request_t *r,
     ngx_http_ratelimit_api_conf_t *conf)
 {
@@ -161,85 +101,6 @@ ngx_http_ratelimit_api_abandon(ngx_http_ratelimit_api_t *api)
         api->forget(api->data);
         api->forget = NULL;
     }
-}
-
-
-static ngx_uint_t
-ngx_http_ratelimit_api_has_body(ngx_http_ratelimit_api_t *api)
-{
-    ngx_http_request_t  *r;
-
-    r = api->request;
-
-    if (api->route->flags & NGX_HTTP_RATELIMIT_API_NO_BODY) {
-        return 0;
-    }
-
-    if (r->method & (NGX_HTTP_PUT|NGX_HTTP_POST|NGX_HTTP_PATCH)) {
-        return 1;
-    }
-
-    /* what is to leave a list may be said in a body */
-
-    return r->method == NGX_HTTP_DELETE
-           && (r->headers_in.content_length_n > 0 || r->headers_in.chunked);
-}
-
-
-/* NGX_DECLINED, or it is answered. */
-static ngx_int_t
-ngx_http_ratelimit_api_media_type(ngx_http_ratelimit_api_t *api)
-{
-    ngx_uint_t           patch;
-    ngx_table_elt_t     *h;
-    ngx_http_request_t  *r;
-
-    r = api->request;
-    h = r->headers_in.content_type;
-    patch = (r->method == NGX_HTTP_PATCH);
-
-    if (h && (ngx_http_ratelimit_api_is_type(&h->value, "application/json")
-              || (patch
-                  && ngx_http_ratelimit_api_is_type(&h->value,
-                                          "application/merge-patch+json"))))
-    {
-        return NGX_DECLINED;
-    }
-
-    if (patch
-        && ngx_http_ratelimit_api_header(api, "Accept-Patch",
-                                         "application/merge-patch+json, "
-                                         "application/json")
-           != NGX_OK)
-    {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
-
-    return ngx_http_ratelimit_api_problem(api, NGX_HTTP_UNSUPPORTED_MEDIA_TYPE,
-                                          "unsupported-media-type",
-                                          "expected \"Content-Type: %s\"",
-                                          patch
-                                          ? "application/merge-patch+json"
-                                          : "application/json");
-}
-
-
-/* With or without a parameter. */
-static ngx_uint_t
-ngx_http_ratelimit_api_is_type(const ngx_str_t *value, const char *type)
-{
-    size_t  len;
-
-    len = ngx_strlen(type);
-
-    if (value->len < len
-        || ngx_strncasecmp(value->data, (u_char *) type, len) != 0)
-    {
-        return 0;
-    }
-
-    return value->len == len || value->data[len] == ';'
-           || value->data[len] == ' ' || value->data[len] == '\t';
 }
 
 
@@ -355,7 +216,29 @@ ngx_http_ratelimit_api_too_late(ngx_http_ratelimit_api_t *api)
 }
 
 
-ngx_str_t *
+ngx_int_t
+ngx_http_ratelimit_api_wait(ngx_http_ratelimit_api_t *api,
+    ngx_ratelimit_sync_call_t *call, ngx_http_ratelimit_api_pt next)
+{
+    api->call = call;
+    api->next = next;
+
+    return call ? NGX_BUSY : NGX_HTTP_INTERNAL_SERVER_ERROR;
+}
+
+
+void
+ngx_http_ratelimit_api_called(void *data,
+    const ngx_ratelimit_sync_result_t *result)
+{
+    ngx_http_ratelimit_api_t *api = data;
+
+    ngx_http_ratelimit_api_result(api, result);
+    ngx_http_ratelimit_api_wake(api);
+}
+
+
+ngx_int_t
 ngx_http_ratelimit_api_argument(ngx_http_ratelimit_api_t *api,
     const char *name, ngx_str_t *value)
 {
@@ -364,13 +247,15 @@ ngx_http_ratelimit_api_argument(ngx_http_ratelimit_api_t *api,
 
     r = api->request;
 
+    ngx_str_null(value);
+
     if (ngx_http_arg(r, (u_char *) name, ngx_strlen(name), value) != NGX_OK) {
-        return NULL;
+        return NGX_OK;
     }
 
-    dst = ngx_pnalloc(r->pool, value->len);
+    dst = ngx_pnalloc(r->pool, value->len + 1);
     if (dst == NULL) {
-        return NULL;
+        return NGX_ERROR;
     }
 
     src = value->data;
@@ -380,7 +265,7 @@ ngx_http_ratelimit_api_argument(ngx_http_ratelimit_api_t *api,
 
     value->len = dst - value->data;
 
-    return value;
+    return NGX_OK;
 }
 
 

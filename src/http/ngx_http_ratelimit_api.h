@@ -106,7 +106,7 @@ struct ngx_http_ratelimit_api_s {
     unsigned                               saved:1;
     unsigned                               waiting:1;
     unsigned                               writing:1;  /* a put is under way */
-    unsigned                               created:1;
+    unsigned                               failed:1;   /* a header: memory */
 };
 
 
@@ -117,12 +117,13 @@ char *ngx_http_ratelimit_api_merge(ngx_conf_t *cf,
 ngx_int_t ngx_http_ratelimit_api_resolve(ngx_conf_t *cf,
     ngx_http_ratelimit_main_conf_t *conf);
 
-/* api.c */
+/* api_route.c: the content handler */
 ngx_int_t ngx_http_ratelimit_api_handler(ngx_http_request_t *r);
-ngx_http_ratelimit_api_t *ngx_http_ratelimit_api_find(ngx_http_request_t *r);
 
-/* api_route.c: NGX_DECLINED, with the route and its name, or it is answered. */
-ngx_int_t ngx_http_ratelimit_api_route(ngx_http_ratelimit_api_t *api);
+/* api.c: what a request is here, in its pool. NULL: memory is out; none. */
+ngx_http_ratelimit_api_t *ngx_http_ratelimit_api_create(
+    ngx_http_request_t *r, ngx_http_ratelimit_api_conf_t *conf);
+ngx_http_ratelimit_api_t *ngx_http_ratelimit_api_find(ngx_http_request_t *r);
 
 /* NGX_DECLINED: the next step; else rc is what the request ends with. */
 void ngx_http_ratelimit_api_run(ngx_http_ratelimit_api_t *api, ngx_int_t rc);
@@ -134,8 +135,20 @@ void ngx_http_ratelimit_api_run(ngx_http_ratelimit_api_t *api, ngx_int_t rc);
 void ngx_http_ratelimit_api_wake(ngx_http_ratelimit_api_t *api);
 void ngx_http_ratelimit_api_later(ngx_http_ratelimit_api_t *api);
 
-/* An argument of the query, decoded, in the request's pool; or NULL. */
-ngx_str_t *ngx_http_ratelimit_api_argument(ngx_http_ratelimit_api_t *api,
+/*
+ * Waits for a call, and goes on with next; call: NULL if memory was out. called
+ * is a call's handler that only takes its result.
+ */
+ngx_int_t ngx_http_ratelimit_api_wait(ngx_http_ratelimit_api_t *api,
+    ngx_ratelimit_sync_call_t *call, ngx_http_ratelimit_api_pt next);
+void ngx_http_ratelimit_api_called(void *data,
+    const ngx_ratelimit_sync_result_t *result);
+
+/*
+ * An argument of the query, decoded, in the request's pool; or a null string.
+ * NGX_ERROR: memory is out.
+ */
+ngx_int_t ngx_http_ratelimit_api_argument(ngx_http_ratelimit_api_t *api,
     const char *name, ngx_str_t *value);
 
 ngx_uint_t ngx_http_ratelimit_api_utf8(const ngx_str_t *text);
@@ -174,12 +187,12 @@ struct json_t *ngx_http_ratelimit_api_problem_list(
     const ngx_ratelimit_problems_t *problems);
 
 /*
- * Before the answer. Return NGX_OK, or NGX_ERROR: memory is out. The tag is
- * version and id of the record: after a failover one number may have two.
+ * Before the answer, which fails if memory is out. The tag is version and id of
+ * the record: after a failover one number may have two.
  */
-ngx_int_t ngx_http_ratelimit_api_header(ngx_http_ratelimit_api_t *api,
+void ngx_http_ratelimit_api_header(ngx_http_ratelimit_api_t *api,
     const char *name, const char *value);
-ngx_int_t ngx_http_ratelimit_api_etag(ngx_http_ratelimit_api_t *api,
+void ngx_http_ratelimit_api_etag(ngx_http_ratelimit_api_t *api,
     uint64_t version, uint64_t id);
 
 /* What is between the tag's quotes, of 38 bytes at most; returns the end. */
@@ -208,33 +221,39 @@ ngx_int_t ngx_http_ratelimit_api_record(ngx_http_ratelimit_api_t *api,
     ngx_ratelimit_record_t *record);
 
 /*
- * api_edit.c: begins the edit of api->work, and does what follows, also the
- * put: of the base that it has; current: of what this node has.
- */
-ngx_int_t ngx_http_ratelimit_api_edit_begin(ngx_http_ratelimit_api_t *api);
-ngx_int_t ngx_http_ratelimit_api_edit_current(ngx_http_ratelimit_api_t *api);
-
-/*
- * api_work.c: a job's memory, which is api->work from then on, with a copy of
- * the request's body; NULL: memory is out.
+ * api_edit.c: a job's memory, which is api->work from then on, with a copy of
+ * the request's body; NULL: memory is out. free: the request ends; a job that
+ * runs frees it.
  */
 ngx_http_ratelimit_api_work_t *ngx_http_ratelimit_api_work(
     ngx_http_ratelimit_api_t *api);
-
-/* The request ends: frees api->work, or leaves that to the job that runs. */
 void ngx_http_ratelimit_api_work_free(ngx_http_ratelimit_api_t *api);
-
-/* Frees it: no job runs. */
-void ngx_http_ratelimit_api_work_destroy(ngx_http_ratelimit_api_work_t *work);
 
 /* The record's document, copied, is what is edited. NGX_ERROR: no memory. */
 ngx_int_t ngx_http_ratelimit_api_work_base(
     ngx_http_ratelimit_api_work_t *work, const ngx_ratelimit_record_t *record);
 
 /*
- * NGX_DECLINED, or it is answered: a change has If-Match, and its reason, where
- * it has one, is a text.
+ * api_condition.c: NGX_DECLINED, or it is answered: a change needs If-Match or
+ * If-None-Match, and its reason, if there is one, must be a text.
  */
 ngx_int_t ngx_http_ratelimit_api_conditions(ngx_http_ratelimit_api_t *api);
+
+/*
+ * Whether a list of tags, or "*", has the tag of the base. most becomes the
+ * largest version of the list, unless it is larger already.
+ */
+ngx_uint_t ngx_http_ratelimit_api_tags_have(const ngx_str_t *tags,
+    const ngx_http_ratelimit_api_work_t *work, uint64_t *most);
+
+/* Whether the request changes something. */
+ngx_uint_t ngx_http_ratelimit_api_writes(ngx_http_ratelimit_api_t *api);
+
+/*
+ * Begins the edit of api->work, and does what follows, also the put: of the
+ * base that it has; current: of what this gateway has.
+ */
+ngx_int_t ngx_http_ratelimit_api_edit_begin(ngx_http_ratelimit_api_t *api);
+ngx_int_t ngx_http_ratelimit_api_edit_current(ngx_http_ratelimit_api_t *api);
 
 #endif /* NGX_HTTP_RATELIMIT_API_H_INCLUDED */

@@ -11,11 +11,9 @@
 
 static ngx_int_t ngx_http_ratelimit_api_send(ngx_http_ratelimit_api_t *api,
     ngx_uint_t status, const ngx_str_t *type, const ngx_str_t *body);
-static json_t *ngx_http_ratelimit_api_problem_json(
-    ngx_http_ratelimit_api_t *api, ngx_uint_t status, const char *type,
-    const ngx_str_t *detail);
 static ngx_int_t ngx_http_ratelimit_api_problem_send(
-    ngx_http_ratelimit_api_t *api, ngx_uint_t status, json_t *json);
+    ngx_http_ratelimit_api_t *api, ngx_uint_t status, const char *type,
+    const ngx_str_t *detail, const ngx_ratelimit_problems_t *problems);
 static const ngx_str_t *ngx_http_ratelimit_api_status_line(ngx_uint_t status);
 
 static const struct {
@@ -70,18 +68,16 @@ ngx_int_t
 ngx_http_ratelimit_api_problem(ngx_http_ratelimit_api_t *api,
     ngx_uint_t status, const char *type, const char *detail, ...)
 {
+    u_char     buf[NGX_HTTP_RATELIMIT_API_DETAIL];
     va_list    args;
     ngx_str_t  text;
-
-    u_char  buf[NGX_HTTP_RATELIMIT_API_DETAIL];
 
     va_start(args, detail);
     text.data = buf;
     text.len = ngx_vslprintf(buf, buf + sizeof(buf), detail, args) - buf;
     va_end(args);
 
-    return ngx_http_ratelimit_api_problem_send(api, status,
-              ngx_http_ratelimit_api_problem_json(api, status, type, &text));
+    return ngx_http_ratelimit_api_problem_send(api, status, type, &text, NULL);
 }
 
 
@@ -90,94 +86,50 @@ ngx_http_ratelimit_api_problems(ngx_http_ratelimit_api_t *api,
     ngx_uint_t status, const char *type,
     const ngx_ratelimit_problems_t *problems, const char *detail)
 {
-    json_t     *json;
-    ngx_str_t   text;
+    ngx_str_t  text;
 
     text.data = (u_char *) detail;
     text.len = ngx_strlen(detail);
 
-    json = ngx_http_ratelimit_api_problem_json(api, status, type, &text);
-
-    if (problems->n) {
-        (void) json_object_set_new(json, "errors",
-                                ngx_http_ratelimit_api_problem_list(problems));
-    }
-
-    if (problems->n > problems->list.nelts) {
-        (void) json_object_set_new(json, "more",
-                          json_integer(problems->n - problems->list.nelts));
-    }
-
-    return ngx_http_ratelimit_api_problem_send(api, status, json);
+    return ngx_http_ratelimit_api_problem_send(api, status, type, &text,
+                                               problems);
 }
 
 
-json_t *
-ngx_http_ratelimit_api_problem_list(const ngx_ratelimit_problems_t *problems)
-{
-    json_t                         *list, *item;
-    ngx_uint_t                      i;
-    const ngx_ratelimit_problem_t  *problem;
-
-    list = json_array();
-    problem = problems->list.elts;
-
-    for (i = 0; i < problems->list.nelts; i++) {
-        item = json_object();
-
-        (void) json_object_set_new(item, "id", problem[i].id.len
-                             ? ngx_http_ratelimit_json_text(&problem[i].id)
-                             : json_null());
-        (void) json_object_set_new(item, "pointer",
-                       ngx_http_ratelimit_json_text(&problem[i].pointer));
-        (void) json_object_set_new(item, "detail",
-                       ngx_http_ratelimit_json_text(&problem[i].detail));
-        (void) json_array_append_new(list, item);
-    }
-
-    return list;
-}
-
-
-/* A version that the caller has been told of is named. */
-static json_t *
-ngx_http_ratelimit_api_problem_json(ngx_http_ratelimit_api_t *api,
-    ngx_uint_t status, const char *type, const ngx_str_t *detail)
+/* problems may be NULL. 412 names the version that is current. */
+static ngx_int_t
+ngx_http_ratelimit_api_problem_send(ngx_http_ratelimit_api_t *api,
+    ngx_uint_t status, const char *type, const ngx_str_t *detail,
+    const ngx_ratelimit_problems_t *problems)
 {
     json_t           *json;
-    ngx_str_t         title;
+    ngx_str_t         body;
     const ngx_str_t  *line;
 
-    json = json_object();
+    static const ngx_str_t  media = ngx_string("application/problem+json");
+
     line = ngx_http_ratelimit_api_status_line(status);
 
-    title.data = line->data + sizeof("400 ") - 1;
-    title.len = line->len - (sizeof("400 ") - 1);
-
-    (void) json_object_set_new(json, "type",
-                               json_sprintf("urn:ratelimit:problem:%s", type));
-    (void) json_object_set_new(json, "title",
-                               ngx_http_ratelimit_json_text(&title));
-    (void) json_object_set_new(json, "status", json_integer(status));
-    (void) json_object_set_new(json, "detail",
-                               ngx_http_ratelimit_json_text(detail));
+    json = json_pack("{s:o, s:s, s:i, s:o}",
+                     "type", json_sprintf("urn:ratelimit:problem:%s", type),
+                     "title", (char *) line->data + sizeof("400 ") - 1,
+                     "status", (int) status,
+                     "detail", ngx_http_ratelimit_json_text(detail));
 
     if (status == NGX_HTTP_PRECONDITION_FAILED) {
         (void) json_object_set_new(json, "version",
                                    json_integer(api->version));
     }
 
-    return json;
-}
+    if (problems && problems->n) {
+        (void) json_object_set_new(json, "errors",
+                                ngx_http_ratelimit_api_problem_list(problems));
+    }
 
-
-static ngx_int_t
-ngx_http_ratelimit_api_problem_send(ngx_http_ratelimit_api_t *api,
-    ngx_uint_t status, json_t *json)
-{
-    ngx_str_t  body;
-
-    static const ngx_str_t  type = ngx_string("application/problem+json");
+    if (problems && problems->n > problems->list.nelts) {
+        (void) json_object_set_new(json, "more",
+                          json_integer(problems->n - problems->list.nelts));
+    }
 
     if (ngx_http_ratelimit_json_dump(api->request->pool, json, &body)
         != NGX_OK)
@@ -185,7 +137,32 @@ ngx_http_ratelimit_api_problem_send(ngx_http_ratelimit_api_t *api,
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    return ngx_http_ratelimit_api_send(api, status, &type, &body);
+    return ngx_http_ratelimit_api_send(api, status, &media, &body);
+}
+
+
+json_t *
+ngx_http_ratelimit_api_problem_list(const ngx_ratelimit_problems_t *problems)
+{
+    json_t                         *list;
+    ngx_uint_t                      i;
+    const ngx_ratelimit_problem_t  *problem;
+
+    list = json_array();
+    problem = problems->list.elts;
+
+    for (i = 0; i < problems->list.nelts; i++) {
+        (void) json_array_append_new(list, json_pack("{s:o, s:o, s:o}",
+                   "id", problem[i].id.len
+                         ? ngx_http_ratelimit_json_text(&problem[i].id)
+                         : json_null(),
+                   "pointer",
+                   ngx_http_ratelimit_json_text(&problem[i].pointer),
+                   "detail",
+                   ngx_http_ratelimit_json_text(&problem[i].detail)));
+    }
+
+    return list;
 }
 
 
@@ -227,12 +204,10 @@ ngx_http_ratelimit_api_send(ngx_http_ratelimit_api_t *api, ngx_uint_t status,
         return rc;
     }
 
-    if (ngx_http_ratelimit_api_header(api, "Cache-Control", "no-store")
-        != NGX_OK
-        || ngx_http_ratelimit_api_header(api, "X-Content-Type-Options",
-                                         "nosniff")
-           != NGX_OK)
-    {
+    ngx_http_ratelimit_api_header(api, "Cache-Control", "no-store");
+    ngx_http_ratelimit_api_header(api, "X-Content-Type-Options", "nosniff");
+
+    if (api->failed) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
@@ -277,15 +252,17 @@ ngx_http_ratelimit_api_send(ngx_http_ratelimit_api_t *api, ngx_uint_t status,
 }
 
 
-ngx_int_t
+void
 ngx_http_ratelimit_api_header(ngx_http_ratelimit_api_t *api,
     const char *name, const char *value)
 {
     ngx_table_elt_t  *h;
 
     h = ngx_list_push(&api->request->headers_out.headers);
+
     if (h == NULL) {
-        return NGX_ERROR;
+        api->failed = 1;
+        return;
     }
 
     h->hash = 1;
@@ -296,12 +273,10 @@ ngx_http_ratelimit_api_header(ngx_http_ratelimit_api_t *api,
     h->key.len = ngx_strlen(name);
     h->value.data = (u_char *) value;
     h->value.len = ngx_strlen(value);
-
-    return NGX_OK;
 }
 
 
-ngx_int_t
+void
 ngx_http_ratelimit_api_etag(ngx_http_ratelimit_api_t *api, uint64_t version,
     uint64_t id)
 {
@@ -310,7 +285,8 @@ ngx_http_ratelimit_api_etag(ngx_http_ratelimit_api_t *api, uint64_t version,
     text = ngx_pnalloc(api->request->pool,
                        NGX_INT64_LEN + sizeof("\"-\"") + 16);
     if (text == NULL) {
-        return NGX_ERROR;
+        api->failed = 1;
+        return;
     }
 
     text[0] = '"';
@@ -318,7 +294,7 @@ ngx_http_ratelimit_api_etag(ngx_http_ratelimit_api_t *api, uint64_t version,
     *p++ = '"';
     *p = '\0';
 
-    return ngx_http_ratelimit_api_header(api, "ETag", (char *) text);
+    ngx_http_ratelimit_api_header(api, "ETag", (char *) text);
 }
 
 
@@ -338,6 +314,8 @@ ngx_http_ratelimit_api_result(ngx_http_ratelimit_api_t *api,
     api->status = result->status;
     api->version = result->version;
     api->id = result->id;
+    api->saved = result->saved;
+    api->writing = 0;
 
     ngx_str_null(&api->said);
 
@@ -355,17 +333,12 @@ ngx_http_ratelimit_api_failed(ngx_http_ratelimit_api_t *api)
     switch (api->status) {
 
     case NGX_RATELIMIT_SYNC_UNAVAILABLE:
-
-        if (ngx_http_ratelimit_api_header(api, "Retry-After",
-                                          NGX_HTTP_RATELIMIT_API_RETRY)
-            != NGX_OK)
-        {
-            return NGX_HTTP_INTERNAL_SERVER_ERROR;
-        }
+        ngx_http_ratelimit_api_header(api, "Retry-After",
+                                      NGX_HTTP_RATELIMIT_API_RETRY);
 
         return ngx_http_ratelimit_api_problem(api,
                    NGX_HTTP_SERVICE_UNAVAILABLE, "unavailable",
-                   "Redis has not done it, nothing is changed: %V",
+                   "Redis did not accept the request, nothing is changed: %V",
                    &api->said);
 
     case NGX_RATELIMIT_SYNC_UPGRADED:
@@ -374,12 +347,8 @@ ngx_http_ratelimit_api_failed(ngx_http_ratelimit_api_t *api)
 
         api->request->keepalive = 0;
 
-        if (ngx_http_ratelimit_api_header(api, "Retry-After",
-                                          NGX_HTTP_RATELIMIT_API_RETRY)
-            != NGX_OK)
-        {
-            return NGX_HTTP_INTERNAL_SERVER_ERROR;
-        }
+        ngx_http_ratelimit_api_header(api, "Retry-After",
+                                      NGX_HTTP_RATELIMIT_API_RETRY);
 
         return ngx_http_ratelimit_api_problem(api,
                    NGX_HTTP_SERVICE_UNAVAILABLE, "unavailable",

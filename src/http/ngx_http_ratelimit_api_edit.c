@@ -8,6 +8,7 @@
 #include "ngx_http_ratelimit_api.h"
 
 #include <jansson.h>
+#include <openssl/rand.h>
 
 #define NGX_HTTP_RATELIMIT_API_SLICE_MS  5
 #define NGX_HTTP_RATELIMIT_API_TRIES     5   /* of If-Match: "*" */
@@ -35,20 +36,20 @@ static ngx_int_t ngx_http_ratelimit_api_edit_exists(
     ngx_http_ratelimit_api_t *api);
 static ngx_int_t ngx_http_ratelimit_api_edit_put(
     ngx_http_ratelimit_api_t *api);
-static void ngx_http_ratelimit_api_edit_put_handler(void *data,
-    const ngx_ratelimit_sync_result_t *result);
 static ngx_int_t ngx_http_ratelimit_api_edit_answer(
     ngx_http_ratelimit_api_t *api);
-static ngx_int_t ngx_http_ratelimit_api_edit_location(
+static void ngx_http_ratelimit_api_edit_location(
     ngx_http_ratelimit_api_t *api);
 static ngx_int_t ngx_http_ratelimit_api_edit_changed(
     ngx_http_ratelimit_api_t *api);
-static ngx_uint_t ngx_http_ratelimit_api_names(const ngx_str_t *tags,
-    const ngx_http_ratelimit_api_work_t *work, uint64_t *most);
-static ngx_table_elt_t *ngx_http_ratelimit_api_if_none_match(
-    ngx_http_request_t *r);
-static ngx_uint_t ngx_http_ratelimit_api_writes(
-    ngx_http_ratelimit_api_t *api);
+static ngx_int_t ngx_http_ratelimit_api_work_texts(
+    ngx_ratelimit_edit_t *edit, ngx_http_ratelimit_api_t *api);
+static ngx_int_t ngx_http_ratelimit_api_work_copy(ngx_pool_t *pool,
+    ngx_str_t *to, const ngx_str_t *from);
+static void ngx_http_ratelimit_api_work_destroy(
+    ngx_http_ratelimit_api_work_t *work);
+static ngx_ratelimit_edit_method_e ngx_http_ratelimit_api_edit_method(
+    const ngx_http_ratelimit_api_t *api);
 
 
 ngx_int_t
@@ -66,72 +67,6 @@ ngx_http_ratelimit_api_edit(ngx_http_ratelimit_api_t *api)
     }
 
     return ngx_http_ratelimit_api_edit_current(api);
-}
-
-
-/* What of a change must be right before anything else is done. */
-ngx_int_t
-ngx_http_ratelimit_api_conditions(ngx_http_ratelimit_api_t *api)
-{
-    ngx_table_elt_t     *h;
-    ngx_http_request_t  *r;
-
-    static ngx_str_t  header = ngx_string("http_x_ratelimit_reason");
-
-    r = api->request;
-
-    if (!ngx_http_ratelimit_api_utf8(&api->name)) {
-        return ngx_http_ratelimit_api_problem(api, NGX_HTTP_BAD_REQUEST,
-                                              "invalid",
-                                              "expected a name in UTF-8");
-    }
-
-    if (!ngx_http_ratelimit_api_writes(api)) {
-        return NGX_DECLINED;
-    }
-
-    h = r->headers_in.if_none_match;
-    api->create = (h != NULL);
-
-    if (h && (h->value.len != 1 || h->value.data[0] != '*')) {
-        return ngx_http_ratelimit_api_problem(api, NGX_HTTP_BAD_REQUEST,
-                   "invalid", "a change takes \"If-None-Match: *\" alone: it "
-                   "creates, and changes nothing that is there");
-    }
-
-    h = r->headers_in.if_match;
-
-    if (h == NULL && !api->create) {
-        return ngx_http_ratelimit_api_problem(api, 428,
-                   "precondition-required", "expected \"If-Match\" with the "
-                   "\"ETag\" of what is changed, or \"*\"; or "
-                   "\"If-None-Match: *\"");
-    }
-
-    api->any = (h == NULL || (h->value.len == 1 && h->value.data[0] == '*'));
-
-    if (ngx_http_ratelimit_api_argument(api, "reason", &api->reason) == NULL) {
-        ngx_http_variable_value_t  *vv;
-
-        vv = ngx_http_get_variable(r, &header,
-                                   ngx_hash_key(header.data, header.len));
-
-        if (vv && vv->valid && !vv->not_found) {
-            api->reason.data = vv->data;
-            api->reason.len = vv->len;
-        }
-    }
-
-    if (api->reason.len > NGX_HTTP_RATELIMIT_API_REASON
-        || !ngx_http_ratelimit_api_utf8(&api->reason))
-    {
-        return ngx_http_ratelimit_api_problem(api, NGX_HTTP_BAD_REQUEST,
-                   "invalid", "expected a reason of at most %d bytes in "
-                   "UTF-8, without control characters",
-                   NGX_HTTP_RATELIMIT_API_REASON);
-    }
-
-    return NGX_DECLINED;
 }
 
 
@@ -163,25 +98,21 @@ ngx_http_ratelimit_api_edit_begin(ngx_http_ratelimit_api_t *api)
 
     if (!ngx_http_ratelimit_api_writes(api)) {
 
-        h = ngx_http_ratelimit_api_if_none_match(r);
+        h = r->headers_in.if_none_match;
 
         if (edit->method != NGX_RATELIMIT_EDIT_GET || h == NULL
-            || !ngx_http_ratelimit_api_names(&h->value, api->work, &most))
+            || !ngx_http_ratelimit_api_tags_have(&h->value, api->work, &most))
         {
             return ngx_http_ratelimit_api_edit_start(api);
         }
 
-        if (ngx_http_ratelimit_api_etag(api, edit->version, api->work->id)
-            != NGX_OK)
-        {
-            return NGX_HTTP_INTERNAL_SERVER_ERROR;
-        }
+        ngx_http_ratelimit_api_etag(api, edit->version, api->work->id);
 
         return ngx_http_ratelimit_api_answer(api, NGX_HTTP_NOT_MODIFIED, NULL);
     }
 
     if (api->any
-        || ngx_http_ratelimit_api_names(&r->headers_in.if_match->value,
+        || ngx_http_ratelimit_api_tags_have(&r->headers_in.if_match->value,
                                         api->work, &most))
     {
         return ngx_http_ratelimit_api_edit_start(api);
@@ -204,12 +135,11 @@ static ngx_int_t
 ngx_http_ratelimit_api_edit_newer(ngx_http_ratelimit_api_t *api,
     uint64_t version)
 {
-    api->next = ngx_http_ratelimit_api_edit_got_newer;
-    api->call = ngx_ratelimit_sync_read(api->conf->limiter, version,
+    return ngx_http_ratelimit_api_wait(api,
+               ngx_ratelimit_sync_read(api->conf->limiter, version,
                                     ngx_http_ratelimit_api_edit_newer_handler,
-                                        api);
-
-    return api->call ? NGX_BUSY : NGX_HTTP_INTERNAL_SERVER_ERROR;
+                                       api),
+               ngx_http_ratelimit_api_edit_got_newer);
 }
 
 
@@ -248,15 +178,10 @@ ngx_http_ratelimit_api_edit_newer_handler(void *data,
 static ngx_int_t
 ngx_http_ratelimit_api_edit_got_newer(ngx_http_ratelimit_api_t *api)
 {
-    switch (api->status) {
-
-    case NGX_RATELIMIT_SYNC_OK:
-    case NGX_RATELIMIT_SYNC_NOT_FOUND:
-        return ngx_http_ratelimit_api_edit_begin(api);
-
-    default:
-        return ngx_http_ratelimit_api_failed(api);
-    }
+    return (api->status == NGX_RATELIMIT_SYNC_OK
+            || api->status == NGX_RATELIMIT_SYNC_NOT_FOUND)
+           ? ngx_http_ratelimit_api_edit_begin(api)
+           : ngx_http_ratelimit_api_failed(api);
 }
 
 
@@ -403,11 +328,7 @@ ngx_http_ratelimit_api_edit_outcome(ngx_http_ratelimit_api_t *api)
 
     case NGX_RATELIMIT_EDIT_NOT_FOUND:
 
-        if (ngx_http_ratelimit_api_etag(api, edit->version, api->work->id)
-            != NGX_OK)
-        {
-            return NGX_HTTP_INTERNAL_SERVER_ERROR;
-        }
+        ngx_http_ratelimit_api_etag(api, edit->version, api->work->id);
 
         return ngx_http_ratelimit_api_problem(api, NGX_HTTP_NOT_FOUND,
                                               "not-found", "version %uL of "
@@ -444,11 +365,7 @@ ngx_http_ratelimit_api_edit_valid(ngx_http_ratelimit_api_t *api)
 
     edit = &api->work->edit;
 
-    if (ngx_http_ratelimit_api_etag(api, edit->version, api->work->id)
-        != NGX_OK)
-    {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
+    ngx_http_ratelimit_api_etag(api, edit->version, api->work->id);
 
     return ngx_http_ratelimit_api_json(api, NGX_HTTP_OK,
                json_pack("{s:b, s:o}", "valid", 1, "warnings",
@@ -463,14 +380,11 @@ ngx_http_ratelimit_api_edit_valid(ngx_http_ratelimit_api_t *api)
 static ngx_int_t
 ngx_http_ratelimit_api_edit_check(ngx_http_ratelimit_api_t *api)
 {
-    api->next = ngx_http_ratelimit_api_edit_changed;
-    api->call = ngx_ratelimit_sync_check(api->conf->limiter,
-                                         api->work->edit.version,
-                                         api->work->id,
-                                      ngx_http_ratelimit_api_edit_put_handler,
-                                         api);
-
-    return api->call ? NGX_BUSY : NGX_HTTP_INTERNAL_SERVER_ERROR;
+    return ngx_http_ratelimit_api_wait(api,
+               ngx_ratelimit_sync_check(api->conf->limiter,
+                                        api->work->edit.version, api->work->id,
+                                        ngx_http_ratelimit_api_called, api),
+               ngx_http_ratelimit_api_edit_changed);
 }
 
 
@@ -479,11 +393,7 @@ ngx_http_ratelimit_api_edit_exists(ngx_http_ratelimit_api_t *api)
 {
     api->version = api->work->edit.version;
 
-    if (ngx_http_ratelimit_api_etag(api, api->version, api->work->id)
-        != NGX_OK)
-    {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
+    ngx_http_ratelimit_api_etag(api, api->version, api->work->id);
 
     return ngx_http_ratelimit_api_problem(api, NGX_HTTP_PRECONDITION_FAILED,
                                           "exists", "it is there, and "
@@ -513,28 +423,12 @@ ngx_http_ratelimit_api_edit_put(ngx_http_ratelimit_api_t *api)
     }
 
     api->writing = 1;
-    api->next = ngx_http_ratelimit_api_edit_changed;
-    api->call = ngx_ratelimit_sync_put(edit->limiter, edit->version,
-                                       api->work->id, &record,
-                                      ngx_http_ratelimit_api_edit_put_handler,
-                                       api);
 
-    return api->call ? NGX_BUSY : NGX_HTTP_INTERNAL_SERVER_ERROR;
-}
-
-
-static void
-ngx_http_ratelimit_api_edit_put_handler(void *data,
-    const ngx_ratelimit_sync_result_t *result)
-{
-    ngx_http_ratelimit_api_t *api = data;
-
-    ngx_http_ratelimit_api_result(api, result);
-
-    api->writing = 0;
-    api->saved = result->saved;
-
-    ngx_http_ratelimit_api_wake(api);
+    return ngx_http_ratelimit_api_wait(api,
+               ngx_ratelimit_sync_put(edit->limiter, edit->version,
+                                      api->work->id, &record,
+                                      ngx_http_ratelimit_api_called, api),
+               ngx_http_ratelimit_api_edit_changed);
 }
 
 
@@ -586,21 +480,15 @@ ngx_http_ratelimit_api_edit_answer(ngx_http_ratelimit_api_t *api)
     status = (edit->status == NGX_RATELIMIT_EDIT_CREATED) ? NGX_HTTP_CREATED
                                                           : NGX_HTTP_OK;
 
-    if (ngx_http_ratelimit_api_etag(api, version,
-                                    changed ? api->id : api->work->id)
-        != NGX_OK
-        || (changed && !api->saved
-            && ngx_http_ratelimit_api_header(api, "X-RateLimit-Saved",
-                                             "false")
-               != NGX_OK))
-    {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    ngx_http_ratelimit_api_etag(api, version,
+                                changed ? api->id : api->work->id);
+
+    if (changed && !api->saved) {
+        ngx_http_ratelimit_api_header(api, "X-RateLimit-Saved", "false");
     }
 
-    if (status == NGX_HTTP_CREATED
-        && ngx_http_ratelimit_api_edit_location(api) != NGX_OK)
-    {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    if (status == NGX_HTTP_CREATED) {
+        ngx_http_ratelimit_api_edit_location(api);
     }
 
     if (edit->reply.len) {
@@ -625,7 +513,7 @@ ngx_http_ratelimit_api_edit_answer(ngx_http_ratelimit_api_t *api)
  * Of what is new: the path of the request, and the id of what was POSTed to it,
  * where that is one; nothing of an id has to be escaped.
  */
-static ngx_int_t
+static void
 ngx_http_ratelimit_api_edit_location(ngx_http_ratelimit_api_t *api)
 {
     u_char     *p, *location;
@@ -641,7 +529,8 @@ ngx_http_ratelimit_api_edit_location(ngx_http_ratelimit_api_t *api)
     location = ngx_pnalloc(api->request->pool,
                            len + sizeof("/") + made->len);
     if (location == NULL) {
-        return NGX_ERROR;
+        api->failed = 1;
+        return;
     }
 
     p = ngx_cpymem(location, uri->data, len);
@@ -653,82 +542,166 @@ ngx_http_ratelimit_api_edit_location(ngx_http_ratelimit_api_t *api)
 
     *p = '\0';
 
-    return ngx_http_ratelimit_api_header(api, "Location", (char *) location);
+    ngx_http_ratelimit_api_header(api, "Location", (char *) location);
 }
 
 
-/*
- * Whether a list of tags has the one of the base; the largest version of them.
- * What nginx has compressed may come back as a weak one; quotes may be
- * forgotten. "*" stands alone.
- */
-static ngx_uint_t
-ngx_http_ratelimit_api_names(const ngx_str_t *tags,
-    const ngx_http_ratelimit_api_work_t *work, uint64_t *most)
+ngx_http_ratelimit_api_work_t *
+ngx_http_ratelimit_api_work(ngx_http_ratelimit_api_t *api)
 {
-    u_char      *p, *last, *start, *tag;
-    uint64_t     n;
-    ngx_uint_t   found;
+    ngx_pool_t                     *pool;
+    ngx_ratelimit_edit_t           *edit;
+    ngx_http_ratelimit_api_work_t  *work;
 
-    u_char  own[NGX_INT64_LEN + sizeof("-") + 16];
+    /* the log of the connection ends with it */
 
-    if (tags->len == 1 && tags->data[0] == '*') {
-        return 1;
+    pool = ngx_create_pool(NGX_DEFAULT_POOL_SIZE, ngx_cycle->log);
+    if (pool == NULL) {
+        return NULL;
     }
 
-    tag = ngx_http_ratelimit_api_tag(own, work->edit.version, work->id);
-    p = tags->data;
-    last = p + tags->len;
-    found = 0;
+    work = ngx_pcalloc(pool, sizeof(ngx_http_ratelimit_api_work_t));
 
-    while (p < last) {
-
-        while (p < last && (*p == ' ' || *p == ',' || *p == '\t')) {
-            p++;
-        }
-
-        if (last - p > 2 && p[0] == 'W' && p[1] == '/') {
-            p += 2;
-        }
-
-        if (p < last && *p == '"') {
-            p++;
-        }
-
-        start = p;
-        n = 0;
-
-        while (p < last && *p >= '0' && *p <= '9' && p - start < 17) {
-            n = n * 10 + (*p++ - '0');
-        }
-
-        while (p < last && *p != '"' && *p != ',' && *p != ' ') {
-            p++;
-        }
-
-        *most = ngx_max(*most, n);
-        found |= (p - start == tag - own
-                  && ngx_memcmp(start, own, p - start) == 0);
-
-        while (p < last && *p != ',') {
-            p++;
-        }
+    if (work == NULL) {
+        ngx_destroy_pool(pool);
+        return NULL;
     }
 
-    return found;
+    edit = &work->edit;
+    work->api = api;
+
+    edit->pool = pool;
+    edit->limiter = api->conf->limiter;
+    edit->resource = api->route->resource;
+    edit->method = ngx_http_ratelimit_api_edit_method(api);
+    edit->clear = edit->limiter->clear;
+
+    if (RAND_bytes(edit->random, sizeof(edit->random)) != 1
+        || ngx_http_ratelimit_api_work_texts(edit, api) != NGX_OK)
+    {
+        ngx_destroy_pool(pool);
+        return NULL;
+    }
+
+    ngx_http_ratelimit_api_work_free(api);
+    api->work = work;
+
+    return work;
 }
 
 
-static ngx_table_elt_t *
-ngx_http_ratelimit_api_if_none_match(ngx_http_request_t *r)
+static ngx_int_t
+ngx_http_ratelimit_api_work_texts(ngx_ratelimit_edit_t *edit,
+    ngx_http_ratelimit_api_t *api)
 {
-    return r->headers_in.if_none_match;
+    ngx_str_t  rule, key, force;
+
+    if (ngx_http_ratelimit_api_argument(api, "rule", &rule) != NGX_OK
+        || ngx_http_ratelimit_api_argument(api, "key", &key) != NGX_OK
+        || ngx_http_ratelimit_api_argument(api, "force", &force) != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    edit->force = (force.len == 1 && force.data[0] == '1');
+
+    if (ngx_http_ratelimit_api_work_copy(edit->pool, &edit->name, &api->name)
+        != NGX_OK
+        || ngx_http_ratelimit_api_work_copy(edit->pool, &edit->rule, &rule)
+           != NGX_OK
+        || ngx_http_ratelimit_api_work_copy(edit->pool, &edit->key, &key)
+           != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    return ngx_http_ratelimit_api_work_copy(edit->pool, &edit->body,
+                                            &api->body);
 }
 
 
-static ngx_uint_t
-ngx_http_ratelimit_api_writes(ngx_http_ratelimit_api_t *api)
+static ngx_int_t
+ngx_http_ratelimit_api_work_copy(ngx_pool_t *pool, ngx_str_t *to,
+    const ngx_str_t *from)
 {
-    return !(api->route->flags & NGX_HTTP_RATELIMIT_API_READS)
-           && !(api->request->method & (NGX_HTTP_GET|NGX_HTTP_HEAD));
+    if (from->len == 0) {
+        ngx_str_null(to);
+        return NGX_OK;
+    }
+
+    to->len = from->len;
+    to->data = ngx_pstrdup(pool, (ngx_str_t *) from);
+
+    return to->data ? NGX_OK : NGX_ERROR;
+}
+
+
+static ngx_ratelimit_edit_method_e
+ngx_http_ratelimit_api_edit_method(const ngx_http_ratelimit_api_t *api)
+{
+    ngx_uint_t  method;
+
+    /* the way back to a version is the document of that version, put */
+
+    method = (api->route->flags & NGX_HTTP_RATELIMIT_API_NO_BODY)
+             ? NGX_HTTP_PUT : api->request->method;
+
+    return (method == NGX_HTTP_PUT) ? NGX_RATELIMIT_EDIT_PUT
+           : (method == NGX_HTTP_POST) ? NGX_RATELIMIT_EDIT_POST
+           : (method == NGX_HTTP_PATCH) ? NGX_RATELIMIT_EDIT_PATCH
+           : (method == NGX_HTTP_DELETE) ? NGX_RATELIMIT_EDIT_DELETE
+           : NGX_RATELIMIT_EDIT_GET;
+}
+
+
+ngx_int_t
+ngx_http_ratelimit_api_work_base(ngx_http_ratelimit_api_work_t *work,
+    const ngx_ratelimit_record_t *record)
+{
+    if (ngx_http_ratelimit_api_work_copy(work->edit.pool, &work->edit.base,
+                                         &record->document)
+        != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    work->based = 1;
+    work->edit.version = record->version;
+    work->id = record->id;
+    work->lineage = record->lineage;
+
+    return NGX_OK;
+}
+
+
+void
+ngx_http_ratelimit_api_work_free(ngx_http_ratelimit_api_t *api)
+{
+    ngx_http_ratelimit_api_work_t  *work;
+
+    work = api->work;
+
+    if (work == NULL) {
+        return;
+    }
+
+    api->work = NULL;
+
+    if (work->job) {
+        ngx_ratelimit_job_cancel(work->job);
+        return;
+    }
+
+    ngx_http_ratelimit_api_work_destroy(work);
+}
+
+
+static void
+ngx_http_ratelimit_api_work_destroy(ngx_http_ratelimit_api_work_t *work)
+{
+    if (work->edit.policy) {
+        ngx_ratelimit_policy_release(work->edit.policy);
+    }
+
+    ngx_destroy_pool(work->edit.pool);
 }

@@ -78,13 +78,8 @@ ngx_http_ratelimit_api_guard(ngx_http_ratelimit_api_t *api)
     }
 
     if (api->conf->tokens && !ngx_http_ratelimit_api_token_known(api)) {
-
-        if (ngx_http_ratelimit_api_header(api, "WWW-Authenticate",
-                                          "Bearer realm=\"ratelimit\"")
-            != NGX_OK)
-        {
-            return NGX_HTTP_INTERNAL_SERVER_ERROR;
-        }
+        ngx_http_ratelimit_api_header(api, "WWW-Authenticate",
+                                      "Bearer realm=\"ratelimit\"");
 
         return ngx_http_ratelimit_api_problem(api, NGX_HTTP_UNAUTHORIZED,
                                               "unauthorized", "expected "

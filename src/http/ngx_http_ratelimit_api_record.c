@@ -95,9 +95,11 @@ ngx_http_ratelimit_api_record_path(ngx_http_ratelimit_api_t *api,
         key = ngx_ratelimit_document_key(&api->name, buf);
     }
 
-    if (ngx_http_ratelimit_api_argument(api, "rule", &rule) == NULL
-        || !ngx_http_ratelimit_api_utf8(&rule))
-    {
+    if (ngx_http_ratelimit_api_argument(api, "rule", &rule) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    if (!ngx_http_ratelimit_api_utf8(&rule)) {
         ngx_str_null(&rule);
     }
 

@@ -1,6 +1,6 @@
 /*
- * The paths of the endpoint: what each of them takes, and which one a request
- * names.
+ * The front of the endpoint: its paths, what each of them takes, and the way of
+ * a request to the first step of its route.
  */
 
 #include "ngx_http_ratelimit_api.h"
@@ -11,6 +11,7 @@
 #define NGX_HTTP_RATELIMIT_API_SAFE                                           \
     (NGX_HTTP_GET|NGX_HTTP_HEAD|NGX_HTTP_OPTIONS)
 
+static ngx_int_t ngx_http_ratelimit_api_route(ngx_http_ratelimit_api_t *api);
 static ngx_int_t ngx_http_ratelimit_api_path(ngx_http_request_t *r,
     ngx_str_t *path);
 static ngx_uint_t ngx_http_ratelimit_api_path_match(const ngx_str_t *pattern,
@@ -19,7 +20,13 @@ static ngx_uint_t ngx_http_ratelimit_api_path_exact(ngx_http_request_t *r);
 static ngx_int_t ngx_http_ratelimit_api_query(ngx_http_ratelimit_api_t *api);
 static ngx_uint_t ngx_http_ratelimit_api_query_bit(const ngx_str_t *name,
     ngx_uint_t allowed, ngx_uint_t *seen);
-static ngx_int_t ngx_http_ratelimit_api_allow(ngx_http_ratelimit_api_t *api);
+static ngx_uint_t ngx_http_ratelimit_api_has_body(
+    ngx_http_ratelimit_api_t *api);
+static ngx_int_t ngx_http_ratelimit_api_media_type(
+    ngx_http_ratelimit_api_t *api);
+static ngx_uint_t ngx_http_ratelimit_api_is_type(const ngx_str_t *value,
+    const char *type);
+static void ngx_http_ratelimit_api_allow(ngx_http_ratelimit_api_t *api);
 
 /* query arguments; the parts of a counter's key are several */
 #define RULE    0x01
@@ -147,6 +154,59 @@ static const struct {
 
 
 ngx_int_t
+ngx_http_ratelimit_api_handler(ngx_http_request_t *r)
+{
+    ngx_int_t                       rc;
+    ngx_http_ratelimit_api_t       *api;
+    ngx_http_ratelimit_loc_conf_t  *conf;
+
+    if (r != r->main) {
+        return NGX_HTTP_FORBIDDEN;
+    }
+
+    conf = ngx_http_get_module_loc_conf(r, ngx_http_ratelimit_module);
+
+    api = ngx_http_ratelimit_api_create(r, conf->api);
+    if (api == NULL) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    rc = ngx_http_ratelimit_api_guard(api);
+    if (rc != NGX_DECLINED) {
+        return rc;
+    }
+
+    rc = ngx_http_ratelimit_api_route(api);
+    if (rc != NGX_DECLINED) {
+        return rc;
+    }
+
+    api->next = api->route->handler;
+
+    if (ngx_http_ratelimit_api_has_body(api)) {
+
+        rc = ngx_http_ratelimit_api_media_type(api);
+        if (rc != NGX_DECLINED) {
+            return rc;
+        }
+
+        return ngx_http_ratelimit_api_read_body(api);
+    }
+
+    rc = ngx_http_discard_request_body(r);
+    if (rc != NGX_OK) {
+        return rc;
+    }
+
+    r->main->count++;
+    ngx_http_ratelimit_api_run(api, NGX_DECLINED);
+
+    return NGX_DONE;
+}
+
+
+/* NGX_DECLINED, with the route and its name, or it is answered. */
+static ngx_int_t
 ngx_http_ratelimit_api_route(ngx_http_ratelimit_api_t *api)
 {
     ngx_int_t                              rc;
@@ -180,21 +240,14 @@ ngx_http_ratelimit_api_route(ngx_http_ratelimit_api_t *api)
     api->path = path;
 
     if (r->method == NGX_HTTP_OPTIONS) {
-
-        if (ngx_http_ratelimit_api_allow(api) != NGX_OK) {
-            return NGX_HTTP_INTERNAL_SERVER_ERROR;
-        }
-
+        ngx_http_ratelimit_api_allow(api);
         return ngx_http_ratelimit_api_answer(api, NGX_HTTP_NO_CONTENT, NULL);
     }
 
     if (!(r->method & route->methods)
         && !(r->method == NGX_HTTP_HEAD && route->methods & NGX_HTTP_GET))
     {
-        if (ngx_http_ratelimit_api_allow(api) != NGX_OK) {
-            return NGX_HTTP_INTERNAL_SERVER_ERROR;
-        }
-
+        ngx_http_ratelimit_api_allow(api);
         return ngx_http_ratelimit_api_problem(api, NGX_HTTP_NOT_ALLOWED,
                                               "method-not-allowed",
                                               "this path has other methods");
@@ -417,7 +470,83 @@ ngx_http_ratelimit_api_query_bit(const ngx_str_t *name, ngx_uint_t allowed,
 }
 
 
+static ngx_uint_t
+ngx_http_ratelimit_api_has_body(ngx_http_ratelimit_api_t *api)
+{
+    ngx_http_request_t  *r;
+
+    r = api->request;
+
+    if (api->route->flags & NGX_HTTP_RATELIMIT_API_NO_BODY) {
+        return 0;
+    }
+
+    if (r->method & (NGX_HTTP_PUT|NGX_HTTP_POST|NGX_HTTP_PATCH)) {
+        return 1;
+    }
+
+    /* what is to leave a list may be said in a body */
+
+    return r->method == NGX_HTTP_DELETE
+           && (r->headers_in.content_length_n > 0 || r->headers_in.chunked);
+}
+
+
+/* NGX_DECLINED, or it is answered. */
 static ngx_int_t
+ngx_http_ratelimit_api_media_type(ngx_http_ratelimit_api_t *api)
+{
+    ngx_uint_t           patch;
+    ngx_table_elt_t     *h;
+    ngx_http_request_t  *r;
+
+    r = api->request;
+    h = r->headers_in.content_type;
+    patch = (r->method == NGX_HTTP_PATCH);
+
+    if (h && (ngx_http_ratelimit_api_is_type(&h->value, "application/json")
+              || (patch
+                  && ngx_http_ratelimit_api_is_type(&h->value,
+                                          "application/merge-patch+json"))))
+    {
+        return NGX_DECLINED;
+    }
+
+    if (patch) {
+        ngx_http_ratelimit_api_header(api, "Accept-Patch",
+                                      "application/merge-patch+json, "
+                                      "application/json");
+    }
+
+    return ngx_http_ratelimit_api_problem(api, NGX_HTTP_UNSUPPORTED_MEDIA_TYPE,
+                                          "unsupported-media-type",
+                                          "expected \"Content-Type: %s\"",
+                                          patch
+                                          ? "application/merge-patch+json"
+                                          : "application/json");
+}
+
+
+/* With or without a parameter. */
+static ngx_uint_t
+ngx_http_ratelimit_api_is_type(const ngx_str_t *value, const char *type)
+{
+    size_t  len;
+
+    len = ngx_strlen(type);
+
+    if (value->len < len
+        || ngx_strncasecmp(value->data, (u_char *) type, len) != 0)
+    {
+        return 0;
+    }
+
+    return value->len == len || value->data[len] == ';'
+           || value->data[len] == ' ' || value->data[len] == '\t';
+}
+
+
+static void
 ngx_http_ratelimit_api_allow(ngx_http_ratelimit_api_t *api)
 {
     u_char      *p, *text;
@@ -426,7 +555,8 @@ ngx_http_ratelimit_api_allow(ngx_http_ratelimit_api_t *api)
     text = ngx_pnalloc(api->request->pool,
                        sizeof("GET, HEAD, PUT, PATCH, POST, DELETE, OPTIONS"));
     if (text == NULL) {
-        return NGX_ERROR;
+        api->failed = 1;
+        return;
     }
 
     p = text;
@@ -441,14 +571,11 @@ ngx_http_ratelimit_api_allow(ngx_http_ratelimit_api_t *api)
 
     *p = '\0';
 
-    if (api->route->methods & NGX_HTTP_PATCH
-        && ngx_http_ratelimit_api_header(api, "Accept-Patch",
-                                         "application/merge-patch+json, "
-                                         "application/json")
-           != NGX_OK)
-    {
-        return NGX_ERROR;
+    if (api->route->methods & NGX_HTTP_PATCH) {
+        ngx_http_ratelimit_api_header(api, "Accept-Patch",
+                                      "application/merge-patch+json, "
+                                      "application/json");
     }
 
-    return ngx_http_ratelimit_api_header(api, "Allow", (char *) text);
+    ngx_http_ratelimit_api_header(api, "Allow", (char *) text);
 }

@@ -28,12 +28,11 @@ static ngx_int_t ngx_http_ratelimit_api_restore_begin(
 ngx_int_t
 ngx_http_ratelimit_api_versions(ngx_http_ratelimit_api_t *api)
 {
-    api->next = ngx_http_ratelimit_api_versions_answer;
-    api->call = ngx_ratelimit_sync_versions(api->conf->limiter,
+    return ngx_http_ratelimit_api_wait(api,
+               ngx_ratelimit_sync_versions(api->conf->limiter,
                                       ngx_http_ratelimit_api_versions_handler,
-                                            api);
-
-    return api->call ? NGX_BUSY : NGX_HTTP_INTERNAL_SERVER_ERROR;
+                                           api),
+               ngx_http_ratelimit_api_versions_answer);
 }
 
 
@@ -43,30 +42,15 @@ ngx_http_ratelimit_api_versions_handler(void *data,
 {
     ngx_http_ratelimit_api_t *api = data;
 
-    char    *dump;
-    json_t  *json;
-
     ngx_http_ratelimit_api_result(api, result);
 
-    if (api->status == NGX_RATELIMIT_SYNC_OK) {
-
-        json = ngx_http_ratelimit_api_versions_json(result);
-        dump = json ? json_dumps(json, JSON_COMPACT) : NULL;
-        json_decref(json);
-
+    if (api->status == NGX_RATELIMIT_SYNC_OK
+        && ngx_http_ratelimit_json_dump(api->request->pool,
+                                 ngx_http_ratelimit_api_versions_json(result),
+                                        &api->text)
+           != NGX_OK)
+    {
         api->status = NGX_RATELIMIT_SYNC_FAILED;
-
-        if (dump) {
-            api->text.len = ngx_strlen(dump) + 1;
-            api->text.data = ngx_pnalloc(api->request->pool, api->text.len);
-
-            if (api->text.data) {
-                *ngx_cpymem(api->text.data, dump, api->text.len - 1) = LF;
-                api->status = NGX_RATELIMIT_SYNC_OK;
-            }
-
-            free(dump);
-        }
     }
 
     ngx_http_ratelimit_api_wake(api);
@@ -76,48 +60,34 @@ ngx_http_ratelimit_api_versions_handler(void *data,
 static json_t *
 ngx_http_ratelimit_api_versions_json(const ngx_ratelimit_sync_result_t *result)
 {
-    json_t                        *json, *list, *item;
+    u_char                         buf[NGX_HTTP_RATELIMIT_JSON_TIME];
+    json_t                        *list;
     ngx_str_t                      time;
     ngx_uint_t                     i;
     const ngx_ratelimit_record_t  *record;
 
-    u_char  buf[NGX_HTTP_RATELIMIT_JSON_TIME];
-
-    json = json_object();
     list = json_array();
 
     for (i = 0; i < result->n; i++) {
 
         record = &result->records[i];
-        item = json_object();
-
         time.data = buf;
         time.len = ngx_http_ratelimit_json_time(buf, record->time_ms) - buf;
 
-        (void) json_object_set_new(item, "version",
-                                   json_integer((json_int_t) record->version));
-        (void) json_object_set_new(item, "time",
-                                   ngx_http_ratelimit_json_text(&time));
-        (void) json_object_set_new(item, "author",
-                                ngx_http_ratelimit_json_text(&record->author));
-        (void) json_object_set_new(item, "address",
-                               ngx_http_ratelimit_json_text(&record->address));
-        (void) json_object_set_new(item, "method",
-                                ngx_http_ratelimit_json_text(&record->method));
-        (void) json_object_set_new(item, "path",
-                                ngx_http_ratelimit_json_text(&record->path));
-        (void) json_object_set_new(item, "reason",
-                                ngx_http_ratelimit_json_text(&record->reason));
-        (void) json_object_set_new(item, "bytes",
-                                   json_integer(record->document.len));
-        (void) json_array_append_new(list, item);
+        (void) json_array_append_new(list,
+            json_pack("{s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:I}",
+                "version", (json_int_t) record->version,
+                "time", ngx_http_ratelimit_json_text(&time),
+                "author", ngx_http_ratelimit_json_text(&record->author),
+                "address", ngx_http_ratelimit_json_text(&record->address),
+                "method", ngx_http_ratelimit_json_text(&record->method),
+                "path", ngx_http_ratelimit_json_text(&record->path),
+                "reason", ngx_http_ratelimit_json_text(&record->reason),
+                "bytes", (json_int_t) record->document.len));
     }
 
-    (void) json_object_set_new(json, "version",
-                               json_integer((json_int_t) result->version));
-    (void) json_object_set_new(json, "versions", list);
-
-    return json;
+    return json_pack("{s:I, s:o}", "version", (json_int_t) result->version,
+                     "versions", list);
 }
 
 
@@ -128,9 +98,7 @@ ngx_http_ratelimit_api_versions_answer(ngx_http_ratelimit_api_t *api)
         return ngx_http_ratelimit_api_failed(api);
     }
 
-    if (ngx_http_ratelimit_api_etag(api, api->version, api->id) != NGX_OK) {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
+    ngx_http_ratelimit_api_etag(api, api->version, api->id);
 
     return ngx_http_ratelimit_api_answer(api, NGX_HTTP_OK, &api->text);
 }
@@ -184,12 +152,11 @@ ngx_http_ratelimit_api_version_read(ngx_http_ratelimit_api_t *api,
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    api->next = next;
-    api->call = ngx_ratelimit_sync_read(api->conf->limiter, version,
+    return ngx_http_ratelimit_api_wait(api,
+               ngx_ratelimit_sync_read(api->conf->limiter, version,
                                        ngx_http_ratelimit_api_version_handler,
-                                        api);
-
-    return api->call ? NGX_BUSY : NGX_HTTP_INTERNAL_SERVER_ERROR;
+                                       api),
+               next);
 }
 
 
