@@ -32,12 +32,14 @@ sub gateway {
 
     my $timeout = $self{timeout} // '10s';
     my $mode = $self{mode} // 'open';
+    my $zone = $self{zone} // '1m';
 
     return t::Gateway->new(workers => 1, http => <<"CONF")->start;
     ratelimit_redis one { server 127.0.0.1:$fake->{port}; timeout $timeout; }
-    ratelimit_zone \$arg_k zone=z:1m redis=one;
+    ratelimit_zone \$arg_k zone=z:$zone redis=one;
     ratelimit_rule r zone=z algorithm=fixed_window limit=10 window=1h sync=strict
-                   shards=2 fail_mode=$mode;
+                   shards=2 fail_mode=$mode match=/;
+    ratelimit_rule fill zone=z algorithm=fixed_window limit=1 window=1h match=/fill;
     server {
         listen 127.0.0.1:%%PORT%%;
         add_header X-Status \$ratelimit_status always;
@@ -94,3 +96,39 @@ is($told, 'DEGRADED DEGRADED', 'more than the cost is no answer');
 ($told, $calls) = told(1, '', '', timeout => '300ms');
 is($told, 'DEGRADED', 'no answer in time');
 is($calls, 1, 'and there is none for another part');
+
+# a full lease table: a request that is rejected asks no part again, though one
+# has no answer; after a second that one is asked once more
+
+my $first;
+my $fake = t::FakeRedis->new(sub {
+    my ($key, $capacity) = @_[3, 8];
+
+    return $DENIED if $capacity == 1;
+
+    $first //= $key;
+    return $key eq $first ? $FULL : $DENIED;
+});
+my $gateway = gateway($fake, zone => '64k');
+
+for my $from (map { 100 * $_ } 0 .. 14) {
+    t::Gateway::send_all([map { [$gateway, "/fill?k=$_"] } $from .. $from + 99]);
+}
+
+my $asked = $fake->seen->{commands};
+
+is(join(' ', map { t::Gateway::header($_, 'X-Status') }
+             $gateway->get('/?k=a'), $gateway->burst(100, '/?k=a')),
+   join(' ', ('REJECTED') x 101), 'no place for a lease: rejected');
+
+my $more = $fake->seen->{commands} - $asked;
+
+cmp_ok($more, '<', 50, 'no place for a lease: the other part is not asked');
+ok(t::Gateway::wait_for(sub {
+    $gateway->get('/?k=a');
+    return $fake->seen->{commands} - $asked > $more + 1;
+}, 10), 'no place for a lease: the part without an answer is asked again');
+
+$gateway->stop;
+$gateway->log_ok;
+$fake->stop;
