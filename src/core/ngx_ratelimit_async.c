@@ -86,7 +86,7 @@ ngx_ratelimit_async_take(ngx_ratelimit_lease_t *lease,
 }
 
 
-int
+void
 ngx_ratelimit_async_look(const ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
     ngx_ratelimit_answer_t *answer)
@@ -103,8 +103,6 @@ ngx_ratelimit_async_look(const ngx_ratelimit_lease_t *lease,
     (void) ngx_ratelimit_async_left(&now, limit, env->now_us, answer);
     answer->granted = 0;
     answer->retry_us = 0;
-
-    return now.answered || answer->reset_us;
 }
 
 

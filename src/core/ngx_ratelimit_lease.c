@@ -575,7 +575,7 @@ ngx_ratelimit_lease_answer(const ngx_ratelimit_lease_t *lease,
 }
 
 
-int
+void
 ngx_ratelimit_lease_look(const ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
     ngx_ratelimit_answer_t *answer)
@@ -585,15 +585,11 @@ ngx_ratelimit_lease_look(const ngx_ratelimit_lease_t *lease,
     now = *lease;
     ngx_ratelimit_lease_begin(&now, limit, env->now_us);
 
-    if (now.mark != limit->mark || !now.answered
-        || ngx_ratelimit_lease_forgot(env, now.answered_ms))
+    if (now.mark == limit->mark && now.answered
+        && !ngx_ratelimit_lease_forgot(env, now.answered_ms))
     {
-        return 0;
+        ngx_ratelimit_lease_tell(&now, limit, env->now_us, answer);
     }
-
-    ngx_ratelimit_lease_tell(&now, limit, env->now_us, answer);
-
-    return 1;
 }
 
 

@@ -98,10 +98,11 @@ ngx_ratelimit_lease_e ngx_ratelimit_lease_take(ngx_ratelimit_lease_t *lease,
     uint32_t cost, ngx_ratelimit_answer_t *answer, unsigned *ahead);
 
 /*
- * What is known of the counter, for a request that costs nothing: 1 and the
- * answer, or 0: nothing. The lease stays as it is.
+ * Fills the answer with what is known of the counter, for a request that costs
+ * nothing. If nothing is known the answer stays as it is, and so does the lease
+ * in any case.
  */
-int ngx_ratelimit_lease_look(const ngx_ratelimit_lease_t *lease,
+void ngx_ratelimit_lease_look(const ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
     ngx_ratelimit_answer_t *answer);
 
@@ -196,8 +197,8 @@ ngx_ratelimit_lease_e ngx_ratelimit_async_take(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
     uint32_t cost, ngx_ratelimit_answer_t *answer, unsigned *ask);
 
-/* The same as ngx_ratelimit_lease_look(), of async. */
-int ngx_ratelimit_async_look(const ngx_ratelimit_lease_t *lease,
+/* As ngx_ratelimit_lease_look(), under async; fills the answer in any case. */
+void ngx_ratelimit_async_look(const ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
     ngx_ratelimit_answer_t *answer);
 

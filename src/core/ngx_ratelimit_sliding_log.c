@@ -71,7 +71,7 @@ ngx_ratelimit_sliding_log_take(ngx_ratelimit_log_t *log,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint32_t cost,
     uint32_t want, ngx_ratelimit_answer_t *answer)
 {
-    uint32_t                  left;
+    uint32_t                  left, most;
     ngx_ratelimit_log_view_t  view;
 
     view.log = log;
@@ -86,7 +86,15 @@ ngx_ratelimit_sliding_log_take(ngx_ratelimit_log_t *log,
     answer->granted = 0;
     answer->retry_us = 0;
 
-    if (cost > limit->capacity) {
+    if (want == NGX_RATELIMIT_CHARGE) {
+        most = limit->capacity * 2;
+        most = (most < NGX_RATELIMIT_LOG_PLACES) ? most
+                                                 : NGX_RATELIMIT_LOG_PLACES - 1;
+        most = (log->count < most) ? most - log->count : 0;
+
+        answer->granted = (cost < most) ? cost : most;
+
+    } else if (cost > limit->capacity) {
         answer->retry_us = NGX_RATELIMIT_NEVER;
 
     } else if (cost > left) {
@@ -101,42 +109,8 @@ ngx_ratelimit_sliding_log_take(ngx_ratelimit_log_t *log,
         ngx_ratelimit_log_add(&view, answer->granted);
     }
 
-    answer->remaining = left - answer->granted;
+    answer->remaining = (answer->granted < left) ? left - answer->granted : 0;
     answer->reset_us = log->count ? log->fresh_us - now_us : 0;
-}
-
-
-void
-ngx_ratelimit_sliding_log_charge(ngx_ratelimit_log_t *log,
-    const ngx_ratelimit_log_places_t *places,
-    const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint32_t tokens,
-    ngx_ratelimit_answer_t *answer)
-{
-    uint32_t                  most;
-    ngx_ratelimit_log_view_t  view;
-
-    view.log = log;
-    view.places = places;
-    view.window_us = limit->window_us;
-    view.now_us = now_us;
-
-    ngx_ratelimit_log_settle(&view);
-
-    most = limit->capacity * 2;
-    most = (most < NGX_RATELIMIT_LOG_PLACES) ? most
-                                             : NGX_RATELIMIT_LOG_PLACES - 1;
-    most = (log->count < most) ? most - log->count : 0;
-
-    answer->granted = (tokens < most) ? tokens : most;
-
-    if (answer->granted) {
-        ngx_ratelimit_log_add(&view, answer->granted);
-    }
-
-    answer->remaining = (log->count < limit->capacity)
-                        ? limit->capacity - log->count : 0;
-    answer->reset_us = log->count ? log->fresh_us - now_us : 0;
-    answer->retry_us = 0;
 }
 
 

@@ -48,7 +48,8 @@ typedef struct {
  *
  * A request behind the newest place's time (another worker's clock) stands at
  * that time. Where that is more than a second away the clock was set back: then
- * the places that are later than now stand at now, as many as they are.
+ * the places that are later than now stand at now, as many as they are. A log
+ * that is charged has no more than LOG_PLACES less one.
  *
  * Costs two gets, and one for each place that expires; one set for each token.
  * A window that grew sets each of the places once. As of the token bucket,
@@ -58,16 +59,6 @@ void ngx_ratelimit_sliding_log_take(ngx_ratelimit_log_t *log,
     const ngx_ratelimit_log_places_t *places,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint32_t cost,
     uint32_t want, ngx_ratelimit_answer_t *answer);
-
-/*
- * Takes tokens that have been spent already, as
- * ngx_ratelimit_token_bucket_charge() does; a log has no more than LOG_PLACES
- * less one.
- */
-void ngx_ratelimit_sliding_log_charge(ngx_ratelimit_log_t *log,
-    const ngx_ratelimit_log_places_t *places,
-    const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint32_t tokens,
-    ngx_ratelimit_answer_t *answer);
 
 /*
  * Gives back tokens that were taken at taken_us, unless that was a window ago:

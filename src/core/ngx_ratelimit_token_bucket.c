@@ -30,6 +30,12 @@ typedef struct {
 
 
 static uint64_t ngx_ratelimit_gcd(uint64_t a, uint64_t b);
+static uint64_t ngx_ratelimit_token_bucket_retry(
+    const ngx_ratelimit_rate_t *rate, uint32_t cost,
+    const ngx_ratelimit_interval_t *used);
+static uint32_t ngx_ratelimit_token_bucket_charge(
+    const ngx_ratelimit_rate_t *rate, uint32_t tokens,
+    ngx_ratelimit_interval_t *used);
 static inline int ngx_ratelimit_token_bucket_settle(
     const ngx_ratelimit_token_bucket_t *tb, const ngx_ratelimit_rate_t *rate,
     uint64_t now_us, ngx_ratelimit_interval_t *used);
@@ -162,39 +168,38 @@ ngx_ratelimit_token_bucket_take(ngx_ratelimit_token_bucket_t *tb,
 {
     int                       changed;
     uint32_t                  left;
-    ngx_ratelimit_interval_t  used, price, span;
+    ngx_ratelimit_interval_t  used, price;
 
     changed = ngx_ratelimit_token_bucket_settle(tb, rate, now_us, &used);
-    left = ngx_ratelimit_token_bucket_left(rate, &used);
 
     answer->granted = 0;
     answer->retry_us = 0;
 
-    if (cost > rate->capacity) {
-        answer->retry_us = NGX_RATELIMIT_NEVER;
-
-    } else if (cost > left) {
-
-        /* what has to come back before the cost fits */
-
-        span.us = rate->span_us;
-        span.frac = rate->span_frac;
-
-        price = ngx_ratelimit_interval(rate, cost);
-        ngx_ratelimit_interval_add(rate, &price, &used);
-        (void) ngx_ratelimit_interval_sub(rate, &price, &span);
-
-        answer->retry_us = price.us + (price.frac != 0);
-
-    } else if (want != NGX_RATELIMIT_LOOK) {
-        answer->granted = (want <= cost) ? cost : (want < left) ? want : left;
-    }
-
-    if (answer->granted) {
-        price = ngx_ratelimit_interval(rate, answer->granted);
-        ngx_ratelimit_interval_add(rate, &used, &price);
-        left -= answer->granted;
+    if (want == NGX_RATELIMIT_CHARGE) {
+        answer->granted = ngx_ratelimit_token_bucket_charge(rate, cost, &used);
+        left = ngx_ratelimit_token_bucket_left(rate, &used);
         changed = 1;
+
+    } else {
+        left = ngx_ratelimit_token_bucket_left(rate, &used);
+
+        if (cost > rate->capacity) {
+            answer->retry_us = NGX_RATELIMIT_NEVER;
+
+        } else if (cost > left) {
+            answer->retry_us = ngx_ratelimit_token_bucket_retry(rate, cost,
+                                                                &used);
+        } else if (want != NGX_RATELIMIT_LOOK) {
+            answer->granted = (want <= cost) ? cost
+                                             : (want < left) ? want : left;
+        }
+
+        if (answer->granted) {
+            price = ngx_ratelimit_interval(rate, answer->granted);
+            ngx_ratelimit_interval_add(rate, &used, &price);
+            left -= answer->granted;
+            changed = 1;
+        }
     }
 
     answer->remaining = left;
@@ -206,34 +211,45 @@ ngx_ratelimit_token_bucket_take(ngx_ratelimit_token_bucket_t *tb,
 }
 
 
-void
-ngx_ratelimit_token_bucket_charge(ngx_ratelimit_token_bucket_t *tb,
-    const ngx_ratelimit_rate_t *rate, uint64_t now_us, uint32_t tokens,
-    ngx_ratelimit_answer_t *answer)
+/* What has to come back before the cost fits. */
+static uint64_t
+ngx_ratelimit_token_bucket_retry(const ngx_ratelimit_rate_t *rate,
+    uint32_t cost, const ngx_ratelimit_interval_t *used)
+{
+    ngx_ratelimit_interval_t  price, span;
+
+    span.us = rate->span_us;
+    span.frac = rate->span_frac;
+
+    price = ngx_ratelimit_interval(rate, cost);
+    ngx_ratelimit_interval_add(rate, &price, used);
+    (void) ngx_ratelimit_interval_sub(rate, &price, &span);
+
+    return price.us + (price.frac != 0);
+}
+
+
+static uint32_t
+ngx_ratelimit_token_bucket_charge(const ngx_ratelimit_rate_t *rate,
+    uint32_t tokens, ngx_ratelimit_interval_t *used)
 {
     uint64_t                  most;
-    ngx_ratelimit_interval_t  used, price;
-
-    (void) ngx_ratelimit_token_bucket_settle(tb, rate, now_us, &used);
+    ngx_ratelimit_interval_t  price;
 
     most = (uint64_t) rate->capacity * 2;
-    answer->granted = (uint32_t) (tokens < most ? tokens : most);
+    tokens = (uint32_t) (tokens < most ? tokens : most);
 
-    price = ngx_ratelimit_interval(rate, answer->granted);
-    ngx_ratelimit_interval_add(rate, &used, &price);
+    price = ngx_ratelimit_interval(rate, tokens);
+    ngx_ratelimit_interval_add(rate, used, &price);
 
     most = ngx_ratelimit_token_bucket_most(rate);
 
-    if (used.us > most) {
-        used.us = most;
-        used.frac = 0;
+    if (used->us > most) {
+        used->us = most;
+        used->frac = 0;
     }
 
-    answer->remaining = ngx_ratelimit_token_bucket_left(rate, &used);
-    answer->reset_us = used.us + (used.frac != 0);
-    answer->retry_us = 0;
-
-    ngx_ratelimit_token_bucket_save(tb, rate, now_us, &used);
+    return tokens;
 }
 
 
@@ -376,7 +392,6 @@ ngx_ratelimit_token_bucket_save(ngx_ratelimit_token_bucket_t *tb,
 
 
 /* The greatest number of tokens that fits in what is not used. */
-
 static uint32_t
 ngx_ratelimit_token_bucket_left(const ngx_ratelimit_rate_t *rate,
     const ngx_ratelimit_interval_t *used)
@@ -406,7 +421,6 @@ ngx_ratelimit_token_bucket_left(const ngx_ratelimit_rate_t *rate,
 
 
 /* The time that tokens take; at most twice as many as the capacity. */
-
 static ngx_ratelimit_interval_t
 ngx_ratelimit_interval(const ngx_ratelimit_rate_t *rate, uint64_t tokens)
 {
@@ -441,7 +455,6 @@ ngx_ratelimit_interval_add(const ngx_ratelimit_rate_t *rate,
 
 
 /* Returns -1, and leaves a as it is, when b is longer. */
-
 static int
 ngx_ratelimit_interval_sub(const ngx_ratelimit_rate_t *rate,
     ngx_ratelimit_interval_t *a, const ngx_ratelimit_interval_t *b)

@@ -60,29 +60,25 @@ int ngx_ratelimit_rate_init(ngx_ratelimit_rate_t *rate, uint64_t tokens,
 
 /*
  * Takes tokens at now_us (< 2^51; any clock, always the same one): at least
- * cost, up to want where more are there (want <= cost: exactly cost).
- * cost 0 and want 0 look without taking; want NGX_RATELIMIT_LOOK looks whether
- * the cost could be paid. When it cannot, nothing is taken, granted is 0 and
- * retry_us > 0: NGX_RATELIMIT_NEVER when the cost exceeds the capacity.
+ * cost, and up to want if more are there. A want up to cost takes exactly cost.
+ * cost 0 and want 0 look without taking. If the cost cannot be paid, nothing is
+ * taken, granted is 0 and retry_us > 0: NGX_RATELIMIT_NEVER when the cost
+ * exceeds the capacity.
  *
- * now_us may step back: up to a second time never refills twice; further, a
- * bucket that would take longer than two full refills is empty from now.
- * That, and a changed span, may change the state even when nothing was taken:
- * a caller that keeps the state elsewhere stores it whenever it differs.
+ * want NGX_RATELIMIT_LOOK looks whether the cost could be paid. With want
+ * NGX_RATELIMIT_CHARGE the cost (up to 2^30) was spent already: a bucket that
+ * has too few tokens owes the rest, up to one capacity, and grants nothing
+ * until that has come back. granted is then what was taken, or more if the debt
+ * reaches its end; retry_us is 0.
+ *
+ * now_us may step back. Up to a second, time never refills twice. Beyond that,
+ * a bucket that would take longer than two full refills is empty from now on.
+ * That and a changed span may change the state even if nothing was taken: a
+ * caller that keeps the state elsewhere stores it whenever it differs.
  */
 void ngx_ratelimit_token_bucket_take(ngx_ratelimit_token_bucket_t *tb,
     const ngx_ratelimit_rate_t *rate, uint64_t now_us, uint32_t cost,
     uint32_t want, ngx_ratelimit_answer_t *answer);
-
-/*
- * Takes tokens (0..2^30) that have been spent already, whether they are there
- * or not: a bucket that has too few owes the rest, up to one capacity, and
- * grants nothing until that has come back. The answer's granted is what was
- * taken, or more where the debt ends it; retry_us is 0.
- */
-void ngx_ratelimit_token_bucket_charge(ngx_ratelimit_token_bucket_t *tb,
-    const ngx_ratelimit_rate_t *rate, uint64_t now_us, uint32_t tokens,
-    ngx_ratelimit_answer_t *answer);
 
 /*
  * Gives back tokens that were taken at taken_us, unless an empty bucket has

@@ -35,4 +35,7 @@ typedef struct {
 /* want: whether the cost could be paid, without taking it */
 #define NGX_RATELIMIT_LOOK   UINT32_MAX
 
+/* want: the cost was spent already; the counter owes what is not there */
+#define NGX_RATELIMIT_CHARGE  (UINT32_MAX - 1)
+
 #endif /* NGX_RATELIMIT_TYPES_H_INCLUDED */

@@ -49,9 +49,6 @@ static ngx_ratelimit_bounds_t ngx_ratelimit_month_bounds(uint64_t wall_us);
 static int ngx_ratelimit_fixed_window_settle(const ngx_ratelimit_window_t *w,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint64_t left_us,
     ngx_ratelimit_usage_t *use);
-static void ngx_ratelimit_fixed_window_answer(
-    const ngx_ratelimit_limit_t *limit, uint64_t now_us,
-    const ngx_ratelimit_usage_t *use, ngx_ratelimit_answer_t *answer);
 static void ngx_ratelimit_fixed_window_save(ngx_ratelimit_window_t *w,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_usage_t *use);
 static int ngx_ratelimit_sliding_window_settle(const ngx_ratelimit_window_t *w,
@@ -74,12 +71,10 @@ static void ngx_ratelimit_sliding_window_save(ngx_ratelimit_window_t *w,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_usage_t *use);
 static uint64_t ngx_ratelimit_window_decay(uint32_t count, uint64_t left_us,
     uint64_t window_us);
-static uint32_t ngx_ratelimit_window_grant(uint32_t left, uint32_t cost,
-    uint32_t want);
+static uint32_t ngx_ratelimit_window_grant(const ngx_ratelimit_limit_t *limit,
+    uint64_t used, uint32_t cost, uint32_t want);
 static uint32_t ngx_ratelimit_window_left(const ngx_ratelimit_limit_t *limit,
     uint64_t used);
-static uint32_t ngx_ratelimit_window_debt(const ngx_ratelimit_limit_t *limit,
-    uint64_t used, uint32_t tokens);
 
 
 uint64_t
@@ -168,10 +163,14 @@ ngx_ratelimit_fixed_window_take(ngx_ratelimit_window_t *w,
 
     left = ngx_ratelimit_window_left(limit, use.count);
 
-    answer->granted = ngx_ratelimit_window_grant(left, cost, want);
+    answer->granted = ngx_ratelimit_window_grant(limit, use.count, cost, want);
     answer->retry_us = 0;
 
-    if (cost > limit->capacity) {
+    if (want == NGX_RATELIMIT_CHARGE) {
+        use.owes |= (answer->granted
+                     && use.count + answer->granted > limit->capacity);
+
+    } else if (cost > limit->capacity) {
         answer->retry_us = NGX_RATELIMIT_NEVER;
 
     } else if (cost > left) {
@@ -186,32 +185,8 @@ ngx_ratelimit_fixed_window_take(ngx_ratelimit_window_t *w,
 
     use.count += answer->granted;
 
-    ngx_ratelimit_fixed_window_answer(limit, now_us, &use, answer);
-
-    if (changed || answer->granted) {
-        ngx_ratelimit_fixed_window_save(w, limit, &use);
-    }
-}
-
-
-void
-ngx_ratelimit_fixed_window_charge(ngx_ratelimit_window_t *w,
-    const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint64_t left_us,
-    uint32_t tokens, ngx_ratelimit_answer_t *answer)
-{
-    int                    changed;
-    ngx_ratelimit_usage_t  use;
-
-    changed = ngx_ratelimit_fixed_window_settle(w, limit, now_us, left_us,
-                                                &use);
-
-    answer->granted = ngx_ratelimit_window_debt(limit, use.count, tokens);
-    answer->retry_us = 0;
-
-    use.count += answer->granted;
-    use.owes |= (answer->granted && use.count > limit->capacity);
-
-    ngx_ratelimit_fixed_window_answer(limit, now_us, &use, answer);
+    answer->remaining = ngx_ratelimit_window_left(limit, use.count);
+    answer->reset_us = use.count ? use.end_us - now_us : 0;
 
     if (changed || answer->granted) {
         ngx_ratelimit_fixed_window_save(w, limit, &use);
@@ -306,16 +281,6 @@ ngx_ratelimit_fixed_window_settle(const ngx_ratelimit_window_t *w,
 
 
 static void
-ngx_ratelimit_fixed_window_answer(const ngx_ratelimit_limit_t *limit,
-    uint64_t now_us, const ngx_ratelimit_usage_t *use,
-    ngx_ratelimit_answer_t *answer)
-{
-    answer->remaining = ngx_ratelimit_window_left(limit, use->count);
-    answer->reset_us = use->count ? use->end_us - now_us : 0;
-}
-
-
-static void
 ngx_ratelimit_fixed_window_save(ngx_ratelimit_window_t *w,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_usage_t *use)
 {
@@ -342,63 +307,36 @@ ngx_ratelimit_sliding_window_take(ngx_ratelimit_window_t *w,
     uint32_t want, ngx_ratelimit_answer_t *answer)
 {
     int                    changed;
-    uint32_t               left;
-    uint64_t               used;
-    ngx_ratelimit_usage_t  use;
-
-    changed = ngx_ratelimit_sliding_window_settle(w, limit, now_us, &use);
-
-    used = ngx_ratelimit_sliding_window_used(limit, now_us, &use);
-    left = ngx_ratelimit_window_left(limit, used);
-
-    answer->granted = ngx_ratelimit_window_grant(left, cost, want);
-    answer->retry_us = 0;
-
-    if (cost > limit->capacity) {
-        answer->retry_us = NGX_RATELIMIT_NEVER;
-
-    } else if (cost > left) {
-        answer->retry_us = ngx_ratelimit_sliding_window_retry(limit, now_us,
-                                                              &use, cost);
-    }
-
-    use.count += answer->granted;
-
-    answer->remaining = left - answer->granted;
-    answer->reset_us = ngx_ratelimit_sliding_window_reset(limit, now_us, &use);
-
-    if (changed || answer->granted) {
-        ngx_ratelimit_sliding_window_save(w, limit, &use);
-    }
-}
-
-
-void
-ngx_ratelimit_sliding_window_charge(ngx_ratelimit_window_t *w,
-    const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint32_t tokens,
-    ngx_ratelimit_answer_t *answer)
-{
-    int                    changed;
-    uint32_t               granted;
     uint64_t               used, most;
     ngx_ratelimit_usage_t  use;
 
     changed = ngx_ratelimit_sliding_window_settle(w, limit, now_us, &use);
 
     used = ngx_ratelimit_sliding_window_used(limit, now_us, &use);
-    most = ngx_ratelimit_sliding_window_most(limit) - use.count;
 
-    granted = ngx_ratelimit_window_debt(limit, used, tokens);
-    granted = (granted < most) ? granted : (uint32_t) most;
-
-    use.count += granted;
-
-    answer->granted = granted;
-    answer->remaining = ngx_ratelimit_window_left(limit, used + granted);
-    answer->reset_us = ngx_ratelimit_sliding_window_reset(limit, now_us, &use);
+    answer->granted = ngx_ratelimit_window_grant(limit, used, cost, want);
     answer->retry_us = 0;
 
-    if (changed || granted) {
+    if (want == NGX_RATELIMIT_CHARGE) {
+        most = ngx_ratelimit_sliding_window_most(limit) - use.count;
+        answer->granted = (answer->granted < most) ? answer->granted
+                                                   : (uint32_t) most;
+
+    } else if (cost > limit->capacity) {
+        answer->retry_us = NGX_RATELIMIT_NEVER;
+
+    } else if (cost > ngx_ratelimit_window_left(limit, used)) {
+        answer->retry_us = ngx_ratelimit_sliding_window_retry(limit, now_us,
+                                                              &use, cost);
+    }
+
+    use.count += answer->granted;
+
+    answer->remaining = ngx_ratelimit_window_left(limit,
+                                                  used + answer->granted);
+    answer->reset_us = ngx_ratelimit_sliding_window_reset(limit, now_us, &use);
+
+    if (changed || answer->granted) {
         ngx_ratelimit_sliding_window_save(w, limit, &use);
     }
 }
@@ -495,7 +433,6 @@ ngx_ratelimit_sliding_window_settle(const ngx_ratelimit_window_t *w,
  * A window's count whose weight is exact: the capacity and, but for the longest
  * windows with the highest limits, as much again.
  */
-
 static uint64_t
 ngx_ratelimit_sliding_window_most(const ngx_ratelimit_limit_t *limit)
 {
@@ -515,7 +452,6 @@ ngx_ratelimit_sliding_window_most(const ngx_ratelimit_limit_t *limit)
  * code tells that up to 1/64 too short, so this is what was used, or up to 1/32
  * of the old limit more.
  */
-
 static uint64_t
 ngx_ratelimit_sliding_window_rescale(const ngx_ratelimit_window_t *w,
     uint64_t now_us)
@@ -625,7 +561,6 @@ ngx_ratelimit_sliding_window_save(ngx_ratelimit_window_t *w,
 
 
 /* The share of a window's count that still counts left_us before the end. */
-
 static uint64_t
 ngx_ratelimit_window_decay(uint32_t count, uint64_t left_us,
     uint64_t window_us)
@@ -643,11 +578,27 @@ ngx_ratelimit_window_decay(uint32_t count, uint64_t left_us,
 }
 
 
-/* The tokens that are taken of those left; 0 where the cost cannot be paid. */
-
+/*
+ * The tokens that are taken: 0 if the cost cannot be paid. A charge is taken as
+ * long as the counter owes no more than its capacity.
+ */
 static uint32_t
-ngx_ratelimit_window_grant(uint32_t left, uint32_t cost, uint32_t want)
+ngx_ratelimit_window_grant(const ngx_ratelimit_limit_t *limit, uint64_t used,
+    uint32_t cost, uint32_t want)
 {
+    uint32_t  left;
+    uint64_t  most;
+
+    if (want == NGX_RATELIMIT_CHARGE) {
+        most = (uint64_t) limit->capacity * 2;
+        most = (most < UINT32_MAX) ? most : UINT32_MAX;
+        most = (used < most) ? most - used : 0;
+
+        return (cost < most) ? cost : (uint32_t) most;
+    }
+
+    left = ngx_ratelimit_window_left(limit, used);
+
     if (cost > left || want == NGX_RATELIMIT_LOOK) {
         return 0;
     }
@@ -660,22 +611,6 @@ static uint32_t
 ngx_ratelimit_window_left(const ngx_ratelimit_limit_t *limit, uint64_t used)
 {
     return (used < limit->capacity) ? limit->capacity - (uint32_t) used : 0;
-}
-
-
-/* Of tokens that have been spent, those for which nobody owes too much. */
-
-static uint32_t
-ngx_ratelimit_window_debt(const ngx_ratelimit_limit_t *limit, uint64_t used,
-    uint32_t tokens)
-{
-    uint64_t  most;
-
-    most = (uint64_t) limit->capacity * 2;
-    most = (most < UINT32_MAX) ? most : UINT32_MAX;
-    most = (used < most) ? most - used : 0;
-
-    return (tokens < most) ? tokens : (uint32_t) most;
 }
 
 

@@ -61,15 +61,6 @@ void ngx_ratelimit_fixed_window_take(ngx_ratelimit_window_t *w,
     uint32_t cost, uint32_t want, ngx_ratelimit_answer_t *answer);
 
 /*
- * Takes tokens that have been spent already, as
- * ngx_ratelimit_token_bucket_charge() does. What the window owes at its end
- * counts in the next one: a month's within the 31 days after it.
- */
-void ngx_ratelimit_fixed_window_charge(ngx_ratelimit_window_t *w,
-    const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint64_t left_us,
-    uint32_t tokens, ngx_ratelimit_answer_t *answer);
-
-/*
  * Gives back tokens that were taken at taken_us, unless that was in another
  * window; passed_us is how long ago the window of now began, by the wall clock.
  * Where that is in doubt (another window's limit, clocks that differ) nothing
@@ -92,14 +83,6 @@ void ngx_ratelimit_fixed_window_give(ngx_ratelimit_window_t *w,
 void ngx_ratelimit_sliding_window_take(ngx_ratelimit_window_t *w,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint32_t cost,
     uint32_t want, ngx_ratelimit_answer_t *answer);
-
-/*
- * The same of a sliding window: what is owed weighs on the next window with all
- * the rest. Counts stay below 2^53 / window_ms, where they are exact.
- */
-void ngx_ratelimit_sliding_window_charge(ngx_ratelimit_window_t *w,
-    const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint32_t tokens,
-    ngx_ratelimit_answer_t *answer);
 
 /*
  * Gives back tokens taken at taken_us, to the window they were taken from: the

@@ -29,7 +29,6 @@ typedef struct {
     uint32_t                 cost;
     uint32_t                 want;
     uint32_t                 give;     /* tokens; 0: takes */
-    uint32_t                 charge;   /* tokens, spent already */
     uint64_t                 taken_us; /* give: when they were taken */
     uint64_t                 now_us;
     ngx_ratelimit_answer_t  *answer;   /* what is left, at least */
@@ -120,7 +119,8 @@ ngx_ratelimit_local_charge(ngx_ratelimit_counter_t *counter, uint32_t tokens)
 
     ngx_memzero(&op, sizeof(ngx_ratelimit_local_op_t));
 
-    op.charge = tokens;
+    op.cost = tokens;
+    op.want = NGX_RATELIMIT_CHARGE;
     op.answer = (counter->source == NGX_RATELIMIT_SOURCE_REDIS
                  || counter->source == NGX_RATELIMIT_SOURCE_LEASE)
                 ? &unused : &counter->answer;
@@ -268,20 +268,27 @@ ngx_ratelimit_local_stand_in(ngx_ratelimit_counter_t *counter,
     answer = *op->answer;
     half.answer = &answer;
 
-    /* one request is admitted, however small the share is */
+    if (op->want == NGX_RATELIMIT_CHARGE) {
+        half.cost = ngx_ratelimit_local_weigh(op->cost, weight,
+                                              (uint64_t) halves.capacity * 2);
 
-    half.cost = (op->cost > limit->capacity)
-                ? halves.capacity + 1
-                : ngx_ratelimit_local_weigh(op->cost, weight, halves.capacity);
+    } else if (op->cost > limit->capacity) {
+        half.cost = halves.capacity + 1;
 
-    if (op->want != NGX_RATELIMIT_LOOK) {
+    } else {
+
+        /* one request is admitted, however small the share is */
+
+        half.cost = ngx_ratelimit_local_weigh(op->cost, weight,
+                                              halves.capacity);
+    }
+
+    if (op->want < NGX_RATELIMIT_CHARGE) {
         half.want = ngx_ratelimit_local_weigh(op->want, weight,
                                               halves.capacity);
     }
 
     half.give = ngx_ratelimit_local_weigh(op->give, weight, halves.capacity);
-    half.charge = ngx_ratelimit_local_weigh(op->charge, weight,
-                                            (uint64_t) halves.capacity * 2);
     answer.remaining *= 2;
 
     ngx_ratelimit_local_apply(counter->client->limiter->zone.table, id,
@@ -383,19 +390,15 @@ ngx_ratelimit_local_bucket(ngx_ratelimit_table_t *table,
     tb.tat_frac = entry.state.extra;
     tb.span_code = entry.state.aux;
 
-    if (op->note) {
-        tb = ngx_ratelimit_local_noted_bucket(limit, op);
-
-    } else if (op->give) {
+    if (op->give) {
         ngx_ratelimit_token_bucket_give(&tb, &limit->rate, op->now_us,
                                         op->taken_us, op->give);
     }
 
-    if (op->charge) {
-        ngx_ratelimit_token_bucket_charge(&tb, &limit->rate, op->now_us,
-                                          op->charge, op->answer);
+    if (op->note) {
+        tb = ngx_ratelimit_local_noted_bucket(limit, op);
 
-    } else if (!op->note) {
+    } else {
         ngx_ratelimit_token_bucket_take(&tb, &limit->rate, op->now_us,
                                         op->cost, op->want, op->answer);
     }
@@ -484,10 +487,6 @@ ngx_ratelimit_local_fixed_window(ngx_ratelimit_table_t *table,
             w.code = limit->code;
         }
 
-    } else if (op->charge) {
-        ngx_ratelimit_fixed_window_charge(&w, limit, op->now_us, left_us,
-                                          op->charge, op->answer);
-
     } else {
         ngx_ratelimit_fixed_window_take(&w, limit, op->now_us, left_us,
                                         op->cost, op->want, op->answer);
@@ -562,10 +561,6 @@ ngx_ratelimit_local_sliding_window(ngx_ratelimit_table_t *table,
 
     if (op->note) {
         ngx_ratelimit_local_note_sliding(&w, limit, op);
-
-    } else if (op->charge) {
-        ngx_ratelimit_sliding_window_charge(&w, limit, op->now_us, op->charge,
-                                            op->answer);
 
     } else {
 
@@ -679,14 +674,8 @@ ngx_ratelimit_local_sliding_log(ngx_ratelimit_table_t *table,
                                        op->taken_us, op->give);
     }
 
-    if (op->charge) {
-        ngx_ratelimit_sliding_log_charge(&log, &places, limit, op->now_us,
-                                         op->charge, op->answer);
-
-    } else {
-        ngx_ratelimit_sliding_log_take(&log, &places, limit, op->now_us,
-                                       op->cost, op->want, op->answer);
-    }
+    ngx_ratelimit_sliding_log_take(&log, &places, limit, op->now_us, op->cost,
+                                   op->want, op->answer);
 
     entry.state.fresh_us = log.fresh_us;
     entry.state.extra = log.count << NGX_RATELIMIT_LOG_BITS | log.head;

@@ -126,7 +126,7 @@ static ngx_ratelimit_redis_call_t *
 ngx_ratelimit_strict_call(ngx_ratelimit_client_t *client,
     ngx_ratelimit_strict_e what, ngx_ratelimit_redis_handler_pt handler)
 {
-    ngx_uint_t                   i;
+    ngx_uint_t                   i, prepared;
     ngx_ratelimit_check_t       *check;
     ngx_ratelimit_price_t        price;
     ngx_ratelimit_script_t       script;
@@ -139,7 +139,6 @@ ngx_ratelimit_strict_call(ngx_ratelimit_client_t *client,
 
     for (i = 0; i < check->ncounters; i++) {
         counter = &check->counters[i];
-        rule = counter->rule;
 
         if (counter->client != client
             || ngx_ratelimit_strict_price(counter, what, &price) != NGX_OK)
@@ -147,18 +146,16 @@ ngx_ratelimit_strict_call(ngx_ratelimit_client_t *client,
             continue;
         }
 
-        if (what != NGX_RATELIMIT_STRICT_TAKE) {
-            ngx_ratelimit_script_add(&script, counter, &price);
-            continue;
+        rule = counter->rule;
+        prepared = (what == NGX_RATELIMIT_STRICT_TAKE && rule->numbers.len
+                    && counter->limit == &rule->limit);
+
+        ngx_ratelimit_script_add(&script, counter, prepared ? NULL : &price);
+
+        if (what == NGX_RATELIMIT_STRICT_TAKE) {
+            counter->held = (counter->limit->algorithm
+                             == NGX_RATELIMIT_CONCURRENCY);
         }
-
-        ngx_ratelimit_script_add(&script, counter,
-                                 rule->numbers.len
-                                 && counter->limit == &rule->limit
-                                 ? NULL : &price);
-
-        counter->held = (counter->limit->algorithm
-                         == NGX_RATELIMIT_CONCURRENCY);
     }
 
     if (script.eval.nargs == 0) {

@@ -81,19 +81,19 @@ counter_charge(counter_t *counter, uint64_t now, uint32_t tokens,
     switch (counter->kind) {
 
     case 't':
-        ngx_ratelimit_token_bucket_charge(&counter->tb, &limit->rate, now,
-                                          tokens, answer);
+        ngx_ratelimit_token_bucket_take(&counter->tb, &limit->rate, now, tokens,
+                                        NGX_RATELIMIT_CHARGE, answer);
         return;
 
     case 'f':
         left_us = ngx_ratelimit_fixed_window_left(limit, now);
-        ngx_ratelimit_fixed_window_charge(&counter->w, limit, now, left_us,
-                                          tokens, answer);
+        ngx_ratelimit_fixed_window_take(&counter->w, limit, now, left_us,
+                                        tokens, NGX_RATELIMIT_CHARGE, answer);
         return;
 
     default:
-        ngx_ratelimit_sliding_window_charge(&counter->w, limit, now, tokens,
-                                            answer);
+        ngx_ratelimit_sliding_window_take(&counter->w, limit, now, tokens,
+                                          NGX_RATELIMIT_CHARGE, answer);
     }
 }
 

@@ -110,8 +110,8 @@ log_charge(counter_t *counter, uint64_t now, uint32_t tokens,
 {
     ngx_ratelimit_log_places_t  places = { place_get, place_set, counter };
 
-    ngx_ratelimit_sliding_log_charge(&counter->log, &places, &counter->limit,
-                                     now, tokens, answer);
+    ngx_ratelimit_sliding_log_take(&counter->log, &places, &counter->limit, now,
+                                   tokens, NGX_RATELIMIT_CHARGE, answer);
     seen.owed += (counter->log.count > counter->limit.capacity);
 }
 

@@ -88,23 +88,24 @@ charge(uint64_t now, uint32_t tokens)
     switch (limit.algorithm) {
 
     case NGX_RATELIMIT_TOKEN_BUCKET:
-        ngx_ratelimit_token_bucket_charge(&tb, &limit.rate, now, tokens,
-                                          &answer);
+        ngx_ratelimit_token_bucket_take(&tb, &limit.rate, now, tokens,
+                                        NGX_RATELIMIT_CHARGE, &answer);
         break;
 
     case NGX_RATELIMIT_SLIDING_LOG:
-        ngx_ratelimit_sliding_log_charge(&entries, &access, &limit, now,
-                                         tokens, &answer);
+        ngx_ratelimit_sliding_log_take(&entries, &access, &limit, now, tokens,
+                                       NGX_RATELIMIT_CHARGE, &answer);
         break;
 
     case NGX_RATELIMIT_FIXED_WINDOW:
-        ngx_ratelimit_fixed_window_charge(&w, &limit, now,
-                                ngx_ratelimit_fixed_window_left(&limit, now),
-                                tokens, &answer);
+        ngx_ratelimit_fixed_window_take(&w, &limit, now,
+                                 ngx_ratelimit_fixed_window_left(&limit, now),
+                                        tokens, NGX_RATELIMIT_CHARGE, &answer);
         break;
 
     default:
-        ngx_ratelimit_sliding_window_charge(&w, &limit, now, tokens, &answer);
+        ngx_ratelimit_sliding_window_take(&w, &limit, now, tokens,
+                                          NGX_RATELIMIT_CHARGE, &answer);
     }
 
     return answer;

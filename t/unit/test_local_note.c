@@ -212,8 +212,8 @@ test_owed(void **state)
     make(NGX_RATELIMIT_TOKEN_BUCKET, 100, 100);
 
     now_us = ngx_ratelimit_local_now_us() + AHEAD;
-    ngx_ratelimit_token_bucket_charge(&bucket, &local.limit.rate, now_us, 150,
-                                      &answer);
+    ngx_ratelimit_token_bucket_take(&bucket, &local.limit.rate, now_us, 150,
+                                    NGX_RATELIMIT_CHARGE, &answer);
     note(&answer);
 
     assert_int_equal(local_take(&local, &r, 1), 0);

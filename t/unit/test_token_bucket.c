@@ -408,7 +408,7 @@ test_give(void **state)
         assert_int_equal(take(&copy, &rate, NOW, 0, 0).remaining,
                          rate.capacity);
         assert_int_equal(take(&copy, &rate, NOW, 0,
-                              NGX_RATELIMIT_LOOK - 1).granted, rate.capacity);
+                              NGX_RATELIMIT_CHARGE - 1).granted, rate.capacity);
     }
 
     /* more than was ever there, where the product would be 2^64 */

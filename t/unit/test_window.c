@@ -317,7 +317,8 @@ test_cost_and_want(void **state)
 
         assert_int_equal(take(&w, &limit, NOW, 2, 4).granted, 4);
         assert_int_equal(take(&w, &limit, NOW, 3, 1).granted, 3);
-        assert_int_equal(take(&w, &limit, NOW, 0, LOOK - 1).granted, 3);
+        assert_int_equal(take(&w, &limit, NOW, 0,
+                              NGX_RATELIMIT_CHARGE - 1).granted, 3);
 
         spent = w;
         answer = take(&w, &limit, NOW, 0, 5);
