@@ -1,6 +1,6 @@
 /*
- * What the files of leases share: lease.c, lease_fill.c and async.c of this
- * folder, nobody else.
+ * Inside the files of leases only: lease.c, lease_demand.c, lease_fill.c,
+ * async.c.
  */
 
 #ifndef NGX_RATELIMIT_LEASE_INT_H_INCLUDED
@@ -21,33 +21,59 @@
 /* by so much the cached clocks of two workers may differ */
 #define NGX_RATELIMIT_LEASE_SKEW_MS    1000
 
+/* what a tick counts at most */
+#define NGX_RATELIMIT_LEASE_MAX_COUNT  (1u << 24)
+
 /* strikes count up to so many */
 #define NGX_RATELIMIT_LEASE_STRIKES    5
 
 
 /*
- * Before anything else: what nobody has touched is forgotten, ticks and windows
- * that are over end. wake: the part of that which async has, too.
+ * lease_demand.c
+ *
+ * begin: called first. It forgets what nobody has touched, and ends ticks and
+ * windows that are over. wake: the part of it that async has, too. epoch: ends
+ * a window that is over. tick: ends the ticks that are over.
  */
 void ngx_ratelimit_lease_begin(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us);
 void ngx_ratelimit_lease_wake(ngx_ratelimit_lease_t *lease,
     uint64_t now_us);
+void ngx_ratelimit_lease_epoch(ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us);
+void ngx_ratelimit_lease_tick(ngx_ratelimit_lease_t *lease, uint64_t now_us);
 
-/* What is left, and until when, as if the tokens in hand were in Redis. */
+/* The tokens go back to Redis: notes that they are left there. */
+void ngx_ratelimit_lease_left(ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, uint32_t tokens);
+
+/* The tokens that are of use in hand: 0 for a counter too slow for a lease. */
+uint32_t ngx_ratelimit_lease_hold(const ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us);
+
+/* The end of the window that tokens were taken from. */
+uint64_t ngx_ratelimit_lease_until(const ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit);
+
+/* Whether tokens in hand should have been spent or have gone back by now. */
+unsigned ngx_ratelimit_lease_old(const ngx_ratelimit_lease_t *lease,
+    uint64_t now_us);
+
+/* How long after the answer a rejection costs no call. */
+uint32_t ngx_ratelimit_lease_quiet_ms(
+    const ngx_ratelimit_lease_t *lease, const ngx_ratelimit_limit_t *limit);
+
+
+/* lease.c: what is left, and until when, as if no tokens were in hand. */
 void ngx_ratelimit_lease_answer(const ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us,
     ngx_ratelimit_answer_t *answer);
 
-/* For how long since the answer a denial costs no call. */
-uint32_t ngx_ratelimit_lease_quiet_ms(
-    const ngx_ratelimit_lease_t *lease, const ngx_ratelimit_limit_t *limit);
-
-/* Whether the window is over that the answer tells of. */
+/* lease_fill.c: whether the window is over that the answer tells of. */
 unsigned ngx_ratelimit_lease_late(const ngx_ratelimit_limit_t *limit,
     uint64_t asked_us, uint64_t now_us, const ngx_ratelimit_answer_t *answer);
 
-/* Keeps what Redis said at asked_us or later, unless more was said since. */
+/* Keeps the answer, given at asked_us or later, unless a later one is kept. */
 void ngx_ratelimit_lease_learn(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint64_t asked_us, uint64_t now_us,
     const ngx_ratelimit_answer_t *answer);
