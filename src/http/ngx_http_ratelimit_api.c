@@ -73,10 +73,7 @@ ngx_http_ratelimit_api_find(ngx_http_request_t *r)
 static void
 ngx_http_ratelimit_api_cleanup(void *data)
 {
-    ngx_http_ratelimit_api_t *api = data;
-
-    ngx_http_ratelimit_api_abandon(api);
-    ngx_http_ratelimit_api_work_free(api);
+    ngx_http_ratelimit_api_abandon(data);
 }
 
 
@@ -86,10 +83,6 @@ ngx_http_ratelimit_api_abandon(ngx_http_ratelimit_api_t *api)
 {
     if (api->deadline.timer_set) {
         ngx_del_timer(&api->deadline);
-    }
-
-    if (api->work && api->work->job) {
-        ngx_http_ratelimit_api_work_free(api);
     }
 
     if (api->call) {

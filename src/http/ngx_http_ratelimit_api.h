@@ -221,13 +221,12 @@ ngx_int_t ngx_http_ratelimit_api_record(ngx_http_ratelimit_api_t *api,
     ngx_ratelimit_record_t *record);
 
 /*
- * api_edit.c: a job's memory, which is api->work from then on, with a copy of
- * the request's body; NULL: memory is out. free: the request ends; a job that
- * runs frees it.
+ * api_edit.c: a job's memory, with a copy of the request's body. It is
+ * api->work from then on, and ends with the request, or with a job that still
+ * runs then. NULL: memory is out.
  */
 ngx_http_ratelimit_api_work_t *ngx_http_ratelimit_api_work(
     ngx_http_ratelimit_api_t *api);
-void ngx_http_ratelimit_api_work_free(ngx_http_ratelimit_api_t *api);
 
 /* The record's document, copied, is what is edited. NGX_ERROR: no memory. */
 ngx_int_t ngx_http_ratelimit_api_work_base(

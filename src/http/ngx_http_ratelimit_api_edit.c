@@ -46,6 +46,8 @@ static ngx_int_t ngx_http_ratelimit_api_work_texts(
     ngx_ratelimit_edit_t *edit, ngx_http_ratelimit_api_t *api);
 static ngx_int_t ngx_http_ratelimit_api_work_copy(ngx_pool_t *pool,
     ngx_str_t *to, const ngx_str_t *from);
+static void ngx_http_ratelimit_api_edit_forget(void *data);
+static void ngx_http_ratelimit_api_work_free(void *data);
 static void ngx_http_ratelimit_api_work_destroy(
     ngx_http_ratelimit_api_work_t *work);
 static ngx_ratelimit_edit_method_e ngx_http_ratelimit_api_edit_method(
@@ -550,8 +552,25 @@ ngx_http_ratelimit_api_work_t *
 ngx_http_ratelimit_api_work(ngx_http_ratelimit_api_t *api)
 {
     ngx_pool_t                     *pool;
+    ngx_pool_cleanup_t             *cln;
     ngx_ratelimit_edit_t           *edit;
     ngx_http_ratelimit_api_work_t  *work;
+
+    if (api->forget == NULL) {
+
+        /* the answer may be in its pool: it goes with the request */
+
+        cln = ngx_pool_cleanup_add(api->request->pool, 0);
+        if (cln == NULL) {
+            return NULL;
+        }
+
+        cln->handler = ngx_http_ratelimit_api_work_free;
+        cln->data = api;
+
+        api->forget = ngx_http_ratelimit_api_edit_forget;
+        api->data = api;
+    }
 
     /* the log of the connection ends with it */
 
@@ -674,25 +693,35 @@ ngx_http_ratelimit_api_work_base(ngx_http_ratelimit_api_work_t *work,
 }
 
 
-void
-ngx_http_ratelimit_api_work_free(ngx_http_ratelimit_api_t *api)
+/* Nobody waits for a job any more. */
+static void
+ngx_http_ratelimit_api_edit_forget(void *data)
 {
+    ngx_http_ratelimit_api_t *api = data;
+
+    if (api->work && api->work->job) {
+        ngx_http_ratelimit_api_work_free(api);
+    }
+}
+
+
+/* A job that runs frees its memory when it has ended. */
+static void
+ngx_http_ratelimit_api_work_free(void *data)
+{
+    ngx_http_ratelimit_api_t *api = data;
+
     ngx_http_ratelimit_api_work_t  *work;
 
     work = api->work;
-
-    if (work == NULL) {
-        return;
-    }
-
     api->work = NULL;
 
-    if (work->job) {
+    if (work && work->job) {
         ngx_ratelimit_job_cancel(work->job);
-        return;
-    }
 
-    ngx_http_ratelimit_api_work_destroy(work);
+    } else if (work) {
+        ngx_http_ratelimit_api_work_destroy(work);
+    }
 }
 
 
