@@ -171,7 +171,7 @@ my $api = t::Api->new($gateway);
 my $read = t::Api->new($gateway, '/read');
 my $without = t::Api->new($gateway, '/token');
 
-my $source = do { local (@ARGV, $/) = 'src/http/ngx_http_ratelimit_api_route.c'; <> };
+my $source = do { local (@ARGV, $/) = 'src/http/api/ngx_http_ratelimit_api_route.c'; <> };
 my ($table) = $source =~ /api_routes\[\] =\n\{(.*?)\n\};/s;
 my @routes = sort map { s/\{\*?\}/{}/r } $table =~ /ngx_string\("([^"]+)"\)/g;
 
