@@ -333,7 +333,7 @@ sub fake {
     my @lines = grep { /\[(?:warn|error)\]/ } split /^/, $gateway->log;
 
     is(scalar @lines, 1, 'NOPERM: one line');
-    like($lines[0], qr/\[error\] .*ratelimit redis "r": the nodes are not counted: "noperm"/,
+    like($lines[0], qr/\[error\] .*ratelimit redis "r": the gateways are not counted: "noperm"/,
          'NOPERM: which one');
 
     $gateway->stop;

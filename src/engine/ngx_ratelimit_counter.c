@@ -81,7 +81,7 @@ ngx_ratelimit_leased_lock(const ngx_ratelimit_counter_t *counter,
         return NULL;
     }
 
-    env->nodes = ngx_ratelimit_redis_nodes(limiter->redis);
+    env->nodes = ngx_ratelimit_redis_gateways(limiter->redis);
     env->rtt_ms = refills ? refills->rtt / 16 + 1 : 1;
     env->forgot_us = ngx_ratelimit_leases_forgot_us(leases);
 

@@ -171,7 +171,7 @@ static const ngx_http_ratelimit_metric_t  ngx_http_ratelimit_metrics_table[] =
       ngx_string("Nodes that share the limits, this one among them."),
       ngx_http_ratelimit_metrics_each_redis,
       ngx_http_ratelimit_metrics_total,
-      offsetof(ngx_ratelimit_redis_stat_t, nodes) },
+      offsetof(ngx_ratelimit_redis_stat_t, gateways) },
 
     { ngx_string("ratelimit_rules_version"),
       ngx_string("gauge"),
@@ -525,20 +525,20 @@ ngx_http_ratelimit_metrics_state(ngx_http_ratelimit_metrics_t *out,
 {
     ngx_ratelimit_redis_t *redis = source;
 
-    ngx_queue_t                      *place;
-    ngx_ratelimit_redis_shard_stat_t  shard;
+    ngx_queue_t                      *at;
+    ngx_ratelimit_redis_node_stat_t   node;
 
     ngx_http_ratelimit_label_t  labels[] = {
         { "redis", &redis->name },
-        { "shard", &shard.name },
+        { "shard", &node.name },
         { NULL, NULL }
     };
 
-    place = NULL;
+    at = NULL;
 
-    while (ngx_ratelimit_redis_shard_stat(redis, &place, &shard) == NGX_OK) {
+    while (ngx_ratelimit_redis_node_stat(redis, &at, &node) == NGX_OK) {
         if (ngx_http_ratelimit_metrics_sample(out, metric, labels,
-                                              shard.state)
+                                              node.state)
             != NGX_OK)
         {
             return NGX_ERROR;

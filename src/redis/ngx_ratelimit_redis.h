@@ -25,7 +25,7 @@ typedef struct ngx_ratelimit_redis_client_s  ngx_ratelimit_redis_client_t;
 typedef struct ngx_ratelimit_redis_call_s    ngx_ratelimit_redis_call_t;
 typedef struct ngx_ratelimit_redis_shared_s  ngx_ratelimit_redis_shared_t;
 
-/* What became of a call; from MOVED on, what Redis answered instead. */
+/* How a call ended. From MOVED on it is the error that Redis answered. */
 typedef enum {
     NGX_RATELIMIT_REDIS_OK = 0,
     NGX_RATELIMIT_REDIS_OPEN,         /* the breaker is open: not asked; or
@@ -93,7 +93,7 @@ typedef struct {
     ngx_addr_t                    *addrs;
 } ngx_ratelimit_redis_host_t;
 
-/* What the "tls" lines of a block say. */
+/* The "tls" lines of a block. */
 typedef struct {
     ngx_flag_t                     on;
     ngx_str_t                      ca;           /* file; empty: the system's */
@@ -142,8 +142,8 @@ struct ngx_ratelimit_redis_s {
 #define NGX_RATELIMIT_REDIS_FILE_BYTES  1024
 
 /*
- * The first line of what was read from a file, n bytes, without its end: NGX_OK
- * or NGX_DECLINED, it is empty or does not fit FILE_BYTES.
+ * Finds the first line in the n bytes of a file, without its end. Returns
+ * NGX_OK, or NGX_DECLINED: the line is empty or longer than FILE_BYTES.
  */
 ngx_int_t ngx_ratelimit_redis_first_line(u_char *buf, size_t n,
     ngx_str_t *line);
@@ -199,8 +199,8 @@ u_char *ngx_ratelimit_redis_write_bulk(u_char *p, const u_char *data,
 #define NGX_RATELIMIT_REDIS_BULK(len)  ((len) + 25)
 
 /*
- * What the check script (lua/) is called with: KEYS[1] "<prefix>:{<bucket>}",
- * then "<prefix>:{<bucket>}:<name in hex>" for each set; then the arguments.
+ * The keys and arguments of the check script (lua/). KEYS[1] is
+ * "<prefix>:{<bucket>}", each set adds "<prefix>:{<bucket>}:<name in hex>".
  */
 typedef struct {
     uint32_t       bucket;    /* taken modulo redis->buckets */
@@ -222,13 +222,12 @@ typedef struct {
  *
  * handler may be NULL: nobody waits for the result.
  *
- * late: where nobody shall wait any more for a call that has been written, its
- * handler is told TIMEOUT with again set, and once more, without, when the
- * reply has come (whatever it is: an error is not healed then) or will not
- * (LOST). So there is one result, or an interim one and then the last one. The
- * time between does not keep a worker from exiting, and what comes of the call
- * is not counted any more. A probe of the breaker has no late result: OPEN is
- * the last one.
+ * late: if the deadline passes after the call was written, the handler gets
+ * TIMEOUT with again set. It is called a second time, without again, when the
+ * reply comes (an error is not retried then) or the connection breaks (LOST). A
+ * worker that exits does not wait for the second result, and the second result
+ * is not counted. A probe of the breaker has no late result: OPEN is the last
+ * one.
  *
  * Returns the call, valid until its handler is called, for the last time, or
  * NULL when memory is out (then the handler is not called).
@@ -248,12 +247,11 @@ ngx_int_t ngx_ratelimit_redis_key(const ngx_ratelimit_redis_t *redis,
 uint64_t ngx_ratelimit_redis_name(ngx_ratelimit_redis_t *redis);
 
 /*
- * How many nodes of the fleet live, this one among them: 1 or more. As Redis
- * has said last, which is at most a second old, and also while Redis is away:
- * the number only sizes leases, which no one gets then, and the fleet that
- * comes back is likely the same. 1 before the first answer.
+ * How many gateways of the fleet live, this one among them: 1 or more. Redis
+ * said so at most a second ago. While Redis is away the last answer stays: the
+ * number only sizes leases, and there are none then. 1 before the first answer.
  */
-ngx_uint_t ngx_ratelimit_redis_nodes(const ngx_ratelimit_redis_t *redis);
+ngx_uint_t ngx_ratelimit_redis_gateways(const ngx_ratelimit_redis_t *redis);
 
 /*
  * How many gateways may be counting alone while Redis is away: the most that
@@ -266,7 +264,7 @@ ngx_uint_t ngx_ratelimit_redis_fleet(const ngx_ratelimit_redis_t *redis);
 void ngx_ratelimit_redis_forget(ngx_ratelimit_redis_call_t *call);
 
 
-/* Of all workers of this node since the memory was made. */
+/* Counts of all workers of this gateway, since the memory was made. */
 typedef struct {
     uint64_t    calls[NGX_RATELIMIT_REDIS_STATUSES];   /* ended so */
     uint64_t    replies[NGX_RATELIMIT_REDIS_STATUSES]; /* errors, by word; also
@@ -276,24 +274,24 @@ typedef struct {
     uint64_t    handshakes;    /* of TLS that succeeded */
     uint64_t    resumed;       /* of them, those of an earlier session */
     uint64_t    opened;        /* breakers, how often */
-    uint64_t    nodes;         /* of the fleet, as redis_nodes() */
+    uint64_t    gateways;      /* of the fleet, as redis_gateways() */
 } ngx_ratelimit_redis_stat_t;
 
 typedef struct {
     ngx_str_t                      name;    /* "host:port", shared memory */
     ngx_ratelimit_breaker_state_e  state;
-} ngx_ratelimit_redis_shard_stat_t;
+} ngx_ratelimit_redis_node_stat_t;
 
 void ngx_ratelimit_redis_stat(const ngx_ratelimit_redis_t *redis,
     ngx_ratelimit_redis_stat_t *stat);
 
 /*
- * The breakers of the Redis nodes that are in use now: the server, or those of
- * the current slot map; "slot map" while there is none. *place is NULL for the
- * first one and is moved on: use it within one turn of the event loop. Returns
- * NGX_OK, or NGX_DONE: there are no more.
+ * The breaker of each Redis node in use: of the server, or of the nodes in the
+ * current slot map. While there is no map, the only one is "slot map". *at is
+ * NULL for the first one and is moved on. Use it within one turn of the event
+ * loop. Returns NGX_OK, or NGX_DONE: there are no more.
  */
-ngx_int_t ngx_ratelimit_redis_shard_stat(const ngx_ratelimit_redis_t *redis,
-    ngx_queue_t **place, ngx_ratelimit_redis_shard_stat_t *stat);
+ngx_int_t ngx_ratelimit_redis_node_stat(const ngx_ratelimit_redis_t *redis,
+    ngx_queue_t **at, ngx_ratelimit_redis_node_stat_t *stat);
 
 #endif /* NGX_RATELIMIT_REDIS_H_INCLUDED */

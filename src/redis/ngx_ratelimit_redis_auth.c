@@ -6,7 +6,8 @@
  * Both belong to the client of checks; the control clients use them, too.
  */
 
-#include "ngx_ratelimit_redis_int.h"
+#include "ngx_ratelimit_redis_auth.h"
+#include "ngx_ratelimit_redis_client.h"
 
 #define NGX_RATELIMIT_REDIS_AUTH_REMIND_MS  60000
 
@@ -120,7 +121,7 @@ ngx_ratelimit_redis_auth_look(ngx_ratelimit_redis_client_t *client)
 {
     ngx_uint_t                    i;
     ngx_queue_t                  *q;
-    ngx_ratelimit_redis_conn_t   *conn;
+    ngx_ratelimit_redis_node_t   *node;
     ngx_ratelimit_redis_login_t  *login;
 
     for (i = 0; i < 2; i++) {
@@ -134,12 +135,12 @@ ngx_ratelimit_redis_auth_look(ngx_ratelimit_redis_client_t *client)
 
         ngx_ratelimit_redis_auth_notice(client, login, 0);
 
-        for (q = ngx_queue_head(&client->conns);
-             q != ngx_queue_sentinel(&client->conns);
+        for (q = ngx_queue_head(&client->nodes);
+             q != ngx_queue_sentinel(&client->nodes);
              q = ngx_queue_next(q))
         {
-            conn = ngx_queue_data(q, ngx_ratelimit_redis_conn_t, queue);
-            ngx_ratelimit_redis_auth_renew(conn);
+            node = ngx_ratelimit_redis_node_of(q);
+            ngx_ratelimit_redis_auth_renew(node);
         }
     }
 }
@@ -242,7 +243,7 @@ ngx_ratelimit_redis_first_line(u_char *buf, size_t n, ngx_str_t *line)
 }
 
 
-/* Of all workers one line. err: why the file cannot be read. */
+/* Writes one line for all workers. err: why the file cannot be read. */
 
 static void
 ngx_ratelimit_redis_auth_notice(ngx_ratelimit_redis_client_t *client,
@@ -269,15 +270,15 @@ ngx_ratelimit_redis_auth_notice(ngx_ratelimit_redis_client_t *client,
 
 
 ngx_int_t
-ngx_ratelimit_redis_auth_send(ngx_ratelimit_redis_conn_t *conn,
+ngx_ratelimit_redis_auth_send(ngx_ratelimit_redis_node_t *node,
     ngx_ratelimit_redis_kind_e kind)
 {
     ngx_str_t                     args[3];
     ngx_uint_t                    n;
     ngx_ratelimit_redis_login_t  *login;
 
-    login = ngx_ratelimit_redis_login(conn);
-    conn->login = login->version;
+    login = ngx_ratelimit_redis_login(node);
+    node->login = login->version;
 
     if (login->password.len == 0) {
         return NGX_OK;
@@ -292,24 +293,24 @@ ngx_ratelimit_redis_auth_send(ngx_ratelimit_redis_conn_t *conn,
 
     args[n++] = login->password;
 
-    return ngx_ratelimit_redis_conn_command(conn, kind, args, n)
+    return ngx_ratelimit_redis_command(node, kind, args, n)
            ? NGX_OK : NGX_ERROR;
 }
 
 
 void
-ngx_ratelimit_redis_auth_renew(ngx_ratelimit_redis_conn_t *conn)
+ngx_ratelimit_redis_auth_renew(ngx_ratelimit_redis_node_t *node)
 {
     /* a connection that listens takes no AUTH */
 
-    if (conn->state <= NGX_RATELIMIT_REDIS_BROKEN
-        || conn->login == ngx_ratelimit_redis_login(conn)->version
-        || conn->client->channel.len)
+    if (node->conn.state <= NGX_RATELIMIT_REDIS_BROKEN
+        || node->login == ngx_ratelimit_redis_login(node)->version
+        || node->client->channel.len)
     {
         return;
     }
 
     /* without memory the next connection has it */
 
-    (void) ngx_ratelimit_redis_auth_send(conn, NGX_RATELIMIT_REDIS_REAUTH);
+    (void) ngx_ratelimit_redis_auth_send(node, NGX_RATELIMIT_REDIS_REAUTH);
 }

@@ -1,33 +1,27 @@
 /*
- * The breakers of the Redis nodes at work: which calls are sent, what the end
- * of a call says about the node, the probes, who is let go, and what the log
- * says.
+ * The breakers of the Redis nodes at work: they decide which calls are sent,
+ * learn how calls end, release waiting calls, and write the log.
  *
- * What counts is what a request asked, whatever became of that request since:
- * the breaker is there for those who wait. What nobody waits for, as giving
- * back, is sent while it is closed, and neither opens nor closes it; only what
- * frees a slot is sent in any case.
+ * A call counts if a request made it, even if that request is gone. A call that
+ * nobody waits for, as giving back, is sent while the breaker is closed, and
+ * neither opens nor closes it. A call that frees a permit is always sent.
  *
  * The end of a call counts against the node only where no worker has heard the
- * node meanwhile, or where the node was late on this very connection. Else it
- * is the connection that is broken.
+ * node meanwhile, or where the node was late on this very connection. Otherwise
+ * only the connection is broken.
  */
 
-#include "ngx_ratelimit_redis_int.h"
+#include "ngx_ratelimit_redis_breaker.h"
+#include "ngx_ratelimit_redis_client.h"
 
-/* longer than its timeout a probe's report is not waited for */
-#define NGX_RATELIMIT_REDIS_PROBE_LOST_MS  500
-
-/* so often a worker looks for breakers that others have opened */
-#define NGX_RATELIMIT_REDIS_PROBE_LOOK_MS  1000
+#define NGX_RATELIMIT_REDIS_DOUBT_MIN_MS  100
 
 
 static ngx_ratelimit_breaker_now_t ngx_ratelimit_redis_breaker_now(
     const ngx_ratelimit_redis_client_t *client);
 static void ngx_ratelimit_redis_breaker_changed(
-    ngx_ratelimit_redis_client_t *client, ngx_ratelimit_redis_shard_t *shard,
+    ngx_ratelimit_redis_client_t *client, ngx_ratelimit_redis_place_t *place,
     ngx_ratelimit_breaker_change_e change);
-static ngx_msec_t ngx_ratelimit_redis_probe(ngx_ratelimit_redis_conn_t *conn);
 static void ngx_ratelimit_redis_release(ngx_ratelimit_redis_client_t *client);
 static ngx_uint_t ngx_ratelimit_redis_in_vain(
     const ngx_ratelimit_redis_call_t *call);
@@ -35,7 +29,7 @@ static ngx_uint_t ngx_ratelimit_redis_in_vain(
 
 ngx_uint_t
 ngx_ratelimit_redis_breaker_ask(ngx_ratelimit_redis_call_t *call,
-    ngx_ratelimit_redis_shard_t *shard, uint32_t *credit)
+    ngx_ratelimit_redis_place_t *place, uint32_t *credit)
 {
     uint64_t                       wait_ms;
     ngx_ratelimit_breaker_now_t    now;
@@ -43,18 +37,18 @@ ngx_ratelimit_redis_breaker_ask(ngx_ratelimit_redis_call_t *call,
 
     /* it may have waited for the slot map */
 
-    call->shard = NULL;
+    call->place = NULL;
 
-    if (shard == NULL) {
+    if (place == NULL) {
         return 1;
     }
 
     client = call->client;
     now = ngx_ratelimit_redis_breaker_now(client);
-    wait_ms = ngx_ratelimit_breaker_ask(&shard->breaker, &now, credit);
+    wait_ms = ngx_ratelimit_breaker_ask(&place->breaker, &now, credit);
 
     if (wait_ms == 0) {
-        call->shard = call->asked ? shard : NULL;
+        call->place = (call->kind == NGX_RATELIMIT_REDIS_CHECK) ? place : NULL;
         return 1;
     }
 
@@ -92,18 +86,18 @@ ngx_ratelimit_redis_breaker_report(ngx_ratelimit_redis_call_t *call,
     ngx_ratelimit_redis_status_e status)
 {
     ngx_ratelimit_breaker_now_t      now;
-    ngx_ratelimit_redis_shard_t     *shard;
+    ngx_ratelimit_redis_place_t     *place;
     ngx_ratelimit_redis_client_t    *client;
     ngx_ratelimit_breaker_change_e   change;
 
-    shard = call->shard;
+    place = call->place;
 
-    if (shard == NULL) {
+    if (place == NULL) {
         return;
     }
 
     client = call->client;
-    call->shard = NULL;
+    call->place = NULL;
 
     if (outcome != NGX_RATELIMIT_BREAKER_GOOD) {
         client->failed = status;
@@ -112,19 +106,18 @@ ngx_ratelimit_redis_breaker_report(ngx_ratelimit_redis_call_t *call,
 
     now = ngx_ratelimit_redis_breaker_now(client);
 
-    if (call->probe) {
-        call->probe = 0;
-        change = ngx_ratelimit_breaker_probed(&shard->breaker,
+    if (call->kind == NGX_RATELIMIT_REDIS_PROBE) {
+        change = ngx_ratelimit_breaker_probed(&place->breaker,
                                  outcome == NGX_RATELIMIT_BREAKER_GOOD, &now);
 
     } else {
-        change = ngx_ratelimit_breaker_report(&shard->breaker, outcome, &now);
+        change = ngx_ratelimit_breaker_report(&place->breaker, outcome, &now);
     }
 
-    ngx_ratelimit_redis_breaker_changed(client, shard, change);
+    ngx_ratelimit_redis_breaker_changed(client, place, change);
 
     if (outcome == NGX_RATELIMIT_BREAKER_TIMED_OUT
-        && ngx_ratelimit_breaker_state(&shard->breaker)
+        && ngx_ratelimit_breaker_state(&place->breaker)
            == NGX_RATELIMIT_BREAKER_OPEN)
     {
         ngx_ratelimit_redis_release(client);
@@ -137,29 +130,29 @@ ngx_ratelimit_redis_breaker_report(ngx_ratelimit_redis_call_t *call,
 void
 ngx_ratelimit_redis_breaker_neutral(ngx_ratelimit_redis_call_t *call)
 {
-    if (call->probe) {
+    if (call->kind == NGX_RATELIMIT_REDIS_PROBE) {
         ngx_ratelimit_redis_breaker_report(call, NGX_RATELIMIT_BREAKER_GOOD,
                                            NGX_RATELIMIT_REDIS_OK);
     }
 
-    call->shard = NULL;
+    call->place = NULL;
 }
 
 
 void
 ngx_ratelimit_redis_breaker_unsent(ngx_ratelimit_redis_call_t *call,
-    ngx_ratelimit_redis_conn_t *conn)
+    ngx_ratelimit_redis_node_t *node)
 {
-    ngx_ratelimit_redis_shard_t  *shard;
+    ngx_ratelimit_redis_place_t  *place;
 
-    shard = call->shard;
+    place = call->place;
 
-    if (shard == NULL || call->probe) {
+    if (place == NULL || call->kind == NGX_RATELIMIT_REDIS_PROBE) {
         return;
     }
 
-    if (ngx_ratelimit_breaker_lives(&shard->breaker, conn->lost_ms)) {
-        call->shard = NULL;
+    if (ngx_ratelimit_breaker_lives(&place->breaker, node->lost_ms)) {
+        call->place = NULL;
         return;
     }
 
@@ -173,43 +166,43 @@ void
 ngx_ratelimit_redis_breaker_expired(ngx_ratelimit_redis_call_t *call)
 {
     ngx_msec_t                        since_ms;
-    ngx_ratelimit_redis_conn_t       *conn;
-    ngx_ratelimit_redis_shard_t      *shard;
+    ngx_ratelimit_redis_node_t       *node;
+    ngx_ratelimit_redis_place_t      *place;
     ngx_ratelimit_breaker_outcome_e   outcome;
 
-    conn = call->conn;
-    shard = call->shard;
+    node = call->node;
+    place = call->place;
 
-    if (shard == NULL) {
+    if (place == NULL) {
         return;
     }
 
     outcome = NGX_RATELIMIT_BREAKER_TIMED_OUT;
     since_ms = 0;
 
-    if (conn && conn->state != NGX_RATELIMIT_REDIS_UP) {
-        conn->vain = 1;
-        since_ms = conn->lost_ms;
+    if (node && node->conn.state != NGX_RATELIMIT_REDIS_UP) {
+        node->vain = 1;
+        since_ms = node->lost_ms;
 
-    } else if (conn) {
-        since_ms = call->since_ms;
+    } else if (node) {
+        since_ms = call->request.since_ms;
 
         /* the worker, not the node, took the time */
 
-        if (!call->probe
-            && (!call->written
+        if (call->kind != NGX_RATELIMIT_REDIS_PROBE
+            && (!call->request.written
                 || ngx_current_msec - since_ms < call->client->timeout / 2))
         {
-            call->shard = NULL;
+            call->place = NULL;
             return;
         }
     }
 
-    if (conn && !call->probe
-        && ngx_ratelimit_breaker_lives(&shard->breaker, since_ms))
+    if (node && call->kind != NGX_RATELIMIT_REDIS_PROBE
+        && ngx_ratelimit_breaker_lives(&place->breaker, since_ms))
     {
-        if (!call->written || conn->heard_ms <= since_ms) {
-            call->shard = NULL;
+        if (!call->request.written || node->heard_ms <= since_ms) {
+            call->place = NULL;
             return;
         }
 
@@ -222,50 +215,50 @@ ngx_ratelimit_redis_breaker_expired(ngx_ratelimit_redis_call_t *call)
 
 
 void
-ngx_ratelimit_redis_breaker_heard(ngx_ratelimit_redis_conn_t *conn,
+ngx_ratelimit_redis_breaker_heard(ngx_ratelimit_redis_node_t *node,
     ngx_uint_t good)
 {
-    ngx_ratelimit_redis_shard_t  *shard;
+    ngx_ratelimit_redis_place_t  *place;
 
-    shard = conn->shard;
-    conn->heard_ms = ngx_current_msec;
+    place = node->place;
+    node->heard_ms = ngx_current_msec;
 
-    if (shard) {
-        ngx_ratelimit_redis_breaker_changed(conn->client, shard,
-            ngx_ratelimit_breaker_heard(&shard->breaker, good,
+    if (place) {
+        ngx_ratelimit_redis_breaker_changed(node->client, place,
+            ngx_ratelimit_breaker_heard(&place->breaker, good,
                                         ngx_current_msec));
     }
 }
 
 
 void
-ngx_ratelimit_redis_breaker_lost(ngx_ratelimit_redis_conn_t *conn)
+ngx_ratelimit_redis_breaker_lost(ngx_ratelimit_redis_node_t *node)
 {
-    if (conn->shard) {
-        conn->closed = atomic_load(&conn->shard->closed);
+    if (node->place) {
+        node->closed = atomic_load(&node->place->closed);
     }
 }
 
 
 ngx_uint_t
-ngx_ratelimit_redis_breaker_found(ngx_ratelimit_redis_conn_t *conn)
+ngx_ratelimit_redis_breaker_recovered(ngx_ratelimit_redis_node_t *node)
 {
-    return conn->shard
-           && conn->closed != atomic_load(&conn->shard->closed);
+    return node->place
+           && node->closed != atomic_load(&node->place->closed);
 }
 
 
 void
 ngx_ratelimit_redis_breaker_mapped(ngx_ratelimit_redis_client_t *client)
 {
-    ngx_ratelimit_redis_shard_t  *shard;
+    ngx_ratelimit_redis_place_t  *place;
 
-    shard = client->map_shard;
-    client->map_shard = NULL;
+    place = client->map_place;
+    client->map_place = NULL;
 
-    if (shard) {
-        ngx_ratelimit_redis_breaker_changed(client, shard,
-            ngx_ratelimit_breaker_heard(&shard->breaker, 1,
+    if (place) {
+        ngx_ratelimit_redis_breaker_changed(client, place,
+            ngx_ratelimit_breaker_heard(&place->breaker, 1,
                                         ngx_current_msec));
     }
 }
@@ -273,13 +266,13 @@ ngx_ratelimit_redis_breaker_mapped(ngx_ratelimit_redis_client_t *client)
 
 static void
 ngx_ratelimit_redis_breaker_changed(ngx_ratelimit_redis_client_t *client,
-    ngx_ratelimit_redis_shard_t *shard, ngx_ratelimit_breaker_change_e change)
+    ngx_ratelimit_redis_place_t *place, ngx_ratelimit_breaker_change_e change)
 {
     char       note[NGX_RATELIMIT_LOG_NOTE];
     ngx_str_t  name;
 
-    name.data = shard->name;
-    name.len = shard->name_len;
+    name.data = place->name;
+    name.len = place->name_len;
 
     switch (change) {
 
@@ -291,7 +284,7 @@ ngx_ratelimit_redis_breaker_changed(ngx_ratelimit_redis_client_t *client,
             ngx_add_timer(&client->probe_timer, NGX_RATELIMIT_BREAKER_MIN_MS);
         }
 
-        if (ngx_ratelimit_log_due(&shard->opens, ngx_current_msec,
+        if (ngx_ratelimit_log_due(&place->opens, ngx_current_msec,
                                   NGX_RATELIMIT_LOG_MS, note))
         {
             ngx_log_error(NGX_LOG_ERR, client->log, 0,
@@ -305,7 +298,7 @@ ngx_ratelimit_redis_breaker_changed(ngx_ratelimit_redis_client_t *client,
         return;
 
     case NGX_RATELIMIT_BREAKER_READMITS_NOW:
-        if (ngx_ratelimit_log_due(&shard->readmits, ngx_current_msec,
+        if (ngx_ratelimit_log_due(&place->readmits, ngx_current_msec,
                                   NGX_RATELIMIT_LOG_MS, note))
         {
             ngx_log_error(NGX_LOG_NOTICE, client->log, 0,
@@ -316,9 +309,9 @@ ngx_ratelimit_redis_breaker_changed(ngx_ratelimit_redis_client_t *client,
         return;
 
     case NGX_RATELIMIT_BREAKER_CLOSED_NOW:
-        ngx_ratelimit_redis_count(shard->closed);
+        ngx_ratelimit_redis_count(place->closed);
 
-        if (ngx_ratelimit_log_due(&shard->closes, ngx_current_msec,
+        if (ngx_ratelimit_log_due(&place->closes, ngx_current_msec,
                                   NGX_RATELIMIT_LOG_MS, note))
         {
             ngx_log_error(NGX_LOG_NOTICE, client->log, 0,
@@ -335,95 +328,44 @@ ngx_ratelimit_redis_breaker_changed(ngx_ratelimit_redis_client_t *client,
 
 
 void
-ngx_ratelimit_redis_probes_start(ngx_ratelimit_redis_client_t *client)
+ngx_ratelimit_redis_breaker_settle(ngx_ratelimit_redis_node_t *node)
 {
-    ngx_event_t  *ev;
+    ngx_ratelimit_breaker_now_t    now;
+    ngx_ratelimit_redis_client_t  *client;
 
-    ev = &client->probe_timer;
-    ev->data = client;
-    ev->log = client->log;
-    ev->handler = ngx_ratelimit_redis_probe_handler;
-    ev->cancelable = 1;
+    client = node->client;
+    now = ngx_ratelimit_redis_breaker_now(client);
 
-    ngx_add_timer(ev, NGX_RATELIMIT_REDIS_PROBE_LOOK_MS);
+    ngx_ratelimit_redis_breaker_changed(client, node->place,
+                   ngx_ratelimit_breaker_settle(&node->place->breaker, &now));
 }
 
 
-/*
- * Each worker looks at the breakers of the nodes that it is connected to. The
- * one that comes first when a probe is due sends it. So no request is needed,
- * and a worker that dies is replaced.
- */
-
 void
-ngx_ratelimit_redis_probe_handler(ngx_event_t *ev)
+ngx_ratelimit_redis_breaker_doubt(ngx_ratelimit_redis_node_t *node)
 {
-    ngx_msec_t                     wait_ms, next_ms;
-    ngx_queue_t                   *q;
-    ngx_ratelimit_redis_client_t  *client;
+    ngx_msec_t                      since_ms, doubt_ms;
+    ngx_ratelimit_redis_request_t  *request;
 
-    client = ev->data;
+    request = ngx_ratelimit_redis_conn_head(&node->conn);
 
-    if (ngx_exiting) {
+    if (node->conn.state != NGX_RATELIMIT_REDIS_UP
+        || node->place == NULL
+        || request == NULL)
+    {
         return;
     }
 
-    next_ms = NGX_RATELIMIT_REDIS_PROBE_LOOK_MS;
+    since_ms = ngx_max(request->since_ms, node->heard_ms);
+    doubt_ms = ngx_max(2 * node->client->timeout,
+                       NGX_RATELIMIT_REDIS_DOUBT_MIN_MS);
 
-    for (q = ngx_queue_head(&client->conns);
-         q != ngx_queue_sentinel(&client->conns);
-         q = ngx_queue_next(q))
+    if (ngx_current_msec - since_ms >= doubt_ms
+        && ngx_ratelimit_breaker_lives(&node->place->breaker, since_ms))
     {
-        wait_ms = ngx_ratelimit_redis_probe(
-                      ngx_queue_data(q, ngx_ratelimit_redis_conn_t, queue));
-        next_ms = ngx_min(next_ms, wait_ms);
+        ngx_ratelimit_redis_conn_break(&node->conn, NGX_ETIMEDOUT,
+                                       "it alone has no replies");
     }
-
-    ngx_add_timer(ev, next_ms);
-}
-
-
-/* Sends a probe where one is due. Returns when to look again. */
-
-static ngx_msec_t
-ngx_ratelimit_redis_probe(ngx_ratelimit_redis_conn_t *conn)
-{
-    uint64_t                       wait_ms;
-    ngx_ratelimit_redis_call_t    *call;
-    ngx_ratelimit_breaker_now_t    now;
-    ngx_ratelimit_redis_shard_t   *shard;
-    ngx_ratelimit_redis_client_t  *client;
-
-    client = conn->client;
-    shard = conn->shard;
-
-    if (shard == NULL || conn->state != NGX_RATELIMIT_REDIS_UP) {
-        return NGX_RATELIMIT_REDIS_PROBE_LOOK_MS;
-    }
-
-    now = ngx_ratelimit_redis_breaker_now(client);
-    ngx_ratelimit_redis_breaker_changed(client, shard,
-                         ngx_ratelimit_breaker_settle(&shard->breaker, &now));
-
-    wait_ms = ngx_ratelimit_breaker_probe(&shard->breaker, ngx_current_msec,
-                      client->timeout + NGX_RATELIMIT_REDIS_PROBE_LOST_MS);
-
-    if (wait_ms) {
-        return (ngx_msec_t) wait_ms;
-    }
-
-    /* without memory, or a bucket of that node, it is as one that was lost */
-
-    call = ngx_ratelimit_redis_probe_new(conn);
-
-    if (call) {
-        call->probe = 1;
-        ngx_ratelimit_redis_call_time(call);
-        call->shard = shard;
-        ngx_ratelimit_redis_conn_send(conn, call);
-    }
-
-    return client->timeout + NGX_RATELIMIT_BREAKER_MIN_MS;
 }
 
 
@@ -469,23 +411,23 @@ ngx_ratelimit_redis_release_handler(ngx_event_t *ev)
 
         /* it is open: one more that had no answer changes nothing */
 
-        call->shard = NULL;
+        call->place = NULL;
         ngx_ratelimit_redis_call_leave(call, NGX_RATELIMIT_REDIS_OPEN);
     }
 }
 
 
-/* Whether a call waits for a shard that nobody shall wait for. */
+/* Whether a call waits for a place that nobody shall wait for. */
 
 static ngx_uint_t
 ngx_ratelimit_redis_in_vain(const ngx_ratelimit_redis_call_t *call)
 {
-    ngx_ratelimit_redis_shard_t  *shard;
+    ngx_ratelimit_redis_place_t  *place;
 
-    shard = call->conn ? call->conn->shard : call->shard;
+    place = call->node ? call->node->place : call->place;
 
-    return shard
-           && !call->probe
-           && ngx_ratelimit_breaker_state(&shard->breaker)
+    return place
+           && call->kind != NGX_RATELIMIT_REDIS_PROBE
+           && ngx_ratelimit_breaker_state(&place->breaker)
               == NGX_RATELIMIT_BREAKER_OPEN;
 }

@@ -1,5 +1,5 @@
 /*
- * A call's life: its way to a connection, its deadline, its handler.
+ * A call's life.
  *
  * A call is in one queue at a time: a connection's (queued or sent), or the
  * client's unmapped (no slot map yet), again (TRYAGAIN) or done (its handler
@@ -7,39 +7,24 @@
  * because all calls of a client have the same timeout.
  */
 
-#include "ngx_ratelimit_redis_int.h"
+#include "ngx_ratelimit_redis_breaker.h"
+#include "ngx_ratelimit_redis_call.h"
+#include "ngx_ratelimit_redis_client.h"
 
-#define NGX_RATELIMIT_REDIS_AGAIN_MS    5
 #define NGX_RATELIMIT_REDIS_CALL_BYTES  528  /* of a call in the free list */
 #define NGX_RATELIMIT_REDIS_FREE_CALLS  256
 
-static void ngx_ratelimit_redis_call_untime(ngx_ratelimit_redis_call_t *call);
-static void ngx_ratelimit_redis_call_end(ngx_ratelimit_redis_call_t *call,
+
+static void ngx_ratelimit_redis_call_enter(ngx_ratelimit_redis_call_t *call,
+    ngx_ratelimit_redis_life_e life);
+static void ngx_ratelimit_redis_call_left(ngx_ratelimit_redis_call_t *call);
+static void ngx_ratelimit_redis_call_waited(ngx_ratelimit_redis_call_t *call);
+static void ngx_ratelimit_redis_call_done(ngx_ratelimit_redis_call_t *call);
+static void ngx_ratelimit_redis_call_count(
+    const ngx_ratelimit_redis_call_t *call,
     ngx_ratelimit_redis_status_e status);
-static void ngx_ratelimit_redis_handler_set(ngx_ratelimit_redis_call_t *call,
-    ngx_ratelimit_redis_handler_pt handler, ngx_uint_t told);
-static void ngx_ratelimit_redis_map_wait(ngx_ratelimit_redis_call_t *call);
-
-
-void
-ngx_ratelimit_redis_call_start(ngx_ratelimit_redis_call_t *call,
-    ngx_ratelimit_redis_handler_pt handler, void *data)
-{
-    ngx_ratelimit_redis_handler_set(call, handler, call->quiet);
-    call->data = data;
-    call->asked = (handler != NULL && !call->quiet);
-    call->ended = call->quiet;
-
-    ngx_ratelimit_redis_call_time(call);
-    ngx_ratelimit_redis_route(call);
-}
-
-
-void
-ngx_ratelimit_redis_forget(ngx_ratelimit_redis_call_t *call)
-{
-    ngx_ratelimit_redis_handler_set(call, NULL, 0);
-}
+static void ngx_ratelimit_redis_waiting(ngx_ratelimit_redis_call_t *call,
+    ngx_int_t more);
 
 
 ngx_ratelimit_redis_call_t *
@@ -57,7 +42,7 @@ ngx_ratelimit_redis_call_new(ngx_ratelimit_redis_client_t *client,
         ngx_queue_remove(q);
         client->nfree--;
 
-        call = ngx_queue_data(q, ngx_ratelimit_redis_call_t, queue);
+        call = ngx_ratelimit_redis_call_of(q);
 
     } else {
         call = ngx_alloc(ngx_max(size, NGX_RATELIMIT_REDIS_CALL_BYTES),
@@ -72,7 +57,8 @@ ngx_ratelimit_redis_call_new(ngx_ratelimit_redis_client_t *client,
     call->client = client;
     call->kind = kind;
     call->pooled = (size <= NGX_RATELIMIT_REDIS_CALL_BYTES);
-    call->text = (u_char *) &call[1];
+    call->request.text = (u_char *) &call[1];
+    call->request.first = (kind > NGX_RATELIMIT_REDIS_CONTROL);
 
     return call;
 }
@@ -93,14 +79,146 @@ ngx_ratelimit_redis_command_new(ngx_ratelimit_redis_client_t *client,
     }
 
     call = ngx_ratelimit_redis_call_new(client, kind, len);
-    if (call == NULL) {
-        return NULL;
+
+    if (call) {
+        call->request.len = ngx_ratelimit_redis_write_command(
+                                call->request.text, args, nargs)
+                            - call->request.text;
     }
 
-    call->len = ngx_ratelimit_redis_write_command(call->text, args, nargs)
-                - call->text;
+    return call;
+}
+
+
+ngx_ratelimit_redis_call_t *
+ngx_ratelimit_redis_command(ngx_ratelimit_redis_node_t *node,
+    ngx_ratelimit_redis_kind_e kind, const ngx_str_t *args, ngx_uint_t nargs)
+{
+    ngx_ratelimit_redis_call_t  *call;
+
+    call = ngx_ratelimit_redis_command_new(node->client, kind, args, nargs);
+
+    if (call) {
+        ngx_ratelimit_redis_call_append(call, node);
+    }
 
     return call;
+}
+
+
+void
+ngx_ratelimit_redis_call_append(ngx_ratelimit_redis_call_t *call,
+    ngx_ratelimit_redis_node_t *node)
+{
+    call->node = node;
+    ngx_ratelimit_redis_conn_append(&node->conn, &call->request);
+}
+
+
+void
+ngx_ratelimit_redis_call_remove(ngx_ratelimit_redis_call_t *call)
+{
+    ngx_ratelimit_redis_conn_remove(&call->node->conn, &call->request);
+    call->node = NULL;
+}
+
+
+/* The one way from one state of a call's life to another. */
+
+static void
+ngx_ratelimit_redis_call_enter(ngx_ratelimit_redis_call_t *call,
+    ngx_ratelimit_redis_life_e life)
+{
+    if (call->life == NGX_RATELIMIT_REDIS_WAITED) {
+        ngx_ratelimit_redis_call_left(call);
+    }
+
+    call->life = life;
+
+    switch (life) {
+
+    case NGX_RATELIMIT_REDIS_WAITED:
+        ngx_ratelimit_redis_call_waited(call);
+        break;
+
+    case NGX_RATELIMIT_REDIS_DONE:
+        ngx_ratelimit_redis_call_done(call);
+        break;
+
+    default: /* NGX_RATELIMIT_REDIS_MADE, NGX_RATELIMIT_REDIS_LEFT */
+        break;
+    }
+}
+
+
+static void
+ngx_ratelimit_redis_call_left(ngx_ratelimit_redis_call_t *call)
+{
+    ngx_queue_remove(&call->wait);
+    ngx_ratelimit_redis_waiting(call, -1);
+}
+
+
+static void
+ngx_ratelimit_redis_call_waited(ngx_ratelimit_redis_call_t *call)
+{
+    ngx_ratelimit_redis_client_t  *client;
+
+    client = call->client;
+
+    ngx_ratelimit_redis_waiting(call, 1);
+
+    call->deadline_ms = ngx_current_msec + client->timeout;
+    ngx_queue_insert_tail(&client->deadlines, &call->wait);
+
+    /* set once for many calls: it may fire early and is set again then */
+
+    if (!client->deadline.timer_set) {
+        ngx_add_timer(&client->deadline, client->timeout);
+    }
+}
+
+
+static void
+ngx_ratelimit_redis_call_done(ngx_ratelimit_redis_call_t *call)
+{
+    ngx_queue_insert_tail(&call->client->done, &call->request.queue);
+    ngx_post_event(&call->client->done_event, &ngx_posted_events);
+}
+
+
+/* A worker that exits waits for the deadline's timer while a handler waits. */
+
+static void
+ngx_ratelimit_redis_waiting(ngx_ratelimit_redis_call_t *call, ngx_int_t more)
+{
+    ngx_ratelimit_redis_client_t  *client;
+
+    if (call->handler == NULL || ngx_ratelimit_redis_call_quiet(call)) {
+        return;
+    }
+
+    client = call->client;
+    client->waiting += more;
+    client->deadline.cancelable = (client->waiting == 0);
+}
+
+
+void
+ngx_ratelimit_redis_call_wait(ngx_ratelimit_redis_call_t *call)
+{
+    ngx_ratelimit_redis_call_enter(call, NGX_RATELIMIT_REDIS_WAITED);
+}
+
+
+void
+ngx_ratelimit_redis_forget(ngx_ratelimit_redis_call_t *call)
+{
+    if (call->life == NGX_RATELIMIT_REDIS_WAITED) {
+        ngx_ratelimit_redis_waiting(call, -1);
+    }
+
+    call->handler = NULL;
 }
 
 
@@ -111,26 +229,39 @@ ngx_ratelimit_redis_call_free(ngx_ratelimit_redis_call_t *call)
 
     client = call->client;
 
-    ngx_ratelimit_redis_call_untime(call);
-    ngx_ratelimit_redis_handler_set(call, NULL, 0);
+    ngx_ratelimit_redis_call_enter(call, NGX_RATELIMIT_REDIS_MADE);
 
     if (call->kind == NGX_RATELIMIT_REDIS_AUTH
         || call->kind == NGX_RATELIMIT_REDIS_REAUTH)
     {
-        ngx_explicit_memzero(call->text, call->len);
+        ngx_explicit_memzero(call->request.text, call->request.len);
     }
 
-    if (client->refresh == call) {
-        client->refresh = NULL;
+    if (client->topology.question == call) {
+        client->topology.question = NULL;
     }
 
     if (call->pooled && client->nfree < NGX_RATELIMIT_REDIS_FREE_CALLS) {
-        ngx_queue_insert_head(&client->free, &call->queue);
+        ngx_queue_insert_head(&client->free, &call->request.queue);
         client->nfree++;
         return;
     }
 
     ngx_free(call);
+}
+
+
+/* A call is counted once: a late reply does not count it again. */
+
+static void
+ngx_ratelimit_redis_call_count(const ngx_ratelimit_redis_call_t *call,
+    ngx_ratelimit_redis_status_e status)
+{
+    if (call->life == NGX_RATELIMIT_REDIS_WAITED
+        && call->kind <= NGX_RATELIMIT_REDIS_UNDO)
+    {
+        ngx_ratelimit_redis_count(call->client->redis->shared->calls[status]);
+    }
 }
 
 
@@ -141,7 +272,7 @@ ngx_ratelimit_redis_call_finish(ngx_ratelimit_redis_call_t *call,
     void                            *data;
     ngx_ratelimit_redis_handler_pt   handler;
 
-    ngx_ratelimit_redis_call_end(call, result->status);
+    ngx_ratelimit_redis_call_count(call, result->status);
 
     handler = call->handler;
     data = call->data;
@@ -158,218 +289,21 @@ void
 ngx_ratelimit_redis_call_fail(ngx_ratelimit_redis_call_t *call,
     ngx_ratelimit_redis_status_e status)
 {
-    ngx_ratelimit_redis_client_t  *client;
-
-    client = call->client;
-
     ngx_ratelimit_redis_breaker_report(call, NGX_RATELIMIT_BREAKER_FAILED,
                                        status);
-    ngx_ratelimit_redis_call_untime(call);
+    ngx_ratelimit_redis_call_count(call, status);
 
     call->status = status;
-    call->ran |= call->written;
-    ngx_queue_insert_tail(&client->done, &call->queue);
-    ngx_post_event(&client->done_event, &ngx_posted_events);
-}
-
-
-/* Counts what became of a call; what comes after its deadline ends it not. */
-
-static void
-ngx_ratelimit_redis_call_end(ngx_ratelimit_redis_call_t *call,
-    ngx_ratelimit_redis_status_e status)
-{
-    if (!call->ended) {
-        call->ended = 1;
-        ngx_ratelimit_redis_count(call->client->redis->shared->calls[status]);
-    }
+    ngx_ratelimit_redis_call_enter(call, NGX_RATELIMIT_REDIS_DONE);
 }
 
 
 /*
- * A worker that exits waits for this timer while a handler waits; one that has
- * been told does not.
- */
-
-static void
-ngx_ratelimit_redis_handler_set(ngx_ratelimit_redis_call_t *call,
-    ngx_ratelimit_redis_handler_pt handler, ngx_uint_t told)
-{
-    ngx_ratelimit_redis_client_t  *client;
-
-    client = call->client;
-
-    client->waiting -= (call->handler != NULL && !call->told);
-    client->waiting += (handler != NULL && !told);
-    client->deadline.cancelable = (client->waiting == 0);
-
-    call->handler = handler;
-    call->told = told;
-}
-
-
-void
-ngx_ratelimit_redis_route(ngx_ratelimit_redis_call_t *call)
-{
-    ngx_queue_t                   *q;
-    ngx_ratelimit_redis_conn_t    *conn;
-    ngx_ratelimit_redis_client_t  *client;
-
-    client = call->client;
-
-    if (client->slots == NULL) {
-        q = ngx_queue_head(&client->conns);
-        conn = ngx_queue_data(q, ngx_ratelimit_redis_conn_t, queue);
-
-    } else {
-        ngx_ratelimit_redis_topology_look(client);
-
-        if (!client->mapped) {
-            ngx_ratelimit_redis_map_wait(call);
-            return;
-        }
-
-        ngx_ratelimit_redis_breaker_mapped(client);
-        conn = client->slots[call->slot];
-    }
-
-    if (conn == NULL) {
-        ngx_ratelimit_redis_refresh(client);
-        ngx_ratelimit_redis_call_fail(call, NGX_RATELIMIT_REDIS_UNREACHABLE);
-        return;
-    }
-
-    ngx_ratelimit_redis_call_send(conn, call);
-}
-
-
-static void
-ngx_ratelimit_redis_map_wait(ngx_ratelimit_redis_call_t *call)
-{
-    uint32_t                       credit;
-    ngx_uint_t                     waiting;
-    ngx_ratelimit_redis_client_t  *client;
-
-    client = call->client;
-
-    credit = 0;
-
-    if (!ngx_ratelimit_redis_breaker_ask(call, client->map_shard, &credit)) {
-        return;
-    }
-
-    waiting = !ngx_queue_empty(&client->unmapped);
-    ngx_queue_insert_tail(&client->unmapped, &call->queue);
-
-    if (!waiting) {
-        ngx_ratelimit_redis_topology_wait(client);
-    }
-}
-
-
-void
-ngx_ratelimit_redis_call_send(ngx_ratelimit_redis_conn_t *conn,
-    ngx_ratelimit_redis_call_t *call)
-{
-    /* another worker has found the node well */
-
-    if (conn->state == NGX_RATELIMIT_REDIS_DOWN
-        && (conn->client->lazy || ngx_ratelimit_redis_breaker_found(conn)))
-    {
-        ngx_ratelimit_redis_conn_retry(conn);
-    }
-
-    if (call->undo
-        && (conn->state != NGX_RATELIMIT_REDIS_DOWN || conn->client->lazy))
-    {
-        call->shard = NULL;
-        ngx_ratelimit_redis_conn_send(conn, call);
-        return;
-    }
-
-    if (ngx_ratelimit_redis_breaker_ask(call, conn->shard, &conn->credit)) {
-        ngx_ratelimit_redis_conn_send(conn, call);
-    }
-}
-
-
-void
-ngx_ratelimit_redis_again(ngx_ratelimit_redis_call_t *call)
-{
-    ngx_ratelimit_redis_client_t  *client;
-
-    client = call->client;
-
-    call->since_ms = ngx_current_msec;
-    ngx_queue_insert_tail(&client->again, &call->queue);
-
-    if (!client->again_timer.timer_set) {
-        ngx_add_timer(&client->again_timer, NGX_RATELIMIT_REDIS_AGAIN_MS);
-    }
-}
-
-
-void
-ngx_ratelimit_redis_again_handler(ngx_event_t *ev)
-{
-    ngx_msec_t                     waited;
-    ngx_queue_t                   *q;
-    ngx_ratelimit_redis_call_t    *call;
-    ngx_ratelimit_redis_client_t  *client;
-
-    client = ev->data;
-
-    while (!ngx_queue_empty(&client->again)) {
-        q = ngx_queue_head(&client->again);
-        call = ngx_queue_data(q, ngx_ratelimit_redis_call_t, queue);
-        waited = ngx_current_msec - call->since_ms;
-
-        if (waited < NGX_RATELIMIT_REDIS_AGAIN_MS) {
-            ngx_add_timer(ev, NGX_RATELIMIT_REDIS_AGAIN_MS - waited);
-            return;
-        }
-
-        ngx_queue_remove(q);
-        ngx_ratelimit_redis_route(call);
-    }
-}
-
-
-void
-ngx_ratelimit_redis_call_time(ngx_ratelimit_redis_call_t *call)
-{
-    ngx_ratelimit_redis_client_t  *client;
-
-    client = call->client;
-
-    call->deadline_ms = ngx_current_msec + client->timeout;
-    call->timed = 1;
-    ngx_queue_insert_tail(&client->deadlines, &call->wait);
-
-    /* set once for many calls: it may fire early and is set again then */
-
-    if (!client->deadline.timer_set) {
-        ngx_add_timer(&client->deadline, client->timeout);
-    }
-}
-
-
-static void
-ngx_ratelimit_redis_call_untime(ngx_ratelimit_redis_call_t *call)
-{
-    if (call->timed) {
-        ngx_queue_remove(&call->wait);
-        call->timed = 0;
-    }
-}
-
-
-/*
- * When a deadline has passed, the sockets are looked at once more: replies that
- * have arrived while the worker was busy, or stopped, are in time, and calls
- * that it did not write yet leave. The timer stays set for that, so a worker
- * that exits waits, too. With accept_mutex what was found is posted, and the
- * expire event behind it.
+ * When a deadline has passed, the worker looks at the sockets once more.
+ * Replies that arrived while it was busy or stopped are in time, and calls that
+ * it did not write yet are written. The timer stays set for that, so a worker
+ * that exits waits, too. With accept_mutex the reads are posted, and the expire
+ * event behind them.
  */
 
 void
@@ -409,7 +343,7 @@ ngx_ratelimit_redis_expire_handler(ngx_event_t *ev)
     ngx_event_t                   *timer;
     ngx_msec_int_t                 left;
     ngx_ratelimit_redis_call_t    *call;
-    ngx_ratelimit_redis_conn_t    *conn;
+    ngx_ratelimit_redis_node_t    *node;
     ngx_ratelimit_redis_client_t  *client;
 
     client = ev->data;
@@ -434,22 +368,21 @@ ngx_ratelimit_redis_expire_handler(ngx_event_t *ev)
 
         /* it has just left: the worker took its time, the node gets its own */
 
-        if (call->written && !call->delayed
-            && call->since_ms == ngx_current_msec)
+        if (call->request.written && !call->delayed
+            && call->request.since_ms == ngx_current_msec)
         {
             call->delayed = 1;
-            ngx_ratelimit_redis_call_untime(call);
-            ngx_ratelimit_redis_call_time(call);
+            ngx_ratelimit_redis_call_wait(call);
             continue;
         }
 
-        conn = call->conn;
+        node = call->node;
 
         ngx_ratelimit_redis_breaker_expired(call);
         ngx_ratelimit_redis_call_leave(call, NGX_RATELIMIT_REDIS_UNREACHABLE);
 
-        if (conn) {
-            ngx_ratelimit_redis_conn_doubt(conn);
+        if (node) {
+            ngx_ratelimit_redis_breaker_doubt(node);
         }
     }
 }
@@ -465,13 +398,16 @@ ngx_ratelimit_redis_call_leave(ngx_ratelimit_redis_call_t *call,
 
     ngx_memzero(&result, sizeof(ngx_ratelimit_redis_result_t));
 
-    if (call->conn && call->written) {
+    if (call->node && call->request.written) {
         handler = call->handler;
         data = call->data;
 
-        ngx_ratelimit_redis_call_untime(call);
-        ngx_ratelimit_redis_handler_set(call, call->late ? handler : NULL, 1);
-        ngx_ratelimit_redis_call_end(call, NGX_RATELIMIT_REDIS_TIMEOUT);
+        ngx_ratelimit_redis_call_count(call, NGX_RATELIMIT_REDIS_TIMEOUT);
+        ngx_ratelimit_redis_call_enter(call, NGX_RATELIMIT_REDIS_LEFT);
+
+        if (!call->late) {
+            call->handler = NULL;
+        }
 
         result.status = NGX_RATELIMIT_REDIS_TIMEOUT;
         result.ran = 1;
@@ -484,11 +420,11 @@ ngx_ratelimit_redis_call_leave(ngx_ratelimit_redis_call_t *call,
         return;
     }
 
-    if (call->conn) {
-        ngx_ratelimit_redis_conn_remove(call);
+    if (call->node) {
+        ngx_ratelimit_redis_call_remove(call);
 
     } else {
-        ngx_queue_remove(&call->queue);
+        ngx_queue_remove(&call->request.queue);
     }
 
     result.status = status;
@@ -513,9 +449,9 @@ ngx_ratelimit_redis_done_handler(ngx_event_t *ev)
         q = ngx_queue_head(&client->done);
         ngx_queue_remove(q);
 
-        call = ngx_queue_data(q, ngx_ratelimit_redis_call_t, queue);
+        call = ngx_ratelimit_redis_call_of(q);
         result.status = call->status;
-        result.ran = call->ran;
+        result.ran = call->request.written;
         result.wait_ms = call->wait_ms;
         ngx_ratelimit_redis_call_finish(call, &result);
     }

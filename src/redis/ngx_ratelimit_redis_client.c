@@ -1,20 +1,21 @@
 /*
- * The worker's client: start and stop, and what a call says.
+ * The worker's client: start and stop.
  */
 
 #include <ngx_sha1.h>
 
-#include "ngx_ratelimit_redis_int.h"
+#include "ngx_ratelimit_redis_breaker.h"
+#include "ngx_ratelimit_redis_client.h"
+#include "ngx_ratelimit_redis_heartbeat.h"
+#include "ngx_ratelimit_redis_probe.h"
+#include "ngx_ratelimit_redis_route.h"
+#include "ngx_ratelimit_redis_session.h"
 
 #include <openssl/rand.h>
 
 #include "ngx_ratelimit_lua.h"
-#include "ngx_ratelimit_text.h"
 
 #define NGX_RATELIMIT_REDIS_DEAD_MIN_MS  1000
-
-/* to find a bucket of a node: for one in 40 all but one in 10^11 times */
-#define NGX_RATELIMIT_REDIS_PROBE_TRIES  1000
 
 
 static void ngx_ratelimit_redis_client_script(
@@ -24,14 +25,6 @@ static void ngx_ratelimit_redis_event_init(
     ngx_event_handler_pt handler);
 static void ngx_ratelimit_redis_queue_free(ngx_queue_t *queue);
 
-static void ngx_ratelimit_redis_eval_write(ngx_ratelimit_redis_call_t *call,
-    const ngx_ratelimit_redis_eval_t *eval);
-static u_char *ngx_ratelimit_redis_key_write(u_char *p,
-    const ngx_ratelimit_redis_t *redis, const ngx_str_t *bucket,
-    const u_char *set);
-static u_char *ngx_ratelimit_redis_key_text(u_char *p,
-    const ngx_ratelimit_redis_t *redis, const ngx_str_t *bucket,
-    const u_char *set);
 
 
 ngx_int_t
@@ -55,7 +48,7 @@ ngx_ratelimit_redis_start(ngx_ratelimit_redis_t *redis, ngx_cycle_t *cycle)
         return NGX_ERROR;
     }
 
-    ngx_ratelimit_redis_nodes_start(client);
+    ngx_ratelimit_redis_heartbeat_start(client);
     ngx_ratelimit_redis_probes_start(client);
 
     return NGX_OK;
@@ -87,27 +80,30 @@ ngx_ratelimit_redis_client_new(ngx_ratelimit_redis_t *redis,
     client->log = cycle->log;
     client->control = control;
     client->fd = (ngx_socket_t) -1;
+    client->owner = &ngx_ratelimit_redis_session;
 
     if (control) {
         client->timeout = NGX_RATELIMIT_REDIS_CONTROL_MS;
-        client->dead_ms = 2 * NGX_RATELIMIT_REDIS_CONTROL_MS;
+        client->net.dead_ms = 2 * NGX_RATELIMIT_REDIS_CONTROL_MS;
 
     } else {
         client->timeout = redis->timeout;
-        client->dead_ms = ngx_max(NGX_RATELIMIT_REDIS_DEAD_MIN_MS,
+        client->net.dead_ms = ngx_max(NGX_RATELIMIT_REDIS_DEAD_MIN_MS,
                                   4 * redis->timeout);
     }
 
     client->jitter = (uint32_t) ngx_random();
 
-    client->quiet = *cycle->log;
+    client->net.redis = redis;
+    client->net.log = cycle->log;
+    client->net.muted = *cycle->log;
 
-    if (!(client->quiet.log_level & NGX_LOG_DEBUG_ALL)) {
-        client->quiet.log_level = ngx_min(client->quiet.log_level,
+    if (!(client->net.muted.log_level & NGX_LOG_DEBUG_ALL)) {
+        client->net.muted.log_level = ngx_min(client->net.muted.log_level,
                                           NGX_LOG_ALERT);
     }
 
-    ngx_queue_init(&client->conns);
+    ngx_queue_init(&client->nodes);
     ngx_queue_init(&client->deadlines);
     ngx_queue_init(&client->done);
     ngx_queue_init(&client->again);
@@ -125,9 +121,9 @@ ngx_ratelimit_redis_client_new(ngx_ratelimit_redis_t *redis,
     ngx_ratelimit_redis_event_init(client, &client->release_event,
                                    ngx_ratelimit_redis_release_handler);
 
-    client->io = ngx_alloc(NGX_RATELIMIT_REDIS_IO_BYTES, client->log);
+    client->net.io = ngx_alloc(NGX_RATELIMIT_REDIS_IO_BYTES, client->log);
 
-    if (client->io == NULL) {
+    if (client->net.io == NULL) {
         ngx_ratelimit_redis_client_free(client);
         return NULL;
     }
@@ -141,23 +137,23 @@ ngx_ratelimit_redis_client_free(ngx_ratelimit_redis_client_t *client)
 {
     ngx_uint_t                   i;
     ngx_queue_t                 *q;
-    ngx_event_t                 *timers[3];
-    ngx_ratelimit_redis_conn_t  *conn;
+    ngx_event_t                 *flush, *timers[3];
+    ngx_ratelimit_redis_node_t  *node;
 
-    while (!ngx_queue_empty(&client->conns)) {
-        q = ngx_queue_head(&client->conns);
-        conn = ngx_queue_data(q, ngx_ratelimit_redis_conn_t, queue);
+    while (!ngx_queue_empty(&client->nodes)) {
+        node = ngx_ratelimit_redis_node_of(ngx_queue_head(&client->nodes));
+        flush = &node->conn.flush;
 
-        if (conn->flush.posted && conn->state == NGX_RATELIMIT_REDIS_UP) {
+        if (flush->posted && node->conn.state == NGX_RATELIMIT_REDIS_UP) {
 
             /* what the last requests gave back as they ended */
 
-            ngx_delete_posted_event(&conn->flush);
-            ngx_ratelimit_redis_conn_flush_handler(&conn->flush);
+            ngx_delete_posted_event(flush);
+            ngx_ratelimit_redis_conn_flush_handler(flush);
             continue;
         }
 
-        ngx_ratelimit_redis_conn_free(conn);
+        ngx_ratelimit_redis_session_free(node);
     }
 
     ngx_ratelimit_redis_queue_free(&client->unmapped);
@@ -167,7 +163,7 @@ ngx_ratelimit_redis_client_free(ngx_ratelimit_redis_client_t *client)
     while (!ngx_queue_empty(&client->free)) {
         q = ngx_queue_head(&client->free);
         ngx_queue_remove(q);
-        ngx_free(ngx_queue_data(q, ngx_ratelimit_redis_call_t, queue));
+        ngx_free(ngx_ratelimit_redis_call_of(q));
     }
 
     timers[0] = &client->deadline;
@@ -194,17 +190,17 @@ ngx_ratelimit_redis_client_free(ngx_ratelimit_redis_client_t *client)
 
     ngx_ratelimit_redis_auth_stop(client);
     ngx_ratelimit_redis_topology_stop(client);
-    ngx_ratelimit_redis_nodes_stop(client);
+    ngx_ratelimit_redis_heartbeat_stop(client);
 
-    if (client->io) {
-        ngx_free(client->io);
+    if (client->net.io) {
+        ngx_free(client->net.io);
     }
 
     ngx_free(client);
 }
 
 
-/* What all checks begin with is written once. */
+/* All checks begin with the same bytes, written once. */
 
 static void
 ngx_ratelimit_redis_client_script(ngx_ratelimit_redis_client_t *client)
@@ -229,20 +225,21 @@ ngx_ratelimit_redis_client_script(ngx_ratelimit_redis_client_t *client)
 ngx_int_t
 ngx_ratelimit_redis_client_connect(ngx_ratelimit_redis_client_t *client)
 {
-    static const ngx_str_t  map = ngx_string(NGX_RATELIMIT_REDIS_MAP_SHARD);
+    static const ngx_str_t  map = ngx_string(NGX_RATELIMIT_REDIS_MAP_PLACE);
 
     if (client->redis->mode == NGX_RATELIMIT_REDIS_SERVER) {
-        return ngx_ratelimit_redis_conn_get(client,
-                                            client->redis->hosts.elts)
+        return ngx_ratelimit_redis_node_get(client,
+                                            client->redis->hosts.elts, 0)
                ? NGX_OK : NGX_ERROR;
     }
 
     if (client->control == NULL) {
-        client->map_shard = ngx_ratelimit_redis_shard(client->redis->shared,
+        client->map_place = ngx_ratelimit_redis_place(client->redis->shared,
                                                       &map);
     }
 
-    return ngx_ratelimit_redis_topology_start(client);
+    return ngx_ratelimit_redis_topology_start(client,
+                                   ngx_ratelimit_redis_topology_handler);
 }
 
 
@@ -265,242 +262,57 @@ ngx_ratelimit_redis_queue_free(ngx_queue_t *queue)
     while (!ngx_queue_empty(queue)) {
         q = ngx_queue_head(queue);
         ngx_queue_remove(q);
-        ngx_ratelimit_redis_call_free(
-            ngx_queue_data(q, ngx_ratelimit_redis_call_t, queue));
+        ngx_ratelimit_redis_call_free(ngx_ratelimit_redis_call_of(q));
     }
-}
-
-
-ngx_ratelimit_redis_call_t *
-ngx_ratelimit_redis_eval(ngx_ratelimit_redis_t *redis,
-    const ngx_ratelimit_redis_eval_t *eval,
-    ngx_ratelimit_redis_handler_pt handler, void *data)
-{
-    ngx_ratelimit_redis_call_t  *call;
-
-    call = ngx_ratelimit_redis_eval_new(redis->client, eval);
-
-    if (call) {
-        ngx_ratelimit_redis_call_start(call, handler, data);
-    }
-
-    return call;
-}
-
-
-ngx_ratelimit_redis_call_t *
-ngx_ratelimit_redis_eval_new(ngx_ratelimit_redis_client_t *client,
-    const ngx_ratelimit_redis_eval_t *eval)
-{
-    size_t                       len;
-    ngx_ratelimit_redis_call_t  *call;
-
-    len = NGX_RATELIMIT_REDIS_ARRAY + client->evalsha_len
-          + NGX_RATELIMIT_REDIS_BULK(NGX_INT32_LEN)
-          + (1 + eval->nsets)
-            * NGX_RATELIMIT_REDIS_BULK(client->redis->prefix.len
-                                       + NGX_RATELIMIT_REDIS_KEY_BYTES)
-          + eval->args.len;
-
-    call = ngx_ratelimit_redis_call_new(client, NGX_RATELIMIT_REDIS_EVAL,
-                                        len);
-    if (call == NULL) {
-        return NULL;
-    }
-
-    ngx_ratelimit_redis_eval_write(call, eval);
-    call->undo = eval->undo;
-    call->late = eval->late;
-
-    return call;
-}
-
-
-static void
-ngx_ratelimit_redis_eval_write(ngx_ratelimit_redis_call_t *call,
-    const ngx_ratelimit_redis_eval_t *eval)
-{
-    size_t                         len;
-    u_char                        *p, *key, digits[NGX_INT64_LEN];
-    ngx_str_t                      bucket;
-    ngx_uint_t                     i;
-    ngx_ratelimit_redis_t         *redis;
-    ngx_ratelimit_redis_client_t  *client;
-
-    client = call->client;
-    redis = client->redis;
-
-    p = ngx_ratelimit_redis_write_array(call->text,
-                                        3 + 1 + eval->nsets + eval->nargs);
-    p = ngx_cpymem(p, client->evalsha, client->evalsha_len);
-
-    len = ngx_ratelimit_number_write(digits, 1 + eval->nsets) - digits;
-    p = ngx_ratelimit_redis_write_bulk(p, digits, len);
-
-    bucket.data = digits;
-    bucket.len = ngx_ratelimit_number_write(digits,
-                                            eval->bucket % redis->buckets)
-                 - digits;
-
-    key = p;
-    p = ngx_ratelimit_redis_key_write(p, redis, &bucket, NULL);
-
-    if (redis->mode == NGX_RATELIMIT_REDIS_CLUSTER) {
-
-        /* the text between the length's line and the line's end */
-
-        key = (u_char *) ngx_strchr(key, LF) + 1;
-        call->slot = ngx_ratelimit_cluster_slot(key, p - 2 - key);
-    }
-
-    for (i = 0; i < eval->nsets; i++) {
-        p = ngx_ratelimit_redis_key_write(p, redis, &bucket,
-                       eval->sets + i * NGX_RATELIMIT_REDIS_SET_NAME);
-    }
-
-    p = ngx_cpymem(p, eval->args.data, eval->args.len);
-
-    call->len = p - call->text;
-}
-
-
-/* "<prefix>:{<bucket>}", and where a set is named ":<its name in hex>". */
-
-static u_char *
-ngx_ratelimit_redis_key_write(u_char *p, const ngx_ratelimit_redis_t *redis,
-    const ngx_str_t *bucket, const u_char *set)
-{
-    size_t  len;
-
-    len = redis->prefix.len + bucket->len + sizeof(":{}") - 1;
-
-    if (set) {
-        len += 1 + 2 * NGX_RATELIMIT_REDIS_SET_NAME;
-    }
-
-    *p++ = '$';
-    p = ngx_ratelimit_number_write(p, len);
-    *p++ = CR;
-    *p++ = LF;
-
-    p = ngx_ratelimit_redis_key_text(p, redis, bucket, set);
-    *p++ = CR;
-    *p++ = LF;
-
-    return p;
-}
-
-
-static u_char *
-ngx_ratelimit_redis_key_text(u_char *p, const ngx_ratelimit_redis_t *redis,
-    const ngx_str_t *bucket, const u_char *set)
-{
-    p = ngx_cpymem(p, redis->prefix.data, redis->prefix.len);
-    *p++ = ':';
-    *p++ = '{';
-    p = ngx_cpymem(p, bucket->data, bucket->len);
-    *p++ = '}';
-
-    if (set) {
-        *p++ = ':';
-        p = ngx_hex_dump(p, (u_char *) set, NGX_RATELIMIT_REDIS_SET_NAME);
-    }
-
-    return p;
 }
 
 
 ngx_int_t
-ngx_ratelimit_redis_key(const ngx_ratelimit_redis_t *redis, uint32_t bucket,
-    const u_char *set, ngx_pool_t *pool, ngx_str_t *key)
+ngx_ratelimit_redis_node_stat(const ngx_ratelimit_redis_t *redis,
+    ngx_queue_t **at, ngx_ratelimit_redis_node_stat_t *stat)
 {
-    ngx_str_t  text;
+    ngx_queue_t                   *q;
+    ngx_ratelimit_redis_node_t    *node;
+    ngx_ratelimit_redis_client_t  *client;
+    ngx_ratelimit_redis_place_t   *place;
 
-    u_char  digits[NGX_INT32_LEN];
+    client = redis->client;
+    place = NULL;
+    q = *at;
 
-    text.data = digits;
-    text.len = ngx_ratelimit_number_write(digits, bucket % redis->buckets)
-               - digits;
+    if (q == NULL) {
+        q = ngx_queue_head(&client->nodes);
 
-    key->data = ngx_pnalloc(pool, redis->prefix.len + text.len
-                                  + sizeof(":{}:")
-                                  + 2 * NGX_RATELIMIT_REDIS_SET_NAME);
-    if (key->data == NULL) {
-        return NGX_ERROR;
+        if (client->topology.slots) {
+            ngx_ratelimit_redis_topology_look(client);
+
+            if (!client->topology.mapped) {
+                q = ngx_queue_sentinel(&client->nodes);
+                place = client->map_place;
+            }
+        }
     }
 
-    key->len = ngx_ratelimit_redis_key_text(key->data, redis, &text, set)
-               - key->data;
+    for ( /* void */ ;
+         place == NULL && q != ngx_queue_sentinel(&client->nodes);
+         q = ngx_queue_next(q))
+    {
+        node = ngx_ratelimit_redis_node_of(q);
+
+        if (client->topology.slots == NULL || node->owned) {
+            place = node->place;
+        }
+    }
+
+    *at = q;
+
+    if (place == NULL) {
+        return NGX_DONE;
+    }
+
+    stat->name.data = place->name;
+    stat->name.len = place->name_len;
+    stat->state = ngx_ratelimit_breaker_state(&place->breaker);
 
     return NGX_OK;
-}
-
-
-ngx_ratelimit_redis_call_t *
-ngx_ratelimit_redis_probe_new(ngx_ratelimit_redis_conn_t *conn)
-{
-    u_char                        *p;
-    ngx_uint_t                     i;
-    ngx_ratelimit_redis_call_t    *call;
-    ngx_ratelimit_redis_eval_t     eval;
-    ngx_ratelimit_redis_client_t  *client;
-
-    /* kind, field, cost, want, capacity, period, scale: full again at once */
-
-    static const ngx_str_t  args[] = {
-        ngx_string("t"),
-        ngx_string("rl-probe"),
-        ngx_string("1"),
-        ngx_string("0"),
-        ngx_string("1000"),
-        ngx_string("1"),
-        ngx_string("1")
-    };
-
-    u_char  text[7 * NGX_RATELIMIT_REDIS_BULK(8)];
-
-    client = conn->client;
-    p = text;
-
-    for (i = 0; i < 7; i++) {
-        p = ngx_ratelimit_redis_write_bulk(p, args[i].data, args[i].len);
-    }
-
-    ngx_memzero(&eval, sizeof(ngx_ratelimit_redis_eval_t));
-
-    eval.nargs = 7;
-    eval.args.data = text;
-    eval.args.len = p - text;
-
-    for (i = 0; i < NGX_RATELIMIT_REDIS_PROBE_TRIES; i++) {
-        eval.bucket = (uint32_t) ngx_random();
-        call = ngx_ratelimit_redis_eval_new(client, &eval);
-
-        if (call == NULL) {
-            return NULL;
-        }
-
-        if (client->slots == NULL || client->slots[call->slot] == conn) {
-            call->asked = 1;
-            call->ended = 1;
-            return call;
-        }
-
-        ngx_ratelimit_redis_call_free(call);
-    }
-
-    return NULL;
-}
-
-
-/* Each worker starts anywhere, and repeats none before it has had them all. */
-uint64_t
-ngx_ratelimit_redis_name(ngx_ratelimit_redis_t *redis)
-{
-    do {
-        redis->client->name += 0x9e3779b97f4a7c15;
-
-    } while (redis->client->name == 0);
-
-    return redis->client->name;
 }

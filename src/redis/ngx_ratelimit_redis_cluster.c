@@ -1,40 +1,39 @@
 /*
- * A worker's slot map: the connection that each slot has, the connections to
- * ask for another map, and the addresses that a node names.
+ * A worker's slot map: the node of each hash slot, the nodes to ask for another
+ * map, and the addresses that a node names.
  */
 
-#include "ngx_ratelimit_redis_int.h"
+#include "ngx_ratelimit_redis_client.h"
+#include "ngx_ratelimit_redis_topology.h"
 #include "ngx_ratelimit_text.h"
 
 
 static void ngx_ratelimit_redis_seeds_connect(
     ngx_ratelimit_redis_client_t *client);
-static void ngx_ratelimit_redis_unmapped_route(
-    ngx_ratelimit_redis_client_t *client);
-static size_t ngx_ratelimit_redis_own_host(ngx_ratelimit_redis_conn_t *conn,
+static size_t ngx_ratelimit_redis_own_host(ngx_ratelimit_redis_node_t *node,
     u_char *text);
-static ngx_ratelimit_redis_conn_t *ngx_ratelimit_redis_node(
+static ngx_ratelimit_redis_node_t *ngx_ratelimit_redis_named(
     ngx_ratelimit_redis_client_t *client,
     const ngx_ratelimit_slot_node_t *named);
 static ngx_int_t ngx_ratelimit_redis_number(const u_char *text, size_t len,
     uint64_t min, uint64_t max);
 
 
-ngx_ratelimit_redis_conn_t *
+ngx_ratelimit_redis_node_t *
 ngx_ratelimit_redis_cluster_from(ngx_ratelimit_redis_client_t *client)
 {
     ngx_uint_t                   n, up;
     ngx_queue_t                 *q;
-    ngx_ratelimit_redis_conn_t  *conn;
+    ngx_ratelimit_redis_node_t  *node;
 
     up = 0;
 
-    for (q = ngx_queue_head(&client->conns);
-         q != ngx_queue_sentinel(&client->conns);
+    for (q = ngx_queue_head(&client->nodes);
+         q != ngx_queue_sentinel(&client->nodes);
          q = ngx_queue_next(q))
     {
-        conn = ngx_queue_data(q, ngx_ratelimit_redis_conn_t, queue);
-        up += (conn->state == NGX_RATELIMIT_REDIS_UP);
+        node = ngx_ratelimit_redis_node_of(q);
+        up += (node->conn.state == NGX_RATELIMIT_REDIS_UP);
     }
 
     if (up == 0) {
@@ -46,11 +45,11 @@ ngx_ratelimit_redis_cluster_from(ngx_ratelimit_redis_client_t *client)
 
     n = atomic_load(&client->redis->shared->refreshes) % up;
 
-    for (q = ngx_queue_head(&client->conns); ; q = ngx_queue_next(q)) {
-        conn = ngx_queue_data(q, ngx_ratelimit_redis_conn_t, queue);
+    for (q = ngx_queue_head(&client->nodes); ; q = ngx_queue_next(q)) {
+        node = ngx_ratelimit_redis_node_of(q);
 
-        if (conn->state == NGX_RATELIMIT_REDIS_UP && n-- == 0) {
-            return conn;
+        if (node->conn.state == NGX_RATELIMIT_REDIS_UP && n-- == 0) {
+            return node;
         }
     }
 }
@@ -60,23 +59,23 @@ static void
 ngx_ratelimit_redis_seeds_connect(ngx_ratelimit_redis_client_t *client)
 {
     ngx_uint_t                   i;
-    ngx_ratelimit_redis_conn_t  *conn;
+    ngx_ratelimit_redis_node_t  *node;
     ngx_ratelimit_redis_host_t  *hosts;
 
     hosts = client->redis->hosts.elts;
 
     for (i = 0; i < client->redis->hosts.nelts; i++) {
-        conn = ngx_ratelimit_redis_conn_get(client, &hosts[i]);
+        node = ngx_ratelimit_redis_node_get(client, &hosts[i], 0);
 
-        if (conn && client->lazy) {
-            ngx_ratelimit_redis_conn_retry(conn);
+        if (node && client->net.lazy) {
+            ngx_ratelimit_redis_conn_retry(&node->conn);
         }
     }
 }
 
 
 ngx_uint_t
-ngx_ratelimit_redis_map_write(ngx_ratelimit_redis_conn_t *conn,
+ngx_ratelimit_redis_map_write(ngx_ratelimit_redis_node_t *node,
     ngx_ratelimit_slot_map_t *map)
 {
     size_t                        len;
@@ -91,10 +90,10 @@ ngx_ratelimit_redis_map_write(ngx_ratelimit_redis_conn_t *conn,
 
     /* a master, [host, port], owns all slots */
 
-    if (conn->sentinel && conn->reply.flat && conn->reply.ntexts == 2
-        && conn->reply.n == 0)
+    if (node->sentinel && node->reply.flat && node->reply.ntexts == 2
+        && node->reply.n == 0)
     {
-        master = conn->reply.texts;
+        master = node->reply.texts;
         port = ngx_ratelimit_redis_number(master[1].data, master[1].len, 1,
                                           65535);
         valid = ngx_ratelimit_slot_map_add(map, 0,
@@ -103,15 +102,15 @@ ngx_ratelimit_redis_map_write(ngx_ratelimit_redis_conn_t *conn,
                                            port);
     }
 
-    for (i = 0; i < conn->reply.nranges; i++) {
-        range = &conn->reply.ranges[i];
+    for (i = 0; i < node->reply.nranges; i++) {
+        range = &node->reply.ranges[i];
 
         host = range->host;
         len = range->host_len;
 
         if (len == 0) {
             host = text;
-            len = ngx_ratelimit_redis_own_host(conn, text);
+            len = ngx_ratelimit_redis_own_host(node, text);
         }
 
         valid += ngx_ratelimit_slot_map_add(map, range->first, range->last,
@@ -129,46 +128,45 @@ ngx_ratelimit_redis_map_apply(ngx_ratelimit_redis_client_t *client,
     const ngx_ratelimit_slot_map_t *map)
 {
     ngx_uint_t                   i, owner;
-    ngx_ratelimit_redis_conn_t  *conns[1 + NGX_RATELIMIT_SLOT_MAP_NODES];
+    ngx_ratelimit_redis_node_t  *nodes[1 + NGX_RATELIMIT_SLOT_MAP_NODES];
 
-    client->strayed = 0;
-    client->mapped = 1;
+    client->topology.moved = 0;
+    client->topology.mapped = 1;
 
-    conns[0] = NULL;
+    nodes[0] = NULL;
 
     for (i = 0; i < map->nnodes; i++) {
-        conns[i + 1] = ngx_ratelimit_redis_node(client, &map->nodes[i]);
+        nodes[i + 1] = ngx_ratelimit_redis_named(client, &map->nodes[i]);
 
         /* too many, or no memory: the same map may do better later */
 
-        if (conns[i + 1] == NULL) {
-            client->strayed = 1;
+        if (nodes[i + 1] == NULL) {
+            client->topology.moved = 1;
         }
     }
 
     for (i = 0; i < NGX_RATELIMIT_CLUSTER_SLOTS; i++) {
         owner = map->owner[i];
-        ngx_ratelimit_redis_slot_set(client, i, conns[owner]);
+        ngx_ratelimit_redis_slot_set(client, i, nodes[owner]);
     }
 
     ngx_ratelimit_redis_map_settle(client);
-    ngx_ratelimit_redis_unmapped_route(client);
 }
 
 
 void
 ngx_ratelimit_redis_slot_set(ngx_ratelimit_redis_client_t *client,
-    ngx_uint_t slot, ngx_ratelimit_redis_conn_t *conn)
+    ngx_uint_t slot, ngx_ratelimit_redis_node_t *node)
 {
-    if (client->slots[slot]) {
-        client->slots[slot]->owned--;
+    if (client->topology.slots[slot]) {
+        client->topology.slots[slot]->owned--;
     }
 
-    if (conn) {
-        conn->owned++;
+    if (node) {
+        node->owned++;
     }
 
-    client->slots[slot] = conn;
+    client->topology.slots[slot] = node;
 }
 
 
@@ -178,63 +176,49 @@ void
 ngx_ratelimit_redis_map_settle(ngx_ratelimit_redis_client_t *client)
 {
     ngx_queue_t                 *q;
-    ngx_ratelimit_redis_conn_t  *conn;
+    ngx_ratelimit_redis_node_t  *node;
 
-    for (q = ngx_queue_head(&client->conns);
-         q != ngx_queue_sentinel(&client->conns);
+    for (q = ngx_queue_head(&client->nodes);
+         q != ngx_queue_sentinel(&client->nodes);
          q = ngx_queue_next(q))
     {
-        conn = ngx_queue_data(q, ngx_ratelimit_redis_conn_t, queue);
+        node = ngx_ratelimit_redis_node_of(q);
 
-        if (conn->sentinel) {
+        if (node->sentinel) {
             continue;
         }
 
-        if (conn->owned == 0) {
-            ngx_ratelimit_redis_conn_release(conn);
+        if (node->owned == 0) {
+            ngx_ratelimit_redis_conn_release(&node->conn);
             continue;
         }
 
-        if (client->lazy) {
+        if (client->net.lazy) {
             continue;
         }
 
-        ngx_ratelimit_redis_conn_retry(conn);
+        ngx_ratelimit_redis_conn_retry(&node->conn);
 
-        if (conn->state == NGX_RATELIMIT_REDIS_DOWN) {
+        if (node->conn.state == NGX_RATELIMIT_REDIS_DOWN) {
             ngx_ratelimit_redis_refresh(client);
         }
     }
 }
 
 
-static void
-ngx_ratelimit_redis_unmapped_route(ngx_ratelimit_redis_client_t *client)
-{
-    ngx_queue_t  *q;
-
-    while (!ngx_queue_empty(&client->unmapped)) {
-        q = ngx_queue_head(&client->unmapped);
-        ngx_queue_remove(q);
-        ngx_ratelimit_redis_route(
-            ngx_queue_data(q, ngx_ratelimit_redis_call_t, queue));
-    }
-}
-
-
-ngx_ratelimit_redis_conn_t *
-ngx_ratelimit_redis_redirect(ngx_ratelimit_redis_conn_t *conn,
+ngx_ratelimit_redis_node_t *
+ngx_ratelimit_redis_redirect(ngx_ratelimit_redis_node_t *node,
     ngx_uint_t *slot)
 {
     u_char                     *p, *last, *space, *colon;
     u_char                      own[NGX_SOCKADDR_STRLEN];
     ngx_int_t                   n, port;
     ngx_str_t                   text;
-    ngx_ratelimit_slot_node_t   node;
+    ngx_ratelimit_slot_node_t   named;
 
-    last = conn->reply.text + conn->reply.text_len;
+    last = node->reply.text + node->reply.text_len;
 
-    p = ngx_strlchr(conn->reply.text, last, ' ');
+    p = ngx_strlchr(node->reply.text, last, ' ');
     if (p == NULL) {
         return NULL;
     }
@@ -267,116 +251,65 @@ ngx_ratelimit_redis_redirect(ngx_ratelimit_redis_conn_t *conn,
 
     if (text.len == 0) {
         text.data = own;
-        text.len = ngx_ratelimit_redis_own_host(conn, own);
+        text.len = ngx_ratelimit_redis_own_host(node, own);
     }
 
-    if (!ngx_ratelimit_slot_node_set(&node, text.data, text.len, port)) {
+    if (!ngx_ratelimit_slot_node_set(&named, text.data, text.len, port)) {
         return NULL;
     }
 
     *slot = n;
 
-    return ngx_ratelimit_redis_node(conn->client, &node);
+    return ngx_ratelimit_redis_named(node->client, &named);
 }
 
 
-/* Where conn leads to, which an empty host stands for. Returns its length. */
+/* The address of node, for which an empty host stands. Returns its length. */
 
 static size_t
-ngx_ratelimit_redis_own_host(ngx_ratelimit_redis_conn_t *conn, u_char *text)
+ngx_ratelimit_redis_own_host(ngx_ratelimit_redis_node_t *node, u_char *text)
 {
-    if (conn->sockaddr.sockaddr.sa_family == AF_UNIX) {
+    if (node->conn.sockaddr.sockaddr.sa_family == AF_UNIX) {
         return 0;
     }
 
-    return ngx_sock_ntop(&conn->sockaddr.sockaddr, conn->socklen, text,
-                         NGX_SOCKADDR_STRLEN, 0);
+    return ngx_sock_ntop(&node->conn.sockaddr.sockaddr, node->conn.socklen,
+                         text, NGX_SOCKADDR_STRLEN, 0);
 }
 
 
-/* What the configuration knows of a host's addresses is known of a node too. */
+/* A node that the configuration names has the addresses known from there. */
 
-static ngx_ratelimit_redis_conn_t *
-ngx_ratelimit_redis_node(ngx_ratelimit_redis_client_t *client,
+static ngx_ratelimit_redis_node_t *
+ngx_ratelimit_redis_named(ngx_ratelimit_redis_client_t *client,
     const ngx_ratelimit_slot_node_t *named)
 {
     ngx_uint_t                   i;
-    ngx_ratelimit_redis_host_t   node, *hosts;
+    ngx_ratelimit_redis_host_t   host, *hosts;
 
-    ngx_memzero(&node, sizeof(ngx_ratelimit_redis_host_t));
+    ngx_memzero(&host, sizeof(ngx_ratelimit_redis_host_t));
 
-    node.host.data = (u_char *) named->host;
-    node.host.len = named->len;
-    node.port = named->port;
+    host.host.data = (u_char *) named->host;
+    host.host.len = named->len;
+    host.port = named->port;
 
     hosts = client->redis->hosts.elts;
 
     for (i = 0; i < client->redis->hosts.nelts; i++) {
 
         if (client->redis->mode == NGX_RATELIMIT_REDIS_CLUSTER
-            && hosts[i].port == node.port
-            && hosts[i].host.len == node.host.len
-            && ngx_strncasecmp(hosts[i].host.data, node.host.data,
-                               node.host.len)
+            && hosts[i].port == host.port
+            && hosts[i].host.len == host.host.len
+            && ngx_strncasecmp(hosts[i].host.data, host.host.data,
+                               host.host.len)
                == 0)
         {
-            node.naddrs = hosts[i].naddrs;
-            node.addrs = hosts[i].addrs;
+            host.naddrs = hosts[i].naddrs;
+            host.addrs = hosts[i].addrs;
         }
     }
 
-    return ngx_ratelimit_redis_conn_get(client, &node);
-}
-
-
-ngx_int_t
-ngx_ratelimit_redis_shard_stat(const ngx_ratelimit_redis_t *redis,
-    ngx_queue_t **place, ngx_ratelimit_redis_shard_stat_t *stat)
-{
-    ngx_queue_t                   *q;
-    ngx_ratelimit_redis_conn_t    *conn;
-    ngx_ratelimit_redis_client_t  *client;
-    ngx_ratelimit_redis_shard_t   *shard;
-
-    client = redis->client;
-    shard = NULL;
-    q = *place;
-
-    if (q == NULL) {
-        q = ngx_queue_head(&client->conns);
-
-        if (client->slots) {
-            ngx_ratelimit_redis_topology_look(client);
-
-            if (!client->mapped) {
-                q = ngx_queue_sentinel(&client->conns);
-                shard = client->map_shard;
-            }
-        }
-    }
-
-    for ( /* void */ ;
-         shard == NULL && q != ngx_queue_sentinel(&client->conns);
-         q = ngx_queue_next(q))
-    {
-        conn = ngx_queue_data(q, ngx_ratelimit_redis_conn_t, queue);
-
-        if (client->slots == NULL || conn->owned) {
-            shard = conn->shard;
-        }
-    }
-
-    *place = q;
-
-    if (shard == NULL) {
-        return NGX_DONE;
-    }
-
-    stat->name.data = shard->name;
-    stat->name.len = shard->name_len;
-    stat->state = ngx_ratelimit_breaker_state(&shard->breaker);
-
-    return NGX_OK;
+    return ngx_ratelimit_redis_node_get(client, &host, 0);
 }
 
 

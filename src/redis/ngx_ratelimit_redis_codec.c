@@ -1,12 +1,12 @@
 /*
  * Redis' protocol. Commands are written here: a check is a handful of copies,
  * where redisFormatCommandArgv allocates and formats each length. Replies are
- * parsed by hiredis' reader, which hands each element to the functions below
- * instead of building a tree: a check's integers go into an array of the
- * connection, and of CLUSTER SLOTS only ranges and primaries are kept.
+ * parsed by hiredis' reader, which hands each element to the functions below.
+ * They build no tree: a check's integers go into one array, and of CLUSTER
+ * SLOTS only ranges and primaries are kept.
  */
 
-#include "ngx_ratelimit_redis_int.h"
+#include "ngx_ratelimit_redis_codec.h"
 
 /* after nginx's headers, which say what libc offers */
 #include <hiredis/hiredis.h>
@@ -391,7 +391,7 @@ ngx_ratelimit_redis_read_nil(const redisReadTask *task)
 
 
 /*
- * One more text, in memory of its own. What stands in an array in an array is
+ * One more text, in memory of its own. Elements of an array in an array are
  * left out: the reply is not flat.
  */
 
@@ -432,7 +432,7 @@ ngx_ratelimit_redis_text_add(const redisReadTask *task, const char *data,
 }
 
 
-/* Nothing is allocated for an element. */
+/* An element has no memory of its own. */
 
 static void
 ngx_ratelimit_redis_read_free(void *object)
@@ -491,7 +491,7 @@ ngx_ratelimit_redis_range_add(ngx_ratelimit_redis_reply_t *reply)
 }
 
 
-/* Of the last range. One that is too long becomes one that nobody has. */
+/* Sets the host of the last range. A host that is too long becomes "?". */
 
 static void
 ngx_ratelimit_redis_range_host(ngx_ratelimit_redis_reply_t *reply,

@@ -1,23 +1,19 @@
 /*
- * The states of one connection to one node. It lives from the first time that
- * its address is named until the slot map has no use for it, and connects again
- * by itself.
- *
- * A connection is freed by its own timer or by stop alone, so nothing that a
- * reply or a handler does can free it under its reader.
+ * The states of one connection. Its owner frees it from its timer, or where no
+ * handler of it runs, so nothing that a reply or a handler does can free it
+ * under its reader.
  */
 
 #include <ngx_event_connect.h>
 
 #include "ngx_ratelimit_backoff.h"
-#include "ngx_ratelimit_redis_int.h"
-#include "ngx_ratelimit_lua.h"
+#include "ngx_ratelimit_log_limit.h"
+#include "ngx_ratelimit_redis_conn.h"
+#include "ngx_ratelimit_redis_resolve.h"
+#include "ngx_ratelimit_redis_tls.h"
 
-#define NGX_RATELIMIT_REDIS_CLIENT_NAME     512   /* bytes of it, at most */
 
 #define NGX_RATELIMIT_REDIS_RETRY_MS        1000
-#define NGX_RATELIMIT_REDIS_DOUBT_MIN_MS    100
-#define NGX_RATELIMIT_REDIS_SENTINEL_MS     5000  /* not asked for so long */
 
 /* an idle connection whose peer is gone is noticed after half a minute */
 #define NGX_RATELIMIT_REDIS_KEEPIDLE_S      15
@@ -25,15 +21,8 @@
 #define NGX_RATELIMIT_REDIS_USER_TIMEOUT_MS 30000
 
 
+static void ngx_ratelimit_redis_conn_timer_handler(ngx_event_t *ev);
 static ngx_msec_t ngx_ratelimit_redis_conn_pause(
-    ngx_ratelimit_redis_conn_t *conn);
-static ngx_int_t ngx_ratelimit_redis_conn_setup(
-    ngx_ratelimit_redis_conn_t *conn);
-static ngx_int_t ngx_ratelimit_redis_conn_setname(
-    ngx_ratelimit_redis_conn_t *conn);
-static ngx_int_t ngx_ratelimit_redis_conn_subscribe(
-    ngx_ratelimit_redis_conn_t *conn);
-static ngx_int_t ngx_ratelimit_redis_conn_select(
     ngx_ratelimit_redis_conn_t *conn);
 static void ngx_ratelimit_redis_conn_enter(ngx_ratelimit_redis_conn_t *conn,
     ngx_ratelimit_redis_state_e state);
@@ -52,10 +41,6 @@ static void ngx_ratelimit_redis_conn_watch(ngx_ratelimit_redis_conn_t *conn);
 static ngx_int_t ngx_ratelimit_redis_conn_open(
     ngx_ratelimit_redis_conn_t *conn);
 static void ngx_ratelimit_redis_conn_close(ngx_ratelimit_redis_conn_t *conn);
-static void ngx_ratelimit_redis_conn_drop(ngx_ratelimit_redis_conn_t *conn,
-    ngx_uint_t keeps);
-static ngx_uint_t ngx_ratelimit_redis_conn_unused(
-    ngx_ratelimit_redis_conn_t *conn);
 static void ngx_ratelimit_redis_conn_shaking(
     ngx_ratelimit_redis_conn_t *conn);
 static void ngx_ratelimit_redis_conn_check(ngx_ratelimit_redis_conn_t *conn);
@@ -74,30 +59,77 @@ static const struct {
 
 
 void
+ngx_ratelimit_redis_conn_init(ngx_ratelimit_redis_conn_t *conn,
+    ngx_ratelimit_redis_net_t *net, const ngx_ratelimit_redis_owner_t *owner,
+    void *data)
+{
+    conn->data = data;
+    conn->owner = owner;
+    conn->net = net;
+    conn->fd = (ngx_socket_t) -1;
+    conn->name.data = conn->text;
+
+    ngx_queue_init(&conn->requests);
+    conn->next = &conn->requests;
+
+    conn->timer.data = conn;
+    conn->timer.log = net->log;
+    conn->timer.handler = ngx_ratelimit_redis_conn_timer_handler;
+    conn->timer.cancelable = 1;
+
+    conn->flush.data = conn;
+    conn->flush.log = net->log;
+    conn->flush.handler = ngx_ratelimit_redis_conn_flush_handler;
+}
+
+
+void
+ngx_ratelimit_redis_conn_set_host(ngx_ratelimit_redis_conn_t *conn,
+    const ngx_ratelimit_redis_host_t *host, const ngx_str_t *name)
+{
+    /* it was verified under the name before */
+
+    ngx_ratelimit_redis_tls_forget(conn);
+
+    conn->name.len = name->len;
+
+    if (host->port) {
+        ngx_strlow(conn->name.data, name->data, name->len);
+
+    } else {
+        ngx_memcpy(conn->name.data, name->data, name->len);
+    }
+
+    conn->host = *host;
+    conn->host.host.data = conn->name.data;
+
+    if (host->naddrs) {
+        return;
+    }
+
+    /* a host that is an address needs nobody to say where it is */
+
+    conn->addr.socklen = ngx_ratelimit_redis_resolve_numeric(
+                             &conn->host, &conn->addr_data);
+    if (conn->addr.socklen) {
+        conn->addr.sockaddr = &conn->addr_data.sockaddr;
+        conn->addr.name = conn->name;
+        conn->host.addrs = &conn->addr;
+        conn->host.naddrs = 1;
+    }
+}
+
+
+void
 ngx_ratelimit_redis_conn_free(ngx_ratelimit_redis_conn_t *conn)
 {
-    ngx_queue_t                 *q;
-    ngx_ratelimit_redis_call_t  *call;
-
     ngx_ratelimit_redis_conn_close(conn);
-
-    while (!ngx_queue_empty(&conn->calls)) {
-        q = ngx_queue_head(&conn->calls);
-        call = ngx_queue_data(q, ngx_ratelimit_redis_call_t, queue);
-        ngx_ratelimit_redis_conn_remove(call);
-        ngx_ratelimit_redis_call_free(call);
-    }
 
     if (conn->timer.timer_set) {
         ngx_del_timer(&conn->timer);
     }
 
     ngx_ratelimit_redis_tls_forget(conn);
-
-    ngx_queue_remove(&conn->queue);
-    conn->client->nconns--;
-
-    ngx_free(conn);
 }
 
 
@@ -150,22 +182,18 @@ ngx_ratelimit_redis_conn_down(ngx_ratelimit_redis_conn_t *conn)
         ngx_del_timer(&conn->timer);
     }
 
-    ngx_ratelimit_redis_breaker_lost(conn);
-
     conn->failures++;
 
     if (ngx_exiting) {
         return;
     }
 
-    if (!conn->client->lazy) {
+    if (!conn->net->lazy) {
         passed = ngx_current_msec - conn->begin_ms;
         delay = (passed < conn->pause_ms) ? conn->pause_ms - passed : 1;
 
         ngx_add_timer(&conn->timer, delay);
     }
-
-    ngx_ratelimit_redis_refresh(conn->client);
 }
 
 
@@ -185,7 +213,6 @@ ngx_ratelimit_redis_conn_broken(ngx_ratelimit_redis_conn_t *conn)
     conn->failures++;
 
     ngx_post_event(&conn->flush, &ngx_posted_events);
-    ngx_ratelimit_redis_refresh(conn->client);
 }
 
 
@@ -198,17 +225,13 @@ ngx_ratelimit_redis_conn_broken(ngx_ratelimit_redis_conn_t *conn)
 static ngx_uint_t
 ngx_ratelimit_redis_conn_healthy(const ngx_ratelimit_redis_conn_t *conn)
 {
-    ngx_ratelimit_redis_client_t  *client;
-
-    client = conn->client;
-
     return conn->state == NGX_RATELIMIT_REDIS_UP
            && conn->failures == 0
            && conn->good
            && ngx_current_msec - conn->begin_ms
               >= NGX_RATELIMIT_BACKOFF_MIN_MS
-           && !client->lazy
-           && !client->redis->tls.on
+           && !conn->net->lazy
+           && !conn->net->redis->tls.on
            && !ngx_exiting;
 }
 
@@ -225,24 +248,12 @@ ngx_ratelimit_redis_conn_pause(ngx_ratelimit_redis_conn_t *conn)
 
 /*
  * All workers of a fleet may start at the same time. A connection that nobody
- * waits for yet takes its time; the first call begins it.
+ * waits for yet takes its time; the first request begins it.
  */
 
 void
-ngx_ratelimit_redis_conn_first(ngx_ratelimit_redis_conn_t *conn)
+ngx_ratelimit_redis_conn_begin_soon(ngx_ratelimit_redis_conn_t *conn)
 {
-    ngx_ratelimit_redis_client_t  *client;
-
-    client = conn->client;
-
-    if (conn->sentinel
-        || (client->slots && !client->mapped)
-        || !(client->redis->tls.on || client->redis->reloaded))
-    {
-        ngx_ratelimit_redis_conn_begin(conn);
-        return;
-    }
-
     conn->state = NGX_RATELIMIT_REDIS_BROKEN;
 
     ngx_add_timer(&conn->timer,
@@ -252,8 +263,8 @@ ngx_ratelimit_redis_conn_first(ngx_ratelimit_redis_conn_t *conn)
 
 /*
  * Begins an attempt. Its deadline is the begin of the next one, but not too
- * soon for a slow network. Authentication and the like go ahead of all calls,
- * also of those that a broken connection has kept.
+ * soon for a slow network. The first commands of the owner go ahead of the
+ * requests that a broken connection has kept.
  */
 
 void
@@ -280,17 +291,17 @@ ngx_ratelimit_redis_conn_begin(ngx_ratelimit_redis_conn_t *conn)
 
     ngx_queue_init(&kept);
 
-    if (!ngx_queue_empty(&conn->calls)) {
-        ngx_queue_add(&kept, &conn->calls);
-        ngx_queue_init(&conn->calls);
-        conn->next = &conn->calls;
+    if (!ngx_queue_empty(&conn->requests)) {
+        ngx_queue_add(&kept, &conn->requests);
+        ngx_queue_init(&conn->requests);
+        conn->next = &conn->requests;
     }
 
-    rc = ngx_ratelimit_redis_conn_setup(conn);
+    rc = conn->owner->open(conn);
 
     if (!ngx_queue_empty(&kept)) {
-        ngx_queue_add(&conn->calls, &kept);
-        conn->next = ngx_queue_head(&conn->calls);
+        ngx_queue_add(&conn->requests, &kept);
+        conn->next = ngx_queue_head(&conn->requests);
     }
 
     if (rc != NGX_OK) {
@@ -302,126 +313,6 @@ ngx_ratelimit_redis_conn_begin(ngx_ratelimit_redis_conn_t *conn)
                   ngx_max(conn->pause_ms, NGX_RATELIMIT_BACKOFF_ATTEMPT_MS));
 
     ngx_ratelimit_redis_conn_enter(conn, NGX_RATELIMIT_REDIS_RESOLVING);
-}
-
-
-/*
- * Queues what a connection begins with; nobody waits for the replies. A
- * sentinel has a user of its own, no databases and no scripts. A client that
- * only subscribes needs neither.
- */
-
-static ngx_int_t
-ngx_ratelimit_redis_conn_setup(ngx_ratelimit_redis_conn_t *conn)
-{
-    ngx_uint_t                     checks;
-    ngx_ratelimit_redis_client_t  *client;
-
-    client = conn->client;
-    checks = (!conn->sentinel && client->channel.len == 0);
-
-    if (ngx_ratelimit_redis_auth_send(conn, NGX_RATELIMIT_REDIS_AUTH)
-        != NGX_OK
-        || ngx_ratelimit_redis_conn_setname(conn) != NGX_OK
-        || (client->channel.len
-            && ngx_ratelimit_redis_conn_subscribe(conn) != NGX_OK)
-        || (checks && ngx_ratelimit_redis_conn_select(conn) != NGX_OK))
-    {
-        return NGX_ERROR;
-    }
-
-    /* without memory NOSCRIPT will ask for it again */
-
-    if (checks && client->control == NULL) {
-        ngx_ratelimit_redis_conn_load(conn);
-    }
-
-    return NGX_OK;
-}
-
-
-/*
- * "ratelimit:<block>:<host>:<pid>", as CLIENT LIST shows it. Redis takes
- * printable characters alone.
- */
-
-static ngx_int_t
-ngx_ratelimit_redis_conn_setname(ngx_ratelimit_redis_conn_t *conn)
-{
-    u_char     name[NGX_RATELIMIT_REDIS_CLIENT_NAME], *p, *last;
-    ngx_str_t  args[3];
-
-    last = ngx_slprintf(name, name + sizeof(name), "ratelimit:%V:%V:%P",
-                        &conn->client->redis->name,
-                        (ngx_str_t *) &ngx_cycle->hostname, ngx_pid);
-
-    for (p = name; p < last; p++) {
-        if (*p <= ' ' || *p > '~') {
-            *p = '_';
-        }
-    }
-
-    ngx_str_set(&args[0], "CLIENT");
-    ngx_str_set(&args[1], "SETNAME");
-    args[2].data = name;
-    args[2].len = last - name;
-
-    return ngx_ratelimit_redis_conn_command(conn, NGX_RATELIMIT_REDIS_SETNAME,
-                                            args, 3)
-           ? NGX_OK : NGX_ERROR;
-}
-
-
-static ngx_int_t
-ngx_ratelimit_redis_conn_subscribe(ngx_ratelimit_redis_conn_t *conn)
-{
-    ngx_str_t  args[2];
-
-    ngx_str_set(&args[0], "SUBSCRIBE");
-    args[1] = conn->client->channel;
-
-    return ngx_ratelimit_redis_conn_command(conn, NGX_RATELIMIT_REDIS_LISTEN,
-                                            args, 2)
-           ? NGX_OK : NGX_ERROR;
-}
-
-
-static ngx_int_t
-ngx_ratelimit_redis_conn_select(ngx_ratelimit_redis_conn_t *conn)
-{
-    u_char      digits[NGX_INT64_LEN];
-    ngx_str_t   args[2];
-    ngx_uint_t  database;
-
-    database = conn->client->redis->database;
-
-    if (database == 0) {
-        return NGX_OK;
-    }
-
-    ngx_str_set(&args[0], "SELECT");
-    args[1].data = digits;
-    args[1].len = ngx_sprintf(digits, "%ui", database) - digits;
-
-    return ngx_ratelimit_redis_conn_command(conn, NGX_RATELIMIT_REDIS_SELECT,
-                                            args, 2)
-           ? NGX_OK : NGX_ERROR;
-}
-
-
-void
-ngx_ratelimit_redis_conn_load(ngx_ratelimit_redis_conn_t *conn)
-{
-    ngx_str_t  args[3];
-
-    ngx_str_set(&args[0], "SCRIPT");
-    ngx_str_set(&args[1], "LOAD");
-    args[2].data = (u_char *) ngx_ratelimit_lua_check;
-    args[2].len = ngx_ratelimit_lua_check_len;
-
-    conn->loading = (ngx_ratelimit_redis_conn_command(conn,
-                         NGX_RATELIMIT_REDIS_LOAD, args, 3)
-                     != NULL);
 }
 
 
@@ -482,7 +373,7 @@ static void
 ngx_ratelimit_redis_conn_opened(ngx_ratelimit_redis_conn_t *conn)
 {
     ngx_ratelimit_redis_conn_enter(conn,
-                                   conn->client->redis->tls.on
+                                   conn->net->redis->tls.on
                                        ? NGX_RATELIMIT_REDIS_HANDSHAKE
                                        : NGX_RATELIMIT_REDIS_UP);
 }
@@ -520,12 +411,11 @@ ngx_ratelimit_redis_conn_up(ngx_ratelimit_redis_conn_t *conn)
     ngx_ratelimit_redis_conn_tune(conn);
 
     conn->up_ms = ngx_current_msec;
-    conn->vain = 0;
 
     ngx_ratelimit_redis_conn_watch(conn);
     ngx_post_event(&conn->flush, &ngx_posted_next_events);
 
-    ngx_ratelimit_redis_topology_up(conn);
+    conn->owner->up(conn);
 }
 
 
@@ -562,7 +452,7 @@ ngx_ratelimit_redis_conn_watch(ngx_ratelimit_redis_conn_t *conn)
 {
     ngx_msec_t  delay;
 
-    delay = conn->client->dead_ms;
+    delay = conn->net->dead_ms;
 
     if (conn->failures) {
         delay = ngx_min(delay, NGX_RATELIMIT_BACKOFF_MAX_MS);
@@ -581,20 +471,13 @@ ngx_ratelimit_redis_conn_open(ngx_ratelimit_redis_conn_t *conn)
     ngx_connection_t       *c;
     ngx_peer_connection_t   pc;
 
-    conn->reader = ngx_ratelimit_redis_reader_new(&conn->reply);
-
-    if (conn->reader == NULL) {
-        ngx_set_socket_errno(NGX_ENOMEM);
-        return NGX_ERROR;
-    }
-
     ngx_memzero(&pc, sizeof(ngx_peer_connection_t));
 
     pc.sockaddr = &conn->sockaddr.sockaddr;
     pc.socklen = conn->socklen;
     pc.name = &conn->name;
     pc.get = ngx_event_get_peer;
-    pc.log = &conn->client->quiet;
+    pc.log = &conn->net->muted;
     pc.log_error = NGX_ERROR_ERR;
     pc.so_keepalive = 1;
 
@@ -626,17 +509,11 @@ ngx_ratelimit_redis_conn_close(ngx_ratelimit_redis_conn_t *conn)
         conn->connection = NULL;
     }
 
-    if (conn->reader) {
-        ngx_ratelimit_redis_reader_free(conn->reader, &conn->reply);
-        conn->reader = NULL;
-    }
-
     if (conn->flush.posted) {
         ngx_delete_posted_event(&conn->flush);
     }
 
     conn->offset = 0;
-    conn->loading = 0;
     conn->alert = NULL;
 }
 
@@ -645,29 +522,26 @@ void
 ngx_ratelimit_redis_conn_break(ngx_ratelimit_redis_conn_t *conn,
     ngx_err_t err, const char *reason)
 {
-    char                           note[NGX_RATELIMIT_LOG_NOTE];
-    ngx_uint_t                     healthy;
-    ngx_ratelimit_redis_client_t  *client;
+    char                        note[NGX_RATELIMIT_LOG_NOTE];
+    ngx_uint_t                  healthy;
+    ngx_ratelimit_redis_net_t  *net;
 
-    client = conn->client;
+    net = conn->net;
     healthy = ngx_ratelimit_redis_conn_healthy(conn);
 
-    if (ngx_ratelimit_redis_error_due(conn,
-                                      NGX_RATELIMIT_REDIS_LINE_BROKEN, note))
-    {
-        ngx_log_error(NGX_LOG_ERR, client->log, err,
+    if (conn->owner->failed(conn, note)) {
+        ngx_log_error(NGX_LOG_ERR, net->log, err,
                       "ratelimit redis \"%V\": no connection to %V: %s%s",
-                      &client->redis->name, &conn->name, reason, note);
+                      &net->redis->name, &conn->name, reason, note);
     }
 
     if (conn->state == NGX_RATELIMIT_REDIS_UP) {
-        conn->lost_ms = ngx_current_msec;
         conn->begin_ms = ngx_current_msec;
         conn->pause_ms = ngx_ratelimit_redis_conn_pause(conn);
     }
 
     ngx_ratelimit_redis_conn_close(conn);
-    ngx_ratelimit_redis_conn_drop(conn, healthy);
+    conn->owner->closed(conn, conn->state, healthy);
 
     ngx_ratelimit_redis_conn_enter(conn, healthy
                                              ? NGX_RATELIMIT_REDIS_BROKEN
@@ -675,78 +549,15 @@ ngx_ratelimit_redis_conn_break(ngx_ratelimit_redis_conn_t *conn,
 }
 
 
-/*
- * Ends the calls of a connection that broke. What was written may have run: it
- * is never sent again. keeps: what was not is sent over the next connection.
- */
-
-static void
-ngx_ratelimit_redis_conn_drop(ngx_ratelimit_redis_conn_t *conn,
-    ngx_uint_t keeps)
-{
-    ngx_uint_t                   written;
-    ngx_queue_t                 *q, *next;
-    ngx_ratelimit_redis_call_t  *call;
-
-    for (q = ngx_queue_head(&conn->calls);
-         q != ngx_queue_sentinel(&conn->calls);
-         q = next)
-    {
-        next = ngx_queue_next(q);
-        call = ngx_queue_data(q, ngx_ratelimit_redis_call_t, queue);
-        written = call->written;
-
-        if (keeps && !written && call->kind <= NGX_RATELIMIT_REDIS_CONTROL) {
-            continue;
-        }
-
-        ngx_ratelimit_redis_conn_remove(call);
-
-        if (call->kind > NGX_RATELIMIT_REDIS_CONTROL) {
-            ngx_ratelimit_redis_call_free(call);
-            continue;
-        }
-
-        if (written) {
-            ngx_ratelimit_redis_breaker_cut(call);
-            ngx_ratelimit_redis_call_fail(call, NGX_RATELIMIT_REDIS_LOST);
-
-        } else {
-            ngx_ratelimit_redis_breaker_unsent(call, conn);
-            ngx_ratelimit_redis_call_fail(call,
-                                          NGX_RATELIMIT_REDIS_UNREACHABLE);
-        }
-    }
-}
-
-
 void
 ngx_ratelimit_redis_conn_recovered(ngx_ratelimit_redis_conn_t *conn)
 {
-    char                           note[NGX_RATELIMIT_LOG_NOTE];
-    ngx_ratelimit_redis_client_t  *client;
-
     conn->good = 1;
     conn->busy = 0;
 
-    if (conn->failures == 0) {
-        return;
-    }
-
-    client = conn->client;
-
-    conn->failures = 0;
-
-    if (client->control) {
-        return;
-    }
-
-    ngx_ratelimit_redis_count(client->redis->shared->reconnects);
-
-    if (ngx_ratelimit_redis_notice_due(conn, note)) {
-        ngx_log_error(NGX_LOG_NOTICE, client->log, 0,
-                      "ratelimit redis \"%V\": connected to %V again%s",
-                      &client->redis->name, &conn->name, note);
+    if (conn->failures) {
+        conn->failures = 0;
+        conn->owner->recovered(conn);
     }
 }
 
@@ -755,7 +566,7 @@ void
 ngx_ratelimit_redis_conn_release(ngx_ratelimit_redis_conn_t *conn)
 {
     if (!conn->timer.timer_set && !ngx_exiting) {
-        ngx_add_timer(&conn->timer, conn->client->dead_ms);
+        ngx_add_timer(&conn->timer, conn->net->dead_ms);
     }
 }
 
@@ -766,7 +577,7 @@ ngx_ratelimit_redis_conn_retry(ngx_ratelimit_redis_conn_t *conn)
     /* a worker that exits connects for what somebody still waits for alone */
 
     if (conn->state != NGX_RATELIMIT_REDIS_DOWN
-        || (ngx_exiting && !conn->client->lazy)
+        || (ngx_exiting && !conn->net->lazy)
         || ngx_current_msec - conn->retried_ms < NGX_RATELIMIT_REDIS_RETRY_MS)
     {
         return;
@@ -782,21 +593,7 @@ ngx_ratelimit_redis_conn_retry(ngx_ratelimit_redis_conn_t *conn)
 }
 
 
-static ngx_uint_t
-ngx_ratelimit_redis_conn_unused(ngx_ratelimit_redis_conn_t *conn)
-{
-    if (conn->sentinel) {
-        return ngx_current_msec - conn->used_ms
-               > NGX_RATELIMIT_REDIS_SENTINEL_MS;
-    }
-
-    return conn->client->slots
-           && conn->client->mapped
-           && conn->owned == 0;
-}
-
-
-void
+static void
 ngx_ratelimit_redis_conn_timer_handler(ngx_event_t *ev)
 {
     ngx_ratelimit_redis_conn_t  *conn;
@@ -811,12 +608,7 @@ ngx_ratelimit_redis_conn_timer_handler(ngx_event_t *ev)
             return;
         }
 
-        if (ngx_ratelimit_redis_conn_unused(conn)) {
-            ngx_ratelimit_redis_conn_free(conn);
-            return;
-        }
-
-        if (!conn->client->lazy) {
+        if (conn->owner->used(conn) && !conn->net->lazy) {
             ngx_ratelimit_redis_conn_begin(conn);
         }
 
@@ -894,20 +686,18 @@ ngx_ratelimit_redis_conn_shaking(ngx_ratelimit_redis_conn_t *conn)
 static void
 ngx_ratelimit_redis_conn_check(ngx_ratelimit_redis_conn_t *conn)
 {
-    ngx_msec_t                   waited, dead_ms;
-    ngx_queue_t                 *q;
-    ngx_ratelimit_redis_call_t  *call;
+    ngx_msec_t                      waited, dead_ms;
+    ngx_ratelimit_redis_request_t  *request;
 
-    if (ngx_queue_empty(&conn->calls)) {
+    request = ngx_ratelimit_redis_conn_head(conn);
+
+    if (request == NULL) {
         ngx_ratelimit_redis_conn_idle(conn);
         return;
     }
 
-    q = ngx_queue_head(&conn->calls);
-    call = ngx_queue_data(q, ngx_ratelimit_redis_call_t, queue);
-
-    waited = ngx_current_msec - call->since_ms;
-    dead_ms = conn->client->dead_ms;
+    waited = ngx_current_msec - request->since_ms;
+    dead_ms = conn->net->dead_ms;
 
     if (waited >= dead_ms) {
         ngx_ratelimit_redis_conn_break(conn, NGX_ETIMEDOUT,
@@ -919,41 +709,12 @@ ngx_ratelimit_redis_conn_check(ngx_ratelimit_redis_conn_t *conn)
 }
 
 
-void
-ngx_ratelimit_redis_conn_doubt(ngx_ratelimit_redis_conn_t *conn)
-{
-    ngx_msec_t                   since_ms, doubt_ms;
-    ngx_ratelimit_redis_call_t  *call;
-
-    if (conn->state != NGX_RATELIMIT_REDIS_UP
-        || conn->shard == NULL
-        || ngx_queue_empty(&conn->calls))
-    {
-        return;
-    }
-
-    call = ngx_queue_data(ngx_queue_head(&conn->calls),
-                          ngx_ratelimit_redis_call_t, queue);
-    since_ms = ngx_max(call->since_ms, conn->heard_ms);
-    doubt_ms = ngx_max(2 * conn->client->timeout,
-                       NGX_RATELIMIT_REDIS_DOUBT_MIN_MS);
-
-    if (ngx_current_msec - since_ms >= doubt_ms
-        && ngx_ratelimit_breaker_lives(&conn->shard->breaker, since_ms))
-    {
-        ngx_ratelimit_redis_conn_break(conn, NGX_ETIMEDOUT,
-                                       "it alone has no replies");
-    }
-}
-
-
 /* With no calls to be good at, staying connected shows that it is back. */
 
 static void
 ngx_ratelimit_redis_conn_idle(ngx_ratelimit_redis_conn_t *conn)
 {
-    if (ngx_ratelimit_redis_conn_unused(conn)) {
-        ngx_ratelimit_redis_conn_free(conn);
+    if (!conn->owner->used(conn)) {
         return;
     }
 
@@ -961,7 +722,7 @@ ngx_ratelimit_redis_conn_idle(ngx_ratelimit_redis_conn_t *conn)
         ngx_ratelimit_redis_conn_recovered(conn);
     }
 
-    if (conn->failures || conn->sentinel) {
+    if (conn->failures) {
         ngx_ratelimit_redis_conn_watch(conn);
     }
 }
@@ -991,4 +752,16 @@ ngx_ratelimit_redis_conn_connected(ngx_ratelimit_redis_conn_t *conn)
     ngx_ratelimit_redis_conn_opened(conn);
 
     return (conn->state == NGX_RATELIMIT_REDIS_UP) ? NGX_OK : NGX_AGAIN;
+}
+
+
+ngx_ratelimit_redis_request_t *
+ngx_ratelimit_redis_conn_head(ngx_ratelimit_redis_conn_t *conn)
+{
+    if (ngx_queue_empty(&conn->requests)) {
+        return NULL;
+    }
+
+    return ngx_queue_data(ngx_queue_head(&conn->requests),
+                          ngx_ratelimit_redis_request_t, queue);
 }

@@ -3,13 +3,17 @@
  * own, and one more connection that listens to a channel.
  *
  * The calls' client is as that of the checks (addresses, slot map, TLS, what is
- * redirected), but lazy: it connects where a call needs it. The ear is a client
- * with one connection: in a Cluster to the node that publishes, the owner of
- * the document's slot, else to the server or the master. All nodes of a Cluster
- * would hear of it as well.
+ * redirected), but lazy: it connects where a call needs it. The subscriber is a
+ * client with one connection: in a Cluster to the node that publishes, the
+ * owner of the document's slot, else to the server or the master.
  */
 
-#include "ngx_ratelimit_redis_int.h"
+#include "ngx_ratelimit_redis_breaker.h"
+#include "ngx_ratelimit_redis_client.h"
+#include "ngx_ratelimit_redis_error.h"
+#include "ngx_ratelimit_redis_reply.h"
+#include "ngx_ratelimit_redis_route.h"
+#include "ngx_ratelimit_redis_session.h"
 
 /* after nginx's headers, which say what libc offers */
 #include <hiredis/hiredis.h>
@@ -34,13 +38,13 @@ struct ngx_ratelimit_redis_control_s {
 
     /* NULL: it does not listen, and nothing below is of use */
 
-    ngx_ratelimit_redis_client_t    *ear;
+    ngx_ratelimit_redis_client_t    *subscriber;
     ngx_uint_t                       slot;
     ngx_msec_t                       pinged_ms;
     ngx_msec_t                       refused_ms;   /* if refused */
     unsigned                         refused:1;
     ngx_event_t                      tick;
-    ngx_event_t                      news;         /* posted: tell of it */
+    ngx_event_t                      notification; /* posted */
 
     ngx_ratelimit_redis_listener_pt  listener;
     void                            *data;
@@ -57,22 +61,22 @@ static void ngx_ratelimit_redis_control_event(
     ngx_ratelimit_redis_control_t *control, ngx_event_t *ev,
     ngx_event_handler_pt handler);
 
-static ngx_int_t ngx_ratelimit_redis_ear_texts(
+static ngx_int_t ngx_ratelimit_redis_subscriber_texts(
     ngx_ratelimit_redis_control_t *control, const ngx_str_t *zone);
-static void ngx_ratelimit_redis_ear_tick(ngx_event_t *ev);
-static void ngx_ratelimit_redis_ear_news(ngx_event_t *ev);
-static ngx_ratelimit_redis_conn_t *ngx_ratelimit_redis_ear_conn(
+static void ngx_ratelimit_redis_subscriber_tick(ngx_event_t *ev);
+static void ngx_ratelimit_redis_subscriber_notify(ngx_event_t *ev);
+static ngx_ratelimit_redis_node_t *ngx_ratelimit_redis_subscriber_conn(
     ngx_ratelimit_redis_control_t *control);
-static ngx_ratelimit_redis_conn_t *ngx_ratelimit_redis_ear_target(
+static ngx_ratelimit_redis_node_t *ngx_ratelimit_redis_subscriber_target(
     ngx_ratelimit_redis_control_t *control);
-static ngx_uint_t ngx_ratelimit_redis_ear_strays(
-    ngx_ratelimit_redis_control_t *control, ngx_ratelimit_redis_conn_t *conn,
-    ngx_ratelimit_redis_conn_t *target);
-static void ngx_ratelimit_redis_ear_connect(
+static ngx_uint_t ngx_ratelimit_redis_subscriber_moved(
+    ngx_ratelimit_redis_control_t *control, ngx_ratelimit_redis_node_t *node,
+    ngx_ratelimit_redis_node_t *target);
+static void ngx_ratelimit_redis_subscriber_connect(
     ngx_ratelimit_redis_control_t *control,
-    ngx_ratelimit_redis_conn_t *target);
-static void ngx_ratelimit_redis_ear_refused(
-    ngx_ratelimit_redis_conn_t *conn);
+    ngx_ratelimit_redis_node_t *target);
+static void ngx_ratelimit_redis_subscriber_refused(
+    ngx_ratelimit_redis_node_t *node);
 static ngx_uint_t ngx_ratelimit_redis_text_is(const ngx_str_t *text,
     const char *word);
 
@@ -92,9 +96,9 @@ ngx_ratelimit_redis_control_new(ngx_ratelimit_redis_t *redis,
     control->redis = redis;
 
     ngx_ratelimit_redis_control_event(control, &control->tick,
-                                      ngx_ratelimit_redis_ear_tick);
-    ngx_ratelimit_redis_control_event(control, &control->news,
-                                      ngx_ratelimit_redis_ear_news);
+                                      ngx_ratelimit_redis_subscriber_tick);
+    ngx_ratelimit_redis_control_event(control, &control->notification,
+                                      ngx_ratelimit_redis_subscriber_notify);
 
     control->client = ngx_ratelimit_redis_client_new(redis, cycle, control);
 
@@ -103,7 +107,7 @@ ngx_ratelimit_redis_control_new(ngx_ratelimit_redis_t *redis,
         return NULL;
     }
 
-    control->client->lazy = 1;
+    control->client->net.lazy = 1;
 
     return control;
 }
@@ -171,8 +175,6 @@ ngx_ratelimit_redis_control_call(ngx_ratelimit_redis_control_t *control,
 
     call->slot = ngx_ratelimit_redis_control_slot(control,
                                                   key ? &args[key] : NULL);
-    call->undo = 1;
-    call->quiet = 1;
 
     ngx_ratelimit_redis_call_start(call, handler, data);
 
@@ -187,7 +189,7 @@ ngx_ratelimit_redis_control_slot(ngx_ratelimit_redis_control_t *control,
     const ngx_str_t *key)
 {
     ngx_uint_t                    slot;
-    ngx_ratelimit_redis_conn_t  **slots;
+    ngx_ratelimit_redis_node_t  **slots;
 
     if (control->redis->mode != NGX_RATELIMIT_REDIS_CLUSTER) {
         return 0;
@@ -197,7 +199,7 @@ ngx_ratelimit_redis_control_slot(ngx_ratelimit_redis_control_t *control,
         return ngx_ratelimit_cluster_slot(key->data, key->len);
     }
 
-    slots = control->client->slots;
+    slots = control->client->topology.slots;
 
     for (slot = 0; slot < NGX_RATELIMIT_CLUSTER_SLOTS; slot++) {
         if (slots[slot]) {
@@ -240,8 +242,9 @@ ngx_ratelimit_redis_control_rules(ngx_ratelimit_redis_control_t *control,
     p = ngx_ratelimit_redis_control_key(key, redis, zone);
 
     /*
-     * A slot that moves does not answer for two keys while one is nowhere, as
-     * a history may be: what is asked each few seconds has one.
+     * While a hash slot moves, Redis refuses a command of two keys if one does
+     * not exist, and a history may not. So "get", sent every few seconds, has
+     * one key.
      */
     nkeys = ngx_ratelimit_redis_text_is(&args[0], "get") ? 1 : 2;
 
@@ -295,9 +298,9 @@ ngx_ratelimit_redis_control_listen(ngx_ratelimit_redis_control_t *control,
         return NGX_ERROR;
     }
 
-    control->ear = ngx_ratelimit_redis_client_new(control->redis,
+    control->subscriber = ngx_ratelimit_redis_client_new(control->redis,
                                                   control->cycle, control);
-    if (control->ear == NULL) {
+    if (control->subscriber == NULL) {
         return NGX_ERROR;
     }
 
@@ -305,7 +308,7 @@ ngx_ratelimit_redis_control_listen(ngx_ratelimit_redis_control_t *control,
     control->data = data;
     control->refused = 0;
 
-    if (ngx_ratelimit_redis_ear_texts(control, zone) != NGX_OK) {
+    if (ngx_ratelimit_redis_subscriber_texts(control, zone) != NGX_OK) {
         ngx_ratelimit_redis_control_unlisten(control);
         return NGX_ERROR;
     }
@@ -319,7 +322,7 @@ ngx_ratelimit_redis_control_listen(ngx_ratelimit_redis_control_t *control,
 void
 ngx_ratelimit_redis_control_unlisten(ngx_ratelimit_redis_control_t *control)
 {
-    if (control->ear == NULL) {
+    if (control->subscriber == NULL) {
         return;
     }
 
@@ -327,18 +330,18 @@ ngx_ratelimit_redis_control_unlisten(ngx_ratelimit_redis_control_t *control)
         ngx_del_timer(&control->tick);
     }
 
-    if (control->news.posted) {
-        ngx_delete_posted_event(&control->news);
+    if (control->notification.posted) {
+        ngx_delete_posted_event(&control->notification);
     }
 
-    ngx_free(control->ear->channel.data);
-    ngx_ratelimit_redis_client_free(control->ear);
-    control->ear = NULL;
+    ngx_free(control->subscriber->channel.data);
+    ngx_ratelimit_redis_client_free(control->subscriber);
+    control->subscriber = NULL;
 }
 
 
 static ngx_int_t
-ngx_ratelimit_redis_ear_texts(ngx_ratelimit_redis_control_t *control,
+ngx_ratelimit_redis_subscriber_texts(ngx_ratelimit_redis_control_t *control,
     const ngx_str_t *zone)
 {
     u_char     *text, *p;
@@ -363,17 +366,17 @@ ngx_ratelimit_redis_ear_texts(ngx_ratelimit_redis_control_t *control,
     p = ngx_cpymem(p, ":rules:", sizeof(":rules:") - 1);
     p = ngx_cpymem(p, zone->data, zone->len);
 
-    control->ear->channel.data = text;
-    control->ear->channel.len = p - text;
+    control->subscriber->channel.data = text;
+    control->subscriber->channel.len = p - text;
 
     return NGX_OK;
 }
 
 
 static void
-ngx_ratelimit_redis_ear_tick(ngx_event_t *ev)
+ngx_ratelimit_redis_subscriber_tick(ngx_event_t *ev)
 {
-    ngx_ratelimit_redis_conn_t     *conn, *target;
+    ngx_ratelimit_redis_node_t     *node, *target;
     ngx_ratelimit_redis_control_t  *control;
 
     static ngx_str_t  ping = ngx_string("PING");
@@ -384,24 +387,24 @@ ngx_ratelimit_redis_ear_tick(ngx_event_t *ev)
         return;
     }
 
-    conn = ngx_ratelimit_redis_ear_conn(control);
-    target = ngx_ratelimit_redis_ear_target(control);
+    node = ngx_ratelimit_redis_subscriber_conn(control);
+    target = ngx_ratelimit_redis_subscriber_target(control);
 
-    if (conn && ngx_ratelimit_redis_ear_strays(control, conn, target)) {
-        ngx_ratelimit_redis_conn_free(conn);
-        conn = NULL;
+    if (node && ngx_ratelimit_redis_subscriber_moved(control, node, target)) {
+        ngx_ratelimit_redis_session_free(node);
+        node = NULL;
     }
 
-    if (conn == NULL && target) {
-        ngx_ratelimit_redis_ear_connect(control, target);
+    if (node == NULL && target) {
+        ngx_ratelimit_redis_subscriber_connect(control, target);
 
-    } else if (conn && conn->state == NGX_RATELIMIT_REDIS_UP
+    } else if (node && node->conn.state == NGX_RATELIMIT_REDIS_UP
                && ngx_current_msec - control->pinged_ms
                   >= NGX_RATELIMIT_REDIS_PING_MS)
     {
         /* without memory the connection will be found dead */
 
-        (void) ngx_ratelimit_redis_conn_command(conn,
+        (void) ngx_ratelimit_redis_command(node,
                                            NGX_RATELIMIT_REDIS_PING, &ping, 1);
         control->pinged_ms = ngx_current_msec;
     }
@@ -411,71 +414,72 @@ ngx_ratelimit_redis_ear_tick(ngx_event_t *ev)
 }
 
 
-static ngx_ratelimit_redis_conn_t *
-ngx_ratelimit_redis_ear_conn(ngx_ratelimit_redis_control_t *control)
+static ngx_ratelimit_redis_node_t *
+ngx_ratelimit_redis_subscriber_conn(ngx_ratelimit_redis_control_t *control)
 {
     ngx_queue_t  *q;
 
-    if (ngx_queue_empty(&control->ear->conns)) {
+    if (ngx_queue_empty(&control->subscriber->nodes)) {
         return NULL;
     }
 
-    q = ngx_queue_head(&control->ear->conns);
+    q = ngx_queue_head(&control->subscriber->nodes);
 
-    return ngx_queue_data(q, ngx_ratelimit_redis_conn_t, queue);
+    return ngx_ratelimit_redis_node_of(q);
 }
 
 
 /* The calls' connection to whom to listen; NULL: that is not known yet. */
 
-static ngx_ratelimit_redis_conn_t *
-ngx_ratelimit_redis_ear_target(ngx_ratelimit_redis_control_t *control)
+static ngx_ratelimit_redis_node_t *
+ngx_ratelimit_redis_subscriber_target(ngx_ratelimit_redis_control_t *control)
 {
     ngx_queue_t                   *q;
     ngx_ratelimit_redis_client_t  *client;
 
     client = control->client;
 
-    if (client->slots == NULL) {
-        q = ngx_queue_head(&client->conns);
-        return ngx_queue_data(q, ngx_ratelimit_redis_conn_t, queue);
+    if (client->topology.slots == NULL) {
+        q = ngx_queue_head(&client->nodes);
+        return ngx_ratelimit_redis_node_of(q);
     }
 
     ngx_ratelimit_redis_topology_look(client);
 
-    return client->mapped ? client->slots[control->slot] : NULL;
+    return client->topology.mapped ? client->topology.slots[control->slot]
+                                   : NULL;
 }
 
 
-/* Whether conn is of no use: it was refused, or another one is the target. */
+/* Whether the connection is of no use: it was refused, or the target moved. */
 
 static ngx_uint_t
-ngx_ratelimit_redis_ear_strays(ngx_ratelimit_redis_control_t *control,
-    ngx_ratelimit_redis_conn_t *conn, ngx_ratelimit_redis_conn_t *target)
+ngx_ratelimit_redis_subscriber_moved(ngx_ratelimit_redis_control_t *control,
+    ngx_ratelimit_redis_node_t *node, ngx_ratelimit_redis_node_t *target)
 {
     if (control->refused) {
         return 1;
     }
 
     return target
-           && (target->name.len != conn->name.len
-               || ngx_memcmp(target->name.data, conn->name.data,
-                             conn->name.len)
+           && (target->conn.name.len != node->conn.name.len
+               || ngx_memcmp(target->conn.name.data, node->conn.name.data,
+                             node->conn.name.len)
                   != 0);
 }
 
 
 static void
-ngx_ratelimit_redis_ear_connect(ngx_ratelimit_redis_control_t *control,
-    ngx_ratelimit_redis_conn_t *target)
+ngx_ratelimit_redis_subscriber_connect(ngx_ratelimit_redis_control_t *control,
+    ngx_ratelimit_redis_node_t *target)
 {
     ngx_ratelimit_redis_host_t  host;
 
-    host = target->host;
+    host = target->conn.host;
 
     /* an address that target holds itself would end with it */
 
-    if (host.addrs == &target->addr) {
+    if (host.addrs == &target->conn.addr) {
         host.naddrs = 0;
         host.addrs = NULL;
     }
@@ -490,12 +494,12 @@ ngx_ratelimit_redis_ear_connect(ngx_ratelimit_redis_control_t *control,
     control->refused = 0;
     control->pinged_ms = ngx_current_msec;
 
-    (void) ngx_ratelimit_redis_conn_get(control->ear, &host);
+    (void) ngx_ratelimit_redis_node_get(control->subscriber, &host, 0);
 }
 
 
 void
-ngx_ratelimit_redis_control_heard(ngx_ratelimit_redis_conn_t *conn,
+ngx_ratelimit_redis_control_heard(ngx_ratelimit_redis_node_t *node,
     ngx_ratelimit_redis_call_t *call)
 {
     ngx_queue_t                    *q;
@@ -503,42 +507,45 @@ ngx_ratelimit_redis_control_heard(ngx_ratelimit_redis_conn_t *conn,
     ngx_ratelimit_redis_reply_t    *reply;
     ngx_ratelimit_redis_control_t  *control;
 
-    reply = &conn->reply;
-    control = conn->client->control;
+    reply = &node->reply;
+    control = node->client->control;
 
     if (reply->type == REDIS_REPLY_ERROR) {
         ngx_ratelimit_redis_call_free(call);
-        ngx_ratelimit_redis_ear_refused(conn);
+        ngx_ratelimit_redis_subscriber_refused(node);
         return;
     }
 
     /* the first again; it says since when nothing was heard */
 
-    call->conn = conn;
-    call->since_ms = ngx_current_msec;
-    ngx_queue_insert_head(&conn->calls, &call->queue);
-    conn->pending++;
+    call->node = node;
+    call->request.since_ms = ngx_current_msec;
+    ngx_queue_insert_head(&node->conn.requests, &call->request.queue);
+    node->conn.pending++;
 
     if (!reply->flat || reply->ntexts == 0) {
-        ngx_ratelimit_redis_conn_break(conn, 0, "a reply of another call");
+        ngx_ratelimit_redis_conn_break(&node->conn, 0,
+                                       "a reply of another call");
         return;
     }
 
     if (ngx_ratelimit_redis_text_is(&reply->texts[0], "pong")) {
-        q = ngx_queue_next(&call->queue);
+        q = ngx_queue_next(&call->request.queue);
 
-        if (q != ngx_queue_sentinel(&conn->calls) && q != conn->next) {
-            next = ngx_queue_data(q, ngx_ratelimit_redis_call_t, queue);
-            ngx_ratelimit_redis_conn_remove(next);
+        if (q != ngx_queue_sentinel(&node->conn.requests)
+            && q != node->conn.next)
+        {
+            next = ngx_ratelimit_redis_call_of(q);
+            ngx_ratelimit_redis_call_remove(next);
             ngx_ratelimit_redis_call_free(next);
         }
 
     } else {
-        ngx_ratelimit_redis_conn_recovered(conn);
+        ngx_ratelimit_redis_conn_recovered(&node->conn);
 
         /* later: what the listener does may close this */
 
-        ngx_post_event(&control->news, &ngx_posted_events);
+        ngx_post_event(&control->notification, &ngx_posted_events);
     }
 
     ngx_ratelimit_redis_texts_free(reply);
@@ -546,34 +553,34 @@ ngx_ratelimit_redis_control_heard(ngx_ratelimit_redis_conn_t *conn,
 
 
 /*
- * Who may not listen is not asked to each second: the documents are polled
- * as well. Anything else than a missing right may be over soon.
+ * Without the right to subscribe, the gateway tries again after a minute: the
+ * documents are polled as well. Any other error may be over soon.
  */
 
 static void
-ngx_ratelimit_redis_ear_refused(ngx_ratelimit_redis_conn_t *conn)
+ngx_ratelimit_redis_subscriber_refused(ngx_ratelimit_redis_node_t *node)
 {
     char                            note[NGX_RATELIMIT_LOG_NOTE];
     ngx_str_t                       word;
     ngx_ratelimit_redis_client_t   *client;
     ngx_ratelimit_redis_control_t  *control;
 
-    client = conn->client;
+    client = node->client;
     control = client->control;
-    word = ngx_ratelimit_redis_reply_word(conn);
+    word = ngx_ratelimit_redis_error_word(&node->reply);
 
     if (!ngx_ratelimit_redis_text_is(&word, "NOPERM")) {
-        ngx_ratelimit_redis_reply_setup(conn, "SUBSCRIBE");
+        ngx_ratelimit_redis_reply_setup(node, "SUBSCRIBE");
         return;
     }
 
-    if (ngx_ratelimit_redis_error_due(conn,
+    if (ngx_ratelimit_redis_node_error_due(node,
                                        NGX_RATELIMIT_REDIS_LINE_REPLY, note))
     {
         ngx_log_error(NGX_LOG_ERR, client->log, 0,
                       "ratelimit redis \"%V\": %V refuses messages of "
                       "changed rules: NOPERM%s", &client->redis->name,
-                      &conn->name, note);
+                      &node->conn.name, note);
     }
 
     control->refused = 1;
@@ -590,7 +597,7 @@ ngx_ratelimit_redis_text_is(const ngx_str_t *text, const char *word)
 
 
 static void
-ngx_ratelimit_redis_ear_news(ngx_event_t *ev)
+ngx_ratelimit_redis_subscriber_notify(ngx_event_t *ev)
 {
     ngx_ratelimit_redis_control_t  *control;
 

@@ -1,8 +1,8 @@
 /*
  * A worker's second way to Redis, for what is no check: documents of up to a
  * megabyte, and messages. It has connections of its own, made when they are
- * first needed, so that nothing large stands before a check in a queue; no
- * breaker and no count of checks knows of it.
+ * first needed, so nothing large stands before a check in a queue. No breaker
+ * and no count of checks knows of it.
  */
 
 #ifndef NGX_RATELIMIT_REDIS_CONTROL_H_INCLUDED
@@ -10,8 +10,6 @@
 
 #include "ngx_ratelimit_redis.h"
 
-#define NGX_RATELIMIT_REDIS_CONTROL_TEXTS  128   /* elements of one answer */
-#define NGX_RATELIMIT_REDIS_CONTROL_BYTES  (2 * 1024 * 1024)  /* of one */
 #define NGX_RATELIMIT_REDIS_CONTROL_MS     5000  /* a call waits no longer */
 
 typedef struct ngx_ratelimit_redis_control_s  ngx_ratelimit_redis_control_t;
@@ -43,7 +41,7 @@ void ngx_ratelimit_redis_control_free(
  * never from inside, unless the call is forgotten. Everything is copied.
  * Returns the call, valid until its handler is called or it is forgotten, or
  * NULL when memory is out. Where there is a connection, or one can be made, it
- * ends in CONTROL_MS; else with UNREACHABLE, soon. What Redis refused is not
+ * ends in CONTROL_MS; else with UNREACHABLE, soon. An error of Redis is not
  * logged here.
  */
 ngx_ratelimit_redis_call_t *ngx_ratelimit_redis_control_call(
@@ -64,10 +62,10 @@ ngx_ratelimit_redis_call_t *ngx_ratelimit_redis_control_rules(
 
 /*
  * Listens to "<prefix>:rules:<zone>" from now on, again whenever the connection
- * broke. Called for messages (once for some that come together), and when it
- * begins to listen (again): what was said before is lost. Never from inside;
- * it may unlisten. One for each control client. listen returns NGX_OK, or
- * NGX_ERROR: memory is out.
+ * broke. The handler is called for messages, once for several that come
+ * together, and each time the subscription begins, because messages before that
+ * are lost. Never from inside; it may unlisten. One for each control client.
+ * listen returns NGX_OK, or NGX_ERROR: memory is out.
  */
 typedef void (*ngx_ratelimit_redis_listener_pt)(void *data);
 

@@ -1,84 +1,48 @@
 /*
- * What each error of Redis means: by its first word, for the call and for the
- * connection.
+ * Which error a reply of Redis is: by its first word.
  */
 
-#include "ngx_ratelimit_redis_int.h"
+#include "ngx_ratelimit_redis_error.h"
 
 /* after nginx's headers, which say what libc offers */
 #include <hiredis/hiredis.h>
 
 
-#define NGX_RATELIMIT_REDIS_MAX_WORD  32    /* of an error, in the log */
-#define NGX_RATELIMIT_REDIS_STAY_MS   1000  /* a connection to a replica */
-
-
-typedef void (*ngx_ratelimit_redis_error_pt)(ngx_ratelimit_redis_conn_t *conn,
-    ngx_ratelimit_redis_call_t *call);
-
 typedef struct {
     ngx_str_t                     word;
     unsigned                      ran:1;     /* maybe, in part */
-    ngx_ratelimit_redis_error_pt  handler;
 } ngx_ratelimit_redis_error_t;
 
 
 static const ngx_ratelimit_redis_error_t *ngx_ratelimit_redis_error_find(
     const ngx_str_t *word);
-static ngx_str_t ngx_ratelimit_redis_word(
-    ngx_ratelimit_redis_reply_t *reply);
 static ngx_str_t ngx_ratelimit_redis_word_at(u_char *p, u_char *last);
 static ngx_uint_t ngx_ratelimit_redis_starts(const u_char *p,
     const u_char *last, const char *text);
 static u_char *ngx_ratelimit_redis_unwrap(u_char *p, u_char *last);
 
-static void ngx_ratelimit_redis_error_refused(
-    ngx_ratelimit_redis_conn_t *conn, ngx_ratelimit_redis_call_t *call);
-static void ngx_ratelimit_redis_error_end(ngx_ratelimit_redis_conn_t *conn,
-    ngx_ratelimit_redis_call_t *call);
-static void ngx_ratelimit_redis_error_stale(ngx_ratelimit_redis_conn_t *conn,
-    ngx_ratelimit_redis_call_t *call);
-static void ngx_ratelimit_redis_error_replica(
-    ngx_ratelimit_redis_conn_t *conn, ngx_ratelimit_redis_call_t *call);
-static void ngx_ratelimit_redis_error_key(ngx_ratelimit_redis_conn_t *conn,
-    ngx_ratelimit_redis_call_t *call);
-static void ngx_ratelimit_redis_error_noauth(ngx_ratelimit_redis_conn_t *conn,
-    ngx_ratelimit_redis_call_t *call);
-static void ngx_ratelimit_redis_error_noscript(
-    ngx_ratelimit_redis_conn_t *conn, ngx_ratelimit_redis_call_t *call);
-static void ngx_ratelimit_redis_error_moved(ngx_ratelimit_redis_conn_t *conn,
-    ngx_ratelimit_redis_call_t *call);
-static void ngx_ratelimit_redis_error_ask(ngx_ratelimit_redis_conn_t *conn,
-    ngx_ratelimit_redis_call_t *call);
-static void ngx_ratelimit_redis_error_tryagain(
-    ngx_ratelimit_redis_conn_t *conn, ngx_ratelimit_redis_call_t *call);
-static void ngx_ratelimit_redis_follow(ngx_ratelimit_redis_conn_t *from,
-    ngx_ratelimit_redis_conn_t *to, ngx_ratelimit_redis_call_t *call,
-    ngx_uint_t asking);
-
 
 /*
- * In the order of ngx_ratelimit_redis_status_e, from MOVED on. What is refused
- * fails the call and leaves the connection. What Redis says before it begins
- * a command has not run.
+ * In the order of ngx_ratelimit_redis_status_e, from MOVED on. A command that
+ * Redis refuses before it begins has not run.
  */
 static const ngx_ratelimit_redis_error_t  ngx_ratelimit_redis_errors[] = {
-    { ngx_string("MOVED"), 0, ngx_ratelimit_redis_error_moved },
-    { ngx_string("ASK"), 0, ngx_ratelimit_redis_error_ask },
-    { ngx_string("TRYAGAIN"), 0, ngx_ratelimit_redis_error_tryagain },
-    { ngx_string("CLUSTERDOWN"), 0, ngx_ratelimit_redis_error_stale },
-    { ngx_string("MASTERDOWN"), 0, ngx_ratelimit_redis_error_replica },
-    { ngx_string("LOADING"), 0, ngx_ratelimit_redis_error_refused },
-    { ngx_string("READONLY"), 1, ngx_ratelimit_redis_error_replica },
-    { ngx_string("NOSCRIPT"), 0, ngx_ratelimit_redis_error_noscript },
-    { ngx_string("BUSY"), 0, ngx_ratelimit_redis_error_refused },
-    { ngx_string("OOM"), 1, ngx_ratelimit_redis_error_refused },
-    { ngx_string("MISCONF"), 1, ngx_ratelimit_redis_error_refused },
-    { ngx_string("NOREPLICAS"), 1, ngx_ratelimit_redis_error_refused },
-    { ngx_string("NOAUTH"), 0, ngx_ratelimit_redis_error_noauth },
-    { ngx_string("NOPERM"), 1, ngx_ratelimit_redis_error_refused },
-    { ngx_string("WRONGTYPE"), 1, ngx_ratelimit_redis_error_key },
-    { ngx_null_string, 1, ngx_ratelimit_redis_error_refused }
+    { ngx_string("MOVED"), 0 },
+    { ngx_string("ASK"), 0 },
+    { ngx_string("TRYAGAIN"), 0 },
+    { ngx_string("CLUSTERDOWN"), 0 },
+    { ngx_string("MASTERDOWN"), 0 },
+    { ngx_string("LOADING"), 0 },
+    { ngx_string("READONLY"), 1 },
+    { ngx_string("NOSCRIPT"), 0 },
+    { ngx_string("BUSY"), 0 },
+    { ngx_string("OOM"), 1 },
+    { ngx_string("MISCONF"), 1 },
+    { ngx_string("NOREPLICAS"), 1 },
+    { ngx_string("NOAUTH"), 0 },
+    { ngx_string("NOPERM"), 1 },
+    { ngx_string("WRONGTYPE"), 1 },
+    { ngx_null_string, 1 }
 };
 
 /* in the order of ngx_ratelimit_redis_status_e */
@@ -115,51 +79,15 @@ ngx_ratelimit_redis_status_name(ngx_ratelimit_redis_status_e status)
 }
 
 
-void
-ngx_ratelimit_redis_error(ngx_ratelimit_redis_conn_t *conn,
-    ngx_ratelimit_redis_call_t *call)
+ngx_ratelimit_redis_status_e
+ngx_ratelimit_redis_error_status(const ngx_str_t *word, ngx_uint_t *ran)
 {
-    ngx_str_t                           word;
-    ngx_ratelimit_redis_reply_t        *reply;
     const ngx_ratelimit_redis_error_t  *error;
 
-    reply = &conn->reply;
+    error = ngx_ratelimit_redis_error_find(word);
+    *ran = error->ran;
 
-    word = ngx_ratelimit_redis_word(reply);
-    error = ngx_ratelimit_redis_error_find(&word);
-
-    reply->error = NGX_RATELIMIT_REDIS_MOVED
-                   + (error - ngx_ratelimit_redis_errors);
-    call->written = error->ran;
-
-    if (!call->quiet) {
-        ngx_ratelimit_redis_count(
-                     conn->client->redis->shared->replies[reply->error]);
-    }
-
-    error->handler(conn, call);
-}
-
-
-/* Without these a connection is of no use. */
-
-void
-ngx_ratelimit_redis_reply_setup(ngx_ratelimit_redis_conn_t *conn,
-    const char *command)
-{
-    ngx_str_t  word;
-    u_char     reason[sizeof("SELECT answered ")
-                      + NGX_RATELIMIT_REDIS_MAX_WORD];
-
-    if (conn->reply.type != REDIS_REPLY_ERROR) {
-        return;
-    }
-
-    word = ngx_ratelimit_redis_word(&conn->reply);
-    *ngx_snprintf(reason, sizeof(reason) - 1, "%s answered %V", command,
-                  &word) = 0;
-
-    ngx_ratelimit_redis_conn_break(conn, 0, (char *) reason);
+    return NGX_RATELIMIT_REDIS_MOVED + (error - ngx_ratelimit_redis_errors);
 }
 
 
@@ -185,25 +113,25 @@ ngx_ratelimit_redis_error_find(const ngx_str_t *word)
 
 /*
  * An error's first word, which never holds a key or a secret. Empty for any
- * other reply. Some that have a word of their own come without it: from a
- * client that has not logged in Redis takes no argument above 16 KB, as the
- * script is; what a command of the script was told may stand behind ERR.
+ * other reply. Two errors come without a word of their own. Before a client has
+ * logged in, Redis takes no argument above 16 KB, as the script is. The error
+ * of a command inside the script may stand behind ERR.
  */
 
-static ngx_str_t
-ngx_ratelimit_redis_word(ngx_ratelimit_redis_reply_t *reply)
+ngx_str_t
+ngx_ratelimit_redis_error_word(const ngx_ratelimit_redis_reply_t *reply)
 {
     u_char     *p, *last;
     ngx_str_t   word, inner;
 
-    word.data = reply->text;
+    word.data = (u_char *) reply->text;
     word.len = 0;
 
     if (reply->type != REDIS_REPLY_ERROR) {
         return word;
     }
 
-    p = reply->text;
+    p = (u_char *) reply->text;
     last = p + reply->text_len;
 
     word = ngx_ratelimit_redis_word_at(p, last);
@@ -270,10 +198,10 @@ ngx_ratelimit_redis_starts(const u_char *p, const u_char *last,
 
 
 /*
- * What a command inside the script was told. From Redis 7 on the reply is
- * that, or "ERR " and that; up to 6.2 it is "ERR Error running script (call to
- * f_<sha1>): @user_script:<line>: ", maybe that place once more, maybe "-",
- * and that. Returns NULL for anything else.
+ * Finds the error of a command inside the script. From Redis 7 on the reply is
+ * that error, maybe behind "ERR ". Up to 6.2 "ERR Error running script (call to
+ * f_<sha1>): @user_script:<line>: " stands before it, maybe the place twice,
+ * maybe a "-". Returns NULL for any other reply.
  */
 
 static u_char *
@@ -308,249 +236,4 @@ ngx_ratelimit_redis_unwrap(u_char *p, u_char *last)
     }
 
     return (p < last && *p == '-') ? p + 1 : p;
-}
-
-
-ngx_str_t
-ngx_ratelimit_redis_reply_word(ngx_ratelimit_redis_conn_t *conn)
-{
-    return ngx_ratelimit_redis_word(&conn->reply);
-}
-
-
-void
-ngx_ratelimit_redis_log_reply(ngx_ratelimit_redis_conn_t *conn,
-    const char *command)
-{
-    char                           note[NGX_RATELIMIT_LOG_NOTE];
-    ngx_str_t                      word;
-    ngx_ratelimit_redis_client_t  *client;
-
-    client = conn->client;
-
-    word = ngx_ratelimit_redis_word(&conn->reply);
-
-    if (word.len == 0) {
-        ngx_str_set(&word, "something unexpected");
-    }
-
-    if (!ngx_ratelimit_redis_error_due(conn,
-                                       NGX_RATELIMIT_REDIS_LINE_REPLY, note))
-    {
-        return;
-    }
-
-    ngx_log_error(NGX_LOG_ERR, client->log, 0,
-                  "ratelimit redis \"%V\": %V answered %s with %V%s",
-                  &client->redis->name, &conn->name, command, &word, note);
-}
-
-
-static void
-ngx_ratelimit_redis_error_refused(ngx_ratelimit_redis_conn_t *conn,
-    ngx_ratelimit_redis_call_t *call)
-{
-    if (!call->quiet) {
-        ngx_ratelimit_redis_log_reply(conn, "a check");
-    }
-
-    ngx_ratelimit_redis_breaker_report(call, NGX_RATELIMIT_BREAKER_FAILED,
-                                       conn->reply.error);
-    ngx_ratelimit_redis_error_end(conn, call);
-}
-
-
-/*
- * Alone for what would be healed, but that the deadline passed: nobody waits
- * for it, or its maker makes another.
- */
-
-static void
-ngx_ratelimit_redis_error_end(ngx_ratelimit_redis_conn_t *conn,
-    ngx_ratelimit_redis_call_t *call)
-{
-    ngx_ratelimit_redis_result_t  result;
-
-    ngx_memzero(&result, sizeof(ngx_ratelimit_redis_result_t));
-    result.status = conn->reply.error;
-    result.ran = call->written;
-
-    ngx_ratelimit_redis_call_finish(call, &result);
-}
-
-
-/* Something else stands under that key: the node is well. */
-
-static void
-ngx_ratelimit_redis_error_key(ngx_ratelimit_redis_conn_t *conn,
-    ngx_ratelimit_redis_call_t *call)
-{
-    ngx_ratelimit_redis_breaker_neutral(call);
-    ngx_ratelimit_redis_error_refused(conn, call);
-}
-
-
-/* The slot may have another owner, or soon get one. */
-
-static void
-ngx_ratelimit_redis_error_stale(ngx_ratelimit_redis_conn_t *conn,
-    ngx_ratelimit_redis_call_t *call)
-{
-    ngx_ratelimit_redis_refresh(conn->client);
-    ngx_ratelimit_redis_error_refused(conn, call);
-}
-
-
-/*
- * Without a map it is the host's name that has to lead elsewhere, or another of
- * its addresses: a new connection finds out, but not each call makes one.
- */
-
-static void
-ngx_ratelimit_redis_error_replica(ngx_ratelimit_redis_conn_t *conn,
-    ngx_ratelimit_redis_call_t *call)
-{
-    ngx_ratelimit_redis_error_stale(conn, call);
-
-    if (conn->client->slots == NULL
-        && conn->host.naddrs != 1
-        && ngx_current_msec - conn->up_ms >= NGX_RATELIMIT_REDIS_STAY_MS)
-    {
-        ngx_ratelimit_redis_conn_break(conn, 0, "it is not the primary");
-    }
-}
-
-
-/* A new connection authenticates anew. */
-
-static void
-ngx_ratelimit_redis_error_noauth(ngx_ratelimit_redis_conn_t *conn,
-    ngx_ratelimit_redis_call_t *call)
-{
-    ngx_ratelimit_redis_error_refused(conn, call);
-    ngx_ratelimit_redis_conn_break(conn, 0, "a check answered NOAUTH");
-}
-
-
-/*
- * The script goes to the queue's end and the call behind it, as do all calls
- * that were sent before the first NOSCRIPT came.
- */
-
-static void
-ngx_ratelimit_redis_error_noscript(ngx_ratelimit_redis_conn_t *conn,
-    ngx_ratelimit_redis_call_t *call)
-{
-    if (call->reloaded) {
-        ngx_ratelimit_redis_error_refused(conn, call);
-        return;
-    }
-
-    if (!conn->loading) {
-        ngx_ratelimit_redis_conn_load(conn);
-
-        if (!conn->loading) {
-            ngx_ratelimit_redis_error_refused(conn, call);
-            return;
-        }
-    }
-
-    if (!call->timed) {
-        ngx_ratelimit_redis_error_end(conn, call);
-        return;
-    }
-
-    call->reloaded = 1;
-    ngx_ratelimit_redis_conn_send(conn, call);
-}
-
-
-static void
-ngx_ratelimit_redis_error_moved(ngx_ratelimit_redis_conn_t *conn,
-    ngx_ratelimit_redis_call_t *call)
-{
-    ngx_uint_t                     slot;
-    ngx_ratelimit_redis_conn_t    *to;
-    ngx_ratelimit_redis_client_t  *client;
-
-    ngx_ratelimit_redis_breaker_neutral(call);
-
-    client = conn->client;
-    slot = 0;
-    to = NULL;
-
-    if (client->redis->mode == NGX_RATELIMIT_REDIS_CLUSTER) {
-        ngx_ratelimit_redis_refresh(client);
-        to = ngx_ratelimit_redis_redirect(conn, &slot);
-    }
-
-    if (to) {
-        ngx_ratelimit_redis_slot_set(client, slot, to);
-        client->strayed = 1;
-    }
-
-    ngx_ratelimit_redis_follow(conn, to, call, 0);
-}
-
-
-static void
-ngx_ratelimit_redis_error_ask(ngx_ratelimit_redis_conn_t *conn,
-    ngx_ratelimit_redis_call_t *call)
-{
-    ngx_uint_t                   slot;
-    ngx_ratelimit_redis_conn_t  *to;
-
-    ngx_ratelimit_redis_breaker_neutral(call);
-
-    to = (conn->client->redis->mode == NGX_RATELIMIT_REDIS_CLUSTER)
-         ? ngx_ratelimit_redis_redirect(conn, &slot) : NULL;
-
-    ngx_ratelimit_redis_follow(conn, to, call, 1);
-}
-
-
-/*
- * A slot is half moved: asking again at once would only spin. From now on it
- * is the slot that the call waits for, so no breaker is told of it. It begins
- * anew: the owner may say ASK each time, until the slot has moved.
- */
-
-static void
-ngx_ratelimit_redis_error_tryagain(ngx_ratelimit_redis_conn_t *conn,
-    ngx_ratelimit_redis_call_t *call)
-{
-    ngx_ratelimit_redis_breaker_neutral(call);
-
-    if (!call->timed) {
-        ngx_ratelimit_redis_error_end(conn, call);
-        return;
-    }
-
-    call->asked = 0;
-    call->asking = 0;
-    call->redirects = 0;
-    ngx_ratelimit_redis_again(call);
-}
-
-
-static void
-ngx_ratelimit_redis_follow(ngx_ratelimit_redis_conn_t *from,
-    ngx_ratelimit_redis_conn_t *to, ngx_ratelimit_redis_call_t *call,
-    ngx_uint_t asking)
-{
-    if (to == NULL || call->redirects == NGX_RATELIMIT_REDIS_MAX_REDIRECTS) {
-        ngx_ratelimit_redis_error_refused(from, call);
-        return;
-    }
-
-    if (!call->timed) {
-        ngx_ratelimit_redis_error_end(from, call);
-        return;
-    }
-
-    call->redirects++;
-    call->asking = asking;
-    call->reloaded = 0;
-
-    ngx_ratelimit_redis_call_send(to, call);
 }

@@ -1,16 +1,20 @@
 /*
- * A connection's bytes: its queue, what is written of it, what is read.
+ * A connection's bytes: its queue, writes and reads.
  *
- * The queue holds the calls sent and then those to be sent. What one turn of
- * the event loop queued leaves in one write, from a posted event: after one
- * more look at the sockets, which does not block, so that what has arrived
- * meanwhile joins it (a tenth off a check's cost at 64 clients).
+ * The queue holds the requests sent and then those to be sent. All requests of
+ * one turn of the event loop leave in one write, from a posted event. The
+ * worker looks at the sockets once more before that, without blocking, so
+ * requests that have arrived meanwhile join (a tenth off a check's cost at 64
+ * clients).
  */
 
-#include "ngx_ratelimit_redis_int.h"
+#include "ngx_ratelimit_redis_conn.h"
+#include "ngx_ratelimit_redis_tls.h"
 
 /* reads of one turn: then the other events have theirs, a map may be large */
 #define NGX_RATELIMIT_REDIS_IO_PIECES  16
+
+#define NGX_RATELIMIT_REDIS_TLS_BYTES  16384   /* of one write, a record */
 
 
 static void ngx_ratelimit_redis_conn_write(ngx_ratelimit_redis_conn_t *conn);
@@ -22,75 +26,22 @@ static void ngx_ratelimit_redis_conn_advance(ngx_ratelimit_redis_conn_t *conn,
     size_t sent);
 static void ngx_ratelimit_redis_conn_attempted(
     ngx_ratelimit_redis_conn_t *conn, size_t len);
-static void ngx_ratelimit_redis_call_written(
-    ngx_ratelimit_redis_call_t *call);
-
-
-void
-ngx_ratelimit_redis_conn_send(ngx_ratelimit_redis_conn_t *conn,
-    ngx_ratelimit_redis_call_t *call)
-{
-    static const ngx_str_t  asking = ngx_string("ASKING");
-
-    if (conn->state == NGX_RATELIMIT_REDIS_DOWN) {
-        ngx_ratelimit_redis_refresh(conn->client);
-
-    } else if (conn->vain && conn->state != NGX_RATELIMIT_REDIS_UP) {
-
-        /* a call has waited for it already, and in vain */
-
-    } else if (conn->pending < NGX_RATELIMIT_REDIS_MAX_PENDING) {
-
-        /* the client of checks has its own renewed at once */
-
-        if (conn->client->control) {
-            ngx_ratelimit_redis_auth_renew(conn);
-        }
-
-        if (!call->asking
-            || ngx_ratelimit_redis_conn_command(conn,
-                                                NGX_RATELIMIT_REDIS_ASKING,
-                                                &asking, 1))
-        {
-            ngx_ratelimit_redis_conn_append(conn, call);
-            return;
-        }
-    }
-
-    ngx_ratelimit_redis_breaker_unsent(call, conn);
-    ngx_ratelimit_redis_call_fail(call, NGX_RATELIMIT_REDIS_UNREACHABLE);
-}
-
-
-ngx_ratelimit_redis_call_t *
-ngx_ratelimit_redis_conn_command(ngx_ratelimit_redis_conn_t *conn,
-    ngx_ratelimit_redis_kind_e kind, const ngx_str_t *args, ngx_uint_t nargs)
-{
-    ngx_ratelimit_redis_call_t  *call;
-
-    call = ngx_ratelimit_redis_command_new(conn->client, kind, args, nargs);
-
-    if (call) {
-        ngx_ratelimit_redis_conn_append(conn, call);
-    }
-
-    return call;
-}
+static void ngx_ratelimit_redis_request_written(
+    ngx_ratelimit_redis_request_t *request);
 
 
 void
 ngx_ratelimit_redis_conn_append(ngx_ratelimit_redis_conn_t *conn,
-    ngx_ratelimit_redis_call_t *call)
+    ngx_ratelimit_redis_request_t *request)
 {
-    call->conn = conn;
-    call->since_ms = ngx_current_msec;
-    call->written = 0;
+    request->since_ms = ngx_current_msec;
+    request->written = 0;
 
-    ngx_queue_insert_tail(&conn->calls, &call->queue);
+    ngx_queue_insert_tail(&conn->requests, &request->queue);
     conn->pending++;
 
-    if (conn->next == &conn->calls) {
-        conn->next = &call->queue;
+    if (conn->next == &conn->requests) {
+        conn->next = &request->queue;
     }
 
     if (conn->state == NGX_RATELIMIT_REDIS_BROKEN) {
@@ -101,25 +52,21 @@ ngx_ratelimit_redis_conn_append(ngx_ratelimit_redis_conn_t *conn,
         ngx_post_event(&conn->flush, &ngx_posted_next_events);
 
         if (!conn->timer.timer_set) {
-            ngx_add_timer(&conn->timer, conn->client->dead_ms);
+            ngx_add_timer(&conn->timer, conn->net->dead_ms);
         }
     }
 }
 
 
 void
-ngx_ratelimit_redis_conn_remove(ngx_ratelimit_redis_call_t *call)
+ngx_ratelimit_redis_conn_remove(ngx_ratelimit_redis_conn_t *conn,
+    ngx_ratelimit_redis_request_t *request)
 {
-    ngx_ratelimit_redis_conn_t  *conn;
-
-    conn = call->conn;
-
-    if (conn->next == &call->queue) {
-        conn->next = ngx_queue_next(&call->queue);
+    if (conn->next == &request->queue) {
+        conn->next = ngx_queue_next(&request->queue);
     }
 
-    ngx_queue_remove(&call->queue);
-    call->conn = NULL;
+    ngx_queue_remove(&request->queue);
     conn->pending--;
 }
 
@@ -170,11 +117,11 @@ ngx_ratelimit_redis_conn_write(ngx_ratelimit_redis_conn_t *conn)
 
     c = conn->connection;
 
-    while (conn->next != &conn->calls) {
+    while (conn->next != &conn->requests) {
 
         len = ngx_ratelimit_redis_conn_gather(conn);
 
-        n = c->send(c, conn->client->io, len);
+        n = c->send(c, conn->net->io, len);
 
         if (n == NGX_ERROR) {
             ngx_ratelimit_redis_conn_failed(conn, "send() failed");
@@ -223,23 +170,23 @@ ngx_ratelimit_redis_conn_gather(ngx_ratelimit_redis_conn_t *conn)
     size_t                       offset, n, room;
     u_char                      *io;
     ngx_queue_t                 *q;
-    ngx_ratelimit_redis_call_t  *call;
+    ngx_ratelimit_redis_request_t  *request;
 
-    io = conn->client->io;
+    io = conn->net->io;
     offset = conn->offset;
 
     room = conn->connection->ssl ? NGX_RATELIMIT_REDIS_TLS_BYTES
                                  : NGX_RATELIMIT_REDIS_IO_BYTES;
 
-    for (q = conn->next; q != &conn->calls && room; q = ngx_queue_next(q)) {
-        call = ngx_queue_data(q, ngx_ratelimit_redis_call_t, queue);
-        n = ngx_min(call->len - offset, room);
-        io = ngx_cpymem(io, call->text + offset, n);
+    for (q = conn->next; q != &conn->requests && room; q = ngx_queue_next(q)) {
+        request = ngx_queue_data(q, ngx_ratelimit_redis_request_t, queue);
+        n = ngx_min(request->len - offset, room);
+        io = ngx_cpymem(io, request->text + offset, n);
         room -= n;
         offset = 0;
     }
 
-    return io - conn->client->io;
+    return io - conn->net->io;
 }
 
 
@@ -247,18 +194,19 @@ static void
 ngx_ratelimit_redis_conn_advance(ngx_ratelimit_redis_conn_t *conn,
     size_t sent)
 {
-    ngx_ratelimit_redis_call_t  *call;
+    ngx_ratelimit_redis_request_t  *request;
 
     while (sent) {
-        call = ngx_queue_data(conn->next, ngx_ratelimit_redis_call_t, queue);
-        ngx_ratelimit_redis_call_written(call);
+        request = ngx_queue_data(conn->next, ngx_ratelimit_redis_request_t,
+                                 queue);
+        ngx_ratelimit_redis_request_written(request);
 
-        if (sent < call->len - conn->offset) {
+        if (sent < request->len - conn->offset) {
             conn->offset += sent;
             return;
         }
 
-        sent -= call->len - conn->offset;
+        sent -= request->len - conn->offset;
         conn->offset = 0;
         conn->next = ngx_queue_next(conn->next);
     }
@@ -267,7 +215,7 @@ ngx_ratelimit_redis_conn_advance(ngx_ratelimit_redis_conn_t *conn,
 
 /*
  * TLS holds a record made of the next len bytes, and wants to be given the
- * same ones again: their calls must stay in the queue, as what was written
+ * same ones again: their requests must stay in the queue, as what was written
  * does. None of them can be answered before the record is out.
  */
 
@@ -276,29 +224,29 @@ ngx_ratelimit_redis_conn_attempted(ngx_ratelimit_redis_conn_t *conn,
     size_t len)
 {
     ngx_queue_t                 *q;
-    ngx_ratelimit_redis_call_t  *call;
+    ngx_ratelimit_redis_request_t  *request;
 
     len += conn->offset;
 
-    for (q = conn->next; q != &conn->calls; q = ngx_queue_next(q)) {
-        call = ngx_queue_data(q, ngx_ratelimit_redis_call_t, queue);
-        ngx_ratelimit_redis_call_written(call);
+    for (q = conn->next; q != &conn->requests; q = ngx_queue_next(q)) {
+        request = ngx_queue_data(q, ngx_ratelimit_redis_request_t, queue);
+        ngx_ratelimit_redis_request_written(request);
 
-        if (len <= call->len) {
+        if (len <= request->len) {
             return;
         }
 
-        len -= call->len;
+        len -= request->len;
     }
 }
 
 
 static void
-ngx_ratelimit_redis_call_written(ngx_ratelimit_redis_call_t *call)
+ngx_ratelimit_redis_request_written(ngx_ratelimit_redis_request_t *request)
 {
-    if (!call->written) {
-        call->written = 1;
-        call->since_ms = ngx_current_msec;
+    if (!request->written) {
+        request->written = 1;
+        request->since_ms = ngx_current_msec;
     }
 }
 
@@ -328,7 +276,7 @@ ngx_ratelimit_redis_conn_read_handler(ngx_event_t *rev)
     }
 
     do {
-        n = c->recv(c, conn->client->io, NGX_RATELIMIT_REDIS_IO_BYTES);
+        n = c->recv(c, conn->net->io, NGX_RATELIMIT_REDIS_IO_BYTES);
 
         if (n == NGX_AGAIN) {
             break;
@@ -344,7 +292,7 @@ ngx_ratelimit_redis_conn_read_handler(ngx_event_t *rev)
             return;
         }
 
-        reason = ngx_ratelimit_redis_conn_feed(conn, conn->client->io, n);
+        reason = conn->owner->read(conn, conn->net->io, n);
 
         if (conn->connection == NULL) {
             return;

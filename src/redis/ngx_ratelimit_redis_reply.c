@@ -1,61 +1,91 @@
 /*
- * What each reply means. Replies come in the order of the calls, so each
- * answers the head of its connection's queue.
+ * Replies and the calls that they answer. Replies come in the order of the
+ * calls, so each answers the head of its connection's queue.
  */
 
-#include "ngx_ratelimit_redis_int.h"
+#include "ngx_ratelimit_redis_breaker.h"
+#include "ngx_ratelimit_redis_client.h"
+#include "ngx_ratelimit_redis_error.h"
+#include "ngx_ratelimit_redis_reply.h"
+#include "ngx_ratelimit_redis_route.h"
+#include "ngx_ratelimit_redis_session.h"
 
 /* after nginx's headers, which say what libc offers */
 #include <hiredis/hiredis.h>
 
+#define NGX_RATELIMIT_REDIS_MAX_REDIRECTS  5     /* of one call */
+#define NGX_RATELIMIT_REDIS_STAY_MS        1000  /* connected to a replica */
 
-static ngx_ratelimit_redis_call_t *ngx_ratelimit_redis_conn_head(
-    ngx_ratelimit_redis_conn_t *conn);
-static ngx_ratelimit_redis_form_e ngx_ratelimit_redis_form(
+
+static ngx_ratelimit_redis_form_e ngx_ratelimit_redis_reply_form(
     ngx_ratelimit_redis_kind_e kind);
-static void ngx_ratelimit_redis_reply(ngx_ratelimit_redis_conn_t *conn,
+static void ngx_ratelimit_redis_reply(ngx_ratelimit_redis_node_t *node,
     ngx_ratelimit_redis_call_t *call);
+static void ngx_ratelimit_redis_reply_command(
+    ngx_ratelimit_redis_node_t *node, ngx_ratelimit_redis_kind_e kind,
+    ngx_uint_t current);
 static ngx_uint_t ngx_ratelimit_redis_reply_good(
-    const ngx_ratelimit_redis_conn_t *conn,
+    const ngx_ratelimit_redis_node_t *node,
     const ngx_ratelimit_redis_call_t *call);
-static void ngx_ratelimit_redis_reply_load(ngx_ratelimit_redis_conn_t *conn);
-static void ngx_ratelimit_redis_reply_eval(ngx_ratelimit_redis_conn_t *conn,
+static void ngx_ratelimit_redis_reply_eval(ngx_ratelimit_redis_node_t *node,
     ngx_ratelimit_redis_call_t *call);
 static void ngx_ratelimit_redis_reply_control(
-    ngx_ratelimit_redis_conn_t *conn, ngx_ratelimit_redis_call_t *call);
-static void ngx_ratelimit_redis_reply_failed(ngx_ratelimit_redis_conn_t *conn,
+    ngx_ratelimit_redis_node_t *node, ngx_ratelimit_redis_call_t *call);
+static void ngx_ratelimit_redis_reply_failed(ngx_ratelimit_redis_node_t *node,
     ngx_ratelimit_redis_call_t *call);
+
+static void ngx_ratelimit_redis_error(ngx_ratelimit_redis_node_t *node,
+    ngx_ratelimit_redis_call_t *call);
+static void ngx_ratelimit_redis_error_refused(
+    ngx_ratelimit_redis_node_t *node, ngx_ratelimit_redis_call_t *call);
+static void ngx_ratelimit_redis_error_end(ngx_ratelimit_redis_node_t *node,
+    ngx_ratelimit_redis_call_t *call);
+static void ngx_ratelimit_redis_error_replica(
+    ngx_ratelimit_redis_node_t *node);
+static void ngx_ratelimit_redis_error_noscript(
+    ngx_ratelimit_redis_node_t *node, ngx_ratelimit_redis_call_t *call);
+static void ngx_ratelimit_redis_error_redirect(
+    ngx_ratelimit_redis_node_t *node, ngx_ratelimit_redis_call_t *call);
+static void ngx_ratelimit_redis_error_tryagain(
+    ngx_ratelimit_redis_node_t *node, ngx_ratelimit_redis_call_t *call);
 
 
 const char *
-ngx_ratelimit_redis_conn_feed(ngx_ratelimit_redis_conn_t *conn, u_char *data,
+ngx_ratelimit_redis_reply_feed(ngx_ratelimit_redis_conn_t *conn, u_char *data,
     size_t len)
 {
-    ngx_int_t                    rc;
-    ngx_ratelimit_redis_call_t  *call;
+    ngx_int_t                       rc;
+    ngx_ratelimit_redis_call_t     *call;
+    ngx_ratelimit_redis_node_t     *node;
+    ngx_ratelimit_redis_request_t  *head;
 
-    if (ngx_ratelimit_redis_reader_feed(conn->reader, data, len) != NGX_OK) {
+    node = conn->data;
+
+    if (ngx_ratelimit_redis_reader_feed(node->reader, data, len) != NGX_OK) {
         return "no memory";
     }
 
     do {
-        call = ngx_ratelimit_redis_conn_head(conn);
+        head = ngx_ratelimit_redis_conn_head(conn);
 
-        if (call == NULL) {
-            return ngx_ratelimit_redis_reader_left(conn->reader)
+        /* the call that the next reply is for must be written whole */
+
+        if (head == NULL || &head->queue == conn->next) {
+            return ngx_ratelimit_redis_reader_left(node->reader)
                    ? "a reply to no call" : NULL;
         }
 
-        rc = ngx_ratelimit_redis_reader_next(conn->reader, &conn->reply,
-                                         ngx_ratelimit_redis_form(call->kind));
+        call = (ngx_ratelimit_redis_call_t *) head;
+
+        rc = ngx_ratelimit_redis_reader_next(node->reader, &node->reply,
+                                  ngx_ratelimit_redis_reply_form(call->kind));
 
         if (rc == NGX_AGAIN) {
 
             /* a map that takes long to come is no silence */
 
-            if (call->kind == NGX_RATELIMIT_REDIS_SLOTS && conn->reply.bytes) {
-                call->since_ms = ngx_current_msec;
-                call->partly = 1;
+            if (call->kind == NGX_RATELIMIT_REDIS_SLOTS && node->reply.bytes) {
+                head->since_ms = ngx_current_msec;
             }
 
             return NULL;
@@ -65,7 +95,7 @@ ngx_ratelimit_redis_conn_feed(ngx_ratelimit_redis_conn_t *conn, u_char *data,
             return "a broken or too large reply";
         }
 
-        ngx_ratelimit_redis_reply(conn, call);
+        ngx_ratelimit_redis_reply(node, call);
 
     } while (conn->connection);
 
@@ -73,25 +103,8 @@ ngx_ratelimit_redis_conn_feed(ngx_ratelimit_redis_conn_t *conn, u_char *data,
 }
 
 
-/* The call that the next reply is for: it must be written whole. */
-
-static ngx_ratelimit_redis_call_t *
-ngx_ratelimit_redis_conn_head(ngx_ratelimit_redis_conn_t *conn)
-{
-    ngx_queue_t  *q;
-
-    q = ngx_queue_head(&conn->calls);
-
-    if (q == ngx_queue_sentinel(&conn->calls) || q == conn->next) {
-        return NULL;
-    }
-
-    return ngx_queue_data(q, ngx_ratelimit_redis_call_t, queue);
-}
-
-
 static ngx_ratelimit_redis_form_e
-ngx_ratelimit_redis_form(ngx_ratelimit_redis_kind_e kind)
+ngx_ratelimit_redis_reply_form(ngx_ratelimit_redis_kind_e kind)
 {
     switch (kind) {
 
@@ -110,146 +123,163 @@ ngx_ratelimit_redis_form(ngx_ratelimit_redis_kind_e kind)
 
 
 static void
-ngx_ratelimit_redis_reply(ngx_ratelimit_redis_conn_t *conn,
+ngx_ratelimit_redis_reply(ngx_ratelimit_redis_node_t *node,
     ngx_ratelimit_redis_call_t *call)
 {
-    ngx_uint_t  current;
+    ngx_uint_t                  current;
+    ngx_ratelimit_redis_kind_e  kind;
 
-    ngx_ratelimit_redis_conn_remove(call);
-    ngx_ratelimit_redis_breaker_heard(conn,
-                                   ngx_ratelimit_redis_reply_good(conn, call));
+    ngx_ratelimit_redis_call_remove(call);
+    ngx_ratelimit_redis_breaker_heard(node,
+                                   ngx_ratelimit_redis_reply_good(node, call));
 
-    if (call->kind == NGX_RATELIMIT_REDIS_EVAL) {
-        ngx_ratelimit_redis_reply_eval(conn, call);
-        return;
+    if (call->kind <= NGX_RATELIMIT_REDIS_PROBE) {
+        ngx_ratelimit_redis_reply_eval(node, call);
+
+    } else if (call->kind == NGX_RATELIMIT_REDIS_CONTROL) {
+        ngx_ratelimit_redis_reply_control(node, call);
+
+    } else if (call->kind == NGX_RATELIMIT_REDIS_LISTEN) {
+        ngx_ratelimit_redis_control_heard(node, call);
+
+    } else {
+        kind = call->kind;
+        current = (call == node->client->topology.question);
+        ngx_ratelimit_redis_call_free(call);
+        ngx_ratelimit_redis_reply_command(node, kind, current);
     }
+}
 
-    current = (call == conn->client->refresh);
 
-    switch (call->kind) {
-
-    case NGX_RATELIMIT_REDIS_CONTROL:
-        ngx_ratelimit_redis_reply_control(conn, call);
-        return;
-
-    case NGX_RATELIMIT_REDIS_LISTEN:
-        ngx_ratelimit_redis_control_heard(conn, call);
-        return;
+static void
+ngx_ratelimit_redis_reply_command(ngx_ratelimit_redis_node_t *node,
+    ngx_ratelimit_redis_kind_e kind, ngx_uint_t current)
+{
+    switch (kind) {
 
     case NGX_RATELIMIT_REDIS_AUTH:
-        ngx_ratelimit_redis_call_free(call);
-        ngx_ratelimit_redis_reply_setup(conn, "AUTH");
+        ngx_ratelimit_redis_reply_setup(node, "AUTH");
         return;
 
     case NGX_RATELIMIT_REDIS_REAUTH:
-        ngx_ratelimit_redis_call_free(call);
 
         /* where it is refused the connection stays who it was */
 
-        if (conn->reply.type == REDIS_REPLY_ERROR) {
-            ngx_ratelimit_redis_log_reply(conn, "AUTH");
+        if (node->reply.type == REDIS_REPLY_ERROR) {
+            ngx_ratelimit_redis_node_log_reply(node, "AUTH");
         }
 
         return;
 
-    case NGX_RATELIMIT_REDIS_ASKING:
-    case NGX_RATELIMIT_REDIS_SETNAME:
-        ngx_ratelimit_redis_call_free(call);
-        return;
-
     case NGX_RATELIMIT_REDIS_SELECT:
-        ngx_ratelimit_redis_call_free(call);
-        ngx_ratelimit_redis_reply_setup(conn, "SELECT");
+        ngx_ratelimit_redis_reply_setup(node, "SELECT");
         return;
 
     case NGX_RATELIMIT_REDIS_LOAD:
-        ngx_ratelimit_redis_call_free(call);
-        ngx_ratelimit_redis_reply_load(conn);
+        node->loading = 0;
+
+        if (node->reply.type == REDIS_REPLY_ERROR) {
+            ngx_ratelimit_redis_node_log_reply(node, "SCRIPT LOAD");
+
+        } else {
+            node->conn.good = 1;
+        }
+
         return;
 
-    default: /* NGX_RATELIMIT_REDIS_SLOTS, NGX_RATELIMIT_REDIS_MASTER */
-        ngx_ratelimit_redis_call_free(call);
-        ngx_ratelimit_redis_topology_reply(conn, current);
-        ngx_ratelimit_redis_ranges_free(&conn->reply);
-        ngx_ratelimit_redis_texts_free(&conn->reply);
+    case NGX_RATELIMIT_REDIS_SLOTS:
+    case NGX_RATELIMIT_REDIS_MASTER:
+        ngx_ratelimit_redis_topology_reply(node, current);
+        ngx_ratelimit_redis_ranges_free(&node->reply);
+        ngx_ratelimit_redis_texts_free(&node->reply);
+        ngx_ratelimit_redis_unmapped_route(node->client);
+        return;
+
+    default: /* ASKING, SETNAME: whatever was answered */
         return;
     }
 }
 
 
-/* Whether the node does what it is told: not all that it answers shows it. */
+void
+ngx_ratelimit_redis_reply_setup(ngx_ratelimit_redis_node_t *node,
+    const char *command)
+{
+    ngx_str_t  word;
+    u_char     reason[sizeof("SUBSCRIBE answered ")
+                      + NGX_RATELIMIT_REDIS_MAX_WORD];
+
+    if (node->reply.type != REDIS_REPLY_ERROR) {
+        return;
+    }
+
+    word = ngx_ratelimit_redis_error_word(&node->reply);
+    *ngx_snprintf(reason, sizeof(reason) - 1, "%s answered %V", command,
+                  &word) = 0;
+
+    ngx_ratelimit_redis_conn_break(&node->conn, 0, (char *) reason);
+}
+
+
+/* Whether the reply shows that the node does its work. */
 
 static ngx_uint_t
-ngx_ratelimit_redis_reply_good(const ngx_ratelimit_redis_conn_t *conn,
+ngx_ratelimit_redis_reply_good(const ngx_ratelimit_redis_node_t *node,
     const ngx_ratelimit_redis_call_t *call)
 {
-    return (call->kind == NGX_RATELIMIT_REDIS_EVAL
-            && conn->reply.type == REDIS_REPLY_ARRAY)
+    return (call->kind <= NGX_RATELIMIT_REDIS_PROBE
+            && node->reply.type == REDIS_REPLY_ARRAY)
            || (call->kind == NGX_RATELIMIT_REDIS_LOAD
-               && conn->reply.type != REDIS_REPLY_ERROR);
+               && node->reply.type != REDIS_REPLY_ERROR);
 }
 
 
 static void
-ngx_ratelimit_redis_reply_load(ngx_ratelimit_redis_conn_t *conn)
-{
-    conn->loading = 0;
-
-    if (conn->reply.type == REDIS_REPLY_ERROR) {
-        ngx_ratelimit_redis_log_reply(conn, "SCRIPT LOAD");
-        return;
-    }
-
-    conn->good = 1;
-}
-
-
-static void
-ngx_ratelimit_redis_reply_eval(ngx_ratelimit_redis_conn_t *conn,
+ngx_ratelimit_redis_reply_eval(ngx_ratelimit_redis_node_t *node,
     ngx_ratelimit_redis_call_t *call)
 {
     ngx_ratelimit_redis_reply_t   *reply;
     ngx_ratelimit_redis_result_t   result;
 
-    reply = &conn->reply;
+    reply = &node->reply;
 
-    if (reply->type == REDIS_REPLY_ARRAY && reply->flat) {
-        ngx_ratelimit_redis_conn_recovered(conn);
-        ngx_ratelimit_redis_breaker_report(call, NGX_RATELIMIT_BREAKER_GOOD,
-                                           NGX_RATELIMIT_REDIS_OK);
-
-        ngx_memzero(&result, sizeof(ngx_ratelimit_redis_result_t));
-        result.status = NGX_RATELIMIT_REDIS_OK;
-        result.ran = 1;
-        result.n = reply->n;
-        result.values = reply->values;
-
-        ngx_ratelimit_redis_call_finish(call, &result);
+    if (reply->type != REDIS_REPLY_ARRAY || !reply->flat) {
+        ngx_ratelimit_redis_reply_failed(node, call);
         return;
     }
 
-    ngx_ratelimit_redis_reply_failed(conn, call);
+    ngx_ratelimit_redis_conn_recovered(&node->conn);
+    ngx_ratelimit_redis_breaker_report(call, NGX_RATELIMIT_BREAKER_GOOD,
+                                       NGX_RATELIMIT_REDIS_OK);
+
+    ngx_memzero(&result, sizeof(ngx_ratelimit_redis_result_t));
+    result.status = NGX_RATELIMIT_REDIS_OK;
+    result.ran = 1;
+    result.n = reply->n;
+    result.values = reply->values;
+
+    ngx_ratelimit_redis_call_finish(call, &result);
 }
 
 
 static void
-ngx_ratelimit_redis_reply_control(ngx_ratelimit_redis_conn_t *conn,
+ngx_ratelimit_redis_reply_control(ngx_ratelimit_redis_node_t *node,
     ngx_ratelimit_redis_call_t *call)
 {
     ngx_ratelimit_redis_reply_t   *reply;
     ngx_ratelimit_redis_result_t   result;
 
-    reply = &conn->reply;
+    reply = &node->reply;
 
     if (reply->type == REDIS_REPLY_ERROR
         || (reply->type == REDIS_REPLY_ARRAY && !reply->flat))
     {
-        ngx_ratelimit_redis_reply_failed(conn, call);
+        ngx_ratelimit_redis_reply_failed(node, call);
         ngx_ratelimit_redis_texts_free(reply);
         return;
     }
 
-    ngx_ratelimit_redis_conn_recovered(conn);
+    ngx_ratelimit_redis_conn_recovered(&node->conn);
 
     ngx_memzero(&result, sizeof(ngx_ratelimit_redis_result_t));
     result.status = NGX_RATELIMIT_REDIS_OK;
@@ -258,7 +288,6 @@ ngx_ratelimit_redis_reply_control(ngx_ratelimit_redis_conn_t *conn,
     result.texts = reply->texts;
 
     ngx_ratelimit_redis_call_finish(call, &result);
-
     ngx_ratelimit_redis_texts_free(reply);
 }
 
@@ -266,10 +295,10 @@ ngx_ratelimit_redis_reply_control(ngx_ratelimit_redis_conn_t *conn,
 /* An error, or what is no answer to that call. */
 
 static void
-ngx_ratelimit_redis_reply_failed(ngx_ratelimit_redis_conn_t *conn,
+ngx_ratelimit_redis_reply_failed(ngx_ratelimit_redis_node_t *node,
     ngx_ratelimit_redis_call_t *call)
 {
-    if (conn->reply.type != REDIS_REPLY_ERROR) {
+    if (node->reply.type != REDIS_REPLY_ERROR) {
 
         /*
          * Not the script's: calls and replies are out of step, and no later
@@ -277,9 +306,242 @@ ngx_ratelimit_redis_reply_failed(ngx_ratelimit_redis_conn_t *conn,
          */
 
         ngx_ratelimit_redis_call_fail(call, NGX_RATELIMIT_REDIS_PROTOCOL);
-        ngx_ratelimit_redis_conn_break(conn, 0, "a reply of another call");
+        ngx_ratelimit_redis_conn_break(&node->conn, 0,
+                                       "a reply of another call");
         return;
     }
 
-    ngx_ratelimit_redis_error(conn, call);
+    ngx_ratelimit_redis_error(node, call);
+}
+
+
+/* An error fails the call, or has it sent once more. */
+
+static void
+ngx_ratelimit_redis_error(ngx_ratelimit_redis_node_t *node,
+    ngx_ratelimit_redis_call_t *call)
+{
+    ngx_str_t                      word;
+    ngx_uint_t                     ran;
+    ngx_ratelimit_redis_status_e   status;
+    ngx_ratelimit_redis_client_t  *client;
+
+    client = node->client;
+
+    word = ngx_ratelimit_redis_error_word(&node->reply);
+    status = ngx_ratelimit_redis_error_status(&word, &ran);
+
+    node->reply.error = status;
+    call->request.written = ran;
+
+    if (!ngx_ratelimit_redis_call_quiet(call)) {
+        ngx_ratelimit_redis_count(client->redis->shared->replies[status]);
+    }
+
+    switch (status) {
+
+    case NGX_RATELIMIT_REDIS_MOVED:
+    case NGX_RATELIMIT_REDIS_ASK:
+        ngx_ratelimit_redis_error_redirect(node, call);
+        return;
+
+    case NGX_RATELIMIT_REDIS_TRYAGAIN:
+        ngx_ratelimit_redis_error_tryagain(node, call);
+        return;
+
+    case NGX_RATELIMIT_REDIS_NOSCRIPT:
+        ngx_ratelimit_redis_error_noscript(node, call);
+        return;
+
+    case NGX_RATELIMIT_REDIS_CLUSTERDOWN:
+
+        /* the slot may have another owner, or soon get one */
+
+        ngx_ratelimit_redis_refresh(client);
+        ngx_ratelimit_redis_error_refused(node, call);
+        return;
+
+    case NGX_RATELIMIT_REDIS_MASTERDOWN:
+    case NGX_RATELIMIT_REDIS_READONLY:
+        ngx_ratelimit_redis_refresh(client);
+        ngx_ratelimit_redis_error_refused(node, call);
+        ngx_ratelimit_redis_error_replica(node);
+        return;
+
+    case NGX_RATELIMIT_REDIS_NOAUTH:
+
+        /* a new connection authenticates anew */
+
+        ngx_ratelimit_redis_error_refused(node, call);
+        ngx_ratelimit_redis_conn_break(&node->conn, 0,
+                                       "a check answered NOAUTH");
+        return;
+
+    case NGX_RATELIMIT_REDIS_WRONGTYPE:
+
+        /* something else stands under that key: the node is well */
+
+        ngx_ratelimit_redis_breaker_neutral(call);
+        ngx_ratelimit_redis_error_refused(node, call);
+        return;
+
+    default:
+        ngx_ratelimit_redis_error_refused(node, call);
+    }
+}
+
+
+/* Fails the call and leaves the connection. */
+
+static void
+ngx_ratelimit_redis_error_refused(ngx_ratelimit_redis_node_t *node,
+    ngx_ratelimit_redis_call_t *call)
+{
+    if (!ngx_ratelimit_redis_call_quiet(call)) {
+        ngx_ratelimit_redis_node_log_reply(node, "a check");
+    }
+
+    ngx_ratelimit_redis_breaker_report(call, NGX_RATELIMIT_BREAKER_FAILED,
+                                       node->reply.error);
+    ngx_ratelimit_redis_error_end(node, call);
+}
+
+
+/*
+ * Alone for what would be healed, but that the deadline passed: nobody waits
+ * for it, or its maker makes another.
+ */
+
+static void
+ngx_ratelimit_redis_error_end(ngx_ratelimit_redis_node_t *node,
+    ngx_ratelimit_redis_call_t *call)
+{
+    ngx_ratelimit_redis_result_t  result;
+
+    ngx_memzero(&result, sizeof(ngx_ratelimit_redis_result_t));
+    result.status = node->reply.error;
+    result.ran = call->request.written;
+
+    ngx_ratelimit_redis_call_finish(call, &result);
+}
+
+
+/*
+ * Without a map it is the host's name that has to lead elsewhere, or another of
+ * its addresses: a new connection finds out, but not each call makes one.
+ */
+
+static void
+ngx_ratelimit_redis_error_replica(ngx_ratelimit_redis_node_t *node)
+{
+    if (node->client->topology.slots == NULL
+        && node->conn.host.naddrs != 1
+        && ngx_current_msec - node->conn.up_ms >= NGX_RATELIMIT_REDIS_STAY_MS)
+    {
+        ngx_ratelimit_redis_conn_break(&node->conn, 0,
+                                       "it is not the primary");
+    }
+}
+
+
+/*
+ * The script goes to the queue's end and the call behind it, as do all calls
+ * that were sent before the first NOSCRIPT came.
+ */
+
+static void
+ngx_ratelimit_redis_error_noscript(ngx_ratelimit_redis_node_t *node,
+    ngx_ratelimit_redis_call_t *call)
+{
+    if (!call->reloaded && !node->loading) {
+        ngx_ratelimit_redis_session_load(node);
+    }
+
+    if (call->reloaded || !node->loading) {
+        ngx_ratelimit_redis_error_refused(node, call);
+        return;
+    }
+
+    if (call->life != NGX_RATELIMIT_REDIS_WAITED) {
+        ngx_ratelimit_redis_error_end(node, call);
+        return;
+    }
+
+    call->reloaded = 1;
+    ngx_ratelimit_redis_call_queue(call, node);
+}
+
+
+/* MOVED and ASK: another node has the slot, or has it soon. */
+
+static void
+ngx_ratelimit_redis_error_redirect(ngx_ratelimit_redis_node_t *node,
+    ngx_ratelimit_redis_call_t *call)
+{
+    ngx_uint_t                     slot, moved;
+    ngx_ratelimit_redis_node_t    *to;
+    ngx_ratelimit_redis_client_t  *client;
+
+    ngx_ratelimit_redis_breaker_neutral(call);
+
+    client = node->client;
+    moved = (node->reply.error == NGX_RATELIMIT_REDIS_MOVED);
+    to = NULL;
+
+    if (client->redis->mode == NGX_RATELIMIT_REDIS_CLUSTER) {
+
+        if (moved) {
+            ngx_ratelimit_redis_refresh(client);
+        }
+
+        to = ngx_ratelimit_redis_redirect(node, &slot);
+    }
+
+    if (to && moved) {
+        ngx_ratelimit_redis_slot_set(client, slot, to);
+        client->topology.moved = 1;
+    }
+
+    if (to == NULL || call->redirects == NGX_RATELIMIT_REDIS_MAX_REDIRECTS) {
+        ngx_ratelimit_redis_error_refused(node, call);
+        return;
+    }
+
+    if (call->life != NGX_RATELIMIT_REDIS_WAITED) {
+        ngx_ratelimit_redis_error_end(node, call);
+        return;
+    }
+
+    call->redirects++;
+    call->asking = !moved;
+    call->reloaded = 0;
+
+    ngx_ratelimit_redis_call_send(call, to);
+}
+
+
+/*
+ * A slot is half moved: asking again at once would only spin. From now on the
+ * call waits for the slot, so no breaker counts it. Its redirects begin anew:
+ * the owner may say ASK each time, until the slot has moved.
+ */
+
+static void
+ngx_ratelimit_redis_error_tryagain(ngx_ratelimit_redis_node_t *node,
+    ngx_ratelimit_redis_call_t *call)
+{
+    ngx_ratelimit_redis_breaker_neutral(call);
+
+    if (call->life != NGX_RATELIMIT_REDIS_WAITED) {
+        ngx_ratelimit_redis_error_end(node, call);
+        return;
+    }
+
+    if (call->kind == NGX_RATELIMIT_REDIS_CHECK) {
+        call->kind = NGX_RATELIMIT_REDIS_UNASKED;
+    }
+
+    call->asking = 0;
+    call->redirects = 0;
+    ngx_ratelimit_redis_again(call);
 }

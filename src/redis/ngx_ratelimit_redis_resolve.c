@@ -1,14 +1,15 @@
 /*
- * Where a connection's host is. A host that is an address says so itself; of a
- * name of the configuration the addresses may be known; of any other name
- * nginx's resolver is asked at each attempt to connect, and answers at once
- * what it has learned lately.
+ * Where a connection's host is. A host may be an address. A name of the
+ * configuration may have known addresses. For any other name the worker asks
+ * nginx's resolver at each attempt to connect, which answers at once if it has
+ * asked lately.
  *
  * Several addresses are tried one after the other, in an order of their own:
  * name servers change theirs with every answer.
  */
 
-#include "ngx_ratelimit_redis_int.h"
+#include "ngx_ratelimit_redis_conn.h"
+#include "ngx_ratelimit_redis_resolve.h"
 
 
 static void ngx_ratelimit_redis_resolve_handler(ngx_resolver_ctx_t *ctx);
@@ -64,7 +65,7 @@ ngx_ratelimit_redis_resolve(ngx_ratelimit_redis_conn_t *conn)
     ngx_resolver_ctx_t     *ctx;
     ngx_ratelimit_redis_t  *redis;
 
-    redis = conn->client->redis;
+    redis = conn->net->redis;
 
     if (redis->resolver == NULL) {
         ngx_ratelimit_redis_conn_resolved(conn,

@@ -1,10 +1,11 @@
 /*
- * What the workers of one node share of a block, in memory of its own: nginx
- * gives it to each new cycle. Its name is made of all that it depends on, the
- * layout included, so that memory under that name is always usable as it is.
+ * Memory that the workers of one gateway share for a block. nginx gives it to
+ * each new cycle. Its name is made of all that it depends on, the layout
+ * included, so that memory under that name is always usable as it is.
  */
 
-#include "ngx_ratelimit_redis_int.h"
+#include "ngx_ratelimit_hash.h"
+#include "ngx_ratelimit_redis_shared.h"
 
 #include <openssl/rand.h>
 
@@ -15,31 +16,31 @@
 #define NGX_RATELIMIT_REDIS_SHARED_SPARE   8
 
 /*
- * Workers that use a place say so each second (see conns_keep), so one that
- * nobody has used for so long is of a Redis node that is gone.
+ * Workers that use a place say so each second, so one that was not used for so
+ * long belongs to a Redis node that is gone.
  */
-#define NGX_RATELIMIT_REDIS_SHARD_UNUSED_MS  60000
+#define NGX_RATELIMIT_REDIS_PLACE_UNUSED_MS  60000
 
 /* other workers may take a place first */
-#define NGX_RATELIMIT_REDIS_SHARD_TRIES      8
+#define NGX_RATELIMIT_REDIS_PLACE_TRIES      8
 
 /* while a breaker is open, the log repeats errors so often */
 #define NGX_RATELIMIT_REDIS_REMIND_MS        10000
 
 /* "~" and an id in hex */
-#define NGX_RATELIMIT_REDIS_SHARD_ID       17
+#define NGX_RATELIMIT_REDIS_PLACE_ID       17
 
 static uint32_t ngx_ratelimit_redis_shared_hash(
     const ngx_ratelimit_redis_t *redis);
 static ngx_int_t ngx_ratelimit_redis_shared_init(ngx_shm_zone_t *shm_zone,
     void *data);
-static ngx_ratelimit_redis_shard_t *ngx_ratelimit_redis_shard_find(
+static ngx_ratelimit_redis_place_t *ngx_ratelimit_redis_place_find(
     ngx_ratelimit_redis_shared_t *shared, uint64_t id, uint64_t from);
-static ngx_uint_t ngx_ratelimit_redis_shard_unused(
-    ngx_ratelimit_redis_shard_t *shard);
-static ngx_uint_t ngx_ratelimit_redis_shard_claim(
-    ngx_ratelimit_redis_shard_t *shard, uint64_t id);
-static void ngx_ratelimit_redis_shard_name(ngx_ratelimit_redis_shard_t *shard,
+static ngx_uint_t ngx_ratelimit_redis_place_unused(
+    ngx_ratelimit_redis_place_t *place);
+static ngx_uint_t ngx_ratelimit_redis_place_claim(
+    ngx_ratelimit_redis_place_t *place, uint64_t id);
+static void ngx_ratelimit_redis_place_name(ngx_ratelimit_redis_place_t *place,
     uint64_t id, const ngx_str_t *name);
 
 
@@ -80,7 +81,10 @@ ngx_ratelimit_redis_share(ngx_conf_t *cf, ngx_ratelimit_redis_t *redis,
 }
 
 
-/* Of the mode and the hosts: others have other shards, another map. */
+/*
+ * A hash of the mode and the hosts: with others there are other places, and
+ * another map.
+ */
 
 static uint32_t
 ngx_ratelimit_redis_shared_hash(const ngx_ratelimit_redis_t *redis)
@@ -135,10 +139,10 @@ ngx_ratelimit_redis_shared_init(ngx_shm_zone_t *shm_zone, void *data)
     }
 
     ngx_memzero(redis->shared,
-                offsetof(ngx_ratelimit_redis_shared_t, board.words));
+                offsetof(ngx_ratelimit_redis_shared_t, map.words));
 
     do {
-        if (RAND_bytes((u_char *) &redis->shared->node, sizeof(uint64_t))
+        if (RAND_bytes((u_char *) &redis->shared->gateway, sizeof(uint64_t))
             != 1)
         {
             ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
@@ -147,7 +151,7 @@ ngx_ratelimit_redis_shared_init(ngx_shm_zone_t *shm_zone, void *data)
             return NGX_ERROR;
         }
 
-    } while (redis->shared->node == 0);
+    } while (redis->shared->gateway == 0);
 
     return NGX_OK;
 }
@@ -158,14 +162,14 @@ ngx_ratelimit_redis_shared_init(ngx_shm_zone_t *shm_zone, void *data)
  * gets a gap: the place of a name is found before the first free one.
  */
 
-ngx_ratelimit_redis_shard_t *
-ngx_ratelimit_redis_shard(ngx_ratelimit_redis_shared_t *shared,
+ngx_ratelimit_redis_place_t *
+ngx_ratelimit_redis_place(ngx_ratelimit_redis_shared_t *shared,
     const ngx_str_t *name)
 {
     uint64_t                      id;
     ngx_uint_t                    i;
     ngx_ratelimit_id_t            hash;
-    ngx_ratelimit_redis_shard_t  *shard;
+    ngx_ratelimit_redis_place_t  *place;
     static const u_char           key[NGX_RATELIMIT_SIPHASH_KEY_BYTES];
 
     /* the operator names the hosts: nobody has to be kept from guessing */
@@ -173,17 +177,17 @@ ngx_ratelimit_redis_shard(ngx_ratelimit_redis_shared_t *shared,
     hash = ngx_ratelimit_siphash(key, name->data, name->len, 1, 3);
     id = hash.lo ? hash.lo : 1;
 
-    for (i = 0; i < NGX_RATELIMIT_REDIS_SHARD_TRIES; i++) {
-        shard = ngx_ratelimit_redis_shard_find(shared, id, hash.hi);
+    for (i = 0; i < NGX_RATELIMIT_REDIS_PLACE_TRIES; i++) {
+        place = ngx_ratelimit_redis_place_find(shared, id, hash.hi);
 
-        if (shard == NULL) {
+        if (place == NULL) {
             return NULL;
         }
 
-        if (ngx_ratelimit_redis_shard_claim(shard, id)) {
-            atomic_store(&shard->used_ms, ngx_current_msec);
-            ngx_ratelimit_redis_shard_name(shard, id, name);
-            return shard;
+        if (ngx_ratelimit_redis_place_claim(place, id)) {
+            atomic_store(&place->used_ms, ngx_current_msec);
+            ngx_ratelimit_redis_place_name(place, id, name);
+            return place;
         }
     }
 
@@ -193,28 +197,28 @@ ngx_ratelimit_redis_shard(ngx_ratelimit_redis_shared_t *shared,
 
 /* The place of that id, else the first one that can be had; NULL: none. */
 
-static ngx_ratelimit_redis_shard_t *
-ngx_ratelimit_redis_shard_find(ngx_ratelimit_redis_shared_t *shared,
+static ngx_ratelimit_redis_place_t *
+ngx_ratelimit_redis_place_find(ngx_ratelimit_redis_shared_t *shared,
     uint64_t id, uint64_t from)
 {
     uint64_t                      found;
     ngx_uint_t                    i;
-    ngx_ratelimit_redis_shard_t  *shard, *first;
+    ngx_ratelimit_redis_place_t  *place, *first;
 
     first = NULL;
 
-    for (i = 0; i < NGX_RATELIMIT_REDIS_MAX_SHARDS; i++) {
-        shard = &shared->shards[(from + i) % NGX_RATELIMIT_REDIS_MAX_SHARDS];
-        found = atomic_load(&shard->id);
+    for (i = 0; i < NGX_RATELIMIT_REDIS_PLACES; i++) {
+        place = &shared->places[(from + i) % NGX_RATELIMIT_REDIS_PLACES];
+        found = atomic_load(&place->id);
 
         if (found == id) {
-            return shard;
+            return place;
         }
 
         if (first == NULL
-            && (found == 0 || ngx_ratelimit_redis_shard_unused(shard)))
+            && (found == 0 || ngx_ratelimit_redis_place_unused(place)))
         {
-            first = shard;
+            first = place;
         }
 
         if (found == 0) {
@@ -229,10 +233,10 @@ ngx_ratelimit_redis_shard_find(ngx_ratelimit_redis_shared_t *shared,
 /* Other workers' time may be a moment ahead. */
 
 static ngx_uint_t
-ngx_ratelimit_redis_shard_unused(ngx_ratelimit_redis_shard_t *shard)
+ngx_ratelimit_redis_place_unused(ngx_ratelimit_redis_place_t *place)
 {
-    return (int64_t) (ngx_current_msec - atomic_load(&shard->used_ms))
-           >= NGX_RATELIMIT_REDIS_SHARD_UNUSED_MS;
+    return (int64_t) (ngx_current_msec - atomic_load(&place->used_ms))
+           >= NGX_RATELIMIT_REDIS_PLACE_UNUSED_MS;
 }
 
 
@@ -243,29 +247,29 @@ ngx_ratelimit_redis_shard_unused(ngx_ratelimit_redis_shard_t *shard)
  */
 
 static ngx_uint_t
-ngx_ratelimit_redis_shard_claim(ngx_ratelimit_redis_shard_t *shard,
+ngx_ratelimit_redis_place_claim(ngx_ratelimit_redis_place_t *place,
     uint64_t id)
 {
     uint64_t  found;
 
-    found = atomic_load(&shard->id);
+    found = atomic_load(&place->id);
 
     if (found == id) {
         return 1;
     }
 
-    if (found && !ngx_ratelimit_redis_shard_unused(shard)) {
+    if (found && !ngx_ratelimit_redis_place_unused(place)) {
         return 0;
     }
 
-    if (!atomic_compare_exchange_strong(&shard->id, &found, id)) {
+    if (!atomic_compare_exchange_strong(&place->id, &found, id)) {
         return found == id;
     }
 
     if (found) {
-        ngx_memzero(&shard->breaker, sizeof(ngx_ratelimit_breaker_t));
-        ngx_memzero(&shard->opens, offsetof(ngx_ratelimit_redis_shard_t, named)
-                                - offsetof(ngx_ratelimit_redis_shard_t, opens));
+        ngx_memzero(&place->breaker, sizeof(ngx_ratelimit_breaker_t));
+        ngx_memzero(&place->opens, offsetof(ngx_ratelimit_redis_place_t, named)
+                                - offsetof(ngx_ratelimit_redis_place_t, opens));
     }
 
     return 1;
@@ -273,64 +277,45 @@ ngx_ratelimit_redis_shard_claim(ngx_ratelimit_redis_shard_t *shard,
 
 
 ngx_uint_t
-ngx_ratelimit_redis_error_due(ngx_ratelimit_redis_conn_t *conn,
+ngx_ratelimit_redis_error_due(ngx_ratelimit_redis_place_t *place,
     ngx_ratelimit_redis_line_e line, char note[NGX_RATELIMIT_LOG_NOTE])
 {
-    uint64_t                      interval_ms;
-    ngx_ratelimit_redis_shard_t  *shard;
+    uint64_t  interval_ms;
 
-    shard = conn->shard;
-
-    if (shard == NULL) {
-        return ngx_ratelimit_log_due(&conn->errors, ngx_current_msec,
-                                     NGX_RATELIMIT_LOG_MS, note);
-    }
-
-    interval_ms = (ngx_ratelimit_breaker_state(&shard->breaker)
+    interval_ms = (ngx_ratelimit_breaker_state(&place->breaker)
                    == NGX_RATELIMIT_BREAKER_OPEN)
                   ? NGX_RATELIMIT_REDIS_REMIND_MS : NGX_RATELIMIT_LOG_MS;
 
-    return ngx_ratelimit_log_due(&shard->errors[line], ngx_current_msec,
+    return ngx_ratelimit_log_due(&place->errors[line], ngx_current_msec,
                                  interval_ms, note);
-}
-
-
-ngx_uint_t
-ngx_ratelimit_redis_notice_due(ngx_ratelimit_redis_conn_t *conn,
-    char note[NGX_RATELIMIT_LOG_NOTE])
-{
-    return ngx_ratelimit_log_due(conn->shard ? &conn->shard->notices
-                                             : &conn->notices,
-                                 ngx_current_msec, NGX_RATELIMIT_LOG_MS,
-                                 note);
 }
 
 
 /* A worker that finds no name of that id writes it: all write the same. */
 
 static void
-ngx_ratelimit_redis_shard_name(ngx_ratelimit_redis_shard_t *shard,
+ngx_ratelimit_redis_place_name(ngx_ratelimit_redis_place_t *place,
     uint64_t id, const ngx_str_t *name)
 {
     size_t  len;
 
-    if (atomic_load(&shard->named) == id) {
+    if (atomic_load(&place->named) == id) {
         return;
     }
 
-    len = ngx_min(name->len, NGX_RATELIMIT_REDIS_SHARD_NAME);
-    shard->name_len = len;
+    len = ngx_min(name->len, NGX_RATELIMIT_REDIS_PLACE_NAME);
+    place->name_len = len;
 
     if (name->len > len) {
 
         /* the id in the place of the rest: no two are shown alike */
 
-        len -= NGX_RATELIMIT_REDIS_SHARD_ID;
-        (void) ngx_sprintf(shard->name + len, "~%016xL", id);
+        len -= NGX_RATELIMIT_REDIS_PLACE_ID;
+        (void) ngx_sprintf(place->name + len, "~%016xL", id);
     }
 
-    ngx_memcpy(shard->name, name->data, len);
-    atomic_store(&shard->named, id);
+    ngx_memcpy(place->name, name->data, len);
+    atomic_store(&place->named, id);
 }
 
 
@@ -353,5 +338,28 @@ ngx_ratelimit_redis_stat(const ngx_ratelimit_redis_t *redis,
     stat->handshakes = atomic_load(&shared->handshakes);
     stat->resumed = atomic_load(&shared->resumed);
     stat->opened = atomic_load(&shared->opened);
-    stat->nodes = ngx_ratelimit_redis_nodes(redis);
+    stat->gateways = ngx_ratelimit_redis_gateways(redis);
+}
+
+
+ngx_uint_t
+ngx_ratelimit_redis_gateways(const ngx_ratelimit_redis_t *redis)
+{
+    uint64_t  gateways;
+
+    gateways = atomic_load_explicit(&redis->shared->gateways,
+                                    memory_order_relaxed);
+
+    return gateways ? (ngx_uint_t) gateways : 1;
+}
+
+
+ngx_uint_t
+ngx_ratelimit_redis_fleet(const ngx_ratelimit_redis_t *redis)
+{
+    uint64_t  fleet;
+
+    fleet = atomic_load_explicit(&redis->shared->fleet, memory_order_relaxed);
+
+    return fleet ? (ngx_uint_t) fleet : 1;
 }

@@ -7,7 +7,9 @@
  * wants TLS: nginx's functions are weak symbols here.
  */
 
-#include "ngx_ratelimit_redis_int.h"
+#include "ngx_ratelimit_redis_conn.h"
+#include "ngx_ratelimit_redis_shared.h"
+#include "ngx_ratelimit_redis_tls.h"
 
 #include <openssl/x509v3.h>
 
@@ -178,7 +180,7 @@ ngx_ratelimit_redis_tls_open(ngx_ratelimit_redis_conn_t *conn)
         return NGX_ERROR;
     }
 
-    if (ngx_ssl_create_connection(conn->client->redis->tls.ssl, c,
+    if (ngx_ssl_create_connection(conn->net->redis->tls.ssl, c,
                                   NGX_SSL_CLIENT)
         != NGX_OK)
     {
@@ -225,8 +227,8 @@ ngx_ratelimit_redis_tls_forget(ngx_ratelimit_redis_conn_t *conn)
 
 
 /*
- * What the certificate must be for: "tls_name", else the host. An address has
- * no SNI.
+ * Sets the name that the certificate must have: "tls_name", else the host. An
+ * address has no SNI.
  */
 
 static ngx_int_t
@@ -236,7 +238,7 @@ ngx_ratelimit_redis_tls_name(ngx_ratelimit_redis_conn_t *conn, SSL *ssl)
     ngx_str_t         *host;
     X509_VERIFY_PARAM  *param;
 
-    host = conn->client->redis->tls.name.len ? &conn->client->redis->tls.name
+    host = conn->net->redis->tls.name.len ? &conn->net->redis->tls.name
                                              : &conn->host.host;
 
     (void) ngx_cpystrn((u_char *) name, host->data,
@@ -285,10 +287,10 @@ ngx_ratelimit_redis_tls_handler(ngx_connection_t *c)
         return;
     }
 
-    ngx_ratelimit_redis_count(conn->client->redis->shared->handshakes);
+    ngx_ratelimit_redis_count(conn->net->redis->shared->handshakes);
 
     if (SSL_session_reused(c->ssl->connection)) {
-        ngx_ratelimit_redis_count(conn->client->redis->shared->resumed);
+        ngx_ratelimit_redis_count(conn->net->redis->shared->resumed);
     }
 
     ngx_ratelimit_redis_conn_shook(conn, NULL);
@@ -352,8 +354,8 @@ ngx_ratelimit_redis_tls_info(const SSL *ssl, int where, int value)
 
 
 /*
- * Where the goodbye does not fit the socket none is said: what waits for it
- * would outlive the connection.
+ * If the goodbye does not fit the socket, none is sent: waiting for it would
+ * outlive the connection.
  */
 
 void

@@ -1,15 +1,16 @@
 /*
- * Who asks for a new map, and when. The map stands in the memory that the
- * workers of the node share, and so does the right to ask for another: one
- * worker asks, all take what it was told. So a node asks once a second at most,
- * whatever happens; before there is any map, once in 100 ms.
+ * Which worker asks for a new map, when, and whom. The map stands in the memory
+ * that the workers of the gateway share, and so does the right to ask for
+ * another: one worker asks, all take what it was answered. So a gateway asks
+ * once a second at most, whatever happens; before there is any map, once in 100
+ * ms.
  *
- * A worker that wants a map (wanted) looks at that memory every 100 ms until a
- * question that was asked later has been answered. What a Sentinel knows is
- * asked for all the time.
+ * A worker that wants a map looks at that memory every 100 ms until a question
+ * that was asked later has been answered. Sentinels are asked all the time.
  */
 
-#include "ngx_ratelimit_redis_int.h"
+#include "ngx_ratelimit_redis_client.h"
+#include "ngx_ratelimit_redis_topology.h"
 
 /* after nginx's headers, which say what libc offers */
 #include <hiredis/hiredis.h>
@@ -17,7 +18,7 @@
 #define NGX_RATELIMIT_REDIS_REFRESH_MS  1000
 #define NGX_RATELIMIT_REDIS_FIRST_MS    100   /* while there is no map */
 #define NGX_RATELIMIT_REDIS_NEXT_MS     10    /* and a call waits for it, or
-                                                 who was asked is gone */
+                                                 the node asked is gone */
 #define NGX_RATELIMIT_REDIS_LOOK_MS     100
 #define NGX_RATELIMIT_REDIS_KEEP_MS     50    /* while an answer comes */
 
@@ -27,47 +28,54 @@ static void ngx_ratelimit_redis_map_take(
 static void ngx_ratelimit_redis_map_publish(
     ngx_ratelimit_redis_client_t *client,
     const ngx_ratelimit_slot_map_t *map, ngx_uint_t current);
-static void ngx_ratelimit_redis_refresh_handler(ngx_event_t *ev);
-static void ngx_ratelimit_redis_news(ngx_ratelimit_redis_client_t *client);
-static void ngx_ratelimit_redis_ask(ngx_ratelimit_redis_client_t *client,
-    ngx_uint_t again);
-static void ngx_ratelimit_redis_question_send(
-    ngx_ratelimit_redis_client_t *client, ngx_ratelimit_redis_conn_t *conn);
-static ngx_uint_t ngx_ratelimit_redis_turn(
+static void ngx_ratelimit_redis_topology_notice(
     ngx_ratelimit_redis_client_t *client);
-static void ngx_ratelimit_redis_due(ngx_ratelimit_redis_client_t *client);
-static void ngx_ratelimit_redis_refresh_timer(
+static void ngx_ratelimit_redis_question(
+    ngx_ratelimit_redis_client_t *client);
+static void ngx_ratelimit_redis_question_send(
+    ngx_ratelimit_redis_client_t *client, ngx_ratelimit_redis_node_t *node);
+static ngx_uint_t ngx_ratelimit_redis_question_arrives(
+    ngx_ratelimit_redis_client_t *client);
+static ngx_ratelimit_redis_node_t *ngx_ratelimit_redis_sentinel_from(
+    ngx_ratelimit_redis_client_t *client, ngx_uint_t next);
+static void ngx_ratelimit_redis_sentinel_refused(
+    ngx_ratelimit_redis_node_t *node);
+static uint64_t ngx_ratelimit_redis_topology_due(
+    ngx_ratelimit_redis_client_t *client);
+static void ngx_ratelimit_redis_topology_timer(
     ngx_ratelimit_redis_client_t *client);
 static ngx_uint_t ngx_ratelimit_redis_asks(
     ngx_ratelimit_redis_client_t *client);
 static ngx_msec_t ngx_ratelimit_redis_interval(
     ngx_ratelimit_redis_client_t *client);
 
-#define ngx_ratelimit_redis_board(client)  (&(client)->redis->shared->board)
+#define ngx_ratelimit_redis_board(client)  (&(client)->redis->shared->map)
 
 
 ngx_int_t
-ngx_ratelimit_redis_topology_start(ngx_ratelimit_redis_client_t *client)
+ngx_ratelimit_redis_topology_start(ngx_ratelimit_redis_client_t *client,
+    ngx_event_handler_pt handler)
 {
-    ngx_event_t  *ev;
+    ngx_ratelimit_redis_topology_t  *t;
 
-    client->slots = ngx_calloc(NGX_RATELIMIT_CLUSTER_SLOTS
-                               * sizeof(ngx_ratelimit_redis_conn_t *),
-                               client->log);
-    if (client->slots == NULL) {
+    t = &client->topology;
+
+    t->slots = ngx_calloc(NGX_RATELIMIT_CLUSTER_SLOTS
+                          * sizeof(ngx_ratelimit_redis_node_t *),
+                          client->log);
+    if (t->slots == NULL) {
         return NGX_ERROR;
     }
 
-    ev = &client->refresh_timer;
-    ev->data = client;
-    ev->log = client->log;
-    ev->handler = ngx_ratelimit_redis_refresh_handler;
-    ev->cancelable = 1;
+    t->timer.data = client;
+    t->timer.log = client->log;
+    t->timer.handler = handler;
+    t->timer.cancelable = 1;
 
     ngx_ratelimit_redis_topology_look(client);
 
-    client->wanted = !client->mapped;
-    ngx_ratelimit_redis_refresh_handler(ev);
+    t->wanted = !t->mapped;
+    ngx_ratelimit_redis_topology_tick(client);
 
     return NGX_OK;
 }
@@ -76,13 +84,13 @@ ngx_ratelimit_redis_topology_start(ngx_ratelimit_redis_client_t *client)
 void
 ngx_ratelimit_redis_topology_stop(ngx_ratelimit_redis_client_t *client)
 {
-    if (client->refresh_timer.timer_set) {
-        ngx_del_timer(&client->refresh_timer);
+    if (client->topology.timer.timer_set) {
+        ngx_del_timer(&client->topology.timer);
     }
 
-    if (client->slots) {
-        ngx_free(client->slots);
-        client->slots = NULL;
+    if (client->topology.slots) {
+        ngx_free(client->topology.slots);
+        client->topology.slots = NULL;
     }
 }
 
@@ -91,7 +99,7 @@ void
 ngx_ratelimit_redis_topology_look(ngx_ratelimit_redis_client_t *client)
 {
     if (ngx_ratelimit_slot_board_head(ngx_ratelimit_redis_board(client))
-        != client->head)
+        != client->topology.head)
     {
         ngx_ratelimit_redis_map_take(client);
     }
@@ -109,13 +117,13 @@ ngx_ratelimit_redis_map_take(ngx_ratelimit_redis_client_t *client)
     }
 
     if (ngx_ratelimit_slot_board_read(ngx_ratelimit_redis_board(client), map,
-                                      &client->head))
+                                      &client->topology.head))
     {
         ngx_ratelimit_redis_map_apply(client, map);
 
-    } else if (client->head) {
+    } else if (client->topology.head) {
 
-        /* whoever wrote it was stopped meanwhile, and went on: once more */
+        /* the worker that wrote it was stopped meanwhile: once more */
 
         ngx_ratelimit_redis_refresh(client);
     }
@@ -128,7 +136,7 @@ void
 ngx_ratelimit_redis_topology_wait(ngx_ratelimit_redis_client_t *client)
 {
     if (!ngx_exiting) {
-        ngx_ratelimit_redis_refresh_timer(client);
+        ngx_ratelimit_redis_topology_timer(client);
     }
 }
 
@@ -136,83 +144,88 @@ ngx_ratelimit_redis_topology_wait(ngx_ratelimit_redis_client_t *client)
 void
 ngx_ratelimit_redis_refresh(ngx_ratelimit_redis_client_t *client)
 {
-    uint64_t    asked;
-    ngx_msec_t  interval;
+    uint64_t                         asked;
+    ngx_ratelimit_redis_topology_t  *t;
 
-    if (client->slots == NULL || ngx_exiting) {
+    t = &client->topology;
+
+    if (t->slots == NULL || ngx_exiting) {
         return;
     }
 
     asked = atomic_load(&ngx_ratelimit_redis_board(client)->asked);
-    interval = ngx_ratelimit_redis_interval(client);
+    t->wanted_ms = ngx_current_msec;
 
-    client->wanted_ms = ngx_current_msec;
-
-    /* the first map: who was asked is gone, so another one is asked soon */
-
-    if (!client->mapped && client->unanswered && client->refresh == NULL
-        && (asked == client->asked_ms || asked == client->turn_ms))
+    if (!t->mapped
+        && t->state != NGX_RATELIMIT_REDIS_ANSWERED
+        && t->question == NULL
+        && asked == t->right_ms)
     {
-        client->turn_ms = asked;
-        client->broke = 1;
-        ngx_ratelimit_redis_refresh_timer(client);
+        t->state = NGX_RATELIMIT_REDIS_ANEW;
+
+    } else if (t->wanted && t->timer.timer_set) {
         return;
+
+    } else if (!ngx_ratelimit_redis_asks(client)) {
+
+        /* the workers of all gateways see the same event at once */
+
+        t->due_ms = ngx_current_msec
+                    + ngx_random()
+                      % (ngx_ratelimit_redis_interval(client) / 10);
     }
 
-    if (client->wanted && client->refresh_timer.timer_set) {
-        return;
-    }
-
-    /* the workers of all nodes see the same event at once */
-
-    if (!ngx_ratelimit_redis_asks(client)) {
-        client->seen_ms = asked;
-        client->due_ms = ngx_max(asked + interval, ngx_current_msec)
-                         + ngx_random() % (interval / 10);
-    }
-
-    client->wanted = 1;
-    ngx_ratelimit_redis_refresh_timer(client);
+    t->wanted = 1;
+    ngx_ratelimit_redis_topology_timer(client);
 }
 
 
-static void
-ngx_ratelimit_redis_refresh_handler(ngx_event_t *ev)
+void
+ngx_ratelimit_redis_topology_tick(ngx_ratelimit_redis_client_t *client)
 {
-    ngx_uint_t                     again;
-    ngx_ratelimit_redis_client_t  *client;
+    ngx_ratelimit_redis_topology_t  *t;
 
-    client = ev->data;
+    t = &client->topology;
 
     if (ngx_exiting) {
         return;
     }
 
-    again = client->broke;
-    client->broke = 0;
-
-    ngx_ratelimit_redis_news(client);
+    ngx_ratelimit_redis_topology_notice(client);
 
     if (!ngx_ratelimit_redis_asks(client)) {
         return;
     }
 
-    ngx_ratelimit_redis_due(client);
+    if (ngx_ratelimit_redis_question_arrives(client)) {
 
-    if (again || ngx_current_msec >= client->due_ms) {
-        ngx_ratelimit_redis_ask(client, again);
+        /* a large map is on its way: until it is here nobody asks again */
+
+        if (ngx_ratelimit_slot_board_keep(ngx_ratelimit_redis_board(client),
+                                          t->right_ms, ngx_current_msec))
+        {
+            t->right_ms = ngx_current_msec;
+        }
+
+    } else if (t->state == NGX_RATELIMIT_REDIS_ANEW
+               || ngx_current_msec >= ngx_ratelimit_redis_topology_due(client))
+    {
+        ngx_ratelimit_redis_question(client);
     }
 
-    ngx_ratelimit_redis_refresh_timer(client);
+    ngx_ratelimit_redis_topology_timer(client);
 }
 
 
 /* Takes what another worker, or this one, was answered since. */
 
 static void
-ngx_ratelimit_redis_news(ngx_ratelimit_redis_client_t *client)
+ngx_ratelimit_redis_topology_notice(ngx_ratelimit_redis_client_t *client)
 {
-    uint64_t  answered;
+    uint64_t                         answered;
+    ngx_ratelimit_redis_topology_t  *t;
+
+    t = &client->topology;
 
     /* first the time, then the map that belongs to it, or a later one */
 
@@ -220,21 +233,21 @@ ngx_ratelimit_redis_news(ngx_ratelimit_redis_client_t *client)
 
     ngx_ratelimit_redis_topology_look(client);
 
-    if (answered == client->answered_ms) {
+    if (answered == t->answered_ms) {
         return;
     }
 
-    client->answered_ms = answered;
+    t->answered_ms = answered;
 
     /* asked before the last thing happened, it may know nothing of it */
 
-    if (answered <= client->wanted_ms) {
+    if (answered <= t->wanted_ms) {
         return;
     }
 
-    client->wanted = !client->mapped;
+    t->wanted = !t->mapped;
 
-    if (client->strayed) {
+    if (t->moved) {
         ngx_ratelimit_redis_map_take(client);
     }
 
@@ -242,192 +255,218 @@ ngx_ratelimit_redis_news(ngx_ratelimit_redis_client_t *client)
 }
 
 
-/* again: the right is this worker's already, but who was asked is gone. */
+/* Takes the right to ask, unless this worker has it still, and asks. */
 
 static void
-ngx_ratelimit_redis_ask(ngx_ratelimit_redis_client_t *client,
-    ngx_uint_t again)
+ngx_ratelimit_redis_question(ngx_ratelimit_redis_client_t *client)
 {
-    ngx_ratelimit_redis_conn_t  *conn;
+    uint64_t                         wait_ms;
+    ngx_uint_t                       next, has;
+    ngx_ratelimit_redis_node_t      *node;
+    ngx_ratelimit_redis_topology_t  *t;
 
-    /* a large map is on its way: until it is here nobody asks again */
+    t = &client->topology;
 
-    if (client->refresh && client->refresh->partly) {
+    next = (t->state != NGX_RATELIMIT_REDIS_ANSWERED);
+    has = (t->state == NGX_RATELIMIT_REDIS_ANEW
+           && t->right_ms
+              == atomic_load(&ngx_ratelimit_redis_board(client)->asked));
 
-        if (ngx_ratelimit_slot_board_keep(ngx_ratelimit_redis_board(client),
-                                          client->kept_ms, ngx_current_msec))
-        {
-            client->kept_ms = ngx_current_msec;
-            client->seen_ms = ngx_current_msec;
-        }
+    if (!has) {
+        wait_ms = ngx_ratelimit_slot_board_take(
+                      ngx_ratelimit_redis_board(client), ngx_current_msec,
+                      ngx_ratelimit_redis_interval(client));
 
-        client->due_ms = ngx_current_msec + NGX_RATELIMIT_REDIS_KEEP_MS;
-        return;
-    }
+        if (wait_ms) {
+            t->due_ms = ngx_current_msec + wait_ms;
 
-    if (!(again && ngx_ratelimit_redis_turn(client))) {
+            if (t->state == NGX_RATELIMIT_REDIS_ANEW) {
+                t->state = NGX_RATELIMIT_REDIS_ASKED;
+            }
 
-        client->due_ms = ngx_ratelimit_slot_board_take(
-                             ngx_ratelimit_redis_board(client),
-                             ngx_current_msec,
-                             ngx_ratelimit_redis_interval(client));
-
-        if (client->due_ms) {
-            client->due_ms += ngx_current_msec;
             return;
         }
 
-        client->turn_ms = ngx_current_msec;
+        t->right_ms = ngx_current_msec;
     }
 
-    if (client->redis->mode == NGX_RATELIMIT_REDIS_SENTINEL) {
-        conn = ngx_ratelimit_redis_sentinel_from(client, client->unanswered);
+    t->state = NGX_RATELIMIT_REDIS_TURN;
 
-    } else {
-        conn = ngx_ratelimit_redis_cluster_from(client);
-    }
-
-    client->unanswered = 1;
+    node = (client->redis->mode == NGX_RATELIMIT_REDIS_SENTINEL)
+           ? ngx_ratelimit_redis_sentinel_from(client, next)
+           : ngx_ratelimit_redis_cluster_from(client);
 
     /* one that is not UP yet is asked when it is */
 
-    if (conn && conn->state == NGX_RATELIMIT_REDIS_UP) {
-        ngx_ratelimit_redis_question_send(client, conn);
+    if (node && node->conn.state == NGX_RATELIMIT_REDIS_UP) {
+        ngx_ratelimit_redis_question_send(client, node);
     }
 }
 
 
-/* The one moment at which the node asks. */
+/* The one moment at which the gateway asks. */
 
 static void
 ngx_ratelimit_redis_question_send(ngx_ratelimit_redis_client_t *client,
-    ngx_ratelimit_redis_conn_t *conn)
+    ngx_ratelimit_redis_node_t *node)
 {
-    uint64_t   mine;
-    ngx_str_t  args[3];
+    ngx_str_t                        args[3];
+    ngx_ratelimit_redis_topology_t  *t;
 
-    mine = client->turn_ms;
-    client->turn_ms = 0;
+    t = &client->topology;
 
-    /* it may have been sent as soon as conn came up */
+    /* it may have been sent as soon as node came up */
 
-    if (mine == 0
-        || !ngx_ratelimit_slot_board_keep(ngx_ratelimit_redis_board(client),
-                                          mine, ngx_current_msec))
+    if (t->state != NGX_RATELIMIT_REDIS_TURN
+        && t->state != NGX_RATELIMIT_REDIS_ANEW)
     {
         return;
     }
 
-    client->asked_ms = ngx_current_msec;
-    client->kept_ms = ngx_current_msec;
-    client->wanted_ms = ngx_current_msec - 1;
+    t->state = NGX_RATELIMIT_REDIS_ASKED;
 
-    conn->used_ms = ngx_current_msec;
+    if (!ngx_ratelimit_slot_board_keep(ngx_ratelimit_redis_board(client),
+                                       t->right_ms, ngx_current_msec))
+    {
+        return;
+    }
 
-    if (conn->sentinel) {
+    t->right_ms = ngx_current_msec;
+    t->asked_ms = ngx_current_msec;
+    t->wanted_ms = ngx_current_msec - 1;
+
+    node->used_ms = ngx_current_msec;
+
+    if (node->sentinel) {
         ngx_str_set(&args[0], "SENTINEL");
         ngx_str_set(&args[1], "GET-MASTER-ADDR-BY-NAME");
         args[2] = client->redis->master;
 
-        client->refresh = ngx_ratelimit_redis_conn_command(conn,
+        t->question = ngx_ratelimit_redis_command(node,
                                          NGX_RATELIMIT_REDIS_MASTER, args, 3);
 
     } else {
         ngx_str_set(&args[0], "CLUSTER");
         ngx_str_set(&args[1], "SLOTS");
 
-        client->refresh = ngx_ratelimit_redis_conn_command(conn,
+        t->question = ngx_ratelimit_redis_command(node,
                                           NGX_RATELIMIT_REDIS_SLOTS, args, 2);
     }
 
-    if (client->refresh) {
+    if (t->question) {
         ngx_ratelimit_redis_count(client->redis->shared->refreshes);
     }
 }
 
 
-void
-ngx_ratelimit_redis_topology_up(ngx_ratelimit_redis_conn_t *conn)
+/* Whether a part of the answer has come. */
+
+static ngx_uint_t
+ngx_ratelimit_redis_question_arrives(ngx_ratelimit_redis_client_t *client)
 {
-    ngx_ratelimit_redis_client_t  *client;
+    ngx_ratelimit_redis_call_t  *question;
 
-    client = conn->client;
+    question = client->topology.question;
 
-    if (client->slots == NULL
+    return question
+           && question->node->reply.bytes
+           && ngx_ratelimit_redis_conn_head(&question->node->conn)
+              == &question->request;
+}
+
+
+void
+ngx_ratelimit_redis_topology_up(ngx_ratelimit_redis_node_t *node)
+{
+    uint64_t                         asked;
+    ngx_ratelimit_redis_client_t    *client;
+    ngx_ratelimit_redis_topology_t  *t;
+
+    client = node->client;
+    t = &client->topology;
+
+    if (t->slots == NULL
         || ngx_exiting
         || !ngx_ratelimit_redis_asks(client)
-        || conn->sentinel
+        || node->sentinel
            != (client->redis->mode == NGX_RATELIMIT_REDIS_SENTINEL))
     {
         return;
     }
 
-    if (ngx_ratelimit_redis_turn(client)) {
-        ngx_ratelimit_redis_question_send(client, conn);
+    asked = atomic_load(&ngx_ratelimit_redis_board(client)->asked);
 
-    } else if (!client->mapped) {
-        ngx_ratelimit_redis_ask(client, 0);
+    if (t->right_ms == asked
+        && (t->state == NGX_RATELIMIT_REDIS_TURN
+            || t->state == NGX_RATELIMIT_REDIS_ANEW))
+    {
+        ngx_ratelimit_redis_question_send(client, node);
+
+    } else if (!t->mapped) {
+        ngx_ratelimit_redis_question(client);
     }
 
-    ngx_ratelimit_redis_refresh_timer(client);
-}
-
-
-/* Whether this worker has the right to ask and has not used it. */
-
-static ngx_uint_t
-ngx_ratelimit_redis_turn(ngx_ratelimit_redis_client_t *client)
-{
-    return client->turn_ms
-           && client->turn_ms
-              == atomic_load(&ngx_ratelimit_redis_board(client)->asked);
+    ngx_ratelimit_redis_topology_timer(client);
 }
 
 
 void
-ngx_ratelimit_redis_topology_reply(ngx_ratelimit_redis_conn_t *conn,
+ngx_ratelimit_redis_topology_reply(ngx_ratelimit_redis_node_t *node,
     ngx_uint_t current)
 {
-    ngx_ratelimit_slot_map_t      *map;
-    ngx_ratelimit_redis_client_t  *client;
+    ngx_uint_t                       valid;
+    ngx_ratelimit_slot_map_t        *map;
+    ngx_ratelimit_redis_client_t    *client;
+    ngx_ratelimit_redis_topology_t  *t;
 
-    client = conn->client;
+    client = node->client;
+    t = &client->topology;
 
     /*
-     * An answer that was given up is late, and maybe older than what is known
-     * since; it is still better than no map.
+     * A late answer may be older than the map known since. It is still better
+     * than no map.
      */
 
     if (current) {
-        client->unanswered = 0;
+        t->state = NGX_RATELIMIT_REDIS_ANSWERED;
 
-    } else if (client->mapped) {
+    } else if (t->mapped) {
         return;
     }
 
-    if (conn->reply.type != REDIS_REPLY_ARRAY) {
-        client->unanswered = conn->sentinel;
-        ngx_ratelimit_redis_log_reply(conn,
-                                      conn->sentinel
-                                          ? "SENTINEL GET-MASTER-ADDR-BY-NAME"
-                                          : "CLUSTER SLOTS");
-        return;
+    valid = 0;
+
+    if (node->reply.type == REDIS_REPLY_ARRAY) {
+
+        map = ngx_alloc(sizeof(ngx_ratelimit_slot_map_t), client->log);
+        if (map == NULL) {
+            return;
+        }
+
+        valid = ngx_ratelimit_redis_map_write(node, map);
+
+        if (valid) {
+            ngx_ratelimit_redis_map_publish(client, map, current);
+
+        } else if (node->sentinel) {
+            ngx_ratelimit_redis_sentinel_refused(node);
+        }
+
+        ngx_free(map);
+
+    } else {
+        ngx_ratelimit_redis_node_log_reply(node,
+                          node->sentinel ? "SENTINEL GET-MASTER-ADDR-BY-NAME"
+                                         : "CLUSTER SLOTS");
     }
 
-    map = ngx_alloc(sizeof(ngx_ratelimit_slot_map_t), client->log);
-    if (map == NULL) {
-        return;
+    /* the next sentinel may know more */
+
+    if (!valid && node->sentinel
+        && t->state == NGX_RATELIMIT_REDIS_ANSWERED)
+    {
+        t->state = NGX_RATELIMIT_REDIS_ASKED;
     }
-
-    if (ngx_ratelimit_redis_map_write(conn, map)) {
-        ngx_ratelimit_redis_map_publish(client, map, current);
-
-    } else if (conn->sentinel) {
-        client->unanswered = 1;
-        ngx_ratelimit_redis_sentinel_refused(conn);
-    }
-
-    ngx_free(map);
 }
 
 
@@ -435,104 +474,170 @@ static void
 ngx_ratelimit_redis_map_publish(ngx_ratelimit_redis_client_t *client,
     const ngx_ratelimit_slot_map_t *map, ngx_uint_t current)
 {
-    uint64_t                     head;
-    ngx_ratelimit_slot_board_t  *board;
+    uint64_t                         head;
+    ngx_ratelimit_slot_board_t      *board;
+    ngx_ratelimit_redis_topology_t  *t;
 
+    t = &client->topology;
     board = ngx_ratelimit_redis_board(client);
     head = ngx_ratelimit_slot_board_head(board);
 
     /* asked later, another worker may have been answered already */
 
-    if (head && (!current
-                 || atomic_load(&board->answered) > client->asked_ms))
+    if (head == 0
+        || (current && atomic_load(&board->answered) <= t->asked_ms))
     {
-        ngx_ratelimit_redis_news(client);
-        return;
+        if (ngx_ratelimit_slot_board_publish(board, map, &head)
+            && (head != t->head || t->moved || !t->mapped))
+        {
+            t->head = head;
+            ngx_ratelimit_redis_map_apply(client, map);
+        }
+
+        if (current) {
+            atomic_store(&board->answered, t->asked_ms);
+        }
     }
 
-    if (ngx_ratelimit_slot_board_publish(board, map, &head)
-        && (head != client->head || client->strayed || !client->mapped))
-    {
-        client->head = head;
-        ngx_ratelimit_redis_map_apply(client, map);
-    }
-
-    if (current) {
-        atomic_store(&board->answered, client->asked_ms);
-    }
-
-    ngx_ratelimit_redis_news(client);
+    ngx_ratelimit_redis_topology_notice(client);
 }
 
 
-/* When to ask next: a while after whoever did last, who comes first again. */
+/*
+ * The sentinel to ask: an open connection is kept, a connection to one takes no
+ * calls and has no breaker. next: the one before did not answer, or knew
+ * nothing. NULL where none can be connected to now.
+ */
+
+static ngx_ratelimit_redis_node_t *
+ngx_ratelimit_redis_sentinel_from(ngx_ratelimit_redis_client_t *client,
+    ngx_uint_t next)
+{
+    ngx_uint_t                       i, n;
+    ngx_ratelimit_redis_node_t      *node;
+    ngx_ratelimit_redis_host_t      *hosts;
+    ngx_ratelimit_redis_topology_t  *t;
+
+    t = &client->topology;
+    hosts = client->redis->hosts.elts;
+    n = client->redis->hosts.nelts;
+
+    t->sentinel += next;
+
+    for (i = 0; i < n; i++) {
+        t->sentinel %= n;
+
+        node = ngx_ratelimit_redis_node_get(client, &hosts[t->sentinel], 1);
+
+        if (node && node->conn.state != NGX_RATELIMIT_REDIS_DOWN) {
+            return node;
+        }
+
+        t->sentinel++;
+    }
+
+    return NULL;
+}
+
 
 static void
-ngx_ratelimit_redis_due(ngx_ratelimit_redis_client_t *client)
+ngx_ratelimit_redis_sentinel_refused(ngx_ratelimit_redis_node_t *node)
 {
-    uint64_t    asked;
-    ngx_msec_t  interval;
+    char                           note[NGX_RATELIMIT_LOG_NOTE];
+    ngx_uint_t                     knows;
+    ngx_ratelimit_redis_client_t  *client;
 
+    client = node->client;
+    knows = !(node->reply.flat && node->reply.ntexts != 2);
+
+    if (ngx_ratelimit_redis_node_error_due(node,
+                                       NGX_RATELIMIT_REDIS_LINE_REPLY, note))
+    {
+        ngx_log_error(NGX_LOG_ERR, client->log, 0,
+                      "ratelimit redis \"%V\": sentinel %V %s master \"%V\"%s",
+                      &client->redis->name, &node->conn.name,
+                      knows ? "names no address for" : "knows no",
+                      &client->redis->master, note);
+    }
+}
+
+
+/*
+ * When to ask next: a while after the last question, and the worker that asked
+ * last comes first again.
+ */
+
+static uint64_t
+ngx_ratelimit_redis_topology_due(ngx_ratelimit_redis_client_t *client)
+{
+    uint64_t                         asked, due_ms;
+    ngx_msec_t                       interval;
+    ngx_ratelimit_redis_topology_t  *t;
+
+    t = &client->topology;
     asked = atomic_load(&ngx_ratelimit_redis_board(client)->asked);
 
-    if (asked == client->seen_ms) {
-        return;
+    if (asked == 0) {
+        return t->due_ms;
     }
 
     interval = ngx_ratelimit_redis_interval(client);
+    due_ms = asked + interval + client->jitter % (interval / 10);
 
-    client->seen_ms = asked;
-    client->due_ms = asked + interval + ngx_random() % (interval / 10);
-
-    if (asked != client->asked_ms && asked != client->turn_ms) {
-        client->due_ms += interval / 10;
+    if (asked != t->right_ms) {
+        due_ms += interval / 10;
     }
+
+    return ngx_max(due_ms, t->due_ms);
 }
 
 
 static void
-ngx_ratelimit_redis_refresh_timer(ngx_ratelimit_redis_client_t *client)
+ngx_ratelimit_redis_topology_timer(ngx_ratelimit_redis_client_t *client)
 {
-    ngx_msec_t  delay;
+    uint64_t                         due_ms;
+    ngx_msec_t                       delay;
+    ngx_ratelimit_redis_topology_t  *t;
+
+    t = &client->topology;
 
     if (!ngx_ratelimit_redis_asks(client)) {
         return;
     }
 
-    ngx_ratelimit_redis_due(client);
+    due_ms = ngx_ratelimit_redis_topology_due(client);
+    delay = due_ms > ngx_current_msec ? due_ms - ngx_current_msec : 1;
 
-    delay = 1;
-
-    if (client->due_ms > ngx_current_msec) {
-        delay = client->due_ms - ngx_current_msec;
-    }
-
-    if (client->wanted) {
+    if (t->wanted) {
         delay = ngx_min(delay, NGX_RATELIMIT_REDIS_LOOK_MS);
     }
 
-    if (client->broke
-        || (!client->mapped && !ngx_queue_empty(&client->unmapped)))
+    if (ngx_ratelimit_redis_question_arrives(client)) {
+        delay = NGX_RATELIMIT_REDIS_KEEP_MS;
+    }
+
+    if (t->state == NGX_RATELIMIT_REDIS_ANEW
+        || (!t->mapped && !ngx_queue_empty(&client->unmapped)))
     {
         delay = ngx_min(delay, NGX_RATELIMIT_REDIS_NEXT_MS);
     }
 
     /* nginx leaves a timer as it is for a change below 300 ms */
 
-    if (client->refresh_timer.timer_set) {
-        ngx_del_timer(&client->refresh_timer);
+    if (t->timer.timer_set) {
+        ngx_del_timer(&t->timer);
     }
 
-    ngx_add_timer(&client->refresh_timer, delay);
+    ngx_add_timer(&t->timer, delay);
 }
 
 
 static ngx_uint_t
 ngx_ratelimit_redis_asks(ngx_ratelimit_redis_client_t *client)
 {
-    return client->wanted
+    return client->topology.wanted
            || (client->redis->mode == NGX_RATELIMIT_REDIS_SENTINEL
-               && !client->lazy);
+               && !client->net.lazy);
 }
 
 

@@ -3,7 +3,7 @@
  * is within its bounds, and is the same whatever the pieces are.
  */
 
-#include "ngx_ratelimit_redis_int.h"
+#include "ngx_ratelimit_redis_codec.h"
 
 #include <stdlib.h>
 

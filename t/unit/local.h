@@ -30,7 +30,7 @@ ngx_ratelimit_redis_fleet(const ngx_ratelimit_redis_t *redis)
 
 
 ngx_uint_t
-ngx_ratelimit_redis_nodes(const ngx_ratelimit_redis_t *redis)
+ngx_ratelimit_redis_gateways(const ngx_ratelimit_redis_t *redis)
 {
     return ngx_ratelimit_redis_fleet(redis);
 }

@@ -10,7 +10,12 @@
 
 #include <cmocka.h>
 
-#include "ngx_ratelimit_redis_int.h"
+#include "ngx_ratelimit_redis_breaker.h"
+#include "ngx_ratelimit_redis_client.h"
+#include "ngx_ratelimit_redis_reply.h"
+#include "ngx_ratelimit_redis_route.h"
+#include "ngx_ratelimit_redis_session.h"
+#include "ngx_ratelimit_redis_tls.h"
 
 #define TIMEOUT_MS  100
 #define GOOD        "*4\r\n:1\r\n:9\r\n:36\r\n:0\r\n"
@@ -26,7 +31,7 @@ static u_char                         io[NGX_RATELIMIT_REDIS_IO_BYTES];
 static ngx_ratelimit_redis_shared_t   shared;
 static ngx_ratelimit_redis_t          redis;
 static ngx_ratelimit_redis_client_t   client;
-static ngx_ratelimit_redis_conn_t     conn;
+static ngx_ratelimit_redis_node_t     node;
 static ngx_connection_t               connection;
 static ngx_event_t                    wev;
 static ngx_log_t                      log_nowhere;
@@ -120,12 +125,8 @@ swallow(ngx_connection_t *c, u_char *buf, size_t size)
 
 ngx_uint_t
 ngx_ratelimit_redis_breaker_ask(ngx_ratelimit_redis_call_t *call,
-    ngx_ratelimit_redis_shard_t *shard, uint32_t *credit)
+    ngx_ratelimit_redis_place_t *place, uint32_t *credit)
 {
-    (void) call;
-    (void) shard;
-    (void) credit;
-
     return 1;
 }
 
@@ -135,49 +136,38 @@ ngx_ratelimit_redis_breaker_report(ngx_ratelimit_redis_call_t *call,
     ngx_ratelimit_breaker_outcome_e outcome,
     ngx_ratelimit_redis_status_e status)
 {
-    (void) call;
-    (void) outcome;
-    (void) status;
 }
 
 
 void
 ngx_ratelimit_redis_breaker_expired(ngx_ratelimit_redis_call_t *call)
 {
-    (void) call;
 }
 
 
 void
 ngx_ratelimit_redis_breaker_unsent(ngx_ratelimit_redis_call_t *call,
-    ngx_ratelimit_redis_conn_t *c)
+    ngx_ratelimit_redis_node_t *n)
 {
-    (void) call;
-    (void) c;
 }
 
 
 void
-ngx_ratelimit_redis_breaker_heard(ngx_ratelimit_redis_conn_t *c,
+ngx_ratelimit_redis_breaker_heard(ngx_ratelimit_redis_node_t *n,
     ngx_uint_t good)
 {
-    (void) c;
-    (void) good;
 }
 
 
 void
 ngx_ratelimit_redis_breaker_neutral(ngx_ratelimit_redis_call_t *call)
 {
-    (void) call;
 }
 
 
 ngx_uint_t
-ngx_ratelimit_redis_breaker_found(ngx_ratelimit_redis_conn_t *c)
+ngx_ratelimit_redis_breaker_recovered(ngx_ratelimit_redis_node_t *n)
 {
-    (void) c;
-
     return 0;
 }
 
@@ -185,51 +175,41 @@ ngx_ratelimit_redis_breaker_found(ngx_ratelimit_redis_conn_t *c)
 void
 ngx_ratelimit_redis_breaker_mapped(ngx_ratelimit_redis_client_t *c)
 {
-    (void) c;
 }
 
 
 void
-ngx_ratelimit_redis_conn_doubt(ngx_ratelimit_redis_conn_t *c)
+ngx_ratelimit_redis_breaker_doubt(ngx_ratelimit_redis_node_t *n)
 {
-    (void) c;
 }
 
 
-ngx_uint_t
-ngx_ratelimit_redis_error_due(ngx_ratelimit_redis_conn_t *c,
-    ngx_ratelimit_redis_line_e line, char note[NGX_RATELIMIT_LOG_NOTE])
+void
+ngx_ratelimit_redis_node_log_reply(ngx_ratelimit_redis_node_t *n,
+    const char *command)
 {
-    (void) c;
-    (void) line;
-    (void) note;
-
-    return 0;
 }
 
 
 void
 ngx_explicit_memzero(void *buf, size_t n)
 {
-    (void) buf;
-    (void) n;
 }
 
 
 void
-ngx_ratelimit_redis_auth_renew(ngx_ratelimit_redis_conn_t *c)
+ngx_ratelimit_redis_auth_renew(ngx_ratelimit_redis_node_t *n)
 {
-    (void) c;
 }
 
 
 void
-ngx_ratelimit_redis_conn_load(ngx_ratelimit_redis_conn_t *c)
+ngx_ratelimit_redis_session_load(ngx_ratelimit_redis_node_t *n)
 {
     static const ngx_str_t  load = ngx_string("LOAD");
 
-    c->loading = (ngx_ratelimit_redis_conn_command(c,
-                      NGX_RATELIMIT_REDIS_LOAD, &load, 1)
+    n->loading = (ngx_ratelimit_redis_command(n, NGX_RATELIMIT_REDIS_LOAD,
+                                              &load, 1)
                   != NULL);
 }
 
@@ -237,7 +217,6 @@ ngx_ratelimit_redis_conn_load(ngx_ratelimit_redis_conn_t *c)
 void
 ngx_ratelimit_redis_conn_begin(ngx_ratelimit_redis_conn_t *c)
 {
-    (void) c;
 }
 
 
@@ -249,15 +228,11 @@ ngx_ratelimit_redis_conn_break(ngx_ratelimit_redis_conn_t *c, ngx_err_t err,
     ngx_uint_t                   written;
     ngx_ratelimit_redis_call_t  *call;
 
-    (void) err;
-    (void) reason;
+    while (!ngx_queue_empty(&c->requests)) {
+        call = ngx_ratelimit_redis_call_of(ngx_queue_head(&c->requests));
+        written = call->request.written;
 
-    while (!ngx_queue_empty(&c->calls)) {
-        call = ngx_queue_data(ngx_queue_head(&c->calls),
-                              ngx_ratelimit_redis_call_t, queue);
-        written = call->written;
-
-        ngx_ratelimit_redis_conn_remove(call);
+        ngx_ratelimit_redis_call_remove(call);
         ngx_ratelimit_redis_call_fail(call,
                                       written
                                           ? NGX_RATELIMIT_REDIS_LOST
@@ -269,23 +244,31 @@ ngx_ratelimit_redis_conn_break(ngx_ratelimit_redis_conn_t *c, ngx_err_t err,
 void
 ngx_ratelimit_redis_conn_recovered(ngx_ratelimit_redis_conn_t *c)
 {
-    (void) c;
 }
 
 
 void
 ngx_ratelimit_redis_conn_retry(ngx_ratelimit_redis_conn_t *c)
 {
-    (void) c;
 }
 
 
 ngx_int_t
 ngx_ratelimit_redis_conn_connected(ngx_ratelimit_redis_conn_t *c)
 {
-    (void) c;
-
     return NGX_OK;
+}
+
+
+ngx_ratelimit_redis_request_t *
+ngx_ratelimit_redis_conn_head(ngx_ratelimit_redis_conn_t *c)
+{
+    if (ngx_queue_empty(&c->requests)) {
+        return NULL;
+    }
+
+    return ngx_queue_data(ngx_queue_head(&c->requests),
+                          ngx_ratelimit_redis_request_t, queue);
 }
 
 
@@ -293,68 +276,62 @@ const char *
 ngx_ratelimit_redis_tls_reason(ngx_ratelimit_redis_conn_t *c,
     const char *otherwise)
 {
-    (void) c;
-
     return otherwise;
 }
 
 
 /* Redirections lead back to where they come from. */
-ngx_ratelimit_redis_conn_t *
-ngx_ratelimit_redis_redirect(ngx_ratelimit_redis_conn_t *c, ngx_uint_t *slot)
+ngx_ratelimit_redis_node_t *
+ngx_ratelimit_redis_redirect(ngx_ratelimit_redis_node_t *n, ngx_uint_t *slot)
 {
     *slot = 0;
 
-    return c;
+    return n;
 }
 
 
 void
 ngx_ratelimit_redis_slot_set(ngx_ratelimit_redis_client_t *c,
-    ngx_uint_t slot, ngx_ratelimit_redis_conn_t *to)
+    ngx_uint_t slot, ngx_ratelimit_redis_node_t *to)
 {
-    (void) c;
-    (void) slot;
-    (void) to;
 }
 
 
 void
 ngx_ratelimit_redis_refresh(ngx_ratelimit_redis_client_t *c)
 {
-    (void) c;
 }
 
 
 void
 ngx_ratelimit_redis_topology_look(ngx_ratelimit_redis_client_t *c)
 {
-    (void) c;
+}
+
+
+void
+ngx_ratelimit_redis_topology_tick(ngx_ratelimit_redis_client_t *c)
+{
 }
 
 
 void
 ngx_ratelimit_redis_topology_wait(ngx_ratelimit_redis_client_t *c)
 {
-    (void) c;
 }
 
 
 void
-ngx_ratelimit_redis_topology_reply(ngx_ratelimit_redis_conn_t *c,
+ngx_ratelimit_redis_topology_reply(ngx_ratelimit_redis_node_t *n,
     ngx_uint_t current)
 {
-    (void) c;
-    (void) current;
 }
 
 
 void
-ngx_ratelimit_redis_control_heard(ngx_ratelimit_redis_conn_t *c,
+ngx_ratelimit_redis_control_heard(ngx_ratelimit_redis_node_t *n,
     ngx_ratelimit_redis_call_t *call)
 {
-    (void) c;
-    (void) call;
 }
 
 
@@ -373,7 +350,7 @@ setup(void **state)
     memset(&shared, 0, sizeof(shared));
     memset(&redis, 0, sizeof(redis));
     memset(&client, 0, sizeof(client));
-    memset(&conn, 0, sizeof(conn));
+    memset(&node, 0, sizeof(node));
     memset(&last, 0, sizeof(last));
     told = 0;
     forgotten = NULL;
@@ -384,8 +361,8 @@ setup(void **state)
     redis.client = &client;
 
     client.redis = &redis;
-    client.io = io;
-    ngx_queue_init(&client.conns);
+    client.net.io = io;
+    ngx_queue_init(&client.nodes);
     ngx_queue_init(&client.deadlines);
     ngx_queue_init(&client.done);
     ngx_queue_init(&client.again);
@@ -394,8 +371,8 @@ setup(void **state)
     client.log = &log_nowhere;
     client.deadline.log = &log_nowhere;
     client.done_event.log = &log_nowhere;
-    conn.timer.log = &log_nowhere;
-    conn.flush.log = &log_nowhere;
+    node.conn.timer.log = &log_nowhere;
+    node.conn.flush.log = &log_nowhere;
     client.again_timer.log = &log_nowhere;
 
     client.deadline.data = &client;
@@ -408,15 +385,17 @@ setup(void **state)
     connection.write = &wev;
     connection.send = swallow;
 
-    conn.client = &client;
-    conn.state = NGX_RATELIMIT_REDIS_UP;
-    conn.connection = &connection;
-    ngx_queue_init(&conn.calls);
-    conn.next = &conn.calls;
-    ngx_queue_insert_tail(&client.conns, &conn.queue);
-    conn.reader = ngx_ratelimit_redis_reader_new(&conn.reply);
+    node.client = &client;
+    node.conn.data = &node;
+    node.conn.net = &client.net;
+    node.conn.state = NGX_RATELIMIT_REDIS_UP;
+    node.conn.connection = &connection;
+    ngx_queue_init(&node.conn.requests);
+    node.conn.next = &node.conn.requests;
+    ngx_queue_insert_tail(&client.nodes, &node.queue);
+    node.reader = ngx_ratelimit_redis_reader_new(&node.reply);
 
-    return conn.reader == NULL;
+    return node.reader == NULL;
 }
 
 
@@ -434,10 +413,10 @@ teardown(void **state)
     while (!ngx_queue_empty(&client.free)) {
         q = ngx_queue_head(&client.free);
         ngx_queue_remove(q);
-        free(ngx_queue_data(q, ngx_ratelimit_redis_call_t, queue));
+        free(ngx_ratelimit_redis_call_of(q));
     }
 
-    ngx_ratelimit_redis_reader_free(conn.reader, &conn.reply);
+    ngx_ratelimit_redis_reader_free(node.reader, &node.reply);
 
     return 0;
 }
@@ -463,11 +442,11 @@ call_make(ngx_uint_t late)
 {
     ngx_ratelimit_redis_call_t  *call;
 
-    call = ngx_ratelimit_redis_call_new(&client, NGX_RATELIMIT_REDIS_EVAL, 4);
+    call = ngx_ratelimit_redis_call_new(&client, NGX_RATELIMIT_REDIS_CHECK, 4);
     assert_non_null(call);
 
-    memcpy(call->text, "CALL", 4);
-    call->len = 4;
+    memcpy(call->request.text, "CALL", 4);
+    call->request.len = 4;
     call->late = late;
 
     ngx_ratelimit_redis_call_start(call, handler, &told);
@@ -483,7 +462,7 @@ flush(void)
 {
     ngx_event_t  ev;
 
-    ev.data = &conn;
+    ev.data = &node.conn;
     ngx_ratelimit_redis_conn_flush_handler(&ev);
 }
 
@@ -507,15 +486,15 @@ deadline(void)
 static void
 feed(const char *text)
 {
-    assert_null(ngx_ratelimit_redis_conn_feed(&conn, (u_char *) text,
-                                              strlen(text)));
+    assert_null(ngx_ratelimit_redis_reply_feed(&node.conn, (u_char *) text,
+                                               strlen(text)));
 }
 
 
 static void
 lose(void)
 {
-    ngx_ratelimit_redis_conn_break(&conn, 0, "gone");
+    ngx_ratelimit_redis_conn_break(&node.conn, 0, "gone");
 }
 
 
@@ -617,12 +596,12 @@ test_not_written(void **state)
 {
     (void) state;
 
-    conn.state = NGX_RATELIMIT_REDIS_CONNECTING;
+    node.conn.state = NGX_RATELIMIT_REDIS_CONNECTING;
 
     call_make(1);
     deadline();
     ended(1, NGX_RATELIMIT_REDIS_UNREACHABLE, 0);
-    assert_true(ngx_queue_empty(&conn.calls));
+    assert_true(ngx_queue_empty(&node.conn.requests));
 }
 
 
@@ -681,13 +660,13 @@ test_late_errors(void **state)
         feed(errors[i].text);
         ended(2, errors[i].status, errors[i].ran);
         assert_true(ngx_queue_empty(&client.again));
-        assert_int_equal(conn.pending,
+        assert_int_equal(node.conn.pending,
                          errors[i].status == NGX_RATELIMIT_REDIS_NOSCRIPT);
     }
 
     /* the script is loaded, for the next call */
 
-    assert_true(conn.loading);
+    assert_true(node.loading);
     flush();
     feed(LOADED);
     assert_int_equal(told, 2);

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 #include <hiredis/hiredis.h>
 
-#include "ngx_ratelimit_redis_int.h"
+#include "ngx_ratelimit_redis_codec.h"
 
 #define SLOTS_HEAD  "*2\r\n*4\r\n:0\r\n:5460\r\n"
 #define PRIMARY     "*4\r\n$9\r\n127.0.0.1\r\n:7001\r\n$2\r\nid\r\n*0\r\n"

@@ -9,12 +9,12 @@
 
 #include <cmocka.h>
 
-#include "ngx_ratelimit_redis_int.h"
+#include "ngx_ratelimit_redis_shared.h"
 
 #include "nginx.h"
 #include "nginx_text.h"
 
-#define PLACES    NGX_RATELIMIT_REDIS_MAX_SHARDS
+#define PLACES    NGX_RATELIMIT_REDIS_PLACES
 #define MINUTE    60000
 #define ROLLOUTS  200
 #define PODS      12
@@ -50,15 +50,6 @@ ngx_slab_alloc(ngx_slab_pool_t *pool, size_t size)
 }
 
 
-ngx_uint_t
-ngx_ratelimit_redis_nodes(const ngx_ratelimit_redis_t *redis)
-{
-    (void) redis;
-
-    return 1;
-}
-
-
 static int
 setup(void **state)
 {
@@ -72,7 +63,7 @@ setup(void **state)
 }
 
 
-static ngx_ratelimit_redis_shard_t *
+static ngx_ratelimit_redis_place_t *
 place(const char *what, ngx_uint_t rollout, ngx_uint_t n)
 {
     u_char     data[128];
@@ -82,12 +73,12 @@ place(const char *what, ngx_uint_t rollout, ngx_uint_t n)
     name.len = snprintf((char *) data, sizeof(data), "%s-%lu-%lu:6379", what,
                         (unsigned long) rollout, (unsigned long) n);
 
-    return ngx_ratelimit_redis_shard(shared, &name);
+    return ngx_ratelimit_redis_place(shared, &name);
 }
 
 
 static void
-assert_name(ngx_ratelimit_redis_shard_t *shard, const char *name)
+assert_name(ngx_ratelimit_redis_place_t *shard, const char *name)
 {
     assert_non_null(shard);
     assert_int_equal(shard->name_len, strlen(name));
@@ -99,7 +90,7 @@ static void
 test_one_each(void **state)
 {
     ngx_uint_t                    i, j;
-    ngx_ratelimit_redis_shard_t  *shards[PLACES];
+    ngx_ratelimit_redis_place_t  *shards[PLACES];
 
     (void) state;
 
@@ -132,7 +123,7 @@ static void
 test_rollouts(void **state)
 {
     ngx_uint_t                    i, rollout;
-    ngx_ratelimit_redis_shard_t  *old, *pods[PODS];
+    ngx_ratelimit_redis_place_t  *old, *pods[PODS];
 
     (void) state;
 
@@ -178,7 +169,7 @@ static void
 test_stopped_worker(void **state)
 {
     ngx_uint_t                    i;
-    ngx_ratelimit_redis_shard_t  *mine, *again;
+    ngx_ratelimit_redis_place_t  *mine, *again;
 
     (void) state;
 
@@ -207,7 +198,7 @@ static void
 test_clocks(void **state)
 {
     ngx_uint_t                    i;
-    ngx_ratelimit_redis_shard_t  *shards[PLACES];
+    ngx_ratelimit_redis_place_t  *shards[PLACES];
 
     (void) state;
 

@@ -346,7 +346,7 @@ ngx_ratelimit_redis_forget(ngx_ratelimit_redis_call_t *call)
 
 
 ngx_uint_t
-ngx_ratelimit_redis_nodes(const ngx_ratelimit_redis_t *r)
+ngx_ratelimit_redis_gateways(const ngx_ratelimit_redis_t *r)
 {
     (void) r;
 

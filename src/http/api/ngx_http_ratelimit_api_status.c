@@ -67,7 +67,8 @@ ngx_http_ratelimit_api_status_redis(ngx_ratelimit_limiter_t *limiter,
         "name", ngx_http_ratelimit_json_text(&limiter->redis->name),
         "reachable", (int) stat->reachable,
         "asked", ngx_http_ratelimit_api_status_time(stat->asked_ms),
-        "nodes", (json_int_t) ngx_ratelimit_redis_nodes(limiter->redis));
+        "nodes",
+        (json_int_t) ngx_ratelimit_redis_gateways(limiter->redis));
 }
 
 

@@ -1,7 +1,7 @@
 /*
- * How many nodes of the fleet live. Each second one worker of each node tells
- * Redis that its node does, and is answered how many do. In Redis the nodes are
- * what requests in flight are: members of a sorted set, each with a deadline
+ * How many gateways of the fleet live. Each second one worker of each gateway
+ * sends Redis a heartbeat, and Redis answers how many gateways live. There they
+ * are members of a sorted set with deadlines, as requests in flight are
  * (lua/concurrency.lua), in a set that no counter has.
  *
  * Which worker does it is decided by the time of the last beat, which the
@@ -9,9 +9,12 @@
  * turn is taken by the next one.
  */
 
-#include "ngx_ratelimit_redis_int.h"
+#include "ngx_ratelimit_redis_client.h"
+#include "ngx_ratelimit_redis_eval.h"
+#include "ngx_ratelimit_redis_heartbeat.h"
+#include "ngx_ratelimit_redis_route.h"
 
-#define NGX_RATELIMIT_REDIS_BEAT_MS     1000
+#define NGX_RATELIMIT_REDIS_HEARTBEAT_MS     1000
 #define NGX_RATELIMIT_REDIS_YIELD_MS    200     /* who failed comes later */
 #define NGX_RATELIMIT_REDIS_FLEET_MS    10000   /* until fewer are believed */
 #define NGX_RATELIMIT_REDIS_REMIND_MS   60000   /* the log repeats itself */
@@ -26,27 +29,28 @@
 #define NGX_RATELIMIT_REDIS_NODES_VALUES  4
 
 
-static void ngx_ratelimit_redis_beat_handler(ngx_event_t *ev);
-static ngx_uint_t ngx_ratelimit_redis_beat_turn(
+static void ngx_ratelimit_redis_heartbeat_handler(ngx_event_t *ev);
+static ngx_uint_t ngx_ratelimit_redis_heartbeat_turn(
     ngx_ratelimit_redis_client_t *client);
-static void ngx_ratelimit_redis_beat(ngx_ratelimit_redis_client_t *client);
-static void ngx_ratelimit_redis_beat_answer(void *data,
+static void ngx_ratelimit_redis_heartbeat(ngx_ratelimit_redis_client_t *client);
+static void ngx_ratelimit_redis_heartbeat_answer(void *data,
     const ngx_ratelimit_redis_result_t *result);
 static void ngx_ratelimit_redis_fleet_note(
-    ngx_ratelimit_redis_shared_t *shared, uint64_t nodes);
-static void ngx_ratelimit_redis_beat_log(ngx_ratelimit_redis_client_t *client,
+    ngx_ratelimit_redis_shared_t *shared, uint64_t gateways);
+static void ngx_ratelimit_redis_heartbeat_log(
+    ngx_ratelimit_redis_client_t *client,
     ngx_ratelimit_redis_status_e status);
 
 
 void
-ngx_ratelimit_redis_nodes_start(ngx_ratelimit_redis_client_t *client)
+ngx_ratelimit_redis_heartbeat_start(ngx_ratelimit_redis_client_t *client)
 {
     ngx_event_t  *ev;
 
-    ev = &client->beat_timer;
+    ev = &client->heartbeat_timer;
     ev->data = client;
     ev->log = client->log;
-    ev->handler = ngx_ratelimit_redis_beat_handler;
+    ev->handler = ngx_ratelimit_redis_heartbeat_handler;
     ev->cancelable = 1;
 
     /* its time to wait for an answer begins when the worker is at work */
@@ -56,16 +60,16 @@ ngx_ratelimit_redis_nodes_start(ngx_ratelimit_redis_client_t *client)
 
 
 void
-ngx_ratelimit_redis_nodes_stop(ngx_ratelimit_redis_client_t *client)
+ngx_ratelimit_redis_heartbeat_stop(ngx_ratelimit_redis_client_t *client)
 {
-    if (client->beat_timer.timer_set) {
-        ngx_del_timer(&client->beat_timer);
+    if (client->heartbeat_timer.timer_set) {
+        ngx_del_timer(&client->heartbeat_timer);
     }
 }
 
 
 static void
-ngx_ratelimit_redis_beat_handler(ngx_event_t *ev)
+ngx_ratelimit_redis_heartbeat_handler(ngx_event_t *ev)
 {
     int64_t                        left;
     uint64_t                       last;
@@ -77,21 +81,22 @@ ngx_ratelimit_redis_beat_handler(ngx_event_t *ev)
         return;
     }
 
-    ngx_ratelimit_redis_conns_keep(client);
+    ngx_ratelimit_redis_nodes_keep(client);
     ngx_ratelimit_redis_auth_look(client);
 
-    if (ngx_ratelimit_redis_beat_turn(client)) {
-        ngx_ratelimit_redis_beat(client);
+    if (ngx_ratelimit_redis_heartbeat_turn(client)) {
+        ngx_ratelimit_redis_heartbeat(client);
     }
 
-    last = atomic_load(&client->redis->shared->beat_ms);
-    left = (int64_t) (last + NGX_RATELIMIT_REDIS_BEAT_MS - ngx_current_msec);
+    last = atomic_load(&client->redis->shared->heartbeat_ms);
+    left = (int64_t) (last + NGX_RATELIMIT_REDIS_HEARTBEAT_MS
+                      - ngx_current_msec);
 
-    if (left < 1 || left > NGX_RATELIMIT_REDIS_BEAT_MS) {
-        left = NGX_RATELIMIT_REDIS_BEAT_MS;
+    if (left < 1 || left > NGX_RATELIMIT_REDIS_HEARTBEAT_MS) {
+        left = NGX_RATELIMIT_REDIS_HEARTBEAT_MS;
     }
 
-    if (client->beat_failed) {
+    if (client->heartbeat_failed) {
         left += NGX_RATELIMIT_REDIS_YIELD_MS;
     }
 
@@ -102,7 +107,7 @@ ngx_ratelimit_redis_beat_handler(ngx_event_t *ev)
 /* A worker whose last beat has no answer yet leaves the turn to the others. */
 
 static ngx_uint_t
-ngx_ratelimit_redis_beat_turn(ngx_ratelimit_redis_client_t *client)
+ngx_ratelimit_redis_heartbeat_turn(ngx_ratelimit_redis_client_t *client)
 {
     int64_t                        passed;
     uint64_t                       last;
@@ -110,26 +115,26 @@ ngx_ratelimit_redis_beat_turn(ngx_ratelimit_redis_client_t *client)
 
     shared = client->redis->shared;
 
-    last = atomic_load(&shared->beat_ms);
+    last = atomic_load(&shared->heartbeat_ms);
     passed = (int64_t) (ngx_current_msec - last);
 
     /* another worker's clock may be a moment ahead, but no second */
 
     if (last
-        && passed < NGX_RATELIMIT_REDIS_BEAT_MS
-        && passed > -NGX_RATELIMIT_REDIS_BEAT_MS)
+        && passed < NGX_RATELIMIT_REDIS_HEARTBEAT_MS
+        && passed > -NGX_RATELIMIT_REDIS_HEARTBEAT_MS)
     {
         return 0;
     }
 
-    return client->beat == NULL
-           && atomic_compare_exchange_strong(&shared->beat_ms, &last,
+    return client->heartbeat == NULL
+           && atomic_compare_exchange_strong(&shared->heartbeat_ms, &last,
                                              ngx_current_msec);
 }
 
 
 static void
-ngx_ratelimit_redis_beat(ngx_ratelimit_redis_client_t *client)
+ngx_ratelimit_redis_heartbeat(ngx_ratelimit_redis_client_t *client)
 {
     u_char                      *p;
     ngx_uint_t                   i;
@@ -156,8 +161,8 @@ ngx_ratelimit_redis_beat(ngx_ratelimit_redis_client_t *client)
     }
 
     p = ngx_ratelimit_redis_write_bulk(p,
-                             (u_char *) &client->redis->shared->node,
-                             sizeof(client->redis->shared->node));
+                             (u_char *) &client->redis->shared->gateway,
+                             sizeof(client->redis->shared->gateway));
 
     ngx_memzero(&eval, sizeof(ngx_ratelimit_redis_eval_t));
 
@@ -168,34 +173,34 @@ ngx_ratelimit_redis_beat(ngx_ratelimit_redis_client_t *client)
     eval.args.len = p - text;
     eval.late = 1;
 
-    client->beat = ngx_ratelimit_redis_eval_new(client, &eval);
+    client->heartbeat = ngx_ratelimit_redis_eval_new(client,
+                                        NGX_RATELIMIT_REDIS_HEARTBEAT, &eval);
 
-    if (client->beat) {
-        client->beat->quiet = 1;
-        ngx_ratelimit_redis_call_start(client->beat,
-                                       ngx_ratelimit_redis_beat_answer,
+    if (client->heartbeat) {
+        ngx_ratelimit_redis_call_start(client->heartbeat,
+                                       ngx_ratelimit_redis_heartbeat_answer,
                                        client);
     }
 }
 
 
 static void
-ngx_ratelimit_redis_beat_answer(void *data,
+ngx_ratelimit_redis_heartbeat_answer(void *data,
     const ngx_ratelimit_redis_result_t *result)
 {
     ngx_ratelimit_redis_client_t *client = data;
 
-    int64_t  nodes;
+    int64_t  gateways;
 
     if (result->again) {
         return;
     }
 
-    client->beat = NULL;
-    client->beat_failed = (result->status != NGX_RATELIMIT_REDIS_OK);
+    client->heartbeat = NULL;
+    client->heartbeat_failed = (result->status != NGX_RATELIMIT_REDIS_OK);
 
-    if (client->beat_failed) {
-        ngx_ratelimit_redis_beat_log(client, result->status);
+    if (client->heartbeat_failed) {
+        ngx_ratelimit_redis_heartbeat_log(client, result->status);
         return;
     }
 
@@ -206,9 +211,9 @@ ngx_ratelimit_redis_beat_answer(void *data,
         return;
     }
 
-    nodes = NGX_RATELIMIT_REDIS_NODES_MAX - result->values[1];
-    atomic_store(&client->redis->shared->nodes, (uint64_t) nodes);
-    ngx_ratelimit_redis_fleet_note(client->redis->shared, (uint64_t) nodes);
+    gateways = NGX_RATELIMIT_REDIS_NODES_MAX - result->values[1];
+    atomic_store(&client->redis->shared->gateways, (uint64_t) gateways);
+    ngx_ratelimit_redis_fleet_note(client->redis->shared, (uint64_t) gateways);
 }
 
 
@@ -216,34 +221,34 @@ ngx_ratelimit_redis_beat_answer(void *data,
 
 static void
 ngx_ratelimit_redis_fleet_note(ngx_ratelimit_redis_shared_t *shared,
-    uint64_t nodes)
+    uint64_t gateways)
 {
     int64_t  passed;
 
     passed = (int64_t) (ngx_current_msec - atomic_load(&shared->fleet_ms));
 
-    if (nodes >= atomic_load(&shared->fleet)
+    if (gateways >= atomic_load(&shared->fleet)
         || passed >= NGX_RATELIMIT_REDIS_FLEET_MS)
     {
-        atomic_store(&shared->fleet, nodes);
+        atomic_store(&shared->fleet, gateways);
         atomic_store(&shared->fleet_ms, ngx_current_msec);
     }
 }
 
 
 /*
- * Of what somebody must mend, as a right that is missing: an idle node says
- * nothing else of it. What goes by is said of the checks.
+ * Logs errors that the operator must mend, as a missing right: an idle gateway
+ * has no other line about it. Errors that pass are logged for checks.
  */
 
 static void
-ngx_ratelimit_redis_beat_log(ngx_ratelimit_redis_client_t *client,
+ngx_ratelimit_redis_heartbeat_log(ngx_ratelimit_redis_client_t *client,
     ngx_ratelimit_redis_status_e status)
 {
     char  note[NGX_RATELIMIT_LOG_NOTE];
 
     if (status < NGX_RATELIMIT_REDIS_OOM
-        || !ngx_ratelimit_log_due(&client->redis->shared->beat_errors,
+        || !ngx_ratelimit_log_due(&client->redis->shared->heartbeat_errors,
                                   ngx_current_msec,
                                   NGX_RATELIMIT_REDIS_REMIND_MS, note))
     {
@@ -251,29 +256,7 @@ ngx_ratelimit_redis_beat_log(ngx_ratelimit_redis_client_t *client,
     }
 
     ngx_log_error(NGX_LOG_ERR, client->log, 0,
-                  "ratelimit redis \"%V\": the nodes are not counted: \"%V\""
+                  "ratelimit redis \"%V\": the gateways are not counted: \"%V\""
                   "%s", &client->redis->name,
                   ngx_ratelimit_redis_status_name(status), note);
-}
-
-
-ngx_uint_t
-ngx_ratelimit_redis_nodes(const ngx_ratelimit_redis_t *redis)
-{
-    uint64_t  nodes;
-
-    nodes = atomic_load_explicit(&redis->shared->nodes, memory_order_relaxed);
-
-    return nodes ? (ngx_uint_t) nodes : 1;
-}
-
-
-ngx_uint_t
-ngx_ratelimit_redis_fleet(const ngx_ratelimit_redis_t *redis)
-{
-    uint64_t  fleet;
-
-    fleet = atomic_load_explicit(&redis->shared->fleet, memory_order_relaxed);
-
-    return fleet ? (ngx_uint_t) fleet : 1;
 }

@@ -1,0 +1,138 @@
+/*
+ * A call's life: how it is made, its deadline, its handler.
+ */
+
+#ifndef NGX_RATELIMIT_REDIS_CALL_H_INCLUDED
+#define NGX_RATELIMIT_REDIS_CALL_H_INCLUDED
+
+#include "ngx_ratelimit_redis_node.h"
+
+typedef enum {
+    /* the check script, */
+    NGX_RATELIMIT_REDIS_CHECK = 0,  /* for a request, maybe gone: its end counts
+                                       for the breaker */
+    NGX_RATELIMIT_REDIS_UNASKED,  /* for nobody, as giving back */
+    NGX_RATELIMIT_REDIS_UNDO,     /* and sent whatever the breaker says */
+    NGX_RATELIMIT_REDIS_HEARTBEAT,
+    NGX_RATELIMIT_REDIS_PROBE,    /* its breaker is open */
+
+    NGX_RATELIMIT_REDIS_CONTROL,  /* any command of control.c; a worker learns
+                                     how what stands above ends */
+
+    /* commands of this layer, each of one connection */
+    NGX_RATELIMIT_REDIS_LISTEN,   /* SUBSCRIBE: all that comes answers it */
+    NGX_RATELIMIT_REDIS_PING,     /* behind that */
+    NGX_RATELIMIT_REDIS_ASKING,   /* before a call that was answered ASK */
+    NGX_RATELIMIT_REDIS_AUTH,
+    NGX_RATELIMIT_REDIS_REAUTH,   /* the same on an open connection */
+    NGX_RATELIMIT_REDIS_SETNAME,  /* CLIENT SETNAME, whatever it answers */
+    NGX_RATELIMIT_REDIS_SELECT,
+    NGX_RATELIMIT_REDIS_LOAD,     /* SCRIPT LOAD */
+    NGX_RATELIMIT_REDIS_SLOTS,    /* CLUSTER SLOTS */
+    NGX_RATELIMIT_REDIS_MASTER    /* SENTINEL GET-MASTER-ADDR-BY-NAME */
+} ngx_ratelimit_redis_kind_e;
+
+
+typedef enum {
+    NGX_RATELIMIT_REDIS_MADE = 0, /* commands stay so */
+    NGX_RATELIMIT_REDIS_WAITED,   /* in client->deadlines */
+    NGX_RATELIMIT_REDIS_LEFT,     /* its deadline has passed, or its breaker has
+                                     opened: its reply comes late, or never */
+    NGX_RATELIMIT_REDIS_DONE      /* in client->done */
+} ngx_ratelimit_redis_life_e;
+
+
+struct ngx_ratelimit_redis_call_s {
+    ngx_ratelimit_redis_request_t    request;   /* its queue: of a connection,
+                                                   or of the client */
+    ngx_queue_t                      wait;      /* in client->deadlines */
+    ngx_ratelimit_redis_client_t    *client;
+    ngx_ratelimit_redis_node_t      *node;      /* whose queue it is in */
+    ngx_ratelimit_redis_place_t     *place;     /* its breaker is told how the
+                                                   call ended */
+
+    ngx_ratelimit_redis_handler_pt   handler;
+    void                            *data;
+
+    ngx_msec_t                       deadline_ms;
+    ngx_msec_t                       wait_ms;   /* DONE: of the result */
+    ngx_uint_t                       slot;      /* in a cluster */
+
+    ngx_ratelimit_redis_kind_e       kind;
+    ngx_ratelimit_redis_life_e       life;
+    ngx_ratelimit_redis_status_e     status;    /* DONE: of the result */
+
+    unsigned                         late:1;    /* see ngx_ratelimit_redis.h */
+    unsigned                         asking:1;  /* ASKING goes before it */
+    unsigned                         reloaded:1; /* had its NOSCRIPT here */
+    unsigned                         delayed:1; /* this worker wrote it late,
+                                                   so its time began anew */
+    unsigned                         pooled:1;  /* size fits the free list */
+    unsigned                         redirects:4;
+};
+
+/* the module's own: no worker stays for it, no breaker and count knows of it */
+#define ngx_ratelimit_redis_call_quiet(call)                                  \
+    ((call)->kind == NGX_RATELIMIT_REDIS_HEARTBEAT                            \
+     || (call)->kind == NGX_RATELIMIT_REDIS_CONTROL)
+
+#define ngx_ratelimit_redis_call_of(q)                                        \
+    ((ngx_ratelimit_redis_call_t *)                                           \
+     ngx_queue_data(q, ngx_ratelimit_redis_request_t, queue))
+
+
+/*
+ * A call with len bytes of text, not in any queue. Returns NULL when memory
+ * is out. Freed by call_free, or through call_finish or call_fail.
+ */
+ngx_ratelimit_redis_call_t *ngx_ratelimit_redis_call_new(
+    ngx_ratelimit_redis_client_t *client, ngx_ratelimit_redis_kind_e kind,
+    size_t len);
+
+/* The same with a whole command as its text: the arguments are copied. */
+ngx_ratelimit_redis_call_t *ngx_ratelimit_redis_command_new(
+    ngx_ratelimit_redis_client_t *client, ngx_ratelimit_redis_kind_e kind,
+    const ngx_str_t *args, ngx_uint_t nargs);
+
+/* The same, put into the node's queue. NULL: memory is out. */
+ngx_ratelimit_redis_call_t *ngx_ratelimit_redis_command(
+    ngx_ratelimit_redis_node_t *node, ngx_ratelimit_redis_kind_e kind,
+    const ngx_str_t *args, ngx_uint_t nargs);
+
+/* Puts a call into the node's queue, and takes it out. */
+void ngx_ratelimit_redis_call_append(ngx_ratelimit_redis_call_t *call,
+    ngx_ratelimit_redis_node_t *node);
+void ngx_ratelimit_redis_call_remove(ngx_ratelimit_redis_call_t *call);
+
+/* Lets the call wait for its deadline from now on. */
+void ngx_ratelimit_redis_call_wait(ngx_ratelimit_redis_call_t *call);
+
+/* Frees a call that is in no queue but, maybe, client->deadlines. */
+void ngx_ratelimit_redis_call_free(ngx_ratelimit_redis_call_t *call);
+
+/* Frees the call and calls its handler, now: never from inside eval. */
+void ngx_ratelimit_redis_call_finish(ngx_ratelimit_redis_call_t *call,
+    const ngx_ratelimit_redis_result_t *result);
+
+/*
+ * The same without values, later in this turn of the event loop. For the
+ * breaker the call has failed.
+ */
+void ngx_ratelimit_redis_call_fail(ngx_ratelimit_redis_call_t *call,
+    ngx_ratelimit_redis_status_e status);
+
+/*
+ * Calls the handler of a call that nobody shall wait for any more. One that
+ * was written timed out; it stays in its connection's queue until its reply
+ * comes, and so does its handler where that is of use late. Any other did not
+ * run and never will: it ends with that status.
+ */
+void ngx_ratelimit_redis_call_leave(ngx_ratelimit_redis_call_t *call,
+    ngx_ratelimit_redis_status_e status);
+
+/* The client's events. */
+void ngx_ratelimit_redis_deadline_handler(ngx_event_t *ev);
+void ngx_ratelimit_redis_expire_handler(ngx_event_t *ev);
+void ngx_ratelimit_redis_done_handler(ngx_event_t *ev);
+
+#endif /* NGX_RATELIMIT_REDIS_CALL_H_INCLUDED */

@@ -1,0 +1,23 @@
+/*
+ * Error replies of Redis.
+ */
+
+#ifndef NGX_RATELIMIT_REDIS_ERROR_H_INCLUDED
+#define NGX_RATELIMIT_REDIS_ERROR_H_INCLUDED
+
+#include "ngx_ratelimit_redis_codec.h"
+
+#define NGX_RATELIMIT_REDIS_MAX_WORD  32    /* bytes, in the log */
+
+/* The first word of a reply that is an error, empty for any other reply. */
+ngx_str_t ngx_ratelimit_redis_error_word(
+    const ngx_ratelimit_redis_reply_t *reply);
+
+/*
+ * Returns the status of that word. ran: the command has run, or may have in
+ * part.
+ */
+ngx_ratelimit_redis_status_e ngx_ratelimit_redis_error_status(
+    const ngx_str_t *word, ngx_uint_t *ran);
+
+#endif /* NGX_RATELIMIT_REDIS_ERROR_H_INCLUDED */

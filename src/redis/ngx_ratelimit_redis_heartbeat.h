@@ -1,0 +1,14 @@
+/*
+ * The heartbeat of a gateway, by which a fleet knows how many live.
+ */
+
+#ifndef NGX_RATELIMIT_REDIS_HEARTBEAT_H_INCLUDED
+#define NGX_RATELIMIT_REDIS_HEARTBEAT_H_INCLUDED
+
+#include "ngx_ratelimit_redis.h"
+
+/* The worker's part in the heartbeat of its gateway: begins, ends. */
+void ngx_ratelimit_redis_heartbeat_start(ngx_ratelimit_redis_client_t *client);
+void ngx_ratelimit_redis_heartbeat_stop(ngx_ratelimit_redis_client_t *client);
+
+#endif /* NGX_RATELIMIT_REDIS_HEARTBEAT_H_INCLUDED */

@@ -1,0 +1,74 @@
+/*
+ * A Redis node, or a sentinel, as one worker sees it: its connection, its place
+ * in shared memory, and the calls on their way.
+ */
+
+#ifndef NGX_RATELIMIT_REDIS_NODE_H_INCLUDED
+#define NGX_RATELIMIT_REDIS_NODE_H_INCLUDED
+
+#include "ngx_ratelimit_redis_codec.h"
+#include "ngx_ratelimit_redis_conn.h"
+#include "ngx_ratelimit_redis_shared.h"
+
+#define NGX_RATELIMIT_REDIS_MAX_NODES  1024     /* of one client */
+
+typedef struct ngx_ratelimit_redis_node_s  ngx_ratelimit_redis_node_t;
+
+struct ngx_ratelimit_redis_node_s {
+    ngx_ratelimit_redis_conn_t     conn;
+    ngx_queue_t                    queue;     /* in client->nodes */
+    ngx_ratelimit_redis_client_t  *client;
+
+    void                          *reader;    /* from open to closed */
+    ngx_ratelimit_redis_reply_t    reply;
+
+    ngx_ratelimit_redis_place_t   *place;     /* of a sentinel: NULL */
+    uint32_t                       closed;    /* place's, when conn broke */
+    uint32_t                       credit;    /* for its breaker */
+
+    ngx_uint_t                     owned;     /* hash slots in the map */
+    ngx_msec_t                     lost_ms;   /* was UP no more, or began */
+    ngx_msec_t                     heard_ms;  /* the last reply */
+    ngx_msec_t                     used_ms;   /* a sentinel: when asked */
+    ngx_uint_t                     login;     /* version of its AUTH */
+    unsigned                       sentinel:1; /* takes no calls */
+    unsigned                       loading:1; /* SCRIPT LOAD is queued */
+    unsigned                       vain:1;    /* a call waited for it to be UP
+                                                 until its deadline */
+
+    ngx_ratelimit_log_limit_t      errors;    /* log lines, */
+    ngx_ratelimit_log_limit_t      notices;   /* where there is no place */
+};
+
+
+/*
+ * The node of a host, made and connected to where there is none: the host's
+ * text is copied, addrs are not. A sentinel only answers the question for the
+ * master. Returns NULL when memory is out or there are too many.
+ */
+ngx_ratelimit_redis_node_t *ngx_ratelimit_redis_node_get(
+    ngx_ratelimit_redis_client_t *client,
+    const ngx_ratelimit_redis_host_t *host, ngx_uint_t sentinel);
+
+/* Closes and frees. Its queue has no requests any more. */
+void ngx_ratelimit_redis_node_free(ngx_ratelimit_redis_node_t *node);
+
+/*
+ * Keeps the places of the client's nodes, and finds them again where they were
+ * given away. Once a second.
+ */
+void ngx_ratelimit_redis_nodes_keep(ngx_ratelimit_redis_client_t *client);
+
+/* As ngx_ratelimit_redis_error_due(), also where there is no place. */
+ngx_uint_t ngx_ratelimit_redis_node_error_due(
+    ngx_ratelimit_redis_node_t *node, ngx_ratelimit_redis_line_e line,
+    char note[NGX_RATELIMIT_LOG_NOTE]);
+
+/* Logs, if a line is due, that a command was answered with this error. */
+void ngx_ratelimit_redis_node_log_reply(ngx_ratelimit_redis_node_t *node,
+    const char *command);
+
+#define ngx_ratelimit_redis_node_of(q)                                        \
+    ngx_queue_data(q, ngx_ratelimit_redis_node_t, queue)
+
+#endif /* NGX_RATELIMIT_REDIS_NODE_H_INCLUDED */

@@ -1,0 +1,332 @@
+/*
+ * The owner of a node's connection: the first commands, and the end of calls
+ * when it breaks.
+ */
+
+#include "ngx_ratelimit_redis_breaker.h"
+#include "ngx_ratelimit_redis_client.h"
+#include "ngx_ratelimit_redis_reply.h"
+#include "ngx_ratelimit_redis_session.h"
+
+#include "ngx_ratelimit_lua.h"
+
+#define NGX_RATELIMIT_REDIS_CLIENT_NAME  512   /* bytes of it, at most */
+#define NGX_RATELIMIT_REDIS_SENTINEL_MS  5000  /* not asked for so long */
+
+
+static ngx_int_t ngx_ratelimit_redis_session_open(
+    ngx_ratelimit_redis_conn_t *conn);
+static ngx_int_t ngx_ratelimit_redis_session_name(
+    ngx_ratelimit_redis_node_t *node);
+static ngx_int_t ngx_ratelimit_redis_session_subscribe(
+    ngx_ratelimit_redis_node_t *node);
+static ngx_int_t ngx_ratelimit_redis_session_select(
+    ngx_ratelimit_redis_node_t *node);
+static void ngx_ratelimit_redis_session_up(ngx_ratelimit_redis_conn_t *conn);
+static void ngx_ratelimit_redis_session_recovered(
+    ngx_ratelimit_redis_conn_t *conn);
+static ngx_uint_t ngx_ratelimit_redis_session_failed(
+    ngx_ratelimit_redis_conn_t *conn, char *note);
+static void ngx_ratelimit_redis_session_closed(
+    ngx_ratelimit_redis_conn_t *conn, ngx_ratelimit_redis_state_e was,
+    ngx_uint_t keeps);
+static void ngx_ratelimit_redis_session_drop(ngx_ratelimit_redis_node_t *node,
+    ngx_uint_t keeps);
+static ngx_uint_t ngx_ratelimit_redis_session_used(
+    ngx_ratelimit_redis_conn_t *conn);
+
+
+const ngx_ratelimit_redis_owner_t  ngx_ratelimit_redis_session = {
+    ngx_ratelimit_redis_session_open,
+    ngx_ratelimit_redis_session_up,
+    ngx_ratelimit_redis_reply_feed,
+    ngx_ratelimit_redis_session_recovered,
+    ngx_ratelimit_redis_session_failed,
+    ngx_ratelimit_redis_session_closed,
+    ngx_ratelimit_redis_session_used
+};
+
+
+/*
+ * The first commands. No caller waits for the replies. A sentinel has a user of
+ * its own, no databases and no scripts. A client that only subscribes needs
+ * neither.
+ */
+
+static ngx_int_t
+ngx_ratelimit_redis_session_open(ngx_ratelimit_redis_conn_t *conn)
+{
+    ngx_uint_t                     calls;
+    ngx_ratelimit_redis_node_t    *node;
+    ngx_ratelimit_redis_client_t  *client;
+
+    node = conn->data;
+    client = node->client;
+    calls = (!node->sentinel && client->channel.len == 0);
+
+    node->reader = ngx_ratelimit_redis_reader_new(&node->reply);
+
+    if (node->reader == NULL
+        || ngx_ratelimit_redis_auth_send(node, NGX_RATELIMIT_REDIS_AUTH)
+           != NGX_OK
+        || ngx_ratelimit_redis_session_name(node) != NGX_OK
+        || (client->channel.len
+            && ngx_ratelimit_redis_session_subscribe(node) != NGX_OK)
+        || (calls && ngx_ratelimit_redis_session_select(node) != NGX_OK))
+    {
+        return NGX_ERROR;
+    }
+
+    /* without memory NOSCRIPT will ask for it again */
+
+    if (calls && client->control == NULL) {
+        ngx_ratelimit_redis_session_load(node);
+    }
+
+    return NGX_OK;
+}
+
+
+/*
+ * "ratelimit:<block>:<host>:<pid>", as CLIENT LIST shows it. Redis takes
+ * printable characters alone.
+ */
+
+static ngx_int_t
+ngx_ratelimit_redis_session_name(ngx_ratelimit_redis_node_t *node)
+{
+    u_char     name[NGX_RATELIMIT_REDIS_CLIENT_NAME], *p, *last;
+    ngx_str_t  args[3];
+
+    last = ngx_slprintf(name, name + sizeof(name), "ratelimit:%V:%V:%P",
+                        &node->client->redis->name,
+                        (ngx_str_t *) &ngx_cycle->hostname, ngx_pid);
+
+    for (p = name; p < last; p++) {
+        if (*p <= ' ' || *p > '~') {
+            *p = '_';
+        }
+    }
+
+    ngx_str_set(&args[0], "CLIENT");
+    ngx_str_set(&args[1], "SETNAME");
+    args[2].data = name;
+    args[2].len = last - name;
+
+    return ngx_ratelimit_redis_command(node, NGX_RATELIMIT_REDIS_SETNAME,
+                                       args, 3)
+           ? NGX_OK : NGX_ERROR;
+}
+
+
+static ngx_int_t
+ngx_ratelimit_redis_session_subscribe(ngx_ratelimit_redis_node_t *node)
+{
+    ngx_str_t  args[2];
+
+    ngx_str_set(&args[0], "SUBSCRIBE");
+    args[1] = node->client->channel;
+
+    return ngx_ratelimit_redis_command(node, NGX_RATELIMIT_REDIS_LISTEN,
+                                       args, 2)
+           ? NGX_OK : NGX_ERROR;
+}
+
+
+static ngx_int_t
+ngx_ratelimit_redis_session_select(ngx_ratelimit_redis_node_t *node)
+{
+    u_char      digits[NGX_INT64_LEN];
+    ngx_str_t   args[2];
+    ngx_uint_t  database;
+
+    database = node->client->redis->database;
+
+    if (database == 0) {
+        return NGX_OK;
+    }
+
+    ngx_str_set(&args[0], "SELECT");
+    args[1].data = digits;
+    args[1].len = ngx_sprintf(digits, "%ui", database) - digits;
+
+    return ngx_ratelimit_redis_command(node, NGX_RATELIMIT_REDIS_SELECT,
+                                       args, 2)
+           ? NGX_OK : NGX_ERROR;
+}
+
+
+void
+ngx_ratelimit_redis_session_load(ngx_ratelimit_redis_node_t *node)
+{
+    ngx_str_t  args[3];
+
+    ngx_str_set(&args[0], "SCRIPT");
+    ngx_str_set(&args[1], "LOAD");
+    args[2].data = (u_char *) ngx_ratelimit_lua_check;
+    args[2].len = ngx_ratelimit_lua_check_len;
+
+    node->loading = (ngx_ratelimit_redis_command(node,
+                         NGX_RATELIMIT_REDIS_LOAD, args, 3)
+                     != NULL);
+}
+
+
+static void
+ngx_ratelimit_redis_session_up(ngx_ratelimit_redis_conn_t *conn)
+{
+    ngx_ratelimit_redis_node_t  *node;
+
+    node = conn->data;
+    node->vain = 0;
+
+    ngx_ratelimit_redis_topology_up(node);
+}
+
+
+static void
+ngx_ratelimit_redis_session_recovered(ngx_ratelimit_redis_conn_t *conn)
+{
+    char                           note[NGX_RATELIMIT_LOG_NOTE];
+    ngx_ratelimit_redis_node_t    *node;
+    ngx_ratelimit_redis_client_t  *client;
+
+    node = conn->data;
+    client = node->client;
+
+    if (client->control) {
+        return;
+    }
+
+    ngx_ratelimit_redis_count(client->redis->shared->reconnects);
+
+    if (ngx_ratelimit_log_due(node->place ? &node->place->notices
+                                          : &node->notices,
+                              ngx_current_msec, NGX_RATELIMIT_LOG_MS, note))
+    {
+        ngx_log_error(NGX_LOG_NOTICE, client->log, 0,
+                      "ratelimit redis \"%V\": connected to %V again%s",
+                      &client->redis->name, &conn->name, note);
+    }
+}
+
+
+static ngx_uint_t
+ngx_ratelimit_redis_session_failed(ngx_ratelimit_redis_conn_t *conn,
+    char *note)
+{
+    return ngx_ratelimit_redis_node_error_due(conn->data,
+                                      NGX_RATELIMIT_REDIS_LINE_BROKEN, note);
+}
+
+
+static void
+ngx_ratelimit_redis_session_closed(ngx_ratelimit_redis_conn_t *conn,
+    ngx_ratelimit_redis_state_e was, ngx_uint_t keeps)
+{
+    ngx_ratelimit_redis_node_t  *node;
+
+    node = conn->data;
+    node->loading = 0;
+
+    if (node->reader) {
+        ngx_ratelimit_redis_reader_free(node->reader, &node->reply);
+        node->reader = NULL;
+    }
+
+    if (was == NGX_RATELIMIT_REDIS_UP) {
+        node->lost_ms = ngx_current_msec;
+    }
+
+    ngx_ratelimit_redis_session_drop(node, keeps);
+
+    if (!keeps) {
+        ngx_ratelimit_redis_breaker_lost(node);
+    }
+
+    ngx_ratelimit_redis_refresh(node->client);
+}
+
+
+/*
+ * Ends the calls of a connection that broke. A call that was written may have
+ * run: it is never sent again. keeps: calls that were not written are sent over
+ * the next connection.
+ */
+
+static void
+ngx_ratelimit_redis_session_drop(ngx_ratelimit_redis_node_t *node,
+    ngx_uint_t keeps)
+{
+    ngx_queue_t                 *q, *next;
+    ngx_ratelimit_redis_call_t  *call;
+
+    for (q = ngx_queue_head(&node->conn.requests);
+         q != ngx_queue_sentinel(&node->conn.requests);
+         q = next)
+    {
+        next = ngx_queue_next(q);
+        call = ngx_ratelimit_redis_call_of(q);
+
+        if (call->kind > NGX_RATELIMIT_REDIS_CONTROL) {
+            ngx_ratelimit_redis_call_remove(call);
+            ngx_ratelimit_redis_call_free(call);
+
+        } else if (call->request.written) {
+            ngx_ratelimit_redis_call_remove(call);
+            ngx_ratelimit_redis_breaker_cut(call);
+            ngx_ratelimit_redis_call_fail(call, NGX_RATELIMIT_REDIS_LOST);
+
+        } else if (!keeps) {
+            ngx_ratelimit_redis_call_remove(call);
+            ngx_ratelimit_redis_breaker_unsent(call, node);
+            ngx_ratelimit_redis_call_fail(call,
+                                          NGX_RATELIMIT_REDIS_UNREACHABLE);
+        }
+    }
+}
+
+
+static ngx_uint_t
+ngx_ratelimit_redis_session_used(ngx_ratelimit_redis_conn_t *conn)
+{
+    ngx_ratelimit_redis_node_t      *node;
+    ngx_ratelimit_redis_topology_t  *topology;
+
+    node = conn->data;
+    topology = &node->client->topology;
+
+    if (node->sentinel
+        ? ngx_current_msec - node->used_ms <= NGX_RATELIMIT_REDIS_SENTINEL_MS
+        : topology->slots == NULL || !topology->mapped || node->owned)
+    {
+        /* nobody releases a sentinel: it is looked at again */
+
+        if (node->sentinel) {
+            ngx_ratelimit_redis_conn_release(conn);
+        }
+
+        return 1;
+    }
+
+    ngx_ratelimit_redis_session_free(node);
+
+    return 0;
+}
+
+
+void
+ngx_ratelimit_redis_session_free(ngx_ratelimit_redis_node_t *node)
+{
+    ngx_queue_t                 *q;
+    ngx_ratelimit_redis_call_t  *call;
+
+    while (!ngx_queue_empty(&node->conn.requests)) {
+        q = ngx_queue_head(&node->conn.requests);
+        call = ngx_ratelimit_redis_call_of(q);
+        ngx_ratelimit_redis_call_remove(call);
+        ngx_ratelimit_redis_call_free(call);
+    }
+
+    ngx_ratelimit_redis_node_free(node);
+}

@@ -1,0 +1,92 @@
+/*
+ * Memory that the workers of a gateway share for one block. It has no lock:
+ * each word is changed by itself, so a worker may die anywhere.
+ */
+
+#ifndef NGX_RATELIMIT_REDIS_SHARED_H_INCLUDED
+#define NGX_RATELIMIT_REDIS_SHARED_H_INCLUDED
+
+#include <stdatomic.h>
+
+#include "ngx_ratelimit_breaker.h"
+#include "ngx_ratelimit_log_limit.h"
+#include "ngx_ratelimit_redis.h"
+#include "ngx_ratelimit_slot_map.h"
+
+#define NGX_RATELIMIT_REDIS_PLACES      1024
+#define NGX_RATELIMIT_REDIS_PLACE_NAME  80    /* bytes of it kept */
+
+/* calls that wait for the slot map have a breaker, too; no host is named so */
+#define NGX_RATELIMIT_REDIS_MAP_PLACE   "slot map"
+
+/* lines of level error, limited apart from each other */
+typedef enum {
+    NGX_RATELIMIT_REDIS_LINE_BROKEN = 0,
+    NGX_RATELIMIT_REDIS_LINE_REPLY,
+    NGX_RATELIMIT_REDIS_LINES
+} ngx_ratelimit_redis_line_e;
+
+/* A Redis node's place. */
+typedef struct {
+    _Atomic uint64_t               id;        /* of its name; 0: free */
+    _Atomic uint64_t               used_ms;   /* by any worker, the last time */
+    ngx_ratelimit_breaker_t        breaker;
+    _Atomic uint32_t               closed;    /* how often it has closed */
+
+    /* log lines about it */
+    ngx_ratelimit_log_limit_t      opens;
+    ngx_ratelimit_log_limit_t      readmits;
+    ngx_ratelimit_log_limit_t      closes;
+    ngx_ratelimit_log_limit_t      notices;
+    ngx_ratelimit_log_limit_t      errors[NGX_RATELIMIT_REDIS_LINES];
+
+    _Atomic uint64_t               named;     /* the id that name_len and name
+                                                 are of */
+    uint32_t                       name_len;
+    u_char                         name[NGX_RATELIMIT_REDIS_PLACE_NAME];
+} ngx_ratelimit_redis_place_t;
+
+struct ngx_ratelimit_redis_shared_s {
+    _Atomic uint64_t               calls[NGX_RATELIMIT_REDIS_STATUSES];
+    _Atomic uint64_t               replies[NGX_RATELIMIT_REDIS_STATUSES];
+    _Atomic uint64_t               refreshes;
+    _Atomic uint64_t               reconnects;
+    _Atomic uint64_t               handshakes;
+    _Atomic uint64_t               resumed;
+    _Atomic uint64_t               opened;
+
+    uint64_t                       gateway;   /* its name in Redis, not 0 */
+    _Atomic uint64_t               gateways;  /* that live; 0: not known yet */
+    _Atomic uint64_t               fleet;     /* the most of late */
+    _Atomic uint64_t               fleet_ms;  /* when as many lived last */
+    _Atomic uint64_t               heartbeat_ms; /* the last one; 0: none */
+    ngx_ratelimit_log_limit_t      heartbeat_errors;
+    ngx_ratelimit_log_limit_t      auth_notices;
+
+    ngx_ratelimit_redis_place_t    places[NGX_RATELIMIT_REDIS_PLACES];
+
+    ngx_ratelimit_slot_board_t     map;       /* last: its words are not
+                                                 zeroed, most stay untouched */
+};
+
+
+/*
+ * The place of that name: all workers of the gateway know it by that. Returns
+ * NULL when there are too many: then there is no breaker for it. It is kept for
+ * a minute, so a worker that uses it asks for it each second.
+ */
+ngx_ratelimit_redis_place_t *ngx_ratelimit_redis_place(
+    ngx_ratelimit_redis_shared_t *shared, const ngx_str_t *name);
+
+/*
+ * Whether a line of level error about that Redis node may be written. Of each
+ * kind all workers write one line a second, and one in ten seconds while the
+ * breaker is open. note is the end of the line.
+ */
+ngx_uint_t ngx_ratelimit_redis_error_due(ngx_ratelimit_redis_place_t *place,
+    ngx_ratelimit_redis_line_e line, char note[NGX_RATELIMIT_LOG_NOTE]);
+
+#define ngx_ratelimit_redis_count(counter)                                    \
+    (void) atomic_fetch_add_explicit(&(counter), 1, memory_order_relaxed)
+
+#endif /* NGX_RATELIMIT_REDIS_SHARED_H_INCLUDED */

@@ -1,0 +1,107 @@
+/*
+ * Which Redis node has which hash slots. In a Sentinel block the master has
+ * them all.
+ */
+
+#ifndef NGX_RATELIMIT_REDIS_TOPOLOGY_H_INCLUDED
+#define NGX_RATELIMIT_REDIS_TOPOLOGY_H_INCLUDED
+
+#include "ngx_ratelimit_redis_call.h"
+
+/* The last question for a map that this worker took on. */
+typedef enum {
+    NGX_RATELIMIT_REDIS_ANSWERED = 0,
+    NGX_RATELIMIT_REDIS_TURN,     /* it has the right to ask and waits for a
+                                     connection */
+    NGX_RATELIMIT_REDIS_ASKED,    /* it has asked, or lost the right */
+    NGX_RATELIMIT_REDIS_ANEW      /* the node that was asked is gone: another
+                                     one is asked soon */
+} ngx_ratelimit_redis_question_e;
+
+typedef struct {
+    ngx_ratelimit_redis_node_t   **slots;     /* NULL for a single server */
+    uint64_t                       head;      /* the gateway's map last taken */
+
+    ngx_event_t                    timer;
+    ngx_ratelimit_redis_question_e state;
+    ngx_ratelimit_redis_call_t    *question;  /* waited for */
+    uint64_t                       right_ms;  /* the right to ask, as taken or
+                                                 kept last */
+    uint64_t                       asked_ms;  /* when this worker asked */
+    uint64_t                       wanted_ms; /* what was asked later will do */
+    uint64_t                       answered_ms; /* the last that was noticed */
+    uint64_t                       due_ms;    /* asks no sooner */
+    ngx_uint_t                     sentinel;  /* which one is asked */
+
+    unsigned                       mapped:1;  /* slots is known */
+    unsigned                       wanted:1;  /* something may have changed */
+    unsigned                       moved:1;   /* MOVED changed slots */
+} ngx_ratelimit_redis_topology_t;
+
+
+/*
+ * Takes the map that the gateway has, or asks for the first one. Returns
+ * NGX_OK, or NGX_ERROR when memory is out. stop frees its memory.
+ */
+ngx_int_t ngx_ratelimit_redis_topology_start(
+    ngx_ratelimit_redis_client_t *client, ngx_event_handler_pt handler);
+void ngx_ratelimit_redis_topology_stop(ngx_ratelimit_redis_client_t *client);
+
+/* Takes the gateway's map where that is another one: before slots is read. */
+void ngx_ratelimit_redis_topology_look(ngx_ratelimit_redis_client_t *client);
+
+/* The timer's work. */
+void ngx_ratelimit_redis_topology_tick(ngx_ratelimit_redis_client_t *client);
+
+/* A call waits in unmapped: the first map is looked for more often. */
+void ngx_ratelimit_redis_topology_wait(ngx_ratelimit_redis_client_t *client);
+
+/* Something changed: a map is wanted soon, one a second for the gateway. */
+void ngx_ratelimit_redis_refresh(ngx_ratelimit_redis_client_t *client);
+
+/* node's connection is UP: maybe it was waited for, to be asked. */
+void ngx_ratelimit_redis_topology_up(ngx_ratelimit_redis_node_t *node);
+
+/*
+ * Takes the reply to the question from node: a map, which all workers get, or
+ * nothing. current: it is the one last asked by this worker.
+ */
+void ngx_ratelimit_redis_topology_reply(ngx_ratelimit_redis_node_t *node,
+    ngx_uint_t current);
+
+
+/* cluster.c */
+
+/*
+ * A node to ask, UP, another one each time, NULL where none is: then the seeds
+ * are connected to.
+ */
+ngx_ratelimit_redis_node_t *ngx_ratelimit_redis_cluster_from(
+    ngx_ratelimit_redis_client_t *client);
+
+/* Writes what node answered as a map. Returns how many ranges were of use. */
+ngx_uint_t ngx_ratelimit_redis_map_write(ngx_ratelimit_redis_node_t *node,
+    ngx_ratelimit_slot_map_t *map);
+
+/* Makes the worker's slots those of the map. */
+void ngx_ratelimit_redis_map_apply(ngx_ratelimit_redis_client_t *client,
+    const ngx_ratelimit_slot_map_t *map);
+
+/*
+ * Lets go of the nodes that own no slots, and has those that are DOWN and do
+ * connect again.
+ */
+void ngx_ratelimit_redis_map_settle(ngx_ratelimit_redis_client_t *client);
+
+/*
+ * The node that "MOVED <slot> <host>:<port>" or "ASK ..." from node names, NULL
+ * where it names none; slot is set.
+ */
+ngx_ratelimit_redis_node_t *ngx_ratelimit_redis_redirect(
+    ngx_ratelimit_redis_node_t *node, ngx_uint_t *slot);
+
+/* Makes node (or NULL) the owner of a hash slot. */
+void ngx_ratelimit_redis_slot_set(ngx_ratelimit_redis_client_t *client,
+    ngx_uint_t slot, ngx_ratelimit_redis_node_t *node);
+
+#endif /* NGX_RATELIMIT_REDIS_TOPOLOGY_H_INCLUDED */
