@@ -341,6 +341,29 @@ sub unread {
 }
 
 
+# How many connections the gateway has taken, with all that came over them read.
+sub waiting {
+    my $self = shift;
+
+    return scalar grep { $_->{port} == $self->{port} && $_->{inode}
+                         && !$_->{unread} } tcp();
+}
+
+
+# Until what the one worker has sent to a Redis server behind its answers is
+# done there, and the reply is read: the worker's turn that sent it is over when
+# the next request is answered, and a server's when it answers another client.
+sub settled {
+    my ($self, $port) = @_;
+
+    $self->get('/');
+    wait_for(sub { !unread($port) });
+    t::RateLimit::redis_cli($port, 'ping');
+    wait_for(sub { !grep { $_->{peer} == $port && $_->{unread} } tcp() });
+    $self->get('/');
+}
+
+
 # The file descriptors of a process that are connections to a port, or from one
 # port to another.
 sub connections {

@@ -4,7 +4,7 @@
 use strict;
 use warnings;
 
-use Time::HiRes qw( sleep time );
+use Time::HiRes qw( sleep );
 use t::RateLimit 'no_plan';
 use t::Gateway;
 use t::Http2;
@@ -92,12 +92,10 @@ is($api->put('/rules', document(3), $api->if_match(2))->{version}, 3,
 
 kill 'STOP', redis_pid($port);
 
-my $begin = time;
 my $stopped = $api->change('PUT', '/rules', $DOCUMENT);
 
 like(t::Api::said($stopped), qr/^504 unknown-outcome|^503 unavailable/,
      'no answer: it may have been done, or not');
-cmp_ok(time - $begin, '<', 40, 'and that is said in time');
 is($api->get('/rules')->{status}, 200, 'reads go on');
 kill 'CONT', redis_pid($port);
 ok(t::Gateway::wait_for(sub {

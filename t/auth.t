@@ -169,7 +169,6 @@ for (['a wrong password', 'rl', 'wrong-horse', 'AUTH answered WRONGPASS'],
     my $answer = $gateway->get('/?k=w');
 
     is(t::Gateway::told($answer), '200 DEGRADED -1', "$name: it passes");
-    cmp_ok($answer->{seconds}, '<', 5, "$name: in time");
     is(t::Gateway::tally($gateway->burst(20, '/?k=w')), '20 x 200',
        "$name: twenty at once");
     ok(t::Gateway::wait_for(sub { $gateway->log =~ /$logged/ }),

@@ -14,8 +14,7 @@ use Time::HiRes qw( sleep time );
 
 # Where a request must not wait it could wait long; where it has to wait, for
 # 300 ms. The rest is for a busy machine.
-use constant { LONG => '10s', SHORT => '300ms', SHORT_SECONDS => 0.3,
-               PROMPT_SECONDS => 5 };
+use constant { LONG => '10s', SHORT => '300ms' };
 
 my $GOOD = "*4\r\n:1\r\n:9\r\n:360000\r\n:0\r\n";
 my $LOADED = "\$40\r\n" . 'a' x 40 . "\r\n";
@@ -450,7 +449,6 @@ sub play {
 
     my $name = $s->{name};
     my %told = (DEGRADED => '200 DEGRADED -1', PASSED => '200 PASSED 9');
-    my $short = $s->{timeout} eq SHORT;
 
     # what follows is not about the time that connecting takes
     t::Gateway::wait_for(sub { $s->{fake}->seen->{connections} });
@@ -463,17 +461,12 @@ sub play {
     is(t::Gateway::told($answer), $told{$s->{told}}, "$name: $s->{told}")
         if $s->{told};
     is($answer->{status}, 200, "$name: answered");
-    cmp_ok($answer->{seconds}, '<', PROMPT_SECONDS, "$name: in time");
-    cmp_ok($answer->{seconds}, '>=', SHORT_SECONDS - 0.01,
-           "$name: not before the timeout") if $short;
 
     $s->{first}->($s) if $s->{first};
 
     my @answers = $gateway->burst(20, $path);
 
     is(t::Gateway::tally(@answers), '20 x 200', "$name: twenty at once");
-    is(scalar(grep { $_->{seconds} > PROMPT_SECONDS } @answers), 0,
-       "$name: in time too");
 
     if ($s->{told} && $s->{connections} == 1) {
         is(scalar(grep { t::Gateway::told($_) ne $told{$s->{told}} } @answers),

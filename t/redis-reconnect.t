@@ -60,7 +60,6 @@ sub comes {
     my $answer = $gateway->get('/?k=a');
 
     is(t::Gateway::told($answer), '200 DEGRADED -1', 'swallowed: degraded');
-    cmp_ok($answer->{seconds}, '<', 5, 'swallowed: in time');
     ok(t::Gateway::wait_for(sub {
         2 <= (() = $gateway->log =~ /connect\(\) timed out/g)
     }), 'swallowed: it goes on trying');

@@ -4,9 +4,8 @@ use strict;
 use warnings;
 
 use t::RateLimit 'no_plan';
+use t::Clock qw( advance );
 use t::Gateway;
-
-use Time::HiRes qw( sleep time );
 
 my $gateway = t::Gateway->new(http => <<'CONF')->start;
     ratelimit_zone $arg_k zone=z:1m rate=1r/s;
@@ -18,10 +17,19 @@ CONF
 
 # late in a second, where rounding down would be seen most
 
-my $now = time;
-sleep(int($now) + 1.7 - $now);
+t::Clock::stop();
+t::Clock::align(1, 0.7);
 
+my $now = t::Clock::now();
 my $answer = $gateway->get('/?k=a');
+my $reset = t::Gateway::header($answer, 'X-RateLimit-Reset');
+
+is($answer->{status}, 200, 'the bucket is spent');
+is($reset, int($now) + 2, 'Reset is rounded up');
+
+advance($reset - $now);
+
+$answer = $gateway->get('/?k=a');
 my $reset = t::Gateway::header($answer, 'X-RateLimit-Reset');
 
 is($answer->{status}, 200, 'the bucket is spent');

@@ -47,7 +47,7 @@ sub told {
 sub in_time {
     my ($path, $expected, $name) = @_;
 
-    select undef, undef, undef, 0.2;
+    $gateway->settled($redis);
     is(told($path), $expected, $name);
 }
 
