@@ -43,7 +43,7 @@ coverage:
 
 unit:
 	@tools/deps.sh build test
-	@$(MAKE) --no-print-directory -s -C t/unit -j$$(nproc) -O SAN="$(SAN)"
+	@$(MAKE) --no-print-directory -s -k -C t/unit -j$$(nproc) -O SAN="$(SAN)"
 
 fuzz:
 	@tools/deps.sh build test san
