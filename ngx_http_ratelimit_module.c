@@ -4,6 +4,7 @@
  */
 
 #include "ngx_http_ratelimit_api.h"
+#include "ngx_http_ratelimit_conf.h"
 
 #include "ngx_ratelimit_sync.h"
 

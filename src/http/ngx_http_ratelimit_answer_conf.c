@@ -2,7 +2,7 @@
  * The directives that shape an answer: its headers, its body, its status.
  */
 
-#include "ngx_http_ratelimit.h"
+#include "ngx_http_ratelimit_conf.h"
 
 #include "ngx_ratelimit_text.h"
 
@@ -36,7 +36,7 @@ ngx_http_ratelimit_set_headers(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     for (i = 1; i < cf->args->nelts; i++) {
 
         for (set = ngx_http_ratelimit_header_sets; set->name.len; set++) {
-            if (ngx_http_ratelimit_equal(&value[i], &set->name)) {
+            if (ngx_ratelimit_equal(&value[i], &set->name)) {
                 break;
             }
         }
@@ -93,7 +93,7 @@ ngx_http_ratelimit_set_enum(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     ngx_http_ratelimit_hint_init(&hint, &value[1]);
 
     for (e = cmd->post; e->name.len; e++) {
-        if (ngx_http_ratelimit_equal(&value[1], &e->name)) {
+        if (ngx_ratelimit_equal(&value[1], &e->name)) {
             *field = e->value;
             return NGX_CONF_OK;
         }

@@ -9,6 +9,7 @@
 
 #include "ngx_http_ratelimit_request.h"
 
+#include "ngx_http_ratelimit_conf.h"
 #include "ngx_http_ratelimit_json.h"
 #include "ngx_http_ratelimit_key.h"
 #include "ngx_http_ratelimit_token.h"

@@ -461,7 +461,7 @@ ngx_http_ratelimit_put_name(u_char *p, const ngx_ratelimit_check_t *check,
         other = &check->counters[i];
 
         if (other != counter && !other->dry_run
-            && ngx_http_ratelimit_equal(&other->rule->id, id))
+            && ngx_ratelimit_equal(&other->rule->id, id))
         {
             p = ngx_cpymem(p, zone->data, zone->len);
             *p++ = '/';

@@ -10,6 +10,7 @@
 
 #include "ngx_http_ratelimit_jwt.h"
 
+#include "ngx_http_ratelimit_conf.h"
 #include "ngx_http_ratelimit_file.h"
 
 #include <openssl/ec.h>

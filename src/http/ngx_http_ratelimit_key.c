@@ -4,6 +4,7 @@
  */
 
 #include "ngx_http_ratelimit_key.h"
+#include "ngx_http_ratelimit_conf.h"
 
 #include <openssl/evp.h>
 

@@ -4,7 +4,8 @@
  */
 
 #include "ngx_http_ratelimit_api.h"
-#include "ngx_http_ratelimit_redis_conf.h"
+#include "ngx_http_ratelimit_conf.h"
+#include "ngx_http_ratelimit_redis_names.h"
 
 static ngx_uint_t ngx_http_ratelimit_tiers_differ(
     const ngx_http_ratelimit_value_t *one,
@@ -66,10 +67,10 @@ ngx_http_ratelimit_limit(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     entry = rlcf->limits->elts;
 
     for (i = 0; i < rlcf->limits->nelts; i++) {
-        if (ngx_http_ratelimit_equal(&entry[i]->zone, &limit->zone)
+        if (ngx_ratelimit_equal(&entry[i]->zone, &limit->zone)
             && (entry[i]->rule_id.len == 0 || limit->rule_id.len == 0
-                || ngx_http_ratelimit_equal(&entry[i]->rule_id,
-                                            &limit->rule_id)))
+                || ngx_ratelimit_equal(&entry[i]->rule_id,
+                                       &limit->rule_id)))
         {
             ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                                "\"ratelimit\" counts zone \"%V\" twice, "
@@ -160,8 +161,8 @@ ngx_http_ratelimit_tiers_differ(const ngx_http_ratelimit_value_t *one,
 
     return one->index != two->index
            || (one->index == -1
-               && !ngx_http_ratelimit_equal(&one->complex.value,
-                                            &two->complex.value));
+               && !ngx_ratelimit_equal(&one->complex.value,
+                                       &two->complex.value));
 }
 
 
@@ -360,9 +361,9 @@ ngx_http_ratelimit_rule_first(ngx_http_ratelimit_main_conf_t *conf,
     ngx_http_ratelimit_rule_t  **first;
 
     for (first = conf->rules.elts; *first != rule; first++) {
-        if (ngx_http_ratelimit_equal(&(*first)->draft.zone, &rule->draft.zone)
-            && ngx_http_ratelimit_equal(&(*first)->draft.rule.id,
-                                        &rule->draft.rule.id))
+        if (ngx_ratelimit_equal(&(*first)->draft.zone, &rule->draft.zone)
+            && ngx_ratelimit_equal(&(*first)->draft.rule.id,
+                                   &rule->draft.rule.id))
         {
             break;
         }
@@ -396,7 +397,7 @@ ngx_http_ratelimit_resolve_zone(ngx_conf_t *cf,
     for (i = 0; i < conf->redis.nelts; i++) {
         ngx_http_ratelimit_hint_add(&hint, &redis[i]->name);
 
-        if (ngx_http_ratelimit_equal(&redis[i]->name, &zone->redis)) {
+        if (ngx_ratelimit_equal(&redis[i]->name, &zone->redis)) {
             zone->limiter.redis = redis[i];
         }
     }
@@ -487,63 +488,4 @@ ngx_http_ratelimit_resolve_limit(ngx_conf_t *cf,
     limit->number = rule->number;
 
     return NGX_OK;
-}
-
-
-ngx_http_ratelimit_zone_t *
-ngx_http_ratelimit_zone_by_name(ngx_http_ratelimit_main_conf_t *conf,
-    ngx_str_t *name)
-{
-    ngx_uint_t                   i;
-    ngx_http_ratelimit_zone_t  **zones;
-
-    zones = conf->zones.elts;
-
-    for (i = 0; i < conf->zones.nelts; i++) {
-        if (ngx_http_ratelimit_equal(&zones[i]->limiter.zone.name, name)) {
-            return zones[i];
-        }
-    }
-
-    return NULL;
-}
-
-
-ngx_uint_t
-ngx_http_ratelimit_equal(const ngx_str_t *one, const ngx_str_t *two)
-{
-    return one->len == two->len
-           && ngx_strncmp(one->data, two->data, one->len) == 0;
-}
-
-
-ngx_str_t *
-ngx_http_ratelimit_parameter(ngx_str_t *text, const char *name,
-    ngx_str_t *value)
-{
-    size_t  len;
-
-    len = ngx_strlen(name);
-
-    if (text->len < len || ngx_strncmp(text->data, name, len) != 0) {
-        return NULL;
-    }
-
-    value->data = text->data + len;
-    value->len = text->len - len;
-
-    return value;
-}
-
-
-void
-ngx_http_ratelimit_place(ngx_conf_t *cf, ngx_http_ratelimit_place_t *place)
-{
-    ngx_str_set(&place->file, "command line");
-    place->line = 0;
-
-    if (cf->conf_file->file.fd != NGX_INVALID_FILE) {
-        place->file = cf->conf_file->file.name;
-        place->line = cf->conf_file->line;
-    }
 }

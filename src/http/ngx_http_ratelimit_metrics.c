@@ -5,7 +5,7 @@
  * read from memory that the workers of the node share, and nothing is changed.
  */
 
-#include "ngx_http_ratelimit.h"
+#include "ngx_http_ratelimit_conf.h"
 
 #include "ngx_ratelimit_sync.h"
 

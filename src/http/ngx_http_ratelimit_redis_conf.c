@@ -3,7 +3,8 @@
  * directive of the block is a row of a table.
  */
 
-#include "ngx_http_ratelimit_redis_conf.h"
+#include "ngx_http_ratelimit_redis_names.h"
+#include "ngx_http_ratelimit_conf.h"
 
 #include "ngx_http_ratelimit_file.h"
 
@@ -142,7 +143,7 @@ ngx_http_ratelimit_redis(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     entry = rmcf->redis.elts;
 
     for (i = 0; i < rmcf->redis.nelts; i++) {
-        if (ngx_http_ratelimit_equal(&entry[i]->name, &value[1])) {
+        if (ngx_ratelimit_equal(&entry[i]->name, &value[1])) {
             return ngx_http_ratelimit_redis_invalid(cf, "one of each name");
         }
     }
@@ -216,7 +217,7 @@ ngx_http_ratelimit_redis_directive(ngx_conf_t *cf, ngx_command_t *dummy,
     ngx_http_ratelimit_hint_init(&hint, &value[0]);
 
     for (row = ngx_http_ratelimit_redis_rows; row->name.len; row++) {
-        if (ngx_http_ratelimit_equal(&value[0], &row->name)) {
+        if (ngx_ratelimit_equal(&value[0], &row->name)) {
             break;
         }
 

@@ -4,7 +4,8 @@
  * when all of the configuration is read.
  */
 
-#include "ngx_http_ratelimit_redis_conf.h"
+#include "ngx_http_ratelimit_redis_names.h"
+#include "ngx_http_ratelimit_conf.h"
 
 #define NGX_HTTP_RATELIMIT_REDIS_PORT              6379
 #define NGX_HTTP_RATELIMIT_REDIS_SENTINEL_PORT     26379

@@ -3,7 +3,7 @@
  * rows of ngx_ratelimit_params.
  */
 
-#include "ngx_http_ratelimit.h"
+#include "ngx_http_ratelimit_conf.h"
 
 #include "ngx_ratelimit_text.h"
 
@@ -696,7 +696,7 @@ ngx_http_ratelimit_rule_tier(ngx_str_t *text, const ngx_ratelimit_spec_t *base,
     tier = tiers->elts;
 
     for (i = 0; i < tiers->nelts; i++) {
-        if (ngx_http_ratelimit_equal(&tier[i].tier, &name)) {
+        if (ngx_ratelimit_equal(&tier[i].tier, &name)) {
             return "one limit of each tier";
         }
     }

@@ -3,7 +3,7 @@
  * the zone itself.
  */
 
-#include "ngx_http_ratelimit.h"
+#include "ngx_http_ratelimit_conf.h"
 
 #include "ngx_ratelimit_document.h"
 #include "ngx_ratelimit_job.h"
@@ -226,6 +226,23 @@ ngx_http_ratelimit_zone_rule(ngx_conf_t *cf,
 }
 
 
+/* What compiling a document asks of this layer. */
+void
+ngx_http_ratelimit_above(ngx_conf_t *cf, ngx_http_ratelimit_zone_t *zone)
+{
+    ngx_ratelimit_above_t  *above;
+
+    zone->core = ngx_http_conf_get_module_main_conf(cf, ngx_http_core_module);
+
+    above = &zone->limiter.above;
+
+    above->values = ngx_http_ratelimit_values;
+    above->data = zone;
+    above->prepare = ngx_ratelimit_check_prepare;
+    above->method = ngx_http_ratelimit_method;
+}
+
+
 /* When all is read: what a zone needs that follows a document. */
 ngx_int_t
 ngx_http_ratelimit_zone_follow(ngx_conf_t *cf,
@@ -243,8 +260,8 @@ ngx_http_ratelimit_zone_follow(ngx_conf_t *cf,
 
     for (i = 0; zones[i] != zone; i++) {
         if (zone->limiter.state.len
-            && ngx_http_ratelimit_equal(&zones[i]->limiter.state,
-                                        &zone->limiter.state))
+            && ngx_ratelimit_equal(&zones[i]->limiter.state,
+                                   &zone->limiter.state))
         {
             ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
                           "\"ratelimit_zone\" \"%V\" has \"state=%V\", "

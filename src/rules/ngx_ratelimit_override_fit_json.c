@@ -22,8 +22,6 @@ static void ngx_ratelimit_fit_wrong(ngx_ratelimit_reader_t *reader,
     const ngx_ratelimit_place_t *at, ngx_uint_t problem,
     const ngx_ratelimit_rule_t *rule, const ngx_str_t *tier,
     const char *expected);
-static ngx_uint_t ngx_ratelimit_fit_equal(const ngx_str_t *one,
-    const ngx_str_t *two);
 
 
 void
@@ -91,12 +89,12 @@ ngx_ratelimit_read_has_part(const ngx_ratelimit_rule_t *rule,
     ngx_uint_t  i;
 
     for (i = 0; i < rule->nparts; i++) {
-        if (ngx_ratelimit_fit_equal(&rule->parts[i], part)) {
+        if (ngx_ratelimit_equal(&rule->parts[i], part)) {
             return 1;
         }
     }
 
-    return rule->nparts == 0 && ngx_ratelimit_fit_equal(&rule->key, part);
+    return rule->nparts == 0 && ngx_ratelimit_equal(&rule->key, part);
 }
 
 
@@ -139,7 +137,7 @@ ngx_ratelimit_fit_rule(ngx_ratelimit_reader_t *reader,
 
     for (i = 0; i < rule->ntiers; i++) {
 
-        if (tier && !ngx_ratelimit_fit_equal(tier, &rule->tiers[i].tier)) {
+        if (tier && !ngx_ratelimit_equal(tier, &rule->tiers[i].tier)) {
             continue;
         }
 
@@ -236,12 +234,4 @@ ngx_ratelimit_fit_wrong(ngx_ratelimit_reader_t *reader,
         (reader, at, "does not fit %s%V%srule \"%V\"%s: expected %V",
          tier ? "tier \"" : "", tier ? tier : &none, tier ? "\" of " : "",
          &rule->id, problem ? "" : ", which stays as it is", &words);
-}
-
-
-static ngx_uint_t
-ngx_ratelimit_fit_equal(const ngx_str_t *one, const ngx_str_t *two)
-{
-    return one->len == two->len
-           && ngx_memcmp(one->data, two->data, one->len) == 0;
 }

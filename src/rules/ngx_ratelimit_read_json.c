@@ -25,8 +25,6 @@ static ngx_uint_t ngx_ratelimit_read_known(
     const ngx_ratelimit_problem_t *problem, const ngx_str_t *id);
 static ngx_uint_t ngx_ratelimit_read_same_place(const ngx_str_t *one,
     const ngx_str_t *two);
-static ngx_uint_t ngx_ratelimit_read_equal(const ngx_str_t *one,
-    const ngx_str_t *two);
 
 static const struct {
     ngx_uint_t   types;
@@ -379,8 +377,8 @@ ngx_ratelimit_read_known(const ngx_ratelimit_reader_t *reader,
              || ngx_strncmp(problem->pointer.data, "/overrides/", 11) == 0)
             && ngx_ratelimit_read_same_place(&known[i].pointer,
                                              &problem->pointer)
-            && ngx_ratelimit_read_equal(&known[i].detail, &problem->detail)
-            && ngx_ratelimit_read_equal(&known[i].id, id))
+            && ngx_ratelimit_equal(&known[i].detail, &problem->detail)
+            && ngx_ratelimit_equal(&known[i].id, id))
         {
             return 1;
         }
@@ -419,15 +417,6 @@ ngx_ratelimit_read_same_place(const ngx_str_t *one, const ngx_str_t *two)
             return 0;
         }
     }
-}
-
-
-static ngx_uint_t
-ngx_ratelimit_read_equal(const ngx_str_t *one, const ngx_str_t *two)
-{
-    return one->len == two->len
-           && (one->len == 0
-               || ngx_memcmp(one->data, two->data, one->len) == 0);
 }
 
 

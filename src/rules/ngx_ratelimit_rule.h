@@ -204,6 +204,14 @@ const char *ngx_ratelimit_rule_split(const ngx_ratelimit_rule_t *rule);
 ngx_ratelimit_rule_t *ngx_ratelimit_limiter_rule(
     const ngx_ratelimit_limiter_t *limiter, const ngx_str_t *id);
 
+static ngx_inline ngx_uint_t
+ngx_ratelimit_equal(const ngx_str_t *one, const ngx_str_t *two)
+{
+    return one->len == two->len
+           && (one->len == 0
+               || ngx_memcmp(one->data, two->data, one->len) == 0);
+}
+
 /* Whether a key is in the rule's share (percent), the same on every node. */
 ngx_uint_t ngx_ratelimit_rule_shares(const ngx_ratelimit_rule_t *rule,
     const ngx_str_t *key);

@@ -18,8 +18,6 @@ static const ngx_ratelimit_override_t *ngx_ratelimit_override_better(
 static const ngx_ratelimit_override_t *ngx_ratelimit_override_tenants(
     const ngx_ratelimit_policy_t *policy, const ngx_ratelimit_rule_t *rule,
     const ngx_str_t *key, time_t now, const ngx_ratelimit_override_t *best);
-static ngx_uint_t ngx_ratelimit_subject_equal(const ngx_str_t *one,
-    const ngx_str_t *two);
 
 /* in the order of ngx_ratelimit_match_e */
 static const char  *ngx_ratelimit_match_names[NGX_RATELIMIT_MATCHES] = {
@@ -144,7 +142,7 @@ ngx_ratelimit_rule_match(const ngx_ratelimit_rule_t *rule, ngx_uint_t found,
     }
 
     if (rule->tier.len
-        && !ngx_ratelimit_subject_equal(&rule->tier, &subject->tier))
+        && !ngx_ratelimit_equal(&rule->tier, &subject->tier))
     {
         return NGX_RATELIMIT_OTHER_TIER;
     }
@@ -246,7 +244,7 @@ ngx_ratelimit_rule_allowance(const ngx_ratelimit_rule_t *rule,
     }
 
     for (i = 0; i < rule->ntiers; i++) {
-        if (ngx_ratelimit_subject_equal(&rule->tiers[i].tier, &subject->tier))
+        if (ngx_ratelimit_equal(&rule->tiers[i].tier, &subject->tier))
         {
             if (origin) {
                 *origin = NGX_RATELIMIT_ORIGIN_TIER;
@@ -305,7 +303,7 @@ ngx_ratelimit_override_better(const ngx_ratelimit_policy_t *policy,
 
         if ((o->expires && now >= o->expires)
             || (o->rule_id.len
-                && !ngx_ratelimit_subject_equal(&o->rule_id, &rule->id)))
+                && !ngx_ratelimit_equal(&o->rule_id, &rule->id)))
         {
             continue;
         }
@@ -378,13 +376,4 @@ ngx_ratelimit_override_limit(const ngx_ratelimit_override_t *override,
     }
 
     return ngx_ratelimit_limit_init(limit, &spec);
-}
-
-
-static ngx_uint_t
-ngx_ratelimit_subject_equal(const ngx_str_t *one, const ngx_str_t *two)
-{
-    return one->len == two->len
-           && (one->len == 0
-               || ngx_memcmp(one->data, two->data, one->len) == 0);
 }

@@ -3,6 +3,7 @@
  */
 
 #include "ngx_http_ratelimit_api.h"
+#include "ngx_http_ratelimit_conf.h"
 
 /*
  * A body that is too large for the endpoint shall be refused by it, with a

@@ -279,7 +279,7 @@ ngx_http_ratelimit_api_counters_rules(ngx_http_ratelimit_api_counters_t *all)
 
         if (all->rule_id.len) {
 
-            if (!ngx_http_ratelimit_equal(&rules[i]->id, &all->rule_id)) {
+            if (!ngx_ratelimit_equal(&rules[i]->id, &all->rule_id)) {
                 continue;
             }
 
@@ -574,12 +574,12 @@ ngx_http_ratelimit_api_counter_api_key(
     rule = counter->rule;
 
     if (rule->nparts == 0) {
-        return ngx_http_ratelimit_equal(&rule->key, &name)
+        return ngx_ratelimit_equal(&rule->key, &name)
                ? &counter->all->parts[0] : NULL;
     }
 
     for (i = 0; i < rule->nparts; i++) {
-        if (ngx_http_ratelimit_equal(&rule->parts[i], &name)) {
+        if (ngx_ratelimit_equal(&rule->parts[i], &name)) {
             return &counter->all->parts[i];
         }
     }

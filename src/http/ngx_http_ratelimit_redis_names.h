@@ -2,8 +2,8 @@
  * The host names of "ratelimit_redis" blocks.
  */
 
-#ifndef NGX_HTTP_RATELIMIT_REDIS_CONF_H_INCLUDED
-#define NGX_HTTP_RATELIMIT_REDIS_CONF_H_INCLUDED
+#ifndef NGX_HTTP_RATELIMIT_REDIS_NAMES_H_INCLUDED
+#define NGX_HTTP_RATELIMIT_REDIS_NAMES_H_INCLUDED
 
 #include "ngx_http_ratelimit.h"
 
@@ -22,4 +22,4 @@ char *ngx_http_ratelimit_redis_addr(ngx_conf_t *cf,
 ngx_int_t ngx_http_ratelimit_redis_names(ngx_conf_t *cf,
     ngx_http_ratelimit_main_conf_t *conf);
 
-#endif /* NGX_HTTP_RATELIMIT_REDIS_CONF_H_INCLUDED */
+#endif /* NGX_HTTP_RATELIMIT_REDIS_NAMES_H_INCLUDED */

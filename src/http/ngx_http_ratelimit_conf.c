@@ -1,9 +1,10 @@
 /*
- * What a message says beside the mistake: the known names, or the one that was
- * probably meant.
+ * What the readers of directives share: the end of a message about a wrong name
+ * (the known names, or the one that was probably meant), zones by their name,
+ * "name=value", and where a directive stands.
  */
 
-#include "ngx_http_ratelimit.h"
+#include "ngx_http_ratelimit_conf.h"
 
 /* names longer than this are not compared */
 #define NGX_HTTP_RATELIMIT_HINT_MAX  32
@@ -169,4 +170,55 @@ ngx_http_ratelimit_hint_bare(const ngx_str_t *text)
     bare.len = p ? (size_t) (p - text->data) : text->len;
 
     return bare;
+}
+
+
+ngx_http_ratelimit_zone_t *
+ngx_http_ratelimit_zone_by_name(ngx_http_ratelimit_main_conf_t *conf,
+    ngx_str_t *name)
+{
+    ngx_uint_t                   i;
+    ngx_http_ratelimit_zone_t  **zones;
+
+    zones = conf->zones.elts;
+
+    for (i = 0; i < conf->zones.nelts; i++) {
+        if (ngx_ratelimit_equal(&zones[i]->limiter.zone.name, name)) {
+            return zones[i];
+        }
+    }
+
+    return NULL;
+}
+
+
+ngx_str_t *
+ngx_http_ratelimit_parameter(ngx_str_t *text, const char *name,
+    ngx_str_t *value)
+{
+    size_t  len;
+
+    len = ngx_strlen(name);
+
+    if (text->len < len || ngx_strncmp(text->data, name, len) != 0) {
+        return NULL;
+    }
+
+    value->data = text->data + len;
+    value->len = text->len - len;
+
+    return value;
+}
+
+
+void
+ngx_http_ratelimit_place(ngx_conf_t *cf, ngx_http_ratelimit_place_t *place)
+{
+    ngx_str_set(&place->file, "command line");
+    place->line = 0;
+
+    if (cf->conf_file->file.fd != NGX_INVALID_FILE) {
+        place->file = cf->conf_file->file.name;
+        place->line = cf->conf_file->line;
+    }
 }

@@ -1,0 +1,121 @@
+/*
+ * The readers of directives, and what they share.
+ */
+
+#ifndef NGX_HTTP_RATELIMIT_CONF_H_INCLUDED
+#define NGX_HTTP_RATELIMIT_CONF_H_INCLUDED
+
+#include "ngx_http_ratelimit.h"
+
+/*
+ * conf.c: collects the names that are known where a wrong one was found,
+ * for the end of a message: 'did you mean "burst="?', or 'expected ' and all of
+ * them. The text lives as long as the hint.
+ */
+typedef struct {
+    ngx_str_t    wrong;
+    ngx_str_t    near;                        /* is like it; empty: none is */
+    u_char      *p;                           /* the end of the list */
+    u_char       list[NGX_MAX_CONF_ERRSTR];
+    ngx_str_t    text;
+    u_char       buf[NGX_MAX_CONF_ERRSTR];
+} ngx_http_ratelimit_hint_t;
+
+void ngx_http_ratelimit_hint_init(ngx_http_ratelimit_hint_t *hint,
+    ngx_str_t *text);
+void ngx_http_ratelimit_hint_add(ngx_http_ratelimit_hint_t *hint,
+    const ngx_str_t *name);
+ngx_str_t *ngx_http_ratelimit_hint_text(ngx_http_ratelimit_hint_t *hint,
+    const char *expected);
+
+/* The same with the names of all zones. */
+ngx_str_t *ngx_http_ratelimit_hint_zones(ngx_http_ratelimit_hint_t *hint,
+    ngx_http_ratelimit_main_conf_t *conf, ngx_str_t *name);
+
+/* The zone of that name, or NULL. */
+ngx_http_ratelimit_zone_t *ngx_http_ratelimit_zone_by_name(
+    ngx_http_ratelimit_main_conf_t *conf, ngx_str_t *name);
+
+/* The value of "name=value", or NULL where text is another parameter. */
+ngx_str_t *ngx_http_ratelimit_parameter(ngx_str_t *text, const char *name,
+    ngx_str_t *value);
+
+/* Where the directive that is read stands. */
+void ngx_http_ratelimit_place(ngx_conf_t *cf,
+    ngx_http_ratelimit_place_t *place);
+
+
+/* zone_conf.c, rule_conf.c, redis_conf.c: the directives of these names */
+char *ngx_http_ratelimit_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_ratelimit_rule(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_ratelimit_redis(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+
+/* zone_conf.c: when all is read, what compiling documents asks of the zone. */
+void ngx_http_ratelimit_above(ngx_conf_t *cf, ngx_http_ratelimit_zone_t *zone);
+
+/*
+ * zone_conf.c: when all is read, of a zone that follows a document. Returns
+ * NGX_OK or NGX_ERROR (logged).
+ */
+ngx_int_t ngx_http_ratelimit_zone_follow(ngx_conf_t *cf,
+    ngx_http_ratelimit_main_conf_t *conf, ngx_http_ratelimit_zone_t *zone);
+
+/*
+ * The parameters of a directive, "zone=" and so on, from the first-th argument
+ * on; it is "ratelimit_zone", "ratelimit_rule", or "ratelimit", of which the
+ * rule gets its zone and name alone. Returns NGX_OK or NGX_ERROR (logged).
+ */
+ngx_int_t ngx_http_ratelimit_rule_parameters(ngx_conf_t *cf,
+    const char *directive, ngx_uint_t first, ngx_http_ratelimit_rule_t *rule);
+
+/*
+ * Whether the directive's first argument is a parameter already, where a key or
+ * a name has to be: that is logged, too.
+ */
+ngx_uint_t ngx_http_ratelimit_rule_no_name(ngx_conf_t *cf,
+    const char *directive, const char *what);
+
+/*
+ * Checks a rule when its parameters are all read, and enters it. cf->args
+ * still are the directive's. Returns NGX_OK or NGX_ERROR (logged).
+ */
+ngx_int_t ngx_http_ratelimit_rule_enter(ngx_conf_t *cf,
+    const char *directive, ngx_http_ratelimit_main_conf_t *conf,
+    ngx_http_ratelimit_rule_t *rule);
+
+/*
+ * Warns of a key without a variable, unless it is "all". Without
+ * one all clients have one counter.
+ */
+void ngx_http_ratelimit_key_warn(ngx_conf_t *cf, const char *directive,
+    const ngx_str_t *key);
+
+/* rule_conf.c: the bit of a method; 0: none has that name */
+ngx_uint_t ngx_http_ratelimit_method(const u_char *name, size_t len);
+
+/* answer_conf.c: the directives that shape an answer */
+char *ngx_http_ratelimit_set_headers(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+char *ngx_http_ratelimit_set_enum(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+char *ngx_http_ratelimit_set_status(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+
+/* limit_conf.c: the directives of a location that say what is limited, and
+   what only the whole configuration tells */
+char *ngx_http_ratelimit_limit(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+
+/* Of a merged location: its limits know whether there is a tier. */
+void ngx_http_ratelimit_limit_tiers(ngx_http_ratelimit_loc_conf_t *conf);
+
+char *ngx_http_ratelimit_tier(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+ngx_int_t ngx_http_ratelimit_resolve(ngx_conf_t *cf);
+
+/* metrics.c: the directive of this name, which makes its location exempt */
+char *ngx_http_ratelimit_metrics(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+
+#endif /* NGX_HTTP_RATELIMIT_CONF_H_INCLUDED */

@@ -1,0 +1,78 @@
+/*
+ * Values with variables: of nginx.conf, and of a document.
+ */
+
+#ifndef NGX_HTTP_RATELIMIT_VALUE_H_INCLUDED
+#define NGX_HTTP_RATELIMIT_VALUE_H_INCLUDED
+
+#include <ngx_config.h>
+#include <ngx_core.h>
+#include <ngx_http.h>
+
+#include "ngx_ratelimit_rule.h"
+
+/* of a value in the error log: its bytes; and what they take at most */
+#define NGX_HTTP_RATELIMIT_QUOTE        64
+#define NGX_HTTP_RATELIMIT_QUOTE_BYTES                                        \
+    (6 * NGX_HTTP_RATELIMIT_QUOTE + sizeof("..."))
+
+
+/* A piece of a value that was made while nginx serves. */
+typedef struct {
+    ngx_str_t                  text;     /* literal; a variable's name */
+    ngx_int_t                  index;    /* of the variable, or -1 */
+    ngx_uint_t                 hash;     /* of its name */
+    unsigned                   variable:1;
+} ngx_http_ratelimit_piece_t;
+
+
+/* A value with variables; one lone variable is read without a copy. */
+typedef struct {
+    ngx_int_t                    index;    /* of the lone variable, or -1 */
+    ngx_uint_t                   npieces;  /* 0: it is the next one */
+    ngx_http_ratelimit_piece_t  *pieces;
+    ngx_http_complex_value_t     complex;
+} ngx_http_ratelimit_value_t;
+
+
+/* What a rule's parameters say with variables; a rule's data. */
+typedef struct {
+    ngx_http_ratelimit_value_t   key;      /* where it has no parts */
+    ngx_uint_t                   nparts;   /* 0, or more than one */
+    ngx_http_ratelimit_value_t  *parts;
+    ngx_http_ratelimit_value_t  *limit;  /* "rate=" or "limit=", or NULL */
+    ngx_http_ratelimit_value_t  *cost;   /* NULL where constant */
+} ngx_http_ratelimit_values_t;
+
+
+/* Compiles a text of nginx.conf. NGX_ERROR: it is logged. */
+ngx_int_t ngx_http_ratelimit_value_compile(ngx_conf_t *cf, ngx_str_t *text,
+    ngx_http_ratelimit_value_t *value);
+
+/*
+ * Makes the values of a document's rule: what limiter->above has, of which data
+ * is the zone. See ngx_ratelimit_above_t.
+ */
+const char *ngx_http_ratelimit_values(void *data, ngx_ratelimit_rule_t *rule,
+    const ngx_str_t *limit, const ngx_str_t *cost, ngx_pool_t *pool,
+    ngx_uint_t *which);
+
+/* Reads the value at a request. NGX_ERROR: memory is out. */
+ngx_int_t ngx_http_ratelimit_value_get(ngx_http_request_t *r,
+    ngx_http_ratelimit_value_t *value, ngx_str_t *text);
+
+/*
+ * A rule's key at a request, where it has parts: they are joined. Empty: a part
+ * is. Returns NGX_OK, or NGX_ERROR: memory is out.
+ */
+ngx_int_t ngx_http_ratelimit_values_key(ngx_http_request_t *r,
+    ngx_http_ratelimit_values_t *values, ngx_str_t *key);
+
+/*
+ * A value for the error log, written to out, of NGX_HTTP_RATELIMIT_QUOTE_BYTES:
+ * its beginning, with control characters and quotes as JSON writes them, so
+ * that no client makes lines of its own there.
+ */
+ngx_str_t ngx_http_ratelimit_value_quote(const ngx_str_t *text, u_char *out);
+
+#endif /* NGX_HTTP_RATELIMIT_VALUE_H_INCLUDED */
