@@ -1,6 +1,6 @@
 /*
- * Looks at a counter, and resets it: by the calls that checks make, of a rule
- * that takes nothing; and by commands for what no script does.
+ * Looks at a counter by the script, with a cost of 0, and resets it by commands
+ * that no script has.
  */
 
 #include "ngx_ratelimit_inspect.h"
@@ -9,18 +9,18 @@
 #include "ngx_ratelimit_script.h"
 
 static void ngx_ratelimit_inspect_counter(ngx_ratelimit_inspect_t *inspect);
-static void ngx_ratelimit_inspect_handler(void *data);
-static ngx_int_t ngx_ratelimit_inspect_shard(ngx_ratelimit_inspect_t *inspect);
-static void ngx_ratelimit_inspect_shard_handler(void *data,
+static ngx_int_t ngx_ratelimit_inspect_ask(ngx_ratelimit_inspect_t *inspect);
+static void ngx_ratelimit_inspect_handler(void *data,
     const ngx_ratelimit_redis_result_t *result);
+static ngx_ratelimit_counter_t *ngx_ratelimit_inspect_part(
+    ngx_ratelimit_inspect_t *inspect, ngx_ratelimit_part_t *part);
+static ngx_int_t ngx_ratelimit_inspect_next(ngx_ratelimit_inspect_t *inspect);
 static void ngx_ratelimit_inspect_drop(ngx_ratelimit_inspect_t *inspect,
     ngx_ratelimit_algorithm_e algorithm);
 static ngx_int_t ngx_ratelimit_inspect_delete(
     ngx_ratelimit_inspect_t *inspect);
 static void ngx_ratelimit_inspect_delete_handler(void *data,
     const ngx_ratelimit_redis_control_result_t *result);
-static ngx_uint_t ngx_ratelimit_inspect_in_set(
-    const ngx_ratelimit_inspect_t *inspect);
 
 
 ngx_int_t
@@ -36,108 +36,59 @@ ngx_ratelimit_inspect_look(ngx_ratelimit_inspect_t *inspect)
 
     (void) ngx_ratelimit_client_hash(&inspect->client);
 
-    if (inspect->rule->shares) {
-        return ngx_ratelimit_inspect_shard(inspect);
-    }
-
-    /* it is complete where memory is out: what is returned says so */
-
-    inspect->asking = 1;
-    inspect->counter.backend = &ngx_ratelimit_strict;
-    inspect->counter.backend->ask(&inspect->counter);
-    inspect->asking = 0;
-
-    return inspect->client.call ? NGX_AGAIN : NGX_ERROR;
+    return ngx_ratelimit_inspect_ask(inspect);
 }
 
 
-/* A check of one counter that costs nothing, and stands in for nothing. */
+/* A counter whose cost is 0. */
 static void
 ngx_ratelimit_inspect_counter(ngx_ratelimit_inspect_t *inspect)
 {
-    ngx_ratelimit_check_t    *check;
     ngx_ratelimit_client_t   *client;
     ngx_ratelimit_counter_t  *counter;
 
-    check = &inspect->check;
     client = &inspect->client;
     counter = &inspect->counter;
 
-    inspect->copy = *inspect->rule;
-    inspect->copy.numbers.len = 0;
-    inspect->copy.emergency = NULL;
-
     client->limiter = inspect->limiter;
     client->key = inspect->key;
-    client->check = check;
+    client->check = &inspect->check;
     client->local = ngx_ratelimit_siphash(
                     ngx_ratelimit_table_hash_key(inspect->limiter->zone.table),
                     client->key.data, client->key.len, 1, 3);
 
-    counter->rule = &inspect->copy;
-    counter->limit = inspect->limit;
+    counter->rule = inspect->rule;
+    counter->limit = inspect->limit ? inspect->limit : &inspect->rule->limit;
     counter->client = client;
-    counter->look = 1;
-    counter->fail_mode = NGX_RATELIMIT_FAIL_OPEN;
-
-    check->counters = counter;
-    check->clients = client;
-    check->ncounters = 1;
-    check->nclients = 1;
-    check->remote = (inspect->limiter->redis != NULL);
-    check->taken_us = ngx_ratelimit_local_now_us();
-    check->handler = ngx_ratelimit_inspect_handler;
-    check->data = inspect;
 }
 
 
-static void
-ngx_ratelimit_inspect_handler(void *data)
-{
-    ngx_ratelimit_inspect_t *inspect = data;
-
-    if (inspect->asking) {
-        return;
-    }
-
-    if (inspect->counter.source == NGX_RATELIMIT_SOURCE_REDIS) {
-        inspect->answer = inspect->counter.answer;
-
-    } else {
-        inspect->status = inspect->counter.reason;
-    }
-
-    inspect->handler(inspect->data);
-}
-
-
-/* One part after the other: they are in different slots. */
 static ngx_int_t
-ngx_ratelimit_inspect_shard(ngx_ratelimit_inspect_t *inspect)
+ngx_ratelimit_inspect_ask(ngx_ratelimit_inspect_t *inspect)
 {
-    ngx_ratelimit_part_t      part;
+    ngx_ratelimit_part_t       part;
     ngx_ratelimit_lease_ask_t  ask;
-
-    ngx_ratelimit_parts_get(&inspect->counter, &part);
 
     ngx_memzero(&ask, sizeof(ngx_ratelimit_lease_ask_t));
 
-    inspect->call = ngx_ratelimit_script_ask(&part.counter, &ask,
-                                          ngx_ratelimit_inspect_shard_handler,
-                                             inspect);
+    inspect->call = ngx_ratelimit_script_ask(
+                                    ngx_ratelimit_inspect_part(inspect, &part),
+                                    &ask, ngx_ratelimit_inspect_handler,
+                                    inspect);
 
     return inspect->call ? NGX_AGAIN : NGX_ERROR;
 }
 
 
 static void
-ngx_ratelimit_inspect_shard_handler(void *data,
+ngx_ratelimit_inspect_handler(void *data,
     const ngx_ratelimit_redis_result_t *result)
 {
     ngx_ratelimit_inspect_t *inspect = data;
 
-    ngx_ratelimit_part_t    part;
-    ngx_ratelimit_answer_t   answer;
+    ngx_ratelimit_part_t      part;
+    ngx_ratelimit_answer_t    answer;
+    ngx_ratelimit_counter_t  *counter;
 
     if (result->again) {
         ngx_ratelimit_redis_forget(inspect->call);
@@ -145,9 +96,8 @@ ngx_ratelimit_inspect_shard_handler(void *data,
 
     inspect->call = NULL;
 
-    ngx_ratelimit_parts_get(&inspect->counter, &part);
-
-    inspect->status = ngx_ratelimit_script_read(result, 0, part.counter.limit,
+    counter = ngx_ratelimit_inspect_part(inspect, &part);
+    inspect->status = ngx_ratelimit_script_read(result, 0, counter->limit,
                                                 &answer);
 
     if (inspect->status == NGX_RATELIMIT_REDIS_OK) {
@@ -155,9 +105,9 @@ ngx_ratelimit_inspect_shard_handler(void *data,
         inspect->answer.reset_us = ngx_max(inspect->answer.reset_us,
                                            answer.reset_us);
 
-        if (++inspect->counter.part < inspect->rule->shards) {
+        if (ngx_ratelimit_inspect_next(inspect) == NGX_OK) {
 
-            if (ngx_ratelimit_inspect_shard(inspect) == NGX_AGAIN) {
+            if (ngx_ratelimit_inspect_ask(inspect) == NGX_AGAIN) {
                 return;
             }
 
@@ -169,14 +119,37 @@ ngx_ratelimit_inspect_shard_handler(void *data,
 }
 
 
+/* The counter as Redis knows it: itself, or the part whose turn it is. */
+static ngx_ratelimit_counter_t *
+ngx_ratelimit_inspect_part(ngx_ratelimit_inspect_t *inspect,
+    ngx_ratelimit_part_t *part)
+{
+    if (inspect->rule->shares == NULL) {
+        return &inspect->counter;
+    }
+
+    ngx_ratelimit_parts_get(&inspect->counter, part);
+
+    return &part->counter;
+}
+
+
+/* One part after the other: they are in different hash slots. */
+static ngx_int_t
+ngx_ratelimit_inspect_next(ngx_ratelimit_inspect_t *inspect)
+{
+    return inspect->rule->shares
+           && ++inspect->counter.part < inspect->rule->shards
+           ? NGX_OK : NGX_DONE;
+}
+
+
 ngx_int_t
 ngx_ratelimit_inspect_reset(ngx_ratelimit_inspect_t *inspect)
 {
     ngx_ratelimit_inspect_counter(inspect);
 
-    inspect->counter.limit = &inspect->copy.limit;
-
-    /* but slots, what stands in for Redis is forgotten when that is told */
+    /* but for permits, what stands in for Redis is forgotten by sync_reset() */
 
     if (inspect->limiter->redis == NULL
         || inspect->rule->spec.algorithm == NGX_RATELIMIT_CONCURRENCY)
@@ -185,7 +158,6 @@ ngx_ratelimit_inspect_reset(ngx_ratelimit_inspect_t *inspect)
     }
 
     if (inspect->rule->emergency) {
-        inspect->copy.emergency = inspect->rule->emergency;
         inspect->counter.emergency = 1;
         ngx_ratelimit_inspect_drop(inspect,
                                    inspect->rule->emergency->algorithm);
@@ -212,8 +184,8 @@ ngx_ratelimit_inspect_reset(ngx_ratelimit_inspect_t *inspect)
 
 
 /*
- * The counter in this node's table. What windows and logs have elsewhere is
- * found by it; slots that requests hold are counted again when it is missing.
+ * The counter in this gateway's table. What windows and logs have elsewhere is
+ * found by it; permits that requests hold are counted again if it is missing.
  */
 static void
 ngx_ratelimit_inspect_drop(ngx_ratelimit_inspect_t *inspect,
@@ -254,18 +226,13 @@ ngx_ratelimit_inspect_delete(ngx_ratelimit_inspect_t *inspect)
 {
     ngx_uint_t                in_set;
     ngx_str_t                 args[3];
-    ngx_ratelimit_part_t     part;
+    ngx_ratelimit_part_t      part;
     ngx_ratelimit_counter_t  *counter;
 
     u_char  field[NGX_RATELIMIT_RULE_FIELD];
 
-    counter = &inspect->counter;
-    in_set = ngx_ratelimit_inspect_in_set(inspect);
-
-    if (inspect->rule->shares) {
-        ngx_ratelimit_parts_get(counter, &part);
-        counter = &part.counter;
-    }
+    counter = ngx_ratelimit_inspect_part(inspect, &part);
+    in_set = ngx_ratelimit_script_in_set(inspect->rule->spec.algorithm);
 
     ngx_ratelimit_script_field(field, counter);
 
@@ -307,8 +274,7 @@ ngx_ratelimit_inspect_delete_handler(void *data,
     inspect->done |= (result->status == NGX_RATELIMIT_REDIS_OK || result->ran);
 
     if (result->status == NGX_RATELIMIT_REDIS_OK
-        && inspect->rule->shares
-        && ++inspect->counter.part < inspect->rule->shards)
+        && ngx_ratelimit_inspect_next(inspect) == NGX_OK)
     {
         if (ngx_ratelimit_inspect_delete(inspect) == NGX_AGAIN) {
             return;
@@ -321,22 +287,9 @@ ngx_ratelimit_inspect_delete_handler(void *data,
 }
 
 
-static ngx_uint_t
-ngx_ratelimit_inspect_in_set(const ngx_ratelimit_inspect_t *inspect)
-{
-    return inspect->rule->spec.algorithm == NGX_RATELIMIT_SLIDING_LOG
-           || inspect->rule->spec.algorithm == NGX_RATELIMIT_CONCURRENCY;
-}
-
-
 void
 ngx_ratelimit_inspect_end(ngx_ratelimit_inspect_t *inspect)
 {
-    if (inspect->client.call) {
-        ngx_ratelimit_redis_forget(inspect->client.call);
-        inspect->client.call = NULL;
-    }
-
     if (inspect->call) {
 
         if (inspect->controls) {

@@ -1,6 +1,6 @@
 /*
- * One counter, for who operates it: what is left of it, without taking; and its
- * reset, on this node and in Redis.
+ * One counter, for the operator: what is left of it, without taking; and its
+ * reset, on this gateway and in Redis.
  */
 
 #ifndef NGX_RATELIMIT_INSPECT_H_INCLUDED
@@ -29,28 +29,27 @@ typedef struct {
                                                  may have, or in part */
 
     /* the engine's */
-    ngx_ratelimit_rule_t            copy;
     ngx_ratelimit_check_t           check;
     ngx_ratelimit_client_t          client;
     ngx_ratelimit_counter_t         counter;
     ngx_ratelimit_redis_control_t  *control;
     ngx_ratelimit_redis_call_t     *call;
     unsigned                        controls:1;  /* call is control's */
-    unsigned                        asking:1;    /* look has not returned yet */
 } ngx_ratelimit_inspect_t;
 
 /*
- * What is left of the counter. Of one in Redis, what Redis says: what nodes
- * hold of it in leases is not left. Of one that is split, of all of its parts.
- * Returns NGX_OK: the outcome is there; NGX_AGAIN: the handler will be called
- * once, later, unless it ends before; NGX_ERROR: memory is out.
+ * Looks at what is left of the counter. For a counter in Redis that is what
+ * Redis says, without the tokens that gateways hold in leases; for a split
+ * counter it is the sum of its parts. Returns NGX_OK: the outcome is there;
+ * NGX_AGAIN: the handler will be called once, later, unless inspect_end() comes
+ * before; NGX_ERROR: memory is out.
  */
 ngx_int_t ngx_ratelimit_inspect_look(ngx_ratelimit_inspect_t *inspect);
 
 /*
- * Makes the counter a fresh one, on this node and in Redis. Other nodes go on
- * with what they hold of it, and remember its denials until they are told
- * (ngx_ratelimit_sync_reset()). Requests that run keep their slots. Returns
+ * Makes the counter a fresh one, on this gateway and in Redis. Other gateways
+ * go on with their leases and remember its rejections until they hear of it
+ * (ngx_ratelimit_sync_reset()). Requests that run keep their permits. Returns
  * what look does.
  */
 ngx_int_t ngx_ratelimit_inspect_reset(ngx_ratelimit_inspect_t *inspect);
