@@ -29,8 +29,8 @@ struct ngx_ratelimit_backend_s {
     void  (*give)(ngx_ratelimit_counter_t *counter, uint32_t tokens);
 
     /*
-     * Takes the counter's charge, which the request has spent already, as far
-     * as this gateway can, and leaves in charge what Redis has to be told.
+     * Takes the counter's charge, which the request has spent already. The
+     * part that this gateway cannot take stays in charge, for Redis.
      */
     void  (*charge)(ngx_ratelimit_counter_t *counter);
 };
@@ -41,7 +41,7 @@ extern const ngx_ratelimit_backend_t  ngx_ratelimit_local;
 /* nothing was taken anywhere: Redis has no answer, and the request passes */
 extern const ngx_ratelimit_backend_t  ngx_ratelimit_nowhere;
 
-/* Redis is asked for each request, sync=strict */
+/* sync=strict: each request asks Redis */
 extern const ngx_ratelimit_backend_t  ngx_ratelimit_strict;
 
 /* this gateway answers out of a lease, or by what it last knew: sync=async */
@@ -64,8 +64,8 @@ ngx_ratelimit_id_t ngx_ratelimit_counter_id(
     const ngx_ratelimit_counter_t *counter);
 
 /*
- * What a token of the counter weighs here, in half tokens: two or, if this
- * gateway counts alone, as many as there are gateways.
+ * The weight of one of the counter's tokens here, in half tokens: two or, if
+ * this gateway counts alone, as many as there are gateways.
  */
 uint32_t ngx_ratelimit_counter_weight(const ngx_ratelimit_counter_t *counter);
 
@@ -119,12 +119,10 @@ ngx_uint_t ngx_ratelimit_forgotten(const ngx_ratelimit_limiter_t *limiter,
 
 
 /*
- * local.c: counters in this gateway's table
- *
- * take: takes the cost; the answer tells whether it was granted. charge: tokens
- * that were spent already: what is not there is owed, up to the capacity; the
- * answer then says what is left, unless Redis gave it. give: so many of the
- * tokens that were taken come back.
+ * local.c: counters in this gateway's table. take: the answer tells whether the
+ * cost was granted. charge: takes tokens that were spent already, and owes what
+ * is not there, up to the capacity; the answer, unless Redis gave it, then says
+ * what is left. give: tokens that were taken come back.
  */
 void ngx_ratelimit_local_take(ngx_ratelimit_counter_t *counter);
 void ngx_ratelimit_local_charge(ngx_ratelimit_counter_t *counter,
@@ -159,9 +157,9 @@ void ngx_ratelimit_permit_free(ngx_ratelimit_counter_t *counter);
 
 
 /*
- * fallback.c: Redis has no answer for the counter, as its reason tells, and
- * will not be asked for wait_ms. The answer is zero; it becomes what the fail
- * mode says, and so does the backend.
+ * fallback.c: Redis has no answer for the counter (its reason is set) and takes
+ * no calls for wait_ms. Answer (zero until now) and backend become those of the
+ * fail mode.
  */
 void ngx_ratelimit_fallback(ngx_ratelimit_counter_t *counter,
     ngx_msec_t wait_ms);
@@ -200,7 +198,7 @@ void ngx_ratelimit_leased_tell(ngx_ratelimit_counter_t *counter,
 ngx_int_t ngx_ratelimit_parts_prepare(ngx_ratelimit_rule_t *rule,
     ngx_pool_t *pool);
 
-/* A part as Redis is asked for it: the name of counter->part, its limit. */
+/* A part as a counter: the name of counter->part, and its share. */
 typedef struct {
     ngx_ratelimit_counter_t  counter;
     ngx_ratelimit_client_t   client;

@@ -129,7 +129,7 @@ ngx_ratelimit_check_take(ngx_ratelimit_check_t *check)
 }
 
 
-/* Of a zone with Redis. A request that costs nothing is no reason to ask it. */
+/* The zone has Redis. A request that costs nothing never asks it. */
 static const ngx_ratelimit_backend_t *
 ngx_ratelimit_check_backend(const ngx_ratelimit_counter_t *counter)
 {
@@ -202,7 +202,7 @@ ngx_ratelimit_check_complete(ngx_ratelimit_check_t *check)
 
 /*
  * A rejection outweighs a missing answer, which outweighs a permission. A dry
- * run weighs less than a limit that is enforced, and no client is told of it.
+ * run weighs less than a limit that is enforced, and no client sees it.
  */
 static void
 ngx_ratelimit_check_decide(ngx_ratelimit_check_t *check)
@@ -303,8 +303,8 @@ ngx_ratelimit_check_delay(const ngx_ratelimit_counter_t *counter)
 
 
 /*
- * Whether one is stricter than two, which may be NULL. Of one status: the
- * longer wait, then the fewer tokens left, and the longer delay shows there.
+ * Whether one is stricter than two, which may be NULL. If both have one status,
+ * the longer wait is, then the fewer tokens left; a longer delay shows there.
  */
 static ngx_uint_t
 ngx_ratelimit_check_stricter(const ngx_ratelimit_counter_t *one,
@@ -348,7 +348,7 @@ ngx_ratelimit_check_give_back(ngx_ratelimit_check_t *check)
     for (i = 0; i < check->ncounters; i++) {
         counter = &check->counters[i];
 
-        /* the client is told of that before Redis has heard of it */
+        /* the client sees that before Redis knows of it */
 
         if (counter->refund && counter->backend == &ngx_ratelimit_strict) {
             counter->held = 0;

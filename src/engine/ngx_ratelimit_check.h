@@ -118,8 +118,8 @@ struct ngx_ratelimit_check_s {
     /* the outcome */
     ngx_ratelimit_status_e       status;
     ngx_ratelimit_counter_t     *decisive;   /* has it; NULL: bypassed */
-    ngx_ratelimit_counter_t     *strictest;  /* of those that are enforced, or
-                                                NULL: what the client is told */
+    ngx_ratelimit_counter_t     *strictest;  /* of those that are enforced, for
+                                                the client; NULL: none is */
     uint64_t                     delay_us;   /* 0 where REJECTED */
 
     /* set by the start */
@@ -166,10 +166,10 @@ ngx_int_t ngx_ratelimit_check_start(ngx_ratelimit_check_t *check);
 void ngx_ratelimit_check_complete(ngx_ratelimit_check_t *check);
 
 /*
- * The response has told what the request costs: takes each counter's charge
- * (what is not there is owed, up to the capacity) and gives back its refund.
- * Local counters' answers show it at once; nobody waits for Redis. Called at
- * most once, when the check is complete and the request passes.
+ * The response says what the request costs: takes each counter's charge (and
+ * owes what is not there, up to the capacity) and gives back its refund. Local
+ * counters' answers show it at once; nobody waits for Redis. Called at most
+ * once, when the check is complete and the request passes.
  */
 void ngx_ratelimit_check_settle(ngx_ratelimit_check_t *check);
 
@@ -180,8 +180,8 @@ void ngx_ratelimit_check_settle(ngx_ratelimit_check_t *check);
 void ngx_ratelimit_check_end(ngx_ratelimit_check_t *check);
 
 /*
- * What names the client in Redis, the same on every gateway: 16 bytes of a
- * keyed hash, valid as long as the client.
+ * Names the client in Redis, the same on every gateway: 16 bytes of a keyed
+ * hash, valid as long as the client.
  */
 const u_char *ngx_ratelimit_client_hash(ngx_ratelimit_client_t *client);
 

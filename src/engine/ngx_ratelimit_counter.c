@@ -1,6 +1,6 @@
 /*
- * What all backends know of a counter: its names, its lease in shared memory,
- * the check that waits for it.
+ * Backends share this: a counter's names, its lease in shared memory, the check
+ * that waits for it.
  */
 
 #include "ngx_ratelimit_refill.h"

@@ -1,6 +1,6 @@
 /*
- * What a counter in Redis gets when Redis has no answer, and what is noted for
- * that while it has.
+ * The answer of a counter in Redis when Redis has none, and notes for that
+ * while it has.
  *
  * Counters on this gateway that stand in for one in Redis are in the zone's own
  * table, under the zone's own key. A client may know its digest, since there

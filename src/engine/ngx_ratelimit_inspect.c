@@ -149,7 +149,7 @@ ngx_ratelimit_inspect_reset(ngx_ratelimit_inspect_t *inspect)
 {
     ngx_ratelimit_inspect_counter(inspect);
 
-    /* but for permits, what stands in for Redis is forgotten by sync_reset() */
+    /* sync_reset() forgets what stands in for Redis, but for permits */
 
     if (inspect->limiter->redis == NULL
         || inspect->rule->spec.algorithm == NGX_RATELIMIT_CONCURRENCY)
@@ -184,8 +184,9 @@ ngx_ratelimit_inspect_reset(ngx_ratelimit_inspect_t *inspect)
 
 
 /*
- * The counter in this gateway's table. What windows and logs have elsewhere is
- * found by it; permits that requests hold are counted again if it is missing.
+ * The counter in this gateway's table. Windows and logs find their other
+ * entries by it. If it is missing, permits that requests hold are counted
+ * again.
  */
 static void
 ngx_ratelimit_inspect_drop(ngx_ratelimit_inspect_t *inspect,

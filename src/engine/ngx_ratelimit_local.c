@@ -24,7 +24,7 @@
 
 #define NGX_RATELIMIT_LOG_BITS         14   /* of a place's number */
 
-/* What is done to a counter. */
+/* An operation on a counter. */
 typedef struct {
     uint32_t                 cost;
     uint32_t                 want;
@@ -143,7 +143,7 @@ ngx_ratelimit_local_settle(ngx_ratelimit_counter_t *counter)
 }
 
 
-/* The counter's answer goes on saying what the take was told, but for this. */
+/* The counter's answer stays that of the take, but for the tokens left. */
 void
 ngx_ratelimit_local_give(ngx_ratelimit_counter_t *counter, uint32_t tokens)
 {
@@ -236,10 +236,10 @@ ngx_ratelimit_local_run(ngx_ratelimit_counter_t *counter,
 
 
 /*
- * A counter that stands in for one in Redis. A gateway may admit 2/n of what it
- * knows to be left, n being the gateways that live: so what it admits alone
- * weighs n half tokens, and what Redis has counted two. The state does not
- * depend on n, which may change at any time.
+ * A counter that stands in for one in Redis. With n gateways alive, each may
+ * admit 2/n of the tokens that it knows to be left. So a token that it admits
+ * alone weighs n half tokens, and one that Redis has counted weighs two. The
+ * state does not depend on n, which may change at any time.
  */
 static void
 ngx_ratelimit_local_stand_in(ngx_ratelimit_counter_t *counter,
@@ -349,8 +349,8 @@ ngx_ratelimit_local_apply(ngx_ratelimit_table_t *table,
 
 
 /*
- * What stands in for a counter in Redis is another one after a reset: nobody
- * says of which counter it was, and each is noted anew when Redis answers next.
+ * After a reset all counters that stand in for one in Redis are other ones: no
+ * gateway knows which counter was reset. Redis' next answer is noted anew.
  */
 static ngx_ratelimit_id_t
 ngx_ratelimit_local_noted_id(const ngx_ratelimit_counter_t *counter)
@@ -375,7 +375,7 @@ ngx_ratelimit_local_noted_id(const ngx_ratelimit_counter_t *counter)
 }
 
 
-/* What would be lost with a counter is the share of it that is used. */
+/* The loss of a counter is the share of it that is used. */
 static void
 ngx_ratelimit_local_bucket(ngx_ratelimit_table_t *table,
     const ngx_ratelimit_id_t *id, const ngx_ratelimit_limit_t *limit,
@@ -596,8 +596,8 @@ ngx_ratelimit_local_sliding_window(ngx_ratelimit_table_t *table,
 
 
 /*
- * Windows stand elsewhere in Redis, and its answer does not tell one from the
- * other: so the difference is taken, or given back, to the current window first
+ * Windows stand elsewhere in Redis, and its answer is one number for both. So
+ * the difference is taken from the current window, or given back to it first
  * and then to the one before.
  */
 static void
@@ -663,7 +663,7 @@ ngx_ratelimit_local_sliding_log(ngx_ratelimit_table_t *table,
     log.head = entry.state.extra & (NGX_RATELIMIT_LOG_PLACES - 1);
     log.count = entry.state.extra >> NGX_RATELIMIT_LOG_BITS;
 
-    /* what has expired need not be looked for: others may stand there */
+    /* places that have expired may be others by now */
 
     if (log.fresh_us <= op->now_us) {
         log.count = 0;

@@ -185,7 +185,7 @@ ngx_ratelimit_permit_count(ngx_ratelimit_zone_t *zone,
 }
 
 
-/* Of one worker; none where life is 0. */
+/* One worker holds so many; life 0: none. */
 static uint32_t
 ngx_ratelimit_permit_inner(ngx_ratelimit_zone_t *zone,
     const ngx_ratelimit_id_t *id, uint64_t now_us, uint64_t life)

@@ -1,6 +1,6 @@
 /*
- * sync=async: the memory of a lease used the other way round. Tokens are spent
- * at once, by what is known, and debited behind.
+ * sync=async: the memory of a lease, used in another way. Tokens are spent at
+ * once, by what is known, and debited later.
  */
 
 #include "ngx_ratelimit_lease_int.h"
@@ -56,7 +56,7 @@ ngx_ratelimit_async_take(ngx_ratelimit_lease_t *lease,
         answer->granted = cost;
         rc = NGX_RATELIMIT_LEASE_PAID;
 
-        /* at the latest when a share of what was left is spent */
+        /* also if a share of what was left is spent */
 
         *ask = !lease->answered || since_ms >= NGX_RATELIMIT_LEASE_HOLD_MS
                || (uint64_t) lease->tokens * 2 * env->nodes >= left;
@@ -107,8 +107,8 @@ ngx_ratelimit_async_look(const ngx_ratelimit_lease_t *lease,
 
 
 /*
- * A counter was reset: what was missing before is not owed to what it is now,
- * also where no request comes and it is Redis' turn to be told.
+ * A counter was reset: the fresh one does not owe what was missing before. This
+ * runs also when no request comes and a debit is due.
  */
 static void
 ngx_ratelimit_async_forgive(ngx_ratelimit_lease_t *lease,
@@ -123,8 +123,8 @@ ngx_ratelimit_async_forgive(ngx_ratelimit_lease_t *lease,
 
 
 /*
- * The counter was reset: it counts as fresh but for what was spent since Redis
- * was told, which may well be behind the reset.
+ * The counter was reset: it counts as fresh, less what was spent since the last
+ * debit, which may have come after the reset.
  */
 static void
 ngx_ratelimit_async_forget(ngx_ratelimit_lease_t *lease)
@@ -173,7 +173,7 @@ ngx_ratelimit_async_failed(ngx_ratelimit_lease_t *lease, uint64_t now_us)
 }
 
 
-/* Where Redis has said nothing yet there is nowhere to note it. */
+/* If Redis has said nothing yet, there is nowhere to note the debit. */
 uint32_t
 ngx_ratelimit_async_leave(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env)
@@ -199,8 +199,8 @@ ngx_ratelimit_async_leave(ngx_ratelimit_lease_t *lease,
 
 
 /*
- * Redis is told so much. What it was asked before does not count it yet, and
- * leaves no more than this.
+ * The tokens are debited. An answer to an earlier call does not count them yet,
+ * and leaves no more than this.
  */
 static void
 ngx_ratelimit_async_debited(ngx_ratelimit_lease_t *lease,
@@ -234,11 +234,11 @@ ngx_ratelimit_async_debited(ngx_ratelimit_lease_t *lease,
 
 
 /*
- * What was spent stays so under another limit, and so does what Redis has said,
- * until it says something else. A window's end makes the counter a fresh one; a
- * sliding one's count weighs on the next window, too. Where Redis says nothing
- * for longer this node goes on alone, by windows that begin when it comes to
- * them.
+ * Spent tokens stay spent under another limit, and Redis' last answer counts
+ * until the next one. A fixed window's end makes the counter a fresh one; the
+ * count of a sliding one weighs on the next window, too. If Redis says nothing
+ * for longer, this gateway goes on alone, by windows that begin when it comes
+ * to them.
  */
 static void
 ngx_ratelimit_async_begin(ngx_ratelimit_lease_t *lease,
@@ -286,8 +286,8 @@ ngx_ratelimit_async_begin(ngx_ratelimit_lease_t *lease,
 
 
 /*
- * What a bucket was spent and Redis does not hear of comes back by itself, as
- * in Redis: a second later, so that what Redis is about to hear of stays.
+ * Tokens of a bucket that were spent and not debited come back, as in Redis: a
+ * second later, so that those of a debit under way stay spent.
  */
 static void
 ngx_ratelimit_async_refill(ngx_ratelimit_lease_t *lease,
@@ -301,7 +301,7 @@ ngx_ratelimit_async_refill(ngx_ratelimit_lease_t *lease,
     passed_ms = ngx_ratelimit_lease_passed_ms(now_us, lease->since_ms);
     since_us = now_us - (uint64_t) passed_ms * 1000;
 
-    /* until then what Redis said was used comes back */
+    /* the use that Redis has counted comes back first */
 
     if (lease->answered && since_us < lease->fresh_us) {
         since_us = lease->fresh_us < now_us ? lease->fresh_us : now_us;
@@ -334,7 +334,7 @@ ngx_ratelimit_async_refill(ngx_ratelimit_lease_t *lease,
 }
 
 
-/* What this node believes to be left; the answer tells of that. */
+/* Returns what this gateway believes to be left, and fills the answer. */
 static uint32_t
 ngx_ratelimit_async_left(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us,
@@ -371,8 +371,8 @@ ngx_ratelimit_async_left(ngx_ratelimit_lease_t *lease,
 
 
 /*
- * Redis has not said when it can be paid: at the latest then. What is owed
- * comes back first.
+ * Redis has not said when the cost can be paid: this is the latest moment. The
+ * debt comes back first.
  */
 static void
 ngx_ratelimit_async_deny(const ngx_ratelimit_limit_t *limit, uint32_t cost,
@@ -435,7 +435,7 @@ ngx_ratelimit_async_fill(ngx_ratelimit_lease_t *lease,
     missing = debt - ngx_ratelimit_lease_min(debt, answer->granted);
     debt = ngx_ratelimit_lease_min(due, debt);
 
-    /* what is spent is debited already, and does not come to hand */
+    /* answer->granted was spent before, and does not come to hand */
 
     spent = due - debt;
     lease->remaining -= debt;
@@ -443,8 +443,8 @@ ngx_ratelimit_async_fill(ngx_ratelimit_lease_t *lease,
     lease->since_ms = ngx_ratelimit_lease_ms(env->now_us);
 
     /*
-     * nor does the window end here that was begun without Redis, and of one
-     * that was reset there may be more left than before
+     * The window that began without Redis is another one. After a reset there
+     * may be more left than before.
      */
 
     if (!lease->answered
@@ -462,7 +462,7 @@ ngx_ratelimit_async_fill(ngx_ratelimit_lease_t *lease,
     lease->tokens = spent;
     lease->denied_cost = 0;
 
-    /* of the counter as it was before it was reset: this is not owed */
+    /* the counter was reset since: the rest is not owed */
 
     if (env->forgot_us && env->forgot_us >= asked_us) {
         ngx_ratelimit_async_forget(lease);

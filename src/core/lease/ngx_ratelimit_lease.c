@@ -1,6 +1,6 @@
 /*
- * Leases: who is paid out of the tokens in hand, when Redis is asked, for how
- * much, and what goes back to it.
+ * Leases: which requests are paid out of the tokens in hand, when and for how
+ * much Redis is asked, and how many tokens go back.
  */
 
 #include "ngx_ratelimit_lease_int.h"
@@ -70,8 +70,8 @@ ngx_ratelimit_lease_take(ngx_ratelimit_lease_t *lease,
 
 
 /*
- * The counter was reset: it denies nothing, and a window's clients may be told
- * of more again. Tokens in hand are debited, whatever became of the counter.
+ * The counter was reset: it rejects nothing, and a window's answers may name
+ * more tokens again. Tokens in hand stay: they are debited.
  */
 static void
 ngx_ratelimit_lease_forget(ngx_ratelimit_lease_t *lease)
@@ -86,7 +86,7 @@ ngx_ratelimit_lease_forget(ngx_ratelimit_lease_t *lease)
 }
 
 
-/* Whether more is to be asked for while there is still something in hand. */
+/* Whether to ask for more while there are still tokens in hand. */
 static unsigned
 ngx_ratelimit_lease_low(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env)
@@ -101,7 +101,7 @@ ngx_ratelimit_lease_low(ngx_ratelimit_lease_t *lease,
     low = hold / 8 + 1;
     low = of_rtt > low ? ngx_ratelimit_lease_min(of_rtt, hold / 2 + 1) : low;
 
-    /* of a worker that was killed: who asks gives them back */
+    /* of a worker that was killed: the worker that asks gives them back */
 
     old = lease->tokens && ngx_ratelimit_lease_old(lease, env->now_us);
 
@@ -215,7 +215,7 @@ ngx_ratelimit_lease_tell(ngx_ratelimit_lease_t *lease,
 }
 
 
-/* What is left, and until when, as if the tokens in hand were in Redis. */
+/* The answer, as if the tokens in hand were in Redis. */
 void
 ngx_ratelimit_lease_answer(const ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us,
@@ -323,7 +323,7 @@ ngx_ratelimit_lease_size(ngx_ratelimit_lease_t *lease,
     ask->ahead = ngx_ratelimit_lease_hold(lease, limit, env->now_us);
     ask->ahead += ask->ahead / 4;
 
-    /* what comes back to a spent counter is for whoever asks first */
+    /* the gateway that asks first gets what comes back to a spent counter */
 
     ask->share = (lease->strikes && ngx_ratelimit_lease_flows(limit))
                  ? 1 : 2 * env->nodes;
@@ -488,7 +488,7 @@ ngx_ratelimit_lease_sweep(ngx_ratelimit_lease_t *lease,
     keep = (all || idle || !lease->answered)
            ? 0 : ngx_ratelimit_lease_hold(lease, limit, env->now_us);
 
-    /* as much as was asked for may be there, and what it found in hand */
+    /* a call brings a quarter more, on top of what was in hand */
 
     keep += keep / 2;
 

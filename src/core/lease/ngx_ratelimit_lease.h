@@ -1,11 +1,11 @@
 /*
  * A lease: tokens of a counter that Redis has debited already, which the
- * workers of a node spend without asking. What is spent was debited first, so
- * a lease that is lost leaves too few tokens in the fleet, never too many.
+ * workers of a gateway spend without asking. Tokens are debited before they are
+ * spent: a lost lease leaves too few tokens in the fleet, never too many.
  *
- * These functions decide; who calls them holds the lock of the lease, makes the
+ * These functions decide. The caller holds the lock of the lease, makes the
  * calls to Redis, and lets the requests wait. sync=async uses the same memory
- * the other way round: it spends first and debits behind.
+ * in another way: it spends first and debits later.
  */
 
 #ifndef NGX_RATELIMIT_LEASE_H_INCLUDED
@@ -29,8 +29,8 @@ typedef struct {
     uint32_t  answered_ms;  /* when Redis said so */
     uint32_t  retry_ms;     /* from then on until denied_cost can be paid; 0:
                                nothing is denied */
-    uint32_t  denied_cost;  /* async: spent, and not there when Redis was told:
-                               with the next time it is */
+    uint32_t  denied_cost;  /* async: spent, but Redis had too few tokens for
+                               it: debited with the next call */
     uint32_t  rate;         /* sixteenths of a token in HOLD_MS */
     uint32_t  tick_ms;      /* when count began */
     uint32_t  count;        /* tokens asked for since */
@@ -38,11 +38,11 @@ typedef struct {
     uint32_t  since_ms;     /* when answered was set; async: since then
                                something is spent and not debited */
     union {
-        uint32_t  told;     /* of a fixed window: the least that a client was
-                               told to be left */
+        uint32_t  told;     /* of a fixed window: the fewest tokens left that
+                               an answer to a client has named */
         uint32_t  capacity; /* async: that remaining is of */
     };
-    uint16_t  mark;         /* of the limit that all this was said of */
+    uint16_t  mark;         /* of the limit */
     uint8_t   strikes;      /* how often it was found spent, see the .c file */
     unsigned  asking:1;     /* ahead of need; for a second at most */
     unsigned  answered:1;   /* what Redis has said still counts */
@@ -59,18 +59,18 @@ typedef enum {
     NGX_RATELIMIT_LEASE_ASK         /* Redis has to be asked */
 } ngx_ratelimit_lease_e;
 
-/* What is known to who asks. */
+/* What the caller knows. */
 typedef struct {
     uint64_t  now_us;
     uint32_t  nodes;        /* that share the counter, 1 and more */
     uint32_t  rtt_ms;       /* of a call, rounded up */
-    uint64_t  forgot_us;    /* what Redis said until then denies nothing: a
-                               counter was reset; 0: all counts */
+    uint64_t  forgot_us;    /* a counter was reset: what Redis said until then
+                               rejects nothing; 0: none was */
 } ngx_ratelimit_lease_env_t;
 
 /*
- * What Redis is asked for: at least cost, want where they are there, then as
- * many of ahead as are a share-th of what is left (rounded down).
+ * A call asks Redis for cost at least, for want if there are as many, and then
+ * for ahead, of which it gets a share-th of what is left (rounded down).
  */
 typedef struct {
     uint32_t  cost;
@@ -82,16 +82,17 @@ typedef struct {
 
 /*
  * Takes cost, 1 and more. PAID: out of the tokens in hand. DENIED: Redis has
- * said so (since forgot_us), the moment that it named has not come, and this
- * cost is no less; or it exceeds the capacity (retry_us NEVER), and Redis has
- * said what is left.
- * Both fill the answer. ASK: as said; the answer is left as it is. *ahead,
- * where PAID: whether Redis is to be asked now for more, before they are
- * needed; who gets that calls ngx_ratelimit_lease_size() with nothing queued,
- * and sweeps from now on; or forgets it: a second later the next one is told.
+ * rejected this cost or a lower one (since forgot_us) and the moment that it
+ * named has not come; or the cost exceeds the capacity (retry_us NEVER), and
+ * Redis has said what is left. Both fill the answer. ASK leaves it as it is.
  *
- * A lease that is there under another limit (a limit that has changed, or
- * depends on the request) is not touched while it has tokens: ASK.
+ * PAID may set *ahead: more tokens are to be asked for now, before they are
+ * needed. The caller then calls ngx_ratelimit_lease_size() with nothing queued,
+ * and sweeps from now on. If it does not, another caller gets *ahead a second
+ * later.
+ *
+ * A lease under another limit (the limit has changed, or depends on the
+ * request) is not touched while it has tokens: ASK.
  */
 ngx_ratelimit_lease_e ngx_ratelimit_lease_take(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
@@ -107,28 +108,29 @@ void ngx_ratelimit_lease_look(const ngx_ratelimit_lease_t *lease,
     ngx_ratelimit_answer_t *answer);
 
 /*
- * Where take has said ASK: whether the request is to ask for itself alone: the
- * counter is too slow for a lease, and nobody else asks for it now. Who is told
- * so tells ngx_ratelimit_lease_fill() the answer, with the cost as all that was
- * asked for, and then pays; or ngx_ratelimit_lease_failed(); or forgets it.
+ * After ASK: whether the request is to ask for itself alone, because the
+ * counter is too slow for a lease and no other request asks for it now. The
+ * caller then passes the answer to ngx_ratelimit_lease_fill(), with the cost as
+ * all that was asked for, and pays; or it calls ngx_ratelimit_lease_failed(),
+ * or nothing.
  */
 unsigned ngx_ratelimit_lease_alone(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env);
 
 /*
- * How much to ask for: head is the cost of the first that waits, queued that of
- * all who wait, the first included; both 0: ahead of need. lease may be NULL:
- * there is no place for one, and what waits is all that is asked for.
+ * Says how much to ask for. head is the cost of the first request that waits,
+ * queued that of all, the first included; both are 0 if it asks ahead of need.
+ * lease NULL: there is no place for one, and the call asks for queued alone.
  */
 void ngx_ratelimit_lease_size(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
     uint32_t head, uint32_t queued, ngx_ratelimit_lease_ask_t *ask);
 
 /*
- * What Redis has answered to ask, which was sent at asked_us: answer->granted
- * tokens come to those in hand. Returns 1, or 0 where they do not: the lease
- * has tokens of another limit, or the answer is of a window that is over by
- * now. Then the caller spends them on those who wait, or gives them back.
+ * Redis has answered a call of asked_us: answer->granted tokens come to those
+ * in hand. Returns 1, or 0 if they do not, because the lease has tokens of
+ * another limit, or the answer is of a window that is over by now. The caller
+ * then pays the requests that wait and gives back the rest.
  */
 int ngx_ratelimit_lease_fill(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
@@ -136,17 +138,17 @@ int ngx_ratelimit_lease_fill(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_answer_t *answer);
 
 /*
- * Before Redis is asked: takes out the tokens of the sliding window that is
- * over, which nobody can spend. Returns how many, to be given back. Those of
- * another limit go back under that one, by who sweeps for it: as many of a
- * bucket with another rate would be worth something else.
+ * Before Redis is asked: takes out the tokens of a sliding window that is over,
+ * which nobody can spend, and returns how many, to be given back. Tokens of
+ * another limit go back under that limit, by the worker that sweeps for it: in
+ * a bucket with another rate they would be worth something else.
  */
 uint32_t ngx_ratelimit_lease_stale(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env);
 
 /*
- * How old the tokens in hand are, for who gives them back: of a window as old
- * as that, see ngx_ratelimit_window_age_us(). Called before they are taken out.
+ * How old the tokens in hand are, for a call that gives them back, see
+ * ngx_ratelimit_window_age_us(). Called before they are taken out.
  */
 uint64_t ngx_ratelimit_lease_age_us(const ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us);
@@ -155,8 +157,8 @@ uint64_t ngx_ratelimit_lease_age_us(const ngx_ratelimit_lease_t *lease,
 void ngx_ratelimit_lease_failed(ngx_ratelimit_lease_t *lease);
 
 /*
- * Pays for one who waited, without counting it once more as demand. Returns 1
- * and the answer; or 0: there are not so many in hand.
+ * Pays for a request that waited, without counting it once more as demand.
+ * Returns 1 and the answer; or 0: there are not so many in hand.
  */
 int ngx_ratelimit_lease_pay(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
@@ -188,10 +190,10 @@ uint32_t ngx_ratelimit_lease_sweep(ngx_ratelimit_lease_t *lease,
 
 
 /*
- * sync=async: PAID or DENIED, at once, by what this node knows: what Redis has
- * last said less what was spent since, or a fresh counter where it has said
- * nothing. *ask: whether Redis is to be told now; who gets that does, or
- * forgets it: a second later the next one is told.
+ * sync=async: PAID or DENIED at once, by what this gateway knows: what Redis
+ * said last, less what was spent since; if it has said nothing, a fresh
+ * counter. *ask: the caller is to debit now. If it does not, another caller
+ * gets *ask a second later.
  */
 ngx_ratelimit_lease_e ngx_ratelimit_async_take(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
@@ -205,27 +207,24 @@ void ngx_ratelimit_async_look(const ngx_ratelimit_lease_t *lease,
 /* How much to debit now, that for which there was not enough included. */
 uint32_t ngx_ratelimit_async_debt(const ngx_ratelimit_lease_t *lease);
 
-/*
- * Whether Redis is to be told now of what was spent: there is something, and
- * nobody tells it. Who gets that does, or forgets it, as with take.
- */
+/* Whether the caller is to debit now what was spent, as with take. */
 unsigned ngx_ratelimit_async_due(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_lease_env_t *env);
 
-/* Redis could not be told: not before HOLD_MS have passed is it tried again. */
+/* A debit has failed: the next one is due after HOLD_MS. */
 void ngx_ratelimit_async_failed(ngx_ratelimit_lease_t *lease, uint64_t now_us);
 
 /*
- * The worker ends: how much Redis is to be told, 0 where somebody does already.
+ * The worker ends: how much it is to debit, 0 if another worker does already.
  * It counts as debited.
  */
 uint32_t ngx_ratelimit_async_leave(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env);
 
 /*
- * Tokens that were spent come back: as many as are not debited yet, which is
- * returned. More are spent: returns how many of them are debited behind. The
- * caller tells Redis of the rest, which it then charges in any case.
+ * return: tokens that were spent come back; returns how many of them were not
+ * debited yet. charge: more tokens are spent; returns how many of them a later
+ * call debits. The caller tells Redis of the rest.
  */
 uint32_t ngx_ratelimit_async_return(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
@@ -235,10 +234,10 @@ uint32_t ngx_ratelimit_async_charge(ngx_ratelimit_lease_t *lease,
     uint32_t tokens);
 
 /*
- * Redis was told debt, debited answer->granted of it, and answered. What was
- * not there other nodes had spent as well: this one denies until it can be
- * debited, so that what refills is spent once in the end. A fixed window
- * forgets it: nothing comes back before its end.
+ * A call debited answer->granted of debt. Other gateways have spent the rest,
+ * too: this one rejects requests until it can be debited, so that each token
+ * that refills is spent once in the end. A fixed window forgets the rest:
+ * nothing comes back before its end.
  */
 void ngx_ratelimit_async_fill(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,

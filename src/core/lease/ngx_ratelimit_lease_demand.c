@@ -1,6 +1,5 @@
 /*
- * Leases: what one knows of its time and of its demand, and how many tokens are
- * of use in hand.
+ * Leases: time and demand, and how many tokens are of use in hand.
  */
 
 #include "ngx_ratelimit_lease_int.h"
@@ -8,13 +7,13 @@
 /* demand is counted in ticks; of each a quarter's share goes into the rate */
 #define NGX_RATELIMIT_LEASE_TICK_MS    50
 
-/* a counter that is asked for less in HOLD_MS gets its cost alone */
+/* with less demand in HOLD_MS a counter asks for its cost alone */
 #define NGX_RATELIMIT_LEASE_MIN_HOLD   2
 
 /* tokens asked for in one tick that are a burst */
 #define NGX_RATELIMIT_LEASE_BURST      8
 
-/* a spent fixed window is asked once more: others may have given back */
+/* other gateways may have given back: a spent fixed window asks once more */
 #define NGX_RATELIMIT_LEASE_RECHECK_MS 100
 
 /*
@@ -25,7 +24,7 @@
 #define NGX_RATELIMIT_LEASE_REST_SHARE 8      /* of its window at most, and of
                                                  what is left of it */
 
-/* so shortly before a window ends every question is for who waits alone */
+/* so shortly before a window ends no call asks ahead of need */
 #define NGX_RATELIMIT_LEASE_EXACT_MS   20
 
 static uint32_t ngx_ratelimit_lease_demand(
@@ -36,10 +35,7 @@ static uint32_t ngx_ratelimit_lease_ends_ms(const ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us);
 
 
-/*
- * Tokens that were in hand are in Redis again, or will be soon: what is left is
- * the same.
- */
+/* The tokens go back, which leaves as many as before. */
 void
 ngx_ratelimit_lease_left(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint32_t tokens)
@@ -57,9 +53,9 @@ ngx_ratelimit_lease_left(ngx_ratelimit_lease_t *lease,
 
 
 /*
- * What nobody has touched for a second is forgotten, but for what a window's
- * clients were told, should the place still be there. So are tokens of another
- * limit that should have gone back: who would have done it is dead.
+ * A lease that nobody has touched for a second is forgotten, but for the fewest
+ * tokens that a window's answers have named. So are tokens of another limit
+ * that should have gone back: the worker that would do it is dead.
  */
 void
 ngx_ratelimit_lease_begin(ngx_ratelimit_lease_t *lease,
@@ -121,8 +117,8 @@ ngx_ratelimit_lease_wake(ngx_ratelimit_lease_t *lease, uint64_t now_us)
 
 
 /*
- * A window's end: what Redis has said counts no more, and tokens of a fixed
- * window are worth nothing. Those of a sliding one go back to it.
+ * At a window's end Redis' answer counts no more, and tokens of a fixed window
+ * are worth nothing. Tokens of a sliding window go back to it.
  */
 void
 ngx_ratelimit_lease_epoch(ngx_ratelimit_lease_t *lease,
@@ -191,8 +187,8 @@ ngx_ratelimit_lease_tick(ngx_ratelimit_lease_t *lease, uint64_t now_us)
 
 
 /*
- * The rate, or what came in this tick alone, where that is more: so a burst on
- * a counter that nobody knew takes twice as much with each call.
+ * The rate or, if that is more, the demand of this tick alone: so a burst on an
+ * unknown counter doubles what each call takes.
  */
 static uint32_t
 ngx_ratelimit_lease_demand(const ngx_ratelimit_lease_t *lease)
@@ -207,9 +203,8 @@ ngx_ratelimit_lease_demand(const ngx_ratelimit_lease_t *lease)
 
 
 /*
- * The tokens that are of use in hand: 0 for a counter too slow for a lease.
- * What is not spent as a window ends is lost to the fleet, and a spent sliding
- * window has most to lose: of it, what is spent until the next question.
+ * Tokens that are not spent as a window ends are lost to the fleet. A spent
+ * sliding window would lose most: it holds what is spent until its next call.
  */
 uint32_t
 ngx_ratelimit_lease_hold(const ngx_ratelimit_lease_t *lease,
@@ -240,7 +235,7 @@ ngx_ratelimit_lease_hold(const ngx_ratelimit_lease_t *lease,
 }
 
 
-/* How far apart two questions for a spent counter are; 0: it is a slow one. */
+/* How far apart two calls for a spent counter are; 0: it is a slow one. */
 static uint32_t
 ngx_ratelimit_lease_rest_ms(const ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint32_t ends_ms)

@@ -55,7 +55,7 @@ ngx_ratelimit_lease_fill(ngx_ratelimit_lease_t *lease,
 
     passed_ms = ngx_ratelimit_lease_passed_ms(env->now_us, lease->answered_ms);
 
-    /* it was reset meanwhile: there may be more than clients were told */
+    /* it was reset meanwhile: there may be more than answers have named */
 
     if (ngx_ratelimit_lease_forgot(env, lease->answered_ms)) {
         lease->told = UINT32_MAX;
@@ -96,10 +96,10 @@ ngx_ratelimit_lease_fill(ngx_ratelimit_lease_t *lease,
 
 
 /*
- * How often in a row a fixed window was found spent; how often more than not
- * another counter was. For a sliding window that counts only where this node
- * got less than seven eighths of what it needed: with hardly more demand than
- * tokens, a rest costs tokens that nobody asks for any more.
+ * Counts how often in a row a fixed window was found spent; of other counters,
+ * how often more than not. A sliding window counts only if this gateway got
+ * less than seven eighths of what it needed. With hardly more demand than
+ * tokens, a rest would cost tokens that nobody asks for any more.
  */
 static void
 ngx_ratelimit_lease_strike(ngx_ratelimit_lease_t *lease,
@@ -185,7 +185,7 @@ ngx_ratelimit_lease_fresh_us(uint64_t asked_us,
 }
 
 
-/* Of a sliding window that has counted nothing, only its predecessor has. */
+/* Whether a sliding window has counted nothing and only its predecessor has. */
 static unsigned
 ngx_ratelimit_lease_before(const ngx_ratelimit_limit_t *limit,
     const ngx_ratelimit_answer_t *answer)
@@ -219,8 +219,8 @@ ngx_ratelimit_lease_late(const ngx_ratelimit_limit_t *limit,
 
 
 /*
- * Whether Redis was asked after all that is known was said. Where two calls
- * were under way at a time, nobody knows which of the answers is the later one.
+ * Whether the call was made after the last answer. If two calls were under way
+ * at a time, nobody knows which of the answers is the later one.
  */
 static unsigned
 ngx_ratelimit_lease_later(const ngx_ratelimit_lease_t *lease,

@@ -1,7 +1,7 @@
 /*
  * Parts of a split counter: what Redis has said of them, and for how long it
- * holds. Redis said it before the answer came, so a moment that is counted from
- * then is never too early.
+ * holds. Redis spoke before the answer came, so a moment that is counted from
+ * the answer on is never too early.
  */
 
 #include "ngx_ratelimit_split.h"
@@ -10,13 +10,12 @@
 #define NGX_RATELIMIT_SPLIT_BUSY_US  1000000
 
 /*
- * A denial is kept for so long against others that need the place: that of a
- * counter which nobody asks for, as after a reset, is one again. Who is denied
- * for longer asks once more where it was needed.
+ * A rejection keeps its place for so long against others. After that, if the
+ * place is needed, a client that is rejected for longer costs one more call.
  */
 #define NGX_RATELIMIT_SPLIT_KEEP_US  60000000
 
-/* what until_ms bears; who is denied for longer asks once more in 12 days */
+/* what until_ms holds; a longer rejection costs one more call in 12 days */
 #define NGX_RATELIMIT_SPLIT_MAX_US   ((uint64_t) 1000 << 30)
 
 static void ngx_ratelimit_split_note_window(ngx_ratelimit_split_t *split,

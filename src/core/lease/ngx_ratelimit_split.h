@@ -1,7 +1,7 @@
 /*
- * A counter that is split into parts, each with its share of the limit: what a
- * node remembers of the parts, so that a request asks none that is known to
- * deny, and its answer tells of all.
+ * A split counter has parts, each with its share of the limit. A gateway
+ * remembers here what Redis said of them: so a request asks no part that is
+ * known to reject it, and its answer counts the tokens of all.
  */
 
 #ifndef NGX_RATELIMIT_SPLIT_H_INCLUDED
@@ -33,19 +33,19 @@ typedef struct {
 
 
 /*
- * What is known of part k (below NGX_RATELIMIT_SPLIT_PARTS), whose limit is
- * share: what is left of it, when it equals a fresh one, and retry_us: 0 where
- * it may have the cost (1..its capacity), else when it can be asked again.
- * granted is 0.
+ * Fills the answer with what is known of part k (below
+ * NGX_RATELIMIT_SPLIT_PARTS), whose limit is share: what is left of it, and
+ * when it equals a fresh one. retry_us is 0 if it may have the cost (1..its
+ * capacity), else the time until it can be asked again. granted is 0.
  */
 void ngx_ratelimit_split_look(const ngx_ratelimit_split_t *split, unsigned k,
     const ngx_ratelimit_limit_t *share, uint64_t now_us, uint32_t cost,
     ngx_ratelimit_answer_t *answer);
 
 /*
- * Keeps what Redis has answered to who asked part k for the cost; now_us is
- * when the answer came. What is left of a fixed window's part only becomes
- * less in a window, whatever is given back to it.
+ * Keeps Redis' answer to a call that asked part k for the cost; now_us is when
+ * it came. In a fixed window the tokens left only become fewer, whatever is
+ * given back.
  */
 void ngx_ratelimit_split_note(ngx_ratelimit_split_t *split, unsigned k,
     const ngx_ratelimit_limit_t *share, uint64_t now_us,

@@ -70,8 +70,8 @@ ngx_ratelimit_leased_take(ngx_ratelimit_counter_t *counter)
 
 
 /*
- * Never waits. Until Redis has said what is left, and where there is no place
- * to keep that, this gateway's own counter has to grant the cost, too.
+ * Never waits. This gateway's own counter has to grant the cost, too, until
+ * Redis has said what is left, and as long as there is no place to keep that.
  */
 static void
 ngx_ratelimit_leased_async(ngx_ratelimit_counter_t *counter)

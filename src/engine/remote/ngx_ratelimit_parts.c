@@ -1,14 +1,14 @@
 /*
- * Split counters: n parts, each a counter of its own in another hash slot of
- * Redis with its share of the limit, so that all of them admit no more than the
- * limit. A request asks one part and, if that rejects it, the next one, until a
- * part grants or all have rejected.
+ * Split counters have n parts, each a counter of its own in another hash slot
+ * of Redis. Each part has its share of the limit, and all shares together are
+ * the limit. A request asks one part and, if that rejects it, the next one,
+ * until a part grants or all have rejected.
  *
  * The workers of this gateway remember in the zone's table of leases what each
  * part has answered. A part that is known to reject is not asked before the
- * moment that Redis named, so a spent counter costs no calls. The client is
- * told what is left of all parts, as Redis said last; a part that was not asked
- * yet counts as full. If that table is full, the table of counters remembers a
+ * moment that Redis named, so a spent counter costs no calls. The client sees
+ * what is left of all parts, as Redis said last; a part that was not asked yet
+ * counts as full. If that table is full, the table of counters remembers a
  * counter that all parts have rejected, until the first of them may grant.
  */
 
@@ -151,8 +151,8 @@ ngx_ratelimit_parts_take(ngx_ratelimit_counter_t *counter)
 
 /*
  * The next part from counter->part on that was not tried and may have the cost,
- * or n: there is none. *known: what is left of all, and the least retry of
- * those that reject, 0 if none does.
+ * or n: there is none. Fills *known with what is left of all, and with the
+ * least retry of those that reject (0: none does).
  */
 static uint32_t
 ngx_ratelimit_parts_next(const ngx_ratelimit_counter_t *counter,
@@ -204,7 +204,7 @@ ngx_ratelimit_parts_next(const ngx_ratelimit_counter_t *counter,
 }
 
 
-/* What is known of a part and its neighbours: nothing, or what was noted. */
+/* Reads what was noted of a part and its neighbours. */
 static void
 ngx_ratelimit_parts_recall(const ngx_ratelimit_counter_t *counter,
     uint32_t part, ngx_ratelimit_split_t *split)
@@ -448,7 +448,7 @@ ngx_ratelimit_parts_bucket(const ngx_ratelimit_counter_t *counter)
 }
 
 
-/* Of the hash tag. */
+/* The hash slot of the hash tag. */
 static uint32_t
 ngx_ratelimit_parts_slot(uint32_t bucket)
 {
@@ -555,8 +555,8 @@ ngx_ratelimit_parts_note(const ngx_ratelimit_counter_t *counter,
 
 /*
  * A part was asked in vain: on to the next one. If none is left, a part without
- * an answer counts as one that rejects, unless no part has one: no request
- * passes for the share of the limit that is out of reach.
+ * an answer counts as one that rejects: its share of the limit is out of reach.
+ * If no part has an answer, the fail mode decides.
  */
 static void
 ngx_ratelimit_parts_on(ngx_ratelimit_counter_t *counter, ngx_msec_t wait_ms)
@@ -615,7 +615,7 @@ ngx_ratelimit_parts_leave(ngx_ratelimit_counter_t *counter)
 }
 
 
-/* What a part has granted goes back to it. */
+/* The tokens go back to the part that has granted them. */
 static void
 ngx_ratelimit_parts_give(ngx_ratelimit_counter_t *counter, uint32_t tokens)
 {

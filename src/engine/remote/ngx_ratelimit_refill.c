@@ -1,6 +1,6 @@
 /*
- * Which refills there are, who waits for them, and when what is in hand goes
- * back. refill_call.c asks Redis.
+ * The refills of a worker: requests join and leave them, and a sweep gives back
+ * unspent tokens. refill_call.c asks Redis.
  */
 
 #include "ngx_ratelimit_refill.h"
@@ -316,7 +316,7 @@ ngx_ratelimit_refill_follow(ngx_ratelimit_refill_t *refill,
 }
 
 
-/* Nobody waits, and no result is due, or none comes any more. */
+/* No request waits, and no result is due or will come. */
 static void
 ngx_ratelimit_refill_free(ngx_ratelimit_refill_t *refill)
 {
@@ -409,9 +409,9 @@ ngx_ratelimit_refill_sweep_handler(ngx_event_t *ev)
 
 
 /*
- * What was not spent in time goes back; async: what was spent is debited. all:
- * the worker ends. Returns NGX_DONE if there is nothing in hand any more, or
- * nobody has touched the counter for so long that it is worth nothing.
+ * Gives back tokens that were not spent in time; async: debits those that were
+ * spent. all: the worker ends. Returns NGX_DONE if there is nothing in hand any
+ * more, or nobody has touched the counter for so long that it is worth nothing.
  */
 static ngx_int_t
 ngx_ratelimit_refill_sweep(ngx_ratelimit_refill_t *refill, unsigned all)
@@ -503,8 +503,8 @@ ngx_ratelimit_refill_debit(ngx_ratelimit_refill_t *refill, unsigned all)
 
 
 /*
- * A call may take the timeout. What it gave back to the next window would be
- * too many there, and this window has no use for it any more.
+ * A call may take as long as the timeout. This window then has no use for the
+ * tokens any more, and they would be too many in the next one.
  */
 static ngx_uint_t
 ngx_ratelimit_refill_too_late(const ngx_ratelimit_refill_t *refill,

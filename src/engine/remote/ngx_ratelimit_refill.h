@@ -27,7 +27,7 @@ typedef struct {
     ngx_uint_t                   rtt;        /* sixteenths of a ms */
 } ngx_ratelimit_refills_t;
 
-/* a lease's id, and the limit that it is asked for under */
+/* a lease's id, and the mark of its limit */
 typedef struct {
     ngx_ratelimit_id_t           id;
     uint64_t                     mark;
@@ -50,8 +50,8 @@ struct ngx_ratelimit_refill_s {
     ngx_queue_t                  calls;      /* those without a last result */
     unsigned                     note:1;     /* some are of fail_mode=local */
 
-    /* what Redis is asked for, in memory of its own; it uses the rule's policy
-       as long as it lives */
+    /* the counter in memory of its own; it uses the rule's policy as long as it
+       lives */
     ngx_ratelimit_counter_t      counter;
     ngx_ratelimit_client_t       client;
     ngx_ratelimit_limit_t        limit;
@@ -62,8 +62,8 @@ typedef struct {
     ngx_ratelimit_refill_t      *refill;
     ngx_ratelimit_lease_ask_t    ask;
     uint32_t                     head;       /* cost of the first that waits */
-    uint32_t                     debt;       /* async: the lease's part of
-                                                what is asked for */
+    uint32_t                     debt;       /* async: what of it is the
+                                                lease's */
     uint64_t                     asked_us;
 } ngx_ratelimit_refill_call_t;
 
@@ -76,17 +76,17 @@ typedef struct {
 void ngx_ratelimit_refill_join(ngx_ratelimit_counter_t *counter);
 
 /*
- * ahead: more is asked for, and nobody waits; async: what was spent is debited.
- * watch: what is in hand goes back in time.
+ * ahead: asks for more, and nobody waits; async: debits spent tokens. watch:
+ * tokens in hand go back in time.
  */
 void ngx_ratelimit_refill_ahead(ngx_ratelimit_counter_t *counter);
 void ngx_ratelimit_refill_watch(ngx_ratelimit_counter_t *counter);
 
 /*
  * Async, if there is no place for a lease. owe: the next call debits so many
- * more; if that call fails, or memory is out, Redis is not told of them. unowe:
- * tokens come back; returns how many of them no call has debited yet. The
- * caller gives back the others.
+ * more. If it fails, or memory is out, they are never debited. unowe: tokens
+ * come back. It returns how many of them no call has debited yet; the caller
+ * gives back the others.
  */
 void ngx_ratelimit_refill_owe(ngx_ratelimit_counter_t *counter,
     uint32_t tokens);

@@ -44,7 +44,8 @@ ngx_ratelimit_refill_call(ngx_ratelimit_refill_t *refill)
     call = ngx_alloc(sizeof(ngx_ratelimit_refill_call_t), refill->refills->log);
 
     if (call == NULL) {
-        ngx_ratelimit_refill_fail_all(refill, NGX_RATELIMIT_REDIS_UNREACHABLE, 0);
+        ngx_ratelimit_refill_fail_all(refill, NGX_RATELIMIT_REDIS_UNREACHABLE,
+                                      0);
         return;
     }
 
@@ -60,7 +61,8 @@ ngx_ratelimit_refill_call(ngx_ratelimit_refill_t *refill)
         == NULL)
     {
         ngx_free(call);
-        ngx_ratelimit_refill_fail_all(refill, NGX_RATELIMIT_REDIS_UNREACHABLE, 0);
+        ngx_ratelimit_refill_fail_all(refill, NGX_RATELIMIT_REDIS_UNREACHABLE,
+                                      0);
         return;
     }
 
@@ -273,7 +275,7 @@ ngx_ratelimit_refill_fill(ngx_ratelimit_refill_t *refill,
 }
 
 
-/* Those that wait are paid out of the lease, in their order. */
+/* Pays the requests that wait out of the lease, in their order. */
 static void
 ngx_ratelimit_refill_pay(ngx_ratelimit_refill_t *refill)
 {
@@ -416,10 +418,7 @@ ngx_ratelimit_refill_give(ngx_ratelimit_refill_t *refill, uint32_t tokens,
 }
 
 
-/*
- * What was asked for ahead of need may be asked for again; what is to be
- * debited will be, by the next sweep.
- */
+/* The lease may ask ahead again; the next sweep debits again. */
 static void
 ngx_ratelimit_refill_failed(ngx_ratelimit_refill_t *refill)
 {

@@ -20,7 +20,7 @@
 /* "want+ahead/share" */
 #define NGX_RATELIMIT_SCRIPT_LEASE_BYTES  (3 * NGX_INT_T_LEN + 2)
 
-/* What one counter is asked for, see lua/check.lua. */
+/* The numbers of one counter, see lua/check.lua. */
 typedef struct {
     int64_t                     cost;
     int64_t                     want;
@@ -46,10 +46,10 @@ ngx_int_t ngx_ratelimit_script_prepare(ngx_ratelimit_rule_t *rule,
     ngx_pool_t *pool);
 
 /*
- * Writes a call: begins, adds up to MAX_COUNTERS counters of one client, whose
- * hash is known, and sends it. price NULL: what prepare has written. call
- * returns NULL when memory is out; the handler, which may be NULL, is then not
- * called.
+ * Writes a call: begin, then add for up to MAX_COUNTERS counters of one client,
+ * whose hash is known; call sends it. price NULL: what prepare has written. If
+ * memory is out, call returns NULL, and the handler is not called. The handler
+ * may be NULL.
  */
 void ngx_ratelimit_script_begin(ngx_ratelimit_script_t *script);
 void ngx_ratelimit_script_add(ngx_ratelimit_script_t *script,

@@ -1,5 +1,5 @@
 /*
- * Strict counters: Redis is asked for each request. All of a client are in one
+ * Strict counters: each request asks Redis. All counters of a client are in one
  * call, and Redis takes all of them or none.
  */
 
@@ -83,7 +83,7 @@ ngx_ratelimit_strict_leave(ngx_ratelimit_counter_t *counter)
 }
 
 
-/* Redis is told by ngx_ratelimit_strict_tell(), of all counters at once. */
+/* ngx_ratelimit_strict_tell() tells Redis of all counters at once. */
 static void
 ngx_ratelimit_strict_give(ngx_ratelimit_counter_t *counter, uint32_t tokens)
 {
