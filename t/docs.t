@@ -444,7 +444,7 @@ sub reference {
     }
 
     my ($lines) = slurp("${http}_redis_conf.c")
-        =~ /redis_directives\[\] =\s*\{(.*?)^\};/ms;
+        =~ /redis_rows\[\] =\s*\{(.*?)^\};/ms;
 
     same([$lines =~ /ngx_string\("(\w+)"\)/g],
          [$page =~ /^`(\w+) [^`=]*;`$/mg], 'lines of ratelimit_redis');

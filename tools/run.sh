@@ -165,7 +165,7 @@ END
   curl -s -o /dev/null -H 'X-API-Key: alice' \\
       'http://127.0.0.1:$port/v1/feed?[1-5000]'
   awk '{ print \$NF }' $shown/gateway-$port/access.log | sort | uniq -c
-      who decided: of 5000 requests few asked redis, the rest the lease paid
+      who decided: few of 5000 requests asked redis, the lease paid for the rest
 
   curl -s http://127.0.0.1:$port/metrics
       how the calls to Redis ended, and the breakers of its nodes
