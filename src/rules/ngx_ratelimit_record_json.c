@@ -8,6 +8,7 @@
 #include <ngx_config.h>
 #include <ngx_core.h>
 
+#include "ngx_ratelimit_date.h"
 #include "ngx_ratelimit_record.h"
 
 #include <jansson.h>
@@ -42,18 +43,13 @@ static const char *ngx_ratelimit_record_parse(const ngx_str_t *head,
     ngx_pool_t *pool, ngx_ratelimit_record_t *record);
 static const char *ngx_ratelimit_record_fields(json_t *json, ngx_pool_t *pool,
     ngx_ratelimit_record_t *record);
-static const char *ngx_ratelimit_record_format(json_t *json);
 static ngx_int_t ngx_ratelimit_record_number(json_t *json, const char *name,
     uint64_t max, uint64_t *value);
 static ngx_int_t ngx_ratelimit_record_id(json_t *json, const char *name,
     uint64_t *id);
 static ngx_int_t ngx_ratelimit_record_time(json_t *json, uint64_t *time_ms);
-static ngx_int_t ngx_ratelimit_record_digits(const char **text, ngx_uint_t n,
-    int *value);
 static const char *ngx_ratelimit_record_texts(json_t *json, ngx_pool_t *pool,
     ngx_ratelimit_record_t *record);
-static const char *ngx_ratelimit_record_text(json_t *json, const char *name,
-    size_t max, ngx_pool_t *pool, ngx_str_t *out);
 static char *ngx_ratelimit_record_dump(const ngx_ratelimit_record_t *record);
 static json_t *ngx_ratelimit_record_string(const ngx_str_t *text, size_t max);
 static size_t ngx_ratelimit_record_utf8(const u_char *text, size_t len);
@@ -170,7 +166,7 @@ ngx_ratelimit_record_parse(const ngx_str_t *head, ngx_pool_t *pool,
     ngx_ratelimit_record_t *record)
 {
     json_t        *json;
-    const char    *wrong;
+    const char    *format, *wrong;
     json_error_t   error;
 
     json = json_loadb((char *) head->data, head->len, JSON_REJECT_DUPLICATES,
@@ -181,19 +177,27 @@ ngx_ratelimit_record_parse(const ngx_str_t *head, ngx_pool_t *pool,
                ? ngx_ratelimit_record_no_memory : "its head is no JSON";
     }
 
-    wrong = ngx_ratelimit_record_format(json);
+    format = json_string_value(json_object_get(json, "format"));
 
-    if (wrong == NULL
-        && (head->len <= NGX_RATELIMIT_RECORD_TAIL
-            || ngx_memcmp(head->data + head->len - NGX_RATELIMIT_RECORD_TAIL,
-                          NGX_RATELIMIT_SHA256_FIELD,
-                          sizeof(NGX_RATELIMIT_SHA256_FIELD) - 1)
-               != 0))
+    if (format == NULL) {
+        wrong = "it has no format";
+
+    } else if (ngx_strncmp(format, NGX_RATELIMIT_RECORD_MAJOR,
+                           sizeof(NGX_RATELIMIT_RECORD_MAJOR) - 1)
+               != 0)
+    {
+        wrong = "its format is of another major version";
+
+    } else if (head->len <= NGX_RATELIMIT_RECORD_TAIL
+               || ngx_memcmp(head->data + head->len
+                             - NGX_RATELIMIT_RECORD_TAIL,
+                             NGX_RATELIMIT_SHA256_FIELD,
+                             sizeof(NGX_RATELIMIT_SHA256_FIELD) - 1)
+                  != 0)
     {
         wrong = "its head does not end with a digest";
-    }
 
-    if (wrong == NULL) {
+    } else {
         wrong = ngx_ratelimit_record_fields(json, pool, record);
     }
 
@@ -252,28 +256,6 @@ ngx_ratelimit_record_fields(json_t *json, ngx_pool_t *pool,
 }
 
 
-static const char *
-ngx_ratelimit_record_format(json_t *json)
-{
-    const char  *format;
-
-    format = json_string_value(json_object_get(json, "format"));
-
-    if (format == NULL) {
-        return "it has no format";
-    }
-
-    if (ngx_strncmp(format, NGX_RATELIMIT_RECORD_MAJOR,
-                    sizeof(NGX_RATELIMIT_RECORD_MAJOR) - 1)
-        != 0)
-    {
-        return "its format is of another major version";
-    }
-
-    return NULL;
-}
-
-
 static ngx_int_t
 ngx_ratelimit_record_number(json_t *json, const char *name, uint64_t max,
     uint64_t *value)
@@ -297,30 +279,17 @@ ngx_ratelimit_record_number(json_t *json, const char *name, uint64_t max,
 static ngx_int_t
 ngx_ratelimit_record_id(json_t *json, const char *name, uint64_t *id)
 {
-    size_t       i;
     const char  *text;
 
     text = json_string_value(json_object_get(json, name));
 
-    if (text == NULL || strlen(text) != 16) {
+    if (text == NULL || strlen(text) != 16
+        || strspn(text, "0123456789abcdef") != 16)
+    {
         return NGX_ERROR;
     }
 
-    *id = 0;
-
-    for (i = 0; i < 16; i++) {
-        *id <<= 4;
-
-        if (text[i] >= '0' && text[i] <= '9') {
-            *id |= text[i] - '0';
-
-        } else if (text[i] >= 'a' && text[i] <= 'f') {
-            *id |= text[i] - 'a' + 10;
-
-        } else {
-            return NGX_ERROR;
-        }
-    }
+    *id = strtoull(text, NULL, 16);
 
     return NGX_OK;
 }
@@ -330,82 +299,21 @@ ngx_ratelimit_record_id(json_t *json, const char *name, uint64_t *id)
 static ngx_int_t
 ngx_ratelimit_record_time(json_t *json, uint64_t *time_ms)
 {
-    int                ms;
-    size_t             i;
-    time_t             sec;
-    struct tm          tm, back;
-    const char        *p, *form;
-    int               *part[6];
+    size_t       len;
+    int64_t      sec;
+    const char  *text;
 
-    static const char  forms[] = "4-2-2T2:2:2.";
+    text = json_string_value(json_object_get(json, "time"));
+    len = sizeof("2026-01-31T23:59:59.000Z") - 1;
 
-    p = json_string_value(json_object_get(json, "time"));
-
-    if (p == NULL) {
-        return NGX_ERROR;
-    }
-
-    ngx_memzero(&tm, sizeof(struct tm));
-
-    part[0] = &tm.tm_year;
-    part[1] = &tm.tm_mon;
-    part[2] = &tm.tm_mday;
-    part[3] = &tm.tm_hour;
-    part[4] = &tm.tm_min;
-    part[5] = &tm.tm_sec;
-
-    for (i = 0, form = forms; i < 6; i++, form += 2) {
-
-        if (ngx_ratelimit_record_digits(&p, form[0] - '0', part[i]) != NGX_OK
-            || *p++ != form[1])
-        {
-            return NGX_ERROR;
-        }
-    }
-
-    if (ngx_ratelimit_record_digits(&p, 3, &ms) != NGX_OK
-        || p[0] != 'Z' || p[1] != '\0')
+    if (text == NULL || strlen(text) != len || text[len - 1] != 'Z'
+        || text[len - 5] != '.'
+        || ngx_ratelimit_date_parse((const u_char *) text, len, &sec) != 0)
     {
         return NGX_ERROR;
     }
 
-    tm.tm_year -= 1900;
-    tm.tm_mon -= 1;
-    back = tm;
-    sec = timegm(&back);
-
-    /* what is no date became another one */
-
-    if (sec < 0 || back.tm_mon != tm.tm_mon || back.tm_mday != tm.tm_mday
-        || back.tm_hour != tm.tm_hour || back.tm_min != tm.tm_min
-        || back.tm_sec != tm.tm_sec)
-    {
-        return NGX_ERROR;
-    }
-
-    *time_ms = (uint64_t) sec * 1000 + ms;
-
-    return NGX_OK;
-}
-
-
-static ngx_int_t
-ngx_ratelimit_record_digits(const char **text, ngx_uint_t n, int *value)
-{
-    const char  *p;
-
-    *value = 0;
-
-    for (p = *text; n; n--, p++) {
-
-        if (*p < '0' || *p > '9') {
-            return NGX_ERROR;
-        }
-
-        *value = *value * 10 + (*p - '0');
-    }
-
-    *text = p;
+    *time_ms = (uint64_t) sec * 1000 + strtoul(text + len - 4, NULL, 10);
 
     return NGX_OK;
 }
@@ -415,50 +323,35 @@ static const char *
 ngx_ratelimit_record_texts(json_t *json, ngx_pool_t *pool,
     ngx_ratelimit_record_t *record)
 {
-    const char  *wrong;
+    json_t      *field;
+    ngx_str_t   *out;
     ngx_uint_t   i;
 
     for (i = 0; ngx_ratelimit_record_all_texts[i].name; i++) {
+        field = json_object_get(json, ngx_ratelimit_record_all_texts[i].name);
 
-        wrong = ngx_ratelimit_record_text(json,
-                      ngx_ratelimit_record_all_texts[i].name,
-                      ngx_ratelimit_record_all_texts[i].max, pool,
-                      (ngx_str_t *) ((u_char *) record
-                                + ngx_ratelimit_record_all_texts[i].offset));
-        if (wrong) {
-            return wrong;
+        if (field == NULL) {
+            continue;
         }
+
+        if (!json_is_string(field)
+            || json_string_length(field)
+               > ngx_ratelimit_record_all_texts[i].max)
+        {
+            return "a field of its head is no text, or too long";
+        }
+
+        out = (ngx_str_t *) ((u_char *) record
+                             + ngx_ratelimit_record_all_texts[i].offset);
+
+        out->data = ngx_pnalloc(pool, json_string_length(field) + 1);
+        if (out->data == NULL) {
+            return ngx_ratelimit_record_no_memory;
+        }
+
+        out->len = json_string_length(field);
+        ngx_memcpy(out->data, json_string_value(field), out->len);
     }
-
-    return NULL;
-}
-
-
-static const char *
-ngx_ratelimit_record_text(json_t *json, const char *name, size_t max,
-    ngx_pool_t *pool, ngx_str_t *out)
-{
-    json_t  *field;
-
-    field = json_object_get(json, name);
-
-    if (field == NULL) {
-        return NULL;
-    }
-
-    if (!json_is_string(field) || json_string_length(field) > max) {
-        return "a field of its head is no text, or too long";
-    }
-
-    out->len = json_string_length(field);
-    out->data = ngx_pnalloc(pool, out->len ? out->len : 1);
-
-    if (out->data == NULL) {
-        out->len = 0;
-        return ngx_ratelimit_record_no_memory;
-    }
-
-    ngx_memcpy(out->data, json_string_value(field), out->len);
 
     return NULL;
 }
@@ -624,56 +517,27 @@ ngx_ratelimit_record_string(const ngx_str_t *text, size_t max)
 
 
 /*
- * The length of the character at the beginning of text, or 0: it is no UTF-8
- * (RFC 3629: no surrogates, nothing longer than it has to be), or a zero.
+ * The length of the character at the beginning of text, or 0: it is no UTF-8,
+ * as jansson says, or a zero.
  */
 static size_t
 ngx_ratelimit_record_utf8(const u_char *text, size_t len)
 {
-    size_t    i, n;
-    uint32_t  c, least;
+    size_t   n;
+    json_t  *character;
 
-    c = text[0];
-
-    if (c < 0x80) {
-        return (c == 0) ? 0 : 1;
+    if (text[0] < 0x80) {
+        return (text[0] == 0) ? 0 : 1;
     }
 
-    if (c >= 0xf0) {
-        n = 4;
-        least = 0x10000;
-        c &= 0x0f;
+    n = (text[0] >= 0xf0) ? 4 : (text[0] >= 0xe0) ? 3 : 2;
+    character = (n <= len) ? json_stringn((const char *) text, n) : NULL;
 
-    } else if (c >= 0xe0) {
-        n = 3;
-        least = 0x800;
-        c &= 0x0f;
-
-    } else if (c >= 0xc0) {
-        n = 2;
-        least = 0x80;
-        c &= 0x1f;
-
-    } else {
+    if (character == NULL) {
         return 0;
     }
 
-    if (len < n) {
-        return 0;
-    }
-
-    for (i = 1; i < n; i++) {
-
-        if ((text[i] & 0xc0) != 0x80) {
-            return 0;
-        }
-
-        c = (c << 6) | (text[i] & 0x3f);
-    }
-
-    if (c < least || c > 0x10ffff || (c >= 0xd800 && c <= 0xdfff)) {
-        return 0;
-    }
+    json_decref(character);
 
     return n;
 }

@@ -23,9 +23,9 @@ ngx_int_t ngx_ratelimit_state_read(const ngx_str_t *file, ngx_pool_t *pool,
 
 /*
  * Writes a state file. Returns NULL, or which step failed, as a constant
- * string, and errno in *err: then the file before is as it was, or "<file>.old",
- * unless all that failed is the last step, the folder's fsync(). It fails with
- * NGX_EAGAIN while another process writes the same file.
+ * string, and errno in *err: then the file before is as it was, or became
+ * "<file>.old", unless all that failed is the last step, the folder's fsync().
+ * It fails with NGX_EAGAIN while another process writes the same file.
  */
 const char *ngx_ratelimit_state_write(const ngx_str_t *file,
     const ngx_str_t *text, ngx_err_t *err);

@@ -84,9 +84,9 @@ ngx_int_t ngx_ratelimit_sync_current(ngx_ratelimit_limiter_t *limiter,
  * put: makes a record the next version behind expected, which must be current,
  * with that id. The record's version, id and text are made here, and its
  * lineage if it has none. Everything is copied. The call ends UNKNOWN if the
- * answer of Redis is lost, or another nginx binary takes over meanwhile. Without
- * Redis it waits for the state file, 2 s at most. The worker does not exit
- * before it has ended.
+ * answer of Redis is lost, or another nginx binary takes over meanwhile.
+ * Without Redis it waits for the state file, 2 s at most. The worker does not
+ * exit before it has ended.
  */
 ngx_ratelimit_sync_call_t *ngx_ratelimit_sync_put(
     ngx_ratelimit_limiter_t *limiter, uint64_t expected,

@@ -1,7 +1,8 @@
 /*
  * What one worker of a gateway does for all: it asks Redis what the document
- * is, each few seconds and whenever Redis says that there is a new one, and puts
- * it into the store; or it puts the gateway's own back if Redis has lost it.
+ * is, each few seconds and whenever Redis says that there is a new one, and
+ * puts it into the store; or it puts the gateway's own back if Redis has lost
+ * it.
  */
 
 #include "ngx_ratelimit_sync_int.h"
@@ -297,9 +298,9 @@ ngx_ratelimit_sync_answer(void *data,
 
     } else {
         ngx_ratelimit_sync_compare(sync, version, id,
-                                   version
-                                   ? &result->texts[NGX_RATELIMIT_SYNC_GET_RECORD]
-                                   : NULL);
+                             version
+                             ? &result->texts[NGX_RATELIMIT_SYNC_GET_RECORD]
+                             : NULL);
     }
 }
 
@@ -406,9 +407,10 @@ ngx_ratelimit_sync_compare(ngx_ratelimit_sync_t *sync, uint64_t version,
             ngx_str_null(record);
         }
 
-        sync->compares = ngx_ratelimit_job_start(ngx_ratelimit_sync_compare_work,
-                                              ngx_ratelimit_sync_compare_done,
-                                              compile, sync->log);
+        sync->compares =
+            ngx_ratelimit_job_start(ngx_ratelimit_sync_compare_work,
+                                    ngx_ratelimit_sync_compare_done, compile,
+                                    sync->log);
         if (sync->compares) {
             sync->leader = NGX_RATELIMIT_SYNC_COMPARES;
             return;
