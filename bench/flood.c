@@ -138,7 +138,7 @@ main(void)
 {
     size_t                      i;
     ngx_ratelimit_table_t      *table;
-    ngx_ratelimit_table_stat_t  stat;
+    ngx_ratelimit_segments_stat_t  stat;
 
     static const uint64_t       clients[] = { 100000, 400000, 1000000,
                                               1500000, 1800000, 2100000 };
@@ -157,7 +157,7 @@ main(void)
 
     for (i = 0; i < sizeof(clients) / sizeof(clients[0]); i++) {
         printf("%10lu %11.1f %12.4f %12.4f", (unsigned long) clients[i],
-               100.0 * clients[i] / stat.counters,
+               100.0 * clients[i] / stat.places,
                100 * flood_table(clients[i], 0),
                100 * flood_table(clients[i], 1));
         fflush(stdout);

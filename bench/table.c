@@ -259,7 +259,7 @@ fill(size_t size)
     double                      start, ns;
     uint64_t                    n;
     ngx_ratelimit_table_t      *t;
-    ngx_ratelimit_table_stat_t  stat;
+    ngx_ratelimit_segments_stat_t  stat;
 
     t = table_make(size);
     start = clock_ns();
@@ -274,8 +274,8 @@ fill(size_t size)
     ngx_ratelimit_table_stat(t, NOW, &stat);
 
     printf("%7zu %10.1f %8.1f %12lu %10.5f %10.0f %10.0f\n", size / MB,
-           (double) size / KEYS, 100.0 * KEYS / stat.counters,
-           (unsigned long) (KEYS - stat.live), 100.0 * stat.live / KEYS, ns,
+           (double) size / KEYS, 100.0 * KEYS / stat.places,
+           (unsigned long) (KEYS - stat.busy), 100.0 * stat.busy / KEYS, ns,
            (clock_ns() - start) / 1e6);
     fflush(stdout);
 

@@ -17,13 +17,11 @@
 #include <ngx_core.h>
 
 #include "ngx_ratelimit_leases.h"
-#include "ngx_ratelimit_lock.h"
 
 /* "rlleases" */
 #define NGX_RATELIMIT_LEASES_MAGIC         0x73657361656c6c72ULL
-#define NGX_RATELIMIT_LEASES_LAYOUT        1
+#define NGX_RATELIMIT_LEASES_LAYOUT        2
 
-#define NGX_RATELIMIT_LEASES_MAX_SEGMENTS  1024
 #define NGX_RATELIMIT_LEASES_MIN_SETS      24    /* in a segment */
 #define NGX_RATELIMIT_LEASES_PLACES        7     /* in a set */
 #define NGX_RATELIMIT_LEASES_STAT_SETS     128   /* read under one lock */
@@ -43,27 +41,10 @@ _Static_assert(sizeof(ngx_ratelimit_lease_set_t) == 8 * NGX_RATELIMIT_LINE
                && NGX_RATELIMIT_LEASE_BYTES == NGX_RATELIMIT_LINE,
                "a set is a line of tags and one for each lease");
 
-typedef struct {
-    _Alignas(NGX_RATELIMIT_LINE)
-    ngx_ratelimit_lock_t  lock;
-    uint64_t              refused;
-    uint32_t              open;   /* 1 + number of the place; 0: none */
-    uint32_t              used;   /* 0: all its sets are empty, untouched */
-} ngx_ratelimit_lease_segment_t;
-
-/*
- * Written by init alone, but for forgot_us. Offsets, no pointers: it may be
- * mapped anywhere.
- */
 struct ngx_ratelimit_leases_s {
     _Alignas(NGX_RATELIMIT_LINE)
-    uint64_t              magic;
-    uint32_t              layout;
-    uint32_t              nsegments;   /* a power of two */
-    uint64_t              size;
-    uint64_t              nsets;       /* of one segment */
-    uint64_t              sets;        /* offset of the first one */
-    _Atomic uint64_t      forgot_us;   /* 0: never */
+    ngx_ratelimit_segments_t  shape;
+    _Atomic uint64_t          forgot_us;   /* 0: never */
 };
 
 /* A place, by its set and its index there, and what the set has to offer. */
@@ -75,110 +56,60 @@ typedef struct {
 } ngx_ratelimit_lease_place_t;
 
 
-static void ngx_ratelimit_leases_shape(ngx_ratelimit_leases_t *shape,
-    size_t size);
 static ngx_inline void ngx_ratelimit_lease_mend(
-    ngx_ratelimit_lease_segment_t *segment, ngx_ratelimit_lease_set_t *sets);
+    ngx_ratelimit_table_segment_t *segment, ngx_ratelimit_lease_set_t *sets);
 static uint64_t *ngx_ratelimit_lease_make(
-    ngx_ratelimit_lease_segment_t *segment, ngx_ratelimit_lease_set_t *sets,
+    ngx_ratelimit_table_segment_t *segment, ngx_ratelimit_lease_set_t *sets,
     const uint64_t *candidates, uint64_t tag, uint64_t now_us);
 static ngx_ratelimit_lease_place_t ngx_ratelimit_lease_place(
     ngx_ratelimit_lease_set_t *sets, uint64_t set, uint64_t now_us);
-static void ngx_ratelimit_lease_segment_stat(
-    ngx_ratelimit_lease_segment_t *segment, ngx_ratelimit_lease_set_t *sets,
-    uint64_t nsets, uint64_t now_us, ngx_ratelimit_leases_stat_t *stat);
+static ngx_uint_t ngx_ratelimit_lease_busy(
+    ngx_ratelimit_table_segment_t *segment, void *sets, uint64_t set,
+    uint64_t now_us);
 
 
-static ngx_inline ngx_ratelimit_lease_segment_t *
+static const ngx_ratelimit_segments_kind_t  ngx_ratelimit_leases_kind = {
+    NGX_RATELIMIT_LEASES_MAGIC,
+    NGX_RATELIMIT_LEASES_LAYOUT,
+    NGX_RATELIMIT_LEASES_PLACES,
+    NGX_RATELIMIT_LEASES_MIN_BYTES,
+    sizeof(ngx_ratelimit_leases_t),
+    sizeof(ngx_ratelimit_lease_set_t),
+    NGX_RATELIMIT_LEASES_MIN_SETS,
+    NGX_RATELIMIT_LEASES_STAT_SETS,
+    ngx_ratelimit_lease_busy
+};
+
+
+static ngx_inline ngx_ratelimit_table_segment_t *
 ngx_ratelimit_lease_segments(ngx_ratelimit_leases_t *leases)
 {
-    return (ngx_ratelimit_lease_segment_t *) (leases + 1);
+    return (ngx_ratelimit_table_segment_t *) (leases + 1);
 }
 
 
 static ngx_inline ngx_ratelimit_lease_set_t *
 ngx_ratelimit_lease_sets(ngx_ratelimit_leases_t *leases, uint64_t segment)
 {
-    return (ngx_ratelimit_lease_set_t *) ((u_char *) leases + leases->sets)
-           + segment * leases->nsets;
+    return (ngx_ratelimit_lease_set_t *)
+           ((u_char *) leases + leases->shape.sets)
+           + segment * leases->shape.nsets;
 }
 
 
 ngx_int_t
 ngx_ratelimit_leases_init(ngx_ratelimit_leases_t *leases, size_t size)
 {
-    if (size < NGX_RATELIMIT_LEASES_MIN_BYTES) {
-        return NGX_ERROR;
-    }
-
-    ngx_ratelimit_leases_shape(leases, size);
-
-    if (!ngx_ratelimit_locks_init(ngx_ratelimit_lease_segments(leases),
-                                 sizeof(ngx_ratelimit_lease_segment_t),
-                                 leases->nsegments))
-    {
-        return NGX_ERROR;
-    }
-
-    /* last: a table half made is none */
-
-    ngx_ratelimit_store_order();
-    leases->magic = NGX_RATELIMIT_LEASES_MAGIC;
-
-    return NGX_OK;
-}
-
-
-/* What the size alone decides: as many segments as are not too small. */
-static void
-ngx_ratelimit_leases_shape(ngx_ratelimit_leases_t *shape, size_t size)
-{
-    size_t      room;
-    ngx_uint_t  n;
-
-    room = size - sizeof(ngx_ratelimit_leases_t);
-    n = NGX_RATELIMIT_LEASES_MAX_SEGMENTS;
-
-    while (room / n < sizeof(ngx_ratelimit_lease_segment_t)
-                      + NGX_RATELIMIT_LEASES_MIN_SETS
-                        * sizeof(ngx_ratelimit_lease_set_t))
-    {
-        n /= 2;
-    }
-
-    shape->layout = NGX_RATELIMIT_LEASES_LAYOUT;
-    shape->size = size;
-    shape->nsegments = n;
-    shape->nsets = (room / n - sizeof(ngx_ratelimit_lease_segment_t))
-                   / sizeof(ngx_ratelimit_lease_set_t);
-    shape->sets = sizeof(ngx_ratelimit_leases_t)
-                  + n * sizeof(ngx_ratelimit_lease_segment_t);
+    return ngx_ratelimit_segments_init(&ngx_ratelimit_leases_kind,
+                                       &leases->shape, size);
 }
 
 
 ngx_int_t
 ngx_ratelimit_leases_check(ngx_ratelimit_leases_t *leases, size_t size)
 {
-    ngx_ratelimit_leases_t  shape;
-
-    if (size < NGX_RATELIMIT_LEASES_MIN_BYTES
-        || leases->magic != NGX_RATELIMIT_LEASES_MAGIC)
-    {
-        return NGX_ERROR;
-    }
-
-    ngx_ratelimit_leases_shape(&shape, size);
-
-    if (leases->layout != shape.layout
-        || leases->size != shape.size
-        || leases->nsegments != shape.nsegments
-        || leases->nsets != shape.nsets
-        || leases->sets != shape.sets)
-    {
-        return NGX_ERROR;
-    }
-
-    return NGX_OK;
+    return ngx_ratelimit_segments_check(&ngx_ratelimit_leases_kind,
+                                        &leases->shape, size);
 }
 
 
@@ -206,7 +137,7 @@ ngx_ratelimit_leases_forgot_us(ngx_ratelimit_leases_t *leases)
 
 /* From here on a death costs this lease. */
 static ngx_inline void
-ngx_ratelimit_lease_open(ngx_ratelimit_lease_segment_t *segment, uint64_t set,
+ngx_ratelimit_lease_open(ngx_ratelimit_table_segment_t *segment, uint64_t set,
     ngx_uint_t i)
 {
     segment->open = (uint32_t) (set * NGX_RATELIMIT_LEASES_PLACES + i + 1);
@@ -215,7 +146,7 @@ ngx_ratelimit_lease_open(ngx_ratelimit_lease_segment_t *segment, uint64_t set,
 
 
 static ngx_inline void
-ngx_ratelimit_lease_close(ngx_ratelimit_lease_segment_t *segment)
+ngx_ratelimit_lease_close(ngx_ratelimit_table_segment_t *segment)
 {
     ngx_ratelimit_store_order();
     segment->open = 0;
@@ -230,21 +161,18 @@ ngx_ratelimit_leases_lock(ngx_ratelimit_leases_t *leases,
     uint64_t                        tag, n, *lease, candidates[2];
     ngx_uint_t                      c, i;
     ngx_ratelimit_lease_set_t      *sets, *set;
-    ngx_ratelimit_lease_segment_t  *segment;
+    ngx_ratelimit_table_segment_t  *segment;
 
-    tag = id->lo != 0 ? id->lo : 1;
+    tag = ngx_ratelimit_segment_tag(id);
 
-    n = id->hi & (leases->nsegments - 1);
+    n = id->hi & (leases->shape.nsegments - 1);
     sets = ngx_ratelimit_lease_sets(leases, n);
     segment = &ngx_ratelimit_lease_segments(leases)[n];
     entry->segment = NULL;
 
-    /* the second is never the first */
-
-    n = (id->hi >> 32) * leases->nsets >> 32;
+    n = ngx_ratelimit_segment_set(leases->shape.nsets, id);
     candidates[0] = n;
-    n += 1 + ((tag >> 32) * (leases->nsets - 1) >> 32);
-    candidates[1] = n < leases->nsets ? n : n - leases->nsets;
+    candidates[1] = ngx_ratelimit_segment_other(leases->shape.nsets, n, tag);
 
     __builtin_prefetch(&sets[candidates[0]], 1);
     __builtin_prefetch(&sets[candidates[1]], 1);
@@ -289,7 +217,7 @@ ngx_ratelimit_leases_lock(ngx_ratelimit_leases_t *leases,
 void
 ngx_ratelimit_leases_unlock(ngx_ratelimit_lease_entry_t *entry)
 {
-    ngx_ratelimit_lease_segment_t  *segment;
+    ngx_ratelimit_table_segment_t  *segment;
 
     segment = entry->segment;
 
@@ -302,7 +230,7 @@ ngx_ratelimit_leases_unlock(ngx_ratelimit_lease_entry_t *entry)
 
 /* Called behind a lock, before a set is looked at: empties what was open. */
 static ngx_inline void
-ngx_ratelimit_lease_mend(ngx_ratelimit_lease_segment_t *segment,
+ngx_ratelimit_lease_mend(ngx_ratelimit_table_segment_t *segment,
     ngx_ratelimit_lease_set_t *sets)
 {
     uint64_t                    n;
@@ -329,7 +257,7 @@ ngx_ratelimit_lease_mend(ngx_ratelimit_lease_segment_t *segment,
  * longest. NULL: there is none.
  */
 static uint64_t *
-ngx_ratelimit_lease_make(ngx_ratelimit_lease_segment_t *segment,
+ngx_ratelimit_lease_make(ngx_ratelimit_table_segment_t *segment,
     ngx_ratelimit_lease_set_t *sets, const uint64_t *candidates, uint64_t tag,
     uint64_t now_us)
 {
@@ -350,7 +278,7 @@ ngx_ratelimit_lease_make(ngx_ratelimit_lease_segment_t *segment,
     }
 
     if (place.nfree == 0) {
-        segment->refused++;
+        segment->lost++;
         return NULL;
     }
 
@@ -401,69 +329,19 @@ ngx_ratelimit_lease_place(ngx_ratelimit_lease_set_t *sets, uint64_t set,
 
 void
 ngx_ratelimit_leases_stat(ngx_ratelimit_leases_t *leases, uint64_t now_us,
-    ngx_ratelimit_leases_stat_t *stat)
+    ngx_ratelimit_segments_stat_t *stat)
 {
-    ngx_uint_t                      i;
-    ngx_ratelimit_lease_segment_t  *segments;
-
-    ngx_memzero(stat, sizeof(ngx_ratelimit_leases_stat_t));
-
-    stat->places = leases->nsegments * leases->nsets
-                   * NGX_RATELIMIT_LEASES_PLACES;
-    segments = ngx_ratelimit_lease_segments(leases);
-
-    for (i = 0; i < leases->nsegments; i++) {
-        ngx_ratelimit_lease_segment_stat(&segments[i],
-                                         ngx_ratelimit_lease_sets(leases, i),
-                                         leases->nsets, now_us, stat);
-    }
+    ngx_ratelimit_segments_stat(&ngx_ratelimit_leases_kind, &leases->shape,
+                                now_us, stat);
 }
 
 
-/*
- * Adds one segment's figures. Its lock is let go from time to time, requests
- * wait for it. A lock that cannot be had at all counts as held.
- */
-static void
-ngx_ratelimit_lease_segment_stat(ngx_ratelimit_lease_segment_t *segment,
-    ngx_ratelimit_lease_set_t *sets, uint64_t nsets, uint64_t now_us,
-    ngx_ratelimit_leases_stat_t *stat)
+static ngx_uint_t
+ngx_ratelimit_lease_busy(ngx_ratelimit_table_segment_t *segment, void *sets,
+    uint64_t set, uint64_t now_us)
 {
-    uint64_t   n, end, used;
-    ngx_ratelimit_lock_e  rc;
+    ngx_ratelimit_lease_mend(segment, sets);
 
-    rc = ngx_ratelimit_lock_try(&segment->lock);
-
-    if (rc == NGX_RATELIMIT_LOCK_BUSY) {
-        stat->locked++;
-        rc = ngx_ratelimit_lock(&segment->lock);
-    }
-
-    if (rc != NGX_RATELIMIT_LOCKED) {
-        stat->locked++;
-        return;
-    }
-
-    stat->refused += segment->refused;
-    stat->recovered += segment->lock.recovered;
-    used = segment->used;
-
-    ngx_ratelimit_unlock(&segment->lock);
-
-    for (n = 0; used && n < nsets; n = end) {
-        end = ngx_min(nsets, n + NGX_RATELIMIT_LEASES_STAT_SETS);
-
-        if (ngx_ratelimit_lock(&segment->lock) != NGX_RATELIMIT_LOCKED) {
-            return;
-        }
-
-        ngx_ratelimit_lease_mend(segment, sets);
-
-        for ( /* void */ ; n < end; n++) {
-            stat->busy += NGX_RATELIMIT_LEASES_PLACES
-                          - ngx_ratelimit_lease_place(sets, n, now_us).nfree;
-        }
-
-        ngx_ratelimit_unlock(&segment->lock);
-    }
+    return NGX_RATELIMIT_LEASES_PLACES
+           - ngx_ratelimit_lease_place(sets, set, now_us).nfree;
 }

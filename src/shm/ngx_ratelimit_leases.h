@@ -16,7 +16,7 @@
 #include <ngx_config.h>
 #include <ngx_core.h>
 
-#include "ngx_ratelimit_types.h"
+#include "ngx_ratelimit_segment.h"
 
 /* bytes of a lease, aligned to 64; what lies in them must not be larger */
 #define NGX_RATELIMIT_LEASE_BYTES       64
@@ -29,15 +29,6 @@ typedef struct ngx_ratelimit_leases_s  ngx_ratelimit_leases_t;
 typedef struct {
     void  *segment;
 } ngx_ratelimit_lease_entry_t;
-
-typedef struct {
-    uint64_t   places;      /* there are */
-    uint64_t   busy;        /* of them, not to be given to another now */
-    uint64_t   refused;     /* leases no place was free for, since the start */
-    uint64_t   recovered;   /* locks taken over from a dead worker */
-    uint64_t   locked;      /* locks held while this was read */
-} ngx_ratelimit_leases_stat_t;
-
 
 /*
  * Makes a table in size zeroed bytes of shared memory aligned to 64. Returns
@@ -82,8 +73,7 @@ void ngx_ratelimit_leases_forget(ngx_ratelimit_leases_t *leases,
     uint64_t now_us);
 uint64_t ngx_ratelimit_leases_forgot_us(ngx_ratelimit_leases_t *leases);
 
-/* Reads the whole table's figures; slow, locks one segment at a time. */
 void ngx_ratelimit_leases_stat(ngx_ratelimit_leases_t *leases,
-    uint64_t now_us, ngx_ratelimit_leases_stat_t *stat);
+    uint64_t now_us, ngx_ratelimit_segments_stat_t *stat);
 
 #endif /* NGX_RATELIMIT_LEASES_H_INCLUDED */

@@ -14,13 +14,11 @@
 #include <ngx_config.h>
 #include <ngx_core.h>
 
-#include "ngx_ratelimit_lock.h"
 #include "ngx_ratelimit_table.h"
 
 #define NGX_RATELIMIT_TABLE_MAGIC    0x656c626174746c72ULL  /* "rlttable" */
-#define NGX_RATELIMIT_TABLE_LAYOUT   2
+#define NGX_RATELIMIT_TABLE_LAYOUT   3
 
-#define NGX_RATELIMIT_MAX_SEGMENTS   1024
 #define NGX_RATELIMIT_MIN_BUCKETS    64     /* in a segment */
 #define NGX_RATELIMIT_SLOTS          3      /* in a bucket */
 #define NGX_RATELIMIT_STAT_BUCKETS   1024   /* read under one lock: 10 us */
@@ -51,23 +49,10 @@ typedef struct {
 _Static_assert(sizeof(ngx_ratelimit_bucket_t) == NGX_RATELIMIT_LINE,
                "a bucket is a cache line");
 
-typedef struct {
-    _Alignas(NGX_RATELIMIT_LINE)
-    ngx_ratelimit_lock_t  lock;
-    uint64_t              evicted;
-    uint64_t              used;  /* 0: all its buckets are empty, untouched */
-} ngx_ratelimit_segment_t;
-
-/* Written by init alone. Offsets, no pointers: it may be mapped anywhere. */
 struct ngx_ratelimit_table_s {
     _Alignas(NGX_RATELIMIT_LINE)
-    uint64_t         magic;
-    uint32_t         layout;
-    uint32_t         nsegments;  /* a power of two */
-    uint64_t         size;
-    uint64_t         nbuckets;   /* of one segment, even */
-    uint64_t         buckets;    /* offset of the first one */
-    u_char           hash_key[16];
+    ngx_ratelimit_segments_t  shape;        /* its sets are the buckets */
+    u_char                    hash_key[16];
 };
 
 /* A slot, and what its bucket has to offer. */
@@ -79,8 +64,6 @@ typedef struct {
 } ngx_ratelimit_place_t;
 
 
-static void ngx_ratelimit_table_shape(ngx_ratelimit_table_t *shape,
-    size_t size);
 static ngx_inline void ngx_ratelimit_table_lock_in(
     ngx_ratelimit_table_t *table, ngx_uint_t segment,
     const ngx_ratelimit_id_t *id, uint64_t now_us,
@@ -92,41 +75,36 @@ static void ngx_ratelimit_bucket_move(const ngx_ratelimit_place_t *from,
     const ngx_ratelimit_place_t *to);
 static ngx_ratelimit_place_t ngx_ratelimit_bucket_least(
     ngx_ratelimit_bucket_t *bucket, uint64_t now_us);
-static void ngx_ratelimit_segment_stat(ngx_ratelimit_segment_t *segment,
-    ngx_ratelimit_bucket_t *buckets, uint64_t nbuckets, uint64_t now_us,
-    ngx_ratelimit_table_stat_t *stat);
-static uint64_t ngx_ratelimit_buckets_live(ngx_ratelimit_bucket_t *buckets,
-    uint64_t nbuckets, uint64_t now_us);
+static ngx_uint_t ngx_ratelimit_bucket_busy(
+    ngx_ratelimit_table_segment_t *segment, void *sets, uint64_t set,
+    uint64_t now_us);
 
 
-static ngx_inline ngx_ratelimit_segment_t *
+static const ngx_ratelimit_segments_kind_t  ngx_ratelimit_table_kind = {
+    NGX_RATELIMIT_TABLE_MAGIC,
+    NGX_RATELIMIT_TABLE_LAYOUT,
+    NGX_RATELIMIT_SLOTS,
+    NGX_RATELIMIT_TABLE_MIN_BYTES,
+    sizeof(ngx_ratelimit_table_t),
+    sizeof(ngx_ratelimit_bucket_t),
+    NGX_RATELIMIT_MIN_BUCKETS,
+    NGX_RATELIMIT_STAT_BUCKETS,
+    ngx_ratelimit_bucket_busy
+};
+
+
+static ngx_inline ngx_ratelimit_table_segment_t *
 ngx_ratelimit_table_segments(ngx_ratelimit_table_t *table)
 {
-    return (ngx_ratelimit_segment_t *) (table + 1);
+    return (ngx_ratelimit_table_segment_t *) (table + 1);
 }
 
 
 static ngx_inline ngx_ratelimit_bucket_t *
 ngx_ratelimit_table_buckets(ngx_ratelimit_table_t *table, uint64_t segment)
 {
-    return (ngx_ratelimit_bucket_t *) ((u_char *) table + table->buckets)
-           + segment * table->nbuckets;
-}
-
-
-/*
- * The other of a counter's two buckets. The two numbers add up to an odd number
- * that the tag names, modulo the even number of buckets: so it works both ways,
- * and the two are never the same.
- */
-static ngx_inline uint64_t
-ngx_ratelimit_other_bucket(uint64_t nbuckets, uint64_t n, uint64_t tag)
-{
-    uint64_t  sum;
-
-    sum = (((tag >> 32) * (nbuckets / 2) >> 32) << 1) + 1;
-
-    return sum >= n ? sum - n : sum + nbuckets - n;
+    return (ngx_ratelimit_bucket_t *) ((u_char *) table + table->shape.sets)
+           + segment * table->shape.nsets;
 }
 
 
@@ -134,79 +112,20 @@ ngx_int_t
 ngx_ratelimit_table_init(ngx_ratelimit_table_t *table, size_t size,
     const u_char *hash_key)
 {
-    if (size < NGX_RATELIMIT_TABLE_MIN_BYTES) {
-        return NGX_ERROR;
+    if (size >= NGX_RATELIMIT_TABLE_MIN_BYTES) {
+        ngx_memcpy(table->hash_key, hash_key, sizeof(table->hash_key));
     }
 
-    ngx_ratelimit_table_shape(table, size);
-    ngx_memcpy(table->hash_key, hash_key, sizeof(table->hash_key));
-
-    if (!ngx_ratelimit_locks_init(ngx_ratelimit_table_segments(table),
-                                 sizeof(ngx_ratelimit_segment_t),
-                                 table->nsegments))
-    {
-        return NGX_ERROR;
-    }
-
-    /* last: a table half made is none */
-
-    ngx_ratelimit_store_order();
-    table->magic = NGX_RATELIMIT_TABLE_MAGIC;
-
-    return NGX_OK;
-}
-
-
-/* What the size alone decides: as many segments as are not too small. */
-static void
-ngx_ratelimit_table_shape(ngx_ratelimit_table_t *shape, size_t size)
-{
-    size_t      room;
-    ngx_uint_t  n;
-
-    room = size - sizeof(ngx_ratelimit_table_t);
-    n = NGX_RATELIMIT_MAX_SEGMENTS;
-
-    while (room / n < sizeof(ngx_ratelimit_segment_t)
-                      + NGX_RATELIMIT_MIN_BUCKETS * NGX_RATELIMIT_LINE)
-    {
-        n /= 2;
-    }
-
-    /* two at least: the outer counters' and the inner ones' */
-    shape->layout = NGX_RATELIMIT_TABLE_LAYOUT;
-    shape->size = size;
-    shape->nsegments = n;
-    shape->nbuckets = ((room / n - sizeof(ngx_ratelimit_segment_t))
-                       / NGX_RATELIMIT_LINE) & ~(uint64_t) 1;
-    shape->buckets = sizeof(ngx_ratelimit_table_t)
-                     + n * sizeof(ngx_ratelimit_segment_t);
+    return ngx_ratelimit_segments_init(&ngx_ratelimit_table_kind,
+                                       &table->shape, size);
 }
 
 
 ngx_int_t
 ngx_ratelimit_table_check(ngx_ratelimit_table_t *table, size_t size)
 {
-    ngx_ratelimit_table_t  shape;
-
-    if (size < NGX_RATELIMIT_TABLE_MIN_BYTES
-        || table->magic != NGX_RATELIMIT_TABLE_MAGIC)
-    {
-        return NGX_ERROR;
-    }
-
-    ngx_ratelimit_table_shape(&shape, size);
-
-    if (table->layout != shape.layout
-        || table->size != shape.size
-        || table->nsegments != shape.nsegments
-        || table->nbuckets != shape.nbuckets
-        || table->buckets != shape.buckets)
-    {
-        return NGX_ERROR;
-    }
-
-    return NGX_OK;
+    return ngx_ratelimit_segments_check(&ngx_ratelimit_table_kind,
+                                        &table->shape, size);
 }
 
 
@@ -222,7 +141,8 @@ ngx_ratelimit_table_lock(ngx_ratelimit_table_t *table,
     const ngx_ratelimit_id_t *id, uint64_t now_us,
     ngx_ratelimit_entry_t *entry)
 {
-    ngx_ratelimit_table_lock_in(table, id->hi & (table->nsegments - 1), id,
+    ngx_ratelimit_table_lock_in(table,
+                                id->hi & (table->shape.nsegments - 1), id,
                                 now_us, entry);
 }
 
@@ -232,8 +152,9 @@ ngx_ratelimit_table_lock_outer(ngx_ratelimit_table_t *table,
     const ngx_ratelimit_id_t *id, uint64_t now_us,
     ngx_ratelimit_entry_t *entry)
 {
-    ngx_ratelimit_table_lock_in(table, id->hi & (table->nsegments / 2 - 1),
-                                id, now_us, entry);
+    ngx_ratelimit_table_lock_in(table,
+                                id->hi & (table->shape.nsegments / 2 - 1), id,
+                                now_us, entry);
 }
 
 
@@ -244,7 +165,7 @@ ngx_ratelimit_table_lock_inner(ngx_ratelimit_table_t *table,
 {
     ngx_uint_t  half;
 
-    half = table->nsegments / 2;
+    half = table->shape.nsegments / 2;
 
     ngx_ratelimit_table_lock_in(table, half + (id->hi & (half - 1)), id,
                                 now_us, entry);
@@ -272,11 +193,11 @@ ngx_ratelimit_table_lock_in(ngx_ratelimit_table_t *table, ngx_uint_t segment,
     uint64_t                  tag, n, other;
     ngx_uint_t                b, i;
     ngx_ratelimit_bucket_t   *bucket, *buckets;
-    ngx_ratelimit_segment_t  *s;
+    ngx_ratelimit_table_segment_t  *s;
 
-    tag = id->lo != 0 ? id->lo : 1;
-    n = (id->hi >> 32) * table->nbuckets >> 32;
-    other = ngx_ratelimit_other_bucket(table->nbuckets, n, tag);
+    tag = ngx_ratelimit_segment_tag(id);
+    n = ngx_ratelimit_segment_set(table->shape.nsets, id);
+    other = ngx_ratelimit_segment_other(table->shape.nsets, n, tag);
 
     buckets = ngx_ratelimit_table_buckets(table, segment);
     __builtin_prefetch(&buckets[n], 1);
@@ -347,7 +268,7 @@ void
 ngx_ratelimit_table_store(ngx_ratelimit_entry_t *entry, uint32_t loss)
 {
     uint64_t                  word;
-    ngx_ratelimit_segment_t  *segment;
+    ngx_ratelimit_table_segment_t  *segment;
 
     segment = entry->segment;
 
@@ -383,7 +304,7 @@ done:
 void
 ngx_ratelimit_table_unlock(ngx_ratelimit_entry_t *entry)
 {
-    ngx_ratelimit_segment_t  *segment;
+    ngx_ratelimit_table_segment_t  *segment;
 
     segment = entry->segment;
 
@@ -403,7 +324,7 @@ static void
 ngx_ratelimit_table_place(ngx_ratelimit_entry_t *entry)
 {
     ngx_ratelimit_place_t     place, other;
-    ngx_ratelimit_segment_t  *segment;
+    ngx_ratelimit_table_segment_t  *segment;
 
     segment = entry->segment;
     segment->used = 1;
@@ -422,7 +343,7 @@ ngx_ratelimit_table_place(ngx_ratelimit_entry_t *entry)
     }
 
     if (place.rank != 0) {
-        segment->evicted++;
+        segment->lost++;
     }
 
     entry->bucket = (place.bucket == entry->buckets[1]);
@@ -448,14 +369,14 @@ ngx_ratelimit_table_push(ngx_ratelimit_entry_t *entry,
 
     table = entry->table;
     buckets = ngx_ratelimit_table_buckets(table,
-                  (ngx_ratelimit_segment_t *) entry->segment
+                  (ngx_ratelimit_table_segment_t *) entry->segment
                   - ngx_ratelimit_table_segments(table));
 
     for (i = 0; i < 2 * NGX_RATELIMIT_SLOTS; i++) {
         bucket = entry->buckets[i / NGX_RATELIMIT_SLOTS];
         slot = i % NGX_RATELIMIT_SLOTS;
-        n = ngx_ratelimit_other_bucket(table->nbuckets, bucket - buckets,
-                                       bucket->tag[slot]);
+        n = ngx_ratelimit_segment_other(table->shape.nsets, bucket - buckets,
+                                        bucket->tag[slot]);
         others[i] = &buckets[n];
         __builtin_prefetch(others[i], 1);
     }
@@ -541,85 +462,21 @@ ngx_ratelimit_bucket_least(ngx_ratelimit_bucket_t *bucket, uint64_t now_us)
 
 void
 ngx_ratelimit_table_stat(ngx_ratelimit_table_t *table, uint64_t now_us,
-    ngx_ratelimit_table_stat_t *stat)
+    ngx_ratelimit_segments_stat_t *stat)
 {
-    ngx_uint_t                i;
-    ngx_ratelimit_segment_t  *segments;
-
-    ngx_memzero(stat, sizeof(ngx_ratelimit_table_stat_t));
-
-    stat->counters = table->nsegments * table->nbuckets * NGX_RATELIMIT_SLOTS;
-    segments = ngx_ratelimit_table_segments(table);
-
-    for (i = 0; i < table->nsegments; i++) {
-        ngx_ratelimit_segment_stat(&segments[i],
-                                   ngx_ratelimit_table_buckets(table, i),
-                                   table->nbuckets, now_us, stat);
-    }
+    ngx_ratelimit_segments_stat(&ngx_ratelimit_table_kind, &table->shape,
+                                now_us, stat);
 }
 
 
-/*
- * Adds one segment's figures. Its lock is let go from time to time, requests
- * wait for it. A lock that cannot be had at all counts as held.
- */
-static void
-ngx_ratelimit_segment_stat(ngx_ratelimit_segment_t *segment,
-    ngx_ratelimit_bucket_t *buckets, uint64_t nbuckets, uint64_t now_us,
-    ngx_ratelimit_table_stat_t *stat)
+static ngx_uint_t
+ngx_ratelimit_bucket_busy(ngx_ratelimit_table_segment_t *segment, void *sets,
+    uint64_t set, uint64_t now_us)
 {
-    uint64_t   n, used;
-    ngx_ratelimit_lock_e  rc;
+    ngx_ratelimit_bucket_t  *buckets = sets;
 
-    rc = ngx_ratelimit_lock_try(&segment->lock);
+    (void) segment;
 
-    if (rc == NGX_RATELIMIT_LOCK_BUSY) {
-        stat->locked++;
-        rc = ngx_ratelimit_lock(&segment->lock);
-    }
-
-    if (rc != NGX_RATELIMIT_LOCKED) {
-        stat->locked++;
-        return;
-    }
-
-    stat->evicted += segment->evicted;
-    stat->recovered += segment->lock.recovered;
-    used = segment->used;
-
-    ngx_ratelimit_unlock(&segment->lock);
-
-    if (!used) {
-        return;
-    }
-
-    for (n = 0; n < nbuckets; n += NGX_RATELIMIT_STAT_BUCKETS) {
-
-        if (ngx_ratelimit_lock(&segment->lock) != NGX_RATELIMIT_LOCKED) {
-            return;
-        }
-
-        stat->live += ngx_ratelimit_buckets_live(&buckets[n],
-                          ngx_min(nbuckets - n, NGX_RATELIMIT_STAT_BUCKETS),
-                          now_us);
-
-        ngx_ratelimit_unlock(&segment->lock);
-    }
-}
-
-
-static uint64_t
-ngx_ratelimit_buckets_live(ngx_ratelimit_bucket_t *buckets, uint64_t nbuckets,
-    uint64_t now_us)
-{
-    uint64_t  n, live;
-
-    live = 0;
-
-    for (n = 0; n < nbuckets; n++) {
-        live += NGX_RATELIMIT_SLOTS
-                - ngx_ratelimit_bucket_least(&buckets[n], now_us).nfree;
-    }
-
-    return live;
+    return NGX_RATELIMIT_SLOTS
+           - ngx_ratelimit_bucket_least(&buckets[set], now_us).nfree;
 }

@@ -16,7 +16,7 @@
 #include <ngx_config.h>
 #include <ngx_core.h>
 
-#include "ngx_ratelimit_types.h"
+#include "ngx_ratelimit_segment.h"
 
 typedef struct ngx_ratelimit_table_s  ngx_ratelimit_table_t;
 
@@ -41,15 +41,6 @@ typedef struct {
     uint64_t                tag;
     uint64_t                now_us;
 } ngx_ratelimit_entry_t;
-
-typedef struct {
-    uint64_t   counters;      /* slots there are */
-    uint64_t   live;          /* of them, not equal to a fresh counter now */
-    uint64_t   evicted;       /* live counters pushed out since the start */
-    uint64_t   recovered;     /* locks taken over from a dead worker */
-    uint64_t   locked;        /* locks held while this was read */
-} ngx_ratelimit_table_stat_t;
-
 
 /*
  * Makes a table in size zeroed bytes of shared memory aligned to 64. Takes the
@@ -109,9 +100,9 @@ void ngx_ratelimit_table_store(ngx_ratelimit_entry_t *entry, uint32_t loss);
 /* Unlocks and leaves the counter as it was. */
 void ngx_ratelimit_table_unlock(ngx_ratelimit_entry_t *entry);
 
-/* Reads the whole table's figures; slow, locks one segment at a time. */
+/* busy: not equal to a fresh counter now. */
 void ngx_ratelimit_table_stat(ngx_ratelimit_table_t *table, uint64_t now_us,
-    ngx_ratelimit_table_stat_t *stat);
+    ngx_ratelimit_segments_stat_t *stat);
 
 #define NGX_RATELIMIT_TABLE_MIN_BYTES  (16 * 1024)
 

@@ -81,10 +81,10 @@ leases_free(map_t map)
 }
 
 
-static inline ngx_ratelimit_leases_stat_t
+static inline ngx_ratelimit_segments_stat_t
 stat_at(map_t map, uint64_t now_us)
 {
-    ngx_ratelimit_leases_stat_t  stat;
+    ngx_ratelimit_segments_stat_t  stat;
 
     ngx_ratelimit_leases_stat(map.leases, now_us, &stat);
 

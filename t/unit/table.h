@@ -118,10 +118,10 @@ get_id(ngx_ratelimit_table_t *table, ngx_ratelimit_id_t id)
 }
 
 
-static inline ngx_ratelimit_table_stat_t
+static inline ngx_ratelimit_segments_stat_t
 stat_at(ngx_ratelimit_table_t *table, uint64_t now_us)
 {
-    ngx_ratelimit_table_stat_t  stat;
+    ngx_ratelimit_segments_stat_t  stat;
 
     ngx_ratelimit_table_stat(table, now_us, &stat);
 

@@ -132,7 +132,7 @@ test_locked_elsewhere(void **state)
     map_t                         map;
     lease_t                      *lease;
     ngx_ratelimit_id_t            id;
-    ngx_ratelimit_leases_stat_t   stat;
+    ngx_ratelimit_segments_stat_t   stat;
     ngx_ratelimit_lease_entry_t   e;
 
     (void) state;

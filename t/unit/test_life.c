@@ -367,7 +367,7 @@ test_evicted(void **state)
     ngx_ratelimit_permit_free(&b.counter);
     ngx_ratelimit_permit_free(&c.counter);
     assert_int_equal(probe(1), 2);
-    assert_int_equal(stat_at(local.map.table, NOW).live, 0);
+    assert_int_equal(stat_at(local.map.table, NOW).busy, 0);
     local_free(&local);
 }
 

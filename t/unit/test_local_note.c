@@ -399,7 +399,7 @@ test_sliding_log(void **state)
 {
     local_request_t             r;
     ngx_ratelimit_answer_t      answer, here;
-    ngx_ratelimit_table_stat_t  stat;
+    ngx_ratelimit_segments_stat_t  stat;
 
     (void) state;
 
@@ -413,7 +413,7 @@ test_sliding_log(void **state)
 
     ngx_ratelimit_table_stat(local.map.table, ngx_ratelimit_local_now_us(),
                              &stat);
-    assert_in_range(stat.live, 1, 2);
+    assert_in_range(stat.busy, 1, 2);
 
     look(&here);
     assert_int_equal(here.remaining, 3);

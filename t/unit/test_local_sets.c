@@ -64,7 +64,7 @@ test_exact(void **state)
     }
 
     assert_int_equal(granted, 3 * LIMIT);
-    assert_int_equal(stat_at(local.map.table, NOW).evicted, 0);
+    assert_int_equal(stat_at(local.map.table, NOW).lost, 0);
     local_free(&local);
 }
 
@@ -142,7 +142,7 @@ test_too_small(void **state)
 
     int                         i, n, granted;
     local_request_t             r;
-    ngx_ratelimit_table_stat_t  stat;
+    ngx_ratelimit_segments_stat_t  stat;
 
     (void) state;
 
@@ -157,11 +157,11 @@ test_too_small(void **state)
 
     stat = stat_at(local.map.table, ngx_ratelimit_local_now_us());
     print_message("%d admitted of %d in %lu slots, %lu evicted\n", granted,
-                  CLIENTS * LIMIT, stat.counters, stat.evicted);
+                  CLIENTS * LIMIT, stat.places, stat.lost);
 
     assert_true(granted > CLIENTS * LIMIT);
-    assert_true(granted <= CLIENTS * LIMIT + (int) stat.evicted);
-    assert_true(stat.evicted > 0);
+    assert_true(granted <= CLIENTS * LIMIT + (int) stat.lost);
+    assert_true(stat.lost > 0);
 
     /* when all has expired it starts anew */
     ngx_current_msec += 60000;
@@ -176,7 +176,7 @@ test_room(void **state)
 {
     int                         client, n;
     local_request_t             r;
-    ngx_ratelimit_table_stat_t  stat;
+    ngx_ratelimit_segments_stat_t  stat;
 
     (void) state;
 
@@ -189,14 +189,14 @@ test_room(void **state)
 
         stat = stat_at(local.map.table, ngx_ratelimit_local_now_us());
 
-        if (stat.evicted) {
+        if (stat.lost) {
             break;
         }
     }
 
     print_message("%lu places in 1 MiB before the first is lost: "
-                  "%.0f bytes each\n", stat.live, (double) MIB / stat.live);
-    assert_in_range(MIB / stat.live, 60, 90);
+                  "%.0f bytes each\n", stat.busy, (double) MIB / stat.busy);
+    assert_in_range(MIB / stat.busy, 60, 90);
     local_free(&local);
 }
 

@@ -28,8 +28,8 @@ test_size(void **state)
     assert_memory_equal(ngx_ratelimit_table_hash_key(t), hash_key, 16);
 
     /* not less than 64 buckets of three a segment, nearly all of the memory */
-    assert_in_range(stat_at(t, NOW).counters, 2 * 64 * 3, 256 * 3);
-    assert_true(stat_at(t, NOW).counters > 240 * 3);
+    assert_in_range(stat_at(t, NOW).places, 2 * 64 * 3, 256 * 3);
+    assert_true(stat_at(t, NOW).places > 240 * 3);
 
     assert_int_equal(ngx_ratelimit_table_init(t, map.size - 1, hash_key),
                      NGX_ERROR);
@@ -54,8 +54,8 @@ test_size(void **state)
             put(map.table, n, LATER, 1);
         }
 
-        assert_true(stat_at(map.table, NOW).counters * 64 / 3 <= size);
-        assert_true(stat_at(map.table, NOW).live > 600);
+        assert_true(stat_at(map.table, NOW).places * 64 / 3 <= size);
+        assert_true(stat_at(map.table, NOW).busy > 600);
         table_free(map);
     }
 }
@@ -105,7 +105,7 @@ test_untouched(void **state)
     vec = malloc(pages);
     assert_non_null(vec);
 
-    assert_int_equal(stat_at(map.table, NOW).live, 0);
+    assert_int_equal(stat_at(map.table, NOW).busy, 0);
     assert_int_equal(mincore(map.table, map.size, vec), 0);
 
     for (i = 0, resident = 0; i < pages; i++) {
@@ -147,7 +147,7 @@ test_find(void **state)
     assert_int_equal(e.state.fresh_us, ((uint64_t) 1 << 52) - 1);
     assert_int_equal(e.state.aux, 0xfff);
     assert_int_equal(e.state.extra, UINT32_MAX);
-    assert_int_equal(stat_at(map.table, NOW).live, 1);
+    assert_int_equal(stat_at(map.table, NOW).busy, 1);
 
     /* unlock leaves it as it was */
     ngx_ratelimit_table_lock(map.table, &id, NOW, &e);
@@ -163,8 +163,8 @@ test_find(void **state)
     assert_int_equal(e.state.aux, 7);
     assert_int_equal(e.state.extra, NOW - 1);
     assert_int_equal(copies(&e), 1);
-    assert_int_equal(stat_at(map.table, NOW).live, 0);
-    assert_int_equal(stat_at(map.table, NOW).evicted, 0);
+    assert_int_equal(stat_at(map.table, NOW).busy, 0);
+    assert_int_equal(stat_at(map.table, NOW).lost, 0);
 
     /* a new one that equals a fresh counter takes no place */
     put(map.table, 2, NOW, 0);
@@ -244,9 +244,9 @@ fill(ngx_ratelimit_table_t *table, uint64_t first, uint64_t fresh_us,
 {
     uint64_t  n, slots;
 
-    slots = stat_at(table, NOW).counters;
+    slots = stat_at(table, NOW).places;
 
-    for (n = first; stat_at(table, NOW).live < slots; n++) {
+    for (n = first; stat_at(table, NOW).busy < slots; n++) {
         put(table, n, fresh_us, loss);
 
         if (known) {
@@ -273,7 +273,7 @@ check_victim(uint64_t fresh_a, uint32_t loss_a, int known_a, uint64_t fresh_b,
     uint64_t                    n, m, victim, used;
     bucket_t                   *bucket;
     ngx_ratelimit_entry_t       e;
-    ngx_ratelimit_table_stat_t  before, after;
+    ngx_ratelimit_segments_stat_t  before, after;
 
     map = table_make(NGX_RATELIMIT_TABLE_MIN_BYTES);
     used = fill(map.table, 0, fresh_b, loss_b, known_b);
@@ -299,8 +299,8 @@ check_victim(uint64_t fresh_a, uint32_t loss_a, int known_a, uint64_t fresh_b,
         assert_int_equal(e.bucket, i / 3);
         assert_int_equal(e.slot, i % 3);
         assert_true(bucket->tag[i % 3] != victim);
-        assert_int_equal(after.evicted - before.evicted, live);
-        assert_int_equal(after.live, after.counters);
+        assert_int_equal(after.lost - before.lost, live);
+        assert_int_equal(after.busy, after.places);
 
         if (known_b) {
             put(map.table, n, fresh_b, loss_b);
@@ -434,13 +434,13 @@ flood(uint64_t clients, size_t size, uint64_t want)
     }
 
     print_message("%lu of %lu slots known: %lu kept\n", clients,
-                  stat_at(map.table, NOW).counters, kept);
+                  stat_at(map.table, NOW).places, kept);
     assert_true(kept >= want);
 
     /* and the flood has not stopped by itself: the table is full of it */
-    assert_true(stat_at(map.table, NOW).live
-                > stat_at(map.table, NOW).counters * 99 / 100);
-    assert_true(stat_at(map.table, NOW).evicted > 900000);
+    assert_true(stat_at(map.table, NOW).busy
+                > stat_at(map.table, NOW).places * 99 / 100);
+    assert_true(stat_at(map.table, NOW).lost > 900000);
 
     table_free(map);
 }
@@ -462,7 +462,7 @@ test_load(void **state)
 {
     map_t                       map;
     uint64_t                    n;
-    ngx_ratelimit_table_stat_t  stat;
+    ngx_ratelimit_segments_stat_t  stat;
 
     (void) state;
 
@@ -477,11 +477,11 @@ test_load(void **state)
             stat = stat_at(map.table, NOW);
         }
 
-    } while (n % 10000 || stat.evicted == 0);
+    } while (n % 10000 || stat.lost == 0);
 
     print_message("first live eviction at %.1f %% of %lu slots\n",
-                  100.0 * n / stat.counters, stat.counters);
-    assert_in_range(100 * n / stat.counters, 50, 90);
+                  100.0 * n / stat.places, stat.places);
+    assert_in_range(100 * n / stat.places, 50, 90);
     table_free(map);
 }
 

@@ -60,7 +60,7 @@ test_owner_killed(void **state)
 {
     map_t                       map;
     ngx_ratelimit_entry_t       e;
-    ngx_ratelimit_table_stat_t  stat;
+    ngx_ratelimit_segments_stat_t  stat;
 
     (void) state;
 
@@ -152,7 +152,7 @@ test_locked_elsewhere(void **state)
     int                         ready[2];
     ngx_ratelimit_id_t          id;
     ngx_ratelimit_entry_t       e;
-    ngx_ratelimit_table_stat_t  stat;
+    ngx_ratelimit_segments_stat_t  stat;
 
     (void) state;
 
@@ -177,7 +177,7 @@ test_locked_elsewhere(void **state)
     assert_int_equal(read(ready[0], &c, 1), 1);
     stat = stat_at(map.table, NOW);
     assert_int_equal(stat.locked, 1);
-    assert_int_equal(stat.live, 1);
+    assert_int_equal(stat.busy, 1);
     assert_int_equal(stat.recovered, 0);
     reap(pid, 0);
 
@@ -471,8 +471,8 @@ test_crashes(void **state)
     assert_true(stat_at(map.table, NOW).recovered > 0);
 
     /* two may have died between taking a slot and filling it, a few kills */
-    assert_true(found + KILLS >= stat_at(map.table, NOW).counters);
-    assert_int_equal(found, stat_at(map.table, NOW).live);
+    assert_true(found + KILLS >= stat_at(map.table, NOW).places);
+    assert_int_equal(found, stat_at(map.table, NOW).busy);
     table_free(map);
 }
 

@@ -1,0 +1,168 @@
+/*
+ * Segments: how a table is laid out, made, checked and counted. How a place is
+ * found and written is the table's.
+ */
+
+#include "ngx_ratelimit_segment.h"
+
+#define NGX_RATELIMIT_MAX_SEGMENTS  1024
+
+static void ngx_ratelimit_segments_shape(
+    const ngx_ratelimit_segments_kind_t *kind,
+    ngx_ratelimit_segments_t *shape, size_t size);
+static void ngx_ratelimit_segment_stat(
+    const ngx_ratelimit_segments_kind_t *kind,
+    ngx_ratelimit_table_segment_t *segment, void *sets, uint64_t nsets,
+    uint64_t now_us, ngx_ratelimit_segments_stat_t *stat);
+
+
+static ngx_inline ngx_ratelimit_table_segment_t *
+ngx_ratelimit_segments_first(const ngx_ratelimit_segments_kind_t *kind,
+    ngx_ratelimit_segments_t *segments)
+{
+    return (ngx_ratelimit_table_segment_t *)
+           ((u_char *) segments + kind->header_bytes);
+}
+
+
+ngx_int_t
+ngx_ratelimit_segments_init(const ngx_ratelimit_segments_kind_t *kind,
+    ngx_ratelimit_segments_t *segments, size_t size)
+{
+    if (size < kind->min_bytes) {
+        return NGX_ERROR;
+    }
+
+    ngx_ratelimit_segments_shape(kind, segments, size);
+
+    if (!ngx_ratelimit_locks_init(ngx_ratelimit_segments_first(kind, segments),
+                                  sizeof(ngx_ratelimit_table_segment_t),
+                                  segments->nsegments))
+    {
+        return NGX_ERROR;
+    }
+
+    /* last: a table half made is none */
+
+    ngx_ratelimit_store_order();
+    segments->magic = kind->magic;
+
+    return NGX_OK;
+}
+
+
+/*
+ * What the size alone decides: as many segments as are not too small, two at
+ * least.
+ */
+static void
+ngx_ratelimit_segments_shape(const ngx_ratelimit_segments_kind_t *kind,
+    ngx_ratelimit_segments_t *shape, size_t size)
+{
+    size_t      room;
+    ngx_uint_t  n;
+
+    room = size - kind->header_bytes;
+    n = NGX_RATELIMIT_MAX_SEGMENTS;
+
+    while (room / n < sizeof(ngx_ratelimit_table_segment_t)
+                      + kind->min_sets * kind->set_bytes)
+    {
+        n /= 2;
+    }
+
+    shape->layout = kind->layout;
+    shape->size = size;
+    shape->nsegments = n;
+    shape->nsets = ((room / n - sizeof(ngx_ratelimit_table_segment_t))
+                    / kind->set_bytes) & ~(uint64_t) 1;
+    shape->sets = kind->header_bytes
+                  + n * sizeof(ngx_ratelimit_table_segment_t);
+}
+
+
+ngx_int_t
+ngx_ratelimit_segments_check(const ngx_ratelimit_segments_kind_t *kind,
+    const ngx_ratelimit_segments_t *segments, size_t size)
+{
+    ngx_ratelimit_segments_t  shape;
+
+    if (size < kind->min_bytes || segments->magic != kind->magic) {
+        return NGX_ERROR;
+    }
+
+    ngx_ratelimit_segments_shape(kind, &shape, size);
+    shape.magic = kind->magic;
+
+    return ngx_memcmp(segments, &shape, sizeof(ngx_ratelimit_segments_t)) == 0
+           ? NGX_OK : NGX_ERROR;
+}
+
+
+void
+ngx_ratelimit_segments_stat(const ngx_ratelimit_segments_kind_t *kind,
+    ngx_ratelimit_segments_t *segments, uint64_t now_us,
+    ngx_ratelimit_segments_stat_t *stat)
+{
+    u_char                   *sets;
+    uint64_t                  i;
+    ngx_ratelimit_table_segment_t  *segment;
+
+    ngx_memzero(stat, sizeof(ngx_ratelimit_segments_stat_t));
+
+    stat->places = segments->nsegments * segments->nsets * kind->places;
+    segment = ngx_ratelimit_segments_first(kind, segments);
+    sets = (u_char *) segments + segments->sets;
+
+    for (i = 0; i < segments->nsegments; i++) {
+        ngx_ratelimit_segment_stat(kind, &segment[i], sets, segments->nsets,
+                                   now_us, stat);
+        sets += segments->nsets * kind->set_bytes;
+    }
+}
+
+
+/*
+ * Adds one segment's figures. Its lock is let go from time to time, requests
+ * wait for it. A lock that cannot be had at all counts as held.
+ */
+static void
+ngx_ratelimit_segment_stat(const ngx_ratelimit_segments_kind_t *kind,
+    ngx_ratelimit_table_segment_t *segment, void *sets, uint64_t nsets,
+    uint64_t now_us, ngx_ratelimit_segments_stat_t *stat)
+{
+    uint64_t              n, end, used;
+    ngx_ratelimit_lock_e  rc;
+
+    rc = ngx_ratelimit_lock_try(&segment->lock);
+
+    if (rc == NGX_RATELIMIT_LOCK_BUSY) {
+        stat->locked++;
+        rc = ngx_ratelimit_lock(&segment->lock);
+    }
+
+    if (rc != NGX_RATELIMIT_LOCKED) {
+        stat->locked++;
+        return;
+    }
+
+    stat->lost += segment->lost;
+    stat->recovered += segment->lock.recovered;
+    used = segment->used;
+
+    ngx_ratelimit_unlock(&segment->lock);
+
+    for (n = 0; used && n < nsets; n = end) {
+        end = ngx_min(nsets, n + kind->stat_sets);
+
+        if (ngx_ratelimit_lock(&segment->lock) != NGX_RATELIMIT_LOCKED) {
+            return;
+        }
+
+        for ( /* void */ ; n < end; n++) {
+            stat->busy += kind->busy(segment, sets, n, now_us);
+        }
+
+        ngx_ratelimit_unlock(&segment->lock);
+    }
+}

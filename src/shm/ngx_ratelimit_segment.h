@@ -1,0 +1,115 @@
+/*
+ * What the table of counters and that of leases have in common: a header, the
+ * segments (a lock and its figures), and the sets of places. The id of a
+ * counter names a segment and two candidate sets in it.
+ */
+
+#ifndef NGX_RATELIMIT_SEGMENT_H_INCLUDED
+#define NGX_RATELIMIT_SEGMENT_H_INCLUDED
+
+#include <ngx_config.h>
+#include <ngx_core.h>
+
+#include "ngx_ratelimit_lock.h"
+#include "ngx_ratelimit_types.h"
+
+/* The figures of a table. */
+typedef struct {
+    uint64_t   places;      /* there are */
+    uint64_t   busy;        /* of them, not to be given to another now */
+    uint64_t   lost;        /* counters that were evicted, leases that had no
+                               place, since the start */
+    uint64_t   recovered;   /* locks taken over from a dead worker */
+    uint64_t   locked;      /* locks held while this was read */
+} ngx_ratelimit_segments_stat_t;
+
+typedef struct {
+    _Alignas(NGX_RATELIMIT_LINE)
+    ngx_ratelimit_lock_t  lock;
+    uint64_t              lost;
+    uint32_t              open;   /* leases: 1 + number of the place that is
+                                     being written; 0: none */
+    uint32_t              used;   /* 0: all its sets are empty, untouched */
+} ngx_ratelimit_table_segment_t;
+
+/*
+ * The head of a table's header, written by init alone. Offsets, no pointers: it
+ * may be mapped anywhere.
+ */
+typedef struct {
+    uint64_t  magic;
+    uint32_t  layout;
+    uint32_t  nsegments;   /* a power of two */
+    uint64_t  size;
+    uint64_t  nsets;       /* of one segment, even */
+    uint64_t  sets;        /* offset of the first one */
+} ngx_ratelimit_segments_t;
+
+/* What the two tables differ in. */
+typedef struct {
+    uint64_t              magic;
+    uint32_t              layout;
+    uint32_t              places;      /* in a set */
+    size_t                min_bytes;   /* of a table */
+    size_t                header_bytes;
+    size_t                set_bytes;
+    uint64_t              min_sets;    /* in a segment */
+    uint64_t              stat_sets;   /* read under one lock */
+
+    /* how many places of a set are busy, in a locked segment */
+    ngx_uint_t          (*busy)(ngx_ratelimit_table_segment_t *segment,
+                                void *sets, uint64_t set, uint64_t now_us);
+} ngx_ratelimit_segments_kind_t;
+
+
+/*
+ * Makes a table in size zeroed bytes aligned to 64. Returns NGX_OK, or
+ * NGX_ERROR when size is too small or a lock cannot be made.
+ */
+ngx_int_t ngx_ratelimit_segments_init(
+    const ngx_ratelimit_segments_kind_t *kind,
+    ngx_ratelimit_segments_t *segments, size_t size);
+
+/* Whether the memory holds a table of this kind and size; writes nothing. */
+ngx_int_t ngx_ratelimit_segments_check(
+    const ngx_ratelimit_segments_kind_t *kind,
+    const ngx_ratelimit_segments_t *segments, size_t size);
+
+/* Reads the whole table's figures; slow, locks one segment at a time. */
+void ngx_ratelimit_segments_stat(const ngx_ratelimit_segments_kind_t *kind,
+    ngx_ratelimit_segments_t *segments, uint64_t now_us,
+    ngx_ratelimit_segments_stat_t *stat);
+
+
+/* A counter's name in its sets; 0 is an empty place. */
+static ngx_inline uint64_t
+ngx_ratelimit_segment_tag(const ngx_ratelimit_id_t *id)
+{
+    return id->lo != 0 ? id->lo : 1;
+}
+
+
+/* The first of a counter's two sets. */
+static ngx_inline uint64_t
+ngx_ratelimit_segment_set(uint64_t nsets, const ngx_ratelimit_id_t *id)
+{
+    return (id->hi >> 32) * nsets >> 32;
+}
+
+
+/*
+ * The other of a counter's two sets. The two numbers add up to an odd number
+ * that the tag names, modulo the even number of sets: so it works both ways,
+ * and the two are never the same.
+ */
+static ngx_inline uint64_t
+ngx_ratelimit_segment_other(uint64_t nsets, uint64_t n, uint64_t tag)
+{
+    uint64_t  sum;
+
+    sum = (((tag >> 32) * (nsets / 2) >> 32) << 1) + 1;
+
+    return sum >= n ? sum - n : sum + nsets - n;
+}
+
+#endif /* NGX_RATELIMIT_SEGMENT_H_INCLUDED */
