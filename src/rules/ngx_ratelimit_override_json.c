@@ -5,8 +5,12 @@
 
 #include "ngx_ratelimit_read_json.h"
 
+#include "ngx_ratelimit_date.h"
+
 #define NGX_RATELIMIT_MILLION     1000000
 #define NGX_RATELIMIT_MAX_FACTOR  1000000
+#define NGX_RATELIMIT_FITS  2000000   /* tried for one document: some tenths of
+                                         a second */
 
 /* members that must be there, bits of the tables: id, type, value; both */
 #define NGX_RATELIMIT_OVERRIDE_NEEDED  0x31
@@ -31,7 +35,16 @@ typedef struct {
     unsigned                    factor:1;  /* that is "multiplicative" */
     unsigned                    amount:1;  /* it has a value that is one */
     unsigned                    fixed:1;   /* the rule is of nginx.conf */
-} ngx_ratelimit_draft_t;
+} ngx_ratelimit_override_read_t;
+
+/* An absolute override that is otherwise known, to be tried on limits. */
+typedef struct {
+    const ngx_ratelimit_amount_t  *amount;
+    const u_char                  *digest;   /* of an API key; or NULL: */
+    const ngx_str_t               *part;     /* of a tenant's part of keys */
+    const ngx_ratelimit_rule_t    *rule;     /* that it names; NULL: none */
+    unsigned                       fixed:1;  /* that is of nginx.conf */
+} ngx_ratelimit_fit_t;
 
 #define member(name)                                                          \
     static void ngx_ratelimit_override_##name(ngx_ratelimit_reader_t *reader, \
@@ -51,17 +64,35 @@ member(expires_at);
 
 static void ngx_ratelimit_override(ngx_ratelimit_reader_t *reader,
     const ngx_ratelimit_place_t *at, json_t *value,
-    ngx_ratelimit_draft_t *draft);
+    ngx_ratelimit_override_read_t *draft);
 static void ngx_ratelimit_override_of(ngx_ratelimit_reader_t *reader,
-    const ngx_ratelimit_place_t *at, ngx_ratelimit_draft_t *draft);
+    const ngx_ratelimit_place_t *at, ngx_ratelimit_override_read_t *draft);
 static void ngx_ratelimit_override_has_part(ngx_ratelimit_reader_t *reader,
-    const ngx_ratelimit_place_t *at, ngx_ratelimit_draft_t *draft);
+    const ngx_ratelimit_place_t *at, ngx_ratelimit_override_read_t *draft);
 static void ngx_ratelimit_override_amount(ngx_ratelimit_reader_t *reader,
-    const ngx_ratelimit_place_t *at, ngx_ratelimit_draft_t *draft);
+    const ngx_ratelimit_place_t *at, ngx_ratelimit_override_read_t *draft);
 static void ngx_ratelimit_override_fit(ngx_ratelimit_reader_t *reader,
-    const ngx_ratelimit_place_t *at, const ngx_ratelimit_draft_t *draft);
+    const ngx_ratelimit_place_t *at, const ngx_ratelimit_override_read_t *draft);
 static void ngx_ratelimit_override_factor(ngx_ratelimit_reader_t *reader,
-    const ngx_ratelimit_place_t *at, ngx_ratelimit_draft_t *draft);
+    const ngx_ratelimit_place_t *at, ngx_ratelimit_override_read_t *draft);
+
+static void ngx_ratelimit_fit(ngx_ratelimit_reader_t *reader,
+    const ngx_ratelimit_place_t *at, const ngx_ratelimit_fit_t *fit);
+static ngx_uint_t ngx_ratelimit_fit_part(const ngx_ratelimit_rule_t *rule,
+    const ngx_str_t *part);
+static ngx_uint_t ngx_ratelimit_fit_meets(const ngx_ratelimit_fit_t *fit,
+    const ngx_ratelimit_rule_t *rule);
+static void ngx_ratelimit_fit_rule(ngx_ratelimit_reader_t *reader,
+    const ngx_ratelimit_place_t *at, const ngx_ratelimit_fit_t *fit,
+    const ngx_ratelimit_rule_t *rule, ngx_uint_t fixed);
+static const char *ngx_ratelimit_fit_limit(const ngx_ratelimit_fit_t *fit,
+    const ngx_ratelimit_rule_t *rule);
+static const char *ngx_ratelimit_fit_allowance(const ngx_ratelimit_fit_t *fit,
+    const ngx_ratelimit_allowance_t *allowance);
+static void ngx_ratelimit_fit_wrong(ngx_ratelimit_reader_t *reader,
+    const ngx_ratelimit_place_t *at, ngx_uint_t problem,
+    const ngx_ratelimit_rule_t *rule, const ngx_str_t *tier,
+    const char *expected);
 
 /* what the value is checked by stands before it */
 
@@ -93,7 +124,7 @@ ngx_ratelimit_read_overrides(ngx_ratelimit_reader_t *reader,
     uint32_t                    before;
     ngx_uint_t                  problems;
     ngx_ratelimit_map_t         ids;
-    ngx_ratelimit_draft_t       draft;
+    ngx_ratelimit_override_read_t       draft;
     ngx_ratelimit_place_t       item;
     ngx_ratelimit_policy_t     *policy;
     ngx_ratelimit_override_t   *overrides;
@@ -120,7 +151,7 @@ ngx_ratelimit_read_overrides(ngx_ratelimit_reader_t *reader,
     policy->overrides = overrides;
 
     for (i = 0; i < n; i++) {
-        ngx_memzero(&draft, sizeof(ngx_ratelimit_draft_t));
+        ngx_memzero(&draft, sizeof(ngx_ratelimit_override_read_t));
         draft.override = &overrides[i];
         draft.number = (uint32_t) i;
         draft.ids = &ids;
@@ -149,7 +180,7 @@ ngx_ratelimit_read_overrides(ngx_ratelimit_reader_t *reader,
 static void
 ngx_ratelimit_override(ngx_ratelimit_reader_t *reader,
     const ngx_ratelimit_place_t *at, json_t *value,
-    ngx_ratelimit_draft_t *draft)
+    ngx_ratelimit_override_read_t *draft)
 {
     uint64_t  has;
 
@@ -173,7 +204,7 @@ static void
 ngx_ratelimit_override_id(ngx_ratelimit_reader_t *reader,
     const ngx_ratelimit_place_t *at, json_t *value, void *data)
 {
-    ngx_ratelimit_draft_t *draft = data;
+    ngx_ratelimit_override_read_t *draft = data;
 
     ngx_str_t  id;
     u_char     sha256[NGX_RATELIMIT_SHA256];
@@ -200,7 +231,7 @@ static void
 ngx_ratelimit_override_rule(ngx_ratelimit_reader_t *reader,
     const ngx_ratelimit_place_t *at, json_t *value, void *data)
 {
-    ngx_ratelimit_draft_t *draft = data;
+    ngx_ratelimit_override_read_t *draft = data;
 
     u_char      sha256[NGX_RATELIMIT_SHA256];
     uint32_t    number;
@@ -234,7 +265,7 @@ static void
 ngx_ratelimit_override_key(ngx_ratelimit_reader_t *reader,
     const ngx_ratelimit_place_t *at, json_t *value, void *data)
 {
-    ngx_ratelimit_draft_t *draft = data;
+    ngx_ratelimit_override_read_t *draft = data;
 
     ngx_str_t                 text;
     ngx_ratelimit_api_key_t   key;
@@ -257,7 +288,7 @@ static void
 ngx_ratelimit_override_tenant(ngx_ratelimit_reader_t *reader,
     const ngx_ratelimit_place_t *at, json_t *value, void *data)
 {
-    ngx_ratelimit_draft_t *draft = data;
+    ngx_ratelimit_override_read_t *draft = data;
 
     uint64_t  has;
 
@@ -274,7 +305,7 @@ static void
 ngx_ratelimit_override_part(ngx_ratelimit_reader_t *reader,
     const ngx_ratelimit_place_t *at, json_t *value, void *data)
 {
-    ngx_ratelimit_draft_t *draft = data;
+    ngx_ratelimit_override_read_t *draft = data;
 
     draft->part = ngx_ratelimit_read_text(value);
 
@@ -289,7 +320,7 @@ static void
 ngx_ratelimit_override_tenant_value(ngx_ratelimit_reader_t *reader,
     const ngx_ratelimit_place_t *at, json_t *value, void *data)
 {
-    ngx_ratelimit_draft_t *draft = data;
+    ngx_ratelimit_override_read_t *draft = data;
 
     draft->tenant = ngx_ratelimit_read_text(value);
 
@@ -302,7 +333,7 @@ ngx_ratelimit_override_tenant_value(ngx_ratelimit_reader_t *reader,
 /* Whose limits the override changes: what it is found by. */
 static void
 ngx_ratelimit_override_of(ngx_ratelimit_reader_t *reader,
-    const ngx_ratelimit_place_t *at, ngx_ratelimit_draft_t *draft)
+    const ngx_ratelimit_place_t *at, ngx_ratelimit_override_read_t *draft)
 {
     if (draft->key == draft->tenants) {
         ngx_ratelimit_read_problem(reader, at, "expected one of \"key\" and "
@@ -327,7 +358,7 @@ ngx_ratelimit_override_of(ngx_ratelimit_reader_t *reader,
 /* Whether there is a key with that part. */
 static void
 ngx_ratelimit_override_has_part(ngx_ratelimit_reader_t *reader,
-    const ngx_ratelimit_place_t *at, ngx_ratelimit_draft_t *draft)
+    const ngx_ratelimit_place_t *at, ngx_ratelimit_override_read_t *draft)
 {
     u_char                       sha256[NGX_RATELIMIT_SHA256];
     ngx_ratelimit_place_t        tenant, part;
@@ -358,7 +389,7 @@ ngx_ratelimit_override_has_part(ngx_ratelimit_reader_t *reader,
         return;
     }
 
-    if (!ngx_ratelimit_read_has_part(rule, &draft->part)) {
+    if (!ngx_ratelimit_fit_part(rule, &draft->part)) {
         ngx_ratelimit_read_problem(reader, &part, "is no part of the key of "
                                    "rule \"%V\"", &rule->id);
     }
@@ -369,7 +400,7 @@ static void
 ngx_ratelimit_override_type(ngx_ratelimit_reader_t *reader,
     const ngx_ratelimit_place_t *at, json_t *value, void *data)
 {
-    ngx_ratelimit_draft_t *draft = data;
+    ngx_ratelimit_override_read_t *draft = data;
 
     ngx_int_t  type;
 
@@ -390,7 +421,7 @@ static void
 ngx_ratelimit_override_value(ngx_ratelimit_reader_t *reader,
     const ngx_ratelimit_place_t *at, json_t *value, void *data)
 {
-    ngx_ratelimit_draft_t *draft = data;
+    ngx_ratelimit_override_read_t *draft = data;
 
     if (!draft->typed || draft->value) {
         return;
@@ -409,7 +440,7 @@ ngx_ratelimit_override_value(ngx_ratelimit_reader_t *reader,
 
 static void
 ngx_ratelimit_override_amount(ngx_ratelimit_reader_t *reader,
-    const ngx_ratelimit_place_t *at, ngx_ratelimit_draft_t *draft)
+    const ngx_ratelimit_place_t *at, ngx_ratelimit_override_read_t *draft)
 {
     int64_t                      n;
     const ngx_ratelimit_rule_t  *rule;
@@ -438,7 +469,7 @@ ngx_ratelimit_override_amount(ngx_ratelimit_reader_t *reader,
 /* What makes no limit of the rules that it may meet is found now. */
 static void
 ngx_ratelimit_override_fit(ngx_ratelimit_reader_t *reader,
-    const ngx_ratelimit_place_t *at, const ngx_ratelimit_draft_t *draft)
+    const ngx_ratelimit_place_t *at, const ngx_ratelimit_override_read_t *draft)
 {
     ngx_ratelimit_fit_t    fit;
     ngx_ratelimit_place_t  value;
@@ -459,13 +490,13 @@ ngx_ratelimit_override_fit(ngx_ratelimit_reader_t *reader,
         fit.part = &draft->part;
     }
 
-    ngx_ratelimit_read_fit(reader, &value, &fit);
+    ngx_ratelimit_fit(reader, &value, &fit);
 }
 
 
 static void
 ngx_ratelimit_override_factor(ngx_ratelimit_reader_t *reader,
-    const ngx_ratelimit_place_t *at, ngx_ratelimit_draft_t *draft)
+    const ngx_ratelimit_place_t *at, ngx_ratelimit_override_read_t *draft)
 {
     double    factor, off;
     uint64_t  millionths;
@@ -509,16 +540,240 @@ static void
 ngx_ratelimit_override_expires_at(ngx_ratelimit_reader_t *reader,
     const ngx_ratelimit_place_t *at, json_t *value, void *data)
 {
-    ngx_ratelimit_draft_t *draft = data;
+    ngx_ratelimit_override_read_t *draft = data;
 
+    int64_t    seconds;
     ngx_str_t  text;
 
     text = ngx_ratelimit_read_text(value);
 
-    if (ngx_ratelimit_document_time(&text, &draft->override->expires)
-        != NGX_OK)
-    {
+    if (ngx_ratelimit_date_parse(text.data, text.len, &seconds) != 0) {
         ngx_ratelimit_read_problem(reader, at, "expected a time like "
                                    "\"2026-12-01T00:00:00Z\"");
+        return;
     }
+
+    draft->override->expires = (time_t) seconds;
+}
+
+
+/*
+ * Whether it makes a limit of each that it may be on top of: of the rules that
+ * it may meet, and of their tiers. What it does not fit stays as it is while
+ * requests come. In a document that is written that is a problem at the value,
+ * but for rules of nginx.conf that it does not name: they may be others on
+ * another node. There, and in one that is stored, it is a warning: no rules are
+ * given up for it; but the limit of a rule of the document that it names is one
+ * that it always had to fit.
+ */
+static void
+ngx_ratelimit_fit(ngx_ratelimit_reader_t *reader,
+    const ngx_ratelimit_place_t *at, const ngx_ratelimit_fit_t *fit)
+{
+    uint32_t  i;
+
+    if (fit->rule) {
+        ngx_ratelimit_fit_rule(reader, at, fit, fit->rule, fit->fixed);
+        return;
+    }
+
+    for (i = 0; i < reader->nrules && !reader->failed; i++) {
+
+        if (reader->fits >= NGX_RATELIMIT_FITS) {
+
+            if (reader->fits++ == NGX_RATELIMIT_FITS) {
+                ngx_ratelimit_read_warning(reader, at, "is not tried on every "
+                                           "rule, nor are overrides behind it: "
+                                           "there are too many");
+            }
+
+            return;
+        }
+
+        reader->fits++;
+
+        if (ngx_ratelimit_fit_meets(fit, reader->rules[i])) {
+            ngx_ratelimit_fit_rule(reader, at, fit, reader->rules[i],
+                                   i < reader->nfixed);
+        }
+    }
+}
+
+
+static ngx_uint_t
+ngx_ratelimit_fit_meets(const ngx_ratelimit_fit_t *fit,
+    const ngx_ratelimit_rule_t *rule)
+{
+    const ngx_ratelimit_keys_t  *keys;
+
+    if (rule->shards) {
+        return 0;
+    }
+
+    if (fit->digest == NULL) {
+        return ngx_ratelimit_fit_part(rule, fit->part);
+    }
+
+    /* which key a pattern matches its digest does not say */
+
+    keys = rule->api_keys;
+
+    return keys == NULL || keys->globs
+           || ngx_ratelimit_map_get(&keys->digests, fit->digest)
+              != NGX_RATELIMIT_MAP_NONE;
+}
+
+
+static ngx_uint_t
+ngx_ratelimit_fit_part(const ngx_ratelimit_rule_t *rule,
+    const ngx_str_t *part)
+{
+    ngx_uint_t  i;
+
+    for (i = 0; i < rule->nparts; i++) {
+        if (ngx_ratelimit_equal(&rule->parts[i], part)) {
+            return 1;
+        }
+    }
+
+    return rule->nparts == 0 && ngx_ratelimit_equal(&rule->key, part);
+}
+
+
+/*
+ * On top of what the rule allows the API key, or else a tier, or else all: of
+ * tiers the one that the document assigns to the key, or, since another may be
+ * a variable's, each.
+ */
+static void
+ngx_ratelimit_fit_rule(ngx_ratelimit_reader_t *reader,
+    const ngx_ratelimit_place_t *at, const ngx_ratelimit_fit_t *fit,
+    const ngx_ratelimit_rule_t *rule, ngx_uint_t fixed)
+{
+    uint32_t          number;
+    ngx_uint_t        i, problem;
+    const char       *expected;
+    const ngx_str_t  *tier;
+
+    problem = reader->written && (fit->rule || !fixed);
+    tier = NULL;
+
+    if (fit->digest) {
+
+        number = ngx_ratelimit_map_get(&rule->keys, fit->digest);
+
+        if (number != NGX_RATELIMIT_MAP_NONE) {
+            expected = ngx_ratelimit_fit_allowance(fit,
+                                                   &rule->allowances[number]);
+            ngx_ratelimit_fit_wrong(reader, at, problem, rule, NULL, expected);
+            return;
+        }
+
+        number = ngx_ratelimit_map_get(&reader->policy->tier_keys,
+                                       fit->digest);
+
+        if (number != NGX_RATELIMIT_MAP_NONE) {
+            tier = &reader->policy->tiers[number];
+        }
+    }
+
+    for (i = 0; i < rule->ntiers; i++) {
+
+        if (tier && !ngx_ratelimit_equal(tier, &rule->tiers[i].tier)) {
+            continue;
+        }
+
+        reader->fits++;
+
+        expected = ngx_ratelimit_fit_allowance(fit, &rule->tiers[i].allowance);
+        ngx_ratelimit_fit_wrong(reader, at, problem, rule,
+                                &rule->tiers[i].tier, expected);
+
+        if (tier) {
+            return;
+        }
+    }
+
+    expected = ngx_ratelimit_fit_limit(fit, rule);
+
+    if (expected && fit->rule && (problem || !fixed)) {
+        ngx_ratelimit_read_expected(reader, at, NULL, NULL, expected);
+        return;
+    }
+
+    ngx_ratelimit_fit_wrong(reader, at, problem, rule, NULL, expected);
+}
+
+
+/* NULL, or what was expected. */
+static const char *
+ngx_ratelimit_fit_limit(const ngx_ratelimit_fit_t *fit,
+    const ngx_ratelimit_rule_t *rule)
+{
+    ngx_ratelimit_spec_t       spec;
+    ngx_ratelimit_allowance_t  allowance;
+
+    if (!rule->dynamic) {
+        allowance.spec = rule->spec;
+        allowance.limit = rule->limit;
+
+        return ngx_ratelimit_fit_allowance(fit, &allowance);
+    }
+
+    /* what a variable will say may be anything: what fits none is found */
+
+    spec = rule->spec;
+    spec.tokens = 1;
+
+    if (spec.period_us == 0 && spec.calendar == NGX_RATELIMIT_CALENDAR_NONE
+        && spec.algorithm != NGX_RATELIMIT_CONCURRENCY)
+    {
+        spec.period_us = 1000000;
+    }
+
+    return ngx_ratelimit_amount_inherit(&spec, fit->amount, &allowance.spec);
+}
+
+
+/* The same. What is no limit itself is a problem of its own. */
+static const char *
+ngx_ratelimit_fit_allowance(const ngx_ratelimit_fit_t *fit,
+    const ngx_ratelimit_allowance_t *allowance)
+{
+    const char             *expected;
+    ngx_ratelimit_spec_t    spec;
+    ngx_ratelimit_limit_t   limit;
+
+    if (allowance->limit.mark == 0) {
+        return NULL;
+    }
+
+    expected = ngx_ratelimit_amount_inherit(&allowance->spec, fit->amount,
+                                            &spec);
+
+    return expected ? expected : ngx_ratelimit_limit_init(&limit, &spec);
+}
+
+
+static void
+ngx_ratelimit_fit_wrong(ngx_ratelimit_reader_t *reader,
+    const ngx_ratelimit_place_t *at, ngx_uint_t problem,
+    const ngx_ratelimit_rule_t *rule, const ngx_str_t *tier,
+    const char *expected)
+{
+    ngx_str_t  words;
+    u_char     buf[NGX_RATELIMIT_READ_WORDS];
+
+    static const ngx_str_t  none = ngx_null_string;
+
+    if (expected == NULL) {
+        return;
+    }
+
+    words = ngx_ratelimit_read_words(expected, buf);
+
+    (problem ? ngx_ratelimit_read_problem : ngx_ratelimit_read_warning)
+        (reader, at, "does not fit %s%V%srule \"%V\"%s: expected %V",
+         tier ? "tier \"" : "", tier ? tier : &none, tier ? "\" of " : "",
+         &rule->id, problem ? "" : ", which stays as it is", &words);
 }

@@ -230,32 +230,4 @@ void ngx_ratelimit_read_tier_of(ngx_ratelimit_reader_t *reader,
 void ngx_ratelimit_read_overrides(ngx_ratelimit_reader_t *reader,
     const ngx_ratelimit_place_t *at, json_t *list, void *data);
 
-
-/* override_fit_json.c */
-
-/* An absolute override that is otherwise known, to be tried on limits. */
-typedef struct {
-    const ngx_ratelimit_amount_t  *amount;
-    const u_char                  *digest;   /* of an API key; or NULL: */
-    const ngx_str_t               *part;     /* of a tenant's part of keys */
-    const ngx_ratelimit_rule_t    *rule;     /* that it names; NULL: none */
-    unsigned                       fixed:1;  /* that is of nginx.conf */
-} ngx_ratelimit_fit_t;
-
-/*
- * Whether it makes a limit of each that it may be on top of: of the rules that
- * it may meet, and of their tiers. What it does not fit stays as it is while
- * requests come. In a document that is written that is a problem at the value,
- * but for rules of nginx.conf that it does not name: they may be others on
- * another node. There, and in one that is stored, it is a warning: no rules are
- * given up for it; but the limit of a rule of the document that it names is one
- * that it always had to fit.
- */
-void ngx_ratelimit_read_fit(ngx_ratelimit_reader_t *reader,
-    const ngx_ratelimit_place_t *at, const ngx_ratelimit_fit_t *fit);
-
-/* Whether a part, as it is written, is one of the rule's key. */
-ngx_uint_t ngx_ratelimit_read_has_part(const ngx_ratelimit_rule_t *rule,
-    const ngx_str_t *part);
-
 #endif /* NGX_RATELIMIT_READ_JSON_H_INCLUDED */

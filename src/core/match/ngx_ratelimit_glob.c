@@ -11,6 +11,8 @@
 
 #include "ngx_ratelimit_glob.h"
 
+#include "ngx_ratelimit_map.h"
+
 #define NGX_RATELIMIT_GLOB_LENGTHS  (NGX_RATELIMIT_GLOB_MAX + 1)
 #define NGX_RATELIMIT_GLOB_SEED     2166136261u
 
@@ -31,7 +33,6 @@ struct ngx_ratelimit_globs_s {
 };
 
 static int ngx_ratelimit_glob_prefix(const ngx_ratelimit_glob_text_t *glob);
-static size_t ngx_ratelimit_globs_places(size_t n);
 static void ngx_ratelimit_globs_add(ngx_ratelimit_globs_t *list,
     uint32_t number);
 static uint32_t ngx_ratelimit_globs_prefix(const ngx_ratelimit_globs_t *list,
@@ -157,7 +158,7 @@ ngx_ratelimit_globs_bytes(size_t n)
 {
     return sizeof(ngx_ratelimit_globs_t)
            + n * sizeof(ngx_ratelimit_glob_text_t)
-           + ngx_ratelimit_globs_places(n)
+           + ngx_ratelimit_map_places(n)
              * sizeof(ngx_ratelimit_glob_place_t)
            + n * sizeof(uint32_t);
 }
@@ -174,7 +175,7 @@ ngx_ratelimit_globs_init(void *memory, const ngx_ratelimit_glob_text_t *globs,
     list = memory;
     list->globs = (ngx_ratelimit_glob_text_t *) (list + 1);
     list->places = (ngx_ratelimit_glob_place_t *) (list->globs + n);
-    list->mask = (uint32_t) ngx_ratelimit_globs_places(n) - 1;
+    list->mask = (uint32_t) ngx_ratelimit_map_places(n) - 1;
     list->others = (uint32_t *) (list->places + list->mask + 1);
     list->nothers = 0;
     list->nlengths = 0;
@@ -224,19 +225,6 @@ ngx_ratelimit_glob_prefix(const ngx_ratelimit_glob_text_t *glob)
     }
 
     return glob->data[i] == '*';
-}
-
-
-static size_t
-ngx_ratelimit_globs_places(size_t n)
-{
-    size_t  places;
-
-    for (places = 2; places < 2 * n; places *= 2) {
-        /* void */
-    }
-
-    return places;
 }
 
 

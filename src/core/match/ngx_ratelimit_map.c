@@ -7,7 +7,6 @@
 
 #define NGX_RATELIMIT_MAP_MAX  ((size_t) 1 << 28)   /* entries */
 
-static size_t ngx_ratelimit_map_places(size_t n);
 static ngx_ratelimit_map_entry_t *ngx_ratelimit_map_place(
     const ngx_ratelimit_map_t *map, const u_char *key);
 
@@ -44,7 +43,7 @@ ngx_ratelimit_map_init(ngx_ratelimit_map_t *map, void *memory, size_t n)
 }
 
 
-static size_t
+size_t
 ngx_ratelimit_map_places(size_t n)
 {
     size_t  places;

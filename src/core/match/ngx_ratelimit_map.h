@@ -22,6 +22,9 @@ typedef struct {
     uint32_t                    mask;
 } ngx_ratelimit_map_t;
 
+/* Places of a table for n entries: a power of two, twice as many or more. */
+size_t ngx_ratelimit_map_places(size_t n);
+
 /* Bytes for n entries; 0: there are too many, or n is 0. */
 size_t ngx_ratelimit_map_bytes(size_t n);
 void ngx_ratelimit_map_init(ngx_ratelimit_map_t *map, void *memory, size_t n);
