@@ -4,7 +4,7 @@
 #
 #   module -> http -> engine -> rules -> {redis, shm} -> core
 #
-# src/core knows no nginx header; hiredis is met only in src/redis/*.c, jansson
+# src/core knows no nginx header; hiredis is met only in .c files of src/redis, jansson
 # only in src/rules/*json.[ch] and in src/http/*json.c, *jwt.c and *api*.c,
 # ngx_http.h only in src/http and the front door.
 #
