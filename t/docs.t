@@ -494,7 +494,7 @@ sub runbook {
                 slurp('docs/runbook.md') =~ /^\| `([^`]*[\w"][^`]*)` \|/mg;
     my ($n, %met) = (0);
 
-    for my $file (glob('*.c src/*/*.c')) {
+    for my $file (glob('*.c src/*/*.c src/*/*/*.c')) {
         my $code = slurp($file);
 
         while ($code =~ /\bngx_(?:conf_)?log_error\(\s*

@@ -137,8 +137,14 @@ ngx_ratelimit_redis_client_free(ngx_ratelimit_redis_client_t *client)
 {
     ngx_uint_t                   i;
     ngx_queue_t                 *q;
-    ngx_event_t                 *flush, *timers[3];
+    ngx_event_t                 *flush;
     ngx_ratelimit_redis_node_t  *node;
+
+    ngx_event_t  *events[] = {
+        &client->deadline, &client->expire_event, &client->done_event,
+        &client->again_timer, &client->heartbeat_timer, &client->probe_timer,
+        &client->release_event
+    };
 
     while (!ngx_queue_empty(&client->nodes)) {
         node = ngx_ratelimit_redis_node_of(ngx_queue_head(&client->nodes));
@@ -166,31 +172,19 @@ ngx_ratelimit_redis_client_free(ngx_ratelimit_redis_client_t *client)
         ngx_free(ngx_ratelimit_redis_call_of(q));
     }
 
-    timers[0] = &client->deadline;
-    timers[1] = &client->again_timer;
-    timers[2] = &client->probe_timer;
+    for (i = 0; i < sizeof(events) / sizeof(events[0]); i++) {
 
-    for (i = 0; i < 3; i++) {
-        if (timers[i]->timer_set) {
-            ngx_del_timer(timers[i]);
+        if (events[i]->timer_set) {
+            ngx_del_timer(events[i]);
         }
-    }
 
-    if (client->done_event.posted) {
-        ngx_delete_posted_event(&client->done_event);
-    }
-
-    if (client->release_event.posted) {
-        ngx_delete_posted_event(&client->release_event);
-    }
-
-    if (client->expire_event.posted) {
-        ngx_delete_posted_event(&client->expire_event);
+        if (events[i]->posted) {
+            ngx_delete_posted_event(events[i]);
+        }
     }
 
     ngx_ratelimit_redis_auth_stop(client);
     ngx_ratelimit_redis_topology_stop(client);
-    ngx_ratelimit_redis_heartbeat_stop(client);
 
     if (client->net.io) {
         ngx_free(client->net.io);

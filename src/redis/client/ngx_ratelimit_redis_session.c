@@ -18,10 +18,6 @@ static ngx_int_t ngx_ratelimit_redis_session_open(
     ngx_ratelimit_redis_conn_t *conn);
 static ngx_int_t ngx_ratelimit_redis_session_name(
     ngx_ratelimit_redis_node_t *node);
-static ngx_int_t ngx_ratelimit_redis_session_subscribe(
-    ngx_ratelimit_redis_node_t *node);
-static ngx_int_t ngx_ratelimit_redis_session_select(
-    ngx_ratelimit_redis_node_t *node);
 static void ngx_ratelimit_redis_session_up(ngx_ratelimit_redis_conn_t *conn);
 static void ngx_ratelimit_redis_session_recovered(
     ngx_ratelimit_redis_conn_t *conn);
@@ -56,30 +52,53 @@ const ngx_ratelimit_redis_owner_t  ngx_ratelimit_redis_session = {
 static ngx_int_t
 ngx_ratelimit_redis_session_open(ngx_ratelimit_redis_conn_t *conn)
 {
-    ngx_uint_t                     calls;
+    u_char                         digits[NGX_INT64_LEN];
+    ngx_str_t                      args[2];
     ngx_ratelimit_redis_node_t    *node;
+    ngx_ratelimit_redis_kind_e     kind;
     ngx_ratelimit_redis_client_t  *client;
 
     node = conn->data;
     client = node->client;
-    calls = (!node->sentinel && client->channel.len == 0);
 
     node->reader = ngx_ratelimit_redis_reader_new(&node->reply);
 
     if (node->reader == NULL
         || ngx_ratelimit_redis_auth_send(node, NGX_RATELIMIT_REDIS_AUTH)
            != NGX_OK
-        || ngx_ratelimit_redis_session_name(node) != NGX_OK
-        || (client->channel.len
-            && ngx_ratelimit_redis_session_subscribe(node) != NGX_OK)
-        || (calls && ngx_ratelimit_redis_session_select(node) != NGX_OK))
+        || ngx_ratelimit_redis_session_name(node) != NGX_OK)
     {
         return NGX_ERROR;
     }
 
+    if (node->sentinel) {
+        return NGX_OK;
+    }
+
+    if (client->channel.len) {
+        kind = NGX_RATELIMIT_REDIS_LISTEN;
+        ngx_str_set(&args[0], "SUBSCRIBE");
+        args[1] = client->channel;
+
+        return ngx_ratelimit_redis_command(node, kind, args, 2) ? NGX_OK
+                                                                : NGX_ERROR;
+    }
+
+    if (client->redis->database) {
+        kind = NGX_RATELIMIT_REDIS_SELECT;
+        ngx_str_set(&args[0], "SELECT");
+        args[1].data = digits;
+        args[1].len = ngx_sprintf(digits, "%ui", client->redis->database)
+                      - digits;
+
+        if (ngx_ratelimit_redis_command(node, kind, args, 2) == NULL) {
+            return NGX_ERROR;
+        }
+    }
+
     /* without memory NOSCRIPT will ask for it again */
 
-    if (calls && client->control == NULL) {
+    if (client->control == NULL) {
         ngx_ratelimit_redis_session_load(node);
     }
 
@@ -115,43 +134,6 @@ ngx_ratelimit_redis_session_name(ngx_ratelimit_redis_node_t *node)
 
     return ngx_ratelimit_redis_command(node, NGX_RATELIMIT_REDIS_SETNAME,
                                        args, 3)
-           ? NGX_OK : NGX_ERROR;
-}
-
-
-static ngx_int_t
-ngx_ratelimit_redis_session_subscribe(ngx_ratelimit_redis_node_t *node)
-{
-    ngx_str_t  args[2];
-
-    ngx_str_set(&args[0], "SUBSCRIBE");
-    args[1] = node->client->channel;
-
-    return ngx_ratelimit_redis_command(node, NGX_RATELIMIT_REDIS_LISTEN,
-                                       args, 2)
-           ? NGX_OK : NGX_ERROR;
-}
-
-
-static ngx_int_t
-ngx_ratelimit_redis_session_select(ngx_ratelimit_redis_node_t *node)
-{
-    u_char      digits[NGX_INT64_LEN];
-    ngx_str_t   args[2];
-    ngx_uint_t  database;
-
-    database = node->client->redis->database;
-
-    if (database == 0) {
-        return NGX_OK;
-    }
-
-    ngx_str_set(&args[0], "SELECT");
-    args[1].data = digits;
-    args[1].len = ngx_sprintf(digits, "%ui", database) - digits;
-
-    return ngx_ratelimit_redis_command(node, NGX_RATELIMIT_REDIS_SELECT,
-                                       args, 2)
            ? NGX_OK : NGX_ERROR;
 }
 

@@ -59,15 +59,6 @@ ngx_ratelimit_redis_heartbeat_start(ngx_ratelimit_redis_client_t *client)
 }
 
 
-void
-ngx_ratelimit_redis_heartbeat_stop(ngx_ratelimit_redis_client_t *client)
-{
-    if (client->heartbeat_timer.timer_set) {
-        ngx_del_timer(&client->heartbeat_timer);
-    }
-}
-
-
 static void
 ngx_ratelimit_redis_heartbeat_handler(ngx_event_t *ev)
 {

@@ -7,8 +7,7 @@
 
 #include "ngx_ratelimit_redis.h"
 
-/* The worker's part in the heartbeat of its gateway: begins, ends. */
+/* Begins the worker's part in the heartbeat of its gateway. */
 void ngx_ratelimit_redis_heartbeat_start(ngx_ratelimit_redis_client_t *client);
-void ngx_ratelimit_redis_heartbeat_stop(ngx_ratelimit_redis_client_t *client);
 
 #endif /* NGX_RATELIMIT_REDIS_HEARTBEAT_H_INCLUDED */

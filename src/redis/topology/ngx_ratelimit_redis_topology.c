@@ -544,21 +544,28 @@ static void
 ngx_ratelimit_redis_sentinel_refused(ngx_ratelimit_redis_node_t *node)
 {
     char                           note[NGX_RATELIMIT_LOG_NOTE];
-    ngx_uint_t                     knows;
     ngx_ratelimit_redis_client_t  *client;
 
     client = node->client;
-    knows = !(node->reply.flat && node->reply.ntexts != 2);
 
-    if (ngx_ratelimit_redis_node_error_due(node,
+    if (!ngx_ratelimit_redis_node_error_due(node,
                                        NGX_RATELIMIT_REDIS_LINE_REPLY, note))
     {
-        ngx_log_error(NGX_LOG_ERR, client->log, 0,
-                      "ratelimit redis \"%V\": sentinel %V %s master \"%V\"%s",
-                      &client->redis->name, &node->conn.name,
-                      knows ? "names no address for" : "knows no",
-                      &client->redis->master, note);
+        return;
     }
+
+    if (node->reply.flat && node->reply.ntexts != 2) {
+        ngx_log_error(NGX_LOG_ERR, client->log, 0,
+                      "ratelimit redis \"%V\": sentinel %V knows no master "
+                      "\"%V\"%s", &client->redis->name, &node->conn.name,
+                      &client->redis->master, note);
+        return;
+    }
+
+    ngx_log_error(NGX_LOG_ERR, client->log, 0,
+                  "ratelimit redis \"%V\": sentinel %V names no address for "
+                  "master \"%V\"%s", &client->redis->name, &node->conn.name,
+                  &client->redis->master, note);
 }
 
 
