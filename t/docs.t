@@ -428,7 +428,6 @@ sub headings {
 # The reference has all that the code has, and no more.
 sub reference {
     my $page = slurp("docs/directives.md");
-    my $http = "src/http/ngx_http_ratelimit";
 
     my ($table) = slurp("ngx_http_ratelimit_module.c")
         =~ /ngx_command_t  ngx_http_ratelimit_commands\[\] = \{(.*?)^\};/ms;
@@ -443,7 +442,7 @@ sub reference {
         is($shown, contexts($contexts{$_}), "$_: Syntax, Default and Context");
     }
 
-    my ($lines) = slurp("${http}_redis_conf.c")
+    my ($lines) = slurp("src/http/conf/ngx_http_ratelimit_redis_conf.c")
         =~ /redis_rows\[\] =\s*\{(.*?)^\};/ms;
 
     same([$lines =~ /ngx_string\("(\w+)"\)/g],
@@ -459,7 +458,7 @@ sub reference {
     same(\@parameters,
          [$page =~ /^`(\w+=|(?:$flags)(?=`))[^`]*`/mg], 'parameters');
 
-    my ($variables) = slurp("${http}_variables.c")
+    my ($variables) = slurp("src/http/observe/ngx_http_ratelimit_variables.c")
         =~ /ngx_http_ratelimit_variables\[\] = \{(.*?)^\};/ms;
 
     same([$variables =~ /ngx_string\("(\w+)"\)/g],

@@ -4,7 +4,7 @@
  * name the key's algorithm.
  */
 
-#include "../../src/http/ngx_http_ratelimit_jwt.c"
+#include "../../src/http/key/ngx_http_ratelimit_jwt.c"
 
 #include <setjmp.h>
 
