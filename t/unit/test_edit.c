@@ -292,8 +292,8 @@ static void
 test_validate(void **state)
 {
     const step_t  list[] = {
-        step(VALIDATE, POST, 0, 0, "{'rules':[{'id':'a'," P(1) "}]}", OK, NULL,
-             NULL),
+        step(VALIDATE, POST, 0, 0, "{'rules':[{'id':'a'," P(1) "}]}", OK,
+             NULL, NULL),
         step(VALIDATE, POST, 0, 0, "{'rules':[{'id':'a'," P(0) "}]}", INVALID,
              "/rules/0/params/limit a: must be > 0", NULL),
         step(VALIDATE, POST, 0, 0, NULL, INVALID, " : is no JSON: it is empty, "
@@ -315,7 +315,8 @@ test_validate(void **state)
     steps("{'rules':[]}", 0, warns);
     assert_string_equal(problem_text(&edit.warnings),
                         "/rules/0/x a: is not known to this version: it is "
-                        "kept, and has no effect;  : would reject all requests");
+                        "kept, and has no effect;  : would reject all "
+                        "requests");
 }
 
 
@@ -360,7 +361,7 @@ test_rule(void **state)
         step(RULE, DELETE, "order", 0, 0, NOT_FOUND, NULL, NULL),
         step(RULE, POST, "orders", 0, "{}", NOT_FOUND, NULL, NULL),
 
-        /* what is there already is no change */
+        /* the same again is no change */
 
         step(RULE, PUT, "users", 0, "{" P(20) "}", OK,
              "{" P(20) ",'id':'users'}", NULL)
@@ -477,7 +478,7 @@ test_merge_patch(void **state)
 }
 
 
-/* What a newer format has survives what is changed beside it. */
+/* Members of a newer format survive a change beside them. */
 static void
 test_unknown(void **state)
 {
@@ -489,7 +490,8 @@ test_unknown(void **state)
         step(TIER, PUT, "pro", 0, "{'limit':1}", CREATED, "*",
              "{'version':42,'format':'1.9','new':{'a':[1]},'rules':["
              "{'id':'a','x':1," P(9) ",'tiers':{'pro':{'limit':1}}},"
-             "{'id':'b','y':{'z':null}," P(9) ",'tiers':{'pro':{'limit':1}}}]}"),
+             "{'id':'b','y':{'z':null}," P(9) ","
+             "'tiers':{'pro':{'limit':1}}}]}"),
         step(RULE, PUT, "a", 0, "{'id':'a'," P(9) "}", OK, "*",
              "{'version':42,'format':'1.9','new':{'a':[1]},'rules':["
              "{'id':'a'," P(9) "},{'id':'b','y':{'z':null}," P(9) "}]}")
@@ -508,8 +510,8 @@ test_unknown(void **state)
 
 
 /*
- * What this gateway skips is in no change's way, unless the change is of it, or
- * breaks something else.
+ * A rule that this gateway skips is in no change's way, unless the change is of
+ * that rule, or breaks something else.
  */
 static void
 test_known(void **state)
@@ -537,8 +539,8 @@ test_known(void **state)
     };
 
     const step_t  breaks[] = {
-        step(RULE, DELETE, "b", 0, 0, INVALID, "/overrides/0/rule o: is no rule "
-             "of this document or of nginx.conf", NULL)
+        step(RULE, DELETE, "b", 0, 0, INVALID, "/overrides/0/rule o: is no "
+             "rule of this document or of nginx.conf", NULL)
     };
 
     (void) state;
@@ -552,7 +554,7 @@ test_known(void **state)
 }
 
 
-/* What is found later, when regular expressions are compiled. */
+/* Problems of regular expressions are found later. */
 static void
 test_invalid(void **state)
 {
@@ -841,7 +843,7 @@ test_lists(void **state)
 
     const step_t  list[] = {
 
-        /* what is there is not added again, nor is anything changed by that */
+        /* a key is not added twice, and that is no change */
 
         step(WHITELIST, POST, 0, 0, "'sk_1'", OK, "['#sk_1#','a*']", NULL),
         step(WHITELIST, POST, 0, 0, "['sk_1','a*','b*','b*','c','c']", OK,

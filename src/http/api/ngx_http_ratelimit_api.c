@@ -7,8 +7,8 @@
 #include "ngx_http_ratelimit_api.h"
 
 /*
- * Nothing here waits longer. The timer is not cancelable: a worker that is to
- * end waits for the request, as for any.
+ * A request here waits no longer. The timer is not cancelable: a worker that is
+ * to exit waits for the request, as for any other.
  */
 #define NGX_HTTP_RATELIMIT_API_MS  30000
 
@@ -77,7 +77,7 @@ ngx_http_ratelimit_api_cleanup(void *data)
 }
 
 
-/* Nobody waits any more for what is under way. */
+/* Forgets what is under way. */
 static void
 ngx_http_ratelimit_api_abandon(ngx_http_ratelimit_api_t *api)
 {

@@ -1,9 +1,11 @@
 /*
- * "ratelimit_api": the endpoint that reads and changes a zone's document. What
- * its files share; nothing else includes it but the front door.
+ * "ratelimit_api": the endpoint that reads and changes a zone's document. Its
+ * files and the entry point of the module share this header.
  *
- * A request's way: guard, route, body, and then the steps of its route, each a
- * function that answers, or waits for a job or a call and names the next step.
+ * The calls run one way: route (paths, the handler), operations (edit,
+ * versions, counters, status), body and guard, api (the steps of a request),
+ * answer. A step is a function that answers, or that waits for a job or a call
+ * and names the next step.
  */
 
 #ifndef NGX_HTTP_RATELIMIT_API_H_INCLUDED
@@ -39,10 +41,10 @@ typedef struct {
 } ngx_http_ratelimit_api_conf_t;
 
 /*
- * A step. Returns NGX_BUSY: it waits, for ngx_http_ratelimit_api_wake(), and
- * api->next is the step behind it; or what the request ends with, which is what
- * the functions that answer return: never NGX_BUSY nor NGX_DECLINED, by which
- * what comes before the steps says that the request goes on.
+ * A step. NGX_BUSY: it waits for ngx_http_ratelimit_api_wake(), and api->next
+ * is the next step. Any other result ends the request. The functions that
+ * answer return neither NGX_BUSY nor NGX_DECLINED. NGX_DECLINED says, before
+ * the first step, that the request goes on.
  */
 typedef ngx_int_t (*ngx_http_ratelimit_api_pt)(ngx_http_ratelimit_api_t *api);
 
@@ -75,7 +77,7 @@ typedef struct {
     unsigned                       moved:1;   /* it was another version */
 } ngx_http_ratelimit_api_work_t;
 
-/* Of one request, in its pool, whose cleanup ends what is under way. */
+/* A request, in its pool. The pool's cleanup forgets what is under way. */
 struct ngx_http_ratelimit_api_s {
     ngx_http_request_t                    *request;
     ngx_http_ratelimit_api_conf_t         *conf;
@@ -97,7 +99,7 @@ struct ngx_http_ratelimit_api_s {
     ngx_str_t                              said;    /* its reason */
     uint64_t                               version; /* that it has named */
     uint64_t                               id;      /* of that a put has made */
-    ngx_str_t                              text;    /* what it has read */
+    ngx_str_t                              text;    /* that it has read */
     ngx_uint_t                             tries;
 
     ngx_event_t                            deadline;
@@ -129,8 +131,8 @@ ngx_http_ratelimit_api_t *ngx_http_ratelimit_api_find(ngx_http_request_t *r);
 void ngx_http_ratelimit_api_run(ngx_http_ratelimit_api_t *api, ngx_int_t rc);
 
 /*
- * What was waited for is there: the next step runs, soon, from an event of the
- * request's own. later: other events of the worker come first.
+ * Runs the next step soon, from an event of the request. later: after other
+ * events of the worker.
  */
 void ngx_http_ratelimit_api_wake(ngx_http_ratelimit_api_t *api);
 void ngx_http_ratelimit_api_later(ngx_http_ratelimit_api_t *api);
@@ -195,14 +197,14 @@ void ngx_http_ratelimit_api_header(ngx_http_ratelimit_api_t *api,
 void ngx_http_ratelimit_api_etag(ngx_http_ratelimit_api_t *api,
     uint64_t version, uint64_t id);
 
-/* What is between the tag's quotes, of 38 bytes at most; returns the end. */
+/* Writes a tag without quotes, 38 bytes at most; returns the end. */
 u_char *ngx_http_ratelimit_api_tag(u_char *p, uint64_t version, uint64_t id);
 
 /* A call's result, for failed(): its status, version and reason. */
 void ngx_http_ratelimit_api_result(ngx_http_ratelimit_api_t *api,
     const ngx_ratelimit_sync_result_t *result);
 
-/* What became of a call to Redis that was no success; no put. */
+/* Answers for a call that has failed, by its status. */
 ngx_int_t ngx_http_ratelimit_api_failed(ngx_http_ratelimit_api_t *api);
 
 /* The steps of the routes. */

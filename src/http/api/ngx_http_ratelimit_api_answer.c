@@ -1,5 +1,5 @@
 /*
- * What the endpoint answers: JSON, or a problem of RFC 9457, with its headers.
+ * Answers of the endpoint: JSON, or a problem of RFC 9457, and their headers.
  */
 
 #include "ngx_http_ratelimit_api.h"

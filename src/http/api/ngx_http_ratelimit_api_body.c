@@ -1,7 +1,8 @@
 /*
- * The body of a request to the endpoint, read as it comes, so that what is too
- * large is refused by the endpoint and not by nginx's own page, and goes to no
- * file. Another module may have had it read before: then it may be in one.
+ * The body of a request to the endpoint. It is read as it comes. So the
+ * endpoint rejects a body that is too large, instead of a page of nginx, and
+ * none goes to a file. If another module had the body read before, it may be in
+ * a file.
  */
 
 #include "ngx_http_ratelimit_api.h"
@@ -80,7 +81,7 @@ ngx_http_ratelimit_api_body_read(ngx_http_request_t *r)
 }
 
 
-/* What has been read so far. NGX_DECLINED, or what the request ends with. */
+/* Takes the bytes that are there. NGX_DECLINED, or the request ends. */
 static ngx_int_t
 ngx_http_ratelimit_api_body_take(ngx_http_ratelimit_api_t *api)
 {

@@ -1,8 +1,7 @@
 /*
- * What reads a part of the document, or changes it: the current one is edited
- * by a job, the regular expressions of the next one are tried here, a bit at a
- * time, and it is put where the current one was: unless that is another one by
- * now.
+ * Reads and changes of the document. A job edits the current document. The
+ * event loop compiles the regular expressions of the next one, a few at a time.
+ * Then the next document is put, if the current one is still current.
  */
 
 #include "ngx_http_ratelimit_api.h"
@@ -72,7 +71,7 @@ ngx_http_ratelimit_api_edit(ngx_http_ratelimit_api_t *api)
 }
 
 
-/* Its version now; the job reads it, and finds that it still is. */
+/* Takes the version now. The job reads the document, and compares it. */
 ngx_int_t
 ngx_http_ratelimit_api_edit_current(ngx_http_ratelimit_api_t *api)
 {
@@ -120,7 +119,7 @@ ngx_http_ratelimit_api_edit_begin(ngx_http_ratelimit_api_t *api)
         return ngx_http_ratelimit_api_edit_start(api);
     }
 
-    /* another node has answered this client with what is not here yet */
+    /* another gateway has answered this client with a newer version */
 
     if (most > edit->version && api->tries++ == 0) {
         return ngx_http_ratelimit_api_edit_newer(api, most);
@@ -257,7 +256,7 @@ ngx_http_ratelimit_api_edit_done(void *data, ngx_uint_t cancelled)
 }
 
 
-/* What a thread must not do: one slice of it, until all is done. */
+/* Compiles regular expressions, which a thread must not: a slice a time. */
 static ngx_int_t
 ngx_http_ratelimit_api_edit_finish(ngx_http_ratelimit_api_t *api)
 {
@@ -271,11 +270,7 @@ ngx_http_ratelimit_api_edit_finish(ngx_http_ratelimit_api_t *api)
         return ngx_http_ratelimit_api_edit_begin(api);
     }
 
-    if (edit->policy
-        && (edit->status == NGX_RATELIMIT_EDIT_OK
-            || edit->status == NGX_RATELIMIT_EDIT_CREATED
-            || edit->status == NGX_RATELIMIT_EDIT_GONE))
-    {
+    if (edit->policy) {
         rc = ngx_ratelimit_policy_finish(edit->policy,
                                          NGX_HTTP_RATELIMIT_API_SLICE_MS,
                                          &edit->problems);
@@ -375,10 +370,7 @@ ngx_http_ratelimit_api_edit_valid(ngx_http_ratelimit_api_t *api)
 }
 
 
-/*
- * Nothing would be changed, by what this gateway has: so it is if the fleet has
- * the same.
- */
+/* The document stays as it is here. Does the fleet have the same? */
 static ngx_int_t
 ngx_http_ratelimit_api_edit_check(ngx_http_ratelimit_api_t *api)
 {
@@ -462,9 +454,9 @@ ngx_http_ratelimit_api_edit_changed(ngx_http_ratelimit_api_t *api)
 
 
 /*
- * What there is now, with its version as the tag; of what is no more, the
- * version alone. A body that somebody may put again has no member that is not
- * of it, so a header says what is not in the state file yet.
+ * Shows what is there now; after a DELETE the version. The tag is that of the
+ * version. A client may PUT the body again, so a header says that the state file does
+ * not have it yet.
  */
 static ngx_int_t
 ngx_http_ratelimit_api_edit_answer(ngx_http_ratelimit_api_t *api)
@@ -511,10 +503,7 @@ ngx_http_ratelimit_api_edit_answer(ngx_http_ratelimit_api_t *api)
 }
 
 
-/*
- * Of what is new: the path of the request, and the id of what was POSTed to it,
- * where that is one; nothing of an id has to be escaped.
- */
+/* The path of the request, and the id of a POSTed element. */
 static void
 ngx_http_ratelimit_api_edit_location(ngx_http_ratelimit_api_t *api)
 {
@@ -693,7 +682,7 @@ ngx_http_ratelimit_api_work_base(ngx_http_ratelimit_api_work_t *work,
 }
 
 
-/* Nobody waits for a job any more. */
+/* The request does not wait for a job any more. */
 static void
 ngx_http_ratelimit_api_edit_forget(void *data)
 {

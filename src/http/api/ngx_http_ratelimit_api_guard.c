@@ -1,16 +1,16 @@
 /*
- * Which clients may use the endpoint: those on this machine, unless the
- * location says otherwise; with a token, if it wants one; which may write; and
- * no page of another site in a browser.
+ * Access to the endpoint. Clients on this machine may use it, unless the
+ * location says otherwise. It may want a token, and may forbid changes. A page
+ * of another site in a browser may do nothing.
  */
 
 #include "ngx_http_ratelimit_api.h"
 
 /*
- * What ngx_http_access_module has in a location, which has no header: the rules
- * of each kind of address, or NULL, after inheritance; those of IPv4 have these
- * members. Only "all" has an empty mask. The module is found by its name, so
- * that this one loads into an nginx that is built without it.
+ * The configuration of ngx_http_access_module, which has no header: an array of
+ * rules for each kind of address, or NULL, after inheritance. Rules of IPv4
+ * have these members. Only "all" has an empty mask. The module is found by its
+ * name, so that this one loads into an nginx that is built without it.
  */
 typedef struct {
     in_addr_t     mask;
@@ -92,10 +92,9 @@ ngx_http_ratelimit_api_guard(ngx_http_ratelimit_api_t *api)
 
 
 /*
- * Whether the location says who may use it: by rules that decide of every
- * address. A list of some that are denied, as a server may have one for all of
- * its locations, was not meant to open this one; nor was "satisfy any" alone,
- * which lets everybody in where nothing else decides.
+ * Whether the location has rules that decide about every address. A server may
+ * deny some addresses for all of its locations: that does not open this one.
+ * Nor does "satisfy any", which alone lets everybody in.
  */
 static ngx_uint_t
 ngx_http_ratelimit_api_opened(ngx_http_request_t *r)
@@ -292,7 +291,7 @@ ngx_http_ratelimit_api_token_known(ngx_http_ratelimit_api_t *api)
 }
 
 
-/* Of a method that changes something, or of a POST that only looks so. */
+/* For methods that may change something, and for each POST. */
 ngx_int_t
 ngx_http_ratelimit_api_guard_write(ngx_http_ratelimit_api_t *api)
 {
@@ -323,7 +322,7 @@ ngx_http_ratelimit_api_cross_site(ngx_http_ratelimit_api_t *api)
 }
 
 
-/* What a browser says of the page: of a link that was followed, too. */
+/* A browser names the site of the page, also when a link is followed. */
 static ngx_uint_t
 ngx_http_ratelimit_api_fetch_own(ngx_http_request_t *r)
 {

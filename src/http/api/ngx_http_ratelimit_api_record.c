@@ -1,6 +1,6 @@
 /*
- * What the history says of a change: its author, from where it came, its method
- * and path, and the reason that was given. Nothing of it is an API key.
+ * The texts that the history has of a change: author, address, method, path and
+ * reason. No API key is among them.
  */
 
 #include "ngx_http_ratelimit_api.h"

@@ -274,7 +274,7 @@ ngx_http_ratelimit_api_route(ngx_http_ratelimit_api_t *api)
 }
 
 
-/* What stands below the location's name, without the "/" between them. */
+/* The path below the location's name, without the "/" between them. */
 static ngx_int_t
 ngx_http_ratelimit_api_path(ngx_http_request_t *r, ngx_str_t *path)
 {
@@ -485,7 +485,7 @@ ngx_http_ratelimit_api_has_body(ngx_http_ratelimit_api_t *api)
         return 1;
     }
 
-    /* what is to leave a list may be said in a body */
+    /* a body may name the entries that leave a list */
 
     return r->method == NGX_HTTP_DELETE
            && (r->headers_in.content_length_n > 0 || r->headers_in.chunked);

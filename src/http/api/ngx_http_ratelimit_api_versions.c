@@ -195,7 +195,7 @@ ngx_http_ratelimit_api_version_handler(void *data,
 }
 
 
-/* What "GET /rules" said then: read the same way, as if it were current. */
+/* The answer of "GET /rules" at that time. */
 static ngx_int_t
 ngx_http_ratelimit_api_version_answer(ngx_http_ratelimit_api_t *api)
 {

@@ -77,7 +77,7 @@ void ngx_ratelimit_edit(ngx_ratelimit_edit_t *edit);
 /*
  * When the policy is finished, its regular expressions may have added problems.
  * Returns 1 if the edit is not valid, or 0 if they are all of rules that it
- * leaves as they were. Those are skipped on this gateway.
+ * leaves as they were, and that this gateway skips.
  */
 ngx_uint_t ngx_ratelimit_edit_invalid(const ngx_ratelimit_edit_t *edit);
 

@@ -1,5 +1,5 @@
 /*
- * What the two files of the editor share. A slot is a place in the document
+ * The files of the editor share this header. A slot is a place in the document
  * that a request reads or writes. A row says where the slots of a resource are.
  */
 
@@ -25,12 +25,12 @@ typedef struct {
     const char   *parent;      /* NULL: the document has the collection */
     const char   *collection;  /* NULL: the resource is the whole document */
     const char   *id;          /* the member that names an element; or NULL */
-    const char   *keys;        /* the member whose names are API keys; or NULL */
+    const char   *keys;        /* a member whose names are API keys; or NULL */
 
     /* Pushes the slots. */
     void        (*find)(ngx_ratelimit_edit_work_t *work);
 
-    /* What the reply has: a new reference. NULL: no memory, or missing. */
+    /* The reply, a new reference. NULL: no memory, or missing is set. */
     json_t     *(*show)(ngx_ratelimit_edit_work_t *work);
 } ngx_ratelimit_edit_row_t;
 

@@ -375,9 +375,9 @@ ngx_ratelimit_edit_set(ngx_ratelimit_edit_work_t *work,
 
 
 /*
- * What the reader cannot know of a rule or an override: its id is the path's,
- * or a random one if a POST gives none; and it has not ended, because it would
- * not be there when the answer says that it is.
+ * Two checks that the reader cannot make. The id of a rule or an override must
+ * be the path's; a POST without an id gets a random one. An override must not
+ * have ended, or it would be gone when the answer says that it is there.
  */
 static void
 ngx_ratelimit_edit_element(ngx_ratelimit_edit_work_t *work,

@@ -169,7 +169,7 @@ ngx_ratelimit_edit_find_key(ngx_ratelimit_edit_work_t *work)
 }
 
 
-/* Those of a rule, or of a key, if the query names one. */
+/* All overrides, or those of the rule or the key that the query names. */
 static void
 ngx_ratelimit_edit_find_overrides(ngx_ratelimit_edit_work_t *work)
 {
@@ -416,7 +416,7 @@ ngx_ratelimit_edit_keys(ngx_ratelimit_edit_work_t *work, const json_t *keys)
 }
 
 
-/* What an API key is compared by: a glob as it is, another by its digest. */
+/* API keys are compared by their digests, globs as they are. */
 static ngx_str_t
 ngx_ratelimit_edit_digest(const ngx_str_t *key, ngx_uint_t globs,
     u_char buf[NGX_RATELIMIT_DOCUMENT_KEY])
