@@ -1,7 +1,7 @@
 /*
  * The ring of blobs: a header, the entries, the bytes.
  *
- * Blobs are numbered from 1. Those from oldest to newest are there. A writer
+ * Blobs are numbered from 1. The ring has oldest to newest. A writer
  * moves oldest before it overwrites anything, and newest when all is written.
  * A reader that still finds its number at oldest or behind it, after it has
  * copied, has copied what was published.

@@ -30,7 +30,7 @@ typedef struct {
     uint64_t  pos;        /* of all bytes that were ever published */
 } ngx_ratelimit_blob_entry_t;
 
-/* What becomes of the newest blob when another one is published. */
+/* The newest blob, when another one is published: */
 typedef enum {
     NGX_RATELIMIT_BLOB_KEEP = 0,   /* it is the first of the history */
     NGX_RATELIMIT_BLOB_DROP,       /* it is left out of the history */
@@ -70,9 +70,9 @@ int ngx_ratelimit_blob_find(const ngx_ratelimit_blob_t *blob, uint64_t number,
 
 /*
  * Copies a blob that was found to out, which has room for entry->len bytes.
- * Returns 1, or 0: it was overwritten meanwhile, and out has anything. So each
- * 0 means that others have published, and a caller who reads the newest blob
- * anew does not wait for a process that was killed.
+ * Returns 1, or 0: it was overwritten meanwhile, and out is garbage. Each 0
+ * means that another process has published, so a caller that reads the newest
+ * blob again does not wait for a process that was killed.
  */
 int ngx_ratelimit_blob_copy(const ngx_ratelimit_blob_t *blob,
     const ngx_ratelimit_blob_entry_t *entry, u_char *out);

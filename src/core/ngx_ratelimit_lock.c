@@ -1,6 +1,5 @@
 /*
- * How a lock in shared memory is made. What is done with it is in the header,
- * to be inlined.
+ * How a lock in shared memory is made. The header has the rest, to be inlined.
  */
 
 #include "ngx_ratelimit_lock.h"

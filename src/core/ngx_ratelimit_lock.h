@@ -1,8 +1,8 @@
 /*
  * A lock in shared memory that outlives its owner: a robust process-shared
- * mutex. The kernel hands on the lock of a process that died inside. What this
- * process left behind the lock must be usable as it is, or the next owner must
- * find and mend it.
+ * mutex. The kernel hands on the lock of a process that died inside. Either the
+ * data behind the lock are usable at any instruction, or the next owner mends
+ * them.
  */
 
 #ifndef NGX_RATELIMIT_LOCK_H_INCLUDED
@@ -77,8 +77,8 @@ ngx_ratelimit_lock_try(ngx_ratelimit_lock_t *lock)
 /*
  * Waits for the lock: LOCKED or BROKEN. A waiter spins and never sleeps. The
  * kernel wakes one sleeper when a lock is released; if that process is killed
- * before it has the lock, the other sleepers are not woken. What is done under
- * a lock is short.
+ * before it has the lock, the other sleepers are not woken. Keep a lock for a
+ * short time only.
  */
 static inline ngx_ratelimit_lock_e
 ngx_ratelimit_lock(ngx_ratelimit_lock_t *lock)

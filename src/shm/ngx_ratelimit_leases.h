@@ -6,8 +6,8 @@
  * segments with a lock each. As the table of counters it does not know what
  * its bytes mean, but for the instant at their head.
  *
- * Nothing that is busy is ever evicted: where all places of a counter are, it
- * has no lease. A process that dies while it has a lease locked loses it.
+ * A busy lease is never evicted: if all places of a counter are busy, it has no
+ * lease. A process that dies while it has a lease locked loses it.
  */
 
 #ifndef NGX_RATELIMIT_LEASES_H_INCLUDED

@@ -1,7 +1,7 @@
 /*
  * Lives: robust process-shared locks, each with the number of its owner.
  *
- * A number is written by who has its lock: when a life begins, 0 when it ends
+ * The owner of its lock writes a number: when a life begins, 0 when it ends
  * or was found dead. In between it may still be a dead owner's while the next
  * one has the lock: that counts as alive for a moment too long, which is
  * harmless. No living owner that may hold anything is ever taken for dead.
@@ -48,8 +48,8 @@ ngx_ratelimit_life_begin(ngx_ratelimit_lives_t *lives)
     ngx_uint_t  i;
 
     /*
-     * Nobody else looks, and nginx unmaps zones of old cycles in this process:
-     * a robust lock held there would break the list of those it holds.
+     * No other process looks, and nginx unmaps zones of old cycles in this
+     * process: a robust lock held there would break the list of those it holds.
      */
     if (ngx_process == NGX_PROCESS_SINGLE) {
         return atomic_fetch_add(&lives->last, 1) + 1;
@@ -134,7 +134,7 @@ ngx_ratelimit_lives_list(ngx_ratelimit_lives_t *lives, uint64_t own,
 }
 
 
-/* Who lists looks no further than the workers ever stood. */
+/* The list ends where the last lock was ever taken. */
 static void
 ngx_ratelimit_lives_reach(ngx_ratelimit_lives_t *lives, uint64_t n)
 {

@@ -52,8 +52,7 @@ ngx_ratelimit_segments_init(const ngx_ratelimit_segments_kind_t *kind,
 
 
 /*
- * What the size alone decides: as many segments as are not too small, two at
- * least.
+ * The size alone decides: as many segments as are not too small, two at least.
  */
 static void
 ngx_ratelimit_segments_shape(const ngx_ratelimit_segments_kind_t *kind,

@@ -1,6 +1,6 @@
 /*
- * What the table of counters and that of leases have in common: a header, the
- * segments (a lock and its figures), and the sets of places. The id of a
+ * The table of counters and that of leases share this: a header, the segments
+ * (a lock and its figures), and the sets of places. The id of a
  * counter names a segment and two candidate sets in it.
  */
 
@@ -45,7 +45,7 @@ typedef struct {
     uint64_t  sets;        /* offset of the first one */
 } ngx_ratelimit_segments_t;
 
-/* What the two tables differ in. */
+/* The two tables differ in this. */
 typedef struct {
     uint64_t              magic;
     uint32_t              layout;

@@ -7,8 +7,8 @@
  * first and the first from the second, so that a counter can be moved by what
  * stands in its slot alone.
  *
- * A process may die between any two instructions. What it has written then
- * stays: so every store below leaves the old counter, the new one or none.
+ * A process may die between any two instructions. Its writes stay,
+ * so every store below leaves the old counter, the new one or none.
  */
 
 #include <ngx_config.h>

@@ -64,8 +64,8 @@ const u_char *ngx_ratelimit_table_hash_key(ngx_ratelimit_table_t *table);
  * Finds the counter and returns with its segment locked; a counter not there
  * has found = 0 and a zero state. The caller decides on the state, soon, and
  * ends with exactly one of store and unlock. now_us < 2^51, monotonic.
- * Where the lock is broken found is 0, and store and unlock do nothing. Who
- * has a counter locked must not lock another, but an inner one.
+ * Where the lock is broken found is 0, and store and unlock do nothing. A
+ * caller that has a counter locked must not lock another but an inner one.
  */
 void ngx_ratelimit_table_lock(ngx_ratelimit_table_t *table,
     const ngx_ratelimit_id_t *id, uint64_t now_us,

@@ -56,7 +56,7 @@ static size_t ngx_ratelimit_record_utf8(const u_char *text, size_t len);
 static ngx_int_t ngx_ratelimit_record_digest(const u_char *head,
     size_t head_len, const ngx_str_t *document, u_char *hex);
 
-/* each may be missing; of what is written at most so many bytes are kept */
+/* each may be missing; max: bytes that are kept of one that is written */
 #define text(name, max)                                                       \
     { #name, offsetof(ngx_ratelimit_record_t, name), max }
 
@@ -160,7 +160,7 @@ ngx_ratelimit_record_head(const ngx_str_t *text, ngx_pool_t *pool,
 }
 
 
-/* Of the document it finds the length alone. */
+/* Finds the document's length, and not the document. */
 static const char *
 ngx_ratelimit_record_parse(const ngx_str_t *head, ngx_pool_t *pool,
     ngx_ratelimit_record_t *record)
@@ -485,7 +485,7 @@ ngx_ratelimit_record_dump(const ngx_ratelimit_record_t *record)
 }
 
 
-/* What is kept of a text, as JSON; NULL: memory is out. */
+/* A text as JSON, cut to max bytes; NULL: memory is out. */
 static json_t *
 ngx_ratelimit_record_string(const ngx_str_t *text, size_t max)
 {

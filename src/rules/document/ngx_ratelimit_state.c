@@ -116,7 +116,7 @@ ngx_ratelimit_state_target(ngx_ratelimit_state_path_t path,
 }
 
 
-/* What is no link, or cannot be read as one, is left to who opens it. */
+/* If the path is no link, or cannot be read as one, open() says more. */
 static ngx_int_t
 ngx_ratelimit_state_follow(ngx_ratelimit_state_path_t path)
 {
@@ -288,7 +288,7 @@ ngx_ratelimit_state_records(const char *path, ngx_pool_t *pool,
 }
 
 
-/* Of a link itself: nobody knows whose the file is that it leads to. */
+/* Renames a link itself: the file that it leads to may be anybody's. */
 static void
 ngx_ratelimit_state_aside(const char *path, const ngx_str_t *file,
     ngx_log_t *log)

@@ -18,8 +18,8 @@
 typedef struct ngx_ratelimit_job_s  ngx_ratelimit_job_t;
 
 /*
- * Runs in the thread. What it touches belongs to the job alone, or is not
- * written to while workers serve. It makes no nginx regular expression (nginx
+ * Runs in the thread. It touches memory of the job alone, or memory that nobody
+ * writes to while workers serve. It makes no nginx regular expression (nginx
  * has one memory pool for them), and no call to Redis.
  */
 typedef void (*ngx_ratelimit_job_work_pt)(void *data);

@@ -87,7 +87,7 @@ ngx_ratelimit_sync_begin(ngx_ratelimit_limiter_t *limiter,
 
     ngx_ratelimit_sync_leader_begin(sync);
 
-    /* what it waits for then begins when the worker is at work */
+    /* the first look is in the event loop */
 
     ngx_add_timer(&sync->look, 1);
 
@@ -216,7 +216,7 @@ ngx_ratelimit_sync_look_handler(ngx_event_t *ev)
 }
 
 
-/* One at a time: what has changed meanwhile is looked at when it is done. */
+/* One at a time: then the worker looks whether the store has changed again. */
 static void
 ngx_ratelimit_sync_look(ngx_ratelimit_sync_t *sync)
 {
@@ -273,7 +273,7 @@ ngx_ratelimit_sync_compile_done(void *data, ngx_uint_t cancelled)
 }
 
 
-/* What compiles is the next one, to be finished; else all stays as it is. */
+/* A document that compiles is finished next; else the worker keeps its own. */
 static void
 ngx_ratelimit_sync_compiled(ngx_ratelimit_sync_compile_t *compile)
 {

@@ -38,7 +38,7 @@ typedef struct {
                                                 newest first; read: one */
 } ngx_ratelimit_sync_result_t;
 
-/* What the result names is valid during the handler only. */
+/* The result's texts are valid during the handler only. */
 typedef void (*ngx_ratelimit_sync_handler_pt)(void *data,
     const ngx_ratelimit_sync_result_t *result);
 
@@ -119,10 +119,10 @@ void ngx_ratelimit_sync_log(const ngx_ratelimit_limiter_t *limiter,
     ngx_pool_t *pool, const ngx_str_t *what,
     const ngx_ratelimit_record_t *record);
 
-/* Nobody waits any more; what is under way goes on. */
+/* The handler is not called any more; a change that was sent goes on. */
 void ngx_ratelimit_sync_forget(ngx_ratelimit_sync_call_t *call);
 
-/* What this node knows. Times are ms since the epoch; 0: never. */
+/* The state of this gateway. Times are ms since the epoch; 0: never. */
 typedef struct {
     uint64_t     version;      /* of the store; 0: none */
     uint64_t     id;

@@ -213,7 +213,7 @@ ngx_ratelimit_sync_forget(ngx_ratelimit_sync_call_t *call)
 }
 
 
-/* The worker ends: so do those who wait. */
+/* The worker ends, and with it all calls. */
 void
 ngx_ratelimit_sync_calls_end(ngx_ratelimit_sync_t *sync)
 {

@@ -1,5 +1,5 @@
 /*
- * What the files of sync share: a worker's part in following a zone's document.
+ * The files of sync share this: a worker's part in following a zone's document.
  *
  * Calls run one way:
  *
@@ -56,7 +56,7 @@ typedef struct {
     ngx_msec_t    logged;   /* when the log last said why; 0: never */
 } ngx_ratelimit_sync_retry_t;
 
-/* What the leader does for its gateway, beside writing the state file. */
+/* The leader's work for its gateway, beside the state file. */
 typedef enum {
     NGX_RATELIMIT_SYNC_FOLLOWS = 0,  /* another worker leads, or none */
     NGX_RATELIMIT_SYNC_IDLE,
@@ -112,7 +112,7 @@ typedef ngx_int_t (*ngx_ratelimit_sync_work_pt)(
 typedef void (*ngx_ratelimit_sync_done_pt)(ngx_ratelimit_sync_call_t *call);
 
 /*
- * What the endpoint asks for. Lives in a pool of its own, which a job may use
+ * A question of the endpoint. Lives in a pool of its own, which a job may use
  * while it runs; freed when its handler was called, or nobody waits, and
  * nothing is under way.
  */
@@ -187,8 +187,8 @@ ngx_ratelimit_sync_call_t *ngx_ratelimit_sync_call_new(
     void *data);
 
 /*
- * rc: of what it began with; NULL: that failed, and nothing is under way.
- * expired: ends what nothing else does.
+ * rc: whether the first job or question was started; else the call is freed,
+ * and NULL returned. expired: ends the call if nothing else does.
  */
 ngx_ratelimit_sync_call_t *ngx_ratelimit_sync_call_started(
     ngx_ratelimit_sync_call_t *call, ngx_int_t rc,
@@ -302,8 +302,8 @@ ngx_int_t ngx_ratelimit_sync_version(
     uint64_t *version, uint64_t *id);
 
 /*
- * What Redis says of resets: where it is another one than before, a counter was
- * deleted somewhere, and what this gateway knows of denials may be wrong.
+ * Redis counts resets. If the number has changed, a counter was deleted on some
+ * gateway, and this one forgets all rejections that it remembers.
  */
 void ngx_ratelimit_sync_resets(ngx_ratelimit_sync_t *sync, uint64_t resets);
 

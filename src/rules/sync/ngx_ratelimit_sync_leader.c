@@ -1,8 +1,7 @@
 /*
- * What one worker of a gateway does for all: it asks Redis what the document
- * is, each few seconds and whenever Redis says that there is a new one, and
- * puts it into the store; or it puts the gateway's own back if Redis has lost
- * it.
+ * One worker of a gateway leads: it asks Redis for the document, every few
+ * seconds and whenever Redis announces a new one, and puts it into the store.
+ * If Redis has lost it, the leader puts the gateway's own back.
  */
 
 #include "ngx_ratelimit_sync_int.h"
@@ -83,7 +82,7 @@ ngx_ratelimit_sync_leader_end(ngx_ratelimit_sync_t *sync)
 }
 
 
-/* Takes the place of one who has died; a worker that drains leads no more. */
+/* Leads if the leader has died; a worker that drains leaves. */
 void
 ngx_ratelimit_sync_leader_look(ngx_ratelimit_sync_t *sync)
 {
@@ -203,7 +202,7 @@ ngx_ratelimit_sync_poll(ngx_ratelimit_sync_t *sync)
 
     sync->again = 0;
 
-    /* what was refused is known, too: it is not sent again */
+    /* Redis need not send a record again that was refused */
 
     if (sync->refused_version) {
         version = sync->refused_version;
@@ -233,7 +232,7 @@ ngx_ratelimit_sync_poll_later(ngx_ratelimit_sync_t *sync, ngx_msec_t ms)
 }
 
 
-/* What was under way has ended. */
+/* The question, or the job, has ended. */
 static void
 ngx_ratelimit_sync_idle(ngx_ratelimit_sync_t *sync)
 {
@@ -291,7 +290,7 @@ ngx_ratelimit_sync_answer(void *data,
 
     } else if (version && result->n <= NGX_RATELIMIT_SYNC_GET_RECORD) {
 
-        /* not the one that was asked for: the store has changed */
+        /* Redis sent no record, because the store has changed since */
 
         ngx_ratelimit_sync_poll_later(sync, NGX_RATELIMIT_SYNC_AGAIN_MS);
         ngx_ratelimit_sync_idle(sync);
@@ -358,8 +357,8 @@ ngx_ratelimit_sync_same(ngx_ratelimit_sync_t *sync, uint64_t version,
 
 /*
  * Redis has less than this gateway: whether it is time to put that right. A
- * Redis that does not take it is given it less and less often. What nobody has
- * ever seen in this Redis comes from a state file: that waits, see above.
+ * Redis that does not take it is given it less and less often. A record
+ * that was never seen in this Redis comes from a state file: that waits.
  */
 static ngx_uint_t
 ngx_ratelimit_sync_may_return(ngx_ratelimit_sync_t *sync, uint64_t found)
@@ -507,8 +506,8 @@ ngx_ratelimit_sync_find_newer(ngx_ratelimit_sync_compile_t *compile)
 
 /*
  * Whether Redis' record is of the same fleet: what this gateway's own was made
- * of, or of the same lineage. A record of a gateway before this one has none.
- * That is no reason not to follow what Redis has, but none to undo it either.
+ * of, or of the same lineage. A record of an older gateway has no lineage:
+ * then Redis is followed unless its version is lower.
  */
 static ngx_uint_t
 ngx_ratelimit_sync_related(ngx_ratelimit_sync_compile_t *compile,

@@ -142,9 +142,9 @@ ngx_ratelimit_sync_put_work(ngx_ratelimit_sync_call_t *call)
 
 
 /*
- * Without Redis: it becomes the current one here. Else Redis has taken it, and
- * this node has it at once, so that who reads here what he wrote finds it; the
- * leader may have been faster, and does what fails here.
+ * Without Redis: it becomes the current one here. With Redis,
+ * which has taken it, this gateway has it at once, so that a client finds what
+ * it wrote; the leader may have been faster, and does what fails here.
  */
 static ngx_int_t
 ngx_ratelimit_sync_put_publish(ngx_ratelimit_sync_call_t *call)
@@ -318,8 +318,8 @@ ngx_ratelimit_sync_put_answer(void *data,
 
 
 /*
- * What was saved before another master was started is read by that. It may not
- * have what was saved later.
+ * A new master reads the state file. The change is in it for certain only if it
+ * was saved before that master was started.
  */
 static void
 ngx_ratelimit_sync_put_saved(ngx_event_t *ev)
@@ -370,7 +370,7 @@ ngx_ratelimit_sync_put_end(ngx_ratelimit_sync_call_t *call,
 }
 
 
-/* What clients have sent stays in its quotes, and on one line. */
+/* Texts of clients are escaped: they stay in their quotes, on one line. */
 void
 ngx_ratelimit_sync_log(const ngx_ratelimit_limiter_t *limiter,
     ngx_pool_t *pool, const ngx_str_t *what,

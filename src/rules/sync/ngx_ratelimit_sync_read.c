@@ -1,7 +1,7 @@
 /*
- * What the endpoint asks for beside changes: what versions there are, one of
- * them, whether one is current, a counter's reset. In Redis if the zone has
- * one, else in the gateway's store.
+ * The endpoint's questions beside changes: the list of versions, one of them,
+ * whether one is current, a counter's reset. Redis answers if the zone has one,
+ * else the gateway's store.
  */
 
 #include "ngx_ratelimit_sync_int.h"
@@ -207,7 +207,7 @@ ngx_ratelimit_sync_versions_answer(void *data,
 }
 
 
-/* Of the script's list, heads without their line ends. */
+/* Reads the script's list: heads without their line ends. */
 static ngx_int_t
 ngx_ratelimit_sync_lines(ngx_ratelimit_sync_call_t *call,
     const ngx_str_t *texts, ngx_uint_t n)

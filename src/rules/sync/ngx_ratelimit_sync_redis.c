@@ -1,6 +1,5 @@
 /*
- * What is asked of the script of documents (lua/rules.lua), and what its answer
- * says.
+ * Questions to the script of documents (lua/rules.lua), and its answers.
  */
 
 #include "ngx_ratelimit_sync_int.h"

@@ -1,7 +1,7 @@
 /*
- * The store of a zone in shared memory: declared while the configuration is
- * read, filled from the state file if it is new, before any worker runs; and
- * when an upgrade of the binary was given up.
+ * The store of a zone in shared memory, declared while the configuration is
+ * read. It is filled from the state file if it is new, before any worker runs,
+ * and when an upgrade of the binary was given up.
  */
 
 #include "ngx_ratelimit_sync_int.h"
@@ -176,9 +176,9 @@ ngx_ratelimit_sync_load_in(ngx_ratelimit_limiter_t *limiter, ngx_pool_t *pool,
 
 
 /*
- * Of records, the newest first, those that are newer than the store's. What the
- * store alone has of the same version was not saved, and is dropped. Returns
- * how many were published.
+ * Publishes those of the records, the newest first, that are newer than the
+ * store's. If the store has another one of the same version, that was never
+ * saved, and is dropped. Returns how many were published.
  */
 static ngx_uint_t
 ngx_ratelimit_sync_publish_newer(ngx_ratelimit_store_t *store, ngx_str_t text,
