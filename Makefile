@@ -57,7 +57,7 @@ sim:
 chaos: $(if $(SAN),,build)
 	@tools/deps.sh build test
 	@SAN="$(SAN)" RATELIMIT_CHAOS=full RATELIMIT_FAULT="$(FAULT)" \
-	    tools/test.sh t/chaos.t
+	    tools/test.sh t/chaos/chaos.t
 
 check:
 	@tools/deps.sh build check
@@ -82,8 +82,8 @@ help:
 	@echo 'make run                a limited gateway on 127.0.0.1:8080'
 	@echo 'make run REDIS=cluster  two gateways that share one limit'
 	@echo 'make stop               ends what make run started'
-	@echo 'make test               unit tests, fuzz targets and t/*.t'
-	@echo 'make test T=t/x.t       one file of them'
+	@echo 'make test               unit tests, fuzz targets and t/*/*.t'
+	@echo 'make test T=t/http/key.t one file of them'
 	@echo 'make test SAN=address,undefined  all, with sanitizers in nginx too'
 	@echo 'make test-full          with long random sequences, and make sim and chaos'
 	@echo 'make coverage           the lines of src/ that the tests run'

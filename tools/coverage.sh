@@ -1,6 +1,6 @@
 #!/bin/bash
 #
-# Which lines of src/ the tests run: unit tests and t/*.t, or the files given,
+# Which lines of src/ the tests run: unit tests and t/*/*.t, or the files given,
 # with a count of each line. Ends with a table of the files below 90 % and the
 # whole; build/coverage/lines.txt has the numbers of the lines that did not run.
 #

@@ -1,6 +1,6 @@
 #!/bin/bash
 #
-# Runs t/*.t, or the files given, under prove, on the installed nginx and
+# Runs t/*/*.t, or the files given, under prove, on the installed nginx and
 # build/*.so. With SAN=address,undefined, or COVERAGE=yes, on an nginx built from
 # the distribution's source with these sanitizers, or with what counts the lines
 # that run, and with the module linked in.
@@ -17,13 +17,14 @@ set -eu
 cd "$(dirname "$0")/.."
 
 files=("$@")
-[ $# -gt 0 ] || files=(t/*.t)
+[ $# -gt 0 ] || files=(t/*/*.t)
 jobs=${JOBS:-$((3 * $(nproc)))}
 
 # these begin, because they take longest
-slowest=(chaos fake-redis sentinel rules-swap nodes rules-redis breaker sim
-         api-faults run rules-control topology shards leaky-bucket plots
-         rules-kill rules-lost)
+slowest=(chaos/chaos redis/fake-redis redis/sentinel rules/swap engine/nodes
+         rules/redis redis/acl conf/conf api/faults tools/run rules/control
+         redis/breaker redis/topology sim/sim tools/plots rules/kill
+         rules/lost engine/shards)
 
 export RATELIMIT_LOGS=${RATELIMIT_LOGS:-build/t}
 redis=$RATELIMIT_LOGS/$$-redis
@@ -116,7 +117,7 @@ fi
 ordered=()
 for name in "${slowest[@]}"; do
     for file in "${files[@]}"; do
-        [ "${file##*/}" != "$name.t" ] || ordered+=("$file")
+        [ "$file" != "t/$name.t" ] || ordered+=("$file")
     done
 done
 for file in "${files[@]}"; do

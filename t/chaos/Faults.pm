@@ -3,7 +3,7 @@
 #
 #     name     as the report calls it
 #     do       the function, called with the run and the numbers below
-#     short    its numbers in t/chaos.t; a fault without is left out there
+#     short    its numbers in t/chaos/chaos.t; a fault without is left out there
 #     full     its numbers in make chaos
 #     net      needs a network of its own
 #     loses    what may be lost, so that clients get more than their limits:

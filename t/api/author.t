@@ -174,7 +174,7 @@ my $made = t::Gateway::wait_for(sub { newest() =~ /\|gone$/ }, 3);
 is($made, t::Gateway::wait_for(sub { logged() =~ /reason "gone"$/ }, 3),
    'nobody waits: the log has it, if it was made');
 
-# an outcome that nobody knows is a line, too: see t/rules-lost.t
+# an outcome that nobody knows is a line, too: see t/rules/lost.t
 
 # Redis: the same, through a fleet
 

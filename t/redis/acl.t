@@ -1,7 +1,7 @@
 # The rights that docs/redis.md gives the gateways' user: enough for all that
 # the module does, on a server, in a Cluster, and on a Sentinel where nobody else
 # may log in, and no more: without any one of them Redis refuses something. What
-# Redis refuses stands in its ACL LOG. (t/auth.t: wrong passwords, missing
+# Redis refuses stands in its ACL LOG. (t/redis/auth.t: wrong passwords, missing
 # rights.)
 #
 # A right that the page gains must be put to use in drive(), which is all that

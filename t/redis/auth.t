@@ -1,6 +1,6 @@
 # A cluster that lets in nobody without a password: a user with exactly the
 # rights that docs/redis.md names, and what happens with fewer, with a
-# wrong password and with none. (t/redis.t logs in to a single server.)
+# wrong password and with none. (t/redis/redis.t logs in to a single server.)
 
 use strict;
 use warnings;

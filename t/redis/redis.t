@@ -66,7 +66,7 @@ is(t::Gateway::told($gateway->get('/', 'X-API-Key: k6')), '200 PASSED 99',
 
 my @keys = split /\n/, redis_cli($redis, '--scan');
 
-# of the node, not of a counter: t/nodes.t
+# of the node, not of a counter: t/engine/nodes.t
 my @nodes = grep { $_ eq 'pre.fix:{0}:726c2d6e6f646573' } @keys;
 @keys = grep { $_ ne $nodes[0] } @keys if @nodes;
 
