@@ -16,7 +16,7 @@
 --             is left then, but a share-th of it at most
 --   capacity
 --   a, b      t: period_us, scale; f: window_us, 0 or 1 (day) or 2 (month);
---             s, l: window_us, 0; c: for how long a slot is held, in us, 0
+--             s, l: window_us, 0; c: a permit's life in us, 0
 -- and, where there are sorted sets, one last value: the request's name there.
 -- Answer: four integers for each counter: granted, remaining, reset_ms,
 -- retry_ms (0: it could pay, -1: it never can).

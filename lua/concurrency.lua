@@ -1,15 +1,15 @@
--- Requests in flight as a sorted set of leases: a member for each request, its
--- score the deadline. src/core/ngx_ratelimit_concurrency.c decides the same,
--- but that a request that takes again renews its lease.
+-- Requests in flight as a sorted set of permits: a member for each request, its
+-- score the deadline. ngx_ratelimit_concurrency.c decides the
+-- same; here a request that takes again renews its permit.
 --
 -- cost: 1 takes, 0 looks, below 0 frees. want: 1 says that the request runs, so
--- that its lease, lost, is made again even where all slots are taken.
+-- that its permit, if lost, is made again even if all are in use.
 
 local concurrency = (has.c or has.C) and function(
-    key, now, cost, want, capacity, lease_us, name, charge)
+    key, now, cost, want, capacity, life_us, name, charge)
 
     local time = format('%.0f', now)
-    local deadline = format('%.0f', now + lease_us)
+    local deadline = format('%.0f', now + life_us)
 
     local in_use, expired, own = call('ZCARD', key), 0, false
 
@@ -28,10 +28,10 @@ local concurrency = (has.c or has.C) and function(
     if cost > 0 and in_use >= capacity and not own and want <= 0 then
         takes, retry_us = false, 1000000
 
-        -- leases of before the clock was set back would last too long
+        -- permits from before the clock was set back would last too long
 
         local latest = call('ZRANGE', key, '-1', '-1', 'WITHSCORES')[2]
-        back = tonumber(latest) > now + lease_us + 1000000
+        back = tonumber(latest) > now + life_us + 1000000
     end
 
     if takes and not own then
@@ -57,9 +57,9 @@ local concurrency = (has.c or has.C) and function(
         if takes then
             call('ZADD', key, deadline, name)
 
-            if call('PTTL', key) < lease_us / 1000 + 1000 then
+            if call('PTTL', key) < life_us / 1000 + 1000 then
                 call('PEXPIRE', key,
-                     format('%.0f', (lease_us + -lease_us % 1000) / 1000
+                     format('%.0f', (life_us + -life_us % 1000) / 1000
                                     + 60000))
             end
         end

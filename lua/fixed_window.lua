@@ -1,4 +1,4 @@
--- One fixed window: src/core/ngx_ratelimit_window.c, the same decisions.
+-- One fixed window: ngx_ratelimit_window.c, the same decisions.
 --
 -- state: 13 bytes (7 fresh_us, 4 count, 2 code), anything else is fresh.
 -- calendar: 0 for multiples of window_us, 1 for UTC days, 2 for months; then

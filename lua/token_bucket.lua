@@ -1,5 +1,5 @@
 -- One token bucket as GCRA: the arithmetic of
--- src/core/ngx_ratelimit_token_bucket.c, step by step, and the same decisions.
+-- ngx_ratelimit_token_bucket.c, step by step, and the same decisions.
 --
 -- state: 12 bytes (7 tat_us, 3 tat_frac, 2 span_code), anything else is fresh.
 -- charge false: look whether the cost could be paid, take nothing.

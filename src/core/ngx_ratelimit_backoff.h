@@ -1,8 +1,8 @@
 /*
  * When a client connects again, and how long an attempt may take. Many clients
  * lose their connections at the same moment and come back to a server that has
- * one thread, so pauses grow and have jitter, and a handshake that waits for
- * its turn is not given up: the server does its work in any case.
+ * one thread. So pauses grow and have jitter. A handshake that waits for its
+ * turn goes on: the server does its work in any case.
  */
 
 #ifndef NGX_RATELIMIT_BACKOFF_H_INCLUDED
@@ -24,9 +24,9 @@
 #define NGX_RATELIMIT_BACKOFF_FIRST_MS      1000
 
 /*
- * Milliseconds from the begin of an attempt to the begin of the next: half of
- * it is jitter. failures: attempts in a row that failed; busy: handshakes in a
- * row that timed out.
+ * Milliseconds from the start of an attempt to the start of the next: half of
+ * it is jitter. failures counts attempts in a row that failed, busy handshakes
+ * in a row that timed out.
  */
 uint32_t ngx_ratelimit_backoff_pause_ms(uint32_t failures, uint32_t busy,
     uint32_t random);

@@ -342,8 +342,9 @@ ngx_ratelimit_breaker_heard(ngx_ratelimit_breaker_t *breaker, int good,
     uint64_t  word, next;
 
     /*
-     * Before it is closed: who dies in between leaves no old timeouts behind.
-     * Two that come at the same time write nearly the same, so either will do.
+     * Before it is closed: a process that dies in between leaves no old
+     * timeouts behind. Two at the same time write nearly the same, so either
+     * will do.
      */
 
     word = atomic_load(&breaker->heard);
@@ -403,8 +404,8 @@ ngx_ratelimit_breaker_open(ngx_ratelimit_breaker_word_e state,
 
 
 /*
- * READMITS with the windows that have ended. Windows without calls are as good
- * ones, so what was not used for long is closed.
+ * READMITS with the windows that have ended. A window without calls counts as a
+ * good one, so a breaker that was not used for long is closed.
  */
 static uint64_t
 ngx_ratelimit_breaker_roll(uint64_t word,
@@ -449,7 +450,7 @@ ngx_ratelimit_breaker_roll(uint64_t word,
 }
 
 
-/* What the window says of the next one; whether there need be none. */
+/* Works out the next window from this one; returns whether there is none. */
 static int
 ngx_ratelimit_breaker_next(ngx_ratelimit_breaker_window_t *window)
 {

@@ -65,7 +65,7 @@ typedef enum {
     NGX_RATELIMIT_BREAKER_CLOSED_NOW
 } ngx_ratelimit_breaker_change_e;
 
-/* What a caller knows. All processes share the clock; it is below 2^44. */
+/* The caller's knowledge. All processes share the clock; it is below 2^44. */
 typedef struct {
     uint64_t    ms;             /* monotonic */
     uint32_t    timeout_ms;     /* of a call */
@@ -90,8 +90,8 @@ uint64_t ngx_ratelimit_breaker_probe(ngx_ratelimit_breaker_t *breaker,
     uint64_t now_ms, uint64_t lost_ms);
 
 /*
- * What became of a call that was made, and of a probe: of all processes one is
- * told of each change.
+ * Reports the outcome of a call or of a probe. One of all processes gets each
+ * change.
  */
 ngx_ratelimit_breaker_change_e ngx_ratelimit_breaker_report(
     ngx_ratelimit_breaker_t *breaker, ngx_ratelimit_breaker_outcome_e outcome,
@@ -104,7 +104,7 @@ ngx_ratelimit_breaker_change_e ngx_ratelimit_breaker_probed(
 ngx_ratelimit_breaker_change_e ngx_ratelimit_breaker_settle(
     ngx_ratelimit_breaker_t *breaker, const ngx_ratelimit_breaker_now_t *now);
 
-/* The node has said something; good: it has done what it was told. */
+/* The node has answered; good: it has done its work. */
 ngx_ratelimit_breaker_change_e ngx_ratelimit_breaker_heard(
     ngx_ratelimit_breaker_t *breaker, int good, uint64_t now_ms);
 

@@ -1,7 +1,7 @@
 /*
  * The slot map and its board. A generation's parity names the words it stands
- * in, so a map is written where the last but one stood: who still reads that,
- * or still writes it after a long stop, is found out by the checksum.
+ * in, so a map is written where the last but one stood. The checksum finds out
+ * a process that still reads that one, or still writes it after a long stop.
  */
 
 #include "ngx_ratelimit_slot_map.h"

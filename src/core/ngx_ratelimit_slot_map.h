@@ -8,8 +8,8 @@
  *
  * No lock: a process may die, or be stopped for long, at any instruction. A map
  * is written beside the one that is read and turned to by one word, which has
- * the checksum of what belongs to it. So what is read is what one process
- * wrote whole, or it is refused.
+ * the checksum of its contents. A reader gets what one process wrote whole, or
+ * nothing.
  */
 
 #ifndef NGX_RATELIMIT_SLOT_MAP_H_INCLUDED
@@ -62,9 +62,9 @@ void ngx_ratelimit_slot_map_clear(ngx_ratelimit_slot_map_t *map);
 
 /*
  * Gives the slots first..last to a node; of two owners the later one has it.
- * Returns 1, or 0: a number is out of range, the node is none, the map has all
- * the nodes it can have, or slots were given four times as often as there are
- * any. Then nothing has changed.
+ * Returns 1, or 0 and changes nothing: a number is out of range, the node is
+ * none, the map has as many nodes as it can, or slots were given four times as
+ * often as there are any.
  */
 int ngx_ratelimit_slot_map_add(ngx_ratelimit_slot_map_t *map, int64_t first,
     int64_t last, const u_char *host, size_t len, int64_t port);
@@ -96,9 +96,10 @@ int ngx_ratelimit_slot_board_publish(ngx_ratelimit_slot_board_t *board,
     const ngx_ratelimit_slot_map_t *map, uint64_t *head);
 
 /*
- * Takes the right to ask, where nobody has for interval_ms. now_ms: a monotonic
- * clock that the processes share, not 0. Returns 0: it is taken and stands at
- * now_ms. Else the milliseconds until it can be taken.
+ * Takes the right to ask, unless a process has taken it in the last
+ * interval_ms. now_ms: a monotonic clock that the processes share, not 0.
+ * Returns 0: it is taken and stands at now_ms; or the milliseconds until it can
+ * be taken.
  */
 uint64_t ngx_ratelimit_slot_board_take(ngx_ratelimit_slot_board_t *board,
     uint64_t now_ms, uint64_t interval_ms);

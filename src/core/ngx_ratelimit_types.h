@@ -1,9 +1,9 @@
 /*
- * What every file of src/core starts from: exact integers, u_char, and the
- * numbers that a counter is made of.
+ * The base of every file of src/core: exact integers, u_char, and the numbers
+ * that a counter is made of.
  *
- * Nothing in src/core knows nginx: it compiles with -Isrc/core alone, takes
- * the time as an argument and memory from its caller, and never logs.
+ * src/core compiles without nginx's headers. It takes the time as an argument
+ * and memory from its caller, and never logs.
  */
 
 #ifndef NGX_RATELIMIT_TYPES_H_INCLUDED
@@ -21,7 +21,7 @@ typedef struct {
 } ngx_ratelimit_id_t;
 
 
-/* What a counter answers, from shared memory and from Redis alike. */
+/* A counter's answer, from shared memory and from Redis alike. */
 typedef struct {
     uint32_t  granted;    /* tokens taken: 0 when denied */
     uint32_t  remaining;  /* tokens left after that */

@@ -32,7 +32,7 @@ check_take(uint32_t in_use, uint32_t capacity, uint32_t cost, uint32_t want,
     assert_int_equal(answer.remaining, remaining);
     assert_int_equal(answer.reset_us, 0);
     assert_int_equal(answer.retry_us, (cost && in_use >= capacity)
-                                      ? NGX_RATELIMIT_SLOT_RETRY_US : 0);
+                                      ? NGX_RATELIMIT_PERMIT_RETRY_US : 0);
     assert_int_equal(n, in_use + granted);
 }
 

@@ -15,7 +15,7 @@ ngx_ratelimit_concurrency_take(uint32_t *in_use,
     answer->reset_us = 0;
 
     if (cost && *in_use >= limit->capacity) {
-        answer->retry_us = NGX_RATELIMIT_SLOT_RETRY_US;
+        answer->retry_us = NGX_RATELIMIT_PERMIT_RETRY_US;
 
     } else if (cost && want != NGX_RATELIMIT_LOOK) {
         (*in_use)++;

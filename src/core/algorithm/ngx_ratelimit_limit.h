@@ -12,8 +12,8 @@
 #define NGX_RATELIMIT_MAX_LOG     10000   /* requests in a sliding_log */
 
 /*
- * Of a sliding_window, requests times the milliseconds of its window: a product
- * that a Lua number, too, holds exactly.
+ * The requests of a sliding_window times the milliseconds of its window: a Lua
+ * number, too, holds this product exactly.
  */
 #define NGX_RATELIMIT_MAX_WEIGHT  ((uint64_t) 1 << 53)
 
@@ -36,7 +36,7 @@ typedef enum {
     NGX_RATELIMIT_CALENDAR_MONTH
 } ngx_ratelimit_calendar_e;
 
-/* A limit as an operator says it. What an algorithm has no use for is 0. */
+/* A limit as an operator says it. A member that an algorithm ignores is 0. */
 typedef struct {
     ngx_ratelimit_algorithm_e  algorithm;
     ngx_ratelimit_calendar_e   calendar;    /* fixed_window */
@@ -76,9 +76,9 @@ const char *ngx_ratelimit_limit_init(ngx_ratelimit_limit_t *limit,
 
 /*
  * Part i, of n (1 and more), of a limit of requests: n of them together are the
- * limit, exactly. Of the capacity each has an n-th, and the first capacity % n
- * one more; a bucket's rate is an n-th. Returns 0, or -1: a part would have no
- * capacity, its rate's period be too long, or the algorithm is none of
+ * limit, exactly. Each has an n-th of the capacity, and the first capacity % n
+ * have one more; a bucket's rate is an n-th. Returns 0, or -1: a part would
+ * have no capacity, its rate's period be too long, or the algorithm is none of
  * token_bucket, fixed_window and sliding_window.
  */
 int ngx_ratelimit_limit_share(const ngx_ratelimit_limit_t *limit, uint32_t n,
@@ -94,9 +94,9 @@ void ngx_ratelimit_limit_halve(const ngx_ratelimit_limit_t *limit,
 
 /*
  * How long a granted request is delayed, in microseconds: 0 unless the limit
- * is a leaky_bucket whose answer's reset_us is above free_us. Whole
- * milliseconds, rounded down as limit_req does: what is less is no delay. At
- * most NGX_RATELIMIT_MAX_DELAY_US, whatever the answer says.
+ * is a leaky_bucket whose answer's reset_us is above free_us. Rounded down to
+ * milliseconds, as limit_req does, and at most NGX_RATELIMIT_MAX_DELAY_US,
+ * whatever the answer says.
  */
 uint64_t ngx_ratelimit_limit_delay(const ngx_ratelimit_limit_t *limit,
     const ngx_ratelimit_answer_t *answer);

@@ -84,9 +84,9 @@ ngx_ratelimit_quota_left(u_char *out, uint32_t remaining, uint64_t more_us,
 
 
 /*
- * The id is the key of the hash: who knows the output of a keyed hash, and all
- * of its input, does not know the key. A client that had the id could choose
- * which place of the table, or which hash of Redis, it loads.
+ * The id is the key of the hash: the output of a keyed hash and all of its
+ * input do not reveal the key. A client that had the id could choose which
+ * place of the table, or which hash of Redis, it loads.
  */
 static u_char *
 ngx_ratelimit_quota_pk(u_char *p, const u_char *id)

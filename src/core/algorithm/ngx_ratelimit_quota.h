@@ -1,6 +1,7 @@
 /*
- * What the header fields RateLimit-Policy and RateLimit say of a limit: items
- * of Structured Fields (RFC 9651), after draft-ietf-httpapi-ratelimit-headers.
+ * The parameters of a limit in the header fields RateLimit-Policy and
+ * RateLimit: items of Structured Fields (RFC 9651), after
+ * draft-ietf-httpapi-ratelimit-headers.
  */
 
 #ifndef NGX_RATELIMIT_QUOTA_H_INCLUDED
@@ -16,10 +17,9 @@
     (sizeof(";q=1073741824;qu=\"concurrent-requests\";pk=:0123456789ab:") - 1)
 
 /*
- * How long until there is more of what a counter limits, as its answer says:
- * where it denies, until the cost can be paid; of an empty bucket, until its
- * next token; else until it equals a fresh one. NGX_RATELIMIT_NEVER: nobody
- * knows, a limit of concurrency.
+ * How long until there is more of what a counter limits, by its answer. If it
+ * rejects: until the cost can be paid. If it is an empty bucket: until its next
+ * token. Else: until it equals a fresh one.
  */
 uint64_t ngx_ratelimit_quota_more_us(const ngx_ratelimit_limit_t *limit,
     const ngx_ratelimit_answer_t *answer);

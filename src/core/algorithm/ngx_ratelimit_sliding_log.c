@@ -130,7 +130,7 @@ ngx_ratelimit_sliding_log_give(ngx_ratelimit_log_t *log,
 
     ngx_ratelimit_log_settle(&view);
 
-    /* the clock was set back, and what is later than now stands there */
+    /* the clock was set back, and later places stand at now */
 
     if (taken_us > now_us + NGX_RATELIMIT_LOG_SLACK_US) {
         taken_us = now_us;
@@ -159,7 +159,7 @@ ngx_ratelimit_sliding_log_give(ngx_ratelimit_log_t *log,
 }
 
 
-/* Makes the log what it is at now: its windows, its instants, its length. */
+/* Brings the log to now: its windows, its instants, its length. */
 static void
 ngx_ratelimit_log_settle(ngx_ratelimit_log_view_t *view)
 {
@@ -208,8 +208,8 @@ ngx_ratelimit_log_newest(ngx_ratelimit_log_view_t *view)
 
 /*
  * The window has grown, or the clock was set back. The later places, down to
- * the first that is as it should be, get the window now, since who keeps them
- * may drop them when they expire by their own; and none stays in the future.
+ * the first that is as it should be, get the window now, since the caller may
+ * drop them when they expire by their own. None stays in the future.
  */
 static void
 ngx_ratelimit_log_rewrite(ngx_ratelimit_log_view_t *view)

@@ -61,11 +61,11 @@ void ngx_ratelimit_sliding_log_take(ngx_ratelimit_log_t *log,
     uint32_t want, ngx_ratelimit_answer_t *answer);
 
 /*
- * Gives back tokens that were taken at taken_us, unless that was a window ago:
- * of the places not before it the oldest ones, which are theirs, or older than
- * theirs by as much as the workers' clocks differ. Where more than 64 others
- * are later, the oldest places of all go: the tokens are there again at once,
- * and theirs come back in their stead.
+ * Gives back tokens that were taken at taken_us, unless that was a window ago.
+ * The oldest places that are not before taken_us go: they are the request's, or
+ * as much older as the workers' clocks differ. If more than 64 other places are
+ * later, the oldest places of all go: the tokens are there again at once, and
+ * the request's own places come back in their stead.
  */
 void ngx_ratelimit_sliding_log_give(ngx_ratelimit_log_t *log,
     const ngx_ratelimit_log_places_t *places,

@@ -4,8 +4,8 @@
  * whole span is empty. lua/token_bucket.lua follows this file line by line.
  *
  * The span code keeps a span in 12 bits as a small floating-point number: 6
- * bits of exponent e, 6 bits of mantissa m. e = 0 stands for the span m, and
- * e > 0 for the spans from (64 + m) * 2^(e-1) up to the next mantissa's. No
+ * bits of exponent e, 6 bits of mantissa m. With e = 0 it is the span m. With
+ * e > 0 it is the spans from (64 + m) * 2^(e-1) up to the next mantissa's. No
  * bucket in use has code 0: a span below a microsecond takes the code of one.
  */
 
@@ -211,7 +211,7 @@ ngx_ratelimit_token_bucket_take(ngx_ratelimit_token_bucket_t *tb,
 }
 
 
-/* What has to come back before the cost fits. */
+/* The time until so much has come back that the cost fits. */
 static uint64_t
 ngx_ratelimit_token_bucket_retry(const ngx_ratelimit_rate_t *rate,
     uint32_t cost, const ngx_ratelimit_interval_t *used)
@@ -286,9 +286,9 @@ ngx_ratelimit_token_bucket_give(ngx_ratelimit_token_bucket_t *tb,
 
 
 /*
- * Works out what is used. Returns 1 when that is not what the state says, so
- * that it has to be saved even if nothing is taken: seen again later, the old
- * state would tell another story about the time since.
+ * Works out what is used. Returns 1 if the state says otherwise and has to be
+ * saved, even if nothing is taken: seen again later, the old state would mean
+ * something else.
  */
 static inline int
 ngx_ratelimit_token_bucket_settle(const ngx_ratelimit_token_bucket_t *tb,
@@ -344,10 +344,10 @@ ngx_ratelimit_token_bucket_most(const ngx_ratelimit_rate_t *rate)
  *
  * Doubles, against the rule of the house: the product has up to 102 bits, and
  * Lua inside Redis has only doubles. One multiplication, one division and a
- * rounding up of IEEE doubles give the same bits on both sides, an error of a
- * few 2^-53 is far below the code's 1/64, and an empty bucket stays empty and
- * owes nothing: its quotient is at most a fraction of a microsecond below the
- * new span, which the rounding up makes good, or 1/64 above it.
+ * rounding up of IEEE doubles give the same bits on both sides. An error of a
+ * few 2^-53 is far below the code's 1/64. An empty bucket stays empty and owes
+ * nothing: its quotient is at most a fraction of a microsecond below the new
+ * span, which the rounding up makes good, or 1/64 above it.
  */
 static void
 ngx_ratelimit_token_bucket_rescale(uint32_t old_code,

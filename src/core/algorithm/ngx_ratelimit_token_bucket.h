@@ -1,7 +1,7 @@
 /*
- * The token bucket as GCRA (ITU-T I.371): its whole state is one instant, the
+ * The token bucket as GCRA (ITU-T I.371). Its whole state is one instant, the
  * theoretical arrival time (TAT) at which the bucket is full again.
- * lua/token_bucket.lua is the same arithmetic inside Redis; the two must give
+ * lua/token_bucket.lua is the same arithmetic inside Redis. The two must give
  * the same decisions.
  */
 
@@ -19,8 +19,8 @@
  * A rate of limit tokens per period and a capacity, prepared for exact integer
  * arithmetic. One token takes period_us / scale microseconds, a ratio in lowest
  * terms. scale is at most NGX_RATELIMIT_MAX_SCALE, so that every product also
- * fits the 53 bits of a Lua number; a ratio that does not fit is rounded so
- * that a token takes up to 2^-22 microseconds longer, never less.
+ * fits the 53 bits of a Lua number. A ratio that does not fit is rounded: a
+ * token takes up to 2^-22 microseconds longer, never less.
  *
  * An interval is a pair (us, frac): us + frac / scale microseconds,
  * 0 <= frac < scale.
@@ -39,9 +39,9 @@ typedef struct {
 
 /*
  * The state. All zero is a fresh (full) bucket.
- * span_code tells which span the TAT was made under: when the rule's span has
- * changed since, what was used keeps its share of the bucket, so that a spent
- * bucket stays spent (rounded up by at most 1/64).
+ * span_code tells which span the TAT was made under. If the rule's span has
+ * changed since, the used part keeps its share of the bucket (rounded up by at
+ * most 1/64): a spent bucket stays spent.
  */
 typedef struct {
     uint64_t  tat_us;      /* < 2^52 */
@@ -66,15 +66,15 @@ int ngx_ratelimit_rate_init(ngx_ratelimit_rate_t *rate, uint64_t tokens,
  * exceeds the capacity.
  *
  * want NGX_RATELIMIT_LOOK looks whether the cost could be paid. With want
- * NGX_RATELIMIT_CHARGE the cost (up to 2^30) was spent already: a bucket that
+ * NGX_RATELIMIT_CHARGE the cost (up to 2^30) was spent already. A bucket that
  * has too few tokens owes the rest, up to one capacity, and grants nothing
- * until that has come back. granted is then what was taken, or more if the debt
+ * until that has come back. granted is the tokens taken, or more if the debt
  * reaches its end; retry_us is 0.
  *
  * now_us may step back. Up to a second, time never refills twice. Beyond that,
  * a bucket that would take longer than two full refills is empty from now on.
- * That and a changed span may change the state even if nothing was taken: a
- * caller that keeps the state elsewhere stores it whenever it differs.
+ * Both this and a changed span may change the state even if nothing was
+ * taken: a caller that keeps the state elsewhere stores it whenever it differs.
  */
 void ngx_ratelimit_token_bucket_take(ngx_ratelimit_token_bucket_t *tb,
     const ngx_ratelimit_rate_t *rate, uint64_t now_us, uint32_t cost,

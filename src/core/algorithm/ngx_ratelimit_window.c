@@ -2,8 +2,8 @@
  * Fixed and sliding windows. lua/fixed_window.lua and lua/sliding_window.lua
  * follow this file step by step.
  *
- * A counter that has used nothing is a fresh one, and is kept as one: so what
- * a state says of its end is always the moment at which it counts no more.
+ * A counter that has used nothing is a fresh one, and is kept as one. So a
+ * state's end is always the moment at which it counts no more.
  */
 
 #include "ngx_ratelimit_window.h"
@@ -26,13 +26,13 @@
 #define NGX_RATELIMIT_AGE_SLACK_US    100000
 #define NGX_RATELIMIT_AGE_SLACK_SHARE 8      /* of a short window */
 
-/* Of the wall clock, in microseconds since the epoch: start <= wall < end. */
+/* By the wall clock, in microseconds since the epoch: start <= wall < end. */
 typedef struct {
     uint64_t  start_us;
     uint64_t  end_us;
 } ngx_ratelimit_bounds_t;
 
-/* What is used: a window's state as it is now, the window being that of now. */
+/* A window's state as it is now, in the window of now. */
 typedef struct {
     uint64_t  end_us;      /* of the current window */
     uint32_t  count;       /* more than the capacity where that was lowered,
@@ -217,7 +217,7 @@ ngx_ratelimit_fixed_window_give(ngx_ratelimit_window_t *w,
         start_us = now_us - passed_us;
     }
 
-    /* what is taken now is of this window, also a little before its start */
+    /* tokens taken now are of this window, even a little before its start */
 
     if (taken_us < start_us && taken_us < now_us) {
         return;
@@ -448,8 +448,8 @@ ngx_ratelimit_sliding_window_most(const ngx_ratelimit_limit_t *limit)
 
 
 /*
- * What is used now of a window that is not the limit's, by its own length. The
- * code tells that up to 1/64 too short, so this is what was used, or up to 1/32
+ * The use, now, of a window that is not the limit's, by its own length. The
+ * code tells that up to 1/64 too short, so the result is the use, or up to 1/32
  * of the old limit more.
  */
 static uint64_t
@@ -501,9 +501,9 @@ ngx_ratelimit_sliding_window_reset(const ngx_ratelimit_limit_t *limit,
 
 
 /*
- * The cost fits when few enough milliseconds of a window are left for its
- * predecessor's count to weigh no more than there is room: in this window, or
- * where the current count alone is too much, in the next one.
+ * The cost fits when so few milliseconds of a window are left that its
+ * predecessor's count weighs no more than there is room. It fits in this window
+ * or, if the current count alone is too much, in the next one.
  */
 static uint64_t
 ngx_ratelimit_sliding_window_retry(const ngx_ratelimit_limit_t *limit,

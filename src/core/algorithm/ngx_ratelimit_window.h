@@ -16,16 +16,15 @@
 #define NGX_RATELIMIT_MAX_COUNT      ((uint64_t) 1 << 31)
 
 /*
- * The state of a window's counter. All zero is a fresh one, and one that has
- * used nothing is all zero.
+ * The state of a window's counter. A counter that has used nothing is all zero.
  *
- * fixed_window: fresh_us is where the window ends, count what it has used. With
- * CODE_OWES that was charged with more than the capacity, and what is above it
- * counts in the next window, too: fresh_us is where that ends, at the latest.
- * sliding_window: windows stand at multiples of their length; count is what the
- * last one that used anything has used, before what its predecessor has, and
- * fresh_us the end of its successor, where nothing counts any more.
- * code is the limit's when that was written: it tells a changed window.
+ * fixed_window: fresh_us is where the window ends, count its use. With
+ * CODE_OWES it was charged with more than the capacity, and the rest counts in
+ * the next window, too: fresh_us is the latest end of that. sliding_window:
+ * windows stand at multiples of their length. count is the use of the last
+ * window that used anything, before that of its predecessor. fresh_us is the
+ * end of its successor, where nothing counts any more. code is the limit's when
+ * the state was written, and shows a changed window.
  */
 typedef struct {
     uint64_t  fresh_us;    /* < 2^52 */
@@ -48,13 +47,15 @@ uint64_t ngx_ratelimit_fixed_window_passed(const ngx_ratelimit_limit_t *limit,
 
 /*
  * Takes from a fixed window; cost, want and the answer are those of
- * ngx_ratelimit_token_bucket_take(). now_us (< 2^51) is the state's clock and
- * any; left_us is where a window that begins now will end. A counter that is
- * not fresh keeps its end, and so no step of the wall clock opens another
- * window before that; only an end that is more than a window and a second away
- * (the state's own clock was set back), or another window's (the limit has
- * changed), is moved to now_us + left_us, with all that was used. Where that is
- * more than a limit that was lowered, nothing is left.
+ * ngx_ratelimit_token_bucket_take(). now_us (< 2^51) is the state's clock, any
+ * clock. A window that begins now ends after left_us.
+ *
+ * A counter that is not fresh keeps its end, so no step of the wall clock opens
+ * another window before that. There are two exceptions: an end more than a
+ * window and a second away (the state's own clock was set back), and an end of
+ * another window (the limit has changed). It then moves to now_us + left_us,
+ * with all that was used. If that is more than a lowered limit, nothing is
+ * left.
  */
 void ngx_ratelimit_fixed_window_take(ngx_ratelimit_window_t *w,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint64_t left_us,
@@ -71,14 +72,14 @@ void ngx_ratelimit_fixed_window_give(ngx_ratelimit_window_t *w,
     uint64_t taken_us, uint32_t tokens);
 
 /*
- * Takes from a sliding window: what is used is the count of the current window
- * and of the one before it as much as still overlaps the window that ends now,
- * as if its requests had come evenly (rounded up; in milliseconds, rounded up).
- * So no aligned window admits more than the capacity, and no window at all more
- * than twice that. retry_us is exact if nobody else takes.
+ * Takes from a sliding window. The use is the count of the current window, plus
+ * the share of the window before that overlaps the window ending now, as if its
+ * requests had come evenly (both rounded up). So no aligned window admits more
+ * than the capacity, and no window at all more than twice that. retry_us is
+ * exact if no other request takes.
  *
- * A changed window keeps what is used now, as the current window's count. A
- * clock that was set back keeps the counts, too.
+ * A changed window keeps the use of now, as the current window's count. A clock
+ * that was set back keeps the counts, too.
  */
 void ngx_ratelimit_sliding_window_take(ngx_ratelimit_window_t *w,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint32_t cost,
@@ -93,17 +94,17 @@ void ngx_ratelimit_sliding_window_give(ngx_ratelimit_window_t *w,
     uint32_t tokens);
 
 /*
- * How old tokens are said to be that go back to another machine's window, one
- * that ends at end_us by this clock: as old as the window. So a call that runs
- * when the window is over is known to be late, whatever has held it up, unless
- * that took about as long as a whole window. 0: the window began just now.
+ * The age to name when tokens go back to another machine's window, which ends
+ * at end_us by this clock: as old as the window. A call that runs when the
+ * window is over is then known to be late, unless it was held up for about a
+ * whole window. 0: the window began just now.
  */
 uint64_t ngx_ratelimit_window_age_us(const ngx_ratelimit_limit_t *limit,
     uint64_t now_us, uint64_t end_us);
 
 /*
- * The same of tokens that the answer to a call granted, which was sent at
- * asked_us. Of a bucket, which has no end: how long ago that was.
+ * The same for tokens that the answer to a call of asked_us granted. A bucket
+ * has no end: their age is the time since the call.
  */
 uint64_t ngx_ratelimit_window_answer_age_us(const ngx_ratelimit_limit_t *limit,
     uint64_t now_us, uint64_t asked_us, const ngx_ratelimit_answer_t *answer);

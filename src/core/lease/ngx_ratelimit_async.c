@@ -56,7 +56,7 @@ ngx_ratelimit_async_take(ngx_ratelimit_lease_t *lease,
         answer->granted = cost;
         rc = NGX_RATELIMIT_LEASE_PAID;
 
-        /* also if a share of what was left is spent */
+        /* also if a share of the rest is spent */
 
         *ask = !lease->answered || since_ms >= NGX_RATELIMIT_LEASE_HOLD_MS
                || (uint64_t) lease->tokens * 2 * env->nodes >= left;

@@ -59,7 +59,7 @@ typedef enum {
     NGX_RATELIMIT_LEASE_ASK         /* Redis has to be asked */
 } ngx_ratelimit_lease_e;
 
-/* What the caller knows. */
+/* The caller's view of the time and of the fleet. */
 typedef struct {
     uint64_t  now_us;
     uint32_t  nodes;        /* that share the counter, 1 and more */
@@ -82,13 +82,13 @@ typedef struct {
 
 /*
  * Takes cost, 1 and more. PAID: out of the tokens in hand. DENIED: Redis has
- * rejected this cost or a lower one (since forgot_us) and the moment that it
- * named has not come; or the cost exceeds the capacity (retry_us NEVER), and
+ * rejected this cost or a lower one (since forgot_us), and the moment that it
+ * named has not come. Or the cost exceeds the capacity (retry_us NEVER), and
  * Redis has said what is left. Both fill the answer. ASK leaves it as it is.
  *
- * PAID may set *ahead: more tokens are to be asked for now, before they are
- * needed. The caller then calls ngx_ratelimit_lease_size() with nothing queued,
- * and sweeps from now on. If it does not, another caller gets *ahead a second
+ * PAID may set *ahead: the caller is to ask for more tokens now, before they
+ * are needed. It calls ngx_ratelimit_lease_size() with nothing queued, and
+ * sweeps from now on. If it does not, another caller gets *ahead a second
  * later.
  *
  * A lease under another limit (the limit has changed, or depends on the
@@ -110,17 +110,17 @@ void ngx_ratelimit_lease_look(const ngx_ratelimit_lease_t *lease,
 /*
  * After ASK: whether the request is to ask for itself alone, because the
  * counter is too slow for a lease and no other request asks for it now. The
- * caller then passes the answer to ngx_ratelimit_lease_fill(), with the cost as
- * all that was asked for, and pays; or it calls ngx_ratelimit_lease_failed(),
- * or nothing.
+ * caller then asks for its cost alone, passes the answer to
+ * ngx_ratelimit_lease_fill(), and pays; or it calls
+ * ngx_ratelimit_lease_failed(), or nothing.
  */
 unsigned ngx_ratelimit_lease_alone(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env);
 
 /*
  * Says how much to ask for. head is the cost of the first request that waits,
- * queued that of all, the first included; both are 0 if it asks ahead of need.
- * lease NULL: there is no place for one, and the call asks for queued alone.
+ * queued that of all. Both are 0 if it asks ahead of need. lease NULL: there is
+ * no place for one, and the call asks for queued alone.
  */
 void ngx_ratelimit_lease_size(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
@@ -190,9 +190,9 @@ uint32_t ngx_ratelimit_lease_sweep(ngx_ratelimit_lease_t *lease,
 
 
 /*
- * sync=async: PAID or DENIED at once, by what this gateway knows: what Redis
- * said last, less what was spent since; if it has said nothing, a fresh
- * counter. *ask: the caller is to debit now. If it does not, another caller
+ * sync=async: PAID or DENIED at once. This gateway knows what Redis said last,
+ * less the tokens spent since; if Redis has said nothing, the counter is a
+ * fresh one. *ask: the caller is to debit now. If it does not, another caller
  * gets *ask a second later.
  */
 ngx_ratelimit_lease_e ngx_ratelimit_async_take(ngx_ratelimit_lease_t *lease,

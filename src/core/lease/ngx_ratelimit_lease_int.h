@@ -32,8 +32,8 @@
  * lease_demand.c
  *
  * begin: called first. It forgets what nobody has touched, and ends ticks and
- * windows that are over. wake: the part of it that async has, too. epoch: ends
- * a window that is over. tick: ends the ticks that are over.
+ * windows that are over. wake is the part of it that async has, too. epoch ends
+ * a window that is over, tick the ticks that are over.
  */
 void ngx_ratelimit_lease_begin(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us);

@@ -33,10 +33,10 @@ typedef struct {
 
 
 /*
- * Fills the answer with what is known of part k (below
- * NGX_RATELIMIT_SPLIT_PARTS), whose limit is share: what is left of it, and
- * when it equals a fresh one. retry_us is 0 if it may have the cost (1..its
- * capacity), else the time until it can be asked again. granted is 0.
+ * Fills the answer with what is left of part k (below
+ * NGX_RATELIMIT_SPLIT_PARTS), whose limit is share, and with when it equals a
+ * fresh one. retry_us is 0 if it may have the cost (1..its capacity), else the
+ * time until it can be asked again. granted is 0.
  */
 void ngx_ratelimit_split_look(const ngx_ratelimit_split_t *split, unsigned k,
     const ngx_ratelimit_limit_t *share, uint64_t now_us, uint32_t cost,

@@ -141,7 +141,7 @@ ngx_ratelimit_glob_match(const u_char *glob, size_t glob_len,
             }
         }
 
-        /* what is too short for the rest here is so further on */
+        /* a text too short for the rest here is too short further on */
 
         if (star == NULL || t == end) {
             return 0;

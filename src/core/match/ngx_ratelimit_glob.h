@@ -1,8 +1,8 @@
 /*
  * Globs: "*" stands for any number of bytes, "?" for one, "\" makes the next
- * byte stand for itself. And lists of them, of which the first that matches
- * counts: those that are a text and one "*" behind it are found by a hash for
- * each length of their texts, the others one by one.
+ * byte stand for itself. In a list of them the first that matches counts. A
+ * text with one "*" behind it is found by a hash for each length of such texts,
+ * the others one by one.
  */
 
 #ifndef NGX_RATELIMIT_GLOB_H_INCLUDED

@@ -32,10 +32,10 @@ typedef struct {
 const char *ngx_ratelimit_route_check(const u_char *text, size_t len);
 
 /*
- * Splits a decoded path. Parameters after ";" in a segment are no part of it;
- * what is empty then, or ".", counts as nothing, and ".." takes the segment
- * before it away: so "/a//b", "/a/;x/b" and "/a/c/..;x/b" are "/a/b". One look
- * at each byte. Returns 1, or 0 where the path does not start with "/": no
+ * Splits a decoded path. Parameters after ";" in a segment are no part of it. A
+ * segment that is empty then, or ".", counts as nothing, and ".." removes the
+ * segment before it: so "/a//b", "/a/;x/b" and "/a/c/..;x/b" are "/a/b". One
+ * look at each byte. Returns 1, or 0 where the path does not start with "/": no
  * template matches that. The segments point into the path.
  */
 int ngx_ratelimit_path_split(const u_char *path, size_t len,
@@ -55,7 +55,7 @@ int ngx_ratelimit_route_match(const u_char *tmpl, size_t tmpl_len,
 int ngx_ratelimit_segment_next(const u_char **pos, const u_char *last,
     ngx_ratelimit_segment_t *seg);
 
-/* Of a template: whether a segment is "{name}" or "*", and whether "**". */
+/* Whether a template's segment is "{name}" or "*", and whether it is "**". */
 int ngx_ratelimit_segment_is_any(const ngx_ratelimit_segment_t *seg);
 int ngx_ratelimit_segment_is_rest(const ngx_ratelimit_segment_t *seg);
 

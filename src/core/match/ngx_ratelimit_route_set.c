@@ -1,16 +1,16 @@
 /*
- * A set of path templates: a tree by segment. All children by a literal, of
- * whatever node, stand in one open-addressing hash table that is at most half
- * full, so that a node with ten thousand of them finds one like a node with
- * two. The table is filled with the configuration: what a client sends can
- * neither fill it nor lengthen a search, which ends after as many slots as the
- * entry that stands farthest from its place needs.
+ * A set of path templates: a tree by segment. The literal children of all nodes
+ * are in one open-addressing hash table, at most half full. A node with ten
+ * thousand of them finds one as fast as a node with two. Only the configuration
+ * fills the table, so a client cannot fill it. Nor can a client lengthen a
+ * search: it ends at the distance of the entry that is farthest from its own
+ * place.
  */
 
 #include "ngx_ratelimit_route_set.h"
 
 
-/* what a node is asked for, in this order: the most specific first */
+/* the children of a node, in this order: the most specific first */
 typedef enum {
     NGX_RATELIMIT_ROUTE_LITERAL = 0,   /* or the end of the path */
     NGX_RATELIMIT_ROUTE_ANY,
@@ -365,8 +365,8 @@ ngx_ratelimit_route_literal(ngx_ratelimit_route_walk_t *walk,
 
 
 /*
- * Eight bytes at a time. It need not withstand chosen paths: what is in the
- * table is the operator's, and a search is bounded.
+ * Eight bytes at a time. It need not withstand chosen paths: the operator fills
+ * the table, and a search is bounded.
  */
 static uint32_t
 ngx_ratelimit_route_hash(const ngx_ratelimit_segment_t *seg)

@@ -76,8 +76,8 @@ void ngx_ratelimit_route_set_init(ngx_ratelimit_route_set_t *set,
 
 /*
  * Adds a checked template, whose text the caller keeps as long as the set.
- * Returns its number: 0, 1 and so on as they come; where the set has an equal
- * one, equal but for names and for a "/" at the end, the number of that.
+ * Returns its number: 0, 1 and so on in their order. If the set has an equal
+ * one (names and a "/" at the end do not matter), returns the number of that.
  */
 uint32_t ngx_ratelimit_route_set_add(ngx_ratelimit_route_set_t *set,
     const u_char *text, size_t len);
@@ -91,8 +91,8 @@ uint32_t ngx_ratelimit_route_set_add(ngx_ratelimit_route_set_t *set,
  * of the nodes whose way from the root matches the path's first segments. That
  * is one for each segment where no "{name}" stands beside literals that lead
  * nowhere. With d segments of the path that templates reach, it is never more
- * than 2^(d + 1) - 1, since a segment leads a node to two at most; to have
- * that many, the set must have as many, as in all mixtures of "a" and "*".
+ * than 2^(d + 1) - 1, since a segment leads a node to two at most. Only a set
+ * with as many nodes reaches that, as all mixtures of "a" and "*" do.
  */
 uint32_t ngx_ratelimit_route_set_find(const ngx_ratelimit_route_set_t *set,
     const u_char *path, size_t len);

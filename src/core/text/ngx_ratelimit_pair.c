@@ -1,6 +1,6 @@
 /*
  * Query strings and Cookie headers. Everything is bounded by the length given;
- * what is written is never longer than what was read.
+ * the output is never longer than the input.
  */
 
 #include "ngx_ratelimit_pair.h"

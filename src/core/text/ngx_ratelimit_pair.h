@@ -38,8 +38,8 @@ size_t ngx_ratelimit_query_decode(const u_char *text, size_t len, u_char *out);
 
 /*
  * Reads the next pair of a Cookie header (RFC 6265, section 4.2), without the
- * blanks around name and value; what has no "=" is passed over. Returns 1, or
- * 0 at the end.
+ * blanks around name and value. A pair without "=" is skipped. Returns 1, or 0
+ * at the end.
  */
 int ngx_ratelimit_cookie_pair(const u_char **text, const u_char *last,
     ngx_ratelimit_pair_t *pair);
