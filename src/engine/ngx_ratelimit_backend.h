@@ -100,8 +100,8 @@ typedef struct {
 
 /*
  * Locks the counter's lease until ngx_ratelimit_leased_unlock(), made if there
- * is none and make is set. NULL, and nothing is locked: there is none, no place
- * is free, or the zone has no leases.
+ * is none and make is set. NULL, and nothing is locked: there is none, or no
+ * place is free. A zone with Redis always has a table of leases.
  */
 ngx_ratelimit_lease_t *ngx_ratelimit_leased_lock(
     const ngx_ratelimit_counter_t *counter, ngx_uint_t make,

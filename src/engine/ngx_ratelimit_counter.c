@@ -75,12 +75,6 @@ ngx_ratelimit_leased_lock(const ngx_ratelimit_counter_t *counter,
     env = &locked->env;
 
     env->now_us = ngx_ratelimit_local_now_us();
-
-    if (leases == NULL) {
-        locked->entry.segment = NULL;
-        return NULL;
-    }
-
     env->nodes = ngx_ratelimit_redis_gateways(limiter->redis);
     env->rtt_ms = refills ? refills->rtt / 16 + 1 : 1;
     env->forgot_us = ngx_ratelimit_leases_forgot_us(leases);
@@ -97,10 +91,6 @@ ngx_ratelimit_forgotten(const ngx_ratelimit_limiter_t *limiter,
     uint64_t asked_us)
 {
     uint64_t  forgot_us;
-
-    if (limiter->zone.leases == NULL) {
-        return 0;
-    }
 
     forgot_us = ngx_ratelimit_leases_forgot_us(limiter->zone.leases);
 

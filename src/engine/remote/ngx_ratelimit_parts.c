@@ -211,27 +211,18 @@ ngx_ratelimit_parts_recall(const ngx_ratelimit_counter_t *counter,
 {
     void                         *place;
     ngx_ratelimit_id_t            id;
-    ngx_ratelimit_limiter_t      *limiter;
     ngx_ratelimit_lease_entry_t   entry;
 
     ngx_memzero(split, sizeof(ngx_ratelimit_split_t));
 
-    limiter = counter->client->limiter;
-
-    if (limiter->zone.leases == NULL) {
-        return;
-    }
-
     id = ngx_ratelimit_parts_id(counter, part);
-
-    place = ngx_ratelimit_leases_lock(limiter->zone.leases, &id, 0,
-                                      ngx_ratelimit_local_now_us(), &entry);
-    if (place == NULL) {
-        return;
+    place = ngx_ratelimit_leases_lock(counter->client->limiter->zone.leases,
+                                      &id, 0, ngx_ratelimit_local_now_us(),
+                                      &entry);
+    if (place) {
+        ngx_memcpy(split, place, sizeof(ngx_ratelimit_split_t));
+        ngx_ratelimit_leases_unlock(&entry);
     }
-
-    ngx_memcpy(split, place, sizeof(ngx_ratelimit_split_t));
-    ngx_ratelimit_leases_unlock(&entry);
 }
 
 
@@ -523,13 +514,10 @@ ngx_ratelimit_parts_note(const ngx_ratelimit_counter_t *counter,
     uint64_t                      now_us;
     ngx_ratelimit_id_t            id;
     ngx_ratelimit_split_t        *split;
-    ngx_ratelimit_limiter_t      *limiter;
     ngx_ratelimit_lease_entry_t   entry;
 
-    limiter = counter->client->limiter;
-
-    if (limiter->zone.leases == NULL
-        || ngx_ratelimit_forgotten(limiter, counter->client->check->taken_us))
+    if (ngx_ratelimit_forgotten(counter->client->limiter,
+                                counter->client->check->taken_us))
     {
         return;
     }
@@ -537,19 +525,16 @@ ngx_ratelimit_parts_note(const ngx_ratelimit_counter_t *counter,
     id = ngx_ratelimit_parts_id(counter, counter->part);
     now_us = ngx_ratelimit_local_now_us();
 
-    split = ngx_ratelimit_leases_lock(limiter->zone.leases, &id, 1, now_us,
-                                      &entry);
-    if (split == NULL) {
-        return;
+    split = ngx_ratelimit_leases_lock(counter->client->limiter->zone.leases,
+                                      &id, 1, now_us, &entry);
+    if (split) {
+        ngx_ratelimit_split_note(split,
+                                 counter->part % NGX_RATELIMIT_SPLIT_PARTS,
+                                 ngx_ratelimit_parts_limit(counter->rule,
+                                                           counter->part),
+                                 now_us, answer);
+        ngx_ratelimit_leases_unlock(&entry);
     }
-
-    ngx_ratelimit_split_note(split,
-                             counter->part % NGX_RATELIMIT_SPLIT_PARTS,
-                             ngx_ratelimit_parts_limit(counter->rule,
-                                                        counter->part),
-                             now_us, answer);
-
-    ngx_ratelimit_leases_unlock(&entry);
 }
 
 

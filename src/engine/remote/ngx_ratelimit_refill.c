@@ -29,7 +29,7 @@ ngx_ratelimit_refill_begin(ngx_ratelimit_limiter_t *limiter, ngx_log_t *log)
 {
     ngx_ratelimit_refills_t  *refills;
 
-    if (limiter->zone.leases == NULL || limiter->redis == NULL) {
+    if (limiter->redis == NULL) {
         return NGX_OK;
     }
 
