@@ -1,10 +1,33 @@
 /*
- * Leases: which requests are paid out of the tokens in hand, when and for how
- * much Redis is asked, and how many tokens go back.
+ * Leases: which requests are paid out of the tokens in hand or rejected, when
+ * Redis is asked, and how many tokens are of use in hand.
  */
 
 #include "ngx_ratelimit_lease_int.h"
-#include "ngx_ratelimit_window.h"
+
+/* demand is counted in ticks; of each a quarter's share goes into the rate */
+#define NGX_RATELIMIT_LEASE_TICK_MS    50
+#define NGX_RATELIMIT_LEASE_MAX_COUNT  (1u << 24)
+
+/* with less demand in HOLD_MS a counter asks for its cost alone */
+#define NGX_RATELIMIT_LEASE_MIN_HOLD   2
+
+/* tokens asked for in one tick that are a burst */
+#define NGX_RATELIMIT_LEASE_BURST      8
+
+/* other gateways may have given back: a spent fixed window asks once more */
+#define NGX_RATELIMIT_LEASE_RECHECK_MS 100
+
+/*
+ * A spent counter to which tokens come back all the time rests between two
+ * questions: for 10 ms at first, twice as long with each strike.
+ */
+#define NGX_RATELIMIT_LEASE_REST_MS    150
+#define NGX_RATELIMIT_LEASE_REST_SHARE 8      /* of its window at most, and of
+                                                 what is left of it */
+
+/* so shortly before a window ends no call asks ahead of need */
+#define NGX_RATELIMIT_LEASE_EXACT_MS   20
 
 static unsigned ngx_ratelimit_lease_low(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env);
@@ -20,6 +43,14 @@ static void ngx_ratelimit_lease_deny(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint32_t cost,
     ngx_ratelimit_answer_t *answer);
 static void ngx_ratelimit_lease_forget(ngx_ratelimit_lease_t *lease);
+static unsigned ngx_ratelimit_lease_old(const ngx_ratelimit_lease_t *lease,
+    uint64_t now_us);
+static uint32_t ngx_ratelimit_lease_demand(
+    const ngx_ratelimit_lease_t *lease);
+static uint32_t ngx_ratelimit_lease_rest_ms(const ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, uint32_t ends_ms);
+static uint32_t ngx_ratelimit_lease_ends_ms(const ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us);
 
 
 ngx_ratelimit_lease_e
@@ -271,116 +302,6 @@ ngx_ratelimit_lease_look(const ngx_ratelimit_lease_t *lease,
 }
 
 
-unsigned
-ngx_ratelimit_lease_alone(ngx_ratelimit_lease_t *lease,
-    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env)
-{
-    if (lease->mark != limit->mark || lease->tokens
-        || ngx_ratelimit_lease_hold(lease, limit, env->now_us))
-    {
-        return 0;
-    }
-
-    if (lease->asking
-        && ngx_ratelimit_lease_passed_ms(env->now_us, lease->asked_ms)
-           < NGX_RATELIMIT_LEASE_LOST_MS)
-    {
-        return 0;
-    }
-
-    lease->asking = 1;
-    lease->asked_ms = ngx_ratelimit_lease_ms(env->now_us);
-
-    return 1;
-}
-
-
-void
-ngx_ratelimit_lease_size(ngx_ratelimit_lease_t *lease,
-    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
-    uint32_t head, uint32_t queued, ngx_ratelimit_lease_ask_t *ask)
-{
-    ask->cost = head;
-    ask->want = queued;
-    ask->ahead = 0;
-    ask->share = 1;
-
-    if (lease == NULL) {
-        return;
-    }
-
-    ngx_ratelimit_lease_begin(lease, limit, env->now_us);
-
-    if (lease->mark != limit->mark) {
-        return;
-    }
-
-    if (head && lease->answered) {
-        ask->cost = head > lease->tokens ? head - lease->tokens : 1;
-        ask->want = queued > lease->tokens ? queued - lease->tokens : 1;
-    }
-
-    ask->ahead = ngx_ratelimit_lease_hold(lease, limit, env->now_us);
-    ask->ahead += ask->ahead / 4;
-
-    /* the gateway that asks first gets what comes back to a spent counter */
-
-    ask->share = (lease->strikes && ngx_ratelimit_lease_flows(limit))
-                 ? 1 : 2 * env->nodes;
-
-    if (ask->ahead) {
-        lease->asking = 1;
-        lease->asked_ms = ngx_ratelimit_lease_ms(env->now_us);
-    }
-}
-
-
-uint32_t
-ngx_ratelimit_lease_stale(ngx_ratelimit_lease_t *lease,
-    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env)
-{
-    uint32_t  back;
-
-    ngx_ratelimit_lease_begin(lease, limit, env->now_us);
-
-    if (lease->mark != limit->mark || lease->answered) {
-        return 0;
-    }
-
-    back = lease->tokens;
-    lease->tokens = 0;
-
-    return back;
-}
-
-
-uint64_t
-ngx_ratelimit_lease_age_us(const ngx_ratelimit_lease_t *lease,
-    const ngx_ratelimit_limit_t *limit, uint64_t now_us)
-{
-    uint64_t  age_us, passed_us;
-
-    passed_us = (uint64_t) 1000
-                * ngx_ratelimit_lease_passed_ms(now_us, lease->answered_ms);
-
-    if (ngx_ratelimit_lease_of_bucket(limit)) {
-        return passed_us;
-    }
-
-    age_us = ngx_ratelimit_window_age_us(limit, now_us,
-                                     ngx_ratelimit_lease_until(lease, limit));
-
-    return age_us > passed_us ? age_us : passed_us;
-}
-
-
-void
-ngx_ratelimit_lease_failed(ngx_ratelimit_lease_t *lease)
-{
-    lease->asking = 0;
-}
-
-
 int
 ngx_ratelimit_lease_pay(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
@@ -456,51 +377,277 @@ ngx_ratelimit_lease_charge(ngx_ratelimit_lease_t *lease,
 }
 
 
-uint32_t
-ngx_ratelimit_lease_sweep(ngx_ratelimit_lease_t *lease,
-    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
-    unsigned all)
+/* The tokens go back, which leaves as many as before. */
+void
+ngx_ratelimit_lease_left(ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, uint32_t tokens)
 {
-    uint32_t  keep, back;
-    unsigned  idle;
+    uint64_t  us;
 
-    if (env->now_us >= lease->busy_us) {
-        return 0;
+    if (!ngx_ratelimit_lease_of_bucket(limit)) {
+        lease->remaining += tokens;
+        return;
     }
 
-    idle = lease->count == 0
-           && ngx_ratelimit_lease_passed_ms(env->now_us, lease->tick_ms)
-              >= NGX_RATELIMIT_LEASE_HOLD_MS;
+    us = tokens * limit->rate.step_us;
+    lease->fresh_us = lease->fresh_us > us ? lease->fresh_us - us : 0;
+}
 
-    /* silence is counted from one instant, however many workers sweep */
 
-    if (lease->count) {
-        ngx_ratelimit_lease_tick(lease, env->now_us);
+/*
+ * A lease that nobody has touched for a second is forgotten, but for the fewest
+ * tokens that a window's answers have named. So are tokens of another limit
+ * that should have gone back: the worker that would do it is dead.
+ */
+void
+ngx_ratelimit_lease_begin(ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us)
+{
+    if (lease->async) {
+
+        /* the rule was another one, and this is spent, not in hand */
+
+        lease->async = 0;
+        lease->tokens = 0;
+        lease->mark = 0;
     }
+
+    if (now_us >= lease->busy_us
+        || (lease->mark != limit->mark
+            && ngx_ratelimit_lease_old(lease, now_us)))
+    {
+        ngx_ratelimit_lease_left(lease, limit, lease->tokens);
+        lease->tokens = 0;
+    }
+
+    ngx_ratelimit_lease_wake(lease, now_us);
 
     if (lease->mark == limit->mark) {
-        ngx_ratelimit_lease_epoch(lease, limit, env->now_us);
+        ngx_ratelimit_lease_epoch(lease, limit, now_us);
+        return;
+    }
 
-    } else if (!all) {
+    if (lease->tokens == 0) {
+        lease->mark = limit->mark;
+        lease->answered = 0;
+        lease->retry_ms = 0;
+        lease->strikes = 0;
+        lease->fresh_us = 0;
+    }
+}
+
+
+void
+ngx_ratelimit_lease_wake(ngx_ratelimit_lease_t *lease, uint64_t now_us)
+{
+    if (now_us >= lease->busy_us) {
+        lease->retry_ms = 0;
+        lease->strikes = 0;
+        lease->rate = 0;
+        lease->count = 0;
+        lease->tick_ms = ngx_ratelimit_lease_ms(now_us);
+        lease->asked_ms = lease->tick_ms - NGX_RATELIMIT_LEASE_SPACE_MS;
+        lease->asking = 0;
+    }
+
+    if (lease->busy_us < now_us + NGX_RATELIMIT_LEASE_BUSY_US) {
+        lease->busy_us = now_us + NGX_RATELIMIT_LEASE_BUSY_US;
+    }
+
+    ngx_ratelimit_lease_tick(lease, now_us);
+}
+
+
+/*
+ * At a window's end Redis' answer counts no more, and tokens of a fixed window
+ * are worth nothing. Tokens of a sliding window go back to it.
+ */
+void
+ngx_ratelimit_lease_epoch(ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us)
+{
+    if (!lease->answered || ngx_ratelimit_lease_of_bucket(limit)
+        || now_us < ngx_ratelimit_lease_until(lease, limit))
+    {
+        return;
+    }
+
+    lease->answered = 0;
+    lease->retry_ms = 0;
+    lease->strikes = 0;
+
+    if (limit->algorithm == NGX_RATELIMIT_FIXED_WINDOW) {
+        lease->tokens = 0;
+    }
+}
+
+
+/* Where the window ends that tokens were taken from. */
+uint64_t
+ngx_ratelimit_lease_until(const ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit)
+{
+    if (limit->algorithm != NGX_RATELIMIT_SLIDING_WINDOW || lease->before) {
+        return lease->fresh_us;
+    }
+
+    return lease->fresh_us > limit->window_us
+           ? lease->fresh_us - limit->window_us : 0;
+}
+
+
+/* Ends the ticks that are over, those without demand too. */
+void
+ngx_ratelimit_lease_tick(ngx_ratelimit_lease_t *lease, uint64_t now_us)
+{
+    uint32_t  passed_ms, inst;
+
+    passed_ms = ngx_ratelimit_lease_passed_ms(now_us, lease->tick_ms);
+
+    if (passed_ms < NGX_RATELIMIT_LEASE_TICK_MS) {
+        return;
+    }
+
+    inst = lease->count * (NGX_RATELIMIT_LEASE_HOLD_MS
+                           / NGX_RATELIMIT_LEASE_TICK_MS)
+           * NGX_RATELIMIT_LEASE_RATE_ONE;
+    lease->count = 0;
+    lease->tick_ms += passed_ms - passed_ms % NGX_RATELIMIT_LEASE_TICK_MS;
+
+    if (passed_ms >= NGX_RATELIMIT_LEASE_BUSY_US / 1000) {
+        lease->rate = 0;
+        return;
+    }
+
+    lease->rate = lease->rate - lease->rate / 4 + inst / 4;
+
+    while (passed_ms >= 2 * NGX_RATELIMIT_LEASE_TICK_MS) {
+        lease->rate -= lease->rate / 4;
+        passed_ms -= NGX_RATELIMIT_LEASE_TICK_MS;
+    }
+}
+
+
+/*
+ * The rate or, if that is more, the demand of this tick alone: so a burst on an
+ * unknown counter doubles what each call takes.
+ */
+static uint32_t
+ngx_ratelimit_lease_demand(const ngx_ratelimit_lease_t *lease)
+{
+    uint32_t  rate;
+
+    rate = lease->count >= NGX_RATELIMIT_LEASE_BURST
+           ? lease->count * NGX_RATELIMIT_LEASE_RATE_ONE : 0;
+
+    return rate > lease->rate ? rate : lease->rate;
+}
+
+
+/*
+ * Tokens that are not spent as a window ends are lost to the fleet. A spent
+ * sliding window would lose most: it holds what is spent until its next call.
+ */
+uint32_t
+ngx_ratelimit_lease_hold(const ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us)
+{
+    uint32_t  rate, ms, ends_ms, rest_ms;
+
+    rate = ngx_ratelimit_lease_demand(lease);
+    ends_ms = ngx_ratelimit_lease_ends_ms(lease, limit, now_us);
+
+    if (ends_ms < NGX_RATELIMIT_LEASE_EXACT_MS
+        || rate < NGX_RATELIMIT_LEASE_MIN_HOLD
+                         * NGX_RATELIMIT_LEASE_RATE_ONE)
+    {
         return 0;
     }
 
-    keep = (all || idle || !lease->answered)
-           ? 0 : ngx_ratelimit_lease_hold(lease, limit, env->now_us);
+    ms = ngx_ratelimit_lease_min(ends_ms, NGX_RATELIMIT_LEASE_HOLD_MS);
 
-    /* a call brings a quarter more, on top of what was in hand */
+    if (lease->strikes && limit->algorithm == NGX_RATELIMIT_SLIDING_WINDOW) {
+        rest_ms = ngx_ratelimit_lease_rest_ms(lease, limit, ends_ms);
+        ms = ngx_ratelimit_lease_min(ms, rest_ms);
+    }
 
-    keep += keep / 2;
+    return (uint32_t) ((uint64_t) rate * ms
+                       / (NGX_RATELIMIT_LEASE_HOLD_MS
+                          * NGX_RATELIMIT_LEASE_RATE_ONE));
+}
 
-    if (lease->tokens <= keep) {
+
+/* How far apart two calls for a spent counter are; 0: it is a slow one. */
+static uint32_t
+ngx_ratelimit_lease_rest_ms(const ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, uint32_t ends_ms)
+{
+    uint32_t  ms;
+
+    if (lease->rate < NGX_RATELIMIT_LEASE_MIN_HOLD
+                      * NGX_RATELIMIT_LEASE_RATE_ONE)
+    {
         return 0;
     }
 
-    back = lease->tokens - keep;
+    ms = lease->strikes < NGX_RATELIMIT_LEASE_STRIKES
+         ? 5u << lease->strikes : NGX_RATELIMIT_LEASE_REST_MS;
+    ms = ngx_ratelimit_lease_min(limit->window_us / 1000
+                                 / NGX_RATELIMIT_LEASE_REST_SHARE, ms);
 
-    lease->tokens = keep;
+    return ngx_ratelimit_lease_min(ends_ms / NGX_RATELIMIT_LEASE_REST_SHARE,
+                                   ms);
+}
 
-    ngx_ratelimit_lease_left(lease, limit, back);
 
-    return back;
+/* Until the window ends that tokens are taken from; UINT32_MAX: none does. */
+static uint32_t
+ngx_ratelimit_lease_ends_ms(const ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us)
+{
+    uint64_t  until_us;
+
+    if (ngx_ratelimit_lease_of_bucket(limit) || !lease->answered) {
+        return UINT32_MAX;
+    }
+
+    until_us = ngx_ratelimit_lease_until(lease, limit);
+
+    return until_us > now_us
+           ? ngx_ratelimit_lease_min((until_us - now_us) / 1000, UINT32_MAX)
+           : 0;
+}
+
+
+/* Whether tokens in hand should have been spent or have gone back by now. */
+static unsigned
+ngx_ratelimit_lease_old(const ngx_ratelimit_lease_t *lease, uint64_t now_us)
+{
+    return ngx_ratelimit_lease_passed_ms(now_us, lease->answered_ms)
+           >= NGX_RATELIMIT_LEASE_LOST_MS;
+}
+
+
+/* For how long since the answer a denial costs no call. */
+uint32_t
+ngx_ratelimit_lease_quiet_ms(const ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit)
+{
+    uint32_t  rest_ms, ends_ms;
+
+    if (!ngx_ratelimit_lease_flows(limit)) {
+        return lease->strikes > 1
+               ? lease->retry_ms
+               : ngx_ratelimit_lease_min(lease->retry_ms,
+                                         NGX_RATELIMIT_LEASE_RECHECK_MS);
+    }
+
+    ends_ms = ngx_ratelimit_lease_of_bucket(limit)
+              ? UINT32_MAX
+              : ngx_ratelimit_lease_ms(ngx_ratelimit_lease_until(lease, limit))
+                - lease->answered_ms;
+
+    rest_ms = ngx_ratelimit_lease_rest_ms(lease, limit, ends_ms);
+
+    return lease->retry_ms > rest_ms ? lease->retry_ms : rest_ms;
 }

@@ -1,8 +1,10 @@
 /*
- * Leases: what an answer of Redis does to one.
+ * Leases and Redis: how much a call asks for, what its answer does, and which
+ * tokens go back.
  */
 
 #include "ngx_ratelimit_lease_int.h"
+#include "ngx_ratelimit_window.h"
 
 static void ngx_ratelimit_lease_strike(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_ask_t *ask,
@@ -18,6 +20,116 @@ static unsigned ngx_ratelimit_lease_before(const ngx_ratelimit_limit_t *limit,
     const ngx_ratelimit_answer_t *answer);
 static unsigned ngx_ratelimit_lease_later(const ngx_ratelimit_lease_t *lease,
     uint64_t asked_us);
+
+
+unsigned
+ngx_ratelimit_lease_alone(ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env)
+{
+    if (lease->mark != limit->mark || lease->tokens
+        || ngx_ratelimit_lease_hold(lease, limit, env->now_us))
+    {
+        return 0;
+    }
+
+    if (lease->asking
+        && ngx_ratelimit_lease_passed_ms(env->now_us, lease->asked_ms)
+           < NGX_RATELIMIT_LEASE_LOST_MS)
+    {
+        return 0;
+    }
+
+    lease->asking = 1;
+    lease->asked_ms = ngx_ratelimit_lease_ms(env->now_us);
+
+    return 1;
+}
+
+
+void
+ngx_ratelimit_lease_size(ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
+    uint32_t head, uint32_t queued, ngx_ratelimit_lease_ask_t *ask)
+{
+    ask->cost = head;
+    ask->want = queued;
+    ask->ahead = 0;
+    ask->share = 1;
+
+    if (lease == NULL) {
+        return;
+    }
+
+    ngx_ratelimit_lease_begin(lease, limit, env->now_us);
+
+    if (lease->mark != limit->mark) {
+        return;
+    }
+
+    if (head && lease->answered) {
+        ask->cost = head > lease->tokens ? head - lease->tokens : 1;
+        ask->want = queued > lease->tokens ? queued - lease->tokens : 1;
+    }
+
+    ask->ahead = ngx_ratelimit_lease_hold(lease, limit, env->now_us);
+    ask->ahead += ask->ahead / 4;
+
+    /* the gateway that asks first gets what comes back to a spent counter */
+
+    ask->share = (lease->strikes && ngx_ratelimit_lease_flows(limit))
+                 ? 1 : 2 * env->nodes;
+
+    if (ask->ahead) {
+        lease->asking = 1;
+        lease->asked_ms = ngx_ratelimit_lease_ms(env->now_us);
+    }
+}
+
+
+uint32_t
+ngx_ratelimit_lease_stale(ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env)
+{
+    uint32_t  back;
+
+    ngx_ratelimit_lease_begin(lease, limit, env->now_us);
+
+    if (lease->mark != limit->mark || lease->answered) {
+        return 0;
+    }
+
+    back = lease->tokens;
+    lease->tokens = 0;
+
+    return back;
+}
+
+
+uint64_t
+ngx_ratelimit_lease_age_us(const ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us)
+{
+    uint64_t  age_us, passed_us;
+
+    passed_us = (uint64_t) 1000
+                * ngx_ratelimit_lease_passed_ms(now_us, lease->answered_ms);
+
+    if (ngx_ratelimit_lease_of_bucket(limit)) {
+        return passed_us;
+    }
+
+    age_us = ngx_ratelimit_window_age_us(limit, now_us,
+                                     ngx_ratelimit_lease_until(lease, limit));
+
+    return age_us > passed_us ? age_us : passed_us;
+}
+
+
+void
+ngx_ratelimit_lease_failed(ngx_ratelimit_lease_t *lease)
+{
+    lease->asking = 0;
+}
 
 
 int
@@ -284,4 +396,54 @@ ngx_ratelimit_lease_learn(ngx_ratelimit_lease_t *lease,
 
     lease->answered_ms = ngx_ratelimit_lease_ms(now_us);
     lease->answered = 1;
+}
+
+
+uint32_t
+ngx_ratelimit_lease_sweep(ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
+    unsigned all)
+{
+    uint32_t  keep, back;
+    unsigned  idle;
+
+    if (env->now_us >= lease->busy_us) {
+        return 0;
+    }
+
+    idle = lease->count == 0
+           && ngx_ratelimit_lease_passed_ms(env->now_us, lease->tick_ms)
+              >= NGX_RATELIMIT_LEASE_HOLD_MS;
+
+    /* silence is counted from one instant, however many workers sweep */
+
+    if (lease->count) {
+        ngx_ratelimit_lease_tick(lease, env->now_us);
+    }
+
+    if (lease->mark == limit->mark) {
+        ngx_ratelimit_lease_epoch(lease, limit, env->now_us);
+
+    } else if (!all) {
+        return 0;
+    }
+
+    keep = (all || idle || !lease->answered)
+           ? 0 : ngx_ratelimit_lease_hold(lease, limit, env->now_us);
+
+    /* a call brings a quarter more, on top of what was in hand */
+
+    keep += keep / 2;
+
+    if (lease->tokens <= keep) {
+        return 0;
+    }
+
+    back = lease->tokens - keep;
+
+    lease->tokens = keep;
+
+    ngx_ratelimit_lease_left(lease, limit, back);
+
+    return back;
 }

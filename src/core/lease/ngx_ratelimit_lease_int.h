@@ -1,6 +1,5 @@
 /*
- * Inside the files of leases only: lease.c, lease_demand.c, lease_fill.c,
- * async.c.
+ * Inside the files of leases only: lease.c, lease_fill.c, async.c.
  */
 
 #ifndef NGX_RATELIMIT_LEASE_INT_H_INCLUDED
@@ -21,15 +20,12 @@
 /* by so much the cached clocks of two workers may differ */
 #define NGX_RATELIMIT_LEASE_SKEW_MS    1000
 
-/* what a tick counts at most */
-#define NGX_RATELIMIT_LEASE_MAX_COUNT  (1u << 24)
-
 /* strikes count up to so many */
 #define NGX_RATELIMIT_LEASE_STRIKES    5
 
 
 /*
- * lease_demand.c
+ * lease.c
  *
  * begin: called first. It forgets what nobody has touched, and ends ticks and
  * windows that are over. wake is the part of it that async has, too. epoch ends
@@ -55,16 +51,12 @@ uint32_t ngx_ratelimit_lease_hold(const ngx_ratelimit_lease_t *lease,
 uint64_t ngx_ratelimit_lease_until(const ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit);
 
-/* Whether tokens in hand should have been spent or have gone back by now. */
-unsigned ngx_ratelimit_lease_old(const ngx_ratelimit_lease_t *lease,
-    uint64_t now_us);
-
 /* How long after the answer a rejection costs no call. */
 uint32_t ngx_ratelimit_lease_quiet_ms(
     const ngx_ratelimit_lease_t *lease, const ngx_ratelimit_limit_t *limit);
 
 
-/* lease.c: what is left, and until when, as if no tokens were in hand. */
+/* What is left, and until when, as if no tokens were in hand. */
 void ngx_ratelimit_lease_answer(const ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us,
     ngx_ratelimit_answer_t *answer);
