@@ -1,6 +1,6 @@
 /*
- * The front door: what nginx is told of the module. Its directives, its
- * configurations, and what runs when in the life of a cycle and of a worker.
+ * The module's entry points: its directives, its configurations, and the hooks
+ * of a cycle and of a worker.
  */
 
 #include "ngx_http_ratelimit_api.h"

@@ -1,6 +1,4 @@
-/*
- * What the HTTP side shares: the configurations.
- */
+/* The configurations, which the whole HTTP side shares. */
 
 #ifndef NGX_HTTP_RATELIMIT_H_INCLUDED
 #define NGX_HTTP_RATELIMIT_H_INCLUDED

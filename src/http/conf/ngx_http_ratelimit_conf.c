@@ -1,7 +1,7 @@
 /*
- * What the readers of directives share: the end of a message about a wrong name
- * (the known names, or the one that was probably meant), zones by their name,
- * "name=value", and where a directive stands.
+ * The readers of directives share this: hints (the end of a message about a
+ * wrong name), zones by their name, "name=value", and the place of a
+ * directive.
  */
 
 #include "ngx_http_ratelimit_conf.h"

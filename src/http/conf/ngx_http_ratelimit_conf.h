@@ -107,7 +107,7 @@ char *ngx_http_ratelimit_set_status(ngx_conf_t *cf, ngx_command_t *cmd,
 char *ngx_http_ratelimit_limit(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 
-/* Of a merged location: its limits know whether there is a tier. */
+/* Called for a merged location: tells its limits whether there is a tier. */
 void ngx_http_ratelimit_limit_tiers(ngx_http_ratelimit_loc_conf_t *conf);
 
 char *ngx_http_ratelimit_tier(ngx_conf_t *cf, ngx_command_t *cmd,

@@ -150,7 +150,7 @@ ngx_http_ratelimit_limit_tiers(ngx_http_ratelimit_loc_conf_t *conf)
 }
 
 
-/* Of two locations; one that is NULL differs from none. */
+/* Whether two locations have different tiers; NULL differs from none. */
 static ngx_uint_t
 ngx_http_ratelimit_tiers_differ(const ngx_http_ratelimit_value_t *one,
     const ngx_http_ratelimit_value_t *two)
@@ -243,7 +243,7 @@ ngx_http_ratelimit_resolve(ngx_conf_t *cf)
 }
 
 
-/* What nginx accepts, and is hardly meant. */
+/* Warns of lines that are valid and hardly meant. */
 static void
 ngx_http_ratelimit_resolve_warn(ngx_conf_t *cf,
     ngx_http_ratelimit_main_conf_t *conf)
@@ -353,7 +353,7 @@ ngx_http_ratelimit_resolve_rule(ngx_conf_t *cf,
 }
 
 
-/* Of a zone's rules of that name. */
+/* The first rule of that name in the zone. */
 static ngx_http_ratelimit_rule_t *
 ngx_http_ratelimit_rule_first(ngx_http_ratelimit_main_conf_t *conf,
     ngx_http_ratelimit_rule_t *rule)

@@ -454,7 +454,7 @@ ngx_http_ratelimit_redis_file(ngx_conf_t *cf, ngx_ratelimit_redis_t *redis,
 }
 
 
-/* What the block as a whole must say; the defaults. */
+/* Checks the block as a whole and sets the defaults. */
 static char *
 ngx_http_ratelimit_redis_check(ngx_conf_t *cf, ngx_ratelimit_redis_t *redis)
 {

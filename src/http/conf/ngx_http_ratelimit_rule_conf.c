@@ -435,7 +435,7 @@ ngx_http_ratelimit_is_parameter(ngx_str_t *text,
 }
 
 
-/* That parameter as the directive has it, or NULL. */
+/* The parameter as the directive has it, or NULL. */
 static ngx_str_t *
 ngx_http_ratelimit_argument(ngx_conf_t *cf, const ngx_ratelimit_param_t *param)
 {
@@ -547,7 +547,7 @@ ngx_http_ratelimit_rule_wrong(ngx_ratelimit_draft_t *draft,
 }
 
 
-/* What is evaluated at each request. */
+/* Compiles the values that are evaluated at each request. */
 static ngx_int_t
 ngx_http_ratelimit_rule_values(ngx_conf_t *cf, const char *directive,
     ngx_http_ratelimit_rule_t *rule)

@@ -158,7 +158,7 @@ ngx_http_ratelimit_values_key_of(ngx_http_ratelimit_zone_t *zone,
 }
 
 
-/* Nothing, of a text that is empty. */
+/* An empty text makes nothing. */
 static const char *
 ngx_http_ratelimit_values_make(ngx_http_core_main_conf_t *core,
     const ngx_str_t *text, ngx_http_ratelimit_value_t **made, ngx_pool_t *pool)
@@ -363,7 +363,7 @@ ngx_http_ratelimit_value_get(ngx_http_request_t *r,
 }
 
 
-/* Of pieces: two passes, the first of which evaluates. */
+/* Joins the pieces in two passes. The first evaluates them. */
 static ngx_int_t
 ngx_http_ratelimit_value_join(ngx_http_request_t *r,
     ngx_http_ratelimit_value_t *value, ngx_str_t *text)

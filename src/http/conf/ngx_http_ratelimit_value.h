@@ -35,7 +35,7 @@ typedef struct {
 } ngx_http_ratelimit_value_t;
 
 
-/* What a rule's parameters say with variables; a rule's data. */
+/* The values of a rule's parameters that have variables; a rule's data. */
 typedef struct {
     ngx_http_ratelimit_value_t   key;      /* where it has no parts */
     ngx_uint_t                   nparts;   /* 0, or more than one */
@@ -44,6 +44,9 @@ typedef struct {
     ngx_http_ratelimit_value_t  *cost;   /* NULL where constant */
 } ngx_http_ratelimit_values_t;
 
+
+/* calls inside the module then need no table of addresses */
+#pragma GCC visibility push(hidden)
 
 /* Compiles a text of nginx.conf. NGX_ERROR: it is logged. */
 ngx_int_t ngx_http_ratelimit_value_compile(ngx_conf_t *cf, ngx_str_t *text,
@@ -74,5 +77,7 @@ ngx_int_t ngx_http_ratelimit_values_key(ngx_http_request_t *r,
  * that no client makes lines of its own there.
  */
 ngx_str_t ngx_http_ratelimit_value_quote(const ngx_str_t *text, u_char *out);
+
+#pragma GCC visibility pop
 
 #endif /* NGX_HTTP_RATELIMIT_VALUE_H_INCLUDED */

@@ -93,7 +93,7 @@ ngx_http_ratelimit_zone_key(ngx_conf_t *cf, ngx_http_ratelimit_zone_t *zone)
 }
 
 
-/* What is of the zone, and not of its rule. */
+/* Checks the parameters of the zone itself, not of its rule. */
 static ngx_int_t
 ngx_http_ratelimit_zone_parameters(ngx_conf_t *cf,
     ngx_http_ratelimit_zone_t *zone, ngx_ratelimit_draft_t *draft)
@@ -226,7 +226,7 @@ ngx_http_ratelimit_zone_rule(ngx_conf_t *cf,
 }
 
 
-/* What compiling a document asks of this layer. */
+/* Compiling a document needs this from this layer. */
 void
 ngx_http_ratelimit_above(ngx_conf_t *cf, ngx_http_ratelimit_zone_t *zone)
 {

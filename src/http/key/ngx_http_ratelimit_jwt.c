@@ -28,8 +28,8 @@ typedef struct {
 } ngx_http_ratelimit_jwt_token_t;
 
 /*
- * What a request's token said, kept in its context: one verification for all
- * claims and all who ask.
+ * The claims of a request's token. The context keeps them, so that one
+ * verification serves all readers.
  */
 typedef struct {
     ngx_http_ratelimit_jwt_key_t  *key;
@@ -265,8 +265,8 @@ ngx_http_ratelimit_jwt_split(const ngx_str_t *text,
 
 
 /*
- * The JSON object of a part, which the caller frees, or NULL. Of members of one
- * name the last one counts (RFC 7519, section 4).
+ * The JSON object of a part, which the caller frees, or NULL. If several
+ * members have one name, the last one counts (RFC 7519, section 4).
  */
 static json_t *
 ngx_http_ratelimit_jwt_parse(ngx_str_t *part)

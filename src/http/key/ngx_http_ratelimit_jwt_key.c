@@ -1,6 +1,6 @@
 /*
- * "ratelimit_jwt_key": the file that verifies tokens, read by the master with
- * the configuration. What is in it binds the algorithm.
+ * "ratelimit_jwt_key": the file that verifies tokens. The master reads it with
+ * the configuration. Its content binds the algorithm.
  */
 
 /* a key's curve has no other reader that OpenSSL 1.1.1 knows, too */
@@ -110,7 +110,7 @@ ngx_http_ratelimit_jwt_key(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 }
 
 
-/* What JSON would escape is refused, so that it can be compared as it is. */
+/* Characters that JSON would escape are refused: no document needs them. */
 static char *
 ngx_http_ratelimit_jwt_key_audience(ngx_conf_t *cf,
     ngx_http_ratelimit_jwt_key_t *key)
@@ -352,7 +352,7 @@ ngx_http_ratelimit_jwt_key_known(ngx_str_t *content)
 }
 
 
-/* Whether it says of itself what it is, as the lines around PEM do. */
+/* Whether the text has a title, like the lines around PEM. */
 static ngx_uint_t
 ngx_http_ratelimit_jwt_key_titled(const ngx_str_t *text)
 {

@@ -1,6 +1,6 @@
 /*
- * $ratelimit_api_key: the first of the configured sources that has a value,
- * and what is done with one that is too long or no text.
+ * $ratelimit_api_key: the value of the first configured source that has one. A
+ * value that is too long or no text is replaced by its hash.
  */
 
 #include "ngx_http_ratelimit_key.h"

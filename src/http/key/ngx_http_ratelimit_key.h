@@ -1,6 +1,6 @@
 /*
- * What a request is counted by: its API key and the sources of that, the claims
- * of its token, its address, its route.
+ * The keys of a request: its API key and the sources of that, the claims of
+ * its token, its address, its route.
  */
 
 #ifndef NGX_HTTP_RATELIMIT_KEY_H_INCLUDED
@@ -22,6 +22,9 @@ struct ngx_http_ratelimit_source_s {
     ngx_http_ratelimit_place_t    place;
 };
 
+
+/* calls inside the module then need no table of addresses */
+#pragma GCC visibility push(hidden)
 
 /*
  * source.c: reads "header:X-API-Key" and the like. Returns NGX_OK, or
@@ -55,8 +58,8 @@ ngx_int_t ngx_http_ratelimit_api_key_text(ngx_http_request_t *r,
 ngx_int_t ngx_http_ratelimit_key_hash(ngx_http_request_t *r, ngx_str_t *key);
 
 /*
- * Of a merged location: a "jwt:" source needs a key. Returns NGX_CONF_OK or
- * NGX_CONF_ERROR (logged).
+ * Called for a merged location: a "jwt:" source needs a key. Returns
+ * NGX_CONF_OK or NGX_CONF_ERROR (logged).
  */
 char *ngx_http_ratelimit_api_key_check(ngx_conf_t *cf,
     ngx_http_ratelimit_loc_conf_t *prev, ngx_http_ratelimit_loc_conf_t *conf);
@@ -84,5 +87,7 @@ char *ngx_http_ratelimit_route(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 ngx_int_t ngx_http_ratelimit_route_variable(ngx_http_request_t *r,
     ngx_http_variable_value_t *v, uintptr_t data);
+
+#pragma GCC visibility pop
 
 #endif /* NGX_HTTP_RATELIMIT_KEY_H_INCLUDED */

@@ -1,6 +1,6 @@
 /*
- * Where a key comes from: headers, credentials, the query string, cookies. Of
- * several that bear one name the first that is not empty counts.
+ * Where a key comes from: headers, credentials, the query string, cookies. If
+ * several have one name, the first that is not empty counts.
  */
 
 #include "ngx_http_ratelimit_key.h"
@@ -368,9 +368,9 @@ ngx_http_ratelimit_source_credentials(ngx_http_request_t *r,
 
 
 /*
- * Drops the blanks around a header's value, which are no part of it (RFC 9110,
- * section 5.5): the API does not see them, so they must not make another key.
- * nginx leaves tabs, and in HTTP/2 spaces. Returns whether anything is left.
+ * Drops the blanks around a header's value (RFC 9110, section 5.5). The API
+ * does not see them, so they must not make another key. nginx leaves tabs
+ * there, and spaces in HTTP/2. Returns whether anything is left.
  */
 static ngx_uint_t
 ngx_http_ratelimit_source_trim(ngx_str_t *text)

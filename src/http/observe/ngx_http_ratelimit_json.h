@@ -9,7 +9,10 @@
 
 struct json_t;
 
-/* The text as a JSON string, what is no UTF-8 as "?"; NULL: memory is out. */
+/*
+ * The text as a JSON string, with "?" for bytes that are no UTF-8. NULL:
+ * memory is out.
+ */
 struct json_t *ngx_http_ratelimit_json_text(const ngx_str_t *text);
 
 #define NGX_HTTP_RATELIMIT_JSON_TIME  (sizeof("2026-11-20T22:22:04.000Z") + 8)
@@ -18,8 +21,9 @@ struct json_t *ngx_http_ratelimit_json_text(const ngx_str_t *text);
 u_char *ngx_http_ratelimit_json_time(u_char *p, uint64_t time_ms);
 
 /*
- * Sets what a look has found: limit, window and what is left; or, as "unknown",
- * why Redis has no answer. NGX_ERROR: memory is out.
+ * Sets the limit, the window and the tokens left of a counter that was
+ * inspected. If Redis has no answer, "unknown" says why. NGX_ERROR: memory is
+ * out.
  */
 ngx_int_t ngx_http_ratelimit_json_counter(struct json_t *json,
     const ngx_ratelimit_inspect_t *inspect);

@@ -160,7 +160,7 @@ ngx_http_ratelimit_status_variable(ngx_http_request_t *r,
 }
 
 
-/* What the decisive counter says, printed by the function in data. */
+/* A value of the decisive counter. The function in data prints it. */
 static ngx_int_t
 ngx_http_ratelimit_check_variable(ngx_http_request_t *r,
     ngx_http_variable_value_t *v, uintptr_t data)

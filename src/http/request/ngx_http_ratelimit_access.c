@@ -1,8 +1,8 @@
 /*
- * A request's way through the access phase, or the one behind it: checked
- * once, at its first limited location; suspended while Redis is asked, and
- * while a leaky bucket delays it; allowed with NGX_DECLINED, since NGX_OK
- * would grant access under "satisfy any".
+ * Checks a request in the access phase, or in the one behind it: once, at its
+ * first limited location. The request is suspended while Redis is asked, and
+ * while a leaky bucket delays it. It is allowed with NGX_DECLINED, since
+ * NGX_OK would grant access under "satisfy any".
  */
 
 #include "ngx_http_ratelimit_request.h"
@@ -257,7 +257,9 @@ ngx_http_ratelimit_outcome(ngx_http_request_t *r,
 }
 
 
-/* What is more than a request that passes: it is logged, or does not pass. */
+/*
+ * The request is rejected or delayed, or would have been: the log has a line.
+ */
 static ngx_int_t
 ngx_http_ratelimit_remarkable(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx)
@@ -283,8 +285,8 @@ ngx_http_ratelimit_remarkable(ngx_http_request_t *r,
 
 
 /*
- * Of a leaky bucket: the request goes on when its turn has come. The timer is
- * not cancelable: a worker that is to end waits for it, as for the response.
+ * A leaky bucket delays the request until its turn has come. The timer is not
+ * cancelable: a worker that is to end waits for it, as for the response.
  */
 static ngx_int_t
 ngx_http_ratelimit_delay(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx)

@@ -1,5 +1,5 @@
 /*
- * What a refused client reads: shared by answer.c, body.c and headers.c.
+ * The answer to a rejected request: answer.c, body.c and headers.c share this.
  */
 
 #ifndef NGX_HTTP_RATELIMIT_ANSWER_H_INCLUDED
@@ -32,8 +32,8 @@ typedef enum {
      + NGX_INT64_LEN + NGX_RATELIMIT_SPAN_BYTES)
 
 /*
- * Whether a counter has been asked, and it is known what is left. Of one that
- * stands in for Redis it is known where nothing is.
+ * Whether a counter has been asked, and it is known what is left. A counter
+ * that stands in for Redis knows only when nothing is left.
  */
 #define ngx_http_ratelimit_has_answer(counter)                                \
     ((counter)->source == NGX_RATELIMIT_SOURCE_LOCAL                          \

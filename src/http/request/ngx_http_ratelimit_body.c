@@ -1,9 +1,9 @@
 /*
- * The bodies of a refusal: JSON, and the problem of RFC 9457. They are
- * written in pieces, a value after each: a flood of rejections must be cheap.
- * With one format for all of it, a rejection took 3,500 instructions more.
+ * The bodies of a refusal: JSON, and the problem of RFC 9457. They are written
+ * in pieces, a value after each: a flood of rejections must be cheap. With one
+ * format for all of it, a rejection took 3,500 instructions more.
  *
- * Numbers and the names of rules are all that stands in them. Nothing that a
+ * Numbers and the names of rules are all that stands in them. No byte that a
  * client has sent gets here.
  */
 
@@ -140,7 +140,7 @@ ngx_http_ratelimit_message(u_char *p, const ngx_ratelimit_counter_t *counter)
 }
 
 
-/* What a limit is a number of: tokens, where a request may cost another one. */
+/* The unit of a limit: tokens, if a request may cost more or less than one. */
 static u_char *
 ngx_http_ratelimit_put_unit(u_char *p, const ngx_ratelimit_counter_t *counter)
 {

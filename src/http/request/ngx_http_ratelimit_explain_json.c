@@ -1,7 +1,7 @@
 /*
- * "ratelimit_explain": a request with a token of this location is told which
- * rules match it, whose limits they have and what is left, in place of its
- * check. Nothing is counted.
+ * "ratelimit_explain": in place of its check, a request with a token of this
+ * location gets a JSON of the rules that match it, their limits and the tokens
+ * left. Nothing is counted.
  *
  * Counters in Redis are read without blocking: the request waits as it would
  * for its check.
@@ -413,7 +413,10 @@ ngx_http_ratelimit_explain_counter(ngx_http_ratelimit_explain_t *explain,
 }
 
 
-/* Whose limit it is. *override: the temporary override in force, or NULL. */
+/*
+ * The origin of the limit. *override: the temporary override in force, or
+ * NULL.
+ */
 static json_t *
 ngx_http_ratelimit_explain_from(const ngx_ratelimit_subject_t *subject,
     const ngx_ratelimit_counter_t *counter,

@@ -2,8 +2,8 @@
  * The headers of every response to a limited request, error pages and an
  * upstream's errors included. Ours replace an upstream's of the same name.
  *
- * Numbers, the names of rules and keyed hashes are all that stands in them.
- * Nothing that a client has sent gets here.
+ * Numbers, the names of rules and keyed hashes are all that stands in them. No
+ * byte that a client has sent gets here.
  */
 
 #include "ngx_http_ratelimit_answer.h"
@@ -366,7 +366,7 @@ ngx_http_ratelimit_add_limit(ngx_http_ratelimit_headers_t *h)
 }
 
 
-/* Of those rules, what is known. */
+/* The tokens left of those rules, as far as they are known. */
 static ngx_int_t
 ngx_http_ratelimit_add_left(ngx_http_ratelimit_headers_t *h)
 {
@@ -476,7 +476,10 @@ ngx_http_ratelimit_put_name(u_char *p, const ngx_ratelimit_check_t *check,
 }
 
 
-/* What is not asked of Redis has no hash; shared memory is always asked. */
+/*
+ * A counter for which Redis was not asked has no hash. Shared memory is always
+ * asked.
+ */
 static const u_char *
 ngx_http_ratelimit_pk(const ngx_ratelimit_counter_t *counter)
 {

@@ -1,8 +1,8 @@
 /*
- * What the error log says of a request. A client can cause each of these lines
- * with every request: a rejection has its line, at the operator's level; of the
- * other kinds a worker writes one a second, with the number of those that it
- * did not.
+ * The lines of a request in the error log. A client can cause each of them
+ * with every request. Each rejection has its line, at the operator's level. A
+ * worker writes one line a second of every other kind, with the number of
+ * lines that it left out.
  */
 
 #include "ngx_http_ratelimit_key.h"

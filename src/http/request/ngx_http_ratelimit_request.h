@@ -55,6 +55,9 @@ typedef struct {
 } ngx_http_ratelimit_ctx_t;
 
 
+/* calls inside the module then need no table of addresses */
+#pragma GCC visibility push(hidden)
+
 /* ctx.c: the context, or NULL. */
 ngx_http_ratelimit_ctx_t *ngx_http_ratelimit_ctx(ngx_http_request_t *r);
 
@@ -83,7 +86,7 @@ time_t ngx_http_ratelimit_reset(ngx_http_ratelimit_ctx_t *ctx,
 ngx_uint_t ngx_http_ratelimit_log_due(ngx_http_request_t *r,
     ngx_http_ratelimit_log_e kind, char note[NGX_RATELIMIT_LOG_NOTE]);
 
-/* What the worker remembers of the lines of this kind. */
+/* The worker's state for the lines of this kind. */
 ngx_ratelimit_log_limit_t *ngx_http_ratelimit_log_limit_of(
     ngx_http_request_t *r, ngx_http_ratelimit_log_e kind);
 
@@ -96,7 +99,7 @@ ngx_int_t ngx_http_ratelimit_access_handler(ngx_http_request_t *r);
 ngx_int_t ngx_http_ratelimit_precontent_handler(ngx_http_request_t *r);
 
 
-/* What select() calls for a rule or a list, for a request that is explained. */
+/* Functions that select() calls for a request that is explained. */
 typedef struct {
     void   (*rule)(void *data, const ngx_ratelimit_rule_t *rule,
                    ngx_ratelimit_match_e match,
@@ -109,8 +112,8 @@ typedef struct {
 
 /*
  * select.c: fills the context's check with the counters of the rules that
- * apply. report: is called first for each list that has the request, then for
- * each rule, with its counter, or with why it does not apply; NULL: none.
+ * apply. If report is not NULL, it is called for each list that has the
+ * request, then for each rule, with its counter or with why it does not apply.
  * Returns NGX_OK, NGX_ABORT: the request is denied, or NGX_ERROR: memory is
  * out.
  */
@@ -169,7 +172,9 @@ ngx_int_t ngx_http_ratelimit_explain_start(ngx_http_request_t *r,
 ngx_int_t ngx_http_ratelimit_explain_answer(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx);
 
-/* Of a request in a location without limits: that is its explanation. */
+/* Explains a request in a location without limits, in the content phase. */
 void ngx_http_ratelimit_explain_later(ngx_http_request_t *r);
+
+#pragma GCC visibility pop
 
 #endif /* NGX_HTTP_RATELIMIT_REQUEST_H_INCLUDED */

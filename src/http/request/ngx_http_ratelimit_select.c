@@ -8,10 +8,10 @@
 
 #include "ngx_ratelimit_text.h"
 
-/* rules that a path may match, before memory is asked for more of them */
+/* matching rules of a path that need no allocation */
 #define NGX_HTTP_RATELIMIT_FOUND  64
 
-/* What selecting one request's rules goes by. */
+/* State of the selection of one request's rules. */
 typedef struct {
     ngx_http_request_t            *request;
     ngx_http_ratelimit_ctx_t      *ctx;
@@ -193,7 +193,7 @@ ngx_http_ratelimit_select_denied(ngx_http_ratelimit_selection_t *s,
 }
 
 
-/* What the rules' own functions return; never NGX_DECLINED. */
+/* Returns as the functions of a rule do, but never NGX_DECLINED. */
 static ngx_int_t
 ngx_http_ratelimit_select_limits(ngx_http_ratelimit_selection_t *s,
     ngx_http_ratelimit_limit_t *limit)
@@ -500,8 +500,8 @@ ngx_http_ratelimit_select_client(ngx_http_ratelimit_selection_t *s,
 
 
 /*
- * Of the rule, the tier or the API key, and what overrides it for a time.
- * NGX_DECLINED: there is none, so that the rule does not apply.
+ * The limit of the rule, the tier or the API key, and what overrides it for a
+ * time. NGX_DECLINED: there is none, so that the rule does not apply.
  */
 static ngx_int_t
 ngx_http_ratelimit_select_limit(ngx_http_ratelimit_selection_t *s,
@@ -553,7 +553,7 @@ ngx_http_ratelimit_select_limit(ngx_http_ratelimit_selection_t *s,
 }
 
 
-/* What a variable says. */
+/* Reads the limit from a variable. */
 static ngx_int_t
 ngx_http_ratelimit_select_dynamic(ngx_http_ratelimit_selection_t *s,
     ngx_ratelimit_rule_t *rule, ngx_ratelimit_allowance_t *made)
@@ -626,7 +626,9 @@ ngx_http_ratelimit_select_override(ngx_http_ratelimit_selection_t *s,
 }
 
 
-/* What a variable says; where it says nothing the cost stays as it is. */
+/*
+ * Reads the cost from a variable. If that is empty, the cost stays as it is.
+ */
 static ngx_int_t
 ngx_http_ratelimit_select_cost(ngx_http_ratelimit_selection_t *s,
     ngx_ratelimit_rule_t *rule, uint32_t *cost)

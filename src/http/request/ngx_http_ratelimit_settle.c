@@ -1,6 +1,6 @@
 /*
- * What a response says of the request's cost: "cost_header=" names a header
- * of the upstream that bears it, "count_status=" the statuses that count.
+ * Charges the cost that a response tells: "cost_header=" names a header of the
+ * upstream with the cost, "count_status=" the statuses that count.
  */
 
 #include "ngx_http_ratelimit_request.h"
