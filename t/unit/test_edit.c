@@ -272,6 +272,7 @@ test_document(void **state)
              "(byte 19)", NULL),
         step(DOCUMENT, PUT, 0, 0, "[]", INVALID, " : expected an object",
              NULL),
+        step(DOCUMENT, DELETE, 0, 0, 0, NOT_FOUND, NULL, NULL),
 
         /* all problems at once */
 

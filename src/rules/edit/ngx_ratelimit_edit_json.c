@@ -177,7 +177,8 @@ ngx_ratelimit_edit_open(ngx_ratelimit_edit_work_t *work)
 
     if (work->row->collection == NULL) {
         ngx_ratelimit_edit_version(work, work->body);
-        return NGX_RATELIMIT_EDIT_OK;
+        return work->body ? NGX_RATELIMIT_EDIT_OK
+                          : NGX_RATELIMIT_EDIT_NOT_FOUND;
     }
 
     base = edit->base.len ? edit->base : ngx_ratelimit_edit_empty;
