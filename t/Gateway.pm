@@ -307,7 +307,8 @@ sub beside {
 
 
 # The TCP connections on this machine, each end of its own: {port, peer, unread,
-# inode}, the ports of this end and of the other, and the bytes not read here.
+# inode, open}: the ports of this end and of the other, the bytes not read here,
+# and whether neither end has closed it.
 sub tcp {
     my @ends;
 
@@ -324,7 +325,8 @@ sub tcp {
         push @ends, {
             (map { $_->[0] => hex $field[$_->[1]] =~ s/.*://r }
                  ['port', 1], ['peer', 2]),
-            unread => hex $queues =~ s/.*://r, inode => $inode };
+            unread => hex $queues =~ s/.*://r, inode => $inode,
+            open => $state eq '01' };
     }
 
     return @ends;
@@ -341,12 +343,12 @@ sub unread {
 }
 
 
-# How many connections the gateway has taken, with all that came over them read.
+# How many open connections the gateway has taken, and read all that came.
 sub waiting {
     my $self = shift;
 
     return scalar grep { $_->{port} == $self->{port} && $_->{inode}
-                         && !$_->{unread} } tcp();
+                         && $_->{open} && !$_->{unread} } tcp();
 }
 
 

@@ -109,9 +109,8 @@ my @waiting = map {
     $socket;
 } 1 .. 20;
 
-sleep 0.3;
+t::Gateway::wait_for(sub { $gateway->waiting == 20 });
 close $_ for @waiting[0 .. 9];
-sleep 0.3;
 
 kill CONT => redis_pid($port);
 
@@ -150,7 +149,7 @@ kill STOP => redis_pid($port);
     $socket;
 } 1 .. 20;
 
-sleep 0.3;
+t::Gateway::wait_for(sub { $gateway->waiting == 20 });
 $gateway->signal('HUP');
 
 t::Gateway::wait_for(sub { $gateway->workers >= 2 });

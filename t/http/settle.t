@@ -177,17 +177,23 @@ sub wait_of {
     return header($path, 'Retry-After') || 0;
 }
 
+t::Clock::stop();
+
 for my $zone (qw( local fleet )) {
     for (@{$limits{$zone}}) {
         my ($name, undef, $longer) = @$_;
         my ($spent, $owed) = (wait_of("/$zone/$name?k=spent", 100),
                               wait_of("/$zone/$name?k=owed", 1000));
 
-        # of a sliding log or window the requests are not at the same instant
-        ok($spent && abs($owed - $spent - $longer) <= 1,
+        # what sync=async goes by may be a request behind, of 36 s
+        my $off = abs($owed - $spent - $longer);
+
+        ok($spent && $off <= ($name =~ /async/ ? 36 : 1),
            "$zone, $name: what is owed is waited for: $spent s, $owed s");
     }
 }
+
+t::Clock::go();
 
 # less than it took
 

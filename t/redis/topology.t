@@ -98,7 +98,9 @@ sub load {
         my $begun = $gateway->begin(20, '/?k=' . rand);
 
         t::Gateway::wait_for(sub {
-            return 0 if grep { t::Gateway::unread($_->{port}) } @nodes;
+            return !grep { t::Gateway::unread($_->{port}) } @nodes;
+        });
+        t::Gateway::wait_for(sub {
             advance(0.1);
             return t::Gateway::answered($begun) == 20;
         });
