@@ -1,5 +1,5 @@
 /*
- * The slot map and its board. A generation's parity names the words it stands
+ * The slot map, and where it is shared. A generation's parity names the words it stands
  * in, so a map is written where the last but one stood. The checksum finds out
  * a process that still reads that one, or still writes it after a long stop.
  */
@@ -9,8 +9,8 @@
 /* slots given in one map, over and over: more would hold up the process */
 #define NGX_RATELIMIT_SLOT_MAP_GIVEN      (4 * NGX_RATELIMIT_CLUSTER_SLOTS)
 
-#define NGX_RATELIMIT_SLOT_BOARD_READS    4
-#define NGX_RATELIMIT_SLOT_BOARD_ANEW_MS  600000
+#define NGX_RATELIMIT_SLOT_SHARED_READS    4
+#define NGX_RATELIMIT_SLOT_SHARED_ANEW_MS  600000
 
 _Static_assert(sizeof(ngx_ratelimit_slot_map_t) % sizeof(uint64_t) == 0,
                "a map is whole words");
@@ -24,16 +24,16 @@ static size_t ngx_ratelimit_slot_map_words(
     const ngx_ratelimit_slot_map_t *map);
 static uint64_t ngx_ratelimit_slot_map_head(
     const ngx_ratelimit_slot_map_t *map, uint32_t generation);
-static int ngx_ratelimit_slot_board_copy(ngx_ratelimit_slot_board_t *board,
+static int ngx_ratelimit_slot_shared_copy(ngx_ratelimit_slot_shared_t *shared,
     ngx_ratelimit_slot_map_t *map, uint64_t head);
-static int ngx_ratelimit_slot_board_same(ngx_ratelimit_slot_board_t *board,
+static int ngx_ratelimit_slot_shared_same(ngx_ratelimit_slot_shared_t *shared,
     const ngx_ratelimit_slot_map_t *map, uint64_t head);
 static uint64_t ngx_ratelimit_slot_word(const ngx_ratelimit_slot_map_t *map,
     size_t i);
 
 #define ngx_ratelimit_slot_generation(head)  ((uint32_t) ((head) >> 32))
-#define ngx_ratelimit_slot_words(board, head)                                 \
-    (board)->words[ngx_ratelimit_slot_generation(head) & 1]
+#define ngx_ratelimit_slot_words(shared, head)                                 \
+    (shared)->words[ngx_ratelimit_slot_generation(head) & 1]
 
 
 void
@@ -254,23 +254,23 @@ ngx_ratelimit_slot_map_head(const ngx_ratelimit_slot_map_t *map,
 
 
 int
-ngx_ratelimit_slot_board_read(ngx_ratelimit_slot_board_t *board,
+ngx_ratelimit_slot_shared_read(ngx_ratelimit_slot_shared_t *shared,
     ngx_ratelimit_slot_map_t *map, uint64_t *head)
 {
     unsigned  n;
     uint64_t  seen;
 
-    *head = ngx_ratelimit_slot_board_head(board);
+    *head = ngx_ratelimit_slot_shared_head(shared);
 
     /* a map that is replaced while it is read is read anew */
 
-    for (n = 0; *head && n < NGX_RATELIMIT_SLOT_BOARD_READS; n++) {
+    for (n = 0; *head && n < NGX_RATELIMIT_SLOT_SHARED_READS; n++) {
 
-        if (ngx_ratelimit_slot_board_copy(board, map, *head)) {
+        if (ngx_ratelimit_slot_shared_copy(shared, map, *head)) {
             return 1;
         }
 
-        seen = ngx_ratelimit_slot_board_head(board);
+        seen = ngx_ratelimit_slot_shared_head(shared);
 
         if (seen == *head) {
             break;
@@ -284,7 +284,7 @@ ngx_ratelimit_slot_board_read(ngx_ratelimit_slot_board_t *board,
 
 
 static int
-ngx_ratelimit_slot_board_copy(ngx_ratelimit_slot_board_t *board,
+ngx_ratelimit_slot_shared_copy(ngx_ratelimit_slot_shared_t *shared,
     ngx_ratelimit_slot_map_t *map, uint64_t head)
 {
     u_char            *p;
@@ -292,7 +292,7 @@ ngx_ratelimit_slot_board_copy(ngx_ratelimit_slot_board_t *board,
     uint64_t           word;
     _Atomic uint64_t  *words;
 
-    words = ngx_ratelimit_slot_words(board, head);
+    words = ngx_ratelimit_slot_words(shared, head);
     p = (u_char *) map;
 
     n = 0;
@@ -325,7 +325,7 @@ ngx_ratelimit_slot_board_copy(ngx_ratelimit_slot_board_t *board,
 
 
 int
-ngx_ratelimit_slot_board_publish(ngx_ratelimit_slot_board_t *board,
+ngx_ratelimit_slot_shared_publish(ngx_ratelimit_slot_shared_t *shared,
     const ngx_ratelimit_slot_map_t *map, uint64_t *head)
 {
     size_t             i, n;
@@ -335,7 +335,7 @@ ngx_ratelimit_slot_board_publish(ngx_ratelimit_slot_board_t *board,
 
     seen = *head;
 
-    if (seen && ngx_ratelimit_slot_board_same(board, map, seen)) {
+    if (seen && ngx_ratelimit_slot_shared_same(shared, map, seen)) {
         return 1;
     }
 
@@ -346,14 +346,14 @@ ngx_ratelimit_slot_board_publish(ngx_ratelimit_slot_board_t *board,
     }
 
     next = ngx_ratelimit_slot_map_head(map, generation);
-    words = ngx_ratelimit_slot_words(board, next);
+    words = ngx_ratelimit_slot_words(shared, next);
     n = ngx_ratelimit_slot_map_words(map);
 
     for (i = 0; i < n; i++) {
 
         /* another process may be ahead: its map must not suffer */
 
-        if (ngx_ratelimit_slot_board_head(board) != seen) {
+        if (ngx_ratelimit_slot_shared_head(shared) != seen) {
             break;
         }
 
@@ -361,7 +361,7 @@ ngx_ratelimit_slot_board_publish(ngx_ratelimit_slot_board_t *board,
                               memory_order_relaxed);
     }
 
-    if (atomic_compare_exchange_strong(&board->head, &seen, next)) {
+    if (atomic_compare_exchange_strong(&shared->head, &seen, next)) {
         *head = next;
         return 1;
     }
@@ -374,13 +374,13 @@ ngx_ratelimit_slot_board_publish(ngx_ratelimit_slot_board_t *board,
 
 /* Whether the words that head names are those of map, all of them. */
 static int
-ngx_ratelimit_slot_board_same(ngx_ratelimit_slot_board_t *board,
+ngx_ratelimit_slot_shared_same(ngx_ratelimit_slot_shared_t *shared,
     const ngx_ratelimit_slot_map_t *map, uint64_t head)
 {
     size_t             i, n;
     _Atomic uint64_t  *words;
 
-    words = ngx_ratelimit_slot_words(board, head);
+    words = ngx_ratelimit_slot_words(shared, head);
     n = ngx_ratelimit_slot_map_words(map);
 
     for (i = 0; i < n; i++) {
@@ -393,7 +393,7 @@ ngx_ratelimit_slot_board_same(ngx_ratelimit_slot_board_t *board,
 
     return ngx_ratelimit_slot_map_head(
                map, ngx_ratelimit_slot_generation(head)) == head
-           && ngx_ratelimit_slot_board_head(board) == head;
+           && ngx_ratelimit_slot_shared_head(shared) == head;
 }
 
 
@@ -410,13 +410,13 @@ ngx_ratelimit_slot_word(const ngx_ratelimit_slot_map_t *map, size_t i)
 
 
 uint64_t
-ngx_ratelimit_slot_board_take(ngx_ratelimit_slot_board_t *board,
+ngx_ratelimit_slot_shared_take(ngx_ratelimit_slot_shared_t *shared,
     uint64_t now_ms, uint64_t interval_ms)
 {
     int64_t   passed;
     uint64_t  asked;
 
-    asked = atomic_load(&board->asked);
+    asked = atomic_load(&shared->asked);
 
     if (asked) {
 
@@ -428,20 +428,20 @@ ngx_ratelimit_slot_board_take(ngx_ratelimit_slot_board_t *board,
         passed = (int64_t) (now_ms - asked);
 
         if (passed < (int64_t) interval_ms
-            && passed > -NGX_RATELIMIT_SLOT_BOARD_ANEW_MS)
+            && passed > -NGX_RATELIMIT_SLOT_SHARED_ANEW_MS)
         {
             return interval_ms - (uint64_t) (passed > 0 ? passed : 0);
         }
     }
 
-    return atomic_compare_exchange_strong(&board->asked, &asked, now_ms)
+    return atomic_compare_exchange_strong(&shared->asked, &asked, now_ms)
            ? 0 : interval_ms;
 }
 
 
 int
-ngx_ratelimit_slot_board_keep(ngx_ratelimit_slot_board_t *board,
+ngx_ratelimit_slot_shared_keep(ngx_ratelimit_slot_shared_t *shared,
     uint64_t mine_ms, uint64_t now_ms)
 {
-    return atomic_compare_exchange_strong(&board->asked, &mine_ms, now_ms);
+    return atomic_compare_exchange_strong(&shared->asked, &mine_ms, now_ms);
 }

@@ -1,9 +1,9 @@
 /*
- * The map of a Cluster, from each slot to the node that owns it, and the board
+ * The map of a Cluster, from each slot to the node that owns it, and the memory
  * where the processes of a gateway pin it up for each other. One server that a
  * Sentinel named is a map too: it owns all slots.
  *
- * On the board is a right as well: to ask for a new map. It is the time of the
+ * There is a right, too: to ask for a new map. It is the time of the
  * last question, so it comes back by itself when its owner dies.
  *
  * No lock: a process may die, or be stopped for long, at any instruction. A map
@@ -47,7 +47,7 @@ typedef struct {
     _Atomic uint64_t       answered;  /* when what was answered was asked */
     _Atomic uint64_t       words[2][NGX_RATELIMIT_SLOT_MAP_WORDS];
                                       /* of odd and of even generations */
-} ngx_ratelimit_slot_board_t;
+} ngx_ratelimit_slot_shared_t;
 
 
 /*
@@ -77,14 +77,14 @@ void ngx_ratelimit_slot_map_finish(ngx_ratelimit_slot_map_t *map);
 
 
 /* Which map is pinned up, one load: 0 where there is none. */
-#define ngx_ratelimit_slot_board_head(board)                                  \
-    atomic_load_explicit(&(board)->head, memory_order_acquire)
+#define ngx_ratelimit_slot_shared_head(shared)                                \
+    atomic_load_explicit(&(shared)->head, memory_order_acquire)
 
 /*
  * Copies the map that is pinned up and sets head to which it is. Returns 1, or
  * 0: there is none that is whole. map has anything then, head is set.
  */
-int ngx_ratelimit_slot_board_read(ngx_ratelimit_slot_board_t *board,
+int ngx_ratelimit_slot_shared_read(ngx_ratelimit_slot_shared_t *shared,
     ngx_ratelimit_slot_map_t *map, uint64_t *head);
 
 /*
@@ -92,7 +92,7 @@ int ngx_ratelimit_slot_board_read(ngx_ratelimit_slot_board_t *board,
  * it is there and head names it, as it does where the same map was there
  * already. Returns 0: meanwhile another process has pinned up another map.
  */
-int ngx_ratelimit_slot_board_publish(ngx_ratelimit_slot_board_t *board,
+int ngx_ratelimit_slot_shared_publish(ngx_ratelimit_slot_shared_t *shared,
     const ngx_ratelimit_slot_map_t *map, uint64_t *head);
 
 /*
@@ -101,14 +101,14 @@ int ngx_ratelimit_slot_board_publish(ngx_ratelimit_slot_board_t *board,
  * Returns 0: it is taken and stands at now_ms; or the milliseconds until it can
  * be taken.
  */
-uint64_t ngx_ratelimit_slot_board_take(ngx_ratelimit_slot_board_t *board,
+uint64_t ngx_ratelimit_slot_shared_take(ngx_ratelimit_slot_shared_t *shared,
     uint64_t now_ms, uint64_t interval_ms);
 
 /*
  * Keeps the right that this process took at mine_ms until now_ms, to ask now.
  * Returns 1, or 0: another one has it.
  */
-int ngx_ratelimit_slot_board_keep(ngx_ratelimit_slot_board_t *board,
+int ngx_ratelimit_slot_shared_keep(ngx_ratelimit_slot_shared_t *shared,
     uint64_t mine_ms, uint64_t now_ms);
 
 #endif /* NGX_RATELIMIT_SLOT_MAP_H_INCLUDED */

@@ -65,7 +65,7 @@ struct ngx_ratelimit_redis_shared_s {
 
     ngx_ratelimit_redis_place_t    places[NGX_RATELIMIT_REDIS_PLACES];
 
-    ngx_ratelimit_slot_board_t     map;       /* last: its words are not
+    ngx_ratelimit_slot_shared_t     map;       /* last: its words are not
                                                  zeroed, most stay untouched */
 };
 

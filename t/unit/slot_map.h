@@ -36,12 +36,12 @@ map_new(void)
 }
 
 
-static inline ngx_ratelimit_slot_board_t *
-board_new(void)
+static inline ngx_ratelimit_slot_shared_t *
+shared_new(void)
 {
     void  *p;
 
-    p = mmap(NULL, sizeof(ngx_ratelimit_slot_board_t),
+    p = mmap(NULL, sizeof(ngx_ratelimit_slot_shared_t),
              PROT_READ | PROT_WRITE, MAP_ANON | MAP_SHARED, -1, 0);
     assert_ptr_not_equal(p, MAP_FAILED);
 
@@ -50,9 +50,9 @@ board_new(void)
 
 
 static inline void
-board_free(ngx_ratelimit_slot_board_t *board)
+shared_free(ngx_ratelimit_slot_shared_t *shared)
 {
-    munmap(board, sizeof(ngx_ratelimit_slot_board_t));
+    munmap(shared, sizeof(ngx_ratelimit_slot_shared_t));
 }
 
 

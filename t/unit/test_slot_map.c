@@ -1,6 +1,6 @@
 /*
  * The slot map: what is taken into it, its one form, what is read from the
- * board, and the right to ask.
+ * shared, and the right to ask.
  */
 
 #include "slot_map.h"
@@ -183,163 +183,164 @@ test_publish(void **state)
     int                          i;
     uint64_t                     head, seen;
     ngx_ratelimit_slot_map_t    *map, *read;
-    ngx_ratelimit_slot_board_t  *board;
+    ngx_ratelimit_slot_shared_t  *shared;
 
     (void) state;
 
-    board = board_new();
+    shared = shared_new();
     map = map_new();
     read = map_new();
 
-    assert_int_equal(ngx_ratelimit_slot_board_head(board), 0);
-    assert_int_equal(ngx_ratelimit_slot_board_read(board, read, &head), 0);
+    assert_int_equal(ngx_ratelimit_slot_shared_head(shared), 0);
+    assert_int_equal(ngx_ratelimit_slot_shared_read(shared, read, &head), 0);
     assert_int_equal(head, 0);
 
     for (i = 1; i < 20; i++) {
         map_version(map, i);
         seen = head;
-        assert_int_equal(ngx_ratelimit_slot_board_publish(board, map, &head),
+        assert_int_equal(ngx_ratelimit_slot_shared_publish(shared, map, &head),
                          1);
         assert_int_not_equal(head, seen);
         assert_int_equal(head >> 32, i);
-        assert_int_equal(ngx_ratelimit_slot_board_head(board), head);
+        assert_int_equal(ngx_ratelimit_slot_shared_head(shared), head);
 
         memset(read, 0xff, sizeof(*read));
-        assert_int_equal(ngx_ratelimit_slot_board_read(board, read, &seen),
+        assert_int_equal(ngx_ratelimit_slot_shared_read(shared, read, &seen),
                          1);
         assert_int_equal(seen, head);
         assert_memory_equal(read, map, sizeof(*map));
 
         /* the same once more is no other map */
-        assert_int_equal(ngx_ratelimit_slot_board_publish(board, map, &seen),
+        assert_int_equal(ngx_ratelimit_slot_shared_publish(shared, map, &seen),
                          1);
         assert_int_equal(seen, head);
-        assert_int_equal(ngx_ratelimit_slot_board_head(board), head);
+        assert_int_equal(ngx_ratelimit_slot_shared_head(shared), head);
     }
 
     /* who has not seen the last one changes nothing, and learns of it */
 
     seen = 0;
     map_version(map, 30);
-    assert_int_equal(ngx_ratelimit_slot_board_publish(board, map, &seen), 0);
+    assert_int_equal(ngx_ratelimit_slot_shared_publish(shared, map, &seen), 0);
     assert_int_equal(seen, head);
-    assert_int_equal(ngx_ratelimit_slot_board_read(board, read, &seen), 1);
+    assert_int_equal(ngx_ratelimit_slot_shared_read(shared, read, &seen), 1);
     assert_int_equal(map_is(read), 19);
 
     /* generations begin anew without a 0 */
 
-    atomic_store(&board->head, (uint64_t) UINT32_MAX << 32 | 5);
-    seen = ngx_ratelimit_slot_board_head(board);
-    assert_int_equal(ngx_ratelimit_slot_board_publish(board, map, &seen), 1);
+    atomic_store(&shared->head, (uint64_t) UINT32_MAX << 32 | 5);
+    seen = ngx_ratelimit_slot_shared_head(shared);
+    assert_int_equal(ngx_ratelimit_slot_shared_publish(shared, map, &seen), 1);
     assert_int_equal(seen >> 32, 2);
-    assert_int_equal(ngx_ratelimit_slot_board_read(board, read, &head), 1);
+    assert_int_equal(ngx_ratelimit_slot_shared_read(shared, read, &head), 1);
     assert_int_equal(map_is(read), 30);
 
     free(map);
     free(read);
-    board_free(board);
+    shared_free(shared);
 }
 
 
-/* Whatever stands on the board, it is refused or it is what was written. */
+/* Whatever stands on the shared, it is refused or it is what was written. */
 static void
 test_broken(void **state)
 {
     size_t                       i;
     uint64_t                     head, was;
     ngx_ratelimit_slot_map_t    *map, *read;
-    ngx_ratelimit_slot_board_t  *board;
+    ngx_ratelimit_slot_shared_t  *shared;
 
     (void) state;
 
-    board = board_new();
+    shared = shared_new();
     map = map_new();
     read = map_new();
     head = 0;
 
     map_version(map, 1);
-    assert_int_equal(ngx_ratelimit_slot_board_publish(board, map, &head), 1);
+    assert_int_equal(ngx_ratelimit_slot_shared_publish(shared, map, &head), 1);
 
     for (i = 0; i < map_words(map); i++) {
-        was = atomic_load(&board->words[1][i]);
+        was = atomic_load(&shared->words[1][i]);
 
-        atomic_store(&board->words[1][i], was ^ (uint64_t) 1 << i % 64);
-        assert_int_equal(ngx_ratelimit_slot_board_read(board, read, &head), 0);
+        atomic_store(&shared->words[1][i], was ^ (uint64_t) 1 << i % 64);
+        assert_int_equal(ngx_ratelimit_slot_shared_read(shared, read, &head),
+                         0);
         assert_int_not_equal(head, 0);
 
-        atomic_store(&board->words[1][i], i % 2 ? UINT64_MAX : 0);
-        assert_true(ngx_ratelimit_slot_board_read(board, read, &head) == 0
+        atomic_store(&shared->words[1][i], i % 2 ? UINT64_MAX : 0);
+        assert_true(ngx_ratelimit_slot_shared_read(shared, read, &head) == 0
                     || was == (i % 2 ? UINT64_MAX : 0));
 
-        atomic_store(&board->words[1][i], was);
+        atomic_store(&shared->words[1][i], was);
     }
 
-    assert_int_equal(ngx_ratelimit_slot_board_read(board, read, &head), 1);
+    assert_int_equal(ngx_ratelimit_slot_shared_read(shared, read, &head), 1);
 
     /* a publisher mends it */
 
-    atomic_store(&board->words[1][9], UINT64_MAX);
-    assert_int_equal(ngx_ratelimit_slot_board_publish(board, map, &head), 1);
+    atomic_store(&shared->words[1][9], UINT64_MAX);
+    assert_int_equal(ngx_ratelimit_slot_shared_publish(shared, map, &head), 1);
     assert_int_equal(head >> 32, 2);
-    assert_int_equal(ngx_ratelimit_slot_board_read(board, read, &head), 1);
+    assert_int_equal(ngx_ratelimit_slot_shared_read(shared, read, &head), 1);
     assert_int_equal(map_is(read), 1);
 
     /* whole, but no map: numbers out of range, a host that is none */
 
     map_version(map, 3);
     map->owner[77] = (uint16_t) (map->nnodes + 1);
-    assert_int_equal(ngx_ratelimit_slot_board_publish(board, map, &head), 1);
-    assert_int_equal(ngx_ratelimit_slot_board_read(board, read, &head), 0);
+    assert_int_equal(ngx_ratelimit_slot_shared_publish(shared, map, &head), 1);
+    assert_int_equal(ngx_ratelimit_slot_shared_read(shared, read, &head), 0);
 
     map_version(map, 3);
     map->nodes[1].host[0] = ' ';
-    assert_int_equal(ngx_ratelimit_slot_board_publish(board, map, &head), 1);
-    assert_int_equal(ngx_ratelimit_slot_board_read(board, read, &head), 0);
+    assert_int_equal(ngx_ratelimit_slot_shared_publish(shared, map, &head), 1);
+    assert_int_equal(ngx_ratelimit_slot_shared_read(shared, read, &head), 0);
 
     map_version(map, 3);
     map->nodes[1].port = 0;
-    assert_int_equal(ngx_ratelimit_slot_board_publish(board, map, &head), 1);
-    assert_int_equal(ngx_ratelimit_slot_board_read(board, read, &head), 0);
+    assert_int_equal(ngx_ratelimit_slot_shared_publish(shared, map, &head), 1);
+    assert_int_equal(ngx_ratelimit_slot_shared_read(shared, read, &head), 0);
 
     free(map);
     free(read);
-    board_free(board);
+    shared_free(shared);
 }
 
 
 static void
 test_right(void **state)
 {
-    ngx_ratelimit_slot_board_t  *board;
+    ngx_ratelimit_slot_shared_t  *shared;
 
     (void) state;
 
-    board = board_new();
+    shared = shared_new();
 
     /* nobody has asked yet, even at the clock's begin */
-    assert_int_equal(ngx_ratelimit_slot_board_take(board, 10, 1000), 0);
-    assert_int_equal(ngx_ratelimit_slot_board_take(board, 10, 1000), 1000);
-    assert_int_equal(ngx_ratelimit_slot_board_take(board, 510, 1000), 500);
-    assert_int_equal(ngx_ratelimit_slot_board_take(board, 1009, 1000), 1);
-    assert_int_equal(ngx_ratelimit_slot_board_take(board, 1010, 1000), 0);
-    assert_int_equal(ngx_ratelimit_slot_board_take(board, 1011, 100), 99);
+    assert_int_equal(ngx_ratelimit_slot_shared_take(shared, 10, 1000), 0);
+    assert_int_equal(ngx_ratelimit_slot_shared_take(shared, 10, 1000), 1000);
+    assert_int_equal(ngx_ratelimit_slot_shared_take(shared, 510, 1000), 500);
+    assert_int_equal(ngx_ratelimit_slot_shared_take(shared, 1009, 1000), 1);
+    assert_int_equal(ngx_ratelimit_slot_shared_take(shared, 1010, 1000), 0);
+    assert_int_equal(ngx_ratelimit_slot_shared_take(shared, 1011, 100), 99);
 
     /* another process reads the clock a moment later */
-    assert_int_equal(ngx_ratelimit_slot_board_take(board, 1000, 1000), 1000);
+    assert_int_equal(ngx_ratelimit_slot_shared_take(shared, 1000, 1000), 1000);
 
     /* who holds it may ask later, and counts from then */
-    assert_int_equal(ngx_ratelimit_slot_board_keep(board, 1010, 1900), 1);
-    assert_int_equal(ngx_ratelimit_slot_board_keep(board, 1010, 1950), 0);
-    assert_int_equal(ngx_ratelimit_slot_board_take(board, 2100, 1000), 800);
-    assert_int_equal(ngx_ratelimit_slot_board_take(board, 2900, 1000), 0);
-    assert_int_equal(ngx_ratelimit_slot_board_keep(board, 1900, 2900), 0);
+    assert_int_equal(ngx_ratelimit_slot_shared_keep(shared, 1010, 1900), 1);
+    assert_int_equal(ngx_ratelimit_slot_shared_keep(shared, 1010, 1950), 0);
+    assert_int_equal(ngx_ratelimit_slot_shared_take(shared, 2100, 1000), 800);
+    assert_int_equal(ngx_ratelimit_slot_shared_take(shared, 2900, 1000), 0);
+    assert_int_equal(ngx_ratelimit_slot_shared_keep(shared, 1900, 2900), 0);
 
     /* a clock that began anew does not wait for the old one */
-    assert_int_equal(ngx_ratelimit_slot_board_take(board, 5, 1000), 1000);
-    atomic_store(&board->asked, 4000000000);
-    assert_int_equal(ngx_ratelimit_slot_board_take(board, 5, 1000), 0);
+    assert_int_equal(ngx_ratelimit_slot_shared_take(shared, 5, 1000), 1000);
+    atomic_store(&shared->asked, 4000000000);
+    assert_int_equal(ngx_ratelimit_slot_shared_take(shared, 5, 1000), 0);
 
-    board_free(board);
+    shared_free(shared);
 }
 
 

@@ -1,5 +1,5 @@
 /*
- * The board of slot maps: processes that publish at once, that are killed or
+ * The shared of slot maps: processes that publish at once, that are killed or
  * stopped while they do. Nobody ever reads a mixed map, and a map
  * can be published again at once.
  */
@@ -9,19 +9,19 @@
 #include "process.h"
 
 static struct {
-    ngx_ratelimit_slot_board_t  *board;
+    ngx_ratelimit_slot_shared_t  *shared;
 } stop;
 
 
 static size_t
 pages(void)
 {
-    return sizeof(ngx_ratelimit_slot_board_t) / sysconf(_SC_PAGESIZE) + 1;
+    return sizeof(ngx_ratelimit_slot_shared_t) / sysconf(_SC_PAGESIZE) + 1;
 }
 
 
 static int
-publish(ngx_ratelimit_slot_board_t *board, unsigned n)
+publish(ngx_ratelimit_slot_shared_t *shared, unsigned n)
 {
     int                        published;
     uint64_t                   head;
@@ -29,17 +29,17 @@ publish(ngx_ratelimit_slot_board_t *board, unsigned n)
 
     map = map_new();
     map_version(map, n);
-    head = ngx_ratelimit_slot_board_head(board);
-    published = ngx_ratelimit_slot_board_publish(board, map, &head);
+    head = ngx_ratelimit_slot_shared_head(shared);
+    published = ngx_ratelimit_slot_shared_publish(shared, map, &head);
     free(map);
 
     return published;
 }
 
 
-/* The number of the map on the board, 0: none that is whole. */
+/* The number of the map on the shared, 0: none that is whole. */
 static unsigned
-published(ngx_ratelimit_slot_board_t *board)
+published(ngx_ratelimit_slot_shared_t *shared)
 {
     unsigned                   n;
     uint64_t                   head;
@@ -48,7 +48,7 @@ published(ngx_ratelimit_slot_board_t *board)
     map = map_new();
     n = 0;
 
-    if (ngx_ratelimit_slot_board_read(board, map, &head)) {
+    if (ngx_ratelimit_slot_shared_read(shared, map, &head)) {
         n = map_is(map);
         assert_int_not_equal(n, 0);
     }
@@ -59,14 +59,14 @@ published(ngx_ratelimit_slot_board_t *board)
 }
 
 
-/* Has the generation on the board even (0) or odd. */
+/* Has the generation on the shared even (0) or odd. */
 static void
-parity(ngx_ratelimit_slot_board_t *board, unsigned odd)
+parity(ngx_ratelimit_slot_shared_t *shared, unsigned odd)
 {
     static unsigned  n = 50000;
 
-    while ((ngx_ratelimit_slot_board_head(board) >> 32) % 2 != odd) {
-        assert_int_equal(publish(board, ++n), 1);
+    while ((ngx_ratelimit_slot_shared_head(shared) >> 32) % 2 != odd) {
+        assert_int_equal(publish(shared, ++n), 1);
     }
 }
 
@@ -77,7 +77,7 @@ faulted(int signo)
 {
     (void) signo;
 
-    if (mprotect(stop.board, sizeof(*stop.board), PROT_READ | PROT_WRITE)
+    if (mprotect(stop.shared, sizeof(*stop.shared), PROT_READ | PROT_WRITE)
         == -1)
     {
         _exit(4);
@@ -89,10 +89,10 @@ faulted(int signo)
 
 /*
  * A child that publishes map n and is stopped when it first writes to the given
- * page of the board. Returns 0 where it has not and has ended.
+ * page of the shared. Returns 0 where it has not and has ended.
  */
 static pid_t
-publisher(ngx_ratelimit_slot_board_t *board, unsigned n, size_t page)
+publisher(ngx_ratelimit_slot_shared_t *shared, unsigned n, size_t page)
 {
     int                        status;
     pid_t                      pid;
@@ -107,19 +107,19 @@ publisher(ngx_ratelimit_slot_board_t *board, unsigned n, size_t page)
         size = (size_t) sysconf(_SC_PAGESIZE);
         map = map_new();
         map_version(map, n);
-        head = ngx_ratelimit_slot_board_head(board);
+        head = ngx_ratelimit_slot_shared_head(shared);
 
         memset(&action, 0, sizeof(action));
         action.sa_handler = faulted;
-        stop.board = board;
+        stop.shared = shared;
 
         if (sigaction(SIGSEGV, &action, NULL) == -1
-            || mprotect((char *) board + page * size, size, PROT_READ) == -1)
+            || mprotect((char *) shared + page * size, size, PROT_READ) == -1)
         {
             _exit(2);
         }
 
-        (void) ngx_ratelimit_slot_board_publish(board, map, &head);
+        (void) ngx_ratelimit_slot_shared_publish(shared, map, &head);
         _exit(0);
     }
 
@@ -143,25 +143,25 @@ test_killed(void **state)
     pid_t                        pid;
     size_t                       page, killed;
     unsigned                     n;
-    ngx_ratelimit_slot_board_t  *board;
+    ngx_ratelimit_slot_shared_t  *shared;
 
     (void) state;
 
-    board = board_new();
-    assert_int_equal(publish(board, 1), 1);
+    shared = shared_new();
+    assert_int_equal(publish(shared, 1), 1);
     killed = 0;
 
     /* into the words of odd and of even generations, and into head */
 
     for (n = 2; n < 4; n++) {
         for (page = 0; page < pages(); page++) {
-            parity(board, n % 2);
-            assert_int_equal(publish(board, 100 * n + page), 1);
+            parity(shared, n % 2);
+            assert_int_equal(publish(shared, 100 * n + page), 1);
 
-            pid = publisher(board, 10000 + 100 * n + page, page);
+            pid = publisher(shared, 10000 + 100 * n + page, page);
 
             if (pid == 0) {
-                assert_int_equal(published(board), 10000 + 100 * n + page);
+                assert_int_equal(published(shared), 10000 + 100 * n + page);
                 continue;
             }
 
@@ -169,12 +169,12 @@ test_killed(void **state)
             reap(pid, SIGKILL);
             killed++;
 
-            assert_int_equal(published(board), 100 * n + page);
+            assert_int_equal(published(shared), 100 * n + page);
         }
     }
 
     assert_true(killed >= 20);
-    board_free(board);
+    shared_free(shared);
 }
 
 
@@ -189,18 +189,18 @@ test_stopped(void **state)
     pid_t                        pid;
     size_t                       page;
     unsigned                     i, is, others, stopped, none;
-    ngx_ratelimit_slot_board_t  *board;
+    ngx_ratelimit_slot_shared_t  *shared;
 
     (void) state;
 
-    board = board_new();
-    assert_int_equal(publish(board, 1), 1);
+    shared = shared_new();
+    assert_int_equal(publish(shared, 1), 1);
     stopped = none = 0;
 
     for (i = 0; i < 6; i++) {
         for (page = 0; page < pages(); page++) {
-            parity(board, i % 2);
-            pid = publisher(board, 1000 + page, page);
+            parity(shared, i % 2);
+            pid = publisher(shared, 1000 + page, page);
 
             if (pid == 0) {
                 continue;
@@ -209,20 +209,20 @@ test_stopped(void **state)
             stopped++;
 
             for (others = 0; others <= i % 3; others++) {
-                assert_int_equal(publish(board, 2000 + 10 * page + others),
+                assert_int_equal(publish(shared, 2000 + 10 * page + others),
                                  1);
-                is = published(board);
+                is = published(shared);
                 assert_int_equal(is, 2000 + 10 * page + others);
             }
 
             kill(pid, SIGCONT);
             reap(pid, 0);
-            is = published(board);
+            is = published(shared);
             none += (is == 0);
             assert_true(is == 0 || is == 2000 + 10 * page + others - 1);
 
-            assert_int_equal(publish(board, 5000 + page), 1);
-            assert_int_equal(published(board), 5000 + page);
+            assert_int_equal(publish(shared, 5000 + page), 1);
+            assert_int_equal(published(shared), 5000 + page);
         }
     }
 
@@ -230,7 +230,7 @@ test_stopped(void **state)
                   none);
     assert_true(stopped >= 20);
     assert_true(none > 0);
-    board_free(board);
+    shared_free(shared);
 }
 
 
@@ -244,20 +244,20 @@ test_storm(void **state)
     pid_t                        writers[WRITERS], readers[READERS];
     uint64_t                     head;
     ngx_ratelimit_slot_map_t    *map;
-    ngx_ratelimit_slot_board_t  *board;
+    ngx_ratelimit_slot_shared_t  *shared;
 
     (void) state;
 
-    board = board_new();
-    assert_int_equal(publish(board, 1), 1);
+    shared = shared_new();
+    assert_int_equal(publish(shared, 1), 1);
     map = map_new();
 
     for (i = 0; i < READERS; i++) {
         readers[i] = spawn();
 
         if (readers[i] == 0) {
-            while (atomic_load(&board->asked) == 0) {
-                if (ngx_ratelimit_slot_board_read(board, map, &head)
+            while (atomic_load(&shared->asked) == 0) {
+                if (ngx_ratelimit_slot_shared_read(shared, map, &head)
                     && map_is(map) == 0)
                 {
                     _exit(1);
@@ -282,7 +282,7 @@ test_storm(void **state)
 
         if (writers[n] == 0) {
             for (n = 1; /* until killed */ ; n++) {
-                (void) publish(board, 1 + (mix(n) + i) % 60000);
+                (void) publish(shared, 1 + (mix(n) + i) % 60000);
             }
         }
 
@@ -294,17 +294,17 @@ test_storm(void **state)
         reap(writers[i], SIGKILL);
     }
 
-    atomic_store(&board->asked, 1);
+    atomic_store(&shared->asked, 1);
 
     for (i = 0; i < READERS; i++) {
         reap(readers[i], 0);
     }
 
-    assert_true(ngx_ratelimit_slot_board_head(board) >> 32 > KILLS);
-    assert_int_equal(publish(board, 7), 1);
-    assert_int_equal(published(board), 7);
+    assert_true(ngx_ratelimit_slot_shared_head(shared) >> 32 > KILLS);
+    assert_int_equal(publish(shared, 7), 1);
+    assert_int_equal(published(shared), 7);
     free(map);
-    board_free(board);
+    shared_free(shared);
 }
 
 
@@ -318,12 +318,12 @@ test_right(void **state)
     pid_t                        pid[PROCESSES];
     uint64_t                     now, last;
     _Atomic uint64_t            *clock;
-    ngx_ratelimit_slot_board_t  *board;
+    ngx_ratelimit_slot_shared_t  *shared;
 
     (void) state;
 
-    board = board_new();
-    clock = &board->words[1][0];
+    shared = shared_new();
+    clock = &shared->words[1][0];
 
     for (i = 0; i < PROCESSES; i++) {
         pid[i] = spawn();
@@ -332,9 +332,9 @@ test_right(void **state)
             for (n = 0; n < TIMES; n++) {
                 now = atomic_fetch_add(clock, 1) / 4 + 1;
 
-                if (ngx_ratelimit_slot_board_take(board, now, INTERVAL) == 0)
+                if (ngx_ratelimit_slot_shared_take(shared, now, INTERVAL) == 0)
                 {
-                    atomic_fetch_add(&board->words[0][now], 1);
+                    atomic_fetch_add(&shared->words[0][now], 1);
                 }
             }
 
@@ -347,16 +347,16 @@ test_right(void **state)
     }
 
     for (now = 1, last = 0; now <= TIMES; now++) {
-        assert_in_range(board->words[0][now], 0, 1);
+        assert_in_range(shared->words[0][now], 0, 1);
 
-        if (board->words[0][now]) {
+        if (shared->words[0][now]) {
             assert_true(last == 0 || now - last >= INTERVAL);
             last = now;
         }
     }
 
     assert_true(last > 0);
-    board_free(board);
+    shared_free(shared);
 }
 
 

@@ -4,9 +4,9 @@
  * are members of a sorted set with deadlines, as requests in flight are
  * (lua/concurrency.lua), in a set that no counter has.
  *
- * Which worker does it is decided by the time of the last beat, which the
- * workers share: whoever moves it on by compare and swap. So a dead worker's
- * turn is taken by the next one.
+ * The workers share the time of the last heartbeat. The worker that moves it on
+ * by compare and swap sends the next one, so another worker takes the turn of a
+ * dead one.
  */
 
 #include "ngx_ratelimit_redis_client.h"

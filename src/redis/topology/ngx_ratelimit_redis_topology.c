@@ -49,8 +49,6 @@ static ngx_uint_t ngx_ratelimit_redis_asks(
 static ngx_msec_t ngx_ratelimit_redis_interval(
     ngx_ratelimit_redis_client_t *client);
 
-#define ngx_ratelimit_redis_board(client)  (&(client)->redis->shared->map)
-
 
 ngx_int_t
 ngx_ratelimit_redis_topology_start(ngx_ratelimit_redis_client_t *client,
@@ -98,7 +96,7 @@ ngx_ratelimit_redis_topology_stop(ngx_ratelimit_redis_client_t *client)
 void
 ngx_ratelimit_redis_topology_look(ngx_ratelimit_redis_client_t *client)
 {
-    if (ngx_ratelimit_slot_board_head(ngx_ratelimit_redis_board(client))
+    if (ngx_ratelimit_slot_shared_head(&client->redis->shared->map)
         != client->topology.head)
     {
         ngx_ratelimit_redis_map_take(client);
@@ -116,7 +114,7 @@ ngx_ratelimit_redis_map_take(ngx_ratelimit_redis_client_t *client)
         return;
     }
 
-    if (ngx_ratelimit_slot_board_read(ngx_ratelimit_redis_board(client), map,
+    if (ngx_ratelimit_slot_shared_read(&client->redis->shared->map, map,
                                       &client->topology.head))
     {
         ngx_ratelimit_redis_map_apply(client, map);
@@ -153,7 +151,7 @@ ngx_ratelimit_redis_refresh(ngx_ratelimit_redis_client_t *client)
         return;
     }
 
-    asked = atomic_load(&ngx_ratelimit_redis_board(client)->asked);
+    asked = atomic_load(&client->redis->shared->map.asked);
     t->wanted_ms = ngx_current_msec;
 
     if (!t->mapped
@@ -201,7 +199,7 @@ ngx_ratelimit_redis_topology_tick(ngx_ratelimit_redis_client_t *client)
 
         /* a large map is on its way: until it is here nobody asks again */
 
-        if (ngx_ratelimit_slot_board_keep(ngx_ratelimit_redis_board(client),
+        if (ngx_ratelimit_slot_shared_keep(&client->redis->shared->map,
                                           t->right_ms, ngx_current_msec))
         {
             t->right_ms = ngx_current_msec;
@@ -229,7 +227,7 @@ ngx_ratelimit_redis_topology_notice(ngx_ratelimit_redis_client_t *client)
 
     /* first the time, then the map that belongs to it, or a later one */
 
-    answered = atomic_load(&ngx_ratelimit_redis_board(client)->answered);
+    answered = atomic_load(&client->redis->shared->map.answered);
 
     ngx_ratelimit_redis_topology_look(client);
 
@@ -270,11 +268,11 @@ ngx_ratelimit_redis_question(ngx_ratelimit_redis_client_t *client)
     next = (t->state != NGX_RATELIMIT_REDIS_ANSWERED);
     has = (t->state == NGX_RATELIMIT_REDIS_ANEW
            && t->right_ms
-              == atomic_load(&ngx_ratelimit_redis_board(client)->asked));
+              == atomic_load(&client->redis->shared->map.asked));
 
     if (!has) {
-        wait_ms = ngx_ratelimit_slot_board_take(
-                      ngx_ratelimit_redis_board(client), ngx_current_msec,
+        wait_ms = ngx_ratelimit_slot_shared_take(
+                      &client->redis->shared->map, ngx_current_msec,
                       ngx_ratelimit_redis_interval(client));
 
         if (wait_ms) {
@@ -325,7 +323,7 @@ ngx_ratelimit_redis_question_send(ngx_ratelimit_redis_client_t *client,
 
     t->state = NGX_RATELIMIT_REDIS_ASKED;
 
-    if (!ngx_ratelimit_slot_board_keep(ngx_ratelimit_redis_board(client),
+    if (!ngx_ratelimit_slot_shared_keep(&client->redis->shared->map,
                                        t->right_ms, ngx_current_msec))
     {
         return;
@@ -394,7 +392,7 @@ ngx_ratelimit_redis_topology_up(ngx_ratelimit_redis_node_t *node)
         return;
     }
 
-    asked = atomic_load(&ngx_ratelimit_redis_board(client)->asked);
+    asked = atomic_load(&client->redis->shared->map.asked);
 
     if (t->right_ms == asked
         && (t->state == NGX_RATELIMIT_REDIS_TURN
@@ -475,19 +473,19 @@ ngx_ratelimit_redis_map_publish(ngx_ratelimit_redis_client_t *client,
     const ngx_ratelimit_slot_map_t *map, ngx_uint_t current)
 {
     uint64_t                         head;
-    ngx_ratelimit_slot_board_t      *board;
+    ngx_ratelimit_slot_shared_t      *shared;
     ngx_ratelimit_redis_topology_t  *t;
 
     t = &client->topology;
-    board = ngx_ratelimit_redis_board(client);
-    head = ngx_ratelimit_slot_board_head(board);
+    shared = &client->redis->shared->map;
+    head = ngx_ratelimit_slot_shared_head(shared);
 
     /* asked later, another worker may have been answered already */
 
     if (head == 0
-        || (current && atomic_load(&board->answered) <= t->asked_ms))
+        || (current && atomic_load(&shared->answered) <= t->asked_ms))
     {
-        if (ngx_ratelimit_slot_board_publish(board, map, &head)
+        if (ngx_ratelimit_slot_shared_publish(shared, map, &head)
             && (head != t->head || t->moved || !t->mapped))
         {
             t->head = head;
@@ -495,7 +493,7 @@ ngx_ratelimit_redis_map_publish(ngx_ratelimit_redis_client_t *client,
         }
 
         if (current) {
-            atomic_store(&board->answered, t->asked_ms);
+            atomic_store(&shared->answered, t->asked_ms);
         }
     }
 
@@ -582,7 +580,7 @@ ngx_ratelimit_redis_topology_due(ngx_ratelimit_redis_client_t *client)
     ngx_ratelimit_redis_topology_t  *t;
 
     t = &client->topology;
-    asked = atomic_load(&ngx_ratelimit_redis_board(client)->asked);
+    asked = atomic_load(&client->redis->shared->map.asked);
 
     if (asked == 0) {
         return t->due_ms;
@@ -651,6 +649,6 @@ ngx_ratelimit_redis_asks(ngx_ratelimit_redis_client_t *client)
 static ngx_msec_t
 ngx_ratelimit_redis_interval(ngx_ratelimit_redis_client_t *client)
 {
-    return ngx_ratelimit_slot_board_head(ngx_ratelimit_redis_board(client))
+    return ngx_ratelimit_slot_shared_head(&client->redis->shared->map)
            ? NGX_RATELIMIT_REDIS_REFRESH_MS : NGX_RATELIMIT_REDIS_FIRST_MS;
 }
