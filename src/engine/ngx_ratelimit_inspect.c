@@ -20,7 +20,7 @@ static void ngx_ratelimit_inspect_drop(ngx_ratelimit_inspect_t *inspect,
 static ngx_int_t ngx_ratelimit_inspect_delete(
     ngx_ratelimit_inspect_t *inspect);
 static void ngx_ratelimit_inspect_delete_handler(void *data,
-    const ngx_ratelimit_redis_control_result_t *result);
+    const ngx_ratelimit_redis_result_t *result);
 
 
 ngx_int_t
@@ -266,7 +266,7 @@ ngx_ratelimit_inspect_delete(ngx_ratelimit_inspect_t *inspect)
 
 static void
 ngx_ratelimit_inspect_delete_handler(void *data,
-    const ngx_ratelimit_redis_control_result_t *result)
+    const ngx_ratelimit_redis_result_t *result)
 {
     ngx_ratelimit_inspect_t *inspect = data;
 
@@ -294,7 +294,7 @@ ngx_ratelimit_inspect_end(ngx_ratelimit_inspect_t *inspect)
     if (inspect->call) {
 
         if (inspect->controls) {
-            ngx_ratelimit_redis_control_forget(inspect->call);
+            ngx_ratelimit_redis_forget(inspect->call);
 
         } else {
             ngx_ratelimit_redis_forget(inspect->call);

@@ -15,16 +15,6 @@
 typedef struct ngx_ratelimit_redis_control_s  ngx_ratelimit_redis_control_t;
 
 /*
- * A call's result has the texts of the array that was answered (numbers as
- * decimal text, nil as an empty one), or one text. The handler may keep a text,
- * which is heap memory of its own, and sets its data to NULL then.
- */
-typedef ngx_ratelimit_redis_result_t  ngx_ratelimit_redis_control_result_t;
-typedef ngx_ratelimit_redis_handler_pt  ngx_ratelimit_redis_control_handler_pt;
-
-#define ngx_ratelimit_redis_control_forget  ngx_ratelimit_redis_forget
-
-/*
  * Makes the worker's control client; nothing is connected yet. Its timers are
  * cancelable, so no worker that exits waits for a call. Returns NULL when
  * memory is out. free: closes everything; handlers of calls under way are not
@@ -43,6 +33,10 @@ void ngx_ratelimit_redis_control_free(
  * NULL when memory is out. Where there is a connection, or one can be made, it
  * ends in CONTROL_MS; else with UNREACHABLE, soon. An error of Redis is not
  * logged here.
+ *
+ * The result has the texts of the array that was answered (numbers as decimal
+ * text, nil as an empty one), or one text. The handler may keep a text, which
+ * is heap memory of its own, and sets its data to NULL then.
  */
 ngx_ratelimit_redis_call_t *ngx_ratelimit_redis_control_call(
     ngx_ratelimit_redis_control_t *control, const ngx_str_t *args,

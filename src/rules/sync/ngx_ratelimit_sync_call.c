@@ -172,7 +172,7 @@ ngx_ratelimit_sync_call_end(ngx_ratelimit_sync_call_t *call,
     }
 
     if (call->asked) {
-        ngx_ratelimit_redis_control_forget(call->asked);
+        ngx_ratelimit_redis_forget(call->asked);
         call->asked = NULL;
     }
 

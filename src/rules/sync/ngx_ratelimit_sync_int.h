@@ -275,30 +275,30 @@ ngx_int_t ngx_ratelimit_sync_load(ngx_ratelimit_limiter_t *limiter,
  */
 ngx_ratelimit_redis_call_t *ngx_ratelimit_sync_ask_get(
     ngx_ratelimit_sync_t *sync, uint64_t version, uint64_t id,
-    ngx_ratelimit_redis_control_handler_pt handler, void *data);
+    ngx_ratelimit_redis_handler_pt handler, void *data);
 ngx_ratelimit_redis_call_t *ngx_ratelimit_sync_ask_put(
     ngx_ratelimit_sync_t *sync, uint64_t expected, uint64_t expected_id,
     const ngx_ratelimit_store_entry_t *entry,
-    ngx_ratelimit_redis_control_handler_pt handler, void *data);
+    ngx_ratelimit_redis_handler_pt handler, void *data);
 ngx_ratelimit_redis_call_t *ngx_ratelimit_sync_ask_list(
     ngx_ratelimit_sync_t *sync,
-    ngx_ratelimit_redis_control_handler_pt handler, void *data);
+    ngx_ratelimit_redis_handler_pt handler, void *data);
 ngx_ratelimit_redis_call_t *ngx_ratelimit_sync_ask_version(
     ngx_ratelimit_sync_t *sync, uint64_t version,
-    ngx_ratelimit_redis_control_handler_pt handler, void *data);
+    ngx_ratelimit_redis_handler_pt handler, void *data);
 ngx_ratelimit_redis_call_t *ngx_ratelimit_sync_ask_reset(
     ngx_ratelimit_sync_t *sync,
-    ngx_ratelimit_redis_control_handler_pt handler, void *data);
+    ngx_ratelimit_redis_handler_pt handler, void *data);
 
 /*
  * A number of an answer; a version and, behind it, an id. NGX_OK, or NGX_ERROR:
  * they are not there.
  */
 ngx_int_t ngx_ratelimit_sync_number(
-    const ngx_ratelimit_redis_control_result_t *result, ngx_uint_t i,
+    const ngx_ratelimit_redis_result_t *result, ngx_uint_t i,
     uint64_t *number);
 ngx_int_t ngx_ratelimit_sync_version(
-    const ngx_ratelimit_redis_control_result_t *result, ngx_uint_t i,
+    const ngx_ratelimit_redis_result_t *result, ngx_uint_t i,
     uint64_t *version, uint64_t *id);
 
 /*

@@ -29,7 +29,7 @@ static void ngx_ratelimit_sync_poll_later(ngx_ratelimit_sync_t *sync,
     ngx_msec_t ms);
 static void ngx_ratelimit_sync_idle(ngx_ratelimit_sync_t *sync);
 static void ngx_ratelimit_sync_answer(void *data,
-    const ngx_ratelimit_redis_control_result_t *result);
+    const ngx_ratelimit_redis_result_t *result);
 static void ngx_ratelimit_sync_no_answer(ngx_ratelimit_sync_t *sync,
     ngx_ratelimit_redis_status_e status);
 static ngx_uint_t ngx_ratelimit_sync_same(ngx_ratelimit_sync_t *sync,
@@ -53,7 +53,7 @@ static void ngx_ratelimit_sync_compared(
     ngx_ratelimit_sync_compile_t *compile);
 static void ngx_ratelimit_sync_return(ngx_ratelimit_sync_compile_t *compile);
 static void ngx_ratelimit_sync_return_answer(void *data,
-    const ngx_ratelimit_redis_control_result_t *result);
+    const ngx_ratelimit_redis_result_t *result);
 
 
 void
@@ -148,7 +148,7 @@ ngx_ratelimit_sync_leave(ngx_ratelimit_sync_t *sync)
     }
 
     if (sync->asked) {
-        ngx_ratelimit_redis_control_forget(sync->asked);
+        ngx_ratelimit_redis_forget(sync->asked);
         sync->asked = NULL;
     }
 
@@ -247,7 +247,7 @@ ngx_ratelimit_sync_idle(ngx_ratelimit_sync_t *sync)
 /* {version, id, resets}, and the record if it is another one. */
 static void
 ngx_ratelimit_sync_answer(void *data,
-    const ngx_ratelimit_redis_control_result_t *result)
+    const ngx_ratelimit_redis_result_t *result)
 {
     ngx_ratelimit_sync_t *sync = data;
 
@@ -655,7 +655,7 @@ ngx_ratelimit_sync_return(ngx_ratelimit_sync_compile_t *compile)
 /* {"1", version, id}; or what was there instead, which the next poll reads */
 static void
 ngx_ratelimit_sync_return_answer(void *data,
-    const ngx_ratelimit_redis_control_result_t *result)
+    const ngx_ratelimit_redis_result_t *result)
 {
     ngx_ratelimit_sync_t *sync = data;
 

@@ -17,7 +17,7 @@ static ngx_int_t ngx_ratelimit_sync_put_publish(
     ngx_ratelimit_sync_call_t *call);
 static void ngx_ratelimit_sync_put_done(ngx_ratelimit_sync_call_t *call);
 static void ngx_ratelimit_sync_put_answer(void *data,
-    const ngx_ratelimit_redis_control_result_t *result);
+    const ngx_ratelimit_redis_result_t *result);
 static void ngx_ratelimit_sync_put_saved(ngx_event_t *ev);
 static void ngx_ratelimit_sync_put_end(ngx_ratelimit_sync_call_t *call,
     ngx_ratelimit_sync_status_e status);
@@ -247,7 +247,7 @@ ngx_ratelimit_sync_put_done(ngx_ratelimit_sync_call_t *call)
  */
 static void
 ngx_ratelimit_sync_put_answer(void *data,
-    const ngx_ratelimit_redis_control_result_t *result)
+    const ngx_ratelimit_redis_result_t *result)
 {
     ngx_ratelimit_sync_call_t *call = data;
 

@@ -9,14 +9,14 @@
 static void ngx_ratelimit_sync_expired(ngx_event_t *ev);
 static ngx_uint_t ngx_ratelimit_sync_no_result(
     ngx_ratelimit_sync_call_t *call,
-    const ngx_ratelimit_redis_control_result_t *result);
+    const ngx_ratelimit_redis_result_t *result);
 static void ngx_ratelimit_sync_check_answer(void *data,
-    const ngx_ratelimit_redis_control_result_t *result);
+    const ngx_ratelimit_redis_result_t *result);
 static ngx_int_t ngx_ratelimit_sync_versions_work(
     ngx_ratelimit_sync_call_t *call);
 static void ngx_ratelimit_sync_versions_done(ngx_ratelimit_sync_call_t *call);
 static void ngx_ratelimit_sync_versions_answer(void *data,
-    const ngx_ratelimit_redis_control_result_t *result);
+    const ngx_ratelimit_redis_result_t *result);
 static ngx_int_t ngx_ratelimit_sync_lines(ngx_ratelimit_sync_call_t *call,
     const ngx_str_t *texts, ngx_uint_t n);
 static ngx_int_t ngx_ratelimit_sync_heads(ngx_ratelimit_sync_call_t *call,
@@ -25,9 +25,9 @@ static ngx_int_t ngx_ratelimit_sync_read_work(
     ngx_ratelimit_sync_call_t *call);
 static void ngx_ratelimit_sync_read_done(ngx_ratelimit_sync_call_t *call);
 static void ngx_ratelimit_sync_read_answer(void *data,
-    const ngx_ratelimit_redis_control_result_t *result);
+    const ngx_ratelimit_redis_result_t *result);
 static void ngx_ratelimit_sync_reset_answer(void *data,
-    const ngx_ratelimit_redis_control_result_t *result);
+    const ngx_ratelimit_redis_result_t *result);
 
 
 ngx_ratelimit_sync_call_t *
@@ -75,7 +75,7 @@ ngx_ratelimit_sync_expired(ngx_event_t *ev)
 /* Every answer of Redis comes here first. Ends the call that has none. */
 static ngx_uint_t
 ngx_ratelimit_sync_no_result(ngx_ratelimit_sync_call_t *call,
-    const ngx_ratelimit_redis_control_result_t *result)
+    const ngx_ratelimit_redis_result_t *result)
 {
     call->asked = NULL;
 
@@ -92,7 +92,7 @@ ngx_ratelimit_sync_no_result(ngx_ratelimit_sync_call_t *call,
 
 static void
 ngx_ratelimit_sync_check_answer(void *data,
-    const ngx_ratelimit_redis_control_result_t *result)
+    const ngx_ratelimit_redis_result_t *result)
 {
     ngx_ratelimit_sync_call_t *call = data;
 
@@ -185,7 +185,7 @@ ngx_ratelimit_sync_versions_done(ngx_ratelimit_sync_call_t *call)
 
 static void
 ngx_ratelimit_sync_versions_answer(void *data,
-    const ngx_ratelimit_redis_control_result_t *result)
+    const ngx_ratelimit_redis_result_t *result)
 {
     ngx_ratelimit_sync_call_t *call = data;
 
@@ -396,7 +396,7 @@ ngx_ratelimit_sync_read_done(ngx_ratelimit_sync_call_t *call)
 
 static void
 ngx_ratelimit_sync_read_answer(void *data,
-    const ngx_ratelimit_redis_control_result_t *result)
+    const ngx_ratelimit_redis_result_t *result)
 {
     ngx_ratelimit_sync_call_t *call = data;
 
@@ -449,7 +449,7 @@ ngx_ratelimit_sync_reset(ngx_ratelimit_limiter_t *limiter,
 
 static void
 ngx_ratelimit_sync_reset_answer(void *data,
-    const ngx_ratelimit_redis_control_result_t *result)
+    const ngx_ratelimit_redis_result_t *result)
 {
     ngx_ratelimit_sync_call_t *call = data;
 

@@ -41,7 +41,7 @@ ngx_ratelimit_sync_add(ngx_ratelimit_sync_request_t *request,
 static ngx_ratelimit_redis_call_t *
 ngx_ratelimit_sync_send(ngx_ratelimit_sync_t *sync,
     const ngx_ratelimit_sync_request_t *request,
-    ngx_ratelimit_redis_control_handler_pt handler, void *data)
+    ngx_ratelimit_redis_handler_pt handler, void *data)
 {
     return ngx_ratelimit_redis_control_rules(sync->control,
                                              &sync->limiter->zone.name,
@@ -52,7 +52,7 @@ ngx_ratelimit_sync_send(ngx_ratelimit_sync_t *sync,
 
 ngx_ratelimit_redis_call_t *
 ngx_ratelimit_sync_ask_get(ngx_ratelimit_sync_t *sync, uint64_t version,
-    uint64_t id, ngx_ratelimit_redis_control_handler_pt handler, void *data)
+    uint64_t id, ngx_ratelimit_redis_handler_pt handler, void *data)
 {
     ngx_ratelimit_sync_request_t  request;
 
@@ -70,7 +70,7 @@ ngx_ratelimit_sync_ask_get(ngx_ratelimit_sync_t *sync, uint64_t version,
 ngx_ratelimit_redis_call_t *
 ngx_ratelimit_sync_ask_put(ngx_ratelimit_sync_t *sync, uint64_t expected,
     uint64_t expected_id, const ngx_ratelimit_store_entry_t *entry,
-    ngx_ratelimit_redis_control_handler_pt handler, void *data)
+    ngx_ratelimit_redis_handler_pt handler, void *data)
 {
     ngx_ratelimit_sync_request_t  request;
 
@@ -92,7 +92,7 @@ ngx_ratelimit_sync_ask_put(ngx_ratelimit_sync_t *sync, uint64_t expected,
 
 ngx_ratelimit_redis_call_t *
 ngx_ratelimit_sync_ask_list(ngx_ratelimit_sync_t *sync,
-    ngx_ratelimit_redis_control_handler_pt handler, void *data)
+    ngx_ratelimit_redis_handler_pt handler, void *data)
 {
     ngx_ratelimit_sync_request_t  request;
 
@@ -107,7 +107,7 @@ ngx_ratelimit_sync_ask_list(ngx_ratelimit_sync_t *sync,
 
 ngx_ratelimit_redis_call_t *
 ngx_ratelimit_sync_ask_version(ngx_ratelimit_sync_t *sync, uint64_t version,
-    ngx_ratelimit_redis_control_handler_pt handler, void *data)
+    ngx_ratelimit_redis_handler_pt handler, void *data)
 {
     ngx_ratelimit_sync_request_t  request;
 
@@ -123,7 +123,7 @@ ngx_ratelimit_sync_ask_version(ngx_ratelimit_sync_t *sync, uint64_t version,
 
 ngx_ratelimit_redis_call_t *
 ngx_ratelimit_sync_ask_reset(ngx_ratelimit_sync_t *sync,
-    ngx_ratelimit_redis_control_handler_pt handler, void *data)
+    ngx_ratelimit_redis_handler_pt handler, void *data)
 {
     ngx_ratelimit_sync_request_t  request;
 
@@ -139,7 +139,7 @@ ngx_ratelimit_sync_ask_reset(ngx_ratelimit_sync_t *sync,
 
 
 ngx_int_t
-ngx_ratelimit_sync_number(const ngx_ratelimit_redis_control_result_t *result,
+ngx_ratelimit_sync_number(const ngx_ratelimit_redis_result_t *result,
     ngx_uint_t i, uint64_t *number)
 {
     ngx_int_t         n;
@@ -163,7 +163,7 @@ ngx_ratelimit_sync_number(const ngx_ratelimit_redis_control_result_t *result,
 
 
 ngx_int_t
-ngx_ratelimit_sync_version(const ngx_ratelimit_redis_control_result_t *result,
+ngx_ratelimit_sync_version(const ngx_ratelimit_redis_result_t *result,
     ngx_uint_t i, uint64_t *version, uint64_t *id)
 {
     size_t            k;
