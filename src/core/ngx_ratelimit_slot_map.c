@@ -1,7 +1,8 @@
 /*
- * The slot map, and where it is shared. A generation's parity names the words it stands
- * in, so a map is written where the last but one stood. The checksum finds out
- * a process that still reads that one, or still writes it after a long stop.
+ * The slot map, and where it is shared. A generation's parity names the words
+ * it stands in, so a map is written where the last but one stood. The checksum
+ * finds out a process that still reads that one, or still writes it after a
+ * long stop.
  */
 
 #include "ngx_ratelimit_slot_map.h"

@@ -1,6 +1,6 @@
 /*
- * The map of a Cluster, from each slot to the node that owns it, and the memory
- * where the processes of a gateway pin it up for each other. One server that a
+ * The map of a Cluster, from each slot to the node that owns it, and the
+ * memory where the processes of a gateway publish it for each other. One server that a
  * Sentinel named is a map too: it owns all slots.
  *
  * There is a right, too: to ask for a new map. It is the time of the
