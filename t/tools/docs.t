@@ -448,7 +448,7 @@ sub reference {
     same([$lines =~ /ngx_string\("(\w+)"\)/g],
          [$page =~ /^`(\w+) [^`=]*;`$/mg], 'lines of ratelimit_redis');
 
-    my ($parameters) = slurp("src/rules/ngx_ratelimit_param.c")
+    my ($parameters) = slurp("src/rules/policy/ngx_ratelimit_param.c")
         =~ /ratelimit_params\[\] =\s*\{(.*?)^\};/ms;
 
     my %parameters = map { $_ => 1 } $parameters =~ /\{ NGX_\w+, "(\w+=?)"/g;
