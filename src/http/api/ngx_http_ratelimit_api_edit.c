@@ -455,8 +455,8 @@ ngx_http_ratelimit_api_edit_changed(ngx_http_ratelimit_api_t *api)
 
 /*
  * Shows what is there now; after a DELETE the version. The tag is that of the
- * version. A client may PUT the body again, so a header says that the state file does
- * not have it yet.
+ * version. A client may PUT the body again, so a header says that the state
+ * file does not have it yet.
  */
 static ngx_int_t
 ngx_http_ratelimit_api_edit_answer(ngx_http_ratelimit_api_t *api)
