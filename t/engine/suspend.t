@@ -27,15 +27,20 @@ sub gateway {
 CONF
 }
 
-# Sends n requests, and runs the code when all of them wait for Redis.
+# Sends n requests, and runs the code when all of them wait for Redis; the clock
+# stands meanwhile.
 sub meanwhile {
     my ($gateway, $n, $code) = @_;
 
+    t::Clock::stop();
+
     my $begun = $gateway->begin($n, '/?k=' . rand);
 
-    ok(t::Gateway::wait_for(sub { $gateway->waiting == $n }),
-       "$n requests wait");
+    ok(t::Gateway::wait_for(sub {
+        t::Gateway::answered($begun) == 0 && $gateway->waiting == $n;
+    }), "$n requests wait");
     $code->();
+    t::Clock::go();
 
     return t::Gateway::finish($begun);
 }
@@ -126,11 +131,7 @@ $gateway->stop;
 $gateway = gateway('1s');
 silent();
 
-t::Clock::stop();
-@answers = meanwhile($gateway, 200, sub {
-    $gateway->signal('QUIT');
-    t::Clock::go();
-});
+@answers = meanwhile($gateway, 200, sub { $gateway->signal('QUIT') });
 is(t::Gateway::tally(@answers), '200 x 200',
    'a quit without Redis: all are answered');
 is(scalar(grep { t::Gateway::told($_) eq '200 DEGRADED -1' } @answers), 200,
@@ -140,10 +141,7 @@ $gateway->stop;
 # an end at once, while the clock stands: nobody is answered, nothing is left
 
 $gateway = gateway('10s');
-t::Clock::stop();
-@answers = meanwhile($gateway, 100, sub { $gateway->signal('TERM') });
-$gateway->stop('TERM');
-t::Clock::go();
+@answers = meanwhile($gateway, 100, sub { $gateway->stop('TERM') });
 is(t::Gateway::tally(@answers), '100 x 0', 'nobody was answered');
 
 speaks();
