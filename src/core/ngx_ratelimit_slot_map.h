@@ -1,10 +1,10 @@
 /*
- * The map of a Cluster, from each slot to the node that owns it, and the
- * memory where the processes of a gateway publish it for each other. One server that a
+ * The map of a Cluster, from each slot to the node that owns it, and the memory
+ * where the processes of a gateway publish it for each other. One server that a
  * Sentinel named is a map too: it owns all slots.
  *
- * There is a right, too: to ask for a new map. It is the time of the
- * last question, so it comes back by itself when its owner dies.
+ * There is a right, too: to ask for a new map. It is the time of the last
+ * question, so it comes back by itself when its owner dies.
  *
  * No lock: a process may die, or be stopped for long, at any instruction. A map
  * is written beside the one that is read and turned to by one word, which has
