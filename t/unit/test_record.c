@@ -5,6 +5,7 @@
 #include <stddef.h>
 
 #include <cmocka.h>
+#include <jansson.h>
 
 #include "ngx_ratelimit_record.h"
 
@@ -470,6 +471,51 @@ test_no_memory(void **state)
 }
 
 
+/* As nginx.h's: one of them fails, once. */
+static void *
+json_alloc(size_t size)
+{
+    return ngx_alloc(size, NULL);
+}
+
+
+/* What is written is whole, whichever allocation fails. */
+static void
+test_write_no_memory(void **state)
+{
+    int                      n;
+    ngx_int_t                rc;
+    ngx_uint_t               failed;
+    ngx_ratelimit_record_t   got;
+
+    (void) state;
+
+    json_set_alloc_funcs(json_alloc, free);
+    failed = 0;
+
+    for (n = 0; n < 1000; n++) {
+        set(&record.document, DOCUMENT);
+        allocations = n;
+        rc = ngx_ratelimit_record_write(&record, pool);
+
+        if (allocations >= 0) {
+            break;      /* this one never came to be */
+        }
+
+        failed++;
+
+        if (rc == NGX_OK) {
+            assert_null(ngx_ratelimit_record_read(&record.text, pool, &got));
+            assert_str(&got.reason, "launch \"week\"");
+        }
+    }
+
+    allocations = -1;
+    json_set_alloc_funcs(malloc, free);
+    assert_true(failed > 10 && n < 1000);
+}
+
+
 int
 main(void)
 {
@@ -482,6 +528,7 @@ main(void)
         cmocka_unit_test_setup_teardown(test_author, setup, teardown),
         cmocka_unit_test_setup_teardown(test_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(test_no_memory, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_write_no_memory, setup, teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -99,29 +99,25 @@ ngx_http_ratelimit_json_counter(json_t *json,
 }
 
 
+/* json_dumps() leaves names out if memory is. */
 ngx_int_t
 ngx_http_ratelimit_json_dump(ngx_pool_t *pool, json_t *json, ngx_str_t *text)
 {
-    size_t   len;
-    char    *dump;
+    size_t  len;
 
-    dump = json ? json_dumps(json, JSON_COMPACT) : NULL;
-    json_decref(json);
+    len = json_dumpb(json, NULL, 0, JSON_COMPACT);
+    text->len = len + 1;
+    text->data = len ? ngx_pnalloc(pool, text->len) : NULL;
 
-    if (dump == NULL) {
+    if (text->data == NULL
+        || json_dumpb(json, (char *) text->data, len, JSON_COMPACT) != len)
+    {
+        json_decref(json);
         return NGX_ERROR;
     }
 
-    len = ngx_strlen(dump);
-    text->data = ngx_pnalloc(pool, len + 1);
+    text->data[len] = LF;
+    json_decref(json);
 
-    if (text->data) {
-        ngx_memcpy(text->data, dump, len);
-        text->data[len] = LF;
-        text->len = len + 1;
-    }
-
-    free(dump);
-
-    return text->data ? NGX_OK : NGX_ERROR;
+    return NGX_OK;
 }

@@ -50,7 +50,8 @@ static ngx_int_t ngx_ratelimit_record_id(json_t *json, const char *name,
 static ngx_int_t ngx_ratelimit_record_time(json_t *json, uint64_t *time_ms);
 static const char *ngx_ratelimit_record_texts(json_t *json, ngx_pool_t *pool,
     ngx_ratelimit_record_t *record);
-static char *ngx_ratelimit_record_dump(const ngx_ratelimit_record_t *record);
+static size_t ngx_ratelimit_record_dump(const ngx_ratelimit_record_t *record,
+    char head[NGX_RATELIMIT_RECORD_HEAD]);
 static json_t *ngx_ratelimit_record_string(const ngx_str_t *text, size_t max);
 static size_t ngx_ratelimit_record_utf8(const u_char *text, size_t len);
 static ngx_int_t ngx_ratelimit_record_digest(const u_char *head,
@@ -360,10 +361,10 @@ ngx_ratelimit_record_texts(json_t *json, ngx_pool_t *pool,
 ngx_int_t
 ngx_ratelimit_record_write(ngx_ratelimit_record_t *record, ngx_pool_t *pool)
 {
-    char        *head;
-    size_t       len, head_len;
-    u_char      *p;
-    ngx_str_t    document;
+    char        head[NGX_RATELIMIT_RECORD_HEAD];
+    size_t      len, head_len;
+    u_char     *p;
+    ngx_str_t   document;
 
     document = record->document;
 
@@ -377,21 +378,20 @@ ngx_ratelimit_record_write(ngx_ratelimit_record_t *record, ngx_pool_t *pool)
         return NGX_DECLINED;
     }
 
-    head = ngx_ratelimit_record_dump(record);
+    len = ngx_ratelimit_record_dump(record, head);
 
-    if (head == NULL) {
+    if (len == 0) {
         return NGX_ERROR;
     }
 
     /* the digest comes where the head's last brace is */
 
-    len = ngx_strlen(head) - 1;
+    len--;
     head_len = len + NGX_RATELIMIT_RECORD_TAIL;
 
     p = ngx_pnalloc(pool, head_len + document.len);
 
     if (p == NULL) {
-        free(head);
         return NGX_ERROR;
     }
 
@@ -399,8 +399,6 @@ ngx_ratelimit_record_write(ngx_ratelimit_record_t *record, ngx_pool_t *pool)
     record->text.len = head_len + document.len;
 
     p = ngx_cpymem(p, head, len);
-    free(head);
-
     p = ngx_cpymem(p, NGX_RATELIMIT_SHA256_FIELD,
                    sizeof(NGX_RATELIMIT_SHA256_FIELD) - 1);
 
@@ -420,13 +418,18 @@ ngx_ratelimit_record_write(ngx_ratelimit_record_t *record, ngx_pool_t *pool)
 }
 
 
-/* The head without its digest; the caller frees it. NULL: memory is out. */
-static char *
-ngx_ratelimit_record_dump(const ngx_ratelimit_record_t *record)
+/*
+ * Writes the head without its digest, and returns its length; 0: memory is out.
+ * json_dumps() would leave names out then.
+ */
+static size_t
+ngx_ratelimit_record_dump(const ngx_ratelimit_record_t *record,
+    char head[NGX_RATELIMIT_RECORD_HEAD])
 {
     int               rc;
-    char             *head, id[17];
+    char              id[17];
     char              date[sizeof("2026-01-31T23:59:59.000Z") + 40];
+    size_t            len;
     time_t            sec;
     uint64_t          ms;
     struct tm         tm;
@@ -438,7 +441,7 @@ ngx_ratelimit_record_dump(const ngx_ratelimit_record_t *record)
     sec = ms / 1000;
 
     if (gmtime_r(&sec, &tm) == NULL) {
-        return NULL;
+        return 0;
     }
 
     (void) snprintf(date, sizeof(date), "%04d-%02d-%02dT%02d:%02d:%02d.%03dZ",
@@ -475,13 +478,13 @@ ngx_ratelimit_record_dump(const ngx_ratelimit_record_t *record)
                               json_integer((json_int_t) record->document.len));
     if (rc != 0) {
         json_decref(json);
-        return NULL;
+        return 0;
     }
 
-    head = json_dumps(json, JSON_COMPACT);
+    len = json_dumpb(json, head, NGX_RATELIMIT_RECORD_HEAD, JSON_COMPACT);
     json_decref(json);
 
-    return head;
+    return (len <= NGX_RATELIMIT_RECORD_HEAD) ? len : 0;
 }
 
 
