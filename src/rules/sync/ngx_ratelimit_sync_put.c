@@ -39,7 +39,11 @@ ngx_ratelimit_sync_put(ngx_ratelimit_limiter_t *limiter, uint64_t expected,
     call->version = expected;
     call->id = expected_id;
 
-    if (ngx_ratelimit_sync_upgraded()) {
+    /* or given up, and what the new master has written is not read yet */
+
+    if (ngx_ratelimit_sync_upgraded()
+        || (call->alone && limiter->state.len && limiter->store->upgraded))
+    {
         return ngx_ratelimit_sync_call_ends(call, NGX_RATELIMIT_SYNC_UPGRADED);
     }
 
