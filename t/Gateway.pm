@@ -440,15 +440,18 @@ sub told {
 
 
 # Until all workers say this status, which X-Status shows, with $pid in X-Pid:
-# each finds out by itself that Redis is there, or gone. "%s" in the path is a
-# key of each request's own. False when the test's patience ends.
+# each finds out by itself that Redis is there, or gone. "%s" in the path or in a
+# header is a key of each request's own. False when the test's patience ends.
 sub becomes {
-    my ($self, $status, $path) = @_;
+    my ($self, $status, @request) = @_;
 
     my (%said, $n);
 
     return wait_for(sub {
-        my @requests = map { [$self, sprintf $path, "w" . ++$n] } 1 .. 10;
+        my @requests = map {
+            my $key = 'w' . ++$n;
+            [$self, map { s/%s/$key/r } @request]
+        } 1 .. 10;
 
         for my $answer (send_all(\@requests)) {
             $said{header($answer, 'X-Pid')} = header($answer, 'X-Status');
