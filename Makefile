@@ -90,7 +90,7 @@ help:
 	@echo 'make unit               the unit tests alone'
 	@echo 'make fuzz               what reads text of others, on any text, 10 s each'
 	@echo 'make sim                leases against a perfect counter, in virtual time'
-	@echo 'make chaos              real faults, one after the other, six minutes'
+	@echo 'make chaos              real faults, one after the other, eight minutes'
 	@echo 'make chaos FAULT=kill   those with that in their name'
 	@echo 'make check              the static checks'
 	@echo 'make bench              the benchmarks'
