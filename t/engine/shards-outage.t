@@ -5,6 +5,7 @@ use strict;
 use warnings;
 
 use t::RateLimit 'no_plan';
+use t::Clock;
 use t::Gateway;
 use t::FakeRedis;
 
@@ -115,6 +116,8 @@ for my $from (map { 100 * $_ } 0 .. 14) {
     t::Gateway::send_all([map { [$gateway, "/fill?k=$_"] } $from .. $from + 99]);
 }
 
+t::Clock::stop();
+
 my $asked = $fake->seen->{commands};
 
 is(join(' ', map { t::Gateway::header($_, 'X-Status') }
@@ -122,6 +125,8 @@ is(join(' ', map { t::Gateway::header($_, 'X-Status') }
    join(' ', ('REJECTED') x 101), 'no place for a lease: rejected');
 
 my $more = $fake->seen->{commands} - $asked;
+
+t::Clock::go();
 
 cmp_ok($more, '<', 50, 'no place for a lease: the other part is not asked');
 ok(t::Gateway::wait_for(sub {
