@@ -258,7 +258,6 @@ ngx_ratelimit_inspect_delete(ngx_ratelimit_inspect_t *inspect)
                                                      in_set ? 2 : 3, 1,
                                          ngx_ratelimit_inspect_delete_handler,
                                                      inspect);
-    inspect->controls = 1;
 
     return inspect->call ? NGX_AGAIN : NGX_ERROR;
 }
@@ -292,14 +291,7 @@ void
 ngx_ratelimit_inspect_end(ngx_ratelimit_inspect_t *inspect)
 {
     if (inspect->call) {
-
-        if (inspect->controls) {
-            ngx_ratelimit_redis_forget(inspect->call);
-
-        } else {
-            ngx_ratelimit_redis_forget(inspect->call);
-        }
-
+        ngx_ratelimit_redis_forget(inspect->call);
         inspect->call = NULL;
     }
 

@@ -34,7 +34,6 @@ typedef struct {
     ngx_ratelimit_counter_t         counter;
     ngx_ratelimit_redis_control_t  *control;
     ngx_ratelimit_redis_call_t     *call;
-    unsigned                        controls:1;  /* call is control's */
 } ngx_ratelimit_inspect_t;
 
 /*

@@ -224,7 +224,7 @@ ngx_http_ratelimit_explain_create(ngx_http_request_t *r,
 
     ngx_http_ratelimit_explain_place(explain);
 
-    return explain;
+    return explain->json ? explain : NULL;
 }
 
 
@@ -244,7 +244,10 @@ ngx_http_ratelimit_explain_cleanup(void *data)
 }
 
 
-/* Where the request has come to, and by which API key. */
+/*
+ * Where the request has come to, and by which API key. If memory is out, there
+ * is no json, and json_pack() has freed zones.
+ */
 static void
 ngx_http_ratelimit_explain_place(ngx_http_ratelimit_explain_t *explain)
 {
@@ -264,8 +267,6 @@ ngx_http_ratelimit_explain_place(ngx_http_ratelimit_explain_t *explain)
                      "api_key", ngx_http_ratelimit_explain_key(r),
                      "allowed", 1,
                      "zones", explain->zones);
-
-    explain->failed = (explain->json == NULL);
 }
 
 
