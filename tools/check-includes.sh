@@ -6,7 +6,8 @@
 #
 # src/core knows no nginx header; hiredis is met only in .c files of src/redis, jansson
 # only in src/rules/*json.[ch] and in src/http/*json.c, *jwt.c and *api*.c,
-# ngx_http.h only in src/http and the front door.
+# ngx_http.h only in src/http and the front door. Outside src/core a header of src/core
+# is never the first: nginx's say what libc offers, and libc reads that once.
 #
 #   tools/check-includes.sh [<root>]
 
@@ -37,6 +38,7 @@ find ngx_http_ratelimit_module.c src -name '*.[ch]' -exec awk '
     }
 
     FNR == 1 {
+        first = 1
         n = split(FILENAME, part, "/")
         room = (n == 1) ? "module" : part[2]
         name = part[n]
@@ -56,6 +58,12 @@ find ngx_http_ratelimit_module.c src -name '*.[ch]' -exec awk '
         n = split(header, part, "/")
         base = part[n]
     }
+
+    first && room != "core" && base in home && home[base] == "core" {
+        bad("behind a header of nginx, please")
+    }
+
+    { first = 0 }
 
     base in home {
         if (header != base) bad("by its name alone, please")

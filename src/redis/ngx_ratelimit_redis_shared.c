@@ -4,8 +4,9 @@
  * included, so that memory under that name is always usable as it is.
  */
 
-#include "ngx_ratelimit_hash.h"
 #include "ngx_ratelimit_redis_shared.h"
+
+#include "ngx_ratelimit_hash.h"
 
 #include <openssl/rand.h>
 

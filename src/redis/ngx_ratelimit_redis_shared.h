@@ -6,12 +6,13 @@
 #ifndef NGX_RATELIMIT_REDIS_SHARED_H_INCLUDED
 #define NGX_RATELIMIT_REDIS_SHARED_H_INCLUDED
 
-#include <stdatomic.h>
+#include "ngx_ratelimit_redis.h"
 
 #include "ngx_ratelimit_breaker.h"
 #include "ngx_ratelimit_log_limit.h"
-#include "ngx_ratelimit_redis.h"
 #include "ngx_ratelimit_slot_map.h"
+
+#include <stdatomic.h>
 
 #define NGX_RATELIMIT_REDIS_PLACES      1024
 #define NGX_RATELIMIT_REDIS_PLACE_NAME  80    /* bytes of it kept */

@@ -5,8 +5,9 @@
 #ifndef NGX_RATELIMIT_REDIS_CODEC_H_INCLUDED
 #define NGX_RATELIMIT_REDIS_CODEC_H_INCLUDED
 
-#include "ngx_ratelimit_hash.h"
 #include "ngx_ratelimit_redis.h"
+
+#include "ngx_ratelimit_hash.h"
 
 #define NGX_RATELIMIT_REDIS_MAX_REPLY  65536  /* bytes */
 #define NGX_RATELIMIT_REDIS_MAX_TEXT   512    /* of an error kept */
