@@ -76,21 +76,21 @@ int ngx_ratelimit_slot_map_add(ngx_ratelimit_slot_map_t *map, int64_t first,
 void ngx_ratelimit_slot_map_finish(ngx_ratelimit_slot_map_t *map);
 
 
-/* Which map is pinned up, one load: 0 where there is none. */
+/* Which map is published, one load: 0 where there is none. */
 #define ngx_ratelimit_slot_shared_head(shared)                                \
     atomic_load_explicit(&(shared)->head, memory_order_acquire)
 
 /*
- * Copies the map that is pinned up and sets head to which it is. Returns 1, or
- * 0: there is none that is whole. map has anything then, head is set.
+ * Copies the published map and sets head to which it is. Returns 1, or 0: there
+ * is none that is whole. map has anything then, head is set.
  */
 int ngx_ratelimit_slot_shared_read(ngx_ratelimit_slot_shared_t *shared,
     ngx_ratelimit_slot_map_t *map, uint64_t *head);
 
 /*
- * Pins up a finished map in the place of the one that head names. Returns 1:
+ * Publishes a finished map in the place of the one that head names. Returns 1:
  * it is there and head names it, as it does where the same map was there
- * already. Returns 0: meanwhile another process has pinned up another map.
+ * already. Returns 0: meanwhile another process has published another map.
  */
 int ngx_ratelimit_slot_shared_publish(ngx_ratelimit_slot_shared_t *shared,
     const ngx_ratelimit_slot_map_t *map, uint64_t *head);

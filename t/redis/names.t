@@ -273,6 +273,36 @@ for my $resolved (1, 0) {
 }
 
 
+# the name of ASK's target is known too late for the call: no ASKING is left
+# behind for the next one
+
+{
+    my $dns = t::FakeDNS->new('other.test' => '127.0.0.2');
+    my $node = t::FakeRedis->new(sub {
+        $_[0] ne 'CLUSTER' ? "-ASK 5 other.test:$port\r\n"
+        : "*1\r\n*3\r\n:0\r\n:16383\r\n*4\r\n\$9\r\n127.0.0.1\r\n:$port\r\n"
+          . "\$2\r\nid\r\n*0\r\n"
+    }, port => $port);
+    my $other = t::FakeRedis->new(sub {
+        $_[0] eq 'ASKING' ? "+OK\r\n" : $GOOD
+    }, addr => '127.0.0.2', port => $port);
+
+    gateway("ratelimit_redis r { cluster 127.0.0.1:$port; timeout 100ms; }",
+            $dns);
+
+    kill STOP => $dns->{pid};
+    is(told(), '200 DEGRADED -1', 'the name of ASK\'s target, too late');
+    kill CONT => $dns->{pid};
+
+    comes('200 PASSED 9', 'in time');
+    like(join(' ', map { $_->[2] } $other->heard),
+         qr/^(?:SCRIPT ?|ASKING EVALSHA ?)+$/, 'ASKING goes with its call');
+
+    $gateway->stop;
+    $_->stop for $dns, $node, $other;
+}
+
+
 # without a resolver nginx asks the system, when it reads the configuration;
 # for "localhost" always
 

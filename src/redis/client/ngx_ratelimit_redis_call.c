@@ -25,6 +25,7 @@ static void ngx_ratelimit_redis_call_count(
     ngx_ratelimit_redis_status_e status);
 static void ngx_ratelimit_redis_waiting(ngx_ratelimit_redis_call_t *call,
     ngx_int_t more);
+static void ngx_ratelimit_redis_call_unask(ngx_ratelimit_redis_call_t *call);
 
 
 ngx_ratelimit_redis_call_t *
@@ -58,7 +59,6 @@ ngx_ratelimit_redis_call_new(ngx_ratelimit_redis_client_t *client,
     call->kind = kind;
     call->pooled = (size <= NGX_RATELIMIT_REDIS_CALL_BYTES);
     call->request.text = (u_char *) &call[1];
-    call->request.first = (kind > NGX_RATELIMIT_REDIS_CONTROL);
 
     return call;
 }
@@ -398,6 +398,10 @@ ngx_ratelimit_redis_call_leave(ngx_ratelimit_redis_call_t *call,
 
     ngx_memzero(&result, sizeof(ngx_ratelimit_redis_result_t));
 
+    if (call->node && call->asking && !call->request.written) {
+        ngx_ratelimit_redis_call_unask(call);
+    }
+
     if (call->node && call->request.written) {
         handler = call->handler;
         data = call->data;
@@ -430,6 +434,33 @@ ngx_ratelimit_redis_call_leave(ngx_ratelimit_redis_call_t *call,
     result.status = status;
     result.wait_ms = (status == NGX_RATELIMIT_REDIS_OPEN);
     ngx_ratelimit_redis_call_finish(call, &result);
+}
+
+
+/*
+ * Takes the ASKING of a call that was not written out of the queue: Redis
+ * would take it for the next call's. Where it was written, the call follows it
+ * as if that were written, too.
+ */
+
+static void
+ngx_ratelimit_redis_call_unask(ngx_ratelimit_redis_call_t *call)
+{
+    ngx_queue_t                 *q;
+    ngx_ratelimit_redis_call_t  *asking;
+
+    q = ngx_queue_prev(&call->request.queue);
+    asking = ngx_ratelimit_redis_call_of(q);
+
+    if (q == ngx_queue_sentinel(&call->node->conn.requests)
+        || asking->request.written)
+    {
+        call->request.written = 1;
+        return;
+    }
+
+    ngx_ratelimit_redis_call_remove(asking);
+    ngx_ratelimit_redis_call_free(asking);
 }
 
 

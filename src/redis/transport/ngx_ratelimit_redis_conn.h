@@ -26,8 +26,6 @@ typedef struct {
     u_char                        *text;
     ngx_msec_t                     since_ms;  /* queued, later: written */
     unsigned                       written:1; /* in part or whole */
-    unsigned                       first:1;   /* belongs to this connection:
-                                                 no other one may send it */
 } ngx_ratelimit_redis_request_t;
 
 
