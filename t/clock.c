@@ -35,7 +35,7 @@ static clock_file_t        none;
 static const clock_file_t *file = &none;
 
 
-static void __attribute__((constructor))
+__attribute__((constructor)) static void
 clock_open(void)
 {
     const char *name = getenv("RATELIMIT_CLOCK");

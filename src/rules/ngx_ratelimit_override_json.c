@@ -72,7 +72,8 @@ static void ngx_ratelimit_override_has_part(ngx_ratelimit_reader_t *reader,
 static void ngx_ratelimit_override_amount(ngx_ratelimit_reader_t *reader,
     const ngx_ratelimit_place_t *at, ngx_ratelimit_override_read_t *draft);
 static void ngx_ratelimit_override_fit(ngx_ratelimit_reader_t *reader,
-    const ngx_ratelimit_place_t *at, const ngx_ratelimit_override_read_t *draft);
+    const ngx_ratelimit_place_t *at,
+    const ngx_ratelimit_override_read_t *draft);
 static void ngx_ratelimit_override_factor(ngx_ratelimit_reader_t *reader,
     const ngx_ratelimit_place_t *at, ngx_ratelimit_override_read_t *draft);
 

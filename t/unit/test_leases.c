@@ -34,7 +34,8 @@ test_size(void **state)
     leases_free(map);
 
     /* any size: the last set stands inside of it (ASan, or the page's end) */
-    for (size = NGX_RATELIMIT_LEASES_MIN_BYTES; size < (size_t) full_or(40, 8) * MIB;
+    for (size = NGX_RATELIMIT_LEASES_MIN_BYTES;
+         size < (size_t) full_or(40, 8) * MIB;
          size += size / 7 + 4096 - (size / 7) % 4096)
     {
         map = leases_make(size);

@@ -379,7 +379,8 @@ ngx_ratelimit_refill_deny(ngx_ratelimit_refill_t *refill, uint32_t head,
          q != ngx_queue_sentinel(&refill->waiting);
          q = next)
     {
-        next = ngx_queue_next(q);
+        /* one that was removed is not met: the analyzer cannot know */
+        next = ngx_queue_next(q);   /* NOLINT(clang-analyzer-*) */
         counter = ngx_queue_data(q, ngx_ratelimit_counter_t, queue);
 
         if (counter->cost < head) {

@@ -487,6 +487,7 @@ ngx_ratelimit_redis_error_redirect(ngx_ratelimit_redis_node_t *node,
     client = node->client;
     moved = (node->reply.error == NGX_RATELIMIT_REDIS_MOVED);
     to = NULL;
+    slot = 0;
 
     if (client->redis->mode == NGX_RATELIMIT_REDIS_CLUSTER) {
 
