@@ -144,7 +144,10 @@ ngx_cpystrn(u_char *dst, u_char *src, size_t n)
 }
 
 
-/* an expression here is a text that a path contains; "(" does not compile */
+/*
+ * An expression here is a text that a path contains; "(" does not compile, and
+ * for "!" and "?" there is no memory.
+ */
 ngx_int_t
 ngx_regex_compile(ngx_regex_compile_t *rc)
 {
@@ -153,6 +156,17 @@ ngx_regex_compile(ngx_regex_compile_t *rc)
 
     if (rc->pattern.data[0] == '(') {
         ngx_str_set(&rc->err, "missing )");
+        return NGX_ERROR;
+    }
+
+    if (rc->pattern.data[0] == '!') {
+        ngx_str_set(&rc->err, "pcre2_compile() failed: failed to allocate heap "
+                              "memory in \"!\"");
+        return NGX_ERROR;
+    }
+
+    if (rc->pattern.data[0] == '?') {
+        ngx_str_set(&rc->err, "regex \"?\" compilation failed: no memory");
         return NGX_ERROR;
     }
 

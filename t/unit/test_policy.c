@@ -280,6 +280,19 @@ test_regex(void **state)
     assert_int_equal(policy->skipped.n, 1);
     assert_int_equal(rule->skipped, 1);
     ngx_ratelimit_policy_release(policy);
+
+    /* memory is out: that is no reason to skip a rule */
+
+    for (i = 0; i < 2; i++) {
+        policy = policy_make();
+        rule = rule_push(policy, "d");
+        rule->regex_text = str(i ? "!" : "?");
+        assert_int_equal(ngx_ratelimit_policy_complete(policy), NGX_OK);
+        assert_int_equal(ngx_ratelimit_policy_finish(policy, 10, NULL),
+                         NGX_ERROR);
+        assert_int_equal(rule->skipped, 0);
+        ngx_ratelimit_policy_release(policy);
+    }
 }
 
 

@@ -11,6 +11,7 @@
 #if (NGX_PCRE)
 static ngx_int_t ngx_ratelimit_policy_regex(ngx_ratelimit_policy_t *policy,
     ngx_ratelimit_rule_t *rule, ngx_ratelimit_problems_t *problems);
+static ngx_uint_t ngx_ratelimit_regex_no_memory(const ngx_str_t *err);
 #endif
 static void ngx_ratelimit_policy_wrong(ngx_ratelimit_policy_t *policy,
     ngx_ratelimit_rule_t *rule, ngx_ratelimit_problems_t *problems,
@@ -126,12 +127,45 @@ ngx_ratelimit_rule_regex(ngx_ratelimit_rule_t *rule, ngx_pool_t *pool,
 
     if (ngx_regex_compile(&rc) != NGX_OK) {
         *wrong = rc.err;
-        return NGX_DECLINED;
+        return ngx_ratelimit_regex_no_memory(&rc.err) ? NGX_ERROR
+                                                      : NGX_DECLINED;
     }
 
     rule->regex = rc.regex;
 
     return NGX_OK;
+}
+
+
+/*
+ * The text is all that nginx has of it. The rule must not be skipped then. Each
+ * of these stands where no expression can put it.
+ */
+static ngx_uint_t
+ngx_ratelimit_regex_no_memory(const ngx_str_t *err)
+{
+    size_t      len;
+    ngx_uint_t  i;
+
+    static const char  *begins[] = {
+        "pcre2_compile() failed: failed to allocate heap memory",
+        "pcre_compile() failed: failed to get memory"
+    };
+
+    static const char  ends[] = "\" compilation failed: no memory";
+
+    for (i = 0; i < 2; i++) {
+        len = ngx_strlen(begins[i]);
+
+        if (err->len >= len && ngx_strncmp(err->data, begins[i], len) == 0) {
+            return 1;
+        }
+    }
+
+    len = sizeof(ends) - 1;
+
+    return err->len >= len
+           && ngx_strncmp(err->data + err->len - len, ends, len) == 0;
 }
 
 #endif
