@@ -264,7 +264,9 @@ for (['capacity=5', 'leaky_bucket', 'token_bucket'],
     refused(with_rule("$more$parameters algorithm=$algorithm"),
             "\"ratelimit_rule\" \"r\" has \"$bad\" with algorithm $algorithm, "
             . ($expected eq 'another' ? 'expected another algorithm'
-                                      : "expected algorithm $expected"));
+               : $expected eq 'fixed_window'
+               ? 'expected a time as in "60s", or algorithm fixed_window'
+               : "expected algorithm $expected"));
 }
 
 for my $sync ('lease', 'async') {

@@ -201,8 +201,8 @@ static const bad_t  bads[] = {
     { PARAMS("fixed_window", "'limit':1,'window':'calendar:year'"),
       P "/window", "expected a time from 1s..." },
     { PARAMS("sliding_window", "'limit':1,'window':'calendar:day'"),
-      P "/window", "stands with algorithm sliding_window, expected "
-      "algorithm fixed_window" },
+      P "/window", "stands with algorithm sliding_window, expected a time as "
+      "in '60s', or algorithm fixed_window" },
     { PARAMS("token_bucket", "'capacity':1,'refill_rate':0"), P "/refill_rate",
       "must be > 0" },
     { PARAMS("token_bucket", "'capacity':1,'refill_rate':1e-9"),

@@ -295,7 +295,7 @@ const ngx_ratelimit_exclusion_t  ngx_ratelimit_exclusions[] = {
       NGX_RATELIMIT_BIT(CALENDAR_DAY)|NGX_RATELIMIT_BIT(CALENDAR_MONTH),
       NGX_RATELIMIT_PARAM_ALGORITHM,
       NGX_RATELIMIT_RATES ^ NGX_RATELIMIT_BIT(FIXED_WINDOW),
-      "algorithm fixed_window" },
+      "a time as in \"60s\", or algorithm fixed_window" },
 
     { NGX_RATELIMIT_PARAM_SYNC,
       NGX_RATELIMIT_BIT(SYNC_LEASE)|NGX_RATELIMIT_BIT(SYNC_ASYNC),
