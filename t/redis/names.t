@@ -151,21 +151,22 @@ for my $word (qw( READONLY MASTERDOWN )) {
     my $old = t::FakeRedis->new(sub { "-$word x\r\n" }, port => $port);
     my $new = fake('127.0.0.2', $port);
 
+    my $begin = time;
+
     gateway("ratelimit_redis r { server redis.test:$port; timeout 1s; }",
             $dns);
     is(told(), '200 DEGRADED -1', "$word");
 
-    my $end = time + 3.5;
     my $calls = 0;
 
-    while (time < $end) {
+    while (time < $begin + 3.5 || $calls <= 20) {
         told();
         $calls++;
     }
 
-    cmp_ok($calls, '>', 20, "$word: many calls");
     cmp_ok($old->seen->{connections}, '>', 1, "$word: connected to anew");
-    cmp_ok($old->seen->{connections}, '<=', 5, "$word: once a second");
+    cmp_ok($old->seen->{connections}, '<=', 1 + time - $begin,
+           "$word: once a second");
 
     $dns->set('redis.test' => '127.0.0.2');
     comes('200 PASSED 9', "$word: another address");
