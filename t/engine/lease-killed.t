@@ -132,10 +132,12 @@ sub debited_later {
     return debited('b') - $spent;
 }
 
-my $debited;
+my $debited = debited_later();
 my $settled = t::Gateway::wait_for(sub {
+    my $before = $debited;
+
     $debited = debited_later();
-    return $debited >= 10 && $debited <= 20;
+    return $debited == $before && $debited >= 10 && $debited <= 20;
 });
 
 ok($settled, "and what nobody spent goes back: $debited of 20 are debited");
