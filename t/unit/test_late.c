@@ -35,6 +35,7 @@ static ngx_ratelimit_redis_node_t     node;
 static ngx_connection_t               connection;
 static ngx_event_t                    wev;
 static ngx_log_t                      log_nowhere;
+static size_t                         room;    /* in the socket */
 
 /* what the handler was told, and what it does then */
 static ngx_uint_t                     told;
@@ -114,10 +115,11 @@ ngx_handle_write_event(ngx_event_t *ev, size_t lowat)
 static ssize_t
 swallow(ngx_connection_t *c, u_char *buf, size_t size)
 {
-    (void) c;
     (void) buf;
 
-    return (ssize_t) size;
+    c->write->ready = (size <= room);
+
+    return (ssize_t) ngx_min(size, room);
 }
 
 
@@ -353,6 +355,7 @@ setup(void **state)
     memset(&node, 0, sizeof(node));
     memset(&last, 0, sizeof(last));
     told = 0;
+    room = SIZE_MAX;
     forgotten = NULL;
 
     redis.mode = NGX_RATELIMIT_REDIS_CLUSTER;
@@ -783,6 +786,51 @@ test_order(void **state)
 }
 
 
+/* No ASKING is left for the next call by one whose deadline passes first. */
+static void
+test_asking_not_written(void **state)
+{
+    (void) state;
+
+    call_make(0);
+    flush();
+    feed("-ASK 5 127.0.0.1:1\r\n");
+    assert_int_equal(node.conn.pending, 2);
+
+    deadline();
+    ended(1, NGX_RATELIMIT_REDIS_UNREACHABLE, 0);
+    assert_int_equal(node.conn.pending, 0);
+}
+
+
+/* Where it was written its call follows, though nobody waits for that. */
+static void
+test_asking_written(void **state)
+{
+    (void) state;
+
+    call_make(0);
+    flush();
+    feed("-ASK 5 127.0.0.1:1\r\n");
+
+    room = sizeof("*1\r\n$6\r\nASKING\r\n") - 1;
+    flush();
+    feed("+OK\r\n");
+    assert_int_equal(node.conn.pending, 1);
+
+    deadline();
+    ended(1, NGX_RATELIMIT_REDIS_TIMEOUT, 1);
+    assert_int_equal(node.conn.pending, 1);
+
+    room = SIZE_MAX;
+    connection.write->ready = 1;
+    flush();
+    feed(GOOD);
+    assert_int_equal(told, 1);
+    assert_int_equal(node.conn.pending, 0);
+}
+
+
 #define TEST(name)  cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int
@@ -799,7 +847,9 @@ main(void)
         TEST(test_tryagain),
         TEST(test_forgotten),
         TEST(test_let_go),
-        TEST(test_order)
+        TEST(test_order),
+        TEST(test_asking_not_written),
+        TEST(test_asking_written)
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
