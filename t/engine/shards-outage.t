@@ -99,16 +99,18 @@ is($told, 'DEGRADED', 'no answer in time');
 is($calls, 1, 'and there is none for another part');
 
 # a full lease table: a request that is rejected asks no part again, though one
-# has no answer; after a second that one is asked once more
+# has no answer; after a second that one is asked once more, and for good when
+# it has answered
 
 my $first;
+my $answers = t::RateLimit::folder() . '/answers';
 my $fake = t::FakeRedis->new(sub {
     my ($key, $capacity) = @_[3, 8];
 
     return $DENIED if $capacity == 1;
 
     $first //= $key;
-    return $key eq $first ? $FULL : $DENIED;
+    return $key ne $first ? $DENIED : -e $answers ? $GRANTED : $FULL;
 });
 my $gateway = gateway($fake, zone => '64k');
 
@@ -133,6 +135,20 @@ ok(t::Gateway::wait_for(sub {
     $gateway->get('/?k=a');
     return $fake->seen->{commands} - $asked > $more + 1;
 }, 10), 'no place for a lease: the part without an answer is asked again');
+
+t::Clock::stop();
+
+open my $file, '>', $answers;
+
+# at last past 2^12 ticks of 2^17 us, of which 12 bits are kept
+my @later = map {
+    t::Clock::advance($_);
+    t::Gateway::header($gateway->get('/?k=a'), 'X-Status');
+} 2, 532, (0.3) x 20;
+
+t::Clock::go();
+
+is("@later", join(' ', ('PASSED') x 22), 'no place for a lease: it answers');
 
 $gateway->stop;
 $gateway->log_ok;

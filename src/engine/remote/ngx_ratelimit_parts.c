@@ -244,13 +244,18 @@ ngx_ratelimit_parts_wait_us(const ngx_ratelimit_counter_t *counter)
     ngx_ratelimit_table_lock(counter->client->limiter->zone.table, &id, now_us,
                              &entry);
 
-    if (entry.state.fresh_us > now_us
-        && counter->cost >= entry.state.extra
-        && (entry.state.aux == 0
-            || ((ngx_ratelimit_parts_tick(now_us) - entry.state.aux)
-                & NGX_RATELIMIT_PARTS_TICK_MASK)
-               < NGX_RATELIMIT_PARTS_TICKS))
+    if (entry.state.aux
+        && ((ngx_ratelimit_parts_tick(now_us) - entry.state.aux)
+            & NGX_RATELIMIT_PARTS_TICK_MASK)
+           >= NGX_RATELIMIT_PARTS_TICKS)
     {
+        /* ticks come round again, and must not find it */
+        ngx_memzero(&entry.state, sizeof(ngx_ratelimit_state_t));
+        ngx_ratelimit_table_store(&entry, 0);
+        return 0;
+    }
+
+    if (entry.state.fresh_us > now_us && counter->cost >= entry.state.extra) {
         wait_us = entry.state.fresh_us - now_us;
     }
 
