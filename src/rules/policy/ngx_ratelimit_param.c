@@ -78,6 +78,7 @@ static const char *const  ngx_ratelimit_fail_mode_names[] = {
 
 /* "id" first, so that what is wrong with it stands first */
 
+/* NOLINTBEGIN(bugprone-sizeof-expression): a pointer's own size is meant */
 const ngx_ratelimit_param_t  ngx_ratelimit_params[] = {
 
     { NGX_RATELIMIT_PARAM_ZONE, "zone=", NULL, NGX_RATELIMIT_IN_CONF,
@@ -285,6 +286,7 @@ const ngx_ratelimit_param_t  ngx_ratelimit_params[] = {
     { NGX_RATELIMIT_PARAM_NONE, NULL, NULL, 0, NGX_RATELIMIT_A_NUMBER, 0, 0,
       NGX_RATELIMIT_NOWHERE, 0, 0, NULL, NULL, NULL, NULL }
 };
+/* NOLINTEND(bugprone-sizeof-expression) */
 
 
 const ngx_ratelimit_exclusion_t  ngx_ratelimit_exclusions[] = {
