@@ -60,9 +60,9 @@ ngx_int_t ngx_ratelimit_document_write(const struct json_t *root,
     ngx_pool_t *pool, ngx_str_t *text);
 
 /*
- * What is stored of an API key that no glob may stand for: "sha256:..." as it
- * is, but in lower case; of another its digest; written to buf. Returns a text
- * there, or the key, where it is no digest behind "sha256:".
+ * Writes the stored form of an API key, where no glob is allowed, to buf: a key
+ * "sha256:..." in lower case, any other key as its digest. Returns the text in
+ * buf, or the key itself if no digest follows its "sha256:".
  */
 ngx_str_t ngx_ratelimit_document_key(const ngx_str_t *key,
     u_char buf[NGX_RATELIMIT_DOCUMENT_KEY]);

@@ -1,6 +1,6 @@
 /*
- * Amounts: a limit as far as somebody says it, a tier or an override; what it
- * leaves open is inherited. And limits that are multiplied.
+ * Amounts: a tier or an override names some parts of a limit, and inherits the
+ * others. Also multiplies limits.
  */
 
 #ifndef NGX_RATELIMIT_AMOUNT_H_INCLUDED
@@ -31,12 +31,13 @@ int ngx_ratelimit_amount_rate(double rate, uint64_t *tokens,
     uint64_t *period_us);
 
 /*
- * The spec of base with what amount says. Of windows, logs and slots the
- * capacity is the limit; a rate and a capacity are a limit with its window, in
- * whole milliseconds. A leaky bucket of some capacity has a burst of one less,
- * and a limit leaves its burst as it is. base may have no limit yet (tokens 0):
- * then amount must have it. Returns NULL, or what was expected, as a constant
- * string. The spec may still be one that ngx_ratelimit_limit_init() refuses.
+ * The spec of base, with the parts that amount names. The capacity of a
+ * window, a log or concurrency is its limit. A rate and a capacity make a
+ * limit and its window, in whole milliseconds. The burst of a leaky bucket is
+ * its capacity less one; a limit does not change the burst. base may have no
+ * limit yet (tokens 0): then amount must have it. Returns NULL, or what was
+ * expected, as a constant string. The spec may still be one that
+ * ngx_ratelimit_limit_init() refuses.
  */
 const char *ngx_ratelimit_amount_inherit(const ngx_ratelimit_spec_t *base,
     const ngx_ratelimit_amount_t *amount, ngx_ratelimit_spec_t *spec);

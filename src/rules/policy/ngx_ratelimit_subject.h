@@ -1,6 +1,6 @@
 /*
- * A request as a policy sees it, and what the policy says to it: which lists it
- * is on, which rules are for it, and why others are not, and how much it may.
+ * A request as a policy sees it, and the decisions of the policy: the lists
+ * that the request is on, the rules that match it, and its limits.
  */
 
 #ifndef NGX_RATELIMIT_SUBJECT_H_INCLUDED
@@ -86,8 +86,8 @@ ngx_ratelimit_match_e ngx_ratelimit_rule_match(
     ngx_ratelimit_subject_t *subject);
 
 /*
- * What the rule allows this API key, or this tier; NULL: what it allows all.
- * origin may be NULL.
+ * Finds the allowance of this API key or tier in the rule. Returns NULL if the
+ * rule's own limit applies. origin may be NULL.
  */
 const ngx_ratelimit_allowance_t *ngx_ratelimit_rule_allowance(
     const ngx_ratelimit_rule_t *rule, const ngx_ratelimit_subject_t *subject,
