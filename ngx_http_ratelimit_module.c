@@ -5,10 +5,15 @@
 
 #include "ngx_http_ratelimit_api.h"
 #include "ngx_http_ratelimit_conf.h"
+#include "ngx_http_ratelimit_key.h"
 
 #include "ngx_ratelimit_sync.h"
 
 #define NGX_HTTP_RATELIMIT_STATUS  429
+
+/* what a location does not have is NULL */
+#define ngx_http_ratelimit_inherit(member)                                    \
+    conf->member = conf->member ? conf->member : prev->member
 
 static void *ngx_http_ratelimit_create_main_conf(ngx_conf_t *cf);
 static void *ngx_http_ratelimit_create_loc_conf(ngx_conf_t *cf);
@@ -288,26 +293,16 @@ ngx_http_ratelimit_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
         conf->exempt = 0;
     }
 
-    if (conf->tier == NULL) {
-        conf->tier = prev->tier;
-    }
-
+    ngx_http_ratelimit_inherit(tier);
     ngx_http_ratelimit_limit_tiers(conf);
 
-    if (conf->explain == NULL) {
-        conf->explain = prev->explain;
-    }
+    ngx_http_ratelimit_inherit(explain);
+    ngx_http_ratelimit_inherit(jwt_key);
+    ngx_http_ratelimit_inherit(routes);
+    ngx_http_ratelimit_inherit(sources);
 
     if (conf->sources == NULL) {
-        conf->sources = prev->sources;
-    }
-
-    if (conf->jwt_key == NULL) {
-        conf->jwt_key = prev->jwt_key;
-    }
-
-    if (conf->routes == NULL) {
-        conf->routes = prev->routes;
+        conf->sources = &ngx_http_ratelimit_default_sources;
     }
 
     ngx_conf_merge_uint_value(conf->headers, prev->headers,

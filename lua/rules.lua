@@ -10,13 +10,15 @@
 --
 --     get version id: {version, id, resets}, and the record, where that is
 --         another one than the caller's
---     put expected expected_id version id record channel message: {"1",
---         version, id}; or {"0", version, id} of what is there and was not
---         expected
---     list: the first line of each record, the current one first
+--     put expected expected_id version id record: {"1", version, id}; or {"0",
+--         version, id} of what is there and was not expected
+--     list: {the first lines of all records, the current one first}
 --     version n: {that record}, or {}
---     reset channel message: {resets}: the microsecond of the last reset, so
---         that no two are the same, also where Redis has lost the one before
+--     reset: {resets}: the microsecond of the last reset, so that no two are
+--         the same, also where Redis has lost the one before
+--
+-- A put and a reset are announced by a message on "<prefix>:rules:<zone>";
+-- KEYS[1] is "<prefix>:{rules:<zone>}".
 --
 -- A record above 1 MiB, which older gateways have written, is answered by its
 -- head alone: its reader says then that it is too large.
@@ -84,8 +86,8 @@ end
 
 -- A channel that the user may not publish on must not undo the change.
 
-local function publish(channel, message)
-    redis.pcall('PUBLISH', channel, message)
+local function publish(message)
+    redis.pcall('PUBLISH', (KEYS[1]:gsub('{(rules:.*)}$', '%1')), message)
 end
 
 -- Puts a record into the history, of so many bytes; returns its bytes and its
@@ -136,8 +138,7 @@ end
 
 -- A caller whose answer was lost says the same once more.
 
-function operations.put(expected, expected_id, version, id, record, channel,
-                        message)
+function operations.put(expected, expected_id, version, id, record)
     local found = call('HMGET', KEYS[1], 'version', 'id', 'bytes')
     local current, current_id = found[1] or '0', found[2] or '0'
 
@@ -163,7 +164,7 @@ function operations.put(expected, expected_id, version, id, record, channel,
     call('HSET', KEYS[1], 'version', version, 'id', id, 'record', record,
          'bytes', bytes, 'heads', text(version, id, n, lines))
 
-    publish(channel, message)
+    publish(version)
 
     return {'1', version, id}
 end
@@ -194,7 +195,9 @@ local function heads()
 end
 
 function operations.list()
-    return (heads())
+    local lines = heads()
+
+    return {table.concat(lines, '\n') .. '\n'}
 end
 
 -- Between the two writes of a put the history may be one record further on.
@@ -224,14 +227,14 @@ end
 
 -- Gateways before this one count from 0, or on from where they find it.
 
-function operations.reset(channel, message)
+function operations.reset()
     local former = tonumber(call('HGET', KEYS[1], 'resets') or '') or 0
     local now = call('TIME')
     local resets = string.format('%.0f', math.max(now[1] * 1000000 + now[2],
                                                   former + 1))
 
     call('HSET', KEYS[1], 'resets', resets)
-    publish(channel, message)
+    publish('reset')
 
     return {resets}
 end

@@ -11,9 +11,10 @@ package t::Api;
 use strict;
 use warnings;
 
+use Digest::SHA qw( sha256_hex );
 use JSON::PP ();
 use Test::More ();
-use t::Gateway;
+use t::Gateway qw( header wait_for );
 
 my $JSON = JSON::PP->new->canonical->allow_nonref->utf8;
 
@@ -70,10 +71,10 @@ sub send_all {
 sub answer {
     my $answer = shift;
 
-    $answer->{etag} = t::Gateway::header($answer, 'ETag');
+    $answer->{etag} = header($answer, 'ETag');
     $answer->{version} = $answer->{etag} =~ /^"(0|[1-9]\d*(?=-[0-9a-f]{16}"))/
                          ? $1 : '';
-    $answer->{type} = t::Gateway::header($answer, 'Content-Type');
+    $answer->{type} = header($answer, 'Content-Type');
     $answer->{json} = eval { $JSON->decode($answer->{body}) };
 
     return $answer;
@@ -103,6 +104,10 @@ sub said {
 }
 
 
+# An API key as a document stores it.
+sub sha { return 'sha256:' . sha256_hex(shift) }
+
+
 # Until all workers of the gateway go by this version. False when the test's
 # patience ends.
 sub follows {
@@ -111,7 +116,7 @@ sub follows {
     my %said;
     my $gateway = $self->{gateway};
 
-    return t::Gateway::wait_for(sub {
+    return wait_for(sub {
         for (map { answer($_) } $gateway->burst(10, "$self->{base}/status")) {
             $said{$_->{json}{node}{worker}} = $_->{json}{compiled};
         }

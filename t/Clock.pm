@@ -5,6 +5,10 @@
 #     use t::Clock qw( advance );
 #
 #     advance(60);              a minute later
+#     t::Clock::pass(60);       the same in steps, for timers that set another
+#     t::Clock::wait_for(sub { ... });
+#                               in such steps, until it returns true
+#     t::Clock::hurry()         t::Gateway::wait_for() does so, too
 #
 #     t::Clock::now()           what nginx and Redis take for the time
 #     t::Clock::stop()          it stands still, but for advance()
@@ -24,8 +28,9 @@ use warnings;
 
 use Exporter qw( import );
 use POSIX qw( ceil );
-use Time::HiRes qw( clock_gettime CLOCK_MONOTONIC CLOCK_REALTIME );
+use Time::HiRes qw( clock_gettime sleep CLOCK_MONOTONIC CLOCK_REALTIME );
 
+use t::Gateway ();
 use t::RateLimit ();
 
 our @EXPORT_OK = qw( advance );
@@ -87,6 +92,29 @@ sub advance {
 
     write_file();
 }
+
+
+# Between two steps, who waits for a timer has a moment to act.
+sub pass {
+    for (my $left = shift; $left > 0; $left -= 0.1) {
+        advance($left < 0.1 ? $left : 0.1);
+        sleep 0.02;
+    }
+}
+
+
+# False when the test's patience ends, which is real time.
+sub wait_for {
+    my $what = shift;
+
+    local $t::Gateway::BETWEEN = sub { advance(0.1) };
+
+    return t::Gateway::wait_for($what);
+}
+
+
+# From now on each t::Gateway::wait_for() is such a one.
+sub hurry { $t::Gateway::BETWEEN = sub { advance(0.1) } }
 
 
 sub align {

@@ -1,13 +1,13 @@
 # A gateway under test: a real nginx, master and workers, with a folder and a
 # port of its own; the requests that tests send to it, one or hundreds at once;
-# and what its error log must never hold. For tests that one request after the
-# other in Test::Nginx's blocks cannot be: reloads, signals, two gateways.
+# and what its error log must never hold. For tests that Test::Nginx's blocks
+# cannot express: reloads, signals, several gateways.
 #
 #     use t::RateLimit 'no_plan';
-#     use t::Gateway;
+#     use t::Gateway qw( tally );
 #
-#     my $gateway = t::Gateway->new(http => '...')->start;
-#     is(t::Gateway::tally($gateway->burst(5, '/')), '3 x 200, 2 x 429');
+#     my $gateway = t::Gateway->limited(zone => 'rate=3r/h');
+#     is(tally($gateway->burst(5, '/?k=a')), '3 x 200, 2 x 429');
 #     $gateway->stop;
 
 package t::Gateway;
@@ -17,6 +17,7 @@ use warnings;
 
 use Cwd qw( abs_path );
 use Errno qw( EAGAIN EINTR );
+use Exporter qw( import );
 use File::Basename qw( dirname );
 use File::Path qw( make_path );
 use IO::Poll qw( POLLIN POLLOUT POLLHUP POLLERR );
@@ -27,9 +28,15 @@ use Test::More ();
 use Time::HiRes qw( sleep time );
 
 use t::Ports qw( free_port );
+use t::Sockets qw( connections tcp unread );
+
+our @EXPORT_OK = qw( connect_to header output passed tally told wait_for );
 
 # what a test waits for at most: a sanitizer's nginx is slow
 our $PATIENCE = 20;
+
+# what wait_for() does between two looks
+our $BETWEEN = sub { };
 
 my $ROOT = dirname(dirname(abs_path(__FILE__)));
 my $BAD = qr/\[(?:alert|emerg|crit)\]|Sanitizer|runtime error:|open socket/;
@@ -66,6 +73,116 @@ sub new {
 }
 
 
+# Gateways with the configuration that most tests want, started. Each part may
+# be left out:
+#
+#     redis      a port, or the lines that name servers; or several blocks,
+#                { name => port or lines }. A block without a name is "r".
+#                timeout: 5s unless given
+#     zone       the parameters of the zone "z", which counts by $arg_k, in that
+#                Redis; or those of several, { 'name' or 'name:size' =>
+#                parameters }. A zone counts by "key=..." if that comes first
+#     rules      [ 'name parameters', ... ], of the zone "z" unless "zone=" says
+#     locations  { path => its lines }: empty_gif where they answer nothing. A
+#                location "/" with "ratelimit zone=z" unless given
+#     api        true: the endpoint of the zone "z" at /rl/
+#     server, http, listen   lines of server {} and of http {}, parameters of
+#                listen
+#     files      { name => text } in the gateway's folder
+#     gateways   how many, 1 unless given: a list is returned
+#     start      0: they are not started
+#
+# Others are those of new(). Answers have X-Status, X-Rule, X-Source and X-Pid;
+# /metrics has the metrics.
+sub limited {
+    my ($class, %self) = @_;
+
+    my %own = map { $_ => delete $self{$_} }
+              qw( redis timeout zone rules locations api server http listen
+                  files gateways start );
+    my @gateways;
+
+    for (1 .. $own{gateways} // 1) {
+        my $gateway = $class->new(%self, http => limited_http(%own));
+
+        $gateway->write($_, $own{files}{$_}) for keys %{ $own{files} // {} };
+        $gateway->start if $own{start} // 1;
+        push @gateways, $gateway;
+    }
+
+    return wantarray ? @gateways : $gateways[0];
+}
+
+
+# The inside of http {} for these parts, for configure().
+sub limited_http {
+    my (%of) = @_;
+
+    my $redis = $of{redis} // {};
+    my $zones = ref $of{zone} ? $of{zone}
+                : { z => ($of{zone} // '')
+                         . (defined $of{redis} ? ' redis=r' : '') };
+    my $locations = $of{locations} // { '/' => 'ratelimit zone=z;' };
+
+    $redis = { r => $redis } if !ref $redis;
+
+    return join "\n", (map { redis_block($_, $redis->{$_}, $of{timeout}) }
+                       sort keys %$redis),
+        (map { zone_line($_, $zones->{$_}) } sort keys %$zones),
+        (map { /\bzone=/ ? "ratelimit_rule $_;"
+                         : 'ratelimit_rule ' . s/ |$/ zone=z /r . ';' }
+         @{ $of{rules} // [] }),
+        $of{http} // '', <<"CONF";
+    server {
+        listen 127.0.0.1:%%PORT%% backlog=2048 @{[ $of{listen} // '' ]};
+        add_header X-Status \$ratelimit_status always;
+        add_header X-Rule \$ratelimit_rule always;
+        add_header X-Source \$ratelimit_source always;
+        add_header X-Pid \$pid always;
+        @{[ $of{server} // '' ]}
+        location = /metrics { ratelimit_metrics; }
+        @{[ $of{api} ? 'location /rl/ { ratelimit_api zone=z write; }' : '' ]}
+        @{[ map { location($_, $locations->{$_}) } sort keys %$locations ]}
+    }
+CONF
+}
+
+
+sub redis_block {
+    my ($name, $servers, $timeout) = @_;
+
+    my $prefix = t::RateLimit::key_prefix();
+
+    $servers = "server 127.0.0.1:$servers" if $servers =~ /^\d+\z/;
+    $servers =~ s/;\s*\z//;
+    $servers .= '; timeout ' . ($timeout // '5s') if $servers !~ /\btimeout /;
+    $servers .= "; prefix $prefix" if $servers !~ /\bprefix /;
+
+    return "ratelimit_redis $name { $servers; }";
+}
+
+
+sub zone_line {
+    my ($name, $parameters) = @_;
+
+    my $key = $parameters =~ s/^\s*key=(\S+)// ? $1 : '$arg_k';
+
+    $name .= ':1m' if $name !~ /:/;
+
+    return "ratelimit_zone $key zone=$name $parameters;";
+}
+
+
+# What finds files or runs inside of them is left to nginx's own handler.
+sub location {
+    my ($path, $lines) = @_;
+
+    my $gif = $lines =~ /\b(?:root|index|ssi)\b/ ? '' : 'empty_gif;';
+
+    return "location $path { $gif $lines }\n";
+}
+
+
 # Writes the configuration anew, with what has changed.
 sub configure {
     my ($self, %change) = @_;
@@ -76,7 +193,9 @@ sub configure {
     my $user = $> == 0 ? "user root;\n" : '';
     my $modules = join '', map { "load_module $_;\n" }
                            split ' ', $ENV{TEST_NGINX_LOAD_MODULES} // '';
-    my $log = $self->{http} =~ /^\s*access_log/m ? '' : 'access_log off;';
+
+    # one in a server does not replace nginx's default, which is a file of its own
+    my $log = $self->{http} =~ /^ {0,4}access_log/m ? '' : 'access_log off;';
     my $temp = join '', map { "    ${_}_temp_path $dir/temp/$_;\n" }
                         qw( client_body proxy fastcgi uwsgi scgi );
 
@@ -108,6 +227,8 @@ CONF
 
 sub write {
     my ($self, $name, $text) = @_;
+
+    make_path(dirname("$self->{dir}/$name"));
 
     open my $file, '>', "$self->{dir}/$name" or die "$name: $!";
     print $file $text;
@@ -158,6 +279,18 @@ sub check {
 }
 
 
+# What nginx -t says of a configuration: "accepted", or the message without the
+# place in the file.
+sub verdict {
+    my ($self, $http) = @_;
+
+    my ($ok, $text) = $self->configure(http => $http)->check;
+
+    return $ok ? 'accepted' : $text =~ /\[emerg\] (.*) in \S+:\d+$/m ? $1
+                                                                    : $text;
+}
+
+
 sub start {
     my $self = shift;
 
@@ -184,6 +317,30 @@ sub start {
     }) or die "nginx does not listen:\n" . $self->log;
 
     return $self;
+}
+
+
+# Until the error log has a line.
+sub log_has {
+    my ($self, $like, $name) = @_;
+
+    Test::More::ok(wait_for(sub { $self->log =~ $like }), $name)
+        or Test::More::diag($self->log);
+}
+
+
+# Kills workers as the kernel does when memory is out, and waits until the
+# master has begun others: all of them, or those given.
+sub kill_workers {
+    my ($self, @workers) = @_;
+
+    @workers = $self->workers if !@workers;
+    CORE::kill KILL => @workers;
+
+    return wait_for(sub {
+        my %now = map { $_ => 1 } $self->workers;
+        return !grep({ $now{$_} } @workers) && keys %now >= $self->{workers};
+    });
 }
 
 
@@ -275,13 +432,17 @@ sub kill {
 }
 
 
-# Who is dead and waited for by nobody has no files any more.
+# A process that is dead and waited for by nobody has no files any more, once all
+# its threads are dead.
 sub alive {
     my $pid = shift;
 
-    open my $file, '<', "/proc/$pid/stat" or return 0;
+    for (glob "/proc/$pid/task/*/stat") {
+        open my $file, '<', $_ or next;
+        return 1 if (<$file> // '') =~ /\) [^ZX]/;
+    }
 
-    return (<$file> // '') =~ /\) [^ZX]/;
+    return 0;
 }
 
 
@@ -306,43 +467,6 @@ sub beside {
 }
 
 
-# The TCP connections on this machine, each end of its own: {port, peer, unread,
-# inode, open}: the ports of this end and of the other, the bytes not read here,
-# and whether neither end has closed it.
-sub tcp {
-    my @ends;
-
-    open my $file, '<', '/proc/net/tcp' or die "/proc/net/tcp: $!";
-
-    <$file>;
-
-    while (defined(my $line = <$file>)) {
-        my @field = split ' ', $line;
-        my ($state, $queues, $inode) = @field[3, 4, 9];
-
-        next if $state eq '0A';     # listens
-
-        push @ends, {
-            (map { $_->[0] => hex $field[$_->[1]] =~ s/.*://r }
-                 ['port', 1], ['peer', 2]),
-            unread => hex $queues =~ s/.*://r, inode => $inode,
-            open => $state eq '01' };
-    }
-
-    return @ends;
-}
-
-
-# How many bytes the server on a port has not read.
-sub unread {
-    my ($port, $n) = (shift, 0);
-
-    $n += $_->{unread} for grep { $_->{port} == $port } tcp();
-
-    return $n;
-}
-
-
 # How many open connections the gateway has taken, and read all that came.
 sub waiting {
     my $self = shift;
@@ -358,26 +482,11 @@ sub waiting {
 sub settled {
     my ($self, $port) = @_;
 
-    $self->get('/');
+    $self->get('/metrics');
     wait_for(sub { !unread($port) });
     t::RateLimit::redis_cli($port, 'ping');
     wait_for(sub { !grep { $_->{peer} == $port && $_->{unread} } tcp() });
-    $self->get('/');
-}
-
-
-# The file descriptors of a process that are connections to a port, or from one
-# port to another.
-sub connections {
-    my ($pid, $port, $from) = @_;
-
-    my %inode = map { $_->{inode} => 1 }
-                grep { $_->{peer} == $port && (!$from || $_->{port} == $from) }
-                tcp();
-
-    return map { m{/(\d+)$} }
-           grep { (readlink($_) // '') =~ /^socket:\[(\d+)\]$/ && $inode{$1} }
-           glob "/proc/$pid/fd/*";
+    $self->get('/metrics');
 }
 
 
@@ -390,6 +499,7 @@ sub wait_for {
     while (time < $end) {
         my $got = $what->();
         return $got if $got;
+        $BETWEEN->();
         sleep 0.02;
     }
 
@@ -403,6 +513,58 @@ sub get {
     my ($self, $path, @headers) = @_;
 
     return (send_all([[$self, $path, @headers]]))[0];
+}
+
+
+# The statuses of requests one after the other, each a path, or [path, headers]:
+# "200 429".
+sub statuses {
+    my ($self, @requests) = @_;
+
+    return join ' ', map { $self->get(ref $_ ? @$_ : $_)->{status} } @requests;
+}
+
+
+# A connection to the gateway, or to a port.
+sub connect_to {
+    my $to = shift;
+
+    return IO::Socket::INET->new(PeerAddr => '127.0.0.1',
+                                 PeerPort => ref $to ? $to->{port} : $to)
+           // die "connect: $!";
+}
+
+
+# Sends text as it is over one connection, and reads to its end, or until the
+# answer is like that.
+sub raw {
+    my ($self, $text, $until) = @_;
+
+    my $socket = $self->connect_to;
+    my $answer = '';
+
+    local $SIG{PIPE} = 'IGNORE';
+    local $SIG{ALRM} = sub { die "no answer\n" };
+    alarm 3 * $PATIENCE;
+    print $socket $text;
+    $socket->flush;
+
+    1 while !($until && $answer =~ $until)
+            && sysread $socket, $answer, 65536, length $answer;
+    alarm 0;
+
+    return $answer;
+}
+
+
+# What a command prints.
+sub output {
+    my @command = @_;
+
+    open my $out, '-|', @command or die "$command[0]: $!";
+    local $/;
+
+    return scalar <$out> // '';
 }
 
 
@@ -430,13 +592,21 @@ sub header {
 }
 
 
-# An answer in short: "200 PASSED 99", where X-Status shows $ratelimit_status.
+# An answer in short: "200 PASSED 99", where X-Status shows $ratelimit_status,
+# and other headers behind that; or, of a gateway, the answer to a request.
 sub told {
-    my $answer = shift;
+    my ($answer, @more) = @_;
 
-    return join ' ', $answer->{status}, header($answer, 'X-Status'),
-                     header($answer, 'X-RateLimit-Remaining');
+    ($answer, @more) = $answer->get(@more) if exists $answer->{dir};
+
+    return join ' ', $answer->{status},
+                     map { header($answer, $_) }
+                     'X-Status', 'X-RateLimit-Remaining', @more;
 }
+
+
+# How many of these answers are 200.
+sub passed { return scalar grep { $_->{status} == 200 } @_ }
 
 
 # Until all workers say this status, which X-Status shows, with $pid in X-Pid:

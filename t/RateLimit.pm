@@ -13,6 +13,9 @@
 #     --- allow_error_log
 #     [crit]
 #
+# A block without "--- config" gets a location with the limits of zone "z", whose
+# answers have X-Status and X-Rule.
+#
 # Redis, each on loopback and gone at the end of the file or of the run:
 #
 #     redis_port()      the port of a server that the files of a run share
@@ -112,6 +115,15 @@ master_on();
 
 add_block_preprocessor(sub {
     my $block = shift;
+
+    $block->set_value('config', <<'CONF') if !defined $block->config;
+    location / {
+        ratelimit zone=z;
+        add_header X-Status $ratelimit_status always;
+        add_header X-Rule $ratelimit_rule always;
+        empty_gif;
+    }
+CONF
 
     return if defined $block->must_die;
 

@@ -74,6 +74,11 @@ static ngx_ratelimit_breaker_change_e ngx_ratelimit_breaker_change(
 #define ngx_ratelimit_breaker_is_open(word)                                   \
     (ngx_ratelimit_breaker_is(word) == SILENT                                 \
      || ngx_ratelimit_breaker_is(word) == FAILING)
+#define ngx_ratelimit_breaker_state_of(word)                                  \
+    (ngx_ratelimit_breaker_is(word) == CLOSED                                 \
+     ? NGX_RATELIMIT_BREAKER_CLOSED                                           \
+     : ngx_ratelimit_breaker_is(word) == READMITS                             \
+     ? NGX_RATELIMIT_BREAKER_READMITS : NGX_RATELIMIT_BREAKER_OPEN)
 #define ngx_ratelimit_breaker_doublings(word)  ((word) >> 2 & 0x3f)
 #define ngx_ratelimit_breaker_until(word)      ((word) >> 8)
 #define ngx_ratelimit_breaker_word(state, doublings, until_ms)                \
@@ -537,40 +542,19 @@ ngx_ratelimit_breaker_part_word(const ngx_ratelimit_breaker_window_t *window)
 static ngx_ratelimit_breaker_change_e
 ngx_ratelimit_breaker_change(uint64_t before, uint64_t after)
 {
-    if (ngx_ratelimit_breaker_is(before) == ngx_ratelimit_breaker_is(after)) {
-        return NGX_RATELIMIT_BREAKER_SAME;
-    }
+    ngx_ratelimit_breaker_state_e  state;
 
-    switch (ngx_ratelimit_breaker_is(after)) {
+    state = ngx_ratelimit_breaker_state_of(after);
 
-    case CLOSED:
-        return NGX_RATELIMIT_BREAKER_CLOSED_NOW;
-
-    case READMITS:
-        return NGX_RATELIMIT_BREAKER_READMITS_NOW;
-
-    default: /* SILENT, FAILING */
-        return NGX_RATELIMIT_BREAKER_OPENED;
-    }
+    return state == ngx_ratelimit_breaker_state_of(before)
+           ? NGX_RATELIMIT_BREAKER_SAME
+           : (ngx_ratelimit_breaker_change_e)
+             (state + NGX_RATELIMIT_BREAKER_CLOSED_NOW);
 }
 
 
 ngx_ratelimit_breaker_state_e
 ngx_ratelimit_breaker_state(ngx_ratelimit_breaker_t *breaker)
 {
-    uint64_t  word;
-
-    word = atomic_load(&breaker->state);
-
-    switch (ngx_ratelimit_breaker_is(word)) {
-
-    case CLOSED:
-        return NGX_RATELIMIT_BREAKER_CLOSED;
-
-    case READMITS:
-        return NGX_RATELIMIT_BREAKER_READMITS;
-
-    default: /* SILENT, FAILING */
-        return NGX_RATELIMIT_BREAKER_OPEN;
-    }
+    return ngx_ratelimit_breaker_state_of(atomic_load(&breaker->state));
 }

@@ -58,11 +58,13 @@ typedef enum {
     NGX_RATELIMIT_BREAKER_TIMED_OUT     /* and nothing was heard meanwhile */
 } ngx_ratelimit_breaker_outcome_e;
 
+/* Each but SAME by this very call, and in the order of the states. */
 typedef enum {
     NGX_RATELIMIT_BREAKER_SAME = 0,
-    NGX_RATELIMIT_BREAKER_OPENED,        /* each by this very call */
+    NGX_RATELIMIT_BREAKER_CLOSED_NOW,
+    NGX_RATELIMIT_BREAKER_OPENED,
     NGX_RATELIMIT_BREAKER_READMITS_NOW,
-    NGX_RATELIMIT_BREAKER_CLOSED_NOW
+    NGX_RATELIMIT_BREAKER_CHANGES        /* how many there are */
 } ngx_ratelimit_breaker_change_e;
 
 /* The caller's knowledge. All processes share the clock; it is below 2^44. */

@@ -32,6 +32,20 @@
 #define ngx_ratelimit_store_order()                                           \
     atomic_signal_fence(memory_order_seq_cst)
 
+/* Raises a number to n, unless another process has raised it further. */
+static inline void
+ngx_ratelimit_atomic_max(_Atomic uint64_t *most, uint64_t n)
+{
+    uint64_t  before;
+
+    before = atomic_load(most);
+
+    while (before < n && !atomic_compare_exchange_weak(most, &before, n)) {
+        /* void */
+    }
+}
+
+
 typedef struct {
     pthread_mutex_t  mutex;
     uint64_t         recovered;   /* times taken over from a dead owner */

@@ -6,8 +6,6 @@
 #include <string.h>
 
 
-static int ngx_ratelimit_log_within(uint64_t last, uint64_t now_ms,
-    uint64_t interval_ms);
 static void ngx_ratelimit_log_note(char *note, uint64_t suppressed);
 
 
@@ -15,14 +13,18 @@ int
 ngx_ratelimit_log_due(ngx_ratelimit_log_limit_t *limit, uint64_t now_ms,
     uint64_t interval_ms, char note[NGX_RATELIMIT_LOG_NOTE])
 {
-    uint64_t  last;
+    uint64_t  last, apart;
 
     /* 0 means that there was no line */
 
     now_ms = now_ms ? now_ms : 1;
     last = atomic_load(&limit->written_ms);
 
-    if (ngx_ratelimit_log_within(last, now_ms, interval_ms)
+    /* processes cache the time, so the last line may seem to be ahead */
+
+    apart = (now_ms > last) ? now_ms - last : last - now_ms;
+
+    if ((last && apart < interval_ms)
         || !atomic_compare_exchange_strong(&limit->written_ms, &last, now_ms))
     {
         (void) atomic_fetch_add(&limit->suppressed, 1);
@@ -32,27 +34,6 @@ ngx_ratelimit_log_due(ngx_ratelimit_log_limit_t *limit, uint64_t now_ms,
     ngx_ratelimit_log_note(note, atomic_exchange(&limit->suppressed, 0));
 
     return 1;
-}
-
-
-int
-ngx_ratelimit_log_recent(const ngx_ratelimit_log_limit_t *limit,
-    uint64_t now_ms, uint64_t interval_ms)
-{
-    return ngx_ratelimit_log_within(atomic_load(&limit->written_ms), now_ms,
-                                    interval_ms);
-}
-
-
-/* Processes cache the time, so the last line may seem to be ahead. */
-static int
-ngx_ratelimit_log_within(uint64_t last, uint64_t now_ms, uint64_t interval_ms)
-{
-    uint64_t  apart;
-
-    apart = (now_ms > last) ? now_ms - last : last - now_ms;
-
-    return last && apart < interval_ms;
 }
 
 

@@ -40,8 +40,4 @@ typedef struct {
 int ngx_ratelimit_log_due(ngx_ratelimit_log_limit_t *limit, uint64_t now_ms,
     uint64_t interval_ms, char note[NGX_RATELIMIT_LOG_NOTE]);
 
-/* Whether a line of this kind was written within interval_ms; counts none. */
-int ngx_ratelimit_log_recent(const ngx_ratelimit_log_limit_t *limit,
-    uint64_t now_ms, uint64_t interval_ms);
-
 #endif /* NGX_RATELIMIT_LOG_LIMIT_H_INCLUDED */

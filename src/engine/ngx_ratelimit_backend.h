@@ -16,9 +16,9 @@ struct ngx_ratelimit_backend_s {
     void  (*take)(ngx_ratelimit_counter_t *counter);
 
     /*
-     * Asks Redis for a counter that has set asks, and adds to the answers that
-     * the check waits for. ngx_ratelimit_check_answered() follows, before this
-     * returns only if memory is out.
+     * Asks Redis for a counter that has set asks. The check waits for
+     * ngx_ratelimit_check_answered(), once for each counter. It is called
+     * before this returns only if memory is out.
      */
     void  (*ask)(ngx_ratelimit_counter_t *counter);
 
@@ -56,18 +56,50 @@ extern const ngx_ratelimit_backend_t  ngx_ratelimit_parts;
 /* nginx's cached monotonic clock, which no step of the system's clock moves */
 #define ngx_ratelimit_local_now_us()  ((uint64_t) ngx_current_msec * 1000)
 
-/* One of the answers has come that the check waits for. */
+/* A counter has its answer, which the check waits for. */
 void ngx_ratelimit_check_answered(ngx_ratelimit_check_t *check);
 
 /* Names the counter on this gateway: the client's hash and the rule. */
-ngx_ratelimit_id_t ngx_ratelimit_counter_id(
-    const ngx_ratelimit_counter_t *counter);
+static ngx_inline ngx_ratelimit_id_t
+ngx_ratelimit_counter_id(const ngx_ratelimit_counter_t *counter)
+{
+    ngx_ratelimit_id_t         id;
+    const ngx_ratelimit_id_t  *salt;
+
+    salt = counter->emergency ? &counter->rule->emergency_salt
+                              : &counter->rule->salt;
+
+    id.hi = counter->client->local.hi ^ salt->hi;
+    id.lo = counter->client->local.lo ^ salt->lo;
+
+    return id;
+}
+
+/* The id of what is kept beside a counter, by a number; 0: the counter. */
+static ngx_inline ngx_ratelimit_id_t
+ngx_ratelimit_id_vary(const ngx_ratelimit_id_t *id, uint64_t n)
+{
+    ngx_ratelimit_id_t  varied;
+
+    varied.hi = id->hi ^ n * 0x9e3779b97f4a7c15ULL;
+    varied.lo = id->lo ^ n * 0xbf58476d1ce4e5b9ULL;
+
+    return varied;
+}
 
 /*
  * The weight of one of the counter's tokens here, in half tokens: two or, if
  * this gateway counts alone, as many as there are gateways.
  */
 uint32_t ngx_ratelimit_counter_weight(const ngx_ratelimit_counter_t *counter);
+
+/* So many tokens more are left, by what is known. */
+static ngx_inline void
+ngx_ratelimit_counter_left(ngx_ratelimit_counter_t *counter, uint32_t tokens)
+{
+    counter->answer.remaining = ngx_min(counter->answer.remaining + tokens,
+                                        counter->limit->capacity);
+}
 
 /*
  * How old the tokens are that the counter's answer granted to a call of
@@ -157,12 +189,12 @@ void ngx_ratelimit_permit_free(ngx_ratelimit_counter_t *counter);
 
 
 /*
- * fallback.c: Redis has no answer for the counter (its reason is set) and takes
- * no calls for wait_ms. Answer (zero until now) and backend become those of the
+ * counter.c: Redis has no answer for the counter, for that reason, and takes no
+ * calls for wait_ms. Answer (zero until now) and backend become those of the
  * fail mode.
  */
 void ngx_ratelimit_fallback(ngx_ratelimit_counter_t *counter,
-    ngx_msec_t wait_ms);
+    ngx_ratelimit_redis_status_e reason, ngx_msec_t wait_ms);
 
 /* Redis, asked at asked_us, has an answer for a counter of fail_mode=local. */
 void ngx_ratelimit_fallback_note(ngx_ratelimit_counter_t *counter,
@@ -184,12 +216,10 @@ void ngx_ratelimit_strict_tell(ngx_ratelimit_check_t *check,
 
 
 /*
- * leased.c: Redis has answered a strict counter whose requests may cost
- * nothing, and what it said is kept for those.
+ * leased.c: tells the lease what Redis has said of a strict counter, or that it
+ * said nothing. The counter asks alone, in place of its lease, or its requests
+ * may cost nothing: those are answered by what is kept here.
  */
-void ngx_ratelimit_leased_note(const ngx_ratelimit_counter_t *counter);
-
-/* Redis has answered, or not, a counter that asks alone. */
 void ngx_ratelimit_leased_tell(ngx_ratelimit_counter_t *counter,
     ngx_uint_t answered);
 

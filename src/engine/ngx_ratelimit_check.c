@@ -7,11 +7,9 @@
 
 #include "ngx_ratelimit_hash.h"
 
-static void ngx_ratelimit_check_clients(ngx_ratelimit_check_t *check);
-static ngx_uint_t ngx_ratelimit_check_take(ngx_ratelimit_check_t *check);
+static void ngx_ratelimit_check_take(ngx_ratelimit_check_t *check);
 static const ngx_ratelimit_backend_t *ngx_ratelimit_check_backend(
     const ngx_ratelimit_counter_t *counter);
-static void ngx_ratelimit_check_ask(ngx_ratelimit_check_t *check);
 static void ngx_ratelimit_check_decide(ngx_ratelimit_check_t *check);
 static ngx_ratelimit_status_e ngx_ratelimit_check_status(
     const ngx_ratelimit_counter_t *counter, uint64_t *delay_us);
@@ -36,35 +34,15 @@ ngx_ratelimit_check_prepare(ngx_ratelimit_rule_t *rule, ngx_pool_t *pool)
 ngx_int_t
 ngx_ratelimit_check_start(ngx_ratelimit_check_t *check)
 {
-    check->pending = 0;
-    check->name = 0;
-    check->renewing = 0;
-    check->taken_us = ngx_ratelimit_local_now_us();
-
-    ngx_ratelimit_check_clients(check);
-
-    if (!ngx_ratelimit_check_take(check) && check->remote) {
-        ngx_ratelimit_check_ask(check);
-    }
-
-    if (check->pending) {
-        return NGX_AGAIN;
-    }
-
-    ngx_ratelimit_check_complete(check);
-
-    return NGX_OK;
-}
-
-
-static void
-ngx_ratelimit_check_clients(ngx_ratelimit_check_t *check)
-{
     ngx_uint_t                i;
     ngx_ratelimit_client_t   *client;
+    ngx_ratelimit_counter_t  *counter;
     ngx_ratelimit_limiter_t  *limiter;
 
     check->remote = 0;
+    check->renewing = 0;
+    check->name = 0;
+    check->taken_us = ngx_ratelimit_local_now_us();
 
     for (i = 0; i < check->nclients; i++) {
         client = &check->clients[i];
@@ -81,19 +59,46 @@ ngx_ratelimit_check_clients(ngx_ratelimit_check_t *check)
                              ngx_ratelimit_table_hash_key(limiter->zone.table),
                              client->key.data, client->key.len, 1, 3);
     }
+
+    ngx_ratelimit_check_take(check);
+
+    if (check->pending) {
+
+        /* one more: no answer completes the check before the last call */
+
+        check->pending++;
+
+        for (i = 0; i < check->ncounters; i++) {
+            counter = &check->counters[i];
+
+            if (counter->asks) {
+                counter->since_ms = ngx_current_msec;
+                counter->backend->ask(counter);
+            }
+        }
+
+        if (--check->pending) {
+            return NGX_AGAIN;
+        }
+    }
+
+    ngx_ratelimit_check_complete(check);
+
+    return NGX_OK;
 }
 
 
 /*
- * Takes every counter as far as this gateway can answer for it. Returns whether
- * any of them rejects.
+ * Takes every counter as far as this gateway can answer for it. pending is then
+ * the number of those for which Redis has to be asked; 0 if any rejects.
  */
-static ngx_uint_t
+static void
 ngx_ratelimit_check_take(ngx_ratelimit_check_t *check)
 {
-    ngx_uint_t                i, rejected;
+    ngx_uint_t                i, asks, rejected;
     ngx_ratelimit_counter_t  *counter;
 
+    asks = 0;
     rejected = 0;
 
     for (i = 0; i < check->ncounters; i++) {
@@ -122,10 +127,11 @@ ngx_ratelimit_check_take(ngx_ratelimit_check_t *check)
 
         counter->backend->take(counter);
 
+        asks += counter->asks;
         rejected |= (counter->answer.retry_us != 0 && !counter->dry_run);
     }
 
-    return rejected;
+    check->pending = rejected ? 0 : asks;
 }
 
 
@@ -148,35 +154,6 @@ ngx_ratelimit_check_backend(const ngx_ratelimit_counter_t *counter)
     }
 
     return &ngx_ratelimit_leased;
-}
-
-
-static void
-ngx_ratelimit_check_ask(ngx_ratelimit_check_t *check)
-{
-    ngx_uint_t                i;
-    ngx_ratelimit_counter_t  *counter;
-
-    for (i = 0; i < check->ncounters; i++) {
-        counter = &check->counters[i];
-
-        if (counter->alone) {
-            counter->backend = &ngx_ratelimit_strict;
-        }
-    }
-
-    /* one more, so that no answer completes the check before the last call */
-    check->pending = 1;
-
-    for (i = 0; i < check->ncounters; i++) {
-        counter = &check->counters[i];
-
-        if (counter->asks) {
-            counter->backend->ask(counter);
-        }
-    }
-
-    check->pending--;
 }
 
 
@@ -269,7 +246,11 @@ ngx_ratelimit_check_status(const ngx_ratelimit_counter_t *counter,
                                 : NGX_RATELIMIT_REJECTED;
     }
 
-    *delay_us = ngx_ratelimit_check_delay(counter);
+    if (ngx_ratelimit_counter_limit(counter)->algorithm
+        == NGX_RATELIMIT_LEAKY_BUCKET)
+    {
+        *delay_us = ngx_ratelimit_check_delay(counter);
+    }
 
     if (counter->source == NGX_RATELIMIT_SOURCE_FALLBACK) {
         return NGX_RATELIMIT_DEGRADED;
@@ -337,13 +318,9 @@ ngx_ratelimit_check_give_back(ngx_ratelimit_check_t *check)
     for (i = 0; i < check->ncounters; i++) {
         counter = &check->counters[i];
         counter->refund = counter->answer.granted;
-
-        if (counter->refund && counter->backend->give) {
-            counter->backend->give(counter, counter->refund);
-        }
     }
 
-    ngx_ratelimit_strict_tell(check, NGX_RATELIMIT_STRICT_SETTLE);
+    ngx_ratelimit_check_settle(check);
 
     for (i = 0; i < check->ncounters; i++) {
         counter = &check->counters[i];
@@ -352,9 +329,7 @@ ngx_ratelimit_check_give_back(ngx_ratelimit_check_t *check)
 
         if (counter->refund && counter->backend == &ngx_ratelimit_strict) {
             counter->held = 0;
-            counter->answer.remaining = ngx_min(counter->answer.remaining
-                                                + counter->refund,
-                                                counter->limit->capacity);
+            ngx_ratelimit_counter_left(counter, counter->refund);
         }
 
         counter->answer.granted = 0;
@@ -375,9 +350,7 @@ ngx_ratelimit_check_settle(ngx_ratelimit_check_t *check)
         if (counter->charge && counter->backend->charge) {
             counter->backend->charge(counter);
 
-        } else if (counter->refund && counter->backend->give
-                   && !counter->emergency)
-        {
+        } else if (counter->refund && counter->backend->give) {
             counter->backend->give(counter, counter->refund);
         }
     }
@@ -419,17 +392,14 @@ ngx_ratelimit_check_end(ngx_ratelimit_check_t *check)
 static void
 ngx_ratelimit_check_renew(ngx_ratelimit_check_t *check)
 {
-    ngx_uint_t    i, held;
+    ngx_uint_t    i;
     ngx_event_t  *ev;
 
-    held = 0;
+    for (i = 0; !check->counters[i].held; i++) {
 
-    for (i = 0; i < check->ncounters; i++) {
-        held |= check->counters[i].held;
-    }
-
-    if (!held) {
-        return;
+        if (i == check->ncounters - 1) {
+            return;
+        }
     }
 
     ev = &check->renewal;
@@ -448,11 +418,7 @@ ngx_ratelimit_check_renew(ngx_ratelimit_check_t *check)
 static void
 ngx_ratelimit_check_renewal_handler(ngx_event_t *ev)
 {
-    ngx_ratelimit_check_t  *check;
-
-    check = ev->data;
-
-    ngx_ratelimit_strict_tell(check, NGX_RATELIMIT_STRICT_RENEW);
+    ngx_ratelimit_strict_tell(ev->data, NGX_RATELIMIT_STRICT_RENEW);
 
     ngx_add_timer(ev, NGX_RATELIMIT_PERMIT_US / 3000);
 }

@@ -1,6 +1,10 @@
 /*
- * Backends share this: a counter's names, its lease in shared memory, the check
- * that waits for it.
+ * What the backends share: a counter's names, its lease in shared memory, the
+ * check that waits for it, and its answer when Redis has none.
+ *
+ * Counters of this gateway that stand in for one in Redis are in the zone's own
+ * table, under the zone's own key. A client may know its digest, since there
+ * need not be a secret, but cannot choose their place.
  */
 
 #include "ngx_ratelimit_refill.h"
@@ -10,28 +14,17 @@ _Static_assert(sizeof(ngx_ratelimit_lease_t) <= NGX_RATELIMIT_LEASE_BYTES,
                "a lease fits its place");
 
 
+const ngx_ratelimit_backend_t  ngx_ratelimit_nowhere = {
+    NULL, NULL, NULL, NULL, NULL
+};
+
+
 void
 ngx_ratelimit_check_answered(ngx_ratelimit_check_t *check)
 {
     if (--check->pending == 0) {
         check->handler(check->data);
     }
-}
-
-
-ngx_ratelimit_id_t
-ngx_ratelimit_counter_id(const ngx_ratelimit_counter_t *counter)
-{
-    ngx_ratelimit_id_t         id;
-    const ngx_ratelimit_id_t  *salt;
-
-    salt = counter->emergency ? &counter->rule->emergency_salt
-                              : &counter->rule->salt;
-
-    id.hi = counter->client->local.hi ^ salt->hi;
-    id.lo = counter->client->local.lo ^ salt->lo;
-
-    return id;
 }
 
 
@@ -95,4 +88,51 @@ ngx_ratelimit_forgotten(const ngx_ratelimit_limiter_t *limiter,
     forgot_us = ngx_ratelimit_leases_forgot_us(limiter->zone.leases);
 
     return forgot_us && forgot_us >= asked_us;
+}
+
+
+void
+ngx_ratelimit_fallback(ngx_ratelimit_counter_t *counter,
+    ngx_ratelimit_redis_status_e reason, ngx_msec_t wait_ms)
+{
+    counter->reason = reason;
+    counter->source = NGX_RATELIMIT_SOURCE_FALLBACK;
+    counter->backend = &ngx_ratelimit_nowhere;
+
+    /* if a call cannot be made, all counters of its client have asked */
+    counter->asks = 0;
+
+    if (ngx_ratelimit_counter_unavailable(counter)) {
+        counter->answer.retry_us = (uint64_t) ngx_max(wait_ms, 1) * 1000;
+        return;
+    }
+
+    counter->emergency = (counter->fail_mode == NGX_RATELIMIT_FAIL_OPEN
+                          && counter->rule->emergency != NULL);
+
+    if (counter->emergency
+        || counter->fail_mode == NGX_RATELIMIT_FAIL_LOCAL)
+    {
+        counter->backend = &ngx_ratelimit_local;
+        counter->client->noted_us = ngx_ratelimit_local_now_us();
+        ngx_ratelimit_local_take(counter);
+    }
+}
+
+
+void
+ngx_ratelimit_fallback_note(ngx_ratelimit_counter_t *counter,
+    uint64_t asked_us)
+{
+    counter->client->noted_us = ngx_ratelimit_local_now_us();
+
+    if (counter->limit->algorithm != NGX_RATELIMIT_CONCURRENCY) {
+
+        if (!ngx_ratelimit_forgotten(counter->client->limiter, asked_us)) {
+            ngx_ratelimit_local_note(counter);
+        }
+
+    } else if (counter->answer.granted) {
+        ngx_ratelimit_permit_hold(counter);
+    }
 }

@@ -14,7 +14,8 @@ static void ngx_ratelimit_inspect_handler(void *data,
     const ngx_ratelimit_redis_result_t *result);
 static ngx_ratelimit_counter_t *ngx_ratelimit_inspect_part(
     ngx_ratelimit_inspect_t *inspect, ngx_ratelimit_part_t *part);
-static ngx_int_t ngx_ratelimit_inspect_next(ngx_ratelimit_inspect_t *inspect);
+static void ngx_ratelimit_inspect_next(ngx_ratelimit_inspect_t *inspect,
+    ngx_int_t (*ask)(ngx_ratelimit_inspect_t *inspect));
 static void ngx_ratelimit_inspect_drop(ngx_ratelimit_inspect_t *inspect,
     ngx_ratelimit_algorithm_e algorithm);
 static ngx_int_t ngx_ratelimit_inspect_delete(
@@ -104,18 +105,9 @@ ngx_ratelimit_inspect_handler(void *data,
         inspect->answer.remaining += answer.remaining;
         inspect->answer.reset_us = ngx_max(inspect->answer.reset_us,
                                            answer.reset_us);
-
-        if (ngx_ratelimit_inspect_next(inspect) == NGX_OK) {
-
-            if (ngx_ratelimit_inspect_ask(inspect) == NGX_AGAIN) {
-                return;
-            }
-
-            inspect->status = NGX_RATELIMIT_REDIS_UNREACHABLE;
-        }
     }
 
-    inspect->handler(inspect->data);
+    ngx_ratelimit_inspect_next(inspect, ngx_ratelimit_inspect_ask);
 }
 
 
@@ -135,12 +127,21 @@ ngx_ratelimit_inspect_part(ngx_ratelimit_inspect_t *inspect,
 
 
 /* One part after the other: they are in different hash slots. */
-static ngx_int_t
-ngx_ratelimit_inspect_next(ngx_ratelimit_inspect_t *inspect)
+static void
+ngx_ratelimit_inspect_next(ngx_ratelimit_inspect_t *inspect,
+    ngx_int_t (*ask)(ngx_ratelimit_inspect_t *inspect))
 {
-    return inspect->rule->shares
-           && ++inspect->counter.part < inspect->rule->shards
-           ? NGX_OK : NGX_DONE;
+    if (inspect->status == NGX_RATELIMIT_REDIS_OK && inspect->rule->shares
+        && ++inspect->counter.part < inspect->rule->shards)
+    {
+        if (ask(inspect) == NGX_AGAIN) {
+            return;
+        }
+
+        inspect->status = NGX_RATELIMIT_REDIS_UNREACHABLE;
+    }
+
+    inspect->handler(inspect->data);
 }
 
 
@@ -149,7 +150,7 @@ ngx_ratelimit_inspect_reset(ngx_ratelimit_inspect_t *inspect)
 {
     ngx_ratelimit_inspect_counter(inspect);
 
-    /* sync_reset() forgets what stands in for Redis, but for permits */
+    /* a RESET forgets what stands in for Redis, but for permits */
 
     if (inspect->limiter->redis == NULL
         || inspect->rule->spec.algorithm == NGX_RATELIMIT_CONCURRENCY)
@@ -273,17 +274,7 @@ ngx_ratelimit_inspect_delete_handler(void *data,
     inspect->status = result->status;
     inspect->done |= (result->status == NGX_RATELIMIT_REDIS_OK || result->ran);
 
-    if (result->status == NGX_RATELIMIT_REDIS_OK
-        && ngx_ratelimit_inspect_next(inspect) == NGX_OK)
-    {
-        if (ngx_ratelimit_inspect_delete(inspect) == NGX_AGAIN) {
-            return;
-        }
-
-        inspect->status = NGX_RATELIMIT_REDIS_UNREACHABLE;
-    }
-
-    inspect->handler(inspect->data);
+    ngx_ratelimit_inspect_next(inspect, ngx_ratelimit_inspect_delete);
 }
 
 

@@ -47,9 +47,9 @@ ngx_int_t ngx_ratelimit_inspect_look(ngx_ratelimit_inspect_t *inspect);
 
 /*
  * Makes the counter a fresh one, on this gateway and in Redis. Other gateways
- * go on with their leases and remember its rejections until they hear of it
- * (ngx_ratelimit_sync_reset()). Requests that run keep their permits. Returns
- * what look does.
+ * go on with their leases and remember its rejections until they hear of it (a
+ * RESET of ngx_ratelimit_sync_call()). Requests that run keep their permits.
+ * Returns what look does.
  */
 ngx_int_t ngx_ratelimit_inspect_reset(ngx_ratelimit_inspect_t *inspect);
 

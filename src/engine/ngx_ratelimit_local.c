@@ -1,6 +1,7 @@
 /*
- * Counters in this node's shared memory: those of the node alone, exact, and
- * those that stand in for Redis. How each algorithm's state lies in the table.
+ * Counters in this gateway's shared memory: those of the gateway alone, exact,
+ * and those that stand in for Redis. How each algorithm's state lies in the
+ * table.
  */
 
 #include "ngx_ratelimit_backend.h"
@@ -24,54 +25,58 @@
 
 #define NGX_RATELIMIT_LOG_BITS         14   /* of a place's number */
 
+/* want: the tokens come back; the counter becomes what the answer says */
+#define NGX_RATELIMIT_LOCAL_GIVE       (UINT32_MAX - 2)
+#define NGX_RATELIMIT_LOCAL_NOTE       (UINT32_MAX - 3)
+
+/* whether Redis has not answered for the counter: the answer is of this one */
+#define ngx_ratelimit_local_only(counter)                                     \
+    ((counter)->source != NGX_RATELIMIT_SOURCE_REDIS                          \
+     && (counter)->source != NGX_RATELIMIT_SOURCE_LEASE)
+
 /* An operation on a counter. */
 typedef struct {
-    uint32_t                 cost;
-    uint32_t                 want;
-    uint32_t                 give;     /* tokens; 0: takes */
-    uint64_t                 taken_us; /* give: when they were taken */
-    uint64_t                 now_us;
-    ngx_ratelimit_answer_t  *answer;   /* what is left, at least */
-    unsigned                 note:1;   /* makes it what the answer says */
+    ngx_ratelimit_table_t        *table;
+    ngx_ratelimit_id_t            id;
+    const ngx_ratelimit_limit_t  *limit;
+    uint32_t                      cost;
+    uint32_t                      want;
+    uint32_t                      give;     /* tokens; 0: takes */
+    uint64_t                      taken_us; /* give: when they were taken */
+    uint64_t                      now_us;
+    ngx_ratelimit_answer_t       *answer;   /* what is left, at least */
+    unsigned                      note:1;   /* makes it what the answer says */
 } ngx_ratelimit_local_op_t;
 
 static void ngx_ratelimit_local_settle(ngx_ratelimit_counter_t *counter);
 static void ngx_ratelimit_local_run(ngx_ratelimit_counter_t *counter,
-    ngx_ratelimit_local_op_t *op);
-static void ngx_ratelimit_local_stand_in(ngx_ratelimit_counter_t *counter,
-    const ngx_ratelimit_id_t *id, ngx_ratelimit_local_op_t *op);
+    uint32_t tokens, uint32_t want, ngx_ratelimit_answer_t *answer);
+static void ngx_ratelimit_local_stand_in(
+    const ngx_ratelimit_counter_t *counter, const ngx_ratelimit_local_op_t *op);
 static uint32_t ngx_ratelimit_local_weigh(uint32_t tokens, uint32_t weight,
     uint64_t most);
-static void ngx_ratelimit_local_apply(ngx_ratelimit_table_t *table,
-    const ngx_ratelimit_id_t *id, const ngx_ratelimit_limit_t *limit,
-    ngx_ratelimit_local_op_t *op);
-static ngx_ratelimit_id_t ngx_ratelimit_local_noted_id(
-    const ngx_ratelimit_counter_t *counter);
-static void ngx_ratelimit_local_bucket(ngx_ratelimit_table_t *table,
-    const ngx_ratelimit_id_t *id, const ngx_ratelimit_limit_t *limit,
-    ngx_ratelimit_local_op_t *op);
+static void ngx_ratelimit_local_apply(const ngx_ratelimit_local_op_t *op);
+static void ngx_ratelimit_local_bucket(const ngx_ratelimit_local_op_t *op,
+    ngx_ratelimit_state_t *state);
 static ngx_ratelimit_token_bucket_t ngx_ratelimit_local_noted_bucket(
-    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_local_op_t *op);
-static void ngx_ratelimit_local_fixed_window(ngx_ratelimit_table_t *table,
-    const ngx_ratelimit_id_t *id, const ngx_ratelimit_limit_t *limit,
-    ngx_ratelimit_local_op_t *op);
-static uint64_t ngx_ratelimit_local_window_left(
-    const ngx_ratelimit_limit_t *limit, uint64_t wall_us);
+    const ngx_ratelimit_local_op_t *op);
+static void ngx_ratelimit_local_fixed_window(
+    const ngx_ratelimit_local_op_t *op, ngx_ratelimit_state_t *state);
 static ngx_uint_t ngx_ratelimit_local_window_goes_on(
     const ngx_ratelimit_window_t *w, const ngx_ratelimit_limit_t *limit,
     uint64_t now_us, uint64_t passed_us, uint64_t left_us);
-static void ngx_ratelimit_local_sliding_window(ngx_ratelimit_table_t *table,
-    const ngx_ratelimit_id_t *id, const ngx_ratelimit_limit_t *limit,
-    ngx_ratelimit_local_op_t *op);
+static void ngx_ratelimit_local_sliding_window(
+    const ngx_ratelimit_local_op_t *op, ngx_ratelimit_state_t *state);
 static void ngx_ratelimit_local_note_sliding(ngx_ratelimit_window_t *w,
-    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_local_op_t *op);
-static void ngx_ratelimit_local_sliding_log(ngx_ratelimit_table_t *table,
-    const ngx_ratelimit_id_t *id, const ngx_ratelimit_limit_t *limit,
-    ngx_ratelimit_local_op_t *op);
+    const ngx_ratelimit_local_op_t *op);
+static void ngx_ratelimit_local_sliding_log(const ngx_ratelimit_local_op_t *op,
+    ngx_ratelimit_state_t *state);
 static void ngx_ratelimit_local_place_get(void *data, uint32_t n,
     ngx_ratelimit_log_place_t *place);
 static void ngx_ratelimit_local_place_set(void *data, uint32_t n,
     const ngx_ratelimit_log_place_t *place);
+static void ngx_ratelimit_local_inner(const ngx_ratelimit_local_op_t *op,
+    uint64_t n, ngx_ratelimit_entry_t *entry);
 
 
 const ngx_ratelimit_backend_t  ngx_ratelimit_local = {
@@ -86,7 +91,7 @@ const ngx_ratelimit_backend_t  ngx_ratelimit_local = {
 void
 ngx_ratelimit_local_take(ngx_ratelimit_counter_t *counter)
 {
-    ngx_ratelimit_local_op_t  op;
+    uint32_t  cost;
 
     if (ngx_ratelimit_counter_limit(counter)->algorithm
         == NGX_RATELIMIT_CONCURRENCY)
@@ -95,37 +100,28 @@ ngx_ratelimit_local_take(ngx_ratelimit_counter_t *counter)
         return;
     }
 
-    ngx_memzero(&op, sizeof(ngx_ratelimit_local_op_t));
-
-    op.cost = counter->cost;
-    op.want = counter->look ? NGX_RATELIMIT_LOOK : 0;
-    op.answer = &counter->answer;
+    cost = counter->cost;
 
     /* an emergency's limit is one of requests, whatever they cost */
 
     if (counter->emergency) {
-        op.cost = ngx_min(op.cost, 1);
+        cost = ngx_min(cost, 1);
     }
 
-    ngx_ratelimit_local_run(counter, &op);
+    ngx_ratelimit_local_run(counter, cost,
+                            counter->look ? NGX_RATELIMIT_LOOK : 0,
+                            &counter->answer);
 }
 
 
 void
 ngx_ratelimit_local_charge(ngx_ratelimit_counter_t *counter, uint32_t tokens)
 {
-    ngx_ratelimit_answer_t    unused;
-    ngx_ratelimit_local_op_t  op;
+    ngx_ratelimit_answer_t  unused;
 
-    ngx_memzero(&op, sizeof(ngx_ratelimit_local_op_t));
-
-    op.cost = tokens;
-    op.want = NGX_RATELIMIT_CHARGE;
-    op.answer = (counter->source == NGX_RATELIMIT_SOURCE_REDIS
-                 || counter->source == NGX_RATELIMIT_SOURCE_LEASE)
-                ? &unused : &counter->answer;
-
-    ngx_ratelimit_local_run(counter, &op);
+    ngx_ratelimit_local_run(counter, tokens, NGX_RATELIMIT_CHARGE,
+                            ngx_ratelimit_local_only(counter)
+                            ? &counter->answer : &unused);
 }
 
 
@@ -147,8 +143,7 @@ ngx_ratelimit_local_settle(ngx_ratelimit_counter_t *counter)
 void
 ngx_ratelimit_local_give(ngx_ratelimit_counter_t *counter, uint32_t tokens)
 {
-    ngx_ratelimit_answer_t    left;
-    ngx_ratelimit_local_op_t  op;
+    ngx_ratelimit_answer_t  left;
 
     if (ngx_ratelimit_counter_limit(counter)->algorithm
         == NGX_RATELIMIT_CONCURRENCY)
@@ -160,78 +155,82 @@ ngx_ratelimit_local_give(ngx_ratelimit_counter_t *counter, uint32_t tokens)
         return;
     }
 
-    ngx_memzero(&op, sizeof(ngx_ratelimit_local_op_t));
+    ngx_ratelimit_local_run(counter, tokens, NGX_RATELIMIT_LOCAL_GIVE, &left);
 
-    op.give = tokens;
-    op.taken_us = (counter->source == NGX_RATELIMIT_SOURCE_LOCAL
-                   || counter->here)
-                  ? counter->client->check->taken_us
-                  : counter->client->noted_us;
-    op.answer = &left;
-
-    ngx_ratelimit_local_run(counter, &op);
-
-    if (counter->source == NGX_RATELIMIT_SOURCE_REDIS
-        || counter->source == NGX_RATELIMIT_SOURCE_LEASE)
-    {
-        return;
+    if (ngx_ratelimit_local_only(counter)) {
+        counter->answer.remaining = left.remaining;
+        counter->answer.reset_us = left.reset_us;
     }
-
-    counter->answer.remaining = left.remaining;
-    counter->answer.reset_us = left.reset_us;
 }
 
 
 void
 ngx_ratelimit_local_note(ngx_ratelimit_counter_t *counter)
 {
-    ngx_ratelimit_local_op_t  op;
-
-    ngx_memzero(&op, sizeof(ngx_ratelimit_local_op_t));
-
-    op.note = 1;
-    op.answer = &counter->answer;
-
-    ngx_ratelimit_local_run(counter, &op);
+    ngx_ratelimit_local_run(counter, 0, NGX_RATELIMIT_LOCAL_NOTE,
+                            &counter->answer);
 }
 
 
 void
 ngx_ratelimit_local_lower(ngx_ratelimit_counter_t *counter, uint32_t remaining)
 {
-    ngx_ratelimit_answer_t    left;
-    ngx_ratelimit_local_op_t  op;
+    ngx_ratelimit_answer_t  left;
 
-    ngx_memzero(&op, sizeof(ngx_ratelimit_local_op_t));
-
-    op.answer = &left;
-    ngx_ratelimit_local_run(counter, &op);
+    ngx_ratelimit_local_run(counter, 0, 0, &left);
 
     if (left.remaining > remaining) {
-        op.want = left.remaining - remaining;
-        ngx_ratelimit_local_run(counter, &op);
+        ngx_ratelimit_local_run(counter, 0, left.remaining - remaining, &left);
     }
 }
 
 
 static void
-ngx_ratelimit_local_run(ngx_ratelimit_counter_t *counter,
-    ngx_ratelimit_local_op_t *op)
+ngx_ratelimit_local_run(ngx_ratelimit_counter_t *counter, uint32_t tokens,
+    uint32_t want, ngx_ratelimit_answer_t *answer)
 {
-    ngx_ratelimit_id_t        id;
-    ngx_ratelimit_limiter_t  *limiter;
+    uint64_t                   forgot_us;
+    ngx_ratelimit_limiter_t   *limiter;
+    ngx_ratelimit_local_op_t   op;
 
     limiter = counter->client->limiter;
-    op->now_us = ngx_ratelimit_local_now_us();
-    id = ngx_ratelimit_local_noted_id(counter);
 
-    if (limiter->redis && !counter->emergency) {
-        ngx_ratelimit_local_stand_in(counter, &id, op);
+    op.table = limiter->zone.table;
+    op.id = ngx_ratelimit_counter_id(counter);
+    op.limit = ngx_ratelimit_counter_limit(counter);
+    op.cost = tokens;
+    op.want = want;
+    op.give = 0;
+    op.now_us = ngx_ratelimit_local_now_us();
+    op.answer = answer;
+    op.note = (want == NGX_RATELIMIT_LOCAL_NOTE);
+
+    if (want == NGX_RATELIMIT_LOCAL_GIVE) {
+        op.cost = 0;
+        op.want = 0;
+        op.give = tokens;
+        op.taken_us = (counter->source == NGX_RATELIMIT_SOURCE_LOCAL
+                       || counter->here)
+                      ? counter->client->check->taken_us
+                      : counter->client->noted_us;
+    }
+
+    if (limiter->redis == NULL || counter->emergency) {
+        ngx_ratelimit_local_apply(&op);
         return;
     }
 
-    ngx_ratelimit_local_apply(limiter->zone.table, &id,
-                              ngx_ratelimit_counter_limit(counter), op);
+    /*
+     * After a reset all counters that stand in for one in Redis are other ones:
+     * no gateway knows which one was reset. Redis' next answer is noted anew.
+     */
+
+    if (limiter->zone.leases) {
+        forgot_us = ngx_ratelimit_leases_forgot_us(limiter->zone.leases);
+        op.id = ngx_ratelimit_id_vary(&op.id, forgot_us);
+    }
+
+    ngx_ratelimit_local_stand_in(counter, &op);
 }
 
 
@@ -242,46 +241,46 @@ ngx_ratelimit_local_run(ngx_ratelimit_counter_t *counter,
  * state does not depend on n, which may change at any time.
  */
 static void
-ngx_ratelimit_local_stand_in(ngx_ratelimit_counter_t *counter,
-    const ngx_ratelimit_id_t *id, ngx_ratelimit_local_op_t *op)
+ngx_ratelimit_local_stand_in(const ngx_ratelimit_counter_t *counter,
+    const ngx_ratelimit_local_op_t *op)
 {
-    uint32_t                       weight;
-    ngx_ratelimit_limit_t          halves;
-    ngx_ratelimit_answer_t         answer;
-    ngx_ratelimit_local_op_t       half;
-    const ngx_ratelimit_limit_t   *limit;
+    uint32_t                  weight;
+    uint64_t                  most;
+    ngx_ratelimit_limit_t     halves;
+    ngx_ratelimit_answer_t    answer;
+    ngx_ratelimit_local_op_t  half;
 
-    limit = counter->limit;
     weight = ngx_ratelimit_counter_weight(counter);
-    ngx_ratelimit_limit_halve(limit, &halves);
+    ngx_ratelimit_limit_halve(op->limit, &halves);
 
     /*
      * A log here is a window: an answer may make a difference of 10,000 places
      * to it, each an entry of its own.
      */
 
-    if (limit->algorithm == NGX_RATELIMIT_SLIDING_LOG) {
+    if (halves.algorithm == NGX_RATELIMIT_SLIDING_LOG) {
         halves.algorithm = NGX_RATELIMIT_SLIDING_WINDOW;
     }
 
-    half = *op;
     answer = *op->answer;
+    answer.remaining *= 2;
+
+    half = *op;
+    half.limit = &halves;
     half.answer = &answer;
 
+    /* a request within the limit is admitted, however small the share is */
+
+    most = halves.capacity;
+
     if (op->want == NGX_RATELIMIT_CHARGE) {
-        half.cost = ngx_ratelimit_local_weigh(op->cost, weight,
-                                              (uint64_t) halves.capacity * 2);
+        most *= 2;
 
-    } else if (op->cost > limit->capacity) {
-        half.cost = halves.capacity + 1;
-
-    } else {
-
-        /* one request is admitted, however small the share is */
-
-        half.cost = ngx_ratelimit_local_weigh(op->cost, weight,
-                                              halves.capacity);
+    } else if (op->cost > op->limit->capacity) {
+        most++;
     }
+
+    half.cost = ngx_ratelimit_local_weigh(op->cost, weight, most);
 
     if (op->want < NGX_RATELIMIT_CHARGE) {
         half.want = ngx_ratelimit_local_weigh(op->want, weight,
@@ -289,10 +288,8 @@ ngx_ratelimit_local_stand_in(ngx_ratelimit_counter_t *counter,
     }
 
     half.give = ngx_ratelimit_local_weigh(op->give, weight, halves.capacity);
-    answer.remaining *= 2;
 
-    ngx_ratelimit_local_apply(counter->client->limiter->zone.table, id,
-                              &halves, &half);
+    ngx_ratelimit_local_apply(&half);
 
     if (op->note) {
         return;
@@ -323,92 +320,65 @@ ngx_ratelimit_local_weigh(uint32_t tokens, uint32_t weight, uint64_t most)
 }
 
 
-static void
-ngx_ratelimit_local_apply(ngx_ratelimit_table_t *table,
-    const ngx_ratelimit_id_t *id, const ngx_ratelimit_limit_t *limit,
-    ngx_ratelimit_local_op_t *op)
-{
-    switch (limit->algorithm) {
-
-    case NGX_RATELIMIT_FIXED_WINDOW:
-        ngx_ratelimit_local_fixed_window(table, id, limit, op);
-        return;
-
-    case NGX_RATELIMIT_SLIDING_WINDOW:
-        ngx_ratelimit_local_sliding_window(table, id, limit, op);
-        return;
-
-    case NGX_RATELIMIT_SLIDING_LOG:
-        ngx_ratelimit_local_sliding_log(table, id, limit, op);
-        return;
-
-    default:
-        ngx_ratelimit_local_bucket(table, id, limit, op);
-    }
-}
-
-
-/*
- * After a reset all counters that stand in for one in Redis are other ones: no
- * gateway knows which counter was reset. Redis' next answer is noted anew.
- */
-static ngx_ratelimit_id_t
-ngx_ratelimit_local_noted_id(const ngx_ratelimit_counter_t *counter)
-{
-    uint64_t                 forgot_us;
-    ngx_ratelimit_id_t       id;
-    ngx_ratelimit_leases_t  *leases;
-
-    id = ngx_ratelimit_counter_id(counter);
-    leases = counter->client->limiter->zone.leases;
-
-    if (leases == NULL || counter->emergency) {
-        return id;
-    }
-
-    forgot_us = ngx_ratelimit_leases_forgot_us(leases);
-
-    id.hi ^= forgot_us * 0x9e3779b97f4a7c15ULL;
-    id.lo ^= forgot_us * 0xbf58476d1ce4e5b9ULL;
-
-    return id;
-}
-
-
 /* The loss of a counter is the share of it that is used. */
 static void
-ngx_ratelimit_local_bucket(ngx_ratelimit_table_t *table,
-    const ngx_ratelimit_id_t *id, const ngx_ratelimit_limit_t *limit,
-    ngx_ratelimit_local_op_t *op)
+ngx_ratelimit_local_apply(const ngx_ratelimit_local_op_t *op)
 {
-    ngx_ratelimit_entry_t         entry;
+    ngx_ratelimit_entry_t  entry;
+
+    switch (op->limit->algorithm) {
+
+    case NGX_RATELIMIT_FIXED_WINDOW:
+        ngx_ratelimit_table_lock(op->table, &op->id, op->now_us, &entry);
+        ngx_ratelimit_local_fixed_window(op, &entry.state);
+        break;
+
+    case NGX_RATELIMIT_SLIDING_WINDOW:
+        ngx_ratelimit_table_lock_outer(op->table, &op->id, op->now_us, &entry);
+        ngx_ratelimit_local_sliding_window(op, &entry.state);
+        break;
+
+    case NGX_RATELIMIT_SLIDING_LOG:
+        ngx_ratelimit_table_lock_outer(op->table, &op->id, op->now_us, &entry);
+        ngx_ratelimit_local_sliding_log(op, &entry.state);
+        break;
+
+    default:
+        ngx_ratelimit_table_lock(op->table, &op->id, op->now_us, &entry);
+        ngx_ratelimit_local_bucket(op, &entry.state);
+    }
+
+    ngx_ratelimit_table_store(&entry,
+                  ngx_ratelimit_limit_used(op->limit, op->answer->remaining));
+}
+
+
+static void
+ngx_ratelimit_local_bucket(const ngx_ratelimit_local_op_t *op,
+    ngx_ratelimit_state_t *state)
+{
     ngx_ratelimit_token_bucket_t  tb;
 
-    ngx_ratelimit_table_lock(table, id, op->now_us, &entry);
-
-    tb.tat_us = entry.state.fresh_us;
-    tb.tat_frac = entry.state.extra;
-    tb.span_code = entry.state.aux;
+    tb.tat_us = state->fresh_us;
+    tb.tat_frac = state->extra;
+    tb.span_code = state->aux;
 
     if (op->give) {
-        ngx_ratelimit_token_bucket_give(&tb, &limit->rate, op->now_us,
+        ngx_ratelimit_token_bucket_give(&tb, &op->limit->rate, op->now_us,
                                         op->taken_us, op->give);
     }
 
     if (op->note) {
-        tb = ngx_ratelimit_local_noted_bucket(limit, op);
+        tb = ngx_ratelimit_local_noted_bucket(op);
 
     } else {
-        ngx_ratelimit_token_bucket_take(&tb, &limit->rate, op->now_us,
+        ngx_ratelimit_token_bucket_take(&tb, &op->limit->rate, op->now_us,
                                         op->cost, op->want, op->answer);
     }
 
-    entry.state.fresh_us = tb.tat_us;
-    entry.state.extra = tb.tat_frac;
-    entry.state.aux = tb.span_code;
-
-    ngx_ratelimit_table_store(&entry,
-                   ngx_ratelimit_limit_used(limit, op->answer->remaining));
+    state->fresh_us = tb.tat_us;
+    state->extra = tb.tat_frac;
+    state->aux = tb.span_code;
 }
 
 
@@ -417,15 +387,14 @@ ngx_ratelimit_local_bucket(ngx_ratelimit_table_t *table,
  * are not used. An empty bucket may owe: then it is what its time says.
  */
 static ngx_ratelimit_token_bucket_t
-ngx_ratelimit_local_noted_bucket(const ngx_ratelimit_limit_t *limit,
-    const ngx_ratelimit_local_op_t *op)
+ngx_ratelimit_local_noted_bucket(const ngx_ratelimit_local_op_t *op)
 {
     uint64_t                       used, most_us;
     const ngx_ratelimit_rate_t    *rate;
     ngx_ratelimit_token_bucket_t   tb;
 
-    rate = &limit->rate;
-    used = limit->capacity - op->answer->remaining;
+    rate = &op->limit->rate;
+    used = op->limit->capacity - op->answer->remaining;
     most_us = used * rate->step_us + used * rate->step_frac / rate->scale;
 
     if (op->answer->remaining == 0
@@ -444,27 +413,28 @@ ngx_ratelimit_local_noted_bucket(const ngx_ratelimit_limit_t *limit,
 
 
 static void
-ngx_ratelimit_local_fixed_window(ngx_ratelimit_table_t *table,
-    const ngx_ratelimit_id_t *id, const ngx_ratelimit_limit_t *limit,
-    ngx_ratelimit_local_op_t *op)
+ngx_ratelimit_local_fixed_window(const ngx_ratelimit_local_op_t *op,
+    ngx_ratelimit_state_t *state)
 {
-    uint64_t                wall_us, left_us, passed_us;
-    ngx_time_t             *now;
-    ngx_ratelimit_entry_t   entry;
-    ngx_ratelimit_window_t  w;
+    uint64_t                      wall_us, left_us, passed_us;
+    ngx_time_t                   *now;
+    ngx_ratelimit_window_t        w;
+    const ngx_ratelimit_limit_t  *limit;
 
+    limit = op->limit;
     now = ngx_timeofday();
     wall_us = ((uint64_t) now->sec * 1000 + now->msec) * 1000;
-
-    left_us = ngx_ratelimit_local_window_left(limit, wall_us);
     passed_us = ngx_ratelimit_fixed_window_passed(limit, wall_us);
+    left_us = ngx_ratelimit_fixed_window_left(limit, wall_us);
 
-    ngx_ratelimit_table_lock(table, id, op->now_us, &entry);
+    if (left_us < NGX_RATELIMIT_WINDOW_SLACK_US) {
+        left_us += ngx_ratelimit_fixed_window_left(limit, wall_us + left_us);
+    }
 
-    w.fresh_us = entry.state.fresh_us;
-    w.count = entry.state.extra;
+    w.fresh_us = state->fresh_us;
+    w.count = state->extra;
     w.before = 0;
-    w.code = entry.state.aux;
+    w.code = state->aux;
 
     if (ngx_ratelimit_local_window_goes_on(&w, limit, op->now_us, passed_us,
                                            left_us))
@@ -492,29 +462,9 @@ ngx_ratelimit_local_fixed_window(ngx_ratelimit_table_t *table,
                                         op->cost, op->want, op->answer);
     }
 
-    entry.state.fresh_us = w.fresh_us;
-    entry.state.extra = w.count;
-    entry.state.aux = w.code;
-
-    ngx_ratelimit_table_store(&entry,
-                   ngx_ratelimit_limit_used(limit, op->answer->remaining));
-}
-
-
-/* How long a fixed window that begins at wall_us lasts. */
-static uint64_t
-ngx_ratelimit_local_window_left(const ngx_ratelimit_limit_t *limit,
-    uint64_t wall_us)
-{
-    uint64_t  left_us;
-
-    left_us = ngx_ratelimit_fixed_window_left(limit, wall_us);
-
-    if (left_us < NGX_RATELIMIT_WINDOW_SLACK_US) {
-        left_us += ngx_ratelimit_fixed_window_left(limit, wall_us + left_us);
-    }
-
-    return left_us;
+    state->fresh_us = w.fresh_us;
+    state->extra = w.count;
+    state->aux = w.code;
 }
 
 
@@ -540,40 +490,31 @@ ngx_ratelimit_local_window_goes_on(const ngx_ratelimit_window_t *w,
  * once a window. Where it was lost, or belongs to another window, it is 0.
  */
 static void
-ngx_ratelimit_local_sliding_window(ngx_ratelimit_table_t *table,
-    const ngx_ratelimit_id_t *id, const ngx_ratelimit_limit_t *limit,
-    ngx_ratelimit_local_op_t *op)
+ngx_ratelimit_local_sliding_window(const ngx_ratelimit_local_op_t *op,
+    ngx_ratelimit_state_t *state)
 {
-    uint32_t                loss;
-    ngx_ratelimit_id_t      before_id;
-    ngx_ratelimit_entry_t   entry, before;
+    ngx_ratelimit_entry_t   before;
     ngx_ratelimit_window_t  w;
 
-    before_id = ngx_ratelimit_table_inner_id(id, 1);
+    ngx_ratelimit_local_inner(op, 1, &before);
 
-    ngx_ratelimit_table_lock_outer(table, id, op->now_us, &entry);
-    ngx_ratelimit_table_lock_inner(table, &before_id, op->now_us, &before);
-
-    w.fresh_us = entry.state.fresh_us;
-    w.count = entry.state.extra;
-    w.code = entry.state.aux;
+    w.fresh_us = state->fresh_us;
+    w.count = state->extra;
+    w.code = state->aux;
     w.before = (before.state.fresh_us == w.fresh_us) ? before.state.extra : 0;
 
-    if (op->note) {
-        ngx_ratelimit_local_note_sliding(&w, limit, op);
-
-    } else {
-
-        if (op->give) {
-            ngx_ratelimit_sliding_window_give(&w, limit, op->now_us,
-                                              op->taken_us, op->give);
-        }
-
-        ngx_ratelimit_sliding_window_take(&w, limit, op->now_us, op->cost,
-                                          op->want, op->answer);
+    if (op->give) {
+        ngx_ratelimit_sliding_window_give(&w, op->limit, op->now_us,
+                                          op->taken_us, op->give);
     }
 
-    loss = ngx_ratelimit_limit_used(limit, op->answer->remaining);
+    if (op->note) {
+        ngx_ratelimit_local_note_sliding(&w, op);
+
+    } else {
+        ngx_ratelimit_sliding_window_take(&w, op->limit, op->now_us, op->cost,
+                                          op->want, op->answer);
+    }
 
     if (before.state.extra != w.before
         || (w.before && before.state.fresh_us != w.fresh_us))
@@ -581,17 +522,16 @@ ngx_ratelimit_local_sliding_window(ngx_ratelimit_table_t *table,
         before.state.fresh_us = w.fresh_us;
         before.state.extra = w.before;
         before.state.aux = 0;
-        ngx_ratelimit_table_store(&before, loss);
+        ngx_ratelimit_table_store(&before,
+                  ngx_ratelimit_limit_used(op->limit, op->answer->remaining));
 
     } else {
         ngx_ratelimit_table_unlock(&before);
     }
 
-    entry.state.fresh_us = w.fresh_us;
-    entry.state.extra = w.count;
-    entry.state.aux = w.code;
-
-    ngx_ratelimit_table_store(&entry, loss);
+    state->fresh_us = w.fresh_us;
+    state->extra = w.count;
+    state->aux = w.code;
 }
 
 
@@ -602,13 +542,15 @@ ngx_ratelimit_local_sliding_window(ngx_ratelimit_table_t *table,
  */
 static void
 ngx_ratelimit_local_note_sliding(ngx_ratelimit_window_t *w,
-    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_local_op_t *op)
+    const ngx_ratelimit_local_op_t *op)
 {
-    uint32_t                remaining;
-    uint64_t                taken_us;
-    ngx_uint_t              i;
-    ngx_ratelimit_answer_t  left;
+    uint32_t                      remaining;
+    uint64_t                      taken_us;
+    ngx_uint_t                    i;
+    ngx_ratelimit_answer_t        left;
+    const ngx_ratelimit_limit_t  *limit;
 
+    limit = op->limit;
     remaining = op->answer->remaining;
     taken_us = op->now_us;
 
@@ -631,37 +573,21 @@ ngx_ratelimit_local_note_sliding(ngx_ratelimit_window_t *w,
 }
 
 
-/* Where a log's places are: inner counters, numbered from 1. */
-typedef struct {
-    ngx_ratelimit_table_t     *table;
-    const ngx_ratelimit_id_t  *id;
-    uint64_t                   now_us;
-} ngx_ratelimit_local_places_t;
-
-
+/* The log's places are inner counters, numbered from 1. */
 static void
-ngx_ratelimit_local_sliding_log(ngx_ratelimit_table_t *table,
-    const ngx_ratelimit_id_t *id, const ngx_ratelimit_limit_t *limit,
-    ngx_ratelimit_local_op_t *op)
+ngx_ratelimit_local_sliding_log(const ngx_ratelimit_local_op_t *op,
+    ngx_ratelimit_state_t *state)
 {
-    ngx_ratelimit_log_t           log;
-    ngx_ratelimit_entry_t         entry;
-    ngx_ratelimit_log_places_t    places;
-    ngx_ratelimit_local_places_t  data;
-
-    data.table = table;
-    data.id = id;
-    data.now_us = op->now_us;
+    ngx_ratelimit_log_t         log;
+    ngx_ratelimit_log_places_t  places;
 
     places.get = ngx_ratelimit_local_place_get;
     places.set = ngx_ratelimit_local_place_set;
-    places.data = &data;
+    places.data = (void *) op;
 
-    ngx_ratelimit_table_lock_outer(table, id, op->now_us, &entry);
-
-    log.fresh_us = entry.state.fresh_us;
-    log.head = entry.state.extra & (NGX_RATELIMIT_LOG_PLACES - 1);
-    log.count = entry.state.extra >> NGX_RATELIMIT_LOG_BITS;
+    log.fresh_us = state->fresh_us;
+    log.head = state->extra & (NGX_RATELIMIT_LOG_PLACES - 1);
+    log.count = state->extra >> NGX_RATELIMIT_LOG_BITS;
 
     /* places that have expired may be others by now */
 
@@ -670,19 +596,16 @@ ngx_ratelimit_local_sliding_log(ngx_ratelimit_table_t *table,
     }
 
     if (op->give) {
-        ngx_ratelimit_sliding_log_give(&log, &places, limit, op->now_us,
+        ngx_ratelimit_sliding_log_give(&log, &places, op->limit, op->now_us,
                                        op->taken_us, op->give);
     }
 
-    ngx_ratelimit_sliding_log_take(&log, &places, limit, op->now_us, op->cost,
-                                   op->want, op->answer);
+    ngx_ratelimit_sliding_log_take(&log, &places, op->limit, op->now_us,
+                                   op->cost, op->want, op->answer);
 
-    entry.state.fresh_us = log.fresh_us;
-    entry.state.extra = log.count << NGX_RATELIMIT_LOG_BITS | log.head;
-    entry.state.aux = 0;
-
-    ngx_ratelimit_table_store(&entry,
-                   ngx_ratelimit_limit_used(limit, op->answer->remaining));
+    state->fresh_us = log.fresh_us;
+    state->extra = log.count << NGX_RATELIMIT_LOG_BITS | log.head;
+    state->aux = 0;
 }
 
 
@@ -690,15 +613,9 @@ static void
 ngx_ratelimit_local_place_get(void *data, uint32_t n,
     ngx_ratelimit_log_place_t *place)
 {
-    ngx_ratelimit_local_places_t *places = data;
-
-    ngx_ratelimit_id_t     id;
     ngx_ratelimit_entry_t  entry;
 
-    id = ngx_ratelimit_table_inner_id(places->id, n + 1);
-
-    ngx_ratelimit_table_lock_inner(places->table, &id, places->now_us,
-                                   &entry);
+    ngx_ratelimit_local_inner(data, n + 1, &entry);
 
     place->fresh_us = entry.state.fresh_us;
     place->window_us = ((uint64_t) entry.state.aux << 32 | entry.state.extra)
@@ -712,21 +629,27 @@ static void
 ngx_ratelimit_local_place_set(void *data, uint32_t n,
     const ngx_ratelimit_log_place_t *place)
 {
-    ngx_ratelimit_local_places_t *places = data;
-
     uint64_t               window_ms;
-    ngx_ratelimit_id_t     id;
     ngx_ratelimit_entry_t  entry;
 
-    id = ngx_ratelimit_table_inner_id(places->id, n + 1);
+    ngx_ratelimit_local_inner(data, n + 1, &entry);
+
     window_ms = place->window_us / 1000;
-
-    ngx_ratelimit_table_lock_inner(places->table, &id, places->now_us,
-                                   &entry);
-
     entry.state.fresh_us = place->fresh_us;
     entry.state.extra = (uint32_t) window_ms;
     entry.state.aux = window_ms >> 32;
 
     ngx_ratelimit_table_store(&entry, NGX_RATELIMIT_PLACE_LOSS);
+}
+
+
+static void
+ngx_ratelimit_local_inner(const ngx_ratelimit_local_op_t *op, uint64_t n,
+    ngx_ratelimit_entry_t *entry)
+{
+    ngx_ratelimit_id_t  id;
+
+    id = ngx_ratelimit_table_inner_id(&op->id, n);
+
+    ngx_ratelimit_table_lock_inner(op->table, &id, op->now_us, entry);
 }

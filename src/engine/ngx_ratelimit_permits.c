@@ -14,7 +14,7 @@
 
 #include "ngx_ratelimit_backend.h"
 
-#include "ngx_ratelimit_concurrency.h"
+#include "ngx_ratelimit_limit.h"
 
 /*
  * Nobody knows when a request ends. A counter that was not written for so long
@@ -30,16 +30,63 @@
 #define NGX_RATELIMIT_PERMIT_TICK_SHIFT  17
 #define NGX_RATELIMIT_PERMIT_TICK_MASK   0xfff
 
+/* A counter's permits here, while their outer counter is locked. */
+typedef struct {
+    ngx_ratelimit_zone_t   *zone;
+    ngx_ratelimit_id_t      id;
+    uint64_t                now_us;
+    ngx_ratelimit_entry_t   entry;
+} ngx_ratelimit_permits_t;
+
 static ngx_ratelimit_limit_t ngx_ratelimit_permit_limit(
     const ngx_ratelimit_counter_t *counter);
-static uint32_t ngx_ratelimit_permit_count(ngx_ratelimit_zone_t *zone,
-    const ngx_ratelimit_id_t *id, uint64_t now_us);
-static void ngx_ratelimit_permit_add(ngx_ratelimit_zone_t *zone,
-    const ngx_ratelimit_id_t *id, uint64_t now_us, ngx_int_t n);
-static uint32_t ngx_ratelimit_permit_inner(ngx_ratelimit_zone_t *zone,
-    const ngx_ratelimit_id_t *id, uint64_t now_us, uint64_t life);
+static uint32_t ngx_ratelimit_permit_begin(
+    const ngx_ratelimit_counter_t *counter, ngx_ratelimit_permits_t *p);
+static void ngx_ratelimit_permit_lock(const ngx_ratelimit_counter_t *counter,
+    ngx_ratelimit_permits_t *p);
+static uint32_t ngx_ratelimit_permit_count(ngx_ratelimit_permits_t *p);
+static uint32_t ngx_ratelimit_permit_inner(ngx_ratelimit_permits_t *p,
+    uint64_t life, ngx_int_t n);
 static void ngx_ratelimit_permit_store(ngx_ratelimit_entry_t *entry,
     uint32_t in_use, uint64_t now_us);
+
+
+void
+ngx_ratelimit_permit_take(ngx_ratelimit_counter_t *counter)
+{
+    uint32_t                  want, in_use, tick;
+    ngx_ratelimit_limit_t     limit;
+    ngx_ratelimit_answer_t   *answer;
+    ngx_ratelimit_permits_t   p;
+
+    limit = ngx_ratelimit_permit_limit(counter);
+    answer = &counter->answer;
+    want = counter->look ? NGX_RATELIMIT_LOOK : 0;
+
+    in_use = ngx_ratelimit_permit_begin(counter, &p);
+
+    ngx_ratelimit_concurrency_take(&in_use, &limit, counter->cost, want,
+                                   answer);
+
+    tick = (p.now_us >> NGX_RATELIMIT_PERMIT_TICK_SHIFT)
+           & NGX_RATELIMIT_PERMIT_TICK_MASK;
+
+    if (answer->retry_us && p.entry.found && p.entry.state.aux != tick) {
+
+        p.entry.state.aux = tick;
+        in_use = ngx_ratelimit_permit_count(&p);
+
+        ngx_ratelimit_concurrency_take(&in_use, &limit, counter->cost, want,
+                                       answer);
+    }
+
+    if (answer->granted) {
+        (void) ngx_ratelimit_permit_inner(&p, p.zone->life, 1);
+        counter->permit = 1;
+    }
+
+    ngx_ratelimit_permit_store(&p.entry, in_use, p.now_us);
+}
 
 
 /*
@@ -62,134 +109,96 @@ ngx_ratelimit_permit_limit(const ngx_ratelimit_counter_t *counter)
 
 
 void
-ngx_ratelimit_permit_take(ngx_ratelimit_counter_t *counter)
-{
-    uint32_t                 want, in_use, tick;
-    uint64_t                 now_us;
-    ngx_ratelimit_id_t       id;
-    ngx_ratelimit_zone_t    *zone;
-    ngx_ratelimit_entry_t    entry;
-    ngx_ratelimit_limit_t    limit;
-    ngx_ratelimit_answer_t  *answer;
-
-    zone = &counter->client->limiter->zone;
-    limit = ngx_ratelimit_permit_limit(counter);
-    answer = &counter->answer;
-    id = ngx_ratelimit_counter_id(counter);
-    now_us = ngx_ratelimit_local_now_us();
-
-    if (zone->life == 0) {
-        zone->life = ngx_ratelimit_life_begin(zone->lives);
-    }
-
-    want = counter->look ? NGX_RATELIMIT_LOOK : 0;
-
-    ngx_ratelimit_table_lock_outer(zone->table, &id, now_us, &entry);
-
-    in_use = entry.found ? entry.state.extra
-                         : ngx_ratelimit_permit_count(zone, &id, now_us);
-
-    ngx_ratelimit_concurrency_take(&in_use, &limit, counter->cost, want,
-                                   answer);
-
-    tick = (now_us >> NGX_RATELIMIT_PERMIT_TICK_SHIFT)
-           & NGX_RATELIMIT_PERMIT_TICK_MASK;
-
-    if (answer->retry_us && entry.found && entry.state.aux != tick) {
-
-        entry.state.aux = tick;
-        in_use = ngx_ratelimit_permit_count(zone, &id, now_us);
-
-        ngx_ratelimit_concurrency_take(&in_use, &limit, counter->cost, want,
-                                       answer);
-    }
-
-    if (answer->granted) {
-        ngx_ratelimit_permit_add(zone, &id, now_us, 1);
-        counter->permit = 1;
-    }
-
-    ngx_ratelimit_permit_store(&entry, in_use, now_us);
-}
-
-
-void
 ngx_ratelimit_permit_hold(ngx_ratelimit_counter_t *counter)
 {
-    uint32_t                in_use;
-    uint64_t                now_us;
-    ngx_ratelimit_id_t      id;
-    ngx_ratelimit_zone_t   *zone;
-    ngx_ratelimit_entry_t   entry;
+    uint32_t                 in_use;
+    ngx_ratelimit_permits_t  p;
 
-    zone = &counter->client->limiter->zone;
-    id = ngx_ratelimit_counter_id(counter);
-    now_us = ngx_ratelimit_local_now_us();
+    in_use = ngx_ratelimit_permit_begin(counter, &p);
 
-    if (zone->life == 0) {
-        zone->life = ngx_ratelimit_life_begin(zone->lives);
-    }
-
-    ngx_ratelimit_table_lock_outer(zone->table, &id, now_us, &entry);
-
-    in_use = entry.found ? entry.state.extra
-                         : ngx_ratelimit_permit_count(zone, &id, now_us);
-
-    ngx_ratelimit_permit_add(zone, &id, now_us, 1);
+    (void) ngx_ratelimit_permit_inner(&p, p.zone->life, 1);
     counter->permit = 1;
 
-    ngx_ratelimit_permit_store(&entry, in_use + 1, now_us);
+    ngx_ratelimit_permit_store(&p.entry, in_use + 1, p.now_us);
 }
 
 
 void
 ngx_ratelimit_permit_free(ngx_ratelimit_counter_t *counter)
 {
-    uint64_t                now_us;
-    ngx_ratelimit_id_t      id;
-    ngx_ratelimit_zone_t   *zone;
-    ngx_ratelimit_entry_t   entry;
-
-    zone = &counter->client->limiter->zone;
-    id = ngx_ratelimit_counter_id(counter);
-    now_us = ngx_ratelimit_local_now_us();
+    uint32_t                 in_use;
+    ngx_ratelimit_permits_t  p;
 
     counter->permit = 0;
 
-    ngx_ratelimit_table_lock_outer(zone->table, &id, now_us, &entry);
+    ngx_ratelimit_permit_lock(counter, &p);
+    in_use = p.entry.state.extra;   /* NOLINT(clang-analyzer-*) */
 
-    ngx_ratelimit_permit_add(zone, &id, now_us, -1);
-    ngx_ratelimit_permit_store(&entry,
-                             entry.state.extra ? entry.state.extra - 1 : 0,
-                             now_us);
+    /* if the worker exits its life has ended, and its permits with it */
+
+    (void) ngx_ratelimit_permit_inner(&p, p.zone->life, -1);
+    ngx_ratelimit_permit_store(&p.entry, in_use ? in_use - 1 : 0, p.now_us);
+}
+
+
+/* Locks to take; returns the number of permits in use. */
+static uint32_t
+ngx_ratelimit_permit_begin(const ngx_ratelimit_counter_t *counter,
+    ngx_ratelimit_permits_t *p)
+{
+    ngx_ratelimit_zone_t  *zone;
+
+    zone = &counter->client->limiter->zone;
+
+    if (zone->life == 0) {
+        zone->life = ngx_ratelimit_life_begin(zone->lives);
+    }
+
+    ngx_ratelimit_permit_lock(counter, p);
+
+    return p->entry.found                   /* NOLINT(clang-analyzer-*) */
+           ? p->entry.state.extra : ngx_ratelimit_permit_count(p);
+}
+
+
+static void
+ngx_ratelimit_permit_lock(const ngx_ratelimit_counter_t *counter,
+    ngx_ratelimit_permits_t *p)
+{
+    p->zone = &counter->client->limiter->zone;
+    p->id = ngx_ratelimit_counter_id(counter);
+    p->now_us = ngx_ratelimit_local_now_us();
+
+    ngx_ratelimit_table_lock_outer(p->zone->table, &p->id, p->now_us,
+                                   &p->entry);
 }
 
 
 /* The permits that the requests of living workers hold. */
 static uint32_t
-ngx_ratelimit_permit_count(ngx_ratelimit_zone_t *zone,
-    const ngx_ratelimit_id_t *id, uint64_t now_us)
+ngx_ratelimit_permit_count(ngx_ratelimit_permits_t *p)
 {
     uint32_t    in_use;
     uint64_t    alive[NGX_RATELIMIT_LIVES + 1];
     ngx_uint_t  i, n;
 
-    n = ngx_ratelimit_lives_list(zone->lives, zone->life, alive);
-    in_use = ngx_ratelimit_permit_inner(zone, id, now_us, zone->life);
+    n = ngx_ratelimit_lives_list(p->zone->lives, p->zone->life, alive);
+    in_use = ngx_ratelimit_permit_inner(p, p->zone->life, 0);
 
     for (i = 0; i < n; i++) {
-        in_use += ngx_ratelimit_permit_inner(zone, id, now_us, alive[i]);
+        in_use += ngx_ratelimit_permit_inner(p, alive[i], 0);
     }
 
     return in_use;
 }
 
 
-/* One worker holds so many; life 0: none. */
+/* Adds n to what one worker holds, and returns the sum; life 0: none. */
 static uint32_t
-ngx_ratelimit_permit_inner(ngx_ratelimit_zone_t *zone,
-    const ngx_ratelimit_id_t *id, uint64_t now_us, uint64_t life)
+ngx_ratelimit_permit_inner(ngx_ratelimit_permits_t *p, uint64_t life,
+    ngx_int_t n)
 {
+    uint32_t               held;
     ngx_ratelimit_id_t     inner;
     ngx_ratelimit_entry_t  entry;
 
@@ -197,40 +206,24 @@ ngx_ratelimit_permit_inner(ngx_ratelimit_zone_t *zone,
         return 0;
     }
 
-    inner = ngx_ratelimit_table_inner_id(id, life);
+    inner = ngx_ratelimit_table_inner_id(&p->id, life);
 
-    ngx_ratelimit_table_lock_inner(zone->table, &inner, now_us, &entry);
-    ngx_ratelimit_table_unlock(&entry);
-
-    return entry.state.extra;
-}
-
-
-static void
-ngx_ratelimit_permit_add(ngx_ratelimit_zone_t *zone,
-    const ngx_ratelimit_id_t *id, uint64_t now_us, ngx_int_t n)
-{
-    uint32_t               held;
-    ngx_ratelimit_id_t     inner;
-    ngx_ratelimit_entry_t  entry;
-
-    /* the worker exits: its life has ended, and its permits with it */
-
-    if (zone->life == 0) {
-        return;
-    }
-
-    inner = ngx_ratelimit_table_inner_id(id, zone->life);
-
-    ngx_ratelimit_table_lock_inner(zone->table, &inner, now_us, &entry);
+    ngx_ratelimit_table_lock_inner(p->zone->table, &inner, p->now_us, &entry);
 
     held = entry.state.extra;
+
+    if (n == 0) {
+        ngx_ratelimit_table_unlock(&entry);
+        return held;
+    }
 
     if (n > 0 || held) {
         held += n;
     }
 
-    ngx_ratelimit_permit_store(&entry, held, now_us);
+    ngx_ratelimit_permit_store(&entry, held, p->now_us);
+
+    return held;
 }
 
 

@@ -7,11 +7,17 @@
 #include "ngx_ratelimit_redis_shared.h"
 
 #include "ngx_ratelimit_hash.h"
+#include "ngx_ratelimit_slot_map.h"
 
 #include <openssl/rand.h>
 
 /* changed with every change of the layout */
-#define NGX_RATELIMIT_REDIS_SHARED_LAYOUT  9
+#define NGX_RATELIMIT_REDIS_SHARED_LAYOUT  10
+
+/* the newest map and one before, each of any size */
+#define NGX_RATELIMIT_REDIS_SHARED_MAPS    2
+#define NGX_RATELIMIT_REDIS_SHARED_RING                                       \
+    (NGX_RATELIMIT_REDIS_SHARED_MAPS * sizeof(ngx_ratelimit_slot_map_t))
 
 /* pages left to the slab allocator */
 #define NGX_RATELIMIT_REDIS_SHARED_SPARE   8
@@ -24,9 +30,6 @@
 
 /* other workers may take a place first */
 #define NGX_RATELIMIT_REDIS_PLACE_TRIES      8
-
-/* while a breaker is open, the log repeats errors so often */
-#define NGX_RATELIMIT_REDIS_REMIND_MS        10000
 
 /* "~" and an id in hex */
 #define NGX_RATELIMIT_REDIS_PLACE_ID       17
@@ -67,7 +70,11 @@ ngx_ratelimit_redis_share(ngx_conf_t *cf, ngx_ratelimit_redis_t *redis,
                            ngx_ratelimit_redis_shared_hash(redis))
                - name.data;
 
-    size = ngx_align(sizeof(ngx_ratelimit_redis_shared_t), ngx_pagesize)
+    size = sizeof(ngx_ratelimit_redis_shared_t)
+           + ngx_ratelimit_blob_size(NGX_RATELIMIT_REDIS_SHARED_MAPS,
+                                     NGX_RATELIMIT_REDIS_SHARED_RING);
+
+    size = ngx_align(size, ngx_pagesize)
            + NGX_RATELIMIT_REDIS_SHARED_SPARE * ngx_pagesize;
 
     shm_zone = ngx_shared_memory_add(cf, &name, size, tag);
@@ -119,8 +126,10 @@ ngx_ratelimit_redis_shared_hash(const ngx_ratelimit_redis_t *redis)
 static ngx_int_t
 ngx_ratelimit_redis_shared_init(ngx_shm_zone_t *shm_zone, void *data)
 {
-    ngx_slab_pool_t        *shpool;
-    ngx_ratelimit_redis_t  *redis, *old;
+    ngx_slab_pool_t               *shpool;
+    ngx_ratelimit_blob_t          *map;
+    ngx_ratelimit_redis_t         *redis, *old;
+    ngx_ratelimit_redis_shared_t  *shared;
 
     redis = shm_zone->data;
     old = data;
@@ -133,26 +142,35 @@ ngx_ratelimit_redis_shared_init(ngx_shm_zone_t *shm_zone, void *data)
 
     shpool = (ngx_slab_pool_t *) shm_zone->shm.addr;
 
-    redis->shared = ngx_slab_alloc(shpool,
-                                   sizeof(ngx_ratelimit_redis_shared_t));
-    if (redis->shared == NULL) {
+    shared = ngx_slab_alloc(shpool, sizeof(ngx_ratelimit_redis_shared_t));
+    map = ngx_slab_alloc(shpool, ngx_ratelimit_blob_size(
+                                     NGX_RATELIMIT_REDIS_SHARED_MAPS,
+                                     NGX_RATELIMIT_REDIS_SHARED_RING));
+    if (shared == NULL || map == NULL) {
         return NGX_ERROR;
     }
 
-    ngx_memzero(redis->shared,
-                offsetof(ngx_ratelimit_redis_shared_t, map.words));
+    /* most of the ring stays untouched */
+
+    ngx_memzero(shared, sizeof(ngx_ratelimit_redis_shared_t));
+    ngx_memzero(map, ngx_ratelimit_blob_size(NGX_RATELIMIT_REDIS_SHARED_MAPS,
+                                             0));
+    ngx_ratelimit_blob_init(map, NGX_RATELIMIT_REDIS_SHARED_MAPS,
+                            NGX_RATELIMIT_REDIS_SHARED_RING);
+
+    redis->shared = shared;
+    shared->slab = shpool;
+    shared->map = map;
 
     do {
-        if (RAND_bytes((u_char *) &redis->shared->gateway, sizeof(uint64_t))
-            != 1)
-        {
+        if (RAND_bytes((u_char *) &shared->gateway, sizeof(uint64_t)) != 1) {
             ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
                           "RAND_bytes() failed for ratelimit redis \"%V\"",
                           &redis->name);
             return NGX_ERROR;
         }
 
-    } while (redis->shared->gateway == 0);
+    } while (shared->gateway == 0);
 
     return NGX_OK;
 }
@@ -269,26 +287,12 @@ ngx_ratelimit_redis_place_claim(ngx_ratelimit_redis_place_t *place,
 
     if (found) {
         ngx_memzero(&place->breaker, sizeof(ngx_ratelimit_breaker_t));
-        ngx_memzero(&place->opens, offsetof(ngx_ratelimit_redis_place_t, named)
-                                - offsetof(ngx_ratelimit_redis_place_t, opens));
+        ngx_memzero(place->changes,
+                    offsetof(ngx_ratelimit_redis_place_t, named)
+                    - offsetof(ngx_ratelimit_redis_place_t, changes));
     }
 
     return 1;
-}
-
-
-ngx_uint_t
-ngx_ratelimit_redis_error_due(ngx_ratelimit_redis_place_t *place,
-    ngx_ratelimit_redis_line_e line, char note[NGX_RATELIMIT_LOG_NOTE])
-{
-    uint64_t  interval_ms;
-
-    interval_ms = (ngx_ratelimit_breaker_state(&place->breaker)
-                   == NGX_RATELIMIT_BREAKER_OPEN)
-                  ? NGX_RATELIMIT_REDIS_REMIND_MS : NGX_RATELIMIT_LOG_MS;
-
-    return ngx_ratelimit_log_due(&place->errors[line], ngx_current_msec,
-                                 interval_ms, note);
 }
 
 

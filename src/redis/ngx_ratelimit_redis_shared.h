@@ -1,6 +1,7 @@
 /*
- * Memory that the workers of a gateway share for one block. It has no lock:
- * each word is changed by itself, so a worker may die anywhere.
+ * Memory that the workers of a gateway share for one block. Each word is
+ * changed by itself, so a worker may die anywhere. Only who publishes a slot
+ * map holds a lock, which others do not wait for.
  */
 
 #ifndef NGX_RATELIMIT_REDIS_SHARED_H_INCLUDED
@@ -8,9 +9,9 @@
 
 #include "ngx_ratelimit_redis.h"
 
+#include "ngx_ratelimit_blob.h"
 #include "ngx_ratelimit_breaker.h"
 #include "ngx_ratelimit_log_limit.h"
-#include "ngx_ratelimit_slot_map.h"
 
 #include <stdatomic.h>
 
@@ -24,6 +25,7 @@
 typedef enum {
     NGX_RATELIMIT_REDIS_LINE_BROKEN = 0,
     NGX_RATELIMIT_REDIS_LINE_REPLY,
+    NGX_RATELIMIT_REDIS_LINE_LISTEN,
     NGX_RATELIMIT_REDIS_LINES
 } ngx_ratelimit_redis_line_e;
 
@@ -35,9 +37,7 @@ typedef struct {
     _Atomic uint32_t               closed;    /* how often it has closed */
 
     /* log lines about it */
-    ngx_ratelimit_log_limit_t      opens;
-    ngx_ratelimit_log_limit_t      readmits;
-    ngx_ratelimit_log_limit_t      closes;
+    ngx_ratelimit_log_limit_t      changes[NGX_RATELIMIT_BREAKER_CHANGES];
     ngx_ratelimit_log_limit_t      notices;
     ngx_ratelimit_log_limit_t      errors[NGX_RATELIMIT_REDIS_LINES];
 
@@ -64,10 +64,14 @@ struct ngx_ratelimit_redis_shared_s {
     ngx_ratelimit_log_limit_t      heartbeat_errors;
     ngx_ratelimit_log_limit_t      auth_notices;
 
-    ngx_ratelimit_redis_place_t    places[NGX_RATELIMIT_REDIS_PLACES];
+    ngx_slab_pool_t               *slab;      /* its mutex: to publish a map */
+    ngx_ratelimit_blob_t          *map;       /* ngx_ratelimit_slot_map_t */
+    _Atomic uint64_t               asked_ms;  /* for a map, the last time: the
+                                                 right to ask */
+    _Atomic uint64_t               answered_ms; /* when what was answered was
+                                                   asked */
 
-    ngx_ratelimit_slot_shared_t     map;       /* last: its words are not
-                                                 zeroed, most stay untouched */
+    ngx_ratelimit_redis_place_t    places[NGX_RATELIMIT_REDIS_PLACES];
 };
 
 
@@ -78,14 +82,6 @@ struct ngx_ratelimit_redis_shared_s {
  */
 ngx_ratelimit_redis_place_t *ngx_ratelimit_redis_place(
     ngx_ratelimit_redis_shared_t *shared, const ngx_str_t *name);
-
-/*
- * Whether a line of level error about that Redis node may be written. Of each
- * kind all workers write one line a second, and one in ten seconds while the
- * breaker is open. note is the end of the line.
- */
-ngx_uint_t ngx_ratelimit_redis_error_due(ngx_ratelimit_redis_place_t *place,
-    ngx_ratelimit_redis_line_e line, char note[NGX_RATELIMIT_LOG_NOTE]);
 
 #define ngx_ratelimit_redis_count(counter)                                    \
     (void) atomic_fetch_add_explicit(&(counter), 1, memory_order_relaxed)

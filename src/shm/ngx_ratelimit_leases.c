@@ -1,5 +1,5 @@
 /*
- * The leases of one zone, shared by the workers of one node: a header, the
+ * The leases of one zone, shared by the workers of one gateway: a header, the
  * segments (a lock and its figures), the sets.
  *
  * A set is a line of tags and a line for each of its leases, so finding one
@@ -47,22 +47,21 @@ struct ngx_ratelimit_leases_s {
     _Atomic uint64_t          forgot_us;   /* 0: never */
 };
 
-/* A place, by its set and its index there, and what the set has to offer. */
+/* A place, and what its set has to offer. */
 typedef struct {
-    uint64_t              set;
-    ngx_uint_t            i;
-    uint64_t              busy_us;     /* the least in the set */
-    ngx_uint_t            nfree;       /* places of the set */
+    ngx_ratelimit_lease_set_t  *set;
+    ngx_uint_t                  i;
+    uint64_t                    busy_us;     /* the least in the set */
+    ngx_uint_t                  nfree;       /* places of the set */
 } ngx_ratelimit_lease_place_t;
 
 
 static ngx_inline void ngx_ratelimit_lease_mend(
     ngx_ratelimit_table_segment_t *segment, ngx_ratelimit_lease_set_t *sets);
-static uint64_t *ngx_ratelimit_lease_make(
-    ngx_ratelimit_table_segment_t *segment, ngx_ratelimit_lease_set_t *sets,
-    const uint64_t *candidates, uint64_t tag, uint64_t now_us);
+static uint64_t *ngx_ratelimit_lease_make(const ngx_ratelimit_places_t *at,
+    ngx_ratelimit_lease_set_t *first, uint64_t now_us);
 static ngx_ratelimit_lease_place_t ngx_ratelimit_lease_place(
-    ngx_ratelimit_lease_set_t *sets, uint64_t set, uint64_t now_us);
+    ngx_ratelimit_lease_set_t *set, uint64_t now_us);
 static ngx_uint_t ngx_ratelimit_lease_busy(
     ngx_ratelimit_table_segment_t *segment, void *sets, uint64_t set,
     uint64_t now_us);
@@ -81,22 +80,6 @@ static const ngx_ratelimit_segments_kind_t  ngx_ratelimit_leases_kind = {
 };
 
 
-static ngx_inline ngx_ratelimit_table_segment_t *
-ngx_ratelimit_lease_segments(ngx_ratelimit_leases_t *leases)
-{
-    return (ngx_ratelimit_table_segment_t *) (leases + 1);
-}
-
-
-static ngx_inline ngx_ratelimit_lease_set_t *
-ngx_ratelimit_lease_sets(ngx_ratelimit_leases_t *leases, uint64_t segment)
-{
-    return (ngx_ratelimit_lease_set_t *)
-           ((u_char *) leases + leases->shape.sets)
-           + segment * leases->shape.nsets;
-}
-
-
 ngx_int_t
 ngx_ratelimit_leases_init(ngx_ratelimit_leases_t *leases, size_t size)
 {
@@ -113,18 +96,10 @@ ngx_ratelimit_leases_check(ngx_ratelimit_leases_t *leases, size_t size)
 }
 
 
-/* Several may come at once, from clocks that differ a little: the last. */
 void
 ngx_ratelimit_leases_forget(ngx_ratelimit_leases_t *leases, uint64_t now_us)
 {
-    uint64_t  before;
-
-    before = atomic_load(&leases->forgot_us);
-
-    while (before < now_us
-           && !atomic_compare_exchange_weak(&leases->forgot_us, &before,
-                                            now_us))
-    { /* void */ }
+    ngx_ratelimit_atomic_max(&leases->forgot_us, now_us);
 }
 
 
@@ -135,13 +110,17 @@ ngx_ratelimit_leases_forgot_us(ngx_ratelimit_leases_t *leases)
 }
 
 
-/* From here on a death costs this lease. */
-static ngx_inline void
-ngx_ratelimit_lease_open(ngx_ratelimit_table_segment_t *segment, uint64_t set,
+/* From here on a death costs this lease. Returns the lease. */
+static ngx_inline uint64_t *
+ngx_ratelimit_lease_open(const ngx_ratelimit_places_t *at,
+    ngx_ratelimit_lease_set_t *first, ngx_ratelimit_lease_set_t *set,
     ngx_uint_t i)
 {
-    segment->open = (uint32_t) (set * NGX_RATELIMIT_LEASES_PLACES + i + 1);
+    at->segment->open = (uint32_t) ((set - first) * NGX_RATELIMIT_LEASES_PLACES
+                                    + i + 1);
     ngx_ratelimit_store_order();
+
+    return set->lease[i];
 }
 
 
@@ -158,57 +137,38 @@ ngx_ratelimit_leases_lock(ngx_ratelimit_leases_t *leases,
     const ngx_ratelimit_id_t *id, ngx_uint_t make, uint64_t now_us,
     ngx_ratelimit_lease_entry_t *entry)
 {
-    uint64_t                        tag, n, *lease, candidates[2];
-    ngx_uint_t                      c, i;
-    ngx_ratelimit_lease_set_t      *sets, *set;
-    ngx_ratelimit_table_segment_t  *segment;
-
-    tag = ngx_ratelimit_segment_tag(id);
+    uint64_t                    n, *lease;
+    ngx_ratelimit_places_t      at;
+    ngx_ratelimit_lease_set_t  *first, *set;
 
     n = id->hi & (leases->shape.nsegments - 1);
-    sets = ngx_ratelimit_lease_sets(leases, n);
-    segment = &ngx_ratelimit_lease_segments(leases)[n];
+    first = ngx_ratelimit_segment_sets(&ngx_ratelimit_leases_kind,
+                                       &leases->shape, n);
     entry->segment = NULL;
 
-    n = ngx_ratelimit_segment_set(leases->shape.nsets, id);
-    candidates[0] = n;
-    candidates[1] = ngx_ratelimit_segment_other(leases->shape.nsets, n, tag);
-
-    __builtin_prefetch(&sets[candidates[0]], 1);
-    __builtin_prefetch(&sets[candidates[1]], 1);
-
-    if (ngx_ratelimit_lock(&segment->lock) != NGX_RATELIMIT_LOCKED) {
+    if (ngx_ratelimit_places_lock(&ngx_ratelimit_leases_kind, &leases->shape,
+                                  n, id, &at)
+        != NGX_RATELIMIT_LOCKED)
+    {
         return NULL;
     }
 
-    ngx_ratelimit_lease_mend(segment, sets);
+    ngx_ratelimit_lease_mend(at.segment, first);
 
-    for (c = 0; c < 2; c++) {
-        set = &sets[candidates[c]];
+    set = ngx_ratelimit_places_find(&ngx_ratelimit_leases_kind, &at);
 
-        for (i = 0; i < NGX_RATELIMIT_LEASES_PLACES; i++) {
-
-            if (set->tag[i] == tag) {
-                ngx_ratelimit_lease_open(segment, candidates[c], i);
-                entry->segment = segment;
-                return set->lease[i];
-            }
-        }
-    }
-
-    lease = NULL;
-
-    if (make) {
-        lease = ngx_ratelimit_lease_make(segment, sets, candidates, tag,
-                                         now_us);
+    if (set) {
+        lease = ngx_ratelimit_lease_open(&at, first, set, at.place);
+    } else {
+        lease = make ? ngx_ratelimit_lease_make(&at, first, now_us) : NULL;
     }
 
     if (lease == NULL) {
-        ngx_ratelimit_unlock(&segment->lock);
+        ngx_ratelimit_unlock(&at.segment->lock);
         return NULL;
     }
 
-    entry->segment = segment;
+    entry->segment = at.segment;
 
     return lease;
 }
@@ -217,13 +177,9 @@ ngx_ratelimit_leases_lock(ngx_ratelimit_leases_t *leases,
 void
 ngx_ratelimit_leases_unlock(ngx_ratelimit_lease_entry_t *entry)
 {
-    ngx_ratelimit_table_segment_t  *segment;
-
-    segment = entry->segment;
-
-    if (segment != NULL) {
-        ngx_ratelimit_lease_close(segment);
-        ngx_ratelimit_unlock(&segment->lock);
+    if (entry->segment != NULL) {
+        ngx_ratelimit_lease_close(entry->segment);
+        ngx_ratelimit_unlock(&entry->segment->lock);
     }
 }
 
@@ -257,47 +213,47 @@ ngx_ratelimit_lease_mend(ngx_ratelimit_table_segment_t *segment,
  * longest. NULL: there is none.
  */
 static uint64_t *
-ngx_ratelimit_lease_make(ngx_ratelimit_table_segment_t *segment,
-    ngx_ratelimit_lease_set_t *sets, const uint64_t *candidates, uint64_t tag,
-    uint64_t now_us)
+ngx_ratelimit_lease_make(const ngx_ratelimit_places_t *at,
+    ngx_ratelimit_lease_set_t *first, uint64_t now_us)
 {
+    uint64_t                     *lease;
     ngx_uint_t                    i;
-    ngx_ratelimit_lease_set_t    *set;
+    ngx_ratelimit_lease_set_t    *sets[2];
     ngx_ratelimit_lease_place_t   place, other;
 
+    sets[0] = (ngx_ratelimit_lease_set_t *) at->sets[0];
+    sets[1] = (ngx_ratelimit_lease_set_t *) at->sets[1];
+
     for (i = 0; i < NGX_RATELIMIT_LEASES_PLACES; i++) {
-        __builtin_prefetch(sets[candidates[0]].lease[i], 1);
-        __builtin_prefetch(sets[candidates[1]].lease[i]);
+        __builtin_prefetch(sets[0]->lease[i], 1);
+        __builtin_prefetch(sets[1]->lease[i]);
     }
 
-    place = ngx_ratelimit_lease_place(sets, candidates[0], now_us);
-    other = ngx_ratelimit_lease_place(sets, candidates[1], now_us);
+    place = ngx_ratelimit_lease_place(sets[0], now_us);
+    other = ngx_ratelimit_lease_place(sets[1], now_us);
 
     if (other.nfree > place.nfree) {
         place = other;
     }
 
     if (place.nfree == 0) {
-        segment->lost++;
+        at->segment->lost++;
         return NULL;
     }
 
-    segment->used = 1;
-    set = &sets[place.set];
+    at->segment->used = 1;
 
-    ngx_ratelimit_lease_open(segment, place.set, place.i);
+    lease = ngx_ratelimit_lease_open(at, first, place.set, place.i);
+    place.set->tag[place.i] = at->tag;
+    ngx_memzero(lease, NGX_RATELIMIT_LEASE_BYTES);
 
-    set->tag[place.i] = tag;
-    ngx_memzero(set->lease[place.i], NGX_RATELIMIT_LEASE_BYTES);
-
-    return set->lease[place.i];
+    return lease;
 }
 
 
 /* The place of a set that is free for the longest. */
 static ngx_ratelimit_lease_place_t
-ngx_ratelimit_lease_place(ngx_ratelimit_lease_set_t *sets, uint64_t set,
-    uint64_t now_us)
+ngx_ratelimit_lease_place(ngx_ratelimit_lease_set_t *set, uint64_t now_us)
 {
     uint64_t                      busy_us;
     ngx_uint_t                    i;
@@ -311,7 +267,7 @@ ngx_ratelimit_lease_place(ngx_ratelimit_lease_set_t *sets, uint64_t set,
     for (i = 0; i < NGX_RATELIMIT_LEASES_PLACES; i++) {
 
         /* without a tag it need not be looked at */
-        busy_us = sets[set].tag[i] ? sets[set].lease[i][0] : 0;
+        busy_us = set->tag[i] ? set->lease[i][0] : 0;
 
         if (busy_us <= now_us) {
             place.nfree++;
@@ -340,8 +296,10 @@ static ngx_uint_t
 ngx_ratelimit_lease_busy(ngx_ratelimit_table_segment_t *segment, void *sets,
     uint64_t set, uint64_t now_us)
 {
-    ngx_ratelimit_lease_mend(segment, sets);
+    ngx_ratelimit_lease_set_t  *first = sets;
+
+    ngx_ratelimit_lease_mend(segment, first);
 
     return NGX_RATELIMIT_LEASES_PLACES
-           - ngx_ratelimit_lease_place(sets, set, now_us).nfree;
+           - ngx_ratelimit_lease_place(&first[set], now_us).nfree;
 }

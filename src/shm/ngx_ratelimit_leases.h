@@ -1,6 +1,6 @@
 /*
- * The leases of one zone, shared by the workers of one node: what this node
- * took from Redis ahead of its requests, or knows that Redis would deny.
+ * The leases of one zone, shared by the workers of one gateway: what it took
+ * from Redis ahead of its requests, or knows that Redis would reject.
  *
  * A fixed table: sets of seven places, two candidate sets for each counter,
  * segments with a lock each. As the table of counters it does not know what
@@ -27,7 +27,7 @@ typedef struct ngx_ratelimit_leases_s  ngx_ratelimit_leases_t;
 
 /* A lease that is locked; all of it is the table's. */
 typedef struct {
-    void  *segment;
+    ngx_ratelimit_table_segment_t  *segment;   /* NULL: nothing is locked */
 } ngx_ratelimit_lease_entry_t;
 
 /*

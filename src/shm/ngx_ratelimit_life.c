@@ -15,13 +15,11 @@
 
 struct ngx_ratelimit_lives_s {
     _Atomic uint64_t      last;                           /* number given */
-    _Atomic uint64_t      nlives;                         /* ever at once */
+    _Atomic uint64_t      nlives;                         /* ever at once: the
+                                                             list ends there */
     _Atomic uint64_t      numbers[NGX_RATELIMIT_LIVES];   /* 0: free */
     ngx_ratelimit_lock_t  locks[NGX_RATELIMIT_LIVES];     /* by the living */
 };
-
-static void ngx_ratelimit_lives_reach(ngx_ratelimit_lives_t *lives,
-    uint64_t n);
 
 
 size_t
@@ -60,7 +58,7 @@ ngx_ratelimit_life_begin(ngx_ratelimit_lives_t *lives)
         if (ngx_ratelimit_lock_try(&lives->locks[i]) == NGX_RATELIMIT_LOCKED) {
             number = atomic_fetch_add(&lives->last, 1) + 1;
             atomic_store(&lives->numbers[i], number);
-            ngx_ratelimit_lives_reach(lives, i + 1);
+            ngx_ratelimit_atomic_max(&lives->nlives, i + 1);
             return number;
         }
     }
@@ -131,20 +129,4 @@ ngx_ratelimit_lives_list(ngx_ratelimit_lives_t *lives, uint64_t own,
     }
 
     return n;
-}
-
-
-/* The list ends where the last lock was ever taken. */
-static void
-ngx_ratelimit_lives_reach(ngx_ratelimit_lives_t *lives, uint64_t n)
-{
-    uint64_t  nlives;
-
-    nlives = atomic_load(&lives->nlives);
-
-    while (nlives < n
-           && !atomic_compare_exchange_weak(&lives->nlives, &nlives, n))
-    {
-        /* void */
-    }
 }

@@ -1,5 +1,5 @@
 /*
- * Which workers of this node are alive, as its shared memory knows it: each
+ * Which workers of this gateway are alive, as its shared memory knows it: each
  * holds a lock of its own for as long as it lives, a robust one, and the kernel
  * tells whoever tries it that its owner has died. No process id is compared,
  * none can be another's by then, and no system call is made.

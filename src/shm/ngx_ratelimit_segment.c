@@ -16,15 +16,6 @@ static void ngx_ratelimit_segment_stat(
     uint64_t now_us, ngx_ratelimit_segments_stat_t *stat);
 
 
-static ngx_inline ngx_ratelimit_table_segment_t *
-ngx_ratelimit_segments_first(const ngx_ratelimit_segments_kind_t *kind,
-    ngx_ratelimit_segments_t *segments)
-{
-    return (ngx_ratelimit_table_segment_t *)
-           ((u_char *) segments + kind->header_bytes);
-}
-
-
 ngx_int_t
 ngx_ratelimit_segments_init(const ngx_ratelimit_segments_kind_t *kind,
     ngx_ratelimit_segments_t *segments, size_t size)

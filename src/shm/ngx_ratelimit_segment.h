@@ -81,20 +81,14 @@ void ngx_ratelimit_segments_stat(const ngx_ratelimit_segments_kind_t *kind,
     ngx_ratelimit_segments_stat_t *stat);
 
 
-/* A counter's name in its sets; 0 is an empty place. */
-static ngx_inline uint64_t
-ngx_ratelimit_segment_tag(const ngx_ratelimit_id_t *id)
-{
-    return id->lo != 0 ? id->lo : 1;
-}
-
-
-/* The first of a counter's two sets. */
-static ngx_inline uint64_t
-ngx_ratelimit_segment_set(uint64_t nsets, const ngx_ratelimit_id_t *id)
-{
-    return (id->hi >> 32) * nsets >> 32;
-}
+/* The words of a set begin with the tags of its places, in their order. */
+typedef struct {
+    ngx_ratelimit_table_segment_t  *segment;
+    uint64_t                       *sets[2];   /* the counter's */
+    uint64_t                        tag;       /* its name there; 0: empty */
+    void                           *set;       /* where it was found, */
+    ngx_uint_t                      place;     /* and its place in that set */
+} ngx_ratelimit_places_t;
 
 
 /*
@@ -110,6 +104,76 @@ ngx_ratelimit_segment_other(uint64_t nsets, uint64_t n, uint64_t tag)
     sum = (((tag >> 32) * (nsets / 2) >> 32) << 1) + 1;
 
     return sum >= n ? sum - n : sum + nsets - n;
+}
+
+
+static ngx_inline ngx_ratelimit_table_segment_t *
+ngx_ratelimit_segments_first(const ngx_ratelimit_segments_kind_t *kind,
+    ngx_ratelimit_segments_t *segments)
+{
+    return (ngx_ratelimit_table_segment_t *)
+           ((u_char *) segments + kind->header_bytes);
+}
+
+
+/* The first set of the n-th segment. */
+static ngx_inline void *
+ngx_ratelimit_segment_sets(const ngx_ratelimit_segments_kind_t *kind,
+    ngx_ratelimit_segments_t *segments, uint64_t n)
+{
+    return (u_char *) segments + segments->sets
+           + n * segments->nsets * kind->set_bytes;
+}
+
+
+/* Locks the n-th segment, and names the counter's two sets in it. */
+static ngx_inline ngx_ratelimit_lock_e
+ngx_ratelimit_places_lock(const ngx_ratelimit_segments_kind_t *kind,
+    ngx_ratelimit_segments_t *segments, uint64_t n,
+    const ngx_ratelimit_id_t *id, ngx_ratelimit_places_t *places)
+{
+    u_char    *first;
+    uint64_t   nsets, set, other, tag;
+
+    nsets = segments->nsets;
+    tag = id->lo != 0 ? id->lo : 1;
+    set = (id->hi >> 32) * nsets >> 32;
+    other = ngx_ratelimit_segment_other(nsets, set, tag);
+    first = ngx_ratelimit_segment_sets(kind, segments, n);
+
+    places->segment = &ngx_ratelimit_segments_first(kind, segments)[n];
+    places->sets[0] = (uint64_t *) (first + set * kind->set_bytes);
+    places->sets[1] = (uint64_t *) (first + other * kind->set_bytes);
+    places->tag = tag;
+
+    __builtin_prefetch(places->sets[0], 1);
+    __builtin_prefetch(places->sets[1], 1);
+
+    return ngx_ratelimit_lock(&places->segment->lock);
+}
+
+
+/* The set where the counter has a place, which places then says; or NULL. */
+static ngx_inline void *
+ngx_ratelimit_places_find(const ngx_ratelimit_segments_kind_t *kind,
+    ngx_ratelimit_places_t *places)
+{
+    uint64_t    *set;
+    ngx_uint_t   s, i;
+
+    for (s = 0; s < 2; s++) {
+        set = places->sets[s];
+
+        for (i = 0; i < kind->places; i++) {
+            if (set[i] == places->tag) {
+                places->set = set;
+                places->place = i;
+                return set;
+            }
+        }
+    }
+
+    return NULL;
 }
 
 #endif /* NGX_RATELIMIT_SEGMENT_H_INCLUDED */

@@ -7,11 +7,19 @@
 
 #include "ngx_ratelimit_store.h"
 
-static ngx_inline ngx_ratelimit_blob_t *ngx_ratelimit_store_blobs(
-    const ngx_ratelimit_store_t *store);
-static size_t ngx_ratelimit_store_ring(size_t max, size_t ring);
 static ngx_int_t ngx_ratelimit_store_find(const ngx_ratelimit_store_t *store,
-    uint64_t version, ngx_ratelimit_blob_entry_t *blob, uint64_t *generation);
+    uint64_t version, ngx_ratelimit_blob_entry_t *blob);
+
+
+/* The history, the current record, and the one that is being written. */
+#define ngx_ratelimit_store_ring(max, ring)  ((ring) + 2 * (max))
+
+
+static ngx_inline ngx_ratelimit_blob_t *
+ngx_ratelimit_store_blobs(const ngx_ratelimit_store_t *store)
+{
+    return (ngx_ratelimit_blob_t *) (store + 1);
+}
 
 
 size_t
@@ -20,21 +28,6 @@ ngx_ratelimit_store_size(size_t max, size_t ring)
     return sizeof(ngx_ratelimit_store_t)
            + ngx_ratelimit_blob_size(NGX_RATELIMIT_STORE_HISTORY + 1,
                                      ngx_ratelimit_store_ring(max, ring));
-}
-
-
-/* The history, the current record, and the one that is being written. */
-static size_t
-ngx_ratelimit_store_ring(size_t max, size_t ring)
-{
-    return ring + 2 * max;
-}
-
-
-static ngx_inline ngx_ratelimit_blob_t *
-ngx_ratelimit_store_blobs(const ngx_ratelimit_store_t *store)
-{
-    return (ngx_ratelimit_blob_t *) (store + 1);
 }
 
 
@@ -70,13 +63,11 @@ void
 ngx_ratelimit_store_version(const ngx_ratelimit_store_t *store,
     uint64_t *version, uint64_t *id)
 {
-    uint64_t                    generation;
     ngx_ratelimit_blob_entry_t  blob;
 
-    if (ngx_ratelimit_store_find(store, 0, &blob, &generation) != NGX_OK) {
-        *version = 0;
-        *id = 0;
-        return;
+    if (ngx_ratelimit_store_find(store, 0, &blob) != NGX_OK) {
+        blob.version = 0;
+        blob.id = 0;
     }
 
     *version = blob.version;
@@ -84,31 +75,23 @@ ngx_ratelimit_store_version(const ngx_ratelimit_store_t *store,
 }
 
 
-ngx_int_t
-ngx_ratelimit_store_id(const ngx_ratelimit_store_t *store, uint64_t version,
-    uint64_t *id)
+ngx_uint_t
+ngx_ratelimit_store_has(const ngx_ratelimit_store_t *store, uint64_t version,
+    uint64_t id)
 {
-    uint64_t                    generation;
     ngx_ratelimit_blob_entry_t  blob;
 
-    if (version == 0
-        || ngx_ratelimit_store_find(store, version, &blob, &generation)
-           != NGX_OK)
-    {
-        return NGX_DECLINED;
-    }
-
-    *id = blob.id;
-
-    return NGX_OK;
+    return version && ngx_ratelimit_store_find(store, version, &blob) == NGX_OK
+           && blob.id == id;
 }
 
 
 /* version 0: the current one. Returns NGX_OK or NGX_DECLINED. */
 static ngx_int_t
 ngx_ratelimit_store_find(const ngx_ratelimit_store_t *store,
-    uint64_t version, ngx_ratelimit_blob_entry_t *blob, uint64_t *generation)
+    uint64_t version, ngx_ratelimit_blob_entry_t *blob)
 {
+    uint64_t               newest;
     ngx_ratelimit_blob_t  *blobs;
 
     blobs = ngx_ratelimit_store_blobs(store);
@@ -116,13 +99,13 @@ ngx_ratelimit_store_find(const ngx_ratelimit_store_t *store,
     /* the current one is gone only if others have published meanwhile */
 
     do {
-        *generation = ngx_ratelimit_blob_newest(blobs);
+        newest = ngx_ratelimit_blob_newest(blobs);
 
-        if (*generation == 0) {
+        if (newest == 0) {
             return NGX_DECLINED;
         }
 
-    } while (!ngx_ratelimit_blob_find(blobs, *generation, blob));
+    } while (!ngx_ratelimit_blob_find(blobs, newest, blob));
 
     while (version && blob->version != version) {
 
@@ -138,8 +121,7 @@ ngx_ratelimit_store_find(const ngx_ratelimit_store_t *store,
 ngx_int_t
 ngx_ratelimit_store_publish(ngx_ratelimit_store_t *store,
     const ngx_ratelimit_store_entry_t *entry, uint64_t expected,
-    uint64_t expected_id, ngx_ratelimit_blob_history_e history,
-    uint64_t *found)
+    uint64_t expected_id, ngx_ratelimit_blob_history_e history)
 {
     uint64_t                    version, id;
     ngx_ratelimit_blob_entry_t  blob;
@@ -155,11 +137,9 @@ ngx_ratelimit_store_publish(ngx_ratelimit_store_t *store,
     ngx_ratelimit_store_version(store, &version, &id);
 
     if (expected != NGX_RATELIMIT_STORE_ANY
-        && (expected != version
-            || (expected_id && version && expected_id != id)))
+        && (expected != version || expected_id != id))
     {
         ngx_ratelimit_unlock(&store->write_lock);
-        *found = version;
         return NGX_BUSY;
     }
 
@@ -177,54 +157,30 @@ ngx_ratelimit_store_publish(ngx_ratelimit_store_t *store,
 }
 
 
+/* A copy of what was overwritten meanwhile stays in pool: that is rare. */
 ngx_int_t
 ngx_ratelimit_store_read(const ngx_ratelimit_store_t *store, uint64_t version,
-    ngx_ratelimit_store_entry_t *entry, uint64_t *generation, ngx_log_t *log)
+    ngx_pool_t *pool, ngx_ratelimit_store_entry_t *entry)
 {
     u_char                      *p;
-    ngx_ratelimit_blob_entry_t   blob;
-
-    while (ngx_ratelimit_store_find(store, version, &blob, generation)
-           == NGX_OK)
-    {
-        p = ngx_alloc(ngx_max(blob.len, 1), log);
-        if (p == NULL) {
-            return NGX_ERROR;
-        }
-
-        if (ngx_ratelimit_blob_copy(ngx_ratelimit_store_blobs(store), &blob,
-                                    p))
-        {
-            entry->version = blob.version;
-            entry->id = blob.id;
-            entry->text.data = p;
-            entry->text.len = blob.len;
-            return NGX_OK;
-        }
-
-        ngx_free(p);
-    }
-
-    return NGX_DECLINED;
-}
-
-
-ngx_int_t
-ngx_ratelimit_store_read_all(const ngx_ratelimit_store_t *store,
-    ngx_ratelimit_store_entry_t *entry, uint64_t *generation, ngx_log_t *log)
-{
     size_t                       len;
-    ngx_uint_t                   i, n;
+    ngx_uint_t                   i, n, most;
     ngx_ratelimit_blob_t        *blobs;
     ngx_ratelimit_blob_entry_t   blob[NGX_RATELIMIT_STORE_HISTORY + 1];
 
     blobs = ngx_ratelimit_store_blobs(store);
+    most = 1;
 
-    while (ngx_ratelimit_store_find(store, 0, &blob[0], generation) == NGX_OK)
-    {
+    if (version == NGX_RATELIMIT_STORE_ALL) {
+        version = 0;
+        most = NGX_RATELIMIT_STORE_HISTORY + 1;
+    }
+
+    while (ngx_ratelimit_store_find(store, version, &blob[0]) == NGX_OK) {
+
         len = blob[0].len;
 
-        for (n = 1; n <= NGX_RATELIMIT_STORE_HISTORY; n++) {
+        for (n = 1; n < most; n++) {
 
             if (!ngx_ratelimit_blob_find(blobs, blob[n - 1].before, &blob[n])) {
                 break;
@@ -233,8 +189,8 @@ ngx_ratelimit_store_read_all(const ngx_ratelimit_store_t *store,
             len += blob[n].len;
         }
 
-        entry->text.data = ngx_alloc(ngx_max(len, 1), log);
-        if (entry->text.data == NULL) {
+        p = ngx_pnalloc(pool, len);
+        if (p == NULL) {
             return NGX_ERROR;
         }
 
@@ -242,9 +198,7 @@ ngx_ratelimit_store_read_all(const ngx_ratelimit_store_t *store,
 
         for (i = 0, len = 0; i < n; i++) {
 
-            if (!ngx_ratelimit_blob_copy(blobs, &blob[i],
-                                         entry->text.data + len))
-            {
+            if (!ngx_ratelimit_blob_copy(blobs, &blob[i], p + len)) {
                 break;
             }
 
@@ -254,11 +208,11 @@ ngx_ratelimit_store_read_all(const ngx_ratelimit_store_t *store,
         if (i) {
             entry->version = blob[0].version;
             entry->id = blob[0].id;
+            entry->generation = blob[0].number;
+            entry->text.data = p;
             entry->text.len = len;
             return NGX_OK;
         }
-
-        ngx_free(entry->text.data);
     }
 
     return NGX_DECLINED;

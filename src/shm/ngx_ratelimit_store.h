@@ -45,6 +45,7 @@ typedef struct {
 typedef struct {
     uint64_t    version;
     uint64_t    id;
+    uint64_t    generation;   /* of its publication; set by read */
     ngx_str_t   text;
 } ngx_ratelimit_store_entry_t;
 
@@ -65,50 +66,39 @@ uint64_t ngx_ratelimit_store_generation(const ngx_ratelimit_store_t *store);
 void ngx_ratelimit_store_version(const ngx_ratelimit_store_t *store,
     uint64_t *version, uint64_t *id);
 
-/*
- * The id of a record, the current one or one of the history. Returns NGX_OK,
- * or NGX_DECLINED: there is none of that version.
- */
-ngx_int_t ngx_ratelimit_store_id(const ngx_ratelimit_store_t *store,
-    uint64_t version, uint64_t *id);
+/* Whether this version, with that id, is current or in the history. */
+ngx_uint_t ngx_ratelimit_store_has(const ngx_ratelimit_store_t *store,
+    uint64_t version, uint64_t id);
 
 /*
  * Makes a record the current one; the history loses its oldest ones. expected:
- * a version that must be the current one, with that id (0: any), or ANY.
- * history: what becomes of the current record. Returns NGX_OK, NGX_BUSY:
- * another version is current (in *found), NGX_DECLINED: the record is too
- * large, or NGX_ERROR: the lock is broken. May be called by a thread.
+ * the version that must be current, with that id, or ANY. history: what becomes
+ * of the current record. Returns NGX_OK, NGX_BUSY: another version is current,
+ * NGX_DECLINED: the record is too large, or NGX_ERROR: the lock is broken. May
+ * be called by a thread.
  */
 #define NGX_RATELIMIT_STORE_ANY  ((uint64_t) -1)
 
 ngx_int_t ngx_ratelimit_store_publish(ngx_ratelimit_store_t *store,
     const ngx_ratelimit_store_entry_t *entry, uint64_t expected,
-    uint64_t expected_id, ngx_ratelimit_blob_history_e history,
-    uint64_t *found);
+    uint64_t expected_id, ngx_ratelimit_blob_history_e history);
 
 /*
- * Copies a record to the heap: the current one (version 0), or one of the
- * history. *generation is that of the moment; it is also set where there is no
- * record. Returns NGX_OK (the caller frees entry->text.data with ngx_free),
- * NGX_DECLINED: there is no such one, or NGX_ERROR: memory is out. Takes no
- * lock; may be called by a thread.
+ * Copies a record to pool: the current one (version 0), or one of the history.
+ * ALL: copies all of them, one behind the other, the newest first; entry names
+ * the newest. Returns NGX_OK, NGX_DECLINED: there is none, or NGX_ERROR: memory
+ * is out. Takes no lock; may be called by a thread.
  */
+#define NGX_RATELIMIT_STORE_ALL  ((uint64_t) -1)
+
 ngx_int_t ngx_ratelimit_store_read(const ngx_ratelimit_store_t *store,
-    uint64_t version, ngx_ratelimit_store_entry_t *entry,
-    uint64_t *generation, ngx_log_t *log);
-
-/*
- * The same of all of them: the current one, whose version and id entry has,
- * and the history, the newest first, one behind the other in entry->text.
- */
-ngx_int_t ngx_ratelimit_store_read_all(const ngx_ratelimit_store_t *store,
-    ngx_ratelimit_store_entry_t *entry, uint64_t *generation, ngx_log_t *log);
+    uint64_t version, ngx_pool_t *pool, ngx_ratelimit_store_entry_t *entry);
 
 /*
  * One worker of a gateway leads: it listens to Redis and writes the state
- * file. lead: the caller's main thread becomes the leader if no living worker
- * is; returns whether it is now. Until leave, or its death. nginx's single
- * process always leads.
+ * file, until it leaves or dies. lead: the caller's main thread becomes the
+ * leader if no living worker is one. Returns whether it leads now. nginx's
+ * single process always leads.
  */
 ngx_uint_t ngx_ratelimit_store_lead(ngx_ratelimit_store_t *store);
 void ngx_ratelimit_store_leave(ngx_ratelimit_store_t *store);

@@ -1,11 +1,11 @@
 /*
- * The counters of one zone, shared by the workers of one node: a header, the
- * segments (a lock and its figures), the buckets.
+ * The counters of one zone, shared by the workers of one gateway: a header, the
+ * segments (a lock and its figures), the sets.
  *
- * A counter's id.hi names the segment and the first bucket, its tag (id.lo) is
- * the counter's name there. The tag also gives the second bucket from the
- * first and the first from the second, so that a counter can be moved by what
- * stands in its slot alone.
+ * A counter's id.hi names the segment and the first set, its tag (id.lo) is the
+ * counter's name there. The tag also gives the second set from the first and
+ * the first from the second, so that a counter can be moved by what stands in
+ * its place alone.
  *
  * A process may die between any two instructions. Its writes stay,
  * so every store below leaves the old counter, the new one or none.
@@ -19,48 +19,46 @@
 #define NGX_RATELIMIT_TABLE_MAGIC    0x656c626174746c72ULL  /* "rlttable" */
 #define NGX_RATELIMIT_TABLE_LAYOUT   3
 
-#define NGX_RATELIMIT_MIN_BUCKETS    64     /* in a segment */
-#define NGX_RATELIMIT_SLOTS          3      /* in a bucket */
-#define NGX_RATELIMIT_STAT_BUCKETS   1024   /* read under one lock: 10 us */
+#define NGX_RATELIMIT_TABLE_MIN_SETS   64     /* in a segment */
+#define NGX_RATELIMIT_TABLE_PLACES     3      /* in a set */
+#define NGX_RATELIMIT_TABLE_STAT_SETS  1024   /* read under one lock: 10 us */
 
-#define NGX_RATELIMIT_AUX_BITS       12
-#define NGX_RATELIMIT_AUX_MASK       ((1u << NGX_RATELIMIT_AUX_BITS) - 1)
+#define NGX_RATELIMIT_AUX_BITS         12
+#define NGX_RATELIMIT_AUX_MASK         ((1u << NGX_RATELIMIT_AUX_BITS) - 1)
 
 /*
- * How much a slot's counter is missed, least first: its class, then its loss
- * (8 bits), then fresh_us (52 bits).
+ * How much a counter is missed. 0: there is none, or it equals a fresh one.
+ * Else its class (1: not found again up to now, 2: known), then its loss (8
+ * bits), then fresh_us (52 bits).
  */
-#define NGX_RATELIMIT_RANK_FREE      0      /* nothing, or equals a fresh one */
-#define NGX_RATELIMIT_RANK_NEW       1      /* not found again up to now */
-#define NGX_RATELIMIT_RANK_KNOWN     2
 #define ngx_ratelimit_rank(class, loss, fresh_us)                             \
     ((uint64_t) (class) << 60 | (uint64_t) (loss) << 52 | (fresh_us))
 #define ngx_ratelimit_rank_class(rank)  ((rank) >> 60)
 
 
 typedef struct {
-    uint64_t         tag[NGX_RATELIMIT_SLOTS];    /* 0: empty */
-    uint64_t         word[NGX_RATELIMIT_SLOTS];   /* fresh_us, aux */
-    uint32_t         extra[NGX_RATELIMIT_SLOTS];
-    u_char           loss[NGX_RATELIMIT_SLOTS];
-    u_char           known;                       /* a bit a slot */
-} ngx_ratelimit_bucket_t;
+    uint64_t         tag[NGX_RATELIMIT_TABLE_PLACES];    /* 0: empty */
+    uint64_t         word[NGX_RATELIMIT_TABLE_PLACES];   /* fresh_us, aux */
+    uint32_t         extra[NGX_RATELIMIT_TABLE_PLACES];
+    u_char           loss[NGX_RATELIMIT_TABLE_PLACES];
+    u_char           known;                              /* a bit a place */
+} ngx_ratelimit_table_set_t;
 
-_Static_assert(sizeof(ngx_ratelimit_bucket_t) == NGX_RATELIMIT_LINE,
-               "a bucket is a cache line");
+_Static_assert(sizeof(ngx_ratelimit_table_set_t) == NGX_RATELIMIT_LINE,
+               "a set is a cache line");
 
 struct ngx_ratelimit_table_s {
     _Alignas(NGX_RATELIMIT_LINE)
-    ngx_ratelimit_segments_t  shape;        /* its sets are the buckets */
+    ngx_ratelimit_segments_t  shape;
     u_char                    hash_key[16];
 };
 
-/* A slot, and what its bucket has to offer. */
+/* A place, and what its set has to offer. */
 typedef struct {
-    ngx_ratelimit_bucket_t  *bucket;
-    ngx_uint_t               slot;
-    uint64_t                 rank;    /* the least in the bucket */
-    ngx_uint_t               nfree;   /* slots of rank 0 in the bucket */
+    ngx_ratelimit_table_set_t  *set;
+    ngx_uint_t                  i;
+    uint64_t                    rank;    /* the least in the set */
+    ngx_uint_t                  nfree;   /* places of rank 0 in the set */
 } ngx_ratelimit_place_t;
 
 
@@ -71,11 +69,11 @@ static ngx_inline void ngx_ratelimit_table_lock_in(
 static void ngx_ratelimit_table_place(ngx_ratelimit_entry_t *entry);
 static void ngx_ratelimit_table_push(ngx_ratelimit_entry_t *entry,
     ngx_ratelimit_place_t *place);
-static void ngx_ratelimit_bucket_move(const ngx_ratelimit_place_t *from,
+static void ngx_ratelimit_table_move(const ngx_ratelimit_place_t *from,
     const ngx_ratelimit_place_t *to);
-static ngx_ratelimit_place_t ngx_ratelimit_bucket_least(
-    ngx_ratelimit_bucket_t *bucket, uint64_t now_us);
-static ngx_uint_t ngx_ratelimit_bucket_busy(
+static ngx_ratelimit_place_t ngx_ratelimit_table_least(void *data,
+    uint64_t now_us);
+static ngx_uint_t ngx_ratelimit_table_busy(
     ngx_ratelimit_table_segment_t *segment, void *sets, uint64_t set,
     uint64_t now_us);
 
@@ -83,29 +81,14 @@ static ngx_uint_t ngx_ratelimit_bucket_busy(
 static const ngx_ratelimit_segments_kind_t  ngx_ratelimit_table_kind = {
     NGX_RATELIMIT_TABLE_MAGIC,
     NGX_RATELIMIT_TABLE_LAYOUT,
-    NGX_RATELIMIT_SLOTS,
+    NGX_RATELIMIT_TABLE_PLACES,
     NGX_RATELIMIT_TABLE_MIN_BYTES,
     sizeof(ngx_ratelimit_table_t),
-    sizeof(ngx_ratelimit_bucket_t),
-    NGX_RATELIMIT_MIN_BUCKETS,
-    NGX_RATELIMIT_STAT_BUCKETS,
-    ngx_ratelimit_bucket_busy
+    sizeof(ngx_ratelimit_table_set_t),
+    NGX_RATELIMIT_TABLE_MIN_SETS,
+    NGX_RATELIMIT_TABLE_STAT_SETS,
+    ngx_ratelimit_table_busy
 };
-
-
-static ngx_inline ngx_ratelimit_table_segment_t *
-ngx_ratelimit_table_segments(ngx_ratelimit_table_t *table)
-{
-    return (ngx_ratelimit_table_segment_t *) (table + 1);
-}
-
-
-static ngx_inline ngx_ratelimit_bucket_t *
-ngx_ratelimit_table_buckets(ngx_ratelimit_table_t *table, uint64_t segment)
-{
-    return (ngx_ratelimit_bucket_t *) ((u_char *) table + table->shape.sets)
-           + segment * table->shape.nsets;
-}
 
 
 ngx_int_t
@@ -190,49 +173,33 @@ ngx_ratelimit_table_lock_in(ngx_ratelimit_table_t *table, ngx_uint_t segment,
     const ngx_ratelimit_id_t *id, uint64_t now_us,
     ngx_ratelimit_entry_t *entry)
 {
-    uint64_t                  tag, n, other;
-    ngx_uint_t                b, i;
-    ngx_ratelimit_bucket_t   *bucket, *buckets;
-    ngx_ratelimit_table_segment_t  *s;
+    ngx_uint_t                  i;
+    ngx_ratelimit_places_t     *at;
+    ngx_ratelimit_table_set_t  *set;
 
-    tag = ngx_ratelimit_segment_tag(id);
-    n = ngx_ratelimit_segment_set(table->shape.nsets, id);
-    other = ngx_ratelimit_segment_other(table->shape.nsets, n, tag);
-
-    buckets = ngx_ratelimit_table_buckets(table, segment);
-    __builtin_prefetch(&buckets[n], 1);
-    __builtin_prefetch(&buckets[other], 1);
-
-    s = &ngx_ratelimit_table_segments(table)[segment];
-
+    at = &entry->at;
     entry->table = table;
-    entry->segment = s;
-    entry->buckets[0] = &buckets[n];
-    entry->buckets[1] = &buckets[other];
-    entry->tag = tag;
     entry->now_us = now_us;
 
-    if (ngx_ratelimit_lock(&s->lock) != NGX_RATELIMIT_LOCKED) {
+    if (ngx_ratelimit_places_lock(&ngx_ratelimit_table_kind, &table->shape,
+                                  segment, id, at)
+        != NGX_RATELIMIT_LOCKED)
+    {
         /* a limiter that is out of order lets its request pass */
-        entry->segment = NULL;
+        at->segment = NULL;
         goto missing;
     }
 
-    for (b = 0; b < 2; b++) {
-        bucket = entry->buckets[b];
+    set = ngx_ratelimit_places_find(&ngx_ratelimit_table_kind, at);
 
-        for (i = 0; i < NGX_RATELIMIT_SLOTS; i++) {
-            if (bucket->tag[i] == tag) {
-                entry->state.fresh_us = bucket->word[i]
-                                        >> NGX_RATELIMIT_AUX_BITS;
-                entry->state.aux = bucket->word[i] & NGX_RATELIMIT_AUX_MASK;
-                entry->state.extra = bucket->extra[i];
-                entry->found = 1;
-                entry->bucket = b;
-                entry->slot = i;
-                return;
-            }
-        }
+    if (set) {
+        i = at->place;
+
+        entry->state.fresh_us = set->word[i] >> NGX_RATELIMIT_AUX_BITS;
+        entry->state.aux = set->word[i] & NGX_RATELIMIT_AUX_MASK;
+        entry->state.extra = set->extra[i];
+        entry->found = 1;
+        return;
     }
 
 missing:
@@ -242,37 +209,36 @@ missing:
 }
 
 
-/* Without its tag a slot is empty: whoever dies inside leaves no counter. */
+/* Without its tag a place is empty: whoever dies inside leaves no counter. */
 static ngx_inline void
-ngx_ratelimit_bucket_write(ngx_ratelimit_bucket_t *bucket, ngx_uint_t slot,
+ngx_ratelimit_table_write(ngx_ratelimit_table_set_t *set, ngx_uint_t i,
     uint64_t tag, uint64_t word, uint32_t extra, uint32_t loss,
     ngx_uint_t known)
 {
-    bucket->tag[slot] = 0;
+    set->tag[i] = 0;
 
     ngx_ratelimit_store_order();
 
-    bucket->word[slot] = word;
-    bucket->extra[slot] = extra;
-    bucket->loss[slot] = (u_char) loss;
-    bucket->known = (u_char) ((bucket->known & ~(1u << slot))
-                              | (known << slot));
+    set->word[i] = word;
+    set->extra[i] = extra;
+    set->loss[i] = (u_char) loss;
+    set->known = (u_char) ((set->known & ~(1u << i)) | (known << i));
 
     ngx_ratelimit_store_order();
 
-    bucket->tag[slot] = tag;
+    set->tag[i] = tag;
 }
 
 
 void
 ngx_ratelimit_table_store(ngx_ratelimit_entry_t *entry, uint32_t loss)
 {
-    uint64_t                  word;
-    ngx_ratelimit_table_segment_t  *segment;
+    uint64_t                 word;
+    ngx_ratelimit_places_t  *at;
 
-    segment = entry->segment;
+    at = &entry->at;
 
-    if (segment == NULL) {
+    if (at->segment == NULL) {
         return;
     }
 
@@ -291,46 +257,42 @@ ngx_ratelimit_table_store(ngx_ratelimit_entry_t *entry, uint32_t loss)
 
     /* found again by a store: it is known from now on */
 
-    ngx_ratelimit_bucket_write(entry->buckets[entry->bucket], entry->slot,
-                               entry->tag, word, entry->state.extra,
-                               ngx_min(loss, 255), entry->found);
+    ngx_ratelimit_table_write(at->set, at->place, at->tag, word,
+                              entry->state.extra, ngx_min(loss, 255),
+                              entry->found);
 
 done:
 
-    ngx_ratelimit_unlock(&segment->lock);
+    ngx_ratelimit_unlock(&at->segment->lock);
 }
 
 
 void
 ngx_ratelimit_table_unlock(ngx_ratelimit_entry_t *entry)
 {
-    ngx_ratelimit_table_segment_t  *segment;
-
-    segment = entry->segment;
-
-    if (segment != NULL) {
-        ngx_ratelimit_unlock(&segment->lock);
+    if (entry->at.segment != NULL) {
+        ngx_ratelimit_unlock(&entry->at.segment->lock);
     }
 }
 
 
 /*
- * Finds the slot for a new counter: a free one in the emptier of its buckets;
- * else one whose counter can move to a slot of a lower class; else that of the
+ * Finds the place for a new counter: a free one in the emptier of its sets;
+ * else one whose counter can move to a place of a lower class; else that of the
  * counter with the least rank. So new counters compete with each other, also
  * with those that stand where a known counter could move to.
  */
 static void
 ngx_ratelimit_table_place(ngx_ratelimit_entry_t *entry)
 {
-    ngx_ratelimit_place_t     place, other;
-    ngx_ratelimit_table_segment_t  *segment;
+    ngx_ratelimit_place_t    place, other;
+    ngx_ratelimit_places_t  *at;
 
-    segment = entry->segment;
-    segment->used = 1;
+    at = &entry->at;
+    at->segment->used = 1;
 
-    place = ngx_ratelimit_bucket_least(entry->buckets[0], entry->now_us);
-    other = ngx_ratelimit_bucket_least(entry->buckets[1], entry->now_us);
+    place = ngx_ratelimit_table_least(at->sets[0], entry->now_us);
+    other = ngx_ratelimit_table_least(at->sets[1], entry->now_us);
 
     if (other.nfree > place.nfree
         || (other.nfree == place.nfree && other.rank < place.rank))
@@ -340,44 +302,41 @@ ngx_ratelimit_table_place(ngx_ratelimit_entry_t *entry)
 
     if (place.rank != 0) {
         ngx_ratelimit_table_push(entry, &place);
+        at->segment->lost += (place.rank != 0);
     }
 
-    if (place.rank != 0) {
-        segment->lost++;
-    }
-
-    entry->bucket = (place.bucket == entry->buckets[1]);
-    entry->slot = place.slot;
+    at->set = place.set;
+    at->place = place.i;
 }
 
 
 /*
- * Both buckets are full of live counters, place is the least of them. Where one
- * of the six finds a slot of a lower class than that in its other bucket, it
- * moves there; place is then the slot it left, with the rank of what was lost.
+ * Both sets are full of live counters, place is the least of them. Where one
+ * of the six finds a place of a lower class than that in its other set, it
+ * moves there; place is then where it stood, with the rank of what was lost.
  */
 static void
 ngx_ratelimit_table_push(ngx_ratelimit_entry_t *entry,
     ngx_ratelimit_place_t *place)
 {
-    uint64_t                 limit, n;
-    ngx_uint_t               i, slot;
-    ngx_ratelimit_place_t    to, best;
-    ngx_ratelimit_table_t   *table;
-    ngx_ratelimit_bucket_t  *bucket, *buckets;
-    ngx_ratelimit_bucket_t  *others[2 * NGX_RATELIMIT_SLOTS];
+    uint64_t                    limit, nsets;
+    ngx_uint_t                  i;
+    ngx_ratelimit_place_t       to, best;
+    ngx_ratelimit_table_set_t  *set, *first;
+    ngx_ratelimit_table_set_t  *others[2 * NGX_RATELIMIT_TABLE_PLACES];
 
-    table = entry->table;
-    buckets = ngx_ratelimit_table_buckets(table,
-                  (ngx_ratelimit_table_segment_t *) entry->segment
-                  - ngx_ratelimit_table_segments(table));
+    nsets = entry->table->shape.nsets;
+    first = ngx_ratelimit_segment_sets(&ngx_ratelimit_table_kind,
+                &entry->table->shape,
+                entry->at.segment
+                - ngx_ratelimit_segments_first(&ngx_ratelimit_table_kind,
+                                               &entry->table->shape));
 
-    for (i = 0; i < 2 * NGX_RATELIMIT_SLOTS; i++) {
-        bucket = entry->buckets[i / NGX_RATELIMIT_SLOTS];
-        slot = i % NGX_RATELIMIT_SLOTS;
-        n = ngx_ratelimit_segment_other(table->shape.nsets, bucket - buckets,
-                                        bucket->tag[slot]);
-        others[i] = &buckets[n];
+    for (i = 0; i < 2 * NGX_RATELIMIT_TABLE_PLACES; i++) {
+        set = (ngx_ratelimit_table_set_t *)
+              entry->at.sets[i / NGX_RATELIMIT_TABLE_PLACES];
+        others[i] = &first[ngx_ratelimit_segment_other(nsets, set - first,
+                                     set->tag[i % NGX_RATELIMIT_TABLE_PLACES])];
         __builtin_prefetch(others[i], 1);
     }
 
@@ -385,18 +344,19 @@ ngx_ratelimit_table_push(ngx_ratelimit_entry_t *entry,
     best = *place;
     best.rank = limit;
 
-    for (i = 0; i < 2 * NGX_RATELIMIT_SLOTS && best.rank != 0; i++) {
-        to = ngx_ratelimit_bucket_least(others[i], entry->now_us);
+    for (i = 0; i < 2 * NGX_RATELIMIT_TABLE_PLACES && best.rank != 0; i++) {
+        to = ngx_ratelimit_table_least(others[i], entry->now_us);
 
         if (to.rank < best.rank) {
             best = to;
-            place->bucket = entry->buckets[i / NGX_RATELIMIT_SLOTS];
-            place->slot = i % NGX_RATELIMIT_SLOTS;
+            place->set = (ngx_ratelimit_table_set_t *)
+                         entry->at.sets[i / NGX_RATELIMIT_TABLE_PLACES];
+            place->i = i % NGX_RATELIMIT_TABLE_PLACES;
         }
     }
 
     if (best.rank < limit) {
-        ngx_ratelimit_bucket_move(place, &best);
+        ngx_ratelimit_table_move(place, &best);
         place->rank = best.rank;
     }
 }
@@ -404,54 +364,52 @@ ngx_ratelimit_table_push(ngx_ratelimit_entry_t *entry,
 
 /* Never in two places: the counter is lost when the process dies between. */
 static void
-ngx_ratelimit_bucket_move(const ngx_ratelimit_place_t *from,
+ngx_ratelimit_table_move(const ngx_ratelimit_place_t *from,
     const ngx_ratelimit_place_t *to)
 {
-    uint64_t                 tag;
-    ngx_uint_t               slot;
-    ngx_ratelimit_bucket_t  *bucket;
+    uint64_t                    tag;
+    ngx_uint_t                  i;
+    ngx_ratelimit_table_set_t  *set;
 
-    bucket = from->bucket;
-    slot = from->slot;
+    set = from->set;
+    i = from->i;
 
-    tag = bucket->tag[slot];
-    bucket->tag[slot] = 0;
+    tag = set->tag[i];
+    set->tag[i] = 0;
 
-    ngx_ratelimit_bucket_write(to->bucket, to->slot, tag, bucket->word[slot],
-                               bucket->extra[slot], bucket->loss[slot],
-                               (bucket->known >> slot) & 1);
+    ngx_ratelimit_table_write(to->set, to->i, tag, set->word[i], set->extra[i],
+                              set->loss[i], (set->known >> i) & 1);
 }
 
 
-/* The slot of a bucket that is missed least. */
+/* The place of a set whose counter is missed least. */
 static ngx_ratelimit_place_t
-ngx_ratelimit_bucket_least(ngx_ratelimit_bucket_t *bucket, uint64_t now_us)
+ngx_ratelimit_table_least(void *data, uint64_t now_us)
 {
-    uint64_t               rank, fresh_us;
-    ngx_uint_t             i;
-    ngx_ratelimit_place_t  place;
+    uint64_t                    rank, fresh_us;
+    ngx_uint_t                  i;
+    ngx_ratelimit_place_t       place;
+    ngx_ratelimit_table_set_t  *set = data;
 
-    place.bucket = bucket;
-    place.slot = 0;
+    place.set = set;
+    place.i = 0;
     place.rank = UINT64_MAX;
     place.nfree = 0;
 
-    for (i = 0; i < NGX_RATELIMIT_SLOTS; i++) {
-        fresh_us = bucket->word[i] >> NGX_RATELIMIT_AUX_BITS;
+    for (i = 0; i < NGX_RATELIMIT_TABLE_PLACES; i++) {
+        fresh_us = set->word[i] >> NGX_RATELIMIT_AUX_BITS;
 
-        if (bucket->tag[i] == 0 || fresh_us <= now_us) {
-            rank = NGX_RATELIMIT_RANK_FREE;
+        if (set->tag[i] == 0 || fresh_us <= now_us) {
+            rank = 0;
             place.nfree++;
 
         } else {
-            rank = ngx_ratelimit_rank((bucket->known >> i) & 1
-                                      ? NGX_RATELIMIT_RANK_KNOWN
-                                      : NGX_RATELIMIT_RANK_NEW,
-                                      bucket->loss[i], fresh_us);
+            rank = ngx_ratelimit_rank(1 + ((set->known >> i) & 1),
+                                      set->loss[i], fresh_us);
         }
 
         if (rank < place.rank) {
-            place.slot = i;
+            place.i = i;
             place.rank = rank;
         }
     }
@@ -470,13 +428,11 @@ ngx_ratelimit_table_stat(ngx_ratelimit_table_t *table, uint64_t now_us,
 
 
 static ngx_uint_t
-ngx_ratelimit_bucket_busy(ngx_ratelimit_table_segment_t *segment, void *sets,
+ngx_ratelimit_table_busy(ngx_ratelimit_table_segment_t *segment, void *sets,
     uint64_t set, uint64_t now_us)
 {
-    ngx_ratelimit_bucket_t  *buckets = sets;
+    ngx_ratelimit_table_set_t  *first = sets;
 
-    (void) segment;
-
-    return NGX_RATELIMIT_SLOTS
-           - ngx_ratelimit_bucket_least(&buckets[set], now_us).nfree;
+    return NGX_RATELIMIT_TABLE_PLACES
+           - ngx_ratelimit_table_least(&first[set], now_us).nfree;
 }

@@ -1,10 +1,9 @@
 /*
- * The counters of one zone, shared by the workers of one node.
+ * The counters of one zone, shared by the workers of one gateway.
  *
- * A fixed table of 64-byte buckets of three counters. A counter's id names a
- * segment (with its lock) and two candidate buckets in it, so a check takes one
- * lock and touches at most two cache lines. The locks are robust process-shared
- * mutexes: the kernel hands on the lock of a worker that died inside.
+ * A fixed table: sets of three counters, a cache line each. A counter's id
+ * names a segment (with its lock) and two candidate sets in it, so a check
+ * takes one lock and touches at most two cache lines.
  *
  * The table does not know what a state means: it keeps 12 bytes, the instant
  * at which the counter equals a fresh one, and how much would be lost with it.
@@ -29,17 +28,13 @@ typedef struct {
 
 /* One counter, found and locked. */
 typedef struct {
-    ngx_ratelimit_state_t   state;   /* all zero where found is 0 */
-    unsigned                found:1;
+    ngx_ratelimit_state_t    state;   /* all zero where found is 0 */
+    unsigned                 found:1;
 
     /* the rest is the table's */
-    ngx_ratelimit_table_t  *table;
-    void                   *segment;
-    void                   *buckets[2];
-    ngx_uint_t              bucket;
-    ngx_uint_t              slot;
-    uint64_t                tag;
-    uint64_t                now_us;
+    ngx_ratelimit_table_t   *table;
+    ngx_ratelimit_places_t   at;      /* segment NULL: the lock is broken */
+    uint64_t                 now_us;
 } ngx_ratelimit_entry_t;
 
 /*

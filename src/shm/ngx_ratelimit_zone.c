@@ -18,8 +18,6 @@ static ngx_int_t ngx_ratelimit_zone_init(ngx_shm_zone_t *shm_zone,
     void *data);
 static ngx_int_t ngx_ratelimit_zone_create(ngx_shm_zone_t *shm_zone,
     ngx_ratelimit_zone_t *zone);
-static ngx_int_t ngx_ratelimit_zone_create_leases(ngx_slab_pool_t *shpool,
-    ngx_ratelimit_zone_t *zone, size_t size);
 
 
 size_t
@@ -75,7 +73,7 @@ ngx_ratelimit_zone_add(ngx_conf_t *cf, ngx_ratelimit_zone_t *zone,
     } else if (old->leased != zone->leased) {
         ngx_log_error(NGX_LOG_NOTICE, cf->log, 0,
                       "ratelimit zone \"%V\" %s \"redis=\", its counters on "
-                      "this node start anew", &zone->name,
+                      "this gateway start anew", &zone->name,
                       zone->leased ? "gets" : "loses");
         shm_zone->noreuse = 1;
     }
@@ -193,13 +191,17 @@ ngx_ratelimit_zone_create(ngx_shm_zone_t *shm_zone, ngx_ratelimit_zone_t *zone)
     zone->table = ngx_slab_alloc(shpool, zone->table_bytes);
     zone->lives = ngx_slab_calloc(shpool, ngx_ratelimit_lives_size());
 
+    zone->leases_bytes = leases * ngx_pagesize;
+    zone->leases = leases ? ngx_slab_alloc(shpool, zone->leases_bytes) : NULL;
+
     if (zone->table == NULL || zone->lives == NULL
         || ngx_ratelimit_lives_init(zone->lives) != NGX_OK
         || ngx_ratelimit_table_init(zone->table, zone->table_bytes, hash_key)
            != NGX_OK
-        || ngx_ratelimit_zone_create_leases(shpool, zone,
-                                            leases * ngx_pagesize)
-           != NGX_OK)
+        || (leases
+            && (zone->leases == NULL
+                || ngx_ratelimit_leases_init(zone->leases, zone->leases_bytes)
+                   != NGX_OK)))
     {
         ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
                       "could not make the table of ratelimit zone \"%V\" "
@@ -208,28 +210,6 @@ ngx_ratelimit_zone_create(ngx_shm_zone_t *shm_zone, ngx_ratelimit_zone_t *zone)
     }
 
     return NGX_OK;
-}
-
-
-/* size 0: the zone is not leased */
-static ngx_int_t
-ngx_ratelimit_zone_create_leases(ngx_slab_pool_t *shpool,
-    ngx_ratelimit_zone_t *zone, size_t size)
-{
-    zone->leases = NULL;
-    zone->leases_bytes = size;
-
-    if (size == 0) {
-        return NGX_OK;
-    }
-
-    zone->leases = ngx_slab_alloc(shpool, size);
-
-    if (zone->leases == NULL) {
-        return NGX_ERROR;
-    }
-
-    return ngx_ratelimit_leases_init(zone->leases, size);
 }
 
 

@@ -2,43 +2,29 @@
 # log, and stands in the history with its author, address, method, path and
 # reason. An API key stands in neither.
 
-use strict;
-use warnings;
-
-use Digest::SHA qw( sha256_hex );
-use IO::Socket::INET;
 use MIME::Base64 qw( encode_base64 );
 use t::RateLimit 'no_plan';
 use t::Api;
-use t::Gateway;
+use t::Gateway qw( wait_for );
 
 my $ANN = 'token-of-ann-0123456789';
 my $DEPLOY = 'token:of:deploy-01234567';
 my $NONE = 'token-of-nobody-0123456';
 my $ANY = 'If-Match: *';
 
-my $gateway = t::Gateway->new(workers => 1, http => <<'CONF');
-    ratelimit_zone $http_x_api_key zone=one:1m state=%%DIR%%/rules.state;
-    ratelimit_zone $http_x_api_key zone=clear:1m keys_in_clear=on;
-    server {
-        listen 127.0.0.1:%%PORT%%;
-        location /rl/ { ratelimit_api zone=one write; }
-        location /clear/ { ratelimit_api zone=clear write; }
-        location /token/ {
-            ratelimit_api zone=one write token_file=tokens;
-            set_real_ip_from 127.0.0.1;
-            real_ip_header X-From;
-        }
-        location /author/ {
-            ratelimit_api zone=one write token_file=tokens
-                          author=$http_x_subject;
-        }
-    }
-CONF
-
-$gateway->write('tokens', "# a comment\nann\@example.com:$ANN\n"
-                          . "deploy:$DEPLOY\n$NONE\n");
-$gateway->start;
+my $gateway = t::Gateway->limited(
+    zone => { one => 'key=$http_x_api_key state=%%DIR%%/rules.state',
+              clear => 'key=$http_x_api_key keys_in_clear=on' },
+    files => { tokens => "# a comment\nann\@example.com:$ANN\n"
+                         . "deploy:$DEPLOY\n$NONE\n" },
+    locations => {
+        '/rl/' => 'ratelimit_api zone=one write;',
+        '/clear/' => 'ratelimit_api zone=clear write;',
+        '/token/' => 'ratelimit_api zone=one write token_file=tokens;'
+                     . 'set_real_ip_from 127.0.0.1; real_ip_header X-From;',
+        '/author/' => 'ratelimit_api zone=one write token_file=tokens'
+                      . ' author=$http_x_subject;',
+    });
 
 my ($rl, $token, $author, $clear) = map { t::Api->new($gateway, $_) }
                                     qw( /rl /token /author /clear );
@@ -49,7 +35,7 @@ sub bearer { return "Authorization: Bearer $_[0]" }
 sub logged {
     my $zone = shift // 'one';
 
-    t::Gateway::wait_for(sub { $gateway->log =~ /zone "$zone": version/ });
+    wait_for(sub { $gateway->log =~ /zone "$zone": version/ });
     return ($gateway->log =~ /\[notice\] [^\n]*ratelimit zone "$zone": (version[^\n]*)/g)[-1];
 }
 
@@ -60,46 +46,52 @@ sub newest {
                      qw( version author address method path reason );
 }
 
+# of: author, address, "METHOD /path", reason. The log has the query, too, where
+# the history has none, and escapes quotes.
 sub change_ok {
-    my ($name, $answer, $history, $log) = @_;
+    my ($name, $answer, $request, %of) = @_;
+
+    my $by = $of{by} // '';
+    my $from = $of{from} // '127.0.0.1';
+    my $reason = $of{reason} // '';
+    my ($method, $path) = split ' ', $request;
+    my ($by_quoted, $reason_quoted) = map { s/(["\\])/\\$1/gr } $by, $reason;
 
     like($answer->{status}, qr/^20[01]$/, $name);
-    is(newest(), "$answer->{version}|$history", "$name: the history");
-    is(logged(), "version $answer->{version} of its rules was made: $log",
+    is(newest(), "$answer->{version}|$by|$from|$method|$path|$reason",
+       "$name: the history");
+    is(logged(), "version $answer->{version} of its rules was made: \"$request\" "
+                 . "by \"$by_quoted\" from $from, reason \"$reason_quoted\"",
        "$name: the log");
 }
 
 my %rule = (algorithm => 'fixed_window', params => { limit => 1, window => 60 },
             tiers => { pro => { limit => 5 } });
 
-change_ok('nobody in particular',
-    $rl->put('/rules/r', \%rule, $ANY),
-    '|127.0.0.1|PUT|/rules/r|', '"PUT /rules/r" by "" from 127.0.0.1, reason ""');
+change_ok('nobody in particular', $rl->put('/rules/r', \%rule, $ANY),
+          'PUT /rules/r');
 change_ok('a user',
-    $rl->put('/rules/s?reason=launch%20week', \%rule, $ANY,
-             'Authorization: Basic ' . encode_base64('bob:x', '')),
-    'bob|127.0.0.1|PUT|/rules/s|launch week',
-    '"PUT /rules/s" by "bob" from 127.0.0.1, reason "launch week"');
+          $rl->put('/rules/s?reason=launch%20week', \%rule, $ANY,
+                   'Authorization: Basic ' . encode_base64('bob:x', '')),
+          'PUT /rules/s', by => 'bob', reason => 'launch week');
 change_ok('a token with a name',
-    $token->delete('/tiers/pro?rule=s', $ANY, bearer($ANN), 'X-From: 127.0.0.5'),
-    'ann@example.com|127.0.0.5|DELETE|/tiers/pro?rule=s|',
-    '"DELETE /tiers/pro?rule=s" by "ann@example.com" from 127.0.0.5, reason ""');
+          $token->delete('/tiers/pro?rule=s', $ANY, bearer($ANN),
+                         'X-From: 127.0.0.5'),
+          'DELETE /tiers/pro?rule=s', by => 'ann@example.com',
+          from => '127.0.0.5');
 change_ok('a token with colons',
-    $token->post('/versions/1/restore', undef, $ANY, bearer($DEPLOY)),
-    'deploy|127.0.0.1|POST|/versions/1/restore|',
-    '"POST /versions/1/restore" by "deploy" from 127.0.0.1, reason ""');
+          $token->post('/versions/1/restore', undef, $ANY, bearer($DEPLOY)),
+          'POST /versions/1/restore', by => 'deploy');
 change_ok('a token without a name',
-    $token->put('/whitelist', ['a*'], $ANY, bearer($NONE)),
-    '|127.0.0.1|PUT|/whitelist|',
-    '"PUT /whitelist" by "" from 127.0.0.1, reason ""');
+          $token->put('/whitelist', ['a*'], $ANY, bearer($NONE)),
+          'PUT /whitelist');
 change_ok('a variable',
-    $author->put('/whitelist', ['b*'], $ANY, bearer($ANN), 'X-Subject: CN=ann,O=x'),
-    'CN=ann,O=x|127.0.0.1|PUT|/whitelist|',
-    '"PUT /whitelist" by "CN=ann,O=x" from 127.0.0.1, reason ""');
+          $author->put('/whitelist', ['b*'], $ANY, bearer($ANN),
+                       'X-Subject: CN=ann,O=x'),
+          'PUT /whitelist', by => 'CN=ann,O=x');
 change_ok('an empty variable',
-    $author->put('/whitelist', ['c*'], $ANY, bearer($DEPLOY)),
-    'deploy|127.0.0.1|PUT|/whitelist|',
-    '"PUT /whitelist" by "deploy" from 127.0.0.1, reason ""');
+          $author->put('/whitelist', ['c*'], $ANY, bearer($DEPLOY)),
+          'PUT /whitelist', by => 'deploy');
 
 is($token->put('/whitelist', ['x*'], $ANY, bearer("deploy:$DEPLOY"))->{status},
    401, 'the name is no part of a token');
@@ -107,15 +99,13 @@ is($token->put('/whitelist', ['x*'], $ANY, bearer("deploy:$DEPLOY"))->{status},
 # what a client sends stays in its quotes
 
 change_ok('quotes',
-    $author->put('/whitelist', ['d*'], $ANY, bearer($DEPLOY),
-                 'X-Subject: a" by "b', 'X-RateLimit-Reason: c", reason "\\d'),
-    'a" by "b|127.0.0.1|PUT|/whitelist|c", reason "\\d',
-    '"PUT /whitelist" by "a\" by \"b" from 127.0.0.1, '
-    . 'reason "c\", reason \"\\\\d"');
+          $author->put('/whitelist', ['d*'], $ANY, bearer($DEPLOY),
+                       'X-Subject: a" by "b',
+                       'X-RateLimit-Reason: c", reason "\\d'),
+          'PUT /whitelist', by => 'a" by "b', reason => 'c", reason "\\d');
 change_ok('no UTF-8', $author->put('/whitelist', ['e*'], $ANY, bearer($DEPLOY),
                                    "X-Subject: ann\xff"),
-    'ann|127.0.0.1|PUT|/whitelist|',
-    '"PUT /whitelist" by "ann" from 127.0.0.1, reason ""');
+          'PUT /whitelist', by => 'ann');
 
 # a reset makes no version; its line has no key
 
@@ -126,18 +116,15 @@ like($gateway->log,
 
 # API keys
 
-my $sha = 'sha256:' . sha256_hex('sk_secret');
+my $sha = t::Api::sha('sk_secret');
 
 change_ok('a key', $rl->put('/tier-of/sk_secret', { tier => 'pro' }, $ANY),
-    "|127.0.0.1|PUT|/tier-of/$sha|",
-    qq("PUT /tier-of/$sha" by "" from 127.0.0.1, reason ""));
+          "PUT /tier-of/$sha");
 change_ok('its digest', $rl->delete("/tier-of/$sha", $ANY),
-    "|127.0.0.1|DELETE|/tier-of/$sha|",
-    qq("DELETE /tier-of/$sha" by "" from 127.0.0.1, reason ""));
+          "DELETE /tier-of/$sha");
 $rl->post('/whitelist', ['sk_secret'], $ANY);
 change_ok('a key in the query', $rl->delete('/whitelist?key=sk_secret', $ANY),
-    '|127.0.0.1|DELETE|/whitelist|',
-    '"DELETE /whitelist" by "" from 127.0.0.1, reason ""');
+          'DELETE /whitelist');
 unlike(join('', grep { !/ request: "/ } $gateway->log =~ /^.*$/mg), qr/sk_secret/,
        'the log has no key');
 unlike($gateway->read('rules.state'), qr/sk_secret/, 'nor has the state file');
@@ -161,35 +148,28 @@ is(() = $gateway->log =~ /of its rules was made/g, $before, 'no line without a c
 # who does not wait for the answer has made a change, too
 
 my $body = '["gone*"]';
-my $socket = IO::Socket::INET->new(PeerAddr => '127.0.0.1',
-                                   PeerPort => $gateway->{port}) or die;
+my $socket = $gateway->connect_to;
+
 print $socket join "\r\n", 'PUT /rl/whitelist?reason=gone HTTP/1.1',
     'Host: localhost', $ANY, 'Content-Type: application/json',
     'Content-Length: ' . length $body, '', $body;
-$socket->flush;
 close $socket;
 
-my $made = t::Gateway::wait_for(sub { newest() =~ /\|gone$/ }, 3);
-
-is($made, t::Gateway::wait_for(sub { logged() =~ /reason "gone"$/ }, 3),
+wait_for(sub { newest() =~ /\|gone$/ }, 1);
+ok(wait_for(sub { newest() =~ /\|gone$/ == logged() =~ /reason "gone"$/ }),
    'nobody waits: the log has it, if it was made');
 
 # an outcome that nobody knows is a line, too: see t/rules/lost.t
 
 # Redis: the same, through a fleet
 
-my $port = redis_start();
-my @fleet = map { t::Gateway->new(workers => 1, http => <<"CONF")->start } 1, 2;
-    ratelimit_redis one { server 127.0.0.1:$port; }
-    ratelimit_zone \$http_x_api_key zone=one:1m redis=one;
-    server {
-        listen 127.0.0.1:%%PORT%%;
-        location /rl/ { ratelimit_api zone=one write author=\$http_x_subject; }
-    }
-CONF
+my @fleet = t::Gateway->limited(gateways => 2, redis => redis_start(),
+    zone => { one => 'key=$http_x_api_key redis=r' },
+    locations => { '/rl/' => 'ratelimit_api zone=one write'
+                             . ' author=$http_x_subject;' });
 my @api = map { t::Api->new($_) } @fleet;
 
-ok(t::Gateway::wait_for(sub {
+ok(wait_for(sub {
        $api[0]->put('/rules/r', \%rule, $ANY, 'X-Subject: ann')->{version} eq 1
    }), 'a fleet');
 is(newest($api[1]), '1|ann|127.0.0.1|PUT|/rules/r|', 'each gateway knows by whom');

@@ -2,53 +2,28 @@
 # come, and what nginx or another module has done with them before. And requests
 # that end in the middle.
 
-use strict;
-use warnings;
-
-use IO::Socket::INET;
 use Socket qw( SOL_SOCKET SO_LINGER );
 use Time::HiRes qw( sleep );
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Gateway qw( header wait_for );
 use t::Api;
 
 my $MAX = 1024 * 1024;
 
-my $gateway = t::Gateway->new(http => <<'CONF')->start;
-    client_body_timeout 1s;
-    ratelimit_zone $arg_k zone=one:64k rate=1r/h;
-    ratelimit_zone $arg_k zone=gone:64k rate=1r/h;
-
-    server {
-        listen 127.0.0.1:%%PORT%%;
-        location /rl/ { ratelimit_api zone=one write; }
-        location /gone/ { ratelimit_api zone=gone write; }
-
-        location /small/ {
-            ratelimit_api zone=one write;
-            client_max_body_size 1k;
-        }
-
-        location /large/ {
-            ratelimit_api zone=one write;
-            client_max_body_size 100m;
-        }
-
-        location /file/ {
-            ratelimit_api zone=one write;
-            client_body_in_file_only clean;
-            mirror /mirror;
-        }
-
-        location /memory/ {
-            ratelimit_api zone=one write;
-            client_body_buffer_size 2m;
-            mirror /mirror;
-        }
-
-        location = /mirror { internal; return 204; }
-    }
-CONF
+my $gateway = t::Gateway->limited(
+    zone => { one => 'rate=1r/h', gone => 'rate=1r/h' },
+    http => 'client_body_timeout 1s;',
+    locations => {
+        '/rl/' => 'ratelimit_api zone=one write;',
+        '/gone/' => 'ratelimit_api zone=gone write;',
+        '/small/' => 'ratelimit_api zone=one write; client_max_body_size 1k;',
+        '/large/' => 'ratelimit_api zone=one write; client_max_body_size 100m;',
+        '/file/' => 'ratelimit_api zone=one write; mirror /mirror;'
+                    . 'client_body_in_file_only clean;',
+        '/memory/' => 'ratelimit_api zone=one write; mirror /mirror;'
+                      . 'client_body_buffer_size 2m;',
+        '= /mirror' => 'internal; return 204;',
+    });
 
 
 # A request as it is, in pieces with a pause before each but the first; the
@@ -56,8 +31,7 @@ CONF
 sub raw {
     my @pieces = @_;
 
-    my $socket = IO::Socket::INET->new(PeerAddr => '127.0.0.1',
-                                       PeerPort => $gateway->{port}) or die;
+    my $socket = $gateway->connect_to;
     local $SIG{PIPE} = 'IGNORE';
     local $SIG{ALRM} = sub { die 'no answer' };
     alarm 30;
@@ -171,11 +145,8 @@ my $long = head('/rl/nothing', $JSON, 'Content-Length: 40');
 
 $long =~ s/Connection: close\r\n//;
 
-my $two = IO::Socket::INET->new(PeerAddr => '127.0.0.1',
-                                PeerPort => $gateway->{port}) or die;
-syswrite $two, $long . $small . head('/rl/rules', $JSON, 'Content-Length: 40')
-               . $small;
-my $text = do { local $/; <$two> };
+my $text = $gateway->raw($long . $small . head('/rl/rules', $JSON, 'Content-Length: 40')
+               . $small);
 is(join(' ', $text =~ m{^HTTP/1.1 (\d+)}mg), '404 200',
    'the next request is read behind it');
 
@@ -207,7 +178,7 @@ t::Api::problem_ok($none, '400 empty-body', 'no length at all');
 my $patch = $api->change('PATCH', '/rules/x', \'{}', 'Content-Type: text/json');
 
 t::Api::problem_ok($patch, '415 unsupported-media-type', 'PATCH');
-is(t::Gateway::header($patch, 'Accept-Patch'),
+is(header($patch, 'Accept-Patch'),
    'application/merge-patch+json, application/json', 'PATCH: what it takes');
 t::Api::problem_ok($api->change('PATCH', '/rules/x', \'{}',
                                 'Content-Type: application/merge-patch+json'),
@@ -215,12 +186,9 @@ t::Api::problem_ok($api->change('PATCH', '/rules/x', \'{}',
 
 # the answer of one that reads is not in the way of the next: HTTP/1.1
 
-$two = IO::Socket::INET->new(PeerAddr => '127.0.0.1',
-                             PeerPort => $gateway->{port}) or die;
-syswrite $two, "GET /rl/rules HTTP/1.1\r\nHost: localhost\r\n\r\n" x 20
+$text = $gateway->raw("GET /rl/rules HTTP/1.1\r\nHost: localhost\r\n\r\n" x 20
                . "GET /rl/status HTTP/1.1\r\nHost: localhost\r\n"
-               . "Connection: close\r\n\r\n";
-$text = do { local $/; <$two> };
+               . "Connection: close\r\n\r\n");
 is(join(' ', $text =~ m{HTTP/1.1 (\d+)}g), join(' ', (200) x 21),
    'requests one behind the other');
 
@@ -230,8 +198,7 @@ my $gone = t::Api->new($gateway, '/gone');
 my $request = head('/gone/rules', $JSON, 'Content-Length: 40') . $small;
 
 for my $n (1 .. 200) {
-    my $socket = IO::Socket::INET->new(PeerAddr => '127.0.0.1',
-                                       PeerPort => $gateway->{port}) or die;
+    my $socket = $gateway->connect_to;
 
     setsockopt $socket, SOL_SOCKET, SO_LINGER, pack('ii', 1, 0) if $n % 2;
     syswrite $socket, substr $request, 0,
@@ -242,7 +209,7 @@ for my $n (1 .. 200) {
 
 my ($version, $count);
 
-ok(t::Gateway::wait_for(sub {
+ok(wait_for(sub {
        my $before = $version // -1;
        $version = $gone->get('/rules')->{json}{version};
        sleep 0.1;
@@ -254,13 +221,12 @@ is($count, $version < 51 ? $version : 51,
 
 # a worker that is to end answers first
 
-my $socket = IO::Socket::INET->new(PeerAddr => '127.0.0.1',
-                                   PeerPort => $gateway->{port}) or die;
+my $socket = $gateway->connect_to;
 
 syswrite $socket, substr $request, 0, length($request) - 5;
 sleep 0.1;
 $gateway->signal('HUP');
-ok(t::Gateway::wait_for(sub { $gateway->log =~ /gracefully shutting down/ }),
+ok(wait_for(sub { $gateway->log =~ /gracefully shutting down/ }),
    'a worker drains');
 syswrite $socket, substr $request, -5;
 $text = do { local $/; <$socket> };

@@ -1,30 +1,16 @@
 # How large a document may be: what is above is refused with its reason, costs a
 # worker little memory, and leaves what runs; a stored one, too.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
 use t::Api;
-use t::Gateway;
+use t::Gateway qw( wait_for );
 use t::Rules;
 
 my $MAX = 1024 * 1024;
 my $SANITIZED = $ENV{SAN} || $ENV{RATELIMIT_STATIC};
 
 sub gateway {
-    my ($zone, %self) = @_;
-    my $blocks = delete $self{blocks} // '';
-
-    return t::Gateway->new(workers => 1, %self, http => <<"CONF");
-    $blocks
-    ratelimit_zone \$arg_k zone=z:1m $zone;
-    server {
-        listen 127.0.0.1:%%PORT%%;
-        location / { ratelimit zone=z; empty_gif; }
-        location /rl/ { ratelimit_api zone=z write; }
-    }
-CONF
+    return t::Gateway->limited(api => 1, @_);
 }
 
 # The most memory that a worker ever had of its own, in MB.
@@ -38,7 +24,7 @@ sub peak {
 # bodies of 1 MiB that would be large trees, or many rules
 
 {
-    my $gateway = gateway('')->start;
+    my $gateway = gateway();
     my $api = t::Api->new($gateway);
 
     my $fill = sub {
@@ -107,7 +93,6 @@ sub peak {
     }
 
     $gateway->stop;
-    $gateway->log_ok;
 }
 
 
@@ -120,20 +105,16 @@ cmp_ok(length $old, '>', 2 * $MAX, 'a record from before');
 
 {
     my $port = redis_start();
-    my $gateway = gateway('redis=r', blocks => <<"CONF")->start;
-    ratelimit_redis r { server 127.0.0.1:$port; }
-CONF
+    my $gateway = gateway(redis => $port, timeout => '1s');
     my $api = t::Api->new($gateway);
 
-    ok(t::Gateway::wait_for(sub {
+    ok(wait_for(sub {
            $api->put('/rules', $deny, 'If-Match: "0"')->{version} eq 1
        }), 'a document');
     ok($api->follows(1), 'is followed');
 
-    is(t::Rules::put($port, 'rl', 'z', 1, $old), '1', 'Redis has a large one');
-    ok(t::Gateway::wait_for(sub {
-           $gateway->log =~ /version 7 of its rules is not used: its document is larger than 1 MiB/
-       }), 'it is refused, with the reason');
+    is(t::Rules::put($port, key_prefix(), 'z', 1, $old), '1', 'Redis has a large one');
+    $gateway->log_has(qr/version 7 of its rules is not used: its document is larger than 1 MiB/, 'it is refused, with the reason');
     is($gateway->get('/?k=a', 'X-API-Key: bad')->{status}, 403,
        'what runs goes on');
     is_deeply([@{ $api->get('/status')->{json} }{qw( version refused )}], [1, 7],
@@ -152,7 +133,7 @@ CONF
     ok($api->follows(8), 'and that is followed');
     is($api->get('/status')->{json}{refused}, undef, 'nothing is refused');
 
-    is(t::Rules::put($port, 'rl', 'z', 8, $old =~ s/"version":7/"version":9/r),
+    is(t::Rules::put($port, key_prefix(), 'z', 8, $old =~ s/"version":7/"version":9/r),
        '1', 'another one');
     is($api->change('PUT', '/rules', $deny)->{version}, 10,
        'replaced, whatever there is');
@@ -161,13 +142,11 @@ CONF
               [10, 9, 8, 7, 1], 'its head is in the history');
 
     $gateway->stop;
-    $gateway->log_ok;
 }
 
 {
-    my $gateway = gateway('state=%%DIR%%/rules.state');
-    $gateway->write('rules.state', $old);
-    $gateway->start;
+    my $gateway = gateway(zone => 'state=rules.state',
+                          files => { 'rules.state' => $old });
 
     like($gateway->log,
          qr/rules\.state" is not whole, from byte 0 on: its document is larger than 1 MiB/,
@@ -177,5 +156,4 @@ CONF
     is($gateway->get('/?k=a')->{status}, 200, 'the gateway serves');
 
     $gateway->stop;
-    $gateway->log_ok;
 }

@@ -3,28 +3,19 @@
 # where, an override has a name of the client's, and an argument that is
 # mistyped changes nothing.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
 use t::Api;
-use t::Gateway;
+use t::Gateway qw( header wait_for );
 use t::Rules;
 
-my $gateway = t::Gateway->new(workers => 1, http => <<'CONF')->start;
-    ratelimit_zone $http_x_api_key zone=one:1m;
-    server {
-        listen 127.0.0.1:%%PORT%%;
-        location /rl/ { ratelimit_api zone=one write; }
-    }
-CONF
+my $gateway = t::Gateway->limited(api => 1, zone => 'key=$http_x_api_key');
 
 my $api = t::Api->new($gateway);
 my $ANY = 'If-Match: *';
 my $NEW = 'If-None-Match: *';
 my $PATCH = 'Content-Type: application/merge-patch+json';
 
-sub place { return t::Gateway::header($_[0], 'Location') }
+sub place { return header($_[0], 'Location') }
 
 my %rule = (algorithm => 'fixed_window', params => { limit => 10, window => 60 },
             tiers => { pro => { limit => 100 } },
@@ -141,6 +132,8 @@ is("$answer->{status} $answer->{etag} $answer->{body}",
    "200 $now->{etag} $now->{body}", 'the way back to what is there');
 is($api->put('/rules', $now->{json}, 'If-Match: "3-0000000000000001"')->{status},
    412, 'the condition counts all the same');
+is($api->put('/rules', $now->{json}, 'If-Match: ')->{status}, 412,
+   'so does one without a tag');
 
 # what differs does: a list's order, one member
 
@@ -197,24 +190,17 @@ $gateway->stop;
 # own is no answer for the fleet
 
 my $port = redis_start();
-my $deaf = t::Gateway->new(workers => 1, http => <<"CONF")->start;
-    ratelimit_redis one { server 127.0.0.1:$port; }
-    ratelimit_zone \$http_x_api_key zone=one:1m redis=one;
-    server {
-        listen 127.0.0.1:%%PORT%%;
-        location /rl/ { ratelimit_api zone=one write; }
-    }
-CONF
+my $deaf = t::Gateway->limited(redis => $port, api => 1);
 
 $api = t::Api->new($deaf);
-ok(t::Gateway::wait_for(sub {
+ok(wait_for(sub {
        $api->put('/rules', { whitelist => ['a*'] }, $ANY)->{version} eq 1
    }), 'a fleet');
 
 my $old = $api->get('/rules');
 my $record = t::Rules::record(2, { rules => [1], blacklist => ['*'] });
 
-t::Rules::put($port, 'rl', 'one', 1, $record);
+t::Rules::put($port, key_prefix(), 'z', 1, $record);
 t::Api::problem_ok($api->put('/rules', $old->{json}, "If-Match: $old->{etag}"),
                    '412 conflict', 'another version is current');
 $answer = $api->put('/rules', $old->{json}, $ANY);

@@ -2,9 +2,6 @@
 # that it may have been done, and may ask once more; who asks for the state of a
 # counter is told no half of it.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
 use t::Gateway;
 use t::FakeRedis;
@@ -31,17 +28,11 @@ sub told {
         return "+OK\r\n";
     });
 
-    my $gateway = t::Gateway->new(http => <<"CONF")->start;
-    ratelimit_redis fleet { server 127.0.0.1:$fake->{port}; timeout 1s; }
-    ratelimit_zone \$arg_k zone=one:1m redis=fleet;
-    ratelimit_rule one zone=one match=/one rate=6r/d;
-    ratelimit_rule three zone=one match=/three rate=6r/d sync=strict shards=3;
-    ratelimit_rule log zone=one match=/log algorithm=sliding_log limit=6 window=1d;
-    server {
-        listen 127.0.0.1:%%PORT%%;
-        location /rl/ { ratelimit_api zone=one write; }
-    }
-CONF
+    my $gateway = t::Gateway->limited(
+        redis => $fake->{port}, timeout => '1s', api => 1,
+        rules => ['one match=/one rate=6r/d',
+                  'three match=/three rate=6r/d sync=strict shards=3',
+                  'log match=/log algorithm=sliding_log limit=6 window=1d']);
 
     my $api = t::Api->new($gateway);
     my $rule = $more{rule} // 'one';

@@ -3,14 +3,10 @@
 # have said, what stands in for Redis; and nothing else: after it all gateways
 # together allow the whole limit once more, to the request.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Clock qw( advance );
+use t::Gateway qw( header passed wait_for );
 use t::Api;
-
-use Time::HiRes qw( sleep );
 
 my $LIMIT = 20;
 
@@ -47,35 +43,19 @@ sub rules {
 my @rules = rules();
 my @fleet;
 
-sub gateway {
-    my ($redis, %more) = @_;
+sub gateways {
+    my (%more) = @_;
 
-    my $rules = join '', map { "ratelimit_rule $_->[0] zone=z match=/$_->[0] "
-                               . "$_->[1];\n" } @rules;
-    my $server = $redis ? "ratelimit_redis fleet { timeout 5s; prefix $prefix; "
-                          . "server 127.0.0.1:$redis; }" : '';
-    my $use = $redis ? 'redis=fleet' : '';
+    my @lines = map { "$_->[0] match=/$_->[0] $_->[1]" } @rules;
 
-    if (!$redis) {
-        $rules =~ s/ sync=\w+//g;
-        $rules =~ s/ (?:fail_mode|shards)=\w+//g;
+    if (!$more{redis}) {
+        s/ (?:sync|fail_mode|shards)=\w+//g for @lines;
     }
 
-    return t::Gateway->new(workers => 2, %more, http => <<"CONF")->start;
-    $server
-    ratelimit_zone \$ratelimit_api_key zone=z:4m $use;
-    $rules
-    server {
-        listen 127.0.0.1:%%PORT%% backlog=1024;
-        add_header X-Status \$ratelimit_status always;
-        add_header X-Pid \$pid always;
-        location /rl/ { ratelimit_api zone=z write; }
-        location / { ratelimit zone=z; empty_gif; }
-    }
-CONF
+    return t::Gateway->limited(workers => 2, api => 1, rules => \@lines, %more,
+                               zone => { 'z:4m' => 'key=$ratelimit_api_key '
+                                         . ($more{redis} ? 'redis=r' : '') });
 }
-
-sub passed { return scalar grep { $_->{status} == 200 } @_ }
 
 # How many of n each passed, of all workers.
 sub spend {
@@ -87,8 +67,7 @@ sub spend {
 sub reset_ok {
     my ($gateway, $rule, $key) = @_;
 
-    my $answer = t::Api->new($gateway)
-                 ->delete("/counters?rule=$rule&key=$key");
+    my $answer = t::Api->new($gateway)->delete("/counters?rule=$rule&key=$key");
 
     is($answer->{status}, 200, "$rule: reset") or diag($answer->{body});
 }
@@ -100,7 +79,7 @@ sub left_ok {
 
     my $now;
 
-    t::Gateway::wait_for(sub {
+    wait_for(sub {
         $now = t::Api->new($fleet[0])->get("/counters?rule=$rule&key=$key")
                ->{json}{remaining};
         return $now <= $left;
@@ -116,10 +95,10 @@ sub async_rest {
     my ($rule, $key, $total, $owed) = @_;
 
     left_ok($LIMIT - $total, $owed, $rule, $key, 'Redis counts what came');
-    sleep 0.2;
+    pause(0.2);
     $total += spend(1, $rule, $key, $fleet[0]);
     left_ok($LIMIT - $total, $owed, $rule, $key, 'and one more');
-    sleep 0.2;
+    pause(0.2);
 
     return $total + spend(2 * $LIMIT, $rule, $key, $fleet[0]);
 }
@@ -130,13 +109,19 @@ sub spent_ok {
 
     my $total = 0;
 
-    ok(t::Gateway::wait_for(sub {
+    ok(wait_for(sub {
         my $n = spend(12, $rule, $key, @gateways);
         $total += $n;
         return $n == 0;
     }), "$rule: spent, as each worker knows");
 
     return $total;
+}
+
+# So many seconds later, when each worker has taken a turn.
+sub pause {
+    advance(shift);
+    $_->burst(8, '/metrics') for @fleet;
 }
 
 # Each gateway denies by itself: a window is asked for once more, 100 ms later.
@@ -146,7 +131,7 @@ sub denied_ok {
     my $total = spent_ok(@_);
     return $total if $rule !~ /^fixed/;
 
-    sleep 0.3;
+    pause(0.3);
     return $total + spent_ok(@_);
 }
 
@@ -160,14 +145,14 @@ sub heard {
     spend($LIMIT + 1, 'fixed_lease', $key, $gateway);
     denied_ok('fixed_lease', $key, $gateway);
     reset_ok($by, 'fixed_lease', $key);
-    ok(t::Gateway::wait_for(sub {
+    ok(wait_for(sub {
         spend(1, 'fixed_lease', $key, $gateway);
     }), 'heard');
 }
 
 
 my $redis = redis_start();
-@fleet = map { gateway($redis) } 1, 2;
+@fleet = gateways(redis => $redis, gateways => 2);
 
 for (@rules) {
     my $rule = $_->[0];
@@ -182,12 +167,12 @@ for (@rules) {
     if ($rule =~ /_async$/) {
         $owed += spend($LIMIT, $rule, 'k', $fleet[1]);
         left_ok(0, 0, $rule, 'k', 'Redis knows');
-        ok(t::Gateway::wait_for(sub {
+        ok(wait_for(sub {
             my $n = spend(1, $rule, 'k', $fleet[0]);
             $owed += $n;
             return $n == 0;
         }), "$rule: the other gateway, too");
-        sleep 0.2;
+        pause(0.2);
 
     } else {
         spend($LIMIT, $rule, 'k', @fleet) for 1, 2;
@@ -201,7 +186,7 @@ for (@rules) {
     my $total = spend(1, $rule, 'k', $fleet[0]);
     is($total, 1, "$rule: this gateway has forgotten");
 
-    ok(t::Gateway::wait_for(sub {
+    ok(wait_for(sub {
         my $n = spend(1, $rule, 'k', $fleet[1]);
         $total += $n;
         return $n;
@@ -215,7 +200,7 @@ for (@rules) {
     } else {
         for (1 .. 4) {
             $total += spend($LIMIT, $rule, 'k', $_) for @fleet;
-            sleep 0.05;
+            pause(0.05);
         }
 
         # what of a rate has come back by now is less than a request
@@ -251,11 +236,11 @@ for my $what ('was reloaded', 'had a worker killed') {
         $fleet[1]->reload;
 
     } else {
-        kill KILL => ($fleet[1]->workers)[0];
+        $fleet[1]->kill_workers(($fleet[1]->workers)[0]);
     }
 
     reset_ok($fleet[0], 'fixed_local', 'r');
-    ok(t::Gateway::wait_for(sub { spend(1, 'fixed_local', 'r', $fleet[1]) }),
+    ok(wait_for(sub { spend(1, 'fixed_local', 'r', $fleet[1]) }),
        "a gateway that $what hears");
 }
 
@@ -281,7 +266,7 @@ for my $times (1 .. 2) {
     reset_ok($fleet[0], 'fixed_lease', 'lost');
     kill CONT => @workers;
 
-    ok(t::Gateway::wait_for(sub { spend(1, 'fixed_lease', 'lost', $fleet[1]) }),
+    ok(wait_for(sub { spend(1, 'fixed_lease', 'lost', $fleet[1]) }),
        "Redis is empty, and the same is reset again: time $times");
 }
 
@@ -305,9 +290,9 @@ redis_stop($redis);
 
 for my $rule (@local) {
     for my $gateway (@fleet) {
-        my ($answer) = $gateway->get("/$rule", 'X-API-Key: gone');
+        my $answer = $gateway->get("/$rule", 'X-API-Key: gone');
 
-        is($answer->{status} . ' ' . t::Gateway::header($answer, 'X-Status'),
+        is($answer->{status} . ' ' . header($answer, 'X-Status'),
            '200 DEGRADED', "$rule: Redis is gone: it passes");
         is($gateway->get("/$rule", 'X-API-Key: kept')->{status}, 429,
            "$rule: Redis is gone: another one does not");
@@ -318,7 +303,7 @@ $_->stop('QUIT', qr/signal 9/) for @fleet;
 
 # zones without Redis: both workers
 
-my $alone = gateway('');
+my ($alone) = gateways();
 
 for (grep { $_->[0] =~ /_lease$|^log_strict$/ } @rules) {
     my $rule = $_->[0];

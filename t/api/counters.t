@@ -2,15 +2,11 @@
 # node and in Redis, by leases and not, split over shards; nothing is taken by
 # looking, and a reset counts for all gateways.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Gateway qw( header wait_for );
 use t::Api;
 
 my $port = redis_port();
-my $prefix = key_prefix();
 
 my %RULES = (
     token_bucket => 'rate=6r/d',
@@ -20,28 +16,22 @@ my %RULES = (
     sliding_log => 'algorithm=sliding_log limit=6 window=1d',
 );
 
-sub conf {
-    my ($redis, $zone, $sync) = @_;
+sub gateway {
+    my ($sync, %more) = @_;
 
-    my $more = $redis ? "ratelimit_rule shards zone=one rate=6r/d match=/shards "
-                        . "sync=strict shards=3;" : '';
-    my $rules = join '', map { "ratelimit_rule $_ zone=one match=/$_ $RULES{$_}"
-                               . ($redis ? ' ' . (/log/ ? '' : $sync) : '')
-                               . ";\n" } sort keys %RULES;
+    my @rules = map { my $log = /log/;
+                      "$_ match=/$_ $RULES{$_} " . ($log ? '' : $sync) }
+                sort keys %RULES;
 
-    return <<"CONF";
-    $redis
-    ratelimit_zone \$ratelimit_api_key zone=one:1m $zone;
-    $rules $more
-    ratelimit_rule slots zone=one match=/slots algorithm=concurrency limit=3;
-    ratelimit_rule dynamic zone=one match=/dynamic rate=\$arg_rate;
-    server {
-        listen 127.0.0.1:%%PORT%%;
-        location /rl/ { ratelimit_api zone=one write; }
-        location /read/ { ratelimit_api zone=one; }
-        location / { ratelimit zone=one; empty_gif; }
-    }
-CONF
+    push @rules, 'shards rate=6r/d match=/shards sync=strict shards=3'
+        if $more{redis};
+
+    return t::Gateway->limited(%more, api => 1,
+        zone => 'key=$ratelimit_api_key',
+        rules => [@rules, 'slots match=/slots algorithm=concurrency limit=3',
+                  'dynamic match=/dynamic rate=$arg_rate'],
+        locations => { '/' => 'ratelimit zone=z;',
+                       '/read/' => 'ratelimit_api zone=z;' });
 }
 
 sub counter {
@@ -61,20 +51,18 @@ sub state_and_reset {
 
     for my $rule (@rules) {
         my $what = "$name, $rule";
-        my $limit = $rule eq 'leaky_bucket' ? 6 : 6;
-
-        my $fresh = $api->get(counter($rule, 'a'));
+                my $fresh = $api->get(counter($rule, 'a'));
 
         is($fresh->{status}, 200, $what) or diag($fresh->{body});
-        is($fresh->{json}{remaining}, $limit, "$what: fresh");
-        is($fresh->{json}{limit}, $limit, "$what: limit");
+        is($fresh->{json}{remaining}, 6, "$what: fresh");
+        is($fresh->{json}{limit}, 6, "$what: limit");
         is($fresh->{json}{algorithm}, $rule eq 'shards' ? 'token_bucket' : $rule,
            "$what: algorithm");
 
         take($first, $rule, 'a') for 1, 2;
-        is($_->get(counter($rule, 'a'))->{json}{remaining}, $limit - 2,
+        is($_->get(counter($rule, 'a'))->{json}{remaining}, 4,
            "$what: nothing is taken") for $api, $api, $other;
-        is($api->get(counter($rule, 'b'))->{json}{remaining}, $limit,
+        is($api->get(counter($rule, 'b'))->{json}{remaining}, 6,
            "$what: another key");
         like($api->get(counter($rule, 'a'))->{json}{reset_at}, qr/^\d{4}-/,
              "$what: reset_at");
@@ -87,9 +75,9 @@ sub state_and_reset {
         my $reset = $api->delete(counter($rule, 'a'));
 
         is($reset->{status}, 200, "$what: reset") or diag($reset->{body});
-        is($_->get(counter($rule, 'a'))->{json}{remaining}, $limit,
+        is($_->get(counter($rule, 'a'))->{json}{remaining}, 6,
            "$what: fresh again") for $api, $other;
-        ok(t::Gateway::wait_for(sub { take($_[0] // $last, $rule, 'a') == 200 }),
+        ok(wait_for(sub { take($_[0] // $last, $rule, 'a') == 200 }),
            "$what: other nodes forget what they know");
         is(take($first, $rule, 'a'), 200, "$what: and this one");
     }
@@ -97,7 +85,7 @@ sub state_and_reset {
 
 # one node
 
-my $alone = t::Gateway->new(http => conf('', ''), workers => 2)->start;
+my $alone = gateway('', workers => 2);
 my $api = t::Api->new($alone);
 
 state_and_reset('one node', $alone, $alone, sort keys %RULES);
@@ -160,7 +148,7 @@ $api->change('PUT', '/rules', { rules => [
                   value => 2 }] });
 
 ok($api->follows(1), 'all workers follow the document');
-is(t::Gateway::header($alone->get('/parts?a=xy', 'X-API-Key: pro_1'),
+is(header($alone->get('/parts?a=xy', 'X-API-Key: pro_1'),
                       'X-RateLimit-Limit'), 20, 'its rules count');
 
 my %said = map { $_ => $api->get(counter('parts', "xy&key=$_"))->{json} }
@@ -182,32 +170,29 @@ $alone->stop;
 
 # the plan that nginx.conf gives to a key: what its requests say
 
-my $plans = t::Gateway->new(http => <<'CONF')->start;
-    ratelimit_zone $ratelimit_api_key zone=one:1m;
-    ratelimit_rule plan zone=one limit=50 window=31d tiers=pro:1000,basic:100;
-    ratelimit_zone $arg_user zone=two:1m;
-    ratelimit_rule user zone=two limit=50 window=31d tiers=pro:1000 key=${arg_user};
-    ratelimit_zone $ratelimit_api_key zone=three:1m;
-    ratelimit_rule where zone=three limit=50 window=31d tiers=pro:1000,basic:100;
-    map $ratelimit_api_key $tier { alice pro; eve basic; default ''; }
-    map $arg_user $user_tier { ann pro; default ''; }
-    ratelimit_headers x;
-    server {
-        listen 127.0.0.1:%%PORT%%;
-        location /rl/ { ratelimit_api zone=one write; ratelimit zone=one;
-                        ratelimit_tier $tier; }
-        location /rl2/ { ratelimit_api zone=two; }
-        location /rl3/ { ratelimit_api zone=three; }
-        location / { ratelimit zone=one; ratelimit_tier $tier; empty_gif; }
-        location /user { ratelimit zone=two; ratelimit_tier $user_tier; empty_gif; }
-        location /a { ratelimit zone=three; ratelimit_tier basic; empty_gif; }
-        location /b { ratelimit zone=three; ratelimit_tier pro; empty_gif; }
-    }
-CONF
+my $plans = t::Gateway->limited(
+    zone => { one => 'key=$ratelimit_api_key', two => 'key=$arg_user',
+              three => 'key=$ratelimit_api_key' },
+    rules => ['plan zone=one limit=50 window=31d tiers=pro:1000,basic:100',
+              'user zone=two limit=50 window=31d tiers=pro:1000 key=${arg_user}',
+              'where zone=three limit=50 window=31d tiers=pro:1000,basic:100'],
+    http => q(map $ratelimit_api_key $tier { alice pro; eve basic; default ''; }
+              map $arg_user $user_tier { ann pro; default ''; }
+              ratelimit_headers x;),
+    locations => {
+        '/rl/' => 'ratelimit_api zone=one write; ratelimit zone=one;'
+                  . 'ratelimit_tier $tier;',
+        '/rl2/' => 'ratelimit_api zone=two;',
+        '/rl3/' => 'ratelimit_api zone=three;',
+        '/' => 'ratelimit zone=one; ratelimit_tier $tier;',
+        '/user' => 'ratelimit zone=two; ratelimit_tier $user_tier;',
+        '/a' => 'ratelimit zone=three; ratelimit_tier basic;',
+        '/b' => 'ratelimit zone=three; ratelimit_tier pro;',
+    });
 
 $api = t::Api->new($plans, '/rl');
 
-sub plan {
+sub plan_of {
     my ($base, $counter, @headers) = @_;
 
     my $json = t::Api->new($plans, $base)->get($counter, @headers)->{json};
@@ -218,20 +203,20 @@ sub plan {
 for (['alice', '1000 999 pro'], ['bob', '50 49 none']) {
     my ($key, $said) = @$_;
 
-    is(t::Gateway::header($plans->get('/', "X-API-Key: $key"),
+    is(header($plans->get('/', "X-API-Key: $key"),
                           'X-RateLimit-Limit'), (split ' ', $said)[0],
        "$key: a request");
-    is(plan('/rl', counter('plan', $key)), $said, "$key: its plan");
-    is(plan('/rl', counter('plan', $key), 'X-API-Key: eve'), $said,
+    is(plan_of('/rl', counter('plan', $key)), $said, "$key: its plan");
+    is(plan_of('/rl', counter('plan', $key), 'X-API-Key: eve'), $said,
        "$key: whoever asks");
 }
 
-is(plan('/rl2', counter('user', 'ann')), '1000 1000 pro',
+is(plan_of('/rl2', counter('user', 'ann')), '1000 1000 pro',
    'a plan by another key than that of the API');
-is(plan('/rl2', counter('user', 'bob')), '50 50 none', 'and who has none');
-is(plan('/rl2', counter('user', 'bob') . '&tier=pro'), '1000 1000 pro',
+is(plan_of('/rl2', counter('user', 'bob')), '50 50 none', 'and who has none');
+is(plan_of('/rl2', counter('user', 'bob') . '&tier=pro'), '1000 1000 pro',
    'a plan that the query names');
-is(plan('/rl2', counter('user', 'ann') . '&tier='), '50 50 none',
+is(plan_of('/rl2', counter('user', 'ann') . '&tier='), '50 50 none',
    'also that it is none');
 
 # the plans of docs/plans-and-quotas.md: each rule has a limit of its own
@@ -243,18 +228,9 @@ my ($example) = do { local $/; <$plans_page> }
 
 ok($example, 'the page has plans');
 
-my $said = t::Gateway->new(http => <<"CONF")->start;
-    $example
-    server {
-        listen 127.0.0.1:%%PORT%%;
-        location / {
-            ratelimit zone=plans;
-            ratelimit_headers ietf;
-            empty_gif;
-        }
-    }
-CONF
-is(join(' ', map { t::Gateway::header($said->get('/', "X-API-Key: $_"),
+my $said = t::Gateway->limited(zone => {}, http => $example, locations => {
+    '/' => 'ratelimit zone=plans; ratelimit_headers ietf;' });
+is(join(' ', map { header($said->get('/', "X-API-Key: $_"),
                                       'RateLimit-Policy') =~ /"(pro|free)"/ }
              'Zq8mW2', 'other'),
    'pro free', 'and a client that has one gets it');
@@ -262,7 +238,7 @@ $said->stop;
 
 t::Api::problem_ok(t::Api->new($plans, '/rl3')->get(counter('where', 'a')),
                    '422 invalid', 'plans that depend on the location');
-is(plan('/rl3', counter('where', 'a') . '&tier=basic'), '100 100 basic',
+is(plan_of('/rl3', counter('where', 'a') . '&tier=basic'), '100 100 basic',
    'of which one has to be named');
 
 $plans->stop;
@@ -270,11 +246,8 @@ $plans->stop;
 # in Redis, by two gateways
 
 for my $sync ('', 'sync=strict', 'sync=async') {
-    my @gateways = map {
-        t::Gateway->new(http => conf("ratelimit_redis fleet { timeout 2s; "
-            . "server 127.0.0.1:$port; prefix $prefix$sync; }" =~ s/=//r,
-            'redis=fleet', $sync))->start;
-    } 1, 2;
+    my $server = "server 127.0.0.1:$port; prefix " . key_prefix() . length $sync;
+    my @gateways = gateway($sync, redis => $server, gateways => 2);
 
     my @rules = $sync =~ /strict/ ? ('shards', sort keys %RULES)
               : $sync =~ /async/ ? ()
@@ -293,9 +266,7 @@ for my $sync ('', 'sync=strict', 'sync=async') {
 
 # without Redis nothing is known
 
-my $gone = t::Gateway->new(http => conf("ratelimit_redis fleet { timeout 1s; "
-    . 'server 127.0.0.1:' . t::Gateway::free_port() . '; }', 'redis=fleet', ''))
-    ->start;
+my $gone = gateway('', redis => t::Gateway::free_port(), timeout => '1s');
 
 $api = t::Api->new($gone);
 t::Api::problem_ok($api->get(counter('token_bucket', 'a')), '503 unavailable',
@@ -305,6 +276,6 @@ t::Api::problem_ok($api->delete(counter('token_bucket', 'a')),
 is(all_of($api, 'key=a'), join(', ', map({ "$_ - unreachable" }
        sort(keys %RULES), 'shards', 'slots'), 'dynamic - limit'),
    'no Redis: all counters');
-is(t::Gateway::header($api->get(counter('token_bucket', 'a')), 'Retry-After'),
+is(header($api->get(counter('token_bucket', 'a')), 'Retry-After'),
    1, 'no Redis: Retry-After');
 $gone->stop;

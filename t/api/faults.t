@@ -1,36 +1,21 @@
 # The endpoint while Redis is away, full, or cut off, and while workers are
 # killed: what is answered, and what is changed then. And by HTTP/2.
 
-use strict;
-use warnings;
-
 use Time::HiRes qw( sleep );
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Gateway qw( header wait_for );
 use t::Http2;
 use t::Api;
 
 sub gateway {
-    my ($redis, $zone, %more) = @_;
-
-    return t::Gateway->new(http => <<"CONF", %more)->start;
-    $redis
-    ratelimit_zone \$arg_k zone=one:1m $zone;
-    server {
-        listen 127.0.0.1:%%PORT%%;
-        location /rl/ { ratelimit_api zone=one write; }
-    }
+    return t::Gateway->limited(api => 1, @_, http => <<'CONF');
+    log_format s $status;
     server {
         listen unix:%%DIR%%/http2 http2;
-        location /rl/ { ratelimit_api zone=one write; }
+        access_log %%DIR%%/access.log s;
+        location /rl/ { ratelimit_api zone=z write; }
     }
 CONF
-}
-
-sub fleet {
-    my $port = shift;
-    return ("ratelimit_redis fleet { server 127.0.0.1:$port; timeout 1s; }",
-            'redis=fleet');
 }
 
 sub document { return { rules => [], whitelist => ["a$_[0]*"] } }
@@ -40,18 +25,17 @@ my $DOCUMENT = document(0);
 # Redis: there, full, gone, back, empty
 
 my $port = redis_start();
-my $gateway = gateway(fleet($port));
+my $gateway = gateway(redis => $port, timeout => '1s');
 my $api = t::Api->new($gateway);
 
-ok(t::Gateway::wait_for(sub { $api->get('/versions')->{status} == 200 }),
-   'Redis is there');
+ok(wait_for(sub { $api->get('/versions')->{status} == 200 }), 'Redis is there');
 is($api->put('/rules', $DOCUMENT, 'If-Match: "0"')->{version}, 1, 'a change');
 
 redis_cli($port, 'config', 'set', 'maxmemory', 1);
 my $full = $api->put('/rules', document(1), $api->if_match(1));
 t::Api::problem_ok($full, '503 unavailable', 'full');
 like($full->{json}{detail}, qr/oom$/, 'full: why');
-is(t::Gateway::header($full, 'Retry-After'), 1, 'full: Retry-After');
+is(header($full, 'Retry-After'), 1, 'full: Retry-After');
 is($api->get('/versions')->{json}{version}, 1, 'full: nothing is changed');
 redis_cli($port, 'config', 'set', 'maxmemory', 0);
 is($api->put('/rules', document(2), $api->if_match(1))->{version}, 2,
@@ -78,11 +62,11 @@ t::Api::problem_ok($api->get('/versions/1'), '503 unavailable',
 t::Api::problem_ok($api->post('/versions/1/restore', undef, 'If-Match: *'),
                    '503 unavailable', 'gone: the way back');
 is($api->post('/rules/validate', {})->{status}, 200, 'gone: validate');
-ok(t::Gateway::wait_for(sub { !$api->get('/status')->{json}{redis}{reachable} }),
+ok(wait_for(sub { !$api->get('/status')->{json}{redis}{reachable} }),
    'gone: status says so');
 
 redis_start(port => $port);
-ok(t::Gateway::wait_for(sub {
+ok(wait_for(sub {
        return ($api->get('/versions')->{json}{version} // 0) == 2;
    }), 'back and empty: what the node has is put there again');
 is($api->put('/rules', document(3), $api->if_match(2))->{version}, 3,
@@ -98,7 +82,7 @@ like(t::Api::said($stopped), qr/^504 unknown-outcome|^503 unavailable/,
      'no answer: it may have been done, or not');
 is($api->get('/rules')->{status}, 200, 'reads go on');
 kill 'CONT', redis_pid($port);
-ok(t::Gateway::wait_for(sub {
+ok(wait_for(sub {
        my $now = $api->get('/versions')->{json}{version} // 0;
        return $now >= 3 && $now <= 4 && $api->get('/rules')->{version} eq $now;
    }), 'it was done, or not');
@@ -116,7 +100,7 @@ $gateway->stop;
 
 # the worker that writes is killed, again and again
 
-my $alone = gateway('', 'state=%%DIR%%/rules.state', workers => 2);
+my $alone = gateway(zone => 'state=rules.state', workers => 2);
 
 $api = t::Api->new($alone);
 $api->change('PUT', '/rules', { rules => [] });
@@ -134,7 +118,7 @@ for my $round (1 .. 20) {
 
     my $answer = {};
 
-    ok(t::Gateway::wait_for(sub {
+    ok(wait_for(sub {
            $answer = $api->get('/rules');
            return $answer->{status} == 200;
        }), "killed $round: the endpoint answers") or last;
@@ -158,7 +142,7 @@ $alone->stop('QUIT', 'exited on signal 9');
 
 # HTTP/2: an answer, a stream that is reset, and one that ends behind it
 
-my $http2 = gateway('', 'rate=1r/s');
+my $http2 = gateway();
 my $client = t::Http2->new("$http2->{dir}/http2");
 
 for my $n (0 .. 49) {
@@ -177,8 +161,7 @@ SKIP: {
 
     skip 'curl without HTTP/2', 3 if $curl !~ /HTTP2/;
 
-    my $http2 = gateway("log_format s \$status;\n"
-                        . "access_log %%DIR%%/access.log s;", 'rate=1r/s');
+    my $http2 = gateway();
     my $curl_do = 'curl -s -m 20 --http2-prior-knowledge --unix-socket '
                   . "$http2->{dir}/http2 -w '%{http_code}' -o /dev/null "
                   . "-X PUT -H 'If-Match: *' -H 'Content-Type: application/json' ";
@@ -195,8 +178,8 @@ SKIP: {
 
     `$curl_do --data-binary \@$http2->{dir}/large http://localhost/rl/rules`;
     `$curl_do -T - http://localhost/rl/rules < $http2->{dir}/large`;
-    ok(t::Gateway::wait_for(sub {
-           return $http2->read('access.log') =~ /^413\n413\n\z/m;
+    ok(wait_for(sub {
+           return $http2->read('access.log') =~ /\n413\n413\n\z/;
        }), 'HTTP/2: what is too large, with and without a length');
     $http2->stop;
 }

@@ -2,12 +2,9 @@
 # has a token; who may write; and no page of another site in a browser. And what
 # nginx -t says of a "ratelimit_api" that is wrong.
 
-use strict;
-use warnings;
-
 use IO::Socket::UNIX;
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Gateway qw( header );
 use t::Api;
 
 my $TOKEN = 'a-token-of-32-bytes-0123456789ab';
@@ -15,107 +12,59 @@ my $OTHER = 'another-token-0123';
 
 # requests come from 127.0.0.1 with the address that X-From says
 
-my $gateway = t::Gateway->new(http => <<'CONF');
-    set_real_ip_from 127.0.0.1;
-    set_real_ip_from unix:;
-    real_ip_header X-From;
+my $WRITE = 'ratelimit_api zone=one write;';
+my $READ = 'ratelimit_api zone=one;';
+my $LOOPBACK = 'allow 127.0.0.1; deny all;';
 
-    ratelimit_zone $http_x_k zone=one:64k rate=1r/h;
-
+my $gateway = t::Gateway->limited(
+    zone => { one => 'key=$http_x_k rate=1r/h' },
+    files => { users => "ann:{PLAIN}secret\n",
+               tokens => "# who\n\n  $OTHER\r\n$TOKEN\n#$TOKEN-no\n" },
+    http => 'set_real_ip_from 127.0.0.1; set_real_ip_from unix:;'
+            . "real_ip_header X-From;\n" . <<"CONF",
     server {
-        listen 127.0.0.1:%%PORT%%;
+        listen 127.0.0.1:%%PORT%% default_server;
         listen unix:%%DIR%%/socket;
         ratelimit zone=one;
-
-        location /plain/ { ratelimit_api zone=one write; }
-        location ^~ /prefix { ratelimit_api zone=one write; }
-        location /read/ { ratelimit_api zone=one; }
+        location /plain/ { $WRITE }
+        location ^~ /prefix { $WRITE }
+        location /read/ { $READ }
         location /sub { auth_request /plain/status; empty_gif; }
-        location /limited/ { ratelimit_api zone=one; ratelimit zone=one; }
-
-        location /allowed/ {
-            ratelimit_api zone=one write;
-            allow 10.0.0.1;
-            allow 127.0.0.1;
-            deny all;
-        }
-
-        location /named/ {
-            ratelimit_api zone=one write;
-            allow 127.0.0.1;
-            deny all;
-        }
-
-        location /all/ { ratelimit_api zone=one; allow all; }
-        location /some/ { ratelimit_api zone=one; deny 10.0.0.9; }
-        location /any/ { ratelimit_api zone=one write; satisfy any; }
-        location /any-some/ { ratelimit_api zone=one; satisfy any; allow 10.0.0.1; }
-
-        location /any-else/ {
-            ratelimit_api zone=one;
-            satisfy any;
-            allow 10.0.0.1;
-            deny all;
-            auth_basic "x";
-            auth_basic_user_file users;
-        }
-
-        location /token/ {
-            ratelimit_api zone=one write token_file=tokens;
-        }
-
-        location /token-all/ {
-            ratelimit_api zone=one token_file=tokens;
-            allow all;
-        }
-
-        location /except/ {
-            ratelimit_api zone=one write;
-            limit_except GET { deny 127.0.0.1; allow all; }
-        }
-
-        location /except2/ {
-            ratelimit_api zone=one write;
-            limit_except GET { deny 10.0.0.1; allow all; }
-            allow 127.0.0.1;
-            deny all;
-        }
+        location /limited/ { $READ ratelimit zone=one; }
+        location /allowed/ { $WRITE allow 10.0.0.1; $LOOPBACK }
+        location /named/ { $WRITE $LOOPBACK }
+        location /all/ { $READ allow all; }
+        location /some/ { $READ deny 10.0.0.9; }
+        location /any/ { $WRITE satisfy any; }
+        location /any-some/ { $READ satisfy any; allow 10.0.0.1; }
+        location /any-else/ { $READ satisfy any; allow 10.0.0.1; deny all;
+                              auth_basic "x"; auth_basic_user_file users; }
+        location /token/ { ratelimit_api zone=one write token_file=tokens; }
+        location /token-all/ { ratelimit_api zone=one token_file=tokens;
+                               allow all; }
+        location /except/ { $WRITE
+                            limit_except GET { deny 127.0.0.1; allow all; } }
+        location /except2/ { $WRITE $LOOPBACK
+                             limit_except GET { deny 10.0.0.1; allow all; } }
     }
-
-    server {
-        listen 127.0.0.1:%%PORT%%;
-        server_name Gateway.Example *.below.example .both.example
-                    first.* ~^re[a-z]+\.example$;
-
-        location /named/ {
-            ratelimit_api zone=one write;
-            allow 127.0.0.1;
-            deny all;
-        }
-
-        location /named-token/ {
-            ratelimit_api zone=one write token_file=tokens;
-            allow 127.0.0.1;
-            deny all;
-        }
-    }
-
     server {
         listen 127.0.0.1:%%PORT%%;
         server_name inherits;
         allow 10.0.0.1;
         deny all;
-
         location /rl/ {
-            ratelimit_api zone=one;
-            location /rl/inside/ { return 200 "inside\n"; }
+            $READ
+            location /rl/inside/ { return 200 "inside\\n"; }
         }
     }
 CONF
-
-$gateway->write('users', "ann:{PLAIN}secret\n");
-$gateway->write('tokens', "# who\n\n  $OTHER\r\n$TOKEN\n#$TOKEN-no\n");
-$gateway->start;
+    server => 'server_name Gateway.Example *.below.example .both.example'
+              . ' first.* ~^re[a-z]+\.example$;',
+    locations => {
+        '/named/' => "$WRITE $LOOPBACK",
+        '/named-token/' => "ratelimit_api zone=one write token_file=tokens;"
+                           . $LOOPBACK,
+    });
 
 sub status {
     my ($path, @headers) = @_;
@@ -222,7 +171,7 @@ is(status('/token-all/status', $with[0], 'X-From: 10.0.0.1'), 200,
 my $none = t::Api->new($gateway, '/token')->get('/status');
 
 t::Api::problem_ok($none, '401 unauthorized', 'no token');
-is(t::Gateway::header($none, 'WWW-Authenticate'), 'Bearer realm="ratelimit"',
+is(header($none, 'WWW-Authenticate'), 'Bearer realm="ratelimit"',
    'what it wants');
 is(status('/token/status', $with[0], 'Host: other.example'), 200,
    'who has a token is no page of a browser');
@@ -314,21 +263,20 @@ for (['POST /prefix/rules', 'GET, HEAD, PUT, OPTIONS'],
     my ($method, $path) = split / /, $_->[0];
     my $answer = t::Api->new($gateway, '')->send($method, $path);
 
-    is("$answer->{status} " . t::Gateway::header($answer, 'Allow'),
-       "405 $_->[1]", $_->[0]);
+    is("$answer->{status} " . header($answer, 'Allow'), "405 $_->[1]", $_->[0]);
 }
 
 my $options = t::Api->new($gateway, '/prefix')->send('OPTIONS', '/rules/x');
 
-is("$options->{status} $options->{body}" . t::Gateway::header($options, 'Allow'),
+is("$options->{status} $options->{body}" . header($options, 'Allow'),
    '204 GET, HEAD, PUT, PATCH, DELETE, OPTIONS', 'OPTIONS');
-is(t::Gateway::header($options, 'Accept-Patch'),
+is(header($options, 'Accept-Patch'),
    'application/merge-patch+json, application/json', 'Accept-Patch');
 
 for (qw( GET HEAD )) {
     my $answer = t::Api->new($gateway, '/prefix')->send($_, '/rules');
 
-    is(join(' | ', map { t::Gateway::header($answer, $_) }
+    is(join(' | ', map { header($answer, $_) }
                    qw( Cache-Control X-Content-Type-Options Content-Type
                        Content-Length ETag )),
        'no-store | nosniff | application/json | 25 | "0"', "$_: headers");
@@ -339,33 +287,18 @@ $gateway->stop('QUIT', 'access forbidden by rule');
 
 # the configuration
 
-my $dir = $gateway->{dir};
-
 sub refused {
     my ($location, $like, $name) = @_;
 
-    my ($ok, $said) = t::Gateway->new(name => 'conf', http => <<"CONF")->check;
-    server {
-        listen 127.0.0.1:%%PORT%%;
-        $location
-    }
-    ratelimit_zone \$arg_k zone=later:64k rate=1r/s;
-CONF
+    my $said = $gateway->verdict("server { $location }"
+        . 'ratelimit_zone $arg_k zone=later:64k rate=1r/s;');
 
-    ok(!$ok, "$name: refused");
     like($said, $like, $name);
     unlike($said, qr/secret/, "$name: nothing of a file");
 }
 
-my ($ok, $said) = t::Gateway->new(name => 'conf', http => <<'CONF')->check;
-    server {
-        listen 127.0.0.1:%%PORT%%;
-        location / { ratelimit_api zone=later; }
-    }
-    ratelimit_zone $arg_k zone=later:64k rate=1r/s;
-CONF
-
-ok($ok, 'a zone that is defined later') or diag($said);
+refused('location / { ratelimit_api zone=later; }', qr/^accepted$/,
+        'a zone that is defined later');
 
 refused("location / { ratelimit_api zone=later $_->[0]; }", $_->[1], $_->[0])
     for ['writes', qr/invalid parameter "writes", expected "zone=<name>/],
@@ -376,7 +309,7 @@ refused("location / { ratelimit_api zone=later $_->[0]; }", $_->[1], $_->[0])
 refused('location / { ratelimit_api write; }', qr/"ratelimit_api" has no zone/,
         'no zone');
 refused('location / { ratelimit_api zone=nix; }',
-        qr/"ratelimit_api" has an unknown "zone=nix", expected .* in .*:\d+/,
+        qr/"ratelimit_api" has an unknown "zone=nix", expected /,
         'no such zone');
 refused('location = /x { ratelimit_api zone=later; }',
         qr/in a location with "=", expected a prefix/, 'location =');

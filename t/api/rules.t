@@ -2,45 +2,27 @@
 # does then: rules, tiers and who has them, overrides, the two lists, versions
 # and the way back, status.
 
-use strict;
-use warnings;
-
-use Digest::SHA qw( sha256_hex );
 use MIME::Base64 qw( encode_base64 );
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Gateway qw( header wait_for );
 use t::Api;
 
-my $gateway = t::Gateway->new(workers => 2, http => <<'CONF')->start;
-    ratelimit_zone $ratelimit_api_key zone=one:1m state=%%DIR%%/rules.state;
-    ratelimit_zone $ratelimit_api_key zone=clear:1m keys_in_clear=on
-                   limit=5 window=calendar:day algorithm=fixed_window;
-
-    server {
-        listen 127.0.0.1:%%PORT%%;
-        location /rl/ { ratelimit_api zone=one write; }
-        location /clear/ { ratelimit_api zone=clear write; }
-        location / {
-            ratelimit zone=one;
-            add_header X-Status $ratelimit_status;
-            add_header X-Rule $ratelimit_rule;
-            add_header X-Pid $pid;
-            empty_gif;
-        }
-    }
-CONF
+my $gateway = t::Gateway->limited(workers => 2,
+    zone => { one => 'key=$ratelimit_api_key state=%%DIR%%/rules.state',
+              clear => 'key=$ratelimit_api_key keys_in_clear=on limit=5'
+                       . ' window=calendar:day algorithm=fixed_window' },
+    locations => { '/rl/' => 'ratelimit_api zone=one write;',
+                   '/clear/' => 'ratelimit_api zone=clear write;',
+                   '/' => 'ratelimit zone=one;' });
 
 my $api = t::Api->new($gateway);
-
-sub sha { return 'sha256:' . sha256_hex(shift) }
 
 sub limit {
     my ($key, $path) = @_;
 
     my $answer = $gateway->get($path // '/', "X-API-Key: $key");
 
-    return join ' ', $answer->{status},
-                     t::Gateway::header($answer, 'X-RateLimit-Limit');
+    return join ' ', $answer->{status}, header($answer, 'X-RateLimit-Limit');
 }
 
 # nothing yet
@@ -70,7 +52,7 @@ $answer = $api->put('/rules', { rules => [\%orders] }, 'If-Match: "0"',
 is(t::Api::said($answer) . " $answer->{version}", '201 1', 'PUT /rules');
 like($answer->{etag}, qr/^"1-[0-9a-f]{16}"$/, 'its tag: version and record');
 is($answer->{json}{version}, 1, 'its version');
-is_deeply([keys %{ $answer->{json}{rules}[0]{override} }], [sha('sk_vip')],
+is_deeply([keys %{ $answer->{json}{rules}[0]{override} }], [t::Api::sha('sk_vip')],
           'API keys are stored as their hashes');
 unlike($answer->{body} . $gateway->read('rules.state') . $gateway->log,
        qr/sk_vip/, 'nowhere in the clear');
@@ -231,7 +213,7 @@ for (['blacklist', 403, 'sk_revoked_1'], ['whitelist', 200, 'sk_internal_1']) {
     is($api->change('PUT', "/$list", [$key =~ s/1$/*/r])->{status}, 200,
        "PUT /$list");
     $answer = $api->change('POST', "/$list", ['sk_more']);
-    is_deeply($answer->{json}, [$key =~ s/1$/*/r, sha('sk_more')],
+    is_deeply($answer->{json}, [$key =~ s/1$/*/r, t::Api::sha('sk_more')],
               "POST /$list");
     ok($api->follows($answer->{version}), 'it is followed');
     is(limit($key, '/v1/orders/1') . '.', "$status .", "$key: no rule counts");
@@ -291,7 +273,7 @@ $answer = $api->get('/status');
 is_deeply([@{ $answer->{json} }{qw( zone format redis warnings )}],
           ['one', '1.0', undef, 0], 'status');
 is($answer->{json}{version}, $answer->{version}, 'status: version');
-ok(t::Gateway::wait_for(sub { $api->get('/status')->{json}{state}{saved} }),
+ok(wait_for(sub { $api->get('/status')->{json}{state}{saved} }),
    'status: saved');
 like($answer->{json}{since}, qr/^\d{4}-/, 'status: since');
 
@@ -306,18 +288,18 @@ $clear->change('PUT', '/rules', { rules => [\%orders] });
 is($clear->get('/rules')->{json}{rules}[0]{override}{sk_vip}{limit}, 1000,
    'keys in the clear');
 is_deeply($clear->change('PATCH', '/rules/orders',
-                         { override => { sha('sk_vip') => { limit => 7 } } })
+                         { override => { t::Api::sha('sk_vip') => { limit => 7 } } })
               ->{json}{override}{sk_vip}{limit}, 7,
           'a key in the clear, patched by its hash');
 $answer = $clear->change('PATCH', '/rules/orders',
-                         { override => { sha('sk_vip') => undef,
-                                         sha('sk_2') => { limit => 2 } } });
-is_deeply([keys %{ $answer->{json}{override} }], [sha('sk_2')], 'taken out by it');
+                         { override => { t::Api::sha('sk_vip') => undef,
+                                         t::Api::sha('sk_2') => { limit => 2 } } });
+is_deeply([keys %{ $answer->{json}{override} }], [t::Api::sha('sk_2')], 'taken out by it');
 $answer = $clear->change('PATCH', '/rules/orders',
                          { override => { sk_2 => undef } });
 is_deeply($answer->{json}{override}, {}, 'and a hash by its key');
 $clear->change('PUT', '/tier-of/sk_3', { tier => 'free' });
-is_deeply($clear->change('PATCH', '/tier-of', { keys => { sha('sk_3') => undef } })
+is_deeply($clear->change('PATCH', '/tier-of', { keys => { t::Api::sha('sk_3') => undef } })
               ->{json}{keys}, {}, 'the same of tiers');
 is($clear->change('PUT', '/tier-of/%ff', { tier => 'x' })->{status}, 400,
    'a name that is no UTF-8');
@@ -340,11 +322,9 @@ is(t::Api::said($clear->change('PUT', '/rules', { rules => [],
         overrides => [{ %both, id => 'c',
                         value => { limit => 5, capacity => 4 } }] })), 200,
    'one that does not fit a rule of nginx.conf');
-ok(t::Gateway::wait_for(sub { $clear->get('/status')->{json}{warnings} == 1 }),
+ok(wait_for(sub { $clear->get('/status')->{json}{warnings} == 1 }),
    'is a warning');
-ok(t::Gateway::wait_for(sub {
-    $gateway->log =~ /\[warn\] .*"clear": version \d+ of its rules has 1 warnings/
-}), 'that the log tells');
+$gateway->log_has(qr/\[warn\] .*"clear": version \d+ of its rules has 1 warnings/, 'that the log tells');
 is(t::Api::said($clear->change('PUT', '/rules/running',
         { algorithm => 'fixed_window', params => { limit => 3, window => 9 } })),
    '422 invalid: /overrides/0/value does not fit rule "running": '
@@ -357,12 +337,12 @@ $now = $api->get('/rules')->{etag};
 unlink "$gateway->{dir}/rules.state.tmp";
 mkdir "$gateway->{dir}/rules.state.tmp";
 $answer = $api->change('PUT', '/rules', { rules => [\%orders] });
-is($answer->{status} . ' ' . t::Gateway::header($answer, 'X-RateLimit-Saved'),
+is($answer->{status} . ' ' . header($answer, 'X-RateLimit-Saved'),
    '200 false', 'a change that the state file does not have');
 is_deeply($api->change('DELETE', '/rules/orders')->{json}{saved},
           JSON::PP::false, 'and one without a body');
 rmdir "$gateway->{dir}/rules.state.tmp";
-ok(t::Gateway::wait_for(sub { $api->get('/status')->{json}{state}{saved} }),
+ok(wait_for(sub { $api->get('/status')->{json}{state}{saved} }),
    'it is saved later');
 
 $gateway->stop('QUIT', 'rules.state');

@@ -3,17 +3,13 @@
 # every algorithm, on whatever shard; also where a slot has moved and where
 # another server has become the master.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Gateway qw( header wait_for );
 use t::Api;
 
 use Time::HiRes qw( sleep );
 
 my $prefix = key_prefix();
-
 # all spent by 6 requests
 my %RULES = (
     token_bucket => 'rate=6r/d',
@@ -32,24 +28,9 @@ my %RULES = (
 sub gateway {
     my ($servers) = @_;
 
-    my $rules = join '', map { "ratelimit_rule $_ zone=z match=/$_ $RULES{$_};\n" }
-                         sort keys %RULES;
-
-    return t::Gateway->new(workers => 2, http => <<"CONF")->start;
-    ratelimit_redis fleet { $servers; prefix $prefix; timeout 5s; }
-    ratelimit_zone \$ratelimit_api_key zone=z:1m redis=fleet;
-    $rules
-    server {
-        listen 127.0.0.1:%%PORT%% backlog=1024;
-        location /rl/ { ratelimit_api zone=z write; }
-        location / {
-            add_header X-Status \$ratelimit_status always;
-            add_header X-Pid \$pid always;
-            ratelimit zone=z;
-            empty_gif;
-        }
-    }
-CONF
+    return t::Gateway->limited(workers => 2, redis => $servers, api => 1,
+        zone => 'key=$ratelimit_api_key',
+        rules => [map { "$_ match=/$_ $RULES{$_}" } sort keys %RULES]);
 }
 
 sub take {
@@ -70,7 +51,7 @@ sub resets {
 
     is(left($api[1], $rule, $key), 6, "$what: fresh");
     take($gateways->[1], $rule, $key) for 1 .. 8;
-    ok(t::Gateway::wait_for(sub {
+    ok(wait_for(sub {
            left($api[0], $rule, $key) == 0
            && take($gateways->[0], $rule, $key) == 429
        }), "$what: spent");
@@ -79,7 +60,7 @@ sub resets {
 
     is($answer->{status}, 200, "$what: reset") or diag($answer->{body});
     is(take($gateways->[0], $rule, $key), 200, "$what: this gateway allows");
-    ok(t::Gateway::wait_for(sub { take($gateways->[1], $rule, $key) == 200 }),
+    ok(wait_for(sub { take($gateways->[1], $rule, $key) == 200 }),
        "$what: the other one, too");
 }
 
@@ -95,10 +76,9 @@ sub follows {
 
     like($put->{status}, qr/^20[01]$/, "$name: a rule is put")
         or diag($put->{body});
-    ok(t::Gateway::wait_for(sub {
+    ok(wait_for(sub {
         my $answer = $gateways->[1]->get('/live', 'X-API-Key: a');
-        return (t::Gateway::header($answer, 'X-RateLimit-Limit') // '')
-               eq $limit;
+        return (header($answer, 'X-RateLimit-Limit') // '') eq $limit;
     }), "$name: the other gateway follows");
     is($other->get('/rules/live')->{version}, $version, "$name: its version");
     is(scalar @{ $other->get('/versions')->{json}{versions} // [] }, $version,
@@ -171,7 +151,7 @@ sub move {
     $meanwhile->() if $meanwhile;
     $slowly ? waitpid $pid, 0 : $arrive->();
 
-    return t::Gateway::wait_for(sub { owner($slot)->{port} == $to->{port} });
+    return wait_for(sub { owner($slot)->{port} == $to->{port} });
 }
 
 # The bucket whose content changes with a request.
@@ -237,12 +217,12 @@ for my $key ('o', 'p') {
 $home = owner(redis_cli($ports[0], 'cluster', 'keyslot', $document));
 my ($replica) = grep { $_->{of} eq $home->{id} } nodes();
 
-ok(t::Gateway::wait_for(sub {
+ok(wait_for(sub {
        redis_try($replica->{port}, 'info', 'replication')
            =~ /master_link_status:up/
    }), 'a replica has what its primary has');
 redis_cli($replica->{port}, 'cluster', 'failover');
-ok(t::Gateway::wait_for(sub {
+ok(wait_for(sub {
        owner(redis_cli($ports[0], 'cluster', 'keyslot', $document))->{port}
            == $replica->{port}
    }), 'it is the primary');
@@ -269,7 +249,7 @@ sub master {
 }
 
 sub ready {
-    return t::Gateway::wait_for(sub {
+    return wait_for(sub {
         my $links = grep {
             redis_try($_, 'info', 'replication') =~ /master_link_status:up/
         } $one, $two;
@@ -293,7 +273,7 @@ resets('Sentinel', \@fleet, $_, 'a') for sort keys %RULES;
 my $was = master();
 
 is(redis_cli($sentinels[0], 'sentinel', 'failover', 'm'), 'OK', 'a switch');
-ok(t::Gateway::wait_for(sub { master() ne $was }, 60), 'another master');
+ok(wait_for(sub { master() ne $was }, 60), 'another master');
 
 # until then a worker may find nobody, a replica, or him who was the master
 

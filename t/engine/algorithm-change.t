@@ -2,11 +2,8 @@
 # algorithms, in shared memory and in Redis. What the old algorithm has counted
 # is still there when the rule goes back to it.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Gateway qw( wait_for );
 
 use IO::Socket::INET;
 
@@ -76,7 +73,7 @@ sub changed {
     $gateway->configure(http => configuration($which));
     $gateway->signal('HUP');
 
-    ok(t::Gateway::wait_for(sub {
+    ok(wait_for(sub {
         for my $pid (@old) {
             open my $in, '<', "/proc/$pid/cmdline" or next;
             return 0 if (<$in> // 'shutting down') !~ /shutting down/;
@@ -100,9 +97,7 @@ for my $zone (sort keys %zones) {
                 next;
             }
 
-            my $held = IO::Socket::INET->new(PeerAddr => '127.0.0.1',
-                                             PeerPort => $gateway->{port})
-                or die "connect: $!";
+            my $held = $gateway->connect_to;
 
             print $held "GET /hold/$zone/$from-$to?k=a HTTP/1.1\r\n"
                         . "Host: a\r\n\r\n";
@@ -110,7 +105,7 @@ for my $zone (sort keys %zones) {
             push @held, $held;
         }
 
-        ok(t::Gateway::wait_for(sub {
+        ok(wait_for(sub {
             told("/$zone/$from-$to") eq '429 REJECTED 0'
         }), "$zone, $from: it is spent");
     }

@@ -1,13 +1,10 @@
 # Each algorithm, from its parameters to its answers: what it admits, when it
 # does so again, what the client is told. The same in shared memory and in Redis.
 
-use strict;
-use warnings;
-
 use IO::Socket::INET;
 use t::RateLimit 'no_plan';
 use t::Clock qw( advance );
-use t::Gateway;
+use t::Gateway qw( header tally told wait_for );
 
 my $redis = redis_port();
 
@@ -64,7 +61,7 @@ my $gateway = t::Gateway->new(http => conf(%RULES))->start;
 sub row {
     my ($n, @request) = @_;
 
-    return join ', ', map { t::Gateway::told($gateway->get(@request)) } 1 .. $n;
+    return join ', ', map { told($gateway->get(@request)) } 1 .. $n;
 }
 
 
@@ -75,10 +72,10 @@ sub in_flight {
 
     my $begun = $gateway->begin($n, $path);
 
-    t::Gateway::wait_for(sub { t::Gateway::answered($begun) >= $rejected });
+    wait_for(sub { t::Gateway::answered($begun) >= $rejected });
     advance(60);
 
-    return t::Gateway::tally(t::Gateway::finish($begun));
+    return tally(t::Gateway::finish($begun));
 }
 
 
@@ -94,12 +91,12 @@ for my $zone (qw( local redis )) {
 
         my $answer = $gateway->get("/$zone/$rule?k=a");
 
-        is(t::Gateway::header($answer, 'X-RateLimit-Limit'), 3,
+        is(header($answer, 'X-RateLimit-Limit'), 3,
            "$zone: $rule: the limit told");
 
         # the file goes on at the begin of an hour: of the windows' too
 
-        my $wait = t::Gateway::header($answer, 'Retry-After');
+        my $wait = header($answer, 'Retry-After');
 
         cmp_ok($wait, '>', 0, "$zone: $rule: a wait");
 

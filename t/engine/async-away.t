@@ -1,12 +1,9 @@
 # sync=async while Redis is away: each gateway goes on alone, for as long as it
 # takes, and clients that are gone cost nothing.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
 use t::Clock qw( advance );
-use t::Gateway;
+use t::Gateway qw( passed wait_for );
 
 my $port = redis_start();
 
@@ -25,8 +22,6 @@ my $gateway = t::Gateway->new(workers => 2, http => <<"CONF")->start;
         location /metrics { ratelimit_metrics; }
     }
 CONF
-
-sub passed { return scalar grep { $_->{status} == 200 } @_ }
 
 # calls to Redis, however they ended
 sub calls {
@@ -70,7 +65,7 @@ $gateway->get("/bucket?k=gone$_") for 1 .. 100;
 
 my ($before, $after) = (0, 1);
 
-ok(t::Gateway::wait_for(sub {
+ok(wait_for(sub {
        $before = calls();
        for (1 .. 10) { advance(0.1); calls() }
        $after = calls();

@@ -2,11 +2,8 @@
 # taken one, and so may a probe. They come back with Redis, not half a minute
 # later.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Gateway qw( wait_for );
 
 my $port = redis_start();
 my $gateway = t::Gateway->new(http => <<"CONF")->start;
@@ -28,8 +25,7 @@ is(told(), '200 DEGRADED -1', 'no answer') for 1 .. 10;
 kill CONT => redis_pid($port);
 
 # a lease is 30 s
-ok(t::Gateway::wait_for(sub { told() eq '200 PASSED 1' }, 15),
-   'the slots are back');
+ok(wait_for(sub { told() eq '200 PASSED 1' }, 15), 'the slots are back');
 
 $gateway->stop;
 redis_stop($port);

@@ -1,12 +1,9 @@
 # Requests in flight give their slots back on every way a request can end, here
 # and in Redis; a worker that is killed does not keep any.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
 use t::Clock qw( advance );
-use t::Gateway;
+use t::Gateway qw( header told wait_for );
 use t::Http2;
 
 use IO::Select;
@@ -136,14 +133,14 @@ sub in_use {
     my $answer = ($to // $gateway)->get("/?k=$key");
 
     return '5, all' if $answer->{status} == 429;
-    return 4 - t::Gateway::header($answer, 'X-RateLimit-Remaining');
+    return 4 - header($answer, 'X-RateLimit-Remaining');
 }
 
 sub becomes {
     my ($key, $n, $name, $to) = @_;
 
     my $got;
-    t::Gateway::wait_for(sub { $n eq ($got = in_use($key, $to)) }, 10);
+    wait_for(sub { $n eq ($got = in_use($key, $to)) }, 10);
     is($got, $n, $name);
 }
 
@@ -156,7 +153,7 @@ sub takes {
 
     my @held;
 
-    t::Gateway::wait_for(sub {
+    wait_for(sub {
         my @clients = map { client("/api?k=$key", undef, $to) } 1 .. $n;
         my @waiting = @clients;
         @held = ();
@@ -189,9 +186,8 @@ for my $path (qw( /api /missing/x /redirect /after )) {
     my @held = map { held() } 1 .. 5;
 
     my $answer = $gateway->get("$path?k=$key");
-    is(t::Gateway::told($answer), '429 REJECTED 0', "$path: full");
-    is(t::Gateway::header($answer, 'Retry-After'), 1,
-       "$path: told to come again");
+    is(told($answer), '429 REJECTED 0', "$path: full");
+    is(header($answer, 'Retry-After'), 1, "$path: told to come again");
     is($gateway->get("/?k=$key-other")->{status}, 200, "$path: others pass");
 
     answer($_) for @held;
@@ -345,7 +341,7 @@ becomes('h2', 0, 'HTTP/2: the connection ends');
 @clients = map { client('/api?k=reload') } 1 .. 3;
 @held = map { held() } 1 .. 3;
 $gateway->signal('HUP');
-t::Gateway::wait_for(sub { $gateway->log =~ /gracefully shutting down/ });
+wait_for(sub { $gateway->log =~ /gracefully shutting down/ });
 is(in_use('reload'), 3, 'a reload: held by the old worker');
 push @clients, client('/api?k=reload') for 1 .. 2;
 push @held, held() for 1 .. 2;
@@ -374,7 +370,7 @@ for my $signal (qw( TERM KILL QUIT )) {
     kill $signal => @workers;
     close $_ for @clients, @held;
 
-    t::Gateway::wait_for(sub {
+    wait_for(sub {
         my %old = map { $_ => 1 } @workers;
         my @now = $gateway->workers;
         return @now == 2 && !grep { $old{$_} } @now;
@@ -476,14 +472,14 @@ LUA
 
 sub freed {
     my $name = shift;
-    ok(t::Gateway::wait_for(sub { leases() eq '0' }, 10), $name)
+    ok(wait_for(sub { leases() eq '0' }, 10), $name)
         or diag(leases(), ' leases are left');
 }
 
 @clients = ((map { client('/api?k=share') } 1 .. 3),
             (map { client('/api?k=share', undef, $other) } 1 .. 2));
 @held = ((map { held() } 1 .. 3), (map { held($other) } 1 .. 2));
-is(t::Gateway::told($_->get('/api?k=share')), '429 REJECTED 0',
+is(told($_->get('/api?k=share')), '429 REJECTED 0',
    "Redis: full for $_->{name}") for $gateway, $other;
 is($other->get('/?k=another')->{status}, 200, 'Redis: another client passes');
 cmp_ok(leases(), '>=', 5, 'Redis: a lease for each');
@@ -508,7 +504,7 @@ freed('Redis: another rule denies: given back');
 
 $gateway->get('/slow?k=fleet-delay');
 @clients = map { client('/slow?k=fleet-delay') } 1 .. 4;
-t::Gateway::wait_for(sub { leases() eq '4' });
+wait_for(sub { leases() eq '4' });
 close $_ for @clients;
 freed('Redis: during the delay: given back');
 
@@ -526,16 +522,16 @@ kill STOP => redis_pid($redis);
 for (1 .. 5) {
     my $before = t::Gateway::unread($redis);
     push @clients, client('/api?k=wait');
-    t::Gateway::wait_for(sub { t::Gateway::unread($redis) > $before });
+    wait_for(sub { t::Gateway::unread($redis) > $before });
 }
 
 close $_ for @clients;
-ok(t::Gateway::wait_for(sub {
+ok(wait_for(sub {
     5 == (() = $gateway->read('access.log') =~ m{^/api wait 499}mg)
 }), 'Redis: the client leaves while it waits: it is gone');
 t::Clock::go();
 kill CONT => redis_pid($redis);
-ok(t::Gateway::wait_for(sub { taken() >= $taken + 5 }),
+ok(wait_for(sub { taken() >= $taken + 5 }),
    'Redis: the client leaves while it waits: and yet it took');
 freed('Redis: the client leaves while it waits: given back');
 
@@ -545,7 +541,7 @@ kill STOP => redis_pid($redis);
 my $late = client('/api?k=late');
 my $late_held = held();
 kill CONT => redis_pid($redis);
-t::Gateway::wait_for(sub { leases() eq '1' });
+wait_for(sub { leases() eq '1' });
 is(leases(), 1, 'Redis: too late, and yet it took');
 answer($late_held);
 like(whole($late), qr/X-Status: DEGRADED/, 'Redis: the request was let pass');
@@ -565,17 +561,16 @@ cmp_ok($deadline, '<', 12, 'Redis: as it would be after 20 s');
 @clients = map { client('/api?k=fleet-reload', undef, $other) } 1 .. 3;
 @held = map { held($other) } 1 .. 3;
 $other->signal('HUP');
-t::Gateway::wait_for(sub { $other->log =~ /gracefully shutting down/ });
+wait_for(sub { $other->log =~ /gracefully shutting down/ });
 is(in_use('fleet-reload', $other), 3, 'Redis: a reload');
 answer($_) for @held;
 whole($_) for @clients;
-ok(t::Gateway::wait_for(sub { leases() eq '1' }),
-   'Redis: a reload: given back');
+ok(wait_for(sub { leases() eq '1' }), 'Redis: a reload: given back');
 
 # it renews three times in its life of 30 s, so each 10
 
 advance(10);
-ok(t::Gateway::wait_for(sub { deadline() > 20 }),
+ok(wait_for(sub { deadline() > 20 }),
    'Redis: a long request renews its lease') or diag(deadline());
 answer($long_held);
 whole($long);
@@ -587,7 +582,7 @@ freed('Redis: the long request ends');
 @held = map { held() } 1 .. 5;
 kill KILL => $gateway->workers;
 close $_ for @clients, @held;
-is(t::Gateway::told($other->get('/api?k=killed')), '429 REJECTED 0',
+is(told($other->get('/api?k=killed')), '429 REJECTED 0',
    'Redis: a worker is killed: full, since nobody knows');
 later(29);
 is($other->get('/?k=killed')->{status}, 429, 'Redis: until their deadline');
@@ -604,8 +599,8 @@ answer($away_held);
 like(whole($away), qr/^HTTP\S+ 200/, 'Redis is gone: the request ends');
 is($other->get('/?k=away')->{status}, 200, 'Redis is gone: requests pass');
 redis_start(port => $redis);
-ok(t::Gateway::wait_for(sub {
-    t::Gateway::header($other->get('/?k=back'), 'X-Status') eq 'PASSED'
+ok(wait_for(sub {
+    header($other->get('/?k=back'), 'X-Status') eq 'PASSED'
 }), 'Redis is back');
 takes('away', 5, 'Redis is back: five at once', $other);
 freed('Redis is back: given back');
@@ -618,7 +613,7 @@ $gateway->stop('QUIT', qr/\[alert\] .* exited on signal 9$/);
 @held = map { held($other) } 1 .. 5;
 is(leases(), 5, 'Redis: a quit');
 $other->signal('QUIT');
-t::Gateway::wait_for(sub { $other->log =~ /gracefully shutting down.*gracefully/s });
+wait_for(sub { $other->log =~ /gracefully shutting down.*gracefully/s });
 answer($_) for @held;
 whole($_) for @clients;
 freed('Redis: a quit: given back');

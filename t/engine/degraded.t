@@ -1,29 +1,21 @@
 # Redis fails in every way: the traffic does not. Each request passes within the
 # timeout and is told so, and when Redis is back the limit is.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Clock;
+use t::Gateway qw( header tally told wait_for );
 use t::FakeRedis;
 use Time::HiRes qw( sleep );
 
 use constant TIMEOUT => '200ms';
 
+t::Clock::hurry();
+
 sub gateway {
     my ($port, $workers) = @_;
 
-    return t::Gateway->new(workers => $workers // 1, http => <<"CONF")->start;
-    ratelimit_redis r { server 127.0.0.1:$port; timeout @{[TIMEOUT]}; }
-    ratelimit_zone \$arg_k zone=z:1m rate=10r/h redis=r;
-    server {
-        listen 127.0.0.1:%%PORT%% backlog=1024;
-        add_header X-Status \$ratelimit_status always;
-        add_header X-Source \$ratelimit_source always;
-        location / { ratelimit zone=z; empty_gif; }
-    }
-CONF
+    return t::Gateway->limited(workers => $workers // 1, redis => $port,
+                               timeout => TIMEOUT, zone => 'rate=10r/h');
 }
 
 sub degraded {
@@ -33,22 +25,22 @@ sub degraded {
     my $path = '/?k=' . rand;
     my $answer = $gateway->get($path);
 
-    is(t::Gateway::told($answer), '200 DEGRADED -1', "$name: it passes");
-    is(t::Gateway::header($answer, $_->[0]), $_->[1], "$name: $_->[0]")
+    is(told($answer), '200 DEGRADED -1', "$name: it passes");
+    is(header($answer, $_->[0]), $_->[1], "$name: $_->[0]")
         for ['X-RateLimit-Policy', 'degraded'], ['X-RateLimit-Limit', 10],
             ['X-RateLimit-Reset', ''], ['Retry-After', ''],
             ['X-Source', 'fallback'];
 
     my @answers = $gateway->burst(100, $path);
-    is(t::Gateway::tally(@answers), '100 x 200', "$name: a hundred at once");
+    is(tally(@answers), '100 x 200', "$name: a hundred at once");
 }
 
 sub recovers {
     my ($gateway, $name) = @_;
 
     # each worker has a connection of its own
-    ok(t::Gateway::wait_for(sub {
-        t::Gateway::tally($gateway->burst(30, '/?k=' . rand))
+    ok(wait_for(sub {
+        tally($gateway->burst(30, '/?k=' . rand))
             eq '10 x 200, 20 x 429'
     }), "$name: it recovers by itself and is exact again");
 }
@@ -61,8 +53,7 @@ my $gateway = gateway($port, 2);
 degraded($gateway, 'no server');
 # a busy machine may answer requests before a worker has seen its connect fail
 my $refused = qr/\[error\] .*ratelimit redis "r": no connection to 127\.0\.0\.1:$port: connect\(\) failed \(111: /;
-ok(t::Gateway::wait_for(sub { $gateway->log =~ $refused }),
-   'no server: the log');
+ok(wait_for(sub { $gateway->log =~ $refused }), 'no server: the log');
 
 redis_start(port => $port);
 recovers($gateway, 'a server comes');
@@ -91,7 +82,7 @@ recovers($gateway, 'not full');
 redis_cli($port, 'config', 'set', 'min-replicas-to-write', 1);
 degraded($gateway, 'no replica');
 # a worker logs one such line a second
-ok(t::Gateway::wait_for(sub {
+ok(wait_for(sub {
     $gateway->get('/?k=a');
     $gateway->log =~ /\[error\] .*answered a check with NOREPLICAS/
 }), 'no replica: the log');
@@ -112,7 +103,7 @@ kill STOP => redis_pid($port);
 
 my @answers = $gateway->burst(200, '/?k=' . rand);
 
-is(scalar(grep { t::Gateway::header($_, 'X-Status') eq 'DEGRADED' } @answers),
+is(scalar(grep { header($_, 'X-Status') eq 'DEGRADED' } @answers),
    200, 'silence: no request is checked');
 
 my $starter = t::Gateway::beside(sub {
@@ -162,16 +153,15 @@ for (['an error', "-ERR no\r\n"],
     my $gateway = gateway($fake->{port});
 
     my $answer = $gateway->get('/?k=a');
-    is(t::Gateway::told($answer), '200 DEGRADED -1', "$name: it passes");
+    is(told($answer), '200 DEGRADED -1', "$name: it passes");
 
-    is(t::Gateway::tally($gateway->burst(50, '/?k=a')), '50 x 200',
-       "$name: fifty at once");
+    is(tally($gateway->burst(50, '/?k=a')), '50 x 200', "$name: fifty at once");
 
     $fake->stop;
     $fake = t::FakeRedis->new(sub { $good }, port => $fake->{port});
 
-    ok(t::Gateway::wait_for(sub {
-        t::Gateway::told($gateway->get('/?k=a')) eq '200 PASSED 9'
+    ok(wait_for(sub {
+        told($gateway->get('/?k=a')) eq '200 PASSED 9'
     }), "$name: it recovers");
 
     $gateway->stop;
@@ -182,8 +172,7 @@ for (['an error', "-ERR no\r\n"],
 
 my $fake = t::FakeRedis->new(sub { $good . $good });
 $gateway = gateway($fake->{port});
-is(t::Gateway::tally($gateway->burst(50, '/?k=a')), '50 x 200',
-   'replies to nobody');
+is(tally($gateway->burst(50, '/?k=a')), '50 x 200', 'replies to nobody');
 like($gateway->log, qr/a reply to no call/, 'the log says so');
 $gateway->stop;
 $fake->stop;

@@ -1,20 +1,16 @@
 # "emergency=": while Redis has no answer each client is held to a rate of its
 # own, on this node, by all of its workers, and by that alone.
 
-use strict;
-use warnings;
-
 use JSON::PP ();
 
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Gateway qw( header tally );
 
-sub header { return t::Gateway::header(@_) }
 sub told { return t::Gateway::told(@_) }
 
 sub tally_of {
     my ($gateway, $n, $path) = @_;
-    return t::Gateway::tally($gateway->burst($n, $path));
+    return tally($gateway->burst($n, $path));
 }
 
 my $port = t::Gateway::free_port();
@@ -116,7 +112,7 @@ is(tally_of($gateway, 9, '/log?k=a'), '2 x 200, 7 x 429', 'sliding_log');
 is(tally_of($gateway, 9, '/address?k=a'), '2 x 200, 7 x 429', 'another key');
 
 my @answers = $gateway->burst(9, '/leaky?k=a');
-is(t::Gateway::tally(@answers), '2 x 200, 7 x 429', 'leaky_bucket');
+is(tally(@answers), '2 x 200, 7 x 429', 'leaky_bucket');
 is(join('', map { header($_, 'X-Delay') } @answers), '', 'without a delay');
 
 is($gateway->get("/status/$_?k=a")->{status}, $_, "status $_")

@@ -2,16 +2,12 @@
 # form that an answer has, and costs nothing elsewhere; and nothing else gets
 # one.
 
-use strict;
-use warnings;
-
 use JSON::PP ();
 
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Gateway qw( header tally wait_for );
 use t::FakeRedis;
 
-sub header { return t::Gateway::header(@_) }
 sub told { return t::Gateway::told(@_) }
 
 my $alive = redis_start();
@@ -123,7 +119,7 @@ is_deeply($error, { code => 'RATE_LIMIT_UNAVAILABLE',
 like($gateway->log, qr/\[info\] .*request answered with 503, no answer from Redis, by ratelimit rule "z" of zone "z"/,
      'the log');
 
-is(t::Gateway::tally($gateway->burst(50, '/?k=a')), '50 x 503', 'all at once');
+is(tally($gateway->burst(50, '/?k=a')), '50 x 503', 'all at once');
 is($gateway->get('/?k=')->{status}, 200, 'without a key: not limited');
 
 # its forms
@@ -227,7 +223,7 @@ is(header($answer, 'X-Delay'), '', 'nor said to be');
 ok($gateway->becomes('PASSED', '/lives?k=%s'),
    'the other Redis answers all workers');
 refused($gateway->get('/live?k=a'), "in vain, Redis $_") for 1 .. 3;
-ok(t::Gateway::wait_for(sub {
+ok(wait_for(sub {
     told($gateway->get('/lives?k=a')) eq '200 PASSED 0' }),
    'a token of Redis was given back');
 $answer = $gateway->get('/live?k=a');
@@ -240,7 +236,7 @@ redis_start(port => $dead);
 $gateway->reload;
 ok($gateway->becomes('PASSED', '/?k=%s'),
    'when it answers there is a limit again');
-is(t::Gateway::tally($gateway->burst(20, '/?k=n')), '10 x 200, 10 x 429',
+is(tally($gateway->burst(20, '/?k=n')), '10 x 200, 10 x 429',
    'and an exact one');
 is($gateway->get('/status?k=n')->{status}, 200, 'count_status passes');
 
@@ -249,7 +245,7 @@ refused($gateway->get('/?k=s'), 'it hangs');
 kill CONT => redis_pid($dead);
 
 redis_cli($dead, 'config', 'set', 'maxmemory', 1);
-ok(t::Gateway::wait_for(sub {
+ok(wait_for(sub {
     header($gateway->get('/?k=o'), 'X-Reason') eq 'oom' }), 'it is full');
 refused($gateway->get('/?k=o'), 'full');
 redis_cli($dead, 'config', 'set', 'maxmemory', 0);

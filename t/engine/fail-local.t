@@ -2,11 +2,8 @@
 # knows to be left, whatever becomes of the number. How many live a fake Redis
 # says; the whole fleet is in t/chaos.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Gateway qw( header tally told wait_for );
 use t::FakeRedis;
 
 use Time::HiRes qw( time );
@@ -28,35 +25,26 @@ sub fake {
 }
 
 sub gateway {
-    my $port = shift;
-
-    return t::Gateway->new(workers => 2, http => <<"CONF")->start;
-    ratelimit_redis r { server 127.0.0.1:$port; timeout 300ms; }
-    ratelimit_fail_mode local;
-    ratelimit_zone \$arg_k zone=fixed:1m redis=r sync=strict
-                   algorithm=fixed_window limit=100 window=366d;
-    ratelimit_zone \$arg_k zone=bucket:1m redis=r sync=strict rate=100r/d;
-    ratelimit_zone \$arg_k zone=leaky:1m redis=r sync=strict rate=1r/s
-                   algorithm=leaky_bucket burst=9;
-    ratelimit_zone \$arg_k zone=cost:1m redis=r sync=strict rate=100r/d
-                   cost=\$arg_c;
-    server {
-        listen 127.0.0.1:%%PORT%% backlog=1024;
-        add_header X-Status \$ratelimit_status always;
-        add_header X-Delay \$ratelimit_delay always;
-        location /fixed { ratelimit zone=fixed; empty_gif; }
-        location /bucket { ratelimit zone=bucket; empty_gif; }
-        location /leaky { ratelimit zone=leaky; empty_gif; }
-        location /cost { ratelimit zone=cost; empty_gif; }
-        location /metrics { ratelimit_metrics; }
-    }
-CONF
+    return t::Gateway->limited(
+        workers => 2, redis => shift, timeout => '300ms',
+        http => 'ratelimit_fail_mode local;',
+        zone => {
+            fixed => 'redis=r sync=strict algorithm=fixed_window limit=100'
+                     . ' window=366d',
+            bucket => 'redis=r sync=strict rate=100r/d',
+            leaky => 'redis=r sync=strict rate=1r/s algorithm=leaky_bucket'
+                     . ' burst=9',
+            cost => 'redis=r sync=strict rate=100r/d cost=$arg_c',
+        },
+        server => 'add_header X-Delay $ratelimit_delay always;',
+        locations => { map { ("/$_" => "ratelimit zone=$_;") }
+                       qw( fixed bucket leaky cost ) });
 }
 
 sub knows {
     my ($gateway, $n) = @_;
 
-    ok(t::Gateway::wait_for(sub {
+    ok(wait_for(sub {
         $gateway->get('/metrics')->{body}
             =~ /^ratelimit_redis_nodes\S* $n$/m
     }), "it knows of $n");
@@ -66,7 +54,7 @@ sub admits {
     my ($gateway, $path, $n, $what) = @_;
 
     my %seen = map { /(\d+) x (\d+)/ ? ($2 => $1) : () }
-               split /, */, t::Gateway::tally($gateway->burst(120, $path));
+               split /, */, tally($gateway->burst(120, $path));
 
     is($seen{200} // 0, $n, "$what: $n of 120");
     is($seen{200} + ($seen{429} // 0), 120, "$what: the others get 429");
@@ -88,7 +76,7 @@ sub admits {
     my $gateway = gateway($fake->{port});
 
     knows($gateway, 7);
-    is(join(' ', t::Gateway::told($gateway->get("$_?k=used"))), '200 PASSED 70',
+    is(join(' ', told($gateway->get("$_?k=used"))), '200 PASSED 70',
        "$_: Redis counts") for '/fixed', '/bucket';
     $fake->stop;
 
@@ -104,11 +92,11 @@ sub admits {
 
     # the delays are those of a share of the rate: two pass in 7 s
 
-    is(t::Gateway::header($gateway->get('/leaky?k=a'), 'X-Delay') || 0, 0,
+    is(header($gateway->get('/leaky?k=a'), 'X-Delay') || 0, 0,
        'the first is not delayed');
 
     my @delays = sort { $a <=> $b }
-                 map { t::Gateway::header($_, 'X-Delay') || 0 }
+                 map { header($_, 'X-Delay') || 0 }
                  $gateway->burst(2, '/leaky?k=b');
 
     is($delays[0], 0, 'nor is the first of two');

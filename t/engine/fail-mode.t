@@ -3,9 +3,6 @@
 # workers, through a reload, and gives back what it need not keep. "closed": a
 # 503 in every form that an answer has.
 
-use strict;
-use warnings;
-
 use IO::Select;
 use IO::Socket::INET;
 use IO::Socket::UNIX;
@@ -14,7 +11,7 @@ use Time::HiRes qw( sleep );
 
 use t::RateLimit 'no_plan';
 use t::Clock qw( advance );
-use t::Gateway;
+use t::Gateway qw( header tally wait_for );
 use t::FakeRedis;
 
 # an answer to who has left
@@ -38,12 +35,11 @@ my %ALGORITHMS = (
     sliding_log => 'limit=10 window=10h',
 );
 
-sub header { return t::Gateway::header(@_) }
 sub told { return t::Gateway::told(@_) }
 
 sub tally_of {
     my ($gateway, $n, $path) = @_;
-    return t::Gateway::tally($gateway->burst($n, $path));
+    return tally($gateway->burst($n, $path));
 }
 
 
@@ -83,8 +79,7 @@ for (sort keys %ALGORITHMS) {
     my $path = "/$_?k=a";
 
     # one after the other: of answers at a time, on two workers, any is noted
-    is(t::Gateway::tally(map { $one->get($path) } 1 .. 6), '6 x 200',
-       "$_: six here");
+    is(tally(map { $one->get($path) } 1 .. 6), '6 x 200', "$_: six here");
     is(told($two->get("/$_?k=a")), '200 PASSED 3', "$_: one there");
 }
 
@@ -189,9 +184,7 @@ sub enter {
 
     $key //= 'a';
 
-    my $client = IO::Socket::INET->new(PeerAddr => '127.0.0.1',
-                                       PeerPort => $gateway->{port})
-        or die "connect: $!";
+    my $client = $gateway->connect_to;
     syswrite $client, "GET /api?k=$key HTTP/1.0\r\nHost: a\r\n\r\n";
 
     IO::Select->new($gateway->{api})->can_read($t::Gateway::PATIENCE)
@@ -230,7 +223,7 @@ is(header($answer, 'Retry-After'), 1, 'a time to wait');
 is(header($answer, 'X-RateLimit-Reset'), '', 'and no reset');
 
 leave(shift @held);
-ok(t::Gateway::wait_for(sub { $gateway->get('/?k=a')->{status} == 200 }),
+ok(wait_for(sub { $gateway->get('/?k=a')->{status} == 200 }),
    'a slot that Redis had granted is free again');
 
 # granted here, and denied by another rule: it is given back
@@ -242,7 +235,7 @@ is(tally_of($gateway, 1, '/?k=c'), '1 x 200', 'the slots are back');
 redis_start(port => $port);
 ok($gateway->becomes('PASSED', '/late?k=%s'), 'Redis is back');
 leave(shift @held) for 1, 2;
-ok(t::Gateway::wait_for(sub { told($gateway->get('/?k=a')) eq '200 PASSED 2' }),
+ok(wait_for(sub { told($gateway->get('/?k=a')) eq '200 PASSED 2' }),
    'nobody has a slot');
 
 redis_stop($port);
@@ -361,12 +354,12 @@ is(told($gateway->get('/dry?k=a')), '200 REJECTED_DRY_RUN ',
 
 t::Clock::stop();
 my $begun = $gateway->begin(5, '/leaky?k=a');
-ok(t::Gateway::wait_for(sub { t::Gateway::answered($begun) == 3 }),
+ok(wait_for(sub { t::Gateway::answered($begun) == 3 }),
    'a leaky bucket: two of five wait');
 advance(1);
 my @answers = t::Gateway::finish($begun);
 t::Clock::go();
-is(t::Gateway::tally(@answers), '3 x 200, 2 x 429', 'a leaky bucket');
+is(tally(@answers), '3 x 200, 2 x 429', 'a leaky bucket');
 is(scalar(grep { header($_, 'X-Delay') =~ /^0\.[012]\d\d$/
                  && header($_, 'X-Status') eq 'DEGRADED' } @answers), 2,
    'two of them are delayed');
@@ -377,8 +370,7 @@ is(header($answer, 'Retry-After'), '', 'no retry heals it');
 
 is(tally_of($gateway, 5, '/open?k=a'), '5 x 200', 'a rule\'s own mode: open');
 is(tally_of($gateway, 5, '/none?k=a'), '5 x 200', 'a location\'s: open');
-is(tally_of($gateway, 5, '/group?k=a&tier=gold'), '2 x 200, 3 x 429',
-   'a tier');
+is(tally_of($gateway, 5, '/group?k=a&tier=gold'), '2 x 200, 3 x 429', 'a tier');
 is(tally_of($gateway, 5, '/group?k=a'), '5 x 200', 'not its own');
 
 my %part;
@@ -398,13 +390,13 @@ $answer = $gateway->get('/keys?k=a&t=y');
 is(told($answer) . header($answer, 'X-Rule'), '429 REJECTED 0client',
    'each falls back by itself');
 
-ok(t::Gateway::wait_for(sub { header($gateway->get('/backs?k=w'), 'X-Source')
+ok(wait_for(sub { header($gateway->get('/backs?k=w'), 'X-Source')
                               eq 'redis' }), 'the other Redis answers');
 is(tally_of($gateway, 6, '/live?k=b'), '1 x 200, 5 x 429', 'Redis denies');
 is(tally_of($gateway, 12, '/wide?k=b'), '9 x 200, 3 x 429',
    'what was granted here was given back');
 is(tally_of($gateway, 6, '/back?k=c'), '1 x 200, 5 x 429', 'here it is denied');
-ok(t::Gateway::wait_for(sub {
+ok(wait_for(sub {
     header($gateway->get('/backs?k=c'), 'X-Left') >= 0 }), 'asked again');
 is(header($gateway->get('/node?k=c'), 'X-Left'), 3,
    'the node\'s own counter got back what was granted');
@@ -464,8 +456,7 @@ $gateway = t::Gateway->new(http => <<"CONF")->start;
     }
 CONF
 
-ok(t::Gateway::wait_for(sub { told($gateway->get('/?k=w')) =~ /PASSED/ }),
-   'Redis answers');
+ok(wait_for(sub { told($gateway->get('/?k=w')) =~ /PASSED/ }), 'Redis answers');
 is(told($gateway->get('/?k=a&c=9')), '200 PASSED 15', '5, and then 4 more');
 is(told($gateway->get('/?k=b&c=1')), '200 PASSED 15', '5, and 4 come back');
 is($gateway->get('/tight?k=c')->{status}, 200, 'costs 5');
@@ -483,18 +474,17 @@ redis_cli($port, 'config', 'set', 'maxmemory', 1);
 my $waits = enter($gateway, 'd');
 redis_cli($port, 'config', 'set', 'maxmemory', 0);
 like(leave($waits, 'X-Cost: 1'), qr/^X-Status: DEGRADED/m, 'degraded');
-ok(t::Gateway::wait_for(sub { told($gateway->get('/?k=w&c=0')) =~ /PASSED/ }),
-   'not full');
+ok(wait_for(sub { told($gateway->get('/?k=w&c=0')) =~ /PASSED/ }), 'not full');
 is(told($gateway->get('/?k=d&c=5')), '200 PASSED 6', '11 were left');
 
 redis_stop($port);
-ok(t::Gateway::wait_for(sub { told($gateway->get('/?k=x' . rand))
+ok(wait_for(sub { told($gateway->get('/?k=x' . rand))
                               =~ /DEGRADED/ }), 'Redis is gone');
-is(t::Gateway::tally(map { $gateway->get('/?k=a') } 1 .. 4),
+is(tally(map { $gateway->get('/?k=a') } 1 .. 4),
    '2 x 200, 2 x 429', '11 are left');
-is(t::Gateway::tally(map { $gateway->get('/?k=b') } 1 .. 4),
+is(tally(map { $gateway->get('/?k=b') } 1 .. 4),
    '3 x 200, 1 x 429', '19 are left');
-is(t::Gateway::tally(map { $gateway->get('/?k=c') } 1 .. 4),
+is(tally(map { $gateway->get('/?k=c') } 1 .. 4),
    '3 x 200, 1 x 429', '15 are left');
 is($gateway->get('/status/401?k=a')->{status}, 401, 'one more failure');
 is($gateway->get('/status/401?k=a')->{status}, 429, 'was the last');
@@ -532,7 +522,7 @@ CONF
 sub answers {
     my $path = shift;
 
-    return t::Gateway::wait_for(sub {
+    return wait_for(sub {
         5 == grep { told($_) eq '200 PASSED 3' }
              map { $gateway->get($path) } 1 .. 5
     });

@@ -1,10 +1,7 @@
 # A fleet: gateways that share a cluster admit exactly the limit between them.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Gateway qw( header tally told );
 
 use Time::HiRes qw( sleep time );
 
@@ -31,10 +28,9 @@ CONF
 my @answers = t::Gateway::send_all(
     [map { [$fleet[$_ % 2], '/hour?k=a'] } 1 .. 1500], 60);
 
-is(t::Gateway::tally(@answers), '1000 x 200, 500 x 429',
-   'exactly the limit between them');
+is(tally(@answers), '1000 x 200, 500 x 429', 'exactly the limit between them');
 
-my @left = map { t::Gateway::header($_, 'X-RateLimit-Remaining') }
+my @left = map { header($_, 'X-RateLimit-Remaining') }
            grep { $_->{status} == 200 } @answers;
 
 is_deeply([sort { $a <=> $b } @left], [0 .. 999],
@@ -45,7 +41,7 @@ is_deeply([sort { $a <=> $b } @left], [0 .. 999],
 @answers = t::Gateway::send_all(
     [map { [$fleet[$_ % 2], '/hour?k=many' . int $_ / 20] } 0 .. 999], 60);
 my %rest;
-push @{ $rest{t::Gateway::told($_)} }, 1 for @answers;
+push @{ $rest{told($_)} }, 1 for @answers;
 
 is(join(' ', map { scalar @{ $rest{"200 PASSED $_"} // [] } } 980 .. 999),
    join(' ', (50) x 20), 'each of 50 clients was counted by itself');
@@ -58,7 +54,7 @@ my $begin = time;
 my $seconds = time - $begin;
 
 # a token comes back each 0.6 s, if the machine needs as long
-my ($passed) = t::Gateway::tally(@answers) =~ /^(\d+) x 200, \d+ x 429$/;
+my ($passed) = tally(@answers) =~ /^(\d+) x 200, \d+ x 429$/;
 
 cmp_ok($passed, '>=', 100, '100 pass');
 cmp_ok($passed, '<=', 100 + int($seconds / 0.6), 'and no more');
@@ -66,7 +62,7 @@ is(scalar(grep { $_->{status} == 429 } @answers), 500 - $passed,
    'the rest gets 429');
 
 my @waits = sort { $b <=> $a }
-            map { t::Gateway::header($_, 'Retry-After') }
+            map { header($_, 'Retry-After') }
             grep { $_->{status} == 429 } @answers;
 
 is("$waits[0] $waits[-1]", '1 1', 'and may come back in a second');

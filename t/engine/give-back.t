@@ -1,11 +1,8 @@
 # Tokens that go back to Redis late: the window that they were taken from may be
 # over when the call runs, and the next one must not be credited.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Gateway qw( passed );
 
 use IO::Select;
 use IO::Socket::INET;
@@ -57,25 +54,16 @@ END { kill CONT => $proxy; kill KILL => $proxy }
 sub gateway {
     my ($redis, $sync) = @_;
 
-    return t::Gateway->new(http => <<"CONF")->start;
-    ratelimit_redis one { server 127.0.0.1:$redis; prefix $prefix;
-                          timeout 300ms; }
-    ratelimit_zone \$arg_k zone=z:1m redis=one;
-    ratelimit_rule sliding zone=z algorithm=sliding_window limit=1000
-                   window=${WINDOW}s match=/sliding sync=$sync;
-    ratelimit_rule fixed zone=z algorithm=fixed_window limit=1000
-                   window=${WINDOW}s match=/fixed sync=$sync;
-    server {
-        listen 127.0.0.1:%%PORT%% backlog=2048;
-        location / { ratelimit zone=z; empty_gif; }
-    }
-CONF
+    return t::Gateway->limited(
+        redis => $redis, timeout => '300ms',
+        rules => ['sliding algorithm=sliding_window limit=1000'
+                  . " window=${WINDOW}s match=/sliding sync=$sync",
+                  'fixed algorithm=fixed_window limit=1000'
+                  . " window=${WINDOW}s match=/fixed sync=$sync"]);
 }
 
 my $gateway = gateway($slow, 'lease');
 my $strict = gateway($port, 'strict');
-
-sub passed { return scalar grep { $_->{status} == 200 } @_ }
 
 
 # What stands in Redis of a client's only counter: when it is fresh, its count,

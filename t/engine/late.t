@@ -2,11 +2,8 @@
 # without an answer, and the tokens are not lost. They fill the lease, are spent
 # or go back. (t/unit/test_late.c: what a handler is told.)
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Gateway qw( header told wait_for );
 
 use Time::HiRes qw( sleep );
 
@@ -17,17 +14,9 @@ my $port = redis_start();
 sub gateway {
     my $sync = shift;
 
-    return t::Gateway->new(http => <<"CONF")->start;
-    ratelimit_redis r { server 127.0.0.1:$port; timeout 1s; }
-    ratelimit_zone \$arg_k zone=z:1m redis=r sync=$sync
-                   algorithm=fixed_window limit=$LIMIT window=calendar:month;
-    server {
-        listen 127.0.0.1:%%PORT%% backlog=1024;
-        add_header X-Status \$ratelimit_status always;
-        location / { ratelimit zone=z; empty_gif; }
-        location /metrics { ratelimit_metrics; }
-    }
-CONF
+    return t::Gateway->limited(redis => $port, timeout => '1s',
+        zone => "sync=$sync algorithm=fixed_window limit=$LIMIT"
+                . ' window=calendar:month');
 }
 
 
@@ -37,7 +26,7 @@ my %looks;
 
 
 sub passed {
-    return scalar grep { t::Gateway::header($_, 'X-Status') eq 'PASSED' } @_;
+    return scalar grep { header($_, 'X-Status') eq 'PASSED' } @_;
 }
 
 
@@ -57,8 +46,7 @@ sub left {
 
     $looks{$k}++;
 
-    return t::Gateway::header($strict->get("/?k=$k"), 'X-RateLimit-Remaining')
-           + $looks{$k};
+    return header($strict->get("/?k=$k"), 'X-RateLimit-Remaining') + $looks{$k};
 }
 
 
@@ -68,7 +56,7 @@ sub adds_up {
 
     my $left;
 
-    ok(t::Gateway::wait_for(sub {
+    ok(wait_for(sub {
         $left = left($k);
         return 1 if $left == $LIMIT - $spent;
         sleep 0.1;
@@ -97,7 +85,7 @@ for my $k (qw( a b )) {
 
     # some are paid from what is in hand, which is less than so many
     my @late = $gateway->burst(60, "/?k=$k");
-    my $degraded = grep { t::Gateway::told($_) eq '200 DEGRADED -1' } @late;
+    my $degraded = grep { told($_) eq '200 DEGRADED -1' } @late;
 
     cmp_ok($degraded, '>', 0, "$k: silence: $degraded without an answer");
     is($degraded + passed(@late), 60, "$k: silence: all go on");

@@ -3,12 +3,9 @@
 # it is beside other rules, and in Redis. The clock stands still: whatever is
 # answered without an advance was not delayed.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
 use t::Clock qw( advance );
-use t::Gateway;
+use t::Gateway qw( header told wait_for );
 use t::Http2;
 
 use IO::Socket::INET;
@@ -99,9 +96,7 @@ t::Clock::stop();
 sub client {
     my ($path, $more) = @_;
 
-    my $client = IO::Socket::INET->new(PeerAddr => '127.0.0.1',
-                                       PeerPort => $gateway->{port})
-        or die "connect: $!";
+    my $client = $gateway->connect_to;
 
     $path = "GET $path" if $path !~ /^[A-Z]+ /;
     syswrite $client, join "\r\n", "$path HTTP/1.1", 'Host: a',
@@ -115,7 +110,7 @@ sub logged {
     my ($path, $n) = @_;
 
     my @lines;
-    t::Gateway::wait_for(sub {
+    wait_for(sub {
         @lines = $gateway->read('access.log') =~ /^\Q$path\E (\S+ \S+ \S+) /mg;
         return @lines >= ($n // 1);
     });
@@ -137,7 +132,7 @@ sub burst {
     my $before = delayed($path);
     my $begun = $gateway->begin($n, $path);
 
-    t::Gateway::wait_for(sub {
+    wait_for(sub {
         t::Gateway::answered($begun) + delayed($path) - $before == $n
     }) or diag("$path: neither answered nor delayed");
 
@@ -149,7 +144,7 @@ sub burst {
 # Answers by what they say.
 sub outcome {
     my %n;
-    $n{"$_->{status} " . t::Gateway::header($_, 'X-Status')}++ for @_;
+    $n{"$_->{status} " . header($_, 'X-Status')}++ for @_;
 
     return join ', ', map { "$n{$_} x $_" } sort keys %n;
 }
@@ -163,7 +158,7 @@ sub delays_ok {
     my $begun = $gateway->begin(6, "$path?k=delays");
 
     for my $passed (0 .. 3) {
-        ok(t::Gateway::wait_for(sub {
+        ok(wait_for(sub {
             t::Gateway::answered($begun) == 3 + $passed
             && delayed("$path?k=delays") == 3
         }), "$name: $passed delays later");
@@ -194,14 +189,14 @@ is(outcome($gateway->burst(6, '/try?k=try')),
    'a dry run delays nobody');
 
 my $answer = $gateway->get('/b?k=head');
-is(t::Gateway::header($answer, 'X-RateLimit-Limit') . ' '
-   . t::Gateway::header($answer, 'X-RateLimit-Remaining'), '4 3',
+is(header($answer, 'X-RateLimit-Limit') . ' '
+   . header($answer, 'X-RateLimit-Remaining'), '4 3',
    'the limit is the burst and the one that is served');
 
 my $held = $gateway->begin(5, '/b?k=retry');
-t::Gateway::wait_for(sub { t::Gateway::answered($held) == 2 });
+wait_for(sub { t::Gateway::answered($held) == 2 });
 my ($denied) = grep { $_->{status} == 429 } @{ $held->{answers} };
-is(t::Gateway::header($denied, 'Retry-After'), 1, 'Retry-After, rounded up');
+is(header($denied, 'Retry-After'), 1, 'Retry-After, rounded up');
 advance(1);
 is((burst(1, '/b?k=retry'))[0]{status}, 200, 'a retry at that time passes');
 
@@ -213,7 +208,7 @@ is(outcome(burst(120, '/fast?k=a')),
 # clients leave
 
 my @clients = map { client('/slow?k=gone') } 1 .. 50;
-t::Gateway::wait_for(sub { delayed('/slow?k=gone') == 49 });
+wait_for(sub { delayed('/slow?k=gone') == 49 });
 close $_ for @clients;
 my @gone = logged('/slow gone', 50);
 is(scalar(grep { /^499 DELAYED \[\d+\.\d\d\d\]/ } @gone), 49,
@@ -237,7 +232,7 @@ like((logged('/slow left', 2))[1] // '', qr/^499 DELAYED \[60\.000/,
 my $http2 = t::Http2->new("$gateway->{dir}/h2.sock");
 
 $http2->get($_, '/b?k=h2') for 1, 3, 5, 7;
-t::Gateway::wait_for(sub { delayed('/b?k=h2') == 3 });
+wait_for(sub { delayed('/b?k=h2') == 3 });
 $http2->reset(5);
 like((logged('/b h2', 2))[1], qr/^499 DELAYED \[0\.800\]/,
      'HTTP/2: a stream is reset');
@@ -250,7 +245,7 @@ is(join(' ', map { /(\S+ \S+)/ } logged('/b h2', 4)),
    '200 PASSED 499 DELAYED 200 DELAYED 200 DELAYED', 'HTTP/2: in their order');
 
 $http2->get($_, '/slow?k=h2') for map { 2 * $_ + 9 } 1 .. 20;
-t::Gateway::wait_for(sub { delayed('/slow?k=h2') == 19 });
+wait_for(sub { delayed('/slow?k=h2') == 19 });
 $http2->close;
 is(scalar(grep { /^499 DELAYED/ } logged('/slow h2', 20)), 19,
    'HTTP/2: the connection ends');
@@ -261,10 +256,10 @@ my $client = client('/b?k=keep');
 syswrite $client, "GET /b?k=keep HTTP/1.1\r\nHost: a\r\n\r\n" x 2;
 my $text = '';
 for my $delayed (1, 2) {
-    t::Gateway::wait_for(sub { delayed('/b?k=keep') == $delayed });
+    wait_for(sub { delayed('/b?k=keep') == $delayed });
     advance(0.4);
 }
-t::Gateway::wait_for(sub {
+wait_for(sub {
     sysread $client, $text, 65536, length $text;
     3 == (() = $text =~ /HTTP\/1\.1 200/g);
 });
@@ -276,7 +271,7 @@ is(join(' ', $text =~ /^X-Status: (\S+?)\r$/mg), 'PASSED DELAYED DELAYED',
 sub delayed_posts {
     my $n = shift;
 
-    t::Gateway::wait_for(sub {
+    wait_for(sub {
         $n == (() = $gateway->log =~ /request delayed.*body\?k=body/g)
     });
 }
@@ -295,16 +290,14 @@ $client = client('POST /body?k=body', "Content-Length: 5\r\nConnection: close");
 delayed_posts(1);
 syswrite $client, 'later';
 advance(0.4);
-is(body_of($client), 5,
-   'a body that comes during the delay');
+is(body_of($client), 5, 'a body that comes during the delay');
 
 $client = client('POST /body?k=body',
                  "Content-Length: 300000\r\nConnection: close");
 delayed_posts(2);
 advance(0.4);
 syswrite $client, 'x' x 300000;
-is(body_of($client), 300000,
-   'a body longer than the buffers');
+is(body_of($client), 300000, 'a body longer than the buffers');
 close $client;
 is(join(' ', map { /(PASSED|DELAYED)/ } logged('/body body', 3)),
    'PASSED DELAYED DELAYED', 'and they were delayed');
@@ -316,7 +309,7 @@ like($gateway->read('access.log'), qr/^\/body body 200 .*\[later\]$/m,
 $gateway->get('/two?k=both') for 1 .. 2;
 my @answers = $gateway->burst(3, '/and-two?k=both');
 is(outcome(@answers), '3 x 429 REJECTED', 'another rule denies at once');
-is(t::Gateway::told($gateway->get('/b?k=both')), '200 PASSED 3',
+is(told($gateway->get('/b?k=both')), '200 PASSED 3',
    'and the bucket was not charged');
 
 $gateway->get('/two?k=late') for 1 .. 2;
@@ -329,7 +322,7 @@ is((logged('/and-two late'))[0], '429 REJECTED [-]',
 
 # a millisecond less, so that rounding delays nobody
 delays_ok('/fleet', 'in Redis', '0.399', '0.799', '1.199');
-is(t::Gateway::told($gateway->get("/3fleet?k=$_")), '200 PASSED 3',
+is(told($gateway->get("/3fleet?k=$_")), '200 PASSED 3',
    'Redis: what it rounds up delays nobody') for 1 .. 5;
 is(outcome(burst(3, '/and-fleet?k=a')) =~ s/\d x 200/n x 200/gr,
    'n x 200 DELAYED, n x 200 PASSED, 1 x 429 REJECTED',
@@ -343,7 +336,7 @@ is(outcome(burst(6, '/fleet-and-b?k=ab')),
 
 my $begun = $gateway->begin(3, '/degraded?k=a');
 
-t::Gateway::wait_for(sub {
+wait_for(sub {
     advance(0.05);
     return t::Gateway::answered($begun) == 3;
 });
@@ -355,7 +348,7 @@ is(scalar(grep { /\[0\.\d+\]/ } logged('/degraded a', 3)), 2,
 client('/slow-fleet?k=gone');
 logged('/slow-fleet gone');
 $client = client('/slow-fleet?k=gone');
-t::Gateway::wait_for(sub { delayed('/slow-fleet?k=gone') == 1 });
+wait_for(sub { delayed('/slow-fleet?k=gone') == 1 });
 close $client;
 like((logged('/slow-fleet gone', 2))[1] // '', qr/^499 DELAYED \[59\.999/,
      'Redis: a client leaves during the delay');
@@ -363,19 +356,18 @@ like((logged('/slow-fleet gone', 2))[1] // '', qr/^499 DELAYED \[59\.999/,
 # a reload, a quit: who is delayed is served, and nobody else waits for that
 
 my @pending = map { client('/b?k=reload', 'Connection: close') } 1 .. 4;
-t::Gateway::wait_for(sub { delayed('/b?k=reload') == 3 });
+wait_for(sub { delayed('/b?k=reload') == 3 });
 $gateway->signal('HUP');
-t::Gateway::wait_for(sub { $gateway->workers == 2 });
+wait_for(sub { $gateway->workers == 2 });
 advance(1.2);
 $text = join '', map { my $c = $_; local $/; <$c> // '' } @pending;
 is(scalar(() = $text =~ /HTTP\/1\.1 200/g), 4, 'a reload: all are served');
-ok(t::Gateway::wait_for(sub { $gateway->workers == 1 }),
-   'a reload: the old worker leaves');
+ok(wait_for(sub { $gateway->workers == 1 }), 'a reload: the old worker leaves');
 
 @pending = map { client('/b?k=quit', 'Connection: close') } 1 .. 4;
-t::Gateway::wait_for(sub { delayed('/b?k=quit') == 3 });
+wait_for(sub { delayed('/b?k=quit') == 3 });
 $gateway->signal('QUIT');
-t::Gateway::wait_for(sub { $gateway->log =~ /gracefully shutting down/ });
+wait_for(sub { $gateway->log =~ /gracefully shutting down/ });
 advance(1.2);
 $text = join '', map { my $c = $_; local $/; <$c> // '' } @pending;
 is(scalar(() = $text =~ /HTTP\/1\.1 200/g), 4, 'a quit: all are served');
@@ -387,7 +379,7 @@ $gateway->stop;
 
 $gateway = gateway();
 @pending = map { client('/slow?k=term', 'Connection: close') } 1 .. 4;
-t::Gateway::wait_for(sub { delayed('/slow?k=term') == 3 });
+wait_for(sub { delayed('/slow?k=term') == 3 });
 $gateway->stop('TERM');
 
 redis_stop($redis);

@@ -1,12 +1,9 @@
 # Workers that die, and requests that leave, with leases: what was in hand is
 # spent by the others or goes back, and who waits gets an answer.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
 use t::Clock qw( advance );
-use t::Gateway;
+use t::Gateway qw( header passed wait_for );
 
 use IO::Socket::INET;
 
@@ -17,20 +14,11 @@ my $port = redis_start();
 sub gateway {
     my ($sync, %self) = @_;
 
-    return t::Gateway->new(%self, http => <<"CONF")->start;
-    ratelimit_redis r { server 127.0.0.1:$port; timeout 10s; }
-    ratelimit_zone \$arg_k zone=z:1m redis=r sync=$sync
-                   algorithm=fixed_window limit=$LIMIT window=calendar:month;
-    server {
-        listen 127.0.0.1:%%PORT%% backlog=1024;
-        add_header X-Source \$ratelimit_source always;
-        location / { ratelimit zone=z; empty_gif; }
-    }
-CONF
+    return t::Gateway->limited(%self, redis => $port, timeout => '10s',
+        zone => "sync=$sync algorithm=fixed_window limit=$LIMIT"
+                . ' window=calendar:month');
 }
 
-
-sub passed { return scalar grep { $_->{status} == 200 } @_ }
 
 
 my $gateway = gateway('lease');
@@ -42,8 +30,7 @@ my %looks;
 sub debited {
     my $k = shift;
 
-    my $left = t::Gateway::header($strict->get("/?k=$k"),
-                                  'X-RateLimit-Remaining');
+    my $left = header($strict->get("/?k=$k"), 'X-RateLimit-Remaining');
     return $LIMIT - $left - ++$looks{$k};
 }
 
@@ -68,7 +55,7 @@ my $held = debited('a') - $spent;
 cmp_ok($held, '>', 20, "$held tokens are in hand");
 kill KILL => $worker;
 
-t::Gateway::wait_for(sub {
+wait_for(sub {
     my @now = $gateway->workers;
     return @now == 1 && $now[0] != $worker;
 });
@@ -77,11 +64,11 @@ t::Gateway::wait_for(sub {
 
 my %sources;
 
-my $back = t::Gateway::wait_for(sub {
+my $back = wait_for(sub {
     my $answer = $gateway->get('/?k=a');
 
     $spent += passed($answer);
-    $sources{t::Gateway::header($answer, 'X-Source')}++;
+    $sources{header($answer, 'X-Source')}++;
     advance(0.4);
     $gateway->settled($port);
     return debited('a') == $spent;
@@ -97,19 +84,18 @@ ok($sources{lease}, 'but for what was spent of it');
 
 $spent = 0;
 $spent += passed($gateway->burst(10, '/?k=b')) for 1 .. 3;
-ok(t::Gateway::wait_for(sub { debited('b') == $spent }), 'nothing in hand');
+ok(wait_for(sub { debited('b') == $spent }), 'nothing in hand');
 
 t::Clock::stop();
 kill STOP => redis_pid($port);
 
 my @waiting = map {
-    my $socket = IO::Socket::INET->new(PeerAddr => '127.0.0.1',
-                                       PeerPort => $gateway->{port});
+    my $socket = $gateway->connect_to;
     print $socket "GET /?k=b HTTP/1.0\r\n\r\n";
     $socket;
 } 1 .. 20;
 
-t::Gateway::wait_for(sub { $gateway->waiting == 20 });
+wait_for(sub { $gateway->waiting == 20 });
 close $_ for @waiting[0 .. 9];
 
 t::Clock::go();
@@ -133,7 +119,7 @@ sub debited_later {
 }
 
 my $debited = debited_later();
-my $settled = t::Gateway::wait_for(sub {
+my $settled = wait_for(sub {
     my $before = $debited;
 
     $debited = debited_later();
@@ -152,16 +138,15 @@ t::Clock::stop();
 kill STOP => redis_pid($port);
 
 @waiting = map {
-    my $socket = IO::Socket::INET->new(PeerAddr => '127.0.0.1',
-                                       PeerPort => $gateway->{port});
+    my $socket = $gateway->connect_to;
     print $socket "GET /?k=c HTTP/1.0\r\n\r\n";
     $socket;
 } 1 .. 20;
 
-t::Gateway::wait_for(sub { $gateway->waiting == 20 });
+wait_for(sub { $gateway->waiting == 20 });
 $gateway->signal('HUP');
 
-t::Gateway::wait_for(sub { $gateway->workers >= 2 });
+wait_for(sub { $gateway->workers >= 2 });
 is(scalar(grep { $_ == $old[0] } $gateway->workers), 1,
    'the old worker waits for those that wait');
 
@@ -176,10 +161,10 @@ for (@waiting) {
 }
 
 is($answered, 20, 'all are answered');
-ok(t::Gateway::wait_for(sub {
+ok(wait_for(sub {
        return !grep { $_ == $old[0] } $gateway->workers;
    }), 'then it ends');
-ok(t::Gateway::wait_for(sub { debited('c') == 20 }), 'and no token is lost');
+ok(wait_for(sub { debited('c') == 20 }), 'and no token is lost');
 
 $gateway->stop('QUIT', qr/\[alert\] .* exited on signal 9$/);
 $strict->stop;

@@ -1,11 +1,8 @@
 # Leases of a counter whose limit depends on the request: what is in hand under
 # one limit goes back under that one, and pays nothing of another.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Gateway qw( passed );
 
 use Time::HiRes qw( time );
 
@@ -25,8 +22,6 @@ my $gateway = t::Gateway->new(workers => 2, http => <<"CONF")->start;
     }
 CONF
 
-
-sub passed { return scalar grep { $_->{status} == 200 } @_ }
 
 
 # so many, while the other limit is worth a lease

@@ -1,11 +1,8 @@
 # Counters of one request that are followed in different ways: all pay or none
 # does. And a limit that one gateway has used up holds on all.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Gateway qw( passed wait_for );
 use t::FakeRedis;
 
 use Time::HiRes qw( sleep time );
@@ -16,33 +13,20 @@ my $prefix = key_prefix();
 sub gateway {
     my ($sync, %self) = @_;
 
-    return t::Gateway->new(workers => 2, %self, http => <<"CONF")->start;
-    ratelimit_redis one { server 127.0.0.1:$port; prefix $prefix; timeout 5s; }
+    my $window = 'algorithm=fixed_window window=calendar:month';
 
-    ratelimit_zone \$arg_k zone=z:1m redis=one;
-    ratelimit_rule leased zone=z algorithm=fixed_window limit=1000
-                   window=calendar:month match=/all/** sync=$sync;
-    ratelimit_rule bucket zone=z rate=1000r/d match=/all/** sync=$sync;
-    ratelimit_rule strict zone=z algorithm=fixed_window limit=300
-                   window=calendar:month key=\$arg_s match=/all/** sync=strict;
-    ratelimit_rule split zone=z algorithm=fixed_window limit=200
-                   window=calendar:month key=\$arg_p match=/all/** sync=strict shards=4;
-
-    ratelimit_rule hit zone=z algorithm=fixed_window limit=500 window=calendar:month
-                   match=/hit sync=$sync;
-
-    ratelimit_zone \$arg_k zone=here:1m algorithm=fixed_window limit=200
-                   window=calendar:month;
-
-    server {
-        listen 127.0.0.1:%%PORT%% backlog=2048;
-        location / { ratelimit zone=z; empty_gif; }
-        location /all/here { ratelimit zone=z; ratelimit zone=here; empty_gif; }
-    }
-CONF
+    return t::Gateway->limited(
+        workers => 2, %self, redis => $port,
+        zone => { z => 'redis=r', here => "$window limit=200" },
+        rules => ["leased $window limit=1000 match=/all/** sync=$sync",
+                  "bucket rate=1000r/d match=/all/** sync=$sync",
+                  "strict $window limit=300 key=\$arg_s match=/all/** sync=strict",
+                  "split $window limit=200 key=\$arg_p match=/all/** sync=strict"
+                  . ' shards=4',
+                  "hit $window limit=500 match=/hit sync=$sync"],
+        locations => { '/' => 'ratelimit zone=z;',
+                       '/all/here' => 'ratelimit zone=z; ratelimit zone=here;' });
 }
-
-sub passed { return scalar grep { $_->{status} == 200 } @_ }
 
 my $gateway = gateway('lease');
 my $other = gateway('lease');
@@ -134,11 +118,11 @@ $gateway = t::Gateway->new(workers => 1, http => <<"CONF")->start;
     }
 CONF
 
-t::Gateway::wait_for(sub { $fake->seen->{connections} });
+wait_for(sub { $fake->seen->{connections} });
 
 my @gave;
 
-t::Gateway::wait_for(sub {
+wait_for(sub {
     our $n++;
     is(passed($gateway->burst(4, "/?k=k$n&d=d$n")), 0, 'all are denied')
         if $n == 1;
@@ -149,8 +133,7 @@ t::Gateway::wait_for(sub {
 });
 
 cmp_ok(scalar(@gave), '>=', 8, 'what was granted goes back');
-is(scalar(grep { $_->[2] < 9000 } @gave), 0,
-   'as old as the window');
+is(scalar(grep { $_->[2] < 9000 } @gave), 0, 'as old as the window');
 
 $gateway->stop;
 $fake->stop;

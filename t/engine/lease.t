@@ -1,49 +1,30 @@
 # Leases: what a fleet admits is exact, and few requests ask Redis for it.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Gateway qw( header passed tally wait_for );
 
 use Time::HiRes qw( sleep time );
 
 my $port = redis_start();
-my $prefix = key_prefix();
 
 # The same counters, by their names; only how they are followed differs.
 
 sub gateway {
     my ($sync, %self) = @_;
 
-    return t::Gateway->new(workers => 2, %self, http => <<"CONF")->start;
-    ratelimit_redis one { server 127.0.0.1:$port; prefix $prefix; timeout 5s; }
+    my $window = 'algorithm=fixed_window limit=1000 window=calendar:day';
 
-    ratelimit_zone \$arg_k zone=z:1m redis=one;
-    ratelimit_rule bucket zone=z rate=1000r/d match=/bucket sync=$sync;
-    ratelimit_rule window zone=z algorithm=fixed_window limit=1000 window=calendar:day
-                   match=/window sync=$sync;
-    ratelimit_rule sliding zone=z algorithm=sliding_window limit=1000 window=1d
-                   match=/sliding sync=$sync;
-    ratelimit_rule leaky zone=z algorithm=leaky_bucket rate=1000r/d burst=999
-                   nodelay match=/leaky sync=$sync;
-    ratelimit_rule cost zone=z algorithm=fixed_window limit=1000 window=calendar:day
-                   cost=\$arg_c match=/cost sync=$sync;
-    ratelimit_rule both zone=z algorithm=fixed_window limit=1000 window=calendar:day
-                   match=/both/** sync=$sync;
-    ratelimit_rule few zone=z algorithm=fixed_window limit=10 window=calendar:day
-                   match=/both/few sync=$sync;
-
-    log_format source \$ratelimit_source;
-
-    server {
-        listen 127.0.0.1:%%PORT%% backlog=2048;
-        access_log %%DIR%%/source.log source;
-        add_header X-Status \$ratelimit_status always;
-        add_header X-Source \$ratelimit_source always;
-        location / { ratelimit zone=z; empty_gif; }
-    }
-CONF
+    return t::Gateway->limited(workers => 2, %self, redis => $port,
+        rules => ["bucket rate=1000r/d match=/bucket sync=$sync",
+                  "window $window match=/window sync=$sync",
+                  'sliding algorithm=sliding_window limit=1000 window=1d'
+                  . " match=/sliding sync=$sync",
+                  'leaky algorithm=leaky_bucket rate=1000r/d burst=999 nodelay'
+                  . " match=/leaky sync=$sync",
+                  "cost $window cost=\$arg_c match=/cost sync=$sync",
+                  "both $window match=/both/** sync=$sync",
+                  'few algorithm=fixed_window limit=10 window=calendar:day'
+                  . " match=/both/few sync=$sync"]);
 }
 
 my @fleet = map { gateway('lease') } 1 .. 2;
@@ -70,10 +51,8 @@ sub costs {
 sub left {
     my $path = shift;
 
-    return t::Gateway::header($strict->get($path), 'X-RateLimit-Remaining') + 1;
+    return header($strict->get($path), 'X-RateLimit-Remaining') + 1;
 }
-
-sub passed { return scalar grep { $_->{status} == 200 } @_ }
 
 # so many at once to each gateway of the fleet, some times
 sub load {
@@ -91,11 +70,10 @@ sub load {
 }
 
 # no connection is new: each of two workers has one, a second after its start
-t::Gateway::wait_for(sub {
+wait_for(sub {
     return 6 == (() = redis_cli($port, qw( client list )) =~ /name=ratelimit/g);
 });
-t::Gateway::wait_for(sub { $_->get('/bucket?k=0')->{status} == 200 })
-    for @fleet, $strict;
+wait_for(sub { $_->get('/bucket?k=0')->{status} == 200 }) for @fleet, $strict;
 
 
 # a burst on a counter that nobody knows
@@ -105,11 +83,11 @@ my ($calls, @answers) = costs(sub {
 });
 
 # of the last ones a busy machine may find some on their way back
-is(t::Gateway::tally(@answers), '900 x 200', 'a burst passes');
+is(tally(@answers), '900 x 200', 'a burst passes');
 cmp_ok($calls, '<=', 60, 'and costs a handful of calls');
 
 my @rest = sort { $a <=> $b }
-           map { t::Gateway::header($_, 'X-RateLimit-Remaining') } @answers;
+           map { header($_, 'X-RateLimit-Remaining') } @answers;
 cmp_ok($rest[0], '>=', 0, 'no rest is below nothing');
 cmp_ok($rest[-1], '<=', 999, 'nor above the limit');
 
@@ -122,11 +100,10 @@ $_->burst(20, '/window?k=cold') for @fleet, @fleet;
 
 ($calls, @answers) = costs(sub { return load(100, 5, '/window?k=cold') });
 
-is(t::Gateway::tally(@answers), '1000 x 429', 'then all are rejected');
+is(tally(@answers), '1000 x 429', 'then all are rejected');
 cmp_ok($calls, '<=', 8, 'which costs no call');
-is(t::Gateway::header($answers[-1], 'X-Source'), 'lease',
-   'since this node knows');
-like(t::Gateway::header($answers[-1], 'Retry-After'), qr/^[1-9]\d*$/,
+is(header($answers[-1], 'X-Source'), 'lease', 'since this node knows');
+like(header($answers[-1], 'Retry-After'), qr/^[1-9]\d*$/,
      'and says when to come again');
 
 
@@ -158,7 +135,7 @@ for my $path (qw( /bucket /window /sliding /leaky )) {
 
     my ($looks, $left) = (0, 0);
 
-    t::Gateway::wait_for(sub {
+    wait_for(sub {
         $left = left($key) + ($looks);
         $looks++;
         return $left == 600;
@@ -175,7 +152,7 @@ is(passed(@answers), 10, 'a second rule admits fewer');
 
 my ($looks, $left) = (0, 0);
 
-t::Gateway::wait_for(sub {
+wait_for(sub {
     $left = left('/both/more?k=a') + $looks++;
     return $left == 990;
 }, 5);
@@ -204,7 +181,7 @@ for my $i (0, 1) {
     for my $n (grep { $_ % 2 == $i } 0 .. $#answers) {
         # those of one burst come in any order: compare bursts
         my $burst = int $n / 40;
-        my $rest = t::Gateway::header($answers[$n], 'X-RateLimit-Remaining');
+        my $rest = header($answers[$n], 'X-RateLimit-Remaining');
         $rises++ if $burst > 0 && $rest > $last;
         $last = $rest if $n % 40 >= 38 && $rest < $last;
     }
@@ -220,7 +197,7 @@ my $many = 0;
 for my $key (1 .. 10) {
     for my $spent (map { 40 * $_ } 0 .. 3) {
         $many += grep {
-            my $rest = t::Gateway::header($_, 'X-RateLimit-Remaining');
+            my $rest = header($_, 'X-RateLimit-Remaining');
             $_->{status} != 200 || $rest >= 1000 - $spent;
         } $fleet[0]->burst(40, "/bucket?k=rest$key");
     }
@@ -236,7 +213,7 @@ is(passed(@answers), 600, '600 pass');
 $_->reload for @fleet;
 
 my $n = 0;
-ok(t::Gateway::wait_for(sub { left('/window?k=quit') + $n++ == 400 }, 10),
+ok(wait_for(sub { left('/window?k=quit') + $n++ == 400 }, 10),
    'a reload gives back what was held');
 
 @answers = load(30, 5, '/bucket?k=stop');
@@ -244,7 +221,7 @@ my $stopped = passed(@answers);
 $_->stop for @fleet;
 
 $n = 0;
-ok(t::Gateway::wait_for(sub {
+ok(wait_for(sub {
     left('/bucket?k=stop') + $n++ == 1000 - $stopped
 }, 5), 'and so does the end');
 

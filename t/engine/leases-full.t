@@ -1,11 +1,8 @@
 # A lease table without a free place: limits hold all the same, and what is
 # rejected stays so without a call for each request.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Gateway qw( header passed wait_for );
 
 my $port = redis_start();
 my $prefix = key_prefix();
@@ -65,15 +62,14 @@ my @full = map {
 } 1 .. 2;
 my $strict = gateway(1, '1m', 'strict', rules('strict', async => 'strict', lease => 'strict'));
 
-sub passed { return scalar grep { $_->{status} == 200 } @_ }
-sub source { return t::Gateway::header($_[0], 'X-Source') }
+sub source { return header($_[0], 'X-Source') }
 
 
 # what Redis says is left, as a request that asks it is told
 sub left {
     my $path = shift;
 
-    return t::Gateway::header($strict->get($path), 'X-RateLimit-Remaining');
+    return header($strict->get($path), 'X-RateLimit-Remaining');
 }
 
 # what Redis has denied for long is remembered for as long
@@ -111,7 +107,7 @@ for (@ALGORITHMS) {
 
     my $looks = 0;
 
-    ok(t::Gateway::wait_for(sub {
+    ok(wait_for(sub {
         return left("/$name/async?k=told") + ++$looks == 2;
     }, 5), "$name: Redis is told");
 }
@@ -124,7 +120,7 @@ $strict->burst(100, '/wide?k=a');
 
 my $passed = 0;
 
-t::Gateway::wait_for(sub {
+wait_for(sub {
     return $full[1]->get('/wide?k=a')->{status} == 429 || ++$passed == 100;
 });
 cmp_ok($passed, '<', 100, 'what others have spent is learned');
@@ -160,7 +156,7 @@ is(passed($full[0]->burst(30, '/split?k=a')), 8, 'shards: the limit');
 is(passed(@answers), 0, 'shards: it is spent');
 is(join(' ', map { source($_) } @answers), join(' ', ('lease') x 100),
    'shards: which costs no call');
-cmp_ok(t::Gateway::header($answers[-1], 'Retry-After'), '>', 0,
+cmp_ok(header($answers[-1], 'Retry-After'), '>', 0,
        'shards: and when to come again');
 
 $_->stop for @full, $strict;

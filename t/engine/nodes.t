@@ -2,16 +2,16 @@
 # each second that its node lives, whatever becomes of workers, gateways and
 # Redis; and what comes of that touches no request, no breaker and no count.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Clock;
+use t::Gateway qw( told wait_for );
 use t::FakeRedis;
 
 use File::Temp ();
 use IO::Socket::INET;
-use Time::HiRes qw( sleep time );
+use Time::HiRes qw( sleep );
+
+t::Clock::hurry();
 
 my $SET = '726c2d6e6f646573';
 my $GOOD = "*4\r\n:1\r\n:9\r\n:360000\r\n:0\r\n";
@@ -59,8 +59,7 @@ sub nodes { return metric($_[0], 'nodes', $_[1]) }
 sub become {
     my ($n, $what, @gateways) = @_;
 
-    ok(t::Gateway::wait_for(sub { !grep { nodes($_) != $n } @gateways }),
-       "$what: $n");
+    ok(wait_for(sub { !grep { nodes($_) != $n } @gateways }), "$what: $n");
 }
 
 
@@ -77,10 +76,17 @@ sub beats {
 sub beats_on {
     my ($fake, $what, $n) = @_;
 
-    my $since = time;
+    my $since = t::Clock::now();
 
-    ok(t::Gateway::wait_for(sub { beats($fake, $since) >= $n }),
-       "$what: the heart beats");
+    ok(wait_for(sub { beats($fake, $since) >= $n }), "$what: the heart beats");
+}
+
+
+# In a fake's process: until the test's clock is so much further.
+sub later {
+    my $end = t::Clock::now() + shift;
+
+    sleep 0.005 while t::Clock::now() < $end;
 }
 
 
@@ -109,7 +115,7 @@ sub fake {
     };
 
     become(2, 'two gateways', @fleet);
-    ok(t::Gateway::wait_for(sub { nodes($fleet[0], 'idle') == 2 }),
+    ok(wait_for(sub { nodes($fleet[0], 'idle') == 2 }),
        'a block that no zone uses counts too');
 
     is(redis_cli($port, '--scan', '--pattern', 'rl:*'), "rl:{0}:$SET",
@@ -123,7 +129,7 @@ sub fake {
 
     $fleet[0]->reload;
     is(nodes($fleet[0]), 2, 'reloaded: the number is known at once');
-    sleep 1.5;
+    t::Clock::pass(1.5);
     is($members->(), $before, 'reloaded: the same two');
     is(nodes($fleet[1]), 2, 'reloaded: the other sees no third');
 
@@ -132,25 +138,25 @@ sub fake {
     for my $gateway (@fleet) {
         for my $worker ($gateway->workers) {
             kill KILL => $worker;
-            ok(t::Gateway::wait_for(sub {
+            ok(wait_for(sub {
                 my @workers = $gateway->workers;
                 return @workers == 2 && !grep { $_ == $worker } @workers;
             }), 'killed worker: there is another');
         }
     }
 
-    sleep 3.5;    # who does not beat is forgotten by then
+    t::Clock::pass(3.5);    # who does not beat is forgotten by then
     is($members->(), $before, 'killed workers: the same two');
     become(2, 'killed workers', @fleet);
 
     # Redis goes, and comes back empty
 
     redis_stop($port);
-    sleep 1.5;
+    t::Clock::pass(1.5);
     is(nodes($fleet[0]), 2, 'without Redis: as it was');
 
     redis_start(port => $port);
-    ok(t::Gateway::wait_for(sub { $members->() eq $before }),
+    ok(wait_for(sub { $members->() eq $before }),
        'restarted empty: both are there again');
     become(2, 'restarted empty', @fleet);
 
@@ -189,14 +195,14 @@ sub fake {
 
 {
     my $fake = fake(sub { $SEVEN });
-    my $begin = time;
+    my $begin = t::Clock::now();
     my $gateway = gateway("server 127.0.0.1:$fake->{port};", workers => 4);
 
     become(7, 'four workers', $gateway);
     beats_on($fake, 'four workers', 4);
 
     my $n = beats($fake);
-    cmp_ok($n, '<=', 2 + time - $begin, "four workers: one a second ($n)");
+    cmp_ok($n, '<=', 2 + t::Clock::now() - $begin, "four workers: one a second ($n)");
 
     for my $worker ($gateway->workers) {
         kill STOP => $worker;
@@ -219,8 +225,7 @@ sub fake {
 
     become(7, 'before the reload', $gateway);
 
-    my $slow = IO::Socket::INET->new(PeerAddr => '127.0.0.1',
-                                     PeerPort => $gateway->{port}) or die;
+    my $slow = $gateway->connect_to;
     print $slow "GET / HTTP/1.0\r\n";
     $slow->flush;
 
@@ -228,14 +233,14 @@ sub fake {
     is(nodes($gateway), 7, 'draining: a request under way');
 
     $gateway->signal('HUP');
-    ok(t::Gateway::wait_for(sub { $fake->seen->{connections} == 2 }),
+    ok(wait_for(sub { $fake->seen->{connections} == 2 }),
        'draining: a new worker');
-    ok(t::Gateway::wait_for(sub {
+    ok(wait_for(sub {
         my ($last) = reverse beats($fake);
         return $last->[1] == 2;
     }), 'draining: it takes over');
 
-    my $since = time;
+    my $since = t::Clock::now();
     beats_on($fake, 'draining', 4);
     is(join(' ', map { $_->[1] } grep { $_->[1] != 2 } beats($fake, $since)),
        '', 'draining: the old worker is quiet');
@@ -251,7 +256,7 @@ sub fake {
 # an answer behind the timeout is as good
 
 {
-    my $fake = fake(sub { sleep 0.5; $SEVEN });
+    my $fake = fake(sub { later(0.5); $SEVEN });
     my $gateway = gateway("server 127.0.0.1:$fake->{port}; timeout 50ms;");
 
     become(7, 'late answers', $gateway);
@@ -284,7 +289,7 @@ sub fake {
             my $flag = "$flags/" . @cases;
             my $fake = fake(sub {
                 return $SEVEN if -e $flag;
-                sleep $pause;
+                later($pause);
                 return $bytes;
             });
 
@@ -301,8 +306,7 @@ sub fake {
     for my $i (0 .. $#cases) {
         my ($what, $flag, $fake) = @{ $cases[$i] }{qw( name flag fake )};
 
-        ok(t::Gateway::wait_for(sub { beats($fake) >= 2 }),
-           "$what: the heart beats on");
+        ok(wait_for(sub { beats($fake) >= 2 }), "$what: the heart beats on");
         is(nodes($gateway, "r$i"), 1, "$what: one node, as long as not known");
         is(metric($gateway, 'calls_total', "r$i")
            + metric($gateway, 'error_replies_total', "r$i"), 0,
@@ -312,7 +316,7 @@ sub fake {
     }
 
     for my $i (0 .. $#cases) {
-        ok(t::Gateway::wait_for(sub { nodes($gateway, "r$i") == 7 }),
+        ok(wait_for(sub { nodes($gateway, "r$i") == 7 }),
            "$cases[$i]{name}: then an answer");
     }
 
@@ -358,20 +362,22 @@ sub fake {
 
     open my $file, '>', $flag or die;
 
-    ok(t::Gateway::wait_for(sub {
+    t::Clock::stop();    # it opens by what fails in one second
+    ok(wait_for(sub {
         $gateway->burst(30, '/?k=a');
         return metric($gateway, 'breaker_opened_total');
     }), 'breaker: open');
+    t::Clock::go();
 
-    sleep 1.2;    # what was under way
+    t::Clock::pass(1.2);    # what was under way
     unlink $beaten;
-    sleep 3;
+    t::Clock::pass(3);
     ok(!-e $beaten, 'breaker: no heartbeat');
     is(nodes($gateway), 7, 'breaker: the number stays');
 
     unlink $flag;
-    ok(t::Gateway::wait_for(sub {
-        t::Gateway::told($gateway->get('/?k=a')) eq '200 PASSED 9'
+    ok(wait_for(sub {
+        told($gateway->get('/?k=a')) eq '200 PASSED 9'
     }), 'breaker: closed');
     beats_on($fake, 'breaker: closed', 2);
 
@@ -386,7 +392,7 @@ sub fake {
     my $fake = fake(sub { '' });
     my $gateway = gateway("server 127.0.0.1:$fake->{port}; timeout 10s;");
 
-    ok(t::Gateway::wait_for(sub { beats($fake) }), 'exit: one is under way');
+    ok(wait_for(sub { beats($fake) }), 'exit: one is under way');
     $gateway->stop;
     $fake->stop;
 }

@@ -1,11 +1,8 @@
 # A zone whose key changes, or that gets Redis or loses it, and the reloads after
 # that: they keep the memory that is in use, and only that.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Gateway qw( header tally wait_for );
 
 sub conf {
     my ($key, $more) = @_;
@@ -26,7 +23,7 @@ my $gateway = t::Gateway->new(workers => 2, http => conf('$arg_k'))->start;
 
 sub left {
     return join ' ', map {
-        t::Gateway::header($gateway->get($_), 'X-RateLimit-Remaining')
+        header($gateway->get($_), 'X-RateLimit-Remaining')
     } '/?k=a', '/other?k=a';
 }
 
@@ -79,12 +76,12 @@ for my $redis ('redis=r', '', 'redis=r', '') {
     }
 CONF
     $gateway->reload;
-    is(t::Gateway::tally($gateway->burst(3, '/?k=a')), '2 x 200, 1 x 429',
+    is(tally($gateway->burst(3, '/?k=a')), '2 x 200, 1 x 429',
        "with '$redis' it starts anew");
 
     for (1 .. 2) {
         $gateway->reload;
-        is(t::Gateway::tally($gateway->burst(3, '/?k=a')), '3 x 429',
+        is(tally($gateway->burst(3, '/?k=a')), '3 x 429',
            'and stays through a reload');
     }
 }
@@ -100,7 +97,7 @@ is(bytes(), $mapped, 'as much memory is mapped as at first');
 
 $gateway->configure(http => conf('$arg_k$arg_m', 'ratelimit zone=gone;'));
 $gateway->signal('HUP');
-ok(t::Gateway::wait_for(sub { $gateway->log =~ /\[emerg\].*zone=gone/ }),
+ok(wait_for(sub { $gateway->log =~ /\[emerg\].*zone=gone/ }),
    'a reload is refused');
 is(left(), '98 90', 'and keeps the counters');
 

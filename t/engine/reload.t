@@ -1,11 +1,8 @@
 # A gateway's life: counters stay through a reload, a refused reload and the
 # death of a worker; they start anew only where the zone is another one.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Gateway qw( header wait_for );
 
 sub conf {
     my %is = (key => '$arg_k', size => '1m', rate => '1000r/h', zone => 'z',
@@ -25,7 +22,7 @@ CONF
 
 sub left {
     my ($gateway, $path) = @_;
-    return t::Gateway::header($gateway->get($path), 'X-RateLimit-Remaining');
+    return header($gateway->get($path), 'X-RateLimit-Remaining');
 }
 
 my $gateway = t::Gateway->new(workers => 2, http => conf())->start;
@@ -47,7 +44,7 @@ for (1 .. 6) {
 
 is(t::Gateway::tally(@answers), '1000 x 200, 200 x 429',
    'under load no request is lost and none counts twice');
-t::Gateway::wait_for(sub { $gateway->workers == 2 });
+wait_for(sub { $gateway->workers == 2 });
 
 # a worker is killed
 
@@ -55,7 +52,7 @@ for (1 .. 3) {
     my @workers = $gateway->workers;
 
     kill KILL => $workers[0];
-    t::Gateway::wait_for(sub {
+    wait_for(sub {
         my @now = $gateway->workers;
         return @now == 2 && !grep { $_ == $workers[0] } @now;
     });
@@ -72,7 +69,7 @@ for my $change ([zone => 'gone'], [size => '1k'], [key => '""'],
     $gateway->configure(http => conf(@$change));
     $gateway->signal('HUP');
     $refused++;
-    ok(t::Gateway::wait_for(sub {
+    ok(wait_for(sub {
            $refused == (() = $gateway->log =~ /\[emerg\]/g)
        }), "a reload with another $change->[0] is refused");
     is(left($gateway, '/?k=a'), 995 - $refused, 'and changes nothing');
@@ -107,7 +104,7 @@ sub layout {
 $gateway->configure(http => conf());
 is(layout($gateway, 99), 3, 'the table has the layout of this version');
 $gateway->signal('HUP');
-ok(t::Gateway::wait_for(sub {
+ok(wait_for(sub {
        $gateway->log =~ /\[emerg\] .*ratelimit zone "z" was made by an incompatible version of the module, expected a restart or another zone name/
    }), 'a reload onto an incompatible table is refused');
 is(left($gateway, '/?k=a'), 990, 'and the old workers count on');
@@ -119,7 +116,7 @@ is(left($gateway, '/?k=a'), 989, 'nor has a counter been lost');
 
 $gateway->configure(http => conf(rate => '2000r/h'));
 $gateway->reload;
-is(t::Gateway::header($gateway->get('/?k=a'), 'X-RateLimit-Limit'), 2000,
+is(header($gateway->get('/?k=a'), 'X-RateLimit-Limit'), 2000,
    'a new limit holds');
 cmp_ok(left($gateway, '/?k=a'), '<', 1990, 'and what was used counts');
 
@@ -144,7 +141,7 @@ like($gateway->log, qr/\[notice\] .*ratelimit zone "z" changes key from "\$arg_k
 
 my %few = (size => '2m', rate => '3r/h');
 my %redis = (%few, redis => 'redis=r');
-my $anew = qr/, its counters on this node start anew/;
+my $anew = qr/, its counters on this gateway start anew/;
 
 sub tally {
     return t::Gateway::tally($gateway->burst(5, '/?k=a'));
@@ -166,7 +163,7 @@ is(tally(), '5 x 429', 'and stays through a reload');
 
 is(layout($gateway, 99, 'rlleases'), 2, 'leases have their layout, too');
 $gateway->signal('HUP');
-ok(t::Gateway::wait_for(sub {
+ok(wait_for(sub {
        2 == (() = $gateway->log =~ /\[emerg\] .*incompatible version/g)
    }), 'a reload onto incompatible leases is refused');
 is(tally(), '5 x 429', 'and the old workers count on');

@@ -1,12 +1,9 @@
 # Parts of a split counter that have no answer: the others decide, and the fail
 # mode where none does.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
 use t::Clock;
-use t::Gateway;
+use t::Gateway qw( header wait_for );
 use t::FakeRedis;
 
 my $GRANTED = "*4\r\n:1\r\n:4\r\n:360000\r\n:0\r\n";
@@ -56,9 +53,9 @@ sub told {
     my $fake = server($first, $other);
     my $gateway = gateway($fake, %self);
 
-    t::Gateway::wait_for(sub { $fake->seen->{connections} });
+    wait_for(sub { $fake->seen->{connections} });
 
-    my @told = map { t::Gateway::header($_, 'X-Status') }
+    my @told = map { header($_, 'X-Status') }
                map { $gateway->get('/?k=a') } 1 .. $n;
 
     my $calls = grep { $_->[2] eq 'EVALSHA' } $fake->heard;
@@ -122,7 +119,7 @@ t::Clock::stop();
 
 my $asked = $fake->seen->{commands};
 
-is(join(' ', map { t::Gateway::header($_, 'X-Status') }
+is(join(' ', map { header($_, 'X-Status') }
              $gateway->get('/?k=a'), $gateway->burst(100, '/?k=a')),
    join(' ', ('REJECTED') x 101), 'no place for a lease: rejected');
 
@@ -131,7 +128,7 @@ my $more = $fake->seen->{commands} - $asked;
 t::Clock::go();
 
 cmp_ok($more, '<', 50, 'no place for a lease: the other part is not asked');
-ok(t::Gateway::wait_for(sub {
+ok(wait_for(sub {
     $gateway->get('/?k=a');
     return $fake->seen->{commands} - $asked > $more + 1;
 }, 10), 'no place for a lease: the part without an answer is asked again');
@@ -143,7 +140,7 @@ open my $file, '>', $answers;
 # at last past 2^12 ticks of 2^17 us, of which 12 bits are kept
 my @later = map {
     t::Clock::advance($_);
-    t::Gateway::header($gateway->get('/?k=a'), 'X-Status');
+    header($gateway->get('/?k=a'), 'X-Status');
 } 2, 532, (0.3) x 20;
 
 t::Clock::go();

@@ -1,11 +1,8 @@
 # shards=: a strict counter in several slots admits its limit, no more and no
 # less, and costs few calls when it is spent.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Gateway qw( header tally wait_for );
 
 use Time::HiRes qw( sleep time );
 
@@ -16,34 +13,20 @@ my $prefix = key_prefix();
 sub gateway {
     my ($redis) = @_;
 
-    return t::Gateway->new(workers => 2, http => <<"CONF")->start;
-    ratelimit_redis one { $redis; prefix $prefix; timeout 10s; }
+    my $day = 'algorithm=fixed_window window=calendar:day';
 
-    ratelimit_zone \$arg_k zone=z:1m redis=one;
-    ratelimit_rule window zone=z algorithm=fixed_window limit=100 window=calendar:day
-                   match=/window sync=strict shards=6;
-    ratelimit_rule bucket zone=z rate=100r/d match=/bucket sync=strict shards=7;
-    ratelimit_rule sliding zone=z algorithm=sliding_window limit=100 window=1d
-                   match=/sliding sync=strict shards=6;
-    ratelimit_rule many zone=z algorithm=fixed_window limit=128 window=calendar:day
-                   match=/many sync=strict shards=64;
-    ratelimit_rule cost zone=z algorithm=fixed_window limit=10 window=calendar:day
-                   cost=3 match=/cost sync=strict shards=3;
-    ratelimit_rule quick zone=z rate=10r/s capacity=4 match=/quick sync=strict shards=2;
-    ratelimit_rule tried zone=z algorithm=fixed_window limit=4 window=calendar:day
-                   match=/tried sync=strict shards=2 dry_run;
-    ratelimit_rule wide zone=z algorithm=fixed_window limit=20 window=calendar:day
-                   match=/both sync=strict shards=4;
-    ratelimit_rule few zone=z algorithm=fixed_window limit=3 window=calendar:day
-                   key=\$arg_b match=/both sync=strict;
-
-    server {
-        listen 127.0.0.1:%%PORT%% backlog=1024;
-        add_header X-Status \$ratelimit_status always;
-        add_header X-Source \$ratelimit_source always;
-        location / { ratelimit zone=z; empty_gif; }
-    }
-CONF
+    return t::Gateway->limited(
+        workers => 2, redis => $redis, timeout => '10s',
+        rules => ["window $day limit=100 match=/window sync=strict shards=6",
+                  'bucket rate=100r/d match=/bucket sync=strict shards=7',
+                  'sliding algorithm=sliding_window limit=100 window=1d'
+                  . ' match=/sliding sync=strict shards=6',
+                  "many $day limit=128 match=/many sync=strict shards=64",
+                  "cost $day limit=10 cost=3 match=/cost sync=strict shards=3",
+                  'quick rate=10r/s capacity=4 match=/quick sync=strict shards=2',
+                  "tried $day limit=4 match=/tried sync=strict shards=2 dry_run",
+                  "wide $day limit=20 match=/both sync=strict shards=4",
+                  "few $day limit=3 key=\$arg_b match=/both sync=strict"]);
 }
 
 # calls of the script, of all nodes
@@ -59,7 +42,7 @@ sub calls {
 }
 
 sub told {
-    return t::Gateway::header($_[0], 'X-RateLimit-Remaining');
+    return header($_[0], 'X-RateLimit-Remaining');
 }
 
 # {port => [keys]} of those buckets that were not there
@@ -87,8 +70,7 @@ for (['a Cluster', "cluster 127.0.0.1:$ports[0]", @ports],
         redis_cli($_, 'INFO', 'replication') =~ /role:master/
     } @nodes;
 
-    t::Gateway::wait_for(sub { $_->get('/bucket?k=0')->{status} == 200 })
-        for @fleet;
+    wait_for(sub { $_->get('/bucket?k=0')->{status} == 200 }) for @fleet;
 
     # exact under parallel load
 
@@ -99,13 +81,13 @@ for (['a Cluster', "cluster 127.0.0.1:$ports[0]", @ports],
         my @answers = t::Gateway::send_all(
             [map { [$fleet[$_ % 2], "$path?k=load"] } 1 .. 300]);
 
-        is(t::Gateway::tally(@answers),
+        is(tally(@answers),
            "$limit x 200, " . (300 - $limit) . ' x 429',
            "$name: $path admits its limit");
         is(scalar(grep { told($_) < 0 || told($_) >= $limit } @answers), 0,
            "$name: $path tells of no more, and of nothing below 0");
         is(scalar(grep { $_->{status} == 429
-                         && !(t::Gateway::header($_, 'Retry-After') > 0) }
+                         && !(header($_, 'Retry-After') > 0) }
                   @answers), 0, "$name: $path: when to come again");
 
         # spread over as many slots, evenly over the nodes
@@ -135,9 +117,9 @@ for (['a Cluster', "cluster 127.0.0.1:$ports[0]", @ports],
         my $calls = calls(@primaries) - $before;
         my $beats = 3 * (2 + int(time - $begin));
 
-        is(t::Gateway::tally(@answers), '200 x 429', "$name: $path is spent");
+        is(tally(@answers), '200 x 429', "$name: $path is spent");
         cmp_ok($calls, '<=', $beats, "$name: $path: which costs no call");
-        is(t::Gateway::header($answers[-1], 'X-Source'), 'lease',
+        is(header($answers[-1], 'X-Source'), 'lease',
            "$name: $path: since this node knows");
     }
 
@@ -172,20 +154,19 @@ for (['a Cluster', "cluster 127.0.0.1:$ports[0]", @ports],
                    $fleet[0]->burst(100, '/quick?k=a');
 
     ok($denied, "$name: a bucket is spent");
-    sleep t::Gateway::header($denied, 'Retry-After');
+    sleep header($denied, 'Retry-After');
     is($fleet[0]->get('/quick?k=a')->{status}, 200,
        "$name: and has a token again at the moment that was named");
 
     # dry run
 
-    is(t::Gateway::tally(map { $fleet[0]->get('/tried?k=a') } 1 .. 6),
+    is(tally(map { $fleet[0]->get('/tried?k=a') } 1 .. 6),
        '6 x 200', "$name: a dry run denies nobody");
 
     # all or nothing: what another rule denies comes back
 
     @answers = map { $fleet[0]->get('/both?k=a&b=a') } 1 .. 30;
-    is(t::Gateway::tally(@answers), '3 x 200, 27 x 429',
-       "$name: another rule denies");
+    is(tally(@answers), '3 x 200, 27 x 429', "$name: another rule denies");
 
     my $passed = 0;
 

@@ -2,29 +2,17 @@
 # when the worker must go, when the answer comes late. Nothing is lost, nothing
 # hangs, and the log has no alert.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
 use t::Clock;
-use t::Gateway;
+use t::Gateway qw( tally told wait_for );
 
 use IO::Socket::INET;
 
 my $redis = redis_start();
 
 sub gateway {
-    my ($timeout) = @_;
-
-    return t::Gateway->new(workers => 2, http => <<"CONF")->start;
-    ratelimit_redis r { server 127.0.0.1:$redis; timeout $timeout; }
-    ratelimit_zone \$arg_k zone=z:1m rate=1000r/h redis=r;
-    server {
-        listen 127.0.0.1:%%PORT%% backlog=1024;
-        add_header X-Status \$ratelimit_status always;
-        location / { ratelimit zone=z; empty_gif; }
-    }
-CONF
+    return t::Gateway->limited(workers => 2, redis => $redis,
+                               timeout => shift, zone => 'rate=1000r/h');
 }
 
 # Sends n requests, and runs the code when all of them wait for Redis; the clock
@@ -36,7 +24,7 @@ sub meanwhile {
 
     my $begun = $gateway->begin($n, '/?k=' . rand);
 
-    ok(t::Gateway::wait_for(sub {
+    ok(wait_for(sub {
         t::Gateway::answered($begun) == 0 && $gateway->waiting == $n;
     }), "$n requests wait");
     $code->();
@@ -54,9 +42,8 @@ my $gateway = gateway('10s');
 
 silent();
 my @answers = meanwhile($gateway, 400, \&speaks);
-is(t::Gateway::tally(@answers), '400 x 200', 'those who waited are answered');
-is(scalar(grep { t::Gateway::told($_) =~ /PASSED/ } @answers), 400,
-   'by Redis');
+is(tally(@answers), '400 x 200', 'those who waited are answered');
+is(scalar(grep { told($_) =~ /PASSED/ } @answers), 400, 'by Redis');
 
 # clients leave while they wait
 
@@ -68,29 +55,27 @@ for my $request ("GET /?k=gone HTTP/1.1\r\nHost: a\r\n\r\n",
                  ("GET /?k=gone HTTP/1.1\r\nHost: a\r\n\r\n") x 2)
 {
     my @clients = map {
-        my $client = IO::Socket::INET->new(PeerAddr => '127.0.0.1',
-                                           PeerPort => $gateway->{port});
+        my $client = $gateway->connect_to;
         print $client $request;
         $client->flush;
         $client;
     } 1 .. 50;
 
-    t::Gateway::wait_for(sub { $gateway->waiting == 50 });
+    wait_for(sub { $gateway->waiting == 50 });
     close $_ for @clients;
 }
 
 # a client sends the next requests behind the first
 
-my $client = IO::Socket::INET->new(PeerAddr => '127.0.0.1',
-                                   PeerPort => $gateway->{port});
+my $client = $gateway->connect_to;
 print $client "GET /?k=p HTTP/1.1\r\nHost: a\r\n\r\n" x 3;
 $client->flush;
-t::Gateway::wait_for(sub { $gateway->waiting == 1 });
+wait_for(sub { $gateway->waiting == 1 });
 speaks();
 t::Clock::go();
 
 my $text = '';
-t::Gateway::wait_for(sub {
+wait_for(sub {
     sysread $client, $text, 65536, length $text;
     3 == (() = $text =~ /^X-RateLimit-Remaining/mg);
 });
@@ -98,32 +83,29 @@ is_deeply([$text =~ /^X-RateLimit-Remaining: (\d+)/mg], [999, 998, 997],
           'pipelined requests wait one after the other');
 close $client;
 
-is(t::Gateway::told($gateway->get('/?k=' . rand)), '200 PASSED 999',
-   'the gateway goes on');
+is(told($gateway->get('/?k=' . rand)), '200 PASSED 999', 'the gateway goes on');
 
 # a reload: the old workers wait for their replies, then leave
 
 silent();
 @answers = meanwhile($gateway, 200, sub {
     $gateway->signal('HUP');
-    t::Gateway::wait_for(sub { $gateway->workers == 4 });
+    wait_for(sub { $gateway->workers == 4 });
     speaks();
 });
-is(t::Gateway::tally(@answers), '200 x 200', 'a reload: all are answered');
-is(scalar(grep { t::Gateway::told($_) =~ /PASSED/ } @answers), 200,
-   'a reload: by Redis');
-ok(t::Gateway::wait_for(sub { $gateway->workers == 2 }),
-   'a reload: the old workers leave');
+is(tally(@answers), '200 x 200', 'a reload: all are answered');
+is(scalar(grep { told($_) =~ /PASSED/ } @answers), 200, 'a reload: by Redis');
+ok(wait_for(sub { $gateway->workers == 2 }), 'a reload: the old workers leave');
 
 # a quit: the same
 
 silent();
 @answers = meanwhile($gateway, 200, sub {
     $gateway->signal('QUIT');
-    t::Gateway::wait_for(sub { $gateway->log =~ /gracefully shutting down/ });
+    wait_for(sub { $gateway->log =~ /gracefully shutting down/ });
     speaks();
 });
-is(t::Gateway::tally(@answers), '200 x 200', 'a quit: all are answered');
+is(tally(@answers), '200 x 200', 'a quit: all are answered');
 $gateway->stop;
 
 # a quit, and Redis never answers: the deadline holds
@@ -132,9 +114,8 @@ $gateway = gateway('1s');
 silent();
 
 @answers = meanwhile($gateway, 200, sub { $gateway->signal('QUIT') });
-is(t::Gateway::tally(@answers), '200 x 200',
-   'a quit without Redis: all are answered');
-is(scalar(grep { t::Gateway::told($_) eq '200 DEGRADED -1' } @answers), 200,
+is(tally(@answers), '200 x 200', 'a quit without Redis: all are answered');
+is(scalar(grep { told($_) eq '200 DEGRADED -1' } @answers), 200,
    'a quit without Redis: as degraded');
 $gateway->stop;
 
@@ -142,7 +123,7 @@ $gateway->stop;
 
 $gateway = gateway('10s');
 @answers = meanwhile($gateway, 100, sub { $gateway->stop('TERM') });
-is(t::Gateway::tally(@answers), '100 x 0', 'nobody was answered');
+is(tally(@answers), '100 x 0', 'nobody was answered');
 
 speaks();
 
@@ -151,12 +132,12 @@ speaks();
 $gateway = gateway('50ms');
 silent();
 @answers = $gateway->burst(100, '/?k=' . rand);
-is(scalar(grep { t::Gateway::told($_) eq '200 DEGRADED -1' } @answers), 100,
+is(scalar(grep { told($_) eq '200 DEGRADED -1' } @answers), 100,
    'late replies: all have gone on');
 speaks();
-ok(t::Gateway::wait_for(sub {
-    t::Gateway::told($gateway->get('/?k=' . rand)) eq '200 PASSED 999'
+ok(wait_for(sub {
+    told($gateway->get('/?k=' . rand)) eq '200 PASSED 999'
 }), 'late replies: they are not taken for others');
-is(join(' ', map { t::Gateway::told($gateway->get('/?k=last')) } 1 .. 3),
+is(join(' ', map { told($gateway->get('/?k=last')) } 1 .. 3),
    '200 PASSED 999 200 PASSED 998 200 PASSED 997', 'nor later');
 $gateway->stop;

@@ -1,11 +1,8 @@
 # How a rule's counters in Redis are followed: by leases where nothing else is
 # said, strictly where only that is exact, and by sync=async without waiting.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Gateway qw( tally told wait_for );
 
 my $port = redis_start();
 
@@ -67,7 +64,7 @@ sub until {
 
     my @answers;
 
-    return t::Gateway::wait_for(sub {
+    return wait_for(sub {
         push @answers, $gateway->burst(50, $path);
         return $enough->(@answers);
     }) ? @answers : ();
@@ -87,7 +84,7 @@ for my $rule ('token_bucket', 'leaky_bucket', 'fixed_window', 'sliding_window',
     });
 
     ok(@answers > 0, "$rule: a lease pays");
-    is(t::Gateway::tally(@answers), @answers . ' x 200', "$rule: all pass");
+    is(tally(@answers), @answers . ' x 200', "$rule: all pass");
 
     my ($answer) = grep { header($_, 'X-Source') eq 'lease' } @answers;
 
@@ -126,24 +123,23 @@ for my $rule ('async', 'later') {
 
 # without Redis
 
-is(t::Gateway::told($gateway->get('/spent?k=a')), '200 PASSED 19',
-   'async: one is spent');
+is(told($gateway->get('/spent?k=a')), '200 PASSED 19', 'async: one is spent');
 
 redis_stop($port);
 
 my @answers = map { $gateway->get('/closed?k=a') } 1 .. 25;
 
-is(t::Gateway::tally(@answers), '19 x 200, 6 x 429',
+is(tally(@answers), '19 x 200, 6 x 429',
    'async: the node goes on by what it knows, whatever the mode');
 is(join(' ', map { header($_, 'X-RateLimit-Remaining') } @answers),
    join(' ', reverse(0 .. 18), (0) x 6), 'async: and says what is left');
 is(join(' ', map { header($_, 'X-RateLimit-Policy') } @answers), ' ' x 24,
    'async: nothing is degraded');
 
-ok(t::Gateway::wait_for(sub {
+ok(wait_for(sub {
     return header($gateway->get('/strict?k=b'), 'X-Source') eq 'fallback';
 }), 'the others have noticed');
-is(t::Gateway::tally(map { $gateway->get('/shards?k=a') } 1 .. 25),
+is(tally(map { $gateway->get('/shards?k=a') } 1 .. 25),
    '25 x 200', 'shards: ratelimit_fail_mode local is open for them');
 
 $gateway->stop;

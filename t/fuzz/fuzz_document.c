@@ -33,7 +33,7 @@ fuzz_read(ngx_ratelimit_limiter_t *limiter, const ngx_str_t *text,
     }
 
     policy = ngx_ratelimit_document_read(limiter, root, 0, &problems,
-                                         &warnings, &deny_all, &nowhere);
+                                         &warnings, &deny_all, NULL, &nowhere);
     assert_true((policy == NULL) == (problems.n > 0));
 
     if (policy) {

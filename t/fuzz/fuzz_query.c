@@ -52,17 +52,6 @@ ngx_atoi(u_char *line, size_t n)
 }
 
 
-u_char *
-ngx_hex_dump(u_char *dst, u_char *src, size_t len)
-{
-    while (len--) {
-        dst += sprintf((char *) dst, "%02x", *src++);
-    }
-
-    return dst;
-}
-
-
 /* what a body of this resource may be */
 static const char *
 fuzz_body(ngx_ratelimit_edit_resource_e resource)
@@ -73,21 +62,21 @@ fuzz_body(ngx_ratelimit_edit_resource_e resource)
     case NGX_RATELIMIT_EDIT_VALIDATE:
         return BASE;
 
-    case NGX_RATELIMIT_EDIT_TIERS_OF:
+    case NGX_RATELIMIT_EDIT_TIER_ASSIGNMENTS:
         return "{\"keys\":{\"sk_1\":null,\"sk_4\":\"pro\"}}";
 
-    case NGX_RATELIMIT_EDIT_TIER_OF:
+    case NGX_RATELIMIT_EDIT_TIER_ASSIGNMENT:
         return "{\"tier\":\"pro\"}";
 
     case NGX_RATELIMIT_EDIT_WHITELIST:
     case NGX_RATELIMIT_EDIT_BLACKLIST:
         return "\"sk_9\"";
 
-    case NGX_RATELIMIT_EDIT_OVERRIDES:
-    case NGX_RATELIMIT_EDIT_OVERRIDE:
+    case NGX_RATELIMIT_EDIT_TEMPORARY_LIMITS:
+    case NGX_RATELIMIT_EDIT_TEMPORARY_LIMIT:
         return "{\"type\":\"multiplicative\",\"value\":3,\"reason\":\"y\"}";
 
-    case NGX_RATELIMIT_EDIT_TIER:
+    case NGX_RATELIMIT_EDIT_TIER_LIMITS:
         return "{\"limit\":5}";
 
     default:
@@ -135,9 +124,9 @@ static int
 fuzz_named(ngx_ratelimit_edit_resource_e resource)
 {
     return resource == NGX_RATELIMIT_EDIT_RULE
-           || resource == NGX_RATELIMIT_EDIT_TIER
-           || resource == NGX_RATELIMIT_EDIT_TIER_OF
-           || resource == NGX_RATELIMIT_EDIT_OVERRIDE;
+           || resource == NGX_RATELIMIT_EDIT_TIER_LIMITS
+           || resource == NGX_RATELIMIT_EDIT_TIER_ASSIGNMENT
+           || resource == NGX_RATELIMIT_EDIT_TEMPORARY_LIMIT;
 }
 
 
@@ -153,7 +142,7 @@ fuzz_made(ngx_ratelimit_edit_t *edit)
     assert_int_equal(json_integer_value(json_object_get(root, "version")), 42);
 
     policy = ngx_ratelimit_document_read(&fleet, root, 0, &problems, &warnings,
-                                         &deny_all, &nowhere);
+                                         &deny_all, NULL, &nowhere);
     assert_int_equal(problems.n, 0);
     ngx_ratelimit_policy_release(policy);
     json_decref(root);

@@ -1,37 +1,25 @@
 # $ratelimit_client: the client's address, or the network that it is in.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Gateway qw( header output );
 
-my $gateway = t::Gateway->new(http => <<'CONF')->start;
-    ratelimit_zone $ratelimit_client zone=client:1m rate=1r/h;
-    add_header X-Got "[$ratelimit_client]" always;
-    set_real_ip_from 127.0.0.1;
-    set_real_ip_from unix:;
-    real_ip_header X-Real;
-
-    server {
-        listen 127.0.0.1:%%PORT%%;
-        listen unix:%%DIR%%/socket;
-
-        location / { empty_gif; }
-        location /whole { ratelimit_client_prefix 32 128; empty_gif; }
-        location /24 { ratelimit_client_prefix 24 56; empty_gif; }
-        location /20 {
-            ratelimit_client_prefix 20 61;
-            empty_gif;
-            location /20/inherited { empty_gif; }
-            location /20/replaced { ratelimit_client_prefix 25 1; empty_gif; }
-        }
-        location /31 { ratelimit_client_prefix 31 127; empty_gif; }
-        location /1 { ratelimit_client_prefix 1 9; empty_gif; }
-        location /0 { ratelimit_client_prefix 0 0; empty_gif; }
-        location /limited { ratelimit zone=client; empty_gif; }
-    }
-CONF
+my $gateway = t::Gateway->limited(
+    zone => { client => 'key=$ratelimit_client rate=1r/h' },
+    http => 'set_real_ip_from 127.0.0.1; set_real_ip_from unix:;'
+            . 'real_ip_header X-Real;',
+    server => 'listen unix:%%DIR%%/socket;'
+              . 'add_header X-Got "[$ratelimit_client]" always;',
+    locations => {
+        '/' => '',
+        '/limited' => 'ratelimit zone=client;',
+        (map { ("/$_->[0]" => "ratelimit_client_prefix $_->[1];") }
+         [whole => '32 128'], [24 => '24 56'], [31 => '31 127'], [1 => '1 9'],
+         [0 => '0 0']),
+        '/20' => 'ratelimit_client_prefix 20 61;'
+                 . 'location /20/inherited { empty_gif; }'
+                 . 'location /20/replaced { ratelimit_client_prefix 25 1;'
+                 . ' empty_gif; }',
+    });
 
 sub is_client {
     my ($path, $address, $client) = @_;
@@ -39,14 +27,14 @@ sub is_client {
     my @headers = defined $address ? ("X-Real: $address") : ();
     my $answer = $gateway->get($path, @headers);
 
-    is(t::Gateway::header($answer, 'X-Got'), "[$client]",
+    is(header($answer, 'X-Got'), "[$client]",
        "$path " . ($address // 'the connection'));
 }
 
 sub statuses {
-    return join ' ', map { $gateway->get('/limited', "X-Real: $_")->{status} }
-                         @_;
+    return $gateway->statuses(map { ['/limited', "X-Real: $_"] } @_);
 }
+
 
 
 is_client('/', undef, '127.0.0.1');
@@ -94,13 +82,9 @@ is_client('/whole', '::fffe:c000:201', '::fffe:c000:201');
 # a socket of this machine has no address, unless realip knows one
 
 sub over_socket {
-    my @curl = ('curl', '-s', '-o', "$gateway->{dir}/body", '-D', '-',
-                '--max-time', 5, '--unix-socket', "$gateway->{dir}/socket", @_,
-                'http://localhost/24');
-
-    open my $out, '-|', @curl or die "curl: $!";
-    my $text = do { local $/; <$out> } // '';
-    close $out;
+    my $text = output('curl', '-s', '-o', "$gateway->{dir}/body", '-D', '-',
+                      '--max-time', 5, '--unix-socket',
+                      "$gateway->{dir}/socket", @_, 'http://localhost/24');
 
     return $text =~ /^X-Got: \[(.*)\]/m ? $1 : $text;
 }
@@ -123,13 +107,8 @@ $gateway->stop;
 
 sub refused {
     my ($directive, $message) = @_;
-
-    $gateway->configure(http => "server { listen %%PORT%%; $directive }");
-
-    my ($ok, $text) = $gateway->check;
-
-    is($ok ? 'accepted' : $text =~ /\[emerg\] (.*) in \S+:\d+$/m ? $1 : $text,
-       $message, $directive);
+    is($gateway->verdict("server { listen %%PORT%%; $directive }"), $message,
+       $directive);
 }
 
 refused("ratelimit_client_prefix $_ 64;",

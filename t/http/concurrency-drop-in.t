@@ -5,49 +5,34 @@
 # a location of the other get the same schedule and reject. Both are random: the
 # seed is printed; RATELIMIT_SEED=n repeats one.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Gateway qw( wait_for );
 
 use IO::Select;
-use IO::Socket::INET;
 use IO::Socket::UNIX;
 
 my $seed = $ENV{RATELIMIT_SEED} // int rand 2 ** 31;
 srand $seed;
 Test::More::note("seed $seed");
 
-my $gateway = t::Gateway->new(http => <<'CONF');
+my $PROXY = 'proxy_pass http://unix:%%DIR%%/api.sock;';
+
+my $gateway = t::Gateway->limited(
+    start => 0,
+    zone => { map { $_ => 'algorithm=concurrency limit=3' } qw( r rb ) },
+    http => <<'CONF',
     log_format both '$uri $limit_conn_status $ratelimit_status $status $arg_n';
     access_log %%DIR%%/access.log both;
-
     limit_conn_zone $arg_k zone=q:1m;
     limit_conn_zone $arg_k zone=qb:1m;
-    ratelimit_zone $arg_k zone=r:1m algorithm=concurrency limit=3;
-    ratelimit_zone $arg_k zone=rb:1m algorithm=concurrency limit=3;
-
-    server {
-        listen 127.0.0.1:%%PORT%% backlog=1024;
-        proxy_buffering off;
-
-        location /both {
-            limit_conn qb 3; limit_conn_dry_run on;
-            ratelimit zone=rb; ratelimit_dry_run on;
-            proxy_pass http://unix:%%DIR%%/api.sock;
-        }
-        location /limit_conn {
-            limit_conn q 3; limit_conn_status 429;
-            proxy_pass http://unix:%%DIR%%/api.sock;
-        }
-        location /ratelimit {
-            ratelimit zone=r;
-            proxy_pass http://unix:%%DIR%%/api.sock;
-        }
-    }
 CONF
-
+    server => 'proxy_buffering off;',
+    locations => {
+        '/both' => 'limit_conn qb 3; limit_conn_dry_run on;'
+                   . "ratelimit zone=rb; ratelimit_dry_run on; $PROXY",
+        '/limit_conn' => "limit_conn q 3; limit_conn_status 429; $PROXY",
+        '/ratelimit' => "ratelimit zone=r; $PROXY",
+    });
 my $api = IO::Socket::UNIX->new(Local => "$gateway->{dir}/api.sock",
                                 Listen => 100) or die "api.sock: $!";
 $gateway->start;
@@ -57,9 +42,7 @@ $gateway->start;
 sub begin {
     my ($path) = @_;
 
-    my $client = IO::Socket::INET->new(PeerAddr => '127.0.0.1',
-                                       PeerPort => $gateway->{port})
-        or die "connect: $!";
+    my $client = $gateway->connect_to;
 
     syswrite $client, "GET $path HTTP/1.0\r\nHost: a\r\n\r\n";
 
@@ -115,7 +98,7 @@ for (1 .. 1500) {
 end($_, 'answers') for @running;
 
 my @lines;
-t::Gateway::wait_for(sub {
+wait_for(sub {
     @lines = split /\n/, $gateway->read('access.log');
     @lines == $n;
 });
@@ -156,8 +139,7 @@ for (1 .. 1500) {
     }
 }
 
-is("@differ", '', 'two locations: they agree')
-    or diag("RATELIMIT_SEED=$seed");
+is("@differ", '', 'two locations: they agree') or diag("RATELIMIT_SEED=$seed");
 cmp_ok($held{$_} // 0, '>', 20, "two locations: many were $_")
     for qw( held rejected );
 
@@ -165,7 +147,7 @@ for (map { @$_ } @running) {
     end($_, 'answers');
 }
 
-t::Gateway::wait_for(sub {
+wait_for(sub {
     (() = $gateway->read('access.log') =~ /^\/ratelimit /mg)
         == $held{held} + $held{rejected}
 });
@@ -176,7 +158,6 @@ is($status{ratelimit}{429}, $status{limit_conn}{429}, 'as many 429');
 is(join(' ', sort keys %{ $status{ratelimit} }), '200 429 499 502',
    'and all ways to end');
 
-like($log, qr{^/ratelimit - REJECTED 429 }m,
-     'a rejection is logged as such');
+like($log, qr{^/ratelimit - REJECTED 429 }m, 'a rejection is logged as such');
 
 $gateway->stop;

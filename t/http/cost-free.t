@@ -2,11 +2,9 @@
 # no call to Redis: by each algorithm and sync=, under each fail mode, and
 # whether Redis is there or not.
 
-use strict;
-use warnings;
-
+use List::Util ();
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Gateway qw( told wait_for );
 
 my $port = redis_start();
 
@@ -23,7 +21,7 @@ my @rules = (
     ['leaky', 'rate=10r/h burst=9 nodelay algorithm=leaky_bucket'],
 );
 
-my (@lines, @locations);
+my @rules_of;
 
 for my $mode (@modes) {
     for (@rules) {
@@ -35,63 +33,48 @@ for my $mode (@modes) {
 
         $limit .= ' cost=$arg_c' if $name ne 'shards';
 
-        push @lines, "ratelimit_rule $name-$mode zone=z $limit;\n";
-        push @locations, "location /$name-$mode { ratelimit zone=z"
-                         . " rule=$name-$mode; empty_gif; }\n";
+        push @rules_of, "$name-$mode $limit";
     }
 }
 
-my $gateway = t::Gateway->new(http => <<"CONF")->start;
-    ratelimit_redis r { server 127.0.0.1:$port; timeout 300ms; }
-    ratelimit_zone \$arg_k zone=z:1m redis=r;
-    @lines
-    server {
-        listen 127.0.0.1:%%PORT%%;
-        add_header X-Status \$ratelimit_status always;
-        location /metrics { ratelimit_metrics; }
-        @locations
-    }
-CONF
+my @paths = map { '/' . (split)[0] } @rules_of;
+my $gateway = t::Gateway->limited(redis => $port, timeout => '300ms',
+    rules => \@rules_of,
+    locations => { map { ($_ => "ratelimit zone=z rule=@{[substr $_, 1]};") }
+                   @paths });
 
-my @paths = map { /location (\S+)/ } @locations;
-
-sub told {
+sub told_of {
     my ($path, $cost) = @_;
-
-    return join ' ', t::Gateway::told($gateway->get("$path?k=$path&c=$cost"));
+    return $gateway->told("$path?k=$path&c=$cost");
 }
 
 # that requests have made: what became of them does not matter
 sub calls {
-    my $calls = 0;
-
-    $calls += $_ for $gateway->get('/metrics')->{body}
-                     =~ /^ratelimit_redis_calls_total\S* (\d+)$/mg;
-
-    return $calls;
+    return List::Util::sum($gateway->get('/metrics')->{body}
+                           =~ /^ratelimit_redis_calls_total\S* (\d+)$/mg);
 }
 
 # a counter that nobody has used here
 
 my $before = calls();
 
-is(told($_, 0), '200 PASSED 10', "$_: nothing is known") for @paths;
+is(told_of($_, 0), '200 PASSED 10', "$_: nothing is known") for @paths;
 is(calls() - $before, 0, 'and nobody was asked');
 
 # what Redis has said
 
 for my $path (grep { !/shards/ } @paths) {
-    is(told($path, 4), '200 PASSED 6', "$path: four are taken");
+    is(told_of($path, 4), '200 PASSED 6', "$path: four are taken");
 
     # async debits behind
-    select undef, undef, undef, 0.1 if $path =~ /async/;
+    wait_for(sub { told_of($path, 0) =~ /PASSED 6/ }) if $path =~ /async/;
 
     $before = calls();
-    is(told($path, 0), '200 PASSED 6', "$path: it is known how many are left");
+    is(told_of($path, 0), '200 PASSED 6', "$path: it is known how many are left");
     is(calls() - $before, 0, "$path: without a call") unless $path =~ /async/;
 
-    t::Gateway::told($gateway->get("$path?k=$path&c=6"));
-    is(told($path, 0), '200 PASSED 0', "$path: what costs nothing passes");
+    $gateway->get("$path?k=$path&c=6");
+    is(told_of($path, 0), '200 PASSED 0', "$path: what costs nothing passes");
 }
 
 # no Redis
@@ -102,8 +85,8 @@ $gateway->get('/strict-open?k=other') for 1 .. 5;
 $before = calls();
 
 for my $path (@paths) {
-    like(told($path, 0), qr/^200 PASSED \d+$/, "$path: without Redis");
-    is(join(' ', t::Gateway::told($gateway->get("$path?k=new&c=0"))),
+    like(told_of($path, 0), qr/^200 PASSED \d+$/, "$path: without Redis");
+    is(join(' ', told($gateway->get("$path?k=new&c=0"))),
        '200 PASSED 10', "$path: and of another client");
 }
 

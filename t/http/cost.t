@@ -1,59 +1,36 @@
 # What a request costs: a number, or what a variable says; nothing, too much
 # and nonsense. The same in shared memory and in Redis.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Gateway qw( header told );
 
 my $redis = redis_port();
 my $prefix = key_prefix();
 
-my $gateway = t::Gateway->new(http => <<"CONF")->start;
-    # at debug every line is written, else one of a kind in a second
-    error_log %%DIR%%/error.log debug;
-    ratelimit_redis r {
-        server 127.0.0.1:$redis; prefix $prefix; timeout 5s;
-    }
-    ratelimit_zone \$arg_k zone=local:1m cost=\$arg_c rate=10r/h;
-    ratelimit_rule three zone=local rate=10r/h cost=3;
-    ratelimit_rule two zone=local rate=20r/h cost=\$arg_c;
-    ratelimit_rule free zone=local rate=1r/h cost=0;
-    ratelimit_rule much zone=local rate=10r/h cost=11;
-    ratelimit_rule full zone=local rate=10r/h capacity=4 cost=\$arg_c;
-    ratelimit_zone \$arg_k zone=captured:1m;
-    ratelimit_rule cost zone=captured rate=9r/h cost=\$captured;
-    ratelimit_rule rate zone=captured rate=\$captured;
-    ratelimit_zone \$arg_k zone=redis:1m cost=\$arg_c rate=10r/h redis=r;
-    ratelimit_rule three zone=redis rate=10r/h cost=3;
-    ratelimit_rule two zone=redis rate=20r/h cost=\$arg_c;
-    ratelimit_rule free zone=redis rate=1r/h cost=0;
-    ratelimit_rule much zone=redis rate=10r/h cost=11;
-    ratelimit_rule full zone=redis rate=10r/h capacity=4 cost=\$arg_c;
-    server {
-        listen 127.0.0.1:%%PORT%%;
-        add_header X-Status \$ratelimit_status always;
-        add_header X-Retry [\$ratelimit_retry_after] always;
-        @{[map { my $zone = $_; map { <<"LOCATION" }
-        location /$zone/$_ {
-            ratelimit zone=$zone rule=$_; empty_gif;
-        }
-LOCATION
-                 $zone, qw( three two free much full ) } qw( local redis )]}
-        location /local/both {
-            ratelimit zone=local rule=local; ratelimit zone=local rule=two;
-            empty_gif;
-        }
-        location ~ (?s)^/captured/(?<captured>.+) {
-            ratelimit zone=captured; empty_gif;
-        }
-        location /redis/both {
-            ratelimit zone=redis rule=redis; ratelimit zone=redis rule=two;
-            empty_gif;
-        }
-    }
-CONF
+my @RULES = ('three zone=Z rate=10r/h cost=3', 'two zone=Z rate=20r/h cost=$arg_c',
+             'free zone=Z rate=1r/h cost=0', 'much zone=Z rate=10r/h cost=11',
+             'full zone=Z rate=10r/h capacity=4 cost=$arg_c');
+
+# at debug every line is written, else one of a kind in a second
+my $gateway = t::Gateway->limited(redis => $redis,
+    http => 'error_log %%DIR%%/error.log debug;',
+    zone => { local => 'cost=$arg_c rate=10r/h',
+              redis => 'cost=$arg_c rate=10r/h redis=r', captured => '' },
+    rules => ['cost zone=captured rate=9r/h cost=$captured',
+              'rate zone=captured rate=$captured',
+              map { my $zone = $_; map { s/Z/$zone/r } @RULES }
+              qw( local redis )],
+    server => 'add_header X-Retry [$ratelimit_retry_after] always;',
+    locations => {
+        '~ (?s)^/captured/(?<captured>.+)' => 'ratelimit zone=captured;',
+        map {
+            my $zone = $_;
+            "/$zone/both" => "ratelimit zone=$zone rule=$zone;"
+                             . "ratelimit zone=$zone rule=two;",
+            map { ("/$zone/$_" => "ratelimit zone=$zone rule=$_;") }
+            $zone, qw( three two free much full )
+        } qw( local redis ),
+    });
 
 my $log = 0;
 
@@ -73,7 +50,7 @@ sub said {
 sub row {
     my ($path, $costs, $expected, $name) = @_;
 
-    my @told = map { t::Gateway::told($gateway->get(
+    my @told = map { told($gateway->get(
                          $path . (defined $_ ? "&c=$_" : ''))) } @$costs;
 
     is(join("\n", @told), join("\n", @$expected), $name);
@@ -92,7 +69,7 @@ for my $zone (qw( local redis )) {
         "$zone: a variable");
 
     my $answer = $gateway->get("/$zone/three?k=a");
-    my $wait = t::Gateway::header($answer, 'Retry-After');
+    my $wait = header($answer, 'Retry-After');
     ok($wait > 600 && $wait <= 720, "$zone: until the cost can be paid: $wait");
 
     row("$own?k=b", [undef, '', undef],
@@ -117,9 +94,9 @@ for my $zone (qw( local redis )) {
     for ("$own?k=e&c=11", "/$zone/much?k=e") {
         $answer = $gateway->get($_);
 
-        is(join(' ', t::Gateway::told($answer),
+        is(join(' ', told($answer),
                 exists $answer->{headers}{'retry-after'} ? 'retry' : 'never',
-                t::Gateway::header($answer, 'X-Retry')),
+                header($answer, 'X-Retry')),
            '429 REJECTED 10 never [-1]', "$zone: no Retry-After: $_");
     }
 
@@ -140,7 +117,7 @@ for my $zone (qw( local redis )) {
     row("/$zone/both?k=g", [4, 7, 6],
         ['200 PASSED 6', '429 REJECTED 6', '200 PASSED 0'],
         "$zone: of two rules the one that is denied");
-    select undef, undef, undef, 0.1;
+    $gateway->settled($redis);
     row("/$zone/two?k=g", [1], ['200 PASSED 9'],
         "$zone: the other is not charged for what was denied");
 

@@ -1,79 +1,40 @@
 # Dry runs: counted, shown and logged, never enforced; nobody else pays for
 # them, nor they for others.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Gateway qw( header );
 
 my $redis = redis_port();
 my $prefix = key_prefix();
 
-my $rules = join '', map { <<"RULES" } qw( local redis );
-    ratelimit_rule try zone=$_ rate=2r/h dry_run;
-    ratelimit_rule wide zone=$_ rate=9r/h dry_run;
-    ratelimit_rule real zone=$_ rate=5r/h;
-    ratelimit_rule tight zone=$_ rate=1r/h;
-    ratelimit_rule leak zone=$_ algorithm=leaky_bucket rate=1r/m burst=1
-                   dry_run;
-RULES
+my @RULES = ('try zone=Z rate=2r/h dry_run', 'wide zone=Z rate=9r/h dry_run',
+             'real zone=Z rate=5r/h', 'tight zone=Z rate=1r/h',
+             'leak zone=Z algorithm=leaky_bucket rate=1r/m burst=1 dry_run');
 
-my $locations = join '', map { my $zone = $_; <<"LOCATIONS" } qw( local redis );
-        location /$zone/try { ratelimit zone=$zone rule=try; empty_gif; }
-        location /$zone/wide { ratelimit zone=$zone rule=wide; empty_gif; }
-        location /$zone/leak { ratelimit zone=$zone rule=leak; empty_gif; }
-        location /$zone/real { ratelimit zone=$zone rule=real; empty_gif; }
-        location /$zone/dry {
-            ratelimit zone=$zone rule=real;
-            ratelimit_dry_run on;
-            location /$zone/dry/below { empty_gif; }
-            location /$zone/dry/not { ratelimit_dry_run off; empty_gif; }
-            empty_gif;
-        }
-        location /$zone/try-real {
-            ratelimit zone=$zone rule=try; ratelimit zone=$zone rule=real;
-            empty_gif;
-        }
-        location /$zone/tight-wide {
-            ratelimit zone=$zone rule=tight; ratelimit zone=$zone rule=wide;
-            empty_gif;
-        }
-        location /$zone/wide-tight {
-            ratelimit zone=$zone rule=wide; ratelimit zone=$zone rule=tight;
-            empty_gif;
-        }
-LOCATIONS
+sub rules { return join ' ', map { "ratelimit zone=$_->[0] rule=$_->[1];" } @_ }
 
-my $gateway = t::Gateway->new(http => <<"CONF")->start;
-    # at debug every line is written, else one of a kind in a second
-    error_log %%DIR%%/error.log debug;
-    ratelimit_redis r {
-        server 127.0.0.1:$redis; prefix $prefix; timeout 5s;
-    }
-    ratelimit_zone \$arg_k zone=local:1m;
-    ratelimit_zone \$arg_k zone=redis:1m redis=r;
-$rules
-    server {
-        listen 127.0.0.1:%%PORT%%;
-        add_header X-Status \$ratelimit_status always;
-        add_header X-Rule \$ratelimit_rule always;
-        add_header X-Left \$ratelimit_remaining always;
-$locations
-        location /local-redis {
-            ratelimit zone=local rule=tight; ratelimit zone=redis rule=wide;
-            empty_gif;
-        }
-        location /redis-local {
-            ratelimit zone=redis rule=tight; ratelimit zone=local rule=wide;
-            empty_gif;
-        }
-        location /try-redis {
-            ratelimit zone=local rule=try; ratelimit zone=redis rule=real;
-            empty_gif;
-        }
-    }
-CONF
+# at debug every line is written, else one of a kind in a second
+my $gateway = t::Gateway->limited(redis => $redis,
+    http => 'error_log %%DIR%%/error.log debug;',
+    zone => { local => '', redis => 'redis=r' },
+    rules => [map { my $zone = $_; map { s/Z/$zone/r } @RULES }
+              qw( local redis )],
+    server => 'add_header X-Left $ratelimit_remaining always;',
+    locations => {
+        '/local-redis' => rules(['local', 'tight'], ['redis', 'wide']),
+        '/redis-local' => rules(['redis', 'tight'], ['local', 'wide']),
+        '/try-redis' => rules(['local', 'try'], ['redis', 'real']),
+        map {
+            my $zone = $_;
+            "/$zone/dry" => rules([$zone, 'real']) . "ratelimit_dry_run on;
+                location /$zone/dry/below { empty_gif; }
+                location /$zone/dry/not { ratelimit_dry_run off; empty_gif; }",
+            (map { ("/$zone/$_" => rules([$zone, $_])) }
+             qw( try wide leak real )),
+            map { ("/$zone/$_" => rules(map { [$zone, $_] } split /-/)) }
+            qw( try-real tight-wide wide-tight )
+        } qw( local redis ),
+    });
 
 
 # status, the deciding counter with its tokens left, and what a client is told
@@ -81,8 +42,8 @@ sub told {
     my $answer = $gateway->get(@_);
 
     return join ' ', $answer->{status},
-        (map { t::Gateway::header($answer, $_) } qw( X-Status X-Rule X-Left )),
-        '/', map { t::Gateway::header($answer, "X-RateLimit-$_") }
+        (map { header($answer, $_) } qw( X-Status X-Rule X-Left )),
+        '/', map { header($answer, "X-RateLimit-$_") }
              qw( Limit Remaining );
 }
 
@@ -95,10 +56,6 @@ sub row {
     s/ $// for @told;
     is(join("\n", @told), join("\n", @$expected), $name);
 }
-
-
-# Redis gives back behind the answer
-sub pause { select undef, undef, undef, 0.1 }
 
 
 for my $zone (qw( local redis )) {
@@ -134,7 +91,7 @@ for my $zone (qw( local redis )) {
         row($path, ['200 PASSED tight 0 / 1 0',
                     ('429 REJECTED tight 0 / 1 0') x 3],
             "$zone: rejected by another: $path");
-        pause();
+        $gateway->settled($redis);  # Redis gives back behind the answer
         row("/$zone/wide?k=$key", ['200 PASSED wide 7 / '],
             "$zone: charged for what passed: $path");
     }
@@ -163,7 +120,7 @@ for (['/local-redis', 'redis'], ['/redis-local', 'local']) {
     row("$path?k=f", ['200 PASSED tight 0 / 1 0',
                       ('429 REJECTED tight 0 / 1 0') x 2],
         "$path: rejected");
-    pause();
+    $gateway->settled($redis);
     row("/$zone/wide?k=f", ['200 PASSED wide 7 / '],
         "$path: the tried one was charged for what passed");
 }

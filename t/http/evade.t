@@ -1,82 +1,77 @@
 # What a client writes differently is still the same client to the API, so it is
 # the same counter; and what a rewrite makes of a request is what counts.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Gateway qw( output );
 
 my $h2 = t::Gateway::free_port();
 
-my $gateway = t::Gateway->new(http => <<"CONF")->start;
-    ratelimit_zone \$ratelimit_api_key zone=key:1m rate=1r/h;
-    ratelimit_zone \$uri zone=uri:1m rate=1r/h;
-    ratelimit_zone \$ratelimit_route zone=route:1m rate=1r/h;
-
-    server {
-        listen 127.0.0.1:%%PORT%%;
+my $gateway = t::Gateway->limited(
+    zone => { key => 'key=$ratelimit_api_key rate=1r/h',
+              uri => 'key=$uri rate=1r/h',
+              route => 'key=$ratelimit_route rate=1r/h' },
+    server => <<"CONF",
         listen 127.0.0.1:$h2 http2;
-
         ratelimit_api_key header:X-Other bearer header:X-Key;
-
         if (\$uri = /never) { return 404; }
         if (\$ratelimit_route = /never) { return 404; }
         if (\$ratelimit_api_key = never) { return 404; }
-
-        location / { ratelimit zone=key; empty_gif; }
-
-        location /own { ratelimit_api_key header:X-Key; ratelimit zone=key;
-                        empty_gif; }
-
-        location /to-uri { rewrite ^ /uri/same last; }
-        location /uri { ratelimit zone=uri; empty_gif; }
-        location /to-route { rewrite ^ /route/same last; }
-        location /route { ratelimit zone=route; empty_gif; }
-    }
 CONF
-
-sub statuses { return join ' ', map { $gateway->get(@$_)->{status} } @_ }
+    locations => {
+        '/' => 'ratelimit zone=key;',
+        '/own' => 'ratelimit_api_key header:X-Key; ratelimit zone=key;',
+        '/to-uri' => 'rewrite ^ /uri/same last;',
+        '/uri' => 'ratelimit zone=uri;',
+        '/to-route' => 'rewrite ^ /route/same last;',
+        '/route' => 'ratelimit zone=route;',
+    });
 
 # blanks around a value, which nginx leaves and the API does not see
 
-is(statuses(map { ['/', $_] } 'X-Key: a', "X-Key: a\t", "X-Key:\ta",
+is($gateway->statuses(map { ['/', $_] } 'X-Key: a', "X-Key: a\t", "X-Key:\ta",
             "X-Key: \t a \t "), '200 429 429 429', 'blanks around a key');
 
-is(statuses(map { ['/', $_] } 'Authorization: Bearer b',
+is($gateway->statuses(map { ['/', $_] } 'Authorization: Bearer b',
             "Authorization: Bearer b\t", "Authorization:\tBearer b",
             "Authorization: bearer\tb", "Authorization: Bearer \t b"),
    '200 429 429 429 429', 'blanks around a token');
 
-is(statuses((['/', "X-Key: \t", "Authorization: Bearer \t"]) x 2), '200 200',
+is($gateway->statuses((['/', "X-Key: \t", "Authorization: Bearer \t"]) x 2), '200 200',
    'blanks alone are no key');
 
 for my $header ('x-key:a ', 'x-key:a  ', "x-key:a\t", 'authorization:Bearer b ',
                 "authorization:Bearer b\t")
 {
-    open my $out, '-|', 'nghttp', '-v', '-H', $header, "http://127.0.0.1:$h2/"
-        or die "nghttp: $!";
-    my $text = do { local $/; <$out> } // '';
-    close $out;
-
-    like($text, qr/:status: 429/, "HTTP/2: \"$header\"");
+    like(output('nghttp', '-v', '-H', $header, "http://127.0.0.1:$h2/"),
+         qr/:status: 429/, "HTTP/2: \"$header\"");
 }
 
 # an empty header before the one that the API may take
 
-is(statuses(['/', 'X-Key: c'], ['/', 'X-Key:', 'X-Key: c'],
+is($gateway->statuses(['/', 'X-Key: c'], ['/', 'X-Key:', 'X-Key: c'],
             ['/', "X-Key: \t", 'X-Key: c']), '200 429 429',
    'an empty header of the same name');
 
 # what was read in the server, before there was a location
 
-is(statuses(map { ['/own', 'X-Key: d', "X-Other: $_"] } 1 .. 2), '200 429',
+is($gateway->statuses(map { ['/own', 'X-Key: d', "X-Other: $_"] } 1 .. 2), '200 429',
    'the key is that of the location\'s sources');
 
-is(statuses(map { ["/to-uri/$_"] } 1 .. 2), '200 429',
+is($gateway->statuses(map { ["/to-uri/$_"] } 1 .. 2), '200 429',
    'the key is the rewritten URI');
 
-is(statuses(map { ["/to-route/x$_"] } 1 .. 2), '200 429',
+is($gateway->statuses(map { ["/to-route/x$_"] } 1 .. 2), '200 429',
    'the key is the rewritten route');
 
 $gateway->stop;
+
+# a variable that nginx cannot work out is no empty key: here one of a folder
+# that is not there
+
+my $failing = t::Gateway->limited(
+    zone => { failing => 'key=$realpath_root rate=1r/h' },
+    server => 'root %%DIR%%/nowhere;',
+    locations => { '/' => 'ratelimit zone=failing;' });
+
+is($failing->statuses('/', '/'), '500 500', 'a variable fails: no request passes');
+$failing->stop('QUIT', qr/realpath\(\)/);

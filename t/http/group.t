@@ -39,12 +39,6 @@ __DATA__
     ratelimit_rule low zone=z rate=1r/h group=g priority=-1;
     ratelimit_rule middle zone=z rate=2r/h group=g match=/a/**;
     ratelimit_rule high zone=z rate=3r/h group=g priority=10 match=/a/b;
---- config
-    location / {
-        ratelimit zone=z;
-        add_header X-Rule $ratelimit_rule always;
-        empty_gif;
-    }
 --- request eval
 [ 'GET /a/b?k=a', 'GET /a/c?k=a', 'GET /d?k=a' ]
 --- response_headers eval
@@ -56,12 +50,6 @@ __DATA__
 --- http_config
     ratelimit_zone $arg_k zone=z:1m rate=1r/h group=g priority=-1000000;
     ratelimit_rule writes zone=z rate=2r/h group=g methods=POST;
---- config
-    location / {
-        ratelimit zone=z;
-        add_header X-Rule $ratelimit_rule always;
-        empty_gif;
-    }
 --- request eval
 [ 'GET /?k=a', "POST /?k=a\n" ]
 --- error_code eval
@@ -77,12 +65,6 @@ __DATA__
     ratelimit_rule tenant zone=z rate=2r/h group=g key=$arg_t;
     ratelimit_rule plan zone=z limit=$arg_plan window=1h group=g;
     ratelimit_rule rest zone=z rate=5r/h group=g;
---- config
-    location / {
-        ratelimit zone=z;
-        add_header X-Rule $ratelimit_rule always;
-        empty_gif;
-    }
 --- request eval
 [ 'GET /?k=a&t=x&plan=7', 'GET /?k=a&plan=7', 'GET /?k=a' ]
 --- response_headers eval
@@ -95,12 +77,6 @@ __DATA__
     ratelimit_zone $arg_k zone=z:1m;
     ratelimit_rule plan zone=z limit=$arg_plan window=1h group=g;
     ratelimit_rule rest zone=z rate=5r/h group=g;
---- config
-    location / {
-        ratelimit zone=z;
-        add_header X-Rule $ratelimit_rule always;
-        empty_gif;
-    }
 --- request
 GET /?k=a&plan=free
 --- response_headers
@@ -152,12 +128,6 @@ X-RateLimit-Limit: 2
                         . "$_ methods=POST;\n" } 1 .. 200)
 . "ratelimit_rule last zone=z rate=5r/h group=g;\n"
 . "ratelimit_rule never zone=z rate=4r/h group=g priority=-1;\n"
---- config
-    location / {
-        ratelimit zone=z;
-        add_header X-Rule $ratelimit_rule always;
-        empty_gif;
-    }
 --- request eval
 [ 'GET /?k=a', "POST /?k=a\n" ]
 --- response_headers eval
@@ -177,8 +147,6 @@ X-RateLimit-Limit: 2
     ratelimit_rule first zone=z rate=9r/h group=g methods=POST;
     ratelimit_rule second zone=z rate=2r/h group=g;
     ratelimit_rule third zone=z rate=1r/h group=g;
---- config
-    location / { ratelimit zone=z; empty_gif; }
 --- request eval
 [ ('GET /?k=a') x 3 ]
 --- error_code eval

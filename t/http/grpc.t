@@ -1,35 +1,27 @@
 # A rejected gRPC request gets an answer that gRPC understands: the status among
 # the headers, and the end of the stream with them.
 
-use strict;
-use warnings;
-
 use IO::Select;
 use IO::Socket::INET;
 
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Gateway qw( header tally wait_for );
 
-my $http = <<'CONF';
-    ratelimit_zone $arg_k zone=z:1m rate=1r/h;
-    ratelimit zone=z;
-    server {
-        listen 127.0.0.1:%%PORT%% LISTEN;
-        location / { empty_gif; }
-        location /ietf { ratelimit_headers ietf; empty_gif; }
-        location /none { ratelimit_headers off; empty_gif; }
-        location /problem { ratelimit_response problem; empty_gif; }
-        location /off { ratelimit_response off; empty_gif; }
-        location /503 { ratelimit_status 503; empty_gif; }
-        location /closed { ratelimit_status 444; empty_gif; }
-        location /page { error_page 429 /slow; empty_gif; }
-        location = /slow { return 200 "slow\n"; }
-        location /free { ratelimit off; return 200 "free\n"; }
-    }
-CONF
+my @conf = (zone => 'rate=1r/h', http => 'ratelimit zone=z;', locations => {
+    '/' => '',
+    '/ietf' => 'ratelimit_headers ietf;',
+    '/none' => 'ratelimit_headers off;',
+    '/problem' => 'ratelimit_response problem;',
+    '/off' => 'ratelimit_response off;',
+    '/503' => 'ratelimit_status 503;',
+    '/closed' => 'ratelimit_status 444;',
+    '/page' => 'error_page 429 /slow;',
+    '= /slow' => 'return 200 "slow\n";',
+    '/free' => 'ratelimit off; return 200 "free\n";',
+});
 
-my $h2 = t::Gateway->new(http => $http =~ s/LISTEN/http2/r)->start;
-my $h1 = t::Gateway->new(http => $http =~ s/ LISTEN//r)->start;
+my $h2 = t::Gateway->limited(@conf, listen => 'http2');
+my $h1 = t::Gateway->limited(@conf);
 
 # HTTP/2, as nghttp saw it; the second of two streams: a gRPC request with a
 # message, an empty one
@@ -129,8 +121,8 @@ sub type {
     my $answer = $h1->get(@request);
 
     return join ' ', $answer->{status},
-                     t::Gateway::header($answer, 'Content-Type'),
-                     t::Gateway::header($answer, 'grpc-status');
+                     header($answer, 'Content-Type'),
+                     header($answer, 'grpc-status');
 }
 
 my $n = 0;
@@ -144,18 +136,16 @@ is(type($_, ++$n), '429 application/json ', "$_ is not")
 
 my @head = map { $h1->get('HEAD /?k=head', 'Content-Type: application/grpc') }
                1 .. 2;
-is(join(' ', t::Gateway::header($head[1], 'grpc-status'), $head[1]{body}),
-   '8 ', 'HEAD');
+is(join(' ', header($head[1], 'grpc-status'), $head[1]{body}), '8 ', 'HEAD');
 
-is(t::Gateway::tally($h1->burst(2, '/closed?k=f',
+is(tally($h1->burst(2, '/closed?k=f',
                                 'Content-Type: application/grpc')),
    '1 x 0, 1 x 200', '444 ends the connection all the same');
 
 # over HTTP/1.1 the answer ends, and the connection does not; the body is read
 # away
 
-my $client = IO::Socket::INET->new(PeerAddr => '127.0.0.1',
-                                   PeerPort => $h1->{port});
+my $client = $h1->connect_to;
 my $grpc = "POST /?k=g HTTP/1.1\r\nHost: a\r\n"
            . "Content-Type: application/grpc\r\nContent-Length: 20000\r\n\r\n"
            . 'GET /x ' x 2857 . 'y';
@@ -165,7 +155,7 @@ $client->flush;
 
 my $read = '';
 
-t::Gateway::wait_for(sub {
+wait_for(sub {
     sysread $client, $read, 65536, length $read
         if IO::Select->new($client)->can_read(0.1);
     $read =~ /free\n$/;

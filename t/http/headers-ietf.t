@@ -1,152 +1,88 @@
 # "ratelimit_headers ietf": RateLimit-Policy and RateLimit, lists of Structured
 # Fields with an item for each rule that is enforced.
 
-use strict;
-use warnings;
-
 use IO::Socket::INET;
 use MIME::Base64 qw( decode_base64 );
 
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Clock qw( advance );
+use t::Gateway qw( header wait_for );
 
 my $redis = redis_port();
-my $prefix = key_prefix();
 
-# answers what it is asked after two seconds
-
+# an API that answers when the test says so
 my $slow = IO::Socket::INET->new(Listen => 9, LocalAddr => '127.0.0.1')
     or die "listen: $!";
-my $slow_port = $slow->sockport;
-my $slow_pid = fork // die "fork: $!";
-
-if (!$slow_pid) {
-    while (my $client = $slow->accept) {
-        sysread $client, my $request, 65536;
-        sleep 2;
-        print $client "HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\nslow\n";
-        close $client;
-    }
-
-    require POSIX;
-    POSIX::_exit(0);
-}
-
-END {
-    if ($slow_pid) {
-        local $?;
-        kill KILL => $slow_pid;
-        waitpid $slow_pid, 0;
-    }
-}
 
 # the longest lists that there are
 
 my @long = map { sprintf 'rule-%02d-%s', $_, 'n' x 56 } 1 .. 16;
-my $long = join '', map { "    ratelimit_rule $_ zone=long rate=1073741824r/s"
-                          . " capacity=1000000000;\n" } @long;
 
 # and with names that need their zone's
 
+my ($y, $z) = ('y' x 64, 'z' x 64);
 my @twins = map { my $zone = $_; map { [$zone, sprintf 'twin-%02d-%s', $_,
                                                        't' x 56] } 1 .. 8 }
-            'y' x 64, 'z' x 64;
-my $twins = join '', map { "    ratelimit_rule $_->[1] zone=$_->[0] "
-                           . "rate=1073741824r/s capacity=1000000000;\n" }
-                         @twins;
+            $y, $z;
 
-my $conf = <<"CONF";
-    ratelimit_zone \$arg_k zone=@{['y' x 64]}:1m;
-    ratelimit_zone \$arg_k zone=@{['z' x 64]}:1m;
-$twins
-    ratelimit_zone \$arg_k zone=read:1m;
-    ratelimit_zone \$arg_k zone=write:1m;
-    ratelimit_zone \$arg_k zone=test:1m;
-    ratelimit_rule per_key zone=read rate=5r/h;
-    ratelimit_rule own zone=read rate=6r/h;
-    ratelimit_rule per_key zone=write rate=50r/h;
-    ratelimit_rule own zone=test rate=50r/h dry_run;
-    ratelimit_zone \$arg_k zone=api:1m rate=30r/m;
-    ratelimit_rule user zone=api rate=7r/m capacity=10 key=\$arg_u;
-    ratelimit_rule deep.path-1_x zone=api rate=100r/h match=/two;
-    ratelimit_zone \$arg_k zone=day:1m rate=1r/d;
-    ratelimit_zone \$arg_k zone=long:1m;
-$long
-    ratelimit_redis r {
-        server 127.0.0.1:$redis; prefix $prefix; timeout 5s;
-    }
-    ratelimit_zone \$arg_k zone=fleet:1m rate=20r/h redis=r;
-    ratelimit_rule tenant zone=fleet rate=2r/h key=\$arg_t;
-
-    ratelimit_redis gone { server 127.0.0.1:1; timeout 200ms; }
-    ratelimit_zone \$arg_k zone=lost:1m rate=5r/h redis=gone;
-
-    ratelimit_zone \$arg_k zone=kinds:1m;
-    ratelimit_rule flight zone=kinds algorithm=concurrency limit=1;
-    ratelimit_rule bucket zone=kinds rate=9r/d;
-    ratelimit_rule leaky zone=kinds algorithm=leaky_bucket rate=1r/m burst=4
-                   nodelay;
-
-    ratelimit_zone \$arg_k zone=dry:1m;
-    ratelimit_rule try zone=dry rate=1r/h dry_run;
-    ratelimit_rule real zone=dry rate=3r/h;
-    ratelimit_rule try-two zone=dry rate=2r/h dry_run;
-    ratelimit_zone \$arg_k zone=cost:1m rate=2r/h cost=3;
-
-    server {
-        listen 127.0.0.1:%%PORT%%;
-        ratelimit_headers ietf;
-
-        location /one { ratelimit zone=api rule=api; empty_gif; }
-        location /two { ratelimit zone=api; empty_gif; }
-        location /long { ratelimit zone=long; empty_gif; }
-        location /twins {
-            ratelimit zone=@{['y' x 64]}; ratelimit zone=@{['z' x 64]};
-            empty_gif;
-        }
-        location /read-write {
-            ratelimit zone=read; ratelimit zone=write; ratelimit zone=test;
-            empty_gif;
-        }
-        location /read { ratelimit zone=read; empty_gif; }
-        location /fleet { ratelimit zone=fleet; empty_gif; }
-        location /both { ratelimit zone=fleet; ratelimit zone=day; empty_gif; }
-        location /lost { ratelimit zone=lost; empty_gif; }
-        location /half { ratelimit zone=lost; ratelimit zone=day; empty_gif; }
-
-        location /kinds { ratelimit zone=kinds; limit_rate 200; empty_gif; }
-        location /dry { ratelimit zone=dry; empty_gif; }
-        location /all-dry {
-            ratelimit zone=dry;
-            ratelimit_dry_run on;
-            proxy_pass http://127.0.0.1:%%PORT%%/origin;
-        }
-        location /dry-lost {
-            ratelimit zone=lost;
-            ratelimit_dry_run on;
-            empty_gif;
-        }
-        location /cost { ratelimit zone=cost; empty_gif; }
-
-        location /slow {
-            ratelimit zone=day;
-            proxy_pass http://127.0.0.1:$slow_port;
-        }
-        location /via {
-            ratelimit zone=day;
-            proxy_pass http://127.0.0.1:%%PORT%%/origin;
-        }
-        location /origin {
+my @conf = (
+    redis => { r => $redis, gone => 'server 127.0.0.1:1; timeout 200ms' },
+    zone => {
+        (map { ($_ => '') } $y, $z, qw( read write test long kinds dry )),
+        api => 'rate=30r/m',
+        day => 'rate=1r/d',
+        fleet => 'rate=20r/h redis=r',
+        lost => 'rate=5r/h redis=gone',
+        cost => 'rate=2r/h cost=3',
+    },
+    rules => [
+        (map { "$_->[1] zone=$_->[0] rate=1073741824r/s capacity=1000000000" }
+         @twins, map { ['long', $_] } @long),
+        'per_key zone=read rate=5r/h',
+        'own zone=read rate=6r/h',
+        'per_key zone=write rate=50r/h',
+        'own zone=test rate=50r/h dry_run',
+        'user zone=api rate=7r/m capacity=10 key=$arg_u',
+        'deep.path-1_x zone=api rate=100r/h match=/two',
+        'tenant zone=fleet rate=2r/h key=$arg_t',
+        'flight zone=kinds algorithm=concurrency limit=1',
+        'bucket zone=kinds rate=9r/d',
+        'leaky zone=kinds algorithm=leaky_bucket rate=1r/m burst=4 nodelay',
+        'try zone=dry rate=1r/h dry_run',
+        'real zone=dry rate=3r/h',
+        'try-two zone=dry rate=2r/h dry_run',
+    ],
+    server => 'ratelimit_headers ietf;',
+    locations => {
+        '/one' => 'ratelimit zone=api rule=api;',
+        '/two' => 'ratelimit zone=api;',
+        '/twins' => "ratelimit zone=$y; ratelimit zone=$z;",
+        '/read-write' => 'ratelimit zone=read; ratelimit zone=write;'
+                         . 'ratelimit zone=test;',
+        (map { ("/$_" => "ratelimit zone=$_;") }
+         qw( long read fleet lost dry cost )),
+        '/both' => 'ratelimit zone=fleet; ratelimit zone=day;',
+        '/half' => 'ratelimit zone=lost; ratelimit zone=day;',
+        '/kinds' => 'ratelimit zone=kinds; limit_rate 200;',
+        '/all-dry' => 'ratelimit zone=dry; ratelimit_dry_run on;'
+                      . 'proxy_pass http://127.0.0.1:%%PORT%%/origin;',
+        '/dry-lost' => 'ratelimit zone=lost; ratelimit_dry_run on;',
+        '/slow' => 'ratelimit zone=day; proxy_pass http://127.0.0.1:'
+                   . $slow->sockport . ';',
+        '/via' => 'ratelimit zone=day;'
+                  . 'proxy_pass http://127.0.0.1:%%PORT%%/origin;',
+        '/origin' => <<'CONF',
             add_header RateLimit theirs;
             add_header ratelimit-policy theirs;
             add_header RateLimit-Limit 77;
             add_header X-RateLimit-Limit 76;
-            return 200 "origin\\n";
-        }
-    }
+            return 200 "origin\n";
 CONF
+    });
 
-my $gateway = t::Gateway->new(http => $conf)->start;
+my $gateway = t::Gateway->limited(@conf);
+
+t::Clock::stop();
 
 # A list of Structured Fields as these two are: [name, {parameter => value}],
 # strictly parsed, a byte sequence as its bytes.
@@ -181,7 +117,7 @@ sub items {
 }
 
 # both of an answer without their keys: "policies | limits"
-sub told {
+sub shown {
     my $answer = shift;
 
     return join ' | ', map {
@@ -189,37 +125,24 @@ sub told {
             my ($name, $of) = @$_;
             join ';', $name, map { "$_=$of->{$_}" } grep { $_ ne 'pk' }
                              sort keys %$of;
-        } items(t::Gateway::header($answer, $_))
+        } items(header($answer, $_))
     } 'RateLimit-Policy', 'RateLimit';
-}
-
-# the same, where a second or two may have passed
-sub about {
-    my ($answer, @seconds) = @_;
-
-    my $text = told($answer);
-
-    for my $s (@seconds) {
-        $text =~ s/;t=($s|@{[$s - 1]}|@{[$s - 2]})(?!\d)/;t=~$s/g;
-    }
-
-    return $text;
 }
 
 # the keys of one of them
 sub keys_of {
     my ($answer, $name) = @_;
 
-    return map { $_->[1]{pk} } items(t::Gateway::header($answer, $name));
+    return map { $_->[1]{pk} } items(header($answer, $name));
 }
 
 # one rule
 
 my $answer = $gateway->get('/one?k=a');
 
-like(t::Gateway::header($answer, 'RateLimit-Policy'),
+like(header($answer, 'RateLimit-Policy'),
      qr{^"api";q=30;w=60;pk=:[\w+/]{12}:$}, 'the form of RateLimit-Policy');
-like(t::Gateway::header($answer, 'RateLimit'),
+like(header($answer, 'RateLimit'),
      qr{^"api";r=29;t=2;pk=:[\w+/]{12}:$}, 'the form of RateLimit');
 is(join(' ', grep { /ratelimit/ } sort keys %{ $answer->{headers} }),
    'ratelimit ratelimit-policy', 'and none of another set');
@@ -239,9 +162,9 @@ isnt($bob, $alice, 'another for another client');
 $gateway->burst(9, '/two?k=c&u=u');
 $answer = $gateway->get('/two?k=c&u=u');
 
-is(about($answer, 20, 360, 9), 'api;q=30;w=60, user;q=10;w=86, '
+is(shown($answer), 'api;q=30;w=60, user;q=10;w=86, '
    . 'deep.path-1_x;q=100;w=3600 | '
-   . 'api;r=20;t=~20, user;r=0;t=~9, deep.path-1_x;r=90;t=~360',
+   . 'api;r=20;t=20, user;r=0;t=9, deep.path-1_x;r=90;t=360',
    'three rules: of an empty one the next token');
 
 my @policy = keys_of($answer, 'RateLimit-Policy');
@@ -255,73 +178,76 @@ isnt($policy[1], $policy[0], 'by another, another');
 $answer = $gateway->get('/two?k=c&u=u');
 
 is($answer->{status}, 429, 'the second rule denies');
-is(about($answer, 20, 360, 9), 'api;q=30;w=60, user;q=10;w=86, '
+is(shown($answer), 'api;q=30;w=60, user;q=10;w=86, '
    . 'deep.path-1_x;q=100;w=3600 | '
-   . 'api;r=20;t=~20, user;r=0;t=~9, deep.path-1_x;r=90;t=~360',
+   . 'api;r=20;t=20, user;r=0;t=9, deep.path-1_x;r=90;t=360',
    'what was not charged is shown');
-is(t::Gateway::header($answer, 'Retry-After'),
-   (items(t::Gateway::header($answer, 'RateLimit')))[1][1]{t},
+is(header($answer, 'Retry-After'),
+   (items(header($answer, 'RateLimit')))[1][1]{t},
    'Retry-After is the t of the rule that denies');
 
 # as many as there can be
 
 $answer = $gateway->get('/long?k=d');
 
-is(told($answer), join(' | ',
+is(shown($answer), join(' | ',
                        join(', ', map { "$_;q=1000000000;w=1" } @long),
                        join(', ', map { "$_;r=999999999;t=1" } @long)),
    'sixteen rules with the longest names');
 
 # rules of two zones that have one name
 
-is(about($gateway->get('/read-write?k=d'), 720, 600, 72),
+is(shown($gateway->get('/read-write?k=d')),
    'read/per_key;q=5;w=3600, own;q=6;w=3600, write/per_key;q=50;w=3600 | '
-   . 'read/per_key;r=4;t=~720, own;r=5;t=~600, write/per_key;r=49;t=~72',
+   . 'read/per_key;r=4;t=720, own;r=5;t=600, write/per_key;r=49;t=72',
    'their zones tell them apart; a dry run is not there');
-is(about($gateway->get('/read?k=e'), 720, 600),
+is(shown($gateway->get('/read?k=e')),
    'per_key;q=5;w=3600, own;q=6;w=3600 | '
-   . 'per_key;r=4;t=~720, own;r=5;t=~600', 'one of them alone has its name');
+   . 'per_key;r=4;t=720, own;r=5;t=600', 'one of them alone has its name');
 
 $answer = $gateway->get('/twins?k=d');
 
-is(told($answer), join(' | ',
+is(shown($answer), join(' | ',
                   join(', ', map { "$_->[0]/$_->[1];q=1000000000;w=1" } @twins),
                   join(', ', map { "$_->[0]/$_->[1];r=999999999;t=1" } @twins)),
    'sixteen of the longest names');
 
 # each kind of limit; requests in flight have no window
 
-my @kinds = sort { $a->{status} <=> $b->{status} }
-            $gateway->burst(2, '/kinds?k=k');
+my $begun = $gateway->begin(2, '/kinds?k=k');
+
+wait_for(sub { $gateway->waiting == 2 });
+advance(60);
+
+my @kinds = sort { $a->{status} <=> $b->{status} } t::Gateway::finish($begun);
 
 is("$kinds[0]{status} $kinds[1]{status}", '200 429', 'one in flight');
 
 for my $kind (@kinds) {
-    is(about($kind, 60, 9600),
+    is(shown($kind),
        'flight;q=1;qu=concurrent-requests, bucket;q=9;w=86400, '
-       . 'leaky;q=5;w=300 | flight;r=0, bucket;r=8;t=~9600, leaky;r=4;t=~60',
+       . 'leaky;q=5;w=300 | flight;r=0, bucket;r=8;t=9600, leaky;r=4;t=60',
        "$kind->{status}: requests in flight have no window");
 }
 
-is(t::Gateway::header($kinds[1], 'Retry-After'), 1,
-   'a retry in a second may pass');
+is(header($kinds[1], 'Retry-After'), 1, 'a retry in a second may pass');
 
 # what is tried is not shown
 
-is(about($gateway->get('/dry?k=k'), 1200),
-   'real;q=3;w=3600 | real;r=2;t=~1200', 'the rule that is enforced');
+is(shown($gateway->get('/dry?k=k')),
+   'real;q=3;w=3600 | real;r=2;t=1200', 'the rule that is enforced');
 $answer = $gateway->get('/dry?k=k');
-is(about($answer, 2400), 'real;q=3;w=3600 | real;r=1;t=~2400',
+is(shown($answer), 'real;q=3;w=3600 | real;r=1;t=2400',
    'a dry run denies: it is not shown');
-is("$answer->{status} " . t::Gateway::header($answer, 'Retry-After'), '200 ',
+is("$answer->{status} " . header($answer, 'Retry-After'), '200 ',
    'nor a Retry-After');
 $gateway->get('/dry?k=k');
 $answer = $gateway->get('/dry?k=k');
-is($answer->{status} . ' ' . about($answer, 1200),
-   '429 real;q=3;w=3600 | real;r=0;t=~1200', 'the enforced one denies too');
+is($answer->{status} . ' ' . shown($answer),
+   '429 real;q=3;w=3600 | real;r=0;t=1200', 'the enforced one denies too');
 
 $answer = $gateway->get('/all-dry?k=k');
-is(join(' ', map { t::Gateway::header($answer, $_) }
+is(join(' ', map { header($answer, $_) }
              'RateLimit', 'RateLimit-Policy'), 'theirs theirs',
    'only dry runs: nothing of ours, and an upstream\'s stay');
 $answer = $gateway->get('/dry-lost?k=k');
@@ -331,29 +257,35 @@ is(join(' ', grep { /ratelimit/ } keys %{ $answer->{headers} }), '',
 # a cost that can never be paid
 
 $answer = $gateway->get('/cost?k=k');
-is($answer->{status} . ' ' . told($answer), '429 cost;q=2;w=3600 | '
+is($answer->{status} . ' ' . shown($answer), '429 cost;q=2;w=3600 | '
    . 'cost;r=2;t=0', 'more than the limit');
-is(t::Gateway::header($answer, 'Retry-After'), '',
+is(header($answer, 'Retry-After'), '',
    'no retry will pass, and none is promised');
 
 # time that has passed meanwhile
 
-is(about($gateway->get('/slow?k=e'), 86398),
-   'day;q=1;w=86400 | day;r=0;t=~86398', 't counts from the response');
+$begun = $gateway->begin(1, '/slow?k=e');
+
+my $asked = $slow->accept;
+advance(2);
+print $asked "HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\nslow\n";
+close $asked;
+is(shown(t::Gateway::finish($begun)), 'day;q=1;w=86400 | day;r=0;t=86398',
+   't counts from the response');
 
 # an upstream's of these names go, others stay
 
 $answer = $gateway->get('/via?k=f');
 
-is(about($answer, 86400), 'day;q=1;w=86400 | day;r=0;t=~86400',
+is(shown($answer), 'day;q=1;w=86400 | day;r=0;t=86400',
    'an upstream\'s are replaced');
-is(join(' ', map { t::Gateway::header($answer, $_) }
+is(join(' ', map { header($answer, $_) }
              'RateLimit-Limit', 'X-RateLimit-Limit'), '77 76',
    'and its others stay');
 
 # in Redis: a client's key is the same on all nodes
 
-my $other = t::Gateway->new(http => $conf)->start;
+my $other = t::Gateway->limited(@conf);
 my @both = map { $_->get('/fleet?k=g&t=t') } $gateway, $other;
 
 is_deeply([keys_of($both[1], 'RateLimit-Policy')],
@@ -361,15 +293,15 @@ is_deeply([keys_of($both[1], 'RateLimit-Policy')],
           'two gateways of a fleet tell one key');
 is(scalar(grep { length $_ == 9 } keys_of($both[0], 'RateLimit')), 2,
    'of each rule');
-is(about($both[1], 360, 1800), 'fleet;q=20;w=3600, tenant;q=2;w=3600 | '
-   . 'fleet;r=18;t=~360, tenant;r=0;t=~1800', 'what is left in Redis');
+is(shown($both[1]), 'fleet;q=20;w=3600, tenant;q=2;w=3600 | '
+   . 'fleet;r=18;t=360, tenant;r=0;t=1800', 'what is left in Redis');
 
 # another client in Redis denies: what this one gets back is shown
 
 $answer = $gateway->get('/fleet?k=h&t=t');
 
 is($answer->{status}, 429, 'a rule in Redis denies');
-like(told($answer), qr/\| fleet;r=20;t=\d+, tenant;r=0;t=\d+$/,
+like(shown($answer), qr/\| fleet;r=20;t=\d+, tenant;r=0;t=\d+$/,
      'the other has what it had');
 $other->stop;
 
@@ -379,8 +311,8 @@ $gateway->get('/both?k=i&t=i');
 $answer = $gateway->get('/both?k=i&t=i');
 
 is($answer->{status}, 429, 'a rule of this node denies');
-is(about($answer, 86400), 'fleet;q=20;w=3600, tenant;q=2;w=3600, '
-   . 'day;q=1;w=86400 | day;r=0;t=~86400',
+is(shown($answer), 'fleet;q=20;w=3600, tenant;q=2;w=3600, '
+   . 'day;q=1;w=86400 | day;r=0;t=86400',
    'what was not asked has a policy, and no limit');
 is_deeply([map { defined ? length : 'none' }
            keys_of($answer, 'RateLimit-Policy')],
@@ -390,19 +322,19 @@ is_deeply([map { defined ? length : 'none' }
 
 $answer = $gateway->get('/lost?k=j');
 
-is("$answer->{status} " . told($answer), '200 lost;q=5;w=3600 | ',
+is("$answer->{status} " . shown($answer), '200 lost;q=5;w=3600 | ',
    'without an answer there is a policy');
 is(join(' ', grep { /ratelimit/ } keys %{ $answer->{headers} }),
    'ratelimit-policy', 'and no RateLimit');
-is(about($gateway->get('/half?k=j'), 86400),
-   'lost;q=5;w=3600, day;q=1;w=86400 | day;r=0;t=~86400',
+is(shown($gateway->get('/half?k=j')),
+   'lost;q=5;w=3600, day;q=1;w=86400 | day;r=0;t=86400',
    'of two rules the one that has answered');
 
 $answer = $gateway->get('/half?k=j');
-is(about($answer, 86400), 'lost;q=5;w=3600, day;q=1;w=86400 | '
-   . 'day;r=0;t=~86400', 'a denial beside it');
+is(shown($answer), 'lost;q=5;w=3600, day;q=1;w=86400 | '
+   . 'day;r=0;t=86400', 'a denial beside it');
 is($answer->{status}, 429, 'is one');
-isnt(t::Gateway::header($answer, 'Retry-After'), '', 'with Retry-After');
+isnt(header($answer, 'Retry-After'), '', 'with Retry-After');
 
 # nothing that a client sends is shown
 

@@ -1,9 +1,6 @@
 # ratelimit_jwt_key: which files nginx -t takes, what it says of the others, and
 # of a "jwt:" source without a key.
 
-use strict;
-use warnings;
-
 use MIME::Base64 qw( encode_base64 );
 use t::RateLimit 'no_plan';
 use t::Gateway;
@@ -42,17 +39,10 @@ for my $type (qw( pub pem crt )) {
 }
 
 sub check {
-    my $server = shift;
-
-    $gateway->configure(http => <<"CONF");
+    return $gateway->verdict(<<"CONF");
         ratelimit_zone \$ratelimit_api_key zone=z:1m rate=1r/s;
-        server { server_name a.example; listen %%PORT%%; $server }
+        server { server_name a.example; listen %%PORT%%; $_[0] }
 CONF
-
-    my ($ok, $text) = $gateway->check;
-
-    return $ok ? 'accepted' : $text =~ /\[emerg\] (.*) in \S+:\d+$/m ? $1
-                                                                    : $text;
 }
 
 sub takes {

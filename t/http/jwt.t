@@ -1,13 +1,10 @@
 # Claims of bearer tokens: which tokens are valid with which key file, and what
 # a claim may be. Each refusal is told from the others by its reason.
 
-use strict;
-use warnings;
-
 use Digest::SHA qw( sha256_hex );
 use MIME::Base64 qw( encode_base64 encode_base64url decode_base64url );
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Gateway qw( header );
 use t::JWT;
 
 my $SECRET = 'secret-of-exactly-32-bytes------';
@@ -36,46 +33,17 @@ my @LOCATIONS = (
     [ insecure => 'insecure' ],
 );
 
-my $locations = join '', map {
-    "location /$_->[0] { ratelimit_jwt_key $_->[1]; empty_gif; }\n"
-} @LOCATIONS;
-
 my $tls = t::Gateway::free_port();
 
-$gateway->configure(http => <<"CONF")->start;
-    # at debug every line is written, else one of a kind in a second
+# at debug every line is written, else one of a kind in a second
+$gateway->configure(http => t::Gateway::limited_http(
+    zone => { key => 'key=$ratelimit_api_key rate=1r/h' },
+    rules => ['twice zone=key rate=1r/h key=x$ratelimit_api_key'],
+    http => <<"CONF",
     error_log %%DIR%%/error.log debug;
-    ratelimit_zone \$ratelimit_api_key zone=key:1m rate=1r/h;
-    ratelimit_rule twice zone=key rate=1r/h key=x\$ratelimit_api_key;
-    add_header X-Got "[\$ratelimit_api_key]" always;
     log_format key '\$ratelimit_api_key';
     access_log $dir/access.log key;
     large_client_header_buffers 4 16k;
-
-    server {
-        listen 127.0.0.1:%%PORT%%;
-        ratelimit_api_key jwt:sub header:X-Key;
-
-        $locations
-
-        location /names {
-            ratelimit_api_key "jwt:https://example.com/tenant" jwt:id jwt:sub;
-            ratelimit_jwt_key secret;
-            empty_gif;
-        }
-        location /limited {
-            ratelimit_jwt_key secret;
-            ratelimit zone=key;
-            empty_gif;
-        }
-        location /tls {
-            ratelimit_jwt_key rsa.pub;
-            proxy_set_header X-Key \$ratelimit_api_key;
-            proxy_ssl_session_reuse off;
-            proxy_pass https://127.0.0.1:$tls;
-        }
-    }
-
     server {
         listen 127.0.0.1:$tls ssl;
         ssl_certificate rsa.crt;
@@ -83,6 +51,20 @@ $gateway->configure(http => <<"CONF")->start;
         location / { empty_gif; }
     }
 CONF
+    server => 'ratelimit_api_key jwt:sub header:X-Key;'
+              . 'add_header X-Got "[$ratelimit_api_key]" always;',
+    locations => {
+        (map { ("/$_->[0]" => "ratelimit_jwt_key $_->[1];") } @LOCATIONS),
+        '/names' => 'ratelimit_api_key "jwt:https://example.com/tenant" jwt:id'
+                    . ' jwt:sub; ratelimit_jwt_key secret;',
+        '/limited' => 'ratelimit_jwt_key secret; ratelimit zone=key;',
+        '/tls' => <<"CONF",
+            ratelimit_jwt_key rsa.pub;
+            proxy_set_header X-Key \$ratelimit_api_key;
+            proxy_ssl_session_reuse off;
+            proxy_pass https://127.0.0.1:$tls;
+CONF
+    }))->start;
 
 sub ask {
     my ($path, $token, @headers) = @_;
@@ -93,8 +75,7 @@ sub ask {
 sub is_valid {
     my ($where, $token, $key, $name) = @_;
 
-    is(t::Gateway::header(ask("/$where", $token), 'X-Got'), "[$key]",
-       "$where: $name");
+    is(header(ask("/$where", $token), 'X-Got'), "[$key]", "$where: $name");
 }
 
 sub reasons {
@@ -110,7 +91,7 @@ sub is_refused {
 
     my $from = length $gateway->log;
 
-    is(t::Gateway::header(ask("/$where", $token, 'X-Key: next'), 'X-Got'),
+    is(header(ask("/$where", $token, 'X-Key: next'), 'X-Got'),
        '[next]', "$where: $name");
     is((reasons($from))[0], $reason, "$where: $name: the reason");
 }
@@ -149,9 +130,8 @@ is_refused('two', $hs, $SIGNATURE, 'one newline ends a secret');
 is_valid('two', t::JWT::hs256(content('HS256'), "$SECRET\n"), 'alice',
          'the other is part of it');
 
-is(t::Gateway::header($gateway->get('/hs', 'X-Key: next'), 'X-Got'), '[next]',
-   'no token');
-is(t::Gateway::header($gateway->get('/hs', "Authorization: bearer \t$hs "),
+is(header($gateway->get('/hs', 'X-Key: next'), 'X-Got'), '[next]', 'no token');
+is(header($gateway->get('/hs', "Authorization: bearer \t$hs "),
                       'X-Got'), '[alice]', 'the scheme in any case, blanks');
 
 # a number with a leading zero: one of 128 signatures has one
@@ -342,12 +322,12 @@ for my $name (qw( exp nbf )) {
 
 for (1 .. 10) {
     my $second = time;
-    my @got = map { t::Gateway::header(ask('/hs', hs256(%$_), 'X-Key: next'),
+    my @got = map { header(ask('/hs', hs256(%$_), 'X-Key: next'),
                                        'X-Got') }
                   { nbf => $second }, { nbf => "$second.0" + 0.5 },
                   { exp => $second + 1 }, { exp => $second + 0.5 };
 
-    push @got, t::Gateway::header(ask('/hs',
+    push @got, header(ask('/hs',
                    with_body("{\"sub\":\"alice\",\"nbf\":$second.0}")), 'X-Got');
 
     next if time > $second;
@@ -392,7 +372,7 @@ for my $claim ('""', '1.5', '1e3', 'true', 'false', 'null', '[]', '["a"]', '{}',
 {
     my $from = length $gateway->log;
 
-    is(t::Gateway::header(ask('/hs', with_body("{\"sub\":$claim}"),
+    is(header(ask('/hs', with_body("{\"sub\":$claim}"),
                               'X-Key: next'), 'X-Got'), '[next]',
        "claim $claim: no value");
     is(join(' ', reasons($from)), '', "claim $claim: but a valid token");

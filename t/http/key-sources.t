@@ -1,59 +1,42 @@
 # Keys from Basic, the query string and cookies: what is the same to an API is
 # the same key, however it is spelled; and keys that are too long or no text.
 
-use strict;
-use warnings;
-
 use Digest::SHA qw( sha256_hex );
 use MIME::Base64 qw( encode_base64 );
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Gateway qw( header output );
 
 my $h2 = t::Gateway::free_port();
 
-my $gateway = t::Gateway->new(http => <<"CONF")->start;
-    ratelimit_zone \$ratelimit_api_key zone=key:1m rate=1r/h;
-    add_header X-Got "[\$ratelimit_api_key]" always;
-    log_format key '\$ratelimit_api_key';
+my $gateway = t::Gateway->limited(
+    zone => { key => 'key=$ratelimit_api_key rate=1r/h' },
+    http => <<'CONF',
+    log_format key '$ratelimit_api_key';
     access_log %%DIR%%/access.log key;
     large_client_header_buffers 4 16k;
-
-    server {
-        listen 127.0.0.1:%%PORT%%;
-        listen 127.0.0.1:$h2 http2;
-
-        location /basic { ratelimit_api_key basic; empty_gif; }
-        location /query { ratelimit_api_key query:api_key; empty_gif; }
-        location /blank { ratelimit_api_key "query:api key"; empty_gif; }
-        location /cookie { ratelimit_api_key cookie:api; empty_gif; }
-        location /header { ratelimit_api_key header:X-Key; empty_gif; }
-        location /all {
-            ratelimit_api_key header:X-Key bearer basic query:k cookie:k;
-            empty_gif;
-        }
-        location /limited {
-            ratelimit_api_key header:X-Key query:k;
-            ratelimit zone=key;
-            empty_gif;
-        }
-    }
 CONF
-
-sub got {
-    return t::Gateway::header($gateway->get(@_), 'X-Got');
-}
+    server => "listen 127.0.0.1:$h2 http2;"
+              . 'add_header X-Got "[$ratelimit_api_key]" always;',
+    locations => {
+        (map { ("/$_->[0]" => "ratelimit_api_key $_->[1];") }
+         [basic => 'basic'], [query => 'query:api_key'],
+         [blank => '"query:api key"'], [cookie => 'cookie:api'],
+         [header => 'header:X-Key'],
+         [all => 'header:X-Key bearer basic query:k cookie:k']),
+        '/limited' => 'ratelimit_api_key header:X-Key query:k;'
+                      . 'ratelimit zone=key;',
+    });
 
 sub is_key {
     my ($key, $path, @headers) = @_;
 
     (my $name = "$path @headers") =~ s/[^\x20-\x7e]/./g;
 
-    is(got($path, @headers), "[$key]", substr $name, 0, 70);
+    is(header($gateway->get($path, @headers), 'X-Got'), "[$key]",
+       substr $name, 0, 70);
 }
 
 sub basic { return 'Authorization: Basic ' . encode_base64(shift, '') }
-
-sub statuses { return join ' ', map { $gateway->get(@$_)->{status} } @_ }
 
 
 # basic: the user, in each spelling of the credentials
@@ -82,12 +65,9 @@ is($gateway->get('/basic', $_, basic('alice:x'))->{status}, 400,
 # HTTP/2: nginx leaves spaces before a value
 
 for my $value (' Basic YWxpY2U6eA==', 'Basic YWxpY2U6eA== ') {
-    open my $out, '-|', 'nghttp', '-v', '-H', "authorization:$value",
-         "http://127.0.0.1:$h2/basic" or die "nghttp: $!";
-    my $text = do { local $/; <$out> } // '';
-    close $out;
-
-    like($text, qr/x-got: \[alice\]/, "HTTP/2: \"$value\"");
+    like(output('nghttp', '-v', '-H', "authorization:$value",
+                "http://127.0.0.1:$h2/basic"),
+         qr/x-got: \[alice\]/, "HTTP/2: \"$value\"");
 }
 
 
@@ -176,12 +156,12 @@ is_key(hashed('k' x 300), '/cookie', 'Cookie: api="' . 'k' x 300 . '"');
 
 is_key('k' x 256, '/query?api_key=' . '%6b' x 256);
 
-is(statuses(map { ["/limited?k=$_"] } 'a%00b', 'a%00c', 'a%00b', 'a', 'a'),
+is($gateway->statuses(map { ["/limited?k=$_"] } 'a%00b', 'a%00c', 'a%00b', 'a', 'a'),
    '200 200 429 200 429', 'the bytes behind a zero count');
-is(statuses(map { ['/limited', "X-Key: $_"] } 'l' x 299 . 'a', 'l' x 299 . 'b',
+is($gateway->statuses(map { ['/limited', "X-Key: $_"] } 'l' x 299 . 'a', 'l' x 299 . 'b',
             'l' x 299 . 'a'),
    '200 200 429', 'so do those behind the 256th');
-is(statuses(map { ["/limited?k=$_"] } 'same', '%73ame', 's%61me'),
+is($gateway->statuses(map { ["/limited?k=$_"] } 'same', '%73ame', 's%61me'),
    '200 429 429', 'each spelling is one key');
 
 $gateway->stop;

@@ -98,8 +98,6 @@ B: b
 === TEST 6: case matters in a key
 --- http_config
     ratelimit_zone $ratelimit_api_key zone=z:1m rate=1r/h;
---- config
-    location / { ratelimit zone=z; empty_gif; }
 --- request eval
 [ ('GET /') x 4 ]
 --- more_headers eval
@@ -112,8 +110,6 @@ B: b
 === TEST 7: keys of 4k that differ in their last byte
 --- http_config
     ratelimit_zone $ratelimit_api_key zone=z:1m rate=1r/h;
---- config
-    location / { ratelimit zone=z; empty_gif; }
 --- request eval
 [ ('GET /') x 4 ]
 --- more_headers eval
@@ -126,8 +122,6 @@ B: b
 === TEST 8: bytes of any kind
 --- http_config
     ratelimit_zone $ratelimit_api_key zone=z:1m rate=1r/h;
---- config
-    location / { ratelimit zone=z; empty_gif; }
 --- request eval
 [ ('GET /') x 6 ]
 --- more_headers eval
@@ -141,8 +135,6 @@ B: b
 === TEST 9: no key, no limit
 --- http_config
     ratelimit_zone $ratelimit_api_key zone=z:1m rate=1r/h;
---- config
-    location / { ratelimit zone=z; empty_gif; }
 --- request eval
 [ ('GET /') x 3 ]
 --- more_headers eval

@@ -7,12 +7,9 @@
 # Then the same schedule goes to a location of the one and a location of the
 # other, where they do delay and reject. The clock stands, but for the schedule.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
 use t::Clock qw( advance );
-use t::Gateway;
+use t::Gateway qw( wait_for );
 
 my $seed = $ENV{RATELIMIT_SEED} // int rand 2 ** 31;
 srand $seed;
@@ -26,52 +23,35 @@ my @limits = map {
         'burst=20 delay=3', 'burst=3 delay=3';
 } qw( 1r/s 3r/s 7r/s 40r/s 333r/s 1000r/s 60r/m 420r/m );
 
-my ($zones, $locations) = ('', '');
-
-for my $i (0 .. $#limits) {
-    my ($rate, $more) = @{ $limits[$i] };
-
-    $zones .= <<"CONF";
-    limit_req_zone \$arg_k zone=q$i:32k rate=$rate;
-    ratelimit_zone \$arg_k zone=r$i:64k rate=$rate algorithm=leaky_bucket
-                   $more;
-CONF
-    $locations .= <<"CONF";
-        location /both/$i/ {
-            limit_req zone=q$i $more; limit_req_dry_run on;
-            ratelimit zone=r$i; ratelimit_dry_run on;
-            empty_gif;
-        }
-CONF
-}
-
 # what does delay and reject
 my @real = ('burst=4', 'burst=4 nodelay', 'burst=4 delay=2', '');
 
-for my $i (0 .. $#real) {
-    $zones .= <<"CONF";
-    limit_req_zone \$arg_k zone=rq$i:32k rate=2r/s;
-    ratelimit_zone \$arg_k zone=rr$i:64k rate=2r/s algorithm=leaky_bucket
-                   $real[$i];
-CONF
-    $locations .= <<"CONF";
-        location /limit_req/$i/ {
-            limit_req zone=rq$i $real[$i]; limit_req_status 429; empty_gif;
-        }
-        location /ratelimit/$i/ { ratelimit zone=rr$i; empty_gif; }
-CONF
+# a zone of each for the same parameters
+sub zones {
+    my ($name, $i, $rate, $more) = @_;
+
+    return "limit_req_zone \$arg_k zone=q$name$i:32k rate=$rate;"
+           . "ratelimit_zone \$arg_k zone=r$name$i:64k rate=$rate "
+           . "algorithm=leaky_bucket $more;\n";
 }
 
-my $gateway = t::Gateway->new(http => <<"CONF")->start;
-    log_format both '\$uri \$arg_k \$limit_req_status \$ratelimit_status '
-                    '[\$ratelimit_delay] \$status \$arg_n';
+my $gateway = t::Gateway->limited(
+    zone => {},
+    http => join('', <<'CONF', map({ zones('', $_, @{ $limits[$_] }) }
+    log_format both '$uri $arg_k $limit_req_status $ratelimit_status '
+                    '[$ratelimit_delay] $status $arg_n';
     access_log %%DIR%%/access.log both;
-    $zones
-    server {
-        listen 127.0.0.1:%%PORT%% backlog=1024;
-        $locations
-    }
 CONF
+                                   0 .. $#limits),
+                 map { zones('real', $_, '2r/s', $real[$_]) } 0 .. $#real),
+    locations => {
+        (map { ("/both/$_/" => "limit_req zone=q$_ $limits[$_][1];
+                 limit_req_dry_run on; ratelimit zone=r$_; ratelimit_dry_run on;") }
+         0 .. $#limits),
+        map { ("/limit_req/$_/" => "limit_req zone=qreal$_ $real[$_];
+               limit_req_status 429;",
+               "/ratelimit/$_/" => "ratelimit zone=rreal$_;") } 0 .. $#real,
+    });
 
 t::Clock::stop();
 
@@ -94,7 +74,7 @@ while ($sent < 4000) {
 }
 
 my @lines;
-ok(t::Gateway::wait_for(sub {
+ok(wait_for(sub {
     @lines = split /\n/, $gateway->read('access.log');
     @lines == $sent;
 }), 'all are logged');
@@ -136,7 +116,7 @@ for my $wave (@waves) {
     } 0 .. $#real]);
     $all += 2 * @real * $n;
 
-    ok(t::Gateway::wait_for(sub {
+    ok(wait_for(sub {
         my $there = $gateway->waiting;
         $there += t::Gateway::answered($_) for @begun;
         return $there == $all;
@@ -147,7 +127,7 @@ advance(10);
 t::Gateway::finish($_) for @begun;
 $all += $sent;
 
-ok(t::Gateway::wait_for(sub {
+ok(wait_for(sub {
     @lines = split /\n/, $gateway->read('access.log');
     @lines == $all;
 }), 'all of the schedule are logged');
@@ -168,7 +148,7 @@ sub delays_of_limit_req {
 
     return map { sprintf '%.3f', ($_ - ($real[$i] =~ /delay=(\d)/ ? $1 : 0)) / 2 }
            $gateway->log =~ /delaying\ request,\ excess:\ ([\d.]+),
-                             .*"rq$i".*[&]n=\Q$at\E\ HTTP/xg;
+                             .*"qreal$i".*[&]n=\Q$at\E\ HTTP/xg;
 }
 
 sub outcome {

@@ -1,65 +1,53 @@
 # A request counts once, whatever becomes of it inside: subrequests, internal
 # redirects, error pages. And it is logged as what was checked.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Gateway qw( header wait_for );
 
 my ($addition) = `$ENV{TEST_NGINX_BINARY} -V 2>&1` =~ /(http_addition_module)/;
 
-my $gateway = t::Gateway->new(http => <<'CONF' . ($addition ? <<'ADD' : '')
+my $gateway = t::Gateway->limited(
+    zone => 'key=$http_x_key rate=100r/h',
+    http => <<'CONF',
     log_format rl '$http_x_key [$ratelimit_status] [$ratelimit_remaining] '
                   '[$ratelimit_route]';
     access_log %%DIR%%/access.log rl;
-    ratelimit_zone $http_x_key zone=z:1m rate=100r/h;
     ratelimit zone=z;
-
-    server {
-        listen 127.0.0.1:%%PORT%%;
-        root %%DIR%%/html;
-
-        location /plain { empty_gif; }
-        location /unlimited { ratelimit off; try_files /none /plain; }
-        location /sub/ { empty_gif; }
-
-        location /auth { auth_request /sub/auth; empty_gif; }
-        location /mirror { mirror /sub/mirror1; mirror /sub/mirror2;
-                           empty_gif; }
-        location /page.shtml { ssi on; }
-        location /try { try_files /none /also-none /plain; }
-        location /fallback { try_files /none @named; }
-        location @named { empty_gif; }
-        location /dir/ { index none index.html; }
-        location /rewrite { rewrite ^ /plain last; }
-        location /error { error_page 404 /plain; }
-        location /named { error_page 404 = @named; }
-        location /chain { error_page 404 = @chain; }
-        location @chain { rewrite ^ /try last; }
-        location /accel { proxy_pass http://127.0.0.1:%%PORT%%/origin; }
-        location /recursive { recursive_error_pages on;
-                              error_page 404 = /recursive2; }
-        location /recursive2 { recursive_error_pages on;
-                               error_page 404 = /plain; }
-        location = /origin {
-            ratelimit off;
-            add_header X-Accel-Redirect /plain;
-            return 200;
-        }
 CONF
-        location /added.html { add_after_body /sub/added; }
-ADD
-    . "    }\n");
-
-mkdir "$gateway->{dir}/html";
-mkdir "$gateway->{dir}/html/dir";
-$gateway->write('html/dir/index.html', "index\n");
-$gateway->write('html/added.html', "added\n");
-$gateway->write('html/page.shtml',
-                join "\n", map { "<!--# include virtual=\"/sub/$_\" -->" }
-                           1 .. 5);
-$gateway->start;
+    files => {
+        'html/dir/index.html' => "index\n",
+        'html/added.html' => "added\n",
+        'html/page.shtml' => join "\n", map {
+            "<!--# include virtual=\"/sub/$_\" -->" } 1 .. 5,
+    },
+    server => 'root %%DIR%%/html;',
+    locations => {
+        '/plain' => '',
+        '/unlimited' => 'ratelimit off; try_files /none /plain;',
+        '/sub/' => '',
+        '/auth' => 'auth_request /sub/auth;',
+        '/mirror' => 'mirror /sub/mirror1; mirror /sub/mirror2;',
+        '/page.shtml' => 'ssi on;',
+        '/try' => 'try_files /none /also-none /plain;',
+        '/fallback' => 'try_files /none @named;',
+        '@named' => '',
+        '/dir/' => 'index none index.html;',
+        '/rewrite' => 'rewrite ^ /plain last;',
+        # static files that are not there
+        '/error' => 'root /none; error_page 404 /plain;',
+        '/named' => 'root /none; error_page 404 = @named;',
+        '/chain' => 'root /none; error_page 404 = @chain;',
+        '@chain' => 'rewrite ^ /try last;',
+        '/accel' => 'proxy_pass http://127.0.0.1:%%PORT%%/origin;',
+        '/recursive' => 'root /none; recursive_error_pages on;'
+                        . 'error_page 404 = /recursive2;',
+        '/recursive2' => 'root /none; recursive_error_pages on;'
+                         . 'error_page 404 = /plain;',
+        '= /origin' => 'ratelimit off; add_header X-Accel-Redirect /plain;'
+                       . 'return 200;',
+        $addition ? ('/added.html' => 'root %%DIR%%/html;'
+                                      . 'add_after_body /sub/added;') : (),
+    });
 
 for my $path (qw( /plain /auth /mirror /page.shtml /try /fallback /dir/
                   /rewrite /error/x /named/x /chain/x /accel /recursive/x
@@ -69,20 +57,19 @@ for my $path (qw( /plain /auth /mirror /page.shtml /try /fallback /dir/
 
     my $answer = $gateway->get($path, "X-Key: $key");
     like($answer->{status}, qr/^(?:200|404)$/, "$path is answered");
-    is(t::Gateway::header($answer, 'X-RateLimit-Remaining'), 99,
+    is(header($answer, 'X-RateLimit-Remaining'), 99,
        "$path is told that it counted once");
 
     $answer = $gateway->get('/plain', "X-Key: $key");
-    is(t::Gateway::header($answer, 'X-RateLimit-Remaining'), 98,
-       "$path counted once");
+    is(header($answer, 'X-RateLimit-Remaining'), 98, "$path counted once");
 }
 
 my $log = '';
-t::Gateway::wait_for(sub {
+wait_for(sub {
     ($log = $gateway->read('access.log')) =~ /^unlimited .*98/m;
 });
 
-is(t::Gateway::header($gateway->get('/error/x', 'X-Key: e'), 'Content-Type'),
+is(header($gateway->get('/error/x', 'X-Key: e'), 'Content-Type'),
    'image/gif', 'the error page was the one of the location');
 
 like($log, qr{^$_->[0] \[PASSED\] \[99\] \[$_->[1]\]$}m,

@@ -1,50 +1,29 @@
 # A rule for a share of the keys: as many as it says, the same ones on every
 # gateway and after every restart.
 
-use strict;
-use warnings;
-
-use IO::Socket::INET;
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Gateway qw( told );
 
 use constant KEYS => 10_000;
 
 my $redis = redis_port();
-my $prefix = key_prefix();
+my $gone = 'server 127.0.0.1:' . t::Gateway::free_port() . '; timeout 200ms';
 
 
 sub conf {
     my $share = shift;
 
-    return <<"CONF";
-    ratelimit_redis r {
-        server 127.0.0.1:$redis; prefix $prefix; timeout 5s;
-    }
-    ratelimit_redis gone {
-        server 127.0.0.1:@{[t::Gateway::free_port()]}; timeout 200ms;
-    }
-    ratelimit_zone \$arg_k zone=z:4m;
-    ratelimit_rule ten zone=z rate=9r/h percent=$share;
-    ratelimit_rule half zone=z rate=9r/h percent=50;
-    ratelimit_rule other zone=z rate=9r/h percent=50;
-    ratelimit_rule all zone=z rate=9r/h percent=100;
-    ratelimit_zone \$arg_k zone=fleet:1m redis=r percent=50 rate=9r/h;
-    ratelimit_rule tenant zone=fleet key=\$arg_t rate=5r/h;
-    ratelimit_zone \$arg_k zone=lost:1m redis=gone percent=50 rate=9r/h;
-    keepalive_requests 100000;
-    server {
-        listen 127.0.0.1:%%PORT%%;
-        add_header X-Status \$ratelimit_status always;
-        add_header X-Rule \$ratelimit_rule always;
-        location /ten { ratelimit zone=z rule=ten; empty_gif; }
-        location /half { ratelimit zone=z rule=half; empty_gif; }
-        location /other { ratelimit zone=z rule=other; empty_gif; }
-        location /all { ratelimit zone=z rule=all; empty_gif; }
-        location /fleet { ratelimit zone=fleet; empty_gif; }
-        location /lost { ratelimit zone=lost; empty_gif; }
-    }
-CONF
+    return (redis => { r => $redis, gone => $gone },
+        zone => { 'z:4m' => '', fleet => 'redis=r percent=50 rate=9r/h',
+                  lost => 'redis=gone percent=50 rate=9r/h' },
+        rules => ["ten rate=9r/h percent=$share", 'half rate=9r/h percent=50',
+                  'other rate=9r/h percent=50', 'all rate=9r/h percent=100',
+                  'tenant zone=fleet key=$arg_t rate=5r/h'],
+        http => 'keepalive_requests 100000;',
+        locations => { '/fleet' => 'ratelimit zone=fleet;',
+                       '/lost' => 'ratelimit zone=lost;',
+                       map { ("/$_" => "ratelimit zone=z rule=$_;") }
+                       qw( ten half other all ) });
 }
 
 
@@ -52,9 +31,7 @@ CONF
 sub share {
     my ($gateway, $path) = @_;
 
-    my $socket = IO::Socket::INET->new(PeerAddr => '127.0.0.1',
-                                       PeerPort => $gateway->{port},
-                                       Timeout => 10) or die "connect: $!";
+    my $socket = $gateway->connect_to;
     my $share = '';
 
     local $SIG{ALRM} = sub { die "no answer from $path\n" };
@@ -91,7 +68,7 @@ sub within {
 sub both { return $_[0] & $_[1] }
 
 
-my $gateway = t::Gateway->new(http => conf(10))->start;
+my $gateway = t::Gateway->limited(conf(10));
 
 my $ten = share($gateway, '/ten');
 my $half = share($gateway, '/half');
@@ -109,9 +86,8 @@ within(share($gateway, '/all'), KEYS, KEYS, '100 percent');
 my ($in, $out) = map { "key-$_" } index($half, 1), index($half, 0);
 
 is($gateway->get("/half?k=$in")->{status}, 200, 'a key of the share');
-is(t::Gateway::told($gateway->get("/half?k=$out")), '200 BYPASSED ',
-   'a key that is not');
-is(t::Gateway::told($gateway->get('/half')), '200 BYPASSED ', 'no key');
+is($gateway->told("/half?k=$out"), '200 BYPASSED ', 'a key that is not');
+is($gateway->told('/half'), '200 BYPASSED ', 'no key');
 
 # a restart makes another table under another random key
 
@@ -120,7 +96,7 @@ $gateway->start;
 
 ok(share($gateway, '/ten') eq $ten, 'after a restart the same keys');
 
-my $second = t::Gateway->new(http => conf(20))->start;
+my $second = t::Gateway->limited(conf(20));
 
 ok(share($second, '/half') eq $half, 'on another gateway the same keys');
 
@@ -134,19 +110,19 @@ $second->stop;
 # Redis is asked for the rules that apply, and for nothing where none does
 
 my @fleet = map { "key-$_" } 0 .. 39;
-my @told = map { t::Gateway::told($gateway->get("/fleet?k=$_&t=x$_")) } @fleet;
+my @told = map { $gateway->told("/fleet?k=$_&t=x$_") } @fleet;
 
 is(join(',', sort { $a cmp $b } keys %{{ map { $_ => 1 } @told }}),
    '200 PASSED 4', 'a rule of all keys beside one of half of them');
 
-@told = map { t::Gateway::told($gateway->get("/fleet?k=$_")) } @fleet;
+@told = map { $gateway->told("/fleet?k=$_") } @fleet;
 my $passed = grep { $_ eq '200 PASSED 7' } @told;
 my $bypassed = grep { $_ eq '200 BYPASSED ' } @told;
 
 is($passed + $bypassed, 40, 'each key is counted or bypassed');
 ok($passed > 5 && $bypassed > 5, "some of each: $passed and $bypassed");
 
-@told = map { t::Gateway::told($gateway->get("/lost?k=$_")) } @fleet;
+@told = map { $gateway->told("/lost?k=$_") } @fleet;
 my $degraded = grep { $_ eq '200 DEGRADED -1' } @told;
 $bypassed = grep { $_ eq '200 BYPASSED ' } @told;
 

@@ -1,131 +1,66 @@
 # "ratelimit_response": the problem of RFC 9457, JSON, nginx's own page; of a
-# HEAD, with an error_page, of several rules.
-
-use strict;
-use warnings;
+# HEAD, with an error_page, of several rules; and rejections in odd places.
 
 use JSON::PP ();
 
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Clock qw( advance );
+use t::Gateway qw( header wait_for );
 
-my $redis = redis_port();
-my $prefix = key_prefix();
+my $NODE = 'ratelimit zone=node rule=node;';
 
-my $gateway = t::Gateway->new(http => <<"CONF")->start;
-    ratelimit_zone \$arg_k zone=node:1m rate=1r/m;
-    ratelimit_rule minute zone=node rate=2r/m key=\$arg_k\$arg_u;
-    ratelimit_rule hour.x zone=node rate=1r/h;
-
-    ratelimit_redis r {
-        server 127.0.0.1:$redis; prefix $prefix; timeout 5s;
-    }
-    ratelimit_zone \$arg_k zone=fleet:1m rate=1r/h redis=r;
-    ratelimit_rule day zone=fleet rate=1r/d key=\$arg_k;
-    ratelimit_rule tenant zone=fleet rate=9r/d key=\$arg_t;
-
-    ratelimit_rule hour.x zone=fleet rate=1r/d key=\$arg_x;
-
-    ratelimit_zone \$arg_k zone=unit:1m;
-    ratelimit_rule month zone=unit algorithm=fixed_window limit=1
-                   window=calendar:month match=/unit/month;
-    ratelimit_rule day zone=unit algorithm=fixed_window limit=3
-                   window=calendar:day cost=2 match=/unit/day;
-    ratelimit_rule arg zone=unit limit=2 window=90s cost=\$arg_c
-                   match=/unit/arg;
-    ratelimit_rule header zone=unit rate=1r/2h cost_header=X-Cost
-                   match=/unit/header;
-    ratelimit_rule status zone=unit limit=1 window=7d count_status=200
-                   match=/unit/status;
-    ratelimit_zone \$arg_k zone=flight:1m;
-    ratelimit_rule slots zone=flight algorithm=concurrency limit=1;
-    ratelimit_zone \$arg_k zone=dry:1m rate=1r/m;
-    ratelimit_rule try zone=dry rate=1r/h dry_run;
-    ratelimit_zone \$arg_k zone=cost:1m rate=2r/h cost=3;
-
-    server {
-        listen 127.0.0.1:%%PORT%%;
-        default_type text/plain;
-
-        location /flight {
-            ratelimit zone=flight;
-            limit_rate 100;
-            location /flight/problem { ratelimit_response problem; empty_gif; }
-            location /flight/json { ratelimit_response json; empty_gif; }
-        }
-        location /dry {
-            ratelimit zone=dry;
-            ratelimit_response problem;
-            empty_gif;
-        }
-        location /cost {
-            ratelimit zone=cost;
-            location /cost/problem { ratelimit_response problem; empty_gif; }
-            location /cost/json { ratelimit_response json; empty_gif; }
-        }
-
-        location /unit/ {
-            ratelimit zone=unit;
-            location ~ . { empty_gif; }
-        }
-        location /problem {
-            ratelimit zone=node;
-            ratelimit_response problem;
-            empty_gif;
-        }
-        location /problem-503 {
-            ratelimit zone=node rule=node;
-            ratelimit_response problem;
-            ratelimit_status 503;
-            empty_gif;
-        }
-        location /fleet {
-            ratelimit zone=fleet;
-            ratelimit_response problem;
-            empty_gif;
-        }
-        location /twins {
-            ratelimit zone=node;
-            ratelimit zone=fleet rule=hour.x;
-            ratelimit_response problem;
-            empty_gif;
-        }
-        location /json {
-            ratelimit zone=node rule=node;
-            ratelimit_response json;
-            empty_gif;
-        }
-        location /off {
-            ratelimit zone=node rule=node;
-            ratelimit_response off;
-            empty_gif;
-        }
-        location /off-503 {
-            ratelimit zone=node rule=node;
-            ratelimit_response off;
-            ratelimit_status 503;
-            empty_gif;
-        }
-        location /off-any {
-            ratelimit zone=node rule=node;
-            ratelimit_response off;
-            ratelimit_status 403;
-            satisfy any;
-            allow all;
-            empty_gif;
-        }
-
-        location /page {
-            error_page 429 /slow;
-            ratelimit zone=node rule=node;
-
-            location /page/json { ratelimit_response json; empty_gif; }
-            location /page/problem { ratelimit_response problem; empty_gif; }
-            location /page/off { ratelimit_response off; empty_gif; }
-        }
-        location = /slow { return 200 "slow\\n"; }
-    }
-CONF
+my $gateway = t::Gateway->limited(
+    redis => redis_port(),
+    zone => { (map { $_ => '' } qw( unit flight )), node => 'rate=1r/m',
+              fleet => 'rate=1r/h redis=r', dry => 'rate=1r/m',
+              cost => 'rate=2r/h cost=3' },
+    rules => [
+        'minute zone=node rate=2r/m key=$arg_k$arg_u',
+        'hour.x zone=node rate=1r/h',
+        'day zone=fleet rate=1r/d key=$arg_k',
+        'tenant zone=fleet rate=9r/d key=$arg_t',
+        'hour.x zone=fleet rate=1r/d key=$arg_x',
+        'month zone=unit match=/unit/month'
+        . ' algorithm=fixed_window limit=1 window=calendar:month',
+        'day zone=unit match=/unit/day cost=2'
+        . ' algorithm=fixed_window limit=3 window=calendar:day',
+        'arg zone=unit match=/unit/arg limit=2 window=90s cost=$arg_c',
+        'header zone=unit match=/unit/header rate=1r/2h cost_header=X-Cost',
+        'status zone=unit match=/unit/status limit=1 window=7d'
+        . ' count_status=200',
+        'slots zone=flight algorithm=concurrency limit=1',
+        'try zone=dry rate=1r/h dry_run',
+    ],
+    server => 'default_type text/plain;',
+    locations => {
+        '/unit/' => 'ratelimit zone=unit;',
+        '/flight/problem' => 'ratelimit zone=flight; limit_rate 100;'
+                             . 'ratelimit_response problem;',
+        '/flight/json' => 'ratelimit zone=flight; limit_rate 100;',
+        '/dry' => 'ratelimit zone=dry; ratelimit_response problem;',
+        '/cost/problem' => 'ratelimit zone=cost; ratelimit_response problem;',
+        '/cost/json' => 'ratelimit zone=cost;',
+        '/problem' => 'ratelimit zone=node; ratelimit_response problem;',
+        '/problem-503' => "$NODE ratelimit_response problem;"
+                          . 'ratelimit_status 503;',
+        '/fleet' => 'ratelimit zone=fleet; ratelimit_response problem;',
+        '/twins' => 'ratelimit zone=node; ratelimit zone=fleet rule=hour.x;'
+                    . 'ratelimit_response problem;',
+        '/json' => "$NODE ratelimit_response json;",
+        '/off' => "$NODE ratelimit_response off;",
+        '/off-503' => "$NODE ratelimit_response off; ratelimit_status 503;",
+        '/off-any' => "$NODE ratelimit_response off; ratelimit_status 403;"
+                      . 'satisfy any; allow all;',
+        (map { ("/page/$_" => "$NODE ratelimit_response $_;"
+                              . 'error_page 429 /slow;') }
+         qw( json problem off )),
+        '= /slow' => 'return 200 "slow\n";',
+        '/closed' => "$NODE ratelimit_status 444;",
+        '/plain' => $NODE,
+        '/after-error' => 'root /nonexistent; error_page 404 = /limited?$args;',
+        # nginx takes no second error page where the first forbids it
+        '= /limited' => "$NODE recursive_error_pages on; error_page 429 /slow;",
+    });
 
 # the second of two requests
 sub second {
@@ -136,11 +71,14 @@ sub second {
     return $gateway->get($path, @headers);
 }
 
+sub problem { return JSON::PP::decode_json(shift->{body}) }
+
+sub violated { return join ' ', @{ shift->{'violated-policies'} } }
+
 sub in_short {
     my $answer = shift;
 
-    return join ' ', $answer->{status},
-                     t::Gateway::header($answer, 'Content-Type');
+    return join ' ', $answer->{status}, header($answer, 'Content-Type');
 }
 
 # a problem
@@ -148,16 +86,15 @@ sub in_short {
 my $answer = second('/problem-503?k=a');
 
 is(in_short($answer), '503 application/problem+json', 'a problem');
-is_deeply(JSON::PP::decode_json($answer->{body}), {
+is_deeply(problem($answer), {
     type => 'https://iana.org/assignments/http-problem-types#quota-exceeded',
     title => 'Quota Exceeded',
     status => 503,
     detail => 'Rate limit of 1 request in 1 minute exceeded',
     'violated-policies' => ['node'],
 }, 'its members');
-is(t::Gateway::header($answer, 'Content-Length'), length $answer->{body},
-   'its length');
-isnt(t::Gateway::header($answer, 'Retry-After'), '', 'its Retry-After');
+is(header($answer, 'Content-Length'), length $answer->{body}, 'its length');
+isnt(header($answer, 'Retry-After'), '', 'its Retry-After');
 
 # all rules that have denied, in their order, and no other
 
@@ -165,22 +102,20 @@ $answer = second('/problem?k=b');
 
 is(in_short($answer), '429 application/problem+json', 'of three rules');
 
-my $problem = JSON::PP::decode_json($answer->{body});
+my $problem = problem($answer);
 
-is(join(' ', @{ $problem->{'violated-policies'} }), 'node hour.x',
-   'two have denied');
+is(violated($problem), 'node hour.x', 'two have denied');
 is($problem->{detail}, 'Rate limit of 1 request in 1 hour exceeded',
    'the detail tells of the strictest');
 
 $answer = second('/fleet?k=c&t=t');
-$problem = JSON::PP::decode_json($answer->{body});
+$problem = problem($answer);
 
-is(join(' ', @{ $problem->{'violated-policies'} }), 'fleet day',
-   'in Redis too');
+is(violated($problem), 'fleet day', 'in Redis too');
 
-$problem = JSON::PP::decode_json(second('/twins?k=tw&x=x')->{body});
+$problem = problem(second('/twins?k=tw&x=x'));
 
-is(join(' ', @{ $problem->{'violated-policies'} }), 'node node/hour.x fleet/hour.x',
+is(violated($problem), 'node node/hour.x fleet/hour.x',
    'rules of one id are named with their zones, as in the headers');
 
 # JSON, and none of ours
@@ -194,7 +129,7 @@ $answer = second('/off?k=e');
 is(in_short($answer), '429 text/html', 'off');
 like($answer->{body}, qr/<title>429 Too Many Requests<.*nginx/s,
      'off: nginx\'s own page');
-isnt(t::Gateway::header($answer, 'Retry-After'), '', 'off: with the headers');
+isnt(header($answer, 'Retry-After'), '', 'off: with the headers');
 
 $answer = second('/off-503?k=f');
 is(in_short($answer), '503 text/html', 'off: another status');
@@ -207,26 +142,34 @@ is(in_short(second('/off-any?k=g')), '403 text/html',
 # a dry run violates nothing
 
 $answer = second('/dry?k=h');
-$problem = JSON::PP::decode_json($answer->{body});
+$problem = problem($answer);
 
-is("@{ $problem->{'violated-policies'} }", 'dry', 'a dry run is not named');
+is(violated($problem), 'dry', 'a dry run is not named');
 is($problem->{detail}, 'Rate limit of 1 request in 1 minute exceeded',
    'nor what is shown, though its wait is longer');
 
 # requests in flight: no window, no reset
 
+# the rejected one of two at once, with a response that takes a while
 sub denied {
-    my ($denied) = grep { $_->{status} == 429 } @_;
+    my $begun = $gateway->begin(2, shift);
 
-    return JSON::PP::decode_json($denied->{body});
+    wait_for(sub { $gateway->waiting == 2 });
+    advance(60);
+
+    my ($denied) = grep { $_->{status} == 429 } t::Gateway::finish($begun);
+
+    return problem($denied);
 }
+
+t::Clock::stop();
 
 my $text = 'Limit of 1 concurrent request exceeded';
 
-$problem = denied($gateway->burst(2, '/flight/problem?k=i'));
-is("$problem->{detail} @{ $problem->{'violated-policies'} }", "$text slots",
+$problem = denied('/flight/problem?k=i');
+is("$problem->{detail} " . violated($problem), "$text slots",
    'requests in flight: a problem');
-is_deeply(denied($gateway->burst(2, '/flight/json?k=j')), { error => {
+is_deeply(denied('/flight/json?k=j'), { error => {
     code => 'RATE_LIMIT_EXCEEDED',
     message => $text,
     details => { limit => 1, unit => 'concurrent-requests',
@@ -243,22 +186,21 @@ for (['month', 'Rate limit of 1 request in 1 month exceeded', 'requests'],
 {
     my ($rule, $message, $unit) = @$_;
 
-    my $error = JSON::PP::decode_json(second("/unit/$rule?k=a&c=2")->{body})
-                ->{error};
+    my $error = problem(second("/unit/$rule?k=a&c=2"))->{error};
     is("$error->{message}, $error->{details}{unit}", "$message, $unit", $rule);
 }
 
 # a cost that can never be paid
 
 $answer = $gateway->get('/cost/problem?k=l');
-$problem = JSON::PP::decode_json($answer->{body});
-is("$answer->{status} @{ $problem->{'violated-policies'} }", '429 cost',
+$problem = problem($answer);
+is("$answer->{status} " . violated($problem), '429 cost',
    'more than the limit: a problem');
 
 $answer = $gateway->get('/cost/json?k=l');
 like($answer->{body}, qr/"retry_after_seconds":null,/,
      'more than the limit: JSON');
-is(t::Gateway::header($answer, 'Retry-After'), '', 'and no Retry-After');
+is(header($answer, 'Retry-After'), '', 'and no Retry-After');
 
 # an error page answers in place of each
 
@@ -267,8 +209,7 @@ for my $kind (qw( json problem off )) {
 
     is("$answer->{status} $answer->{body}", "429 slow\n",
        "$kind: error_page wins");
-    isnt(t::Gateway::header($answer, 'Retry-After'), '',
-         "$kind: the headers stay");
+    isnt(header($answer, 'Retry-After'), '', "$kind: the headers stay");
 }
 
 # a HEAD is told the type and the length, and gets no body
@@ -279,7 +220,7 @@ for (['/problem', 'problem+json'], ['/json', 'json']) {
     $answer = second("HEAD $path?k=head$path");
     is(in_short($answer), "429 application/$type", "HEAD $path");
     is($answer->{body}, '', "HEAD $path: no body");
-    cmp_ok(t::Gateway::header($answer, 'Content-Length'), '>', 100,
+    cmp_ok(header($answer, 'Content-Length'), '>', 100,
            "HEAD $path: the length");
 }
 
@@ -297,5 +238,23 @@ for my $path (qw( /problem /json /off )) {
                 map { @$_ } values %{ $answer->{headers} }), qr/evil|script/i,
            "$path: not what the client has sent");
 }
+
+# a rejection in odd places: after another error, where an error page may not
+# follow; without any answer; of a client that asks whether to send its body
+
+$answer = second('/after-error?k=m');
+is($answer->{status}, 429, 'after an error');
+is(problem($answer)->{error}{code}, 'RATE_LIMIT_EXCEEDED',
+   'after an error: with our body');
+is(second('/limited?k=n')->{body}, "slow\n",
+   'with the error page, where there is one');
+is($gateway->statuses(('/closed?k=o') x 2), '200 0', '444: no answer at all');
+
+$gateway->get('/plain?k=p');
+like($gateway->raw("POST /plain?k=p HTTP/1.1\r\nHost: a\r\nConnection: close\r\n"
+                   . "Expect: 100-continue\r\nContent-Length: 9\r\n\r\n",
+                   qr/EXCEEDED/),
+     qr/^HTTP\/1\.1 429 .*RATE_LIMIT_EXCEEDED/s,
+     'a body is not asked for and then refused');
 
 $gateway->stop;

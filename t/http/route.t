@@ -1,11 +1,8 @@
 # The route of a request: the most specific template of its location, or the
 # path folded; the same one however a client writes the path.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Gateway qw( header );
 
 my $unmerged = t::Gateway::free_port();
 
@@ -19,54 +16,13 @@ for (my $i = 0; $i < @many; $i += 10) {
     $many .= 'ratelimit_route ' . join(' ', map { "\"$_\"" } @some) . ";\n";
 }
 
-my $gateway = t::Gateway->new(http => <<"CONF")->start;
-    ratelimit_zone \$ratelimit_route zone=route:1m rate=1r/h;
-    ratelimit_zone all zone=match:1m;
-    ratelimit_rule user zone=match "match=/user/{id}" rate=1r/h
-                   key=\$ratelimit_route;
-    ratelimit_rule regex zone=match match=~^/regex\\d rate=1r/h;
-    ratelimit_zone x zone=loose:1m rate=1000r/s;
-
+my $gateway = t::Gateway->limited(
+    zone => { route => 'key=$ratelimit_route rate=1r/h', match => 'key=all',
+              loose => 'key=x rate=1000r/s' },
+    rules => ['user zone=match "match=/user/{id}" rate=1r/h key=$ratelimit_route',
+              'regex zone=match match=~^/regex\d rate=1r/h'],
+    http => <<"CONF",
     ratelimit_route /of/http /v1/**;
-
-    server {
-        listen 127.0.0.1:%%PORT%%;
-
-        add_header X-Route \$ratelimit_route always;
-
-        ratelimit_route "/v1/users/{id}" /v1/users/me;
-        ratelimit_route /v1/files/** "/v1/users/{id}/orders/{order}/"
-                        /v1/*/orders / "/v1/sp ace";
-
-        location / { empty_gif; }
-
-        location /limited { ratelimit zone=route; empty_gif; }
-        location /user { ratelimit zone=match; empty_gif; }
-        location /regex { ratelimit zone=match; empty_gif; }
-
-        location /own { ratelimit_route "/own/{x}" "/{a}/{b}/{c}"; empty_gif; }
-
-        location /from {
-            ratelimit_route "/from/{x}" "/to/{not}";
-            ratelimit zone=loose;
-            root %%DIR%%/nowhere;
-            error_page 404 =200 /to/7;
-        }
-
-        location /to {
-            ratelimit_route "/to/{y}" "/from/{not}";
-            ratelimit zone=loose;
-            empty_gif;
-        }
-
-        location /rewritten {
-            ratelimit_route "/rewritten/{x}";
-            rewrite ^ /to/8 last;
-        }
-
-        location /many { $many empty_gif; }
-    }
-
     server {
         listen 127.0.0.1:$unmerged;
         merge_slashes off;
@@ -78,15 +34,31 @@ my $gateway = t::Gateway->new(http => <<"CONF")->start;
         location /user { ratelimit zone=match; empty_gif; }
     }
 CONF
+    server => <<'CONF',
+        add_header X-Route $ratelimit_route always;
+        ratelimit_route "/v1/users/{id}" /v1/users/me;
+        ratelimit_route /v1/files/** "/v1/users/{id}/orders/{order}/"
+                        /v1/*/orders / "/v1/sp ace";
+CONF
+    locations => {
+        '/' => '',
+        '/limited' => 'ratelimit zone=route;',
+        '/user' => 'ratelimit zone=match;',
+        '/regex' => 'ratelimit zone=match;',
+        '/own' => 'ratelimit_route "/own/{x}" "/{a}/{b}/{c}";',
+        '/from' => 'ratelimit_route "/from/{x}" "/to/{not}";'
+                   . 'ratelimit zone=loose; root %%DIR%%/nowhere;'
+                   . 'error_page 404 =200 /to/7;',
+        '/to' => 'ratelimit_route "/to/{y}" "/from/{not}";'
+                 . 'ratelimit zone=loose;',
+        '/rewritten' => 'ratelimit_route "/rewritten/{x}"; rewrite ^ /to/8 last;',
+        '/many' => $many,
+    });
 
-sub route { return t::Gateway::header($gateway->get(shift), 'X-Route') }
-
-sub statuses {
-    return join ' ', map { $_->{status} } map { $gateway->get($_) } @_;
-}
+sub route { return header($gateway->get(shift), 'X-Route') }
 
 sub unmerged {
-    return map { $_->{status} . ' ' . t::Gateway::header($_, 'X-Route') }
+    return map { $_->{status} . ' ' . header($_, 'X-Route') }
            map { t::Gateway::send_all([[$unmerged, $_]]) } @_;
 }
 
@@ -138,22 +110,22 @@ is(route('/own'), '/own', 'none of the server\'s');
 
 my $answer = $gateway->get('/x%0d%0aX-Evil:%201');
 
-is(t::Gateway::header($answer, 'X-Route'), '/x%0D%0AX-Evil: 1',
+is(header($answer, 'X-Route'), '/x%0D%0AX-Evil: 1',
    'control characters are escaped');
-is(t::Gateway::header($answer, 'X-Evil'), '', 'and make no header');
+is(header($answer, 'X-Evil'), '', 'and make no header');
 
 # counted as what it is
 
-is(statuses('/limited/7', '/limited/8', '//limited///9', '/limited/7;a',
+is($gateway->statuses('/limited/7', '/limited/8', '//limited///9', '/limited/7;a',
             '/limited%2F7', '/limited/x/..;/7/', '/limited/x/../7',
             '/limited/seven'), '200 429 429 429 429 429 429 200',
    'a counter for each route');
 
-is(statuses('/user/7', '/user/8', '/user//8', '/user/;/8;v', '/user/x/..;/8',
+is($gateway->statuses('/user/7', '/user/8', '/user//8', '/user/;/8;v', '/user/x/..;/8',
             '/user%2f8/', '/user', '/user/7/8'),
    '200 429 429 429 429 429 200 200', 'a rule by its template');
 
-is(statuses('/regex1', '/regex2;v', '/regex', '/regex'), '200 429 200 200',
+is($gateway->statuses('/regex1', '/regex2;v', '/regex', '/regex'), '200 429 200 200',
    'a rule by its expression');
 
 # under merge_slashes off nginx leaves the slashes
@@ -190,17 +162,10 @@ $gateway->stop;
 
 # what nginx -t says
 
-sub check {
-    $gateway->configure(http => "server { $_[0] }");
-    my ($ok, $text) = $gateway->check;
-
-    return $ok ? 'accepted' : $text =~ /\[emerg\] (.*) in \S+:\d+$/m ? $1
-                                                                    : $text;
-}
-
 sub refused {
     my ($http, $message) = @_;
-    is(check($http), $message, 'refused: ' . substr $http, 0, 70);
+    is($gateway->verdict("server { $http }"), $message,
+       'refused: ' . substr $http, 0, 70);
 }
 
 refused("ratelimit_route $_->[0];", "\"ratelimit_route\" has an invalid "
@@ -228,11 +193,10 @@ refused($_->[0], "\"ratelimit_route\" has \"$_->[1]\" and \"$_->[2]\", "
         ['location / { ' . join(' ', map { "ratelimit_route /t$_;" } 1 .. 99)
          . ' ratelimit_route /t7/; }', '/t7', '/t7/'];
 
-is(check('ratelimit_route;'),
-   'invalid number of arguments in "ratelimit_route" directive',
-   'no template');
+refused('ratelimit_route;',
+        'invalid number of arguments in "ratelimit_route" directive');
 
-is(check($_), 'accepted', 'accepted: ' . substr $_, 0, 70)
+is($gateway->verdict("server { $_ }"), 'accepted', 'accepted: ' . substr $_, 0, 70)
     for 'ratelimit_route /;', 'ratelimit_route /a /a/* /a/**;',
         'ratelimit_route /a; location / { ratelimit_route /a/; }',
         'ratelimit_route ' . '/a' x 32 . ';',

@@ -1,10 +1,7 @@
 # Which rules apply, by the host and the API key, and the limits of tiers.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Gateway qw( header );
 
 use Digest::SHA 'sha256_hex';
 
@@ -12,57 +9,36 @@ my $redis = redis_port();
 my $prefix = key_prefix();
 my $hash = sha256_hex('hashed');
 
-my $gateway = t::Gateway->new(http => <<"CONF")->start;
-    ratelimit_redis r { server 127.0.0.1:$redis; prefix $prefix; timeout 5s; }
-
-    map \$http_x_plan \$plan { default \$http_x_plan; none ''; }
-    ratelimit_tier \$plan;
-
-    ratelimit_zone \$arg_k zone=hosts:1m;
-    ratelimit_rule host zone=hosts rate=9r/h host=api.example.com,*.Example.org;
-    ratelimit_rule path zone=hosts rate=8r/h host=path.example "match=/hosts/{x}";
-
-    ratelimit_zone \$arg_k zone=keys:1m;
-    ratelimit_rule key zone=keys rate=7r/h api_key=sk_*,one?,sha256:$hash;
-
-    ratelimit_zone \$arg_k zone=methods:1m;
-    ratelimit_rule get zone=methods rate=6r/h methods=GET match=/methods/get;
-    ratelimit_rule head zone=methods rate=6r/h methods=HEAD,POST
-                   match=/methods/head;
-
-    ratelimit_zone \$arg_k zone=tiers:1m;
-    ratelimit_rule rate zone=tiers match=/tiers/rate rate=2r/h capacity=3
-                   "tiers=pro:100r/h,the best:5r/h";
-    ratelimit_rule limit zone=tiers match=/tiers/limit rate=\$arg_r
-                   tiers=pro:4r/h;
-    ratelimit_rule number zone=tiers match=/tiers/number tiers=pro:4
-                   algorithm=fixed_window limit=2 window=366d;
-
-    ratelimit_zone \$arg_k zone=redis:1m redis=r;
-    ratelimit_rule strict zone=redis match=/redis/strict limit=2 window=1h
-                   tiers=pro:4 sync=strict;
-    ratelimit_rule lease zone=redis match=/redis/lease limit=2 window=1h
-                   tiers=pro:4;
-
-    server {
-        listen 127.0.0.1:%%PORT%%;
-        add_header X-Status \$ratelimit_status always;
-        add_header X-Rule \$ratelimit_rule always;
-        location /hosts { ratelimit zone=hosts; empty_gif; }
-        location /named { ratelimit zone=hosts rule=host; empty_gif; }
-        location /methods { ratelimit zone=methods; root %%DIR%%; }
-        location /keys { ratelimit zone=keys; empty_gif; }
-        location /tiers { ratelimit zone=tiers; empty_gif; }
-        location /redis { ratelimit zone=redis; empty_gif; }
-    }
-CONF
+my $gateway = t::Gateway->limited(
+    redis => $redis,
+    http => 'map $http_x_plan $plan { default $http_x_plan; none ""; }'
+            . 'ratelimit_tier $plan;',
+    zone => { redis => 'redis=r', map { $_ => '' } qw( hosts keys methods tiers ) },
+    rules => [
+        'host zone=hosts rate=9r/h host=api.example.com,*.Example.org',
+        'path zone=hosts rate=8r/h host=path.example "match=/hosts/{x}"',
+        "key zone=keys rate=7r/h api_key=sk_*,one?,sha256:$hash",
+        'get zone=methods rate=6r/h methods=GET match=/methods/get',
+        'head zone=methods rate=6r/h methods=HEAD,POST match=/methods/head',
+        'rate zone=tiers match=/tiers/rate rate=2r/h capacity=3'
+        . ' "tiers=pro:100r/h,the best:5r/h"',
+        'limit zone=tiers match=/tiers/limit rate=$arg_r tiers=pro:4r/h',
+        'number zone=tiers match=/tiers/number tiers=pro:4'
+        . ' algorithm=fixed_window limit=2 window=366d',
+        'strict zone=redis match=/redis/strict limit=2 window=1h tiers=pro:4'
+        . ' sync=strict',
+        'lease zone=redis match=/redis/lease limit=2 window=1h tiers=pro:4',
+    ],
+    locations => {
+        '/named' => 'ratelimit zone=hosts rule=host;',
+        '/methods' => 'ratelimit zone=methods; root %%DIR%%;',
+        map { ("/$_" => "ratelimit zone=$_;") } qw( hosts keys tiers redis ),
+    });
 
 
 sub rule {
     my $answer = $gateway->get(@_);
-
-    return t::Gateway::header($answer, 'X-Status') . ' '
-           . (t::Gateway::header($answer, 'X-Rule') // '');
+    return header($answer, 'X-Status') . ' ' . header($answer, 'X-Rule');
 }
 
 
@@ -70,7 +46,7 @@ sub limit {
     my $answer = $gateway->get(@_);
 
     return join ' ', $answer->{status},
-                     map { t::Gateway::header($answer, "X-RateLimit-$_") // '' }
+                     map { header($answer, "X-RateLimit-$_") }
                      qw( Limit Remaining );
 }
 

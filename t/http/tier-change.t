@@ -1,11 +1,8 @@
 # A client that changes its tier keeps its counter: what it has used stays used,
 # by each algorithm, in shared memory and in Redis.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Gateway qw( wait_for );
 
 use IO::Socket::INET;
 
@@ -31,37 +28,23 @@ my %limits = (
 my %raised = (token_bucket => 4, leaky_bucket => 0, fixed_window => 7,
               sliding_window => 7, sliding_log => 7, concurrency => 7);
 
-my %zones = (local => '', lease => 'redis=r', strict => 'redis=r');
-my ($rules, $locations) = ('', '');
+my @zones = (['local', ''], ['lease', ''], ['strict', 'sync=strict']);
+my @counters = map { my $zone = $_->[0]; map { [$zone, $_] } sort keys %limits }
+               @zones;
 
-for my $zone (sort keys %zones) {
-    my $sync = $zone eq 'strict' ? 'sync=strict' : '';
-
-    $rules .= "ratelimit_zone \$arg_k zone=$zone:1m $zones{$zone};\n";
-
-    for (sort keys %limits) {
-        $rules .= "ratelimit_rule $_ zone=$zone algorithm=$_ $limits{$_}"
-                  . " $sync;\n";
-        $locations .= <<"LOCATION";
-        location /$zone/$_ { ratelimit zone=$zone rule=$_; empty_gif; }
-        location /hold/$zone/$_ {
-            ratelimit zone=$zone rule=$_;
-            proxy_pass http://127.0.0.1:@{[$silent->sockport]};
-        }
-LOCATION
-    }
-}
-
-my $gateway = t::Gateway->new(http => <<"CONF")->start;
-    ratelimit_redis r { server 127.0.0.1:$redis; prefix $prefix; timeout 5s; }
-    $rules
-    ratelimit_tier \$arg_t;
-    server {
-        listen 127.0.0.1:%%PORT%%;
-        add_header X-Status \$ratelimit_status always;
-        $locations
-    }
-CONF
+my $gateway = t::Gateway->limited(
+    redis => $redis,
+    zone => { local => '', lease => 'redis=r', strict => 'redis=r' },
+    rules => [map { my ($zone, $sync) = @$_;
+                    map { "$_ zone=$zone algorithm=$_ $limits{$_} $sync" }
+                    keys %limits } @zones],
+    http => 'ratelimit_tier $arg_t;',
+    locations => { map {
+        my ($zone, $algorithm) = @$_;
+        my $rule = "ratelimit zone=$zone rule=$algorithm;";
+        ("/$zone/$algorithm" => $rule, "/hold/$zone/$algorithm" =>
+             "$rule proxy_pass http://127.0.0.1:" . $silent->sockport . ';')
+    } @counters });
 
 my @held;
 
@@ -69,51 +52,46 @@ my @held;
 sub hold {
     my $path = shift;
 
-    my $held = IO::Socket::INET->new(PeerAddr => '127.0.0.1',
-                                     PeerPort => $gateway->{port})
-        or die "connect: $!";
+    my $held = $gateway->connect_to;
 
     print $held "GET /hold$path HTTP/1.1\r\nHost: a\r\n\r\n";
     $held->flush;
     push @held, $held;
 }
 
-sub told { return join ' ', t::Gateway::told($gateway->get($_[0])) }
-
 # so many of the limit, by requests that stay if the algorithm counts these
 sub spend {
     my ($path, $n, $left) = @_;
 
     if ($path !~ /concurrency/) {
-        told($path) for 1 .. $n;
+        $gateway->told($path) for 1 .. $n;
         return;
     }
 
     hold($path) for 1 .. $n;
-    ok(t::Gateway::wait_for(sub { told($path) =~ /^200 PASSED $left$/ }),
+    ok(wait_for(sub { $gateway->told($path) =~ /^200 PASSED $left$/ }),
        "$path: $n are in flight");
 }
 
-for my $zone (sort keys %zones) {
-    for my $algorithm (sort keys %limits) {
-        my $path = "/$zone/$algorithm";
+for (@counters) {
+    my ($zone, $algorithm) = @$_;
+    my $path = "/$zone/$algorithm";
 
-        spend("$path?k=up", 2, 1);
-        is(told("$path?k=up&t=pro"), "200 PASSED $raised{$algorithm}",
-           "$path: a higher tier");
+    spend("$path?k=up", 2, 1);
+    is($gateway->told("$path?k=up&t=pro"), "200 PASSED $raised{$algorithm}",
+       "$path: a higher tier");
 
-        spend("$path?k=spent", 4, 0) if $algorithm ne 'concurrency';
-        is(told("$path?k=spent&t=pro"), $algorithm =~ /bucket/
-               ? '429 REJECTED 0' : '200 PASSED 5',
-           "$path: a spent counter") if $algorithm ne 'concurrency';
+    spend("$path?k=spent", 4, 0) if $algorithm ne 'concurrency';
+    is($gateway->told("$path?k=spent&t=pro"), $algorithm =~ /bucket/
+           ? '429 REJECTED 0' : '200 PASSED 5',
+       "$path: a spent counter") if $algorithm ne 'concurrency';
 
-        next if $algorithm =~ /bucket/;
+    next if $algorithm =~ /bucket/;
 
-        spend("$path?k=down&t=pro", 6, 3);
-        is(told("$path?k=down"), '429 REJECTED 0', "$path: a lower tier");
-        is(told("$path?k=down&t=pro"), '200 PASSED 3',
-           "$path: and the higher one again");
-    }
+    spend("$path?k=down&t=pro", 6, 3);
+    is($gateway->told("$path?k=down"), '429 REJECTED 0', "$path: a lower tier");
+    is($gateway->told("$path?k=down&t=pro"), '200 PASSED 3',
+       "$path: and the higher one again");
 }
 
 close $_ for @held;

@@ -15,12 +15,6 @@ __DATA__
     ratelimit_rule free zone=z tier=free rate=1r/h group=plan;
     ratelimit_rule rest zone=z rate=2r/h group=plan priority=-1;
     ratelimit_tier $plan;
---- config
-    location / {
-        ratelimit zone=z;
-        add_header X-Rule $ratelimit_rule always;
-        empty_gif;
-    }
 --- request eval
 [ map { "GET /?k=$_" } 'g1', 'f1', 'f1', 'x1', 'g1' ]
 --- error_code eval

@@ -2,111 +2,71 @@
 # are, why others do not apply and what is left. Nothing is counted, and nothing
 # is passed on. A request with a wrong token is one like any other.
 
-use strict;
-use warnings;
-
 use IO::Socket::INET;
 use JSON::PP ();
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Gateway qw( header wait_for );
 use t::Api;
 
 my $TOKEN = 'a-token-of-32-bytes-0123456789ab';
 my $EXPLAIN = "X-RateLimit-Explain: $TOKEN";
 
-my $gateway = t::Gateway->new(http => <<'CONF');
-    ratelimit_zone $ratelimit_api_key zone=api:1m state=%%DIR%%/api.state;
-    ratelimit_zone $arg_k zone=plain:1m rate=5r/h;
-    ratelimit_zone $arg_k zone=slots:1m algorithm=concurrency limit=2;
-    ratelimit_zone $ratelimit_api_key zone=away:1m rate=5r/h redis=nobody;
-    ratelimit_rule fixed zone=api match=/v1/fixed rate=7r/h;
-
-    ratelimit_redis nobody { server 127.0.0.1:1; }
-    ratelimit_redis silent { server 127.0.0.1:%%SILENT%%; timeout 10s; }
-    ratelimit_zone $arg_k zone=late:1m rate=5r/h redis=silent;
-
-    map $http_x_plan $plan { default ""; gold pro; }
-    map $cookie_flavour $flavour { default none; ~. $cookie_flavour; }
-
-    log_format explain '$request_method $uri $status';
-    access_log %%DIR%%/access.log explain;
-
-    ratelimit_explain token_file=tokens;
-    proxy_method GET;
-
-    server {
-        listen 127.0.0.1:%%PORT%%;
-        ratelimit_tier $plan;
-
-        location /rl/ { ratelimit_api zone=api write; }
-
-        location /v1/ { ratelimit zone=api;
-                        proxy_pass http://127.0.0.1:%%PORT%%/never; }
-        location /both/ { ratelimit zone=api; ratelimit zone=plain;
-                          proxy_pass http://127.0.0.1:%%PORT%%/never; }
-        location /tried/ { ratelimit zone=plain; ratelimit_dry_run on;
-                           proxy_pass http://127.0.0.1:%%PORT%%/never; }
-        location /away/ { ratelimit zone=away;
-                          proxy_pass http://127.0.0.1:%%PORT%%/never; }
-        location /late/ { ratelimit zone=late;
-                          proxy_pass http://127.0.0.1:%%PORT%%/never; }
-        location /slots/ { ratelimit zone=slots;
-                           proxy_pass http://127.0.0.1:%%PORT%%/never; }
-        location /free/ { proxy_pass http://127.0.0.1:%%PORT%%/never; }
-        location /old/ { rewrite ^/old/(.*)$ /v1/$1 last; }
-        location /inside/ { internal; ratelimit zone=api; }
-        location /gone/ { return 410 "gone\n"; }
-        location /try/ { try_files /nothing /inside/x; }
-        location /off/ { ratelimit zone=plain; ratelimit_explain off;
-                         proxy_pass http://127.0.0.1:%%PORT%%/never; }
-        location /other/ { ratelimit zone=plain;
-                           ratelimit_explain token_file=others;
-                           proxy_pass http://127.0.0.1:%%PORT%%/never; }
-        location /sub/ { auth_request /both/?k=sub;
-                         proxy_pass http://127.0.0.1:%%PORT%%/never; }
-
-        location /auth/ {
-            auth_basic "x";
-            auth_basic_user_file %%DIR%%/users;
-            ratelimit zone=plain;
-            ratelimit_phase after_auth;
-            proxy_pass http://127.0.0.1:%%PORT%%/never;
-        }
-
-        location /any/ {
-            satisfy any;
-            allow all;
-            ratelimit zone=plain;
-            proxy_pass http://127.0.0.1:%%PORT%%/never;
-        }
-
-        location /none/ {
-            satisfy any;
-            deny all;
-            proxy_pass http://127.0.0.1:%%PORT%%/never;
-        }
-
-        location /never { access_log %%DIR%%/never.log explain; return 200; }
-    }
-CONF
-
 # a Redis that accepts and never answers
 my $silent = IO::Socket::INET->new(Listen => 16, LocalAddr => '127.0.0.1');
-$gateway->configure(http => $gateway->{http} =~ s/%%SILENT%%/$silent->sockport/er);
 
-$gateway->write('users', "ann:{PLAIN}secret\n");
-$gateway->write('tokens', "# who may ask\nops:$TOKEN\n");
-$gateway->write('others', "another-token-0123456789\n");
-$gateway->start;
+my $NEVER = 'proxy_pass http://127.0.0.1:%%PORT%%/never;';
+
+my $gateway = t::Gateway->limited(
+    redis => { nobody => 'server 127.0.0.1:1', silent => 'server 127.0.0.1:'
+               . $silent->sockport . '; timeout 10s' },
+    zone => {
+        api => 'key=$ratelimit_api_key state=%%DIR%%/api.state',
+        plain => 'rate=5r/h',
+        slots => 'algorithm=concurrency limit=2',
+        away => 'key=$ratelimit_api_key rate=5r/h redis=nobody',
+        late => 'rate=5r/h redis=silent',
+    },
+    rules => ['fixed zone=api match=/v1/fixed rate=7r/h'],
+    files => { users => "ann:{PLAIN}secret\n",
+               tokens => "# who may ask\nops:$TOKEN\n",
+               others => "another-token-0123456789\n" },
+    http => <<'CONF',
+    map $http_x_plan $plan { default ""; gold pro; }
+    map $cookie_flavour $flavour { default none; ~. $cookie_flavour; }
+    log_format explain '$request_method $uri $status';
+    access_log %%DIR%%/access.log explain;
+    ratelimit_explain token_file=tokens;
+    proxy_method GET;
+CONF
+    server => 'ratelimit_tier $plan;',
+    locations => {
+        '/rl/' => 'ratelimit_api zone=api write;',
+        '/v1/' => "ratelimit zone=api; $NEVER",
+        '/both/' => "ratelimit zone=api; ratelimit zone=plain; $NEVER",
+        '/tried/' => "ratelimit zone=plain; ratelimit_dry_run on; $NEVER",
+        '/away/' => "ratelimit zone=away; $NEVER",
+        '/late/' => "ratelimit zone=late; $NEVER",
+        '/slots/' => "ratelimit zone=slots; $NEVER",
+        '/free/' => $NEVER,
+        '/old/' => 'rewrite ^/old/(.*)$ /v1/$1 last;',
+        '/inside/' => 'internal; ratelimit zone=api;',
+        '/gone/' => 'return 410 "gone\n";',
+        '/try/' => 'try_files /nothing /inside/x;',
+        '/off/' => "ratelimit zone=plain; ratelimit_explain off; $NEVER",
+        '/other/' => 'ratelimit zone=plain; ratelimit_explain token_file=others;'
+                     . $NEVER,
+        '/sub/' => "auth_request /both/?k=sub; $NEVER",
+        '/auth/' => 'auth_basic "x"; auth_basic_user_file %%DIR%%/users;'
+                    . "ratelimit zone=plain; ratelimit_phase after_auth; $NEVER",
+        '/any/' => "satisfy any; allow all; ratelimit zone=plain; $NEVER",
+        '/none/' => "satisfy any; deny all; $NEVER",
+        '/never' => 'access_log %%DIR%%/never.log explain; return 200;',
+    });
 
 my $api = t::Api->new($gateway);
 
 
-sub explained {
-    my $answer = t::Api::answer($gateway->get(@_));
-
-    return $answer;
-}
+sub explained { return t::Api::answer($gateway->get(@_)) }
 
 # "rule because", "rule 3/10 tier"; rules of all zones in one line
 sub brief {
@@ -190,8 +150,7 @@ is(orders('POST /v1/orders/1', 'X-API-Key: wanda'), 'orders 50/50 rule week',
 # lists
 
 is(brief('/v1/x', 'X-API-Key: bad1'), 'no, (blacklist)', 'on the deny list');
-is(brief('/v1/x', 'X-API-Key: good1'), 'yes, (whitelist)',
-   'on the allow list');
+is(brief('/v1/x', 'X-API-Key: good1'), 'yes, (whitelist)', 'on the allow list');
 is(brief('/both/?k=1', 'X-API-Key: good1'),
    'yes, (whitelist), plain 5/5 rule', 'on the list of one of two zones');
 
@@ -218,7 +177,7 @@ is(brief('/sub/'), 'yes', 'the request itself and none within it');
 
 # nothing was counted, and nothing was passed on
 
-is(t::Gateway::header($gateway->get('/both/?k=1', 'X-API-Key: ann'),
+is(header($gateway->get('/both/?k=1', 'X-API-Key: ann'),
                       'X-RateLimit-Remaining'), 4, 'nothing was counted');
 t::Gateway::send_all([map { [$gateway, 'GET /both/?k=2'] } 1 .. 5]);
 is(brief('/both/?k=2') =~ s/.*, //r, 'plain 0/5 rule no', 'what is used up');
@@ -248,26 +207,38 @@ unlike($gateway->log, qr/\Q$TOKEN\E/, 'and not the token');
 is(brief('/away/', 'X-API-Key: ann'),
    'unknown, away ?/5 rule no unreachable', 'Redis does not answer');
 
-my $leaves = IO::Socket::INET->new("127.0.0.1:$gateway->{port}");
+my $leaves = $gateway->connect_to;
 print $leaves "GET /late/?k=1 HTTP/1.1\r\nHost: x\r\n$EXPLAIN\r\n\r\n";
+$leaves->flush;
 my $redis = $silent->accept;
-ok(t::Gateway::wait_for(sub { $gateway->log =~ m{explained.*GET /late/} }),
-   'a silent Redis is asked');
+ok($redis, 'a silent Redis is asked');
+$gateway->get('/off/?k=5') for 1 .. 3;    # the worker has read the first one
 close $leaves;
-ok(t::Gateway::wait_for(sub {
+ok(wait_for(sub {
        $gateway->read('access.log') =~ m{^GET /late/ 499$}m }),
    'a client that leaves meanwhile');
 
 # HEAD, a body, a connection that is kept
 
-my $socket = IO::Socket::INET->new("127.0.0.1:$gateway->{port}");
-print $socket "HEAD /v1/x HTTP/1.1\r\nHost: x\r\n$EXPLAIN\r\n\r\n",
-    "POST /v1/x HTTP/1.1\r\nHost: x\r\n$EXPLAIN\r\nContent-Length: 5\r\n\r\n12345",
-    "GET /v1/x HTTP/1.1\r\nHost: x\r\n$EXPLAIN\r\nConnection: close\r\n\r\n";
-my $all = do { local $/; <$socket> };
+my $all = $gateway->raw(
+    "HEAD /v1/x HTTP/1.1\r\nHost: x\r\n$EXPLAIN\r\n\r\n"
+    . "POST /v1/x HTTP/1.1\r\nHost: x\r\n$EXPLAIN\r\nContent-Length: 5"
+    . "\r\n\r\n12345"
+    . "GET /v1/x HTTP/1.1\r\nHost: x\r\n$EXPLAIN\r\nConnection: close\r\n\r\n");
 
 is(() = $all =~ /^HTTP\/1\.1 200 OK\r$/mg, 3, 'three answers');
 is(() = $all =~ /"zones"/g, 2, 'HEAD has no body');
+
+# a flood is not logged line by line
+
+my $lines = () = $gateway->log =~ /request explained to/g;
+$all = $gateway->raw(
+    "GET /v1/x HTTP/1.1\r\nHost: x\r\n$EXPLAIN\r\n\r\n" x 30
+    . "GET /off/?k=6 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+
+is(() = $all =~ /"zones"/g, 30, 'all are explained');
+$lines = (() = $gateway->log =~ /request explained to/g) - $lines;
+cmp_ok($lines, '<', 30, 'and not all are logged');
 
 # the whole answer
 
@@ -289,42 +260,30 @@ is("$json->{location} $json->{path}", '/v1/ /v1/orders/1', 'the location');
 like($json->{api_key}, qr/^sha256:[0-9a-f]{64}$/, 'the API key is a digest');
 unlike($answer->{body}, qr/paul/, 'and nowhere in the clear');
 is($answer->{type}, 'application/json', 'its type');
-is(t::Gateway::header($answer, 'Cache-Control'), 'no-store', 'no cache keeps it');
-is(t::Gateway::header($answer, 'X-RateLimit-Limit'), '', 'it has no limits');
+is(header($answer, 'Cache-Control'), 'no-store', 'no cache keeps it');
+is(header($answer, 'X-RateLimit-Limit'), '', 'it has no limits');
 
 $gateway->stop;
 
 
 # counters in Redis, also those that are split, and by whatever sync
 
-my $port = redis_start();
-my $fleet = t::Gateway->new(http => <<"CONF");
-    ratelimit_redis one { server 127.0.0.1:$port; timeout 5s; }
-    ratelimit_zone \$arg_k zone=z:1m redis=one;
-    ratelimit_rule lease zone=z rate=10r/h;
-    ratelimit_rule strict zone=z rate=20r/h sync=strict;
-    ratelimit_rule split zone=z rate=40r/h sync=strict shards=4;
-    ratelimit_rule slots zone=z algorithm=concurrency limit=3;
-    ratelimit_explain token_file=tokens;
+my $fleet = $gateway = t::Gateway->limited(
+    redis => redis_start(), files => { tokens => "ops:$TOKEN\n" },
+    rules => ['lease rate=10r/h', 'strict rate=20r/h sync=strict',
+              'split rate=40r/h sync=strict shards=4',
+              'slots algorithm=concurrency limit=3'],
+    http => 'ratelimit_explain token_file=tokens;',
+    locations => { '/' => 'ratelimit zone=z; proxy_pass http://127.0.0.1:1;' });
 
-    server {
-        listen 127.0.0.1:%%PORT%%;
-        location / { ratelimit zone=z; proxy_pass http://127.0.0.1:1; }
-    }
-CONF
-
-$fleet->write('tokens', "ops:$TOKEN\n");
-$fleet->start;
-$gateway = $fleet;
-
-t::Gateway::wait_for(sub { brief('/?k=1') =~ /^yes/ });
+wait_for(sub { brief('/?k=1') =~ /^yes/ });
 
 is(brief('/?k=1'), 'yes, lease 10/10 rule, strict 20/20 rule, '
    . 'split 40/40 rule, slots 3/3 rule', 'in Redis') for 1 .. 2;
 
 $fleet->get('/?k=1');
 
-t::Gateway::wait_for(sub { brief('/?k=1') =~ m{slots 3/3} });
+wait_for(sub { brief('/?k=1') =~ m{slots 3/3} });
 is(brief('/?k=1'), 'yes, lease 9/10 rule, strict 19/20 rule, '
    . 'split 39/40 rule, slots 3/3 rule', 'what a request took is seen');
 
@@ -333,10 +292,8 @@ $fleet->stop;
 
 # nginx -t
 
-my $wrong = t::Gateway->new(http => '');
-
-$wrong->write('short', "ops:short\n");
-$wrong->write('empty', "# nobody\n");
+my $wrong = t::Gateway->limited(start => 0, files => {
+    short => "ops:short\n", empty => "# nobody\n" });
 
 for (['token_file=tokens', qr/open\(\) "[^"]*tokens" failed in "ratelimit_explain"/],
      ['token_file=short', qr/"ratelimit_explain" has an invalid token in [^ ]*short:1,/],
@@ -344,7 +301,7 @@ for (['token_file=tokens', qr/open\(\) "[^"]*tokens" failed in "ratelimit_explai
      ['on', qr/"ratelimit_explain" has an invalid parameter "on", expected "token_file=<file>" or "off"/],
      ['off; ratelimit_explain off', qr/"ratelimit_explain" directive is duplicate/])
 {
-    my $said = $wrong->configure(http => "ratelimit_explain $_->[0];")->check;
+    my $said = $wrong->verdict("ratelimit_explain $_->[0];");
 
     like($said, $_->[1], $_->[0]);
     unlike($said, qr/ops:|short"/, "$_->[0]: no token is shown");

@@ -1,11 +1,8 @@
 # ratelimit_redis_breaker_state has the Redis nodes of the current slot map: one
 # that was killed is gone when its hash slots have moved, also after a reload.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Gateway qw( wait_for );
 use t::FakeRedis;
 
 use File::Temp ();
@@ -36,19 +33,6 @@ sub node {
 }
 
 
-sub gateway {
-    return t::Gateway->new(workers => 2, http => <<"CONF")->start;
-    ratelimit_redis r { cluster 127.0.0.1:$first; timeout 200ms; }
-    ratelimit_zone \$arg_k zone=z:1m rate=10r/h redis=r sync=strict;
-    server {
-        listen 127.0.0.1:%%PORT%%;
-        location / { ratelimit zone=z; empty_gif; }
-        location /metrics { ratelimit_metrics; }
-    }
-CONF
-}
-
-
 # "<port or slot map>:<state> ..."
 sub states {
     my $gateway = shift;
@@ -66,7 +50,7 @@ sub becomes {
 
     my $now;
 
-    ok(t::Gateway::wait_for(sub {
+    ok(wait_for(sub {
         $gateway->get('/?k=' . rand) for 1 .. 5;
         return ($now = states($gateway)) eq $states;
     }), $name) or diag("$now\n" . $gateway->log);
@@ -75,7 +59,8 @@ sub becomes {
 
 # while there is no map, what waits for it has a breaker
 
-my $gateway = gateway();
+my $gateway = t::Gateway->limited(workers => 2, timeout => '200ms',
+    redis => "cluster 127.0.0.1:$first", zone => 'rate=10r/h sync=strict');
 
 is(states($gateway), 'slot map:closed', 'no map');
 becomes($gateway, 'slot map:open', 'no map: its breaker opens');

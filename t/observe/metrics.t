@@ -1,11 +1,8 @@
 # What "ratelimit_metrics" tells Prometheus: every line of it, as its format is
 # read; counts of all workers, kept through a reload; and who may ask, and how.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Gateway qw( header tally wait_for );
 use t::FakeRedis;
 
 my @RESULTS = qw( ok open unreachable timeout lost protocol );
@@ -30,7 +27,6 @@ my %TYPES = (
     ratelimit_rules_skipped_info => 'gauge',
 );
 my $GOOD = "*4\r\n:1\r\n:9\r\n:360000\r\n:0\r\n";
-my $PLACE = 'location = /metrics { ratelimit_metrics; }';
 
 
 # The text as Prometheus reads it: {name of a series with its labels => value},
@@ -48,8 +44,7 @@ sub parse {
             push @wrong, "two: $_" if $help{$1}++;
 
         } elsif (/^# TYPE ([a-zA-Z_:][\w:]*) (counter|gauge)$/a) {
-            push @wrong, "two, or without HELP: $_"
-                if $type{$1} || !$help{$1};
+            push @wrong, "two, or without HELP: $_" if $type{$1} || !$help{$1};
             $type{$1} = $2;
             $family = $1;
 
@@ -149,35 +144,20 @@ my %port = (fleet => redis_port(), idle => redis_port(),
             map { $_ => $fake{$_}{port} } keys %fake);
 my $prefix = key_prefix();
 
-sub conf {
+sub parts {
     my $timeout = shift;
 
-    my $blocks = join '', map { <<"CONF" } sort keys %port;
-    ratelimit_redis $_ {
-        server 127.0.0.1:$port{$_};
-        prefix $prefix.$_;
-        timeout $timeout;
-    }
-    ratelimit_zone \$arg_k zone=$_:64k rate=1000r/h redis=$_ sync=strict;
-CONF
-
-    my $places = join '', map { "location /$_ { ratelimit zone=$_; empty_gif; }\n" }
-                          grep { $_ ne 'idle' } sort keys %port;
-
-    return <<"CONF";
-$blocks
-    server {
-        listen 127.0.0.1:%%PORT%% reuseport backlog=1024;
-        add_header X-Worker \$pid;
-        charset utf-8;
-        charset_types *;
-        $places
-        $PLACE
-    }
-CONF
+    return (redis => { map { $_ => "server 127.0.0.1:$port{$_}; prefix $prefix.$_;"
+                                   . " timeout $timeout" } keys %port },
+            zone => { map { $_ => "rate=1000r/h redis=$_ sync=strict" }
+                      keys %port },
+            listen => 'reuseport',
+            server => 'charset utf-8; charset_types *;',
+            locations => { map { ("/$_" => "ratelimit zone=$_;") }
+                           grep { $_ ne 'idle' } keys %port });
 }
 
-my $gateway = t::Gateway->new(workers => 2, http => conf('10s'))->start;
+my $gateway = t::Gateway->limited(workers => 2, parts('10s'));
 
 # nothing yet
 
@@ -193,7 +173,7 @@ is_deeply([grep { /^ratelimit_redis_error_replies_total .*redis=idle$/ }
           [map { "ratelimit_redis_error_replies_total error=$_,redis=idle" }
            sort @ERRORS], 'every error is there');
 
-ok(t::Gateway::wait_for(sub {
+ok(wait_for(sub {
        $series = series($gateway);
        return keys %port == grep { shards($series, $_) } keys %port;
    }), 'each Redis has its shard');
@@ -203,9 +183,9 @@ is(shards($series, $_), "127.0.0.1:$port{$_}:0", "$_: a breaker, closed")
 # some of everything, over both workers
 
 my @answers = $gateway->burst(200, '/fleet?k=secret');
-my %workers = map { t::Gateway::header($_, 'X-Worker') => 1 } @answers;
+my %workers = map { header($_, 'X-Pid') => 1 } @answers;
 
-is(t::Gateway::tally(@answers), '200 x 200', 'requests to Redis');
+is(tally(@answers), '200 x 200', 'requests to Redis');
 is(keys %workers, 2, 'both workers had some');
 
 $gateway->burst(3, "/$_?k=secret") for qw( full moved odd );
@@ -226,7 +206,7 @@ unlike($gateway->get('/metrics')->{body}, qr/secret/, 'no key is told');
 
 # a reload
 
-$gateway->configure(http => conf('5s'));
+$gateway->configure(http => t::Gateway::limited_http(parts('5s')));
 $gateway->reload;
 is(counted(scrape($gateway, 'after a reload'), 'fleet'), 'calls ok 200',
    'a reload keeps the counts');
@@ -238,20 +218,19 @@ is(counted(scrape($gateway, 'after a reload'), 'fleet'), 'calls ok 201',
 
 my ($get, $head) = map { $gateway->get("$_ /metrics") } qw( GET HEAD );
 
-is(t::Gateway::header($get, 'Content-Type'),
+is(header($get, 'Content-Type'),
    'text/plain; version=0.0.4; charset=utf-8', 'the type');
-is(t::Gateway::header($get, 'Content-Length'), length $get->{body},
-   'the length');
+is(header($get, 'Content-Length'), length $get->{body}, 'the length');
 is_deeply([$head->{status}, $head->{body},
-           map { t::Gateway::header($head, $_) }
+           map { header($head, $_) }
            qw( Content-Type Content-Length )],
-          [200, '', map { t::Gateway::header($get, $_) }
+          [200, '', map { header($get, $_) }
                     qw( Content-Type Content-Length )],
           'HEAD: the same headers alone');
 
 for (qw( POST PUT DELETE OPTIONS )) {
     my $answer = $gateway->get("$_ /metrics");
-    is($answer->{status} . ' ' . t::Gateway::header($answer, 'Allow'),
+    is($answer->{status} . ' ' . header($answer, 'Allow'),
        '405 GET, HEAD', "$_: not allowed");
 }
 
@@ -264,42 +243,33 @@ my $calls = 0;
 my $back = t::FakeRedis->new(sub { $calls++ ? $GOOD : undef });
 my $long = '/nowhere/' . 'x' x 90;
 
-my $odd = t::Gateway->new(http => <<"CONF")->start;
-    ratelimit_redis late { server 127.0.0.1:$late->{port}; timeout 1s; }
-    ratelimit_redis back { server 127.0.0.1:$back->{port}; timeout 10s; }
-    ratelimit_redis text { server "unix:/no\\"where\\\\\\n\x01\xc3\xa9"; }
-    ratelimit_redis long { server unix:${long}a; }
-    ratelimit_redis longer { server unix:${long}b; }
-    ratelimit_zone \$arg_k zone=late:64k rate=1000r/h redis=late sync=strict;
-    ratelimit_zone \$arg_k zone=back:64k rate=1000r/h redis=back sync=strict;
-    ratelimit_zone \$arg_k zone=none:64k rate=1r/h;
-    server {
-        listen 127.0.0.1:%%PORT%%;
-        ratelimit zone=none;
-        add_header X-Status \$ratelimit_status;
-        location /late { ratelimit zone=late; empty_gif; }
-        location /back { ratelimit zone=back; empty_gif; }
-        $PLACE
-        location /metrics {
-            ratelimit_metrics;
-            location /metrics/inside { empty_gif; }
-        }
-        location /limited { ratelimit_metrics; ratelimit zone=none; }
-        location /guarded { ratelimit_metrics; deny all; }
-    }
-CONF
+my $odd = t::Gateway->limited(
+    redis => { late => "server 127.0.0.1:$late->{port}; timeout 1s",
+               back => "server 127.0.0.1:$back->{port}; timeout 10s",
+               text => "server \"unix:/no\\\"where\\\\\\n\x01\xc3\xa9\"",
+               long => "server unix:${long}a", longer => "server unix:${long}b" },
+    zone => { late => 'rate=1000r/h redis=late sync=strict',
+              back => 'rate=1000r/h redis=back sync=strict',
+              none => 'rate=1r/h' },
+    server => 'ratelimit zone=none;',
+    locations => {
+        '/late' => 'ratelimit zone=late;',
+        '/back' => 'ratelimit zone=back;',
+        '/metrics' => 'ratelimit_metrics;'
+                      . 'location /metrics/inside { empty_gif; }',
+        '/limited' => 'ratelimit_metrics; ratelimit zone=none;',
+        '/guarded' => 'ratelimit_metrics; deny all;',
+    });
 
 my $n = 0;
 
-ok(t::Gateway::wait_for(sub {
+ok(wait_for(sub {
        $n++;
-       return t::Gateway::header($odd->get('/late?k=a'), 'X-Status')
-              eq 'PASSED';
+       return header($odd->get('/late?k=a'), 'X-Status') eq 'PASSED';
    }), 'an answer behind the late one');
 
-ok(t::Gateway::wait_for(sub {
-       return t::Gateway::header($odd->get('/back?k=a'), 'X-Status')
-              eq 'PASSED';
+ok(wait_for(sub {
+       return header($odd->get('/back?k=a'), 'X-Status') eq 'PASSED';
    }), 'an answer over another connection');
 
 $series = scrape($odd, 'odd ones');
@@ -319,7 +289,7 @@ like(counted($series, 'back'),
 is(shards($series, 'text'), 'unix:/no\\"where\\\\\\n\\\\x01\\\\xc3\\\\xa9:0',
    'escapes');
 
-ok(t::Gateway::wait_for(sub {
+ok(wait_for(sub {
        $series = series($odd);
        my %ids = map { $_ => 1 } map { shards($series, $_) } qw( long longer );
        %ids = map { m{^unix:/nowhere/x{49}(~[0-9a-f]{16}):0$} ? ($1 => 1) : () } keys %ids;
@@ -341,9 +311,7 @@ $_->stop for $late, $back;
 
 # none at all
 
-my $none = t::Gateway->new(http => <<"CONF")->start;
-    server { listen 127.0.0.1:%%PORT%%; $PLACE }
-CONF
+my $none = t::Gateway->limited(zone => {}, locations => {});
 
 is_deeply(scrape($none, 'without Redis'), {}, 'without Redis no sample');
 $none->stop;
@@ -358,13 +326,11 @@ my $map = join '', map {
 } 0 .. 199;
 my $cluster = t::FakeRedis->new(sub { "*200\r\n$map" });
 
-my $many = t::Gateway->new(http => <<"CONF")->start;
-    ratelimit_redis many { cluster 127.0.0.1:$cluster->{port}; }
-    ratelimit_redis other { server 127.0.0.1:1; }
-    server { listen 127.0.0.1:%%PORT%%; $PLACE }
-CONF
+my $many = t::Gateway->limited(zone => {}, locations => {},
+    redis => { many => "cluster 127.0.0.1:$cluster->{port}",
+               other => 'server 127.0.0.1:1' });
 
-ok(t::Gateway::wait_for(sub {
+ok(wait_for(sub {
        $series = series($many);
        return 200 == grep { /redis=many,shard=/ } keys %$series;
    }), 'many shards: all of the map are there');
@@ -374,7 +340,7 @@ scrape($many, 'many shards');
 
 my $answer = $many->get('/metrics');
 
-is(t::Gateway::header($answer, 'Content-Length'), length $answer->{body},
+is(header($answer, 'Content-Length'), length $answer->{body},
    'and in the length');
 $many->stop;
 $cluster->stop;

@@ -39,8 +39,6 @@ __DATA__
 
 
 === TEST 2: in the log of a passed request
---- config
-    location / { ratelimit zone=z; empty_gif; }
 --- request
 GET /users/42/?k=a
 --- more_headers
@@ -51,8 +49,6 @@ qr{^rl \[PASSED\] \[z\] \[2\] \[1\] \[\d{10}\] \[-\] \[local\] \[/users/\{id\}\]
 
 
 === TEST 3: of a request that nothing counts
---- config
-    location / { ratelimit zone=z; empty_gif; }
 --- request
 GET /
 --- access_log eval
@@ -73,8 +69,6 @@ qr{^rl \[-\] \[-\] \[-\] \[-\] \[-\] \[-\] \[-\] \[/\] \[-\]$}
 === TEST 5: the rule is the strictest one's
 --- http_config
     ratelimit_rule narrow zone=z rate=1r/h match=/narrow;
---- config
-    location / { ratelimit zone=z; empty_gif; }
 --- request
 GET /narrow?k=a
 --- access_log eval

@@ -7,11 +7,9 @@
 # A right that the page gains must be put to use in drive(), which is all that
 # the module asks of Redis; what only some kind of Redis sees goes to %ONLY.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Clock;
+use t::Gateway qw( tally wait_for );
 
 # rights that a kind of Redis alone is asked for; all others: "server"
 my %ONLY = (cluster => [qw( +cluster|slots +asking )],
@@ -39,6 +37,7 @@ my ($rights, $sentinel_rights) = rights();
 my @rights = @$rights;
 my $up = t::Gateway::free_port();
 my $drive = 0;
+my $PATIENCE = $t::Gateway::PATIENCE;
 
 
 # "ACL SETUSER rl ..." as the page has it: of a server, and of a Sentinel.
@@ -122,7 +121,7 @@ sub cluster {
     redis_cli($ports[0], 'cluster', 'meet', '127.0.0.1', $ports[1]);
     close_to_others($_) for @ports;
 
-    ok(t::Gateway::wait_for(sub {
+    ok(wait_for(sub {
         2 == grep { admin($_, 'cluster', 'info') =~ /cluster_state:ok/ }
                   @ports
     }), 'a cluster');
@@ -246,9 +245,9 @@ sub in_flight {
 
     $gateway->get("/delay?k=$k");
 
-    my $got = t::Gateway::tally($gateway->burst(2, "/held?k=$k"));
+    my $got = tally($gateway->burst(2, "/held?k=$k"));
 
-    t::Gateway::wait_for(sub {
+    wait_for(sub {
         $gateway->get("/concurrency?k=$k")->{status} == 204
     }) or $got .= ', the slot is not freed';
 
@@ -337,14 +336,18 @@ sub needed {
     # a reload would keep the slot map, and a breaker that keeps the log short
     $gateway->stop;
     $gateway->start;
-    drive($gateway, $ports, @steps);
 
-    ok(t::Gateway::wait_for(sub { refused(@$ports) eq $object }),
+    # what does not work without the right is not waited for
+    local $t::Gateway::PATIENCE = 1;
+    drive($gateway, $ports, @steps);
+    $t::Gateway::PATIENCE = $PATIENCE;
+
+    ok(wait_for(sub { refused(@$ports) eq $object }),
        "without $right Redis refuses something")
         or diag('refused: ' . refused(@$ports));
 
     # one line a second at most
-    ok(t::Gateway::wait_for(sub {
+    ok(wait_for(sub {
         return 1 if $gateway->log =~ /\[error\] .*ratelimit redis/;
         drive($gateway, $ports, @steps);
         return;
@@ -357,6 +360,8 @@ sub needed {
 cmp_ok(scalar(grep { /^\+/ } @rights), '>', 10, 'the page has rights');
 is(join(' ', grep { /[@*&]/ } @rights), '~rl:* &rl:rules:*',
    'one by one, on the keys and channels of the prefix');
+
+t::Clock::hurry();
 
 my %only = map { $_ => 1 } (map { @$_ } values %ONLY), @DOCUMENTS;
 
@@ -429,17 +434,22 @@ sub documents {
     admin($user_port, 'flushall');
 
     my @got = map { document($user_port, 'put', $_ - 1,
-                             $_ > 1 ? 'id' : 0, $_, 'id', qq({"version":$_}\n),
-                             'rl:rules:z', 'm') } 1 .. 52;
+                             $_ > 1 ? 'id' : 0, $_, 'id', qq({"version":$_}\n)) }
+               1 .. 52;
 
     push @got, map { document($user_port, @$_) }
-        ['list'], ['version', 7], ['reset', 'rl:rules:z', 'm'], ['get', 1, 'a'];
+        ['list'], ['version', 7], ['reset'], ['get', 1, 'a'];
 
     return join "\n", @got;
 }
 
 sub listeners {
     return admin($_[0], qw( pubsub numsub rl:rules:z )) =~ /(\d+)$/ ? $1 : '';
+}
+
+sub pings {
+    return admin($_[0], qw( info commandstats )) =~ /_ping:calls=(\d+)/
+           ? $1 : 0;
 }
 
 grant([$port], 'resetchannels', @server_rights, @DOCUMENTS);
@@ -455,10 +465,13 @@ $gateway->configure(http => <<"CONF")->start;
 CONF
 
 admin($port, 'acl', 'log', 'reset');
-ok(t::Gateway::wait_for(sub { listeners($port) == 1 }), 'documents: listens');
+ok(wait_for(sub { listeners($port) == 1 }), 'documents: listens');
 like(documents($port), qr/^1\n1\nid\n(?s:.*)"version":7(?s:.*)52\nid\n\d{16}\n/,
      'documents: all works');
-sleep 7;
+
+my $pings = pings($port);
+ok(wait_for(sub { pings($port) > $pings + 1 }),
+   'documents: the connection is watched');
 is(listeners($port), 1, 'documents: listens on');
 is(refused($port), '', 'documents: Redis refuses nothing');
 unlike($gateway->log, qr/\[error\] .*ratelimit redis/,
@@ -480,7 +493,7 @@ for my $right (@DOCUMENTS) {
 
     if ($right =~ /^&|subscribe|ping/) {
         $gateway->start;
-        ok(t::Gateway::wait_for(sub {
+        ok(wait_for(sub {
             $gateway->log
             =~ /\[error\] .*refuses messages of changed rules: NOPERM/
         }), "without $right: the log");
@@ -514,10 +527,10 @@ is(join(' ', grep { /^[+@*&~]/ } @$sentinel_rights),
    '+sentinel|get-master-addr-by-name +client|setname', 'one right, and the name');
 
 grant([$sentinel], '-sentinel|get-master-addr-by-name');
-ok(t::Gateway::wait_for(sub {
+ok(wait_for(sub {
     refused($sentinel) eq 'sentinel|get-master-addr-by-name'
 }), 'without it the Sentinel refuses something');
-ok(t::Gateway::wait_for(sub {
+ok(wait_for(sub {
     $gateway->log =~ /\[error\] .*ratelimit redis .*answered .*NOPERM/
 }), 'without it: the log');
 

@@ -2,11 +2,8 @@
 # rights that docs/redis.md names, and what happens with fewer, with a
 # wrong password and with none. (t/redis/redis.t logs in to a single server.)
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Gateway qw( tally told wait_for );
 
 my $PASSWORD = 'correct-horse';
 
@@ -21,7 +18,7 @@ redis_cli($ports[0], 'cluster', 'addslotsrange', 0, 8191);
 redis_cli($ports[1], 'cluster', 'addslotsrange', 8192, 16383);
 redis_cli($ports[0], 'cluster', 'meet', '127.0.0.1', $ports[1]);
 
-ok(t::Gateway::wait_for(sub {
+ok(wait_for(sub {
     2 == grep { redis_try($_, 'cluster', 'info') =~ /cluster_state:ok/ } @ports
 }), 'a cluster');
 
@@ -57,8 +54,7 @@ for my $name (glob 'lua/*.lua') {
 
 delete @called{@rights};
 
-is(join(' ', sort keys %called), '',
-   'the manual names what the scripts call');
+is(join(' ', sort keys %called), '', 'the manual names what the scripts call');
 
 for my $port (@ports) {
     grant($port, 'rl', @rights);
@@ -81,26 +77,14 @@ redis_cli($_, 'config', 'set', 'requirepass', 'general') for @ports;
 sub gateway {
     my ($user, $password, $more) = @_;
 
-    my $gateway = t::Gateway->new(http => '');
     my $login = defined $user ? "username $user;" : '';
 
-    if (defined $password) {
-        $gateway->write('pw', "$password\n");
-        $login .= ' password_file pw;';
-    }
+    $login .= ' password_file pw;' if defined $password;
 
-    return $gateway->configure(http => <<"CONF")->start;
-    ratelimit_redis r {
-        cluster 127.0.0.1:$ports[0] 127.0.0.1:$ports[1]; timeout 1s; $login
-        @{[$more // '']}
-    }
-    ratelimit_zone \$arg_k zone=z:1m rate=10r/h redis=r;
-    server {
-        listen 127.0.0.1:%%PORT%% backlog=1024;
-        add_header X-Status \$ratelimit_status always;
-        location / { ratelimit zone=z; empty_gif; }
-    }
-CONF
+    return t::Gateway->limited(timeout => '1s', zone => 'rate=10r/h',
+        redis => "cluster 127.0.0.1:$ports[0] 127.0.0.1:$ports[1]; prefix rl;"
+                 . $login . ($more // ''),
+        files => { defined $password ? (pw => "$password\n") : () });
 }
 
 # right
@@ -108,9 +92,9 @@ CONF
 {
     my $gateway = gateway('rl', $PASSWORD);
 
-    is(join(' ', map { t::Gateway::told($gateway->get("/?k=$_")) } 1 .. 30),
+    is(join(' ', map { told($gateway->get("/?k=$_")) } 1 .. 30),
        join(' ', ('200 PASSED 9') x 30), 'the right password: on all shards');
-    is(t::Gateway::tally($gateway->burst(50, '/?k=a')), '10 x 200, 40 x 429',
+    is(tally($gateway->burst(50, '/?k=a')), '10 x 200, 40 x 429',
        'the right password: exact');
     is(scalar(() = $gateway->log =~ /\[error\]/g), 0,
        'the right password: nothing refused');
@@ -120,7 +104,7 @@ CONF
 
 {
     my $gateway = gateway(undef, 'general');
-    is(t::Gateway::told($gateway->get('/?k=d')), '200 PASSED 9',
+    is(told($gateway->get('/?k=d')), '200 PASSED 9',
        'the default user\'s password');
     $gateway->stop;
 }
@@ -142,11 +126,9 @@ CONF
     ask($from, 'cluster', 'setslot', $slot, 'migrating', $id{$to});
     is(ask($from, 'migrate', '127.0.0.1', $to, 'rl:{0}', 0, 5000, 'AUTH',
            'general'), 'OK', 'the key moves');
-    is(t::Gateway::told($gateway->get('/?k=new')), '200 PASSED 9',
-       'ASK is followed');
+    is(told($gateway->get('/?k=new')), '200 PASSED 9', 'ASK is followed');
     ask($_, 'cluster', 'setslot', $slot, 'node', $id{$to}) for $to, $from;
-    is(t::Gateway::told($gateway->get('/?k=new')), '200 PASSED 8',
-       'MOVED is followed');
+    is(told($gateway->get('/?k=new')), '200 PASSED 8', 'MOVED is followed');
     unlike($gateway->log, qr/\[error\]/, 'and nothing was refused');
     $gateway->stop;
 }
@@ -168,11 +150,10 @@ for (['a wrong password', 'rl', 'wrong-horse', 'AUTH answered WRONGPASS'],
     my $gateway = gateway($user, $password);
     my $answer = $gateway->get('/?k=w');
 
-    is(t::Gateway::told($answer), '200 DEGRADED -1', "$name: it passes");
-    is(t::Gateway::tally($gateway->burst(20, '/?k=w')), '20 x 200',
+    is(told($answer), '200 DEGRADED -1', "$name: it passes");
+    is(tally($gateway->burst(20, '/?k=w')), '20 x 200',
        "$name: twenty at once");
-    ok(t::Gateway::wait_for(sub { $gateway->log =~ /$logged/ }),
-       "$name: the log: $logged");
+    ok(wait_for(sub { $gateway->log =~ /$logged/ }), "$name: the log: $logged");
     unlike($gateway->log, qr/horse|general/, "$name: no password in it");
     $gateway->stop;
 }

@@ -1,12 +1,9 @@
 # The breaker: when Redis has failed often enough, nobody waits for it, in no
 # worker, until a probe finds that it is back.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
 use t::Clock qw( advance );
-use t::Gateway;
+use t::Gateway qw( header tally wait_for );
 use t::FakeRedis;
 
 use File::Temp ();
@@ -110,12 +107,11 @@ sub checks {
 sub recovers {
     my ($gateway, $name) = @_;
 
-    ok(t::Gateway::wait_for(sub {
+    ok(wait_for(sub {
         advance(0.1);
         return told($gateway, rand) eq '200 PASSED 9';
     }), "$name: it is asked again");
-    ok(t::Gateway::wait_for(sub { lines($gateway, 'closes') }),
-       "$name: the log says so");
+    ok(wait_for(sub { lines($gateway, 'closes') }), "$name: the log says so");
 }
 
 
@@ -126,7 +122,7 @@ sub open_by_silence {
     my %told;
 
     # one at a time in each of four
-    ok(t::Gateway::wait_for(sub {
+    ok(wait_for(sub {
         $told{t::Gateway::told($_)}++ for $gateway->burst(4, '/?k=a');
         return lines($gateway, 'opens');
     }), "$name: it opens");
@@ -153,8 +149,8 @@ sub timers_fire {
 
     my %seen;
 
-    t::Gateway::wait_for(sub {
-        $seen{t::Gateway::header($_, 'X-Worker')} = 1
+    wait_for(sub {
+        $seen{header($_, 'X-Worker')} = 1
             for $gateway->burst(2 * $gateway->{workers}, '/metrics');
         return keys %seen == $gateway->{workers};
     });
@@ -168,8 +164,8 @@ sub timers_fire {
     my $port = redis_start();
     my $gateway = gateway("server 127.0.0.1:$port", workers => 4);
 
-    ok(t::Gateway::wait_for(sub {
-        t::Gateway::tally($gateway->burst(30, '/?k=' . rand))
+    ok(wait_for(sub {
+        tally($gateway->burst(30, '/?k=' . rand))
             eq '10 x 200, 20 x 429'
     }), 'stopped: it limits before');
 
@@ -179,7 +175,7 @@ sub timers_fire {
     my $begun = $gateway->begin(2, '/?k=a');
     advance(TIMEOUT_SECONDS - 0.01);
     is(t::Gateway::answered($begun), 0, 'stopped: the first two wait');
-    ok(t::Gateway::wait_for(sub {
+    ok(wait_for(sub {
         advance(0.01);
         return t::Gateway::answered($begun) == 2;
     }), 'stopped: for the whole timeout');
@@ -199,8 +195,8 @@ sub timers_fire {
 
     kill CONT => redis_pid($port);
     recovers($gateway, 'goes on');
-    ok(t::Gateway::wait_for(sub {
-        t::Gateway::tally($gateway->burst(30, '/?k=' . rand))
+    ok(wait_for(sub {
+        tally($gateway->burst(30, '/?k=' . rand))
             eq '10 x 200, 20 x 429'
     }), 'goes on: it limits again');
     each_once($gateway, 'goes on');
@@ -233,7 +229,7 @@ sub timers_fire {
     for my $n (1 .. 40) {
         my $begun = $gateway->begin(1, '/?k=a');
 
-        t::Gateway::wait_for(sub {
+        wait_for(sub {
             t::Gateway::answered($begun) || checks($fake) == $before + $n
         });
         push @begun, $begun;
@@ -276,14 +272,14 @@ sub timers_fire {
     is(told($gateway), '200 PASSED 9', 'probes: good before');
     bad($fake);
 
-    ok(t::Gateway::wait_for(sub {
+    ok(wait_for(sub {
         $gateway->burst(3, '/?k=a');
         return lines($gateway, 'opens');
     }), 'probes: it opens');
 
     my $before = checks($fake);
 
-    ok(t::Gateway::wait_for(sub { checks($fake) >= $before + 3 }),
+    ok(wait_for(sub { checks($fake) >= $before + 3 }),
        'probes: no request is needed');
 
     $before = checks($fake);
@@ -297,7 +293,7 @@ sub timers_fire {
 
     # the outage ends without traffic
     good($fake);
-    ok(t::Gateway::wait_for(sub { lines($gateway, 'closes') }),
+    ok(wait_for(sub { lines($gateway, 'closes') }),
        'probes: it closes without a request');
     each_once($gateway, 'probes');
     $gateway->stop;
@@ -312,19 +308,19 @@ sub timers_fire {
     my $gateway = gateway("server 127.0.0.1:$port", timeout => '100ms');
 
     for (1 .. 3) {
-        ok(t::Gateway::wait_for(sub {
+        ok(wait_for(sub {
             told($gateway, rand) eq '200 PASSED 9'
         }), 'late reply: good before');
         my $before = lines($gateway, 'opens');
 
         kill STOP => redis_pid($port);
-        ok(t::Gateway::wait_for(sub {
+        ok(wait_for(sub {
             $gateway->burst(5, '/?k=a');
             lines($gateway, 'opens') > $before;
         }), 'late reply: it opens');
         kill CONT => redis_pid($port);
 
-        ok(t::Gateway::wait_for(sub {
+        ok(wait_for(sub {
             metric($gateway, 'breaker_state',
                    "shard=\"127.0.0.1:$port\"") == 0
         }), 'late reply: it closes');
@@ -344,12 +340,11 @@ sub timers_fire {
 
 {
     my $fake;
-    $fake = fake(sub { $t::FakeRedis::CONNECTION == 1 ? '' : $GOOD },
-                 all => 1);
+    $fake = fake(sub { $t::FakeRedis::CONNECTION == 1 ? '' : $GOOD }, all => 1);
     my $gateway = gateway("server 127.0.0.1:$fake->{port}", workers => 2,
-                          timeout => '500ms');
+                          timeout => '2s');
 
-    ok(t::Gateway::wait_for(sub { $fake->seen->{connections} == 2 }),
+    ok(wait_for(sub { $fake->seen->{connections} == 2 }),
        'one connection: each worker has one');
     is(told($gateway), '200 PASSED 9', 'one connection: good before');
     bad($fake);
@@ -361,9 +356,9 @@ sub timers_fire {
 
     my (%told, %again);
 
-    t::Gateway::wait_for(sub {
+    wait_for(sub {
         my ($answer) = $gateway->get('/?k=a');
-        my $worker = t::Gateway::header($answer, 'X-Worker');
+        my $worker = header($answer, 'X-Worker');
         my $told = t::Gateway::told($answer);
 
         $told{$worker}{$told}++;
@@ -395,7 +390,7 @@ for my $events ('', 'accept_mutex on;') {
     my $gateway = gateway("server 127.0.0.1:$port", workers => 2,
                           events => $events);
 
-    ok(t::Gateway::wait_for(sub { told($gateway, rand) eq '200 PASSED 9' }),
+    ok(wait_for(sub { told($gateway, rand) eq '200 PASSED 9' }),
        "stopped worker, $events: good before");
 
     t::Clock::stop();
@@ -407,10 +402,10 @@ for my $events ('', 'accept_mutex on;') {
 
         my @begun = map { $gateway->begin(1, "/?k=$n-$_") } 1 .. 12;
 
-        t::Gateway::wait_for(sub { t::Gateway::unread($port) });
+        wait_for(sub { t::Gateway::unread($port) });
         kill STOP => @workers;
         kill CONT => redis_pid($port);
-        t::Gateway::wait_for(sub { !t::Gateway::unread($port) });
+        wait_for(sub { !t::Gateway::unread($port) });
 
         # Redis answers in the order of its connections
         redis_cli($port, 'ping') for 1, 2;
@@ -463,16 +458,16 @@ for my $events ('', 'accept_mutex on;') {
     my $before = checks($fake);
     my @answers = map { $gateway->burst(20, '/?k=a') } 1 .. 5;
 
-    is(t::Gateway::tally(@answers), '100 x 200', 'failing: all pass');
+    is(tally(@answers), '100 x 200', 'failing: all pass');
     cmp_ok(checks($fake) - $before, '<=', 20, 'failing: it is not asked');
 
     good($fake);
-    ok(t::Gateway::wait_for(sub { lines($gateway, 'readmits') }),
+    ok(wait_for(sub { lines($gateway, 'readmits') }),
        'failing: a probe finds it well');
 
     my %told;
 
-    ok(t::Gateway::wait_for(sub {
+    ok(wait_for(sub {
         advance(0.1);
         $told{t::Gateway::told($_)}++ for $gateway->burst(16, '/?k=a');
         return lines($gateway, 'closes');
@@ -495,8 +490,7 @@ for my $events ('', 'accept_mutex on;') {
 
 {
     my $fake = fake(sub { [('') x 60, $GOOD] });
-    my $gateway = gateway("server 127.0.0.1:$fake->{port}",
-                          timeout => '100ms');
+    my $gateway = gateway("server 127.0.0.1:$fake->{port}", timeout => '100ms');
     my $shard = "shard=\"127.0.0.1:$fake->{port}\"";
 
     is(told($gateway), '200 PASSED 9', 'late: good before');
@@ -512,7 +506,7 @@ for my $events ('', 'accept_mutex on;') {
     good($fake);
     my $n = 1 + @answers;
 
-    ok(t::Gateway::wait_for(sub {
+    ok(wait_for(sub {
         $n++;
         return told($gateway, rand) eq '200 PASSED 9';
     }), 'late: it is asked again');
@@ -537,8 +531,7 @@ for my $events ('', 'accept_mutex on;') {
 
 for my $error ('WRONGTYPE x', 'MOVED 1 127.0.0.1:1', 'TRYAGAIN x') {
     my $fake = fake(sub { "-$error\r\n" });
-    my $gateway = gateway("server 127.0.0.1:$fake->{port}",
-                          timeout => '100ms');
+    my $gateway = gateway("server 127.0.0.1:$fake->{port}", timeout => '100ms');
 
     bad($fake);
     $gateway->burst(50, '/?k=a') for 1, 2;
@@ -576,7 +569,7 @@ for my $error ('WRONGTYPE x', 'MOVED 1 127.0.0.1:1', 'TRYAGAIN x') {
 
     my @answers = map { $gateway->burst(50, '/?k=' . rand) } 1 .. 4;
 
-    is(scalar(grep { t::Gateway::header($_, 'X-Status') eq 'DEGRADED' }
+    is(scalar(grep { header($_, 'X-Status') eq 'DEGRADED' }
               @answers), 0, 'a server comes: every worker asks it at once');
     is(lines($gateway, 'opens'), 1, 'a server comes: it stays closed');
 
@@ -633,14 +626,14 @@ for my $error ('WRONGTYPE x', 'MOVED 1 127.0.0.1:1', 'TRYAGAIN x') {
     } 0 .. 99]);
     t::Clock::go();
 
-    is(join(' ', t::Gateway::tally(@answers),
+    is(join(' ', tally(@answers),
             scalar(grep { t::Gateway::told($_) eq '200 PASSED 9' } @answers),
             scalar(grep { t::Gateway::told($_) eq '200 DEGRADED -1' }
                    @answers)),
        '100 x 200 50 50', 'shards: the other one is asked, and nobody waits');
 
     good($fakes[0]);
-    ok(t::Gateway::wait_for(sub {
+    ok(wait_for(sub {
         advance(0.1);
         return told($gateway, $keys[0]) eq '200 PASSED 9'
     }), 'shards: it is asked again');
@@ -694,13 +687,12 @@ for my $error ('WRONGTYPE x', 'MOVED 1 127.0.0.1:1', 'TRYAGAIN x') {
     my $before = checks($fake);
     my @old = $gateway->workers;
 
-    ok(t::Gateway::wait_for(sub { checks($fake) > $before }),
-       'killed: there is a probe');
+    ok(wait_for(sub { checks($fake) > $before }), 'killed: there is a probe');
 
     kill KILL => @old;
     good($fake);
 
-    ok(t::Gateway::wait_for(sub {
+    ok(wait_for(sub {
         my @new = $gateway->workers;
         my %new = map { $_ => 1 } @new;
 
@@ -743,9 +735,9 @@ CONF
 
     my @answers = map { $gateway->burst(30, '/?k=a') } 1, 2;
 
-    is(scalar(grep { t::Gateway::header($_, 'X-Status') ne 'PASSED' }
+    is(scalar(grep { header($_, 'X-Status') ne 'PASSED' }
               @answers), 0, 'nobody waits: all checks pass');
-    ok(t::Gateway::wait_for(sub { checks($fake) == 120 }),
+    ok(wait_for(sub { checks($fake) == 120 }),
        'nobody waits: as many calls were to charge');
     is(lines($gateway, 'opens'), 0, 'nobody waits: they open nothing');
 

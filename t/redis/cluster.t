@@ -1,11 +1,8 @@
 # Redis Cluster: the slot map is learned, and kept up with: a slot that moves, a
 # failover, a script that is gone. No request is lost, none is counted twice.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Gateway qw( header tally told wait_for );
 
 my @ports = cluster_start();
 my $prefix = key_prefix();
@@ -14,18 +11,10 @@ my $prefix = key_prefix();
 sub gateway {
     my ($buckets) = @_;
 
-    return t::Gateway->new(workers => 2, http => <<"CONF")->start;
-    ratelimit_redis fleet {
-        cluster 127.0.0.1:$ports[0]; prefix $prefix$buckets; timeout 10s;
-        buckets $buckets;
-    }
-    ratelimit_zone \$arg_k zone=z:1m rate=100r/h redis=fleet sync=strict;
-    server {
-        listen 127.0.0.1:%%PORT%% backlog=1024;
-        add_header X-Status \$ratelimit_status always;
-        location / { ratelimit zone=z; empty_gif; }
-    }
-CONF
+    return t::Gateway->limited(
+        workers => 2, timeout => '10s', zone => 'rate=100r/h sync=strict',
+        redis => "cluster 127.0.0.1:$ports[0]; prefix $prefix$buckets;"
+                 . " buckets $buckets");
 }
 
 # The nodes as one of them sees them: {port => {id, of, slots}}
@@ -62,8 +51,8 @@ sub exact {
 
     my @answers = $gateway->burst(200, '/?k=' . rand);
 
-    is(t::Gateway::tally(@answers), '100 x 200, 100 x 429', "$name: exact");
-    is(scalar(grep { t::Gateway::header($_, 'X-Status') eq 'DEGRADED' }
+    is(tally(@answers), '100 x 200, 100 x 429', "$name: exact");
+    is(scalar(grep { header($_, 'X-Status') eq 'DEGRADED' }
               @answers), 0, "$name: no one goes without a check");
 }
 
@@ -71,14 +60,14 @@ sub exact {
 sub failover {
     my ($replica) = @_;
 
-    t::Gateway::wait_for(sub {
+    wait_for(sub {
         redis_try($replica, 'info', 'replication')
             =~ /master_link_status:up/
     }) or return;
 
     redis_cli($replica, 'cluster', 'failover');
 
-    return t::Gateway::wait_for(sub { nodes()->{$replica}{slots} });
+    return wait_for(sub { nodes()->{$replica}{slots} });
 }
 
 # keys on all shards
@@ -128,23 +117,23 @@ sub move_end {
     my $id = nodes()->{$to}{id};
 
     redis_cli($_, 'cluster', 'setslot', $slot, 'node', $id) for $to, $from;
-    t::Gateway::wait_for(sub { owner($slot) == $to });
+    wait_for(sub { owner($slot) == $to });
 }
 
-is(t::Gateway::told($one->get('/?k=m')), '200 PASSED 99', 'before it moves');
+is(told($one->get('/?k=m')), '200 PASSED 99', 'before it moves');
 
 move_begin($from, $to);
-is(t::Gateway::told($one->get('/?k=m')), '200 PASSED 98',
+is(told($one->get('/?k=m')), '200 PASSED 98',
    'migrating: the key is still there');
 is(move_key($from, $to), 'OK', 'the key moves');
-is(t::Gateway::told($one->get('/?k=m')), '200 PASSED 97', 'ASK is followed');
-is(t::Gateway::tally($one->burst(200, '/?k=m')), '97 x 200, 103 x 429',
+is(told($one->get('/?k=m')), '200 PASSED 97', 'ASK is followed');
+is(tally($one->burst(200, '/?k=m')), '97 x 200, 103 x 429',
    'ASK, two hundred at once: exact');
 redis_cli($to, 'script', 'flush');
 exact($one, 'ASK without a script');
 
 move_end($from, $to);
-is(t::Gateway::told($one->get('/?k=n')), '200 PASSED 99', 'MOVED is followed');
+is(told($one->get('/?k=n')), '200 PASSED 99', 'MOVED is followed');
 exact($one, 'after MOVED');
 
 # and back
@@ -160,9 +149,9 @@ $from = owner($slot);
 my $nodes = nodes();
 my ($replica) = grep { $nodes->{$_}{of} eq $nodes->{$from}{id} } @ports;
 
-is(t::Gateway::told($one->get('/?k=f')), '200 PASSED 99', 'before a failover');
+is(told($one->get('/?k=f')), '200 PASSED 99', 'before a failover');
 ok(failover($replica), 'a failover');
-is(t::Gateway::told($one->get('/?k=f')), '200 PASSED 98',
+is(told($one->get('/?k=f')), '200 PASSED 98',
    'after a failover the counter is still there');
 exact($one, 'after a failover');
 

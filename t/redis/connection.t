@@ -1,9 +1,6 @@
 # What each connection to Redis begins with: options of TCP by which the kernel
 # notices that the peer is gone, and a name that CLIENT LIST shows.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
 use t::Gateway;
 use t::FakeRedis;
@@ -20,15 +17,8 @@ my $GOOD = "*4\r\n:1\r\n:9\r\n:360000\r\n:0\r\n";
 sub gateway {
     my ($server, %more) = @_;
 
-    return t::Gateway->new(%more, http => <<"CONF")->start;
-    ratelimit_redis fleet { server $server; timeout 5s; }
-    ratelimit_zone \$arg_k zone=z:64k rate=10r/h redis=fleet sync=strict;
-    server {
-        listen 127.0.0.1:%%PORT%%;
-        add_header X-Status \$ratelimit_status always;
-        location / { ratelimit zone=z; empty_gif; }
-    }
-CONF
+    return t::Gateway->limited(%more, redis => "server $server",
+                               zone => 'rate=10r/h sync=strict');
 }
 
 
@@ -66,8 +56,7 @@ my ($worker) = $gateway->workers;
 my ($fd) = t::Gateway::connections($worker, $port);
 
 SKIP: {
-    my $socket = borrow($worker, $fd)
-        or skip "pidfd_getfd: $!", 4;
+    my $socket = borrow($worker, $fd) or skip "pidfd_getfd: $!", 4;
 
     is(option($socket, SOL_SOCKET, SO_KEEPALIVE), 1, 'SO_KEEPALIVE');
     is(option($socket, IPPROTO_TCP, TCP_KEEPIDLE), 15, 'TCP_KEEPIDLE');
@@ -77,7 +66,7 @@ SKIP: {
 }
 
 like(redis_cli($port, qw( client list )),
-     qr/ name=ratelimit:fleet:\S+:$worker /, 'its name');
+     qr/ name=ratelimit:r:\S+:$worker /, 'its name');
 unlike($gateway->log, qr/\[error\]/, 'nothing in the log');
 $gateway->stop;
 
@@ -113,5 +102,5 @@ my $unix = redis_start(args => ['--unixsocket', $path]);
 
 $gateway = gateway("unix:$path");
 is(told($gateway, 'a'), '200 PASSED 9', 'a socket of this machine');
-like(redis_cli($unix, qw( client list )), qr/ name=ratelimit:fleet:/, 'its name');
+like(redis_cli($unix, qw( client list )), qr/ name=ratelimit:r:/, 'its name');
 $gateway->stop;

@@ -2,11 +2,8 @@
 # "database": counters stand there and nowhere else, after a reconnect too; a
 # server that has no such database is not used.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Gateway qw( wait_for );
 use t::FakeRedis;
 
 my $GOOD = "*4\r\n:1\r\n:9\r\n:360000\r\n:0\r\n";
@@ -60,7 +57,7 @@ is(told('/2?k=b'), '200 PASSED 9', 'none named');
 cmp_ok(keys_of(0), '>', 0, 'both are 0');
 
 is(told('/3?k=a'), '200 DEGRADED -1', 'a database that is not there');
-ok(t::Gateway::wait_for(sub {
+ok(wait_for(sub {
     $gateway->log =~ /"r3": no connection to \S+: SELECT answered ERR/
 }), 'the log says so');
 
@@ -68,8 +65,7 @@ ok(t::Gateway::wait_for(sub {
 
 redis_cli($port, '-a', 'hush', '--no-auth-warning', 'client', 'kill', 'type',
           'normal');
-ok(t::Gateway::wait_for(sub { told('/0?k=c') eq '200 PASSED 9' }),
-   'connected again');
+ok(wait_for(sub { told('/0?k=c') eq '200 PASSED 9' }), 'connected again');
 is(keys_of(3), 2, 'the counter stands there too') or
     redis_cli($port, '-a', 'hush', 'info', 'keyspace');
 

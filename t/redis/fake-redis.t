@@ -2,12 +2,9 @@
 # what Redis never says. For each scenario: what the request is told, when, over
 # how many connections, and that it is right again as soon as the server is.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
 use t::Clock qw( advance );
-use t::Gateway;
+use t::Gateway qw( tally told wait_for );
 use t::FakeRedis;
 
 use File::Temp ();
@@ -113,8 +110,7 @@ scenario('-NOAUTH x', answer => sub { "-NOAUTH x\r\n" }, connections => 2,
          password => 1, log => 'answered a check with NOAUTH', first => sub {
     my $fake = $_[0]{fake};
 
-    ok(t::Gateway::wait_for(sub { calls($fake, 'AUTH') >= 2 }),
-       '-NOAUTH: it logs in anew');
+    ok(wait_for(sub { calls($fake, 'AUTH') >= 2 }), '-NOAUTH: it logs in anew');
     is(calls($fake, 'EVALSHA'), 1, '-NOAUTH: not asked again');
 });
 
@@ -268,7 +264,7 @@ for my $word (qw( READONLY MASTERDOWN CLUSTERDOWN )) {
         my ($fake, $maps) = @{$_[0]}{qw( fake maps )};
 
         is(calls($fake, 'EVALSHA'), 1, "cluster: $word: not asked again");
-        ok(t::Gateway::wait_for(sub {
+        ok(wait_for(sub {
             calls($fake, 'CLUSTER') > $maps
         }), "cluster: $word: the map is");
     });
@@ -276,7 +272,7 @@ for my $word (qw( READONLY MASTERDOWN CLUSTERDOWN )) {
 
 for my $word (qw( OOM LOADING WRONGTYPE )) {
     cluster("cluster: $word", answer => sub { "-$word x\r\n" }, first => sub {
-        sleep 1.3;    # a map is asked for once a second
+        t::Clock::pass(1.3);    # a map is asked for once a second
         is(calls($_[0]{fake}, 'CLUSTER'), $_[0]{maps},
            "cluster: $word: the map stays as it is");
     });
@@ -436,11 +432,11 @@ sub recovers {
     my ($name, $path) = @_;
 
     # a breaker that has opened readmits calls little by little
-    ok(t::Gateway::wait_for(sub {
-        5 == grep { t::Gateway::told($_) eq '200 PASSED 9' }
+    ok(t::Clock::wait_for(sub {
+        5 == grep { told($_) eq '200 PASSED 9' }
              $gateway->burst(5, $path)
     }), "$name: it recovers");
-    is(join(' ', map { t::Gateway::told($_) } $gateway->burst(5, $path)),
+    is(join(' ', map { told($_) } $gateway->burst(5, $path)),
        join(' ', ('200 PASSED 9') x 5), "$name: for good");
 }
 
@@ -452,25 +448,24 @@ sub play {
     my %told = (DEGRADED => '200 DEGRADED -1', PASSED => '200 PASSED 9');
 
     # what follows is not about the time that connecting takes
-    t::Gateway::wait_for(sub { $s->{fake}->seen->{connections} });
+    wait_for(sub { $s->{fake}->seen->{connections} });
 
     $s->{maps} = calls($s->{fake}, 'CLUSTER');
 
-    my ($begin, $before) = (time, $s->{fake}->seen->{connections});
+    my ($begin, $before) = (t::Clock::now(), $s->{fake}->seen->{connections});
     my $answer = $gateway->get($path);
 
-    is(t::Gateway::told($answer), $told{$s->{told}}, "$name: $s->{told}")
-        if $s->{told};
+    is(told($answer), $told{$s->{told}}, "$name: $s->{told}") if $s->{told};
     is($answer->{status}, 200, "$name: answered");
 
     $s->{first}->($s) if $s->{first};
 
     my @answers = $gateway->burst(20, $path);
 
-    is(t::Gateway::tally(@answers), '20 x 200', "$name: twenty at once");
+    is(tally(@answers), '20 x 200', "$name: twenty at once");
 
     if ($s->{told} && $s->{connections} == 1) {
-        is(scalar(grep { t::Gateway::told($_) ne $told{$s->{told}} } @answers),
+        is(scalar(grep { told($_) ne $told{$s->{told}} } @answers),
            0, "$name: all are told the same");
     }
 
@@ -488,7 +483,7 @@ sub play {
         cmp_ok($n, '>=', 2, "$name: over a new connection");
 
         # half of the least pauses: 0, 25, 50, 100, 200, 400, then 500 ms
-        my $most = 7 + 2 * (time - $begin);
+        my $most = 7 + 2 * (t::Clock::now() - $begin);
         cmp_ok($n - $before, '<=', $most, "$name: but not over too many");
     }
 
@@ -531,17 +526,14 @@ $_->{fake}->stop for @scenarios;
 CONF
 
     my %told;
-    my $end = time + $t::Gateway::PATIENCE;
 
     for my $at (0 .. length $GOOD) {
-        $told{t::Gateway::told($gateway->get('/?k=a'))}++;
+        $told{told($gateway->get('/?k=a'))}++;
 
         # the next one is for the next connection
-        t::Gateway::wait_for(sub {
-            $fake->seen->{connections} == $at + 2
-        }, $end - time);
+        t::Clock::wait_for(sub { $fake->seen->{connections} == $at + 2 });
 
-        $told{t::Gateway::told($gateway->get('/?k=a'))}++ for 1, 2;
+        $told{told($gateway->get('/?k=a'))}++ for 1, 2;
     }
 
     is(join(' ', sort keys %told), '200 DEGRADED -1 200 PASSED 9',
@@ -584,8 +576,8 @@ CONF
     }
 CONF
 
-    ok(t::Gateway::wait_for(sub {
-        20 == grep { t::Gateway::told($gateway->get("/$_?k=a"))
+    ok(wait_for(sub {
+        20 == grep { told($gateway->get("/$_?k=a"))
                      eq '200 PASSED 9' } 1 .. 20
     }), 'CLUSTER SLOTS ends anywhere: all recover');
 
@@ -615,7 +607,7 @@ CONF
     }
 CONF
 
-    my $told = sub { t::Gateway::told($gateway->get('/?k=a')) };
+    my $told = sub { told($gateway->get('/?k=a')) };
     my $notices = sub {
         my @lines = $gateway->log =~ /connected to \S+ again/g;
         return scalar @lines;
@@ -642,11 +634,11 @@ CONF
 
     # without a check, by staying connected
 
-    ok(t::Gateway::wait_for($notices), 'left alone: it is back');
-    sleep 1.1;    # one line a second
+    ok(t::Clock::wait_for($notices), 'left alone: it is back');
+    advance(1.1);    # one line a second
     open my $file, '>', $flag or die;
     my $connections = $fake->seen->{connections};
-    ok(t::Gateway::wait_for(sub { $told->() eq '200 PASSED 9' }),
+    ok(wait_for(sub { $told->() eq '200 PASSED 9' }),
        'left alone: a good reply');
     is($fake->seen->{connections}, $connections,
        'left alone: over that connection');
@@ -657,7 +649,7 @@ CONF
     unlink $flag;
     is($told->(), '200 DEGRADED -1', 'broken once');
     open $file, '>', $flag or die;
-    ok(t::Gateway::wait_for(sub { $told->() eq '200 PASSED 9' }),
+    ok(wait_for(sub { $told->() eq '200 PASSED 9' }),
        'broken once: a good reply');
     is($notices->(), 2, 'broken once: the log says at once that it is back');
     is($told->(), '200 PASSED 9', 'broken once: and stays');
@@ -696,14 +688,14 @@ CONF
 
     my $begun = $gateway->begin(1, '/?k=a');
 
-    ok(t::Gateway::wait_for(sub {
+    ok(wait_for(sub {
         $gateway->log =~ /:$bad->{port} answered CLUSTER SLOTS with ERR/
     }), 'a bad seed: its answer is none');
     advance(0.5);
-    ok(t::Gateway::wait_for(sub { t::Gateway::answered($begun) }),
+    ok(wait_for(sub { t::Gateway::answered($begun) }),
        'a bad seed: the other one is asked within half a second');
     t::Clock::go();
-    is(t::Gateway::told(t::Gateway::finish($begun)), '200 PASSED 9',
+    is(told(t::Gateway::finish($begun)), '200 PASSED 9',
        'a bad seed: and has the map');
 
     $gateway->stop;
@@ -762,10 +754,71 @@ CONF
 
     my @answers = $gateway->burst(200, '/?k=a');
 
-    is(scalar(grep { t::Gateway::told($_) ne '200 PASSED 9' } @answers), 0,
+    is(scalar(grep { told($_) ne '200 PASSED 9' } @answers), 0,
        'ASK into a full socket: nobody goes without a check');
     is($target->seen->{connections}, 1, 'ASK into a full socket: it stays');
     is(calls($target, 'EVALSHA'), 3200, 'ASK into a full socket: all sent');
+
+    $gateway->stop;
+    $_->stop for $source, $target;
+}
+
+
+# a call that was not written yet when its connection ended: ASKING goes before
+# it on the next one, too. The worker, stopped, finds ASK and the end together.
+
+{
+    my $pids = File::Temp->new;
+    my $checks = 0;
+
+    my $target = t::FakeRedis->new(sub {
+        $_[0] eq 'ASKING' ? "+OK\r\n"
+        : $t::FakeRedis::CONNECTION > 1 ? $GOOD : [$GOOD, ('') x 100, undef]
+    });
+
+    my $port = t::Gateway::free_port();
+    my $source = t::FakeRedis->new(sub {
+        return slots([0, 16383, '127.0.0.1', $port]) if $_[0] eq 'CLUSTER';
+
+        if (++$checks == 2) {
+            open my $file, '<', "$pids" or die;
+            my ($pid) = <$file>;
+            kill STOP => $pid;
+        }
+
+        return "-ASK 5 127.0.0.1:$target->{port}\r\n";
+    }, port => $port);
+
+    my $gateway = t::Gateway->new(http => <<"CONF")->start;
+    ratelimit_redis r { cluster 127.0.0.1:$port; timeout 10s; }
+    ratelimit_zone \$arg_k zone=z:64k rate=10r/h redis=r sync=strict;
+    server {
+        listen 127.0.0.1:%%PORT%%;
+        add_header X-Status \$ratelimit_status always;
+        location / { ratelimit zone=z; empty_gif; }
+    }
+CONF
+
+    my ($worker) = $gateway->workers;
+
+    print $pids "$worker\n";
+    $pids->flush;
+
+    is(told($gateway->get('/?k=a')), '200 PASSED 9', 'ASK and the end: before');
+
+    my $child = t::Gateway::beside(sub {
+        sleep 1.5;
+        kill CONT => $worker;
+    });
+
+    is(told($gateway->get('/?k=a')), '200 PASSED 9', 'ASK and the end');
+    waitpid $child, 0;
+
+    # on a busy machine a question for the slot map comes between
+
+    is(join(' ', grep { $_ ne 'CLUSTER' }
+                 map { $_->[2] } grep { $_->[1] > 1 } $target->heard),
+       'SCRIPT ASKING EVALSHA', 'ASK and the end: once more, with ASKING');
 
     $gateway->stop;
     $_->stop for $source, $target;

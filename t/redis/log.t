@@ -1,11 +1,8 @@
 # Log lines about Redis: of one Redis node and kind, one a second from all
 # workers together, and the next one says how many were suppressed.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Gateway qw( wait_for );
 use t::FakeRedis;
 
 use Time::HiRes qw( sleep );
@@ -90,7 +87,7 @@ CONF
 
 $gateway->get("/?k=$_") for 1 .. 80;
 
-ok(t::Gateway::wait_for(sub {
+ok(wait_for(sub {
     $gateway->get('/?k=a');
     $gateway->log =~ /answered a check with OOM/;
 }), 'the line of a reason that found no place');

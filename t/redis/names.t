@@ -2,11 +2,8 @@
 # Host names of Redis: those of the configuration and those that nodes announce,
 # asked of a name server that answers, changes its mind, says no, or nothing.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Gateway qw( wait_for );
 use t::FakeDNS;
 use t::FakeRedis;
 
@@ -48,21 +45,20 @@ sub told { return t::Gateway::told($gateway->get('/?k=a')) }
 sub comes {
     my ($what, $name) = @_;
 
-    ok(t::Gateway::wait_for(sub { told() eq $what }), $name)
-        or diag($gateway->log);
+    ok(wait_for(sub { told() eq $what }), $name) or diag($gateway->log);
 }
 
 # the fake counts a command after it has answered it
 sub checked {
     my ($fake, $name) = @_;
 
-    ok(t::Gateway::wait_for(sub { $fake->seen->{commands} }), $name);
+    ok(wait_for(sub { $fake->seen->{commands} }), $name);
 }
 
 sub logged {
     my $what = shift;
 
-    ok(t::Gateway::wait_for(sub { $gateway->log =~ $what }), "logged: $what");
+    ok(wait_for(sub { $gateway->log =~ $what }), "logged: $what");
 }
 
 
@@ -97,7 +93,7 @@ sub logged {
         $asked = $dns->asked('redis.test');
         $two->stop;
         comes('200 DEGRADED -1', "$says, and no Redis");
-        ok(t::Gateway::wait_for(sub { $dns->asked('redis.test') > $asked }),
+        ok(wait_for(sub { $dns->asked('redis.test') > $asked }),
            "$says: asked");
         $two = fake('127.0.0.2', $port);
         comes('200 PASSED 9', "$says, and Redis is back");

@@ -2,14 +2,13 @@
 # go on, new ones and new workers use the new password. A file that is missing,
 # empty or being written leaves the old one.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Clock;
+use t::Gateway qw( header wait_for );
 use t::FakeRedis;
 
-use Time::HiRes qw( sleep );
+t::Clock::hurry();
+
 
 my $GOOD = "*4\r\n:1\r\n:9\r\n:360000\r\n:0\r\n";
 
@@ -17,21 +16,9 @@ my $GOOD = "*4\r\n:1\r\n:9\r\n:360000\r\n:0\r\n";
 sub gateway {
     my ($where, $password) = @_;
 
-    my $gateway = t::Gateway->new(workers => 2, http => <<"CONF");
-    ratelimit_redis r {
-        $where; timeout 5s;
-    }
-    ratelimit_zone \$arg_k zone=z:1m rate=10r/h redis=r sync=strict;
-    server {
-        listen 127.0.0.1:%%PORT%% backlog=1024;
-        add_header X-Status \$ratelimit_status always;
-        add_header X-Pid \$pid always;
-        location / { ratelimit zone=z; empty_gif; }
-    }
-CONF
-    $gateway->write('pw', "$password\n");
-
-    return $gateway->start;
+    return t::Gateway->limited(
+        workers => 2, redis => $where, zone => 'rate=10r/h sync=strict',
+        files => { pw => "$password\n" });
 }
 
 
@@ -44,8 +31,8 @@ sub all_workers {
 
     my %seen;
 
-    return t::Gateway::wait_for(sub {
-        $seen{t::Gateway::header($_, 'X-Pid')} = t::Gateway::told($_)
+    return wait_for(sub {
+        $seen{header($_, 'X-Pid')} = t::Gateway::told($_)
             for $gateway->burst(20, '/?k=' . rand);
         return 2 == grep { ($seen{$_} // '') =~ /PASSED|REJECTED/ } $gateway->workers;
     });
@@ -88,19 +75,20 @@ is(logins($fake), '1 1', 'one AUTH a connection');
 # the same once more is no new password; nor is none
 
 $gateway->write('pw', "old\n");
-sleep 2.5;
+t::Clock::pass(2.5);
 $gateway->write('pw', '');
-sleep 2.5;
+t::Clock::pass(2.5);
 unlink "$gateway->{dir}/pw";
-sleep 2.5;
+t::Clock::pass(2.5);
 is(logins($fake), '1 1', 'the same, an empty file, no file: no other AUTH');
 ok(all_workers($gateway), 'and the connections go on');
+unlike($gateway->log, qr/cannot read/, 'a file that is missing may come back');
 
 # a new one
 
 knows('new');
 $gateway->write('pw', "new\n");
-ok(t::Gateway::wait_for(sub { logins($fake) eq '2 2' }),
+ok(wait_for(sub { logins($fake) eq '2 2' }),
    'a new password: one more AUTH over each connection') or diag(logins($fake));
 ok(all_workers($gateway), 'which go on');
 is($fake->seen->{connections}, 2, 'they are the same ones');
@@ -110,7 +98,7 @@ is(scalar(() = $gateway->log =~ /\[notice\] .*"r": a new password in ".*pw"/g), 
 # one that Redis does not know yet
 
 $gateway->write('pw', "early\n");
-ok(t::Gateway::wait_for(sub {
+ok(wait_for(sub {
     $gateway->log =~ /\[error\] .*"r": \S+ answered AUTH with WRONGPASS/
 }), 'Redis does not know it: the log');
 ok(all_workers($gateway), 'but the connections go on');
@@ -139,7 +127,7 @@ $gateway = gateway("server 127.0.0.1:$port; username rl; password_file pw",
 ok(all_workers($gateway), 'a user: the first password');
 redis_cli($port, qw( acl setuser rl >second ));
 $gateway->write('pw', "second\n");
-ok(t::Gateway::wait_for(sub { $gateway->log =~ /a new password/ }),
+ok(wait_for(sub { $gateway->log =~ /a new password/ }),
    'a user: the second one is read');
 redis_cli($port, qw( acl setuser rl <first ));
 redis_cli($port, qw( client kill user rl ));
@@ -161,7 +149,7 @@ redis_stop($port);
 
     ok(all_workers($gateway), 'a Sentinel: the old password');
     $gateway->write('pw', "new\n");
-    ok(t::Gateway::wait_for(sub { logins($sentinel) =~ /2/ }),
+    ok(wait_for(sub { logins($sentinel) =~ /2/ }),
        'a Sentinel: it is logged in to again') or diag(logins($sentinel));
     is(logins($master), '', 'a Sentinel: the password is for it alone');
     $gateway->stop;
@@ -197,11 +185,11 @@ CONF
         return $again // 0;
     };
 
-    ok(t::Gateway::wait_for(sub { grep { $_->[2] eq 'EVAL' } $fake->heard }),
+    ok(wait_for(sub { grep { $_->[2] eq 'EVAL' } $fake->heard }),
        'rules: asked for');
     is($again->(), 0, 'rules: one AUTH');
     $gateway->write('pw', "new\n");
-    ok(t::Gateway::wait_for(sub { $again->() }), 'rules: another one');
+    ok(wait_for(sub { $again->() }), 'rules: another one');
     $gateway->stop;
     $fake->stop;
 }
@@ -215,7 +203,7 @@ CONF
     ok(all_workers($gateway), 'no file to read: before');
     unlink "$gateway->{dir}/pw";
     mkdir "$gateway->{dir}/pw" or die;
-    ok(t::Gateway::wait_for(sub {
+    ok(wait_for(sub {
         $gateway->log =~ /\[notice\] .*"r": the workers cannot read ".*pw", a new password needs a reload/
     }), 'no file to read: the log');
     ok(all_workers($gateway), 'no file to read: the connections go on');

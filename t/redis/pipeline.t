@@ -1,11 +1,8 @@
 # All calls that one turn of the event loop makes leave in one write: a hundred
 # streams of one connection are a hundred calls in a few segments.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Gateway qw( wait_for );
 use t::FakeRedis;
 
 my $fake = t::FakeRedis->new(sub { "*4\r\n:1\r\n:9\r\n:360000\r\n:0\r\n" });
@@ -20,7 +17,7 @@ my $gateway = t::Gateway->new(http => <<"CONF")->start;
     }
 CONF
 
-t::Gateway::wait_for(sub { $fake->seen->{segments} });
+wait_for(sub { $fake->seen->{segments} });
 
 # the best of five: the streams themselves may come in more than one read, and
 # the kernel joins some of the segments that many writes make
@@ -35,7 +32,7 @@ for (1 .. 5) {
     like(`h2load -n 100 -c 1 -m 100 $url`, qr/^status codes: 100 2xx/m,
          'all pass');
 
-    t::Gateway::wait_for(sub {
+    wait_for(sub {
         $after = $fake->seen;
         $after->{commands} - $before->{commands} >= 100;
     });

@@ -3,11 +3,8 @@
 # between attempts, at once where a healthy connection was closed, and not by a
 # worker that is about to exit.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Gateway qw( wait_for );
 use t::FakeRedis;
 
 use IO::Socket::INET;
@@ -20,16 +17,10 @@ my $gateway;
 sub gateway {
     my ($port, $more) = (@_, '');
 
-    $gateway = t::Gateway->new(http => <<"CONF")->start;
-    ratelimit_redis r { server 127.0.0.1:$port; timeout 200ms; }
-    ratelimit_zone \$arg_k zone=z:64k rate=10r/h redis=r $more;
-    server {
-        listen 127.0.0.1:%%PORT%%;
-        add_header X-Status \$ratelimit_status always;
-        location / { ratelimit zone=z; empty_gif; }
-        location /slow { limit_rate 1; return 200 ${\ ('x' x 100)}; }
-    }
-CONF
+    $gateway = t::Gateway->limited(redis => $port, timeout => '200ms',
+        zone => "rate=10r/h $more",
+        locations => { '/' => 'ratelimit zone=z;',
+                       '/slow' => 'limit_rate 1; return 200 ' . 'x' x 100 . ';' });
 }
 
 sub told { return t::Gateway::told($gateway->get('/?k=a')) }
@@ -37,8 +28,7 @@ sub told { return t::Gateway::told($gateway->get('/?k=a')) }
 sub comes {
     my ($what, $name) = @_;
 
-    ok(t::Gateway::wait_for(sub { told() eq $what }), $name)
-        or diag($gateway->log);
+    ok(wait_for(sub { told() eq $what }), $name) or diag($gateway->log);
 }
 
 
@@ -60,7 +50,7 @@ sub comes {
     my $answer = $gateway->get('/?k=a');
 
     is(t::Gateway::told($answer), '200 DEGRADED -1', 'swallowed: degraded');
-    ok(t::Gateway::wait_for(sub {
+    ok(wait_for(sub {
         2 <= (() = $gateway->log =~ /connect\(\) timed out/g)
     }), 'swallowed: it goes on trying');
 
@@ -158,17 +148,15 @@ sub comes {
     gateway($port);
     comes('200 PASSED 9', 'a reload: before');
 
-    my $slow = IO::Socket::INET->new(PeerAddr => '127.0.0.1',
-                                     PeerPort => $gateway->{port}) or die;
+    my $slow = $gateway->connect_to;
     print $slow "GET /slow HTTP/1.0\r\n\r\n";
     sysread $slow, my $head, 1;
 
     my ($old) = $gateway->workers;
 
     $gateway->signal('HUP');
-    ok(t::Gateway::wait_for(sub { $gateway->workers == 2 }),
-       'a reload: two workers');
-    ok(t::Gateway::wait_for(sub {
+    ok(wait_for(sub { $gateway->workers == 2 }), 'a reload: two workers');
+    ok(wait_for(sub {
         $gateway->log =~ /\Q $old#\E.*gracefully shutting down/
     }), 'a reload: the old one drains');
 
@@ -182,7 +170,7 @@ sub comes {
 
     # the fake has a copy of it
     shutdown $slow, 2;
-    ok(t::Gateway::wait_for(sub { $gateway->workers == 1 }),
+    ok(wait_for(sub { $gateway->workers == 1 }),
        'a reload: nothing else holds it');
     $gateway->stop;
     $fake->stop;

@@ -1,10 +1,7 @@
 # One Redis server: the limit, what stands there afterwards, who may log in.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Gateway qw( header tally told );
 
 my $redis = redis_start();
 
@@ -32,17 +29,15 @@ my $gateway = t::Gateway->new(workers => 2,
 
 my @answers = $gateway->burst(300, '/', 'X-API-Key: very-secret-key');
 
-is(t::Gateway::tally(@answers), '100 x 200, 200 x 429', 'exactly the limit');
+is(tally(@answers), '100 x 200, 200 x 429', 'exactly the limit');
 is(join(' ', sort { $b <=> $a }
-             map { t::Gateway::header($_, 'X-RateLimit-Remaining') }
+             map { header($_, 'X-RateLimit-Remaining') }
              grep { $_->{status} == 200 } @answers),
    join(' ', reverse 0 .. 99), 'no two were told the same rest');
-like(t::Gateway::header($answers[0], 'X-Source'), qr/^(?:redis|lease)$/,
-     'the source');
-is(t::Gateway::told($gateway->get('/', 'X-API-Key: other')),
+like(header($answers[0], 'X-Source'), qr/^(?:redis|lease)$/, 'the source');
+is(told($gateway->get('/', 'X-API-Key: other')),
    '200 PASSED 99', 'another key has its own');
-is(t::Gateway::told($gateway->get('/')), '200 BYPASSED ',
-   'an empty key is not limited');
+is(told($gateway->get('/')), '200 BYPASSED ', 'an empty key is not limited');
 
 # a wait of the length told is enough
 
@@ -50,16 +45,16 @@ $gateway->get('/short', 'X-API-Key: w') for 1 .. 2;
 
 my $rejected = $gateway->get('/short', 'X-API-Key: w');
 is($rejected->{status}, 429, 'the short limit is spent');
-select undef, undef, undef, t::Gateway::header($rejected, 'Retry-After');
+select undef, undef, undef, header($rejected, 'Retry-After');
 is($gateway->get('/short', 'X-API-Key: w')->{status}, 200,
    'after Retry-After a request passes');
 
 # a rule with a key of its own
 
 $gateway->get("/?user=shared", "X-API-Key: k$_") for 1 .. 5;
-is(t::Gateway::told($gateway->get('/?user=shared', 'X-API-Key: k6')),
+is(told($gateway->get('/?user=shared', 'X-API-Key: k6')),
    '429 REJECTED 0', 'several clients share a counter by another key');
-is(t::Gateway::told($gateway->get('/', 'X-API-Key: k6')), '200 PASSED 99',
+is(told($gateway->get('/', 'X-API-Key: k6')), '200 PASSED 99',
    'and the rejection gave back what the other had taken');
 
 # what stands in Redis
@@ -86,9 +81,9 @@ unlike($all, qr/secret|other|shared/, 'no key of a client stands there');
 
 redis_cli($redis, 'script', 'flush');
 @answers = $gateway->burst(300, '/', 'X-API-Key: after-flush');
-is(t::Gateway::tally(@answers), '100 x 200, 200 x 429',
+is(tally(@answers), '100 x 200, 200 x 429',
    'after SCRIPT FLUSH the limit is exact');
-unlike(join('', map { t::Gateway::header($_, 'X-Status') } @answers),
+unlike(join('', map { header($_, 'X-Status') } @answers),
        qr/DEGRADED/, 'and nobody goes without a check');
 
 # another secret makes other counters
@@ -96,13 +91,11 @@ unlike(join('', map { t::Gateway::header($_, 'X-Status') } @answers),
 $gateway->write('secret', "one\n");
 $gateway->configure(http => conf($redis, 'secret_file secret; prefix s;'));
 $gateway->reload;
-is(t::Gateway::told($gateway->get('/', 'X-API-Key: s')), '200 PASSED 99',
-   'with a secret');
-is(t::Gateway::told($gateway->get('/', 'X-API-Key: s')), '200 PASSED 98',
-   'it counts');
+is(told($gateway->get('/', 'X-API-Key: s')), '200 PASSED 99', 'with a secret');
+is(told($gateway->get('/', 'X-API-Key: s')), '200 PASSED 98', 'it counts');
 $gateway->write('secret', "two\n");
 $gateway->reload;
-is(t::Gateway::told($gateway->get('/', 'X-API-Key: s')), '200 PASSED 99',
+is(told($gateway->get('/', 'X-API-Key: s')), '200 PASSED 99',
    'with another it counts apart');
 
 $gateway->stop;
@@ -139,7 +132,7 @@ for (['the default user', 'general', '', 'PASSED', undef],
     my $left = $status eq 'PASSED' ? 99 - $n++ : -1;
 
     # each time the same client: what passes was counted by Redis
-    is(t::Gateway::told($gateway->get('/', 'X-API-Key: a')),
+    is(told($gateway->get('/', 'X-API-Key: a')),
        "200 $status $left", "$name: $status");
 
     my $log = $gateway->log;

@@ -1,11 +1,9 @@
 # Sentinel: the master is found, a switch is followed, whatever becomes of the
 # old one; one sentinel of three may be dead, deaf or know nothing.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Clock;
+use t::Gateway qw( tally wait_for );
 use t::FakeRedis;
 
 use Time::HiRes qw( sleep time );
@@ -19,20 +17,10 @@ sub gateway {
     my @addresses = map { "127.0.0.1:$_" } @$sentinels;
     my $master = $options{master} // 'm';
 
-    return t::Gateway->new(workers => $options{workers} // 1,
-                           http => <<"CONF");
-    ratelimit_redis r {
-        sentinel $master @addresses;
-        timeout @{[ $options{timeout} // '2s' ]};
-        @{[ $options{lines} // '' ]}
-    }
-    ratelimit_zone \$arg_k zone=z:1m rate=10r/h redis=r;
-    server {
-        listen 127.0.0.1:%%PORT%% backlog=1024;
-        add_header X-Status \$ratelimit_status always;
-        location / { ratelimit zone=z; empty_gif; }
-    }
-CONF
+    return t::Gateway->limited(
+        start => 0, workers => $options{workers} // 1, zone => 'rate=10r/h',
+        timeout => $options{timeout} // '2s',
+        redis => "sentinel $master @addresses; " . ($options{lines} // ''));
 }
 
 
@@ -43,8 +31,8 @@ sub told { return t::Gateway::told($_[0]->get($_[1] // '/?k=a')) }
 sub limits {
     my ($gateway, $name) = @_;
 
-    ok(t::Gateway::wait_for(sub {
-        t::Gateway::tally($gateway->burst(30, '/?k=' . rand))
+    ok(wait_for(sub {
+        tally($gateway->burst(30, '/?k=' . rand))
             eq '10 x 200, 20 x 429'
     }), "$name: it limits");
 }
@@ -111,7 +99,7 @@ sub master {
 sub ready {
     my @up = @_;
 
-    return t::Gateway::wait_for(sub {
+    return wait_for(sub {
         my $links = grep {
             redis_try($_, 'info', 'replication') =~ /master_link_status:up/
         } $one, $two;
@@ -132,7 +120,7 @@ $gateway->write('pw', "secret\n");
 $gateway->start;
 
 limits($gateway, 'discovery');
-like(redis_cli($one, '--scan'), qr/^rl:\{\d+\}$/m, 'discovery: on the master');
+like(redis_cli($one, '--scan'), qr/^\w+:\{\d+\}$/m, 'discovery: on the master');
 
 # switched by hand: the old master still answers
 
@@ -141,7 +129,7 @@ for my $time (1, 2) {
 
     is(sentinel_cli($sentinels[0], 'failover', 'm'), 'OK',
        "failover $time: begins");
-    ok(t::Gateway::wait_for(sub { master() ne $was }, 60),
+    ok(wait_for(sub { master() ne $was }, 60),
        "failover $time: another master");
     limits($gateway, "failover $time");
     ok(ready(@sentinels), "failover $time: all is well again");
@@ -159,7 +147,7 @@ unlike($gateway->log, qr/no connection to 127\.0\.0\.1:(?:$one|$two):/,
     redis_stop($dead);
 
     my @answers;
-    ok(t::Gateway::wait_for(sub {
+    ok(wait_for(sub {
         push @answers, $gateway->burst(5, '/?k=' . rand);
         master() ne $dead;
     }, 60), 'the master is killed: another one is made');
@@ -168,7 +156,7 @@ unlike($gateway->log, qr/no connection to 127\.0\.0\.1:(?:$one|$two):/,
        'the master is killed: meanwhile all pass');
 
     redis_start(port => $dead);
-    ok(t::Gateway::wait_for(sub {
+    ok(wait_for(sub {
         redis_try($dead, 'info', 'replication') =~ /role:slave/
     }, 60), 'the old master comes back as a replica');
     limits($gateway, 'the old master is back');
@@ -248,7 +236,7 @@ for (['nil', "*-1\r\n", 'knows no master "m"'],
 
     # where this process gets no time for 10 ms only the second one is asked
 
-    t::Gateway::wait_for(sub {
+    wait_for(sub {
         $_->stop for grep { $_ } $gateway, $odd, $good;
 
         $odd = fake($bytes);
@@ -259,7 +247,7 @@ for (['nil', "*-1\r\n", 'knows no master "m"'],
         return calls($odd, 'SENTINEL');
     });
 
-    ok(t::Gateway::wait_for(sub {
+    ok(wait_for(sub {
         $gateway->log =~ /127\.0\.0\.1:$odd->{port}\b.*\Q$log\E/
     }), "$name: the log: $log") if $log ne '';
     cmp_ok(calls($odd, 'SENTINEL'), '<=', 3, "$name: not asked on and on");
@@ -284,13 +272,13 @@ for (['nil', "*-1\r\n", 'knows no master "m"'],
     $gateway->write('pw', "a\n");
     $gateway->write('spw', "b\n");
 
-    my $begin = time;
+    my $begin = t::Clock::now();
 
     $gateway->start;
     is(told($gateway), '200 PASSED 9', 'with users');
-    sleep 4;
+    t::Clock::pass(4);
 
-    my $passed = time - $begin;
+    my $passed = t::Clock::now() - $begin;
     my @at = map { $_->[0] } grep { $_->[2] eq 'SENTINEL' } $sentinel->heard;
 
     cmp_ok(scalar @at, '<=', 1 + $passed, "asked @{[scalar @at]} times in "
@@ -306,21 +294,21 @@ for (['nil', "*-1\r\n", 'knows no master "m"'],
 
     my ($pid) = map { $_->{pid} } asking($gateway, $sentinel->{port});
     kill KILL => $pid;
-    my $killed = time;
+    my $killed = t::Clock::now();
 
-    ok(t::Gateway::wait_for(sub {
+    ok(t::Clock::wait_for(sub {
         grep { $_->[2] eq 'SENTINEL' && $_->[0] > $killed + 0.1 }
              $sentinel->heard
     }), 'the worker that asks is killed: another one asks');
 
     # the second worker may ask at once
     my $asked = calls($sentinel, 'SENTINEL');
-    cmp_ok($asked, '<=', 2 + time - $begin, 'one a second, no more');
+    cmp_ok($asked, '<=', 2 + t::Clock::now() - $begin, 'one a second, no more');
 
     # a sentinel that falls silent is left for the other
 
     kill STOP => $sentinel->{pid};
-    ok(t::Gateway::wait_for(sub { calls($spare, 'SENTINEL') >= 2 }),
+    ok(t::Clock::wait_for(sub { calls($spare, 'SENTINEL') >= 2 }),
        'silent: the other one is asked');
     is(told($gateway), '200 PASSED 9', 'silent: nothing else happens');
     kill CONT => $sentinel->{pid};
@@ -346,26 +334,25 @@ sub asking {
         address('127.0.0.1', -e "$flag/switched" ? $server->{port}
                                                  : $readonly->{port})
     });
-    my $begin = time;
+    my $begin = t::Clock::now();
     my $gateway = gateway([$sentinel->{port}], workers => 2)->start;
-    my $end = time + 3;
 
-    while (time < $end) {
+    for (1 .. 30) {
         $gateway->burst(10, '/?k=' . rand);
-        sleep 0.02;
+        t::Clock::pass(0.1);
     }
 
     is(told($gateway), '200 DEGRADED -1', 'READONLY: it passes');
 
     my $asked = calls($sentinel, 'SENTINEL');
-    cmp_ok($asked, '<=', 1 + time - $begin, 'READONLY: once a second');
+    cmp_ok($asked, '<=', 1 + t::Clock::now() - $begin, 'READONLY: once a second');
 
     open my $file, '>', "$flag/switched" or die;
-    ok(t::Gateway::wait_for(sub { told($gateway) eq '200 PASSED 9' }),
+    ok(t::Clock::wait_for(sub { told($gateway) eq '200 PASSED 9' }),
        'READONLY: the new master');
 
     # what the demoted one had is closed
-    ok(t::Gateway::wait_for(sub { !asking($gateway, $readonly->{port}) }),
+    ok(t::Clock::wait_for(sub { !asking($gateway, $readonly->{port}) }),
        'READONLY: the old one is let go');
 
     $gateway->stop;

@@ -2,9 +2,6 @@
 # with the default gives up behind one with 45ms and ahead of one with 55ms. The
 # order counts, not the time: nginx ends its timers in their order, however late.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
 use t::Gateway;
 use t::FakeRedis;

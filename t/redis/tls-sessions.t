@@ -2,11 +2,8 @@
 # connects: with TLS, or after a reload, a connection that nobody needs yet takes
 # its time, and one that a request needs is made at once.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Gateway qw( wait_for );
 use t::FakeRedis;
 
 my $dir = t::Gateway::dir('certificates');
@@ -28,16 +25,8 @@ my @args = ('--tls-port', $tls, '--tls-cert-file', "$dir/cert.pem",
 sub gateway {
     my ($server, $more) = @_;
 
-    return t::Gateway->new(http => <<"CONF")->start;
-    ratelimit_redis r { server 127.0.0.1:$server; timeout 5s; $more }
-    ratelimit_zone \$arg_k zone=z:64k rate=10r/h redis=r sync=strict;
-    server {
-        listen 127.0.0.1:%%PORT%%;
-        add_header X-Status \$ratelimit_status always;
-        location / { ratelimit zone=z; empty_gif; }
-        location /metrics { ratelimit_metrics; }
-    }
-CONF
+    return t::Gateway->limited(redis => "server 127.0.0.1:$server; $more",
+                               zone => 'rate=10r/h sync=strict');
 }
 
 
@@ -64,7 +53,7 @@ for my $version ('', 'TLSv1.2') {
 
     for my $n (1 .. 3) {
         redis_cli($port, qw( client kill type normal ));
-        ok(t::Gateway::wait_for(sub { told($gateway) eq '200 PASSED 9' }),
+        ok(wait_for(sub { told($gateway) eq '200 PASSED 9' }),
            "$name: connected again");
         is(handshakes($gateway), (1 + $n) . " $n", "$name: resumed");
     }
@@ -73,11 +62,11 @@ for my $version ('', 'TLSv1.2') {
 
     redis_stop($port);
     redis_start(port => $port, args => [@args, @more]);
-    ok(t::Gateway::wait_for(sub { told($gateway) eq '200 PASSED 9' }),
+    ok(wait_for(sub { told($gateway) eq '200 PASSED 9' }),
        "$name: another server");
     is(handshakes($gateway), '5 3', "$name: a whole handshake");
     redis_cli($port, qw( client kill type normal ));
-    ok(t::Gateway::wait_for(sub { told($gateway) eq '200 PASSED 9' }),
+    ok(wait_for(sub { told($gateway) eq '200 PASSED 9' }),
        "$name: connected again");
     is(handshakes($gateway), '6 4', "$name: its session is resumed");
 
@@ -113,7 +102,7 @@ for my $version ('', 'TLSv1.2') {
     is(told($gateway), '200 PASSED 9', 'a reload: asked');
     my $n = $fake->seen->{connections};
     $gateway->reload;
-    ok(t::Gateway::wait_for(sub { $fake->seen->{connections} > $n }),
+    ok(wait_for(sub { $fake->seen->{connections} > $n }),
        'a reload: connected without a request');
     $gateway->stop;
     $fake->stop;

@@ -3,11 +3,8 @@
 # says of it; that no other server is asked; and that a connection with TLS
 # carries and loses what one without it does.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Gateway qw( tally wait_for );
 use t::FakeDNS;
 
 use IO::Select;
@@ -140,7 +137,7 @@ sub told { return t::Gateway::told($gateway->get(@_)) }
 sub comes_back {
     my ($name, $path) = @_;
 
-    ok(t::Gateway::wait_for(sub { told($path) =~ /^200 PASSED/ }), $name);
+    ok(wait_for(sub { told($path) =~ /^200 PASSED/ }), $name);
 }
 
 for my $i (0 .. $#cases) {
@@ -152,7 +149,7 @@ for my $i (0 .. $#cases) {
     }
 
     is(told("/$i?k=a"), '200 DEGRADED -1', "$name: not asked");
-    ok(t::Gateway::wait_for(sub {
+    ok(wait_for(sub {
         $gateway->log =~ /"r$i": no connection to 127\.0\.0\.1:$port: $log/
     }), "$name: $log");
 }
@@ -191,7 +188,7 @@ $gateway->reload;
 is(told('/0?k=c'), '200 PASSED 9', 'a reload');
 comes_back('the other connection too', '/1?k=c');
 
-ok(t::Gateway::wait_for(sub {
+ok(wait_for(sub {
     my @now = redis_cli($plain, 'client', 'list') =~ /^id=/mg;
 
     # with TLS: three cases and no more, and this question's own
@@ -271,7 +268,7 @@ CONF
                   $nodes[$i][1], $nodes[$i][2]) if $i;
     }
 
-    ok(t::Gateway::wait_for(sub {
+    ok(wait_for(sub {
         3 == grep { redis_try($_->[0], 'cluster', 'info') =~ /state:ok/ } @nodes
     }), 'a cluster');
 
@@ -373,7 +370,7 @@ for my $case (['10s', 'nobody waits in vain'], ['300ms', 'given up']) {
     }
 CONF
 
-    is(told('/?k=a'), '200 PASSED 9', "full socket, $name: before");
+    comes_back("full socket, $name: before", '/?k=a');
 
     open my $file, '>', $stopped or die;
     close $file;
@@ -390,11 +387,10 @@ CONF
     waitpid $opener, 0;
 
     if ($timeout eq '10s') {
-        is(t::Gateway::tally(@answers), '10 x 200, 290 x 429',
-           "full socket, $name");
+        is(tally(@answers), '10 x 200, 290 x 429', "full socket, $name");
 
     } else {
-        is(t::Gateway::tally(@answers), '300 x 200', "full socket, $name");
+        is(tally(@answers), '300 x 200', "full socket, $name");
         is(scalar(grep { t::Gateway::told($_) ne '200 DEGRADED -1' } @answers),
            0, "full socket, $name: all of them");
         comes_back("full socket, $name: right again", '/?k=d');

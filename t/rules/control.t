@@ -3,15 +3,15 @@
 # master that moved is listened to, documents of a megabyte pass in both
 # directions, and who may not listen polls.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
+use t::Clock;
 use t::FakeRedis;
-use t::Gateway;
+use t::Gateway qw( wait_for );
 use t::Rules;
 
 use Digest::SHA qw( sha256_hex );
+
+t::Clock::hurry();
 
 my $CHANNEL = 'rl:rules:z';
 my $GOOD = "*4\r\n:1\r\n:9\r\n:360000\r\n:0\r\n";
@@ -23,15 +23,9 @@ my $PONG = "*2\r\n\$4\r\npong\r\n\$0\r\n\r\n";
 sub gateway {
     my ($redis, %options) = @_;
 
-    return t::Gateway->new(workers => 1, %options, http => <<"CONF");
-    ratelimit_redis one { $redis timeout 2s; }
-    ratelimit_zone \$arg_k zone=z:1m state=rules.state redis=one;
-    server {
-        listen 127.0.0.1:%%PORT%%;
-        location / { ratelimit zone=z; empty_gif; }
-        @{[t::Rules::location()]}
-    }
-CONF
+    return t::Gateway->limited(start => 0, timeout => '2s', api => 1, %options,
+                               redis => "$redis prefix rl",
+                               zone => 'state=rules.state');
 }
 
 # Those of a word that a server has heard: [time, connection] each.
@@ -62,7 +56,7 @@ sub fake {
     my $dead = fake(PING => '');
     my @gateways = map { gateway("server 127.0.0.1:$_->{port};")->start } $well, $dead;
 
-    ok(t::Gateway::wait_for(sub { heard($dead, 'SUBSCRIBE') == 2 }, 30),
+    ok(wait_for(sub { heard($dead, 'SUBSCRIBE') == 2 }, 30),
        'silence: listens anew');
 
     my @at = map { $_->[0] } heard($dead, 'SUBSCRIBE');
@@ -103,12 +97,26 @@ sub fake {
 
     my $gateway = gateway("cluster 127.0.0.1:$here;")->start;
 
-    ok(t::Gateway::wait_for(sub { heard($there, 'EVAL') >= 1 }, 20),
-       'MOVED: asked there');
-    ok(t::Gateway::wait_for(sub { heard($there, 'ASKING') >= 1 }, 30),
-       'ASK: asked there');
+    ok(wait_for(sub { heard($there, 'EVAL') >= 1 }, 20), 'MOVED: asked there');
+    ok(wait_for(sub { heard($there, 'ASKING') >= 1 }, 30), 'ASK: asked there');
     $gateway->stop;
     $_->stop for $fake, $there;
+}
+
+# no right to listen: asked for again a minute later
+
+{
+    my $fake = fake(SUBSCRIBE => "-NOPERM x\r\n");
+    my $gateway = gateway("server 127.0.0.1:$fake->{port};")->start;
+
+    ok(wait_for(sub { heard($fake, 'SUBSCRIBE') == 1 }), 'NOPERM: asked once');
+    t::Clock::advance(50);
+    ok(wait_for(sub { heard($fake, 'SUBSCRIBE') == 2 }, 30), 'NOPERM: again');
+
+    my @at = map { $_->[0] } heard($fake, 'SUBSCRIBE');
+    cmp_ok($at[1] - $at[0], '>', 59.5, 'NOPERM: not in the first minute');
+    $gateway->stop;
+    $fake->stop;
 }
 
 # a master that moved: it is listened to there
@@ -126,12 +134,12 @@ sub fake {
 
     my $gateway = gateway("sentinel m 127.0.0.1:$sentinel->{port};")->start;
 
-    ok(t::Gateway::wait_for(sub { heard($masters[0], 'SUBSCRIBE') == 1 }, 20),
+    ok(wait_for(sub { heard($masters[0], 'SUBSCRIBE') == 1 }, 20),
        'Sentinel: the master');
     $now->write('master', '1');
-    ok(t::Gateway::wait_for(sub { heard($masters[1], 'SUBSCRIBE') == 1 }, 20),
+    ok(wait_for(sub { heard($masters[1], 'SUBSCRIBE') == 1 }, 20),
        'Sentinel: the new master');
-    ok(t::Gateway::wait_for(sub { heard($masters[1], 'EVAL') >= 1 }, 20),
+    ok(wait_for(sub { heard($masters[1], 'EVAL') >= 1 }, 20),
        'Sentinel: and asked');
     $gateway->stop;
     $_->stop for $sentinel, @masters;
@@ -177,7 +185,7 @@ for my $tls (0, 1) {
     my @gateways = map { gateway($redis) } 1, 2;
     $gateways[0]->write('rules.state', $record);
     $gateways[0]->start;
-    ok(t::Gateway::wait_for(sub {
+    ok(wait_for(sub {
         t::Rules::current($port, 'rl', 'z') == 1
     }, 60), "$what: given to Redis");
     ok(t::Rules::redis($port, 'HGET', 'rl:{rules:z}', 'record') eq $record,
@@ -185,7 +193,7 @@ for my $tls (0, 1) {
 
     $gateways[1]->start;
     ok(t::Rules::follows($gateways[1], 1), "$what: got from there");
-    ok(t::Gateway::wait_for(sub {
+    ok(wait_for(sub {
         -f "$gateways[1]{dir}/rules.state"
             && $gateways[1]->read('rules.state') eq $record
     }, 60), "$what: byte for byte in its file");

@@ -4,11 +4,8 @@
 #
 # RULES_SEED=<n> chooses the random paths.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Gateway qw( header );
 
 my $seed = $ENV{RULES_SEED} // time;
 srand $seed;
@@ -108,9 +105,9 @@ for my $k (1 .. 600) {
     my $asked = $path =~ m{^/t1\d\d|/Y} ? $path : disguised($path);
 
     my $answer = $gateway->get("$method $asked?k=$k", 'Content-Length: 0');
-    my $got = t::Gateway::header($answer, 'X-Rule');
+    my $got = header($answer, 'X-Rule');
     my $expected = strictest($method, $path);
-    my $limit = t::Gateway::header($answer, 'X-RateLimit-Limit');
+    my $limit = header($answer, 'X-RateLimit-Limit');
 
     $met{$got =~ /^r(\d+)$/ && $1 <= 996 ? ($1 - 1) % 6 : $got}++;
 

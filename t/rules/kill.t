@@ -2,11 +2,8 @@
 # the rules are the old ones or the new ones, on every worker and on disk, and
 # what was answered is not lost.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Gateway qw( header wait_for );
 use t::Rules;
 
 use POSIX ();
@@ -19,19 +16,9 @@ my $prefix = key_prefix();
 sub gateway {
     my ($redis) = @_;
 
-    my ($block, $uses) = $redis
-        ? ("ratelimit_redis one { server 127.0.0.1:$port; prefix $prefix; }",
-           'redis=one') : ('', '');
-
-    return t::Gateway->new(workers => 2, http => <<"CONF")->start;
-    $block
-    ratelimit_zone \$arg_k zone=z:1m state=rules.state $uses;
-    server {
-        listen 127.0.0.1:%%PORT%% backlog=1024;
-        location / { ratelimit zone=z; empty_gif; }
-        @{[t::Rules::location()]}
-    }
-CONF
+    return t::Gateway->limited(workers => 2, api => 1,
+                               zone => 'state=rules.state',
+                               $redis ? (redis => $port) : ());
 }
 
 # A document with some weight, so that there is a time while it is written.
@@ -50,7 +37,7 @@ sub change {
 
     my $pid = t::Gateway::beside(sub {
         my $answer = t::Rules::change($gateway, $version, document(10 + $version));
-        my $saved = t::Gateway::header($answer, 'X-RateLimit-Saved') eq '';
+        my $saved = header($answer, 'X-RateLimit-Saved') eq '';
         $gateway->write($name, $saved ? $answer->{status} : 'not saved');
     });
 
@@ -92,7 +79,7 @@ sub round {
     my $answered = $gateway->read($name) =~ /^20/;
     my $now;
 
-    ok(t::Gateway::wait_for(sub {
+    ok(wait_for(sub {
         $now = t::Rules::api($gateway, 'GET /rules');
         return $now->{status} == 200;
     }), "$what: it answers");
@@ -102,13 +89,13 @@ sub round {
     if ($gateway->{http} =~ /redis=/) {
         my $current = t::Rules::current($port, $prefix, 'z');
 
-        t::Gateway::wait_for(sub {
+        wait_for(sub {
             $now = t::Rules::api($gateway, 'GET /rules');
-            return t::Gateway::header($now, 'ETag') =~ /^"$current\b/;
+            return header($now, 'ETag') =~ /^"$current\b/;
         });
     }
 
-    my ($is) = t::Gateway::header($now, 'ETag') =~ /(\d+)/;
+    my ($is) = header($now, 'ETag') =~ /(\d+)/;
     my ($limit) = $now->{body} =~ /"limit":(\d+)/;
 
     ok($is == $version || $is == $version + 1,
@@ -132,7 +119,7 @@ for my $redis (0, 1) {
             kill KILL => $gateway->workers;
         });
 
-        ok(t::Gateway::wait_for(sub {
+        ok(wait_for(sub {
             $gateway->read('rules.state') =~ /^\S+"version":$version,/
         }), "$what: on disk") if $version;
     }

@@ -1,15 +1,15 @@
 # A change whose answer is lost: the client gets 504 at once and reads the
 # document again. And a Redis that answers what no script gives.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Clock;
+use t::Gateway qw( wait_for );
 use t::FakeRedis;
 use t::Rules;
 
 use Time::HiRes qw( sleep time );
+
+t::Clock::hurry();
 
 my $NONE = array('0', '0', '0');
 
@@ -59,17 +59,8 @@ sub take {
 }
 
 sub gateway {
-    my $fake = shift;
-
-    return t::Gateway->new(workers => 1, http => <<"CONF")->start;
-    ratelimit_redis one { server 127.0.0.1:$fake->{port}; timeout 1s; }
-    ratelimit_zone \$arg_k zone=z:1m redis=one;
-    server {
-        listen 127.0.0.1:%%PORT%% backlog=1024;
-        location / { ratelimit zone=z; empty_gif; }
-        @{[t::Rules::location()]}
-    }
-CONF
+    return t::Gateway->limited(redis => shift->{port}, timeout => '1s',
+                               api => 1);
 }
 
 # One change; its answer's status and body, and the version that counts then.
@@ -172,7 +163,7 @@ for my $answer ("*0\r\n", array('1'), array('x', 'y', 'z'), array('-1', '1', '1'
     my $gateway = gateway($fake);
     my $shown = substr $answer =~ s/[^ -~]+/ /gr, 0, 40;
 
-    ok(t::Gateway::wait_for(sub { $gateway->log =~ /\[error\] .*zone "z"/ }),
+    ok(wait_for(sub { $gateway->log =~ /\[error\] .*zone "z"/ }),
        "$shown: the log says it");
     ok(t::Rules::follows($gateway, 0), "$shown: changes nothing");
     is($gateway->get('/?k=a')->{status}, 200, "$shown: requests go on");

@@ -2,11 +2,8 @@
 # hosts, keys of several parts, values with variables; and what becomes of
 # requests that are on their way when the document changes.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Gateway qw( header wait_for );
 use t::Rules;
 
 use Digest::SHA 'sha256_hex';
@@ -94,7 +91,7 @@ sub told {
     my $answer = $gateway->get(@_);
 
     return join ' ', $answer->{status},
-                     map { t::Gateway::header($answer, $_) // '' }
+                     map { header($answer, $_) // '' }
                      qw( X-Status X-Rule X-RateLimit-Remaining );
 }
 
@@ -108,19 +105,17 @@ for my $key ('sk_bad_1', 'sk_ok_but_bad') {
     my $answer = $gateway->get('/tier?k=d', key($key));
 
     is($answer->{status}, 403, "$key: denied");
-    is(t::Gateway::header($answer, 'X-Status'), 'DENIED', "$key: status");
-    is(t::Gateway::header($answer, 'Content-Type'), 'application/json',
-       "$key: type");
+    is(header($answer, 'X-Status'), 'DENIED', "$key: status");
+    is(header($answer, 'Content-Type'), 'application/json', "$key: type");
     is($answer->{body}, '{"error":{"code":"API_KEY_DENIED",'
        . "\"message\":\"This API key is denied\"}}\n", "$key: body");
-    is(t::Gateway::header($answer, $_), '', "$key: no $_")
+    is(header($answer, $_), '', "$key: no $_")
         for 'Retry-After', 'X-RateLimit-Limit', 'X-RateLimit-Remaining';
 }
 
 my $answer = $gateway->get('/problem', key('sk_bad_1'));
 
-is(t::Gateway::header($answer, 'Content-Type'), 'application/problem+json',
-   'a problem');
+is(header($answer, 'Content-Type'), 'application/problem+json', 'a problem');
 is($answer->{body}, '{"type":"about:blank","title":"Forbidden","status":403,'
    . "\"detail\":\"This API key is denied\"}\n", 'its body');
 
@@ -182,7 +177,7 @@ is(told('/boost', 'X-Tenant: t3', key('old')), '200 PASSED boost 9',
 is(told('/boost', 'X-Tenant: acme'), '200 PASSED boost 19', 'of a tenant');
 is(told('/parts', 'X-Tenant: acme', 'Cookie: user=u'), '200 PASSED parts 19',
    'whichever part it is');
-ok(t::Gateway::wait_for(sub {
+ok(wait_for(sub {
        return told('/boost', 'X-Tenant: acme') =~ /boost [0-9]$/;
    }, 60), 'until its time');
 
@@ -232,7 +227,7 @@ for my $sync ('strict', 'lease') {
        "$sync: what was used stays used");
 
     waitpid $pid, 0;
-    ok(t::Gateway::wait_for(sub {
+    ok(wait_for(sub {
            return 4 == (() = $gateway->read('access.log')
                              =~ m{/shared/slow\?k=$sync-s 200 \S+ \S+}g);
        }), "$sync: those on their way pass");

@@ -1,11 +1,9 @@
 # Documents in Redis: how a change gets to every worker of every gateway, and
 # what becomes of it where messages, workers, gateways or Redis' data are lost.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Clock;
+use t::Gateway qw( wait_for );
 use t::Rules;
 
 use Time::HiRes qw( sleep time );
@@ -17,18 +15,10 @@ my $version = 0;
 sub gateway {
     my (%self) = @_;
 
-    my $redis = $self{redis} // "server 127.0.0.1:$port;";
-    my $zone = $self{zone} // '';
-
-    return t::Gateway->new(workers => 2, %self, http => <<"CONF");
-    ratelimit_redis one { $redis prefix $prefix; timeout 2s; }
-    ratelimit_zone \$arg_k zone=z:1m state=rules.state redis=one $zone;
-    server {
-        listen 127.0.0.1:%%PORT%% backlog=1024;
-        location / { ratelimit zone=z; empty_gif; }
-        @{[t::Rules::location()]}
-    }
-CONF
+    return t::Gateway->limited(
+        workers => 2, start => 0, timeout => '2s', api => 1,
+        redis => "server 127.0.0.1:$port", %self,
+        zone => 'state=rules.state ' . ($self{zone} // ''));
 }
 
 # Strict: two of a burst may find a lease spent whose rest another worker has.
@@ -89,25 +79,26 @@ is(passes($fleet[0], 'none'), 40, 'no document: no limit');
 # A poll comes each 5 s, and finds one version. Changes that are followed one
 # after the other get ahead of the polls only by messages.
 
-my ($begin, $ahead) = (time);
+my ($begin, $ahead) = (t::Clock::now());
 
 for my $n (1 .. 40) {
     change(11 + $n % 5, silent => 1);
     t::Rules::follows($_, $version) or last for @fleet;
 
-    $ahead = $n - (time - $begin) / 5;
+    $ahead = $n - (t::Clock::now() - $begin) / 5;
     last if $ahead > 3 && $n % 5 == 0;
 }
 
 follow('changes', @fleet);
 cmp_ok($ahead, '>', 3, 'changes: the gateways were told');
+t::Clock::hurry();
 is(passes($fleet[0], 'told') + passes($fleet[1], 'told'), 11,
    'changes: the last one counts, over the fleet');
 
 # the same number from another node's past
 
 for my $gateway (@fleet) {
-    t::Gateway::wait_for(sub {
+    wait_for(sub {
         $gateway->read('rules.state') =~ /"version":$version,/
     });
     is(() = $gateway->read('rules.state') =~ /^\{"/mg, 2 * $version,
@@ -122,7 +113,7 @@ follow('no message', @fleet);
 # a connection that listens is cut: what was said meanwhile is asked for
 
 sub listens {
-    return t::Gateway::wait_for(sub {
+    return wait_for(sub {
         t::Rules::redis($port, 'PUBSUB', 'NUMSUB', "$prefix:rules:z")->[1] == 2
     });
 }
@@ -139,7 +130,7 @@ ok(listens(), 'one worker of each gateway listens');
 for my $gateway (@fleet) {
     my $pid = leader($gateway);
     kill KILL => $pid;
-    t::Gateway::wait_for(sub { leader($gateway) != $pid });
+    wait_for(sub { leader($gateway) != $pid });
     isnt(leader($gateway), $pid, 'another worker leads');
 }
 
@@ -159,7 +150,7 @@ follow('a leader was killed', @fleet);
 
     is(scalar(grep { $_->{status} !~ /^(?:200|429)$/ } @answers), 0,
        'reloads: no request is lost');
-    t::Gateway::wait_for(sub { $_->workers == 2 }) for @fleet;
+    wait_for(sub { $_->workers == 2 }) for @fleet;
     follow('reloads', @fleet);
 }
 
@@ -167,7 +158,7 @@ follow('a leader was killed', @fleet);
 
 my $since = time;
 redis_stop($port);
-ok(t::Gateway::wait_for(sub { !reachable($fleet[0]) }), 'Redis is down');
+ok(wait_for(sub { !reachable($fleet[0]) }), 'Redis is down');
 is(scalar(grep { $_->{status} == 200 } $fleet[0]->burst(20, '/?k=down')), 20,
    'requests are answered');
 follow('Redis is down', @fleet);
@@ -185,10 +176,10 @@ follow('a start without Redis', $third);
 # Redis comes back without data: the gateways put it back
 
 redis_start(port => $port);
-ok(t::Gateway::wait_for(sub {
+ok(wait_for(sub {
     t::Rules::current($port, $prefix, 'z') == $version
 }), 'Redis without data: is given it back');
-ok(t::Gateway::wait_for(sub { reachable($fleet[0]) }), 'and reachable');
+ok(wait_for(sub { reachable($fleet[0]) }), 'and reachable');
 change(30);
 follow('Redis without data', @fleet, $third);
 
@@ -199,7 +190,7 @@ my $key = t::Rules::key($prefix, 'z');
 t::Rules::redis($port, 'HSET', $key, version => $version - 2,
                 id => t::Rules::id($old), record => $old);
 t::Rules::redis($port, 'PUBLISH', "$prefix:rules:z", 'x');
-ok(t::Gateway::wait_for(sub {
+ok(wait_for(sub {
     t::Rules::current($port, $prefix, 'z') == $version
 }), 'a lower version in Redis: the higher one is put back');
 follow('a lower version', @fleet);
@@ -210,7 +201,7 @@ my $other = t::Rules::record($version, rules(32));
 t::Rules::redis($port, 'HSET', $key, version => $version,
                 id => t::Rules::id($other), record => $other);
 t::Rules::redis($port, 'PUBLISH', "$prefix:rules:z", 'x');
-ok(t::Gateway::wait_for(sub {
+ok(wait_for(sub {
     passes($fleet[0], 'same' . time) == 32
 }), 'another of the same number: that of Redis');
 
@@ -224,11 +215,10 @@ sub refuse {
 
     t::Rules::redis($port, 'HSET', $key, %all);
     t::Rules::redis($port, 'PUBLISH', "$prefix:rules:z", 'x') for 1 .. 3;
-    ok(t::Gateway::wait_for(sub { $fleet[0]->log =~ /$why/ }),
-       "$what: the log says it");
-    sleep 1;
+    ok(wait_for(sub { $fleet[0]->log =~ /$why/ }), "$what: the log says it");
+    t::Clock::pass(1);
     t::Rules::redis($port, 'PUBLISH', "$prefix:rules:z", 'x');
-    sleep 0.5;
+    t::Clock::pass(0.5);
     is(() = $fleet[0]->log =~ /$why/g, 1, "$what: once");
     ok(t::Rules::follows($fleet[0], $version), "$what: the rules stay");
     is(passes($fleet[0], "refuse$what"), 32, "$what: and count");
@@ -262,7 +252,7 @@ t::Rules::redis($port, 'PUBLISH', "$prefix:rules:z", 'x');
 $version = $next;
 follow('a newer minor format', @fleet);
 is(passes($fleet[1], 'newer'), 34, 'a newer minor format: counts');
-ok(t::Gateway::wait_for(sub {
+ok(wait_for(sub {
     index($fleet[0]->read('rules.state'), $newer) == 0
 }), 'a newer minor format: is kept, whole');
 
@@ -274,14 +264,14 @@ t::Rules::redis($full, 'CONFIG', 'SET', 'maxmemory', 1);
 my $fourth = gateway(redis => "server 127.0.0.1:$full;", workers => 1);
 $fourth->write('rules.state', t::Rules::record(3, rules(40)));
 $fourth->start;
-ok(t::Gateway::wait_for(sub { $fourth->log =~ /puts back version 3/ }),
+ok(wait_for(sub { $fourth->log =~ /puts back version 3/ }),
    'a full Redis: is given it back');
-sleep 5;
+t::Clock::pass(5);
 is(() = $fourth->log =~ /puts back version 3/g, 1,
    'a full Redis: which the log says once');
 is(passes($fourth, 'full'), 40, 'a full Redis: the rules count');
 t::Rules::redis($full, 'CONFIG', 'SET', 'maxmemory', 0);
-ok(t::Gateway::wait_for(sub { t::Rules::current($full, $prefix, 'z') == 3 }),
+ok(wait_for(sub { t::Rules::current($full, $prefix, 'z') == 3 }),
    'a Redis with room: has it');
 $fourth->stop;
 redis_stop($full);

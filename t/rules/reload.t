@@ -1,11 +1,8 @@
 # A reload while changes are on their way: a worker that drains finishes what it
 # was sent, also where it has to connect to Redis for that.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Gateway qw( tally wait_for );
 use t::Rules;
 
 use IO::Socket::INET;
@@ -16,8 +13,7 @@ my $port = redis_start();
 sub begin {
     my ($gateway, $key) = @_;
 
-    my $socket = IO::Socket::INET->new(PeerAddr => '127.0.0.1',
-                                       PeerPort => $gateway->{port}) or die;
+    my $socket = $gateway->connect_to;
 
     print $socket join "\r\n", "PUT /rl/tier-of/$key HTTP/1.0", 'Host: localhost',
                   'Content-Type: application/json', 'If-Match: *',
@@ -64,17 +60,16 @@ CONF
 
     my %old = map { $_ => 1 } @old;
 
-    ok(t::Gateway::wait_for(sub {
+    ok(wait_for(sub {
         $gateway->log =~ /gracefully shutting down/
         && grep({ !$old{$_} } $gateway->workers) == $workers
     }), "$what: new workers serve");
 
-    is(t::Gateway::tally(map { finish($_) } @sockets), '8 x 201',
-       "$what: all are taken");
-    ok(t::Gateway::wait_for(sub { !grep { $old{$_} } $gateway->workers }),
+    is(tally(map { finish($_) } @sockets), '8 x 201', "$what: all are taken");
+    ok(wait_for(sub { !grep { $old{$_} } $gateway->workers }),
        "$what: the old workers end");
     ok(t::Rules::follows($gateway, 8), "$what: the new ones follow");
-    ok(t::Gateway::wait_for(sub {
+    ok(wait_for(sub {
         $gateway->read('rules.state') =~ /^\S+"version":8,/
     }), "$what: the file, too");
     $gateway->stop;

@@ -1,11 +1,8 @@
 # A zone that follows a document in a single process, as under a debugger: its
 # jobs are done in the loop, and it ends as it should, also after a reload.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Gateway qw( wait_for );
 use t::Rules;
 
 # nginx's single process has the same master and no worker
@@ -27,7 +24,7 @@ sub ends {
     my $name = shift;
 
     $gateway->signal('QUIT');
-    ok(t::Gateway::wait_for(sub { $gateway->exited }), "$name: it ends");
+    ok(wait_for(sub { $gateway->exited }), "$name: it ends");
     is($?, 0, "$name: by itself");
     $gateway->log_ok;
 }
@@ -48,5 +45,5 @@ is(t::Rules::version(t::Rules::api($gateway, 'GET /rules')->{body}), 2,
 # nginx alone would serve nothing more then, and end by itself
 
 $gateway->signal('HUP');
-ok(t::Gateway::wait_for(sub { $gateway->log =~ /reconfiguring/ }), 'a reload');
+ok(wait_for(sub { $gateway->log =~ /reconfiguring/ }), 'a reload');
 ends('after a reload');

@@ -1,9 +1,6 @@
 # A stored document that does not go with a gateway's nginx.conf: what cannot be
 # used is skipped and named, all the rest counts.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
 use t::Api;
 use t::Gateway;
@@ -153,8 +150,7 @@ sub skipped {
     is_deeply($api->change('POST', '/blacklist', ['new*'])->{status}, 200,
               'the deny list takes another entry');
     ok($api->follows(2), 'which is followed');
-    is($gateway->get('/?k=x', 'X-API-Key: new-1')->{status}, 403,
-       'and denies');
+    is($gateway->get('/?k=x', 'X-API-Key: new-1')->{status}, 403, 'and denies');
     is($api->change('DELETE', '/rules/first')->{status}, 200,
        'a rule before it is deleted');
     ok($api->follows(3), 'which is followed');

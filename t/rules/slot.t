@@ -1,9 +1,6 @@
 # A document whose slot of a Cluster moves to another node: it is read all the
 # time, and a change waits while one of its keys is here and the other one there.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
 use t::Gateway;
 use t::Rules;
@@ -34,15 +31,8 @@ for (split /\n/, redis_cli($ports[0], 'cluster', 'nodes')) {
 }
 
 sub gateway {
-    return t::Gateway->new(workers => 2, http => <<"CONF")->start;
-    ratelimit_redis one { cluster 127.0.0.1:$ports[0]; prefix $prefix; timeout 2s; }
-    ratelimit_zone \$arg_k zone=z:1m redis=one;
-    server {
-        listen 127.0.0.1:%%PORT%% backlog=1024;
-        location / { ratelimit zone=z; empty_gif; }
-        @{[t::Rules::location()]}
-    }
-CONF
+    return t::Gateway->limited(workers => 2, timeout => '2s', api => 1,
+                               redis => "cluster 127.0.0.1:$ports[0]");
 }
 
 sub opens {

@@ -1,11 +1,9 @@
 # The state file of a zone that follows a document: a gateway begins with it,
 # also where it was damaged, and through what may happen to its workers.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Clock;
+use t::Gateway qw( header wait_for );
 use t::Rules;
 
 use Time::HiRes qw( sleep time );
@@ -13,14 +11,8 @@ use Time::HiRes qw( sleep time );
 sub gateway {
     my (%self) = @_;
 
-    return t::Gateway->new(workers => 2, %self, http => <<"CONF");
-    ratelimit_zone \$arg_k zone=z:1m state=rules.state @{[$self{zone} // '']};
-    server {
-        listen 127.0.0.1:%%PORT%% backlog=1024;
-        location / { ratelimit zone=z; empty_gif; }
-        @{[t::Rules::location()]}
-    }
-CONF
+    return t::Gateway->limited(workers => 2, start => 0, api => 1, %self,
+        zone => 'state=rules.state ' . ($self{zone} // ''));
 }
 
 sub passes {
@@ -33,9 +25,9 @@ sub passes {
 sub saved {
     my ($gateway, $answer, $version) = @_;
 
-    return 1 if t::Gateway::header($answer, 'X-RateLimit-Saved') eq '';
+    return 1 if header($answer, 'X-RateLimit-Saved') eq '';
 
-    t::Gateway::wait_for(sub {
+    wait_for(sub {
         $gateway->read('rules.state') =~ /^\S+"version":$version,/
     });
 
@@ -74,7 +66,7 @@ my @records = map { t::Rules::record($_, t::Rules::rules(10 + $_)) } 1 .. 3;
     ok(t::Rules::follows($gateway, 3), 'on all workers');
     like($gateway->log, qr/\[notice\] .*zone "z" begins with version 3 of its rules, from ".*rules\.state"/,
          'and the log says so');
-    sleep 0.5;
+    t::Clock::pass(1);
     is($gateway->read('rules.state'), $text, 'it stays as it is');
 
     # through a reload, where nothing is read again
@@ -136,7 +128,7 @@ my @records = map { t::Rules::record($_, t::Rules::rules(10 + $_)) } 1 .. 3;
 
     $gateway->configure(http => $gateway->{http} =~ s/rules\.state/other.state/r);
     $gateway->reload;
-    ok(t::Gateway::wait_for(sub { $gateway->read('other.state') ne '' }),
+    ok(wait_for(sub { $gateway->read('other.state') ne '' }),
        'another file: it is written');
     is($gateway->read('other.state'), $text, 'with the rules there are');
 
@@ -168,7 +160,7 @@ my @records = map { t::Rules::record($_, t::Rules::rules(10 + $_)) } 1 .. 3;
                                       t::Rules::rules(11 + $version));
 
         like($answer->{status}, qr/^20[01]$/, 'a link: a change');
-        ok(t::Gateway::wait_for(sub {
+        ok(wait_for(sub {
             $gateway->read('disk/there') =~ /^\S+"version":@{[$version + 1]},/
         }), 'is where the link leads to');
     }
@@ -187,7 +179,7 @@ my @records = map { t::Rules::record($_, t::Rules::rules(10 + $_)) } 1 .. 3;
 
     $gateway->write('disk/there', "root:x:0\n");
     $gateway->start;
-    ok(t::Gateway::wait_for(sub { -f "$dir/rules.state" }), 'a link to something else');
+    ok(wait_for(sub { -f "$dir/rules.state" }), 'a link to something else');
     is($gateway->read('disk/there'), "root:x:0\n", 'which is left alone');
     ok(-l "$dir/rules.state.corrupt", 'the link is set aside');
     $gateway->stop;
@@ -244,7 +236,7 @@ sub damaged {
        "$what: set aside");
 
     if ($version) {
-        ok(t::Gateway::wait_for(sub {
+        ok(wait_for(sub {
             my $now = $gateway->read('rules.state');
             return $now ne '' && t::Rules::version($now) == $version;
         }), "$what: the file is there again");
@@ -299,17 +291,17 @@ damaged('a document that nobody can use', 30, 0,
     my $answer = t::Rules::change($gateway, 0, t::Rules::rules(15));
 
     is($answer->{status}, 201, 'no folder: a change is taken');
-    is(t::Gateway::header($answer, 'X-RateLimit-Saved'), 'false',
+    is(header($answer, 'X-RateLimit-Saved'), 'false',
        'and the answer says that it is not saved');
     is(passes($gateway, 'a'), 15, 'and counts');
-    sleep 3;
+    t::Clock::pass(3);
     is(() = $gateway->log =~ /\[error\] .*zone "z": the state file ".*" could not be written: open\(\) failed/g,
        1, 'and the log says it once');
     $gateway->reload;
     is(passes($gateway, 'b'), 15, 'a reload keeps what is not saved');
 
     mkdir "$gateway->{dir}/later" or die;
-    ok(t::Gateway::wait_for(sub {
+    ok(wait_for(sub {
         $gateway->read('later/rules.state') =~ /"version":1,/
     }), 'the folder is there: it is saved');
 

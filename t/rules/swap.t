@@ -1,27 +1,16 @@
 # Changes under load: no request is lost or wrongly denied, what was used stays
 # used, and the memory of old documents comes back.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Gateway qw( header );
 use t::Rules;
 
 use POSIX ();
 use Time::HiRes qw( sleep time );
 
 sub gateway {
-    my (%self) = @_;
-
-    return t::Gateway->new(workers => 2, %self, http => <<"CONF")->start;
-    ratelimit_zone \$arg_k zone=z:8m;
-    server {
-        listen 127.0.0.1:%%PORT%% backlog=2048;
-        location / { ratelimit zone=z; empty_gif; }
-        @{[t::Rules::location()]}
-    }
-CONF
+    return t::Gateway->limited(workers => 2, @_, zone => { 'z:8m' => '' },
+                               api => 1);
 }
 
 # Two rules, in another order each time: one that nobody reaches, and one of 5.
@@ -86,14 +75,14 @@ sub document {
     # each change was another limit; what was used stays used
 
     my $used = $load{200} + 1;
-    is(t::Gateway::header($gateway->get('/?k=load'), 'X-RateLimit-Remaining'),
+    is(header($gateway->get('/?k=load'), 'X-RateLimit-Remaining'),
        100_100 - $used, 'all have counted');
 
     # a request that began before stays whole: a reload, too
 
     $gateway->reload;
     ok(t::Rules::follows($gateway, $version), 'a reload keeps the document');
-    is(t::Gateway::header($gateway->get('/?k=load'), 'X-RateLimit-Remaining'),
+    is(header($gateway->get('/?k=load'), 'X-RateLimit-Remaining'),
        100_099 - $used, 'and the counters');
     $gateway->stop;
 }

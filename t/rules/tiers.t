@@ -2,12 +2,9 @@
 # gateways within two seconds, what they have used stays used, and nobody else
 # sees anything of it.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
 use t::Api;
-use t::Gateway;
+use t::Gateway qw( header tally wait_for );
 use t::Rules;
 
 use Time::HiRes qw( sleep );
@@ -16,16 +13,10 @@ my $port = redis_start();
 my $prefix = key_prefix();
 
 sub gateway {
-    return t::Gateway->new(workers => 2, http => <<"CONF")->start;
-    ratelimit_redis one { server 127.0.0.1:$port; prefix $prefix; timeout 5s; }
-    ratelimit_zone \$ratelimit_api_key zone=plans:1m redis=one state=rules.state;
-    server {
-        listen 127.0.0.1:%%PORT%% backlog=2048;
-        location / { ratelimit zone=plans; empty_gif; }
-        location = /metrics { ratelimit_metrics; add_header X-Pid \$pid; }
-        location /rl/ { ratelimit_api zone=plans write; }
-    }
-CONF
+    return t::Gateway->limited(workers => 2, redis => $port,
+        zone => { plans => 'key=$ratelimit_api_key redis=r state=rules.state' },
+        locations => { '/' => 'ratelimit zone=plans;',
+                       '/rl/' => 'ratelimit_api zone=plans write;' });
 }
 
 my @fleet = (gateway(), gateway());
@@ -41,7 +32,7 @@ sub limits {
     my ($gateway, $path, $key) = @_;
     my $answer = $gateway->get($path, "X-API-Key: $key");
 
-    return join ' ', map { t::Gateway::header($answer, $_) // '-' }
+    return join ' ', map { header($answer, $_) // '-' }
                          qw( X-RateLimit-Limit X-RateLimit-Remaining );
 }
 
@@ -67,7 +58,7 @@ my %used = (ann => 150, pro_x => 60, bob => 70);
 
 for my $path (map { $_->[0] } @kinds) {
     for my $key (sort keys %used) {
-        is(t::Gateway::tally(
+        is(tally(
                map { $_->burst($used{$key} / 2, "/$path", "X-API-Key: $key") }
                    @fleet),
            "$used{$key} x 200", "$path: $key uses $used{$key}");
@@ -87,7 +78,7 @@ sub passes_in_the_end {
         return $passed >= $all;
     };
 
-    t::Gateway::wait_for($try);
+    wait_for($try);
     $try->();
 
     return $passed;
@@ -106,7 +97,7 @@ is($answer->{version}, $before + 1, 'as the next version');
 # unspent tokens of a lease come back meanwhile
 
 for my $gateway (@fleet) {
-    ok(t::Gateway::wait_for(sub {
+    ok(wait_for(sub {
            limits($gateway, '/window', 'pro_y') =~ /^500 / }),
        'each gateway has it');
 }
@@ -135,7 +126,7 @@ for my $kind (@kinds) {
         cmp_ok($passed, '<=', $left{$key} + 1, "$path: $key has no more left");
         cmp_ok($passed, '>=', $left{$key} - $slack,
                "$path: $key has all that is left");
-        is(t::Gateway::tally(grep { $_->{status} !~ /200|429/ } @answers), '',
+        is(tally(grep { $_->{status} !~ /200|429/ } @answers), '',
            "$path: $key: nothing else");
     }
 }

@@ -2,11 +2,8 @@
 # workers take no changes from then on. If the upgrade is given up, they go on with
 # what the new one has written. No change that was accepted is lost.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Gateway qw( wait_for );
 use t::Api;
 use t::Rules;
 
@@ -43,7 +40,7 @@ sub started {
 
     my $pid;
 
-    t::Gateway::wait_for(sub {
+    wait_for(sub {
         $pid = master($file);
         return $pid && $pid != ($before // 0)
                && t::Gateway::workers({ pid => $pid });
@@ -58,7 +55,7 @@ sub ends {
     my ($pid, $name) = @_;
 
     kill QUIT => $pid;
-    ok(t::Gateway::wait_for(sub { !kill 0, $pid }), "$name ends");
+    ok(wait_for(sub { !kill 0, $pid }), "$name ends");
     delete $masters{$pid};
 }
 
@@ -74,7 +71,7 @@ sub change {
     my $limit = shift;
     my $refused = 0;
 
-    ok(t::Gateway::wait_for(sub {
+    ok(wait_for(sub {
         my $etag = $api->get('/rules')->{etag};
         my $answer = $api->put('/rules', t::Rules::rules($limit),
                                "If-Match: $etag");
@@ -115,7 +112,7 @@ sub followed {
     my ($pid) = @_;
     my ($last) = sort { $b <=> $a } keys %accepted;
 
-    return t::Gateway::wait_for(sub {
+    return wait_for(sub {
         my %said = going_by();
         my @workers = grep { exists $said{$_} } t::Gateway::workers({ pid => $pid });
         return @workers && !grep { $said{$_} != $last } @workers;
@@ -157,7 +154,7 @@ cmp_ok(passes('a'), '<=', 32, 'and limit');
 # it is given up: the old workers have what the new ones accepted
 
 ends($new, 'the new master');
-ok(t::Gateway::wait_for(sub { (master('nginx.pid') // 0) == $old }),
+ok(wait_for(sub { (master('nginx.pid') // 0) == $old }),
    'the old master is the only one');
 change(31);
 is_deeply([grep { @{ $accepted{$_} } != 1 } keys %accepted], [],

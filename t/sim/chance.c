@@ -1,12 +1,13 @@
 /*
  * Random numbers in integers alone: no library's logarithm rounds them another
- * way on another machine.
+ * way on another machine. And heaps of what is to come.
  */
 
 #include "sim.h"
 
 
 static uint64_t sim_next(sim_chance_t *chance);
+static unsigned sim_before(const sim_item_t *a, const sim_item_t *b);
 
 
 /* splitmix64, by Steele, Lea and Flood */
@@ -65,4 +66,75 @@ sim_gap(sim_chance_t *chance, uint64_t mean)
     x = whole << 26 | head;
 
     return x * (mean >> 26) + (x * (mean & 0x3ffffff) >> 26);
+}
+
+
+void
+sim_heap_push(sim_heap_t *heap, sim_item_t item)
+{
+    size_t  i;
+
+    if (heap->used == heap->size) {
+        heap->size = heap->size ? 2 * heap->size : 1024;
+        heap->items = realloc(heap->items, heap->size * sizeof(sim_item_t));
+
+        if (heap->items == NULL) {
+            sim_die("memory", "");
+        }
+    }
+
+    for (i = heap->used++; i; i = (i - 1) / 2) {
+
+        if (!sim_before(&item, &heap->items[(i - 1) / 2])) {
+            break;
+        }
+
+        heap->items[i] = heap->items[(i - 1) / 2];
+    }
+
+    heap->items[i] = item;
+}
+
+
+unsigned
+sim_heap_pop(sim_heap_t *heap, sim_item_t *item)
+{
+    size_t       i, child;
+    sim_item_t  *items, *last;
+
+    if (heap->used == 0) {
+        return 0;
+    }
+
+    items = heap->items;
+    *item = items[0];
+    last = &items[--heap->used];
+
+    for (i = 0; ; i = child) {
+        child = 2 * i + 1;
+
+        if (child + 1 < heap->used
+            && sim_before(&items[child + 1], &items[child]))
+        {
+            child++;
+        }
+
+        if (child >= heap->used || !sim_before(&items[child], last)) {
+            break;
+        }
+
+        items[i] = items[child];
+    }
+
+    items[i] = *last;
+
+    return 1;
+}
+
+
+static unsigned
+sim_before(const sim_item_t *a, const sim_item_t *b)
+{
+    return a->at_ns < b->at_ns
+           || (a->at_ns == b->at_ns && a->order < b->order);
 }

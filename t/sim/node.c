@@ -1,13 +1,13 @@
 /*
  * The nodes of the fleet: which are up, what they know of each other, and the
- * holders of their workers.
+ * refills of their workers.
  */
 
 #include "node.h"
 
 #define SIM_ALIVE    (3 * SIM_SECOND)      /* since the last heartbeat */
 
-static sim_holder_t *sim_holder(sim_node_t *node, uint64_t key);
+static sim_refill_t *sim_refill(sim_node_t *node, uint64_t key);
 
 
 static sim_node_t    *sim_nodes;
@@ -57,9 +57,9 @@ sim_nodes_stop(void)
             leased = sim_nodes[n].leased[k];
 
             for (w = 0; leased && w < sim.cell.workers; w++) {
-                if (leased->holders[w]) {
-                    free(leased->holders[w]->queue);
-                    free(leased->holders[w]);
+                if (leased->refills[w]) {
+                    free(leased->refills[w]->queue);
+                    free(leased->refills[w]);
                 }
             }
 
@@ -111,12 +111,12 @@ sim_node_crash(uint64_t n)
 
     for (w = 0; w < sim.cell.workers; w++) {
         for (call = node->conns[w].first; call; call = call->next) {
-            if (call->alone && call->holder) {
+            if (call->alone && call->refill) {
                 sim_oracle_decide(call->request, SIM_UNANSWERED, sim.now_ns);
             }
 
             if (sim.cell.sync != SIM_STRICT) {
-                call->holder = NULL;
+                call->refill = NULL;
             }
         }
     }
@@ -133,9 +133,9 @@ sim_node_crash(uint64_t n)
         memset(&leased->lease, 0, sizeof(leased->lease));
 
         for (w = 0; w < sim.cell.workers; w++) {
-            if (leased->holders[w]) {
-                leased->holders[w]->call = NULL;
-                sim_holder_all(leased->holders[w], SIM_UNANSWERED, sim.now_ns);
+            if (leased->refills[w]) {
+                leased->refills[w]->call = NULL;
+                sim_refill_all(leased->refills[w], SIM_UNANSWERED, sim.now_ns);
             }
         }
     }
@@ -214,32 +214,32 @@ sim_node_now_us(const sim_node_t *node)
 void
 sim_node_request(uint64_t n, uint64_t key, uint64_t request)
 {
-    sim_holder_t  *holder;
+    sim_refill_t  *refill;
 
-    holder = sim_holder(&sim_nodes[n], key);
+    refill = sim_refill(&sim_nodes[n], key);
 
     switch (sim.cell.sync) {
 
     case SIM_STRICT:
-        sim_holder_strict(holder, request);
+        sim_refill_strict(refill, request);
         return;
 
     case SIM_ASYNC:
-        sim_holder_async(holder, request);
+        sim_refill_async(refill, request);
         return;
 
     default:
-        sim_holder_lease(holder, request);
+        sim_refill_lease(refill, request);
     }
 }
 
 
-static sim_holder_t *
-sim_holder(sim_node_t *node, uint64_t key)
+static sim_refill_t *
+sim_refill(sim_node_t *node, uint64_t key)
 {
     uint64_t       w;
     sim_leased_t  *leased;
-    sim_holder_t  *holder;
+    sim_refill_t  *refill;
 
     leased = node->leased[key];
 
@@ -250,16 +250,16 @@ sim_holder(sim_node_t *node, uint64_t key)
 
     w = sim.cell.workers > 1 ? sim_below(&sim_node_chance, sim.cell.workers)
                              : 0;
-    holder = leased->holders[w];
+    refill = leased->refills[w];
 
-    if (holder == NULL) {
-        holder = sim_alloc(sizeof(*holder));
-        holder->node = node;
-        holder->leased = leased;
-        holder->conn = &node->conns[w];
-        holder->key = key;
-        leased->holders[w] = holder;
+    if (refill == NULL) {
+        refill = sim_alloc(sizeof(*refill));
+        refill->node = node;
+        refill->leased = leased;
+        refill->conn = &node->conns[w];
+        refill->key = key;
+        leased->refills[w] = refill;
     }
 
-    return holder;
+    return refill;
 }

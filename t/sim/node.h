@@ -1,5 +1,5 @@
 /*
- * What node.c and holder.c share, nobody else: a node, and its holders.
+ * What node.c and refill.c share, nobody else: a node, and its refills.
  */
 
 #ifndef NODE_H_INCLUDED
@@ -10,7 +10,7 @@
 /* A node's lease of a counter. */
 typedef struct {
     ngx_ratelimit_lease_t  lease;
-    sim_holder_t          *holders[SIM_WORKERS];
+    sim_refill_t          *refills[SIM_WORKERS];
 } sim_leased_t;
 
 struct sim_node_s {
@@ -25,7 +25,7 @@ struct sim_node_s {
 };
 
 /* Requests that wait are a ring. */
-struct sim_holder_s {
+struct sim_refill_s {
     sim_node_t                   *node;
     sim_leased_t                 *leased;
     sim_conn_t                   *conn;
@@ -46,14 +46,14 @@ struct sim_holder_s {
 uint64_t sim_node_now_us(const sim_node_t *node);
 
 
-/* holder.c */
+/* refill.c */
 
-void sim_holder_lease(sim_holder_t *holder, uint64_t request);
-void sim_holder_strict(sim_holder_t *holder, uint64_t request);
-void sim_holder_async(sim_holder_t *holder, uint64_t request);
+void sim_refill_lease(sim_refill_t *refill, uint64_t request);
+void sim_refill_strict(sim_refill_t *refill, uint64_t request);
+void sim_refill_async(sim_refill_t *refill, uint64_t request);
 
 /* What all that wait for it are told. */
-void sim_holder_all(sim_holder_t *holder, sim_outcome_e outcome,
+void sim_refill_all(sim_refill_t *refill, sim_outcome_e outcome,
     uint64_t moment_ns);
 
 #endif /* NODE_H_INCLUDED */

@@ -24,13 +24,6 @@ typedef struct {
 } sim_request_t;
 
 typedef struct {
-    uint64_t       moment_ns;
-    uint64_t       number;
-    uint32_t       key;
-    uint8_t        outcome;
-} sim_decided_t;
-
-typedef struct {
     ngx_ratelimit_token_bucket_t  tb;
     ngx_ratelimit_window_t        w;
 
@@ -51,17 +44,13 @@ typedef struct {
 } sim_counter_t;
 
 
-static void sim_oracle_push(const sim_decided_t *decided);
-static void sim_oracle_pop(sim_decided_t *decided);
-static unsigned sim_oracle_before(const sim_decided_t *a,
-    const sim_decided_t *b);
-static void sim_oracle_judge(const sim_decided_t *request);
+static void sim_oracle_judge(const sim_item_t *request);
 static unsigned sim_oracle_right(sim_counter_t *counter,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us);
 static void sim_oracle_bucket(sim_counter_t *counter,
     const ngx_ratelimit_limit_t *limit, uint64_t at_ns);
 static void sim_oracle_window(sim_counter_t *counter,
-    const ngx_ratelimit_limit_t *limit, const sim_decided_t *request,
+    const ngx_ratelimit_limit_t *limit, const sim_item_t *request,
     unsigned right);
 static void sim_oracle_close(sim_counter_t *counter);
 static void sim_oracle_worst(double share);
@@ -72,9 +61,8 @@ static uint64_t        sim_requests_size;
 static uint64_t        sim_requests_first;
 static uint64_t        sim_requests_next;
 
-static sim_decided_t  *sim_decided;        /* a heap */
-static uint64_t        sim_decided_used;
-static uint64_t        sim_decided_size;
+/* by its moment and number; its outcome and key are kind and n */
+static sim_heap_t      sim_decided;
 
 static sim_counter_t  *sim_counters;
 static uint64_t        sim_waits[SIM_WAIT_BINS];
@@ -132,7 +120,7 @@ void
 sim_oracle_decide(uint64_t number, sim_outcome_e outcome, uint64_t moment_ns)
 {
     uint64_t        wait_ns;
-    sim_decided_t   decided;
+    sim_item_t      decided;
     sim_request_t  *request;
 
     request = &sim_requests[number & (sim_requests_size - 1)];
@@ -148,13 +136,10 @@ sim_oracle_decide(uint64_t number, sim_outcome_e outcome, uint64_t moment_ns)
     wait_ns /= SIM_WAIT_NS;
     sim_waits[wait_ns < SIM_WAIT_BINS ? wait_ns : SIM_WAIT_BINS - 1]++;
 
-    decided.moment_ns = moment_ns > request->at_ns ? moment_ns
-                                                   : request->at_ns;
-    decided.number = number;
-    decided.key = request->key;
-    decided.outcome = (uint8_t) outcome;
-
-    sim_oracle_push(&decided);
+    sim_heap_push(&sim_decided, (sim_item_t) {
+        moment_ns > request->at_ns ? moment_ns : request->at_ns, number,
+        outcome, NULL, request->key
+    });
 
     while (sim_requests_first < sim_requests_next
            && sim_requests[sim_requests_first & (sim_requests_size - 1)].outcome
@@ -163,85 +148,17 @@ sim_oracle_decide(uint64_t number, sim_outcome_e outcome, uint64_t moment_ns)
         sim_requests_first++;
     }
 
-    while (sim_decided_used
-           && sim_decided[0].moment_ns + SIM_SETTLED < sim.now_ns)
+    while (sim_decided.used
+           && sim_decided.items[0].at_ns + SIM_SETTLED < sim.now_ns)
     {
-        sim_oracle_pop(&decided);
+        (void) sim_heap_pop(&sim_decided, &decided);
         sim_oracle_judge(&decided);
     }
 }
 
 
 static void
-sim_oracle_push(const sim_decided_t *decided)
-{
-    uint64_t  i;
-
-    if (sim_decided_used == sim_decided_size) {
-        sim_decided_size = sim_decided_size ? 2 * sim_decided_size : 4096;
-        sim_decided = realloc(sim_decided,
-                              sim_decided_size * sizeof(sim_decided_t));
-
-        if (sim_decided == NULL) {
-            sim_die("memory", "");
-        }
-    }
-
-    for (i = sim_decided_used++; i; i = (i - 1) / 2) {
-
-        if (!sim_oracle_before(decided, &sim_decided[(i - 1) / 2])) {
-            break;
-        }
-
-        sim_decided[i] = sim_decided[(i - 1) / 2];
-    }
-
-    sim_decided[i] = *decided;
-}
-
-
-static void
-sim_oracle_pop(sim_decided_t *decided)
-{
-    uint64_t              i, child;
-    const sim_decided_t  *last;
-
-    *decided = sim_decided[0];
-    last = &sim_decided[--sim_decided_used];
-
-    for (i = 0; ; i = child) {
-        child = 2 * i + 1;
-
-        if (child + 1 < sim_decided_used
-            && sim_oracle_before(&sim_decided[child + 1],
-                                 &sim_decided[child]))
-        {
-            child++;
-        }
-
-        if (child >= sim_decided_used
-            || !sim_oracle_before(&sim_decided[child], last))
-        {
-            break;
-        }
-
-        sim_decided[i] = sim_decided[child];
-    }
-
-    sim_decided[i] = *last;
-}
-
-
-static unsigned
-sim_oracle_before(const sim_decided_t *a, const sim_decided_t *b)
-{
-    return a->moment_ns < b->moment_ns
-           || (a->moment_ns == b->moment_ns && a->number < b->number);
-}
-
-
-static void
-sim_oracle_judge(const sim_decided_t *request)
+sim_oracle_judge(const sim_item_t *request)
 {
     unsigned                right;
     sim_counter_t          *counter;
@@ -249,18 +166,18 @@ sim_oracle_judge(const sim_decided_t *request)
 
     sim_sums.checks++;
 
-    if (request->outcome == SIM_UNANSWERED) {
+    if (request->kind == SIM_UNANSWERED) {
         sim_sums.unanswered++;
         return;
     }
 
-    counter = &sim_counters[request->key];
+    counter = &sim_counters[request->n];
     limit = &sim.limits[(sim.cell.fault == SIM_LOWER
                          || sim.cell.fault == SIM_RAISE)
-                        && request->moment_ns >= sim.fault_ns];
+                        && request->at_ns >= sim.fault_ns];
 
     right = sim_oracle_right(counter, limit,
-                             SIM_START_US + request->moment_ns / SIM_US);
+                             SIM_START_US + request->at_ns / SIM_US);
 
     if (right) {
         counter->right += sim.cell.cost;
@@ -271,11 +188,11 @@ sim_oracle_judge(const sim_decided_t *request)
     if (!sim_bucket()) {
         sim_oracle_window(counter, limit, request, right);
 
-    } else if (request->outcome == SIM_ADMITTED) {
-        sim_oracle_bucket(counter, limit, request->moment_ns);
+    } else if (request->kind == SIM_ADMITTED) {
+        sim_oracle_bucket(counter, limit, request->at_ns);
     }
 
-    if (request->outcome == SIM_ADMITTED) {
+    if (request->kind == SIM_ADMITTED) {
         counter->admitted += sim.cell.cost;
     }
 }
@@ -338,11 +255,11 @@ sim_oracle_bucket(sim_counter_t *counter, const ngx_ratelimit_limit_t *limit,
 
 static void
 sim_oracle_window(sim_counter_t *counter, const ngx_ratelimit_limit_t *limit,
-    const sim_decided_t *request, unsigned right)
+    const sim_item_t *request, unsigned right)
 {
     uint64_t  window;
 
-    window = (SIM_START_US + request->moment_ns / SIM_US) / limit->window_us;
+    window = (SIM_START_US + request->at_ns / SIM_US) / limit->window_us;
 
     if (window != counter->window) {
         sim_oracle_close(counter);
@@ -357,13 +274,13 @@ sim_oracle_window(sim_counter_t *counter, const ngx_ratelimit_limit_t *limit,
         counter->window_limit = limit->capacity;
     }
 
-    if (request->outcome == SIM_ADMITTED) {
+    if (request->kind == SIM_ADMITTED) {
         counter->in_window += sim.cell.cost;
-        counter->admitted_ns = request->moment_ns;
+        counter->admitted_ns = request->at_ns;
     }
 
     if (!right && counter->spent_ns == 0) {
-        counter->spent_ns = request->moment_ns;
+        counter->spent_ns = request->at_ns;
     }
 }
 
@@ -413,14 +330,13 @@ sim_oracle_stop(sim_result_t *result)
 {
     uint64_t        i, sum, worth;
     sim_counter_t  *counter;
-    sim_decided_t   decided;
+    sim_item_t      decided;
 
     if (sim_requests_first != sim_requests_next) {
         sim_die("a request was never decided", "");
     }
 
-    while (sim_decided_used) {
-        sim_oracle_pop(&decided);
+    while (sim_heap_pop(&sim_decided, &decided)) {
         sim_oracle_judge(&decided);
     }
 

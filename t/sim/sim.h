@@ -6,11 +6,11 @@
  *   sim.c      cells: reads what to simulate, runs it, prints a line for each
  *   world.c    events, arrivals, faults
  *   node.c     nodes that come and go, and know how many they are
- *   holder.c   what a worker does: src/engine in small, on the real lease
+ *   refill.c   what a worker does: src/engine in small, on the real lease
  *   wire.c     connections and calls, and when they break
  *   redis.c    the real script on a store with a journal
  *   oracle.c   the perfect counter, and what is measured against it
- *   chance.c   random numbers
+ *   chance.c   random numbers, heaps
  */
 
 #ifndef SIM_H_INCLUDED
@@ -172,7 +172,7 @@ void sim_die(const char *what, const char *name);
 /* node.c */
 
 typedef struct sim_node_s    sim_node_t;
-typedef struct sim_holder_s  sim_holder_t;
+typedef struct sim_refill_s  sim_refill_t;
 typedef struct sim_call_s    sim_call_t;
 
 void sim_nodes_start(void);
@@ -192,13 +192,13 @@ void sim_node_limit(uint64_t n);
 void sim_node_request(uint64_t n, uint64_t key, uint64_t request);
 
 
-/* holder.c */
+/* refill.c */
 
-/* values are NULL where the call was lost; call->holder, where it has one. */
-void sim_holder_answer(sim_call_t *call, const int64_t *values);
-void sim_holder_deadline(sim_holder_t *holder, unsigned waited);
-void sim_holder_alone_deadline(sim_holder_t *holder, uint64_t request);
-void sim_holder_sweep(sim_holder_t *holder);
+/* values are NULL where the call was lost; call->refill, where it has one. */
+void sim_refill_answer(sim_call_t *call, const int64_t *values);
+void sim_refill_deadline(sim_refill_t *refill, unsigned waited);
+void sim_refill_alone_deadline(sim_refill_t *refill, uint64_t request);
+void sim_refill_sweep(sim_refill_t *refill);
 
 
 /* wire.c */
@@ -215,7 +215,7 @@ typedef struct {
 struct sim_call_s {
     sim_call_t                   *next;
     sim_call_t                  **prev;
-    sim_holder_t                 *holder;    /* NULL: nobody wants to know */
+    sim_refill_t                 *refill;    /* NULL: nobody wants to know */
     sim_conn_t                   *conn;      /* NULL: broken */
     const ngx_ratelimit_limit_t  *limit;
     uint64_t                      key;
@@ -235,7 +235,7 @@ void sim_conn_init(sim_conn_t *conn);
 /* Sends; the call is the wire's. Returns 0 where Redis is away: it is freed. */
 unsigned sim_conn_send(sim_conn_t *conn, sim_call_t *call);
 
-/* All that is in flight is lost; holders are told. */
+/* All that is in flight is lost; refills are told. */
 void sim_conn_break(sim_conn_t *conn);
 
 void sim_call_runs(sim_call_t *call);
@@ -269,6 +269,27 @@ void sim_oracle_decide(uint64_t request, sim_outcome_e outcome,
 
 
 /* chance.c */
+
+/* An item of a heap: what comes first has the least moment, then order. */
+typedef struct {
+    uint64_t   at_ns;
+    uint64_t   order;
+    unsigned   kind;
+    void      *data;
+    uint64_t   n;
+} sim_item_t;
+
+typedef struct {
+    sim_item_t  *items;     /* the first is items[0] */
+    size_t       used;
+    size_t       size;
+} sim_heap_t;
+
+void sim_heap_push(sim_heap_t *heap, sim_item_t item);
+
+/* Takes the first out. Returns 0: there is none. */
+unsigned sim_heap_pop(sim_heap_t *heap, sim_item_t *item);
+
 
 typedef struct {
     uint64_t  state;

@@ -138,8 +138,8 @@ sim_call_ends(sim_call_t *call)
     if (call->conn) {
         sim_call_unlink(call);
 
-        if (call->holder) {
-            sim_holder_answer(call, call->values);
+        if (call->refill) {
+            sim_refill_answer(call, call->values);
         }
     }
 
@@ -162,7 +162,7 @@ sim_call_unlink(sim_call_t *call)
 }
 
 
-/* What holders ask again meanwhile is not in flight yet, and stays. */
+/* What refills ask again meanwhile is not in flight yet, and stays. */
 void
 sim_conn_break(sim_conn_t *conn)
 {
@@ -176,8 +176,8 @@ sim_conn_break(sim_conn_t *conn)
         next = call->next;
         call->conn = NULL;
 
-        if (call->holder) {
-            sim_holder_answer(call, NULL);
+        if (call->refill) {
+            sim_refill_answer(call, NULL);
         }
     }
 }

@@ -9,14 +9,6 @@
 #define SIM_CHANGE  (20 * SIM_MS)        /* until all nodes have a new limit */
 #define SIM_BATCHED 20
 
-typedef struct {
-    uint64_t     at_ns;
-    uint64_t     order;                  /* of two at once, the first pushed */
-    sim_event_e  kind;
-    void        *data;
-    uint64_t     n;
-} sim_item_t;
-
 
 static void sim_start(void);
 static void sim_limit(ngx_ratelimit_limit_t *limit, uint64_t tokens,
@@ -26,8 +18,6 @@ static void sim_next_arrival(void);
 static void sim_arrive(void);
 static uint64_t sim_pick_node(void);
 static uint64_t sim_pick_key(void);
-static unsigned sim_pop(sim_item_t *item);
-static unsigned sim_before(const sim_item_t *a, const sim_item_t *b);
 static void sim_event(const sim_item_t *item);
 static void sim_fault(void);
 static void sim_fault_nodes(void);
@@ -37,9 +27,7 @@ static void sim_flaky(void);
 
 sim_world_t  sim;
 
-static sim_item_t    *sim_heap;
-static size_t         sim_heap_used;
-static size_t         sim_heap_size;
+static sim_heap_t     sim_events;
 static uint64_t       sim_order;
 
 static sim_chance_t   sim_world_chance;
@@ -55,7 +43,8 @@ sim_run(sim_result_t *result)
 
     sim_start();
 
-    while (sim_pop(&item) && item.at_ns <= sim.end_ns + SIM_DRAIN) {
+    while (sim_heap_pop(&sim_events, &item)
+           && item.at_ns <= sim.end_ns + SIM_DRAIN) {
         sim.now_ns = item.at_ns;
         sim_event(&item);
     }
@@ -78,7 +67,7 @@ sim_start(void)
     sim.end_ns = sim.cell.seconds * SIM_SECOND;
     sim.fault_ns = sim.cell.at_ms * SIM_MS;
 
-    sim_heap_used = 0;
+    sim_events.used = 0;
     sim_order = 0;
     sim_world_chance.state = sim.cell.seed;
 
@@ -258,77 +247,8 @@ sim_pick_key(void)
 void
 sim_push(uint64_t at_ns, sim_event_e kind, void *data, uint64_t n)
 {
-    size_t       i;
-    sim_item_t   item;
-
-    if (sim_heap_used == sim_heap_size) {
-        sim_heap_size = sim_heap_size ? 2 * sim_heap_size : 1024;
-        sim_heap = realloc(sim_heap, sim_heap_size * sizeof(sim_item_t));
-
-        if (sim_heap == NULL) {
-            sim_die("memory", "");
-        }
-    }
-
-    item.at_ns = at_ns;
-    item.order = sim_order++;
-    item.kind = kind;
-    item.data = data;
-    item.n = n;
-
-    for (i = sim_heap_used++; i; i = (i - 1) / 2) {
-
-        if (!sim_before(&item, &sim_heap[(i - 1) / 2])) {
-            break;
-        }
-
-        sim_heap[i] = sim_heap[(i - 1) / 2];
-    }
-
-    sim_heap[i] = item;
-}
-
-
-static unsigned
-sim_pop(sim_item_t *item)
-{
-    size_t             i, child;
-    const sim_item_t  *last;
-
-    if (sim_heap_used == 0) {
-        return 0;
-    }
-
-    *item = sim_heap[0];
-    last = &sim_heap[--sim_heap_used];
-
-    for (i = 0; ; i = child) {
-        child = 2 * i + 1;
-
-        if (child + 1 < sim_heap_used
-            && sim_before(&sim_heap[child + 1], &sim_heap[child]))
-        {
-            child++;
-        }
-
-        if (child >= sim_heap_used || !sim_before(&sim_heap[child], last)) {
-            break;
-        }
-
-        sim_heap[i] = sim_heap[child];
-    }
-
-    sim_heap[i] = *last;
-
-    return 1;
-}
-
-
-static unsigned
-sim_before(const sim_item_t *a, const sim_item_t *b)
-{
-    return a->at_ns < b->at_ns
-           || (a->at_ns == b->at_ns && a->order < b->order);
+    sim_heap_push(&sim_events,
+                  (sim_item_t) { at_ns, sim_order++, kind, data, n });
 }
 
 
@@ -350,15 +270,15 @@ sim_event(const sim_item_t *item)
         return;
 
     case SIM_DEADLINE:
-        sim_holder_deadline(item->data, item->n != 0);
+        sim_refill_deadline(item->data, item->n != 0);
         return;
 
     case SIM_ALONE_DEADLINE:
-        sim_holder_alone_deadline(item->data, item->n);
+        sim_refill_alone_deadline(item->data, item->n);
         return;
 
     case SIM_SWEEP:
-        sim_holder_sweep(item->data);
+        sim_refill_sweep(item->data);
         return;
 
     case SIM_BEAT:

@@ -2,11 +2,8 @@
 # endpoint serves, and whatever the endpoint answers to them, well asked or not,
 # has a status, a type and members that it names.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Gateway qw( header );
 use t::Api;
 
 
@@ -227,7 +224,7 @@ sub named_ok {
     for (grep { $_ ne 'X-RateLimit-Saved' }
          sort keys %{ $response->{headers} // {} })
     {
-        isnt(t::Gateway::header($answer, $_) // '', '', "$what: $_");
+        isnt(header($answer, $_) // '', '', "$what: $_");
     }
 }
 
@@ -252,7 +249,7 @@ for my $path (sort keys %{ $spec->{paths} }) {
     my $options = $api->send(OPTIONS => $url =~ s/\?.*//r);
 
     is(join(', ', sort grep { !/^(HEAD|OPTIONS)$/ } split /, /,
-            t::Gateway::header($options, 'Allow')),
+            header($options, 'Allow')),
        join(', ', sort map { uc } keys %$methods), "$path: its methods");
 
     for my $method (sort { $order{$a} <=> $order{$b} } keys %$methods) {

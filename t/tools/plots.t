@@ -2,11 +2,8 @@
 # schedule, each algorithm's has a curve that keeps to the algorithm's bound.
 # And the tool leaves nothing behind, however it ends.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
-use t::Gateway;
+use t::Gateway qw( wait_for );
 
 my $TOOL = 'tools/plots.pl';
 
@@ -140,7 +137,7 @@ sub stops {
     my $pid = start();
     my $log = folder($pid) . '/access.log';
 
-    ok(t::Gateway::wait_for(sub { -s $log }), 'stopped: it was under way');
+    ok(wait_for(sub { -s $log }), 'stopped: it was under way');
     kill TERM => $pid;
 
     my ($said, $ok) = finish($pid);

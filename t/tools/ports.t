@@ -1,9 +1,6 @@
 # The ports of test processes: each has blocks of its own, none twice, below
 # those that the kernel gives to clients, with the bus of a Redis Cluster.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
 use t::Ports qw( free_port free_ports );
 

@@ -1,9 +1,6 @@
 # The tables of docs/scaling.md are what bench/scaling.pl computes from
 # bench/figures, and that computes what the page says.
 
-use strict;
-use warnings;
-
 use t::RateLimit 'no_plan';
 
 my $TOOL = 'bench/scaling.pl';
@@ -86,8 +83,7 @@ sub formulas {
     like(row('to and from Redis, Mbit/s', $text), qr/^1,400 /, 'network');
     like(row('to replicas, Mbit/s', $text), qr/^800 /, 'network of replicas');
     like(row('gateways', $text), qr/^20 /, 'gateways: 50,000 requests each');
-    like(row('connections to each primary', $text), qr/^200 /,
-         'connections');
+    like(row('connections to each primary', $text), qr/^200 /, 'connections');
 
     ($text) = computed(qw( checks=30 clients=2 ));
 

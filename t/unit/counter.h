@@ -1,138 +1,136 @@
 /*
- * What lives in a bucket's hash, in C, for the tests of C against Lua: the
- * kinds behind one name, and random limits.
+ * What the tests of counters share: token buckets, fixed and sliding windows
+ * behind one name, and their limits.
  */
 
 #ifndef COUNTER_H_INCLUDED
 #define COUNTER_H_INCLUDED
 
-#include "parity.h"
+#include "unit.h"
 
 #include "ngx_ratelimit_window.h"
 
-typedef struct {
-    char                          kind;
-    ngx_ratelimit_spec_t          spec;
-    ngx_ratelimit_limit_t         limit;
+#define SECOND  ((uint64_t) 1000000)
+#define DAY     (86400 * SECOND)
+#define LOOK    NGX_RATELIMIT_LOOK
+#define CHARGE  NGX_RATELIMIT_CHARGE
+#define NEVER   NGX_RATELIMIT_NEVER
+
+typedef ngx_ratelimit_limit_t   limit_t;
+typedef ngx_ratelimit_window_t  window_t;
+typedef ngx_ratelimit_answer_t  answer_t;
+
+typedef union {
     ngx_ratelimit_token_bucket_t  tb;
-    ngx_ratelimit_window_t        w;
+    window_t                      w;
+} state_t;
+
+/* a counter of a test of C against Lua; kind: 't', 'f' or 's' */
+typedef struct {
+    char                  kind;
+    ngx_ratelimit_spec_t  spec;
+    limit_t               limit;
+    state_t               state;
 } counter_t;
 
 
-/* When the counter equals a fresh one. */
-
-static inline uint64_t
-counter_fresh_us(const counter_t *counter)
+static inline limit_t
+limit_of(ngx_ratelimit_algorithm_e algorithm, uint64_t tokens,
+    uint64_t period_us)
 {
-    if (counter->kind == 't') {
-        return counter->tb.span_code ? counter->tb.tat_us : 0;
-    }
+    limit_t               limit;
+    ngx_ratelimit_spec_t  spec;
 
-    return counter->w.fresh_us;
+    memset(&spec, 0, sizeof(spec));
+    spec.algorithm = algorithm;
+    spec.tokens = tokens;
+    spec.period_us = period_us;
+    spec.burst = (algorithm == NGX_RATELIMIT_LEAKY_BUCKET) ? tokens - 1 : 0;
+
+    assert_null(ngx_ratelimit_limit_init(&limit, &spec));
+
+    return limit;
 }
 
 
-static inline void
-counter_forget(counter_t *counter)
+static inline limit_t
+limit_of_calendar(ngx_ratelimit_calendar_e calendar, uint64_t tokens)
 {
-    memset(&counter->tb, 0, sizeof(counter->tb));
-    memset(&counter->w, 0, sizeof(counter->w));
+    limit_t               limit;
+    ngx_ratelimit_spec_t  spec;
+
+    memset(&spec, 0, sizeof(spec));
+    spec.algorithm = NGX_RATELIMIT_FIXED_WINDOW;
+    spec.calendar = calendar;
+    spec.tokens = tokens;
+
+    assert_null(ngx_ratelimit_limit_init(&limit, &spec));
+
+    return limit;
 }
 
 
-static inline void
-counter_take(counter_t *counter, uint64_t now, uint32_t cost, uint32_t want,
-    ngx_ratelimit_answer_t *answer)
+/* The state's clock and the wall clock are the same one here. */
+
+static inline answer_t
+state_take(void *state, const limit_t *limit, uint64_t now, uint32_t cost,
+    uint32_t want)
 {
-    uint64_t                left_us;
-    ngx_ratelimit_limit_t  *limit;
+    answer_t  answer;
 
-    limit = &counter->limit;
+    switch (limit->algorithm) {
 
-    switch (counter->kind) {
+    case NGX_RATELIMIT_FIXED_WINDOW:
+        ngx_ratelimit_fixed_window_take(state, limit, now,
+                                  ngx_ratelimit_fixed_window_left(limit, now),
+                                  cost, want, &answer);
+        break;
 
-    case 't':
-        ngx_ratelimit_token_bucket_take(&counter->tb, &limit->rate, now, cost,
-                                        want, answer);
-        return;
-
-    case 'f':
-        left_us = ngx_ratelimit_fixed_window_left(limit, now);
-        ngx_ratelimit_fixed_window_take(&counter->w, limit, now, left_us, cost,
-                                        want, answer);
-        return;
+    case NGX_RATELIMIT_SLIDING_WINDOW:
+        ngx_ratelimit_sliding_window_take(state, limit, now, cost, want,
+                                          &answer);
+        break;
 
     default:
-        ngx_ratelimit_sliding_window_take(&counter->w, limit, now, cost, want,
-                                          answer);
+        ngx_ratelimit_token_bucket_take(state, &limit->rate, now, cost, want,
+                                        &answer);
     }
+
+    return answer;
 }
 
 
 static inline void
-counter_charge(counter_t *counter, uint64_t now, uint32_t tokens,
-    ngx_ratelimit_answer_t *answer)
+state_give(void *state, const limit_t *limit, uint64_t now, uint64_t taken,
+    uint32_t tokens)
 {
-    uint64_t                left_us;
-    ngx_ratelimit_limit_t  *limit;
+    switch (limit->algorithm) {
 
-    limit = &counter->limit;
+    case NGX_RATELIMIT_FIXED_WINDOW:
+        ngx_ratelimit_fixed_window_give(state, limit, now,
+                                ngx_ratelimit_fixed_window_passed(limit, now),
+                                taken, tokens);
+        break;
 
-    switch (counter->kind) {
-
-    case 't':
-        ngx_ratelimit_token_bucket_take(&counter->tb, &limit->rate, now, tokens,
-                                        NGX_RATELIMIT_CHARGE, answer);
-        return;
-
-    case 'f':
-        left_us = ngx_ratelimit_fixed_window_left(limit, now);
-        ngx_ratelimit_fixed_window_take(&counter->w, limit, now, left_us,
-                                        tokens, NGX_RATELIMIT_CHARGE, answer);
-        return;
+    case NGX_RATELIMIT_SLIDING_WINDOW:
+        ngx_ratelimit_sliding_window_give(state, limit, now, taken, tokens);
+        break;
 
     default:
-        ngx_ratelimit_sliding_window_take(&counter->w, limit, now, tokens,
-                                          NGX_RATELIMIT_CHARGE, answer);
+        ngx_ratelimit_token_bucket_give(state, &limit->rate, now, taken,
+                                        tokens);
     }
 }
 
 
+/* An answer as Redis gives it: milliseconds, rounded up. */
 static inline void
-counter_give(counter_t *counter, uint64_t now, uint64_t taken, uint32_t tokens)
-{
-    uint64_t                passed_us;
-    ngx_ratelimit_limit_t  *limit;
-
-    limit = &counter->limit;
-
-    switch (counter->kind) {
-
-    case 't':
-        ngx_ratelimit_token_bucket_give(&counter->tb, &limit->rate, now,
-                                        taken, tokens);
-        return;
-
-    case 'f':
-        passed_us = ngx_ratelimit_fixed_window_passed(limit, now);
-        ngx_ratelimit_fixed_window_give(&counter->w, limit, now, passed_us,
-                                        taken, tokens);
-        return;
-
-    default:
-        ngx_ratelimit_sliding_window_give(&counter->w, limit, now, taken,
-                                          tokens);
-    }
-}
-
-
-static inline void
-fill_answer(const ngx_ratelimit_answer_t *answer, int64_t *values)
+fill_answer(const answer_t *answer, int64_t *values)
 {
     values[0] = answer->granted;
     values[1] = answer->remaining;
     values[2] = (answer->reset_us + 999) / 1000;
-    values[3] = (answer->retry_us == NGX_RATELIMIT_NEVER)
+    values[3] = (answer->retry_us == NEVER)
                 ? -1 : (int64_t) (answer->retry_us + 999) / 1000;
 }
 
@@ -142,8 +140,7 @@ random_bucket(ngx_ratelimit_spec_t *spec)
 {
     static const uint64_t  periods[] = { 1, 5, 60, 3600, 86400, 366 * 86400 };
 
-    spec->algorithm = NGX_RATELIMIT_TOKEN_BUCKET;
-    spec->period_us = rnd(8) ? periods[rnd(6)] * 1000000
+    spec->period_us = rnd(8) ? periods[rnd(6)] * SECOND
                              : rnd_log(NGX_RATELIMIT_MAX_PERIOD_US);
     spec->tokens = rnd(4) ? rnd_log(1000) : rnd_log(NGX_RATELIMIT_MAX_TOKENS);
     spec->capacity = rnd(2) ? spec->tokens
@@ -164,31 +161,39 @@ random_window(ngx_ratelimit_spec_t *spec)
         return;
     }
 
-    spec->period_us = rnd(8) ? periods[rnd(6)] * 1000000
+    spec->period_us = rnd(8) ? periods[rnd(6)] * SECOND
                              : rnd_log(NGX_RATELIMIT_MAX_PERIOD_US);
 }
 
 
+/* A fresh counter of the kind, of any limit. */
 static inline void
-random_limit(counter_t *counter)
+counter_make(counter_t *counter, char kind)
 {
-    ngx_ratelimit_spec_t  *spec;
+    ngx_ratelimit_spec_t  *spec = &counter->spec;
 
-    spec = &counter->spec;
+    memset(counter, 0, sizeof(counter_t));
+    counter->kind = kind;
 
     do {
         memset(spec, 0, sizeof(*spec));
-
-        if (counter->kind == 't') {
+        spec->algorithm = (kind == 't') ? NGX_RATELIMIT_TOKEN_BUCKET
+                          : (kind == 'f') ? NGX_RATELIMIT_FIXED_WINDOW
+                                          : NGX_RATELIMIT_SLIDING_WINDOW;
+        if (kind == 't') {
             random_bucket(spec);
-
         } else {
-            spec->algorithm = (counter->kind == 'f')
-                              ? NGX_RATELIMIT_FIXED_WINDOW
-                              : NGX_RATELIMIT_SLIDING_WINDOW;
             random_window(spec);
         }
     } while (ngx_ratelimit_limit_init(&counter->limit, spec) != NULL);
+}
+
+
+static inline void
+counter_take(counter_t *counter, uint64_t now, uint32_t cost, uint32_t want,
+    answer_t *answer)
+{
+    *answer = state_take(&counter->state, &counter->limit, now, cost, want);
 }
 
 #endif /* COUNTER_H_INCLUDED */

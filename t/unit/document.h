@@ -11,11 +11,11 @@
 
 #include <jansson.h>
 
-#include "ngx_ratelimit_document_json.h"
+#include "ngx_ratelimit_document.h"
 
-#define GET   0x02
-#define HEAD  0x04
-#define POST  0x08
+#define M_GET   0x02
+#define M_HEAD  0x04
+#define M_POST  0x08
 
 /* what the layer above was told last */
 static ngx_str_t                 above_limit, above_cost;
@@ -84,9 +84,9 @@ above_prepare(ngx_ratelimit_rule_t *rule, ngx_pool_t *p)
 static ngx_uint_t
 above_method(const u_char *name, size_t len)
 {
-    return (len == 3 && memcmp(name, "GET", 3) == 0) ? GET
-           : (len == 4 && memcmp(name, "HEAD", 4) == 0) ? HEAD
-           : (len == 4 && memcmp(name, "POST", 4) == 0) ? POST : 0;
+    return (len == 3 && memcmp(name, "GET", 3) == 0) ? M_GET
+           : (len == 4 && memcmp(name, "HEAD", 4) == 0) ? M_HEAD
+           : (len == 4 && memcmp(name, "POST", 4) == 0) ? M_POST : 0;
 }
 
 
@@ -166,8 +166,6 @@ document_limiter(ngx_ratelimit_limiter_t *limiter)
 static inline int
 document_setup(void **state)
 {
-    (void) state;
-
     ngx_ratelimit_document_init();
     whole = ngx_create_pool(4096, &nowhere);
     assert_non_null(whole);
@@ -187,12 +185,32 @@ document_setup(void **state)
 static inline int
 document_teardown(void **state)
 {
-    (void) state;
-
     ngx_destroy_pool(pool);
     ngx_destroy_pool(whole);
 
     return 0;
+}
+
+
+/* A text in which "'" stands for the quotation mark, until the next one. */
+static inline ngx_str_t
+document_text(const char *text)
+{
+    u_char     *p;
+    ngx_str_t   all;
+
+    document_clear();
+
+    all.len = strlen(text);
+    all.data = ngx_pnalloc(pool, all.len + 1);
+    assert_non_null(all.data);
+    memcpy(all.data, text, all.len + 1);
+
+    for (p = all.data; *p; p++) {
+        *p = (*p == '\'') ? '"' : *p;
+    }
+
+    return all;
 }
 
 
@@ -202,39 +220,45 @@ document_compile(ngx_ratelimit_limiter_t *limiter, const char *text)
 {
     ngx_str_t  all;
 
-    document_clear();
-
-    all.data = (u_char *) text;
-    all.len = strlen(text);
+    all = document_text(text);
 
     return ngx_ratelimit_document_compile(limiter, &all, &problems, &warnings,
                                           &nowhere);
 }
 
 
-/* One that is to be stored. */
+/* Reads one that is to be stored; the tree may be kept. */
 static inline ngx_ratelimit_policy_t *
-document_written(ngx_ratelimit_limiter_t *limiter, const char *text)
+document_read(ngx_ratelimit_limiter_t *limiter, const char *text,
+    ngx_uint_t clear, json_t **tree)
 {
     json_t                  *root;
     ngx_str_t                all;
     ngx_ratelimit_policy_t  *policy;
 
-    document_clear();
-
-    all.data = (u_char *) text;
-    all.len = strlen(text);
-
+    all = document_text(text);
     root = ngx_ratelimit_document_parse(&all, &problems);
     if (root == NULL) {
         return NULL;
     }
 
-    policy = ngx_ratelimit_document_read(limiter, root, 1, &problems,
-                                         &warnings, &deny_all, &nowhere);
-    json_decref(root);
+    policy = ngx_ratelimit_document_read(limiter, root, clear, &problems,
+                                         &warnings, &deny_all, NULL, &nowhere);
+    if (tree) {
+        *tree = root;
+
+    } else {
+        json_decref(root);
+    }
 
     return policy;
+}
+
+
+static inline ngx_ratelimit_policy_t *
+document_written(ngx_ratelimit_limiter_t *limiter, const char *text)
+{
+    return document_read(limiter, text, 1, NULL);
 }
 
 
@@ -286,6 +310,20 @@ document_rule(ngx_ratelimit_policy_t *policy, const char *id)
     fail_msg("there is no rule %s", id);
 
     return NULL;
+}
+
+
+static inline uint32_t
+document_find(const ngx_ratelimit_map_t *map, const char *key)
+{
+    u_char     digest[NGX_RATELIMIT_MAP_KEY];
+    ngx_str_t  text;
+
+    text.data = (u_char *) key;
+    text.len = strlen(key);
+    ngx_ratelimit_policy_digest(&text, digest);
+
+    return ngx_ratelimit_map_get(map, digest);
 }
 
 

@@ -1,55 +1,120 @@
 /*
  * What the tests of leases share: limits, a clock that begins shortly before
- * its milliseconds no longer fit 32 bits, and answers of Redis.
+ * its milliseconds no longer fit 32 bits, and sequences of steps as tables.
  */
 
 #ifndef LEASE_H_INCLUDED
 #define LEASE_H_INCLUDED
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
+#include "counter.h"
 
 #include "ngx_ratelimit_lease.h"
-#include "ngx_ratelimit_window.h"
 
 #define PAID    NGX_RATELIMIT_LEASE_PAID
 #define DENIED  NGX_RATELIMIT_LEASE_DENIED
 #define ASK     NGX_RATELIMIT_LEASE_ASK
 
-#define SECOND  ((uint64_t) 1000000)
-
-/* by the node's clock, that many ms after the test began */
+/* by the gateway's clock, that many ms after the test began */
 #define START_MS   (((uint64_t) 1 << 32) - 700)
 #define AT_US(ms)  ((START_MS + (ms)) * 1000)
 
-typedef ngx_ratelimit_limit_t      limit_t;
 typedef ngx_ratelimit_lease_t      lease_t;
-typedef ngx_ratelimit_answer_t     answer_t;
 typedef ngx_ratelimit_lease_ask_t  ask_t;
 typedef ngx_ratelimit_lease_env_t  env_t;
 
+/* the steps of a lease, and those of sync=async */
+typedef enum {
+    END_STEP = 0,
+    TAKE_STEP, FILL_STEP, PAY_STEP, GIVE_STEP, CHARGE_STEP, SWEEP_STEP,
+    SWEEP_ALL_STEP, STALE_STEP, SIZE_STEP, FAILED_STEP, DEMAND_STEP,
+    TOKENS_STEP, IN_HAND_STEP, FORGOT_STEP, NEW_STEP,
+    SPEND_STEP, DEBIT_STEP, DEBT_STEP, DUE_STEP, UNSPEND_STEP,
+    SPEND_MORE_STEP, LEAVE_STEP, IN_VAIN_STEP
+} step_e;
 
-static inline limit_t
-limit_of(ngx_ratelimit_algorithm_e algorithm, uint64_t tokens,
-    uint64_t period_us)
-{
-    limit_t               limit;
-    ngx_ratelimit_spec_t  spec;
+/* What a step returns is from least to most, or least where most is 0. */
+typedef struct {
+    step_e    what;
+    int       line;
+    int64_t   ms;
+    int64_t   from;       /* taken, asked then; asked so long ago */
+    uint32_t  n;          /* cost, tokens, debt */
+    uint32_t  queued;
+    int64_t   least;
+    int64_t   most;
+    answer_t  said;       /* by Redis, times in ms; of SIZE: cost and want */
+    int       of;         /* 1: under the other limit */
+    uint64_t  retry[2];   /* in ms, at least and at most; 0: not looked at */
+    uint64_t  reset[2];
+    uint32_t  left;       /* each plus 1; 0: not looked at */
+    uint32_t  asks;
+} step_t;
 
-    memset(&spec, 0, sizeof(spec));
-    spec.algorithm = algorithm;
-    spec.tokens = tokens;
-    spec.period_us = period_us;
-    spec.burst = (algorithm == NGX_RATELIMIT_LEAKY_BUCKET) ? tokens - 1 : 0;
+/* A sequence, run under each of some limits, with another beside it. */
+typedef struct {
+    const char    *name;
+    const step_t  *steps;
+    limit_t      (*runs[4])(void);
+    limit_t      (*other)(void);
+} case_t;
 
-    assert_null(ngx_ratelimit_limit_init(&limit, &spec));
+#define STEP(what_, ms_, ...)                                                 \
+    { .what = what_##_STEP, .line = __LINE__, .ms = ms_, __VA_ARGS__ }
 
-    return limit;
-}
+#define LEFT(n)          .left = (n) + 1
+#define ASKS(n)          .asks = (n) + 1
+#define RETRY(low, high) .retry = { low, high }
+#define NO_RETRY         .retry = { NEVER, NEVER }
+#define RESET(low, high) .reset = { low, high }
+#define OTHER            .of = 1
+#define AGO(ms)          .from = ms         /* of FILL: it was asked */
+#define UNFIT            .least = 1         /* of FILL: it does not fill */
+#define UP_TO(n)         .most = n
+
+#define TAKE(ms, cost, rc, ...)                                               \
+    STEP(TAKE, ms, .n = cost, .least = rc, __VA_ARGS__)
+#define FILL(at, cost, granted, left, reset, retry, ...)                      \
+    STEP(FILL, at, .n = cost, .said = { granted, left, reset, retry },        \
+         __VA_ARGS__)
+#define PAY(ms, cost, rc, ...)                                                \
+    STEP(PAY, ms, .n = cost, .least = rc, __VA_ARGS__)
+#define GIVE(ms, taken, tokens, got, ...)                                     \
+    STEP(GIVE, ms, .from = taken, .n = tokens, .least = got, __VA_ARGS__)
+#define CHARGED(ms, tokens, got, ...)                                         \
+    STEP(CHARGE, ms, .n = tokens, .least = got, __VA_ARGS__)
+#define SWEEP(ms, got, ...)      STEP(SWEEP, ms, .least = got, __VA_ARGS__)
+#define SWEEP_ALL(ms, got, ...)  STEP(SWEEP_ALL, ms, .least = got, __VA_ARGS__)
+#define STALE(ms, got, ...)      STEP(STALE, ms, .least = got, __VA_ARGS__)
+#define SIZE(ms, head, all, cost, want, ahead, ...)                           \
+    STEP(SIZE, ms, .n = head, .queued = all, .said = { cost, want },          \
+         .least = ahead, __VA_ARGS__)
+#define FAILED(ms)               STEP(FAILED, ms, )
+#define DEMAND(begin, end, each) STEP(DEMAND, end, .from = begin, .n = each)
+#define TOKENS(tokens)           STEP(TOKENS, 0, .n = tokens)
+#define IN_HAND(tokens, ...)     STEP(IN_HAND, 0, .least = tokens, __VA_ARGS__)
+#define FORGOT(ms)               STEP(FORGOT, ms, )
+#define NEW                      STEP(NEW, 0, )
+
+#define SPEND(ms, cost, rc, ...)                                              \
+    STEP(SPEND, ms, .n = cost, .least = rc, __VA_ARGS__)
+#define DEBIT(at, asked, debt, granted, left, reset, retry, ...)              \
+    STEP(DEBIT, at, .from = asked, .n = debt,                                 \
+         .said = { granted, left, reset, retry }, __VA_ARGS__)
+#define DEBT(tokens)             STEP(DEBT, 0, .least = tokens)
+#define DUE(ms, rc)              STEP(DUE, ms, .least = rc)
+#define UNSPEND(ms, tokens, got)                                              \
+    STEP(UNSPEND, ms, .n = tokens, .least = got)
+#define SPEND_MORE(ms, tokens, got)                                           \
+    STEP(SPEND_MORE, ms, .n = tokens, .least = got)
+#define LEAVE(ms, got)           STEP(LEAVE, ms, .least = got)
+#define IN_VAIN(ms)              STEP(IN_VAIN, ms, )
+
+#define LIMIT(name, algorithm, tokens, us)                                    \
+    static inline limit_t                                                     \
+    name(void)                                                                \
+    {                                                                         \
+        return limit_of(NGX_RATELIMIT_##algorithm, tokens, us);               \
+    }
 
 
 static inline limit_t
@@ -73,22 +138,11 @@ sliding(uint64_t tokens, uint64_t seconds)
 }
 
 
-/* when a counter was reset, see test_lease_forget.c; 0: never */
-static uint64_t  forgot_us;
-
-
 /* ms may be below 0: of a worker whose clock is behind */
 static inline env_t
 at(int64_t ms)
 {
-    env_t  env;
-
-    env.now_us = AT_US(ms);
-    env.nodes = 3;
-    env.rtt_ms = 1;
-    env.forgot_us = forgot_us;
-
-    return env;
+    return (env_t) { .now_us = AT_US(ms), .nodes = 3, .rtt_ms = 1 };
 }
 
 
@@ -96,92 +150,261 @@ static inline answer_t
 said(uint32_t granted, uint32_t remaining, uint64_t reset_ms,
     uint64_t retry_ms)
 {
-    answer_t  answer;
-
-    answer.granted = granted;
-    answer.remaining = remaining;
-    answer.reset_us = reset_ms * 1000;
-    answer.retry_us = retry_ms * 1000;
-
-    return answer;
+    return (answer_t) { granted, remaining, reset_ms * 1000,
+                        retry_ms == NEVER ? NEVER : retry_ms * 1000 };
 }
 
 
-/* What Redis said at ms to who asked then for so much. */
-static inline int
-fill(lease_t *lease, const limit_t *limit, int64_t ms, uint32_t cost,
-    answer_t answer)
+/* What every answer to a request keeps. */
+static inline void
+assert_answer(ngx_ratelimit_lease_e rc, const limit_t *limit, uint32_t cost,
+    const answer_t *answer)
 {
-    env_t  env;
-    ask_t  ask;
+    if (rc == ASK) {
+        return;
+    }
 
-    env = at(ms);
-
-    memset(&ask, 0, sizeof(ask));
-    ask.cost = cost;
-    ask.want = cost;
-
-    return ngx_ratelimit_lease_fill(lease, limit, &env, env.now_us, &ask,
-                                    &answer);
+    assert_int_equal(answer->granted, rc == PAID ? cost : 0);
+    assert_true((rc == PAID) == (answer->retry_us == 0));
+    assert_true(answer->remaining <= limit->capacity);
+    assert_true(rc == PAID || answer->remaining < cost);
 }
 
 
-static inline ngx_ratelimit_lease_e
-take(lease_t *lease, const limit_t *limit, int64_t ms, uint32_t cost,
-    answer_t *answer)
+static inline int64_t
+step_take(lease_t *lease, const limit_t *limit, const step_t *step,
+    const env_t *env, answer_t *answer, unsigned *asks)
 {
-    env_t                  env;
-    answer_t               unused;
-    unsigned               ahead;
     ngx_ratelimit_lease_e  rc;
 
-    env = at(ms);
-    answer = answer ? answer : &unused;
     memset(answer, 0xa5, sizeof(*answer));
 
-    rc = ngx_ratelimit_lease_take(lease, limit, &env, cost, answer, &ahead);
+    if (step->what == TAKE_STEP) {
+        rc = ngx_ratelimit_lease_take(lease, limit, env, step->n, answer,
+                                      asks);
+        assert_true(rc == PAID || *asks == 0);
 
-    assert_true(rc == PAID || ahead == 0);
-
-    if (rc == PAID) {
-        assert_int_equal(answer->granted, cost);
-        assert_true(answer->retry_us == 0);
-        assert_true(answer->remaining <= limit->capacity);
+    } else {
+        rc = ngx_ratelimit_async_take(lease, limit, env, step->n, answer,
+                                      asks);
+        assert_true(rc != ASK);
     }
 
-    if (rc == DENIED) {
-        assert_int_equal(answer->granted, 0);
-        assert_true(answer->retry_us > 0);
-        assert_true(answer->remaining < cost);
-    }
+    assert_answer(rc, limit, step->n, answer);
 
     return rc;
 }
 
 
-static inline uint32_t
-sweep(lease_t *lease, const limit_t *limit, int64_t ms, unsigned all)
+/* Takes of 1, n in each ms from one moment to another. */
+static inline void
+demand(lease_t *lease, const limit_t *limit, int64_t from, int64_t to,
+    uint32_t n)
 {
-    env_t  env;
+    env_t     env;
+    uint32_t  i;
+    answer_t  answer;
+    unsigned  ahead;
 
-    env = at(ms);
+    for ( /* void */ ; from < to; from++) {
+        env = at(from);
 
-    return ngx_ratelimit_lease_sweep(lease, limit, &env, all);
+        for (i = 0; i < n; i++) {
+            (void) ngx_ratelimit_lease_take(lease, limit, &env, 1, &answer,
+                                            &ahead);
+        }
+    }
 }
 
 
-/* Takes of 1, n in each ms from one moment to another; what is granted is. */
-static inline void
-demand(lease_t *lease, const limit_t *limit, int64_t from, int64_t to,
-    unsigned n)
+static inline int64_t
+step_lease(lease_t *lease, const limit_t *limit, const step_t *s,
+    const env_t *env, answer_t *answer)
 {
-    unsigned  i;
+    int    filled;
+    ask_t  ask;
 
-    while (from < to) {
-        for (i = 0; i < n; i++) {
-            (void) take(lease, limit, from, 1, NULL);
+    memset(&ask, 0, sizeof(ask));
+
+    switch (s->what) {
+
+    case FILL_STEP:
+        ask.cost = ask.want = s->n;
+        *answer = said(s->said.granted, s->said.remaining, s->said.reset_us,
+                       s->said.retry_us);
+        filled = ngx_ratelimit_lease_fill(lease, limit, env,
+                                          AT_US(s->ms - s->from), &ask, answer);
+        assert_true(!filled || lease->tokens <= limit->capacity);
+        return !filled;
+
+    case PAY_STEP:
+        return ngx_ratelimit_lease_pay(lease, limit, env, s->n, answer);
+
+    case GIVE_STEP:
+        return ngx_ratelimit_lease_return(lease, limit, env, AT_US(s->from),
+                                          s->n);
+    case CHARGE_STEP:
+        return ngx_ratelimit_lease_charge(lease, limit, env, s->n);
+
+    case SWEEP_STEP:
+    case SWEEP_ALL_STEP:
+        return ngx_ratelimit_lease_sweep(lease, limit, env,
+                                         s->what == SWEEP_ALL_STEP);
+    case STALE_STEP:
+        return ngx_ratelimit_lease_stale(lease, limit, env);
+
+    case SIZE_STEP:
+        ngx_ratelimit_lease_size(lease, limit, env, s->n, s->queued, &ask);
+        assert_int_equal(ask.cost, s->said.granted);
+        assert_int_equal(ask.want, s->said.remaining);
+        assert_true(ask.share >= 1);
+        return ask.ahead;
+
+    case DEMAND_STEP:
+        demand(lease, limit, s->from, s->ms, s->n);
+        return 0;
+
+    case TOKENS_STEP:
+        lease->tokens = s->n;
+        return 0;
+
+    case FAILED_STEP:
+        ngx_ratelimit_lease_failed(lease);
+        return 0;
+
+    default: /* IN_HAND_STEP */
+        return lease->tokens;
+    }
+}
+
+
+static inline int64_t
+step_async(lease_t *lease, const limit_t *limit, const step_t *s,
+    const env_t *env, answer_t *answer)
+{
+    switch (s->what) {
+
+    case DEBIT_STEP:
+        *answer = said(s->said.granted, s->said.remaining, s->said.reset_us,
+                       s->said.retry_us);
+        ngx_ratelimit_async_fill(lease, limit, env, AT_US(s->from), s->n,
+                                 answer);
+        return 0;
+
+    case DEBT_STEP:
+        return ngx_ratelimit_async_debt(lease);
+
+    case DUE_STEP:
+        return ngx_ratelimit_async_due(lease, env);
+
+    case UNSPEND_STEP:
+        return ngx_ratelimit_async_return(lease, limit, env, s->n);
+
+    case SPEND_MORE_STEP:
+        return ngx_ratelimit_async_charge(lease, limit, env, s->n);
+
+    case LEAVE_STEP:
+        return ngx_ratelimit_async_leave(lease, limit, env);
+
+    default: /* IN_VAIN_STEP */
+        ngx_ratelimit_async_failed(lease, env->now_us);
+        return 0;
+    }
+}
+
+
+#define step_in(value, low, high, what)                                       \
+    if ((value) < (low) || (value) > (high)) {                                \
+        fail_msg("line %d: %s is %lld", s->line, what, (long long) (value));  \
+    }
+
+static inline void
+steps_run(const step_t *s, const limit_t *limits)
+{
+    env_t           env;
+    lease_t         lease;
+    int64_t         value;
+    answer_t        answer;
+    uint64_t        forgot_us;
+    unsigned        asks;
+    const limit_t  *limit;
+
+    memset(&lease, 0, sizeof(lease));
+    forgot_us = 0;
+
+    for ( /* void */ ; s->what != END_STEP; s++) {
+        limit = &limits[s->of];
+        env = at(s->ms);
+        env.forgot_us = forgot_us;
+        asks = 0;
+        value = s->least;
+
+        if (s->what == NEW_STEP) {
+            memset(&lease, 0, sizeof(lease));
+            forgot_us = 0;
+
+        } else if (s->what == FORGOT_STEP) {
+            forgot_us = AT_US(s->ms);
+
+        } else if (s->what == TAKE_STEP || s->what == SPEND_STEP) {
+            value = step_take(&lease, limit, s, &env, &answer, &asks);
+
+        } else {
+            value = (s->what < SPEND_STEP ? step_lease : step_async)
+                    (&lease, limit, s, &env, &answer);
         }
-        from++;
+
+        step_in(value, s->least, s->most ? s->most : s->least, "what returns");
+
+        if (s->left) {
+            step_in(answer.remaining, s->left - 1, s->left - 1, "remaining");
+        }
+
+        if (s->asks) {
+            step_in(asks, s->asks - 1, s->asks - 1, "ask");
+        }
+
+        if (s->retry[0] == NEVER) {
+            assert_true(answer.retry_us == NEVER);
+
+        } else if (s->retry[1]) {
+            step_in(answer.retry_us, s->retry[0] * 1000, s->retry[1] * 1000,
+                    "retry");
+        }
+
+        if (s->reset[1]) {
+            step_in(answer.reset_us, s->reset[0] * 1000, s->reset[1] * 1000,
+                    "reset");
+        }
+    }
+}
+
+
+static inline void
+case_run(void **state)
+{
+    size_t         i;
+    limit_t        limits[2];
+    const case_t  *c = *state;
+
+    for (i = 0; i < 4 && c->runs[i]; i++) {
+        limits[0] = c->runs[i]();
+        limits[1] = c->other ? c->other() : limits[0];
+        print_message("%s, limit %zu\n", c->name, i + 1);
+        steps_run(c->steps, limits);
+    }
+}
+
+
+/* The cases as tests, behind which there is room for others. */
+static inline void
+cases_add(struct CMUnitTest *tests, const case_t *cases, size_t n)
+{
+    size_t  i;
+
+    for (i = 0; i < n; i++) {
+        tests[i] = (struct CMUnitTest) { cases[i].name, case_run, NULL, NULL,
+                                         (void *) &cases[i] };
     }
 }
 

@@ -94,9 +94,17 @@ ngx_pcalloc(ngx_pool_t *pool, size_t size)
 ngx_pool_t *
 ngx_create_pool(size_t size, ngx_log_t *log)
 {
+    ngx_pool_t  *pool;
+
     (void) size;
 
-    return ngx_calloc(sizeof(ngx_pool_t), log);
+    pool = ngx_calloc(sizeof(ngx_pool_t), log);
+
+    if (pool) {
+        pool->log = log;
+    }
+
+    return pool;
 }
 
 

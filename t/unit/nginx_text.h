@@ -160,6 +160,20 @@ ngx_cpystrn(u_char *dst, u_char *src, size_t n)
 }
 
 
+u_char *
+ngx_hex_dump(u_char *dst, u_char *src, size_t len)
+{
+    static const char  hex[] = "0123456789abcdef";
+
+    while (len--) {
+        *dst++ = (u_char) hex[*src >> 4];
+        *dst++ = (u_char) hex[*src++ & 0xf];
+    }
+
+    return dst;
+}
+
+
 ngx_int_t
 ngx_hextoi(u_char *line, size_t n)
 {

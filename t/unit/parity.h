@@ -9,22 +9,13 @@
 #ifndef PARITY_H_INCLUDED
 #define PARITY_H_INCLUDED
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "unit.h"
 
 #include <lauxlib.h>
 #include <lua.h>
 #include <lualib.h>
 
 #include "ngx_ratelimit_lua.h"
-
-#include "process.h"
 
 #define PARITY_COUNTERS  16
 #define PARITY_ARGS      7    /* of the script, a counter */
@@ -64,41 +55,10 @@ static struct {
     lua_State      *lua;
     int             model;
     int             script;
-    uint64_t        seed;         /* of the next number */
     uint64_t        first_seed;
     unsigned long   step;
     unsigned long   steps;
 } parity;
-
-
-/* 0..n-1, by splitmix64 */
-
-static inline uint64_t
-rnd(uint64_t n)
-{
-    uint64_t  z;
-
-    z = (parity.seed += 0x9e3779b97f4a7c15);
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
-    z = (z ^ z >> 27) * 0x94d049bb133111eb;
-
-    return (z ^ z >> 31) % n;
-}
-
-
-/* 1..max, each magnitude as likely as the others */
-
-static inline uint64_t
-rnd_log(uint64_t max)
-{
-    unsigned  bits;
-
-    for (bits = 0; bits < 63 && max >> bits; bits++) { /* void */ }
-
-    bits = 1 + (unsigned) rnd(bits);
-
-    return 1 + rnd(max >> bits ? (uint64_t) 1 << bits : max);
-}
 
 
 /* The functions of the model, see redis_model.lua. */
@@ -173,14 +133,8 @@ push_field(unsigned field)
 static inline void
 parity_start(void)
 {
-    const char  *env;
-
     parity.first_seed = seed_new();
-    parity.seed = parity.first_seed;
-
-    env = getenv("STEPS");
-    parity.steps = env ? strtoul(env, NULL, 10)
-                       : (unsigned long) full_or(300000, 10000);
+    parity.steps = env_or("STEPS", full_or(300000, 10000));
     parity.step = 0;
 
     model_flush();
@@ -437,8 +391,6 @@ parity_run_raw(unsigned nkeys, const char *const *args, unsigned nargs)
 static inline int
 parity_setup(void **state)
 {
-    (void) state;
-
     parity.lua = luaL_newstate();
     assert_non_null(parity.lua);
     luaL_openlibs(parity.lua);
@@ -465,7 +417,6 @@ parity_setup(void **state)
 static inline int
 parity_teardown(void **state)
 {
-    (void) state;
     lua_close(parity.lua);
 
     return 0;

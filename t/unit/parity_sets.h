@@ -8,7 +8,7 @@
 
 #include "parity.h"
 
-#include "ngx_ratelimit_concurrency.h"
+#include "ngx_ratelimit_limit.h"
 #include "ngx_ratelimit_sliding_log.h"
 
 #define KEYS      2

@@ -17,20 +17,19 @@
 #include "ngx_ratelimit_subject.h"
 
 #define ngx_destroy_pool  test_destroy_pool
-#include "nginx.h"
+#include "nginx_text.h"
 #undef ngx_destroy_pool
 
 static ngx_uint_t               destroyed;      /* pools */
 static ngx_uint_t               compiled;       /* expressions */
 static ngx_uint_t               caseless;
-static char                     problem[128];
 static ngx_log_t                log_nowhere;
 volatile ngx_msec_t             ngx_current_msec;
 static ngx_pool_t               cycle_pool;
 static ngx_ratelimit_limiter_t  limiter;
 
 
-/* of nginx, what nginx.h has not */
+/* of nginx, what nginx_text.h has not */
 
 void
 ngx_destroy_pool(ngx_pool_t *pool)
@@ -40,107 +39,10 @@ ngx_destroy_pool(ngx_pool_t *pool)
 }
 
 
-void *
-ngx_array_push_n(ngx_array_t *a, ngx_uint_t n)
-{
-    void  *elts;
-
-    if (a->nelts + n > a->nalloc) {
-        a->nalloc = 2 * (a->nelts + n);
-
-        elts = ngx_palloc(a->pool, a->nalloc * a->size);
-        if (elts == NULL) {
-            return NULL;
-        }
-
-        memcpy(elts, a->elts, a->nelts * a->size);
-        a->elts = elts;
-    }
-
-    a->nelts += n;
-
-    return (u_char *) a->elts + a->size * (a->nelts - n);
-}
-
-
-void *
-ngx_array_push(ngx_array_t *a)
-{
-    return ngx_array_push_n(a, 1);
-}
-
-
 void
 ngx_explicit_memzero(void *buf, size_t n)
 {
     memset(buf, 0, n);
-}
-
-
-/* the formats that are used here */
-u_char *
-ngx_sprintf(u_char *p, const char *fmt, ...)
-{
-    va_list           args;
-    const char       *chars;
-    const ngx_str_t  *text;
-
-    va_start(args, fmt);
-
-    for ( /* void */ ; *fmt; fmt++) {
-        if (*fmt != '%') {
-            *p++ = (u_char) *fmt;
-            continue;
-        }
-
-        switch (*++fmt) {
-        case 'V':
-            text = va_arg(args, ngx_str_t *);
-            p = ngx_cpymem(p, text->data, text->len);
-            break;
-        case 'Z':
-            *p++ = '\0';
-            break;
-        case 's':
-            chars = va_arg(args, char *);
-            p = ngx_cpymem(p, chars, strlen(chars));
-            break;
-        case 'u':
-            fmt++;
-            p += sprintf((char *) p, "%lu", va_arg(args, unsigned long));
-        }
-    }
-
-    va_end(args);
-
-    return p;
-}
-
-
-ngx_int_t
-ngx_hextoi(u_char *line, size_t n)
-{
-    char  text[3], *end;
-
-    assert_int_equal(n, 2);
-    memcpy(text, line, 2);
-    text[2] = '\0';
-
-    if (!isxdigit((u_char) text[0]) || !isxdigit((u_char) text[1])) {
-        return NGX_ERROR;
-    }
-
-    return strtol(text, &end, 16);
-}
-
-
-u_char *
-ngx_cpystrn(u_char *dst, u_char *src, size_t n)
-{
-    memcpy(dst, src, n - 1);
-    dst[n - 1] = '\0';
-
-    return dst + n - 1;
 }
 
 
@@ -189,39 +91,6 @@ ngx_regex_exec(ngx_regex_t *re, ngx_str_t *s, int *captures, ngx_uint_t size)
 #endif
 
 
-ngx_int_t
-ngx_ratelimit_problems_init(ngx_ratelimit_problems_t *problems,
-    ngx_pool_t *pool)
-{
-    memset(problems, 0, sizeof(ngx_ratelimit_problems_t));
-    problems->pool = pool;
-
-    return NGX_OK;
-}
-
-
-u_char *
-ngx_pstrdup(ngx_pool_t *pool, ngx_str_t *src)
-{
-    u_char  *dst;
-
-    dst = ngx_pnalloc(pool, src->len);
-
-    return dst ? memcpy(dst, src->data, src->len) : NULL;
-}
-
-
-void
-ngx_ratelimit_problem(ngx_ratelimit_problems_t *problems,
-    const ngx_str_t *pointer, const char *detail, ...)
-{
-    (void) detail;
-
-    problems->n++;
-    sprintf(problem, "%.*s", (int) pointer->len, pointer->data);
-}
-
-
 static inline ngx_str_t
 str(const char *text)
 {
@@ -264,8 +133,6 @@ rule_push(ngx_ratelimit_policy_t *policy, const char *id)
 static inline int
 setup(void **state)
 {
-    (void) state;
-
     memset(&cycle_pool, 0, sizeof(cycle_pool));
     memset(&limiter, 0, sizeof(limiter));
     cycle_pool.log = &log_nowhere;
@@ -290,8 +157,6 @@ static inline int
 teardown(void **state)
 {
     ngx_pool_large_t  *large;
-
-    (void) state;
 
     while (cycle_pool.large) {
         large = cycle_pool.large;

@@ -1,47 +1,15 @@
-/*
- * Children of tests, killed where the test wants it, and random numbers.
- * Included behind cmocka's headers.
- *
- * SEED in the environment repeats a run; a run prints its seed. RATELIMIT_FULL
- * makes what is random long.
- */
+/* Children of tests, killed where the test wants it. */
 
 #ifndef PROCESS_H_INCLUDED
 #define PROCESS_H_INCLUDED
 
+#include "unit.h"
+
 #include <signal.h>
-#include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/types.h>
 #include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
-
-
-/* quick in `make test`, full in `make test-full` */
-static inline int
-full_or(int full, int quick)
-{
-    const char  *env = getenv("RATELIMIT_FULL");
-
-    return (env && *env) ? full : quick;
-}
-
-
-static inline uint64_t
-seed_new(void)
-{
-    uint64_t     seed;
-    const char  *env;
-
-    env = getenv("SEED");
-    seed = (env && *env) ? strtoull(env, NULL, 10)
-                         : (uint64_t) time(NULL) * 1000 + getpid() % 1000;
-    print_message("SEED=%llu\n", (unsigned long long) seed);
-
-    return seed;
-}
 
 
 /* A child, which does not outlive a test that failed. */

@@ -6,10 +6,7 @@
 #ifndef STORE_H_INCLUDED
 #define STORE_H_INCLUDED
 
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <cmocka.h>
+#include "unit.h"
 
 #include <ngx_config.h>
 #include <ngx_core.h>
@@ -57,18 +54,6 @@ store_free(ngx_ratelimit_store_t *store)
 }
 
 
-/* splitmix64 */
-static inline uint64_t
-mix(uint64_t x)
-{
-    x += 0x9e3779b97f4a7c15;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-
-    return x ^ (x >> 31);
-}
-
-
 /* len is HEAD at least. The first letter of what follows says the others. */
 static inline void
 record_fill(u_char *p, uint64_t version, uint64_t id, size_t len)
@@ -110,9 +95,9 @@ record_whole(const u_char *p, size_t left, uint64_t *version)
 
 
 static inline ngx_int_t
-publish_id(ngx_ratelimit_store_t *store, uint64_t version, uint64_t id,
-    size_t len, uint64_t expected, ngx_ratelimit_blob_history_e history,
-    uint64_t *found)
+publish_at(ngx_ratelimit_store_t *store, uint64_t version, uint64_t id,
+    size_t len, uint64_t expected, uint64_t expected_id,
+    ngx_ratelimit_blob_history_e history)
 {
     u_char                       *p;
     ngx_int_t                     rc;
@@ -127,8 +112,8 @@ publish_id(ngx_ratelimit_store_t *store, uint64_t version, uint64_t id,
     entry.text.data = p;
     entry.text.len = len;
 
-    rc = ngx_ratelimit_store_publish(store, &entry, expected, 0, history,
-                                     found);
+    rc = ngx_ratelimit_store_publish(store, &entry, expected, expected_id,
+                                     history);
     free(p);
 
     return rc;
@@ -138,9 +123,25 @@ publish_id(ngx_ratelimit_store_t *store, uint64_t version, uint64_t id,
 static inline ngx_int_t
 publish(ngx_ratelimit_store_t *store, uint64_t version, size_t len)
 {
-    uint64_t  found;
+    return publish_at(store, version, 10 * version, len, ANY, 0, KEEP);
+}
 
-    return publish_id(store, version, 10 * version, len, ANY, KEEP, &found);
+
+/* What is read is there until the next read. */
+static inline ngx_int_t
+get(ngx_ratelimit_store_t *store, uint64_t version,
+    ngx_ratelimit_store_entry_t *entry)
+{
+    static ngx_pool_t  *pool;
+
+    if (pool) {
+        ngx_destroy_pool(pool);
+    }
+
+    pool = ngx_create_pool(4096, NULL);
+    assert_non_null(pool);
+
+    return ngx_ratelimit_store_read(store, version, pool, entry);
 }
 
 
@@ -152,35 +153,35 @@ static inline const char *
 versions(ngx_ratelimit_store_t *store)
 {
     char                         *out;
-    size_t                        n, at;
-    uint64_t                      version, generation;
-    ngx_ratelimit_store_entry_t   all, one;
+    size_t                        n, at, len;
+    u_char                       *all;
+    uint64_t                      version;
+    ngx_ratelimit_store_entry_t   entry;
 
     static char  text[16 * NGX_RATELIMIT_STORE_HISTORY];
 
     text[0] = '\0';
 
-    if (ngx_ratelimit_store_read_all(store, &all, &generation, NULL)
-        != NGX_OK)
-    {
+    if (get(store, NGX_RATELIMIT_STORE_ALL, &entry) != NGX_OK) {
         return text;
     }
 
-    for (at = 0, out = text; at < all.text.len; at += n) {
-        n = record_whole(all.text.data + at, all.text.len - at, &version);
+    len = entry.text.len;
+    all = malloc(len);
+    memcpy(all, entry.text.data, len);
+
+    for (at = 0, out = text; at < len; at += n) {
+        n = record_whole(all + at, len - at, &version);
         assert_true(n > 0);
         out += sprintf(out, "%u ", (unsigned) version);
 
-        assert_int_equal(ngx_ratelimit_store_read(store, version, &one,
-                                                  &generation, NULL),
-                         NGX_OK);
-        assert_int_equal(one.version, version);
-        assert_int_equal(one.text.len, n);
-        assert_memory_equal(one.text.data, all.text.data + at, n);
-        ngx_free(one.text.data);
+        assert_int_equal(get(store, version, &entry), NGX_OK);
+        assert_int_equal(entry.version, version);
+        assert_int_equal(entry.text.len, n);
+        assert_memory_equal(entry.text.data, all + at, n);
     }
 
-    ngx_free(all.text.data);
+    free(all);
 
     return text;
 }

@@ -1,69 +1,81 @@
 /*
- * What the table's tests share: a table, its counters, and a look inside.
+ * What the tests of the two tables in shared memory share: a table, what is
+ * kept in it, and a look inside. A table of leases is known by its first bytes.
  */
 
 #ifndef TABLE_H_INCLUDED
 #define TABLE_H_INCLUDED
 
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <cmocka.h>
+#include "unit.h"
 
 #include <ngx_config.h>
 #include <ngx_core.h>
 
 #include <sys/mman.h>
 
+#include "ngx_ratelimit_leases.h"
 #include "ngx_ratelimit_table.h"
 
 #define NOW    1000000
 #define LATER  (NOW + 60 * 1000000)
 #define MIB    ((size_t) 1024 * 1024)
 
-/* The bucket as the architecture fixes it: the tests look into it. */
+/* A set of counters as the architecture fixes it: the tests look into it. */
 typedef struct {
     uint64_t  tag[3];
     uint64_t  word[3];
     uint32_t  extra[3];
     u_char    loss[3];
     u_char    known;
-} bucket_t;
+} set_t;
+
+#define WORDS  (NGX_RATELIMIT_LEASE_BYTES / sizeof(uint64_t) - 1)
 
 typedef struct {
-    ngx_ratelimit_table_t  *table;
-    size_t                  size;
+    uint64_t  busy_us;
+    uint64_t  word[WORDS];
+} lease_t;
+
+typedef struct {
+    void    *table;
+    size_t   size;
 } map_t;
 
 static const u_char  hash_key[] = "0123456789abcdef";
 
 
-/* splitmix64 */
-static inline uint64_t
-mix(uint64_t x)
-{
-    x += 0x9e3779b97f4a7c15;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-
-    return x ^ (x >> 31);
-}
-
-
 static inline ngx_ratelimit_id_t
 key(uint64_t n)
 {
-    ngx_ratelimit_id_t  id;
+    return (ngx_ratelimit_id_t) { mix(2 * n), mix(2 * n + 1) };
+}
 
-    id.hi = mix(2 * n);
-    id.lo = mix(2 * n + 1);
 
-    return id;
+static inline int
+of_leases(const void *table)
+{
+    return memcmp(table, "rlleases", 8) == 0;
+}
+
+
+static inline ngx_int_t
+table_init(void *table, int leases, size_t size)
+{
+    return leases ? ngx_ratelimit_leases_init(table, size)
+                  : ngx_ratelimit_table_init(table, size, hash_key);
+}
+
+
+static inline ngx_int_t
+table_check(void *table, int leases, size_t size)
+{
+    return leases ? ngx_ratelimit_leases_check(table, size)
+                  : ngx_ratelimit_table_check(table, size);
 }
 
 
 static inline map_t
-table_make(size_t size)
+table_make(int leases, size_t size)
 {
     map_t  map;
 
@@ -71,8 +83,7 @@ table_make(size_t size)
     map.table = mmap(NULL, size, PROT_READ|PROT_WRITE,
                      MAP_SHARED|MAP_ANONYMOUS, -1, 0);
     assert_ptr_not_equal(map.table, MAP_FAILED);
-    assert_int_equal(ngx_ratelimit_table_init(map.table, size, hash_key),
-                     NGX_OK);
+    assert_int_equal(table_init(map.table, leases, size), NGX_OK);
 
     return map;
 }
@@ -85,29 +96,116 @@ table_free(map_t map)
 }
 
 
+static inline ngx_ratelimit_segments_stat_t
+stat_at(void *table, uint64_t now_us)
+{
+    ngx_ratelimit_segments_stat_t  stat;
+
+    if (of_leases(table)) {
+        ngx_ratelimit_leases_stat(table, now_us, &stat);
+    } else {
+        ngx_ratelimit_table_stat(table, now_us, &stat);
+    }
+
+    return stat;
+}
+
+
+/* What is kept says until when, and follows from that and from whose it is. */
+
 static inline void
-put_id(ngx_ratelimit_table_t *table, ngx_ratelimit_id_t id, uint64_t fresh_us,
+state_fill(ngx_ratelimit_state_t *state, uint64_t owner, uint64_t until)
+{
+    state->fresh_us = until;
+    state->aux = until & 0xfff;
+    state->extra = (uint32_t) (mix(until) ^ owner);
+}
+
+
+static inline int
+state_whole(const ngx_ratelimit_state_t *state, uint64_t owner)
+{
+    ngx_ratelimit_state_t  want;
+
+    state_fill(&want, owner, state->fresh_us);
+
+    return state->aux == want.aux && state->extra == want.extra;
+}
+
+
+static inline void
+lease_fill(lease_t *lease, uint64_t owner, uint64_t until)
+{
+    size_t  i;
+
+    lease->busy_us = until;
+
+    for (i = 0; i < WORDS; i++) {
+        lease->word[i] = mix(until + i) ^ owner;
+        __asm__ __volatile__ ("" : : : "memory");
+    }
+}
+
+
+/* one that was made just now is empty */
+static inline int
+lease_whole(const lease_t *lease, uint64_t owner)
+{
+    lease_t  want;
+
+    memset(&want, 0, sizeof(want));
+
+    if (lease->busy_us) {
+        lease_fill(&want, owner, lease->busy_us);
+    }
+
+    return memcmp(lease, &want, sizeof(want)) == 0;
+}
+
+
+/* Makes or finds it. Returns 1; 0: no room; -1: what stood there was torn. */
+static inline int
+put_id(void *table, ngx_ratelimit_id_t id, uint64_t now_us, uint64_t until,
     uint32_t loss)
 {
-    ngx_ratelimit_entry_t  e;
+    int                          rc;
+    lease_t                     *lease;
+    ngx_ratelimit_entry_t        e;
+    ngx_ratelimit_lease_entry_t  l;
 
-    ngx_ratelimit_table_lock(table, &id, NOW, &e);
-    e.state.fresh_us = fresh_us;
-    e.state.aux = 7;
-    e.state.extra = (uint32_t) fresh_us;
+    if (of_leases(table)) {
+        lease = ngx_ratelimit_leases_lock(table, &id, 1, now_us, &l);
+
+        if (lease == NULL) {
+            return 0;
+        }
+
+        rc = lease_whole(lease, id.lo) ? 1 : -1;
+        lease_fill(lease, id.lo, until);
+        ngx_ratelimit_leases_unlock(&l);
+
+        return rc;
+    }
+
+    ngx_ratelimit_table_lock(table, &id, now_us, &e);
+    rc = (!e.found || state_whole(&e.state, id.lo)) ? 1 : -1;
+    state_fill(&e.state, id.lo, until);
     ngx_ratelimit_table_store(&e, loss);
+
+    return rc;
 }
 
 
-static inline void
-put(ngx_ratelimit_table_t *table, uint64_t n, uint64_t fresh_us, uint32_t loss)
+static inline int
+put(void *table, uint64_t n, uint64_t until)
 {
-    put_id(table, key(n), fresh_us, loss);
+    return put_id(table, key(n), NOW, until, 1);
 }
 
 
+/* Of counters: the entry, unlocked again. */
 static inline ngx_ratelimit_entry_t
-get_id(ngx_ratelimit_table_t *table, ngx_ratelimit_id_t id)
+entry_of(void *table, ngx_ratelimit_id_t id)
 {
     ngx_ratelimit_entry_t  e;
 
@@ -118,28 +216,57 @@ get_id(ngx_ratelimit_table_t *table, ngx_ratelimit_id_t id)
 }
 
 
-static inline ngx_ratelimit_segments_stat_t
-stat_at(ngx_ratelimit_table_t *table, uint64_t now_us)
+/* Until when; 0: it is not there. It is whole, or the test fails. */
+static inline uint64_t
+get_id(void *table, ngx_ratelimit_id_t id)
 {
-    ngx_ratelimit_segments_stat_t  stat;
+    lease_t                      *lease, copy;
+    ngx_ratelimit_entry_t         e;
+    ngx_ratelimit_lease_entry_t   l;
 
-    ngx_ratelimit_table_stat(table, now_us, &stat);
+    if (of_leases(table)) {
+        lease = ngx_ratelimit_leases_lock(table, &id, 0, NOW, &l);
+        memset(&copy, 0, sizeof(copy));
 
-    return stat;
+        if (lease) {
+            copy = *lease;
+            ngx_ratelimit_leases_unlock(&l);
+        }
+
+        assert_true(lease_whole(&copy, id.lo));
+
+        return copy.busy_us;
+    }
+
+    e = entry_of(table, id);
+    assert_true(!e.found || state_whole(&e.state, id.lo));
+
+    return e.state.fresh_us;
+}
+
+
+static inline uint64_t
+get(void *table, uint64_t n)
+{
+    return get_id(table, key(n));
+}
+
+
+/* The set of one of the six places that a counter may have. */
+static inline set_t *
+set_of(const ngx_ratelimit_entry_t *e, int i)
+{
+    return (set_t *) e->at.sets[i / 3];
 }
 
 
 static inline int
 copies(const ngx_ratelimit_entry_t *e)
 {
-    int              n, i;
-    const bucket_t  *bucket;
+    int  n, i;
 
-    n = 0;
-
-    for (i = 0; i < 6; i++) {
-        bucket = e->buckets[i / 3];
-        n += (bucket->tag[i % 3] == e->tag);
+    for (n = 0, i = 0; i < 6; i++) {
+        n += (set_of(e, i)->tag[i % 3] == e->at.tag);
     }
 
     return n;

@@ -1,17 +1,9 @@
 /*
  * Amounts: what a tier or an override makes of a rule's limit; rates as
  * numbers; limits that are multiplied, at random.
- *
- * AMOUNT_SEED=<n> and AMOUNT_ROUNDS=<n> choose the seed and how many rounds.
  */
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <time.h>
-
-#include <cmocka.h>
+#include "unit.h"
 
 #include "ngx_ratelimit_amount.h"
 
@@ -54,7 +46,6 @@ static const char  slots_text[] = "a limit alone for concurrency";
 static const char  capacity_text[] = "a capacity with the refill rate";
 
 static const inherit_t  inherits[] = {
-
     /* a bucket: a limit is the capacity, too */
     { { TOKEN, 100, MINUTE }, { 500 },
       { TOKEN, 500, MINUTE, 500 }, NULL },
@@ -169,53 +160,6 @@ static const rate_t  rates[] = {
     { -1.0 / 0.0, 0, 0 }
 };
 
-static uint64_t  seed;
-
-
-static uint64_t
-random_bits(void)
-{
-    seed ^= seed << 13;
-    seed ^= seed >> 7;
-    seed ^= seed << 17;
-
-    return seed >> 2;
-}
-
-
-/* From 1 to max, small ones as often as large ones. */
-static uint64_t
-random_to(uint64_t max)
-{
-    uint64_t  n;
-
-    n = random_bits() >> random_bits() % 62;
-
-    return n % max + 1;
-}
-
-
-static size_t
-number(const char *name, size_t otherwise)
-{
-    const char  *text;
-
-    text = getenv(name);
-
-    return text ? strtoull(text, NULL, 10) : otherwise;
-}
-
-
-static size_t
-begin(void)
-{
-    seed = number("AMOUNT_SEED", (size_t) time(NULL) * 2 + 1);
-    print_message("AMOUNT_SEED=%llu\n", (unsigned long long) seed);
-
-    return number("AMOUNT_ROUNDS", 200000);
-}
-
-
 static int
 same(const spec_t *a, const spec_t *b)
 {
@@ -235,14 +179,11 @@ test_inherit(void **state)
     const char       *expected;
     const inherit_t  *c;
 
-    (void) state;
-
-    for (i = 0; i < sizeof(inherits) / sizeof(inherits[0]); i++) {
+    for (i = 0; i < COUNT(inherits); i++) {
         c = &inherits[i];
         expected = ngx_ratelimit_amount_inherit(&c->base, &c->amount, &spec);
 
         if (c->expected == NULL) {
-
             if (expected) {
                 fail_msg("case %zu refused: %s", i, expected);
             }
@@ -269,9 +210,7 @@ test_rates(void **state)
     size_t    i;
     uint64_t  tokens, period_us;
 
-    (void) state;
-
-    for (i = 0; i < sizeof(rates) / sizeof(rates[0]); i++) {
+    for (i = 0; i < COUNT(rates); i++) {
         rc = ngx_ratelimit_amount_rate(rates[i].rate, &tokens, &period_us);
 
         if (rates[i].tokens == 0) {
@@ -298,11 +237,11 @@ test_random_rates(void **state)
     size_t    i, rounds;
     uint64_t  n, tokens, period_us;
 
-    (void) state;
+    (void) seed_new();
+    rounds = env_or("STEPS", 200000);
 
-    for (i = 0, rounds = begin(); i < rounds; i++) {
-
-        n = random_to(MOST * MILLION);
+    for (i = 0; i < rounds; i++) {
+        n = rnd_log(MOST * MILLION);
         rate = (double) n / 1e6;
 
         assert_int_equal(ngx_ratelimit_amount_rate(rate, &tokens, &period_us),
@@ -318,8 +257,8 @@ test_random_rates(void **state)
                      (unsigned long long) period_us);
         }
 
-        rate = (double) random_to((uint64_t) 1 << 60)
-               / (double) random_to((uint64_t) 1 << 60);
+        rate = (double) rnd_log((uint64_t) 1 << 60)
+               / (double) rnd_log((uint64_t) 1 << 60);
 
         if (ngx_ratelimit_amount_rate(rate, &tokens, &period_us) != 0) {
             assert_true(rate > MOST || rate < 1 / (366.0 * 86400));
@@ -347,23 +286,23 @@ random_spec(spec_t *spec)
     do {
         memset(spec, 0, sizeof(spec_t));
 
-        spec->algorithm = random_bits() % 6;
-        spec->tokens = random_to(MOST);
+        spec->algorithm = rnd(6);
+        spec->tokens = rnd_log(MOST);
 
         if (spec->algorithm == NGX_RATELIMIT_CONCURRENCY) {
             continue;
         }
 
-        spec->period_us = random_to(YEAR);
+        spec->period_us = rnd_log(YEAR);
 
         if (spec->algorithm == NGX_RATELIMIT_TOKEN_BUCKET) {
-            spec->capacity = random_bits() % 4 ? random_to(MOST) : 0;
+            spec->capacity = rnd(4) ? rnd_log(MOST) : 0;
         }
 
         if (spec->algorithm == NGX_RATELIMIT_LEAKY_BUCKET) {
-            spec->burst = random_to(MOST) - 1;
-            spec->delay = random_bits() % 2 ? random_to(MOST) - 1 : 0;
-            spec->nodelay = random_bits() % 2;
+            spec->burst = rnd_log(MOST) - 1;
+            spec->delay = rnd(2) ? rnd_log(MOST) - 1 : 0;
+            spec->nodelay = rnd(2);
         }
     } while (ngx_ratelimit_limit_init(&limit, spec) != NULL);
 }
@@ -417,11 +356,12 @@ test_random_scale(void **state)
     uint64_t     millionths;
     const char  *expected;
 
-    (void) state;
+    (void) seed_new();
+    rounds = env_or("STEPS", 200000);
 
-    for (i = 0, rounds = begin(); i < rounds; i++) {
+    for (i = 0; i < rounds; i++) {
         random_spec(&base);
-        millionths = random_bits() % 10 ? random_to(MILLION * MILLION)
+        millionths = rnd(10) ? rnd_log(MILLION * MILLION)
                                         : MILLION;
 
         ngx_ratelimit_amount_scale(&base, millionths, &spec);
@@ -452,7 +392,6 @@ test_random_scale(void **state)
         }
 
         switch (base.algorithm) {
-
         case NGX_RATELIMIT_TOKEN_BUCKET:
             assert_true(limit.capacity <= times(before.capacity, millionths));
             check_rate(&base, millionths, &spec);
@@ -508,9 +447,7 @@ test_scale(void **state)
         { { SLOTS, 4 }, 1, { SLOTS, 1 } }
     };
 
-    (void) state;
-
-    for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+    for (i = 0; i < COUNT(cases); i++) {
         ngx_ratelimit_amount_scale(&cases[i].base, cases[i].millionths, &spec);
 
         if (!same(&spec, &cases[i].spec)) {

@@ -27,12 +27,6 @@
 #define RESUMED      500
 
 typedef struct {
-    uint32_t  attempt_ms;     /* an attempt ends, at least; 0: the policy's */
-    uint32_t  handshake_ms;   /* once it waits for the server */
-    int       grows;          /* pauses, after handshakes that timed out */
-} policy_t;
-
-typedef struct {
     uint64_t  begin_us;       /* of the attempt; of the next one while down */
     uint64_t  until_us;       /* the attempt is given up */
     uint32_t  pause_ms;
@@ -52,10 +46,6 @@ static client_t  clients[CLIENTS];
 static work_t    queue[CLIENTS * SECONDS * 4];
 static uint64_t  seed;
 
-static const policy_t  before = { 500, 0, 0 };
-static const policy_t  now = { NGX_RATELIMIT_BACKOFF_ATTEMPT_MS,
-                               NGX_RATELIMIT_BACKOFF_HANDSHAKE_MS, 1 };
-
 
 static uint32_t
 draw(void)
@@ -67,20 +57,17 @@ draw(void)
 
 
 static uint32_t
-pause_ms(const policy_t *policy, const client_t *c)
+pause_ms(const client_t *c)
 {
-    return ngx_ratelimit_backoff_pause_ms(c->failures,
-                                          policy->grows ? c->busy : 0, draw());
+    return ngx_ratelimit_backoff_pause_ms(c->failures, c->busy, draw());
 }
 
 
 /* One step of a client at us; whether it joins the server's queue. */
 
 static int
-step(const policy_t *policy, client_t *c, uint64_t us)
+step(client_t *c, uint64_t us)
 {
-    uint64_t  ms;
-
     if (c->up || us < (c->waits ? c->until_us : c->begin_us)) {
         return 0;
     }
@@ -93,30 +80,17 @@ step(const policy_t *policy, client_t *c, uint64_t us)
         c->failures++;
         c->busy++;
 
-        if (policy->grows) {
-            c->pause_ms = pause_ms(policy, c);
-            c->begin_us = us;
-        }
-
-        c->begin_us += (uint64_t) c->pause_ms * 1000;
-
-        if (us < c->begin_us) {
-            return 0;
-        }
+        c->pause_ms = pause_ms(c);
+        c->begin_us = us + (uint64_t) c->pause_ms * 1000;
+        return 0;
     }
 
     c->begin_us = us;
-    c->pause_ms = pause_ms(policy, c);
+    c->pause_ms = pause_ms(c);
     c->waits = 1;
     c->attempt++;
 
-    ms = c->pause_ms > policy->attempt_ms ? c->pause_ms : policy->attempt_ms;
-
-    if (ms < policy->handshake_ms) {
-        ms = policy->handshake_ms;
-    }
-
-    c->until_us = us + ms * 1000;
+    c->until_us = us + NGX_RATELIMIT_BACKOFF_HANDSHAKE_MS * 1000;
 
     return 1;
 }
@@ -128,8 +102,7 @@ step(const policy_t *policy, client_t *c, uint64_t us)
  */
 
 static uint32_t
-simulate(const policy_t *policy, uint32_t n, uint32_t spread_ms,
-    uint32_t cost_us, uint64_t *settled_ms)
+simulate(uint32_t spread_ms, uint32_t cost_us, uint64_t *settled_ms)
 {
     size_t     head, tail;
     uint32_t   i, up;
@@ -142,14 +115,14 @@ simulate(const policy_t *policy, uint32_t n, uint32_t spread_ms,
     free_us = 0;
     up = 0;
 
-    for (i = 0; i < n; i++) {
+    for (i = 0; i < CLIENTS; i++) {
         clients[i].begin_us = spread_ms ? draw() % (spread_ms * 1000) : 0;
     }
 
-    for (us = 0; us < SECONDS * 1000000ull && up < n; us += 500) {
+    for (us = 0; us < SECONDS * 1000000ull && up < CLIENTS; us += 500) {
 
-        for (i = 0; i < n; i++) {
-            if (step(policy, &clients[i], us)) {
+        for (i = 0; i < CLIENTS; i++) {
+            if (step(&clients[i], us)) {
                 assert_true(tail < sizeof(queue) / sizeof(queue[0]));
                 queue[tail].client = i;
                 queue[tail++].attempt = clients[i].attempt;
@@ -177,48 +150,34 @@ simulate(const policy_t *policy, uint32_t n, uint32_t spread_ms,
 
 
 static void
-show(const char *what, uint32_t n, uint32_t up, uint64_t settled_ms)
-{
-    printf("%s: %u of %u up, the last one after %lu ms\n", what, up, n,
-           (unsigned long) settled_ms);
-}
-
-
-static void
 test_fleet(void **state)
 {
+    size_t    i;
     uint32_t  up;
     uint64_t  ms;
 
-    (void) state;
+    static const struct {
+        const char  *what;
+        uint32_t     spread_ms;
+        uint32_t     cost_us;
+        uint64_t     most_ms;
+    } cases[] = {
+        { "all at once", 0, HANDSHAKE, 10000 },
+        { "after a break", 50, HANDSHAKE, 10000 },
+        { "first connects spread, sessions resumed",
+          NGX_RATELIMIT_BACKOFF_FIRST_MS, RESUMED, 10000 },
 
-    /* what was seen: half of them come up at once, the others hardly ever */
+        /* a server four times as slow: the pauses have to grow */
+        { "handshakes of 4 ms", 50, 4 * HANDSHAKE, SECONDS * 1000 }
+    };
 
-    up = simulate(&before, CLIENTS, 50, HANDSHAKE, &ms);
-    show("deadlines of 500 to 1,000 ms", CLIENTS, up, ms);
-    assert_true(up < CLIENTS);
-
-    ms = 0;
-    up = simulate(&now, CLIENTS, 0, HANDSHAKE, &ms);
-    show("5 s for a handshake, all at once", CLIENTS, up, ms);
-    assert_int_equal(up, CLIENTS);
-    assert_true(ms < 10000);
-
-    up = simulate(&now, CLIENTS, 50, HANDSHAKE, &ms);
-    show("5 s, after a break", CLIENTS, up, ms);
-    assert_int_equal(up, CLIENTS);
-    assert_true(ms < 10000);
-
-    up = simulate(&now, CLIENTS, NGX_RATELIMIT_BACKOFF_FIRST_MS, RESUMED, &ms);
-    show("5 s, first connects spread, sessions resumed", CLIENTS, up, ms);
-    assert_int_equal(up, CLIENTS);
-    assert_true(ms < 10000);
-
-    /* a server four times as slow: the pauses have to grow */
-
-    up = simulate(&now, CLIENTS, 50, 4 * HANDSHAKE, &ms);
-    show("5 s, handshakes of 4 ms", CLIENTS, up, ms);
-    assert_int_equal(up, CLIENTS);
+    for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        up = simulate(cases[i].spread_ms, cases[i].cost_us, &ms);
+        printf("%s: %u of %u up, the last one after %lu ms\n", cases[i].what,
+               up, CLIENTS, (unsigned long) ms);
+        assert_int_equal(up, CLIENTS);
+        assert_true(ms < cases[i].most_ms);
+    }
 }
 
 
@@ -226,8 +185,6 @@ static void
 test_pauses(void **state)
 {
     uint32_t  i, ms, least, most, busy;
-
-    (void) state;
 
     least = 25;
     most = 50;

@@ -56,8 +56,6 @@ test_two(void **state)
     ngx_ratelimit_blob_t        *blob;
     ngx_ratelimit_blob_entry_t   before, entry;
 
-    (void) state;
-
     blob = calloc(1, ngx_ratelimit_blob_size(2, 100));
     assert_non_null(blob);
     ngx_ratelimit_blob_init(blob, 2, 100);

@@ -66,6 +66,17 @@ report(ngx_ratelimit_breaker_t *b, ngx_ratelimit_breaker_outcome_e outcome,
 }
 
 
+/* So many that change nothing. */
+static void
+reports(ngx_ratelimit_breaker_t *b, ngx_ratelimit_breaker_outcome_e outcome,
+    int n, uint64_t now_ms)
+{
+    while (n--) {
+        assert_int_equal(report(b, outcome, now_ms), SAME);
+    }
+}
+
+
 static ngx_ratelimit_breaker_change_e
 probed(ngx_ratelimit_breaker_t *b, int good, uint64_t now_ms, uint32_t random)
 {
@@ -154,8 +165,6 @@ test_three_timeouts(void **state)
     uint64_t                 apart_ms;
     ngx_ratelimit_breaker_t  b;
 
-    (void) state;
-
     /* however far apart, where nothing was heard in between */
 
     for (apart_ms = 0; apart_ms < 100000; apart_ms = 3 * apart_ms + 1) {
@@ -177,13 +186,10 @@ test_timeouts_among_replies(void **state)
     int                      i;
     ngx_ratelimit_breaker_t  b;
 
-    (void) state;
-
     b = breaker();
 
     for (i = 0; i < 200; i++) {
-        assert_int_equal(report(&b, TIMED_OUT, NOW + 300 * i), SAME);
-        assert_int_equal(report(&b, TIMED_OUT, NOW + 300 * i), SAME);
+        reports(&b, TIMED_OUT, 2, NOW + 300 * i);
         assert_int_equal(heard(&b, i % 2, NOW + 300 * i), SAME);
         assert_int_equal(report(&b, GOOD, NOW + 300 * i), SAME);
     }
@@ -192,8 +198,7 @@ test_timeouts_among_replies(void **state)
 
     /* also where another process's clock is behind */
 
-    assert_int_equal(report(&b, TIMED_OUT, NOW + 60000), SAME);
-    assert_int_equal(report(&b, TIMED_OUT, NOW + 60000), SAME);
+    reports(&b, TIMED_OUT, 2, NOW + 60000);
     assert_int_equal(heard(&b, 1, NOW), SAME);
     assert_true(ngx_ratelimit_breaker_lives(&b, NOW + 59000));
     assert_int_equal(report(&b, TIMED_OUT, NOW + 60000), SAME);
@@ -204,8 +209,6 @@ static void
 test_lives(void **state)
 {
     ngx_ratelimit_breaker_t  b;
-
-    (void) state;
 
     b = breaker();
     assert_false(ngx_ratelimit_breaker_lives(&b, 0));
@@ -227,8 +230,6 @@ test_half_of_twenty(void **state)
 {
     int                      i, failing;
     ngx_ratelimit_breaker_t  b;
-
-    (void) state;
 
     /* ten failed of twenty, in any order; nine are not half */
 
@@ -273,23 +274,14 @@ test_half_of_twenty(void **state)
 static void
 test_a_second_is_over(void **state)
 {
-    int                      i;
     ngx_ratelimit_breaker_t  b;
 
-    (void) state;
-
     b = breaker();
-
-    for (i = 0; i < 19; i++) {
-        assert_int_equal(report(&b, FAILED, NOW + i), SAME);
-    }
+    reports(&b, FAILED, 19, NOW);
 
     /* the first of a new one */
 
-    for (i = 0; i < 19; i++) {
-        assert_int_equal(report(&b, FAILED, NOW + 1000), SAME);
-    }
-
+    reports(&b, FAILED, 19, NOW + 1000);
     assert_int_equal(report(&b, FAILED, NOW + 1999), OPENED);
 }
 
@@ -299,8 +291,6 @@ test_full_counts(void **state)
 {
     int                      i;
     ngx_ratelimit_breaker_t  b;
-
-    (void) state;
 
     b = breaker();
 
@@ -313,9 +303,7 @@ test_full_counts(void **state)
 
     /* and the next second counts from none */
 
-    for (i = 0; i < 19; i++) {
-        assert_int_equal(report(&b, FAILED, NOW + 1000), SAME);
-    }
+    reports(&b, FAILED, 19, NOW + 1000);
 
     assert_int_equal(report(&b, FAILED, NOW + 1000), OPENED);
 }
@@ -326,8 +314,6 @@ test_open(void **state)
 {
     int                      i;
     ngx_ratelimit_breaker_t  b;
-
-    (void) state;
 
     b = opened(FAILED, NOW);
 
@@ -361,8 +347,6 @@ test_silence_ends(void **state)
     ngx_ratelimit_breaker_t          b;
     ngx_ratelimit_breaker_outcome_e  outcome;
 
-    (void) state;
-
     for (outcome = UNREACHABLE; outcome <= TIMED_OUT; outcome++) {
         b = opened(outcome, NOW);
         assert_int_equal(heard(&b, 0, NOW + 20), SAME);
@@ -373,8 +357,7 @@ test_silence_ends(void **state)
 
         /* and the count of timeouts begins anew */
 
-        assert_int_equal(report(&b, TIMED_OUT, NOW + 21), SAME);
-        assert_int_equal(report(&b, TIMED_OUT, NOW + 21), SAME);
+        reports(&b, TIMED_OUT, 2, NOW + 21);
         assert_state(b, CLOSED);
 
         b = opened(outcome, NOW);
@@ -401,8 +384,6 @@ test_doubling(void **state)
     ngx_ratelimit_breaker_t  b, failed;
 
     static const uint64_t  waits_ms[] = { 125, 250, 500, 1000, 1000, 1000 };
-
-    (void) state;
 
     now_ms = NOW;
     b = opened(TIMED_OUT, now_ms);
@@ -447,8 +428,6 @@ test_readmits(void **state)
 
     static const uint32_t  shares[] = { 32, 64, 128, 256 };
 
-    (void) state;
-
     b = readmitting(NOW);
     now_ms = NOW;
     share = 32;
@@ -487,8 +466,6 @@ test_too_much(void **state)
     int                      i, j;
     uint64_t                 now_ms;
     ngx_ratelimit_breaker_t  b;
-
-    (void) state;
 
     /* a bad window takes a quarter, then the share grows slowly */
 
@@ -531,22 +508,17 @@ test_too_much(void **state)
 static void
 test_no_longer_too_much(void **state)
 {
-    int                      i, j;
+    int                      i;
     uint64_t                 now_ms;
     ngx_ratelimit_breaker_t  b;
 
     static const uint32_t  shares[] = { 18, 26, 34, 42, 56, 84, 140, 252, 256 };
 
-    (void) state;
-
     b = readmitting(NOW);
     now_ms = NOW;
 
     for (i = 0; i < 2; i++) {
-        for (j = 0; j < 4; j++) {
-            assert_int_equal(report(&b, FAILED, now_ms), SAME);
-        }
-
+        reports(&b, FAILED, 4, now_ms);
         now_ms += WINDOW;
     }
 
@@ -563,13 +535,10 @@ test_readmits_in_silence(void **state)
 {
     ngx_ratelimit_breaker_t  b;
 
-    (void) state;
-
     /* no good reply alone closes it: it was overloaded before */
 
     b = readmitting(NOW);
-    assert_int_equal(report(&b, TIMED_OUT, NOW + 1), SAME);
-    assert_int_equal(report(&b, TIMED_OUT, NOW + 1), SAME);
+    reports(&b, TIMED_OUT, 2, NOW + 1);
     assert_int_equal(report(&b, TIMED_OUT, NOW + 1), OPENED);
     assert_int_equal(heard(&b, 1, NOW + 2), SAME);
     assert_state(b, OPEN);
@@ -585,8 +554,6 @@ test_unused(void **state)
     uint64_t                     now_ms;
     ngx_ratelimit_breaker_t      b;
     ngx_ratelimit_breaker_now_t  now;
-
-    (void) state;
 
     b = readmitting(NOW);
     assert_int_equal(ask(&b, NOW + 10000), 0);
@@ -620,8 +587,6 @@ test_wraps(void **state)
                                        (uint64_t) 1 << 31, (uint64_t) 1 << 32,
                                        (uint64_t) 1 << 33,
                                        ((uint64_t) 1 << 44) - 8000 };
-
-    (void) state;
 
     for (i = 0; i < 6; i++) {
         for (early_ms = -3; early_ms <= 400; early_ms += 7) {

@@ -183,8 +183,6 @@ test_hammer(void **state)
     uint64_t  before, open;
     world_t  *w;
 
-    (void) state;
-
     w = world();
     run(w, hammer);
 
@@ -245,8 +243,6 @@ test_each_change_once(void **state)
     int       i;
     world_t  *w;
 
-    (void) state;
-
     w = world();
 
     for (i = 1; i <= 50; i++) {
@@ -294,8 +290,6 @@ test_killed(void **state)
     pid_t                        pid;
     world_t                     *w;
     ngx_ratelimit_breaker_now_t  now;
-
-    (void) state;
 
     w = world();
     w->begin = 1;

@@ -2,13 +2,9 @@
  * Requests in flight: how many are let in.
  */
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
+#include "unit.h"
 
-#include <cmocka.h>
-
-#include "ngx_ratelimit_concurrency.h"
+#include "ngx_ratelimit_limit.h"
 
 
 static void
@@ -40,8 +36,6 @@ check_take(uint32_t in_use, uint32_t capacity, uint32_t cost, uint32_t want,
 static void
 test_take(void **state)
 {
-    (void) state;
-
     check_take(0, 1, 1, 0, 1, 0);
     check_take(1, 1, 1, 0, 0, 0);
     check_take(0, 5, 1, 0, 1, 4);
@@ -61,8 +55,6 @@ test_take(void **state)
 static void
 test_look(void **state)
 {
-    (void) state;
-
     check_take(0, 5, 0, 0, 0, 5);
     check_take(5, 5, 0, 0, 0, 0);
     check_take(0, 5, 1, NGX_RATELIMIT_LOOK, 0, 5);

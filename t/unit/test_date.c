@@ -1,13 +1,6 @@
 /* Times of RFC 3339, against the C library's calendar. */
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <time.h>
-
-#include <cmocka.h>
+#include "unit.h"
 
 #include "ngx_ratelimit_date.h"
 
@@ -21,7 +14,9 @@ static const date_t  dates[] = {
     { "2026-12-01T00:00:00Z", 1796083200 },
     { "2026-12-01t00:00:00z", 1796083200 },
     { "2026-12-01T00:00:00.999999Z", 1796083200 },
+    { "2026-12-01T00:00:00.0Z", 1796083200 },
     { "2026-12-01T01:30:00+01:30", 1796083200 },
+    { "2026-12-01T23:59:00+23:59", 1796083200 },
     { "2026-11-30T19:00:00-05:00", 1796083200 },
     { "2026-12-01T00:00:00-00:00", 1796083200 },
     { "2024-02-29T23:59:60Z", 1709251200 },
@@ -85,9 +80,7 @@ test_table(void **state)
     size_t   i;
     int64_t  seconds;
 
-    (void) state;
-
-    for (i = 0; i < sizeof(dates) / sizeof(dates[0]); i++) {
+    for (i = 0; i < COUNT(dates); i++) {
         seconds = -1;
         rc = parse(dates[i].text, &seconds);
 
@@ -107,8 +100,6 @@ test_calendar(void **state)
     time_t      t;
     int64_t     seconds;
     struct tm   tm;
-
-    (void) state;
 
     /* a step that meets every hour of the day */
 

@@ -96,8 +96,6 @@ test_rfc4231(void **state)
           "9b09ffa71b942fcb27635fbcd5b0e944bfdc63644f0713938a7f51535c3a35e2" }
     };
 
-    (void) state;
-
     memset(vectors[0].key, 0x0b, 20);
     memset(vectors[2].key, 0xaa, 20);
     memset(vectors[2].data, 0xdd, 50);
@@ -129,8 +127,6 @@ test_block(void **state)
         { 0, 0, "", "",
           "b613679a0814d9ec772f95d778c35fc5ff1697c493715653c6c712144292c5ad" }
     };
-
-    (void) state;
 
     memset(vectors[0].key, 'k', 64);
     memset(vectors[1].key, 'k', 65);

@@ -1,6 +1,7 @@
 /*
  * How large a document may be: what is above a bound is refused before memory
- * is taken for it, and what is at the bound is read.
+ * is taken for it, and what is at the bound is read. Documents for which memory
+ * is out: nothing is lost then. And every document that docs/rules.md shows.
  */
 
 #include <ngx_config.h>
@@ -58,8 +59,6 @@ accepted(void)
 static void
 test_deep(void **state)
 {
-    (void) state;
-
     memset(json, '[', 1024 * 1024);
     json[1024 * 1024] = '\0';
     refused("", "has more than 32 arrays and objects in one another, at byte "
@@ -67,8 +66,8 @@ test_deep(void **state)
 
     /* depth within strings is none, 32 are right */
 
-    many("{\"format\":\"1.1\",\"z\":\"[[[{{\\\"[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[["
-         "\",\"x\":", "", 1, "");
+    many("{'format':'1.1','z':'[[[{{\\'[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[["
+         "','x':", "", 1, "");
     memset(json + strlen(json) + 31, 0, 1);
     memset(json + strlen(json), '[', 31);
     memset(json + strlen(json) + 31, 0, 1);
@@ -85,8 +84,6 @@ test_deep_tree(void **state)
     size_t   i;
     json_t  *root, *array;
 
-    (void) state;
-
     document_clear();
     array = json_array();
 
@@ -101,7 +98,7 @@ test_deep_tree(void **state)
     json_object_set_new(root, "x", array);
 
     assert_null(ngx_ratelimit_document_read(&alone, root, 0, &problems,
-                                            &warnings, NULL, &nowhere));
+                                            &warnings, NULL, NULL, &nowhere));
     assert_int_equal(problems.n, 1);
     same_text(document_problem(0)->detail, "has more than 32 arrays and "
               "objects in one another");
@@ -112,12 +109,10 @@ test_deep_tree(void **state)
 static void
 test_containers(void **state)
 {
-    (void) state;
-
-    many("{\"format\":\"1.1\",\"x\":[", "[]", 99998, "]}");
+    many("{'format':'1.1','x':[", "[]", 99998, "]}");
     accepted();
 
-    many("{\"format\":\"1.1\",\"x\":[", "{}", 99999, "]}");
+    many("{'format':'1.1','x':[", "{}", 99999, "]}");
     refused("", "has more than 100000 arrays and objects, at byte 300015");
 }
 
@@ -132,28 +127,26 @@ test_entries(void **state)
         const char  *head, *item, *tail, *pointer;
         size_t       max;
     } bounds[] = {
-        { "{\"rules\":[", "{\"id\":\"r%zu\",\"params\":{\"rate\":\"9r/s\"}}",
+        { "{'rules':[", "{'id':'r%zu','params':{'rate':'9r/s'}}",
           "]}", "/rules", 1000 },
-        { "{\"whitelist\":[", "\"k%zu\"", "]}", "/whitelist", 10000 },
-        { "{\"blacklist\":[", "\"k%zu*\"", "]}", "/blacklist", 10000 },
-        { "{\"tier_of\":{\"keys\":{", "\"k%zu\":\"t\"", "}}}",
+        { "{'whitelist':[", "'k%zu'", "]}", "/whitelist", 10000 },
+        { "{'blacklist':[", "'k%zu*'", "]}", "/blacklist", 10000 },
+        { "{'tier_of':{'keys':{", "'k%zu':'t'", "}}}",
           "/tier_of/keys", 10000 },
-        { "{\"tier_of\":{\"patterns\":[",
-          "{\"pattern\":\"k%zu*\",\"tier\":\"t\"}", "]}}",
+        { "{'tier_of':{'patterns':[",
+          "{'pattern':'k%zu*','tier':'t'}", "]}}",
           "/tier_of/patterns", 10000 },
-        { "{\"overrides\":[", "{\"id\":\"o%zu\",\"key\":\"k%zu\",\"type\":"
-          "\"multiplicative\",\"value\":2}", "]}", "/overrides", 10000 },
-        { "{\"rules\":[{\"id\":\"a\",\"params\":{\"limit\":1,\"window\":1},"
-          "\"override\":{", "\"k%zu\":{\"limit\":2}", "}}]}",
+        { "{'overrides':[", "{'id':'o%zu','key':'k%zu','type':"
+          "'multiplicative','value':2}", "]}", "/overrides", 10000 },
+        { "{'rules':[{'id':'a','params':{'limit':1,'window':1},"
+          "'override':{", "'k%zu':{'limit':2}", "}}]}",
           "/rules/0/override", 10000 },
-        { "{\"rules\":[{\"id\":\"a\",\"params\":{\"limit\":1,\"window\":1},"
-          "\"match\":{\"api_key_pattern\":[", "\"k%zu\"", "]}}]}",
+        { "{'rules':[{'id':'a','params':{'limit':1,'window':1},"
+          "'match':{'api_key_pattern':[", "'k%zu'", "]}}]}",
           "/rules/0/match/api_key_pattern", 10000 }
     };
 
     char  detail[64];
-
-    (void) state;
 
     for (i = 0; i < sizeof(bounds) / sizeof(bounds[0]); i++) {
         many(bounds[i].head, bounds[i].item, bounds[i].max, bounds[i].tail);
@@ -168,6 +161,151 @@ test_entries(void **state)
 }
 
 
+/* More problems than are kept are counted. */
+static void
+test_problems(void **state)
+{
+    many("{'blacklist':[", "0", 10000, "]}");
+    assert_null(document_written(&alone, json));
+    assert_int_equal(problems.n, 10000);
+    assert_int_equal(problems.list.nelts, NGX_RATELIMIT_MAX_PROBLEMS);
+    same_text(document_problem(99)->pointer, "/blacklist/99");
+}
+
+
+static const char  small[] =
+    "{'format':'1.1','x':1,'rules':[{'id':'a','key':['$a','$b'],'params':{"
+    "'rate':'9r/s'},'match':{'api_key_pattern':['k','k*'],'host':['h'],"
+    "'methods':['GET'],'route':'/a','tier':'t'},'tiers':{'t':{'limit':1}},"
+    "'override':{'k':{'limit':1}},'count_status':[401],'group':'g'},{'id':'b',"
+    "'params':{'limit':'$l','window':1},'cost':'$c','cost_header':'x'}],"
+    "'tier_of':{'keys':{'k':'t'},'patterns':[{'pattern':'k*','tier':'t'}]},"
+    "'whitelist':['k','k*'],'overrides':[{'id':'o','key':'k','rule':'a',"
+    "'type':'absolute','value':1}]}";
+
+static const char  wrong[] =
+    "{'rules':[{'id':'a b','params':{}}],'tier_of':{'keys':{'k':1}},'y':2}";
+
+/* where it is stored */
+static const char  skipped[] =
+    "{'rules':[{'id':'a','key':'$unknown','params':{'limit':1,"
+    "'window':1}},{'id':'b','params':{'limit':1,'window':1}}],"
+    "'blacklist':['','k'],'overrides':[{'id':'o','key':'k',"
+    "'rule':'a','type':'multiplicative','value':1}]}";
+
+
+/* As nginx.h's: one of them fails, once. */
+static void *
+json_alloc(size_t size)
+{
+    return ngx_alloc(size, NULL);
+}
+
+
+/*
+ * Each allocation in turn fails: then there is no policy and no problem, or the
+ * document is read nevertheless. A tree whose API keys are half hashed may be
+ * left, of which nobody has any use.
+ */
+static void
+without_memory(const char *text_of, ngx_uint_t good, ngx_uint_t *written)
+{
+    int                      n;
+    json_t                  *root;
+    ngx_str_t                text;
+    ngx_uint_t               failed;
+    ngx_ratelimit_policy_t  *policy;
+
+    json_set_alloc_funcs(json_alloc, free);
+    failed = 0;
+
+    for (n = 0; n < 5000; n++) {
+        text = document_text(text_of);
+        policy = NULL;
+
+        allocations = written ? n : -1;
+        root = ngx_ratelimit_document_parse(&text, &problems);
+
+        if (root == NULL) {
+
+            /* jansson calls some of it a syntax error */
+
+            assert_int_equal(problems.n, problems.list.nelts);
+            problems.n = 0;
+
+        } else {
+            allocations = written ? allocations : n;
+            policy = ngx_ratelimit_document_read(&fleet, root, 0, &problems,
+                                                 &warnings, written,
+                                                 NULL, &nowhere);
+        }
+
+        if (policy) {
+            (void) ngx_ratelimit_document_write(root, pool, &text);
+            ngx_ratelimit_policy_release(policy);
+        }
+
+        json_decref(root);
+
+        if (allocations >= 0) {
+            break;      /* this one never came to be */
+        }
+
+        failed++;
+
+        if (good && problems.n) {
+            fail_msg("allocation %d: %s: %s", n,
+                     document_problem(0)->pointer.data,
+                     document_problem(0)->detail.data);
+        }
+    }
+
+    allocations = -1;
+    json_set_alloc_funcs(malloc, free);
+    print_message("%lu allocations failed\n", failed);
+    assert_true(failed > 20 && n < 5000);
+}
+
+
+static void
+test_memory(void **state)
+{
+    without_memory(small, 1, &deny_all);
+    without_memory(wrong, 0, &deny_all);
+    without_memory(skipped, 1, NULL);
+}
+
+
+static void
+test_docs(void **state)
+{
+    char    *p, *end;
+    FILE    *file;
+    size_t   len, n;
+
+    file = fopen(DOCS, "r");
+    assert_non_null(file);
+    len = fread(json, 1, BYTES - 1, file);
+    json[len] = '\0';
+    fclose(file);
+
+    n = 0;
+
+    for (p = json; (p = strstr(p, "\n```json\n")) != NULL; p = end + 4) {
+        p += 9;
+        end = strstr(p, "\n```");
+        assert_non_null(end);
+        *end = '\0';
+
+        ngx_ratelimit_policy_release(document_good(&alone, p));
+        n++;
+    }
+
+    assert_true(n > 5);
+    print_message("%zu documents\n", n);
+}
+
+
 int
 main(void)
 {
@@ -175,7 +313,10 @@ main(void)
         cmocka_unit_test(test_deep),
         cmocka_unit_test(test_deep_tree),
         cmocka_unit_test(test_containers),
-        cmocka_unit_test(test_entries)
+        cmocka_unit_test(test_entries),
+        cmocka_unit_test(test_problems),
+        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_docs)
     };
 
     return cmocka_run_group_tests(tests, document_setup, document_teardown);

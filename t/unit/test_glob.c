@@ -1,12 +1,6 @@
 /* Globs against a matcher that tries everything; lists against one by one. */
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <stdio.h>
-
-#include <cmocka.h>
+#include "unit.h"
 
 #include "ngx_ratelimit_glob.h"
 
@@ -49,8 +43,6 @@ test_check(void **state)
 {
     u_char  glob[NGX_RATELIMIT_GLOB_MAX + 1];
 
-    (void) state;
-
     memset(glob, 'a', sizeof(glob));
 
     assert_non_null(ngx_ratelimit_glob_check(glob, 0));
@@ -67,8 +59,6 @@ test_check(void **state)
 static void
 test_kinds(void **state)
 {
-    (void) state;
-
     assert_int_equal(ngx_ratelimit_glob_wild(GLOB("abc")), 0);
     assert_int_equal(ngx_ratelimit_glob_wild(GLOB("a\\*c\\?")), 0);
     assert_int_equal(ngx_ratelimit_glob_wild(GLOB("a\\*c?")), 1);
@@ -85,8 +75,6 @@ test_kinds(void **state)
 static void
 test_match(void **state)
 {
-    (void) state;
-
     assert_true(match("sk_prod_*", "sk_prod_"));
     assert_true(match("sk_prod_*", "sk_prod_1"));
     assert_false(match("sk_prod_*", "sk_prod"));
@@ -110,8 +98,6 @@ test_all(void **state)
 {
     int   g, t, i, n, matches;
     char  glob[8], text[8];
-
-    (void) state;
 
     matches = 0;
 
@@ -159,8 +145,6 @@ test_long(void **state)
     u_char  *text;
 
     enum { LONG = 100000 };
-
-    (void) state;
 
     for (i = 0; i < sizeof(glob); i++) {
         glob[i] = (i % 2) ? 'a' : '*';
@@ -216,8 +200,6 @@ test_list(void **state)
 
     ngx_ratelimit_globs_t  *l;
 
-    (void) state;
-
     assert_int_equal(ngx_ratelimit_globs_find(NULL, GLOB("a")),
                      NGX_RATELIMIT_GLOB_NONE);
 
@@ -260,8 +242,6 @@ test_many(void **state)
     static char              bytes[N][32];
     static const char       *globs[N];
     ngx_ratelimit_globs_t   *l;
-
-    (void) state;
 
     for (i = 0; i < N; i++) {
         n = (i * 7919) % N;

@@ -3,11 +3,7 @@
  * reference vectors and OpenSSL, slots against the Redis Cluster specification.
  */
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
+#include "unit.h"
 
 #include <openssl/core_names.h>
 #include <openssl/evp.h>
@@ -47,15 +43,13 @@ test_siphash_vectors(void **state)
                 0x50, 0x3e, 0x06, 0x9a, 0x97, 0x3f, 0xbd, 0x7c } }
     };
 
-    (void) state;
-
     for (i = 0; i < 64; i++) {
         data[i] = (u_char) i;
     }
 
     memcpy(key, data, 16);
 
-    for (i = 0; i < sizeof(vectors) / sizeof(vectors[0]); i++) {
+    for (i = 0; i < COUNT(vectors); i++) {
         id_bytes(ngx_ratelimit_siphash(key, data, vectors[i].len, 2, 4), out);
         assert_memory_equal(out, vectors[i].hash, 16);
     }
@@ -93,8 +87,6 @@ test_siphash_openssl(void **state)
     size_t     len, i, round;
     EVP_MAC   *mac;
     unsigned   c, d;
-
-    (void) state;
 
     mac = EVP_MAC_fetch(NULL, "SIPHASH", NULL);
     assert_non_null(mac);
@@ -138,8 +130,6 @@ slot(const char *key)
 static void
 test_slot_vectors(void **state)
 {
-    (void) state;
-
     assert_int_equal(slot("123456789"), 0x31c3 & 16383);
     assert_int_equal(slot(""), 0);
 
@@ -153,8 +143,6 @@ test_slot_vectors(void **state)
 static void
 test_slot_tags(void **state)
 {
-    (void) state;
-
     assert_int_equal(slot("{user1000}.following"), slot("user1000"));
     assert_int_equal(slot("rl:{17}"), slot("17"));
     assert_int_equal(slot("foo{{bar}}zap"), slot("{bar"));
@@ -181,7 +169,6 @@ test_slot_bitwise(void **state)
     size_t    len, i;
     unsigned  round, crc, bit;
 
-    (void) state;
     srandom(2);
 
     for (round = 0; round < 4000; round++) {

@@ -17,13 +17,12 @@ ngx_queue_t           ngx_posted_next_events;
 
 static ngx_log_t           log_nowhere;
 static ngx_cycle_t         cycle;
-static int                 thread_pool;        /* stands for one */
-static int                 has_pool, full;
-static ngx_thread_task_t  *queued[10];
-static ngx_uint_t          nqueued;
+static int                 threads;            /* stands for a pool of them */
+static int                 has_threads, full;
+static ngx_thread_task_t  *queued;
 
 /* of the job: how often */
-static int                 worked, finished, cancelled, inside;
+static int                 worked, finished, inside;
 
 
 /* nginx */
@@ -31,11 +30,9 @@ static int                 worked, finished, cancelled, inside;
 ngx_thread_pool_t *
 ngx_thread_pool_add(ngx_conf_t *cf, ngx_str_t *name)
 {
-    (void) cf;
-
     assert_null(name);
 
-    return has_pool ? (ngx_thread_pool_t *) &thread_pool : NULL;
+    return has_threads ? (ngx_thread_pool_t *) &threads : NULL;
 }
 
 
@@ -46,24 +43,18 @@ ngx_thread_pool_get(ngx_cycle_t *c, ngx_str_t *name)
     assert_int_equal(name->len, 7);
     assert_memory_equal(name->data, "default", 7);
 
-    return has_pool ? (ngx_thread_pool_t *) &thread_pool : NULL;
+    return has_threads ? (ngx_thread_pool_t *) &threads : NULL;
 }
 
 
 ngx_int_t
 ngx_thread_task_post(ngx_thread_pool_t *tp, ngx_thread_task_t *task)
 {
-    assert_ptr_equal(tp, &thread_pool);
+    assert_ptr_equal(tp, &threads);
     assert_false(task->event.active);
+    queued = task;
 
-    if (full) {
-        return NGX_ERROR;
-    }
-
-    task->event.active = 1;
-    queued[nqueued++] = task;
-
-    return NGX_OK;
+    return full ? NGX_ERROR : NGX_OK;
 }
 
 
@@ -76,58 +67,42 @@ work(void *data)
 
 
 static void
-done(void *data, ngx_uint_t gone)
+done(void *data)
 {
     assert_ptr_equal(data, &worked);
     assert_false(inside);
     finished++;
-    cancelled += (gone != 0);
 }
 
 
 static ngx_ratelimit_job_t *
-start(void)
+start(ngx_pool_t **pool)
 {
     ngx_ratelimit_job_t  *job;
 
+    *pool = ngx_create_pool(4096, &log_nowhere);
     inside = 1;
-    job = ngx_ratelimit_job_start(work, done, &worked, &log_nowhere);
+    job = ngx_ratelimit_job_start(*pool, work, done, &worked);
     inside = 0;
+
+    if (job == NULL) {
+        ngx_destroy_pool(*pool);
+    }
 
     return job;
 }
 
 
-/* A thread takes the first one, and the loop is told. */
-static void
-run(void)
-{
-    assert_int_equal(nqueued, 1);
-    nqueued = 0;
-    queued[0]->handler(queued[0]->ctx, NULL);
-}
-
-
-static void
-tell(void)
-{
-    queued[0]->event.active = 0;
-    queued[0]->event.complete = 1;
-    queued[0]->event.handler(&queued[0]->event);
-}
-
-
 /* The loop's next turn. */
-static ngx_uint_t
+static int
 turn(void)
 {
-    ngx_uint_t    n;
+    int           n;
     ngx_event_t  *ev;
-    ngx_queue_t  *q;
 
     for (n = 0; !ngx_queue_empty(&ngx_posted_next_events); n++) {
-        q = ngx_queue_head(&ngx_posted_next_events);
-        ev = ngx_queue_data(q, ngx_event_t, queue);
+        ev = ngx_queue_data(ngx_queue_head(&ngx_posted_next_events),
+                            ngx_event_t, queue);
         ngx_delete_posted_event(ev);
         ev->handler(ev);
     }
@@ -139,15 +114,12 @@ turn(void)
 static int
 setup(void **state)
 {
-    (void) state;
-
     ngx_process = NGX_PROCESS_WORKER;
     ngx_cycle = &cycle;
     ngx_queue_init(&ngx_posted_next_events);
-    has_pool = 1;
+    has_threads = 1;
     full = 0;
-    nqueued = 0;
-    worked = finished = cancelled = 0;
+    worked = finished = 0;
 
     return 0;
 }
@@ -156,110 +128,91 @@ setup(void **state)
 static void
 test_prepare(void **state)
 {
-    (void) state;
-
     assert_int_equal(ngx_ratelimit_job_prepare(NULL), NGX_OK);
-    has_pool = 0;
+    has_threads = 0;
     assert_int_equal(ngx_ratelimit_job_prepare(NULL), NGX_ERROR);
 }
 
 
+/* Cancelled never, before a thread takes it, and before the loop is told. */
 static void
 test_thread(void **state)
 {
-    (void) state;
-
-    assert_non_null(start());
-    assert_int_equal(worked, 0);
-
-    run();
-    assert_int_equal(worked, 1);
-    assert_int_equal(finished, 0);
-
-    tell();
-    assert_int_equal(finished, 1);
-    assert_int_equal(cancelled, 0);
-    assert_int_equal(turn(), 0);
-}
-
-
-static void
-test_cancel(void **state)
-{
+    int                   n;
+    ngx_pool_t           *pool;
     ngx_ratelimit_job_t  *job;
 
-    (void) state;
+    for (n = 0; n < 3; n++) {
+        worked = finished = 0;
+        job = start(&pool);
+        assert_int_equal(worked, 0);
 
-    /* before a thread takes it: nothing is done */
-    job = start();
-    ngx_ratelimit_job_cancel(job);
-    run();
-    assert_int_equal(worked, 0);
-    tell();
-    assert_int_equal(finished, 1);
-    assert_int_equal(cancelled, 1);
+        if (n == 1) {
+            ngx_ratelimit_job_cancel(job);
+        }
 
-    /* and before the loop is told */
-    job = start();
-    run();
-    assert_int_equal(worked, 1);
-    ngx_ratelimit_job_cancel(job);
-    tell();
-    assert_int_equal(finished, 2);
-    assert_int_equal(cancelled, 2);
+        queued->handler(queued->ctx, NULL);
+        assert_int_equal(worked, n != 1);
+        assert_int_equal(finished, 0);
+
+        if (n == 2) {
+            ngx_ratelimit_job_cancel(job);
+        }
+
+        queued->event.handler(&queued->event);
+        assert_int_equal(finished, n == 0);
+        assert_int_equal(turn(), 0);
+
+        if (n == 0) {
+            ngx_destroy_pool(pool);
+        }
+    }
 }
 
 
+/* Without threads, or where the pool that the configuration has has none. */
 static void
 test_in_place(void **state)
 {
+    ngx_pool_t           *pool;
     ngx_ratelimit_job_t  *job;
 
-    (void) state;
+    for (has_threads = 0; has_threads < 2; has_threads++) {
+        worked = finished = 0;
+        queued = NULL;
 
-    has_pool = 0;
-    assert_non_null(start());
-    assert_int_equal(worked, 1);
-    assert_int_equal(finished, 0);
-    assert_int_equal(turn(), 1);
-    assert_int_equal(finished, 1);
-    assert_int_equal(cancelled, 0);
+        assert_non_null(start(&pool));
+        assert_int_equal(worked, 1);
+        assert_int_equal(finished, 0);
+        assert_int_equal(turn(), 1);
+        assert_int_equal(finished, 1);
+        ngx_destroy_pool(pool);
 
-    job = start();
-    ngx_ratelimit_job_cancel(job);
-    assert_int_equal(turn(), 1);
-    assert_int_equal(worked, 2);
-    assert_int_equal(finished, 2);
-    assert_int_equal(cancelled, 1);
-}
+        job = start(&pool);
+        ngx_ratelimit_job_cancel(job);
+        assert_int_equal(turn(), 1);
+        assert_int_equal(worked, 2);
+        assert_int_equal(finished, 1);
+        assert_null(queued);
 
-
-/* The pool that the configuration has may have no threads. */
-static void
-test_single(void **state)
-{
-    (void) state;
-
-    ngx_process = NGX_PROCESS_SINGLE;
-    assert_non_null(start());
-    assert_int_equal(nqueued, 0);
-    assert_int_equal(worked, 1);
-    assert_int_equal(turn(), 1);
-    assert_int_equal(finished, 1);
+        ngx_process = NGX_PROCESS_SINGLE;
+    }
 }
 
 
 static void
 test_refused(void **state)
 {
-    (void) state;
+    ngx_pool_t  *pool;
 
     full = 1;
-    assert_null(start());
+    assert_null(start(&pool));
     full = 0;
 
+    pool = ngx_create_pool(4096, &log_nowhere);
     allocations = 0;
-    assert_null(start());
+    assert_null(ngx_ratelimit_job_start(pool, work, done, &worked));
+    ngx_destroy_pool(pool);
 
     assert_int_equal(worked, 0);
     assert_int_equal(turn(), 0);
@@ -273,9 +226,7 @@ main(void)
     const struct CMUnitTest  tests[] = {
         cmocka_unit_test_setup(test_prepare, setup),
         cmocka_unit_test_setup(test_thread, setup),
-        cmocka_unit_test_setup(test_cancel, setup),
         cmocka_unit_test_setup(test_in_place, setup),
-        cmocka_unit_test_setup(test_single, setup),
         cmocka_unit_test_setup(test_refused, setup),
     };
 

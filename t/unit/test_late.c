@@ -10,12 +10,7 @@
 
 #include <cmocka.h>
 
-#include "ngx_ratelimit_redis_breaker.h"
 #include "ngx_ratelimit_redis_client.h"
-#include "ngx_ratelimit_redis_reply.h"
-#include "ngx_ratelimit_redis_route.h"
-#include "ngx_ratelimit_redis_session.h"
-#include "ngx_ratelimit_redis_tls.h"
 
 #define TIMEOUT_MS  100
 #define GOOD        "*4\r\n:1\r\n:9\r\n:36\r\n:0\r\n"
@@ -49,74 +44,13 @@ static ngx_ratelimit_redis_call_t    *forgotten;
 void *
 ngx_alloc(size_t size, ngx_log_t *log)
 {
-    (void) log;
-
     return malloc(size);
-}
-
-
-void
-ngx_rbtree_insert(ngx_rbtree_t *tree, ngx_rbtree_node_t *node)
-{
-    (void) tree;
-    (void) node;
-}
-
-
-void
-ngx_rbtree_delete(ngx_rbtree_t *tree, ngx_rbtree_node_t *node)
-{
-    (void) tree;
-    (void) node;
-}
-
-
-void
-ngx_log_error_core(ngx_uint_t level, ngx_log_t *log, ngx_err_t err,
-    const char *text, ...)
-{
-    (void) level;
-    (void) log;
-    (void) err;
-    (void) text;
-}
-
-
-u_char *
-ngx_snprintf(u_char *buf, size_t max, const char *text, ...)
-{
-    (void) max;
-    (void) text;
-
-    return buf;
-}
-
-
-ngx_int_t
-ngx_handle_read_event(ngx_event_t *rev, ngx_uint_t flags)
-{
-    (void) rev;
-    (void) flags;
-
-    return NGX_OK;
-}
-
-
-ngx_int_t
-ngx_handle_write_event(ngx_event_t *ev, size_t lowat)
-{
-    (void) ev;
-    (void) lowat;
-
-    return NGX_OK;
 }
 
 
 static ssize_t
 swallow(ngx_connection_t *c, u_char *buf, size_t size)
 {
-    (void) buf;
-
     c->write->ready = (size <= room);
 
     return (ssize_t) ngx_min(size, room);
@@ -125,84 +59,59 @@ swallow(ngx_connection_t *c, u_char *buf, size_t size)
 
 /* the files beside those under test */
 
-ngx_uint_t
-ngx_ratelimit_redis_breaker_ask(ngx_ratelimit_redis_call_t *call,
-    ngx_ratelimit_redis_place_t *place, uint32_t *credit)
-{
-    return 1;
-}
+#define STUB(name, ...)  void name(__VA_ARGS__) { }
+#define STUB_OF(type, value, name, ...)                                       \
+    type name(__VA_ARGS__) { return value; }
 
-
-void
-ngx_ratelimit_redis_breaker_report(ngx_ratelimit_redis_call_t *call,
-    ngx_ratelimit_breaker_outcome_e outcome,
-    ngx_ratelimit_redis_status_e status)
-{
-}
-
-
-void
-ngx_ratelimit_redis_breaker_expired(ngx_ratelimit_redis_call_t *call)
-{
-}
-
-
-void
-ngx_ratelimit_redis_breaker_unsent(ngx_ratelimit_redis_call_t *call,
-    ngx_ratelimit_redis_node_t *n)
-{
-}
-
-
-void
-ngx_ratelimit_redis_breaker_heard(ngx_ratelimit_redis_node_t *n,
-    ngx_uint_t good)
-{
-}
-
-
-void
-ngx_ratelimit_redis_breaker_neutral(ngx_ratelimit_redis_call_t *call)
-{
-}
-
-
-ngx_uint_t
-ngx_ratelimit_redis_breaker_recovered(ngx_ratelimit_redis_node_t *n)
-{
-    return 0;
-}
-
-
-void
-ngx_ratelimit_redis_breaker_mapped(ngx_ratelimit_redis_client_t *c)
-{
-}
-
-
-void
-ngx_ratelimit_redis_breaker_doubt(ngx_ratelimit_redis_node_t *n)
-{
-}
-
-
-void
-ngx_ratelimit_redis_node_log_reply(ngx_ratelimit_redis_node_t *n,
-    const char *command)
-{
-}
-
-
-void
-ngx_explicit_memzero(void *buf, size_t n)
-{
-}
-
-
-void
-ngx_ratelimit_redis_auth_renew(ngx_ratelimit_redis_node_t *n)
-{
-}
+STUB(ngx_rbtree_insert, ngx_rbtree_t *tree, ngx_rbtree_node_t *node)
+STUB(ngx_rbtree_delete, ngx_rbtree_t *tree, ngx_rbtree_node_t *node)
+STUB(ngx_log_error_core, ngx_uint_t level, ngx_log_t *log, ngx_err_t err,
+     const char *text, ...)
+STUB(ngx_ratelimit_redis_breaker_report, ngx_ratelimit_redis_call_t *call,
+     ngx_ratelimit_breaker_outcome_e outcome,
+     ngx_ratelimit_redis_status_e status)
+STUB(ngx_ratelimit_redis_breaker_expired, ngx_ratelimit_redis_call_t *call)
+STUB(ngx_ratelimit_redis_breaker_unsent, ngx_ratelimit_redis_call_t *call,
+     ngx_ratelimit_redis_node_t *n)
+STUB(ngx_ratelimit_redis_breaker_heard, ngx_ratelimit_redis_node_t *n,
+     ngx_uint_t good)
+STUB(ngx_ratelimit_redis_breaker_neutral, ngx_ratelimit_redis_call_t *call)
+STUB(ngx_ratelimit_redis_breaker_mapped, ngx_ratelimit_redis_client_t *c)
+STUB(ngx_ratelimit_redis_breaker_doubt, ngx_ratelimit_redis_node_t *n)
+STUB(ngx_ratelimit_redis_node_log_reply, ngx_ratelimit_redis_node_t *n,
+     const char *command)
+STUB(ngx_explicit_memzero, void *buf, size_t n)
+STUB(ngx_ratelimit_redis_auth_renew, ngx_ratelimit_redis_node_t *n)
+STUB(ngx_ratelimit_redis_conn_begin, ngx_ratelimit_redis_conn_t *c)
+STUB(ngx_ratelimit_redis_conn_recovered, ngx_ratelimit_redis_conn_t *c)
+STUB(ngx_ratelimit_redis_conn_retry, ngx_ratelimit_redis_conn_t *c)
+STUB(ngx_ratelimit_redis_slot_set, ngx_ratelimit_redis_client_t *c,
+     ngx_uint_t slot, ngx_ratelimit_redis_node_t *to)
+STUB(ngx_ratelimit_redis_refresh, ngx_ratelimit_redis_client_t *c)
+STUB(ngx_ratelimit_redis_topology_look, ngx_ratelimit_redis_client_t *c)
+STUB(ngx_ratelimit_redis_topology_tick, ngx_ratelimit_redis_client_t *c)
+STUB(ngx_ratelimit_redis_topology_wait, ngx_ratelimit_redis_client_t *c)
+STUB(ngx_ratelimit_redis_topology_reply, ngx_ratelimit_redis_node_t *n,
+     ngx_uint_t current)
+STUB(ngx_ratelimit_redis_control_heard, ngx_ratelimit_redis_node_t *n,
+     ngx_ratelimit_redis_call_t *call)
+STUB_OF(u_char *, buf, ngx_snprintf, u_char *buf, size_t max, const char *text,
+        ...)
+STUB_OF(ngx_int_t, strncasecmp((char *) a, (char *) b, n), ngx_strncasecmp,
+        u_char *a, u_char *b, size_t n)
+STUB_OF(ngx_int_t, NGX_OK, ngx_handle_read_event, ngx_event_t *rev,
+        ngx_uint_t flags)
+STUB_OF(ngx_int_t, NGX_OK, ngx_handle_write_event, ngx_event_t *ev,
+        size_t lowat)
+STUB_OF(ngx_uint_t, 1, ngx_ratelimit_redis_breaker_ask,
+        ngx_ratelimit_redis_call_t *call, ngx_ratelimit_redis_place_t *place,
+        uint32_t *credit)
+STUB_OF(ngx_uint_t, 0, ngx_ratelimit_redis_breaker_recovered,
+        ngx_ratelimit_redis_node_t *n)
+STUB_OF(ngx_int_t, NGX_OK, ngx_ratelimit_redis_conn_connected,
+        ngx_ratelimit_redis_conn_t *c)
+STUB_OF(const char *, otherwise, ngx_ratelimit_redis_tls_reason,
+        ngx_ratelimit_redis_conn_t *c, const char *otherwise)
 
 
 void
@@ -213,12 +122,6 @@ ngx_ratelimit_redis_session_load(ngx_ratelimit_redis_node_t *n)
     n->loading = (ngx_ratelimit_redis_command(n, NGX_RATELIMIT_REDIS_LOAD,
                                               &load, 1)
                   != NULL);
-}
-
-
-void
-ngx_ratelimit_redis_conn_begin(ngx_ratelimit_redis_conn_t *c)
-{
 }
 
 
@@ -243,25 +146,6 @@ ngx_ratelimit_redis_conn_break(ngx_ratelimit_redis_conn_t *c, ngx_err_t err,
 }
 
 
-void
-ngx_ratelimit_redis_conn_recovered(ngx_ratelimit_redis_conn_t *c)
-{
-}
-
-
-void
-ngx_ratelimit_redis_conn_retry(ngx_ratelimit_redis_conn_t *c)
-{
-}
-
-
-ngx_int_t
-ngx_ratelimit_redis_conn_connected(ngx_ratelimit_redis_conn_t *c)
-{
-    return NGX_OK;
-}
-
-
 ngx_ratelimit_redis_request_t *
 ngx_ratelimit_redis_conn_head(ngx_ratelimit_redis_conn_t *c)
 {
@@ -271,14 +155,6 @@ ngx_ratelimit_redis_conn_head(ngx_ratelimit_redis_conn_t *c)
 
     return ngx_queue_data(ngx_queue_head(&c->requests),
                           ngx_ratelimit_redis_request_t, queue);
-}
-
-
-const char *
-ngx_ratelimit_redis_tls_reason(ngx_ratelimit_redis_conn_t *c,
-    const char *otherwise)
-{
-    return otherwise;
 }
 
 
@@ -292,58 +168,11 @@ ngx_ratelimit_redis_redirect(ngx_ratelimit_redis_node_t *n, ngx_uint_t *slot)
 }
 
 
-void
-ngx_ratelimit_redis_slot_set(ngx_ratelimit_redis_client_t *c,
-    ngx_uint_t slot, ngx_ratelimit_redis_node_t *to)
-{
-}
-
-
-void
-ngx_ratelimit_redis_refresh(ngx_ratelimit_redis_client_t *c)
-{
-}
-
-
-void
-ngx_ratelimit_redis_topology_look(ngx_ratelimit_redis_client_t *c)
-{
-}
-
-
-void
-ngx_ratelimit_redis_topology_tick(ngx_ratelimit_redis_client_t *c)
-{
-}
-
-
-void
-ngx_ratelimit_redis_topology_wait(ngx_ratelimit_redis_client_t *c)
-{
-}
-
-
-void
-ngx_ratelimit_redis_topology_reply(ngx_ratelimit_redis_node_t *n,
-    ngx_uint_t current)
-{
-}
-
-
-void
-ngx_ratelimit_redis_control_heard(ngx_ratelimit_redis_node_t *n,
-    ngx_ratelimit_redis_call_t *call)
-{
-}
-
-
 /* helpers */
 
 static int
 setup(void **state)
 {
-    (void) state;
-
     ngx_cached_time = &wall;
     ngx_current_msec = 1000;
     ngx_queue_init(&ngx_posted_events);
@@ -406,8 +235,6 @@ static int
 teardown(void **state)
 {
     ngx_queue_t  *q;
-
-    (void) state;
 
     assert_true(ngx_queue_empty(&client.deadlines));
     assert_true(ngx_queue_empty(&client.done));
@@ -549,8 +376,6 @@ ended(ngx_uint_t n, ngx_ratelimit_redis_status_e status, ngx_uint_t ran)
 static void
 test_in_time(void **state)
 {
-    (void) state;
-
     call_make(1);
     flush();
     feed(GOOD);
@@ -564,8 +389,6 @@ test_in_time(void **state)
 static void
 test_without_the_flag(void **state)
 {
-    (void) state;
-
     call_make(0);
     flush();
     deadline();
@@ -579,8 +402,6 @@ test_without_the_flag(void **state)
 static void
 test_late_reply(void **state)
 {
-    (void) state;
-
     call_late();
     feed(GOOD);
 
@@ -597,8 +418,6 @@ test_late_reply(void **state)
 static void
 test_not_written(void **state)
 {
-    (void) state;
-
     node.conn.state = NGX_RATELIMIT_REDIS_CONNECTING;
 
     call_make(1);
@@ -611,8 +430,6 @@ test_not_written(void **state)
 static void
 test_lost(void **state)
 {
-    (void) state;
-
     call_late();
     lose();
     assert_int_equal(told, 1);
@@ -625,8 +442,6 @@ test_lost(void **state)
 static void
 test_no_reply_of_the_script(void **state)
 {
-    (void) state;
-
     call_late();
     feed("+OK\r\n");
     done();
@@ -653,8 +468,6 @@ test_late_errors(void **state)
         { "-NOSCRIPT x\r\n", NGX_RATELIMIT_REDIS_NOSCRIPT, 0 }
     };
 
-    (void) state;
-
     for (i = 0; i < sizeof(errors) / sizeof(errors[0]); i++) {
         told = 0;
         call_late();
@@ -680,8 +493,6 @@ test_late_errors(void **state)
 static void
 test_tryagain(void **state)
 {
-    (void) state;
-
     call_make(1);
     flush();
     feed("-TRYAGAIN x\r\n");
@@ -696,8 +507,6 @@ test_tryagain(void **state)
 static void
 test_forgotten(void **state)
 {
-    (void) state;
-
     /* between */
 
     ngx_ratelimit_redis_forget(call_late());
@@ -747,8 +556,6 @@ test_let_go(void **state)
 {
     ngx_ratelimit_redis_call_t  *call;
 
-    (void) state;
-
     call = call_make(1);
     flush();
     ngx_ratelimit_redis_call_leave(call, NGX_RATELIMIT_REDIS_OPEN);
@@ -766,8 +573,6 @@ test_let_go(void **state)
 static void
 test_order(void **state)
 {
-    (void) state;
-
     call_make(0);
     call_make(1);
     flush();
@@ -790,8 +595,6 @@ test_order(void **state)
 static void
 test_asking_not_written(void **state)
 {
-    (void) state;
-
     call_make(0);
     flush();
     feed("-ASK 5 127.0.0.1:1\r\n");
@@ -807,8 +610,6 @@ test_asking_not_written(void **state)
 static void
 test_asking_written(void **state)
 {
-    (void) state;
-
     call_make(0);
     flush();
     feed("-ASK 5 127.0.0.1:1\r\n");

@@ -1,207 +1,552 @@
-/* Leases: who is paid, who is denied, when Redis is asked, for how much. */
+/*
+ * Leases: who is paid, who is rejected, when Redis is asked, for how much; what
+ * comes back to one, what is charged, what goes back to Redis; and what a
+ * counter that was reset makes of all that.
+ */
 
 #include "lease.h"
+
+LIMIT(bucket_100, TOKEN_BUCKET, 100, 3600 * SECOND)
+LIMIT(leaky_100, LEAKY_BUCKET, 100, 3600 * SECOND)
+LIMIT(fixed_100, FIXED_WINDOW, 100, 3600 * SECOND)
+LIMIT(sliding_100, SLIDING_WINDOW, 100, 3600 * SECOND)
+
+LIMIT(fast_bucket, TOKEN_BUCKET, 100000, 10 * SECOND)
+LIMIT(faster_bucket, TOKEN_BUCKET, 1000000, 10 * SECOND)
+LIMIT(small_bucket, TOKEN_BUCKET, 10, 10000)
+LIMIT(slow_bucket, TOKEN_BUCKET, 100, 100 * SECOND)       /* one a second */
+LIMIT(quick_bucket, TOKEN_BUCKET, 100, 50000)
+LIMIT(minute_bucket, TOKEN_BUCKET, 100, 60 * SECOND)
+LIMIT(second_bucket, TOKEN_BUCKET, 1000, SECOND)
+LIMIT(mixed_bucket, TOKEN_BUCKET, 10000, 10 * SECOND)
+LIMIT(mixed_other, TOKEN_BUCKET, 100, 10 * SECOND)
+LIMIT(large_bucket, TOKEN_BUCKET, 10000, 36000 * SECOND)
+LIMIT(large_fixed, FIXED_WINDOW, 10000, 36000 * SECOND)
+LIMIT(large_sliding, SLIDING_WINDOW, 10000, 36000 * SECOND)
+LIMIT(most_bucket, TOKEN_BUCKET, 1u << 30, SECOND)
+LIMIT(most_fixed, FIXED_WINDOW, 1u << 30, 60 * SECOND)
+LIMIT(thousand_sliding, SLIDING_WINDOW, 1000, 60 * SECOND)
+LIMIT(minute, FIXED_WINDOW, 100, 60 * SECOND)
+LIMIT(minute_200, FIXED_WINDOW, 200, 60 * SECOND)
+LIMIT(minute_10, FIXED_WINDOW, 10, 60 * SECOND)
+LIMIT(minute_10000, FIXED_WINDOW, 10000, 60 * SECOND)
+LIMIT(minute_sliding, SLIDING_WINDOW, 100, 60 * SECOND)
+LIMIT(sliding_10, SLIDING_WINDOW, 10, 60 * SECOND)
+LIMIT(ten_bucket, TOKEN_BUCKET, 10, 100 * SECOND)
+LIMIT(ten_fixed, FIXED_WINDOW, 10, 100 * SECOND)
+LIMIT(ten_sliding, SLIDING_WINDOW, 10, 100 * SECOND)
+LIMIT(second_fixed, FIXED_WINDOW, 100, SECOND)
+LIMIT(second_sliding, SLIDING_WINDOW, 100, SECOND)
+
+
+/* used 20 of 100 */
+static const step_t  paid_in_hand[] = {
+    TAKE(0, 1, ASK),
+    FILL(1, 1, 10, 80, 720000, 0),
+    TAKE(2, 3, PAID, LEFT(87)),
+    TAKE(2, 7, PAID, LEFT(80)),
+    TAKE(2, 1, ASK),
+    { 0 }
+};
+
+/* those in hand pay their part */
+static const step_t  too_few_in_hand[] = {
+    FILL(0, 1, 3, 50, 30000, 0),
+    TAKE(1, 5, ASK),
+    IN_HAND(3),
+    SIZE(1, 5, 9, 2, 6, 0, UP_TO(UINT32_MAX)),
+    FILL(2, 2, 6, 44, 29998, 0),
+    TAKE(2, 9, PAID),
+    { 0 }
+};
+
+static const step_t  pay[] = {
+    FILL(0, 1, 5, 50, 30000, 0),
+    PAY(1, 3, 1, LEFT(52)),
+    PAY(1, 3, 0),
+    PAY(1, 1, 0, OTHER),
+    { 0 }
+};
+
+/* What a counter takes in about 100 ms is what a lease is for. */
+static const step_t  size[] = {
+
+    /* too slow */
+    DEMAND(0, 1, 1), DEMAND(500, 501, 1),
+    SIZE(600, 2, 7, 2, 7, 0),
+
+    /* 4 in each ms, over the wrap of 32 bits; a request that is paid is none */
+    NEW, DEMAND(0, 1400, 4),
+    SIZE(1400, 1, 1, 1, 1, 350, UP_TO(600)),
+
+    /* silence */
+    SIZE(3000, 1, 1, 1, 1, 0),
+    { 0 }
+};
+
+/* A worker reads the clock once an event: others may be a little ahead. */
+static const step_t  clocks_of_workers[] = {
+    DEMAND(0, 700, 4),
+    SIZE(700, 1, 1, 1, 1, 491),
+
+    /* 700 began a tick */
+    TAKE(697, 1, ASK),
+    SIZE(700, 1, 1, 1, 1, 491),
+
+    /* asked ahead, rejected: for others, too */
+    FILL(700, 1, 3, 90000, 1000, 0),
+    TAKE(720, 1, PAID, ASKS(1)),
+    TAKE(718, 1, PAID, ASKS(0)),
+    NEW, FILL(700, 1, 0, 0, 10000, 500),
+    TAKE(697, 1, DENIED, RETRY(1, 502)),
+    { 0 }
+};
+
+/* One rejection is no reason not to ask, not for a small counter either. */
+static const step_t  ahead_of_small[] = {
+    DEMAND(0, 500, 1),
+    FILL(500, 9, 0, 8, 2, 1),
+    FILL(520, 1, 3, 7, 3, 0),
+    TAKE(540, 1, PAID, ASKS(1)),
+    { 0 }
+};
+
+static const step_t  denied[] = {
+    TAKE(0, 2, ASK),
+    FILL(1, 2, 0, 1, 99000, 1000),
+    TAKE(1, 2, DENIED, LEFT(1), RETRY(1000, 1002)),
+
+    /* for a part of that, Redis may have it */
+    TAKE(1, 1, ASK),
+
+    /* more of it comes a token a second */
+    TAKE(401, 5, DENIED, RETRY(3600, 3603)),
+    TAKE(1000, 2, DENIED, RETRY(0, 2)),
+    TAKE(1200, 2, ASK),
+
+    /* a grant ends it */
+    FILL(1200, 2, 0, 1, 99000, 1000),
+    TAKE(1200, 2, DENIED),
+    FILL(1200, 1, 1, 20, 80000, 0),
+    TAKE(1200, 2, ASK),
+    { 0 }
+};
+
+/* What is in hand counts: 5 are wanted, 2 asked for, 1 is there. */
+static const step_t  denied_with_tokens[] = {
+    FILL(0, 1, 3, 1, 30000, 0),
+    FILL(1, 2, 0, 1, 30000, 30000),
+    TAKE(2, 5, DENIED), TAKE(2, 4, ASK), TAKE(2, 2, PAID),
+    TAKE(2, 3, DENIED), TAKE(2, 1, PAID),
+    { 0 }
+};
+
+/* What is left, Redis has to say; and it is no rejection of less. */
+static const step_t  never[] = {
+    TAKE(0, 101, ASK),
+    FILL(1, 101, 0, 7, 65000, NEVER),
+    TAKE(50, 101, DENIED, NO_RETRY),
+    TAKE(50, 100, ASK),
+    { 0 }
+};
+
+/* Others give back what they do not need: it is asked once more. */
+static const step_t  window_denied_twice[] = {
+    FILL(0, 1, 0, 0, 30000, 30000),
+    TAKE(50, 1, DENIED, RETRY(29949, 29952)),
+
+    /* the other worker's call was under way at the time: the same rejection */
+    FILL(50, 1, 0, 0, 30001, 30001, AGO(51)),
+    TAKE(300, 1, ASK),
+    FILL(301, 1, 0, 0, 29699, 29699),
+    TAKE(20000, 1, DENIED, RETRY(9999, 10002)),
+
+    /* remembered until the window ends, also where nobody came */
+    TAKE(29990, 1, DENIED),
+    TAKE(30001, 1, ASK),
+    { 0 }
+};
+
+/* A window that has counted nothing yet rejects by its predecessor. */
+static const step_t  sliding_denied[] = {
+
+    /* 50 seconds before its end; the predecessor was full */
+    FILL(0, 2, 0, 1, 50000, 2000),
+    TAKE(5, 2, DENIED, RETRY(1994, 1997)),
+
+    /* for more, what Redis said is no promise */
+    TAKE(5, 9, DENIED, RETRY(49990, 50000)),
+    TAKE(5, 1, ASK),
+
+    /* one that has counted lasts on as its successor's predecessor */
+    NEW, FILL(0, 1, 3, 0, 60100, 0),
+    TAKE(98, 1, PAID),
+    TAKE(101, 1, ASK),
+    { 0 }
+};
+
+/* Tokens of a fixed window are worth nothing then. */
+static const step_t  window_ends[] = {
+    FILL(0, 1, 20, 30, 1000, 0),
+    TAKE(990, 1, PAID), TAKE(1000, 1, ASK),
+    SWEEP_ALL(1000, 0), PAY(1001, 1, 0),
+    { 0 }
+};
+
+/* Those of a sliding window go back. */
+static const step_t  sliding_ends[] = {
+    FILL(0, 1, 20, 30, 61000, 0),
+    TAKE(990, 1, PAID), TAKE(1000, 1, ASK),
+    CHARGED(1001, 5, 0), STALE(1001, 19), STALE(1001, 0),
+    { 0 }
+};
+
+/* A reply that comes when its window is over is for who waits alone. */
+static const step_t  late_fixed[] = {
+    FILL(10, 1, 9, 50, 30, 0, AGO(10)),
+    FILL(40, 1, 9, 50, 30, 0, AGO(40), UNFIT),
+    TAKE(40, 1, ASK),
+    { 0 }
+};
+
+static const step_t  late_sliding[] = {
+    FILL(10, 1, 9, 50, 1030, 0, AGO(10)),
+    FILL(40, 1, 9, 50, 1030, 0, AGO(40), UNFIT),
+    TAKE(40, 1, ASK),
+    { 0 }
+};
+
+/* Of a bucket there is nothing that ends. */
+static const step_t  late_bucket[] = {
+    FILL(5000, 1, 9, 50, 30, 0, AGO(5000)),
+    TAKE(5000, 9, PAID),
+    { 0 }
+};
+
+/* Within a fixed window; as soon as less is left that is what clients see. */
+static const step_t  remaining_never_rises[] = {
+    FILL(0, 1, 5, 20, 5000, 0),
+    TAKE(1, 1, PAID, LEFT(24)),
+
+    /* others gave back; somebody gave back all */
+    FILL(2, 1, 5, 50, 4998, 0),
+    TAKE(3, 1, PAID, LEFT(24)),
+    SWEEP_ALL(100, 8),
+    FILL(101, 0, 0, 100, 0, 0, UNFIT),
+    FILL(102, 1, 5, 95, 4898, 0),
+    TAKE(103, 1, PAID, LEFT(24)),
+
+    /* a second of silence */
+    FILL(3000, 1, 1, 90, 2000, 0),
+    TAKE(3000, 1, PAID, LEFT(24)),
+    FILL(3001, 1, 1, 22, 1999, 0),
+    TAKE(3001, 1, PAID, LEFT(22)),
+
+    /* another window */
+    FILL(5001, 1, 1, 90, 59999, 0),
+    TAKE(5001, 1, PAID, LEFT(90)),
+    { 0 }
+};
+
+/* Of two calls that were under way at a time the later answer comes first. */
+static const step_t  answers_cross[] = {
+    FILL(1, 1, 20, 60, 1440001, 0),
+    FILL(1, 1, 20, 80, 720001, 0),
+    TAKE(1, 1, PAID, LEFT(99)),
+
+    /* one of a call that was sent behind them all is believed */
+    FILL(2, 1, 1, 50, 1800001, 0),
+    TAKE(2, 1, PAID, LEFT(89)),
+    { 0 }
+};
+
+/* Whatever Redis says, no client sees more than the limit, or below 0. */
+static const step_t  garbage[] = {
+    FILL(0, 1, 1u << 30, 1u << 30, 90000, 0),
+    FILL(1, 1, 1u << 30, 1u << 30, 90000, 0),
+    IN_HAND(1, UP_TO(1u << 30)),
+    TAKE(1, 1, PAID),
+    FILL(2, 1, 0, 0, 90000, 0),
+    TAKE(2, 1, PAID),
+    TAKE(5000, 1, PAID, UP_TO(ASK)),
+    FILL(5000, 1, 1, 1u << 30, 90000, 0),
+    TAKE(5000, 1, PAID),
+    { 0 }
+};
+
+static const step_t  return_to_window[] = {
+    GIVE(10, 5, 1, 0),
+    FILL(100, 1, 5, 20, 900, 0),
+    TAKE(110, 4, PAID),
+    GIVE(120, 110, 4, 4), IN_HAND(5),
+    GIVE(120, 110, 4, 0, OTHER),
+
+    /* what was paid before there was this lease is another window's */
+    GIVE(120, 99, 1, 0),
+
+    /* and behind the end this one's, too */
+    TAKE(120, 4, PAID),
+    GIVE(1001, 120, 4, 0),
+    FILL(1002, 1, 5, 20, 59998, 0),
+    GIVE(1010, 120, 4, 0), GIVE(1010, 999, 4, 0), IN_HAND(5),
+
+    /* never more than the limit, however many */
+    GIVE(1010, 1005, 96, 0), GIVE(1010, 1005, UINT32_MAX, 0),
+    GIVE(1010, 1005, 95, 95),
+    { 0 }
+};
+
+/* Not what has come back by itself. */
+static const step_t  return_to_bucket[] = {
+    FILL(0, 1, 5, 20, 45000, 0),
+    GIVE(2, 0, 4, 4), GIVE(2000, 0, 4, 0),
+    { 0 }
+};
+
+static const step_t  return_to_quick[] = {
+    FILL(0, 1, 5, 20, 40, 0),
+    GIVE(40, 0, 4, 4), GIVE(60, 0, 4, 0),
+    { 0 }
+};
+
+static const step_t  charge[] = {
+    CHARGED(1, 7, 0),
+    FILL(0, 1, 5, 20, 900, 0),
+    CHARGED(1, 7, 0, OTHER), CHARGED(1, 3, 3), CHARGED(1, 7, 2),
+    CHARGED(1, 7, 0),
+    { 0 }
+};
+
+/* What goes back is left as it was in hand. */
+static const step_t  sweep_tells_the_same[] = {
+    DEMAND(0, 600, 4),
+    FILL(600, 1, 5000, 4000, 21600001, 0),
+    TAKE(600, 1, PAID, LEFT(8999)),
+    SWEEP(601, 3900, UP_TO(4700)), IN_HAND(4999 - 4700, UP_TO(4999 - 3900)),
+    TAKE(602, 1, PAID, LEFT(8998)),
+    { 0 }
+};
+
+static const step_t  sweep_when_silent[] = {
+
+    /* the worker ends */
+    DEMAND(800, 1300, 4),
+    FILL(1300, 1, 50, 400, 29300, 0),
+    SWEEP(1300, 0), SWEEP_ALL(1300, 50),
+
+    /* forgotten: nothing is to be given back twice */
+    FILL(1400, 1, 50, 400, 29300, 0),
+    SWEEP_ALL(60000, 0),
+    { 0 }
+};
+
+static const step_t  limit_changes[] = {
+    FILL(0, 1, 5, 80, 30000, 0),
+
+    /* its tokens stay its own */
+    TAKE(1, 1, ASK, OTHER),
+    PAY(1, 1, 0, OTHER),
+    FILL(1, 1, 1, 3, 30000, 0, OTHER, UNFIT),
+    SWEEP(1, 0, OTHER),
+    SIZE(1, 1, 2, 1, 2, 0, OTHER),
+    TAKE(2, 1, PAID),
+
+    /* until they have gone back, under their own limit */
+    STALE(1, 0, OTHER),
+    SWEEP_ALL(3, 4),
+    TAKE(3, 1, ASK, OTHER),
+    FILL(3, 1, 2, 3, 30000, 0, OTHER),
+    TAKE(3, 1, PAID, OTHER, LEFT(4)),
+
+    /* a rejection is of its limit */
+    NEW, FILL(0, 1, 0, 0, 30000, 30000, OTHER),
+    TAKE(1, 1, DENIED, OTHER), TAKE(1, 1, ASK),
+
+    /* and all goes back, whose ever it is */
+    FILL(1, 1, 5, 80, 30000, 0),
+    SWEEP_ALL(2, 5, OTHER),
+    { 0 }
+};
+
+/* A counter was reset: what Redis said of it before rejects nothing. */
+static const step_t  forgot_denied[] = {
+    DEMAND(0, 100, 1),
+    FILL(100, 1, 0, 0, 90000, 9000),
+    TAKE(110, 1, DENIED),
+
+    /* of another moment: before that, it was said later */
+    FORGOT(99),
+    TAKE(111, 1, DENIED),
+    FORGOT(111),
+    TAKE(112, 1, ASK), TAKE(113, 1, ASK),
+
+    /* what was asked before is of the counter as it was */
+    FILL(114, 1, 0, 0, 90000, 9000, AGO(3)),
+    TAKE(115, 1, ASK),
+
+    /* and what is asked behind it counts */
+    FILL(116, 1, 0, 0, 90000, 9000),
+    TAKE(117, 1, DENIED),
+    { 0 }
+};
+
+/* Tokens in hand are spent; what never fits never does. */
+static const step_t  forgot_in_hand[] = {
+    DEMAND(0, 100, 1),
+    FILL(100, 3, 3, 0, 90000, 0),
+    FORGOT(101),
+    TAKE(102, 1, PAID), TAKE(102, 11, DENIED), TAKE(102, 5, ASK),
+    TAKE(102, 2, PAID), TAKE(102, 1, ASK),
+    { 0 }
+};
+
+/* A fixed window's clients see what there is again. */
+static const step_t  forgot_left[] = {
+    FILL(100, 1, 0, 0, 90000, 90000),
+    FORGOT(101),
+    TAKE(102, 1, ASK),
+    FILL(103, 2, 2, 8, 90000, 0),
+    TAKE(104, 1, PAID, LEFT(9)),
+    { 0 }
+};
+
+/* Also where tokens in hand were spent meanwhile, and Redis asked ahead. */
+static const step_t  forgot_left_in_hand[] = {
+    FILL(100, 3, 3, 0, 90000, 0),
+    TAKE(101, 1, PAID, LEFT(2)),
+    FORGOT(102),
+    TAKE(103, 1, PAID, LEFT(1)),
+    FILL(104, 2, 2, 8, 90000, 0),
+    TAKE(105, 1, PAID, LEFT(10)),
+
+    /* of what was said since, it never rises again */
+    FILL(106, 1, 0, 5, 90000, 0),
+    TAKE(107, 1, PAID, LEFT(6)),
+    FILL(108, 1, 0, 9, 90000, 0),
+    TAKE(109, 1, PAID, LEFT(6)),
+    { 0 }
+};
+
+#define ALL  { bucket_100, fixed_100, sliding_100 }
+#define TEN  { ten_bucket, ten_fixed, ten_sliding }
+
+static const case_t  cases[] = {
+    { "paid in hand", paid_in_hand,
+      { bucket_100, fixed_100, sliding_100, leaky_100 } },
+    { "too few in hand", too_few_in_hand, { minute } },
+    { "pay", pay, { minute }, minute_200 },
+    { "size", size, { fast_bucket } },
+    { "clocks of workers", clocks_of_workers, { fast_bucket } },
+    { "ahead of small", ahead_of_small, { small_bucket } },
+    { "denied", denied, { slow_bucket } },
+    { "denied with tokens", denied_with_tokens, { minute } },
+    { "never", never, ALL },
+    { "window denied twice", window_denied_twice, { minute } },
+    { "sliding denied", sliding_denied, { sliding_10 } },
+    { "window ends", window_ends, { minute } },
+    { "sliding ends", sliding_ends, { minute_sliding } },
+    { "late, fixed", late_fixed, { second_fixed } },
+    { "late, sliding", late_sliding, { second_sliding } },
+    { "late, bucket", late_bucket, { second_bucket } },
+    { "remaining never rises", remaining_never_rises, { minute } },
+    { "answers cross", answers_cross, ALL },
+    { "garbage", garbage, { most_bucket, most_fixed, thousand_sliding } },
+    { "return to window", return_to_window, { minute }, minute_200 },
+    { "return to bucket", return_to_bucket, { minute_bucket } },
+    { "return to quick", return_to_quick, { quick_bucket } },
+    { "charge", charge, { minute }, minute_200 },
+    { "sweep tells the same", sweep_tells_the_same,
+      { large_bucket, large_fixed, large_sliding } },
+    { "sweep when silent", sweep_when_silent, { minute_10000 } },
+    { "limit changes", limit_changes, { minute }, minute_10 },
+    { "forgot: denied", forgot_denied, TEN },
+    { "forgot: in hand", forgot_in_hand, { ten_bucket } },
+    { "forgot: left", forgot_left, { ten_fixed } },
+    { "forgot: left in hand", forgot_left_in_hand, { ten_fixed } }
+};
+
+
+static ngx_ratelimit_lease_e
+take(lease_t *lease, const limit_t *limit, int64_t ms, uint32_t cost,
+    unsigned *ahead)
+{
+    env_t                  env;
+    answer_t               answer;
+    ngx_ratelimit_lease_e  rc;
+
+    env = at(ms);
+    rc = ngx_ratelimit_lease_take(lease, limit, &env, cost, &answer, ahead);
+    assert_answer(rc, limit, cost, &answer);
+
+    return rc;
+}
+
+
+static void
+fill(lease_t *lease, const limit_t *limit, int64_t ms, answer_t answer)
+{
+    env_t  env;
+    ask_t  ask = { 1, 1, 0, 0 };
+
+    env = at(ms);
+    assert_true(ngx_ratelimit_lease_fill(lease, limit, &env, env.now_us, &ask,
+                                         &answer));
+}
+
+
+static uint32_t
+sweep(lease_t *lease, const limit_t *limit, int64_t ms)
+{
+    env_t  env;
+
+    env = at(ms);
+
+    return ngx_ratelimit_lease_sweep(lease, limit, &env, 0);
+}
 
 
 static void
 test_place(void **state)
 {
-    (void) state;
+    env_t    env;
+    ask_t    ask;
+    limit_t  limit;
 
     /* ngx_ratelimit_leases.h: what a place has, and reads */
 
     assert_true(sizeof(lease_t) <= 64);
     assert_int_equal(offsetof(lease_t, busy_us), 0);
-}
-
-
-static void
-test_paid_in_hand(void **state)
-{
-    limit_t   limits[] = { bucket(100, 3600), fixed(100, 60),
-                           sliding(100, 60),
-                           limit_of(NGX_RATELIMIT_LEAKY_BUCKET, 100,
-                                    3600 * SECOND) };
-    lease_t   lease;
-    answer_t  answer;
-    size_t    i;
-
-    (void) state;
-
-    for (i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
-        memset(&lease, 0, sizeof(lease));
-
-        assert_int_equal(take(&lease, &limits[i], 0, 1, NULL), ASK);
-
-        /* used 20 of 100: reset is of a bucket's that, of a window's any */
-
-        assert_true(fill(&lease, &limits[i], 1, 1,
-                         said(10, 80, i == 0 || i == 3 ? 720000 : 100000,
-                              0)));
-
-        assert_int_equal(take(&lease, &limits[i], 2, 3, &answer), PAID);
-        assert_int_equal(answer.remaining, 87);
-        assert_int_equal(take(&lease, &limits[i], 2, 7, &answer), PAID);
-        assert_int_equal(answer.remaining, 80);
-        assert_int_equal(take(&lease, &limits[i], 2, 1, NULL), ASK);
-    }
-}
-
-
-static void
-test_too_few_in_hand(void **state)
-{
-    env_t    env;
-    ask_t    ask;
-    lease_t  lease;
-    limit_t  limit;
-
-    (void) state;
-
-    memset(&lease, 0, sizeof(lease));
-    limit = fixed(100, 60);
-
-    assert_true(fill(&lease, &limit, 0, 1, said(3, 50, 30000, 0)));
-    assert_int_equal(take(&lease, &limit, 1, 5, NULL), ASK);
-    assert_int_equal(lease.tokens, 3);
-
-    /* those in hand pay their part */
-
-    env = at(1);
-    ngx_ratelimit_lease_size(&lease, &limit, &env, 5, 9, &ask);
-    assert_int_equal(ask.cost, 2);
-    assert_int_equal(ask.want, 6);
-
-    assert_true(fill(&lease, &limit, 2, 2, said(6, 44, 29998, 0)));
-    assert_int_equal(take(&lease, &limit, 2, 9, NULL), PAID);
-}
-
-
-static void
-test_pay(void **state)
-{
-    env_t     env;
-    lease_t   lease;
-    limit_t   limit, other;
-    answer_t  answer;
-    uint32_t  count;
-
-    (void) state;
-
-    memset(&lease, 0, sizeof(lease));
-    limit = fixed(100, 60);
-    other = fixed(200, 60);
-
-    assert_true(fill(&lease, &limit, 0, 1, said(5, 50, 30000, 0)));
-    count = lease.count;
-
-    env = at(1);
-    assert_true(ngx_ratelimit_lease_pay(&lease, &limit, &env, 3, &answer));
-    assert_int_equal(answer.granted, 3);
-    assert_int_equal(answer.remaining, 52);
-    assert_false(ngx_ratelimit_lease_pay(&lease, &limit, &env, 3, &answer));
-    assert_false(ngx_ratelimit_lease_pay(&lease, &other, &env, 1, &answer));
-
-    /* no demand of its own */
-
-    assert_int_equal(lease.count, count);
-}
-
-
-/* What a counter takes in about 100 ms is what a lease is for. */
-static void
-test_size(void **state)
-{
-    env_t    env;
-    ask_t    ask;
-    lease_t  lease;
-    limit_t  limit;
-
-    (void) state;
-
-    limit = bucket(100000, 10);
 
     /* without a place: what waits alone */
 
+    limit = fast_bucket();
     env = at(0);
     ngx_ratelimit_lease_size(NULL, &limit, &env, 2, 7, &ask);
     assert_int_equal(ask.cost, 2);
     assert_int_equal(ask.want, 7);
     assert_int_equal(ask.ahead, 0);
-
-    /* too slow */
-
-    memset(&lease, 0, sizeof(lease));
-    demand(&lease, &limit, 0, 1, 1);
-    demand(&lease, &limit, 500, 501, 1);
-
-    env = at(600);
-    ngx_ratelimit_lease_size(&lease, &limit, &env, 2, 7, &ask);
-    assert_int_equal(ask.cost, 2);
-    assert_int_equal(ask.want, 7);
-    assert_int_equal(ask.ahead, 0);
-
-    /* 4 in each ms, over the wrap of 32 bits */
-
-    memset(&lease, 0, sizeof(lease));
-    demand(&lease, &limit, 0, 1400, 4);
-
-    env = at(1400);
-    ngx_ratelimit_lease_size(&lease, &limit, &env, 1, 1, &ask);
-    assert_in_range(ask.ahead, 350, 600);
-    assert_true(ask.share >= 1);
-
-    /* silence */
-
-    env = at(3000);
-    ngx_ratelimit_lease_size(&lease, &limit, &env, 1, 1, &ask);
-    assert_int_equal(ask.ahead, 0);
 }
 
 
-/* A worker reads the clock once an event: others may be a little ahead. */
+/* Who waited has been counted as demand already. */
 static void
-test_clocks_of_workers(void **state)
+test_pay_no_demand(void **state)
 {
     env_t     env;
-    ask_t     one, two;
     lease_t   lease;
     limit_t   limit;
     answer_t  answer;
-    unsigned  ahead;
-
-    (void) state;
-
-    limit = bucket(100000, 10);
-    memset(&lease, 0, sizeof(lease));
-
-    demand(&lease, &limit, 0, 700, 4);
-    env = at(700);
-    ngx_ratelimit_lease_size(&lease, &limit, &env, 1, 1, &one);
-
-    /* 700 began a tick */
-
-    (void) take(&lease, &limit, 697, 1, NULL);
-    ngx_ratelimit_lease_size(&lease, &limit, &env, 1, 1, &two);
-    assert_true(one.ahead > 100);
-    assert_int_equal(two.ahead, one.ahead);
-
-    /* asked ahead, denied: for others, too */
-
-    assert_true(fill(&lease, &limit, 700, 1, said(3, 90000, 1000, 0)));
-    env = at(720);
-    assert_int_equal(ngx_ratelimit_lease_take(&lease, &limit, &env, 1, &answer,
-                                              &ahead), PAID);
-    assert_int_equal(ahead, 1);
-    env = at(718);
-    assert_int_equal(ngx_ratelimit_lease_take(&lease, &limit, &env, 1, &answer,
-                                              &ahead), PAID);
-    assert_int_equal(ahead, 0);
+    uint32_t  count;
 
     memset(&lease, 0, sizeof(lease));
-    assert_true(fill(&lease, &limit, 700, 1, said(0, 0, 10000, 500)));
-    assert_int_equal(take(&lease, &limit, 697, 1, &answer), DENIED);
-    assert_true(answer.retry_us <= 502000);
+    limit = minute();
+    env = at(1);
+
+    fill(&lease, &limit, 0, said(5, 50, 30000, 0));
+    count = lease.count;
+    assert_true(ngx_ratelimit_lease_pay(&lease, &limit, &env, 3, &answer));
+    assert_int_equal(answer.granted, 3);
+    assert_int_equal(lease.count, count);
 }
 
 
@@ -213,41 +558,29 @@ test_ahead_once(void **state)
     ask_t     ask;
     lease_t   lease;
     limit_t   limit;
-    answer_t  answer;
     int64_t   ms;
     unsigned  ahead;
 
-    (void) state;
-
-    limit = bucket(1000000, 10);
+    limit = faster_bucket();
     memset(&lease, 0, sizeof(lease));
 
     /* a slow counter never */
 
-    assert_true(fill(&lease, &limit, 0, 1, said(2, 9000, 1000, 0)));
-    env = at(0);
-    assert_int_equal(ngx_ratelimit_lease_take(&lease, &limit, &env, 1, &answer,
-                                              &ahead), PAID);
+    fill(&lease, &limit, 0, said(2, 9000, 1000, 0));
+    assert_int_equal(take(&lease, &limit, 0, 1, &ahead), PAID);
     assert_int_equal(ahead, 0);
 
     demand(&lease, &limit, 1, 500, 4);
 
     /* plenty in hand; then almost nothing: one is told, in each second */
 
-    assert_true(fill(&lease, &limit, 500, 1, said(20000, 9000, 1000, 0)));
-    env = at(520);
-    assert_int_equal(ngx_ratelimit_lease_take(&lease, &limit, &env, 1, &answer,
-                                              &ahead), PAID);
+    fill(&lease, &limit, 500, said(20000, 9000, 1000, 0));
+    assert_int_equal(take(&lease, &limit, 520, 1, &ahead), PAID);
     assert_int_equal(ahead, 0);
 
-    lease.tokens = 4500;
-    told = 0;
-
-    for (ms = 520; ms < 1610; ms++) {
+    for (ms = 520, told = 0; ms < 1610; ms++) {
         lease.tokens = 5;
-        env = at(ms);
-        assert_int_equal(ngx_ratelimit_lease_take(&lease, &limit, &env, 4,
-                                                  &answer, &ahead), PAID);
+        assert_int_equal(take(&lease, &limit, ms, 4, &ahead), PAID);
         assert_true(ahead == 0 || ms == 520 || ms == 1520);
         told += ahead;
     }
@@ -264,435 +597,119 @@ test_ahead_once(void **state)
 
     ngx_ratelimit_lease_failed(&lease);
     lease.tokens = 5;
-    env = at(1700);
-    assert_int_equal(ngx_ratelimit_lease_take(&lease, &limit, &env, 1, &answer,
-                                              &ahead), PAID);
+    assert_int_equal(take(&lease, &limit, 1700, 1, &ahead), PAID);
     assert_int_equal(ahead, 1);
 }
 
 
-/* What was denied once is no reason not to ask, of a small counter neither. */
+/* All goes back when there was no demand for 100 ms, however many sweep. */
 static void
-test_ahead_of_small(void **state)
+test_sweep(void **state)
 {
-    env_t     env;
     lease_t   lease;
     limit_t   limit;
-    answer_t  answer;
+    uint32_t  back;
+
+    limit = minute_10000();
+    memset(&lease, 0, sizeof(lease));
+
+    demand(&lease, &limit, 0, 600, 4);
+    fill(&lease, &limit, 600, said(5000, 4000, 30000, 0));
+    demand(&lease, &limit, 600, 601, 1);
+
+    back = sweep(&lease, &limit, 601);
+    assert_in_range(back, 3900, 4700);
+    assert_int_equal(back + lease.tokens, 4999);
+
+    back = lease.tokens;
+    back -= sweep(&lease, &limit, 660);
+    back -= sweep(&lease, &limit, 710);
+    assert_true(lease.tokens > 0);
+    assert_int_equal(sweep(&lease, &limit, 760), back);
+    assert_int_equal(lease.tokens, 0);
+    assert_int_equal(sweep(&lease, &limit, 800), 0);
+}
+
+
+/* The demand of one limit keeps nothing in hand of another. */
+static void
+test_limits_mixed(void **state)
+{
+    int64_t   ms;
+    lease_t   lease;
+    limit_t   one, other;
+    uint32_t  back;
     unsigned  ahead;
 
-    (void) state;
-
-    limit = limit_of(NGX_RATELIMIT_TOKEN_BUCKET, 10, 10000);
+    one = mixed_bucket();
+    other = mixed_other();
     memset(&lease, 0, sizeof(lease));
 
-    demand(&lease, &limit, 0, 500, 1);
-    assert_true(fill(&lease, &limit, 500, 9, said(0, 8, 2, 1)));
-    assert_true(fill(&lease, &limit, 520, 1, said(3, 7, 3, 0)));
-
-    env = at(540);
-    assert_int_equal(ngx_ratelimit_lease_take(&lease, &limit, &env, 1, &answer,
-                                              &ahead), PAID);
-    assert_int_equal(ahead, 1);
-}
-
-
-static void
-test_denied(void **state)
-{
-    lease_t   lease;
-    limit_t   limit;
-    answer_t  answer;
-
-    (void) state;
-
-    limit = bucket(100, 100);       /* one a second */
-    memset(&lease, 0, sizeof(lease));
-
-    assert_int_equal(take(&lease, &limit, 0, 2, NULL), ASK);
-    assert_true(fill(&lease, &limit, 1, 2, said(0, 1, 99000, 1000)));
-
-    assert_int_equal(take(&lease, &limit, 1, 2, &answer), DENIED);
-    assert_in_range(answer.retry_us, 1000000, 1002000);
-    assert_int_equal(answer.remaining, 1);
-
-    /* for a part of that, Redis may have it */
-
-    assert_int_equal(take(&lease, &limit, 1, 1, NULL), ASK);
-
-    /* more of it comes a token a second */
-
-    assert_int_equal(take(&lease, &limit, 401, 5, &answer), DENIED);
-    assert_in_range(answer.retry_us, 3600000, 3603000);
-
-    assert_int_equal(take(&lease, &limit, 1000, 2, &answer), DENIED);
-    assert_in_range(answer.retry_us, 1, 2000);
-
-    assert_int_equal(take(&lease, &limit, 1200, 2, NULL), ASK);
-
-    /* a grant ends it */
-
-    assert_true(fill(&lease, &limit, 1200, 2, said(0, 1, 99000, 1000)));
-    assert_int_equal(take(&lease, &limit, 1200, 2, NULL), DENIED);
-    assert_true(fill(&lease, &limit, 1200, 1, said(1, 20, 80000, 0)));
-    assert_int_equal(take(&lease, &limit, 1200, 2, NULL), ASK);
-}
-
-
-/* What is in hand counts for who could not be paid. */
-static void
-test_denied_with_tokens(void **state)
-{
-    lease_t   lease;
-    limit_t   limit;
-
-    (void) state;
-
-    limit = fixed(100, 60);
-    memset(&lease, 0, sizeof(lease));
-
-    assert_true(fill(&lease, &limit, 0, 1, said(3, 1, 30000, 0)));
-
-    /* 5 are wanted, 2 asked for, 1 is there */
-
-    assert_true(fill(&lease, &limit, 1, 2, said(0, 1, 30000, 30000)));
-
-    assert_int_equal(take(&lease, &limit, 2, 5, NULL), DENIED);
-    assert_int_equal(take(&lease, &limit, 2, 4, NULL), ASK);
-    assert_int_equal(take(&lease, &limit, 2, 2, NULL), PAID);
-    assert_int_equal(take(&lease, &limit, 2, 3, NULL), DENIED);
-    assert_int_equal(take(&lease, &limit, 2, 1, NULL), PAID);
-}
-
-
-static void
-test_never(void **state)
-{
-    size_t    i;
-    lease_t   lease;
-    limit_t   limits[] = { bucket(10, 1), fixed(10, 60), sliding(10, 60) };
-    answer_t  answer;
-
-    (void) state;
-
-    for (i = 0; i < 3; i++) {
-        memset(&lease, 0, sizeof(lease));
-
-        /* what is left, Redis has to say */
-
-        assert_int_equal(take(&lease, &limits[i], 0, 11, NULL), ASK);
-        answer = said(0, 7, 65000, 0);
-        answer.retry_us = NGX_RATELIMIT_NEVER;
-        assert_true(fill(&lease, &limits[i], 1, 11, answer));
-
-        assert_int_equal(take(&lease, &limits[i], 50, 11, &answer), DENIED);
-        assert_true(answer.retry_us == NGX_RATELIMIT_NEVER);
-
-        /* and is no denial of less */
-
-        assert_int_equal(take(&lease, &limits[i], 50, 10, NULL), ASK);
-    }
-}
-
-
-/* Others give back what they do not need: it is asked once more. */
-static void
-test_window_denied_twice(void **state)
-{
-    env_t     env;
-    ask_t     ask;
-    lease_t   lease;
-    limit_t   limit;
-    answer_t  answer;
-
-    (void) state;
-
-    limit = fixed(100, 60);
-    memset(&lease, 0, sizeof(lease));
-
-    assert_true(fill(&lease, &limit, 0, 1, said(0, 0, 30000, 30000)));
-    assert_int_equal(take(&lease, &limit, 50, 1, &answer), DENIED);
-    assert_in_range(answer.retry_us, 29949000, 29952000);
-
-    /* the other worker's call was under way at the time: the same denial */
-
-    env = at(50);
-    memset(&ask, 0, sizeof(ask));
-    ask.cost = ask.want = 1;
-    answer = said(0, 0, 30001, 30001);
-    assert_true(ngx_ratelimit_lease_fill(&lease, &limit, &env, AT_US(-1), &ask,
-                                         &answer));
-
-    assert_int_equal(take(&lease, &limit, 300, 1, NULL), ASK);
-
-    assert_true(fill(&lease, &limit, 301, 1, said(0, 0, 29699, 29699)));
-    assert_int_equal(take(&lease, &limit, 20000, 1, &answer), DENIED);
-    assert_in_range(answer.retry_us, 9999000, 10002000);
-
-    /* remembered until the window ends, also where nobody came */
-
-    assert_int_equal(take(&lease, &limit, 29990, 1, NULL), DENIED);
-    assert_int_equal(take(&lease, &limit, 30001, 1, NULL), ASK);
-}
-
-
-/* A window that has counted nothing yet denies by its predecessor. */
-static void
-test_sliding_denied(void **state)
-{
-    lease_t   lease;
-    limit_t   limit;
-    answer_t  answer;
-
-    (void) state;
-
-    limit = sliding(10, 60);
-    memset(&lease, 0, sizeof(lease));
-
-    /* 50 seconds before its end; the predecessor was full */
-
-    assert_true(fill(&lease, &limit, 0, 2, said(0, 1, 50000, 2000)));
-    assert_int_equal(take(&lease, &limit, 5, 2, &answer), DENIED);
-    assert_in_range(answer.retry_us, 1994000, 1997000);
-
-    /* for more, what Redis said is no promise */
-
-    assert_int_equal(take(&lease, &limit, 5, 9, &answer), DENIED);
-    assert_in_range(answer.retry_us, 49990000, 50000000);
-    assert_int_equal(take(&lease, &limit, 5, 1, NULL), ASK);
-
-    /* one that has counted lasts on as its successor's predecessor */
-
-    memset(&lease, 0, sizeof(lease));
-    assert_true(fill(&lease, &limit, 0, 1, said(3, 0, 60100, 0)));
-    assert_int_equal(take(&lease, &limit, 98, 1, NULL), PAID);
-    assert_int_equal(take(&lease, &limit, 101, 1, NULL), ASK);
-}
-
-
-static void
-test_window_ends(void **state)
-{
-    env_t     env;
-    lease_t   lease;
-    limit_t   limit;
-    answer_t  answer;
-
-    (void) state;
-
-    /* a fixed one's tokens are worth nothing; nothing is to be given back */
-
-    limit = fixed(100, 60);
-    memset(&lease, 0, sizeof(lease));
-    assert_true(fill(&lease, &limit, 0, 1, said(20, 30, 1000, 0)));
-
-    assert_int_equal(take(&lease, &limit, 990, 1, NULL), PAID);
-    assert_int_equal(take(&lease, &limit, 1000, 1, NULL), ASK);
-    assert_int_equal(sweep(&lease, &limit, 1000, 1), 0);
-
-    env = at(1001);
-    assert_false(ngx_ratelimit_lease_pay(&lease, &limit, &env, 1, &answer));
-
-    /* a sliding one's go back */
-
-    limit = sliding(100, 60);
-    memset(&lease, 0, sizeof(lease));
-    assert_true(fill(&lease, &limit, 0, 1, said(20, 30, 61000, 0)));
-
-    assert_int_equal(take(&lease, &limit, 990, 1, NULL), PAID);
-    assert_int_equal(take(&lease, &limit, 1000, 1, NULL), ASK);
-    env = at(1001);
-    assert_int_equal(ngx_ratelimit_lease_charge(&lease, &limit, &env, 5), 0);
-    assert_int_equal(ngx_ratelimit_lease_stale(&lease, &limit, &env), 19);
-    assert_int_equal(ngx_ratelimit_lease_stale(&lease, &limit, &env), 0);
-}
-
-
-/* A reply that comes when its window is over is for who waits alone. */
-static void
-test_late_answer(void **state)
-{
-    size_t    i;
-    env_t     env;
-    ask_t     ask;
-    lease_t   lease;
-    limit_t   limits[] = { fixed(100, 1), sliding(100, 1) };
-    answer_t  answer;
-
-    (void) state;
-
-    memset(&ask, 0, sizeof(ask));
-    ask.cost = ask.want = 1;
-
-    for (i = 0; i < 2; i++) {
-        memset(&lease, 0, sizeof(lease));
-        answer = said(9, 50, i ? 1030 : 30, 0);
-
-        env = at(10);
-        assert_true(ngx_ratelimit_lease_fill(&lease, &limits[i], &env,
-                                             AT_US(0), &ask, &answer));
-
-        env = at(40);
-        assert_false(ngx_ratelimit_lease_fill(&lease, &limits[i], &env,
-                                              AT_US(0), &ask, &answer));
-        assert_int_equal(take(&lease, &limits[i], 40, 1, NULL), ASK);
+    demand(&lease, &one, 0, 600, 4);
+    fill(&lease, &one, 600, said(500, 4000, 5000, 0));
+
+    for (ms = 601, back = 0; ms < 1500; ms++) {
+        assert_int_equal(take(&lease, &other, ms, 1, &ahead), ASK);
+        back += (ms % 100) ? 0 : sweep(&lease, &one, ms);
     }
 
-    /* of a bucket there is nothing that ends */
+    assert_in_range(back, 450, 500);
 
-    limits[0] = bucket(1000, 1);
+    /* a worker that was killed would have given them back */
+
     memset(&lease, 0, sizeof(lease));
-    env = at(5000);
-    answer = said(9, 50, 30, 0);
-    assert_true(ngx_ratelimit_lease_fill(&lease, &limits[0], &env, AT_US(0),
-                                         &ask, &answer));
-    assert_int_equal(take(&lease, &limits[0], 5000, 9, NULL), PAID);
+    fill(&lease, &one, 0, said(500, 4000, 5000, 0));
+
+    for (ms = 1; ms < 1000; ms++) {
+        assert_int_equal(take(&lease, &other, ms, 1, &ahead), ASK);
+        assert_int_equal(lease.tokens, 500);
+    }
+
+    assert_int_equal(take(&lease, &other, 1000, 1, &ahead), ASK);
+    assert_int_equal(lease.tokens, 0);
+    fill(&lease, &other, 1000, said(2, 3, 9500, 0));
+    assert_int_equal(take(&lease, &other, 1001, 1, &ahead), PAID);
 }
 
 
-/* Within a fixed window; and as soon as less is left that is what is told. */
+/* What nobody gives back since its worker was killed, who spends of it does. */
 static void
-test_remaining_never_rises(void **state)
+test_nobody_sweeps(void **state)
 {
+    int64_t   ms;
     lease_t   lease;
     limit_t   limit;
-    answer_t  answer;
+    unsigned  ahead, told;
 
-    (void) state;
-
-    limit = fixed(100, 60);
+    limit = minute_10000();
     memset(&lease, 0, sizeof(lease));
+    fill(&lease, &limit, 0, said(500, 4000, 30000, 0));
 
-    assert_true(fill(&lease, &limit, 0, 1, said(5, 20, 5000, 0)));
-    assert_int_equal(take(&lease, &limit, 1, 1, &answer), PAID);
-    assert_int_equal(answer.remaining, 24);
-
-    /* others gave back; somebody gave back all */
-
-    assert_true(fill(&lease, &limit, 2, 1, said(5, 50, 4998, 0)));
-    assert_int_equal(take(&lease, &limit, 3, 1, &answer), PAID);
-    assert_int_equal(answer.remaining, 24);
-
-    assert_int_equal(sweep(&lease, &limit, 100, 1), 8);
-    (void) fill(&lease, &limit, 101, 0, said(0, 100, 0, 0));
-    assert_true(fill(&lease, &limit, 102, 1, said(5, 95, 4898, 0)));
-    assert_int_equal(take(&lease, &limit, 103, 1, &answer), PAID);
-    assert_int_equal(answer.remaining, 24);
-
-    /* a second of silence */
-
-    assert_true(fill(&lease, &limit, 3000, 1, said(1, 90, 2000, 0)));
-    assert_int_equal(take(&lease, &limit, 3000, 1, &answer), PAID);
-    assert_int_equal(answer.remaining, 24);
-
-    assert_true(fill(&lease, &limit, 3001, 1, said(1, 22, 1999, 0)));
-    assert_int_equal(take(&lease, &limit, 3001, 1, &answer), PAID);
-    assert_int_equal(answer.remaining, 22);
-
-    /* another window */
-
-    assert_true(fill(&lease, &limit, 5001, 1, said(1, 90, 59999, 0)));
-    assert_int_equal(take(&lease, &limit, 5001, 1, &answer), PAID);
-    assert_int_equal(answer.remaining, 90);
-}
-
-
-/* Of two calls that were under way at a time the later answer comes first. */
-static void
-test_answers_cross(void **state)
-{
-    size_t    i;
-    lease_t   lease;
-    limit_t   limits[] = { bucket(100, 3600), fixed(100, 60),
-                           sliding(100, 60) };
-    answer_t  answer;
-
-    /* of a bucket each token is 36 s */
-
-    static const uint32_t  reset_ms[][3] = {
-        { 720001, 1440001, 1800001 },
-        { 30000, 30000, 30000 },
-        { 90000, 90000, 90000 }
-    };
-
-    (void) state;
-
-    for (i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
-        memset(&lease, 0, sizeof(lease));
-
-        assert_true(fill(&lease, &limits[i], 1, 1,
-                         said(20, 60, reset_ms[i][1], 0)));
-        assert_true(fill(&lease, &limits[i], 1, 1,
-                         said(20, 80, reset_ms[i][0], 0)));
-        assert_int_equal(take(&lease, &limits[i], 1, 1, &answer), PAID);
-        assert_int_equal(answer.remaining, 99);
-
-        /* of a call that was sent behind them all is believed */
-
-        assert_true(fill(&lease, &limits[i], 2, 1,
-                         said(1, 50, reset_ms[i][2], 0)));
-        assert_int_equal(take(&lease, &limits[i], 2, 1, &answer), PAID);
-        assert_int_equal(answer.remaining, 89);
+    for (ms = 100, told = 0; ms <= 2500; ms += 100) {
+        assert_int_equal(take(&lease, &limit, ms, 1, &ahead), PAID);
+        assert_true(ahead == 0 || ms >= 1000);
+        told += ahead;
     }
-}
 
+    /* not each of them: who is told does something */
 
-/* Whatever Redis says, nobody is told more than the limit, or below 0. */
-static void
-test_garbage(void **state)
-{
-    size_t    i;
-    lease_t   lease;
-    limit_t   limits[] = { bucket(1u << 30, 1), fixed(1u << 30, 60),
-                           sliding(1000, 60) };
-    answer_t  answer;
-
-    (void) state;
-
-    for (i = 0; i < 3; i++) {
-        memset(&lease, 0, sizeof(lease));
-
-        (void) fill(&lease, &limits[i], 0, 1,
-                    said(1u << 30, 1u << 30, 90000, 0));
-        (void) fill(&lease, &limits[i], 1, 1,
-                    said(1u << 30, 1u << 30, 90000, 0));
-
-        assert_true(lease.tokens <= limits[i].capacity);
-        assert_int_equal(take(&lease, &limits[i], 1, 1, &answer), PAID);
-
-        (void) fill(&lease, &limits[i], 2, 1, said(0, 0, 90000, 0));
-        assert_int_equal(take(&lease, &limits[i], 2, 1, &answer), PAID);
-        (void) take(&lease, &limits[i], 5000, 1, &answer);
-        assert_true(fill(&lease, &limits[i], 5000, 1,
-                         said(1, 1u << 30, 90000, 0)));
-        assert_int_equal(take(&lease, &limits[i], 5000, 1, &answer), PAID);
-    }
+    assert_int_equal(told, 2);
 }
 
 
 int
 main(void)
 {
-    const struct CMUnitTest  tests[] = {
+    struct CMUnitTest  tests[6 + COUNT(cases)] = {
         cmocka_unit_test(test_place),
-        cmocka_unit_test(test_paid_in_hand),
-        cmocka_unit_test(test_too_few_in_hand),
-        cmocka_unit_test(test_pay),
-        cmocka_unit_test(test_size),
-        cmocka_unit_test(test_clocks_of_workers),
+        cmocka_unit_test(test_pay_no_demand),
         cmocka_unit_test(test_ahead_once),
-        cmocka_unit_test(test_ahead_of_small),
-        cmocka_unit_test(test_denied),
-        cmocka_unit_test(test_denied_with_tokens),
-        cmocka_unit_test(test_never),
-        cmocka_unit_test(test_window_denied_twice),
-        cmocka_unit_test(test_sliding_denied),
-        cmocka_unit_test(test_window_ends),
-        cmocka_unit_test(test_late_answer),
-        cmocka_unit_test(test_remaining_never_rises),
-        cmocka_unit_test(test_answers_cross),
-        cmocka_unit_test(test_garbage),
+        cmocka_unit_test(test_sweep),
+        cmocka_unit_test(test_limits_mixed),
+        cmocka_unit_test(test_nobody_sweeps),
     };
+
+    cases_add(&tests[6], cases, COUNT(cases));
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -49,26 +49,13 @@ typedef struct {
 
 /* of the round */
 static limit_t                       limit;
-static ngx_ratelimit_token_bucket_t  tb;
-static ngx_ratelimit_window_t        window;
+static state_t                       counter;   /* in Redis */
 static node_t                        nodes[NODES];
 static call_t                        calls[CALLS];
 static unsigned                      ncalls;    /* of them ever used */
 static uint64_t                      admitted, before;
 static uint64_t                      admitted_in[WINDOWS];
 static unsigned                      share_of_returns;
-static uint64_t                      seed;
-
-
-static uint64_t
-rnd(uint64_t n)
-{
-    seed ^= seed >> 12;
-    seed ^= seed << 25;
-    seed ^= seed >> 27;
-
-    return (seed * 0x2545f4914f6cdd1d >> 11) % n;
-}
 
 
 static call_t *
@@ -106,68 +93,28 @@ give_back(unsigned node, int64_t ms, int64_t age_ms, uint32_t tokens)
 static void
 redis_run(call_t *call, int64_t ms)
 {
-    uint32_t  ahead;
-    uint64_t  now, taken;
-    answer_t  more;
+    uint32_t  ahead, granted;
+    uint64_t  now;
 
     now = EPOCH + ms * 1000 + 500;
-    taken = now - call->age_ms * 1000;
 
-    switch (limit.algorithm) {
-
-    case NGX_RATELIMIT_FIXED_WINDOW:
-
-        if (call->back) {
-            ngx_ratelimit_fixed_window_give(&window, &limit, now,
-                                ngx_ratelimit_fixed_window_passed(&limit, now),
-                                taken, call->back);
-            return;
-        }
-
-        break;
-
-    case NGX_RATELIMIT_SLIDING_WINDOW:
-
-        if (call->back) {
-            ngx_ratelimit_sliding_window_give(&window, &limit, now, taken,
-                                              call->back);
-            return;
-        }
-
-        break;
-
-    default:
-
-        if (call->back) {
-            ngx_ratelimit_token_bucket_give(&tb, &limit.rate, now, taken,
-                                            call->back);
-            return;
-        }
+    if (call->back) {
+        state_give(&counter, &limit, now, now - call->age_ms * 1000,
+                   call->back);
+        return;
     }
 
-#define TAKE(cost, want, answer)                                              \
-    if (limit.algorithm == NGX_RATELIMIT_FIXED_WINDOW) {                      \
-        ngx_ratelimit_fixed_window_take(&window, &limit, now,                 \
-                                ngx_ratelimit_fixed_window_left(&limit, now), \
-                                cost, want, answer);                          \
-    } else if (limit.algorithm == NGX_RATELIMIT_SLIDING_WINDOW) {             \
-        ngx_ratelimit_sliding_window_take(&window, &limit, now, cost, want,   \
-                                          answer);                            \
-    } else {                                                                  \
-        ngx_ratelimit_token_bucket_take(&tb, &limit.rate, now, cost, want,    \
-                                        answer);                              \
-    }
-
-    TAKE(call->ask.cost, call->ask.want, &call->answer);
+    call->answer = state_take(&counter, &limit, now, call->ask.cost,
+                              call->ask.want);
 
     if (call->answer.retry_us == 0 && call->ask.ahead) {
         ahead = call->answer.remaining / call->ask.share;
         ahead = ahead < call->ask.ahead ? ahead : call->ask.ahead;
 
         if (ahead) {
-            more = call->answer;
-            TAKE(1, ahead, &call->answer);
-            call->answer.granted += more.granted;
+            granted = call->answer.granted;
+            call->answer = state_take(&counter, &limit, now, 1, ahead);
+            call->answer.granted += granted;
         }
     }
 
@@ -194,7 +141,6 @@ admit(unsigned node, int64_t ms, int64_t lag, uint32_t cost)
     nodes[node].out += cost;
 
     if (rnd(100) < share_of_returns) {
-
         /* another counter of the request denied */
 
         env = at(ms - lag);
@@ -302,7 +248,6 @@ worker_answered(call_t *call, int64_t ms)
     }
 
     if (tokens) {
-
         /* of a window that is over: here they are not admitted either */
 
         give_back(call->node, ms, ms - w->lag - call->asked, tokens);
@@ -391,7 +336,6 @@ step(int64_t ms, unsigned load, uint32_t costs)
     }
 
     for (i = 0; i < ncalls; i++) {
-
         if (calls[i].come == -1 || calls[i].come > ms) {
             continue;
         }
@@ -437,12 +381,11 @@ play(ngx_ratelimit_algorithm_e algorithm, uint64_t round_seed)
     unsigned  i, load, costs;
     uint64_t  tokens, windows[] = { 300000, 1000000, 1700000 };
 
-    seed = round_seed;
+    unit_seed = round_seed;
     tokens = 1 + rnd(rnd(2) ? 20 : 3000);
     limit = limit_of(algorithm, tokens, windows[rnd(3)]);
 
-    memset(&tb, 0, sizeof(tb));
-    memset(&window, 0, sizeof(window));
+    memset(&counter, 0, sizeof(counter));
     memset(nodes, 0, sizeof(nodes));
     memset(admitted_in, 0, sizeof(admitted_in));
 
@@ -453,7 +396,6 @@ play(ngx_ratelimit_algorithm_e algorithm, uint64_t round_seed)
     costs = 1 + rnd(rnd(2) ? 1 : 3);
 
     for (ms = 0; ms < LENGTH; ms++) {
-
         /* bursts and silences */
 
         if (ms % 256 == 0) {
@@ -490,10 +432,7 @@ test_debited_before(void **state)
     unsigned  i;
     uint64_t  first;
 
-    (void) state;
-
-    first = getenv("SEED") ? strtoull(getenv("SEED"), NULL, 10) : 1;
-    print_message("SEED=%llu\n", (unsigned long long) first);
+    first = seed_set(1);
 
     for (i = 0; i < ROUNDS; i++) {
         play(NGX_RATELIMIT_TOKEN_BUCKET, first + i);

@@ -28,8 +28,6 @@ test_lives(void **state)
     uint64_t               one, two, alive[NGX_RATELIMIT_LIVES + 1];
     ngx_ratelimit_lives_t *lives;
 
-    (void) state;
-
     local_make(&local, MIB, NGX_RATELIMIT_CONCURRENCY, 1, 0);
     lives = local.limiter.zone.lives;
 
@@ -67,8 +65,6 @@ test_death(void **state)
     uint64_t                life, last;
     ngx_ratelimit_lives_t  *lives;
 
-    (void) state;
-
     local_make(&local, MIB, NGX_RATELIMIT_CONCURRENCY, 1, 0);
     lives = local.limiter.zone.lives;
     last = 0;
@@ -101,7 +97,6 @@ test_death(void **state)
         last = life;
 
         if (i % 4 < 2) {
-
             /* of some a list sees the death, of others the next life */
 
             if (i % 4) {
@@ -133,8 +128,6 @@ test_too_many(void **state)
     uint64_t                lives[NGX_RATELIMIT_LIVES];
     local_request_t         a, b, c;
     ngx_ratelimit_zone_t   *zone;
-
-    (void) state;
 
     local_make(&local, MIB, NGX_RATELIMIT_CONCURRENCY, 2, 0);
     zone = &local.limiter.zone;
@@ -191,8 +184,6 @@ test_single(void **state)
     local_request_t        a, b;
     ngx_ratelimit_zone_t  *zone;
 
-    (void) state;
-
     ngx_process = NGX_PROCESS_SINGLE;
     local_make(&local, MIB, NGX_RATELIMIT_CONCURRENCY, 1, 0);
     zone = &local.limiter.zone;
@@ -226,8 +217,6 @@ test_exit(void **state)
 {
     local_request_t        a, b, c;
     ngx_ratelimit_zone_t  *zone;
-
-    (void) state;
 
     local_make(&local, MIB, NGX_RATELIMIT_CONCURRENCY, 2, 0);
     zone = &local.limiter.zone;
@@ -265,7 +254,6 @@ probe(uint64_t client)
     static local_request_t  requests[100];
 
     for (n = 0, denied = 0; n < 100 && denied < 2; /* void */ ) {
-
         if (local_take(&local, &requests[n], client)) {
             n++;
             continue;
@@ -292,8 +280,6 @@ test_reload(void **state)
     char             c;
     pid_t            pid[4];
     local_request_t  r;
-
-    (void) state;
 
     local_make(&local, MIB, NGX_RATELIMIT_CONCURRENCY, 20, 0);
     assert_int_equal(pipe(ready), 0);
@@ -348,8 +334,6 @@ test_evicted(void **state)
     ngx_ratelimit_id_t     id;
     ngx_ratelimit_entry_t  entry;
 
-    (void) state;
-
     local_make(&local, MIB, NGX_RATELIMIT_CONCURRENCY, 2, 0);
 
     assert_int_equal(local_take(&local, &a, 1), 1);
@@ -358,7 +342,7 @@ test_evicted(void **state)
     id = ngx_ratelimit_counter_id(&a.counter);
     ngx_ratelimit_table_lock_outer(local.map.table, &id, NOW, &entry);
     assert_int_equal(entry.found, 1);
-    ((bucket_t *) entry.buckets[entry.bucket])->tag[entry.slot] = 0;
+    ((set_t *) entry.at.set)->tag[entry.at.place] = 0;
     ngx_ratelimit_table_unlock(&entry);
 
     assert_int_equal(local_take(&local, &c, 1), 0);
@@ -413,8 +397,6 @@ test_every_instruction(void **state)
 {
     int              i, frees, steps, stride;
     local_request_t  r;
-
-    (void) state;
 
     local_make(&local, MIB, NGX_RATELIMIT_CONCURRENCY, 3, 0);
 
@@ -595,8 +577,6 @@ test_storm(void **state)
 
     int    i, victim;
     pid_t  pid[CHILDREN];
-
-    (void) state;
 
     local_make(&local, MIB, NGX_RATELIMIT_CONCURRENCY, LIMIT, 0);
 

@@ -3,11 +3,7 @@
  * and for how long a leaky bucket delays.
  */
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
+#include "unit.h"
 
 #include "ngx_ratelimit_window.h"
 
@@ -127,13 +123,10 @@ test_refusals(void **state)
     size_t       i;
     const char  *text;
 
-    (void) state;
-
-    for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+    for (i = 0; i < COUNT(cases); i++) {
         text = ngx_ratelimit_limit_init(&limit, &cases[i].spec);
 
         if (cases[i].expected == NULL) {
-
             if (text) {
                 fail_msg("case %zu refused: %s", i, text);
             }
@@ -157,8 +150,6 @@ test_calendar(void **state)
     spec_t   spec;
     limit_t  limit;
     int      algorithm;
-
-    (void) state;
 
     for (algorithm = 0; algorithm <= NGX_RATELIMIT_CONCURRENCY; algorithm++) {
         memset(&spec, 0, sizeof(spec));
@@ -203,8 +194,6 @@ test_becomes(void **state)
     static const spec_t  leaky = { LEAKY, 10, SECOND, 0, 20, 0, 0 };
     static const spec_t  fixed = { FIXED, 7, 60 * SECOND, 0, 0, 0, 0 };
     static const spec_t  slots = { SLOTS, 7, 0, 0, 0, 0, 0 };
-
-    (void) state;
 
     /* capacity 0 is the rate's tokens; a span is rounded up */
 
@@ -277,8 +266,6 @@ test_delay(void **state)
     static const spec_t  token = { TOKEN, 10, SECOND, 4, 0, 0, 0 };
     static const spec_t  sevenths = { LEAKY, 7, SECOND, 0, 1000, 500, 0 };
 
-    (void) state;
-
     check_burst(&plain, plain_ms, 6);
     check_burst(&none, none_ms, 2);
     check_burst(&nodelay, nodelay_ms, 5);
@@ -327,8 +314,6 @@ test_delay(void **state)
 static void
 test_names(void **state)
 {
-    (void) state;
-
 #define name_is(what, name)                                                   \
     assert_string_equal(ngx_ratelimit_algorithm_names[NGX_RATELIMIT_##what],  \
                         name)

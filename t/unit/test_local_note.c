@@ -6,7 +6,7 @@
 
 #include "local.h"
 
-#include "ngx_ratelimit_window.h"
+#include "counter.h"
 
 #define STEPS  200000
 
@@ -16,23 +16,7 @@
 static local_t                local;
 static ngx_ratelimit_redis_t  redis;
 static ngx_time_t             wall;
-static uint64_t               seed;
-
-/* the counter in Redis */
-static ngx_ratelimit_token_bucket_t  bucket;
-static ngx_ratelimit_window_t        window;
-
-
-/* xorshift64 */
-static uint64_t
-any(uint64_t n)
-{
-    seed ^= seed << 13;
-    seed ^= seed >> 7;
-    seed ^= seed << 17;
-
-    return seed % n;
-}
+static state_t                counter;    /* in Redis */
 
 
 static void
@@ -41,9 +25,8 @@ make(ngx_ratelimit_algorithm_e algorithm, uint64_t tokens, uint64_t seconds)
     local_make(&local, MIB, algorithm, tokens, seconds);
     local.limiter.redis = &redis;
 
-    memset(&bucket, 0, sizeof(bucket));
-    memset(&window, 0, sizeof(window));
-    seed = 88172645463325252;
+    memset(&counter, 0, sizeof(counter));
+    seed_init();
 
     wall.sec = 1795214971;
     ngx_cached_time = &wall;
@@ -61,33 +44,19 @@ pass(uint64_t ms)
 
 /* What Redis answers, in whole milliseconds, rounded up. */
 static void
-ask(uint32_t cost, ngx_ratelimit_answer_t *answer)
+ask(uint32_t cost, uint32_t want, ngx_ratelimit_answer_t *answer)
 {
-    uint64_t               now_us;
-    ngx_ratelimit_limit_t *limit;
+    ngx_ratelimit_limit_t  limit;
 
-    limit = &local.limit;
-    now_us = ngx_ratelimit_local_now_us() + AHEAD + any(1000);
+    limit = local.limit;
 
-    switch (limit->algorithm) {
-
-    case NGX_RATELIMIT_FIXED_WINDOW:
-        ngx_ratelimit_fixed_window_take(&window, limit, now_us,
-                     ngx_ratelimit_fixed_window_left(limit, now_us), cost, 0,
-                     answer);
-        break;
-
-    case NGX_RATELIMIT_SLIDING_LOG:
-    case NGX_RATELIMIT_SLIDING_WINDOW:
-        ngx_ratelimit_sliding_window_take(&window, limit, now_us, cost, 0,
-                                          answer);
-        break;
-
-    default:
-        ngx_ratelimit_token_bucket_take(&bucket, &limit->rate, now_us, cost,
-                                        0, answer);
+    if (limit.algorithm == NGX_RATELIMIT_SLIDING_LOG) {
+        limit.algorithm = NGX_RATELIMIT_SLIDING_WINDOW;
     }
 
+    *answer = state_take(&counter, &limit,
+                         ngx_ratelimit_local_now_us() + AHEAD + rnd(1000),
+                         cost, want);
     answer->reset_us = (answer->reset_us + 999) / 1000 * 1000;
 }
 
@@ -106,17 +75,25 @@ note(const ngx_ratelimit_answer_t *answer)
 }
 
 
-static void
-look(ngx_ratelimit_answer_t *answer)
+/* One request while Redis has no answer. */
+static local_request_t
+fallback(uint64_t client, uint32_t cost)
 {
     local_request_t  r;
 
-    local_request(&local, &r, 1);
+    local_request(&local, &r, client);
     r.counter.source = NGX_RATELIMIT_SOURCE_FALLBACK;
-    r.counter.cost = 0;
+    r.counter.cost = cost;
     ngx_ratelimit_local_take(&r.counter);
 
-    *answer = r.counter.answer;
+    return r;
+}
+
+
+static void
+look(ngx_ratelimit_answer_t *answer)
+{
+    *answer = fallback(1, 0).counter.answer;
 }
 
 
@@ -130,7 +107,6 @@ run(ngx_ratelimit_algorithm_e algorithm, uint64_t tokens, uint64_t seconds,
 {
     int                     i;
     uint64_t                step_ms;
-    local_request_t         r;
     ngx_ratelimit_answer_t  answer, here;
 
     make(algorithm, tokens, seconds);
@@ -138,21 +114,19 @@ run(ngx_ratelimit_algorithm_e algorithm, uint64_t tokens, uint64_t seconds,
 
     for (i = 0; i < STEPS; i++) {
 
-        pass(any(50) ? any(2 * step_ms) : any(3000 * seconds));
+        pass(rnd(50) ? rnd(2 * step_ms) : rnd(3000 * seconds));
 
-        if (any(3) == 0) {
-            ask(1 + any(tokens / 3), &answer);
+        if (rnd(3) == 0) {
+            ask(1 + rnd(tokens / 3), 0, &answer);
             continue;
         }
 
-        if (any(10) == 0) {
-            local_request(&local, &r, 1);
-            r.counter.source = NGX_RATELIMIT_SOURCE_FALLBACK;
-            ngx_ratelimit_local_take(&r.counter);
+        if (rnd(10) == 0) {
+            (void) fallback(1, 1);
             continue;
         }
 
-        ask(any(4), &answer);
+        ask(rnd(4), 0, &answer);
         note(&answer);
         look(&here);
 
@@ -169,31 +143,13 @@ run(ngx_ratelimit_algorithm_e algorithm, uint64_t tokens, uint64_t seconds,
 
 
 static void
-test_bucket(void **state)
+test_notes(void **state)
 {
-    (void) state;
-
     run(NGX_RATELIMIT_TOKEN_BUCKET, 10, 3600, 0);
     run(NGX_RATELIMIT_TOKEN_BUCKET, 7, 1, 0);
     run(NGX_RATELIMIT_TOKEN_BUCKET, 1000000, 1, 0);
-}
-
-
-static void
-test_fixed_window(void **state)
-{
-    (void) state;
-
     run(NGX_RATELIMIT_FIXED_WINDOW, 10, 60, 0);
     run(NGX_RATELIMIT_FIXED_WINDOW, 1000, 1, 0);
-}
-
-
-static void
-test_sliding_window(void **state)
-{
-    (void) state;
-
     run(NGX_RATELIMIT_SLIDING_WINDOW, 10, 60, 1);
     run(NGX_RATELIMIT_SLIDING_WINDOW, 1000, 60, 200);
 }
@@ -203,17 +159,12 @@ test_sliding_window(void **state)
 static void
 test_owed(void **state)
 {
-    uint64_t                now_us;
     local_request_t         r;
     ngx_ratelimit_answer_t  answer;
 
-    (void) state;
-
     make(NGX_RATELIMIT_TOKEN_BUCKET, 100, 100);
 
-    now_us = ngx_ratelimit_local_now_us() + AHEAD;
-    ngx_ratelimit_token_bucket_take(&bucket, &local.limit.rate, now_us, 150,
-                                    NGX_RATELIMIT_CHARGE, &answer);
+    ask(150, CHARGE, &answer);
     note(&answer);
 
     assert_int_equal(local_take(&local, &r, 1), 0);
@@ -236,10 +187,7 @@ alone(uint64_t client, uint32_t cost)
     local_request_t  r;
 
     for (n = 0; n < 1000; n++) {
-        local_request(&local, &r, client);
-        r.counter.source = NGX_RATELIMIT_SOURCE_FALLBACK;
-        r.counter.cost = cost;
-        ngx_ratelimit_local_take(&r.counter);
+        r = fallback(client, cost);
 
         if (r.counter.answer.retry_us) {
             assert_int_equal(r.counter.answer.granted, 0);
@@ -271,8 +219,6 @@ test_share(void **state)
     static const ngx_uint_t  fleets[] = {
         1, 2, 3, 5, 7, 10, 100, 200, 201, 1000000000
     };
-
-    (void) state;
 
     for (i = 0; i < 5; i++) {
         for (j = 0; j < 10; j++) {
@@ -316,15 +262,12 @@ test_share_changes(void **state)
 {
     local_request_t  r;
 
-    (void) state;
-
     make(NGX_RATELIMIT_FIXED_WINDOW, 100, 3600);
 
     local_nodes = 1;
-    local_request(&local, &r, 1);
-    r.counter.source = NGX_RATELIMIT_SOURCE_FALLBACK;
-    r.counter.cost = 50;
-    ngx_ratelimit_local_take(&r.counter);
+    r = fallback(1, 50);
+    r.counter.client = &r.client;
+    r.client.check = &r.check;
     assert_int_equal(r.counter.answer.remaining, 50);
 
     local_nodes = 5;
@@ -369,8 +312,6 @@ test_share_large(void **state)
         { NGX_RATELIMIT_SLIDING_WINDOW, 1 << 30, 1 }
     };
 
-    (void) state;
-
     for (i = 0; i < 5; i++) {
         make(limits[i].algorithm, limits[i].tokens, limits[i].seconds);
         local_nodes = 4;
@@ -400,8 +341,6 @@ test_sliding_log(void **state)
     local_request_t             r;
     ngx_ratelimit_answer_t      answer, here;
     ngx_ratelimit_segments_stat_t  stat;
-
-    (void) state;
 
     make(NGX_RATELIMIT_SLIDING_LOG, 10000, 60);
 
@@ -444,8 +383,6 @@ test_nonsense(void **state)
         NGX_RATELIMIT_SLIDING_LOG
     };
 
-    (void) state;
-
     for (i = 0; i < STEPS; i++) {
 
         if (i % (STEPS / 5) == 0) {
@@ -456,13 +393,13 @@ test_nonsense(void **state)
             make(algorithms[i / (STEPS / 5)], 100, 60);
         }
 
-        pass(any(1000));
+        pass(rnd(1000));
 
-        answer.granted = any(101);
-        answer.remaining = any(local.limit.capacity + 1);
-        answer.reset_us = any(2) ? any(INT64_MAX / 1000) * 1000
-                                 : any(120) * 1000000;
-        answer.retry_us = any(2) ? NGX_RATELIMIT_NEVER : any(1000000);
+        answer.granted = rnd(101);
+        answer.remaining = rnd(local.limit.capacity + 1);
+        answer.reset_us = rnd(2) ? rnd(INT64_MAX / 1000) * 1000
+                                 : rnd(120) * 1000000;
+        answer.retry_us = rnd(2) ? NGX_RATELIMIT_NEVER : rnd(1000000);
 
         note(&answer);
         look(&here);
@@ -480,8 +417,6 @@ static void
 test_slots(void **state)
 {
     local_request_t         a, b, c;
-
-    (void) state;
 
     make(NGX_RATELIMIT_CONCURRENCY, 2, 0);
 
@@ -513,9 +448,7 @@ int
 main(void)
 {
     const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_bucket),
-        cmocka_unit_test(test_fixed_window),
-        cmocka_unit_test(test_sliding_window),
+        cmocka_unit_test(test_notes),
         cmocka_unit_test(test_owed),
         cmocka_unit_test(test_share),
         cmocka_unit_test(test_share_changes),

@@ -60,8 +60,6 @@ granted(void)
 static void
 test_ends(void **state)
 {
-    (void) state;
-
     make_day();
 
     at(-1000, 0);
@@ -90,8 +88,6 @@ test_set_back(void **state)
 
     static const int64_t  steps[] = { 21, 1000, 60000, HOUR, 11 * HOUR };
 
-    (void) state;
-
     for (i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
         make_day();
 
@@ -119,8 +115,6 @@ test_set_back(void **state)
 static void
 test_set_ahead(void **state)
 {
-    (void) state;
-
     make_day();
 
     at(-1000, 0);

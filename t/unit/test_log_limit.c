@@ -1,15 +1,10 @@
 /* One line of a kind in an interval, and the number of those suppressed. */
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
+#include "unit.h"
+
 #include <sys/mman.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
-#include <cmocka.h>
 
 #include "ngx_ratelimit_log_limit.h"
 
@@ -24,7 +19,6 @@ test_one_in_an_interval(void **state)
     char                       note[NGX_RATELIMIT_LOG_NOTE];
     ngx_ratelimit_log_limit_t  limit;
 
-    (void) state;
     memset(&limit, 0, sizeof(limit));
 
     /* a process may read its clock as 0 */
@@ -60,7 +54,6 @@ test_interval(void **state)
     char                       note[NGX_RATELIMIT_LOG_NOTE];
     ngx_ratelimit_log_limit_t  limit;
 
-    (void) state;
     memset(&limit, 0, sizeof(limit));
 
     assert_true(ngx_ratelimit_log_due(&limit, 5000, 60000, note));
@@ -86,8 +79,6 @@ test_processes(void **state)
     pid_t                       pids[PROCESSES];
     _Atomic uint64_t           *total;
     ngx_ratelimit_log_limit_t  *limit;
-
-    (void) state;
 
     limit = mmap(NULL, 4096, PROT_READ|PROT_WRITE, MAP_SHARED|MAP_ANONYMOUS,
                  -1, 0);

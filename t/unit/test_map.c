@@ -1,11 +1,6 @@
 /* A map of digests against a list. */
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
+#include "unit.h"
 
 #include "ngx_ratelimit_map.h"
 
@@ -37,8 +32,6 @@ test_empty(void **state)
 {
     ngx_ratelimit_map_t  map;
 
-    (void) state;
-
     assert_int_equal(ngx_ratelimit_map_bytes(0), 0);
     assert_int_equal(ngx_ratelimit_map_bytes((size_t) 1 << 40), 0);
     assert_int_equal(ngx_ratelimit_map_bytes(SIZE_MAX), 0);
@@ -59,8 +52,6 @@ test_full(void **state)
     void                 *memory;
     size_t                n, i;
     ngx_ratelimit_map_t   map;
-
-    (void) state;
 
     for (n = 1; n <= N; n = n * 3 + 1) {
         memory = malloc(ngx_ratelimit_map_bytes(n));

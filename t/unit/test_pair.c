@@ -1,11 +1,6 @@
 /* Query strings and Cookie headers. */
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
+#include "unit.h"
 
 #include "ngx_ratelimit_pair.h"
 
@@ -60,9 +55,7 @@ test_query_pairs(void **state)
         { "a= b ", "[a| b ]" }
     };
 
-    (void) state;
-
-    for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+    for (i = 0; i < COUNT(cases); i++) {
         assert_pairs(ngx_ratelimit_query_pair, cases[i][0], cases[i][1]);
     }
 }
@@ -83,9 +76,7 @@ test_cookie_pairs(void **state)
         { "a = ; b=\t \t", "[a|][b|]" }
     };
 
-    (void) state;
-
-    for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+    for (i = 0; i < COUNT(cases); i++) {
         assert_pairs(ngx_ratelimit_cookie_pair, cases[i][0], cases[i][1]);
     }
 }
@@ -114,9 +105,7 @@ test_query_name(void **state)
         { "%61%70%69%61", "api", 0 }
     };
 
-    (void) state;
-
-    for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+    for (i = 0; i < COUNT(cases); i++) {
         memset(&pair, 0, sizeof(pair));
         pair.name = (const u_char *) cases[i].name;
         pair.name_len = strlen(cases[i].name);
@@ -171,9 +160,7 @@ test_query_decode(void **state)
         { "%%41", "%A" },      { "\"a\"", "\"a\"" }
     };
 
-    (void) state;
-
-    for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+    for (i = 0; i < COUNT(cases); i++) {
         assert_decoded(ngx_ratelimit_query_decode, cases[i][0], cases[i][1],
                        strlen(cases[i][1]));
     }
@@ -201,9 +188,7 @@ test_cookie_decode(void **state)
         { "\"%4\"", "%4" },       { "\"\\%41\"", "%41" }
     };
 
-    (void) state;
-
-    for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+    for (i = 0; i < COUNT(cases); i++) {
         assert_decoded(ngx_ratelimit_cookie_decode, cases[i][0], cases[i][1],
                        strlen(cases[i][1]));
 

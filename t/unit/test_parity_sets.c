@@ -84,7 +84,6 @@ random_step(uint64_t now, const ngx_ratelimit_limit_t *limit)
     }
 
     switch (rnd(16)) {
-
     case 0: case 1: case 2: case 3:
         return now;
 
@@ -123,7 +122,6 @@ static uint32_t
 random_tokens(uint32_t capacity)
 {
     switch (rnd(12)) {
-
     case 0:
         return 0;
 
@@ -177,7 +175,6 @@ random_check(check_t *check, const request_t *request, unsigned field,
     check->cost = 1;
 
     if (kind == 'c') {
-
         if (!is_new && rnd(2)) {
             check->cost = rnd(2) ? -1 : 1;
             check->want = (check->cost == 1) ? rnd(2) : 0;
@@ -244,7 +241,6 @@ random_call(parity_call_t *call, check_t *checks)
 
     for (i = 0; i < FIELDS; i++) {
         if (request->granted[i] && rnd(2)) {
-
             /* likely to be given back: nobody else is there to be denied */
 
             call->n = 1;
@@ -501,8 +497,6 @@ run_sequence(char which)
 static void
 test_sliding_log(void **state)
 {
-    (void) state;
-
     run_sequence('l');
 
     if (parity.steps >= 10000) {
@@ -516,8 +510,6 @@ test_sliding_log(void **state)
 static void
 test_concurrency(void **state)
 {
-    (void) state;
-
     run_sequence('c');
 }
 

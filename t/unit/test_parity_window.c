@@ -3,6 +3,8 @@
  * no limit has written, and every month.
  */
 
+#include "parity.h"
+
 #include "counter.h"
 
 
@@ -30,6 +32,18 @@ model_put_window(char kind, const ngx_ratelimit_window_t *w)
 }
 
 
+static void
+check_take(counter_t *counter, const parity_call_t *call, uint32_t cost)
+{
+    answer_t         answer;
+    parity_answer_t  wanted;
+
+    counter_take(counter, call->now_us, cost, 0, &answer);
+    fill_answer(&answer, wanted);
+    parity_compare(call, &wanted);
+}
+
+
 /* States of windows that no limit here has written: no error, and the same. */
 
 static void
@@ -39,18 +53,12 @@ test_foreign_window(void **state)
     uint64_t                 weight;
     counter_t                counter;
     parity_call_t            call;
-    parity_answer_t          wanted;
-    ngx_ratelimit_answer_t   answer;
     ngx_ratelimit_window_t  *w;
-
-    (void) state;
 
     parity_start();
 
     for (i = 0; i < 20000; i++, parity.step++) {
-        memset(&counter, 0, sizeof(counter));
-        counter.kind = rnd(2) ? 'f' : 's';
-        random_limit(&counter);
+        counter_make(&counter, rnd(2) ? 'f' : 's');
 
         parity_call_init(&call, 7, 1);
         call.now_us = START + rnd(1000000);
@@ -60,7 +68,7 @@ test_foreign_window(void **state)
         call.args[0].a = counter.limit.window_us;
         call.args[0].b = counter.limit.calendar;
 
-        w = &counter.w;
+        w = &counter.state.w;
         w->fresh_us = call.now_us + (rnd(4) ? 0 : (uint64_t) 1 << 49)
                       + rnd_log((uint64_t) 1 << 45) - rnd(1000);
         w->code = rnd(4096);
@@ -71,7 +79,6 @@ test_foreign_window(void **state)
         }
 
         if (rnd(4) == 0) {
-
             /* as if it were the limit's, but for how much was used */
 
             w->code = counter.limit.code;
@@ -98,9 +105,7 @@ test_foreign_window(void **state)
         model_flush();
         model_put_window(counter.kind, w);
 
-        counter_take(&counter, call.now_us, call.args[0].cost, 0, &answer);
-        fill_answer(&answer, wanted);
-        parity_compare(&call, &wanted);
+        check_take(&counter, &call, call.args[0].cost);
     }
 }
 
@@ -108,16 +113,11 @@ test_foreign_window(void **state)
 static void
 check_give(counter_t *counter, parity_call_t *call, uint32_t age_ms)
 {
-    parity_answer_t         wanted;
-    ngx_ratelimit_answer_t  answer;
-
     call->args[0].want = age_ms;
 
-    counter_give(counter, call->now_us,
-                 call->now_us - (uint64_t) age_ms * 1000, 1);
-    counter_take(counter, call->now_us, 0, 0, &answer);
-    fill_answer(&answer, wanted);
-    parity_compare(call, &wanted);
+    state_give(&counter->state, &counter->limit, call->now_us,
+               call->now_us - (uint64_t) age_ms * 1000, 1);
+    check_take(counter, call, 0);
 }
 
 
@@ -129,21 +129,12 @@ test_months(void **state)
     uint64_t                at, end;
     counter_t               counter;
     parity_call_t           call;
-    parity_answer_t         wanted;
-    ngx_ratelimit_spec_t   *spec;
-    ngx_ratelimit_answer_t  answer;
-
-    (void) state;
 
     parity_start();
 
     memset(&counter, 0, sizeof(counter));
     counter.kind = 'f';
-    spec = &counter.spec;
-    spec->algorithm = NGX_RATELIMIT_FIXED_WINDOW;
-    spec->calendar = NGX_RATELIMIT_CALENDAR_MONTH;
-    spec->tokens = 10;
-    assert_null(ngx_ratelimit_limit_init(&counter.limit, spec));
+    counter.limit = limit_of_calendar(NGX_RATELIMIT_CALENDAR_MONTH, 10);
 
     parity_call_init(&call, 7, 1);
     call.args[0].kind = 'f';
@@ -156,12 +147,10 @@ test_months(void **state)
         end = at + ngx_ratelimit_fixed_window_left(&counter.limit, at);
 
         model_flush();
-        counter_forget(&counter);
+        memset(&counter.state, 0, sizeof(state_t));
         call.args[0].cost = 2;
         call.now_us = at;
-        counter_take(&counter, at, 2, 0, &answer);
-        fill_answer(&answer, wanted);
-        parity_compare(&call, &wanted);
+        check_take(&counter, &call, 2);
 
         /* taken in this month, and a moment before it */
 
@@ -173,9 +162,7 @@ test_months(void **state)
         call.args[0].want = 0;
 
         call.now_us = end - 1;
-        counter_take(&counter, end - 1, 1, 0, &answer);
-        fill_answer(&answer, wanted);
-        parity_compare(&call, &wanted);
+        check_take(&counter, &call, 1);
 
         parity.step++;
     }

@@ -1,6 +1,6 @@
 /*
- * Policies made by hand: their order and numbers, their expressions, and who
- * holds on to one.
+ * Policies made by hand: their order and numbers, their expressions, the index
+ * of their paths, and who holds on to one.
  */
 
 #include <ngx_config.h>
@@ -8,12 +8,17 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <time.h>
 
 #include <cmocka.h>
 
 #include "policy.h"
 
+#include "ngx_ratelimit_route.h"
+
 #define MANY   10000
+
+static uint64_t  seed;
 
 
 static void
@@ -45,8 +50,6 @@ test_order(void **state)
     ngx_ratelimit_rule_t    *d, *e, *f, *found[8];
     ngx_ratelimit_policy_t  *policy;
 
-    (void) state;
-
     order_is(limiter.base, "bac");
     assert_int_equal(limiter.base->nkeys, 1);
     assert_int_equal(limiter.base->nfixed, 3);
@@ -67,12 +70,16 @@ test_order(void **state)
     f->group = e->group;
     f->cost_header = e->cost_header;
 
+    /* of nginx.conf: one part, the same text */
+
+    d->key = e->key;
+
     assert_int_equal(ngx_ratelimit_policy_complete(policy), NGX_OK);
 
     order_is(policy, "bdacef");
     order_is(limiter.base, "bac");
 
-    assert_int_equal(policy->nkeys, 2);
+    assert_int_equal(policy->nkeys, 3);
     assert_int_equal(e->key_index, f->key_index);
     assert_int_not_equal(e->key_index, d->key_index);
 
@@ -116,8 +123,6 @@ test_marks(void **state)
     ngx_ratelimit_keys_t     keys;
     ngx_ratelimit_policy_t  *policy;
 
-    (void) state;
-
     ngx_memzero(&keys, sizeof(ngx_ratelimit_keys_t));
 
     for (i = 0; i < 9; i++) {
@@ -150,8 +155,6 @@ test_swap(void **state)
 {
     ngx_str_t                id = ngx_string("b");
     ngx_ratelimit_policy_t  *one, *two;
-
-    (void) state;
 
     one = policy_make();
     assert_int_equal(ngx_ratelimit_policy_complete(one), NGX_OK);
@@ -199,8 +202,6 @@ test_memory(void **state)
     ngx_uint_t               made;
     ngx_ratelimit_policy_t  *policy;
 
-    (void) state;
-
     made = 0;
 
     for (n = 0; n < 100; n++) {
@@ -236,14 +237,13 @@ test_regex(void **state)
     ngx_str_t                  path = ngx_string("/V2/x");
     ngx_ratelimit_rule_t      *rule, *found[8];
     ngx_ratelimit_policy_t    *policy;
+    ngx_ratelimit_problem_t   *problem;
     ngx_ratelimit_problems_t   problems;
 
     static const char  *texts[] = { "~*^/v1", "~/v2", "/v2", "(", "~" };
 
-    (void) state;
-
     policy = policy_make();
-    memset(&problems, 0, sizeof(problems));
+    ngx_ratelimit_problems_init(&problems, policy->pool);
     again = 0;
 
     for (i = 0; i < 5; i++) {
@@ -264,7 +264,11 @@ test_regex(void **state)
     assert_int_equal(compiled, 4);
     assert_int_equal(caseless, 1);
     assert_int_equal(problems.n, 2);
-    assert_string_equal(problem, "/rules/3/match/endpoint_regex");
+    problem = problems.list.elts;
+    assert_string_equal(problem[0].pointer.data,
+                        "/rules/4/match/endpoint_regex");
+    assert_string_equal(problem[1].pointer.data,
+                        "/rules/3/match/endpoint_regex");
     assert_int_equal(ngx_ratelimit_policy_find(policy, &path, found, 8), 8);
     assert_int_equal(ngx_ratelimit_policy_finish(policy, 0, NULL), NGX_OK);
 
@@ -296,17 +300,15 @@ test_regex(void **state)
 }
 
 
-/* As many as a document may have: each path finds its own. */
+/* As many rules as a document may have: each path finds its own. */
 static void
 test_many(void **state)
 {
     char                    *texts;
-    ngx_str_t                path = ngx_string("/v1/t777/x");
+    ngx_str_t                path = ngx_string("/v1/t9777/x");
     ngx_uint_t               i;
     ngx_ratelimit_rule_t    *rule, *found[8];
     ngx_ratelimit_policy_t  *policy;
-
-    (void) state;
 
     texts = malloc(MANY * 32);
     assert_non_null(texts);
@@ -323,10 +325,124 @@ test_many(void **state)
     assert_int_equal(ngx_ratelimit_policy_complete(policy), NGX_OK);
     assert_int_equal(policy->nkeys, 101);
     assert_int_equal(ngx_ratelimit_policy_find(policy, &path, found, 8), 4);
-    assert_int_equal(found[3]->number, 3 + 777);
+    assert_int_equal(found[3]->number, 3 + 9777);
     assert_int_equal(ngx_ratelimit_policy_finish(policy, 1000, NULL), NGX_OK);
 
     ngx_ratelimit_policy_release(policy);
+    free(texts);
+}
+
+
+static uint32_t
+random_below(uint32_t n)
+{
+    seed ^= seed << 13;
+    seed ^= seed >> 7;
+    seed ^= seed << 17;
+
+    return (uint32_t) (seed >> 32) % n;
+}
+
+
+static void
+random_path(char *p, uint32_t wild)
+{
+    uint32_t  i, n;
+
+    n = random_below(5);
+
+    for (i = 0; i < n; i++) {
+        p += sprintf(p, "/%s", random_below(100) < wild
+                               ? "{x}" : random_below(2) ? "a" : "bb");
+    }
+
+    sprintf(p, "%s", n == 0 ? "/" : random_below(100) < wild ? "/**" : "");
+}
+
+
+/* What find() finds is what a look at each rule finds, in their order. */
+static void
+same_rules(const ngx_ratelimit_policy_t *policy, char *text, ngx_uint_t max)
+{
+    ngx_str_t                path = str(text);
+    ngx_uint_t               i, n, got;
+    ngx_ratelimit_rule_t   **found, **rules;
+
+    /* exactly this much, for the sanitizers */
+
+    found = malloc(max * sizeof(ngx_ratelimit_rule_t *));
+    assert_true(found != NULL || max == 0);
+
+    got = ngx_ratelimit_policy_find(policy, &path, found, max);
+    rules = policy->rules.elts;
+    n = 0;
+
+    for (i = 0; i < policy->rules.nelts; i++) {
+        if (rules[i]->route.len
+            && !ngx_ratelimit_route_match(rules[i]->route.data,
+                                          rules[i]->route.len, path.data,
+                                          path.len))
+        {
+            continue;
+        }
+
+        if (n < max && (n >= got || found[n] != rules[i])) {
+            fail_msg("\"%s\", max %lu: rule %lu is not number %lu", text, max,
+                     i, n);
+        }
+
+        n++;
+    }
+
+    assert_int_equal(got, n);
+    free(found);
+}
+
+
+/* ROUTE_SEED=<n> and ROUTE_PATHS=<n> choose the seed and how many paths. */
+static void
+test_find(void **state)
+{
+    char                     text[64], *texts;
+    size_t                   paths;
+    ngx_uint_t               i, n;
+    ngx_ratelimit_policy_t  *policy;
+
+    seed = getenv("ROUTE_SEED") ? strtoull(getenv("ROUTE_SEED"), NULL, 10)
+                                : (uint64_t) time(NULL) * 2 + 1;
+    paths = getenv("ROUTE_PATHS") ? strtoull(getenv("ROUTE_PATHS"), NULL, 10)
+                                  : 100000;
+    print_message("ROUTE_SEED=%llu\n", (unsigned long long) seed);
+
+    texts = malloc(1000 * sizeof(text));
+    assert_non_null(texts);
+
+    while (paths >= 100) {
+        paths -= 100;
+        policy = policy_make();
+        n = random_below(random_below(8) ? 20 : 1000);
+
+        for (i = 0; i < n; i++) {
+            texts[i * sizeof(text)] = '\0';
+
+            if (random_below(5)) {
+                random_path(&texts[i * sizeof(text)], 30);
+            }
+
+            rule_push(policy, "d")->route = str(&texts[i * sizeof(text)]);
+        }
+
+        assert_int_equal(ngx_ratelimit_policy_complete(policy), NGX_OK);
+
+        for (i = 0; i < 100; i++) {
+            random_path(text, 0);
+            same_rules(policy, text, policy->rules.nelts);
+            same_rules(policy, text, random_below(20));
+        }
+
+        ngx_ratelimit_policy_release(policy);
+    }
+
     free(texts);
 }
 
@@ -341,6 +457,7 @@ main(void)
         test(test_memory),
         test(test_regex),
         test(test_many),
+        test(test_find),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

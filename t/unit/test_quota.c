@@ -1,11 +1,7 @@
 /* RateLimit-Policy and RateLimit: their items, and how long until there is
    more. */
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-
-#include <cmocka.h>
+#include "unit.h"
 
 #include "ngx_ratelimit_quota.h"
 
@@ -71,8 +67,6 @@ assert_left(uint32_t remaining, uint64_t more_us, const u_char *key,
 static void
 test_policy(void **state)
 {
-    (void) state;
-
     assert_policy(limit_of(NGX_RATELIMIT_TOKEN_BUCKET, 30, 60, 0), NULL,
                   ";q=30;w=60");
 
@@ -98,8 +92,6 @@ test_policy(void **state)
 static void
 test_left(void **state)
 {
-    (void) state;
-
     assert_left(12, 30 * S, NULL, ";r=12;t=30");
     assert_left(0, 30 * S + 1, id, ";r=0;t=31;pk=:mHxHJ9AQNq8O:");
     assert_left(5, 0, NULL, ";r=5;t=0");
@@ -114,8 +106,6 @@ test_more(void **state)
 {
     ngx_ratelimit_limit_t   bucket, leaky, window, slots;
     ngx_ratelimit_answer_t  answer;
-
-    (void) state;
 
     bucket = limit_of(NGX_RATELIMIT_TOKEN_BUCKET, 100, 60, 0);
     leaky = limit_of(NGX_RATELIMIT_LEAKY_BUCKET, 1, 2, 9);
@@ -177,9 +167,7 @@ test_more_is_retry(void **state)
         { 1 << 30, 1, 1000 }, { 1, 31622400, 30 }
     };
 
-    (void) state;
-
-    for (i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
+    for (i = 0; i < COUNT(limits); i++) {
         limit = limit_of(NGX_RATELIMIT_TOKEN_BUCKET, limits[i][0],
                          limits[i][1], limits[i][2]);
 

@@ -29,8 +29,6 @@ set(ngx_str_t *s, const char *text)
 static int
 setup(void **state)
 {
-    (void) state;
-
     pool = ngx_create_pool(4096, NULL);
 
     memset(&record, 0, sizeof(record));
@@ -52,7 +50,6 @@ setup(void **state)
 static int
 teardown(void **state)
 {
-    (void) state;
     ngx_destroy_pool(pool);
 
     return 0;
@@ -69,6 +66,14 @@ text_of(const char *text, size_t len)
     memcpy(copy.data, text, len);
 
     return copy;
+}
+
+
+/* Writes the record. */
+static void
+written(void)
+{
+    assert_int_equal(ngx_ratelimit_record_write(&record, pool), NGX_OK);
 }
 
 
@@ -90,9 +95,7 @@ test_write(void **state)
         "\"address\":\"192.0.2.1\",\"method\":\"PUT\",\"path\":\"/rules\","
         "\"reason\":\"launch \\\"week\\\"\",\"bytes\":23,\"sha256\":\"";
 
-    (void) state;
-
-    assert_int_equal(ngx_ratelimit_record_write(&record, pool), NGX_OK);
+    written();
     assert_int_equal(record.text.len, sizeof(head) - 1 + 64 + 3
                                       + sizeof(DOCUMENT) - 1);
     assert_memory_equal(record.text.data, head, sizeof(head) - 1);
@@ -114,9 +117,7 @@ test_read(void **state)
     ngx_str_t                text;
     ngx_ratelimit_record_t   got;
 
-    (void) state;
-
-    assert_int_equal(ngx_ratelimit_record_write(&record, pool), NGX_OK);
+    written();
 
     /* another one behind it */
     text.data = ngx_pnalloc(pool, record.text.len + 5);
@@ -149,9 +150,7 @@ test_damaged(void **state)
     ngx_str_t                text;
     ngx_ratelimit_record_t   got;
 
-    (void) state;
-
-    assert_int_equal(ngx_ratelimit_record_write(&record, pool), NGX_OK);
+    written();
     len = record.text.len;
 
     for (i = 0; i < len; i++) {
@@ -189,9 +188,7 @@ test_head(void **state)
     ngx_str_t                text;
     ngx_ratelimit_record_t   got;
 
-    (void) state;
-
-    assert_int_equal(ngx_ratelimit_record_write(&record, pool), NGX_OK);
+    written();
     head = record.text.len - record.document.len;
 
     for (i = 0; i < head; i++) {
@@ -232,23 +229,22 @@ test_hostile(void **state)
     static const char  sha[] = ",\"sha256\":\"01234567890123456789012345678901"
                                "23456789012345678901234567890123\"}\n";
 
-#define ID    "\"id\":\"0000000000000001\""
-#define TIME  "\"time\":\"2026-01-31T00:00:00.000Z\""
-#define GOOD  "{\"format\":\"1.0\",\"version\":1," ID "," TIME ",\"bytes\":2"
+#define HEAD(version, id, time, bytes)                                        \
+    "{\"format\":\"1.0\",\"version\":" version ",\"id\":\"" id "\","          \
+    "\"time\":\"" time "\",\"bytes\":" bytes
+#define ID    "0000000000000001"
+#define DAY   "2026-01-31T00:00:00.000Z"
+#define GOOD  HEAD("1", ID, DAY, "2")
 
     static const struct {
         const char  *head;
-        const char  *wrong;
+        const char  *wrong;    /* NULL: only its digest */
     } heads[] = {
         { GOOD, NULL },
         { GOOD ",\"author\":\"\",\"reason\":\"\"", NULL },
         { GOOD ",\"new\":{\"a\":[1]}", NULL },
         { GOOD ",\"lineage\":\"00000000000000ab\"", NULL },
-        { GOOD ",\"lineage\":\"ab\"", "lineage" },
-        { GOOD ",\"lineage\":1", "lineage" },
-        { GOOD ",\"path\":1", "no text" },
-        { "{\"format\":\"1.7\",\"version\":9007199254740992," ID "," TIME
-          ",\"bytes\":2", NULL },
+        { HEAD("9007199254740992", ID, DAY, "2"), NULL },
 
         { "{\"format\":\"2.0\"", "format is of another major" },
         { "{\"format\":\"10.0\"", "format is of another major" },
@@ -256,52 +252,34 @@ test_hostile(void **state)
         { "{\"a\":1", "no format" },
         { "[1", "no JSON" },
         { "{\"format\":\"1.0\",\"format\":\"1.0\"", "no JSON" },
+        { GOOD ",\"lineage\":\"ab\"", "lineage" },
+        { GOOD ",\"lineage\":1", "lineage" },
+        { GOOD ",\"path\":1", "no text" },
         { GOOD ",\"author\":1", "no text" },
         { GOOD ",\"author\":\"\\u0000\"", "no JSON" },
         { GOOD ",\"author\":\"\xff\"", "no JSON" },
-        { "{\"format\":\"1.0\",\"version\":0," ID "," TIME ",\"bytes\":2",
-          "version" },
-        { "{\"format\":\"1.0\",\"version\":-1," ID "," TIME ",\"bytes\":2",
-          "version" },
-        { "{\"format\":\"1.0\",\"version\":1.0," ID "," TIME ",\"bytes\":2",
-          "version" },
-        { "{\"format\":\"1.0\",\"version\":9007199254740993," ID "," TIME
-          ",\"bytes\":2", "version" },
-        { "{\"format\":\"1.0\",\"version\":99999999999999999999," ID "," TIME
-          ",\"bytes\":2", "no JSON" },
-        { "{\"format\":\"1.0\",\"version\":1,\"id\":\"1\"," TIME
-          ",\"bytes\":2", "id" },
-        { "{\"format\":\"1.0\",\"version\":1,\"id\":\"000000000000000G\","
-          TIME ",\"bytes\":2", "id" },
-        { "{\"format\":\"1.0\",\"version\":1," ID ",\"bytes\":2", "time" },
-        { "{\"format\":\"1.0\",\"version\":1," ID
-          ",\"time\":\"2026-02-30T00:00:00.000Z\",\"bytes\":2", "time" },
-        { "{\"format\":\"1.0\",\"version\":1," ID
-          ",\"time\":\"2026-13-01T00:00:00.000Z\",\"bytes\":2", "time" },
-        { "{\"format\":\"1.0\",\"version\":1," ID
-          ",\"time\":\"2026-02-20T24:00:00.000Z\",\"bytes\":2", "time" },
-        { "{\"format\":\"1.0\",\"version\":1," ID
-          ",\"time\":\"2026-02-20T00:00:00.000\",\"bytes\":2", "time" },
-        { "{\"format\":\"1.0\",\"version\":1," ID
-          ",\"time\":\"2026-02-20T00:00:00.000Zx\",\"bytes\":2", "time" },
-        { "{\"format\":\"1.0\",\"version\":1," ID
-          ",\"time\":\"2026\",\"bytes\":2", "time" },
-        { "{\"format\":\"1.0\",\"version\":1," ID
-          ",\"time\":\"1969-12-31T23:59:59.999Z\",\"bytes\":2", "time" },
-        { "{\"format\":\"1.0\",\"version\":1," ID "," TIME ",\"bytes\":0",
-          "length" },
-        { "{\"format\":\"1.0\",\"version\":1," ID "," TIME ",\"bytes\":-2",
-          "length" },
-        { "{\"format\":\"1.0\",\"version\":1," ID "," TIME, "length" },
-        { "{\"format\":\"1.0\",\"version\":1," ID "," TIME
-          ",\"bytes\":1073741825", "length" },
-        { "{\"format\":\"1.0\",\"version\":1," ID "," TIME
-          ",\"bytes\":1048577", "larger than 1 MiB" },
-        { "{\"format\":\"1.0\",\"version\":1," ID "," TIME ",\"bytes\":3",
-          "cut" },
+        { HEAD("0", ID, DAY, "2"), "version" },
+        { HEAD("-1", ID, DAY, "2"), "version" },
+        { HEAD("1.0", ID, DAY, "2"), "version" },
+        { HEAD("9007199254740993", ID, DAY, "2"), "version" },
+        { HEAD("99999999999999999999", ID, DAY, "2"), "no JSON" },
+        { HEAD("1", "1", DAY, "2"), "id" },
+        { HEAD("1", "000000000000000G", DAY, "2"), "id" },
+        { "{\"format\":\"1.0\",\"version\":1,\"id\":\"" ID "\"", "time" },
+        { HEAD("1", ID, "2026-02-30T00:00:00.000Z", "2"), "time" },
+        { HEAD("1", ID, "2026-13-01T00:00:00.000Z", "2"), "time" },
+        { HEAD("1", ID, "2026-02-20T24:00:00.000Z", "2"), "time" },
+        { HEAD("1", ID, "2026-02-20T00:00:00.000", "2"), "time" },
+        { HEAD("1", ID, "2026-02-20T00:00:00.000Zx", "2"), "time" },
+        { HEAD("1", ID, "2026", "2"), "time" },
+        { HEAD("1", ID, "1969-12-31T23:59:59.999Z", "2"), "time" },
+        { HEAD("1", ID, DAY, "\"\""), "length" },
+        { HEAD("1", ID, DAY, "0"), "length" },
+        { HEAD("1", ID, DAY, "-2"), "length" },
+        { HEAD("1", ID, DAY, "1073741825"), "length" },
+        { HEAD("1", ID, DAY, "1048577"), "larger than 1 MiB" },
+        { HEAD("1", ID, DAY, "3"), "cut" },
     };
-
-    (void) state;
 
     assert_int_equal(sizeof(sha) - 1, 78);
 
@@ -364,11 +342,9 @@ test_author(void **state)
         { "a\r\n\"\\\x01", "a\r\n\"\\\x01" },
     };
 
-    (void) state;
-
     for (i = 0; i < sizeof(authors) / sizeof(authors[0]); i++) {
         set(&record.author, authors[i].author);
-        assert_int_equal(ngx_ratelimit_record_write(&record, pool), NGX_OK);
+        written();
         assert_null(ngx_ratelimit_record_read(&record.text, pool, &got));
         assert_str(&got.author, authors[i].kept);
     }
@@ -381,7 +357,7 @@ test_author(void **state)
 
     record.author.data = record.reason.data = bytes;
     record.author.len = record.reason.len = sizeof(bytes);
-    assert_int_equal(ngx_ratelimit_record_write(&record, pool), NGX_OK);
+    written();
     assert_null(ngx_ratelimit_record_read(&record.text, pool, &got));
     assert_int_equal(got.author.len, NGX_RATELIMIT_RECORD_AUTHOR / 3 * 3);
     assert_int_equal(got.reason.len, NGX_RATELIMIT_RECORD_REASON / 3 * 3);
@@ -390,14 +366,14 @@ test_author(void **state)
     memset(bytes, 1, sizeof(bytes));
     record.version = (uint64_t) 1 << 53;
     record.time_ms = UINT64_MAX;
-    assert_int_equal(ngx_ratelimit_record_write(&record, pool), NGX_OK);
+    written();
     assert_null(ngx_ratelimit_record_read(&record.text, pool, &got));
     assert_int_equal(got.reason.len, NGX_RATELIMIT_RECORD_REASON);
     assert_true(got.time_ms == UINT64_C(253402300799999));
 
     memset(bytes, 0, sizeof(bytes));
     record.author.len = 2;
-    assert_int_equal(ngx_ratelimit_record_write(&record, pool), NGX_OK);
+    written();
     assert_null(ngx_ratelimit_record_read(&record.text, pool, &got));
     assert_str(&got.author, "??");
 }
@@ -411,8 +387,6 @@ test_refused(void **state)
     size_t                   i;
     u_char                  *large;
     ngx_ratelimit_record_t   got;
-
-    (void) state;
 
     for (i = 0; i < sizeof(documents) / sizeof(documents[0]); i++) {
         set(&record.document, documents[i]);
@@ -438,7 +412,7 @@ test_refused(void **state)
     record.document.data = large;
     record.document.len = i;
     large[i - 1] = '\n';
-    assert_int_equal(ngx_ratelimit_record_write(&record, pool), NGX_OK);
+    written();
     assert_true(record.text.len <= NGX_RATELIMIT_RECORD_MAX);
     assert_null(ngx_ratelimit_record_read(&record.text, pool, &got));
     assert_int_equal(got.document.len, i);
@@ -458,9 +432,7 @@ test_no_memory(void **state)
 {
     ngx_ratelimit_record_t  got;
 
-    (void) state;
-
-    assert_int_equal(ngx_ratelimit_record_write(&record, pool), NGX_OK);
+    written();
     allocations = 0;
     assert_ptr_equal(ngx_ratelimit_record_read(&record.text, pool, &got),
                      ngx_ratelimit_record_no_memory);
@@ -488,8 +460,6 @@ test_write_no_memory(void **state)
     ngx_uint_t               failed;
     ngx_ratelimit_record_t   got;
 
-    (void) state;
-
     json_set_alloc_funcs(json_alloc, free);
     failed = 0;
 
@@ -516,19 +486,21 @@ test_write_no_memory(void **state)
 }
 
 
+#define TEST(name)  cmocka_unit_test_setup_teardown(name, setup, teardown)
+
 int
 main(void)
 {
     const struct CMUnitTest  tests[] = {
-        cmocka_unit_test_setup_teardown(test_write, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_read, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_damaged, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_head, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_hostile, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_author, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_refused, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_no_memory, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_write_no_memory, setup, teardown),
+        TEST(test_write),
+        TEST(test_read),
+        TEST(test_damaged),
+        TEST(test_head),
+        TEST(test_hostile),
+        TEST(test_author),
+        TEST(test_refused),
+        TEST(test_no_memory),
+        TEST(test_write_no_memory),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -29,69 +29,36 @@ ngx_alloc(size_t size, ngx_log_t *log)
 }
 
 
-/* Reads one reply fed in pieces of step bytes; the last answer. */
+/* Reads one reply fed in pieces of step bytes; what it has stays. */
 
 static ngx_int_t
-read_reply(const char *data, size_t len, size_t step, ngx_uint_t slots)
+read_reply(const char *data, size_t len, size_t step,
+    ngx_ratelimit_redis_form_e form)
 {
     void       *reader;
     size_t      n;
     ngx_int_t   rc;
 
+    ngx_ratelimit_redis_ranges_free(&reply);
+    ngx_ratelimit_redis_texts_free(&reply);
+
     reader = ngx_ratelimit_redis_reader_new(&reply);
     assert_non_null(reader);
 
-    rc = NGX_AGAIN;
-
-    while (len && rc == NGX_AGAIN) {
-        n = len < step ? len : step;
+    for (rc = NGX_AGAIN; len && rc == NGX_AGAIN; data += n, len -= n) {
+        n = ngx_min(len, step);
 
         assert_int_equal(ngx_ratelimit_redis_reader_feed(reader,
                                                 (const u_char *) data, n),
                          NGX_OK);
-        rc = ngx_ratelimit_redis_reader_next(reader, &reply, slots);
-
-        data += n;
-        len -= n;
+        rc = ngx_ratelimit_redis_reader_next(reader, &reply, form);
     }
 
     if (rc == NGX_OK) {
         assert_int_equal(ngx_ratelimit_redis_reader_left(reader), 0);
     }
 
-    if (!slots || rc != NGX_OK) {
-        ngx_ratelimit_redis_reader_free(reader, &reply);
-
-    } else {
-        redisReaderFree(reader);    /* the ranges are looked at */
-    }
-
-    return rc;
-}
-
-
-/* The same of a reply with texts, which are freed. */
-
-static ngx_int_t
-read_texts(const char *data, size_t len)
-{
-    void       *reader;
-    size_t      n;
-    ngx_int_t   rc;
-
-    reader = ngx_ratelimit_redis_reader_new(&reply);
-    rc = NGX_AGAIN;
-
-    for ( /* void */ ; len && rc == NGX_AGAIN; data += n, len -= n) {
-        n = ngx_min(len, 65536);
-        assert_int_equal(ngx_ratelimit_redis_reader_feed(reader,
-                                                (const u_char *) data, n),
-                         NGX_OK);
-        rc = ngx_ratelimit_redis_reader_next(reader, &reply,
-                                             NGX_RATELIMIT_REDIS_FORM_TEXTS);
-    }
-
-    ngx_ratelimit_redis_reader_free(reader, &reply);
+    redisReaderFree(reader);
 
     return rc;
 }
@@ -116,8 +83,6 @@ test_command(void **state)
     const size_t      lens[] = { 3, 0, 5 };
     int               len;
 
-    (void) state;
-
     len = redisFormatCommandArgv(&expected, 3, argv, lens);
 
     p = ngx_ratelimit_redis_write_command(command, args, 3);
@@ -134,8 +99,6 @@ test_integers(void **state)
     size_t             step;
     static const char  data[] =
         "*4\r\n:1\r\n:-2\r\n:9007199254740993\r\n:0\r\n";
-
-    (void) state;
 
     for (step = 1; step < sizeof(data); step++) {
         assert_int_equal(read_reply(data, sizeof(data) - 1, step, 0), NGX_OK);
@@ -160,8 +123,6 @@ test_not_flat(void **state)
         "*2\r\n*1\r\n:1\r\n:2\r\n", "*1\r\n-ERR x\r\n"
     };
 
-    (void) state;
-
     for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         assert_int_equal(read_text(cases[i]), NGX_OK);
         assert_int_equal(reply.flat, 0);
@@ -178,8 +139,6 @@ static void
 test_limits(void **state)
 {
     size_t  i, len;
-
-    (void) state;
 
     len = sprintf(text, "*64\r\n");
 
@@ -236,8 +195,6 @@ test_slots(void **state)
     static const char             data[] =
         SLOTS_HEAD PRIMARY REPLICA SLOTS_TAIL;
 
-    (void) state;
-
     for (step = 1; step < sizeof(data); step++) {
         assert_int_equal(read_reply(data, sizeof(data) - 1, step, 1), NGX_OK);
         assert_int_equal(reply.nranges, 2);
@@ -252,8 +209,6 @@ test_slots(void **state)
         assert_true(range->first == 5461 && range->last == 16383);
         assert_true(range->port == 7002);
         assert_int_equal(range->host_len, 0);
-
-        ngx_ratelimit_redis_ranges_free(&reply);
     }
 }
 
@@ -274,8 +229,6 @@ test_slots_large(void **state)
     redisReader                  *rd;
     ngx_ratelimit_redis_range_t  *range;
     static char                   name[256], entry[4096];
-
-    (void) state;
 
     memset(name, 'h', 255);
 
@@ -344,8 +297,6 @@ test_slots_broken(void **state)
         "*1\r\n*3\r\n:0\r\n:5\r\n$3\r\n::1\r\n", "*1\r\n*2\r\n:0\r\n:5\r\n"
     };
 
-    (void) state;
-
     for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         assert_int_equal(read_reply(cases[i], strlen(cases[i]), 1, 1), NGX_OK);
 
@@ -353,8 +304,6 @@ test_slots_broken(void **state)
             assert_true(reply.ranges[k].first < 0
                         || reply.ranges[k].port == 0);
         }
-
-        ngx_ratelimit_redis_ranges_free(&reply);
     }
 
     assert_int_equal(read_reply("*16385\r\n", 8, 8, 1), NGX_ERROR);
@@ -368,8 +317,6 @@ test_slots_host(void **state)
 {
     size_t  len;
 
-    (void) state;
-
     len = sprintf(text, "*1\r\n*3\r\n:0\r\n:5\r\n*2\r\n$300\r\n");
     memset(text + len, 'h', 300);
     len += 300;
@@ -379,8 +326,6 @@ test_slots_host(void **state)
     assert_int_equal(reply.ranges[0].host_len, 1);
     assert_int_equal(reply.ranges[0].host[0], '?');
     assert_true(reply.ranges[0].port == 1);
-
-    ngx_ratelimit_redis_ranges_free(&reply);
 }
 
 
@@ -389,7 +334,6 @@ test_slots_host(void **state)
 static void
 test_texts(void **state)
 {
-    void              *reader;
     size_t             i, step;
     static const char  data[] =
         "*6\r\n$2\r\n42\r\n$0\r\n\r\n:-7\r\n$-1\r\n+OK\r\n"
@@ -397,21 +341,9 @@ test_texts(void **state)
     static const char *const  texts[] = { "42", "", "-7", "", "OK",
                                           "9223372036854775807" };
 
-    (void) state;
-
     for (step = 1; step < sizeof(data); step++) {
-        reader = ngx_ratelimit_redis_reader_new(&reply);
-
-        for (i = 0; i < sizeof(data) - 1; i += step) {
-            assert_int_equal(ngx_ratelimit_redis_reader_feed(reader,
-                                 (const u_char *) data + i,
-                                 ngx_min(step, sizeof(data) - 1 - i)),
-                             NGX_OK);
-            assert_int_equal(ngx_ratelimit_redis_reader_next(reader, &reply,
-                                             NGX_RATELIMIT_REDIS_FORM_TEXTS),
-                             i + step < sizeof(data) - 1 ? NGX_AGAIN : NGX_OK);
-        }
-
+        assert_int_equal(read_reply(data, sizeof(data) - 1, step,
+                                    NGX_RATELIMIT_REDIS_FORM_TEXTS), NGX_OK);
         assert_int_equal(reply.type, REDIS_REPLY_ARRAY);
         assert_int_equal(reply.flat, 1);
         assert_int_equal(reply.ntexts, 6);
@@ -421,8 +353,6 @@ test_texts(void **state)
             assert_memory_equal(reply.texts[i].data, texts[i],
                                 strlen(texts[i]));
         }
-
-        ngx_ratelimit_redis_reader_free(reader, &reply);
     }
 }
 
@@ -450,23 +380,15 @@ test_texts_other(void **state)
         { "*2\r\n:1\r\n*1\r\n$1\r\nx\r\n", REDIS_REPLY_ARRAY, 1, 0 }
     };
 
-    (void) state;
-
     for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        void  *reader = ngx_ratelimit_redis_reader_new(&reply);
-
         n = strlen(cases[i].data);
-        ngx_ratelimit_redis_reader_feed(reader,
-                                        (const u_char *) cases[i].data, n);
-        assert_int_equal(ngx_ratelimit_redis_reader_next(reader, &reply, form),
-                         NGX_OK);
+        assert_int_equal(read_reply(cases[i].data, n, n, form), NGX_OK);
         assert_int_equal(reply.type, cases[i].type);
         assert_int_equal(reply.ntexts, cases[i].n);
         assert_int_equal(reply.flat, cases[i].flat);
-        ngx_ratelimit_redis_reader_free(reader, &reply);
     }
 
-    assert_int_equal(read_texts("*129\r\n", 6), NGX_ERROR);
+    assert_int_equal(read_reply("*129\r\n", 6, 6, form), NGX_ERROR);
 
     /* more than any other reply may have, and more than it may */
 
@@ -479,15 +401,12 @@ test_texts_other(void **state)
     large[i] = 'x';
     memcpy(large + i + 1000000, "\r\n", 2);
     assert_int_equal(read_reply(large, i + 1000002, 65536, 0), NGX_ERROR);
-    memset(large, 'x', i + 1000002);
-    i = sprintf(large, "$%u\r\n", 1000000);
-    large[i] = 'x';
-    memcpy(large + i + 1000000, "\r\n", 2);
-    assert_int_equal(read_texts(large, i + 1000002), NGX_OK);
+    assert_int_equal(read_reply(large, i + 1000002, 65536, form), NGX_OK);
 
+    memcpy(large + i + 1000000, "xx", 2);
     i = sprintf(large, "$%u\r\n", NGX_RATELIMIT_REDIS_CONTROL_BYTES + 90000);
     large[i] = 'x';
-    assert_int_equal(read_texts(large, n), NGX_ERROR);
+    assert_int_equal(read_reply(large, n, 65536, form), NGX_ERROR);
 
     free(large);
 }

@@ -53,8 +53,6 @@ ngx_slab_alloc(ngx_slab_pool_t *pool, size_t size)
 static int
 setup(void **state)
 {
-    (void) state;
-
     free(shared);
     shared = calloc(1, sizeof(ngx_ratelimit_redis_shared_t));
     ngx_current_msec = 1000000;
@@ -92,8 +90,6 @@ test_one_each(void **state)
     ngx_uint_t                    i, j;
     ngx_ratelimit_redis_place_t  *shards[PLACES];
 
-    (void) state;
-
     for (i = 0; i < PLACES; i++) {
         shards[i] = place("redis", 0, i);
         assert_non_null(shards[i]);
@@ -125,8 +121,6 @@ test_rollouts(void **state)
     ngx_uint_t                    i, rollout;
     ngx_ratelimit_redis_place_t  *old, *pods[PODS];
 
-    (void) state;
-
     old = place("stays", 0, 0);
     atomic_store(&old->breaker.state, 12345);
 
@@ -138,11 +132,11 @@ test_rollouts(void **state)
             /* nothing is left of those that had the place before */
 
             assert_int_equal(atomic_load(&pods[i]->breaker.state), 0);
-            assert_int_equal(atomic_load(&pods[i]->opens.written_ms), 0);
+            assert_int_equal(atomic_load(&pods[i]->changes[0].written_ms), 0);
             assert_int_equal(atomic_load(&pods[i]->errors[1].written_ms), 0);
 
             atomic_store(&pods[i]->breaker.state, 54321);
-            atomic_store(&pods[i]->opens.written_ms, ngx_current_msec);
+            atomic_store(&pods[i]->changes[0].written_ms, ngx_current_msec);
             atomic_store(&pods[i]->errors[1].written_ms, 7);
         }
 
@@ -171,8 +165,6 @@ test_stopped_worker(void **state)
     ngx_uint_t                    i;
     ngx_ratelimit_redis_place_t  *mine, *again;
 
-    (void) state;
-
     mine = place("mine", 0, 0);
     ngx_current_msec += MINUTE;
 
@@ -199,8 +191,6 @@ test_clocks(void **state)
 {
     ngx_uint_t                    i;
     ngx_ratelimit_redis_place_t  *shards[PLACES];
-
-    (void) state;
 
     for (i = 0; i < PLACES; i++) {
         shards[i] = place("redis", 0, i);

@@ -1,10 +1,6 @@
 /* Path templates and folding. */
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
+#include "unit.h"
 
 #include "ngx_ratelimit_route.h"
 
@@ -45,9 +41,7 @@ test_check(void **state)
           "must have at most 32 segments" }
     };
 
-    (void) state;
-
-    for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+    for (i = 0; i < COUNT(cases); i++) {
         err = ngx_ratelimit_route_check((const u_char *) cases[i].text,
                                         strlen(cases[i].text));
 
@@ -102,9 +96,7 @@ test_match(void **state)
                   "/../../../../../../../../../../../../../../../../a/b", 1 }
     };
 
-    (void) state;
-
-    for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+    for (i = 0; i < COUNT(cases); i++) {
         assert_null(ngx_ratelimit_route_check((const u_char *) cases[i].tmpl,
                                               strlen(cases[i].tmpl)));
         got = ngx_ratelimit_route_match((const u_char *) cases[i].tmpl,
@@ -162,9 +154,7 @@ test_fold(void **state)
         { "/\x1f\x7f\x01 \x80", "/%1F%7F%01 \x80" }
     };
 
-    (void) state;
-
-    for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+    for (i = 0; i < COUNT(cases); i++) {
         len = strlen(cases[i].path);
 
         /* not a byte more than promised, for the sanitizers */

@@ -1,18 +1,9 @@
 /*
  * A set of path templates: the most specific first, all that match, against
  * one template after the other; and what hostile paths may cost.
- *
- * Random tests print their seed; ROUTE_SEED=<n> and ROUTE_PATHS=<n> choose it
- * and the number of paths.
  */
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <time.h>
-
-#include <cmocka.h>
+#include "unit.h"
 
 #include "ngx_ratelimit_route_set.h"
 
@@ -25,31 +16,6 @@ typedef struct {
     void                       *memory;
     char                       *texts[MAX];   /* by number */
 } templates_t;
-
-static uint64_t  seed;
-
-
-static uint32_t
-random_below(uint32_t n)
-{
-    seed ^= seed << 13;
-    seed ^= seed >> 7;
-    seed ^= seed << 17;
-
-    return (uint32_t) (seed >> 32) % n;
-}
-
-
-static size_t
-number(const char *name, size_t otherwise)
-{
-    const char  *text;
-
-    text = getenv(name);
-
-    return text ? strtoull(text, NULL, 10) : otherwise;
-}
-
 
 static const u_char *
 bytes(const char *text)
@@ -140,11 +106,9 @@ test_specific(void **state)
         { "*", NULL },                   { ";/a", NULL }
     };
 
-    (void) state;
+    templates_make(&t, texts, COUNT(texts));
 
-    templates_make(&t, texts, sizeof(texts) / sizeof(texts[0]));
-
-    for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+    for (i = 0; i < COUNT(cases); i++) {
         got = find(&t, cases[i].path, strlen(cases[i].path));
 
         if (got != cases[i].tmpl
@@ -168,8 +132,6 @@ test_backtrack(void **state)
     static const char  *texts[] = {
         "/a/b/c/d", "/a/{x}/c/e", "/{x}/b/c/f", "/{x}/{y}/{z}/g"
     };
-
-    (void) state;
 
     templates_make(&t, texts, 4);
 
@@ -195,8 +157,6 @@ test_equal(void **state)
         "/u/{id}/**", "/u/*/**", "/{u}", "/", "/U"
     };
 
-    (void) state;
-
     templates_make(&t, texts, 12);
 
     assert_int_equal(t.set.n, 7);
@@ -212,8 +172,6 @@ static void
 test_empty(void **state)
 {
     templates_t  t;
-
-    (void) state;
 
     templates_make(&t, NULL, 0);
     assert_null(find(&t, "/", 1));
@@ -236,7 +194,7 @@ random_name(void)
         "a-segment-of-26-characters", "a-segment-of-26-charakters"
     };
 
-    return names[random_below(sizeof(names) / sizeof(names[0]))];
+    return names[rnd(COUNT(names))];
 }
 
 
@@ -247,16 +205,15 @@ random_template(uint32_t wild)
     size_t    len;
     uint32_t  i, n;
 
-    n = random_below(6);
+    n = rnd(6);
     len = 0;
     text[0] = '\0';
 
     for (i = 0; i < n; i++) {
+        if (rnd(100) < wild) {
+            len += sprintf(&text[len], rnd(2) ? "/{n%u}" : "/*", i);
 
-        if (random_below(100) < wild) {
-            len += sprintf(&text[len], random_below(2) ? "/{n%u}" : "/*", i);
-
-        } else if (i == n - 1 && random_below(100) < wild) {
+        } else if (i == n - 1 && rnd(100) < wild) {
             sprintf(&text[len], "/**");
             return strdup(text);
 
@@ -265,7 +222,7 @@ random_template(uint32_t wild)
         }
     }
 
-    if (len == 0 || random_below(8) == 0) {
+    if (len == 0 || rnd(8) == 0) {
         sprintf(&text[len], "/");
     }
 
@@ -286,7 +243,7 @@ random_path(char *plain, char *disguised)
     };
     static const char  *behind[] = { "", "", "", ";", ";v=/", ";a;b" };
 
-    n = random_below(7);
+    n = rnd(7);
     *plain = '\0';
     *disguised = '\0';
 
@@ -294,14 +251,13 @@ random_path(char *plain, char *disguised)
         name = random_name();
         plain += sprintf(plain, "/%s", name);
         disguised += sprintf(disguised, "%s/%s%s",
-                             nothing[random_below(sizeof(nothing)
-                                                  / sizeof(nothing[0]))],
-                             name, behind[random_below(4)]);
+                             nothing[rnd(COUNT(nothing))],
+                             name, behind[rnd(4)]);
     }
 
-    sprintf(disguised, "%s/", nothing[random_below(13)]);
+    sprintf(disguised, "%s/", nothing[rnd(13)]);
 
-    if (n == 0 || random_below(4) == 0) {
+    if (n == 0 || rnd(4) == 0) {
         sprintf(plain, "/");
     }
 }
@@ -347,7 +303,6 @@ reference(const templates_t *t, const char *path, uint32_t *found)
     n = 0;
 
     for (i = 0; i < t->set.n; i++) {
-
         if (!ngx_ratelimit_route_match(bytes(t->texts[i]),
                                        strlen(t->texts[i]), bytes(path),
                                        strlen(path)))
@@ -404,17 +359,14 @@ test_random(void **state)
     const char  *texts[MAX];
     templates_t  t;
 
-    (void) state;
-
-    seed = number("ROUTE_SEED", (size_t) time(NULL) * 2 + 1);
-    paths = number("ROUTE_PATHS", 120000);
-    print_message("ROUTE_SEED=%llu\n", (unsigned long long) seed);
+    (void) seed_new();
+    paths = env_or("STEPS", 120000);
 
     matches = 0;
 
     for (asked = 0; asked < paths; /* void */ ) {
-        n = 1 + random_below(random_below(4) ? 30 : MAX);
-        wild = random_below(60);
+        n = 1 + rnd(rnd(4) ? 30 : MAX);
+        wild = rnd(60);
 
         for (i = 0; i < n; i++) {
             texts[i] = random_template(wild);
@@ -478,8 +430,6 @@ test_cost(void **state)
         "/\xff"
     };
 
-    (void) state;
-
     for (i = 0; i < MAX; i++) {
         text = malloc(32);
         assert_non_null(text);
@@ -497,7 +447,7 @@ test_cost(void **state)
 
     assert_int_equal(visits(&t, "/api/none/7/x", 13), 2);
 
-    for (i = 0; i < sizeof(hostile) / sizeof(hostile[0]); i++) {
+    for (i = 0; i < COUNT(hostile); i++) {
         fill(path, hostile[i]);
         assert_null(find(&t, path, LONG));
         assert_true(visits(&t, path, LONG) <= 3);
@@ -526,8 +476,6 @@ test_worst(void **state)
     char         path[LONG], *text;
     templates_t  t;
     const char  *texts[512];
-
-    (void) state;
 
     for (i = 0; i < 512; i++) {
         text = malloc(32);
@@ -565,8 +513,6 @@ test_deep(void **state)
     size_t       depth;
     templates_t  t;
     const char  *texts[3];
-
-    (void) state;
 
     for (depth = 0; depth < 34; depth++) {
         memcpy(&path[2 * depth], "/a", 2);

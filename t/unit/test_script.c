@@ -15,28 +15,33 @@ test_malformed(void **state)
     static const char *const  good[] = { "t", "12345678", "1", "0", "10",
                                          "100", "1" };
 
-    /* no such calendar; 2^53 and one millisecond's weight; without the name */
+    static const struct {
+        unsigned     nkeys;
+        unsigned     n;
+        const char  *args[8];
+    } calls[] = {
 
-    static const char *const  calendar[] = { "f", "12345678", "1", "0", "10",
-                                             "86400000000", "3" };
-    static const char *const  heavy[] = { "s", "12345678", "1", "0",
-                                          "1073741824", "8388608001", "0" };
-    static const char *const  log[] = { "l", "12345678", "1", "0", "10",
-                                        "1000000", "0", "12345678" };
-    static const char *const  long_log[] = { "l", "12345678", "1", "0",
-                                             "10001", "1000000", "0",
-                                             "12345678" };
+        /* no such calendar; 2^53 and one millisecond's weight; too long */
+        { 1, 7, { "f", "12345678", "1", "0", "10", "86400000000", "3" } },
+        { 1, 7, { "s", "12345678", "1", "0", "1073741824", "8388608001",
+                  "0" } },
+        { 1, 7, { "t", "12345678", "1", "0", "1073741824", "1048577", "1" } },
 
-    /* no lease of what is in a sorted set, and none to give back */
+        /* without a set, without a name, too many entries */
+        { 1, 8, { "l", "12345678", "1", "0", "10", "1000000", "0",
+                  "12345678" } },
+        { 2, 7, { "l", "12345678", "1", "0", "10", "1000000", "0" } },
+        { 2, 8, { "l", "12345678", "1", "0", "10001", "1000000", "0",
+                  "12345678" } },
 
-    static const char *const  log_lease[] = { "l", "12345678", "1", "1+2/3",
-                                              "10", "1000000", "0",
-                                              "12345678" };
-    static const char *const  slot_lease[] = { "c", "12345678", "1", "0+0/1",
-                                               "10", "1000000", "0",
-                                               "12345678" };
-    static const char *const  give[] = { "t", "12345678", "-1", "0+2/3", "10",
-                                         "100", "1" };
+        /* no lease of what is in a sorted set, and none to give back */
+        { 2, 8, { "l", "12345678", "1", "1+2/3", "10", "1000000", "0",
+                  "12345678" } },
+        { 2, 8, { "c", "12345678", "1", "0+0/1", "10", "1000000", "0",
+                  "12345678" } },
+        { 1, 7, { "t", "12345678", "-1", "0+2/3", "10", "100", "1" } }
+    };
+    static const unsigned  lengths[] = { 0, 6, 9, 119 };
     static const struct {
         unsigned     at;
         const char  *value;
@@ -59,8 +64,6 @@ test_malformed(void **state)
         { 5, "0" }, { 5, "31622400000001" }, { 5, "-1" }, { 5, "9.5" },
         { 6, "0" }, { 6, "4194305" }, { 6, "1.5" }, { 6, "" }
     };
-
-    (void) state;
 
     parity_start();
 
@@ -86,35 +89,23 @@ test_malformed(void **state)
         }
     }
 
-    /* a span that is too long: 2^30 tokens of a second */
-
-    memcpy(args, good, sizeof(good));
-    args[4] = "1073741824";
-    args[5] = "1048577";
-    assert_non_null(parity_run_raw(1, args, 7));
-
-    assert_non_null(parity_run_raw(1, calendar, 7));
-    assert_non_null(parity_run_raw(1, heavy, 7));
-    assert_non_null(parity_run_raw(1, log, 8));
-    assert_non_null(parity_run_raw(2, log, 7));
-    assert_non_null(parity_run_raw(2, long_log, 8));
-    assert_non_null(parity_run_raw(2, log_lease, 8));
-    assert_non_null(parity_run_raw(2, slot_lease, 8));
-    assert_non_null(parity_run_raw(1, give, 7));
-
-    lua_pop(parity.lua, 9);
+    for (bad = 0; bad < COUNT(calls); bad++) {
+        memcpy(args, calls[bad].args, sizeof(calls[bad].args));
+        assert_non_null(parity_run_raw(calls[bad].nkeys, args, calls[bad].n));
+        lua_pop(parity.lua, 1);
+    }
 
     for (i = 0; i < 119; i++) {
         args[i] = good[i % 7];
     }
 
-    assert_non_null(parity_run_raw(1, args, 0));
-    assert_non_null(parity_run_raw(1, args, 6));
-    assert_non_null(parity_run_raw(1, args, 9));
-    assert_non_null(parity_run_raw(1, args, 119));
-    assert_non_null(parity_run_raw(0, args, 7));
+    for (bad = 0; bad < COUNT(lengths); bad++) {
+        assert_non_null(parity_run_raw(1, args, lengths[bad]));
+        lua_pop(parity.lua, 1);
+    }
 
-    lua_pop(parity.lua, 5);
+    assert_non_null(parity_run_raw(0, args, 7));
+    lua_pop(parity.lua, 1);
 
     /* nothing of all that was written */
 
@@ -160,8 +151,6 @@ test_lease(void **state)
         { 1, 0, 1 << 30, 1, 10 }
     };
 
-    (void) state;
-
     for (kind = 0; kind < 6; kind++) {
         for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
             parity_start();
@@ -192,8 +181,6 @@ test_lease_refused(void **state)
     unsigned         i, denies;
     parity_call_t    call;
     parity_answer_t  answers[3];
-
-    (void) state;
 
     for (denies = 0; denies < 3; denies++) {
         parity_start();
@@ -245,8 +232,6 @@ test_foreign_value(void **state)
         size_t  len;
         size_t  code;
     } kinds[] = { { 't', 12, 10 }, { 'f', 13, 11 }, { 's', 17, 11 } };
-
-    (void) state;
 
     parity_start();
     parity_call_init(&call, 7, 1);
@@ -302,8 +287,6 @@ test_bucket_long(void **state)
     double    sweeps;
     unsigned  i;
 
-    (void) state;
-
     parity_start();
 
     for (i = 0; i < 62; i++) {
@@ -338,8 +321,6 @@ test_bucket_given(void **state)
     unsigned         i, kind;
     parity_call_t    call;
     parity_answer_t  answer;
-
-    (void) state;
 
     for (kind = 0; kind < 3; kind++) {
         parity_start();

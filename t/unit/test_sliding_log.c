@@ -2,13 +2,7 @@
  * The sliding log: exact in every window, whatever happens to its places.
  */
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
+#include "unit.h"
 
 #include "ngx_ratelimit_sliding_log.h"
 
@@ -24,22 +18,6 @@ typedef struct {
 } keeper_t;
 
 static keeper_t  keeper;
-static uint64_t  seed;
-
-
-static uint64_t
-rnd(uint64_t n)
-{
-    /* splitmix64 */
-
-    uint64_t  z;
-
-    z = (seed += 0x9e3779b97f4a7c15);
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
-    z = (z ^ z >> 27) * 0x94d049bb133111eb;
-
-    return (z ^ z >> 31) % n;
-}
 
 
 static void
@@ -146,12 +124,9 @@ test_exact(void **state)
 
     static uint64_t          granted[4 * STEPS];
 
-    (void) state;
-
-    seed = 1;
+    unit_seed = 1;
 
     for (capacity = 1; capacity <= 1000; capacity = capacity * 3 + 1) {
-
         start(capacity, 10);
         window = 10 * SECOND;
         now = START;
@@ -204,7 +179,6 @@ test_exact(void **state)
                 }
 
             } else {
-
                 /* that look has let places expire, which no clock undoes */
                 now += answer.retry_us - 1;
             }
@@ -219,8 +193,6 @@ static void
 test_want(void **state)
 {
     ngx_ratelimit_answer_t  answer;
-
-    (void) state;
 
     start(10, 10);
 
@@ -253,8 +225,6 @@ test_ring(void **state)
 {
     unsigned  i;
     uint64_t  now;
-
-    (void) state;
 
     start(NGX_RATELIMIT_MAX_LOG, 10);
     now = START;
@@ -289,8 +259,6 @@ test_limit_changes(void **state)
 {
     ngx_ratelimit_answer_t  answer;
 
-    (void) state;
-
     start(10, 10);
 
     assert_int_equal(take(START, 4, 0).granted, 4);
@@ -312,8 +280,6 @@ test_limit_changes(void **state)
 static void
 test_window_changes(void **state)
 {
-    (void) state;
-
     start(10, 10);
 
     assert_int_equal(take(START, 4, 0).granted, 4);
@@ -354,10 +320,8 @@ test_windows_fall(void **state)
     uint64_t                    now, at, last_at, last_window;
     ngx_ratelimit_log_place_t  *p;
 
-    (void) state;
-
     start(100, 10);
-    seed = 2;
+    unit_seed = 2;
     now = START;
 
     for (i = 0; i < 100000; i++) {
@@ -401,8 +365,6 @@ test_clock(void **state)
 {
     ngx_ratelimit_answer_t  answer;
 
-    (void) state;
-
     start(3, 10);
 
     assert_int_equal(take(START, 1, 0).granted, 1);
@@ -430,8 +392,6 @@ test_lost(void **state)
     uint32_t                i, n, lost;
     uint64_t                now;
     ngx_ratelimit_answer_t  answer;
-
-    (void) state;
 
     start(10, 10);
 
@@ -461,7 +421,7 @@ test_lost(void **state)
 
     /* any, at random: as many as are left count, and a retry does succeed */
     start(50, 10);
-    seed = 3;
+    unit_seed = 3;
 
     for (now = START, n = 0; n < 50000; n++) {
         now += rnd(300000);
@@ -491,8 +451,6 @@ static void
 test_give(void **state)
 {
     uint32_t  i;
-
-    (void) state;
 
     /* its own, and no others */
     start(100, 10);
@@ -592,10 +550,8 @@ test_give_exact(void **state)
         int       given;
     } granted[STEPS];
 
-    (void) state;
-
     start(100, 10);
-    seed = 4;
+    unit_seed = 4;
     now = START;
 
     for (i = 0, n = 0; i < STEPS; i++) {

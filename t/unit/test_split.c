@@ -8,20 +8,6 @@
 
 typedef ngx_ratelimit_split_t  split_t;
 
-static uint64_t  seed;
-
-
-static uint64_t
-rnd(uint64_t n)
-{
-    seed ^= seed >> 12;
-    seed ^= seed << 25;
-    seed ^= seed >> 27;
-
-    return (seed * 0x2545f4914f6cdd1d >> 11) % n;
-}
-
-
 static void
 random_limit(limit_t *limit)
 {
@@ -54,8 +40,6 @@ test_shares(void **state)
     uint32_t  round, i, n, least, most;
     uint64_t  sum;
 
-    (void) state;
-
     for (round = 0; round < ROUNDS; round++) {
         random_limit(&limit);
 
@@ -86,7 +70,6 @@ test_shares(void **state)
             assert_true(share.mark != 0);
 
             if (limit.algorithm == NGX_RATELIMIT_TOKEN_BUCKET) {
-
                 /* n times scale / period of the part is that of all */
 
                 assert_true((unsigned __int128) share.rate.scale * n
@@ -114,8 +97,6 @@ static void
 test_not_split(void **state)
 {
     limit_t  limit, share;
-
-    (void) state;
 
     limit = fixed(3, 60);
     assert_int_equal(ngx_ratelimit_limit_share(&limit, 3, 2, &share), 0);
@@ -157,8 +138,6 @@ note(split_t *split, unsigned k, const limit_t *share, int64_t ms,
 static void
 test_place(void **state)
 {
-    (void) state;
-
     assert_true(sizeof(split_t) <= 64);
     assert_int_equal(offsetof(split_t, busy_us), 0);
 }
@@ -170,8 +149,6 @@ test_bucket(void **state)
     split_t   split;
     limit_t   share;
     answer_t  answer;
-
-    (void) state;
 
     memset(&split, 0, sizeof(split));
     share = bucket(10, 10);
@@ -215,8 +192,6 @@ test_fixed(void **state)
     split_t   split;
     limit_t   share;
     answer_t  answer;
-
-    (void) state;
 
     memset(&split, 0, sizeof(split));
     share = fixed(10, 60);
@@ -271,8 +246,6 @@ test_sliding(void **state)
     limit_t   share;
     answer_t  answer;
 
-    (void) state;
-
     memset(&split, 0, sizeof(split));
     share = sliding(10, 60);
 
@@ -322,10 +295,7 @@ test_against_redis(void **state)
     split_t                 split;
     limit_t                 limit, share;
     answer_t                known, answer;
-    ngx_ratelimit_window_t  w;
-    ngx_ratelimit_token_bucket_t  tb;
-
-    (void) state;
+    state_t                 counter;
 
     for (round = 0; round < 3000; round++) {
         do {
@@ -334,8 +304,7 @@ test_against_redis(void **state)
                  || share.window_us < 5000);
 
         memset(&split, 0, sizeof(split));
-        memset(&w, 0, sizeof(w));
-        memset(&tb, 0, sizeof(tb));
+        memset(&counter, 0, sizeof(counter));
         now = AT_US(0);
 
         for (i = 0; i < 60; i++) {
@@ -343,28 +312,10 @@ test_against_redis(void **state)
 
             ngx_ratelimit_split_look(&split, 4, &share, now, cost, &known);
 
-            switch (share.algorithm) {
-            case NGX_RATELIMIT_FIXED_WINDOW:
-                ngx_ratelimit_fixed_window_take(&w, &share, now,
-                                ngx_ratelimit_fixed_window_left(&share, now),
-                                cost, known.retry_us ? NGX_RATELIMIT_LOOK : 0,
-                                &answer);
-                break;
-
-            case NGX_RATELIMIT_SLIDING_WINDOW:
-                ngx_ratelimit_sliding_window_take(&w, &share, now, cost,
-                                known.retry_us ? NGX_RATELIMIT_LOOK : 0,
-                                &answer);
-                break;
-
-            default:
-                ngx_ratelimit_token_bucket_take(&tb, &share.rate, now, cost,
-                                known.retry_us ? NGX_RATELIMIT_LOOK : 0,
-                                &answer);
-            }
+            answer = state_take(&counter, &share, now, cost,
+                                known.retry_us ? LOOK : 0);
 
             if (known.retry_us) {
-
                 /* remembered: true, and not for longer than it is */
 
                 assert_true(answer.retry_us > 0
@@ -400,8 +351,7 @@ main(void)
         cmocka_unit_test(test_against_redis),
     };
 
-    seed = getenv("SEED") ? strtoull(getenv("SEED"), NULL, 10) : 1;
-    print_message("SEED=%llu\n", (unsigned long long) seed);
+    seed_init();
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

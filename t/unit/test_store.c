@@ -4,259 +4,229 @@
 
 #define MAX  1000
 
+static ngx_ratelimit_store_t  *store;
+
+
+static int
+setup(void **state)
+{
+    ngx_process = NGX_PROCESS_WORKER;
+    store = store_make(MAX);
+
+    return 0;
+}
+
+
+static int
+teardown(void **state)
+{
+    store_free(store);
+
+    return 0;
+}
+
+
+static void
+assert_current(uint64_t version, uint64_t id)
+{
+    uint64_t  v, i;
+
+    ngx_ratelimit_store_version(store, &v, &i);
+    assert_int_equal(v, version);
+    assert_int_equal(i, id);
+}
+
+
+static void
+assert_record(uint64_t version, uint64_t got, uint64_t id, uint64_t generation,
+    size_t len)
+{
+    ngx_ratelimit_store_entry_t  entry;
+
+    assert_int_equal(get(store, version, &entry), NGX_OK);
+    assert_int_equal(entry.version, got);
+    assert_int_equal(entry.id, id);
+    assert_int_equal(entry.generation, generation);
+    assert_int_equal(entry.text.len, len);
+}
+
 
 static void
 test_empty(void **state)
 {
-    uint64_t                      generation, version, id;
-    ngx_ratelimit_store_t        *store;
-    ngx_ratelimit_store_entry_t   entry;
-
-    (void) state;
-
-    store = store_make(MAX);
+    ngx_ratelimit_store_entry_t  entry;
 
     assert_int_equal(ngx_ratelimit_store_generation(store), 0);
-    version = id = 1;
-    ngx_ratelimit_store_version(store, &version, &id);
-    assert_int_equal(version, 0);
-    assert_int_equal(id, 0);
-
-    generation = 1;
-    assert_int_equal(ngx_ratelimit_store_read(store, 0, &entry, &generation,
-                                              NULL),
-                     NGX_DECLINED);
-    assert_int_equal(generation, 0);
-    assert_int_equal(ngx_ratelimit_store_read(store, 1, &entry, &generation,
-                                              NULL),
-                     NGX_DECLINED);
-    assert_int_equal(ngx_ratelimit_store_read_all(store, &entry, &generation,
-                                                  NULL),
+    assert_current(0, 0);
+    assert_false(ngx_ratelimit_store_has(store, 0, 0));
+    assert_int_equal(get(store, 0, &entry), NGX_DECLINED);
+    assert_int_equal(get(store, 1, &entry), NGX_DECLINED);
+    assert_int_equal(get(store, NGX_RATELIMIT_STORE_ALL, &entry),
                      NGX_DECLINED);
 
     assert_int_equal(ngx_ratelimit_store_init(store, mapped - 1, MAX, MAX),
                      NGX_ERROR);
-    store_free(store);
 }
 
 
 static void
 test_publish(void **state)
 {
-    uint64_t                      generation, version, id;
-    ngx_ratelimit_store_t        *store;
+    ngx_pool_t                   *pool;
     ngx_ratelimit_store_entry_t   entry;
-
-    (void) state;
-
-    store = store_make(MAX);
 
     assert_int_equal(publish(store, 5, 100), NGX_OK);
     assert_int_equal(ngx_ratelimit_store_generation(store), 1);
     assert_int_equal(publish(store, 6, MAX), NGX_OK);
     assert_int_equal(ngx_ratelimit_store_generation(store), 2);
 
-    ngx_ratelimit_store_version(store, &version, &id);
-    assert_int_equal(version, 6);
-    assert_int_equal(id, 60);
-
-    assert_int_equal(ngx_ratelimit_store_read(store, 0, &entry, &generation,
-                                              NULL),
-                     NGX_OK);
-    assert_int_equal(generation, 2);
-    assert_int_equal(entry.version, 6);
-    assert_int_equal(entry.id, 60);
-    assert_int_equal(entry.text.len, MAX);
-    assert_int_equal(record_whole(entry.text.data, MAX, &version), MAX);
-    ngx_free(entry.text.data);
-
-    assert_int_equal(ngx_ratelimit_store_read(store, 5, &entry, &generation,
-                                              NULL),
-                     NGX_OK);
-    assert_int_equal(generation, 2);
-    assert_int_equal(entry.version, 5);
-    assert_int_equal(entry.id, 50);
-    assert_int_equal(entry.text.len, 100);
-    ngx_free(entry.text.data);
-
-    assert_int_equal(ngx_ratelimit_store_read(store, 4, &entry, &generation,
-                                              NULL),
-                     NGX_DECLINED);
-    assert_int_equal(generation, 2);
+    assert_current(6, 60);
+    assert_record(0, 6, 60, 2, MAX);
+    assert_record(5, 5, 50, 1, 100);
+    assert_int_equal(get(store, 4, &entry), NGX_DECLINED);
 
     /* too large: nothing has changed */
     assert_int_equal(publish(store, 7, MAX + 1), NGX_DECLINED);
     assert_int_equal(ngx_ratelimit_store_generation(store), 2);
     assert_string_equal(versions(store), "6 5 ");
 
+    pool = ngx_create_pool(4096, NULL);
     allocations = 0;
-    assert_int_equal(ngx_ratelimit_store_read(store, 0, &entry, &generation,
-                                              NULL),
+    assert_int_equal(ngx_ratelimit_store_read(store, 0, pool, &entry),
                      NGX_ERROR);
-    store_free(store);
+    ngx_destroy_pool(pool);
 }
 
 
 static void
 test_expected(void **state)
 {
-    uint64_t                      found;
-    ngx_ratelimit_store_t        *store;
-    ngx_ratelimit_store_entry_t   entry;
+    size_t  i;
 
-    (void) state;
+    static const struct {
+        uint64_t   version, expected, expected_id;
+        ngx_int_t  rc;
+    } steps[] = {
+        { 1, 3, 0, NGX_BUSY },
+        { 1, 0, 0, NGX_OK },
+        { 1, 0, 0, NGX_BUSY },
+        { 2, 1, 10, NGX_OK },
+        { 9, ANY, 0, NGX_OK },
+        { 10, 9, 7, NGX_BUSY },       /* another id of that version */
+        { 10, 9, 90, NGX_OK },
+    };
 
-    store = store_make(MAX);
+    for (i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
+        assert_int_equal(publish_at(store, steps[i].version,
+                                    10 * steps[i].version, 50,
+                                    steps[i].expected, steps[i].expected_id,
+                                    KEEP),
+                         steps[i].rc);
+    }
 
-    found = 77;
-    assert_int_equal(publish_id(store, 1, 1, 50, 3, KEEP, &found), NGX_BUSY);
-    assert_int_equal(found, 0);
-    assert_int_equal(publish_id(store, 1, 1, 50, 0, KEEP, &found), NGX_OK);
-    assert_int_equal(publish_id(store, 1, 2, 50, 0, KEEP, &found), NGX_BUSY);
-    assert_int_equal(found, 1);
-    assert_int_equal(ngx_ratelimit_store_generation(store), 1);
-    assert_int_equal(publish_id(store, 2, 2, 50, 1, KEEP, &found), NGX_OK);
-    assert_int_equal(publish_id(store, 9, 2, 50, ANY, KEEP, &found), NGX_OK);
-    assert_string_equal(versions(store), "9 2 1 ");
-
-    /* another id of the expected version */
-    found = 0;
-    entry = (ngx_ratelimit_store_entry_t) { 10, 3, { 0, (u_char *) "" } };
-    assert_int_equal(ngx_ratelimit_store_publish(store, &entry, 9, 7, KEEP,
-                                                 &found), NGX_BUSY);
-    assert_int_equal(found, 9);
-    assert_int_equal(ngx_ratelimit_store_publish(store, &entry, 9, 2, KEEP,
-                                                 &found), NGX_OK);
-
-    store_free(store);
+    assert_string_equal(versions(store), "10 9 2 1 ");
 }
 
 
+/* Bounded by bytes, 3,000 with the current one, and by records. */
 static void
-test_history(void **state)
+test_bounds(void **state)
 {
-    char                   *p, expected[1000];
-    uint64_t                i, n, found;
-    ngx_ratelimit_store_t  *store;
+    char      *p, expected[1000];
+    size_t     i;
+    uint64_t   v, n;
 
-    (void) state;
+    static const struct {
+        size_t       len;
+        const char  *versions;
+    } steps[] = {
+        { 300, "1 " }, { 300, "2 1 " }, { 300, "3 2 1 " },
+        { 500, "4 3 2 1 " }, { 50, "5 4 3 2 1 " },
+        { MAX, "6 5 4 3 2 1 " }, { MAX, "7 6 5 4 3 " }, { MAX, "8 7 6 " },
+        { 100, "9 8 7 " }
+    };
 
-    store = store_make(MAX);
-
-    /* 3,000 bytes with the current one */
-    publish(store, 1, 300);
-    publish(store, 2, 300);
-    publish(store, 3, 300);
-    assert_string_equal(versions(store), "3 2 1 ");
-    publish(store, 4, 500);
-    publish(store, 5, 50);
-    publish(store, 6, MAX);
-    assert_string_equal(versions(store), "6 5 4 3 2 1 ");
-    publish(store, 7, MAX);
-    assert_string_equal(versions(store), "7 6 5 4 3 ");
-    publish(store, 8, MAX);
-    assert_string_equal(versions(store), "8 7 6 ");
-    publish(store, 9, 100);
-    assert_string_equal(versions(store), "9 8 7 ");
+    for (i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
+        publish(store, i + 1, steps[i].len);
+        assert_string_equal(versions(store), steps[i].versions);
+    }
 
     /* around the ring, at all offsets */
-    for (i = 10; i < 1000; i++) {
-        n = HEAD + i * 13 % 71;
-        assert_int_equal(publish(store, i, n), NGX_OK);
+    for (v = 10; v < 1000; v++) {
+        assert_int_equal(publish(store, v, HEAD + v * 13 % 71), NGX_OK);
         (void) versions(store);
     }
 
     store_free(store);
-
-    /* and as many records */
     store = store_make(MAX * MAX);
 
-    for (i = 1; i <= 3 * NGX_RATELIMIT_STORE_HISTORY; i++) {
-        publish(store, i, HEAD + i);
+    for (v = 1; v <= 3 * NGX_RATELIMIT_STORE_HISTORY; v++) {
+        publish(store, v, HEAD + v);
         p = expected;
 
-        for (n = i; n > 0 && i - n <= NGX_RATELIMIT_STORE_HISTORY; n--) {
+        for (n = v; n > 0 && v - n <= NGX_RATELIMIT_STORE_HISTORY; n--) {
             p += sprintf(p, "%u ", (unsigned) n);
         }
 
         assert_string_equal(versions(store), expected);
     }
-
-    store_free(store);
-
-    /* the one before is dropped, its own history is not */
-    store = store_make(MAX);
-    publish(store, 1, 50);
-    publish(store, 2, 50);
-    assert_int_equal(publish_id(store, 3, 33, 50, ANY, DROP, &found), NGX_OK);
-    assert_string_equal(versions(store), "3 1 ");
-    assert_int_equal(ngx_ratelimit_store_id(store, 3, &found), NGX_OK);
-    assert_int_equal(found, 33);
-    assert_int_equal(ngx_ratelimit_store_id(store, 1, &found), NGX_OK);
-    assert_int_equal(ngx_ratelimit_store_id(store, 2, &found), NGX_DECLINED);
-    publish(store, 4, 50);
-    assert_string_equal(versions(store), "4 3 1 ");
-
-    /* published once more: it is not its own history */
-    publish(store, 4, 50);
-    assert_string_equal(versions(store), "4 3 1 ");
-    publish(store, 4, 50);
-    publish(store, 5, 50);
-    assert_string_equal(versions(store), "5 4 3 1 ");
-
-    /* a record of the same version that is another one is */
-    assert_int_equal(publish_id(store, 5, 7, 60, ANY, KEEP, &found), NGX_OK);
-    assert_int_equal(ngx_ratelimit_store_generation(store), 8);
-    publish(store, 6, 50);
-    publish(store, 2, 50);
-    store_free(store);
-
-    /* of another lineage: nothing is left of the history */
-    store = store_make(MAX);
-    publish(store, 14, 50);
-    publish(store, 15, 50);
-    assert_int_equal(publish_id(store, 2, 7, 50, ANY, ANEW, &found), NGX_OK);
-    assert_string_equal(versions(store), "2 ");
-    publish(store, 3, 50);
-    assert_string_equal(versions(store), "3 2 ");
-    store_free(store);
 }
 
 
+/* What becomes of the current record when another one is published. */
+static void
+test_history(void **state)
+{
+    size_t  i;
+
+    static const struct {
+        uint64_t                      version, id;
+        ngx_ratelimit_blob_history_e  history;
+        const char                   *versions;
+    } steps[] = {
+        { 1, 10, KEEP, "1 " },
+        { 2, 20, KEEP, "2 1 " },
+
+        /* the one before is dropped, its own history is not */
+        { 3, 33, DROP, "3 1 " },
+        { 4, 40, KEEP, "4 3 1 " },
+
+        /* published once more: it is not its own history */
+        { 4, 40, KEEP, "4 3 1 " },
+        { 4, 40, KEEP, "4 3 1 " },
+        { 5, 50, KEEP, "5 4 3 1 " },
+
+        /* of another lineage: nothing is left of the history */
+        { 2, 7, ANEW, "2 " },
+        { 3, 30, KEEP, "3 2 " }
+    };
+
+    for (i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
+        publish_at(store, steps[i].version, steps[i].id, 50, ANY, 0,
+                   steps[i].history);
+        assert_string_equal(versions(store), steps[i].versions);
+
+        if (steps[i].history == DROP) {
+            assert_true(ngx_ratelimit_store_has(store, 3, 33));
+            assert_false(ngx_ratelimit_store_has(store, 3, 30));
+            assert_true(ngx_ratelimit_store_has(store, 1, 10));
+            assert_false(ngx_ratelimit_store_has(store, 2, 20));
+        }
+    }
+}
+
+
+/* Another record of the same version: the newer one is found. */
 static void
 test_same_version(void **state)
 {
-    uint64_t                      found, generation;
-    ngx_ratelimit_store_t        *store;
-    ngx_ratelimit_store_entry_t   entry;
+    publish_at(store, 1, 1, 50, ANY, 0, KEEP);
+    publish_at(store, 1, 2, 60, ANY, 0, KEEP);
+    assert_record(1, 1, 2, 2, 60);
+    assert_record(NGX_RATELIMIT_STORE_ALL, 1, 2, 2, 60 + 50);
 
-    (void) state;
-
-    store = store_make(MAX);
-    publish_id(store, 1, 1, 50, ANY, KEEP, &found);
-    publish_id(store, 1, 2, 60, ANY, KEEP, &found);
-
-    assert_int_equal(ngx_ratelimit_store_read(store, 1, &entry, &generation,
-                                              NULL),
-                     NGX_OK);
-    assert_int_equal(entry.id, 2);
-    ngx_free(entry.text.data);
-
-    assert_int_equal(ngx_ratelimit_store_read_all(store, &entry, &generation,
-                                                  NULL),
-                     NGX_OK);
-    assert_int_equal(entry.id, 2);
-    assert_int_equal(entry.text.len, 60 + 50);
-    ngx_free(entry.text.data);
-
-    /* and of those in the history the newer one */
-    publish_id(store, 2, 3, 70, ANY, KEEP, &found);
-    assert_int_equal(ngx_ratelimit_store_read(store, 1, &entry, &generation,
-                                              NULL),
-                     NGX_OK);
-    assert_int_equal(entry.id, 2);
-    ngx_free(entry.text.data);
-    store_free(store);
+    publish_at(store, 2, 3, 70, ANY, 0, KEEP);
+    assert_record(1, 1, 2, 2, 60);
 }
 
 
@@ -264,27 +234,23 @@ test_same_version(void **state)
 static void
 test_file(void **state)
 {
-    ngx_str_t               file;
-    ngx_ratelimit_store_t  *store;
+    size_t  i;
 
-    (void) state;
+    static const struct {
+        ngx_str_t  name;
+        uint64_t   written;
+    } files[] = {
+        { ngx_string("one"), 0 }, { ngx_string("one"), 7 },
+        { ngx_string("two"), 0 }, { ngx_string("one"), 0 }
+    };
 
-    store = store_make(MAX);
-    ngx_str_set(&file, "one");
-    ngx_ratelimit_store_set_file(store, &file);
-    store->written = 7;
-    store->error = ENOSPC;
-
-    ngx_ratelimit_store_set_file(store, &file);
-    assert_int_equal(store->written, 7);
-    assert_int_equal(store->error, ENOSPC);
-
-    ngx_str_set(&file, "two");
-    ngx_ratelimit_store_set_file(store, &file);
-    assert_int_equal(store->written, 0);
-    assert_int_equal(store->error, 0);
-
-    store_free(store);
+    for (i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+        ngx_ratelimit_store_set_file(store, &files[i].name);
+        assert_int_equal(store->written, files[i].written);
+        assert_int_equal(store->error, files[i].written ? ENOSPC : 0);
+        store->written = 7;
+        store->error = ENOSPC;
+    }
 }
 
 
@@ -292,13 +258,9 @@ test_file(void **state)
 static void
 test_single(void **state)
 {
-    pid_t                   pid;
-    ngx_ratelimit_store_t  *store;
-
-    (void) state;
+    pid_t  pid;
 
     ngx_process = NGX_PROCESS_SINGLE;
-    store = store_make(MAX);
     assert_true(ngx_ratelimit_store_lead(store));
     assert_true(ngx_ratelimit_store_lead(store));
     ngx_ratelimit_store_leave(store);
@@ -314,28 +276,23 @@ test_single(void **state)
     }
 
     reap(pid, 0);
-    store_free(store);
-
-    ngx_process = NGX_PROCESS_WORKER;
-    store = store_make(MAX);
-    assert_true(ngx_ratelimit_store_lead(store));
-    publish(store, 1, 50);
-    ngx_ratelimit_store_leave(store);
-    store_free(store);
 }
 
+
+#define TEST(name)  cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int
 main(void)
 {
     const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_empty),
-        cmocka_unit_test(test_publish),
-        cmocka_unit_test(test_expected),
-        cmocka_unit_test(test_history),
-        cmocka_unit_test(test_same_version),
-        cmocka_unit_test(test_file),
-        cmocka_unit_test(test_single),
+        TEST(test_empty),
+        TEST(test_publish),
+        TEST(test_expected),
+        TEST(test_bounds),
+        TEST(test_history),
+        TEST(test_same_version),
+        TEST(test_file),
+        TEST(test_single),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

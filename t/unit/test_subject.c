@@ -15,55 +15,44 @@
 #define NOW    1795000000
 
 
+static ngx_ratelimit_log_limit_t  log_limit;
+
+
+/* Puts a key's digest into a map, which is made for it: NULL makes none. */
 static void
-digest(const char *key, u_char *out)
+map_put(ngx_ratelimit_policy_t *policy, ngx_ratelimit_map_t *map,
+    const char *key, uint32_t value)
 {
+    u_char     digest[NGX_RATELIMIT_MAP_KEY];
     ngx_str_t  text = str(key);
 
-    ngx_ratelimit_policy_digest(&text, out);
-}
+    if (map->entries == NULL) {
+        ngx_ratelimit_map_init(map, ngx_palloc(policy->pool,
+                                               ngx_ratelimit_map_bytes(4)),
+                               4);
+    }
 
-
-static void
-map_make(ngx_ratelimit_policy_t *policy, ngx_ratelimit_map_t *map, size_t n)
-{
-    ngx_ratelimit_map_init(map,
-                           ngx_palloc(policy->pool,
-                                      ngx_ratelimit_map_bytes(n)),
-                           n);
-}
-
-
-static void
-map_put(ngx_ratelimit_map_t *map, const char *key, uint32_t value)
-{
-    u_char  d[NGX_RATELIMIT_MAP_KEY];
-
-    digest(key, d);
-    (void) ngx_ratelimit_map_put(map, d, value);
+    ngx_ratelimit_policy_digest(&text, digest);
+    (void) ngx_ratelimit_map_put(map, digest, value);
 }
 
 
 static ngx_ratelimit_globs_t *
-globs_make(ngx_ratelimit_policy_t *policy, const char **texts, size_t n)
+globs_make(ngx_ratelimit_policy_t *policy, const char *one, const char *two)
 {
-    size_t                      i;
     ngx_ratelimit_glob_text_t  *globs;
 
-    globs = ngx_palloc(policy->pool, n * sizeof(ngx_ratelimit_glob_text_t));
+    globs = ngx_palloc(policy->pool, 2 * sizeof(ngx_ratelimit_glob_text_t));
 
-    for (i = 0; i < n; i++) {
-        globs[i].data = (const u_char *) texts[i];
-        globs[i].len = strlen(texts[i]);
-    }
+    globs[0].data = (const u_char *) one;
+    globs[0].len = strlen(one);
+    globs[1].data = (const u_char *) two;
+    globs[1].len = strlen(two);
 
     return ngx_ratelimit_globs_init(ngx_palloc(policy->pool,
-                                               ngx_ratelimit_globs_bytes(n)),
-                                    globs, n);
+                                               ngx_ratelimit_globs_bytes(2)),
+                                    globs, 2);
 }
-
-
-static ngx_ratelimit_log_limit_t  log_limit;
 
 
 static void
@@ -84,10 +73,7 @@ subject_make(ngx_ratelimit_subject_t *subject, const char *key,
 static void
 test_lists(void **state)
 {
-    char                     hashed[80];
     ngx_uint_t               i;
-    const char              *deny[] = { "sk_bad_*", "sk_??" };
-    const char              *allow[] = { "sk_*" };
     ngx_ratelimit_policy_t  *policy;
     ngx_ratelimit_subject_t  subject;
 
@@ -102,19 +88,24 @@ test_lists(void **state)
         { "sk_123", NGX_RATELIMIT_LISTED_ALLOWED },
         { "pk_denied", NGX_RATELIMIT_LISTED_DENIED },
         { "pk_allowed", NGX_RATELIMIT_LISTED_ALLOWED },
+
+        /* a text of that form is the hash itself */
+
+        { "sha256:8c4f9c9a2f8e55f2c9e5a9b1a2b0e5d0"
+          "c6a7b8c9d0e1f2a3b4c5d6e7f8091a2b", NGX_RATELIMIT_LISTED_ALLOWED },
+        { "sha256:8C4F9C9A2F8E55F2C9E5A9B1A2B0E5D0"
+          "c6a7b8c9d0e1f2a3b4c5d6e7f8091a2b", NGX_RATELIMIT_LISTED_ALLOWED },
+        { "sha256:gc4f9c9a2f8e55f2c9e5a9b1a2b0e5d0"
+          "c6a7b8c9d0e1f2a3b4c5d6e7f8091a2b", NGX_RATELIMIT_LISTED_NOT },
     };
 
-    (void) state;
-
     policy = policy_make();
-    policy->deny.globs = globs_make(policy, deny, 2);
-    policy->allow.globs = globs_make(policy, allow, 1);
-    map_make(policy, &policy->deny.digests, 1);
-    map_make(policy, &policy->allow.digests, 2);
-    map_put(&policy->deny.digests, "pk_denied", 0);
-    map_put(&policy->allow.digests, "pk_denied", 0);
-
-    map_put(&policy->allow.digests, "pk_allowed", 0);
+    policy->deny.globs = globs_make(policy, "sk_bad_*", "sk_??");
+    policy->allow.globs = globs_make(policy, "sk_*", "sk_1*");
+    map_put(policy, &policy->deny.digests, "pk_denied", 0);
+    map_put(policy, &policy->allow.digests, "pk_denied", 0);
+    map_put(policy, &policy->allow.digests, "pk_allowed", 0);
+    map_put(policy, &policy->allow.digests, keys[7].key, 0);
     assert_int_equal(ngx_ratelimit_policy_complete(policy), NGX_OK);
     assert_true(policy->keyed && policy->digested);
 
@@ -125,24 +116,6 @@ test_lists(void **state)
     }
 
     ngx_ratelimit_policy_release(policy);
-
-    /* a text of that form is the hash itself */
-
-    strcpy(hashed, "sha256:"
-           "8c4f9c9a2f8e55f2c9e5a9b1a2b0e5d0"
-           "c6a7b8c9d0e1f2a3b4c5d6e7f8091a2b");
-
-    for (i = 0; i < NGX_RATELIMIT_MAP_KEY; i++) {
-        subject.digest[i] = 0;
-    }
-
-    digest(hashed, subject.digest);
-    assert_int_equal(subject.digest[0], 0x8c);
-    assert_int_equal(subject.digest[15], 0xd0);
-
-    hashed[7] = 'g';
-    digest(hashed, subject.digest);
-    assert_int_not_equal(subject.digest[0], 0x8c);
 }
 
 
@@ -152,7 +125,6 @@ test_tier_of(void **state)
 {
     ngx_uint_t               i;
     ngx_str_t                location = ngx_string("location");
-    const char              *patterns[] = { "sk_a*", "sk_*" };
     ngx_ratelimit_policy_t  *policy;
     ngx_ratelimit_subject_t  subject;
 
@@ -163,15 +135,12 @@ test_tier_of(void **state)
         { "sk_b", "second" }, { "sk_abc", "assigned" }, { "k", "assigned" },
     };
 
-    (void) state;
-
     policy = policy_make();
-    policy->tier_patterns = globs_make(policy, patterns, 2);
+    policy->tier_patterns = globs_make(policy, "sk_a*", "sk_*");
     policy->pattern_tiers = of;
-    policy->tiers = tiers;
-    map_make(policy, &policy->tier_keys, 2);
-    map_put(&policy->tier_keys, "sk_abc", 1);
-    map_put(&policy->tier_keys, "k", 1);
+    policy->assigned_tiers = tiers;
+    map_put(policy, &policy->tier_keys, "sk_abc", 1);
+    map_put(policy, &policy->tier_keys, "k", 1);
     assert_int_equal(ngx_ratelimit_policy_complete(policy), NGX_OK);
 
     for (i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
@@ -189,42 +158,36 @@ test_tier_of(void **state)
 static void
 test_allowance(void **state)
 {
-    ngx_ratelimit_tier_t        tiers[2];
+    ngx_uint_t                  i;
+    ngx_ratelimit_tier_limit_t  tiers[2];
     ngx_ratelimit_rule_t       *rule;
     ngx_ratelimit_policy_t     *policy;
     ngx_ratelimit_origin_e      origin;
     ngx_ratelimit_subject_t     subject;
-    ngx_ratelimit_allowance_t   allowances[1];
-
-    (void) state;
+    ngx_ratelimit_allowance_t   key_limits[1];
 
     policy = policy_make();
     rule = rule_push(policy, "d");
-    rule->tiers = tiers;
-    rule->ntiers = 2;
-    rule->allowances = allowances;
+    rule->tier_limits = tiers;
+    rule->ntier_limits = 2;
+    rule->key_limits = key_limits;
     tiers[0].tier = str("free");
     tiers[1].tier = str("pro");
-    map_make(policy, &rule->keys, 1);
-    map_put(&rule->keys, "vip", 0);
+    map_put(policy, &rule->keys, "vip", 0);
     assert_int_equal(ngx_ratelimit_policy_complete(policy), NGX_OK);
     assert_true(policy->digested);
 
-    subject_make(&subject, "other", "/");
-    subject.tier = str("pr");
-    assert_null(ngx_ratelimit_rule_allowance(rule, &subject, &origin));
-    assert_int_equal(origin, NGX_RATELIMIT_ORIGIN_RULE);
+    for (i = 0; i < 3; i++) {
+        subject_make(&subject, i == 2 ? "vip" : "other", "/");
+        subject.tier = str(i == 0 ? "pr" : "pro");
 
-    subject.tier = str("pro");
-    assert_ptr_equal(ngx_ratelimit_rule_allowance(rule, &subject, &origin),
-                     &tiers[1].allowance);
-    assert_int_equal(origin, NGX_RATELIMIT_ORIGIN_TIER);
-
-    subject_make(&subject, "vip", "/");
-    subject.tier = str("pro");
-    assert_ptr_equal(ngx_ratelimit_rule_allowance(rule, &subject, &origin),
-                     &allowances[0]);
-    assert_int_equal(origin, NGX_RATELIMIT_ORIGIN_KEY);
+        assert_ptr_equal(ngx_ratelimit_rule_allowance(rule, &subject, &origin),
+                         i == 0 ? NULL : i == 1 ? &tiers[1].allowance
+                                                : key_limits);
+        assert_int_equal(origin, i == 0 ? NGX_RATELIMIT_ORIGIN_RULE
+                                 : i == 1 ? NGX_RATELIMIT_ORIGIN_TIER
+                                          : NGX_RATELIMIT_ORIGIN_KEY);
+    }
 
     ngx_ratelimit_policy_release(policy);
 }
@@ -237,11 +200,11 @@ override_is(const ngx_ratelimit_policy_t *policy,
 {
     ngx_str_t                        text = str(key);
     ngx_ratelimit_subject_t          subject;
-    const ngx_ratelimit_override_t  *o;
+    const ngx_ratelimit_temporary_t  *o;
 
     subject_make(&subject, api_key, "/");
 
-    o = ngx_ratelimit_policy_override(policy, rule, &subject, &text, now);
+    o = ngx_ratelimit_policy_temporary(policy, rule, &subject, &text, now);
 
     if (id == NULL) {
         assert_null(o);
@@ -265,7 +228,7 @@ test_overrides(void **state)
     ngx_ratelimit_rule_t      *one, *two, *split;
     ngx_ratelimit_policy_t    *policy;
 
-    ngx_ratelimit_override_t   overrides[] = {
+    ngx_ratelimit_temporary_t   overrides[] = {
         /* of "vip", in an order that is not the document's */
         { ngx_string("any"), ngx_null_string, 0, 2000000, { 0 }, 2 },
         { ngx_string("first"), ngx_string("one"), NOW + 60, 3000000, { 0 }, 0 },
@@ -276,8 +239,6 @@ test_overrides(void **state)
           NGX_RATELIMIT_MAP_NONE },
     };
 
-    (void) state;
-
     policy = policy_make();
     one = rule_push(policy, "one");
     two = rule_push(policy, "two");
@@ -287,12 +248,11 @@ test_overrides(void **state)
     split = rule_push(policy, "split");
     split->shards = 2;
 
-    policy->overrides = overrides;
+    policy->temporary_limits = overrides;
     policy->tenants = 1;
-    map_make(policy, &policy->override_keys, 2);
-    map_put(&policy->override_keys, "vip", 1);
+    map_put(policy, &policy->temporary_keys, "vip", 1);
     ngx_ratelimit_policy_part_digest(&part, &acme, d);
-    (void) ngx_ratelimit_map_put(&policy->override_keys, d, 3);
+    (void) ngx_ratelimit_map_put(&policy->temporary_keys, d, 3);
     assert_int_equal(ngx_ratelimit_policy_complete(policy), NGX_OK);
 
     override_is(policy, one, "other", "x", NOW, NULL);
@@ -326,43 +286,38 @@ test_override_limit(void **state)
 {
     ngx_ratelimit_rule_t      *rule;
     ngx_ratelimit_limit_t      limit;
-    ngx_ratelimit_override_t   o;
-
-    (void) state;
+    ngx_ratelimit_temporary_t   o;
 
     rule = limiter.base->fixed[0];
 
     memset(&o, 0, sizeof(o));
     o.millionths = 2500000;
-    assert_null(ngx_ratelimit_override_limit(&o, &rule->spec, &limit));
+    assert_null(ngx_ratelimit_temporary_limit(&o, &rule->spec, &limit));
     assert_int_equal(limit.capacity, 250);
     assert_int_not_equal(limit.mark, rule->limit.mark);
 
     o.millionths = 0;
     o.amount.tokens = 500;
-    assert_null(ngx_ratelimit_override_limit(&o, &rule->spec, &limit));
+    assert_null(ngx_ratelimit_temporary_limit(&o, &rule->spec, &limit));
     assert_int_equal(limit.capacity, 500);
 
     o.amount.tokens = (uint64_t) 1 << 40;
-    assert_non_null(ngx_ratelimit_override_limit(&o, &rule->spec, &limit));
+    assert_non_null(ngx_ratelimit_temporary_limit(&o, &rule->spec, &limit));
 }
 
 
 static void
 test_match(void **state)
 {
-    const char                 *keys[] = { "sk_*" };
     ngx_ratelimit_keys_t        api_keys;
     ngx_ratelimit_rule_t       *rule;
     ngx_ratelimit_policy_t     *policy;
     ngx_ratelimit_subject_t     subject;
     ngx_ratelimit_glob_text_t   host = { (const u_char *) "*.example", 9 };
 
-    (void) state;
-
     policy = policy_make();
     memset(&api_keys, 0, sizeof(api_keys));
-    api_keys.globs = globs_make(policy, keys, 1);
+    api_keys.globs = globs_make(policy, "sk_*", "sk_1*");
 
     rule = rule_push(policy, "d");
     rule->methods = 2;

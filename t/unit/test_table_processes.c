@@ -1,5 +1,5 @@
 /*
- * The table in shared memory: processes that compete for it, and what is left
+ * The tables in shared memory: processes that compete for one, and what is left
  * when one dies in the middle of it.
  */
 
@@ -11,43 +11,70 @@
 
 #define MAX_STEPS  5000
 
+/* What is locked: a counter or a lease. */
+typedef struct {
+    ngx_ratelimit_entry_t          e;
+    ngx_ratelimit_lease_entry_t    l;
+    lease_t                       *lease;
+    ngx_ratelimit_table_segment_t *segment;
+} held_t;
 
-/* What stands in the table for an entry's counter, read without its lock. */
-static void
-peek(ngx_ratelimit_entry_t *e)
+
+/* Whether the lock could be had. */
+static int
+hold(void *table, uint64_t n, held_t *held)
 {
-    int              i;
-    const bucket_t  *bucket;
+    ngx_ratelimit_id_t  id = key(n);
 
-    e->found = 0;
+    if (of_leases(table)) {
+        held->lease = ngx_ratelimit_leases_lock(table, &id, 1, NOW, &held->l);
+        held->segment = held->l.segment;
+        return held->lease != NULL;
+    }
 
-    for (i = 0; i < 6; i++) {
-        bucket = e->buckets[i / 3];
+    held->lease = NULL;
+    ngx_ratelimit_table_lock(table, &id, NOW, &held->e);
+    held->segment = held->e.at.segment;
+    assert_true(held->segment || (held->e.found == 0
+                                  && held->e.state.fresh_us == 0));
 
-        if (bucket->tag[i % 3] == e->tag) {
-            e->found = 1;
-            e->state.fresh_us = bucket->word[i % 3] >> 12;
-            e->state.aux = bucket->word[i % 3] & 0xfff;
-            e->state.extra = bucket->extra[i % 3];
-        }
+    return held->segment != NULL;
+}
+
+
+static void
+let(void *table, held_t *held)
+{
+    if (of_leases(table)) {
+        ngx_ratelimit_leases_unlock(&held->l);
+    } else {
+        ngx_ratelimit_table_store(&held->e, 1);
     }
 }
 
 
-/* A child that has the lock of n and dies before it stores. */
+/* A child that has the lock of n and dies before all is written. */
 static void
-die_locked(ngx_ratelimit_table_t *table, uint64_t n)
+die_locked(void *table, uint64_t n)
 {
-    pid_t                  pid;
-    ngx_ratelimit_id_t     id;
-    ngx_ratelimit_entry_t  e;
+    pid_t   pid;
+    held_t  held;
 
     pid = spawn();
 
     if (pid == 0) {
-        id = key(n);
-        ngx_ratelimit_table_lock(table, &id, NOW, &e);
-        e.state.fresh_us = LATER + 99;
+        if (!hold(table, n, &held)) {
+            _exit(1);
+        }
+
+        if (held.lease) {
+            held.lease->busy_us = LATER + 99;
+            held.lease->word[1] = 99;
+
+        } else {
+            held.e.state.fresh_us = LATER + 99;
+        }
+
         kill(getpid(), SIGKILL);
     }
 
@@ -55,90 +82,96 @@ die_locked(ngx_ratelimit_table_t *table, uint64_t n)
 }
 
 
+/* A counter stays as it was, and only a lease that was open is lost. */
 static void
 test_owner_killed(void **state)
 {
-    map_t                       map;
-    ngx_ratelimit_entry_t       e;
-    ngx_ratelimit_segments_stat_t  stat;
+    int    leases;
+    map_t  map;
 
-    (void) state;
+    for (leases = 0; leases < 2; leases++) {
+        map = table_make(leases, NGX_RATELIMIT_TABLE_MIN_BYTES);
+        assert_int_equal(put(map.table, 1, LATER), 1);
+        assert_int_equal(put(map.table, 2, LATER), 1);
 
-    map = table_make(MIB);
-    put(map.table, 1, LATER, 1);
+        die_locked(map.table, 1);
+        assert_int_equal(get(map.table, 1), leases ? 0 : LATER);
+        assert_int_equal(get(map.table, 2), LATER);
+        assert_int_equal(stat_at(map.table, NOW).recovered, 1);
+        assert_int_equal(stat_at(map.table, NOW).busy, 2 - leases);
 
-    die_locked(map.table, 1);
+        /* one that it made */
+        die_locked(map.table, 3);
+        assert_int_equal(put(map.table, 3, LATER + 3), 1);
+        assert_int_equal(get(map.table, 3), LATER + 3);
+        assert_int_equal(stat_at(map.table, NOW).recovered, 2);
 
-    e = get_id(map.table, key(1));
-    assert_int_equal(e.found, 1);
-    assert_int_equal(e.state.fresh_us, LATER);
-    stat = stat_at(map.table, NOW);
-    assert_int_equal(stat.recovered, 1);
-    assert_int_equal(stat.locked, 0);
+        /* the figures take a lock over as well, and it can be had again */
+        die_locked(map.table, 3);
+        assert_int_equal(stat_at(map.table, NOW).recovered, 3);
+        assert_int_equal(stat_at(map.table, NOW).busy, leases ? 1 : 3);
+        assert_int_equal(stat_at(map.table, NOW).locked, 0);
+        assert_int_equal(get(map.table, 3), leases ? 0 : LATER + 3);
+        assert_int_equal(get(map.table, 2), LATER);
 
-    /* the figures take a lock over as well, and it can be had again */
-    die_locked(map.table, 1);
-    assert_int_equal(stat_at(map.table, NOW).recovered, 2);
-    put(map.table, 1, LATER + 1, 1);
-    assert_int_equal(get_id(map.table, key(1)).state.fresh_us, LATER + 1);
-    assert_int_equal(stat_at(map.table, NOW).recovered, 2);
-
-    table_free(map);
+        table_free(map);
+    }
 }
 
 
-/* A lock that cannot be had: no counter, no effect, no waiting. */
+/* A lock that cannot be had: nothing is found, no effect, no waiting. */
 static void
 test_lock_lost(void **state)
 {
-    int                    i;
-    map_t                  map;
-    ngx_ratelimit_id_t     id;
-    ngx_ratelimit_entry_t  e, twice;
+    int                 i, leases;
+    map_t               map;
+    held_t              held, twice;
+    ngx_ratelimit_id_t  id;
 
-    (void) state;
-
-    map = table_make(MIB);
-    put(map.table, 1, LATER, 1);
     id = key(1);
 
-    /* one's own */
-    ngx_ratelimit_table_lock(map.table, &id, NOW, &e);
-    ngx_ratelimit_table_lock(map.table, &id, NOW, &twice);
-    assert_int_equal(twice.found, 0);
-    assert_int_equal(twice.state.fresh_us, 0);
-    twice.state.fresh_us = LATER + 5;
-    ngx_ratelimit_table_store(&twice, 1);
-    assert_int_equal(stat_at(map.table, NOW).locked, 1);
-    ngx_ratelimit_table_unlock(&e);
-    e = get_id(map.table, id);
-    assert_int_equal(e.state.fresh_us, LATER);
-    assert_int_equal(copies(&e), 1);
+    for (leases = 0; leases < 2; leases++) {
+        map = table_make(leases, NGX_RATELIMIT_TABLE_MIN_BYTES);
+        (void) put(map.table, 1, LATER);
 
-    /* one that was not made consistent */
-    die_locked(map.table, 1);
-    assert_int_equal(pthread_mutex_lock(e.segment), EOWNERDEAD);
-    assert_int_equal(pthread_mutex_unlock(e.segment), 0);
+        /* one's own */
+        assert_true(hold(map.table, 1, &held));
+        assert_false(hold(map.table, 1, &twice));
+        twice.e.state.fresh_us = LATER + 5;
+        let(map.table, &twice);
+        assert_int_equal(stat_at(map.table, NOW).locked, 1);
+        let(map.table, &held);
+        assert_int_equal(get(map.table, 1), LATER);
+        assert_int_equal(stat_at(map.table, NOW).locked, 0);
 
-    for (i = 0; i < 3; i++) {
-        ngx_ratelimit_table_lock(map.table, &id, NOW, &e);
-        assert_int_equal(e.found, 0);
-        assert_int_equal(e.state.fresh_us, 0);
-        e.state.fresh_us = LATER + 5;
+        /* one that was not made consistent */
+        die_locked(map.table, 2);
+        assert_int_equal(pthread_mutex_lock(&held.segment->lock.mutex),
+                         EOWNERDEAD);
+        assert_int_equal(pthread_mutex_unlock(&held.segment->lock.mutex), 0);
 
-        if (i == 0) {
-            ngx_ratelimit_table_unlock(&e);
+        for (i = 0; i < 4; i++) {
+            assert_false(hold(map.table, 1, &twice));
+            twice.e.state.fresh_us = LATER + 5;
 
-        } else {
-            ngx_ratelimit_table_store(&e, 1);
+            if (leases) {
+                assert_null(ngx_ratelimit_leases_lock(map.table, &id, i & 1,
+                                                      NOW, &twice.l));
+            } else if (i & 1) {
+                ngx_ratelimit_table_unlock(&twice.e);
+                continue;
+            }
+
+            let(map.table, &twice);
         }
-    }
 
-    peek(&e);
-    assert_int_equal(e.state.fresh_us, LATER);
-    assert_int_equal(copies(&e), 1);
-    assert_int_equal(stat_at(map.table, NOW).locked, 1);
-    table_free(map);
+        if (!leases) {
+            assert_int_equal(copies(&held.e), 1);
+        }
+
+        assert_int_equal(stat_at(map.table, NOW).locked, 1);
+        table_free(map);
+    }
 }
 
 
@@ -146,44 +179,46 @@ test_lock_lost(void **state)
 static void
 test_locked_elsewhere(void **state)
 {
-    char                        c;
-    pid_t                       pid;
-    map_t                       map;
-    int                         ready[2];
-    ngx_ratelimit_id_t          id;
-    ngx_ratelimit_entry_t       e;
-    ngx_ratelimit_segments_stat_t  stat;
+    int                             leases, ready[2];
+    char                            c;
+    pid_t                           pid;
+    map_t                           map;
+    held_t                          held;
+    ngx_ratelimit_segments_stat_t   stat;
 
-    (void) state;
+    for (leases = 0; leases < 2; leases++) {
+        map = table_make(leases, MIB);
+        assert_int_equal(pipe(ready), 0);
+        pid = spawn();
 
-    map = table_make(MIB);
-    assert_int_equal(pipe(ready), 0);
-    id = key(1);
-    pid = spawn();
+        if (pid == 0) {
+            if (!hold(map.table, 1, &held) || write(ready[1], "x", 1) != 1) {
+                _exit(1);
+            }
 
-    if (pid == 0) {
-        ngx_ratelimit_table_lock(map.table, &id, NOW, &e);
-        e.state.fresh_us = LATER;
+            usleep(100000);
 
-        if (write(ready[1], "x", 1) != 1) {
-            _exit(1);
+            if (leases) {
+                held.lease->busy_us = LATER;
+            } else {
+                held.e.state.fresh_us = LATER;
+            }
+
+            let(map.table, &held);
+            _exit(0);
         }
 
-        usleep(100000);
-        ngx_ratelimit_table_store(&e, 1);
-        _exit(0);
+        assert_int_equal(read(ready[0], &c, 1), 1);
+        stat = stat_at(map.table, NOW);
+        assert_int_equal(stat.locked, 1);
+        assert_int_equal(stat.busy, 1);
+        assert_int_equal(stat.recovered, 0);
+        reap(pid, 0);
+
+        close(ready[0]);
+        close(ready[1]);
+        table_free(map);
     }
-
-    assert_int_equal(read(ready[0], &c, 1), 1);
-    stat = stat_at(map.table, NOW);
-    assert_int_equal(stat.locked, 1);
-    assert_int_equal(stat.busy, 1);
-    assert_int_equal(stat.recovered, 0);
-    reap(pid, 0);
-
-    close(ready[0]);
-    close(ready[1]);
-    table_free(map);
 }
 
 
@@ -192,87 +227,59 @@ test_processes(void **state)
 {
     enum { PROCESSES = 4, TIMES = 100000 };
 
-    int                    i, n;
-    map_t                  map;
-    pid_t                  pid[PROCESSES];
-    ngx_ratelimit_id_t     id;
-    ngx_ratelimit_entry_t  e;
+    int     i, n, leases;
+    map_t   map;
+    pid_t   pid[PROCESSES];
+    held_t  held;
 
-    (void) state;
+    for (leases = 0; leases < 2; leases++) {
+        map = table_make(leases, MIB);
 
-    map = table_make(MIB);
-    id = key(1);
+        for (i = 0; i < PROCESSES; i++) {
+            pid[i] = spawn();
 
-    for (i = 0; i < PROCESSES; i++) {
-        pid[i] = spawn();
+            if (pid[i] == 0) {
+                for (n = 0; n < TIMES; n++) {
+                    if (!hold(map.table, 1, &held)) {
+                        _exit(1);
+                    }
 
-        if (pid[i] == 0) {
-            for (n = 0; n < TIMES; n++) {
-                ngx_ratelimit_table_lock(map.table, &id, NOW, &e);
-                e.state.fresh_us = LATER;
-                e.state.extra++;
-                ngx_ratelimit_table_store(&e, 1);
+                    if (leases) {
+                        held.lease->busy_us = LATER;
+                        held.lease->word[n % WORDS]++;
+
+                    } else {
+                        held.e.state.fresh_us = LATER;
+                        held.e.state.extra++;
+                    }
+
+                    let(map.table, &held);
+                }
+
+                _exit(0);
             }
-
-            _exit(0);
         }
+
+        for (i = 0; i < PROCESSES; i++) {
+            reap(pid[i], 0);
+        }
+
+        assert_true(hold(map.table, 1, &held));
+        n = leases ? 0 : held.e.state.extra;
+
+        for (i = 0; leases && i < (int) WORDS; i++) {
+            n += held.lease->word[i];
+        }
+
+        let(map.table, &held);
+        assert_int_equal(n, PROCESSES * TIMES);
+        assert_int_equal(stat_at(map.table, NOW).recovered, 0);
+        table_free(map);
     }
-
-    for (i = 0; i < PROCESSES; i++) {
-        reap(pid[i], 0);
-    }
-
-    assert_int_equal(get_id(map.table, id).state.extra, PROCESSES * TIMES);
-    assert_int_equal(stat_at(map.table, NOW).recovered, 0);
-    table_free(map);
 }
 
 
-/*
- * A counter's state is whole when aux and extra follow from fresh_us. Every
- * live slot of the table must hold what its tag's owner may have stored:
- * fresh_us in LATER + 2 * n and the one after.
- */
-static void
-torn_state(ngx_ratelimit_state_t *s, uint64_t n, uint64_t version)
-{
-    s->fresh_us = LATER + 2 * n + version;
-    s->aux = s->fresh_us & 0xfff;
-    s->extra = (uint32_t) mix(s->fresh_us);
-}
-
-
-static void
-torn_put(ngx_ratelimit_table_t *table, uint64_t n, uint64_t version)
-{
-    ngx_ratelimit_id_t     id;
-    ngx_ratelimit_entry_t  e;
-
-    id = key(n);
-    ngx_ratelimit_table_lock(table, &id, NOW, &e);
-    torn_state(&e.state, n, version);
-    ngx_ratelimit_table_store(&e, 1 + n % 255);
-}
-
-
-static void
-assert_whole(const ngx_ratelimit_entry_t *e, uint64_t n)
-{
-    ngx_ratelimit_state_t  s;
-
-    assert_in_range(copies(e), 0, 1);
-
-    if (!e->found) {
-        return;
-    }
-
-    assert_in_range(e->state.fresh_us, LATER + 2 * n, LATER + 2 * n + 1);
-    torn_state(&s, n, e->state.fresh_us & 1);
-    assert_int_equal(e->state.aux, s.aux);
-    assert_int_equal(e->state.extra, s.extra);
-}
-
-
+/* Counters that are looked at without their locks: whole, or not there. */
 typedef struct {
     ngx_ratelimit_entry_t  *entries;
     uint64_t                n;
@@ -282,24 +289,37 @@ typedef struct {
 static void
 look_at_all(void *data)
 {
-    all_t     *all = data;
-    uint64_t   i;
+    int                     i;
+    all_t                  *all = data;
+    set_t                  *set;
+    uint64_t                n;
+    ngx_ratelimit_entry_t  *e;
 
-    for (i = 0; i < all->n; i++) {
-        peek(&all->entries[i]);
-        assert_whole(&all->entries[i], i);
+    for (n = 0; n < all->n; n++) {
+        e = &all->entries[n];
+        assert_in_range(copies(e), 0, 1);
+
+        for (i = 0; i < 6; i++) {
+            set = set_of(e, i);
+
+            if (set->tag[i % 3] == e->at.tag) {
+                e->state.fresh_us = set->word[i % 3] >> 12;
+                e->state.aux = set->word[i % 3] & 0xfff;
+                e->state.extra = set->extra[i % 3];
+                assert_true(state_whole(&e->state, e->at.tag));
+            }
+        }
     }
 }
 
 
 /*
- * Runs a store in a child instruction by instruction: after each of them all
- * the counters there may be hold the old state, the new one, or are not there.
- * Kills it after the given number of steps, or lets it end. Returns the steps.
+ * Runs a put in a child instruction by instruction; after each of them all
+ * counters hold the old state, the new one, or are not there. Kills it after
+ * the given number of steps, or lets it end. Returns the steps.
  */
 static int
-step(ngx_ratelimit_table_t *table, uint64_t n, uint64_t version,
-    ngx_ratelimit_entry_t *all, uint64_t nall, int kill_at)
+step(void *table, uint64_t n, uint64_t until, all_t *all, int kill_at)
 {
     pid_t  pid;
 
@@ -307,110 +327,143 @@ step(ngx_ratelimit_table_t *table, uint64_t n, uint64_t version,
 
     if (pid == 0) {
         step_begin();
-        torn_put(table, n, version);
+        (void) put(table, n, until);
         step_end();
     }
 
-    return step_kill(pid, kill_at, look_at_all, &(all_t) { all, nall });
+    return step_kill(pid, kill_at, all->n ? look_at_all : NULL, all);
+}
+
+
+/*
+ * A death behind some instructions of a put that finds its place, or makes it
+ * (then n is the first of the keys). 1 is there, 2 stands by.
+ */
+static void
+every_instruction(void *table, uint64_t n, int made)
+{
+    int                    i, k, steps, stride, lost;
+    all_t                  all;
+    uint64_t               was;
+    ngx_ratelimit_entry_t  entries[3];
+
+    all.entries = entries;
+    all.n = of_leases(table) ? 0 : 3;
+    lost = 0;
+
+    (void) put(table, 1, LATER);
+    (void) put(table, 2, LATER);
+
+    for (k = 0; k < (int) all.n; k++) {
+        entries[k] = entry_of(table, key(k ? (uint64_t) k : n));
+    }
+
+    steps = step(table, n, LATER + 1, &all, MAX_STEPS);
+    assert_in_range(steps, 50, MAX_STEPS - 1);
+    assert_int_equal(get(table, n), LATER + 1);
+
+    stride = step_choose(steps, &i);
+
+    for ( /* void */ ; i < steps; i += stride) {
+        n += made;
+        was = get(table, n);
+        assert_int_equal(was != 0, !made);
+
+        if (all.n) {
+            entries[0] = entry_of(table, key(n));
+        }
+
+        step(table, n, LATER + (i & 1), &all, i);
+
+        lost += (get(table, n) == 0);
+        assert_true(get(table, n) <= LATER + 1);
+        assert_int_equal(get(table, 2), LATER);
+        assert_int_equal(stat_at(table, NOW).locked, 0);
+        assert_int_equal(put(table, n, LATER), 1);
+    }
+
+    assert_true(stat_at(table, NOW).recovered > (uint64_t) full_or(10, 0));
+    assert_true(lost > full_or(10, 0) || !of_leases(table));
 }
 
 
 static void
 test_every_instruction(void **state)
 {
-    enum { N = 3 };
+    int       leases, made;
+    map_t     map;
+    uint64_t  n;
 
-    int                    i, n, steps, stride, moved;
-    map_t                  map;
-    ngx_ratelimit_entry_t  all[N];
-
-    (void) state;
-
-    map = table_make(MIB);
-
-    for (n = 0; n < N; n++) {
-        all[n] = get_id(map.table, key(n));
-    }
-
-    /* 0 is new, 1 is updated, 2 stands by */
-    torn_put(map.table, 1, 0);
-    torn_put(map.table, 2, 0);
-
-    for (n = 0; n < 2; n++) {
-        steps = step(map.table, n, 1, all, N, MAX_STEPS);
-        assert_in_range(steps, 50, MAX_STEPS - 1);
-        assert_int_equal(get_id(map.table, key(n)).state.fresh_us,
-                         LATER + 2 * n + 1);
-
-        stride = step_choose(steps, &i);
-
-        for ( /* void */ ; i < steps; i += stride) {
-            step(map.table, n, i & 1, all, N, i);
-
-            for (moved = 0; moved < N; moved++) {
-                all[moved] = get_id(map.table, key(moved));
-                assert_whole(&all[moved], moved);
-            }
-
-            torn_put(map.table, n, i & 1);
+    for (leases = 0; leases < 2; leases++) {
+        for (made = 0; made < 2; made++) {
+            map = table_make(leases, MIB);
+            every_instruction(map.table, made ? 100 : 1, made);
+            table_free(map);
         }
     }
 
-    assert_true(stat_at(map.table, NOW).recovered > 10);
-    assert_int_equal(stat_at(map.table, NOW).locked, 0);
+    /* in a place that was another's */
+
+    map = table_make(1, MIB);
+
+    for (n = 0; n < 100000; n++) {
+        (void) put(map.table, n, NOW);
+    }
+
+    every_instruction(map.table, n, 1);
     table_free(map);
 }
 
 
-/* The same where the newcomer makes a counter move to its other bucket. */
+/* The same where the newcomer makes a counter move to its other set. */
 static void
 test_every_instruction_moving(void **state)
 {
     enum { N = 1200 };
 
     int                     n, i, steps, moving;
+    all_t                   all;
     map_t                   map;
-    bucket_t              **at;
-    ngx_ratelimit_entry_t  *all;
+    void                  **at;
+    ngx_ratelimit_entry_t  *entries;
 
-    (void) state;
-
-    map = table_make(NGX_RATELIMIT_TABLE_MIN_BYTES);
-    all = calloc(N, sizeof(ngx_ratelimit_entry_t));
-    at = calloc(N, sizeof(bucket_t *));
-    assert_non_null(all);
+    map = table_make(0, NGX_RATELIMIT_TABLE_MIN_BYTES);
+    entries = calloc(N, sizeof(ngx_ratelimit_entry_t));
+    at = calloc(N, sizeof(void *));
+    assert_non_null(entries);
     assert_non_null(at);
+    all.entries = entries;
 
     for (n = 0, moving = 0; n < N && moving < 3; n++) {
-        for (i = 0; i < n; i++) {
-            all[i] = get_id(map.table, key(i));
-            at[i] = all[i].found ? all[i].buckets[all[i].bucket] : NULL;
+        for (i = 0; i <= n; i++) {
+            entries[i] = entry_of(map.table, key(i));
+            at[i] = entries[i].found ? entries[i].at.set
+                                     : NULL;
         }
 
-        all[n] = get_id(map.table, key(n));
-
-        if (((bucket_t *) all[n].buckets[0])->tag[2] == 0
-            || ((bucket_t *) all[n].buckets[1])->tag[2] == 0)
+        if (set_of(&entries[n], 0)->tag[2] == 0
+            || set_of(&entries[n], 3)->tag[2] == 0)
         {
-            torn_put(map.table, n, 0);
+            (void) put(map.table, n, LATER + n);
             continue;
         }
 
-        steps = step(map.table, n, 0, all, n + 1, MAX_STEPS);
+        all.n = n + 1;
+        steps = step(map.table, n, LATER + n, &all, MAX_STEPS);
         assert_in_range(steps, 50, MAX_STEPS - 1);
 
         for (i = 0; i < n; i++) {
-            all[i] = get_id(map.table, key(i));
-            assert_whole(&all[i], i);
-
-            if (all[i].found && all[i].buckets[all[i].bucket] != at[i]) {
-                moving++;
-            }
+            entries[i] = entry_of(map.table, key(i));
+            assert_in_range(copies(&entries[i]), 0, 1);
+            assert_true(get(map.table, i) == 0
+                        || get(map.table, i) == (uint64_t) LATER + i);
+            moving += (entries[i].found
+                       && entries[i].at.set != at[i]);
         }
     }
 
     assert_int_equal(moving, 3);
-    free(all);
+    free(entries);
     free(at);
     table_free(map);
 }
@@ -418,62 +471,93 @@ test_every_instruction_moving(void **state)
 
 /*
  * Children hammer a table that is too small for their keys, and are killed at
- * random moments. All locks can be had, no counter stands twice or is torn.
+ * random moments. All locks can be had, nothing stands twice or is torn, and
+ * none of the places is lost.
  */
 static void
-test_crashes(void **state)
+crashes(int leases, uint64_t keys)
 {
-    enum { KILLS = 200, KEYS = 3000 };
+    const int  kills = full_or(4000, 300);
 
-    int                    i;
-    pid_t                  pid[2];
-    map_t                  map;
-    uint64_t               n, found;
-    ngx_ratelimit_entry_t  e;
+    int                            i;
+    pid_t                          pid[2];
+    map_t                          map;
+    uint64_t                       n, t, found;
+    ngx_ratelimit_entry_t          e;
+    ngx_ratelimit_segments_stat_t  stat;
 
-    (void) state;
-
-    map = table_make(2 * NGX_RATELIMIT_TABLE_MIN_BYTES);
+    map = table_make(leases, (2 - leases) * NGX_RATELIMIT_TABLE_MIN_BYTES);
     pid[0] = pid[1] = 0;
 
-    for (i = 0; i < KILLS; i++) {
-
+    for (i = 0; i < kills + 2; i++) {
         if (pid[i % 2]) {
             kill(pid[i % 2], SIGKILL);
             reap(pid[i % 2], SIGKILL);
         }
 
+        if (i >= kills) {
+            continue;
+        }
+
         pid[i % 2] = spawn();
 
         if (pid[i % 2] == 0) {
+            t = NOW + i * 1000;
+
             for (n = mix(i); /* until killed */ ; n = mix(n)) {
-                torn_put(map.table, n % KEYS, (n >> 40) & 1);
+                if (put_id(map.table, key(n % keys), t,
+                           leases ? t + n % 200 : LATER + n % keys,
+                           1 + n % 255)
+                    == -1)
+                {
+                    _exit(1);
+                }
+
+                t += leases;
             }
         }
 
-        usleep(500 + mix(i) % 3000);
+        usleep((leases ? 0 : 500) + mix(i) % 1000);
     }
 
-    for (i = 0; i < 2; i++) {
-        kill(pid[i], SIGKILL);
-        reap(pid[i], SIGKILL);
+    for (n = 0, found = 0; n < keys; n++) {
+        found += (get(map.table, n) != 0);
+
+        if (!leases) {
+            e = entry_of(map.table, key(n));
+            assert_in_range(copies(&e), 0, 1);
+        }
     }
 
-    for (n = 0, found = 0; n < KEYS; n++) {
-        e = get_id(map.table, key(n));
-        assert_whole(&e, n);
-        found += e.found;
+    stat = stat_at(map.table, NOW);
+    print_message("%lu locks taken over in %d kills\n", stat.recovered, kills);
+    assert_int_equal(stat.locked, 0);
+    assert_true(stat.recovered > 0);
+
+    if (leases) {
+        for (n = 0; n < 10 * keys; n++) {
+            (void) put_id(map.table, key(keys + n), (uint64_t) LATER * 100,
+                          (uint64_t) LATER * 200, 1);
+        }
+
+        assert_int_equal(stat_at(map.table, (uint64_t) LATER * 100).busy,
+                         stat.places);
+
+    } else {
+        /* two may have died between taking a place and filling it */
+        assert_true(found + 10 >= stat.places);
+        assert_int_equal(found, stat.busy);
     }
 
-    print_message("%lu locks taken over in %d kills\n",
-                  stat_at(map.table, NOW).recovered, KILLS);
-    assert_int_equal(stat_at(map.table, NOW).locked, 0);
-    assert_true(stat_at(map.table, NOW).recovered > 0);
-
-    /* two may have died between taking a slot and filling it, a few kills */
-    assert_true(found + KILLS >= stat_at(map.table, NOW).places);
-    assert_int_equal(found, stat_at(map.table, NOW).busy);
     table_free(map);
+}
+
+
+static void
+test_crashes(void **state)
+{
+    crashes(0, 3000);
+    crashes(1, 1000);
 }
 
 

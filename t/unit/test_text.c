@@ -1,10 +1,6 @@
 /* Numbers, rates and names as people write them. */
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-
-#include <cmocka.h>
+#include "unit.h"
 
 #include "ngx_ratelimit_text.h"
 #include "ngx_ratelimit_token_bucket.h"
@@ -30,9 +26,7 @@ test_rate(void **state)
         { "1073741824r/s", NGX_RATELIMIT_MAX_TOKENS, 1 }
     };
 
-    (void) state;
-
-    for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+    for (i = 0; i < COUNT(cases); i++) {
         assert_null(ngx_ratelimit_rate_parse((const u_char *) cases[i].text,
                                              strlen(cases[i].text), &tokens,
                                              &period));
@@ -69,11 +63,9 @@ test_rate_wrong(void **state)
         { "10r/99999999999999999999s", "a period from" }
     };
 
-    (void) state;
-
     tokens = period = 77;
 
-    for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+    for (i = 0; i < COUNT(cases); i++) {
         err = ngx_ratelimit_rate_parse((const u_char *) cases[i].text,
                                        strlen(cases[i].text), &tokens, &period);
 
@@ -93,8 +85,6 @@ static void
 test_number(void **state)
 {
     uint64_t  n;
-
-    (void) state;
 
     assert_int_equal(ngx_ratelimit_number_parse(TEXT("0"), 0, 5, &n), 0);
     assert_true(n == 0);
@@ -154,9 +144,7 @@ test_span_write(void **state)
         { UINT64_MAX, "18446744073709551615 seconds" }
     };
 
-    (void) state;
-
-    for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+    for (i = 0; i < COUNT(cases); i++) {
         end = ngx_ratelimit_span_write(out, cases[i].seconds);
 
         assert_int_equal(end - out, strlen(cases[i].text));
@@ -170,8 +158,6 @@ test_number_write(void **state)
 {
     unsigned  i;
     uint64_t  value;
-
-    (void) state;
 
     number_is(0);
     number_is(12345);
@@ -193,8 +179,6 @@ test_number_write(void **state)
 static void
 test_seconds_up(void **state)
 {
-    (void) state;
-
     assert_int_equal(ngx_ratelimit_seconds_up(0), 0);
     assert_int_equal(ngx_ratelimit_seconds_up(1), 1);
     assert_int_equal(ngx_ratelimit_seconds_up(1000000), 1);
@@ -208,8 +192,6 @@ test_name(void **state)
 {
     int     ok;
     u_char  c, name[65];
-
-    (void) state;
 
     assert_int_equal(ngx_ratelimit_name_valid(TEXT("a.B-9_z")), 1);
     assert_int_equal(ngx_ratelimit_name_valid(TEXT("")), 0);
@@ -236,8 +218,6 @@ test_names(void **state)
 
     static const char *const  one[] = { "lease", NULL };
     static const char *const  names[] = { "lease", "strict", "async", NULL };
-
-    (void) state;
 
     assert_int_equal(ngx_ratelimit_names_find(names, TEXT("strict")), 1);
     assert_int_equal(ngx_ratelimit_names_find(names, TEXT("async")), 2);

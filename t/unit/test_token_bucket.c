@@ -1,42 +1,16 @@
 /*
  * The token bucket by its properties: never too many tokens in any window,
- * retry and remaining to the microsecond and the token, limits that change,
- * clocks that step. SEED in the environment chooses other random rates.
+ * limits that change, clocks that step. What it shares with windows:
+ * test_counters.c.
  */
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
-
-#include "ngx_ratelimit_limit.h"
+#include "counter.h"
 
 #define NOW     ((uint64_t) 1800000000000000)
-#define SECOND  ((uint64_t) 1000000)
-#define DAY     (86400 * SECOND)
 
 typedef unsigned __int128             wide_t;
 typedef ngx_ratelimit_rate_t          rate_t;
 typedef ngx_ratelimit_token_bucket_t  bucket_t;
-typedef ngx_ratelimit_answer_t        answer_t;
-
-static uint64_t  seed;
-
-
-static uint64_t
-rnd(uint64_t n)
-{
-    /* xorshift64*, and the seed is never 0 */
-
-    seed ^= seed >> 12;
-    seed ^= seed << 25;
-    seed ^= seed >> 27;
-
-    return (seed * 0x2545f4914f6cdd1d >> 11) % n;
-}
-
 
 static rate_t
 rate_of(uint64_t tokens, uint64_t period_us, uint64_t capacity)
@@ -81,27 +55,33 @@ take(bucket_t *tb, const rate_t *rate, uint64_t now, uint32_t cost,
 static void
 test_rate_range(void **state)
 {
-    rate_t    rate;
-    uint64_t  most = NGX_RATELIMIT_MAX_TOKENS;
+    size_t  i;
+    rate_t  rate;
 
-    (void) state;
+    enum { MOST = NGX_RATELIMIT_MAX_TOKENS };
 
-    assert_int_equal(ngx_ratelimit_rate_init(&rate, 0, 1, 1), -1);
-    assert_int_equal(ngx_ratelimit_rate_init(&rate, 1, 0, 1), -1);
-    assert_int_equal(ngx_ratelimit_rate_init(&rate, 1, 1, 0), -1);
-    assert_int_equal(ngx_ratelimit_rate_init(&rate, most + 1, 1, 1), -1);
-    assert_int_equal(ngx_ratelimit_rate_init(&rate, 1, 1, most + 1), -1);
-    assert_int_equal(ngx_ratelimit_rate_init(&rate, 1, 366 * DAY + 1, 1), -1);
-    assert_int_equal(ngx_ratelimit_rate_init(&rate, 1, 366 * DAY, 1), 0);
-    assert_int_equal(ngx_ratelimit_rate_init(&rate, most, 366 * DAY, most), 0);
-    assert_int_equal(ngx_ratelimit_rate_init(&rate, most, 1, 1), 0);
+    static const struct {
+        uint64_t  tokens, period_us, capacity;
+        int       rc;
+    } cases[] = {
+        { 0, 1, 1, -1 }, { 1, 0, 1, -1 }, { 1, 1, 0, -1 },
+        { MOST + 1, 1, 1, -1 }, { 1, 1, MOST + 1, -1 },
+        { 1, 366 * DAY + 1, 1, -1 }, { 1, 366 * DAY, 1, 0 },
+        { MOST, 366 * DAY, MOST, 0 }, { MOST, 1, 1, 0 },
 
-    /* a span of exactly 2^50 microseconds, and the next capacity */
+        /* a span of more than 2^50 microseconds, and of exactly that */
 
-    assert_int_equal(ngx_ratelimit_rate_init(&rate, 1, 1 << 20, most), 0);
+        { 1, (1 << 20) + 1, MOST, -1 }, { 1, 1 << 20, MOST, 0 }
+    };
+
+    for (i = 0; i < COUNT(cases); i++) {
+        assert_int_equal(ngx_ratelimit_rate_init(&rate, cases[i].tokens,
+                                                 cases[i].period_us,
+                                                 cases[i].capacity),
+                         cases[i].rc);
+    }
+
     assert_true(rate.span_us == NGX_RATELIMIT_MAX_SPAN_US);
-    assert_int_equal(ngx_ratelimit_rate_init(&rate, 1, (1 << 20) + 1, most),
-                     -1);
 }
 
 
@@ -112,8 +92,6 @@ test_rate_exact(void **state)
     wide_t    wanted, got;
     uint64_t  tokens, period;
     unsigned  i;
-
-    (void) state;
 
     rate = rate_of(100, 60 * SECOND, 100);
     assert_int_equal(rate.period_us, 600000);
@@ -157,8 +135,6 @@ test_span_code(void **state)
     rate_t    rate;
     uint64_t  low, exponent;
     unsigned  i;
-
-    (void) state;
 
     for (i = 0; i < 100000; i++) {
         rate = random_rate(NGX_RATELIMIT_MAX_TOKENS);
@@ -221,7 +197,6 @@ check_windows(uint64_t skew_us)
 static void
 test_windows(void **state)
 {
-    (void) state;
     check_windows(0);
     check_windows(5000);
 }
@@ -236,8 +211,6 @@ test_throughput(void **state)
     bucket_t  tb;
     uint64_t  granted, i;
 
-    (void) state;
-
     rate = rate_of(7, 60 * SECOND, 3);
     memset(&tb, 0, sizeof(tb));
     granted = 0;
@@ -250,168 +223,12 @@ test_throughput(void **state)
 }
 
 
-/* A bucket somewhere between full and empty */
-
-static bucket_t
-random_bucket(const rate_t *rate)
-{
-    bucket_t  tb;
-
-    memset(&tb, 0, sizeof(tb));
-    (void) take(&tb, rate, NOW - rnd(rate->span_us + 1),
-                1 + rnd(rate->capacity), rnd(rate->capacity + 1));
-    return tb;
-}
-
-
+/* More than was ever there, where the product would be 2^64. */
 static void
-test_retry_exact(void **state)
-{
-    rate_t    rate;
-    bucket_t  tb, copy;
-    answer_t  answer;
-    uint32_t  cost;
-    unsigned  i, denied;
-
-    (void) state;
-
-    for (i = denied = 0; i < 100000; i++) {
-        rate = random_rate((uint64_t) 1 << rnd(31));
-        tb = random_bucket(&rate);
-        cost = 1 + rnd(rate.capacity);
-
-        copy = tb;
-        answer = take(&copy, &rate, NOW, cost, 0);
-
-        if (answer.granted) {
-            assert_int_equal(answer.granted, cost);
-            assert_int_equal(answer.retry_us, 0);
-            continue;
-        }
-
-        denied++;
-        assert_memory_equal(&copy, &tb, sizeof(tb));
-        assert_true(answer.retry_us > 0);
-        assert_int_equal(take(&copy, &rate, NOW + answer.retry_us - 1, cost,
-                              0).granted, 0);
-        assert_int_equal(take(&copy, &rate, NOW + answer.retry_us, cost,
-                              0).granted, cost);
-    }
-
-    assert_in_range(denied, 1000, 99000);
-
-    rate = rate_of(10, SECOND, 10);
-    memset(&tb, 0, sizeof(tb));
-    assert_true(take(&tb, &rate, NOW, 11, 0).retry_us == NGX_RATELIMIT_NEVER);
-    assert_int_equal(take(&tb, &rate, NOW, 10, 0).granted, 10);
-}
-
-
-static void
-test_reset_exact(void **state)
+test_give_much(void **state)
 {
     rate_t    rate;
     bucket_t  tb;
-    answer_t  answer;
-    uint64_t  full;
-    unsigned  i;
-
-    (void) state;
-
-    for (i = 0; i < 20000; i++) {
-        rate = random_rate((uint64_t) 1 << rnd(31));
-        tb = random_bucket(&rate);
-        answer = take(&tb, &rate, NOW, 0, 0);
-
-        full = NOW + answer.reset_us;
-
-        assert_int_equal(take(&tb, &rate, full, 0, 0).remaining,
-                         rate.capacity);
-        assert_int_equal(take(&tb, &rate, full, 0, 0).reset_us, 0);
-
-        if (answer.reset_us) {
-            assert_true(take(&tb, &rate, full - 1, 0, 0).reset_us > 0);
-        }
-    }
-}
-
-
-static void
-test_remaining_exact(void **state)
-{
-    rate_t    rate;
-    bucket_t  tb, copy;
-    answer_t  answer;
-    uint32_t  n, remaining, want;
-    unsigned  i;
-
-    (void) state;
-
-    for (i = 0; i < 5000; i++) {
-        rate = random_rate((uint64_t) 1 << rnd(10));
-        tb = random_bucket(&rate);
-        remaining = take(&tb, &rate, NOW, 0, 0).remaining;
-
-        copy = tb;
-
-        for (n = 0; n <= rate.capacity; n++) {
-            if (take(&copy, &rate, NOW, 1, 0).granted == 0) {
-                break;
-            }
-        }
-
-        assert_int_equal(remaining, n);
-
-        /* want is cut to what there is, or taken whole */
-
-        if (remaining) {
-            want = 1 + rnd(2 * rate.capacity);
-            copy = tb;
-            answer = take(&copy, &rate, NOW, 1, want);
-            n = answer.granted;
-            assert_int_equal(n, want < remaining ? want : remaining);
-            assert_int_equal(answer.remaining, remaining - n);
-            assert_int_equal(take(&copy, &rate, NOW, 0, 0).remaining,
-                             remaining - n);
-        }
-    }
-}
-
-
-static void
-test_give(void **state)
-{
-    rate_t    rate;
-    bucket_t  tb, copy;
-    uint32_t  granted;
-    unsigned  i;
-
-    (void) state;
-
-    for (i = 0; i < 50000; i++) {
-        rate = random_rate((uint64_t) 1 << rnd(31));
-        tb = random_bucket(&rate);
-
-        /* a bucket that time has filled is written with its new instant */
-
-        if (tb.tat_us < NOW) {
-            continue;
-        }
-
-        copy = tb;
-        granted = take(&copy, &rate, NOW, 0, 1 + rnd(rate.capacity)).granted;
-        ngx_ratelimit_token_bucket_give(&copy, &rate, NOW, NOW, granted);
-        assert_memory_equal(&copy, &tb, sizeof(tb));
-
-        ngx_ratelimit_token_bucket_give(&copy, &rate, NOW, NOW,
-                                        UINT32_MAX);
-        assert_int_equal(take(&copy, &rate, NOW, 0, 0).remaining,
-                         rate.capacity);
-        assert_int_equal(take(&copy, &rate, NOW, 0,
-                              NGX_RATELIMIT_CHARGE - 1).granted, rate.capacity);
-    }
-
-    /* more than was ever there, where the product would be 2^64 */
 
     rate = rate_of(1, (uint64_t) 1 << 34, 10);
     memset(&tb, 0, sizeof(tb));
@@ -427,8 +244,6 @@ test_give_late(void **state)
 {
     bucket_t  tb, full;
     rate_t    rate;
-
-    (void) state;
 
     rate = rate_of(10, SECOND, 10);
 
@@ -460,8 +275,6 @@ test_extremes(void **state)
     answer_t  answer;
     uint32_t  most = NGX_RATELIMIT_MAX_TOKENS;
     uint64_t  late = ((uint64_t) 1 << 51) - 1;
-
-    (void) state;
 
     rate = rate_of(most, 366 * DAY, most);
     memset(&tb, 0, sizeof(tb));
@@ -499,8 +312,6 @@ test_span_change(void **state)
     bucket_t  tb, copy;
     answer_t  answer;
     unsigned  i;
-
-    (void) state;
 
     for (i = 0; i < 50000; i++) {
         before = random_rate(1000);
@@ -570,8 +381,6 @@ test_clock_steps(void **state)
     uint64_t  granted;
     unsigned  i;
 
-    (void) state;
-
     rate = rate_of(100, SECOND, 100);
     memset(&tb, 0, sizeof(tb));
     assert_int_equal(take(&tb, &rate, NOW, 100, 0).granted, 100);
@@ -621,8 +430,6 @@ test_used(void **state)
     uint32_t               i, used, last;
     ngx_ratelimit_limit_t  limit;
 
-    (void) state;
-
     limit.capacity = 1000;
     last = 0;
 
@@ -650,10 +457,7 @@ main(void)
         cmocka_unit_test(test_span_code),
         cmocka_unit_test(test_windows),
         cmocka_unit_test(test_throughput),
-        cmocka_unit_test(test_retry_exact),
-        cmocka_unit_test(test_reset_exact),
-        cmocka_unit_test(test_remaining_exact),
-        cmocka_unit_test(test_give),
+        cmocka_unit_test(test_give_much),
         cmocka_unit_test(test_give_late),
         cmocka_unit_test(test_extremes),
         cmocka_unit_test(test_span_change),
@@ -661,9 +465,7 @@ main(void)
         cmocka_unit_test(test_used),
     };
 
-    seed = getenv("SEED") ? strtoull(getenv("SEED"), NULL, 10) : 1;
-    seed = seed ? seed : 1;
-    print_message("SEED=%llu\n", (unsigned long long) seed);
+    seed_init();
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,60 +1,19 @@
-/*
- * What the tests of windows share: random limits, counters with a past, and
- * the two kinds behind one name.
- */
+/* What the tests of windows share: random limits, and counters with a past. */
 
 #ifndef WINDOW_H_INCLUDED
 #define WINDOW_H_INCLUDED
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
-
-#include "ngx_ratelimit_window.h"
+#include "counter.h"
 
 #define NOW     ((uint64_t) 1800000000000000)
-#define SECOND  ((uint64_t) 1000000)
-#define DAY     (86400 * SECOND)
-#define LOOK    NGX_RATELIMIT_LOOK
 
 #define ROUNDS  2000
 #define TAKES   200    /* of one round */
-
-typedef ngx_ratelimit_limit_t   limit_t;
-typedef ngx_ratelimit_window_t  window_t;
-typedef ngx_ratelimit_answer_t  answer_t;
-
-static uint64_t  seed;
 
 static const ngx_ratelimit_algorithm_e  algorithms[] = {
     NGX_RATELIMIT_FIXED_WINDOW,
     NGX_RATELIMIT_SLIDING_WINDOW
 };
-
-
-static inline uint64_t
-rnd(uint64_t n)
-{
-    /* xorshift64*, and the seed is never 0 */
-
-    seed ^= seed >> 12;
-    seed ^= seed << 25;
-    seed ^= seed >> 27;
-
-    return (seed * 0x2545f4914f6cdd1d >> 11) % n;
-}
-
-
-static inline void
-seed_init(void)
-{
-    seed = getenv("SEED") ? strtoull(getenv("SEED"), NULL, 10) : 1;
-    seed = seed ? seed : 1;
-    print_message("SEED=%llu\n", (unsigned long long) seed);
-}
 
 
 /* member by member: what pads a state may differ */
@@ -65,41 +24,6 @@ assert_same(const window_t *one, const window_t *two)
     assert_int_equal(one->count, two->count);
     assert_int_equal(one->before, two->before);
     assert_int_equal(one->code, two->code);
-}
-
-
-static inline limit_t
-limit_of(ngx_ratelimit_algorithm_e algorithm, uint64_t tokens,
-    uint64_t period_us)
-{
-    limit_t               limit;
-    ngx_ratelimit_spec_t  spec;
-
-    memset(&spec, 0, sizeof(spec));
-    spec.algorithm = algorithm;
-    spec.tokens = tokens;
-    spec.period_us = period_us;
-
-    assert_null(ngx_ratelimit_limit_init(&limit, &spec));
-
-    return limit;
-}
-
-
-static inline limit_t
-limit_of_calendar(ngx_ratelimit_calendar_e calendar, uint64_t tokens)
-{
-    limit_t               limit;
-    ngx_ratelimit_spec_t  spec;
-
-    memset(&spec, 0, sizeof(spec));
-    spec.algorithm = NGX_RATELIMIT_FIXED_WINDOW;
-    spec.calendar = calendar;
-    spec.tokens = tokens;
-
-    assert_null(ngx_ratelimit_limit_init(&limit, &spec));
-
-    return limit;
 }
 
 
@@ -119,21 +43,13 @@ random_limit(ngx_ratelimit_algorithm_e algorithm)
 }
 
 
-/* The state's clock and the wall clock are the same one here. */
-
 static inline answer_t
 take(window_t *w, const limit_t *limit, uint64_t now, uint32_t cost,
     uint32_t want)
 {
     answer_t  answer;
 
-    if (limit->algorithm == NGX_RATELIMIT_FIXED_WINDOW) {
-        ngx_ratelimit_fixed_window_take(w, limit, now,
-                                ngx_ratelimit_fixed_window_left(limit, now),
-                                cost, want, &answer);
-    } else {
-        ngx_ratelimit_sliding_window_take(w, limit, now, cost, want, &answer);
-    }
+    answer = state_take(w, limit, now, cost, want);
 
     assert_true(w->fresh_us < (uint64_t) 1 << 52);
     assert_true(w->count <= limit->capacity || answer.granted == 0);
@@ -141,20 +57,6 @@ take(window_t *w, const limit_t *limit, uint64_t now, uint32_t cost,
     assert_true(answer.granted == 0 || answer.retry_us == 0);
 
     return answer;
-}
-
-
-static inline void
-give(window_t *w, const limit_t *limit, uint64_t now, uint64_t taken,
-    uint32_t tokens)
-{
-    if (limit->algorithm == NGX_RATELIMIT_FIXED_WINDOW) {
-        ngx_ratelimit_fixed_window_give(w, limit, now,
-                                ngx_ratelimit_fixed_window_passed(limit, now),
-                                taken, tokens);
-    } else {
-        ngx_ratelimit_sliding_window_give(w, limit, now, taken, tokens);
-    }
 }
 
 

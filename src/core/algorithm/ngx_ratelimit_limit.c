@@ -297,8 +297,23 @@ ngx_ratelimit_limit_used(const ngx_ratelimit_limit_t *limit,
 }
 
 
-const char *
-ngx_ratelimit_algorithm_name(ngx_ratelimit_algorithm_e algorithm)
+void
+ngx_ratelimit_concurrency_take(uint32_t *in_use,
+    const ngx_ratelimit_limit_t *limit, uint32_t cost, uint32_t want,
+    ngx_ratelimit_answer_t *answer)
 {
-    return ngx_ratelimit_algorithm_names[algorithm];
+    answer->granted = 0;
+    answer->retry_us = 0;
+    answer->reset_us = 0;
+
+    if (cost && *in_use >= limit->capacity) {
+        answer->retry_us = NGX_RATELIMIT_PERMIT_RETRY_US;
+
+    } else if (cost && want != NGX_RATELIMIT_LOOK) {
+        (*in_use)++;
+        answer->granted = 1;
+    }
+
+    answer->remaining = (*in_use < limit->capacity)
+                        ? limit->capacity - *in_use : 0;
 }

@@ -1,7 +1,8 @@
 /*
  * A limit: an algorithm with its parameters, prepared for exact integer
- * arithmetic. The algorithms themselves: token_bucket, window, sliding_log,
- * concurrency.
+ * arithmetic. The algorithms themselves: token_bucket, window, sliding_log; and
+ * concurrency below. lua/concurrency.lua decides the same on a sorted set of
+ * permits, each with a deadline.
  */
 
 #ifndef NGX_RATELIMIT_LIMIT_H_INCLUDED
@@ -111,7 +112,16 @@ uint32_t ngx_ratelimit_limit_used(const ngx_ratelimit_limit_t *limit,
  */
 extern const char *const  ngx_ratelimit_algorithm_names[];
 
-/* The name of one: "token_bucket". */
-const char *ngx_ratelimit_algorithm_name(ngx_ratelimit_algorithm_e algorithm);
+/* Nobody knows when a permit will be free: Retry-After says so much. */
+#define NGX_RATELIMIT_PERMIT_RETRY_US  1000000
+
+/*
+ * Takes a permit if fewer than the capacity are in use. cost 0 looks, and so
+ * does want NGX_RATELIMIT_LOOK. *in_use is the permits in use. granted is 0 or
+ * 1, reset_us 0, and retry_us NGX_RATELIMIT_PERMIT_RETRY_US if it rejects.
+ */
+void ngx_ratelimit_concurrency_take(uint32_t *in_use,
+    const ngx_ratelimit_limit_t *limit, uint32_t cost, uint32_t want,
+    ngx_ratelimit_answer_t *answer);
 
 #endif /* NGX_RATELIMIT_LIMIT_H_INCLUDED */

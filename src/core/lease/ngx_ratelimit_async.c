@@ -14,8 +14,6 @@ static void ngx_ratelimit_async_begin(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us);
 static void ngx_ratelimit_async_refill(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us);
-static unsigned ngx_ratelimit_async_asking(const ngx_ratelimit_lease_t *lease,
-    uint64_t now_us);
 static uint32_t ngx_ratelimit_async_left(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us,
     ngx_ratelimit_answer_t *answer);
@@ -73,13 +71,12 @@ ngx_ratelimit_async_take(ngx_ratelimit_lease_t *lease,
                                : NGX_RATELIMIT_LEASE_HOLD_MS);
     }
 
-    if (*ask && ngx_ratelimit_async_asking(lease, env->now_us)) {
+    if (*ask && ngx_ratelimit_lease_asking(lease, env->now_us)) {
         *ask = 0;
     }
 
     if (*ask) {
-        lease->asking = 1;
-        lease->asked_ms = ngx_ratelimit_lease_ms(env->now_us);
+        ngx_ratelimit_lease_ask(lease, env->now_us);
     }
 
     return rc;
@@ -135,16 +132,6 @@ ngx_ratelimit_async_forget(ngx_ratelimit_lease_t *lease)
 }
 
 
-/* Whether somebody tells Redis, or did so a moment ago in vain. */
-static unsigned
-ngx_ratelimit_async_asking(const ngx_ratelimit_lease_t *lease, uint64_t now_us)
-{
-    return lease->asking
-           && ngx_ratelimit_lease_passed_ms(now_us, lease->asked_ms)
-              < NGX_RATELIMIT_LEASE_LOST_MS;
-}
-
-
 unsigned
 ngx_ratelimit_async_due(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_lease_env_t *env)
@@ -152,13 +139,12 @@ ngx_ratelimit_async_due(ngx_ratelimit_lease_t *lease,
     ngx_ratelimit_async_forgive(lease, env);
 
     if (ngx_ratelimit_async_debt(lease) == 0
-        || ngx_ratelimit_async_asking(lease, env->now_us))
+        || ngx_ratelimit_lease_asking(lease, env->now_us))
     {
         return 0;
     }
 
-    lease->asking = 1;
-    lease->asked_ms = ngx_ratelimit_lease_ms(env->now_us);
+    ngx_ratelimit_lease_ask(lease, env->now_us);
 
     return 1;
 }
@@ -183,7 +169,7 @@ ngx_ratelimit_async_leave(ngx_ratelimit_lease_t *lease,
     ngx_ratelimit_async_begin(lease, limit, env->now_us);
     ngx_ratelimit_async_forgive(lease, env);
 
-    if (!lease->answered || ngx_ratelimit_async_asking(lease, env->now_us)) {
+    if (!lease->answered || ngx_ratelimit_lease_asking(lease, env->now_us)) {
         return 0;
     }
 

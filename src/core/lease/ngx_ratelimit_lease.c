@@ -88,8 +88,7 @@ ngx_ratelimit_lease_take(ngx_ratelimit_lease_t *lease,
     lease->tokens -= cost;
 
     if (ngx_ratelimit_lease_low(lease, limit, env)) {
-        lease->asking = 1;
-        lease->asked_ms = ngx_ratelimit_lease_ms(env->now_us);
+        ngx_ratelimit_lease_ask(lease, env->now_us);
         *ahead = 1;
     }
 

@@ -27,20 +27,13 @@ ngx_ratelimit_lease_alone(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env)
 {
     if (lease->mark != limit->mark || lease->tokens
-        || ngx_ratelimit_lease_hold(lease, limit, env->now_us))
+        || ngx_ratelimit_lease_hold(lease, limit, env->now_us)
+        || ngx_ratelimit_lease_asking(lease, env->now_us))
     {
         return 0;
     }
 
-    if (lease->asking
-        && ngx_ratelimit_lease_passed_ms(env->now_us, lease->asked_ms)
-           < NGX_RATELIMIT_LEASE_LOST_MS)
-    {
-        return 0;
-    }
-
-    lease->asking = 1;
-    lease->asked_ms = ngx_ratelimit_lease_ms(env->now_us);
+    ngx_ratelimit_lease_ask(lease, env->now_us);
 
     return 1;
 }
@@ -80,8 +73,7 @@ ngx_ratelimit_lease_size(ngx_ratelimit_lease_t *lease,
                  ? 1 : 2 * env->nodes;
 
     if (ask->ahead) {
-        lease->asking = 1;
-        lease->asked_ms = ngx_ratelimit_lease_ms(env->now_us);
+        ngx_ratelimit_lease_ask(lease, env->now_us);
     }
 }
 

@@ -107,6 +107,24 @@ ngx_ratelimit_lease_passed_ms(uint64_t now_us, uint32_t since_ms)
 }
 
 
+/* Whether a worker asks Redis, or did so a moment ago in vain. */
+static inline unsigned
+ngx_ratelimit_lease_asking(const ngx_ratelimit_lease_t *lease, uint64_t now_us)
+{
+    return lease->asking
+           && ngx_ratelimit_lease_passed_ms(now_us, lease->asked_ms)
+              < NGX_RATELIMIT_LEASE_LOST_MS;
+}
+
+
+static inline void
+ngx_ratelimit_lease_ask(ngx_ratelimit_lease_t *lease, uint64_t now_us)
+{
+    lease->asking = 1;
+    lease->asked_ms = ngx_ratelimit_lease_ms(now_us);
+}
+
+
 /* Whether what Redis said then is forgotten; a part of a ms errs so. */
 static inline unsigned
 ngx_ratelimit_lease_forgot(const ngx_ratelimit_lease_env_t *env,

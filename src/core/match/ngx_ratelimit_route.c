@@ -6,6 +6,8 @@
 
 #include "ngx_ratelimit_route.h"
 
+#include "ngx_ratelimit_text.h"
+
 
 static inline int ngx_ratelimit_segment_take(const u_char **pos,
     const u_char *last, ngx_ratelimit_segment_t *seg);
@@ -19,8 +21,6 @@ static u_char *ngx_ratelimit_segment_write(
     const ngx_ratelimit_segment_t *seg, u_char *p);
 static int ngx_ratelimit_segment_is_id(const ngx_ratelimit_segment_t *seg);
 static int ngx_ratelimit_is_control(u_char c);
-static int ngx_ratelimit_is_hex(u_char c);
-static int ngx_ratelimit_is_digit(u_char c);
 
 
 const char *
@@ -347,9 +347,9 @@ ngx_ratelimit_segment_is_id(const ngx_ratelimit_segment_t *seg)
     for (i = 0; i < seg->len; i++) {
         c = seg->data[i];
 
-        if (ngx_ratelimit_is_hex(c)) {
+        if (ngx_ratelimit_hex_digit(c) >= 0) {
             hex++;
-            digits += ngx_ratelimit_is_digit(c);
+            digits += (c <= '9');
 
         } else if (c == '-' && (i == 8 || i == 13 || i == 18 || i == 23)) {
             dashes++;
@@ -371,19 +371,4 @@ static int
 ngx_ratelimit_is_control(u_char c)
 {
     return c < 0x20 || c == 0x7f;
-}
-
-
-static int
-ngx_ratelimit_is_hex(u_char c)
-{
-    return ngx_ratelimit_is_digit(c) || (c >= 'a' && c <= 'f')
-           || (c >= 'A' && c <= 'F');
-}
-
-
-static int
-ngx_ratelimit_is_digit(u_char c)
-{
-    return c >= '0' && c <= '9';
 }

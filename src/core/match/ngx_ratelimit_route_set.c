@@ -9,6 +9,8 @@
 
 #include "ngx_ratelimit_route_set.h"
 
+#include "ngx_ratelimit_map.h"
+
 
 /* the children of a node, in this order: the most specific first */
 typedef enum {
@@ -19,7 +21,6 @@ typedef enum {
 } ngx_ratelimit_route_stage_e;
 
 
-static size_t ngx_ratelimit_route_slots(size_t segments);
 static uint32_t ngx_ratelimit_route_node(ngx_ratelimit_route_set_t *set);
 static uint32_t ngx_ratelimit_route_child(ngx_ratelimit_route_set_t *set,
     uint32_t parent, const ngx_ratelimit_segment_t *seg);
@@ -59,7 +60,7 @@ ngx_ratelimit_route_set_bytes(size_t segments)
         return 0;
     }
 
-    return ngx_ratelimit_route_slots(segments)
+    return ngx_ratelimit_map_places(segments)
            * sizeof(ngx_ratelimit_route_slot_t)
            + (segments + 1) * sizeof(ngx_ratelimit_route_node_t);
 }
@@ -71,7 +72,7 @@ ngx_ratelimit_route_set_init(ngx_ratelimit_route_set_t *set, void *memory,
 {
     size_t  slots;
 
-    slots = ngx_ratelimit_route_slots(segments);
+    slots = ngx_ratelimit_map_places(segments);
 
     memset(set, 0, sizeof(ngx_ratelimit_route_set_t));
     memset(memory, 0, slots * sizeof(ngx_ratelimit_route_slot_t));
@@ -81,18 +82,6 @@ ngx_ratelimit_route_set_init(ngx_ratelimit_route_set_t *set, void *memory,
     set->mask = (uint32_t) slots - 1;
 
     (void) ngx_ratelimit_route_node(set);
-}
-
-
-/* A power of two, at least twice as many as there may be literals. */
-static size_t
-ngx_ratelimit_route_slots(size_t segments)
-{
-    size_t  slots;
-
-    for (slots = 2; slots < 2 * segments; slots *= 2) { /* void */ }
-
-    return slots;
 }
 
 

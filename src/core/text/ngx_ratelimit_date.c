@@ -6,14 +6,6 @@
 #include "ngx_ratelimit_date.h"
 
 
-/* A number of n digits, and what stands behind it ('\0': anything). */
-typedef struct {
-    uint32_t  n;
-    uint32_t  min;
-    uint32_t  max;
-    u_char    end;
-} ngx_ratelimit_date_field_t;
-
 enum {
     NGX_RATELIMIT_YEAR = 0,
     NGX_RATELIMIT_MONTH,
@@ -24,26 +16,16 @@ enum {
     NGX_RATELIMIT_FIELDS
 };
 
-static int ngx_ratelimit_date_field(const u_char **p, const u_char *last,
-    const ngx_ratelimit_date_field_t *field, uint32_t *value);
+static int ngx_ratelimit_date_fields(const u_char **p, const u_char *last,
+    const char *form, uint32_t *v);
 static int ngx_ratelimit_date_zone(const u_char *p, const u_char *last,
     int64_t *seconds);
 static uint32_t ngx_ratelimit_date_month_days(uint32_t year, uint32_t month);
 
 
-static const ngx_ratelimit_date_field_t  ngx_ratelimit_date_fields[] = {
-    { 4, 1970, 9999, '-' },
-    { 2, 1, 12, '-' },
-    { 2, 1, 31, 'T' },
-    { 2, 0, 23, ':' },
-    { 2, 0, 59, ':' },
-    { 2, 0, 60, '\0' }   /* a leap second */
-};
-
-static const ngx_ratelimit_date_field_t  ngx_ratelimit_date_offset[] = {
-    { 2, 0, 23, ':' },
-    { 2, 0, 59, '\0' }
-};
+/* a minute may have a leap second */
+static const uint32_t  ngx_ratelimit_date_least[] = { 1970, 1, 1, 0, 0, 0 };
+static const uint32_t  ngx_ratelimit_date_most[] = { 9999, 12, 31, 23, 59, 60 };
 
 
 int
@@ -56,11 +38,15 @@ ngx_ratelimit_date_parse(const u_char *text, size_t len, int64_t *seconds)
 
     p = text;
     last = text + len;
+    memset(v, 0, sizeof(v));
+
+    if (ngx_ratelimit_date_fields(&p, last, "0000-00-00T00:00:00", v) != 0) {
+        return -1;
+    }
 
     for (i = 0; i < NGX_RATELIMIT_FIELDS; i++) {
-        if (ngx_ratelimit_date_field(&p, last, &ngx_ratelimit_date_fields[i],
-                                     &v[i])
-            != 0)
+        if (v[i] < ngx_ratelimit_date_least[i]
+            || v[i] > ngx_ratelimit_date_most[i])
         {
             return -1;
         }
@@ -103,43 +89,39 @@ ngx_ratelimit_date_parse(const u_char *text, size_t len, int64_t *seconds)
 }
 
 
-/* Letters may be small. */
+/*
+ * Reads numbers into v, which is zeroed: of the form each "0" is a digit, the
+ * other bytes stand for themselves; "T" may be small.
+ */
 static int
-ngx_ratelimit_date_field(const u_char **p, const u_char *last,
-    const ngx_ratelimit_date_field_t *field, uint32_t *value)
+ngx_ratelimit_date_fields(const u_char **p, const u_char *last,
+    const char *form, uint32_t *v)
 {
-    uint32_t  i;
+    u_char  c;
 
-    if (last - *p < (ptrdiff_t) field->n) {
-        return -1;
-    }
+    for ( /* void */ ; *form; form++) {
 
-    *value = 0;
-
-    for (i = 0; i < field->n; i++, (*p)++) {
-
-        if (**p < '0' || **p > '9') {
+        if (*p == last) {
             return -1;
         }
 
-        *value = *value * 10 + (uint32_t) (**p - '0');
-    }
+        c = *(*p)++;
 
-    if (*value < field->min || *value > field->max) {
-        return -1;
-    }
+        if (*form != '0') {
 
-    if (field->end == '\0') {
-        return 0;
-    }
+            if (c != *form && !(*form == 'T' && c == 't')) {
+                return -1;
+            }
 
-    if (*p == last || (**p != field->end
-                       && !(field->end == 'T' && **p == 't')))
-    {
-        return -1;
-    }
+            v++;
 
-    (*p)++;
+        } else if (c < '0' || c > '9') {
+            return -1;
+
+        } else {
+            *v = *v * 10 + (uint32_t) (c - '0');
+        }
+    }
 
     return 0;
 }
@@ -150,7 +132,7 @@ static int
 ngx_ratelimit_date_zone(const u_char *p, const u_char *last, int64_t *seconds)
 {
     u_char    sign;
-    uint32_t  hours, minutes;
+    uint32_t  v[2] = { 0, 0 };
 
     if (p == last) {
         return -1;
@@ -158,30 +140,22 @@ ngx_ratelimit_date_zone(const u_char *p, const u_char *last, int64_t *seconds)
 
     sign = *p++;
 
-    if (sign == 'Z' || sign == 'z') {
-        *seconds = 0;
-        return (p == last) ? 0 : -1;
-    }
+    if (sign == '+' || sign == '-') {
+        if (ngx_ratelimit_date_fields(&p, last, "00:00", v) != 0
+            || v[0] > ngx_ratelimit_date_most[NGX_RATELIMIT_HOUR]
+            || v[1] > ngx_ratelimit_date_most[NGX_RATELIMIT_MINUTE])
+        {
+            return -1;
+        }
 
-    if ((sign != '+' && sign != '-')
-        || ngx_ratelimit_date_field(&p, last, &ngx_ratelimit_date_offset[0],
-                                    &hours)
-           != 0
-        || ngx_ratelimit_date_field(&p, last, &ngx_ratelimit_date_offset[1],
-                                    &minutes)
-           != 0
-        || p != last)
-    {
+    } else if (sign != 'Z' && sign != 'z') {
         return -1;
     }
 
-    *seconds = (int64_t) hours * 3600 + minutes * 60;
+    *seconds = (int64_t) v[0] * 3600 + v[1] * 60;
+    *seconds = (sign == '-') ? -*seconds : *seconds;
 
-    if (sign == '-') {
-        *seconds = -*seconds;
-    }
-
-    return 0;
+    return (p == last) ? 0 : -1;
 }
 
 

@@ -1,5 +1,5 @@
 /*
- * Hashes: SipHash-1-3 with 128 bits out names a counter on this node, CRC16
+ * Hashes: SipHash-1-3 with 128 bits out names a counter on this gateway, CRC16
  * finds a Redis Cluster slot.
  */
 

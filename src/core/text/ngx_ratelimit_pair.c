@@ -5,12 +5,13 @@
 
 #include "ngx_ratelimit_pair.h"
 
+#include "ngx_ratelimit_text.h"
+
 
 static const u_char *ngx_ratelimit_pair_find(const u_char *text,
     const u_char *last, u_char ch);
 static int ngx_ratelimit_pair_escape(const u_char *text, const u_char *last,
     u_char *ch);
-static int ngx_ratelimit_pair_digit(u_char ch);
 static int ngx_ratelimit_pair_octal(const u_char *text, const u_char *last,
     u_char *ch);
 static int ngx_ratelimit_pair_quoted(const u_char *text, size_t len);
@@ -178,8 +179,8 @@ ngx_ratelimit_pair_escape(const u_char *text, const u_char *last, u_char *ch)
         return 1;
     }
 
-    high = ngx_ratelimit_pair_digit(text[1]);
-    low = ngx_ratelimit_pair_digit(text[2]);
+    high = ngx_ratelimit_hex_digit(text[1]);
+    low = ngx_ratelimit_hex_digit(text[2]);
 
     if (high < 0 || low < 0) {
         return 1;
@@ -188,19 +189,6 @@ ngx_ratelimit_pair_escape(const u_char *text, const u_char *last, u_char *ch)
     *ch = (u_char) (high * 16 + low);
 
     return 3;
-}
-
-
-static int
-ngx_ratelimit_pair_digit(u_char ch)
-{
-    if (ch >= '0' && ch <= '9') {
-        return ch - '0';
-    }
-
-    ch |= 0x20;
-
-    return (ch >= 'a' && ch <= 'f') ? ch - 'a' + 10 : -1;
 }
 
 

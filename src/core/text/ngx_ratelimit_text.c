@@ -67,26 +67,14 @@ ngx_ratelimit_rate_parse(const u_char *text, size_t len, uint64_t *tokens,
 }
 
 
+/* 0: it is none */
 static uint64_t
 ngx_ratelimit_period_unit_us(u_char c)
 {
-    switch (c) {
-
-    case 's':
-        return 1000000;
-
-    case 'm':
-        return (uint64_t) 60 * 1000000;
-
-    case 'h':
-        return (uint64_t) 3600 * 1000000;
-
-    case 'd':
-        return (uint64_t) 86400 * 1000000;
-
-    default:
-        return 0;
-    }
+    return c == 's' ? 1000000
+           : c == 'm' ? (uint64_t) 60 * 1000000
+           : c == 'h' ? (uint64_t) 3600 * 1000000
+           : c == 'd' ? (uint64_t) 86400 * 1000000 : 0;
 }
 
 

@@ -50,4 +50,17 @@ u_char *ngx_ratelimit_names_write(u_char *out, u_char *last,
 /* Whether text is a rule's or zone's name: [A-Za-z0-9_.-]{1,64}. */
 int ngx_ratelimit_name_valid(const u_char *text, size_t len);
 
+/* The value of a hexadecimal digit, or -1. */
+static inline int
+ngx_ratelimit_hex_digit(u_char c)
+{
+    if (c >= '0' && c <= '9') {
+        return c - '0';
+    }
+
+    c |= 0x20;
+
+    return (c >= 'a' && c <= 'f') ? c - 'a' + 10 : -1;
+}
+
 #endif /* NGX_RATELIMIT_TEXT_H_INCLUDED */

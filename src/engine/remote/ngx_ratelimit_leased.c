@@ -8,7 +8,6 @@
 
 static void ngx_ratelimit_leased_take(ngx_ratelimit_counter_t *counter);
 static void ngx_ratelimit_leased_async(ngx_ratelimit_counter_t *counter);
-static void ngx_ratelimit_leased_here(ngx_ratelimit_counter_t *counter);
 static void ngx_ratelimit_leased_look(ngx_ratelimit_counter_t *counter);
 static void ngx_ratelimit_leased_give(ngx_ratelimit_counter_t *counter,
     uint32_t tokens);
@@ -57,6 +56,10 @@ ngx_ratelimit_leased_take(ngx_ratelimit_counter_t *counter)
         counter->asks = 1;
         counter->alone = ngx_ratelimit_lease_alone(lease, counter->limit,
                                                    &locked.env);
+        if (counter->alone) {
+            counter->backend = &ngx_ratelimit_strict;
+        }
+
     } else {
         counter->source = NGX_RATELIMIT_SOURCE_LEASE;
     }
@@ -64,7 +67,7 @@ ngx_ratelimit_leased_take(ngx_ratelimit_counter_t *counter)
     ngx_ratelimit_leased_unlock(&locked);
 
     if (ahead) {
-        ngx_ratelimit_refill_ahead(counter);
+        ngx_ratelimit_refill_ahead(counter, 0);
     }
 }
 
@@ -77,58 +80,45 @@ static void
 ngx_ratelimit_leased_async(ngx_ratelimit_counter_t *counter)
 {
     unsigned                 ask, known;
+    uint32_t                 owed;
     ngx_ratelimit_lease_t   *lease;
+    ngx_ratelimit_answer_t  *answer;
     ngx_ratelimit_locked_t   locked;
 
     ask = 0;
     known = 0;
-    counter->source = NGX_RATELIMIT_SOURCE_LOCAL;
+    owed = 0;
+    answer = &counter->answer;
 
     lease = ngx_ratelimit_leased_lock(counter, 1, &locked);
-    if (lease) {
-        counter->source = NGX_RATELIMIT_SOURCE_LEASE;
 
+    if (lease) {
         known = ngx_ratelimit_async_take(lease, counter->limit, &locked.env,
-                                         counter->cost, &counter->answer,
-                                         &ask)
+                                         counter->cost, answer, &ask)
                 == NGX_RATELIMIT_LEASE_DENIED
                 || lease->answered;
 
         ngx_ratelimit_leased_unlock(&locked);
     }
 
+    counter->source = lease ? NGX_RATELIMIT_SOURCE_LEASE
+                            : NGX_RATELIMIT_SOURCE_LOCAL;
+
     if (!known) {
-        ngx_ratelimit_leased_here(counter);
-    }
+        ngx_memzero(answer, sizeof(ngx_ratelimit_answer_t));
+        ngx_ratelimit_local_take(counter);
+        counter->here = (answer->granted != 0);
 
-    if (ask) {
-        ngx_ratelimit_refill_ahead(counter);
-    }
-}
+        if (lease == NULL) {
+            owed = answer->granted;
 
-
-/*
- * Takes the cost in this gateway's table. If that rejects, a lease that has
- * paid gets it back.
- */
-static void
-ngx_ratelimit_leased_here(ngx_ratelimit_counter_t *counter)
-{
-    ngx_memzero(&counter->answer, sizeof(ngx_ratelimit_answer_t));
-    ngx_ratelimit_local_take(counter);
-
-    if (counter->answer.granted) {
-        counter->here = 1;
-    }
-
-    if (counter->source == NGX_RATELIMIT_SOURCE_LOCAL) {
-
-        if (counter->answer.granted) {
-            ngx_ratelimit_refill_owe(counter, counter->answer.granted);
+        } else if (answer->retry_us) {
+            ngx_ratelimit_leased_back(counter, counter->cost);
         }
+    }
 
-    } else if (counter->answer.retry_us) {
-        ngx_ratelimit_leased_back(counter, counter->cost);
+    if (ask || owed) {
+        ngx_ratelimit_refill_ahead(counter, owed);
     }
 }
 
@@ -170,7 +160,7 @@ ngx_ratelimit_leased_look(ngx_ratelimit_counter_t *counter)
 
 
 void
-ngx_ratelimit_leased_note(const ngx_ratelimit_counter_t *counter)
+ngx_ratelimit_leased_tell(ngx_ratelimit_counter_t *counter, ngx_uint_t answered)
 {
     ngx_ratelimit_lease_t      *lease;
     ngx_ratelimit_answer_t      answer;
@@ -179,34 +169,17 @@ ngx_ratelimit_leased_note(const ngx_ratelimit_counter_t *counter)
 
     ngx_memzero(&ask, sizeof(ngx_ratelimit_lease_ask_t));
     answer = counter->answer;
-    answer.granted = 0;
 
-    lease = ngx_ratelimit_leased_lock(counter, 1, &locked);
-    if (lease) {
-        (void) ngx_ratelimit_lease_fill(lease, counter->limit, &locked.env,
-                                        counter->client->check->taken_us, &ask,
-                                        &answer);
-        ngx_ratelimit_leased_unlock(&locked);
+    if (counter->alone) {
+        ask.cost = counter->cost;
+        ask.want = counter->cost;
+        ask.share = 1;
+
+    } else {
+        answer.granted = 0;
     }
-}
 
-
-void
-ngx_ratelimit_leased_tell(ngx_ratelimit_counter_t *counter, ngx_uint_t answered)
-{
-    ngx_ratelimit_lease_t      *lease;
-    ngx_ratelimit_answer_t     *answer;
-    ngx_ratelimit_locked_t      locked;
-    ngx_ratelimit_lease_ask_t   ask;
-
-    answer = &counter->answer;
-
-    ask.cost = counter->cost;
-    ask.want = counter->cost;
-    ask.ahead = 0;
-    ask.share = 1;
-
-    lease = ngx_ratelimit_leased_lock(counter, 0, &locked);
+    lease = ngx_ratelimit_leased_lock(counter, !counter->alone, &locked);
     if (lease == NULL) {
         return;
     }
@@ -216,10 +189,10 @@ ngx_ratelimit_leased_tell(ngx_ratelimit_counter_t *counter, ngx_uint_t answered)
 
     } else if (ngx_ratelimit_lease_fill(lease, counter->limit, &locked.env,
                                         counter->client->check->taken_us, &ask,
-                                        answer)
-               && answer->granted
+                                        &answer)
+               && answer.granted
                && ngx_ratelimit_lease_pay(lease, counter->limit, &locked.env,
-                                          answer->granted, answer))
+                                          answer.granted, &counter->answer))
     {
         /* so what comes back comes to the lease, which knows it as spent */
 
@@ -236,8 +209,7 @@ ngx_ratelimit_leased_give(ngx_ratelimit_counter_t *counter, uint32_t tokens)
     ngx_ratelimit_leased_back(counter, tokens);
 
     if (counter->source != NGX_RATELIMIT_SOURCE_LOCAL) {
-        counter->answer.remaining = ngx_min(counter->answer.remaining + tokens,
-                                            counter->limit->capacity);
+        ngx_ratelimit_counter_left(counter, tokens);
     }
 }
 

@@ -43,7 +43,7 @@ _Static_assert(sizeof(ngx_ratelimit_split_t) <= NGX_RATELIMIT_LEASE_BYTES,
                "parts fit a lease's place");
 
 static void ngx_ratelimit_parts_take(ngx_ratelimit_counter_t *counter);
-static void ngx_ratelimit_parts_join(ngx_ratelimit_counter_t *counter);
+static void ngx_ratelimit_parts_ask(ngx_ratelimit_counter_t *counter);
 static void ngx_ratelimit_parts_leave(ngx_ratelimit_counter_t *counter);
 static void ngx_ratelimit_parts_give(ngx_ratelimit_counter_t *counter,
     uint32_t tokens);
@@ -51,17 +51,18 @@ static const ngx_ratelimit_limit_t *ngx_ratelimit_parts_limit(
     const ngx_ratelimit_rule_t *rule, uint32_t part);
 static uint32_t ngx_ratelimit_parts_next(
     const ngx_ratelimit_counter_t *counter, ngx_ratelimit_answer_t *known);
-static void ngx_ratelimit_parts_recall(
-    const ngx_ratelimit_counter_t *counter, uint32_t part,
-    ngx_ratelimit_split_t *split);
+static ngx_ratelimit_split_t *ngx_ratelimit_parts_lock(
+    const ngx_ratelimit_counter_t *counter, uint32_t part, ngx_uint_t make,
+    ngx_ratelimit_lease_entry_t *entry);
 static ngx_ratelimit_id_t ngx_ratelimit_parts_id(
     const ngx_ratelimit_counter_t *counter, uint32_t part);
 static uint64_t ngx_ratelimit_parts_wait_us(
     const ngx_ratelimit_counter_t *counter);
+static uint64_t ngx_ratelimit_parts_lock_all(
+    const ngx_ratelimit_counter_t *counter, ngx_ratelimit_entry_t *entry);
 static uint32_t ngx_ratelimit_parts_tick(uint64_t now_us);
 static void ngx_ratelimit_parts_spent(ngx_ratelimit_counter_t *counter,
     uint64_t wait_us);
-static void ngx_ratelimit_parts_ask(ngx_ratelimit_counter_t *counter);
 static uint32_t ngx_ratelimit_parts_bucket(
     const ngx_ratelimit_counter_t *counter);
 static uint32_t ngx_ratelimit_parts_slot(uint32_t bucket);
@@ -78,7 +79,7 @@ static void ngx_ratelimit_parts_deny(ngx_ratelimit_counter_t *counter,
 /* no response tells another cost: there is no charge */
 const ngx_ratelimit_backend_t  ngx_ratelimit_parts = {
     ngx_ratelimit_parts_take,
-    ngx_ratelimit_parts_join,
+    ngx_ratelimit_parts_ask,
     ngx_ratelimit_parts_leave,
     ngx_ratelimit_parts_give,
     NULL
@@ -158,10 +159,11 @@ static uint32_t
 ngx_ratelimit_parts_next(const ngx_ratelimit_counter_t *counter,
     ngx_ratelimit_answer_t *known)
 {
-    uint32_t                i, n, next;
-    uint64_t                now_us;
-    ngx_ratelimit_split_t   split;
-    ngx_ratelimit_answer_t  answer;
+    uint32_t                      i, n, next;
+    uint64_t                      now_us;
+    ngx_ratelimit_split_t         split, *noted;
+    ngx_ratelimit_answer_t        answer;
+    ngx_ratelimit_lease_entry_t   entry;
 
     n = counter->rule->shards;
     next = n;
@@ -173,7 +175,13 @@ ngx_ratelimit_parts_next(const ngx_ratelimit_counter_t *counter,
     for (i = 0; i < n; i++) {
 
         if (i % NGX_RATELIMIT_SPLIT_PARTS == 0) {
-            ngx_ratelimit_parts_recall(counter, i, &split);
+            noted = ngx_ratelimit_parts_lock(counter, i, 0, &entry);
+            ngx_memzero(&split, sizeof(ngx_ratelimit_split_t));
+
+            if (noted) {
+                split = *noted;
+                ngx_ratelimit_leases_unlock(&entry);
+            }
         }
 
         ngx_ratelimit_split_look(&split, i % NGX_RATELIMIT_SPLIT_PARTS,
@@ -204,25 +212,18 @@ ngx_ratelimit_parts_next(const ngx_ratelimit_counter_t *counter,
 }
 
 
-/* Reads what was noted of a part and its neighbours. */
-static void
-ngx_ratelimit_parts_recall(const ngx_ratelimit_counter_t *counter,
-    uint32_t part, ngx_ratelimit_split_t *split)
+/* Locks what was noted of a part and its neighbours; NULL: nothing was. */
+static ngx_ratelimit_split_t *
+ngx_ratelimit_parts_lock(const ngx_ratelimit_counter_t *counter,
+    uint32_t part, ngx_uint_t make, ngx_ratelimit_lease_entry_t *entry)
 {
-    void                         *place;
-    ngx_ratelimit_id_t            id;
-    ngx_ratelimit_lease_entry_t   entry;
-
-    ngx_memzero(split, sizeof(ngx_ratelimit_split_t));
+    ngx_ratelimit_id_t  id;
 
     id = ngx_ratelimit_parts_id(counter, part);
-    place = ngx_ratelimit_leases_lock(counter->client->limiter->zone.leases,
-                                      &id, 0, ngx_ratelimit_local_now_us(),
-                                      &entry);
-    if (place) {
-        ngx_memcpy(split, place, sizeof(ngx_ratelimit_split_t));
-        ngx_ratelimit_leases_unlock(&entry);
-    }
+
+    return ngx_ratelimit_leases_lock(counter->client->limiter->zone.leases,
+                                     &id, make, ngx_ratelimit_local_now_us(),
+                                     entry);
 }
 
 
@@ -233,16 +234,11 @@ ngx_ratelimit_parts_recall(const ngx_ratelimit_counter_t *counter,
 static uint64_t
 ngx_ratelimit_parts_wait_us(const ngx_ratelimit_counter_t *counter)
 {
-    uint64_t                now_us, wait_us;
-    ngx_ratelimit_id_t      id;
-    ngx_ratelimit_entry_t   entry;
+    uint64_t               now_us, wait_us;
+    ngx_ratelimit_entry_t  entry;
 
-    id = ngx_ratelimit_parts_id(counter, NGX_RATELIMIT_PARTS_ALL);
-    now_us = ngx_ratelimit_local_now_us();
     wait_us = 0;
-
-    ngx_ratelimit_table_lock(counter->client->limiter->zone.table, &id, now_us,
-                             &entry);
+    now_us = ngx_ratelimit_parts_lock_all(counter, &entry);
 
     if (entry.state.aux
         && ((ngx_ratelimit_parts_tick(now_us) - entry.state.aux)
@@ -265,6 +261,24 @@ ngx_ratelimit_parts_wait_us(const ngx_ratelimit_counter_t *counter)
 }
 
 
+/* What the table of counters remembers of all parts; returns the time. */
+static uint64_t
+ngx_ratelimit_parts_lock_all(const ngx_ratelimit_counter_t *counter,
+    ngx_ratelimit_entry_t *entry)
+{
+    uint64_t            now_us;
+    ngx_ratelimit_id_t  id;
+
+    id = ngx_ratelimit_parts_id(counter, NGX_RATELIMIT_PARTS_ALL);
+    now_us = ngx_ratelimit_local_now_us();
+
+    ngx_ratelimit_table_lock(counter->client->limiter->zone.table, &id, now_us,
+                             entry);
+
+    return now_us;
+}
+
+
 /* 1 and more */
 static uint32_t
 ngx_ratelimit_parts_tick(uint64_t now_us)
@@ -282,10 +296,9 @@ ngx_ratelimit_parts_tick(uint64_t now_us)
 static void
 ngx_ratelimit_parts_spent(ngx_ratelimit_counter_t *counter, uint64_t wait_us)
 {
-    uint64_t                 now_us;
-    ngx_ratelimit_id_t       id;
-    ngx_ratelimit_entry_t    entry;
-    ngx_ratelimit_answer_t   known;
+    uint64_t                now_us;
+    ngx_ratelimit_entry_t   entry;
+    ngx_ratelimit_answer_t  known;
 
     counter->tried = counter->unheard;
 
@@ -296,11 +309,7 @@ ngx_ratelimit_parts_spent(ngx_ratelimit_counter_t *counter, uint64_t wait_us)
         return;
     }
 
-    id = ngx_ratelimit_parts_id(counter, NGX_RATELIMIT_PARTS_ALL);
-    now_us = ngx_ratelimit_local_now_us();
-
-    ngx_ratelimit_table_lock(counter->client->limiter->zone.table, &id, now_us,
-                             &entry);
+    now_us = ngx_ratelimit_parts_lock_all(counter, &entry);
 
     entry.state.fresh_us = now_us + ngx_min(wait_us,
                                             NGX_RATELIMIT_PARTS_MAX_US);
@@ -329,20 +338,7 @@ ngx_ratelimit_parts_id(const ngx_ratelimit_counter_t *counter,
                                      counter->client->limiter->zone.leases)
             << 16;
 
-    id.hi ^= what * 0x9e3779b97f4a7c15ULL;
-    id.lo ^= what * 0xbf58476d1ce4e5b9ULL;
-
-    return id;
-}
-
-
-static void
-ngx_ratelimit_parts_join(ngx_ratelimit_counter_t *counter)
-{
-    counter->client->check->pending++;
-    counter->since_ms = ngx_current_msec;
-
-    ngx_ratelimit_parts_ask(counter);
+    return ngx_ratelimit_id_vary(&id, what);
 }
 
 
@@ -364,8 +360,7 @@ ngx_ratelimit_parts_ask(ngx_ratelimit_counter_t *counter)
         return;
     }
 
-    counter->reason = NGX_RATELIMIT_REDIS_UNREACHABLE;
-    ngx_ratelimit_fallback(counter, 0);
+    ngx_ratelimit_fallback(counter, NGX_RATELIMIT_REDIS_UNREACHABLE, 0);
     ngx_ratelimit_check_answered(counter->client->check);
 }
 
@@ -516,8 +511,6 @@ static void
 ngx_ratelimit_parts_note(const ngx_ratelimit_counter_t *counter,
     const ngx_ratelimit_answer_t *answer)
 {
-    uint64_t                      now_us;
-    ngx_ratelimit_id_t            id;
     ngx_ratelimit_split_t        *split;
     ngx_ratelimit_lease_entry_t   entry;
 
@@ -527,17 +520,14 @@ ngx_ratelimit_parts_note(const ngx_ratelimit_counter_t *counter,
         return;
     }
 
-    id = ngx_ratelimit_parts_id(counter, counter->part);
-    now_us = ngx_ratelimit_local_now_us();
+    split = ngx_ratelimit_parts_lock(counter, counter->part, 1, &entry);
 
-    split = ngx_ratelimit_leases_lock(counter->client->limiter->zone.leases,
-                                      &id, 1, now_us, &entry);
     if (split) {
         ngx_ratelimit_split_note(split,
                                  counter->part % NGX_RATELIMIT_SPLIT_PARTS,
                                  ngx_ratelimit_parts_limit(counter->rule,
                                                            counter->part),
-                                 now_us, answer);
+                                 ngx_ratelimit_local_now_us(), answer);
         ngx_ratelimit_leases_unlock(&entry);
     }
 }
@@ -574,11 +564,10 @@ ngx_ratelimit_parts_on(ngx_ratelimit_counter_t *counter, ngx_msec_t wait_ms)
 
     } else {
 
-        if (counter->reason == NGX_RATELIMIT_REDIS_OK) {
-            counter->reason = NGX_RATELIMIT_REDIS_TIMEOUT;
-        }
-
-        ngx_ratelimit_fallback(counter, wait_ms);
+        ngx_ratelimit_fallback(counter,
+                               (counter->reason == NGX_RATELIMIT_REDIS_OK)
+                               ? NGX_RATELIMIT_REDIS_TIMEOUT : counter->reason,
+                               wait_ms);
     }
 
     ngx_ratelimit_check_answered(counter->client->check);
@@ -616,6 +605,5 @@ ngx_ratelimit_parts_give(ngx_ratelimit_counter_t *counter, uint32_t tokens)
                      ngx_ratelimit_counter_age_us(counter,
                                             counter->client->check->taken_us));
 
-    counter->answer.remaining = ngx_min(counter->answer.remaining + tokens,
-                                        counter->limit->capacity);
+    ngx_ratelimit_counter_left(counter, tokens);
 }

@@ -10,8 +10,6 @@ static ngx_ratelimit_refill_t *ngx_ratelimit_refill_get(
     ngx_ratelimit_counter_t *counter);
 static ngx_ratelimit_refill_t *ngx_ratelimit_refill_find(
     const ngx_ratelimit_counter_t *counter, ngx_ratelimit_refill_name_t *name);
-static void ngx_ratelimit_refill_follow(ngx_ratelimit_refill_t *refill,
-    const ngx_ratelimit_rule_t *rule);
 static void ngx_ratelimit_refill_free(ngx_ratelimit_refill_t *refill);
 static void ngx_ratelimit_refill_wait_handler(ngx_event_t *ev);
 static void ngx_ratelimit_refill_sweep_handler(ngx_event_t *ev);
@@ -19,9 +17,6 @@ static ngx_int_t ngx_ratelimit_refill_sweep(ngx_ratelimit_refill_t *refill,
     unsigned all);
 static ngx_int_t ngx_ratelimit_refill_debit(ngx_ratelimit_refill_t *refill,
     unsigned all);
-static ngx_uint_t ngx_ratelimit_refill_too_late(
-    const ngx_ratelimit_refill_t *refill, const ngx_ratelimit_lease_t *lease,
-    uint64_t now_us);
 
 
 ngx_int_t
@@ -110,8 +105,6 @@ ngx_ratelimit_refill_join(ngx_ratelimit_counter_t *counter)
     ngx_ratelimit_refill_t   *refill;
     ngx_ratelimit_refills_t  *refills;
 
-    counter->client->check->pending++;
-
     refill = ngx_ratelimit_refill_get(counter);
 
     if (refill == NULL) {
@@ -122,7 +115,6 @@ ngx_ratelimit_refill_join(ngx_ratelimit_counter_t *counter)
     refills = refill->refills;
 
     counter->refill = refill;
-    counter->since_ms = ngx_current_msec;
     ngx_queue_insert_tail(&refill->waiting, &counter->queue);
     ngx_queue_insert_tail(&refills->waits, &counter->wait);
     refill->queued += counter->cost;
@@ -138,13 +130,18 @@ ngx_ratelimit_refill_join(ngx_ratelimit_counter_t *counter)
 
 
 void
-ngx_ratelimit_refill_ahead(ngx_ratelimit_counter_t *counter)
+ngx_ratelimit_refill_ahead(ngx_ratelimit_counter_t *counter, uint32_t owed)
 {
     ngx_ratelimit_refill_t  *refill;
 
     refill = ngx_ratelimit_refill_get(counter);
+    if (refill == NULL) {
+        return;
+    }
 
-    if (refill && refill->call == NULL) {
+    refill->owed = ngx_min(refill->owed + owed, NGX_RATELIMIT_MAX_TOKENS);
+
+    if (refill->call == NULL) {
         ngx_ratelimit_refill_call(refill);
     }
 }
@@ -154,24 +151,6 @@ void
 ngx_ratelimit_refill_watch(ngx_ratelimit_counter_t *counter)
 {
     (void) ngx_ratelimit_refill_get(counter);
-}
-
-
-void
-ngx_ratelimit_refill_owe(ngx_ratelimit_counter_t *counter, uint32_t tokens)
-{
-    ngx_ratelimit_refill_t  *refill;
-
-    refill = ngx_ratelimit_refill_get(counter);
-    if (refill == NULL) {
-        return;
-    }
-
-    refill->owed = ngx_min(refill->owed + tokens, NGX_RATELIMIT_MAX_TOKENS);
-
-    if (refill->call == NULL) {
-        ngx_ratelimit_refill_call(refill);
-    }
 }
 
 
@@ -203,6 +182,7 @@ ngx_ratelimit_refill_unowe(ngx_ratelimit_counter_t *counter, uint32_t tokens)
 static ngx_ratelimit_refill_t *
 ngx_ratelimit_refill_get(ngx_ratelimit_counter_t *counter)
 {
+    ngx_ratelimit_policy_t       *before;
     ngx_ratelimit_client_t       *client;
     ngx_ratelimit_refill_t       *refill;
     ngx_ratelimit_refills_t      *refills;
@@ -214,7 +194,18 @@ ngx_ratelimit_refill_get(ngx_ratelimit_counter_t *counter)
     refill = ngx_ratelimit_refill_find(counter, &name);
 
     if (refill) {
-        ngx_ratelimit_refill_follow(refill, counter->rule);
+        before = refill->counter.rule->policy;
+
+        /* a refill that never rests does not keep an old policy */
+
+        if (counter->rule->policy != before
+            && counter->rule->policy == client->limiter->policy)
+        {
+            ngx_ratelimit_policy_use(counter->rule->policy);
+            refill->counter.rule = counter->rule;
+            ngx_ratelimit_policy_release(before);
+        }
+
         refill->note |= (counter->fail_mode == NGX_RATELIMIT_FAIL_LOCAL);
         return refill;
     }
@@ -289,30 +280,6 @@ ngx_ratelimit_refill_find(const ngx_ratelimit_counter_t *counter,
     return (ngx_ratelimit_refill_t *)
            ngx_str_rbtree_lookup(&refills->tree, &text,
                                  (uint32_t) name->id.lo);
-}
-
-
-/*
- * The same rule of the policy that is in use now, so that a refill that never
- * rests does not keep an old one.
- */
-static void
-ngx_ratelimit_refill_follow(ngx_ratelimit_refill_t *refill,
-    const ngx_ratelimit_rule_t *rule)
-{
-    ngx_ratelimit_policy_t  *before;
-
-    before = refill->counter.rule->policy;
-
-    if (rule->policy == before
-        || rule->policy != refill->refills->limiter->policy)
-    {
-        return;
-    }
-
-    ngx_ratelimit_policy_use(rule->policy);
-    refill->counter.rule = rule;
-    ngx_ratelimit_policy_release(before);
 }
 
 
@@ -438,7 +405,15 @@ ngx_ratelimit_refill_sweep(ngx_ratelimit_refill_t *refill, unsigned all)
     if (lease->mark == refill->limit.mark
         && locked.env.now_us < lease->busy_us)
     {
-        if (!ngx_ratelimit_refill_too_late(refill, lease, locked.env.now_us)) {
+        /*
+         * A call may take as long as the timeout. Tokens of a fixed window that
+         * is over by then would be too many in the next one.
+         */
+
+        if (refill->limit.algorithm != NGX_RATELIMIT_FIXED_WINDOW
+            || lease->fresh_us >= locked.env.now_us + (uint64_t) 1000
+                                  * refill->client.limiter->redis->timeout)
+        {
             back = ngx_ratelimit_lease_sweep(lease, &refill->limit,
                                              &locked.env, all);
         }
@@ -499,18 +474,4 @@ ngx_ratelimit_refill_debit(ngx_ratelimit_refill_t *refill, unsigned all)
     }
 
     return left ? NGX_OK : NGX_DONE;
-}
-
-
-/*
- * A call may take as long as the timeout. This window then has no use for the
- * tokens any more, and they would be too many in the next one.
- */
-static ngx_uint_t
-ngx_ratelimit_refill_too_late(const ngx_ratelimit_refill_t *refill,
-    const ngx_ratelimit_lease_t *lease, uint64_t now_us)
-{
-    return refill->limit.algorithm == NGX_RATELIMIT_FIXED_WINDOW
-           && lease->fresh_us < now_us + (uint64_t) 1000
-                                * refill->client.limiter->redis->timeout;
 }

@@ -76,20 +76,19 @@ typedef struct {
 void ngx_ratelimit_refill_join(ngx_ratelimit_counter_t *counter);
 
 /*
- * ahead: asks for more, and nobody waits; async: debits spent tokens. watch:
- * tokens in hand go back in time.
+ * ahead: asks for more, and nobody waits; async: debits what was spent. Without
+ * a place for a lease these are the owed tokens of this and later calls: if
+ * their call fails, or memory is out, they are never debited. watch: tokens in
+ * hand go back in time.
  */
-void ngx_ratelimit_refill_ahead(ngx_ratelimit_counter_t *counter);
+void ngx_ratelimit_refill_ahead(ngx_ratelimit_counter_t *counter,
+    uint32_t owed);
 void ngx_ratelimit_refill_watch(ngx_ratelimit_counter_t *counter);
 
 /*
- * Async, if there is no place for a lease. owe: the next call debits so many
- * more. If it fails, or memory is out, they are never debited. unowe: tokens
- * come back. It returns how many of them no call has debited yet; the caller
- * gives back the others.
+ * Tokens come back that were owed. Returns how many of them no call has debited
+ * yet; the caller gives back the others.
  */
-void ngx_ratelimit_refill_owe(ngx_ratelimit_counter_t *counter,
-    uint32_t tokens);
 uint32_t ngx_ratelimit_refill_unowe(ngx_ratelimit_counter_t *counter,
     uint32_t tokens);
 

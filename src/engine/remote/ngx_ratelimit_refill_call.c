@@ -16,9 +16,6 @@ static void ngx_ratelimit_refill_handler(void *data,
 static void ngx_ratelimit_refill_answered(ngx_ratelimit_refill_t *refill,
     const ngx_ratelimit_refill_call_t *call,
     const ngx_ratelimit_answer_t *answer);
-static void ngx_ratelimit_refill_lower(ngx_ratelimit_refill_t *refill,
-    const ngx_ratelimit_refill_call_t *call,
-    const ngx_ratelimit_answer_t *answer);
 static uint32_t ngx_ratelimit_refill_fill(ngx_ratelimit_refill_t *refill,
     const ngx_ratelimit_refill_call_t *call,
     const ngx_ratelimit_answer_t *answer);
@@ -29,7 +26,6 @@ static uint32_t ngx_ratelimit_refill_spend(ngx_ratelimit_refill_t *refill,
     const ngx_ratelimit_answer_t *answer, uint32_t tokens);
 static void ngx_ratelimit_refill_deny(ngx_ratelimit_refill_t *refill,
     uint32_t head, const ngx_ratelimit_answer_t *answer);
-static void ngx_ratelimit_refill_failed(ngx_ratelimit_refill_t *refill);
 static void ngx_ratelimit_refill_fail_all(ngx_ratelimit_refill_t *refill,
     ngx_ratelimit_redis_status_e status, ngx_msec_t wait_ms);
 static void ngx_ratelimit_refill_complete(ngx_ratelimit_counter_t *counter);
@@ -135,7 +131,9 @@ ngx_ratelimit_refill_handler(void *data,
     ngx_ratelimit_refill_call_t *call = data;
 
     ngx_uint_t                     last;
+    ngx_ratelimit_lease_t         *lease;
     ngx_ratelimit_answer_t         answer;
+    ngx_ratelimit_locked_t         locked;
     ngx_ratelimit_refill_t        *refill;
     ngx_ratelimit_redis_status_e   status;
 
@@ -163,7 +161,18 @@ ngx_ratelimit_refill_handler(void *data,
         }
 
     } else if (last) {
-        ngx_ratelimit_refill_failed(refill);
+        lease = ngx_ratelimit_leased_lock(&refill->counter, 0, &locked);
+
+        /* it may ask ahead again; the next sweep debits again */
+
+        if (lease && ngx_ratelimit_refill_async(refill)) {
+            ngx_ratelimit_async_failed(lease, locked.env.now_us);
+
+        } else if (lease) {
+            ngx_ratelimit_lease_failed(lease);
+        }
+
+        ngx_ratelimit_leased_unlock(&locked);
         ngx_ratelimit_refill_fail_all(refill, status, result->wait_ms);
     }
 
@@ -189,7 +198,20 @@ ngx_ratelimit_refill_answered(ngx_ratelimit_refill_t *refill,
     tokens = ngx_ratelimit_refill_fill(refill, call, answer);
 
     if (ngx_ratelimit_refill_async(refill)) {
-        ngx_ratelimit_refill_lower(refill, call, answer);
+
+        /*
+         * This gateway's own counter, which decides where there is no lease,
+         * has no more left than Redis. An answer of a window that is over by
+         * now says nothing of this one.
+         */
+
+        if (answer->reset_us > ngx_ratelimit_local_now_us() - call->asked_us
+            && !ngx_ratelimit_forgotten(refills->limiter, call->asked_us))
+        {
+            ngx_ratelimit_local_lower(&refill->counter,
+                                      answer->remaining + refill->gave);
+        }
+
         return;
     }
 
@@ -214,29 +236,6 @@ ngx_ratelimit_refill_answered(ngx_ratelimit_refill_t *refill,
 
     if (call->head && answer->retry_us) {
         ngx_ratelimit_refill_deny(refill, call->head, answer);
-    }
-}
-
-
-/*
- * Async: this gateway's own counter, which decides where there is no lease, has
- * no more left than Redis. An answer of a window that is over by now says
- * nothing of this one.
- */
-static void
-ngx_ratelimit_refill_lower(ngx_ratelimit_refill_t *refill,
-    const ngx_ratelimit_refill_call_t *call,
-    const ngx_ratelimit_answer_t *answer)
-{
-    uint64_t  passed_us;
-
-    passed_us = ngx_ratelimit_local_now_us() - call->asked_us;
-
-    if (answer->reset_us > passed_us
-        && !ngx_ratelimit_forgotten(refill->client.limiter, call->asked_us))
-    {
-        ngx_ratelimit_local_lower(&refill->counter,
-                                  answer->remaining + refill->gave);
     }
 }
 
@@ -419,29 +418,6 @@ ngx_ratelimit_refill_give(ngx_ratelimit_refill_t *refill, uint32_t tokens,
 }
 
 
-/* The lease may ask ahead again; the next sweep debits again. */
-static void
-ngx_ratelimit_refill_failed(ngx_ratelimit_refill_t *refill)
-{
-    ngx_ratelimit_lease_t   *lease;
-    ngx_ratelimit_locked_t   locked;
-
-    lease = ngx_ratelimit_leased_lock(&refill->counter, 0, &locked);
-    if (lease == NULL) {
-        return;
-    }
-
-    if (ngx_ratelimit_refill_async(refill)) {
-        ngx_ratelimit_async_failed(lease, locked.env.now_us);
-
-    } else {
-        ngx_ratelimit_lease_failed(lease);
-    }
-
-    ngx_ratelimit_leased_unlock(&locked);
-}
-
-
 /* Redis has no answer for all that wait. */
 static void
 ngx_ratelimit_refill_fail_all(ngx_ratelimit_refill_t *refill,
@@ -462,8 +438,7 @@ void
 ngx_ratelimit_refill_fail(ngx_ratelimit_counter_t *counter,
     ngx_ratelimit_redis_status_e status, ngx_msec_t wait_ms)
 {
-    counter->reason = status;
-    ngx_ratelimit_fallback(counter, wait_ms);
+    ngx_ratelimit_fallback(counter, status, wait_ms);
     ngx_ratelimit_refill_complete(counter);
 }
 

@@ -53,8 +53,6 @@ ngx_ratelimit_strict_ask(ngx_ratelimit_counter_t *counter)
     }
 
     client->asked = 1;
-    client->check->pending++;
-
     client->call = ngx_ratelimit_strict_call(client,
                                              NGX_RATELIMIT_STRICT_TAKE,
                                              ngx_ratelimit_strict_handler);
@@ -237,10 +235,9 @@ ngx_ratelimit_strict_handler(void *data,
             && counter->backend == &ngx_ratelimit_strict)
         {
             ngx_ratelimit_strict_answered(counter, result, n++);
+            ngx_ratelimit_check_answered(check);
         }
     }
-
-    ngx_ratelimit_check_answered(check);
 }
 
 
@@ -263,8 +260,7 @@ ngx_ratelimit_strict_answered(ngx_ratelimit_counter_t *counter,
             ngx_ratelimit_leased_tell(counter, 0);
         }
 
-        counter->reason = status;
-        ngx_ratelimit_fallback(counter, result->wait_ms);
+        ngx_ratelimit_fallback(counter, status, result->wait_ms);
         return;
     }
 
@@ -275,10 +271,7 @@ ngx_ratelimit_strict_answered(ngx_ratelimit_counter_t *counter,
         ngx_ratelimit_fallback_note(counter, counter->client->check->taken_us);
     }
 
-    if (counter->alone) {
+    if (counter->alone || counter->rule->dynamic_cost) {
         ngx_ratelimit_leased_tell(counter, 1);
-
-    } else if (counter->rule->dynamic_cost) {
-        ngx_ratelimit_leased_note(counter);
     }
 }

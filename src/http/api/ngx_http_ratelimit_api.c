@@ -1,10 +1,12 @@
 /*
- * A request to the endpoint, from one event to the next: its steps and its
- * deadline. It may end at any time. The cleanup of its pool then forgets what
- * is under way.
+ * A request to the endpoint, from one event to the next: its body, its steps
+ * and its deadline. It may end at any time. The cleanup of its pool then
+ * forgets what is under way.
  */
 
 #include "ngx_http_ratelimit_api.h"
+
+#define NGX_HTTP_RATELIMIT_API_BODY  (1024 * 1024)   /* bytes at most */
 
 /*
  * A request here waits no longer. The timer is not cancelable: a worker that is
@@ -16,7 +18,10 @@ static void ngx_http_ratelimit_api_cleanup(void *data);
 static void ngx_http_ratelimit_api_abandon(ngx_http_ratelimit_api_t *api);
 static void ngx_http_ratelimit_api_resume(ngx_http_request_t *r);
 static void ngx_http_ratelimit_api_deadline(ngx_event_t *ev);
-static ngx_int_t ngx_http_ratelimit_api_too_late(
+static void ngx_http_ratelimit_api_body_read(ngx_http_request_t *r);
+static ngx_int_t ngx_http_ratelimit_api_body_take(
+    ngx_http_ratelimit_api_t *api);
+static ngx_int_t ngx_http_ratelimit_api_body_too_large(
     ngx_http_ratelimit_api_t *api);
 
 
@@ -73,11 +78,14 @@ ngx_http_ratelimit_api_find(ngx_http_request_t *r)
 static void
 ngx_http_ratelimit_api_cleanup(void *data)
 {
-    ngx_http_ratelimit_api_abandon(data);
+    ngx_http_ratelimit_api_t *api = data;
+
+    ngx_http_ratelimit_api_abandon(api);
+    ngx_http_ratelimit_api_work_free(api->work);
 }
 
 
-/* Forgets what is under way. */
+/* Forgets what is under way. The answer may be in the memory of a job. */
 static void
 ngx_http_ratelimit_api_abandon(ngx_http_ratelimit_api_t *api)
 {
@@ -90,9 +98,26 @@ ngx_http_ratelimit_api_abandon(ngx_http_ratelimit_api_t *api)
         api->call = NULL;
     }
 
+    if (api->work && api->work->job) {
+        ngx_http_ratelimit_api_work_free(api->work);
+        api->work = NULL;
+    }
+
     if (api->forget) {
         api->forget(api->data);
         api->forget = NULL;
+    }
+}
+
+
+void
+ngx_http_ratelimit_api_work_free(ngx_http_ratelimit_api_work_t *work)
+{
+    if (work && work->job) {
+        ngx_ratelimit_job_cancel(work->job);
+
+    } else if (work) {
+        ngx_destroy_pool(work->edit.pool);
     }
 }
 
@@ -138,26 +163,15 @@ ngx_http_ratelimit_api_run(ngx_http_ratelimit_api_t *api, ngx_int_t rc)
 
 
 void
-ngx_http_ratelimit_api_wake(ngx_http_ratelimit_api_t *api)
+ngx_http_ratelimit_api_wake(ngx_http_ratelimit_api_t *api,
+    ngx_queue_t *events)
 {
     ngx_event_t  *wev;
 
     api->waiting = 0;
 
     wev = api->request->connection->write;
-    ngx_post_event(wev, &ngx_posted_events);
-}
-
-
-void
-ngx_http_ratelimit_api_later(ngx_http_ratelimit_api_t *api)
-{
-    ngx_event_t  *wev;
-
-    api->waiting = 0;
-
-    wev = api->request->connection->write;
-    ngx_post_event(wev, &ngx_posted_next_events);
+    ngx_post_event(wev, events);
 }
 
 
@@ -193,30 +207,26 @@ ngx_http_ratelimit_api_deadline(ngx_event_t *ev)
 
     ngx_http_ratelimit_api_abandon(api);
 
-    api->next = ngx_http_ratelimit_api_too_late;
-    ngx_http_ratelimit_api_wake(api);
-}
-
-
-static ngx_int_t
-ngx_http_ratelimit_api_too_late(ngx_http_ratelimit_api_t *api)
-{
     api->status = api->writing ? NGX_RATELIMIT_SYNC_UNKNOWN
                                : NGX_RATELIMIT_SYNC_UNAVAILABLE;
     ngx_str_set(&api->said, "it took too long");
 
-    return ngx_http_ratelimit_api_failed(api);
+    api->next = ngx_http_ratelimit_api_failed;
+    ngx_http_ratelimit_api_wake(api, &ngx_posted_events);
 }
 
 
 ngx_int_t
-ngx_http_ratelimit_api_wait(ngx_http_ratelimit_api_t *api,
-    ngx_ratelimit_sync_call_t *call, ngx_http_ratelimit_api_pt next)
+ngx_http_ratelimit_api_call(ngx_http_ratelimit_api_t *api,
+    ngx_ratelimit_sync_op_e op, uint64_t version, uint64_t id,
+    const ngx_ratelimit_record_t *record,
+    ngx_ratelimit_sync_handler_pt handler, ngx_http_ratelimit_api_pt next)
 {
-    api->call = call;
     api->next = next;
+    api->call = ngx_ratelimit_sync_call(api->conf->limiter, op, version, id,
+                                        record, handler, api);
 
-    return call ? NGX_BUSY : NGX_HTTP_INTERNAL_SERVER_ERROR;
+    return api->call ? NGX_BUSY : NGX_HTTP_INTERNAL_SERVER_ERROR;
 }
 
 
@@ -227,64 +237,164 @@ ngx_http_ratelimit_api_called(void *data,
     ngx_http_ratelimit_api_t *api = data;
 
     ngx_http_ratelimit_api_result(api, result);
-    ngx_http_ratelimit_api_wake(api);
+    ngx_http_ratelimit_api_wake(api, &ngx_posted_events);
 }
 
 
-ngx_int_t
-ngx_http_ratelimit_api_argument(ngx_http_ratelimit_api_t *api,
-    const char *name, ngx_str_t *value)
+void
+ngx_http_ratelimit_api_result(ngx_http_ratelimit_api_t *api,
+    const ngx_ratelimit_sync_result_t *result)
 {
-    u_char              *dst, *src;
+    api->call = NULL;
+    api->status = result->status;
+    api->version = result->version;
+    api->id = result->id;
+    api->saved = result->saved;
+    api->writing = 0;
+
+    ngx_str_null(&api->said);
+
+    if (result->reason.len) {
+        api->said.data = ngx_pstrdup(api->request->pool,
+                                     (ngx_str_t *) &result->reason);
+        api->said.len = api->said.data ? result->reason.len : 0;
+    }
+}
+
+
+/*
+ * The body is read as it comes. So the endpoint rejects one that is too large,
+ * instead of a page of nginx, and none goes to a file. If another module had
+ * the body read before, it may be in a file.
+ */
+ngx_int_t
+ngx_http_ratelimit_api_read_body(ngx_http_ratelimit_api_t *api)
+{
+    ngx_int_t            rc;
     ngx_http_request_t  *r;
 
     r = api->request;
 
-    ngx_str_null(value);
-
-    if (ngx_http_arg(r, (u_char *) name, ngx_strlen(name), value) != NGX_OK) {
-        return NGX_OK;
+    if (r->headers_in.content_length_n > NGX_HTTP_RATELIMIT_API_BODY) {
+        return ngx_http_ratelimit_api_body_too_large(api);
     }
 
-    dst = ngx_pnalloc(r->pool, value->len + 1);
-    if (dst == NULL) {
-        return NGX_ERROR;
-    }
+    r->request_body_no_buffering = 1;
 
-    src = value->data;
-    value->data = dst;
+    rc = ngx_http_read_client_request_body(r,
+                                           ngx_http_ratelimit_api_body_read);
 
-    ngx_unescape_uri(&dst, &src, value->len, 0);
-
-    value->len = dst - value->data;
-
-    return NGX_OK;
+    return (rc >= NGX_HTTP_SPECIAL_RESPONSE) ? rc : NGX_DONE;
 }
 
 
-ngx_uint_t
-ngx_http_ratelimit_api_utf8(const ngx_str_t *text)
+static void
+ngx_http_ratelimit_api_body_read(ngx_http_request_t *r)
 {
-    u_char    *p, *last;
-    uint32_t   n;
+    ngx_int_t                  rc;
+    ngx_http_ratelimit_api_t  *api;
 
-    if (text->len == 0) {
-        return 1;
-    }
+    api = ngx_http_ratelimit_api_find(r);
 
-    p = text->data;
-    last = p + text->len;
+    for ( ;; ) {
 
-    while (p < last) {
+        rc = ngx_http_ratelimit_api_body_take(api);
 
-        n = (*p < 0x80) ? *p++ : ngx_utf8_decode(&p, last - p);
+        if (rc != NGX_DECLINED || !r->reading_body) {
+            break;
+        }
 
-        if (n > 0x10ffff || n < 0x20 || n == 0x7f
-            || (n >= 0xd800 && n <= 0xdfff))
-        {
-            return 0;
+        rc = ngx_http_read_unbuffered_request_body(r);
+
+        if (rc >= NGX_HTTP_SPECIAL_RESPONSE) {
+            break;
+        }
+
+        if (rc == NGX_AGAIN && r->request_body->bufs == NULL) {
+            r->read_event_handler = ngx_http_ratelimit_api_body_read;
+            return;
         }
     }
 
-    return 1;
+    if (rc == NGX_DECLINED) {
+        r->read_event_handler = ngx_http_block_reading;
+
+        if (api->body.text.len == 0) {
+            rc = ngx_http_ratelimit_api_problem(api, NGX_HTTP_BAD_REQUEST,
+                                                "empty-body",
+                                                "expected a body with JSON");
+        }
+    }
+
+    ngx_http_ratelimit_api_run(api, rc);
+}
+
+
+/* Takes the bytes that are there. NGX_DECLINED, or the request ends. */
+static ngx_int_t
+ngx_http_ratelimit_api_body_take(ngx_http_ratelimit_api_t *api)
+{
+    off_t                 size, room;
+    u_char               *p;
+    ngx_buf_t            *b;
+    ngx_chain_t          *cl;
+    ngx_http_request_t   *r;
+
+    r = api->request;
+
+    for (cl = r->request_body ? r->request_body->bufs : NULL; cl;
+         cl = cl->next)
+    {
+        b = cl->buf;
+        size = ngx_buf_size(b);
+        room = size;
+
+        if (size > NGX_HTTP_RATELIMIT_API_BODY - (off_t) api->body.text.len) {
+            return ngx_http_ratelimit_api_body_too_large(api);
+        }
+
+        if (size == 0) {
+            continue;
+        }
+
+        if (api->body.room == 0) {
+            room = ngx_max(size, r->headers_in.content_length_n);
+        }
+
+        p = ngx_http_ratelimit_grow(r->pool, &api->body, (size_t) room);
+
+        if (p == NULL) {
+            return NGX_HTTP_INTERNAL_SERVER_ERROR;
+        }
+
+        if (ngx_buf_in_memory(b)) {
+            ngx_memcpy(p, b->pos, (size_t) size);
+
+        } else if (ngx_read_file(b->file, p, (size_t) size, b->file_pos)
+                   != (ssize_t) size)
+        {
+            return NGX_HTTP_INTERNAL_SERVER_ERROR;
+        }
+
+        api->body.text.len += (size_t) size;
+
+        b->pos = b->last;
+        b->file_pos = b->file_last;
+    }
+
+    if (r->request_body) {
+        r->request_body->bufs = NULL;
+    }
+
+    return NGX_DECLINED;
+}
+
+
+static ngx_int_t
+ngx_http_ratelimit_api_body_too_large(ngx_http_ratelimit_api_t *api)
+{
+    return ngx_http_ratelimit_api_problem(api,
+               NGX_HTTP_REQUEST_ENTITY_TOO_LARGE, "too-large",
+               "expected a body of at most %d bytes",
+               NGX_HTTP_RATELIMIT_API_BODY);
 }

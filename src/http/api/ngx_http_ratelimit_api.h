@@ -3,7 +3,7 @@
  * files and the entry point of the module share this header.
  *
  * The calls run one way: route (paths, the handler), operations (edit,
- * versions, counters, status), body and guard, api (the steps of a request),
+ * counters, status), change and guard, api (the steps of a request),
  * answer. A step is a function that answers, or that waits for a job or a call
  * and names the next step.
  */
@@ -20,9 +20,7 @@
 #include "ngx_ratelimit_job.h"
 #include "ngx_ratelimit_sync.h"
 
-#define NGX_HTTP_RATELIMIT_API_BODY    (1024 * 1024)  /* bytes at most */
-#define NGX_HTTP_RATELIMIT_API_REASON  256            /* also of the author */
-#define NGX_HTTP_RATELIMIT_API_RETRY   "1"   /* seconds, after a failure */
+#define NGX_HTTP_RATELIMIT_API_REASON  256   /* bytes; also of the author */
 
 typedef struct ngx_http_ratelimit_api_s        ngx_http_ratelimit_api_t;
 typedef struct ngx_http_ratelimit_api_route_s  ngx_http_ratelimit_api_route_t;
@@ -34,7 +32,7 @@ typedef struct {
     ngx_ratelimit_limiter_t        *limiter;  /* when all is read */
     ngx_array_t                    *tokens;   /* of token_t; NULL: none */
     ngx_http_ratelimit_value_t     *author;   /* of a change; NULL: see
-                                                 api_record() */
+                                                 api_change.c */
     ngx_array_t                    *names;    /* ngx_str_t: of the server, that
                                                  nobody else may define */
     unsigned                        write:1;
@@ -53,15 +51,25 @@ typedef ngx_int_t (*ngx_http_ratelimit_api_pt)(ngx_http_ratelimit_api_t *api);
 struct ngx_http_ratelimit_api_route_s {
     ngx_str_t                      path;
     ngx_uint_t                     methods;   /* bits; GET is HEAD, too */
+    ngx_uint_t                     flags;
     ngx_http_ratelimit_api_pt      handler;
     ngx_ratelimit_edit_resource_e  resource;  /* of api_edit() */
-    ngx_uint_t                     flags;
     ngx_uint_t                     reads;     /* query arguments of GET; of */
     ngx_uint_t                     writes;    /* the other methods */
 };
 
 #define NGX_HTTP_RATELIMIT_API_READS    0x01   /* its POST changes nothing */
 #define NGX_HTTP_RATELIMIT_API_NO_BODY  0x02   /* its POST takes none */
+
+/* The arguments of the query, decoded. No data: it is not there. */
+typedef struct {
+    ngx_str_t    rule;
+    ngx_str_t    tier;
+    ngx_str_t    force;
+    ngx_str_t    reason;
+    ngx_uint_t   nkeys;
+    ngx_str_t    keys[NGX_RATELIMIT_MAX_PARTS];
+} ngx_http_ratelimit_api_args_t;
 
 /*
  * A job of ngx_ratelimit_edit(). It lives in edit.pool, which outlives a
@@ -73,8 +81,14 @@ typedef struct {
     ngx_ratelimit_job_t           *job;       /* while it runs */
     uint64_t                       id;        /* of base; 0: none */
     uint64_t                       lineage;   /* the same */
+    ngx_str_t                      tags;      /* of the client's condition */
+    uint64_t                       most;      /* the largest version of them */
+    unsigned                       writes:1;
+    unsigned                       conditional:1; /* to change a base with one
+                                                     of the tags, or to read one
+                                                     with none of them */
+    unsigned                       stopped:1; /* by the tags */
     unsigned                       based:1;   /* edit.base is set */
-    unsigned                       moved:1;   /* it was another version */
 } ngx_http_ratelimit_api_work_t;
 
 /* A request, in its pool. The pool's cleanup forgets what is under way. */
@@ -85,9 +99,9 @@ struct ngx_http_ratelimit_api_s {
     ngx_http_ratelimit_api_pt              next;
     ngx_str_t                              path;    /* below the location */
     ngx_str_t                              name;    /* that "{}" stands for */
+    ngx_http_ratelimit_api_args_t          args;
     ngx_str_t                              token;   /* the name of the token */
-    ngx_str_t                              body;
-    size_t                                 room;    /* bytes that it has */
+    ngx_http_ratelimit_growing_t           body;
     ngx_str_t                              reason;
 
     ngx_http_ratelimit_api_work_t         *work;    /* or NULL; its own */
@@ -99,7 +113,10 @@ struct ngx_http_ratelimit_api_s {
     ngx_str_t                              said;    /* its reason */
     uint64_t                               version; /* that it has named */
     uint64_t                               id;      /* of that a put has made */
-    ngx_str_t                              text;    /* that it has read */
+    ngx_str_t                              text;    /* "/versions": of it */
+    ngx_ratelimit_record_t                 record;  /* that it has read: the
+                                                       document, its numbers */
+    const ngx_ratelimit_problems_t        *problems; /* of the answer; NULL */
     ngx_uint_t                             tries;
 
     ngx_event_t                            deadline;
@@ -131,29 +148,35 @@ ngx_http_ratelimit_api_t *ngx_http_ratelimit_api_find(ngx_http_request_t *r);
 void ngx_http_ratelimit_api_run(ngx_http_ratelimit_api_t *api, ngx_int_t rc);
 
 /*
- * Runs the next step soon, from an event of the request. later: after other
- * events of the worker.
+ * Runs the next step from an event of the request: of these events, posted ones
+ * or those of the next turn.
  */
-void ngx_http_ratelimit_api_wake(ngx_http_ratelimit_api_t *api);
-void ngx_http_ratelimit_api_later(ngx_http_ratelimit_api_t *api);
+void ngx_http_ratelimit_api_wake(ngx_http_ratelimit_api_t *api,
+    ngx_queue_t *events);
 
 /*
- * Waits for a call, and goes on with next; call: NULL if memory was out. called
- * is a call's handler that only takes its result.
+ * Makes a call of ngx_ratelimit_sync_call(), and goes on with next. called is a
+ * handler that only takes the result.
  */
-ngx_int_t ngx_http_ratelimit_api_wait(ngx_http_ratelimit_api_t *api,
-    ngx_ratelimit_sync_call_t *call, ngx_http_ratelimit_api_pt next);
+ngx_int_t ngx_http_ratelimit_api_call(ngx_http_ratelimit_api_t *api,
+    ngx_ratelimit_sync_op_e op, uint64_t version, uint64_t id,
+    const ngx_ratelimit_record_t *record,
+    ngx_ratelimit_sync_handler_pt handler, ngx_http_ratelimit_api_pt next);
 void ngx_http_ratelimit_api_called(void *data,
     const ngx_ratelimit_sync_result_t *result);
 
-/*
- * An argument of the query, decoded, in the request's pool; or a null string.
- * NGX_ERROR: memory is out.
- */
-ngx_int_t ngx_http_ratelimit_api_argument(ngx_http_ratelimit_api_t *api,
-    const char *name, ngx_str_t *value);
+/* A call's result, for failed(): its status, version and reason. */
+void ngx_http_ratelimit_api_result(ngx_http_ratelimit_api_t *api,
+    const ngx_ratelimit_sync_result_t *result);
 
-ngx_uint_t ngx_http_ratelimit_api_utf8(const ngx_str_t *text);
+/* Frees a job's memory; if the job runs, its end does. May be NULL. */
+void ngx_http_ratelimit_api_work_free(ngx_http_ratelimit_api_work_t *work);
+
+/*
+ * Reads the body to api->body; ngx_http_ratelimit_api_run() follows. Returns
+ * what a content handler returns.
+ */
+ngx_int_t ngx_http_ratelimit_api_read_body(ngx_http_ratelimit_api_t *api);
 
 /*
  * api_guard.c: whether the request may be here; and whether it may do this.
@@ -163,12 +186,6 @@ ngx_int_t ngx_http_ratelimit_api_guard(ngx_http_ratelimit_api_t *api);
 ngx_int_t ngx_http_ratelimit_api_guard_write(ngx_http_ratelimit_api_t *api);
 
 /*
- * api_body.c: reads the body to api->body; ngx_http_ratelimit_api_run()
- * follows. Returns what a content handler returns.
- */
-ngx_int_t ngx_http_ratelimit_api_read_body(ngx_http_ratelimit_api_t *api);
-
-/*
  * api_answer.c: all of these answer, and return what the request ends with.
  * body may be NULL: there is none. detail is a format of ngx_sprintf().
  */
@@ -176,9 +193,6 @@ ngx_int_t ngx_http_ratelimit_api_answer(ngx_http_ratelimit_api_t *api,
     ngx_uint_t status, const ngx_str_t *body);
 ngx_int_t ngx_http_ratelimit_api_problem(ngx_http_ratelimit_api_t *api,
     ngx_uint_t status, const char *type, const char *detail, ...);
-ngx_int_t ngx_http_ratelimit_api_problems(ngx_http_ratelimit_api_t *api,
-    ngx_uint_t status, const char *type,
-    const ngx_ratelimit_problems_t *problems, const char *detail);
 
 /* A JSON value, which is freed; NULL: memory was out. */
 ngx_int_t ngx_http_ratelimit_api_json(ngx_http_ratelimit_api_t *api,
@@ -200,61 +214,36 @@ void ngx_http_ratelimit_api_etag(ngx_http_ratelimit_api_t *api,
 /* Writes a tag without quotes, 38 bytes at most; returns the end. */
 u_char *ngx_http_ratelimit_api_tag(u_char *p, uint64_t version, uint64_t id);
 
-/* A call's result, for failed(): its status, version and reason. */
-void ngx_http_ratelimit_api_result(ngx_http_ratelimit_api_t *api,
-    const ngx_ratelimit_sync_result_t *result);
-
 /* Answers for a call that has failed, by its status. */
 ngx_int_t ngx_http_ratelimit_api_failed(ngx_http_ratelimit_api_t *api);
 
-/* The steps of the routes. */
+/* The first steps of the routes. version also begins a restore. */
 ngx_int_t ngx_http_ratelimit_api_edit(ngx_http_ratelimit_api_t *api);
 ngx_int_t ngx_http_ratelimit_api_versions(ngx_http_ratelimit_api_t *api);
 ngx_int_t ngx_http_ratelimit_api_version(ngx_http_ratelimit_api_t *api);
-ngx_int_t ngx_http_ratelimit_api_restore(ngx_http_ratelimit_api_t *api);
 ngx_int_t ngx_http_ratelimit_api_counters(ngx_http_ratelimit_api_t *api);
 ngx_int_t ngx_http_ratelimit_api_status(ngx_http_ratelimit_api_t *api);
 
 /*
- * api_record.c: who makes a change, from where, and of what: the texts of its
- * record, in the request's pool. Returns NGX_OK, or NGX_ERROR: memory is out.
+ * api_change.c: whether the request changes something; then it needs If-Match
+ * or If-None-Match, and its reason, if there is one, must be a text.
+ * conditions() returns NGX_DECLINED, or it has answered.
  */
-ngx_int_t ngx_http_ratelimit_api_record(ngx_http_ratelimit_api_t *api,
-    ngx_ratelimit_record_t *record);
-
-/*
- * api_edit.c: a job's memory, with a copy of the request's body. It is
- * api->work from then on, and ends with the request, or with a job that still
- * runs then. NULL: memory is out.
- */
-ngx_http_ratelimit_api_work_t *ngx_http_ratelimit_api_work(
-    ngx_http_ratelimit_api_t *api);
-
-/* The record's document, copied, is what is edited. NGX_ERROR: no memory. */
-ngx_int_t ngx_http_ratelimit_api_work_base(
-    ngx_http_ratelimit_api_work_t *work, const ngx_ratelimit_record_t *record);
-
-/*
- * api_condition.c: NGX_DECLINED, or it is answered: a change needs If-Match or
- * If-None-Match, and its reason, if there is one, must be a text.
- */
+ngx_uint_t ngx_http_ratelimit_api_writes(ngx_http_ratelimit_api_t *api);
 ngx_int_t ngx_http_ratelimit_api_conditions(ngx_http_ratelimit_api_t *api);
 
 /*
- * Whether a list of tags, or "*", has the tag of the base. most becomes the
- * largest version of the list, unless it is larger already.
+ * Whether work->tags, or "*", has the tag of the base; sets work->most. May be
+ * called by a thread.
  */
-ngx_uint_t ngx_http_ratelimit_api_tags_have(const ngx_str_t *tags,
-    const ngx_http_ratelimit_api_work_t *work, uint64_t *most);
-
-/* Whether the request changes something. */
-ngx_uint_t ngx_http_ratelimit_api_writes(ngx_http_ratelimit_api_t *api);
+ngx_uint_t ngx_http_ratelimit_api_tags_have(
+    ngx_http_ratelimit_api_work_t *work);
 
 /*
- * Begins the edit of api->work, and does what follows, also the put: of the
- * base that it has; current: of what this gateway has.
+ * Who makes a change, from where, and of what: the texts of its record, in the
+ * request's pool. Returns NGX_OK, or NGX_ERROR: memory is out.
  */
-ngx_int_t ngx_http_ratelimit_api_edit_begin(ngx_http_ratelimit_api_t *api);
-ngx_int_t ngx_http_ratelimit_api_edit_current(ngx_http_ratelimit_api_t *api);
+ngx_int_t ngx_http_ratelimit_api_record(ngx_http_ratelimit_api_t *api,
+    ngx_ratelimit_record_t *record);
 
 #endif /* NGX_HTTP_RATELIMIT_API_H_INCLUDED */

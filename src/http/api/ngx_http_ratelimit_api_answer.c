@@ -6,14 +6,9 @@
 
 #include <jansson.h>
 
-/* of a problem's detail */
-#define NGX_HTTP_RATELIMIT_API_DETAIL  512
+#define NGX_HTTP_RATELIMIT_API_DETAIL  512   /* bytes of a problem's detail */
+#define NGX_HTTP_RATELIMIT_API_RETRY   "1"   /* seconds, after a failure */
 
-static ngx_int_t ngx_http_ratelimit_api_send(ngx_http_ratelimit_api_t *api,
-    ngx_uint_t status, const ngx_str_t *type, const ngx_str_t *body);
-static ngx_int_t ngx_http_ratelimit_api_problem_send(
-    ngx_http_ratelimit_api_t *api, ngx_uint_t status, const char *type,
-    const ngx_str_t *detail, const ngx_ratelimit_problems_t *problems);
 static const ngx_str_t *ngx_http_ratelimit_api_status_line(ngx_uint_t status);
 
 static const struct {
@@ -38,13 +33,40 @@ static const struct {
 };
 
 
+/*
+ * The request's own conditions have been decided here; nginx would compare
+ * If-Match with the ETag of the answer, which is that of the next version.
+ */
 ngx_int_t
 ngx_http_ratelimit_api_answer(ngx_http_ratelimit_api_t *api,
     ngx_uint_t status, const ngx_str_t *body)
 {
-    static const ngx_str_t  type = ngx_string("application/json");
+    ngx_http_request_t  *r;
 
-    return ngx_http_ratelimit_api_send(api, status, &type, body);
+    static const ngx_str_t  json = ngx_string("application/json");
+    static const ngx_str_t  problem = ngx_string("application/problem+json");
+
+    r = api->request;
+
+    r->disable_not_modified = 1;
+    r->expect_tested = 1;
+
+    ngx_http_ratelimit_api_header(api, "Cache-Control", "no-store");
+    ngx_http_ratelimit_api_header(api, "X-Content-Type-Options", "nosniff");
+
+    if (api->failed) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    if (status == 422 || status == 428) {
+        r->headers_out.status_line
+            = *ngx_http_ratelimit_api_status_line(status);
+    }
+
+    return ngx_http_ratelimit_send(r, status,
+                                   status < NGX_HTTP_BAD_REQUEST ? &json
+                                                                 : &problem,
+                                   body);
 }
 
 
@@ -64,49 +86,27 @@ ngx_http_ratelimit_api_json(ngx_http_ratelimit_api_t *api, ngx_uint_t status,
 }
 
 
+/* 412 names the version that is current. */
 ngx_int_t
 ngx_http_ratelimit_api_problem(ngx_http_ratelimit_api_t *api,
     ngx_uint_t status, const char *type, const char *detail, ...)
 {
-    u_char     buf[NGX_HTTP_RATELIMIT_API_DETAIL];
-    va_list    args;
-    ngx_str_t  text;
+    u_char                           buf[NGX_HTTP_RATELIMIT_API_DETAIL];
+    json_t                          *json;
+    va_list                          args;
+    ngx_str_t                        text;
+    const ngx_str_t                 *line;
+    const ngx_ratelimit_problems_t  *problems;
 
     va_start(args, detail);
     text.data = buf;
     text.len = ngx_vslprintf(buf, buf + sizeof(buf), detail, args) - buf;
     va_end(args);
 
-    return ngx_http_ratelimit_api_problem_send(api, status, type, &text, NULL);
-}
-
-
-ngx_int_t
-ngx_http_ratelimit_api_problems(ngx_http_ratelimit_api_t *api,
-    ngx_uint_t status, const char *type,
-    const ngx_ratelimit_problems_t *problems, const char *detail)
-{
-    ngx_str_t  text;
-
-    text.data = (u_char *) detail;
-    text.len = ngx_strlen(detail);
-
-    return ngx_http_ratelimit_api_problem_send(api, status, type, &text,
-                                               problems);
-}
-
-
-/* problems may be NULL. 412 names the version that is current. */
-static ngx_int_t
-ngx_http_ratelimit_api_problem_send(ngx_http_ratelimit_api_t *api,
-    ngx_uint_t status, const char *type, const ngx_str_t *detail,
-    const ngx_ratelimit_problems_t *problems)
-{
-    json_t           *json;
-    ngx_str_t         body;
-    const ngx_str_t  *line;
-
-    static const ngx_str_t  media = ngx_string("application/problem+json");
+    if (status == NGX_HTTP_SERVICE_UNAVAILABLE) {
+        ngx_http_ratelimit_api_header(api, "Retry-After",
+                                      NGX_HTTP_RATELIMIT_API_RETRY);
+    }
 
     line = ngx_http_ratelimit_api_status_line(status);
 
@@ -114,12 +114,14 @@ ngx_http_ratelimit_api_problem_send(ngx_http_ratelimit_api_t *api,
                      "type", json_sprintf("urn:ratelimit:problem:%s", type),
                      "title", (char *) line->data + sizeof("400 ") - 1,
                      "status", (int) status,
-                     "detail", ngx_http_ratelimit_json_text(detail));
+                     "detail", ngx_http_ratelimit_json_text(&text));
 
     if (status == NGX_HTTP_PRECONDITION_FAILED) {
         (void) json_object_set_new(json, "version",
                                    json_integer(api->version));
     }
+
+    problems = api->problems;
 
     if (problems && problems->n) {
         (void) json_object_set_new(json, "errors",
@@ -131,13 +133,7 @@ ngx_http_ratelimit_api_problem_send(ngx_http_ratelimit_api_t *api,
                           json_integer(problems->n - problems->list.nelts));
     }
 
-    if (ngx_http_ratelimit_json_dump(api->request->pool, json, &body)
-        != NGX_OK)
-    {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
-
-    return ngx_http_ratelimit_api_send(api, status, &media, &body);
+    return ngx_http_ratelimit_api_json(api, status, json);
 }
 
 
@@ -152,10 +148,8 @@ ngx_http_ratelimit_api_problem_list(const ngx_ratelimit_problems_t *problems)
     problem = problems->list.elts;
 
     for (i = 0; i < problems->list.nelts; i++) {
-        (void) json_array_append_new(list, json_pack("{s:o, s:o, s:o}",
-                   "id", problem[i].id.len
-                         ? ngx_http_ratelimit_json_text(&problem[i].id)
-                         : json_null(),
+        ngx_http_ratelimit_json_append(&list, json_pack("{s:o, s:o, s:o}",
+                   "id", ngx_http_ratelimit_json_name(&problem[i].id),
                    "pointer",
                    ngx_http_ratelimit_json_text(&problem[i].pointer),
                    "detail",
@@ -181,98 +175,13 @@ ngx_http_ratelimit_api_status_line(ngx_uint_t status)
 }
 
 
-/*
- * The request's own conditions have been decided here; nginx would compare
- * If-Match with the ETag of the answer, which is that of the next version.
- */
-static ngx_int_t
-ngx_http_ratelimit_api_send(ngx_http_ratelimit_api_t *api, ngx_uint_t status,
-    const ngx_str_t *type, const ngx_str_t *body)
-{
-    ngx_int_t            rc;
-    ngx_buf_t           *b;
-    ngx_chain_t          out;
-    ngx_http_request_t  *r;
-
-    r = api->request;
-
-    r->disable_not_modified = 1;
-    r->expect_tested = 1;
-
-    rc = ngx_http_discard_request_body(r);
-    if (rc != NGX_OK) {
-        return rc;
-    }
-
-    ngx_http_ratelimit_api_header(api, "Cache-Control", "no-store");
-    ngx_http_ratelimit_api_header(api, "X-Content-Type-Options", "nosniff");
-
-    if (api->failed) {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
-
-    r->headers_out.status = status;
-    r->headers_out.content_length_n = body ? (off_t) body->len : 0;
-
-    if (status == 422 || status == 428) {
-        r->headers_out.status_line
-            = *ngx_http_ratelimit_api_status_line(status);
-    }
-
-    if (body) {
-        r->headers_out.content_type = *type;
-        r->headers_out.content_type_len = type->len;
-        r->headers_out.content_type_lowcase = NULL;
-    }
-
-    rc = ngx_http_send_header(r);
-
-    if (rc == NGX_ERROR || rc > NGX_OK || r->header_only) {
-        return rc;
-    }
-
-    b = ngx_calloc_buf(r->pool);
-    if (b == NULL) {
-        return NGX_ERROR;
-    }
-
-    if (body && body->len) {
-        b->pos = body->data;
-        b->last = body->data + body->len;
-        b->memory = 1;
-    }
-
-    b->last_buf = 1;
-    b->last_in_chain = 1;
-
-    out.buf = b;
-    out.next = NULL;
-
-    return ngx_http_output_filter(r, &out);
-}
-
-
 void
 ngx_http_ratelimit_api_header(ngx_http_ratelimit_api_t *api,
     const char *name, const char *value)
 {
-    ngx_table_elt_t  *h;
-
-    h = ngx_list_push(&api->request->headers_out.headers);
-
-    if (h == NULL) {
+    if (ngx_http_ratelimit_header(api->request, name, value) != NGX_OK) {
         api->failed = 1;
-        return;
     }
-
-    h->hash = 1;
-#if (nginx_version >= 1023000)
-    h->next = NULL;
-#endif
-    h->key.data = (u_char *) name;
-    h->key.len = ngx_strlen(name);
-    h->value.data = (u_char *) value;
-    h->value.len = ngx_strlen(value);
 }
 
 
@@ -306,36 +215,12 @@ ngx_http_ratelimit_api_tag(u_char *p, uint64_t version, uint64_t id)
 }
 
 
-void
-ngx_http_ratelimit_api_result(ngx_http_ratelimit_api_t *api,
-    const ngx_ratelimit_sync_result_t *result)
-{
-    api->call = NULL;
-    api->status = result->status;
-    api->version = result->version;
-    api->id = result->id;
-    api->saved = result->saved;
-    api->writing = 0;
-
-    ngx_str_null(&api->said);
-
-    if (result->reason.len) {
-        api->said.data = ngx_pstrdup(api->request->pool,
-                                     (ngx_str_t *) &result->reason);
-        api->said.len = api->said.data ? result->reason.len : 0;
-    }
-}
-
-
 ngx_int_t
 ngx_http_ratelimit_api_failed(ngx_http_ratelimit_api_t *api)
 {
     switch (api->status) {
 
     case NGX_RATELIMIT_SYNC_UNAVAILABLE:
-        ngx_http_ratelimit_api_header(api, "Retry-After",
-                                      NGX_HTTP_RATELIMIT_API_RETRY);
-
         return ngx_http_ratelimit_api_problem(api,
                    NGX_HTTP_SERVICE_UNAVAILABLE, "unavailable",
                    "Redis did not accept the request, nothing is changed: %V",
@@ -346,9 +231,6 @@ ngx_http_ratelimit_api_failed(ngx_http_ratelimit_api_t *api)
         /* the next connection may be one of the new master's */
 
         api->request->keepalive = 0;
-
-        ngx_http_ratelimit_api_header(api, "Retry-After",
-                                      NGX_HTTP_RATELIMIT_API_RETRY);
 
         return ngx_http_ratelimit_api_problem(api,
                    NGX_HTTP_SERVICE_UNAVAILABLE, "unavailable",

@@ -77,7 +77,7 @@ ngx_http_ratelimit_api_location(ngx_conf_t *cf,
 {
     const char  *what;
 
-    what = NULL;
+    what = clcf->exact_match ? "\"=\"" : clcf->named ? "a name" : NULL;
 
 #if (NGX_PCRE)
     if (clcf->regex) {
@@ -85,23 +85,14 @@ ngx_http_ratelimit_api_location(ngx_conf_t *cf,
     }
 #endif
 
-    if (clcf->named) {
-        what = "a name";
-    }
-
-    if (clcf->exact_match) {
-        what = "\"=\"";
-    }
-
     if (what) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                            "\"ratelimit_api\" is in a location with %s, "
                            "expected a prefix: \"location /ratelimit/\"",
                            what);
-        return NGX_ERROR;
     }
 
-    return NGX_OK;
+    return what ? NGX_ERROR : NGX_OK;
 }
 
 

@@ -1,7 +1,7 @@
 /*
- * "/counters?rule=<id>&key=<value>": what is left of one counter, without
- * taking anything; and its reset, on all gateways. "/counters?key=<value>":
- * what is left of the counters that all rules of the zone have for a key.
+ * "/counters?rule=<id>&key=<value>" shows the tokens left of one counter and
+ * takes none, or resets it on all gateways. "/counters?key=<value>" shows the
+ * counters that all rules of the zone have for a key.
  */
 
 #include "ngx_http_ratelimit_api.h"
@@ -14,82 +14,68 @@
 /* counters in one answer */
 #define NGX_HTTP_RATELIMIT_API_COUNTERS  100
 
-typedef struct ngx_http_ratelimit_api_counters_s
-    ngx_http_ratelimit_api_counters_t;
-
 /* A counter of the answer. */
 typedef struct {
-    ngx_http_ratelimit_api_counters_t  *all;
     ngx_ratelimit_rule_t               *rule;
-    ngx_str_t                           location_tier;
+    ngx_str_t                           tier;      /* of a location, or as the
+                                                      query names it */
     ngx_ratelimit_subject_t             subject;
-    const ngx_ratelimit_override_t     *override;
+    const ngx_ratelimit_temporary_t    *temporary;
     ngx_ratelimit_limit_t               limit;
     const char                         *unknown;   /* that says its limit;
                                                       NULL: it is known */
     ngx_ratelimit_inspect_t             inspect;
-    unsigned                            started:1; /* inspect */
 } ngx_http_ratelimit_api_counter_t;
 
 /* In the request's pool. */
-struct ngx_http_ratelimit_api_counters_s {
+typedef struct {
     ngx_http_ratelimit_api_t           *api;
     ngx_ratelimit_policy_t             *policy;    /* in use by this */
-    ngx_str_t                           rule_id;   /* empty: all rules */
-    ngx_uint_t                          nparts;
-    ngx_str_t                           parts[NGX_RATELIMIT_MAX_PARTS];
-    ngx_str_t                           key;       /* the parts, joined */
-    ngx_str_t                           tier;      /* as the query names it */
-    unsigned                            tiered:1;  /* it does */
+    ngx_uint_t                          one;       /* the query names a rule */
+    ngx_str_t                           key;       /* its parts, joined */
     ngx_uint_t                          ncounters;
     ngx_http_ratelimit_api_counter_t   *counters;
     ngx_uint_t                          more;      /* that are not there */
     ngx_uint_t                          pending;   /* answers of Redis */
-};
+} ngx_http_ratelimit_api_counters_t;
 
-static ngx_int_t ngx_http_ratelimit_api_counters_arguments(
-    ngx_http_ratelimit_api_counters_t *all);
 static ngx_int_t ngx_http_ratelimit_api_counters_key(
     ngx_http_ratelimit_api_counters_t *all);
 static ngx_int_t ngx_http_ratelimit_api_counters_rules(
     ngx_http_ratelimit_api_counters_t *all);
-static void ngx_http_ratelimit_api_counters_add(
-    ngx_http_ratelimit_api_counters_t *all, ngx_ratelimit_rule_t *rule);
+static void ngx_http_ratelimit_api_counters_forget(void *data);
 static ngx_int_t ngx_http_ratelimit_api_counters_look(
     ngx_http_ratelimit_api_counters_t *all);
 static ngx_int_t ngx_http_ratelimit_api_counter_unlimited(
-    ngx_http_ratelimit_api_counter_t *counter);
+    ngx_http_ratelimit_api_t *api, ngx_http_ratelimit_api_counter_t *counter);
 static ngx_int_t ngx_http_ratelimit_api_counter_tier(
+    ngx_http_ratelimit_api_counters_t *all,
     ngx_http_ratelimit_api_counter_t *counter);
 static void ngx_http_ratelimit_api_counter_variable(ngx_http_request_t *r,
     const ngx_str_t *text, const ngx_str_t *value);
 static void ngx_http_ratelimit_api_counter_limit(
+    ngx_http_ratelimit_api_counters_t *all,
     ngx_http_ratelimit_api_counter_t *counter);
-static ngx_str_t *ngx_http_ratelimit_api_counter_api_key(
-    ngx_http_ratelimit_api_counter_t *counter);
-static void ngx_http_ratelimit_api_counters_forget(void *data);
 static void ngx_http_ratelimit_api_counters_handler(void *data);
 static ngx_int_t ngx_http_ratelimit_api_counters_looked(
     ngx_http_ratelimit_api_t *api);
 static json_t *ngx_http_ratelimit_api_counter_json(
     ngx_http_ratelimit_api_counter_t *counter);
-static ngx_int_t ngx_http_ratelimit_api_counter_delete(
-    ngx_http_ratelimit_api_counters_t *all);
-static ngx_int_t ngx_http_ratelimit_api_counter_log(
-    ngx_http_ratelimit_api_t *api);
 static ngx_int_t ngx_http_ratelimit_api_counter_reset(
-    ngx_http_ratelimit_api_t *api);
-static void ngx_http_ratelimit_api_counter_told(void *data,
-    const ngx_ratelimit_sync_result_t *result);
+    ngx_http_ratelimit_api_counters_t *all);
 static ngx_int_t ngx_http_ratelimit_api_counter_gone(
     ngx_http_ratelimit_api_t *api);
-static ngx_int_t ngx_http_ratelimit_api_counter_failed(
+static ngx_int_t ngx_http_ratelimit_api_counter_answer(
     ngx_http_ratelimit_api_t *api);
-static ngx_int_t ngx_http_ratelimit_api_counter_unknown(
+static ngx_int_t ngx_http_ratelimit_api_counter_failed(
     ngx_http_ratelimit_api_t *api);
 
 #define ngx_http_ratelimit_api_counter_first(api)                             \
     (((ngx_http_ratelimit_api_counters_t *) (api)->data)->counters)
+
+/* of a rule's key: "$ratelimit_api_key" */
+#define ngx_http_ratelimit_api_part(rule, i)                                  \
+    ((rule)->nparts ? &(rule)->parts[i] : &(rule)->key)
 
 static const char  ngx_http_ratelimit_api_by_variable[] = "limit";
 static const char  ngx_http_ratelimit_api_by_location[] = "tier";
@@ -109,12 +95,9 @@ ngx_http_ratelimit_api_counters(ngx_http_ratelimit_api_t *api)
 
     all->api = api;
     all->policy = api->conf->limiter->policy;
+    all->one = (api->args.rule.len != 0);
 
-    rc = ngx_http_ratelimit_api_counters_arguments(all);
-
-    if (rc == NGX_DECLINED) {
-        rc = ngx_http_ratelimit_api_counters_key(all);
-    }
+    rc = ngx_http_ratelimit_api_counters_key(all);
 
     if (rc == NGX_DECLINED) {
         rc = ngx_http_ratelimit_api_counters_rules(all);
@@ -129,101 +112,37 @@ ngx_http_ratelimit_api_counters(ngx_http_ratelimit_api_t *api)
     api->data = all;
 
     return (api->request->method == NGX_HTTP_DELETE)
-           ? ngx_http_ratelimit_api_counter_delete(all)
+           ? ngx_http_ratelimit_api_counter_reset(all)
            : ngx_http_ratelimit_api_counters_look(all);
 }
 
 
-static void
-ngx_http_ratelimit_api_counters_forget(void *data)
-{
-    ngx_http_ratelimit_api_counters_t *all = data;
-
-    ngx_uint_t  i;
-
-    for (i = 0; i < all->ncounters; i++) {
-        if (all->counters[i].started) {
-            ngx_ratelimit_inspect_end(&all->counters[i].inspect);
-        }
-    }
-
-    ngx_ratelimit_policy_release(all->policy);
-}
-
-
-/* Reads the query. NGX_DECLINED, or it is answered, here and below. */
-static ngx_int_t
-ngx_http_ratelimit_api_counters_arguments(
-    ngx_http_ratelimit_api_counters_t *all)
-{
-    u_char                    *p, *next, *last, *dst, *src;
-    ngx_str_t                 *text;
-    ngx_http_ratelimit_api_t  *api;
-
-    api = all->api;
-
-    p = api->request->args.len ? api->request->args.data : (u_char *) "";
-    last = p + api->request->args.len;
-
-    for ( /* void */ ; p < last; p = next + 1) {
-
-        next = ngx_strlchr(p, last, '&');
-        next = next ? next : last;
-
-        if (next - p >= 5 && ngx_strncmp(p, "rule=", 5) == 0) {
-            text = &all->rule_id;
-            src = p + 5;
-
-        } else if (next - p >= 4 && ngx_strncmp(p, "key=", 4) == 0
-                   && all->nparts < NGX_RATELIMIT_MAX_PARTS)
-        {
-            text = &all->parts[all->nparts++];
-            src = p + 4;
-
-        } else if (next - p >= 5 && ngx_strncmp(p, "tier=", 5) == 0) {
-            text = &all->tier;
-            src = p + 5;
-            all->tiered = 1;
-
-        } else {
-            continue;
-        }
-
-        dst = ngx_pnalloc(api->request->pool, next - src + 1);
-        if (dst == NULL) {
-            return NGX_HTTP_INTERNAL_SERVER_ERROR;
-        }
-
-        text->data = dst;
-        ngx_unescape_uri(&dst, &src, next - src, 0);
-        text->len = dst - text->data;
-    }
-
-    if (all->nparts
-        && (all->rule_id.len || api->request->method != NGX_HTTP_DELETE))
-    {
-        return NGX_DECLINED;
-    }
-
-    return ngx_http_ratelimit_api_problem(api, NGX_HTTP_BAD_REQUEST,
-                                          "invalid", "expected \"key=<value>\" "
-                                          "of each part of the rule's key, "
-                                          "and \"rule=<id>\" for one counter");
-}
-
-
-/* The parts as a request's key has them. */
+/*
+ * Joins the parts as in a request's key. NGX_DECLINED, or it is answered, here
+ * and below.
+ */
 static ngx_int_t
 ngx_http_ratelimit_api_counters_key(ngx_http_ratelimit_api_counters_t *all)
 {
-    u_char      *p;
-    size_t       len;
-    ngx_uint_t   i;
+    u_char                         *p;
+    size_t                          len;
+    ngx_uint_t                      i;
+    ngx_http_ratelimit_api_args_t  *args;
 
-    len = all->nparts;
+    args = &all->api->args;
 
-    for (i = 0; i < all->nparts; i++) {
-        len += all->parts[i].len;
+    if (args->nkeys == 0
+        || (!all->one && all->api->request->method == NGX_HTTP_DELETE))
+    {
+        return ngx_http_ratelimit_api_problem(all->api, NGX_HTTP_BAD_REQUEST,
+                   "invalid", "expected \"key=<value>\" of each part of the "
+                   "rule's key, and \"rule=<id>\" for one counter");
+    }
+
+    len = args->nkeys;
+
+    for (i = 0; i < args->nkeys; i++) {
+        len += args->keys[i].len;
     }
 
     p = ngx_pnalloc(all->api->request->pool, len);
@@ -233,13 +152,13 @@ ngx_http_ratelimit_api_counters_key(ngx_http_ratelimit_api_counters_t *all)
 
     all->key.data = p;
 
-    for (i = 0; i < all->nparts; i++) {
+    for (i = 0; i < args->nkeys; i++) {
 
         if (i) {
             *p++ = NGX_RATELIMIT_PART_END;
         }
 
-        p = ngx_cpymem(p, all->parts[i].data, all->parts[i].len);
+        p = ngx_cpymem(p, args->keys[i].data, args->keys[i].len);
     }
 
     all->key.len = p - all->key.data;
@@ -258,39 +177,40 @@ ngx_http_ratelimit_api_counters_key(ngx_http_ratelimit_api_counters_t *all)
 static ngx_int_t
 ngx_http_ratelimit_api_counters_rules(ngx_http_ratelimit_api_counters_t *all)
 {
-    ngx_uint_t                  i, n, max;
-    ngx_ratelimit_rule_t      **rules;
-    ngx_http_ratelimit_api_t   *api;
+    ngx_uint_t                          i, n, max;
+    ngx_ratelimit_rule_t              **rules;
+    ngx_http_ratelimit_api_t           *api;
+    ngx_http_ratelimit_api_counter_t   *counter;
 
     api = all->api;
     rules = all->policy->rules.elts;
-    max = all->rule_id.len ? 1 : NGX_HTTP_RATELIMIT_API_COUNTERS;
+    max = all->one ? 1 : NGX_HTTP_RATELIMIT_API_COUNTERS;
+    max = ngx_min(max, all->policy->rules.nelts);
 
     all->counters = ngx_pcalloc(api->request->pool,
-                                ngx_min(max, all->policy->rules.nelts)
-                                * sizeof(ngx_http_ratelimit_api_counter_t));
+                               max * sizeof(ngx_http_ratelimit_api_counter_t));
     if (all->counters == NULL) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
     for (i = 0; i < all->policy->rules.nelts; i++) {
 
-        n = rules[i]->nparts ? rules[i]->nparts : 1;
+        n = ngx_max(rules[i]->nparts, 1);
 
-        if (all->rule_id.len) {
+        if (all->one) {
 
-            if (!ngx_ratelimit_equal(&rules[i]->id, &all->rule_id)) {
+            if (!ngx_ratelimit_equal(&rules[i]->id, &api->args.rule)) {
                 continue;
             }
 
-            if (n != all->nparts) {
+            if (n != api->args.nkeys) {
                 return ngx_http_ratelimit_api_problem(api,
                            NGX_HTTP_BAD_REQUEST, "invalid",
                            "expected \"key=<value>\" %ui time(s): the key of "
                            "the rule has so many parts", n);
             }
 
-        } else if (n != all->nparts || rules[i]->skipped) {
+        } else if (n != api->args.nkeys || rules[i]->skipped) {
             continue;
         }
 
@@ -299,10 +219,20 @@ ngx_http_ratelimit_api_counters_rules(ngx_http_ratelimit_api_counters_t *all)
             continue;
         }
 
-        ngx_http_ratelimit_api_counters_add(all, rules[i]);
+        counter = &all->counters[all->ncounters++];
+
+        counter->rule = rules[i];
+        counter->tier = api->args.tier;
+
+        counter->inspect.limiter = api->conf->limiter;
+        counter->inspect.rule = rules[i];
+        counter->inspect.key = all->key;
+        counter->inspect.pool = api->request->pool;
+        counter->inspect.handler = ngx_http_ratelimit_api_counters_handler;
+        counter->inspect.data = all;
     }
 
-    if (all->rule_id.len && all->ncounters == 0) {
+    if (all->one && all->ncounters == 0) {
         return ngx_http_ratelimit_api_problem(api, NGX_HTTP_NOT_FOUND,
                                               "not-found",
                                               "there is no such rule");
@@ -313,23 +243,17 @@ ngx_http_ratelimit_api_counters_rules(ngx_http_ratelimit_api_counters_t *all)
 
 
 static void
-ngx_http_ratelimit_api_counters_add(ngx_http_ratelimit_api_counters_t *all,
-    ngx_ratelimit_rule_t *rule)
+ngx_http_ratelimit_api_counters_forget(void *data)
 {
-    ngx_http_ratelimit_api_counter_t  *counter;
+    ngx_http_ratelimit_api_counters_t *all = data;
 
-    counter = &all->counters[all->ncounters++];
+    ngx_uint_t  i;
 
-    counter->all = all;
-    counter->rule = rule;
-    counter->location_tier = all->tier;
+    for (i = 0; i < all->ncounters; i++) {
+        ngx_ratelimit_inspect_end(&all->counters[i].inspect);
+    }
 
-    counter->inspect.limiter = all->api->conf->limiter;
-    counter->inspect.rule = rule;
-    counter->inspect.key = all->key;
-    counter->inspect.pool = all->api->request->pool;
-    counter->inspect.handler = ngx_http_ratelimit_api_counters_handler;
-    counter->inspect.data = all;
+    ngx_ratelimit_policy_release(all->policy);
 }
 
 
@@ -346,23 +270,23 @@ ngx_http_ratelimit_api_counters_look(ngx_http_ratelimit_api_counters_t *all)
     for (i = 0; i < all->ncounters; i++) {
         counter = &all->counters[i];
 
-        if (ngx_http_ratelimit_api_counter_tier(counter) != NGX_OK) {
+        if (ngx_http_ratelimit_api_counter_tier(all, counter) != NGX_OK) {
             return NGX_HTTP_INTERNAL_SERVER_ERROR;
         }
 
-        ngx_http_ratelimit_api_counter_limit(counter);
+        ngx_http_ratelimit_api_counter_limit(all, counter);
 
         if (counter->unknown) {
 
-            if (all->rule_id.len) {
-                return ngx_http_ratelimit_api_counter_unlimited(counter);
+            if (all->one) {
+                return ngx_http_ratelimit_api_counter_unlimited(all->api,
+                                                                counter);
             }
 
             continue;
         }
 
         counter->inspect.limit = &counter->limit;
-        counter->started = 1;
 
         rc = ngx_ratelimit_inspect_look(&counter->inspect);
 
@@ -380,13 +304,9 @@ ngx_http_ratelimit_api_counters_look(ngx_http_ratelimit_api_counters_t *all)
 
 /* Only a request tells the limit, or its location does. */
 static ngx_int_t
-ngx_http_ratelimit_api_counter_unlimited(
+ngx_http_ratelimit_api_counter_unlimited(ngx_http_ratelimit_api_t *api,
     ngx_http_ratelimit_api_counter_t *counter)
 {
-    ngx_http_ratelimit_api_t  *api;
-
-    api = counter->all->api;
-
     if (counter->unknown == ngx_http_ratelimit_api_by_variable) {
         return ngx_http_ratelimit_api_problem(api, 422, "invalid",
                    "the limit of rule \"%V\" comes from a variable: ask "
@@ -402,46 +322,47 @@ ngx_http_ratelimit_api_counter_unlimited(
 
 
 /*
- * What the location of a request with this key would say of its tier, unless
- * the query says it. The variables of the key have its values, all others are
- * those of the request that asks.
+ * If the query does not name the tier, the counter gets the tier that a
+ * location would give a request with this key. The variables of the key have
+ * its values, all others are those of the request that asks.
  */
 static ngx_int_t
-ngx_http_ratelimit_api_counter_tier(ngx_http_ratelimit_api_counter_t *counter)
+ngx_http_ratelimit_api_counter_tier(ngx_http_ratelimit_api_counters_t *all,
+    ngx_http_ratelimit_api_counter_t *counter)
 {
     ngx_int_t                   rc;
     ngx_uint_t                  i;
     ngx_http_request_t         *r;
     ngx_http_ratelimit_zone_t  *zone;
-    ngx_http_variable_value_t  *variables;
+    ngx_http_variable_value_t  *variables, *own;
     ngx_http_core_main_conf_t  *cmcf;
 
-    r = counter->all->api->request;
-    zone = ngx_queue_data(counter->all->api->conf->limiter,
-                          ngx_http_ratelimit_zone_t, limiter);
+    r = all->api->request;
+    zone = ngx_queue_data(all->api->conf->limiter, ngx_http_ratelimit_zone_t,
+                          limiter);
 
-    if (counter->all->tiered || zone->tier == NULL || zone->tiers) {
+    if (all->api->args.tier.data || zone->tier == NULL || zone->tiers) {
         return NGX_OK;
     }
 
     cmcf = ngx_http_get_module_main_conf(r, ngx_http_core_module);
-    variables = r->variables;
 
-    r->variables = ngx_pcalloc(r->pool, cmcf->variables.nelts
-                                        * sizeof(ngx_http_variable_value_t));
-    if (r->variables == NULL) {
-        r->variables = variables;
+    own = ngx_pcalloc(r->pool, cmcf->variables.nelts
+                               * sizeof(ngx_http_variable_value_t));
+    if (own == NULL) {
         return NGX_ERROR;
     }
 
-    for (i = 0; i < counter->all->nparts; i++) {
+    variables = r->variables;
+    r->variables = own;
+
+    for (i = 0; i < all->api->args.nkeys; i++) {
         ngx_http_ratelimit_api_counter_variable(r,
-                          counter->rule->nparts ? &counter->rule->parts[i]
-                                                : &counter->rule->key,
-                          &counter->all->parts[i]);
+                                ngx_http_ratelimit_api_part(counter->rule, i),
+                                &all->api->args.keys[i]);
     }
 
-    rc = ngx_http_ratelimit_value_get(r, zone->tier, &counter->location_tier);
+    rc = ngx_http_ratelimit_value_get(r, zone->tier, &counter->tier);
 
     r->variables = variables;
 
@@ -491,41 +412,43 @@ ngx_http_ratelimit_api_counter_variable(ngx_http_request_t *r,
 
 
 /*
- * What this key is allowed: by the rule, by the tier of the API key, by what is
- * said of the API key, and by what is for a time. Or sets counter->unknown.
+ * Sets the limit of this key: of the rule, of the tier, of the API key, or the
+ * temporary one. Or sets counter->unknown.
  */
 static void
-ngx_http_ratelimit_api_counter_limit(ngx_http_ratelimit_api_counter_t *counter)
+ngx_http_ratelimit_api_counter_limit(ngx_http_ratelimit_api_counters_t *all,
+    ngx_http_ratelimit_api_counter_t *counter)
 {
-    ngx_str_t                        *api_key;
+    ngx_uint_t                        i;
     ngx_ratelimit_rule_t             *rule;
     ngx_ratelimit_limit_t             limit;
     ngx_ratelimit_subject_t          *subject;
     ngx_http_ratelimit_zone_t        *zone;
     const ngx_ratelimit_spec_t       *spec;
-    const ngx_ratelimit_override_t   *override;
+    const ngx_ratelimit_temporary_t  *temporary;
     const ngx_ratelimit_allowance_t  *allowance;
 
+    static const ngx_str_t  name = ngx_string("$ratelimit_api_key");
+
     rule = counter->rule;
-    zone = ngx_queue_data(counter->all->api->conf->limiter,
-                          ngx_http_ratelimit_zone_t, limiter);
+    zone = ngx_queue_data(all->api->conf->limiter, ngx_http_ratelimit_zone_t,
+                          limiter);
     subject = &counter->subject;
-    subject->log = counter->all->api->request->connection->log;
+    subject->log = all->api->request->connection->log;
 
-    api_key = ngx_http_ratelimit_api_counter_api_key(counter);
-
-    if (api_key) {
-        subject->api_key = *api_key;
+    for (i = 0; i < all->api->args.nkeys && subject->api_key.len == 0; i++) {
+        if (ngx_ratelimit_equal(ngx_http_ratelimit_api_part(rule, i), &name)) {
+            subject->api_key = all->api->args.keys[i];
+        }
     }
 
     ngx_ratelimit_subject_digest(subject);
-    ngx_ratelimit_subject_tier(subject, counter->all->policy,
-                               &counter->location_tier);
+    ngx_ratelimit_subject_tier(subject, all->policy, &counter->tier);
 
     allowance = ngx_ratelimit_rule_allowance(rule, subject, NULL);
 
-    if (allowance == NULL && rule->ntiers && subject->tier.len == 0
-        && zone->tiers && !counter->all->tiered)
+    if (allowance == NULL && rule->ntier_limits && subject->tier.len == 0
+        && zone->tiers && all->api->args.tier.data == NULL)
     {
         counter->unknown = ngx_http_ratelimit_api_by_location;
         return;
@@ -548,43 +471,16 @@ ngx_http_ratelimit_api_counter_limit(ngx_http_ratelimit_api_counter_t *counter)
         return;
     }
 
-    override = ngx_ratelimit_policy_override(counter->all->policy, rule,
-                                             subject, &counter->inspect.key,
-                                             ngx_time());
+    temporary = ngx_ratelimit_policy_temporary(all->policy, rule,
+                                               subject, &counter->inspect.key,
+                                               ngx_time());
 
-    if (override
-        && ngx_ratelimit_override_limit(override, spec, &limit) == NULL)
+    if (temporary
+        && ngx_ratelimit_temporary_limit(temporary, spec, &limit) == NULL)
     {
         counter->limit = limit;
-        counter->override = override;
+        counter->temporary = temporary;
     }
-}
-
-
-/* The value that the key has of the API key, or NULL. */
-static ngx_str_t *
-ngx_http_ratelimit_api_counter_api_key(
-    ngx_http_ratelimit_api_counter_t *counter)
-{
-    ngx_uint_t             i;
-    ngx_ratelimit_rule_t  *rule;
-
-    static const ngx_str_t  name = ngx_string("$ratelimit_api_key");
-
-    rule = counter->rule;
-
-    if (rule->nparts == 0) {
-        return ngx_ratelimit_equal(&rule->key, &name)
-               ? &counter->all->parts[0] : NULL;
-    }
-
-    for (i = 0; i < rule->nparts; i++) {
-        if (ngx_ratelimit_equal(&rule->parts[i], &name)) {
-            return &counter->all->parts[i];
-        }
-    }
-
-    return NULL;
 }
 
 
@@ -594,7 +490,7 @@ ngx_http_ratelimit_api_counters_handler(void *data)
     ngx_http_ratelimit_api_counters_t *all = data;
 
     if (--all->pending == 0) {
-        ngx_http_ratelimit_api_wake(all->api);
+        ngx_http_ratelimit_api_wake(all->api, &ngx_posted_events);
     }
 }
 
@@ -610,7 +506,7 @@ ngx_http_ratelimit_api_counters_looked(ngx_http_ratelimit_api_t *api)
     all = api->data;
     counters = all->counters;
 
-    if (all->rule_id.len) {
+    if (all->one) {
 
         if (counters[0].inspect.status != NGX_RATELIMIT_REDIS_OK) {
             return ngx_http_ratelimit_api_counter_failed(api);
@@ -623,7 +519,7 @@ ngx_http_ratelimit_api_counters_looked(ngx_http_ratelimit_api_t *api)
     array = json_array();
 
     for (i = 0; i < all->ncounters; i++) {
-        (void) json_array_append_new(array,
+        ngx_http_ratelimit_json_append(&array,
                            ngx_http_ratelimit_api_counter_json(&counters[i]));
     }
 
@@ -634,56 +530,64 @@ ngx_http_ratelimit_api_counters_looked(ngx_http_ratelimit_api_t *api)
 }
 
 
+/* NULL: memory is out. */
 static json_t *
 ngx_http_ratelimit_api_counter_json(ngx_http_ratelimit_api_counter_t *counter)
 {
     json_t     *json;
-    ngx_str_t  *tier;
+    ngx_int_t   rc;
 
-    tier = &counter->subject.tier;
     json = json_pack("{s:o}", "rule",
                      ngx_http_ratelimit_json_text(&counter->rule->id));
 
     if (counter->unknown) {
-        (void) json_object_set_new(json, "unknown",
-                                   json_string(counter->unknown));
-        return json;
+        rc = json_object_set_new(json, "unknown",
+                                 json_string(counter->unknown));
+
+    } else {
+        rc = ngx_http_ratelimit_json_counter(json, &counter->inspect);
+        rc |= json_object_set_new(json, "tier",
+                      ngx_http_ratelimit_json_name(&counter->subject.tier));
+        rc |= json_object_set_new(json, "override",
+                      ngx_http_ratelimit_json_name(counter->temporary
+                                                   ? &counter->temporary->id
+                                                   : NULL));
     }
 
-    ngx_http_ratelimit_json_counter(json, &counter->inspect);
-
-    (void) json_object_set_new(json, "tier",
-                               tier->len ? ngx_http_ratelimit_json_text(tier)
-                                         : json_null());
-    (void) json_object_set_new(json, "override",
-                               counter->override
-                               ? ngx_http_ratelimit_json_text(
-                                                       &counter->override->id)
-                               : json_null());
+    if (rc) {
+        json_decref(json);
+        return NULL;
+    }
 
     return json;
 }
 
 
+/* It is logged before: its request may be gone when it is done. */
 static ngx_int_t
-ngx_http_ratelimit_api_counter_delete(ngx_http_ratelimit_api_counters_t *all)
+ngx_http_ratelimit_api_counter_reset(ngx_http_ratelimit_api_counters_t *all)
 {
     ngx_http_ratelimit_api_t  *api;
+    ngx_ratelimit_record_t     record;
+
+    static const ngx_str_t  what = ngx_string("a counter is reset");
 
     api = all->api;
 
-    if (ngx_http_ratelimit_api_counter_log(api) != NGX_OK) {
+    ngx_memzero(&record, sizeof(ngx_ratelimit_record_t));
+
+    if (ngx_http_ratelimit_api_record(api, &record) != NGX_OK) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    api->next = ngx_http_ratelimit_api_counter_reset;
+    ngx_ratelimit_sync_log(api->conf->limiter, &what, &record);
 
-    all->counters[0].started = 1;
+    api->next = ngx_http_ratelimit_api_counter_gone;
 
     switch (ngx_ratelimit_inspect_reset(&all->counters[0].inspect)) {
 
     case NGX_OK:
-        return ngx_http_ratelimit_api_counter_reset(api);
+        return ngx_http_ratelimit_api_counter_gone(api);
 
     case NGX_AGAIN:
         all->pending = 1;
@@ -695,101 +599,56 @@ ngx_http_ratelimit_api_counter_delete(ngx_http_ratelimit_api_counters_t *all)
 }
 
 
-/* Before the reset: its request may be gone when it is done. */
-static ngx_int_t
-ngx_http_ratelimit_api_counter_log(ngx_http_ratelimit_api_t *api)
-{
-    ngx_ratelimit_record_t  record;
-
-    static const ngx_str_t  what = ngx_string("a counter is reset");
-
-    ngx_memzero(&record, sizeof(ngx_ratelimit_record_t));
-
-    if (ngx_http_ratelimit_api_record(api, &record) != NGX_OK) {
-        return NGX_ERROR;
-    }
-
-    ngx_ratelimit_sync_log(api->conf->limiter, api->request->pool, &what,
-                           &record);
-
-    return NGX_OK;
-}
-
-
-/* It is fresh; other nodes have to forget what they know of it. */
-static ngx_int_t
-ngx_http_ratelimit_api_counter_reset(ngx_http_ratelimit_api_t *api)
-{
-    ngx_http_ratelimit_api_counter_t  *counter;
-
-    counter = ngx_http_ratelimit_api_counter_first(api);
-
-    if (counter->inspect.status != NGX_RATELIMIT_REDIS_OK) {
-        return ngx_http_ratelimit_api_counter_failed(api);
-    }
-
-    api->next = ngx_http_ratelimit_api_counter_gone;
-    api->call = ngx_ratelimit_sync_reset(api->conf->limiter,
-                                         ngx_http_ratelimit_api_counter_told,
-                                         api);
-
-    return api->call ? NGX_BUSY : NGX_HTTP_INTERNAL_SERVER_ERROR;
-}
-
-
-static void
-ngx_http_ratelimit_api_counter_told(void *data,
-    const ngx_ratelimit_sync_result_t *result)
-{
-    ngx_http_ratelimit_api_t *api = data;
-
-    ngx_http_ratelimit_api_result(api, result);
-
-    ngx_http_ratelimit_api_wake(api);
-}
-
-
+/* It is fresh. The other gateways forget their leases and rejections of it. */
 static ngx_int_t
 ngx_http_ratelimit_api_counter_gone(ngx_http_ratelimit_api_t *api)
 {
+    if (ngx_http_ratelimit_api_counter_first(api)->inspect.status
+        != NGX_RATELIMIT_REDIS_OK)
+    {
+        return ngx_http_ratelimit_api_counter_failed(api);
+    }
+
+    return ngx_http_ratelimit_api_call(api, NGX_RATELIMIT_SYNC_RESET, 0, 0,
+                                       NULL, ngx_http_ratelimit_api_called,
+                                       ngx_http_ratelimit_api_counter_answer);
+}
+
+
+/* Once more is always right: it is fresh then, or as fresh as it was. */
+static ngx_int_t
+ngx_http_ratelimit_api_counter_answer(ngx_http_ratelimit_api_t *api)
+{
     ngx_http_ratelimit_api_counter_t  *counter;
 
     counter = ngx_http_ratelimit_api_counter_first(api);
 
-    if (api->status != NGX_RATELIMIT_SYNC_OK) {
-        return counter->inspect.done
-               ? ngx_http_ratelimit_api_counter_unknown(api)
-               : ngx_http_ratelimit_api_failed(api);
-    }
-
-    return ngx_http_ratelimit_api_json(api, NGX_HTTP_OK,
+    if (api->status == NGX_RATELIMIT_SYNC_OK) {
+        return ngx_http_ratelimit_api_json(api, NGX_HTTP_OK,
                              json_pack("{s:o, s:b}", "rule",
                              ngx_http_ratelimit_json_text(&counter->rule->id),
                              "reset", 1));
+    }
+
+    if (!counter->inspect.done) {
+        return ngx_http_ratelimit_api_failed(api);
+    }
+
+    return ngx_http_ratelimit_api_problem(api, NGX_HTTP_GATEWAY_TIME_OUT,
+               "unknown-outcome", "the counter may be reset, in part or not on "
+               "all nodes: reset it once more: %V", &api->said);
 }
 
 
 static ngx_int_t
 ngx_http_ratelimit_api_counter_failed(ngx_http_ratelimit_api_t *api)
 {
-    ngx_http_ratelimit_api_counter_t  *counter;
+    ngx_ratelimit_redis_status_e  status;
 
-    counter = ngx_http_ratelimit_api_counter_first(api);
+    status = ngx_http_ratelimit_api_counter_first(api)->inspect.status;
 
     api->status = NGX_RATELIMIT_SYNC_UNAVAILABLE;
-    api->said = *ngx_ratelimit_redis_status_name(counter->inspect.status);
+    api->said = *ngx_ratelimit_redis_status_name(status);
 
-    return counter->inspect.done
-           ? ngx_http_ratelimit_api_counter_unknown(api)
-           : ngx_http_ratelimit_api_failed(api);
-}
-
-
-/* Once more is always right: it is fresh then, or as fresh as it was. */
-static ngx_int_t
-ngx_http_ratelimit_api_counter_unknown(ngx_http_ratelimit_api_t *api)
-{
-    return ngx_http_ratelimit_api_problem(api, NGX_HTTP_GATEWAY_TIME_OUT,
-               "unknown-outcome", "the counter may be reset, in part or not on "
-               "all nodes: reset it once more: %V", &api->said);
+    return ngx_http_ratelimit_api_counter_answer(api);
 }

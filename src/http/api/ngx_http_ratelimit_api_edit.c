@@ -1,10 +1,14 @@
 /*
- * Reads and changes of the document. A job edits the current document. The
- * event loop compiles the regular expressions of the next one, a few at a time.
- * Then the next document is put, if the current one is still current.
+ * Reads and changes of the document. A job edits the current document, if it
+ * has the tags that the client asks for. The event loop compiles the regular
+ * expressions of the next one, a few at a time. Then the next document is put,
+ * if the current one is still current. The versions that were: their list, each
+ * as it was, and the way back to one, which is a change like any other.
  */
 
 #include "ngx_http_ratelimit_api.h"
+
+#include "ngx_ratelimit_text.h"
 
 #include <jansson.h>
 #include <openssl/rand.h>
@@ -12,45 +16,47 @@
 #define NGX_HTTP_RATELIMIT_API_SLICE_MS  5
 #define NGX_HTTP_RATELIMIT_API_TRIES     5   /* of If-Match: "*" */
 
-static ngx_int_t ngx_http_ratelimit_api_edit_newer(
-    ngx_http_ratelimit_api_t *api, uint64_t version);
-static void ngx_http_ratelimit_api_edit_newer_handler(void *data,
-    const ngx_ratelimit_sync_result_t *result);
-static ngx_int_t ngx_http_ratelimit_api_edit_got_newer(
-    ngx_http_ratelimit_api_t *api);
 static ngx_int_t ngx_http_ratelimit_api_edit_start(
-    ngx_http_ratelimit_api_t *api);
+    ngx_http_ratelimit_api_t *api, const ngx_ratelimit_record_t *base);
+static ngx_http_ratelimit_api_work_t *ngx_http_ratelimit_api_work(
+    ngx_http_ratelimit_api_t *api, const ngx_ratelimit_record_t *base);
+static void ngx_http_ratelimit_api_work_cleanup(void *data);
+static ngx_int_t ngx_http_ratelimit_api_work_copy(ngx_pool_t *pool,
+    ngx_str_t *to, const ngx_str_t *from);
+static ngx_ratelimit_edit_method_e ngx_http_ratelimit_api_edit_method(
+    const ngx_http_ratelimit_api_t *api);
 static void ngx_http_ratelimit_api_edit_work(void *data);
-static void ngx_http_ratelimit_api_edit_done(void *data,
-    ngx_uint_t cancelled);
+static void ngx_http_ratelimit_api_edit_done(void *data);
 static ngx_int_t ngx_http_ratelimit_api_edit_finish(
+    ngx_http_ratelimit_api_t *api);
+static ngx_int_t ngx_http_ratelimit_api_edit_stopped(
+    ngx_http_ratelimit_api_t *api);
+static ngx_int_t ngx_http_ratelimit_api_read(ngx_http_ratelimit_api_t *api,
+    uint64_t version, ngx_http_ratelimit_api_pt next);
+static void ngx_http_ratelimit_api_read_handler(void *data,
+    const ngx_ratelimit_sync_result_t *result);
+static ngx_int_t ngx_http_ratelimit_api_edit_newer(
     ngx_http_ratelimit_api_t *api);
 static ngx_int_t ngx_http_ratelimit_api_edit_outcome(
     ngx_http_ratelimit_api_t *api);
-static ngx_int_t ngx_http_ratelimit_api_edit_valid(
-    ngx_http_ratelimit_api_t *api);
-static ngx_int_t ngx_http_ratelimit_api_edit_check(
-    ngx_http_ratelimit_api_t *api);
-static ngx_int_t ngx_http_ratelimit_api_edit_exists(
+static ngx_int_t ngx_http_ratelimit_api_edit_made(
     ngx_http_ratelimit_api_t *api);
 static ngx_int_t ngx_http_ratelimit_api_edit_put(
+    ngx_http_ratelimit_api_t *api);
+static ngx_int_t ngx_http_ratelimit_api_edit_changed(
     ngx_http_ratelimit_api_t *api);
 static ngx_int_t ngx_http_ratelimit_api_edit_answer(
     ngx_http_ratelimit_api_t *api);
 static void ngx_http_ratelimit_api_edit_location(
     ngx_http_ratelimit_api_t *api);
-static ngx_int_t ngx_http_ratelimit_api_edit_changed(
+static void ngx_http_ratelimit_api_versions_handler(void *data,
+    const ngx_ratelimit_sync_result_t *result);
+static ngx_int_t ngx_http_ratelimit_api_versions_answer(
     ngx_http_ratelimit_api_t *api);
-static ngx_int_t ngx_http_ratelimit_api_work_texts(
-    ngx_ratelimit_edit_t *edit, ngx_http_ratelimit_api_t *api);
-static ngx_int_t ngx_http_ratelimit_api_work_copy(ngx_pool_t *pool,
-    ngx_str_t *to, const ngx_str_t *from);
-static void ngx_http_ratelimit_api_edit_forget(void *data);
-static void ngx_http_ratelimit_api_work_free(void *data);
-static void ngx_http_ratelimit_api_work_destroy(
-    ngx_http_ratelimit_api_work_t *work);
-static ngx_ratelimit_edit_method_e ngx_http_ratelimit_api_edit_method(
-    const ngx_http_ratelimit_api_t *api);
+static json_t *ngx_http_ratelimit_api_versions_json(
+    const ngx_ratelimit_sync_result_t *result);
+static ngx_int_t ngx_http_ratelimit_api_version_got(
+    ngx_http_ratelimit_api_t *api);
 
 
 ngx_int_t
@@ -59,148 +65,187 @@ ngx_http_ratelimit_api_edit(ngx_http_ratelimit_api_t *api)
     ngx_int_t  rc;
 
     rc = ngx_http_ratelimit_api_conditions(api);
-    if (rc != NGX_DECLINED) {
-        return rc;
-    }
 
-    if (ngx_http_ratelimit_api_work(api) == NULL) {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
-
-    return ngx_http_ratelimit_api_edit_current(api);
+    return (rc == NGX_DECLINED) ? ngx_http_ratelimit_api_edit_start(api, NULL)
+                                : rc;
 }
 
 
-/* Takes the version now. The job reads the document, and compares it. */
-ngx_int_t
-ngx_http_ratelimit_api_edit_current(ngx_http_ratelimit_api_t *api)
-{
-    ngx_ratelimit_sync_stat_t  stat;
-
-    ngx_ratelimit_sync_stat(api->conf->limiter, &stat);
-    api->work->edit.version = stat.version;
-    api->work->id = stat.id;
-
-    return ngx_http_ratelimit_api_edit_begin(api);
-}
-
-
-ngx_int_t
-ngx_http_ratelimit_api_edit_begin(ngx_http_ratelimit_api_t *api)
-{
-    uint64_t               most;
-    ngx_table_elt_t       *h;
-    ngx_http_request_t    *r;
-    ngx_ratelimit_edit_t  *edit;
-
-    r = api->request;
-    edit = &api->work->edit;
-    most = 0;
-
-    if (!ngx_http_ratelimit_api_writes(api)) {
-
-        h = r->headers_in.if_none_match;
-
-        if (edit->method != NGX_RATELIMIT_EDIT_GET || h == NULL
-            || !ngx_http_ratelimit_api_tags_have(&h->value, api->work, &most))
-        {
-            return ngx_http_ratelimit_api_edit_start(api);
-        }
-
-        ngx_http_ratelimit_api_etag(api, edit->version, api->work->id);
-
-        return ngx_http_ratelimit_api_answer(api, NGX_HTTP_NOT_MODIFIED, NULL);
-    }
-
-    if (api->any
-        || ngx_http_ratelimit_api_tags_have(&r->headers_in.if_match->value,
-                                        api->work, &most))
-    {
-        return ngx_http_ratelimit_api_edit_start(api);
-    }
-
-    /* another gateway has answered this client with a newer version */
-
-    if (most > edit->version && api->tries++ == 0) {
-        return ngx_http_ratelimit_api_edit_newer(api, most);
-    }
-
-    api->version = ngx_max(api->version, edit->version);
-    api->status = NGX_RATELIMIT_SYNC_CONFLICT;
-
-    return ngx_http_ratelimit_api_failed(api);
-}
-
-
+/*
+ * Edits base, or if it is NULL the current document; and does what follows,
+ * also the put.
+ */
 static ngx_int_t
-ngx_http_ratelimit_api_edit_newer(ngx_http_ratelimit_api_t *api,
-    uint64_t version)
-{
-    return ngx_http_ratelimit_api_wait(api,
-               ngx_ratelimit_sync_read(api->conf->limiter, version,
-                                    ngx_http_ratelimit_api_edit_newer_handler,
-                                       api),
-               ngx_http_ratelimit_api_edit_got_newer);
-}
-
-
-static void
-ngx_http_ratelimit_api_edit_newer_handler(void *data,
-    const ngx_ratelimit_sync_result_t *result)
-{
-    ngx_http_ratelimit_api_t *api = data;
-
-    const ngx_ratelimit_edit_t  *edit;
-
-    ngx_http_ratelimit_api_result(api, result);
-
-    edit = &api->work->edit;
-
-    /* a document that cannot be read can be replaced */
-
-    if (result->status == NGX_RATELIMIT_SYNC_TOO_LARGE
-        && edit->resource == NGX_RATELIMIT_EDIT_DOCUMENT
-        && edit->method == NGX_RATELIMIT_EDIT_PUT)
-    {
-        api->status = NGX_RATELIMIT_SYNC_OK;
-    }
-
-    if (api->status == NGX_RATELIMIT_SYNC_OK && result->n
-        && ngx_http_ratelimit_api_work_base(api->work, result->records)
-           != NGX_OK)
-    {
-        api->status = NGX_RATELIMIT_SYNC_FAILED;
-    }
-
-    ngx_http_ratelimit_api_wake(api);
-}
-
-
-static ngx_int_t
-ngx_http_ratelimit_api_edit_got_newer(ngx_http_ratelimit_api_t *api)
-{
-    return (api->status == NGX_RATELIMIT_SYNC_OK
-            || api->status == NGX_RATELIMIT_SYNC_NOT_FOUND)
-           ? ngx_http_ratelimit_api_edit_begin(api)
-           : ngx_http_ratelimit_api_failed(api);
-}
-
-
-static ngx_int_t
-ngx_http_ratelimit_api_edit_start(ngx_http_ratelimit_api_t *api)
+ngx_http_ratelimit_api_edit_start(ngx_http_ratelimit_api_t *api,
+    const ngx_ratelimit_record_t *base)
 {
     ngx_http_ratelimit_api_work_t  *work;
 
-    work = api->work;
-    work->edit.now = ngx_time();
+    work = ngx_http_ratelimit_api_work(api, base);
+    if (work == NULL) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    ngx_http_ratelimit_api_work_free(api->work);
+    api->work = work;
 
     api->next = ngx_http_ratelimit_api_edit_finish;
 
-    work->job = ngx_ratelimit_job_start(ngx_http_ratelimit_api_edit_work,
+    work->job = ngx_ratelimit_job_start(work->edit.pool,
+                                        ngx_http_ratelimit_api_edit_work,
                                         ngx_http_ratelimit_api_edit_done,
-                                        work, ngx_cycle->log);
+                                        work);
 
     return work->job ? NGX_BUSY : NGX_HTTP_INTERNAL_SERVER_ERROR;
+}
+
+
+static ngx_http_ratelimit_api_work_t *
+ngx_http_ratelimit_api_work(ngx_http_ratelimit_api_t *api,
+    const ngx_ratelimit_record_t *base)
+{
+    ngx_pool_t                     *pool;
+    ngx_table_elt_t                *h;
+    ngx_pool_cleanup_t             *cln;
+    ngx_ratelimit_edit_t           *edit;
+    ngx_http_ratelimit_api_work_t  *work;
+
+    /* the log of the connection ends with it */
+
+    pool = ngx_create_pool(NGX_DEFAULT_POOL_SIZE, ngx_cycle->log);
+    if (pool == NULL) {
+        return NULL;
+    }
+
+    cln = ngx_pool_cleanup_add(pool, sizeof(ngx_http_ratelimit_api_work_t));
+    if (cln == NULL) {
+        goto failed;
+    }
+
+    work = cln->data;
+    ngx_memzero(work, sizeof(ngx_http_ratelimit_api_work_t));
+
+    cln->handler = ngx_http_ratelimit_api_work_cleanup;
+
+    work->api = api;
+    work->writes = ngx_http_ratelimit_api_writes(api);
+
+    edit = &work->edit;
+
+    edit->pool = pool;
+    edit->limiter = api->conf->limiter;
+    edit->resource = api->route->resource;
+    edit->method = ngx_http_ratelimit_api_edit_method(api);
+    edit->clear = edit->limiter->clear;
+    edit->now = ngx_time();
+    edit->force = (api->args.force.len == 1 && api->args.force.data[0] == '1');
+
+    if (RAND_bytes(edit->random, sizeof(edit->random)) != 1
+        || ngx_http_ratelimit_api_work_copy(pool, &edit->name, &api->name)
+           != NGX_OK
+        || ngx_http_ratelimit_api_work_copy(pool, &edit->rule, &api->args.rule)
+           != NGX_OK
+        || ngx_http_ratelimit_api_work_copy(pool, &edit->key,
+                                            &api->args.keys[0])
+           != NGX_OK
+        || ngx_http_ratelimit_api_work_copy(pool, &edit->body,
+                                            &api->body.text)
+           != NGX_OK)
+    {
+        goto failed;
+    }
+
+    h = work->writes ? api->request->headers_in.if_match
+                     : api->request->headers_in.if_none_match;
+
+    work->conditional = work->writes ? !api->any
+                        : (h && edit->method == NGX_RATELIMIT_EDIT_GET);
+
+    if (work->conditional
+        && ngx_http_ratelimit_api_work_copy(pool, &work->tags, &h->value)
+           != NGX_OK)
+    {
+        goto failed;
+    }
+
+    if (base) {
+        work->based = 1;
+        work->id = base->id;
+        work->lineage = base->lineage;
+        edit->version = base->version;
+
+        if (ngx_http_ratelimit_api_work_copy(pool, &edit->base,
+                                             &base->document)
+            != NGX_OK)
+        {
+            goto failed;
+        }
+    }
+
+    return work;
+
+failed:
+
+    ngx_destroy_pool(pool);
+
+    return NULL;
+}
+
+
+/* Goes with the job's pool. */
+static void
+ngx_http_ratelimit_api_work_cleanup(void *data)
+{
+    ngx_http_ratelimit_api_work_t *work = data;
+
+    if (work->edit.policy) {
+        ngx_ratelimit_policy_release(work->edit.policy);
+    }
+}
+
+
+static ngx_int_t
+ngx_http_ratelimit_api_work_copy(ngx_pool_t *pool, ngx_str_t *to,
+    const ngx_str_t *from)
+{
+    if (from->len == 0) {
+        ngx_str_null(to);
+        return NGX_OK;
+    }
+
+    to->len = from->len;
+    to->data = ngx_pstrdup(pool, (ngx_str_t *) from);
+
+    return to->data ? NGX_OK : NGX_ERROR;
+}
+
+
+static ngx_ratelimit_edit_method_e
+ngx_http_ratelimit_api_edit_method(const ngx_http_ratelimit_api_t *api)
+{
+    /* the way back to a version is the document of that version, put */
+
+    if (api->route->flags & NGX_HTTP_RATELIMIT_API_NO_BODY) {
+        return NGX_RATELIMIT_EDIT_PUT;
+    }
+
+    switch (api->request->method) {
+
+    case NGX_HTTP_PUT:
+        return NGX_RATELIMIT_EDIT_PUT;
+
+    case NGX_HTTP_POST:
+        return NGX_RATELIMIT_EDIT_POST;
+
+    case NGX_HTTP_PATCH:
+        return NGX_RATELIMIT_EDIT_PATCH;
+
+    case NGX_HTTP_DELETE:
+        return NGX_RATELIMIT_EDIT_DELETE;
+
+    default:
+        return NGX_RATELIMIT_EDIT_GET;
+    }
 }
 
 
@@ -209,31 +254,31 @@ ngx_http_ratelimit_api_edit_work(void *data)
 {
     ngx_http_ratelimit_api_work_t *work = data;
 
-    ngx_int_t               rc;
-    ngx_ratelimit_edit_t   *edit;
-    ngx_ratelimit_record_t  record;
+    ngx_ratelimit_edit_t    *edit;
+    ngx_ratelimit_record_t   record;
 
     edit = &work->edit;
 
     if (!work->based) {
-        rc = ngx_ratelimit_sync_current(edit->limiter, edit->pool, &record);
 
-        if (rc == NGX_ERROR) {
+        if (ngx_ratelimit_sync_current(edit->limiter, edit->pool, &record)
+            == NGX_ERROR)
+        {
             edit->status = NGX_RATELIMIT_EDIT_ERROR;
             return;
         }
 
-        work->moved = (record.version != edit->version
-                       || record.id != work->id);
-        work->based = 1;
         work->id = record.id;
         work->lineage = record.lineage;
         edit->base = record.document;
         edit->version = record.version;
+    }
 
-        if (work->moved) {
-            return;
-        }
+    if (work->conditional
+        && ngx_http_ratelimit_api_tags_have(work) != work->writes)
+    {
+        work->stopped = 1;
+        return;
     }
 
     ngx_ratelimit_edit(edit);
@@ -241,18 +286,12 @@ ngx_http_ratelimit_api_edit_work(void *data)
 
 
 static void
-ngx_http_ratelimit_api_edit_done(void *data, ngx_uint_t cancelled)
+ngx_http_ratelimit_api_edit_done(void *data)
 {
     ngx_http_ratelimit_api_work_t *work = data;
 
     work->job = NULL;
-
-    if (cancelled) {
-        ngx_http_ratelimit_api_work_destroy(work);
-        return;
-    }
-
-    ngx_http_ratelimit_api_wake(work->api);
+    ngx_http_ratelimit_api_wake(work->api, &ngx_posted_events);
 }
 
 
@@ -265,9 +304,8 @@ ngx_http_ratelimit_api_edit_finish(ngx_http_ratelimit_api_t *api)
 
     edit = &api->work->edit;
 
-    if (api->work->moved) {
-        api->work->moved = 0;
-        return ngx_http_ratelimit_api_edit_begin(api);
+    if (api->work->stopped) {
+        return ngx_http_ratelimit_api_edit_stopped(api);
     }
 
     if (edit->policy) {
@@ -275,7 +313,7 @@ ngx_http_ratelimit_api_edit_finish(ngx_http_ratelimit_api_t *api)
                                          NGX_HTTP_RATELIMIT_API_SLICE_MS,
                                          &edit->problems);
         if (rc == NGX_AGAIN) {
-            ngx_http_ratelimit_api_later(api);
+            ngx_http_ratelimit_api_wake(api, &ngx_posted_next_events);
             return NGX_BUSY;
         }
 
@@ -295,6 +333,101 @@ ngx_http_ratelimit_api_edit_finish(ngx_http_ratelimit_api_t *api)
 }
 
 
+/* The client has this document, or does not know it and wants to change it. */
+static ngx_int_t
+ngx_http_ratelimit_api_edit_stopped(ngx_http_ratelimit_api_t *api)
+{
+    ngx_http_ratelimit_api_work_t  *work;
+
+    work = api->work;
+
+    if (!work->writes) {
+        ngx_http_ratelimit_api_etag(api, work->edit.version, work->id);
+        return ngx_http_ratelimit_api_answer(api, NGX_HTTP_NOT_MODIFIED, NULL);
+    }
+
+    /* another gateway has answered this client with a newer version */
+
+    if (work->most > work->edit.version && api->tries++ == 0) {
+        return ngx_http_ratelimit_api_read(api, work->most,
+                                           ngx_http_ratelimit_api_edit_newer);
+    }
+
+    api->version = ngx_max(api->version, work->edit.version);
+    api->status = NGX_RATELIMIT_SYNC_CONFLICT;
+
+    return ngx_http_ratelimit_api_failed(api);
+}
+
+
+/* Reads a version to api->record, and goes on with next. */
+static ngx_int_t
+ngx_http_ratelimit_api_read(ngx_http_ratelimit_api_t *api, uint64_t version,
+    ngx_http_ratelimit_api_pt next)
+{
+    return ngx_http_ratelimit_api_call(api, NGX_RATELIMIT_SYNC_READ, version,
+                                       0, NULL,
+                                       ngx_http_ratelimit_api_read_handler,
+                                       next);
+}
+
+
+static void
+ngx_http_ratelimit_api_read_handler(void *data,
+    const ngx_ratelimit_sync_result_t *result)
+{
+    ngx_http_ratelimit_api_t *api = data;
+
+    ngx_http_ratelimit_api_result(api, result);
+
+    /* of a record that memory was missing for, the length may be known alone */
+
+    if (result->n && result->status != NGX_RATELIMIT_SYNC_FAILED) {
+        api->record = *result->records;
+
+        if (ngx_http_ratelimit_api_work_copy(api->request->pool,
+                                             &api->record.document,
+                                             &result->records->document)
+            != NGX_OK)
+        {
+            api->status = NGX_RATELIMIT_SYNC_FAILED;
+        }
+    }
+
+    ngx_http_ratelimit_api_wake(api, &ngx_posted_events);
+}
+
+
+static ngx_int_t
+ngx_http_ratelimit_api_edit_newer(ngx_http_ratelimit_api_t *api)
+{
+    switch (api->status) {
+
+    case NGX_RATELIMIT_SYNC_OK:
+        return ngx_http_ratelimit_api_edit_start(api, &api->record);
+
+    case NGX_RATELIMIT_SYNC_NOT_FOUND:
+        return ngx_http_ratelimit_api_edit_start(api, NULL);
+
+    case NGX_RATELIMIT_SYNC_TOO_LARGE:
+
+        /* a document that cannot be read can be replaced */
+
+        if (api->route->resource == NGX_RATELIMIT_EDIT_DOCUMENT
+            && ngx_http_ratelimit_api_edit_method(api)
+               == NGX_RATELIMIT_EDIT_PUT)
+        {
+            return ngx_http_ratelimit_api_edit_start(api, &api->record);
+        }
+
+        /* fall through */
+
+    default:
+        return ngx_http_ratelimit_api_failed(api);
+    }
+}
+
+
 static ngx_int_t
 ngx_http_ratelimit_api_edit_outcome(ngx_http_ratelimit_api_t *api)
 {
@@ -307,21 +440,7 @@ ngx_http_ratelimit_api_edit_outcome(ngx_http_ratelimit_api_t *api)
     case NGX_RATELIMIT_EDIT_OK:
     case NGX_RATELIMIT_EDIT_CREATED:
     case NGX_RATELIMIT_EDIT_GONE:
-
-        if (api->create && edit->status != NGX_RATELIMIT_EDIT_CREATED) {
-            return ngx_http_ratelimit_api_edit_exists(api);
-        }
-
-        if (edit->resource == NGX_RATELIMIT_EDIT_VALIDATE) {
-            return ngx_http_ratelimit_api_edit_valid(api);
-        }
-
-        if (!ngx_http_ratelimit_api_writes(api)) {
-            return ngx_http_ratelimit_api_edit_answer(api);
-        }
-
-        return edit->document.len ? ngx_http_ratelimit_api_edit_put(api)
-                                  : ngx_http_ratelimit_api_edit_check(api);
+        return ngx_http_ratelimit_api_edit_made(api);
 
     case NGX_RATELIMIT_EDIT_NOT_FOUND:
 
@@ -333,17 +452,19 @@ ngx_http_ratelimit_api_edit_outcome(ngx_http_ratelimit_api_t *api)
                                               edit->version);
 
     case NGX_RATELIMIT_EDIT_INVALID:
-        return ngx_http_ratelimit_api_problems(api, 422, "invalid",
-                                               &edit->problems,
-                                               "the document is not valid; "
-                                               "nothing is changed");
+
+        api->problems = &edit->problems;
+
+        return ngx_http_ratelimit_api_problem(api, 422, "invalid",
+                   "the document is not valid; nothing is changed");
 
     case NGX_RATELIMIT_EDIT_DENY_ALL:
-        return ngx_http_ratelimit_api_problems(api, 422, "deny-all",
-                                               &edit->problems,
-                                               "the document would reject all "
-                                               "requests; \"?force=1\" makes "
-                                               "it so");
+
+        api->problems = &edit->problems;
+
+        return ngx_http_ratelimit_api_problem(api, 422, "deny-all",
+                   "the document would reject all requests; \"?force=1\" makes "
+                   "it so");
 
     case NGX_RATELIMIT_EDIT_TOO_LARGE:
         api->status = NGX_RATELIMIT_SYNC_TOO_LARGE;
@@ -356,43 +477,47 @@ ngx_http_ratelimit_api_edit_outcome(ngx_http_ratelimit_api_t *api)
 
 
 static ngx_int_t
-ngx_http_ratelimit_api_edit_valid(ngx_http_ratelimit_api_t *api)
+ngx_http_ratelimit_api_edit_made(ngx_http_ratelimit_api_t *api)
 {
-    ngx_ratelimit_edit_t  *edit;
+    ngx_ratelimit_edit_t           *edit;
+    ngx_http_ratelimit_api_work_t  *work;
 
-    edit = &api->work->edit;
+    work = api->work;
+    edit = &work->edit;
 
-    ngx_http_ratelimit_api_etag(api, edit->version, api->work->id);
+    if (api->create && edit->status != NGX_RATELIMIT_EDIT_CREATED) {
+        api->version = edit->version;
 
-    return ngx_http_ratelimit_api_json(api, NGX_HTTP_OK,
+        ngx_http_ratelimit_api_etag(api, api->version, work->id);
+
+        return ngx_http_ratelimit_api_problem(api,
+                   NGX_HTTP_PRECONDITION_FAILED, "exists", "it is there, and "
+                   "\"If-None-Match: *\" only creates; nothing is changed");
+    }
+
+    if (edit->resource == NGX_RATELIMIT_EDIT_VALIDATE) {
+
+        ngx_http_ratelimit_api_etag(api, edit->version, work->id);
+
+        return ngx_http_ratelimit_api_json(api, NGX_HTTP_OK,
                json_pack("{s:b, s:o}", "valid", 1, "warnings",
                          ngx_http_ratelimit_api_problem_list(&edit->warnings)));
-}
+    }
 
+    if (!work->writes) {
+        return ngx_http_ratelimit_api_edit_answer(api);
+    }
 
-/* The document stays as it is here. Does the fleet have the same? */
-static ngx_int_t
-ngx_http_ratelimit_api_edit_check(ngx_http_ratelimit_api_t *api)
-{
-    return ngx_http_ratelimit_api_wait(api,
-               ngx_ratelimit_sync_check(api->conf->limiter,
-                                        api->work->edit.version, api->work->id,
-                                        ngx_http_ratelimit_api_called, api),
-               ngx_http_ratelimit_api_edit_changed);
-}
+    if (edit->document.len) {
+        return ngx_http_ratelimit_api_edit_put(api);
+    }
 
+    /* the document stays as it is here; does the fleet have the same? */
 
-static ngx_int_t
-ngx_http_ratelimit_api_edit_exists(ngx_http_ratelimit_api_t *api)
-{
-    api->version = api->work->edit.version;
-
-    ngx_http_ratelimit_api_etag(api, api->version, api->work->id);
-
-    return ngx_http_ratelimit_api_problem(api, NGX_HTTP_PRECONDITION_FAILED,
-                                          "exists", "it is there, and "
-                                          "\"If-None-Match: *\" only creates; "
-                                          "nothing is changed");
+    return ngx_http_ratelimit_api_call(api, NGX_RATELIMIT_SYNC_CHECK,
+                                       edit->version, work->id, NULL,
+                                       ngx_http_ratelimit_api_called,
+                                       ngx_http_ratelimit_api_edit_changed);
 }
 
 
@@ -418,11 +543,10 @@ ngx_http_ratelimit_api_edit_put(ngx_http_ratelimit_api_t *api)
 
     api->writing = 1;
 
-    return ngx_http_ratelimit_api_wait(api,
-               ngx_ratelimit_sync_put(edit->limiter, edit->version,
-                                      api->work->id, &record,
-                                      ngx_http_ratelimit_api_called, api),
-               ngx_http_ratelimit_api_edit_changed);
+    return ngx_http_ratelimit_api_call(api, NGX_RATELIMIT_SYNC_PUT,
+                                       edit->version, api->work->id, &record,
+                                       ngx_http_ratelimit_api_called,
+                                       ngx_http_ratelimit_api_edit_changed);
 }
 
 
@@ -441,15 +565,10 @@ ngx_http_ratelimit_api_edit_changed(ngx_http_ratelimit_api_t *api)
 
     /* somebody was faster: the same change, of what is there now */
 
-    if (ngx_http_ratelimit_api_work(api) == NULL) {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
-
-    if (api->version) {
-        return ngx_http_ratelimit_api_edit_newer(api, api->version);
-    }
-
-    return ngx_http_ratelimit_api_edit_current(api);
+    return api->version
+           ? ngx_http_ratelimit_api_read(api, api->version,
+                                         ngx_http_ratelimit_api_edit_newer)
+           : ngx_http_ratelimit_api_edit_start(api, NULL);
 }
 
 
@@ -461,27 +580,27 @@ ngx_http_ratelimit_api_edit_changed(ngx_http_ratelimit_api_t *api)
 static ngx_int_t
 ngx_http_ratelimit_api_edit_answer(ngx_http_ratelimit_api_t *api)
 {
-    u_char                *p;
+    json_t                *json;
     uint64_t               version;
-    ngx_str_t              body;
-    ngx_uint_t             status, changed;
+    ngx_uint_t             status, changed, unsaved;
     ngx_ratelimit_edit_t  *edit;
 
     edit = &api->work->edit;
 
-    changed = (edit->document.len && ngx_http_ratelimit_api_writes(api));
+    changed = (edit->document.len && api->work->writes);
+    unsaved = (changed && !api->saved);
     version = edit->version + changed;
-    status = (edit->status == NGX_RATELIMIT_EDIT_CREATED) ? NGX_HTTP_CREATED
-                                                          : NGX_HTTP_OK;
+    status = NGX_HTTP_OK;
 
     ngx_http_ratelimit_api_etag(api, version,
                                 changed ? api->id : api->work->id);
 
-    if (changed && !api->saved) {
+    if (unsaved) {
         ngx_http_ratelimit_api_header(api, "X-RateLimit-Saved", "false");
     }
 
-    if (status == NGX_HTTP_CREATED) {
+    if (edit->status == NGX_RATELIMIT_EDIT_CREATED) {
+        status = NGX_HTTP_CREATED;
         ngx_http_ratelimit_api_edit_location(api);
     }
 
@@ -489,17 +608,13 @@ ngx_http_ratelimit_api_edit_answer(ngx_http_ratelimit_api_t *api)
         return ngx_http_ratelimit_api_answer(api, status, &edit->reply);
     }
 
-    body.data = ngx_pnalloc(api->request->pool, NGX_INT64_LEN
-                            + sizeof("{\"version\":,\"saved\":false}\n"));
-    if (body.data == NULL) {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    json = json_pack("{s:I}", "version", (json_int_t) version);
+
+    if (unsaved) {
+        (void) json_object_set_new(json, "saved", json_false());
     }
 
-    p = ngx_sprintf(body.data, "{\"version\":%uL%s}\n", version,
-                    (changed && !api->saved) ? ",\"saved\":false" : "");
-    body.len = p - body.data;
-
-    return ngx_http_ratelimit_api_answer(api, status, &body);
+    return ngx_http_ratelimit_api_json(api, status, json);
 }
 
 
@@ -524,202 +639,133 @@ ngx_http_ratelimit_api_edit_location(ngx_http_ratelimit_api_t *api)
         return;
     }
 
-    p = ngx_cpymem(location, uri->data, len);
-
-    if (made->len) {
-        *p++ = '/';
-        p = ngx_cpymem(p, made->data, made->len);
-    }
-
-    *p = '\0';
+    (void) ngx_sprintf(location, "%*s%s%V%Z", len, uri->data,
+                       made->len ? "/" : "", made);
 
     ngx_http_ratelimit_api_header(api, "Location", (char *) location);
 }
 
 
-ngx_http_ratelimit_api_work_t *
-ngx_http_ratelimit_api_work(ngx_http_ratelimit_api_t *api)
+ngx_int_t
+ngx_http_ratelimit_api_versions(ngx_http_ratelimit_api_t *api)
 {
-    ngx_pool_t                     *pool;
-    ngx_pool_cleanup_t             *cln;
-    ngx_ratelimit_edit_t           *edit;
-    ngx_http_ratelimit_api_work_t  *work;
-
-    if (api->forget == NULL) {
-
-        /* the answer may be in its pool: it goes with the request */
-
-        cln = ngx_pool_cleanup_add(api->request->pool, 0);
-        if (cln == NULL) {
-            return NULL;
-        }
-
-        cln->handler = ngx_http_ratelimit_api_work_free;
-        cln->data = api;
-
-        api->forget = ngx_http_ratelimit_api_edit_forget;
-        api->data = api;
-    }
-
-    /* the log of the connection ends with it */
-
-    pool = ngx_create_pool(NGX_DEFAULT_POOL_SIZE, ngx_cycle->log);
-    if (pool == NULL) {
-        return NULL;
-    }
-
-    work = ngx_pcalloc(pool, sizeof(ngx_http_ratelimit_api_work_t));
-
-    if (work == NULL) {
-        ngx_destroy_pool(pool);
-        return NULL;
-    }
-
-    edit = &work->edit;
-    work->api = api;
-
-    edit->pool = pool;
-    edit->limiter = api->conf->limiter;
-    edit->resource = api->route->resource;
-    edit->method = ngx_http_ratelimit_api_edit_method(api);
-    edit->clear = edit->limiter->clear;
-
-    if (RAND_bytes(edit->random, sizeof(edit->random)) != 1
-        || ngx_http_ratelimit_api_work_texts(edit, api) != NGX_OK)
-    {
-        ngx_destroy_pool(pool);
-        return NULL;
-    }
-
-    ngx_http_ratelimit_api_work_free(api);
-    api->work = work;
-
-    return work;
+    return ngx_http_ratelimit_api_call(api, NGX_RATELIMIT_SYNC_VERSIONS, 0, 0,
+                                       NULL,
+                                       ngx_http_ratelimit_api_versions_handler,
+                                       ngx_http_ratelimit_api_versions_answer);
 }
 
 
-static ngx_int_t
-ngx_http_ratelimit_api_work_texts(ngx_ratelimit_edit_t *edit,
-    ngx_http_ratelimit_api_t *api)
+static void
+ngx_http_ratelimit_api_versions_handler(void *data,
+    const ngx_ratelimit_sync_result_t *result)
 {
-    ngx_str_t  rule, key, force;
+    ngx_http_ratelimit_api_t *api = data;
 
-    if (ngx_http_ratelimit_api_argument(api, "rule", &rule) != NGX_OK
-        || ngx_http_ratelimit_api_argument(api, "key", &key) != NGX_OK
-        || ngx_http_ratelimit_api_argument(api, "force", &force) != NGX_OK)
-    {
-        return NGX_ERROR;
-    }
+    ngx_http_ratelimit_api_result(api, result);
 
-    edit->force = (force.len == 1 && force.data[0] == '1');
-
-    if (ngx_http_ratelimit_api_work_copy(edit->pool, &edit->name, &api->name)
-        != NGX_OK
-        || ngx_http_ratelimit_api_work_copy(edit->pool, &edit->rule, &rule)
-           != NGX_OK
-        || ngx_http_ratelimit_api_work_copy(edit->pool, &edit->key, &key)
+    if (api->status == NGX_RATELIMIT_SYNC_OK
+        && ngx_http_ratelimit_json_dump(api->request->pool,
+                                 ngx_http_ratelimit_api_versions_json(result),
+                                        &api->text)
            != NGX_OK)
     {
-        return NGX_ERROR;
+        api->status = NGX_RATELIMIT_SYNC_FAILED;
     }
 
-    return ngx_http_ratelimit_api_work_copy(edit->pool, &edit->body,
-                                            &api->body);
+    ngx_http_ratelimit_api_wake(api, &ngx_posted_events);
+}
+
+
+static json_t *
+ngx_http_ratelimit_api_versions_json(const ngx_ratelimit_sync_result_t *result)
+{
+    json_t                        *list;
+    ngx_uint_t                     i;
+    const ngx_ratelimit_record_t  *record;
+
+    list = json_array();
+
+    for (i = 0; i < result->n; i++) {
+
+        record = &result->records[i];
+
+        ngx_http_ratelimit_json_append(&list,
+            json_pack("{s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:I}",
+                "version", (json_int_t) record->version,
+                "time", ngx_http_ratelimit_json_time(record->time_ms),
+                "author", ngx_http_ratelimit_json_text(&record->author),
+                "address", ngx_http_ratelimit_json_text(&record->address),
+                "method", ngx_http_ratelimit_json_text(&record->method),
+                "path", ngx_http_ratelimit_json_text(&record->path),
+                "reason", ngx_http_ratelimit_json_text(&record->reason),
+                "bytes", (json_int_t) record->document.len));
+    }
+
+    return json_pack("{s:I, s:o}", "version", (json_int_t) result->version,
+                     "versions", list);
 }
 
 
 static ngx_int_t
-ngx_http_ratelimit_api_work_copy(ngx_pool_t *pool, ngx_str_t *to,
-    const ngx_str_t *from)
+ngx_http_ratelimit_api_versions_answer(ngx_http_ratelimit_api_t *api)
 {
-    if (from->len == 0) {
-        ngx_str_null(to);
-        return NGX_OK;
+    if (api->status != NGX_RATELIMIT_SYNC_OK) {
+        return ngx_http_ratelimit_api_failed(api);
     }
 
-    to->len = from->len;
-    to->data = ngx_pstrdup(pool, (ngx_str_t *) from);
+    ngx_http_ratelimit_api_etag(api, api->version, api->id);
 
-    return to->data ? NGX_OK : NGX_ERROR;
+    return ngx_http_ratelimit_api_answer(api, NGX_HTTP_OK, &api->text);
 }
 
 
-static ngx_ratelimit_edit_method_e
-ngx_http_ratelimit_api_edit_method(const ngx_http_ratelimit_api_t *api)
-{
-    ngx_uint_t  method;
-
-    /* the way back to a version is the document of that version, put */
-
-    method = (api->route->flags & NGX_HTTP_RATELIMIT_API_NO_BODY)
-             ? NGX_HTTP_PUT : api->request->method;
-
-    return (method == NGX_HTTP_PUT) ? NGX_RATELIMIT_EDIT_PUT
-           : (method == NGX_HTTP_POST) ? NGX_RATELIMIT_EDIT_POST
-           : (method == NGX_HTTP_PATCH) ? NGX_RATELIMIT_EDIT_PATCH
-           : (method == NGX_HTTP_DELETE) ? NGX_RATELIMIT_EDIT_DELETE
-           : NGX_RATELIMIT_EDIT_GET;
-}
-
-
+/* A version as it was, or the way back to it. */
 ngx_int_t
-ngx_http_ratelimit_api_work_base(ngx_http_ratelimit_api_work_t *work,
-    const ngx_ratelimit_record_t *record)
+ngx_http_ratelimit_api_version(ngx_http_ratelimit_api_t *api)
 {
-    if (ngx_http_ratelimit_api_work_copy(work->edit.pool, &work->edit.base,
-                                         &record->document)
-        != NGX_OK)
+    uint64_t   version;
+    ngx_int_t  rc;
+
+    if (ngx_http_ratelimit_api_writes(api)) {
+
+        rc = ngx_http_ratelimit_api_conditions(api);
+        if (rc != NGX_DECLINED) {
+            return rc;
+        }
+    }
+
+    /* "01" is no other name of version 1 */
+
+    if (api->name.data[0] == '0'
+        || ngx_ratelimit_number_parse(api->name.data, api->name.len, 1,
+                                      (uint64_t) 1 << 53, &version)
+           != 0)
     {
-        return NGX_ERROR;
+        api->status = NGX_RATELIMIT_SYNC_NOT_FOUND;
+        return ngx_http_ratelimit_api_failed(api);
     }
 
-    work->based = 1;
-    work->edit.version = record->version;
-    work->id = record->id;
-    work->lineage = record->lineage;
+    ngx_str_null(&api->name);
 
-    return NGX_OK;
+    return ngx_http_ratelimit_api_read(api, version,
+                                       ngx_http_ratelimit_api_version_got);
 }
 
 
-/* The request does not wait for a job any more. */
-static void
-ngx_http_ratelimit_api_edit_forget(void *data)
+/* "GET /rules" at that time; or from here on a "PUT /rules" of the document. */
+static ngx_int_t
+ngx_http_ratelimit_api_version_got(ngx_http_ratelimit_api_t *api)
 {
-    ngx_http_ratelimit_api_t *api = data;
-
-    if (api->work && api->work->job) {
-        ngx_http_ratelimit_api_work_free(api);
-    }
-}
-
-
-/* A job that runs frees its memory when it has ended. */
-static void
-ngx_http_ratelimit_api_work_free(void *data)
-{
-    ngx_http_ratelimit_api_t *api = data;
-
-    ngx_http_ratelimit_api_work_t  *work;
-
-    work = api->work;
-    api->work = NULL;
-
-    if (work && work->job) {
-        ngx_ratelimit_job_cancel(work->job);
-
-    } else if (work) {
-        ngx_http_ratelimit_api_work_destroy(work);
-    }
-}
-
-
-static void
-ngx_http_ratelimit_api_work_destroy(ngx_http_ratelimit_api_work_t *work)
-{
-    if (work->edit.policy) {
-        ngx_ratelimit_policy_release(work->edit.policy);
+    if (api->status != NGX_RATELIMIT_SYNC_OK) {
+        return ngx_http_ratelimit_api_failed(api);
     }
 
-    ngx_destroy_pool(work->edit.pool);
+    if (!ngx_http_ratelimit_api_writes(api)) {
+        return ngx_http_ratelimit_api_edit_start(api, &api->record);
+    }
+
+    api->body.text = api->record.document;
+
+    return ngx_http_ratelimit_api_edit_start(api, NULL);
 }

@@ -8,8 +8,11 @@
 /* bytes of a name in a message */
 #define NGX_HTTP_RATELIMIT_API_NAME  64
 
-#define NGX_HTTP_RATELIMIT_API_SAFE                                           \
-    (NGX_HTTP_GET|NGX_HTTP_HEAD|NGX_HTTP_OPTIONS)
+typedef struct {
+    ngx_str_t   name;
+    ngx_uint_t  bits;
+    size_t      offset;    /* of an ngx_str_t in args; of keys: the first */
+} ngx_http_ratelimit_api_arg_t;
 
 static ngx_int_t ngx_http_ratelimit_api_route(ngx_http_ratelimit_api_t *api);
 static ngx_int_t ngx_http_ratelimit_api_path(ngx_http_request_t *r,
@@ -18,8 +21,11 @@ static ngx_uint_t ngx_http_ratelimit_api_path_match(const ngx_str_t *pattern,
     const ngx_str_t *path, ngx_str_t *name);
 static ngx_uint_t ngx_http_ratelimit_api_path_exact(ngx_http_request_t *r);
 static ngx_int_t ngx_http_ratelimit_api_query(ngx_http_ratelimit_api_t *api);
-static ngx_uint_t ngx_http_ratelimit_api_query_bit(const ngx_str_t *name,
-    ngx_uint_t allowed, ngx_uint_t *seen);
+static const ngx_http_ratelimit_api_arg_t *ngx_http_ratelimit_api_query_arg(
+    const ngx_str_t *name, ngx_uint_t allowed, ngx_uint_t *seen);
+static ngx_int_t ngx_http_ratelimit_api_query_value(
+    ngx_http_ratelimit_api_t *api, const ngx_http_ratelimit_api_arg_t *arg,
+    u_char *src, size_t len);
 static ngx_uint_t ngx_http_ratelimit_api_has_body(
     ngx_http_ratelimit_api_t *api);
 static ngx_int_t ngx_http_ratelimit_api_media_type(
@@ -27,6 +33,12 @@ static ngx_int_t ngx_http_ratelimit_api_media_type(
 static ngx_uint_t ngx_http_ratelimit_api_is_type(const ngx_str_t *value,
     const char *type);
 static void ngx_http_ratelimit_api_allow(ngx_http_ratelimit_api_t *api);
+
+#define GET     NGX_HTTP_GET
+#define PUT     NGX_HTTP_PUT
+#define PATCH   NGX_HTTP_PATCH
+#define POST    NGX_HTTP_POST
+#define DELETE  NGX_HTTP_DELETE
 
 /* query arguments; the parts of a counter's key are several */
 #define RULE    0x01
@@ -36,121 +48,78 @@ static void ngx_http_ratelimit_api_allow(ngx_http_ratelimit_api_t *api);
 #define CHANGE  (FORCE|0x10)
 #define OF_TIER 0x20
 
-static const struct {
-    ngx_str_t   name;
-    ngx_uint_t  bit;
-    ngx_uint_t  many;
-} ngx_http_ratelimit_api_args[] = {
-    { ngx_string("rule"), RULE, 0 },
-    { ngx_string("key"), KEY, 0 },
-    { ngx_string("key"), KEYS, 1 },
-    { ngx_string("tier"), OF_TIER, 0 },
-    { ngx_string("force"), FORCE, 0 },
-    { ngx_string("reason"), CHANGE & ~FORCE, 0 },
+static const ngx_http_ratelimit_api_arg_t  ngx_http_ratelimit_api_args[] = {
+    { ngx_string("rule"), RULE,
+      offsetof(ngx_http_ratelimit_api_args_t, rule) },
+    { ngx_string("key"), KEY|KEYS,
+      offsetof(ngx_http_ratelimit_api_args_t, keys) },
+    { ngx_string("tier"), OF_TIER,
+      offsetof(ngx_http_ratelimit_api_args_t, tier) },
+    { ngx_string("force"), FORCE,
+      offsetof(ngx_http_ratelimit_api_args_t, force) },
+    { ngx_string("reason"), CHANGE & ~FORCE,
+      offsetof(ngx_http_ratelimit_api_args_t, reason) },
     { ngx_null_string, 0, 0 }
 };
 
 static const ngx_http_ratelimit_api_route_t  ngx_http_ratelimit_api_routes[] =
 {
-    { ngx_string("rules"),
-      NGX_HTTP_GET|NGX_HTTP_PUT,
-      ngx_http_ratelimit_api_edit, NGX_RATELIMIT_EDIT_DOCUMENT, 0,
-      0, CHANGE },
-
-    { ngx_string("rules/validate"),
-      NGX_HTTP_POST,
-      ngx_http_ratelimit_api_edit, NGX_RATELIMIT_EDIT_VALIDATE,
-      NGX_HTTP_RATELIMIT_API_READS,
-      0, FORCE },
-
-    { ngx_string("rules/{}"),
-      NGX_HTTP_GET|NGX_HTTP_PUT|NGX_HTTP_PATCH|NGX_HTTP_DELETE,
-      ngx_http_ratelimit_api_edit, NGX_RATELIMIT_EDIT_RULE, 0,
-      0, CHANGE },
-
-    { ngx_string("tiers/{}"),
-      NGX_HTTP_GET|NGX_HTTP_PUT|NGX_HTTP_DELETE,
-      ngx_http_ratelimit_api_edit, NGX_RATELIMIT_EDIT_TIER, 0,
+    { ngx_string("rules"), GET|PUT, 0,
+      ngx_http_ratelimit_api_edit, NGX_RATELIMIT_EDIT_DOCUMENT, 0, CHANGE },
+    { ngx_string("rules/validate"), POST, NGX_HTTP_RATELIMIT_API_READS,
+      ngx_http_ratelimit_api_edit, NGX_RATELIMIT_EDIT_VALIDATE, 0, FORCE },
+    { ngx_string("rules/{}"), GET|PUT|PATCH|DELETE, 0,
+      ngx_http_ratelimit_api_edit, NGX_RATELIMIT_EDIT_RULE, 0, CHANGE },
+    { ngx_string("tiers/{}"), GET|PUT|DELETE, 0,
+      ngx_http_ratelimit_api_edit, NGX_RATELIMIT_EDIT_TIER_LIMITS,
       RULE, RULE|CHANGE },
-
-    { ngx_string("tier-of"),
-      NGX_HTTP_GET|NGX_HTTP_PATCH,
-      ngx_http_ratelimit_api_edit, NGX_RATELIMIT_EDIT_TIERS_OF, 0,
+    { ngx_string("tier-of"), GET|PATCH, 0,
+      ngx_http_ratelimit_api_edit, NGX_RATELIMIT_EDIT_TIER_ASSIGNMENTS,
       0, CHANGE },
-
-    { ngx_string("tier-of/{*}"),
-      NGX_HTTP_GET|NGX_HTTP_PUT|NGX_HTTP_DELETE,
-      ngx_http_ratelimit_api_edit, NGX_RATELIMIT_EDIT_TIER_OF, 0,
+    { ngx_string("tier-of/{*}"), GET|PUT|DELETE, 0,
+      ngx_http_ratelimit_api_edit, NGX_RATELIMIT_EDIT_TIER_ASSIGNMENT,
       0, CHANGE },
-
-    { ngx_string("overrides"),
-      NGX_HTTP_GET|NGX_HTTP_POST,
-      ngx_http_ratelimit_api_edit, NGX_RATELIMIT_EDIT_OVERRIDES, 0,
+    { ngx_string("overrides"), GET|POST, 0,
+      ngx_http_ratelimit_api_edit, NGX_RATELIMIT_EDIT_TEMPORARY_LIMITS,
       RULE|KEY, CHANGE },
-
-    { ngx_string("overrides/{}"),
-      NGX_HTTP_GET|NGX_HTTP_PUT|NGX_HTTP_DELETE,
-      ngx_http_ratelimit_api_edit, NGX_RATELIMIT_EDIT_OVERRIDE, 0,
+    { ngx_string("overrides/{}"), GET|PUT|DELETE, 0,
+      ngx_http_ratelimit_api_edit, NGX_RATELIMIT_EDIT_TEMPORARY_LIMIT,
       0, CHANGE },
-
-    { ngx_string("whitelist"),
-      NGX_HTTP_GET|NGX_HTTP_PUT|NGX_HTTP_POST|NGX_HTTP_DELETE,
-      ngx_http_ratelimit_api_edit, NGX_RATELIMIT_EDIT_WHITELIST, 0,
+    { ngx_string("whitelist"), GET|PUT|POST|DELETE, 0,
+      ngx_http_ratelimit_api_edit, NGX_RATELIMIT_EDIT_WHITELIST,
       0, KEY|CHANGE },
-
-    { ngx_string("blacklist"),
-      NGX_HTTP_GET|NGX_HTTP_PUT|NGX_HTTP_POST|NGX_HTTP_DELETE,
-      ngx_http_ratelimit_api_edit, NGX_RATELIMIT_EDIT_BLACKLIST, 0,
+    { ngx_string("blacklist"), GET|PUT|POST|DELETE, 0,
+      ngx_http_ratelimit_api_edit, NGX_RATELIMIT_EDIT_BLACKLIST,
       0, KEY|CHANGE },
-
-    { ngx_string("versions"),
-      NGX_HTTP_GET,
-      ngx_http_ratelimit_api_versions, 0, 0,
-      0, 0 },
-
-    { ngx_string("versions/{}"),
-      NGX_HTTP_GET,
-      ngx_http_ratelimit_api_version, 0, 0,
-      0, 0 },
-
-    { ngx_string("versions/{}/restore"),
-      NGX_HTTP_POST,
-      ngx_http_ratelimit_api_restore, NGX_RATELIMIT_EDIT_DOCUMENT,
-      NGX_HTTP_RATELIMIT_API_NO_BODY,
-      0, CHANGE },
-
-    { ngx_string("counters"),
-      NGX_HTTP_GET|NGX_HTTP_DELETE,
-      ngx_http_ratelimit_api_counters, 0, 0,
+    { ngx_string("versions"), GET, 0,
+      ngx_http_ratelimit_api_versions, NGX_RATELIMIT_EDIT_DOCUMENT, 0, 0 },
+    { ngx_string("versions/{}"), GET, 0,
+      ngx_http_ratelimit_api_version, NGX_RATELIMIT_EDIT_DOCUMENT, 0, 0 },
+    { ngx_string("versions/{}/restore"), POST, NGX_HTTP_RATELIMIT_API_NO_BODY,
+      ngx_http_ratelimit_api_version, NGX_RATELIMIT_EDIT_DOCUMENT, 0, CHANGE },
+    { ngx_string("counters"), GET|DELETE, 0,
+      ngx_http_ratelimit_api_counters, NGX_RATELIMIT_EDIT_DOCUMENT,
       RULE|KEYS|OF_TIER, RULE|KEYS },
-
-    { ngx_string("status"),
-      NGX_HTTP_GET,
-      ngx_http_ratelimit_api_status, 0, 0,
-      0, 0 },
-
-    { ngx_null_string, 0, NULL, 0, 0, 0, 0 }
+    { ngx_string("status"), GET, 0,
+      ngx_http_ratelimit_api_status, NGX_RATELIMIT_EDIT_DOCUMENT, 0, 0 },
+    { ngx_null_string, 0, 0, NULL, 0, 0, 0 }
 };
-
-#undef RULE
-#undef KEY
-#undef KEYS
-#undef OF_TIER
-#undef FORCE
-#undef CHANGE
 
 static const struct {
     ngx_uint_t   method;
     const char  *name;
 } ngx_http_ratelimit_api_methods[] = {
-    { NGX_HTTP_GET, "GET, HEAD" },
-    { NGX_HTTP_PUT, "PUT" },
-    { NGX_HTTP_PATCH, "PATCH" },
-    { NGX_HTTP_POST, "POST" },
-    { NGX_HTTP_DELETE, "DELETE" },
+    { GET, "GET, HEAD" },
+    { PUT, "PUT" },
+    { PATCH, "PATCH" },
+    { POST, "POST" },
+    { DELETE, "DELETE" },
     { NGX_HTTP_OPTIONS, "OPTIONS" },
     { 0, NULL }
 };
+
+static const char  ngx_http_ratelimit_api_patches[] =
+    "application/merge-patch+json, application/json";
 
 
 ngx_int_t
@@ -210,34 +179,30 @@ static ngx_int_t
 ngx_http_ratelimit_api_route(ngx_http_ratelimit_api_t *api)
 {
     ngx_int_t                              rc;
-    ngx_str_t                              path;
     ngx_http_request_t                    *r;
     const ngx_http_ratelimit_api_route_t  *route;
 
     r = api->request;
     route = ngx_http_ratelimit_api_routes;
 
-    if (ngx_http_ratelimit_api_path(r, &path) == NGX_OK) {
-
-        while (route->path.len
-               && !ngx_http_ratelimit_api_path_match(&route->path, &path,
-                                                     &api->name))
-        {
-            route++;
-        }
-
-    } else {
-        route = NULL;
+    if (ngx_http_ratelimit_api_path(r, &api->path) != NGX_OK) {
+        ngx_str_set(&api->path, "");
     }
 
-    if (route == NULL || route->path.len == 0) {
+    while (route->path.len
+           && !ngx_http_ratelimit_api_path_match(&route->path, &api->path,
+                                                 &api->name))
+    {
+        route++;
+    }
+
+    if (route->path.len == 0) {
         return ngx_http_ratelimit_api_problem(api, NGX_HTTP_NOT_FOUND,
                                               "not-found",
                                               "the endpoint has no such path");
     }
 
     api->route = route;
-    api->path = path;
 
     if (r->method == NGX_HTTP_OPTIONS) {
         ngx_http_ratelimit_api_allow(api);
@@ -263,7 +228,7 @@ ngx_http_ratelimit_api_route(ngx_http_ratelimit_api_t *api)
                                               "without them, \"sha256:...\"");
     }
 
-    if (!(r->method & NGX_HTTP_RATELIMIT_API_SAFE)) {
+    if (!(r->method & (NGX_HTTP_GET|NGX_HTTP_HEAD))) {
         rc = ngx_http_ratelimit_api_guard_write(api);
         if (rc != NGX_DECLINED) {
             return rc;
@@ -321,40 +286,26 @@ ngx_http_ratelimit_api_path_match(const ngx_str_t *pattern,
 
     ngx_str_null(name);
 
-    while (p < end) {
-
-        if (*p != '{') {
-
-            if (t == last || *t != *p) {
-                return 0;
-            }
-
-            t++;
-            p++;
-            continue;
-        }
-
-        name->data = t;
-
-        if (p[1] == '*') {
-            name->len = last - t;
-            return name->len != 0;
-        }
-
-        while (t < last && *t != '/') {
-            t++;
-        }
-
-        name->len = t - name->data;
-
-        if (name->len == 0) {
+    while (p < end && *p != '{') {
+        if (t == last || *t++ != *p++) {
             return 0;
         }
-
-        p += 2;
     }
 
-    return t == last;
+    if (p == end) {
+        return t == last;
+    }
+
+    name->data = t;
+
+    while (t < last && (*t != '/' || p[1] == '*')) {
+        t++;
+    }
+
+    name->len = t - name->data;
+    p = ngx_strlchr(p, end, '}') + 1;
+
+    return name->len && last - t == end - p && ngx_memcmp(t, p, end - p) == 0;
 }
 
 
@@ -394,16 +345,17 @@ ngx_http_ratelimit_api_path_exact(ngx_http_request_t *r)
 
 
 /*
- * An argument that has no meaning here is one that was mistyped: without its
+ * Reads the arguments. One that has no meaning here was mistyped: without its
  * "?rule=" a DELETE of a tier takes it out of all rules. NGX_DECLINED, or it is
  * answered.
  */
 static ngx_int_t
 ngx_http_ratelimit_api_query(ngx_http_ratelimit_api_t *api)
 {
-    u_char      *p, *last, *next, *end;
-    ngx_str_t    name;
-    ngx_uint_t   allowed, seen;
+    u_char                              *p, *last, *next, *end;
+    ngx_str_t                            name;
+    ngx_uint_t                           allowed, seen;
+    const ngx_http_ratelimit_api_arg_t  *arg;
 
     if (api->request->args.len == 0) {
         return NGX_DECLINED;
@@ -420,53 +372,92 @@ ngx_http_ratelimit_api_query(ngx_http_ratelimit_api_t *api)
         next = ngx_strlchr(p, last, '&');
         next = next ? next : last;
 
+        if (p == next) {
+            continue;
+        }
+
         end = ngx_strlchr(p, next, '=');
 
         name.data = p;
         name.len = (end ? end : next) - p;
 
-        if (p == next
-            || ngx_http_ratelimit_api_query_bit(&name, allowed, &seen))
-        {
-            continue;
+        arg = ngx_http_ratelimit_api_query_arg(&name, allowed, &seen);
+
+        if (arg == NULL) {
+            name.len = ngx_min(name.len, NGX_HTTP_RATELIMIT_API_NAME);
+
+            return ngx_http_ratelimit_api_problem(api, NGX_HTTP_BAD_REQUEST,
+                       "invalid", "\"%V\" is no query argument of this path "
+                       "and method, or is given twice; nothing is changed",
+                       &name);
         }
 
-        name.len = ngx_min(name.len, NGX_HTTP_RATELIMIT_API_NAME);
-
-        return ngx_http_ratelimit_api_problem(api, NGX_HTTP_BAD_REQUEST,
-                   "invalid", "\"%V\" is no query argument of this path and "
-                   "method, or is given twice; nothing is changed", &name);
+        if (end
+            && ngx_http_ratelimit_api_query_value(api, arg, end + 1,
+                                                  next - end - 1)
+               != NGX_OK)
+        {
+            return NGX_HTTP_INTERNAL_SERVER_ERROR;
+        }
     }
 
     return NGX_DECLINED;
 }
 
 
-static ngx_uint_t
-ngx_http_ratelimit_api_query_bit(const ngx_str_t *name, ngx_uint_t allowed,
+/* NULL: no argument of this name is allowed, or no further one. */
+static const ngx_http_ratelimit_api_arg_t *
+ngx_http_ratelimit_api_query_arg(const ngx_str_t *name, ngx_uint_t allowed,
     ngx_uint_t *seen)
 {
-    ngx_uint_t  i, bit;
+    ngx_uint_t                           bits;
+    const ngx_http_ratelimit_api_arg_t  *arg;
 
-    for (i = 0; ngx_http_ratelimit_api_args[i].bit; i++) {
+    for (arg = ngx_http_ratelimit_api_args; arg->bits; arg++) {
 
-        bit = ngx_http_ratelimit_api_args[i].bit;
-
-        if (!(allowed & bit)
-            || name->len != ngx_http_ratelimit_api_args[i].name.len
-            || ngx_memcmp(name->data, ngx_http_ratelimit_api_args[i].name.data,
-                          name->len)
-               != 0
-            || (*seen & bit && !ngx_http_ratelimit_api_args[i].many))
-        {
+        if (!ngx_ratelimit_equal(name, &arg->name)) {
             continue;
         }
 
-        *seen |= bit;
-        return 1;
+        bits = arg->bits & allowed & ~(*seen & ~KEYS);
+        *seen |= bits;
+
+        return bits ? arg : NULL;
     }
 
-    return 0;
+    return NULL;
+}
+
+
+/* Decodes it to its place. The rule's key has no parts beyond the last one. */
+static ngx_int_t
+ngx_http_ratelimit_api_query_value(ngx_http_ratelimit_api_t *api,
+    const ngx_http_ratelimit_api_arg_t *arg, u_char *src, size_t len)
+{
+    u_char     *dst;
+    ngx_str_t  *value;
+
+    value = (ngx_str_t *) ((u_char *) &api->args + arg->offset);
+
+    if (value == api->args.keys) {
+
+        if (api->args.nkeys == NGX_RATELIMIT_MAX_PARTS) {
+            return NGX_OK;
+        }
+
+        value += api->args.nkeys++;
+    }
+
+    dst = ngx_pnalloc(api->request->pool, len + 1);
+    if (dst == NULL) {
+        return NGX_ERROR;
+    }
+
+    value->data = dst;
+    ngx_unescape_uri(&dst, &src, len, 0);
+    value->len = dst - value->data;
+
+    return NGX_OK;
 }
 
 
@@ -514,8 +505,7 @@ ngx_http_ratelimit_api_media_type(ngx_http_ratelimit_api_t *api)
 
     if (patch) {
         ngx_http_ratelimit_api_header(api, "Accept-Patch",
-                                      "application/merge-patch+json, "
-                                      "application/json");
+                                      ngx_http_ratelimit_api_patches);
     }
 
     return ngx_http_ratelimit_api_problem(api, NGX_HTTP_UNSUPPORTED_MEDIA_TYPE,
@@ -573,8 +563,7 @@ ngx_http_ratelimit_api_allow(ngx_http_ratelimit_api_t *api)
 
     if (api->route->methods & NGX_HTTP_PATCH) {
         ngx_http_ratelimit_api_header(api, "Accept-Patch",
-                                      "application/merge-patch+json, "
-                                      "application/json");
+                                      ngx_http_ratelimit_api_patches);
     }
 
     ngx_http_ratelimit_api_header(api, "Allow", (char *) text);

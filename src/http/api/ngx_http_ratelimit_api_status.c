@@ -1,5 +1,5 @@
 /*
- * "/status": what this node knows of the zone's document, and of the fleet.
+ * "/status": what this gateway knows of the zone's document, and of the fleet.
  */
 
 #include "ngx_http_ratelimit_api.h"
@@ -99,15 +99,5 @@ ngx_http_ratelimit_api_status_state(ngx_ratelimit_limiter_t *limiter,
 static json_t *
 ngx_http_ratelimit_api_status_time(uint64_t time_ms)
 {
-    u_char     buf[NGX_HTTP_RATELIMIT_JSON_TIME];
-    ngx_str_t  text;
-
-    if (time_ms == 0) {
-        return json_null();
-    }
-
-    text.data = buf;
-    text.len = ngx_http_ratelimit_json_time(buf, time_ms) - buf;
-
-    return ngx_http_ratelimit_json_text(&text);
+    return time_ms ? ngx_http_ratelimit_json_time(time_ms) : json_null();
 }

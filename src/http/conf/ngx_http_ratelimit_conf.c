@@ -1,7 +1,7 @@
 /*
  * The readers of directives share this: hints (the end of a message about a
- * wrong name), zones by their name, "name=value", and the place of a
- * directive.
+ * wrong name), zones by their name, "name=value", the place of a directive, and
+ * small files.
  */
 
 #include "ngx_http_ratelimit_conf.h"
@@ -160,14 +160,15 @@ ngx_http_ratelimit_distance(const ngx_str_t *one, const ngx_str_t *two)
 static ngx_str_t
 ngx_http_ratelimit_hint_bare(const ngx_str_t *text)
 {
-    u_char     *p;
-    ngx_str_t   bare;
-
-    p = text->len ? ngx_strlchr(text->data, text->data + text->len, '=')
-                  : NULL;
+    ngx_str_t  bare;
 
     bare.data = text->data;
-    bare.len = p ? (size_t) (p - text->data) : text->len;
+
+    for (bare.len = 0; bare.len < text->len; bare.len++) {
+        if (text->data[bare.len] == '=') {
+            break;
+        }
+    }
 
     return bare;
 }
@@ -211,6 +212,22 @@ ngx_http_ratelimit_parameter(ngx_str_t *text, const char *name,
 }
 
 
+ngx_int_t
+ngx_http_ratelimit_push(ngx_array_t *array, void *pointer)
+{
+    void  **entry;
+
+    entry = ngx_array_push(array);
+    if (entry == NULL) {
+        return NGX_ERROR;
+    }
+
+    *entry = pointer;
+
+    return NGX_OK;
+}
+
+
 void
 ngx_http_ratelimit_place(ngx_conf_t *cf, ngx_http_ratelimit_place_t *place)
 {
@@ -221,4 +238,60 @@ ngx_http_ratelimit_place(ngx_conf_t *cf, ngx_http_ratelimit_place_t *place)
         place->file = cf->conf_file->file.name;
         place->line = cf->conf_file->line;
     }
+}
+
+
+ngx_int_t
+ngx_http_ratelimit_file_read(ngx_conf_t *cf, ngx_str_t *name, size_t max,
+    ngx_str_t *content)
+{
+    ssize_t     n;
+    ngx_fd_t    fd;
+    ngx_str_t  *value;
+
+    value = cf->args->elts;
+
+    if (ngx_conf_full_name(cf->cycle, name, 1) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    fd = ngx_open_file(name->data, NGX_FILE_RDONLY, NGX_FILE_OPEN, 0);
+
+    if (fd == NGX_INVALID_FILE) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, ngx_errno,
+                           ngx_open_file_n " \"%V\" failed in \"%V\"", name,
+                           &value[0]);
+        return NGX_ERROR;
+    }
+
+    content->data = ngx_alloc(max + 1, cf->log);
+    n = -1;
+
+    if (content->data) {
+        n = ngx_read_fd(fd, content->data, max + 1);
+
+        if (n == -1) {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, ngx_errno,
+                               ngx_read_fd_n " \"%V\" failed in \"%V\"", name,
+                               &value[0]);
+            ngx_free(content->data);
+        }
+    }
+
+    if (ngx_close_file(fd) == NGX_FILE_ERROR) {
+        ngx_conf_log_error(NGX_LOG_ALERT, cf, ngx_errno,
+                           ngx_close_file_n " \"%V\" failed", name);
+    }
+
+    content->len = n;
+
+    return (n == -1) ? NGX_ERROR : NGX_OK;
+}
+
+
+void
+ngx_http_ratelimit_file_free(ngx_str_t *content)
+{
+    ngx_explicit_memzero(content->data, content->len);
+    ngx_free(content->data);
 }

@@ -40,9 +40,24 @@ ngx_http_ratelimit_zone_t *ngx_http_ratelimit_zone_by_name(
 ngx_str_t *ngx_http_ratelimit_parameter(ngx_str_t *text, const char *name,
     ngx_str_t *value);
 
+/* Adds a pointer to an array of them. Returns NGX_OK or NGX_ERROR (memory). */
+ngx_int_t ngx_http_ratelimit_push(ngx_array_t *array, void *pointer);
+
 /* Where the directive that is read stands. */
 void ngx_http_ratelimit_place(ngx_conf_t *cf,
     ngx_http_ratelimit_place_t *place);
+
+
+/*
+ * Reads the file of that name, which becomes a whole path, to the heap: max
+ * bytes, or one more if it has more. The caller frees content. NGX_ERROR:
+ * the file cannot be read, or memory is out; it is logged, with the directive.
+ */
+ngx_int_t ngx_http_ratelimit_file_read(ngx_conf_t *cf, ngx_str_t *name,
+    size_t max, ngx_str_t *content);
+
+/* Overwrites the content, which is a secret, and frees it. */
+void ngx_http_ratelimit_file_free(ngx_str_t *content);
 
 
 /* zone_conf.c, rule_conf.c, redis_conf.c: the directives of these names */
@@ -50,6 +65,13 @@ char *ngx_http_ratelimit_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_ratelimit_rule(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_ratelimit_redis(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
+
+/*
+ * redis_conf.c: when all is read. Gives each block the resolver of http {}, or
+ * resolves its names now. Returns NGX_OK or NGX_ERROR (logged).
+ */
+ngx_int_t ngx_http_ratelimit_redis_names(ngx_conf_t *cf,
+    ngx_http_ratelimit_main_conf_t *conf);
 
 /* zone_conf.c: when all is read, what compiling documents asks of the zone. */
 void ngx_http_ratelimit_above(ngx_conf_t *cf, ngx_http_ratelimit_zone_t *zone);
@@ -62,34 +84,32 @@ ngx_int_t ngx_http_ratelimit_zone_follow(ngx_conf_t *cf,
     ngx_http_ratelimit_main_conf_t *conf, ngx_http_ratelimit_zone_t *zone);
 
 /*
- * The parameters of a directive, "zone=" and so on, from the first-th argument
- * on; it is "ratelimit_zone", "ratelimit_rule", or "ratelimit", of which the
- * rule gets its zone and name alone. Returns NGX_OK or NGX_ERROR (logged).
+ * rule_conf.c: reads the parameters of a directive (NGX_RATELIMIT_IN_ZONE and
+ * so on); those of "ratelimit" are a zone and a name. Returns NGX_OK or
+ * NGX_ERROR (logged).
  */
-ngx_int_t ngx_http_ratelimit_rule_parameters(ngx_conf_t *cf,
-    const char *directive, ngx_uint_t first, ngx_http_ratelimit_rule_t *rule);
+ngx_int_t ngx_http_ratelimit_rule_parameters(ngx_conf_t *cf, ngx_uint_t in,
+    ngx_http_ratelimit_rule_t *rule);
 
 /*
- * Whether the directive's first argument is a parameter already, where a key or
- * a name has to be: that is logged, too.
+ * Whether the directive's first argument is a parameter where a key or a name
+ * has to be: that is logged.
  */
-ngx_uint_t ngx_http_ratelimit_rule_no_name(ngx_conf_t *cf,
-    const char *directive, const char *what);
+ngx_uint_t ngx_http_ratelimit_rule_no_name(ngx_conf_t *cf, ngx_uint_t in,
+    const char *what);
 
 /*
  * Checks a rule when its parameters are all read, and enters it. cf->args
  * still are the directive's. Returns NGX_OK or NGX_ERROR (logged).
  */
 ngx_int_t ngx_http_ratelimit_rule_enter(ngx_conf_t *cf,
-    const char *directive, ngx_http_ratelimit_main_conf_t *conf,
-    ngx_http_ratelimit_rule_t *rule);
+    ngx_http_ratelimit_main_conf_t *conf, ngx_http_ratelimit_rule_t *rule);
 
 /*
- * Warns of a key without a variable, unless it is "all". Without
- * one all clients have one counter.
+ * Warns of a key without a variable, unless it is "all": all clients have one
+ * counter then.
  */
-void ngx_http_ratelimit_key_warn(ngx_conf_t *cf, const char *directive,
-    const ngx_str_t *key);
+void ngx_http_ratelimit_key_warn(ngx_conf_t *cf, const ngx_str_t *key);
 
 /* rule_conf.c: the bit of a method; 0: none has that name */
 ngx_uint_t ngx_http_ratelimit_method(const u_char *name, size_t len);

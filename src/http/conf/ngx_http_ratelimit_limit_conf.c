@@ -5,17 +5,12 @@
 
 #include "ngx_http_ratelimit_api.h"
 #include "ngx_http_ratelimit_conf.h"
-#include "ngx_http_ratelimit_redis_names.h"
 
 static ngx_uint_t ngx_http_ratelimit_tiers_differ(
     const ngx_http_ratelimit_value_t *one,
     const ngx_http_ratelimit_value_t *two);
-static ngx_int_t ngx_http_ratelimit_limit_parameters(ngx_conf_t *cf,
-    ngx_http_ratelimit_limit_t *limit);
 static void ngx_http_ratelimit_resolve_warn(ngx_conf_t *cf,
     ngx_http_ratelimit_main_conf_t *conf);
-static ngx_http_ratelimit_rule_t *ngx_http_ratelimit_rule_first(
-    ngx_http_ratelimit_main_conf_t *conf, ngx_http_ratelimit_rule_t *rule);
 static ngx_int_t ngx_http_ratelimit_resolve_rule(ngx_conf_t *cf,
     ngx_http_ratelimit_main_conf_t *conf, ngx_http_ratelimit_rule_t *rule);
 static ngx_int_t ngx_http_ratelimit_resolve_zone(ngx_conf_t *cf,
@@ -32,6 +27,7 @@ ngx_http_ratelimit_limit(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     ngx_str_t                        *value;
     ngx_uint_t                        i, off;
+    ngx_http_ratelimit_rule_t         names;
     ngx_http_ratelimit_limit_t       *limit, **entry;
     ngx_http_ratelimit_main_conf_t   *rmcf;
 
@@ -56,11 +52,23 @@ ngx_http_ratelimit_limit(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     }
 
     limit = ngx_pcalloc(cf->pool, sizeof(ngx_http_ratelimit_limit_t));
-    if (limit == NULL) {
+
+    if (limit == NULL
+        || ngx_http_ratelimit_rule_parameters(cf, NGX_RATELIMIT_IN_LIMIT,
+                                              &names)
+           != NGX_OK)
+    {
         return NGX_CONF_ERROR;
     }
 
-    if (ngx_http_ratelimit_limit_parameters(cf, limit) != NGX_OK) {
+    limit->zone = names.draft.zone;
+    limit->rule_id = names.draft.rule.id;
+    ngx_http_ratelimit_place(cf, &limit->place);
+
+    if (limit->zone.len == 0) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"ratelimit\" has no zone, "
+                           "expected \"zone=<name>\"");
         return NGX_CONF_ERROR;
     }
 
@@ -82,51 +90,9 @@ ngx_http_ratelimit_limit(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     rmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_ratelimit_module);
 
-    entry = ngx_array_push(rlcf->limits);
-    if (entry == NULL) {
-        return NGX_CONF_ERROR;
-    }
-
-    *entry = limit;
-
-    entry = ngx_array_push(&rmcf->limits);
-    if (entry == NULL) {
-        return NGX_CONF_ERROR;
-    }
-
-    *entry = limit;
-
-    return NGX_CONF_OK;
-}
-
-
-static ngx_int_t
-ngx_http_ratelimit_limit_parameters(ngx_conf_t *cf,
-    ngx_http_ratelimit_limit_t *limit)
-{
-    ngx_http_ratelimit_rule_t  names;
-
-    ngx_memzero(&names, sizeof(ngx_http_ratelimit_rule_t));
-
-    if (ngx_http_ratelimit_rule_parameters(cf, "ratelimit", 1, &names)
-        != NGX_OK)
-    {
-        return NGX_ERROR;
-    }
-
-    limit->zone = names.draft.zone;
-    limit->rule_id = names.draft.rule.id;
-
-    if (limit->zone.len == 0) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"ratelimit\" has no zone, "
-                           "expected \"zone=<name>\"");
-        return NGX_ERROR;
-    }
-
-    ngx_http_ratelimit_place(cf, &limit->place);
-
-    return NGX_OK;
+    return (ngx_http_ratelimit_push(rlcf->limits, limit) == NGX_OK
+            && ngx_http_ratelimit_push(&rmcf->limits, limit) == NGX_OK)
+           ? NGX_CONF_OK : NGX_CONF_ERROR;
 }
 
 
@@ -185,12 +151,9 @@ ngx_http_ratelimit_tier(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return NGX_CONF_ERROR;
     }
 
-    if (ngx_http_ratelimit_value_compile(cf, &value[1], rlcf->tier) != NGX_OK)
-    {
-        return NGX_CONF_ERROR;
-    }
-
-    return NGX_CONF_OK;
+    return (ngx_http_ratelimit_value_compile(cf, &value[1], rlcf->tier)
+            == NGX_OK)
+           ? NGX_CONF_OK : NGX_CONF_ERROR;
 }
 
 
@@ -277,7 +240,7 @@ ngx_http_ratelimit_resolve_warn(ngx_conf_t *cf,
 
         if (!of->used || of->tier || of->limiter.follows
             || !(ngx_ratelimit_says(draft, TIER)
-                 || ngx_ratelimit_says(draft, TIERS)))
+                 || ngx_ratelimit_says(draft, TIER_LIMITS)))
         {
             continue;
         }
@@ -287,7 +250,8 @@ ngx_http_ratelimit_resolve_warn(ngx_conf_t *cf,
                       "effect, expected a \"ratelimit_tier\" where \"ratelimit "
                       "zone=%V\" is in %V:%ui", &draft->rule.id, &draft->zone,
                       draft->rule.tier.len ? "tier" : "tiers",
-                      draft->rule.tier.len ? &draft->rule.tier : &draft->tiers,
+                      draft->rule.tier.len ? &draft->rule.tier
+                                           : &draft->tier_limits,
                       &draft->zone, &rules[i]->place.file,
                       rules[i]->place.line);
     }
@@ -299,9 +263,8 @@ ngx_http_ratelimit_resolve_rule(ngx_conf_t *cf,
     ngx_http_ratelimit_main_conf_t *conf, ngx_http_ratelimit_rule_t *rule)
 {
     ngx_ratelimit_draft_t       *draft;
-    ngx_ratelimit_rule_t       **entry;
     ngx_http_ratelimit_hint_t    hint;
-    ngx_http_ratelimit_rule_t   *first;
+    ngx_http_ratelimit_rule_t   *first, **rules;
     ngx_http_ratelimit_zone_t   *zone;
 
     draft = &rule->draft;
@@ -316,9 +279,15 @@ ngx_http_ratelimit_resolve_rule(ngx_conf_t *cf,
         return NGX_ERROR;
     }
 
-    first = ngx_http_ratelimit_rule_first(conf, rule);
+    for (rules = conf->rules.elts; *rules != rule; rules++) {
+        first = *rules;
 
-    if (first != rule) {
+        if (!ngx_ratelimit_equal(&first->draft.zone, &draft->zone)
+            || !ngx_ratelimit_equal(&first->draft.rule.id, &draft->rule.id))
+        {
+            continue;
+        }
+
         ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
                       "zone \"%V\" has two rules \"%V\", first %sin %V:%ui, "
                       "and again in %V:%ui", &draft->zone, &draft->rule.id,
@@ -342,34 +311,7 @@ ngx_http_ratelimit_resolve_rule(ngx_conf_t *cf,
         rule->values.key = zone->key;
     }
 
-    entry = ngx_array_push(&zone->limiter.base->rules);
-    if (entry == NULL) {
-        return NGX_ERROR;
-    }
-
-    *entry = &draft->rule;
-
-    return NGX_OK;
-}
-
-
-/* The first rule of that name in the zone. */
-static ngx_http_ratelimit_rule_t *
-ngx_http_ratelimit_rule_first(ngx_http_ratelimit_main_conf_t *conf,
-    ngx_http_ratelimit_rule_t *rule)
-{
-    ngx_http_ratelimit_rule_t  **first;
-
-    for (first = conf->rules.elts; *first != rule; first++) {
-        if (ngx_ratelimit_equal(&(*first)->draft.zone, &rule->draft.zone)
-            && ngx_ratelimit_equal(&(*first)->draft.rule.id,
-                                   &rule->draft.rule.id))
-        {
-            break;
-        }
-    }
-
-    return *first;
+    return ngx_http_ratelimit_push(&zone->limiter.base->rules, &draft->rule);
 }
 
 

@@ -1,18 +1,18 @@
 /*
  * The "ratelimit_redis" block: where Redis is and how to speak to it. A
- * directive of the block is a row of a table.
+ * directive of the block is a row of a table. If http {} has a "resolver", the
+ * gateway resolves names while it serves. Else they are resolved once, when all
+ * of the configuration is read.
  */
 
-#include "ngx_http_ratelimit_redis_names.h"
 #include "ngx_http_ratelimit_conf.h"
-
-#include "ngx_http_ratelimit_file.h"
 
 #include "ngx_ratelimit_text.h"
 
-#define NGX_HTTP_RATELIMIT_REDIS_BUCKETS      65536
-#define NGX_HTTP_RATELIMIT_REDIS_TIMEOUT      50
-#define NGX_HTTP_RATELIMIT_REDIS_MAX_TIMEOUT  10000
+#define NGX_HTTP_RATELIMIT_REDIS_BUCKETS           65536
+#define NGX_HTTP_RATELIMIT_REDIS_TIMEOUT           50
+#define NGX_HTTP_RATELIMIT_REDIS_MAX_TIMEOUT       10000
+#define NGX_HTTP_RATELIMIT_REDIS_RESOLVER_TIMEOUT  30000   /* as in nginx */
 
 #define NGX_HTTP_RATELIMIT_REDIS_NAME                                         \
     "1 to 64 of A-Z, a-z, 0-9, \"_\", \".\", \"-\""
@@ -25,8 +25,10 @@ typedef struct {
     ngx_uint_t                    seen;     /* bits: rows */
 } ngx_http_ratelimit_redis_block_t;
 
-typedef char *(*ngx_http_ratelimit_redis_pt)(ngx_conf_t *cf,
-    ngx_ratelimit_redis_t *redis, const ngx_http_ratelimit_redis_row_t *row);
+/* Returns NULL, or the expected value; "": the error is logged already. */
+typedef const char *(*ngx_http_ratelimit_redis_pt)(ngx_conf_t *cf,
+    ngx_ratelimit_redis_t *redis, const ngx_http_ratelimit_redis_row_t *row,
+    ngx_str_t *value);
 
 struct ngx_http_ratelimit_redis_row_s {
     ngx_str_t                     name;
@@ -42,29 +44,37 @@ struct ngx_http_ratelimit_redis_row_s {
 
 static char *ngx_http_ratelimit_redis_directive(ngx_conf_t *cf,
     ngx_command_t *dummy, void *conf);
-static char *ngx_http_ratelimit_redis_hosts(ngx_conf_t *cf,
-    ngx_ratelimit_redis_t *redis, const ngx_http_ratelimit_redis_row_t *row);
-static char *ngx_http_ratelimit_redis_text(ngx_conf_t *cf,
-    ngx_ratelimit_redis_t *redis, const ngx_http_ratelimit_redis_row_t *row);
-static char *ngx_http_ratelimit_redis_word(ngx_conf_t *cf,
-    ngx_ratelimit_redis_t *redis, const ngx_http_ratelimit_redis_row_t *row);
-static char *ngx_http_ratelimit_redis_number(ngx_conf_t *cf,
-    ngx_ratelimit_redis_t *redis, const ngx_http_ratelimit_redis_row_t *row);
-static char *ngx_http_ratelimit_redis_timeout(ngx_conf_t *cf,
-    ngx_ratelimit_redis_t *redis, const ngx_http_ratelimit_redis_row_t *row);
-static char *ngx_http_ratelimit_redis_flag(ngx_conf_t *cf,
-    ngx_ratelimit_redis_t *redis, const ngx_http_ratelimit_redis_row_t *row);
-static char *ngx_http_ratelimit_redis_file(ngx_conf_t *cf,
-    ngx_ratelimit_redis_t *redis, const ngx_http_ratelimit_redis_row_t *row);
-static char *ngx_http_ratelimit_redis_check(ngx_conf_t *cf,
-    ngx_ratelimit_redis_t *redis);
-static const char *ngx_http_ratelimit_redis_check_users(
+static const char *ngx_http_ratelimit_redis_hosts(ngx_conf_t *cf,
+    ngx_ratelimit_redis_t *redis, const ngx_http_ratelimit_redis_row_t *row,
+    ngx_str_t *value);
+static const char *ngx_http_ratelimit_redis_addr(ngx_conf_t *cf,
+    ngx_ratelimit_redis_t *redis, ngx_str_t *text);
+static ngx_uint_t ngx_http_ratelimit_redis_is_name(const ngx_str_t *host);
+static const char *ngx_http_ratelimit_redis_text(ngx_conf_t *cf,
+    ngx_ratelimit_redis_t *redis, const ngx_http_ratelimit_redis_row_t *row,
+    ngx_str_t *value);
+static const char *ngx_http_ratelimit_redis_prefix(ngx_conf_t *cf,
+    ngx_ratelimit_redis_t *redis, const ngx_http_ratelimit_redis_row_t *row,
+    ngx_str_t *value);
+static const char *ngx_http_ratelimit_redis_number(ngx_conf_t *cf,
+    ngx_ratelimit_redis_t *redis, const ngx_http_ratelimit_redis_row_t *row,
+    ngx_str_t *value);
+static const char *ngx_http_ratelimit_redis_timeout(ngx_conf_t *cf,
+    ngx_ratelimit_redis_t *redis, const ngx_http_ratelimit_redis_row_t *row,
+    ngx_str_t *value);
+static const char *ngx_http_ratelimit_redis_tls(ngx_conf_t *cf,
+    ngx_ratelimit_redis_t *redis, const ngx_http_ratelimit_redis_row_t *row,
+    ngx_str_t *value);
+static const char *ngx_http_ratelimit_redis_file(ngx_conf_t *cf,
+    ngx_ratelimit_redis_t *redis, const ngx_http_ratelimit_redis_row_t *row,
+    ngx_str_t *value);
+static const char *ngx_http_ratelimit_redis_check(
     const ngx_ratelimit_redis_t *redis);
-static const char *ngx_http_ratelimit_redis_check_tls(
-    const ngx_ratelimit_redis_t *redis);
-static char *ngx_http_ratelimit_redis_duplicate(ngx_conf_t *cf);
-static char *ngx_http_ratelimit_redis_invalid(ngx_conf_t *cf,
-    const char *expected);
+static ngx_int_t ngx_http_ratelimit_redis_name(ngx_conf_t *cf,
+    ngx_http_ratelimit_redis_name_t *name, ngx_uint_t resolver);
+
+#define ngx_http_ratelimit_redis_port(redis)                                  \
+    ((redis)->mode == NGX_RATELIMIT_REDIS_SENTINEL ? 26379 : 6379)
 
 #define ngx_http_ratelimit_redis_at(member)                                   \
     offsetof(ngx_ratelimit_redis_t, member)
@@ -97,7 +107,7 @@ static const ngx_http_ratelimit_redis_row_t
       .path = ngx_http_ratelimit_redis_at(password_file) },
     { ngx_string("secret_file"), ngx_http_ratelimit_redis_file,
       .offset = ngx_http_ratelimit_redis_at(secret) },
-    { ngx_string("prefix"), ngx_http_ratelimit_redis_word,
+    { ngx_string("prefix"), ngx_http_ratelimit_redis_prefix,
       .offset = ngx_http_ratelimit_redis_at(prefix) },
     { ngx_string("buckets"), ngx_http_ratelimit_redis_number,
       .offset = ngx_http_ratelimit_redis_at(buckets),
@@ -106,13 +116,14 @@ static const ngx_http_ratelimit_redis_row_t
     { ngx_string("database"), ngx_http_ratelimit_redis_number,
       .offset = ngx_http_ratelimit_redis_at(database),
       .max = 2147483647, .expected = "a number" },
-    { ngx_string("tls"), ngx_http_ratelimit_redis_flag,
+    { ngx_string("tls"), ngx_http_ratelimit_redis_tls,
       .offset = ngx_http_ratelimit_redis_at(tls.on) },
     { ngx_string("tls_ca"), ngx_http_ratelimit_redis_text,
       .offset = ngx_http_ratelimit_redis_at(tls.ca), .expected = "a text" },
     { ngx_string("tls_name"), ngx_http_ratelimit_redis_text,
       .offset = ngx_http_ratelimit_redis_at(tls.name),
-      .max = NGX_RATELIMIT_REDIS_MAX_HOST, .expected = "a text" },
+      .max = NGX_RATELIMIT_REDIS_MAX_HOST,
+      .expected = "1 to 255 characters" },
     { ngx_string("tls_certificate"), ngx_http_ratelimit_redis_text,
       .offset = ngx_http_ratelimit_redis_at(tls.certificate),
       .expected = "a text" },
@@ -121,31 +132,74 @@ static const ngx_http_ratelimit_redis_row_t
     { .name = ngx_null_string }
 };
 
+/* Lines that need another line: offsets of their lengths, and of "tls". */
+static const struct {
+    size_t        with;
+    size_t        without;
+    const char   *wrong;
+} ngx_http_ratelimit_redis_needs[] = {
+    { ngx_http_ratelimit_redis_at(username.len),
+      ngx_http_ratelimit_redis_at(password.len),
+      "a \"username\", expected a \"password_file\" with it" },
+    { ngx_http_ratelimit_redis_at(sentinel_username.len),
+      ngx_http_ratelimit_redis_at(sentinel_password.len),
+      "a \"sentinel_username\", expected a \"sentinel_password_file\" with "
+      "it" },
+    { ngx_http_ratelimit_redis_at(tls.ca.len),
+      ngx_http_ratelimit_redis_at(tls.on),
+      "\"tls_ca\", expected \"tls on\" with it" },
+    { ngx_http_ratelimit_redis_at(tls.name.len),
+      ngx_http_ratelimit_redis_at(tls.on),
+      "\"tls_name\", expected \"tls on\" with it" },
+    { ngx_http_ratelimit_redis_at(tls.certificate.len),
+      ngx_http_ratelimit_redis_at(tls.on),
+      "\"tls_certificate\", expected \"tls on\" with it" },
+    { ngx_http_ratelimit_redis_at(tls.key.len),
+      ngx_http_ratelimit_redis_at(tls.on),
+      "\"tls_certificate_key\", expected \"tls on\" with it" },
+    { ngx_http_ratelimit_redis_at(tls.certificate.len),
+      ngx_http_ratelimit_redis_at(tls.key.len),
+      "\"tls_certificate\", expected \"tls_certificate_key\" with it" },
+    { ngx_http_ratelimit_redis_at(tls.key.len),
+      ngx_http_ratelimit_redis_at(tls.certificate.len),
+      "\"tls_certificate_key\", expected \"tls_certificate\" with it" },
+    { 0, 0, NULL }
+};
+
+
 char *
 ngx_http_ratelimit_redis(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
     ngx_http_ratelimit_main_conf_t *rmcf = conf;
 
     char                              *rv;
-    ngx_str_t                         *value;
+    ngx_str_t                         *name;
     ngx_uint_t                         i;
     ngx_conf_t                         save;
+    const char                        *wrong;
     ngx_ratelimit_redis_t             *redis, **entry;
     ngx_http_ratelimit_redis_block_t   block;
 
-    value = cf->args->elts;
+    name = (ngx_str_t *) cf->args->elts + 1;
+    wrong = NULL;
 
-    if (!ngx_ratelimit_name_valid(value[1].data, value[1].len)) {
-        return ngx_http_ratelimit_redis_invalid(cf,
-                                                NGX_HTTP_RATELIMIT_REDIS_NAME);
+    if (!ngx_ratelimit_name_valid(name->data, name->len)) {
+        wrong = NGX_HTTP_RATELIMIT_REDIS_NAME;
     }
 
     entry = rmcf->redis.elts;
 
     for (i = 0; i < rmcf->redis.nelts; i++) {
-        if (ngx_ratelimit_equal(&entry[i]->name, &value[1])) {
-            return ngx_http_ratelimit_redis_invalid(cf, "one of each name");
+        if (ngx_ratelimit_equal(&entry[i]->name, name)) {
+            wrong = "one of each name";
         }
+    }
+
+    if (wrong) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"ratelimit_redis\" has an invalid \"%V\", "
+                           "expected %s", name, wrong);
+        return NGX_CONF_ERROR;
     }
 
     redis = ngx_pcalloc(cf->pool, sizeof(ngx_ratelimit_redis_t));
@@ -153,8 +207,11 @@ ngx_http_ratelimit_redis(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return NGX_CONF_ERROR;
     }
 
-    redis->name = value[1];
+    redis->name = *name;
+    redis->timeout = NGX_HTTP_RATELIMIT_REDIS_TIMEOUT;
+    redis->buckets = NGX_HTTP_RATELIMIT_REDIS_BUCKETS;
     redis->database = NGX_CONF_UNSET_UINT;
+    ngx_str_set(&redis->prefix, "rl");
 
     if (ngx_array_init(&redis->hosts, cf->pool, 4,
                        sizeof(ngx_ratelimit_redis_host_t))
@@ -178,24 +235,24 @@ ngx_http_ratelimit_redis(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return rv;
     }
 
-    rv = ngx_http_ratelimit_redis_check(cf, redis);
-    if (rv != NGX_CONF_OK) {
-        return rv;
+    wrong = ngx_http_ratelimit_redis_check(redis);
+    if (wrong) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"ratelimit_redis\" \"%V\" has %s", &redis->name,
+                           wrong);
+        return NGX_CONF_ERROR;
     }
 
-    if (ngx_ratelimit_redis_prepare(redis, cf->pool) != NGX_OK
+    ngx_conf_init_uint_value(redis->database, 0);
+
+    if (ngx_ratelimit_redis_tls_prepare(cf, redis) != NGX_OK
+        || ngx_ratelimit_redis_prepare(redis, cf->pool) != NGX_OK
         || ngx_ratelimit_redis_share(cf, redis, &ngx_http_ratelimit_module)
-           != NGX_OK)
+           != NGX_OK
+        || ngx_http_ratelimit_push(&rmcf->redis, redis) != NGX_OK)
     {
         return NGX_CONF_ERROR;
     }
-
-    entry = ngx_array_push(&rmcf->redis);
-    if (entry == NULL) {
-        return NGX_CONF_ERROR;
-    }
-
-    *entry = redis;
 
     return NGX_CONF_OK;
 }
@@ -210,6 +267,7 @@ ngx_http_ratelimit_redis_directive(ngx_conf_t *cf, ngx_command_t *dummy,
 
     ngx_str_t                             *value;
     ngx_uint_t                             bit, many;
+    const char                            *expected;
     ngx_http_ratelimit_hint_t              hint;
     const ngx_http_ratelimit_redis_row_t  *row;
 
@@ -246,181 +304,291 @@ ngx_http_ratelimit_redis_directive(ngx_conf_t *cf, ngx_command_t *dummy,
     bit = (ngx_uint_t) 1 << (row - ngx_http_ratelimit_redis_rows);
 
     if ((block->seen & bit) && row->set != ngx_http_ratelimit_redis_hosts) {
-        return ngx_http_ratelimit_redis_duplicate(cf);
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"%V\" has another \"%V\", expected one \"%V\"",
+                           &value[0], &value[1], &value[0]);
+        return NGX_CONF_ERROR;
     }
 
     block->seen |= bit;
 
-    return row->set(cf, block->redis, row);
+    expected = row->set(cf, block->redis, row, &value[1]);
+
+    if (expected == NULL) {
+        return NGX_CONF_OK;
+    }
+
+    if (expected[0]) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"%V\" has an invalid \"%V\", expected %s",
+                           &value[0], &value[1], expected);
+    }
+
+    return NGX_CONF_ERROR;
 }
 
 
-static char *
+static const char *
 ngx_http_ratelimit_redis_hosts(ngx_conf_t *cf, ngx_ratelimit_redis_t *redis,
-    const ngx_http_ratelimit_redis_row_t *row)
+    const ngx_http_ratelimit_redis_row_t *row, ngx_str_t *value)
 {
-    char        *rv;
-    ngx_str_t   *value;
-    ngx_uint_t   i;
+    ngx_str_t   *last;
+    const char  *expected;
 
-    value = cf->args->elts;
-    i = 1;
+    last = (ngx_str_t *) cf->args->elts + cf->args->nelts;
 
     if (redis->hosts.nelts) {
-        return ngx_http_ratelimit_redis_invalid(cf,
-                     "one \"server\", one \"cluster\" or one \"sentinel\"");
+        return "one \"server\", one \"cluster\" or one \"sentinel\"";
     }
 
     redis->mode = row->mode;
 
     if (row->mode == NGX_RATELIMIT_REDIS_SENTINEL) {
 
-        if (cf->args->nelts < 3) {
-            return ngx_http_ratelimit_redis_invalid(cf,
-                         "a master's name and one or more \"host:port\"");
+        if (last - value < 2) {
+            return "a master's name and one or more \"host:port\"";
         }
 
-        if (!ngx_ratelimit_name_valid(value[1].data, value[1].len)) {
-            return ngx_http_ratelimit_redis_invalid(cf,
-                         "a master's name of " NGX_HTTP_RATELIMIT_REDIS_NAME);
+        if (!ngx_ratelimit_name_valid(value->data, value->len)) {
+            return "a master's name of " NGX_HTTP_RATELIMIT_REDIS_NAME;
         }
 
-        redis->master = value[1];
-        i = 2;
+        redis->master = *value++;
     }
 
-    for ( /* void */ ; i < cf->args->nelts; i++) {
-        rv = ngx_http_ratelimit_redis_addr(cf, redis, &value[i]);
-        if (rv != NGX_CONF_OK) {
-            return rv;
+    for ( /* void */ ; value < last; value++) {
+        expected = ngx_http_ratelimit_redis_addr(cf, redis, value);
+        if (expected) {
+            return expected;
         }
     }
 
-    return NGX_CONF_OK;
+    return NULL;
 }
 
 
-static char *
+/*
+ * Adds an address, "host[:port]" or "unix:/path". A name has no addresses
+ * before all of the configuration is read: only then it is known whether there
+ * is a resolver.
+ */
+static const char *
+ngx_http_ratelimit_redis_addr(ngx_conf_t *cf, ngx_ratelimit_redis_t *redis,
+    ngx_str_t *text)
+{
+    char                             *why;
+    ngx_url_t                         u;
+    ngx_ratelimit_redis_host_t       *host;
+    ngx_http_ratelimit_redis_name_t  *name;
+    ngx_http_ratelimit_main_conf_t   *conf;
+
+    ngx_memzero(&u, sizeof(ngx_url_t));
+
+    u.url = *text;
+    u.default_port = ngx_http_ratelimit_redis_port(redis);
+    u.no_resolve = 1;
+    why = NULL;
+
+    if (ngx_parse_url(cf->pool, &u) != NGX_OK) {
+        why = u.err ? u.err : "invalid host";
+
+    } else if (u.host.len > NGX_RATELIMIT_REDIS_MAX_HOST) {
+        why = "too long";
+
+    } else if (u.naddrs == 0 && !ngx_http_ratelimit_redis_is_name(&u.host)) {
+        why = "invalid host";
+    }
+
+    if (why) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"ratelimit_redis\" \"%V\" has an invalid "
+                           "address \"%V\" (%s), expected \"host:port\"",
+                           &redis->name, text, why);
+        return "";
+    }
+
+    host = ngx_array_push(&redis->hosts);
+    if (host == NULL) {
+        return "";
+    }
+
+    host->host = (u.family == AF_UNIX) ? u.url : u.host;
+    host->port = (u.family == AF_UNIX) ? 0 : u.port;
+
+    /* a certificate is for the address without its brackets, a Cluster says it
+       so, too */
+
+    if (host->host.len > 2 && host->host.data[0] == '[') {
+        host->host.data++;
+        host->host.len -= 2;
+    }
+
+    host->naddrs = u.naddrs;
+    host->addrs = u.addrs;
+
+    if (u.naddrs) {
+        return NULL;
+    }
+
+    conf = ngx_http_conf_get_module_main_conf(cf, ngx_http_ratelimit_module);
+
+    name = ngx_array_push(&conf->redis_names);
+    if (name == NULL) {
+        return "";
+    }
+
+    name->redis = redis;
+    name->host = redis->hosts.nelts - 1;
+    name->text = *text;
+    ngx_http_ratelimit_place(cf, &name->place);
+
+    return NULL;
+}
+
+
+/*
+ * Whether a name server may know it: labels of letters, digits, "-" and "_",
+ * the last one not of digits alone, as an address has. If there is a
+ * "resolver", no name server is asked before the gateway serves, so two
+ * addresses with a comma between must be found here.
+ */
+static ngx_uint_t
+ngx_http_ratelimit_redis_is_name(const ngx_str_t *host)
+{
+    u_char      c;
+    size_t      i, len, label;
+    ngx_uint_t  digits;
+
+    len = host->len;
+
+    if (len && host->data[len - 1] == '.') {
+        len--;
+    }
+
+    label = 0;     /* where it begins */
+    digits = 1;
+
+    for (i = 0; i < len; i++) {
+        c = host->data[i];
+
+        if (c == '.') {
+            if (i == label) {
+                return 0;
+            }
+
+            label = i + 1;
+            digits = 1;
+            continue;
+        }
+
+        if (c >= '0' && c <= '9') {
+            continue;
+        }
+
+        digits = 0;
+
+        if (((c | 0x20) < 'a' || (c | 0x20) > 'z') && c != '-' && c != '_') {
+            return 0;
+        }
+    }
+
+    return label < len && !digits;
+}
+
+
+static const char *
 ngx_http_ratelimit_redis_text(ngx_conf_t *cf, ngx_ratelimit_redis_t *redis,
-    const ngx_http_ratelimit_redis_row_t *row)
+    const ngx_http_ratelimit_redis_row_t *row, ngx_str_t *value)
 {
-    ngx_str_t  *value, *text;
+    ngx_str_t  *text;
 
-    value = cf->args->elts;
+    if (value->len == 0 || (row->max && value->len > row->max)) {
+        return row->expected;
+    }
+
     text = ngx_http_ratelimit_redis_member(redis, row->offset);
+    *text = *value;
 
-    if (row->max && value[1].len > row->max) {
-        return ngx_http_ratelimit_redis_invalid(cf, "at most 255 characters");
-    }
-
-    if (value[1].len == 0) {
-        return ngx_http_ratelimit_redis_invalid(cf, row->expected);
-    }
-
-    *text = value[1];
-
-    return NGX_CONF_OK;
+    return NULL;
 }
 
 
-static char *
-ngx_http_ratelimit_redis_word(ngx_conf_t *cf, ngx_ratelimit_redis_t *redis,
-    const ngx_http_ratelimit_redis_row_t *row)
+static const char *
+ngx_http_ratelimit_redis_prefix(ngx_conf_t *cf, ngx_ratelimit_redis_t *redis,
+    const ngx_http_ratelimit_redis_row_t *row, ngx_str_t *value)
 {
-    ngx_str_t  *value, *word;
-
-    value = cf->args->elts;
-    word = ngx_http_ratelimit_redis_member(redis, row->offset);
-
-    if (!ngx_ratelimit_name_valid(value[1].data, value[1].len)) {
-        return ngx_http_ratelimit_redis_invalid(cf,
-                                                NGX_HTTP_RATELIMIT_REDIS_NAME);
+    if (!ngx_ratelimit_name_valid(value->data, value->len)) {
+        return NGX_HTTP_RATELIMIT_REDIS_NAME;
     }
 
-    *word = value[1];
+    redis->prefix = *value;
 
-    return NGX_CONF_OK;
+    return NULL;
 }
 
 
 /* Any number in the range; one that has to be 1 or more is a power of two. */
-static char *
+static const char *
 ngx_http_ratelimit_redis_number(ngx_conf_t *cf, ngx_ratelimit_redis_t *redis,
-    const ngx_http_ratelimit_redis_row_t *row)
+    const ngx_http_ratelimit_redis_row_t *row, ngx_str_t *value)
 {
     uint64_t     n;
-    ngx_str_t   *value;
     ngx_uint_t  *number;
 
-    value = cf->args->elts;
-    number = ngx_http_ratelimit_redis_member(redis, row->offset);
-
-    if (ngx_ratelimit_number_parse(value[1].data, value[1].len, row->min,
+    if (ngx_ratelimit_number_parse(value->data, value->len, row->min,
                                    row->max, &n)
         != 0
         || (row->min && (n & (n - 1))))
     {
-        return ngx_http_ratelimit_redis_invalid(cf, row->expected);
+        return row->expected;
     }
 
+    number = ngx_http_ratelimit_redis_member(redis, row->offset);
     *number = n;
 
-    return NGX_CONF_OK;
+    return NULL;
 }
 
 
-static char *
+static const char *
 ngx_http_ratelimit_redis_timeout(ngx_conf_t *cf, ngx_ratelimit_redis_t *redis,
-    const ngx_http_ratelimit_redis_row_t *row)
+    const ngx_http_ratelimit_redis_row_t *row, ngx_str_t *value)
 {
-    ngx_int_t   timeout;
-    ngx_str_t  *value;
+    ngx_int_t  timeout;
 
-    value = cf->args->elts;
-    timeout = ngx_parse_time(&value[1], 0);
+    timeout = ngx_parse_time(value, 0);
 
     if (timeout < 1 || timeout > NGX_HTTP_RATELIMIT_REDIS_MAX_TIMEOUT) {
-        return ngx_http_ratelimit_redis_invalid(cf,
-                     "a time from 1ms to 10s, as in \"50ms\": a number "
-                     "alone is seconds");
+        return "a time from 1ms to 10s, as in \"50ms\": a number alone is "
+               "seconds";
     }
 
     redis->timeout = timeout;
 
-    return NGX_CONF_OK;
+    return NULL;
 }
 
 
-static char *
-ngx_http_ratelimit_redis_flag(ngx_conf_t *cf, ngx_ratelimit_redis_t *redis,
-    const ngx_http_ratelimit_redis_row_t *row)
+static const char *
+ngx_http_ratelimit_redis_tls(ngx_conf_t *cf, ngx_ratelimit_redis_t *redis,
+    const ngx_http_ratelimit_redis_row_t *row, ngx_str_t *value)
 {
-    ngx_str_t   *value;
-    ngx_flag_t  *flag;
+    redis->tls.on = (ngx_strcmp(value->data, "on") == 0);
 
-    value = cf->args->elts;
-    flag = ngx_http_ratelimit_redis_member(redis, row->offset);
-
-    *flag = (ngx_strcmp(value[1].data, "on") == 0);
-
-    if (!*flag && ngx_strcmp(value[1].data, "off") != 0) {
-        return ngx_http_ratelimit_redis_invalid(cf, "\"on\" or \"off\"");
-    }
-
-    return NGX_CONF_OK;
+    return (redis->tls.on || ngx_strcmp(value->data, "off") == 0)
+           ? NULL : "\"on\" or \"off\"";
 }
 
 
 /* The file's first line without its end; and the file's whole path. */
-static char *
+static const char *
 ngx_http_ratelimit_redis_file(ngx_conf_t *cf, ngx_ratelimit_redis_t *redis,
-    const ngx_http_ratelimit_redis_row_t *row)
+    const ngx_http_ratelimit_redis_row_t *row, ngx_str_t *value)
 {
     ngx_int_t   rc;
-    ngx_str_t  *value, *text, *path, name, content, line;
+    ngx_str_t  *text, *path, name, content, line;
 
-    value = cf->args->elts;
-    name = value[1];
+    name = *value;
     text = ngx_http_ratelimit_redis_member(redis, row->offset);
     path = ngx_http_ratelimit_redis_member(redis, row->path);
 
@@ -429,7 +597,7 @@ ngx_http_ratelimit_redis_file(ngx_conf_t *cf, ngx_ratelimit_redis_t *redis,
                                      &content)
         != NGX_OK)
     {
-        return NGX_CONF_ERROR;
+        return "";
     }
 
     rc = ngx_ratelimit_redis_first_line(content.data, content.len, &line);
@@ -442,68 +610,27 @@ ngx_http_ratelimit_redis_file(ngx_conf_t *cf, ngx_ratelimit_redis_t *redis,
     ngx_http_ratelimit_file_free(&content);
 
     if (rc != NGX_OK) {
-        return ngx_http_ratelimit_redis_invalid(cf,
-                        "a file whose first line has 1 to 1023 bytes");
+        return "a file whose first line has 1 to 1023 bytes";
     }
 
     if (row->path) {
         *path = name;
     }
 
-    return text->data ? NGX_CONF_OK : NGX_CONF_ERROR;
+    return text->data ? NULL : "";
 }
 
 
-/* Checks the block as a whole and sets the defaults. */
-static char *
-ngx_http_ratelimit_redis_check(ngx_conf_t *cf, ngx_ratelimit_redis_t *redis)
-{
-    const char  *wrong;
-
-    wrong = ngx_http_ratelimit_redis_check_users(redis);
-
-    if (wrong == NULL) {
-        wrong = ngx_http_ratelimit_redis_check_tls(redis);
-    }
-
-    if (wrong) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"ratelimit_redis\" \"%V\" has %s", &redis->name,
-                           wrong);
-        return NGX_CONF_ERROR;
-    }
-
-    if (redis->database == NGX_CONF_UNSET_UINT) {
-        redis->database = 0;
-    }
-
-    if (redis->timeout == 0) {
-        redis->timeout = NGX_HTTP_RATELIMIT_REDIS_TIMEOUT;
-    }
-
-    if (redis->buckets == 0) {
-        redis->buckets = NGX_HTTP_RATELIMIT_REDIS_BUCKETS;
-    }
-
-    if (redis->prefix.len == 0) {
-        ngx_str_set(&redis->prefix, "rl");
-    }
-
-    return (ngx_ratelimit_redis_tls_prepare(cf, redis) == NGX_OK)
-           ? NGX_CONF_OK : NGX_CONF_ERROR;
-}
-
-
-/* Returns what is wrong with hosts and users, or NULL. */
+/* Returns what is wrong with the block as a whole, or NULL. */
 static const char *
-ngx_http_ratelimit_redis_check_users(const ngx_ratelimit_redis_t *redis)
+ngx_http_ratelimit_redis_check(const ngx_ratelimit_redis_t *redis)
 {
+    size_t                             with, without;
+    ngx_uint_t                         i;
+    const ngx_ratelimit_redis_host_t  *hosts;
+
     if (redis->hosts.nelts == 0) {
         return "no address, expected \"server\", \"cluster\" or \"sentinel\"";
-    }
-
-    if (redis->username.len && redis->password.len == 0) {
-        return "a \"username\", expected a \"password_file\" with it";
     }
 
     if (redis->mode != NGX_RATELIMIT_REDIS_SENTINEL
@@ -512,55 +639,29 @@ ngx_http_ratelimit_redis_check_users(const ngx_ratelimit_redis_t *redis)
         return "a user for sentinels, expected \"sentinel\" with it";
     }
 
-    if (redis->sentinel_username.len && redis->sentinel_password.len == 0) {
-        return "a \"sentinel_username\", expected a "
-               "\"sentinel_password_file\" with it";
-    }
-
     if (redis->mode == NGX_RATELIMIT_REDIS_CLUSTER
         && redis->database != NGX_CONF_UNSET_UINT)
     {
         return "a \"database\", expected none with \"cluster\"";
     }
 
-    return NULL;
-}
+    for (i = 0; ngx_http_ratelimit_redis_needs[i].wrong; i++) {
+        with = ngx_http_ratelimit_redis_needs[i].with;
+        without = ngx_http_ratelimit_redis_needs[i].without;
 
-
-/* The same of the "tls" lines. */
-static const char *
-ngx_http_ratelimit_redis_check_tls(const ngx_ratelimit_redis_t *redis)
-{
-    ngx_uint_t                         i;
-    const ngx_ratelimit_redis_tls_t   *tls;
-    const ngx_ratelimit_redis_host_t  *hosts;
-
-    tls = &redis->tls;
-
-    if (!tls->on) {
-        return tls->ca.len ? "\"tls_ca\", expected \"tls on\" with it"
-               : tls->name.len ? "\"tls_name\", expected \"tls on\" with it"
-               : tls->certificate.len
-               ? "\"tls_certificate\", expected \"tls on\" with it"
-               : tls->key.len
-               ? "\"tls_certificate_key\", expected \"tls on\" with it"
-               : NULL;
-    }
-
-    if (tls->certificate.len && tls->key.len == 0) {
-        return "\"tls_certificate\", expected \"tls_certificate_key\" with it";
-    }
-
-    if (tls->key.len && tls->certificate.len == 0) {
-        return "\"tls_certificate_key\", expected \"tls_certificate\" with it";
+        if (*(size_t *) ngx_http_ratelimit_redis_member(redis, with)
+            && !*(size_t *) ngx_http_ratelimit_redis_member(redis, without))
+        {
+            return ngx_http_ratelimit_redis_needs[i].wrong;
+        }
     }
 
     /* a path is no name that a certificate could be for */
 
     hosts = redis->hosts.elts;
 
-    for (i = 0; i < redis->hosts.nelts && tls->name.len == 0; i++) {
-        if (hosts[i].port == 0) {
+    for (i = 0; i < redis->hosts.nelts; i++) {
+        if (redis->tls.on && redis->tls.name.len == 0 && hosts[i].port == 0) {
             return "\"tls on\" and \"unix:\", expected \"tls_name\" with it";
         }
     }
@@ -569,31 +670,80 @@ ngx_http_ratelimit_redis_check_tls(const ngx_ratelimit_redis_t *redis)
 }
 
 
-static char *
-ngx_http_ratelimit_redis_duplicate(ngx_conf_t *cf)
+ngx_int_t
+ngx_http_ratelimit_redis_names(ngx_conf_t *cf,
+    ngx_http_ratelimit_main_conf_t *conf)
 {
-    ngx_str_t  *value;
+    ngx_uint_t                        i, resolver;
+    ngx_ratelimit_redis_t           **redis;
+    ngx_http_core_loc_conf_t         *clcf;
+    ngx_http_ratelimit_redis_name_t  *names;
 
-    value = cf->args->elts;
+    clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
 
-    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                       "\"%V\" has another \"%V\", expected one \"%V\"",
-                       &value[0], &value[1], &value[0]);
+    /* nginx makes one without addresses where there is none */
 
-    return NGX_CONF_ERROR;
+    resolver = (clcf->resolver && clcf->resolver->connections.nelts);
+    redis = conf->redis.elts;
+
+    for (i = 0; i < conf->redis.nelts && resolver; i++) {
+        redis[i]->resolver = clcf->resolver;
+        redis[i]->resolver_timeout = clcf->resolver_timeout;
+        ngx_conf_init_msec_value(redis[i]->resolver_timeout,
+                                 NGX_HTTP_RATELIMIT_REDIS_RESOLVER_TIMEOUT);
+    }
+
+    names = conf->redis_names.elts;
+
+    for (i = 0; i < conf->redis_names.nelts; i++) {
+        if (ngx_http_ratelimit_redis_name(cf, &names[i], resolver)
+            != NGX_OK)
+        {
+            return NGX_ERROR;
+        }
+    }
+
+    return NGX_OK;
 }
 
 
-static char *
-ngx_http_ratelimit_redis_invalid(ngx_conf_t *cf, const char *expected)
+/* "localhost" is this machine's to know, not the name server's. */
+static ngx_int_t
+ngx_http_ratelimit_redis_name(ngx_conf_t *cf,
+    ngx_http_ratelimit_redis_name_t *name, ngx_uint_t resolver)
 {
-    ngx_str_t  *value;
+    ngx_url_t                    u;
+    ngx_ratelimit_redis_host_t  *host;
 
-    value = cf->args->elts;
+    host = name->redis->hosts.elts;
+    host += name->host;
 
-    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                       "\"%V\" has an invalid \"%V\", expected %s",
-                       &value[0], &value[1], expected);
+    if (resolver
+        && (host->host.len != sizeof("localhost") - 1
+            || ngx_strncasecmp(host->host.data, (u_char *) "localhost",
+                               host->host.len)
+               != 0))
+    {
+        return NGX_OK;
+    }
 
-    return NGX_CONF_ERROR;
+    ngx_memzero(&u, sizeof(ngx_url_t));
+
+    u.url = name->text;
+    u.default_port = ngx_http_ratelimit_redis_port(name->redis);
+
+    if (ngx_parse_url(cf->pool, &u) != NGX_OK || u.naddrs == 0) {
+        ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
+                      "\"ratelimit_redis\" \"%V\" has an invalid address "
+                      "\"%V\" (%s), expected \"host:port\" in %V:%ui",
+                      &name->redis->name, &name->text,
+                      u.err ? u.err : "no address found", &name->place.file,
+                      name->place.line);
+        return NGX_ERROR;
+    }
+
+    host->naddrs = u.naddrs;
+    host->addrs = u.addrs;
+
+    return NGX_OK;
 }

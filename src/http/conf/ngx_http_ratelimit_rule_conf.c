@@ -7,19 +7,13 @@
 
 #include "ngx_ratelimit_text.h"
 
-/* While the parameters of a rule are put together. */
-typedef struct {
-    ngx_conf_t   *cf;
-    const char   *directive;
-    ngx_uint_t    wrong;       /* a message was written: it is the only one */
-} ngx_http_ratelimit_rule_check_t;
-
-static ngx_uint_t ngx_http_ratelimit_directive(const char *name);
-static const char *ngx_http_ratelimit_directives(ngx_uint_t in);
+static const ngx_ratelimit_param_t *ngx_http_ratelimit_rule_find(
+    ngx_str_t *text, ngx_uint_t in, ngx_str_t *value);
 static ngx_int_t ngx_http_ratelimit_rule_parameter(ngx_conf_t *cf,
-    const char *directive, ngx_str_t *text, ngx_http_ratelimit_rule_t *rule);
-static void ngx_http_ratelimit_rule_unknown(ngx_conf_t *cf,
-    const char *directive, ngx_str_t *text);
+    ngx_str_t *text, ngx_http_ratelimit_rule_t *rule);
+static void ngx_http_ratelimit_rule_unknown(ngx_conf_t *cf, ngx_str_t *text,
+    ngx_uint_t in);
+static const char *ngx_http_ratelimit_directives(ngx_uint_t in);
 static const char *ngx_http_ratelimit_rule_set(ngx_conf_t *cf,
     const ngx_ratelimit_param_t *param, ngx_str_t *value,
     ngx_ratelimit_draft_t *draft);
@@ -28,19 +22,15 @@ static const char *ngx_http_ratelimit_rule_regex(ngx_conf_t *cf,
 static const char *ngx_http_ratelimit_rule_api_keys(
     const ngx_ratelimit_param_t *param, ngx_str_t *value,
     ngx_ratelimit_draft_t *draft);
-static ngx_uint_t ngx_http_ratelimit_is_parameter(ngx_str_t *text,
-    const ngx_ratelimit_param_t *param, ngx_str_t *value);
-static ngx_str_t *ngx_http_ratelimit_argument(ngx_conf_t *cf,
-    const ngx_ratelimit_param_t *param);
 static void ngx_http_ratelimit_rule_wrong(ngx_ratelimit_draft_t *draft,
     const ngx_ratelimit_param_t *param, const char *beside,
     const char *expected);
 static ngx_int_t ngx_http_ratelimit_rule_values(ngx_conf_t *cf,
-    const char *directive, ngx_http_ratelimit_rule_t *rule);
+    ngx_http_ratelimit_rule_t *rule);
 static ngx_int_t ngx_http_ratelimit_rule_value(ngx_conf_t *cf,
     ngx_str_t *text, ngx_http_ratelimit_value_t **value);
 static ngx_int_t ngx_http_ratelimit_rule_tiers(ngx_conf_t *cf,
-    const char *directive, ngx_ratelimit_draft_t *draft);
+    ngx_ratelimit_draft_t *draft);
 static const char *ngx_http_ratelimit_rule_tier(ngx_str_t *text,
     const ngx_ratelimit_spec_t *base, ngx_array_t *tiers);
 static ngx_str_t ngx_http_ratelimit_next(u_char **p, u_char *last);
@@ -78,8 +68,8 @@ ngx_http_ratelimit_rule(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     value = cf->args->elts;
 
-    if (ngx_http_ratelimit_rule_no_name(cf, "ratelimit_rule", "name")
-        || ngx_http_ratelimit_rule_parameters(cf, "ratelimit_rule", 2, rule)
+    if (ngx_http_ratelimit_rule_no_name(cf, NGX_RATELIMIT_IN_RULE, "name")
+        || ngx_http_ratelimit_rule_parameters(cf, NGX_RATELIMIT_IN_RULE, rule)
            != NGX_OK)
     {
         return NGX_CONF_ERROR;
@@ -94,19 +84,14 @@ ngx_http_ratelimit_rule(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return NGX_CONF_ERROR;
     }
 
-    if (ngx_http_ratelimit_rule_enter(cf, "ratelimit_rule", conf, rule)
-        != NGX_OK)
-    {
-        return NGX_CONF_ERROR;
-    }
-
-    return NGX_CONF_OK;
+    return (ngx_http_ratelimit_rule_enter(cf, conf, rule) == NGX_OK)
+           ? NGX_CONF_OK : NGX_CONF_ERROR;
 }
 
 
 ngx_int_t
-ngx_http_ratelimit_rule_parameters(ngx_conf_t *cf, const char *directive,
-    ngx_uint_t first, ngx_http_ratelimit_rule_t *rule)
+ngx_http_ratelimit_rule_parameters(ngx_conf_t *cf, ngx_uint_t in,
+    ngx_http_ratelimit_rule_t *rule)
 {
     ngx_str_t   *value;
     ngx_uint_t   i;
@@ -117,15 +102,17 @@ ngx_http_ratelimit_rule_parameters(ngx_conf_t *cf, const char *directive,
 
     value = cf->args->elts;
 
-    ngx_ratelimit_draft_init(&rule->draft,
-                             ngx_http_ratelimit_directive(directive), NULL,
-                             cf->pool);
+    ngx_ratelimit_draft_init(&rule->draft, in, NULL, cf->pool);
     rule->draft.above = &above;
+    rule->draft.wrong = ngx_http_ratelimit_rule_wrong;
+    rule->draft.data = cf;
 
-    for (i = first; i < cf->args->nelts; i++) {
-        if (ngx_http_ratelimit_rule_parameter(cf, directive, &value[i], rule)
-            != NGX_OK)
-        {
+    /* behind the key of a zone, the name of a rule */
+
+    i = (in == NGX_RATELIMIT_IN_LIMIT) ? 1 : 2;
+
+    for ( /* void */ ; i < cf->args->nelts; i++) {
+        if (ngx_http_ratelimit_rule_parameter(cf, &value[i], rule) != NGX_OK) {
             return NGX_ERROR;
         }
     }
@@ -134,12 +121,109 @@ ngx_http_ratelimit_rule_parameters(ngx_conf_t *cf, const char *directive,
 }
 
 
-static ngx_uint_t
-ngx_http_ratelimit_directive(const char *name)
+/* The parameter that text is where it may stand, and its value; or NULL. */
+static const ngx_ratelimit_param_t *
+ngx_http_ratelimit_rule_find(ngx_str_t *text, ngx_uint_t in, ngx_str_t *value)
 {
-    return (ngx_strcmp(name, "ratelimit_zone") == 0) ? NGX_RATELIMIT_IN_ZONE
-           : (ngx_strcmp(name, "ratelimit_rule") == 0) ? NGX_RATELIMIT_IN_RULE
-           : NGX_RATELIMIT_IN_LIMIT;
+    const ngx_ratelimit_param_t  *p;
+
+    for (p = ngx_ratelimit_params; p->id; p++) {
+        if ((p->in & in & NGX_RATELIMIT_IN_CONF)
+            && ngx_http_ratelimit_parameter(text, p->conf, value)
+            && (value->len == 0 || p->kind != NGX_RATELIMIT_A_FLAG))
+        {
+            return p;
+        }
+    }
+
+    return NULL;
+}
+
+
+static ngx_int_t
+ngx_http_ratelimit_rule_parameter(ngx_conf_t *cf, ngx_str_t *text,
+    ngx_http_ratelimit_rule_t *rule)
+{
+    ngx_str_t                    *directive, value;
+    const char                   *expected;
+    ngx_ratelimit_draft_t        *draft;
+    const ngx_ratelimit_param_t  *p;
+
+    directive = cf->args->elts;
+    draft = &rule->draft;
+    p = ngx_http_ratelimit_rule_find(text, draft->in, &value);
+
+    if (p == NULL) {
+        ngx_http_ratelimit_rule_unknown(cf, text, draft->in);
+        return NGX_ERROR;
+    }
+
+    if (draft->says >> p->id & 1) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"%V\" has \"%V\", expected one \"%s\"",
+                           directive, text, p->conf);
+        return NGX_ERROR;
+    }
+
+    draft->says |= (uint64_t) 1 << p->id;
+
+    /* whether the zone has Redis is known when all is read */
+
+    if ((p->flags & NGX_RATELIMIT_SHARED) && rule->shared.len == 0) {
+        rule->shared = *text;
+    }
+
+    expected = ngx_http_ratelimit_rule_set(cf, p, &value, draft);
+
+    if (expected == NULL) {
+        return NGX_OK;
+    }
+
+    if (expected[0]) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"%V\" has an invalid \"%V\", expected %s",
+                           directive, text, expected);
+    }
+
+    return NGX_ERROR;
+}
+
+
+/* It may be another directive's, or a name that is written wrongly. */
+static void
+ngx_http_ratelimit_rule_unknown(ngx_conf_t *cf, ngx_str_t *text, ngx_uint_t in)
+{
+    ngx_str_t                    *directive, name, value;
+    ngx_http_ratelimit_hint_t     hint;
+    const ngx_ratelimit_param_t  *p;
+
+    directive = cf->args->elts;
+    p = ngx_http_ratelimit_rule_find(text, ~in, &value);
+
+    if (p) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"%V\" has \"%V\", but \"%s\" is a parameter of %s",
+                           directive, text, p->conf,
+                           ngx_http_ratelimit_directives(p->in));
+        return;
+    }
+
+    ngx_http_ratelimit_hint_init(&hint, text);
+
+    for (p = ngx_ratelimit_params; p->id; p++) {
+        if (p->in & in) {
+            name.data = (u_char *) p->conf;
+            name.len = ngx_strlen(p->conf);
+            ngx_http_ratelimit_hint_add(&hint, &name);
+        }
+    }
+
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                       "\"%V\" has an unknown parameter \"%V\", %V",
+                       directive, text,
+                       ngx_http_ratelimit_hint_text(&hint,
+                           (in == NGX_RATELIMIT_IN_LIMIT)
+                           ? "\"off\", or one each of " : "one each of "));
 }
 
 
@@ -163,94 +247,7 @@ ngx_http_ratelimit_directives(ngx_uint_t in)
 }
 
 
-static ngx_int_t
-ngx_http_ratelimit_rule_parameter(ngx_conf_t *cf, const char *directive,
-    ngx_str_t *text, ngx_http_ratelimit_rule_t *rule)
-{
-    ngx_str_t                     value;
-    const char                   *expected;
-    ngx_ratelimit_draft_t        *draft;
-    const ngx_ratelimit_param_t  *p;
-
-    draft = &rule->draft;
-
-    for (p = ngx_ratelimit_params; p->id; p++) {
-        if ((p->in & draft->in)
-            && ngx_http_ratelimit_is_parameter(text, p, &value))
-        {
-            break;
-        }
-    }
-
-    if (p->id == NGX_RATELIMIT_PARAM_NONE) {
-        ngx_http_ratelimit_rule_unknown(cf, directive, text);
-        return NGX_ERROR;
-    }
-
-    if (draft->says >> p->id & 1) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"%s\" has \"%V\", expected one \"%s\"",
-                           directive, text, p->conf);
-        return NGX_ERROR;
-    }
-
-    draft->says |= (uint64_t) 1 << p->id;
-
-    expected = ngx_http_ratelimit_rule_set(cf, p, &value, draft);
-
-    if (expected == NULL) {
-        return NGX_OK;
-    }
-
-    if (expected[0]) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"%s\" has an invalid \"%V\", expected %s",
-                           directive, text, expected);
-    }
-
-    return NGX_ERROR;
-}
-
-
-/* It may be another directive's, or a name that is written wrongly. */
-static void
-ngx_http_ratelimit_rule_unknown(ngx_conf_t *cf, const char *directive,
-    ngx_str_t *text)
-{
-    ngx_str_t                     name, value;
-    ngx_uint_t                    in;
-    ngx_http_ratelimit_hint_t     hint;
-    const ngx_ratelimit_param_t  *p;
-
-    in = ngx_http_ratelimit_directive(directive);
-    ngx_http_ratelimit_hint_init(&hint, text);
-
-    for (p = ngx_ratelimit_params; p->id; p++) {
-
-        if (p->in & in) {
-            name.data = (u_char *) p->conf;
-            name.len = ngx_strlen(p->conf);
-            ngx_http_ratelimit_hint_add(&hint, &name);
-
-        } else if (ngx_http_ratelimit_is_parameter(text, p, &value)) {
-            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                               "\"%s\" has \"%V\", but \"%s\" is a parameter "
-                               "of %s", directive, text, p->conf,
-                               ngx_http_ratelimit_directives(p->in));
-            return;
-        }
-    }
-
-    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                       "\"%s\" has an unknown parameter \"%V\", %V",
-                       directive, text,
-                       ngx_http_ratelimit_hint_text(&hint,
-                           (in == NGX_RATELIMIT_IN_LIMIT)
-                           ? "\"off\", or one each of " : "one each of "));
-}
-
-
-/* Returns NULL, or what was expected; "": the error is logged already. */
+/* Returns NULL, or the expected value; "": the error is logged already. */
 static const char *
 ngx_http_ratelimit_rule_set(ngx_conf_t *cf, const ngx_ratelimit_param_t *param,
     ngx_str_t *value, ngx_ratelimit_draft_t *draft)
@@ -291,8 +288,6 @@ static const char *
 ngx_http_ratelimit_rule_regex(ngx_conf_t *cf, ngx_str_t *value,
     ngx_ratelimit_draft_t *draft)
 {
-#if (NGX_PCRE)
-
     ngx_int_t  rc;
     ngx_str_t  wrong;
     u_char     buf[NGX_MAX_CONF_ERRSTR];
@@ -314,12 +309,6 @@ ngx_http_ratelimit_rule_regex(ngx_conf_t *cf, ngx_str_t *value,
     }
 
     return "";
-
-#else
-
-    return "a path template: this nginx is built without PCRE";
-
-#endif
 }
 
 
@@ -397,159 +386,107 @@ ngx_http_ratelimit_rule_api_keys(const ngx_ratelimit_param_t *param,
 
 
 ngx_uint_t
-ngx_http_ratelimit_rule_no_name(ngx_conf_t *cf, const char *directive,
+ngx_http_ratelimit_rule_no_name(ngx_conf_t *cf, ngx_uint_t in,
     const char *what)
 {
     ngx_str_t                    *text, value;
     const ngx_ratelimit_param_t  *p;
 
     text = cf->args->elts;
+    p = ngx_http_ratelimit_rule_find(&text[1], in, &value);
 
-    for (p = ngx_ratelimit_params; p->id; p++) {
-
-        if ((p->in & ngx_http_ratelimit_directive(directive)) == 0
-            || p->id == NGX_RATELIMIT_PARAM_KEY
-            || p->kind == NGX_RATELIMIT_A_FLAG
-            || !ngx_http_ratelimit_is_parameter(&text[1], p, &value))
-        {
-            continue;
-        }
-
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"%s\" has no %s before \"%V\"", directive, what,
-                           &text[1]);
-        return 1;
+    if (p == NULL || p->id == NGX_RATELIMIT_PARAM_KEY
+        || p->kind == NGX_RATELIMIT_A_FLAG)
+    {
+        return 0;
     }
 
-    return 0;
-}
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "\"%V\" has no %s before \"%V\"",
+                       &text[0], what, &text[1]);
 
-
-static ngx_uint_t
-ngx_http_ratelimit_is_parameter(ngx_str_t *text,
-    const ngx_ratelimit_param_t *param, ngx_str_t *value)
-{
-    return param->conf
-           && ngx_http_ratelimit_parameter(text, param->conf, value)
-           && (value->len == 0 || param->kind != NGX_RATELIMIT_A_FLAG);
-}
-
-
-/* The parameter as the directive has it, or NULL. */
-static ngx_str_t *
-ngx_http_ratelimit_argument(ngx_conf_t *cf, const ngx_ratelimit_param_t *param)
-{
-    ngx_str_t   *text, value;
-    ngx_uint_t   i;
-
-    text = cf->args->elts;
-
-    for (i = 2; i < cf->args->nelts; i++) {
-        if (ngx_http_ratelimit_is_parameter(&text[i], param, &value)) {
-            return &text[i];
-        }
-    }
-
-    return NULL;
+    return 1;
 }
 
 
 ngx_int_t
-ngx_http_ratelimit_rule_enter(ngx_conf_t *cf, const char *directive,
+ngx_http_ratelimit_rule_enter(ngx_conf_t *cf,
     ngx_http_ratelimit_main_conf_t *conf, ngx_http_ratelimit_rule_t *rule)
 {
-    ngx_str_t                         *text;
-    ngx_ratelimit_draft_t             *draft;
-    ngx_http_ratelimit_rule_t        **entry;
-    const ngx_ratelimit_param_t       *p;
-    ngx_http_ratelimit_rule_check_t    check;
+    ngx_str_t              *directive;
+    ngx_ratelimit_draft_t  *draft;
 
+    directive = cf->args->elts;
     draft = &rule->draft;
 
     if (!ngx_ratelimit_name_valid(draft->rule.id.data, draft->rule.id.len)) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"%s\" has an invalid name \"%V\", expected "
+                           "\"%V\" has an invalid name \"%V\", expected "
                            "1 to 64 of A-Z, a-z, 0-9, \"_\", \".\", \"-\"",
                            directive, &draft->rule.id);
         return NGX_ERROR;
     }
 
-    check.cf = cf;
-    check.directive = directive;
-    check.wrong = 0;
-
-    draft->wrong = ngx_http_ratelimit_rule_wrong;
-    draft->data = &check;
-
     ngx_ratelimit_draft_combine(draft);
 
-    if (check.wrong
+    if (draft->wrongs
         || ngx_ratelimit_draft_limit(draft) != NGX_OK
-        || ngx_http_ratelimit_rule_tiers(cf, directive, draft) != NGX_OK
+        || ngx_http_ratelimit_rule_tiers(cf, draft) != NGX_OK
         || ngx_ratelimit_draft_split(draft) != NGX_OK
-        || ngx_http_ratelimit_rule_values(cf, directive, rule) != NGX_OK)
+        || ngx_http_ratelimit_rule_values(cf, rule) != NGX_OK)
     {
         return NGX_ERROR;
-    }
-
-    /* whether the zone has Redis is known when all is read */
-
-    for (p = ngx_ratelimit_params; p->id && rule->shared.len == 0; p++) {
-
-        text = (p->flags & NGX_RATELIMIT_SHARED)
-               ? ngx_http_ratelimit_argument(cf, p) : NULL;
-
-        if (text) {
-            rule->shared = *text;
-        }
     }
 
     ngx_http_ratelimit_place(cf, &rule->place);
     draft->rule.data = &rule->values;
 
-    entry = ngx_array_push(&conf->rules);
-    if (entry == NULL) {
-        return NGX_ERROR;
-    }
-
-    *entry = rule;
-
-    return NGX_OK;
+    return ngx_http_ratelimit_push(&conf->rules, rule);
 }
 
 
-/* draft->wrong() */
+/* draft->wrong(): the first message is the only one. */
 static void
 ngx_http_ratelimit_rule_wrong(ngx_ratelimit_draft_t *draft,
     const ngx_ratelimit_param_t *param, const char *beside,
     const char *expected)
 {
-    ngx_http_ratelimit_rule_check_t *check = draft->data;
+    ngx_conf_t *cf = draft->data;
 
-    if (check->wrong) {
+    ngx_str_t   *text, value;
+    ngx_uint_t   i;
+
+    text = cf->args->elts;
+
+    if (draft->wrongs++) {
         return;
     }
-
-    check->wrong = 1;
 
     if (param == NULL) {
-        ngx_conf_log_error(NGX_LOG_EMERG, check->cf, 0,
-                           "\"%s\" \"%V\" has no limit, expected %s",
-                           check->directive, &draft->rule.id, expected);
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"%V\" \"%V\" has no limit, expected %s",
+                           &text[0], &draft->rule.id, expected);
         return;
     }
 
-    ngx_conf_log_error(NGX_LOG_EMERG, check->cf, 0,
-                       "\"%s\" \"%V\" has \"%V\"%s, expected %s",
-                       check->directive, &draft->rule.id,
-                       ngx_http_ratelimit_argument(check->cf, param), beside,
-                       expected);
+    /* as the directive has it */
+
+    for (i = 2; i < cf->args->nelts - 1; i++) {
+        if (ngx_http_ratelimit_rule_find(&text[i], draft->in, &value)
+            == param)
+        {
+            break;
+        }
+    }
+
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                       "\"%V\" \"%V\" has \"%V\"%s, expected %s", &text[0],
+                       &draft->rule.id, &text[i], beside, expected);
 }
 
 
 /* Compiles the values that are evaluated at each request. */
 static ngx_int_t
-ngx_http_ratelimit_rule_values(ngx_conf_t *cf, const char *directive,
+ngx_http_ratelimit_rule_values(ngx_conf_t *cf,
     ngx_http_ratelimit_rule_t *rule)
 {
     ngx_str_t                    *key;
@@ -559,7 +496,7 @@ ngx_http_ratelimit_rule_values(ngx_conf_t *cf, const char *directive,
     values = &rule->values;
 
     if (key->len) {
-        ngx_http_ratelimit_key_warn(cf, directive, key);
+        ngx_http_ratelimit_key_warn(cf, key);
 
         if (ngx_http_ratelimit_value_compile(cf, key, &values->key) != NGX_OK)
         {
@@ -595,15 +532,18 @@ ngx_http_ratelimit_rule_value(ngx_conf_t *cf, ngx_str_t *text,
 
 
 void
-ngx_http_ratelimit_key_warn(ngx_conf_t *cf, const char *directive,
-    const ngx_str_t *key)
+ngx_http_ratelimit_key_warn(ngx_conf_t *cf, const ngx_str_t *key)
 {
+    ngx_str_t  *directive;
+
+    directive = cf->args->elts;
+
     if (!ngx_ratelimit_key_constant(key)) {
         return;
     }
 
     ngx_conf_log_error(NGX_LOG_WARN, cf, 0,
-                       "\"%s\" has the key \"%V\" without a variable, which "
+                       "\"%V\" has the key \"%V\" without a variable, which "
                        "limits all clients together, expected one as in "
                        "\"$remote_addr\", or \"key=all\" if that is meant",
                        directive, key);
@@ -612,25 +552,25 @@ ngx_http_ratelimit_key_warn(ngx_conf_t *cf, const char *directive,
 
 /* "tiers=": a rate in a rule that has one, else a number. */
 static ngx_int_t
-ngx_http_ratelimit_rule_tiers(ngx_conf_t *cf, const char *directive,
-    ngx_ratelimit_draft_t *draft)
+ngx_http_ratelimit_rule_tiers(ngx_conf_t *cf, ngx_ratelimit_draft_t *draft)
 {
     u_char                *p, *last;
-    ngx_str_t              text;
+    ngx_str_t             *directive, text;
     const char            *expected;
     ngx_array_t            tiers;
     ngx_ratelimit_spec_t   base;
 
-    if (draft->tiers.len == 0) {
+    if (draft->tier_limits.len == 0) {
         return NGX_OK;
     }
 
-    if (ngx_array_init(&tiers, cf->pool, 4, sizeof(ngx_ratelimit_tier_t))
+    if (ngx_array_init(&tiers, cf->pool, 4, sizeof(ngx_ratelimit_tier_limit_t))
         != NGX_OK)
     {
         return NGX_ERROR;
     }
 
+    directive = cf->args->elts;
     base = draft->rule.spec;
     base.capacity = draft->capacity;
 
@@ -639,8 +579,8 @@ ngx_http_ratelimit_rule_tiers(ngx_conf_t *cf, const char *directive,
         base.period_us = 0;
     }
 
-    p = draft->tiers.data;
-    last = p + draft->tiers.len;
+    p = draft->tier_limits.data;
+    last = p + draft->tier_limits.len;
 
     do {
         text = ngx_http_ratelimit_next(&p, last);
@@ -648,16 +588,16 @@ ngx_http_ratelimit_rule_tiers(ngx_conf_t *cf, const char *directive,
     } while (p && expected == NULL);
 
     if (expected == NULL) {
-        draft->rule.tiers = tiers.elts;
-        draft->rule.ntiers = tiers.nelts;
+        draft->rule.tier_limits = tiers.elts;
+        draft->rule.ntier_limits = tiers.nelts;
         return NGX_OK;
     }
 
     if (expected[0]) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"%s\" \"%V\" has an invalid \"tiers=%V\", "
+                           "\"%V\" \"%V\" has an invalid \"tiers=%V\", "
                            "expected %s", directive, &draft->rule.id,
-                           &draft->tiers, expected);
+                           &draft->tier_limits, expected);
     }
 
     return NGX_ERROR;
@@ -669,11 +609,11 @@ static const char *
 ngx_http_ratelimit_rule_tier(ngx_str_t *text, const ngx_ratelimit_spec_t *base,
     ngx_array_t *tiers)
 {
-    u_char                *colon;
-    ngx_str_t              name, amount;
-    ngx_uint_t             i;
-    const char            *expected;
-    ngx_ratelimit_tier_t  *tier;
+    u_char                      *colon;
+    ngx_str_t                    name, amount;
+    ngx_uint_t                   i;
+    const char                  *expected;
+    ngx_ratelimit_tier_limit_t  *tier;
 
     colon = text->data + text->len;
 

@@ -4,7 +4,7 @@
 
 #include "ngx_http_ratelimit_token.h"
 
-#include "ngx_http_ratelimit_file.h"
+#include "ngx_http_ratelimit_conf.h"
 
 #include <openssl/crypto.h>
 #include <openssl/sha.h>
@@ -118,6 +118,7 @@ ngx_http_ratelimit_token_parse(ngx_conf_t *cf, ngx_array_t *tokens,
     const u_char *text, size_t len)
 {
     size_t                       i, n;
+    ngx_str_t                    name;
     const u_char                *token;
     ngx_http_ratelimit_token_t  *one;
 
@@ -151,6 +152,9 @@ ngx_http_ratelimit_token_parse(ngx_conf_t *cf, ngx_array_t *tokens,
     }
 
     one = ngx_array_push(tokens);
+    name.data = (u_char *) text;
+    name.len = n;
+
     if (one == NULL) {
         return NGX_ERROR;
     }
@@ -158,15 +162,9 @@ ngx_http_ratelimit_token_parse(ngx_conf_t *cf, ngx_array_t *tokens,
     (void) SHA256(token, len, one->digest);
 
     one->name.len = n;
-    one->name.data = ngx_pnalloc(cf->pool, n + 1);
+    one->name.data = ngx_pstrdup(cf->pool, &name);
 
-    if (one->name.data == NULL) {
-        return NGX_ERROR;
-    }
-
-    ngx_memcpy(one->name.data, text, n);
-
-    return NGX_OK;
+    return (one->name.data || n == 0) ? NGX_OK : NGX_ERROR;
 }
 
 

@@ -16,11 +16,8 @@ static ngx_uint_t ngx_http_ratelimit_value_lone(ngx_str_t *text,
     ngx_str_t *name);
 static ngx_int_t ngx_http_ratelimit_value_join(ngx_http_request_t *r,
     ngx_http_ratelimit_value_t *value, ngx_str_t *text);
-static ngx_int_t ngx_http_ratelimit_piece_get(ngx_http_request_t *r,
-    ngx_http_ratelimit_piece_t *piece, ngx_str_t *text);
-static const char *ngx_http_ratelimit_values_key_of(
-    ngx_http_ratelimit_zone_t *zone, const ngx_str_t *text,
-    ngx_http_ratelimit_value_t *value, ngx_pool_t *pool);
+static ngx_inline ngx_int_t ngx_http_ratelimit_variable_text(
+    const ngx_http_variable_value_t *vv, ngx_str_t *text);
 static const char *ngx_http_ratelimit_values_make(
     ngx_http_core_main_conf_t *core, const ngx_str_t *text,
     ngx_http_ratelimit_value_t **made, ngx_pool_t *pool);
@@ -115,10 +112,20 @@ ngx_http_ratelimit_values(void *data, ngx_ratelimit_rule_t *rule,
         values->parts = parts;
     }
 
+    rule->data = values;
+
     for (i = 0; i < rule->nparts; i++) {
+
+        /* the zone's key is there, and may be more than is made here */
+
+        if (ngx_ratelimit_equal(&rule->parts[i], &zone->limiter.zone.key)) {
+            parts[i] = zone->key;
+            continue;
+        }
+
         *which = i;
-        expected = ngx_http_ratelimit_values_key_of(zone, &rule->parts[i],
-                                                    &parts[i], pool);
+        expected = ngx_http_ratelimit_value_make(zone->core, &rule->parts[i],
+                                                 &parts[i], pool);
         if (expected) {
             return expected;
         }
@@ -132,29 +139,9 @@ ngx_http_ratelimit_values(void *data, ngx_ratelimit_rule_t *rule,
     }
 
     *which = NGX_RATELIMIT_VALUES_COST;
-    expected = ngx_http_ratelimit_values_make(zone->core, cost, &values->cost,
-                                              pool);
-    if (expected) {
-        return expected;
-    }
 
-    rule->data = values;
-
-    return NULL;
-}
-
-
-/* The zone's own key is there already, and may be more than is made here. */
-static const char *
-ngx_http_ratelimit_values_key_of(ngx_http_ratelimit_zone_t *zone,
-    const ngx_str_t *text, ngx_http_ratelimit_value_t *value, ngx_pool_t *pool)
-{
-    if (ngx_ratelimit_equal(text, &zone->limiter.zone.key)) {
-        *value = zone->key;
-        return NULL;
-    }
-
-    return ngx_http_ratelimit_value_make(zone->core, text, value, pool);
+    return ngx_http_ratelimit_values_make(zone->core, cost, &values->cost,
+                                          pool);
 }
 
 
@@ -338,8 +325,6 @@ ngx_int_t
 ngx_http_ratelimit_value_get(ngx_http_request_t *r,
     ngx_http_ratelimit_value_t *value, ngx_str_t *text)
 {
-    ngx_http_variable_value_t  *vv;
-
     if (value->index == -1) {
         return value->npieces
                ? ngx_http_ratelimit_value_join(r, value, text)
@@ -348,11 +333,26 @@ ngx_http_ratelimit_value_get(ngx_http_request_t *r,
 
     /* not what a rewrite has read before it changed the request */
 
-    vv = ngx_http_get_flushed_variable(r, value->index);
+    return ngx_http_ratelimit_variable_text(
+                            ngx_http_get_flushed_variable(r, value->index),
+                            text);
+}
 
-    if (vv == NULL || vv->not_found) {
-        text->len = 0;
-        text->data = (u_char *) "";
+
+/*
+ * A variable without a value is an empty text. One that could not be made, as
+ * memory was out, is an error: without its key a request had no limit.
+ */
+static ngx_inline ngx_int_t
+ngx_http_ratelimit_variable_text(const ngx_http_variable_value_t *vv,
+    ngx_str_t *text)
+{
+    if (vv == NULL) {
+        return NGX_ERROR;
+    }
+
+    if (vv->not_found) {
+        ngx_str_set(text, "");
         return NGX_OK;
     }
 
@@ -386,7 +386,12 @@ ngx_http_ratelimit_value_join(ngx_http_request_t *r,
         if (!piece->variable) {
             texts[i] = piece->text;
 
-        } else if (ngx_http_ratelimit_piece_get(r, piece, &texts[i]) != NGX_OK)
+        } else if (ngx_http_ratelimit_variable_text(
+                       (piece->index == -1)
+                       ? ngx_http_get_variable(r, &piece->text, piece->hash)
+                       : ngx_http_get_flushed_variable(r, piece->index),
+                       &texts[i])
+                   != NGX_OK)
         {
             return NGX_ERROR;
         }
@@ -409,29 +414,6 @@ ngx_http_ratelimit_value_join(ngx_http_request_t *r,
     for (i = 0; i < value->npieces; i++) {
         p = ngx_cpymem(p, texts[i].data, texts[i].len);
     }
-
-    return NGX_OK;
-}
-
-
-static ngx_int_t
-ngx_http_ratelimit_piece_get(ngx_http_request_t *r,
-    ngx_http_ratelimit_piece_t *piece, ngx_str_t *text)
-{
-    ngx_http_variable_value_t  *vv;
-
-    vv = (piece->index == -1)
-         ? ngx_http_get_variable(r, &piece->text, piece->hash)
-         : ngx_http_get_flushed_variable(r, piece->index);
-
-    if (vv == NULL || vv->not_found) {
-        text->len = 0;
-        text->data = (u_char *) "";
-        return NGX_OK;
-    }
-
-    text->len = vv->len;
-    text->data = vv->data;
 
     return NGX_OK;
 }

@@ -18,9 +18,6 @@ static ngx_int_t ngx_http_ratelimit_zone_size(ngx_conf_t *cf,
     ngx_http_ratelimit_zone_t *zone, ngx_str_t *text);
 static ngx_int_t ngx_http_ratelimit_zone_memory(ngx_conf_t *cf,
     ngx_http_ratelimit_main_conf_t *conf, ngx_http_ratelimit_zone_t *zone);
-static ngx_int_t ngx_http_ratelimit_zone_rule(ngx_conf_t *cf,
-    ngx_http_ratelimit_main_conf_t *conf, ngx_http_ratelimit_zone_t *zone,
-    ngx_http_ratelimit_rule_t *rule);
 
 
 char *
@@ -29,7 +26,7 @@ ngx_http_ratelimit_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     ngx_http_ratelimit_main_conf_t *rmcf = conf;
 
     ngx_http_ratelimit_rule_t   *rule;
-    ngx_http_ratelimit_zone_t   *zone, **entry;
+    ngx_http_ratelimit_zone_t   *zone;
 
     zone = ngx_pcalloc(cf->pool, sizeof(ngx_http_ratelimit_zone_t));
     rule = ngx_pcalloc(cf->pool, sizeof(ngx_http_ratelimit_rule_t));
@@ -41,25 +38,28 @@ ngx_http_ratelimit_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     ngx_http_ratelimit_place(cf, &zone->place);
 
     if (ngx_http_ratelimit_zone_key(cf, zone) != NGX_OK
-        || ngx_http_ratelimit_rule_parameters(cf, "ratelimit_zone", 2, rule)
+        || ngx_http_ratelimit_rule_parameters(cf, NGX_RATELIMIT_IN_ZONE, rule)
            != NGX_OK
         || ngx_http_ratelimit_zone_parameters(cf, zone, &rule->draft)
            != NGX_OK
         || ngx_http_ratelimit_zone_memory(cf, rmcf, zone) != NGX_OK
         || ngx_ratelimit_policy_base(&zone->limiter, cf->pool) == NULL
-        || ngx_http_ratelimit_zone_rule(cf, rmcf, zone, rule) != NGX_OK)
+        || ngx_http_ratelimit_push(&rmcf->zones, zone) != NGX_OK)
     {
         return NGX_CONF_ERROR;
     }
 
-    entry = ngx_array_push(&rmcf->zones);
-    if (entry == NULL) {
-        return NGX_CONF_ERROR;
+    /* a parameter of a rule makes one, of the zone's name and key */
+
+    if (rule->draft.says >> NGX_RATELIMIT_PARAM_ALGORITHM == 0) {
+        return NGX_CONF_OK;
     }
 
-    *entry = zone;
+    rule->draft.rule.id = zone->limiter.zone.name;
+    rule->draft.zone = zone->limiter.zone.name;
 
-    return NGX_CONF_OK;
+    return (ngx_http_ratelimit_rule_enter(cf, rmcf, rule) == NGX_OK)
+           ? NGX_CONF_OK : NGX_CONF_ERROR;
 }
 
 
@@ -69,7 +69,7 @@ ngx_http_ratelimit_zone_key(ngx_conf_t *cf, ngx_http_ratelimit_zone_t *zone)
 {
     ngx_str_t  *value, *key;
 
-    if (ngx_http_ratelimit_rule_no_name(cf, "ratelimit_zone", "key")) {
+    if (ngx_http_ratelimit_rule_no_name(cf, NGX_RATELIMIT_IN_ZONE, "key")) {
         return NGX_ERROR;
     }
 
@@ -87,7 +87,7 @@ ngx_http_ratelimit_zone_key(ngx_conf_t *cf, ngx_http_ratelimit_zone_t *zone)
         return NGX_ERROR;
     }
 
-    ngx_http_ratelimit_key_warn(cf, "ratelimit_zone", key);
+    ngx_http_ratelimit_key_warn(cf, key);
 
     return ngx_http_ratelimit_value_compile(cf, key, &zone->key);
 }
@@ -204,25 +204,6 @@ ngx_http_ratelimit_zone_memory(ngx_conf_t *cf,
                                 &ngx_http_ratelimit_module);
 
     return (rc == NGX_OK) ? NGX_OK : NGX_ERROR;
-}
-
-
-/* With a limit the zone has a rule of its own name that counts by its key. */
-static ngx_int_t
-ngx_http_ratelimit_zone_rule(ngx_conf_t *cf,
-    ngx_http_ratelimit_main_conf_t *conf, ngx_http_ratelimit_zone_t *zone,
-    ngx_http_ratelimit_rule_t *rule)
-{
-    /* a parameter of a rule makes one */
-
-    if (rule->draft.says >> NGX_RATELIMIT_PARAM_ALGORITHM == 0) {
-        return NGX_OK;
-    }
-
-    rule->draft.rule.id = zone->limiter.zone.name;
-    rule->draft.zone = zone->limiter.zone.name;
-
-    return ngx_http_ratelimit_rule_enter(cf, "ratelimit_zone", conf, rule);
 }
 
 

@@ -113,13 +113,7 @@ ngx_http_ratelimit_client_variable(ngx_http_request_t *r,
         last = ngx_cpymem(p, "unix:", sizeof("unix:") - 1);
     }
 
-    v->len = last - p;
-    v->data = p;
-    v->valid = 1;
-    v->no_cacheable = 0;
-    v->not_found = 0;
-
-    return NGX_OK;
+    return ngx_http_ratelimit_variable_set(v, p, last - p);
 }
 
 

@@ -11,7 +11,6 @@
 #include "ngx_http_ratelimit_jwt.h"
 
 #include "ngx_http_ratelimit_conf.h"
-#include "ngx_http_ratelimit_file.h"
 
 #include <openssl/ec.h>
 #include <openssl/err.h>
@@ -24,8 +23,6 @@
 
 static char *ngx_http_ratelimit_jwt_key_audience(ngx_conf_t *cf,
     ngx_http_ratelimit_jwt_key_t *key);
-static const char *ngx_http_ratelimit_jwt_key_make(ngx_conf_t *cf,
-    ngx_str_t *content, ngx_http_ratelimit_jwt_key_t *key);
 static const char *ngx_http_ratelimit_jwt_key_pem(ngx_str_t *content,
     ngx_http_ratelimit_jwt_key_t *key);
 static EVP_PKEY *ngx_http_ratelimit_jwt_key_block(const char *name,
@@ -94,7 +91,15 @@ ngx_http_ratelimit_jwt_key(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return NGX_CONF_ERROR;
     }
 
-    expected = ngx_http_ratelimit_jwt_key_make(cf, &content, key);
+    if (content.len > NGX_HTTP_RATELIMIT_JWT_FILE) {
+        expected = "one of at most 16384 bytes";
+
+    } else if (ngx_strnstr(content.data, "-----BEGIN ", content.len)) {
+        expected = ngx_http_ratelimit_jwt_key_pem(&content, key);
+
+    } else {
+        expected = ngx_http_ratelimit_jwt_key_secret(cf, &content, key);
+    }
 
     ngx_http_ratelimit_file_free(&content);
     ERR_clear_error();
@@ -115,25 +120,15 @@ static char *
 ngx_http_ratelimit_jwt_key_audience(ngx_conf_t *cf,
     ngx_http_ratelimit_jwt_key_t *key)
 {
-    size_t      i;
     ngx_str_t  *value;
 
     value = cf->args->elts;
 
     if (ngx_http_ratelimit_parameter(&value[2], "audience=", &key->audience)
-        && key->audience.len)
+        && key->audience.len
+        && ngx_escape_json(NULL, key->audience.data, key->audience.len) == 0)
     {
-        for (i = 0; i < key->audience.len; i++) {
-            if (key->audience.data[i] < 0x20 || key->audience.data[i] == '"'
-                || key->audience.data[i] == '\\')
-            {
-                break;
-            }
-        }
-
-        if (i == key->audience.len) {
-            return NGX_CONF_OK;
-        }
+        return NGX_CONF_OK;
     }
 
     ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
@@ -146,24 +141,10 @@ ngx_http_ratelimit_jwt_key_audience(ngx_conf_t *cf,
 }
 
 
-/* Returns NULL, or what was expected as a constant string. */
-static const char *
-ngx_http_ratelimit_jwt_key_make(ngx_conf_t *cf, ngx_str_t *content,
-    ngx_http_ratelimit_jwt_key_t *key)
-{
-    if (content->len > NGX_HTTP_RATELIMIT_JWT_FILE) {
-        return "one of at most 16384 bytes";
-    }
-
-    if (ngx_strnstr(content->data, "-----BEGIN ", content->len)) {
-        return ngx_http_ratelimit_jwt_key_pem(content, key);
-    }
-
-    return ngx_http_ratelimit_jwt_key_secret(cf, content, key);
-}
-
-
-/* The first key or certificate of the file. */
+/*
+ * The first key or certificate of the file. Returns NULL, or the expected
+ * content as a constant string.
+ */
 static const char *
 ngx_http_ratelimit_jwt_key_pem(ngx_str_t *content,
     ngx_http_ratelimit_jwt_key_t *key)
@@ -264,6 +245,7 @@ ngx_http_ratelimit_jwt_key_bind(ngx_http_ratelimit_jwt_key_t *key)
 }
 
 
+/* The same of a secret, without the end of its line. */
 static const char *
 ngx_http_ratelimit_jwt_key_secret(ngx_conf_t *cf, ngx_str_t *content,
     ngx_http_ratelimit_jwt_key_t *key)

@@ -11,8 +11,6 @@
 #define NGX_HTTP_RATELIMIT_KEY_BYTES  256
 #define NGX_HTTP_RATELIMIT_KEY_HASH   "sha256:"
 
-static ngx_int_t ngx_http_ratelimit_api_key_get(ngx_http_request_t *r,
-    ngx_str_t *key);
 static ngx_uint_t ngx_http_ratelimit_api_key_plain(const ngx_str_t *key);
 
 
@@ -71,7 +69,7 @@ ngx_http_ratelimit_api_key_check(ngx_conf_t *cf,
     ngx_http_core_srv_conf_t     *cscf;
     ngx_http_ratelimit_source_t  *source;
 
-    if (conf->sources == NULL || conf->jwt_key) {
+    if (conf->jwt_key) {
         return NGX_CONF_OK;
     }
 
@@ -123,58 +121,31 @@ ngx_http_ratelimit_api_key_variable(ngx_http_request_t *r,
         return NGX_ERROR;
     }
 
-    v->len = key.len;
-    v->data = key.data;
-    v->valid = 1;
-    v->no_cacheable = 0;
-    v->not_found = 0;
-
-    return NGX_OK;
+    return ngx_http_ratelimit_variable_set(v, key.data, key.len);
 }
 
 
 ngx_int_t
 ngx_http_ratelimit_api_key_text(ngx_http_request_t *r, ngx_str_t *key)
 {
-    ngx_int_t  rc;
+    ngx_int_t                           rc;
+    ngx_uint_t                          i;
+    ngx_http_ratelimit_loc_conf_t      *conf;
+    const ngx_http_ratelimit_source_t  *source;
 
-    rc = ngx_http_ratelimit_api_key_get(r, key);
+    conf = ngx_http_get_module_loc_conf(r, ngx_http_ratelimit_module);
+    source = conf->sources->elts;
+    rc = NGX_DECLINED;
+
+    for (i = 0; i < conf->sources->nelts && rc == NGX_DECLINED; i++) {
+        rc = source[i].get(r, &source[i], key);
+    }
 
     if (rc != NGX_OK || ngx_http_ratelimit_api_key_plain(key)) {
         return rc;
     }
 
     return ngx_http_ratelimit_key_hash(r, key);
-}
-
-
-static ngx_int_t
-ngx_http_ratelimit_api_key_get(ngx_http_request_t *r, ngx_str_t *key)
-{
-    ngx_int_t                           rc;
-    ngx_uint_t                          i, n;
-    ngx_http_ratelimit_loc_conf_t      *conf;
-    const ngx_http_ratelimit_source_t  *source;
-
-    conf = ngx_http_get_module_loc_conf(r, ngx_http_ratelimit_module);
-
-    if (conf->sources) {
-        source = conf->sources->elts;
-        n = conf->sources->nelts;
-
-    } else {
-        source = ngx_http_ratelimit_source_default(&n);
-    }
-
-    for (i = 0; i < n; i++) {
-        rc = source[i].get(r, &source[i], key);
-
-        if (rc != NGX_DECLINED) {
-            return rc;
-        }
-    }
-
-    return NGX_DECLINED;
 }
 
 

@@ -33,9 +33,8 @@ struct ngx_http_ratelimit_source_s {
 ngx_int_t ngx_http_ratelimit_source_parse(ngx_str_t *text,
     ngx_http_ratelimit_source_t *source);
 
-/* The sources that a location has unless told otherwise, and their number. */
-const ngx_http_ratelimit_source_t *ngx_http_ratelimit_source_default(
-    ngx_uint_t *n);
+/* The sources that a location has unless told otherwise. */
+extern ngx_array_t  ngx_http_ratelimit_default_sources;
 
 
 /* key.c: $ratelimit_api_key and where it comes from */
@@ -87,6 +86,20 @@ char *ngx_http_ratelimit_route(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 ngx_int_t ngx_http_ratelimit_route_variable(ngx_http_request_t *r,
     ngx_http_variable_value_t *v, uintptr_t data);
+
+/* Sets a variable. */
+static ngx_inline ngx_int_t
+ngx_http_ratelimit_variable_set(ngx_http_variable_value_t *v, u_char *data,
+    size_t len)
+{
+    v->len = len;
+    v->data = data;
+    v->valid = 1;
+    v->no_cacheable = 0;
+    v->not_found = 0;
+
+    return NGX_OK;
+}
 
 #pragma GCC visibility pop
 

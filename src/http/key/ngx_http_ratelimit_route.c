@@ -187,16 +187,10 @@ ngx_http_ratelimit_route_variable(ngx_http_request_t *r,
         path = &r->uri;
     }
 
-    v->valid = 1;
-    v->no_cacheable = 0;
-    v->not_found = 0;
-
     tmpl = conf->routes ? ngx_http_ratelimit_route_find(conf->routes, path)
                         : NULL;
     if (tmpl) {
-        v->len = tmpl->len;
-        v->data = tmpl->data;
-        return NGX_OK;
+        return ngx_http_ratelimit_variable_set(v, tmpl->data, tmpl->len);
     }
 
     p = ngx_pnalloc(r->pool, NGX_RATELIMIT_ROUTE_BYTES(path->len));
@@ -204,10 +198,8 @@ ngx_http_ratelimit_route_variable(ngx_http_request_t *r,
         return NGX_ERROR;
     }
 
-    v->len = ngx_ratelimit_route_fold(path->data, path->len, p);
-    v->data = p;
-
-    return NGX_OK;
+    return ngx_http_ratelimit_variable_set(v, p,
+                          ngx_ratelimit_route_fold(path->data, path->len, p));
 }
 
 

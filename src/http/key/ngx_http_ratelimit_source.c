@@ -48,12 +48,15 @@ static const struct {
     { ngx_string("jwt:"), ngx_http_ratelimit_source_jwt },
 };
 
-static const ngx_http_ratelimit_source_t
-                                      ngx_http_ratelimit_default_sources[] = {
-    { ngx_http_ratelimit_source_header, ngx_string("x-api-key"), 0,
-      { ngx_null_string, 0 } },
-    { ngx_http_ratelimit_source_bearer, ngx_null_string, 0,
-      { ngx_null_string, 0 } },
+static ngx_http_ratelimit_source_t  ngx_http_ratelimit_x_api_key_bearer[] = {
+    { .get = ngx_http_ratelimit_source_header,
+      .name = ngx_string("x-api-key") },
+    { .get = ngx_http_ratelimit_source_bearer },
+};
+
+ngx_array_t  ngx_http_ratelimit_default_sources = {
+    ngx_http_ratelimit_x_api_key_bearer, 2,
+    sizeof(ngx_http_ratelimit_source_t), 2, NULL
 };
 
 static const ngx_str_t  ngx_http_ratelimit_cookie = ngx_string("cookie");
@@ -93,16 +96,6 @@ ngx_http_ratelimit_source_parse(ngx_str_t *text,
     }
 
     return NGX_DECLINED;
-}
-
-
-const ngx_http_ratelimit_source_t *
-ngx_http_ratelimit_source_default(ngx_uint_t *n)
-{
-    *n = sizeof(ngx_http_ratelimit_default_sources)
-         / sizeof(ngx_http_ratelimit_source_t);
-
-    return ngx_http_ratelimit_default_sources;
 }
 
 

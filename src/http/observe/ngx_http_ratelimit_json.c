@@ -1,10 +1,118 @@
-/*
- * JSON that is sent to a client: texts, times, counters, and the whole answer.
- */
+/* Responses to an operator; texts, times and counters as JSON. */
 
 #include "ngx_http_ratelimit_json.h"
 
 #include <jansson.h>
+
+
+u_char *
+ngx_http_ratelimit_grow(ngx_pool_t *pool,
+    ngx_http_ratelimit_growing_t *growing, size_t size)
+{
+    u_char  *data;
+
+    size += growing->text.len;
+
+    if (size > growing->room) {
+
+        size = ngx_max(size, 2 * growing->room);
+
+        data = ngx_pnalloc(pool, size);
+        if (data == NULL) {
+            return NULL;
+        }
+
+        if (growing->room) {
+            ngx_memcpy(data, growing->text.data, growing->text.len);
+            (void) ngx_pfree(pool, growing->text.data);
+        }
+
+        growing->text.data = data;
+        growing->room = size;
+    }
+
+    return growing->text.data + growing->text.len;
+}
+
+
+ngx_int_t
+ngx_http_ratelimit_header(ngx_http_request_t *r, const char *name,
+    const char *value)
+{
+    ngx_table_elt_t  *h;
+
+    h = ngx_list_push(&r->headers_out.headers);
+    if (h == NULL) {
+        return NGX_ERROR;
+    }
+
+    h->hash = 1;
+#if (nginx_version >= 1023000)
+    h->next = NULL;
+#endif
+    h->key.data = (u_char *) name;
+    h->key.len = ngx_strlen(name);
+    h->value.data = (u_char *) value;
+    h->value.len = ngx_strlen(value);
+
+    return NGX_OK;
+}
+
+
+ngx_int_t
+ngx_http_ratelimit_send(ngx_http_request_t *r, ngx_uint_t status,
+    const ngx_str_t *type, const ngx_str_t *body)
+{
+    u_char       *p;
+    ngx_int_t     rc;
+    ngx_buf_t    *b;
+    ngx_chain_t   out;
+
+    rc = ngx_http_discard_request_body(r);
+    if (rc != NGX_OK) {
+        return rc;
+    }
+
+    r->headers_out.status = status;
+    r->headers_out.content_length_n = body ? (off_t) body->len : 0;
+
+    if (body) {
+
+        /* a length without parameters: nginx adds no other charset then */
+
+        p = ngx_strlchr(type->data, type->data + type->len, ';');
+
+        r->headers_out.content_type = *type;
+        r->headers_out.content_type_len = p ? (size_t) (p - type->data)
+                                            : type->len;
+        r->headers_out.content_type_lowcase = NULL;
+    }
+
+    rc = ngx_http_send_header(r);
+
+    if (rc == NGX_ERROR || rc > NGX_OK || r->header_only) {
+        return rc;
+    }
+
+    b = ngx_calloc_buf(r->pool);
+    if (b == NULL) {
+        return NGX_ERROR;
+    }
+
+    if (body && body->len) {
+        b->pos = body->data;
+        b->last = body->data + body->len;
+        b->memory = 1;
+    }
+
+    b->last_buf = (r == r->main);
+    b->last_in_chain = 1;
+
+    out.buf = b;
+    out.next = NULL;
+
+    return ngx_http_output_filter(r, &out);
+}
 
 
 json_t *
@@ -36,17 +144,36 @@ ngx_http_ratelimit_json_text(const ngx_str_t *text)
 }
 
 
-u_char *
-ngx_http_ratelimit_json_time(u_char *p, uint64_t time_ms)
+json_t *
+ngx_http_ratelimit_json_name(const ngx_str_t *text)
+{
+    return (text && text->len) ? ngx_http_ratelimit_json_text(text)
+                               : json_null();
+}
+
+
+json_t *
+ngx_http_ratelimit_json_time(uint64_t time_ms)
 {
     ngx_tm_t  tm;
 
     ngx_gmtime((time_t) (time_ms / 1000), &tm);
 
-    return ngx_sprintf(p, "%4d-%02d-%02dT%02d:%02d:%02d.%03uLZ",
-                       tm.ngx_tm_year, tm.ngx_tm_mon, tm.ngx_tm_mday,
-                       tm.ngx_tm_hour, tm.ngx_tm_min, tm.ngx_tm_sec,
-                       time_ms % 1000);
+    return json_sprintf("%04d-%02d-%02dT%02d:%02d:%02d.%03dZ",
+                        (int) tm.ngx_tm_year, (int) tm.ngx_tm_mon,
+                        (int) tm.ngx_tm_mday, (int) tm.ngx_tm_hour,
+                        (int) tm.ngx_tm_min, (int) tm.ngx_tm_sec,
+                        (int) (time_ms % 1000));
+}
+
+
+void
+ngx_http_ratelimit_json_append(json_t **list, json_t *json)
+{
+    if (json_array_append_new(*list, json) != 0) {
+        json_decref(*list);
+        *list = NULL;
+    }
 }
 
 
@@ -54,45 +181,40 @@ ngx_int_t
 ngx_http_ratelimit_json_counter(json_t *json,
     const ngx_ratelimit_inspect_t *inspect)
 {
-    u_char                        buf[NGX_HTTP_RATELIMIT_JSON_TIME];
     uint64_t                      now_ms;
     ngx_int_t                     rc;
-    ngx_str_t                     text;
+    ngx_uint_t                    known, window;
     ngx_time_t                   *now;
     const ngx_ratelimit_limit_t  *limit;
 
     limit = inspect->limit;
+    known = (inspect->status == NGX_RATELIMIT_REDIS_OK);
+    window = (limit->algorithm != NGX_RATELIMIT_CONCURRENCY);
 
     rc = json_object_set_new(json, "algorithm",
-                 json_string(ngx_ratelimit_algorithm_name(limit->algorithm)));
+                 json_string(ngx_ratelimit_algorithm_names[limit->algorithm]));
     rc |= json_object_set_new(json, "limit", json_integer(limit->capacity));
     rc |= json_object_set_new(json, "remaining",
-                              (inspect->status == NGX_RATELIMIT_REDIS_OK)
-                              ? json_integer(inspect->answer.remaining)
-                              : json_null());
+                              known ? json_integer(inspect->answer.remaining)
+                                    : json_null());
 
-    if (limit->algorithm != NGX_RATELIMIT_CONCURRENCY) {
+    if (window) {
         rc |= json_object_set_new(json, "window_seconds",
                                   json_real((double) limit->window_us / 1e6));
     }
 
-    if (inspect->status != NGX_RATELIMIT_REDIS_OK) {
+    if (!known) {
         rc |= json_object_set_new(json, "unknown",
                         ngx_http_ratelimit_json_text(
                             ngx_ratelimit_redis_status_name(inspect->status)));
 
-    } else if (limit->algorithm != NGX_RATELIMIT_CONCURRENCY) {
+    } else if (window) {
         now = ngx_timeofday();
         now_ms = (uint64_t) now->sec * 1000 + now->msec;
 
-        text.data = buf;
-        text.len = ngx_http_ratelimit_json_time(buf, now_ms
-                                        + (inspect->answer.reset_us + 999)
-                                          / 1000)
-                   - buf;
-
         rc |= json_object_set_new(json, "reset_at",
-                                  ngx_http_ratelimit_json_text(&text));
+                  ngx_http_ratelimit_json_time(now_ms
+                             + (inspect->answer.reset_us + 999) / 1000));
     }
 
     return rc ? NGX_ERROR : NGX_OK;

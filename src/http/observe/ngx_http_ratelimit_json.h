@@ -1,13 +1,36 @@
 /*
- * JSON that is sent to a client. jansson's own header is not needed here.
+ * Responses to an operator, and their JSON. jansson's own header is not needed
+ * here.
  */
 
 #ifndef NGX_HTTP_RATELIMIT_JSON_H_INCLUDED
 #define NGX_HTTP_RATELIMIT_JSON_H_INCLUDED
 
+#include "ngx_http_ratelimit.h"
 #include "ngx_ratelimit_inspect.h"
 
 struct json_t;
+
+/* A text that grows, in a pool; zeroed: it is empty. */
+typedef struct {
+    ngx_str_t   text;
+    size_t      room;      /* bytes that text.data has */
+} ngx_http_ratelimit_growing_t;
+
+/* Makes room for size bytes behind the text. Its end; NULL: memory is out. */
+u_char *ngx_http_ratelimit_grow(ngx_pool_t *pool,
+    ngx_http_ratelimit_growing_t *growing, size_t size);
+
+/* The header's texts must outlive the request. NGX_ERROR: memory is out. */
+ngx_int_t ngx_http_ratelimit_header(ngx_http_request_t *r,
+    const char *name, const char *value);
+
+/*
+ * Sends a response, body in the pool of the request; type: NULL without one.
+ * Returns what the request ends with.
+ */
+ngx_int_t ngx_http_ratelimit_send(ngx_http_request_t *r, ngx_uint_t status,
+    const ngx_str_t *type, const ngx_str_t *body);
 
 /*
  * The text as a JSON string, with "?" for bytes that are no UTF-8. NULL:
@@ -15,10 +38,14 @@ struct json_t;
  */
 struct json_t *ngx_http_ratelimit_json_text(const ngx_str_t *text);
 
-#define NGX_HTTP_RATELIMIT_JSON_TIME  (sizeof("2026-11-20T22:22:04.000Z") + 8)
+/* The same; null for an empty text, or NULL. */
+struct json_t *ngx_http_ratelimit_json_name(const ngx_str_t *text);
 
-/* RFC 3339 in UTC, with milliseconds; returns the end. */
-u_char *ngx_http_ratelimit_json_time(u_char *p, uint64_t time_ms);
+/* RFC 3339 in UTC, with milliseconds. */
+struct json_t *ngx_http_ratelimit_json_time(uint64_t time_ms);
+
+/* Appends json, which goes with the list. If memory is out, *list is NULL. */
+void ngx_http_ratelimit_json_append(struct json_t **list, struct json_t *json);
 
 /*
  * Sets the limit, the window and the tokens left of a counter that was

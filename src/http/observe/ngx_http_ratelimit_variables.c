@@ -3,92 +3,64 @@
  * route that it decides by.
  */
 
-#include "ngx_http_ratelimit_answer.h"
+#include "ngx_http_ratelimit_request.h"
 #include "ngx_http_ratelimit_key.h"
 
-typedef u_char *(*ngx_http_ratelimit_print_pt)(u_char *p,
-    ngx_http_ratelimit_ctx_t *ctx);
+/* the longest value that is made: a rule's id */
+#define NGX_HTTP_RATELIMIT_VARIABLE_BYTES  64
+
+/* a value of the decisive counter */
+typedef enum {
+    NGX_HTTP_RATELIMIT_VARIABLE_RULE = 0,
+    NGX_HTTP_RATELIMIT_VARIABLE_LIMIT,
+    NGX_HTTP_RATELIMIT_VARIABLE_REMAINING,
+    NGX_HTTP_RATELIMIT_VARIABLE_RESET,
+    NGX_HTTP_RATELIMIT_VARIABLE_RETRY_AFTER,
+    NGX_HTTP_RATELIMIT_VARIABLE_SOURCE,
+    NGX_HTTP_RATELIMIT_VARIABLE_REASON,
+    NGX_HTTP_RATELIMIT_VARIABLE_DELAY
+} ngx_http_ratelimit_variable_e;
 
 static ngx_int_t ngx_http_ratelimit_status_variable(ngx_http_request_t *r,
     ngx_http_variable_value_t *v, uintptr_t data);
 static ngx_int_t ngx_http_ratelimit_check_variable(ngx_http_request_t *r,
     ngx_http_variable_value_t *v, uintptr_t data);
-static u_char *ngx_http_ratelimit_print_rule(u_char *p,
-    ngx_http_ratelimit_ctx_t *ctx);
-static u_char *ngx_http_ratelimit_print_limit(u_char *p,
-    ngx_http_ratelimit_ctx_t *ctx);
-static u_char *ngx_http_ratelimit_print_remaining(u_char *p,
-    ngx_http_ratelimit_ctx_t *ctx);
-static u_char *ngx_http_ratelimit_print_reset(u_char *p,
-    ngx_http_ratelimit_ctx_t *ctx);
-static u_char *ngx_http_ratelimit_print_retry_after(u_char *p,
-    ngx_http_ratelimit_ctx_t *ctx);
-static u_char *ngx_http_ratelimit_print_source(u_char *p,
-    ngx_http_ratelimit_ctx_t *ctx);
-static u_char *ngx_http_ratelimit_print_reason(u_char *p,
-    ngx_http_ratelimit_ctx_t *ctx);
-static u_char *ngx_http_ratelimit_print_delay(u_char *p,
-    ngx_http_ratelimit_ctx_t *ctx);
+static u_char *ngx_http_ratelimit_check_print(u_char *p,
+    ngx_http_ratelimit_ctx_t *ctx, ngx_http_ratelimit_variable_e variable);
 
-/* the longest that a print function writes: a rule's id */
-#define NGX_HTTP_RATELIMIT_PRINT_BYTES  64
-
-static ngx_http_variable_t  ngx_http_ratelimit_variables[] = {
-
-    /* each location may have sources of its own */
-    { ngx_string("ratelimit_api_key"), NULL,
-      ngx_http_ratelimit_api_key_variable, 0, NGX_HTTP_VAR_NOCACHEABLE, 0 },
-
-    { ngx_string("ratelimit_route"), NULL,
-      ngx_http_ratelimit_route_variable, 0, NGX_HTTP_VAR_NOCACHEABLE, 0 },
-
-    { ngx_string("ratelimit_client"), NULL,
-      ngx_http_ratelimit_client_variable, 0, NGX_HTTP_VAR_NOCACHEABLE, 0 },
-
-    { ngx_string("ratelimit_status"), NULL,
-      ngx_http_ratelimit_status_variable, 0, NGX_HTTP_VAR_NOCACHEABLE, 0 },
-
-    { ngx_string("ratelimit_rule"), NULL,
+/* no value is cached: each location may have sources of its own */
+static const struct {
+    ngx_str_t                    name;
+    ngx_http_get_variable_pt     handler;
+    uintptr_t                    data;
+} ngx_http_ratelimit_variables[] = {
+    { ngx_string("ratelimit_api_key"),
+      ngx_http_ratelimit_api_key_variable, 0 },
+    { ngx_string("ratelimit_route"),
+      ngx_http_ratelimit_route_variable, 0 },
+    { ngx_string("ratelimit_client"),
+      ngx_http_ratelimit_client_variable, 0 },
+    { ngx_string("ratelimit_status"),
+      ngx_http_ratelimit_status_variable, 0 },
+    { ngx_string("ratelimit_rule"),
+      ngx_http_ratelimit_check_variable, NGX_HTTP_RATELIMIT_VARIABLE_RULE },
+    { ngx_string("ratelimit_limit"),
+      ngx_http_ratelimit_check_variable, NGX_HTTP_RATELIMIT_VARIABLE_LIMIT },
+    { ngx_string("ratelimit_remaining"),
       ngx_http_ratelimit_check_variable,
-      (uintptr_t) ngx_http_ratelimit_print_rule,
-      NGX_HTTP_VAR_NOCACHEABLE, 0 },
-
-    { ngx_string("ratelimit_limit"), NULL,
+      NGX_HTTP_RATELIMIT_VARIABLE_REMAINING },
+    { ngx_string("ratelimit_reset"),
+      ngx_http_ratelimit_check_variable, NGX_HTTP_RATELIMIT_VARIABLE_RESET },
+    { ngx_string("ratelimit_retry_after"),
       ngx_http_ratelimit_check_variable,
-      (uintptr_t) ngx_http_ratelimit_print_limit,
-      NGX_HTTP_VAR_NOCACHEABLE, 0 },
-
-    { ngx_string("ratelimit_remaining"), NULL,
-      ngx_http_ratelimit_check_variable,
-      (uintptr_t) ngx_http_ratelimit_print_remaining,
-      NGX_HTTP_VAR_NOCACHEABLE, 0 },
-
-    { ngx_string("ratelimit_reset"), NULL,
-      ngx_http_ratelimit_check_variable,
-      (uintptr_t) ngx_http_ratelimit_print_reset,
-      NGX_HTTP_VAR_NOCACHEABLE, 0 },
-
-    { ngx_string("ratelimit_retry_after"), NULL,
-      ngx_http_ratelimit_check_variable,
-      (uintptr_t) ngx_http_ratelimit_print_retry_after,
-      NGX_HTTP_VAR_NOCACHEABLE, 0 },
-
-    { ngx_string("ratelimit_source"), NULL,
-      ngx_http_ratelimit_check_variable,
-      (uintptr_t) ngx_http_ratelimit_print_source,
-      NGX_HTTP_VAR_NOCACHEABLE, 0 },
-
-    { ngx_string("ratelimit_reason"), NULL,
-      ngx_http_ratelimit_check_variable,
-      (uintptr_t) ngx_http_ratelimit_print_reason,
-      NGX_HTTP_VAR_NOCACHEABLE, 0 },
-
-    { ngx_string("ratelimit_delay"), NULL,
-      ngx_http_ratelimit_check_variable,
-      (uintptr_t) ngx_http_ratelimit_print_delay,
-      NGX_HTTP_VAR_NOCACHEABLE, 0 },
-
-      ngx_http_null_variable
+      NGX_HTTP_RATELIMIT_VARIABLE_RETRY_AFTER },
+    { ngx_string("ratelimit_source"),
+      ngx_http_ratelimit_check_variable, NGX_HTTP_RATELIMIT_VARIABLE_SOURCE },
+    { ngx_string("ratelimit_reason"),
+      ngx_http_ratelimit_check_variable, NGX_HTTP_RATELIMIT_VARIABLE_REASON },
+    { ngx_string("ratelimit_delay"),
+      ngx_http_ratelimit_check_variable, NGX_HTTP_RATELIMIT_VARIABLE_DELAY },
+    { ngx_null_string, NULL, 0 }
 };
 
 /* in the order of ngx_ratelimit_status_e */
@@ -106,28 +78,33 @@ static ngx_str_t  ngx_http_ratelimit_status_names[] = {
 };
 
 /* in the order of ngx_ratelimit_source_e */
-static ngx_str_t  ngx_http_ratelimit_source_names[] = {
-    ngx_string("none"),
-    ngx_string("local"),
-    ngx_string("lease"),
-    ngx_string("redis"),
-    ngx_string("fallback"),
+static const char  *ngx_http_ratelimit_source_names[] = {
+    "none",
+    "local",
+    "lease",
+    "redis",
+    "fallback",
 };
 
 
 ngx_int_t
 ngx_http_ratelimit_add_variables(ngx_conf_t *cf)
 {
-    ngx_http_variable_t  *var, *v;
+    ngx_str_t             name;
+    ngx_uint_t            i;
+    ngx_http_variable_t  *var;
 
-    for (v = ngx_http_ratelimit_variables; v->name.len; v++) {
-        var = ngx_http_add_variable(cf, &v->name, v->flags);
+    for (i = 0; ngx_http_ratelimit_variables[i].name.len; i++) {
+
+        name = ngx_http_ratelimit_variables[i].name;
+
+        var = ngx_http_add_variable(cf, &name, NGX_HTTP_VAR_NOCACHEABLE);
         if (var == NULL) {
             return NGX_ERROR;
         }
 
-        var->get_handler = v->get_handler;
-        var->data = v->data;
+        var->get_handler = ngx_http_ratelimit_variables[i].handler;
+        var->data = ngx_http_ratelimit_variables[i].data;
     }
 
     return NGX_OK;
@@ -160,29 +137,26 @@ ngx_http_ratelimit_status_variable(ngx_http_request_t *r,
 }
 
 
-/* A value of the decisive counter. The function in data prints it. */
 static ngx_int_t
 ngx_http_ratelimit_check_variable(ngx_http_request_t *r,
     ngx_http_variable_value_t *v, uintptr_t data)
 {
-    u_char                       *p, *last;
-    ngx_http_ratelimit_ctx_t     *ctx;
-    ngx_http_ratelimit_print_pt   print;
+    u_char                    *p, *last;
+    ngx_http_ratelimit_ctx_t  *ctx;
 
     ctx = ngx_http_ratelimit_ctx(r->main);
-    print = (ngx_http_ratelimit_print_pt) data;
 
     if (ctx == NULL || !ctx->answered || ctx->check.decisive == NULL) {
         v->not_found = 1;
         return NGX_OK;
     }
 
-    p = ngx_pnalloc(r->pool, NGX_HTTP_RATELIMIT_PRINT_BYTES);
+    p = ngx_pnalloc(r->pool, NGX_HTTP_RATELIMIT_VARIABLE_BYTES);
     if (p == NULL) {
         return NGX_ERROR;
     }
 
-    last = print(p, ctx);
+    last = ngx_http_ratelimit_check_print(p, ctx, data);
 
     if (last == NULL) {
         v->not_found = 1;
@@ -199,105 +173,56 @@ ngx_http_ratelimit_check_variable(ngx_http_request_t *r,
 }
 
 
+/* Writes the value to p. Returns its end, or NULL: the counter has none. */
 static u_char *
-ngx_http_ratelimit_print_rule(u_char *p, ngx_http_ratelimit_ctx_t *ctx)
+ngx_http_ratelimit_check_print(u_char *p, ngx_http_ratelimit_ctx_t *ctx,
+    ngx_http_ratelimit_variable_e variable)
 {
-    const ngx_str_t  *id = &ctx->check.decisive->rule->id;
-
-    return ngx_cpymem(p, id->data, id->len);
-}
-
-
-static u_char *
-ngx_http_ratelimit_print_limit(u_char *p, ngx_http_ratelimit_ctx_t *ctx)
-{
-    return ngx_sprintf(p, "%uD",
-               ngx_ratelimit_counter_limit(ctx->check.decisive)->capacity);
-}
-
-
-static u_char *
-ngx_http_ratelimit_print_remaining(u_char *p, ngx_http_ratelimit_ctx_t *ctx)
-{
-    const ngx_ratelimit_counter_t *counter = ctx->check.decisive;
-
-    if (!ngx_http_ratelimit_has_answer(counter)) {
-        return ngx_sprintf(p, "-1");
-    }
-
-    return ngx_sprintf(p, "%uD", counter->answer.remaining);
-}
-
-
-static u_char *
-ngx_http_ratelimit_print_reset(u_char *p, ngx_http_ratelimit_ctx_t *ctx)
-{
-    const ngx_ratelimit_counter_t *counter = ctx->check.decisive;
-
-    if (!ngx_http_ratelimit_has_answer(counter)
-        || ngx_ratelimit_counter_limit(counter)->algorithm
-           == NGX_RATELIMIT_CONCURRENCY)
-    {
-        return NULL;
-    }
-
-    return ngx_sprintf(p, "%T", ngx_http_ratelimit_reset(ctx, counter));
-}
-
-
-static u_char *
-ngx_http_ratelimit_print_retry_after(u_char *p, ngx_http_ratelimit_ctx_t *ctx)
-{
-    if (ctx->check.decisive->answer.retry_us == 0) {
-        return NULL;
-    }
-
-    return ngx_sprintf(p, "%i",
-                       ngx_http_ratelimit_retry_after(ctx->check.decisive));
-}
-
-
-static u_char *
-ngx_http_ratelimit_print_source(u_char *p, ngx_http_ratelimit_ctx_t *ctx)
-{
-    ngx_str_t  *name;
-
-    name = &ngx_http_ratelimit_source_names[ctx->check.decisive->source];
-
-    return ngx_cpymem(p, name->data, name->len);
-}
-
-
-/* Why Redis has no answer. */
-static u_char *
-ngx_http_ratelimit_print_reason(u_char *p, ngx_http_ratelimit_ctx_t *ctx)
-{
-    const ngx_str_t                *name;
+    uint64_t                        ms;
+    ngx_uint_t                      answer;
+    const ngx_ratelimit_limit_t    *limit;
     const ngx_ratelimit_counter_t  *counter;
 
     counter = ctx->check.decisive;
+    limit = ngx_ratelimit_counter_limit(counter);
+    answer = ngx_http_ratelimit_has_answer(counter);
 
-    if (counter->source != NGX_RATELIMIT_SOURCE_FALLBACK) {
-        return NULL;
+    switch (variable) {
+
+    case NGX_HTTP_RATELIMIT_VARIABLE_RULE:
+        return ngx_sprintf(p, "%V", &counter->rule->id);
+
+    case NGX_HTTP_RATELIMIT_VARIABLE_LIMIT:
+        return ngx_sprintf(p, "%uD", limit->capacity);
+
+    case NGX_HTTP_RATELIMIT_VARIABLE_REMAINING:
+        return answer ? ngx_sprintf(p, "%uD", counter->answer.remaining)
+                      : ngx_sprintf(p, "-1");
+
+    case NGX_HTTP_RATELIMIT_VARIABLE_RESET:
+        return (answer && limit->algorithm != NGX_RATELIMIT_CONCURRENCY)
+               ? ngx_sprintf(p, "%T", ngx_http_ratelimit_reset(ctx, counter))
+               : NULL;
+
+    case NGX_HTTP_RATELIMIT_VARIABLE_RETRY_AFTER:
+        return counter->answer.retry_us
+               ? ngx_sprintf(p, "%i", ngx_http_ratelimit_retry_after(counter))
+               : NULL;
+
+    case NGX_HTTP_RATELIMIT_VARIABLE_SOURCE:
+        return ngx_sprintf(p, "%s",
+                           ngx_http_ratelimit_source_names[counter->source]);
+
+    case NGX_HTTP_RATELIMIT_VARIABLE_REASON:   /* why Redis has no answer */
+        return (counter->source == NGX_RATELIMIT_SOURCE_FALLBACK)
+               ? ngx_sprintf(p, "%V",
+                             ngx_ratelimit_redis_status_name(counter->reason))
+               : NULL;
+
+    default: /* DELAY: seconds, as nginx's own variables of time */
+
+        ms = ctx->check.delay_us / 1000;
+
+        return ms ? ngx_sprintf(p, "%uL.%03uL", ms / 1000, ms % 1000) : NULL;
     }
-
-    name = ngx_ratelimit_redis_status_name(counter->reason);
-
-    return ngx_cpymem(p, name->data, name->len);
-}
-
-
-/* Seconds, as nginx's own variables of time. */
-static u_char *
-ngx_http_ratelimit_print_delay(u_char *p, ngx_http_ratelimit_ctx_t *ctx)
-{
-    uint64_t  ms;
-
-    ms = ctx->check.delay_us / 1000;
-
-    if (ms == 0) {
-        return NULL;
-    }
-
-    return ngx_sprintf(p, "%uL.%03uL", ms / 1000, ms % 1000);
 }

@@ -9,9 +9,7 @@
 
 static ngx_int_t ngx_http_ratelimit_handler(ngx_http_request_t *r,
     ngx_uint_t phase);
-static ngx_int_t ngx_http_ratelimit_explain(ngx_http_request_t *r,
-    ngx_http_ratelimit_ctx_t *ctx);
-static ngx_int_t ngx_http_ratelimit_explained(ngx_http_request_t *r,
+static ngx_int_t ngx_http_ratelimit_check(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx);
 static ngx_int_t ngx_http_ratelimit_suspend(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx);
@@ -19,8 +17,6 @@ static void ngx_http_ratelimit_answered(void *data);
 static void ngx_http_ratelimit_complete(ngx_http_ratelimit_ctx_t *ctx);
 static void ngx_http_ratelimit_resume(ngx_http_request_t *r);
 static ngx_int_t ngx_http_ratelimit_outcome(ngx_http_request_t *r,
-    ngx_http_ratelimit_ctx_t *ctx);
-static ngx_int_t ngx_http_ratelimit_remarkable(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx);
 static ngx_int_t ngx_http_ratelimit_delay(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx);
@@ -64,8 +60,7 @@ ngx_http_ratelimit_handler(ngx_http_request_t *r, ngx_uint_t phase)
             return NGX_DECLINED;
         }
 
-        return ctx->explain ? ngx_http_ratelimit_explained(r, ctx)
-                            : ngx_http_ratelimit_outcome(r, ctx);
+        return ngx_http_ratelimit_outcome(r, ctx);
     }
 
     conf = ngx_http_get_module_loc_conf(r, ngx_http_ratelimit_module);
@@ -103,62 +98,42 @@ ngx_http_ratelimit_handler(ngx_http_request_t *r, ngx_uint_t phase)
 
     ctx->check.handler = ngx_http_ratelimit_answered;
 
-    if (explain) {
-        return ngx_http_ratelimit_explain(r, ctx);
-    }
+    rc = explain ? ngx_http_ratelimit_explain_start(r, ctx)
+                 : ngx_http_ratelimit_check(r, ctx);
 
-    rc = ngx_http_ratelimit_select(r, conf, ctx, NULL);
+    if (rc == NGX_AGAIN) {
+        return ngx_http_ratelimit_suspend(r, ctx);
+    }
 
     if (rc == NGX_ERROR) {
         ctx->answered = 1;
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    if (rc == NGX_ABORT) {
-        ctx->check.status = NGX_RATELIMIT_DENIED;
-        return ngx_http_ratelimit_outcome(r, ctx);
-    }
-
-    ctx->started = 1;
-
-    rc = ngx_ratelimit_check_start(&ctx->check);
-
-    if (rc == NGX_AGAIN) {
-        return ngx_http_ratelimit_suspend(r, ctx);
-    }
-
     return ngx_http_ratelimit_outcome(r, ctx);
 }
 
 
-/* The request is explained in place of its check. */
+/* NGX_OK: the outcome is known. NGX_AGAIN: Redis is asked. NGX_ERROR: memory */
 static ngx_int_t
-ngx_http_ratelimit_explain(ngx_http_request_t *r,
-    ngx_http_ratelimit_ctx_t *ctx)
+ngx_http_ratelimit_check(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx)
 {
-    switch (ngx_http_ratelimit_explain_start(r, ctx)) {
+    ngx_int_t  rc;
 
-    case NGX_OK:
-        return ngx_http_ratelimit_explained(r, ctx);
+    rc = ngx_http_ratelimit_select(r, ctx, NULL);
 
-    case NGX_AGAIN:
-        return ngx_http_ratelimit_suspend(r, ctx);
-
-    default:
-        ctx->answered = 1;
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    if (rc == NGX_ERROR) {
+        return NGX_ERROR;
     }
-}
 
+    if (rc == NGX_ABORT) {
+        ctx->check.status = NGX_RATELIMIT_DENIED;
+        return NGX_OK;
+    }
 
-/* The error page of an answer that fails is neither checked nor explained. */
-static ngx_int_t
-ngx_http_ratelimit_explained(ngx_http_request_t *r,
-    ngx_http_ratelimit_ctx_t *ctx)
-{
-    ctx->answered = 1;
+    ctx->started = 1;
 
-    return ngx_http_ratelimit_explain_answer(r, ctx);
+    return ngx_ratelimit_check_start(&ctx->check);
 }
 
 
@@ -242,31 +217,22 @@ static ngx_int_t
 ngx_http_ratelimit_outcome(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx)
 {
-    ngx_time_t  *now;
+    ngx_time_t             *now;
+    ngx_ratelimit_check_t  *check;
 
+    check = &ctx->check;
     now = ngx_timeofday();
 
     ctx->answered = 1;
     ctx->decided_ms = (uint64_t) now->sec * 1000 + now->msec;
 
-    if (ctx->check.status <= NGX_RATELIMIT_PASSED && ctx->denies == NULL) {
-        return NGX_DECLINED;
+    if (ctx->explain) {
+        return ngx_http_ratelimit_explain_answer(r, ctx);
     }
 
-    return ngx_http_ratelimit_remarkable(r, ctx);
-}
-
-
-/*
- * The request is rejected or delayed, or would have been: the log has a line.
- */
-static ngx_int_t
-ngx_http_ratelimit_remarkable(ngx_http_request_t *r,
-    ngx_http_ratelimit_ctx_t *ctx)
-{
-    ngx_ratelimit_check_t  *check;
-
-    check = &ctx->check;
+    if (check->status <= NGX_RATELIMIT_PASSED && ctx->denies == NULL) {
+        return NGX_DECLINED;
+    }
 
     if (ctx->denies && check->status != NGX_RATELIMIT_DENIED) {
         check->status = NGX_RATELIMIT_DENIED_DRY_RUN;

@@ -3,12 +3,12 @@
  * one, else with a body of ours, nginx's own page, or what gRPC understands.
  */
 
-#include "ngx_http_ratelimit_answer.h"
+#include "ngx_http_ratelimit_request.h"
 
 static ngx_uint_t ngx_http_ratelimit_has_error_page(ngx_http_request_t *r,
     ngx_uint_t status);
 static ngx_int_t ngx_http_ratelimit_send_body(ngx_http_request_t *r,
-    ngx_http_ratelimit_ctx_t *ctx);
+    ngx_http_ratelimit_ctx_t *ctx, ngx_uint_t status);
 static ngx_uint_t ngx_http_ratelimit_is_grpc(ngx_http_request_t *r);
 static ngx_int_t ngx_http_ratelimit_send_grpc(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx);
@@ -41,7 +41,7 @@ ngx_http_ratelimit_reject(ngx_http_request_t *r,
         rc = ngx_http_ratelimit_send_grpc(r, ctx);
 
     } else {
-        rc = ngx_http_ratelimit_send_body(r, ctx);
+        rc = ngx_http_ratelimit_send_body(r, ctx, status);
     }
 
     ngx_http_finalize_request(r, rc);
@@ -78,32 +78,23 @@ ngx_http_ratelimit_has_error_page(ngx_http_request_t *r, ngx_uint_t status)
 
 static ngx_int_t
 ngx_http_ratelimit_send_body(ngx_http_request_t *r,
-    ngx_http_ratelimit_ctx_t *ctx)
+    ngx_http_ratelimit_ctx_t *ctx, ngx_uint_t status)
 {
-    ngx_int_t                  rc;
-    ngx_str_t                 *type;
-    ngx_http_complex_value_t   cv;
+    ngx_http_complex_value_t  cv;
 
     static ngx_str_t  json = ngx_string("application/json");
     static ngx_str_t  problem = ngx_string("application/problem+json");
 
     ngx_memzero(&cv, sizeof(ngx_http_complex_value_t));
 
-    if (ctx->conf->response == NGX_HTTP_RATELIMIT_RESPONSE_PROBLEM) {
-        type = &problem;
-        rc = ngx_http_ratelimit_problem(r, ctx, &cv.value);
-
-    } else {
-        type = &json;
-        rc = ngx_http_ratelimit_json(r, ctx, &cv.value);
-    }
-
-    if (rc != NGX_OK) {
+    if (ngx_http_ratelimit_body(r, ctx, &cv.value) != NGX_OK) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    return ngx_http_send_response(r, ngx_http_ratelimit_refused_status(ctx),
-                                  type, &cv);
+    return ngx_http_send_response(r, status,
+                                  (ctx->conf->response
+                                   == NGX_HTTP_RATELIMIT_RESPONSE_PROBLEM)
+                                  ? &problem : &json, &cv);
 }
 
 
@@ -144,6 +135,8 @@ ngx_http_ratelimit_send_grpc(ngx_http_request_t *r,
     ngx_int_t   rc;
     ngx_str_t  *status;
 
+    static ngx_str_t  status_name = ngx_string("grpc-status");
+    static ngx_str_t  message_name = ngx_string("grpc-message");
     static ngx_str_t  denied = ngx_string("7");      /* PERMISSION_DENIED */
     static ngx_str_t  exhausted = ngx_string("8");   /* RESOURCE_EXHAUSTED */
     static ngx_str_t  unavailable = ngx_string("14");
@@ -164,11 +157,13 @@ ngx_http_ratelimit_send_grpc(ngx_http_request_t *r,
              : (ctx->check.status == NGX_RATELIMIT_UNAVAILABLE)
              ? &unavailable : &exhausted;
 
-    rc = ngx_http_ratelimit_add_header(r, NGX_HTTP_RATELIMIT_GRPC_STATUS,
-                                       status->data, status->len);
-    rc |= ngx_http_ratelimit_add_header(r, NGX_HTTP_RATELIMIT_GRPC_MESSAGE,
-                                        p, last - p);
-    if (rc != NGX_OK) {
+    if (ngx_http_ratelimit_add_header(r, &status_name, status_name.data,
+                                      status->data, status->len)
+        != NGX_OK
+        || ngx_http_ratelimit_add_header(r, &message_name, message_name.data,
+                                         p, last - p)
+           != NGX_OK)
+    {
         return NGX_ERROR;
     }
 

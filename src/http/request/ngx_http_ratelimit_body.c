@@ -7,65 +7,31 @@
  * client has sent gets here.
  */
 
-#include "ngx_http_ratelimit_answer.h"
+#include "ngx_http_ratelimit_request.h"
 
-#define NGX_HTTP_RATELIMIT_MESSAGE_UNAVAILABLE                                \
-    "Rate limit temporarily unavailable"
 #define NGX_HTTP_RATELIMIT_MESSAGE_DENIED  "This API key is denied"
 
-#define NGX_HTTP_RATELIMIT_JSON                                               \
-    "{\"error\":{\"code\":\"RATE_LIMIT_EXCEEDED\",\"message\":\""
-#define NGX_HTTP_RATELIMIT_JSON_UNAVAILABLE                                   \
-    "{\"error\":{\"code\":\"RATE_LIMIT_UNAVAILABLE\",\"message\":\""
-#define NGX_HTTP_RATELIMIT_JSON_DENIED                                        \
-    "{\"error\":{\"code\":\"API_KEY_DENIED\",\"message\":\""               \
-    NGX_HTTP_RATELIMIT_MESSAGE_DENIED "\"}}\n"
-#define NGX_HTTP_RATELIMIT_JSON_LIMIT   "\",\"details\":{\"limit\":"
-#define NGX_HTTP_RATELIMIT_JSON_UNIT    ",\"unit\":\""
-#define NGX_HTTP_RATELIMIT_JSON_WINDOW  ",\"window_seconds\":"
-#define NGX_HTTP_RATELIMIT_JSON_RETRY   ",\"retry_after_seconds\":"
-#define NGX_HTTP_RATELIMIT_JSON_RESET   ",\"reset_at\":\""
-#define NGX_HTTP_RATELIMIT_JSON_END     "}}}\n"
-
-#define NGX_HTTP_RATELIMIT_JSON_BYTES                                         \
-    (sizeof(NGX_HTTP_RATELIMIT_JSON_UNAVAILABLE NGX_HTTP_RATELIMIT_JSON_LIMIT \
-            NGX_HTTP_RATELIMIT_JSON_UNIT "concurrent-requests\""              \
-            NGX_HTTP_RATELIMIT_JSON_WINDOW NGX_HTTP_RATELIMIT_JSON_RETRY      \
-            NGX_HTTP_RATELIMIT_JSON_RESET                                     \
-            "292277026596-12-31T23:59:59Z\"" NGX_HTTP_RATELIMIT_JSON_END)     \
-     + NGX_HTTP_RATELIMIT_MESSAGE_BYTES + 3 * NGX_INT64_LEN)
-
+#define NGX_HTTP_RATELIMIT_JSON  "{\"error\":{\"code\":\""
 #define NGX_HTTP_RATELIMIT_PROBLEM                                            \
-    "{\"type\":\"https://iana.org/assignments/http-problem-types"             \
-    "#quota-exceeded\",\"title\":\"Quota Exceeded\",\"status\":"
-#define NGX_HTTP_RATELIMIT_PROBLEM_UNAVAILABLE                                \
-    "{\"type\":\"https://iana.org/assignments/http-problem-types"             \
-    "#temporary-reduced-capacity\",\"title\":\"Temporary Reduced Capacity\"" \
-    ",\"status\":"
-#define NGX_HTTP_RATELIMIT_PROBLEM_DENIED                                     \
-    "{\"type\":\"about:blank\",\"title\":\"Forbidden\",\"status\":403,"      \
-    "\"detail\":\"" NGX_HTTP_RATELIMIT_MESSAGE_DENIED "\"}\n"
-#define NGX_HTTP_RATELIMIT_PROBLEM_DETAIL    ",\"detail\":\""
-#define NGX_HTTP_RATELIMIT_PROBLEM_VIOLATED  "\",\"violated-policies\":["
-#define NGX_HTTP_RATELIMIT_PROBLEM_END       "]}\n"
-#define NGX_HTTP_RATELIMIT_PROBLEM_NOTHING   "\"}\n"
+    "{\"type\":\"https://iana.org/assignments/http-problem-types"
 
-/* and, for each rule that denies, its id and this */
-#define NGX_HTTP_RATELIMIT_PROBLEM_BYTES                                      \
-    (sizeof(NGX_HTTP_RATELIMIT_PROBLEM_UNAVAILABLE                            \
-            NGX_HTTP_RATELIMIT_PROBLEM_DETAIL                                 \
-            NGX_HTTP_RATELIMIT_PROBLEM_VIOLATED                               \
-            NGX_HTTP_RATELIMIT_PROBLEM_END)                                   \
-     + NGX_HTTP_RATELIMIT_MESSAGE_BYTES + NGX_INT64_LEN)
-#define NGX_HTTP_RATELIMIT_VIOLATED_BYTES    (sizeof("\"\",") - 1)
+/* of either body, without names of rules; with the longest numbers it is 370 */
+#define NGX_HTTP_RATELIMIT_BODY_BYTES  512
 
 #define ngx_http_ratelimit_put(p, text)                                       \
     ngx_cpymem(p, text, sizeof(text) - 1)
 
+/* whether a counter is why a request was rejected, or one of the reasons */
+#define ngx_http_ratelimit_rejects(counter)                                   \
+    ((counter)->answer.retry_us && !(counter)->dry_run                        \
+     && !ngx_ratelimit_counter_unavailable(counter))
+
 static u_char *ngx_http_ratelimit_put_unit(u_char *p,
     const ngx_ratelimit_counter_t *counter);
-static u_char *ngx_http_ratelimit_put_violated(u_char *p,
-    const ngx_ratelimit_check_t *check);
+static u_char *ngx_http_ratelimit_put_json(u_char *p,
+    ngx_http_ratelimit_ctx_t *ctx);
+static u_char *ngx_http_ratelimit_put_problem(u_char *p,
+    const ngx_http_ratelimit_ctx_t *ctx);
 static u_char *ngx_http_ratelimit_put_time(u_char *p, time_t sec);
 static u_char *ngx_http_ratelimit_put_two(u_char *p, u_char before,
     ngx_uint_t value);
@@ -101,8 +67,7 @@ ngx_http_ratelimit_message(u_char *p, const ngx_ratelimit_counter_t *counter)
     limit = ngx_ratelimit_counter_limit(counter);
 
     if (ngx_ratelimit_counter_unavailable(counter)) {
-        return ngx_http_ratelimit_put(p,
-                                      NGX_HTTP_RATELIMIT_MESSAGE_UNAVAILABLE);
+        return ngx_http_ratelimit_put(p, "Rate limit temporarily unavailable");
     }
 
     if (limit->algorithm == NGX_RATELIMIT_CONCURRENCY) {
@@ -167,26 +132,59 @@ ngx_http_ratelimit_put_unit(u_char *p, const ngx_ratelimit_counter_t *counter)
 
 
 ngx_int_t
-ngx_http_ratelimit_json(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx,
+ngx_http_ratelimit_body(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx,
     ngx_str_t *body)
 {
-    u_char                         *p;
+    size_t                  size;
+    u_char                 *last;
+    ngx_uint_t              i, problem;
+    ngx_ratelimit_check_t  *check;
+
+    check = &ctx->check;
+    problem = (ctx->conf->response == NGX_HTTP_RATELIMIT_RESPONSE_PROBLEM);
+
+    if (check->status == NGX_RATELIMIT_DENIED) {
+
+        if (problem) {
+            ngx_str_set(body, "{\"type\":\"about:blank\","
+                        "\"title\":\"Forbidden\",\"status\":403,\"detail\":\""
+                        NGX_HTTP_RATELIMIT_MESSAGE_DENIED "\"}\n");
+        } else {
+            ngx_str_set(body, NGX_HTTP_RATELIMIT_JSON
+                        "API_KEY_DENIED\",\"message\":\""
+                        NGX_HTTP_RATELIMIT_MESSAGE_DENIED "\"}}\n");
+        }
+
+        return NGX_OK;
+    }
+
+    size = NGX_HTTP_RATELIMIT_BODY_BYTES;
+
+    for (i = 0; problem && i < check->ncounters; i++) {
+        size += ngx_http_ratelimit_name_bytes(&check->counters[i])
+                + sizeof("\"\",") - 1;
+    }
+
+    body->data = ngx_pnalloc(r->pool, size);
+    if (body->data == NULL) {
+        return NGX_ERROR;
+    }
+
+    last = problem ? ngx_http_ratelimit_put_problem(body->data, ctx)
+                   : ngx_http_ratelimit_put_json(body->data, ctx);
+    body->len = last - body->data;
+
+    return NGX_OK;
+}
+
+
+static u_char *
+ngx_http_ratelimit_put_json(u_char *p, ngx_http_ratelimit_ctx_t *ctx)
+{
     ngx_int_t                       retry_after;
     ngx_uint_t                      unavailable;
     const ngx_ratelimit_limit_t    *limit;
     const ngx_ratelimit_counter_t  *counter;
-
-    if (ctx->check.status == NGX_RATELIMIT_DENIED) {
-        ngx_str_set(body, NGX_HTTP_RATELIMIT_JSON_DENIED);
-        return NGX_OK;
-    }
-
-    p = ngx_pnalloc(r->pool, NGX_HTTP_RATELIMIT_JSON_BYTES);
-    if (p == NULL) {
-        return NGX_ERROR;
-    }
-
-    body->data = p;
 
     counter = ctx->check.strictest;
     limit = ngx_ratelimit_counter_limit(counter);
@@ -194,117 +192,79 @@ ngx_http_ratelimit_json(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx,
     retry_after = ngx_http_ratelimit_retry_after(counter);
 
     p = unavailable
-        ? ngx_http_ratelimit_put(p, NGX_HTTP_RATELIMIT_JSON_UNAVAILABLE)
-        : ngx_http_ratelimit_put(p, NGX_HTTP_RATELIMIT_JSON);
+        ? ngx_http_ratelimit_put(p, NGX_HTTP_RATELIMIT_JSON
+                                    "RATE_LIMIT_UNAVAILABLE\",\"message\":\"")
+        : ngx_http_ratelimit_put(p, NGX_HTTP_RATELIMIT_JSON
+                                    "RATE_LIMIT_EXCEEDED\",\"message\":\"");
     p = ngx_http_ratelimit_message(p, counter);
-    p = ngx_http_ratelimit_put(p, NGX_HTTP_RATELIMIT_JSON_LIMIT);
+    p = ngx_http_ratelimit_put(p, "\",\"details\":{\"limit\":");
     p = ngx_ratelimit_number_write(p, limit->capacity);
-    p = ngx_http_ratelimit_put(p, NGX_HTTP_RATELIMIT_JSON_UNIT);
+    p = ngx_http_ratelimit_put(p, ",\"unit\":\"");
     p = ngx_http_ratelimit_put_unit(p, counter);
     *p++ = '"';
 
     if (limit->algorithm != NGX_RATELIMIT_CONCURRENCY) {
-        p = ngx_http_ratelimit_put(p, NGX_HTTP_RATELIMIT_JSON_WINDOW);
+        p = ngx_http_ratelimit_put(p, ",\"window_seconds\":");
         p = ngx_ratelimit_number_write(p,
                                    ngx_ratelimit_seconds_up(limit->window_us));
     }
 
-    p = ngx_http_ratelimit_put(p, NGX_HTTP_RATELIMIT_JSON_RETRY);
+    p = ngx_http_ratelimit_put(p, ",\"retry_after_seconds\":");
 
     p = (retry_after == -1) ? ngx_http_ratelimit_put(p, "null")
                             : ngx_ratelimit_number_write(p, retry_after);
 
     if (limit->algorithm != NGX_RATELIMIT_CONCURRENCY && !unavailable) {
-        p = ngx_http_ratelimit_put(p, NGX_HTTP_RATELIMIT_JSON_RESET);
+        p = ngx_http_ratelimit_put(p, ",\"reset_at\":\"");
         p = ngx_http_ratelimit_put_time(p,
                                         ngx_http_ratelimit_reset(ctx, counter));
         *p++ = '"';
     }
 
-    p = ngx_http_ratelimit_put(p, NGX_HTTP_RATELIMIT_JSON_END);
-
-    body->len = p - body->data;
-
-    return NGX_OK;
+    return ngx_http_ratelimit_put(p, "}}}\n");
 }
 
 
 /* The type and its title are those of draft-ietf-httpapi-ratelimit-headers. */
-ngx_int_t
-ngx_http_ratelimit_problem(ngx_http_request_t *r,
-    ngx_http_ratelimit_ctx_t *ctx, ngx_str_t *body)
+static u_char *
+ngx_http_ratelimit_put_problem(u_char *p, const ngx_http_ratelimit_ctx_t *ctx)
 {
-    size_t                        size;
-    u_char                       *p;
     ngx_uint_t                    i, unavailable;
     const ngx_ratelimit_check_t  *check;
 
     check = &ctx->check;
-
-    if (check->status == NGX_RATELIMIT_DENIED) {
-        ngx_str_set(body, NGX_HTTP_RATELIMIT_PROBLEM_DENIED);
-        return NGX_OK;
-    }
-
-    size = NGX_HTTP_RATELIMIT_PROBLEM_BYTES;
-
-    for (i = 0; i < check->ncounters; i++) {
-        if (ngx_http_ratelimit_denies(&check->counters[i])) {
-            size += ngx_http_ratelimit_name_bytes(&check->counters[i])
-                    + NGX_HTTP_RATELIMIT_VIOLATED_BYTES;
-        }
-    }
-
-    p = ngx_pnalloc(r->pool, size);
-    if (p == NULL) {
-        return NGX_ERROR;
-    }
-
-    body->data = p;
-
     unavailable = (check->status == NGX_RATELIMIT_UNAVAILABLE);
 
+    p = ngx_http_ratelimit_put(p, NGX_HTTP_RATELIMIT_PROBLEM);
     p = unavailable
-        ? ngx_http_ratelimit_put(p, NGX_HTTP_RATELIMIT_PROBLEM_UNAVAILABLE)
-        : ngx_http_ratelimit_put(p, NGX_HTTP_RATELIMIT_PROBLEM);
+        ? ngx_http_ratelimit_put(p, "#temporary-reduced-capacity\","
+                                    "\"title\":\"Temporary Reduced Capacity")
+        : ngx_http_ratelimit_put(p, "#quota-exceeded\","
+                                    "\"title\":\"Quota Exceeded");
+    p = ngx_http_ratelimit_put(p, "\",\"status\":");
     p = ngx_ratelimit_number_write(p, ngx_http_ratelimit_refused_status(ctx));
-    p = ngx_http_ratelimit_put(p, NGX_HTTP_RATELIMIT_PROBLEM_DETAIL);
+    p = ngx_http_ratelimit_put(p, ",\"detail\":\"");
     p = ngx_http_ratelimit_message(p, check->strictest);
 
     if (unavailable) {
 
         /* no policy is known to be violated */
-        p = ngx_http_ratelimit_put(p, NGX_HTTP_RATELIMIT_PROBLEM_NOTHING);
-
-    } else {
-        p = ngx_http_ratelimit_put(p, NGX_HTTP_RATELIMIT_PROBLEM_VIOLATED);
-        p = ngx_http_ratelimit_put_violated(p, check);
-        p = ngx_http_ratelimit_put(p, NGX_HTTP_RATELIMIT_PROBLEM_END);
+        return ngx_http_ratelimit_put(p, "\"}\n");
     }
 
-    body->len = p - body->data;
-
-    return NGX_OK;
-}
-
-
-/* The strictest is one of them: there is a last comma to take back. */
-static u_char *
-ngx_http_ratelimit_put_violated(u_char *p, const ngx_ratelimit_check_t *check)
-{
-    ngx_uint_t  i;
+    p = ngx_http_ratelimit_put(p, "\",\"violated-policies\":[");
 
     for (i = 0; i < check->ncounters; i++) {
 
-        if (!ngx_http_ratelimit_denies(&check->counters[i])) {
-            continue;
+        if (ngx_http_ratelimit_rejects(&check->counters[i])) {
+            p = ngx_http_ratelimit_put_name(p, check, &check->counters[i]);
+            *p++ = ',';
         }
-
-        p = ngx_http_ratelimit_put_name(p, check, &check->counters[i]);
-        *p++ = ',';
     }
 
-    return p - 1;
+    /* the strictest is one of them: the last comma goes */
+
+    return ngx_http_ratelimit_put(p - 1, "]}\n");
 }
 
 

@@ -4,11 +4,8 @@
 
 #include "ngx_http_ratelimit_request.h"
 
-#include "ngx_ratelimit_text.h"
-
 static ngx_uint_t ngx_http_ratelimit_max_counters(
     ngx_http_ratelimit_loc_conf_t *conf);
-static void ngx_http_ratelimit_use(ngx_http_ratelimit_ctx_t *ctx);
 static void ngx_http_ratelimit_ctx_cleanup(void *data);
 
 
@@ -47,10 +44,11 @@ ngx_http_ratelimit_ctx_t *
 ngx_http_ratelimit_ctx_create(ngx_http_request_t *r,
     ngx_http_ratelimit_loc_conf_t *conf)
 {
-    size_t                     size;
-    ngx_uint_t                 n;
-    ngx_pool_cleanup_t        *cln;
-    ngx_http_ratelimit_ctx_t  *ctx;
+    size_t                        size;
+    ngx_uint_t                    i, n;
+    ngx_pool_cleanup_t           *cln;
+    ngx_http_ratelimit_ctx_t     *ctx;
+    ngx_http_ratelimit_limit_t  **limits;
 
     n = ngx_http_ratelimit_max_counters(conf);
 
@@ -82,7 +80,18 @@ ngx_http_ratelimit_ctx_create(ngx_http_request_t *r,
     ctx->check.data = ctx;
     ctx->settled = 1;
 
-    ngx_http_ratelimit_use(ctx);
+    /* a request goes by the policies of its beginning, whatever comes */
+
+    limits = conf->limits->elts;
+
+    for (i = 0; i < conf->limits->nelts; i++) {
+        ctx->policies[i] = limits[i]->limiter->policy;
+        ngx_ratelimit_policy_use(ctx->policies[i]);
+
+        if (ctx->policies[i]->settles) {
+            ctx->settled = 0;
+        }
+    }
 
     cln->handler = ngx_http_ratelimit_ctx_cleanup;
 
@@ -107,26 +116,6 @@ ngx_http_ratelimit_max_counters(ngx_http_ratelimit_loc_conf_t *conf)
     }
 
     return ngx_min(n, NGX_RATELIMIT_MAX_COUNTERS);
-}
-
-
-/* A request goes by the policies of its beginning, whatever comes meanwhile. */
-static void
-ngx_http_ratelimit_use(ngx_http_ratelimit_ctx_t *ctx)
-{
-    ngx_uint_t                    i;
-    ngx_http_ratelimit_limit_t  **limits;
-
-    limits = ctx->conf->limits->elts;
-
-    for (i = 0; i < ctx->conf->limits->nelts; i++) {
-        ctx->policies[i] = limits[i]->limiter->policy;
-        ngx_ratelimit_policy_use(ctx->policies[i]);
-
-        if (ctx->policies[i]->settles) {
-            ctx->settled = 0;
-        }
-    }
 }
 
 
@@ -178,15 +167,16 @@ ngx_http_ratelimit_reset(ngx_http_ratelimit_ctx_t *ctx,
 }
 
 
-ngx_ratelimit_log_limit_t *
-ngx_http_ratelimit_log_limit_of(ngx_http_request_t *r,
-    ngx_http_ratelimit_log_e kind)
+uint64_t
+ngx_http_ratelimit_passed_us(const ngx_http_ratelimit_ctx_t *ctx)
 {
-    ngx_http_ratelimit_main_conf_t  *conf;
+    uint64_t     now_ms;
+    ngx_time_t  *now;
 
-    conf = ngx_http_get_module_main_conf(r, ngx_http_ratelimit_module);
+    now = ngx_timeofday();
+    now_ms = (uint64_t) now->sec * 1000 + now->msec;
 
-    return &conf->logs[kind];
+    return (now_ms > ctx->decided_ms) ? (now_ms - ctx->decided_ms) * 1000 : 0;
 }
 
 

@@ -14,7 +14,7 @@
 #include "ngx_http_ratelimit_key.h"
 #include "ngx_http_ratelimit_token.h"
 
-#include "ngx_ratelimit_document_json.h"
+#include "ngx_ratelimit_document.h"
 
 #include <jansson.h>
 
@@ -23,7 +23,6 @@
 
 /* A counter that the request would be counted by. */
 typedef struct {
-    ngx_http_ratelimit_explain_t    *explain;
     const ngx_ratelimit_counter_t   *counter;
     json_t                          *json;      /* borrowed: of its rule */
     ngx_ratelimit_inspect_t          inspect;
@@ -37,7 +36,6 @@ struct ngx_http_ratelimit_explain_s {
     json_t                             *zones;    /* borrowed: of json */
     ngx_http_ratelimit_explain_look_t   looks[NGX_RATELIMIT_MAX_COUNTERS];
     ngx_uint_t                          nlooks;
-    ngx_uint_t                          started;  /* looks */
     ngx_uint_t                          pending;  /* looks */
     unsigned                            denied:1; /* by a list */
     unsigned                            failed:1; /* memory is out */
@@ -47,8 +45,6 @@ static ngx_int_t ngx_http_ratelimit_explain_unlimited(ngx_http_request_t *r);
 static ngx_http_ratelimit_explain_t *ngx_http_ratelimit_explain_create(
     ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx);
 static void ngx_http_ratelimit_explain_cleanup(void *data);
-static void ngx_http_ratelimit_explain_place(
-    ngx_http_ratelimit_explain_t *explain);
 static json_t *ngx_http_ratelimit_explain_key(ngx_http_request_t *r);
 static json_t *ngx_http_ratelimit_explain_zone(
     ngx_http_ratelimit_explain_t *explain,
@@ -63,20 +59,18 @@ static void ngx_http_ratelimit_explain_counter(
     ngx_http_ratelimit_explain_t *explain, json_t *json,
     const ngx_ratelimit_counter_t *counter,
     const ngx_ratelimit_subject_t *subject);
-static json_t *ngx_http_ratelimit_explain_from(
+static const char *ngx_http_ratelimit_explain_from(
     const ngx_ratelimit_subject_t *subject,
     const ngx_ratelimit_counter_t *counter,
-    const ngx_ratelimit_override_t **override);
-static void ngx_http_ratelimit_explain_look(
-    ngx_http_ratelimit_explain_t *explain);
+    const ngx_ratelimit_temporary_t **temporary);
 static void ngx_http_ratelimit_explain_handler(void *data);
 static json_t *ngx_http_ratelimit_explain_left(
+    ngx_http_ratelimit_explain_t *explain,
     ngx_http_ratelimit_explain_look_t *look);
 static ngx_int_t ngx_http_ratelimit_explain_send(
     ngx_http_ratelimit_explain_t *explain);
-static void ngx_http_ratelimit_explain_set(
-    ngx_http_ratelimit_explain_t *explain, json_t *json, const char *name,
-    json_t *value);
+static void ngx_http_ratelimit_explain_add(
+    ngx_http_ratelimit_explain_t *explain, json_t *json, json_t *members);
 
 
 /* ratelimit_explain token_file=<file> | off */
@@ -120,29 +114,28 @@ ngx_http_ratelimit_explain_wanted(ngx_http_request_t *r,
     ngx_table_elt_t                   *h;
     const ngx_http_ratelimit_token_t  *token;
 
+    char  note[NGX_RATELIMIT_LOG_NOTE];
+
     static const ngx_str_t  name = ngx_string("X-RateLimit-Explain");
 
-    if (tokens->nelts == 0) {
-        return 0;
+    h = tokens->nelts
+        ? ngx_http_ratelimit_find_header(&r->headers_in.headers, &name, 0)
+        : NULL;
+
+    token = h ? ngx_http_ratelimit_token_find(tokens, h->value.data,
+                                              h->value.len)
+              : NULL;
+
+    if (token
+        && ngx_http_ratelimit_log_due(r, NGX_HTTP_RATELIMIT_LOG_EXPLAINED,
+                                      note))
+    {
+        ngx_log_error(NGX_LOG_INFO, r->connection->log, 0,
+                      "request explained to \"%V\" and not passed on%s",
+                      &token->name, note);
     }
 
-    h = ngx_http_ratelimit_find_header(&r->headers_in.headers, &name, 0);
-
-    if (h == NULL) {
-        return 0;
-    }
-
-    token = ngx_http_ratelimit_token_find(tokens, h->value.data, h->value.len);
-
-    if (token == NULL) {
-        return 0;
-    }
-
-    ngx_log_error(NGX_LOG_INFO, r->connection->log, 0,
-                  "request explained to \"%V\" and not passed on",
-                  &token->name);
-
-    return 1;
+    return token != NULL;
 }
 
 
@@ -174,6 +167,8 @@ ngx_http_ratelimit_explain_start(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx)
 {
     ngx_int_t                      rc;
+    ngx_uint_t                     i;
+    ngx_ratelimit_inspect_t       *inspect;
     ngx_http_ratelimit_report_t    report;
     ngx_http_ratelimit_explain_t  *explain;
 
@@ -188,7 +183,7 @@ ngx_http_ratelimit_explain_start(ngx_http_request_t *r,
     report.listed = ngx_http_ratelimit_explain_listed;
     report.data = explain;
 
-    rc = ngx_http_ratelimit_select(r, ctx->conf, ctx, &report);
+    rc = ngx_http_ratelimit_select(r, ctx, &report);
 
     if (rc == NGX_ERROR) {
         return NGX_ERROR;
@@ -196,17 +191,37 @@ ngx_http_ratelimit_explain_start(ngx_http_request_t *r,
 
     explain->denied = (rc == NGX_ABORT);
 
-    ngx_http_ratelimit_explain_look(explain);
+    /* a local counter has answered when this returns */
+
+    for (i = 0; i < explain->nlooks; i++) {
+        inspect = &explain->looks[i].inspect;
+
+        switch (ngx_ratelimit_inspect_look(inspect)) {
+
+        case NGX_AGAIN:
+            explain->pending++;
+            break;
+
+        case NGX_ERROR:
+            inspect->status = NGX_RATELIMIT_REDIS_UNREACHABLE;
+        }
+    }
 
     return explain->pending ? NGX_AGAIN : NGX_OK;
 }
 
 
+/*
+ * Where the request has come to, and by which API key. ctx: NULL, the location
+ * has no limits. If memory is out, json_pack() has freed zones.
+ */
 static ngx_http_ratelimit_explain_t *
 ngx_http_ratelimit_explain_create(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx)
 {
     ngx_pool_cleanup_t            *cln;
+    ngx_http_core_loc_conf_t      *clcf;
+    ngx_http_core_srv_conf_t      *cscf;
     ngx_http_ratelimit_explain_t  *explain;
 
     cln = ngx_pool_cleanup_add(r->pool, sizeof(ngx_http_ratelimit_explain_t));
@@ -222,7 +237,17 @@ ngx_http_ratelimit_explain_create(ngx_http_request_t *r,
 
     cln->handler = ngx_http_ratelimit_explain_cleanup;
 
-    ngx_http_ratelimit_explain_place(explain);
+    clcf = ngx_http_get_module_loc_conf(r, ngx_http_core_module);
+    cscf = ngx_http_get_module_srv_conf(r, ngx_http_core_module);
+
+    explain->zones = json_array();
+    explain->json = json_pack("{s:o, s:o, s:o, s:o, s:b, s:o}",
+                     "server", ngx_http_ratelimit_json_text(&cscf->server_name),
+                     "location", ngx_http_ratelimit_json_text(&clcf->name),
+                     "path", ngx_http_ratelimit_json_text(&r->uri),
+                     "api_key", ngx_http_ratelimit_explain_key(r),
+                     "allowed", 1,
+                     "zones", explain->zones);
 
     return explain->json ? explain : NULL;
 }
@@ -236,37 +261,11 @@ ngx_http_ratelimit_explain_cleanup(void *data)
 
     ngx_uint_t  i;
 
-    for (i = 0; i < explain->started; i++) {
+    for (i = 0; i < explain->nlooks; i++) {
         ngx_ratelimit_inspect_end(&explain->looks[i].inspect);
     }
 
     json_decref(explain->json);
-}
-
-
-/*
- * Where the request has come to, and by which API key. If memory is out, there
- * is no json, and json_pack() has freed zones.
- */
-static void
-ngx_http_ratelimit_explain_place(ngx_http_ratelimit_explain_t *explain)
-{
-    ngx_http_request_t        *r;
-    ngx_http_core_loc_conf_t  *clcf;
-    ngx_http_core_srv_conf_t  *cscf;
-
-    r = explain->request;
-    clcf = ngx_http_get_module_loc_conf(r, ngx_http_core_module);
-    cscf = ngx_http_get_module_srv_conf(r, ngx_http_core_module);
-
-    explain->zones = json_array();
-    explain->json = json_pack("{s:o, s:o, s:o, s:o, s:b, s:o}",
-                     "server", ngx_http_ratelimit_json_text(&cscf->server_name),
-                     "location", ngx_http_ratelimit_json_text(&clcf->name),
-                     "path", ngx_http_ratelimit_json_text(&r->uri),
-                     "api_key", ngx_http_ratelimit_explain_key(r),
-                     "allowed", 1,
-                     "zones", explain->zones);
 }
 
 
@@ -335,11 +334,10 @@ ngx_http_ratelimit_explain_listed(void *data,
 {
     ngx_http_ratelimit_explain_t *explain = data;
 
-    ngx_http_ratelimit_explain_set(explain,
-                              ngx_http_ratelimit_explain_zone(explain, limiter),
-                              "list",
-                              json_string(listed == NGX_RATELIMIT_LISTED_DENIED
-                                          ? "blacklist" : "whitelist"));
+    ngx_http_ratelimit_explain_add(explain,
+        ngx_http_ratelimit_explain_zone(explain, limiter),
+        json_pack("{s:s}", "list", (listed == NGX_RATELIMIT_LISTED_DENIED)
+                                   ? "blacklist" : "whitelist"));
 }
 
 
@@ -356,8 +354,9 @@ ngx_http_ratelimit_explain_rule(void *data, const ngx_ratelimit_rule_t *rule,
     rules = json_object_get(zone, "rules");
 
     if (subject->tier.len) {
-        ngx_http_ratelimit_explain_set(explain, zone, "tier",
-                                  ngx_http_ratelimit_json_text(&subject->tier));
+        ngx_http_ratelimit_explain_add(explain, zone,
+            json_pack("{s:o}", "tier",
+                      ngx_http_ratelimit_json_text(&subject->tier)));
     }
 
     if (counter == NULL
@@ -377,8 +376,8 @@ ngx_http_ratelimit_explain_rule(void *data, const ngx_ratelimit_rule_t *rule,
         ngx_http_ratelimit_explain_counter(explain, json, counter, subject);
 
     } else {
-        ngx_http_ratelimit_explain_set(explain, json, "because",
-                               json_string(ngx_ratelimit_match_name(match)));
+        ngx_http_ratelimit_explain_add(explain, json,
+            json_pack("{s:s}", "because", ngx_ratelimit_match_name(match)));
     }
 
     if (json_array_append_new(rules, json) != 0) {
@@ -392,36 +391,44 @@ ngx_http_ratelimit_explain_counter(ngx_http_ratelimit_explain_t *explain,
     json_t *json, const ngx_ratelimit_counter_t *counter,
     const ngx_ratelimit_subject_t *subject)
 {
-    const ngx_ratelimit_override_t     *override;
+    const char                         *from;
+    ngx_ratelimit_inspect_t            *inspect;
+    const ngx_ratelimit_temporary_t    *temporary;
     ngx_http_ratelimit_explain_look_t  *look;
 
     look = &explain->looks[explain->nlooks++];
-    look->explain = explain;
     look->counter = counter;
     look->json = json;
 
-    ngx_http_ratelimit_explain_set(explain, json, "limit_from",
-                   ngx_http_ratelimit_explain_from(subject, counter,
-                                                   &override));
-    ngx_http_ratelimit_explain_set(explain, json, "override",
-                             override
-                             ? ngx_http_ratelimit_json_text(&override->id)
-                             : json_null());
-    ngx_http_ratelimit_explain_set(explain, json, "cost",
-                                   json_integer(counter->cost));
-    ngx_http_ratelimit_explain_set(explain, json, "dry_run",
-                                   json_boolean(counter->dry_run));
+    inspect = &look->inspect;
+    inspect->limiter = counter->client->limiter;
+    inspect->rule = counter->rule;
+    inspect->limit = counter->limit;
+    inspect->key = counter->client->key;
+    inspect->pool = explain->request->pool;
+    inspect->handler = ngx_http_ratelimit_explain_handler;
+    inspect->data = explain;
+
+    from = ngx_http_ratelimit_explain_from(subject, counter, &temporary);
+
+    ngx_http_ratelimit_explain_add(explain, json,
+        json_pack("{s:s, s:o, s:I, s:b}",
+            "limit_from", from,
+            "override",
+            ngx_http_ratelimit_json_name(temporary ? &temporary->id : NULL),
+            "cost", (json_int_t) counter->cost,
+            "dry_run", (int) counter->dry_run));
 }
 
 
 /*
- * The origin of the limit. *override: the temporary override in force, or
+ * The origin of the limit. *temporary: the temporary limit in force, or
  * NULL.
  */
-static json_t *
+static const char *
 ngx_http_ratelimit_explain_from(const ngx_ratelimit_subject_t *subject,
     const ngx_ratelimit_counter_t *counter,
-    const ngx_ratelimit_override_t **override)
+    const ngx_ratelimit_temporary_t **temporary)
 {
     const ngx_ratelimit_rule_t       *rule;
     ngx_ratelimit_origin_e            origin;
@@ -431,55 +438,21 @@ ngx_http_ratelimit_explain_from(const ngx_ratelimit_subject_t *subject,
 
     allowance = ngx_ratelimit_rule_allowance(rule, subject, &origin);
 
-    *override = ngx_ratelimit_policy_override(rule->policy, rule, subject,
-                                              &counter->client->key,
-                                              ngx_time());
+    *temporary = ngx_ratelimit_policy_temporary(rule->policy, rule, subject,
+                                                &counter->client->key,
+                                                ngx_time());
 
-    /* an override that does not fit the rule is not in force */
+    /* one that does not fit the rule is not in force */
 
     if (counter->limit == (allowance ? &allowance->limit : &rule->limit)) {
-        *override = NULL;
+        *temporary = NULL;
     }
 
     if (allowance == NULL) {
-        return json_string(rule->dynamic ? "variable" : "rule");
+        return rule->dynamic ? "variable" : "rule";
     }
 
-    return json_string(origin == NGX_RATELIMIT_ORIGIN_TIER ? "tier" : "key");
-}
-
-
-/* Reads every counter. A local one has answered when this returns. */
-static void
-ngx_http_ratelimit_explain_look(ngx_http_ratelimit_explain_t *explain)
-{
-    ngx_int_t                           rc;
-    ngx_ratelimit_inspect_t            *inspect;
-    const ngx_ratelimit_counter_t      *counter;
-    ngx_http_ratelimit_explain_look_t  *look;
-
-    while (explain->started < explain->nlooks) {
-        look = &explain->looks[explain->started++];
-        counter = look->counter;
-        inspect = &look->inspect;
-
-        inspect->limiter = counter->client->limiter;
-        inspect->rule = counter->rule;
-        inspect->limit = counter->limit;
-        inspect->key = counter->client->key;
-        inspect->pool = explain->request->pool;
-        inspect->handler = ngx_http_ratelimit_explain_handler;
-        inspect->data = explain;
-
-        rc = ngx_ratelimit_inspect_look(inspect);
-
-        if (rc == NGX_AGAIN) {
-            explain->pending++;
-
-        } else if (rc == NGX_ERROR) {
-            inspect->status = NGX_RATELIMIT_REDIS_UNREACHABLE;
-        }
-    }
+    return (origin == NGX_RATELIMIT_ORIGIN_TIER) ? "tier" : "key";
 }
 
 
@@ -502,28 +475,27 @@ ngx_int_t
 ngx_http_ratelimit_explain_answer(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx)
 {
-    json_t                             *passes, *allowed;
-    ngx_uint_t                          i;
-    ngx_http_ratelimit_explain_t       *explain;
-    ngx_http_ratelimit_explain_look_t  *look;
+    json_t                        *passes, *allowed;
+    ngx_uint_t                     i;
+    ngx_http_ratelimit_explain_t  *explain;
 
     explain = ctx->explain;
-    allowed = explain->denied ? json_false() : json_true();
+    allowed = json_boolean(!explain->denied);
 
     for (i = 0; i < explain->nlooks; i++) {
-        look = &explain->looks[i];
-        passes = ngx_http_ratelimit_explain_left(look);
+        passes = ngx_http_ratelimit_explain_left(explain, &explain->looks[i]);
 
         /* a counter that rejects outweighs one that is not known */
 
-        if (!look->counter->dry_run && !json_is_true(passes)
+        if (!explain->looks[i].counter->dry_run && !json_is_true(passes)
             && !json_is_false(allowed))
         {
             allowed = passes;
         }
     }
 
-    ngx_http_ratelimit_explain_set(explain, explain->json, "allowed", allowed);
+    ngx_http_ratelimit_explain_add(explain, explain->json,
+                                   json_pack("{s:o}", "allowed", allowed));
 
     ngx_http_finalize_request(r, ngx_http_ratelimit_explain_send(explain));
 
@@ -533,30 +505,25 @@ ngx_http_ratelimit_explain_answer(ngx_http_request_t *r,
 
 /* What is left. Returns whether the request would pass: true, false or null. */
 static json_t *
-ngx_http_ratelimit_explain_left(ngx_http_ratelimit_explain_look_t *look)
+ngx_http_ratelimit_explain_left(ngx_http_ratelimit_explain_t *explain,
+    ngx_http_ratelimit_explain_look_t *look)
 {
-    u_char                         hash[2 * sizeof(ngx_ratelimit_id_t)];
-    json_t                        *json, *passes;
-    ngx_str_t                      text;
-    ngx_ratelimit_inspect_t       *inspect;
-    ngx_http_ratelimit_explain_t  *explain;
+    u_char                    hash[2 * sizeof(ngx_ratelimit_id_t)];
+    json_t                   *passes;
+    ngx_ratelimit_inspect_t  *inspect;
 
-    explain = look->explain;
-    json = look->json;
     inspect = &look->inspect;
 
     /* a keyed hash, which names the client in Redis or on this gateway */
 
-    text.data = hash;
-    text.len = ngx_hex_dump(hash,
-                         (u_char *) ngx_ratelimit_client_hash(&inspect->client),
-                            sizeof(ngx_ratelimit_id_t))
-               - hash;
+    (void) ngx_hex_dump(hash,
+                        (u_char *) ngx_ratelimit_client_hash(&inspect->client),
+                        sizeof(ngx_ratelimit_id_t));
 
-    ngx_http_ratelimit_explain_set(explain, json, "key",
-                                   ngx_http_ratelimit_json_text(&text));
+    ngx_http_ratelimit_explain_add(explain, look->json,
+        json_pack("{s:s%}", "key", (char *) hash, sizeof(hash)));
 
-    if (ngx_http_ratelimit_json_counter(json, inspect) != NGX_OK) {
+    if (ngx_http_ratelimit_json_counter(look->json, inspect) != NGX_OK) {
         explain->failed = 1;
     }
 
@@ -564,7 +531,8 @@ ngx_http_ratelimit_explain_left(ngx_http_ratelimit_explain_look_t *look)
              ? json_null()
              : json_boolean(look->counter->cost <= inspect->answer.remaining);
 
-    ngx_http_ratelimit_explain_set(explain, json, "passes", passes);
+    ngx_http_ratelimit_explain_add(explain, look->json,
+                                   json_pack("{s:o}", "passes", passes));
 
     return passes;
 }
@@ -574,50 +542,39 @@ ngx_http_ratelimit_explain_left(ngx_http_ratelimit_explain_look_t *look)
 static ngx_int_t
 ngx_http_ratelimit_explain_send(ngx_http_ratelimit_explain_t *explain)
 {
-    ngx_table_elt_t           *h;
-    ngx_http_request_t        *r;
-    ngx_http_complex_value_t   cv;
+    ngx_str_t            body;
+    ngx_http_request_t  *r;
 
-    static ngx_str_t  type = ngx_string("application/json");
+    static const ngx_str_t  type = ngx_string("application/json");
 
     r = explain->request;
 
-    ngx_memzero(&cv, sizeof(ngx_http_complex_value_t));
-
     if (explain->failed
         || ngx_http_ratelimit_json_dump(r->pool, json_incref(explain->json),
-                                       &cv.value)
+                                        &body)
+           != NGX_OK
+        || ngx_http_ratelimit_header(r, "Cache-Control", "no-store")
            != NGX_OK)
     {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    h = ngx_list_push(&r->headers_out.headers);
-    if (h == NULL) {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
-
-    h->hash = 1;
-#if (nginx_version >= 1023000)
-    h->next = NULL;
-#endif
-    ngx_str_set(&h->key, "Cache-Control");
-    ngx_str_set(&h->value, "no-store");
-
     /* a client that waits for "100 Continue" need not send its body */
 
     r->expect_tested = 1;
 
-    return ngx_http_send_response(r, NGX_HTTP_OK, &type, &cv);
+    return ngx_http_ratelimit_send(r, NGX_HTTP_OK, &type, &body);
 }
 
 
-/* A member that memory is missing for fails the explanation. */
+/* Memory that is missing fails the explanation. */
 static void
-ngx_http_ratelimit_explain_set(ngx_http_ratelimit_explain_t *explain,
-    json_t *json, const char *name, json_t *value)
+ngx_http_ratelimit_explain_add(ngx_http_ratelimit_explain_t *explain,
+    json_t *json, json_t *members)
 {
-    if (json_object_set_new(json, name, value) != 0) {
+    if (json_object_update(json, members) != 0) {
         explain->failed = 1;
     }
+
+    json_decref(members);
 }

@@ -6,96 +6,114 @@
  * byte that a client has sent gets here.
  */
 
-#include "ngx_http_ratelimit_answer.h"
+#include "ngx_http_ratelimit_request.h"
 
 #include "ngx_ratelimit_quota.h"
-#include "ngx_ratelimit_text.h"
-
-/* of a rejected request, in every set: a bit beside the sets' */
-#define NGX_HTTP_RATELIMIT_HEADERS_REJECTED  0x80
 
 /* three of x, three of draft3 with a limit and its window, Retry-After */
 #define NGX_HTTP_RATELIMIT_NUMBERS_BYTES                                      \
-    (9 * NGX_INT64_LEN + sizeof(", ;w="))
+    (9 * NGX_INT64_LEN + sizeof("degraded, ;w="))
 
 /* of each counter in a list, besides its id */
 #define NGX_HTTP_RATELIMIT_ITEM_BYTES                                         \
     (sizeof(", \"\"") - 1 + NGX_RATELIMIT_QUOTA_BYTES)
 
-typedef struct {
-    ngx_str_t                      name;
-    u_char                        *lowcase;
-    ngx_uint_t                     sets;    /* bits */
-} ngx_http_ratelimit_header_t;
-
 /* The headers of one response while they are made. */
 typedef struct {
-    ngx_http_request_t            *request;
-    ngx_http_ratelimit_ctx_t      *ctx;
-    const ngx_ratelimit_counter_t *counter;   /* the strictest */
-    ngx_uint_t                     sets;      /* bits */
-    uint64_t                       passed_us; /* since the decision */
-    u_char                        *p;         /* where the next value goes */
+    ngx_http_ratelimit_ctx_t       *ctx;
+    const ngx_ratelimit_counter_t  *counter;   /* the strictest */
+    ngx_uint_t                      sets;      /* bits */
 } ngx_http_ratelimit_headers_t;
+
+/* Writes a header's value to p and returns its end; p: there is no header. */
+typedef u_char *(*ngx_http_ratelimit_header_pt)(u_char *p,
+    const ngx_http_ratelimit_headers_t *h, ngx_uint_t data);
+
+typedef struct {
+    ngx_str_t                       name;
+    u_char                         *lowcase;
+    ngx_uint_t                      sets;      /* a bit */
+    ngx_http_ratelimit_header_pt    write;
+    ngx_uint_t                      data;
+} ngx_http_ratelimit_header_t;
 
 static ngx_int_t ngx_http_ratelimit_header_filter(ngx_http_request_t *r);
 static ngx_int_t ngx_http_ratelimit_add_headers(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx);
+static ngx_inline u_char *ngx_http_ratelimit_add_row(ngx_http_request_t *r,
+    const ngx_http_ratelimit_headers_t *h,
+    const ngx_http_ratelimit_header_t *header, u_char *p);
 static size_t ngx_http_ratelimit_headers_bytes(
     const ngx_http_ratelimit_headers_t *h);
-static uint64_t ngx_http_ratelimit_passed_us(
-    const ngx_http_ratelimit_ctx_t *ctx);
-static ngx_int_t ngx_http_ratelimit_add_x(ngx_http_ratelimit_headers_t *h);
-static ngx_int_t ngx_http_ratelimit_add_draft3(
-    ngx_http_ratelimit_headers_t *h);
-static ngx_int_t ngx_http_ratelimit_add_limit(ngx_http_ratelimit_headers_t *h);
-static ngx_int_t ngx_http_ratelimit_add_policy(
-    ngx_http_ratelimit_headers_t *h);
-static ngx_int_t ngx_http_ratelimit_add_left(ngx_http_ratelimit_headers_t *h);
-static ngx_int_t ngx_http_ratelimit_add_retry_after(
-    ngx_http_ratelimit_headers_t *h);
+static u_char *ngx_http_ratelimit_write_limit(u_char *p,
+    const ngx_http_ratelimit_headers_t *h, ngx_uint_t window);
+static u_char *ngx_http_ratelimit_write_remaining(u_char *p,
+    const ngx_http_ratelimit_headers_t *h, ngx_uint_t unknown);
+static u_char *ngx_http_ratelimit_write_reset(u_char *p,
+    const ngx_http_ratelimit_headers_t *h, ngx_uint_t data);
+static u_char *ngx_http_ratelimit_write_degraded(u_char *p,
+    const ngx_http_ratelimit_headers_t *h, ngx_uint_t data);
+static u_char *ngx_http_ratelimit_write_reset_in(u_char *p,
+    const ngx_http_ratelimit_headers_t *h, ngx_uint_t data);
+static u_char *ngx_http_ratelimit_write_list(u_char *p,
+    const ngx_http_ratelimit_headers_t *h, ngx_uint_t left);
+static u_char *ngx_http_ratelimit_write_retry_after(u_char *p,
+    const ngx_http_ratelimit_headers_t *h, ngx_uint_t data);
 static uint64_t ngx_http_ratelimit_more_us(
-    const ngx_http_ratelimit_headers_t *h,
+    const ngx_http_ratelimit_ctx_t *ctx,
     const ngx_ratelimit_counter_t *counter);
-static const u_char *ngx_http_ratelimit_pk(
-    const ngx_ratelimit_counter_t *counter);
-static ngx_int_t ngx_http_ratelimit_add_number(
-    ngx_http_ratelimit_headers_t *h, ngx_http_ratelimit_name_e name,
-    uint64_t value);
 static ngx_inline ngx_int_t ngx_http_ratelimit_push_header(
-    ngx_http_request_t *r, ngx_http_ratelimit_name_e name, u_char *value,
-    size_t len);
+    ngx_http_request_t *r, const ngx_str_t *name, u_char *lowcase,
+    u_char *value, size_t len);
 static void ngx_http_ratelimit_hide_headers(ngx_http_request_t *r,
-    ngx_uint_t sets);
+    ngx_uint_t sets, ngx_uint_t rejected);
 
-/* in the order of ngx_http_ratelimit_name_e */
-static ngx_http_ratelimit_header_t
-    ngx_http_ratelimit_headers[NGX_HTTP_RATELIMIT_NAMES] =
-{
+/* in the order of their sets' bits, which is that of a response */
+static const ngx_http_ratelimit_header_t  ngx_http_ratelimit_headers[] = {
+
     { ngx_string("X-RateLimit-Limit"), (u_char *) "x-ratelimit-limit",
-      NGX_HTTP_RATELIMIT_HEADERS_X },
-    { ngx_string("X-RateLimit-Remaining"),
-      (u_char *) "x-ratelimit-remaining", NGX_HTTP_RATELIMIT_HEADERS_X },
+      NGX_HTTP_RATELIMIT_HEADERS_X,
+      ngx_http_ratelimit_write_limit, 0 },
+
+    { ngx_string("X-RateLimit-Remaining"), (u_char *) "x-ratelimit-remaining",
+      NGX_HTTP_RATELIMIT_HEADERS_X,
+      ngx_http_ratelimit_write_remaining, 1 },
+
     { ngx_string("X-RateLimit-Reset"), (u_char *) "x-ratelimit-reset",
-      NGX_HTTP_RATELIMIT_HEADERS_X },
+      NGX_HTTP_RATELIMIT_HEADERS_X,
+      ngx_http_ratelimit_write_reset, 0 },
+
     { ngx_string("X-RateLimit-Policy"), (u_char *) "x-ratelimit-policy",
-      NGX_HTTP_RATELIMIT_HEADERS_X },
+      NGX_HTTP_RATELIMIT_HEADERS_X,
+      ngx_http_ratelimit_write_degraded, 0 },
+
     { ngx_string("RateLimit-Limit"), (u_char *) "ratelimit-limit",
-      NGX_HTTP_RATELIMIT_HEADERS_DRAFT3 },
+      NGX_HTTP_RATELIMIT_HEADERS_DRAFT3,
+      ngx_http_ratelimit_write_limit, 1 },
+
     { ngx_string("RateLimit-Remaining"), (u_char *) "ratelimit-remaining",
-      NGX_HTTP_RATELIMIT_HEADERS_DRAFT3 },
+      NGX_HTTP_RATELIMIT_HEADERS_DRAFT3,
+      ngx_http_ratelimit_write_remaining, 0 },
+
     { ngx_string("RateLimit-Reset"), (u_char *) "ratelimit-reset",
-      NGX_HTTP_RATELIMIT_HEADERS_DRAFT3 },
+      NGX_HTTP_RATELIMIT_HEADERS_DRAFT3,
+      ngx_http_ratelimit_write_reset_in, 0 },
+
     { ngx_string("RateLimit-Policy"), (u_char *) "ratelimit-policy",
-      NGX_HTTP_RATELIMIT_HEADERS_IETF },
+      NGX_HTTP_RATELIMIT_HEADERS_IETF,
+      ngx_http_ratelimit_write_list, 0 },
+
     { ngx_string("RateLimit"), (u_char *) "ratelimit",
-      NGX_HTTP_RATELIMIT_HEADERS_IETF },
-    { ngx_string("Retry-After"), (u_char *) "retry-after",
-      NGX_HTTP_RATELIMIT_HEADERS_REJECTED },
-    { ngx_string("grpc-status"), (u_char *) "grpc-status",
-      NGX_HTTP_RATELIMIT_HEADERS_OFF },
-    { ngx_string("grpc-message"), (u_char *) "grpc-message",
-      NGX_HTTP_RATELIMIT_HEADERS_OFF },
+      NGX_HTTP_RATELIMIT_HEADERS_IETF,
+      ngx_http_ratelimit_write_list, 1 },
+
+    { ngx_null_string, NULL, NGX_MAX_UINT32_VALUE, NULL, 0 }
+};
+
+/* of a rejected request, behind every set */
+static const ngx_http_ratelimit_header_t  ngx_http_ratelimit_retry_header = {
+    ngx_string("Retry-After"), (u_char *) "retry-after",
+    0, ngx_http_ratelimit_write_retry_after, 0
 };
 
 static ngx_http_output_header_filter_pt  ngx_http_next_header_filter;
@@ -116,23 +134,21 @@ ngx_http_ratelimit_header_filter(ngx_http_request_t *r)
 {
     ngx_http_ratelimit_ctx_t  *ctx;
 
-    if (r != r->main) {
+    ctx = (r == r->main) ? ngx_http_ratelimit_ctx(r) : NULL;
+
+    if (ctx == NULL || !ctx->answered) {
         return ngx_http_next_header_filter(r);
     }
 
-    ctx = ngx_http_ratelimit_ctx(r);
-
-    if (ctx && ctx->answered && !ctx->settled) {
+    if (!ctx->settled) {
         ngx_http_ratelimit_settle(r, ctx);
     }
 
-    if (ctx && ctx->answered
-        && ctx->check.strictest
-        && ctx->conf->headers != NGX_HTTP_RATELIMIT_HEADERS_OFF)
+    if (ctx->check.strictest
+        && ctx->conf->headers != NGX_HTTP_RATELIMIT_HEADERS_OFF
+        && ngx_http_ratelimit_add_headers(r, ctx) != NGX_OK)
     {
-        if (ngx_http_ratelimit_add_headers(r, ctx) != NGX_OK) {
-            return NGX_ERROR;
-        }
+        return NGX_ERROR;
     }
 
     return ngx_http_next_header_filter(r);
@@ -144,57 +160,65 @@ static ngx_int_t
 ngx_http_ratelimit_add_headers(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx)
 {
-    ngx_int_t                       rc;
-    const ngx_ratelimit_counter_t  *counter;
-    ngx_http_ratelimit_headers_t    h;
+    u_char                             *p;
+    ngx_uint_t                          rejected;
+    ngx_http_ratelimit_headers_t        h;
+    const ngx_http_ratelimit_header_t  *header;
 
-    counter = ctx->check.strictest;
-
-    h.request = r;
     h.ctx = ctx;
-    h.counter = counter;
+    h.counter = ctx->check.strictest;
     h.sets = ctx->conf->headers;
-    h.passed_us = 0;
 
-    /* a Retry-After is an upstream's own business unless we write one */
+    rejected = ngx_ratelimit_check_refused(&ctx->check);
 
-    if (ngx_ratelimit_check_refused(&ctx->check)) {
-        h.sets |= NGX_HTTP_RATELIMIT_HEADERS_REJECTED;
-    }
+    ngx_http_ratelimit_hide_headers(r, h.sets, rejected);
 
-    ngx_http_ratelimit_hide_headers(r, h.sets);
-
-    h.p = ngx_pnalloc(r->pool, ngx_http_ratelimit_headers_bytes(&h));
-    if (h.p == NULL) {
+    p = ngx_pnalloc(r->pool, ngx_http_ratelimit_headers_bytes(&h));
+    if (p == NULL) {
         return NGX_ERROR;
     }
 
-    rc = NGX_OK;
-
-    if (h.sets & NGX_HTTP_RATELIMIT_HEADERS_X) {
-        rc |= ngx_http_ratelimit_add_x(&h);
-    }
-
-    if (h.sets & (NGX_HTTP_RATELIMIT_HEADERS_DRAFT3
-                  |NGX_HTTP_RATELIMIT_HEADERS_IETF))
+    for (header = ngx_http_ratelimit_headers; header->sets <= h.sets; header++)
     {
-        h.passed_us = ngx_http_ratelimit_passed_us(ctx);
+        if (header->sets & h.sets) {
+            p = ngx_http_ratelimit_add_row(r, &h, header, p);
+            if (p == NULL) {
+                return NGX_ERROR;
+            }
+        }
     }
 
-    if (h.sets & NGX_HTTP_RATELIMIT_HEADERS_DRAFT3) {
-        rc |= ngx_http_ratelimit_add_draft3(&h);
+    if (rejected
+        && ngx_http_ratelimit_add_row(r, &h, &ngx_http_ratelimit_retry_header,
+                                      p)
+           == NULL)
+    {
+        return NGX_ERROR;
     }
 
-    if (h.sets & NGX_HTTP_RATELIMIT_HEADERS_IETF) {
-        rc |= ngx_http_ratelimit_add_policy(&h);
-        rc |= ngx_http_ratelimit_add_left(&h);
+    return NGX_OK;
+}
+
+
+/* Returns the value's end, NULL if memory is out. */
+static ngx_inline u_char *
+ngx_http_ratelimit_add_row(ngx_http_request_t *r,
+    const ngx_http_ratelimit_headers_t *h,
+    const ngx_http_ratelimit_header_t *header, u_char *p)
+{
+    u_char  *last;
+
+    last = header->write(p, h, header->data);
+
+    if (last != p
+        && ngx_http_ratelimit_push_header(r, &header->name, header->lowcase,
+                                          p, last - p)
+           != NGX_OK)
+    {
+        return NULL;
     }
 
-    if (h.sets & NGX_HTTP_RATELIMIT_HEADERS_REJECTED) {
-        rc |= ngx_http_ratelimit_add_retry_after(&h);
-    }
-
-    return rc;
+    return last;
 }
 
 
@@ -222,213 +246,157 @@ ngx_http_ratelimit_headers_bytes(const ngx_http_ratelimit_headers_t *h)
 }
 
 
-/* A request may have been delayed, or its answer been long in coming. */
-static uint64_t
-ngx_http_ratelimit_passed_us(const ngx_http_ratelimit_ctx_t *ctx)
+/* "120" or, with the limit's window where it has one, "120, 120;w=60" */
+static u_char *
+ngx_http_ratelimit_write_limit(u_char *p,
+    const ngx_http_ratelimit_headers_t *h, ngx_uint_t window)
 {
-    uint64_t     now_ms;
-    ngx_time_t  *now;
-
-    now = ngx_timeofday();
-    now_ms = (uint64_t) now->sec * 1000 + now->msec;
-
-    /* the system's clock may have been set back */
-
-    return (now_ms > ctx->decided_ms) ? (now_ms - ctx->decided_ms) * 1000 : 0;
-}
-
-
-static ngx_int_t
-ngx_http_ratelimit_add_x(ngx_http_ratelimit_headers_t *h)
-{
-    ngx_int_t                       rc;
-    const ngx_ratelimit_limit_t    *limit;
-    const ngx_ratelimit_counter_t  *counter;
-
-    static u_char  unknown[] = "-1";
-    static u_char  degraded[] = "degraded";
-
-    counter = h->counter;
-    limit = ngx_ratelimit_counter_limit(counter);
-
-    rc = ngx_http_ratelimit_add_number(h, NGX_HTTP_RATELIMIT_X_LIMIT,
-                                       limit->capacity);
-
-    if (ngx_http_ratelimit_has_answer(counter)) {
-        rc |= ngx_http_ratelimit_add_number(h, NGX_HTTP_RATELIMIT_X_REMAINING,
-                                            counter->answer.remaining);
-
-        if (limit->algorithm != NGX_RATELIMIT_CONCURRENCY) {
-            rc |= ngx_http_ratelimit_add_number(h, NGX_HTTP_RATELIMIT_X_RESET,
-                                   ngx_http_ratelimit_reset(h->ctx, counter));
-        }
-
-    } else {
-        rc |= ngx_http_ratelimit_add_header(h->request,
-                                            NGX_HTTP_RATELIMIT_X_REMAINING,
-                                            unknown, sizeof(unknown) - 1);
-    }
-
-    if (counter->source == NGX_RATELIMIT_SOURCE_FALLBACK) {
-        rc |= ngx_http_ratelimit_add_header(h->request,
-                                            NGX_HTTP_RATELIMIT_X_POLICY,
-                                            degraded, sizeof(degraded) - 1);
-    }
-
-    return rc;
-}
-
-
-static ngx_int_t
-ngx_http_ratelimit_add_draft3(ngx_http_ratelimit_headers_t *h)
-{
-    uint64_t                        more_us;
-    ngx_int_t                       rc;
-    const ngx_ratelimit_counter_t  *counter;
-
-    counter = h->counter;
-
-    rc = ngx_http_ratelimit_add_limit(h);
-
-    if (!ngx_http_ratelimit_has_answer(counter)) {
-        return rc;
-    }
-
-    rc |= ngx_http_ratelimit_add_number(h, NGX_HTTP_RATELIMIT_REMAINING,
-                                        counter->answer.remaining);
-
-    more_us = ngx_http_ratelimit_more_us(h, counter);
-
-    if (more_us != NGX_RATELIMIT_NEVER) {
-        rc |= ngx_http_ratelimit_add_number(h, NGX_HTTP_RATELIMIT_RESET,
-                                            ngx_ratelimit_seconds_up(more_us));
-    }
-
-    return rc;
-}
-
-
-/* Every rule that is enforced: the same ones whatever happens to a request. */
-static ngx_int_t
-ngx_http_ratelimit_add_policy(ngx_http_ratelimit_headers_t *h)
-{
-    u_char                         *p;
-    ngx_uint_t                      i;
-    const ngx_ratelimit_counter_t  *counter;
-
-    p = h->p;
-
-    for (i = 0; i < h->ctx->check.ncounters; i++) {
-        counter = &h->ctx->check.counters[i];
-
-        if (counter->dry_run) {
-            continue;
-        }
-
-        if (h->p != p) {
-            *h->p++ = ',';
-            *h->p++ = ' ';
-        }
-
-        h->p = ngx_http_ratelimit_put_name(h->p, &h->ctx->check, counter);
-        h->p = ngx_ratelimit_quota_policy(h->p,
-                                          ngx_ratelimit_counter_limit(counter),
-                                          ngx_http_ratelimit_pk(counter));
-    }
-
-    return ngx_http_ratelimit_add_header(h->request, NGX_HTTP_RATELIMIT_POLICY,
-                                         p, h->p - p);
-}
-
-
-/* "120, 120;w=60": the limit, and the same with its window, where it has one */
-static ngx_int_t
-ngx_http_ratelimit_add_limit(ngx_http_ratelimit_headers_t *h)
-{
-    u_char                       *p;
     const ngx_ratelimit_limit_t  *limit;
 
     limit = ngx_ratelimit_counter_limit(h->counter);
 
-    p = h->p;
-    h->p = ngx_ratelimit_number_write(p, limit->capacity);
+    p = ngx_ratelimit_number_write(p, limit->capacity);
 
-    if (limit->algorithm != NGX_RATELIMIT_CONCURRENCY) {
-        h->p = ngx_cpymem(h->p, ", ", 2);
-        h->p = ngx_ratelimit_number_write(h->p, limit->capacity);
-        h->p = ngx_cpymem(h->p, ";w=", 3);
-        h->p = ngx_ratelimit_number_write(h->p,
-                                   ngx_ratelimit_seconds_up(limit->window_us));
+    if (!window || limit->algorithm == NGX_RATELIMIT_CONCURRENCY) {
+        return p;
     }
 
-    return ngx_http_ratelimit_add_header(h->request, NGX_HTTP_RATELIMIT_LIMIT,
-                                         p, h->p - p);
+    p = ngx_cpymem(p, ", ", 2);
+    p = ngx_ratelimit_number_write(p, limit->capacity);
+    p = ngx_cpymem(p, ";w=", 3);
+
+    return ngx_ratelimit_number_write(p,
+                                   ngx_ratelimit_seconds_up(limit->window_us));
 }
 
 
-/* The tokens left of those rules, as far as they are known. */
-static ngx_int_t
-ngx_http_ratelimit_add_left(ngx_http_ratelimit_headers_t *h)
+/* unknown: "-1" if nobody knows */
+static u_char *
+ngx_http_ratelimit_write_remaining(u_char *p,
+    const ngx_http_ratelimit_headers_t *h, ngx_uint_t unknown)
 {
-    u_char                         *p;
+    if (ngx_http_ratelimit_has_answer(h->counter)) {
+        return ngx_ratelimit_number_write(p, h->counter->answer.remaining);
+    }
+
+    return unknown ? ngx_cpymem(p, "-1", 2) : p;
+}
+
+
+static u_char *
+ngx_http_ratelimit_write_reset(u_char *p,
+    const ngx_http_ratelimit_headers_t *h, ngx_uint_t data)
+{
+    if (!ngx_http_ratelimit_has_answer(h->counter)
+        || ngx_ratelimit_counter_limit(h->counter)->algorithm
+           == NGX_RATELIMIT_CONCURRENCY)
+    {
+        return p;
+    }
+
+    return ngx_ratelimit_number_write(p,
+                             ngx_http_ratelimit_reset(h->ctx, h->counter));
+}
+
+
+static u_char *
+ngx_http_ratelimit_write_degraded(u_char *p,
+    const ngx_http_ratelimit_headers_t *h, ngx_uint_t data)
+{
+    return (h->counter->source == NGX_RATELIMIT_SOURCE_FALLBACK)
+           ? ngx_cpymem(p, "degraded", sizeof("degraded") - 1) : p;
+}
+
+
+static u_char *
+ngx_http_ratelimit_write_reset_in(u_char *p,
+    const ngx_http_ratelimit_headers_t *h, ngx_uint_t data)
+{
+    uint64_t  more_us;
+
+    if (!ngx_http_ratelimit_has_answer(h->counter)) {
+        return p;
+    }
+
+    more_us = ngx_http_ratelimit_more_us(h->ctx, h->counter);
+
+    return (more_us == NGX_RATELIMIT_NEVER)
+           ? p : ngx_ratelimit_number_write(p,
+                                            ngx_ratelimit_seconds_up(more_us));
+}
+
+
+/*
+ * Every rule that is enforced, the same ones whatever happens to a request; or
+ * the tokens left of those rules, as far as they are known.
+ */
+static u_char *
+ngx_http_ratelimit_write_list(u_char *p,
+    const ngx_http_ratelimit_headers_t *h, ngx_uint_t left)
+{
+    u_char                         *start;
     ngx_uint_t                      i;
+    const u_char                   *pk;
     const ngx_ratelimit_counter_t  *counter;
 
-    p = h->p;
+    start = p;
 
     for (i = 0; i < h->ctx->check.ncounters; i++) {
         counter = &h->ctx->check.counters[i];
 
-        if (counter->dry_run || !ngx_http_ratelimit_has_answer(counter)) {
+        if (counter->dry_run
+            || (left && !ngx_http_ratelimit_has_answer(counter)))
+        {
             continue;
         }
 
-        if (h->p != p) {
-            *h->p++ = ',';
-            *h->p++ = ' ';
+        if (p != start) {
+            p = ngx_cpymem(p, ", ", 2);
         }
 
-        h->p = ngx_http_ratelimit_put_name(h->p, &h->ctx->check, counter);
-        h->p = ngx_ratelimit_quota_left(h->p, counter->answer.remaining,
-                                        ngx_http_ratelimit_more_us(h, counter),
-                                        ngx_http_ratelimit_pk(counter));
+        p = ngx_http_ratelimit_put_name(p, &h->ctx->check, counter);
+
+        /* one for which Redis was not asked has no hash */
+
+        pk = (counter->source == NGX_RATELIMIT_SOURCE_NONE)
+             ? NULL : ngx_ratelimit_client_hash(counter->client);
+
+        p = left
+            ? ngx_ratelimit_quota_left(p, counter->answer.remaining,
+                                 ngx_http_ratelimit_more_us(h->ctx, counter),
+                                 pk)
+            : ngx_ratelimit_quota_policy(p,
+                                         ngx_ratelimit_counter_limit(counter),
+                                         pk);
     }
 
-    if (h->p == p) {
-        return NGX_OK;
-    }
-
-    return ngx_http_ratelimit_add_header(h->request, NGX_HTTP_RATELIMIT_LEFT,
-                                         p, h->p - p);
+    return p;
 }
 
 
 /* The strictest of those that deny has the longest wait. */
-static ngx_int_t
-ngx_http_ratelimit_add_retry_after(ngx_http_ratelimit_headers_t *h)
+static u_char *
+ngx_http_ratelimit_write_retry_after(u_char *p,
+    const ngx_http_ratelimit_headers_t *h, ngx_uint_t data)
 {
     ngx_int_t  retry_after;
 
     retry_after = ngx_http_ratelimit_retry_after(h->counter);
 
-    if (retry_after == -1) {
-        return NGX_OK;
-    }
-
-    return ngx_http_ratelimit_add_number(h, NGX_HTTP_RATELIMIT_RETRY_AFTER,
-                                         retry_after);
+    return (retry_after == -1) ? p : ngx_ratelimit_number_write(p, retry_after);
 }
 
 
 /*
  * As ngx_ratelimit_quota_more_us(), from now on: the answer is of the decision,
- * unless the counter has been charged or refunded since.
+ * unless the counter has been charged or refunded since. The request may have
+ * been delayed, or its response been long in coming.
  */
 static uint64_t
-ngx_http_ratelimit_more_us(const ngx_http_ratelimit_headers_t *h,
+ngx_http_ratelimit_more_us(const ngx_http_ratelimit_ctx_t *ctx,
     const ngx_ratelimit_counter_t *counter)
 {
-    uint64_t  more_us;
+    uint64_t  more_us, passed_us;
 
     more_us = ngx_ratelimit_quota_more_us(ngx_ratelimit_counter_limit(counter),
                                           &counter->answer);
@@ -440,7 +408,9 @@ ngx_http_ratelimit_more_us(const ngx_http_ratelimit_headers_t *h,
         return more_us;
     }
 
-    return (more_us > h->passed_us) ? more_us - h->passed_us : 0;
+    passed_us = ngx_http_ratelimit_passed_us(ctx);
+
+    return (more_us > passed_us) ? more_us - passed_us : 0;
 }
 
 
@@ -476,46 +446,18 @@ ngx_http_ratelimit_put_name(u_char *p, const ngx_ratelimit_check_t *check,
 }
 
 
-/*
- * A counter for which Redis was not asked has no hash. Shared memory is always
- * asked.
- */
-static const u_char *
-ngx_http_ratelimit_pk(const ngx_ratelimit_counter_t *counter)
-{
-    if (counter->source == NGX_RATELIMIT_SOURCE_NONE) {
-        return NULL;
-    }
-
-    return ngx_ratelimit_client_hash(counter->client);
-}
-
-
-static ngx_int_t
-ngx_http_ratelimit_add_number(ngx_http_ratelimit_headers_t *h,
-    ngx_http_ratelimit_name_e name, uint64_t value)
-{
-    u_char  *p;
-
-    p = h->p;
-    h->p = ngx_ratelimit_number_write(p, value);
-
-    return ngx_http_ratelimit_push_header(h->request, name, p, h->p - p);
-}
-
-
 ngx_int_t
-ngx_http_ratelimit_add_header(ngx_http_request_t *r,
-    ngx_http_ratelimit_name_e name, u_char *value, size_t len)
+ngx_http_ratelimit_add_header(ngx_http_request_t *r, const ngx_str_t *name,
+    u_char *lowcase, u_char *value, size_t len)
 {
-    return ngx_http_ratelimit_push_header(r, name, value, len);
+    return ngx_http_ratelimit_push_header(r, name, lowcase, value, len);
 }
 
 
-/* In a module a call of a global function goes through a table: not these. */
+/* Inline for those of every response: a call costs as much as its work. */
 static ngx_inline ngx_int_t
-ngx_http_ratelimit_push_header(ngx_http_request_t *r,
-    ngx_http_ratelimit_name_e name, u_char *value, size_t len)
+ngx_http_ratelimit_push_header(ngx_http_request_t *r, const ngx_str_t *name,
+    u_char *lowcase, u_char *value, size_t len)
 {
     ngx_table_elt_t  *h;
 
@@ -528,8 +470,8 @@ ngx_http_ratelimit_push_header(ngx_http_request_t *r,
 #if (nginx_version >= 1023000)
     h->next = NULL;
 #endif
-    h->key = ngx_http_ratelimit_headers[name].name;
-    h->lowcase_key = ngx_http_ratelimit_headers[name].lowcase;
+    h->key = *name;
+    h->lowcase_key = lowcase;
     h->value.data = value;
     h->value.len = len;
 
@@ -537,31 +479,32 @@ ngx_http_ratelimit_push_header(ngx_http_request_t *r,
 }
 
 
-/* Drops, of what an upstream has sent, the names of these sets. */
+/*
+ * Drops, of what an upstream has sent, the names of these sets. Its Retry-After
+ * is its own business unless we write one.
+ */
 static void
-ngx_http_ratelimit_hide_headers(ngx_http_request_t *r, ngx_uint_t sets)
+ngx_http_ratelimit_hide_headers(ngx_http_request_t *r, ngx_uint_t sets,
+    ngx_uint_t rejected)
 {
-    ngx_uint_t                    i, n;
-    ngx_list_part_t              *part;
-    ngx_table_elt_t              *h;
-    ngx_http_ratelimit_header_t  *header;
+    const ngx_http_ratelimit_header_t  *header;
 
-    for (part = &r->headers_out.headers.part; part; part = part->next) {
-        h = part->elts;
+    if (r->headers_out.headers.part.nelts == 0) {
+        return;
+    }
 
-        for (i = 0; i < part->nelts; i++) {
-            for (n = 0; n < NGX_HTTP_RATELIMIT_NAMES; n++) {
-                header = &ngx_http_ratelimit_headers[n];
+    for (header = ngx_http_ratelimit_headers; header->sets <= sets; header++) {
 
-                if (h[i].key.len == header->name.len
-                    && (header->sets & sets)
-                    && ngx_strncasecmp(h[i].key.data, header->name.data,
-                                       header->name.len)
-                       == 0)
-                {
-                    h[i].hash = 0;
-                }
-            }
+        if (header->sets & sets) {
+            (void) ngx_http_ratelimit_find_header(&r->headers_out.headers,
+                                                  &header->name, 1);
         }
+    }
+
+    if (rejected) {
+        header = &ngx_http_ratelimit_retry_header;
+
+        (void) ngx_http_ratelimit_find_header(&r->headers_out.headers,
+                                              &header->name, 1);
     }
 }

@@ -8,8 +8,6 @@
 #include "ngx_http_ratelimit_key.h"
 #include "ngx_http_ratelimit_request.h"
 
-#include "ngx_ratelimit_text.h"
-
 /* a rejection: it has no kind, since its lines are not limited */
 #define NGX_HTTP_RATELIMIT_LOG_EACH  NGX_HTTP_RATELIMIT_LOG_KINDS
 

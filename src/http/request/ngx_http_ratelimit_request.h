@@ -8,6 +8,8 @@
 
 #include "ngx_http_ratelimit.h"
 
+#include "ngx_ratelimit_text.h"
+
 /* lines of the error log of which a worker writes one a second */
 typedef enum {
     NGX_HTTP_RATELIMIT_LOG_NOT_DELAYED = 0,
@@ -21,6 +23,7 @@ typedef enum {
     NGX_HTTP_RATELIMIT_LOG_HEADER_COST,   /* of a response is none */
     NGX_HTTP_RATELIMIT_LOG_TOKEN,         /* without a claim */
     NGX_HTTP_RATELIMIT_LOG_REGEX,         /* that gave up */
+    NGX_HTTP_RATELIMIT_LOG_EXPLAINED,
     NGX_HTTP_RATELIMIT_LOG_KINDS
 } ngx_http_ratelimit_log_e;
 
@@ -55,6 +58,23 @@ typedef struct {
 } ngx_http_ratelimit_ctx_t;
 
 
+/* the most that a message takes */
+#define NGX_HTTP_RATELIMIT_MESSAGE_BYTES                                      \
+    (sizeof("Rate limit of  concurrent-requests in  exceeded")                \
+     + NGX_INT64_LEN + NGX_RATELIMIT_SPAN_BYTES)
+
+/*
+ * Whether a counter has been asked, and it is known what is left. A counter
+ * that stands in for Redis knows only when nothing is left.
+ */
+#define ngx_http_ratelimit_has_answer(counter)                                \
+    ((counter)->source == NGX_RATELIMIT_SOURCE_LOCAL                          \
+     || (counter)->source == NGX_RATELIMIT_SOURCE_LEASE                       \
+     || (counter)->source == NGX_RATELIMIT_SOURCE_REDIS                       \
+     || ((counter)->answer.retry_us                                           \
+         && !ngx_ratelimit_counter_unavailable(counter)))
+
+
 /* calls inside the module then need no table of addresses */
 #pragma GCC visibility push(hidden)
 
@@ -79,6 +99,9 @@ ngx_int_t ngx_http_ratelimit_retry_after(
 time_t ngx_http_ratelimit_reset(ngx_http_ratelimit_ctx_t *ctx,
     const ngx_ratelimit_counter_t *counter);
 
+/* How long ago the request was decided; 0: the clock was set back since. */
+uint64_t ngx_http_ratelimit_passed_us(const ngx_http_ratelimit_ctx_t *ctx);
+
 /*
  * Whether a line of this kind may be written now. If so, the line ends with
  * note, see ngx_ratelimit_log_due().
@@ -87,8 +110,10 @@ ngx_uint_t ngx_http_ratelimit_log_due(ngx_http_request_t *r,
     ngx_http_ratelimit_log_e kind, char note[NGX_RATELIMIT_LOG_NOTE]);
 
 /* The worker's state for the lines of this kind. */
-ngx_ratelimit_log_limit_t *ngx_http_ratelimit_log_limit_of(
-    ngx_http_request_t *r, ngx_http_ratelimit_log_e kind);
+#define ngx_http_ratelimit_log_limit_of(r, kind)                              \
+    (&((ngx_http_ratelimit_main_conf_t *)                                     \
+       ngx_http_get_module_main_conf(r, ngx_http_ratelimit_module))           \
+      ->logs[kind])
 
 
 /*
@@ -118,8 +143,7 @@ typedef struct {
  * out.
  */
 ngx_int_t ngx_http_ratelimit_select(ngx_http_request_t *r,
-    ngx_http_ratelimit_loc_conf_t *conf, ngx_http_ratelimit_ctx_t *ctx,
-    ngx_http_ratelimit_report_t *report);
+    ngx_http_ratelimit_ctx_t *ctx, ngx_http_ratelimit_report_t *report);
 
 /*
  * settle.c: charges what the response says of the cost ("cost_header=",
@@ -140,6 +164,42 @@ ngx_table_elt_t *ngx_http_ratelimit_find_header(ngx_list_t *headers,
 /* answer.c: answers a request that does not pass. Always NGX_DONE. */
 ngx_int_t ngx_http_ratelimit_reject(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx);
+
+/*
+ * body.c: writes "Rate limit of 5 requests in 1 minute exceeded" to p, which
+ * holds NGX_HTTP_RATELIMIT_MESSAGE_BYTES, and returns its end. No counter: the
+ * request is on a deny list. It is letters, digits and blanks: no format needs
+ * an escape.
+ */
+u_char *ngx_http_ratelimit_message(u_char *p,
+    const ngx_ratelimit_counter_t *counter);
+
+/*
+ * headers.c: writes the name of a counter's rule, quoted, to p, which holds
+ * ngx_http_ratelimit_name_bytes() and 2 more, and returns its end. The zone
+ * stands before the name of two zones' rules: "zone/rule".
+ */
+u_char *ngx_http_ratelimit_put_name(u_char *p,
+    const ngx_ratelimit_check_t *check, const ngx_ratelimit_counter_t *counter);
+
+#define ngx_http_ratelimit_name_bytes(counter)                                \
+    ((counter)->client->limiter->zone.name.len + sizeof("/") - 1              \
+     + (counter)->rule->id.len)
+
+/* The status of the answer to a request that does not pass. */
+ngx_uint_t ngx_http_ratelimit_refused_status(
+    const ngx_http_ratelimit_ctx_t *ctx);
+
+/* Its body. Returns NGX_OK, or NGX_ERROR when memory is out. */
+ngx_int_t ngx_http_ratelimit_body(ngx_http_request_t *r,
+    ngx_http_ratelimit_ctx_t *ctx, ngx_str_t *body);
+
+/*
+ * headers.c: adds one to the response; name and value stay as long as the
+ * request. Returns NGX_OK, or NGX_ERROR when memory is out.
+ */
+ngx_int_t ngx_http_ratelimit_add_header(ngx_http_request_t *r,
+    const ngx_str_t *name, u_char *lowcase, u_char *value, size_t len);
 
 /* log.c: the line of a request that was rejected, delayed or tried. */
 void ngx_http_ratelimit_log_outcome(ngx_http_request_t *r,

@@ -6,8 +6,6 @@
 #include "ngx_http_ratelimit_key.h"
 #include "ngx_http_ratelimit_request.h"
 
-#include "ngx_ratelimit_text.h"
-
 /* matching rules of a path that need no allocation */
 #define NGX_HTTP_RATELIMIT_FOUND  64
 
@@ -29,16 +27,14 @@ static ngx_int_t ngx_http_ratelimit_select_subject(
     ngx_http_ratelimit_selection_t *s, ngx_http_ratelimit_loc_conf_t *conf);
 static ngx_uint_t ngx_http_ratelimit_select_denied(
     ngx_http_ratelimit_selection_t *s, ngx_http_ratelimit_loc_conf_t *conf);
-static ngx_int_t ngx_http_ratelimit_select_limits(
-    ngx_http_ratelimit_selection_t *s, ngx_http_ratelimit_limit_t *limit);
 static ngx_int_t ngx_http_ratelimit_select_zone(
+    ngx_http_ratelimit_selection_t *s, ngx_uint_t number);
+static ngx_int_t ngx_http_ratelimit_select_found(
     ngx_http_ratelimit_selection_t *s);
 static ngx_int_t ngx_http_ratelimit_select_rules(
     ngx_http_ratelimit_selection_t *s, ngx_ratelimit_rule_t **rules,
     ngx_uint_t n);
 static ngx_int_t ngx_http_ratelimit_select_rule(
-    ngx_http_ratelimit_selection_t *s, ngx_ratelimit_rule_t *rule);
-static ngx_int_t ngx_http_ratelimit_select_apply(
     ngx_http_ratelimit_selection_t *s, ngx_ratelimit_rule_t *rule);
 static ngx_uint_t ngx_http_ratelimit_select_in_group(
     ngx_http_ratelimit_selection_t *s, const ngx_ratelimit_rule_t *rule);
@@ -52,27 +48,23 @@ static ngx_int_t ngx_http_ratelimit_select_limit(
     const ngx_str_t *key, const ngx_ratelimit_limit_t **limit);
 static ngx_int_t ngx_http_ratelimit_select_dynamic(
     ngx_http_ratelimit_selection_t *s, ngx_ratelimit_rule_t *rule,
-    ngx_ratelimit_allowance_t *made);
-static ngx_int_t ngx_http_ratelimit_select_override(
-    ngx_http_ratelimit_selection_t *s, const ngx_ratelimit_override_t *override,
-    const ngx_ratelimit_spec_t *spec, const ngx_ratelimit_limit_t **limit);
+    ngx_ratelimit_allowance_t **made);
 static ngx_int_t ngx_http_ratelimit_select_cost(
     ngx_http_ratelimit_selection_t *s, ngx_ratelimit_rule_t *rule,
-    uint32_t *cost);
-static ngx_int_t ngx_http_ratelimit_cost_parse(const ngx_str_t *text,
     uint32_t *cost);
 
 
 ngx_int_t
-ngx_http_ratelimit_select(ngx_http_request_t *r,
-    ngx_http_ratelimit_loc_conf_t *conf, ngx_http_ratelimit_ctx_t *ctx,
+ngx_http_ratelimit_select(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx,
     ngx_http_ratelimit_report_t *report)
 {
     ngx_int_t                        rc;
     ngx_uint_t                       i;
+    ngx_http_ratelimit_loc_conf_t   *conf;
     ngx_http_ratelimit_limit_t     **limits;
     ngx_http_ratelimit_selection_t   s;
 
+    conf = ctx->conf;
     s.request = r;
     s.ctx = ctx;
     s.report = report;
@@ -91,7 +83,7 @@ ngx_http_ratelimit_select(ngx_http_request_t *r,
         s.limiter = limits[i]->limiter;
         s.policy = ctx->policies[i];
 
-        rc = ngx_http_ratelimit_select_limits(&s, limits[i]);
+        rc = ngx_http_ratelimit_select_zone(&s, limits[i]->number);
 
         if (rc == NGX_ERROR) {
             return NGX_ERROR;
@@ -193,13 +185,11 @@ ngx_http_ratelimit_select_denied(ngx_http_ratelimit_selection_t *s,
 }
 
 
-/* Returns as the functions of a rule do, but never NGX_DECLINED. */
+/* NGX_DONE: there is no room for one more rule. */
 static ngx_int_t
-ngx_http_ratelimit_select_limits(ngx_http_ratelimit_selection_t *s,
-    ngx_http_ratelimit_limit_t *limit)
+ngx_http_ratelimit_select_zone(ngx_http_ratelimit_selection_t *s,
+    ngx_uint_t number)
 {
-    ngx_int_t  rc;
-
     if (s->subject.api_key.len
         && ngx_ratelimit_policy_listed(s->policy, &s->subject)
            == NGX_RATELIMIT_LISTED_ALLOWED)
@@ -214,35 +204,32 @@ ngx_http_ratelimit_select_limits(ngx_http_ratelimit_selection_t *s,
         s->subject.tier = s->tier;
     }
 
-    s->grouped = (limit->number == NGX_HTTP_RATELIMIT_ALL);
+    s->found = 0;
+    s->grouped = (number == NGX_HTTP_RATELIMIT_ALL);
 
-    if (s->grouped) {
-        return ngx_http_ratelimit_select_zone(s);
+    if (!s->grouped) {
+        return ngx_http_ratelimit_select_rules(s, &s->policy->fixed[number],
+                                               1);
     }
 
-    s->found = 0;
-    rc = ngx_http_ratelimit_select_rule(s, s->policy->fixed[limit->number]);
+    /* a report names the rules that the path excludes, too */
 
-    return (rc == NGX_DECLINED) ? NGX_OK : rc;
+    if (s->policy->routed && s->report == NULL) {
+        return ngx_http_ratelimit_select_found(s);
+    }
+
+    return ngx_http_ratelimit_select_rules(s, s->policy->rules.elts,
+                                           s->policy->rules.nelts);
 }
 
 
+/* The rules that the index finds by the path. */
 static ngx_int_t
-ngx_http_ratelimit_select_zone(ngx_http_ratelimit_selection_t *s)
+ngx_http_ratelimit_select_found(ngx_http_ratelimit_selection_t *s)
 {
     ngx_uint_t              n;
     ngx_ratelimit_rule_t  **rules;
     ngx_ratelimit_rule_t   *found[NGX_HTTP_RATELIMIT_FOUND];
-
-    if (s->report || !s->policy->routed) {
-
-        /* a report names the rules that the path excludes, too */
-
-        s->found = 0;
-
-        return ngx_http_ratelimit_select_rules(s, s->policy->rules.elts,
-                                               s->policy->rules.nelts);
-    }
 
     rules = found;
     s->found = 1;
@@ -269,14 +256,28 @@ static ngx_int_t
 ngx_http_ratelimit_select_rules(ngx_http_ratelimit_selection_t *s,
     ngx_ratelimit_rule_t **rules, ngx_uint_t n)
 {
-    ngx_int_t   rc;
-    ngx_uint_t  i;
+    ngx_int_t               rc;
+    ngx_uint_t              i;
+    ngx_ratelimit_check_t  *check;
+
+    check = &s->ctx->check;
 
     for (i = 0; i < n; i++) {
         rc = ngx_http_ratelimit_select_rule(s, rules[i]);
 
-        if (rc == NGX_ERROR || rc == NGX_DONE) {
-            return rc;
+        if (rc == NGX_ERROR) {
+            return NGX_ERROR;
+        }
+
+        if (s->report) {
+            s->report->rule(s->report->data, rules[i], s->match,
+                            (rc == NGX_OK)
+                            ? &check->counters[check->ncounters - 1] : NULL,
+                            &s->subject);
+        }
+
+        if (rc == NGX_DONE) {
+            return NGX_DONE;
         }
     }
 
@@ -290,27 +291,6 @@ ngx_http_ratelimit_select_rules(ngx_http_ratelimit_selection_t *s,
  */
 static ngx_int_t
 ngx_http_ratelimit_select_rule(ngx_http_ratelimit_selection_t *s,
-    ngx_ratelimit_rule_t *rule)
-{
-    ngx_int_t               rc;
-    ngx_ratelimit_check_t  *check;
-
-    rc = ngx_http_ratelimit_select_apply(s, rule);
-
-    if (s->report && rc != NGX_ERROR) {
-        check = &s->ctx->check;
-        s->report->rule(s->report->data, rule, s->match,
-                         (rc == NGX_OK) ? &check->counters[check->ncounters - 1]
-                                        : NULL,
-                         &s->subject);
-    }
-
-    return rc;
-}
-
-
-static ngx_int_t
-ngx_http_ratelimit_select_apply(ngx_http_ratelimit_selection_t *s,
     ngx_ratelimit_rule_t *rule)
 {
     char                          note[NGX_RATELIMIT_LOG_NOTE];
@@ -383,8 +363,13 @@ ngx_http_ratelimit_select_apply(ngx_http_ratelimit_selection_t *s,
         return NGX_DONE;
     }
 
+    /*
+     * A client that is new joins the check with its first counter, not before:
+     * Redis would be asked about one without counters for nothing.
+     */
+
     if (client == NULL) {
-        client = &check->clients[check->nclients];
+        client = &check->clients[check->nclients++];
         client->limiter = s->limiter;
         client->key_index = rule->key_index;
         client->key = key;
@@ -423,54 +408,39 @@ ngx_http_ratelimit_select_in_group(ngx_http_ratelimit_selection_t *s,
 }
 
 
-/*
- * A client that is new joins the check with its first counter, not before: one
- * without counters would be asked about for nothing.
- */
 static ngx_int_t
 ngx_http_ratelimit_select_counter(ngx_http_ratelimit_selection_t *s,
     ngx_ratelimit_rule_t *rule, ngx_ratelimit_client_t *client,
     const ngx_ratelimit_limit_t *limit)
 {
-    ngx_ratelimit_check_t    *check;
-    ngx_ratelimit_counter_t  *counter;
+    ngx_ratelimit_counter_t        *counter;
+    ngx_http_ratelimit_loc_conf_t  *conf;
 
-    check = &s->ctx->check;
-    counter = &check->counters[check->ncounters];
-
-    counter->cost = rule->cost;
-
-    if (rule->dynamic_cost
-        && ngx_http_ratelimit_select_cost(s, rule, &counter->cost) != NGX_OK)
-    {
-        return NGX_ERROR;
-    }
+    conf = s->ctx->conf;
+    counter = &s->ctx->check.counters[s->ctx->check.ncounters++];
 
     counter->rule = rule;
     counter->limit = limit;
     counter->client = client;
-    counter->dry_run = rule->dry_run || s->ctx->conf->dry_run;
+    counter->dry_run = rule->dry_run || conf->dry_run;
     counter->look = (rule->statuses != NULL);
+    counter->cost = rule->cost;
     counter->fail_mode = (rule->fail_mode != NGX_RATELIMIT_FAIL_DEFAULT)
-                         ? rule->fail_mode : s->ctx->conf->fail_mode;
+                         ? rule->fail_mode : conf->fail_mode;
+
+    /*
+     * No answer of Redis says what all parts have left; async goes on by what
+     * it knows.
+     */
 
     if ((rule->shards && counter->fail_mode == NGX_RATELIMIT_FAIL_LOCAL)
         || rule->sync == NGX_RATELIMIT_SYNC_ASYNC)
     {
-        /*
-         * No answer of Redis says what all shards have left; async goes on by
-         * what it knows.
-         */
         counter->fail_mode = NGX_RATELIMIT_FAIL_OPEN;
     }
 
-    check->ncounters++;
-
-    if (client == &check->clients[check->nclients]) {
-        check->nclients++;
-    }
-
-    return NGX_OK;
+    return rule->dynamic_cost
+           ? ngx_http_ratelimit_select_cost(s, rule, &counter->cost) : NGX_OK;
 }
 
 
@@ -509,25 +479,20 @@ ngx_http_ratelimit_select_limit(ngx_http_ratelimit_selection_t *s,
     const ngx_ratelimit_limit_t **limit)
 {
     ngx_int_t                         rc;
-    const ngx_ratelimit_spec_t       *spec;
+    ngx_ratelimit_limit_t            *other;
     ngx_ratelimit_allowance_t        *made;
-    const ngx_ratelimit_override_t   *override;
+    const ngx_ratelimit_temporary_t  *temporary;
     const ngx_ratelimit_allowance_t  *allowance;
 
     allowance = NULL;
 
-    if (rule->ntiers || rule->keys.entries) {
+    if (rule->ntier_limits || rule->keys.entries) {
         allowance = ngx_ratelimit_rule_allowance(rule, &s->subject, NULL);
     }
 
     if (allowance == NULL && rule->dynamic) {
 
-        made = ngx_palloc(s->request->pool, sizeof(ngx_ratelimit_allowance_t));
-        if (made == NULL) {
-            return NGX_ERROR;
-        }
-
-        rc = ngx_http_ratelimit_select_dynamic(s, rule, made);
+        rc = ngx_http_ratelimit_select_dynamic(s, rule, &made);
         if (rc != NGX_OK) {
             return rc;
         }
@@ -537,37 +502,54 @@ ngx_http_ratelimit_select_limit(ngx_http_ratelimit_selection_t *s,
 
     *limit = allowance ? &allowance->limit : &rule->limit;
 
-    if (s->policy->overrides == NULL) {
+    if (s->policy->temporary_limits == NULL) {
         return NGX_OK;
     }
 
-    override = ngx_ratelimit_policy_override(s->policy, rule, &s->subject, key,
-                                             ngx_time());
-    if (override == NULL) {
+    temporary = ngx_ratelimit_policy_temporary(s->policy, rule, &s->subject,
+                                               key, ngx_time());
+    if (temporary == NULL) {
         return NGX_OK;
     }
 
-    spec = allowance ? &allowance->spec : &rule->spec;
+    other = ngx_palloc(s->request->pool, sizeof(ngx_ratelimit_limit_t));
+    if (other == NULL) {
+        return NGX_ERROR;
+    }
 
-    return ngx_http_ratelimit_select_override(s, override, spec, limit);
+    /* one that does not fit the rule leaves it as it is */
+
+    if (ngx_ratelimit_temporary_limit(temporary,
+                                allowance ? &allowance->spec : &rule->spec,
+                                other)
+        == NULL)
+    {
+        *limit = other;
+    }
+
+    return NGX_OK;
 }
 
 
 /* Reads the limit from a variable. */
 static ngx_int_t
 ngx_http_ratelimit_select_dynamic(ngx_http_ratelimit_selection_t *s,
-    ngx_ratelimit_rule_t *rule, ngx_ratelimit_allowance_t *made)
+    ngx_ratelimit_rule_t *rule, ngx_ratelimit_allowance_t **made)
 {
     char                          note[NGX_RATELIMIT_LOG_NOTE];
     u_char                        buf[NGX_HTTP_RATELIMIT_QUOTE_BYTES];
     ngx_str_t                     text;
     const char                   *expected;
+    ngx_ratelimit_allowance_t    *allowance;
     ngx_http_ratelimit_values_t  *values;
 
     values = rule->data;
+    allowance = ngx_palloc(s->request->pool,
+                           sizeof(ngx_ratelimit_allowance_t));
 
-    if (ngx_http_ratelimit_value_get(s->request, values->limit, &text)
-        != NGX_OK)
+    if (allowance == NULL
+        || ngx_http_ratelimit_value_get(s->request, values->limit, &text)
+           != NGX_OK)
     {
         return NGX_ERROR;
     }
@@ -577,13 +559,15 @@ ngx_http_ratelimit_select_dynamic(ngx_http_ratelimit_selection_t *s,
         return NGX_DECLINED;
     }
 
-    expected = ngx_ratelimit_rule_spec(&rule->spec, &text, &made->spec);
+    expected = ngx_ratelimit_rule_spec(&rule->spec, &text, &allowance->spec);
 
     if (expected == NULL) {
-        expected = ngx_ratelimit_limit_init(&made->limit, &made->spec);
+        expected = ngx_ratelimit_limit_init(&allowance->limit,
+                                            &allowance->spec);
     }
 
     if (expected == NULL) {
+        *made = allowance;
         return NGX_OK;
     }
 
@@ -605,29 +589,10 @@ ngx_http_ratelimit_select_dynamic(ngx_http_ratelimit_selection_t *s,
 }
 
 
-/* One that does not fit the rule leaves it as it is. */
-static ngx_int_t
-ngx_http_ratelimit_select_override(ngx_http_ratelimit_selection_t *s,
-    const ngx_ratelimit_override_t *override, const ngx_ratelimit_spec_t *spec,
-    const ngx_ratelimit_limit_t **limit)
-{
-    ngx_ratelimit_limit_t  *made;
-
-    made = ngx_palloc(s->request->pool, sizeof(ngx_ratelimit_limit_t));
-    if (made == NULL) {
-        return NGX_ERROR;
-    }
-
-    if (ngx_ratelimit_override_limit(override, spec, made) == NULL) {
-        *limit = made;
-    }
-
-    return NGX_OK;
-}
-
-
 /*
- * Reads the cost from a variable. If that is empty, the cost stays as it is.
+ * Reads the cost from a variable. If that is empty or no number, the cost stays
+ * as it is. One that is too large becomes the largest: nobody shall pay less by
+ * asking for more.
  */
 static ngx_int_t
 ngx_http_ratelimit_select_cost(ngx_http_ratelimit_selection_t *s,
@@ -635,6 +600,8 @@ ngx_http_ratelimit_select_cost(ngx_http_ratelimit_selection_t *s,
 {
     char                          note[NGX_RATELIMIT_LOG_NOTE];
     u_char                        buf[NGX_HTTP_RATELIMIT_QUOTE_BYTES];
+    size_t                        digits;
+    uint64_t                      value;
     ngx_str_t                     text;
     ngx_http_request_t           *r;
     ngx_http_ratelimit_values_t  *values;
@@ -646,35 +613,11 @@ ngx_http_ratelimit_select_cost(ngx_http_ratelimit_selection_t *s,
         return NGX_ERROR;
     }
 
-    if (text.len == 0
-        || ngx_http_ratelimit_cost_parse(&text, cost) == NGX_OK
-        || !ngx_http_ratelimit_log_due(r, NGX_HTTP_RATELIMIT_LOG_COST, note))
-    {
+    if (text.len == 0) {
         return NGX_OK;
     }
 
-    text = ngx_http_ratelimit_value_quote(&text, buf);
-
-    ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
-                  "ratelimit rule \"%V\" of zone \"%V\" has a cost of \"%V\", "
-                  "expected a number of 0 or more; it costs %uD%s",
-                  &rule->id, &s->limiter->zone.name, &text, *cost, note);
-
-    return NGX_OK;
-}
-
-
-/*
- * Leaves the cost as it was where text is no number. One that is too large
- * becomes the largest: nobody shall pay less by asking for more.
- */
-static ngx_int_t
-ngx_http_ratelimit_cost_parse(const ngx_str_t *text, uint32_t *cost)
-{
-    uint64_t    value;
-    ngx_uint_t  i;
-
-    if (ngx_ratelimit_number_parse(text->data, text->len, 0,
+    if (ngx_ratelimit_number_parse(text.data, text.len, 0,
                                    NGX_RATELIMIT_MAX_TOKENS, &value)
         == 0)
     {
@@ -682,13 +625,25 @@ ngx_http_ratelimit_cost_parse(const ngx_str_t *text, uint32_t *cost)
         return NGX_OK;
     }
 
-    for (i = 0; i < text->len; i++) {
-        if (text->data[i] < '0' || text->data[i] > '9') {
-            return NGX_DECLINED;
+    for (digits = 0; digits < text.len; digits++) {
+        if (text.data[digits] < '0' || text.data[digits] > '9') {
+            break;
         }
     }
 
-    *cost = NGX_RATELIMIT_MAX_TOKENS;
+    if (digits == text.len) {
+        *cost = NGX_RATELIMIT_MAX_TOKENS;
+        return NGX_OK;
+    }
+
+    if (ngx_http_ratelimit_log_due(r, NGX_HTTP_RATELIMIT_LOG_COST, note)) {
+        text = ngx_http_ratelimit_value_quote(&text, buf);
+
+        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
+                      "ratelimit rule \"%V\" of zone \"%V\" has a cost of "
+                      "\"%V\", expected a number of 0 or more; it costs %uD%s",
+                      &rule->id, &s->limiter->zone.name, &text, *cost, note);
+    }
 
     return NGX_OK;
 }

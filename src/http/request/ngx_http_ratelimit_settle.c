@@ -5,11 +5,8 @@
 
 #include "ngx_http_ratelimit_request.h"
 
-#include "ngx_ratelimit_text.h"
-
 static void ngx_http_ratelimit_settle_hide(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx);
-static void ngx_http_ratelimit_settle_times(ngx_http_ratelimit_ctx_t *ctx);
 static ngx_uint_t ngx_http_ratelimit_settle_counter(ngx_http_request_t *r,
     ngx_ratelimit_counter_t *counter);
 static ngx_int_t ngx_http_ratelimit_header_cost(ngx_http_request_t *r,
@@ -22,8 +19,10 @@ void
 ngx_http_ratelimit_settle(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx)
 {
-    ngx_uint_t              i, changes;
-    ngx_ratelimit_check_t  *check;
+    uint64_t                  passed_us;
+    ngx_uint_t                i, changes;
+    ngx_ratelimit_check_t    *check;
+    ngx_ratelimit_counter_t  *counter;
 
     ctx->settled = 1;
     check = &ctx->check;
@@ -40,7 +39,20 @@ ngx_http_ratelimit_settle(ngx_http_request_t *r,
 
     if (changes) {
         ngx_ratelimit_check_settle(check);
-        ngx_http_ratelimit_settle_times(ctx);
+    }
+
+    /* an answer is of the time of the decision, also where it was made now */
+
+    passed_us = ngx_http_ratelimit_passed_us(ctx);
+
+    for (i = 0; i < check->ncounters; i++) {
+        counter = &check->counters[i];
+
+        if (counter->source == NGX_RATELIMIT_SOURCE_LOCAL
+            && (counter->charge || counter->refund))
+        {
+            counter->answer.reset_us += passed_us;
+        }
     }
 
     ngx_http_ratelimit_settle_hide(r, ctx);
@@ -79,36 +91,6 @@ ngx_http_ratelimit_settle_hide(ngx_http_request_t *r,
 }
 
 
-/* An answer is of the time of the decision, also where it was made now. */
-static void
-ngx_http_ratelimit_settle_times(ngx_http_ratelimit_ctx_t *ctx)
-{
-    uint64_t                  now_ms, since_us;
-    ngx_uint_t                i;
-    ngx_time_t               *now;
-    ngx_ratelimit_counter_t  *counter;
-
-    now = ngx_timeofday();
-    now_ms = (uint64_t) now->sec * 1000 + now->msec;
-
-    if (now_ms <= ctx->decided_ms) {
-        return;
-    }
-
-    since_us = (now_ms - ctx->decided_ms) * 1000;
-
-    for (i = 0; i < ctx->check.ncounters; i++) {
-        counter = &ctx->check.counters[i];
-
-        if (counter->source == NGX_RATELIMIT_SOURCE_LOCAL
-            && (counter->charge || counter->refund))
-        {
-            counter->answer.reset_us += since_us;
-        }
-    }
-}
-
-
 /*
  * Sets a counter's charge or refund; returns whether there is one. A counter
  * that denied, of a dry run, was not charged and is not now.
@@ -141,7 +123,9 @@ ngx_http_ratelimit_settle_counter(ngx_http_request_t *r,
         if (cost > counter->cost) {
             counter->charge = cost - counter->cost;
 
-        } else {
+        } else if (!counter->emergency) {
+
+            /* an emergency's limit is one of requests, whatever they cost */
             counter->refund = ngx_min(counter->cost - cost,
                                       counter->answer.granted);
         }

@@ -6,7 +6,6 @@
  * Both belong to the client of checks; the control clients use them, too.
  */
 
-#include "ngx_ratelimit_redis_auth.h"
 #include "ngx_ratelimit_redis_client.h"
 
 #define NGX_RATELIMIT_REDIS_AUTH_REMIND_MS  60000
@@ -120,7 +119,6 @@ void
 ngx_ratelimit_redis_auth_look(ngx_ratelimit_redis_client_t *client)
 {
     ngx_uint_t                    i;
-    ngx_queue_t                  *q;
     ngx_ratelimit_redis_node_t   *node;
     ngx_ratelimit_redis_login_t  *login;
 
@@ -135,11 +133,9 @@ ngx_ratelimit_redis_auth_look(ngx_ratelimit_redis_client_t *client)
 
         ngx_ratelimit_redis_auth_notice(client, login, 0);
 
-        for (q = ngx_queue_head(&client->nodes);
-             q != ngx_queue_sentinel(&client->nodes);
-             q = ngx_queue_next(q))
-        {
-            node = ngx_ratelimit_redis_node_of(q);
+        node = NULL;
+
+        while (ngx_ratelimit_redis_node_next(client, &node)) {
             ngx_ratelimit_redis_auth_renew(node);
         }
     }
@@ -155,27 +151,22 @@ static ngx_uint_t
 ngx_ratelimit_redis_auth_changed(ngx_ratelimit_redis_client_t *client,
     ngx_ratelimit_redis_login_t *login, ngx_uint_t first)
 {
-    u_char           buf[NGX_RATELIMIT_REDIS_FILE_BYTES];
-    ngx_int_t        rc;
-    ngx_str_t        line;
-    ngx_uint_t       version;
-    ngx_file_info_t  fi;
-
-    if (ngx_file_info(login->file->data, &fi) == NGX_FILE_ERROR
-        || (login->uniq == ngx_file_uniq(&fi)
-            && login->size == ngx_file_size(&fi)
-            && login->mtime.tv_sec == fi.st_mtim.tv_sec
-            && login->mtime.tv_nsec == fi.st_mtim.tv_nsec))
-    {
-        return 0;
-    }
+    u_char      buf[NGX_RATELIMIT_REDIS_FILE_BYTES];
+    ngx_int_t   rc;
+    ngx_str_t   line;
+    ngx_uint_t  version;
 
     rc = ngx_ratelimit_redis_auth_read(login->file, buf, &line);
 
     if (rc != NGX_OK) {
-        /* once it could be read, so the operator counts on it */
+        /*
+         * A file that is missing may come back. Any other could be read once,
+         * so the operator counts on it.
+         */
 
-        if (rc == NGX_ERROR && (first || login->uniq)) {
+        if (rc == NGX_ERROR && ngx_errno != NGX_ENOENT
+            && (first || login->read))
+        {
             ngx_ratelimit_redis_auth_notice(client, login, ngx_errno);
         }
 
@@ -184,11 +175,9 @@ ngx_ratelimit_redis_auth_changed(ngx_ratelimit_redis_client_t *client,
 
     version = login->version;
 
-    if (ngx_ratelimit_redis_auth_set(client, login, &line) == NGX_OK) {
-        login->uniq = ngx_file_uniq(&fi);
-        login->size = ngx_file_size(&fi);
-        login->mtime = fi.st_mtim;
-    }
+    login->read = 1;
+
+    (void) ngx_ratelimit_redis_auth_set(client, login, &line);
 
     ngx_explicit_memzero(buf, sizeof(buf));
 
@@ -249,23 +238,14 @@ static void
 ngx_ratelimit_redis_auth_notice(ngx_ratelimit_redis_client_t *client,
     const ngx_ratelimit_redis_login_t *login, ngx_err_t err)
 {
-    char  note[NGX_RATELIMIT_LOG_NOTE];
-
-    if (!ngx_ratelimit_log_due(&client->redis->shared->auth_notices,
-                               ngx_current_msec,
-                               err ? NGX_RATELIMIT_REDIS_AUTH_REMIND_MS
-                                   : NGX_RATELIMIT_LOG_MS,
-                               note))
-    {
-        return;
-    }
-
-    ngx_log_error(NGX_LOG_NOTICE, client->log, err,
-                  "ratelimit redis \"%V\": %s \"%V\"%s%s",
-                  &client->redis->name,
-                  err ? "the workers cannot read" : "a new password in",
-                  login->file,
-                  err ? ", a new password needs a reload" : "", note);
+    ngx_ratelimit_redis_log(client, &client->redis->shared->auth_notices,
+                            err ? NGX_RATELIMIT_REDIS_AUTH_REMIND_MS
+                                : NGX_RATELIMIT_LOG_MS,
+                            NGX_LOG_NOTICE, err, "%s \"%V\"%s",
+                            err ? "the workers cannot read"
+                                : "a new password in",
+                            login->file,
+                            err ? ", a new password needs a reload" : "");
 }
 
 
@@ -305,7 +285,7 @@ ngx_ratelimit_redis_auth_renew(ngx_ratelimit_redis_node_t *node)
 
     if (node->conn.state <= NGX_RATELIMIT_REDIS_BROKEN
         || node->login == ngx_ratelimit_redis_login(node)->version
-        || node->client->channel.len)
+        || node->role == NGX_RATELIMIT_REDIS_LISTENS)
     {
         return;
     }

@@ -11,7 +11,6 @@
  * only the connection is broken.
  */
 
-#include "ngx_ratelimit_redis_breaker.h"
 #include "ngx_ratelimit_redis_client.h"
 
 #define NGX_RATELIMIT_REDIS_DOUBT_MIN_MS  100
@@ -268,62 +267,42 @@ static void
 ngx_ratelimit_redis_breaker_changed(ngx_ratelimit_redis_client_t *client,
     ngx_ratelimit_redis_place_t *place, ngx_ratelimit_breaker_change_e change)
 {
-    char       note[NGX_RATELIMIT_LOG_NOTE];
     ngx_str_t  name;
+
+    /* each has the breaker's name and, where it opens, the reason */
+
+    static const char *const  lines[NGX_RATELIMIT_BREAKER_CHANGES] = {
+        NULL,
+        "breaker of %V closes",
+        "breaker of %V opens, calls end with \"%V\"",
+        "breaker of %V readmits calls"
+    };
+
+    if (change == NGX_RATELIMIT_BREAKER_SAME) {
+        return;
+    }
+
+    if (change == NGX_RATELIMIT_BREAKER_OPENED) {
+        ngx_ratelimit_redis_count(client->redis->shared->opened);
+        ngx_ratelimit_redis_release(client);
+
+        if (client->upkeep.timer_set && !ngx_exiting) {
+            ngx_add_timer(&client->upkeep, NGX_RATELIMIT_BREAKER_MIN_MS);
+        }
+
+    } else if (change == NGX_RATELIMIT_BREAKER_CLOSED_NOW) {
+        ngx_ratelimit_redis_count(place->closed);
+    }
 
     name.data = place->name;
     name.len = place->name_len;
 
-    switch (change) {
-
-    case NGX_RATELIMIT_BREAKER_OPENED:
-        ngx_ratelimit_redis_count(client->redis->shared->opened);
-        ngx_ratelimit_redis_release(client);
-
-        if (client->probe_timer.handler && !ngx_exiting) {
-            ngx_add_timer(&client->probe_timer, NGX_RATELIMIT_BREAKER_MIN_MS);
-        }
-
-        if (ngx_ratelimit_log_due(&place->opens, ngx_current_msec,
-                                  NGX_RATELIMIT_LOG_MS, note))
-        {
-            ngx_log_error(NGX_LOG_ERR, client->log, 0,
-                          "ratelimit redis \"%V\": breaker of %V opens, "
-                          "calls end with \"%V\"%s", &client->redis->name,
-                          &name,
-                          ngx_ratelimit_redis_status_name(client->failed),
-                          note);
-        }
-
-        return;
-
-    case NGX_RATELIMIT_BREAKER_READMITS_NOW:
-        if (ngx_ratelimit_log_due(&place->readmits, ngx_current_msec,
-                                  NGX_RATELIMIT_LOG_MS, note))
-        {
-            ngx_log_error(NGX_LOG_NOTICE, client->log, 0,
-                          "ratelimit redis \"%V\": breaker of %V readmits "
-                          "calls%s", &client->redis->name, &name, note);
-        }
-
-        return;
-
-    case NGX_RATELIMIT_BREAKER_CLOSED_NOW:
-        ngx_ratelimit_redis_count(place->closed);
-
-        if (ngx_ratelimit_log_due(&place->closes, ngx_current_msec,
-                                  NGX_RATELIMIT_LOG_MS, note))
-        {
-            ngx_log_error(NGX_LOG_NOTICE, client->log, 0,
-                          "ratelimit redis \"%V\": breaker of %V closes%s",
-                          &client->redis->name, &name, note);
-        }
-
-        return;
-
-    default: /* NGX_RATELIMIT_BREAKER_SAME */
-        return;
-    }
+    ngx_ratelimit_redis_log(client, &place->changes[change],
+                            NGX_RATELIMIT_LOG_MS,
+                            change == NGX_RATELIMIT_BREAKER_OPENED
+                                ? NGX_LOG_ERR : NGX_LOG_NOTICE,
+                            0, lines[change], &name,
+                            ngx_ratelimit_redis_status_name(client->failed));
 }
 
 

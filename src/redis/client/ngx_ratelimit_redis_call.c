@@ -7,8 +7,6 @@
  * because all calls of a client have the same timeout.
  */
 
-#include "ngx_ratelimit_redis_breaker.h"
-#include "ngx_ratelimit_redis_call.h"
 #include "ngx_ratelimit_redis_client.h"
 
 #define NGX_RATELIMIT_REDIS_CALL_BYTES  528  /* of a call in the free list */
@@ -17,9 +15,6 @@
 
 static void ngx_ratelimit_redis_call_enter(ngx_ratelimit_redis_call_t *call,
     ngx_ratelimit_redis_life_e life);
-static void ngx_ratelimit_redis_call_left(ngx_ratelimit_redis_call_t *call);
-static void ngx_ratelimit_redis_call_waited(ngx_ratelimit_redis_call_t *call);
-static void ngx_ratelimit_redis_call_done(ngx_ratelimit_redis_call_t *call);
 static void ngx_ratelimit_redis_call_count(
     const ngx_ratelimit_redis_call_t *call,
     ngx_ratelimit_redis_status_e status);
@@ -129,8 +124,13 @@ static void
 ngx_ratelimit_redis_call_enter(ngx_ratelimit_redis_call_t *call,
     ngx_ratelimit_redis_life_e life)
 {
+    ngx_ratelimit_redis_client_t  *client;
+
+    client = call->client;
+
     if (call->life == NGX_RATELIMIT_REDIS_WAITED) {
-        ngx_ratelimit_redis_call_left(call);
+        ngx_queue_remove(&call->wait);
+        ngx_ratelimit_redis_waiting(call, -1);
     }
 
     call->life = life;
@@ -138,52 +138,26 @@ ngx_ratelimit_redis_call_enter(ngx_ratelimit_redis_call_t *call,
     switch (life) {
 
     case NGX_RATELIMIT_REDIS_WAITED:
-        ngx_ratelimit_redis_call_waited(call);
+        call->deadline_ms = ngx_current_msec + client->timeout;
+        ngx_queue_insert_tail(&client->deadlines, &call->wait);
+        ngx_ratelimit_redis_waiting(call, 1);
+
+        /* set once for many calls: it may fire early and is set again then */
+
+        if (!client->deadline.timer_set) {
+            ngx_add_timer(&client->deadline, client->timeout);
+        }
+
         break;
 
     case NGX_RATELIMIT_REDIS_DONE:
-        ngx_ratelimit_redis_call_done(call);
+        ngx_queue_insert_tail(&client->done, &call->request.queue);
+        ngx_post_event(&client->done_event, &ngx_posted_events);
         break;
 
     default: /* NGX_RATELIMIT_REDIS_MADE, NGX_RATELIMIT_REDIS_LEFT */
         break;
     }
-}
-
-
-static void
-ngx_ratelimit_redis_call_left(ngx_ratelimit_redis_call_t *call)
-{
-    ngx_queue_remove(&call->wait);
-    ngx_ratelimit_redis_waiting(call, -1);
-}
-
-
-static void
-ngx_ratelimit_redis_call_waited(ngx_ratelimit_redis_call_t *call)
-{
-    ngx_ratelimit_redis_client_t  *client;
-
-    client = call->client;
-
-    ngx_ratelimit_redis_waiting(call, 1);
-
-    call->deadline_ms = ngx_current_msec + client->timeout;
-    ngx_queue_insert_tail(&client->deadlines, &call->wait);
-
-    /* set once for many calls: it may fire early and is set again then */
-
-    if (!client->deadline.timer_set) {
-        ngx_add_timer(&client->deadline, client->timeout);
-    }
-}
-
-
-static void
-ngx_ratelimit_redis_call_done(ngx_ratelimit_redis_call_t *call)
-{
-    ngx_queue_insert_tail(&call->client->done, &call->request.queue);
-    ngx_post_event(&call->client->done_event, &ngx_posted_events);
 }
 
 

@@ -1,5 +1,5 @@
 /*
- * A call's life: how it is made, its deadline, its handler.
+ * A call's life: how it is made, its way to a node, its deadline, its handler.
  */
 
 #ifndef NGX_RATELIMIT_REDIS_CALL_H_INCLUDED
@@ -134,5 +134,38 @@ void ngx_ratelimit_redis_call_leave(ngx_ratelimit_redis_call_t *call,
 void ngx_ratelimit_redis_deadline_handler(ngx_event_t *ev);
 void ngx_ratelimit_redis_expire_handler(ngx_event_t *ev);
 void ngx_ratelimit_redis_done_handler(ngx_event_t *ev);
+
+
+/* eval.c */
+
+/* As ngx_ratelimit_redis_eval(), but that the call is not started yet. */
+ngx_ratelimit_redis_call_t *ngx_ratelimit_redis_eval_new(
+    ngx_ratelimit_redis_client_t *client, ngx_ratelimit_redis_kind_e kind,
+    const ngx_ratelimit_redis_eval_t *eval);
+
+
+/* route.c */
+
+/* Lets the call wait for its deadline, and sends it. handler may be NULL. */
+void ngx_ratelimit_redis_call_start(ngx_ratelimit_redis_call_t *call,
+    ngx_ratelimit_redis_handler_pt handler, void *data);
+
+/* Sends the call to node, where its breaker lets it. */
+void ngx_ratelimit_redis_call_send(ngx_ratelimit_redis_call_t *call,
+    ngx_ratelimit_redis_node_t *node);
+
+/* The same whatever the breaker says; it fails where node is DOWN. */
+void ngx_ratelimit_redis_call_queue(ngx_ratelimit_redis_call_t *call,
+    ngx_ratelimit_redis_node_t *node);
+
+/* Sends the call once more in 5 ms. */
+void ngx_ratelimit_redis_again(ngx_ratelimit_redis_call_t *call);
+
+/* There may be a map now: sends the calls that waited for it. */
+void ngx_ratelimit_redis_unmapped_route(ngx_ratelimit_redis_client_t *client);
+
+/* The client's events: TRYAGAIN is over, the topology's timer. */
+void ngx_ratelimit_redis_again_handler(ngx_event_t *ev);
+void ngx_ratelimit_redis_topology_handler(ngx_event_t *ev);
 
 #endif /* NGX_RATELIMIT_REDIS_CALL_H_INCLUDED */

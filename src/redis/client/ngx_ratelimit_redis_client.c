@@ -4,12 +4,7 @@
 
 #include <ngx_sha1.h>
 
-#include "ngx_ratelimit_redis_breaker.h"
 #include "ngx_ratelimit_redis_client.h"
-#include "ngx_ratelimit_redis_heartbeat.h"
-#include "ngx_ratelimit_redis_probe.h"
-#include "ngx_ratelimit_redis_route.h"
-#include "ngx_ratelimit_redis_session.h"
 
 #include <openssl/rand.h>
 
@@ -20,11 +15,37 @@
 
 static void ngx_ratelimit_redis_client_script(
     ngx_ratelimit_redis_client_t *client);
-static void ngx_ratelimit_redis_event_init(
-    ngx_ratelimit_redis_client_t *client, ngx_event_t *ev,
-    ngx_event_handler_pt handler);
 static void ngx_ratelimit_redis_queue_free(ngx_queue_t *queue);
 
+
+/* timers and posted events of a client */
+static const struct {
+    size_t                offset;
+    ngx_event_handler_pt  handler;
+} ngx_ratelimit_redis_events[] = {
+    { offsetof(ngx_ratelimit_redis_client_t, deadline),
+      ngx_ratelimit_redis_deadline_handler },
+    { offsetof(ngx_ratelimit_redis_client_t, expire_event),
+      ngx_ratelimit_redis_expire_handler },
+    { offsetof(ngx_ratelimit_redis_client_t, done_event),
+      ngx_ratelimit_redis_done_handler },
+    { offsetof(ngx_ratelimit_redis_client_t, again_timer),
+      ngx_ratelimit_redis_again_handler },
+    { offsetof(ngx_ratelimit_redis_client_t, release_event),
+      ngx_ratelimit_redis_release_handler },
+    { offsetof(ngx_ratelimit_redis_client_t, upkeep),
+      ngx_ratelimit_redis_upkeep_handler },
+    { offsetof(ngx_ratelimit_redis_client_t, topology.timer),
+      ngx_ratelimit_redis_topology_handler }
+};
+
+#define NGX_RATELIMIT_REDIS_EVENTS                                            \
+    (sizeof(ngx_ratelimit_redis_events)                                       \
+     / sizeof(ngx_ratelimit_redis_events[0]))
+
+#define ngx_ratelimit_redis_event(client, i)                                  \
+    ((ngx_event_t *)                                                          \
+     ((u_char *) (client) + ngx_ratelimit_redis_events[i].offset))
 
 
 ngx_int_t
@@ -48,8 +69,9 @@ ngx_ratelimit_redis_start(ngx_ratelimit_redis_t *redis, ngx_cycle_t *cycle)
         return NGX_ERROR;
     }
 
-    ngx_ratelimit_redis_heartbeat_start(client);
-    ngx_ratelimit_redis_probes_start(client);
+    /* its time to wait for an answer begins when the worker is at work */
+
+    ngx_add_timer(&client->upkeep, 1);
 
     return NGX_OK;
 }
@@ -69,6 +91,8 @@ ngx_ratelimit_redis_client_t *
 ngx_ratelimit_redis_client_new(ngx_ratelimit_redis_t *redis,
     ngx_cycle_t *cycle, ngx_ratelimit_redis_control_t *control)
 {
+    ngx_uint_t                     i;
+    ngx_event_t                   *ev;
     ngx_ratelimit_redis_client_t  *client;
 
     client = ngx_calloc(sizeof(ngx_ratelimit_redis_client_t), cycle->log);
@@ -110,16 +134,13 @@ ngx_ratelimit_redis_client_new(ngx_ratelimit_redis_t *redis,
     ngx_queue_init(&client->unmapped);
     ngx_queue_init(&client->free);
 
-    ngx_ratelimit_redis_event_init(client, &client->deadline,
-                                   ngx_ratelimit_redis_deadline_handler);
-    ngx_ratelimit_redis_event_init(client, &client->expire_event,
-                                   ngx_ratelimit_redis_expire_handler);
-    ngx_ratelimit_redis_event_init(client, &client->done_event,
-                                   ngx_ratelimit_redis_done_handler);
-    ngx_ratelimit_redis_event_init(client, &client->again_timer,
-                                   ngx_ratelimit_redis_again_handler);
-    ngx_ratelimit_redis_event_init(client, &client->release_event,
-                                   ngx_ratelimit_redis_release_handler);
+    for (i = 0; i < NGX_RATELIMIT_REDIS_EVENTS; i++) {
+        ev = ngx_ratelimit_redis_event(client, i);
+        ev->data = client;
+        ev->log = client->log;
+        ev->handler = ngx_ratelimit_redis_events[i].handler;
+        ev->cancelable = 1;
+    }
 
     client->net.io = ngx_alloc(NGX_RATELIMIT_REDIS_IO_BYTES, client->log);
 
@@ -136,15 +157,9 @@ void
 ngx_ratelimit_redis_client_free(ngx_ratelimit_redis_client_t *client)
 {
     ngx_uint_t                   i;
+    ngx_event_t                 *ev, *flush;
     ngx_queue_t                 *q;
-    ngx_event_t                 *flush;
     ngx_ratelimit_redis_node_t  *node;
-
-    ngx_event_t  *events[] = {
-        &client->deadline, &client->expire_event, &client->done_event,
-        &client->again_timer, &client->heartbeat_timer, &client->probe_timer,
-        &client->release_event
-    };
 
     while (!ngx_queue_empty(&client->nodes)) {
         node = ngx_ratelimit_redis_node_of(ngx_queue_head(&client->nodes));
@@ -172,19 +187,23 @@ ngx_ratelimit_redis_client_free(ngx_ratelimit_redis_client_t *client)
         ngx_free(ngx_ratelimit_redis_call_of(q));
     }
 
-    for (i = 0; i < sizeof(events) / sizeof(events[0]); i++) {
+    for (i = 0; i < NGX_RATELIMIT_REDIS_EVENTS; i++) {
+        ev = ngx_ratelimit_redis_event(client, i);
 
-        if (events[i]->timer_set) {
-            ngx_del_timer(events[i]);
+        if (ev->timer_set) {
+            ngx_del_timer(ev);
         }
 
-        if (events[i]->posted) {
-            ngx_delete_posted_event(events[i]);
+        if (ev->posted) {
+            ngx_delete_posted_event(ev);
         }
     }
 
     ngx_ratelimit_redis_auth_stop(client);
-    ngx_ratelimit_redis_topology_stop(client);
+
+    if (client->topology.slots) {
+        ngx_free(client->topology.slots);
+    }
 
     if (client->net.io) {
         ngx_free(client->net.io);
@@ -223,7 +242,8 @@ ngx_ratelimit_redis_client_connect(ngx_ratelimit_redis_client_t *client)
 
     if (client->redis->mode == NGX_RATELIMIT_REDIS_SERVER) {
         return ngx_ratelimit_redis_node_get(client,
-                                            client->redis->hosts.elts, 0)
+                                            client->redis->hosts.elts,
+                                            NGX_RATELIMIT_REDIS_DATA)
                ? NGX_OK : NGX_ERROR;
     }
 
@@ -232,19 +252,7 @@ ngx_ratelimit_redis_client_connect(ngx_ratelimit_redis_client_t *client)
                                                       &map);
     }
 
-    return ngx_ratelimit_redis_topology_start(client,
-                                   ngx_ratelimit_redis_topology_handler);
-}
-
-
-static void
-ngx_ratelimit_redis_event_init(ngx_ratelimit_redis_client_t *client,
-    ngx_event_t *ev, ngx_event_handler_pt handler)
-{
-    ev->data = client;
-    ev->log = client->log;
-    ev->handler = handler;
-    ev->cancelable = 1;
+    return ngx_ratelimit_redis_topology_start(client);
 }
 
 

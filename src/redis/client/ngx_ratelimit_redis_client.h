@@ -5,10 +5,19 @@
 #ifndef NGX_RATELIMIT_REDIS_CLIENT_H_INCLUDED
 #define NGX_RATELIMIT_REDIS_CLIENT_H_INCLUDED
 
-#include "ngx_ratelimit_redis_auth.h"
+#include "ngx_ratelimit_redis_call.h"
 #include "ngx_ratelimit_redis_control.h"
-#include "ngx_ratelimit_redis_node.h"
 #include "ngx_ratelimit_redis_topology.h"
+
+/* A user of a worker, for Redis or for Sentinels. */
+typedef struct {
+    ngx_str_t                      password;  /* heap; empty: no AUTH */
+    ngx_uint_t                     version;   /* of password */
+    const ngx_str_t               *username;  /* of the configuration, */
+    const ngx_str_t               *file;      /* as this */
+    unsigned                       read:1;    /* file, at least once */
+} ngx_ratelimit_redis_login_t;
+
 
 struct ngx_ratelimit_redis_client_s {
     ngx_ratelimit_redis_t         *redis;
@@ -38,11 +47,10 @@ struct ngx_ratelimit_redis_client_s {
     ngx_queue_t                    again;     /* TRYAGAIN, oldest first */
     ngx_event_t                    again_timer;
 
-    ngx_event_t                    heartbeat_timer;
+    ngx_event_t                    upkeep;    /* timer */
     ngx_ratelimit_redis_call_t    *heartbeat; /* that has no answer yet */
     unsigned                       heartbeat_failed:1;  /* the last one */
 
-    ngx_event_t                    probe_timer;
     ngx_event_t                    release_event;
     uint64_t                       released;  /* shared->opened at the last */
     ngx_ratelimit_redis_status_e   failed;    /* of a call, the last one */
@@ -61,8 +69,7 @@ struct ngx_ratelimit_redis_client_s {
                                            + NGX_RATELIMIT_REDIS_BULK(40)];
     ngx_ratelimit_redis_login_t    logins[2]; /* Redis', Sentinels': of the
                                                  client of checks alone */
-    ngx_str_t                      channel;   /* to subscribe to; empty: none,
-                                                 it has calls */
+    ngx_str_t                      channel;   /* of nodes that listen; heap */
 };
 
 
@@ -84,8 +91,133 @@ ngx_int_t ngx_ratelimit_redis_client_connect(
     ngx_ratelimit_redis_client_t *client);
 
 
-/* control.c: node's reply to a LISTEN call, which is in no queue and stays the
-   first */
+
+/* breaker.c */
+
+/*
+ * Asks the breaker of place (or NULL: there is none). Returns whether to send
+ * the call; else it was failed. credit is of the node.
+ */
+ngx_uint_t ngx_ratelimit_redis_breaker_ask(ngx_ratelimit_redis_call_t *call,
+    ngx_ratelimit_redis_place_t *place, uint32_t *credit);
+
+/*
+ * Reports how a call ended that a breaker let pass, or a probe. For other
+ * calls, and the second time, it does nothing. status is for the log.
+ */
+void ngx_ratelimit_redis_breaker_report(ngx_ratelimit_redis_call_t *call,
+    ngx_ratelimit_breaker_outcome_e outcome,
+    ngx_ratelimit_redis_status_e status);
+
+/*
+ * The same of a call whose deadline has passed, of one that node could not
+ * send, and of one whose connection broke: that says nothing of the node.
+ */
+void ngx_ratelimit_redis_breaker_expired(ngx_ratelimit_redis_call_t *call);
+void ngx_ratelimit_redis_breaker_unsent(ngx_ratelimit_redis_call_t *call,
+    ngx_ratelimit_redis_node_t *node);
+
+#define ngx_ratelimit_redis_breaker_cut(call)                                 \
+    (call)->place = ((call)->kind == NGX_RATELIMIT_REDIS_PROBE)               \
+                    ? (call)->place : NULL
+
+/* node has a reply; good: to what shows that the node does its work. */
+void ngx_ratelimit_redis_breaker_heard(ngx_ratelimit_redis_node_t *node,
+    ngx_uint_t good);
+
+/* Once a second, and before a probe: what has no calls changes, too. */
+void ngx_ratelimit_redis_breaker_settle(ngx_ratelimit_redis_node_t *node);
+
+/*
+ * A call on node's connection has timed out: breaks that where it has been
+ * silent for long while the node answered other workers.
+ */
+void ngx_ratelimit_redis_breaker_doubt(ngx_ratelimit_redis_node_t *node);
+
+/* The call was answered by something that is not about the node. */
+void ngx_ratelimit_redis_breaker_neutral(ngx_ratelimit_redis_call_t *call);
+
+/*
+ * node's connection broke; and whether since then its breaker has closed:
+ * another worker has found it well.
+ */
+void ngx_ratelimit_redis_breaker_lost(ngx_ratelimit_redis_node_t *node);
+ngx_uint_t ngx_ratelimit_redis_breaker_recovered(
+    ngx_ratelimit_redis_node_t *node);
+
+/* There is a slot map: nobody waits for the first one any more. */
+void ngx_ratelimit_redis_breaker_mapped(ngx_ratelimit_redis_client_t *client);
+
+/*
+ * The posted event: releases calls that wait for a node whose breaker is open.
+ */
+void ngx_ratelimit_redis_release_handler(ngx_event_t *ev);
+
+
+/* auth.c */
+
+/*
+ * The passwords of the client of checks: read again where their files have
+ * changed. Returns NGX_OK, or NGX_ERROR: memory is out.
+ */
+ngx_int_t ngx_ratelimit_redis_auth_start(ngx_ratelimit_redis_client_t *client);
+void ngx_ratelimit_redis_auth_stop(ngx_ratelimit_redis_client_t *client);
+
+/* Looks at the files, once a second. Open connections log in again. */
+void ngx_ratelimit_redis_auth_look(ngx_ratelimit_redis_client_t *client);
+
+/* Queues AUTH where there is a password; NGX_ERROR: memory is out. */
+ngx_int_t ngx_ratelimit_redis_auth_send(ngx_ratelimit_redis_node_t *node,
+    ngx_ratelimit_redis_kind_e kind);
+
+/* Has a connection log in again, where there is a new password since. */
+void ngx_ratelimit_redis_auth_renew(ngx_ratelimit_redis_node_t *node);
+
+/* The user that a connection is of. */
+#define ngx_ratelimit_redis_login(node)                                       \
+    (&(node)->client->redis->client->logins[                                  \
+         (node)->role == NGX_RATELIMIT_REDIS_ASKS_MASTER])
+
+
+/* session.c */
+
+/* the owner of a client's connections */
+extern const ngx_ratelimit_redis_owner_t  ngx_ratelimit_redis_session;
+
+/* Queues SCRIPT LOAD and sets loading, unless memory is out. */
+void ngx_ratelimit_redis_session_load(ngx_ratelimit_redis_node_t *node);
+
+/*
+ * Frees a node with its calls: no handler is called. Not from inside what its
+ * connection calls.
+ */
+void ngx_ratelimit_redis_session_free(ngx_ratelimit_redis_node_t *node);
+
+
+/* reply.c */
+
+/*
+ * Takes len bytes read from conn and answers the calls that they answer.
+ * Returns NULL, or why the connection must be closed. It may have been closed
+ * when this returns (conn->connection is NULL then).
+ */
+const char *ngx_ratelimit_redis_reply_feed(ngx_ratelimit_redis_conn_t *conn,
+    u_char *data, size_t len);
+
+/* Breaks node's connection if its reply is an error. */
+void ngx_ratelimit_redis_reply_setup(ngx_ratelimit_redis_node_t *node,
+    const char *command);
+
+
+/* upkeep.c */
+
+/* The timer of what the worker does by itself: heartbeats, probes and more. */
+void ngx_ratelimit_redis_upkeep_handler(ngx_event_t *ev);
+
+
+/* control.c */
+
+/* node's reply to a LISTEN call, which is in no queue and stays the first */
 void ngx_ratelimit_redis_control_heard(ngx_ratelimit_redis_node_t *node,
     ngx_ratelimit_redis_call_t *call);
 

@@ -2,18 +2,14 @@
  * A worker's control client: calls that are no checks, on connections of their
  * own, and one more connection that listens to a channel.
  *
- * The calls' client is as that of the checks (addresses, slot map, TLS, what is
- * redirected), but lazy: it connects where a call needs it. The subscriber is a
- * client with one connection: in a Cluster to the node that publishes, the
- * owner of the document's slot, else to the server or the master.
+ * It is as the client of the checks (addresses, slot map, TLS, what is
+ * redirected), but lazy: it connects where a call needs it. The subscriber is
+ * one more node of it: in a Cluster the node that publishes, the owner of the
+ * document's slot, else the server or the master.
  */
 
-#include "ngx_ratelimit_redis_breaker.h"
 #include "ngx_ratelimit_redis_client.h"
 #include "ngx_ratelimit_redis_error.h"
-#include "ngx_ratelimit_redis_reply.h"
-#include "ngx_ratelimit_redis_route.h"
-#include "ngx_ratelimit_redis_session.h"
 
 /* after nginx's headers, which say what libc offers */
 #include <hiredis/hiredis.h>
@@ -36,9 +32,9 @@ struct ngx_ratelimit_redis_control_s {
     ngx_ratelimit_redis_client_t    *client;
     unsigned                         connected:1;  /* client has a way */
 
-    /* NULL: it does not listen, and nothing below is of use */
+    /* without a listener nothing below is of use */
 
-    ngx_ratelimit_redis_client_t    *subscriber;
+    ngx_ratelimit_redis_node_t      *subscriber;   /* NULL: none yet */
     ngx_uint_t                       slot;
     ngx_msec_t                       pinged_ms;
     ngx_msec_t                       refused_ms;   /* if refused */
@@ -57,15 +53,12 @@ static ngx_uint_t ngx_ratelimit_redis_control_slot(
     ngx_ratelimit_redis_control_t *control, const ngx_str_t *key);
 static u_char *ngx_ratelimit_redis_control_key(u_char *p,
     const ngx_ratelimit_redis_t *redis, const ngx_str_t *zone);
-static void ngx_ratelimit_redis_control_event(
-    ngx_ratelimit_redis_control_t *control, ngx_event_t *ev,
-    ngx_event_handler_pt handler);
 
 static ngx_int_t ngx_ratelimit_redis_subscriber_texts(
     ngx_ratelimit_redis_control_t *control, const ngx_str_t *zone);
 static void ngx_ratelimit_redis_subscriber_tick(ngx_event_t *ev);
 static void ngx_ratelimit_redis_subscriber_notify(ngx_event_t *ev);
-static ngx_ratelimit_redis_node_t *ngx_ratelimit_redis_subscriber_conn(
+static void ngx_ratelimit_redis_subscriber_close(
     ngx_ratelimit_redis_control_t *control);
 static ngx_ratelimit_redis_node_t *ngx_ratelimit_redis_subscriber_target(
     ngx_ratelimit_redis_control_t *control);
@@ -95,10 +88,12 @@ ngx_ratelimit_redis_control_new(ngx_ratelimit_redis_t *redis,
     control->cycle = cycle;
     control->redis = redis;
 
-    ngx_ratelimit_redis_control_event(control, &control->tick,
-                                      ngx_ratelimit_redis_subscriber_tick);
-    ngx_ratelimit_redis_control_event(control, &control->notification,
-                                      ngx_ratelimit_redis_subscriber_notify);
+    control->tick.handler = ngx_ratelimit_redis_subscriber_tick;
+    control->notification.handler = ngx_ratelimit_redis_subscriber_notify;
+
+    control->tick.data = control->notification.data = control;
+    control->tick.log = control->notification.log = cycle->log;
+    control->tick.cancelable = 1;
 
     control->client = ngx_ratelimit_redis_client_new(redis, cycle, control);
 
@@ -106,8 +101,6 @@ ngx_ratelimit_redis_control_new(ngx_ratelimit_redis_t *redis,
         ngx_free(control);
         return NULL;
     }
-
-    control->client->net.lazy = 1;
 
     return control;
 }
@@ -120,17 +113,6 @@ ngx_ratelimit_redis_control_free(ngx_ratelimit_redis_control_t *control)
     ngx_ratelimit_redis_client_free(control->client);
 
     ngx_free(control);
-}
-
-
-static void
-ngx_ratelimit_redis_control_event(ngx_ratelimit_redis_control_t *control,
-    ngx_event_t *ev, ngx_event_handler_pt handler)
-{
-    ev->data = control;
-    ev->log = control->cycle->log;
-    ev->handler = handler;
-    ev->cancelable = 1;
 }
 
 
@@ -298,20 +280,13 @@ ngx_ratelimit_redis_control_listen(ngx_ratelimit_redis_control_t *control,
         return NGX_ERROR;
     }
 
-    control->subscriber = ngx_ratelimit_redis_client_new(control->redis,
-                                                  control->cycle, control);
-    if (control->subscriber == NULL) {
+    if (ngx_ratelimit_redis_subscriber_texts(control, zone) != NGX_OK) {
         return NGX_ERROR;
     }
 
     control->listener = handler;
     control->data = data;
     control->refused = 0;
-
-    if (ngx_ratelimit_redis_subscriber_texts(control, zone) != NGX_OK) {
-        ngx_ratelimit_redis_control_unlisten(control);
-        return NGX_ERROR;
-    }
 
     ngx_add_timer(&control->tick, 1);
 
@@ -322,9 +297,11 @@ ngx_ratelimit_redis_control_listen(ngx_ratelimit_redis_control_t *control,
 void
 ngx_ratelimit_redis_control_unlisten(ngx_ratelimit_redis_control_t *control)
 {
-    if (control->subscriber == NULL) {
+    if (control->listener == NULL) {
         return;
     }
+
+    control->listener = NULL;
 
     if (control->tick.timer_set) {
         ngx_del_timer(&control->tick);
@@ -334,9 +311,8 @@ ngx_ratelimit_redis_control_unlisten(ngx_ratelimit_redis_control_t *control)
         ngx_delete_posted_event(&control->notification);
     }
 
-    ngx_free(control->subscriber->channel.data);
-    ngx_ratelimit_redis_client_free(control->subscriber);
-    control->subscriber = NULL;
+    ngx_ratelimit_redis_subscriber_close(control);
+    ngx_free(control->client->channel.data);
 }
 
 
@@ -366,8 +342,8 @@ ngx_ratelimit_redis_subscriber_texts(ngx_ratelimit_redis_control_t *control,
     p = ngx_cpymem(p, ":rules:", sizeof(":rules:") - 1);
     p = ngx_cpymem(p, zone->data, zone->len);
 
-    control->subscriber->channel.data = text;
-    control->subscriber->channel.len = p - text;
+    control->client->channel.data = text;
+    control->client->channel.len = p - text;
 
     return NGX_OK;
 }
@@ -387,13 +363,16 @@ ngx_ratelimit_redis_subscriber_tick(ngx_event_t *ev)
         return;
     }
 
-    node = ngx_ratelimit_redis_subscriber_conn(control);
     target = ngx_ratelimit_redis_subscriber_target(control);
 
-    if (node && ngx_ratelimit_redis_subscriber_moved(control, node, target)) {
-        ngx_ratelimit_redis_session_free(node);
-        node = NULL;
+    if (control->subscriber
+        && ngx_ratelimit_redis_subscriber_moved(control, control->subscriber,
+                                                target))
+    {
+        ngx_ratelimit_redis_subscriber_close(control);
     }
+
+    node = control->subscriber;
 
     if (node == NULL && target) {
         ngx_ratelimit_redis_subscriber_connect(control, target);
@@ -414,18 +393,13 @@ ngx_ratelimit_redis_subscriber_tick(ngx_event_t *ev)
 }
 
 
-static ngx_ratelimit_redis_node_t *
-ngx_ratelimit_redis_subscriber_conn(ngx_ratelimit_redis_control_t *control)
+static void
+ngx_ratelimit_redis_subscriber_close(ngx_ratelimit_redis_control_t *control)
 {
-    ngx_queue_t  *q;
-
-    if (ngx_queue_empty(&control->subscriber->nodes)) {
-        return NULL;
+    if (control->subscriber) {
+        ngx_ratelimit_redis_session_free(control->subscriber);
+        control->subscriber = NULL;
     }
-
-    q = ngx_queue_head(&control->subscriber->nodes);
-
-    return ngx_ratelimit_redis_node_of(q);
 }
 
 
@@ -473,17 +447,6 @@ static void
 ngx_ratelimit_redis_subscriber_connect(ngx_ratelimit_redis_control_t *control,
     ngx_ratelimit_redis_node_t *target)
 {
-    ngx_ratelimit_redis_host_t  host;
-
-    host = target->conn.host;
-
-    /* an address that target holds itself would end with it */
-
-    if (host.addrs == &target->conn.addr) {
-        host.naddrs = 0;
-        host.addrs = NULL;
-    }
-
     if (control->refused
         && ngx_current_msec - control->refused_ms
            < NGX_RATELIMIT_REDIS_REFUSED_MS)
@@ -494,7 +457,9 @@ ngx_ratelimit_redis_subscriber_connect(ngx_ratelimit_redis_control_t *control,
     control->refused = 0;
     control->pinged_ms = ngx_current_msec;
 
-    (void) ngx_ratelimit_redis_node_get(control->subscriber, &host, 0);
+    control->subscriber = ngx_ratelimit_redis_node_get(control->client,
+                                                &target->conn.host,
+                                                NGX_RATELIMIT_REDIS_LISTENS);
 }
 
 
@@ -560,13 +525,10 @@ ngx_ratelimit_redis_control_heard(ngx_ratelimit_redis_node_t *node,
 static void
 ngx_ratelimit_redis_subscriber_refused(ngx_ratelimit_redis_node_t *node)
 {
-    char                            note[NGX_RATELIMIT_LOG_NOTE];
     ngx_str_t                       word;
-    ngx_ratelimit_redis_client_t   *client;
     ngx_ratelimit_redis_control_t  *control;
 
-    client = node->client;
-    control = client->control;
+    control = node->client->control;
     word = ngx_ratelimit_redis_error_word(&node->reply);
 
     if (!ngx_ratelimit_redis_text_is(&word, "NOPERM")) {
@@ -574,14 +536,10 @@ ngx_ratelimit_redis_subscriber_refused(ngx_ratelimit_redis_node_t *node)
         return;
     }
 
-    if (ngx_ratelimit_redis_node_error_due(node,
-                                       NGX_RATELIMIT_REDIS_LINE_REPLY, note))
-    {
-        ngx_log_error(NGX_LOG_ERR, client->log, 0,
-                      "ratelimit redis \"%V\": %V refuses messages of "
-                      "changed rules: NOPERM%s", &client->redis->name,
-                      &node->conn.name, note);
-    }
+    ngx_ratelimit_redis_log(node->client,
+        ngx_ratelimit_redis_node_line(node, NGX_RATELIMIT_REDIS_LINE_LISTEN),
+        ngx_ratelimit_redis_node_interval(node), NGX_LOG_ERR, 0,
+        "%V refuses messages of changed rules: NOPERM", &node->conn.name);
 
     control->refused = 1;
     control->refused_ms = ngx_current_msec;

@@ -3,8 +3,6 @@
  */
 
 #include "ngx_ratelimit_redis_client.h"
-#include "ngx_ratelimit_redis_eval.h"
-#include "ngx_ratelimit_redis_route.h"
 #include "ngx_ratelimit_text.h"
 
 /* a key without its prefix: ":{", the bucket, "}:", a set's name */

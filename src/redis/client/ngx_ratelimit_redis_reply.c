@@ -3,12 +3,8 @@
  * calls, so each answers the head of its connection's queue.
  */
 
-#include "ngx_ratelimit_redis_breaker.h"
 #include "ngx_ratelimit_redis_client.h"
 #include "ngx_ratelimit_redis_error.h"
-#include "ngx_ratelimit_redis_reply.h"
-#include "ngx_ratelimit_redis_route.h"
-#include "ngx_ratelimit_redis_session.h"
 
 /* after nginx's headers, which say what libc offers */
 #include <hiredis/hiredis.h>
@@ -27,21 +23,15 @@ static void ngx_ratelimit_redis_reply_command(
 static ngx_uint_t ngx_ratelimit_redis_reply_good(
     const ngx_ratelimit_redis_node_t *node,
     const ngx_ratelimit_redis_call_t *call);
-static void ngx_ratelimit_redis_reply_eval(ngx_ratelimit_redis_node_t *node,
-    ngx_ratelimit_redis_call_t *call);
-static void ngx_ratelimit_redis_reply_control(
-    ngx_ratelimit_redis_node_t *node, ngx_ratelimit_redis_call_t *call);
-static void ngx_ratelimit_redis_reply_failed(ngx_ratelimit_redis_node_t *node,
-    ngx_ratelimit_redis_call_t *call);
 
+static void ngx_ratelimit_redis_reply_call(ngx_ratelimit_redis_node_t *node,
+    ngx_ratelimit_redis_call_t *call);
 static void ngx_ratelimit_redis_error(ngx_ratelimit_redis_node_t *node,
     ngx_ratelimit_redis_call_t *call);
 static void ngx_ratelimit_redis_error_refused(
     ngx_ratelimit_redis_node_t *node, ngx_ratelimit_redis_call_t *call);
 static void ngx_ratelimit_redis_error_end(ngx_ratelimit_redis_node_t *node,
     ngx_ratelimit_redis_call_t *call);
-static void ngx_ratelimit_redis_error_replica(
-    ngx_ratelimit_redis_node_t *node);
 static void ngx_ratelimit_redis_error_noscript(
     ngx_ratelimit_redis_node_t *node, ngx_ratelimit_redis_call_t *call);
 static void ngx_ratelimit_redis_error_redirect(
@@ -133,11 +123,8 @@ ngx_ratelimit_redis_reply(ngx_ratelimit_redis_node_t *node,
     ngx_ratelimit_redis_breaker_heard(node,
                                    ngx_ratelimit_redis_reply_good(node, call));
 
-    if (call->kind <= NGX_RATELIMIT_REDIS_PROBE) {
-        ngx_ratelimit_redis_reply_eval(node, call);
-
-    } else if (call->kind == NGX_RATELIMIT_REDIS_CONTROL) {
-        ngx_ratelimit_redis_reply_control(node, call);
+    if (call->kind <= NGX_RATELIMIT_REDIS_CONTROL) {
+        ngx_ratelimit_redis_reply_call(node, call);
 
     } else if (call->kind == NGX_RATELIMIT_REDIS_LISTEN) {
         ngx_ratelimit_redis_control_heard(node, call);
@@ -234,84 +221,54 @@ ngx_ratelimit_redis_reply_good(const ngx_ratelimit_redis_node_t *node,
 }
 
 
+/*
+ * A check is answered with integers, a command of the control client with texts
+ * or one value.
+ */
+
 static void
-ngx_ratelimit_redis_reply_eval(ngx_ratelimit_redis_node_t *node,
+ngx_ratelimit_redis_reply_call(ngx_ratelimit_redis_node_t *node,
     ngx_ratelimit_redis_call_t *call)
 {
+    ngx_uint_t                     texts;
     ngx_ratelimit_redis_reply_t   *reply;
     ngx_ratelimit_redis_result_t   result;
 
     reply = &node->reply;
+    texts = (call->kind == NGX_RATELIMIT_REDIS_CONTROL);
 
-    if (reply->type != REDIS_REPLY_ARRAY || !reply->flat) {
-        ngx_ratelimit_redis_reply_failed(node, call);
-        return;
-    }
+    if (reply->type == REDIS_REPLY_ERROR) {
+        ngx_ratelimit_redis_error(node, call);
 
-    ngx_ratelimit_redis_conn_recovered(&node->conn);
-    ngx_ratelimit_redis_breaker_report(call, NGX_RATELIMIT_BREAKER_GOOD,
-                                       NGX_RATELIMIT_REDIS_OK);
-
-    ngx_memzero(&result, sizeof(ngx_ratelimit_redis_result_t));
-    result.status = NGX_RATELIMIT_REDIS_OK;
-    result.ran = 1;
-    result.n = reply->n;
-    result.values = reply->values;
-
-    ngx_ratelimit_redis_call_finish(call, &result);
-}
-
-
-static void
-ngx_ratelimit_redis_reply_control(ngx_ratelimit_redis_node_t *node,
-    ngx_ratelimit_redis_call_t *call)
-{
-    ngx_ratelimit_redis_reply_t   *reply;
-    ngx_ratelimit_redis_result_t   result;
-
-    reply = &node->reply;
-
-    if (reply->type == REDIS_REPLY_ERROR
-        || (reply->type == REDIS_REPLY_ARRAY && !reply->flat))
-    {
-        ngx_ratelimit_redis_reply_failed(node, call);
-        ngx_ratelimit_redis_texts_free(reply);
-        return;
-    }
-
-    ngx_ratelimit_redis_conn_recovered(&node->conn);
-
-    ngx_memzero(&result, sizeof(ngx_ratelimit_redis_result_t));
-    result.status = NGX_RATELIMIT_REDIS_OK;
-    result.ran = 1;
-    result.n = reply->ntexts;
-    result.texts = reply->texts;
-
-    ngx_ratelimit_redis_call_finish(call, &result);
-    ngx_ratelimit_redis_texts_free(reply);
-}
-
-
-/* An error, or what is no answer to that call. */
-
-static void
-ngx_ratelimit_redis_reply_failed(ngx_ratelimit_redis_node_t *node,
-    ngx_ratelimit_redis_call_t *call)
-{
-    if (node->reply.type != REDIS_REPLY_ERROR) {
+    } else if (reply->type == REDIS_REPLY_ARRAY ? !reply->flat : !texts) {
 
         /*
-         * Not the script's: calls and replies are out of step, and no later
-         * reply of this connection can be trusted either.
+         * Calls and replies are out of step, and no later reply of this
+         * connection can be trusted either.
          */
 
         ngx_ratelimit_redis_call_fail(call, NGX_RATELIMIT_REDIS_PROTOCOL);
         ngx_ratelimit_redis_conn_break(&node->conn, 0,
                                        "a reply of another call");
-        return;
+
+    } else {
+        ngx_ratelimit_redis_conn_recovered(&node->conn);
+        ngx_ratelimit_redis_breaker_report(call, NGX_RATELIMIT_BREAKER_GOOD,
+                                           NGX_RATELIMIT_REDIS_OK);
+
+        ngx_memzero(&result, sizeof(ngx_ratelimit_redis_result_t));
+        result.status = NGX_RATELIMIT_REDIS_OK;
+        result.ran = 1;
+        result.n = texts ? reply->ntexts : reply->n;
+        result.values = reply->values;
+        result.texts = reply->texts;
+
+        ngx_ratelimit_redis_call_finish(call, &result);
     }
 
-    ngx_ratelimit_redis_error(node, call);
+    if (texts) {
+        ngx_ratelimit_redis_texts_free(reply);
+    }
 }
 
 
@@ -365,7 +322,22 @@ ngx_ratelimit_redis_error(ngx_ratelimit_redis_node_t *node,
     case NGX_RATELIMIT_REDIS_READONLY:
         ngx_ratelimit_redis_refresh(client);
         ngx_ratelimit_redis_error_refused(node, call);
-        ngx_ratelimit_redis_error_replica(node);
+
+        /*
+         * Without a map it is the host's name that has to lead elsewhere, or
+         * another of its addresses: a new connection finds out, but not each
+         * call makes one.
+         */
+
+        if (client->topology.slots == NULL
+            && node->conn.host.naddrs != 1
+            && ngx_current_msec - node->conn.up_ms
+               >= NGX_RATELIMIT_REDIS_STAY_MS)
+        {
+            ngx_ratelimit_redis_conn_break(&node->conn, 0,
+                                           "it is not the primary");
+        }
+
         return;
 
     case NGX_RATELIMIT_REDIS_NOAUTH:
@@ -423,24 +395,6 @@ ngx_ratelimit_redis_error_end(ngx_ratelimit_redis_node_t *node,
     result.ran = call->request.written;
 
     ngx_ratelimit_redis_call_finish(call, &result);
-}
-
-
-/*
- * Without a map it is the host's name that has to lead elsewhere, or another of
- * its addresses: a new connection finds out, but not each call makes one.
- */
-
-static void
-ngx_ratelimit_redis_error_replica(ngx_ratelimit_redis_node_t *node)
-{
-    if (node->client->topology.slots == NULL
-        && node->conn.host.naddrs != 1
-        && ngx_current_msec - node->conn.up_ms >= NGX_RATELIMIT_REDIS_STAY_MS)
-    {
-        ngx_ratelimit_redis_conn_break(&node->conn, 0,
-                                       "it is not the primary");
-    }
 }
 
 

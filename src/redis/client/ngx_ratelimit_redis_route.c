@@ -3,9 +3,7 @@
  * has named; into its queue, where its breaker lets it.
  */
 
-#include "ngx_ratelimit_redis_breaker.h"
 #include "ngx_ratelimit_redis_client.h"
-#include "ngx_ratelimit_redis_route.h"
 
 #define NGX_RATELIMIT_REDIS_MAX_PENDING  65536    /* calls in a queue */
 #define NGX_RATELIMIT_REDIS_AGAIN_MS     5
@@ -134,7 +132,7 @@ ngx_ratelimit_redis_call_send(ngx_ratelimit_redis_call_t *call,
 {
     ngx_uint_t  lazy;
 
-    lazy = node->conn.net->lazy;
+    lazy = node->conn.lazy;
 
     /* another worker has found the node well */
 

@@ -3,10 +3,7 @@
  * when it breaks.
  */
 
-#include "ngx_ratelimit_redis_breaker.h"
 #include "ngx_ratelimit_redis_client.h"
-#include "ngx_ratelimit_redis_reply.h"
-#include "ngx_ratelimit_redis_session.h"
 
 #include "ngx_ratelimit_lua.h"
 
@@ -21,8 +18,8 @@ static ngx_int_t ngx_ratelimit_redis_session_name(
 static void ngx_ratelimit_redis_session_up(ngx_ratelimit_redis_conn_t *conn);
 static void ngx_ratelimit_redis_session_recovered(
     ngx_ratelimit_redis_conn_t *conn);
-static ngx_uint_t ngx_ratelimit_redis_session_failed(
-    ngx_ratelimit_redis_conn_t *conn, char *note);
+static void ngx_ratelimit_redis_session_failed(
+    ngx_ratelimit_redis_conn_t *conn, ngx_err_t err, const char *reason);
 static void ngx_ratelimit_redis_session_closed(
     ngx_ratelimit_redis_conn_t *conn, ngx_ratelimit_redis_state_e was,
     ngx_uint_t keeps);
@@ -45,7 +42,7 @@ const ngx_ratelimit_redis_owner_t  ngx_ratelimit_redis_session = {
 
 /*
  * The first commands. No caller waits for the replies. A sentinel has a user of
- * its own, no databases and no scripts. A client that only subscribes needs
+ * its own, no databases and no scripts. A connection that listens needs
  * neither.
  */
 
@@ -71,11 +68,11 @@ ngx_ratelimit_redis_session_open(ngx_ratelimit_redis_conn_t *conn)
         return NGX_ERROR;
     }
 
-    if (node->sentinel) {
+    if (node->role == NGX_RATELIMIT_REDIS_ASKS_MASTER) {
         return NGX_OK;
     }
 
-    if (client->channel.len) {
+    if (node->role == NGX_RATELIMIT_REDIS_LISTENS) {
         kind = NGX_RATELIMIT_REDIS_LISTEN;
         ngx_str_set(&args[0], "SUBSCRIBE");
         args[1] = client->channel;
@@ -169,7 +166,6 @@ ngx_ratelimit_redis_session_up(ngx_ratelimit_redis_conn_t *conn)
 static void
 ngx_ratelimit_redis_session_recovered(ngx_ratelimit_redis_conn_t *conn)
 {
-    char                           note[NGX_RATELIMIT_LOG_NOTE];
     ngx_ratelimit_redis_node_t    *node;
     ngx_ratelimit_redis_client_t  *client;
 
@@ -181,24 +177,25 @@ ngx_ratelimit_redis_session_recovered(ngx_ratelimit_redis_conn_t *conn)
     }
 
     ngx_ratelimit_redis_count(client->redis->shared->reconnects);
-
-    if (ngx_ratelimit_log_due(node->place ? &node->place->notices
-                                          : &node->notices,
-                              ngx_current_msec, NGX_RATELIMIT_LOG_MS, note))
-    {
-        ngx_log_error(NGX_LOG_NOTICE, client->log, 0,
-                      "ratelimit redis \"%V\": connected to %V again%s",
-                      &client->redis->name, &conn->name, note);
-    }
+    ngx_ratelimit_redis_log(client,
+                            node->place ? &node->place->notices : &node->lines,
+                            NGX_RATELIMIT_LOG_MS, NGX_LOG_NOTICE, 0,
+                            "connected to %V again", &conn->name);
 }
 
 
-static ngx_uint_t
+static void
 ngx_ratelimit_redis_session_failed(ngx_ratelimit_redis_conn_t *conn,
-    char *note)
+    ngx_err_t err, const char *reason)
 {
-    return ngx_ratelimit_redis_node_error_due(conn->data,
-                                      NGX_RATELIMIT_REDIS_LINE_BROKEN, note);
+    ngx_ratelimit_redis_node_t  *node;
+
+    node = conn->data;
+
+    ngx_ratelimit_redis_log(node->client,
+        ngx_ratelimit_redis_node_line(node, NGX_RATELIMIT_REDIS_LINE_BROKEN),
+        ngx_ratelimit_redis_node_interval(node), NGX_LOG_ERR, err,
+        "no connection to %V: %s", &conn->name, reason);
 }
 
 
@@ -264,6 +261,15 @@ ngx_ratelimit_redis_session_drop(ngx_ratelimit_redis_node_t *node,
             ngx_ratelimit_redis_breaker_unsent(call, node);
             ngx_ratelimit_redis_call_fail(call,
                                           NGX_RATELIMIT_REDIS_UNREACHABLE);
+
+        } else if (call->asking) {
+
+            /* its ASKING is gone: the slot's owner says it again */
+
+            ngx_ratelimit_redis_call_remove(call);
+            ngx_ratelimit_redis_breaker_neutral(call);
+            call->asking = 0;
+            ngx_ratelimit_redis_again(call);
         }
     }
 }
@@ -272,22 +278,31 @@ ngx_ratelimit_redis_session_drop(ngx_ratelimit_redis_node_t *node,
 static ngx_uint_t
 ngx_ratelimit_redis_session_used(ngx_ratelimit_redis_conn_t *conn)
 {
+    ngx_uint_t                       used;
     ngx_ratelimit_redis_node_t      *node;
     ngx_ratelimit_redis_topology_t  *topology;
 
     node = conn->data;
     topology = &node->client->topology;
 
-    if (node->sentinel
-        ? ngx_current_msec - node->used_ms <= NGX_RATELIMIT_REDIS_SENTINEL_MS
-        : topology->slots == NULL || !topology->mapped || node->owned)
-    {
+    if (node->role == NGX_RATELIMIT_REDIS_ASKS_MASTER) {
+        used = ngx_current_msec - node->used_ms
+               <= NGX_RATELIMIT_REDIS_SENTINEL_MS;
+
         /* nobody releases a sentinel: it is looked at again */
 
-        if (node->sentinel) {
+        if (used) {
             ngx_ratelimit_redis_conn_release(conn);
         }
 
+    } else {
+        used = node->role == NGX_RATELIMIT_REDIS_LISTENS
+               || topology->slots == NULL
+               || !topology->mapped
+               || node->owned;
+    }
+
+    if (used) {
         return 1;
     }
 

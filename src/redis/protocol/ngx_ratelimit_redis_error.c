@@ -8,13 +8,7 @@
 #include <hiredis/hiredis.h>
 
 
-typedef struct {
-    ngx_str_t                     word;
-    unsigned                      ran:1;     /* maybe, in part */
-} ngx_ratelimit_redis_error_t;
-
-
-static const ngx_ratelimit_redis_error_t *ngx_ratelimit_redis_error_find(
+static ngx_ratelimit_redis_status_e ngx_ratelimit_redis_error_find(
     const ngx_str_t *word);
 static ngx_str_t ngx_ratelimit_redis_word_at(u_char *p, u_char *last);
 static ngx_uint_t ngx_ratelimit_redis_starts(const u_char *p,
@@ -23,91 +17,75 @@ static u_char *ngx_ratelimit_redis_unwrap(u_char *p, u_char *last);
 
 
 /*
- * In the order of ngx_ratelimit_redis_status_e, from MOVED on. A command that
- * Redis refuses before it begins has not run.
+ * In the order of ngx_ratelimit_redis_status_e. From MOVED on, a name is an
+ * error's word in small letters. A command that Redis refuses before it begins
+ * has not run.
  */
-static const ngx_ratelimit_redis_error_t  ngx_ratelimit_redis_errors[] = {
-    { ngx_string("MOVED"), 0 },
-    { ngx_string("ASK"), 0 },
-    { ngx_string("TRYAGAIN"), 0 },
-    { ngx_string("CLUSTERDOWN"), 0 },
-    { ngx_string("MASTERDOWN"), 0 },
-    { ngx_string("LOADING"), 0 },
-    { ngx_string("READONLY"), 1 },
-    { ngx_string("NOSCRIPT"), 0 },
-    { ngx_string("BUSY"), 0 },
-    { ngx_string("OOM"), 1 },
-    { ngx_string("MISCONF"), 1 },
-    { ngx_string("NOREPLICAS"), 1 },
-    { ngx_string("NOAUTH"), 0 },
-    { ngx_string("NOPERM"), 1 },
-    { ngx_string("WRONGTYPE"), 1 },
-    { ngx_null_string, 1 }
-};
-
-/* in the order of ngx_ratelimit_redis_status_e */
-static const ngx_str_t  ngx_ratelimit_redis_status_names[] = {
-    ngx_string("ok"),
-    ngx_string("open"),
-    ngx_string("unreachable"),
-    ngx_string("timeout"),
-    ngx_string("lost"),
-    ngx_string("protocol"),
-    ngx_string("moved"),
-    ngx_string("ask"),
-    ngx_string("tryagain"),
-    ngx_string("clusterdown"),
-    ngx_string("masterdown"),
-    ngx_string("loading"),
-    ngx_string("readonly"),
-    ngx_string("noscript"),
-    ngx_string("busy"),
-    ngx_string("oom"),
-    ngx_string("misconf"),
-    ngx_string("noreplicas"),
-    ngx_string("noauth"),
-    ngx_string("noperm"),
-    ngx_string("wrongtype"),
-    ngx_string("error")
+static const struct {
+    ngx_str_t  name;
+    unsigned   ran:1;     /* maybe, in part */
+} ngx_ratelimit_redis_statuses[] = {
+    { ngx_string("ok"), 1 },
+    { ngx_string("open"), 0 },
+    { ngx_string("unreachable"), 0 },
+    { ngx_string("timeout"), 1 },
+    { ngx_string("lost"), 1 },
+    { ngx_string("protocol"), 1 },
+    { ngx_string("moved"), 0 },
+    { ngx_string("ask"), 0 },
+    { ngx_string("tryagain"), 0 },
+    { ngx_string("clusterdown"), 0 },
+    { ngx_string("masterdown"), 0 },
+    { ngx_string("loading"), 0 },
+    { ngx_string("readonly"), 1 },
+    { ngx_string("noscript"), 0 },
+    { ngx_string("busy"), 0 },
+    { ngx_string("oom"), 1 },
+    { ngx_string("misconf"), 1 },
+    { ngx_string("noreplicas"), 1 },
+    { ngx_string("noauth"), 0 },
+    { ngx_string("noperm"), 1 },
+    { ngx_string("wrongtype"), 1 },
+    { ngx_string("error"), 1 }
 };
 
 
 const ngx_str_t *
 ngx_ratelimit_redis_status_name(ngx_ratelimit_redis_status_e status)
 {
-    return &ngx_ratelimit_redis_status_names[status];
+    return &ngx_ratelimit_redis_statuses[status].name;
 }
 
 
 ngx_ratelimit_redis_status_e
 ngx_ratelimit_redis_error_status(const ngx_str_t *word, ngx_uint_t *ran)
 {
-    const ngx_ratelimit_redis_error_t  *error;
+    ngx_ratelimit_redis_status_e  status;
 
-    error = ngx_ratelimit_redis_error_find(word);
-    *ran = error->ran;
+    status = ngx_ratelimit_redis_error_find(word);
+    *ran = ngx_ratelimit_redis_statuses[status].ran;
 
-    return NGX_RATELIMIT_REDIS_MOVED + (error - ngx_ratelimit_redis_errors);
+    return status;
 }
 
 
-/* The row of a word; of any other the last one. */
-
-static const ngx_ratelimit_redis_error_t *
+static ngx_ratelimit_redis_status_e
 ngx_ratelimit_redis_error_find(const ngx_str_t *word)
 {
-    const ngx_ratelimit_redis_error_t  *error;
+    ngx_uint_t        i;
+    const ngx_str_t  *name;
 
-    error = ngx_ratelimit_redis_errors;
+    for (i = NGX_RATELIMIT_REDIS_MOVED; i < NGX_RATELIMIT_REDIS_ERROR; i++) {
+        name = &ngx_ratelimit_redis_statuses[i].name;
 
-    while (error->word.len
-           && (error->word.len != word->len
-               || ngx_memcmp(error->word.data, word->data, word->len) != 0))
-    {
-        error++;
+        if (name->len == word->len
+            && ngx_strncasecmp(name->data, word->data, word->len) == 0)
+        {
+            break;
+        }
     }
 
-    return error;
+    return i;
 }
 
 
@@ -160,7 +138,8 @@ ngx_ratelimit_redis_error_word(const ngx_ratelimit_redis_reply_t *reply)
 
     inner = ngx_ratelimit_redis_word_at(p, last);
 
-    return ngx_ratelimit_redis_error_find(&inner)->word.len ? inner : word;
+    return ngx_ratelimit_redis_error_find(&inner) == NGX_RATELIMIT_REDIS_ERROR
+           ? word : inner;
 }
 
 

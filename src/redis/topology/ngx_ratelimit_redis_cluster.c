@@ -4,8 +4,11 @@
  */
 
 #include "ngx_ratelimit_redis_client.h"
-#include "ngx_ratelimit_redis_topology.h"
 #include "ngx_ratelimit_text.h"
+
+#define ngx_ratelimit_redis_is_up(node)                                       \
+    ((node)->role == NGX_RATELIMIT_REDIS_DATA                                 \
+     && (node)->conn.state == NGX_RATELIMIT_REDIS_UP)
 
 
 static void ngx_ratelimit_redis_seeds_connect(
@@ -23,17 +26,14 @@ ngx_ratelimit_redis_node_t *
 ngx_ratelimit_redis_cluster_from(ngx_ratelimit_redis_client_t *client)
 {
     ngx_uint_t                   n, up;
-    ngx_queue_t                 *q;
     ngx_ratelimit_redis_node_t  *node;
 
     up = 0;
 
-    for (q = ngx_queue_head(&client->nodes);
-         q != ngx_queue_sentinel(&client->nodes);
-         q = ngx_queue_next(q))
-    {
-        node = ngx_ratelimit_redis_node_of(q);
-        up += (node->conn.state == NGX_RATELIMIT_REDIS_UP);
+    node = NULL;
+
+    while (ngx_ratelimit_redis_node_next(client, &node)) {
+        up += ngx_ratelimit_redis_is_up(node);
     }
 
     if (up == 0) {
@@ -45,13 +45,15 @@ ngx_ratelimit_redis_cluster_from(ngx_ratelimit_redis_client_t *client)
 
     n = atomic_load(&client->redis->shared->refreshes) % up;
 
-    for (q = ngx_queue_head(&client->nodes); ; q = ngx_queue_next(q)) {
-        node = ngx_ratelimit_redis_node_of(q);
+    node = NULL;
 
-        if (node->conn.state == NGX_RATELIMIT_REDIS_UP && n-- == 0) {
-            return node;
+    while (ngx_ratelimit_redis_node_next(client, &node)) {
+        if (ngx_ratelimit_redis_is_up(node) && n-- == 0) {
+            break;
         }
     }
+
+    return node;
 }
 
 
@@ -65,9 +67,10 @@ ngx_ratelimit_redis_seeds_connect(ngx_ratelimit_redis_client_t *client)
     hosts = client->redis->hosts.elts;
 
     for (i = 0; i < client->redis->hosts.nelts; i++) {
-        node = ngx_ratelimit_redis_node_get(client, &hosts[i], 0);
+        node = ngx_ratelimit_redis_node_get(client, &hosts[i],
+                                            NGX_RATELIMIT_REDIS_DATA);
 
-        if (node && client->net.lazy) {
+        if (node && client->control) {
             ngx_ratelimit_redis_conn_retry(&node->conn);
         }
     }
@@ -86,11 +89,13 @@ ngx_ratelimit_redis_map_write(ngx_ratelimit_redis_node_t *node,
     ngx_ratelimit_redis_range_t  *range;
 
     valid = 0;
-    ngx_ratelimit_slot_map_clear(map);
+    ngx_memzero(map, sizeof(ngx_ratelimit_slot_map_t));
 
     /* a master, [host, port], owns all slots */
 
-    if (node->sentinel && node->reply.flat && node->reply.ntexts == 2
+    if (node->role == NGX_RATELIMIT_REDIS_ASKS_MASTER
+        && node->reply.flat
+        && node->reply.ntexts == 2
         && node->reply.n == 0)
     {
         master = node->reply.texts;
@@ -175,16 +180,12 @@ ngx_ratelimit_redis_slot_set(ngx_ratelimit_redis_client_t *client,
 void
 ngx_ratelimit_redis_map_settle(ngx_ratelimit_redis_client_t *client)
 {
-    ngx_queue_t                 *q;
     ngx_ratelimit_redis_node_t  *node;
 
-    for (q = ngx_queue_head(&client->nodes);
-         q != ngx_queue_sentinel(&client->nodes);
-         q = ngx_queue_next(q))
-    {
-        node = ngx_ratelimit_redis_node_of(q);
+    node = NULL;
 
-        if (node->sentinel) {
+    while (ngx_ratelimit_redis_node_next(client, &node)) {
+        if (node->role != NGX_RATELIMIT_REDIS_DATA) {
             continue;
         }
 
@@ -193,7 +194,7 @@ ngx_ratelimit_redis_map_settle(ngx_ratelimit_redis_client_t *client)
             continue;
         }
 
-        if (client->net.lazy) {
+        if (client->control) {
             continue;
         }
 
@@ -309,7 +310,8 @@ ngx_ratelimit_redis_named(ngx_ratelimit_redis_client_t *client,
         }
     }
 
-    return ngx_ratelimit_redis_node_get(client, &host, 0);
+    return ngx_ratelimit_redis_node_get(client, &host,
+                                        NGX_RATELIMIT_REDIS_DATA);
 }
 
 

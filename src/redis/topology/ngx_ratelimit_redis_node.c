@@ -6,22 +6,25 @@
 
 #include "ngx_ratelimit_redis_client.h"
 #include "ngx_ratelimit_redis_error.h"
-#include "ngx_ratelimit_redis_node.h"
-#include "ngx_ratelimit_redis_resolve.h"
+
+#define NGX_RATELIMIT_REDIS_LOG_TEXT  1024  /* bytes of a line, at most */
+
+/* while a breaker is open, the log repeats errors so often */
+#define NGX_RATELIMIT_REDIS_NODE_REMIND_MS  10000
 
 
 static u_char *ngx_ratelimit_redis_node_name(u_char *p,
     const ngx_ratelimit_redis_host_t *host);
 static ngx_ratelimit_redis_node_t *ngx_ratelimit_redis_node_find(
     ngx_ratelimit_redis_client_t *client, const ngx_str_t *name,
-    ngx_uint_t sentinel);
+    ngx_ratelimit_redis_role_e role);
 static ngx_ratelimit_redis_node_t *ngx_ratelimit_redis_node_at(
     ngx_ratelimit_redis_client_t *client,
     const ngx_ratelimit_redis_host_t *host);
 static ngx_ratelimit_redis_node_t *ngx_ratelimit_redis_node_new(
     ngx_ratelimit_redis_client_t *client,
     const ngx_ratelimit_redis_host_t *host, const ngx_str_t *name,
-    ngx_uint_t sentinel);
+    ngx_ratelimit_redis_role_e role);
 static void ngx_ratelimit_redis_node_identify(
     ngx_ratelimit_redis_node_t *node, const ngx_ratelimit_redis_host_t *host,
     const ngx_str_t *name);
@@ -29,7 +32,7 @@ static void ngx_ratelimit_redis_node_identify(
 
 ngx_ratelimit_redis_node_t *
 ngx_ratelimit_redis_node_get(ngx_ratelimit_redis_client_t *client,
-    const ngx_ratelimit_redis_host_t *host, ngx_uint_t sentinel)
+    const ngx_ratelimit_redis_host_t *host, ngx_ratelimit_redis_role_e role)
 {
     u_char                       data[NGX_RATELIMIT_REDIS_NAME];
     ngx_str_t                    name;
@@ -44,13 +47,14 @@ ngx_ratelimit_redis_node_get(ngx_ratelimit_redis_client_t *client,
     name.data = data;
     name.len = ngx_ratelimit_redis_node_name(data, host) - data;
 
-    node = ngx_ratelimit_redis_node_find(client, &name, sentinel);
+    node = ngx_ratelimit_redis_node_find(client, &name, role);
 
     if (node) {
         return node;
     }
 
-    node = sentinel ? NULL : ngx_ratelimit_redis_node_at(client, host);
+    node = (role == NGX_RATELIMIT_REDIS_DATA)
+           ? ngx_ratelimit_redis_node_at(client, host) : NULL;
 
     if (node) {
 
@@ -67,7 +71,7 @@ ngx_ratelimit_redis_node_get(ngx_ratelimit_redis_client_t *client,
         return NULL;
     }
 
-    node = ngx_ratelimit_redis_node_new(client, host, &name, sentinel);
+    node = ngx_ratelimit_redis_node_new(client, host, &name, role);
     if (node == NULL) {
         return NULL;
     }
@@ -77,14 +81,14 @@ ngx_ratelimit_redis_node_get(ngx_ratelimit_redis_client_t *client,
 
     /* all workers of a fleet may start at once: with TLS not all connect so */
 
-    if (sentinel
-        || (!client->net.lazy
+    if (role == NGX_RATELIMIT_REDIS_ASKS_MASTER
+        || (!node->conn.lazy
             && ((client->topology.slots && !client->topology.mapped)
                 || !(client->redis->tls.on || client->redis->reloaded))))
     {
         ngx_ratelimit_redis_conn_begin(&node->conn);
 
-    } else if (!client->net.lazy) {
+    } else if (!node->conn.lazy) {
         ngx_ratelimit_redis_conn_begin_soon(&node->conn);
     }
 
@@ -116,19 +120,15 @@ ngx_ratelimit_redis_node_name(u_char *p,
 
 static ngx_ratelimit_redis_node_t *
 ngx_ratelimit_redis_node_find(ngx_ratelimit_redis_client_t *client,
-    const ngx_str_t *name, ngx_uint_t sentinel)
+    const ngx_str_t *name, ngx_ratelimit_redis_role_e role)
 {
-    ngx_queue_t                 *q;
     ngx_ratelimit_redis_node_t  *node;
 
-    for (q = ngx_queue_head(&client->nodes);
-         q != ngx_queue_sentinel(&client->nodes);
-         q = ngx_queue_next(q))
-    {
-        node = ngx_ratelimit_redis_node_of(q);
+    node = NULL;
 
+    while (ngx_ratelimit_redis_node_next(client, &node)) {
         if (node->conn.name.len == name->len
-            && node->sentinel == sentinel
+            && node->role == role
             && ngx_strncasecmp(node->conn.name.data, name->data, name->len)
                == 0)
         {
@@ -150,7 +150,6 @@ ngx_ratelimit_redis_node_at(ngx_ratelimit_redis_client_t *client,
     const ngx_ratelimit_redis_host_t *host)
 {
     socklen_t                    socklen;
-    ngx_queue_t                 *q;
     ngx_sockaddr_t               sa;
     ngx_ratelimit_redis_node_t  *node;
     ngx_ratelimit_redis_state_e  least;
@@ -164,14 +163,11 @@ ngx_ratelimit_redis_node_at(ngx_ratelimit_redis_client_t *client,
     least = client->redis->tls.on ? NGX_RATELIMIT_REDIS_UP
                                   : NGX_RATELIMIT_REDIS_CONNECTING;
 
-    for (q = ngx_queue_head(&client->nodes);
-         q != ngx_queue_sentinel(&client->nodes);
-         q = ngx_queue_next(q))
-    {
-        node = ngx_ratelimit_redis_node_of(q);
+    node = NULL;
 
+    while (ngx_ratelimit_redis_node_next(client, &node)) {
         if (node->conn.state >= least
-            && !node->sentinel
+            && node->role == NGX_RATELIMIT_REDIS_DATA
             && ngx_cmp_sockaddr(&node->conn.sockaddr.sockaddr,
                                 node->conn.socklen, &sa.sockaddr, socklen, 1)
                == NGX_OK)
@@ -187,7 +183,7 @@ ngx_ratelimit_redis_node_at(ngx_ratelimit_redis_client_t *client,
 static ngx_ratelimit_redis_node_t *
 ngx_ratelimit_redis_node_new(ngx_ratelimit_redis_client_t *client,
     const ngx_ratelimit_redis_host_t *host, const ngx_str_t *name,
-    ngx_uint_t sentinel)
+    ngx_ratelimit_redis_role_e role)
 {
     ngx_ratelimit_redis_node_t  *node;
 
@@ -198,12 +194,13 @@ ngx_ratelimit_redis_node_new(ngx_ratelimit_redis_client_t *client,
 
     node->client = client;
     node->reply.log = client->log;
-    node->sentinel = sentinel;
+    node->role = role;
     node->used_ms = ngx_current_msec;
     node->lost_ms = ngx_current_msec;
 
     ngx_ratelimit_redis_conn_init(&node->conn, &client->net, client->owner,
                                   node);
+    node->conn.lazy = (client->control && role != NGX_RATELIMIT_REDIS_LISTENS);
     ngx_ratelimit_redis_node_identify(node, host, name);
 
     return node;
@@ -216,10 +213,28 @@ ngx_ratelimit_redis_node_identify(ngx_ratelimit_redis_node_t *node,
 {
     ngx_ratelimit_redis_conn_set_host(&node->conn, host, name);
 
-    if (!node->sentinel) {
+    if (node->role != NGX_RATELIMIT_REDIS_ASKS_MASTER) {
         node->place = ngx_ratelimit_redis_place(node->client->redis->shared,
                                                 &node->conn.name);
     }
+}
+
+
+ngx_uint_t
+ngx_ratelimit_redis_node_next(ngx_ratelimit_redis_client_t *client,
+    ngx_ratelimit_redis_node_t **node)
+{
+    ngx_queue_t  *q;
+
+    q = ngx_queue_next(*node ? &(*node)->queue : &client->nodes);
+
+    if (q == ngx_queue_sentinel(&client->nodes)) {
+        return 0;
+    }
+
+    *node = ngx_ratelimit_redis_node_of(q);
+
+    return 1;
 }
 
 
@@ -242,7 +257,6 @@ ngx_ratelimit_redis_node_free(ngx_ratelimit_redis_node_t *node)
 void
 ngx_ratelimit_redis_nodes_keep(ngx_ratelimit_redis_client_t *client)
 {
-    ngx_queue_t                   *q;
     ngx_ratelimit_redis_node_t    *node;
     ngx_ratelimit_redis_shared_t  *shared;
 
@@ -254,27 +268,53 @@ ngx_ratelimit_redis_nodes_keep(ngx_ratelimit_redis_client_t *client)
         client->map_place = ngx_ratelimit_redis_place(shared, &map);
     }
 
-    for (q = ngx_queue_head(&client->nodes);
-         q != ngx_queue_sentinel(&client->nodes);
-         q = ngx_queue_next(q))
-    {
-        node = ngx_ratelimit_redis_node_of(q);
+    node = NULL;
 
-        if (!node->sentinel) {
+    while (ngx_ratelimit_redis_node_next(client, &node)) {
+        if (node->role != NGX_RATELIMIT_REDIS_ASKS_MASTER) {
             node->place = ngx_ratelimit_redis_place(shared, &node->conn.name);
         }
     }
 }
 
 
-ngx_uint_t
-ngx_ratelimit_redis_node_error_due(ngx_ratelimit_redis_node_t *node,
-    ngx_ratelimit_redis_line_e line, char note[NGX_RATELIMIT_LOG_NOTE])
+void
+ngx_ratelimit_redis_log(ngx_ratelimit_redis_client_t *client,
+    ngx_ratelimit_log_limit_t *limit, ngx_msec_t interval_ms,
+    ngx_uint_t level, ngx_err_t err, const char *fmt, ...)
+{
+    char        note[NGX_RATELIMIT_LOG_NOTE];
+    u_char      text[NGX_RATELIMIT_REDIS_LOG_TEXT], *last;
+    va_list     args;
+
+    if (!ngx_ratelimit_log_due(limit, ngx_current_msec, interval_ms, note)) {
+        return;
+    }
+
+    va_start(args, fmt);
+    last = ngx_vslprintf(text, text + sizeof(text), fmt, args);
+    va_end(args);
+
+    ngx_log_error(level, client->log, err, "ratelimit redis \"%V\": %*s%s",
+                  &client->redis->name, (size_t) (last - text), text, note);
+}
+
+
+ngx_ratelimit_log_limit_t *
+ngx_ratelimit_redis_node_line(ngx_ratelimit_redis_node_t *node,
+    ngx_ratelimit_redis_line_e line)
+{
+    return node->place ? &node->place->errors[line] : &node->lines;
+}
+
+
+ngx_msec_t
+ngx_ratelimit_redis_node_interval(ngx_ratelimit_redis_node_t *node)
 {
     return node->place
-           ? ngx_ratelimit_redis_error_due(node->place, line, note)
-           : (ngx_uint_t) ngx_ratelimit_log_due(&node->errors,
-                              ngx_current_msec, NGX_RATELIMIT_LOG_MS, note);
+           && ngx_ratelimit_breaker_state(&node->place->breaker)
+              == NGX_RATELIMIT_BREAKER_OPEN
+           ? NGX_RATELIMIT_REDIS_NODE_REMIND_MS : NGX_RATELIMIT_LOG_MS;
 }
 
 
@@ -282,7 +322,6 @@ void
 ngx_ratelimit_redis_node_log_reply(ngx_ratelimit_redis_node_t *node,
     const char *command)
 {
-    char       note[NGX_RATELIMIT_LOG_NOTE];
     ngx_str_t  word;
 
     word = ngx_ratelimit_redis_error_word(&node->reply);
@@ -291,12 +330,8 @@ ngx_ratelimit_redis_node_log_reply(ngx_ratelimit_redis_node_t *node,
         ngx_str_set(&word, "something unexpected");
     }
 
-    if (ngx_ratelimit_redis_node_error_due(node,
-                                       NGX_RATELIMIT_REDIS_LINE_REPLY, note))
-    {
-        ngx_log_error(NGX_LOG_ERR, node->client->log, 0,
-                      "ratelimit redis \"%V\": %V answered %s with %V%s",
-                      &node->client->redis->name, &node->conn.name, command,
-                      &word, note);
-    }
+    ngx_ratelimit_redis_log(node->client,
+        ngx_ratelimit_redis_node_line(node, NGX_RATELIMIT_REDIS_LINE_REPLY),
+        ngx_ratelimit_redis_node_interval(node), NGX_LOG_ERR, 0,
+        "%V answered %s with %V", &node->conn.name, command, &word);
 }

@@ -14,15 +14,24 @@
 
 typedef struct ngx_ratelimit_redis_node_s  ngx_ratelimit_redis_node_t;
 
+/* What a connection is for. */
+typedef enum {
+    NGX_RATELIMIT_REDIS_DATA = 0,    /* calls */
+    NGX_RATELIMIT_REDIS_ASKS_MASTER, /* to a sentinel: the question for the
+                                        master */
+    NGX_RATELIMIT_REDIS_LISTENS      /* to messages of a channel */
+} ngx_ratelimit_redis_role_e;
+
 struct ngx_ratelimit_redis_node_s {
     ngx_ratelimit_redis_conn_t     conn;
     ngx_queue_t                    queue;     /* in client->nodes */
     ngx_ratelimit_redis_client_t  *client;
+    ngx_ratelimit_redis_role_e     role;
 
     void                          *reader;    /* from open to closed */
     ngx_ratelimit_redis_reply_t    reply;
 
-    ngx_ratelimit_redis_place_t   *place;     /* of a sentinel: NULL */
+    ngx_ratelimit_redis_place_t   *place;     /* of DATA and LISTENS */
     uint32_t                       closed;    /* place's, when conn broke */
     uint32_t                       credit;    /* for its breaker */
 
@@ -31,24 +40,29 @@ struct ngx_ratelimit_redis_node_s {
     ngx_msec_t                     heard_ms;  /* the last reply */
     ngx_msec_t                     used_ms;   /* a sentinel: when asked */
     ngx_uint_t                     login;     /* version of its AUTH */
-    unsigned                       sentinel:1; /* takes no calls */
     unsigned                       loading:1; /* SCRIPT LOAD is queued */
     unsigned                       vain:1;    /* a call waited for it to be UP
                                                  until its deadline */
 
-    ngx_ratelimit_log_limit_t      errors;    /* log lines, */
-    ngx_ratelimit_log_limit_t      notices;   /* where there is no place */
+    ngx_ratelimit_log_limit_t      lines;     /* where there is no place */
 };
 
 
 /*
  * The node of a host, made and connected to where there is none: the host's
- * text is copied, addrs are not. A sentinel only answers the question for the
- * master. Returns NULL when memory is out or there are too many.
+ * text is copied, addrs are not. Returns NULL when memory is out or there are
+ * too many.
  */
 ngx_ratelimit_redis_node_t *ngx_ratelimit_redis_node_get(
     ngx_ratelimit_redis_client_t *client,
-    const ngx_ratelimit_redis_host_t *host, ngx_uint_t sentinel);
+    const ngx_ratelimit_redis_host_t *host, ngx_ratelimit_redis_role_e role);
+
+/*
+ * Moves *node on to the client's next node, from NULL to the first. Returns 0
+ * behind the last.
+ */
+ngx_uint_t ngx_ratelimit_redis_node_next(ngx_ratelimit_redis_client_t *client,
+    ngx_ratelimit_redis_node_t **node);
 
 /* Closes and frees. Its queue has no requests any more. */
 void ngx_ratelimit_redis_node_free(ngx_ratelimit_redis_node_t *node);
@@ -59,12 +73,25 @@ void ngx_ratelimit_redis_node_free(ngx_ratelimit_redis_node_t *node);
  */
 void ngx_ratelimit_redis_nodes_keep(ngx_ratelimit_redis_client_t *client);
 
-/* As ngx_ratelimit_redis_error_due(), also where there is no place. */
-ngx_uint_t ngx_ratelimit_redis_node_error_due(
-    ngx_ratelimit_redis_node_t *node, ngx_ratelimit_redis_line_e line,
-    char note[NGX_RATELIMIT_LOG_NOTE]);
+/*
+ * Logs a line about a block, unless limit has had one within interval_ms. Its
+ * end says how many lines were suppressed.
+ */
+void ngx_ratelimit_redis_log(ngx_ratelimit_redis_client_t *client,
+    ngx_ratelimit_log_limit_t *limit, ngx_msec_t interval_ms,
+    ngx_uint_t level, ngx_err_t err, const char *fmt, ...);
 
-/* Logs, if a line is due, that a command was answered with this error. */
+/*
+ * The limit of such lines of level error about a node, and their interval: of
+ * each kind all workers write one a second, and one in ten seconds while the
+ * breaker is open.
+ */
+ngx_ratelimit_log_limit_t *ngx_ratelimit_redis_node_line(
+    ngx_ratelimit_redis_node_t *node, ngx_ratelimit_redis_line_e line);
+ngx_msec_t ngx_ratelimit_redis_node_interval(
+    ngx_ratelimit_redis_node_t *node);
+
+/* Logs that a command was answered with this error. */
 void ngx_ratelimit_redis_node_log_reply(ngx_ratelimit_redis_node_t *node,
     const char *command);
 

@@ -10,7 +10,6 @@
  */
 
 #include "ngx_ratelimit_redis_client.h"
-#include "ngx_ratelimit_redis_topology.h"
 
 /* after nginx's headers, which say what libc offers */
 #include <hiredis/hiredis.h>
@@ -20,6 +19,7 @@
 #define NGX_RATELIMIT_REDIS_NEXT_MS     10    /* and a call waits for it, or
                                                  the node asked is gone */
 #define NGX_RATELIMIT_REDIS_LOOK_MS     100
+#define NGX_RATELIMIT_REDIS_ANEW_MS     600000
 #define NGX_RATELIMIT_REDIS_KEEP_MS     50    /* while an answer comes */
 
 
@@ -32,17 +32,17 @@ static void ngx_ratelimit_redis_topology_notice(
     ngx_ratelimit_redis_client_t *client);
 static void ngx_ratelimit_redis_question(
     ngx_ratelimit_redis_client_t *client);
+static uint64_t ngx_ratelimit_redis_right_take(
+    ngx_ratelimit_redis_client_t *client);
+static ngx_uint_t ngx_ratelimit_redis_right_keep(
+    ngx_ratelimit_redis_client_t *client);
 static void ngx_ratelimit_redis_question_send(
     ngx_ratelimit_redis_client_t *client, ngx_ratelimit_redis_node_t *node);
 static ngx_uint_t ngx_ratelimit_redis_question_arrives(
     ngx_ratelimit_redis_client_t *client);
 static ngx_ratelimit_redis_node_t *ngx_ratelimit_redis_sentinel_from(
     ngx_ratelimit_redis_client_t *client, ngx_uint_t next);
-static void ngx_ratelimit_redis_sentinel_refused(
-    ngx_ratelimit_redis_node_t *node);
 static uint64_t ngx_ratelimit_redis_topology_due(
-    ngx_ratelimit_redis_client_t *client);
-static void ngx_ratelimit_redis_topology_timer(
     ngx_ratelimit_redis_client_t *client);
 static ngx_uint_t ngx_ratelimit_redis_asks(
     ngx_ratelimit_redis_client_t *client);
@@ -51,8 +51,7 @@ static ngx_msec_t ngx_ratelimit_redis_interval(
 
 
 ngx_int_t
-ngx_ratelimit_redis_topology_start(ngx_ratelimit_redis_client_t *client,
-    ngx_event_handler_pt handler)
+ngx_ratelimit_redis_topology_start(ngx_ratelimit_redis_client_t *client)
 {
     ngx_ratelimit_redis_topology_t  *t;
 
@@ -65,11 +64,6 @@ ngx_ratelimit_redis_topology_start(ngx_ratelimit_redis_client_t *client,
         return NGX_ERROR;
     }
 
-    t->timer.data = client;
-    t->timer.log = client->log;
-    t->timer.handler = handler;
-    t->timer.cancelable = 1;
-
     ngx_ratelimit_redis_topology_look(client);
 
     t->wanted = !t->mapped;
@@ -80,24 +74,10 @@ ngx_ratelimit_redis_topology_start(ngx_ratelimit_redis_client_t *client,
 
 
 void
-ngx_ratelimit_redis_topology_stop(ngx_ratelimit_redis_client_t *client)
-{
-    if (client->topology.timer.timer_set) {
-        ngx_del_timer(&client->topology.timer);
-    }
-
-    if (client->topology.slots) {
-        ngx_free(client->topology.slots);
-        client->topology.slots = NULL;
-    }
-}
-
-
-void
 ngx_ratelimit_redis_topology_look(ngx_ratelimit_redis_client_t *client)
 {
-    if (ngx_ratelimit_slot_shared_head(&client->redis->shared->map)
-        != client->topology.head)
+    if (ngx_ratelimit_blob_newest(client->redis->shared->map)
+        != client->topology.number)
     {
         ngx_ratelimit_redis_map_take(client);
     }
@@ -107,35 +87,33 @@ ngx_ratelimit_redis_topology_look(ngx_ratelimit_redis_client_t *client)
 static void
 ngx_ratelimit_redis_map_take(ngx_ratelimit_redis_client_t *client)
 {
-    ngx_ratelimit_slot_map_t  *map;
+    ngx_uint_t                   taken;
+    ngx_ratelimit_blob_t        *blob;
+    ngx_ratelimit_slot_map_t    *map;
+    ngx_ratelimit_blob_entry_t   entry;
 
     map = ngx_alloc(sizeof(ngx_ratelimit_slot_map_t), client->log);
     if (map == NULL) {
         return;
     }
 
-    if (ngx_ratelimit_slot_shared_read(&client->redis->shared->map, map,
-                                      &client->topology.head))
-    {
+    blob = client->redis->shared->map;
+
+    /* where a map was overwritten meanwhile, there is a newer one */
+
+    do {
+        client->topology.number = ngx_ratelimit_blob_newest(blob);
+
+        taken = ngx_ratelimit_blob_find(blob, client->topology.number, &entry)
+                && ngx_ratelimit_blob_copy(blob, &entry, (u_char *) map);
+
+    } while (!taken && client->topology.number);
+
+    if (taken) {
         ngx_ratelimit_redis_map_apply(client, map);
-
-    } else if (client->topology.head) {
-
-        /* the worker that wrote it was stopped meanwhile: once more */
-
-        ngx_ratelimit_redis_refresh(client);
     }
 
     ngx_free(map);
-}
-
-
-void
-ngx_ratelimit_redis_topology_wait(ngx_ratelimit_redis_client_t *client)
-{
-    if (!ngx_exiting) {
-        ngx_ratelimit_redis_topology_timer(client);
-    }
 }
 
 
@@ -151,7 +129,7 @@ ngx_ratelimit_redis_refresh(ngx_ratelimit_redis_client_t *client)
         return;
     }
 
-    asked = atomic_load(&client->redis->shared->map.asked);
+    asked = atomic_load(&client->redis->shared->asked_ms);
     t->wanted_ms = ngx_current_msec;
 
     if (!t->mapped
@@ -174,7 +152,7 @@ ngx_ratelimit_redis_refresh(ngx_ratelimit_redis_client_t *client)
     }
 
     t->wanted = 1;
-    ngx_ratelimit_redis_topology_timer(client);
+    ngx_ratelimit_redis_topology_wait(client);
 }
 
 
@@ -199,11 +177,7 @@ ngx_ratelimit_redis_topology_tick(ngx_ratelimit_redis_client_t *client)
 
         /* a large map is on its way: until it is here nobody asks again */
 
-        if (ngx_ratelimit_slot_shared_keep(&client->redis->shared->map,
-                                          t->right_ms, ngx_current_msec))
-        {
-            t->right_ms = ngx_current_msec;
-        }
+        (void) ngx_ratelimit_redis_right_keep(client);
 
     } else if (t->state == NGX_RATELIMIT_REDIS_ANEW
                || ngx_current_msec >= ngx_ratelimit_redis_topology_due(client))
@@ -211,7 +185,7 @@ ngx_ratelimit_redis_topology_tick(ngx_ratelimit_redis_client_t *client)
         ngx_ratelimit_redis_question(client);
     }
 
-    ngx_ratelimit_redis_topology_timer(client);
+    ngx_ratelimit_redis_topology_wait(client);
 }
 
 
@@ -227,7 +201,7 @@ ngx_ratelimit_redis_topology_notice(ngx_ratelimit_redis_client_t *client)
 
     /* first the time, then the map that belongs to it, or a later one */
 
-    answered = atomic_load(&client->redis->shared->map.answered);
+    answered = atomic_load(&client->redis->shared->answered_ms);
 
     ngx_ratelimit_redis_topology_look(client);
 
@@ -268,12 +242,10 @@ ngx_ratelimit_redis_question(ngx_ratelimit_redis_client_t *client)
     next = (t->state != NGX_RATELIMIT_REDIS_ANSWERED);
     has = (t->state == NGX_RATELIMIT_REDIS_ANEW
            && t->right_ms
-              == atomic_load(&client->redis->shared->map.asked));
+              == atomic_load(&client->redis->shared->asked_ms));
 
     if (!has) {
-        wait_ms = ngx_ratelimit_slot_shared_take(
-                      &client->redis->shared->map, ngx_current_msec,
-                      ngx_ratelimit_redis_interval(client));
+        wait_ms = ngx_ratelimit_redis_right_take(client);
 
         if (wait_ms) {
             t->due_ms = ngx_current_msec + wait_ms;
@@ -285,7 +257,6 @@ ngx_ratelimit_redis_question(ngx_ratelimit_redis_client_t *client)
             return;
         }
 
-        t->right_ms = ngx_current_msec;
     }
 
     t->state = NGX_RATELIMIT_REDIS_TURN;
@@ -299,6 +270,65 @@ ngx_ratelimit_redis_question(ngx_ratelimit_redis_client_t *client)
     if (node && node->conn.state == NGX_RATELIMIT_REDIS_UP) {
         ngx_ratelimit_redis_question_send(client, node);
     }
+}
+
+
+/*
+ * Takes the right to ask, which is the time of the last question: so it comes
+ * back by itself when its owner dies. Returns 0, or the milliseconds until it
+ * can be taken.
+ */
+
+static uint64_t
+ngx_ratelimit_redis_right_take(ngx_ratelimit_redis_client_t *client)
+{
+    int64_t            passed, interval;
+    uint64_t           asked;
+    _Atomic uint64_t  *right;
+
+    right = &client->redis->shared->asked_ms;
+    interval = (int64_t) ngx_ratelimit_redis_interval(client);
+
+    asked = atomic_load(right);
+    passed = (int64_t) (ngx_current_msec - asked);
+
+    /*
+     * Below 0: this worker read the clock some time ago. Far below: the clock
+     * has started anew.
+     */
+
+    if (asked && passed < interval && passed > -NGX_RATELIMIT_REDIS_ANEW_MS) {
+        return interval - ngx_max(passed, 0);
+    }
+
+    if (!atomic_compare_exchange_strong(right, &asked, ngx_current_msec)) {
+        return interval;
+    }
+
+    client->topology.right_ms = ngx_current_msec;
+
+    return 0;
+}
+
+
+/* Has the right begin anew, unless another worker has it now. */
+
+static ngx_uint_t
+ngx_ratelimit_redis_right_keep(ngx_ratelimit_redis_client_t *client)
+{
+    uint64_t  mine_ms;
+
+    mine_ms = client->topology.right_ms;
+
+    if (!atomic_compare_exchange_strong(&client->redis->shared->asked_ms,
+                                        &mine_ms, ngx_current_msec))
+    {
+        return 0;
+    }
+
+    client->topology.right_ms = ngx_current_msec;
+
+    return 1;
 }
 
 
@@ -323,19 +353,16 @@ ngx_ratelimit_redis_question_send(ngx_ratelimit_redis_client_t *client,
 
     t->state = NGX_RATELIMIT_REDIS_ASKED;
 
-    if (!ngx_ratelimit_slot_shared_keep(&client->redis->shared->map,
-                                       t->right_ms, ngx_current_msec))
-    {
+    if (!ngx_ratelimit_redis_right_keep(client)) {
         return;
     }
 
-    t->right_ms = ngx_current_msec;
     t->asked_ms = ngx_current_msec;
     t->wanted_ms = ngx_current_msec - 1;
 
     node->used_ms = ngx_current_msec;
 
-    if (node->sentinel) {
+    if (node->role == NGX_RATELIMIT_REDIS_ASKS_MASTER) {
         ngx_str_set(&args[0], "SENTINEL");
         ngx_str_set(&args[1], "GET-MASTER-ADDR-BY-NAME");
         args[2] = client->redis->master;
@@ -386,13 +413,14 @@ ngx_ratelimit_redis_topology_up(ngx_ratelimit_redis_node_t *node)
     if (t->slots == NULL
         || ngx_exiting
         || !ngx_ratelimit_redis_asks(client)
-        || node->sentinel
-           != (client->redis->mode == NGX_RATELIMIT_REDIS_SENTINEL))
+        || node->role
+           != (client->redis->mode == NGX_RATELIMIT_REDIS_SENTINEL
+               ? NGX_RATELIMIT_REDIS_ASKS_MASTER : NGX_RATELIMIT_REDIS_DATA))
     {
         return;
     }
 
-    asked = atomic_load(&client->redis->shared->map.asked);
+    asked = atomic_load(&client->redis->shared->asked_ms);
 
     if (t->right_ms == asked
         && (t->state == NGX_RATELIMIT_REDIS_TURN
@@ -404,7 +432,7 @@ ngx_ratelimit_redis_topology_up(ngx_ratelimit_redis_node_t *node)
         ngx_ratelimit_redis_question(client);
     }
 
-    ngx_ratelimit_redis_topology_timer(client);
+    ngx_ratelimit_redis_topology_wait(client);
 }
 
 
@@ -412,13 +440,14 @@ void
 ngx_ratelimit_redis_topology_reply(ngx_ratelimit_redis_node_t *node,
     ngx_uint_t current)
 {
-    ngx_uint_t                       valid;
+    ngx_uint_t                       valid, sentinel;
     ngx_ratelimit_slot_map_t        *map;
     ngx_ratelimit_redis_client_t    *client;
     ngx_ratelimit_redis_topology_t  *t;
 
     client = node->client;
     t = &client->topology;
+    sentinel = (node->role == NGX_RATELIMIT_REDIS_ASKS_MASTER);
 
     /*
      * A late answer may be older than the map known since. It is still better
@@ -446,21 +475,27 @@ ngx_ratelimit_redis_topology_reply(ngx_ratelimit_redis_node_t *node,
         if (valid) {
             ngx_ratelimit_redis_map_publish(client, map, current);
 
-        } else if (node->sentinel) {
-            ngx_ratelimit_redis_sentinel_refused(node);
+        } else if (sentinel) {
+            ngx_ratelimit_redis_log(client, &node->lines, NGX_RATELIMIT_LOG_MS,
+                                    NGX_LOG_ERR, 0,
+                                    "sentinel %V %s master \"%V\"",
+                                    &node->conn.name,
+                                    node->reply.flat && node->reply.ntexts != 2
+                                        ? "knows no" : "names no address for",
+                                    &client->redis->master);
         }
 
         ngx_free(map);
 
     } else {
         ngx_ratelimit_redis_node_log_reply(node,
-                          node->sentinel ? "SENTINEL GET-MASTER-ADDR-BY-NAME"
-                                         : "CLUSTER SLOTS");
+                          sentinel ? "SENTINEL GET-MASTER-ADDR-BY-NAME"
+                                   : "CLUSTER SLOTS");
     }
 
     /* the next sentinel may know more */
 
-    if (!valid && node->sentinel
+    if (!valid && sentinel
         && t->state == NGX_RATELIMIT_REDIS_ANSWERED)
     {
         t->state = NGX_RATELIMIT_REDIS_ASKED;
@@ -468,33 +503,60 @@ ngx_ratelimit_redis_topology_reply(ngx_ratelimit_redis_node_t *node,
 }
 
 
+/* The lock is free again when its owner has died: nginx' master does that. */
+
 static void
 ngx_ratelimit_redis_map_publish(ngx_ratelimit_redis_client_t *client,
     const ngx_ratelimit_slot_map_t *map, ngx_uint_t current)
 {
-    uint64_t                         head;
-    ngx_ratelimit_slot_shared_t      *shared;
+    uint64_t                         number;
+    ngx_ratelimit_blob_entry_t       entry, new;
+    ngx_ratelimit_redis_shared_t    *shared;
     ngx_ratelimit_redis_topology_t  *t;
 
+    static const u_char  key[NGX_RATELIMIT_SIPHASH_KEY_BYTES];
+
     t = &client->topology;
-    shared = &client->redis->shared->map;
-    head = ngx_ratelimit_slot_shared_head(shared);
+    shared = client->redis->shared;
+
+    new.version = 0;
+    new.len = ngx_ratelimit_slot_map_bytes(map);
+    new.id = ngx_ratelimit_siphash(key, (const u_char *) map, new.len, 1,
+                                   3).lo;
+
+    if (!ngx_shmtx_trylock(&shared->slab->mutex)) {
+        ngx_ratelimit_redis_refresh(client);
+        return;
+    }
+
+    number = ngx_ratelimit_blob_newest(shared->map);
 
     /* asked later, another worker may have been answered already */
 
-    if (head == 0
-        || (current && atomic_load(&shared->answered) <= t->asked_ms))
+    if (number && (!current || atomic_load(&shared->answered_ms) > t->asked_ms))
     {
-        if (ngx_ratelimit_slot_shared_publish(shared, map, &head)
-            && (head != t->head || t->moved || !t->mapped))
-        {
-            t->head = head;
-            ngx_ratelimit_redis_map_apply(client, map);
-        }
+        ngx_shmtx_unlock(&shared->slab->mutex);
+        ngx_ratelimit_redis_topology_notice(client);
+        return;
+    }
 
-        if (current) {
-            atomic_store(&shared->answered, t->asked_ms);
-        }
+    if (!ngx_ratelimit_blob_find(shared->map, number, &entry)
+        || entry.len != new.len || entry.id != new.id)
+    {
+        number = ngx_ratelimit_blob_publish(shared->map, &new,
+                                            (const u_char *) map,
+                                            NGX_RATELIMIT_BLOB_ANEW);
+    }
+
+    if (current) {
+        atomic_store(&shared->answered_ms, t->asked_ms);
+    }
+
+    ngx_shmtx_unlock(&shared->slab->mutex);
+
+    if (number != t->number || t->moved || !t->mapped) {
+        t->number = number;
+        ngx_ratelimit_redis_map_apply(client, map);
     }
 
     ngx_ratelimit_redis_topology_notice(client);
@@ -525,7 +587,8 @@ ngx_ratelimit_redis_sentinel_from(ngx_ratelimit_redis_client_t *client,
     for (i = 0; i < n; i++) {
         t->sentinel %= n;
 
-        node = ngx_ratelimit_redis_node_get(client, &hosts[t->sentinel], 1);
+        node = ngx_ratelimit_redis_node_get(client, &hosts[t->sentinel],
+                                            NGX_RATELIMIT_REDIS_ASKS_MASTER);
 
         if (node && node->conn.state != NGX_RATELIMIT_REDIS_DOWN) {
             return node;
@@ -535,35 +598,6 @@ ngx_ratelimit_redis_sentinel_from(ngx_ratelimit_redis_client_t *client,
     }
 
     return NULL;
-}
-
-
-static void
-ngx_ratelimit_redis_sentinel_refused(ngx_ratelimit_redis_node_t *node)
-{
-    char                           note[NGX_RATELIMIT_LOG_NOTE];
-    ngx_ratelimit_redis_client_t  *client;
-
-    client = node->client;
-
-    if (!ngx_ratelimit_redis_node_error_due(node,
-                                       NGX_RATELIMIT_REDIS_LINE_REPLY, note))
-    {
-        return;
-    }
-
-    if (node->reply.flat && node->reply.ntexts != 2) {
-        ngx_log_error(NGX_LOG_ERR, client->log, 0,
-                      "ratelimit redis \"%V\": sentinel %V knows no master "
-                      "\"%V\"%s", &client->redis->name, &node->conn.name,
-                      &client->redis->master, note);
-        return;
-    }
-
-    ngx_log_error(NGX_LOG_ERR, client->log, 0,
-                  "ratelimit redis \"%V\": sentinel %V names no address for "
-                  "master \"%V\"%s", &client->redis->name, &node->conn.name,
-                  &client->redis->master, note);
 }
 
 
@@ -580,7 +614,7 @@ ngx_ratelimit_redis_topology_due(ngx_ratelimit_redis_client_t *client)
     ngx_ratelimit_redis_topology_t  *t;
 
     t = &client->topology;
-    asked = atomic_load(&client->redis->shared->map.asked);
+    asked = atomic_load(&client->redis->shared->asked_ms);
 
     if (asked == 0) {
         return t->due_ms;
@@ -597,8 +631,8 @@ ngx_ratelimit_redis_topology_due(ngx_ratelimit_redis_client_t *client)
 }
 
 
-static void
-ngx_ratelimit_redis_topology_timer(ngx_ratelimit_redis_client_t *client)
+void
+ngx_ratelimit_redis_topology_wait(ngx_ratelimit_redis_client_t *client)
 {
     uint64_t                         due_ms;
     ngx_msec_t                       delay;
@@ -606,7 +640,7 @@ ngx_ratelimit_redis_topology_timer(ngx_ratelimit_redis_client_t *client)
 
     t = &client->topology;
 
-    if (!ngx_ratelimit_redis_asks(client)) {
+    if (ngx_exiting || !ngx_ratelimit_redis_asks(client)) {
         return;
     }
 
@@ -642,13 +676,13 @@ ngx_ratelimit_redis_asks(ngx_ratelimit_redis_client_t *client)
 {
     return client->topology.wanted
            || (client->redis->mode == NGX_RATELIMIT_REDIS_SENTINEL
-               && !client->net.lazy);
+               && client->control == NULL);
 }
 
 
 static ngx_msec_t
 ngx_ratelimit_redis_interval(ngx_ratelimit_redis_client_t *client)
 {
-    return ngx_ratelimit_slot_shared_head(&client->redis->shared->map)
+    return ngx_ratelimit_blob_newest(client->redis->shared->map)
            ? NGX_RATELIMIT_REDIS_REFRESH_MS : NGX_RATELIMIT_REDIS_FIRST_MS;
 }

@@ -7,6 +7,7 @@
 #define NGX_RATELIMIT_REDIS_TOPOLOGY_H_INCLUDED
 
 #include "ngx_ratelimit_redis_call.h"
+#include "ngx_ratelimit_slot_map.h"
 
 /* The last question for a map that this worker took on. */
 typedef enum {
@@ -20,7 +21,7 @@ typedef enum {
 
 typedef struct {
     ngx_ratelimit_redis_node_t   **slots;     /* NULL for a single server */
-    uint64_t                       head;      /* the gateway's map last taken */
+    uint64_t                       number;    /* the gateway's map last taken */
 
     ngx_event_t                    timer;
     ngx_ratelimit_redis_question_e state;
@@ -41,11 +42,10 @@ typedef struct {
 
 /*
  * Takes the map that the gateway has, or asks for the first one. Returns
- * NGX_OK, or NGX_ERROR when memory is out. stop frees its memory.
+ * NGX_OK, or NGX_ERROR when memory is out.
  */
 ngx_int_t ngx_ratelimit_redis_topology_start(
-    ngx_ratelimit_redis_client_t *client, ngx_event_handler_pt handler);
-void ngx_ratelimit_redis_topology_stop(ngx_ratelimit_redis_client_t *client);
+    ngx_ratelimit_redis_client_t *client);
 
 /* Takes the gateway's map where that is another one: before slots is read. */
 void ngx_ratelimit_redis_topology_look(ngx_ratelimit_redis_client_t *client);
@@ -53,7 +53,7 @@ void ngx_ratelimit_redis_topology_look(ngx_ratelimit_redis_client_t *client);
 /* The timer's work. */
 void ngx_ratelimit_redis_topology_tick(ngx_ratelimit_redis_client_t *client);
 
-/* A call waits in unmapped: the first map is looked for more often. */
+/* Sets the timer. It is sooner where calls wait for the first map. */
 void ngx_ratelimit_redis_topology_wait(ngx_ratelimit_redis_client_t *client);
 
 /* Something changed: a map is wanted soon, one a second for the gateway. */

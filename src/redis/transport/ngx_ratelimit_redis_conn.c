@@ -7,10 +7,7 @@
 #include <ngx_event_connect.h>
 
 #include "ngx_ratelimit_backoff.h"
-#include "ngx_ratelimit_log_limit.h"
 #include "ngx_ratelimit_redis_conn.h"
-#include "ngx_ratelimit_redis_resolve.h"
-#include "ngx_ratelimit_redis_tls.h"
 
 
 #define NGX_RATELIMIT_REDIS_RETRY_MS        1000
@@ -22,21 +19,11 @@
 
 
 static void ngx_ratelimit_redis_conn_timer_handler(ngx_event_t *ev);
-static ngx_msec_t ngx_ratelimit_redis_conn_pause(
-    ngx_ratelimit_redis_conn_t *conn);
-static void ngx_ratelimit_redis_conn_enter(ngx_ratelimit_redis_conn_t *conn,
-    ngx_ratelimit_redis_state_e state);
-static void ngx_ratelimit_redis_conn_down(ngx_ratelimit_redis_conn_t *conn);
-static void ngx_ratelimit_redis_conn_broken(ngx_ratelimit_redis_conn_t *conn);
+static void ngx_ratelimit_redis_conn_mark(ngx_ratelimit_redis_conn_t *conn);
 static ngx_uint_t ngx_ratelimit_redis_conn_healthy(
     const ngx_ratelimit_redis_conn_t *conn);
-static void ngx_ratelimit_redis_conn_resolving(
-    ngx_ratelimit_redis_conn_t *conn);
-static void ngx_ratelimit_redis_conn_connecting(
-    ngx_ratelimit_redis_conn_t *conn);
 static void ngx_ratelimit_redis_conn_opened(ngx_ratelimit_redis_conn_t *conn);
 static void ngx_ratelimit_redis_conn_up(ngx_ratelimit_redis_conn_t *conn);
-static void ngx_ratelimit_redis_conn_tune(ngx_ratelimit_redis_conn_t *conn);
 static void ngx_ratelimit_redis_conn_watch(ngx_ratelimit_redis_conn_t *conn);
 static ngx_int_t ngx_ratelimit_redis_conn_open(
     ngx_ratelimit_redis_conn_t *conn);
@@ -44,7 +31,6 @@ static void ngx_ratelimit_redis_conn_close(ngx_ratelimit_redis_conn_t *conn);
 static void ngx_ratelimit_redis_conn_shaking(
     ngx_ratelimit_redis_conn_t *conn);
 static void ngx_ratelimit_redis_conn_check(ngx_ratelimit_redis_conn_t *conn);
-static void ngx_ratelimit_redis_conn_idle(ngx_ratelimit_redis_conn_t *conn);
 
 
 /* of a connection by TCP, beside SO_KEEPALIVE, which the connect sets */
@@ -102,21 +88,6 @@ ngx_ratelimit_redis_conn_set_host(ngx_ratelimit_redis_conn_t *conn,
 
     conn->host = *host;
     conn->host.host.data = conn->name.data;
-
-    if (host->naddrs) {
-        return;
-    }
-
-    /* a host that is an address needs nobody to say where it is */
-
-    conn->addr.socklen = ngx_ratelimit_redis_resolve_numeric(
-                             &conn->host, &conn->addr_data);
-    if (conn->addr.socklen) {
-        conn->addr.sockaddr = &conn->addr_data.sockaddr;
-        conn->addr.name = conn->name;
-        conn->host.addrs = &conn->addr;
-        conn->host.naddrs = 1;
-    }
 }
 
 
@@ -130,89 +101,6 @@ ngx_ratelimit_redis_conn_free(ngx_ratelimit_redis_conn_t *conn)
     }
 
     ngx_ratelimit_redis_tls_forget(conn);
-}
-
-
-static void
-ngx_ratelimit_redis_conn_enter(ngx_ratelimit_redis_conn_t *conn,
-    ngx_ratelimit_redis_state_e state)
-{
-    conn->state = state;
-
-    switch (state) {
-
-    case NGX_RATELIMIT_REDIS_DOWN:
-        ngx_ratelimit_redis_conn_down(conn);
-        break;
-
-    case NGX_RATELIMIT_REDIS_BROKEN:
-        ngx_ratelimit_redis_conn_broken(conn);
-        break;
-
-    case NGX_RATELIMIT_REDIS_RESOLVING:
-        ngx_ratelimit_redis_conn_resolving(conn);
-        break;
-
-    case NGX_RATELIMIT_REDIS_CONNECTING:
-        ngx_ratelimit_redis_conn_connecting(conn);
-        break;
-
-    case NGX_RATELIMIT_REDIS_HANDSHAKE:
-        ngx_ratelimit_redis_tls_begin(conn);
-        break;
-
-    case NGX_RATELIMIT_REDIS_UP:
-        ngx_ratelimit_redis_conn_up(conn);
-        break;
-    }
-}
-
-
-/*
- * Waits until the next attempt may begin; a worker that exits does not connect
- * again.
- */
-
-static void
-ngx_ratelimit_redis_conn_down(ngx_ratelimit_redis_conn_t *conn)
-{
-    ngx_msec_t  passed, delay;
-
-    if (conn->timer.timer_set) {
-        ngx_del_timer(&conn->timer);
-    }
-
-    conn->failures++;
-
-    if (ngx_exiting) {
-        return;
-    }
-
-    if (!conn->net->lazy) {
-        passed = ngx_current_msec - conn->begin_ms;
-        delay = (passed < conn->pause_ms) ? conn->pause_ms - passed : 1;
-
-        ngx_add_timer(&conn->timer, delay);
-    }
-}
-
-
-/*
- * A healthy connection was closed: the client connects again in this turn of
- * the event loop, but not from inside the socket's handler, and keeps the calls
- * that were not written.
- */
-
-static void
-ngx_ratelimit_redis_conn_broken(ngx_ratelimit_redis_conn_t *conn)
-{
-    if (conn->timer.timer_set) {
-        ngx_del_timer(&conn->timer);
-    }
-
-    conn->failures++;
-
-    ngx_post_event(&conn->flush, &ngx_posted_events);
 }
 
 
@@ -230,19 +118,20 @@ ngx_ratelimit_redis_conn_healthy(const ngx_ratelimit_redis_conn_t *conn)
            && conn->good
            && ngx_current_msec - conn->begin_ms
               >= NGX_RATELIMIT_BACKOFF_MIN_MS
-           && !conn->net->lazy
+           && !conn->lazy
            && !conn->net->redis->tls.on
            && !ngx_exiting;
 }
 
 
-/* From the begin of an attempt, or the end of a connection. */
+/* The next attempt begins a pause from now: an attempt begins, or ended. */
 
-static ngx_msec_t
-ngx_ratelimit_redis_conn_pause(ngx_ratelimit_redis_conn_t *conn)
+static void
+ngx_ratelimit_redis_conn_mark(ngx_ratelimit_redis_conn_t *conn)
 {
-    return ngx_ratelimit_backoff_pause_ms(conn->failures, conn->busy,
-                                          (uint32_t) ngx_random());
+    conn->begin_ms = ngx_current_msec;
+    conn->pause_ms = ngx_ratelimit_backoff_pause_ms(conn->failures, conn->busy,
+                                                    (uint32_t) ngx_random());
 }
 
 
@@ -277,8 +166,7 @@ ngx_ratelimit_redis_conn_begin(ngx_ratelimit_redis_conn_t *conn)
 
     conn->state = NGX_RATELIMIT_REDIS_RESOLVING;
 
-    conn->begin_ms = ngx_current_msec;
-    conn->pause_ms = ngx_ratelimit_redis_conn_pause(conn);
+    ngx_ratelimit_redis_conn_mark(conn);
     conn->good = 0;
 
     if (conn->timer.timer_set) {
@@ -312,20 +200,7 @@ ngx_ratelimit_redis_conn_begin(ngx_ratelimit_redis_conn_t *conn)
     ngx_add_timer(&conn->timer,
                   ngx_max(conn->pause_ms, NGX_RATELIMIT_BACKOFF_ATTEMPT_MS));
 
-    ngx_ratelimit_redis_conn_enter(conn, NGX_RATELIMIT_REDIS_RESOLVING);
-}
-
-
-static void
-ngx_ratelimit_redis_conn_resolving(ngx_ratelimit_redis_conn_t *conn)
-{
-    if (conn->host.naddrs == 0) {
-        ngx_ratelimit_redis_resolve(conn);
-        return;
-    }
-
-    ngx_ratelimit_redis_resolve_next(conn);
-    ngx_ratelimit_redis_conn_resolved(conn, NULL);
+    ngx_ratelimit_redis_resolve(conn);
 }
 
 
@@ -344,25 +219,21 @@ ngx_ratelimit_redis_conn_resolved(ngx_ratelimit_redis_conn_t *conn,
         ngx_add_timer(&conn->timer, NGX_RATELIMIT_BACKOFF_ATTEMPT_MS);
     }
 
-    ngx_ratelimit_redis_conn_enter(conn, NGX_RATELIMIT_REDIS_CONNECTING);
-}
+    conn->state = NGX_RATELIMIT_REDIS_CONNECTING;
 
+    switch (ngx_ratelimit_redis_conn_open(conn)) {
 
-static void
-ngx_ratelimit_redis_conn_connecting(ngx_ratelimit_redis_conn_t *conn)
-{
-    ngx_int_t  rc;
+    case NGX_OK:
+        ngx_ratelimit_redis_conn_opened(conn);
+        return;
 
-    rc = ngx_ratelimit_redis_conn_open(conn);
-
-    if (rc == NGX_ERROR) {
+    case NGX_ERROR:
         ngx_ratelimit_redis_conn_break(conn, ngx_socket_errno,
                                        "connect() failed");
         return;
-    }
 
-    if (rc == NGX_OK) {
-        ngx_ratelimit_redis_conn_opened(conn);
+    default: /* NGX_AGAIN */
+        return;
     }
 }
 
@@ -372,10 +243,13 @@ ngx_ratelimit_redis_conn_connecting(ngx_ratelimit_redis_conn_t *conn)
 static void
 ngx_ratelimit_redis_conn_opened(ngx_ratelimit_redis_conn_t *conn)
 {
-    ngx_ratelimit_redis_conn_enter(conn,
-                                   conn->net->redis->tls.on
-                                       ? NGX_RATELIMIT_REDIS_HANDSHAKE
-                                       : NGX_RATELIMIT_REDIS_UP);
+    if (!conn->net->redis->tls.on) {
+        ngx_ratelimit_redis_conn_up(conn);
+        return;
+    }
+
+    conn->state = NGX_RATELIMIT_REDIS_HANDSHAKE;
+    ngx_ratelimit_redis_tls_begin(conn);
 }
 
 
@@ -398,38 +272,24 @@ ngx_ratelimit_redis_conn_shook(ngx_ratelimit_redis_conn_t *conn,
 
     ngx_post_event(c->read, &ngx_posted_events);
 
-    ngx_ratelimit_redis_conn_enter(conn, NGX_RATELIMIT_REDIS_UP);
+    ngx_ratelimit_redis_conn_up(conn);
 }
 
 
 static void
 ngx_ratelimit_redis_conn_up(ngx_ratelimit_redis_conn_t *conn)
 {
-    /* one write a turn is small: it must not wait for the last one's ACK */
-
-    (void) ngx_tcp_nodelay(conn->connection);
-    ngx_ratelimit_redis_conn_tune(conn);
-
-    conn->up_ms = ngx_current_msec;
-
-    ngx_ratelimit_redis_conn_watch(conn);
-    ngx_post_event(&conn->flush, &ngx_posted_next_events);
-
-    conn->owner->up(conn);
-}
-
-
-/* A kernel that refuses an option does without it. */
-
-static void
-ngx_ratelimit_redis_conn_tune(ngx_ratelimit_redis_conn_t *conn)
-{
     int         value;
     ngx_uint_t  i;
 
-    if (conn->sockaddr.sockaddr.sa_family == AF_UNIX) {
-        return;
-    }
+    conn->state = NGX_RATELIMIT_REDIS_UP;
+    conn->up_ms = ngx_current_msec;
+
+    /* one write a turn is small: it must not wait for the last one's ACK */
+
+    (void) ngx_tcp_nodelay(conn->connection);
+
+    /* a kernel that refuses an option, or a path, does without it */
 
     for (i = 0;
          i < sizeof(ngx_ratelimit_redis_conn_options)
@@ -442,6 +302,11 @@ ngx_ratelimit_redis_conn_tune(ngx_ratelimit_redis_conn_t *conn)
                           ngx_ratelimit_redis_conn_options[i].name, &value,
                           sizeof(int));
     }
+
+    ngx_ratelimit_redis_conn_watch(conn);
+    ngx_post_event(&conn->flush, &ngx_posted_next_events);
+
+    conn->owner->up(conn);
 }
 
 
@@ -522,30 +387,42 @@ void
 ngx_ratelimit_redis_conn_break(ngx_ratelimit_redis_conn_t *conn,
     ngx_err_t err, const char *reason)
 {
-    char                        note[NGX_RATELIMIT_LOG_NOTE];
-    ngx_uint_t                  healthy;
-    ngx_ratelimit_redis_net_t  *net;
+    ngx_msec_t  passed;
+    ngx_uint_t  healthy;
 
-    net = conn->net;
     healthy = ngx_ratelimit_redis_conn_healthy(conn);
 
-    if (conn->owner->failed(conn, note)) {
-        ngx_log_error(NGX_LOG_ERR, net->log, err,
-                      "ratelimit redis \"%V\": no connection to %V: %s%s",
-                      &net->redis->name, &conn->name, reason, note);
-    }
+    conn->owner->failed(conn, err, reason);
 
     if (conn->state == NGX_RATELIMIT_REDIS_UP) {
-        conn->begin_ms = ngx_current_msec;
-        conn->pause_ms = ngx_ratelimit_redis_conn_pause(conn);
+        ngx_ratelimit_redis_conn_mark(conn);
     }
 
     ngx_ratelimit_redis_conn_close(conn);
     conn->owner->closed(conn, conn->state, healthy);
 
-    ngx_ratelimit_redis_conn_enter(conn, healthy
-                                             ? NGX_RATELIMIT_REDIS_BROKEN
-                                             : NGX_RATELIMIT_REDIS_DOWN);
+    if (conn->timer.timer_set) {
+        ngx_del_timer(&conn->timer);
+    }
+
+    conn->failures++;
+
+    if (healthy) {
+
+        /* in this turn, but not from inside the socket's handler */
+
+        conn->state = NGX_RATELIMIT_REDIS_BROKEN;
+        ngx_post_event(&conn->flush, &ngx_posted_events);
+        return;
+    }
+
+    conn->state = NGX_RATELIMIT_REDIS_DOWN;
+
+    if (!ngx_exiting && !conn->lazy) {
+        passed = ngx_current_msec - conn->begin_ms;
+        ngx_add_timer(&conn->timer, (passed < conn->pause_ms)
+                                    ? conn->pause_ms - passed : 1);
+    }
 }
 
 
@@ -577,7 +454,7 @@ ngx_ratelimit_redis_conn_retry(ngx_ratelimit_redis_conn_t *conn)
     /* a worker that exits connects for what somebody still waits for alone */
 
     if (conn->state != NGX_RATELIMIT_REDIS_DOWN
-        || (ngx_exiting && !conn->net->lazy)
+        || (ngx_exiting && !conn->lazy)
         || ngx_current_msec - conn->retried_ms < NGX_RATELIMIT_REDIS_RETRY_MS)
     {
         return;
@@ -608,7 +485,7 @@ ngx_ratelimit_redis_conn_timer_handler(ngx_event_t *ev)
             return;
         }
 
-        if (conn->owner->used(conn) && !conn->net->lazy) {
+        if (conn->owner->used(conn) && !conn->lazy) {
             ngx_ratelimit_redis_conn_begin(conn);
         }
 
@@ -672,8 +549,7 @@ ngx_ratelimit_redis_conn_shaking(ngx_ratelimit_redis_conn_t *conn)
 
     if (info.tcpi_unacked == 0) {
         conn->busy++;
-        conn->begin_ms = ngx_current_msec;
-        conn->pause_ms = ngx_ratelimit_redis_conn_pause(conn);
+        ngx_ratelimit_redis_conn_mark(conn);
     }
 
     ngx_ratelimit_redis_conn_break(conn, NGX_ETIMEDOUT,
@@ -691,8 +567,22 @@ ngx_ratelimit_redis_conn_check(ngx_ratelimit_redis_conn_t *conn)
 
     request = ngx_ratelimit_redis_conn_head(conn);
 
+    if (request == NULL && !conn->owner->used(conn)) {
+        return;
+    }
+
     if (request == NULL) {
-        ngx_ratelimit_redis_conn_idle(conn);
+
+        /* staying connected shows that it is back, too */
+
+        if (ngx_current_msec - conn->up_ms >= NGX_RATELIMIT_BACKOFF_MAX_MS) {
+            ngx_ratelimit_redis_conn_recovered(conn);
+        }
+
+        if (conn->failures) {
+            ngx_ratelimit_redis_conn_watch(conn);
+        }
+
         return;
     }
 
@@ -706,25 +596,6 @@ ngx_ratelimit_redis_conn_check(ngx_ratelimit_redis_conn_t *conn)
     }
 
     ngx_add_timer(&conn->timer, dead_ms - waited);
-}
-
-
-/* With no calls to be good at, staying connected shows that it is back. */
-
-static void
-ngx_ratelimit_redis_conn_idle(ngx_ratelimit_redis_conn_t *conn)
-{
-    if (!conn->owner->used(conn)) {
-        return;
-    }
-
-    if (ngx_current_msec - conn->up_ms >= NGX_RATELIMIT_BACKOFF_MAX_MS) {
-        ngx_ratelimit_redis_conn_recovered(conn);
-    }
-
-    if (conn->failures) {
-        ngx_ratelimit_redis_conn_watch(conn);
-    }
 }
 
 

@@ -63,11 +63,9 @@ typedef struct {
     void                         (*recovered)(
                                          ngx_ratelimit_redis_conn_t *conn);
 
-    /*
-     * It is to be closed: whether to log why, with note as the line's end.
-     */
-    ngx_uint_t                   (*failed)(ngx_ratelimit_redis_conn_t *conn,
-                                           char *note);
+    /* It is to be closed, for a reason to be logged. */
+    void                         (*failed)(ngx_ratelimit_redis_conn_t *conn,
+                                           ngx_err_t err, const char *reason);
 
     /*
      * It is closed: take the requests out that may have run, and, unless keeps,
@@ -90,8 +88,6 @@ typedef struct {
                                                  this layer writes its own */
     u_char                        *io;        /* one read or write */
     ngx_msec_t                     dead_ms;   /* no reply for so long: dead */
-    unsigned                       lazy:1;    /* connects where a request needs
-                                                 it, and not by itself */
 } ngx_ratelimit_redis_net_t;
 
 
@@ -123,6 +119,8 @@ struct ngx_ratelimit_redis_conn_s {
     ngx_msec_t                     up_ms;     /* when it came up */
     ngx_msec_t                     retried_ms; /* ahead of its backoff */
     unsigned                       good:1;    /* it has answered well */
+    unsigned                       lazy:1;    /* connects where a request needs
+                                                 it, and not by itself */
 
     void                          *session;   /* SSL_SESSION to resume; NULL,
                                                  or freed by tls_forget */
@@ -133,8 +131,6 @@ struct ngx_ratelimit_redis_conn_s {
     ngx_ratelimit_redis_host_t     host;      /* its text stands in name */
     ngx_str_t                      name;      /* "host:port", in text */
     u_char                         text[NGX_RATELIMIT_REDIS_NAME];
-    ngx_addr_t                     addr;      /* of a numeric host */
-    ngx_sockaddr_t                 addr_data;
 
     /* its address, once that was known; of the last attempt */
     socklen_t                      socklen;
@@ -188,7 +184,7 @@ void ngx_ratelimit_redis_conn_release(ngx_ratelimit_redis_conn_t *conn);
 ngx_int_t ngx_ratelimit_redis_conn_connected(
     ngx_ratelimit_redis_conn_t *conn);
 
-/* Ends RESOLVING. reason: why there is no address; NULL: conn knows one. */
+/* Ends RESOLVING. reason: why there is no address; NULL: it is in sockaddr. */
 void ngx_ratelimit_redis_conn_resolved(ngx_ratelimit_redis_conn_t *conn,
     const char *reason);
 
@@ -220,5 +216,41 @@ void ngx_ratelimit_redis_conn_flush_handler(ngx_event_t *ev);
 /* The socket's events. Any of them may end in break. */
 void ngx_ratelimit_redis_conn_write_handler(ngx_event_t *wev);
 void ngx_ratelimit_redis_conn_read_handler(ngx_event_t *rev);
+
+
+/* resolve.c */
+
+/*
+ * The address of a host that is one, as text: it is known without asking.
+ * Returns its length, 0 for any other host.
+ */
+socklen_t ngx_ratelimit_redis_resolve_numeric(
+    const ngx_ratelimit_redis_host_t *host, ngx_sockaddr_t *sa);
+
+/*
+ * Finds where conn's host is, maybe by nginx's resolver. conn_resolved() tells,
+ * now or later: when the deadline comes first, call resolve_timeout().
+ */
+void ngx_ratelimit_redis_resolve(ngx_ratelimit_redis_conn_t *conn);
+void ngx_ratelimit_redis_resolve_timeout(ngx_ratelimit_redis_conn_t *conn);
+
+/* Forgets the question, if there is one. */
+void ngx_ratelimit_redis_resolve_cancel(ngx_ratelimit_redis_conn_t *conn);
+
+
+/* tls.c */
+
+/* Begins a connected socket's handshake. It ends by conn_shook(). */
+void ngx_ratelimit_redis_tls_begin(ngx_ratelimit_redis_conn_t *conn);
+
+/* Drops the session: conn is freed, or leads elsewhere from now on. */
+void ngx_ratelimit_redis_tls_forget(ngx_ratelimit_redis_conn_t *conn);
+
+/* Why recv() or send() failed: what TLS says of it, else otherwise. */
+const char *ngx_ratelimit_redis_tls_reason(ngx_ratelimit_redis_conn_t *conn,
+    const char *otherwise);
+
+/* Before the socket is closed: says goodbye, without waiting, and frees. */
+void ngx_ratelimit_redis_tls_end(ngx_ratelimit_redis_conn_t *conn);
 
 #endif /* NGX_RATELIMIT_REDIS_CONN_H_INCLUDED */

@@ -9,7 +9,6 @@
  */
 
 #include "ngx_ratelimit_redis_conn.h"
-#include "ngx_ratelimit_redis_tls.h"
 
 /* reads of one turn: then the other events have theirs, a map may be large */
 #define NGX_RATELIMIT_REDIS_IO_PIECES  16

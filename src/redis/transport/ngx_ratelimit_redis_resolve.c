@@ -9,17 +9,16 @@
  */
 
 #include "ngx_ratelimit_redis_conn.h"
-#include "ngx_ratelimit_redis_resolve.h"
 
 
 static void ngx_ratelimit_redis_resolve_handler(ngx_resolver_ctx_t *ctx);
 static void ngx_ratelimit_redis_resolve_failed(
     ngx_ratelimit_redis_conn_t *conn, ngx_int_t state);
-static ngx_uint_t ngx_ratelimit_redis_resolve_before(
-    const ngx_ratelimit_redis_conn_t *conn, struct sockaddr *one,
-    socklen_t one_len, struct sockaddr *two, socklen_t two_len);
-static void ngx_ratelimit_redis_resolve_set(ngx_ratelimit_redis_conn_t *conn,
+static void ngx_ratelimit_redis_resolve_offer(
+    const ngx_ratelimit_redis_conn_t *conn, ngx_addr_t *best,
     struct sockaddr *sockaddr, socklen_t socklen);
+static void ngx_ratelimit_redis_resolve_set(ngx_ratelimit_redis_conn_t *conn,
+    const ngx_addr_t *addr);
 
 
 socklen_t
@@ -62,10 +61,35 @@ ngx_ratelimit_redis_resolve_numeric(const ngx_ratelimit_redis_host_t *host,
 void
 ngx_ratelimit_redis_resolve(ngx_ratelimit_redis_conn_t *conn)
 {
+    socklen_t               socklen;
+    ngx_addr_t              best;
+    ngx_uint_t              i;
+    ngx_sockaddr_t          sa;
     ngx_resolver_ctx_t     *ctx;
     ngx_ratelimit_redis_t  *redis;
 
     redis = conn->net->redis;
+    ngx_memzero(&best, sizeof(ngx_addr_t));
+
+    for (i = 0; i < conn->host.naddrs; i++) {
+        ngx_ratelimit_redis_resolve_offer(conn, &best,
+                                          conn->host.addrs[i].sockaddr,
+                                          conn->host.addrs[i].socklen);
+    }
+
+    socklen = best.sockaddr ? 0
+              : ngx_ratelimit_redis_resolve_numeric(&conn->host, &sa);
+
+    if (socklen) {
+        best.sockaddr = &sa.sockaddr;
+        best.socklen = socklen;
+    }
+
+    if (best.sockaddr) {
+        ngx_ratelimit_redis_resolve_set(conn, &best);
+        ngx_ratelimit_redis_conn_resolved(conn, NULL);
+        return;
+    }
 
     if (redis->resolver == NULL) {
         ngx_ratelimit_redis_conn_resolved(conn,
@@ -101,31 +125,28 @@ static void
 ngx_ratelimit_redis_resolve_handler(ngx_resolver_ctx_t *ctx)
 {
     ngx_int_t                    state;
-    ngx_uint_t                   i, best;
-    ngx_resolver_addr_t         *addrs;
+    ngx_uint_t                   i;
+    ngx_addr_t                   best;
     ngx_ratelimit_redis_conn_t  *conn;
 
     conn = ctx->data;
     state = ctx->state;
 
+    if (state == NGX_OK && ctx->naddrs == 0) {
+        state = NGX_RESOLVE_NXDOMAIN;
+    }
+
     if (state == NGX_OK) {
-        addrs = ctx->addrs;
-        best = 0;
+        ngx_memzero(&best, sizeof(ngx_addr_t));
 
         for (i = 0; i < ctx->naddrs; i++) {
-            ngx_inet_set_port(addrs[i].sockaddr, conn->host.port);
-
-            if (ngx_ratelimit_redis_resolve_before(conn,
-                                       addrs[i].sockaddr, addrs[i].socklen,
-                                       addrs[best].sockaddr,
-                                       addrs[best].socklen))
-            {
-                best = i;
-            }
+            ngx_inet_set_port(ctx->addrs[i].sockaddr, conn->host.port);
+            ngx_ratelimit_redis_resolve_offer(conn, &best,
+                                              ctx->addrs[i].sockaddr,
+                                              ctx->addrs[i].socklen);
         }
 
-        ngx_ratelimit_redis_resolve_set(conn, addrs[best].sockaddr,
-                                        addrs[best].socklen);
+        ngx_ratelimit_redis_resolve_set(conn, &best);
     }
 
     conn->query = NULL;
@@ -188,55 +209,40 @@ ngx_ratelimit_redis_resolve_cancel(ngx_ratelimit_redis_conn_t *conn)
 }
 
 
-void
-ngx_ratelimit_redis_resolve_next(ngx_ratelimit_redis_conn_t *conn)
+/* Keeps in best the one that comes first, up and around from the last. */
+
+static void
+ngx_ratelimit_redis_resolve_offer(const ngx_ratelimit_redis_conn_t *conn,
+    ngx_addr_t *best, struct sockaddr *sockaddr, socklen_t socklen)
 {
-    ngx_uint_t   i;
-    ngx_addr_t  *addrs, *best;
+    u_char     *last, *one, *two;
+    ngx_int_t   one_above, two_above;
 
-    addrs = conn->host.addrs;
-    best = &addrs[0];
+    if (best->sockaddr) {
+        last = (u_char *) &conn->sockaddr;
+        one = (u_char *) sockaddr;
+        two = (u_char *) best->sockaddr;
 
-    for (i = 1; i < conn->host.naddrs; i++) {
-        if (ngx_ratelimit_redis_resolve_before(conn, addrs[i].sockaddr,
-                                               addrs[i].socklen,
-                                               best->sockaddr, best->socklen))
+        one_above = ngx_memn2cmp(one, last, socklen, conn->socklen) > 0;
+        two_above = ngx_memn2cmp(two, last, best->socklen, conn->socklen) > 0;
+
+        if (one_above < two_above
+            || (one_above == two_above
+                && ngx_memn2cmp(one, two, socklen, best->socklen) >= 0))
         {
-            best = &addrs[i];
+            return;
         }
     }
 
-    ngx_ratelimit_redis_resolve_set(conn, best->sockaddr, best->socklen);
-}
-
-
-/* Whether one comes sooner, going up and around from the last address. */
-
-static ngx_uint_t
-ngx_ratelimit_redis_resolve_before(const ngx_ratelimit_redis_conn_t *conn,
-    struct sockaddr *one, socklen_t one_len, struct sockaddr *two,
-    socklen_t two_len)
-{
-    u_char      *last;
-    ngx_uint_t   one_above, two_above;
-
-    last = (u_char *) &conn->sockaddr;
-
-    one_above = ngx_memn2cmp((u_char *) one, last, one_len, conn->socklen) > 0;
-    two_above = ngx_memn2cmp((u_char *) two, last, two_len, conn->socklen) > 0;
-
-    if (one_above != two_above) {
-        return one_above;
-    }
-
-    return ngx_memn2cmp((u_char *) one, (u_char *) two, one_len, two_len) < 0;
+    best->sockaddr = sockaddr;
+    best->socklen = socklen;
 }
 
 
 static void
 ngx_ratelimit_redis_resolve_set(ngx_ratelimit_redis_conn_t *conn,
-    struct sockaddr *sockaddr, socklen_t socklen)
+    const ngx_addr_t *addr)
 {
-    ngx_memcpy(&conn->sockaddr, sockaddr, socklen);
-    conn->socklen = socklen;
+    ngx_memcpy(&conn->sockaddr, addr->sockaddr, addr->socklen);
+    conn->socklen = addr->socklen;
 }

@@ -9,7 +9,6 @@
 
 #include "ngx_ratelimit_redis_conn.h"
 #include "ngx_ratelimit_redis_shared.h"
-#include "ngx_ratelimit_redis_tls.h"
 
 #include <openssl/x509v3.h>
 
@@ -27,8 +26,6 @@
 #define NGX_RATELIMIT_REDIS_TLS_POOL  512
 
 
-static ngx_int_t ngx_ratelimit_redis_tls_setup(ngx_conf_t *cf,
-    ngx_ratelimit_redis_tls_t *tls, ngx_ssl_t *ssl);
 static ngx_int_t ngx_ratelimit_redis_tls_trust(ngx_conf_t *cf,
     ngx_ratelimit_redis_tls_t *tls, ngx_ssl_t *ssl);
 static ngx_int_t ngx_ratelimit_redis_tls_open(
@@ -43,10 +40,13 @@ static int ngx_ratelimit_redis_tls_session(SSL *ssl, SSL_SESSION *session);
 ngx_int_t
 ngx_ratelimit_redis_tls_prepare(ngx_conf_t *cf, ngx_ratelimit_redis_t *redis)
 {
-    ngx_ssl_t           *ssl;
-    ngx_pool_cleanup_t  *cln;
+    ngx_ssl_t                  *ssl;
+    ngx_pool_cleanup_t         *cln;
+    ngx_ratelimit_redis_tls_t  *tls;
 
-    if (!redis->tls.on) {
+    tls = &redis->tls;
+
+    if (!tls->on) {
         return NGX_OK;
     }
 
@@ -74,16 +74,8 @@ ngx_ratelimit_redis_tls_prepare(ngx_conf_t *cf, ngx_ratelimit_redis_t *redis)
     cln->handler = ngx_ssl_cleanup_ctx;
     cln->data = ssl;
 
-    redis->tls.ssl = ssl;
+    tls->ssl = ssl;
 
-    return ngx_ratelimit_redis_tls_setup(cf, &redis->tls, ssl);
-}
-
-
-static ngx_int_t
-ngx_ratelimit_redis_tls_setup(ngx_conf_t *cf, ngx_ratelimit_redis_tls_t *tls,
-    ngx_ssl_t *ssl)
-{
     if (ngx_ratelimit_redis_tls_trust(cf, tls, ssl) != NGX_OK) {
         return NGX_ERROR;
     }

@@ -1,7 +1,7 @@
 /*
  * A record: one version of a zone's document with what is known of it. It is
- * one text, the same in shared memory, in Redis and in the state file: a line
- * of JSON, the head, and the document, which ends with a line end, too.
+ * one text, the same in shared memory, in Redis and in the state file. Its
+ * first line is the head, JSON. Its second line is the document.
  *
  *     {"format":"1.1","version":42,"id":"9f0c...","lineage":"77ab...",
  *      "time":"2026-...","author":"ann","address":"192.0.2.1",
@@ -9,14 +9,13 @@
  *      "sha256":"..."}\n
  *     {"rules":[...],...}\n
  *
- * "lineage" is made with the first version and goes on with each that is made
- * of it: so a gateway knows whether a record is of its own fleet. Format 1.0
- * has none, nor an address, a method and a path.
+ * "lineage" is made with version 1, and all later versions have it. It tells a
+ * gateway whether a record is of its own fleet. Format 1.0 has no lineage,
+ * address, method and path.
  *
- * "bytes" is the length of the document. "sha256" is the last field of a head,
- * and the digest of all bytes before it, from the record's first up to and
- * without the comma, and of the document. A newer minor format may have more
- * fields before it.
+ * "bytes" is the length of the document. "sha256" is the last field of a head.
+ * It is the digest of all bytes before its comma, and of the document. A newer
+ * minor format may have more fields before it.
  */
 
 #ifndef NGX_RATELIMIT_RECORD_H_INCLUDED
@@ -53,12 +52,10 @@ typedef struct {
 
 /*
  * Reads the record at the beginning of text. Its strings are copied to pool
- * but for document and text, which are parts of the given text. Returns NULL
- * and the record, or what is wrong, as a constant string: it is cut, its
- * digest does not fit, its format's major number is another one. Where memory
- * is out, that is ngx_ratelimit_record_no_memory. Of a document larger than
- * NGX_RATELIMIT_DOCUMENT_MAX it is ngx_ratelimit_record_too_large: then the
- * head is read, and there may be no more of it.
+ * but for document and text, which are parts of the given text. Returns NULL,
+ * or what is wrong, as a constant string: ngx_ratelimit_record_no_memory if
+ * memory is out; ngx_ratelimit_record_too_large if the document is larger than
+ * NGX_RATELIMIT_DOCUMENT_MAX, and the head alone is read.
  */
 extern const char  ngx_ratelimit_record_no_memory[];
 extern const char  ngx_ratelimit_record_too_large[];
@@ -75,12 +72,16 @@ const char *ngx_ratelimit_record_read(const ngx_str_t *text,
 const char *ngx_ratelimit_record_head(const ngx_str_t *text,
     ngx_pool_t *pool, ngx_ratelimit_record_t *record);
 
+/* A copy in pool, but for text. Returns NGX_OK, or NGX_ERROR: memory is out. */
+ngx_int_t ngx_ratelimit_record_copy(ngx_ratelimit_record_t *to,
+    const ngx_ratelimit_record_t *from, ngx_pool_t *pool);
+
 /*
  * Writes record->text, in pool, out of the other members; document is part of
- * that then. Of its texts it says what is kept, as UTF-8: "?" stands
- * for bytes that are none, and for zeros. Returns NGX_OK, NGX_DECLINED: it is
- * larger than NGX_RATELIMIT_DOCUMENT_MAX, the document is not one line, or the
- * version is out of range; or NGX_ERROR: memory is out.
+ * that then. Long texts are cut. "?" replaces zeros and, if a text is no UTF-8,
+ * all that is not ASCII. Returns NGX_OK, NGX_DECLINED: it is larger than
+ * NGX_RATELIMIT_DOCUMENT_MAX, the document is not one line, or the version is
+ * out of range; or NGX_ERROR: memory is out.
  */
 ngx_int_t ngx_ratelimit_record_write(ngx_ratelimit_record_t *record,
     ngx_pool_t *pool);

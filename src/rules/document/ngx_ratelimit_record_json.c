@@ -50,10 +50,11 @@ static ngx_int_t ngx_ratelimit_record_id(json_t *json, const char *name,
 static ngx_int_t ngx_ratelimit_record_time(json_t *json, uint64_t *time_ms);
 static const char *ngx_ratelimit_record_texts(json_t *json, ngx_pool_t *pool,
     ngx_ratelimit_record_t *record);
+static ngx_int_t ngx_ratelimit_record_text(ngx_str_t *to, const void *data,
+    size_t len, ngx_pool_t *pool);
 static size_t ngx_ratelimit_record_dump(const ngx_ratelimit_record_t *record,
     char head[NGX_RATELIMIT_RECORD_HEAD]);
 static json_t *ngx_ratelimit_record_string(const ngx_str_t *text, size_t max);
-static size_t ngx_ratelimit_record_utf8(const u_char *text, size_t len);
 static ngx_int_t ngx_ratelimit_record_digest(const u_char *head,
     size_t head_len, const ngx_str_t *document, u_char *hex);
 
@@ -345,16 +346,58 @@ ngx_ratelimit_record_texts(json_t *json, ngx_pool_t *pool,
         out = (ngx_str_t *) ((u_char *) record
                              + ngx_ratelimit_record_all_texts[i].offset);
 
-        out->data = ngx_pnalloc(pool, json_string_length(field) + 1);
-        if (out->data == NULL) {
+        if (ngx_ratelimit_record_text(out, json_string_value(field),
+                                      json_string_length(field), pool)
+            != NGX_OK)
+        {
             return ngx_ratelimit_record_no_memory;
         }
-
-        out->len = json_string_length(field);
-        ngx_memcpy(out->data, json_string_value(field), out->len);
     }
 
     return NULL;
+}
+
+
+ngx_int_t
+ngx_ratelimit_record_copy(ngx_ratelimit_record_t *to,
+    const ngx_ratelimit_record_t *from, ngx_pool_t *pool)
+{
+    ngx_str_t   *text;
+    ngx_uint_t   i;
+
+    *to = *from;
+
+    for (i = 0; ngx_ratelimit_record_all_texts[i].name; i++) {
+        text = (ngx_str_t *) ((u_char *) to
+                              + ngx_ratelimit_record_all_texts[i].offset);
+
+        if (text->len
+            && ngx_ratelimit_record_text(text, text->data, text->len, pool)
+               != NGX_OK)
+        {
+            return NGX_ERROR;
+        }
+    }
+
+    return ngx_ratelimit_record_text(&to->document, from->document.data,
+                                     from->document.len, pool);
+}
+
+
+static ngx_int_t
+ngx_ratelimit_record_text(ngx_str_t *to, const void *data, size_t len,
+    ngx_pool_t *pool)
+{
+    to->len = len;
+    to->data = ngx_pnalloc(pool, len);
+
+    if (to->data == NULL) {
+        return NGX_ERROR;
+    }
+
+    ngx_memcpy(to->data, data, len);
+
+    return NGX_OK;
 }
 
 
@@ -488,61 +531,38 @@ ngx_ratelimit_record_dump(const ngx_ratelimit_record_t *record,
 }
 
 
-/* A text as JSON, cut to max bytes; NULL: memory is out. */
+/*
+ * A text as JSON, cut to max bytes between two characters. If it is no UTF-8,
+ * "?" replaces all that is not ASCII. NULL: memory is out.
+ */
 static json_t *
 ngx_ratelimit_record_string(const ngx_str_t *text, size_t max)
 {
-    size_t  i, n, len;
-    u_char  out[NGX_RATELIMIT_RECORD_REASON];
+    size_t   i, len;
+    u_char   out[NGX_RATELIMIT_RECORD_REASON];
+    json_t  *json;
 
-    len = 0;
-    max = ngx_min(max, sizeof(out));
+    len = ngx_min(text->len, ngx_min(max, sizeof(out)));
 
-    for (i = 0; i < text->len; i += n) {
-        n = ngx_ratelimit_record_utf8(text->data + i, text->len - i);
-
-        if (len + ngx_max(n, 1) > max) {
-            break;
-        }
-
-        if (n == 0) {
-            out[len++] = '?';
-            n = 1;
-            continue;
-        }
-
-        ngx_memcpy(out + len, text->data + i, n);
-        len += n;
+    while (len && len < text->len && (text->data[len] & 0xc0) == 0x80) {
+        len--;
     }
+
+    json = json_stringn((char *) text->data, len);
+
+    if (json && memchr(text->data, '\0', len) == NULL) {
+        return json;
+    }
+
+    for (i = 0; i < len; i++) {
+        out[i] = (text->data[i] == '\0'
+                  || (json == NULL && text->data[i] >= 0x80))
+                 ? '?' : text->data[i];
+    }
+
+    json_decref(json);
 
     return json_stringn((char *) out, len);
-}
-
-
-/*
- * The length of the character at the beginning of text, or 0: it is no UTF-8,
- * as jansson says, or a zero.
- */
-static size_t
-ngx_ratelimit_record_utf8(const u_char *text, size_t len)
-{
-    size_t   n;
-    json_t  *character;
-
-    if (text[0] < 0x80) {
-        return (text[0] == 0) ? 0 : 1;
-    }
-
-    n = (text[0] >= 0xf0) ? 4 : (text[0] >= 0xe0) ? 3 : 2;
-    character = (n <= len) ? json_stringn((const char *) text, n) : NULL;
-
-    if (character == NULL) {
-        return 0;
-    }
-
-    json_decref(character);
-
-    return n;
 }
 
 

@@ -10,6 +10,7 @@
 #include <ngx_config.h>
 #include <ngx_core.h>
 
+#include <libgen.h>
 #include <sys/file.h>
 
 #include "ngx_ratelimit_state.h"
@@ -18,112 +19,109 @@
     ((size_t) NGX_RATELIMIT_RECORD_MAX + NGX_RATELIMIT_RECORD_RING)
 #define NGX_RATELIMIT_STATE_LINKS  8     /* one behind the other */
 
-typedef char  ngx_ratelimit_state_path_t[NGX_MAX_PATH];
+/* Files; all but the first two belong to what a link leads to. */
+typedef struct {
+    char  file[NGX_MAX_PATH];      /* as it is configured */
+    char  corrupt[NGX_MAX_PATH];
+    char  path[NGX_MAX_PATH];
+    char  tmp[NGX_MAX_PATH];
+    char  old[NGX_MAX_PATH];
+} ngx_ratelimit_state_names_t;
 
-static ngx_int_t ngx_ratelimit_state_path(ngx_ratelimit_state_path_t path,
-    const ngx_str_t *file, const char *suffix);
-static ngx_int_t ngx_ratelimit_state_target(ngx_ratelimit_state_path_t path,
-    const ngx_str_t *file, const char *suffix);
-static ngx_int_t ngx_ratelimit_state_follow(ngx_ratelimit_state_path_t path);
+static ngx_int_t ngx_ratelimit_state_names(
+    ngx_ratelimit_state_names_t *names, const ngx_str_t *file);
+static ngx_int_t ngx_ratelimit_state_follow(char path[NGX_MAX_PATH]);
 static ngx_int_t ngx_ratelimit_state_load(const char *path, ngx_pool_t *pool,
     ngx_str_t *text, ngx_log_t *log);
-static ngx_int_t ngx_ratelimit_state_bytes(ngx_fd_t fd, ngx_pool_t *pool,
-    ngx_str_t *text, const char **step);
+static const char *ngx_ratelimit_state_bytes(ngx_fd_t fd, ngx_pool_t *pool,
+    ngx_str_t *text);
 static ngx_int_t ngx_ratelimit_state_records(const char *path,
     ngx_pool_t *pool, ngx_str_t *text, ngx_log_t *log);
-static void ngx_ratelimit_state_aside(const char *path,
-    const ngx_str_t *file, ngx_log_t *log);
+static void ngx_ratelimit_state_aside(
+    const ngx_ratelimit_state_names_t *names, ngx_log_t *log);
 static const char *ngx_ratelimit_state_fill(ngx_fd_t fd, const char *path,
     const ngx_str_t *text);
 static ngx_int_t ngx_ratelimit_state_keep(const char *path, const char *old);
-static const char *ngx_ratelimit_state_sync(const char *path);
+static const char *ngx_ratelimit_state_sync(char *path);
 
 
 ngx_int_t
 ngx_ratelimit_state_read(const ngx_str_t *file, ngx_pool_t *pool,
     ngx_uint_t test, ngx_str_t *text, ngx_log_t *log)
 {
-    ngx_int_t                   rc;
-    ngx_ratelimit_state_path_t  path, old;
+    ngx_int_t                    rc;
+    ngx_ratelimit_state_names_t  names;
 
-    if (ngx_ratelimit_state_path(path, file, "") != NGX_OK
-        || ngx_ratelimit_state_target(old, file, ".old") != NGX_OK)
-    {
+    if (ngx_ratelimit_state_names(&names, file) != NGX_OK) {
         ngx_log_error(NGX_LOG_EMERG, log, ngx_errno,
                       "open() of ratelimit state \"%V\" failed", file);
         return NGX_ERROR;
     }
 
-    rc = ngx_ratelimit_state_load(path, pool, text, log);
+    rc = ngx_ratelimit_state_load(names.file, pool, text, log);
 
     if (rc == NGX_OK || rc == NGX_ERROR) {
         return rc;
     }
 
     if (rc == NGX_ABORT && !test) {
-        ngx_ratelimit_state_aside(path, file, log);
+        ngx_ratelimit_state_aside(&names, log);
     }
 
-    rc = ngx_ratelimit_state_load(old, pool, text, log);
+    rc = ngx_ratelimit_state_load(names.old, pool, text, log);
 
     if (rc == NGX_OK) {
         ngx_log_error(NGX_LOG_WARN, log, 0,
                       "ratelimit state \"%s\" is read instead of \"%s\"",
-                      old, path);
+                      names.old, names.file);
     }
 
-    return (rc == NGX_ERROR) ? NGX_ERROR : NGX_OK;
+    return (rc == NGX_ERROR) ? NGX_ERROR : NGX_DECLINED;
 }
 
 
 static ngx_int_t
-ngx_ratelimit_state_path(ngx_ratelimit_state_path_t path,
-    const ngx_str_t *file, const char *suffix)
+ngx_ratelimit_state_names(ngx_ratelimit_state_names_t *names,
+    const ngx_str_t *file)
 {
-    size_t  len;
+    size_t  max;
 
-    len = ngx_strlen(suffix) + 1;
+    max = NGX_MAX_PATH - sizeof(".corrupt");
 
-    if (file->len > sizeof(ngx_ratelimit_state_path_t) - len) {
+    if (file->len > max) {
         ngx_set_errno(ENAMETOOLONG);
         return NGX_ERROR;
     }
 
-    ngx_memcpy(ngx_cpymem(path, file->data, file->len), suffix, len);
+    ngx_memcpy(names->path, file->data, file->len);
+    names->path[file->len] = '\0';
+
+    (void) strcpy(names->file, names->path);
+    (void) strcpy(stpcpy(names->corrupt, names->path), ".corrupt");
+
+    if (ngx_ratelimit_state_follow(names->path) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    if (ngx_strlen(names->path) > max) {
+        ngx_set_errno(ENAMETOOLONG);
+        return NGX_ERROR;
+    }
+
+    (void) strcpy(stpcpy(names->tmp, names->path), ".tmp");
+    (void) strcpy(stpcpy(names->old, names->path), ".old");
 
     return NGX_OK;
 }
 
 
-/* The same of the file that a link leads to. */
-static ngx_int_t
-ngx_ratelimit_state_target(ngx_ratelimit_state_path_t path,
-    const ngx_str_t *file, const char *suffix)
-{
-    ngx_str_t                   target;
-    ngx_ratelimit_state_path_t  name;
-
-    if (ngx_ratelimit_state_path(name, file, "") != NGX_OK
-        || ngx_ratelimit_state_follow(name) != NGX_OK)
-    {
-        return NGX_ERROR;
-    }
-
-    target.data = (u_char *) name;
-    target.len = ngx_strlen(name);
-
-    return ngx_ratelimit_state_path(path, &target, suffix);
-}
-
-
 /* If the path is no link, or cannot be read as one, open() says more. */
 static ngx_int_t
-ngx_ratelimit_state_follow(ngx_ratelimit_state_path_t path)
+ngx_ratelimit_state_follow(char path[NGX_MAX_PATH])
 {
-    char                       *end;
-    ssize_t                     n;
-    ngx_uint_t                  i;
-    ngx_ratelimit_state_path_t  link;
+    char        *end, link[NGX_MAX_PATH];
+    ssize_t      n;
+    ngx_uint_t   i;
 
     for (i = 0; i < NGX_RATELIMIT_STATE_LINKS; i++) {
         n = readlink(path, link, sizeof(link));
@@ -137,7 +135,7 @@ ngx_ratelimit_state_follow(ngx_ratelimit_state_path_t path)
         end = (link[0] == '/') ? NULL : strrchr(path, '/');
         end = end ? end + 1 : path;
 
-        if (n >= path + sizeof(ngx_ratelimit_state_path_t) - end) {
+        if (n >= path + NGX_MAX_PATH - end) {
             ngx_set_errno(ENAMETOOLONG);
             return NGX_ERROR;
         }
@@ -161,31 +159,27 @@ ngx_ratelimit_state_load(const char *path, ngx_pool_t *pool, ngx_str_t *text,
     ngx_log_t *log)
 {
     ngx_fd_t     fd;
-    ngx_int_t    rc;
     ngx_err_t    err;
     const char  *step;
 
     ngx_str_null(text);
 
-    step = "open()";
     fd = open(path, O_RDONLY|O_NONBLOCK|O_CLOEXEC);
 
-    if (fd == NGX_INVALID_FILE) {
-
-        if (ngx_errno == NGX_ENOENT) {
-            return NGX_DECLINED;
-        }
-
-        rc = NGX_ERROR;
-        err = ngx_errno;
-
-    } else {
-        rc = ngx_ratelimit_state_bytes(fd, pool, text, &step);
+    if (fd != NGX_INVALID_FILE) {
+        step = ngx_ratelimit_state_bytes(fd, pool, text);
         err = ngx_errno;
         (void) close(fd);
+
+    } else if (ngx_errno == NGX_ENOENT) {
+        return NGX_DECLINED;
+
+    } else {
+        step = "open()";
+        err = ngx_errno;
     }
 
-    if (rc == NGX_ERROR) {
+    if (step) {
         ngx_log_error(NGX_LOG_EMERG, log, err,
                       "%s of ratelimit state \"%s\" failed", step, path);
         return NGX_ERROR;
@@ -195,36 +189,32 @@ ngx_ratelimit_state_load(const char *path, ngx_pool_t *pool, ngx_str_t *text,
 }
 
 
-/* All that is in a file, of what is too long the beginning. */
-static ngx_int_t
-ngx_ratelimit_state_bytes(ngx_fd_t fd, ngx_pool_t *pool, ngx_str_t *text,
-    const char **step)
+/*
+ * All that is in a file, of what is too long the beginning. Returns NULL, or
+ * which step failed.
+ */
+static const char *
+ngx_ratelimit_state_bytes(ngx_fd_t fd, ngx_pool_t *pool, ngx_str_t *text)
 {
     size_t           size;
     ssize_t          n;
     ngx_file_info_t  info;
 
-    *step = "fstat()";
-
     if (fstat(fd, &info) == -1) {
-        return NGX_ERROR;
+        return "fstat()";
     }
 
     if (!S_ISREG(info.st_mode)) {
         ngx_set_errno(S_ISDIR(info.st_mode) ? NGX_EISDIR : NGX_EINVAL);
-        return NGX_ERROR;
+        return "fstat()";
     }
-
-    *step = "malloc()";
 
     size = ngx_min((uint64_t) info.st_size, NGX_RATELIMIT_STATE_MAX);
     text->data = ngx_pnalloc(pool, size ? size : 1);
 
     if (text->data == NULL) {
-        return NGX_ERROR;
+        return "malloc()";
     }
-
-    *step = "read()";
 
     while (text->len < size) {
         n = read(fd, text->data + text->len, size - text->len);
@@ -237,11 +227,11 @@ ngx_ratelimit_state_bytes(ngx_fd_t fd, ngx_pool_t *pool, ngx_str_t *text,
             text->len += n;
 
         } else if (ngx_errno != NGX_EINTR) {
-            return NGX_ERROR;
+            return "read()";
         }
     }
 
-    return NGX_OK;
+    return NULL;
 }
 
 
@@ -290,25 +280,19 @@ ngx_ratelimit_state_records(const char *path, ngx_pool_t *pool,
 
 /* Renames a link itself: the file that it leads to may be anybody's. */
 static void
-ngx_ratelimit_state_aside(const char *path, const ngx_str_t *file,
+ngx_ratelimit_state_aside(const ngx_ratelimit_state_names_t *names,
     ngx_log_t *log)
 {
-    ngx_ratelimit_state_path_t  corrupt;
-
-    if (ngx_ratelimit_state_path(corrupt, file, ".corrupt") != NGX_OK) {
-        return;
-    }
-
-    if (rename(path, corrupt) == -1) {
+    if (rename(names->file, names->corrupt) == -1) {
         ngx_log_error(NGX_LOG_ERR, log, ngx_errno,
                       "rename() of ratelimit state \"%s\" to \"%s\" failed",
-                      path, corrupt);
+                      names->file, names->corrupt);
         return;
     }
 
     ngx_log_error(NGX_LOG_WARN, log, 0,
                   "ratelimit state \"%s\" is set aside as \"%s\"",
-                  path, corrupt);
+                  names->file, names->corrupt);
 }
 
 
@@ -316,31 +300,26 @@ const char *
 ngx_ratelimit_state_write(const ngx_str_t *file, const ngx_str_t *text,
     ngx_err_t *err)
 {
-    ngx_fd_t                    fd;
-    const char                 *step;
-    ngx_ratelimit_state_path_t  path, tmp, old;
+    ngx_fd_t                      fd;
+    const char                   *step;
+    ngx_ratelimit_state_names_t   names;
 
-    *err = 0;
     fd = NGX_INVALID_FILE;
-    step = "open()";
 
-    if (ngx_ratelimit_state_target(path, file, "") == NGX_OK
-        && ngx_ratelimit_state_target(tmp, file, ".tmp") == NGX_OK
-        && ngx_ratelimit_state_target(old, file, ".old") == NGX_OK)
-    {
-        fd = open(tmp, O_WRONLY|O_CREAT|O_NOFOLLOW|O_CLOEXEC, 0600);
+    if (ngx_ratelimit_state_names(&names, file) == NGX_OK) {
+        fd = open(names.tmp, O_WRONLY|O_CREAT|O_NOFOLLOW|O_CLOEXEC, 0600);
     }
 
     if (fd == NGX_INVALID_FILE) {
         *err = ngx_errno;
-        return step;
+        return "open()";
     }
 
-    step = ngx_ratelimit_state_fill(fd, tmp, text);
+    step = ngx_ratelimit_state_fill(fd, names.tmp, text);
 
     if (step == NULL
-        && (ngx_ratelimit_state_keep(path, old) != NGX_OK
-            || rename(tmp, path) == -1))
+        && (ngx_ratelimit_state_keep(names.path, names.old) != NGX_OK
+            || rename(names.tmp, names.path) == -1))
     {
         step = "rename()";
     }
@@ -349,11 +328,11 @@ ngx_ratelimit_state_write(const ngx_str_t *file, const ngx_str_t *text,
         *err = ngx_errno;
 
         if (*err != NGX_EAGAIN) {
-            (void) unlink(tmp);
+            (void) unlink(names.tmp);
         }
 
     } else {
-        step = ngx_ratelimit_state_sync(path);
+        step = ngx_ratelimit_state_sync(names.path);
         *err = step ? ngx_errno : 0;
     }
 
@@ -431,29 +410,17 @@ ngx_ratelimit_state_keep(const char *path, const char *old)
 }
 
 
-/* Some file systems have nothing to sync in a folder. */
+/*
+ * Syncs the folder of path, which is changed here. Some file systems have
+ * nothing to sync in a folder.
+ */
 static const char *
-ngx_ratelimit_state_sync(const char *path)
+ngx_ratelimit_state_sync(char *path)
 {
-    char                        *slash;
-    ngx_fd_t                     fd;
-    ngx_err_t                    err;
-    ngx_ratelimit_state_path_t   folder;
+    ngx_fd_t   fd;
+    ngx_err_t  err;
 
-    ngx_memcpy(folder, path, ngx_strlen(path) + 1);
-    slash = strrchr(folder, '/');
-
-    if (slash == NULL) {
-        ngx_memcpy(folder, ".", sizeof("."));
-
-    } else if (slash == folder) {
-        slash[1] = '\0';
-
-    } else {
-        *slash = '\0';
-    }
-
-    fd = open(folder, O_RDONLY|O_DIRECTORY|O_CLOEXEC);
+    fd = open(dirname(path), O_RDONLY|O_DIRECTORY|O_CLOEXEC);
 
     if (fd == NGX_INVALID_FILE) {
         return "open() of the folder";

@@ -15,17 +15,17 @@
  * first of all, the file is set aside as "<file>.corrupt" (unless test is set:
  * "nginx -t" changes nothing). Then, and if there is no file, "<file>.old" is
  * read instead: to forget a document, both have to go. All of it is logged.
- * Returns NGX_OK (text is empty: there is none), or NGX_ERROR: it cannot be
- * read now, or memory is out (logged).
+ * Returns NGX_OK, NGX_DECLINED: text is not the file's, but the old one's, or
+ * empty; or NGX_ERROR: it cannot be read now, or memory is out (logged).
  */
 ngx_int_t ngx_ratelimit_state_read(const ngx_str_t *file, ngx_pool_t *pool,
     ngx_uint_t test, ngx_str_t *text, ngx_log_t *log);
 
 /*
  * Writes a state file. Returns NULL, or which step failed, as a constant
- * string, and errno in *err: then the file before is as it was, or became
- * "<file>.old", unless all that failed is the last step, the folder's fsync().
- * It fails with NGX_EAGAIN while another process writes the same file.
+ * string, and errno in *err. If the last step failed, the folder's fsync(), the
+ * new file is there. Else the file before is as it was, or became "<file>.old".
+ * The errno is NGX_EAGAIN while another process writes the same file.
  */
 const char *ngx_ratelimit_state_write(const ngx_str_t *file,
     const ngx_str_t *text, ngx_err_t *err);

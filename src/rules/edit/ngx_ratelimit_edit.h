@@ -21,11 +21,11 @@ typedef enum {
     NGX_RATELIMIT_EDIT_DOCUMENT = 0, /* "/rules" */
     NGX_RATELIMIT_EDIT_VALIDATE,     /* "/rules/validate" */
     NGX_RATELIMIT_EDIT_RULE,         /* "/rules/{id}" */
-    NGX_RATELIMIT_EDIT_TIER,         /* "/tiers/{tier}", of all rules */
-    NGX_RATELIMIT_EDIT_TIERS_OF,     /* "/tier-of" */
-    NGX_RATELIMIT_EDIT_TIER_OF,      /* "/tier-of/{key}" */
-    NGX_RATELIMIT_EDIT_OVERRIDES,    /* "/overrides" */
-    NGX_RATELIMIT_EDIT_OVERRIDE,     /* "/overrides/{id}" */
+    NGX_RATELIMIT_EDIT_TIER_LIMITS,         /* "/tiers/{tier}", of all rules */
+    NGX_RATELIMIT_EDIT_TIER_ASSIGNMENTS,     /* "/tier-of" */
+    NGX_RATELIMIT_EDIT_TIER_ASSIGNMENT,      /* "/tier-of/{key}" */
+    NGX_RATELIMIT_EDIT_TEMPORARY_LIMITS,    /* "/overrides" */
+    NGX_RATELIMIT_EDIT_TEMPORARY_LIMIT,     /* "/overrides/{id}" */
     NGX_RATELIMIT_EDIT_WHITELIST,
     NGX_RATELIMIT_EDIT_BLACKLIST
 } ngx_ratelimit_edit_resource_e;

@@ -161,9 +161,9 @@ ngx_ratelimit_edit_open(ngx_ratelimit_edit_work_t *work)
 
     edit = work->edit;
 
-    if ((edit->body.len && edit->name.len == 0)
-        || (edit->method != NGX_RATELIMIT_EDIT_GET
-            && edit->method != NGX_RATELIMIT_EDIT_DELETE))
+    if (edit->method == NGX_RATELIMIT_EDIT_DELETE
+        ? edit->body.len && edit->name.len == 0
+        : edit->method != NGX_RATELIMIT_EDIT_GET)
     {
         work->body = ngx_ratelimit_document_parse(&edit->body,
                                                   &edit->problems);
@@ -270,7 +270,7 @@ ngx_ratelimit_edit_compile(ngx_ratelimit_edit_work_t *work)
     edit->policy = ngx_ratelimit_document_read(edit->limiter, work->root,
                                                edit->clear, &edit->problems,
                                                &edit->warnings, &deny_all,
-                                               edit->pool->log);
+                                               NULL, edit->pool->log);
 
     if (!ngx_ratelimit_edit_places(work, &edit->problems)
         && edit->problems.n && work->row->collection)
@@ -331,11 +331,11 @@ ngx_ratelimit_edit_compile_known(ngx_ratelimit_edit_work_t *work,
     edit->warnings.n = 0;
     edit->warnings.list.nelts = 0;
 
-    edit->policy = ngx_ratelimit_document_read_next(edit->limiter, work->root,
-                                                    edit->clear, &next,
-                                                    &edit->warnings, deny_all,
-                                                    &before->skipped,
-                                                    edit->pool->log);
+    edit->policy = ngx_ratelimit_document_read(edit->limiter, work->root,
+                                               edit->clear, &next,
+                                               &edit->warnings, deny_all,
+                                               &before->skipped,
+                                               edit->pool->log);
     if (edit->policy) {
         edit->problems = next;
     }

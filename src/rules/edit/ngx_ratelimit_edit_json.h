@@ -7,7 +7,7 @@
 #define NGX_RATELIMIT_EDIT_JSON_H_INCLUDED
 
 #include "ngx_ratelimit_edit.h"
-#include "ngx_ratelimit_document_json.h"
+#include "ngx_ratelimit_document.h"
 
 #include <jansson.h>
 

@@ -5,6 +5,8 @@
 
 #include "ngx_ratelimit_edit_json.h"
 
+#include "ngx_ratelimit_date.h"
+
 #define NGX_RATELIMIT_EDIT_POINTER  128   /* bytes of a place at most */
 
 static ngx_ratelimit_edit_status_e ngx_ratelimit_edit_put(
@@ -70,7 +72,7 @@ ngx_ratelimit_edit_put(ngx_ratelimit_edit_work_t *work)
         return ngx_ratelimit_edit_wrong(work, NULL, NULL, "expected an array");
     }
 
-    if (edit->resource == NGX_RATELIMIT_EDIT_TIER_OF) {
+    if (edit->resource == NGX_RATELIMIT_EDIT_TIER_ASSIGNMENT) {
         value = json_object_get(value, "tier");
 
         if (value == NULL || json_object_size(work->body) != 1) {
@@ -488,11 +490,11 @@ ngx_ratelimit_edit_expire(ngx_ratelimit_edit_work_t *work)
 static ngx_uint_t
 ngx_ratelimit_edit_ended(ngx_ratelimit_edit_work_t *work, json_t *override)
 {
-    time_t     expires;
+    int64_t    expires;
     ngx_str_t  text;
 
     text = ngx_ratelimit_edit_text(json_object_get(override, "expires_at"));
 
-    return ngx_ratelimit_document_time(&text, &expires) == NGX_OK
+    return ngx_ratelimit_date_parse(text.data, text.len, &expires) == 0
            && expires <= work->edit->now;
 }

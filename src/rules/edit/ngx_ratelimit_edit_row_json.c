@@ -31,11 +31,11 @@ const ngx_ratelimit_edit_row_t  ngx_ratelimit_edit_rows[] = {
     [NGX_RATELIMIT_EDIT_DOCUMENT] = { NULL, NULL, NULL, NULL, NULL, NULL },
     [NGX_RATELIMIT_EDIT_VALIDATE] = { NULL, NULL, NULL, NULL, NULL, NULL },
     row(RULE, NULL, "rules", "id", "override", element, element),
-    row(TIER, NULL, "rules", NULL, NULL, tier, tier),
-    row(TIERS_OF, NULL, "tier_of", NULL, "keys", member, tiers_of),
-    row(TIER_OF, "tier_of", "keys", NULL, NULL, key, tier_of),
-    row(OVERRIDES, NULL, "overrides", "id", NULL, overrides, overrides),
-    row(OVERRIDE, NULL, "overrides", "id", NULL, element, element),
+    row(TIER_LIMITS, NULL, "rules", NULL, NULL, tier, tier),
+    row(TIER_ASSIGNMENTS, NULL, "tier_of", NULL, "keys", member, tiers_of),
+    row(TIER_ASSIGNMENT, "tier_of", "keys", NULL, NULL, key, tier_of),
+    row(TEMPORARY_LIMITS, NULL, "overrides", "id", NULL, overrides, overrides),
+    row(TEMPORARY_LIMIT, NULL, "overrides", "id", NULL, element, element),
     row(WHITELIST, NULL, "whitelist", NULL, NULL, member, list),
     row(BLACKLIST, NULL, "blacklist", NULL, NULL, member, list)
 };

@@ -6,7 +6,11 @@
 #include "ngx_ratelimit_param.h"
 
 #define NGX_RATELIMIT_BUCKETS                                                 \
-    (1u << NGX_RATELIMIT_TOKEN_BUCKET | 1u << NGX_RATELIMIT_LEAKY_BUCKET)
+    (NGX_RATELIMIT_BIT(TOKEN_BUCKET)|NGX_RATELIMIT_BIT(LEAKY_BUCKET))
+
+/* two parameters with any values */
+#define NGX_RATELIMIT_BESIDE(at, with, expected)                              \
+    { NGX_RATELIMIT_PARAM_##at, 0, NGX_RATELIMIT_PARAM_##with, 0, expected }
 
 static void ngx_ratelimit_draft_algorithm(ngx_ratelimit_draft_t *draft);
 static ngx_uint_t ngx_ratelimit_draft_has(const ngx_ratelimit_draft_t *draft,
@@ -18,6 +22,65 @@ static const char *ngx_ratelimit_draft_spec(ngx_ratelimit_draft_t *draft,
 static const char *ngx_ratelimit_draft_dynamic(ngx_ratelimit_draft_t *draft,
     ngx_uint_t bucket, ngx_ratelimit_param_e *id);
 static uint64_t ngx_ratelimit_draft_fill_us(const ngx_ratelimit_spec_t *spec);
+
+const ngx_ratelimit_exclusion_t  ngx_ratelimit_exclusions[] = {
+
+    /* what an algorithm does not have but for some values */
+
+    { NGX_RATELIMIT_PARAM_WINDOW,
+      NGX_RATELIMIT_BIT(CALENDAR_DAY)|NGX_RATELIMIT_BIT(CALENDAR_MONTH),
+      NGX_RATELIMIT_PARAM_ALGORITHM,
+      NGX_RATELIMIT_RATES ^ NGX_RATELIMIT_BIT(FIXED_WINDOW),
+      "a time as in \"60s\", or algorithm fixed_window" },
+
+    { NGX_RATELIMIT_PARAM_SYNC,
+      NGX_RATELIMIT_BIT(SYNC_LEASE)|NGX_RATELIMIT_BIT(SYNC_ASYNC),
+      NGX_RATELIMIT_PARAM_ALGORITHM,
+      NGX_RATELIMIT_BIT(SLIDING_LOG)|NGX_RATELIMIT_BIT(CONCURRENCY),
+      "\"sync=strict\"" },
+
+    /* how much */
+
+    NGX_RATELIMIT_BESIDE(LIMIT, RATE, "one of them"),
+    NGX_RATELIMIT_BESIDE(WINDOW, RATE, "\"limit\" with the window"),
+    NGX_RATELIMIT_BESIDE(REFILL_RATE, RATE, "one of them"),
+    NGX_RATELIMIT_BESIDE(REFILL_RATE, LIMIT, "one of them"),
+    NGX_RATELIMIT_BESIDE(BURST, CAPACITY, "one of them"),
+    NGX_RATELIMIT_BESIDE(DELAY, NODELAY, "one of them"),
+
+    /* which requests */
+
+    NGX_RATELIMIT_BESIDE(REGEX, ROUTE, "one of them"),
+
+    /* how it counts */
+
+    NGX_RATELIMIT_BESIDE(COUNT_STATUS, COST_HEADER, "one of them"),
+
+    { NGX_RATELIMIT_PARAM_FAIL_MODE,
+      NGX_RATELIMIT_BIT(FAIL_LOCAL)|NGX_RATELIMIT_BIT(FAIL_CLOSED),
+      NGX_RATELIMIT_PARAM_EMERGENCY, 0, "\"fail_mode=open\"" },
+
+    { NGX_RATELIMIT_PARAM_SYNC,
+      NGX_RATELIMIT_BIT(SYNC_LEASE)|NGX_RATELIMIT_BIT(SYNC_ASYNC),
+      NGX_RATELIMIT_PARAM_COUNT_STATUS, 0, "\"sync=strict\"" },
+
+    { NGX_RATELIMIT_PARAM_FAIL_MODE, 0, NGX_RATELIMIT_PARAM_SYNC,
+      NGX_RATELIMIT_BIT(SYNC_ASYNC), "\"sync=lease\" or \"sync=strict\"" },
+
+    { NGX_RATELIMIT_PARAM_EMERGENCY, 0, NGX_RATELIMIT_PARAM_SYNC,
+      NGX_RATELIMIT_BIT(SYNC_ASYNC), "\"sync=lease\" or \"sync=strict\"" },
+
+    NGX_RATELIMIT_BESIDE(SHARDS, COUNT_STATUS, "one of them"),
+    NGX_RATELIMIT_BESIDE(SHARDS, COST_HEADER, "one of them"),
+    NGX_RATELIMIT_BESIDE(SHARDS, TIER_LIMITS, "one of them"),
+    NGX_RATELIMIT_BESIDE(SHARDS, KEY_LIMITS, "one of them"),
+
+    { NGX_RATELIMIT_PARAM_FAIL_MODE, NGX_RATELIMIT_BIT(FAIL_LOCAL),
+      NGX_RATELIMIT_PARAM_SHARDS, 0,
+      "\"fail_mode=open\" or \"fail_mode=closed\"" },
+
+    { NGX_RATELIMIT_PARAM_NONE, 0, NGX_RATELIMIT_PARAM_NONE, 0, NULL }
+};
 
 
 void
@@ -37,7 +100,7 @@ ngx_ratelimit_draft_combine(ngx_ratelimit_draft_t *draft)
         rule->fail_mode = NGX_RATELIMIT_FAIL_OPEN;
     }
 
-    /* others than "strict", if they are said, are problems by now */
+    /* any other value has been a problem above */
 
     if (rule->statuses
         || rule->spec.algorithm == NGX_RATELIMIT_SLIDING_LOG
@@ -113,7 +176,7 @@ ngx_ratelimit_draft_exclude(ngx_ratelimit_draft_t *draft)
 
         if (x->with == NGX_RATELIMIT_PARAM_ALGORITHM) {
             words = ngx_ratelimit_draft_words(beside, " with algorithm %s",
-                   ngx_ratelimit_algorithm_name(draft->rule.spec.algorithm));
+                   ngx_ratelimit_algorithm_names[draft->rule.spec.algorithm]);
 
         } else {
             with = ngx_ratelimit_param(x->with, draft->in);
@@ -280,7 +343,7 @@ ngx_ratelimit_draft_dynamic(ngx_ratelimit_draft_t *draft, ngx_uint_t bucket,
 }
 
 
-/* What the window of tiers is, where nothing says it; or longer than any. */
+/* The window of tiers where no parameter sets it; or longer than any. */
 static uint64_t
 ngx_ratelimit_draft_fill_us(const ngx_ratelimit_spec_t *spec)
 {

@@ -1,8 +1,8 @@
 /*
- * The index of a policy's rules. Those with a template stand in lists, one for
- * each template, which a set of templates finds; those that any path may match,
- * without one or with a regular expression, in a list of their own. All lists
- * are in the order of ranks, and one array holds them all.
+ * The index of a policy's rules. Each template has a list of its rules, which a
+ * set of templates finds. One more list has the rules that any path may match:
+ * they have no template, or a regular expression. All lists are in the order of
+ * ranks, and one array holds them all.
  */
 
 #include "ngx_ratelimit_index.h"
@@ -51,7 +51,7 @@ ngx_ratelimit_index_make(ngx_ratelimit_policy_t *policy, ngx_pool_t *pool)
     rules = policy->rules.elts;
     n = policy->rules.nelts;
 
-    /* where there is no rule there is something to point to all the same */
+    /* without rules, too, the lists point to memory */
 
     room = ngx_palloc(pool, ngx_max(n, 1) * sizeof(ngx_ratelimit_rule_t *));
     if (room == NULL) {

@@ -1,6 +1,5 @@
 /*
- * The rows: each parameter of a rule, and what excludes what. And the functions
- * that store a value.
+ * The rows: each parameter of a rule. And the functions that store a value.
  */
 
 #include "ngx_ratelimit_param.h"
@@ -15,12 +14,8 @@
 #define NGX_RATELIMIT_NAME  "1 to 64 of A-Z, a-z, 0-9, \"_\", \".\", \"-\""
 
 /* algorithms: bits */
-#define NGX_RATELIMIT_ANY           0x3f
-#define NGX_RATELIMIT_BIT(what)     (1u << NGX_RATELIMIT_##what)
 #define NGX_RATELIMIT_TOKEN         NGX_RATELIMIT_BIT(TOKEN_BUCKET)
 #define NGX_RATELIMIT_LEAKY         NGX_RATELIMIT_BIT(LEAKY_BUCKET)
-#define NGX_RATELIMIT_RATES                                                   \
-    (NGX_RATELIMIT_ANY ^ NGX_RATELIMIT_BIT(CONCURRENCY))
 #define NGX_RATELIMIT_SPLITS                                                  \
     (NGX_RATELIMIT_TOKEN | NGX_RATELIMIT_BIT(FIXED_WINDOW)                    \
      | NGX_RATELIMIT_BIT(SLIDING_WINDOW))
@@ -32,36 +27,33 @@
     (NGX_RATELIMIT_IN_BOTH|NGX_RATELIMIT_OF_PARAMS)
 
 #define NGX_RATELIMIT_AT(member)                                              \
-    offsetof(ngx_ratelimit_draft_t, member),                                  \
-    sizeof(((ngx_ratelimit_draft_t *) NULL)->member)
-#define NGX_RATELIMIT_NOWHERE  0, 0
+    .offset = offsetof(ngx_ratelimit_draft_t, member),                        \
+    .size = sizeof(((ngx_ratelimit_draft_t *) NULL)->member)
 
-static const char *ngx_ratelimit_param_variables(ngx_ratelimit_draft_t *draft,
-    const ngx_ratelimit_param_t *param, ngx_str_t *text);
 static const char *ngx_ratelimit_param_parse(ngx_ratelimit_draft_t *draft,
     const ngx_ratelimit_param_t *param, const ngx_str_t *text);
 static const char *ngx_ratelimit_set_rate(ngx_ratelimit_draft_t *draft,
-    ngx_str_t *text);
+    const ngx_ratelimit_param_t *param, ngx_str_t *text);
 static const char *ngx_ratelimit_set_window(ngx_ratelimit_draft_t *draft,
-    ngx_str_t *text);
+    const ngx_ratelimit_param_t *param, ngx_str_t *text);
 static const char *ngx_ratelimit_set_emergency(ngx_ratelimit_draft_t *draft,
-    ngx_str_t *text);
+    const ngx_ratelimit_param_t *param, ngx_str_t *text);
 static const char *ngx_ratelimit_set_cost_header(ngx_ratelimit_draft_t *draft,
-    ngx_str_t *text);
+    const ngx_ratelimit_param_t *param, ngx_str_t *text);
 static const char *ngx_ratelimit_set_key(ngx_ratelimit_draft_t *draft,
-    ngx_str_t *text);
+    const ngx_ratelimit_param_t *param, ngx_str_t *text);
 static const char *ngx_ratelimit_set_match(ngx_ratelimit_draft_t *draft,
-    ngx_str_t *text);
+    const ngx_ratelimit_param_t *param, ngx_str_t *text);
 static const char *ngx_ratelimit_set_route(ngx_ratelimit_draft_t *draft,
-    ngx_str_t *text);
+    const ngx_ratelimit_param_t *param, ngx_str_t *text);
 static const char *ngx_ratelimit_set_regex(ngx_ratelimit_draft_t *draft,
-    ngx_str_t *text);
+    const ngx_ratelimit_param_t *param, ngx_str_t *text);
 static const char *ngx_ratelimit_set_method(ngx_ratelimit_draft_t *draft,
-    ngx_str_t *text);
+    const ngx_ratelimit_param_t *param, ngx_str_t *text);
 static const char *ngx_ratelimit_set_host(ngx_ratelimit_draft_t *draft,
-    ngx_str_t *text);
+    const ngx_ratelimit_param_t *param, ngx_str_t *text);
 static const char *ngx_ratelimit_set_tier(ngx_ratelimit_draft_t *draft,
-    ngx_str_t *text);
+    const ngx_ratelimit_param_t *param, ngx_str_t *text);
 
 static const char *const  ngx_ratelimit_switch_names[] = { "off", "on", NULL };
 
@@ -76,297 +68,226 @@ static const char *const  ngx_ratelimit_fail_mode_names[] = {
 };
 
 
-/* "id" first, so that what is wrong with it stands first */
+/* "id" first, so that its problem comes first */
 
 /* NOLINTBEGIN(bugprone-sizeof-expression): a pointer's own size is meant */
 const ngx_ratelimit_param_t  ngx_ratelimit_params[] = {
 
     { NGX_RATELIMIT_PARAM_ZONE, "zone=", NULL, NGX_RATELIMIT_IN_CONF,
-      NGX_RATELIMIT_A_TEXT, 0, 0, NGX_RATELIMIT_AT(zone), 0, 0, NULL, NULL,
-      "the name of a zone", NULL },
+      NGX_RATELIMIT_A_TEXT, NGX_RATELIMIT_AT(zone),
+      .expected = "the name of a zone" },
 
     { NGX_RATELIMIT_PARAM_ID, "rule=", NULL, NGX_RATELIMIT_IN_LIMIT,
-      NGX_RATELIMIT_A_TEXT, 0, 0, NGX_RATELIMIT_AT(rule.id), 0, 0, NULL, NULL,
-      "the name of a rule", NULL },
+      NGX_RATELIMIT_A_TEXT, NGX_RATELIMIT_AT(rule.id),
+      .expected = "the name of a rule" },
 
     { NGX_RATELIMIT_PARAM_ID, NULL, "id", NGX_RATELIMIT_OF_RULE,
-      NGX_RATELIMIT_A_NAME, 0, NGX_RATELIMIT_ANY, NGX_RATELIMIT_AT(rule.id),
-      0, 0, NULL, NULL, NULL, "must be there" },
+      NGX_RATELIMIT_A_NAME, NGX_RATELIMIT_AT(rule.id),
+      .standard = "must be there" },
 
     { NGX_RATELIMIT_PARAM_REDIS, "redis=", NULL, NGX_RATELIMIT_IN_ZONE,
-      NGX_RATELIMIT_A_TEXT, 0, 0, NGX_RATELIMIT_AT(redis), 0, 0, NULL, NULL,
-      "the name of a \"ratelimit_redis\"", NULL },
+      NGX_RATELIMIT_A_TEXT, NGX_RATELIMIT_AT(redis),
+      .expected = "the name of a \"ratelimit_redis\"" },
 
     { NGX_RATELIMIT_PARAM_STATE, "state=", NULL, NGX_RATELIMIT_IN_ZONE,
-      NGX_RATELIMIT_A_TEXT, 0, 0, NGX_RATELIMIT_AT(state), 0, 0, NULL, NULL,
-      "a file", NULL },
+      NGX_RATELIMIT_A_TEXT, NGX_RATELIMIT_AT(state), .expected = "a file" },
 
     { NGX_RATELIMIT_PARAM_CLEAR, "keys_in_clear=", NULL, NGX_RATELIMIT_IN_ZONE,
-      NGX_RATELIMIT_A_CHOICE, 0, 0, NGX_RATELIMIT_AT(clear), 0, 0,
-      ngx_ratelimit_switch_names, NULL, NULL, NULL },
+      NGX_RATELIMIT_A_CHOICE, NGX_RATELIMIT_AT(clear),
+      .names = ngx_ratelimit_switch_names },
 
     { NGX_RATELIMIT_PARAM_ALGORITHM, "algorithm=", "algorithm",
-      NGX_RATELIMIT_IN_ALL, NGX_RATELIMIT_A_CHOICE, 0, NGX_RATELIMIT_ANY,
-      NGX_RATELIMIT_AT(rule.spec.algorithm), 0, 0,
-      ngx_ratelimit_algorithm_names, NULL, NULL, "token_bucket" },
+      NGX_RATELIMIT_IN_ALL, NGX_RATELIMIT_A_CHOICE,
+      NGX_RATELIMIT_AT(rule.spec.algorithm),
+      .names = ngx_ratelimit_algorithm_names, .standard = "token_bucket" },
 
     { NGX_RATELIMIT_PARAM_PARAMS, NULL, "params", NGX_RATELIMIT_OF_RULE,
-      NGX_RATELIMIT_AN_OBJECT, 0, NGX_RATELIMIT_ANY, NGX_RATELIMIT_NOWHERE,
-      0, 0, NULL, NULL, NULL, "must be there" },
+      NGX_RATELIMIT_AN_OBJECT, .standard = "must be there" },
 
     { NGX_RATELIMIT_PARAM_RATE, "rate=", "rate", NGX_RATELIMIT_OF_LIMIT,
-      NGX_RATELIMIT_A_TEXT, NGX_RATELIMIT_VARIABLES, NGX_RATELIMIT_RATES,
-      NGX_RATELIMIT_NOWHERE, 0, 0, NULL, ngx_ratelimit_set_rate,
-      "a rate, as in \"100r/m\"", NULL },
+      NGX_RATELIMIT_A_TEXT, .flags = NGX_RATELIMIT_VARIABLES,
+      .algorithms = NGX_RATELIMIT_RATES, .set = ngx_ratelimit_set_rate,
+      .expected = "a rate, as in \"100r/m\"" },
 
     { NGX_RATELIMIT_PARAM_LIMIT, "limit=", "limit",
       NGX_RATELIMIT_OF_LIMIT|NGX_RATELIMIT_OF_AMOUNT, NGX_RATELIMIT_A_NUMBER,
-      NGX_RATELIMIT_VARIABLES, NGX_RATELIMIT_ANY, NGX_RATELIMIT_AT(limit),
-      1, NGX_RATELIMIT_MAX_TOKENS, NULL, NULL, NULL, NULL },
+      NGX_RATELIMIT_AT(limit), .flags = NGX_RATELIMIT_VARIABLES, .min = 1,
+      .max = NGX_RATELIMIT_MAX_TOKENS },
 
     { NGX_RATELIMIT_PARAM_WINDOW, "window=", "window",
-      NGX_RATELIMIT_OF_LIMIT|NGX_RATELIMIT_OF_AMOUNT, NGX_RATELIMIT_A_TIME, 0,
-      NGX_RATELIMIT_RATES, NGX_RATELIMIT_AT(calendar), 1,
-      NGX_RATELIMIT_MAX_SECONDS, NULL, ngx_ratelimit_set_window,
+      NGX_RATELIMIT_OF_LIMIT|NGX_RATELIMIT_OF_AMOUNT, NGX_RATELIMIT_A_TIME,
+      NGX_RATELIMIT_AT(calendar), .algorithms = NGX_RATELIMIT_RATES, .min = 1,
+      .max = NGX_RATELIMIT_MAX_SECONDS, .set = ngx_ratelimit_set_window,
+      .expected =
       "a time from 1s to 366d in whole seconds, \"calendar:day\" or "
-      "\"calendar:month\"", NULL },
+      "\"calendar:month\"" },
 
     { NGX_RATELIMIT_PARAM_CAPACITY, "capacity=", NULL, NGX_RATELIMIT_IN_BOTH,
-      NGX_RATELIMIT_A_NUMBER, 0, NGX_RATELIMIT_TOKEN,
-      NGX_RATELIMIT_AT(capacity), 1, NGX_RATELIMIT_MAX_TOKENS, NULL, NULL,
-      NULL, "the limit" },
+      NGX_RATELIMIT_A_NUMBER, NGX_RATELIMIT_AT(capacity),
+      .algorithms = NGX_RATELIMIT_TOKEN, .min = 1,
+      .max = NGX_RATELIMIT_MAX_TOKENS, .standard = "the limit" },
 
     { NGX_RATELIMIT_PARAM_CAPACITY, NULL, "capacity",
       NGX_RATELIMIT_OF_PARAMS|NGX_RATELIMIT_OF_AMOUNT, NGX_RATELIMIT_A_NUMBER,
-      0, NGX_RATELIMIT_ANY, NGX_RATELIMIT_AT(capacity), 1,
-      NGX_RATELIMIT_MAX_TOKENS, NULL, NULL, NULL, "the limit" },
+      NGX_RATELIMIT_AT(capacity), .min = 1, .max = NGX_RATELIMIT_MAX_TOKENS,
+      .standard = "the limit" },
 
     { NGX_RATELIMIT_PARAM_REFILL_RATE, NULL, "refill_rate",
-      NGX_RATELIMIT_OF_PARAMS|NGX_RATELIMIT_OF_AMOUNT, NGX_RATELIMIT_A_REAL, 0,
-      NGX_RATELIMIT_RATES, NGX_RATELIMIT_NOWHERE, 0, 0, NULL, NULL,
-      "from 1 in 366 days to 1073741824, in requests a second", NULL },
+      NGX_RATELIMIT_OF_PARAMS|NGX_RATELIMIT_OF_AMOUNT, NGX_RATELIMIT_A_REAL,
+      .algorithms = NGX_RATELIMIT_RATES,
+      .expected = "from 1 in 366 days to 1073741824, in requests a second" },
 
     { NGX_RATELIMIT_PARAM_BURST, "burst=", "burst", NGX_RATELIMIT_OF_LIMIT,
-      NGX_RATELIMIT_A_NUMBER, 0, NGX_RATELIMIT_LEAKY,
-      NGX_RATELIMIT_AT(rule.spec.burst), 0, NGX_RATELIMIT_MAX_TOKENS - 1, NULL,
-      NULL, NULL, "0" },
+      NGX_RATELIMIT_A_NUMBER, NGX_RATELIMIT_AT(rule.spec.burst),
+      .algorithms = NGX_RATELIMIT_LEAKY, .max = NGX_RATELIMIT_MAX_TOKENS - 1,
+      .standard = "0" },
 
     { NGX_RATELIMIT_PARAM_NODELAY, "nodelay", "nodelay",
-      NGX_RATELIMIT_OF_LIMIT, NGX_RATELIMIT_A_FLAG, 0, NGX_RATELIMIT_LEAKY,
-      NGX_RATELIMIT_AT(rule.spec.nodelay), 0, 1, NULL, NULL, NULL, "off" },
+      NGX_RATELIMIT_OF_LIMIT, NGX_RATELIMIT_A_FLAG,
+      NGX_RATELIMIT_AT(rule.spec.nodelay), .algorithms = NGX_RATELIMIT_LEAKY,
+      .max = 1, .standard = "off" },
 
     { NGX_RATELIMIT_PARAM_DELAY, "delay=", "delay", NGX_RATELIMIT_OF_LIMIT,
-      NGX_RATELIMIT_A_NUMBER, 0, NGX_RATELIMIT_LEAKY,
-      NGX_RATELIMIT_AT(rule.spec.delay), 0, NGX_RATELIMIT_MAX_TOKENS - 1, NULL,
-      NULL, NULL, "0" },
+      NGX_RATELIMIT_A_NUMBER, NGX_RATELIMIT_AT(rule.spec.delay),
+      .algorithms = NGX_RATELIMIT_LEAKY, .max = NGX_RATELIMIT_MAX_TOKENS - 1,
+      .standard = "0" },
 
     { NGX_RATELIMIT_PARAM_SYNC, "sync=", "sync", NGX_RATELIMIT_IN_ALL,
-      NGX_RATELIMIT_A_CHOICE, NGX_RATELIMIT_SHARED, NGX_RATELIMIT_ANY,
-      NGX_RATELIMIT_AT(rule.sync), 0, 0, ngx_ratelimit_sync_names, NULL, NULL,
-      "lease" },
+      NGX_RATELIMIT_A_CHOICE, NGX_RATELIMIT_AT(rule.sync),
+      .flags = NGX_RATELIMIT_SHARED, .names = ngx_ratelimit_sync_names,
+      .standard = "lease" },
 
     { NGX_RATELIMIT_PARAM_SHARDS, "shards=", "shards", NGX_RATELIMIT_IN_ALL,
-      NGX_RATELIMIT_A_NUMBER, NGX_RATELIMIT_SHARED, NGX_RATELIMIT_SPLITS,
-      NGX_RATELIMIT_AT(rule.shards), 2, NGX_RATELIMIT_MAX_SHARDS, NULL, NULL,
-      NULL, "not split" },
+      NGX_RATELIMIT_A_NUMBER, NGX_RATELIMIT_AT(rule.shards),
+      .flags = NGX_RATELIMIT_SHARED, .algorithms = NGX_RATELIMIT_SPLITS,
+      .min = 2, .max = NGX_RATELIMIT_MAX_SHARDS, .standard = "not split" },
 
     { NGX_RATELIMIT_PARAM_FAIL_MODE, "fail_mode=", "fail_mode",
-      NGX_RATELIMIT_IN_ALL, NGX_RATELIMIT_A_CHOICE, NGX_RATELIMIT_SHARED,
-      NGX_RATELIMIT_ANY, NGX_RATELIMIT_AT(rule.fail_mode),
-      NGX_RATELIMIT_FAIL_OPEN, 0, ngx_ratelimit_fail_mode_names, NULL, NULL,
-      "`ratelimit_fail_mode`" },
+      NGX_RATELIMIT_IN_ALL, NGX_RATELIMIT_A_CHOICE,
+      NGX_RATELIMIT_AT(rule.fail_mode), .flags = NGX_RATELIMIT_SHARED,
+      .min = NGX_RATELIMIT_FAIL_OPEN, .names = ngx_ratelimit_fail_mode_names,
+      .standard = "`ratelimit_fail_mode`" },
 
     { NGX_RATELIMIT_PARAM_EMERGENCY, "emergency=", "emergency",
       NGX_RATELIMIT_IN_ALL, NGX_RATELIMIT_A_TEXT,
-      NGX_RATELIMIT_CONSTANT|NGX_RATELIMIT_SHARED, NGX_RATELIMIT_ANY,
-      NGX_RATELIMIT_AT(rule.emergency), 0, 0, NULL,
-      ngx_ratelimit_set_emergency, "a rate without variables", "none" },
+      NGX_RATELIMIT_AT(rule.emergency),
+      .flags = NGX_RATELIMIT_CONSTANT|NGX_RATELIMIT_SHARED,
+      .set = ngx_ratelimit_set_emergency,
+      .expected = "a rate without variables", .standard = "none" },
 
     { NGX_RATELIMIT_PARAM_DRY_RUN, "dry_run", "dry_run", NGX_RATELIMIT_IN_ALL,
-      NGX_RATELIMIT_A_FLAG, 0, NGX_RATELIMIT_ANY,
-      NGX_RATELIMIT_AT(rule.dry_run), 0, 1, NULL, NULL, NULL, "off" },
+      NGX_RATELIMIT_A_FLAG, NGX_RATELIMIT_AT(rule.dry_run), .max = 1,
+      .standard = "off" },
 
     { NGX_RATELIMIT_PARAM_COST, "cost=", "cost", NGX_RATELIMIT_IN_ALL,
-      NGX_RATELIMIT_A_NUMBER, NGX_RATELIMIT_VARIABLES|NGX_RATELIMIT_QUIET,
-      NGX_RATELIMIT_RATES, NGX_RATELIMIT_AT(rule.cost), 0,
-      NGX_RATELIMIT_MAX_TOKENS, NULL, NULL, NULL, "1" },
+      NGX_RATELIMIT_A_NUMBER, NGX_RATELIMIT_AT(rule.cost),
+      .flags = NGX_RATELIMIT_VARIABLES|NGX_RATELIMIT_QUIET,
+      .algorithms = NGX_RATELIMIT_RATES, .max = NGX_RATELIMIT_MAX_TOKENS,
+      .standard = "1" },
 
     { NGX_RATELIMIT_PARAM_COST_HEADER, "cost_header=", "cost_header",
-      NGX_RATELIMIT_IN_ALL, NGX_RATELIMIT_A_NAME, 0, NGX_RATELIMIT_RATES,
-      NGX_RATELIMIT_AT(rule.cost_header), 0, 0, NULL,
-      ngx_ratelimit_set_cost_header, NULL, "none" },
+      NGX_RATELIMIT_IN_ALL, NGX_RATELIMIT_A_NAME,
+      NGX_RATELIMIT_AT(rule.cost_header), .algorithms = NGX_RATELIMIT_RATES,
+      .set = ngx_ratelimit_set_cost_header, .standard = "none" },
 
     { NGX_RATELIMIT_PARAM_COUNT_STATUS, "count_status=", "count_status",
       NGX_RATELIMIT_IN_ALL, NGX_RATELIMIT_A_NUMBER,
-      NGX_RATELIMIT_LIST|NGX_RATELIMIT_FILLED, NGX_RATELIMIT_RATES,
-      NGX_RATELIMIT_AT(rule.statuses), 100, 599, NULL, NULL,
-      "statuses from 100 to 599", "every response" },
+      NGX_RATELIMIT_AT(rule.statuses),
+      .flags = NGX_RATELIMIT_LIST|NGX_RATELIMIT_FILLED,
+      .algorithms = NGX_RATELIMIT_RATES, .min = 100, .max = 599,
+      .expected = "statuses from 100 to 599", .standard = "every response" },
 
     { NGX_RATELIMIT_PARAM_GROUP, "group=", "group", NGX_RATELIMIT_IN_ALL,
-      NGX_RATELIMIT_A_NAME, 0, NGX_RATELIMIT_ANY,
-      NGX_RATELIMIT_AT(rule.group), 0, 0, NULL, NULL, NULL, "none" },
+      NGX_RATELIMIT_A_NAME, NGX_RATELIMIT_AT(rule.group), .standard = "none" },
 
     { NGX_RATELIMIT_PARAM_PRIORITY, "priority=", "priority",
-      NGX_RATELIMIT_IN_ALL, NGX_RATELIMIT_A_NUMBER, 0, NGX_RATELIMIT_ANY,
-      NGX_RATELIMIT_AT(rule.priority), -NGX_RATELIMIT_MAX_PRIORITY,
-      NGX_RATELIMIT_MAX_PRIORITY, NULL, NULL, NULL, "0" },
+      NGX_RATELIMIT_IN_ALL, NGX_RATELIMIT_A_NUMBER,
+      NGX_RATELIMIT_AT(rule.priority), .min = -NGX_RATELIMIT_MAX_PRIORITY,
+      .max = NGX_RATELIMIT_MAX_PRIORITY, .standard = "0" },
 
-    { NGX_RATELIMIT_PARAM_PERCENT, "percent=", "percent",
-      NGX_RATELIMIT_IN_ALL, NGX_RATELIMIT_A_NUMBER, 0, NGX_RATELIMIT_ANY,
-      NGX_RATELIMIT_AT(rule.percent), 1, 100, NULL, NULL, NULL, "100" },
+    { NGX_RATELIMIT_PARAM_PERCENT, "percent=", "percent", NGX_RATELIMIT_IN_ALL,
+      NGX_RATELIMIT_A_NUMBER, NGX_RATELIMIT_AT(rule.percent), .min = 1,
+      .max = 100, .standard = "100" },
 
     { NGX_RATELIMIT_PARAM_KEY, "key=", NULL, NGX_RATELIMIT_IN_RULE,
-      NGX_RATELIMIT_A_TEXT, 0, NGX_RATELIMIT_ANY, NGX_RATELIMIT_AT(rule.key),
-      0, 0, NULL, NULL, "a value with variables", "the zone's key" },
+      NGX_RATELIMIT_A_TEXT, NGX_RATELIMIT_AT(rule.key),
+      .expected = "a value with variables", .standard = "the zone's key" },
 
     { NGX_RATELIMIT_PARAM_KEY, NULL, "key", NGX_RATELIMIT_OF_RULE,
-      NGX_RATELIMIT_A_TEXT, NGX_RATELIMIT_LIST|NGX_RATELIMIT_FILLED,
-      NGX_RATELIMIT_ANY, NGX_RATELIMIT_AT(rule.parts), 0, 0, NULL,
-      ngx_ratelimit_set_key, "1 to 8 parts", "the zone's key" },
+      NGX_RATELIMIT_A_TEXT, NGX_RATELIMIT_AT(rule.parts),
+      .flags = NGX_RATELIMIT_LIST|NGX_RATELIMIT_FILLED,
+      .set = ngx_ratelimit_set_key, .expected = "1 to 8 parts",
+      .standard = "the zone's key" },
 
     { NGX_RATELIMIT_PARAM_MATCH, NULL, "match", NGX_RATELIMIT_OF_RULE,
-      NGX_RATELIMIT_AN_OBJECT, 0, NGX_RATELIMIT_ANY, NGX_RATELIMIT_NOWHERE,
-      0, 0, NULL, NULL, NULL, "every request" },
+      NGX_RATELIMIT_AN_OBJECT, .standard = "every request" },
 
     { NGX_RATELIMIT_PARAM_ROUTE, "match=", NULL, NGX_RATELIMIT_IN_RULE,
-      NGX_RATELIMIT_A_TEXT, 0, NGX_RATELIMIT_ANY, NGX_RATELIMIT_AT(rule.route),
-      0, 0, NULL, ngx_ratelimit_set_match,
-      "a path template, or \"~\" and a regular expression", "every path" },
+      NGX_RATELIMIT_A_TEXT, NGX_RATELIMIT_AT(rule.route),
+      .set = ngx_ratelimit_set_match,
+      .expected = "a path template, or \"~\" and a regular expression",
+      .standard = "every path" },
 
     { NGX_RATELIMIT_PARAM_ROUTE, NULL, "route", NGX_RATELIMIT_OF_MATCH,
-      NGX_RATELIMIT_A_TEXT, 0, NGX_RATELIMIT_ANY, NGX_RATELIMIT_AT(rule.route),
-      0, 0, NULL, ngx_ratelimit_set_route, "a path template", "every path" },
+      NGX_RATELIMIT_A_TEXT, NGX_RATELIMIT_AT(rule.route),
+      .set = ngx_ratelimit_set_route, .expected = "a path template",
+      .standard = "every path" },
 
     { NGX_RATELIMIT_PARAM_REGEX, NULL, "endpoint_regex",
-      NGX_RATELIMIT_OF_MATCH, NGX_RATELIMIT_A_TEXT, 0, NGX_RATELIMIT_ANY,
-      NGX_RATELIMIT_AT(rule.regex_text), 0, 0, NULL, ngx_ratelimit_set_regex,
-      "a regular expression", "every path" },
+      NGX_RATELIMIT_OF_MATCH, NGX_RATELIMIT_A_TEXT,
+      NGX_RATELIMIT_AT(rule.regex_text), .set = ngx_ratelimit_set_regex,
+      .expected = "a regular expression", .standard = "every path" },
 
     { NGX_RATELIMIT_PARAM_METHODS, "methods=", "methods",
       NGX_RATELIMIT_IN_RULE|NGX_RATELIMIT_OF_MATCH, NGX_RATELIMIT_A_TEXT,
-      NGX_RATELIMIT_LIST, NGX_RATELIMIT_ANY, NGX_RATELIMIT_AT(rule.methods),
-      0, 0, NULL, ngx_ratelimit_set_method, "HTTP methods like \"GET\"",
-      "every method" },
+      NGX_RATELIMIT_AT(rule.methods), .flags = NGX_RATELIMIT_LIST,
+      .set = ngx_ratelimit_set_method, .expected = "HTTP methods like \"GET\"",
+      .standard = "every method" },
 
     { NGX_RATELIMIT_PARAM_TIER, "tier=", "tier",
       NGX_RATELIMIT_IN_RULE|NGX_RATELIMIT_OF_MATCH, NGX_RATELIMIT_A_TEXT,
-      NGX_RATELIMIT_CONSTANT, NGX_RATELIMIT_ANY, NGX_RATELIMIT_AT(rule.tier),
-      0, 0, NULL, ngx_ratelimit_set_tier,
+      NGX_RATELIMIT_AT(rule.tier), .flags = NGX_RATELIMIT_CONSTANT,
+      .set = ngx_ratelimit_set_tier,
+      .expected =
       "the name of a tier: 1 to 64 bytes without variables and control "
-      "characters", "every tier" },
+      "characters", .standard = "every tier" },
 
     { NGX_RATELIMIT_PARAM_HOST, "host=", "host",
       NGX_RATELIMIT_IN_RULE|NGX_RATELIMIT_OF_MATCH, NGX_RATELIMIT_A_TEXT,
-      NGX_RATELIMIT_LIST|NGX_RATELIMIT_CONSTANT, NGX_RATELIMIT_ANY,
-      NGX_RATELIMIT_AT(rule.hosts), 0, 0, NULL, ngx_ratelimit_set_host,
+      NGX_RATELIMIT_AT(rule.hosts),
+      .flags = NGX_RATELIMIT_LIST|NGX_RATELIMIT_CONSTANT,
+      .set = ngx_ratelimit_set_host,
+      .expected =
       "host names like \"api.example.com\" or \"*.example.org\", without "
-      "variables", "every host" },
+      "variables", .standard = "every host" },
 
     { NGX_RATELIMIT_PARAM_API_KEY, "api_key=", "api_key_pattern",
       NGX_RATELIMIT_IN_RULE|NGX_RATELIMIT_OF_MATCH, NGX_RATELIMIT_A_TEXT,
-      NGX_RATELIMIT_LIST|NGX_RATELIMIT_CONSTANT, NGX_RATELIMIT_ANY,
-      NGX_RATELIMIT_AT(rule.api_keys), 0, 0, NULL, NULL,
+      NGX_RATELIMIT_AT(rule.api_keys),
+      .flags = NGX_RATELIMIT_LIST|NGX_RATELIMIT_CONSTANT,
+      .expected =
       "API keys like \"sk_live_*\" or \"sk_test_1\", with \"*\" and \"?\" for "
-      "any text and any character, without variables", "every request" },
+      "any text and any character, without variables",
+      .standard = "every request" },
 
-    { NGX_RATELIMIT_PARAM_TIERS, "tiers=", NULL, NGX_RATELIMIT_IN_RULE,
-      NGX_RATELIMIT_A_TEXT, NGX_RATELIMIT_CONSTANT, NGX_RATELIMIT_ANY,
-      NGX_RATELIMIT_AT(tiers), 0, 0, NULL, NULL,
+    { NGX_RATELIMIT_PARAM_TIER_LIMITS, "tiers=", NULL, NGX_RATELIMIT_IN_RULE,
+      NGX_RATELIMIT_A_TEXT, NGX_RATELIMIT_AT(tier_limits),
+      .flags = NGX_RATELIMIT_CONSTANT,
+      .expected =
       "\"<tier>:<limit or rate>\", with commas between, without variables",
-      "none" },
+      .standard = "none" },
 
-    { NGX_RATELIMIT_PARAM_TIERS, NULL, "tiers", NGX_RATELIMIT_OF_RULE,
-      NGX_RATELIMIT_AN_OBJECT, 0, NGX_RATELIMIT_ANY, NGX_RATELIMIT_NOWHERE,
-      0, 0, NULL, NULL, "amounts, by tier", "none" },
+    { NGX_RATELIMIT_PARAM_TIER_LIMITS, NULL, "tiers", NGX_RATELIMIT_OF_RULE,
+      NGX_RATELIMIT_AN_OBJECT, .expected = "amounts, by tier",
+      .standard = "none" },
 
-    { NGX_RATELIMIT_PARAM_OVERRIDE, NULL, "override", NGX_RATELIMIT_OF_RULE,
-      NGX_RATELIMIT_AN_OBJECT, 0, NGX_RATELIMIT_ANY, NGX_RATELIMIT_NOWHERE,
-      0, 0, NULL, NULL, "amounts, by API key", "none" },
+    { NGX_RATELIMIT_PARAM_KEY_LIMITS, NULL, "override", NGX_RATELIMIT_OF_RULE,
+      NGX_RATELIMIT_AN_OBJECT, .expected = "amounts, by API key",
+      .standard = "none" },
 
-    { NGX_RATELIMIT_PARAM_NONE, NULL, NULL, 0, NGX_RATELIMIT_A_NUMBER, 0, 0,
-      NGX_RATELIMIT_NOWHERE, 0, 0, NULL, NULL, NULL, NULL }
+    { .id = NGX_RATELIMIT_PARAM_NONE }
 };
 /* NOLINTEND(bugprone-sizeof-expression) */
-
-
-const ngx_ratelimit_exclusion_t  ngx_ratelimit_exclusions[] = {
-
-    /* what an algorithm does not have but for some values */
-
-    { NGX_RATELIMIT_PARAM_WINDOW,
-      NGX_RATELIMIT_BIT(CALENDAR_DAY)|NGX_RATELIMIT_BIT(CALENDAR_MONTH),
-      NGX_RATELIMIT_PARAM_ALGORITHM,
-      NGX_RATELIMIT_RATES ^ NGX_RATELIMIT_BIT(FIXED_WINDOW),
-      "a time as in \"60s\", or algorithm fixed_window" },
-
-    { NGX_RATELIMIT_PARAM_SYNC,
-      NGX_RATELIMIT_BIT(SYNC_LEASE)|NGX_RATELIMIT_BIT(SYNC_ASYNC),
-      NGX_RATELIMIT_PARAM_ALGORITHM,
-      NGX_RATELIMIT_BIT(SLIDING_LOG)|NGX_RATELIMIT_BIT(CONCURRENCY),
-      "\"sync=strict\"" },
-
-    /* how much */
-
-    { NGX_RATELIMIT_PARAM_LIMIT, 0, NGX_RATELIMIT_PARAM_RATE, 0,
-      "one of them" },
-
-    { NGX_RATELIMIT_PARAM_WINDOW, 0, NGX_RATELIMIT_PARAM_RATE, 0,
-      "\"limit\" with the window" },
-
-    { NGX_RATELIMIT_PARAM_REFILL_RATE, 0, NGX_RATELIMIT_PARAM_RATE, 0,
-      "one of them" },
-
-    { NGX_RATELIMIT_PARAM_REFILL_RATE, 0, NGX_RATELIMIT_PARAM_LIMIT, 0,
-      "one of them" },
-
-    { NGX_RATELIMIT_PARAM_BURST, 0, NGX_RATELIMIT_PARAM_CAPACITY, 0,
-      "one of them" },
-
-    { NGX_RATELIMIT_PARAM_DELAY, 0, NGX_RATELIMIT_PARAM_NODELAY, 0,
-      "one of them" },
-
-    /* which requests */
-
-    { NGX_RATELIMIT_PARAM_REGEX, 0, NGX_RATELIMIT_PARAM_ROUTE, 0,
-      "one of them" },
-
-    /* how it counts */
-
-    { NGX_RATELIMIT_PARAM_COUNT_STATUS, 0, NGX_RATELIMIT_PARAM_COST_HEADER, 0,
-      "one of them" },
-
-    { NGX_RATELIMIT_PARAM_FAIL_MODE,
-      NGX_RATELIMIT_BIT(FAIL_LOCAL)|NGX_RATELIMIT_BIT(FAIL_CLOSED),
-      NGX_RATELIMIT_PARAM_EMERGENCY, 0, "\"fail_mode=open\"" },
-
-    { NGX_RATELIMIT_PARAM_SYNC,
-      NGX_RATELIMIT_BIT(SYNC_LEASE)|NGX_RATELIMIT_BIT(SYNC_ASYNC),
-      NGX_RATELIMIT_PARAM_COUNT_STATUS, 0, "\"sync=strict\"" },
-
-    { NGX_RATELIMIT_PARAM_FAIL_MODE, 0, NGX_RATELIMIT_PARAM_SYNC,
-      NGX_RATELIMIT_BIT(SYNC_ASYNC), "\"sync=lease\" or \"sync=strict\"" },
-
-    { NGX_RATELIMIT_PARAM_EMERGENCY, 0, NGX_RATELIMIT_PARAM_SYNC,
-      NGX_RATELIMIT_BIT(SYNC_ASYNC), "\"sync=lease\" or \"sync=strict\"" },
-
-    { NGX_RATELIMIT_PARAM_SHARDS, 0, NGX_RATELIMIT_PARAM_COUNT_STATUS, 0,
-      "one of them" },
-
-    { NGX_RATELIMIT_PARAM_SHARDS, 0, NGX_RATELIMIT_PARAM_COST_HEADER, 0,
-      "one of them" },
-
-    { NGX_RATELIMIT_PARAM_SHARDS, 0, NGX_RATELIMIT_PARAM_TIERS, 0,
-      "one of them" },
-
-    { NGX_RATELIMIT_PARAM_SHARDS, 0, NGX_RATELIMIT_PARAM_OVERRIDE, 0,
-      "one of them" },
-
-    { NGX_RATELIMIT_PARAM_FAIL_MODE, NGX_RATELIMIT_BIT(FAIL_LOCAL),
-      NGX_RATELIMIT_PARAM_SHARDS, 0,
-      "\"fail_mode=open\" or \"fail_mode=closed\"" },
-
-    { NGX_RATELIMIT_PARAM_NONE, 0, NGX_RATELIMIT_PARAM_NONE, 0, NULL }
-};
 
 
 void
@@ -407,8 +328,18 @@ ngx_ratelimit_param_text(ngx_ratelimit_draft_t *draft,
 {
     if (ngx_ratelimit_variables_in(text)) {
 
+        /* they are compiled when all is known */
+
+        if (param->id == NGX_RATELIMIT_PARAM_COST) {
+            draft->cost_text = *text;
+            draft->rule.dynamic_cost = 1;
+            return NULL;
+        }
+
         if (param->flags & NGX_RATELIMIT_VARIABLES) {
-            return ngx_ratelimit_param_variables(draft, param, text);
+            draft->limit_text = *text;
+            draft->rule.dynamic = 1;
+            return NULL;
         }
 
         if ((param->flags & NGX_RATELIMIT_CONSTANT)
@@ -438,28 +369,10 @@ ngx_ratelimit_param_text(ngx_ratelimit_draft_t *draft,
     }
 
     if (param->set) {
-        return param->set(draft, text);
+        return param->set(draft, param, text);
     }
 
     ngx_memcpy((u_char *) draft + param->offset, text, sizeof(ngx_str_t));
-
-    return NULL;
-}
-
-
-/* They are compiled when all is known. */
-static const char *
-ngx_ratelimit_param_variables(ngx_ratelimit_draft_t *draft,
-    const ngx_ratelimit_param_t *param, ngx_str_t *text)
-{
-    if (param->id == NGX_RATELIMIT_PARAM_COST) {
-        draft->cost_text = *text;
-        draft->rule.dynamic_cost = 1;
-
-    } else {
-        draft->limit_text = *text;
-        draft->rule.dynamic = 1;
-    }
 
     return NULL;
 }
@@ -614,7 +527,8 @@ ngx_ratelimit_variables_in(const ngx_str_t *text)
 
 
 static const char *
-ngx_ratelimit_set_rate(ngx_ratelimit_draft_t *draft, ngx_str_t *text)
+ngx_ratelimit_set_rate(ngx_ratelimit_draft_t *draft,
+    const ngx_ratelimit_param_t *param, ngx_str_t *text)
 {
     return ngx_ratelimit_rate_parse(text->data, text->len, &draft->tokens,
                                     &draft->period_us);
@@ -622,11 +536,11 @@ ngx_ratelimit_set_rate(ngx_ratelimit_draft_t *draft, ngx_str_t *text)
 
 
 static const char *
-ngx_ratelimit_set_window(ngx_ratelimit_draft_t *draft, ngx_str_t *text)
+ngx_ratelimit_set_window(ngx_ratelimit_draft_t *draft,
+    const ngx_ratelimit_param_t *param, ngx_str_t *text)
 {
-    int                           place;
-    ngx_int_t                     seconds;
-    const ngx_ratelimit_param_t  *param;
+    int        place;
+    ngx_int_t  seconds;
 
     static const char *const  names[] = {
         "calendar:day", "calendar:month", NULL
@@ -640,7 +554,6 @@ ngx_ratelimit_set_window(ngx_ratelimit_draft_t *draft, ngx_str_t *text)
         return NULL;
     }
 
-    param = ngx_ratelimit_param(NGX_RATELIMIT_PARAM_WINDOW, draft->in);
     seconds = text->len ? ngx_parse_time(text, 1) : NGX_ERROR;
 
     if (seconds < param->min || seconds > param->max) {
@@ -652,13 +565,15 @@ ngx_ratelimit_set_window(ngx_ratelimit_draft_t *draft, ngx_str_t *text)
 
 
 static const char *
-ngx_ratelimit_set_emergency(ngx_ratelimit_draft_t *draft, ngx_str_t *text)
+ngx_ratelimit_set_emergency(ngx_ratelimit_draft_t *draft,
+    const ngx_ratelimit_param_t *param, ngx_str_t *text)
 {
+    const char             *expected;
     ngx_ratelimit_spec_t    spec;
     ngx_ratelimit_limit_t  *limit;
 
     if (ngx_ratelimit_variables_in(text)) {
-        return "a rate without variables";
+        return param->expected;
     }
 
     limit = ngx_palloc(draft->pool, sizeof(ngx_ratelimit_limit_t));
@@ -670,12 +585,16 @@ ngx_ratelimit_set_emergency(ngx_ratelimit_draft_t *draft, ngx_str_t *text)
     spec.algorithm = NGX_RATELIMIT_TOKEN_BUCKET;
     draft->rule.emergency = limit;
 
-    return ngx_ratelimit_rule_limit(&spec, text, limit);
+    expected = ngx_ratelimit_rate_parse(text->data, text->len, &spec.tokens,
+                                        &spec.period_us);
+
+    return expected ? expected : ngx_ratelimit_limit_init(limit, &spec);
 }
 
 
 static const char *
-ngx_ratelimit_set_cost_header(ngx_ratelimit_draft_t *draft, ngx_str_t *text)
+ngx_ratelimit_set_cost_header(ngx_ratelimit_draft_t *draft,
+    const ngx_ratelimit_param_t *param, ngx_str_t *text)
 {
     ngx_str_t  *header;
 
@@ -695,7 +614,8 @@ ngx_ratelimit_set_cost_header(ngx_ratelimit_draft_t *draft, ngx_str_t *text)
 
 /* A part, which has not what stands between parts. */
 static const char *
-ngx_ratelimit_set_key(ngx_ratelimit_draft_t *draft, ngx_str_t *text)
+ngx_ratelimit_set_key(ngx_ratelimit_draft_t *draft,
+    const ngx_ratelimit_param_t *param, ngx_str_t *text)
 {
     ngx_ratelimit_rule_t  *rule;
 
@@ -728,16 +648,18 @@ ngx_ratelimit_set_key(ngx_ratelimit_draft_t *draft, ngx_str_t *text)
 
 /* "/path", "~regular expression", "~*regular expression" */
 static const char *
-ngx_ratelimit_set_match(ngx_ratelimit_draft_t *draft, ngx_str_t *text)
+ngx_ratelimit_set_match(ngx_ratelimit_draft_t *draft,
+    const ngx_ratelimit_param_t *param, ngx_str_t *text)
 {
     return (text->len && text->data[0] == '~')
-           ? ngx_ratelimit_set_regex(draft, text)
-           : ngx_ratelimit_set_route(draft, text);
+           ? ngx_ratelimit_set_regex(draft, param, text)
+           : ngx_ratelimit_set_route(draft, param, text);
 }
 
 
 static const char *
-ngx_ratelimit_set_route(ngx_ratelimit_draft_t *draft, ngx_str_t *text)
+ngx_ratelimit_set_route(ngx_ratelimit_draft_t *draft,
+    const ngx_ratelimit_param_t *param, ngx_str_t *text)
 {
     u_char      *last;
     const char  *wrong;
@@ -759,7 +681,8 @@ ngx_ratelimit_set_route(ngx_ratelimit_draft_t *draft, ngx_str_t *text)
 
 /* It is compiled later: by ngx_ratelimit_policy_finish(), by rule_conf.c. */
 static const char *
-ngx_ratelimit_set_regex(ngx_ratelimit_draft_t *draft, ngx_str_t *text)
+ngx_ratelimit_set_regex(ngx_ratelimit_draft_t *draft,
+    const ngx_ratelimit_param_t *param, ngx_str_t *text)
 {
 #if (NGX_PCRE)
 
@@ -783,26 +706,27 @@ ngx_ratelimit_set_regex(ngx_ratelimit_draft_t *draft, ngx_str_t *text)
 
 
 static const char *
-ngx_ratelimit_set_method(ngx_ratelimit_draft_t *draft, ngx_str_t *text)
+ngx_ratelimit_set_method(ngx_ratelimit_draft_t *draft,
+    const ngx_ratelimit_param_t *param, ngx_str_t *text)
 {
     ngx_uint_t  bit;
 
     bit = draft->above->method(text->data, text->len);
     draft->rule.methods |= bit;
 
-    return bit ? NULL : "HTTP methods like \"GET\"";
+    return bit ? NULL : param->expected;
 }
 
 
 /* In lower case, as nginx has the request's. */
 static const char *
-ngx_ratelimit_set_host(ngx_ratelimit_draft_t *draft, ngx_str_t *text)
+ngx_ratelimit_set_host(ngx_ratelimit_draft_t *draft,
+    const ngx_ratelimit_param_t *param, ngx_str_t *text)
 {
     ngx_ratelimit_glob_text_t  *host;
 
     if (text->len == 0 || ngx_ratelimit_glob_check(text->data, text->len)) {
-        return "host names like \"api.example.com\" or \"*.example.org\", "
-               "without variables";
+        return param->expected;
     }
 
     if (draft->hosts == NULL) {
@@ -828,12 +752,9 @@ ngx_ratelimit_set_host(ngx_ratelimit_draft_t *draft, ngx_str_t *text)
 
 /* nginx.conf may have others: what $variables of "ratelimit_tier" may say. */
 static const char *
-ngx_ratelimit_set_tier(ngx_ratelimit_draft_t *draft, ngx_str_t *text)
+ngx_ratelimit_set_tier(ngx_ratelimit_draft_t *draft,
+    const ngx_ratelimit_param_t *param, ngx_str_t *text)
 {
-    const ngx_ratelimit_param_t  *param;
-
-    param = ngx_ratelimit_param(NGX_RATELIMIT_PARAM_TIER, draft->in);
-
     if (text->len == 0
         || (!(draft->in & NGX_RATELIMIT_IN_CONF)
             && !ngx_ratelimit_tier_valid(text)))

@@ -22,6 +22,10 @@
 #define NGX_RATELIMIT_OF_AMOUNT  0x40   /* of a tier, an override */
 #define NGX_RATELIMIT_OF_DOCUMENT  0x38
 
+/* bits of a choice; of algorithms, those that have a rate */
+#define NGX_RATELIMIT_BIT(what)  (1u << NGX_RATELIMIT_##what)
+#define NGX_RATELIMIT_RATES      (NGX_RATELIMIT_BIT(CONCURRENCY) ^ 0x3f)
+
 /* flags of a parameter */
 #define NGX_RATELIMIT_VARIABLES  0x01   /* it may be text with variables */
 #define NGX_RATELIMIT_CONSTANT   0x02   /* "$" is an error in nginx.conf */
@@ -78,21 +82,22 @@ typedef enum {
     NGX_RATELIMIT_PARAM_TIER,
     NGX_RATELIMIT_PARAM_HOST,
     NGX_RATELIMIT_PARAM_API_KEY,
-    NGX_RATELIMIT_PARAM_TIERS,
-    NGX_RATELIMIT_PARAM_OVERRIDE,
+    NGX_RATELIMIT_PARAM_TIER_LIMITS,
+    NGX_RATELIMIT_PARAM_KEY_LIMITS,
     NGX_RATELIMIT_PARAM_ALL            /* their number */
 } ngx_ratelimit_param_e;
 
 typedef struct ngx_ratelimit_draft_s  ngx_ratelimit_draft_t;
+typedef struct ngx_ratelimit_param_s  ngx_ratelimit_param_t;
 
 /*
  * Reads a text, or an item of a list, which lives as long as the draft's pool.
- * Returns NULL, or what was expected as a constant string; "": memory is out.
+ * Returns NULL, or the expected value as a constant string; "": memory is out.
  */
 typedef const char *(*ngx_ratelimit_set_pt)(ngx_ratelimit_draft_t *draft,
-    ngx_str_t *text);
+    const ngx_ratelimit_param_t *param, ngx_str_t *text);
 
-typedef struct {
+struct ngx_ratelimit_param_s {
     ngx_ratelimit_param_e   id;          /* NONE: the table ends here */
     const char             *conf;        /* in nginx.conf: "rate=", "nodelay";
                                             or NULL */
@@ -100,8 +105,7 @@ typedef struct {
     ngx_uint_t              in;          /* where it stands: bits */
     ngx_ratelimit_kind_e    kind;
     ngx_uint_t              flags;
-    ngx_uint_t              algorithms;  /* that have it: bits; 0: it is none
-                                            of a rule's */
+    ngx_uint_t              algorithms;  /* that have it: bits; 0: all */
     size_t                  offset;      /* in a draft, where it is stored */
     size_t                  size;
     int64_t                 min;
@@ -111,7 +115,7 @@ typedef struct {
     const char             *expected;    /* for messages; NULL: the rest of the
                                             row says it */
     const char             *standard;    /* without it; for the documentation */
-} ngx_ratelimit_param_t;
+};
 
 /* Parameters that exclude each other; the message is at the first. */
 typedef struct {
@@ -130,7 +134,7 @@ struct ngx_ratelimit_draft_s {
     const ngx_ratelimit_above_t  *above; /* its methods */
     unsigned                unknown:1;   /* the algorithm is none */
 
-    /* the limit, as it is said; 0: it is not */
+    /* the limit as it is written; 0: not at all */
     uint64_t                limit;
     uint64_t                capacity;
     uint64_t                window_us;
@@ -146,7 +150,7 @@ struct ngx_ratelimit_draft_s {
     ngx_str_t               zone;        /* "name", "name:size" */
     ngx_str_t               redis;
     ngx_str_t               state;
-    ngx_str_t               tiers;
+    ngx_str_t               tier_limits;
     ngx_uint_t              clear;       /* ngx_uint_t: of "off" and "on" */
 
     /*
@@ -157,6 +161,7 @@ struct ngx_ratelimit_draft_s {
                                    const ngx_ratelimit_param_t *param,
                                    const char *beside, const char *expected);
     void                   *data;        /* of wrong() */
+    ngx_uint_t              wrongs;      /* the same: problems so far */
 
     u_char                  text[256];   /* of messages */
 };
@@ -187,7 +192,7 @@ const char *ngx_ratelimit_param_text(ngx_ratelimit_draft_t *draft,
 const char *ngx_ratelimit_param_number(ngx_ratelimit_draft_t *draft,
     const ngx_ratelimit_param_t *param, int64_t number);
 
-/* What a parameter expects, as text in the draft or a constant one. */
+/* The values that a parameter has, as text in the draft or a constant one. */
 const char *ngx_ratelimit_param_expected(ngx_ratelimit_draft_t *draft,
     const ngx_ratelimit_param_t *param);
 
@@ -210,12 +215,12 @@ ngx_uint_t ngx_ratelimit_variables_in(const ngx_str_t *text);
 
 /* draft.c: when all parameters are read */
 
-/* What excludes each other. Problems go to draft->wrong(). */
+/* Finds parameters that exclude each other. Problems go to draft->wrong(). */
 void ngx_ratelimit_draft_exclude(ngx_ratelimit_draft_t *draft);
 
 /*
- * That, what the algorithm does not have, and the defaults that depend on other
- * parameters.
+ * The same, and parameters that the algorithm does not have. Sets the defaults
+ * that depend on other parameters.
  */
 void ngx_ratelimit_draft_combine(ngx_ratelimit_draft_t *draft);
 
@@ -225,11 +230,11 @@ void ngx_ratelimit_draft_combine(ngx_ratelimit_draft_t *draft);
  */
 ngx_int_t ngx_ratelimit_draft_limit(ngx_ratelimit_draft_t *draft);
 
-/* Of a rule with a limit: whether its counters can be split. The same. */
+/* Whether the counters of a rule with a limit can be split. The same. */
 ngx_int_t ngx_ratelimit_draft_split(ngx_ratelimit_draft_t *draft);
 
 /*
- * The amount that is said. bucket: the algorithm has a capacity of its own;
+ * The amount as it is written. bucket: the algorithm has a capacity of its own;
  * without one the capacity is the limit.
  */
 void ngx_ratelimit_draft_amount(const ngx_ratelimit_draft_t *draft,

@@ -19,28 +19,27 @@
 #define NGX_RATELIMIT_SHA256       "sha256:"
 #define NGX_RATELIMIT_SHA256_LEN   (sizeof(NGX_RATELIMIT_SHA256) - 1)
 
+/* A text of a rule, by which rules are sorted and numbered. */
+typedef struct {
+    ngx_str_t               text;
+    ngx_uint_t              parts;    /* a key has several */
+    ngx_uint_t              number;   /* from 1, the same for equal ones; 0: it
+                                         is empty */
+    ngx_ratelimit_rule_t   *rule;
+} ngx_ratelimit_policy_text_t;
+
 static ngx_int_t ngx_ratelimit_policy_copy(ngx_ratelimit_policy_t *policy,
     const ngx_ratelimit_policy_t *base);
-static ngx_int_t ngx_ratelimit_policy_fix(ngx_ratelimit_policy_t *policy);
 static void ngx_ratelimit_policy_mark(ngx_ratelimit_policy_t *policy);
 static ngx_uint_t ngx_ratelimit_policy_any(const ngx_ratelimit_rule_t *rule);
 static ngx_int_t ngx_ratelimit_policy_number(ngx_ratelimit_policy_t *policy);
-static void ngx_ratelimit_policy_number_keys(ngx_ratelimit_policy_t *policy,
-    ngx_ratelimit_rule_t **sorted);
-static void ngx_ratelimit_policy_number_groups(
-    ngx_ratelimit_policy_t *policy, ngx_ratelimit_rule_t **sorted);
-static ngx_int_t ngx_ratelimit_policy_cost_headers(
-    ngx_ratelimit_policy_t *policy, ngx_ratelimit_rule_t **sorted);
-static int ngx_libc_cdecl ngx_ratelimit_policy_cmp_keys(const void *one,
-    const void *two);
-static int ngx_libc_cdecl ngx_ratelimit_policy_cmp_groups(const void *one,
-    const void *two);
-static int ngx_libc_cdecl ngx_ratelimit_policy_cmp_costs(const void *one,
+static ngx_uint_t ngx_ratelimit_policy_sort(
+    const ngx_ratelimit_policy_t *policy, ngx_ratelimit_policy_text_t *texts,
+    size_t offset);
+static int ngx_libc_cdecl ngx_ratelimit_policy_cmp_texts(const void *one,
     const void *two);
 static int ngx_libc_cdecl ngx_ratelimit_policy_cmp_ranks(const void *one,
     const void *two);
-static ngx_int_t ngx_ratelimit_policy_cmp(const ngx_str_t *one,
-    const ngx_str_t *two);
 static ngx_int_t ngx_ratelimit_policy_name(ngx_ratelimit_limiter_t *limiter,
     ngx_ratelimit_rule_t *rule, ngx_log_t *log);
 static ngx_int_t ngx_ratelimit_policy_digest_read(const ngx_str_t *key,
@@ -108,7 +107,7 @@ ngx_ratelimit_policy_create(ngx_ratelimit_limiter_t *limiter, ngx_log_t *log)
 }
 
 
-/* Ranks, indexes, numbers are of one policy; what is pointed to is shared. */
+/* Ranks, indexes, numbers are of one policy; texts and limits are shared. */
 static ngx_int_t
 ngx_ratelimit_policy_copy(ngx_ratelimit_policy_t *policy,
     const ngx_ratelimit_policy_t *base)
@@ -145,12 +144,21 @@ ngx_ratelimit_policy_complete(ngx_ratelimit_policy_t *policy)
     ngx_uint_t              i, n;
     ngx_ratelimit_rule_t  **rules;
 
-    if (policy->pool == NULL && ngx_ratelimit_policy_fix(policy) != NGX_OK) {
-        return NGX_ERROR;
-    }
-
     rules = policy->rules.elts;
     n = policy->rules.nelts;
+
+    /* those of nginx.conf stay in the order in which they came, too */
+
+    if (policy->pool == NULL) {
+        policy->fixed = ngx_palloc(policy->rules.pool,
+                                   (n + 1) * sizeof(ngx_ratelimit_rule_t *));
+        if (policy->fixed == NULL) {
+            return NGX_ERROR;
+        }
+
+        ngx_memcpy(policy->fixed, rules, n * sizeof(ngx_ratelimit_rule_t *));
+        policy->nfixed = n;
+    }
 
     for (i = 0; i < n; i++) {
         rules[i]->policy = policy;
@@ -185,7 +193,7 @@ ngx_ratelimit_policy_complete(ngx_ratelimit_policy_t *policy)
 }
 
 
-/* What there is to look at of a request, so that nothing else is. */
+/* Marks the parts of a request that the policy needs. */
 static void
 ngx_ratelimit_policy_mark(ngx_ratelimit_policy_t *policy)
 {
@@ -194,7 +202,7 @@ ngx_ratelimit_policy_mark(ngx_ratelimit_policy_t *policy)
     const ngx_ratelimit_keys_t  *keys;
 
     if (policy->allow.digests.entries || policy->deny.digests.entries
-        || policy->tier_keys.entries || policy->override_keys.entries)
+        || policy->tier_keys.entries || policy->temporary_keys.entries)
     {
         policy->digested = 1;
     }
@@ -236,35 +244,13 @@ ngx_ratelimit_policy_any(const ngx_ratelimit_rule_t *rule)
 }
 
 
-/* Of nginx.conf: its rules, in the order in which they came. */
-static ngx_int_t
-ngx_ratelimit_policy_fix(ngx_ratelimit_policy_t *policy)
-{
-    ngx_uint_t  n;
-
-    n = policy->rules.nelts;
-
-    policy->fixed = ngx_palloc(policy->rules.pool,
-                               ngx_max(n, 1) * sizeof(ngx_ratelimit_rule_t *));
-    if (policy->fixed == NULL) {
-        return NGX_ERROR;
-    }
-
-    ngx_memcpy(policy->fixed, policy->rules.elts,
-               n * sizeof(ngx_ratelimit_rule_t *));
-    policy->nfixed = n;
-
-    return NGX_OK;
-}
-
-
-/* What rules share has a number, found by sorting them. */
+/* Equal keys, groups and headers get one number, found by sorting. */
 static ngx_int_t
 ngx_ratelimit_policy_number(ngx_ratelimit_policy_t *policy)
 {
-    ngx_int_t               rc;
-    ngx_uint_t              n;
-    ngx_ratelimit_rule_t  **sorted;
+    ngx_str_t                    *headers;
+    ngx_uint_t                    i, n;
+    ngx_ratelimit_policy_text_t  *texts;
 
     n = policy->rules.nelts;
 
@@ -272,156 +258,99 @@ ngx_ratelimit_policy_number(ngx_ratelimit_policy_t *policy)
         return NGX_OK;
     }
 
-    sorted = ngx_alloc(n * sizeof(ngx_ratelimit_rule_t *),
-                       policy->rules.pool->log);
-    if (sorted == NULL) {
+    texts = ngx_alloc(n * sizeof(ngx_ratelimit_policy_text_t),
+                      policy->rules.pool->log);
+    if (texts == NULL) {
         return NGX_ERROR;
     }
 
-    ngx_memcpy(sorted, policy->rules.elts, n * sizeof(ngx_ratelimit_rule_t *));
+    policy->nkeys = ngx_ratelimit_policy_sort(policy, texts,
+                                        offsetof(ngx_ratelimit_rule_t, key));
 
-    ngx_qsort(sorted, n, sizeof(ngx_ratelimit_rule_t *),
-              ngx_ratelimit_policy_cmp_keys);
-    ngx_ratelimit_policy_number_keys(policy, sorted);
+    for (i = 0; i < n; i++) {
+        texts[i].rule->key_index = texts[i].number - 1;
+    }
 
-    ngx_qsort(sorted, n, sizeof(ngx_ratelimit_rule_t *),
-              ngx_ratelimit_policy_cmp_groups);
-    ngx_ratelimit_policy_number_groups(policy, sorted);
+    policy->ngroups = ngx_ratelimit_policy_sort(policy, texts,
+                                      offsetof(ngx_ratelimit_rule_t, group));
 
-    ngx_qsort(sorted, n, sizeof(ngx_ratelimit_rule_t *),
-              ngx_ratelimit_policy_cmp_costs);
-    rc = ngx_ratelimit_policy_cost_headers(policy, sorted);
+    for (i = 0; i < n; i++) {
+        texts[i].rule->group_index = texts[i].number;
+    }
 
-    ngx_free(sorted);
+    policy->ncost_headers = ngx_ratelimit_policy_sort(policy, texts,
+                                offsetof(ngx_ratelimit_rule_t, cost_header));
 
-    return rc;
+    headers = ngx_palloc(policy->rules.pool,
+                         (policy->ncost_headers + 1) * sizeof(ngx_str_t));
+
+    for (i = 0; headers && i < n; i++) {
+        if (texts[i].number) {
+            headers[texts[i].number - 1] = texts[i].text;
+        }
+    }
+
+    ngx_free(texts);
+    policy->cost_headers = headers;
+
+    return headers ? NGX_OK : NGX_ERROR;
 }
 
 
-/* Of rules sorted by their keys: equal ones have one number, from 0. */
-static void
-ngx_ratelimit_policy_number_keys(ngx_ratelimit_policy_t *policy,
-    ngx_ratelimit_rule_t **sorted)
+/* Returns how many different ones there are of a text of the rules. */
+static ngx_uint_t
+ngx_ratelimit_policy_sort(const ngx_ratelimit_policy_t *policy,
+    ngx_ratelimit_policy_text_t *texts, size_t offset)
 {
-    ngx_uint_t  i;
+    ngx_uint_t              i, n;
+    ngx_ratelimit_rule_t  **rules;
 
-    policy->nkeys = 0;
+    rules = policy->rules.elts;
 
     for (i = 0; i < policy->rules.nelts; i++) {
+        texts[i].rule = rules[i];
+        texts[i].text = *(ngx_str_t *) ((u_char *) rules[i] + offset);
 
-        if (i == 0
-            || ngx_ratelimit_policy_cmp_keys(&sorted[i - 1], &sorted[i]))
-        {
-            policy->nkeys++;
-        }
+        /* such a key is none of a single part, whatever its text is */
 
-        sorted[i]->key_index = policy->nkeys - 1;
+        texts[i].parts = (offset == offsetof(ngx_ratelimit_rule_t, key)
+                          && rules[i]->nparts > 1);
     }
-}
 
+    ngx_qsort(texts, i, sizeof(ngx_ratelimit_policy_text_t),
+              ngx_ratelimit_policy_cmp_texts);
 
-/* Of rules sorted by their groups: the same, from 1; without a group 0. */
-static void
-ngx_ratelimit_policy_number_groups(ngx_ratelimit_policy_t *policy,
-    ngx_ratelimit_rule_t **sorted)
-{
-    ngx_uint_t  i;
-
-    policy->ngroups = 0;
+    n = 0;
 
     for (i = 0; i < policy->rules.nelts; i++) {
+        n += texts[i].text.len
+             && (i == 0
+                 || ngx_ratelimit_policy_cmp_texts(&texts[i - 1], &texts[i]));
 
-        if (sorted[i]->group.len == 0) {
-            sorted[i]->group_index = 0;
-            continue;
-        }
-
-        if (i == 0
-            || ngx_ratelimit_policy_cmp_groups(&sorted[i - 1], &sorted[i]))
-        {
-            policy->ngroups++;
-        }
-
-        sorted[i]->group_index = policy->ngroups;
+        texts[i].number = texts[i].text.len ? n : 0;
     }
+
+    return n;
 }
 
 
-/* Of rules sorted by them, those without one first. */
-static ngx_int_t
-ngx_ratelimit_policy_cost_headers(ngx_ratelimit_policy_t *policy,
-    ngx_ratelimit_rule_t **sorted)
-{
-    ngx_str_t    *header;
-    ngx_uint_t    i;
-    ngx_array_t   headers;
-
-    if (ngx_array_init(&headers, policy->rules.pool, 1, sizeof(ngx_str_t))
-        != NGX_OK)
-    {
-        return NGX_ERROR;
-    }
-
-    for (i = 0; i < policy->rules.nelts; i++) {
-
-        if (sorted[i]->cost_header.len == 0
-            || (i && ngx_ratelimit_policy_cmp_costs(&sorted[i - 1],
-                                                    &sorted[i]) == 0))
-        {
-            continue;
-        }
-
-        header = ngx_array_push(&headers);
-        if (header == NULL) {
-            return NGX_ERROR;
-        }
-
-        *header = sorted[i]->cost_header;
-    }
-
-    policy->cost_headers = headers.elts;
-    policy->ncost_headers = headers.nelts;
-
-    return NGX_OK;
-}
-
-
-/*
- * A key of several parts is another than one of a single part, whatever text
- * that has: it is made in another way.
- */
+/* The shorter first. */
 static int ngx_libc_cdecl
-ngx_ratelimit_policy_cmp_keys(const void *one, const void *two)
+ngx_ratelimit_policy_cmp_texts(const void *one, const void *two)
 {
-    const ngx_ratelimit_rule_t *const  *a = one;
-    const ngx_ratelimit_rule_t *const  *b = two;
+    const ngx_ratelimit_policy_text_t  *a = one;
+    const ngx_ratelimit_policy_text_t  *b = two;
 
-    if (((*a)->nparts > 1) != ((*b)->nparts > 1)) {
-        return ((*a)->nparts > 1) ? 1 : -1;
+    if (a->parts != b->parts) {
+        return a->parts ? 1 : -1;
     }
 
-    return (int) ngx_ratelimit_policy_cmp(&(*a)->key, &(*b)->key);
-}
+    if (a->text.len != b->text.len) {
+        return (a->text.len < b->text.len) ? -1 : 1;
+    }
 
-
-static int ngx_libc_cdecl
-ngx_ratelimit_policy_cmp_groups(const void *one, const void *two)
-{
-    const ngx_ratelimit_rule_t *const  *a = one;
-    const ngx_ratelimit_rule_t *const  *b = two;
-
-    return (int) ngx_ratelimit_policy_cmp(&(*a)->group, &(*b)->group);
-}
-
-
-static int ngx_libc_cdecl
-ngx_ratelimit_policy_cmp_costs(const void *one, const void *two)
-{
-    const ngx_ratelimit_rule_t *const  *a = one;
-    const ngx_ratelimit_rule_t *const  *b = two;
-
-    return (int) ngx_ratelimit_policy_cmp(&(*a)->cost_header,
-                                          &(*b)->cost_header);
+    return a->text.len
+           ? ngx_memcmp(a->text.data, b->text.data, a->text.len) : 0;
 }
 
 
@@ -440,18 +369,6 @@ ngx_ratelimit_policy_cmp_ranks(const void *one, const void *two)
 }
 
 
-/* An order of texts, the shorter first; 0 when they are equal. */
-static ngx_int_t
-ngx_ratelimit_policy_cmp(const ngx_str_t *one, const ngx_str_t *two)
-{
-    if (one->len != two->len) {
-        return (one->len < two->len) ? -1 : 1;
-    }
-
-    return one->len ? ngx_memcmp(one->data, two->data, one->len) : 0;
-}
-
-
 /*
  * A counter's name is the keyed hash of its key value, combined with these
  * constants of the rule; one hash then serves all rules with the same key.
@@ -465,7 +382,7 @@ ngx_ratelimit_policy_name(ngx_ratelimit_limiter_t *limiter,
 
     static const u_char  key[NGX_RATELIMIT_SIPHASH_KEY_BYTES];
 
-    algorithm = ngx_ratelimit_algorithm_name(rule->spec.algorithm);
+    algorithm = ngx_ratelimit_algorithm_names[rule->spec.algorithm];
 
     name = ngx_alloc(limiter->zone.name.len + rule->id.len + rule->key.len
                      + ngx_strlen(algorithm) + 3, log);
@@ -503,7 +420,7 @@ ngx_ratelimit_limiter_rule(const ngx_ratelimit_limiter_t *limiter,
     rules = limiter->base->rules.elts;
 
     for (i = 0; i < limiter->base->rules.nelts; i++) {
-        if (ngx_ratelimit_policy_cmp(&rules[i]->id, id) == 0) {
+        if (ngx_ratelimit_equal(&rules[i]->id, id)) {
             return rules[i];
         }
     }
@@ -601,23 +518,23 @@ ngx_ratelimit_policy_part_digest(const ngx_str_t *part,
 
 
 void
-ngx_ratelimit_policy_skip(ngx_ratelimit_policy_t *policy,
+ngx_ratelimit_policy_problem(ngx_ratelimit_problems_t *problems,
     const ngx_str_t *id, const ngx_str_t *pointer, const ngx_str_t *detail)
 {
     ngx_uint_t                n;
-    ngx_ratelimit_problem_t  *skipped;
+    ngx_ratelimit_problem_t  *problem;
 
-    n = policy->skipped.list.nelts;
+    n = problems->list.nelts;
 
-    ngx_ratelimit_problem(&policy->skipped, pointer, "%V", detail);
+    ngx_ratelimit_problem(problems, pointer, "%V", detail);
 
-    if (policy->skipped.list.nelts == n || id == NULL || id->len == 0) {
+    if (problems->list.nelts == n || id == NULL || id->len == 0) {
         return;
     }
 
-    skipped = policy->skipped.list.elts;
-    skipped[n].id.data = ngx_pstrdup(policy->pool, (ngx_str_t *) id);
-    skipped[n].id.len = skipped[n].id.data ? id->len : 0;
+    problem = problems->list.elts;
+    problem[n].id.data = ngx_pstrdup(problems->pool, (ngx_str_t *) id);
+    problem[n].id.len = problem[n].id.data ? id->len : 0;
 }
 
 

@@ -9,7 +9,7 @@
 
 #include "ngx_ratelimit_rule.h"
 
-/* A temporary override. Those of one key are a list. */
+/* A limit for some time, of "overrides". Those of one key are a list. */
 typedef struct {
     ngx_str_t                id;
     ngx_str_t                rule_id;    /* empty: of any rule */
@@ -17,7 +17,7 @@ typedef struct {
     uint64_t                 millionths; /* 0: absolute */
     ngx_ratelimit_amount_t   amount;     /* absolute */
     uint32_t                 next;       /* of the same key; NONE of the map */
-} ngx_ratelimit_override_t;
+} ngx_ratelimit_temporary_t;
 
 struct ngx_ratelimit_policy_s {
     ngx_pool_t                *pool;       /* its own; NULL: of the cycle,
@@ -41,13 +41,14 @@ struct ngx_ratelimit_policy_s {
     ngx_ratelimit_keys_t       deny;
 
     /* tiers by API key: by its digest, then by the first pattern */
-    ngx_ratelimit_map_t        tier_keys;      /* -> tiers */
+    ngx_ratelimit_map_t        tier_keys;      /* -> assigned_tiers */
     ngx_ratelimit_globs_t     *tier_patterns;
     ngx_str_t                 *pattern_tiers;  /* by the pattern's number */
-    ngx_str_t                 *tiers;
+    ngx_str_t                 *assigned_tiers;
 
-    ngx_ratelimit_map_t        override_keys;  /* -> overrides, a first one */
-    ngx_ratelimit_override_t  *overrides;
+    ngx_ratelimit_map_t        temporary_keys; /* -> temporary_limits, a first
+                                                  one */
+    ngx_ratelimit_temporary_t *temporary_limits;
 
     /* by complete(), but for the last, by who compiles a document */
     unsigned                   keyed:1;    /* anything depends on an API key */
@@ -64,11 +65,11 @@ struct ngx_ratelimit_policy_s {
 
 
 /*
- * The digest that the maps know an API key by: the first bytes of its SHA-256,
- * or of the one that a text of the form "sha256:<64 hexadecimal digits>" is:
- * $ratelimit_api_key has that form for no other keys. hashed: whether a text
- * has it. And the digest of a part of a key: part as the rule has it,
- * "$http_x_tenant".
+ * The maps know an API key by the first bytes of its SHA-256. A text like
+ * "sha256:<64 hexadecimal digits>" is that hash itself. $ratelimit_api_key has
+ * this form for no other keys. hashed: whether a text has this form.
+ * part_digest: the digest of a part of a key; part is "$http_x_tenant", as the
+ * rule has it.
  */
 void ngx_ratelimit_policy_digest(const ngx_str_t *key,
     u_char digest[NGX_RATELIMIT_MAP_KEY]);
@@ -103,15 +104,13 @@ ngx_ratelimit_policy_t *ngx_ratelimit_policy_create(
 ngx_int_t ngx_ratelimit_policy_complete(ngx_ratelimit_policy_t *policy);
 
 /*
- * What only the event loop may do: compiles regular expressions, for about
- * budget_ms at a time. Returns NGX_OK: all is done; NGX_AGAIN: call it once
- * more; NGX_ERROR: memory is out. What does not compile is a problem; problems
- * may be NULL: then its rule is skipped.
+ * Compiles regular expressions, for about budget_ms at a time; only the event
+ * loop may do so. Returns NGX_OK: all is done; NGX_AGAIN: call it once more;
+ * NGX_ERROR: memory is out. An expression that does not compile is a problem;
+ * if problems is NULL, its rule is skipped.
  */
 ngx_int_t ngx_ratelimit_policy_finish(ngx_ratelimit_policy_t *policy,
     ngx_msec_t budget_ms, ngx_ratelimit_problems_t *problems);
-
-#if (NGX_PCRE)
 
 /*
  * Compiles rule->regex_text into rule->regex, for the event loop or while the
@@ -121,19 +120,16 @@ ngx_int_t ngx_ratelimit_policy_finish(ngx_ratelimit_policy_t *policy,
 ngx_int_t ngx_ratelimit_rule_regex(ngx_ratelimit_rule_t *rule,
     ngx_pool_t *pool, ngx_str_t *wrong);
 
-#endif
-
-/* Notes what is skipped in policy->skipped; id: its own, or NULL. */
-void ngx_ratelimit_policy_skip(ngx_ratelimit_policy_t *policy,
+/* Adds a problem with the id of its rule or override; or NULL. */
+void ngx_ratelimit_policy_problem(ngx_ratelimit_problems_t *problems,
     const ngx_str_t *id, const ngx_str_t *pointer, const ngx_str_t *detail);
 
 /*
- * The rules that a path may match, in their order: those without a path, those
- * with a regular expression, and of those with a template the ones that match,
- * found in a time that does not depend on how many do not. Writes at most max
- * of them to rules and returns how many there are, which may be more: then
- * the caller asks again with as much room. Of a policy that is not routed these
- * are all its rules.
+ * Finds the rules that a path may match, in their order: all rules without a
+ * template, and the rules whose template matches. The time does not depend on
+ * the number of other rules. Writes at most max of them to rules and returns
+ * how many there are. If there are more, the caller asks again with as much
+ * room. A policy that is not routed has all its rules found.
  */
 ngx_uint_t ngx_ratelimit_policy_find(const ngx_ratelimit_policy_t *policy,
     const ngx_str_t *path, ngx_ratelimit_rule_t **rules, ngx_uint_t max);

@@ -9,8 +9,6 @@
 #include <time.h>
 
 #if (NGX_PCRE)
-static ngx_int_t ngx_ratelimit_policy_regex(ngx_ratelimit_policy_t *policy,
-    ngx_ratelimit_rule_t *rule, ngx_ratelimit_problems_t *problems);
 static ngx_uint_t ngx_ratelimit_regex_no_memory(const ngx_str_t *err);
 #endif
 static void ngx_ratelimit_policy_wrong(ngx_ratelimit_policy_t *policy,
@@ -23,13 +21,11 @@ ngx_int_t
 ngx_ratelimit_policy_finish(ngx_ratelimit_policy_t *policy,
     ngx_msec_t budget_ms, ngx_ratelimit_problems_t *problems)
 {
+    u_char                  buf[NGX_MAX_CONF_ERRSTR];
+    ngx_int_t               rc;
+    ngx_str_t               wrong;
     ngx_msec_t              since;
     ngx_ratelimit_rule_t   *rule, **rules;
-
-#if !(NGX_PCRE)
-    static const ngx_str_t  none = ngx_string("must be null: this nginx is "
-                                              "built without PCRE");
-#endif
 
     rules = policy->rules.elts;
     since = ngx_ratelimit_policy_ms();
@@ -41,17 +37,18 @@ ngx_ratelimit_policy_finish(ngx_ratelimit_policy_t *policy,
             continue;
         }
 
-#if (NGX_PCRE)
+        wrong.data = buf;
+        wrong.len = sizeof(buf);
 
-        if (ngx_ratelimit_policy_regex(policy, rule, problems) != NGX_OK) {
+        rc = ngx_ratelimit_rule_regex(rule, policy->rules.pool, &wrong);
+
+        if (rc == NGX_ERROR) {
             return NGX_ERROR;
         }
 
-#else
-
-        ngx_ratelimit_policy_wrong(policy, rule, problems, &none);
-
-#endif
+        if (rc == NGX_DECLINED) {
+            ngx_ratelimit_policy_wrong(policy, rule, problems, &wrong);
+        }
 
         if (ngx_ratelimit_policy_ms() - since >= budget_ms) {
             break;
@@ -63,28 +60,6 @@ ngx_ratelimit_policy_finish(ngx_ratelimit_policy_t *policy,
 
 
 #if (NGX_PCRE)
-
-static ngx_int_t
-ngx_ratelimit_policy_regex(ngx_ratelimit_policy_t *policy,
-    ngx_ratelimit_rule_t *rule, ngx_ratelimit_problems_t *problems)
-{
-    ngx_int_t  rc;
-    ngx_str_t  wrong;
-    u_char     buf[NGX_MAX_CONF_ERRSTR];
-
-    wrong.data = buf;
-    wrong.len = sizeof(buf);
-
-    rc = ngx_ratelimit_rule_regex(rule, policy->rules.pool, &wrong);
-
-    if (rc == NGX_DECLINED) {
-        ngx_ratelimit_policy_wrong(policy, rule, problems, &wrong);
-        return NGX_OK;
-    }
-
-    return rc;
-}
-
 
 ngx_int_t
 ngx_ratelimit_rule_regex(ngx_ratelimit_rule_t *rule, ngx_pool_t *pool,
@@ -168,6 +143,17 @@ ngx_ratelimit_regex_no_memory(const ngx_str_t *err)
            && ngx_strncmp(err->data + err->len - len, ends, len) == 0;
 }
 
+#else
+
+ngx_int_t
+ngx_ratelimit_rule_regex(ngx_ratelimit_rule_t *rule, ngx_pool_t *pool,
+    ngx_str_t *wrong)
+{
+    ngx_str_set(wrong, "must be null: this nginx is built without PCRE");
+
+    return NGX_DECLINED;
+}
+
 #endif
 
 
@@ -176,32 +162,20 @@ ngx_ratelimit_policy_wrong(ngx_ratelimit_policy_t *policy,
     ngx_ratelimit_rule_t *rule, ngx_ratelimit_problems_t *problems,
     const ngx_str_t *wrong)
 {
-    ngx_str_t                 pointer;
-    ngx_uint_t                n;
-    ngx_ratelimit_problem_t  *problem;
-
-    u_char  text[sizeof("/rules//match/endpoint_regex") + NGX_INT_T_LEN];
+    ngx_str_t  pointer;
+    u_char     text[sizeof("/rules//match/endpoint_regex") + NGX_INT_T_LEN];
 
     pointer.data = text;
     pointer.len = ngx_sprintf(text, "/rules/%ui/match/endpoint_regex",
                               rule->number - policy->nfixed)
                   - text;
 
-    if (problems) {
-        n = problems->list.nelts;
-        ngx_ratelimit_problem(problems, &pointer, "%V", wrong);
-
-        if (problems->list.nelts > n) {
-            problem = problems->list.elts;
-            problem[n].id.data = ngx_pstrdup(problems->pool, &rule->id);
-            problem[n].id.len = problem[n].id.data ? rule->id.len : 0;
-        }
-
-        return;
+    if (problems == NULL) {
+        rule->skipped = 1;
+        problems = &policy->skipped;
     }
 
-    rule->skipped = 1;
-    ngx_ratelimit_policy_skip(policy, &rule->id, &pointer, wrong);
+    ngx_ratelimit_policy_problem(problems, &rule->id, &pointer, wrong);
 }
 
 

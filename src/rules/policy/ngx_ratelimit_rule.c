@@ -9,23 +9,6 @@
 
 
 const char *
-ngx_ratelimit_rule_limit(const ngx_ratelimit_spec_t *spec,
-    const ngx_str_t *text, ngx_ratelimit_limit_t *limit)
-{
-    const char            *expected;
-    ngx_ratelimit_spec_t   made;
-
-    if (text == NULL) {
-        return ngx_ratelimit_limit_init(limit, spec);
-    }
-
-    expected = ngx_ratelimit_rule_spec(spec, text, &made);
-
-    return expected ? expected : ngx_ratelimit_limit_init(limit, &made);
-}
-
-
-const char *
 ngx_ratelimit_rule_spec(const ngx_ratelimit_spec_t *spec,
     const ngx_str_t *text, ngx_ratelimit_spec_t *made)
 {

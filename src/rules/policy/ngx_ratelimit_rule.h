@@ -2,8 +2,8 @@
  * Rules: which requests are limited, counted by what, to how much. And the
  * limiter: a zone with its rules, the unit that a location refers to.
  *
- * What a rule's key and rate are at a request is evaluated above this layer,
- * which knows no variables; here they are numbers and bytes.
+ * The layer above evaluates a rule's key and rate at a request. Here they are
+ * numbers and bytes: this layer knows no variables.
  */
 
 #ifndef NGX_RATELIMIT_RULE_H_INCLUDED
@@ -23,11 +23,11 @@
 
 #define NGX_RATELIMIT_RULE_FIELD  8   /* bytes of a counter's name in Redis */
 
-/* What a request gets when its counter in Redis has no answer. */
+/* The request's outcome when its counter in Redis has no answer. */
 typedef enum {
     NGX_RATELIMIT_FAIL_DEFAULT = 0,  /* of a rule: what the location says */
     NGX_RATELIMIT_FAIL_OPEN,         /* passes */
-    NGX_RATELIMIT_FAIL_LOCAL,        /* counts on this node */
+    NGX_RATELIMIT_FAIL_LOCAL,        /* counts on this gateway */
     NGX_RATELIMIT_FAIL_CLOSED        /* is refused */
 } ngx_ratelimit_fail_mode_e;
 
@@ -46,7 +46,7 @@ typedef enum {
 typedef struct ngx_ratelimit_policy_s   ngx_ratelimit_policy_t;
 typedef struct ngx_ratelimit_limiter_s  ngx_ratelimit_limiter_t;
 
-/* A limit as it is said, and as it is used. */
+/* A limit as it is written, and as it is used. */
 typedef struct {
     ngx_ratelimit_spec_t    spec;
     ngx_ratelimit_limit_t   limit;
@@ -55,7 +55,7 @@ typedef struct {
 typedef struct {
     ngx_str_t                  tier;
     ngx_ratelimit_allowance_t  allowance;
-} ngx_ratelimit_tier_t;
+} ngx_ratelimit_tier_limit_t;
 
 /* API keys: globs of their text, and digests of whole ones (policy.h). */
 typedef struct {
@@ -92,10 +92,10 @@ typedef struct {
     /* limit: prepared where dynamic is 0, else made of spec at each request */
     ngx_ratelimit_spec_t    spec;
     ngx_ratelimit_limit_t   limit;
-    ngx_uint_t              ntiers;      /* other limits, by tier, and */
-    ngx_ratelimit_tier_t   *tiers;
+    ngx_uint_t              ntier_limits; /* other limits, by tier, and */
+    ngx_ratelimit_tier_limit_t  *tier_limits;
     ngx_ratelimit_map_t     keys;        /* by the digest of an API key */
-    ngx_ratelimit_allowance_t  *allowances;  /* by what keys has */
+    ngx_ratelimit_allowance_t  *key_limits;  /* by what keys has */
     unsigned                dynamic:1;
     uint32_t                dry_run;     /* 1: it counts, and never rejects */
     ngx_ratelimit_sync_e    sync;        /* STRICT where the algorithm or
@@ -135,16 +135,15 @@ typedef struct {
 
 
 /*
- * What the layers above know of rules, for who compiles a document; both may
- * run in a thread.
+ * Methods of the layers above, for the compiler of documents. They may run in a
+ * thread.
  *
- * values: sets rule->data out of rule->parts and the two texts, which are empty
- * where the rule's limit and cost are constant; in pool. Returns NULL, or what
- * was expected as a constant string ("a known variable"), and in *which what
- * was wrong: a part's number, or one of the two below. "": memory is out.
+ * values: makes rule->data, in pool, of rule->parts and the texts of limit and
+ * cost, which are empty if these are constant. Returns NULL, or the expected
+ * value as a constant string ("a known variable"); then *which is the wrong
+ * part's number, or one of the two below. "": memory is out.
  *
- * prepare: completes a rule that is complete but for it. NGX_ERROR: memory is
- * out.
+ * prepare: is the last step of making a rule. NGX_ERROR: memory is out.
  */
 #define NGX_RATELIMIT_VALUES_LIMIT  ((ngx_uint_t) -1)
 #define NGX_RATELIMIT_VALUES_COST   ((ngx_uint_t) -2)
@@ -160,7 +159,7 @@ typedef struct {
 
 struct ngx_ratelimit_limiter_s {
     ngx_ratelimit_zone_t    zone;
-    ngx_ratelimit_redis_t  *redis;      /* NULL: this node alone */
+    ngx_ratelimit_redis_t  *redis;      /* NULL: this gateway alone */
     void                   *refills;    /* the worker's, of leases; or NULL */
 
     ngx_ratelimit_policy_t *policy;     /* that requests go by now */
@@ -183,15 +182,6 @@ struct ngx_ratelimit_limiter_s {
  */
 const char *ngx_ratelimit_rule_spec(const ngx_ratelimit_spec_t *spec,
     const ngx_str_t *text, ngx_ratelimit_spec_t *made);
-
-/*
- * Makes a limit of a rule's spec and of text, where it is not NULL: what the
- * operator's variable said, a rate ("100r/m"), or a number of tokens where the
- * spec has a period, a calendar or slots. Returns NULL, or what was expected
- * as a constant string.
- */
-const char *ngx_ratelimit_rule_limit(const ngx_ratelimit_spec_t *spec,
-    const ngx_str_t *text, ngx_ratelimit_limit_t *limit);
 
 /*
  * Whether the counters of a rule, whose limit is known where it is constant,

@@ -1,5 +1,5 @@
 /*
- * What a policy says to a request: its lists, its rules, its limits.
+ * Decides for a request: which lists have it, which rules, and what limits.
  */
 
 #include "ngx_ratelimit_subject.h"
@@ -12,12 +12,12 @@ static ngx_uint_t ngx_ratelimit_rule_host(const ngx_ratelimit_rule_t *rule,
     const ngx_str_t *host);
 static ngx_uint_t ngx_ratelimit_rule_path(const ngx_ratelimit_rule_t *rule,
     ngx_uint_t found, ngx_ratelimit_subject_t *subject);
-static const ngx_ratelimit_override_t *ngx_ratelimit_override_better(
+static const ngx_ratelimit_temporary_t *ngx_ratelimit_temporary_better(
     const ngx_ratelimit_policy_t *policy, const ngx_ratelimit_rule_t *rule,
-    uint32_t number, time_t now, const ngx_ratelimit_override_t *best);
-static const ngx_ratelimit_override_t *ngx_ratelimit_override_tenants(
+    uint32_t number, time_t now, const ngx_ratelimit_temporary_t *best);
+static const ngx_ratelimit_temporary_t *ngx_ratelimit_temporary_tenants(
     const ngx_ratelimit_policy_t *policy, const ngx_ratelimit_rule_t *rule,
-    const ngx_str_t *key, time_t now, const ngx_ratelimit_override_t *best);
+    const ngx_str_t *key, time_t now, const ngx_ratelimit_temporary_t *best);
 
 /* in the order of ngx_ratelimit_match_e */
 static const char  *ngx_ratelimit_match_names[NGX_RATELIMIT_MATCHES] = {
@@ -72,7 +72,7 @@ ngx_ratelimit_subject_tier(ngx_ratelimit_subject_t *subject,
         number = ngx_ratelimit_map_get(&policy->tier_keys, subject->digest);
 
         if (number != NGX_RATELIMIT_MAP_NONE) {
-            subject->tier = policy->tiers[number];
+            subject->tier = policy->assigned_tiers[number];
             return;
         }
     }
@@ -239,18 +239,18 @@ ngx_ratelimit_rule_allowance(const ngx_ratelimit_rule_t *rule,
                 *origin = NGX_RATELIMIT_ORIGIN_KEY;
             }
 
-            return &rule->allowances[number];
+            return &rule->key_limits[number];
         }
     }
 
-    for (i = 0; i < rule->ntiers; i++) {
-        if (ngx_ratelimit_equal(&rule->tiers[i].tier, &subject->tier))
+    for (i = 0; i < rule->ntier_limits; i++) {
+        if (ngx_ratelimit_equal(&rule->tier_limits[i].tier, &subject->tier))
         {
             if (origin) {
                 *origin = NGX_RATELIMIT_ORIGIN_TIER;
             }
 
-            return &rule->tiers[i].allowance;
+            return &rule->tier_limits[i].allowance;
         }
     }
 
@@ -262,44 +262,44 @@ ngx_ratelimit_rule_allowance(const ngx_ratelimit_rule_t *rule,
 }
 
 
-const ngx_ratelimit_override_t *
-ngx_ratelimit_policy_override(const ngx_ratelimit_policy_t *policy,
+const ngx_ratelimit_temporary_t *
+ngx_ratelimit_policy_temporary(const ngx_ratelimit_policy_t *policy,
     const ngx_ratelimit_rule_t *rule, const ngx_ratelimit_subject_t *subject,
     const ngx_str_t *key, time_t now)
 {
-    const ngx_ratelimit_override_t  *best;
+    const ngx_ratelimit_temporary_t  *best;
 
     /* the shares of a split counter are made before */
 
-    if (policy->overrides == NULL || rule->shards) {
+    if (policy->temporary_limits == NULL || rule->shards) {
         return NULL;
     }
 
     best = NULL;
 
     if (subject->digested) {
-        best = ngx_ratelimit_override_better(policy, rule,
-                        ngx_ratelimit_map_get(&policy->override_keys,
+        best = ngx_ratelimit_temporary_better(policy, rule,
+                        ngx_ratelimit_map_get(&policy->temporary_keys,
                                               subject->digest),
                         now, best);
     }
 
     return policy->tenants
-           ? ngx_ratelimit_override_tenants(policy, rule, key, now, best)
+           ? ngx_ratelimit_temporary_tenants(policy, rule, key, now, best)
            : best;
 }
 
 
-/* Those of one key, from a first one on. */
-static const ngx_ratelimit_override_t *
-ngx_ratelimit_override_better(const ngx_ratelimit_policy_t *policy,
+/* The best of the list of one key, which begins with number. */
+static const ngx_ratelimit_temporary_t *
+ngx_ratelimit_temporary_better(const ngx_ratelimit_policy_t *policy,
     const ngx_ratelimit_rule_t *rule, uint32_t number, time_t now,
-    const ngx_ratelimit_override_t *best)
+    const ngx_ratelimit_temporary_t *best)
 {
-    const ngx_ratelimit_override_t  *o;
+    const ngx_ratelimit_temporary_t  *o;
 
     for ( /* void */ ; number != NGX_RATELIMIT_MAP_NONE; number = o->next) {
-        o = &policy->overrides[number];
+        o = &policy->temporary_limits[number];
 
         if ((o->expires && now >= o->expires)
             || (o->rule_id.len
@@ -321,10 +321,10 @@ ngx_ratelimit_override_better(const ngx_ratelimit_policy_t *policy,
 
 
 /* Each part of the key. No value of a part contains what is between them. */
-static const ngx_ratelimit_override_t *
-ngx_ratelimit_override_tenants(const ngx_ratelimit_policy_t *policy,
+static const ngx_ratelimit_temporary_t *
+ngx_ratelimit_temporary_tenants(const ngx_ratelimit_policy_t *policy,
     const ngx_ratelimit_rule_t *rule, const ngx_str_t *key, time_t now,
-    const ngx_ratelimit_override_t *best)
+    const ngx_ratelimit_temporary_t *best)
 {
     u_char            digest[NGX_RATELIMIT_MAP_KEY], *p, *end, *last;
     ngx_str_t         value;
@@ -347,8 +347,8 @@ ngx_ratelimit_override_tenants(const ngx_ratelimit_policy_t *policy,
 
         ngx_ratelimit_policy_part_digest(&parts[i], &value, digest);
 
-        best = ngx_ratelimit_override_better(policy, rule,
-                        ngx_ratelimit_map_get(&policy->override_keys, digest),
+        best = ngx_ratelimit_temporary_better(policy, rule,
+                        ngx_ratelimit_map_get(&policy->temporary_keys, digest),
                         now, best);
         p = end + 1;
     }
@@ -358,17 +358,17 @@ ngx_ratelimit_override_tenants(const ngx_ratelimit_policy_t *policy,
 
 
 const char *
-ngx_ratelimit_override_limit(const ngx_ratelimit_override_t *override,
+ngx_ratelimit_temporary_limit(const ngx_ratelimit_temporary_t *temporary,
     const ngx_ratelimit_spec_t *base, ngx_ratelimit_limit_t *limit)
 {
     const char            *expected;
     ngx_ratelimit_spec_t   spec;
 
-    if (override->millionths) {
-        ngx_ratelimit_amount_scale(base, override->millionths, &spec);
+    if (temporary->millionths) {
+        ngx_ratelimit_amount_scale(base, temporary->millionths, &spec);
 
     } else {
-        expected = ngx_ratelimit_amount_inherit(base, &override->amount,
+        expected = ngx_ratelimit_amount_inherit(base, &temporary->amount,
                                                 &spec);
         if (expected) {
             return expected;

@@ -24,7 +24,7 @@ typedef struct {
     u_char                      digest[NGX_RATELIMIT_MAP_KEY];
 } ngx_ratelimit_subject_t;
 
-/* why a rule is not for a request; the second half by who knows its key */
+/* why a rule does not apply; from GROUP_TAKEN on the engine's caller knows */
 typedef enum {
     NGX_RATELIMIT_MATCHED = 0,
     NGX_RATELIMIT_OTHER_METHOD,
@@ -76,10 +76,10 @@ ngx_ratelimit_listed_e ngx_ratelimit_policy_listed(
     const ngx_ratelimit_subject_t *subject);
 
 /*
- * Whether a rule is for this request, as far as it can be told without the
- * rule's key. found: ngx_ratelimit_policy_find() has named the rule for this
- * path, so that its template matches. Where a regular expression failed
- * (logged) the rule matches: no path evades its limit.
+ * Whether a rule applies to this request, before its key is known. found:
+ * ngx_ratelimit_policy_find() has found the rule for this path, so its template
+ * matches. If a regular expression fails (logged), the rule matches: no path
+ * evades its limit.
  */
 ngx_ratelimit_match_e ngx_ratelimit_rule_match(
     const ngx_ratelimit_rule_t *rule, ngx_uint_t found,
@@ -94,21 +94,21 @@ const ngx_ratelimit_allowance_t *ngx_ratelimit_rule_allowance(
     ngx_ratelimit_origin_e *origin);
 
 /*
- * The temporary override that is on top of that now (seconds since the epoch),
+ * The temporary limit that is on top of that now (seconds since the epoch),
  * for the rule's key of this request; NULL: none. One that names the rule comes
  * before one that names none, among those the last one of the document.
  */
-const ngx_ratelimit_override_t *ngx_ratelimit_policy_override(
+const ngx_ratelimit_temporary_t *ngx_ratelimit_policy_temporary(
     const ngx_ratelimit_policy_t *policy, const ngx_ratelimit_rule_t *rule,
     const ngx_ratelimit_subject_t *subject, const ngx_str_t *key, time_t now);
 
 /*
- * Makes the limit that an override makes of a spec. Returns NULL, or what was
- * expected as a constant string: it does not fit the rule, which stays as it
- * is.
+ * Makes the limit that a temporary one makes of a spec. Returns NULL, or the
+ * expected value as a constant string: it does not fit, and the rule's limit
+ * stays.
  */
-const char *ngx_ratelimit_override_limit(
-    const ngx_ratelimit_override_t *override,
+const char *ngx_ratelimit_temporary_limit(
+    const ngx_ratelimit_temporary_t *temporary,
     const ngx_ratelimit_spec_t *base, ngx_ratelimit_limit_t *limit);
 
 #endif /* NGX_RATELIMIT_SUBJECT_H_INCLUDED */

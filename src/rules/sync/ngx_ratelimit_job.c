@@ -1,7 +1,7 @@
 /*
  * Jobs: a task of nginx's thread pool, or an event that is posted when the work
- * was done in place. A job is heap memory, of the thread from start to end of
- * the work, but for "cancelled"; before and after of the loop, which frees it.
+ * was done in place. From start to end of the work a job is the thread's, but
+ * for "cancelled".
  */
 
 #include <ngx_config.h>
@@ -17,13 +17,14 @@
 #include "ngx_ratelimit_job.h"
 
 struct ngx_ratelimit_job_s {
-    ngx_ratelimit_job_work_pt   work;
-    ngx_ratelimit_job_done_pt   done;
-    void                       *data;     /* of done(), which frees it */
-    _Atomic ngx_uint_t          cancelled;
-    ngx_event_t                 event;    /* done in place */
+    ngx_pool_t            *pool;     /* it is in */
+    ngx_ratelimit_job_pt   work;
+    ngx_ratelimit_job_pt   done;
+    void                  *data;
+    _Atomic ngx_uint_t     cancelled;
+    ngx_event_t            event;    /* done in place */
 #if (NGX_THREADS)
-    ngx_thread_task_t           task;
+    ngx_thread_task_t      task;
 #endif
 };
 
@@ -33,7 +34,7 @@ static void ngx_ratelimit_job_done(ngx_event_t *ev);
 
 static void ngx_ratelimit_job_run(void *data, ngx_log_t *log);
 
-static ngx_str_t  ngx_ratelimit_job_pool = ngx_string("default");
+static ngx_str_t  ngx_ratelimit_job_threads = ngx_string("default");
 
 #endif
 
@@ -54,20 +55,20 @@ ngx_ratelimit_job_prepare(ngx_conf_t *cf)
 
 
 ngx_ratelimit_job_t *
-ngx_ratelimit_job_start(ngx_ratelimit_job_work_pt work,
-    ngx_ratelimit_job_done_pt done, void *data, ngx_log_t *log)
+ngx_ratelimit_job_start(ngx_pool_t *pool, ngx_ratelimit_job_pt work,
+    ngx_ratelimit_job_pt done, void *data)
 {
     ngx_ratelimit_job_t  *job;
 #if (NGX_THREADS)
-    ngx_thread_pool_t    *pool;
+    ngx_thread_pool_t    *threads;
 #endif
 
-    job = ngx_calloc(sizeof(ngx_ratelimit_job_t), log);
-
+    job = ngx_pcalloc(pool, sizeof(ngx_ratelimit_job_t));
     if (job == NULL) {
         return NULL;
     }
 
+    job->pool = pool;
     job->work = work;
     job->done = done;
     job->data = data;
@@ -76,26 +77,22 @@ ngx_ratelimit_job_start(ngx_ratelimit_job_work_pt work,
 
     /* other processes have no threads, though they have the pool's settings */
 
-    pool = NULL;
+    threads = NULL;
 
     if (ngx_process == NGX_PROCESS_WORKER) {
-        pool = ngx_thread_pool_get((ngx_cycle_t *) ngx_cycle,
-                                   &ngx_ratelimit_job_pool);
+        threads = ngx_thread_pool_get((ngx_cycle_t *) ngx_cycle,
+                                      &ngx_ratelimit_job_threads);
     }
 
-    if (pool) {
+    if (threads) {
         job->task.ctx = job;
         job->task.handler = ngx_ratelimit_job_run;
         job->task.event.handler = ngx_ratelimit_job_done;
         job->task.event.data = job;
-        job->task.event.log = log;
+        job->task.event.log = pool->log;
 
-        if (ngx_thread_task_post(pool, &job->task) != NGX_OK) {
-            ngx_free(job);
-            return NULL;
-        }
-
-        return job;
+        return (ngx_thread_task_post(threads, &job->task) == NGX_OK) ? job
+                                                                     : NULL;
     }
 
 #endif
@@ -104,7 +101,7 @@ ngx_ratelimit_job_start(ngx_ratelimit_job_work_pt work,
 
     job->event.handler = ngx_ratelimit_job_done;
     job->event.data = job;
-    job->event.log = log;
+    job->event.log = pool->log;
 
     /* those for the next turn keep the loop from waiting for others first */
     ngx_post_event(&job->event, &ngx_posted_next_events);
@@ -140,17 +137,14 @@ ngx_ratelimit_job_run(void *data, ngx_log_t *log)
 static void
 ngx_ratelimit_job_done(ngx_event_t *ev)
 {
-    void                       *data;
-    ngx_uint_t                  cancelled;
-    ngx_ratelimit_job_t        *job;
-    ngx_ratelimit_job_done_pt   done;
+    ngx_ratelimit_job_t  *job;
 
     job = ev->data;
-    done = job->done;
-    data = job->data;
-    cancelled = atomic_load(&job->cancelled);
 
-    ngx_free(job);
+    if (atomic_load(&job->cancelled)) {
+        ngx_destroy_pool(job->pool);
+        return;
+    }
 
-    done(data, cancelled);
+    job->done(job->data);
 }

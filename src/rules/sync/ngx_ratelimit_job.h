@@ -4,8 +4,7 @@
  * "default". Where nginx is built without threads, has no pool, or is a single
  * process (a reload gives it no threads), it is done at once, in the loop.
  *
- * A worker that exits waits for the jobs that are queued, and done() of those
- * is not called any more: what they hold goes with the process.
+ * A worker that exits waits for its jobs, but calls done() of none of them.
  */
 
 #ifndef NGX_RATELIMIT_JOB_H_INCLUDED
@@ -18,38 +17,34 @@
 typedef struct ngx_ratelimit_job_s  ngx_ratelimit_job_t;
 
 /*
- * Runs in the thread. It touches memory of the job alone, or memory that nobody
- * writes to while workers serve. It makes no nginx regular expression (nginx
- * has one memory pool for them), and no call to Redis.
+ * work runs in the thread. It touches memory of the job alone, or memory that
+ * nobody writes to while workers serve. It makes no regular expression, as
+ * nginx has one memory pool for them, and no call to Redis.
+ *
+ * done runs in the event loop when the work is done, once, and never from
+ * inside ngx_ratelimit_job_start().
  */
-typedef void (*ngx_ratelimit_job_work_pt)(void *data);
+typedef void (*ngx_ratelimit_job_pt)(void *data);
 
 /*
- * Runs in the event loop when the work is done, once: never from inside
- * ngx_ratelimit_job_start(). cancelled: its maker is gone, and the work may
- * not have been done: what is left is to free data.
- */
-typedef void (*ngx_ratelimit_job_done_pt)(void *data, ngx_uint_t cancelled);
-
-/*
- * Declares, while the configuration is read, that jobs will be started: the
- * thread pool is made then. Not for a single process, which has no use for it.
- * Returns NGX_OK or NGX_ERROR (logged).
+ * While the configuration is read: has nginx make the thread pool. Not for a
+ * single process, which has no use for it. Returns NGX_OK or NGX_ERROR
+ * (logged).
  */
 ngx_int_t ngx_ratelimit_job_prepare(ngx_conf_t *cf);
 
 /*
- * Starts a job. data is heap memory, or a pool of its own: it outlives whoever
- * has made it, and done() frees it. Returns the job, valid until done() is
- * called, or NULL: memory is out or the pool's queue is full, and nothing is
- * called. Not while the worker's modules exit: the threads are gone by then.
+ * Starts a job. data is in pool, which is the job's alone until done() is
+ * called. Returns the job, valid until then, or NULL: memory is out or the
+ * queue of the threads is full, and nothing is called. Not while the worker's
+ * modules exit: the threads are gone by then.
  */
-ngx_ratelimit_job_t *ngx_ratelimit_job_start(ngx_ratelimit_job_work_pt work,
-    ngx_ratelimit_job_done_pt done, void *data, ngx_log_t *log);
+ngx_ratelimit_job_t *ngx_ratelimit_job_start(ngx_pool_t *pool,
+    ngx_ratelimit_job_pt work, ngx_ratelimit_job_pt done, void *data);
 
 /*
- * The maker is gone: done() is called with cancelled. Work that has not begun
- * is left out, other goes on.
+ * The event loop destroys the job's pool instead of calling done(). Work that
+ * has not begun is left out.
  */
 void ngx_ratelimit_job_cancel(ngx_ratelimit_job_t *job);
 

@@ -9,14 +9,12 @@
 #define NGX_RATELIMIT_SYNC_SLICE_MS   5      /* of what only the loop may do */
 #define NGX_RATELIMIT_SYNC_WHOLE_MS   1000   /* before it serves */
 
-static ngx_int_t ngx_ratelimit_sync_channel(ngx_ratelimit_sync_t *sync,
-    ngx_pool_t *pool);
+static void ngx_ratelimit_sync_timer(ngx_ratelimit_sync_t *sync,
+    ngx_event_t *ev, ngx_event_handler_pt handler);
 static void ngx_ratelimit_sync_look_handler(ngx_event_t *ev);
 static void ngx_ratelimit_sync_look(ngx_ratelimit_sync_t *sync);
-static void ngx_ratelimit_sync_compile_done(void *data,
-    ngx_uint_t cancelled);
-static void ngx_ratelimit_sync_compiled(
-    ngx_ratelimit_sync_compile_t *compile);
+static void ngx_ratelimit_sync_compile_done(void *data);
+static void ngx_ratelimit_sync_compiled(ngx_ratelimit_sync_task_t *task);
 static void ngx_ratelimit_sync_slice_handler(ngx_event_t *ev);
 static ngx_int_t ngx_ratelimit_sync_finish(ngx_ratelimit_sync_t *sync,
     ngx_msec_t budget_ms);
@@ -28,8 +26,8 @@ ngx_int_t
 ngx_ratelimit_sync_begin(ngx_ratelimit_limiter_t *limiter,
     ngx_cycle_t *cycle)
 {
-    ngx_ratelimit_sync_t          *sync;
-    ngx_ratelimit_sync_compile_t  *compile;
+    ngx_ratelimit_sync_t       *sync;
+    ngx_ratelimit_sync_task_t  *task;
 
     if (limiter->store == NULL) {
         return NGX_OK;
@@ -49,33 +47,29 @@ ngx_ratelimit_sync_begin(ngx_ratelimit_limiter_t *limiter,
     if (limiter->redis) {
         sync->control = ngx_ratelimit_redis_control_new(limiter->redis,
                                                         cycle);
-        if (sync->control == NULL
-            || ngx_ratelimit_sync_channel(sync, cycle->pool) != NGX_OK)
-        {
+        if (sync->control == NULL) {
             return NGX_ERROR;
         }
     }
 
-    sync->look.data = sync;
-    sync->look.log = sync->log;
-    sync->look.handler = ngx_ratelimit_sync_look_handler;
-    sync->look.cancelable = 1;
-
-    sync->slice.data = sync;
-    sync->slice.log = sync->log;
-    sync->slice.handler = ngx_ratelimit_sync_slice_handler;
-    sync->slice.cancelable = 1;
+    ngx_ratelimit_sync_timer(sync, &sync->look,
+                             ngx_ratelimit_sync_look_handler);
+    ngx_ratelimit_sync_timer(sync, &sync->slice,
+                             ngx_ratelimit_sync_slice_handler);
+    ngx_ratelimit_sync_timer(sync, &sync->poll,
+                             ngx_ratelimit_sync_poll_handler);
 
     /* before it serves: in place, to the end */
 
     if (ngx_ratelimit_store_generation(limiter->store) != 0) {
-        compile = ngx_ratelimit_sync_compile_new(sync);
-        if (compile == NULL) {
+        task = ngx_ratelimit_sync_task_new(limiter, sync->log);
+        if (task == NULL) {
             return NGX_ERROR;
         }
 
-        ngx_ratelimit_sync_compile_work(compile);
-        ngx_ratelimit_sync_compiled(compile);
+        task->sync = sync;
+        ngx_ratelimit_sync_compile_work(task);
+        ngx_ratelimit_sync_compiled(task);
 
         while (sync->next
                && ngx_ratelimit_sync_finish(sync, NGX_RATELIMIT_SYNC_WHOLE_MS)
@@ -85,8 +79,6 @@ ngx_ratelimit_sync_begin(ngx_ratelimit_limiter_t *limiter,
         }
     }
 
-    ngx_ratelimit_sync_leader_begin(sync);
-
     /* the first look is in the event loop */
 
     ngx_add_timer(&sync->look, 1);
@@ -95,32 +87,21 @@ ngx_ratelimit_sync_begin(ngx_ratelimit_limiter_t *limiter,
 }
 
 
-static ngx_int_t
-ngx_ratelimit_sync_channel(ngx_ratelimit_sync_t *sync, ngx_pool_t *pool)
+static void
+ngx_ratelimit_sync_timer(ngx_ratelimit_sync_t *sync, ngx_event_t *ev,
+    ngx_event_handler_pt handler)
 {
-    u_char           *p;
-    const ngx_str_t  *prefix, *zone;
-
-    prefix = &sync->limiter->redis->prefix;
-    zone = &sync->limiter->zone.name;
-
-    p = ngx_pnalloc(pool, prefix->len + sizeof(":rules:") + zone->len);
-    if (p == NULL) {
-        return NGX_ERROR;
-    }
-
-    sync->channel.data = p;
-    sync->channel.len = ngx_sprintf(p, "%V:rules:%V", prefix, zone) - p;
-
-    return NGX_OK;
+    ev->data = sync;
+    ev->log = sync->log;
+    ev->handler = handler;
+    ev->cancelable = 1;
 }
 
 
 void
 ngx_ratelimit_sync_test(ngx_ratelimit_limiter_t *limiter, ngx_log_t *log)
 {
-    ngx_ratelimit_sync_t           sync;
-    ngx_ratelimit_sync_compile_t  *compile;
+    ngx_ratelimit_sync_task_t  *task;
 
     if (limiter->store == NULL
         || ngx_ratelimit_store_generation(limiter->store) == 0)
@@ -128,32 +109,28 @@ ngx_ratelimit_sync_test(ngx_ratelimit_limiter_t *limiter, ngx_log_t *log)
         return;
     }
 
-    ngx_memzero(&sync, sizeof(ngx_ratelimit_sync_t));
-    sync.limiter = limiter;
-    sync.log = log;
-
-    compile = ngx_ratelimit_sync_compile_new(&sync);
-    if (compile == NULL) {
+    task = ngx_ratelimit_sync_task_new(limiter, log);
+    if (task == NULL) {
         return;
     }
 
-    ngx_ratelimit_sync_compile_work(compile);
+    ngx_ratelimit_sync_compile_work(task);
 
-    if (compile->policy == NULL) {
-        ngx_ratelimit_sync_refused(compile);
+    if (task->policy == NULL) {
+        ngx_ratelimit_sync_refused(task);
 
     } else {
-        while (ngx_ratelimit_policy_finish(compile->policy,
+        while (ngx_ratelimit_policy_finish(task->policy,
                                            NGX_RATELIMIT_SYNC_WHOLE_MS, NULL)
                == NGX_AGAIN)
         {
             /* void */
         }
 
-        ngx_ratelimit_sync_warned(compile, compile->policy, NGX_LOG_WARN);
+        ngx_ratelimit_sync_warned(task, NGX_LOG_WARN);
     }
 
-    ngx_ratelimit_sync_compile_free(compile);
+    ngx_destroy_pool(task->pool);
 }
 
 
@@ -188,7 +165,7 @@ ngx_ratelimit_sync_end(ngx_ratelimit_limiter_t *limiter)
     }
 
     if (sync->next) {
-        ngx_ratelimit_sync_compile_free(sync->next);
+        ngx_destroy_pool(sync->next->pool);
     }
 
     /* its reference; leases have ended by now, which have others */
@@ -220,8 +197,6 @@ ngx_ratelimit_sync_look_handler(ngx_event_t *ev)
 static void
 ngx_ratelimit_sync_look(ngx_ratelimit_sync_t *sync)
 {
-    ngx_ratelimit_sync_compile_t  *compile;
-
     if (sync->job || sync->next
         || ngx_ratelimit_store_generation(sync->limiter->store)
            == sync->generation
@@ -230,39 +205,28 @@ ngx_ratelimit_sync_look(ngx_ratelimit_sync_t *sync)
         return;
     }
 
-    compile = ngx_ratelimit_sync_compile_new(sync);
+    sync->job = ngx_ratelimit_sync_task_start(
+                    ngx_ratelimit_sync_task_new(sync->limiter, sync->log),
+                    sync, ngx_ratelimit_sync_compile_work,
+                    ngx_ratelimit_sync_compile_done);
 
-    if (compile) {
-        sync->job = ngx_ratelimit_job_start(ngx_ratelimit_sync_compile_work,
-                                            ngx_ratelimit_sync_compile_done,
-                                            compile, sync->log);
-        if (sync->job) {
-            return;
-        }
-
-        ngx_ratelimit_sync_compile_free(compile);
+    if (sync->job == NULL) {
+        (void) ngx_ratelimit_sync_failed(&sync->compiling);
     }
-
-    (void) ngx_ratelimit_sync_failed(&sync->compiling);
 }
 
 
 static void
-ngx_ratelimit_sync_compile_done(void *data, ngx_uint_t cancelled)
+ngx_ratelimit_sync_compile_done(void *data)
 {
-    ngx_ratelimit_sync_compile_t *compile = data;
+    ngx_ratelimit_sync_task_t *task = data;
 
     ngx_ratelimit_sync_t  *sync;
 
-    if (cancelled) {
-        ngx_ratelimit_sync_compile_free(compile);
-        return;
-    }
-
-    sync = compile->sync;
+    sync = task->sync;
     sync->job = NULL;
 
-    ngx_ratelimit_sync_compiled(compile);
+    ngx_ratelimit_sync_compiled(task);
 
     if (sync->next) {
         ngx_ratelimit_sync_slice_handler(&sync->slice);
@@ -275,36 +239,34 @@ ngx_ratelimit_sync_compile_done(void *data, ngx_uint_t cancelled)
 
 /* A document that compiles is finished next; else the worker keeps its own. */
 static void
-ngx_ratelimit_sync_compiled(ngx_ratelimit_sync_compile_t *compile)
+ngx_ratelimit_sync_compiled(ngx_ratelimit_sync_task_t *task)
 {
     ngx_ratelimit_sync_t  *sync;
 
-    sync = compile->sync;
+    sync = task->sync;
 
-    if (compile->failed) {
+    if (task->rc == NGX_ERROR) {
         ngx_ratelimit_sync_no_memory(sync);
-        ngx_ratelimit_sync_compile_free(compile);
+        ngx_destroy_pool(task->pool);
         return;
     }
 
     sync->compiling.wait = 0;
 
-    if (compile->policy) {
-        sync->next = compile;
+    if (task->policy) {
+        sync->next = task;
         return;
     }
 
-    if (!compile->none) {
-        sync->generation = compile->generation;
+    sync->generation = task->entry.generation;
 
-        /* each worker finds it out by itself: one of them says it */
+    /* each worker finds it out by itself: one of them says it */
 
-        if (ngx_worker == 0) {
-            ngx_ratelimit_sync_refused(compile);
-        }
+    if (ngx_worker == 0) {
+        ngx_ratelimit_sync_refused(task);
     }
 
-    ngx_ratelimit_sync_compile_free(compile);
+    ngx_destroy_pool(task->pool);
 }
 
 
@@ -332,49 +294,47 @@ ngx_ratelimit_sync_slice_handler(ngx_event_t *ev)
 static ngx_int_t
 ngx_ratelimit_sync_finish(ngx_ratelimit_sync_t *sync, ngx_msec_t budget_ms)
 {
-    switch (ngx_ratelimit_policy_finish(sync->next->policy, budget_ms, NULL))
-    {
-    case NGX_OK:
-        ngx_ratelimit_sync_swap(sync);
-        return NGX_OK;
+    ngx_int_t  rc;
 
-    case NGX_AGAIN:
+    rc = ngx_ratelimit_policy_finish(sync->next->policy, budget_ms, NULL);
+
+    if (rc == NGX_AGAIN) {
         return NGX_AGAIN;
-
-    default:
-        ngx_ratelimit_sync_no_memory(sync);
-        ngx_ratelimit_sync_compile_free(sync->next);
-        sync->next = NULL;
-        return NGX_ERROR;
     }
+
+    if (rc == NGX_OK) {
+        ngx_ratelimit_sync_swap(sync);
+
+    } else {
+        ngx_ratelimit_sync_no_memory(sync);
+    }
+
+    ngx_destroy_pool(sync->next->pool);
+    sync->next = NULL;
+
+    return rc;
 }
 
 
+/* The task's reference becomes the limiter's. */
 static void
 ngx_ratelimit_sync_swap(ngx_ratelimit_sync_t *sync)
 {
-    uint64_t                       refused;
-    ngx_ratelimit_policy_t        *policy;
-    ngx_ratelimit_sync_compile_t  *compile;
+    uint64_t                    refused;
+    ngx_ratelimit_sync_task_t  *task;
 
-    compile = sync->next;
-    sync->next = NULL;
+    task = sync->next;
 
-    policy = compile->policy;
-    compile->policy = NULL;
-
-    sync->generation = compile->generation;
-    sync->version = policy->version;
+    sync->generation = task->entry.generation;
+    sync->version = task->policy->version;
     sync->swapped_ms = ngx_ratelimit_sync_now();
-    sync->warnings = compile->warnings.n;
+    sync->warnings = task->warnings.n;
 
     refused = sync->limiter->store->refused;
 
     if (refused && refused <= sync->version) {
         sync->limiter->store->refused = 0;
     }
-
-    ngx_ratelimit_policy_swap(sync->limiter, policy);
 
     ngx_log_error(NGX_LOG_INFO, sync->log, 0,
                   "ratelimit zone \"%V\" goes by version %uL of its rules",
@@ -383,10 +343,11 @@ ngx_ratelimit_sync_swap(ngx_ratelimit_sync_t *sync)
     /* each worker has the same: one of them says it */
 
     if (ngx_worker == 0) {
-        ngx_ratelimit_sync_warned(compile, policy, NGX_LOG_ERR);
+        ngx_ratelimit_sync_warned(task, NGX_LOG_ERR);
     }
 
-    ngx_ratelimit_sync_compile_free(compile);
+    ngx_ratelimit_policy_swap(sync->limiter, task->policy);
+    task->policy = NULL;
 }
 
 
@@ -441,8 +402,6 @@ ngx_ratelimit_sync_current(ngx_ratelimit_limiter_t *limiter,
     ngx_pool_t *pool, ngx_ratelimit_record_t *record)
 {
     ngx_int_t                     rc;
-    uint64_t                      generation;
-    ngx_str_t                     text;
     ngx_ratelimit_store_entry_t   entry;
 
     ngx_memzero(record, sizeof(ngx_ratelimit_record_t));
@@ -451,24 +410,14 @@ ngx_ratelimit_sync_current(ngx_ratelimit_limiter_t *limiter,
         return NGX_DECLINED;
     }
 
-    rc = ngx_ratelimit_store_read(limiter->store, 0, &entry, &generation,
-                                  pool->log);
+    rc = ngx_ratelimit_store_read(limiter->store, 0, pool, &entry);
     if (rc != NGX_OK) {
         return rc;
     }
 
-    text.len = entry.text.len;
-    text.data = ngx_pstrdup(pool, &entry.text);
-    ngx_free(entry.text.data);
-
     /* what stands in the store was checked whole before */
 
-    if (text.data == NULL
-        || ngx_ratelimit_record_head(&text, pool, record) != NULL
-        || record->document.data == NULL)
-    {
-        return NGX_ERROR;
-    }
-
-    return NGX_OK;
+    return (ngx_ratelimit_record_head(&entry.text, pool, record) == NULL
+            && record->document.data)
+           ? NGX_OK : NGX_ERROR;
 }

@@ -1,11 +1,11 @@
 /*
- * How a document gets to every worker of every node, in each worker its part.
+ * How a document gets to every worker of every gateway.
  *
- * A change is one compare-and-set on the version: in Redis where the zone has
- * one, in the node's store where it has none. Redis tells the leader of each
- * node, which asks each 5 s as well, and puts the record into the store; each
- * worker sees the store's generation move, compiles in a job, and swaps. The
- * leader writes the state file.
+ * A change is one compare-and-set on the version: in Redis if the zone has one,
+ * else in the gateway's store. Redis announces it to the leader of each
+ * gateway, which asks every 5 s as well, and puts the record into the store.
+ * Each worker sees that the store's generation has changed, compiles the record
+ * in a job, and swaps its policy. The leader writes the state file.
  */
 
 #ifndef NGX_RATELIMIT_SYNC_H_INCLUDED
@@ -69,55 +69,48 @@ void ngx_ratelimit_sync_test(ngx_ratelimit_limiter_t *limiter,
     ngx_log_t *log);
 
 /*
- * The current record of this node, in pool; may be called by a thread. Returns
- * NGX_OK, NGX_DECLINED: there is none (the version is 0), or NGX_ERROR: memory
- * is out.
+ * The current record of this gateway, in pool; may be called by a thread.
+ * Returns NGX_OK, NGX_DECLINED: there is none (the version is 0), or NGX_ERROR:
+ * memory is out.
  */
 ngx_int_t ngx_ratelimit_sync_current(ngx_ratelimit_limiter_t *limiter,
     ngx_pool_t *pool, ngx_ratelimit_record_t *record);
 
-/*
- * Each calls the handler once, never from inside, unless it is forgotten
- * before. Return the call, or NULL: memory is out, and the handler is not
- * called.
- *
- * put: makes a record the next version behind expected, which must be current,
- * with that id. The record's version, id and text are made here, and its
- * lineage if it has none. Everything is copied. The call ends UNKNOWN if the
- * answer of Redis is lost, or another nginx binary takes over meanwhile.
- * Without Redis it waits for the state file, 2 s at most. The worker does not
- * exit before it has ended.
- */
-ngx_ratelimit_sync_call_t *ngx_ratelimit_sync_put(
-    ngx_ratelimit_limiter_t *limiter, uint64_t expected,
-    uint64_t expected_id, const ngx_ratelimit_record_t *record,
-    ngx_ratelimit_sync_handler_pt handler, void *data);
-/* Whether this version, with that id, is the fleet's current one. */
-ngx_ratelimit_sync_call_t *ngx_ratelimit_sync_check(
-    ngx_ratelimit_limiter_t *limiter, uint64_t version, uint64_t id,
-    ngx_ratelimit_sync_handler_pt handler, void *data);
-ngx_ratelimit_sync_call_t *ngx_ratelimit_sync_versions(
-    ngx_ratelimit_limiter_t *limiter, ngx_ratelimit_sync_handler_pt handler,
-    void *data);
-ngx_ratelimit_sync_call_t *ngx_ratelimit_sync_read(
-    ngx_ratelimit_limiter_t *limiter, uint64_t version,
-    ngx_ratelimit_sync_handler_pt handler, void *data);
+/* The operation of a call. */
+typedef enum {
+    NGX_RATELIMIT_SYNC_CHECK = 0,  /* is version, with id, the fleet's? */
+    NGX_RATELIMIT_SYNC_VERSIONS,
+    NGX_RATELIMIT_SYNC_READ,       /* the record of version */
+    NGX_RATELIMIT_SYNC_RESET,
+    NGX_RATELIMIT_SYNC_PUT
+} ngx_ratelimit_sync_op_e;
 
 /*
- * A counter was reset: every node forgets what it remembers of denials. (The
- * counter itself was deleted before by who calls this.)
+ * Calls the handler once, never from inside, unless the call is forgotten
+ * before. Returns the call, or NULL: memory is out, and the handler is not
+ * called.
+ *
+ * PUT: makes record (NULL for the others) the next version behind version,
+ * which must be current, with that id. The record's version, id and text are
+ * made here, and its lineage if it has none. Everything is copied. The call
+ * ends UNKNOWN if the answer of Redis is lost, or another nginx binary takes
+ * over meanwhile. Without Redis it waits for the state file, 2 s at most. The
+ * worker does not exit before it has ended.
+ *
+ * RESET: a counter was reset, and every gateway forgets what it remembers of
+ * rejections. The caller has deleted the counter before.
  */
-ngx_ratelimit_sync_call_t *ngx_ratelimit_sync_reset(
-    ngx_ratelimit_limiter_t *limiter, ngx_ratelimit_sync_handler_pt handler,
-    void *data);
+ngx_ratelimit_sync_call_t *ngx_ratelimit_sync_call(
+    ngx_ratelimit_limiter_t *limiter, ngx_ratelimit_sync_op_e op,
+    uint64_t version, uint64_t id, const ngx_ratelimit_record_t *record,
+    ngx_ratelimit_sync_handler_pt handler, void *data);
 
 /*
  * Logs a change at notice: what happened, and the method, path, author,
- * address and reason of record. pool is for the texts that are escaped.
+ * address and reason of record.
  */
 void ngx_ratelimit_sync_log(const ngx_ratelimit_limiter_t *limiter,
-    ngx_pool_t *pool, const ngx_str_t *what,
-    const ngx_ratelimit_record_t *record);
+    const ngx_str_t *what, const ngx_ratelimit_record_t *record);
 
 /* The handler is not called any more; a change that was sent goes on. */
 void ngx_ratelimit_sync_forget(ngx_ratelimit_sync_call_t *call);

@@ -1,5 +1,5 @@
 /*
- * A record is compiled, and the log says what is wrong with it.
+ * Tasks of jobs: a record is compiled, and the log says what is wrong with it.
  */
 
 #include "ngx_ratelimit_sync_int.h"
@@ -10,6 +10,7 @@
 #define NGX_RATELIMIT_SYNC_MAX_MS     30000
 #define NGX_RATELIMIT_SYNC_REMIND_MS  60000  /* the log repeats itself */
 
+static void ngx_ratelimit_sync_task_cleanup(void *data);
 static ngx_str_t ngx_ratelimit_sync_quote(
     const ngx_ratelimit_problems_t *problems, ngx_uint_t i,
     u_char text[NGX_RATELIMIT_SYNC_TEXT]);
@@ -55,171 +56,189 @@ ngx_ratelimit_sync_failed(ngx_ratelimit_sync_retry_t *retry)
 }
 
 
-ngx_ratelimit_sync_compile_t *
-ngx_ratelimit_sync_compile_new(ngx_ratelimit_sync_t *sync)
+ngx_ratelimit_sync_task_t *
+ngx_ratelimit_sync_task_new(ngx_ratelimit_limiter_t *limiter, ngx_log_t *log)
 {
-    ngx_pool_t                    *pool;
-    ngx_ratelimit_sync_compile_t  *compile;
+    ngx_pool_t                 *pool;
+    ngx_pool_cleanup_t         *cln;
+    ngx_ratelimit_sync_task_t  *task;
 
-    pool = ngx_create_pool(NGX_DEFAULT_POOL_SIZE, sync->log);
+    pool = ngx_create_pool(NGX_DEFAULT_POOL_SIZE, log);
     if (pool == NULL) {
         return NULL;
     }
 
-    compile = ngx_pcalloc(pool, sizeof(ngx_ratelimit_sync_compile_t));
+    task = ngx_pcalloc(pool, sizeof(ngx_ratelimit_sync_task_t));
+    cln = ngx_pool_cleanup_add(pool, 0);
 
-    if (compile == NULL
-        || ngx_ratelimit_problems_init(&compile->problems, pool) != NGX_OK
-        || ngx_ratelimit_problems_init(&compile->warnings, pool) != NGX_OK)
+    if (task == NULL || cln == NULL
+        || ngx_ratelimit_problems_init(&task->problems, pool) != NGX_OK
+        || ngx_ratelimit_problems_init(&task->warnings, pool) != NGX_OK)
     {
         ngx_destroy_pool(pool);
         return NULL;
     }
 
-    compile->sync = sync;
-    compile->limiter = sync->limiter;
-    compile->log = sync->log;
-    compile->pool = pool;
+    cln->handler = ngx_ratelimit_sync_task_cleanup;
+    cln->data = task;
 
-    return compile;
+    task->limiter = limiter;
+    task->pool = pool;
+
+    return task;
 }
 
 
-void
-ngx_ratelimit_sync_compile_free(ngx_ratelimit_sync_compile_t *compile)
+static void
+ngx_ratelimit_sync_task_cleanup(void *data)
 {
-    if (compile->policy) {
-        ngx_ratelimit_policy_release(compile->policy);
+    ngx_ratelimit_sync_task_t *task = data;
+
+    if (task->policy) {
+        ngx_ratelimit_policy_release(task->policy);
+    }
+}
+
+
+ngx_ratelimit_job_t *
+ngx_ratelimit_sync_task_start(ngx_ratelimit_sync_task_t *task,
+    ngx_ratelimit_sync_t *sync, ngx_ratelimit_job_pt work,
+    ngx_ratelimit_job_pt done)
+{
+    ngx_ratelimit_job_t  *job;
+
+    if (task == NULL) {
+        return NULL;
     }
 
-    if (compile->entry.text.data) {
-        ngx_free(compile->entry.text.data);
+    task->sync = sync;
+    job = ngx_ratelimit_job_start(task->pool, work, done, task);
+
+    if (job == NULL) {
+        ngx_destroy_pool(task->pool);
     }
 
-    if (compile->back.text.data) {
-        ngx_free(compile->back.text.data);
-    }
-
-    ngx_destroy_pool(compile->pool);
+    return job;
 }
 
 
 void
 ngx_ratelimit_sync_compile_work(void *data)
 {
-    ngx_ratelimit_sync_compile_t *compile = data;
+    ngx_ratelimit_sync_task_t *task = data;
 
-    switch (ngx_ratelimit_store_read(compile->limiter->store, 0,
-                                     &compile->entry, &compile->generation,
-                                     compile->log))
-    {
-    case NGX_OK:
-        ngx_ratelimit_sync_compile_text(compile);
-        return;
-
-    case NGX_DECLINED:
-        compile->none = 1;
-        return;
-
-    default:
-        compile->entry.text.data = NULL;
-        compile->failed = 1;
+    task->rc = ngx_ratelimit_store_read(task->limiter->store, 0, task->pool,
+                                        &task->entry);
+    if (task->rc == NGX_OK) {
+        task->rc = ngx_ratelimit_sync_compile(task);
     }
 }
 
 
-void
-ngx_ratelimit_sync_compile_text(ngx_ratelimit_sync_compile_t *compile)
+ngx_int_t
+ngx_ratelimit_sync_compile(ngx_ratelimit_sync_task_t *task)
 {
-    compile->why = ngx_ratelimit_record_read(&compile->entry.text,
-                                             compile->pool, &compile->record);
-    if (compile->why) {
-        compile->failed = (compile->why == ngx_ratelimit_record_no_memory);
-        return;
+    ngx_ratelimit_record_t  record;
+
+    task->why = ngx_ratelimit_record_read(&task->entry.text, task->pool,
+                                          &record);
+
+    if (task->why == ngx_ratelimit_record_no_memory) {
+        return NGX_ERROR;
     }
 
-    if (compile->record.version != compile->entry.version
-        || compile->record.id != compile->entry.id)
+    if (task->why == NULL
+        && (record.version != task->entry.version
+            || record.id != task->entry.id))
     {
-        compile->why = "its head names another version";
-        return;
+        task->why = "its head names another version";
     }
 
-    compile->policy = ngx_ratelimit_document_compile(compile->limiter,
-                                                   &compile->record.document,
-                                                   &compile->problems,
-                                                   &compile->warnings,
-                                                   compile->log);
-    if (compile->policy) {
-        compile->policy->version = compile->entry.version;
-        compile->policy->id = compile->entry.id;
-        return;
+    if (task->why == NULL && record.text.len != task->entry.text.len) {
+        task->why = "something follows it";
     }
 
-    /* none that can be said: there was no memory for it either */
+    if (task->why) {
+        return NGX_DECLINED;
+    }
 
-    compile->failed = (compile->problems.list.nelts == 0);
+    task->policy = ngx_ratelimit_document_compile(task->limiter,
+                                                  &record.document,
+                                                  &task->problems,
+                                                  &task->warnings,
+                                                  task->pool->log);
+    if (task->policy) {
+        task->policy->version = task->entry.version;
+        task->policy->id = task->entry.id;
+        return NGX_OK;
+    }
+
+    /* without memory there is no problem either */
+
+    return task->problems.list.nelts ? NGX_DECLINED : NGX_ERROR;
 }
 
 
 void
-ngx_ratelimit_sync_refused(ngx_ratelimit_sync_compile_t *compile)
+ngx_ratelimit_sync_refused(ngx_ratelimit_sync_task_t *task)
 {
     u_char     text[NGX_RATELIMIT_SYNC_TEXT];
     ngx_str_t  why;
 
-    compile->limiter->store->refused = compile->entry.version;
+    task->limiter->store->refused = task->entry.version;
 
-    if (compile->why) {
-        why.data = (u_char *) compile->why;
-        why.len = ngx_strlen(compile->why);
+    if (task->why) {
+        why.data = (u_char *) task->why;
+        why.len = ngx_strlen(task->why);
 
     } else {
-        why = ngx_ratelimit_sync_quote(&compile->problems, 0, text);
+        why = ngx_ratelimit_sync_quote(&task->problems, 0, text);
     }
 
-    ngx_log_error(NGX_LOG_ERR, compile->log, 0,
+    ngx_log_error(NGX_LOG_ERR, task->pool->log, 0,
                   "ratelimit zone \"%V\": version %uL of its rules is not "
-                  "used: %V", &compile->limiter->zone.name,
-                  compile->entry.version, &why);
+                  "used: %V", &task->limiter->zone.name,
+                  task->entry.version, &why);
 }
 
 
 void
-ngx_ratelimit_sync_warned(const ngx_ratelimit_sync_compile_t *compile,
-    const ngx_ratelimit_policy_t *policy, ngx_uint_t severity)
+ngx_ratelimit_sync_warned(const ngx_ratelimit_sync_task_t *task,
+    ngx_uint_t severity)
 {
-    u_char                          text[NGX_RATELIMIT_SYNC_TEXT];
-    ngx_str_t                       why;
-    ngx_uint_t                      i;
-    const ngx_ratelimit_problem_t  *skipped;
+    u_char                           text[NGX_RATELIMIT_SYNC_TEXT];
+    ngx_str_t                        why;
+    ngx_uint_t                       i;
+    const ngx_ratelimit_problem_t   *problems;
+    const ngx_ratelimit_problems_t  *skipped;
 
-    skipped = policy->skipped.list.elts;
+    skipped = &task->policy->skipped;
+    problems = skipped->list.elts;
 
-    for (i = 0; i < policy->skipped.list.nelts; i++) {
-        why = ngx_ratelimit_sync_quote(&policy->skipped, i, text);
+    for (i = 0; i < skipped->list.nelts; i++) {
+        why = ngx_ratelimit_sync_quote(skipped, i, text);
 
-        ngx_log_error(severity, compile->log, 0,
+        ngx_log_error(severity, task->pool->log, 0,
                       "ratelimit zone \"%V\": version %uL of its rules: "
-                      "\"%V\" is skipped: %V", &compile->limiter->zone.name,
-                      compile->entry.version, &skipped[i].id, &why);
+                      "\"%V\" is skipped: %V", &task->limiter->zone.name,
+                      task->entry.version, &problems[i].id, &why);
     }
 
-    if (policy->skipped.n > i) {
-        ngx_log_error(severity, compile->log, 0,
+    if (skipped->n > i) {
+        ngx_log_error(severity, task->pool->log, 0,
                       "ratelimit zone \"%V\": version %uL of its rules: %ui "
-                      "more are skipped", &compile->limiter->zone.name,
-                      compile->entry.version, policy->skipped.n - i);
+                      "more are skipped", &task->limiter->zone.name,
+                      task->entry.version, skipped->n - i);
     }
 
-    if (compile->warnings.n) {
-        why = ngx_ratelimit_sync_quote(&compile->warnings, 0, text);
+    if (task->warnings.n) {
+        why = ngx_ratelimit_sync_quote(&task->warnings, 0, text);
 
-        ngx_log_error(NGX_LOG_WARN, compile->log, 0,
+        ngx_log_error(NGX_LOG_WARN, task->pool->log, 0,
                       "ratelimit zone \"%V\": version %uL of its rules has "
                       "%ui warnings, the first: %V",
-                      &compile->limiter->zone.name, compile->entry.version,
-                      compile->warnings.n, &why);
+                      &task->limiter->zone.name, task->entry.version,
+                      task->warnings.n, &why);
     }
 }
 
@@ -255,4 +274,51 @@ ngx_ratelimit_sync_quote(const ngx_ratelimit_problems_t *problems,
     first.len = p - text;
 
     return first;
+}
+
+
+/*
+ * Texts of clients are escaped: they stay in their quotes, on one line. They
+ * have a pool of their own, because a thread may use that of the call.
+ */
+void
+ngx_ratelimit_sync_log(const ngx_ratelimit_limiter_t *limiter,
+    const ngx_str_t *what, const ngx_ratelimit_record_t *record)
+{
+    size_t            len;
+    u_char           *p;
+    ngx_str_t         quoted[4];
+    ngx_pool_t       *pool;
+    ngx_uint_t        i;
+    const ngx_str_t  *text[4];
+
+    text[0] = &record->method;
+    text[1] = &record->path;
+    text[2] = &record->author;
+    text[3] = &record->reason;
+
+    pool = ngx_create_pool(NGX_DEFAULT_POOL_SIZE, ngx_cycle->log);
+
+    for (i = 0; i < 4; i++) {
+        len = text[i]->len;
+        p = pool ? ngx_pnalloc(pool, 6 * len + 1) : NULL;
+
+        if (p == NULL) {
+            ngx_str_set(&quoted[i], "?");
+            continue;
+        }
+
+        quoted[i].data = p;
+        quoted[i].len = (u_char *) ngx_escape_json(p, text[i]->data, len) - p;
+    }
+
+    ngx_log_error(NGX_LOG_NOTICE, ngx_cycle->log, 0,
+                  "ratelimit zone \"%V\": %V: \"%V %V\" by \"%V\" from %V, "
+                  "reason \"%V\"",
+                  &limiter->zone.name, what, &quoted[0], &quoted[1],
+                  &quoted[2], &record->address, &quoted[3]);
+
+    if (pool) {
+        ngx_destroy_pool(pool);
+    }
 }

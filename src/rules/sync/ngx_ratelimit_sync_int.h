@@ -3,9 +3,8 @@
  *
  * Calls run one way:
  *
- *     sync.c -> sync_leader.c -> sync_save.c          -> sync_compile.c,
- *            -> sync_put.c, sync_read.c -> sync_call.c   sync_store.c,
- *                                                        sync_redis.c
+ *     sync.c -> sync_leader.c -> sync_compile.c, sync_store.c, sync_redis.c
+ *            -> sync_call.c
  */
 
 #ifndef NGX_RATELIMIT_SYNC_INT_H_INCLUDED
@@ -14,6 +13,7 @@
 #include "ngx_ratelimit_document.h"
 #include "ngx_ratelimit_job.h"
 #include "ngx_ratelimit_redis_control.h"
+#include "ngx_ratelimit_store.h"
 #include "ngx_ratelimit_sync.h"
 
 #define NGX_RATELIMIT_SYNC_LATEST     ((uint64_t) 1 << 53)
@@ -21,37 +21,28 @@
 typedef struct ngx_ratelimit_sync_s  ngx_ratelimit_sync_t;
 
 /*
- * A record that is compiled: where it is run in a job it belongs to the job
- * alone, and outlives the sync that made it. sync is not touched there.
+ * A job of the worker compiles a record, reads the state file, or writes it. It
+ * works on a task, in a pool of its own, which may outlive the sync.
  */
 typedef struct {
-    ngx_ratelimit_sync_t        *sync;
+    ngx_ratelimit_sync_t        *sync;       /* not for the thread */
     ngx_ratelimit_limiter_t     *limiter;
-    ngx_log_t                   *log;
     ngx_pool_t                  *pool;
-    ngx_ratelimit_store_entry_t  entry;      /* its text is on the heap */
-    uint64_t                     generation; /* of the store it was read from */
-
-    /* the leader's: a record of Redis */
-    uint64_t                     current;    /* version of the store before */
-    ngx_int_t                    published;  /* to the store */
-    ngx_ratelimit_store_entry_t  back;       /* what is put back instead; its
-                                                text is on the heap, or NULL */
-    uint64_t                     dropped;    /* version of another lineage */
-
-    /* what became of it */
-    ngx_ratelimit_record_t       record;
-    ngx_ratelimit_policy_t      *policy;
+    ngx_ratelimit_store_entry_t  entry;      /* of the store, or of Redis */
+    ngx_ratelimit_store_entry_t  own;        /* of the store, beside Redis' */
+    ngx_int_t                    rc;
+    const char                  *why;        /* of a failure; NULL: the
+                                                problems say it */
+    ngx_err_t                    err;
+    ngx_ratelimit_policy_t      *policy;     /* released with the pool */
     ngx_ratelimit_problems_t     problems;
     ngx_ratelimit_problems_t     warnings;
-    const char                  *why;        /* NULL: the problems say it */
-    unsigned                     none:1;     /* the store has no record */
-    unsigned                     failed:1;   /* memory is out */
-} ngx_ratelimit_sync_compile_t;
+    unsigned                     dropped:1;  /* own: of another lineage */
+} ngx_ratelimit_sync_task_t;
 
-/* Something that is done again later, and each time later. */
+/* Something that is tried again, each time after a longer wait. */
 typedef struct {
-    ngx_msec_t    after;    /* ngx_current_msec from which it may be done */
+    ngx_msec_t    after;    /* ngx_current_msec from which it may be tried */
     ngx_msec_t    wait;     /* ms; 0: it did not fail */
     ngx_msec_t    logged;   /* when the log last said why; 0: never */
 } ngx_ratelimit_sync_retry_t;
@@ -70,79 +61,38 @@ typedef enum {
 struct ngx_ratelimit_sync_s {
     ngx_ratelimit_limiter_t        *limiter;
     ngx_log_t                      *log;
-    ngx_str_t                       channel;    /* "<prefix>:rules:<zone>" */
 
     /* sync.c: what this worker goes by */
     ngx_event_t                     look;       /* cancelable */
     ngx_event_t                     slice;      /* the same */
-    ngx_ratelimit_job_t            *job;        /* one compiles, or NULL */
-    ngx_ratelimit_sync_compile_t   *next;       /* compiled, being finished */
+    ngx_ratelimit_job_t            *job;        /* compiles, or NULL */
+    ngx_ratelimit_sync_task_t      *next;       /* compiled, being finished */
     ngx_ratelimit_sync_retry_t      compiling;
     uint64_t                        generation; /* that was compiled last,
-                                                   whatever became of it */
+                                                   with or without success */
     uint64_t                        version;    /* that requests go by */
     uint64_t                        swapped_ms; /* since the epoch */
     ngx_uint_t                      warnings;
 
     /* sync_leader.c */
     ngx_ratelimit_sync_leader_e     leader;
-    ngx_event_t                     poll;       /* cancelable */
+    ngx_event_t                     poll;       /* cancelable; IDLE */
     ngx_ratelimit_redis_control_t  *control;    /* NULL: no Redis */
     ngx_ratelimit_redis_call_t     *asked;      /* ASKS, RETURNS */
     ngx_ratelimit_job_t            *compares;   /* COMPARES */
+    ngx_ratelimit_job_t            *file;       /* the state file: reads or
+                                                   writes it */
     ngx_ratelimit_sync_retry_t      polling;
-    ngx_ratelimit_sync_retry_t      returning;  /* a record, to Redis */
-    ngx_msec_t                      empty;      /* since when Redis has none */
+    ngx_ratelimit_sync_retry_t      returning;
+    ngx_ratelimit_sync_retry_t      saving;
+    ngx_msec_t                      empty;      /* since when Redis has no
+                                                   record; 0: it has one */
     uint64_t                        refused_version;  /* of Redis; 0: none */
     uint64_t                        refused_id;
-    unsigned                        again:1;    /* poll once more */
-    unsigned                        waiting:1;  /* empty is set */
-
-    /* sync_save.c: the state file, by the leader */
-    ngx_ratelimit_job_t            *file;       /* reads or writes it */
-    ngx_ratelimit_sync_retry_t      saving;
-    ngx_msec_t                      looked;     /* for an upgrade */
+    unsigned                        again:1;    /* polls once more */
 
     /* sync_call.c */
     ngx_queue_t                     calls;
-};
-
-typedef ngx_int_t (*ngx_ratelimit_sync_work_pt)(
-    ngx_ratelimit_sync_call_t *call);
-typedef void (*ngx_ratelimit_sync_done_pt)(ngx_ratelimit_sync_call_t *call);
-
-/*
- * A question of the endpoint. Lives in a pool of its own, which a job may use
- * while it runs; freed when its handler was called, or nobody waits, and
- * nothing is under way.
- */
-struct ngx_ratelimit_sync_call_s {
-    ngx_queue_t                     queue;      /* of sync->calls */
-    ngx_ratelimit_sync_t           *sync;       /* NULL: it has ended */
-    ngx_ratelimit_limiter_t        *limiter;
-    ngx_pool_t                     *pool;
-    ngx_ratelimit_sync_handler_pt   handler;    /* NULL: forgotten */
-    void                           *data;
-
-    uint64_t                        version;    /* expected; to be read */
-    uint64_t                        id;         /* of what is expected */
-    ngx_ratelimit_record_t          record;     /* to be put; that was read */
-    ngx_ratelimit_store_entry_t     entry;      /* of the store, of Redis; its
-                                                   text is on the heap */
-
-    ngx_ratelimit_job_t            *job;
-    ngx_ratelimit_sync_work_pt      work;
-    ngx_ratelimit_sync_done_pt      done;
-    ngx_int_t                       rc;         /* of the job */
-    ngx_ratelimit_redis_call_t     *asked;
-    ngx_event_t                     timer;      /* not cancelable: a request
-                                                   waits */
-    uint64_t                        generation; /* to be saved */
-    ngx_msec_t                      since;      /* it waits for that */
-    uint64_t                        found;      /* current instead */
-    unsigned                        alone:1;    /* there is no Redis */
-    unsigned                        taken:1;    /* Redis has the record */
-    ngx_ratelimit_sync_result_t     result;
 };
 
 
@@ -158,61 +108,17 @@ ngx_ratelimit_sync_wake(ngx_ratelimit_sync_t *sync)
 }
 
 
-/* sync_save.c */
-
-/*
- * The leader begins to lead; ends (NGX_AGAIN: when the file is written); writes
- * the state file if it is not up to date, or reads it after an upgrade that was
- * given up.
- */
-void ngx_ratelimit_sync_save_begin(ngx_ratelimit_sync_t *sync);
-ngx_int_t ngx_ratelimit_sync_save_end(ngx_ratelimit_sync_t *sync);
-void ngx_ratelimit_sync_save_look(ngx_ratelimit_sync_t *sync);
-
 /* sync_leader.c */
-void ngx_ratelimit_sync_leader_begin(ngx_ratelimit_sync_t *sync);
-void ngx_ratelimit_sync_leader_end(ngx_ratelimit_sync_t *sync);
 
 /*
  * Becomes the leader if there is none, or leaves as the worker drains; and
  * writes the state file if that is not up to date.
  */
 void ngx_ratelimit_sync_leader_look(ngx_ratelimit_sync_t *sync);
+void ngx_ratelimit_sync_leader_end(ngx_ratelimit_sync_t *sync);
+void ngx_ratelimit_sync_poll_handler(ngx_event_t *ev);
 
-/* sync_call.c */
-
-/* NULL: memory is out. */
-ngx_ratelimit_sync_call_t *ngx_ratelimit_sync_call_new(
-    ngx_ratelimit_limiter_t *limiter, ngx_ratelimit_sync_handler_pt handler,
-    void *data);
-
-/*
- * rc: whether the first job or question was started; else the call is freed,
- * and NULL returned. expired: ends the call if nothing else does.
- */
-ngx_ratelimit_sync_call_t *ngx_ratelimit_sync_call_started(
-    ngx_ratelimit_sync_call_t *call, ngx_int_t rc,
-    ngx_event_handler_pt expired);
-
-/* Ends in the next turn: no handler is called from inside. */
-ngx_ratelimit_sync_call_t *ngx_ratelimit_sync_call_ends(
-    ngx_ratelimit_sync_call_t *call, ngx_ratelimit_sync_status_e status);
-
-/* The answer. A job that still runs frees the call when it is done. */
-void ngx_ratelimit_sync_call_end(ngx_ratelimit_sync_call_t *call,
-    ngx_ratelimit_sync_status_e status);
-void ngx_ratelimit_sync_call_wrong(ngx_ratelimit_sync_call_t *call,
-    const char *reason, ngx_ratelimit_sync_status_e status);
-
-/* The call's timer fires then; it has one. */
-void ngx_ratelimit_sync_call_wait(ngx_ratelimit_sync_call_t *call,
-    ngx_event_handler_pt handler, ngx_msec_t ms);
-
-/* work runs in a thread and makes call->rc. Returns NGX_OK or NGX_ERROR. */
-ngx_int_t ngx_ratelimit_sync_call_job(ngx_ratelimit_sync_call_t *call,
-    ngx_ratelimit_sync_work_pt work, ngx_ratelimit_sync_done_pt done);
-
-/* Forgets all calls. */
+/* sync_call.c: the worker ends, and with it all calls. */
 void ngx_ratelimit_sync_calls_end(ngx_ratelimit_sync_t *sync);
 
 /* sync_compile.c */
@@ -220,35 +126,40 @@ void ngx_ratelimit_sync_calls_end(ngx_ratelimit_sync_t *sync);
 /* Milliseconds since the epoch. */
 uint64_t ngx_ratelimit_sync_now(void);
 
-/*
- * Whether enough time has passed since the last failure; a failure: waits
- * longer, and returns whether the log is to say why.
- */
+/* Whether enough time has passed since the last failure. */
 ngx_uint_t ngx_ratelimit_sync_may_retry(
     const ngx_ratelimit_sync_retry_t *retry);
+
+/* A failure: waits longer. Returns whether the log is to say why. */
 ngx_uint_t ngx_ratelimit_sync_failed(ngx_ratelimit_sync_retry_t *retry);
 
-/*
- * A record to be compiled, with a pool of its own; NULL: memory is out. free:
- * and all that was made of it.
- */
-ngx_ratelimit_sync_compile_t *ngx_ratelimit_sync_compile_new(
-    ngx_ratelimit_sync_t *sync);
-void ngx_ratelimit_sync_compile_free(ngx_ratelimit_sync_compile_t *compile);
+/* Destroying the task's pool frees it. NULL: memory is out. */
+ngx_ratelimit_sync_task_t *ngx_ratelimit_sync_task_new(
+    ngx_ratelimit_limiter_t *limiter, ngx_log_t *log);
 
 /*
- * In a thread: compiles the text of compile->entry, or (a job's work) what the
- * store has.
+ * Starts a job with a task, which may be NULL. Returns the job, or NULL: memory
+ * is out, and the task is freed.
  */
-void ngx_ratelimit_sync_compile_text(ngx_ratelimit_sync_compile_t *compile);
+ngx_ratelimit_job_t *ngx_ratelimit_sync_task_start(
+    ngx_ratelimit_sync_task_t *task, ngx_ratelimit_sync_t *sync,
+    ngx_ratelimit_job_pt work, ngx_ratelimit_job_pt done);
+
+/*
+ * In a thread: compiles task->entry. Returns NGX_OK, NGX_DECLINED: it is not
+ * valid, or NGX_ERROR: memory is out.
+ */
+ngx_int_t ngx_ratelimit_sync_compile(ngx_ratelimit_sync_task_t *task);
+
+/* A job's work: reads what the store has, and compiles it. */
 void ngx_ratelimit_sync_compile_work(void *data);
 
 /* Logs why a record is not used, and notes its version for all workers. */
-void ngx_ratelimit_sync_refused(ngx_ratelimit_sync_compile_t *compile);
+void ngx_ratelimit_sync_refused(ngx_ratelimit_sync_task_t *task);
 
 /* Logs which rules are skipped, at a severity, and what has no effect. */
-void ngx_ratelimit_sync_warned(const ngx_ratelimit_sync_compile_t *compile,
-    const ngx_ratelimit_policy_t *policy, ngx_uint_t severity);
+void ngx_ratelimit_sync_warned(const ngx_ratelimit_sync_task_t *task,
+    ngx_uint_t severity);
 
 /* sync_store.c */
 
@@ -264,31 +175,32 @@ ngx_uint_t ngx_ratelimit_sync_upgraded(void);
  * In a thread, or before a worker serves.
  */
 ngx_int_t ngx_ratelimit_sync_load(ngx_ratelimit_limiter_t *limiter,
-    ngx_uint_t test, ngx_log_t *log);
+    ngx_pool_t *pool, ngx_uint_t test);
+
+/*
+ * Reads the heads of records that stand one behind the other, whole: each with
+ * its document, to the first that is none. Makes records, an array of
+ * ngx_ratelimit_record_t, in pool. NGX_OK, or NGX_ERROR: memory is out.
+ */
+ngx_int_t ngx_ratelimit_sync_heads(const ngx_str_t *text, ngx_uint_t whole,
+    ngx_pool_t *pool, ngx_array_t *records);
 
 /* sync_redis.c */
 
 /*
- * The script's operations; each returns a call of the control client, or NULL:
- * memory is out. put gives Redis a record, if Redis has the expected version
- * with that id.
+ * Asks the script of documents (lua/rules.lua) for an operation. format names
+ * the arguments: "v" and "i" are the next of numbers, a version and an id; "s"
+ * is text. Returns a call of the control client, or NULL: memory is out.
  */
-ngx_ratelimit_redis_call_t *ngx_ratelimit_sync_ask_get(
-    ngx_ratelimit_sync_t *sync, uint64_t version, uint64_t id,
-    ngx_ratelimit_redis_handler_pt handler, void *data);
+ngx_ratelimit_redis_call_t *ngx_ratelimit_sync_ask(ngx_ratelimit_sync_t *sync,
+    ngx_ratelimit_redis_handler_pt handler, void *data, const char *operation,
+    const char *format, const uint64_t *numbers, const ngx_str_t *text);
+
+/* Gives Redis a record, if Redis has the expected version with that id. */
 ngx_ratelimit_redis_call_t *ngx_ratelimit_sync_ask_put(
-    ngx_ratelimit_sync_t *sync, uint64_t expected, uint64_t expected_id,
-    const ngx_ratelimit_store_entry_t *entry,
-    ngx_ratelimit_redis_handler_pt handler, void *data);
-ngx_ratelimit_redis_call_t *ngx_ratelimit_sync_ask_list(
-    ngx_ratelimit_sync_t *sync,
-    ngx_ratelimit_redis_handler_pt handler, void *data);
-ngx_ratelimit_redis_call_t *ngx_ratelimit_sync_ask_version(
-    ngx_ratelimit_sync_t *sync, uint64_t version,
-    ngx_ratelimit_redis_handler_pt handler, void *data);
-ngx_ratelimit_redis_call_t *ngx_ratelimit_sync_ask_reset(
-    ngx_ratelimit_sync_t *sync,
-    ngx_ratelimit_redis_handler_pt handler, void *data);
+    ngx_ratelimit_sync_t *sync, ngx_ratelimit_redis_handler_pt handler,
+    void *data, uint64_t expected, uint64_t expected_id,
+    const ngx_ratelimit_store_entry_t *entry);
 
 /*
  * A number of an answer; a version and, behind it, an id. NGX_OK, or NGX_ERROR:

@@ -1,10 +1,14 @@
 /*
  * One worker of a gateway leads: it asks Redis for the document, every few
  * seconds and whenever Redis announces a new one, and puts it into the store.
- * If Redis has lost it, the leader puts the gateway's own back.
+ * If Redis has lost it, the leader puts the gateway's own back. It keeps the
+ * state file up to date; during an upgrade of the binary the file is the new
+ * master's.
  */
 
 #include "ngx_ratelimit_sync_int.h"
+
+#include "ngx_ratelimit_state.h"
 
 #define NGX_RATELIMIT_SYNC_POLL_MS     5000
 #define NGX_RATELIMIT_SYNC_AGAIN_MS    1000   /* after no answer */
@@ -22,47 +26,52 @@
 static void ngx_ratelimit_sync_lead(ngx_ratelimit_sync_t *sync);
 static void ngx_ratelimit_sync_leave(ngx_ratelimit_sync_t *sync);
 
-static void ngx_ratelimit_sync_message(void *data);
-static void ngx_ratelimit_sync_poll_handler(ngx_event_t *ev);
-static void ngx_ratelimit_sync_poll(ngx_ratelimit_sync_t *sync);
-static void ngx_ratelimit_sync_poll_later(ngx_ratelimit_sync_t *sync,
+static void ngx_ratelimit_sync_poll(void *data);
+static void ngx_ratelimit_sync_idle(ngx_ratelimit_sync_t *sync,
     ngx_msec_t ms);
-static void ngx_ratelimit_sync_idle(ngx_ratelimit_sync_t *sync);
 static void ngx_ratelimit_sync_answer(void *data,
     const ngx_ratelimit_redis_result_t *result);
 static void ngx_ratelimit_sync_no_answer(ngx_ratelimit_sync_t *sync,
     ngx_ratelimit_redis_status_e status);
-static ngx_uint_t ngx_ratelimit_sync_same(ngx_ratelimit_sync_t *sync,
-    uint64_t version, uint64_t id);
 static ngx_uint_t ngx_ratelimit_sync_may_return(ngx_ratelimit_sync_t *sync,
     uint64_t found);
 
 static void ngx_ratelimit_sync_compare(ngx_ratelimit_sync_t *sync,
-    uint64_t version, uint64_t id, ngx_str_t *record);
+    uint64_t version, uint64_t id, const ngx_str_t *record);
 static void ngx_ratelimit_sync_compare_work(void *data);
-static ngx_int_t ngx_ratelimit_sync_find_newer(
-    ngx_ratelimit_sync_compile_t *compile);
 static ngx_uint_t ngx_ratelimit_sync_related(
-    ngx_ratelimit_sync_compile_t *compile,
-    const ngx_ratelimit_store_entry_t *own);
-static uint64_t ngx_ratelimit_sync_lineage(
-    ngx_ratelimit_sync_compile_t *compile, const ngx_str_t *text);
-static void ngx_ratelimit_sync_compare_done(void *data,
-    ngx_uint_t cancelled);
-static void ngx_ratelimit_sync_compared(
-    ngx_ratelimit_sync_compile_t *compile);
-static void ngx_ratelimit_sync_return(ngx_ratelimit_sync_compile_t *compile);
-static void ngx_ratelimit_sync_return_answer(void *data,
-    const ngx_ratelimit_redis_result_t *result);
+    const ngx_ratelimit_sync_task_t *task);
+static uint64_t ngx_ratelimit_sync_lineage(const ngx_str_t *text,
+    ngx_pool_t *pool);
+static ngx_int_t ngx_ratelimit_sync_publish(ngx_ratelimit_sync_task_t *task);
+static void ngx_ratelimit_sync_compare_done(void *data);
+static void ngx_ratelimit_sync_accepted(ngx_ratelimit_sync_task_t *task);
+static void ngx_ratelimit_sync_return(ngx_ratelimit_sync_task_t *task);
+
+static void ngx_ratelimit_sync_file_look(ngx_ratelimit_sync_t *sync);
+static void ngx_ratelimit_sync_load_work(void *data);
+static void ngx_ratelimit_sync_save_work(void *data);
+static void ngx_ratelimit_sync_file_done(void *data);
 
 
+/* Leads if the leader has died; a worker that drains leaves. */
 void
-ngx_ratelimit_sync_leader_begin(ngx_ratelimit_sync_t *sync)
+ngx_ratelimit_sync_leader_look(ngx_ratelimit_sync_t *sync)
 {
-    sync->poll.data = sync;
-    sync->poll.log = sync->log;
-    sync->poll.handler = ngx_ratelimit_sync_poll_handler;
-    sync->poll.cancelable = 1;
+    if (sync->leader == NGX_RATELIMIT_SYNC_FOLLOWS) {
+
+        if (ngx_exiting || !ngx_ratelimit_store_lead(sync->limiter->store)) {
+            return;
+        }
+
+        ngx_ratelimit_sync_lead(sync);
+
+    } else if (ngx_exiting) {
+        ngx_ratelimit_sync_leave(sync);
+        return;
+    }
+
+    ngx_ratelimit_sync_file_look(sync);
 }
 
 
@@ -82,30 +91,7 @@ ngx_ratelimit_sync_leader_end(ngx_ratelimit_sync_t *sync)
 }
 
 
-/* Leads if the leader has died; a worker that drains leaves. */
-void
-ngx_ratelimit_sync_leader_look(ngx_ratelimit_sync_t *sync)
-{
-    if (ngx_exiting) {
-        if (sync->leader != NGX_RATELIMIT_SYNC_FOLLOWS) {
-            ngx_ratelimit_sync_leave(sync);
-        }
-
-        return;
-    }
-
-    if (sync->leader == NGX_RATELIMIT_SYNC_FOLLOWS
-        && ngx_ratelimit_store_lead(sync->limiter->store))
-    {
-        ngx_ratelimit_sync_lead(sync);
-    }
-
-    if (sync->leader != NGX_RATELIMIT_SYNC_FOLLOWS) {
-        ngx_ratelimit_sync_save_look(sync);
-    }
-}
-
-
+/* The leader of the configuration before may have written another file. */
 static void
 ngx_ratelimit_sync_lead(ngx_ratelimit_sync_t *sync)
 {
@@ -114,9 +100,9 @@ ngx_ratelimit_sync_lead(ngx_ratelimit_sync_t *sync)
 
     ngx_log_error(NGX_LOG_INFO, sync->log, 0,
                   "ratelimit zone \"%V\": this worker follows the rules for "
-                  "this node", &sync->limiter->zone.name);
+                  "this gateway", &sync->limiter->zone.name);
 
-    ngx_ratelimit_sync_save_begin(sync);
+    ngx_ratelimit_store_set_file(sync->limiter->store, &sync->limiter->state);
 
     if (sync->control == NULL) {
         return;
@@ -126,8 +112,7 @@ ngx_ratelimit_sync_lead(ngx_ratelimit_sync_t *sync)
 
     (void) ngx_ratelimit_redis_control_listen(sync->control,
                                               &sync->limiter->zone.name,
-                                              ngx_ratelimit_sync_message,
-                                              sync);
+                                              ngx_ratelimit_sync_poll, sync);
     ngx_ratelimit_sync_poll(sync);
 }
 
@@ -140,7 +125,7 @@ static void
 ngx_ratelimit_sync_leave(ngx_ratelimit_sync_t *sync)
 {
     sync->leader = NGX_RATELIMIT_SYNC_LEAVES;
-    sync->waiting = 0;
+    sync->empty = 0;
     sync->again = 0;
 
     if (sync->poll.timer_set) {
@@ -161,39 +146,36 @@ ngx_ratelimit_sync_leave(ngx_ratelimit_sync_t *sync)
         ngx_ratelimit_redis_control_unlisten(sync->control);
     }
 
-    if (ngx_ratelimit_sync_save_end(sync) == NGX_AGAIN) {
-        return;
+    /* the next leader looks when an upgrade that is under way may be over */
+
+    if (sync->limiter->state.len && ngx_ratelimit_sync_upgraded()) {
+        sync->limiter->store->upgraded = 1;
     }
 
-    sync->leader = NGX_RATELIMIT_SYNC_FOLLOWS;
-    ngx_ratelimit_store_leave(sync->limiter->store);
+    if (sync->file == NULL) {
+        sync->leader = NGX_RATELIMIT_SYNC_FOLLOWS;
+        ngx_ratelimit_store_leave(sync->limiter->store);
+    }
 }
 
 
-/* There is a new document, or a message may have been lost. */
-static void
-ngx_ratelimit_sync_message(void *data)
-{
-    ngx_ratelimit_sync_poll(data);
-}
-
-
-static void
+void
 ngx_ratelimit_sync_poll_handler(ngx_event_t *ev)
 {
     ngx_ratelimit_sync_poll(ev->data);
 }
 
 
-/* One question at a time: a message that comes meanwhile is asked behind it. */
+/*
+ * It is time, there is a new document, or a message may have been lost. One
+ * question at a time: the next one is asked behind it.
+ */
 static void
-ngx_ratelimit_sync_poll(ngx_ratelimit_sync_t *sync)
+ngx_ratelimit_sync_poll(void *data)
 {
-    uint64_t  version, id;
+    ngx_ratelimit_sync_t *sync = data;
 
-    if (sync->control == NULL || ngx_exiting) {
-        return;
-    }
+    uint64_t  own[2];    /* version and id */
 
     if (sync->leader != NGX_RATELIMIT_SYNC_IDLE) {
         sync->again = 1;
@@ -202,61 +184,71 @@ ngx_ratelimit_sync_poll(ngx_ratelimit_sync_t *sync)
 
     sync->again = 0;
 
+    if (sync->poll.timer_set) {
+        ngx_del_timer(&sync->poll);
+    }
+
     /* Redis need not send a record again that was refused */
 
     if (sync->refused_version) {
-        version = sync->refused_version;
-        id = sync->refused_id;
+        own[0] = sync->refused_version;
+        own[1] = sync->refused_id;
 
     } else {
-        ngx_ratelimit_store_version(sync->limiter->store, &version, &id);
+        ngx_ratelimit_store_version(sync->limiter->store, &own[0], &own[1]);
     }
 
-    sync->asked = ngx_ratelimit_sync_ask_get(sync, version, id,
-                                             ngx_ratelimit_sync_answer, sync);
+    sync->asked = ngx_ratelimit_sync_ask(sync, ngx_ratelimit_sync_answer, sync,
+                                         "get", "vi", own, NULL);
     if (sync->asked) {
         sync->leader = NGX_RATELIMIT_SYNC_ASKS;
-    }
 
-    ngx_ratelimit_sync_poll_later(sync, NGX_RATELIMIT_SYNC_POLL_MS);
-}
-
-
-/* A tenth earlier at most, so that gateways do not ask at once. */
-static void
-ngx_ratelimit_sync_poll_later(ngx_ratelimit_sync_t *sync, ngx_msec_t ms)
-{
-    if (!ngx_exiting) {
-        ngx_add_timer(&sync->poll, ms - ms * (ngx_random() % 10) / 100);
+    } else {
+        ngx_ratelimit_sync_idle(sync, NGX_RATELIMIT_SYNC_POLL_MS);
     }
 }
 
 
-/* The question, or the job, has ended. */
+/*
+ * The question, or the job, has ended. Polls after ms, a tenth earlier at most,
+ * so that gateways do not ask at once.
+ */
 static void
-ngx_ratelimit_sync_idle(ngx_ratelimit_sync_t *sync)
+ngx_ratelimit_sync_idle(ngx_ratelimit_sync_t *sync, ngx_msec_t ms)
 {
     sync->leader = NGX_RATELIMIT_SYNC_IDLE;
 
     if (sync->again) {
         ngx_ratelimit_sync_poll(sync);
+
+    } else {
+        ngx_add_timer(&sync->poll, ms - ms * (ngx_random() % 10) / 100);
     }
 }
 
 
-/* {version, id, resets}, and the record if it is another one. */
+/*
+ * {version, id, resets}, and the record if it is another one; or that of a put,
+ * which the next poll looks at.
+ */
 static void
 ngx_ratelimit_sync_answer(void *data,
     const ngx_ratelimit_redis_result_t *result)
 {
     ngx_ratelimit_sync_t *sync = data;
 
-    uint64_t  version, id, resets, own, own_id;
+    uint64_t                version, id, resets, own, own_id;
+    ngx_ratelimit_store_t  *store;
 
     sync->asked = NULL;
 
     if (result->status != NGX_RATELIMIT_REDIS_OK) {
         ngx_ratelimit_sync_no_answer(sync, result->status);
+        return;
+    }
+
+    if (sync->leader == NGX_RATELIMIT_SYNC_RETURNS) {
+        ngx_ratelimit_sync_idle(sync, NGX_RATELIMIT_SYNC_AGAIN_MS);
         return;
     }
 
@@ -267,33 +259,48 @@ ngx_ratelimit_sync_answer(void *data,
         return;
     }
 
+    store = sync->limiter->store;
+    store->asked_ms = ngx_ratelimit_sync_now();
+    store->reachable = 1;
     sync->polling.wait = 0;
-    sync->limiter->store->asked_ms = ngx_ratelimit_sync_now();
-    sync->limiter->store->reachable = 1;
 
     ngx_ratelimit_sync_resets(sync, resets);
-
-    ngx_ratelimit_store_version(sync->limiter->store, &own, &own_id);
+    ngx_ratelimit_store_version(store, &own, &own_id);
 
     if (version >= own) {
         sync->returning.wait = 0;
     }
 
     if (version) {
-        sync->waiting = 0;
+        sync->empty = 0;
     }
 
-    if (ngx_ratelimit_sync_same(sync, version, id)
-        || (version < own && !ngx_ratelimit_sync_may_return(sync, version)))
+    if (version == own && id == own_id) {
+
+        /* one that the workers do not use is another matter */
+
+        if (sync->refused_version) {
+            sync->refused_version = 0;
+            store->refused = 0;
+        }
+
+        if (version) {
+            store->joined = 1;
+        }
+
+        ngx_ratelimit_sync_idle(sync, NGX_RATELIMIT_SYNC_POLL_MS);
+
+    } else if (version && version == sync->refused_version
+               && id == sync->refused_id)
     {
-        ngx_ratelimit_sync_idle(sync);
+        ngx_ratelimit_sync_idle(sync, NGX_RATELIMIT_SYNC_POLL_MS);
 
-    } else if (version && result->n <= NGX_RATELIMIT_SYNC_GET_RECORD) {
+    } else if ((version < own && !ngx_ratelimit_sync_may_return(sync, version))
+               || (version && result->n <= NGX_RATELIMIT_SYNC_GET_RECORD))
+    {
+        /* or Redis sent no record, because the store has changed since */
 
-        /* Redis sent no record, because the store has changed since */
-
-        ngx_ratelimit_sync_poll_later(sync, NGX_RATELIMIT_SYNC_AGAIN_MS);
-        ngx_ratelimit_sync_idle(sync);
+        ngx_ratelimit_sync_idle(sync, NGX_RATELIMIT_SYNC_AGAIN_MS);
 
     } else {
         ngx_ratelimit_sync_compare(sync, version, id,
@@ -319,39 +326,7 @@ ngx_ratelimit_sync_no_answer(ngx_ratelimit_sync_t *sync,
     }
 
     sync->again = 0;
-    ngx_ratelimit_sync_poll_later(sync, NGX_RATELIMIT_SYNC_AGAIN_MS);
-    ngx_ratelimit_sync_idle(sync);
-}
-
-
-/* Whether Redis has what the store has, or what was refused before. */
-static ngx_uint_t
-ngx_ratelimit_sync_same(ngx_ratelimit_sync_t *sync, uint64_t version,
-    uint64_t id)
-{
-    uint64_t                own, own_id;
-    ngx_ratelimit_store_t  *store;
-
-    store = sync->limiter->store;
-    ngx_ratelimit_store_version(store, &own, &own_id);
-
-    if (version != own || id != own_id) {
-        return version && version == sync->refused_version
-               && id == sync->refused_id;
-    }
-
-    /* one that the workers do not use is another matter */
-
-    if (sync->refused_version) {
-        sync->refused_version = 0;
-        store->refused = 0;
-    }
-
-    if (version) {
-        store->joined = 1;
-    }
-
-    return 1;
+    ngx_ratelimit_sync_idle(sync, NGX_RATELIMIT_SYNC_AGAIN_MS);
 }
 
 
@@ -363,8 +338,6 @@ ngx_ratelimit_sync_same(ngx_ratelimit_sync_t *sync, uint64_t version,
 static ngx_uint_t
 ngx_ratelimit_sync_may_return(ngx_ratelimit_sync_t *sync, uint64_t found)
 {
-    ngx_ratelimit_sync_poll_later(sync, NGX_RATELIMIT_SYNC_AGAIN_MS);
-
     if (!ngx_ratelimit_sync_may_retry(&sync->returning)) {
         return 0;
     }
@@ -373,9 +346,8 @@ ngx_ratelimit_sync_may_return(ngx_ratelimit_sync_t *sync, uint64_t found)
         return 1;
     }
 
-    if (!sync->waiting) {
-        sync->waiting = 1;
-        sync->empty = ngx_current_msec;
+    if (sync->empty == 0) {
+        sync->empty = ngx_max(ngx_current_msec, 1);
     }
 
     return ngx_current_msec - sync->empty >= NGX_RATELIMIT_SYNC_EMPTY_MS;
@@ -388,119 +360,69 @@ ngx_ratelimit_sync_may_return(ngx_ratelimit_sync_t *sync, uint64_t found)
  */
 static void
 ngx_ratelimit_sync_compare(ngx_ratelimit_sync_t *sync, uint64_t version,
-    uint64_t id, ngx_str_t *record)
+    uint64_t id, const ngx_str_t *record)
 {
-    uint64_t                       own_id;
-    ngx_ratelimit_sync_compile_t  *compile;
+    ngx_ratelimit_sync_task_t  *task;
 
-    compile = ngx_ratelimit_sync_compile_new(sync);
+    task = ngx_ratelimit_sync_task_new(sync->limiter, sync->log);
 
-    if (compile) {
-        ngx_ratelimit_store_version(sync->limiter->store, &compile->current,
-                                    &own_id);
-        compile->entry.version = version;
-        compile->entry.id = id;
+    if (task) {
+        task->entry.version = version;
+        task->entry.id = id;
 
         if (record) {
-            compile->entry.text = *record;
-            ngx_str_null(record);
+            task->entry.text.len = record->len;
+            task->entry.text.data = ngx_pstrdup(task->pool,
+                                                (ngx_str_t *) record);
+            if (task->entry.text.data == NULL) {
+                ngx_destroy_pool(task->pool);
+                task = NULL;
+            }
         }
-
-        sync->compares =
-            ngx_ratelimit_job_start(ngx_ratelimit_sync_compare_work,
-                                    ngx_ratelimit_sync_compare_done, compile,
-                                    sync->log);
-        if (sync->compares) {
-            sync->leader = NGX_RATELIMIT_SYNC_COMPARES;
-            return;
-        }
-
-        ngx_ratelimit_sync_compile_free(compile);
     }
 
-    ngx_ratelimit_sync_poll_later(sync, NGX_RATELIMIT_SYNC_AGAIN_MS);
-    ngx_ratelimit_sync_idle(sync);
-}
+    sync->compares = ngx_ratelimit_sync_task_start(task, sync,
+                                              ngx_ratelimit_sync_compare_work,
+                                              ngx_ratelimit_sync_compare_done);
+    if (sync->compares) {
+        sync->leader = NGX_RATELIMIT_SYNC_COMPARES;
 
-
-/* In a thread. */
-static void
-ngx_ratelimit_sync_compare_work(void *data)
-{
-    ngx_ratelimit_sync_compile_t *compile = data;
-
-    uint64_t                       found;
-    ngx_int_t                      rc;
-    ngx_ratelimit_blob_history_e   history;
-
-    rc = ngx_ratelimit_sync_find_newer(compile);
-
-    if (rc != NGX_DECLINED) {
-        compile->failed = (rc == NGX_ERROR);
-        return;
-    }
-
-    ngx_ratelimit_sync_compile_text(compile);
-
-    if (compile->why == NULL
-        && compile->record.text.len != compile->entry.text.len)
-    {
-        compile->why = "something follows it";
-    }
-
-    if (compile->why || compile->policy == NULL) {
-        return;
-    }
-
-    /* that of the same number was lost by Redis: no part of the history */
-
-    history = (compile->entry.version == compile->current)
-              ? NGX_RATELIMIT_BLOB_DROP : NGX_RATELIMIT_BLOB_KEEP;
-
-    if (compile->dropped) {
-        history = NGX_RATELIMIT_BLOB_ANEW;
-    }
-
-    compile->published =
-        ngx_ratelimit_store_publish(compile->limiter->store, &compile->entry,
-                                    compile->current, 0, history, &found);
-
-    if (compile->published != NGX_OK && compile->published != NGX_BUSY) {
-        compile->why = "the store has no room for it";
+    } else {
+        ngx_ratelimit_sync_idle(sync, NGX_RATELIMIT_SYNC_AGAIN_MS);
     }
 }
 
 
 /*
- * In a thread: compares what Redis has with what this gateway has. Returns
- * NGX_DECLINED: that of Redis counts; NGX_OK: Redis has lost what it had, or
- * its last writes, and this gateway's record, compile->back, is put back; or
- * NGX_ERROR: memory is out.
+ * In a thread: compares Redis' record with this gateway's. rc becomes NGX_OK:
+ * Redis' record is published; NGX_BUSY: meanwhile another one was published;
+ * NGX_DECLINED: it is refused; NGX_DONE: Redis has lost its last writes, or
+ * everything; or NGX_ERROR: memory is out.
  */
-static ngx_int_t
-ngx_ratelimit_sync_find_newer(ngx_ratelimit_sync_compile_t *compile)
+static void
+ngx_ratelimit_sync_compare_work(void *data)
 {
-    uint64_t                     generation;
-    ngx_int_t                    rc;
-    ngx_ratelimit_store_entry_t  own;
+    ngx_ratelimit_sync_task_t *task = data;
 
-    rc = ngx_ratelimit_store_read(compile->limiter->store, 0, &own,
-                                  &generation, compile->log);
-    if (rc != NGX_OK) {
-        return rc;
+    task->rc = ngx_ratelimit_store_read(task->limiter->store, 0, task->pool,
+                                        &task->own);
+    if (task->rc == NGX_ERROR) {
+        return;
     }
 
-    if (!ngx_ratelimit_sync_related(compile, &own)) {
-        compile->dropped = own.version;
+    if (!ngx_ratelimit_sync_related(task)) {
+        task->dropped = 1;
 
-    } else if (own.version > compile->entry.version) {
-        compile->back = own;
-        return NGX_OK;
+    } else if (task->own.version > task->entry.version) {
+        task->rc = NGX_DONE;
+        return;
     }
 
-    ngx_free(own.text.data);
+    task->rc = ngx_ratelimit_sync_compile(task);
 
-    return NGX_DECLINED;
+    if (task->rc == NGX_OK) {
+        task->rc = ngx_ratelimit_sync_publish(task);
+    }
 }
 
 
@@ -510,110 +432,121 @@ ngx_ratelimit_sync_find_newer(ngx_ratelimit_sync_compile_t *compile)
  * then Redis is followed unless its version is lower.
  */
 static ngx_uint_t
-ngx_ratelimit_sync_related(ngx_ratelimit_sync_compile_t *compile,
-    const ngx_ratelimit_store_entry_t *own)
+ngx_ratelimit_sync_related(const ngx_ratelimit_sync_task_t *task)
 {
-    uint64_t  id, here, there;
+    uint64_t  own, redis;
 
-    if (compile->entry.version == 0
-        || (ngx_ratelimit_store_id(compile->limiter->store,
-                                   compile->entry.version, &id)
-            == NGX_OK
-            && id == compile->entry.id))
+    if (task->own.version == 0 || task->entry.version == 0
+        || ngx_ratelimit_store_has(task->limiter->store, task->entry.version,
+                                   task->entry.id))
     {
         return 1;
     }
 
-    here = ngx_ratelimit_sync_lineage(compile, &own->text);
-    there = ngx_ratelimit_sync_lineage(compile, &compile->entry.text);
+    own = ngx_ratelimit_sync_lineage(&task->own.text, task->pool);
+    redis = ngx_ratelimit_sync_lineage(&task->entry.text, task->pool);
 
-    if (here && there) {
-        return here == there;
-    }
-
-    return compile->entry.version >= own->version;
+    return (own && redis) ? own == redis
+                          : task->entry.version >= task->own.version;
 }
 
 
 static uint64_t
-ngx_ratelimit_sync_lineage(ngx_ratelimit_sync_compile_t *compile,
-    const ngx_str_t *text)
+ngx_ratelimit_sync_lineage(const ngx_str_t *text, ngx_pool_t *pool)
 {
     const char              *wrong;
     ngx_ratelimit_record_t   record;
 
-    wrong = ngx_ratelimit_record_head(text, compile->pool, &record);
+    wrong = ngx_ratelimit_record_head(text, pool, &record);
 
     return (wrong && wrong != ngx_ratelimit_record_too_large) ? 0
                                                               : record.lineage;
 }
 
 
-static void
-ngx_ratelimit_sync_compare_done(void *data, ngx_uint_t cancelled)
+/* One of the same number was lost by Redis: it is no part of the history. */
+static ngx_int_t
+ngx_ratelimit_sync_publish(ngx_ratelimit_sync_task_t *task)
 {
-    ngx_ratelimit_sync_compile_t *compile = data;
+    ngx_int_t                     rc;
+    ngx_ratelimit_blob_history_e  history;
 
-    ngx_ratelimit_sync_t  *sync;
+    history = task->dropped ? NGX_RATELIMIT_BLOB_ANEW
+              : (task->entry.version == task->own.version)
+                ? NGX_RATELIMIT_BLOB_DROP
+                : NGX_RATELIMIT_BLOB_KEEP;
 
-    if (cancelled) {
-        ngx_ratelimit_sync_compile_free(compile);
-        return;
+    rc = ngx_ratelimit_store_publish(task->limiter->store, &task->entry,
+                                     task->own.version, task->own.id, history);
+
+    if (rc == NGX_OK || rc == NGX_BUSY) {
+        return rc;
     }
 
-    sync = compile->sync;
-    sync->compares = NULL;
+    task->why = "the store has no room for it";
 
-    if (compile->back.text.data) {
-        ngx_ratelimit_sync_return(compile);
-
-    } else {
-        if (compile->failed) {
-            ngx_ratelimit_sync_poll_later(sync, NGX_RATELIMIT_SYNC_AGAIN_MS);
-
-        } else {
-            ngx_ratelimit_sync_compared(compile);
-        }
-
-        ngx_ratelimit_sync_idle(sync);
-    }
-
-    ngx_ratelimit_sync_compile_free(compile);
+    return NGX_DECLINED;
 }
 
 
-/* The record of Redis is in the store, or refused. */
 static void
-ngx_ratelimit_sync_compared(ngx_ratelimit_sync_compile_t *compile)
+ngx_ratelimit_sync_compare_done(void *data)
+{
+    ngx_ratelimit_sync_task_t *task = data;
+
+    ngx_ratelimit_sync_t  *sync;
+
+    sync = task->sync;
+    sync->compares = NULL;
+
+    switch (task->rc) {
+
+    case NGX_DONE:
+        ngx_ratelimit_sync_return(task);
+        break;
+
+    case NGX_ERROR:
+        ngx_ratelimit_sync_idle(sync, NGX_RATELIMIT_SYNC_AGAIN_MS);
+        break;
+
+    case NGX_DECLINED:
+        sync->refused_version = task->entry.version;
+        sync->refused_id = task->entry.id;
+        ngx_ratelimit_sync_refused(task);
+        ngx_ratelimit_sync_idle(sync, NGX_RATELIMIT_SYNC_POLL_MS);
+        break;
+
+    case NGX_BUSY:
+        ngx_ratelimit_sync_idle(sync, 0);
+        break;
+
+    default: /* NGX_OK */
+        ngx_ratelimit_sync_accepted(task);
+        ngx_ratelimit_sync_idle(sync, NGX_RATELIMIT_SYNC_POLL_MS);
+    }
+
+    ngx_destroy_pool(task->pool);
+}
+
+
+static void
+ngx_ratelimit_sync_accepted(ngx_ratelimit_sync_task_t *task)
 {
     ngx_ratelimit_sync_t  *sync;
 
-    sync = compile->sync;
-
-    if (compile->why || compile->policy == NULL) {
-        sync->refused_version = compile->entry.version;
-        sync->refused_id = compile->entry.id;
-        ngx_ratelimit_sync_refused(compile);
-        return;
-    }
-
-    if (compile->published == NGX_BUSY) {
-        sync->again = 1;
-        return;
-    }
-
+    sync = task->sync;
     sync->refused_version = 0;
     sync->limiter->store->refused = 0;
     sync->saving.wait = 0;
 
     /* an operator has joined two fleets, or brought a file of another one */
 
-    if (compile->dropped) {
-        ngx_log_error(NGX_LOG_WARN, compile->log, 0,
+    if (task->dropped) {
+        ngx_log_error(NGX_LOG_WARN, sync->log, 0,
                       "ratelimit zone \"%V\": version %uL of its rules is "
                       "dropped: it is of another lineage than version %uL, "
-                      "which Redis has", &compile->limiter->zone.name,
-                      compile->dropped, compile->entry.version);
+                      "which Redis has", &sync->limiter->zone.name,
+                      task->own.version, task->entry.version);
     }
 
     ngx_ratelimit_sync_wake(sync);
@@ -622,20 +555,18 @@ ngx_ratelimit_sync_compared(ngx_ratelimit_sync_compile_t *compile)
 
 /* The highest version that a gateway of the fleet has becomes the fleet's. */
 static void
-ngx_ratelimit_sync_return(ngx_ratelimit_sync_compile_t *compile)
+ngx_ratelimit_sync_return(ngx_ratelimit_sync_task_t *task)
 {
     ngx_uint_t             first;
     ngx_ratelimit_sync_t  *sync;
 
-    sync = compile->sync;
+    sync = task->sync;
 
-    sync->asked = ngx_ratelimit_sync_ask_put(sync, compile->entry.version,
-                                             compile->entry.id,
-                                             &compile->back,
-                                             ngx_ratelimit_sync_return_answer,
-                                             sync);
+    sync->asked = ngx_ratelimit_sync_ask_put(sync, ngx_ratelimit_sync_answer,
+                                             sync, task->entry.version,
+                                             task->entry.id, &task->own);
     if (sync->asked == NULL) {
-        ngx_ratelimit_sync_idle(sync);
+        ngx_ratelimit_sync_idle(sync, NGX_RATELIMIT_SYNC_AGAIN_MS);
         return;
     }
 
@@ -646,25 +577,127 @@ ngx_ratelimit_sync_return(ngx_ratelimit_sync_compile_t *compile)
         ngx_log_error(NGX_LOG_NOTICE, sync->log, 0,
                       "ratelimit zone \"%V\": Redis has version %uL of its "
                       "rules, this gateway puts back version %uL",
-                      &sync->limiter->zone.name, compile->entry.version,
-                      compile->back.version);
+                      &sync->limiter->zone.name, task->entry.version,
+                      task->own.version);
     }
 }
 
 
-/* {"1", version, id}; or what was there instead, which the next poll reads */
+/*
+ * If the new master ends, and not this one, this gateway goes on with what the
+ * file has by then; with Redis, with what Redis has.
+ */
 static void
-ngx_ratelimit_sync_return_answer(void *data,
-    const ngx_ratelimit_redis_result_t *result)
+ngx_ratelimit_sync_file_look(ngx_ratelimit_sync_t *sync)
 {
-    ngx_ratelimit_sync_t *sync = data;
+    ngx_ratelimit_job_pt    work;
+    ngx_ratelimit_store_t  *store;
 
-    sync->asked = NULL;
+    store = sync->limiter->store;
 
-    if (result->status != NGX_RATELIMIT_REDIS_OK) {
-        ngx_ratelimit_sync_no_answer(sync, result->status);
+    if (sync->limiter->state.len == 0 || sync->file
+        || !ngx_ratelimit_sync_may_retry(&sync->saving))
+    {
         return;
     }
 
-    ngx_ratelimit_sync_idle(sync);
+    if (ngx_ratelimit_sync_upgraded()) {
+        store->upgraded = 1;
+        return;
+    }
+
+    if (sync->control) {
+        store->upgraded = 0;
+    }
+
+    if (store->upgraded) {
+        work = ngx_ratelimit_sync_load_work;
+
+    } else if (store->written != ngx_ratelimit_store_generation(store)) {
+        work = ngx_ratelimit_sync_save_work;
+
+    } else {
+        return;
+    }
+
+    sync->file = ngx_ratelimit_sync_task_start(
+                     ngx_ratelimit_sync_task_new(sync->limiter, sync->log),
+                     sync, work, ngx_ratelimit_sync_file_done);
+
+    if (sync->file == NULL) {
+        (void) ngx_ratelimit_sync_failed(&sync->saving);
+    }
+}
+
+
+/* NGX_ERROR is logged. */
+static void
+ngx_ratelimit_sync_load_work(void *data)
+{
+    ngx_ratelimit_sync_task_t *task = data;
+
+    task->rc = ngx_ratelimit_sync_load(task->limiter, task->pool, 0);
+
+    if (task->rc == NGX_OK) {
+        task->limiter->store->upgraded = 0;
+    }
+}
+
+
+/* NGX_DECLINED: why says which step failed. */
+static void
+ngx_ratelimit_sync_save_work(void *data)
+{
+    ngx_ratelimit_sync_task_t *task = data;
+
+    ngx_ratelimit_store_t  *store;
+
+    store = task->limiter->store;
+    task->err = NGX_ENOMEM;
+    task->why = "reading the store";
+
+    if (ngx_ratelimit_store_read(store, NGX_RATELIMIT_STORE_ALL, task->pool,
+                                 &task->entry)
+        == NGX_OK)
+    {
+        task->why = ngx_ratelimit_state_write(&task->limiter->state,
+                                              &task->entry.text, &task->err);
+    }
+
+    if (task->why) {
+        task->rc = NGX_DECLINED;
+        store->error = task->err ? task->err : NGX_EINVAL;
+        return;
+    }
+
+    store->written = task->entry.generation;
+    store->error = 0;
+}
+
+
+static void
+ngx_ratelimit_sync_file_done(void *data)
+{
+    ngx_ratelimit_sync_task_t *task = data;
+
+    ngx_ratelimit_sync_t  *sync;
+
+    sync = task->sync;
+    sync->file = NULL;
+
+    if (task->rc == NGX_OK) {
+        sync->saving.wait = 0;
+
+    } else if (ngx_ratelimit_sync_failed(&sync->saving) && task->why) {
+        ngx_log_error(NGX_LOG_ERR, sync->log, task->err,
+                      "ratelimit zone \"%V\": the state file \"%V\" could not "
+                      "be written: %s failed", &sync->limiter->zone.name,
+                      &sync->limiter->state, task->why);
+    }
+
+    ngx_destroy_pool(task->pool);
+
+    /* there may be more to write, or the leader waits to leave */
+
+    ngx_ratelimit_sync_wake(sync);
 }

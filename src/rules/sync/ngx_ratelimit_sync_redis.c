@@ -5,136 +5,57 @@
 #include "ngx_ratelimit_sync_int.h"
 
 #include "ngx_ratelimit_leases.h"
+#include "ngx_ratelimit_text.h"
 
-#define NGX_RATELIMIT_SYNC_ARGS  8
-
-typedef struct {
-    ngx_uint_t   n;
-    ngx_str_t    args[NGX_RATELIMIT_SYNC_ARGS];
-    u_char       text[NGX_RATELIMIT_SYNC_ARGS][NGX_INT64_LEN + 1];
-} ngx_ratelimit_sync_request_t;
+#define NGX_RATELIMIT_SYNC_ARGS  6
 
 
-static void
-ngx_ratelimit_sync_add_text(ngx_ratelimit_sync_request_t *request,
-    const ngx_str_t *text)
+ngx_ratelimit_redis_call_t *
+ngx_ratelimit_sync_ask(ngx_ratelimit_sync_t *sync,
+    ngx_ratelimit_redis_handler_pt handler, void *data, const char *operation,
+    const char *format, const uint64_t *numbers, const ngx_str_t *text)
 {
-    request->args[request->n++] = *text;
-}
+    u_char      buf[NGX_RATELIMIT_SYNC_ARGS][NGX_INT64_LEN + 1];
+    ngx_str_t   args[NGX_RATELIMIT_SYNC_ARGS], *arg;
 
+    args[0].data = (u_char *) operation;
+    args[0].len = ngx_strlen(operation);
 
-/* format: "%uL", or that of an id */
-static void
-ngx_ratelimit_sync_add(ngx_ratelimit_sync_request_t *request,
-    const char *format, uint64_t number)
-{
-    u_char  *p;
+    for (arg = &args[1]; *format; arg++, format++) {
 
-    p = request->text[request->n];
+        if (*format == 's') {
+            *arg = *text;
+            continue;
+        }
 
-    request->args[request->n].data = p;
-    request->args[request->n].len = ngx_sprintf(p, format, number) - p;
-    request->n++;
-}
+        arg->data = buf[arg - args];
+        arg->len = ngx_sprintf(arg->data, (*format == 'i') ? "%016xL" : "%uL",
+                               *numbers++)
+                   - arg->data;
+    }
 
-
-static ngx_ratelimit_redis_call_t *
-ngx_ratelimit_sync_send(ngx_ratelimit_sync_t *sync,
-    const ngx_ratelimit_sync_request_t *request,
-    ngx_ratelimit_redis_handler_pt handler, void *data)
-{
     return ngx_ratelimit_redis_control_rules(sync->control,
-                                             &sync->limiter->zone.name,
-                                             request->args, request->n,
-                                             handler, data);
+                                             &sync->limiter->zone.name, args,
+                                             arg - args, handler, data);
 }
 
 
+/* Where there is no record, the script calls its id "0". */
 ngx_ratelimit_redis_call_t *
-ngx_ratelimit_sync_ask_get(ngx_ratelimit_sync_t *sync, uint64_t version,
-    uint64_t id, ngx_ratelimit_redis_handler_pt handler, void *data)
+ngx_ratelimit_sync_ask_put(ngx_ratelimit_sync_t *sync,
+    ngx_ratelimit_redis_handler_pt handler, void *data, uint64_t expected,
+    uint64_t expected_id, const ngx_ratelimit_store_entry_t *entry)
 {
-    ngx_ratelimit_sync_request_t  request;
+    uint64_t  numbers[4];
 
-    static const ngx_str_t  get = ngx_string("get");
+    numbers[0] = expected;
+    numbers[1] = expected ? expected_id : 0;
+    numbers[2] = entry->version;
+    numbers[3] = entry->id;
 
-    request.n = 0;
-    ngx_ratelimit_sync_add_text(&request, &get);
-    ngx_ratelimit_sync_add(&request, "%uL", version);
-    ngx_ratelimit_sync_add(&request, "%016xL", id);
-
-    return ngx_ratelimit_sync_send(sync, &request, handler, data);
-}
-
-
-ngx_ratelimit_redis_call_t *
-ngx_ratelimit_sync_ask_put(ngx_ratelimit_sync_t *sync, uint64_t expected,
-    uint64_t expected_id, const ngx_ratelimit_store_entry_t *entry,
-    ngx_ratelimit_redis_handler_pt handler, void *data)
-{
-    ngx_ratelimit_sync_request_t  request;
-
-    static const ngx_str_t  put = ngx_string("put");
-
-    request.n = 0;
-    ngx_ratelimit_sync_add_text(&request, &put);
-    ngx_ratelimit_sync_add(&request, "%uL", expected);
-    ngx_ratelimit_sync_add(&request, expected ? "%016xL" : "0", expected_id);
-    ngx_ratelimit_sync_add(&request, "%uL", entry->version);
-    ngx_ratelimit_sync_add(&request, "%016xL", entry->id);
-    ngx_ratelimit_sync_add_text(&request, &entry->text);
-    ngx_ratelimit_sync_add_text(&request, &sync->channel);
-    ngx_ratelimit_sync_add(&request, "%uL", entry->version);
-
-    return ngx_ratelimit_sync_send(sync, &request, handler, data);
-}
-
-
-ngx_ratelimit_redis_call_t *
-ngx_ratelimit_sync_ask_list(ngx_ratelimit_sync_t *sync,
-    ngx_ratelimit_redis_handler_pt handler, void *data)
-{
-    ngx_ratelimit_sync_request_t  request;
-
-    static const ngx_str_t  list = ngx_string("list");
-
-    request.n = 0;
-    ngx_ratelimit_sync_add_text(&request, &list);
-
-    return ngx_ratelimit_sync_send(sync, &request, handler, data);
-}
-
-
-ngx_ratelimit_redis_call_t *
-ngx_ratelimit_sync_ask_version(ngx_ratelimit_sync_t *sync, uint64_t version,
-    ngx_ratelimit_redis_handler_pt handler, void *data)
-{
-    ngx_ratelimit_sync_request_t  request;
-
-    static const ngx_str_t  operation = ngx_string("version");
-
-    request.n = 0;
-    ngx_ratelimit_sync_add_text(&request, &operation);
-    ngx_ratelimit_sync_add(&request, "%uL", version);
-
-    return ngx_ratelimit_sync_send(sync, &request, handler, data);
-}
-
-
-ngx_ratelimit_redis_call_t *
-ngx_ratelimit_sync_ask_reset(ngx_ratelimit_sync_t *sync,
-    ngx_ratelimit_redis_handler_pt handler, void *data)
-{
-    ngx_ratelimit_sync_request_t  request;
-
-    static const ngx_str_t  reset = ngx_string("reset");
-
-    request.n = 0;
-    ngx_ratelimit_sync_add_text(&request, &reset);
-    ngx_ratelimit_sync_add_text(&request, &sync->channel);
-    ngx_ratelimit_sync_add_text(&request, &reset);
-
-    return ngx_ratelimit_sync_send(sync, &request, handler, data);
+    return ngx_ratelimit_sync_ask(sync, handler, data, "put",
+                                  expected ? "vivis" : "vvvis", numbers,
+                                  &entry->text);
 }
 
 
@@ -142,23 +63,12 @@ ngx_int_t
 ngx_ratelimit_sync_number(const ngx_ratelimit_redis_result_t *result,
     ngx_uint_t i, uint64_t *number)
 {
-    ngx_int_t         n;
-    const ngx_str_t  *text;
-
-    if (i >= result->n) {
-        return NGX_ERROR;
-    }
-
-    text = &result->texts[i];
-    n = (text->len > 16) ? NGX_ERROR : ngx_atoi(text->data, text->len);
-
-    if (n == NGX_ERROR || (uint64_t) n > NGX_RATELIMIT_SYNC_LATEST) {
-        return NGX_ERROR;
-    }
-
-    *number = n;
-
-    return NGX_OK;
+    return (i < result->n
+            && ngx_ratelimit_number_parse(result->texts[i].data,
+                                          result->texts[i].len, 0,
+                                          NGX_RATELIMIT_SYNC_LATEST, number)
+               == 0)
+           ? NGX_OK : NGX_ERROR;
 }
 
 
@@ -166,9 +76,9 @@ ngx_int_t
 ngx_ratelimit_sync_version(const ngx_ratelimit_redis_result_t *result,
     ngx_uint_t i, uint64_t *version, uint64_t *id)
 {
-    size_t            k;
-    ngx_int_t         digit;
-    const ngx_str_t  *text;
+    size_t      n;
+    ngx_int_t   high, low;
+    ngx_str_t  *text;
 
     if (i + 1 >= result->n
         || ngx_ratelimit_sync_number(result, i, version) != NGX_OK)
@@ -176,23 +86,18 @@ ngx_ratelimit_sync_version(const ngx_ratelimit_redis_result_t *result,
         return NGX_ERROR;
     }
 
-    text = &result->texts[i + 1];
+    /* ngx_hextoi() reads no number of 64 bits */
 
-    if (text->len == 0 || text->len > 16) {
+    text = &result->texts[i + 1];
+    n = (text->len == 16) ? 8 : 0;
+    high = n ? ngx_hextoi(text->data, n) : 0;
+    low = ngx_hextoi(text->data + n, text->len - n);
+
+    if (high == NGX_ERROR || low == NGX_ERROR || text->len > 16) {
         return NGX_ERROR;
     }
 
-    *id = 0;
-
-    for (k = 0; k < text->len; k++) {
-        digit = ngx_hextoi(text->data + k, 1);
-
-        if (digit == NGX_ERROR) {
-            return NGX_ERROR;
-        }
-
-        *id = *id << 4 | (uint64_t) digit;
-    }
+    *id = (uint64_t) high << 32 | (uint64_t) low;
 
     return NGX_OK;
 }

@@ -13,11 +13,8 @@
 
 static ngx_int_t ngx_ratelimit_sync_init(ngx_shm_zone_t *shm_zone,
     void *data);
-static ngx_int_t ngx_ratelimit_sync_load_in(
-    ngx_ratelimit_limiter_t *limiter, ngx_pool_t *pool, ngx_uint_t test,
-    ngx_log_t *log);
 static ngx_uint_t ngx_ratelimit_sync_publish_newer(
-    ngx_ratelimit_store_t *store, ngx_str_t text, ngx_pool_t *pool);
+    ngx_ratelimit_store_t *store, const ngx_array_t *records);
 
 
 ngx_int_t
@@ -66,6 +63,8 @@ static ngx_int_t
 ngx_ratelimit_sync_init(ngx_shm_zone_t *shm_zone, void *data)
 {
     size_t                    size;
+    ngx_int_t                 rc;
+    ngx_pool_t               *pool;
     ngx_slab_pool_t          *shpool;
     ngx_ratelimit_limiter_t  *limiter, *old;
 
@@ -102,24 +101,12 @@ ngx_ratelimit_sync_init(ngx_shm_zone_t *shm_zone, void *data)
         return NGX_OK;
     }
 
-    return ngx_ratelimit_sync_load(limiter, ngx_test_config,
-                                   shm_zone->shm.log);
-}
-
-
-ngx_int_t
-ngx_ratelimit_sync_load(ngx_ratelimit_limiter_t *limiter, ngx_uint_t test,
-    ngx_log_t *log)
-{
-    ngx_int_t    rc;
-    ngx_pool_t  *pool;
-
-    pool = ngx_create_pool(NGX_DEFAULT_POOL_SIZE, log);
+    pool = ngx_create_pool(NGX_DEFAULT_POOL_SIZE, shm_zone->shm.log);
     if (pool == NULL) {
         return NGX_ERROR;
     }
 
-    rc = ngx_ratelimit_sync_load_in(limiter, pool, test, log);
+    rc = ngx_ratelimit_sync_load(limiter, pool, ngx_test_config);
 
     ngx_destroy_pool(pool);
 
@@ -132,43 +119,40 @@ ngx_ratelimit_sync_load(ngx_ratelimit_limiter_t *limiter, ngx_uint_t test,
  * file of it. One that is not whole is set aside, and the leader writes it
  * again.
  */
-static ngx_int_t
-ngx_ratelimit_sync_load_in(ngx_ratelimit_limiter_t *limiter, ngx_pool_t *pool,
-    ngx_uint_t test, ngx_log_t *log)
+ngx_int_t
+ngx_ratelimit_sync_load(ngx_ratelimit_limiter_t *limiter, ngx_pool_t *pool,
+    ngx_uint_t test)
 {
-    u_char           *name;
-    uint64_t          version, id;
-    ngx_str_t         text;
-    ngx_file_info_t   info;
+    uint64_t                version, id;
+    ngx_int_t               rc;
+    ngx_str_t               text;
+    ngx_array_t             records;
+    ngx_ratelimit_store_t  *store;
 
-    if (ngx_ratelimit_state_read(&limiter->state, pool, test, &text, log)
-        != NGX_OK)
+    rc = ngx_ratelimit_state_read(&limiter->state, pool, test, &text,
+                                  pool->log);
+    if (rc == NGX_ERROR
+        || ngx_ratelimit_sync_heads(&text, 1, pool, &records) != NGX_OK)
     {
         return NGX_ERROR;
     }
 
-    if (ngx_ratelimit_sync_publish_newer(limiter->store, text, pool) == 0) {
+    store = limiter->store;
+
+    if (ngx_ratelimit_sync_publish_newer(store, &records) == 0) {
         return NGX_OK;
     }
 
-    ngx_ratelimit_store_version(limiter->store, &version, &id);
+    ngx_ratelimit_store_version(store, &version, &id);
 
-    ngx_log_error(NGX_LOG_NOTICE, log, 0,
+    ngx_log_error(NGX_LOG_NOTICE, pool->log, 0,
                   "ratelimit zone \"%V\" begins with version %uL of its "
                   "rules, from \"%V\"",
                   &limiter->zone.name, version, &limiter->state);
 
-    name = ngx_pnalloc(pool, limiter->state.len + 1);
-    if (name == NULL) {
-        return NGX_ERROR;
-    }
-
-    ngx_cpystrn(name, limiter->state.data, limiter->state.len + 1);
-
-    if (ngx_file_info(name, &info) != NGX_FILE_ERROR) {
-        ngx_ratelimit_store_set_file(limiter->store, &limiter->state);
-        limiter->store->written =
-            ngx_ratelimit_store_generation(limiter->store);
+    if (rc == NGX_OK) {
+        ngx_ratelimit_store_set_file(store, &limiter->state);
+        store->written = ngx_ratelimit_store_generation(store);
     }
 
     return NGX_OK;
@@ -181,46 +165,41 @@ ngx_ratelimit_sync_load_in(ngx_ratelimit_limiter_t *limiter, ngx_pool_t *pool,
  * saved, and is dropped. Returns how many were published.
  */
 static ngx_uint_t
-ngx_ratelimit_sync_publish_newer(ngx_ratelimit_store_t *store, ngx_str_t text,
-    ngx_pool_t *pool)
+ngx_ratelimit_sync_publish_newer(ngx_ratelimit_store_t *store,
+    const ngx_array_t *records)
 {
-    uint64_t                      version, id;
-    ngx_uint_t                    n, published;
-    ngx_ratelimit_record_t        record;
-    ngx_ratelimit_store_entry_t   entries[NGX_RATELIMIT_STORE_HISTORY + 1];
-
-    ngx_ratelimit_blob_history_e  history;
+    uint64_t                       version, id;
+    ngx_uint_t                     n, published;
+    ngx_ratelimit_store_entry_t    entry;
+    const ngx_ratelimit_record_t  *record;
+    ngx_ratelimit_blob_history_e   history;
 
     ngx_ratelimit_store_version(store, &version, &id);
+    record = records->elts;
     history = NGX_RATELIMIT_BLOB_KEEP;
 
-    for (n = 0; n <= NGX_RATELIMIT_STORE_HISTORY && text.len; n++) {
+    for (n = 0; n < records->nelts; n++) {
 
-        if (ngx_ratelimit_record_head(&text, pool, &record) != NULL
-            || record.document.data == NULL || record.version < version
-            || (record.version == version && record.id == id))
+        if (record[n].document.data == NULL || record[n].version < version
+            || (record[n].version == version && record[n].id == id))
         {
             break;
         }
 
-        if (record.version == version) {
+        if (record[n].version == version) {
             history = NGX_RATELIMIT_BLOB_DROP;
         }
-
-        entries[n].version = record.version;
-        entries[n].id = record.id;
-        entries[n].text = record.text;
-
-        text.data += record.text.len;
-        text.len -= record.text.len;
     }
 
     published = 0;
 
     while (n--) {
-        if (ngx_ratelimit_store_publish(store, &entries[n],
-                                        NGX_RATELIMIT_STORE_ANY, 0, history,
-                                        &version)
+        entry.version = record[n].version;
+        entry.id = record[n].id;
+        entry.text = record[n].text;
+
+        if (ngx_ratelimit_store_publish(store, &entry, NGX_RATELIMIT_STORE_ANY,
+                                        0, history)
             == NGX_OK)
         {
             published++;
@@ -229,6 +208,54 @@ ngx_ratelimit_sync_publish_newer(ngx_ratelimit_store_t *store, ngx_str_t text,
     }
 
     return published;
+}
+
+
+ngx_int_t
+ngx_ratelimit_sync_heads(const ngx_str_t *text, ngx_uint_t whole,
+    ngx_pool_t *pool, ngx_array_t *records)
+{
+    ngx_str_t                rest;
+    const char              *wrong;
+    ngx_ratelimit_record_t  *record;
+
+    if (ngx_array_init(records, pool, 16, sizeof(ngx_ratelimit_record_t))
+        != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    for (rest = *text; rest.len; rest.len -= record->text.len) {
+
+        record = ngx_array_push(records);
+        if (record == NULL) {
+            return NGX_ERROR;
+        }
+
+        wrong = ngx_ratelimit_record_head(&rest, pool, record);
+
+        if (wrong == ngx_ratelimit_record_no_memory) {
+            return NGX_ERROR;
+        }
+
+        if (wrong && wrong != ngx_ratelimit_record_too_large) {
+            records->nelts--;
+            break;
+        }
+
+        if (!whole) {
+
+            /* what follows is no document, but the next head */
+
+            record->document.data = NULL;
+            record->text.len = ngx_strlchr(rest.data, rest.data + rest.len, LF)
+                               + 1 - rest.data;
+        }
+
+        rest.data += record->text.len;
+    }
+
+    return NGX_OK;
 }
 
 

@@ -1,5 +1,5 @@
 /*
- * What is wrong with a document: all of it at once, each with its place.
+ * The problems of a document: all of them at once, each with its place.
  */
 
 #ifndef NGX_RATELIMIT_PROBLEM_H_INCLUDED

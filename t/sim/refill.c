@@ -1,5 +1,5 @@
 /*
- * What a worker does with leases, as src/engine does it: a holder for each
+ * What a worker does with leases, as src/engine does it: a refill for each
  * counter, with one call in flight at most and the requests that wait for it;
  * and the calls of requests for themselves. The leases are the node's and
  * decide by the real code.
@@ -9,56 +9,56 @@
 
 #define SIM_HOLD     (NGX_RATELIMIT_LEASE_HOLD_MS * SIM_MS)
 
-static void sim_holder_env(const sim_holder_t *holder,
+static void sim_refill_env(const sim_refill_t *refill,
     ngx_ratelimit_lease_env_t *env);
-static void sim_holder_alone(sim_holder_t *holder, uint64_t request);
-static void sim_holder_alone_answer(sim_call_t *call,
+static void sim_refill_alone(sim_refill_t *refill, uint64_t request);
+static void sim_refill_alone_answer(sim_call_t *call,
     const ngx_ratelimit_answer_t *answer);
-static void sim_holder_queue(sim_holder_t *holder, uint64_t request);
-static void sim_holder_wait(sim_holder_t *holder);
-static uint64_t sim_holder_next(sim_holder_t *holder);
-static sim_call_t *sim_holder_call(sim_holder_t *holder);
-static void sim_holder_ask(sim_holder_t *holder);
-static void sim_holder_debit(sim_holder_t *holder);
-static void sim_holder_sent(sim_holder_t *holder, sim_call_t *call);
-static void sim_holder_lost(sim_holder_t *holder, sim_call_t *call);
-static void sim_holder_failed(sim_holder_t *holder);
-static void sim_holder_filled(sim_holder_t *holder, sim_call_t *call,
+static void sim_refill_queue(sim_refill_t *refill, uint64_t request);
+static void sim_refill_wait(sim_refill_t *refill);
+static uint64_t sim_refill_next(sim_refill_t *refill);
+static sim_call_t *sim_refill_call(sim_refill_t *refill);
+static void sim_refill_ask(sim_refill_t *refill);
+static void sim_refill_debit(sim_refill_t *refill);
+static void sim_refill_sent(sim_refill_t *refill, sim_call_t *call);
+static void sim_refill_lost(sim_refill_t *refill, sim_call_t *call);
+static void sim_refill_failed(sim_refill_t *refill);
+static void sim_refill_filled(sim_refill_t *refill, sim_call_t *call,
     ngx_ratelimit_answer_t *answer);
-static void sim_holder_give(sim_holder_t *holder,
+static void sim_refill_give(sim_refill_t *refill,
     const ngx_ratelimit_limit_t *limit, uint64_t tokens, uint64_t taken_us);
-static void sim_holder_timer(sim_holder_t *holder);
+static void sim_refill_timer(sim_refill_t *refill);
 
 
 static void
-sim_holder_env(const sim_holder_t *holder, ngx_ratelimit_lease_env_t *env)
+sim_refill_env(const sim_refill_t *refill, ngx_ratelimit_lease_env_t *env)
 {
-    env->now_us = sim_node_now_us(holder->node);
-    env->nodes = holder->node->alive;
-    env->rtt_ms = holder->node->rtt / 16 + 1;
+    env->now_us = sim_node_now_us(refill->node);
+    env->nodes = refill->node->alive;
+    env->rtt_ms = refill->node->rtt / 16 + 1;
     env->forgot_us = 0;
 }
 
 
 void
-sim_holder_lease(sim_holder_t *holder, uint64_t request)
+sim_refill_lease(sim_refill_t *refill, uint64_t request)
 {
     unsigned                   ahead;
     ngx_ratelimit_answer_t     answer;
     ngx_ratelimit_lease_env_t  env;
 
-    sim_holder_env(holder, &env);
+    sim_refill_env(refill, &env);
 
-    switch (ngx_ratelimit_lease_take(&holder->leased->lease,
-                                     holder->node->limit, &env,
+    switch (ngx_ratelimit_lease_take(&refill->leased->lease,
+                                     refill->node->limit, &env,
                                      (uint32_t) sim.cell.cost, &answer,
                                      &ahead))
     {
     case NGX_RATELIMIT_LEASE_PAID:
         sim_oracle_decide(request, SIM_ADMITTED, SIM_NO_WAIT);
 
-        if (ahead && holder->call == NULL) {
-            sim_holder_ask(holder);
+        if (ahead && refill->call == NULL) {
+            sim_refill_ask(refill);
         }
 
         return;
@@ -69,17 +69,17 @@ sim_holder_lease(sim_holder_t *holder, uint64_t request)
 
     default:
 
-        if (ngx_ratelimit_lease_alone(&holder->leased->lease,
-                                      holder->node->limit, &env))
+        if (ngx_ratelimit_lease_alone(&refill->leased->lease,
+                                      refill->node->limit, &env))
         {
-            sim_holder_alone(holder, request);
+            sim_refill_alone(refill, request);
             return;
         }
 
-        sim_holder_queue(holder, request);
+        sim_refill_queue(refill, request);
 
-        if (holder->call == NULL) {
-            sim_holder_ask(holder);
+        if (refill->call == NULL) {
+            sim_refill_ask(refill);
         }
     }
 }
@@ -87,11 +87,11 @@ sim_holder_lease(sim_holder_t *holder, uint64_t request)
 
 /* The engine's call of a client: what comes of it late is not kept. */
 static void
-sim_holder_alone(sim_holder_t *holder, uint64_t request)
+sim_refill_alone(sim_refill_t *refill, uint64_t request)
 {
     sim_call_t  *call;
 
-    call = sim_holder_call(holder);
+    call = sim_refill_call(refill);
     call->alone = 1;
     call->request = request;
     call->cost = (int64_t) sim.cell.cost;
@@ -100,27 +100,27 @@ sim_holder_alone(sim_holder_t *holder, uint64_t request)
     call->ask.share = 1;
     strcpy(call->want, "0");
 
-    if (!sim_conn_send(holder->conn, call)) {
-        ngx_ratelimit_lease_failed(&holder->leased->lease);
+    if (!sim_conn_send(refill->conn, call)) {
+        ngx_ratelimit_lease_failed(&refill->leased->lease);
         sim_oracle_decide(request, SIM_UNANSWERED, sim.now_ns);
         return;
     }
 
     sim_push(sim.now_ns + sim.cell.timeout_ms * SIM_MS, SIM_ALONE_DEADLINE,
-             holder, request);
+             refill, request);
 }
 
 
 void
-sim_holder_alone_deadline(sim_holder_t *holder, uint64_t request)
+sim_refill_alone_deadline(sim_refill_t *refill, uint64_t request)
 {
     sim_call_t  *call;
 
-    for (call = holder->conn->first; call; call = call->next) {
+    for (call = refill->conn->first; call; call = call->next) {
 
-        if (call->alone && call->holder && call->request == request) {
-            call->holder = NULL;
-            ngx_ratelimit_lease_failed(&holder->leased->lease);
+        if (call->alone && call->refill && call->request == request) {
+            call->refill = NULL;
+            ngx_ratelimit_lease_failed(&refill->leased->lease);
             sim_oracle_decide(request, SIM_UNANSWERED, sim.now_ns);
             return;
         }
@@ -129,14 +129,14 @@ sim_holder_alone_deadline(sim_holder_t *holder, uint64_t request)
 
 
 static void
-sim_holder_alone_answer(sim_call_t *call, const ngx_ratelimit_answer_t *answer)
+sim_refill_alone_answer(sim_call_t *call, const ngx_ratelimit_answer_t *answer)
 {
     ngx_ratelimit_answer_t      paid;
     ngx_ratelimit_lease_t      *lease;
     ngx_ratelimit_lease_env_t   env;
 
-    lease = &call->holder->leased->lease;
-    sim_holder_env(call->holder, &env);
+    lease = &call->refill->leased->lease;
+    sim_refill_env(call->refill, &env);
 
     if (ngx_ratelimit_lease_fill(lease, call->limit, &env, call->sent_us,
                                  &call->ask, answer)
@@ -153,124 +153,124 @@ sim_holder_alone_answer(sim_call_t *call, const ngx_ratelimit_answer_t *answer)
 
 
 void
-sim_holder_async(sim_holder_t *holder, uint64_t request)
+sim_refill_async(sim_refill_t *refill, uint64_t request)
 {
     unsigned                   ask;
     ngx_ratelimit_lease_e      result;
     ngx_ratelimit_answer_t     answer;
     ngx_ratelimit_lease_env_t  env;
 
-    sim_holder_env(holder, &env);
+    sim_refill_env(refill, &env);
 
-    result = ngx_ratelimit_async_take(&holder->leased->lease,
-                                      holder->node->limit, &env,
+    result = ngx_ratelimit_async_take(&refill->leased->lease,
+                                      refill->node->limit, &env,
                                       (uint32_t) sim.cell.cost, &answer, &ask);
 
     sim_oracle_decide(request, result == NGX_RATELIMIT_LEASE_PAID
                                ? SIM_ADMITTED : SIM_DENIED, SIM_NO_WAIT);
 
-    if (ask && holder->call == NULL) {
-        sim_holder_debit(holder);
+    if (ask && refill->call == NULL) {
+        sim_refill_debit(refill);
     }
 }
 
 
 static void
-sim_holder_queue(sim_holder_t *holder, uint64_t request)
+sim_refill_queue(sim_refill_t *refill, uint64_t request)
 {
     uint32_t   i;
     uint64_t  *queue;
 
-    if (holder->used == holder->size) {
-        queue = sim_alloc((holder->size ? 2 * holder->size : 4)
+    if (refill->used == refill->size) {
+        queue = sim_alloc((refill->size ? 2 * refill->size : 4)
                           * sizeof(uint64_t));
 
-        for (i = 0; i < holder->used; i++) {
-            queue[i] = holder->queue[(holder->head + i) % holder->size];
+        for (i = 0; i < refill->used; i++) {
+            queue[i] = refill->queue[(refill->head + i) % refill->size];
         }
 
-        free(holder->queue);
-        holder->queue = queue;
-        holder->head = 0;
-        holder->size = holder->size ? 2 * holder->size : 4;
+        free(refill->queue);
+        refill->queue = queue;
+        refill->head = 0;
+        refill->size = refill->size ? 2 * refill->size : 4;
     }
 
-    holder->queue[(holder->head + holder->used++) % holder->size] = request;
-    sim_holder_wait(holder);
+    refill->queue[(refill->head + refill->used++) % refill->size] = request;
+    sim_refill_wait(refill);
 }
 
 
 /* Until the oldest request has waited for as long as one may. */
 static void
-sim_holder_wait(sim_holder_t *holder)
+sim_refill_wait(sim_refill_t *refill)
 {
-    if (holder->used && !holder->timed) {
-        holder->timed = 1;
-        sim_push(sim_oracle_arrived_ns(holder->queue[holder->head])
-                 + sim.cell.timeout_ms * SIM_MS, SIM_DEADLINE, holder, 1);
+    if (refill->used && !refill->timed) {
+        refill->timed = 1;
+        sim_push(sim_oracle_arrived_ns(refill->queue[refill->head])
+                 + sim.cell.timeout_ms * SIM_MS, SIM_DEADLINE, refill, 1);
     }
 }
 
 
 static uint64_t
-sim_holder_next(sim_holder_t *holder)
+sim_refill_next(sim_refill_t *refill)
 {
     uint64_t  request;
 
-    request = holder->queue[holder->head];
-    holder->head = (holder->head + 1) % holder->size;
-    holder->used--;
+    request = refill->queue[refill->head];
+    refill->head = (refill->head + 1) % refill->size;
+    refill->used--;
 
     return request;
 }
 
 
 void
-sim_holder_all(sim_holder_t *holder, sim_outcome_e outcome,
+sim_refill_all(sim_refill_t *refill, sim_outcome_e outcome,
     uint64_t moment_ns)
 {
-    while (holder->used) {
-        sim_oracle_decide(sim_holder_next(holder), outcome, moment_ns);
+    while (refill->used) {
+        sim_oracle_decide(sim_refill_next(refill), outcome, moment_ns);
     }
 }
 
 
 /* A call may still be answered behind it, and fills the lease then. */
 void
-sim_holder_deadline(sim_holder_t *holder, unsigned waited)
+sim_refill_deadline(sim_refill_t *refill, unsigned waited)
 {
-    if (holder->call && holder->until_ns <= sim.now_ns) {
-        holder->call = NULL;
-        sim_holder_all(holder, SIM_UNANSWERED, sim.now_ns);
+    if (refill->call && refill->until_ns <= sim.now_ns) {
+        refill->call = NULL;
+        sim_refill_all(refill, SIM_UNANSWERED, sim.now_ns);
     }
 
     if (!waited) {
         return;
     }
 
-    holder->timed = 0;
+    refill->timed = 0;
 
-    while (holder->used
-           && sim_oracle_arrived_ns(holder->queue[holder->head])
+    while (refill->used
+           && sim_oracle_arrived_ns(refill->queue[refill->head])
               + sim.cell.timeout_ms * SIM_MS <= sim.now_ns)
     {
-        sim_oracle_decide(sim_holder_next(holder), SIM_UNANSWERED, sim.now_ns);
+        sim_oracle_decide(sim_refill_next(refill), SIM_UNANSWERED, sim.now_ns);
     }
 
-    sim_holder_wait(holder);
+    sim_refill_wait(refill);
 }
 
 
 static sim_call_t *
-sim_holder_call(sim_holder_t *holder)
+sim_refill_call(sim_refill_t *refill)
 {
     sim_call_t  *call;
 
     call = sim_alloc(sizeof(*call));
-    call->holder = holder;
-    call->limit = holder->node->limit;
-    call->key = holder->key;
-    call->sent_us = sim_node_now_us(holder->node);
+    call->refill = refill;
+    call->limit = refill->node->limit;
+    call->key = refill->key;
+    call->sent_us = sim_node_now_us(refill->node);
 
     return call;
 }
@@ -278,7 +278,7 @@ sim_holder_call(sim_holder_t *holder)
 
 /* For those who wait, or ahead of need. */
 static void
-sim_holder_ask(sim_holder_t *holder)
+sim_refill_ask(sim_refill_t *refill)
 {
     uint32_t                      back;
     sim_call_t                   *call;
@@ -286,26 +286,26 @@ sim_holder_ask(sim_holder_t *holder)
     ngx_ratelimit_lease_env_t     env;
     const ngx_ratelimit_limit_t  *limit;
 
-    lease = &holder->leased->lease;
-    limit = holder->node->limit;
+    lease = &refill->leased->lease;
+    limit = refill->node->limit;
 
-    sim_holder_env(holder, &env);
+    sim_refill_env(refill, &env);
 
     back = ngx_ratelimit_lease_stale(lease, limit, &env);
 
     if (back) {
-        sim_holder_give(holder, limit, back,
+        sim_refill_give(refill, limit, back,
                         ngx_ratelimit_lease_age_us(lease, limit, env.now_us));
     }
 
-    call = sim_holder_call(holder);
+    call = sim_refill_call(refill);
 
     ngx_ratelimit_lease_size(lease, limit, &env,
-                             holder->used ? (uint32_t) sim.cell.cost : 0,
-                             (uint32_t) (holder->used * sim.cell.cost),
+                             refill->used ? (uint32_t) sim.cell.cost : 0,
+                             (uint32_t) (refill->used * sim.cell.cost),
                              &call->ask);
 
-    if (holder->used == 0 && call->ask.ahead == 0) {
+    if (refill->used == 0 && call->ask.ahead == 0) {
         free(call);
         return;
     }
@@ -319,22 +319,22 @@ sim_holder_ask(sim_holder_t *holder)
         snprintf(call->want, sizeof(call->want), "%u", call->ask.want);
     }
 
-    sim_holder_sent(holder, call);
+    sim_refill_sent(refill, call);
 }
 
 
 /* Each request by itself. */
 void
-sim_holder_strict(sim_holder_t *holder, uint64_t request)
+sim_refill_strict(sim_refill_t *refill, uint64_t request)
 {
     sim_call_t  *call;
 
-    call = sim_holder_call(holder);
+    call = sim_refill_call(refill);
     call->request = request;
     call->cost = (int64_t) sim.cell.cost;
     strcpy(call->want, "0");
 
-    if (!sim_conn_send(holder->conn, call)) {
+    if (!sim_conn_send(refill->conn, call)) {
         sim_oracle_decide(request, SIM_UNANSWERED, SIM_NO_WAIT);
     }
 }
@@ -342,39 +342,39 @@ sim_holder_strict(sim_holder_t *holder, uint64_t request)
 
 /* Of an async counter: what was spent. */
 static void
-sim_holder_debit(sim_holder_t *holder)
+sim_refill_debit(sim_refill_t *refill)
 {
     sim_call_t  *call;
 
-    call = sim_holder_call(holder);
-    call->ask.want = ngx_ratelimit_async_debt(&holder->leased->lease);
+    call = sim_refill_call(refill);
+    call->ask.want = ngx_ratelimit_async_debt(&refill->leased->lease);
     snprintf(call->want, sizeof(call->want), "%u", call->ask.want);
 
-    sim_holder_sent(holder, call);
+    sim_refill_sent(refill, call);
 }
 
 
 static void
-sim_holder_sent(sim_holder_t *holder, sim_call_t *call)
+sim_refill_sent(sim_refill_t *refill, sim_call_t *call)
 {
-    holder->call = call;
-    holder->until_ns = sim.now_ns + sim.cell.timeout_ms * SIM_MS;
+    refill->call = call;
+    refill->until_ns = sim.now_ns + sim.cell.timeout_ms * SIM_MS;
 
-    if (sim_conn_send(holder->conn, call)) {
-        sim_push(holder->until_ns, SIM_DEADLINE, holder, 0);
+    if (sim_conn_send(refill->conn, call)) {
+        sim_push(refill->until_ns, SIM_DEADLINE, refill, 0);
 
     } else {
-        holder->call = NULL;
-        sim_holder_failed(holder);
-        sim_holder_all(holder, SIM_UNANSWERED, sim.now_ns);
+        refill->call = NULL;
+        sim_refill_failed(refill);
+        sim_refill_all(refill, SIM_UNANSWERED, sim.now_ns);
     }
 
-    sim_holder_timer(holder);
+    sim_refill_timer(refill);
 }
 
 
 static void
-sim_holder_lost(sim_holder_t *holder, sim_call_t *call)
+sim_refill_lost(sim_refill_t *refill, sim_call_t *call)
 {
     if (sim.cell.sync == SIM_STRICT) {
         sim_oracle_decide(call->request, SIM_UNANSWERED, sim.now_ns);
@@ -382,41 +382,41 @@ sim_holder_lost(sim_holder_t *holder, sim_call_t *call)
     }
 
     if (call->alone) {
-        ngx_ratelimit_lease_failed(&holder->leased->lease);
+        ngx_ratelimit_lease_failed(&refill->leased->lease);
         sim_oracle_decide(call->request, SIM_UNANSWERED, sim.now_ns);
         return;
     }
 
-    if (holder->call == call) {
-        holder->call = NULL;
-        sim_holder_failed(holder);
-        sim_holder_all(holder, SIM_UNANSWERED, sim.now_ns);
+    if (refill->call == call) {
+        refill->call = NULL;
+        sim_refill_failed(refill);
+        sim_refill_all(refill, SIM_UNANSWERED, sim.now_ns);
     }
 }
 
 
 /* What is to be debited, async, will be by the next sweep. */
 static void
-sim_holder_failed(sim_holder_t *holder)
+sim_refill_failed(sim_refill_t *refill)
 {
     if (sim.cell.sync == SIM_LEASE) {
-        ngx_ratelimit_lease_failed(&holder->leased->lease);
+        ngx_ratelimit_lease_failed(&refill->leased->lease);
     }
 }
 
 
 void
-sim_holder_answer(sim_call_t *call, const int64_t *values)
+sim_refill_answer(sim_call_t *call, const int64_t *values)
 {
     uint64_t                   took_ns;
-    sim_holder_t              *holder;
+    sim_refill_t              *refill;
     ngx_ratelimit_answer_t     answer;
     ngx_ratelimit_lease_env_t  env;
 
-    holder = call->holder;
+    refill = call->refill;
 
     if (values == NULL) {
-        sim_holder_lost(holder, call);
+        sim_refill_lost(refill, call);
         return;
     }
 
@@ -437,33 +437,33 @@ sim_holder_answer(sim_call_t *call, const int64_t *values)
     }
 
     if (call->alone) {
-        sim_holder_alone_answer(call, &answer);
+        sim_refill_alone_answer(call, &answer);
         return;
     }
 
-    took_ns = (sim_node_now_us(holder->node) - call->sent_us) * SIM_US;
+    took_ns = (sim_node_now_us(refill->node) - call->sent_us) * SIM_US;
     took_ns = took_ns < sim.cell.timeout_ms * SIM_MS
               ? took_ns : sim.cell.timeout_ms * SIM_MS;
-    holder->node->rtt += (uint32_t) (2 * took_ns / SIM_MS)
-                         - holder->node->rtt / 8;
+    refill->node->rtt += (uint32_t) (2 * took_ns / SIM_MS)
+                         - refill->node->rtt / 8;
 
-    if (holder->call == call) {
-        holder->call = NULL;
+    if (refill->call == call) {
+        refill->call = NULL;
     }
 
     if (sim.cell.sync == SIM_LEASE) {
-        sim_holder_filled(holder, call, &answer);
+        sim_refill_filled(refill, call, &answer);
         return;
     }
 
-    sim_holder_env(holder, &env);
-    ngx_ratelimit_async_fill(&holder->leased->lease, call->limit, &env,
+    sim_refill_env(refill, &env);
+    ngx_ratelimit_async_fill(&refill->leased->lease, call->limit, &env,
                              call->sent_us, call->ask.want, &answer);
 }
 
 
 static void
-sim_holder_filled(sim_holder_t *holder, sim_call_t *call,
+sim_refill_filled(sim_refill_t *refill, sim_call_t *call,
     ngx_ratelimit_answer_t *answer)
 {
     uint64_t                      spare;
@@ -474,78 +474,78 @@ sim_holder_filled(sim_holder_t *holder, sim_call_t *call,
     limit = call->limit;
     spare = 0;
 
-    sim_holder_env(holder, &env);
+    sim_refill_env(refill, &env);
 
-    if (!ngx_ratelimit_lease_fill(&holder->leased->lease, limit, &env,
+    if (!ngx_ratelimit_lease_fill(&refill->leased->lease, limit, &env,
                                   call->sent_us, &call->ask, answer))
     {
         spare = answer->granted;
     }
 
-    while (holder->used) {
+    while (refill->used) {
 
         if (spare >= sim.cell.cost) {
             spare -= sim.cell.cost;
 
-        } else if (!ngx_ratelimit_lease_pay(&holder->leased->lease, limit,
+        } else if (!ngx_ratelimit_lease_pay(&refill->leased->lease, limit,
                                             &env, (uint32_t) sim.cell.cost,
                                             &paid))
         {
             break;
         }
 
-        sim_oracle_decide(sim_holder_next(holder), SIM_ADMITTED,
+        sim_oracle_decide(sim_refill_next(refill), SIM_ADMITTED,
                           call->ran_ns);
     }
 
     if (spare) {
-        sim_holder_give(holder, limit, spare,
+        sim_refill_give(refill, limit, spare,
                         ngx_ratelimit_window_answer_age_us(limit, env.now_us,
                                                            call->sent_us,
                                                            answer));
     }
 
     if (call->ask.cost && answer->retry_us) {
-        sim_holder_all(holder, SIM_DENIED, call->ran_ns);
+        sim_refill_all(refill, SIM_DENIED, call->ran_ns);
     }
 
-    if (holder->used && holder->call == NULL) {
-        sim_holder_ask(holder);
+    if (refill->used && refill->call == NULL) {
+        sim_refill_ask(refill);
     }
 
-    sim_holder_timer(holder);
+    sim_refill_timer(refill);
 }
 
 
 static void
-sim_holder_give(sim_holder_t *holder, const ngx_ratelimit_limit_t *limit,
+sim_refill_give(sim_refill_t *refill, const ngx_ratelimit_limit_t *limit,
     uint64_t tokens, uint64_t age_us)
 {
     sim_call_t  *call;
 
-    call = sim_holder_call(holder);
-    call->holder = NULL;
+    call = sim_refill_call(refill);
+    call->refill = NULL;
     call->limit = limit;
     call->cost = -(int64_t) tokens;
     snprintf(call->want, sizeof(call->want), "%llu",
              (unsigned long long) (age_us + 999) / 1000);
 
-    sim_conn_send(holder->conn, call);
+    sim_conn_send(refill->conn, call);
 }
 
 
 static void
-sim_holder_timer(sim_holder_t *holder)
+sim_refill_timer(sim_refill_t *refill)
 {
-    if (!holder->sweeping) {
-        holder->sweeping = 1;
-        sim_push(sim.now_ns + SIM_HOLD, SIM_SWEEP, holder, 0);
+    if (!refill->sweeping) {
+        refill->sweeping = 1;
+        sim_push(sim.now_ns + SIM_HOLD, SIM_SWEEP, refill, 0);
     }
 }
 
 
 void
-sim_holder_sweep(sim_holder_t *holder)
+sim_refill_sweep(sim_refill_t *refill)
 {
     uint32_t                      tokens;
     uint64_t                      age_us;
@@ -553,25 +553,25 @@ sim_holder_sweep(sim_holder_t *holder)
     ngx_ratelimit_lease_env_t     env;
     const ngx_ratelimit_limit_t  *limit;
 
-    holder->sweeping = 0;
-    lease = &holder->leased->lease;
-    limit = holder->node->limit;
+    refill->sweeping = 0;
+    lease = &refill->leased->lease;
+    limit = refill->node->limit;
 
     if (sim.cell.sync == SIM_ASYNC) {
-        sim_holder_env(holder, &env);
+        sim_refill_env(refill, &env);
 
-        if (holder->call == NULL && ngx_ratelimit_async_due(lease, &env))
+        if (refill->call == NULL && ngx_ratelimit_async_due(lease, &env))
         {
-            sim_holder_debit(holder);
+            sim_refill_debit(refill);
 
         } else if (ngx_ratelimit_async_debt(lease)) {
-            sim_holder_timer(holder);
+            sim_refill_timer(refill);
         }
 
         return;
     }
 
-    sim_holder_env(holder, &env);
+    sim_refill_env(refill, &env);
     age_us = ngx_ratelimit_lease_age_us(lease, limit, env.now_us);
     tokens = 0;
 
@@ -584,10 +584,10 @@ sim_holder_sweep(sim_holder_t *holder)
     }
 
     if (tokens) {
-        sim_holder_give(holder, limit, tokens, age_us);
+        sim_refill_give(refill, limit, tokens, age_us);
     }
 
-    if (lease->tokens || holder->call) {
-        sim_holder_timer(holder);
+    if (lease->tokens || refill->call) {
+        sim_refill_timer(refill);
     }
 }

@@ -4,31 +4,26 @@
 
 #include "ngx_ratelimit_read_json.h"
 
-#include "ngx_ratelimit_date.h"
 #include "ngx_ratelimit_text.h"
 
-#define member(name)                                                          \
-    static void ngx_ratelimit_document_##name(ngx_ratelimit_reader_t *reader, \
-        const ngx_ratelimit_place_t *at, json_t *value, void *data)
-
-member(rules);
-member(whitelist);
-member(blacklist);
-member(overrides);
-
-#undef member
+/* Of a tree. */
+typedef struct {
+    ngx_uint_t  depth;
+    ngx_uint_t  digits;    /* that its numbers need */
+} ngx_ratelimit_measure_t;
 
 static const char *ngx_ratelimit_document_scan(const ngx_str_t *text,
     size_t *at);
 static void ngx_ratelimit_document_policy(ngx_ratelimit_reader_t *reader,
     json_t *root);
 static ngx_int_t ngx_ratelimit_document_format(
-    ngx_ratelimit_reader_t *reader, const ngx_ratelimit_place_t *at,
-    json_t *root);
-static ngx_uint_t ngx_ratelimit_document_deep(json_t *value, ngx_uint_t depth);
+    ngx_ratelimit_reader_t *reader, json_t *root);
+static void ngx_ratelimit_document_rules(ngx_ratelimit_reader_t *reader,
+    json_t *value, void *data);
+static void ngx_ratelimit_document_rule(ngx_ratelimit_reader_t *reader,
+    json_t *value, void *data);
 static void ngx_ratelimit_document_enter(ngx_ratelimit_reader_t *reader,
-    const ngx_ratelimit_place_t *at, const ngx_ratelimit_rule_t *rule,
-    uint32_t number);
+    const ngx_ratelimit_rule_t *rule, uint32_t number);
 static ngx_int_t ngx_ratelimit_document_complete(
     ngx_ratelimit_reader_t *reader);
 static ngx_uint_t ngx_ratelimit_document_denies_all(
@@ -36,19 +31,24 @@ static ngx_uint_t ngx_ratelimit_document_denies_all(
 static ngx_uint_t ngx_ratelimit_document_any(json_t *list);
 static ngx_uint_t ngx_ratelimit_document_never(
     const ngx_ratelimit_rule_t *rule);
-static ngx_uint_t ngx_ratelimit_document_digits_of(const json_t *value);
+static void ngx_ratelimit_document_measure(json_t *value, ngx_uint_t depth,
+    ngx_ratelimit_measure_t *measure);
 
-/* rules before what refers to them */
+/* of a policy; rules before what refers to them */
 
 static const ngx_ratelimit_member_t  ngx_ratelimit_document_members[] = {
-    { "format", NGX_RATELIMIT_IS_TEXT, NULL },
-    { "version", NGX_RATELIMIT_IS_NUMBER, NULL },
-    { "rules", NGX_RATELIMIT_IS_ARRAY, ngx_ratelimit_document_rules },
-    { "tier_of", NGX_RATELIMIT_IS_OBJECT, ngx_ratelimit_read_tier_of },
-    { "whitelist", NGX_RATELIMIT_IS_ARRAY, ngx_ratelimit_document_whitelist },
-    { "blacklist", NGX_RATELIMIT_IS_ARRAY, ngx_ratelimit_document_blacklist },
-    { "overrides", NGX_RATELIMIT_IS_ARRAY, ngx_ratelimit_document_overrides },
-    { NULL, 0, NULL }
+    { "format", .types = NGX_RATELIMIT_IS_TEXT },
+    { "version", .types = NGX_RATELIMIT_IS_NUMBER },
+    { "rules", NGX_RATELIMIT_IS_ARRAY, .read = ngx_ratelimit_document_rules },
+    { "tier_of", NGX_RATELIMIT_IS_OBJECT,
+      .read = ngx_ratelimit_read_tier_assignments },
+    { "whitelist", NGX_RATELIMIT_IS_ARRAY, .read = ngx_ratelimit_read_keys,
+      .offset = offsetof(ngx_ratelimit_policy_t, allow) },
+    { "blacklist", NGX_RATELIMIT_IS_ARRAY, .read = ngx_ratelimit_read_keys,
+      .offset = offsetof(ngx_ratelimit_policy_t, deny) },
+    { "overrides", NGX_RATELIMIT_IS_ARRAY,
+      .read = ngx_ratelimit_read_temporary_limits },
+    { .name = NULL }
 };
 
 
@@ -69,7 +69,7 @@ ngx_ratelimit_document_parse(const ngx_str_t *text,
     const char    *wrong;
     json_error_t   error;
 
-    static const ngx_str_t  whole = ngx_null_string;
+    static const ngx_str_t  whole = ngx_string("");
 
     wrong = ngx_ratelimit_document_scan(text, &at);
 
@@ -90,7 +90,7 @@ ngx_ratelimit_document_parse(const ngx_str_t *text,
         return NULL;
     }
 
-    /* what it is near to may be an API key, and get into a log */
+    /* the text near the error may be an API key, which no log may have */
 
     near = strstr(error.text, " near ");
     if (near) {
@@ -106,8 +106,8 @@ ngx_ratelimit_document_parse(const ngx_str_t *text,
 
 
 /*
- * What is found before any tree is made, so that it costs no more than a look
- * at each byte. Returns NULL, or what is wrong, and where.
+ * Looks once at each byte, before memory is taken for a tree. Returns NULL, or
+ * what is wrong, and where.
  */
 static const char *
 ngx_ratelimit_document_scan(const ngx_str_t *text, size_t *at)
@@ -180,7 +180,7 @@ ngx_ratelimit_document_compile(ngx_ratelimit_limiter_t *limiter,
     }
 
     policy = ngx_ratelimit_document_read(limiter, root, 1, problems, warnings,
-                                         NULL, log);
+                                         NULL, NULL, log);
     json_decref(root);
 
     return policy;
@@ -190,16 +190,6 @@ ngx_ratelimit_document_compile(ngx_ratelimit_limiter_t *limiter,
 ngx_ratelimit_policy_t *
 ngx_ratelimit_document_read(ngx_ratelimit_limiter_t *limiter, json_t *root,
     ngx_uint_t clear, ngx_ratelimit_problems_t *problems,
-    ngx_ratelimit_problems_t *warnings, ngx_uint_t *deny_all, ngx_log_t *log)
-{
-    return ngx_ratelimit_document_read_next(limiter, root, clear, problems,
-                                            warnings, deny_all, NULL, log);
-}
-
-
-ngx_ratelimit_policy_t *
-ngx_ratelimit_document_read_next(ngx_ratelimit_limiter_t *limiter,
-    json_t *root, ngx_uint_t clear, ngx_ratelimit_problems_t *problems,
     ngx_ratelimit_problems_t *warnings, ngx_uint_t *deny_all,
     const ngx_ratelimit_problems_t *known, ngx_log_t *log)
 {
@@ -217,8 +207,9 @@ ngx_ratelimit_document_read_next(ngx_ratelimit_limiter_t *limiter,
 
     policy = ngx_ratelimit_policy_create(limiter, log);
     reader.policy = policy;
+    reader.temp = ngx_create_pool(4096, log);
 
-    if (policy == NULL) {
+    if (policy == NULL || reader.temp == NULL) {
         reader.failed = 1;
 
     } else {
@@ -232,11 +223,17 @@ ngx_ratelimit_document_read_next(ngx_ratelimit_limiter_t *limiter,
             *deny_all = ngx_ratelimit_document_denies_all(&reader, root);
         }
 
-        if (ngx_ratelimit_document_complete(&reader) == NGX_OK) {
-            return policy;
+        if (ngx_ratelimit_document_complete(&reader) != NGX_OK) {
+            reader.failed = 1;
         }
+    }
 
-        reader.failed = 1;
+    if (reader.temp) {
+        ngx_destroy_pool(reader.temp);
+    }
+
+    if (!reader.failed && problems->n == 0) {
+        return policy;
     }
 
     if (reader.failed) {
@@ -255,29 +252,33 @@ ngx_ratelimit_document_read_next(ngx_ratelimit_limiter_t *limiter,
 static void
 ngx_ratelimit_document_policy(ngx_ratelimit_reader_t *reader, json_t *root)
 {
-    size_t                  n;
-    json_t                 *value;
-    uint32_t                i;
-    ngx_array_t            *rules;
-    ngx_ratelimit_place_t   at;
+    size_t                    n;
+    uint32_t                  i;
+    ngx_array_t              *rules;
+    ngx_ratelimit_place_t     at;
+    ngx_ratelimit_measure_t   measure;
 
     ngx_memzero(&at, sizeof(ngx_ratelimit_place_t));
+    reader->at = &at;
 
-    if (!ngx_ratelimit_read_is(reader, &at, root, NGX_RATELIMIT_IS_OBJECT)
-        || ngx_ratelimit_document_format(reader, &at, root) != NGX_OK)
+    if (!ngx_ratelimit_read_is(reader, root, NGX_RATELIMIT_IS_OBJECT)
+        || ngx_ratelimit_document_format(reader, root) != NGX_OK)
     {
         return;
     }
 
-    if (ngx_ratelimit_document_deep(root, 1)) {
-        ngx_ratelimit_read_problem(reader, &at, "has more than 32 arrays and "
+    /* a tree that was edited may be deeper than its texts were */
+
+    ngx_memzero(&measure, sizeof(ngx_ratelimit_measure_t));
+    ngx_ratelimit_document_measure(root, 1, &measure);
+
+    if (measure.depth > NGX_RATELIMIT_DOCUMENT_DEPTH) {
+        ngx_ratelimit_read_problem(reader, "has more than 32 arrays and "
                                    "objects in one another");
         return;
     }
 
-    value = json_object_get(root, "rules");
-
-    if (!ngx_ratelimit_read_few(reader, &at, "rules", value,
+    if (!ngx_ratelimit_read_few(reader, "rules", json_object_get(root, "rules"),
                                 NGX_RATELIMIT_DOCUMENT_RULES))
     {
         return;
@@ -286,12 +287,13 @@ ngx_ratelimit_document_policy(ngx_ratelimit_reader_t *reader, json_t *root)
     /* those of nginx.conf are known, and all others will be */
 
     rules = &reader->policy->rules;
-    n = rules->nelts + json_array_size(value);
+    n = rules->nelts + json_array_size(json_object_get(root, "rules")) + 1;
 
-    reader->rules = ngx_ratelimit_read_alloc(reader, (n + 1)
-                                             * sizeof(ngx_ratelimit_rule_t *));
+    reader->rules = ngx_ratelimit_read_alloc(reader, reader->temp,
+                                           n * sizeof(ngx_ratelimit_rule_t *));
     if (reader->rules == NULL
-        || ngx_ratelimit_read_map(reader, &reader->ids, n + 1) != NGX_OK)
+        || ngx_ratelimit_read_map(reader, reader->temp, &reader->ids, n)
+           != NGX_OK)
     {
         return;
     }
@@ -301,18 +303,17 @@ ngx_ratelimit_document_policy(ngx_ratelimit_reader_t *reader, json_t *root)
 
     for (i = 0; i < reader->nfixed; i++) {
         reader->rules[i] = ((ngx_ratelimit_rule_t **) rules->elts)[i];
-        ngx_ratelimit_document_enter(reader, &at, reader->rules[i], i);
+        ngx_ratelimit_document_enter(reader, reader->rules[i], i);
     }
 
-    (void) ngx_ratelimit_read_members(reader, &at, root,
-                                      ngx_ratelimit_document_members, NULL);
+    ngx_ratelimit_read_members(reader, root, ngx_ratelimit_document_members,
+                               reader->policy);
 }
 
 
-/* "1.0", "1.7": of a newer minor number what is not known is kept. */
+/* "1.0", "1.7": a newer minor number may have members that are kept. */
 static ngx_int_t
-ngx_ratelimit_document_format(ngx_ratelimit_reader_t *reader,
-    const ngx_ratelimit_place_t *at, json_t *root)
+ngx_ratelimit_document_format(ngx_ratelimit_reader_t *reader, json_t *root)
 {
     u_char     *dot, *last;
     uint64_t    major, minor;
@@ -337,7 +338,7 @@ ngx_ratelimit_document_format(ngx_ratelimit_reader_t *reader,
                                       &minor)
            != 0)
     {
-        ngx_ratelimit_read_wrong(reader, at, NULL, "format",
+        ngx_ratelimit_read_wrong(reader, NULL, "format",
                                  "expected a format like \"%d.%d\"",
                                  NGX_RATELIMIT_DOCUMENT_MAJOR,
                                  NGX_RATELIMIT_DOCUMENT_MINOR);
@@ -345,7 +346,7 @@ ngx_ratelimit_document_format(ngx_ratelimit_reader_t *reader,
     }
 
     if (major != NGX_RATELIMIT_DOCUMENT_MAJOR) {
-        ngx_ratelimit_read_wrong(reader, at, NULL, "format",
+        ngx_ratelimit_read_wrong(reader, NULL, "format",
                                  "is another format than \"%d.%d\", expected "
                                  "one that this version can read",
                                  NGX_RATELIMIT_DOCUMENT_MAJOR,
@@ -359,190 +360,83 @@ ngx_ratelimit_document_format(ngx_ratelimit_reader_t *reader,
 }
 
 
-/* A tree that was edited may be deeper than its texts were. */
-static ngx_uint_t
-ngx_ratelimit_document_deep(json_t *value, ngx_uint_t depth)
+static void
+ngx_ratelimit_document_rules(ngx_ratelimit_reader_t *reader, json_t *value,
+    void *data)
 {
-    void    *iter;
-    size_t   i;
-
-    if (!json_is_array(value) && !json_is_object(value)) {
-        return 0;
-    }
-
-    if (depth > NGX_RATELIMIT_DOCUMENT_DEPTH) {
-        return 1;
-    }
-
-    for (i = 0; i < json_array_size(value); i++) {
-        if (ngx_ratelimit_document_deep(json_array_get(value, i), depth + 1)) {
-            return 1;
-        }
-    }
-
-    for (iter = json_object_iter(value);
-         iter;
-         iter = json_object_iter_next(value, iter))
-    {
-        if (ngx_ratelimit_document_deep(json_object_iter_value(iter),
-                                        depth + 1))
-        {
-            return 1;
-        }
-    }
-
-    return 0;
+    ngx_ratelimit_read_each(reader, value, NGX_RATELIMIT_IS_OBJECT,
+                            ngx_ratelimit_document_rule, data);
 }
 
 
 static void
-ngx_ratelimit_document_rules(ngx_ratelimit_reader_t *reader,
-    const ngx_ratelimit_place_t *at, json_t *value, void *data)
+ngx_ratelimit_document_rule(ngx_ratelimit_reader_t *reader, json_t *value,
+    void *data)
 {
-    size_t                   i, n;
-    json_t                  *text;
+    ngx_ratelimit_policy_t *policy = data;
+
     ngx_uint_t               problems;
     ngx_ratelimit_rule_t    *rule, **entry;
-    ngx_ratelimit_place_t    item;
 
-    (void) data;
+    problems = reader->problems->n;
 
-    n = json_array_size(value);
-
-    if (n == 0) {
-        return;
-    }
-
-    rule = ngx_ratelimit_read_alloc(reader, n * sizeof(ngx_ratelimit_rule_t));
+    rule = ngx_ratelimit_read_alloc(reader, reader->pool,
+                                    sizeof(ngx_ratelimit_rule_t));
     if (rule == NULL) {
         return;
     }
 
-    for (i = 0; i < n && !reader->failed; i++, rule++) {
+    rule->number = reader->nfixed + reader->at->number;
 
-        problems = reader->problems->n;
-        rule->number = reader->nfixed + i;
+    reader->inside = 1;
+    ngx_ratelimit_read_rule(reader, value, rule);
+    reader->inside = 0;
 
-        text = ngx_ratelimit_read_item(value, i, at, &item);
-
-        reader->inside = 1;
-        ngx_ratelimit_read_rule(reader, &item, text, rule);
-        reader->inside = 0;
-
-        if (ngx_ratelimit_read_skip(reader, problems, &rule->id)) {
-            continue;
-        }
-
-        if (rule->id.len) {
-            ngx_ratelimit_document_enter(reader, &item, rule, reader->nrules);
-        }
-
-        if (ngx_ratelimit_read_skip(reader, problems, &rule->id)) {
-            continue;
-        }
-
-        entry = ngx_array_push(&reader->policy->rules);
-        if (entry == NULL) {
-            reader->failed = 1;
-            return;
-        }
-
-        *entry = rule;
-        reader->rules[reader->nrules++] = rule;
+    if (ngx_ratelimit_read_skip(reader, problems, &rule->id)) {
+        return;
     }
+
+    if (rule->id.len) {
+        ngx_ratelimit_document_enter(reader, rule, reader->nrules);
+    }
+
+    if (ngx_ratelimit_read_skip(reader, problems, &rule->id)) {
+        return;
+    }
+
+    entry = ngx_array_push(&policy->rules);
+    if (entry == NULL) {
+        reader->failed = 1;
+        return;
+    }
+
+    *entry = rule;
+    reader->rules[reader->nrules++] = rule;
 }
 
 
 /* Under its id. */
 static void
 ngx_ratelimit_document_enter(ngx_ratelimit_reader_t *reader,
-    const ngx_ratelimit_place_t *at, const ngx_ratelimit_rule_t *rule,
-    uint32_t number)
+    const ngx_ratelimit_rule_t *rule, uint32_t number)
 {
-    u_char    sha256[NGX_RATELIMIT_SHA256];
     uint32_t  before;
 
-    ngx_ratelimit_read_sha256(&rule->id, sha256);
-
-    before = ngx_ratelimit_map_get(&reader->ids, sha256);
+    before = ngx_ratelimit_read_find(&reader->ids, &rule->id);
 
     if (before == NGX_RATELIMIT_MAP_NONE) {
-        (void) ngx_ratelimit_map_put(&reader->ids, sha256, number);
+        (void) ngx_ratelimit_read_enter(&reader->ids, &rule->id, number);
         return;
     }
 
-    ngx_ratelimit_read_wrong(reader, at, NULL, "id",
+    ngx_ratelimit_read_wrong(reader, NULL, "id",
                              (before < reader->nfixed)
                              ? "is taken by a rule of nginx.conf"
                              : "is taken by another rule");
 }
 
 
-static void
-ngx_ratelimit_document_whitelist(ngx_ratelimit_reader_t *reader,
-    const ngx_ratelimit_place_t *at, json_t *value, void *data)
-{
-    (void) data;
-
-    ngx_ratelimit_read_keys(reader, at, value, &reader->policy->allow);
-}
-
-
-static void
-ngx_ratelimit_document_blacklist(ngx_ratelimit_reader_t *reader,
-    const ngx_ratelimit_place_t *at, json_t *value, void *data)
-{
-    (void) data;
-
-    ngx_ratelimit_read_keys(reader, at, value, &reader->policy->deny);
-}
-
-
-/* What a tenant's override may name are parts of keys: those of all rules. */
-static void
-ngx_ratelimit_document_overrides(ngx_ratelimit_reader_t *reader,
-    const ngx_ratelimit_place_t *at, json_t *value, void *data)
-{
-    u_char                        sha256[NGX_RATELIMIT_SHA256];
-    size_t                        n;
-    uint32_t                      i;
-    ngx_uint_t                    part;
-    const ngx_ratelimit_rule_t   *rule;
-
-    if (json_array_size(value) == 0
-        || !ngx_ratelimit_read_few(reader, at, NULL, value,
-                                   NGX_RATELIMIT_DOCUMENT_ENTRIES))
-    {
-        return;
-    }
-
-    for (n = 0, i = 0; i < reader->nrules; i++) {
-        n += reader->rules[i]->nparts + 1;
-    }
-
-    if (n && ngx_ratelimit_read_map(reader, &reader->parts, n) != NGX_OK) {
-        return;
-    }
-
-    for (i = 0; i < reader->nrules; i++) {
-        rule = reader->rules[i];
-
-        for (part = 0; part < rule->nparts; part++) {
-            ngx_ratelimit_read_sha256(&rule->parts[part], sha256);
-            (void) ngx_ratelimit_map_put(&reader->parts, sha256, i);
-        }
-
-        if (rule->nparts == 0 && rule->key.len) {
-            ngx_ratelimit_read_sha256(&rule->key, sha256);
-            (void) ngx_ratelimit_map_put(&reader->parts, sha256, i);
-        }
-    }
-
-    ngx_ratelimit_read_overrides(reader, at, value, data);
-}
-
-
-/* What others do to rules that are read. */
+/* The policy and the layer above complete the rules. */
 static ngx_int_t
 ngx_ratelimit_document_complete(ngx_ratelimit_reader_t *reader)
 {
@@ -631,7 +525,7 @@ ngx_ratelimit_document_never(const ngx_ratelimit_rule_t *rule)
            && rule->regex_text.len == 0 && rule->nhosts == 0
            && rule->api_keys == NULL && rule->tier.len == 0
            && rule->statuses == NULL && !rule->dynamic && !rule->dynamic_cost
-           && rule->ntiers == 0 && rule->allowances == NULL
+           && rule->ntier_limits == 0 && rule->key_limits == NULL
            && rule->cost > rule->limit.capacity;
 }
 
@@ -641,10 +535,14 @@ ngx_int_t
 ngx_ratelimit_document_write(const json_t *root, ngx_pool_t *pool,
     ngx_str_t *text)
 {
-    size_t  flags, len;
+    size_t                    flags, len;
+    ngx_ratelimit_measure_t   measure;
+
+    ngx_memzero(&measure, sizeof(ngx_ratelimit_measure_t));
+    ngx_ratelimit_document_measure((json_t *) root, 1, &measure);
 
     flags = JSON_COMPACT | JSON_ENCODE_ANY
-            | JSON_REAL_PRECISION(ngx_ratelimit_document_digits_of(root));
+            | JSON_REAL_PRECISION(ngx_max(measure.digits, 15));
 
     len = json_dumpb(root, NULL, 0, flags);
     text->len = len + 1;
@@ -664,60 +562,43 @@ ngx_ratelimit_document_write(const json_t *root, ngx_pool_t *pool,
 
 /*
  * Fifteen digits show a number as it was written, in all but rare cases; with
- * seventeen there are none. Numbers that are not known here are kept, too.
+ * seventeen there are none. Numbers that are not known here are kept, too. The
+ * tree is not changed: jansson's iterators take no const object.
  */
-static ngx_uint_t
-ngx_ratelimit_document_digits_of(const json_t *value)
+static void
+ngx_ratelimit_document_measure(json_t *value, ngx_uint_t depth,
+    ngx_ratelimit_measure_t *measure)
 {
     char    text[32];
     void   *iter;
     size_t  i;
     double  real;
-    json_t *object;
 
     if (json_is_real(value)) {
         real = json_real_value(value);
         (void) snprintf(text, sizeof(text), "%.15g", real);
 
-        return (strtod(text, NULL) < real || strtod(text, NULL) > real)
-               ? 17 : 15;
+        if (strtod(text, NULL) < real || strtod(text, NULL) > real) {
+            measure->digits = 17;
+        }
     }
+
+    if (!json_is_array(value) && !json_is_object(value)) {
+        return;
+    }
+
+    measure->depth = ngx_max(measure->depth, depth);
 
     for (i = 0; i < json_array_size(value); i++) {
-        if (ngx_ratelimit_document_digits_of(json_array_get(value, i)) == 17) {
-            return 17;
-        }
+        ngx_ratelimit_document_measure(json_array_get(value, i), depth + 1,
+                                       measure);
     }
 
-    /* jansson's iterators take no const object, and do not change it */
-
-    object = (json_t *) value;
-
-    for (iter = json_object_iter(object);
+    for (iter = json_object_iter(value);
          iter;
-         iter = json_object_iter_next(object, iter))
+         iter = json_object_iter_next(value, iter))
     {
-        if (ngx_ratelimit_document_digits_of(json_object_iter_value(iter))
-            == 17)
-        {
-            return 17;
-        }
+        ngx_ratelimit_document_measure(json_object_iter_value(iter), depth + 1,
+                                       measure);
     }
-
-    return 15;
-}
-
-
-ngx_int_t
-ngx_ratelimit_document_time(const ngx_str_t *text, time_t *time)
-{
-    int64_t  seconds;
-
-    if (ngx_ratelimit_date_parse(text->data, text->len, &seconds) != 0) {
-        return NGX_DECLINED;
-    }
-
-    *time = (time_t) seconds;
-
-    return NGX_OK;
 }

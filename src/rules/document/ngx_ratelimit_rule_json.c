@@ -1,0 +1,719 @@
+/*
+ * One rule of a document: its parameters by their rows, the other limits by
+ * tier and by API key. It accepts the same rules as "ratelimit_rule". A member
+ * that says the default is as if it was not there, but for "sync" and
+ * "fail_mode".
+ */
+
+#include "ngx_ratelimit_read_json.h"
+
+#include "ngx_ratelimit_param.h"
+
+#define NGX_RATELIMIT_MAX_TIERS  256    /* of a rule */
+
+/* A rule while it is read; or an amount. */
+typedef struct {
+    ngx_ratelimit_draft_t         draft;
+    ngx_ratelimit_reader_t       *reader;
+    const ngx_ratelimit_param_t  *param;         /* that is read now */
+    json_t                       *tier_limits;
+    json_t                       *key_limits;
+    unsigned                      listed:1;      /* the key is an array */
+    unsigned                      limited:1;     /* the limit is known */
+} ngx_ratelimit_rule_read_t;
+
+static void ngx_ratelimit_read_init(ngx_ratelimit_rule_read_t *read,
+    ngx_ratelimit_reader_t *reader, ngx_uint_t in,
+    const ngx_ratelimit_rule_t *rule);
+static void ngx_ratelimit_read_wrong_param(ngx_ratelimit_draft_t *draft,
+    const ngx_ratelimit_param_t *param, const char *beside,
+    const char *expected);
+static void ngx_ratelimit_read_object(ngx_ratelimit_rule_read_t *read,
+    json_t *object, ngx_uint_t in);
+static ngx_uint_t ngx_ratelimit_read_types(const ngx_ratelimit_param_t *param,
+    ngx_uint_t in);
+static void ngx_ratelimit_read_param(ngx_ratelimit_reader_t *reader,
+    json_t *value, void *data);
+static ngx_uint_t ngx_ratelimit_read_special(ngx_ratelimit_rule_read_t *read,
+    json_t *value);
+static void ngx_ratelimit_read_value(ngx_ratelimit_reader_t *reader,
+    json_t *value, void *data);
+static const char *ngx_ratelimit_read_string(ngx_ratelimit_rule_read_t *read,
+    const json_t *value);
+static void ngx_ratelimit_read_refill_rate(ngx_ratelimit_rule_read_t *read,
+    const json_t *value);
+static void ngx_ratelimit_read_redis(ngx_ratelimit_rule_read_t *read);
+static void ngx_ratelimit_read_key(ngx_ratelimit_rule_read_t *read);
+static void ngx_ratelimit_read_values(ngx_ratelimit_rule_read_t *read);
+static void ngx_ratelimit_read_limits(ngx_ratelimit_rule_read_t *read);
+static void ngx_ratelimit_read_tier_limit(ngx_ratelimit_reader_t *reader,
+    json_t *value, void *data);
+static void ngx_ratelimit_read_key_limit(ngx_ratelimit_reader_t *reader,
+    json_t *value, void *data);
+static void ngx_ratelimit_read_allowance(ngx_ratelimit_rule_read_t *read,
+    json_t *value, ngx_ratelimit_allowance_t *allowance);
+
+
+void
+ngx_ratelimit_read_rule(ngx_ratelimit_reader_t *reader, json_t *value,
+    ngx_ratelimit_rule_t *rule)
+{
+    json_t                     *id;
+    ngx_uint_t                  problems;
+    ngx_ratelimit_draft_t      *draft;
+    ngx_ratelimit_rule_read_t   read;
+
+    problems = reader->problems->n;
+    draft = &read.draft;
+
+    ngx_ratelimit_read_init(&read, reader, NGX_RATELIMIT_OF_DOCUMENT, rule);
+    ngx_ratelimit_read_object(&read, value, NGX_RATELIMIT_OF_RULE);
+
+    id = json_object_get(value, "id");
+
+    if (id == NULL || json_is_null(id)) {
+        ngx_ratelimit_read_wrong(reader, NULL, "id", "is missing");
+    }
+
+    if (reader->limiter->redis == NULL) {
+        ngx_ratelimit_read_redis(&read);
+    }
+
+    ngx_ratelimit_draft_combine(draft);
+
+    /* a limit is made of what is known to be right */
+
+    if (problems == reader->problems->n
+        && ngx_ratelimit_draft_limit(draft) == NGX_OK)
+    {
+        read.limited = 1;
+        (void) ngx_ratelimit_draft_split(draft);
+    }
+
+    ngx_ratelimit_read_limits(&read);
+
+    if (problems == reader->problems->n && !reader->failed) {
+        ngx_ratelimit_read_key(&read);
+        ngx_ratelimit_read_values(&read);
+    }
+
+    *rule = draft->rule;
+}
+
+
+static void
+ngx_ratelimit_read_init(ngx_ratelimit_rule_read_t *read,
+    ngx_ratelimit_reader_t *reader, ngx_uint_t in,
+    const ngx_ratelimit_rule_t *rule)
+{
+    ngx_memzero(read, sizeof(ngx_ratelimit_rule_read_t));
+    ngx_ratelimit_draft_init(&read->draft, in, rule, reader->pool);
+
+    read->draft.above = &reader->limiter->above;
+    read->draft.wrong = ngx_ratelimit_read_wrong_param;
+    read->draft.data = read;
+    read->reader = reader;
+}
+
+
+/* draft->wrong() */
+static void
+ngx_ratelimit_read_wrong_param(ngx_ratelimit_draft_t *draft,
+    const ngx_ratelimit_param_t *param, const char *beside,
+    const char *expected)
+{
+    ngx_ratelimit_rule_read_t *read = draft->data;
+
+    char         words[NGX_RATELIMIT_READ_WORDS];
+    const char  *in;
+
+    in = (param == NULL || draft->in == NGX_RATELIMIT_OF_AMOUNT) ? NULL
+         : (param->in & NGX_RATELIMIT_OF_PARAMS) ? "params"
+         : (param->in & NGX_RATELIMIT_OF_MATCH) ? "match" : NULL;
+
+    ngx_ratelimit_read_wrong(read->reader, in, param ? param->json : "params",
+                             "%s%s%sexpected %s", *beside ? "stands" : "",
+                             beside, *beside ? ", " : "",
+                             ngx_ratelimit_read_words(expected, words));
+}
+
+
+/* The parameters that an object may have. */
+static void
+ngx_ratelimit_read_object(ngx_ratelimit_rule_read_t *read, json_t *object,
+    ngx_uint_t in)
+{
+    ngx_ratelimit_member_t       *m;
+    const ngx_ratelimit_param_t  *p;
+    ngx_ratelimit_member_t        members[NGX_RATELIMIT_PARAM_ALL];
+
+    ngx_memzero(members, sizeof(members));
+    m = members;
+
+    for (p = ngx_ratelimit_params; p->id; p++) {
+        if (p->in & in) {
+            m->name = p->json;
+            m->types = ngx_ratelimit_read_types(p, in);
+            m->read = ngx_ratelimit_read_param;
+            m++;
+        }
+    }
+
+    ngx_ratelimit_read_members(read->reader, object, members, read);
+}
+
+
+static ngx_uint_t
+ngx_ratelimit_read_types(const ngx_ratelimit_param_t *param, ngx_uint_t in)
+{
+    ngx_uint_t  types;
+
+    static const ngx_uint_t  kinds[] = {    /* ngx_ratelimit_kind_e */
+        NGX_RATELIMIT_IS_NUMBER,
+        NGX_RATELIMIT_IS_NUMBER,
+        NGX_RATELIMIT_IS_BOOLEAN,
+        NGX_RATELIMIT_IS_TEXT,
+        NGX_RATELIMIT_IS_TEXT,
+        NGX_RATELIMIT_IS_TEXT,
+        NGX_RATELIMIT_IS_NUMBER|NGX_RATELIMIT_IS_TEXT,
+        NGX_RATELIMIT_IS_OBJECT
+    };
+
+    types = kinds[param->kind];
+
+    if (param->flags & NGX_RATELIMIT_LIST) {
+        types |= NGX_RATELIMIT_IS_ARRAY;
+    }
+
+    if ((param->flags & NGX_RATELIMIT_VARIABLES)
+        && in != NGX_RATELIMIT_OF_AMOUNT)
+    {
+        types |= NGX_RATELIMIT_IS_TEXT;
+    }
+
+    return types;
+}
+
+
+/* A member: a value, or a list of them. */
+static void
+ngx_ratelimit_read_param(ngx_ratelimit_reader_t *reader, json_t *value,
+    void *data)
+{
+    ngx_ratelimit_rule_read_t *read = data;
+
+    const ngx_ratelimit_param_t  *p;
+
+    for (p = ngx_ratelimit_params; p->json != reader->at->name; p++) {
+        /* void */
+    }
+
+    read->param = p;
+    read->draft.says |= (uint64_t) 1 << p->id;
+
+    if (ngx_ratelimit_read_special(read, value)) {
+        return;
+    }
+
+    if ((p->flags & NGX_RATELIMIT_FILLED) && json_is_array(value)
+        && json_array_size(value) == 0)
+    {
+        ngx_ratelimit_read_problem(reader, "expected %s", p->expected);
+    }
+
+    ngx_ratelimit_read_each(reader, value,
+                            ngx_ratelimit_read_types(p, 0)
+                            & ~NGX_RATELIMIT_IS_ARRAY,
+                            ngx_ratelimit_read_value, read);
+}
+
+
+/*
+ * Reads all but plain values. An empty object says nothing. Limits wait until
+ * the rule's own is known.
+ */
+static ngx_uint_t
+ngx_ratelimit_read_special(ngx_ratelimit_rule_read_t *read, json_t *value)
+{
+    ngx_ratelimit_rule_t    *rule;
+    ngx_ratelimit_reader_t  *reader;
+
+    rule = &read->draft.rule;
+    reader = read->reader;
+
+    switch (read->param->id) {
+
+    case NGX_RATELIMIT_PARAM_MATCH:
+        ngx_ratelimit_read_object(read, value, NGX_RATELIMIT_OF_MATCH);
+        return 1;
+
+    case NGX_RATELIMIT_PARAM_PARAMS:
+        ngx_ratelimit_read_object(read, value, NGX_RATELIMIT_OF_PARAMS);
+        return 1;
+
+    case NGX_RATELIMIT_PARAM_TIER_LIMITS:
+        read->tier_limits = value;
+        break;
+
+    case NGX_RATELIMIT_PARAM_KEY_LIMITS:
+        read->key_limits = value;
+        break;
+
+    case NGX_RATELIMIT_PARAM_REFILL_RATE:
+        ngx_ratelimit_read_refill_rate(read, value);
+        return 1;
+
+    case NGX_RATELIMIT_PARAM_API_KEY:
+
+        /* no patterns are any key, and none */
+
+        if (json_is_array(value) && json_array_size(value) == 0) {
+            return 1;
+        }
+
+        rule->api_keys = ngx_ratelimit_read_alloc(reader, reader->pool,
+                                                sizeof(ngx_ratelimit_keys_t));
+        if (rule->api_keys) {
+            ngx_ratelimit_read_keys(reader, value, rule->api_keys);
+        }
+
+        return 1;
+
+    case NGX_RATELIMIT_PARAM_KEY:
+        read->listed = json_is_array(value);
+        return 0;
+
+    default:
+        return 0;
+    }
+
+    if (json_object_size(value) == 0) {
+        read->draft.says &= ~((uint64_t) 1 << read->param->id);
+    }
+
+    return 1;
+}
+
+
+static void
+ngx_ratelimit_read_value(ngx_ratelimit_reader_t *reader, json_t *value,
+    void *data)
+{
+    ngx_ratelimit_rule_read_t *read = data;
+
+    char                          words[NGX_RATELIMIT_READ_WORDS];
+    int64_t                       number;
+    const char                   *expected;
+    const ngx_ratelimit_param_t  *param;
+
+    param = read->param;
+
+    if (json_is_string(value)) {
+        expected = ngx_ratelimit_read_string(read, value);
+
+    } else {
+        number = json_is_true(value);
+
+        if (json_is_number(value)
+            && ngx_ratelimit_read_number(reader, value, param->min, param->max,
+                                         &number)
+               != NGX_OK)
+        {
+            return;
+        }
+
+        expected = ngx_ratelimit_param_number(&read->draft, param, number);
+
+        /* false, and a cost of 1 */
+
+        if (json_is_false(value)
+            || ((param->flags & NGX_RATELIMIT_QUIET) && number == 1))
+        {
+            read->draft.says &= ~((uint64_t) 1 << param->id);
+        }
+    }
+
+    if (expected && *expected == '\0') {
+        reader->failed = 1;
+
+    } else if (expected) {
+        ngx_ratelimit_read_problem(reader, "expected %s",
+                                   ngx_ratelimit_read_words(expected, words));
+    }
+}
+
+
+static const char *
+ngx_ratelimit_read_string(ngx_ratelimit_rule_read_t *read, const json_t *value)
+{
+    ngx_str_t    text;
+    const char  *expected;
+
+    text = ngx_ratelimit_read_text(value);
+    text = ngx_ratelimit_read_copy(read->reader, &text);
+
+    if (read->reader->failed) {
+        return "";
+    }
+
+    expected = (read->param->kind == NGX_RATELIMIT_A_NUMBER
+                && !ngx_ratelimit_variables_in(&text))
+               ? "a number, or a string with variables"
+               : ngx_ratelimit_param_text(&read->draft, read->param, &text);
+
+    if (expected && read->param->id == NGX_RATELIMIT_PARAM_ALGORITHM) {
+        read->draft.unknown = 1;
+    }
+
+    return expected;
+}
+
+
+static void
+ngx_ratelimit_read_refill_rate(ngx_ratelimit_rule_read_t *read,
+    const json_t *value)
+{
+    double                  rate;
+    ngx_ratelimit_draft_t  *draft;
+
+    rate = json_number_value(value);
+    draft = &read->draft;
+
+    if (!(rate > 0)) {
+        ngx_ratelimit_read_problem(read->reader, "must be > 0");
+
+    } else if (ngx_ratelimit_amount_rate(rate, &draft->tokens,
+                                         &draft->period_us)
+               != 0)
+    {
+        ngx_ratelimit_read_problem(read->reader, "must be %s",
+                                   read->param->expected);
+    }
+}
+
+
+/* A zone without Redis has no parameters that need it. */
+static void
+ngx_ratelimit_read_redis(ngx_ratelimit_rule_read_t *read)
+{
+    ngx_ratelimit_draft_t        *draft;
+    const ngx_ratelimit_param_t  *p;
+
+    draft = &read->draft;
+
+    for (p = ngx_ratelimit_params; p->id; p++) {
+
+        if (!(p->flags & NGX_RATELIMIT_SHARED)
+            || !(draft->says >> p->id & 1)
+            || (p->kind == NGX_RATELIMIT_A_CHOICE
+                && ngx_ratelimit_param_stored(draft, p) <= p->min))
+        {
+            continue;
+        }
+
+        ngx_ratelimit_read_wrong_param(draft, p, "",
+                                       "a zone that uses Redis");
+    }
+}
+
+
+/* The key of its parts, which are the zone's where no key was read. */
+static void
+ngx_ratelimit_read_key(ngx_ratelimit_rule_read_t *read)
+{
+    u_char                  *p;
+    size_t                   len;
+    ngx_uint_t               i;
+    ngx_ratelimit_rule_t    *rule;
+    ngx_ratelimit_reader_t  *reader;
+
+    reader = read->reader;
+    rule = &read->draft.rule;
+
+    if (rule->nparts == 0) {
+        rule->parts = ngx_ratelimit_read_alloc(reader, reader->pool,
+                                               sizeof(ngx_str_t));
+        if (rule->parts == NULL) {
+            return;
+        }
+
+        rule->nparts = 1;
+        rule->parts[0] = reader->limiter->zone.key;
+    }
+
+    len = rule->nparts - 1;
+
+    for (i = 0; i < rule->nparts; i++) {
+        len += rule->parts[i].len;
+    }
+
+    p = ngx_ratelimit_read_alloc(reader, reader->pool, len);
+    if (p == NULL) {
+        return;
+    }
+
+    rule->key.data = p;
+    rule->key.len = len;
+
+    for (i = 0; i < rule->nparts; i++) {
+
+        if (i) {
+            *p++ = NGX_RATELIMIT_PART_END;
+        }
+
+        p = ngx_cpymem(p, rule->parts[i].data, rule->parts[i].len);
+    }
+
+    if (ngx_ratelimit_says(&read->draft, KEY)
+        && ngx_ratelimit_key_constant(&rule->key))
+    {
+        ngx_ratelimit_read_add(reader, reader->warnings, NULL, "key",
+                               "has no variable, which limits all clients "
+                               "together, expected one as in "
+                               "\"$remote_addr\", or \"all\" if that is "
+                               "meant");
+    }
+}
+
+
+/* The layer above knows variables, and reads the texts that have some. */
+static void
+ngx_ratelimit_read_values(ngx_ratelimit_rule_read_t *read)
+{
+    u_char                   part[NGX_INT_T_LEN + 1];
+    const char              *in, *name, *expected;
+    ngx_uint_t               which;
+    ngx_ratelimit_draft_t   *draft;
+    ngx_ratelimit_above_t   *above;
+    ngx_ratelimit_reader_t  *reader;
+
+    draft = &read->draft;
+    reader = read->reader;
+    above = &reader->limiter->above;
+    which = 0;
+
+    if (reader->failed) {
+        return;
+    }
+
+    expected = above->values(above->data, &draft->rule, &draft->limit_text,
+                             &draft->cost_text, reader->pool, &which);
+    if (expected == NULL) {
+        return;
+    }
+
+    if (*expected == '\0') {
+        reader->failed = 1;
+        return;
+    }
+
+    in = NULL;
+    name = "key";
+
+    if (which == NGX_RATELIMIT_VALUES_COST) {
+        name = "cost";
+
+    } else if (which == NGX_RATELIMIT_VALUES_LIMIT) {
+        in = "params";
+        name = ngx_ratelimit_says(draft, RATE) ? "rate" : "limit";
+
+    } else if (read->listed) {
+        *ngx_sprintf(part, "%ui", which) = '\0';
+        in = "key";
+        name = (const char *) part;
+    }
+
+    ngx_ratelimit_read_wrong(reader, in, name, "expected %s", expected);
+}
+
+
+/* The limits of tiers and of API keys. */
+static void
+ngx_ratelimit_read_limits(ngx_ratelimit_rule_read_t *read)
+{
+    size_t                   n;
+    ngx_uint_t               problems;
+    ngx_ratelimit_rule_t    *rule;
+    ngx_ratelimit_place_t    place;
+    ngx_ratelimit_reader_t  *reader;
+
+    reader = read->reader;
+    rule = &read->draft.rule;
+
+    place.up = reader->at;
+    reader->at = &place;
+
+    place.name = "tiers";
+    n = json_object_size(read->tier_limits);
+
+    if (n && ngx_ratelimit_read_few(reader, NULL, read->tier_limits,
+                                    NGX_RATELIMIT_MAX_TIERS))
+    {
+        rule->tier_limits = ngx_ratelimit_read_alloc(reader, reader->pool,
+                                      n * sizeof(ngx_ratelimit_tier_limit_t));
+        if (rule->tier_limits) {
+            rule->ntier_limits = n;
+            ngx_ratelimit_read_each(reader, read->tier_limits,
+                                    NGX_RATELIMIT_IS_ANY,
+                                    ngx_ratelimit_read_tier_limit, read);
+        }
+    }
+
+    place.name = "override";
+    n = json_object_size(read->key_limits);
+    problems = reader->problems->n;
+
+    if (n && ngx_ratelimit_read_few(reader, NULL, read->key_limits,
+                                    NGX_RATELIMIT_DOCUMENT_ENTRIES))
+    {
+        rule->key_limits = ngx_ratelimit_read_alloc(reader, reader->pool,
+                                       n * sizeof(ngx_ratelimit_allowance_t));
+        if (rule->key_limits
+            && ngx_ratelimit_read_map(reader, reader->pool, &rule->keys, n)
+               == NGX_OK)
+        {
+            ngx_ratelimit_read_each(reader, read->key_limits,
+                                    NGX_RATELIMIT_IS_ANY,
+                                    ngx_ratelimit_read_key_limit, read);
+            ngx_ratelimit_read_rename(reader, read->key_limits, problems);
+        }
+    }
+
+    reader->at = place.up;
+}
+
+
+static void
+ngx_ratelimit_read_tier_limit(ngx_ratelimit_reader_t *reader, json_t *value,
+    void *data)
+{
+    ngx_ratelimit_rule_read_t *read = data;
+
+    ngx_str_t                    name;
+    ngx_ratelimit_tier_limit_t  *tier;
+
+    tier = &read->draft.rule.tier_limits[reader->at->number];
+
+    name.data = (u_char *) reader->at->name;
+    name.len = ngx_strlen(name.data);
+
+    (void) ngx_ratelimit_read_tier(reader, &name);
+
+    tier->tier = ngx_ratelimit_read_copy(reader, &name);
+
+    ngx_ratelimit_read_allowance(read, value, &tier->allowance);
+}
+
+
+static void
+ngx_ratelimit_read_key_limit(ngx_ratelimit_reader_t *reader, json_t *value,
+    void *data)
+{
+    ngx_ratelimit_rule_read_t *read = data;
+
+    size_t                    number;
+    ngx_ratelimit_rule_t     *rule;
+    ngx_ratelimit_api_key_t   key;
+
+    rule = &read->draft.rule;
+    number = reader->at->number;
+
+    if (ngx_ratelimit_read_api_key(reader, NULL, 0, &key) == NGX_OK
+        && ngx_ratelimit_map_put(&rule->keys, key.digest, (uint32_t) number)
+           != NGX_RATELIMIT_MAP_NONE)
+    {
+        ngx_ratelimit_read_problem(reader,
+                                   "is the same key as another one here");
+    }
+
+    ngx_ratelimit_read_allowance(read, value, &rule->key_limits[number]);
+}
+
+
+/* An amount on top of the rule's limit, where that is known. */
+static void
+ngx_ratelimit_read_allowance(ngx_ratelimit_rule_read_t *read, json_t *value,
+    ngx_ratelimit_allowance_t *allowance)
+{
+    char                     words[NGX_RATELIMIT_READ_WORDS];
+    const char              *expected;
+    ngx_ratelimit_spec_t    *spec;
+    ngx_ratelimit_amount_t   amount;
+
+    spec = &read->draft.rule.spec;
+
+    if (ngx_ratelimit_read_amount(read->reader, value,
+                                  read->draft.unknown ? NULL : &spec->algorithm,
+                                  &amount)
+        != NGX_OK
+        || !read->limited)
+    {
+        return;
+    }
+
+    expected = ngx_ratelimit_amount_inherit(spec, &amount, &allowance->spec);
+
+    if (expected == NULL) {
+        expected = ngx_ratelimit_limit_init(&allowance->limit,
+                                            &allowance->spec);
+    }
+
+    if (expected) {
+        ngx_ratelimit_read_problem(read->reader, "expected %s",
+                                   ngx_ratelimit_read_words(expected, words));
+    }
+}
+
+
+ngx_int_t
+ngx_ratelimit_read_amount(ngx_ratelimit_reader_t *reader, json_t *value,
+    const ngx_ratelimit_algorithm_e *algorithm,
+    ngx_ratelimit_amount_t *amount)
+{
+    ngx_uint_t                  problems, bucket;
+    ngx_ratelimit_draft_t      *draft;
+    ngx_ratelimit_rule_read_t   read;
+
+    problems = reader->problems->n;
+    draft = &read.draft;
+
+    if (!ngx_ratelimit_read_is(reader, value, NGX_RATELIMIT_IS_OBJECT)) {
+        return NGX_DECLINED;
+    }
+
+    ngx_ratelimit_read_init(&read, reader, NGX_RATELIMIT_OF_AMOUNT, NULL);
+    draft->unknown = 1;     /* to which algorithm it belongs, is seen later */
+
+    ngx_ratelimit_read_object(&read, value, NGX_RATELIMIT_OF_AMOUNT);
+    ngx_ratelimit_draft_exclude(draft);
+
+    bucket = algorithm == NULL || *algorithm == NGX_RATELIMIT_TOKEN_BUCKET
+             || *algorithm == NGX_RATELIMIT_LEAKY_BUCKET;
+
+    if (ngx_ratelimit_says(draft, WINDOW)
+        && ngx_ratelimit_says(draft, REFILL_RATE))
+    {
+        ngx_ratelimit_read_wrong(reader, NULL, "window", "stands beside "
+                                 "\"refill_rate\", expected \"limit\" with the "
+                                 "window");
+
+    } else if (ngx_ratelimit_says(draft, WINDOW)
+               && !ngx_ratelimit_says(draft, LIMIT)
+               && (bucket || !ngx_ratelimit_says(draft, CAPACITY)))
+    {
+        ngx_ratelimit_read_wrong(reader, NULL, "window",
+                                 "stands alone, expected \"limit\" with it");
+
+    } else if (draft->says == 0 && reader->problems->n == problems) {
+        ngx_ratelimit_read_problem(reader, "expected \"limit\", "
+                                   "\"capacity\" or \"refill_rate\"");
+    }
+
+    if (reader->problems->n != problems) {
+        return NGX_DECLINED;
+    }
+
+    ngx_ratelimit_draft_amount(draft, bucket, amount);
+
+    return NGX_OK;
+}

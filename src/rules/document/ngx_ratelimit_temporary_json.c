@@ -1,0 +1,659 @@
+/*
+ * Temporary limits, the "overrides" of a document: each of one API key, or of
+ * one value of a part of keys, in one rule or in all of them.
+ */
+
+#include "ngx_ratelimit_read_json.h"
+
+#include "ngx_ratelimit_date.h"
+#include "ngx_ratelimit_text.h"
+
+#define NGX_RATELIMIT_MILLION     1000000
+#define NGX_RATELIMIT_MAX_FACTOR  1000000
+#define NGX_RATELIMIT_FITS  2000000   /* tried for one document: some tenths of
+                                         a second */
+
+/* A temporary limit while it is read. */
+typedef struct {
+    ngx_ratelimit_temporary_t   *limit;
+    const ngx_ratelimit_rule_t  *rule;      /* NULL: of any, or not known */
+    u_char                       digest[NGX_RATELIMIT_MAP_KEY];
+    json_t                      *part;      /* of the tenant */
+    json_t                      *tenant;
+    ngx_ratelimit_map_t         *ids;
+
+    unsigned                     named:1;   /* it has "rule" */
+    unsigned                     key:1;     /* it has "key" */
+    unsigned                     tenants:1; /* it has "tenant" */
+    unsigned                     found:1;   /* by the digest, which is known */
+    unsigned                     typed:1;   /* it has a "type" that is one */
+    unsigned                     factor:1;  /* that is "multiplicative" */
+    unsigned                     amount:1;  /* it has a value that is one */
+    unsigned                     fixed:1;   /* the rule is of nginx.conf */
+} ngx_ratelimit_temporary_read_t;
+
+#define member(name)                                                          \
+    static void ngx_ratelimit_temporary_##name(                               \
+        ngx_ratelimit_reader_t *reader, json_t *value, void *data)
+
+member(id);
+member(rule);
+member(key);
+member(tenant);
+member(type);
+member(value);
+member(expires_at);
+
+#undef member
+
+static void ngx_ratelimit_temporary(ngx_ratelimit_reader_t *reader,
+    json_t *value, void *data);
+static void ngx_ratelimit_temporary_client(ngx_ratelimit_reader_t *reader,
+    ngx_ratelimit_temporary_read_t *draft);
+static ngx_uint_t ngx_ratelimit_temporary_part(
+    const ngx_ratelimit_rule_t *rule, const ngx_str_t *part);
+static uint64_t ngx_ratelimit_temporary_factor(ngx_ratelimit_reader_t *reader,
+    const json_t *value);
+
+static void ngx_ratelimit_fit(ngx_ratelimit_reader_t *reader,
+    const ngx_ratelimit_temporary_read_t *draft);
+static ngx_uint_t ngx_ratelimit_fit_meets(
+    const ngx_ratelimit_temporary_read_t *draft,
+    const ngx_ratelimit_rule_t *rule);
+static void ngx_ratelimit_fit_rule(ngx_ratelimit_reader_t *reader,
+    const ngx_ratelimit_temporary_read_t *draft,
+    const ngx_ratelimit_rule_t *rule, ngx_uint_t fixed);
+static const char *ngx_ratelimit_fit_expected(
+    const ngx_ratelimit_temporary_read_t *draft,
+    const ngx_ratelimit_rule_t *rule,
+    const ngx_ratelimit_allowance_t *allowance);
+static void ngx_ratelimit_fit_wrong(ngx_ratelimit_reader_t *reader,
+    ngx_uint_t problem, const ngx_ratelimit_rule_t *rule,
+    const ngx_str_t *tier, const char *expected);
+
+/* what the value is checked by stands before it */
+
+static const ngx_ratelimit_member_t  ngx_ratelimit_temporary_members[] = {
+    { "id", NGX_RATELIMIT_IS_TEXT|NGX_RATELIMIT_IS_NEEDED,
+      .read = ngx_ratelimit_temporary_id },
+    { "key", NGX_RATELIMIT_IS_TEXT, .read = ngx_ratelimit_temporary_key },
+    { "tenant", NGX_RATELIMIT_IS_OBJECT,
+      .read = ngx_ratelimit_temporary_tenant },
+    { "rule", NGX_RATELIMIT_IS_TEXT, .read = ngx_ratelimit_temporary_rule },
+    { "type", NGX_RATELIMIT_IS_TEXT|NGX_RATELIMIT_IS_NEEDED,
+      .read = ngx_ratelimit_temporary_type },
+    { "value", NGX_RATELIMIT_IS_NUMBER|NGX_RATELIMIT_IS_OBJECT
+               |NGX_RATELIMIT_IS_NEEDED,
+      .read = ngx_ratelimit_temporary_value },
+    { "expires_at", NGX_RATELIMIT_IS_TEXT,
+      .read = ngx_ratelimit_temporary_expires_at },
+    { "reason", .types = NGX_RATELIMIT_IS_TEXT },
+    { .name = NULL }
+};
+
+#define NGX_RATELIMIT_TENANT                                                  \
+    (NGX_RATELIMIT_IS_TEXT|NGX_RATELIMIT_IS_NEEDED|NGX_RATELIMIT_IS_KEPT)
+
+static const ngx_ratelimit_member_t  ngx_ratelimit_tenant_members[] = {
+    { "part", NGX_RATELIMIT_TENANT,
+      .offset = offsetof(ngx_ratelimit_temporary_read_t, part),
+      .expected = "a part of a rule's key, as it is written there" },
+    { "value", NGX_RATELIMIT_TENANT,
+      .offset = offsetof(ngx_ratelimit_temporary_read_t, tenant),
+      .expected = "a value of that part" },
+    { .name = NULL }
+};
+
+
+void
+ngx_ratelimit_read_temporary_limits(ngx_ratelimit_reader_t *reader,
+    json_t *list, void *data)
+{
+    ngx_ratelimit_policy_t *policy = data;
+
+    size_t               n;
+    ngx_ratelimit_map_t  ids;
+
+    n = json_array_size(list);
+
+    if (n == 0
+        || !ngx_ratelimit_read_few(reader, NULL, list,
+                                   NGX_RATELIMIT_DOCUMENT_ENTRIES))
+    {
+        return;
+    }
+
+    policy->temporary_limits = ngx_ratelimit_read_alloc(reader, reader->pool,
+                                       n * sizeof(ngx_ratelimit_temporary_t));
+
+    if (policy->temporary_limits
+        && ngx_ratelimit_read_map(reader, reader->pool,
+                                  &policy->temporary_keys, n)
+           == NGX_OK
+        && ngx_ratelimit_read_map(reader, reader->temp, &ids, n) == NGX_OK)
+    {
+        ngx_ratelimit_read_each(reader, list, NGX_RATELIMIT_IS_OBJECT,
+                                ngx_ratelimit_temporary, &ids);
+    }
+}
+
+
+static void
+ngx_ratelimit_temporary(ngx_ratelimit_reader_t *reader, json_t *value,
+    void *data)
+{
+    uint32_t                         number;
+    ngx_uint_t                       problems;
+    ngx_ratelimit_policy_t          *policy;
+    ngx_ratelimit_temporary_read_t   draft;
+
+    policy = reader->policy;
+    number = (uint32_t) reader->at->number;
+    problems = reader->problems->n;
+
+    ngx_memzero(&draft, sizeof(ngx_ratelimit_temporary_read_t));
+    draft.limit = &policy->temporary_limits[number];
+    draft.ids = data;
+
+    reader->inside = 1;
+    ngx_ratelimit_read_members(reader, value, ngx_ratelimit_temporary_members,
+                               &draft);
+    reader->inside = 0;
+
+    ngx_ratelimit_temporary_client(reader, &draft);
+
+    if (draft.amount && draft.found && !draft.named == !draft.rule) {
+        ngx_ratelimit_fit(reader, &draft);
+    }
+
+    if (!ngx_ratelimit_read_skip(reader, problems, &draft.limit->id)
+        && draft.found)
+    {
+        draft.limit->next = ngx_ratelimit_map_put(&policy->temporary_keys,
+                                                  draft.digest, number);
+    }
+}
+
+
+static void
+ngx_ratelimit_temporary_id(ngx_ratelimit_reader_t *reader, json_t *value,
+    void *data)
+{
+    ngx_ratelimit_temporary_read_t *draft = data;
+
+    uint32_t   number;
+    ngx_str_t  id;
+
+    id = ngx_ratelimit_read_text(value);
+    number = (uint32_t) reader->at->up->number;
+
+    if (!ngx_ratelimit_name_valid(id.data, id.len)) {
+        ngx_ratelimit_read_problem(reader, "expected 1 to 64 of A-Z, a-z, 0-9, "
+                                   "\"_\", \".\", \"-\"");
+
+    } else if (ngx_ratelimit_read_enter(draft->ids, &id, number)
+               != NGX_RATELIMIT_MAP_NONE)
+    {
+        ngx_ratelimit_read_problem(reader, "is taken by another override");
+
+    } else {
+        draft->limit->id = ngx_ratelimit_read_copy(reader, &id);
+    }
+}
+
+
+static void
+ngx_ratelimit_temporary_rule(ngx_ratelimit_reader_t *reader, json_t *value,
+    void *data)
+{
+    ngx_ratelimit_temporary_read_t *draft = data;
+
+    uint32_t    number;
+    ngx_str_t   id;
+
+    draft->named = 1;
+
+    id = ngx_ratelimit_read_text(value);
+    number = ngx_ratelimit_read_find(&reader->ids, &id);
+
+    if (number == NGX_RATELIMIT_MAP_NONE) {
+        ngx_ratelimit_read_problem(reader, "is no rule of this document or of "
+                                   "nginx.conf");
+        return;
+    }
+
+    draft->rule = reader->rules[number];
+    draft->fixed = (number < reader->nfixed);
+    draft->limit->rule_id = draft->rule->id;
+
+    if (draft->rule->shards) {
+        ngx_ratelimit_read_problem(reader, "has \"shards\": expected a rule "
+                                   "without them");
+    }
+}
+
+
+static void
+ngx_ratelimit_temporary_key(ngx_ratelimit_reader_t *reader, json_t *value,
+    void *data)
+{
+    ngx_ratelimit_temporary_read_t *draft = data;
+
+    ngx_ratelimit_api_key_t  key;
+
+    draft->key = 1;
+
+    if (ngx_ratelimit_read_api_key(reader, value, 0, &key) == NGX_OK) {
+        draft->found = 1;
+        ngx_memcpy(draft->digest, key.digest, NGX_RATELIMIT_MAP_KEY);
+    }
+}
+
+
+static void
+ngx_ratelimit_temporary_tenant(ngx_ratelimit_reader_t *reader, json_t *value,
+    void *data)
+{
+    ngx_ratelimit_temporary_read_t *draft = data;
+
+    draft->tenants = 1;
+
+    ngx_ratelimit_read_members(reader, value, ngx_ratelimit_tenant_members,
+                               draft);
+}
+
+
+/* The API key or the tenant. A tenant's part must be one of a key. */
+static void
+ngx_ratelimit_temporary_client(ngx_ratelimit_reader_t *reader,
+    ngx_ratelimit_temporary_read_t *draft)
+{
+    uint32_t   i;
+    ngx_str_t  part, tenant;
+
+    if (draft->key == draft->tenants) {
+        ngx_ratelimit_read_problem(reader, "expected one of \"key\" and "
+                                   "\"tenant\"");
+        draft->found = 0;
+        return;
+    }
+
+    if (draft->part == NULL || draft->tenant == NULL) {
+        return;
+    }
+
+    part = ngx_ratelimit_read_text(draft->part);
+    tenant = ngx_ratelimit_read_text(draft->tenant);
+
+    ngx_ratelimit_policy_part_digest(&part, &tenant, draft->digest);
+    draft->found = 1;
+    reader->policy->tenants = 1;
+
+    if (draft->rule) {
+        if (!ngx_ratelimit_temporary_part(draft->rule, &part)) {
+            ngx_ratelimit_read_wrong(reader, "tenant", "part", "is no part of "
+                                     "the key of rule \"%V\"",
+                                     &draft->rule->id);
+        }
+
+        return;
+    }
+
+    for (i = 0; i < reader->nrules && !draft->named; i++) {
+        if (ngx_ratelimit_temporary_part(reader->rules[i], &part)) {
+            return;
+        }
+    }
+
+    if (!draft->named) {
+        ngx_ratelimit_read_add(reader, reader->warnings, "tenant", "part",
+                               "is no part of a rule's key: the override has "
+                               "no effect");
+    }
+}
+
+
+static ngx_uint_t
+ngx_ratelimit_temporary_part(const ngx_ratelimit_rule_t *rule,
+    const ngx_str_t *part)
+{
+    ngx_uint_t  i;
+
+    for (i = 0; i < rule->nparts; i++) {
+        if (ngx_ratelimit_equal(&rule->parts[i], part)) {
+            return 1;
+        }
+    }
+
+    return rule->nparts == 0 && ngx_ratelimit_equal(&rule->key, part);
+}
+
+
+static void
+ngx_ratelimit_temporary_type(ngx_ratelimit_reader_t *reader, json_t *value,
+    void *data)
+{
+    ngx_ratelimit_temporary_read_t *draft = data;
+
+    const char  *type;
+
+    type = json_string_value(value);
+
+    draft->factor = (ngx_strcmp(type, "multiplicative") == 0);
+    draft->typed = draft->factor || ngx_strcmp(type, "absolute") == 0;
+
+    if (!draft->typed) {
+        ngx_ratelimit_read_problem(reader, "expected \"absolute\" or "
+                                   "\"multiplicative\"");
+    }
+}
+
+
+/* It is not read if the type is not known. */
+static void
+ngx_ratelimit_temporary_value(ngx_ratelimit_reader_t *reader, json_t *value,
+    void *data)
+{
+    ngx_ratelimit_temporary_read_t *draft = data;
+
+    int64_t                  tokens;
+    ngx_ratelimit_amount_t  *amount;
+
+    amount = &draft->limit->amount;
+
+    if (!draft->typed) {
+        return;
+    }
+
+    if (draft->factor) {
+        draft->limit->millionths = ngx_ratelimit_temporary_factor(reader,
+                                                                  value);
+
+    } else if (!json_is_number(value)) {
+        draft->amount = ngx_ratelimit_read_amount(reader, value,
+                                                  draft->rule
+                                                ? &draft->rule->spec.algorithm
+                                                : NULL, amount)
+                        == NGX_OK;
+
+    } else if (ngx_ratelimit_read_number(reader, value, 1,
+                                         NGX_RATELIMIT_MAX_TOKENS, &tokens)
+               == NGX_OK)
+    {
+        amount->tokens = (uint64_t) tokens;
+        draft->amount = 1;
+    }
+}
+
+
+/* In millionths; 0: it is none, with the problem added. */
+static uint64_t
+ngx_ratelimit_temporary_factor(ngx_ratelimit_reader_t *reader,
+    const json_t *value)
+{
+    double    factor, off;
+    uint64_t  millionths;
+
+    if (!ngx_ratelimit_read_is(reader, value, NGX_RATELIMIT_IS_NUMBER)) {
+        return 0;
+    }
+
+    factor = json_number_value(value);
+
+    if (!(factor > 0)) {
+        ngx_ratelimit_read_problem(reader, "must be > 0");
+        return 0;
+    }
+
+    if (factor > NGX_RATELIMIT_MAX_FACTOR) {
+        ngx_ratelimit_read_problem(reader, "must be at most %d",
+                                   NGX_RATELIMIT_MAX_FACTOR);
+        return 0;
+    }
+
+    /* below 2^40, so that six decimal places are there to be seen */
+
+    factor *= NGX_RATELIMIT_MILLION;
+    millionths = (uint64_t) (factor + 0.5);
+    off = factor - (double) millionths;
+
+    if (millionths == 0 || off > 0.001 || off < -0.001) {
+        ngx_ratelimit_read_problem(reader, "must have at most six decimal "
+                                   "places");
+        return 0;
+    }
+
+    return millionths;
+}
+
+
+static void
+ngx_ratelimit_temporary_expires_at(ngx_ratelimit_reader_t *reader,
+    json_t *value, void *data)
+{
+    ngx_ratelimit_temporary_read_t *draft = data;
+
+    int64_t    seconds;
+    ngx_str_t  text;
+
+    text = ngx_ratelimit_read_text(value);
+
+    if (ngx_ratelimit_date_parse(text.data, text.len, &seconds) != 0) {
+        ngx_ratelimit_read_problem(reader, "expected a time like "
+                                   "\"2026-12-01T00:00:00Z\"");
+        return;
+    }
+
+    draft->limit->expires = (time_t) seconds;
+}
+
+
+/*
+ * Tries the amount on each limit that it may change: of the rules that it may
+ * meet, and of their tiers. A limit that it does not fit stays as it is while
+ * requests come. That is a problem in a document that is written, and a warning
+ * in one that is stored: no rule is given up for it. It is a warning, too, for
+ * rules of nginx.conf that it does not name, because another gateway may have
+ * others. For a rule of the document that it names it is always a problem.
+ */
+static void
+ngx_ratelimit_fit(ngx_ratelimit_reader_t *reader,
+    const ngx_ratelimit_temporary_read_t *draft)
+{
+    uint32_t               i;
+    ngx_ratelimit_place_t  value;
+
+    value.up = reader->at;
+    value.name = "value";
+    reader->at = &value;
+
+    if (draft->rule) {
+        ngx_ratelimit_fit_rule(reader, draft, draft->rule, draft->fixed);
+        reader->at = value.up;
+        return;
+    }
+
+    for (i = 0; i < reader->nrules && !reader->failed; i++) {
+
+        if (reader->fits >= NGX_RATELIMIT_FITS) {
+
+            if (reader->fits++ == NGX_RATELIMIT_FITS) {
+                ngx_ratelimit_read_add(reader, reader->warnings, NULL, NULL,
+                                       "is not tried on every rule, nor are "
+                                       "overrides behind it: there are too "
+                                       "many");
+            }
+
+            break;
+        }
+
+        reader->fits++;
+
+        if (ngx_ratelimit_fit_meets(draft, reader->rules[i])) {
+            ngx_ratelimit_fit_rule(reader, draft, reader->rules[i],
+                                   i < reader->nfixed);
+        }
+    }
+
+    reader->at = value.up;
+}
+
+
+static ngx_uint_t
+ngx_ratelimit_fit_meets(const ngx_ratelimit_temporary_read_t *draft,
+    const ngx_ratelimit_rule_t *rule)
+{
+    ngx_str_t                    part;
+    const ngx_ratelimit_keys_t  *keys;
+
+    if (rule->shards) {
+        return 0;
+    }
+
+    if (!draft->key) {
+        part = ngx_ratelimit_read_text(draft->part);
+        return ngx_ratelimit_temporary_part(rule, &part);
+    }
+
+    /* which key a pattern matches its digest does not say */
+
+    keys = rule->api_keys;
+
+    return keys == NULL || keys->globs
+           || ngx_ratelimit_map_get(&keys->digests, draft->digest)
+              != NGX_RATELIMIT_MAP_NONE;
+}
+
+
+/*
+ * Tries it on the limit that the rule has for the API key. Without one, on the
+ * limit of the tier that the document assigns to the key. If it assigns none,
+ * on those of all tiers, because a variable may name any, and on the rule's
+ * own.
+ */
+static void
+ngx_ratelimit_fit_rule(ngx_ratelimit_reader_t *reader,
+    const ngx_ratelimit_temporary_read_t *draft,
+    const ngx_ratelimit_rule_t *rule, ngx_uint_t fixed)
+{
+    char              words[NGX_RATELIMIT_READ_WORDS];
+    uint32_t          number;
+    ngx_uint_t        i, problem;
+    const char       *expected;
+    const ngx_str_t  *tier;
+
+    problem = reader->written && (draft->rule || !fixed);
+    tier = NULL;
+
+    if (draft->key) {
+
+        number = ngx_ratelimit_map_get(&rule->keys, draft->digest);
+
+        if (number != NGX_RATELIMIT_MAP_NONE) {
+            expected = ngx_ratelimit_fit_expected(draft, rule,
+                                                  &rule->key_limits[number]);
+            ngx_ratelimit_fit_wrong(reader, problem, rule, NULL, expected);
+            return;
+        }
+
+        number = ngx_ratelimit_map_get(&reader->policy->tier_keys,
+                                       draft->digest);
+
+        if (number != NGX_RATELIMIT_MAP_NONE) {
+            tier = &reader->policy->assigned_tiers[number];
+        }
+    }
+
+    for (i = 0; i < rule->ntier_limits; i++) {
+
+        if (tier && !ngx_ratelimit_equal(tier, &rule->tier_limits[i].tier)) {
+            continue;
+        }
+
+        reader->fits++;
+
+        expected = ngx_ratelimit_fit_expected(draft, rule,
+                                              &rule->tier_limits[i].allowance);
+        ngx_ratelimit_fit_wrong(reader, problem, rule,
+                                &rule->tier_limits[i].tier, expected);
+
+        if (tier) {
+            return;
+        }
+    }
+
+    expected = ngx_ratelimit_fit_expected(draft, rule, NULL);
+
+    if (expected && draft->rule && (problem || !fixed)) {
+        ngx_ratelimit_read_problem(reader, "expected %s",
+                                   ngx_ratelimit_read_words(expected, words));
+        return;
+    }
+
+    ngx_ratelimit_fit_wrong(reader, problem, rule, NULL, expected);
+}
+
+
+/*
+ * allowance: NULL for the rule's own limit. Returns NULL, or what was expected.
+ * A limit that is wrong itself is another problem.
+ */
+static const char *
+ngx_ratelimit_fit_expected(const ngx_ratelimit_temporary_read_t *draft,
+    const ngx_ratelimit_rule_t *rule,
+    const ngx_ratelimit_allowance_t *allowance)
+{
+    const char                    *expected;
+    ngx_ratelimit_spec_t           base, spec;
+    ngx_ratelimit_limit_t          limit;
+    const ngx_ratelimit_amount_t  *amount;
+
+    amount = &draft->limit->amount;
+    base = allowance ? allowance->spec : rule->spec;
+    limit = allowance ? allowance->limit : rule->limit;
+
+    if (allowance == NULL && rule->dynamic) {
+
+        /* what a variable will say may be anything: what fits none is found */
+
+        base.tokens = 1;
+
+        if (base.period_us == 0 && base.calendar == NGX_RATELIMIT_CALENDAR_NONE
+            && base.algorithm != NGX_RATELIMIT_CONCURRENCY)
+        {
+            base.period_us = 1000000;
+        }
+
+        return ngx_ratelimit_amount_inherit(&base, amount, &spec);
+    }
+
+    if (limit.mark == 0) {
+        return NULL;
+    }
+
+    expected = ngx_ratelimit_amount_inherit(&base, amount, &spec);
+
+    return expected ? expected : ngx_ratelimit_limit_init(&limit, &spec);
+}
+
+
+static void
+ngx_ratelimit_fit_wrong(ngx_ratelimit_reader_t *reader, ngx_uint_t problem,
+    const ngx_ratelimit_rule_t *rule, const ngx_str_t *tier,
+    const char *expected)
+{
+    char  words[NGX_RATELIMIT_READ_WORDS];
+
+    static const ngx_str_t  none = ngx_null_string;
+
+    if (expected) {
+        ngx_ratelimit_read_add(reader,
+                               problem ? reader->problems : reader->warnings,
+                               NULL, NULL,
+                               "does not fit %s%V%srule \"%V\"%s: expected %s",
+                               tier ? "tier \"" : "", tier ? tier : &none,
+                               tier ? "\" of " : "", &rule->id,
+                               problem ? "" : ", which stays as it is",
+                               ngx_ratelimit_read_words(expected, words));
+    }
+}
