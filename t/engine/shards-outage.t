@@ -111,11 +111,11 @@ my $fake = t::FakeRedis->new(sub {
 });
 my $gateway = gateway($fake, zone => '64k');
 
+t::Clock::stop();
+
 for my $from (map { 100 * $_ } 0 .. 14) {
     t::Gateway::send_all([map { [$gateway, "/fill?k=$_"] } $from .. $from + 99]);
 }
-
-t::Clock::stop();
 
 my $asked = $fake->seen->{commands};
 
