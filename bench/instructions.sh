@@ -6,6 +6,8 @@
 # What a start costs cancels out: the difference of two runs, of 500 and of
 # 2,500 requests one after the other on one connection, is what 2,000 cost.
 #
+# ONLY                  a pattern (grep -E) of the names to count, beside the
+#                       first, which all others are compared with
 # MODULE, NGINX, PORTS  see lib.sh
 
 set -eu
@@ -51,8 +53,15 @@ collect() {
     [ -n "$collected" ] || { cat "$DIR/valgrind" >&2; die "no count"; }
 }
 
+# wanted <name>: whether it is counted
+wanted() {
+    [ -z "$base" ] || echo "$1" | grep -qE -- "${ONLY:-}"
+}
+
 # measure <name> <port's last digits> <keys> [<allowed>]: prints a line
 measure() {
+    wanted "$1" || return 0
+
     few="200 $FEW" many="200 $MANY"
 
     if [ $# -eq 4 ]; then
@@ -79,6 +88,8 @@ evals() {
 # measure_redis <name> <port's last digits>: each request must reach Redis; a
 # few calls more say that the node lives
 measure_redis() {
+    wanted "$1" || return 0
+
     before=$(evals)
     measure "$1" "$2" 100000
     asked=$(($(evals) - before))
@@ -88,6 +99,8 @@ measure_redis() {
 
 # measure_leased <name> <port's last digits> <keys> [<allowed>]: few must
 measure_leased() {
+    wanted "$1" || return 0
+
     before=$(evals)
     measure "$@"
     asked=$(($(evals) - before))
