@@ -7,7 +7,8 @@
 # ROUNDS                how often each variant is measured (5)
 # SECONDS_EACH          for how long each time (1)
 # QUICK=1               one round: to see that it works
-# ONLY                  a regex: the groups of the table to measure (all)
+# ONLY                  a regex: the groups of the table to measure (all, and
+#                       then rules.sh)
 # AWAKE=0               on a busy machine: latency.c does not keep the cores awake
 # WORKER_CPU, LOAD_CPU  the cores (0, 1)
 # MODULE, NGINX, PORTS  see lib.sh
@@ -97,5 +98,7 @@ measure 2 "$one $two" "$WORKER_CPU,$LOAD_CPU"
 
 check_error_log
 
-echo
-"$BENCH/rules.sh"
+if [ -z "${ONLY:-}" ]; then
+    echo
+    "$BENCH/rules.sh"
+fi
