@@ -228,10 +228,11 @@ void ngx_ratelimit_leased_tell(ngx_ratelimit_counter_t *counter,
 ngx_int_t ngx_ratelimit_parts_prepare(ngx_ratelimit_rule_t *rule,
     ngx_pool_t *pool);
 
-/* A part as a counter: the name of counter->part, and its share. */
+/* A part as a counter: the name of remote->part, and its share. */
 typedef struct {
-    ngx_ratelimit_counter_t  counter;
-    ngx_ratelimit_client_t   client;
+    ngx_ratelimit_counter_t        counter;
+    ngx_ratelimit_client_t         client;
+    ngx_ratelimit_remote_client_t  remote;    /* of the client */
 } ngx_ratelimit_part_t;
 
 void ngx_ratelimit_parts_get(ngx_ratelimit_counter_t *counter,

@@ -39,9 +39,11 @@ ngx_ratelimit_check_start(ngx_ratelimit_check_t *check)
     ngx_ratelimit_counter_t  *counter;
     ngx_ratelimit_limiter_t  *limiter;
 
-    check->remote = 0;
-    check->renewing = 0;
-    check->name = 0;
+    if (check->remote) {
+        check->remote->renewing = 0;
+        check->remote->name = 0;
+    }
+
     check->taken_us = ngx_ratelimit_local_now_us();
 
     for (i = 0; i < check->nclients; i++) {
@@ -49,11 +51,14 @@ ngx_ratelimit_check_start(ngx_ratelimit_check_t *check)
         limiter = client->limiter;
 
         client->check = check;
-        client->call = NULL;
-        client->hashed = 0;
-        client->asked = 0;
+        client->remote = NULL;
 
-        check->remote |= (limiter->redis != NULL);
+        if (limiter->redis) {
+            client->remote = &check->remote->clients[i];
+            client->remote->call = NULL;
+            client->remote->hashed = 0;
+            client->remote->asked = 0;
+        }
 
         client->local = ngx_ratelimit_siphash(
                              ngx_ratelimit_table_hash_key(limiter->zone.table),
@@ -72,7 +77,7 @@ ngx_ratelimit_check_start(ngx_ratelimit_check_t *check)
             counter = &check->counters[i];
 
             if (counter->asks) {
-                counter->since_ms = ngx_current_msec;
+                counter->remote->since_ms = ngx_current_msec;
                 counter->backend->ask(counter);
             }
         }
@@ -112,14 +117,17 @@ ngx_ratelimit_check_take(ngx_ratelimit_check_t *check)
         counter->emergency = 0;
         counter->charge = 0;
         counter->refund = 0;
-        counter->refill = NULL;
-        counter->call = NULL;
 
-        if (counter->client->limiter->redis == NULL) {
+        if (counter->client->remote == NULL) {
+            counter->remote = NULL;
             counter->source = NGX_RATELIMIT_SOURCE_LOCAL;
             counter->backend = &ngx_ratelimit_local;
 
         } else {
+            counter->remote = &check->remote->counters[i];
+            counter->remote->counter = counter;
+            counter->remote->refill = NULL;
+
             ngx_memzero(&counter->answer, sizeof(ngx_ratelimit_answer_t));
             counter->source = NGX_RATELIMIT_SOURCE_NONE;
             counter->backend = ngx_ratelimit_check_backend(counter);
@@ -171,7 +179,7 @@ ngx_ratelimit_check_complete(ngx_ratelimit_check_t *check)
         return;
     }
 
-    if (check->name) {
+    if (check->remote && check->remote->name) {
         ngx_ratelimit_check_renew(check);
     }
 }
@@ -365,9 +373,9 @@ ngx_ratelimit_check_end(ngx_ratelimit_check_t *check)
     ngx_uint_t                i;
     ngx_ratelimit_counter_t  *counter;
 
-    if (check->renewing) {
-        check->renewing = 0;
-        ngx_del_timer(&check->renewal);
+    if (check->remote && check->remote->renewing) {
+        check->remote->renewing = 0;
+        ngx_del_timer(&check->remote->renewal);
     }
 
     for (i = 0; i < check->ncounters; i++) {
@@ -402,7 +410,7 @@ ngx_ratelimit_check_renew(ngx_ratelimit_check_t *check)
         }
     }
 
-    ev = &check->renewal;
+    ev = &check->remote->renewal;
 
     ngx_memzero(ev, sizeof(ngx_event_t));
     ev->data = check;
@@ -410,7 +418,7 @@ ngx_ratelimit_check_renew(ngx_ratelimit_check_t *check)
     ev->handler = ngx_ratelimit_check_renewal_handler;
     ev->cancelable = 1;
 
-    check->renewing = 1;
+    check->remote->renewing = 1;
     ngx_add_timer(ev, NGX_RATELIMIT_PERMIT_US / 3000);
 }
 

@@ -39,68 +39,99 @@ typedef enum {
     NGX_RATELIMIT_SOURCE_FALLBACK     /* asked in vain */
 } ngx_ratelimit_source_e;
 
-typedef struct ngx_ratelimit_backend_s  ngx_ratelimit_backend_t;
-typedef struct ngx_ratelimit_check_s    ngx_ratelimit_check_t;
-typedef struct ngx_ratelimit_refill_s   ngx_ratelimit_refill_t;
+typedef struct ngx_ratelimit_backend_s       ngx_ratelimit_backend_t;
+typedef struct ngx_ratelimit_check_s         ngx_ratelimit_check_t;
+typedef struct ngx_ratelimit_counter_s       ngx_ratelimit_counter_t;
+typedef struct ngx_ratelimit_refill_s        ngx_ratelimit_refill_t;
+typedef struct ngx_ratelimit_remote_s        ngx_ratelimit_remote_t;
+typedef struct ngx_ratelimit_remote_check_s  ngx_ratelimit_remote_check_t;
+
+/* What only Redis needs to know of a client. */
+typedef struct {
+    ngx_ratelimit_id_t           hash;       /* see client_hash() */
+    uint32_t                     bucket;     /* number of its hash there */
+    unsigned                     hashed:1;   /* the two are set */
+    unsigned                     asked:1;    /* for its strict counters */
+    ngx_ratelimit_redis_call_t  *call;       /* while its answer is due */
+    uint64_t                     noted_us;   /* when its counters here were
+                                                taken */
+} ngx_ratelimit_remote_client_t;
 
 
 /* The counters of one check that share a limiter and a key value. */
 typedef struct {
-    ngx_ratelimit_limiter_t     *limiter;
-    ngx_uint_t                   key_index;
-    ngx_str_t                    key;
+    ngx_ratelimit_limiter_t        *limiter;
+    ngx_uint_t                      key_index;
+    ngx_str_t                       key;
 
-    ngx_ratelimit_id_t           local;      /* its hash on this gateway */
-    ngx_ratelimit_id_t           hash;       /* in Redis; see client_hash() */
-    uint32_t                     bucket;     /* number of its hash there */
-    unsigned                     hashed:1;   /* the two are set */
-    unsigned                     asked:1;    /* for its strict counters */
-    ngx_ratelimit_check_t       *check;
-    ngx_ratelimit_redis_call_t  *call;       /* while its answer is due */
-    uint64_t                     noted_us;   /* in Redis: when its counters
-                                                here were taken */
+    ngx_ratelimit_id_t              local;   /* its hash on this gateway */
+    ngx_ratelimit_check_t          *check;
+    ngx_ratelimit_remote_client_t  *remote;  /* NULL: the zone has no Redis */
 } ngx_ratelimit_client_t;
 
 
-typedef struct {
-    const ngx_ratelimit_rule_t   *rule;
-    const ngx_ratelimit_limit_t  *limit;
-    ngx_ratelimit_client_t       *client;
-    uint32_t                      cost;
-    unsigned                      dry_run:1;  /* if over its limit, the request
-                                                 passes */
-    unsigned                      look:1;     /* charged by the response */
-    ngx_ratelimit_fail_mode_e     fail_mode;  /* not DEFAULT */
+struct ngx_ratelimit_counter_s {
+    const ngx_ratelimit_rule_t     *rule;
+    const ngx_ratelimit_limit_t    *limit;
+    ngx_ratelimit_client_t         *client;
+    uint32_t                        cost;
+    unsigned                        dry_run:1;    /* if over its limit, the
+                                                     request passes */
+    unsigned                        look:1;       /* charged by the response */
+    unsigned                        fail_mode:2;  /* ngx_ratelimit_fail_mode_e,
+                                                     not DEFAULT */
 
     /* the engine's */
-    unsigned                      held:1;     /* a permit in Redis, or maybe */
-    unsigned                      permit:1;   /* one on this gateway */
-    unsigned                      asks:1;     /* Redis has to be asked */
-    unsigned                      alone:1;    /* too slow for a lease now: asks
-                                                 as a strict one */
-    unsigned                      here:1;     /* async: also taken from this
-                                                 gateway's table */
-    unsigned                      emergency:1;  /* its limit is in force */
-    ngx_ratelimit_answer_t        answer;
-    ngx_ratelimit_source_e        source;
-    ngx_ratelimit_redis_status_e  reason;     /* of FALLBACK */
-    uint32_t                      charge;     /* of settle: more tokens, or */
-    uint32_t                      refund;     /* tokens back */
+    unsigned                        source:3;     /* ngx_ratelimit_source_e */
+    unsigned                        held:1;       /* a permit in Redis, or
+                                                     maybe */
+    unsigned                        permit:1;     /* one on this gateway */
+    unsigned                        asks:1;       /* Redis has to be asked */
+    unsigned                        alone:1;      /* too slow for a lease now:
+                                                     asks as a strict one */
+    unsigned                        here:1;       /* async: also taken from
+                                                     this gateway's table */
+    unsigned                        emergency:1;  /* its limit is in force */
+    ngx_ratelimit_answer_t          answer;
+    uint32_t                        charge;       /* of settle: more tokens, */
+    uint32_t                        refund;       /* or tokens back */
     const ngx_ratelimit_backend_t  *backend;
+    ngx_ratelimit_remote_t         *remote;       /* NULL: no Redis */
+};
+
+
+/* What only Redis needs to know of a counter. */
+struct ngx_ratelimit_remote_s {
+    ngx_ratelimit_counter_t       *counter;
+    ngx_ratelimit_redis_status_e   reason;     /* of FALLBACK */
 
     /* while it waits for the call that refills its lease */
-    ngx_ratelimit_refill_t       *refill;
-    ngx_queue_t                   queue;      /* of the refill */
-    ngx_queue_t                   wait;       /* of the limiter, in order */
-    ngx_msec_t                    since_ms;   /* also of a split one */
+    ngx_ratelimit_refill_t        *refill;
+    ngx_queue_t                    queue;      /* of the refill */
+    ngx_queue_t                    wait;       /* of the limiter, in order */
+    ngx_msec_t                     since_ms;   /* also of a split one */
 
     /* of a split counter */
-    ngx_ratelimit_redis_call_t   *call;       /* while an answer is due */
-    uint32_t                      part;       /* asked last; it has granted */
-    uint64_t                      tried;      /* parts asked in vain, by bits */
-    uint64_t                      unheard;    /* of them, without an answer */
-    uint64_t                      retry_us;   /* the least of theirs; 0: none */
-} ngx_ratelimit_counter_t;
+    ngx_ratelimit_redis_call_t    *call;       /* while an answer is due */
+    uint32_t                       part;       /* asked last; it has granted */
+    uint64_t                       tried;      /* parts asked in vain: bits */
+    uint64_t                       unheard;    /* of them, without an answer */
+    uint64_t                       retry_us;   /* the least of theirs; 0:
+                                                  none */
+};
+
+
+/* What only Redis needs to know of a check. */
+struct ngx_ratelimit_remote_check_s {
+    ngx_ratelimit_remote_t         *counters;    /* as many as the check has
+                                                    room for */
+    ngx_ratelimit_remote_client_t  *clients;
+    uint64_t                        name;        /* in Redis' sets; 0: not
+                                                    yet */
+    unsigned                        renewing:1;  /* the renewal has a timer */
+    ngx_event_t                     renewal;     /* while Redis counts
+                                                    permits */
+};
 
 
 /*
@@ -108,27 +139,26 @@ typedef struct {
  * memory until the check has ended.
  */
 struct ngx_ratelimit_check_s {
-    ngx_ratelimit_counter_t     *counters;
-    ngx_ratelimit_client_t      *clients;
-    ngx_uint_t                   ncounters;
-    ngx_uint_t                   nclients;
-    void                       (*handler)(void *data);
-    void                        *data;
+    ngx_ratelimit_counter_t       *counters;
+    ngx_ratelimit_client_t        *clients;
+    ngx_ratelimit_remote_check_t  *remote;     /* with its first two members;
+                                                  NULL: no zone has Redis */
+    ngx_uint_t                     ncounters;
+    ngx_uint_t                     nclients;
+    void                         (*handler)(void *data);
+    void                          *data;
 
     /* the outcome */
-    ngx_ratelimit_status_e       status;
-    ngx_ratelimit_counter_t     *decisive;   /* has it; NULL: bypassed */
-    ngx_ratelimit_counter_t     *strictest;  /* of those that are enforced, for
-                                                the client; NULL: none is */
-    uint64_t                     delay_us;   /* 0 where REJECTED */
+    ngx_ratelimit_status_e         status;
+    ngx_ratelimit_counter_t       *decisive;   /* has it; NULL: bypassed */
+    ngx_ratelimit_counter_t       *strictest;  /* of those that are enforced,
+                                                  for the client; NULL: none
+                                                  is */
+    uint64_t                       delay_us;   /* 0 where REJECTED */
 
     /* set by the start */
-    uint64_t                     taken_us;   /* when, by the local clock */
-    uint64_t                     name;       /* in Redis' sets; 0: not yet */
-    unsigned                     remote:1;   /* some clients are in Redis */
-    unsigned                     renewing:1; /* the renewal has a timer */
-    ngx_uint_t                   pending;    /* answers that are due */
-    ngx_event_t                  renewal;    /* while Redis counts permits */
+    uint64_t                       taken_us;   /* when, by the local clock */
+    ngx_uint_t                     pending;    /* answers that are due */
 };
 
 

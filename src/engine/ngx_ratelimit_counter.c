@@ -95,7 +95,7 @@ void
 ngx_ratelimit_fallback(ngx_ratelimit_counter_t *counter,
     ngx_ratelimit_redis_status_e reason, ngx_msec_t wait_ms)
 {
-    counter->reason = reason;
+    counter->remote->reason = reason;
     counter->source = NGX_RATELIMIT_SOURCE_FALLBACK;
     counter->backend = &ngx_ratelimit_nowhere;
 
@@ -114,7 +114,7 @@ ngx_ratelimit_fallback(ngx_ratelimit_counter_t *counter,
         || counter->fail_mode == NGX_RATELIMIT_FAIL_LOCAL)
     {
         counter->backend = &ngx_ratelimit_local;
-        counter->client->noted_us = ngx_ratelimit_local_now_us();
+        counter->client->remote->noted_us = ngx_ratelimit_local_now_us();
         ngx_ratelimit_local_take(counter);
     }
 }
@@ -124,7 +124,7 @@ void
 ngx_ratelimit_fallback_note(ngx_ratelimit_counter_t *counter,
     uint64_t asked_us)
 {
-    counter->client->noted_us = ngx_ratelimit_local_now_us();
+    counter->client->remote->noted_us = ngx_ratelimit_local_now_us();
 
     if (counter->limit->algorithm != NGX_RATELIMIT_CONCURRENCY) {
 

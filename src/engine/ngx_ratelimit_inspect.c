@@ -61,6 +61,11 @@ ngx_ratelimit_inspect_counter(ngx_ratelimit_inspect_t *inspect)
     counter->rule = inspect->rule;
     counter->limit = inspect->limit ? inspect->limit : &inspect->rule->limit;
     counter->client = client;
+
+    if (inspect->limiter->redis) {
+        client->remote = &inspect->remote_client;
+        counter->remote = &inspect->remote;
+    }
 }
 
 
@@ -132,7 +137,7 @@ ngx_ratelimit_inspect_next(ngx_ratelimit_inspect_t *inspect,
     ngx_int_t (*ask)(ngx_ratelimit_inspect_t *inspect))
 {
     if (inspect->status == NGX_RATELIMIT_REDIS_OK && inspect->rule->shares
-        && ++inspect->counter.part < inspect->rule->shards)
+        && ++inspect->counter.remote->part < inspect->rule->shards)
     {
         if (ask(inspect) == NGX_AGAIN) {
             return;
@@ -239,7 +244,7 @@ ngx_ratelimit_inspect_delete(ngx_ratelimit_inspect_t *inspect)
     ngx_ratelimit_script_field(field, counter);
 
     if (ngx_ratelimit_redis_key(inspect->limiter->redis,
-                                counter->client->bucket,
+                                counter->client->remote->bucket,
                                 in_set ? field : NULL, inspect->pool, &args[1])
         != NGX_OK)
     {

@@ -31,7 +31,9 @@ typedef struct {
     /* the engine's */
     ngx_ratelimit_check_t           check;
     ngx_ratelimit_client_t          client;
+    ngx_ratelimit_remote_client_t   remote_client;
     ngx_ratelimit_counter_t         counter;
+    ngx_ratelimit_remote_t          remote;
     ngx_ratelimit_redis_control_t  *control;
     ngx_ratelimit_redis_call_t     *call;
 } ngx_ratelimit_inspect_t;

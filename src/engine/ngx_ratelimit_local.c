@@ -212,7 +212,7 @@ ngx_ratelimit_local_run(ngx_ratelimit_counter_t *counter, uint32_t tokens,
         op.taken_us = (counter->source == NGX_RATELIMIT_SOURCE_LOCAL
                        || counter->here)
                       ? counter->client->check->taken_us
-                      : counter->client->noted_us;
+                      : counter->client->remote->noted_us;
     }
 
     if (limiter->redis == NULL || counter->emergency) {

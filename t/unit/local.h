@@ -48,6 +48,7 @@ typedef struct {
     ngx_ratelimit_check_t     check;
     ngx_ratelimit_client_t    client;
     ngx_ratelimit_counter_t   counter;
+    ngx_ratelimit_remote_client_t  remote;
 } local_request_t;
 
 
@@ -112,6 +113,7 @@ local_request(local_t *local, local_request_t *request, uint64_t client)
 
     request->check.taken_us = ngx_ratelimit_local_now_us();
     request->client.limiter = &local->limiter;
+    request->client.remote = &request->remote;
     request->client.local = key(client);
     request->client.check = &request->check;
     request->counter.rule = &local->rule;

@@ -268,6 +268,7 @@ test_share_changes(void **state)
     r = fallback(1, 50);
     r.counter.client = &r.client;
     r.client.check = &r.check;
+    r.client.remote = &r.remote;
     assert_int_equal(r.counter.answer.remaining, 50);
 
     local_nodes = 5;
@@ -280,7 +281,7 @@ test_share_changes(void **state)
 
     local_nodes = 5;
     r.counter.source = NGX_RATELIMIT_SOURCE_FALLBACK;
-    r.client.noted_us = ngx_ratelimit_local_now_us();
+    r.remote.noted_us = ngx_ratelimit_local_now_us();
     ngx_ratelimit_local_give(&r.counter, 3);
     assert_int_equal(alone(1, 1), 3);
 

@@ -54,6 +54,9 @@ typedef struct {
     ngx_ratelimit_check_t            check;
     ngx_ratelimit_client_t           client;
     ngx_ratelimit_counter_t          counter;
+    ngx_ratelimit_remote_check_t     remote;
+    ngx_ratelimit_remote_client_t    remote_client;
+    ngx_ratelimit_remote_t           remote_counter;
     uint64_t                         number;
 } request_t;
 
@@ -493,6 +496,9 @@ request_comes(void)
     request->number = nrequests;
     request->check.counters = &request->counter;
     request->check.clients = &request->client;
+    request->check.remote = &request->remote;
+    request->remote.counters = &request->remote_counter;
+    request->remote.clients = &request->remote_client;
     request->check.ncounters = 1;
     request->check.nclients = 1;
     request->check.handler = request_decided;

@@ -122,15 +122,18 @@ ngx_ratelimit_parts_limit(const ngx_ratelimit_rule_t *rule, uint32_t part)
 static void
 ngx_ratelimit_parts_take(ngx_ratelimit_counter_t *counter)
 {
-    uint32_t                n, part;
-    ngx_ratelimit_answer_t  known;
+    uint32_t                 n, part;
+    ngx_ratelimit_answer_t   known;
+    ngx_ratelimit_remote_t  *remote;
 
     n = counter->rule->shards;
+    remote = counter->remote;
 
-    counter->tried = 0;
-    counter->unheard = 0;
-    counter->retry_us = 0;
-    counter->part = (uint32_t) ngx_random() % n;
+    remote->call = NULL;
+    remote->tried = 0;
+    remote->unheard = 0;
+    remote->retry_us = 0;
+    remote->part = (uint32_t) ngx_random() % n;
 
     part = ngx_ratelimit_parts_next(counter, &known);
 
@@ -145,13 +148,13 @@ ngx_ratelimit_parts_take(ngx_ratelimit_counter_t *counter)
         return;
     }
 
-    counter->part = part;
+    remote->part = part;
     counter->asks = 1;
 }
 
 
 /*
- * The next part from counter->part on that was not tried and may have the cost,
+ * The next part from remote->part on that was not tried and may have the cost,
  * or n: there is none. Fills *known with what is left of all, and with the
  * least retry of those that reject (0: none does).
  */
@@ -163,14 +166,16 @@ ngx_ratelimit_parts_next(const ngx_ratelimit_counter_t *counter,
     uint64_t                      now_us;
     ngx_ratelimit_split_t         split, *noted;
     ngx_ratelimit_answer_t        answer;
+    ngx_ratelimit_remote_t       *remote;
     ngx_ratelimit_lease_entry_t   entry;
 
     n = counter->rule->shards;
     next = n;
+    remote = counter->remote;
     now_us = ngx_ratelimit_local_now_us();
 
     ngx_memzero(known, sizeof(ngx_ratelimit_answer_t));
-    known->retry_us = counter->retry_us;
+    known->retry_us = remote->retry_us;
 
     for (i = 0; i < n; i++) {
 
@@ -191,13 +196,13 @@ ngx_ratelimit_parts_next(const ngx_ratelimit_counter_t *counter,
         known->remaining += answer.remaining;
         known->reset_us = ngx_max(known->reset_us, answer.reset_us);
 
-        if (counter->tried & (uint64_t) 1 << i) {
+        if (remote->tried & (uint64_t) 1 << i) {
             continue;
         }
 
         if (answer.retry_us == 0) {
 
-            if (next == n || (next < counter->part && i >= counter->part)) {
+            if (next == n || (next < remote->part && i >= remote->part)) {
                 next = i;
             }
 
@@ -296,11 +301,13 @@ ngx_ratelimit_parts_tick(uint64_t now_us)
 static void
 ngx_ratelimit_parts_spent(ngx_ratelimit_counter_t *counter, uint64_t wait_us)
 {
-    uint64_t                now_us;
-    ngx_ratelimit_entry_t   entry;
-    ngx_ratelimit_answer_t  known;
+    uint64_t                 now_us;
+    ngx_ratelimit_entry_t    entry;
+    ngx_ratelimit_answer_t   known;
+    ngx_ratelimit_remote_t  *remote;
 
-    counter->tried = counter->unheard;
+    remote = counter->remote;
+    remote->tried = remote->unheard;
 
     if (ngx_ratelimit_parts_next(counter, &known) == counter->rule->shards
         || ngx_ratelimit_forgotten(counter->client->limiter,
@@ -313,7 +320,7 @@ ngx_ratelimit_parts_spent(ngx_ratelimit_counter_t *counter, uint64_t wait_us)
 
     entry.state.fresh_us = now_us + ngx_min(wait_us,
                                             NGX_RATELIMIT_PARTS_MAX_US);
-    entry.state.aux = counter->unheard ? ngx_ratelimit_parts_tick(now_us) : 0;
+    entry.state.aux = remote->unheard ? ngx_ratelimit_parts_tick(now_us) : 0;
     entry.state.extra = counter->cost;
 
     ngx_ratelimit_table_store(&entry, NGX_RATELIMIT_PARTS_LOSS);
@@ -353,10 +360,10 @@ ngx_ratelimit_parts_ask(ngx_ratelimit_counter_t *counter)
     ngx_memzero(&ask, sizeof(ngx_ratelimit_lease_ask_t));
     ask.cost = counter->cost;
 
-    counter->call = ngx_ratelimit_script_ask(&part.counter, &ask,
-                                             ngx_ratelimit_parts_handler,
-                                             counter);
-    if (counter->call) {
+    counter->remote->call = ngx_ratelimit_script_ask(&part.counter, &ask,
+                                                   ngx_ratelimit_parts_handler,
+                                                     counter);
+    if (counter->remote->call) {
         return;
     }
 
@@ -377,16 +384,19 @@ ngx_ratelimit_parts_get(ngx_ratelimit_counter_t *counter,
 
     part->counter = *counter;
     part->client = *counter->client;
+    part->remote = *counter->client->remote;
     part->counter.client = &part->client;
+    part->client.remote = &part->remote;
     part->counter.limit = ngx_ratelimit_parts_limit(counter->rule,
-                                                      counter->part);
-    part->client.bucket = ngx_ratelimit_parts_bucket(counter);
+                                                    counter->remote->part);
+    part->remote.bucket = ngx_ratelimit_parts_bucket(counter);
 
     /* the same on nodes of either byte order */
 
-    what = ((uint64_t) counter->rule->shards << 8 | (counter->part + 1))
+    what = ((uint64_t) counter->rule->shards << 8
+            | (counter->remote->part + 1))
            * 0x9e3779b97f4a7c15ULL;
-    hash = (u_char *) &part->client.hash;
+    hash = (u_char *) &part->remote.hash;
 
     for (i = 0; i < NGX_RATELIMIT_RULE_FIELD; i++) {
         hash[i] ^= (u_char) (what >> 8 * i);
@@ -406,11 +416,11 @@ ngx_ratelimit_parts_bucket(const ngx_ratelimit_counter_t *counter)
     const u_char  *salt;
 
     n = counter->rule->shards;
-    i = counter->part;
+    i = counter->remote->part;
     salt = counter->rule->field_salt;
     mask = (uint32_t) counter->client->limiter->redis->buckets - 1;
 
-    bucket = (counter->client->bucket
+    bucket = (counter->client->remote->bucket
               ^ ((uint32_t) salt[0] << 24 | salt[1] << 16 | salt[2] << 8
                  | salt[3]))
              & mask;
@@ -459,25 +469,28 @@ ngx_ratelimit_parts_handler(void *data,
 
     const ngx_ratelimit_limit_t  *limit;
     ngx_ratelimit_answer_t        answer, known;
+    ngx_ratelimit_remote_t       *remote;
+
+    remote = counter->remote;
 
     if (result->again) {
-        ngx_ratelimit_redis_forget(counter->call);
+        ngx_ratelimit_redis_forget(remote->call);
     }
 
-    counter->call = NULL;
-    counter->tried |= (uint64_t) 1 << counter->part;
+    remote->call = NULL;
+    remote->tried |= (uint64_t) 1 << remote->part;
 
-    limit = ngx_ratelimit_parts_limit(counter->rule, counter->part);
-    counter->reason = ngx_ratelimit_script_read(result, 0, limit, &answer);
+    limit = ngx_ratelimit_parts_limit(counter->rule, remote->part);
+    remote->reason = ngx_ratelimit_script_read(result, 0, limit, &answer);
 
-    if (counter->reason == NGX_RATELIMIT_REDIS_OK
+    if (remote->reason == NGX_RATELIMIT_REDIS_OK
         && answer.granted != (answer.retry_us ? 0 : counter->cost))
     {
-        counter->reason = NGX_RATELIMIT_REDIS_PROTOCOL;
+        remote->reason = NGX_RATELIMIT_REDIS_PROTOCOL;
     }
 
-    if (counter->reason != NGX_RATELIMIT_REDIS_OK) {
-        counter->unheard |= (uint64_t) 1 << counter->part;
+    if (remote->reason != NGX_RATELIMIT_REDIS_OK) {
+        remote->unheard |= (uint64_t) 1 << remote->part;
         ngx_ratelimit_parts_on(counter, result->wait_ms);
         return;
     }
@@ -486,8 +499,8 @@ ngx_ratelimit_parts_handler(void *data,
 
     if (answer.retry_us) {
 
-        if (counter->retry_us == 0 || counter->retry_us > answer.retry_us) {
-            counter->retry_us = answer.retry_us;
+        if (remote->retry_us == 0 || remote->retry_us > answer.retry_us) {
+            remote->retry_us = answer.retry_us;
         }
 
         ngx_ratelimit_parts_on(counter, 0);
@@ -511,6 +524,7 @@ static void
 ngx_ratelimit_parts_note(const ngx_ratelimit_counter_t *counter,
     const ngx_ratelimit_answer_t *answer)
 {
+    uint32_t                      part;
     ngx_ratelimit_split_t        *split;
     ngx_ratelimit_lease_entry_t   entry;
 
@@ -520,13 +534,13 @@ ngx_ratelimit_parts_note(const ngx_ratelimit_counter_t *counter,
         return;
     }
 
-    split = ngx_ratelimit_parts_lock(counter, counter->part, 1, &entry);
+    part = counter->remote->part;
+    split = ngx_ratelimit_parts_lock(counter, part, 1, &entry);
 
     if (split) {
-        ngx_ratelimit_split_note(split,
-                                 counter->part % NGX_RATELIMIT_SPLIT_PARTS,
+        ngx_ratelimit_split_note(split, part % NGX_RATELIMIT_SPLIT_PARTS,
                                  ngx_ratelimit_parts_limit(counter->rule,
-                                                           counter->part),
+                                                           part),
                                  ngx_ratelimit_local_now_us(), answer);
         ngx_ratelimit_leases_unlock(&entry);
     }
@@ -541,18 +555,20 @@ ngx_ratelimit_parts_note(const ngx_ratelimit_counter_t *counter,
 static void
 ngx_ratelimit_parts_on(ngx_ratelimit_counter_t *counter, ngx_msec_t wait_ms)
 {
-    uint32_t                part;
-    ngx_uint_t              late;
-    ngx_ratelimit_redis_t  *redis;
-    ngx_ratelimit_answer_t  known;
+    uint32_t                 part;
+    ngx_uint_t               late;
+    ngx_ratelimit_redis_t   *redis;
+    ngx_ratelimit_answer_t   known;
+    ngx_ratelimit_remote_t  *remote;
 
     redis = counter->client->limiter->redis;
+    remote = counter->remote;
 
     part = ngx_ratelimit_parts_next(counter, &known);
-    late = (ngx_current_msec - counter->since_ms >= redis->timeout);
+    late = (ngx_current_msec - remote->since_ms >= redis->timeout);
 
     if (part < counter->rule->shards && !late) {
-        counter->part = part;
+        remote->part = part;
         ngx_ratelimit_parts_ask(counter);
         return;
     }
@@ -565,8 +581,8 @@ ngx_ratelimit_parts_on(ngx_ratelimit_counter_t *counter, ngx_msec_t wait_ms)
     } else {
 
         ngx_ratelimit_fallback(counter,
-                               (counter->reason == NGX_RATELIMIT_REDIS_OK)
-                               ? NGX_RATELIMIT_REDIS_TIMEOUT : counter->reason,
+                               (remote->reason == NGX_RATELIMIT_REDIS_OK)
+                               ? NGX_RATELIMIT_REDIS_TIMEOUT : remote->reason,
                                wait_ms);
     }
 
@@ -587,9 +603,13 @@ ngx_ratelimit_parts_deny(ngx_ratelimit_counter_t *counter,
 static void
 ngx_ratelimit_parts_leave(ngx_ratelimit_counter_t *counter)
 {
-    if (counter->call) {
-        ngx_ratelimit_redis_forget(counter->call);
-        counter->call = NULL;
+    ngx_ratelimit_remote_t  *remote;
+
+    remote = counter->remote;
+
+    if (remote->call) {
+        ngx_ratelimit_redis_forget(remote->call);
+        remote->call = NULL;
     }
 }
 

@@ -78,8 +78,7 @@ ngx_ratelimit_refill_end(ngx_ratelimit_limiter_t *limiter)
          q = next)
     {
         next = ngx_queue_next(q);
-        ngx_ratelimit_refill_leave(ngx_queue_data(q, ngx_ratelimit_counter_t,
-                                                  wait));
+        ngx_ratelimit_refill_leave(ngx_ratelimit_refill_counter(q, wait));
     }
 
     while (!ngx_queue_empty(&refills->sweeps)) {
@@ -114,9 +113,9 @@ ngx_ratelimit_refill_join(ngx_ratelimit_counter_t *counter)
 
     refills = refill->refills;
 
-    counter->refill = refill;
-    ngx_queue_insert_tail(&refill->waiting, &counter->queue);
-    ngx_queue_insert_tail(&refills->waits, &counter->wait);
+    counter->remote->refill = refill;
+    ngx_queue_insert_tail(&refill->waiting, &counter->remote->queue);
+    ngx_queue_insert_tail(&refills->waits, &counter->remote->wait);
     refill->queued += counter->cost;
 
     if (!refills->wait.timer_set) {
@@ -225,11 +224,13 @@ ngx_ratelimit_refill_get(ngx_ratelimit_counter_t *counter)
     refill->note = (counter->fail_mode == NGX_RATELIMIT_FAIL_LOCAL);
     refill->limit = *counter->limit;
 
+    refill->remote.hash = client->remote->hash;
+    refill->remote.bucket = client->remote->bucket;
+    refill->remote.hashed = 1;
+
     refill->client.limiter = client->limiter;
     refill->client.local = client->local;
-    refill->client.hash = client->hash;
-    refill->client.bucket = client->bucket;
-    refill->client.hashed = 1;
+    refill->client.remote = &refill->remote;
 
     ngx_ratelimit_policy_use(counter->rule->policy);
 
@@ -318,9 +319,9 @@ ngx_ratelimit_refill_wait_handler(ngx_event_t *ev)
 
     while (!ngx_queue_empty(&refills->waits)) {
         q = ngx_queue_head(&refills->waits);
-        counter = ngx_queue_data(q, ngx_ratelimit_counter_t, wait);
+        counter = ngx_ratelimit_refill_counter(q, wait);
 
-        left = (ngx_msec_int_t) (counter->since_ms
+        left = (ngx_msec_int_t) (counter->remote->since_ms
                                  + refills->limiter->redis->timeout
                                  - ngx_current_msec);
 

@@ -54,6 +54,7 @@ struct ngx_ratelimit_refill_s {
        lives */
     ngx_ratelimit_counter_t      counter;
     ngx_ratelimit_client_t       client;
+    ngx_ratelimit_remote_client_t  remote;   /* of the client */
     ngx_ratelimit_limit_t        limit;
 };
 
@@ -67,6 +68,10 @@ typedef struct {
     uint64_t                     asked_us;
 } ngx_ratelimit_refill_call_t;
 
+
+/* the counter whose remote part is in a queue, by the queue's member */
+#define ngx_ratelimit_refill_counter(q, member)                               \
+    ((ngx_queue_data(q, ngx_ratelimit_remote_t, member))->counter)
 
 #define ngx_ratelimit_refill_async(refill)                                    \
     ((refill)->counter.rule->sync == NGX_RATELIMIT_SYNC_ASYNC)

@@ -83,7 +83,7 @@ ngx_ratelimit_refill_size(ngx_ratelimit_refill_t *refill,
 
     if (!ngx_queue_empty(&refill->waiting)) {
         q = ngx_queue_head(&refill->waiting);
-        counter = ngx_queue_data(q, ngx_ratelimit_counter_t, queue);
+        counter = ngx_ratelimit_refill_counter(q, queue);
         call->head = counter->cost;
     }
 
@@ -317,7 +317,7 @@ ngx_ratelimit_refill_pay_some(ngx_ratelimit_refill_t *refill,
          && n < NGX_RATELIMIT_REFILL_BATCH;
          q = ngx_queue_next(q))
     {
-        counter = ngx_queue_data(q, ngx_ratelimit_counter_t, queue);
+        counter = ngx_ratelimit_refill_counter(q, queue);
 
         if (!ngx_ratelimit_lease_pay(lease, &refill->limit, &locked.env,
                                      counter->cost, &counter->answer))
@@ -347,7 +347,7 @@ ngx_ratelimit_refill_spend(ngx_ratelimit_refill_t *refill,
 
     while (!ngx_queue_empty(&refill->waiting)) {
         q = ngx_queue_head(&refill->waiting);
-        counter = ngx_queue_data(q, ngx_ratelimit_counter_t, queue);
+        counter = ngx_ratelimit_refill_counter(q, queue);
 
         if (counter->cost > tokens) {
             break;
@@ -380,7 +380,7 @@ ngx_ratelimit_refill_deny(ngx_ratelimit_refill_t *refill, uint32_t head,
     {
         /* one that was removed is not met: the analyzer cannot know */
         next = ngx_queue_next(q);   /* NOLINT(clang-analyzer-*) */
-        counter = ngx_queue_data(q, ngx_ratelimit_counter_t, queue);
+        counter = ngx_ratelimit_refill_counter(q, queue);
 
         if (counter->cost < head) {
             continue;
@@ -427,8 +427,7 @@ ngx_ratelimit_refill_fail_all(ngx_ratelimit_refill_t *refill,
 
     while (!ngx_queue_empty(&refill->waiting)) {
         q = ngx_queue_head(&refill->waiting);
-        ngx_ratelimit_refill_fail(ngx_queue_data(q, ngx_ratelimit_counter_t,
-                                                 queue),
+        ngx_ratelimit_refill_fail(ngx_ratelimit_refill_counter(q, queue),
                                   status, wait_ms);
     }
 }
@@ -461,9 +460,11 @@ void
 ngx_ratelimit_refill_leave(ngx_ratelimit_counter_t *counter)
 {
     ngx_ratelimit_refill_t   *refill;
+    ngx_ratelimit_remote_t   *remote;
     ngx_ratelimit_refills_t  *refills;
 
-    refill = counter->refill;
+    remote = counter->remote;
+    refill = remote->refill;
 
     if (refill == NULL) {
         return;
@@ -472,9 +473,9 @@ ngx_ratelimit_refill_leave(ngx_ratelimit_counter_t *counter)
     refills = refill->refills;
 
     refill->queued -= counter->cost;
-    counter->refill = NULL;
-    ngx_queue_remove(&counter->queue);
-    ngx_queue_remove(&counter->wait);
+    remote->refill = NULL;
+    ngx_queue_remove(&remote->queue);
+    ngx_queue_remove(&remote->wait);
 
     if (ngx_queue_empty(&refills->waits) && refills->wait.timer_set) {
         ngx_del_timer(&refills->wait);

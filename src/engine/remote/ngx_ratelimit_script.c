@@ -100,22 +100,22 @@ ngx_ratelimit_script_call(ngx_ratelimit_script_t *script,
     ngx_ratelimit_client_t *client, ngx_ratelimit_redis_handler_pt handler,
     void *data)
 {
-    ngx_ratelimit_check_t  *check;
+    ngx_ratelimit_remote_check_t  *remote;
 
     if (script->eval.nsets) {
-        check = client->check;
+        remote = client->check->remote;
 
-        if (check->name == 0) {
-            check->name = ngx_ratelimit_redis_name(client->limiter->redis);
+        if (remote->name == 0) {
+            remote->name = ngx_ratelimit_redis_name(client->limiter->redis);
         }
 
         script->last = ngx_ratelimit_redis_write_bulk(script->last,
-                                                      (u_char *) &check->name,
-                                                      sizeof(check->name));
+                                                      (u_char *) &remote->name,
+                                                      sizeof(remote->name));
         script->eval.nargs++;
     }
 
-    script->eval.bucket = client->bucket;
+    script->eval.bucket = client->remote->bucket;
     script->eval.args.len = script->last - script->text;
 
     return ngx_ratelimit_redis_eval(client->limiter->redis, &script->eval,
@@ -165,25 +165,28 @@ ngx_ratelimit_script_give(ngx_ratelimit_counter_t *counter, uint32_t tokens,
 const u_char *
 ngx_ratelimit_client_hash(ngx_ratelimit_client_t *client)
 {
-    u_char  digest[NGX_RATELIMIT_REDIS_DIGEST];
+    u_char                          digest[NGX_RATELIMIT_REDIS_DIGEST];
+    ngx_ratelimit_remote_client_t  *remote;
 
-    if (client->limiter->redis == NULL) {
+    remote = client->remote;
+
+    if (remote == NULL) {
         return (const u_char *) &client->local;
     }
 
-    if (!client->hashed) {
+    if (!remote->hashed) {
         ngx_ratelimit_redis_digest(client->limiter->redis, client->key.data,
                                    client->key.len, digest);
 
         /* the bucket and the fields come from different bytes of the digest */
 
-        client->bucket = (uint32_t) digest[0] << 24 | digest[1] << 16
+        remote->bucket = (uint32_t) digest[0] << 24 | digest[1] << 16
                          | digest[2] << 8 | digest[3];
-        ngx_memcpy(&client->hash, digest + 8, sizeof(client->hash));
-        client->hashed = 1;
+        ngx_memcpy(&remote->hash, digest + 8, sizeof(remote->hash));
+        remote->hashed = 1;
     }
 
-    return (const u_char *) &client->hash;
+    return (const u_char *) &remote->hash;
 }
 
 

@@ -43,20 +43,21 @@ ngx_ratelimit_strict_take(ngx_ratelimit_counter_t *counter)
 static void
 ngx_ratelimit_strict_ask(ngx_ratelimit_counter_t *counter)
 {
-    ngx_ratelimit_client_t        *client;
-    ngx_ratelimit_redis_result_t   result;
+    ngx_ratelimit_client_t         *client;
+    ngx_ratelimit_redis_result_t    result;
+    ngx_ratelimit_remote_client_t  *remote;
 
     client = counter->client;
+    remote = client->remote;
 
-    if (client->asked) {
+    if (remote->asked) {
         return;
     }
 
-    client->asked = 1;
-    client->call = ngx_ratelimit_strict_call(client,
-                                             NGX_RATELIMIT_STRICT_TAKE,
+    remote->asked = 1;
+    remote->call = ngx_ratelimit_strict_call(client, NGX_RATELIMIT_STRICT_TAKE,
                                              ngx_ratelimit_strict_handler);
-    if (client->call) {
+    if (remote->call) {
         return;
     }
 
@@ -70,13 +71,13 @@ ngx_ratelimit_strict_ask(ngx_ratelimit_counter_t *counter)
 static void
 ngx_ratelimit_strict_leave(ngx_ratelimit_counter_t *counter)
 {
-    ngx_ratelimit_client_t  *client;
+    ngx_ratelimit_remote_client_t  *remote;
 
-    client = counter->client;
+    remote = counter->client->remote;
 
-    if (client->call) {
-        ngx_ratelimit_redis_forget(client->call);
-        client->call = NULL;
+    if (remote->call) {
+        ngx_ratelimit_redis_forget(remote->call);
+        remote->call = NULL;
     }
 }
 
@@ -112,7 +113,7 @@ ngx_ratelimit_strict_tell(ngx_ratelimit_check_t *check,
 
     for (i = 0; i < check->nclients; i++) {
 
-        if (check->clients[i].limiter->redis) {
+        if (check->clients[i].remote) {
             (void) ngx_ratelimit_strict_call(&check->clients[i], what, NULL);
         }
     }
@@ -223,7 +224,7 @@ ngx_ratelimit_strict_handler(void *data,
     ngx_ratelimit_check_t    *check;
     ngx_ratelimit_counter_t  *counter;
 
-    client->call = NULL;
+    client->remote->call = NULL;
 
     check = client->check;
     n = 0;

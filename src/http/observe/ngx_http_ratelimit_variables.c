@@ -215,8 +215,8 @@ ngx_http_ratelimit_check_print(u_char *p, ngx_http_ratelimit_ctx_t *ctx,
 
     case NGX_HTTP_RATELIMIT_VARIABLE_REASON:   /* why Redis has no answer */
         return (counter->source == NGX_RATELIMIT_SOURCE_FALLBACK)
-               ? ngx_sprintf(p, "%V",
-                             ngx_ratelimit_redis_status_name(counter->reason))
+               ? ngx_sprintf(p, "%V", ngx_ratelimit_redis_status_name(
+                                                     counter->remote->reason))
                : NULL;
 
     default: /* DELAY: seconds, as nginx's own variables of time */

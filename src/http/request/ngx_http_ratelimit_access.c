@@ -259,14 +259,16 @@ ngx_http_ratelimit_delay(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx)
 {
     ngx_event_t  *ev, *rev;
 
-    ev = &ctx->delay;
+    ev = ngx_pcalloc(r->pool, sizeof(ngx_event_t));
+    if (ev == NULL) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
 
-    ngx_memzero(ev, sizeof(ngx_event_t));
     ev->data = ctx;
     ev->log = r->connection->log;
     ev->handler = ngx_http_ratelimit_delay_handler;
 
-    ctx->delaying = 1;
+    ctx->delay = ev;
     ngx_add_timer(ev, (ngx_msec_t) (ctx->check.delay_us / 1000));
 
     /* a client that has left already causes no other event */
@@ -284,10 +286,5 @@ ngx_http_ratelimit_delay(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx)
 static void
 ngx_http_ratelimit_delay_handler(ngx_event_t *ev)
 {
-    ngx_http_ratelimit_ctx_t  *ctx;
-
-    ctx = ev->data;
-    ctx->delaying = 0;
-
-    ngx_http_ratelimit_complete(ctx);
+    ngx_http_ratelimit_complete(ev->data);
 }

@@ -4,8 +4,10 @@
 
 #include "ngx_http_ratelimit_request.h"
 
+static void ngx_http_ratelimit_ctx_remote(ngx_ratelimit_check_t *check,
+    ngx_uint_t n, void *memory);
 static ngx_uint_t ngx_http_ratelimit_max_counters(
-    ngx_http_ratelimit_loc_conf_t *conf);
+    ngx_http_ratelimit_loc_conf_t *conf, ngx_uint_t *remote);
 static void ngx_http_ratelimit_ctx_cleanup(void *data);
 
 
@@ -45,17 +47,23 @@ ngx_http_ratelimit_ctx_create(ngx_http_request_t *r,
     ngx_http_ratelimit_loc_conf_t *conf)
 {
     size_t                        size;
-    ngx_uint_t                    i, n;
+    ngx_uint_t                    i, n, remote;
     ngx_pool_cleanup_t           *cln;
     ngx_http_ratelimit_ctx_t     *ctx;
     ngx_http_ratelimit_limit_t  **limits;
 
-    n = ngx_http_ratelimit_max_counters(conf);
+    n = ngx_http_ratelimit_max_counters(conf, &remote);
 
     size = sizeof(ngx_http_ratelimit_ctx_t)
            + n * (sizeof(ngx_ratelimit_counter_t)
                   + sizeof(ngx_ratelimit_client_t))
            + conf->limits->nelts * sizeof(ngx_ratelimit_policy_t *);
+
+    if (remote) {
+        size += sizeof(ngx_ratelimit_remote_check_t)
+                + n * (sizeof(ngx_ratelimit_remote_t)
+                       + sizeof(ngx_ratelimit_remote_client_t));
+    }
 
     cln = ngx_pool_cleanup_add(r->pool, size);
     if (cln == NULL) {
@@ -80,6 +88,11 @@ ngx_http_ratelimit_ctx_create(ngx_http_request_t *r,
     ctx->check.data = ctx;
     ctx->settled = 1;
 
+    if (remote) {
+        ngx_http_ratelimit_ctx_remote(&ctx->check, n,
+                                   &ctx->policies[conf->limits->nelts]);
+    }
+
     /* a request goes by the policies of its beginning, whatever comes */
 
     limits = conf->limits->elts;
@@ -101,16 +114,36 @@ ngx_http_ratelimit_ctx_create(ngx_http_request_t *r,
 }
 
 
+/* The part of the check for Redis, in the memory behind the others. */
+static void
+ngx_http_ratelimit_ctx_remote(ngx_ratelimit_check_t *check, ngx_uint_t n,
+    void *memory)
+{
+    ngx_ratelimit_remote_check_t  *remote;
+
+    remote = memory;
+    remote->counters = (ngx_ratelimit_remote_t *) &remote[1];
+    remote->clients = (ngx_ratelimit_remote_client_t *) &remote->counters[n];
+
+    check->remote = remote;
+}
+
+
+/* remote: whether some of them may be in Redis. */
 static ngx_uint_t
-ngx_http_ratelimit_max_counters(ngx_http_ratelimit_loc_conf_t *conf)
+ngx_http_ratelimit_max_counters(ngx_http_ratelimit_loc_conf_t *conf,
+    ngx_uint_t *remote)
 {
     ngx_uint_t                    i, n;
     ngx_http_ratelimit_limit_t  **limits;
 
     limits = conf->limits->elts;
     n = 0;
+    *remote = 0;
 
     for (i = 0; i < conf->limits->nelts; i++) {
+        *remote |= (limits[i]->limiter->redis != NULL);
+
         n += (limits[i]->number == NGX_HTTP_RATELIMIT_ALL)
              ? limits[i]->limiter->policy->rules.nelts : 1;
     }
@@ -127,8 +160,8 @@ ngx_http_ratelimit_ctx_cleanup(void *data)
 
     ngx_uint_t  i;
 
-    if (ctx->delaying) {
-        ngx_del_timer(&ctx->delay);
+    if (ctx->delay && ctx->delay->timer_set) {
+        ngx_del_timer(ctx->delay);
     }
 
     if (ctx->started) {

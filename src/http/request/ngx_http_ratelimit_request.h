@@ -47,14 +47,14 @@ typedef struct {
                                                   NULL: none */
     uint64_t                        decided_ms; /* since the epoch */
     void                           *jwt;       /* jwt.c: what was verified */
+    ngx_event_t                    *delay;     /* of a leaky bucket; NULL:
+                                                  none */
     unsigned                        started:1; /* the check */
     unsigned                        waiting:1; /* for Redis, for the delay */
-    unsigned                        delaying:1; /* the delay has a timer */
     unsigned                        answered:1;
     unsigned                        settled:1; /* the response was charged, or
                                                   no rule asks for it */
     ngx_ratelimit_check_t           check;
-    ngx_event_t                     delay;     /* of a leaky bucket */
 } ngx_http_ratelimit_ctx_t;
 
 
