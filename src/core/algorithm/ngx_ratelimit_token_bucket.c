@@ -211,6 +211,26 @@ ngx_ratelimit_token_bucket_take(ngx_ratelimit_token_bucket_t *tb,
 }
 
 
+void
+ngx_ratelimit_token_bucket_look(const ngx_ratelimit_rate_t *rate,
+    uint64_t now_us, uint64_t full_us, ngx_ratelimit_answer_t *answer)
+{
+    ngx_ratelimit_interval_t      used;
+    ngx_ratelimit_token_bucket_t  tb;
+
+    tb.tat_us = full_us;
+    tb.tat_frac = 0;
+    tb.span_code = rate->span_code;
+
+    (void) ngx_ratelimit_token_bucket_settle(&tb, rate, now_us, &used);
+
+    answer->granted = 0;
+    answer->remaining = ngx_ratelimit_token_bucket_left(rate, &used);
+    answer->reset_us = used.us + (used.frac != 0);
+    answer->retry_us = 0;
+}
+
+
 /* The time until so much has come back that the cost fits. */
 static uint64_t
 ngx_ratelimit_token_bucket_retry(const ngx_ratelimit_rate_t *rate,

@@ -80,6 +80,10 @@ void ngx_ratelimit_token_bucket_take(ngx_ratelimit_token_bucket_t *tb,
     const ngx_ratelimit_rate_t *rate, uint64_t now_us, uint32_t cost,
     uint32_t want, ngx_ratelimit_answer_t *answer);
 
+/* The answer of a bucket under this rate that, left alone, is full then. */
+void ngx_ratelimit_token_bucket_look(const ngx_ratelimit_rate_t *rate,
+    uint64_t now_us, uint64_t full_us, ngx_ratelimit_answer_t *answer);
+
 /*
  * Gives back tokens that were taken at taken_us, unless an empty bucket has
  * filled since: they have come back by themselves, and whoever takes now has

@@ -235,6 +235,7 @@ ngx_ratelimit_async_begin(ngx_ratelimit_lease_t *lease,
     }
 
     ngx_ratelimit_lease_wake(lease, now_us);
+    ngx_ratelimit_lease_touch(lease, now_us);
 
     if (!lease->async) {
         lease->async = 1;

@@ -5,8 +5,6 @@
 
 #include "ngx_ratelimit_lease_int.h"
 
-/* demand is counted in ticks; of each a quarter's share goes into the rate */
-#define NGX_RATELIMIT_LEASE_TICK_MS    50
 #define NGX_RATELIMIT_LEASE_MAX_COUNT  (1u << 24)
 
 /* with less demand in HOLD_MS a counter asks for its cost alone */
@@ -29,8 +27,9 @@
 /* so shortly before a window ends no call asks ahead of need */
 #define NGX_RATELIMIT_LEASE_EXACT_MS   20
 
-static unsigned ngx_ratelimit_lease_low(ngx_ratelimit_lease_t *lease,
-    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env);
+static unsigned ngx_ratelimit_lease_low(const ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint32_t rtt_ms);
+static uint32_t ngx_ratelimit_lease_few(uint32_t hold, uint32_t rtt_ms);
 static unsigned ngx_ratelimit_lease_denied(const ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint32_t cost);
 static uint64_t ngx_ratelimit_lease_latest_us(
@@ -58,9 +57,12 @@ ngx_ratelimit_lease_take(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
     uint32_t cost, ngx_ratelimit_answer_t *answer, unsigned *ahead)
 {
+    uint64_t  now_us;
+
+    now_us = env->now_us;
     *ahead = 0;
 
-    ngx_ratelimit_lease_begin(lease, limit, env->now_us);
+    ngx_ratelimit_lease_begin(lease, limit, now_us);
 
     if (lease->mark != limit->mark) {
         return NGX_RATELIMIT_LEASE_ASK;
@@ -76,23 +78,23 @@ ngx_ratelimit_lease_take(ngx_ratelimit_lease_t *lease,
         }
 
         if (!(lease->answered && cost > limit->capacity)
-            && !ngx_ratelimit_lease_denied(lease, limit, env->now_us, cost))
+            && !ngx_ratelimit_lease_denied(lease, limit, now_us, cost))
         {
             return NGX_RATELIMIT_LEASE_ASK;
         }
 
-        ngx_ratelimit_lease_deny(lease, limit, env->now_us, cost, answer);
+        ngx_ratelimit_lease_deny(lease, limit, now_us, cost, answer);
         return NGX_RATELIMIT_LEASE_DENIED;
     }
 
     lease->tokens -= cost;
 
-    if (ngx_ratelimit_lease_low(lease, limit, env)) {
-        ngx_ratelimit_lease_ask(lease, env->now_us);
+    if (ngx_ratelimit_lease_low(lease, limit, now_us, env->rtt_ms)) {
+        ngx_ratelimit_lease_ask(lease, now_us);
         *ahead = 1;
     }
 
-    ngx_ratelimit_lease_tell(lease, limit, env->now_us, answer);
+    ngx_ratelimit_lease_tell(lease, limit, now_us, answer);
     answer->granted = cost;
 
     return NGX_RATELIMIT_LEASE_PAID;
@@ -116,37 +118,56 @@ ngx_ratelimit_lease_forget(ngx_ratelimit_lease_t *lease)
 }
 
 
-/* Whether to ask for more while there are still tokens in hand. */
+/*
+ * Whether to ask for more while there are still tokens in hand. No counter
+ * holds more than its demand in HOLD_MS, so most requests need no more than the
+ * first comparison.
+ */
 static unsigned
-ngx_ratelimit_lease_low(ngx_ratelimit_lease_t *lease,
-    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env)
+ngx_ratelimit_lease_low(const ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint32_t rtt_ms)
 {
-    uint32_t  hold, low, since_ms;
-    uint64_t  of_rtt;
-    unsigned  old;
-
-    hold = ngx_ratelimit_lease_hold(lease, limit, env->now_us);
-    of_rtt = (uint64_t) hold * 3 * env->rtt_ms / NGX_RATELIMIT_LEASE_HOLD_MS;
-
-    low = hold / 8 + 1;
-    low = of_rtt > low ? ngx_ratelimit_lease_min(of_rtt, hold / 2 + 1) : low;
+    uint32_t  hold, since_ms;
 
     /* of a worker that was killed: the worker that asks gives them back */
 
-    old = lease->tokens && ngx_ratelimit_lease_old(lease, env->now_us);
+    if (lease->tokens == 0 || !ngx_ratelimit_lease_old(lease, now_us)) {
 
-    if (!old
-        && (hold == 0 || lease->tokens >= low
-            || ngx_ratelimit_lease_denied(lease, limit, env->now_us,
-                                         lease->denied_cost + lease->tokens)))
-    {
-        return 0;
+        hold = ngx_ratelimit_lease_demand(lease)
+               / NGX_RATELIMIT_LEASE_RATE_ONE;
+
+        if (lease->tokens >= ngx_ratelimit_lease_few(hold, rtt_ms)) {
+            return 0;
+        }
+
+        hold = ngx_ratelimit_lease_hold(lease, limit, now_us);
+
+        if (hold == 0 || lease->tokens >= ngx_ratelimit_lease_few(hold, rtt_ms)
+            || ngx_ratelimit_lease_denied(lease, limit, now_us,
+                                          lease->denied_cost + lease->tokens))
+        {
+            return 0;
+        }
     }
 
-    since_ms = ngx_ratelimit_lease_passed_ms(env->now_us, lease->asked_ms);
+    since_ms = ngx_ratelimit_lease_passed_ms(now_us, lease->asked_ms);
 
     return since_ms >= (lease->asking ? NGX_RATELIMIT_LEASE_LOST_MS
                                       : NGX_RATELIMIT_LEASE_SPACE_MS);
+}
+
+
+/* With fewer tokens than this of what it holds, a lease asks ahead of need. */
+static uint32_t
+ngx_ratelimit_lease_few(uint32_t hold, uint32_t rtt_ms)
+{
+    uint32_t  low;
+    uint64_t  of_rtt;
+
+    low = hold / 8 + 1;
+    of_rtt = (uint64_t) hold * 3 * rtt_ms / NGX_RATELIMIT_LEASE_HOLD_MS;
+
+    return of_rtt > low ? ngx_ratelimit_lease_min(of_rtt, hold / 2 + 1) : low;
 }
 
 
@@ -154,9 +175,16 @@ static unsigned
 ngx_ratelimit_lease_denied(const ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint32_t cost)
 {
-    return lease->retry_ms && cost >= lease->denied_cost + lease->tokens
-           && ngx_ratelimit_lease_passed_ms(now_us, lease->answered_ms)
-              < ngx_ratelimit_lease_quiet_ms(lease, limit);
+    uint32_t  passed_ms;
+
+    if (lease->retry_ms == 0 || cost < lease->denied_cost + lease->tokens) {
+        return 0;
+    }
+
+    passed_ms = ngx_ratelimit_lease_passed_ms(now_us, lease->answered_ms);
+
+    return (passed_ms < lease->retry_ms && ngx_ratelimit_lease_flows(limit))
+           || passed_ms < ngx_ratelimit_lease_quiet_ms(lease, limit);
 }
 
 
@@ -251,35 +279,29 @@ ngx_ratelimit_lease_answer(const ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us,
     ngx_ratelimit_answer_t *answer)
 {
-    int64_t                       left;
-    uint64_t                      back_us;
-    ngx_ratelimit_token_bucket_t  tb;
+    int64_t   left;
+    uint64_t  back_us;
 
-    if (!ngx_ratelimit_lease_of_bucket(limit)) {
-        left = (int64_t) lease->remaining + lease->tokens;
+    if (ngx_ratelimit_lease_of_bucket(limit)) {
+        ngx_ratelimit_token_bucket_look(&limit->rate, now_us, lease->fresh_us,
+                                        answer);
 
+        left = answer->remaining;
+        back_us = lease->tokens * limit->rate.step_us;
+        answer->reset_us -= answer->reset_us > back_us ? back_us
+                                                       : answer->reset_us;
+    } else {
+        left = lease->remaining;
         answer->granted = 0;
-        answer->remaining = left > 0 ? ngx_ratelimit_lease_min(left,
-                                                     limit->capacity) : 0;
         answer->reset_us = lease->fresh_us > now_us ? lease->fresh_us - now_us
                                                     : 0;
         answer->retry_us = 0;
-        return;
     }
 
-    tb.tat_us = lease->fresh_us;
-    tb.tat_frac = 0;
-    tb.span_code = limit->rate.span_code;
+    left += lease->tokens;
 
-    ngx_ratelimit_token_bucket_take(&tb, &limit->rate, now_us, 0, 0, answer);
-
-    back_us = lease->tokens * limit->rate.step_us;
-
-    answer->remaining = ngx_ratelimit_lease_min((uint64_t) answer->remaining
-                                                + lease->tokens,
-                                                limit->capacity);
-    answer->reset_us = answer->reset_us > back_us
-                       ? answer->reset_us - back_us : 0;
+    answer->remaining = left > 0
+                        ? ngx_ratelimit_lease_min(left, limit->capacity) : 0;
 }
 
 
@@ -399,7 +421,7 @@ ngx_ratelimit_lease_left(ngx_ratelimit_lease_t *lease,
  * that should have gone back: the worker that would do it is dead.
  */
 void
-ngx_ratelimit_lease_begin(ngx_ratelimit_lease_t *lease,
+ngx_ratelimit_lease_renew(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us)
 {
     if (lease->async) {
@@ -421,12 +443,7 @@ ngx_ratelimit_lease_begin(ngx_ratelimit_lease_t *lease,
 
     ngx_ratelimit_lease_wake(lease, now_us);
 
-    if (lease->mark == limit->mark) {
-        ngx_ratelimit_lease_epoch(lease, limit, now_us);
-        return;
-    }
-
-    if (lease->tokens == 0) {
+    if (lease->mark != limit->mark && lease->tokens == 0) {
         lease->mark = limit->mark;
         lease->answered = 0;
         lease->retry_ms = 0;
@@ -439,21 +456,17 @@ ngx_ratelimit_lease_begin(ngx_ratelimit_lease_t *lease,
 void
 ngx_ratelimit_lease_wake(ngx_ratelimit_lease_t *lease, uint64_t now_us)
 {
-    if (now_us >= lease->busy_us) {
-        lease->retry_ms = 0;
-        lease->strikes = 0;
-        lease->rate = 0;
-        lease->count = 0;
-        lease->tick_ms = ngx_ratelimit_lease_ms(now_us);
-        lease->asked_ms = lease->tick_ms - NGX_RATELIMIT_LEASE_SPACE_MS;
-        lease->asking = 0;
+    if (now_us < lease->busy_us) {
+        return;
     }
 
-    if (lease->busy_us < now_us + NGX_RATELIMIT_LEASE_BUSY_US) {
-        lease->busy_us = now_us + NGX_RATELIMIT_LEASE_BUSY_US;
-    }
-
-    ngx_ratelimit_lease_tick(lease, now_us);
+    lease->retry_ms = 0;
+    lease->strikes = 0;
+    lease->rate = 0;
+    lease->count = 0;
+    lease->tick_ms = ngx_ratelimit_lease_ms(now_us);
+    lease->asked_ms = lease->tick_ms - NGX_RATELIMIT_LEASE_SPACE_MS;
+    lease->asking = 0;
 }
 
 
@@ -497,15 +510,9 @@ ngx_ratelimit_lease_until(const ngx_ratelimit_lease_t *lease,
 
 /* Ends the ticks that are over, those without demand too. */
 void
-ngx_ratelimit_lease_tick(ngx_ratelimit_lease_t *lease, uint64_t now_us)
+ngx_ratelimit_lease_tick(ngx_ratelimit_lease_t *lease, uint32_t passed_ms)
 {
-    uint32_t  passed_ms, inst;
-
-    passed_ms = ngx_ratelimit_lease_passed_ms(now_us, lease->tick_ms);
-
-    if (passed_ms < NGX_RATELIMIT_LEASE_TICK_MS) {
-        return;
-    }
+    uint32_t  inst;
 
     inst = lease->count * (NGX_RATELIMIT_LEASE_HOLD_MS
                            / NGX_RATELIMIT_LEASE_TICK_MS)

@@ -396,21 +396,20 @@ ngx_ratelimit_lease_sweep(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
     unsigned all)
 {
-    uint32_t  keep, back;
+    uint32_t  passed_ms, keep, back;
     unsigned  idle;
 
     if (env->now_us >= lease->busy_us) {
         return 0;
     }
 
-    idle = lease->count == 0
-           && ngx_ratelimit_lease_passed_ms(env->now_us, lease->tick_ms)
-              >= NGX_RATELIMIT_LEASE_HOLD_MS;
+    passed_ms = ngx_ratelimit_lease_passed_ms(env->now_us, lease->tick_ms);
+    idle = lease->count == 0 && passed_ms >= NGX_RATELIMIT_LEASE_HOLD_MS;
 
     /* silence is counted from one instant, however many workers sweep */
 
-    if (lease->count) {
-        ngx_ratelimit_lease_tick(lease, env->now_us);
+    if (lease->count && passed_ms >= NGX_RATELIMIT_LEASE_TICK_MS) {
+        ngx_ratelimit_lease_tick(lease, passed_ms);
     }
 
     if (lease->mark == limit->mark) {

@@ -7,6 +7,9 @@
 
 #include "ngx_ratelimit_lease.h"
 
+/* demand is counted in ticks; of each a quarter's share goes into the rate */
+#define NGX_RATELIMIT_LEASE_TICK_MS    50
+
 /* of a lease's rate: a token in HOLD_MS */
 #define NGX_RATELIMIT_LEASE_RATE_ONE   16
 
@@ -27,17 +30,19 @@
 /*
  * lease.c
  *
- * begin: called first. It forgets what nobody has touched, and ends ticks and
- * windows that are over. wake is the part of it that async has, too. epoch ends
- * a window that is over, tick the ticks that are over.
+ * What begin() does seldom. renew: the lease is of another limit, of async, or
+ * nobody has touched it for long. wake, which async has, too: forgets the
+ * demand if nobody has. tick: ticks are over. epoch: ends a window that is
+ * over.
  */
-void ngx_ratelimit_lease_begin(ngx_ratelimit_lease_t *lease,
+void ngx_ratelimit_lease_renew(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us);
 void ngx_ratelimit_lease_wake(ngx_ratelimit_lease_t *lease,
     uint64_t now_us);
+void ngx_ratelimit_lease_tick(ngx_ratelimit_lease_t *lease,
+    uint32_t passed_ms);
 void ngx_ratelimit_lease_epoch(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us);
-void ngx_ratelimit_lease_tick(ngx_ratelimit_lease_t *lease, uint64_t now_us);
 
 /* The tokens go back to Redis: notes that they are left there. */
 void ngx_ratelimit_lease_left(ngx_ratelimit_lease_t *lease,
@@ -104,6 +109,44 @@ ngx_ratelimit_lease_passed_ms(uint64_t now_us, uint32_t since_ms)
 
     return passed_ms > UINT32_MAX - NGX_RATELIMIT_LEASE_SKEW_MS ? 0
                                                                 : passed_ms;
+}
+
+
+/* Somebody uses the lease: it lives on, and ticks that are over end. */
+static inline void
+ngx_ratelimit_lease_touch(ngx_ratelimit_lease_t *lease, uint64_t now_us)
+{
+    uint32_t  passed_ms;
+
+    if (lease->busy_us < now_us + NGX_RATELIMIT_LEASE_BUSY_US) {
+        lease->busy_us = now_us + NGX_RATELIMIT_LEASE_BUSY_US;
+    }
+
+    passed_ms = ngx_ratelimit_lease_passed_ms(now_us, lease->tick_ms);
+
+    if (passed_ms >= NGX_RATELIMIT_LEASE_TICK_MS) {
+        ngx_ratelimit_lease_tick(lease, passed_ms);
+    }
+}
+
+
+/* Called first. Most requests need no more than its comparisons. */
+static inline void
+ngx_ratelimit_lease_begin(ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us)
+{
+    if (lease->mark != limit->mark || lease->async || now_us >= lease->busy_us)
+    {
+        ngx_ratelimit_lease_renew(lease, limit, now_us);
+    }
+
+    ngx_ratelimit_lease_touch(lease, now_us);
+
+    if (lease->answered && !ngx_ratelimit_lease_of_bucket(limit)
+        && lease->mark == limit->mark)
+    {
+        ngx_ratelimit_lease_epoch(lease, limit, now_us);
+    }
 }
 
 
