@@ -14,10 +14,10 @@
 #include <ngx_event.h>
 
 #include "ngx_ratelimit_breaker.h"
+#include "ngx_ratelimit_hash.h"
 #include "ngx_ratelimit_types.h"
 
 #define NGX_RATELIMIT_REDIS_MAX_VALUES  64   /* integers in one result */
-#define NGX_RATELIMIT_REDIS_DIGEST      32   /* bytes of a digest */
 #define NGX_RATELIMIT_REDIS_MAX_HOST    255  /* bytes of a host's name */
 
 typedef struct ngx_ratelimit_redis_s         ngx_ratelimit_redis_t;
@@ -125,13 +125,14 @@ struct ngx_ratelimit_redis_s {
     ngx_str_t                      password_file; /* a whole path */
     ngx_uint_t                     database;
     ngx_ratelimit_redis_tls_t      tls;
-    ngx_str_t                      secret;     /* key of the digest */
+    ngx_str_t                      secret;     /* of the fleet */
     ngx_str_t                      prefix;
 
     ngx_resolver_t                *resolver;   /* of names; NULL: none */
     ngx_msec_t                     resolver_timeout;
 
-    void                          *digest_ctx; /* made by prepare */
+    u_char                         id_key[NGX_RATELIMIT_SIPHASH_KEY_BYTES];
+                                               /* made by prepare */
     ngx_ratelimit_redis_shared_t  *shared;     /* set before workers start */
     ngx_ratelimit_redis_client_t  *client;
     unsigned                       reloaded:1; /* shared is of an older cycle */
@@ -149,11 +150,10 @@ ngx_int_t ngx_ratelimit_redis_first_line(u_char *buf, size_t n,
     ngx_str_t *line);
 
 /*
- * Completes a block when its directives are read: the digest's key schedule.
- * Memory from pool. Returns NGX_OK or NGX_ERROR (out of memory).
+ * Completes a block when its directives are read: derives the key of its ids.
+ * Returns NGX_OK, or NGX_ERROR: OpenSSL has no memory, or no SHA-256.
  */
-ngx_int_t ngx_ratelimit_redis_prepare(ngx_ratelimit_redis_t *redis,
-    ngx_pool_t *pool);
+ngx_int_t ngx_ratelimit_redis_prepare(ngx_ratelimit_redis_t *redis);
 
 /*
  * Makes what connections with TLS need, where tls.on; in cf->pool. Returns
@@ -184,9 +184,13 @@ ngx_int_t ngx_ratelimit_redis_start(ngx_ratelimit_redis_t *redis,
  */
 void ngx_ratelimit_redis_stop(ngx_ratelimit_redis_t *redis);
 
-/* HMAC-SHA256 of len bytes under the fleet's secret. */
-void ngx_ratelimit_redis_digest(ngx_ratelimit_redis_t *redis,
-    const u_char *data, size_t len, u_char digest[NGX_RATELIMIT_REDIS_DIGEST]);
+/*
+ * What names len bytes in Redis, on all gateways of the fleet: SipHash-2-4 with
+ * 128 bits out, under a key derived from the secret. In memory it is the 16
+ * bytes that the reference puts out, on a machine of either byte order.
+ */
+ngx_ratelimit_id_t ngx_ratelimit_redis_id(const ngx_ratelimit_redis_t *redis,
+    const u_char *data, size_t len);
 
 /*
  * Writes an argument as a command holds it, "$<len>\r\n<data>\r\n", and

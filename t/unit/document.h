@@ -171,7 +171,7 @@ document_setup(void **state)
     assert_non_null(whole);
 
     ngx_str_set(&redis.secret, "secret");
-    assert_int_equal(ngx_ratelimit_redis_prepare(&redis, whole), NGX_OK);
+    assert_int_equal(ngx_ratelimit_redis_prepare(&redis), NGX_OK);
     fleet.redis = &redis;
 
     document_clear();

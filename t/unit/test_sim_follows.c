@@ -307,11 +307,11 @@ ngx_ratelimit_redis_name(ngx_ratelimit_redis_t *r)
 }
 
 
-void
-ngx_ratelimit_redis_digest(ngx_ratelimit_redis_t *r, const u_char *data,
-    size_t len, u_char digest[NGX_RATELIMIT_REDIS_DIGEST])
+ngx_ratelimit_id_t
+ngx_ratelimit_redis_id(const ngx_ratelimit_redis_t *r, const u_char *data,
+    size_t len)
 {
-    memset(digest, 0, NGX_RATELIMIT_REDIS_DIGEST);
+    return (ngx_ratelimit_id_t) { 0, 0 };
 }
 
 

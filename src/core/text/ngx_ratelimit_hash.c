@@ -44,6 +44,10 @@ ngx_ratelimit_siphash(const u_char *key, const u_char *data, size_t len,
         return ngx_ratelimit_sip(key, data, len, 1, 3);
     }
 
+    if (c == 2 && d == 4) {
+        return ngx_ratelimit_sip(key, data, len, 2, 4);
+    }
+
     return ngx_ratelimit_sip(key, data, len, c, d);
 }
 

@@ -1,6 +1,6 @@
 /*
- * Hashes: SipHash-1-3 with 128 bits out names a counter on this gateway, CRC16
- * finds a Redis Cluster slot.
+ * Hashes: SipHash with 128 bits out names a counter, on this gateway and in
+ * Redis; CRC16 finds a Redis Cluster slot.
  */
 
 #ifndef NGX_RATELIMIT_HASH_H_INCLUDED
@@ -13,7 +13,7 @@
 
 /*
  * Keyed hash of len bytes, with c compression and d finalization rounds
- * (1 and 3 here; 2 and 4 give the reference vectors). hi is
+ * (1 and 3 here; 2 and 4, as in the reference, for Redis). hi is
  * the first eight bytes of the output read as a little-endian word, lo the
  * last. Source: Aumasson and Bernstein, "SipHash: a fast short-input PRF",
  * 128-bit variant.

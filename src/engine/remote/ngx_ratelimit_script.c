@@ -165,7 +165,7 @@ ngx_ratelimit_script_give(ngx_ratelimit_counter_t *counter, uint32_t tokens,
 const u_char *
 ngx_ratelimit_client_hash(ngx_ratelimit_client_t *client)
 {
-    u_char                          digest[NGX_RATELIMIT_REDIS_DIGEST];
+    u_char                         *hash;
     ngx_ratelimit_remote_client_t  *remote;
 
     remote = client->remote;
@@ -175,14 +175,15 @@ ngx_ratelimit_client_hash(ngx_ratelimit_client_t *client)
     }
 
     if (!remote->hashed) {
-        ngx_ratelimit_redis_digest(client->limiter->redis, client->key.data,
-                                   client->key.len, digest);
+        remote->hash = ngx_ratelimit_redis_id(client->limiter->redis,
+                                              client->key.data,
+                                              client->key.len);
 
-        /* the bucket and the fields come from different bytes of the digest */
+        /* the bucket comes from the half that the fields are not made of */
 
-        remote->bucket = (uint32_t) digest[0] << 24 | digest[1] << 16
-                         | digest[2] << 8 | digest[3];
-        ngx_memcpy(&remote->hash, digest + 8, sizeof(remote->hash));
+        hash = (u_char *) &remote->hash.lo;
+        remote->bucket = (uint32_t) hash[0] << 24 | hash[1] << 16
+                         | hash[2] << 8 | hash[3];
         remote->hashed = 1;
     }
 
@@ -194,14 +195,14 @@ void
 ngx_ratelimit_script_field(u_char *field,
     const ngx_ratelimit_counter_t *counter)
 {
-    ngx_uint_t     i;
-    const u_char  *digest;
+    uint64_t  hash, salt;
 
-    digest = ngx_ratelimit_client_hash(counter->client);
+    ngx_memcpy(&hash, ngx_ratelimit_client_hash(counter->client),
+               NGX_RATELIMIT_RULE_FIELD);
+    ngx_memcpy(&salt, counter->rule->field_salt, NGX_RATELIMIT_RULE_FIELD);
 
-    for (i = 0; i < NGX_RATELIMIT_RULE_FIELD; i++) {
-        field[i] = digest[i] ^ counter->rule->field_salt[i];
-    }
+    hash ^= salt;
+    ngx_memcpy(field, &hash, NGX_RATELIMIT_RULE_FIELD);
 }
 
 

@@ -246,7 +246,7 @@ ngx_http_ratelimit_redis(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     ngx_conf_init_uint_value(redis->database, 0);
 
     if (ngx_ratelimit_redis_tls_prepare(cf, redis) != NGX_OK
-        || ngx_ratelimit_redis_prepare(redis, cf->pool) != NGX_OK
+        || ngx_ratelimit_redis_prepare(redis) != NGX_OK
         || ngx_ratelimit_redis_share(cf, redis, &ngx_http_ratelimit_module)
            != NGX_OK
         || ngx_http_ratelimit_push(&rmcf->redis, redis) != NGX_OK)

@@ -377,8 +377,9 @@ static ngx_int_t
 ngx_ratelimit_policy_name(ngx_ratelimit_limiter_t *limiter,
     ngx_ratelimit_rule_t *rule, ngx_log_t *log)
 {
-    u_char               digest[NGX_RATELIMIT_REDIS_DIGEST], *p, *name;
+    u_char              *p, *name;
     const char          *algorithm;
+    ngx_ratelimit_id_t   id;
 
     static const u_char  key[NGX_RATELIMIT_SIPHASH_KEY_BYTES];
 
@@ -400,8 +401,11 @@ ngx_ratelimit_policy_name(ngx_ratelimit_limiter_t *limiter,
     rule->emergency_salt = ngx_ratelimit_siphash(key, name, p - name, 2, 4);
 
     if (limiter->redis) {
-        ngx_ratelimit_redis_digest(limiter->redis, name, p - name, digest);
-        ngx_memcpy(rule->field_salt, digest, NGX_RATELIMIT_RULE_FIELD);
+
+        /* the half that the fields of keys are not made of */
+
+        id = ngx_ratelimit_redis_id(limiter->redis, name, p - name);
+        ngx_memcpy(rule->field_salt, &id.lo, NGX_RATELIMIT_RULE_FIELD);
     }
 
     ngx_free(name);

@@ -1,0 +1,81 @@
+/*
+ * Names in Redis, which all gateways of a fleet must agree on. The numbers are
+ * of openssl: the key is `openssl mac -digest SHA256 -macopt key:<secret> HMAC`
+ * of "ratelimit id", cut off, and the id `openssl mac -macopt hexkey:<key>
+ * -macopt size:16 SIPHASH`.
+ */
+
+#include "unit.h"
+
+#include "ngx_ratelimit_redis.h"
+
+
+/* as nginx does */
+
+void
+ngx_explicit_memzero(void *buf, size_t n)
+{
+    memset(buf, 0, n);
+}
+
+
+static void
+test_id(void **state)
+{
+    size_t                 i, n;
+    char                   hex[2 * sizeof(ngx_ratelimit_id_t) + 1];
+    u_char                 id[sizeof(ngx_ratelimit_id_t)];
+    ngx_ratelimit_id_t     hash;
+    ngx_ratelimit_redis_t  redis;
+
+    /* a key of one block of SHA-256, and a longer one, which is hashed */
+
+    static const struct {
+        const char  *secret;
+        const char  *key;
+        const char  *id;
+    } vectors[] = {
+        { "secret", "", "c1068b21af80fde90eb884cef4889163" },
+        { "secret", "alice", "975aa2432d5fc99c6c1c7e5c669aa5e5" },
+        { "secret", "what do ya want for nothing?",
+          "50f6b7706864469bc44300c7fe328131" },
+        { "", "alice", "a5c7ae252289ebda16da35482a646d35" },
+        { "kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk",
+          "alice", "84d62183213781311fc0c1336d1a5bb6" },
+        { "kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk",
+          "alice", "eb9b6d2d7294565d3e072c88693252cb" }
+    };
+
+    for (i = 0; i < COUNT(vectors); i++) {
+        memset(&redis, 0, sizeof(redis));
+
+        /* "secret_file" that is not there leaves no text */
+
+        redis.secret.len = strlen(vectors[i].secret);
+        redis.secret.data = redis.secret.len ? (u_char *) vectors[i].secret
+                                             : NULL;
+
+        assert_int_equal(ngx_ratelimit_redis_prepare(&redis), NGX_OK);
+
+        hash = ngx_ratelimit_redis_id(&redis, (u_char *) vectors[i].key,
+                                      strlen(vectors[i].key));
+        memcpy(id, &hash, sizeof(id));
+
+        for (n = 0; n < sizeof(id); n++) {
+            sprintf(hex + 2 * n, "%02x", id[n]);
+        }
+
+        assert_string_equal(hex, vectors[i].id);
+    }
+}
+
+
+int
+main(void)
+{
+    const struct CMUnitTest  tests[] = {
+        cmocka_unit_test(test_id)
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
