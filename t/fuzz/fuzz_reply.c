@@ -1,6 +1,7 @@
 /*
  * Any bytes as replies of Redis, in pieces of any size: what is kept of them
- * is within its bounds, and is the same whatever the pieces are.
+ * is within its bounds, and is the same whatever the pieces are. In pieces of
+ * one byte hiredis reads all of them, in one piece that is so of few.
  */
 
 #include "ngx_ratelimit_redis_codec.h"
@@ -107,17 +108,19 @@ fuzz_read(const uint8_t *data, size_t size, size_t step,
         piece = malloc(n);
         must(piece);
         memcpy(piece, data, n);
-        rc = ngx_ratelimit_redis_reader_feed(reader, piece, n);
-        free(piece);
+        ngx_ratelimit_redis_reader_feed(reader, piece, n);
 
-        while (rc == NGX_OK) {
+        do {
             rc = ngx_ratelimit_redis_reader_next(reader, &reply, form);
 
             if (rc == NGX_OK) {
                 fuzz_reply_valid(&reply);
                 sum = fuzz_reply_sum(sum, &reply);
             }
-        }
+
+        } while (rc == NGX_OK);
+
+        free(piece);
     }
 
     ngx_ratelimit_redis_reader_free(reader, &reply);
@@ -142,6 +145,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     sum = fuzz_read(data + 2, size - 2, size, form);
     must(sum == fuzz_read(data + 2, size - 2, step, form));
+    must(sum == fuzz_read(data + 2, size - 2, 1, form));
 
     return 0;
 }

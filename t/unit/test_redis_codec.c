@@ -48,9 +48,7 @@ read_reply(const char *data, size_t len, size_t step,
     for (rc = NGX_AGAIN; len && rc == NGX_AGAIN; data += n, len -= n) {
         n = ngx_min(len, step);
 
-        assert_int_equal(ngx_ratelimit_redis_reader_feed(reader,
-                                                (const u_char *) data, n),
-                         NGX_OK);
+        ngx_ratelimit_redis_reader_feed(reader, (const u_char *) data, n);
         rc = ngx_ratelimit_redis_reader_next(reader, &reply, form);
     }
 
@@ -109,6 +107,85 @@ test_integers(void **state)
         assert_true(reply.values[1] == -2);
         assert_true(reply.values[2] == 9007199254740993);
         assert_true(reply.values[3] == 0);
+    }
+}
+
+
+/* A whole reply is read where it stands, and in pieces hiredis reads it. */
+
+static void
+test_integers_as_hiredis(void **state)
+{
+    size_t              i, len;
+    ngx_int_t           rc;
+    ngx_uint_t          n;
+    int64_t             value;
+
+    static const char  *cases[] = {
+        "*1\r\n:-0\r\n", "*1\r\n:00\r\n", "*1\r\n:01\r\n", "*1\r\n:-01\r\n",
+        "*1\r\n:\r\n", "*1\r\n:-\r\n", "*1\r\n:+1\r\n", "*1\r\n: 1\r\n",
+        "*1\r\n:1a\r\n", "*1\r\n:1\n\n", "*1\r\n:1\r\r", "*1\n:1\r\n",
+        "*1\r\n:999999999999999999\r\n", "*1\r\n:-999999999999999999\r\n",
+        "*1\r\n:1000000000000000000\r\n", "*1\r\n:9223372036854775807\r\n",
+        "*1\r\n:-9223372036854775808\r\n", "*1\r\n:9223372036854775808\r\n",
+        "*1\r\n:99999999999999999999999\r\n", "*0\r\n", "*-1\r\n", "*65\r\n",
+        "*01\r\n:1\r\n", "*1\r\n:1\r", "*2\r\n:1\r\n", "*1\r\n+1\r\n"
+    };
+
+    for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        len = strlen(cases[i]);
+        rc = read_reply(cases[i], len, 1, 0);
+        n = reply.n;
+        value = reply.values[0];
+
+        reply.values[0] = 0;
+        assert_int_equal(read_reply(cases[i], len, len, 0), rc);
+
+        if (rc == NGX_OK) {
+            assert_int_equal(reply.n, n);
+            assert_true(n == 0 || reply.values[0] == value);
+        }
+    }
+}
+
+
+/* Several in what was received at once, and the last of them not whole. */
+
+static void
+test_several(void **state)
+{
+    void               *reader;
+    size_t              cut, len;
+    ngx_uint_t          n;
+    static const char   data[] = "*1\r\n:1\r\n*2\r\n:2\r\n:2\r\n-ERR x\r\n"
+                                 "*1\r\n:4\r\n*1\r\n:5\r\n";
+
+    len = sizeof(data) - 1;
+
+    for (cut = 1; cut < len; cut++) {
+        reader = ngx_ratelimit_redis_reader_new(&reply);
+        assert_non_null(reader);
+        n = 0;
+
+        ngx_ratelimit_redis_reader_feed(reader, (const u_char *) data, cut);
+
+        while (ngx_ratelimit_redis_reader_next(reader, &reply, 0) == NGX_OK) {
+            n++;
+        }
+
+        ngx_ratelimit_redis_reader_feed(reader, (const u_char *) data + cut,
+                                        len - cut);
+
+        while (ngx_ratelimit_redis_reader_next(reader, &reply, 0) == NGX_OK) {
+            n++;
+            assert_int_equal(reply.type, n == 3 ? REDIS_REPLY_ERROR
+                                                : REDIS_REPLY_ARRAY);
+            assert_true(n == 3 || (ngx_uint_t) reply.values[0] == n);
+        }
+
+        assert_int_equal(n, 5);
+        assert_int_equal(ngx_ratelimit_redis_reader_left(reader), 0);
+        ngx_ratelimit_redis_reader_free(reader, &reply);
     }
 }
 
@@ -236,9 +313,10 @@ test_slots_large(void **state)
     rd = reader;
     rc = NGX_AGAIN;
 
-    assert_int_equal(ngx_ratelimit_redis_reader_feed(reader,
-                                            (const u_char *) "*16384\r\n", 8),
-                     NGX_OK);
+    ngx_ratelimit_redis_reader_feed(reader, (const u_char *) "*16384\r\n", 8);
+    assert_int_equal(ngx_ratelimit_redis_reader_next(reader, &reply,
+                                             NGX_RATELIMIT_REDIS_FORM_SLOTS),
+                     NGX_AGAIN);
 
     for (slot = 0; slot < 16384; slot++) {
         assert_int_equal(rc, NGX_AGAIN);
@@ -255,10 +333,9 @@ test_slots_large(void **state)
         /* in two pieces */
 
         for (i = 0; i < 2; i++) {
-            assert_int_equal(ngx_ratelimit_redis_reader_feed(reader,
-                                   (const u_char *) entry + i * 1000,
-                                   i ? n - 1000 : 1000),
-                             NGX_OK);
+            ngx_ratelimit_redis_reader_feed(reader,
+                                            (const u_char *) entry + i * 1000,
+                                            i ? n - 1000 : 1000);
             rc = ngx_ratelimit_redis_reader_next(reader, &reply,
                                              NGX_RATELIMIT_REDIS_FORM_SLOTS);
             assert_int_not_equal(rc, NGX_ERROR);
@@ -420,6 +497,8 @@ main(void)
         cmocka_unit_test(test_texts_other),
         cmocka_unit_test(test_command),
         cmocka_unit_test(test_integers),
+        cmocka_unit_test(test_integers_as_hiredis),
+        cmocka_unit_test(test_several),
         cmocka_unit_test(test_not_flat),
         cmocka_unit_test(test_limits),
         cmocka_unit_test(test_slots),

@@ -51,9 +51,7 @@ ngx_ratelimit_redis_reply_feed(ngx_ratelimit_redis_conn_t *conn, u_char *data,
 
     node = conn->data;
 
-    if (ngx_ratelimit_redis_reader_feed(node->reader, data, len) != NGX_OK) {
-        return "no memory";
-    }
+    ngx_ratelimit_redis_reader_feed(node->reader, data, len);
 
     do {
         head = ngx_ratelimit_redis_conn_head(conn);

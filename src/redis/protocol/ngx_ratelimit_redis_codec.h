@@ -65,6 +65,8 @@ typedef struct {
     ngx_str_t                    *texts;     /* heap, as all that they name:
                                                 freed by the reader */
 
+    const u_char                 *data;      /* fed: len bytes not read yet */
+    size_t                        len;
     size_t                        bytes;     /* read, but no whole reply yet */
     ngx_log_t                    *log;
 } ngx_ratelimit_redis_reply_t;
@@ -89,8 +91,11 @@ void ngx_ratelimit_redis_reader_free(void *reader,
 void ngx_ratelimit_redis_ranges_free(ngx_ratelimit_redis_reply_t *reply);
 void ngx_ratelimit_redis_texts_free(ngx_ratelimit_redis_reply_t *reply);
 
-/* Returns NGX_OK, or NGX_ERROR: memory is out. */
-ngx_int_t ngx_ratelimit_redis_reader_feed(void *reader, const u_char *data,
+/*
+ * The next bytes, when those before were read up to NGX_AGAIN. They must stay
+ * until these are, too.
+ */
+void ngx_ratelimit_redis_reader_feed(void *reader, const u_char *data,
     size_t len);
 
 /* Bytes fed that are part of no reply read yet. */
@@ -98,7 +103,7 @@ size_t ngx_ratelimit_redis_reader_left(void *reader);
 
 /*
  * Reads the next reply: NGX_OK, NGX_AGAIN when more bytes must come, NGX_ERROR
- * when this is no protocol or too large.
+ * when this is no protocol or too large, or memory is out.
  */
 ngx_int_t ngx_ratelimit_redis_reader_next(void *reader,
     ngx_ratelimit_redis_reply_t *reply, ngx_ratelimit_redis_form_e form);
