@@ -138,10 +138,17 @@ ngx_ratelimit_number_write(u_char *out, uint64_t value)
         10000000000000000000u
     };
 
-    /* of b bits, b * log10(2) digits or one more; 0 is as long as 1 */
+    /* most lengths in a command for Redis */
 
-    n = (64 - (size_t) __builtin_clzll(value | 1)) * 1233 >> 12;
-    n += ((value | 1) >= powers[n]);
+    if (value < 10) {
+        *out = (u_char) ('0' + value);
+        return out + 1;
+    }
+
+    /* of b bits, b * log10(2) digits or one more */
+
+    n = (64 - (size_t) __builtin_clzll(value)) * 1233 >> 12;
+    n += (value >= powers[n]);
 
     last = out + n;
     p = last;

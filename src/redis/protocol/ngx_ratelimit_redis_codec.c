@@ -16,7 +16,7 @@
 #include "ngx_ratelimit_text.h"
 
 
-/* of a number that is read here: less than any that could overflow */
+/* of a number that is read here: a longer one could overflow */
 #define NGX_RATELIMIT_REDIS_DIGITS  18
 
 
@@ -299,8 +299,8 @@ ngx_ratelimit_redis_read_number(const u_char *p, const u_char *last,
     u_char type, int64_t *value)
 {
     int64_t        number;
-    ngx_uint_t     negative;
-    const u_char  *digits;
+    ngx_uint_t     negative, digit;
+    const u_char  *digits, *end;
 
     /* of one digit, at least */
 
@@ -311,15 +311,16 @@ ngx_ratelimit_redis_read_number(const u_char *p, const u_char *last,
     negative = (*p == '-');
     p += negative;
     digits = p;
-    number = 0;
+    end = p + ngx_min(last - p, NGX_RATELIMIT_REDIS_DIGITS);
 
-    while (p != last && *p >= '0' && *p <= '9') {
+    for (number = 0; p != end; p++) {
+        digit = (ngx_uint_t) *p - '0';
 
-        if (p - digits == NGX_RATELIMIT_REDIS_DIGITS) {
-            return NULL;
+        if (digit > 9) {
+            break;
         }
 
-        number = number * 10 + (*p++ - '0');
+        number = number * 10 + (int64_t) digit;
     }
 
     /* no zero before the others, and "-0" is none */
