@@ -19,6 +19,7 @@
 #include "ngx_ratelimit_breaker.h"
 
 #define NGX_RATELIMIT_BREAKER_SECOND_MS  1000
+#define NGX_RATELIMIT_BREAKER_KEEP_MS    10     /* good calls, by a caller */
 #define NGX_RATELIMIT_BREAKER_MAX_COUNT  0x7fff
 #define NGX_RATELIMIT_BREAKER_DOUBLINGS  3      /* MIN_MS << 3 = MAX_MS */
 
@@ -50,7 +51,7 @@ typedef struct {
     uint32_t  begin_ms;
 } ngx_ratelimit_breaker_window_t;
 
-static uint64_t ngx_ratelimit_breaker_count(uint64_t word,
+static uint64_t ngx_ratelimit_breaker_count(uint64_t word, uint32_t good,
     ngx_ratelimit_breaker_outcome_e outcome, int opens,
     const ngx_ratelimit_breaker_now_t *now);
 static uint64_t ngx_ratelimit_breaker_count_part(uint64_t word,
@@ -156,11 +157,27 @@ ngx_ratelimit_breaker_probe(ngx_ratelimit_breaker_t *breaker, uint64_t now_ms,
 
 ngx_ratelimit_breaker_change_e
 ngx_ratelimit_breaker_report(ngx_ratelimit_breaker_t *breaker,
+    ngx_ratelimit_breaker_good_t *good,
     ngx_ratelimit_breaker_outcome_e outcome,
     const ngx_ratelimit_breaker_now_t *now)
 {
     int       opens;
+    uint32_t  passed_ms, kept;
     uint64_t  word, next;
+
+    passed_ms = (uint32_t) now->ms - good->since_ms;
+
+    if (outcome == NGX_RATELIMIT_BREAKER_GOOD
+        && passed_ms < NGX_RATELIMIT_BREAKER_KEEP_MS
+        && ngx_ratelimit_breaker_is(atomic_load(&breaker->state)) == CLOSED)
+    {
+        good->calls++;
+        return NGX_RATELIMIT_BREAKER_SAME;
+    }
+
+    kept = (passed_ms < NGX_RATELIMIT_BREAKER_SECOND_MS) ? good->calls : 0;
+    good->since_ms = (uint32_t) now->ms;
+    good->calls = 0;
 
     opens = (outcome == NGX_RATELIMIT_BREAKER_TIMED_OUT)
             && ngx_ratelimit_breaker_timeout(breaker);
@@ -173,7 +190,7 @@ ngx_ratelimit_breaker_report(ngx_ratelimit_breaker_t *breaker,
         }
 
         next = (ngx_ratelimit_breaker_is(word) == CLOSED)
-               ? ngx_ratelimit_breaker_count(word, outcome, opens, now)
+               ? ngx_ratelimit_breaker_count(word, kept, outcome, opens, now)
                : ngx_ratelimit_breaker_count_part(word, outcome, opens, now);
 
     } while (!atomic_compare_exchange_weak(&breaker->state, &word, next));
@@ -182,9 +199,9 @@ ngx_ratelimit_breaker_report(ngx_ratelimit_breaker_t *breaker,
 }
 
 
-/* A closed breaker's word with one call more. */
+/* A closed breaker's word with some good calls and this one more. */
 static uint64_t
-ngx_ratelimit_breaker_count(uint64_t word,
+ngx_ratelimit_breaker_count(uint64_t word, uint32_t good,
     ngx_ratelimit_breaker_outcome_e outcome, int opens,
     const ngx_ratelimit_breaker_now_t *now)
 {
@@ -207,8 +224,8 @@ ngx_ratelimit_breaker_count(uint64_t word,
 
     /* a count that is full stays so: the share is as good then */
 
-    if (calls < NGX_RATELIMIT_BREAKER_MAX_COUNT) {
-        calls++;
+    if (good < NGX_RATELIMIT_BREAKER_MAX_COUNT - calls) {
+        calls += good + 1;
         failed += (outcome != NGX_RATELIMIT_BREAKER_GOOD);
     }
 

@@ -21,7 +21,9 @@
  * quarter of it.
  *
  * All of its state is two words, each changed by compare and swap: no lock is
- * held, so a process may die anywhere.
+ * held, so a process may die anywhere. Many processes share them, so while calls
+ * end well they are seldom written: the state once in 10 ms by each process,
+ * with the good calls since, and what was heard once in a millisecond by all.
  */
 
 #ifndef NGX_RATELIMIT_BREAKER_H_INCLUDED
@@ -67,6 +69,12 @@ typedef enum {
     NGX_RATELIMIT_BREAKER_CHANGES        /* how many there are */
 } ngx_ratelimit_breaker_change_e;
 
+/* One caller's good calls that the breaker's word does not count yet; zeroed. */
+typedef struct {
+    uint32_t    since_ms;       /* it was written last */
+    uint32_t    calls;
+} ngx_ratelimit_breaker_good_t;
+
 /* The caller's knowledge. All processes share the clock; it is below 2^44. */
 typedef struct {
     uint64_t    ms;             /* monotonic */
@@ -93,10 +101,11 @@ uint64_t ngx_ratelimit_breaker_probe(ngx_ratelimit_breaker_t *breaker,
 
 /*
  * Reports the outcome of a call or of a probe. One of all processes gets each
- * change.
+ * change. good is the caller's own, of this breaker.
  */
 ngx_ratelimit_breaker_change_e ngx_ratelimit_breaker_report(
-    ngx_ratelimit_breaker_t *breaker, ngx_ratelimit_breaker_outcome_e outcome,
+    ngx_ratelimit_breaker_t *breaker, ngx_ratelimit_breaker_good_t *good,
+    ngx_ratelimit_breaker_outcome_e outcome,
     const ngx_ratelimit_breaker_now_t *now);
 ngx_ratelimit_breaker_change_e ngx_ratelimit_breaker_probed(
     ngx_ratelimit_breaker_t *breaker, int good,

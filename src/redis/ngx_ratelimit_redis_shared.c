@@ -12,7 +12,7 @@
 #include <openssl/rand.h>
 
 /* changed with every change of the layout */
-#define NGX_RATELIMIT_REDIS_SHARED_LAYOUT  10
+#define NGX_RATELIMIT_REDIS_SHARED_LAYOUT  11
 
 /* the newest map and one before, each of any size */
 #define NGX_RATELIMIT_REDIS_SHARED_MAPS    2
@@ -328,14 +328,18 @@ void
 ngx_ratelimit_redis_stat(const ngx_ratelimit_redis_t *redis,
     ngx_ratelimit_redis_stat_t *stat)
 {
-    ngx_uint_t                     i;
+    ngx_uint_t                     i, n;
     ngx_ratelimit_redis_shared_t  *shared;
 
     shared = redis->shared;
 
-    for (i = 0; i < NGX_RATELIMIT_REDIS_STATUSES; i++) {
-        stat->calls[i] = atomic_load(&shared->calls[i]);
-        stat->replies[i] = atomic_load(&shared->replies[i]);
+    ngx_memzero(stat, sizeof(ngx_ratelimit_redis_stat_t));
+
+    for (n = 0; n < NGX_RATELIMIT_REDIS_WORKERS; n++) {
+        for (i = 0; i < NGX_RATELIMIT_REDIS_STATUSES; i++) {
+            stat->calls[i] += atomic_load(&shared->workers[n].calls[i]);
+            stat->replies[i] += atomic_load(&shared->workers[n].replies[i]);
+        }
     }
 
     stat->refreshes = atomic_load(&shared->refreshes);

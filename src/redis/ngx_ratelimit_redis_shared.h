@@ -11,10 +11,12 @@
 
 #include "ngx_ratelimit_blob.h"
 #include "ngx_ratelimit_breaker.h"
+#include "ngx_ratelimit_lock.h"
 #include "ngx_ratelimit_log_limit.h"
 
 #include <stdatomic.h>
 
+#define NGX_RATELIMIT_REDIS_WORKERS     64    /* blocks of counts */
 #define NGX_RATELIMIT_REDIS_PLACES      1024
 #define NGX_RATELIMIT_REDIS_PLACE_NAME  80    /* bytes of it kept */
 
@@ -47,9 +49,20 @@ typedef struct {
     u_char                         name[NGX_RATELIMIT_REDIS_PLACE_NAME];
 } ngx_ratelimit_redis_place_t;
 
-struct ngx_ratelimit_redis_shared_s {
+/*
+ * What a worker counts for each call, on cache lines of its own. The worker of
+ * the same number before it, of an older cycle or killed, has counted there,
+ * too, and where there are more workers than blocks so do others: each count is
+ * changed by itself.
+ */
+typedef struct {
+    _Alignas(NGX_RATELIMIT_LINE)
     _Atomic uint64_t               calls[NGX_RATELIMIT_REDIS_STATUSES];
     _Atomic uint64_t               replies[NGX_RATELIMIT_REDIS_STATUSES];
+} ngx_ratelimit_redis_counts_t;
+
+struct ngx_ratelimit_redis_shared_s {
+    ngx_ratelimit_redis_counts_t   workers[NGX_RATELIMIT_REDIS_WORKERS];
     _Atomic uint64_t               refreshes;
     _Atomic uint64_t               reconnects;
     _Atomic uint64_t               handshakes;
@@ -82,6 +95,10 @@ struct ngx_ratelimit_redis_shared_s {
  */
 ngx_ratelimit_redis_place_t *ngx_ratelimit_redis_place(
     ngx_ratelimit_redis_shared_t *shared, const ngx_str_t *name);
+
+/* This worker's counts. */
+#define ngx_ratelimit_redis_counts(shared)                                    \
+    (&(shared)->workers[ngx_worker % NGX_RATELIMIT_REDIS_WORKERS])
 
 #define ngx_ratelimit_redis_count(counter)                                    \
     (void) atomic_fetch_add_explicit(&(counter), 1, memory_order_relaxed)

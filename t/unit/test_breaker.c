@@ -32,6 +32,9 @@
 #define EVEN(ms)  (((uint32_t) (ms) + 3) / 4)
 
 
+static ngx_ratelimit_breaker_good_t  good;   /* calls kept back */
+
+
 static ngx_ratelimit_breaker_now_t
 at(uint64_t ms, uint32_t random)
 {
@@ -51,6 +54,7 @@ breaker(void)
     ngx_ratelimit_breaker_t  b;
 
     memset(&b, 0, sizeof(b));
+    memset(&good, 0, sizeof(good));
 
     return b;
 }
@@ -62,7 +66,7 @@ report(ngx_ratelimit_breaker_t *b, ngx_ratelimit_breaker_outcome_e outcome,
 {
     ngx_ratelimit_breaker_now_t  now = at(now_ms, EVEN(125));
 
-    return ngx_ratelimit_breaker_report(b, outcome, &now);
+    return ngx_ratelimit_breaker_report(b, &good, outcome, &now);
 }
 
 
@@ -547,6 +551,39 @@ test_readmits_in_silence(void **state)
 }
 
 
+/* Good calls are not written one by one, and yet counted beside the others. */
+static void
+test_kept(void **state)
+{
+    ngx_ratelimit_breaker_t  b, before;
+
+    b = breaker();
+    reports(&b, GOOD, 1, NOW);
+    before = b;
+    reports(&b, GOOD, 29, NOW + 9);
+    assert_memory_equal(&b, &before, sizeof(b));
+
+    reports(&b, FAILED, 29, NOW + 9);
+    assert_int_equal(report(&b, FAILED, NOW + 9), OPENED);
+
+    /* with the first that comes 10 ms later, too */
+
+    b = breaker();
+    reports(&b, GOOD, 29, NOW);
+    reports(&b, GOOD, 1, NOW + 10);
+    memset(&good, 0, sizeof(good));
+    reports(&b, FAILED, 29, NOW + 20);
+    assert_int_equal(report(&b, FAILED, NOW + 20), OPENED);
+
+    /* but not with those of another second */
+
+    b = breaker();
+    reports(&b, GOOD, 100, NOW);
+    reports(&b, FAILED, 19, NOW + 1000);
+    assert_int_equal(report(&b, FAILED, NOW + 1000), OPENED);
+}
+
+
 /* What nobody uses closes all the same, and the first calls go through. */
 static void
 test_unused(void **state)
@@ -627,6 +664,7 @@ main(void)
         cmocka_unit_test(test_too_much),
         cmocka_unit_test(test_no_longer_too_much),
         cmocka_unit_test(test_readmits_in_silence),
+        cmocka_unit_test(test_kept),
         cmocka_unit_test(test_unused),
         cmocka_unit_test(test_wraps),
     };

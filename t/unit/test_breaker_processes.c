@@ -35,6 +35,9 @@ typedef struct {
 } world_t;
 
 
+static ngx_ratelimit_breaker_good_t  kept;   /* each process has its own */
+
+
 static world_t *
 world(void)
 {
@@ -154,7 +157,8 @@ hammer(world_t *w, int me)
                 note(w, ngx_ratelimit_breaker_heard(&w->breaker, 1, now.ms));
             }
 
-            note(w, ngx_ratelimit_breaker_report(&w->breaker, outcome, &now));
+            note(w, ngx_ratelimit_breaker_report(&w->breaker, &kept, outcome,
+                                                 &now));
             continue;
         }
 
@@ -212,7 +216,7 @@ time_out(world_t *w, int me)
 
     for (i = 0; i < 3; i++) {
         now = now_of(w, me);
-        note(w, ngx_ratelimit_breaker_report(&w->breaker,
+        note(w, ngx_ratelimit_breaker_report(&w->breaker, &kept,
                                      NGX_RATELIMIT_BREAKER_TIMED_OUT, &now));
     }
 }
@@ -273,7 +277,7 @@ die(world_t *w, int me)
 
     for (i = 0; ; i++) {
         now = now_of(w, i);
-        (void) ngx_ratelimit_breaker_report(&w->breaker, i % 4, &now);
+        (void) ngx_ratelimit_breaker_report(&w->breaker, &kept, i % 4, &now);
         (void) ngx_ratelimit_breaker_probe(&w->breaker, now.ms, LOST);
         (void) ngx_ratelimit_breaker_probed(&w->breaker, i % 2, &now);
         (void) ngx_ratelimit_breaker_heard(&w->breaker, i % 2, now.ms);
@@ -322,7 +326,7 @@ test_killed(void **state)
                          NGX_RATELIMIT_BREAKER_CLOSED);
 
         for (j = 0; j < 3; j++) {
-            (void) ngx_ratelimit_breaker_report(&w->breaker,
+            (void) ngx_ratelimit_breaker_report(&w->breaker, &kept,
                                       NGX_RATELIMIT_BREAKER_TIMED_OUT, &now);
         }
 

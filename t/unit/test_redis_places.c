@@ -54,10 +54,16 @@ static int
 setup(void **state)
 {
     free(shared);
-    shared = calloc(1, sizeof(ngx_ratelimit_redis_shared_t));
+    shared = aligned_alloc(NGX_RATELIMIT_LINE,
+                           sizeof(ngx_ratelimit_redis_shared_t));
+    if (shared == NULL) {
+        return 1;
+    }
+
+    memset(shared, 0, sizeof(ngx_ratelimit_redis_shared_t));
     ngx_current_msec = 1000000;
 
-    return shared == NULL;
+    return 0;
 }
 
 
@@ -202,6 +208,31 @@ test_clocks(void **state)
 }
 
 
+/* Whatever worker counted, the sum is what is told. */
+
+static void
+test_counts(void **state)
+{
+    ngx_uint_t                  i;
+    ngx_ratelimit_redis_t       redis;
+    ngx_ratelimit_redis_stat_t  stat;
+
+    memset(&redis, 0, sizeof(redis));
+    memset(&stat, 0xff, sizeof(stat));
+    redis.shared = shared;
+
+    for (i = 0; i < NGX_RATELIMIT_REDIS_WORKERS; i++) {
+        shared->workers[i].calls[NGX_RATELIMIT_REDIS_OK] = i + 1;
+        shared->workers[i].replies[NGX_RATELIMIT_REDIS_BUSY] = 1;
+    }
+
+    ngx_ratelimit_redis_stat(&redis, &stat);
+    assert_int_equal(stat.calls[NGX_RATELIMIT_REDIS_OK], 64 * 65 / 2);
+    assert_int_equal(stat.calls[NGX_RATELIMIT_REDIS_BUSY], 0);
+    assert_int_equal(stat.replies[NGX_RATELIMIT_REDIS_BUSY], 64);
+}
+
+
 int
 main(void)
 {
@@ -210,6 +241,7 @@ main(void)
         cmocka_unit_test_setup(test_rollouts, setup),
         cmocka_unit_test_setup(test_stopped_worker, setup),
         cmocka_unit_test_setup(test_clocks, setup),
+        cmocka_unit_test_setup(test_counts, setup),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

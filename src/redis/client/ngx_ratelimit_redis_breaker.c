@@ -110,7 +110,9 @@ ngx_ratelimit_redis_breaker_report(ngx_ratelimit_redis_call_t *call,
                                  outcome == NGX_RATELIMIT_BREAKER_GOOD, &now);
 
     } else {
-        change = ngx_ratelimit_breaker_report(&place->breaker, outcome, &now);
+        change = ngx_ratelimit_breaker_report(&place->breaker,
+                     &client->good[place - client->redis->shared->places],
+                     outcome, &now);
     }
 
     ngx_ratelimit_redis_breaker_changed(client, place, change);

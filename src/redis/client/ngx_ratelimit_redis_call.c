@@ -234,7 +234,8 @@ ngx_ratelimit_redis_call_count(const ngx_ratelimit_redis_call_t *call,
     if (call->life == NGX_RATELIMIT_REDIS_WAITED
         && call->kind <= NGX_RATELIMIT_REDIS_UNDO)
     {
-        ngx_ratelimit_redis_count(call->client->redis->shared->calls[status]);
+        ngx_ratelimit_redis_count(ngx_ratelimit_redis_counts(
+                                  call->client->redis->shared)->calls[status]);
     }
 }
 

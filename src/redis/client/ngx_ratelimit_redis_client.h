@@ -63,6 +63,9 @@ struct ngx_ratelimit_redis_client_s {
     ngx_queue_t                    free;      /* calls */
     ngx_uint_t                     nfree;
 
+    /* of the breakers, by their places */
+    ngx_ratelimit_breaker_good_t   good[NGX_RATELIMIT_REDIS_PLACES];
+
     uint64_t                       name;      /* the last one given */
     size_t                         evalsha_len;
     u_char                         evalsha[NGX_RATELIMIT_REDIS_BULK(7)

@@ -290,7 +290,8 @@ ngx_ratelimit_redis_error(ngx_ratelimit_redis_node_t *node,
     call->request.written = ran;
 
     if (!ngx_ratelimit_redis_call_quiet(call)) {
-        ngx_ratelimit_redis_count(client->redis->shared->replies[status]);
+        ngx_ratelimit_redis_count(ngx_ratelimit_redis_counts(
+                                    client->redis->shared)->replies[status]);
     }
 
     switch (status) {

@@ -257,8 +257,8 @@ ngx_ratelimit_redis_reader_next(void *reader,
 
 
 /*
- * A check's answer: "*<n>\r\n", then n times ":<value>\r\n". Returns its length;
- * 0: what was fed begins with anything else, or ends before it.
+ * A check's answer: "*<n>\r\n", then n times ":<value>\r\n". Returns its
+ * length; 0: what was fed begins with anything else, or ends before it.
  */
 
 static size_t
