@@ -80,11 +80,11 @@ table_make(size_t size)
 {
     ngx_ratelimit_table_t  *table;
 
-    static const u_char     hash_key[] = "0123456789abcdef";
+    static const ngx_ratelimit_hash_key_t  hash_key;
 
     table = map(size);
 
-    if (ngx_ratelimit_table_init(table, size, hash_key) != NGX_OK) {
+    if (ngx_ratelimit_table_init(table, size, &hash_key) != NGX_OK) {
         fail("init");
     }
 

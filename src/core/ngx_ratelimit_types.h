@@ -14,7 +14,7 @@
 #include <string.h>
 #include <sys/types.h>
 
-/* A counter's name on this gateway: SipHash-128 of the rule and its keys. */
+/* A counter's name on this gateway: a hash of the rule and its keys. */
 typedef struct {
     uint64_t  hi;
     uint64_t  lo;

@@ -59,18 +59,33 @@ extern const ngx_ratelimit_backend_t  ngx_ratelimit_parts;
 /* A counter has its answer, which the check waits for. */
 void ngx_ratelimit_check_answered(ngx_ratelimit_check_t *check);
 
+/* The client's hash on this gateway; a strict check does not need it. */
+static ngx_inline const ngx_ratelimit_id_t *
+ngx_ratelimit_client_local(ngx_ratelimit_client_t *client)
+{
+    if (!client->named) {
+        client->named = 1;
+        client->local = ngx_ratelimit_hash(
+                     ngx_ratelimit_table_hash_key(client->limiter->zone.table),
+                     client->key.data, client->key.len);
+    }
+
+    return &client->local;
+}
+
 /* Names the counter on this gateway: the client's hash and the rule. */
 static ngx_inline ngx_ratelimit_id_t
 ngx_ratelimit_counter_id(const ngx_ratelimit_counter_t *counter)
 {
     ngx_ratelimit_id_t         id;
-    const ngx_ratelimit_id_t  *salt;
+    const ngx_ratelimit_id_t  *local, *salt;
 
+    local = ngx_ratelimit_client_local(counter->client);
     salt = counter->emergency ? &counter->rule->emergency_salt
                               : &counter->rule->salt;
 
-    id.hi = counter->client->local.hi ^ salt->hi;
-    id.lo = counter->client->local.lo ^ salt->lo;
+    id.hi = local->hi ^ salt->hi;
+    id.lo = local->lo ^ salt->lo;
 
     return id;
 }

@@ -5,8 +5,6 @@
 
 #include "ngx_ratelimit_script.h"
 
-#include "ngx_ratelimit_hash.h"
-
 static void ngx_ratelimit_check_take(ngx_ratelimit_check_t *check);
 static const ngx_ratelimit_backend_t *ngx_ratelimit_check_backend(
     const ngx_ratelimit_counter_t *counter);
@@ -60,9 +58,7 @@ ngx_ratelimit_check_start(ngx_ratelimit_check_t *check)
             client->remote->asked = 0;
         }
 
-        client->local = ngx_ratelimit_siphash(
-                             ngx_ratelimit_table_hash_key(limiter->zone.table),
-                             client->key.data, client->key.len, 1, 3);
+        client->named = 0;
     }
 
     ngx_ratelimit_check_take(check);

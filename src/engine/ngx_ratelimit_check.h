@@ -64,7 +64,8 @@ typedef struct {
     ngx_uint_t                      key_index;
     ngx_str_t                       key;
 
-    ngx_ratelimit_id_t              local;   /* its hash on this gateway */
+    ngx_ratelimit_id_t              local;   /* see client_local() */
+    unsigned                        named:1; /* that is set */
     ngx_ratelimit_check_t          *check;
     ngx_ratelimit_remote_client_t  *remote;  /* NULL: the zone has no Redis */
 } ngx_ratelimit_client_t;

@@ -5,7 +5,6 @@
 
 #include "ngx_ratelimit_inspect.h"
 
-#include "ngx_ratelimit_hash.h"
 #include "ngx_ratelimit_script.h"
 
 static void ngx_ratelimit_inspect_counter(ngx_ratelimit_inspect_t *inspect);
@@ -54,9 +53,6 @@ ngx_ratelimit_inspect_counter(ngx_ratelimit_inspect_t *inspect)
     client->limiter = inspect->limiter;
     client->key = inspect->key;
     client->check = &inspect->check;
-    client->local = ngx_ratelimit_siphash(
-                    ngx_ratelimit_table_hash_key(inspect->limiter->zone.table),
-                    client->key.data, client->key.len, 1, 3);
 
     counter->rule = inspect->rule;
     counter->limit = inspect->limit ? inspect->limit : &inspect->rule->limit;

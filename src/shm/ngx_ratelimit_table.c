@@ -17,7 +17,7 @@
 #include "ngx_ratelimit_table.h"
 
 #define NGX_RATELIMIT_TABLE_MAGIC    0x656c626174746c72ULL  /* "rlttable" */
-#define NGX_RATELIMIT_TABLE_LAYOUT   3
+#define NGX_RATELIMIT_TABLE_LAYOUT   4
 
 #define NGX_RATELIMIT_TABLE_MIN_SETS   64     /* in a segment */
 #define NGX_RATELIMIT_TABLE_PLACES     3      /* in a set */
@@ -50,7 +50,7 @@ _Static_assert(sizeof(ngx_ratelimit_table_set_t) == NGX_RATELIMIT_LINE,
 struct ngx_ratelimit_table_s {
     _Alignas(NGX_RATELIMIT_LINE)
     ngx_ratelimit_segments_t  shape;
-    u_char                    hash_key[16];
+    ngx_ratelimit_hash_key_t  hash_key;
 };
 
 /* A place, and what its set has to offer. */
@@ -93,10 +93,10 @@ static const ngx_ratelimit_segments_kind_t  ngx_ratelimit_table_kind = {
 
 ngx_int_t
 ngx_ratelimit_table_init(ngx_ratelimit_table_t *table, size_t size,
-    const u_char *hash_key)
+    const ngx_ratelimit_hash_key_t *hash_key)
 {
     if (size >= NGX_RATELIMIT_TABLE_MIN_BYTES) {
-        ngx_memcpy(table->hash_key, hash_key, sizeof(table->hash_key));
+        table->hash_key = *hash_key;
     }
 
     return ngx_ratelimit_segments_init(&ngx_ratelimit_table_kind,
@@ -112,10 +112,10 @@ ngx_ratelimit_table_check(ngx_ratelimit_table_t *table, size_t size)
 }
 
 
-const u_char *
+const ngx_ratelimit_hash_key_t *
 ngx_ratelimit_table_hash_key(ngx_ratelimit_table_t *table)
 {
-    return table->hash_key;
+    return &table->hash_key;
 }
 
 

@@ -15,6 +15,7 @@
 #include <ngx_config.h>
 #include <ngx_core.h>
 
+#include "ngx_ratelimit_hash.h"
 #include "ngx_ratelimit_segment.h"
 
 typedef struct ngx_ratelimit_table_s  ngx_ratelimit_table_t;
@@ -39,12 +40,12 @@ typedef struct {
 
 /*
  * Makes a table in size zeroed bytes of shared memory aligned to 64. Takes the
- * hash key, 16 random bytes, which stay with the table. Returns NGX_OK, or
- * NGX_ERROR when size is below NGX_RATELIMIT_TABLE_MIN_BYTES or a lock cannot
- * be made. Must run before any process uses the table.
+ * secret of its ids, which stays with the table. Returns NGX_OK, or NGX_ERROR
+ * when size is below NGX_RATELIMIT_TABLE_MIN_BYTES or a lock cannot be made.
+ * Must run before any process uses the table.
  */
 ngx_int_t ngx_ratelimit_table_init(ngx_ratelimit_table_t *table, size_t size,
-    const u_char *hash_key);
+    const ngx_ratelimit_hash_key_t *hash_key);
 
 /*
  * Whether the memory holds a table of this layout and size, without writing
@@ -52,8 +53,9 @@ ngx_int_t ngx_ratelimit_table_init(ngx_ratelimit_table_t *table, size_t size,
  */
 ngx_int_t ngx_ratelimit_table_check(ngx_ratelimit_table_t *table, size_t size);
 
-/* The 16 bytes given to init; read-only. */
-const u_char *ngx_ratelimit_table_hash_key(ngx_ratelimit_table_t *table);
+/* The secret given to init; read-only. */
+const ngx_ratelimit_hash_key_t *ngx_ratelimit_table_hash_key(
+    ngx_ratelimit_table_t *table);
 
 /*
  * Finds the counter and returns with its segment locked; a counter not there

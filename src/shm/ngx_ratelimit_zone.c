@@ -7,8 +7,6 @@
 
 #include <openssl/rand.h>
 
-#include "ngx_ratelimit_hash.h"
-
 /* pages left to the slab allocator beside the tables */
 #define NGX_RATELIMIT_ZONE_SPARE_PAGES  6
 
@@ -171,13 +169,13 @@ ngx_ratelimit_zone_init(ngx_shm_zone_t *shm_zone, void *data)
 static ngx_int_t
 ngx_ratelimit_zone_create(ngx_shm_zone_t *shm_zone, ngx_ratelimit_zone_t *zone)
 {
-    size_t            pages, leases;
-    u_char            hash_key[NGX_RATELIMIT_SIPHASH_KEY_BYTES];
-    ngx_slab_pool_t  *shpool;
+    size_t                     pages, leases;
+    ngx_slab_pool_t           *shpool;
+    ngx_ratelimit_hash_key_t   hash_key;
 
     shpool = (ngx_slab_pool_t *) shm_zone->shm.addr;
 
-    if (RAND_bytes(hash_key, sizeof(hash_key)) != 1) {
+    if (RAND_bytes((u_char *) &hash_key, sizeof(hash_key)) != 1) {
         ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
                       "RAND_bytes() failed for ratelimit zone \"%V\"",
                       &zone->name);
@@ -196,7 +194,7 @@ ngx_ratelimit_zone_create(ngx_shm_zone_t *shm_zone, ngx_ratelimit_zone_t *zone)
 
     if (zone->table == NULL || zone->lives == NULL
         || ngx_ratelimit_lives_init(zone->lives) != NGX_OK
-        || ngx_ratelimit_table_init(zone->table, zone->table_bytes, hash_key)
+        || ngx_ratelimit_table_init(zone->table, zone->table_bytes, &hash_key)
            != NGX_OK
         || (leases
             && (zone->leases == NULL

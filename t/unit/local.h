@@ -81,7 +81,7 @@ local_make(local_t *local, size_t size, ngx_ratelimit_algorithm_e algorithm,
                             MAP_SHARED|MAP_ANONYMOUS, -1, 0);
     assert_ptr_not_equal(local->map.table, MAP_FAILED);
     assert_int_equal(ngx_ratelimit_table_init(local->map.table, size,
-                                              hash_key),
+                                              &hash_key),
                      NGX_OK);
 
     local->limiter.zone.table = local->map.table;
@@ -115,6 +115,7 @@ local_request(local_t *local, local_request_t *request, uint64_t client)
     request->client.limiter = &local->limiter;
     request->client.remote = &request->remote;
     request->client.local = key(client);
+    request->client.named = 1;
     request->client.check = &request->check;
     request->counter.rule = &local->rule;
     request->counter.limit = &local->limit;

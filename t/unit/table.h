@@ -41,7 +41,7 @@ typedef struct {
     size_t   size;
 } map_t;
 
-static const u_char  hash_key[] = "0123456789abcdef";
+static const ngx_ratelimit_hash_key_t  hash_key = { .start = { 1, 2 } };
 
 
 static inline ngx_ratelimit_id_t
@@ -62,7 +62,7 @@ static inline ngx_int_t
 table_init(void *table, int leases, size_t size)
 {
     return leases ? ngx_ratelimit_leases_init(table, size)
-                  : ngx_ratelimit_table_init(table, size, hash_key);
+                  : ngx_ratelimit_table_init(table, size, &hash_key);
 }
 
 

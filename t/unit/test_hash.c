@@ -1,6 +1,8 @@
 /*
  * Hashes against what others publish and compute: SipHash against the
  * reference vectors and OpenSSL, slots against the Redis Cluster specification.
+ * The hash that names counters has the promises of its header: keys of any
+ * structure get ids of their own, spread evenly over what the table uses.
  */
 
 #include "unit.h"
@@ -124,6 +126,306 @@ test_siphash_openssl(void **state)
 }
 
 
+#define IDS      65536
+#define SECRETS  4
+
+static ngx_ratelimit_hash_key_t  secret;
+static ngx_ratelimit_id_t        ids[IDS];
+static size_t                    nids;
+
+
+static void
+secret_draw(unsigned seed)
+{
+    size_t  i;
+    u_char  byte;
+
+    srandom(seed);
+
+    for (i = 0; i < sizeof(secret); i++) {
+        byte = (u_char) (random() >> 7);
+        memcpy((u_char *) &secret + i, &byte, 1);
+    }
+}
+
+
+/* Of memory exactly as long as it says, for the sanitizers. */
+
+static void
+id_add(const void *data, size_t len)
+{
+    u_char  *copy;
+
+    copy = malloc(len ? len : 1);
+    assert_non_null(copy);
+    memcpy(copy, data, len);
+    assert_true(nids < IDS);
+    ids[nids++] = ngx_ratelimit_hash(&secret, copy, len);
+    free(copy);
+}
+
+
+static int
+id_cmp(const void *one, const void *two)
+{
+    const ngx_ratelimit_id_t  *a = one, *b = two;
+
+    if (a->hi != b->hi) {
+        return a->hi < b->hi ? -1 : 1;
+    }
+
+    return a->lo < b->lo ? -1 : a->lo > b->lo;
+}
+
+
+static void
+ids_differ(void)
+{
+    size_t  i;
+
+    qsort(ids, nids, sizeof(ids[0]), id_cmp);
+
+    for (i = 1; i < nids; i++) {
+        assert_int_not_equal(id_cmp(&ids[i - 1], &ids[i]), 0);
+    }
+
+    nids = 0;
+}
+
+
+static void
+test_hash_lengths(void **state)
+{
+    u_char    data[260], byte;
+    size_t    len;
+    unsigned  n;
+
+    static const u_char  bytes[] = { 0, 1, 'a', 0x80, 0xff };
+
+    /* also a key and the same with a byte more: each is the start of all */
+
+    for (n = 0; n < SECRETS * COUNT(bytes); n++) {
+        secret_draw(n);
+        byte = bytes[n % COUNT(bytes)];
+        memset(data, byte, sizeof(data));
+
+        for (len = 0; len <= sizeof(data); len++) {
+            id_add(data, len);
+        }
+
+        ids_differ();
+    }
+}
+
+
+static void
+test_hash_bits(void **state)
+{
+    u_char    data[260];
+    size_t    len, bit;
+    unsigned  n;
+
+    static const size_t  lens[] = { 1, 2, 3, 4, 5, 7, 8, 9, 12, 15, 16, 17, 24,
+                                    31, 32, 33, 40, 64, 100, 255, 256, 257 };
+
+    memset(data, '0', sizeof(data));
+
+    for (n = 0; n < SECRETS; n++) {
+        secret_draw(n);
+
+        for (len = 0; len < COUNT(lens); len++) {
+            id_add(data, lens[len]);
+
+            for (bit = 0; bit < 8 * lens[len]; bit++) {
+                data[bit / 8] ^= 1 << bit % 8;
+                id_add(data, lens[len]);
+                data[bit / 8] ^= 1 << bit % 8;
+            }
+        }
+
+        ids_differ();
+    }
+}
+
+
+/* Every word has a secret of its own. */
+
+static void
+test_hash_swapped(void **state)
+{
+    u_char    data[256], word[8];
+    size_t    i, j;
+    unsigned  n;
+
+    for (n = 0; n < SECRETS; n++) {
+        secret_draw(n);
+
+        for (i = 0; i < sizeof(data); i++) {
+            data[i] = (u_char) (i / 8);
+        }
+
+        id_add(data, sizeof(data));
+
+        for (i = 0; i < sizeof(data); i += 8) {
+            for (j = 0; j < i; j += 8) {
+                memcpy(word, data + i, 8);
+                memcpy(data + i, data + j, 8);
+                memcpy(data + j, word, 8);
+                id_add(data, sizeof(data));
+                memcpy(data + j, data + i, 8);
+                memcpy(data + i, word, 8);
+            }
+        }
+
+        ids_differ();
+    }
+}
+
+
+static void
+test_hash_long(void **state)
+{
+    u_char              data[NGX_RATELIMIT_HASH_BYTES + 1];
+    ngx_ratelimit_id_t  id, sip;
+
+    secret_draw(1);
+    memset(data, 'a', sizeof(data));
+
+    id = ngx_ratelimit_hash(&secret, data, sizeof(data));
+    sip = ngx_ratelimit_siphash(secret.sip, data, sizeof(data), 1, 3);
+    assert_int_equal(id_cmp(&id, &sip), 0);
+
+    id = ngx_ratelimit_hash(&secret, data, sizeof(data) - 1);
+    sip = ngx_ratelimit_siphash(secret.sip, data, sizeof(data) - 1, 1, 3);
+    assert_int_not_equal(id_cmp(&id, &sip), 0);
+}
+
+
+/* The n-th key of a family. */
+
+static size_t
+family_key(unsigned family, uint64_t n, u_char *key)
+{
+    switch (family) {
+
+    case 0: /* what clients look like */
+        return sprintf((char *) key, "sk_live_%024u", (unsigned) n);
+
+    case 1: /* IPv4 addresses of a network */
+        memcpy(key, "\x0a\x00", 2);
+        key[2] = (u_char) (n >> 8);
+        key[3] = (u_char) n;
+        return 4;
+
+    case 2: /* in the last bytes of an IPv6 address */
+        memset(key, 0, 16);
+        key[14] = (u_char) (n >> 8);
+        key[15] = (u_char) n;
+        return 16;
+
+    case 3: /* in the highest bits of a word, in the second block */
+        memset(key, 'x', 40);
+        key[23] = (u_char) (n >> 8);
+        key[22] = (u_char) n;
+        return 40;
+
+    case 4: /* in two words of one product */
+        memset(key, 0, 16);
+        key[0] = (u_char) n;
+        key[8] = (u_char) (n >> 8);
+        return 16;
+
+    case 5: /* in the first and the last word of a long one */
+        memset(key, '.', 256);
+        key[0] = (u_char) n;
+        key[255] = (u_char) (n >> 8);
+        return 256;
+
+    case 6: /* steps of a power of two */
+        memset(key, 0, 24);
+        n <<= 48;
+        memcpy(key + 8, &n, 8);
+        return 24;
+
+    default: /* two short parts */
+        return sprintf((char *) key, "%u/%u", (unsigned) n >> 8,
+                       (unsigned) n & 255);
+    }
+}
+
+
+/*
+ * Chi-square of 256 cells: 255 on average with a standard deviation of 22.6.
+ * About 14,000 are taken here, always the same.
+ */
+static void
+assert_even(const unsigned cells[256])
+{
+    double    sum, expected;
+    unsigned  i;
+
+    sum = 0;
+    expected = IDS / 256;
+
+    for (i = 0; i < 256; i++) {
+        sum += (cells[i] - expected) * (cells[i] - expected) / expected;
+    }
+
+    assert_true(sum < 255 + 6 * 22.6);
+    assert_true(sum > 255 - 6 * 22.6);
+}
+
+
+/* Any 8 bits of an id, also of two together: rules XOR their salts to it. */
+
+static void
+test_hash_even(void **state)
+{
+    u_char    key[260];
+    unsigned  n, family, shift, apart, i, cells[4][256];
+    uint64_t  hi, lo;
+
+    static const unsigned  distances[] = { 0, 1, 2, 255, 256 };
+
+    for (n = 0; n < SECRETS; n++) {
+        secret_draw(n);
+
+        for (family = 0; family < 8; family++) {
+            for (nids = 0; nids < IDS; /* void */ ) {
+                id_add(key, family_key(family, nids, key));
+            }
+
+            for (apart = 0; apart < COUNT(distances); apart++) {
+                for (shift = 0; shift <= 56; shift += 4) {
+                    memset(cells, 0, sizeof(cells));
+
+                    for (i = 0; i < IDS; i++) {
+                        hi = ids[i].hi;
+                        lo = ids[i].lo;
+
+                        if (apart) {
+                            hi ^= ids[(i + distances[apart]) % IDS].hi;
+                            lo ^= ids[(i + distances[apart]) % IDS].lo;
+                        }
+
+                        cells[0][hi >> shift & 255]++;
+                        cells[1][lo >> shift & 255]++;
+                        cells[2][(hi ^ lo) >> shift & 255]++;
+                        cells[3][(hi + lo) >> shift & 255]++;
+                    }
+
+                    for (i = 0; i < 4; i++) {
+                        assert_even(cells[i]);
+                    }
+                }
+            }
+
+            ids_differ();
+        }
+    }
+}
+
+
 static unsigned
 slot(const char *key)
 {
@@ -202,6 +504,11 @@ main(void)
     const struct CMUnitTest  tests[] = {
         cmocka_unit_test(test_siphash_vectors),
         cmocka_unit_test(test_siphash_openssl),
+        cmocka_unit_test(test_hash_lengths),
+        cmocka_unit_test(test_hash_bits),
+        cmocka_unit_test(test_hash_swapped),
+        cmocka_unit_test(test_hash_long),
+        cmocka_unit_test(test_hash_even),
         cmocka_unit_test(test_slot_vectors),
         cmocka_unit_test(test_slot_tags),
         cmocka_unit_test(test_slot_bitwise),

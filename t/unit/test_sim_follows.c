@@ -604,7 +604,7 @@ worlds_begin(ngx_ratelimit_algorithm_e algorithm, ngx_ratelimit_sync_e sync)
     void                  *memory;
     ngx_ratelimit_spec_t   spec;
 
-    static const u_char  key[NGX_RATELIMIT_SIPHASH_KEY_BYTES];
+    static const ngx_ratelimit_hash_key_t  key;
 
     memset(&spec, 0, sizeof(spec));
     spec.algorithm = algorithm;
@@ -629,7 +629,7 @@ worlds_begin(ngx_ratelimit_algorithm_e algorithm, ngx_ratelimit_sync_e sync)
     limiter.policy = &policy;
     redis.timeout = TIMEOUT;
     redis.buckets = 65536;
-    assert_int_equal(ngx_ratelimit_table_init(memory, TABLE, key), NGX_OK);
+    assert_int_equal(ngx_ratelimit_table_init(memory, TABLE, &key), NGX_OK);
     assert_int_equal(ngx_ratelimit_leases_init(limiter.zone.leases, TABLE),
                      NGX_OK);
     assert_int_equal(ngx_ratelimit_refill_begin(&limiter, &log_nowhere),

@@ -88,7 +88,8 @@ test_layout(void **state)
     }
 
     map = table_make(0, MIB);
-    assert_memory_equal(ngx_ratelimit_table_hash_key(map.table), hash_key, 16);
+    assert_memory_equal(ngx_ratelimit_table_hash_key(map.table), &hash_key,
+                        sizeof(hash_key));
     table_free(map);
 }
 

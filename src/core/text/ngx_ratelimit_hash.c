@@ -1,9 +1,11 @@
 /*
- * SipHash with 128 bits out, and the CRC16 of Redis Cluster.
+ * A universal hash, SipHash with 128 bits out, and the CRC16 of Redis Cluster.
  */
 
 #include "ngx_ratelimit_hash.h"
 
+
+typedef unsigned __int128  ngx_ratelimit_hash_wide_t;
 
 typedef struct {
     uint64_t  v0;
@@ -13,6 +15,10 @@ typedef struct {
 } ngx_ratelimit_sip_t;
 
 
+static inline ngx_ratelimit_hash_wide_t ngx_ratelimit_hash_product(
+    uint64_t one, uint64_t two, const uint64_t *words);
+static inline uint64_t ngx_ratelimit_hash_fold(uint64_t word, uint64_t mix);
+static inline uint64_t ngx_ratelimit_hash_half(const u_char *p);
 static inline ngx_ratelimit_id_t ngx_ratelimit_sip(const u_char *key,
     const u_char *data, size_t len, unsigned c, unsigned d)
     __attribute__((always_inline));
@@ -32,6 +38,103 @@ static const uint16_t  ngx_ratelimit_crc16_table[16] = {
     0x0000, 0x1021, 0x2042, 0x3063, 0x4084, 0x50a5, 0x60c6, 0x70e7,
     0x8108, 0x9129, 0xa14a, 0xb16b, 0xc18c, 0xd1ad, 0xe1ce, 0xf1ef
 };
+
+
+ngx_ratelimit_id_t
+ngx_ratelimit_hash(const ngx_ratelimit_hash_key_t *key, const u_char *data,
+    size_t len)
+{
+    uint64_t                    one, two;
+    const u_char               *last;
+    const uint64_t             *words;
+    ngx_ratelimit_id_t          id;
+    ngx_ratelimit_hash_wide_t   sum;
+
+    if (len > NGX_RATELIMIT_HASH_BYTES) {
+        return ngx_ratelimit_siphash(key->sip, data, len, 1, 3);
+    }
+
+    /* inputs of several lengths may be the same words: "a" and "aa" */
+
+    sum = ((ngx_ratelimit_hash_wide_t) key->start[0] << 64 | key->start[1])
+          + len;
+
+    if (len > 16) {
+        words = key->words;
+        last = data + len - 16;
+
+        do {
+            words += 2;
+            sum += ngx_ratelimit_hash_product(ngx_ratelimit_word(data),
+                                              ngx_ratelimit_word(data + 8),
+                                              words);
+            data += 16;
+        } while (data < last);
+
+        /* the last words may begin in those before them */
+
+        one = ngx_ratelimit_word(last);
+        two = ngx_ratelimit_word(last + 8);
+
+    } else if (len >= 8) {
+        one = ngx_ratelimit_word(data);
+        two = ngx_ratelimit_word(data + len - 8);
+
+    } else if (len >= 4) {
+        one = ngx_ratelimit_hash_half(data);
+        two = ngx_ratelimit_hash_half(data + len - 4);
+
+    } else if (len) {
+        one = (uint64_t) data[0] << 16 | data[len / 2] << 8 | data[len - 1];
+        two = 0;
+
+    } else {
+        one = 0;
+        two = 0;
+    }
+
+    sum += ngx_ratelimit_hash_product(one, two, key->words);
+
+    id.hi = (uint64_t) (sum >> 64);
+    id.lo = (uint64_t) sum;
+
+    id.hi ^= ngx_ratelimit_hash_fold(id.lo, key->mix[0]);
+    id.lo ^= ngx_ratelimit_hash_fold(id.hi, key->mix[1]);
+    id.hi ^= ngx_ratelimit_hash_fold(id.lo, key->mix[2]);
+
+    return id;
+}
+
+
+/* A term of NH. */
+static inline ngx_ratelimit_hash_wide_t
+ngx_ratelimit_hash_product(uint64_t one, uint64_t two, const uint64_t *words)
+{
+    return (ngx_ratelimit_hash_wide_t) (one + words[0]) * (two + words[1]);
+}
+
+
+/* The function of a Feistel round. */
+static inline uint64_t
+ngx_ratelimit_hash_fold(uint64_t word, uint64_t mix)
+{
+    ngx_ratelimit_hash_wide_t  product;
+
+    product = (ngx_ratelimit_hash_wide_t) word * mix;
+
+    return (uint64_t) (product >> 64) ^ (uint64_t) product;
+}
+
+
+static inline uint64_t
+ngx_ratelimit_hash_half(const u_char *p)
+{
+    uint32_t  half;
+
+    memcpy(&half, p, sizeof(half));
+
+    return half;
+}
 
 
 ngx_ratelimit_id_t

@@ -1,6 +1,6 @@
 /*
- * Hashes: SipHash with 128 bits out names a counter, on this gateway and in
- * Redis; CRC16 finds a Redis Cluster slot.
+ * Hashes: a universal hash names a counter on this gateway, SipHash with 128
+ * bits out names it in Redis, CRC16 finds a Redis Cluster slot.
  */
 
 #ifndef NGX_RATELIMIT_HASH_H_INCLUDED
@@ -10,6 +10,38 @@
 
 #define NGX_RATELIMIT_SIPHASH_KEY_BYTES  16
 #define NGX_RATELIMIT_CLUSTER_SLOTS      16384
+
+/* longer keys are hashed by SipHash */
+#define NGX_RATELIMIT_HASH_BYTES         256
+
+/* The secret of ngx_ratelimit_hash(): random bytes, all of them. */
+typedef struct {
+    uint64_t  start[2];
+    uint64_t  mix[3];
+    uint64_t  words[NGX_RATELIMIT_HASH_BYTES / 8];
+    u_char    sip[NGX_RATELIMIT_SIPHASH_KEY_BYTES];
+} ngx_ratelimit_hash_key_t;
+
+/*
+ * Keyed hash of len bytes, for names that nobody sees: NH, then three Feistel
+ * rounds.
+ *
+ * Proven: two different inputs of at most 256 bytes, chosen without knowledge
+ * of the secret, get one id with a probability of at most 2^-63. Source: Black,
+ * Halevi, Krawczyk, Krovetz, Rogaway, "UMAC: fast and secure message
+ * authentication", theorem 1: 2^-64 for words of 64 bits. Its proof holds for
+ * any difference of the sums, here that of the lengths. If one input has more
+ * blocks, it has a product of two random words more: 0 with a probability of
+ * 2^-63, any other number with a smaller one. The rounds are a permutation:
+ * they merge no two sums.
+ *
+ * Assumed: from bits of some ids nobody can tell bits of others. A client may
+ * learn such bits by the time of its requests, and by which counters evict each
+ * other. NH alone would give itself away then, as it is linear in each word;
+ * the rounds are for that. The time depends on the length alone.
+ */
+ngx_ratelimit_id_t ngx_ratelimit_hash(const ngx_ratelimit_hash_key_t *key,
+    const u_char *data, size_t len);
 
 /*
  * Keyed hash of len bytes, with c compression and d finalization rounds

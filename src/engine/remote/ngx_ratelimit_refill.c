@@ -229,7 +229,8 @@ ngx_ratelimit_refill_get(ngx_ratelimit_counter_t *counter)
     refill->remote.hashed = 1;
 
     refill->client.limiter = client->limiter;
-    refill->client.local = client->local;
+    refill->client.local = *ngx_ratelimit_client_local(client);
+    refill->client.named = 1;
     refill->client.remote = &refill->remote;
 
     ngx_ratelimit_policy_use(counter->rule->policy);

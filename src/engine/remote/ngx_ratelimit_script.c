@@ -171,7 +171,7 @@ ngx_ratelimit_client_hash(ngx_ratelimit_client_t *client)
     remote = client->remote;
 
     if (remote == NULL) {
-        return (const u_char *) &client->local;
+        return (const u_char *) ngx_ratelimit_client_local(client);
     }
 
     if (!remote->hashed) {
