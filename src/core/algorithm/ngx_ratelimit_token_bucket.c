@@ -46,6 +46,8 @@ static inline uint64_t ngx_ratelimit_token_bucket_most(
 static void ngx_ratelimit_token_bucket_save(ngx_ratelimit_token_bucket_t *tb,
     const ngx_ratelimit_rate_t *rate, uint64_t now_us,
     const ngx_ratelimit_interval_t *used);
+static inline uint32_t ngx_ratelimit_interval_tokens(
+    const ngx_ratelimit_rate_t *rate, uint64_t us, uint64_t frac);
 static uint32_t ngx_ratelimit_token_bucket_left(
     const ngx_ratelimit_rate_t *rate, const ngx_ratelimit_interval_t *used);
 static ngx_ratelimit_interval_t ngx_ratelimit_interval(
@@ -215,19 +217,29 @@ void
 ngx_ratelimit_token_bucket_look(const ngx_ratelimit_rate_t *rate,
     uint64_t now_us, uint64_t full_us, ngx_ratelimit_answer_t *answer)
 {
-    ngx_ratelimit_interval_t      used;
-    ngx_ratelimit_token_bucket_t  tb;
+    uint64_t  used_us;
 
-    tb.tat_us = full_us;
-    tb.tat_frac = 0;
-    tb.span_code = rate->span_code;
+    used_us = full_us > now_us ? full_us - now_us : 0;
 
-    (void) ngx_ratelimit_token_bucket_settle(&tb, rate, now_us, &used);
+    if (used_us > ngx_ratelimit_token_bucket_most(rate)
+                  + NGX_RATELIMIT_CLOCK_SLACK_US)
+    {
+        used_us = rate->span_us + (rate->span_frac != 0);
+    }
 
     answer->granted = 0;
-    answer->remaining = ngx_ratelimit_token_bucket_left(rate, &used);
-    answer->reset_us = used.us + (used.frac != 0);
+    answer->remaining = 0;
+    answer->reset_us = used_us;
     answer->retry_us = 0;
+
+    if (used_us == 0) {
+        answer->remaining = rate->capacity;
+
+    } else if (used_us <= rate->span_us) {
+        answer->remaining = ngx_ratelimit_interval_tokens(rate,
+                                                      rate->span_us - used_us,
+                                                      rate->span_frac);
+    }
 }
 
 
@@ -411,12 +423,28 @@ ngx_ratelimit_token_bucket_save(ngx_ratelimit_token_bucket_t *tb,
 }
 
 
+/* The greatest number of tokens that fits in a time. */
+static inline uint32_t
+ngx_ratelimit_interval_tokens(const ngx_ratelimit_rate_t *rate, uint64_t us,
+    uint64_t frac)
+{
+    ngx_ratelimit_wide_t  wide;
+
+    wide = (ngx_ratelimit_wide_t) us * rate->scale + frac;
+
+    if ((uint64_t) (wide >> 64) == 0) {
+        return (uint32_t) ((uint64_t) wide / rate->period_us);
+    }
+
+    return (uint32_t) (wide / rate->period_us);
+}
+
+
 /* The greatest number of tokens that fits in what is not used. */
 static uint32_t
 ngx_ratelimit_token_bucket_left(const ngx_ratelimit_rate_t *rate,
     const ngx_ratelimit_interval_t *used)
 {
-    ngx_ratelimit_wide_t      wide;
     ngx_ratelimit_interval_t  left;
 
     if (used->us == 0 && used->frac == 0) {
@@ -430,13 +458,7 @@ ngx_ratelimit_token_bucket_left(const ngx_ratelimit_rate_t *rate,
         return 0;
     }
 
-    wide = (ngx_ratelimit_wide_t) left.us * rate->scale + left.frac;
-
-    if ((uint64_t) (wide >> 64) == 0) {
-        return (uint32_t) ((uint64_t) wide / rate->period_us);
-    }
-
-    return (uint32_t) (wide / rate->period_us);
+    return ngx_ratelimit_interval_tokens(rate, left.us, left.frac);
 }
 
 
