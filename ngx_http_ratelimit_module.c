@@ -19,7 +19,11 @@ static void *ngx_http_ratelimit_create_main_conf(ngx_conf_t *cf);
 static void *ngx_http_ratelimit_create_loc_conf(ngx_conf_t *cf);
 static char *ngx_http_ratelimit_merge_loc_conf(ngx_conf_t *cf, void *parent,
     void *child);
+static void ngx_http_ratelimit_merge_phase(ngx_conf_t *cf,
+    ngx_http_ratelimit_loc_conf_t *conf);
 static ngx_int_t ngx_http_ratelimit_init(ngx_conf_t *cf);
+static ngx_int_t ngx_http_ratelimit_add_handler(ngx_conf_t *cf,
+    ngx_uint_t phase, ngx_http_handler_pt handler);
 static ngx_int_t ngx_http_ratelimit_init_module(ngx_cycle_t *cycle);
 static ngx_int_t ngx_http_ratelimit_init_process(ngx_cycle_t *cycle);
 static void ngx_http_ratelimit_exit_process(ngx_cycle_t *cycle);
@@ -256,7 +260,7 @@ ngx_http_ratelimit_create_loc_conf(ngx_conf_t *cf)
     ngx_http_ratelimit_loc_conf_t  *conf;
 
     /* limits, api, tier, explain, sources, jwt_key, routes = NULL;
-       exempt = 0 */
+       exempt, limited, checks = 0 */
     conf = ngx_pcalloc(cf->pool, sizeof(ngx_http_ratelimit_loc_conf_t));
     if (conf == NULL) {
         return NULL;
@@ -320,39 +324,82 @@ ngx_http_ratelimit_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
     ngx_conf_merge_uint_value(conf->prefix_v4, prev->prefix_v4, 32);
     ngx_conf_merge_uint_value(conf->prefix_v6, prev->prefix_v6, 64);
 
+    ngx_http_ratelimit_merge_phase(cf, conf);
+
     return ngx_http_ratelimit_api_key_check(cf, prev, conf);
 }
 
 
+/* Handlers find here what they need to know of most locations. */
+static void
+ngx_http_ratelimit_merge_phase(ngx_conf_t *cf,
+    ngx_http_ratelimit_loc_conf_t *conf)
+{
+    ngx_http_ratelimit_main_conf_t  *rmcf;
+
+    conf->limited = (conf->limits && conf->limits->nelts && !conf->exempt);
+
+    if (conf->limited || (conf->explain && conf->explain->nelts)) {
+        conf->checks = conf->phase;
+
+        rmcf = ngx_http_conf_get_module_main_conf(cf,
+                                                  ngx_http_ratelimit_module);
+        rmcf->phases |= conf->phase;
+    }
+}
+
+
+/* Only the phases in which a location checks requests get a handler. */
 static ngx_int_t
 ngx_http_ratelimit_init(ngx_conf_t *cf)
 {
-    ngx_http_handler_pt        *h;
-    ngx_http_core_main_conf_t  *cmcf;
+    ngx_http_ratelimit_main_conf_t  *conf;
 
     if (ngx_http_ratelimit_resolve(cf) != NGX_OK) {
         return NGX_ERROR;
     }
 
-    cmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_core_module);
+    conf = ngx_http_conf_get_module_main_conf(cf, ngx_http_ratelimit_module);
 
-    h = ngx_array_push(&cmcf->phases[NGX_HTTP_ACCESS_PHASE].handlers);
-    if (h == NULL) {
+    if ((conf->phases & NGX_HTTP_RATELIMIT_BEFORE_AUTH)
+        && ngx_http_ratelimit_add_handler(cf, NGX_HTTP_ACCESS_PHASE,
+                                          ngx_http_ratelimit_access_handler)
+           != NGX_OK)
+    {
         return NGX_ERROR;
     }
-
-    *h = ngx_http_ratelimit_access_handler;
 
     /* behind the access phase: "satisfy any" ends that where one grants */
 
-    h = ngx_array_push(&cmcf->phases[NGX_HTTP_PRECONTENT_PHASE].handlers);
+    if ((conf->phases & NGX_HTTP_RATELIMIT_AFTER_AUTH)
+        && ngx_http_ratelimit_add_handler(cf, NGX_HTTP_PRECONTENT_PHASE,
+                                          ngx_http_ratelimit_precontent_handler)
+           != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    return conf->phases ? ngx_http_ratelimit_headers_init(cf) : NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_ratelimit_add_handler(ngx_conf_t *cf, ngx_uint_t phase,
+    ngx_http_handler_pt handler)
+{
+    ngx_http_handler_pt        *h;
+    ngx_http_core_main_conf_t  *cmcf;
+
+    cmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_core_module);
+
+    h = ngx_array_push(&cmcf->phases[phase].handlers);
     if (h == NULL) {
         return NGX_ERROR;
     }
 
-    *h = ngx_http_ratelimit_precontent_handler;
+    *h = handler;
 
-    return ngx_http_ratelimit_headers_init(cf);
+    return NGX_OK;
 }
 
 

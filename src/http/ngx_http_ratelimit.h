@@ -25,9 +25,9 @@
 #define NGX_HTTP_RATELIMIT_RESPONSE_JSON     1
 #define NGX_HTTP_RATELIMIT_RESPONSE_PROBLEM  2
 
-/* where a location's requests are checked */
-#define NGX_HTTP_RATELIMIT_BEFORE_AUTH  0
-#define NGX_HTTP_RATELIMIT_AFTER_AUTH   1
+/* where a location's requests are checked: bits */
+#define NGX_HTTP_RATELIMIT_BEFORE_AUTH  0x01
+#define NGX_HTTP_RATELIMIT_AFTER_AUTH   0x02
 
 
 /* Where a directive stands, for errors found when all is read. */
@@ -95,6 +95,7 @@ typedef struct {
     ngx_array_t   apis;       /* ngx_http_ratelimit_api_conf_t * */
     ngx_ratelimit_log_limit_t  *logs;  /* each worker's own: of
                                            ngx_http_ratelimit_log_e */
+    ngx_uint_t    phases;     /* in which locations check requests: bits */
     ngx_uint_t    access;     /* where ngx_http_access_module has its part of a
                                  location, or UNSET: it is not there */
 } ngx_http_ratelimit_main_conf_t;
@@ -108,6 +109,10 @@ typedef struct {
     ngx_array_t                   *limits;     /* ngx_http_ratelimit_limit_t *;
                                                   empty: off */
     ngx_uint_t                     exempt;     /* from those inherited */
+    ngx_uint_t                     limited;    /* there are, and not exempt */
+    ngx_uint_t                     checks;     /* phase, or 0: requests are
+                                                  neither limited nor
+                                                  explained */
     void                          *api;        /* ngx_http_ratelimit_api_conf_t;
                                                   NULL: no endpoint */
     ngx_uint_t                     headers;    /* bits */
@@ -128,6 +133,9 @@ typedef struct {
 } ngx_http_ratelimit_loc_conf_t;
 
 
+/* its place among the modules is read without a table of addresses */
+#pragma GCC visibility push(hidden)
 extern ngx_module_t  ngx_http_ratelimit_module;
+#pragma GCC visibility pop
 
 #endif /* NGX_HTTP_RATELIMIT_H_INCLUDED */

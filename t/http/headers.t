@@ -20,6 +20,24 @@ add_block_preprocessor(sub {
         add_header X-Other kept;
         return 200 "origin\n";
     }
+    location /origin/like {
+        add_header X-RATELIMIT-limit 77;
+        add_header X-RateLimit-Limbo kept1;
+        add_header R-RateLimit-Limit kept2;
+        add_header X-RateLimit-Limits kept3;
+        add_header RateLimit-Limit kept4;
+        add_header xx-RateLimit-Limi kept5;
+        add_header rEtRy-aFtEr 74;
+        add_header x-Ratelimit-RESET 76;
+        add_header x-ratelimit-reset 75;
+        return 200 "like\n";
+    }
+    location /origin/many {
+        add_header N 1; add_header N 2; add_header N 3; add_header N 4;
+        add_header N 5; add_header N 6; add_header N 7; add_header N 8;
+        add_header N 9; add_header N 10; add_header N 11; add_header N 12;
+        return 200 "many\n";
+    }
     location /origin/500 { return 500 "broken\n"; }
 CONF
 });
@@ -369,3 +387,37 @@ sub { $_[0] =~ /^GIF/ ? 'gif' : t::RateLimit::json_body($_[0]) }
 --- response_headers eval
 [ "X-RateLimit-Limit: 2\nX-RateLimit-Remaining: 2\n!Retry-After",
   "X-RateLimit-Limit: 5\nX-RateLimit-Remaining: 4\n!X-RateLimit-Reset" ]
+
+
+
+=== TEST 18: an upstream's own in any case; names that are like them are kept
+--- http_config
+    ratelimit_zone $arg_k zone=z:1m rate=1r/h;
+--- config
+    location = /like { ratelimit zone=z;
+        proxy_pass http://127.0.0.1:$TEST_NGINX_SERVER_PORT/origin/like; }
+--- request
+GET /like?k=a
+--- response_headers
+X-RateLimit-Limit: 1
+X-RateLimit-Limbo: kept1
+R-RateLimit-Limit: kept2
+X-RateLimit-Limits: kept3
+RateLimit-Limit: kept4
+xx-RateLimit-Limi: kept5
+Retry-After: 74
+--- raw_response_headers_unlike
+: 7[567]\r\n
+
+
+
+=== TEST 19: many headers of an upstream, and all of ours behind them
+--- http_config
+    ratelimit_zone $arg_k zone=z:1m rate=1r/h;
+--- config
+    location = /many { ratelimit zone=z; ratelimit_headers x draft3 ietf;
+        add_header X-Last 1;
+        proxy_pass http://127.0.0.1:$TEST_NGINX_SERVER_PORT/origin/many; }
+--- request
+GET /many?k=a
+--- raw_response_headers_like: N: 1\r\n.*N: 12\r\nX-RateLimit-Limit: 1\r\n.*RateLimit-Limit: 1, 1;w=3600\r\n.*RateLimit: "z";r=0;t=3\d+;pk=\S+\r\nX-Last: 1\r\n

@@ -63,7 +63,9 @@ my $gateway = t::Gateway->new(workers => 1, http => <<"CONF");
     ratelimit_zone \$arg_k zone=z:1m state=rules.state;
     ratelimit_rule fixed zone=z match=/fixed limit=5 window=1h;
     ratelimit_zone \$arg_k zone=shared:1m redis=r state=shared.state;
-    log_format l '\$request_uri \$status \$ratelimit_status \$ratelimit_rule';
+    log_format l '\$request_uri \$status \$ratelimit_status \$ratelimit_rule '
+                 '\$sent_http_ratelimit_limit';
+    ratelimit_headers x draft3 ietf;
     access_log access.log l;
     server {
         listen 127.0.0.1:%%PORT%%;
@@ -97,6 +99,18 @@ sub told {
 
 
 sub key { return "X-API-Key: $_[0]" }
+
+
+# what a response says of the limit alone
+sub shown {
+    my $answer = $gateway->get(@_);
+    my $policy = header($answer, 'RateLimit-Policy') // '';
+
+    $policy =~ s/;pk=:.*?://g;
+
+    return join ' | ', (map { header($answer, $_) // '' }
+                        qw( X-RateLimit-Limit RateLimit-Limit )), $policy;
+}
 
 
 # the deny list
@@ -177,6 +191,21 @@ is(told('/boost', 'X-Tenant: t3', key('old')), '200 PASSED boost 9',
 is(told('/boost', 'X-Tenant: acme'), '200 PASSED boost 19', 'of a tenant');
 is(told('/parts', 'X-Tenant: acme', 'Cookie: user=u'), '200 PASSED parts 19',
    'whichever part it is');
+
+for ([none => 10], [free_1 => 3], [one => 7], [vip => 9]) {
+    my ($key, $limit) = @$_;
+
+    is(shown('/tier?k=shown', key($key)),
+       qq($limit | $limit, $limit;w=86400 | "tier";q=$limit;w=86400),
+       "the limit of $key in all headers");
+}
+
+is(shown('/boost', 'X-Tenant: t2', key('vip')),
+   '30 | 30, 30;w=86400 | "boost";q=30;w=86400', 'one for a time');
+is(shown('/variable?k=shown', 'X-Limit: 123456789'),
+   '123456789 | 123456789, 123456789;w=60 | "variable";q=123456789;w=60',
+   'one of a variable');
+
 ok(wait_for(sub {
        return told('/boost', 'X-Tenant: acme') =~ /boost [0-9]$/;
    }, 60), 'until its time');
@@ -225,12 +254,15 @@ for my $sync ('strict', 'lease') {
     ok(t::Rules::follows($gateway, 2 * $n, 'shared'), "$sync: counts now");
     is(told("/shared?k=$sync-p", key('p')), "200 PASSED $sync 8",
        "$sync: what was used stays used");
+    is(shown("/shared?k=$sync-$_->[0]", key($_->[0])),
+       qq($_->[1] | $_->[1], $_->[1];w=86400 | "$sync";q=$_->[1];w=86400),
+       "$sync: the new limit of $_->[0]") for ['none', 5], ['p', 10];
 
     waitpid $pid, 0;
     ok(wait_for(sub {
            return 4 == (() = $gateway->read('access.log')
-                             =~ m{/shared/slow\?k=$sync-s 200 \S+ \S+}g);
-       }), "$sync: those on their way pass");
+                             =~ m{/shared/slow\?k=$sync-s 200 \S+ \S+ 6, 6;w=\d+$}gm);
+       }), "$sync: those on their way pass, and show their limit");
 }
 
 unlike($gateway->log, qr/\[(?:alert|crit|emerg)\]/, 'no alert');

@@ -39,12 +39,11 @@ limit_of(ngx_ratelimit_algorithm_e algorithm, uint64_t tokens,
 
 
 static void
-assert_policy(ngx_ratelimit_limit_t limit, const u_char *key,
-    const char *expected)
+assert_policy(ngx_ratelimit_limit_t limit, const char *expected)
 {
     u_char   text[NGX_RATELIMIT_QUOTA_BYTES], *last;
 
-    last = ngx_ratelimit_quota_policy(text, &limit, key);
+    last = ngx_ratelimit_quota_policy(text, &limit);
 
     assert_int_equal(last - text, strlen(expected));
     assert_memory_equal(text, expected, last - text);
@@ -52,12 +51,11 @@ assert_policy(ngx_ratelimit_limit_t limit, const u_char *key,
 
 
 static void
-assert_left(uint32_t remaining, uint64_t more_us, const u_char *key,
-    const char *expected)
+assert_left(uint32_t remaining, uint64_t more_us, const char *expected)
 {
     u_char   text[NGX_RATELIMIT_QUOTA_BYTES], *last;
 
-    last = ngx_ratelimit_quota_left(text, remaining, more_us, key);
+    last = ngx_ratelimit_quota_left(text, remaining, more_us);
 
     assert_int_equal(last - text, strlen(expected));
     assert_memory_equal(text, expected, last - text);
@@ -67,37 +65,42 @@ assert_left(uint32_t remaining, uint64_t more_us, const u_char *key,
 static void
 test_policy(void **state)
 {
-    assert_policy(limit_of(NGX_RATELIMIT_TOKEN_BUCKET, 30, 60, 0), NULL,
+    assert_policy(limit_of(NGX_RATELIMIT_TOKEN_BUCKET, 30, 60, 0),
                   ";q=30;w=60");
 
     /* what it takes to fill it, rounded up: never 0 */
 
-    assert_policy(limit_of(NGX_RATELIMIT_TOKEN_BUCKET, 30, 60, 11), NULL,
+    assert_policy(limit_of(NGX_RATELIMIT_TOKEN_BUCKET, 30, 60, 11),
                   ";q=11;w=22");
-    assert_policy(limit_of(NGX_RATELIMIT_TOKEN_BUCKET, 1 << 30, 1, 1), id,
-                  ";q=1;w=1;pk=:mHxHJ9AQNq8O:");
-    assert_policy(limit_of(NGX_RATELIMIT_LEAKY_BUCKET, 1, 1, 4), NULL,
-                  ";q=5;w=5");
-    assert_policy(limit_of(NGX_RATELIMIT_FIXED_WINDOW, 7, 3600, 0), id,
-                  ";q=7;w=3600;pk=:mHxHJ9AQNq8O:");
+    assert_policy(limit_of(NGX_RATELIMIT_TOKEN_BUCKET, 1 << 30, 1, 1),
+                  ";q=1;w=1");
+    assert_policy(limit_of(NGX_RATELIMIT_LEAKY_BUCKET, 1, 1, 4), ";q=5;w=5");
+    assert_policy(limit_of(NGX_RATELIMIT_FIXED_WINDOW, 7, 3600, 0),
+                  ";q=7;w=3600");
 
     /* the longest */
 
-    assert_policy(limit_of(NGX_RATELIMIT_CONCURRENCY, 1 << 30, 0, 0), id,
-                  ";q=1073741824;qu=\"concurrent-requests\""
-                  ";pk=:mHxHJ9AQNq8O:");
+    assert_policy(limit_of(NGX_RATELIMIT_TOKEN_BUCKET, 1, 1, 1 << 30),
+                  ";q=1073741824;w=1073741824");
+    assert_policy(limit_of(NGX_RATELIMIT_CONCURRENCY, 1 << 30, 0, 0),
+                  ";q=1073741824;qu=\"concurrent-requests\"");
 }
 
 
 static void
 test_left(void **state)
 {
-    assert_left(12, 30 * S, NULL, ";r=12;t=30");
-    assert_left(0, 30 * S + 1, id, ";r=0;t=31;pk=:mHxHJ9AQNq8O:");
-    assert_left(5, 0, NULL, ";r=5;t=0");
-    assert_left(3, NGX_RATELIMIT_NEVER, NULL, ";r=3");
-    assert_left(1 << 30, NGX_RATELIMIT_NEVER - 1, id,
-                ";r=1073741824;t=18446744073710;pk=:mHxHJ9AQNq8O:");
+    u_char  text[NGX_RATELIMIT_PK_TEXT];
+
+    assert_left(12, 30 * S, ";r=12;t=30");
+    assert_left(0, 30 * S + 1, ";r=0;t=31");
+    assert_left(5, 0, ";r=5;t=0");
+    assert_left(3, NGX_RATELIMIT_NEVER, ";r=3");
+    assert_left(1 << 30, NGX_RATELIMIT_NEVER - 1,
+                ";r=1073741824;t=18446744073710");
+
+    ngx_ratelimit_quota_pk(text, id);
+    assert_memory_equal(text, ";pk=:mHxHJ9AQNq8O:", sizeof(text));
 }
 
 

@@ -173,6 +173,14 @@ test_number_write(void **state)
         number_is(((uint64_t) 1 << i) - 1);
         number_is((uint64_t) 1 << i);
     }
+
+    /* each group of four digits */
+
+    for (value = 0; value < 10000; value++) {
+        number_is(value);
+        number_is(100000000 + value);
+        number_is(100000000 + value * 10000);
+    }
 }
 
 

@@ -4,6 +4,7 @@
 
 #include "ngx_ratelimit_limit.h"
 
+#include "ngx_ratelimit_text.h"
 #include "ngx_ratelimit_window.h"
 
 
@@ -12,6 +13,7 @@
 
 
 static uint16_t ngx_ratelimit_limit_mark(const ngx_ratelimit_limit_t *limit);
+static void ngx_ratelimit_limit_write(ngx_ratelimit_limit_t *limit);
 static const char *ngx_ratelimit_limit_prepare(ngx_ratelimit_limit_t *limit,
     const ngx_ratelimit_spec_t *spec);
 static const char *ngx_ratelimit_limit_bucket(ngx_ratelimit_limit_t *limit,
@@ -43,6 +45,7 @@ ngx_ratelimit_limit_init(ngx_ratelimit_limit_t *limit,
 
     if (expected == NULL) {
         limit->mark = ngx_ratelimit_limit_mark(limit);
+        ngx_ratelimit_limit_write(limit);
     }
 
     return expected;
@@ -65,11 +68,31 @@ ngx_ratelimit_limit_mark(const ngx_ratelimit_limit_t *limit)
 }
 
 
+/* Once for all responses that show it. */
+static void
+ngx_ratelimit_limit_write(ngx_ratelimit_limit_t *limit)
+{
+    u_char  *p;
+
+    p = ngx_ratelimit_number_write(limit->text, limit->capacity);
+    limit->digits = (uint8_t) (p - limit->text);
+
+    if (limit->algorithm != NGX_RATELIMIT_CONCURRENCY) {
+        memcpy(p, ", ", 2);
+        memcpy(p + 2, limit->text, limit->digits);
+        memcpy(p + 2 + limit->digits, ";w=", 3);
+        p = ngx_ratelimit_number_write(p + 2 + limit->digits + 3,
+                                  ngx_ratelimit_seconds_up(limit->window_us));
+    }
+
+    limit->text_len = (uint8_t) (p - limit->text);
+}
+
+
 static const char *
 ngx_ratelimit_limit_prepare(ngx_ratelimit_limit_t *limit,
     const ngx_ratelimit_spec_t *spec)
 {
-
     limit->algorithm = spec->algorithm;
     limit->calendar = spec->calendar;
 

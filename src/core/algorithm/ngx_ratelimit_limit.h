@@ -21,6 +21,10 @@
 /* of a leaky_bucket: what nginx's timers bear everywhere is 2^31 ms */
 #define NGX_RATELIMIT_MAX_DELAY_US  ((uint64_t) 24 * 86400 * 1000000)
 
+/* the text of a limit; 2^50 us is the longest window */
+#define NGX_RATELIMIT_LIMIT_BYTES                                             \
+    (sizeof("1073741824, 1073741824;w=1125899907") - 1)
+
 typedef enum {
     NGX_RATELIMIT_TOKEN_BUCKET = 0,
     NGX_RATELIMIT_LEAKY_BUCKET,      /* a token bucket that delays */
@@ -65,6 +69,12 @@ typedef struct {
     ngx_ratelimit_rate_t       rate;        /* of buckets */
     uint16_t                   mark;        /* of all that: limits that differ
                                                hardly ever have the same; 1.. */
+
+    /* "120, 120;w=60", capacity and seconds, or "5" of concurrency; for who
+       asked for the limit: a share has that of the whole */
+    uint8_t                    digits;      /* of the capacity */
+    uint8_t                    text_len;
+    u_char                     text[NGX_RATELIMIT_LIMIT_BYTES];
 } ngx_ratelimit_limit_t;
 
 

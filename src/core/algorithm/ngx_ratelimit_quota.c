@@ -7,8 +7,6 @@
 #define ngx_ratelimit_quota_put(p, text)                                      \
     ((u_char *) memcpy(p, text, sizeof(text) - 1) + sizeof(text) - 1)
 
-static u_char *ngx_ratelimit_quota_pk(u_char *p, const u_char *id);
-
 
 uint64_t
 ngx_ratelimit_quota_more_us(const ngx_ratelimit_limit_t *limit,
@@ -44,30 +42,28 @@ ngx_ratelimit_quota_more_us(const ngx_ratelimit_limit_t *limit,
 
 
 u_char *
-ngx_ratelimit_quota_policy(u_char *out, const ngx_ratelimit_limit_t *limit,
-    const u_char *id)
+ngx_ratelimit_quota_policy(u_char *out, const ngx_ratelimit_limit_t *limit)
 {
     u_char  *p;
+    size_t   start, len;
+
+    /* "120;w=60" of "120, 120;w=60" */
+
+    start = (limit->algorithm == NGX_RATELIMIT_CONCURRENCY)
+            ? 0 : limit->digits + sizeof(", ") - 1;
+    len = limit->text_len - start;
 
     p = ngx_ratelimit_quota_put(out, ";q=");
-    p = ngx_ratelimit_number_write(p, limit->capacity);
+    memcpy(p, limit->text + start, len);
+    p += len;
 
-    if (limit->algorithm == NGX_RATELIMIT_CONCURRENCY) {
-        p = ngx_ratelimit_quota_put(p, ";qu=\"concurrent-requests\"");
-
-    } else {
-        p = ngx_ratelimit_quota_put(p, ";w=");
-        p = ngx_ratelimit_number_write(p,
-                                  ngx_ratelimit_seconds_up(limit->window_us));
-    }
-
-    return ngx_ratelimit_quota_pk(p, id);
+    return start ? p : ngx_ratelimit_quota_put(p,
+                                               ";qu=\"concurrent-requests\"");
 }
 
 
 u_char *
-ngx_ratelimit_quota_left(u_char *out, uint32_t remaining, uint64_t more_us,
-    const u_char *id)
+ngx_ratelimit_quota_left(u_char *out, uint32_t remaining, uint64_t more_us)
 {
     u_char  *p;
 
@@ -79,7 +75,7 @@ ngx_ratelimit_quota_left(u_char *out, uint32_t remaining, uint64_t more_us,
         p = ngx_ratelimit_number_write(p, ngx_ratelimit_seconds_up(more_us));
     }
 
-    return ngx_ratelimit_quota_pk(p, id);
+    return p;
 }
 
 
@@ -88,25 +84,21 @@ ngx_ratelimit_quota_left(u_char *out, uint32_t remaining, uint64_t more_us,
  * input do not reveal the key. A client that had the id could choose which
  * place of the table, or which hash of Redis, it loads.
  */
-static u_char *
-ngx_ratelimit_quota_pk(u_char *p, const u_char *id)
+void
+ngx_ratelimit_quota_pk(u_char out[NGX_RATELIMIT_PK_TEXT], const u_char *id)
 {
     size_t              i;
-    u_char              pk[NGX_RATELIMIT_PK_BYTES];
+    u_char             *p, pk[NGX_RATELIMIT_PK_BYTES];
     uint32_t            three;
     ngx_ratelimit_id_t  hash;
 
     static const char  digits[] =
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-    if (id == NULL) {
-        return p;
-    }
-
     hash = ngx_ratelimit_siphash(id, (const u_char *) "pk", 2, 2, 4);
     memcpy(pk, &hash, sizeof(pk));
 
-    p = ngx_ratelimit_quota_put(p, ";pk=:");
+    p = ngx_ratelimit_quota_put(out, ";pk=:");
 
     for (i = 0; i < NGX_RATELIMIT_PK_BYTES; i += 3) {
         three = (uint32_t) pk[i] << 16 | (uint32_t) pk[i + 1] << 8 | pk[i + 2];
@@ -117,7 +109,5 @@ ngx_ratelimit_quota_pk(u_char *p, const u_char *id)
         *p++ = (u_char) digits[three & 63];
     }
 
-    *p++ = ':';
-
-    return p;
+    *p = ':';
 }

@@ -12,9 +12,11 @@
 /* of a hash of a client's id, what the client sees: base64 without padding */
 #define NGX_RATELIMIT_PK_BYTES  9
 
-/* the most that the parameters of an item take */
+#define NGX_RATELIMIT_PK_TEXT  (sizeof(";pk=:0123456789ab:") - 1)
+
+/* the most that the parameters of an item take, without "pk" */
 #define NGX_RATELIMIT_QUOTA_BYTES                                             \
-    (sizeof(";q=1073741824;qu=\"concurrent-requests\";pk=:0123456789ab:") - 1)
+    (sizeof(";q=1073741824;qu=\"concurrent-requests\"") - 1)
 
 /*
  * How long until there is more of what a counter limits, by its answer. If it
@@ -26,14 +28,19 @@ uint64_t ngx_ratelimit_quota_more_us(const ngx_ratelimit_limit_t *limit,
 
 /*
  * Each writes the parameters of one item to out, which holds
- * NGX_RATELIMIT_QUOTA_BYTES, and returns their end. id is the client's, of 16
- * bytes, and hashed once more before it is shown; NULL: there is no "pk".
- * more_us is as from ngx_ratelimit_quota_more_us(), and written in seconds,
- * rounded up.
+ * NGX_RATELIMIT_QUOTA_BYTES, and returns their end. more_us is as from
+ * ngx_ratelimit_quota_more_us(), and written in seconds, rounded up.
  */
 u_char *ngx_ratelimit_quota_policy(u_char *out,
-    const ngx_ratelimit_limit_t *limit, const u_char *id);
+    const ngx_ratelimit_limit_t *limit);
 u_char *ngx_ratelimit_quota_left(u_char *out, uint32_t remaining,
-    uint64_t more_us, const u_char *id);
+    uint64_t more_us);
+
+/*
+ * The parameter that names a client in both: its id, of 16 bytes, is hashed
+ * once more before it is shown.
+ */
+void ngx_ratelimit_quota_pk(u_char out[NGX_RATELIMIT_PK_TEXT],
+    const u_char *id);
 
 #endif /* NGX_RATELIMIT_QUOTA_H_INCLUDED */

@@ -8,6 +8,7 @@
 
 
 static uint64_t ngx_ratelimit_period_unit_us(u_char c);
+static inline uint64_t ngx_ratelimit_eight_digits(uint32_t value);
 
 
 const char *
@@ -121,7 +122,7 @@ ngx_ratelimit_number_write(u_char *out, uint64_t value)
 {
     size_t    n;
     u_char   *p, *last;
-    uint64_t  rest;
+    uint64_t  rest, eight;
 
     static const char      pairs[] =
         "00010203040506070809" "10111213141516171819"
@@ -153,7 +154,12 @@ ngx_ratelimit_number_write(u_char *out, uint64_t value)
     last = out + n;
     p = last;
 
-    /* two digits a division: three of these stand in every response */
+    if (value >= 100000000) {
+        eight = ngx_ratelimit_eight_digits((uint32_t) (value % 100000000));
+        value /= 100000000;
+        p -= 8;
+        memcpy(p, &eight, 8);
+    }
 
     while (value >= 100) {
         rest = value % 100;
@@ -170,6 +176,35 @@ ngx_ratelimit_number_write(u_char *out, uint64_t value)
     }
 
     return last;
+}
+
+
+/*
+ * The text of a number below 10^8, with zeros in front, as 8 bytes of memory:
+ * first two numbers of four digits, then four of two, then eight digits, all
+ * at once (P. Khuong, "How to print integers really fast", 2017).
+ */
+static inline uint64_t
+ngx_ratelimit_eight_digits(uint32_t value)
+{
+    uint64_t  fours, twos, digits;
+
+    fours = value / 10000 | (uint64_t) (value % 10000) << 32;
+
+    /* a + ((x - 100 * a) << 16), where a is x / 100, and the like */
+
+    twos = (fours * 10486 >> 20) & 0x0000007f0000007f;
+    twos = (fours << 16) - twos * ((100 << 16) - 1);
+
+    digits = (twos * 103 >> 10) & 0x000f000f000f000f;
+    digits = (twos << 8) - digits * ((10 << 8) - 1);
+    digits |= 0x3030303030303030;
+
+#if (__BYTE_ORDER__ == __ORDER_BIG_ENDIAN__)
+    digits = __builtin_bswap64(digits);
+#endif
+
+    return digits;
 }
 
 

@@ -8,7 +8,7 @@
 #include "ngx_http_ratelimit_request.h"
 
 static ngx_int_t ngx_http_ratelimit_handler(ngx_http_request_t *r,
-    ngx_uint_t phase);
+    ngx_http_ratelimit_loc_conf_t *conf);
 static ngx_int_t ngx_http_ratelimit_check(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx);
 static ngx_int_t ngx_http_ratelimit_suspend(ngx_http_request_t *r,
@@ -26,24 +26,34 @@ static void ngx_http_ratelimit_delay_handler(ngx_event_t *ev);
 ngx_int_t
 ngx_http_ratelimit_access_handler(ngx_http_request_t *r)
 {
-    return ngx_http_ratelimit_handler(r, NGX_HTTP_RATELIMIT_BEFORE_AUTH);
+    ngx_http_ratelimit_loc_conf_t  *conf;
+
+    conf = ngx_http_get_module_loc_conf(r, ngx_http_ratelimit_module);
+
+    return (conf->checks == NGX_HTTP_RATELIMIT_BEFORE_AUTH)
+           ? ngx_http_ratelimit_handler(r, conf) : NGX_DECLINED;
 }
 
 
 ngx_int_t
 ngx_http_ratelimit_precontent_handler(ngx_http_request_t *r)
 {
-    return ngx_http_ratelimit_handler(r, NGX_HTTP_RATELIMIT_AFTER_AUTH);
+    ngx_http_ratelimit_loc_conf_t  *conf;
+
+    conf = ngx_http_get_module_loc_conf(r, ngx_http_ratelimit_module);
+
+    return (conf->checks == NGX_HTTP_RATELIMIT_AFTER_AUTH)
+           ? ngx_http_ratelimit_handler(r, conf) : NGX_DECLINED;
 }
 
 
 static ngx_int_t
-ngx_http_ratelimit_handler(ngx_http_request_t *r, ngx_uint_t phase)
+ngx_http_ratelimit_handler(ngx_http_request_t *r,
+    ngx_http_ratelimit_loc_conf_t *conf)
 {
-    ngx_int_t                       rc;
-    ngx_uint_t                      limited, explain;
-    ngx_http_ratelimit_ctx_t       *ctx;
-    ngx_http_ratelimit_loc_conf_t  *conf;
+    ngx_int_t                  rc;
+    ngx_uint_t                 explain;
+    ngx_http_ratelimit_ctx_t  *ctx;
 
     if (r != r->main) {
         return NGX_DECLINED;
@@ -63,17 +73,9 @@ ngx_http_ratelimit_handler(ngx_http_request_t *r, ngx_uint_t phase)
         return ngx_http_ratelimit_outcome(r, ctx);
     }
 
-    conf = ngx_http_get_module_loc_conf(r, ngx_http_ratelimit_module);
-
-    limited = (conf->limits && conf->limits->nelts && !conf->exempt);
-
-    if (conf->phase != phase || !(limited || conf->explain)) {
-        return NGX_DECLINED;
-    }
-
     /* the error page of a request that was refused access */
 
-    if (phase == NGX_HTTP_RATELIMIT_AFTER_AUTH
+    if (conf->checks == NGX_HTTP_RATELIMIT_AFTER_AUTH
         && (r->err_status == NGX_HTTP_UNAUTHORIZED
             || r->err_status == NGX_HTTP_FORBIDDEN))
     {
@@ -83,7 +85,7 @@ ngx_http_ratelimit_handler(ngx_http_request_t *r, ngx_uint_t phase)
     explain = conf->explain
               && ngx_http_ratelimit_explain_wanted(r, conf->explain);
 
-    if (!limited) {
+    if (!conf->limited) {
         if (explain) {
             ngx_http_ratelimit_explain_later(r);
         }

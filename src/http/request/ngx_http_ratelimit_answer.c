@@ -12,6 +12,8 @@ static ngx_int_t ngx_http_ratelimit_send_body(ngx_http_request_t *r,
 static ngx_uint_t ngx_http_ratelimit_is_grpc(ngx_http_request_t *r);
 static ngx_int_t ngx_http_ratelimit_send_grpc(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx);
+static ngx_int_t ngx_http_ratelimit_add_header(ngx_http_request_t *r,
+    const ngx_str_t *name, u_char *value, size_t len);
 
 
 /*
@@ -157,11 +159,10 @@ ngx_http_ratelimit_send_grpc(ngx_http_request_t *r,
              : (ctx->check.status == NGX_RATELIMIT_UNAVAILABLE)
              ? &unavailable : &exhausted;
 
-    if (ngx_http_ratelimit_add_header(r, &status_name, status_name.data,
-                                      status->data, status->len)
+    if (ngx_http_ratelimit_add_header(r, &status_name, status->data,
+                                      status->len)
         != NGX_OK
-        || ngx_http_ratelimit_add_header(r, &message_name, message_name.data,
-                                         p, last - p)
+        || ngx_http_ratelimit_add_header(r, &message_name, p, last - p)
            != NGX_OK)
     {
         return NGX_ERROR;
@@ -184,4 +185,29 @@ ngx_http_ratelimit_send_grpc(ngx_http_request_t *r,
     r->header_only = 1;
 
     return ngx_http_send_header(r);
+}
+
+
+/* The name is in lower case. */
+static ngx_int_t
+ngx_http_ratelimit_add_header(ngx_http_request_t *r, const ngx_str_t *name,
+    u_char *value, size_t len)
+{
+    ngx_table_elt_t  *h;
+
+    h = ngx_list_push(&r->headers_out.headers);
+    if (h == NULL) {
+        return NGX_ERROR;
+    }
+
+    h->hash = 1;
+#if (nginx_version >= 1023000)
+    h->next = NULL;
+#endif
+    h->key = *name;
+    h->lowcase_key = name->data;
+    h->value.data = value;
+    h->value.len = len;
+
+    return NGX_OK;
 }

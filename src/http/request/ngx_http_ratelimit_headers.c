@@ -10,111 +10,107 @@
 
 #include "ngx_ratelimit_quota.h"
 
-/* three of x, three of draft3 with a limit and its window, Retry-After */
-#define NGX_HTTP_RATELIMIT_NUMBERS_BYTES                                      \
-    (9 * NGX_INT64_LEN + sizeof("degraded, ;w="))
+/* beside the sets: Retry-After, of a rejected request */
+#define NGX_HTTP_RATELIMIT_HEADERS_RETRY  0x08
 
-/* of each counter in a list, besides its id */
+/* what is left, twice, two resets, Retry-After */
+#define NGX_HTTP_RATELIMIT_NUMBERS_BYTES  (5 * NGX_INT64_LEN)
+
+/* of each counter in a list, besides its name */
 #define NGX_HTTP_RATELIMIT_ITEM_BYTES                                         \
-    (sizeof(", \"\"") - 1 + NGX_RATELIMIT_QUOTA_BYTES)
+    (sizeof(", \"\"") - 1 + NGX_RATELIMIT_QUOTA_BYTES + NGX_RATELIMIT_PK_TEXT)
 
-/* The headers of one response while they are made. */
+/* in the order of a response */
+typedef enum {
+    NGX_HTTP_RATELIMIT_X_LIMIT = 0,
+    NGX_HTTP_RATELIMIT_X_REMAINING,
+    NGX_HTTP_RATELIMIT_X_RESET,
+    NGX_HTTP_RATELIMIT_X_POLICY,
+    NGX_HTTP_RATELIMIT_DRAFT3_LIMIT,
+    NGX_HTTP_RATELIMIT_DRAFT3_REMAINING,
+    NGX_HTTP_RATELIMIT_DRAFT3_RESET,
+    NGX_HTTP_RATELIMIT_IETF_POLICY,
+    NGX_HTTP_RATELIMIT_IETF_LEFT,
+    NGX_HTTP_RATELIMIT_RETRY_AFTER,
+    NGX_HTTP_RATELIMIT_HEADERS
+} ngx_http_ratelimit_header_e;
+
 typedef struct {
-    ngx_http_ratelimit_ctx_t       *ctx;
-    const ngx_ratelimit_counter_t  *counter;   /* the strictest */
-    ngx_uint_t                      sets;      /* bits */
-} ngx_http_ratelimit_headers_t;
-
-/* Writes a header's value to p and returns its end; p: there is no header. */
-typedef u_char *(*ngx_http_ratelimit_header_pt)(u_char *p,
-    const ngx_http_ratelimit_headers_t *h, ngx_uint_t data);
-
-typedef struct {
-    ngx_str_t                       name;
-    u_char                         *lowcase;
-    ngx_uint_t                      sets;      /* a bit */
-    ngx_http_ratelimit_header_pt    write;
-    ngx_uint_t                      data;
+    ngx_str_t          name;
+    u_char            *lowcase;
+    ngx_uint_t         set;       /* a bit */
 } ngx_http_ratelimit_header_t;
 
+/* Where the next header and the next value go. */
+typedef struct {
+    ngx_table_elt_t   *header;
+    u_char            *value;
+} ngx_http_ratelimit_writer_t;
+
 static ngx_int_t ngx_http_ratelimit_header_filter(ngx_http_request_t *r);
+static ngx_int_t ngx_http_ratelimit_filter(
+    ngx_http_request_t *r) __attribute__((noinline));
 static ngx_int_t ngx_http_ratelimit_add_headers(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx);
-static ngx_inline u_char *ngx_http_ratelimit_add_row(ngx_http_request_t *r,
-    const ngx_http_ratelimit_headers_t *h,
-    const ngx_http_ratelimit_header_t *header, u_char *p);
-static size_t ngx_http_ratelimit_headers_bytes(
-    const ngx_http_ratelimit_headers_t *h);
-static u_char *ngx_http_ratelimit_write_limit(u_char *p,
-    const ngx_http_ratelimit_headers_t *h, ngx_uint_t window);
-static u_char *ngx_http_ratelimit_write_remaining(u_char *p,
-    const ngx_http_ratelimit_headers_t *h, ngx_uint_t unknown);
-static u_char *ngx_http_ratelimit_write_reset(u_char *p,
-    const ngx_http_ratelimit_headers_t *h, ngx_uint_t data);
-static u_char *ngx_http_ratelimit_write_degraded(u_char *p,
-    const ngx_http_ratelimit_headers_t *h, ngx_uint_t data);
-static u_char *ngx_http_ratelimit_write_reset_in(u_char *p,
-    const ngx_http_ratelimit_headers_t *h, ngx_uint_t data);
-static u_char *ngx_http_ratelimit_write_list(u_char *p,
-    const ngx_http_ratelimit_headers_t *h, ngx_uint_t left);
-static u_char *ngx_http_ratelimit_write_retry_after(u_char *p,
-    const ngx_http_ratelimit_headers_t *h, ngx_uint_t data);
+static void ngx_http_ratelimit_hide_headers(ngx_http_request_t *r,
+    ngx_uint_t sets);
+static ngx_int_t ngx_http_ratelimit_make_room(ngx_list_t *headers);
+static size_t ngx_http_ratelimit_lists_bytes(
+    const ngx_ratelimit_check_t *check);
+static void ngx_http_ratelimit_write_x(ngx_http_ratelimit_writer_t *w,
+    ngx_http_ratelimit_ctx_t *ctx, const ngx_ratelimit_counter_t *counter);
+static void ngx_http_ratelimit_write_draft3(ngx_http_ratelimit_writer_t *w,
+    const ngx_http_ratelimit_ctx_t *ctx,
+    const ngx_ratelimit_counter_t *counter);
+static ngx_http_ratelimit_writer_t ngx_http_ratelimit_write_lists(
+    ngx_http_ratelimit_writer_t w, const ngx_http_ratelimit_ctx_t *ctx)
+    __attribute__((noinline));
+static ngx_inline void ngx_http_ratelimit_write_number(
+    ngx_http_ratelimit_writer_t *w, ngx_http_ratelimit_header_e which,
+    uint64_t number);
+static ngx_inline void ngx_http_ratelimit_write(
+    ngx_http_ratelimit_writer_t *w, ngx_http_ratelimit_header_e which,
+    const void *value, size_t len);
 static uint64_t ngx_http_ratelimit_more_us(
     const ngx_http_ratelimit_ctx_t *ctx,
     const ngx_ratelimit_counter_t *counter);
-static ngx_inline ngx_int_t ngx_http_ratelimit_push_header(
-    ngx_http_request_t *r, const ngx_str_t *name, u_char *lowcase,
-    u_char *value, size_t len);
-static void ngx_http_ratelimit_hide_headers(ngx_http_request_t *r,
-    ngx_uint_t sets, ngx_uint_t rejected);
 
-/* in the order of their sets' bits, which is that of a response */
 static const ngx_http_ratelimit_header_t  ngx_http_ratelimit_headers[] = {
 
     { ngx_string("X-RateLimit-Limit"), (u_char *) "x-ratelimit-limit",
-      NGX_HTTP_RATELIMIT_HEADERS_X,
-      ngx_http_ratelimit_write_limit, 0 },
+      NGX_HTTP_RATELIMIT_HEADERS_X },
 
     { ngx_string("X-RateLimit-Remaining"), (u_char *) "x-ratelimit-remaining",
-      NGX_HTTP_RATELIMIT_HEADERS_X,
-      ngx_http_ratelimit_write_remaining, 1 },
+      NGX_HTTP_RATELIMIT_HEADERS_X },
 
     { ngx_string("X-RateLimit-Reset"), (u_char *) "x-ratelimit-reset",
-      NGX_HTTP_RATELIMIT_HEADERS_X,
-      ngx_http_ratelimit_write_reset, 0 },
+      NGX_HTTP_RATELIMIT_HEADERS_X },
 
     { ngx_string("X-RateLimit-Policy"), (u_char *) "x-ratelimit-policy",
-      NGX_HTTP_RATELIMIT_HEADERS_X,
-      ngx_http_ratelimit_write_degraded, 0 },
+      NGX_HTTP_RATELIMIT_HEADERS_X },
 
     { ngx_string("RateLimit-Limit"), (u_char *) "ratelimit-limit",
-      NGX_HTTP_RATELIMIT_HEADERS_DRAFT3,
-      ngx_http_ratelimit_write_limit, 1 },
+      NGX_HTTP_RATELIMIT_HEADERS_DRAFT3 },
 
     { ngx_string("RateLimit-Remaining"), (u_char *) "ratelimit-remaining",
-      NGX_HTTP_RATELIMIT_HEADERS_DRAFT3,
-      ngx_http_ratelimit_write_remaining, 0 },
+      NGX_HTTP_RATELIMIT_HEADERS_DRAFT3 },
 
     { ngx_string("RateLimit-Reset"), (u_char *) "ratelimit-reset",
-      NGX_HTTP_RATELIMIT_HEADERS_DRAFT3,
-      ngx_http_ratelimit_write_reset_in, 0 },
+      NGX_HTTP_RATELIMIT_HEADERS_DRAFT3 },
 
     { ngx_string("RateLimit-Policy"), (u_char *) "ratelimit-policy",
-      NGX_HTTP_RATELIMIT_HEADERS_IETF,
-      ngx_http_ratelimit_write_list, 0 },
+      NGX_HTTP_RATELIMIT_HEADERS_IETF },
 
     { ngx_string("RateLimit"), (u_char *) "ratelimit",
-      NGX_HTTP_RATELIMIT_HEADERS_IETF,
-      ngx_http_ratelimit_write_list, 1 },
+      NGX_HTTP_RATELIMIT_HEADERS_IETF },
 
-    { ngx_null_string, NULL, NGX_MAX_UINT32_VALUE, NULL, 0 }
+    { ngx_string("Retry-After"), (u_char *) "retry-after",
+      NGX_HTTP_RATELIMIT_HEADERS_RETRY }
 };
 
-/* of a rejected request, behind every set */
-static const ngx_http_ratelimit_header_t  ngx_http_ratelimit_retry_header = {
-    ngx_string("Retry-After"), (u_char *) "retry-after",
-    0, ngx_http_ratelimit_write_retry_after, 0
-};
+/* the shortest and the longest of these names, which begin with "X" or "R" */
+#define NGX_HTTP_RATELIMIT_HEADER_MIN  (sizeof("RateLimit") - 1)
+#define NGX_HTTP_RATELIMIT_HEADER_MAX  (sizeof("X-RateLimit-Remaining") - 1)
 
 static ngx_http_output_header_filter_pt  ngx_http_next_header_filter;
 
@@ -129,8 +125,22 @@ ngx_http_ratelimit_headers_init(ngx_conf_t *cf)
 }
 
 
+/* Also of requests without a limit: it needs neither a stack nor registers. */
 static ngx_int_t
 ngx_http_ratelimit_header_filter(ngx_http_request_t *r)
+{
+    if (ngx_http_get_module_ctx(r, ngx_http_ratelimit_module) == NULL
+        && !(r->internal || r->filter_finalize))
+    {
+        return ngx_http_next_header_filter(r);
+    }
+
+    return ngx_http_ratelimit_filter(r);
+}
+
+
+static ngx_int_t
+ngx_http_ratelimit_filter(ngx_http_request_t *r)
 {
     ngx_http_ratelimit_ctx_t  *ctx;
 
@@ -155,87 +165,154 @@ ngx_http_ratelimit_header_filter(ngx_http_request_t *r)
 }
 
 
-/* One allocation for all values of a response. */
+/* One allocation for all values of a response, one place for its headers. */
 static ngx_int_t
 ngx_http_ratelimit_add_headers(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx)
 {
-    u_char                             *p;
-    ngx_uint_t                          rejected;
-    ngx_http_ratelimit_headers_t        h;
-    const ngx_http_ratelimit_header_t  *header;
+    size_t                          size;
+    ngx_int_t                       retry_after;
+    ngx_uint_t                      sets;
+    ngx_list_t                     *headers;
+    ngx_table_elt_t                *first;
+    ngx_http_ratelimit_writer_t     w;
+    const ngx_ratelimit_counter_t  *counter;
 
-    h.ctx = ctx;
-    h.counter = ctx->check.strictest;
-    h.sets = ctx->conf->headers;
+    counter = ctx->check.strictest;
+    headers = &r->headers_out.headers;
+    sets = ctx->conf->headers;
+    size = NGX_HTTP_RATELIMIT_NUMBERS_BYTES;
 
-    rejected = ngx_ratelimit_check_refused(&ctx->check);
+    if (ngx_ratelimit_check_refused(&ctx->check)) {
+        sets |= NGX_HTTP_RATELIMIT_HEADERS_RETRY;
+    }
 
-    ngx_http_ratelimit_hide_headers(r, h.sets, rejected);
+    if (sets & NGX_HTTP_RATELIMIT_HEADERS_IETF) {
+        size += ngx_http_ratelimit_lists_bytes(&ctx->check);
+    }
 
-    p = ngx_pnalloc(r->pool, ngx_http_ratelimit_headers_bytes(&h));
-    if (p == NULL) {
+    if (headers->part.nelts) {
+        ngx_http_ratelimit_hide_headers(r, sets);
+    }
+
+    w.value = ngx_pnalloc(r->pool, size);
+
+    if (w.value == NULL || ngx_http_ratelimit_make_room(headers) != NGX_OK) {
         return NGX_ERROR;
     }
 
-    for (header = ngx_http_ratelimit_headers; header->sets <= h.sets; header++)
-    {
-        if (header->sets & h.sets) {
-            p = ngx_http_ratelimit_add_row(r, &h, header, p);
-            if (p == NULL) {
-                return NGX_ERROR;
-            }
+    first = headers->last->elts;
+    first += headers->last->nelts;
+    w.header = first;
+
+    if (sets & NGX_HTTP_RATELIMIT_HEADERS_X) {
+        ngx_http_ratelimit_write_x(&w, ctx, counter);
+    }
+
+    if (sets & NGX_HTTP_RATELIMIT_HEADERS_DRAFT3) {
+        ngx_http_ratelimit_write_draft3(&w, ctx, counter);
+    }
+
+    if (sets & NGX_HTTP_RATELIMIT_HEADERS_IETF) {
+        w = ngx_http_ratelimit_write_lists(w, ctx);
+    }
+
+    if (sets & NGX_HTTP_RATELIMIT_HEADERS_RETRY) {
+
+        /* the strictest of those that deny has the longest wait */
+
+        retry_after = ngx_http_ratelimit_retry_after(counter);
+
+        if (retry_after != -1) {
+            ngx_http_ratelimit_write_number(&w, NGX_HTTP_RATELIMIT_RETRY_AFTER,
+                                            retry_after);
         }
     }
 
-    if (rejected
-        && ngx_http_ratelimit_add_row(r, &h, &ngx_http_ratelimit_retry_header,
-                                      p)
-           == NULL)
+    headers->last->nelts += w.header - first;
+
+    return NGX_OK;
+}
+
+
+/*
+ * Drops, of what an upstream has sent, the names of these sets. Its Retry-After
+ * is its own business unless we write one.
+ */
+static void
+ngx_http_ratelimit_hide_headers(ngx_http_request_t *r, ngx_uint_t sets)
+{
+    u_char                              c;
+    ngx_uint_t                          i;
+    ngx_list_part_t                    *part;
+    ngx_table_elt_t                    *h, *last;
+    const ngx_http_ratelimit_header_t  *header;
+
+    for (part = &r->headers_out.headers.part; part; part = part->next) {
+        h = part->elts;
+        last = h + part->nelts;
+
+        for ( /* void */ ; h < last; h++) {
+
+            if (h->key.len < NGX_HTTP_RATELIMIT_HEADER_MIN
+                || h->key.len > NGX_HTTP_RATELIMIT_HEADER_MAX)
+            {
+                continue;
+            }
+
+            c = ngx_tolower(h->key.data[0]);
+
+            if (c != 'x' && c != 'r') {
+                continue;
+            }
+
+            for (i = 0; i < NGX_HTTP_RATELIMIT_HEADERS; i++) {
+                header = &ngx_http_ratelimit_headers[i];
+
+                if (header->name.len == h->key.len && (header->set & sets)
+                    && ngx_strncasecmp(h->key.data, header->lowcase,
+                                       h->key.len)
+                       == 0)
+                {
+                    h->hash = 0;
+                    break;
+                }
+            }
+        }
+    }
+}
+
+
+/*
+ * Makes the last part of a list one that has room for all headers. What is left
+ * of a part that is nearly full, is filled with headers that are not sent.
+ */
+static ngx_int_t
+ngx_http_ratelimit_make_room(ngx_list_t *headers)
+{
+    ngx_table_elt_t  *h;
+
+    while (headers->nalloc - headers->last->nelts < NGX_HTTP_RATELIMIT_HEADERS)
     {
-        return NGX_ERROR;
+        h = ngx_list_push(headers);
+        if (h == NULL) {
+            return NGX_ERROR;
+        }
+
+        ngx_memzero(h, sizeof(ngx_table_elt_t));
     }
 
     return NGX_OK;
 }
 
 
-/* Returns the value's end, NULL if memory is out. */
-static ngx_inline u_char *
-ngx_http_ratelimit_add_row(ngx_http_request_t *r,
-    const ngx_http_ratelimit_headers_t *h,
-    const ngx_http_ratelimit_header_t *header, u_char *p)
-{
-    u_char  *last;
-
-    last = header->write(p, h, header->data);
-
-    if (last != p
-        && ngx_http_ratelimit_push_header(r, &header->name, header->lowcase,
-                                          p, last - p)
-           != NGX_OK)
-    {
-        return NULL;
-    }
-
-    return last;
-}
-
-
 static size_t
-ngx_http_ratelimit_headers_bytes(const ngx_http_ratelimit_headers_t *h)
+ngx_http_ratelimit_lists_bytes(const ngx_ratelimit_check_t *check)
 {
-    size_t                        size;
-    ngx_uint_t                    i;
-    const ngx_ratelimit_check_t  *check;
+    size_t      size;
+    ngx_uint_t  i;
 
-    size = NGX_HTTP_RATELIMIT_NUMBERS_BYTES;
-
-    if (!(h->sets & NGX_HTTP_RATELIMIT_HEADERS_IETF)) {
-        return size;
-    }
-
-    check = &h->ctx->check;
+    size = 0;
 
     for (i = 0; i < check->ncounters; i++) {
         size += 2 * (NGX_HTTP_RATELIMIT_ITEM_BYTES
@@ -246,144 +323,184 @@ ngx_http_ratelimit_headers_bytes(const ngx_http_ratelimit_headers_t *h)
 }
 
 
-/* "120" or, with the limit's window where it has one, "120, 120;w=60" */
-static u_char *
-ngx_http_ratelimit_write_limit(u_char *p,
-    const ngx_http_ratelimit_headers_t *h, ngx_uint_t window)
+static void
+ngx_http_ratelimit_write_x(ngx_http_ratelimit_writer_t *w,
+    ngx_http_ratelimit_ctx_t *ctx, const ngx_ratelimit_counter_t *counter)
 {
     const ngx_ratelimit_limit_t  *limit;
 
-    limit = ngx_ratelimit_counter_limit(h->counter);
+    limit = ngx_ratelimit_counter_limit(counter);
 
-    p = ngx_ratelimit_number_write(p, limit->capacity);
+    ngx_http_ratelimit_write(w, NGX_HTTP_RATELIMIT_X_LIMIT, limit->text,
+                             limit->digits);
 
-    if (!window || limit->algorithm == NGX_RATELIMIT_CONCURRENCY) {
-        return p;
+    if (!ngx_http_ratelimit_has_answer(counter)) {
+        ngx_http_ratelimit_write(w, NGX_HTTP_RATELIMIT_X_REMAINING, "-1", 2);
+
+    } else {
+        ngx_http_ratelimit_write_number(w, NGX_HTTP_RATELIMIT_X_REMAINING,
+                                        counter->answer.remaining);
+
+        if (limit->algorithm != NGX_RATELIMIT_CONCURRENCY) {
+            ngx_http_ratelimit_write_number(w, NGX_HTTP_RATELIMIT_X_RESET,
+                                       ngx_http_ratelimit_reset(ctx, counter));
+        }
     }
 
-    p = ngx_cpymem(p, ", ", 2);
-    p = ngx_ratelimit_number_write(p, limit->capacity);
-    p = ngx_cpymem(p, ";w=", 3);
-
-    return ngx_ratelimit_number_write(p,
-                                   ngx_ratelimit_seconds_up(limit->window_us));
+    if (counter->source == NGX_RATELIMIT_SOURCE_FALLBACK) {
+        ngx_http_ratelimit_write(w, NGX_HTTP_RATELIMIT_X_POLICY, "degraded",
+                                 sizeof("degraded") - 1);
+    }
 }
 
 
-/* unknown: "-1" if nobody knows */
-static u_char *
-ngx_http_ratelimit_write_remaining(u_char *p,
-    const ngx_http_ratelimit_headers_t *h, ngx_uint_t unknown)
+static void
+ngx_http_ratelimit_write_draft3(ngx_http_ratelimit_writer_t *w,
+    const ngx_http_ratelimit_ctx_t *ctx,
+    const ngx_ratelimit_counter_t *counter)
 {
-    if (ngx_http_ratelimit_has_answer(h->counter)) {
-        return ngx_ratelimit_number_write(p, h->counter->answer.remaining);
+    uint64_t                      more_us;
+    const ngx_ratelimit_limit_t  *limit;
+
+    limit = ngx_ratelimit_counter_limit(counter);
+
+    ngx_http_ratelimit_write(w, NGX_HTTP_RATELIMIT_DRAFT3_LIMIT, limit->text,
+                             limit->text_len);
+
+    if (!ngx_http_ratelimit_has_answer(counter)) {
+        return;
     }
 
-    return unknown ? ngx_cpymem(p, "-1", 2) : p;
-}
+    ngx_http_ratelimit_write_number(w, NGX_HTTP_RATELIMIT_DRAFT3_REMAINING,
+                                    counter->answer.remaining);
 
+    more_us = ngx_http_ratelimit_more_us(ctx, counter);
 
-static u_char *
-ngx_http_ratelimit_write_reset(u_char *p,
-    const ngx_http_ratelimit_headers_t *h, ngx_uint_t data)
-{
-    if (!ngx_http_ratelimit_has_answer(h->counter)
-        || ngx_ratelimit_counter_limit(h->counter)->algorithm
-           == NGX_RATELIMIT_CONCURRENCY)
-    {
-        return p;
+    if (more_us != NGX_RATELIMIT_NEVER) {
+        ngx_http_ratelimit_write_number(w, NGX_HTTP_RATELIMIT_DRAFT3_RESET,
+                                        ngx_ratelimit_seconds_up(more_us));
     }
-
-    return ngx_ratelimit_number_write(p,
-                             ngx_http_ratelimit_reset(h->ctx, h->counter));
-}
-
-
-static u_char *
-ngx_http_ratelimit_write_degraded(u_char *p,
-    const ngx_http_ratelimit_headers_t *h, ngx_uint_t data)
-{
-    return (h->counter->source == NGX_RATELIMIT_SOURCE_FALLBACK)
-           ? ngx_cpymem(p, "degraded", sizeof("degraded") - 1) : p;
-}
-
-
-static u_char *
-ngx_http_ratelimit_write_reset_in(u_char *p,
-    const ngx_http_ratelimit_headers_t *h, ngx_uint_t data)
-{
-    uint64_t  more_us;
-
-    if (!ngx_http_ratelimit_has_answer(h->counter)) {
-        return p;
-    }
-
-    more_us = ngx_http_ratelimit_more_us(h->ctx, h->counter);
-
-    return (more_us == NGX_RATELIMIT_NEVER)
-           ? p : ngx_ratelimit_number_write(p,
-                                            ngx_ratelimit_seconds_up(more_us));
 }
 
 
 /*
- * Every rule that is enforced, the same ones whatever happens to a request; or
- * the tokens left of those rules, as far as they are known.
+ * Two lists: every rule that is enforced, the same ones whatever happens to a
+ * request; and the tokens left of those rules, as far as they are known. Apart,
+ * and with copies, since its buffer costs a check of the stack.
  */
-static u_char *
-ngx_http_ratelimit_write_list(u_char *p,
-    const ngx_http_ratelimit_headers_t *h, ngx_uint_t left)
+static ngx_http_ratelimit_writer_t
+ngx_http_ratelimit_write_lists(ngx_http_ratelimit_writer_t w,
+    const ngx_http_ratelimit_ctx_t *ctx)
 {
-    u_char                         *start;
+    u_char                         *p, *left, *lists[2], *name;
+    size_t                          name_len, pk_len;
+    u_char                          pk[NGX_RATELIMIT_PK_TEXT];
     ngx_uint_t                      i;
-    const u_char                   *pk;
+    const ngx_ratelimit_check_t    *check;
+    const ngx_ratelimit_client_t   *client;
     const ngx_ratelimit_counter_t  *counter;
 
-    start = p;
+    check = &ctx->check;
+    client = NULL;
 
-    for (i = 0; i < h->ctx->check.ncounters; i++) {
-        counter = &h->ctx->check.counters[i];
+    lists[0] = w.value;
+    lists[1] = w.value + ngx_http_ratelimit_lists_bytes(check) / 2;
+    p = lists[0];
+    left = lists[1];
 
-        if (counter->dry_run
-            || (left && !ngx_http_ratelimit_has_answer(counter)))
-        {
+    for (i = 0; i < check->ncounters; i++) {
+        counter = &check->counters[i];
+
+        if (counter->dry_run) {
             continue;
         }
 
-        if (p != start) {
+        if (p != lists[0]) {
             p = ngx_cpymem(p, ", ", 2);
         }
 
-        p = ngx_http_ratelimit_put_name(p, &h->ctx->check, counter);
+        name = p;
+        p = ngx_http_ratelimit_put_name(p, check, counter);
+        name_len = p - name;
+
+        p = ngx_ratelimit_quota_policy(p, ngx_ratelimit_counter_limit(counter));
 
         /* one for which Redis was not asked has no hash */
 
-        pk = (counter->source == NGX_RATELIMIT_SOURCE_NONE)
-             ? NULL : ngx_ratelimit_client_hash(counter->client);
+        pk_len = 0;
 
-        p = left
-            ? ngx_ratelimit_quota_left(p, counter->answer.remaining,
-                                 ngx_http_ratelimit_more_us(h->ctx, counter),
-                                 pk)
-            : ngx_ratelimit_quota_policy(p,
-                                         ngx_ratelimit_counter_limit(counter),
-                                         pk);
+        if (counter->source != NGX_RATELIMIT_SOURCE_NONE) {
+            pk_len = sizeof(pk);
+
+            if (client != counter->client) {
+                client = counter->client;
+                ngx_ratelimit_quota_pk(pk,
+                                   ngx_ratelimit_client_hash(counter->client));
+            }
+        }
+
+        p = ngx_cpymem(p, pk, pk_len);
+
+        if (!ngx_http_ratelimit_has_answer(counter)) {
+            continue;
+        }
+
+        if (left != lists[1]) {
+            left = ngx_cpymem(left, ", ", 2);
+        }
+
+        left = ngx_cpymem(left, name, name_len);
+        left = ngx_ratelimit_quota_left(left, counter->answer.remaining,
+                                     ngx_http_ratelimit_more_us(ctx, counter));
+        left = ngx_cpymem(left, pk, pk_len);
     }
 
-    return p;
+    ngx_http_ratelimit_write(&w, NGX_HTTP_RATELIMIT_IETF_POLICY,
+                             lists[0], p - lists[0]);
+
+    if (left != lists[1]) {
+        ngx_http_ratelimit_write(&w, NGX_HTTP_RATELIMIT_IETF_LEFT,
+                                 lists[1], left - lists[1]);
+    }
+
+    w.value = left;
+
+    return w;
 }
 
 
-/* The strictest of those that deny has the longest wait. */
-static u_char *
-ngx_http_ratelimit_write_retry_after(u_char *p,
-    const ngx_http_ratelimit_headers_t *h, ngx_uint_t data)
+static ngx_inline void
+ngx_http_ratelimit_write_number(ngx_http_ratelimit_writer_t *w,
+    ngx_http_ratelimit_header_e which, uint64_t number)
 {
-    ngx_int_t  retry_after;
+    u_char  *value;
 
-    retry_after = ngx_http_ratelimit_retry_after(h->counter);
+    value = w->value;
+    w->value = ngx_ratelimit_number_write(value, number);
 
-    return (retry_after == -1) ? p : ngx_ratelimit_number_write(p, retry_after);
+    ngx_http_ratelimit_write(w, which, value, w->value - value);
+}
+
+
+/* The value stays as long as the request, or its policies. */
+static ngx_inline void
+ngx_http_ratelimit_write(ngx_http_ratelimit_writer_t *w,
+    ngx_http_ratelimit_header_e which, const void *value, size_t len)
+{
+    ngx_table_elt_t                    *h;
+    const ngx_http_ratelimit_header_t  *header;
+
+    header = &ngx_http_ratelimit_headers[which];
+    h = w->header++;
+
+    h->hash = 1;
+#if (nginx_version >= 1023000)
+    h->next = NULL;
+#endif
+    h->key = header->name;
+    h->lowcase_key = header->lowcase;
+    h->value.data = (u_char *) value;
+    h->value.len = len;
 }
 
 
@@ -443,68 +560,4 @@ ngx_http_ratelimit_put_name(u_char *p, const ngx_ratelimit_check_t *check,
     *p++ = '"';
 
     return p;
-}
-
-
-ngx_int_t
-ngx_http_ratelimit_add_header(ngx_http_request_t *r, const ngx_str_t *name,
-    u_char *lowcase, u_char *value, size_t len)
-{
-    return ngx_http_ratelimit_push_header(r, name, lowcase, value, len);
-}
-
-
-/* Inline for those of every response: a call costs as much as its work. */
-static ngx_inline ngx_int_t
-ngx_http_ratelimit_push_header(ngx_http_request_t *r, const ngx_str_t *name,
-    u_char *lowcase, u_char *value, size_t len)
-{
-    ngx_table_elt_t  *h;
-
-    h = ngx_list_push(&r->headers_out.headers);
-    if (h == NULL) {
-        return NGX_ERROR;
-    }
-
-    h->hash = 1;
-#if (nginx_version >= 1023000)
-    h->next = NULL;
-#endif
-    h->key = *name;
-    h->lowcase_key = lowcase;
-    h->value.data = value;
-    h->value.len = len;
-
-    return NGX_OK;
-}
-
-
-/*
- * Drops, of what an upstream has sent, the names of these sets. Its Retry-After
- * is its own business unless we write one.
- */
-static void
-ngx_http_ratelimit_hide_headers(ngx_http_request_t *r, ngx_uint_t sets,
-    ngx_uint_t rejected)
-{
-    const ngx_http_ratelimit_header_t  *header;
-
-    if (r->headers_out.headers.part.nelts == 0) {
-        return;
-    }
-
-    for (header = ngx_http_ratelimit_headers; header->sets <= sets; header++) {
-
-        if (header->sets & sets) {
-            (void) ngx_http_ratelimit_find_header(&r->headers_out.headers,
-                                                  &header->name, 1);
-        }
-    }
-
-    if (rejected) {
-        header = &ngx_http_ratelimit_retry_header;
-
-        (void) ngx_http_ratelimit_find_header(&r->headers_out.headers,
-                                              &header->name, 1);
-    }
 }

@@ -194,13 +194,6 @@ ngx_uint_t ngx_http_ratelimit_refused_status(
 ngx_int_t ngx_http_ratelimit_body(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx, ngx_str_t *body);
 
-/*
- * headers.c: adds one to the response; name and value stay as long as the
- * request. Returns NGX_OK, or NGX_ERROR when memory is out.
- */
-ngx_int_t ngx_http_ratelimit_add_header(ngx_http_request_t *r,
-    const ngx_str_t *name, u_char *lowcase, u_char *value, size_t len);
-
 /* log.c: the line of a request that was rejected, delayed or tried. */
 void ngx_http_ratelimit_log_outcome(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx);
