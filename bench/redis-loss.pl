@@ -7,7 +7,7 @@
 #   count <port>            prints what these counters have counted
 #   fill <port> <algorithm> <counters> <buckets> <requests>
 #                           so many requests for each counter
-#   sha <port>              loads the script, prints its name
+#   sha <port> [<file>]     loads the script, or that of a file, prints its name
 #   cut <port> <to port>    passes connections on; from SIGUSR1 on it reads from
 #                           both sides and passes nothing: a cut network
 #
@@ -20,10 +20,6 @@ use File::Basename qw( dirname );
 use IO::Select;
 use IO::Socket::INET;
 use Time::HiRes qw( sleep time );
-
-# as config.make joins them
-my @PARTS = qw( head token_bucket fixed_window sliding_window sliding_log
-                concurrency check );
 
 my $COUNTERS = 1000;
 my $CAPACITY = 2 ** 30;
@@ -48,18 +44,23 @@ sub command {
 }
 
 
+# A script, with the files that it includes.
+sub text {
+    my $path = shift;
+
+    open my $file, '<', $path or die "$path: $!\n";
+    my $text = do { local $/; <$file> };
+    my $folder = dirname($path);
+
+    return $text =~ s{^ *-- include (\S+)}{text("$folder/$1")}gemr;
+}
+
+
 sub script {
-    my $socket = shift;
+    my ($socket, $path) = @_;
 
-    my $text = '';
-
-    for (@PARTS) {
-        open my $file, '<', dirname($0) . "/../lua/$_.lua" or die "$_: $!\n";
-        local $/;
-        $text .= <$file>;
-    }
-
-    print $socket command('SCRIPT', 'LOAD', $text);
+    print $socket command('SCRIPT', 'LOAD',
+                          text($path // dirname($0) . '/../lua/check.lua'));
     <$socket>;
 
     my $sha = <$socket> // die "SCRIPT LOAD has no answer\n";
@@ -209,7 +210,7 @@ sub fill {
 
 
 my %do = (fill => \&fill, load => \&load, count => \&count, cut => \&cut,
-          sha => sub { print script(connect_to($_[0])), "\n" });
+          sha => sub { print script(connect_to($_[0]), $_[1]), "\n" });
 my $action = shift // '';
 
 ($do{$action} // die "load, count, fill, sha or cut?\n")->(@ARGV);

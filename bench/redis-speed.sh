@@ -1,8 +1,11 @@
 #!/bin/sh
 #
-# Redis alone: what a check costs it, against INCR and a script that does
-# nothing. See README.md.
+# Redis alone: what a check costs it, against INCR, a script that does nothing,
+# and another version of the script. See README.md.
 #
+# OLD                  a file with that version (the same one: its ratio is the
+#                      noise)
+# KIND                 t, f or s: the counters, see lua/check.lua (t)
 # REDIS_CPU, LOAD_CPU  the cores (0, 1)
 # PORTS                see lib.sh
 
@@ -22,7 +25,9 @@ compile_redis
 start_redis "$REDIS_CPU" 30
 
 sha=$(perl "$BENCH/redis-loss.pl" sha "${PORTS}30")
+old=$(perl "$BENCH/redis-loss.pl" sha "${PORTS}30" ${OLD:+"$OLD"})
 nothing=$(redis-cli -p "${PORTS}30" script load 'return 0')
 
 redis-server --version | cut -d ' ' -f 1-3
-taskset -c "$LOAD_CPU" "$REDIS_TOOL" speed "$sha" "$nothing" "${PORTS}30"
+taskset -c "$LOAD_CPU" "$REDIS_TOOL" speed "$sha" "$old" "$nothing" \
+    "${KIND:-t}" "${PORTS}30"

@@ -2,8 +2,9 @@
  * What redis-speed.sh and redis-size.sh ask Redis, pipelined: token buckets by
  * the module's own script, whose name (SHA1) they give.
  *
- *   redis speed <sha> <no-op's sha> <port>
- *       the script against INCR and a script that does nothing, alternating
+ *   redis speed <sha> <old sha> <no-op's sha> <kind> <port>
+ *       the script against another version of it, INCR, and a script that does
+ *       nothing, alternating; kind: t, f or s, see lua/check.lua
  *   redis fill <sha> <from> <to> <buckets> <period_us> <port>...
  *       one call for each of these counters; of several ports, which are of a
  *       Cluster, the one that has the bucket's slot
@@ -33,7 +34,7 @@
 #define COUNTERS   100000     /* of speed */
 #define BUCKETS    65536
 
-typedef enum { INCR, NOTHING, CHECK, NKINDS } kind_e;
+typedef enum { INCR, NOTHING, OLD, CHECK, NKINDS } kind_e;
 
 typedef struct {
     int     conns;
@@ -43,6 +44,7 @@ typedef struct {
     double  cpu_us[NKINDS][ROUNDS];
     double  to_incr[ROUNDS];             /* CPU of a check, by that of INCR */
     double  to_nothing[ROUNDS];
+    double  to_old[ROUNDS];
 } case_t;
 
 typedef struct {
@@ -128,8 +130,8 @@ bucket_of(uint64_t n, unsigned buckets)
 
 /* The n-th call, as the module writes it. The text is the caller's. */
 static command_t
-check_command(const char *sha, uint64_t n, unsigned buckets,
-    const char *period_us)
+check_command(const char *sha, const char *kind, uint64_t n, unsigned buckets,
+    const char *us)
 {
     char         key[32];
     uint64_t     field;
@@ -139,8 +141,8 @@ check_command(const char *sha, uint64_t n, unsigned buckets,
     snprintf(key, sizeof(key), "rl:{%u}", bucket_of(n, buckets));
 
     command.len = redisFormatCommand(&command.text,
-                      "EVALSHA %s 1 %s t %b 1 1 10000 %s 1", sha, key, &field,
-                      sizeof(field), period_us);
+                      "EVALSHA %s 1 %s %s %b 1 1 10000 %s %s", sha, key, kind,
+                      &field, sizeof(field), us, *kind == 't' ? "1" : "0");
     if (command.len < 0) {
         fail("a command", "no memory");
     }
@@ -273,6 +275,7 @@ measure(case_t *c, int round, int pid)
     c->to_incr[round] = c->cpu_us[CHECK][round] / c->cpu_us[INCR][round];
     c->to_nothing[round] = c->cpu_us[CHECK][round]
                            / c->cpu_us[NOTHING][round];
+    c->to_old[round] = c->cpu_us[CHECK][round] / c->cpu_us[OLD][round];
 }
 
 
@@ -304,14 +307,15 @@ report(void)
     size_t   i;
     case_t  *c;
 
-    printf("%-22s %18s %18s %18s %16s\n%-22s", "", "INCR", "no-op script",
-           "token bucket", "its CPU, times", "connections x depth");
+    printf("%-22s %18s %18s %18s %18s %24s\n%-22s", "", "INCR",
+           "no-op script", "old script", "script", "its CPU, times",
+           "connections x depth");
 
     for (kind = 0; kind < NKINDS; kind++) {
         printf(" %9s %8s", "calls/s", "us CPU");
     }
 
-    printf(" %8s %7s\n", "INCR's", "no-op's");
+    printf(" %8s %7s %7s\n", "INCR's", "no-op's", "old's");
 
     for (i = 0; i < NCASES; i++) {
         c = &cases[i];
@@ -322,19 +326,24 @@ report(void)
                    median(c->cpu_us[kind]));
         }
 
-        printf(" %8.1f %7.1f\n", median(c->to_incr), median(c->to_nothing));
+        printf(" %8.1f %7.1f %7.3f\n", median(c->to_incr),
+               median(c->to_nothing), median(c->to_old));
     }
 }
 
 
 static void
-speed(const char *sha, const char *nothing, const char *port)
+speed(const char *sha, const char *old, const char *nothing, const char *kind,
+    const char *port)
 {
-    int         round, pid;
-    double      in, out;
-    size_t      i;
-    unsigned    n;
-    command_t  *command;
+    int          round, pid;
+    double       in, out;
+    size_t       i;
+    unsigned     n;
+    command_t   *command;
+    const char  *us;
+
+    us = *kind == 't' ? "600000" : "3600000000";
 
     for (i = 0; i < MAX_CONNS; i++) {
         conns[i] = connect_to(port);
@@ -344,8 +353,9 @@ speed(const char *sha, const char *nothing, const char *port)
         command = &commands[INCR][n];
         command->len = redisFormatCommand(&command->text, "INCR counter:%u",
                                           n);
-        commands[NOTHING][n] = check_command(nothing, n, BUCKETS, "600000");
-        commands[CHECK][n] = check_command(sha, n, BUCKETS, "600000");
+        commands[NOTHING][n] = check_command(nothing, kind, n, BUCKETS, us);
+        commands[OLD][n] = check_command(old, kind, n, BUCKETS, us);
+        commands[CHECK][n] = check_command(sha, kind, n, BUCKETS, us);
     }
 
     pid = info("server", "process_id:");
@@ -479,7 +489,7 @@ fill(const char *sha, uint64_t from, uint64_t to, unsigned buckets,
 
     for (i = from; i < to; i++) {
         c = conn_of(bucket_of(i, buckets));
-        command = check_command(sha, i, buckets, period_us);
+        command = check_command(sha, "t", i, buckets, period_us);
         redisAppendFormattedCommand(c, command.text, command.len);
         redisFreeCommand(command.text);
 
@@ -525,8 +535,8 @@ main(int argc, char **argv)
 {
     alarm(600);
 
-    if (argc == 5 && strcmp(argv[1], "speed") == 0) {
-        speed(argv[2], argv[3], argv[4]);
+    if (argc == 7 && strcmp(argv[1], "speed") == 0) {
+        speed(argv[2], argv[3], argv[4], argv[5], argv[6]);
 
     } else if (argc >= 8 && strcmp(argv[1], "fill") == 0) {
         fill(argv[2], strtoull(argv[3], NULL, 10),

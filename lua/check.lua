@@ -23,48 +23,65 @@
 --
 -- When one counter cannot pay, none is charged: granted is 0 for all, and
 -- remaining is what each has. Times are rounded up.
+--
+-- All numbers are integers below 2^53, which doubles hold exactly; of two such
+-- x and y, x / y - x / y % 1 is the exact quotient, rounded down, and
+-- x + -x % 1 is ceil(x) without a call.
+--
+-- One counter in a hash runs straight from here to the last line: to make a
+-- function takes Redis as long as to call one. Those of sorted sets are made
+-- where there are any.
 
-local args, key = ARGV, KEYS[1]
+local args, key, call = ARGV, KEYS[1], redis.call
+local frexp, pack, unpack_state = math.frexp, struct.pack, struct.unpack
+local to_number = tonumber
+
 local n = #args
 local name = n % 7 == 1 and args[n]
 
 n = n - n % 7
 
-if #KEYS == 0 or n == 0 or n > 112 or #args - n > 1 then
+if not key or n == 0 or n > 112 or #args - n > 1 then
     return redis.error_reply('ERR ratelimit: wrong number of keys or arguments')
 end
 
-local states
+local alone, hashed = n == 7 and not KEYS[2], #KEYS <= n / 7
+local state, states, sliding_log, concurrency
 
-if not hashed then
-    states = {}
-
-elseif n == 7 then
-    states = call('HMGET', key, args[2])
+if alone then
+    state = call('HGET', key, args[2])
 
 else
-    local fields = {}
+    if hashed then
+        local fields = {}
 
-    for i = 2, n, 7 do
-        fields[#fields + 1] = args[i]
+        for i = 2, n, 7 do
+            fields[#fields + 1] = args[i]
+        end
+
+        states = call('HMGET', key, unpack(fields))
     end
 
-    states = call('HMGET', key, unpack(fields))
+    if KEYS[2] then
+        -- include sets.lua
+        -- include sliding_log.lua
+        -- include concurrency.lua
+    end
 end
 
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 
-local answer, changes, commits = {}, nil, nil
+local answer, changes, commits
 local charge = true
-local need_ms, keep_ms = 0, 0
+local need_us, keep_us = -1, 0
 local i, set = 1, 1
 
 while i < n do
-    local letter = args[i]
-    local cost, want = tonumber(args[i + 2]), tonumber(args[i + 3])
-    local capacity = tonumber(args[i + 4])
-    local a, b = tonumber(args[i + 5]), tonumber(args[i + 6])
+    local kind = args[i]
+    local cost, want = to_number(args[i + 2]), to_number(args[i + 3])
+    local capacity = to_number(args[i + 4])
+    local a, b = to_number(args[i + 5]), to_number(args[i + 6])
     local ahead, share
 
     if not want then
@@ -74,8 +91,6 @@ while i < n do
 
     -- the bounds of ngx_ratelimit_limit_t: in them, every product is exact;
     -- written so that a nan fails them
-
-    local take, set_key
 
     if not (cost and want and capacity and a and b
             and #args[i + 1] == 8
@@ -89,71 +104,65 @@ while i < n do
             and a >= 1 and a <= 31622400000000 and a % 1 == 0
             and b >= 0 and b <= 4194304 and b % 1 == 0)
     then
-        take = false
-
-    elseif letter == 't' or letter == 'T' then
-        take = b >= 1 and capacity * a <= 1125899906842624 * b
-               and token_bucket
-
-    elseif letter == 'f' or letter == 'F' then
-        take = b <= 2 and fixed_window
-
-    elseif letter == 's' or letter == 'S' then
-        take = capacity * ((a + -a % 1000) / 1000) <= 9007199254740992
-               and sliding_window
-
-    else
-        set = set + 1
-        set_key = name and not share and KEYS[set]
-
-        if letter == 'l' or letter == 'L' then
-            take = set_key and capacity <= 10000 and sliding_log
-        elseif letter == 'c' or letter == 'C' then
-            take = set_key and concurrency
-        end
-    end
-
-    if not take then
-        return redis.error_reply('ERR ratelimit: malformed argument')
+        kind = nil
     end
 
     -- what a counter that is looked at only, or gives back, would change
 
     local change = charge and (want ~= -1 or cost < 0)
-    local granted, remaining, reset_us, retry_us, new, keep_us, need_us
+    local granted, left, retry_us = 0, 0, 0
 
-    if set_key then
-        granted, remaining, reset_us, retry_us, new
-            = take(set_key, now, cost, want, capacity, a, name, change)
+    -- of a counter in a hash: the new state, or nil where it stays as it is;
+    -- the instants after which the old and the new one equal a fresh one, and
+    -- for how long one that is full is of use
+    -- of one in a set: what is to be done to it, or nil
 
-    else
-        if share and change then
-            local _, left = take(states[(i + 6) / 7], now, cost, 0, capacity,
-                                 a, b, false)
+    local new, was_us, fresh_us, span_us = nil, -1, 0, a
+    local reset_us, commit
 
-            -- above what is left it stays there: cut down, or denied
-
-            want = math.max(cost, want)
-            left = (left - want) / share
-            want = want + math.min(ahead, left - left % 1)
-        end
-
-        granted, remaining, reset_us, retry_us, new, keep_us, need_us
-            = take(states[(i + 6) / 7], now, cost, want, capacity, a, b,
-                   change)
+    if not alone and states then
+        state = states[(i + 6) / 7]
     end
 
-    local denied = retry_us ~= 0 and letter:lower() == letter
+    if (kind == 't' or kind == 'T') and hashed and b >= 1
+       and capacity * a <= 1125899906842624 * b
+    then
+        -- include token_bucket.lua
+
+    elseif (kind == 'f' or kind == 'F') and hashed and b <= 2 then
+        -- include fixed_window.lua
+
+    elseif (kind == 's' or kind == 'S') and hashed
+           and capacity * ((a + -a % 1000) / 1000) <= 9007199254740992
+    then
+        -- include sliding_window.lua
+
+    else
+        set = set + 1
+
+        local take = name and not share and KEYS[set]
+                     and ((kind == 'l' or kind == 'L') and capacity <= 10000
+                          and sliding_log
+                          or (kind == 'c' or kind == 'C') and concurrency)
+
+        if not take then
+            return redis.error_reply('ERR ratelimit: malformed argument')
+        end
+
+        granted, left, reset_us, retry_us, commit
+            = take(KEYS[set], now, cost, want, capacity, a, name, change)
+    end
+
+    local denied = retry_us ~= 0 and kind:lower() == kind
 
     if charge and denied and i > 1 then
 
         -- those before were charged in vain: all once more, as a look
 
         charge, i, set = false, 1, 1
-        changes, commits, need_ms, keep_ms = nil, nil, 0, 0
+        changes, commits, need_us, keep_us = nil, nil, -1, 0
 
     else
-        local at = (i - 1) / 7 * 4
         local reset_ms = reset_us / 1000
         reset_ms = reset_ms + -reset_ms % 1
 
@@ -162,30 +171,36 @@ while i < n do
             retry_us = retry_us + -retry_us % 1
         end
 
-        answer[at + 1], answer[at + 2] = granted, remaining
-        answer[at + 3], answer[at + 4] = reset_ms, retry_us
+        if i == 1 then
+            answer = { granted, left, reset_ms, retry_us }
 
-        if new and set_key then
+        else
+            local at = (i - 1) / 7 * 4
+
+            answer[at + 1], answer[at + 2] = granted, left
+            answer[at + 3], answer[at + 4] = reset_ms, retry_us
+        end
+
+        if commit then
             commits = commits or {}
-            commits[#commits + 1] = new
+            commits[#commits + 1] = commit
+        end
 
-        elseif new then
-            changes = changes or {}
-            changes[#changes + 1] = args[i + 1]
-            changes[#changes + 1] = new
+        if new then
+            if alone then
+                changes = new
 
-            need_us = need_us or reset_us
-
-            if need_us > need_ms * 1000 then
-                need_ms = need_us / 1000
+            else
+                changes = changes or {}
+                changes[#changes + 1] = args[i + 1]
+                changes[#changes + 1] = new
             end
 
-            if keep_us < need_us then
-                keep_us = need_us
-            end
+            -- the key lives until the minute after this instant is over
 
-            if keep_us > keep_ms * 1000 then
-                keep_ms = keep_us / 1000
+            if fresh_us - fresh_us % 60000000 > was_us then
+                need_us = need_us > fresh_us and need_us or fresh_us
+                keep_us = keep_us > span_us and keep_us or span_us
             end
         end
 
@@ -202,13 +217,23 @@ if not changes then
     return answer
 end
 
-local added = call('HSET', key, unpack(changes))
+local added = alone and call('HSET', key, args[2], changes)
+              or not alone and call('HSET', key, unpack(changes))
 
--- The slack on top of the longest span makes this rare: once a minute and key.
--- A number would do but for Redis 7.2, where 100000000 becomes "1e+08".
+-- The old state's minute is this one: the key lives long enough. That holds for
+-- all but the first write of a minute. A second more is for Redis' clock, which
+-- stands still while a script runs.
 
-if call('PTTL', key) < need_ms + 1000 then
-    call('PEXPIRE', key, format('%.0f', keep_ms + 60000))
+if need_us >= 0 then
+    local need_ms = (need_us - need_us % 60000000 + 61000000 - now) / 1000
+
+    if call('PTTL', key) < need_ms then
+        keep_us = keep_us / 1000 + 61000
+
+        -- A number would do but for Redis 7.2, where 100000000 becomes "1e+08"
+
+        call('PEXPIRE', key, string.format('%.0f', math.max(need_ms, keep_us)))
+    end
 end
 
 -- A long bucket drops the counters that equal fresh ones whenever it has grown

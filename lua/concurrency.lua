@@ -5,7 +5,7 @@
 -- cost: 1 takes, 0 looks, below 0 frees. want: 1 says that the request runs, so
 -- that its permit, if lost, is made again even if all are in use.
 
-local concurrency = (has.c or has.C) and function(
+function concurrency(
     key, now, cost, want, capacity, life_us, name, charge)
 
     local time = format('%.0f', now)

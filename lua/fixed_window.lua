@@ -1,18 +1,22 @@
 -- One fixed window: ngx_ratelimit_window.c, the same decisions.
 --
 -- state: 13 bytes (7 fresh_us, 4 count, 2 code), anything else is fresh.
--- calendar: 0 for multiples of window_us, 1 for UTC days, 2 for months; then
+-- a, b: window_us, and 0 for multiples of it, 1 for UTC days, 2 for months; then
 -- window_us is the longest of these.
--- charge false: look whether the cost could be paid, take nothing.
--- want below -1: -1 - want tokens have been spent and are taken in any case.
---
--- Returns granted, remaining, reset_us, retry_us (-1: never), the new state or
--- false where it stays as it is, how long a state is of use, and how long this
--- one is, where that is not reset_us.
 
--- When the UTC month of now began, and when it ends.
+-- include span_encode.lua
 
-local month_bounds = (has.f or has.F) and function(now)
+local start_us = now - now % a
+local end_us = start_us + a
+
+if b > 0 then
+    code = 4000 + b
+end
+
+if b == 2 then
+
+    -- when the UTC month of now began, and when it ends
+
     local day = now / 86400000000
     day = day - day % 1
 
@@ -36,109 +40,91 @@ local month_bounds = (has.f or has.F) and function(now)
     end
 
     day = day - of_year + first
-
-    return day * 86400000000, (day + next - first) * 86400000000
+    start_us = day * 86400000000
+    end_us = (day + next - first) * 86400000000
 end
 
-local fixed_window = (has.f or has.F) and function(
-        state, now, cost, want, capacity, window_us, calendar, charge)
-    local code, start_us, end_us
+-- settle: what is used
 
-    if calendar == 2 then
-        start_us, end_us = month_bounds(now)
+local count, changed, owes = 0, false, false
 
-    else
-        start_us = now - now % window_us
-        end_us = start_us + window_us
+if state and #state == 13 then
+    local old_end, old_count, old_code = unpack_state('>I7I4I2', state)
+
+    if old_code ~= 0 then
+        was_us = old_end
     end
 
-    if calendar > 0 then
-        code = 4000 + calendar
-    else
-        code = span_encode(window_us)
-    end
+    if old_code ~= 0 and old_end > now then
+        count, owes, changed = old_count, old_code == 4003, true
 
-    -- settle: what is used
+        if owes then
+            old_end = old_end - a
+        end
 
-    local count, changed, owes = 0, false, false
+        if old_end <= now then
 
-    if state and #state == 13 then
-        local old_end, old_count, old_code = unpack_state('>I7I4I2', state)
+            -- the window that owes is over, this one pays
 
-        if old_code ~= 0 and old_end > now then
-            count, owes, changed = old_count, old_code == 4003, true
+            count = count < capacity and 0 or count - capacity
+            owes = false
 
-            if owes then
-                old_end = old_end - window_us
-            end
+        elseif (owes or old_code == code) and old_end - now <= a + 1000000 then
+            end_us, changed = old_end, false
 
-            if old_end <= now then
+            -- give; want is for how many milliseconds it was taken
 
-                -- the window that owes is over, this one pays
+            if cost < 0 and change then
+                local taken_us = now - want * 1000
 
-                count = count < capacity and 0 or count - capacity
-                owes = false
-
-            elseif (owes or old_code == code)
-                   and old_end - now <= window_us + 1000000
-            then
-                end_us, changed = old_end, false
-
-                -- give; want is for how many milliseconds it was taken
-
-                if cost < 0 and charge then
-                    local taken_us = now - want * 1000
-
-                    if taken_us >= now
-                       or taken_us >= start_us
-                          and taken_us >= old_end - window_us
-                    then
-                        count = count + cost
-                        count = count > 0 and count or 0
-                        changed = true
-                    end
+                if taken_us >= now
+                   or taken_us >= start_us and taken_us >= old_end - a
+                then
+                    count = count + cost
+                    count = count > 0 and count or 0
+                    changed = true
                 end
             end
         end
     end
+end
 
-    -- take
+-- take
 
-    local left = count < capacity and capacity - count or 0
-    local granted, retry_us = 0, 0
+left = count < capacity and capacity - count or 0
 
-    if want < -1 then
-        if charge and count < 2 * capacity then
-            granted = math.min(-1 - want, 2 * capacity - count)
-            owes = owes or count + granted > capacity
-        end
-
-    elseif cost > capacity then
-        retry_us = -1
-
-    elseif cost > left then
-        retry_us = end_us - now
-
-        if owes and count + cost > 2 * capacity then
-            retry_us = retry_us + window_us
-        end
-
-    elseif charge and cost >= 0 then
-        granted = want <= cost and cost or want < left and want or left
+if want < -1 then
+    if change and count < 2 * capacity then
+        granted = math.min(-1 - want, 2 * capacity - count)
+        owes = owes or count + granted > capacity
     end
 
-    if granted > 0 then
-        count = count + granted
-        changed = true
+elseif cost > capacity then
+    retry_us = -1
+
+elseif cost > left then
+    retry_us = end_us - now
+
+    if owes and count + cost > 2 * capacity then
+        retry_us = retry_us + a
     end
 
-    owes = owes and count > capacity
+elseif change and cost >= 0 then
+    -- include grant.lua
+end
 
-    local fresh_us = owes and end_us + window_us or count > 0 and end_us or 0
-    local new = changed and pack('>I7I4I2', fresh_us, count,
-                                 owes and 4003 or count > 0 and code or 0)
+if granted > 0 then
+    count = count + granted
+    left = left > granted and left - granted or 0
+    changed = true
+end
 
-    return granted, left > granted and left - granted or 0,
-           count > 0 and end_us - now or 0, retry_us, new, window_us,
-           owes and fresh_us - now
+owes = owes and count > capacity
+reset_us = count > 0 and end_us - now or 0
+
+if changed then
+    fresh_us = owes and end_us + a or count > 0 and end_us or 0
+    span_us = owes and fresh_us - now or a
+    new = pack('>I7I4I2', fresh_us, count,
+               owes and 4003 or count > 0 and code or 0)
 end

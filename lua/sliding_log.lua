@@ -9,14 +9,14 @@
 -- Returns granted, remaining, reset_us, retry_us (-1: never), and what is to be
 -- done to the set: a function, or false.
 
-local log_member = (has.l or has.L) and function(name, i)
+local function log_member(name, i)
     return name .. pack('>I2', i)
 end
 
 -- How many of a request's first members are there, most at most, and when they
 -- were taken: all at one instant, so they are there up to some number.
 
-local log_members = (has.l or has.L) and function(key, name, most)
+local function log_members(key, name, most)
     local score = call('ZSCORE', key, log_member(name, most - 1))
 
     if score then
@@ -42,7 +42,7 @@ end
 
 -- NX: what is there already stands for another request.
 
-local log_add = (has.l or has.L) and function(key, name, score, n, from, step)
+local function log_add(key, name, score, n, from, step)
     while n > 0 do
         local batch = {}
 
@@ -56,7 +56,7 @@ local log_add = (has.l or has.L) and function(key, name, score, n, from, step)
     end
 end
 
-local log_remove = (has.l or has.L) and function(key, name, n)
+local function log_remove(key, name, n)
     for i = 0, n - 1, 1000 do
         local batch = {}
 
@@ -68,7 +68,7 @@ local log_remove = (has.l or has.L) and function(key, name, n)
     end
 end
 
-local sliding_log = (has.l or has.L) and function(
+function sliding_log(
     key, now, cost, want, capacity, window_us, name, charge)
     local used, expired, at = 0, 0, now
     local back, cutoff, removed = false, nil, 0

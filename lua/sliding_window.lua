@@ -1,11 +1,18 @@
 -- One sliding window: ngx_ratelimit_window.c, the same decisions.
 --
 -- state: 17 bytes (7 fresh_us, 4 count, 2 code, 4 before), anything else is
--- fresh. Arguments and results are those of fixed_window.
+-- fresh. a: window_us.
+
+-- include span_encode.lua
+
+local window_ms = a / 1000
+window_ms = window_ms + -window_ms % 1
+
+local end_us = now - now % a + a
 
 -- The share of a window's count that still counts left_us before the end.
 
-local window_decay = (has.s or has.S) and function(count, left_us, window_us)
+local function decay(count, left_us, window_us)
     local left_ms, window_ms = left_us / 1000, window_us / 1000
 
     left_ms = left_ms + -left_ms % 1
@@ -20,142 +27,129 @@ local window_decay = (has.s or has.S) and function(count, left_us, window_us)
     return count + -count % 1
 end
 
-local sliding_window = (has.s or has.S) and function(
-        state, now, cost, want, capacity, window_us, _, charge)
-    local code = span_encode(window_us)
-    local window_ms = window_us / 1000
-    window_ms = window_ms + -window_ms % 1
+-- at most what has an exact weight: the capacity and more
 
-    local end_us = now - now % window_us + window_us
+local most = 9007199254740992 / window_ms
+most = most < 2147483648 and most - most % 1 or 2147483648
 
-    -- at most what has an exact weight: the capacity and more
+-- settle: what is used
 
-    local most = 9007199254740992 / window_ms
-    most = most < 2147483648 and most - most % 1 or 2147483648
+local count, before, changed = 0, 0, false
 
-    -- settle: what is used
+if state and #state == 17 then
+    local old_fresh, old_count, old_code, old_before
+        = unpack_state('>I7I4I2I4', state)
+    local left_us = old_fresh - now
 
-    local count, before, changed = 0, 0, false
+    if old_code ~= 0 then
+        was_us = old_fresh
+    end
 
-    if state and #state == 17 then
-        local old_fresh, old_count, old_code, old_before
-            = unpack_state('>I7I4I2I4', state)
-        local left_us = old_fresh - now
+    if old_code == 0 or left_us <= 0 then
+        count = 0
 
-        if old_code == 0 or left_us <= 0 then
-            count = 0
+    elseif old_code ~= code or old_fresh % a > 0 then
+        -- include span_decode.lua
 
-        elseif old_code ~= code or old_fresh % window_us > 0 then
-            local old_us = span_decode(old_code)
+        if old_us > 31622400000000 then
 
-            if old_us > 31622400000000 then
+            -- no sliding window's
 
-                -- no sliding window's
+            count = old_count + old_before
 
-                count = old_count + old_before
-
-            elseif left_us <= old_us then
-                count = window_decay(old_count, left_us, old_us)
-
-            else
-                count = old_count
-                        + window_decay(old_before, left_us - old_us, old_us)
-            end
-
-            changed = true
-
-        elseif left_us <= window_us then
-            end_us, before = old_fresh, old_count
+        elseif left_us <= old_us then
+            count = decay(old_count, left_us, old_us)
 
         else
-            count, before = old_count, old_before
-
-            if left_us <= 2 * window_us + 1000000 then
-                end_us = old_fresh - window_us
-            else
-                changed = true
-            end
+            count = old_count + decay(old_before, left_us - old_us, old_us)
         end
 
-        count = count < most and count or most
-        before = before < most and before or most
-    end
+        changed = true
 
-    -- give; want is for how many milliseconds it was taken
+    elseif left_us <= a then
+        end_us, before = old_fresh, old_count
 
-    if cost < 0 and charge then
-        local taken_us = now - want * 1000
+    else
+        count, before = old_count, old_before
 
-        if taken_us >= now or taken_us + window_us >= end_us then
-
-            if count > 0 then
-                count = count + cost
-                count = count > 0 and count or 0
-                changed = true
-            end
-
-        elseif taken_us + 2 * window_us >= end_us and before > 0 then
-            before = before + cost
-            before = before > 0 and before or 0
+        if left_us <= 2 * a + 1000000 then
+            end_us = old_fresh - a
+        else
             changed = true
         end
     end
 
-    -- take
+    count = count < most and count or most
+    before = before < most and before or most
+end
 
-    local used = count
+-- give; want is for how many milliseconds it was taken
 
-    if before > 0 then
-        used = count + window_decay(before, end_us - now, window_us)
-    end
+if cost < 0 and change then
+    local taken_us = now - want * 1000
 
-    local left = used < capacity and capacity - used or 0
-    local granted, retry_us = 0, 0
+    if taken_us >= now or taken_us + a >= end_us then
 
-    if want < -1 then
-        if charge and used < 2 * capacity then
-            granted = math.min(-1 - want, 2 * capacity - used, most - count)
+        if count > 0 then
+            count = count + cost
+            count = count > 0 and count or 0
+            changed = true
         end
 
-    elseif cost > capacity then
-        retry_us = -1
-
-    elseif cost > left then
-        local room, of, fits_us = capacity - cost - count, before, end_us
-
-        if room < 0 then
-            room, of, fits_us = capacity - cost, count, end_us + window_us
-        end
-
-        local fits_ms = room * window_ms / of
-
-        retry_us = fits_us - (fits_ms - fits_ms % 1) * 1000 - now
-
-    elseif charge and cost >= 0 then
-        granted = want <= cost and cost or want < left and want or left
-    end
-
-    if granted > 0 then
-        count = count + granted
+    elseif taken_us + 2 * a >= end_us and before > 0 then
+        before = before + cost
+        before = before > 0 and before or 0
         changed = true
     end
+end
 
-    -- where this window has used nothing, the state is that of the one before
+-- take
 
-    local fresh_us = 0
+local used = before > 0 and count + decay(before, end_us - now, a) or count
 
-    if count > 0 then
-        fresh_us = end_us + window_us
+left = used < capacity and capacity - used or 0
 
-    elseif before > 0 then
-        fresh_us, count, before = end_us, before, 0
+if want < -1 then
+    if change and used < 2 * capacity then
+        granted = math.min(-1 - want, 2 * capacity - used, most - count)
     end
 
-    local new = changed and pack('>I7I4I2I4', fresh_us, count,
-                                 fresh_us > 0 and code or 0, before)
+elseif cost > capacity then
+    retry_us = -1
 
+elseif cost > left then
+    local room, of, fits_us = capacity - cost - count, before, end_us
+
+    if room < 0 then
+        room, of, fits_us = capacity - cost, count, end_us + a
+    end
+
+    local fits_ms = room * window_ms / of
+
+    retry_us = fits_us - (fits_ms - fits_ms % 1) * 1000 - now
+
+elseif change and cost >= 0 then
+    -- include grant.lua
+end
+
+if granted > 0 then
+    count = count + granted
     left = left > granted and left - granted or 0
+    changed = true
+end
 
-    return granted, left, fresh_us > 0 and fresh_us - now or 0,
-           retry_us, new, 2 * window_us
+-- where this window has used nothing, the state is that of the one before
+
+if count > 0 then
+    fresh_us = end_us + a
+
+elseif before > 0 then
+    fresh_us, count, before = end_us, before, 0
+end
+
+reset_us = fresh_us > 0 and fresh_us - now or 0
+
+if changed then
+    span_us = 2 * a
+    new = pack('>I7I4I2I4', fresh_us, count, fresh_us > 0 and code or 0, before)
 end

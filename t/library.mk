@@ -18,8 +18,6 @@ NGX_CFLAGS   = $(foreach dir,core event event/quic os/unix http http/modules htt
 
 FOLDERS := $(shell find $(ROOT)/src -type d)
 SOURCES := $(shell find $(ROOT)/src -name '*.c')
-SCRIPTS := $(shell sed -n '/^for ngx_ratelimit_part/,/; do/p' $(ROOT)/config.make \
-               | sed 's/.* in //; s/; do//; s/\\//')
 
 LIB_OBJS = $(patsubst $(ROOT)/src/%.c,$(LIB)/%.o,$(SOURCES)) $(LIB)/lua_check.o \
            $(LIB)/lua_rules.o
@@ -42,12 +40,10 @@ $(LIB)/%.o: $(ROOT)/src/%.c | $(NGX_HEADERS)
 $(LIB)/lua_%.o: $(LIB)/lua_%.c
 	@$(CC) $(CFLAGS) -c -o $@ $<
 
-$(LIB)/lua_check.c: $(patsubst %,$(ROOT)/lua/%.lua,$(SCRIPTS))
-$(LIB)/lua_rules.c: $(ROOT)/lua/rules.lua
-
-$(LIB)/lua_check.c $(LIB)/lua_rules.c: $(LIB)/lua_%.c: $(ROOT)/tools/embed-lua.sh
+$(LIB)/lua_check.c $(LIB)/lua_rules.c: $(LIB)/lua_%.c: $(ROOT)/tools/embed-lua.sh \
+		$(wildcard $(ROOT)/lua/*.lua)
 	@mkdir -p $(@D)
-	@sh $< $* $(filter %.lua,$^) > $@.tmp
+	@sh $< $* $(ROOT)/lua/$*.lua > $@.tmp
 	@mv $@.tmp $@
 
 # variants that are made at the same time share it

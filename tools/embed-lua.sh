@@ -1,25 +1,43 @@
 #!/bin/sh
 #
-# Writes a C file that holds the given Lua files, joined in this order, as
-# ngx_ratelimit_lua_<name> (see src/redis/ngx_ratelimit_lua.h).
+# Writes a C file that holds the given Lua file as ngx_ratelimit_lua_<name> (see
+# src/redis/ngx_ratelimit_lua.h). A line "-- include <file>" stands for the lines
+# of that file, of the same folder.
 #
 # Comments and blanks stay behind, and local names become short: before a client
 # has authenticated Redis takes no argument above 16 KB from it, closes the
 # connection, and does not say that the password is what is wrong.
 #
-#   tools/embed-lua.sh <name> <file.lua>... > <file.c>
+#   tools/embed-lua.sh <name> <file.lua> > <file.c>
 
 set -eu
 
 MOST=16384
 
 name=ngx_ratelimit_lua_$1
-shift
 
 # A local name is one name in all of the text, whatever its scope, so a new one
 # that nothing else has is right everywhere. What follows "." or ":" is a field
 # and keeps its name. No local name may be the key of a table constructor.
-text=$(cat "$@" | awk '
+text=$(awk -v main="$2" '
+    function read(file,    line, rc) {
+        while ((rc = (getline line < file)) > 0) {
+            if (line ~ /^ *-- include /) {
+                sub(/^ *-- include /, "", line)
+                read(folder line)
+            } else if (line !~ /^ *(--|$)/) {
+                s = s line "\n"
+            }
+        }
+
+        if (rc < 0) {
+            print "embed-lua: cannot read " file > "/dev/stderr"
+            exit failed = 1
+        }
+
+        close(file)
+    }
+
     # the next token of s, in t; 0: there is none
     function token(    rest) {
         rest = substr(s, at)
@@ -60,9 +78,11 @@ text=$(cat "$@" | awk '
                       "ABCDEFGHIJKLMNOPQRSTUVWXYZ", n % 52 + 1, 1)
     }
 
-    !/^ *--/ && !/^ *$/ { s = s $0 "\n" }
+    BEGIN {
+        folder = main
+        sub(/[^\/]*$/, "", folder)
+        read(main)
 
-    END {
         for (at = 1; token(); ) {
             if (t != " " && t != "\n") {
                 tokens[++n] = t

@@ -16,7 +16,7 @@ my %ONLY = (cluster => [qw( +cluster|slots +asking )],
             database => [qw( +select )]);
 
 # those that zones with documents need beside the others
-my @DOCUMENTS = qw( &rl:rules:* +eval +hget +lpush +lindex +llen +rpop
+my @DOCUMENTS = qw( &rl:rules:* +eval +lpush +lindex +llen +rpop
                     +publish +subscribe +ping );
 
 # those that the module can do without
@@ -30,8 +30,9 @@ my %ALGORITHMS = (
     sliding_log => 'limit=5 window=1h',
     concurrency => 'limit=1',
 );
-my @HASHES = qw( token_bucket leaky_bucket fixed_window sliding_window sweep );
-my @STEPS = (sort(keys %ALGORITHMS), qw( clock sweep slot ));
+my @HASHES = qw( token_bucket leaky_bucket fixed_window sliding_window both
+                 sweep );
+my @STEPS = (sort(keys %ALGORITHMS), qw( both clock sweep slot ));
 
 my ($rights, $sentinel_rights) = rights();
 my @rights = @$rights;
@@ -175,6 +176,11 @@ CONF
         add_header X-Status \$ratelimit_status always;
         @locations{sort keys %locations}
         location /quick { ratelimit zone=z rule=quick; empty_gif; }
+        location /both {
+            ratelimit zone=z rule=token_bucket;
+            ratelimit zone=z rule=fixed_window;
+            empty_gif;
+        }
         location /spent { ratelimit zone=z rule=spent; empty_gif; }
         location /delay { ratelimit zone=delay; empty_gif; }
         location /held {
@@ -205,6 +211,7 @@ sub drive {
         push @off, "$_: " . given_back($gateway, $_, $k);
     }
 
+    push @off, both($gateway, $k) if $do{both};
     clock_set_back($gateway, $ports->[0], $k) if $do{clock};
     sweep($gateway, $k) if $do{sweep};
     push @off, slot_moves($gateway, $ports, $k) if $do{slot} && @$ports > 1;
@@ -236,6 +243,16 @@ sub given_back {
               . told($gateway, "/$algorithm?k=$k-b");
 
     return $got =~ /^429 REJECTED 0, 204 PASSED [04]$/ ? 'ok' : $got;
+}
+
+
+# Two counters of one client: one call.
+sub both {
+    my ($gateway, $k) = @_;
+
+    my $got = told($gateway, "/both?k=$k-both");
+
+    return 'both: ' . ($got eq '200 PASSED 4' ? 'ok' : $got);
 }
 
 

@@ -106,7 +106,7 @@ redis_stop($redis);
 my $closed = redis_start();
 
 redis_cli($closed, qw( acl setuser rl on >own ~rl:* -@all +evalsha
-    +script|load +hmget +hset +time +pttl +pexpire +hlen +hgetall +hdel ));
+    +script|load +hget +hset +time +pttl +pexpire +hlen +hgetall +hdel ));
 redis_cli($closed, qw( config set requirepass general ));
 
 my $n = 0;

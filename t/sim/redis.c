@@ -36,7 +36,7 @@ typedef struct {
 
 static int sim_redis_call(lua_State *lua);
 static int sim_redis_error(lua_State *lua);
-static int sim_redis_hmget(lua_State *lua);
+static int sim_redis_hget(lua_State *lua);
 static int sim_redis_hset(lua_State *lua);
 static int sim_redis_hlen(lua_State *lua);
 static int sim_redis_pttl(lua_State *lua);
@@ -53,7 +53,7 @@ static void sim_redis_arg(int at, uint64_t value);
 
 
 static const sim_command_t  sim_commands[] = {
-    { "HMGET", sim_redis_hmget },
+    { "HGET", sim_redis_hget },
     { "HSET", sim_redis_hset },
     { "HLEN", sim_redis_hlen },
     { "PTTL", sim_redis_pttl },
@@ -282,21 +282,17 @@ sim_redis_hash(lua_State *lua)
 
 
 static int
-sim_redis_hmget(lua_State *lua)
+sim_redis_hget(lua_State *lua)
 {
     sim_hash_t  *hash;
 
     hash = sim_redis_hash(lua);
-
-    lua_newtable(lua);
 
     if (hash->len) {
         lua_pushlstring(lua, (char *) hash->state, hash->len);
     } else {
         lua_pushboolean(lua, 0);
     }
-
-    lua_rawseti(lua, -2, 1);
 
     return 1;
 }

@@ -23,6 +23,10 @@ function commands.TIME()
              string.format('%d', now_us % 1000000) }
 end
 
+function commands.HGET(key, field)
+    return (alive(key) or {})[field] or false
+end
+
 function commands.HMGET(key, ...)
     local hash, values = alive(key) or {}, {}
 
@@ -343,14 +347,17 @@ function struct.unpack(format, text)
     return unpack(values)
 end
 
--- The key has a TTL, and no counter in it is fresh later than that.
+-- The key has a TTL, and no counter in it is fresh later than that, nor in the
+-- same minute.
 
 local function check_ttls(key)
     assert(expires_ms[key], 'a key without TTL')
 
     for _, state in pairs(store[key]) do
-        assert(struct.unpack('>I7', state) <= expires_ms[key] * 1000,
-               'a TTL shorter than a counter')
+        local fresh_us = struct.unpack('>I7', state)
+
+        assert(fresh_us - fresh_us % 60000000 + 60000000
+               <= expires_ms[key] * 1000, 'a TTL shorter than a counter')
     end
 end
 
@@ -371,7 +378,7 @@ local function check_calls()
 
     -- a denial looks at the sets before it once more
 
-    for name, most in pairs({ HMGET = 1, TIME = 1, HSET = 1,
+    for name, most in pairs({ HGET = 1, HMGET = 1, TIME = 1, HSET = 1,
                               PTTL = 1 + 2 * sets, PEXPIRE = 1 + sets,
                               HLEN = 1, HGETALL = 1 })
     do
@@ -413,10 +420,16 @@ function model.exists(at_us, key, field)
     return (alive(key) or {})[field] ~= nil
 end
 
+-- As the script leaves a value: the key outlives its minute.
+
 function model.put(key, field, value)
+    local fresh_us = #value < 7 and 0 or struct.unpack('>I7', value)
+
     store[key] = alive(key) or {}
     store[key][field] = value
-    expires_ms[key] = math.floor(now_us / 1000) + 1000
+    expires_ms[key] = math.max(math.floor(now_us / 1000) + 1000,
+                               math.floor(fresh_us / 60000000 + 1) * 60000,
+                               expires_ms[key] or 0)
 end
 
 function model.value(key, field)

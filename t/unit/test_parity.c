@@ -1,7 +1,8 @@
 /*
  * C against Lua: one random sequence through src/core and through the scripts
  * that run inside Redis must give the same decisions. Here: what lives in a
- * bucket's hash.
+ * bucket's hash. A call for one counter is made twice: as it is, and in another
+ * bucket with a look at a second counter, which takes the script's other way.
  *
  * STEPS and SEED in the environment choose another sequence; a failure prints
  * the seed and the step.
@@ -480,6 +481,23 @@ exact_ages(parity_call_t *call, check_t *checks)
 }
 
 
+static int
+field_exists(uint64_t now, unsigned key, unsigned field)
+{
+    int  there;
+
+    model_function("exists");
+    lua_pushnumber(parity.lua, (double) now);
+    push_key(key);
+    push_field(field);
+    model_call(3, 1);
+    there = lua_toboolean(parity.lua, -1);
+    lua_pop(parity.lua, 1);
+
+    return there;
+}
+
+
 /*
  * A counter that the bucket lost must have been equal to a fresh one at the
  * latest time that the clock has shown.
@@ -491,14 +509,9 @@ check_dropped(uint64_t now, uint64_t latest, unsigned key, unsigned field)
     counter_t  *counter;
 
     counter = &counters[key][field];
+    there = field_exists(now, key, field);
 
-    model_function("exists");
-    lua_pushnumber(parity.lua, (double) now);
-    push_key(key);
-    push_field(field);
-    model_call(3, 1);
-    there = lua_toboolean(parity.lua, -1);
-    lua_pop(parity.lua, 1);
+    assert_int_equal(field_exists(now, key + KEYS, field), there);
 
     if (!there) {
         if (counter_fresh_us(counter) >= latest) {
@@ -566,13 +579,33 @@ check_state(unsigned key, unsigned field, const counter_t *counter)
 }
 
 
+/* The same once more, in another bucket; never one counter alone. */
+static void
+run_wide(parity_call_t *call, parity_answer_t *answers)
+{
+    static const parity_arg_t  look = { 'T', FIELDS, 0, -1, 10, 100000, 1, 0,
+                                        0 };
+    static const parity_answer_t  looked = { 0, 10, 0, 0 };
+
+    call->key += KEYS;
+
+    if (call->n == 1) {
+        call->args[1] = look;
+        memcpy(answers[1], looked, sizeof(looked));
+        call->n = 2;
+    }
+
+    parity_compare(call, answers);
+}
+
+
 static void
 run_sequence(const char *kinds)
 {
     check_t          checks[PARITY_COUNTERS];
     uint64_t         next, latest;
     unsigned         i, key, field;
-    parity_call_t    call;
+    parity_call_t    call, wide;
     parity_answer_t  answers[PARITY_COUNTERS];
 
     parity_start();
@@ -608,9 +641,13 @@ run_sequence(const char *kinds)
         run_c(next, checks, call.n, answers);
         parity_compare(&call, answers);
 
+        wide = call;
+        run_wide(&wide, answers);
+
         for (i = 0; i < call.n; i++) {
             if ((checks[i].share || checks[i].charge) && answers[i][0] > 0) {
                 check_state(call.key, call.args[i].field, checks[i].counter);
+                check_state(wide.key, call.args[i].field, checks[i].counter);
             }
         }
     }
@@ -636,11 +673,14 @@ test_kinds(void **state)
         }
     }
 
-    print_message("; %.0f HSET, %.0f PEXPIRE, %.0f sweeps\n",
-                  model_total("HSET"), model_total("PEXPIRE"),
+    print_message("; %.0f HGET, %.0f HSET, %.0f PTTL, %.0f PEXPIRE, "
+                  "%.0f sweeps\n", model_total("HGET"), model_total("HSET"),
+                  model_total("PTTL"), model_total("PEXPIRE"),
                   model_total("HGETALL"));
 
     if (parity.steps >= 10000) {
+        assert_true(model_total("HGET") > parity.steps / 3.0);
+        assert_true(model_total("HMGET") > parity.steps);
         assert_true(model_total("HGETALL") > 0);
         assert_true(model_total("HDEL") > 0);
         assert_true(model_total("PEXPIRE") < model_total("HSET") / 4);

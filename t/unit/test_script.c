@@ -346,6 +346,42 @@ test_bucket_given(void **state)
 }
 
 
+/* Expiry is looked at once for each minute that a counter's instant enters. */
+
+static void
+test_expiry(void **state)
+{
+    unsigned         i, kind;
+    parity_call_t    call;
+    parity_answer_t  answer;
+
+    /* START is 20 s behind a minute */
+    static const unsigned  looks[] = { 4, 1, 1 };
+
+    for (kind = 0; kind < 3; kind++) {
+        parity_start();
+        parity_call_init(&call, 7, 1);
+        call.args[0].kind = "tfs"[kind];
+        call.args[0].capacity = 1000;
+
+        if (kind) {
+            call.args[0].a = 3600000000;
+            call.args[0].b = 0;
+        }
+
+        for (i = 0; i < 180; i++) {
+            parity_run(&call, &answer);
+            assert_int_equal(answer[0], 1);
+            call.now_us += 1000000;
+        }
+
+        assert_true(model_total("HSET") == 180);
+        assert_true(model_total("PTTL") == looks[kind]);
+        assert_true(model_total("PEXPIRE") <= looks[kind]);
+    }
+}
+
+
 int
 main(void)
 {
@@ -356,6 +392,7 @@ main(void)
         cmocka_unit_test(test_foreign_value),
         cmocka_unit_test(test_bucket_long),
         cmocka_unit_test(test_bucket_given),
+        cmocka_unit_test(test_expiry),
     };
 
     return cmocka_run_group_tests(tests, parity_setup, parity_teardown);
