@@ -389,6 +389,56 @@ test_in_time(void **state)
 }
 
 
+/* Which queue the calls' write is posted to; then they are answered. */
+static ngx_queue_t *
+turn(ngx_uint_t calls)
+{
+    ngx_uint_t    i;
+    ngx_queue_t  *posted;
+
+    for (i = 0; i < calls; i++) {
+        (void) call_make(0);
+    }
+
+    assert_true(node.conn.flush.posted);
+
+    posted = ngx_queue_empty(&ngx_posted_events) ? &ngx_posted_next_events
+                                                 : &ngx_posted_events;
+    ngx_delete_posted_event(&node.conn.flush);
+    assert_true(ngx_queue_empty(&ngx_posted_next_events));
+    flush();
+
+    for (i = 0; i < calls; i++) {
+        feed(GOOD);
+    }
+
+    told = 0;
+
+    return posted;
+}
+
+
+/*
+ * A lone call does not wait for others, but one behind a batch does, and one
+ * behind a call that has no answer.
+ */
+static void
+test_turns(void **state)
+{
+    assert_ptr_equal(turn(1), &ngx_posted_events);
+    assert_ptr_equal(turn(1), &ngx_posted_events);
+    assert_ptr_equal(turn(3), &ngx_posted_events);
+    assert_ptr_equal(turn(1), &ngx_posted_next_events);
+    assert_ptr_equal(turn(1), &ngx_posted_events);
+
+    (void) call_make(0);
+    ngx_delete_posted_event(&node.conn.flush);
+    flush();
+    assert_ptr_equal(turn(1), &ngx_posted_next_events);
+    feed(GOOD);
+}
+
+
 static void
 test_without_the_flag(void **state)
 {
@@ -642,6 +692,7 @@ main(void)
 {
     const struct CMUnitTest  tests[] = {
         TEST(test_in_time),
+        TEST(test_turns),
         TEST(test_without_the_flag),
         TEST(test_late_reply),
         TEST(test_not_written),

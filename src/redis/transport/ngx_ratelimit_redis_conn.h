@@ -107,6 +107,8 @@ struct ngx_ratelimit_redis_conn_s {
     ngx_queue_t                   *next;      /* first not written whole */
     size_t                         offset;    /* bytes of it written */
     ngx_uint_t                     pending;   /* how many in requests */
+    ngx_uint_t                     batch;     /* how many left at the last
+                                                 turn that wrote */
 
     ngx_event_t                    timer;     /* what for depends on state */
     ngx_event_t                    flush;     /* posted: write what is queued,
