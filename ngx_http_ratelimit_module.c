@@ -449,6 +449,15 @@ ngx_http_ratelimit_init_process(ngx_cycle_t *cycle)
         return NGX_OK;
     }
 
+    zones = conf->zones.elts;
+
+    if (conf->zones.nelts
+        && ngx_ratelimit_zone_begin(&zones[0]->limiter.zone, cycle->log)
+           != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
     redis = conf->redis.elts;
 
     for (i = 0; i < conf->redis.nelts; i++) {
@@ -457,11 +466,7 @@ ngx_http_ratelimit_init_process(ngx_cycle_t *cycle)
         }
     }
 
-    zones = conf->zones.elts;
-
     for (i = 0; i < conf->zones.nelts; i++) {
-        ngx_ratelimit_zone_begin(&zones[i]->limiter.zone, cycle->log);
-
         if (ngx_ratelimit_refill_begin(&zones[i]->limiter, cycle->log)
             != NGX_OK
             || ngx_ratelimit_sync_begin(&zones[i]->limiter, cycle) != NGX_OK)
@@ -493,7 +498,6 @@ ngx_http_ratelimit_exit_process(ngx_cycle_t *cycle)
     for (i = 0; i < conf->zones.nelts; i++) {
         ngx_ratelimit_refill_end(&zones[i]->limiter);
         ngx_ratelimit_sync_end(&zones[i]->limiter);
-        ngx_ratelimit_zone_end(&zones[i]->limiter.zone);
     }
 
     /* last: it sends what leases give back */

@@ -7,7 +7,7 @@
  * The cases alternate, round by round; each figure is the median of the rounds,
  * "times the table's" the median of the ratios to the line before.
  * "loop" is what the measuring itself costs (a key from the sequence, its id)
- * and is part of every figure; "robust mutex" adds a lock and an unlock to it,
+ * and is part of every figure; "lock" adds a lock and an unlock to it,
  * "a line" the read of one cache line anywhere in the zone: what this machine's
  * memory takes for a counter, however it is found.
  */
@@ -16,7 +16,6 @@
 #include <ngx_core.h>
 
 #include <math.h>
-#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <sys/prctl.h>
@@ -48,7 +47,7 @@ typedef struct {
 /* Shared by the processes. */
 typedef struct {
     _Alignas(64)
-    pthread_mutex_t        mutex;
+    ngx_ratelimit_lock_t   lock;
     _Alignas(64)
     atomic_int             ready;
     _Alignas(64)
@@ -59,7 +58,7 @@ typedef struct {
 
 static case_t  cases[] = {
     { "loop alone",                      LOOP,  KEYS,    0, 1, {0}, {0} },
-    { "robust mutex alone",              LOCK,  KEYS,    0, 1, {0}, {0} },
+    { "lock alone",                      LOCK,  KEYS,    0, 1, {0}, {0} },
     { "a line of the zone alone",        LINE,  KEYS,    0, 1, {0}, {0} },
     { "1 key",                           CHECK, 1,       0, 1, {0}, {0} },
     { "  limit_req's tree",              TREE,  1,       0, 1, {0}, {0} },
@@ -75,7 +74,7 @@ static case_t  cases[] = {
     { "  limit_req's tree",              TREE,  KEYS,    0, 1, {0}, {0} },
     { "10,000,000 keys, Zipf",           CHECK, KEYS,    1, 1, {0}, {0} },
     { "  limit_req's tree",              TREE,  KEYS,    1, 1, {0}, {0} },
-    { "2 processes, robust mutex alone", LOCK,  KEYS,    0, 2, {0}, {0} },
+    { "2 processes, lock alone",         LOCK,  KEYS,    0, 2, {0}, {0} },
     { "2 processes, a line alone",       LINE,  KEYS,    0, 2, {0}, {0} },
     { "2 processes, 1 key",              CHECK, 1,       0, 2, {0}, {0} },
     { "  limit_req's tree",              TREE,  1,       0, 2, {0}, {0} },
@@ -181,8 +180,8 @@ work(const case_t *c, int process)
         sink += id.hi ^ id.lo;
 
         if (c->work == LOCK) {
-            pthread_mutex_lock(&shared->mutex);
-            pthread_mutex_unlock(&shared->mutex);
+            ngx_ratelimit_lock(&shared->lock);
+            ngx_ratelimit_unlock(&shared->lock);
         }
 
         if (c->work == LINE) {
@@ -366,8 +365,7 @@ measure(void)
 int
 main(void)
 {
-    size_t               i;
-    pthread_mutexattr_t  attr;
+    size_t  i;
 
     static const size_t  sizes[] = { 240, 320, 400 };
 
@@ -377,11 +375,6 @@ main(void)
     }
 
     shared = map(sizeof(shared_t));
-
-    pthread_mutexattr_init(&attr);
-    pthread_mutexattr_setpshared(&attr, PTHREAD_PROCESS_SHARED);
-    pthread_mutexattr_setrobust(&attr, PTHREAD_MUTEX_ROBUST);
-    pthread_mutex_init(&shared->mutex, &attr);
 
     printf("%d live counters\n%7s %10s %8s %12s %10s %10s %10s\n", KEYS,
            "MB", "bytes each", "full, %", "lost", "kept, %", "ns insert",

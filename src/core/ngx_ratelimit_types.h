@@ -14,6 +14,8 @@
 #include <string.h>
 #include <sys/types.h>
 
+#define NGX_RATELIMIT_LINE  64   /* bytes of a cache line */
+
 /* A counter's name on this gateway: a hash of the rule and its keys. */
 typedef struct {
     uint64_t  hi;

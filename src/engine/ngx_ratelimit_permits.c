@@ -81,7 +81,7 @@ ngx_ratelimit_permit_take(ngx_ratelimit_counter_t *counter)
     }
 
     if (answer->granted) {
-        (void) ngx_ratelimit_permit_inner(&p, p.zone->life, 1);
+        (void) ngx_ratelimit_permit_inner(&p, ngx_ratelimit_life, 1);
         counter->permit = 1;
     }
 
@@ -116,7 +116,7 @@ ngx_ratelimit_permit_hold(ngx_ratelimit_counter_t *counter)
 
     in_use = ngx_ratelimit_permit_begin(counter, &p);
 
-    (void) ngx_ratelimit_permit_inner(&p, p.zone->life, 1);
+    (void) ngx_ratelimit_permit_inner(&p, ngx_ratelimit_life, 1);
     counter->permit = 1;
 
     ngx_ratelimit_permit_store(&p.entry, in_use + 1, p.now_us);
@@ -134,9 +134,7 @@ ngx_ratelimit_permit_free(ngx_ratelimit_counter_t *counter)
     ngx_ratelimit_permit_lock(counter, &p);
     in_use = p.entry.state.extra;   /* NOLINT(clang-analyzer-*) */
 
-    /* if the worker exits its life has ended, and its permits with it */
-
-    (void) ngx_ratelimit_permit_inner(&p, p.zone->life, -1);
+    (void) ngx_ratelimit_permit_inner(&p, ngx_ratelimit_life, -1);
     ngx_ratelimit_permit_store(&p.entry, in_use ? in_use - 1 : 0, p.now_us);
 }
 
@@ -146,14 +144,6 @@ static uint32_t
 ngx_ratelimit_permit_begin(const ngx_ratelimit_counter_t *counter,
     ngx_ratelimit_permits_t *p)
 {
-    ngx_ratelimit_zone_t  *zone;
-
-    zone = &counter->client->limiter->zone;
-
-    if (zone->life == 0) {
-        zone->life = ngx_ratelimit_life_begin(zone->lives);
-    }
-
     ngx_ratelimit_permit_lock(counter, p);
 
     return p->entry.found                   /* NOLINT(clang-analyzer-*) */
@@ -179,21 +169,21 @@ static uint32_t
 ngx_ratelimit_permit_count(ngx_ratelimit_permits_t *p)
 {
     uint32_t    in_use;
-    uint64_t    alive[NGX_RATELIMIT_LIVES + 1];
-    ngx_uint_t  i, n;
+    uint64_t    life;
+    ngx_uint_t  at;
 
-    n = ngx_ratelimit_lives_list(p->zone->lives, p->zone->life, alive);
-    in_use = ngx_ratelimit_permit_inner(p, p->zone->life, 0);
+    at = 0;
+    in_use = ngx_ratelimit_permit_inner(p, ngx_ratelimit_life, 0);
 
-    for (i = 0; i < n; i++) {
-        in_use += ngx_ratelimit_permit_inner(p, alive[i], 0);
+    while ((life = ngx_ratelimit_life_next(&at)) != 0) {
+        in_use += ngx_ratelimit_permit_inner(p, life, 0);
     }
 
     return in_use;
 }
 
 
-/* Adds n to what one worker holds, and returns the sum; life 0: none. */
+/* Adds n to what one worker holds, and returns the sum. */
 static uint32_t
 ngx_ratelimit_permit_inner(ngx_ratelimit_permits_t *p, uint64_t life,
     ngx_int_t n)
@@ -201,10 +191,6 @@ ngx_ratelimit_permit_inner(ngx_ratelimit_permits_t *p, uint64_t life,
     uint32_t               held;
     ngx_ratelimit_id_t     inner;
     ngx_ratelimit_entry_t  entry;
-
-    if (life == 0) {
-        return 0;
-    }
 
     inner = ngx_ratelimit_table_inner_id(&p->id, life);
 

@@ -11,7 +11,6 @@
 
 #include "ngx_ratelimit_blob.h"
 #include "ngx_ratelimit_breaker.h"
-#include "ngx_ratelimit_lock.h"
 #include "ngx_ratelimit_log_limit.h"
 
 #include <stdatomic.h>

@@ -20,7 +20,7 @@
 
 /* "rlleases" */
 #define NGX_RATELIMIT_LEASES_MAGIC         0x73657361656c6c72ULL
-#define NGX_RATELIMIT_LEASES_LAYOUT        2
+#define NGX_RATELIMIT_LEASES_LAYOUT        3
 
 #define NGX_RATELIMIT_LEASES_MIN_SETS      24    /* in a segment */
 #define NGX_RATELIMIT_LEASES_PLACES        7     /* in a set */
@@ -146,12 +146,8 @@ ngx_ratelimit_leases_lock(ngx_ratelimit_leases_t *leases,
                                        &leases->shape, n);
     entry->segment = NULL;
 
-    if (ngx_ratelimit_places_lock(&ngx_ratelimit_leases_kind, &leases->shape,
-                                  n, id, &at)
-        != NGX_RATELIMIT_LOCKED)
-    {
-        return NULL;
-    }
+    ngx_ratelimit_places_lock(&ngx_ratelimit_leases_kind, &leases->shape, n,
+                              id, &at);
 
     ngx_ratelimit_lease_mend(at.segment, first);
 

@@ -32,8 +32,8 @@ typedef struct {
 
 /*
  * Makes a table in size zeroed bytes of shared memory aligned to 64. Returns
- * NGX_OK, or NGX_ERROR when size is below NGX_RATELIMIT_LEASES_MIN_BYTES or a
- * lock cannot be made. Must run before any process uses the table.
+ * NGX_OK, or NGX_ERROR when size is below NGX_RATELIMIT_LEASES_MIN_BYTES. Must
+ * run before any process uses the table.
  */
 ngx_int_t ngx_ratelimit_leases_init(ngx_ratelimit_leases_t *leases,
     size_t size);
@@ -53,9 +53,8 @@ ngx_int_t ngx_ratelimit_leases_check(ngx_ratelimit_leases_t *leases,
  * is found until it does. The caller writes what it means to, soon, and ends
  * with ngx_ratelimit_leases_unlock(). Meanwhile it locks nothing else.
  *
- * Returns NULL, and nothing is locked, where there is none and make is 0,
- * where no place is free for one (counted), or where the lock is broken.
- * now_us is monotonic.
+ * Returns NULL, and nothing is locked, where there is none and make is 0, or
+ * where no place is free for one (counted). now_us is monotonic.
  */
 void *ngx_ratelimit_leases_lock(ngx_ratelimit_leases_t *leases,
     const ngx_ratelimit_id_t *id, ngx_uint_t make, uint64_t now_us,

@@ -1,25 +1,32 @@
 /*
- * Lives: robust process-shared locks, each with the number of its owner.
+ * Lives: robust process-shared mutexes, each with the number of its owner.
  *
- * The owner of its lock writes a number: when a life begins, 0 when it ends
- * or was found dead. In between it may still be a dead owner's while the next
- * one has the lock: that counts as alive for a moment too long, which is
- * harmless. No living owner that may hold anything is ever taken for dead.
+ * A life is a number that counts up and, in its last digits, its place. Its
+ * owner writes it after it has the mutex. So it may still be a dead owner's
+ * while the next one has the mutex: that counts as alive for a moment too long.
  */
 
-#include <ngx_config.h>
-#include <ngx_core.h>
-
 #include "ngx_ratelimit_life.h"
-#include "ngx_ratelimit_lock.h"
+
+#include <pthread.h>
+
+typedef struct {
+    pthread_mutex_t   mutex;   /* by the living */
+    _Atomic uint64_t  life;    /* 0: its owner was found dead */
+} ngx_ratelimit_life_place_t;
 
 struct ngx_ratelimit_lives_s {
-    _Atomic uint64_t      last;                           /* number given */
-    _Atomic uint64_t      nlives;                         /* ever at once: the
-                                                             list ends there */
-    _Atomic uint64_t      numbers[NGX_RATELIMIT_LIVES];   /* 0: free */
-    ngx_ratelimit_lock_t  locks[NGX_RATELIMIT_LIVES];     /* by the living */
+    _Atomic uint64_t            last;     /* number given */
+    _Atomic uint64_t            nlives;   /* places ever used */
+    ngx_ratelimit_life_place_t  places[NGX_RATELIMIT_LIVES];
 };
+
+static ngx_uint_t ngx_ratelimit_life_lock(ngx_ratelimit_life_place_t *place);
+
+
+uint64_t  ngx_ratelimit_life = NGX_RATELIMIT_LIFE_NONE;
+
+static ngx_ratelimit_lives_t  *ngx_ratelimit_lives;
 
 
 size_t
@@ -32,101 +39,120 @@ ngx_ratelimit_lives_size(void)
 ngx_int_t
 ngx_ratelimit_lives_init(ngx_ratelimit_lives_t *lives)
 {
-    return ngx_ratelimit_locks_init(lives->locks,
-                                    sizeof(ngx_ratelimit_lock_t),
-                                    NGX_RATELIMIT_LIVES)
-           ? NGX_OK : NGX_ERROR;
+    int                  err;
+    ngx_uint_t           i;
+    pthread_mutexattr_t  attr;
+
+    if (pthread_mutexattr_init(&attr) != 0) {
+        return NGX_ERROR;
+    }
+
+    err = pthread_mutexattr_setpshared(&attr, PTHREAD_PROCESS_SHARED);
+
+    if (err == 0) {
+        err = pthread_mutexattr_setrobust(&attr, PTHREAD_MUTEX_ROBUST);
+    }
+
+    for (i = 0; i < NGX_RATELIMIT_LIVES && err == 0; i++) {
+        err = pthread_mutex_init(&lives->places[i].mutex, &attr);
+    }
+
+    pthread_mutexattr_destroy(&attr);
+
+    return err ? NGX_ERROR : NGX_OK;
 }
 
 
-uint64_t
+/* Whether nobody alive had it: then the caller has it. */
+static ngx_uint_t
+ngx_ratelimit_life_lock(ngx_ratelimit_life_place_t *place)
+{
+    int  err;
+
+    err = pthread_mutex_trylock(&place->mutex);
+
+    if (err == EOWNERDEAD) {
+        err = pthread_mutex_consistent(&place->mutex);
+    }
+
+    return err == 0;
+}
+
+
+ngx_int_t
 ngx_ratelimit_life_begin(ngx_ratelimit_lives_t *lives)
 {
-    uint64_t    number;
-    ngx_uint_t  i;
-
-    /*
-     * No other process looks, and nginx unmaps zones of old cycles in this
-     * process: a robust lock held there would break the list of those it holds.
-     */
-    if (ngx_process == NGX_PROCESS_SINGLE) {
-        return atomic_fetch_add(&lives->last, 1) + 1;
-    }
+    uint64_t                     number;
+    ngx_uint_t                   i;
+    ngx_ratelimit_life_place_t  *place;
 
     for (i = 0; i < NGX_RATELIMIT_LIVES; i++) {
+        place = &lives->places[i];
 
-        if (ngx_ratelimit_lock_try(&lives->locks[i]) == NGX_RATELIMIT_LOCKED) {
-            number = atomic_fetch_add(&lives->last, 1) + 1;
-            atomic_store(&lives->numbers[i], number);
-            ngx_ratelimit_atomic_max(&lives->nlives, i + 1);
-            return number;
+        if (!ngx_ratelimit_life_lock(place)) {
+            continue;
         }
+
+        number = atomic_fetch_add(&lives->last, 1) + 1;
+
+        ngx_ratelimit_life = number * NGX_RATELIMIT_LIVES + i;
+        ngx_ratelimit_lives = lives;
+
+        ngx_ratelimit_atomic_max(&lives->nlives, i + 1);
+        atomic_store(&place->life, ngx_ratelimit_life);
+
+        return NGX_OK;
     }
 
-    return NGX_RATELIMIT_LIFE_SHARED;
-}
-
-
-void
-ngx_ratelimit_life_end(ngx_ratelimit_lives_t *lives, uint64_t life)
-{
-    ngx_uint_t  i;
-
-    if (life == 0) {
-        return;
-    }
-
-    for (i = 0; i < NGX_RATELIMIT_LIVES; i++) {
-
-        if (atomic_load(&lives->numbers[i]) == life) {
-            atomic_store(&lives->numbers[i], 0);
-            ngx_ratelimit_unlock(&lives->locks[i]);
-            return;
-        }
-    }
+    return NGX_ERROR;
 }
 
 
 ngx_uint_t
-ngx_ratelimit_lives_list(ngx_ratelimit_lives_t *lives, uint64_t own,
-    uint64_t *alive)
+ngx_ratelimit_life_goes_on(uint64_t life)
 {
-    uint64_t    number;
-    ngx_uint_t  i, n, nlives;
+    ngx_ratelimit_life_place_t  *place;
 
-    n = 0;
-    nlives = atomic_load(&lives->nlives);
+    if (life == ngx_ratelimit_life || life == NGX_RATELIMIT_LIFE_NONE) {
+        return 1;
+    }
 
-    for (i = 0; i < nlives; i++) {
-        number = atomic_load(&lives->numbers[i]);
+    place = &ngx_ratelimit_lives->places[life % NGX_RATELIMIT_LIVES];
 
-        if (number == 0 || number == own) {
-            continue;
-        }
+    if (atomic_load(&place->life) != life) {
+        return 0;
+    }
 
-        if (ngx_ratelimit_lock_try(&lives->locks[i]) == NGX_RATELIMIT_LOCKED) {
+    if (!ngx_ratelimit_life_lock(place)) {
+        return 1;
+    }
 
-            /* its owner has died */
+    atomic_store(&place->life, 0);
+    (void) pthread_mutex_unlock(&place->mutex);
 
-            atomic_store(&lives->numbers[i], 0);
-            ngx_ratelimit_unlock(&lives->locks[i]);
-            continue;
-        }
+    return 0;
+}
 
-        /* it may be the next owner's by now */
 
-        number = atomic_load(&lives->numbers[i]);
+/* A life that begins meanwhile holds nothing so far, and may be missing. */
+uint64_t
+ngx_ratelimit_life_next(ngx_uint_t *at)
+{
+    uint64_t  life;
 
-        if (number) {
-            alive[n++] = number;
+    if (ngx_ratelimit_lives == NULL) {
+        return 0;
+    }
+
+    while (*at < atomic_load(&ngx_ratelimit_lives->nlives)) {
+        life = atomic_load(&ngx_ratelimit_lives->places[(*at)++].life);
+
+        if (life && life != ngx_ratelimit_life
+            && ngx_ratelimit_life_goes_on(life))
+        {
+            return life;
         }
     }
 
-    /* nobody has it before all the others stood at once */
-
-    if (nlives == NGX_RATELIMIT_LIVES && own != NGX_RATELIMIT_LIFE_SHARED) {
-        alive[n++] = NGX_RATELIMIT_LIFE_SHARED;
-    }
-
-    return n;
+    return 0;
 }

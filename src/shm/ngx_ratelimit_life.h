@@ -1,8 +1,8 @@
 /*
  * Which workers of this gateway are alive, as its shared memory knows it: each
- * holds a lock of its own for as long as it lives, a robust one, and the kernel
- * tells whoever tries it that its owner has died. No process id is compared,
- * none can be another's by then, and no system call is made.
+ * holds a robust mutex for as long as it lives, and the kernel tells whoever
+ * tries that its owner has died. No process id is compared, for it may be
+ * another's by then.
  */
 
 #ifndef NGX_RATELIMIT_LIFE_H_INCLUDED
@@ -11,37 +11,64 @@
 #include <ngx_config.h>
 #include <ngx_core.h>
 
-#include "ngx_ratelimit_types.h"
+#include <stdatomic.h>
 
-#define NGX_RATELIMIT_LIVES  256   /* workers at a time, old cycles' included */
+/* nginx has no more processes at a time, those of old cycles included */
+#define NGX_RATELIMIT_LIVES        NGX_MAX_PROCESSES
 
-/* of all workers that found no life free; it goes on for ever */
-#define NGX_RATELIMIT_LIFE_SHARED  ((uint64_t) -1)
+#define NGX_RATELIMIT_LIFE_LAYOUT  1   /* another one: memory of its own */
+
+/*
+ * The life of a process that has begun none: nginx's single process, and the
+ * master, which touches shared memory only before any worker has it. It goes
+ * on for as long as the memory.
+ */
+#define NGX_RATELIMIT_LIFE_NONE    1
 
 typedef struct ngx_ratelimit_lives_s  ngx_ratelimit_lives_t;
+
+/*
+ * The life of this process: a number that no other one, alive or dead, ever had
+ * in this memory. Never 0.
+ */
+extern uint64_t  ngx_ratelimit_life;
 
 /* bytes of NGX_RATELIMIT_LIVES, aligned to 8, zeroed before init */
 size_t ngx_ratelimit_lives_size(void);
 
-/* Returns NGX_OK, or NGX_ERROR when a lock cannot be made. */
+/* Returns NGX_OK, or NGX_ERROR when a mutex cannot be made. */
 ngx_int_t ngx_ratelimit_lives_init(ngx_ratelimit_lives_t *lives);
 
 /*
- * A worker takes a life, by its main thread. Returns its number, 1 and more,
- * which no other worker, alive or dead, ever had in this memory; or SHARED when
- * none is free. nginx's single process needs no lock, and takes none.
+ * A worker's main thread begins its life, which its death ends. Returns NGX_OK,
+ * or NGX_ERROR: none is free. The memory must stay mapped.
  */
-uint64_t ngx_ratelimit_life_begin(ngx_ratelimit_lives_t *lives);
-
-/* Called by the same worker as it exits; without it its death ends the life. */
-void ngx_ratelimit_life_end(ngx_ratelimit_lives_t *lives, uint64_t life);
+ngx_int_t ngx_ratelimit_life_begin(ngx_ratelimit_lives_t *lives);
 
 /*
- * Writes the numbers of the other lives that go on, without the caller's own,
- * to alive (up to NGX_RATELIMIT_LIVES + 1), and returns how many. One that has
- * just ended may be among them; one that goes on is never missing.
+ * Whether a life of this gateway goes on. One that has just ended may still do
+ * so; one that goes on, or is stopped, is never taken for dead.
  */
-ngx_uint_t ngx_ratelimit_lives_list(ngx_ratelimit_lives_t *lives,
-    uint64_t own, uint64_t *alive);
+ngx_uint_t ngx_ratelimit_life_goes_on(uint64_t life);
+
+/*
+ * The next life that goes on, but for the caller's own; 0: there is no more.
+ * *at is 0 at first.
+ */
+uint64_t ngx_ratelimit_life_next(ngx_uint_t *at);
+
+
+/* Raises a number to n, unless another process has raised it further. */
+static ngx_inline void
+ngx_ratelimit_atomic_max(_Atomic uint64_t *most, uint64_t n)
+{
+    uint64_t  before;
+
+    before = atomic_load(most);
+
+    while (before < n && !atomic_compare_exchange_weak(most, &before, n)) {
+        /* void */
+    }
+}
 
 #endif /* NGX_RATELIMIT_LIFE_H_INCLUDED */

@@ -26,13 +26,6 @@ ngx_ratelimit_segments_init(const ngx_ratelimit_segments_kind_t *kind,
 
     ngx_ratelimit_segments_shape(kind, segments, size);
 
-    if (!ngx_ratelimit_locks_init(ngx_ratelimit_segments_first(kind, segments),
-                                  sizeof(ngx_ratelimit_table_segment_t),
-                                  segments->nsegments))
-    {
-        return NGX_ERROR;
-    }
-
     /* last: a table half made is none */
 
     ngx_ratelimit_store_order();
@@ -115,26 +108,18 @@ ngx_ratelimit_segments_stat(const ngx_ratelimit_segments_kind_t *kind,
 
 /*
  * Adds one segment's figures. Its lock is let go from time to time, requests
- * wait for it. A lock that cannot be had at all counts as held.
+ * wait for it.
  */
 static void
 ngx_ratelimit_segment_stat(const ngx_ratelimit_segments_kind_t *kind,
     ngx_ratelimit_table_segment_t *segment, void *sets, uint64_t nsets,
     uint64_t now_us, ngx_ratelimit_segments_stat_t *stat)
 {
-    uint64_t              n, end, used;
-    ngx_ratelimit_lock_e  rc;
+    uint64_t  n, end, used;
 
-    rc = ngx_ratelimit_lock_try(&segment->lock);
-
-    if (rc == NGX_RATELIMIT_LOCK_BUSY) {
+    if (!ngx_ratelimit_lock_try(&segment->lock)) {
         stat->locked++;
-        rc = ngx_ratelimit_lock(&segment->lock);
-    }
-
-    if (rc != NGX_RATELIMIT_LOCKED) {
-        stat->locked++;
-        return;
+        ngx_ratelimit_lock_wait(&segment->lock);
     }
 
     stat->lost += segment->lost;
@@ -146,9 +131,7 @@ ngx_ratelimit_segment_stat(const ngx_ratelimit_segments_kind_t *kind,
     for (n = 0; used && n < nsets; n = end) {
         end = ngx_min(nsets, n + kind->stat_sets);
 
-        if (ngx_ratelimit_lock(&segment->lock) != NGX_RATELIMIT_LOCKED) {
-            return;
-        }
+        ngx_ratelimit_lock(&segment->lock);
 
         for ( /* void */ ; n < end; n++) {
             stat->busy += kind->busy(segment, sets, n, now_us);

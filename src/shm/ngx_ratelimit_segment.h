@@ -64,7 +64,7 @@ typedef struct {
 
 /*
  * Makes a table in size zeroed bytes aligned to 64. Returns NGX_OK, or
- * NGX_ERROR when size is too small or a lock cannot be made.
+ * NGX_ERROR when size is too small.
  */
 ngx_int_t ngx_ratelimit_segments_init(
     const ngx_ratelimit_segments_kind_t *kind,
@@ -127,7 +127,7 @@ ngx_ratelimit_segment_sets(const ngx_ratelimit_segments_kind_t *kind,
 
 
 /* Locks the n-th segment, and names the counter's two sets in it. */
-static ngx_inline ngx_ratelimit_lock_e
+static ngx_inline void
 ngx_ratelimit_places_lock(const ngx_ratelimit_segments_kind_t *kind,
     ngx_ratelimit_segments_t *segments, uint64_t n,
     const ngx_ratelimit_id_t *id, ngx_ratelimit_places_t *places)
@@ -149,7 +149,7 @@ ngx_ratelimit_places_lock(const ngx_ratelimit_segments_kind_t *kind,
     __builtin_prefetch(places->sets[0], 1);
     __builtin_prefetch(places->sets[1], 1);
 
-    return ngx_ratelimit_lock(&places->segment->lock);
+    ngx_ratelimit_lock(&places->segment->lock);
 }
 
 

@@ -35,12 +35,7 @@ ngx_int_t
 ngx_ratelimit_store_init(ngx_ratelimit_store_t *store, size_t size,
     size_t max, size_t ring)
 {
-    if (max == 0 || size < ngx_ratelimit_store_size(max, ring)
-        || !ngx_ratelimit_locks_init(&store->write_lock,
-                                     sizeof(ngx_ratelimit_lock_t), 1)
-        || !ngx_ratelimit_locks_init(&store->leader_lock,
-                                     sizeof(ngx_ratelimit_lock_t), 1))
-    {
+    if (max == 0 || size < ngx_ratelimit_store_size(max, ring)) {
         return NGX_ERROR;
     }
 
@@ -130,9 +125,7 @@ ngx_ratelimit_store_publish(ngx_ratelimit_store_t *store,
         return NGX_DECLINED;
     }
 
-    if (ngx_ratelimit_lock(&store->write_lock) != NGX_RATELIMIT_LOCKED) {
-        return NGX_ERROR;
-    }
+    ngx_ratelimit_lock(&store->write_lock);
 
     ngx_ratelimit_store_version(store, &version, &id);
 
@@ -219,41 +212,20 @@ ngx_ratelimit_store_read(const ngx_ratelimit_store_t *store, uint64_t version,
 }
 
 
-/*
- * nginx's single process unmaps the memory of old cycles: a robust lock held
- * there would break the list of those it holds.
- */
 ngx_uint_t
 ngx_ratelimit_store_lead(ngx_ratelimit_store_t *store)
 {
-    if (ngx_process == NGX_PROCESS_SINGLE) {
-        return 1;
-    }
-
-    switch (ngx_ratelimit_lock_try(&store->leader_lock)) {
-
-    case NGX_RATELIMIT_LOCKED:
-        store->leader = ngx_pid;
-        return 1;
-
-    case NGX_RATELIMIT_LOCK_BUSY:
-        return 0;
-
-    default: /* NGX_RATELIMIT_LOCK_BROKEN: or it is the caller's already */
-        return store->leader == ngx_pid;
-    }
+    return store->leader.owner == ngx_ratelimit_life
+           || ngx_ratelimit_lock_try(&store->leader);
 }
 
 
 void
 ngx_ratelimit_store_leave(ngx_ratelimit_store_t *store)
 {
-    if (ngx_process == NGX_PROCESS_SINGLE || store->leader != ngx_pid) {
-        return;
+    if (store->leader.owner == ngx_ratelimit_life) {
+        ngx_ratelimit_unlock(&store->leader);
     }
-
-    store->leader = 0;
-    ngx_ratelimit_unlock(&store->leader_lock);
 }
 
 

@@ -17,15 +17,14 @@
 #include "ngx_ratelimit_blob.h"
 #include "ngx_ratelimit_lock.h"
 
-#define NGX_RATELIMIT_STORE_LAYOUT   4   /* another one: memory of its own */
+#define NGX_RATELIMIT_STORE_LAYOUT   5   /* another one: memory of its own */
 #define NGX_RATELIMIT_STORE_HISTORY  50  /* records before the current one */
 
 /* Zeroed before init. Offsets, no pointers: it may be mapped anywhere. */
 typedef struct {
     ngx_ratelimit_lock_t  write_lock;
-    ngx_ratelimit_lock_t  leader_lock;   /* held for as long as one leads */
-    size_t                max;           /* bytes of a record */
-    _Atomic ngx_pid_t     leader;
+    ngx_ratelimit_lock_t  leader;     /* held for as long as one leads */
+    size_t                max;        /* bytes of a record */
 
     /* Each by itself; written by the leader, but for resets. */
     _Atomic uint64_t      file;       /* hash of the state file's name */
@@ -55,7 +54,7 @@ typedef struct {
  */
 size_t ngx_ratelimit_store_size(size_t max, size_t ring);
 
-/* Of zeroed memory. Returns NGX_OK, or NGX_ERROR: a lock cannot be made. */
+/* Of zeroed memory. Returns NGX_OK, or NGX_ERROR: it is too small. */
 ngx_int_t ngx_ratelimit_store_init(ngx_ratelimit_store_t *store, size_t size,
     size_t max, size_t ring);
 
@@ -74,8 +73,7 @@ ngx_uint_t ngx_ratelimit_store_has(const ngx_ratelimit_store_t *store,
  * Makes a record the current one; the history loses its oldest ones. expected:
  * the version that must be current, with that id, or ANY. history: what becomes
  * of the current record. Returns NGX_OK, NGX_BUSY: another version is current,
- * NGX_DECLINED: the record is too large, or NGX_ERROR: the lock is broken. May
- * be called by a thread.
+ * or NGX_DECLINED: the record is too large. May be called by a thread.
  */
 #define NGX_RATELIMIT_STORE_ANY  ((uint64_t) -1)
 
@@ -96,9 +94,8 @@ ngx_int_t ngx_ratelimit_store_read(const ngx_ratelimit_store_t *store,
 
 /*
  * One worker of a gateway leads: it listens to Redis and writes the state
- * file, until it leaves or dies. lead: the caller's main thread becomes the
- * leader if no living worker is one. Returns whether it leads now. nginx's
- * single process always leads.
+ * file, until it leaves or dies. lead: the caller becomes the leader if no
+ * living worker is one. Returns whether it leads now.
  */
 ngx_uint_t ngx_ratelimit_store_lead(ngx_ratelimit_store_t *store);
 void ngx_ratelimit_store_leave(ngx_ratelimit_store_t *store);

@@ -181,14 +181,8 @@ ngx_ratelimit_table_lock_in(ngx_ratelimit_table_t *table, ngx_uint_t segment,
     entry->table = table;
     entry->now_us = now_us;
 
-    if (ngx_ratelimit_places_lock(&ngx_ratelimit_table_kind, &table->shape,
-                                  segment, id, at)
-        != NGX_RATELIMIT_LOCKED)
-    {
-        /* a limiter that is out of order lets its request pass */
-        at->segment = NULL;
-        goto missing;
-    }
+    ngx_ratelimit_places_lock(&ngx_ratelimit_table_kind, &table->shape,
+                              segment, id, at);
 
     set = ngx_ratelimit_places_find(&ngx_ratelimit_table_kind, at);
 
@@ -201,8 +195,6 @@ ngx_ratelimit_table_lock_in(ngx_ratelimit_table_t *table, ngx_uint_t segment,
         entry->found = 1;
         return;
     }
-
-missing:
 
     ngx_memzero(&entry->state, sizeof(ngx_ratelimit_state_t));
     entry->found = 0;
@@ -238,10 +230,6 @@ ngx_ratelimit_table_store(ngx_ratelimit_entry_t *entry, uint32_t loss)
 
     at = &entry->at;
 
-    if (at->segment == NULL) {
-        return;
-    }
-
     if (!entry->found) {
 
         if (entry->state.fresh_us <= entry->now_us) {
@@ -270,9 +258,7 @@ done:
 void
 ngx_ratelimit_table_unlock(ngx_ratelimit_entry_t *entry)
 {
-    if (entry->at.segment != NULL) {
-        ngx_ratelimit_unlock(&entry->at.segment->lock);
-    }
+    ngx_ratelimit_unlock(&entry->at.segment->lock);
 }
 
 

@@ -34,15 +34,15 @@ typedef struct {
 
     /* the rest is the table's */
     ngx_ratelimit_table_t   *table;
-    ngx_ratelimit_places_t   at;      /* segment NULL: the lock is broken */
+    ngx_ratelimit_places_t   at;
     uint64_t                 now_us;
 } ngx_ratelimit_entry_t;
 
 /*
  * Makes a table in size zeroed bytes of shared memory aligned to 64. Takes the
  * secret of its ids, which stays with the table. Returns NGX_OK, or NGX_ERROR
- * when size is below NGX_RATELIMIT_TABLE_MIN_BYTES or a lock cannot be made.
- * Must run before any process uses the table.
+ * when size is below NGX_RATELIMIT_TABLE_MIN_BYTES. Must run before any process
+ * uses the table.
  */
 ngx_int_t ngx_ratelimit_table_init(ngx_ratelimit_table_t *table, size_t size,
     const ngx_ratelimit_hash_key_t *hash_key);
@@ -60,8 +60,7 @@ const ngx_ratelimit_hash_key_t *ngx_ratelimit_table_hash_key(
 /*
  * Finds the counter and returns with its segment locked; a counter not there
  * has found = 0 and a zero state. The caller decides on the state, soon, and
- * ends with exactly one of store and unlock. now_us < 2^51, monotonic.
- * Where the lock is broken found is 0, and store and unlock do nothing. A
+ * ends with exactly one of store and unlock. now_us < 2^51, monotonic. A
  * caller that has a counter locked must not lock another but an inner one.
  */
 void ngx_ratelimit_table_lock(ngx_ratelimit_table_t *table,

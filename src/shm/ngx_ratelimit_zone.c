@@ -7,9 +7,13 @@
 
 #include <openssl/rand.h>
 
-/* pages left to the slab allocator beside the tables */
-#define NGX_RATELIMIT_ZONE_SPARE_PAGES  6
+/* pages left to the slab allocator beside the tables, and beside the lives */
+#define NGX_RATELIMIT_ZONE_SPARE_PAGES  2
+#define NGX_RATELIMIT_LIFE_SPARE_PAGES  8
 
+static ngx_shm_zone_t *ngx_ratelimit_zone_lives(ngx_conf_t *cf, void *tag);
+static ngx_int_t ngx_ratelimit_zone_lives_init(ngx_shm_zone_t *shm_zone,
+    void *data);
 static ngx_shm_zone_t *ngx_ratelimit_zone_old(ngx_conf_t *cf,
     ngx_ratelimit_zone_t *zone, void *tag);
 static ngx_int_t ngx_ratelimit_zone_init(ngx_shm_zone_t *shm_zone,
@@ -43,6 +47,11 @@ ngx_ratelimit_zone_add(ngx_conf_t *cf, ngx_ratelimit_zone_t *zone,
 
     shm_zone->init = ngx_ratelimit_zone_init;
     shm_zone->data = zone;
+
+    zone->lives = ngx_ratelimit_zone_lives(cf, tag);
+    if (zone->lives == NULL) {
+        return NGX_ERROR;
+    }
 
     old_shm_zone = ngx_ratelimit_zone_old(cf, zone, tag);
 
@@ -82,6 +91,62 @@ ngx_ratelimit_zone_add(ngx_conf_t *cf, ngx_ratelimit_zone_t *zone,
      * behind, and the next one sets it anew.
      */
     old_shm_zone->noreuse = shm_zone->noreuse;
+
+    return NGX_OK;
+}
+
+
+/* The memory of the gateway's lives, the same for all zones. */
+static ngx_shm_zone_t *
+ngx_ratelimit_zone_lives(ngx_conf_t *cf, void *tag)
+{
+    size_t           size;
+    ngx_str_t        name;
+    ngx_shm_zone_t  *shm_zone;
+
+    name.data = ngx_pnalloc(cf->pool, sizeof("ratelimit_lives:")
+                                      + NGX_INT32_LEN);
+    if (name.data == NULL) {
+        return NULL;
+    }
+
+    /* no zone has a name with a colon */
+
+    name.len = ngx_sprintf(name.data, "ratelimit_lives:%d",
+                           NGX_RATELIMIT_LIFE_LAYOUT)
+               - name.data;
+
+    size = ngx_align(ngx_ratelimit_lives_size(), ngx_pagesize)
+           + NGX_RATELIMIT_LIFE_SPARE_PAGES * ngx_pagesize;
+
+    shm_zone = ngx_shared_memory_add(cf, &name, size, tag);
+
+    if (shm_zone) {
+        shm_zone->init = ngx_ratelimit_zone_lives_init;
+    }
+
+    return shm_zone;
+}
+
+
+/* Old workers use the memory: nothing is written to what is there. */
+static ngx_int_t
+ngx_ratelimit_zone_lives_init(ngx_shm_zone_t *shm_zone, void *data)
+{
+    ngx_slab_pool_t  *shpool;
+
+    if (data == NULL) {
+        shpool = (ngx_slab_pool_t *) shm_zone->shm.addr;
+        data = ngx_slab_calloc(shpool, ngx_ratelimit_lives_size());
+
+        if (data == NULL || ngx_ratelimit_lives_init(data) != NGX_OK) {
+            ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
+                          "could not make the memory of ratelimit workers");
+            return NGX_ERROR;
+        }
+    }
+
+    shm_zone->data = data;
 
     return NGX_OK;
 }
@@ -143,12 +208,8 @@ ngx_ratelimit_zone_init(ngx_shm_zone_t *shm_zone, void *data)
 
     zone->table = old->table;
     zone->table_bytes = old->table_bytes;
-    zone->lives = old->lives;
     zone->leases = old->leases;
     zone->leases_bytes = old->leases_bytes;
-
-    /* a single process lives on; a master has no life, nor have its workers */
-    zone->life = old->life;
 
     if (ngx_ratelimit_table_check(zone->table, zone->table_bytes) != NGX_OK
         || (zone->leased
@@ -187,13 +248,10 @@ ngx_ratelimit_zone_create(ngx_shm_zone_t *shm_zone, ngx_ratelimit_zone_t *zone)
 
     zone->table_bytes = (pages - leases) * ngx_pagesize;
     zone->table = ngx_slab_alloc(shpool, zone->table_bytes);
-    zone->lives = ngx_slab_calloc(shpool, ngx_ratelimit_lives_size());
-
     zone->leases_bytes = leases * ngx_pagesize;
     zone->leases = leases ? ngx_slab_alloc(shpool, zone->leases_bytes) : NULL;
 
-    if (zone->table == NULL || zone->lives == NULL
-        || ngx_ratelimit_lives_init(zone->lives) != NGX_OK
+    if (zone->table == NULL
         || ngx_ratelimit_table_init(zone->table, zone->table_bytes, &hash_key)
            != NGX_OK
         || (leases
@@ -211,26 +269,18 @@ ngx_ratelimit_zone_create(ngx_shm_zone_t *shm_zone, ngx_ratelimit_zone_t *zone)
 }
 
 
-void
+ngx_int_t
 ngx_ratelimit_zone_begin(ngx_ratelimit_zone_t *zone, ngx_log_t *log)
 {
-    zone->life = ngx_ratelimit_life_begin(zone->lives);
-
-    if (zone->life == NGX_RATELIMIT_LIFE_SHARED) {
-        ngx_log_error(NGX_LOG_WARN, log, 0,
-                      "ratelimit zone \"%V\" has more than %d workers, the "
-                      "requests in flight of this one stay counted if it is "
-                      "killed",
-                      &zone->name, NGX_RATELIMIT_LIVES);
+    if (ngx_process == NGX_PROCESS_SINGLE
+        || ngx_ratelimit_life_begin(zone->lives->data) == NGX_OK)
+    {
+        return NGX_OK;
     }
-}
 
+    ngx_log_error(NGX_LOG_EMERG, log, 0,
+                  "ratelimit zones have more than %d workers",
+                  NGX_RATELIMIT_LIVES);
 
-void
-ngx_ratelimit_zone_end(ngx_ratelimit_zone_t *zone)
-{
-    if (zone->life) {
-        ngx_ratelimit_life_end(zone->lives, zone->life);
-        zone->life = 0;
-    }
+    return NGX_ERROR;
 }

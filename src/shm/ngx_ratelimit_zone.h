@@ -20,8 +20,7 @@ typedef struct {
     /* set before the workers start */
     ngx_ratelimit_table_t   *table;
     size_t                   table_bytes;
-    ngx_ratelimit_lives_t   *lives;
-    uint64_t                 life;    /* the worker's own; 0: none so far */
+    ngx_shm_zone_t          *lives;   /* of the gateway's workers */
     ngx_ratelimit_leases_t  *leases;  /* NULL where the zone is not leased */
     size_t                   leases_bytes;
 
@@ -46,11 +45,11 @@ ngx_int_t ngx_ratelimit_zone_add(ngx_conf_t *cf, ngx_ratelimit_zone_t *zone,
     size_t size, void *tag);
 
 /*
- * A worker begins to serve, and ends: takes its life in the zone. Without one
- * (too many workers; logged) its requests in flight are not counted; the first
- * of them that finds a life free takes it.
+ * A worker begins to serve, before it touches the memory of any zone: takes its
+ * life, by one of the zones. NGX_ERROR: there is none, which nginx's limit of
+ * processes rules out; logged.
  */
-void ngx_ratelimit_zone_begin(ngx_ratelimit_zone_t *zone, ngx_log_t *log);
-void ngx_ratelimit_zone_end(ngx_ratelimit_zone_t *zone);
+ngx_int_t ngx_ratelimit_zone_begin(ngx_ratelimit_zone_t *zone,
+    ngx_log_t *log);
 
 #endif /* NGX_RATELIMIT_ZONE_H_INCLUDED */

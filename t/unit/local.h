@@ -14,7 +14,6 @@
 /* nginx's clocks, which a test sets */
 volatile ngx_msec_t   ngx_current_msec;
 volatile ngx_time_t  *ngx_cached_time;
-ngx_uint_t            ngx_process = NGX_PROCESS_WORKER;
 
 /* gateways that live */
 ngx_uint_t            local_nodes = 1;
@@ -71,36 +70,19 @@ static inline void
 local_make(local_t *local, size_t size, ngx_ratelimit_algorithm_e algorithm,
     uint64_t tokens, uint64_t seconds)
 {
-    size_t  lives;
-
     memset(local, 0, sizeof(local_t));
-    lives = ngx_align(ngx_ratelimit_lives_size(), 4096);
 
-    local->map.size = size + lives;
-    local->map.table = mmap(NULL, size + lives, PROT_READ|PROT_WRITE,
-                            MAP_SHARED|MAP_ANONYMOUS, -1, 0);
-    assert_ptr_not_equal(local->map.table, MAP_FAILED);
-    assert_int_equal(ngx_ratelimit_table_init(local->map.table, size,
-                                              &hash_key),
-                     NGX_OK);
-
+    local->map = table_make(0, size);
     local->limiter.zone.table = local->map.table;
-    local->limiter.zone.lives = (ngx_ratelimit_lives_t *)
-                                ((u_char *) local->map.table + size);
-    assert_int_equal(ngx_ratelimit_lives_init(local->limiter.zone.lives),
-                     NGX_OK);
 
     local_limit(local, algorithm, tokens, seconds);
     ngx_current_msec = 1000000;
 }
 
 
-/* Tests end the lives they have begun, or leave the memory mapped. */
 static inline void
 local_free(local_t *local)
 {
-    ngx_ratelimit_life_end(local->limiter.zone.lives,
-                           local->limiter.zone.life);
     table_free(local->map);
 }
 

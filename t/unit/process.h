@@ -1,4 +1,7 @@
-/* Children of tests, killed where the test wants it. */
+/*
+ * Children of tests, killed where the test wants it. Each process has a life,
+ * as a worker has, so that the others know whether it is alive.
+ */
 
 #ifndef PROCESS_H_INCLUDED
 #define PROCESS_H_INCLUDED
@@ -6,10 +9,30 @@
 #include "unit.h"
 
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/types.h>
 #include <sys/wait.h>
+
+#include "ngx_ratelimit_life.h"
+
+static ngx_ratelimit_lives_t  *lives;
+
+
+/* Begins the life of this process. */
+static inline void
+live(void)
+{
+    if (lives == NULL) {
+        lives = mmap(NULL, ngx_ratelimit_lives_size(), PROT_READ|PROT_WRITE,
+                     MAP_SHARED|MAP_ANONYMOUS, -1, 0);
+        assert_ptr_not_equal(lives, MAP_FAILED);
+        assert_int_equal(ngx_ratelimit_lives_init(lives), NGX_OK);
+    }
+
+    assert_int_equal(ngx_ratelimit_life_begin(lives), NGX_OK);
+}
 
 
 /* A child, which does not outlive a test that failed. */
@@ -18,11 +41,19 @@ spawn(void)
 {
     pid_t  pid;
 
+    if (ngx_ratelimit_life == NGX_RATELIMIT_LIFE_NONE) {
+        live();
+    }
+
     pid = fork();
     assert_int_not_equal(pid, -1);
 
-    if (pid == 0 && prctl(PR_SET_PDEATHSIG, SIGKILL) == -1) {
-        _exit(3);
+    if (pid == 0) {
+        if (prctl(PR_SET_PDEATHSIG, SIGKILL) == -1) {
+            _exit(3);
+        }
+
+        live();
     }
 
     return pid;

@@ -24,9 +24,6 @@
 #define ANEW  NGX_RATELIMIT_BLOB_ANEW
 #define HEAD  17   /* bytes before a record's own: "%8u %7u " */
 
-ngx_uint_t  ngx_process = NGX_PROCESS_WORKER;
-ngx_pid_t   ngx_pid;
-
 static size_t  mapped;
 
 
@@ -41,7 +38,6 @@ store_make(size_t max)
     assert_ptr_not_equal(store, MAP_FAILED);
     assert_int_equal(ngx_ratelimit_store_init(store, mapped, max, max),
                      NGX_OK);
-    ngx_pid = getpid();
 
     return store;
 }

@@ -1,197 +1,284 @@
 /*
- * Which workers are alive, and that the slots of those which are not come back:
- * processes that are killed at any moment.
+ * Which workers are alive, and that the locks and the slots of those which are
+ * not come back: processes that are killed at any moment.
  */
 
 #include "local.h"
 
-#include <stdatomic.h>
+#include <pthread.h>
 
 #define TICK_MS    200     /* after it a denial adds up again */
 #define MAX_STEPS  20000
 
-static local_t  local;
+static local_t                local;
+static ngx_ratelimit_lock_t  *lock;   /* shared by the processes */
 
 
+/* How many others live. */
 static ngx_uint_t
-list(uint64_t own)
+others(void)
 {
-    uint64_t  alive[NGX_RATELIMIT_LIVES + 1];
+    ngx_uint_t  at, n;
 
-    return ngx_ratelimit_lives_list(local.limiter.zone.lives, own, alive);
+    at = 0;
+
+    for (n = 0; ngx_ratelimit_life_next(&at); n++) {
+        /* void */
+    }
+
+    return n;
+}
+
+
+/* A child that has told its life, and waits; or ends. */
+static pid_t
+spawn_life(int ends, uint64_t *life)
+{
+    int    ready[2];
+    pid_t  pid;
+
+    assert_int_equal(pipe(ready), 0);
+    pid = spawn();
+
+    if (pid == 0) {
+        if (write(ready[1], &ngx_ratelimit_life, sizeof(*life)) == -1) {
+            _exit(1);
+        }
+
+        if (ends) {
+            _exit(0);
+        }
+
+        pause();
+    }
+
+    assert_int_equal(read(ready[0], life, sizeof(*life)), sizeof(*life));
+    close(ready[0]);
+    close(ready[1]);
+
+    return pid;
 }
 
 
 static void
-test_lives(void **state)
+end(pid_t pid)
 {
-    uint64_t               one, two, alive[NGX_RATELIMIT_LIVES + 1];
-    ngx_ratelimit_lives_t *lives;
-
-    local_make(&local, MIB, NGX_RATELIMIT_CONCURRENCY, 1, 0);
-    lives = local.limiter.zone.lives;
-
-    assert_int_equal(list(0), 0);
-    one = ngx_ratelimit_life_begin(lives);
-    two = ngx_ratelimit_life_begin(lives);
-    assert_true(one > 0 && two > 0 && one != two);
-
-    assert_int_equal(ngx_ratelimit_lives_list(lives, one, alive), 1);
-    assert_int_equal(alive[0], two);
-    assert_int_equal(list(0), 2);
-
-    ngx_ratelimit_life_end(lives, 0);
-    assert_int_equal(list(0), 2);
-    ngx_ratelimit_life_end(lives, one);
-    assert_int_equal(list(0), 1);
-
-    /* its place is taken again, its number is not */
-    one = ngx_ratelimit_life_begin(lives);
-    assert_true(one > two);
-
-    ngx_ratelimit_life_end(lives, one);
-    ngx_ratelimit_life_end(lives, two);
-    assert_int_equal(list(0), 0);
-    local_free(&local);
+    kill(pid, SIGKILL);
+    reap(pid, SIGKILL);
 }
 
 
-/* A death is seen at once, and frees a place; an end needs no reaper. */
+/* A death is seen at once, and frees a place, but no number. */
 static void
 test_death(void **state)
 {
-    int                     i, ready[2];
-    pid_t                   pid;
-    uint64_t                life, last;
-    ngx_ratelimit_lives_t  *lives;
+    int       i;
+    pid_t     pid, other;
+    uint64_t  life, last;
 
-    local_make(&local, MIB, NGX_RATELIMIT_CONCURRENCY, 1, 0);
-    lives = local.limiter.zone.lives;
-    last = 0;
+    other = spawn_life(0, &last);
 
-    for (i = 0; i < 2 * NGX_RATELIMIT_LIVES; i++) {
-        assert_int_equal(pipe(ready), 0);
-        pid = spawn();
-
-        if (pid == 0) {
-            life = ngx_ratelimit_life_begin(lives);
-
-            if (write(ready[1], &life, sizeof(life)) == -1) {
-                _exit(1);
-            }
-
-            if (i % 4 == 3) {
-                ngx_ratelimit_life_end(lives, life);
-                _exit(0);
-            }
-
-            if (i % 4 == 2) {
-                _exit(0);
-            }
-
-            pause();
-        }
-
-        assert_int_equal(read(ready[0], &life, sizeof(life)), sizeof(life));
+    for (i = 0; i < 300; i++) {
+        pid = spawn_life(i % 3 == 0, &life);
         assert_true(life > last);
         last = life;
 
-        if (i % 4 < 2) {
-            /* of some a list sees the death, of others the next life */
+        if (i % 3 == 0) {
+            reap(pid, 0);
 
-            if (i % 4) {
-                assert_int_equal(list(0), 1);
-            }
-
-            kill(pid, SIGKILL);
+        } else {
+            assert_true(ngx_ratelimit_life_goes_on(life));
+            assert_int_equal(others(), 2);
+            end(pid);
         }
 
-        reap(pid, i % 4 < 2 ? SIGKILL : 0);
+        /* of some a list sees the death, of others the next life */
 
-        if (i % 4) {
-            assert_int_equal(list(0), 0);
+        if (i % 2) {
+            assert_int_equal(others(), 1);
+            assert_false(ngx_ratelimit_life_goes_on(life));
         }
-
-        close(ready[0]);
-        close(ready[1]);
     }
 
-    local_free(&local);
+    assert_true(last % NGX_RATELIMIT_LIVES < 5);
+    end(other);
+    assert_int_equal(others(), 0);
 }
 
 
-/* More workers than lives: those without one count together. */
-static void
-test_too_many(void **state)
+/* A process that has the lock, and stops. */
+static pid_t
+spawn_owner(void)
 {
-    int                     i;
-    uint64_t                lives[NGX_RATELIMIT_LIVES];
-    local_request_t         a, b, c;
-    ngx_ratelimit_zone_t   *zone;
+    int    status;
+    pid_t  pid;
 
-    local_make(&local, MIB, NGX_RATELIMIT_CONCURRENCY, 2, 0);
-    zone = &local.limiter.zone;
+    pid = spawn();
 
-    for (i = 0; i < NGX_RATELIMIT_LIVES; i++) {
-        lives[i] = ngx_ratelimit_life_begin(zone->lives);
-        assert_true(lives[i] != NGX_RATELIMIT_LIFE_SHARED);
+    if (pid == 0) {
+        ngx_ratelimit_lock(lock);
+        raise(SIGSTOP);
+        ngx_ratelimit_unlock(lock);
+        _exit(0);
     }
 
-    assert_true(ngx_ratelimit_life_begin(zone->lives)
-                == NGX_RATELIMIT_LIFE_SHARED);
-    assert_int_equal(list(0), NGX_RATELIMIT_LIVES + 1);
-    assert_int_equal(list(NGX_RATELIMIT_LIFE_SHARED), NGX_RATELIMIT_LIVES);
+    assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
+    assert_true(WIFSTOPPED(status));
 
-    zone->life = lives[0];
-    assert_int_equal(local_take(&local, &a, 1), 1);
-
-    zone->life = NGX_RATELIMIT_LIFE_SHARED;
-    assert_int_equal(local_take(&local, &b, 1), 1);
-    assert_int_equal(b.counter.answer.remaining, 0);
-    assert_int_equal(b.counter.permit, 1);
-    assert_int_equal(local_take(&local, &c, 1), 0);
-
-    /* also when a denial adds up, whoever does */
-    for (i = 0; i < 2; i++) {
-        zone->life = i ? NGX_RATELIMIT_LIFE_SHARED : lives[1];
-        ngx_current_msec += TICK_MS;
-        assert_int_equal(local_take(&local, &c, 1), 0);
-        assert_int_not_equal(c.counter.answer.retry_us, 0);
-    }
-
-    zone->life = NGX_RATELIMIT_LIFE_SHARED;
-    ngx_ratelimit_permit_free(&b.counter);
-    ngx_ratelimit_life_end(zone->lives, zone->life);
-    zone->life = lives[0];
-    ngx_ratelimit_permit_free(&a.counter);
-    assert_int_equal(local_take(&local, &c, 1), 1);
-    assert_int_equal(c.counter.answer.remaining, 1);
-    ngx_ratelimit_permit_free(&c.counter);
-
-    for (i = 0; i < NGX_RATELIMIT_LIVES; i++) {
-        ngx_ratelimit_life_end(zone->lives, lives[i]);
-    }
-
-    zone->life = 0;
-    local_free(&local);
+    return pid;
 }
 
 
-/* A single process counts, too, and holds no lock that a reload unmaps. */
+/* Nobody takes the lock of a stopped process; killed waiters harm nobody. */
+static void
+test_stopped(void **state)
+{
+    int    i;
+    pid_t  owner, waiter[4];
+
+    memset(lock, 0, sizeof(*lock));
+    owner = spawn_owner();
+
+    for (i = 0; i < 4; i++) {
+        waiter[i] = spawn();
+
+        if (waiter[i] == 0) {
+            ngx_ratelimit_lock(lock);
+            ngx_ratelimit_unlock(lock);
+            _exit(0);
+        }
+    }
+
+    for (i = 0; i < 1000; i++) {
+        assert_false(ngx_ratelimit_lock_try(lock));
+    }
+
+    end(waiter[0]);
+    end(waiter[1]);
+    assert_false(ngx_ratelimit_lock_try(lock));
+
+    kill(owner, SIGCONT);
+    reap(owner, 0);
+    reap(waiter[2], 0);
+    reap(waiter[3], 0);
+
+    assert_int_equal(lock->owner, 0);
+    assert_int_equal(lock->recovered, 0);
+}
+
+
+/* Another worker has the place of the dead owner, before anybody looks. */
+static void
+test_place_taken(void **state)
+{
+    pid_t     pid;
+    uint64_t  dead, life;
+
+    memset(lock, 0, sizeof(*lock));
+    end(spawn_owner());
+    dead = lock->owner;
+
+    pid = spawn_life(0, &life);
+    assert_int_equal(life % NGX_RATELIMIT_LIVES, dead % NGX_RATELIMIT_LIVES);
+    assert_int_equal(lock->owner, dead);
+
+    ngx_ratelimit_lock(lock);
+    assert_int_equal(lock->owner, ngx_ratelimit_life);
+    assert_int_equal(lock->recovered, 1);
+    ngx_ratelimit_unlock(lock);
+    end(pid);
+}
+
+
+/*
+ * A worker is killed at any instruction while it begins its life and takes the
+ * lock of a dead one.
+ */
+static void
+test_taking_over(void **state)
+{
+    int    i, steps, stride, first;
+    pid_t  pid;
+
+    stride = 1;
+    first = 0;
+    steps = MAX_STEPS;
+
+    for (i = steps; i >= first; i -= stride) {
+        memset(lock, 0, sizeof(*lock));
+        end(spawn_owner());
+
+        pid = spawn();
+
+        if (pid == 0) {
+            step_begin();
+            live();
+            ngx_ratelimit_lock(lock);
+            step_end();
+        }
+
+        if (steps == MAX_STEPS) {
+            i = steps = step_kill(pid, MAX_STEPS, NULL, NULL);
+            assert_in_range(steps, 50, MAX_STEPS - 1);
+            stride = step_choose(steps, &first);
+
+        } else {
+            step_kill(pid, i, NULL, NULL);
+        }
+
+        ngx_ratelimit_lock(lock);
+        assert_in_range(lock->recovered, 1, 2);
+        ngx_ratelimit_unlock(lock);
+        assert_int_equal(others(), 0);
+    }
+}
+
+
+static void *
+count_locked(void *data)
+{
+    int  i, *n = data;
+
+    for (i = 0; i < 100000; i++) {
+        ngx_ratelimit_lock(lock);
+        (*n)++;
+        ngx_ratelimit_unlock(lock);
+    }
+
+    return NULL;
+}
+
+
+/* The threads of a process have one life, and keep each other out. */
+static void
+test_threads(void **state)
+{
+    int        n;
+    pthread_t  thread;
+
+    n = 0;
+    memset(lock, 0, sizeof(*lock));
+    assert_int_equal(pthread_create(&thread, NULL, count_locked, &n), 0);
+    count_locked(&n);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+
+    assert_int_equal(n, 200000);
+    assert_int_equal(lock->recovered, 0);
+}
+
+
+/* A single process, which has no life, counts, too. */
 static void
 test_single(void **state)
 {
-    local_request_t        a, b;
-    ngx_ratelimit_zone_t  *zone;
+    uint64_t         life;
+    local_request_t  a, b;
 
-    ngx_process = NGX_PROCESS_SINGLE;
+    life = ngx_ratelimit_life;
+    ngx_ratelimit_life = NGX_RATELIMIT_LIFE_NONE;
     local_make(&local, MIB, NGX_RATELIMIT_CONCURRENCY, 1, 0);
-    zone = &local.limiter.zone;
 
     assert_int_equal(local_take(&local, &a, 1), 1);
-    assert_true(zone->life > 0);
-    assert_int_equal(list(0), 0);
-
     ngx_current_msec += TICK_MS;
     assert_int_equal(local_take(&local, &b, 1), 0);
     ngx_current_msec += TICK_MS;
@@ -200,44 +287,7 @@ test_single(void **state)
     assert_int_equal(local_take(&local, &b, 1), 1);
     ngx_ratelimit_permit_free(&b.counter);
 
-    table_free(local.map);
-    local_make(&local, MIB, NGX_RATELIMIT_CONCURRENCY, 1, 0);
-    ngx_process = NGX_PROCESS_WORKER;
-
-    /* another robust lock: the list of those held is not broken */
-    assert_int_equal(local_take(&local, &a, 1), 1);
-    ngx_ratelimit_permit_free(&a.counter);
-    local_free(&local);
-}
-
-
-/* The exiting worker: requests that end after its life do no harm. */
-static void
-test_exit(void **state)
-{
-    local_request_t        a, b, c;
-    ngx_ratelimit_zone_t  *zone;
-
-    local_make(&local, MIB, NGX_RATELIMIT_CONCURRENCY, 2, 0);
-    zone = &local.limiter.zone;
-
-    assert_int_equal(local_take(&local, &a, 1), 1);
-    assert_int_equal(local_take(&local, &b, 1), 1);
-
-    ngx_ratelimit_life_end(zone->lives, zone->life);
-    zone->life = 0;
-    ngx_ratelimit_permit_free(&a.counter);
-
-    /* b never ends: its life has; c counts from nothing once it is denied */
-    assert_int_equal(local_take(&local, &a, 1), 1);
-    assert_int_equal(local_take(&local, &c, 1), 1);
-    assert_int_equal(local_take(&local, &b, 1), 0);
-
-    ngx_ratelimit_permit_free(&a.counter);
-    ngx_ratelimit_permit_free(&c.counter);
-    assert_int_equal(local_take(&local, &a, 1), 1);
-    assert_int_equal(a.counter.answer.remaining, 1);
-    ngx_ratelimit_permit_free(&a.counter);
+    ngx_ratelimit_life = life;
     local_free(&local);
 }
 
@@ -369,7 +419,6 @@ step(int frees, int kill_at)
     pid = spawn();
 
     if (pid == 0) {
-        local.limiter.zone.life = 0;
         (void) local_take(&local, &r, 2);
 
         if (frees) {
@@ -508,7 +557,6 @@ storm_spawn(int me, uint64_t seed)
     pid = spawn();
 
     if (pid == 0) {
-        local.limiter.zone.life = 0;
         storm_child(me, seed);
     }
 
@@ -624,20 +672,55 @@ test_storm(void **state)
 }
 
 
+/*
+ * As many as nginx has processes: this one has a life, and so has the child.
+ * The last test, for each look goes over all these places from now on.
+ */
+static void
+test_too_many(void **state)
+{
+    int    i;
+    pid_t  pid;
+
+    pid = spawn();
+
+    if (pid == 0) {
+        for (i = 0; i < NGX_RATELIMIT_LIVES - 2; i++) {
+            live();
+        }
+
+        _exit(others() != NGX_RATELIMIT_LIVES - 1
+              || ngx_ratelimit_life_begin(lives) != NGX_ERROR);
+    }
+
+    reap(pid, 0);
+    assert_int_equal(others(), 0);
+}
+
+
 int
 main(void)
 {
     const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_lives),
         cmocka_unit_test(test_death),
-        cmocka_unit_test(test_too_many),
+        cmocka_unit_test(test_stopped),
+        cmocka_unit_test(test_place_taken),
+        cmocka_unit_test(test_taking_over),
+        cmocka_unit_test(test_threads),
         cmocka_unit_test(test_single),
-        cmocka_unit_test(test_exit),
         cmocka_unit_test(test_reload),
         cmocka_unit_test(test_evicted),
         cmocka_unit_test(test_every_instruction),
         cmocka_unit_test(test_storm),
+        cmocka_unit_test(test_too_many),
     };
+
+    lock = mmap(NULL, 4096, PROT_READ|PROT_WRITE, MAP_SHARED|MAP_ANONYMOUS, -1,
+                0);
+
+    if (lock == MAP_FAILED) {
+        return 1;
+    }
 
     /* a lock that nobody hands on would stop the tests too */
     alarm(300);

@@ -10,7 +10,6 @@ static ngx_ratelimit_store_t  *store;
 static int
 setup(void **state)
 {
-    ngx_process = NGX_PROCESS_WORKER;
     store = store_make(MAX);
 
     return 0;
@@ -254,28 +253,16 @@ test_file(void **state)
 }
 
 
-/* A single process leads, and holds no lock that a reload unmaps. */
+/* A single process leads, too, and has no life. */
 static void
 test_single(void **state)
 {
-    pid_t  pid;
-
-    ngx_process = NGX_PROCESS_SINGLE;
+    assert_int_equal(ngx_ratelimit_life, NGX_RATELIMIT_LIFE_NONE);
     assert_true(ngx_ratelimit_store_lead(store));
     assert_true(ngx_ratelimit_store_lead(store));
     ngx_ratelimit_store_leave(store);
     assert_true(ngx_ratelimit_store_lead(store));
     publish(store, 1, 50);
-
-    pid = spawn();
-
-    if (pid == 0) {
-        ngx_process = NGX_PROCESS_WORKER;
-        ngx_pid = getpid();
-        _exit(ngx_ratelimit_store_lead(store) ? 0 : 1);
-    }
-
-    reap(pid, 0);
 }
 
 

@@ -26,8 +26,6 @@ test_leader(void **state)
         pid = spawn();
 
         if (pid == 0) {
-            ngx_pid = getpid();
-
             /* twice: who leads is told so */
             for (n = 0; n < 2; n++) {
                 if (!ngx_ratelimit_store_lead(store)

@@ -5,22 +5,19 @@
 
 #include "table.h"
 
-#include <pthread.h>
-
 #include "process.h"
 
 #define MAX_STEPS  5000
 
 /* What is locked: a counter or a lease. */
 typedef struct {
-    ngx_ratelimit_entry_t          e;
-    ngx_ratelimit_lease_entry_t    l;
-    lease_t                       *lease;
-    ngx_ratelimit_table_segment_t *segment;
+    ngx_ratelimit_entry_t         e;
+    ngx_ratelimit_lease_entry_t   l;
+    lease_t                      *lease;
 } held_t;
 
 
-/* Whether the lock could be had. */
+/* Returns 0 if there is no place for the lease. */
 static int
 hold(void *table, uint64_t n, held_t *held)
 {
@@ -28,17 +25,13 @@ hold(void *table, uint64_t n, held_t *held)
 
     if (of_leases(table)) {
         held->lease = ngx_ratelimit_leases_lock(table, &id, 1, NOW, &held->l);
-        held->segment = held->l.segment;
         return held->lease != NULL;
     }
 
     held->lease = NULL;
     ngx_ratelimit_table_lock(table, &id, NOW, &held->e);
-    held->segment = held->e.at.segment;
-    assert_true(held->segment || (held->e.found == 0
-                                  && held->e.state.fresh_us == 0));
 
-    return held->segment != NULL;
+    return 1;
 }
 
 
@@ -114,62 +107,6 @@ test_owner_killed(void **state)
         assert_int_equal(get(map.table, 3), leases ? 0 : LATER + 3);
         assert_int_equal(get(map.table, 2), LATER);
 
-        table_free(map);
-    }
-}
-
-
-/* A lock that cannot be had: nothing is found, no effect, no waiting. */
-static void
-test_lock_lost(void **state)
-{
-    int                 i, leases;
-    map_t               map;
-    held_t              held, twice;
-    ngx_ratelimit_id_t  id;
-
-    id = key(1);
-
-    for (leases = 0; leases < 2; leases++) {
-        map = table_make(leases, NGX_RATELIMIT_TABLE_MIN_BYTES);
-        (void) put(map.table, 1, LATER);
-
-        /* one's own */
-        assert_true(hold(map.table, 1, &held));
-        assert_false(hold(map.table, 1, &twice));
-        twice.e.state.fresh_us = LATER + 5;
-        let(map.table, &twice);
-        assert_int_equal(stat_at(map.table, NOW).locked, 1);
-        let(map.table, &held);
-        assert_int_equal(get(map.table, 1), LATER);
-        assert_int_equal(stat_at(map.table, NOW).locked, 0);
-
-        /* one that was not made consistent */
-        die_locked(map.table, 2);
-        assert_int_equal(pthread_mutex_lock(&held.segment->lock.mutex),
-                         EOWNERDEAD);
-        assert_int_equal(pthread_mutex_unlock(&held.segment->lock.mutex), 0);
-
-        for (i = 0; i < 4; i++) {
-            assert_false(hold(map.table, 1, &twice));
-            twice.e.state.fresh_us = LATER + 5;
-
-            if (leases) {
-                assert_null(ngx_ratelimit_leases_lock(map.table, &id, i & 1,
-                                                      NOW, &twice.l));
-            } else if (i & 1) {
-                ngx_ratelimit_table_unlock(&twice.e);
-                continue;
-            }
-
-            let(map.table, &twice);
-        }
-
-        if (!leases) {
-            assert_int_equal(copies(&held.e), 1);
-        }
-
-        assert_int_equal(stat_at(map.table, NOW).locked, 1);
         table_free(map);
     }
 }
@@ -566,7 +503,6 @@ main(void)
 {
     const struct CMUnitTest  tests[] = {
         cmocka_unit_test(test_owner_killed),
-        cmocka_unit_test(test_lock_lost),
         cmocka_unit_test(test_locked_elsewhere),
         cmocka_unit_test(test_processes),
         cmocka_unit_test(test_every_instruction),

@@ -1,0 +1,60 @@
+/* Locks that cannot be had at once. */
+
+#include "ngx_ratelimit_lock.h"
+
+#define NGX_RATELIMIT_LOCK_MAX_SPIN  64     /* pauses of a waiter */
+
+
+/* No other life ever has the number of a dead one: only one waiter takes it. */
+ngx_uint_t
+ngx_ratelimit_lock_try(ngx_ratelimit_lock_t *lock)
+{
+    uint64_t  owner;
+
+    owner = atomic_load_explicit(&lock->owner, memory_order_relaxed);
+
+    if (owner == 0) {
+        return ngx_ratelimit_lock_swap(lock, 0);
+    }
+
+    if (ngx_ratelimit_life_goes_on(owner)
+        || !ngx_ratelimit_lock_swap(lock, owner))
+    {
+        return 0;
+    }
+
+    lock->recovered++;
+
+    return 1;
+}
+
+
+void
+ngx_ratelimit_lock_wait(ngx_ratelimit_lock_t *lock)
+{
+    ngx_uint_t  i, n;
+
+    for ( ;; ) {
+
+        for (n = 1; n <= NGX_RATELIMIT_LOCK_MAX_SPIN; n <<= 1) {
+
+            for (i = 0; i < n; i++) {
+                ngx_cpu_pause();
+            }
+
+            if (atomic_load_explicit(&lock->owner, memory_order_relaxed) == 0
+                && ngx_ratelimit_lock_swap(lock, 0))
+            {
+                return;
+            }
+        }
+
+        /* waited for long: its owner may have died */
+
+        if (ngx_ratelimit_lock_try(lock)) {
+            return;
+        }
+
+        ngx_sched_yield();
+    }
+}

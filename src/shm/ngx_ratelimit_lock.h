@@ -1,0 +1,70 @@
+/*
+ * A lock in shared memory that outlives its owner: one word, the life of the
+ * worker that has it. A waiter takes the lock of a worker that has died. Either
+ * the data behind the lock are usable at any instruction, or the next owner
+ * mends them.
+ */
+
+#ifndef NGX_RATELIMIT_LOCK_H_INCLUDED
+#define NGX_RATELIMIT_LOCK_H_INCLUDED
+
+#include <ngx_config.h>
+#include <ngx_core.h>
+
+#include "ngx_ratelimit_life.h"
+
+/*
+ * The stores of a killed process take effect in program order, and the process
+ * that looks next knows of the death from the kernel: only the compiler must be
+ * kept from reordering them.
+ */
+#define ngx_ratelimit_store_order()                                           \
+    atomic_signal_fence(memory_order_seq_cst)
+
+/* Zeroed memory is a free lock. */
+typedef struct {
+    _Atomic uint64_t  owner;       /* its life; 0: free */
+    uint64_t          recovered;   /* times taken over from a dead owner */
+} ngx_ratelimit_lock_t;
+
+
+/* Takes the lock if it is free or its owner has died: 1, or 0. */
+ngx_uint_t ngx_ratelimit_lock_try(ngx_ratelimit_lock_t *lock);
+
+/*
+ * Waits for the lock: spins, and never sleeps. A waiter that is killed so takes
+ * no wakeup with it. A stopped owner keeps its lock, and the waiters wait.
+ */
+void ngx_ratelimit_lock_wait(ngx_ratelimit_lock_t *lock);
+
+
+static ngx_inline ngx_uint_t
+ngx_ratelimit_lock_swap(ngx_ratelimit_lock_t *lock, uint64_t from)
+{
+    return atomic_compare_exchange_strong_explicit(&lock->owner, &from,
+                                                   ngx_ratelimit_life,
+                                                   memory_order_acquire,
+                                                   memory_order_relaxed);
+}
+
+
+/*
+ * Takes the lock, for a short time. A process never takes one twice, but for
+ * its threads, which wait for each other.
+ */
+static ngx_inline void
+ngx_ratelimit_lock(ngx_ratelimit_lock_t *lock)
+{
+    if (!ngx_ratelimit_lock_swap(lock, 0)) {
+        ngx_ratelimit_lock_wait(lock);
+    }
+}
+
+
+static ngx_inline void
+ngx_ratelimit_unlock(ngx_ratelimit_lock_t *lock)
+{
+    atomic_store_explicit(&lock->owner, 0, memory_order_release);
+}
+
+#endif /* NGX_RATELIMIT_LOCK_H_INCLUDED */
