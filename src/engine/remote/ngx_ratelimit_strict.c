@@ -107,7 +107,11 @@ ngx_ratelimit_strict_tell(ngx_ratelimit_check_t *check,
 {
     ngx_uint_t  i;
 
-    if (!check->remote) {
+    /* without a name it has taken no permits, which are freed and renewed */
+
+    if (check->remote == NULL
+        || (what != NGX_RATELIMIT_STRICT_SETTLE && check->remote->name == 0))
+    {
         return;
     }
 
