@@ -395,7 +395,11 @@ local model = { totals = {} }
 function model.run(script, at_us, keys, args)
     now_us, KEYS, ARGV, calls = at_us, keys, args, {}
 
-    local answer = script()
+    local ok, answer = pcall(script)
+
+    if not ok then
+        return { err = answer }
+    end
 
     check_calls()
 

@@ -84,7 +84,11 @@ test_malformed(void **state)
                          cases[bad].value);
             }
 
-            assert_string_equal(err, "ERR ratelimit: malformed argument");
+            /* no number at all: Lua's own error; neither names the value */
+
+            assert_true(strcmp(err, "ERR ratelimit: malformed argument") == 0
+                        || strstr(err, "attempt to perform arithmetic on "
+                                       "field '?' (a string value)"));
             lua_pop(parity.lua, 1);
         }
     }
