@@ -23,7 +23,7 @@ static void ngx_http_ratelimit_merge_phase(ngx_conf_t *cf,
     ngx_http_ratelimit_loc_conf_t *conf);
 static ngx_int_t ngx_http_ratelimit_init(ngx_conf_t *cf);
 static ngx_int_t ngx_http_ratelimit_add_handler(ngx_conf_t *cf,
-    ngx_uint_t phase, ngx_http_handler_pt handler);
+    ngx_uint_t phase);
 static ngx_int_t ngx_http_ratelimit_init_module(ngx_cycle_t *cycle);
 static ngx_int_t ngx_http_ratelimit_init_process(ngx_cycle_t *cycle);
 static void ngx_http_ratelimit_exit_process(ngx_cycle_t *cycle);
@@ -362,9 +362,7 @@ ngx_http_ratelimit_init(ngx_conf_t *cf)
     conf = ngx_http_conf_get_module_main_conf(cf, ngx_http_ratelimit_module);
 
     if ((conf->phases & NGX_HTTP_RATELIMIT_BEFORE_AUTH)
-        && ngx_http_ratelimit_add_handler(cf, NGX_HTTP_ACCESS_PHASE,
-                                          ngx_http_ratelimit_access_handler)
-           != NGX_OK)
+        && ngx_http_ratelimit_add_handler(cf, NGX_HTTP_ACCESS_PHASE) != NGX_OK)
     {
         return NGX_ERROR;
     }
@@ -372,8 +370,7 @@ ngx_http_ratelimit_init(ngx_conf_t *cf)
     /* behind the access phase: "satisfy any" ends that where one grants */
 
     if ((conf->phases & NGX_HTTP_RATELIMIT_AFTER_AUTH)
-        && ngx_http_ratelimit_add_handler(cf, NGX_HTTP_PRECONTENT_PHASE,
-                                          ngx_http_ratelimit_precontent_handler)
+        && ngx_http_ratelimit_add_handler(cf, NGX_HTTP_PRECONTENT_PHASE)
            != NGX_OK)
     {
         return NGX_ERROR;
@@ -384,8 +381,7 @@ ngx_http_ratelimit_init(ngx_conf_t *cf)
 
 
 static ngx_int_t
-ngx_http_ratelimit_add_handler(ngx_conf_t *cf, ngx_uint_t phase,
-    ngx_http_handler_pt handler)
+ngx_http_ratelimit_add_handler(ngx_conf_t *cf, ngx_uint_t phase)
 {
     ngx_http_handler_pt        *h;
     ngx_http_core_main_conf_t  *cmcf;
@@ -397,13 +393,12 @@ ngx_http_ratelimit_add_handler(ngx_conf_t *cf, ngx_uint_t phase,
         return NGX_ERROR;
     }
 
-    *h = handler;
+    *h = ngx_http_ratelimit_handler;
 
     return NGX_OK;
 }
 
 
-/* By now nginx keeps no list of regular expressions any more. */
 static ngx_int_t
 ngx_http_ratelimit_init_module(ngx_cycle_t *cycle)
 {
@@ -414,9 +409,17 @@ ngx_http_ratelimit_init_module(ngx_cycle_t *cycle)
     conf = ngx_http_cycle_get_module_main_conf(cycle,
                                                ngx_http_ratelimit_module);
 
-    if (!ngx_test_config || conf == NULL) {
+    if (conf == NULL) {
         return NGX_OK;
     }
+
+    ngx_http_ratelimit_phases_init(cycle);
+
+    if (!ngx_test_config) {
+        return NGX_OK;
+    }
+
+    /* by now nginx keeps no list of regular expressions any more */
 
     zones = conf->zones.elts;
 

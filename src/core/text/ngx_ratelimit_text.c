@@ -244,13 +244,6 @@ ngx_ratelimit_span_write(u_char *out, uint64_t seconds)
 }
 
 
-uint64_t
-ngx_ratelimit_seconds_up(uint64_t us)
-{
-    return us / 1000000 + (us % 1000000 != 0);
-}
-
-
 int
 ngx_ratelimit_names_find(const char *const *names, const u_char *text,
     size_t len)

@@ -35,7 +35,11 @@ u_char *ngx_ratelimit_number_write(u_char *out, uint64_t value);
 u_char *ngx_ratelimit_span_write(u_char *out, uint64_t seconds);
 
 /* Microseconds to whole seconds, rounded up. */
-uint64_t ngx_ratelimit_seconds_up(uint64_t us);
+static inline uint64_t
+ngx_ratelimit_seconds_up(uint64_t us)
+{
+    return us / 1000000 + (us % 1000000 != 0);
+}
 
 /*
  * Lists of names that end with NULL, such as the algorithms. find returns the

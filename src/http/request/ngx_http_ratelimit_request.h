@@ -117,11 +117,13 @@ ngx_uint_t ngx_http_ratelimit_log_due(ngx_http_request_t *r,
 
 
 /*
- * access.c: the handlers of two phases. The location's "ratelimit_phase" says
- * which one checks the request; the second runs when access is granted.
+ * access.c: the handler in two phases. The location's "ratelimit_phase" says
+ * in which one a request is checked; the second runs when access is granted.
  */
-ngx_int_t ngx_http_ratelimit_access_handler(ngx_http_request_t *r);
-ngx_int_t ngx_http_ratelimit_precontent_handler(ngx_http_request_t *r);
+ngx_int_t ngx_http_ratelimit_handler(ngx_http_request_t *r);
+
+/* Called when the phases of a cycle are complete. */
+void ngx_http_ratelimit_phases_init(ngx_cycle_t *cycle);
 
 
 /* Functions that select() calls for a request that is explained. */
