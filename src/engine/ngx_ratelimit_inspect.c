@@ -59,6 +59,7 @@ ngx_ratelimit_inspect_counter(ngx_ratelimit_inspect_t *inspect)
     counter->client = client;
 
     if (inspect->limiter->redis) {
+        inspect->check.remote = &inspect->remote_check;
         client->remote = &inspect->remote_client;
         counter->remote = &inspect->remote;
     }

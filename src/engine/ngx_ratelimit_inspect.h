@@ -30,6 +30,7 @@ typedef struct {
 
     /* the engine's */
     ngx_ratelimit_check_t           check;
+    ngx_ratelimit_remote_check_t    remote_check;
     ngx_ratelimit_client_t          client;
     ngx_ratelimit_remote_client_t   remote_client;
     ngx_ratelimit_counter_t         counter;
