@@ -3,6 +3,7 @@
 # is passed on. A request with a wrong token is one like any other.
 
 use IO::Socket::INET;
+use MIME::Base64 qw( decode_base64 );
 use JSON::PP ();
 use t::RateLimit 'no_plan';
 use t::Gateway qw( header wait_for );
@@ -47,6 +48,7 @@ CONF
         '/away/' => "ratelimit zone=away; $NEVER",
         '/late/' => "ratelimit zone=late; $NEVER",
         '/slots/' => "ratelimit zone=slots; $NEVER",
+        '/pk/' => 'ratelimit zone=plain; ratelimit_headers ietf; empty_gif;',
         '/free/' => $NEVER,
         '/old/' => 'rewrite ^/old/(.*)$ /v1/$1 last;',
         '/inside/' => 'internal; ratelimit zone=api;',
@@ -239,6 +241,13 @@ $all = $gateway->raw(
 is(() = $all =~ /"zones"/g, 30, 'all are explained');
 $lines = (() = $gateway->log =~ /request explained to/g) - $lines;
 cmp_ok($lines, '<', 30, 'and not all are logged');
+
+# a client's name is shown as another hash of it, the same everywhere
+
+my ($pk) = header($gateway->get('/pk/?k=7'), 'RateLimit-Policy')
+    =~ /pk=:([^:]+):/;
+my $named = explained('/pk/?k=7', $EXPLAIN)->{json}{zones}[0]{rules}[0]{key};
+is(unpack('H*', decode_base64($pk)), substr($named, 0, 18), 'begins as pk');
 
 # the whole answer
 

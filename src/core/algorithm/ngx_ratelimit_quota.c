@@ -84,6 +84,13 @@ ngx_ratelimit_quota_left(u_char *out, uint32_t remaining, uint64_t more_us)
  * input do not reveal the key. A client that had the id could choose which
  * place of the table, or which hash of Redis, it loads.
  */
+ngx_ratelimit_id_t
+ngx_ratelimit_quota_shown(const u_char *id)
+{
+    return ngx_ratelimit_siphash(id, (const u_char *) "pk", 2, 2, 4);
+}
+
+
 void
 ngx_ratelimit_quota_pk(u_char out[NGX_RATELIMIT_PK_TEXT], const u_char *id)
 {
@@ -95,7 +102,7 @@ ngx_ratelimit_quota_pk(u_char out[NGX_RATELIMIT_PK_TEXT], const u_char *id)
     static const char  digits[] =
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-    hash = ngx_ratelimit_siphash(id, (const u_char *) "pk", 2, 2, 4);
+    hash = ngx_ratelimit_quota_shown(id);
     memcpy(pk, &hash, sizeof(pk));
 
     p = ngx_ratelimit_quota_put(out, ";pk=:");

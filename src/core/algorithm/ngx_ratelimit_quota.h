@@ -36,10 +36,10 @@ u_char *ngx_ratelimit_quota_policy(u_char *out,
 u_char *ngx_ratelimit_quota_left(u_char *out, uint32_t remaining,
     uint64_t more_us);
 
-/*
- * The parameter that names a client in both: its id, of 16 bytes, is hashed
- * once more before it is shown.
- */
+/* What may be shown of a client's id of 16 bytes: another hash. */
+ngx_ratelimit_id_t ngx_ratelimit_quota_shown(const u_char *id);
+
+/* The parameter that names a client in both: its first bytes. */
 void ngx_ratelimit_quota_pk(u_char out[NGX_RATELIMIT_PK_TEXT],
     const u_char *id);
 

@@ -15,6 +15,7 @@
 #include "ngx_http_ratelimit_token.h"
 
 #include "ngx_ratelimit_document.h"
+#include "ngx_ratelimit_quota.h"
 
 #include <jansson.h>
 
@@ -510,15 +511,16 @@ ngx_http_ratelimit_explain_left(ngx_http_ratelimit_explain_t *explain,
 {
     u_char                    hash[2 * sizeof(ngx_ratelimit_id_t)];
     json_t                   *passes;
+    ngx_ratelimit_id_t        shown;
     ngx_ratelimit_inspect_t  *inspect;
 
     inspect = &look->inspect;
 
-    /* a keyed hash, which names the client in Redis or on this gateway */
+    /* begins as "pk" does */
 
-    (void) ngx_hex_dump(hash,
-                        (u_char *) ngx_ratelimit_client_hash(&inspect->client),
-                        sizeof(ngx_ratelimit_id_t));
+    shown = ngx_ratelimit_quota_shown(
+                                  ngx_ratelimit_client_hash(&inspect->client));
+    (void) ngx_hex_dump(hash, (u_char *) &shown, sizeof(ngx_ratelimit_id_t));
 
     ngx_http_ratelimit_explain_add(explain, look->json,
         json_pack("{s:s%}", "key", (char *) hash, sizeof(hash)));
