@@ -1,6 +1,7 @@
 /*
  * Values with variables. The common ones are a single variable, which is read
- * by its index without running a script or copying a byte.
+ * by its index without running a script or copying a byte; a header is found
+ * here, as nginx compares all names byte by byte.
  *
  * A document brings values while nginx serves: there is no ngx_conf_t then, and
  * no variable gets an index any more. They are pieces: a variable that has an
@@ -14,6 +15,14 @@
 
 static ngx_uint_t ngx_http_ratelimit_value_lone(ngx_str_t *text,
     ngx_str_t *name);
+static ngx_int_t ngx_http_ratelimit_value_variable(
+    ngx_http_core_main_conf_t *core, ngx_http_ratelimit_value_t *value,
+    ngx_int_t index, ngx_pool_t *pool);
+static ngx_int_t ngx_http_ratelimit_value_made(ngx_http_request_t *r,
+    ngx_http_ratelimit_value_t *value, ngx_str_t *text)
+    __attribute__((noinline));
+static ngx_inline ngx_uint_t ngx_http_ratelimit_value_same(const u_char *one,
+    const u_char *two, size_t len);
 static ngx_int_t ngx_http_ratelimit_value_join(ngx_http_request_t *r,
     ngx_http_ratelimit_value_t *value, ngx_str_t *text);
 static ngx_inline ngx_int_t ngx_http_ratelimit_variable_text(
@@ -36,15 +45,22 @@ ngx_int_t
 ngx_http_ratelimit_value_compile(ngx_conf_t *cf, ngx_str_t *text,
     ngx_http_ratelimit_value_t *value)
 {
+    ngx_int_t                         index;
     ngx_str_t                         name;
+    ngx_http_core_main_conf_t        *core;
     ngx_http_compile_complex_value_t  ccv;
 
+    ngx_memzero(value, sizeof(ngx_http_ratelimit_value_t));
     value->index = -1;
-    value->npieces = 0;
 
     if (ngx_http_ratelimit_value_lone(text, &name)) {
-        value->index = ngx_http_get_variable_index(cf, &name);
-        return (value->index == NGX_ERROR) ? NGX_ERROR : NGX_OK;
+        index = ngx_http_get_variable_index(cf, &name);
+        core = ngx_http_conf_get_module_main_conf(cf, ngx_http_core_module);
+
+        return (index == NGX_ERROR)
+               ? NGX_ERROR
+               : ngx_http_ratelimit_value_variable(core, value, index,
+                                                   cf->pool);
     }
 
     ngx_memzero(&ccv, sizeof(ngx_http_compile_complex_value_t));
@@ -79,6 +95,62 @@ ngx_http_ratelimit_value_lone(ngx_str_t *text, ngx_str_t *name)
     name->data = text->data + 1;
 
     return 1;
+}
+
+
+/*
+ * A lone variable. Which handler it has is known when all is configured: "set",
+ * "map" or another module may make one of a header's name.
+ */
+static ngx_int_t
+ngx_http_ratelimit_value_variable(ngx_http_core_main_conf_t *core,
+    ngx_http_ratelimit_value_t *value, ngx_int_t index, ngx_pool_t *pool)
+{
+    ngx_str_t             name;
+    ngx_uint_t            i;
+    ngx_http_variable_t  *v;
+
+    static const ngx_str_t  prefix = ngx_string("http_");
+
+    value->index = index;
+    value->variables = &core->variables;
+
+    v = core->variables.elts;
+    name = v[index].name;
+
+    if (name.len <= prefix.len
+        || ngx_strncmp(name.data, prefix.data, prefix.len) != 0)
+    {
+        return NGX_OK;
+    }
+
+    value->header.len = name.len - prefix.len;
+    value->header.data = ngx_pstrdup(pool, &name);
+    if (value->header.data == NULL) {
+        return NGX_ERROR;
+    }
+
+    value->header.data += prefix.len;
+
+    if (value->header.data[value->header.len - 1] == '_') {
+        ngx_str_null(&value->header);
+    }
+
+    for (i = 0; i < value->header.len; i++) {
+        if (value->header.data[i] == '_') {
+            value->header.data[i] = '-';
+        }
+    }
+
+    v = core->prefix_variables.elts;
+
+    for (i = 0; i < core->prefix_variables.nelts; i++) {
+        if (ngx_ratelimit_equal(&v[i].name, &prefix)) {
+            value->handler = v[i].get_handler;
+        }
+    }
+
+    return NGX_OK;
 }
 
 
@@ -204,8 +276,9 @@ ngx_http_ratelimit_value_make(ngx_http_core_main_conf_t *core,
     }
 
     if (n == 1 && pieces[0].variable && pieces[0].index != -1) {
-        value->index = pieces[0].index;
-        return NULL;
+        return ngx_http_ratelimit_value_variable(core, value, pieces[0].index,
+                                                 pool)
+               == NGX_OK ? NULL : "";
     }
 
     value->pieces = ngx_palloc(pool, n * sizeof(ngx_http_ratelimit_piece_t));
@@ -321,8 +394,73 @@ ngx_http_ratelimit_name_byte(u_char ch)
 }
 
 
+/*
+ * A header is read here, and its variable set as nginx sets it, unless that has
+ * a value or is another one than that of the header. nginx does it also where
+ * several headers may have the name, of which 1.23 and later make a list, and
+ * where a name may have a "_": that of the variable stands for "-", too.
+ */
 ngx_int_t
 ngx_http_ratelimit_value_get(ngx_http_request_t *r,
+    ngx_http_ratelimit_value_t *value, ngx_str_t *text)
+{
+    size_t                      last;
+    ngx_table_elt_t            *h;
+    ngx_http_variable_t        *v;
+    ngx_http_ratelimit_walk_t   walk;
+    ngx_http_variable_value_t  *vv;
+
+    if (value->header.len == 0) {
+        return ngx_http_ratelimit_value_made(r, value, text);
+    }
+
+    v = value->variables->elts;
+    vv = &r->variables[value->index];
+
+    if (vv->valid || vv->not_found
+        || v[value->index].get_handler != value->handler)
+    {
+        return ngx_http_ratelimit_value_made(r, value, text);
+    }
+
+    ngx_str_null(text);
+    last = value->header.len - 1;
+    ngx_http_ratelimit_walk_part(&walk, &r->headers_in.headers.part);
+
+    while ((h = ngx_http_ratelimit_walk_next(&walk, last + 1)) != NULL) {
+
+        if (h->lowcase_key[last] != value->header.data[last]) {
+            continue;
+        }
+
+        if (text->data
+            || !ngx_http_ratelimit_value_same(h->lowcase_key,
+                                              value->header.data, last))
+        {
+            return ngx_http_ratelimit_value_made(r, value, text);
+        }
+
+        *text = h->value;
+    }
+
+    if (text->data == NULL) {
+        vv->not_found = 1;
+        return NGX_OK;
+    }
+
+    *vv = (ngx_http_variable_value_t) {
+        .len = text->len,
+        .valid = 1,
+        .data = text->data
+    };
+
+    return NGX_OK;
+}
+
+
+/* As nginx makes it; apart, as a header needs none of the registers. */
+static ngx_int_t
+ngx_http_ratelimit_value_made(ngx_http_request_t *r,
     ngx_http_ratelimit_value_t *value, ngx_str_t *text)
 {
     if (value->index == -1) {
@@ -336,6 +474,31 @@ ngx_http_ratelimit_value_get(ngx_http_request_t *r,
     return ngx_http_ratelimit_variable_text(
                             ngx_http_get_flushed_variable(r, value->index),
                             text);
+}
+
+
+/* A call of memcmp() costs more: names are short. */
+static ngx_inline ngx_uint_t
+ngx_http_ratelimit_value_same(const u_char *one, const u_char *two, size_t len)
+{
+    uint64_t  a, b;
+
+    for ( /* void */ ; len >= sizeof(uint64_t); len -= sizeof(uint64_t)) {
+        ngx_memcpy(&a, one + len - sizeof(uint64_t), sizeof(uint64_t));
+        ngx_memcpy(&b, two + len - sizeof(uint64_t), sizeof(uint64_t));
+
+        if (a != b) {
+            return 0;
+        }
+    }
+
+    while (len--) {
+        if (one[len] != two[len]) {
+            return 0;
+        }
+    }
+
+    return 1;
 }
 
 

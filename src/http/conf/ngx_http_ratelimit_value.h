@@ -32,6 +32,11 @@ typedef struct {
     ngx_uint_t                   npieces;  /* 0: it is the next one */
     ngx_http_ratelimit_piece_t  *pieces;
     ngx_http_complex_value_t     complex;
+
+    /* of a lone "$http_name": the header's name, in lower case, "-" for "_" */
+    ngx_str_t                    header;
+    ngx_array_t                 *variables;   /* by index */
+    ngx_http_get_variable_pt     handler;     /* of it, if it is the header */
 } ngx_http_ratelimit_value_t;
 
 
@@ -43,6 +48,48 @@ typedef struct {
     ngx_http_ratelimit_value_t  *limit;  /* "rate=" or "limit=", or NULL */
     ngx_http_ratelimit_value_t  *cost;   /* NULL where constant */
 } ngx_http_ratelimit_values_t;
+
+
+/* A walk over a list of headers. */
+typedef struct {
+    ngx_list_part_t             *part;
+    ngx_table_elt_t             *next;
+    ngx_table_elt_t             *end;      /* of the part */
+} ngx_http_ratelimit_walk_t;
+
+
+static ngx_inline void
+ngx_http_ratelimit_walk_part(ngx_http_ratelimit_walk_t *walk,
+    ngx_list_part_t *part)
+{
+    walk->part = part;
+    walk->next = part->elts;
+    walk->end = walk->next + part->nelts;
+}
+
+
+/* The next header with a name of so many bytes, or NULL. */
+static ngx_inline ngx_table_elt_t *
+ngx_http_ratelimit_walk_next(ngx_http_ratelimit_walk_t *walk, size_t len)
+{
+    ngx_table_elt_t  *h;
+
+    for ( ;; ) {
+
+        for (h = walk->next; h < walk->end; h++) {
+            if (h->key.len == len && h->hash) {
+                walk->next = h + 1;
+                return h;
+            }
+        }
+
+        if (walk->part->next == NULL) {
+            return NULL;
+        }
+
+        ngx_http_ratelimit_walk_part(walk, walk->part->next);
+    }
+}
 
 
 /* calls inside the module then need no table of addresses */

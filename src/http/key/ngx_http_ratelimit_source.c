@@ -7,12 +7,6 @@
 
 #include "ngx_ratelimit_pair.h"
 
-/* where the search for a header goes on; starts as all zero */
-typedef struct {
-    ngx_list_part_t  *part;
-    ngx_uint_t        i;
-} ngx_http_ratelimit_source_header_t;
-
 static ngx_int_t ngx_http_ratelimit_source_header(ngx_http_request_t *r,
     const ngx_http_ratelimit_source_t *source, ngx_str_t *key);
 static ngx_int_t ngx_http_ratelimit_source_bearer(ngx_http_request_t *r,
@@ -27,9 +21,8 @@ static ngx_int_t ngx_http_ratelimit_source_cookie_value(ngx_http_request_t *r,
     const ngx_ratelimit_pair_t *pair, ngx_str_t *key);
 static ngx_int_t ngx_http_ratelimit_source_jwt(ngx_http_request_t *r,
     const ngx_http_ratelimit_source_t *source, ngx_str_t *key);
-static ngx_uint_t ngx_http_ratelimit_source_next(ngx_http_request_t *r,
-    const ngx_str_t *name, ngx_http_ratelimit_source_header_t *header,
-    ngx_str_t *value);
+static ngx_uint_t ngx_http_ratelimit_source_next(
+    ngx_http_ratelimit_walk_t *walk, const ngx_str_t *name, ngx_str_t *value);
 static ngx_int_t ngx_http_ratelimit_source_credentials(ngx_http_request_t *r,
     const ngx_str_t *scheme, ngx_str_t *value);
 static ngx_uint_t ngx_http_ratelimit_source_trim(ngx_str_t *text);
@@ -103,11 +96,11 @@ static ngx_int_t
 ngx_http_ratelimit_source_header(ngx_http_request_t *r,
     const ngx_http_ratelimit_source_t *source, ngx_str_t *key)
 {
-    ngx_http_ratelimit_source_header_t  header;
+    ngx_http_ratelimit_walk_t  walk;
 
-    ngx_memzero(&header, sizeof(ngx_http_ratelimit_source_header_t));
+    ngx_http_ratelimit_walk_part(&walk, &r->headers_in.headers.part);
 
-    return ngx_http_ratelimit_source_next(r, &source->name, &header, key)
+    return ngx_http_ratelimit_source_next(&walk, &source->name, key)
            ? NGX_OK : NGX_DECLINED;
 }
 
@@ -215,16 +208,16 @@ static ngx_int_t
 ngx_http_ratelimit_source_cookie(ngx_http_request_t *r,
     const ngx_http_ratelimit_source_t *source, ngx_str_t *key)
 {
-    ngx_int_t                            rc;
-    ngx_str_t                            value;
-    const u_char                        *text, *last;
-    ngx_ratelimit_pair_t                 pair;
-    ngx_http_ratelimit_source_header_t   header;
+    ngx_int_t                   rc;
+    ngx_str_t                   value;
+    const u_char               *text, *last;
+    ngx_ratelimit_pair_t        pair;
+    ngx_http_ratelimit_walk_t   walk;
 
-    ngx_memzero(&header, sizeof(ngx_http_ratelimit_source_header_t));
+    ngx_http_ratelimit_walk_part(&walk, &r->headers_in.headers.part);
 
-    while (ngx_http_ratelimit_source_next(r, &ngx_http_ratelimit_cookie,
-                                          &header, &value))
+    while (ngx_http_ratelimit_source_next(&walk, &ngx_http_ratelimit_cookie,
+                                          &value))
     {
         text = value.data;
         last = text + value.len;
@@ -293,33 +286,14 @@ ngx_http_ratelimit_source_jwt(ngx_http_request_t *r,
  * value, or 0.
  */
 static ngx_uint_t
-ngx_http_ratelimit_source_next(ngx_http_request_t *r, const ngx_str_t *name,
-    ngx_http_ratelimit_source_header_t *header, ngx_str_t *value)
+ngx_http_ratelimit_source_next(ngx_http_ratelimit_walk_t *walk,
+    const ngx_str_t *name, ngx_str_t *value)
 {
     ngx_table_elt_t  *h;
 
-    if (header->part == NULL) {
-        header->part = &r->headers_in.headers.part;
-    }
+    while ((h = ngx_http_ratelimit_walk_next(walk, name->len)) != NULL) {
 
-    for ( ;; ) {
-
-        if (header->i >= header->part->nelts) {
-            if (header->part->next == NULL) {
-                return 0;
-            }
-
-            header->part = header->part->next;
-            header->i = 0;
-            continue;
-        }
-
-        h = header->part->elts;
-        h += header->i++;
-
-        if (h->key.len == name->len
-            && ngx_memcmp(h->lowcase_key, name->data, name->len) == 0)
-        {
+        if (ngx_memcmp(h->lowcase_key, name->data, name->len) == 0) {
             *value = h->value;
 
             if (ngx_http_ratelimit_source_trim(value)) {
@@ -327,6 +301,8 @@ ngx_http_ratelimit_source_next(ngx_http_request_t *r, const ngx_str_t *name,
             }
         }
     }
+
+    return 0;
 }
 
 
