@@ -1,11 +1,12 @@
 /*
- * How long an answer takes when nothing queues: one request, sent again and
- * again at random moments (a Poisson process) at a rate far below what the
- * server can do, whether the last one was answered or not.
+ * How long an answer takes when nothing queues: requests are sent at random
+ * moments (a Poisson process) at a rate far below what the server can do,
+ * whether the last one was answered or not.
  *
- *     latency <cpu> <other cpu> <port> <rate> <seconds> < <request>
+ *     latency <cpu> <other cpu> <port> <rate> <seconds> [<n>] < <requests>
  *
- * It runs on <cpu>. While it waits loops that give way to everybody keep both
+ * The input is <n> requests of the same length (1), sent in turn. It runs on
+ * <cpu>. While it waits loops that give way to everybody keep both
  * processors awake: to wake a sleeping one takes longer, above all in a virtual
  * machine, than what is measured here. AWAKE=0 in the environment does without
  * them: on a busy machine the servers lack what they take.
@@ -13,7 +14,8 @@
  * Speaks HTTP and Redis' protocol: an answer is as long as it says itself. The
  * last line is that of keys.lua, in microseconds: "result", answers, duration,
  * errors among them, those that did not come, p50, p99, p99.9, the longest. The
- * times are those of <seconds>; half a second before is to warm up.
+ * times are those of <seconds>; half a second before is to warm up. Where too
+ * few were sent, it says so and fails.
  */
 
 #define _GNU_SOURCE
@@ -36,11 +38,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#define CONNS     64
-#define IN_BYTES  8192
-#define PATIENCE  5.0
-#define WARM_UP   0.5
-#define SECOND    1000000000LL
+#define CONNS       64
+#define IN_BYTES    8192
+#define READ_BYTES  (1 << 20)
+#define PATIENCE    5.0
+#define WARM_UP     0.5
+#define SECOND      1000000000LL
 
 typedef struct {
     int64_t   sent_ns;            /* 0: idle */
@@ -49,6 +52,7 @@ typedef struct {
 } conn_t;
 
 static void die(const char *what);
+static void read_requests(long n);
 static int64_t now_ns(void);
 static void pin(int cpu);
 static pid_t keep_awake(int cpu);
@@ -65,8 +69,8 @@ static void report(int64_t duration_ns);
 
 static struct pollfd   fds[CONNS];
 static conn_t          conns[CONNS];
-static char            request[IN_BYTES];
-static size_t          request_len;
+static char           *requests;
+static size_t          requests_len, request_len;
 static uint32_t       *took_ns;
 static long            sent, answered, measured, errors, broken, left_out, room;
 static int64_t         warm_ns;
@@ -81,18 +85,18 @@ main(int argc, char **argv)
     double    rate;
     int64_t   now, start, next, end;
 
-    if (argc != 6) {
+    if (argc != 6 && argc != 7) {
         fprintf(stderr, "usage: see latency.c\n");
         return 2;
     }
 
-    request_len = fread(request, 1, sizeof(request), stdin);
+    read_requests(argc == 7 ? atol(argv[6]) : 1);
     rate = atof(argv[4]);
     room = (long) (rate * (atof(argv[5]) + WARM_UP) * 2) + 1000;
     took_ns = calloc(room, sizeof(uint32_t));
 
-    if (request_len == 0 || took_ns == NULL) {
-        die("no request, or no memory");
+    if (took_ns == NULL) {
+        die("no memory");
     }
 
     awake = getenv("AWAKE");
@@ -103,7 +107,7 @@ main(int argc, char **argv)
 
     pin(atoi(argv[1]));
     prctl(PR_SET_TIMERSLACK, 1);
-    srand48(1);
+    srand48(atoi(argv[3]));             /* other moments on other ports */
 
     for (i = 0; i < CONNS; i++) {
         fds[i].fd = conn_open((in_port_t) atoi(argv[3]));
@@ -143,6 +147,33 @@ die(const char *what)
 {
     fprintf(stderr, "latency: %s\n", what);
     exit(1);                    /* the loops end with it */
+}
+
+
+static void
+read_requests(long n)
+{
+    size_t  size;
+
+    size = 0;
+
+    do {
+        size += READ_BYTES;
+        requests = realloc(requests, size);
+
+        if (requests == NULL) {
+            die("no memory");
+        }
+
+        requests_len += fread(requests + requests_len, 1, size - requests_len,
+                              stdin);
+    } while (requests_len == size);
+
+    if (n < 1 || requests_len == 0 || requests_len % n != 0) {
+        die("no such number of requests");
+    }
+
+    request_len = requests_len / n;
 }
 
 
@@ -233,8 +264,9 @@ conn_open(in_port_t port)
 static void
 send_one(int64_t now)
 {
-    int         i, n;
-    static int  last;
+    int            i, n;
+    static int     last;
+    static size_t  next;
 
     for (n = 1; n <= CONNS; n++) {
         i = (last + n) % CONNS;
@@ -254,12 +286,14 @@ send_one(int64_t now)
     conns[i].sent_ns = now;
     sent++;
 
-    if (send(fds[i].fd, request, request_len, MSG_NOSIGNAL)
+    if (send(fds[i].fd, requests + next, request_len, MSG_NOSIGNAL)
         != (ssize_t) request_len)
     {
         broken++;
         conns[i].sent_ns = 0;
     }
+
+    next = (next + request_len) % requests_len;
 }
 
 
@@ -406,15 +440,15 @@ report(int64_t duration_ns)
         die("no answers");
     }
 
-    /* where all connections wait, the machine stood still for a moment */
-
-    if (left_out > sent / 20) {
-        die("all connections wait: the machine is too slow, or too busy");
-    }
-
     qsort(took_ns, measured, sizeof(uint32_t), by_time);
 
     printf("result %ld %.0f %ld %ld %.1f %.1f %.1f %.1f\n", answered,
            duration_ns / 1000.0, errors, sent - answered, quantile(0.5),
            quantile(0.99), quantile(0.999), quantile(1));
+
+    /* where all connections wait, the machine stood still for a moment */
+
+    if (left_out > sent / 20) {
+        die("all connections wait: the machine is too slow, or too busy");
+    }
 }

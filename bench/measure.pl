@@ -392,6 +392,7 @@ sub pace {
 
     waitpid $load, 0;
     $load = 0;
+    $? == 0 or die "measure.pl: latency failed\n";
 
     return $text;
 }

@@ -159,6 +159,7 @@ sub fleet {
         $sync eq 'strict' ? '0.064' : number($leases * $figure{lease_bytes}
                                              / 1e6),
         number($gateways * $figure{gateway_cores}),
+        number($gateways * $figure{gateway_cores} * $figure{conn_kb} / 1000),
     );
 }
 
@@ -198,7 +199,8 @@ my @ROWS = ('calls to Redis a second', 'calls a check', 'primaries',
             'memory of counters, MB', 'in each primary, MB',
             'to and from Redis, Mbit/s', 'to replicas, Mbit/s',
             'gateways', 'cores of these that limiting takes',
-            'zone in each, MB', 'connections to each primary');
+            'zone in each, MB', 'connections to each primary',
+            'their memory in each primary, MB');
 
 sub print_fleet {
     my @columns = columns();
@@ -240,6 +242,66 @@ sub print_curve {
 }
 
 
+# Figures by connections and depth, as "call@<conns>x<depth>".
+sub print_cost {
+    my %is = map { /^call\@(\d+)x(\d+)$/ ? ($_ => [$1, $2]) : () } keys %figure;
+    my ($conns, $depths) = map {
+        my $i = $_;
+        my %all = map { $_->[$i] => 1 } values %is;
+        [sort { $a <=> $b } keys %all];
+    } 0, 1;
+
+    print "\n| connections | ", join(' | ', map { "$_ in flight on each" }
+                                          @$depths), " |\n",
+          '|---' x (1 + @$depths), "|\n";
+
+    for my $n (@$conns) {
+        print '| ', join(' | ', number($n), map {
+            sprintf '%.1f', $figure{"call\@${n}x$_"}
+        } @$depths), " |\n";
+    }
+}
+
+
+sub print_threads {
+    print "\n| `io-threads` | calls a second | main thread, us a call |"
+          . " all threads, us a call |\n|---|---|---|---|\n";
+
+    for (sort map { /^threads_all\@(\d+)$/ } keys %figure) {
+        printf "| %d | %s | %.1f | %.1f |\n", $_,
+               number($figure{"threads_rate\@$_"}),
+               $figure{"threads_main\@$_"}, $figure{"threads_all\@$_"};
+    }
+}
+
+
+# [what, name in figures, gateways, Redis nodes, share of rate@fleet]
+my @RUNS = (
+    ['no limit', 'none', 1, 0, 1],
+    ['strict', 'strict', 1, 1, 1],
+    (map { ['strict', "strict$_", $_, 1, $_ / 4] } 1, 2, 4),
+    (map { ['strict', "nodes$_", 2, $_, $_ / 3] } 1, 2, 3),
+    (map { ['lease', "lease$_", $_, 1, 1] } 1, 2, 4),
+    (map { ['lease, a client on one gateway', "key$_", $_, 1, 1] } 2, 4),
+);
+
+sub print_runs {
+    print "\n| | gateways | Redis nodes | requests/s | local checks, % |"
+          . " gateways, us a request | Redis, us a request |\n",
+          '|---' x 7, "|\n";
+
+    for (@RUNS) {
+        my ($what, $name, $gateways, $nodes, $share) = @$_;
+
+        printf "| %s | %d | %s | %s | %s | %.1f | %s |\n", $what, $gateways,
+               $nodes || '', number($figure{'rate@fleet'} * $share),
+               $nodes ? sprintf('%.0f', 100 * (1 - $figure{"asked\@$name"})) : '',
+               $figure{"gateway_us\@$name"},
+               $nodes ? sprintf('%.1f', $figure{"redis_us\@$name"}) : '';
+    }
+}
+
+
 sub print_figures {
     print "\n| figure | value | what it is |\n|---|---|---|\n";
 
@@ -254,4 +316,7 @@ read_figures(@ARGV);
 print_fleet();
 print_calls();
 print_curve();
+print_cost();
+print_threads();
+print_runs();
 print_figures();

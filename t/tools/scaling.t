@@ -53,7 +53,7 @@ sub page {
     my $page = slurp($PAGE);
 
     ok($ok, 'computes') or diag($text);
-    is(scalar @tables, 4, 'four tables');
+    is(scalar @tables, 7, 'seven tables');
 
     for (@tables) {
         my ($head) = /\A\|(.*)\n/;
@@ -64,7 +64,7 @@ sub page {
 
     my $of_page = () = $page =~ /^\|(?:---\|)+$/mg;
 
-    is($of_page, 4, 'and no other');
+    is($of_page, 7, 'and no other');
 }
 
 
@@ -73,7 +73,7 @@ sub formulas {
                               gateway_cores=10 request_us=98.59
                               strict_us=1.41 clients=1000000 counter_bytes=30
                               spare=2 call_in=150 call_out=25
-                              call_replica=100 ));
+                              call_replica=100 conn_kb=25 ));
 
     like(row('calls to Redis a second', $text), qr/^1,000,000 /,
          'strict: a call for each check');
@@ -84,6 +84,8 @@ sub formulas {
     like(row('to replicas, Mbit/s', $text), qr/^800 /, 'network of replicas');
     like(row('gateways', $text), qr/^20 /, 'gateways: 50,000 requests each');
     like(row('connections to each primary', $text), qr/^200 /, 'connections');
+    like(row('their memory in each primary, MB', $text), qr/^5 /,
+         'memory of connections');
 
     ($text) = computed(qw( checks=30 clients=2 ));
 
