@@ -122,7 +122,7 @@ ngx_ratelimit_number_write(u_char *out, uint64_t value)
 {
     size_t    n;
     u_char   *p, *last;
-    uint64_t  rest, eight;
+    uint64_t  rest, upper, eight;
 
     static const char      pairs[] =
         "00010203040506070809" "10111213141516171819"
@@ -146,36 +146,44 @@ ngx_ratelimit_number_write(u_char *out, uint64_t value)
         return out + 1;
     }
 
-    /* of b bits, b * log10(2) digits or one more */
+    /* the last eight digits of a long number are written behind the others */
 
-    n = (64 - (size_t) __builtin_clzll(value)) * 1233 >> 12;
-    n += (value >= powers[n]);
+    upper = (value < 100000000) ? value : value / 100000000;
+    n = 1 + (upper >= 10);
+
+    if (upper >= 100) {
+
+        /* of b bits, b * log10(2) digits or one more */
+
+        n = (64 - (size_t) __builtin_clzll(upper)) * 1233 >> 12;
+        n += (upper >= powers[n]);
+    }
 
     last = out + n;
     p = last;
+    rest = upper;
 
-    if (value >= 100000000) {
-        eight = ngx_ratelimit_eight_digits((uint32_t) (value % 100000000));
-        value /= 100000000;
-        p -= 8;
-        memcpy(p, &eight, 8);
-    }
-
-    while (value >= 100) {
-        rest = value % 100;
-        value /= 100;
+    while (rest >= 100) {
         p -= 2;
-        memcpy(p, &pairs[rest * 2], 2);
+        memcpy(p, &pairs[rest % 100 * 2], 2);
+        rest /= 100;
     }
 
-    if (value >= 10) {
-        memcpy(p - 2, &pairs[value * 2], 2);
+    if (rest >= 10) {
+        memcpy(p - 2, &pairs[rest * 2], 2);
 
     } else {
-        p[-1] = (u_char) ('0' + value);
+        p[-1] = (u_char) ('0' + rest);
     }
 
-    return last;
+    if (value < 100000000) {
+        return last;
+    }
+
+    eight = ngx_ratelimit_eight_digits((uint32_t) (value - upper * 100000000));
+    memcpy(last, &eight, 8);
+
+    return last + 8;
 }
 
 

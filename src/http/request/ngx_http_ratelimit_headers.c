@@ -13,9 +13,6 @@
 /* beside the sets: Retry-After, of a rejected request */
 #define NGX_HTTP_RATELIMIT_HEADERS_RETRY  0x08
 
-/* what is left, twice, two resets, Retry-After */
-#define NGX_HTTP_RATELIMIT_NUMBERS_BYTES  (5 * NGX_INT64_LEN)
-
 /* of each counter in a list, besides its name */
 #define NGX_HTTP_RATELIMIT_ITEM_BYTES                                         \
     (sizeof(", \"\"") - 1 + NGX_RATELIMIT_QUOTA_BYTES + NGX_RATELIMIT_PK_TEXT)
@@ -53,17 +50,15 @@ static ngx_int_t ngx_http_ratelimit_filter(
 static ngx_int_t ngx_http_ratelimit_add_headers(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx);
 static void ngx_http_ratelimit_hide_headers(ngx_http_request_t *r,
-    ngx_uint_t sets);
-static ngx_int_t ngx_http_ratelimit_make_room(ngx_list_t *headers);
-static size_t ngx_http_ratelimit_lists_bytes(
-    const ngx_ratelimit_check_t *check);
+    ngx_uint_t sets) __attribute__((noinline));
+static ngx_list_part_t *ngx_http_ratelimit_room(ngx_list_t *headers);
 static void ngx_http_ratelimit_write_x(ngx_http_ratelimit_writer_t *w,
     ngx_http_ratelimit_ctx_t *ctx, const ngx_ratelimit_counter_t *counter);
 static void ngx_http_ratelimit_write_draft3(ngx_http_ratelimit_writer_t *w,
     const ngx_http_ratelimit_ctx_t *ctx,
     const ngx_ratelimit_counter_t *counter);
-static ngx_http_ratelimit_writer_t ngx_http_ratelimit_write_lists(
-    ngx_http_ratelimit_writer_t w, const ngx_http_ratelimit_ctx_t *ctx)
+static ngx_table_elt_t *ngx_http_ratelimit_write_lists(ngx_table_elt_t *header,
+    ngx_http_request_t *r, const ngx_http_ratelimit_ctx_t *ctx)
     __attribute__((noinline));
 static ngx_inline void ngx_http_ratelimit_write_number(
     ngx_http_ratelimit_writer_t *w, ngx_http_ratelimit_header_e which,
@@ -165,45 +160,38 @@ ngx_http_ratelimit_filter(ngx_http_request_t *r)
 }
 
 
-/* One allocation for all values of a response, one place for its headers. */
+/* The values are the limit's text and numbers, for which the context has
+   room. */
 static ngx_int_t
 ngx_http_ratelimit_add_headers(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx)
 {
-    size_t                          size;
     ngx_int_t                       retry_after;
     ngx_uint_t                      sets;
-    ngx_list_t                     *headers;
+    ngx_list_part_t                *part;
     ngx_table_elt_t                *first;
     ngx_http_ratelimit_writer_t     w;
     const ngx_ratelimit_counter_t  *counter;
 
     counter = ctx->check.strictest;
-    headers = &r->headers_out.headers;
     sets = ctx->conf->headers;
-    size = NGX_HTTP_RATELIMIT_NUMBERS_BYTES;
 
     if (ngx_ratelimit_check_refused(&ctx->check)) {
         sets |= NGX_HTTP_RATELIMIT_HEADERS_RETRY;
     }
 
-    if (sets & NGX_HTTP_RATELIMIT_HEADERS_IETF) {
-        size += ngx_http_ratelimit_lists_bytes(&ctx->check);
-    }
-
-    if (headers->part.nelts) {
+    if (r->headers_out.headers.part.nelts) {
         ngx_http_ratelimit_hide_headers(r, sets);
     }
 
-    w.value = ngx_pnalloc(r->pool, size);
-
-    if (w.value == NULL || ngx_http_ratelimit_make_room(headers) != NGX_OK) {
+    part = ngx_http_ratelimit_room(&r->headers_out.headers);
+    if (part == NULL) {
         return NGX_ERROR;
     }
 
-    first = headers->last->elts;
-    first += headers->last->nelts;
+    first = (ngx_table_elt_t *) part->elts + part->nelts;
     w.header = first;
+    w.value = ctx->numbers;
 
     if (sets & NGX_HTTP_RATELIMIT_HEADERS_X) {
         ngx_http_ratelimit_write_x(&w, ctx, counter);
@@ -214,7 +202,10 @@ ngx_http_ratelimit_add_headers(ngx_http_request_t *r,
     }
 
     if (sets & NGX_HTTP_RATELIMIT_HEADERS_IETF) {
-        w = ngx_http_ratelimit_write_lists(w, ctx);
+        w.header = ngx_http_ratelimit_write_lists(w.header, r, ctx);
+        if (w.header == NULL) {
+            return NGX_ERROR;
+        }
     }
 
     if (sets & NGX_HTTP_RATELIMIT_HEADERS_RETRY) {
@@ -229,7 +220,7 @@ ngx_http_ratelimit_add_headers(ngx_http_request_t *r,
         }
     }
 
-    headers->last->nelts += w.header - first;
+    part->nelts += w.header - first;
 
     return NGX_OK;
 }
@@ -284,11 +275,12 @@ ngx_http_ratelimit_hide_headers(ngx_http_request_t *r, ngx_uint_t sets)
 
 
 /*
- * Makes the last part of a list one that has room for all headers. What is left
- * of a part that is nearly full, is filled with headers that are not sent.
+ * The last part of a list, with room for all headers; NULL: memory is out. What
+ * is left of a part that is nearly full, is filled with headers that are not
+ * sent.
  */
-static ngx_int_t
-ngx_http_ratelimit_make_room(ngx_list_t *headers)
+static ngx_list_part_t *
+ngx_http_ratelimit_room(ngx_list_t *headers)
 {
     ngx_table_elt_t  *h;
 
@@ -296,30 +288,13 @@ ngx_http_ratelimit_make_room(ngx_list_t *headers)
     {
         h = ngx_list_push(headers);
         if (h == NULL) {
-            return NGX_ERROR;
+            return NULL;
         }
 
         ngx_memzero(h, sizeof(ngx_table_elt_t));
     }
 
-    return NGX_OK;
-}
-
-
-static size_t
-ngx_http_ratelimit_lists_bytes(const ngx_ratelimit_check_t *check)
-{
-    size_t      size;
-    ngx_uint_t  i;
-
-    size = 0;
-
-    for (i = 0; i < check->ncounters; i++) {
-        size += 2 * (NGX_HTTP_RATELIMIT_ITEM_BYTES
-                     + ngx_http_ratelimit_name_bytes(&check->counters[i]));
-    }
-
-    return size;
+    return headers->last;
 }
 
 
@@ -385,17 +360,18 @@ ngx_http_ratelimit_write_draft3(ngx_http_ratelimit_writer_t *w,
 
 /*
  * Two lists: every rule that is enforced, the same ones whatever happens to a
- * request; and the tokens left of those rules, as far as they are known. Apart,
- * and with copies, since its buffer costs a check of the stack.
+ * request; and the tokens left of those rules, as far as they are known. Takes
+ * the next header and returns the one behind the lists; NULL: memory is out.
  */
-static ngx_http_ratelimit_writer_t
-ngx_http_ratelimit_write_lists(ngx_http_ratelimit_writer_t w,
+static ngx_table_elt_t *
+ngx_http_ratelimit_write_lists(ngx_table_elt_t *header, ngx_http_request_t *r,
     const ngx_http_ratelimit_ctx_t *ctx)
 {
+    size_t                          size, name_len, pk_len;
     u_char                         *p, *left, *lists[2], *name;
-    size_t                          name_len, pk_len;
     u_char                          pk[NGX_RATELIMIT_PK_TEXT];
     ngx_uint_t                      i;
+    ngx_http_ratelimit_writer_t     w;
     const ngx_ratelimit_check_t    *check;
     const ngx_ratelimit_client_t   *client;
     const ngx_ratelimit_counter_t  *counter;
@@ -403,8 +379,19 @@ ngx_http_ratelimit_write_lists(ngx_http_ratelimit_writer_t w,
     check = &ctx->check;
     client = NULL;
 
-    lists[0] = w.value;
-    lists[1] = w.value + ngx_http_ratelimit_lists_bytes(check) / 2;
+    size = 0;
+
+    for (i = 0; i < check->ncounters; i++) {
+        size += NGX_HTTP_RATELIMIT_ITEM_BYTES
+                + ngx_http_ratelimit_name_bytes(&check->counters[i]);
+    }
+
+    lists[0] = ngx_pnalloc(r->pool, 2 * size);
+    if (lists[0] == NULL) {
+        return NULL;
+    }
+
+    lists[1] = lists[0] + size;
     p = lists[0];
     left = lists[1];
 
@@ -455,6 +442,8 @@ ngx_http_ratelimit_write_lists(ngx_http_ratelimit_writer_t w,
         left = ngx_cpymem(left, pk, pk_len);
     }
 
+    w.header = header;
+
     ngx_http_ratelimit_write(&w, NGX_HTTP_RATELIMIT_IETF_POLICY,
                              lists[0], p - lists[0]);
 
@@ -463,9 +452,7 @@ ngx_http_ratelimit_write_lists(ngx_http_ratelimit_writer_t w,
                                  lists[1], left - lists[1]);
     }
 
-    w.value = left;
-
-    return w;
+    return w.header;
 }
 
 

@@ -27,6 +27,9 @@ typedef enum {
     NGX_HTTP_RATELIMIT_LOG_KINDS
 } ngx_http_ratelimit_log_e;
 
+/* of a response: what is left, twice, two resets, Retry-After */
+#define NGX_HTTP_RATELIMIT_NUMBERS_BYTES  (5 * NGX_INT64_LEN)
+
 typedef struct ngx_http_ratelimit_explain_s  ngx_http_ratelimit_explain_t;
 
 
@@ -36,6 +39,8 @@ typedef struct ngx_http_ratelimit_explain_s  ngx_http_ratelimit_explain_t;
  */
 typedef struct {
     ngx_str_t                       path;      /* that is checked */
+    u_char                          numbers[NGX_HTTP_RATELIMIT_NUMBERS_BYTES];
+                                               /* of the headers */
 
     /* zeroed from here to check.taken_us */
     ngx_http_ratelimit_explain_t   *explain;   /* in place of the check; NULL:
