@@ -12,8 +12,12 @@
 
 static u_char *ngx_ratelimit_script_kind(u_char *p,
     const ngx_ratelimit_counter_t *counter);
-static u_char *ngx_ratelimit_script_numbers(u_char *p,
-    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_price_t *price);
+static ngx_uint_t ngx_ratelimit_script_same(const ngx_ratelimit_limit_t *one,
+    const ngx_ratelimit_limit_t *two);
+static u_char *ngx_ratelimit_script_price(u_char *p,
+    const ngx_ratelimit_price_t *price);
+static u_char *ngx_ratelimit_script_limit(u_char *p,
+    const ngx_ratelimit_limit_t *limit);
 static u_char *ngx_ratelimit_script_lease(u_char *p,
     const ngx_ratelimit_price_t *price);
 static u_char *ngx_ratelimit_script_number(u_char *p, int64_t value);
@@ -26,10 +30,10 @@ static u_char  ngx_ratelimit_script_kinds[] = "ttfslc";
 ngx_int_t
 ngx_ratelimit_script_prepare(ngx_ratelimit_rule_t *rule, ngx_pool_t *pool)
 {
-    u_char                 *p;
+    u_char                 *p, *last;
     ngx_ratelimit_price_t   price;
 
-    if (rule->dynamic || rule->dynamic_cost || rule->statuses) {
+    if (rule->dynamic) {
         return NGX_OK;
     }
 
@@ -41,9 +45,16 @@ ngx_ratelimit_script_prepare(ngx_ratelimit_rule_t *rule, ngx_pool_t *pool)
     ngx_memzero(&price, sizeof(ngx_ratelimit_price_t));
     price.cost = rule->cost;
 
-    rule->numbers.data = p;
-    rule->numbers.len = ngx_ratelimit_script_numbers(p, &rule->limit, &price)
-                        - p;
+    last = ngx_ratelimit_script_price(p, &price);
+    rule->limit_numbers.data = last;
+
+    last = ngx_ratelimit_script_limit(last, &rule->limit);
+    rule->limit_numbers.len = last - rule->limit_numbers.data;
+
+    if (!rule->dynamic_cost && rule->statuses == NULL) {
+        rule->numbers.data = p;
+        rule->numbers.len = last - p;
+    }
 
     return NGX_OK;
 }
@@ -80,7 +91,16 @@ ngx_ratelimit_script_add(ngx_ratelimit_script_t *script,
         p = ngx_cpymem(p, rule->numbers.data, rule->numbers.len);
 
     } else {
-        p = ngx_ratelimit_script_numbers(p, counter->limit, price);
+        p = ngx_ratelimit_script_price(p, price);
+
+        if (rule->limit_numbers.len
+            && ngx_ratelimit_script_same(counter->limit, &rule->limit))
+        {
+            p = ngx_cpymem(p, rule->limit_numbers.data,
+                           rule->limit_numbers.len);
+        } else {
+            p = ngx_ratelimit_script_limit(p, counter->limit);
+        }
     }
 
     script->last = p;
@@ -221,20 +241,39 @@ ngx_ratelimit_script_kind(u_char *p, const ngx_ratelimit_counter_t *counter)
 }
 
 
-/* cost, want, capacity, a, b */
+/* Whether both are the same to Redis: a refill has a copy of a rule's limit. */
+static ngx_uint_t
+ngx_ratelimit_script_same(const ngx_ratelimit_limit_t *one,
+    const ngx_ratelimit_limit_t *two)
+{
+    return one == two
+           || (one->algorithm == two->algorithm
+               && one->calendar == two->calendar
+               && one->capacity == two->capacity
+               && one->window_us == two->window_us
+               && one->rate.period_us == two->rate.period_us
+               && one->rate.scale == two->rate.scale);
+}
+
+
+/* cost, want */
 static u_char *
-ngx_ratelimit_script_numbers(u_char *p, const ngx_ratelimit_limit_t *limit,
-    const ngx_ratelimit_price_t *price)
+ngx_ratelimit_script_price(u_char *p, const ngx_ratelimit_price_t *price)
 {
     p = ngx_ratelimit_script_number(p, price->cost);
 
     if (price->share) {
-        p = ngx_ratelimit_script_lease(p, price);
-
-    } else {
-        p = ngx_ratelimit_script_number(p, price->want);
+        return ngx_ratelimit_script_lease(p, price);
     }
 
+    return ngx_ratelimit_script_number(p, price->want);
+}
+
+
+/* capacity, a, b */
+static u_char *
+ngx_ratelimit_script_limit(u_char *p, const ngx_ratelimit_limit_t *limit)
+{
     p = ngx_ratelimit_script_number(p, limit->capacity);
 
     switch (limit->algorithm) {

@@ -41,7 +41,10 @@ typedef struct {
 } ngx_ratelimit_script_t;
 
 
-/* Writes what each take of a constant rule says; NGX_ERROR: memory is out. */
+/*
+ * Writes the numbers of a rule whose limit is constant, and of its takes if
+ * their cost is; NGX_ERROR: memory is out.
+ */
 ngx_int_t ngx_ratelimit_script_prepare(ngx_ratelimit_rule_t *rule,
     ngx_pool_t *pool);
 

@@ -127,6 +127,7 @@ typedef struct {
     u_char                  field_salt[NGX_RATELIMIT_RULE_FIELD];
     ngx_str_t               numbers;     /* of a take by the rule's own limit,
                                             as Redis reads them */
+    ngx_str_t               limit_numbers;   /* the limit's among them */
     ngx_ratelimit_limit_t  *shares;      /* of the first and the last shard;
                                             NULL: not split */
 
