@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/bin/bash
 #
 # What docs/scaling.md computes with, measured: prints lines for bench/figures.
 # See README.md.
