@@ -62,6 +62,8 @@ ngx_ratelimit_leased_lock(const ngx_ratelimit_counter_t *counter,
     const ngx_ratelimit_limiter_t  *limiter;
     const ngx_ratelimit_refills_t  *refills;
 
+    id = ngx_ratelimit_leased_id(counter);
+
     limiter = counter->client->limiter;
     leases = limiter->zone.leases;
     refills = limiter->refills;
@@ -72,9 +74,7 @@ ngx_ratelimit_leased_lock(const ngx_ratelimit_counter_t *counter,
     env->rtt_ms = refills ? refills->rtt / 16 + 1 : 1;
     env->forgot_us = ngx_ratelimit_leases_forgot_us(leases);
 
-    id = ngx_ratelimit_leased_id(counter);
-
-    return ngx_ratelimit_leases_lock(leases, &id, make, env->now_us,
+    return ngx_ratelimit_leases_lock(leases, id, make, env->now_us,
                                      &locked->entry);
 }
 

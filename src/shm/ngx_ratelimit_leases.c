@@ -41,12 +41,6 @@ _Static_assert(sizeof(ngx_ratelimit_lease_set_t) == 8 * NGX_RATELIMIT_LINE
                && NGX_RATELIMIT_LEASE_BYTES == NGX_RATELIMIT_LINE,
                "a set is a line of tags and one for each lease");
 
-struct ngx_ratelimit_leases_s {
-    _Alignas(NGX_RATELIMIT_LINE)
-    ngx_ratelimit_segments_t  shape;
-    _Atomic uint64_t          forgot_us;   /* 0: never */
-};
-
 /* A place, and what its set has to offer. */
 typedef struct {
     ngx_ratelimit_lease_set_t  *set;
@@ -103,13 +97,6 @@ ngx_ratelimit_leases_forget(ngx_ratelimit_leases_t *leases, uint64_t now_us)
 }
 
 
-uint64_t
-ngx_ratelimit_leases_forgot_us(ngx_ratelimit_leases_t *leases)
-{
-    return atomic_load_explicit(&leases->forgot_us, memory_order_relaxed);
-}
-
-
 /* From here on a death costs this lease. Returns the lease. */
 static ngx_inline uint64_t *
 ngx_ratelimit_lease_open(const ngx_ratelimit_places_t *at,
@@ -124,30 +111,22 @@ ngx_ratelimit_lease_open(const ngx_ratelimit_places_t *at,
 }
 
 
-static ngx_inline void
-ngx_ratelimit_lease_close(ngx_ratelimit_table_segment_t *segment)
-{
-    ngx_ratelimit_store_order();
-    segment->open = 0;
-}
-
-
 void *
 ngx_ratelimit_leases_lock(ngx_ratelimit_leases_t *leases,
-    const ngx_ratelimit_id_t *id, ngx_uint_t make, uint64_t now_us,
+    ngx_ratelimit_id_t id, ngx_uint_t make, uint64_t now_us,
     ngx_ratelimit_lease_entry_t *entry)
 {
     uint64_t                    n, *lease;
     ngx_ratelimit_places_t      at;
     ngx_ratelimit_lease_set_t  *first, *set;
 
-    n = id->hi & (leases->shape.nsegments - 1);
+    n = id.hi & (leases->shape.nsegments - 1);
     first = ngx_ratelimit_segment_sets(&ngx_ratelimit_leases_kind,
                                        &leases->shape, n);
     entry->segment = NULL;
 
     ngx_ratelimit_places_lock(&ngx_ratelimit_leases_kind, &leases->shape, n,
-                              id, &at);
+                              &id, &at);
 
     ngx_ratelimit_lease_mend(at.segment, first);
 
@@ -167,16 +146,6 @@ ngx_ratelimit_leases_lock(ngx_ratelimit_leases_t *leases,
     entry->segment = at.segment;
 
     return lease;
-}
-
-
-void
-ngx_ratelimit_leases_unlock(ngx_ratelimit_lease_entry_t *entry)
-{
-    if (entry->segment != NULL) {
-        ngx_ratelimit_lease_close(entry->segment);
-        ngx_ratelimit_unlock(&entry->segment->lock);
-    }
 }
 
 

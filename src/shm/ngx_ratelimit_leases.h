@@ -23,7 +23,12 @@
 
 #define NGX_RATELIMIT_LEASES_MIN_BYTES  (16 * 1024)
 
-typedef struct ngx_ratelimit_leases_s  ngx_ratelimit_leases_t;
+/* The table's header; all of it is the table's. */
+typedef struct {
+    _Alignas(NGX_RATELIMIT_LINE)
+    ngx_ratelimit_segments_t  shape;
+    _Atomic uint64_t          forgot_us;   /* 0: never */
+} ngx_ratelimit_leases_t;
 
 /* A lease that is locked; all of it is the table's. */
 typedef struct {
@@ -57,11 +62,8 @@ ngx_int_t ngx_ratelimit_leases_check(ngx_ratelimit_leases_t *leases,
  * where no place is free for one (counted). now_us is monotonic.
  */
 void *ngx_ratelimit_leases_lock(ngx_ratelimit_leases_t *leases,
-    const ngx_ratelimit_id_t *id, ngx_uint_t make, uint64_t now_us,
+    ngx_ratelimit_id_t id, ngx_uint_t make, uint64_t now_us,
     ngx_ratelimit_lease_entry_t *entry);
-
-/* Keeps what stands in the lease now, and unlocks; behind NULL does nothing. */
-void ngx_ratelimit_leases_unlock(ngx_ratelimit_lease_entry_t *entry);
 
 /*
  * A counter was reset: what Redis said of counters until now_us, the clock of
@@ -70,9 +72,35 @@ void ngx_ratelimit_leases_unlock(ngx_ratelimit_lease_entry_t *entry);
  */
 void ngx_ratelimit_leases_forget(ngx_ratelimit_leases_t *leases,
     uint64_t now_us);
-uint64_t ngx_ratelimit_leases_forgot_us(ngx_ratelimit_leases_t *leases);
 
 void ngx_ratelimit_leases_stat(ngx_ratelimit_leases_t *leases,
     uint64_t now_us, ngx_ratelimit_segments_stat_t *stat);
+
+
+static ngx_inline uint64_t
+ngx_ratelimit_leases_forgot_us(const ngx_ratelimit_leases_t *leases)
+{
+    return atomic_load_explicit(&leases->forgot_us, memory_order_relaxed);
+}
+
+
+/* From here on a death costs no lease. */
+static ngx_inline void
+ngx_ratelimit_lease_close(ngx_ratelimit_table_segment_t *segment)
+{
+    ngx_ratelimit_store_order();
+    segment->open = 0;
+}
+
+
+/* Keeps what stands in the lease now, and unlocks; behind NULL does nothing. */
+static ngx_inline void
+ngx_ratelimit_leases_unlock(ngx_ratelimit_lease_entry_t *entry)
+{
+    if (entry->segment != NULL) {
+        ngx_ratelimit_lease_close(entry->segment);
+        ngx_ratelimit_unlock(&entry->segment->lock);
+    }
+}
 
 #endif /* NGX_RATELIMIT_LEASES_H_INCLUDED */

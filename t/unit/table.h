@@ -174,7 +174,7 @@ put_id(void *table, ngx_ratelimit_id_t id, uint64_t now_us, uint64_t until,
     ngx_ratelimit_lease_entry_t  l;
 
     if (of_leases(table)) {
-        lease = ngx_ratelimit_leases_lock(table, &id, 1, now_us, &l);
+        lease = ngx_ratelimit_leases_lock(table, id, 1, now_us, &l);
 
         if (lease == NULL) {
             return 0;
@@ -225,7 +225,7 @@ get_id(void *table, ngx_ratelimit_id_t id)
     ngx_ratelimit_lease_entry_t   l;
 
     if (of_leases(table)) {
-        lease = ngx_ratelimit_leases_lock(table, &id, 0, NOW, &l);
+        lease = ngx_ratelimit_leases_lock(table, id, 0, NOW, &l);
         memset(&copy, 0, sizeof(copy));
 
         if (lease) {

@@ -18,10 +18,10 @@ test_find(void **state)
     map = table_make(1, MIB);
     id = key(1);
 
-    assert_null(ngx_ratelimit_leases_lock(map.table, &id, 0, NOW, &e));
+    assert_null(ngx_ratelimit_leases_lock(map.table, id, 0, NOW, &e));
     ngx_ratelimit_leases_unlock(&e);
 
-    lease = ngx_ratelimit_leases_lock(map.table, &id, 1, NOW, &e);
+    lease = ngx_ratelimit_leases_lock(map.table, id, 1, NOW, &e);
     assert_non_null(lease);
     assert_int_equal((uintptr_t) lease % 64, 0);
     assert_int_equal(lease->busy_us, 0);
@@ -36,7 +36,7 @@ test_find(void **state)
 
     /* once there it is found either way, also when it is busy no more */
     for (i = 0; i < 4; i++) {
-        assert_ptr_equal(ngx_ratelimit_leases_lock(map.table, &id, i & 1,
+        assert_ptr_equal(ngx_ratelimit_leases_lock(map.table, id, i & 1,
                                           i < 2 ? NOW : LATER + 1, &e), lease);
         assert_int_equal(lease->busy_us, LATER);
         assert_true(lease_whole(lease, id.lo));
@@ -125,7 +125,7 @@ test_longest_free(void **state)
     for (i = 0; i < N; i++) {
         id.hi = key(1).hi;
         id.lo = (mix(2) & ~(uint64_t) 0xff) + i;
-        lease[i] = ngx_ratelimit_leases_lock(map.table, &id, 1, NOW, &e);
+        lease[i] = ngx_ratelimit_leases_lock(map.table, id, 1, NOW, &e);
         assert_non_null(lease[i]);
         lease_fill((lease_t *) lease[i], id.lo, LATER + i * 5 % N);
         ngx_ratelimit_leases_unlock(&e);

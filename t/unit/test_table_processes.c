@@ -24,7 +24,7 @@ hold(void *table, uint64_t n, held_t *held)
     ngx_ratelimit_id_t  id = key(n);
 
     if (of_leases(table)) {
-        held->lease = ngx_ratelimit_leases_lock(table, &id, 1, NOW, &held->l);
+        held->lease = ngx_ratelimit_leases_lock(table, id, 1, NOW, &held->l);
         return held->lease != NULL;
     }
 

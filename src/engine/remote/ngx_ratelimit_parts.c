@@ -222,12 +222,9 @@ static ngx_ratelimit_split_t *
 ngx_ratelimit_parts_lock(const ngx_ratelimit_counter_t *counter,
     uint32_t part, ngx_uint_t make, ngx_ratelimit_lease_entry_t *entry)
 {
-    ngx_ratelimit_id_t  id;
-
-    id = ngx_ratelimit_parts_id(counter, part);
-
     return ngx_ratelimit_leases_lock(counter->client->limiter->zone.leases,
-                                     &id, make, ngx_ratelimit_local_now_us(),
+                                     ngx_ratelimit_parts_id(counter, part),
+                                     make, ngx_ratelimit_local_now_us(),
                                      entry);
 }
 
