@@ -405,7 +405,8 @@ ngx_http_ratelimit_value_get(ngx_http_request_t *r,
     ngx_http_ratelimit_value_t *value, ngx_str_t *text)
 {
     size_t                      last;
-    ngx_table_elt_t            *h;
+    const u_char               *name;
+    ngx_table_elt_t            *h, *found;
     ngx_http_variable_t        *v;
     ngx_http_ratelimit_walk_t   walk;
     ngx_http_variable_value_t  *vv;
@@ -423,35 +424,37 @@ ngx_http_ratelimit_value_get(ngx_http_request_t *r,
         return ngx_http_ratelimit_value_made(r, value, text);
     }
 
-    ngx_str_null(text);
+    name = value->header.data;
     last = value->header.len - 1;
+    found = NULL;
     ngx_http_ratelimit_walk_part(&walk, &r->headers_in.headers.part);
 
     while ((h = ngx_http_ratelimit_walk_next(&walk, last + 1)) != NULL) {
 
-        if (h->lowcase_key[last] != value->header.data[last]) {
+        if (h->lowcase_key[last] != name[last]) {
             continue;
         }
 
-        if (text->data
-            || !ngx_http_ratelimit_value_same(h->lowcase_key,
-                                              value->header.data, last))
+        if (found || !ngx_http_ratelimit_value_same(h->lowcase_key, name, last))
         {
             return ngx_http_ratelimit_value_made(r, value, text);
         }
 
-        *text = h->value;
+        found = h;
     }
 
-    if (text->data == NULL) {
+    if (found == NULL) {
         vv->not_found = 1;
+        ngx_str_null(text);
         return NGX_OK;
     }
 
+    *text = found->value;
+
     *vv = (ngx_http_variable_value_t) {
-        .len = text->len,
+        .len = found->value.len,
         .valid = 1,
-        .data = text->data
+        .data = found->value.data
     };
 
     return NGX_OK;

@@ -185,27 +185,22 @@ ngx_table_elt_t *
 ngx_http_ratelimit_find_header(ngx_list_t *headers, const ngx_str_t *name,
     ngx_uint_t hide)
 {
-    ngx_uint_t        i;
-    ngx_list_part_t  *part;
-    ngx_table_elt_t  *h;
+    ngx_table_elt_t            *h;
+    ngx_http_ratelimit_walk_t   walk;
 
-    for (part = &headers->part; part; part = part->next) {
-        h = part->elts;
+    ngx_http_ratelimit_walk_part(&walk, &headers->part);
 
-        for (i = 0; i < part->nelts; i++) {
+    while ((h = ngx_http_ratelimit_walk_next(&walk, name->len)) != NULL) {
 
-            if (h[i].hash == 0 || h[i].key.len != name->len
-                || ngx_strncasecmp(h[i].key.data, name->data, name->len) != 0)
-            {
-                continue;
-            }
-
-            if (!hide) {
-                return &h[i];
-            }
-
-            h[i].hash = 0;
+        if (ngx_strncasecmp(h->key.data, name->data, name->len) != 0) {
+            continue;
         }
+
+        if (!hide) {
+            return h;
+        }
+
+        h->hash = 0;
     }
 
     return NULL;
