@@ -21,9 +21,10 @@
  * quarter of it.
  *
  * All of its state is two words, each changed by compare and swap: no lock is
- * held, so a process may die anywhere. Many processes share them, so while calls
- * end well they are seldom written: the state once in 10 ms by each process,
- * with the good calls since, and what was heard once in a millisecond by all.
+ * held, so a process may die anywhere. Many processes share them, so while
+ * calls end well they are seldom written: the state once in 10 ms by each
+ * process, with the good calls since, and what was heard once in a millisecond
+ * by all.
  */
 
 #ifndef NGX_RATELIMIT_BREAKER_H_INCLUDED
@@ -69,7 +70,7 @@ typedef enum {
     NGX_RATELIMIT_BREAKER_CHANGES        /* how many there are */
 } ngx_ratelimit_breaker_change_e;
 
-/* One caller's good calls that the breaker's word does not count yet; zeroed. */
+/* Zeroed: one caller's good calls that the breaker does not count yet. */
 typedef struct {
     uint32_t    since_ms;       /* it was written last */
     uint32_t    calls;
