@@ -118,7 +118,12 @@ ngx_ratelimit_redis_conn_write(ngx_ratelimit_redis_conn_t *conn)
     ngx_connection_t  *c;
 
     c = conn->connection;
-    conn->batch = 0;
+
+    /* each reply comes with an event for the socket's writing side */
+
+    if (conn->next != &conn->requests) {
+        conn->batch = 0;
+    }
 
     while (conn->next != &conn->requests) {
 
