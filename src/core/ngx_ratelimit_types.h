@@ -16,6 +16,9 @@
 
 #define NGX_RATELIMIT_LINE  64   /* bytes of a cache line */
 
+/* Not inlined: a function that seldom calls it stays small. */
+#define NGX_RATELIMIT_APART  __attribute__((noinline))
+
 /* A counter's name on this gateway: a hash of the rule and its keys. */
 typedef struct {
     uint64_t  hi;

@@ -5,19 +5,41 @@
 
 #include "ngx_ratelimit_script.h"
 
-static void ngx_ratelimit_check_take(ngx_ratelimit_check_t *check);
+static ngx_inline void ngx_ratelimit_check_take(ngx_ratelimit_check_t *check);
+static NGX_RATELIMIT_APART ngx_int_t ngx_ratelimit_check_ask(
+    ngx_ratelimit_check_t *check);
+static NGX_RATELIMIT_APART void ngx_ratelimit_check_remote(
+    ngx_ratelimit_check_t *check);
+static NGX_RATELIMIT_APART void ngx_ratelimit_check_take_remote(
+    ngx_ratelimit_check_t *check, ngx_ratelimit_counter_t *counter);
 static const ngx_ratelimit_backend_t *ngx_ratelimit_check_backend(
     const ngx_ratelimit_counter_t *counter);
-static void ngx_ratelimit_check_decide(ngx_ratelimit_check_t *check);
-static ngx_ratelimit_status_e ngx_ratelimit_check_status(
-    const ngx_ratelimit_counter_t *counter, uint64_t *delay_us);
+static ngx_inline void ngx_ratelimit_check_begin(ngx_ratelimit_check_t *check);
+static ngx_inline void ngx_ratelimit_check_weigh(ngx_ratelimit_check_t *check,
+    ngx_ratelimit_counter_t *counter);
+static NGX_RATELIMIT_APART void ngx_ratelimit_check_try(
+    ngx_ratelimit_check_t *check, ngx_ratelimit_counter_t *counter,
+    ngx_ratelimit_status_e status);
+static ngx_inline void ngx_ratelimit_check_finish(
+    ngx_ratelimit_check_t *check);
+static NGX_RATELIMIT_APART ngx_uint_t ngx_ratelimit_check_enforces(
+    ngx_ratelimit_check_t *check);
+static ngx_inline ngx_ratelimit_status_e ngx_ratelimit_check_status(
+    const ngx_ratelimit_counter_t *counter);
+static NGX_RATELIMIT_APART ngx_ratelimit_status_e ngx_ratelimit_check_delayed(
+    ngx_ratelimit_check_t *check, const ngx_ratelimit_counter_t *counter,
+    ngx_ratelimit_status_e status);
 static uint64_t ngx_ratelimit_check_delay(
     const ngx_ratelimit_counter_t *counter);
 static ngx_uint_t ngx_ratelimit_check_stricter(
     const ngx_ratelimit_counter_t *one, ngx_ratelimit_status_e status,
     const ngx_ratelimit_counter_t *two, ngx_ratelimit_status_e than);
-static void ngx_ratelimit_check_give_back(ngx_ratelimit_check_t *check);
-static void ngx_ratelimit_check_renew(ngx_ratelimit_check_t *check);
+static NGX_RATELIMIT_APART void ngx_ratelimit_check_give_back(
+    ngx_ratelimit_check_t *check);
+static NGX_RATELIMIT_APART void ngx_ratelimit_check_leave(
+    ngx_ratelimit_check_t *check);
+static NGX_RATELIMIT_APART void ngx_ratelimit_check_renew(
+    ngx_ratelimit_check_t *check);
 static void ngx_ratelimit_check_renewal_handler(ngx_event_t *ev);
 
 
@@ -32,55 +54,104 @@ ngx_ratelimit_check_prepare(ngx_ratelimit_rule_t *rule, ngx_pool_t *pool)
 ngx_int_t
 ngx_ratelimit_check_start(ngx_ratelimit_check_t *check)
 {
-    ngx_uint_t                i;
-    ngx_ratelimit_client_t   *client;
-    ngx_ratelimit_counter_t  *counter;
-    ngx_ratelimit_limiter_t  *limiter;
+    check->taken_us = ngx_ratelimit_local_now_us();
+    check->pending = 0;
+    check->permits = 0;
 
     if (check->remote) {
-        check->remote->renewing = 0;
-        check->remote->name = 0;
-    }
-
-    check->taken_us = ngx_ratelimit_local_now_us();
-
-    for (i = 0; i < check->nclients; i++) {
-        client = &check->clients[i];
-        limiter = client->limiter;
-
-        client->check = check;
-        client->remote = NULL;
-
-        if (limiter->redis) {
-            client->remote = &check->remote->clients[i];
-            client->remote->call = NULL;
-            client->remote->hashed = 0;
-            client->remote->asked = 0;
-        }
-
-        client->named = 0;
+        ngx_ratelimit_check_remote(check);
     }
 
     ngx_ratelimit_check_take(check);
 
     if (check->pending) {
+        return ngx_ratelimit_check_ask(check);
+    }
 
-        /* one more: no answer completes the check before the last call */
+    ngx_ratelimit_check_finish(check);
 
-        check->pending++;
+    return NGX_OK;
+}
 
-        for (i = 0; i < check->ncounters; i++) {
-            counter = &check->counters[i];
 
-            if (counter->asks) {
-                counter->remote->since_ms = ngx_current_msec;
-                counter->backend->ask(counter);
-            }
+/* Some zone has Redis: what only Redis needs. */
+static void
+ngx_ratelimit_check_remote(ngx_ratelimit_check_t *check)
+{
+    ngx_uint_t               i;
+    ngx_ratelimit_client_t  *client;
+
+    check->remote->renewing = 0;
+    check->remote->name = 0;
+
+    for (i = 0; i < check->nclients; i++) {
+        client = &check->clients[i];
+
+        if (client->limiter->redis) {
+            client->remote = &check->remote->clients[i];
+            client->remote->call = NULL;
+            client->remote->hashed = 0;
+            client->remote->asked = 0;
+        }
+    }
+}
+
+
+/*
+ * Takes every counter as far as this gateway can answer for it. pending is then
+ * the number of those for which Redis has to be asked; 0 if any rejects.
+ */
+static ngx_inline void
+ngx_ratelimit_check_take(ngx_ratelimit_check_t *check)
+{
+    ngx_ratelimit_counter_t  *counter, *end;
+
+    ngx_ratelimit_check_begin(check);
+
+    counter = check->counters;
+
+    for (end = counter + check->ncounters; counter < end; counter++) {
+
+        if (counter->client->remote) {
+            ngx_ratelimit_check_take_remote(check, counter);
+
+        } else {
+            counter->remote = NULL;
+            counter->source = NGX_RATELIMIT_SOURCE_LOCAL;
+            counter->backend = &ngx_ratelimit_local;
+            ngx_ratelimit_local_take(counter);
         }
 
-        if (--check->pending) {
-            return NGX_AGAIN;
+        ngx_ratelimit_check_weigh(check, counter);
+    }
+
+    if (check->severity >= NGX_RATELIMIT_UNAVAILABLE) {
+        check->pending = 0;
+    }
+}
+
+
+static ngx_int_t
+ngx_ratelimit_check_ask(ngx_ratelimit_check_t *check)
+{
+    ngx_uint_t                i;
+    ngx_ratelimit_counter_t  *counter;
+
+    /* one more: no answer completes the check before the last call */
+
+    check->pending++;
+
+    for (i = 0; i < check->ncounters; i++) {
+        counter = &check->counters[i];
+
+        if (counter->asks) {
+            counter->remote->since_ms = ngx_current_msec;
+            counter->backend->ask(counter);
         }
+    }
+
+    if (--check->pending) {
+        return NGX_AGAIN;
     }
 
     ngx_ratelimit_check_complete(check);
@@ -89,53 +160,19 @@ ngx_ratelimit_check_start(ngx_ratelimit_check_t *check)
 }
 
 
-/*
- * Takes every counter as far as this gateway can answer for it. pending is then
- * the number of those for which Redis has to be asked; 0 if any rejects.
- */
 static void
-ngx_ratelimit_check_take(ngx_ratelimit_check_t *check)
+ngx_ratelimit_check_take_remote(ngx_ratelimit_check_t *check,
+    ngx_ratelimit_counter_t *counter)
 {
-    ngx_uint_t                i, asks, rejected;
-    ngx_ratelimit_counter_t  *counter;
+    counter->remote = &check->remote->counters[counter - check->counters];
+    counter->remote->counter = counter;
+    counter->remote->refill = NULL;
 
-    asks = 0;
-    rejected = 0;
+    ngx_memzero(&counter->answer, sizeof(ngx_ratelimit_answer_t));
+    counter->backend = ngx_ratelimit_check_backend(counter);
+    counter->backend->take(counter);
 
-    for (i = 0; i < check->ncounters; i++) {
-        counter = &check->counters[i];
-
-        counter->held = 0;
-        counter->permit = 0;
-        counter->asks = 0;
-        counter->alone = 0;
-        counter->here = 0;
-        counter->emergency = 0;
-        counter->charge = 0;
-        counter->refund = 0;
-
-        if (counter->client->remote == NULL) {
-            counter->remote = NULL;
-            counter->source = NGX_RATELIMIT_SOURCE_LOCAL;
-            counter->backend = &ngx_ratelimit_local;
-
-        } else {
-            counter->remote = &check->remote->counters[i];
-            counter->remote->counter = counter;
-            counter->remote->refill = NULL;
-
-            ngx_memzero(&counter->answer, sizeof(ngx_ratelimit_answer_t));
-            counter->source = NGX_RATELIMIT_SOURCE_NONE;
-            counter->backend = ngx_ratelimit_check_backend(counter);
-        }
-
-        counter->backend->take(counter);
-
-        asks += counter->asks;
-        rejected |= (counter->answer.retry_us != 0 && !counter->dry_run);
-    }
-
-    check->pending = rejected ? 0 : asks;
+    check->pending += counter->asks;
 }
 
 
@@ -164,20 +201,26 @@ ngx_ratelimit_check_backend(const ngx_ratelimit_counter_t *counter)
 void
 ngx_ratelimit_check_complete(ngx_ratelimit_check_t *check)
 {
-    ngx_ratelimit_check_decide(check);
+    ngx_uint_t  i;
 
-    if (ngx_ratelimit_check_refused(check)) {
+    ngx_ratelimit_check_begin(check);
 
-        if (check->ncounters > 1) {
-            ngx_ratelimit_check_give_back(check);
-        }
-
-        return;
+    for (i = 0; i < check->ncounters; i++) {
+        ngx_ratelimit_check_weigh(check, &check->counters[i]);
     }
 
-    if (check->remote && check->remote->name) {
-        ngx_ratelimit_check_renew(check);
-    }
+    ngx_ratelimit_check_finish(check);
+}
+
+
+static ngx_inline void
+ngx_ratelimit_check_begin(ngx_ratelimit_check_t *check)
+{
+    check->status = NGX_RATELIMIT_BYPASSED;
+    check->severity = NGX_RATELIMIT_BYPASSED;
+    check->decisive = NULL;
+    check->strictest = NULL;
+    check->delay_us = 0;
 }
 
 
@@ -185,62 +228,92 @@ ngx_ratelimit_check_complete(ngx_ratelimit_check_t *check)
  * A rejection outweighs a missing answer, which outweighs a permission. A dry
  * run weighs less than a limit that is enforced, and no client sees it.
  */
-static void
-ngx_ratelimit_check_decide(ngx_ratelimit_check_t *check)
+static ngx_inline void
+ngx_ratelimit_check_weigh(ngx_ratelimit_check_t *check,
+    ngx_ratelimit_counter_t *counter)
 {
-    uint64_t                  delay_us;
-    ngx_uint_t                i;
-    ngx_ratelimit_status_e    status, strictest;
-    ngx_ratelimit_counter_t  *counter;
+    ngx_ratelimit_status_e  status;
 
-    check->status = NGX_RATELIMIT_BYPASSED;
-    check->decisive = NULL;
-    check->strictest = NULL;
-    check->delay_us = 0;
-
-    strictest = NGX_RATELIMIT_BYPASSED;
-
-    for (i = 0; i < check->ncounters; i++) {
-        counter = &check->counters[i];
-
-        if (counter->source == NGX_RATELIMIT_SOURCE_NONE) {
-            continue;
-        }
-
-        status = ngx_ratelimit_check_status(counter, &delay_us);
-
-        if (!counter->dry_run && delay_us > check->delay_us) {
-            check->delay_us = delay_us;
-        }
-
-        if (ngx_ratelimit_check_stricter(counter, status, check->decisive,
-                                         check->status))
-        {
-            check->status = status;
-            check->decisive = counter;
-        }
-
-        if (!counter->dry_run
-            && ngx_ratelimit_check_stricter(counter, status, check->strictest,
-                                            strictest))
-        {
-            strictest = status;
-            check->strictest = counter;
-        }
+    if (counter->source == NGX_RATELIMIT_SOURCE_NONE) {
+        return;
     }
 
-    if (ngx_ratelimit_check_refused(check)) {
-        check->delay_us = 0;
+    status = ngx_ratelimit_check_status(counter);
+
+    if (ngx_ratelimit_counter_limit(counter)->algorithm
+        == NGX_RATELIMIT_LEAKY_BUCKET
+        && counter->answer.retry_us == 0)
+    {
+        status = ngx_ratelimit_check_delayed(check, counter, status);
+    }
+
+    if (counter->dry_run) {
+        ngx_ratelimit_check_try(check, counter, status);
+
+    } else if (ngx_ratelimit_check_stricter(counter, status, check->strictest,
+                                            check->severity))
+    {
+        check->severity = status;
+        check->strictest = counter;
     }
 }
 
 
-static ngx_ratelimit_status_e
-ngx_ratelimit_check_status(const ngx_ratelimit_counter_t *counter,
-    uint64_t *delay_us)
+/* Until the check finishes, decisive is the strictest of the dry runs. */
+static void
+ngx_ratelimit_check_try(ngx_ratelimit_check_t *check,
+    ngx_ratelimit_counter_t *counter, ngx_ratelimit_status_e status)
 {
-    *delay_us = 0;
+    if (ngx_ratelimit_check_stricter(counter, status, check->decisive,
+                                     check->status))
+    {
+        check->status = status;
+        check->decisive = counter;
+    }
+}
 
+
+static ngx_inline void
+ngx_ratelimit_check_finish(ngx_ratelimit_check_t *check)
+{
+    if (check->decisive == NULL || ngx_ratelimit_check_enforces(check)) {
+        check->status = check->severity;
+        check->decisive = check->strictest;
+    }
+
+    if (ngx_ratelimit_check_refused(check)) {
+        check->delay_us = 0;
+
+        if (check->ncounters > 1) {
+            ngx_ratelimit_check_give_back(check);
+        }
+
+    } else if (check->remote && check->remote->name) {
+        ngx_ratelimit_check_renew(check);
+    }
+}
+
+
+/* Whether no dry run decides; of two that are as strict the first does. */
+static ngx_uint_t
+ngx_ratelimit_check_enforces(ngx_ratelimit_check_t *check)
+{
+    if (check->strictest == NULL) {
+        return 0;
+    }
+
+    return (check->strictest < check->decisive)
+           ? !ngx_ratelimit_check_stricter(check->decisive, check->status,
+                                           check->strictest, check->severity)
+           : ngx_ratelimit_check_stricter(check->strictest, check->severity,
+                                          check->decisive, check->status);
+}
+
+
+/* As far as the request is not delayed. */
+static ngx_inline ngx_ratelimit_status_e
+ngx_ratelimit_check_status(const ngx_ratelimit_counter_t *counter)
+{
     if (ngx_ratelimit_counter_unavailable(counter)) {
         return NGX_RATELIMIT_UNAVAILABLE;
     }
@@ -250,22 +323,30 @@ ngx_ratelimit_check_status(const ngx_ratelimit_counter_t *counter,
                                 : NGX_RATELIMIT_REJECTED;
     }
 
-    if (ngx_ratelimit_counter_limit(counter)->algorithm
-        == NGX_RATELIMIT_LEAKY_BUCKET)
-    {
-        *delay_us = ngx_ratelimit_check_delay(counter);
+    return (counter->source == NGX_RATELIMIT_SOURCE_FALLBACK)
+           ? NGX_RATELIMIT_DEGRADED : NGX_RATELIMIT_PASSED;
+}
+
+
+/* The status where a leaky bucket lets the request pass, maybe later. */
+static ngx_ratelimit_status_e
+ngx_ratelimit_check_delayed(ngx_ratelimit_check_t *check,
+    const ngx_ratelimit_counter_t *counter, ngx_ratelimit_status_e status)
+{
+    uint64_t  delay_us;
+
+    delay_us = ngx_ratelimit_check_delay(counter);
+
+    if (!counter->dry_run && delay_us > check->delay_us) {
+        check->delay_us = delay_us;
     }
 
-    if (counter->source == NGX_RATELIMIT_SOURCE_FALLBACK) {
-        return NGX_RATELIMIT_DEGRADED;
+    if (delay_us == 0 || status != NGX_RATELIMIT_PASSED) {
+        return status;
     }
 
-    if (*delay_us) {
-        return counter->dry_run ? NGX_RATELIMIT_DELAYED_DRY_RUN
-                                : NGX_RATELIMIT_DELAYED;
-    }
-
-    return NGX_RATELIMIT_PASSED;
+    return counter->dry_run ? NGX_RATELIMIT_DELAYED_DRY_RUN
+                            : NGX_RATELIMIT_DELAYED;
 }
 
 
@@ -365,6 +446,16 @@ ngx_ratelimit_check_settle(ngx_ratelimit_check_t *check)
 
 void
 ngx_ratelimit_check_end(ngx_ratelimit_check_t *check)
+{
+    if (check->remote || check->permits) {
+        ngx_ratelimit_check_leave(check);
+    }
+}
+
+
+/* Nobody waits for Redis any more, and no permit is held. */
+static void
+ngx_ratelimit_check_leave(ngx_ratelimit_check_t *check)
 {
     ngx_uint_t                i;
     ngx_ratelimit_counter_t  *counter;

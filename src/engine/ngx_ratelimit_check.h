@@ -61,13 +61,15 @@ typedef struct {
 /* The counters of one check that share a limiter and a key value. */
 typedef struct {
     ngx_ratelimit_limiter_t        *limiter;
-    ngx_uint_t                      key_index;
     ngx_str_t                       key;
-
-    ngx_ratelimit_id_t              local;   /* see client_local() */
-    unsigned                        named:1; /* that is set */
     ngx_ratelimit_check_t          *check;
-    ngx_ratelimit_remote_client_t  *remote;  /* NULL: the zone has no Redis */
+    uint32_t                        key_index;  /* in the policy's keys */
+
+    /* the engine's */
+    unsigned                        named:1;    /* local is set */
+    ngx_ratelimit_remote_client_t  *remote;     /* NULL: the zone has no
+                                                   Redis */
+    ngx_ratelimit_id_t              local;      /* see client_local() */
 } ngx_ratelimit_client_t;
 
 
@@ -76,14 +78,15 @@ struct ngx_ratelimit_counter_s {
     const ngx_ratelimit_limit_t    *limit;
     ngx_ratelimit_client_t         *client;
     uint32_t                        cost;
-    unsigned                        dry_run:1;    /* if over its limit, the
+    u_char                          dry_run;      /* if over its limit, the
                                                      request passes */
-    unsigned                        look:1;       /* charged by the response */
+    u_char                          look;         /* charged by the response */
+    u_char                          source;       /* ngx_ratelimit_source_e, by
+                                                     the engine */
     unsigned                        fail_mode:2;  /* ngx_ratelimit_fail_mode_e,
-                                                     not DEFAULT */
+                                                     not DEFAULT; in Redis */
 
     /* the engine's */
-    unsigned                        source:3;     /* ngx_ratelimit_source_e */
     unsigned                        held:1;       /* a permit in Redis, or
                                                      maybe */
     unsigned                        permit:1;     /* one on this gateway */
@@ -93,9 +96,9 @@ struct ngx_ratelimit_counter_s {
     unsigned                        here:1;       /* async: also taken from
                                                      this gateway's table */
     unsigned                        emergency:1;  /* its limit is in force */
-    ngx_ratelimit_answer_t          answer;
     uint32_t                        charge;       /* of settle: more tokens, */
     uint32_t                        refund;       /* or tokens back */
+    ngx_ratelimit_answer_t          answer;
     const ngx_ratelimit_backend_t  *backend;
     ngx_ratelimit_remote_t         *remote;       /* NULL: no Redis */
 };
@@ -136,18 +139,19 @@ struct ngx_ratelimit_remote_check_s {
 
 
 /*
- * The caller zeroes it up to taken_us, fills the first part, and keeps the
+ * The caller fills the first part, zeroes the rest up to taken_us, does the
+ * same with the counters, up to the answer, and the clients, and keeps the
  * memory until the check has ended.
  */
 struct ngx_ratelimit_check_s {
     ngx_ratelimit_counter_t       *counters;
     ngx_ratelimit_client_t        *clients;
+    void                         (*handler)(void *data);
+    void                          *data;
     ngx_ratelimit_remote_check_t  *remote;     /* with its first two members;
                                                   NULL: no zone has Redis */
     ngx_uint_t                     ncounters;
     ngx_uint_t                     nclients;
-    void                         (*handler)(void *data);
-    void                          *data;
 
     /* the outcome */
     ngx_ratelimit_status_e         status;
@@ -160,6 +164,8 @@ struct ngx_ratelimit_check_s {
     /* set by the start */
     uint64_t                       taken_us;   /* when, by the local clock */
     ngx_uint_t                     pending;    /* answers that are due */
+    ngx_ratelimit_status_e         severity;   /* of the strictest */
+    unsigned                       permits:1;  /* some are held here */
 };
 
 

@@ -83,6 +83,7 @@ ngx_ratelimit_permit_take(ngx_ratelimit_counter_t *counter)
     if (answer->granted) {
         (void) ngx_ratelimit_permit_inner(&p, ngx_ratelimit_life, 1);
         counter->permit = 1;
+        counter->client->check->permits = 1;
     }
 
     ngx_ratelimit_permit_store(&p.entry, in_use, p.now_us);
@@ -118,6 +119,7 @@ ngx_ratelimit_permit_hold(ngx_ratelimit_counter_t *counter)
 
     (void) ngx_ratelimit_permit_inner(&p, ngx_ratelimit_life, 1);
     counter->permit = 1;
+    counter->client->check->permits = 1;
 
     ngx_ratelimit_permit_store(&p.entry, in_use + 1, p.now_us);
 }

@@ -273,7 +273,8 @@ test_nothing(void **state)
     assert_null(policy->allow.globs);
     assert_null(policy->allow.digests.entries);
     assert_null(policy->temporary_limits);
-    assert_false(policy->keyed || policy->digested || policy->tenants);
+    assert_false(policy->needs & NGX_RATELIMIT_NEEDS_KEY);
+    assert_false(policy->tenants);
     ngx_ratelimit_policy_release(policy);
 
     policy = document_good(&alone, "{}");
@@ -680,7 +681,8 @@ check_example(ngx_ratelimit_policy_t *policy)
     assert_int_equal(override->expires, 1796083200);
     assert_int_equal(override->next, NGX_RATELIMIT_MAP_NONE);
 
-    assert_true(policy->keyed && policy->digested);
+    assert_true(policy->needs & NGX_RATELIMIT_NEEDS_DIGEST);
+    assert_true(policy->needs & NGX_RATELIMIT_NEEDS_KEY);
     assert_false(policy->tenants);
 }
 

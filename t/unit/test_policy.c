@@ -106,7 +106,7 @@ test_order(void **state)
 
     assert_int_equal(ngx_ratelimit_policy_find(policy, &path, found, 8), 6);
     assert_ptr_equal(found[0], policy->fixed[1]);
-    assert_false(policy->keyed);
+    assert_false(policy->needs & NGX_RATELIMIT_NEEDS_KEY);
 
     ngx_ratelimit_policy_release(policy);
     assert_int_equal(destroyed, 1);
@@ -123,9 +123,26 @@ test_marks(void **state)
     ngx_ratelimit_keys_t     keys;
     ngx_ratelimit_policy_t  *policy;
 
+    static const ngx_uint_t  needs[] = {
+        0,
+        NGX_RATELIMIT_NEEDS_MATCH,
+        NGX_RATELIMIT_NEEDS_MATCH,
+        NGX_RATELIMIT_NEEDS_MATCH|NGX_RATELIMIT_NEEDS_KEY,
+        NGX_RATELIMIT_NEEDS_MATCH,
+        NGX_RATELIMIT_NEEDS_MATCH,
+        NGX_RATELIMIT_NEEDS_MATCH|NGX_RATELIMIT_NEEDS_ROUTE,
+        NGX_RATELIMIT_NEEDS_SETTLE,
+        NGX_RATELIMIT_NEEDS_SETTLE,
+        NGX_RATELIMIT_NEEDS_GROUP,
+        NGX_RATELIMIT_NEEDS_PERCENT,
+        NGX_RATELIMIT_NEEDS_LIMIT,
+        NGX_RATELIMIT_NEEDS_LIMIT,
+        NGX_RATELIMIT_NEEDS_COST
+    };
+
     ngx_memzero(&keys, sizeof(ngx_ratelimit_keys_t));
 
-    for (i = 0; i < 9; i++) {
+    for (i = 0; i < sizeof(needs) / sizeof(needs[0]); i++) {
         policy = policy_make();
         rule = rule_push(policy, "d");
         rule->methods = (i == 1) ? 2 : 0;
@@ -136,13 +153,16 @@ test_marks(void **state)
         rule->route = str((i == 6) ? "/a" : "");
         rule->statuses = (i == 7) ? &statuses : NULL;
         rule->cost_header = str((i == 8) ? "x-cost" : "");
+        rule->group = str((i == 9) ? "g" : "");
+        rule->percent = (i == 10) ? 99 : 100;
+        rule->dynamic = (i == 11);
+        rule->ntier_limits = (i == 12);
+        rule->dynamic_cost = (i == 13);
 
         assert_int_equal(ngx_ratelimit_policy_complete(policy), NGX_OK);
-        assert_int_equal(rule->any, i == 0 || i > 6);
-        assert_int_equal(policy->fixed[0]->any, 1);
-        assert_int_equal(policy->keyed, i == 3);
-        assert_int_equal(policy->routed, i == 6);
-        assert_int_equal(policy->settles, i > 6);
+        assert_int_equal(rule->needs, needs[i]);
+        assert_int_equal(policy->needs, needs[i]);
+        assert_int_equal(policy->fixed[0]->needs, 0);
 
         ngx_ratelimit_policy_release(policy);
     }

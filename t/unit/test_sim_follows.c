@@ -504,6 +504,7 @@ request_comes(void)
     request->check.handler = request_decided;
     request->check.data = request;
     request->client.limiter = &limiter;
+    request->client.check = &request->check;
     ngx_str_set(&request->client.key, "client");
     request->counter.rule = &rule;
     request->counter.limit = &rule.limit;

@@ -107,7 +107,8 @@ test_lists(void **state)
     map_put(policy, &policy->allow.digests, "pk_allowed", 0);
     map_put(policy, &policy->allow.digests, keys[7].key, 0);
     assert_int_equal(ngx_ratelimit_policy_complete(policy), NGX_OK);
-    assert_true(policy->keyed && policy->digested);
+    assert_true(policy->needs & NGX_RATELIMIT_NEEDS_DIGEST);
+    assert_true(policy->needs & NGX_RATELIMIT_NEEDS_KEY);
 
     for (i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
         subject_make(&subject, keys[i].key, "/");
@@ -175,7 +176,7 @@ test_allowance(void **state)
     tiers[1].tier = str("pro");
     map_put(policy, &rule->keys, "vip", 0);
     assert_int_equal(ngx_ratelimit_policy_complete(policy), NGX_OK);
-    assert_true(policy->digested);
+    assert_true(policy->needs & NGX_RATELIMIT_NEEDS_DIGEST);
 
     for (i = 0; i < 3; i++) {
         subject_make(&subject, i == 2 ? "vip" : "other", "/");
@@ -328,8 +329,8 @@ test_match(void **state)
     rule->route = str("/v1/{id}");
 
     assert_int_equal(ngx_ratelimit_policy_complete(policy), NGX_OK);
-    assert_true(policy->keyed);
-    assert_false(policy->digested);
+    assert_true(policy->needs & NGX_RATELIMIT_NEEDS_KEY);
+    assert_false(policy->needs & NGX_RATELIMIT_NEEDS_DIGEST);
 
     subject_make(&subject, "sk_1", "/v1/7");
     subject.tier = str("pro");

@@ -23,8 +23,8 @@ static void ngx_http_ratelimit_complete(ngx_http_ratelimit_ctx_t *ctx);
 static void ngx_http_ratelimit_resume(ngx_http_request_t *r);
 static ngx_int_t ngx_http_ratelimit_outcome(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx);
-static ngx_int_t ngx_http_ratelimit_delay(ngx_http_request_t *r,
-    ngx_http_ratelimit_ctx_t *ctx);
+static NGX_RATELIMIT_APART ngx_int_t ngx_http_ratelimit_delay(
+    ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx);
 static void ngx_http_ratelimit_delay_handler(ngx_event_t *ev);
 
 
@@ -139,12 +139,10 @@ ngx_http_ratelimit_handler(ngx_http_request_t *r)
         return NGX_DECLINED;
     }
 
-    ctx = ngx_http_ratelimit_ctx_create(r, conf);
+    ctx = ngx_http_ratelimit_ctx_create(r, conf, ngx_http_ratelimit_answered);
     if (ctx == NULL) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
-
-    ctx->check.handler = ngx_http_ratelimit_answered;
 
     rc = explain ? ngx_http_ratelimit_explain_start(r, ctx)
                  : ngx_http_ratelimit_check(r, ctx);

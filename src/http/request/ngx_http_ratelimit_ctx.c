@@ -4,10 +4,8 @@
 
 #include "ngx_http_ratelimit_request.h"
 
-static void ngx_http_ratelimit_ctx_remote(ngx_ratelimit_check_t *check,
-    ngx_uint_t n, void *memory);
-static ngx_uint_t ngx_http_ratelimit_max_counters(
-    ngx_http_ratelimit_loc_conf_t *conf, ngx_uint_t *remote);
+static NGX_RATELIMIT_APART void ngx_http_ratelimit_ctx_remote(
+    ngx_ratelimit_check_t *check, ngx_uint_t n, void *memory);
 static void ngx_http_ratelimit_ctx_cleanup(void *data);
 
 
@@ -42,71 +40,90 @@ ngx_http_ratelimit_ctx(ngx_http_request_t *r)
 }
 
 
+/*
+ * One allocation: the context, its counters, their clients, the policies, and
+ * what Redis needs.
+ */
 ngx_http_ratelimit_ctx_t *
 ngx_http_ratelimit_ctx_create(ngx_http_request_t *r,
-    ngx_http_ratelimit_loc_conf_t *conf)
+    ngx_http_ratelimit_loc_conf_t *conf, void (*handler)(void *data))
 {
     size_t                        size;
-    ngx_uint_t                    i, n, remote;
-    ngx_pool_cleanup_t           *cln;
+    ngx_uint_t                    i, n, nlimits, needs;
+    ngx_ratelimit_check_t        *check;
+    ngx_ratelimit_policy_t       *policy;
     ngx_http_ratelimit_ctx_t     *ctx;
     ngx_http_ratelimit_limit_t  **limits;
 
-    n = ngx_http_ratelimit_max_counters(conf, &remote);
+    limits = conf->limits->elts;
+    nlimits = conf->limits->nelts;
+
+    n = 0;
+    needs = 0;
+
+    for (i = 0; i < nlimits; i++) {
+        policy = limits[i]->limiter->policy;
+
+        n += (limits[i]->number == NGX_HTTP_RATELIMIT_ALL) ? policy->most : 1;
+        needs |= policy->needs;
+    }
+
+    /* one more: the client of a rule that finds no room */
+
+    n = ngx_min(n, NGX_RATELIMIT_MAX_COUNTERS + 1);
 
     size = sizeof(ngx_http_ratelimit_ctx_t)
            + n * (sizeof(ngx_ratelimit_counter_t)
                   + sizeof(ngx_ratelimit_client_t))
-           + conf->limits->nelts * sizeof(ngx_ratelimit_policy_t *);
+           + nlimits * sizeof(ngx_ratelimit_policy_t *);
 
-    if (remote) {
+    if (needs & NGX_RATELIMIT_NEEDS_REDIS) {
         size += sizeof(ngx_ratelimit_remote_check_t)
                 + n * (sizeof(ngx_ratelimit_remote_t)
                        + sizeof(ngx_ratelimit_remote_client_t));
     }
 
-    cln = ngx_pool_cleanup_add(r->pool, size);
-    if (cln == NULL) {
+    ctx = ngx_palloc(r->pool, size);
+    if (ctx == NULL) {
         return NULL;
     }
-
-    ctx = cln->data;
 
     /* two that are short: of a longer one the compiler makes a loop */
 
     ngx_memzero(&ctx->explain, offsetof(ngx_http_ratelimit_ctx_t, check)
                                - offsetof(ngx_http_ratelimit_ctx_t, explain));
-    ngx_memzero(&ctx->check, offsetof(ngx_ratelimit_check_t, taken_us));
+    ngx_memzero(&ctx->check.remote, offsetof(ngx_ratelimit_check_t, taken_us)
+                                    - offsetof(ngx_ratelimit_check_t, remote));
 
     ctx->request = r;
     ctx->conf = conf;
     ctx->path = r->uri;
+    ctx->needs = needs;
 
-    ctx->check.counters = (ngx_ratelimit_counter_t *) &ctx[1];
-    ctx->check.clients = (ngx_ratelimit_client_t *) &ctx->check.counters[n];
-    ctx->policies = (ngx_ratelimit_policy_t **) &ctx->check.clients[n];
-    ctx->check.data = ctx;
-    ctx->settled = 1;
+    check = &ctx->check;
+    check->counters = (ngx_ratelimit_counter_t *) &ctx[1];
+    check->clients = (ngx_ratelimit_client_t *) &check->counters[n];
+    check->handler = handler;
+    check->data = ctx;
+    ctx->policies = (ngx_ratelimit_policy_t **) &check->clients[n];
 
-    if (remote) {
-        ngx_http_ratelimit_ctx_remote(&ctx->check, n,
-                                   &ctx->policies[conf->limits->nelts]);
+    if (needs & NGX_RATELIMIT_NEEDS_REDIS) {
+        ngx_http_ratelimit_ctx_remote(check, n, &ctx->policies[nlimits]);
     }
 
     /* a request goes by the policies of its beginning, whatever comes */
 
-    limits = conf->limits->elts;
-
-    for (i = 0; i < conf->limits->nelts; i++) {
+    for (i = 0; i < nlimits; i++) {
         ctx->policies[i] = limits[i]->limiter->policy;
         ngx_ratelimit_policy_use(ctx->policies[i]);
-
-        if (ctx->policies[i]->settles) {
-            ctx->settled = 0;
-        }
     }
 
-    cln->handler = ngx_http_ratelimit_ctx_cleanup;
+    /* as ngx_pool_cleanup_add() does it, which allocates twice */
+
+    ctx->cleanup.handler = ngx_http_ratelimit_ctx_cleanup;
+    ctx->cleanup.data = ctx;
+    ctx->cleanup.next = r->pool->cleanup;
+    r->pool->cleanup = &ctx->cleanup;
 
     ngx_http_set_ctx(r, ctx, ngx_http_ratelimit_module);
 
@@ -126,29 +143,6 @@ ngx_http_ratelimit_ctx_remote(ngx_ratelimit_check_t *check, ngx_uint_t n,
     remote->clients = (ngx_ratelimit_remote_client_t *) &remote->counters[n];
 
     check->remote = remote;
-}
-
-
-/* remote: whether some of them may be in Redis. */
-static ngx_uint_t
-ngx_http_ratelimit_max_counters(ngx_http_ratelimit_loc_conf_t *conf,
-    ngx_uint_t *remote)
-{
-    ngx_uint_t                    i, n;
-    ngx_http_ratelimit_limit_t  **limits;
-
-    limits = conf->limits->elts;
-    n = 0;
-    *remote = 0;
-
-    for (i = 0; i < conf->limits->nelts; i++) {
-        *remote |= (limits[i]->limiter->redis != NULL);
-
-        n += (limits[i]->number == NGX_HTTP_RATELIMIT_ALL)
-             ? limits[i]->limiter->policy->rules.nelts : 1;
-    }
-
-    return ngx_min(n, NGX_RATELIMIT_MAX_COUNTERS);
 }
 
 

@@ -145,7 +145,7 @@ ngx_http_ratelimit_filter(ngx_http_request_t *r)
         return ngx_http_next_header_filter(r);
     }
 
-    if (!ctx->settled) {
+    if (ctx->needs & NGX_RATELIMIT_NEEDS_SETTLE) {
         ngx_http_ratelimit_settle(r, ctx);
     }
 

@@ -34,31 +34,33 @@ typedef struct ngx_http_ratelimit_explain_s  ngx_http_ratelimit_explain_t;
 
 
 /*
- * The context of a request, made at its first limited location. It lives in a
- * pool cleanup, where it is found again after an internal redirect.
+ * The context of a request, made at its first limited location. It is found
+ * again after an internal redirect by its cleanup in the request's pool.
  */
 typedef struct {
-    ngx_str_t                       path;      /* that is checked */
-    u_char                          numbers[NGX_HTTP_RATELIMIT_NUMBERS_BYTES];
-                                               /* of the headers */
-
-    /* zeroed from here to check.taken_us */
-    ngx_http_ratelimit_explain_t   *explain;   /* in place of the check; NULL:
-                                                  it is checked */
+    ngx_pool_cleanup_t              cleanup;   /* of the request's pool */
     ngx_http_request_t             *request;
     ngx_http_ratelimit_loc_conf_t  *conf;      /* of the deciding location */
     ngx_ratelimit_policy_t        **policies;  /* of conf->limits, each used */
+    ngx_str_t                       path;      /* that is checked */
+    u_char                          numbers[NGX_HTTP_RATELIMIT_NUMBERS_BYTES];
+                                               /* of the headers */
+    uint64_t                        decided_ms; /* since the epoch */
+
+    /* zeroed from here on, see ctx_create() */
+    ngx_http_ratelimit_explain_t   *explain;   /* in place of the check; NULL:
+                                                  it is checked */
     ngx_ratelimit_limiter_t        *denies;    /* its list has the API key;
                                                   NULL: none */
-    uint64_t                        decided_ms; /* since the epoch */
     void                           *jwt;       /* jwt.c: what was verified */
+    ngx_uint_t                      needs;     /* of the policies: bits; the
+                                                  response until it is
+                                                  charged */
     ngx_event_t                    *delay;     /* of a leaky bucket; NULL:
                                                   none */
     unsigned                        started:1; /* the check */
     unsigned                        waiting:1; /* for Redis, for the delay */
     unsigned                        answered:1;
-    unsigned                        settled:1; /* the response was charged, or
-                                                  no rule asks for it */
     ngx_ratelimit_check_t           check;
 } ngx_http_ratelimit_ctx_t;
 
@@ -87,11 +89,12 @@ typedef struct {
 ngx_http_ratelimit_ctx_t *ngx_http_ratelimit_ctx(ngx_http_request_t *r);
 
 /*
- * Makes the context, for the location's limits. The caller sets the check's
- * handler. NULL: memory is out.
+ * Makes the context, for the location's limits; the handler is the check's.
+ * NULL: memory is out.
  */
 ngx_http_ratelimit_ctx_t *ngx_http_ratelimit_ctx_create(
-    ngx_http_request_t *r, ngx_http_ratelimit_loc_conf_t *conf);
+    ngx_http_request_t *r, ngx_http_ratelimit_loc_conf_t *conf,
+    void (*handler)(void *data));
 
 /*
  * The seconds to wait after a counter has rejected the request, rounded up. -1:

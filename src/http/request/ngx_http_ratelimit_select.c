@@ -15,41 +15,52 @@ typedef struct {
     ngx_http_ratelimit_ctx_t      *ctx;
     ngx_ratelimit_limiter_t       *limiter;
     ngx_ratelimit_policy_t        *policy;
+    ngx_http_ratelimit_report_t   *report;     /* NULL: nobody asks */
+    ngx_ratelimit_match_e          match;      /* of the last rule */
+    ngx_uint_t                     grouped;    /* rules replace each other */
+    ngx_uint_t                     found;      /* the rule, by its path */
+
+    /* where a policy needs them */
     ngx_str_t                      tier;       /* by the location */
     ngx_ratelimit_subject_t        subject;
-    ngx_ratelimit_match_e          match;      /* of the last rule */
-    ngx_http_ratelimit_report_t   *report;     /* NULL: nobody asks */
-    unsigned                       grouped:1;  /* rules replace each other */
-    unsigned                       found:1;    /* the rule, by its path */
+    ngx_ratelimit_rule_t          *rules[NGX_HTTP_RATELIMIT_FOUND];
 } ngx_http_ratelimit_selection_t;
 
-static ngx_int_t ngx_http_ratelimit_select_subject(
+static NGX_RATELIMIT_APART ngx_int_t ngx_http_ratelimit_select_subject(
     ngx_http_ratelimit_selection_t *s, ngx_http_ratelimit_loc_conf_t *conf);
 static ngx_uint_t ngx_http_ratelimit_select_denied(
     ngx_http_ratelimit_selection_t *s, ngx_http_ratelimit_loc_conf_t *conf);
-static ngx_int_t ngx_http_ratelimit_select_zone(
-    ngx_http_ratelimit_selection_t *s, ngx_uint_t number);
-static ngx_int_t ngx_http_ratelimit_select_found(
+static NGX_RATELIMIT_APART ngx_uint_t ngx_http_ratelimit_select_allowed(
     ngx_http_ratelimit_selection_t *s);
+static NGX_RATELIMIT_APART ngx_ratelimit_rule_t **
+    ngx_http_ratelimit_select_found(ngx_http_ratelimit_selection_t *s,
+    ngx_uint_t *n);
 static ngx_int_t ngx_http_ratelimit_select_rules(
     ngx_http_ratelimit_selection_t *s, ngx_ratelimit_rule_t **rules,
     ngx_uint_t n);
 static ngx_int_t ngx_http_ratelimit_select_rule(
     ngx_http_ratelimit_selection_t *s, ngx_ratelimit_rule_t *rule);
+static NGX_RATELIMIT_APART ngx_uint_t ngx_http_ratelimit_select_applies(
+    ngx_http_ratelimit_selection_t *s, const ngx_ratelimit_rule_t *rule);
 static ngx_uint_t ngx_http_ratelimit_select_in_group(
     ngx_http_ratelimit_selection_t *s, const ngx_ratelimit_rule_t *rule);
 static ngx_int_t ngx_http_ratelimit_select_counter(
     ngx_http_ratelimit_selection_t *s, ngx_ratelimit_rule_t *rule,
     ngx_ratelimit_client_t *client, const ngx_ratelimit_limit_t *limit);
+static NGX_RATELIMIT_APART ngx_ratelimit_fail_mode_e
+    ngx_http_ratelimit_select_fail_mode(ngx_http_ratelimit_selection_t *s,
+    const ngx_ratelimit_rule_t *rule);
+static NGX_RATELIMIT_APART void ngx_http_ratelimit_select_too_many(
+    ngx_http_ratelimit_selection_t *s, const ngx_ratelimit_rule_t *rule);
 static ngx_ratelimit_client_t *ngx_http_ratelimit_select_client(
     ngx_http_ratelimit_selection_t *s, const ngx_ratelimit_rule_t *rule);
-static ngx_int_t ngx_http_ratelimit_select_limit(
+static NGX_RATELIMIT_APART ngx_int_t ngx_http_ratelimit_select_limit(
     ngx_http_ratelimit_selection_t *s, ngx_ratelimit_rule_t *rule,
     const ngx_str_t *key, const ngx_ratelimit_limit_t **limit);
 static ngx_int_t ngx_http_ratelimit_select_dynamic(
     ngx_http_ratelimit_selection_t *s, ngx_ratelimit_rule_t *rule,
     ngx_ratelimit_allowance_t **made);
-static ngx_int_t ngx_http_ratelimit_select_cost(
+static NGX_RATELIMIT_APART ngx_int_t ngx_http_ratelimit_select_cost(
     ngx_http_ratelimit_selection_t *s, ngx_ratelimit_rule_t *rule,
     uint32_t *cost);
 
@@ -59,7 +70,8 @@ ngx_http_ratelimit_select(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx,
     ngx_http_ratelimit_report_t *report)
 {
     ngx_int_t                        rc;
-    ngx_uint_t                       i;
+    ngx_uint_t                       i, n, seen;
+    ngx_ratelimit_rule_t           **rules;
     ngx_http_ratelimit_loc_conf_t   *conf;
     ngx_http_ratelimit_limit_t     **limits;
     ngx_http_ratelimit_selection_t   s;
@@ -69,12 +81,14 @@ ngx_http_ratelimit_select(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx,
     s.ctx = ctx;
     s.report = report;
 
-    if (ngx_http_ratelimit_select_subject(&s, conf) != NGX_OK) {
-        return NGX_ERROR;
-    }
+    seen = (ctx->needs & NGX_RATELIMIT_NEEDS_SUBJECT) || report;
 
-    if (s.subject.api_key.len && ngx_http_ratelimit_select_denied(&s, conf)) {
-        return NGX_ABORT;
+    if (seen) {
+        rc = ngx_http_ratelimit_select_subject(&s, conf);
+
+        if (rc != NGX_OK) {
+            return rc;
+        }
     }
 
     limits = conf->limits->elts;
@@ -83,14 +97,37 @@ ngx_http_ratelimit_select(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx,
         s.limiter = limits[i]->limiter;
         s.policy = ctx->policies[i];
 
-        rc = ngx_http_ratelimit_select_zone(&s, limits[i]->number);
-
-        if (rc == NGX_ERROR) {
-            return NGX_ERROR;
+        if (seen && ngx_http_ratelimit_select_allowed(&s)) {
+            continue;
         }
 
-        if (rc == NGX_DONE) {
-            break;
+        s.found = 0;
+        s.grouped = 1;
+
+        if (limits[i]->number != NGX_HTTP_RATELIMIT_ALL) {
+            s.grouped = 0;
+            rules = &s.policy->fixed[limits[i]->number];
+            n = 1;
+
+        } else if ((s.policy->needs & NGX_RATELIMIT_NEEDS_ROUTE) && !report) {
+
+            rules = ngx_http_ratelimit_select_found(&s, &n);
+            if (rules == NULL) {
+                return NGX_ERROR;
+            }
+
+        } else {
+
+            /* a report names the rules that the path excludes, too */
+
+            rules = s.policy->rules.elts;
+            n = s.policy->rules.nelts;
+        }
+
+        rc = ngx_http_ratelimit_select_rules(&s, rules, n);
+
+        if (rc != NGX_OK) {
+            return (rc == NGX_DONE) ? NGX_OK : NGX_ERROR;
         }
     }
 
@@ -98,13 +135,15 @@ ngx_http_ratelimit_select(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx,
 }
 
 
-/* The API key is only looked for where a policy asks for it. */
+/*
+ * The API key is only looked for where a policy asks for it. NGX_ABORT: it is
+ * denied.
+ */
 static ngx_int_t
 ngx_http_ratelimit_select_subject(ngx_http_ratelimit_selection_t *s,
     ngx_http_ratelimit_loc_conf_t *conf)
 {
     ngx_int_t                 rc;
-    ngx_uint_t                i, keyed, digested;
     ngx_http_request_t       *r;
     ngx_ratelimit_subject_t  *subject;
 
@@ -128,15 +167,7 @@ ngx_http_ratelimit_select_subject(ngx_http_ratelimit_selection_t *s,
         return NGX_ERROR;
     }
 
-    keyed = 0;
-    digested = 0;
-
-    for (i = 0; i < conf->limits->nelts; i++) {
-        keyed |= s->ctx->policies[i]->keyed;
-        digested |= s->ctx->policies[i]->digested;
-    }
-
-    if (!keyed) {
+    if (!(s->ctx->needs & NGX_RATELIMIT_NEEDS_KEY)) {
         return NGX_OK;
     }
 
@@ -146,14 +177,16 @@ ngx_http_ratelimit_select_subject(ngx_http_ratelimit_selection_t *s,
         return NGX_ERROR;
     }
 
-    if (rc == NGX_DECLINED) {
+    if (rc == NGX_DECLINED || subject->api_key.len == 0) {
         subject->api_key.len = 0;
+        return NGX_OK;
+    }
 
-    } else if (digested) {
+    if (s->ctx->needs & NGX_RATELIMIT_NEEDS_DIGEST) {
         ngx_ratelimit_subject_digest(subject);
     }
 
-    return NGX_OK;
+    return ngx_http_ratelimit_select_denied(s, conf) ? NGX_ABORT : NGX_OK;
 }
 
 
@@ -185,73 +218,52 @@ ngx_http_ratelimit_select_denied(ngx_http_ratelimit_selection_t *s,
 }
 
 
-/* NGX_DONE: there is no room for one more rule. */
-static ngx_int_t
-ngx_http_ratelimit_select_zone(ngx_http_ratelimit_selection_t *s,
-    ngx_uint_t number)
+/* Whether the zone's list lets the request pass; if not, its tier is known. */
+static ngx_uint_t
+ngx_http_ratelimit_select_allowed(ngx_http_ratelimit_selection_t *s)
 {
     if (s->subject.api_key.len
         && ngx_ratelimit_policy_listed(s->policy, &s->subject)
            == NGX_RATELIMIT_LISTED_ALLOWED)
     {
-        return NGX_OK;
+        return 1;
     }
 
-    if (s->policy->keyed) {
-        ngx_ratelimit_subject_tier(&s->subject, s->policy, &s->tier);
+    ngx_ratelimit_subject_tier(&s->subject, s->policy, &s->tier);
 
-    } else {
-        s->subject.tier = s->tier;
-    }
-
-    s->found = 0;
-    s->grouped = (number == NGX_HTTP_RATELIMIT_ALL);
-
-    if (!s->grouped) {
-        return ngx_http_ratelimit_select_rules(s, &s->policy->fixed[number],
-                                               1);
-    }
-
-    /* a report names the rules that the path excludes, too */
-
-    if (s->policy->routed && s->report == NULL) {
-        return ngx_http_ratelimit_select_found(s);
-    }
-
-    return ngx_http_ratelimit_select_rules(s, s->policy->rules.elts,
-                                           s->policy->rules.nelts);
+    return 0;
 }
 
 
-/* The rules that the index finds by the path. */
-static ngx_int_t
-ngx_http_ratelimit_select_found(ngx_http_ratelimit_selection_t *s)
+/* The rules that the index finds by the path; NULL: memory is out. */
+static ngx_ratelimit_rule_t **
+ngx_http_ratelimit_select_found(ngx_http_ratelimit_selection_t *s,
+    ngx_uint_t *n)
 {
-    ngx_uint_t              n;
     ngx_ratelimit_rule_t  **rules;
-    ngx_ratelimit_rule_t   *found[NGX_HTTP_RATELIMIT_FOUND];
 
-    rules = found;
+    rules = s->rules;
     s->found = 1;
 
-    n = ngx_ratelimit_policy_find(s->policy, &s->ctx->path, rules,
-                                  NGX_HTTP_RATELIMIT_FOUND);
+    *n = ngx_ratelimit_policy_find(s->policy, &s->ctx->path, rules,
+                                   NGX_HTTP_RATELIMIT_FOUND);
 
-    if (n > NGX_HTTP_RATELIMIT_FOUND) {
+    if (*n > NGX_HTTP_RATELIMIT_FOUND) {
 
         rules = ngx_palloc(s->request->pool,
-                           n * sizeof(ngx_ratelimit_rule_t *));
+                           *n * sizeof(ngx_ratelimit_rule_t *));
         if (rules == NULL) {
-            return NGX_ERROR;
+            return NULL;
         }
 
-        n = ngx_ratelimit_policy_find(s->policy, &s->ctx->path, rules, n);
+        *n = ngx_ratelimit_policy_find(s->policy, &s->ctx->path, rules, *n);
     }
 
-    return ngx_http_ratelimit_select_rules(s, rules, n);
+    return rules;
 }
 
 
+/* NGX_DONE: there is no room for one more rule. */
 static ngx_int_t
 ngx_http_ratelimit_select_rules(ngx_http_ratelimit_selection_t *s,
     ngx_ratelimit_rule_t **rules, ngx_uint_t n)
@@ -293,73 +305,49 @@ static ngx_int_t
 ngx_http_ratelimit_select_rule(ngx_http_ratelimit_selection_t *s,
     ngx_ratelimit_rule_t *rule)
 {
-    char                          note[NGX_RATELIMIT_LOG_NOTE];
     ngx_int_t                     rc;
-    ngx_str_t                     key;
     ngx_ratelimit_check_t        *check;
     ngx_ratelimit_client_t       *client;
     const ngx_ratelimit_limit_t  *limit;
-    ngx_http_ratelimit_values_t  *values;
+
+    s->match = NGX_RATELIMIT_MATCHED;
+
+    if ((rule->needs & (NGX_RATELIMIT_NEEDS_MATCH|NGX_RATELIMIT_NEEDS_GROUP))
+        && !ngx_http_ratelimit_select_applies(s, rule))
+    {
+        return NGX_DECLINED;
+    }
 
     check = &s->ctx->check;
 
-    s->match = rule->any
-               ? NGX_RATELIMIT_MATCHED
-               : ngx_ratelimit_rule_match(rule, s->found, &s->subject);
-
-    if (s->match != NGX_RATELIMIT_MATCHED) {
-        return NGX_DECLINED;
-    }
-
-    if (s->grouped && ngx_http_ratelimit_select_in_group(s, rule)) {
-        s->match = NGX_RATELIMIT_GROUP_TAKEN;
-        return NGX_DECLINED;
-    }
-
     client = ngx_http_ratelimit_select_client(s, rule);
-
-    if (client) {
-        key = client->key;
-
-    } else {
-        values = rule->data;
-
-        rc = values->nparts
-             ? ngx_http_ratelimit_values_key(s->request, values, &key)
-             : ngx_http_ratelimit_value_get(s->request, &values->key, &key);
-
-        if (rc != NGX_OK) {
-            return NGX_ERROR;
-        }
+    if (client == NULL) {
+        return NGX_ERROR;
     }
 
-    if (key.len == 0) {
+    if (client->key.len == 0) {
         s->match = NGX_RATELIMIT_KEY_EMPTY;
         return NGX_DECLINED;
     }
 
-    if (rule->percent != 100 && !ngx_ratelimit_rule_shares(rule, &key)) {
+    if ((rule->needs & NGX_RATELIMIT_NEEDS_PERCENT)
+        && !ngx_ratelimit_rule_shares(rule, &client->key))
+    {
         s->match = NGX_RATELIMIT_NOT_IN_SHARE;
         return NGX_DECLINED;
     }
 
-    rc = ngx_http_ratelimit_select_limit(s, rule, &key, &limit);
-    if (rc != NGX_OK) {
-        return rc;
+    limit = &rule->limit;
+
+    if (rule->needs & NGX_RATELIMIT_NEEDS_LIMIT) {
+        rc = ngx_http_ratelimit_select_limit(s, rule, &client->key, &limit);
+        if (rc != NGX_OK) {
+            return rc;
+        }
     }
 
     if (check->ncounters == NGX_RATELIMIT_MAX_COUNTERS) {
-        if (ngx_http_ratelimit_log_due(s->request,
-                                       NGX_HTTP_RATELIMIT_LOG_TOO_MANY, note))
-        {
-            ngx_log_error(NGX_LOG_ERR, s->subject.log, 0,
-                          "more than %d ratelimit rules match one request, "
-                          "rule \"%V\" of zone \"%V\" is not counted, nor is "
-                          "any after it%s", NGX_RATELIMIT_MAX_COUNTERS,
-                          &rule->id, &s->limiter->zone.name, note);
-        }
-
-        s->match = NGX_RATELIMIT_TOO_MANY;
+        ngx_http_ratelimit_select_too_many(s, rule);
         return NGX_DONE;
     }
 
@@ -368,14 +356,50 @@ ngx_http_ratelimit_select_rule(ngx_http_ratelimit_selection_t *s,
      * Redis would be asked about one without counters for nothing.
      */
 
-    if (client == NULL) {
-        client = &check->clients[check->nclients++];
-        client->limiter = s->limiter;
-        client->key_index = rule->key_index;
-        client->key = key;
+    if (client == &check->clients[check->nclients]) {
+        check->nclients++;
     }
 
     return ngx_http_ratelimit_select_counter(s, rule, client, limit);
+}
+
+
+/* By what is known without its key. */
+static ngx_uint_t
+ngx_http_ratelimit_select_applies(ngx_http_ratelimit_selection_t *s,
+    const ngx_ratelimit_rule_t *rule)
+{
+    if (rule->needs & NGX_RATELIMIT_NEEDS_MATCH) {
+        s->match = ngx_ratelimit_rule_match(rule, s->found, &s->subject);
+    }
+
+    if (s->match == NGX_RATELIMIT_MATCHED && s->grouped
+        && ngx_http_ratelimit_select_in_group(s, rule))
+    {
+        s->match = NGX_RATELIMIT_GROUP_TAKEN;
+    }
+
+    return s->match == NGX_RATELIMIT_MATCHED;
+}
+
+
+static void
+ngx_http_ratelimit_select_too_many(ngx_http_ratelimit_selection_t *s,
+    const ngx_ratelimit_rule_t *rule)
+{
+    char  note[NGX_RATELIMIT_LOG_NOTE];
+
+    s->match = NGX_RATELIMIT_TOO_MANY;
+
+    if (ngx_http_ratelimit_log_due(s->request, NGX_HTTP_RATELIMIT_LOG_TOO_MANY,
+                                   note))
+    {
+        ngx_log_error(NGX_LOG_ERR, s->request->connection->log, 0,
+                      "more than %d ratelimit rules match one request, "
+                      "rule \"%V\" of zone \"%V\" is not counted, nor is "
+                      "any after it%s", NGX_RATELIMIT_MAX_COUNTERS,
+                      &rule->id, &s->limiter->zone.name, note);
+    }
 }
 
 
@@ -413,50 +437,69 @@ ngx_http_ratelimit_select_counter(ngx_http_ratelimit_selection_t *s,
     ngx_ratelimit_rule_t *rule, ngx_ratelimit_client_t *client,
     const ngx_ratelimit_limit_t *limit)
 {
-    ngx_ratelimit_counter_t        *counter;
-    ngx_http_ratelimit_loc_conf_t  *conf;
+    ngx_ratelimit_check_t    *check;
+    ngx_ratelimit_counter_t  *counter;
 
-    conf = s->ctx->conf;
-    counter = &s->ctx->check.counters[s->ctx->check.ncounters++];
+    check = &s->ctx->check;
+    counter = &check->counters[check->ncounters++];
 
+    ngx_memzero(counter, offsetof(ngx_ratelimit_counter_t, answer));
     counter->rule = rule;
     counter->limit = limit;
     counter->client = client;
-    counter->dry_run = rule->dry_run || conf->dry_run;
-    counter->look = (rule->statuses != NULL);
     counter->cost = rule->cost;
-    counter->fail_mode = (rule->fail_mode != NGX_RATELIMIT_FAIL_DEFAULT)
-                         ? rule->fail_mode : conf->fail_mode;
+    counter->dry_run = rule->dry_run || s->ctx->conf->dry_run;
+    counter->look = (rule->statuses != NULL);
 
-    /*
-     * No answer of Redis says what all parts have left; async goes on by what
-     * it knows.
-     */
-
-    if ((rule->shards && counter->fail_mode == NGX_RATELIMIT_FAIL_LOCAL)
-        || rule->sync == NGX_RATELIMIT_SYNC_ASYNC)
-    {
-        counter->fail_mode = NGX_RATELIMIT_FAIL_OPEN;
+    if (s->limiter->redis) {
+        counter->fail_mode = ngx_http_ratelimit_select_fail_mode(s, rule);
     }
 
-    return rule->dynamic_cost
+    return (rule->needs & NGX_RATELIMIT_NEEDS_COST)
            ? ngx_http_ratelimit_select_cost(s, rule, &counter->cost) : NGX_OK;
 }
 
 
-/* The check's client that a rule counts, or NULL. */
+/*
+ * No answer of Redis says what all parts have left; async goes on by what it
+ * knows.
+ */
+static ngx_ratelimit_fail_mode_e
+ngx_http_ratelimit_select_fail_mode(ngx_http_ratelimit_selection_t *s,
+    const ngx_ratelimit_rule_t *rule)
+{
+    ngx_ratelimit_fail_mode_e  fail_mode;
+
+    fail_mode = (rule->fail_mode != NGX_RATELIMIT_FAIL_DEFAULT)
+                ? rule->fail_mode : s->ctx->conf->fail_mode;
+
+    if ((rule->shards && fail_mode == NGX_RATELIMIT_FAIL_LOCAL)
+        || rule->sync == NGX_RATELIMIT_SYNC_ASYNC)
+    {
+        return NGX_RATELIMIT_FAIL_OPEN;
+    }
+
+    return fail_mode;
+}
+
+
+/*
+ * The check's client that a rule counts, or a new one behind the others, with
+ * its key. NULL: memory is out.
+ */
 static ngx_ratelimit_client_t *
 ngx_http_ratelimit_select_client(ngx_http_ratelimit_selection_t *s,
     const ngx_ratelimit_rule_t *rule)
 {
-    ngx_uint_t               i;
-    ngx_ratelimit_check_t   *check;
-    ngx_ratelimit_client_t  *client;
+    ngx_int_t                     rc;
+    ngx_ratelimit_check_t        *check;
+    ngx_ratelimit_client_t       *client, *end;
+    ngx_http_ratelimit_values_t  *values;
 
     check = &s->ctx->check;
+    end = &check->clients[check->nclients];
 
-    for (i = 0; i < check->nclients; i++) {
-        client = &check->clients[i];
+    for (client = check->clients; client < end; client++) {
 
         if (client->limiter == s->limiter
             && client->key_index == rule->key_index)
@@ -465,7 +508,19 @@ ngx_http_ratelimit_select_client(ngx_http_ratelimit_selection_t *s,
         }
     }
 
-    return NULL;
+    ngx_memzero(client, offsetof(ngx_ratelimit_client_t, local));
+    client->limiter = s->limiter;
+    client->check = check;
+    client->key_index = rule->key_index;
+
+    values = rule->data;
+
+    rc = values->nparts
+         ? ngx_http_ratelimit_values_key(s->request, values, &client->key)
+         : ngx_http_ratelimit_value_get(s->request, &values->key,
+                                        &client->key);
+
+    return (rc == NGX_OK) ? client : NULL;
 }
 
 

@@ -24,7 +24,7 @@ ngx_http_ratelimit_settle(ngx_http_request_t *r,
     ngx_ratelimit_check_t    *check;
     ngx_ratelimit_counter_t  *counter;
 
-    ctx->settled = 1;
+    ctx->needs &= ~NGX_RATELIMIT_NEEDS_SETTLE;
     check = &ctx->check;
 
     if (!ctx->started || ngx_ratelimit_check_refused(check)) {

@@ -31,7 +31,8 @@ typedef struct {
 static ngx_int_t ngx_ratelimit_policy_copy(ngx_ratelimit_policy_t *policy,
     const ngx_ratelimit_policy_t *base);
 static void ngx_ratelimit_policy_mark(ngx_ratelimit_policy_t *policy);
-static ngx_uint_t ngx_ratelimit_policy_any(const ngx_ratelimit_rule_t *rule);
+static ngx_uint_t ngx_ratelimit_policy_needs(
+    const ngx_ratelimit_policy_t *policy, const ngx_ratelimit_rule_t *rule);
 static ngx_int_t ngx_ratelimit_policy_number(ngx_ratelimit_policy_t *policy);
 static ngx_uint_t ngx_ratelimit_policy_sort(
     const ngx_ratelimit_policy_t *policy, ngx_ratelimit_policy_text_t *texts,
@@ -197,50 +198,93 @@ ngx_ratelimit_policy_complete(ngx_ratelimit_policy_t *policy)
 static void
 ngx_ratelimit_policy_mark(ngx_ratelimit_policy_t *policy)
 {
-    ngx_uint_t                   i;
-    ngx_ratelimit_rule_t       **rules;
-    const ngx_ratelimit_keys_t  *keys;
+    ngx_uint_t              i;
+    ngx_ratelimit_rule_t  **rules;
+
+    policy->needs = policy->limiter->redis ? NGX_RATELIMIT_NEEDS_REDIS : 0;
 
     if (policy->allow.digests.entries || policy->deny.digests.entries
         || policy->tier_keys.entries || policy->temporary_keys.entries)
     {
-        policy->digested = 1;
+        policy->needs |= NGX_RATELIMIT_NEEDS_DIGEST;
     }
 
     if (policy->allow.globs || policy->deny.globs || policy->tier_patterns) {
-        policy->keyed = 1;
+        policy->needs |= NGX_RATELIMIT_NEEDS_KEY;
     }
 
     rules = policy->rules.elts;
+    policy->most = policy->ngroups;
 
     for (i = 0; i < policy->rules.nelts; i++) {
-        keys = rules[i]->api_keys;
-
-        policy->keyed |= (keys != NULL);
-        policy->digested |= (keys && keys->digests.entries)
-                            || rules[i]->keys.entries;
-        policy->routed |= (rules[i]->route.len != 0);
-        policy->settles |= (rules[i]->statuses != NULL
-                            || rules[i]->cost_header.len);
-        rules[i]->any = ngx_ratelimit_policy_any(rules[i]);
+        rules[i]->needs = ngx_ratelimit_policy_needs(policy, rules[i]);
+        policy->needs |= rules[i]->needs;
+        policy->most += (rules[i]->group_index == 0);
     }
 
-    policy->keyed |= policy->digested;
+    if (policy->needs & NGX_RATELIMIT_NEEDS_DIGEST) {
+        policy->needs |= NGX_RATELIMIT_NEEDS_KEY;
+    }
 }
 
 
 static ngx_uint_t
-ngx_ratelimit_policy_any(const ngx_ratelimit_rule_t *rule)
+ngx_ratelimit_policy_needs(const ngx_ratelimit_policy_t *policy,
+    const ngx_ratelimit_rule_t *rule)
 {
+    ngx_uint_t  needs;
+
+    needs = 0;
+
+    if (rule->methods || rule->route.len || rule->regex_text.len
+        || rule->nhosts || rule->api_keys || rule->tier.len)
+    {
+        needs |= NGX_RATELIMIT_NEEDS_MATCH;
+    }
+
 #if (NGX_PCRE)
     if (rule->regex) {
-        return 0;
+        needs |= NGX_RATELIMIT_NEEDS_MATCH;
     }
 #endif
 
-    return rule->methods == 0 && rule->route.len == 0
-           && rule->regex_text.len == 0 && rule->nhosts == 0
-           && rule->api_keys == NULL && rule->tier.len == 0;
+    if (rule->route.len) {
+        needs |= NGX_RATELIMIT_NEEDS_ROUTE;
+    }
+
+    if (rule->api_keys) {
+        needs |= NGX_RATELIMIT_NEEDS_KEY;
+    }
+
+    if (rule->keys.entries
+        || (rule->api_keys && rule->api_keys->digests.entries))
+    {
+        needs |= NGX_RATELIMIT_NEEDS_DIGEST;
+    }
+
+    if (rule->group_index) {
+        needs |= NGX_RATELIMIT_NEEDS_GROUP;
+    }
+
+    if (rule->percent != 100) {
+        needs |= NGX_RATELIMIT_NEEDS_PERCENT;
+    }
+
+    if (rule->ntier_limits || rule->keys.entries || rule->dynamic
+        || policy->temporary_limits)
+    {
+        needs |= NGX_RATELIMIT_NEEDS_LIMIT;
+    }
+
+    if (rule->dynamic_cost) {
+        needs |= NGX_RATELIMIT_NEEDS_COST;
+    }
+
+    if (rule->statuses || rule->cost_header.len) {
+        needs |= NGX_RATELIMIT_NEEDS_SETTLE;
+    }
+
+    return needs;
 }
 
 

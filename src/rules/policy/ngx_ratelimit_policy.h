@@ -33,6 +33,7 @@ struct ngx_ratelimit_policy_s {
     ngx_uint_t                 nfixed;
     ngx_uint_t                 nkeys;      /* distinct keys of the rules */
     ngx_uint_t                 ngroups;    /* distinct groups */
+    ngx_uint_t                 most;       /* rules that may apply at once */
     void                      *index;      /* which rules a path may match */
     ngx_str_t                 *cost_headers;  /* distinct, of the rules */
     ngx_uint_t                 ncost_headers;
@@ -50,12 +51,10 @@ struct ngx_ratelimit_policy_s {
                                                   one */
     ngx_ratelimit_temporary_t *temporary_limits;
 
-    /* by complete(), but for the last, by who compiles a document */
-    unsigned                   keyed:1;    /* anything depends on an API key */
-    unsigned                   digested:1; /* on its digest */
-    unsigned                   routed:1;   /* on a template: see find() */
-    unsigned                   settles:1;  /* on the response */
-    unsigned                   tenants:1;  /* on another part of a key */
+    ngx_uint_t                 needs;      /* at each request: bits */
+    unsigned                   tenants:1;  /* a limit for some time depends on
+                                              another part of a key; by who
+                                              compiles a document */
 
     ngx_uint_t                 finished;   /* rules, by finish() */
 
@@ -129,7 +128,8 @@ void ngx_ratelimit_policy_problem(ngx_ratelimit_problems_t *problems,
  * template, and the rules whose template matches. The time does not depend on
  * the number of other rules. Writes at most max of them to rules and returns
  * how many there are. If there are more, the caller asks again with as much
- * room. A policy that is not routed has all its rules found.
+ * room. A policy that needs no
+ * route has all its rules found.
  */
 ngx_uint_t ngx_ratelimit_policy_find(const ngx_ratelimit_policy_t *policy,
     const ngx_str_t *path, ngx_ratelimit_rule_t **rules, ngx_uint_t max);

@@ -40,6 +40,27 @@ typedef enum {
 
 #define NGX_RATELIMIT_MAX_SHARDS  64   /* of one counter */
 
+/*
+ * What has to be found out for a rule at each request, beyond its key. A rule
+ * that needs nothing applies, by its own limit and cost, to every request that
+ * has the key. A policy needs what its rules and its lists need.
+ */
+#define NGX_RATELIMIT_NEEDS_MATCH    0x01   /* whether it matches */
+#define NGX_RATELIMIT_NEEDS_ROUTE    0x02   /* by a template: see find() */
+#define NGX_RATELIMIT_NEEDS_KEY      0x04   /* an API key */
+#define NGX_RATELIMIT_NEEDS_DIGEST   0x08   /* that key's digest */
+#define NGX_RATELIMIT_NEEDS_GROUP    0x10   /* whether its group has another */
+#define NGX_RATELIMIT_NEEDS_PERCENT  0x20   /* whether its share has the key */
+#define NGX_RATELIMIT_NEEDS_LIMIT    0x40   /* by tier, key, variable, time */
+#define NGX_RATELIMIT_NEEDS_COST     0x80   /* a variable */
+#define NGX_RATELIMIT_NEEDS_SETTLE   0x100  /* the response */
+#define NGX_RATELIMIT_NEEDS_REDIS    0x200
+
+/* whether more of the request is looked at than the keys of rules */
+#define NGX_RATELIMIT_NEEDS_SUBJECT                                           \
+    (NGX_RATELIMIT_NEEDS_MATCH|NGX_RATELIMIT_NEEDS_LIMIT                      \
+     |NGX_RATELIMIT_NEEDS_KEY)
+
 #define NGX_RATELIMIT_MAX_PARTS   8    /* of a key */
 #define NGX_RATELIMIT_PART_END    0x1f /* between them; in no part's value */
 
@@ -69,7 +90,7 @@ typedef struct {
                                             with 0x1f between them */
     ngx_uint_t              nparts;      /* of a document's rule, else 0 */
     ngx_str_t              *parts;       /* as written */
-    ngx_uint_t              key_index;   /* in the policy's keys */
+    uint32_t                key_index;   /* in the policy's keys */
 
     /* match: nothing set matches every request */
     ngx_uint_t              methods;     /* bits; 0 for any */
@@ -119,7 +140,7 @@ typedef struct {
                                             a document: its place there, from
                                             policy->nfixed on */
     ngx_uint_t              rank;        /* in the order of application */
-    unsigned                any:1;       /* it matches every request */
+    ngx_uint_t              needs;       /* at each request: bits */
     unsigned                skipped:1;   /* by finish(): it matches none */
     ngx_uint_t              group_index; /* of the policy; 0: none */
     ngx_ratelimit_id_t      salt;

@@ -64,7 +64,7 @@ ngx_ratelimit_subject_tier(ngx_ratelimit_subject_t *subject,
 
     subject->tier = *otherwise;
 
-    if (!policy->keyed || subject->api_key.len == 0) {
+    if (subject->api_key.len == 0) {
         return;
     }
 
@@ -93,10 +93,6 @@ ngx_ratelimit_listed_e
 ngx_ratelimit_policy_listed(const ngx_ratelimit_policy_t *policy,
     const ngx_ratelimit_subject_t *subject)
 {
-    if (!policy->keyed) {
-        return NGX_RATELIMIT_LISTED_NOT;
-    }
-
     if (ngx_ratelimit_keys_have(&policy->deny, subject)) {
         return NGX_RATELIMIT_LISTED_DENIED;
     }
