@@ -109,7 +109,7 @@ check(ngx_ratelimit_table_t *table, const ngx_ratelimit_rate_t *rate,
     tb.tat_frac = e.state.extra;
     tb.span_code = e.state.aux;
 
-    ngx_ratelimit_token_bucket_take(&tb, rate, now_us, cost, 0, &answer);
+    ngx_ratelimit_token_bucket_pay(&tb, rate, now_us, cost, 0, &answer);
 
     if (answer.granted == 0) {
         ngx_ratelimit_table_unlock(&e);
@@ -121,8 +121,7 @@ check(ngx_ratelimit_table_t *table, const ngx_ratelimit_rate_t *rate,
     e.state.aux = tb.span_code;
 
     ngx_ratelimit_table_store(&e,
-                 (uint64_t) (rate->capacity - answer.remaining) * 255
-                 / rate->capacity);
+                  ngx_ratelimit_token_bucket_used(rate, answer.reset_us));
 
     return answer.granted;
 }

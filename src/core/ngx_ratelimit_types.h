@@ -29,13 +29,17 @@ typedef struct {
 /* A counter's answer, from shared memory and from Redis alike. */
 typedef struct {
     uint32_t  granted;    /* tokens taken: 0 when denied */
-    uint32_t  remaining;  /* tokens left after that */
+    uint32_t  remaining;  /* tokens left after that; or LATER */
     uint64_t  reset_us;   /* until the counter equals a fresh one */
     uint64_t  retry_us;   /* until the cost can be paid; 0 when granted */
+    uint32_t  frac;       /* LATER: of a microsecond of reset_us */
 } ngx_ratelimit_answer_t;
 
 /* retry_us of a cost that exceeds the capacity: no retry heals it */
 #define NGX_RATELIMIT_NEVER  UINT64_MAX
+
+/* remaining: by reset_us and frac, see ngx_ratelimit_limit_left() */
+#define NGX_RATELIMIT_LATER  UINT32_MAX
 
 /* want: whether the cost could be paid, without taking it */
 #define NGX_RATELIMIT_LOOK   UINT32_MAX

@@ -389,7 +389,8 @@ ngx_ratelimit_check_stricter(const ngx_ratelimit_counter_t *one,
         return one->answer.retry_us > two->answer.retry_us;
     }
 
-    return one->answer.remaining < two->answer.remaining;
+    return ngx_ratelimit_counter_remaining(one)
+           < ngx_ratelimit_counter_remaining(two);
 }
 
 

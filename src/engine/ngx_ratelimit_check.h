@@ -173,6 +173,11 @@ struct ngx_ratelimit_check_s {
 #define ngx_ratelimit_counter_limit(counter)                                  \
     ((counter)->emergency ? (counter)->rule->emergency : (counter)->limit)
 
+/* what is left of that, by the answer */
+#define ngx_ratelimit_counter_remaining(counter)                              \
+    ngx_ratelimit_limit_left(ngx_ratelimit_counter_limit(counter),            \
+                             &(counter)->answer)
+
 /* whether it is why a request is refused that was not known to be too many */
 #define ngx_ratelimit_counter_unavailable(counter)                            \
     ((counter)->source == NGX_RATELIMIT_SOURCE_FALLBACK                       \

@@ -31,6 +31,8 @@ ngx_ratelimit_inspect_look(ngx_ratelimit_inspect_t *inspect)
     if (inspect->limiter->redis == NULL) {
         ngx_ratelimit_local_take(&inspect->counter);
         inspect->answer = inspect->counter.answer;
+        inspect->answer.remaining
+                           = ngx_ratelimit_counter_remaining(&inspect->counter);
         return NGX_OK;
     }
 

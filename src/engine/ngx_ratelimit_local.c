@@ -46,6 +46,7 @@ typedef struct {
     uint64_t                      now_us;
     ngx_ratelimit_answer_t       *answer;   /* what is left, at least */
     unsigned                      note:1;   /* makes it what the answer says */
+    unsigned                      later:1;  /* nothing reads remaining here */
 } ngx_ratelimit_local_op_t;
 
 static void ngx_ratelimit_local_settle(ngx_ratelimit_counter_t *counter);
@@ -56,7 +57,7 @@ static void ngx_ratelimit_local_stand_in(
 static uint32_t ngx_ratelimit_local_weigh(uint32_t tokens, uint32_t weight,
     uint64_t most);
 static void ngx_ratelimit_local_apply(const ngx_ratelimit_local_op_t *op);
-static void ngx_ratelimit_local_bucket(const ngx_ratelimit_local_op_t *op,
+static uint32_t ngx_ratelimit_local_bucket(const ngx_ratelimit_local_op_t *op,
     ngx_ratelimit_state_t *state);
 static ngx_ratelimit_token_bucket_t ngx_ratelimit_local_noted_bucket(
     const ngx_ratelimit_local_op_t *op);
@@ -179,6 +180,10 @@ ngx_ratelimit_local_lower(ngx_ratelimit_counter_t *counter, uint32_t remaining)
 
     ngx_ratelimit_local_run(counter, 0, 0, &left);
 
+    left.remaining = ngx_ratelimit_limit_left(
+                                         ngx_ratelimit_counter_limit(counter),
+                                         &left);
+
     if (left.remaining > remaining) {
         ngx_ratelimit_local_run(counter, 0, left.remaining - remaining, &left);
     }
@@ -204,6 +209,7 @@ ngx_ratelimit_local_run(ngx_ratelimit_counter_t *counter, uint32_t tokens,
     op.now_us = ngx_ratelimit_local_now_us();
     op.answer = answer;
     op.note = (want == NGX_RATELIMIT_LOCAL_NOTE);
+    op.later = (want == 0 || want == NGX_RATELIMIT_LOOK);
 
     if (want == NGX_RATELIMIT_LOCAL_GIVE) {
         op.cost = 0;
@@ -268,6 +274,7 @@ ngx_ratelimit_local_stand_in(const ngx_ratelimit_counter_t *counter,
     half = *op;
     half.limit = &halves;
     half.answer = &answer;
+    half.later = 0;
 
     /* a request within the limit is admitted, however small the share is */
 
@@ -324,9 +331,17 @@ ngx_ratelimit_local_weigh(uint32_t tokens, uint32_t weight, uint64_t most)
 static void
 ngx_ratelimit_local_apply(const ngx_ratelimit_local_op_t *op)
 {
+    uint32_t               loss;
     ngx_ratelimit_entry_t  entry;
 
     switch (op->limit->algorithm) {
+
+    case NGX_RATELIMIT_TOKEN_BUCKET:
+    case NGX_RATELIMIT_LEAKY_BUCKET:
+        ngx_ratelimit_table_lock(op->table, &op->id, op->now_us, &entry);
+        loss = ngx_ratelimit_local_bucket(op, &entry.state);
+        ngx_ratelimit_table_store(&entry, loss);
+        return;
 
     case NGX_RATELIMIT_FIXED_WINDOW:
         ngx_ratelimit_table_lock(op->table, &op->id, op->now_us, &entry);
@@ -338,47 +353,53 @@ ngx_ratelimit_local_apply(const ngx_ratelimit_local_op_t *op)
         ngx_ratelimit_local_sliding_window(op, &entry.state);
         break;
 
-    case NGX_RATELIMIT_SLIDING_LOG:
+    default: /* NGX_RATELIMIT_SLIDING_LOG */
         ngx_ratelimit_table_lock_outer(op->table, &op->id, op->now_us, &entry);
         ngx_ratelimit_local_sliding_log(op, &entry.state);
-        break;
-
-    default:
-        ngx_ratelimit_table_lock(op->table, &op->id, op->now_us, &entry);
-        ngx_ratelimit_local_bucket(op, &entry.state);
     }
 
-    ngx_ratelimit_table_store(&entry,
-                  ngx_ratelimit_limit_used(op->limit, op->answer->remaining));
+    loss = ngx_ratelimit_limit_used(op->limit, op->answer->remaining);
+    ngx_ratelimit_table_store(&entry, loss);
 }
 
 
-static void
+/* Returns the loss. */
+static uint32_t
 ngx_ratelimit_local_bucket(const ngx_ratelimit_local_op_t *op,
     ngx_ratelimit_state_t *state)
 {
-    ngx_ratelimit_token_bucket_t  tb;
+    const ngx_ratelimit_rate_t    *rate;
+    ngx_ratelimit_token_bucket_t   tb;
+
+    rate = &op->limit->rate;
 
     tb.tat_us = state->fresh_us;
     tb.tat_frac = state->extra;
     tb.span_code = state->aux;
 
     if (op->give) {
-        ngx_ratelimit_token_bucket_give(&tb, &op->limit->rate, op->now_us,
-                                        op->taken_us, op->give);
+        ngx_ratelimit_token_bucket_give(&tb, rate, op->now_us, op->taken_us,
+                                        op->give);
     }
 
     if (op->note) {
         tb = ngx_ratelimit_local_noted_bucket(op);
 
     } else {
-        ngx_ratelimit_token_bucket_take(&tb, &op->limit->rate, op->now_us,
-                                        op->cost, op->want, op->answer);
+        ngx_ratelimit_token_bucket_pay(&tb, rate, op->now_us, op->cost,
+                                       op->want, op->answer);
+        if (!op->later) {
+            op->answer->remaining
+                       = ngx_ratelimit_token_bucket_remaining(rate, op->answer);
+        }
     }
 
     state->fresh_us = tb.tat_us;
     state->extra = tb.tat_frac;
     state->aux = tb.span_code;
+
+    return ngx_ratelimit_token_bucket_used(rate, tb.tat_us > op->now_us
+                                                 ? tb.tat_us - op->now_us : 0);
 }
 
 

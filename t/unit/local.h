@@ -112,6 +112,8 @@ local_take(local_t *local, local_request_t *request, uint64_t client)
 {
     local_request(local, request, client);
     ngx_ratelimit_local_take(&request->counter);
+    request->counter.answer.remaining
+                         = ngx_ratelimit_counter_remaining(&request->counter);
 
     return request->counter.answer.granted;
 }

@@ -448,6 +448,40 @@ test_used(void **state)
 }
 
 
+/* By the time it takes until the bucket is full: all, if no token is left. */
+static void
+test_used_time(void **state)
+{
+    size_t    i;
+    rate_t    rate;
+    uint64_t  us;
+    uint32_t  used, last;
+
+    static const uint64_t  rates[][3] = {
+        { 1, SECOND, 10 }, { 3, SECOND, 1000 }, { 1, 60 * SECOND, 1 },
+        { 1, 10, 40 }, { 1u << 30, SECOND, 1u << 30 }, { 1, DAY, 12000 },
+    };
+
+    for (i = 0; i < sizeof(rates) / sizeof(rates[0]); i++) {
+        assert_int_equal(ngx_ratelimit_rate_init(&rate, rates[i][0],
+                                                 rates[i][1], rates[i][2]), 0);
+        last = 0;
+
+        for (us = 0; us <= rate.span_us; us += rate.span_us / 1000 + 1) {
+            used = ngx_ratelimit_token_bucket_used(&rate, us);
+            assert_true(used >= last && used <= 255);
+            assert_in_range(used + 1, us * 255 / (rate.span_us + 1), 256);
+            assert_int_equal(used == 255, us + rate.step_us > rate.span_us);
+            last = used;
+        }
+
+        assert_int_equal(ngx_ratelimit_token_bucket_used(&rate, 0), 0);
+        assert_int_equal(ngx_ratelimit_token_bucket_used(&rate, UINT64_MAX / 4),
+                         255);
+    }
+}
+
+
 int
 main(void)
 {
@@ -463,6 +497,7 @@ main(void)
         cmocka_unit_test(test_span_change),
         cmocka_unit_test(test_clock_steps),
         cmocka_unit_test(test_used),
+        cmocka_unit_test(test_used_time),
     };
 
     seed_init();

@@ -112,6 +112,16 @@ void ngx_ratelimit_limit_halve(const ngx_ratelimit_limit_t *limit,
 uint64_t ngx_ratelimit_limit_delay(const ngx_ratelimit_limit_t *limit,
     const ngx_ratelimit_answer_t *answer);
 
+/* What is left by an answer of this limit. */
+static inline uint32_t
+ngx_ratelimit_limit_left(const ngx_ratelimit_limit_t *limit,
+    const ngx_ratelimit_answer_t *answer)
+{
+    return answer->remaining != NGX_RATELIMIT_LATER
+           ? answer->remaining
+           : ngx_ratelimit_token_bucket_remaining(&limit->rate, answer);
+}
+
 /* The share of a capacity that is used: 0 for none, 255 for all of it. */
 uint32_t ngx_ratelimit_limit_used(const ngx_ratelimit_limit_t *limit,
     uint32_t remaining);

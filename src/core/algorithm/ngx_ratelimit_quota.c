@@ -23,7 +23,7 @@ ngx_ratelimit_quota_more_us(const ngx_ratelimit_limit_t *limit,
         return answer->retry_us;
     }
 
-    if (answer->remaining
+    if (ngx_ratelimit_limit_left(limit, answer)
         || (limit->algorithm != NGX_RATELIMIT_TOKEN_BUCKET
             && limit->algorithm != NGX_RATELIMIT_LEAKY_BUCKET))
     {

@@ -22,6 +22,10 @@
 
 typedef unsigned __int128  ngx_ratelimit_wide_t;
 
+/* what few takes need: inside the others it would cost them registers */
+#define ngx_ratelimit_rare    __attribute__((noinline))
+#define ngx_ratelimit_inline  inline __attribute__((always_inline))
+
 /* us + frac / rate->scale microseconds */
 typedef struct {
     uint64_t  us;
@@ -30,32 +34,46 @@ typedef struct {
 
 
 static uint64_t ngx_ratelimit_gcd(uint64_t a, uint64_t b);
-static uint64_t ngx_ratelimit_token_bucket_retry(
-    const ngx_ratelimit_rate_t *rate, uint32_t cost,
-    const ngx_ratelimit_interval_t *used);
-static uint32_t ngx_ratelimit_token_bucket_charge(
+static ngx_ratelimit_rare void ngx_ratelimit_token_bucket_other(
+    ngx_ratelimit_token_bucket_t *tb, const ngx_ratelimit_rate_t *rate,
+    uint64_t now_us, uint32_t cost, uint32_t want,
+    ngx_ratelimit_answer_t *answer);
+static ngx_ratelimit_inline void ngx_ratelimit_token_bucket_run(
+    ngx_ratelimit_token_bucket_t *tb, const ngx_ratelimit_rate_t *rate,
+    uint64_t now_us, uint32_t cost, uint32_t want,
+    ngx_ratelimit_answer_t *answer);
+static ngx_ratelimit_rare
+    ngx_ratelimit_interval_t ngx_ratelimit_token_bucket_charge(
     const ngx_ratelimit_rate_t *rate, uint32_t tokens,
-    ngx_ratelimit_interval_t *used);
+    ngx_ratelimit_interval_t used);
 static inline int ngx_ratelimit_token_bucket_settle(
     const ngx_ratelimit_token_bucket_t *tb, const ngx_ratelimit_rate_t *rate,
     uint64_t now_us, ngx_ratelimit_interval_t *used);
-static void ngx_ratelimit_token_bucket_rescale(uint32_t old_code,
-    const ngx_ratelimit_rate_t *rate, ngx_ratelimit_interval_t *used);
+static ngx_ratelimit_rare
+    ngx_ratelimit_interval_t ngx_ratelimit_token_bucket_rescale(
+    uint32_t old_code, const ngx_ratelimit_rate_t *rate,
+    ngx_ratelimit_interval_t used);
 static inline uint64_t ngx_ratelimit_token_bucket_most(
     const ngx_ratelimit_rate_t *rate);
-static void ngx_ratelimit_token_bucket_save(ngx_ratelimit_token_bucket_t *tb,
-    const ngx_ratelimit_rate_t *rate, uint64_t now_us,
-    const ngx_ratelimit_interval_t *used);
+static inline void ngx_ratelimit_token_bucket_save(
+    ngx_ratelimit_token_bucket_t *tb, const ngx_ratelimit_rate_t *rate,
+    uint64_t now_us, ngx_ratelimit_interval_t used);
 static inline uint32_t ngx_ratelimit_interval_tokens(
     const ngx_ratelimit_rate_t *rate, uint64_t us, uint64_t frac);
-static uint32_t ngx_ratelimit_token_bucket_left(
-    const ngx_ratelimit_rate_t *rate, const ngx_ratelimit_interval_t *used);
-static ngx_ratelimit_interval_t ngx_ratelimit_interval(
-    const ngx_ratelimit_rate_t *rate, uint64_t tokens);
-static void ngx_ratelimit_interval_add(const ngx_ratelimit_rate_t *rate,
-    ngx_ratelimit_interval_t *a, const ngx_ratelimit_interval_t *b);
-static int ngx_ratelimit_interval_sub(const ngx_ratelimit_rate_t *rate,
-    ngx_ratelimit_interval_t *a, const ngx_ratelimit_interval_t *b);
+static ngx_ratelimit_rare uint32_t ngx_ratelimit_token_bucket_left(
+    const ngx_ratelimit_rate_t *rate, ngx_ratelimit_interval_t used);
+static inline ngx_ratelimit_interval_t ngx_ratelimit_interval_span(
+    const ngx_ratelimit_rate_t *rate);
+static inline ngx_ratelimit_interval_t ngx_ratelimit_interval_add(
+    const ngx_ratelimit_rate_t *rate, ngx_ratelimit_interval_t a,
+    uint64_t tokens);
+static inline int ngx_ratelimit_interval_less(ngx_ratelimit_interval_t a,
+    ngx_ratelimit_interval_t b);
+static inline ngx_ratelimit_interval_t ngx_ratelimit_interval_sub(
+    const ngx_ratelimit_rate_t *rate, ngx_ratelimit_interval_t a,
+    ngx_ratelimit_interval_t b);
+
+static const ngx_ratelimit_interval_t  ngx_ratelimit_no_time = { 0, 0 };
 
 
 int
@@ -103,11 +121,18 @@ ngx_ratelimit_rate_init(ngx_ratelimit_rate_t *rate, uint64_t tokens,
     rate->step_us = period_us / tokens;
     rate->step_frac = (uint32_t) (period_us % tokens);
 
-    span = ngx_ratelimit_interval(rate, capacity);
+    span = ngx_ratelimit_interval_add(rate, ngx_ratelimit_no_time, capacity);
 
     rate->span_us = span.us;
     rate->span_frac = (uint32_t) span.frac;
     rate->span_code = ngx_ratelimit_span_encode(span.us);
+
+    rate->share = UINT64_MAX;
+
+    if (span.us > 255) {
+        wide = ((ngx_ratelimit_wide_t) 255 << 64) / span.us;
+        rate->share = (uint64_t) wide;
+    }
 
     return 0;
 }
@@ -168,48 +193,128 @@ ngx_ratelimit_token_bucket_take(ngx_ratelimit_token_bucket_t *tb,
     const ngx_ratelimit_rate_t *rate, uint64_t now_us, uint32_t cost,
     uint32_t want, ngx_ratelimit_answer_t *answer)
 {
+    ngx_ratelimit_token_bucket_pay(tb, rate, now_us, cost, want, answer);
+
+    answer->remaining = ngx_ratelimit_token_bucket_remaining(rate, answer);
+}
+
+
+/*
+ * The same code twice: where the compiler sees that nothing but a cost is taken
+ * from a bucket of this span, no call is left.
+ */
+void
+ngx_ratelimit_token_bucket_pay(ngx_ratelimit_token_bucket_t *tb,
+    const ngx_ratelimit_rate_t *rate, uint64_t now_us, uint32_t cost,
+    uint32_t want, ngx_ratelimit_answer_t *answer)
+{
+    if (want <= cost && want < NGX_RATELIMIT_CHARGE
+        && tb->span_code == rate->span_code)
+    {
+        ngx_ratelimit_token_bucket_run(tb, rate, now_us, cost, 0, answer);
+
+    } else {
+        ngx_ratelimit_token_bucket_other(tb, rate, now_us, cost, want, answer);
+    }
+}
+
+
+static void
+ngx_ratelimit_token_bucket_other(ngx_ratelimit_token_bucket_t *tb,
+    const ngx_ratelimit_rate_t *rate, uint64_t now_us, uint32_t cost,
+    uint32_t want, ngx_ratelimit_answer_t *answer)
+{
+    ngx_ratelimit_token_bucket_run(tb, rate, now_us, cost, want, answer);
+}
+
+
+static inline void
+ngx_ratelimit_token_bucket_run(ngx_ratelimit_token_bucket_t *tb,
+    const ngx_ratelimit_rate_t *rate, uint64_t now_us, uint32_t cost,
+    uint32_t want, ngx_ratelimit_answer_t *answer)
+{
     int                       changed;
-    uint32_t                  left;
-    ngx_ratelimit_interval_t  used, price;
+    uint32_t                  left, tokens;
+    uint64_t                  retry_us;
+    ngx_ratelimit_interval_t  used, after, span;
 
     changed = ngx_ratelimit_token_bucket_settle(tb, rate, now_us, &used);
 
-    answer->granted = 0;
-    answer->retry_us = 0;
+    tokens = cost;
+    retry_us = 0;
+
+    if (want > cost && want < NGX_RATELIMIT_CHARGE) {
+        left = ngx_ratelimit_token_bucket_left(rate, used);
+        left = (want < left) ? want : left;
+        tokens = (cost < left) ? left : cost;
+    }
+
+    after = ngx_ratelimit_interval_add(rate, used, tokens);
+    span = ngx_ratelimit_interval_span(rate);
 
     if (want == NGX_RATELIMIT_CHARGE) {
-        answer->granted = ngx_ratelimit_token_bucket_charge(rate, cost, &used);
-        left = ngx_ratelimit_token_bucket_left(rate, &used);
+        tokens = (tokens / 2 < rate->capacity) ? tokens : rate->capacity * 2;
+        after = ngx_ratelimit_token_bucket_charge(rate, tokens, used);
         changed = 1;
 
-    } else {
-        left = ngx_ratelimit_token_bucket_left(rate, &used);
+    } else if (cost > rate->capacity) {
+        retry_us = NGX_RATELIMIT_NEVER;
+        tokens = 0;
 
-        if (cost > rate->capacity) {
-            answer->retry_us = NGX_RATELIMIT_NEVER;
+    } else if (cost && ngx_ratelimit_interval_less(span, after)) {
 
-        } else if (cost > left) {
-            answer->retry_us = ngx_ratelimit_token_bucket_retry(rate, cost,
-                                                                &used);
-        } else if (want != NGX_RATELIMIT_LOOK) {
-            answer->granted = (want <= cost) ? cost
-                                             : (want < left) ? want : left;
-        }
+        /* what it takes beyond the span is missing */
 
-        if (answer->granted) {
-            price = ngx_ratelimit_interval(rate, answer->granted);
-            ngx_ratelimit_interval_add(rate, &used, &price);
-            left -= answer->granted;
-            changed = 1;
-        }
+        after = ngx_ratelimit_interval_sub(rate, after, span);
+        retry_us = after.us + (after.frac != 0);
+        tokens = 0;
     }
 
-    answer->remaining = left;
+    if (want == NGX_RATELIMIT_LOOK) {
+        tokens = 0;
+    }
+
+    if (tokens) {
+        used = after;
+        changed = 1;
+    }
+
+    answer->granted = tokens;
+    answer->retry_us = retry_us;
+    answer->remaining = NGX_RATELIMIT_LATER;
     answer->reset_us = used.us + (used.frac != 0);
+    answer->frac = (uint32_t) used.frac;
 
     if (changed) {
-        ngx_ratelimit_token_bucket_save(tb, rate, now_us, &used);
+        ngx_ratelimit_token_bucket_save(tb, rate, now_us, used);
     }
+}
+
+
+uint32_t
+ngx_ratelimit_token_bucket_remaining(const ngx_ratelimit_rate_t *rate,
+    const ngx_ratelimit_answer_t *answer)
+{
+    ngx_ratelimit_interval_t  used;
+
+    used.us = answer->reset_us - (answer->frac != 0);
+    used.frac = answer->frac;
+
+    return ngx_ratelimit_token_bucket_left(rate, used);
+}
+
+
+uint32_t
+ngx_ratelimit_token_bucket_used(const ngx_ratelimit_rate_t *rate,
+    uint64_t used_us)
+{
+    /* not one token is left */
+
+    if (used_us + rate->step_us > rate->span_us) {
+        return 255;
+    }
+
+    return (uint32_t) ((ngx_ratelimit_wide_t) used_us * rate->share >> 64);
 }
 
 
@@ -243,45 +348,21 @@ ngx_ratelimit_token_bucket_look(const ngx_ratelimit_rate_t *rate,
 }
 
 
-/* The time until so much has come back that the cost fits. */
-static uint64_t
-ngx_ratelimit_token_bucket_retry(const ngx_ratelimit_rate_t *rate,
-    uint32_t cost, const ngx_ratelimit_interval_t *used)
-{
-    ngx_ratelimit_interval_t  price, span;
-
-    span.us = rate->span_us;
-    span.frac = rate->span_frac;
-
-    price = ngx_ratelimit_interval(rate, cost);
-    ngx_ratelimit_interval_add(rate, &price, used);
-    (void) ngx_ratelimit_interval_sub(rate, &price, &span);
-
-    return price.us + (price.frac != 0);
-}
-
-
-static uint32_t
+static ngx_ratelimit_interval_t
 ngx_ratelimit_token_bucket_charge(const ngx_ratelimit_rate_t *rate,
-    uint32_t tokens, ngx_ratelimit_interval_t *used)
+    uint32_t tokens, ngx_ratelimit_interval_t used)
 {
-    uint64_t                  most;
-    ngx_ratelimit_interval_t  price;
+    uint64_t  most;
 
-    most = (uint64_t) rate->capacity * 2;
-    tokens = (uint32_t) (tokens < most ? tokens : most);
-
-    price = ngx_ratelimit_interval(rate, tokens);
-    ngx_ratelimit_interval_add(rate, used, &price);
-
+    used = ngx_ratelimit_interval_add(rate, used, tokens);
     most = ngx_ratelimit_token_bucket_most(rate);
 
-    if (used->us > most) {
-        used->us = most;
-        used->frac = 0;
+    if (used.us > most) {
+        used.us = most;
+        used.frac = 0;
     }
 
-    return tokens;
+    return used;
 }
 
 
@@ -306,14 +387,13 @@ ngx_ratelimit_token_bucket_give(ngx_ratelimit_token_bucket_t *tb,
         tokens = rate->capacity;
     }
 
-    price = ngx_ratelimit_interval(rate, tokens);
+    price = ngx_ratelimit_interval_add(rate, ngx_ratelimit_no_time, tokens);
 
-    if (ngx_ratelimit_interval_sub(rate, &used, &price) != 0) {
-        used.us = 0;
-        used.frac = 0;
-    }
+    used = ngx_ratelimit_interval_less(used, price)
+           ? ngx_ratelimit_no_time
+           : ngx_ratelimit_interval_sub(rate, used, price);
 
-    ngx_ratelimit_token_bucket_save(tb, rate, now_us, &used);
+    ngx_ratelimit_token_bucket_save(tb, rate, now_us, used);
 }
 
 
@@ -337,7 +417,7 @@ ngx_ratelimit_token_bucket_settle(const ngx_ratelimit_token_bucket_t *tb,
     used->frac = tb->tat_frac;
 
     if (tb->span_code != rate->span_code) {
-        ngx_ratelimit_token_bucket_rescale(tb->span_code, rate, used);
+        *used = ngx_ratelimit_token_bucket_rescale(tb->span_code, rate, *used);
         return 1;
     }
 
@@ -351,8 +431,7 @@ ngx_ratelimit_token_bucket_settle(const ngx_ratelimit_token_bucket_t *tb,
     if (used->us > ngx_ratelimit_token_bucket_most(rate)
                    + NGX_RATELIMIT_CLOCK_SLACK_US)
     {
-        used->us = rate->span_us;
-        used->frac = rate->span_frac;
+        *used = ngx_ratelimit_interval_span(rate);
         return 1;
     }
 
@@ -381,44 +460,45 @@ ngx_ratelimit_token_bucket_most(const ngx_ratelimit_rate_t *rate)
  * nothing: its quotient is at most a fraction of a microsecond below the new
  * span, which the rounding up makes good, or 1/64 above it.
  */
-static void
+static ngx_ratelimit_interval_t
 ngx_ratelimit_token_bucket_rescale(uint32_t old_code,
-    const ngx_ratelimit_rate_t *rate, ngx_ratelimit_interval_t *used)
+    const ngx_ratelimit_rate_t *rate, ngx_ratelimit_interval_t used)
 {
     double    share_us;
     uint64_t  most;
 
-    share_us = (double) (used->us + (used->frac != 0));
+    share_us = (double) (used.us + (used.frac != 0));
     share_us = share_us * (double) rate->span_us;
     share_us = share_us / (double) ngx_ratelimit_span_decode(old_code);
 
     most = ngx_ratelimit_token_bucket_most(rate);
-    used->frac = 0;
+    used.frac = 0;
 
     if (share_us >= (double) most) {
-        used->us = most;
-        return;
+        used.us = most;
+        return used;
     }
 
-    used->us = (uint64_t) share_us;
-    used->us += (double) used->us < share_us;
+    used.us = (uint64_t) share_us;
+    used.us += (double) used.us < share_us;
 
-    if (used->us >= rate->span_us
+    if (used.us >= rate->span_us
         && share_us <= (double) rate->span_us * (65.0 / 64))
     {
-        used->us = rate->span_us;
-        used->frac = rate->span_frac;
+        return ngx_ratelimit_interval_span(rate);
     }
+
+    return used;
 }
 
 
-static void
+static inline void
 ngx_ratelimit_token_bucket_save(ngx_ratelimit_token_bucket_t *tb,
     const ngx_ratelimit_rate_t *rate, uint64_t now_us,
-    const ngx_ratelimit_interval_t *used)
+    ngx_ratelimit_interval_t used)
 {
-    tb->tat_us = now_us + used->us;
-    tb->tat_frac = (uint32_t) used->frac;
+    tb->tat_us = now_us + used.us;
+    tb->tat_frac = (uint32_t) used.frac;
     tb->span_code = rate->span_code;
 }
 
@@ -443,76 +523,81 @@ ngx_ratelimit_interval_tokens(const ngx_ratelimit_rate_t *rate, uint64_t us,
 /* The greatest number of tokens that fits in what is not used. */
 static uint32_t
 ngx_ratelimit_token_bucket_left(const ngx_ratelimit_rate_t *rate,
-    const ngx_ratelimit_interval_t *used)
+    ngx_ratelimit_interval_t used)
 {
-    ngx_ratelimit_interval_t  left;
+    ngx_ratelimit_interval_t  span;
 
-    if (used->us == 0 && used->frac == 0) {
+    if (used.us == 0 && used.frac == 0) {
         return rate->capacity;
     }
 
-    left.us = rate->span_us;
-    left.frac = rate->span_frac;
+    span = ngx_ratelimit_interval_span(rate);
 
-    if (ngx_ratelimit_interval_sub(rate, &left, used) != 0) {
+    if (ngx_ratelimit_interval_less(span, used)) {
         return 0;
     }
 
-    return ngx_ratelimit_interval_tokens(rate, left.us, left.frac);
+    used = ngx_ratelimit_interval_sub(rate, span, used);
+
+    return ngx_ratelimit_interval_tokens(rate, used.us, used.frac);
 }
 
 
-/* The time that tokens take; at most twice as many as the capacity. */
-static ngx_ratelimit_interval_t
-ngx_ratelimit_interval(const ngx_ratelimit_rate_t *rate, uint64_t tokens)
+static inline ngx_ratelimit_interval_t
+ngx_ratelimit_interval_span(const ngx_ratelimit_rate_t *rate)
 {
-    uint64_t                  frac;
-    ngx_ratelimit_interval_t  interval;
+    ngx_ratelimit_interval_t  span;
 
-    interval.us = tokens * rate->step_us;
-    interval.frac = 0;
+    span.us = rate->span_us;
+    span.frac = rate->span_frac;
 
-    if (rate->step_frac) {
-        frac = tokens * rate->step_frac;
-        interval.us += frac / rate->scale;
-        interval.frac = frac % rate->scale;
-    }
-
-    return interval;
+    return span;
 }
 
 
-static void
+/* The time that tokens take, up to 2^32 of them, behind another time. */
+static inline ngx_ratelimit_interval_t
 ngx_ratelimit_interval_add(const ngx_ratelimit_rate_t *rate,
-    ngx_ratelimit_interval_t *a, const ngx_ratelimit_interval_t *b)
+    ngx_ratelimit_interval_t a, uint64_t tokens)
 {
-    a->us += b->us;
-    a->frac += b->frac;
+    a.us += tokens * rate->step_us;
+    a.frac += tokens * rate->step_frac;
 
-    if (a->frac >= rate->scale) {
-        a->us++;
-        a->frac -= rate->scale;
+    if (a.frac >= rate->scale) {
+        a.frac -= rate->scale;
+        a.us++;
+
+        if (a.frac >= rate->scale) {
+            a.us += a.frac / rate->scale;
+            a.frac %= rate->scale;
+        }
     }
+
+    return a;
 }
 
 
-/* Returns -1, and leaves a as it is, when b is longer. */
-static int
-ngx_ratelimit_interval_sub(const ngx_ratelimit_rate_t *rate,
-    ngx_ratelimit_interval_t *a, const ngx_ratelimit_interval_t *b)
+static inline int
+ngx_ratelimit_interval_less(ngx_ratelimit_interval_t a,
+    ngx_ratelimit_interval_t b)
 {
-    if (a->us < b->us || (a->us == b->us && a->frac < b->frac)) {
-        return -1;
+    return a.us < b.us || (a.us == b.us && a.frac < b.frac);
+}
+
+
+/* b is not longer than a. */
+static inline ngx_ratelimit_interval_t
+ngx_ratelimit_interval_sub(const ngx_ratelimit_rate_t *rate,
+    ngx_ratelimit_interval_t a, ngx_ratelimit_interval_t b)
+{
+    a.us -= b.us;
+
+    if (a.frac < b.frac) {
+        a.us--;
+        a.frac += rate->scale;
     }
 
-    a->us -= b->us;
+    a.frac -= b.frac;
 
-    if (a->frac < b->frac) {
-        a->us--;
-        a->frac += rate->scale;
-    }
-
-    a->frac -= b->frac;
-
-    return 0;
+    return a;
 }

@@ -34,6 +34,7 @@ typedef struct {
     uint32_t  step_frac;   /* period_us % scale */
     uint32_t  span_frac;   /* capacity tokens take (span_us, span_frac) */
     uint64_t  span_us;
+    uint64_t  share;       /* 255 / span_us, times 2^64 */
     uint32_t  span_code;   /* span_us in 12 bits, see the .c file */
 } ngx_ratelimit_rate_t;
 
@@ -83,6 +84,23 @@ void ngx_ratelimit_token_bucket_take(ngx_ratelimit_token_bucket_t *tb,
 /* The answer of a bucket under this rate that, left alone, is full then. */
 void ngx_ratelimit_token_bucket_look(const ngx_ratelimit_rate_t *rate,
     uint64_t now_us, uint64_t full_us, ngx_ratelimit_answer_t *answer);
+
+/*
+ * The same without a division, but for what is left: the answer's remaining is
+ * LATER, and worked out when something reads it.
+ */
+void ngx_ratelimit_token_bucket_pay(ngx_ratelimit_token_bucket_t *tb,
+    const ngx_ratelimit_rate_t *rate, uint64_t now_us, uint32_t cost,
+    uint32_t want, ngx_ratelimit_answer_t *answer);
+uint32_t ngx_ratelimit_token_bucket_remaining(const ngx_ratelimit_rate_t *rate,
+    const ngx_ratelimit_answer_t *answer);
+
+/*
+ * The share of a bucket that is used, if it takes used_us until it is full: 0
+ * for none, 255 if not one token is left.
+ */
+uint32_t ngx_ratelimit_token_bucket_used(const ngx_ratelimit_rate_t *rate,
+    uint64_t used_us);
 
 /*
  * Gives back tokens that were taken at taken_us, unless an empty bucket has

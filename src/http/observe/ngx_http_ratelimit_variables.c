@@ -196,7 +196,8 @@ ngx_http_ratelimit_check_print(u_char *p, ngx_http_ratelimit_ctx_t *ctx,
         return ngx_sprintf(p, "%uD", limit->capacity);
 
     case NGX_HTTP_RATELIMIT_VARIABLE_REMAINING:
-        return answer ? ngx_sprintf(p, "%uD", counter->answer.remaining)
+        return answer ? ngx_sprintf(p, "%uD",
+                                    ngx_ratelimit_counter_remaining(counter))
                       : ngx_sprintf(p, "-1");
 
     case NGX_HTTP_RATELIMIT_VARIABLE_RESET:

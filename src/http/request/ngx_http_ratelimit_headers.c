@@ -314,7 +314,7 @@ ngx_http_ratelimit_write_x(ngx_http_ratelimit_writer_t *w,
 
     } else {
         ngx_http_ratelimit_write_number(w, NGX_HTTP_RATELIMIT_X_REMAINING,
-                                        counter->answer.remaining);
+                                    ngx_ratelimit_counter_remaining(counter));
 
         if (limit->algorithm != NGX_RATELIMIT_CONCURRENCY) {
             ngx_http_ratelimit_write_number(w, NGX_HTTP_RATELIMIT_X_RESET,
@@ -347,7 +347,7 @@ ngx_http_ratelimit_write_draft3(ngx_http_ratelimit_writer_t *w,
     }
 
     ngx_http_ratelimit_write_number(w, NGX_HTTP_RATELIMIT_DRAFT3_REMAINING,
-                                    counter->answer.remaining);
+                                    ngx_ratelimit_counter_remaining(counter));
 
     more_us = ngx_http_ratelimit_more_us(ctx, counter);
 
@@ -437,7 +437,8 @@ ngx_http_ratelimit_write_lists(ngx_table_elt_t *header, ngx_http_request_t *r,
         }
 
         left = ngx_cpymem(left, name, name_len);
-        left = ngx_ratelimit_quota_left(left, counter->answer.remaining,
+        left = ngx_ratelimit_quota_left(left,
+                                     ngx_ratelimit_counter_remaining(counter),
                                      ngx_http_ratelimit_more_us(ctx, counter));
         left = ngx_cpymem(left, pk, pk_len);
     }
