@@ -631,7 +631,7 @@ ngx_http_ratelimit_select_dynamic(ngx_http_ratelimit_selection_t *s,
     {
         text = ngx_http_ratelimit_value_quote(&text, buf);
 
-        ngx_log_error(NGX_LOG_ERR, s->subject.log, 0,
+        ngx_log_error(NGX_LOG_ERR, s->request->connection->log, 0,
                       "ratelimit rule \"%V\" of zone \"%V\" has a limit of "
                       "\"%V\", expected %s; it is not applied%s",
                       &rule->id, &s->limiter->zone.name, &text, expected,
