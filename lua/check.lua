@@ -197,7 +197,8 @@ while i < n do
                 changes[#changes + 1] = new
             end
 
-            -- the key lives until the minute after this instant is over
+            -- the key must live until the minute of this instant is over; it
+            -- does if the old instant is in that minute, or later
 
             if fresh_us - fresh_us % 60000000 > was_us then
                 need_us = need_us > fresh_us and need_us or fresh_us
@@ -221,9 +222,8 @@ end
 local added = alone and call('HSET', key, args[2], changes)
               or not alone and call('HSET', key, unpack(changes))
 
--- The old state's minute is this one: the key lives long enough. That holds for
--- all but the first write of a minute. A second more is for Redis' clock, which
--- stands still while a script runs.
+-- Only the first write of a minute needs this. A second more is for Redis'
+-- clock, which stands still while a script runs.
 
 if need_us >= 0 then
     local need_ms = (need_us - need_us % 60000000 + 61000000 - now) / 1000
