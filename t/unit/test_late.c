@@ -191,7 +191,6 @@ setup(void **state)
     forgotten = NULL;
 
     redis.mode = NGX_RATELIMIT_REDIS_CLUSTER;
-    redis.timeout = TIMEOUT_MS;
     redis.shared = &shared;
     redis.client = &client;
 
@@ -204,6 +203,7 @@ setup(void **state)
     ngx_queue_init(&client.unmapped);
     ngx_queue_init(&client.free);
     client.log = &log_nowhere;
+    client.timeout = TIMEOUT_MS;
     client.deadline.log = &log_nowhere;
     client.done_event.log = &log_nowhere;
     node.conn.timer.log = &log_nowhere;
@@ -212,6 +212,7 @@ setup(void **state)
 
     client.deadline.data = &client;
     client.deadline.cancelable = 1;
+    client.again_timer.data = &client;
     client.done_event.data = &client;
     client.expire_event.data = &client;
     client.expire_event.log = &log_nowhere;
@@ -626,6 +627,42 @@ test_let_go(void **state)
 }
 
 
+/*
+ * Sent between the two looks at the sockets: a call that another node is asked
+ * for gets its time from there. One that had TRYAGAIN is sent again so often
+ * that it always has just left.
+ */
+static void
+test_sent_at_the_deadline(void **state)
+{
+    size_t             i;
+    static const char *const  errors[] = { "-MOVED 5 h:1\r\n",
+                                           "-TRYAGAIN x\r\n" };
+
+    for (i = 0; i < 2; i++) {
+        told = 0;
+        call_make(0);
+        flush();
+        ngx_current_msec += TIMEOUT_MS;
+        ngx_ratelimit_redis_deadline_handler(&client.deadline);
+
+        feed(errors[i]);
+        ngx_current_msec += 5;
+        ngx_ratelimit_redis_again_handler(&client.again_timer);
+        flush();
+        assert_int_equal(node.conn.pending, 1);
+
+        ngx_ratelimit_redis_deadline_handler(&client.deadline);
+        ngx_delete_posted_event(&client.expire_event);
+        ngx_ratelimit_redis_expire_handler(&client.expire_event);
+        assert_int_equal(told, i);
+
+        feed(GOOD);
+        assert_int_equal(told, 1);
+    }
+}
+
+
 /* A late call behind an ordinary one: the order of replies stays theirs. */
 static void
 test_order(void **state)
@@ -706,6 +743,7 @@ main(void)
         TEST(test_tryagain),
         TEST(test_forgotten),
         TEST(test_let_go),
+        TEST(test_sent_at_the_deadline),
         TEST(test_order),
         TEST(test_asking_not_written),
         TEST(test_asking_written)

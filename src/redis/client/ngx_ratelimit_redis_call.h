@@ -65,8 +65,9 @@ struct ngx_ratelimit_redis_call_s {
     unsigned                         late:1;    /* see ngx_ratelimit_redis.h */
     unsigned                         asking:1;  /* ASKING goes before it */
     unsigned                         reloaded:1; /* had its NOSCRIPT here */
-    unsigned                         delayed:1; /* this worker wrote it late,
-                                                   so its time began anew */
+    unsigned                         delayed:1; /* its deadline stays: it had
+                                                   TRYAGAIN, or was written late
+                                                   and has another one */
     unsigned                         pooled:1;  /* size fits the free list */
     unsigned                         redirects:4;
 };

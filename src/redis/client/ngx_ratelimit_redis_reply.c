@@ -476,8 +476,9 @@ ngx_ratelimit_redis_error_redirect(ngx_ratelimit_redis_node_t *node,
 
 /*
  * A slot is half moved: asking again at once would only spin. From now on the
- * call waits for the slot, so no breaker counts it. Its redirects begin anew:
- * the owner may say ASK each time, until the slot has moved.
+ * call waits for the slot, so no breaker counts it, and its deadline stays. Its
+ * redirects begin anew: the owner may say ASK each time, until the slot has
+ * moved.
  */
 
 static void
@@ -496,6 +497,7 @@ ngx_ratelimit_redis_error_tryagain(ngx_ratelimit_redis_node_t *node,
     }
 
     call->asking = 0;
+    call->delayed = 1;
     call->redirects = 0;
     ngx_ratelimit_redis_again(call);
 }
