@@ -130,7 +130,7 @@ sub serve {
     my ($self, $listen, $answer, %options) = @_;
 
     my $select = IO::Select->new($listen);
-    my (%buffer, %segments, %number, %owes);
+    my (%buffer, %segments, %number, %owes, %ended);
     my ($commands, $connections) = (0, 0);
 
     open my $words, '>>', "$self->{words}" or die;
@@ -149,7 +149,9 @@ sub serve {
 
             my $n = sysread $socket, $buffer{$socket}, 1 << 20,
                             length $buffer{$socket};
-            my $close = !$n;
+            my $close = 0;
+
+            $buffer{$socket} = '' if $ended{$socket};
 
             $segments{$socket} = unpack "x@{[DATA_SEGS_IN]}L",
                 getsockopt($socket, IPPROTO_TCP, TCP_INFO) if $n;
@@ -180,10 +182,17 @@ sub serve {
                 $owes{$number{$socket}} ||= defined $bytes && !whole($bytes);
             }
 
-            if ($close) {
+            # a socket that is closed with bytes unread is reset: this one ends,
+            # and is read until the gateway closes it
+
+            if (!$n) {
                 $select->remove($socket);
-                delete $buffer{$socket};
+                delete @$_{$socket} for \%buffer, \%ended;
                 close $socket;
+
+            } elsif ($close) {
+                shutdown $socket, 1;
+                $ended{$socket} = 1;
             }
         }
 
