@@ -11,7 +11,7 @@ ngx_ratelimit_lock_try(ngx_ratelimit_lock_t *lock)
 {
     uint64_t  owner;
 
-    owner = atomic_load_explicit(&lock->owner, memory_order_relaxed);
+    owner = atomic_load_explicit(&lock->owner, memory_order_acquire);
 
     if (owner == 0) {
         return ngx_ratelimit_lock_swap(lock, 0);

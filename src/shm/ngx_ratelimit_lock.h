@@ -32,18 +32,19 @@ typedef struct {
 ngx_uint_t ngx_ratelimit_lock_try(ngx_ratelimit_lock_t *lock);
 
 /*
- * Waits for the lock: spins, and never sleeps. A waiter that is killed so takes
+ * Waits for the lock: spins, and never sleeps, so a waiter that is killed takes
  * no wakeup with it. A stopped owner keeps its lock, and the waiters wait.
  */
 void ngx_ratelimit_lock_wait(ngx_ratelimit_lock_t *lock);
 
 
+/* Released, too: whoever sees the owner's life here sees that it has begun. */
 static ngx_inline ngx_uint_t
 ngx_ratelimit_lock_swap(ngx_ratelimit_lock_t *lock, uint64_t from)
 {
     return atomic_compare_exchange_strong_explicit(&lock->owner, &from,
                                                    ngx_ratelimit_life,
-                                                   memory_order_acquire,
+                                                   memory_order_acq_rel,
                                                    memory_order_relaxed);
 }
 
