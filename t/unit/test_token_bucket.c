@@ -417,6 +417,13 @@ test_clock_steps(void **state)
                                     30);
     assert_int_equal(take(&tb, &rate, NOW - 3600 * SECOND, 0, 0).remaining, 30);
 
+    /* half a second back: a charge, also one of nothing, ends the debt there */
+
+    tb = empty;
+    (void) take(&tb, &rate, NOW, 100, NGX_RATELIMIT_CHARGE);
+    answer = take(&tb, &rate, NOW - SECOND / 2, 0, NGX_RATELIMIT_CHARGE);
+    assert_int_equal(answer.reset_us, 2 * SECOND + 2);
+
     /* far ahead: full, and no more than full */
 
     tb = empty;

@@ -255,7 +255,6 @@ ngx_ratelimit_token_bucket_run(ngx_ratelimit_token_bucket_t *tb,
     if (want == NGX_RATELIMIT_CHARGE) {
         tokens = (tokens / 2 < rate->capacity) ? tokens : rate->capacity * 2;
         after = ngx_ratelimit_token_bucket_charge(rate, tokens, used);
-        changed = 1;
 
     } else if (cost > rate->capacity) {
         retry_us = NGX_RATELIMIT_NEVER;
@@ -274,7 +273,7 @@ ngx_ratelimit_token_bucket_run(ngx_ratelimit_token_bucket_t *tb,
         tokens = 0;
     }
 
-    if (tokens) {
+    if (tokens || want == NGX_RATELIMIT_CHARGE) {
         used = after;
         changed = 1;
     }

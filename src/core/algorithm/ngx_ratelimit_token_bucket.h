@@ -81,13 +81,10 @@ void ngx_ratelimit_token_bucket_take(ngx_ratelimit_token_bucket_t *tb,
     const ngx_ratelimit_rate_t *rate, uint64_t now_us, uint32_t cost,
     uint32_t want, ngx_ratelimit_answer_t *answer);
 
-/* The answer of a bucket under this rate that, left alone, is full then. */
-void ngx_ratelimit_token_bucket_look(const ngx_ratelimit_rate_t *rate,
-    uint64_t now_us, uint64_t full_us, ngx_ratelimit_answer_t *answer);
-
 /*
- * The same without a division, but for what is left: the answer's remaining is
- * LATER, and worked out when something reads it.
+ * Takes in the same way, and divides only if want exceeds the cost. The
+ * answer's remaining is LATER: remaining() works it out when something reads
+ * it, under the same rate.
  */
 void ngx_ratelimit_token_bucket_pay(ngx_ratelimit_token_bucket_t *tb,
     const ngx_ratelimit_rate_t *rate, uint64_t now_us, uint32_t cost,
@@ -95,9 +92,13 @@ void ngx_ratelimit_token_bucket_pay(ngx_ratelimit_token_bucket_t *tb,
 uint32_t ngx_ratelimit_token_bucket_remaining(const ngx_ratelimit_rate_t *rate,
     const ngx_ratelimit_answer_t *answer);
 
+/* The answer of a bucket under this rate that, left alone, is full then. */
+void ngx_ratelimit_token_bucket_look(const ngx_ratelimit_rate_t *rate,
+    uint64_t now_us, uint64_t full_us, ngx_ratelimit_answer_t *answer);
+
 /*
  * The share of a bucket that is used, if it takes used_us until it is full: 0
- * for none, 255 if not one token is left.
+ * for none, 255 if, to a microsecond, not one token is left.
  */
 uint32_t ngx_ratelimit_token_bucket_used(const ngx_ratelimit_rate_t *rate,
     uint64_t used_us);
