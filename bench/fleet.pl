@@ -226,8 +226,8 @@ sub threads {
 }
 
 
-# Of connections that make a call a second. Redis shrinks some of their buffers
-# within these seconds. No chance is in it: once is enough.
+# Memory of connections that make a call a second. Redis shrinks some of their
+# buffers within these seconds. Chance plays no part: once is enough.
 sub memory {
     my $n = 1600;
     my $call = join(' ', check(sha(30), 1, 'benchfld')) . "\r\n";
@@ -281,7 +281,7 @@ sub draws {
 }
 
 
-# Of these gateways: [port, requests a second, requests].
+# The load of n gateways: [port, requests a second, requests] for each.
 sub load_of {
     my ($n, $port, $rate_all, $by_key) = @_;
 

@@ -1,6 +1,6 @@
 #!/bin/bash
 #
-# What docs/scaling.md computes with, measured: prints lines for bench/figures.
+# Measures what docs/scaling.md computes with: prints lines for bench/figures.
 # See README.md.
 #
 # ONLY      calls, threads, memory, or fleet (all)

@@ -1,5 +1,5 @@
--- What a counter takes that can pay: the cost, or as many as are wanted and
--- there; and of what is left then, up to ahead, but a share-th at most.
+-- A counter that can pay grants the cost, or as many as are wanted and there.
+-- Then it grants up to ahead more, but at most a share-th of what is left.
 
 granted = want <= cost and cost or want < left and want or left
 

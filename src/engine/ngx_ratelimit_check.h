@@ -46,7 +46,7 @@ typedef struct ngx_ratelimit_refill_s        ngx_ratelimit_refill_t;
 typedef struct ngx_ratelimit_remote_s        ngx_ratelimit_remote_t;
 typedef struct ngx_ratelimit_remote_check_s  ngx_ratelimit_remote_check_t;
 
-/* What only Redis needs to know of a client. */
+/* A client's part for Redis. */
 typedef struct {
     ngx_ratelimit_id_t           hash;       /* see client_hash() */
     uint32_t                     bucket;     /* number of its hash there */
@@ -104,7 +104,7 @@ struct ngx_ratelimit_counter_s {
 };
 
 
-/* What only Redis needs to know of a counter. */
+/* A counter's part for Redis. */
 struct ngx_ratelimit_remote_s {
     ngx_ratelimit_counter_t       *counter;
     ngx_ratelimit_redis_status_e   reason;     /* of FALLBACK */
@@ -125,7 +125,7 @@ struct ngx_ratelimit_remote_s {
 };
 
 
-/* What only Redis needs to know of a check. */
+/* A check's part for Redis. */
 struct ngx_ratelimit_remote_check_s {
     ngx_ratelimit_remote_t         *counters;    /* as many as the check has
                                                     room for */

@@ -185,9 +185,9 @@ ngx_int_t ngx_ratelimit_redis_start(ngx_ratelimit_redis_t *redis,
 void ngx_ratelimit_redis_stop(ngx_ratelimit_redis_t *redis);
 
 /*
- * What names len bytes in Redis, on all gateways of the fleet: SipHash-2-4 with
- * 128 bits out, under a key derived from the secret. In memory it is the 16
- * bytes that the reference puts out, on a machine of either byte order.
+ * The name of len bytes in Redis, the same on all gateways of the fleet:
+ * SipHash-2-4 with 128 bits, under a key derived from the secret. In memory it
+ * is the 16 bytes of the reference, on machines of either byte order.
  */
 ngx_ratelimit_id_t ngx_ratelimit_redis_id(const ngx_ratelimit_redis_t *redis,
     const u_char *data, size_t len);

@@ -49,10 +49,9 @@ typedef struct {
 } ngx_ratelimit_redis_place_t;
 
 /*
- * What a worker counts for each call, on cache lines of its own. The worker of
- * the same number before it, of an older cycle or killed, has counted there,
- * too, and where there are more workers than blocks so do others: each count is
- * changed by itself.
+ * A worker's counts of calls, on cache lines of its own. Older workers of the
+ * same number have counted there, too, and still may; if there are more workers
+ * than blocks, several workers share one. So each count is changed atomically.
  */
 typedef struct {
     _Alignas(NGX_RATELIMIT_LINE)

@@ -54,7 +54,7 @@ typedef struct {
  */
 size_t ngx_ratelimit_store_size(size_t max, size_t ring);
 
-/* Of zeroed memory. Returns NGX_OK, or NGX_ERROR: it is too small. */
+/* Makes a store in zeroed memory. Returns NGX_OK, or NGX_ERROR: too small. */
 ngx_int_t ngx_ratelimit_store_init(ngx_ratelimit_store_t *store, size_t size,
     size_t max, size_t ring);
 

@@ -149,7 +149,7 @@ secret_draw(unsigned seed)
 }
 
 
-/* Of memory exactly as long as it says, for the sanitizers. */
+/* Copies the data to a block of its length, so that sanitizers see its end. */
 
 static void
 id_add(const void *data, size_t len)

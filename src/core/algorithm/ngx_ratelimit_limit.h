@@ -70,8 +70,8 @@ typedef struct {
     uint16_t                   mark;        /* of all that: limits that differ
                                                hardly ever have the same; 1.. */
 
-    /* "120, 120;w=60", capacity and seconds, or "5" of concurrency; for who
-       asked for the limit: a share has that of the whole */
+    /* "120, 120;w=60", capacity and seconds, or "5" of concurrency; a share
+       of a limit has the text of the whole, which is what clients see */
     uint8_t                    digits;      /* of the capacity */
     uint8_t                    text_len;
     u_char                     text[NGX_RATELIMIT_LIMIT_BYTES];
@@ -112,7 +112,7 @@ void ngx_ratelimit_limit_halve(const ngx_ratelimit_limit_t *limit,
 uint64_t ngx_ratelimit_limit_delay(const ngx_ratelimit_limit_t *limit,
     const ngx_ratelimit_answer_t *answer);
 
-/* What is left by an answer of this limit. */
+/* The tokens that an answer of this limit leaves. */
 static inline uint32_t
 ngx_ratelimit_limit_left(const ngx_ratelimit_limit_t *limit,
     const ngx_ratelimit_answer_t *answer)

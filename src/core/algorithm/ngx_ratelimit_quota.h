@@ -36,7 +36,7 @@ u_char *ngx_ratelimit_quota_policy(u_char *out,
 u_char *ngx_ratelimit_quota_left(u_char *out, uint32_t remaining,
     uint64_t more_us);
 
-/* What may be shown of a client's id of 16 bytes: another hash. */
+/* Another hash of a client's id of 16 bytes, which may be shown. */
 ngx_ratelimit_id_t ngx_ratelimit_quota_shown(const u_char *id);
 
 /* The parameter that names a client in both: its first bytes. */

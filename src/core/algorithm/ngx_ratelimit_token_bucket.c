@@ -1,7 +1,7 @@
 /*
  * The token bucket. Every decision is made on "used": how long the bucket,
  * left alone, takes from now until it is full. A bucket that is used for its
- * whole span is empty. lua/token_bucket.lua follows this file line by line.
+ * whole span is empty. lua/token_bucket.lua makes the same decisions.
  *
  * The span code keeps a span in 12 bits as a small floating-point number: 6
  * bits of exponent e, 6 bits of mantissa m. With e = 0 it is the span m. With
@@ -22,7 +22,7 @@
 
 typedef unsigned __int128  ngx_ratelimit_wide_t;
 
-/* what few takes need: inside the others it would cost them registers */
+/* for what few takes need: inlined, it would cost all others registers */
 #define ngx_ratelimit_rare    __attribute__((noinline))
 #define ngx_ratelimit_inline  inline __attribute__((always_inline))
 

@@ -30,10 +30,10 @@
 /*
  * lease.c
  *
- * What begin() does seldom. renew: the lease is of another limit, of async, or
- * nobody has touched it for long. wake, which async has, too: forgets the
- * demand if nobody has. tick: ticks are over. epoch: ends a window that is
- * over.
+ * The rare parts of begin(). renew: the lease is of another limit, of async, or
+ * nobody has touched it for long. wake, also for async: forgets the demand if
+ * nobody has touched the lease for long. tick: ends ticks. epoch: ends a window
+ * that is over.
  */
 void ngx_ratelimit_lease_renew(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us);

@@ -241,8 +241,8 @@ ngx_uint_t ngx_http_ratelimit_api_tags_have(
 
 /*
  * Fills the texts of a change's record: its author, the address, and what is
- * changed. They live in the request's pool. Returns NGX_OK, or NGX_ERROR: memory
- * is out.
+ * changed. They live in the request's pool. Returns NGX_OK, or NGX_ERROR:
+ * memory is out.
  */
 ngx_int_t ngx_http_ratelimit_api_record(ngx_http_ratelimit_api_t *api,
     ngx_ratelimit_record_t *record);

@@ -395,10 +395,11 @@ ngx_http_ratelimit_name_byte(u_char ch)
 
 
 /*
- * A header is read here, and its variable set as nginx sets it, unless that has
- * a value or is another one than that of the header. nginx does it also where
- * several headers may have the name, of which 1.23 and later make a list, and
- * where a name may have a "_": that of the variable stands for "-", too.
+ * Reads a header, and sets its variable as nginx would. A variable that has a
+ * value keeps it. nginx itself makes the value if the variable is not that of
+ * the header, if several headers have the name, which 1.23 and later join, or
+ * if another header has the same length and last byte: its name may be the same
+ * with a "_" for a "-".
  */
 ngx_int_t
 ngx_http_ratelimit_value_get(ngx_http_request_t *r,
@@ -461,7 +462,7 @@ ngx_http_ratelimit_value_get(ngx_http_request_t *r,
 }
 
 
-/* As nginx makes it; apart, as a header needs none of the registers. */
+/* As nginx makes it. Not inlined, as reading a header needs few registers. */
 static ngx_int_t
 ngx_http_ratelimit_value_made(ngx_http_request_t *r,
     ngx_http_ratelimit_value_t *value, ngx_str_t *text)

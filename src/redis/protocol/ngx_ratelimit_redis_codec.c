@@ -2,7 +2,7 @@
  * Redis' protocol. Commands are written here: a check is a handful of copies,
  * where redisFormatCommandArgv allocates and formats each length. A check's
  * integers are read where they were received, if they are all there; that is
- * most of what comes, and takes a tenth of hiredis' instructions. Any other
+ * most of what comes, and takes a third of hiredis' instructions. Any other
  * reply is parsed by hiredis' reader, which hands each element to the functions
  * below. They build no tree: of CLUSTER SLOTS only ranges and primaries are
  * kept.

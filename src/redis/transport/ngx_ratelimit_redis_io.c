@@ -5,8 +5,8 @@
  * one turn of the event loop leave in one write, from a posted event. The
  * worker looks at the sockets once more before that, without blocking, so
  * requests that have arrived meanwhile join (a tenth off a check's cost at 64
- * clients). It does not where none would come: nothing is in flight, and the
- * last request left alone.
+ * clients). If nothing is in flight and the last request left alone, none would
+ * join, and the worker writes at once.
  */
 
 #include "ngx_ratelimit_redis_conn.h"

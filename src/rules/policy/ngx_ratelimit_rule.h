@@ -41,9 +41,9 @@ typedef enum {
 #define NGX_RATELIMIT_MAX_SHARDS  64   /* of one counter */
 
 /*
- * What has to be found out for a rule at each request, beyond its key. A rule
- * that needs nothing applies, by its own limit and cost, to every request that
- * has the key. A policy needs what its rules and its lists need.
+ * Bits of the steps that a rule needs at each request, beside reading its key.
+ * A rule without bits applies to every request that has the key, with its own
+ * limit and cost. A policy has the bits of its rules and its lists.
  */
 #define NGX_RATELIMIT_NEEDS_MATCH    0x01   /* whether it matches */
 #define NGX_RATELIMIT_NEEDS_ROUTE    0x02   /* by a template: see find() */
