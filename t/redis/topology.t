@@ -517,7 +517,9 @@ for my $host ('redis.example', '?', "a\nb", 'x' x 255) {
     cmp_ok(length $map, '>', 20_000_000, 'a large map: its size');
 
     my $node = node($port, slots => $slots);
-    my $gateway = gateway("127.0.0.1:$port", workers => 2)->start;
+    # one worker's calls wait until the fake has sent the map to the other one
+    my $gateway = gateway("127.0.0.1:$port", workers => 2,
+                          timeout => '10s')->start;
 
     ok(wait_for(sub { told($gateway) eq '200 PASSED 9' }),
        'a large map: it is used') or diag($gateway->log);
