@@ -74,7 +74,7 @@ ngx_ratelimit_check_start(ngx_ratelimit_check_t *check)
 }
 
 
-/* Some zone has Redis: what only Redis needs. */
+/* Prepares the part for Redis, if a zone has one. */
 static void
 ngx_ratelimit_check_remote(ngx_ratelimit_check_t *check)
 {

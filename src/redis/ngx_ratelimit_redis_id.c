@@ -1,7 +1,7 @@
 /*
  * Names in Redis: a hash under a key that is derived from the fleet's secret.
- * Whoever has no secret can neither test a guess nor choose a place: for that a
- * keyed pseudorandom function is enough, which SipHash is.
+ * Without the secret nobody can test a guess or choose a place. A keyed
+ * pseudorandom function is enough for that, and SipHash is one.
  */
 
 #include "ngx_ratelimit_redis.h"

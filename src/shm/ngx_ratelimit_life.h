@@ -1,8 +1,8 @@
 /*
- * Which workers of this gateway are alive, as its shared memory knows it: each
- * holds a robust mutex for as long as it lives, and the kernel tells whoever
- * tries that its owner has died. No process id is compared, for it may be
- * another's by then.
+ * Which workers of this gateway are alive. Each holds a robust mutex in shared
+ * memory for as long as it lives. If it dies, the kernel tells the next process
+ * that tries the mutex. No process id is compared: another process may have it
+ * by then.
  */
 
 #ifndef NGX_RATELIMIT_LIFE_H_INCLUDED

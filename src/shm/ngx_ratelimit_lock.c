@@ -5,7 +5,7 @@
 #define NGX_RATELIMIT_LOCK_MAX_SPIN  64     /* pauses of a waiter */
 
 
-/* No other life ever has the number of a dead one: only one waiter takes it. */
+/* A life's number is never given again, so only one waiter takes its lock. */
 ngx_uint_t
 ngx_ratelimit_lock_try(ngx_ratelimit_lock_t *lock)
 {

@@ -38,7 +38,7 @@ ngx_uint_t ngx_ratelimit_lock_try(ngx_ratelimit_lock_t *lock);
 void ngx_ratelimit_lock_wait(ngx_ratelimit_lock_t *lock);
 
 
-/* Released, too: whoever sees the owner's life here sees that it has begun. */
+/* Releases, too: a worker that sees the owner's life sees that it has begun. */
 static ngx_inline ngx_uint_t
 ngx_ratelimit_lock_swap(ngx_ratelimit_lock_t *lock, uint64_t from)
 {

@@ -68,7 +68,7 @@ ngx_ratelimit_limit_mark(const ngx_ratelimit_limit_t *limit)
 }
 
 
-/* Once for all responses that show it. */
+/* Writes the limit's text, once for all responses that show it. */
 static void
 ngx_ratelimit_limit_write(ngx_ratelimit_limit_t *limit)
 {

@@ -200,8 +200,8 @@ ngx_ratelimit_token_bucket_take(ngx_ratelimit_token_bucket_t *tb,
 
 
 /*
- * The same code twice: where the compiler sees that nothing but a cost is taken
- * from a bucket of this span, no call is left.
+ * Has the code of run() twice. In the first place the compiler sees that only a
+ * cost is taken from a bucket of this span, and leaves no call.
  */
 void
 ngx_ratelimit_token_bucket_pay(ngx_ratelimit_token_bucket_t *tb,
@@ -262,7 +262,7 @@ ngx_ratelimit_token_bucket_run(ngx_ratelimit_token_bucket_t *tb,
 
     } else if (cost && ngx_ratelimit_interval_less(span, after)) {
 
-        /* what it takes beyond the span is missing */
+        /* the time beyond the span is what the cost lacks */
 
         after = ngx_ratelimit_interval_sub(rate, after, span);
         retry_us = after.us + (after.frac != 0);

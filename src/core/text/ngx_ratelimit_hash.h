@@ -35,10 +35,10 @@ typedef struct {
  * 2^-63, any other number with a smaller one. The rounds are a permutation:
  * they merge no two sums.
  *
- * Assumed: from bits of some ids nobody can tell bits of others. A client may
- * learn such bits by the time of its requests, and by which counters evict each
- * other. NH alone would give itself away then, as it is linear in each word;
- * the rounds are for that. The time depends on the length alone.
+ * Assumed: nobody can tell bits of ids from bits of other ids. A client may
+ * learn such bits from the time of its requests, and from counters that evict
+ * each other. NH is linear in each word, so these bits would give it away; the
+ * rounds hide its sum. The time depends on the length alone.
  */
 ngx_ratelimit_id_t ngx_ratelimit_hash(const ngx_ratelimit_hash_key_t *key,
     const u_char *data, size_t len);

@@ -99,8 +99,8 @@ ngx_http_ratelimit_value_lone(ngx_str_t *text, ngx_str_t *name)
 
 
 /*
- * A lone variable. Which handler it has is known when all is configured: "set",
- * "map" or another module may make one of a header's name.
+ * A lone variable. "set", "map" or another module may make one with the name of
+ * a header, so its handler is known when all is configured.
  */
 static ngx_int_t
 ngx_http_ratelimit_value_variable(ngx_http_core_main_conf_t *core,

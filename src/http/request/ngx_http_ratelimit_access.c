@@ -29,10 +29,10 @@ static void ngx_http_ratelimit_delay_handler(ngx_event_t *ev);
 
 
 /*
- * The phases are one list for all locations. Where a location checks nothing, a
- * checker of ours goes on to the next entry at once, which takes 8 instructions
- * where a handler that declines takes 43. nginx ends both phases with an entry
- * of its own, so there always is one.
+ * The phases are one list for all locations. If a location checks nothing, our
+ * checker goes on to the next entry at once: 8 instructions, where a handler
+ * that declines takes 43. nginx ends both phases with an entry of its own, so
+ * there is always a next one.
  */
 void
 ngx_http_ratelimit_phases_init(ngx_cycle_t *cycle)

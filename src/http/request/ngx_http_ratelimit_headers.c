@@ -120,7 +120,7 @@ ngx_http_ratelimit_headers_init(ngx_conf_t *cf)
 }
 
 
-/* Also of requests without a limit: it needs neither a stack nor registers. */
+/* Runs for requests without a limit, too: it needs no stack, no registers. */
 static ngx_int_t
 ngx_http_ratelimit_header_filter(ngx_http_request_t *r)
 {
@@ -227,8 +227,8 @@ ngx_http_ratelimit_add_headers(ngx_http_request_t *r,
 
 
 /*
- * Drops, of what an upstream has sent, the names of these sets. Its Retry-After
- * is its own business unless we write one.
+ * Drops an upstream's headers that have the names of these sets. Its
+ * Retry-After stays unless we write one.
  */
 static void
 ngx_http_ratelimit_hide_headers(ngx_http_request_t *r, ngx_uint_t sets)
@@ -275,9 +275,8 @@ ngx_http_ratelimit_hide_headers(ngx_http_request_t *r, ngx_uint_t sets)
 
 
 /*
- * The last part of a list, with room for all headers; NULL: memory is out. What
- * is left of a part that is nearly full, is filled with headers that are not
- * sent.
+ * The last part of a list, with room for all headers; NULL: memory is out. A
+ * part without that room is filled up with headers that are not sent.
  */
 static ngx_list_part_t *
 ngx_http_ratelimit_room(ngx_list_t *headers)

@@ -364,7 +364,7 @@ ngx_http_ratelimit_select_rule(ngx_http_ratelimit_selection_t *s,
 }
 
 
-/* By what is known without its key. */
+/* Whether the rule applies, as far as that is known without its key. */
 static ngx_uint_t
 ngx_http_ratelimit_select_applies(ngx_http_ratelimit_selection_t *s,
     const ngx_ratelimit_rule_t *rule)

@@ -198,7 +198,7 @@ ngx_ratelimit_redis_reader_next(void *reader,
     rd = reader;
     reply->form = form;
 
-    /* hiredis has a part of a reply while it is inside of one, or has bytes */
+    /* only if hiredis has neither begun a reply nor holds bytes of one */
 
     if (form == NGX_RATELIMIT_REDIS_FORM_VALUES
         && rd->ridx == -1 && rd->pos == rd->len)

@@ -92,8 +92,8 @@ void ngx_ratelimit_redis_ranges_free(ngx_ratelimit_redis_reply_t *reply);
 void ngx_ratelimit_redis_texts_free(ngx_ratelimit_redis_reply_t *reply);
 
 /*
- * The next bytes, when those before were read up to NGX_AGAIN. They must stay
- * until these are, too.
+ * Feeds the next bytes, after those before were read up to NGX_AGAIN. The bytes
+ * must stay until they are read up to NGX_AGAIN, too.
  */
 void ngx_ratelimit_redis_reader_feed(void *reader, const u_char *data,
     size_t len);

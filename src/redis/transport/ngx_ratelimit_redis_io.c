@@ -119,7 +119,7 @@ ngx_ratelimit_redis_conn_write(ngx_ratelimit_redis_conn_t *conn)
 
     c = conn->connection;
 
-    /* each reply comes with an event for the socket's writing side */
+    /* epoll reports the writing side with each reply, with nothing to send */
 
     if (conn->next != &conn->requests) {
         conn->batch = 0;

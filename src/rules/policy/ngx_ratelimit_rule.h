@@ -56,7 +56,7 @@ typedef enum {
 #define NGX_RATELIMIT_NEEDS_SETTLE   0x100  /* the response */
 #define NGX_RATELIMIT_NEEDS_REDIS    0x200
 
-/* whether more of the request is looked at than the keys of rules */
+/* with one of these, more of a request is needed than the keys of rules */
 #define NGX_RATELIMIT_NEEDS_SUBJECT                                           \
     (NGX_RATELIMIT_NEEDS_MATCH|NGX_RATELIMIT_NEEDS_LIMIT                      \
      |NGX_RATELIMIT_NEEDS_KEY)
