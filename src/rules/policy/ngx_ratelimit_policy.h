@@ -128,8 +128,7 @@ void ngx_ratelimit_policy_problem(ngx_ratelimit_problems_t *problems,
  * template, and the rules whose template matches. The time does not depend on
  * the number of other rules. Writes at most max of them to rules and returns
  * how many there are. If there are more, the caller asks again with as much
- * room. A policy that needs no
- * route has all its rules found.
+ * room. A policy that needs no route has all its rules found.
  */
 ngx_uint_t ngx_ratelimit_policy_find(const ngx_ratelimit_policy_t *policy,
     const ngx_str_t *path, ngx_ratelimit_rule_t **rules, ngx_uint_t max);
