@@ -9,21 +9,12 @@ static NGX_RATELIMIT_APART void ngx_http_ratelimit_ctx_remote(
 static void ngx_http_ratelimit_ctx_cleanup(void *data);
 
 
-/*
- * The request's context, or NULL. An internal redirect clears r->ctx, so that
- * afterwards the pool's cleanup tells.
- */
+/* The request's context by the pool's cleanup, or NULL. */
 ngx_http_ratelimit_ctx_t *
-ngx_http_ratelimit_ctx(ngx_http_request_t *r)
+ngx_http_ratelimit_ctx_find(ngx_http_request_t *r)
 {
     ngx_pool_cleanup_t        *cln;
     ngx_http_ratelimit_ctx_t  *ctx;
-
-    ctx = ngx_http_get_module_ctx(r, ngx_http_ratelimit_module);
-
-    if (ctx || !(r->internal || r->filter_finalize)) {
-        return ctx;
-    }
 
     for (cln = r->pool->cleanup; cln; cln = cln->next) {
         if (cln->handler == ngx_http_ratelimit_ctx_cleanup) {

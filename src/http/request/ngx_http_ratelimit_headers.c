@@ -120,12 +120,20 @@ ngx_http_ratelimit_headers_init(ngx_conf_t *cf)
 }
 
 
-/* Runs for requests without a limit, too: it needs no stack, no registers. */
+/*
+ * Runs for requests without a limit, or without headers, too: it needs no
+ * stack, no registers.
+ */
 static ngx_int_t
 ngx_http_ratelimit_header_filter(ngx_http_request_t *r)
 {
-    if (ngx_http_get_module_ctx(r, ngx_http_ratelimit_module) == NULL
-        && !(r->internal || r->filter_finalize))
+    ngx_http_ratelimit_ctx_t  *ctx;
+
+    ctx = ngx_http_get_module_ctx(r, ngx_http_ratelimit_module);
+
+    if (ctx ? (ctx->conf->headers == NGX_HTTP_RATELIMIT_HEADERS_OFF
+               && !(ctx->needs & NGX_RATELIMIT_NEEDS_SETTLE))
+            : !(r->internal || r->filter_finalize))
     {
         return ngx_http_next_header_filter(r);
     }

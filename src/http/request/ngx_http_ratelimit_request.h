@@ -85,8 +85,22 @@ typedef struct {
 /* calls inside the module then need no table of addresses */
 #pragma GCC visibility push(hidden)
 
-/* ctx.c: the context, or NULL. */
-ngx_http_ratelimit_ctx_t *ngx_http_ratelimit_ctx(ngx_http_request_t *r);
+/*
+ * ctx.c: the context, or NULL. An internal redirect clears r->ctx, so that
+ * afterwards the pool's cleanup tells.
+ */
+ngx_http_ratelimit_ctx_t *ngx_http_ratelimit_ctx_find(ngx_http_request_t *r);
+
+static ngx_inline ngx_http_ratelimit_ctx_t *
+ngx_http_ratelimit_ctx(ngx_http_request_t *r)
+{
+    ngx_http_ratelimit_ctx_t  *ctx;
+
+    ctx = ngx_http_get_module_ctx(r, ngx_http_ratelimit_module);
+
+    return (ctx || !(r->internal || r->filter_finalize))
+           ? ctx : ngx_http_ratelimit_ctx_find(r);
+}
 
 /*
  * Makes the context, for the location's limits; the handler is the check's.
