@@ -14,7 +14,6 @@ static NGX_RATELIMIT_APART void ngx_ratelimit_check_take_remote(
     ngx_ratelimit_check_t *check, ngx_ratelimit_counter_t *counter);
 static const ngx_ratelimit_backend_t *ngx_ratelimit_check_backend(
     const ngx_ratelimit_counter_t *counter);
-static ngx_inline void ngx_ratelimit_check_begin(ngx_ratelimit_check_t *check);
 static ngx_inline void ngx_ratelimit_check_weigh(ngx_ratelimit_check_t *check,
     ngx_ratelimit_counter_t *counter);
 static NGX_RATELIMIT_APART void ngx_ratelimit_check_try(
@@ -31,12 +30,12 @@ static NGX_RATELIMIT_APART ngx_ratelimit_status_e ngx_ratelimit_check_delayed(
     ngx_ratelimit_status_e status);
 static uint64_t ngx_ratelimit_check_delay(
     const ngx_ratelimit_counter_t *counter);
-static ngx_uint_t ngx_ratelimit_check_stricter(
-    const ngx_ratelimit_counter_t *one, ngx_ratelimit_status_e status,
-    const ngx_ratelimit_counter_t *two, ngx_ratelimit_status_e than);
+static NGX_RATELIMIT_APART ngx_uint_t ngx_ratelimit_check_stricter(
+    ngx_ratelimit_counter_t *one, ngx_ratelimit_status_e status,
+    ngx_ratelimit_counter_t *two, ngx_ratelimit_status_e than);
+static ngx_inline uint32_t ngx_ratelimit_check_left(
+    ngx_ratelimit_counter_t *counter);
 static NGX_RATELIMIT_APART void ngx_ratelimit_check_give_back(
-    ngx_ratelimit_check_t *check);
-static NGX_RATELIMIT_APART void ngx_ratelimit_check_leave(
     ngx_ratelimit_check_t *check);
 static NGX_RATELIMIT_APART void ngx_ratelimit_check_renew(
     ngx_ratelimit_check_t *check);
@@ -106,8 +105,7 @@ ngx_ratelimit_check_take(ngx_ratelimit_check_t *check)
 {
     ngx_ratelimit_counter_t  *counter, *end;
 
-    ngx_ratelimit_check_begin(check);
-
+    check->severity = NGX_RATELIMIT_BYPASSED;
     counter = check->counters;
 
     for (end = counter + check->ncounters; counter < end; counter++) {
@@ -203,24 +201,17 @@ ngx_ratelimit_check_complete(ngx_ratelimit_check_t *check)
 {
     ngx_uint_t  i;
 
-    ngx_ratelimit_check_begin(check);
+    check->status = NGX_RATELIMIT_BYPASSED;
+    check->severity = NGX_RATELIMIT_BYPASSED;
+    check->decisive = NULL;
+    check->strictest = NULL;
+    check->delay_us = 0;
 
     for (i = 0; i < check->ncounters; i++) {
         ngx_ratelimit_check_weigh(check, &check->counters[i]);
     }
 
     ngx_ratelimit_check_finish(check);
-}
-
-
-static ngx_inline void
-ngx_ratelimit_check_begin(ngx_ratelimit_check_t *check)
-{
-    check->status = NGX_RATELIMIT_BYPASSED;
-    check->severity = NGX_RATELIMIT_BYPASSED;
-    check->decisive = NULL;
-    check->strictest = NULL;
-    check->delay_us = 0;
 }
 
 
@@ -250,8 +241,10 @@ ngx_ratelimit_check_weigh(ngx_ratelimit_check_t *check,
     if (counter->dry_run) {
         ngx_ratelimit_check_try(check, counter, status);
 
-    } else if (ngx_ratelimit_check_stricter(counter, status, check->strictest,
-                                            check->severity))
+    } else if (check->strictest == NULL
+               || ngx_ratelimit_check_stricter(counter, status,
+                                               check->strictest,
+                                               check->severity))
     {
         check->severity = status;
         check->strictest = counter;
@@ -264,8 +257,9 @@ static void
 ngx_ratelimit_check_try(ngx_ratelimit_check_t *check,
     ngx_ratelimit_counter_t *counter, ngx_ratelimit_status_e status)
 {
-    if (ngx_ratelimit_check_stricter(counter, status, check->decisive,
-                                     check->status))
+    if (check->decisive == NULL
+        || ngx_ratelimit_check_stricter(counter, status, check->decisive,
+                                        check->status))
     {
         check->status = status;
         check->decisive = counter;
@@ -369,18 +363,14 @@ ngx_ratelimit_check_delay(const ngx_ratelimit_counter_t *counter)
 
 
 /*
- * Whether one is stricter than two, which may be NULL. If both have one status,
- * the longer wait is, then the fewer tokens left; a longer delay shows there.
+ * Whether one is stricter than two. If both have one status, the longer wait
+ * is, then the fewer tokens left; a longer delay shows there.
  */
 static ngx_uint_t
-ngx_ratelimit_check_stricter(const ngx_ratelimit_counter_t *one,
-    ngx_ratelimit_status_e status, const ngx_ratelimit_counter_t *two,
+ngx_ratelimit_check_stricter(ngx_ratelimit_counter_t *one,
+    ngx_ratelimit_status_e status, ngx_ratelimit_counter_t *two,
     ngx_ratelimit_status_e than)
 {
-    if (two == NULL) {
-        return 1;
-    }
-
     if (status != than) {
         return status > than;
     }
@@ -389,8 +379,23 @@ ngx_ratelimit_check_stricter(const ngx_ratelimit_counter_t *one,
         return one->answer.retry_us > two->answer.retry_us;
     }
 
-    return ngx_ratelimit_counter_remaining(one)
-           < ngx_ratelimit_counter_remaining(two);
+    return ngx_ratelimit_check_left(one) < ngx_ratelimit_check_left(two);
+}
+
+
+/* Worked out once: the strictest is compared with each that follows. */
+static ngx_inline uint32_t
+ngx_ratelimit_check_left(ngx_ratelimit_counter_t *counter)
+{
+    ngx_ratelimit_answer_t  *answer;
+
+    answer = &counter->answer;
+
+    if (answer->remaining == NGX_RATELIMIT_LATER) {
+        answer->remaining = ngx_ratelimit_counter_remaining(counter);
+    }
+
+    return answer->remaining;
 }
 
 
@@ -445,17 +450,8 @@ ngx_ratelimit_check_settle(ngx_ratelimit_check_t *check)
 }
 
 
-void
-ngx_ratelimit_check_end(ngx_ratelimit_check_t *check)
-{
-    if (check->remote || check->permits) {
-        ngx_ratelimit_check_leave(check);
-    }
-}
-
-
 /* Nobody waits for Redis any more, and no permit is held. */
-static void
+void
 ngx_ratelimit_check_leave(ngx_ratelimit_check_t *check)
 {
     ngx_uint_t                i;

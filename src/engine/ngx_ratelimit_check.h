@@ -219,7 +219,15 @@ void ngx_ratelimit_check_settle(ngx_ratelimit_check_t *check);
  * The request ends: forgets the calls under way and frees its concurrency
  * permits. Called once for every check that was started.
  */
-void ngx_ratelimit_check_end(ngx_ratelimit_check_t *check);
+void ngx_ratelimit_check_leave(ngx_ratelimit_check_t *check);
+
+static ngx_inline void
+ngx_ratelimit_check_end(ngx_ratelimit_check_t *check)
+{
+    if (check->remote || check->permits) {
+        ngx_ratelimit_check_leave(check);
+    }
+}
 
 /*
  * Names the client in Redis, the same on every gateway: 16 bytes of a keyed
