@@ -34,7 +34,13 @@
     ((counter)->source != NGX_RATELIMIT_SOURCE_REDIS                          \
      && (counter)->source != NGX_RATELIMIT_SOURCE_LEASE)
 
-/* An operation on a counter. */
+#define ngx_ratelimit_local_is_bucket(limit)                                  \
+    ((limit)->algorithm <= NGX_RATELIMIT_LEAKY_BUCKET)
+
+/*
+ * An operation on a counter. Those of every request pass it by value: then it
+ * stays in registers.
+ */
 typedef struct {
     ngx_ratelimit_table_t        *table;
     ngx_ratelimit_id_t            id;
@@ -50,17 +56,24 @@ typedef struct {
 } ngx_ratelimit_local_op_t;
 
 static void ngx_ratelimit_local_settle(ngx_ratelimit_counter_t *counter);
-static void ngx_ratelimit_local_run(ngx_ratelimit_counter_t *counter,
-    uint32_t tokens, uint32_t want, ngx_ratelimit_answer_t *answer);
+static NGX_RATELIMIT_APART void ngx_ratelimit_local_run(
+    ngx_ratelimit_counter_t *counter, uint32_t tokens, uint32_t want,
+    ngx_ratelimit_answer_t *answer);
+static ngx_inline ngx_ratelimit_local_op_t ngx_ratelimit_local_op(
+    ngx_ratelimit_counter_t *counter, uint32_t tokens, uint32_t want,
+    ngx_ratelimit_answer_t *answer);
 static void ngx_ratelimit_local_stand_in(
-    const ngx_ratelimit_counter_t *counter, const ngx_ratelimit_local_op_t *op);
+    const ngx_ratelimit_counter_t *counter, ngx_ratelimit_local_op_t *op);
 static uint32_t ngx_ratelimit_local_weigh(uint32_t tokens, uint32_t weight,
     uint64_t most);
-static void ngx_ratelimit_local_apply(const ngx_ratelimit_local_op_t *op);
-static uint32_t ngx_ratelimit_local_bucket(const ngx_ratelimit_local_op_t *op,
-    ngx_ratelimit_state_t *state);
-static ngx_ratelimit_token_bucket_t ngx_ratelimit_local_noted_bucket(
+static NGX_RATELIMIT_APART void ngx_ratelimit_local_apply(
     const ngx_ratelimit_local_op_t *op);
+static void ngx_ratelimit_local_window(const ngx_ratelimit_local_op_t *op);
+static ngx_inline void ngx_ratelimit_local_bucket(
+    ngx_ratelimit_local_op_t op);
+static NGX_RATELIMIT_APART
+    ngx_ratelimit_token_bucket_t ngx_ratelimit_local_noted_bucket(
+    ngx_ratelimit_local_op_t op);
 static void ngx_ratelimit_local_fixed_window(
     const ngx_ratelimit_local_op_t *op, ngx_ratelimit_state_t *state);
 static ngx_uint_t ngx_ratelimit_local_window_goes_on(
@@ -92,16 +105,11 @@ const ngx_ratelimit_backend_t  ngx_ratelimit_local = {
 void
 ngx_ratelimit_local_take(ngx_ratelimit_counter_t *counter)
 {
-    uint32_t  cost;
-
-    if (ngx_ratelimit_counter_limit(counter)->algorithm
-        == NGX_RATELIMIT_CONCURRENCY)
-    {
-        ngx_ratelimit_permit_take(counter);
-        return;
-    }
+    uint32_t                  cost, want;
+    ngx_ratelimit_local_op_t  op;
 
     cost = counter->cost;
+    want = counter->look ? NGX_RATELIMIT_LOOK : 0;
 
     /* an emergency's limit is one of requests, whatever they cost */
 
@@ -109,9 +117,19 @@ ngx_ratelimit_local_take(ngx_ratelimit_counter_t *counter)
         cost = ngx_min(cost, 1);
     }
 
-    ngx_ratelimit_local_run(counter, cost,
-                            counter->look ? NGX_RATELIMIT_LOOK : 0,
-                            &counter->answer);
+    op = ngx_ratelimit_local_op(counter, cost, want, &counter->answer);
+
+    if (ngx_ratelimit_local_is_bucket(op.limit)
+        && counter->client->limiter->redis == NULL)
+    {
+        ngx_ratelimit_local_bucket(op);
+
+    } else if (op.limit->algorithm == NGX_RATELIMIT_CONCURRENCY) {
+        ngx_ratelimit_permit_take(counter);
+
+    } else {
+        ngx_ratelimit_local_run(counter, cost, want, &counter->answer);
+    }
 }
 
 
@@ -194,20 +212,10 @@ static void
 ngx_ratelimit_local_run(ngx_ratelimit_counter_t *counter, uint32_t tokens,
     uint32_t want, ngx_ratelimit_answer_t *answer)
 {
-    uint64_t                   forgot_us;
-    ngx_ratelimit_limiter_t   *limiter;
-    ngx_ratelimit_local_op_t   op;
+    ngx_ratelimit_local_op_t  op;
 
-    limiter = counter->client->limiter;
+    op = ngx_ratelimit_local_op(counter, tokens, want, answer);
 
-    op.table = limiter->zone.table;
-    op.id = ngx_ratelimit_counter_id(counter);
-    op.limit = ngx_ratelimit_counter_limit(counter);
-    op.cost = tokens;
-    op.want = want;
-    op.give = 0;
-    op.now_us = ngx_ratelimit_local_now_us();
-    op.answer = answer;
     op.note = (want == NGX_RATELIMIT_LOCAL_NOTE);
     op.later = (want == 0 || want == NGX_RATELIMIT_LOOK);
 
@@ -221,22 +229,35 @@ ngx_ratelimit_local_run(ngx_ratelimit_counter_t *counter, uint32_t tokens,
                       : counter->client->remote->noted_us;
     }
 
-    if (limiter->redis == NULL || counter->emergency) {
+    if (counter->client->limiter->redis == NULL || counter->emergency) {
         ngx_ratelimit_local_apply(&op);
-        return;
+
+    } else {
+        ngx_ratelimit_local_stand_in(counter, &op);
     }
+}
 
-    /*
-     * After a reset all counters that stand in for one in Redis are other ones:
-     * no gateway knows which one was reset. Redis' next answer is noted anew.
-     */
 
-    if (limiter->zone.leases) {
-        forgot_us = ngx_ratelimit_leases_forgot_us(limiter->zone.leases);
-        op.id = ngx_ratelimit_id_vary(&op.id, forgot_us);
-    }
+/* It takes, and nothing reads what is left here. */
+static ngx_inline ngx_ratelimit_local_op_t
+ngx_ratelimit_local_op(ngx_ratelimit_counter_t *counter, uint32_t tokens,
+    uint32_t want, ngx_ratelimit_answer_t *answer)
+{
+    ngx_ratelimit_local_op_t  op;
 
-    ngx_ratelimit_local_stand_in(counter, &op);
+    op.table = counter->client->limiter->zone.table;
+    op.id = ngx_ratelimit_counter_id(counter);
+    op.limit = ngx_ratelimit_counter_limit(counter);
+    op.cost = tokens;
+    op.want = want;
+    op.give = 0;
+    op.taken_us = 0;
+    op.now_us = ngx_ratelimit_local_now_us();
+    op.answer = answer;
+    op.note = 0;
+    op.later = 1;
+
+    return op;
 }
 
 
@@ -248,13 +269,26 @@ ngx_ratelimit_local_run(ngx_ratelimit_counter_t *counter, uint32_t tokens,
  */
 static void
 ngx_ratelimit_local_stand_in(const ngx_ratelimit_counter_t *counter,
-    const ngx_ratelimit_local_op_t *op)
+    ngx_ratelimit_local_op_t *op)
 {
     uint32_t                  weight;
-    uint64_t                  most;
+    uint64_t                  most, forgot_us;
+    ngx_ratelimit_leases_t   *leases;
     ngx_ratelimit_limit_t     halves;
     ngx_ratelimit_answer_t    answer;
     ngx_ratelimit_local_op_t  half;
+
+    /*
+     * After a reset all counters that stand in for one in Redis are other ones:
+     * no gateway knows which one was reset. Redis' next answer is noted anew.
+     */
+
+    leases = counter->client->limiter->zone.leases;
+
+    if (leases) {
+        forgot_us = ngx_ratelimit_leases_forgot_us(leases);
+        op->id = ngx_ratelimit_id_vary(&op->id, forgot_us);
+    }
 
     weight = ngx_ratelimit_counter_weight(counter);
     ngx_ratelimit_limit_halve(op->limit, &halves);
@@ -327,21 +361,25 @@ ngx_ratelimit_local_weigh(uint32_t tokens, uint32_t weight, uint64_t most)
 }
 
 
-/* The loss of a counter is the share of it that is used. */
 static void
 ngx_ratelimit_local_apply(const ngx_ratelimit_local_op_t *op)
 {
-    uint32_t               loss;
+    if (ngx_ratelimit_local_is_bucket(op->limit)) {
+        ngx_ratelimit_local_bucket(*op);
+
+    } else {
+        ngx_ratelimit_local_window(op);
+    }
+}
+
+
+/* The loss of a counter is the share of it that is used. */
+static void
+ngx_ratelimit_local_window(const ngx_ratelimit_local_op_t *op)
+{
     ngx_ratelimit_entry_t  entry;
 
     switch (op->limit->algorithm) {
-
-    case NGX_RATELIMIT_TOKEN_BUCKET:
-    case NGX_RATELIMIT_LEAKY_BUCKET:
-        ngx_ratelimit_table_lock(op->table, &op->id, op->now_us, &entry);
-        loss = ngx_ratelimit_local_bucket(op, &entry.state);
-        ngx_ratelimit_table_store(&entry, loss);
-        return;
 
     case NGX_RATELIMIT_FIXED_WINDOW:
         ngx_ratelimit_table_lock(op->table, &op->id, op->now_us, &entry);
@@ -358,48 +396,57 @@ ngx_ratelimit_local_apply(const ngx_ratelimit_local_op_t *op)
         ngx_ratelimit_local_sliding_log(op, &entry.state);
     }
 
-    loss = ngx_ratelimit_limit_used(op->limit, op->answer->remaining);
-    ngx_ratelimit_table_store(&entry, loss);
+    ngx_ratelimit_table_store(&entry,
+                  ngx_ratelimit_limit_used(op->limit, op->answer->remaining));
 }
 
 
-/* Returns the loss. */
-static uint32_t
-ngx_ratelimit_local_bucket(const ngx_ratelimit_local_op_t *op,
-    ngx_ratelimit_state_t *state)
+/*
+ * Inlined: where the compiler sees that a request takes, nothing of the other
+ * operations is left.
+ */
+static ngx_inline void
+ngx_ratelimit_local_bucket(ngx_ratelimit_local_op_t op)
 {
+    ngx_ratelimit_id_t             id;
+    ngx_ratelimit_entry_t          entry;
     const ngx_ratelimit_rate_t    *rate;
     ngx_ratelimit_token_bucket_t   tb;
 
-    rate = &op->limit->rate;
+    id = op.id;
+    rate = &op.limit->rate;
 
-    tb.tat_us = state->fresh_us;
-    tb.tat_frac = state->extra;
-    tb.span_code = state->aux;
+    ngx_ratelimit_table_lock(op.table, &id, op.now_us, &entry);
 
-    if (op->give) {
-        ngx_ratelimit_token_bucket_give(&tb, rate, op->now_us, op->taken_us,
-                                        op->give);
+    tb.tat_us = entry.state.fresh_us;
+    tb.tat_frac = entry.state.extra;
+    tb.span_code = entry.state.aux;
+
+    if (op.give) {
+        ngx_ratelimit_token_bucket_give(&tb, rate, op.now_us, op.taken_us,
+                                        op.give);
     }
 
-    if (op->note) {
+    if (op.note) {
         tb = ngx_ratelimit_local_noted_bucket(op);
 
     } else {
-        ngx_ratelimit_token_bucket_pay(&tb, rate, op->now_us, op->cost,
-                                       op->want, op->answer);
-        if (!op->later) {
-            op->answer->remaining
-                       = ngx_ratelimit_token_bucket_remaining(rate, op->answer);
+        ngx_ratelimit_token_bucket_pay(&tb, rate, op.now_us, op.cost, op.want,
+                                       op.answer);
+        if (!op.later) {
+            op.answer->remaining
+                        = ngx_ratelimit_token_bucket_remaining(rate, op.answer);
         }
     }
 
-    state->fresh_us = tb.tat_us;
-    state->extra = tb.tat_frac;
-    state->aux = tb.span_code;
+    entry.state.fresh_us = tb.tat_us;
+    entry.state.extra = tb.tat_frac;
+    entry.state.aux = tb.span_code;
 
-    return ngx_ratelimit_token_bucket_used(rate, tb.tat_us > op->now_us
-                                                 ? tb.tat_us - op->now_us : 0);
+    ngx_ratelimit_table_store(&entry,
+                ngx_ratelimit_token_bucket_used(rate, tb.tat_us > op.now_us
+                                                      ? tb.tat_us - op.now_us
+                                                      : 0));
 }
 
 
@@ -408,24 +455,24 @@ ngx_ratelimit_local_bucket(const ngx_ratelimit_local_op_t *op,
  * are not used. An empty bucket may owe: then it is what its time says.
  */
 static ngx_ratelimit_token_bucket_t
-ngx_ratelimit_local_noted_bucket(const ngx_ratelimit_local_op_t *op)
+ngx_ratelimit_local_noted_bucket(ngx_ratelimit_local_op_t op)
 {
     uint64_t                       used, most_us;
     const ngx_ratelimit_rate_t    *rate;
     ngx_ratelimit_token_bucket_t   tb;
 
-    rate = &op->limit->rate;
-    used = op->limit->capacity - op->answer->remaining;
+    rate = &op.limit->rate;
+    used = op.limit->capacity - op.answer->remaining;
     most_us = used * rate->step_us + used * rate->step_frac / rate->scale;
 
-    if (op->answer->remaining == 0
-        && op->answer->reset_us > most_us + NGX_RATELIMIT_ROUND_US)
+    if (op.answer->remaining == 0
+        && op.answer->reset_us > most_us + NGX_RATELIMIT_ROUND_US)
     {
-        most_us = ngx_min(op->answer->reset_us - NGX_RATELIMIT_ROUND_US,
+        most_us = ngx_min(op.answer->reset_us - NGX_RATELIMIT_ROUND_US,
                           2 * rate->span_us);
     }
 
-    tb.tat_us = op->now_us + ngx_min(op->answer->reset_us, most_us);
+    tb.tat_us = op.now_us + ngx_min(op.answer->reset_us, most_us);
     tb.tat_frac = 0;
     tb.span_code = rate->span_code;
 

@@ -66,7 +66,8 @@ static ngx_inline void ngx_ratelimit_table_lock_in(
     ngx_ratelimit_table_t *table, ngx_uint_t segment,
     const ngx_ratelimit_id_t *id, uint64_t now_us,
     ngx_ratelimit_entry_t *entry);
-static void ngx_ratelimit_table_place(ngx_ratelimit_entry_t *entry);
+static NGX_RATELIMIT_APART void ngx_ratelimit_table_place(
+    ngx_ratelimit_entry_t *entry);
 static void ngx_ratelimit_table_push(ngx_ratelimit_entry_t *entry,
     ngx_ratelimit_place_t *place);
 static void ngx_ratelimit_table_move(const ngx_ratelimit_place_t *from,

@@ -23,14 +23,14 @@ typedef struct ngx_ratelimit_table_s  ngx_ratelimit_table_t;
 /* fresh_us < 2^52 and aux < 2^12 share one word, so they change together */
 typedef struct {
     uint64_t   fresh_us;    /* when the counter equals a fresh one */
-    uint32_t   aux;         /* 12 bits of the algorithm */
     uint32_t   extra;       /* 32 bits of the algorithm */
+    uint32_t   aux;         /* 12 bits of the algorithm */
 } ngx_ratelimit_state_t;
 
 /* One counter, found and locked. */
 typedef struct {
     ngx_ratelimit_state_t    state;   /* all zero where found is 0 */
-    unsigned                 found:1;
+    ngx_uint_t               found;
 
     /* the rest is the table's */
     ngx_ratelimit_table_t   *table;

@@ -303,20 +303,6 @@ ngx_ratelimit_token_bucket_remaining(const ngx_ratelimit_rate_t *rate,
 }
 
 
-uint32_t
-ngx_ratelimit_token_bucket_used(const ngx_ratelimit_rate_t *rate,
-    uint64_t used_us)
-{
-    /* not one token is left */
-
-    if (used_us + rate->step_us > rate->span_us) {
-        return 255;
-    }
-
-    return (uint32_t) ((ngx_ratelimit_wide_t) used_us * rate->share >> 64);
-}
-
-
 void
 ngx_ratelimit_token_bucket_look(const ngx_ratelimit_rate_t *rate,
     uint64_t now_us, uint64_t full_us, ngx_ratelimit_answer_t *answer)

@@ -100,8 +100,21 @@ void ngx_ratelimit_token_bucket_look(const ngx_ratelimit_rate_t *rate,
  * The share of a bucket that is used, if it takes used_us until it is full: 0
  * for none, 255 if, to a microsecond, not one token is left.
  */
-uint32_t ngx_ratelimit_token_bucket_used(const ngx_ratelimit_rate_t *rate,
-    uint64_t used_us);
+static inline uint32_t
+ngx_ratelimit_token_bucket_used(const ngx_ratelimit_rate_t *rate,
+    uint64_t used_us)
+{
+    unsigned __int128  wide;
+
+    if (used_us + rate->step_us > rate->span_us) {
+        return 255;
+    }
+
+    wide = used_us;
+    wide *= rate->share;
+
+    return (uint32_t) (wide >> 64);
+}
 
 /*
  * Gives back tokens that were taken at taken_us, unless an empty bucket has
