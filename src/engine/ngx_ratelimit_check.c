@@ -110,7 +110,7 @@ ngx_ratelimit_check_take(ngx_ratelimit_check_t *check)
 
     for (end = counter + check->ncounters; counter < end; counter++) {
 
-        if (counter->client->remote) {
+        if (check->remote && counter->client->remote) {
             ngx_ratelimit_check_take_remote(check, counter);
 
         } else {
