@@ -31,7 +31,7 @@ static ngx_log_t          nowhere;
 
 
 ngx_http_ratelimit_ctx_t *
-ngx_http_ratelimit_ctx(ngx_http_request_t *r)
+ngx_http_ratelimit_ctx_find(ngx_http_request_t *r)
 {
     (void) r;
 
@@ -119,6 +119,7 @@ fuzz_open(ngx_http_ratelimit_jwt_key_t *key, const u_char *data, size_t len,
     const char **reason)
 {
     ngx_uint_t                    i, n;
+    void                         *ctx = NULL;
     ngx_http_request_t            r;
     ngx_http_ratelimit_jwt_t      jwt;
     ngx_str_t                     claims[CLAIMS];
@@ -141,6 +142,8 @@ fuzz_open(ngx_http_ratelimit_jwt_key_t *key, const u_char *data, size_t len,
     array.elts = sources;
     array.nelts = CLAIMS;
 
+    r.ctx = &ctx;
+    r.main = &r;
     r.connection = &connection;
     r.pool = ngx_create_pool(1024, &nowhere);
     assert_non_null(r.pool);

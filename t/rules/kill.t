@@ -10,6 +10,7 @@ use POSIX ();
 use Time::HiRes qw( sleep time );
 
 my $ROUNDS = 12;
+my $rounds = 0;
 my $port = redis_start();
 my $prefix = key_prefix();
 
@@ -72,7 +73,15 @@ sub round {
     my $name = "answer$n";
     my $pid = change($gateway, $version, $name);
 
-    sleep rand 0.12;
+    # at some moment of the change or, every other time, right behind its answer
+
+    if (++$rounds % 2) {
+        sleep rand 0.12;
+
+    } else {
+        waitpid $pid, 0;
+    }
+
     $kill->();
     waitpid $pid, 0;
 
