@@ -64,7 +64,13 @@ ngx_http_ratelimit_walk_part(ngx_http_ratelimit_walk_t *walk,
 {
     walk->part = part;
     walk->next = part->elts;
-    walk->end = walk->next + part->nelts;
+    walk->end = walk->next;
+
+    /* a list that nobody has made has no elements */
+
+    if (part->nelts) {
+        walk->end += part->nelts;
+    }
 }
 
 
