@@ -447,6 +447,7 @@ ngx_ratelimit_redis_read_integer(const redisReadTask *task, long long value)
         p = ngx_ratelimit_number_write(p, value < 0
                                           ? 0 - (uint64_t) value
                                           : (uint64_t) value);
+        reply->n++;
 
         return ngx_ratelimit_redis_text_add(task, (char *) text, p - text);
     }
