@@ -21,10 +21,10 @@
  * quarter of it.
  *
  * All of its state is two words, each changed by compare and swap: no lock is
- * held, so a process may die anywhere. Many processes share them, so while
- * calls end well they are seldom written: the state once in 10 ms by each
- * process, with the good calls since, and what was heard once in a millisecond
- * by all.
+ * held, so a process may die anywhere. Many processes share them. While calls
+ * end well, they are seldom written: each process adds its good calls to the
+ * state once in 10 ms, and all together write once in a millisecond that the
+ * node was heard.
  */
 
 #ifndef NGX_RATELIMIT_BREAKER_H_INCLUDED

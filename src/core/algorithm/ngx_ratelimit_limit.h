@@ -132,7 +132,7 @@ uint32_t ngx_ratelimit_limit_used(const ngx_ratelimit_limit_t *limit,
  */
 extern const char *const  ngx_ratelimit_algorithm_names[];
 
-/* Nobody knows when a permit will be free: Retry-After says so much. */
+/* The Retry-After of a permit: when one will be free is not known. */
 #define NGX_RATELIMIT_PERMIT_RETRY_US  1000000
 
 /*

@@ -14,7 +14,7 @@
 
 typedef struct ngx_ratelimit_redis_node_s  ngx_ratelimit_redis_node_t;
 
-/* What a connection is for. */
+/* The purpose of a connection. */
 typedef enum {
     NGX_RATELIMIT_REDIS_DATA = 0,    /* calls */
     NGX_RATELIMIT_REDIS_ASKS_MASTER, /* to a sentinel: the question for the
@@ -82,9 +82,9 @@ void ngx_ratelimit_redis_log(ngx_ratelimit_redis_client_t *client,
     ngx_uint_t level, ngx_err_t err, const char *fmt, ...);
 
 /*
- * The limit of such lines of level error about a node, and their interval: of
- * each kind all workers write one a second, and one in ten seconds while the
- * breaker is open.
+ * The limit of such lines of level error about a node, and their interval. All
+ * workers together write one line of each kind a second. While the breaker is
+ * open, they write one in ten seconds.
  */
 ngx_ratelimit_log_limit_t *ngx_ratelimit_redis_node_line(
     ngx_ratelimit_redis_node_t *node, ngx_ratelimit_redis_line_e line);
