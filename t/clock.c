@@ -34,6 +34,9 @@ typedef struct {
 static clock_file_t        none;
 static const clock_file_t *file = &none;
 
+/* the monotonic time that this thread asked for last */
+static _Thread_local int64_t seen;
+
 
 __attribute__((constructor)) static void
 clock_open(void)
@@ -91,6 +94,7 @@ clock_gettime(clockid_t id, struct timespec *ts)
     case CLOCK_MONOTONIC_RAW:
     case CLOCK_BOOTTIME:
         ns = clock_ns(CLOCK_MONOTONIC);
+        seen = ns;
         break;
 
     default:
@@ -131,7 +135,11 @@ time(time_t *t)
 }
 
 
-/* Waits in slices, so that a timer fires as soon as the test has advanced. */
+/*
+ * Waits in slices, so that a timer fires as soon as the test has advanced.
+ * The process worked the timeout out from the time that it saw: the test may
+ * have advanced since.
+ */
 
 int
 epoll_wait(int fd, struct epoll_event *events, int n, int timeout)
@@ -139,7 +147,7 @@ epoll_wait(int fd, struct epoll_event *events, int n, int timeout)
     int     got, slice;
     int64_t end, left;
 
-    end = clock_ns(CLOCK_MONOTONIC) + (int64_t) timeout * 1000000;
+    end = seen + (int64_t) timeout * 1000000;
 
     for (;; ) {
         slice = timeout;
