@@ -2,7 +2,7 @@
 
 #include "ngx_ratelimit_lock.h"
 
-#define NGX_RATELIMIT_LOCK_MAX_SPIN  64     /* pauses of a waiter */
+#define NGX_RATELIMIT_LOCK_MAX_SPIN  1024     /* pauses of a waiter */
 
 
 /* A life's number is never given again, so only one waiter takes its lock. */
