@@ -15,9 +15,10 @@ my $GOOD = "*4\r\n:1\r\n:9\r\n:360000\r\n:0\r\n";
 my $gateway;
 
 sub gateway {
-    my ($port, $more) = (@_, '');
+    my ($port, $more, $timeout) = @_;
 
-    $gateway = t::Gateway->limited(redis => $port, timeout => '200ms',
+    $more //= '';
+    $gateway = t::Gateway->limited(redis => $port, timeout => $timeout,
         zone => "rate=10r/h $more",
         locations => { '/' => 'ratelimit zone=z;',
                        '/slow' => 'limit_rate 1; return 200 ' . 'x' x 100 . ';' });
@@ -45,7 +46,7 @@ sub comes {
     } 1 .. 8;
 
     sleep 0.2;
-    gateway($port);
+    gateway($port, '', '200ms');
 
     my $answer = $gateway->get('/?k=a');
 
