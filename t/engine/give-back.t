@@ -2,11 +2,12 @@
 # over when the call runs, and the next one must not be credited.
 
 use t::RateLimit 'no_plan';
-use t::Gateway qw( passed );
+use t::Clock qw( advance );
+use t::Gateway qw( passed wait_for );
+use t::Sockets qw( unread );
 
 use IO::Select;
 use IO::Socket::INET;
-use Time::HiRes qw( sleep time );
 
 my $WINDOW = 4;
 
@@ -66,76 +67,75 @@ my $gateway = gateway($slow, 'lease');
 my $strict = gateway($port, 'strict');
 
 
-# What stands in Redis of a client's only counter: when it is fresh, its count,
-# and that of the window before.
-sub state {
-    my %names = map { $_ => 1 }
-                split /\n/, redis_cli($port, '--scan', '--pattern', "$prefix:*");
+# The counters in Redis, each with a name of its own.
+sub counters {
+    return grep { /^\Q$prefix\E:\{\d+\}$/ }
+           split /\n/, redis_cli($port, '--scan', '--pattern', "$prefix:*");
+}
 
-    return map { [split /\n/, redis_cli($port, 'EVAL',
+
+# What stands in Redis of one: its count, and that of the window before.
+sub counts {
+    return split /\n/, redis_cli($port, 'EVAL',
         "local v = redis.call('HVALS', KEYS[1])[1] "
-        . "local fresh, count, _, before = struct.unpack(#v == 17 "
+        . "local _, count, _, before = struct.unpack(#v == 17 "
         . "and '>I7I4I2I4' or '>I7I4I2', v) "
-        . "return {tostring(fresh), count, #v == 17 and before or 0}", 1, $_)]
-    } grep { /^\Q$prefix\E:\{\d+\}$/ } sort keys %names;
+        . "return {count, #v == 17 and before or 0}", 1, shift);
 }
 
 
 # The gateway has tokens in hand shortly before a window's end, and gives them
 # back while what it sends does not arrive. Then others use the next window.
-# Returns by how many too few the next window counts, and how many more than were
-# spent the one before does; or nothing, if the machine was too slow.
+# Returns how many it had in hand, by how many too few the next window counts,
+# and how many more than were spent the one before does.
 sub stall {
     my ($path) = @_;
 
-    phase($WINDOW - 1.4);
     redis_cli($port, 'FLUSHALL');
-    phase($WINDOW - 1.1);
+    t::Clock::align($WINDOW, $WINDOW - 1.1);
 
     my $passed = 0;
-    $passed += passed($gateway->burst(20, $path)) for 1 .. 6;
+
+    for (1 .. 6) {
+        $passed += passed($gateway->burst(20, "$path?k=a"));
+        advance(0.05);
+    }
+
     kill STOP => $proxy;
 
-    my ($state) = state();
-    my $hand = ($state->[1] // 0) - $passed;
-
-    return if $hand <= 0 || fmod(time) > $WINDOW - 0.5 || fmod(time) < 1;
+    my ($counter) = counters();
+    my $hand = (counts($counter))[0] - $passed;
 
     # given back by now, and on its way for long
 
-    phase(0.8);
-    my $others = passed($strict->burst(50, $path));
+    t::Clock::pass(0.8 + 0.8);
+    wait_for(sub { unread($slow) });
+
+    my $others = passed($strict->burst(50, "$path?k=a"));
+
     kill CONT => $proxy;
 
-    sleep 0.3;
+    # answered behind what was on its way
 
-    ($state) = state();
+    $gateway->get("$path?k=b");
 
-    return if fmod(time) > $WINDOW - 0.3;
-    return ($others - $state->[1], $state->[2] - $passed);
+    my ($count, $before) = counts($counter);
+
+    return ($hand, $others - $count, $before - $passed);
 }
-
-# until so far in a window
-sub phase { sleep fmod($_[0] - fmod(time) + $WINDOW) }
-
-sub fmod { return $_[0] - $WINDOW * int($_[0] / $WINDOW) }
 
 
 $_->get('/sliding?k=0') for $gateway, $strict;
+t::Clock::stop();
 
 for my $path (qw( /sliding /fixed )) {
-    my @got;
+    my ($hand, $missing, $more) = stall($path);
 
-    for (1 .. 8) {
-        last if @got = stall("$path?k=a");
-        kill CONT => $proxy;
-        sleep 1;
-    }
-
-    ok(@got, "$path: tokens go back late");
-    is($got[0], 0, "$path: the next window is not credited");
-    cmp_ok($got[1], '>=', 0, "$path: nor the one before with too many")
+    cmp_ok($hand, '>', 0, "$path: tokens go back late");
+    is($missing, 0, "$path: the next window is not credited");
+    cmp_ok($more, '>=', 0, "$path: nor the one before with too many")
         if $path eq '/sliding';
 }
 
+t::Clock::go();
 $_->stop for $gateway, $strict;
