@@ -16,7 +16,7 @@ sub tally_of {
 my $port = t::Gateway::free_port();
 
 my $gateway = t::Gateway->new(workers => 2, http => <<"CONF")->start;
-    ratelimit_redis r { server 127.0.0.1:$port; timeout 300ms; }
+    ratelimit_redis r { server 127.0.0.1:$port; timeout 5s; }
 
     # the rule's own mode is open, whatever this says
     ratelimit_fail_mode closed;
@@ -151,7 +151,7 @@ sub before {
     my ($mode) = @_;
 
     return <<"CONF";
-    ratelimit_redis r { server 127.0.0.1:$port; timeout 300ms; }
+    ratelimit_redis r { server 127.0.0.1:$port; timeout 5s; }
     ratelimit_zone \$arg_k zone=z:1m redis=r algorithm=fixed_window limit=1
                    window=366d $mode;
     server {
