@@ -1,6 +1,7 @@
 # One Redis server: the limit, what stands there afterwards, who may log in.
 
 use t::RateLimit 'no_plan';
+use t::Clock;
 use t::Gateway qw( header tally told );
 
 my $redis = redis_start();
@@ -41,13 +42,15 @@ is(told($gateway->get('/')), '200 BYPASSED ', 'an empty key is not limited');
 
 # a wait of the length told is enough
 
+t::Clock::stop();
 $gateway->get('/short', 'X-API-Key: w') for 1 .. 2;
 
 my $rejected = $gateway->get('/short', 'X-API-Key: w');
 is($rejected->{status}, 429, 'the short limit is spent');
-select undef, undef, undef, header($rejected, 'Retry-After');
+t::Clock::advance(header($rejected, 'Retry-After'));
 is($gateway->get('/short', 'X-API-Key: w')->{status}, 200,
    'after Retry-After a request passes');
+t::Clock::go();
 
 # a rule with a key of its own
 
