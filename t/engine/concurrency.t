@@ -23,7 +23,7 @@ sub gateway {
     my $api = 'api' . ++$made . '.sock';
 
     my $gateway = t::Gateway->new(%more, http => <<"CONF");
-    ratelimit_redis r { server 127.0.0.1:$redis; timeout 500ms; }
+    ratelimit_redis r { server 127.0.0.1:$redis; timeout 5s; }
     log_format rl '\$uri \$arg_k \$status \$ratelimit_status';
     access_log %%DIR%%/access.log rl;
 
@@ -538,7 +538,10 @@ freed('Redis: the client leaves while it waits: given back');
 # Redis answers too late: the request passes, and what it took comes back
 
 kill STOP => redis_pid($redis);
+my $before = t::Gateway::unread($redis);
 my $late = client('/api?k=late');
+wait_for(sub { t::Gateway::unread($redis) > $before });
+advance(5);
 my $late_held = held();
 kill CONT => redis_pid($redis);
 wait_for(sub { leases() eq '1' });
@@ -584,9 +587,9 @@ kill KILL => $gateway->workers;
 close $_ for @clients, @held;
 is(told($other->get('/api?k=killed')), '429 REJECTED 0',
    'Redis: a worker is killed: full, since nobody knows');
-later(29);
+later(20);
 is($other->get('/?k=killed')->{status}, 429, 'Redis: until their deadline');
-later(2);
+later(11);
 takes('killed', 5, 'Redis: and then all are free', $other);
 freed('Redis: nothing is left of it');
 
