@@ -169,7 +169,10 @@ sim_refill_async(sim_refill_t *refill, uint64_t request)
     sim_oracle_decide(request, result == NGX_RATELIMIT_LEASE_PAID
                                ? SIM_ADMITTED : SIM_DENIED, SIM_NO_WAIT);
 
-    if (ask && refill->call == NULL) {
+    if (ask == NGX_RATELIMIT_ASYNC_SOON) {
+        sim_refill_timer(refill);
+
+    } else if (ask && refill->call == NULL) {
         sim_refill_debit(refill);
     }
 }

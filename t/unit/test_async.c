@@ -6,6 +6,7 @@
 #include "lease.h"
 
 #define GATEWAYS  5
+#define SOON      NGX_RATELIMIT_ASYNC_SOON
 
 LIMIT(bucket_10, TOKEN_BUCKET, 10, 1000 * SECOND)
 LIMIT(fixed_10, FIXED_WINDOW, 10, 60 * SECOND)
@@ -51,8 +52,11 @@ static const step_t  debit[] = {
     DEBT(3),
     SPEND(2, 1, PAID, LEFT(69), ASKS(0)),
 
-    /* each 100 ms, and when a share of what is left is spent */
-    SPEND(102, 1, PAID, ASKS(1)),
+    /* a sweep debits, from 100 ms less a round trip on */
+    SPEND(100, 0, PAID, ASKS(0)), SPEND(101, 0, PAID, ASKS(SOON)),
+    SPEND(102, 1, PAID, ASKS(SOON)), DUE(102, 1),
+
+    /* at once when a share of what is left is spent */
     DEBIT(103, 102, 5, 5, 68, 29898, 0),
     SPEND(103, 50, PAID, LEFT(18), ASKS(1)),
 
@@ -63,6 +67,18 @@ static const step_t  debit[] = {
     /* others give back */
     DEBIT(300, 299, 0, 0, 60, 29700, 0),
     SPEND(300, 1, DENIED, LEFT(0)),
+    { 0 }
+};
+
+/* A sweep that does not come is not waited for longer than a second. */
+static const step_t  never_swept[] = {
+    DEBIT(0, 0, 0, 0, 80, 30000, 0),
+    SPEND(998, 1, PAID, ASKS(SOON)), SPEND(999, 1, PAID, ASKS(SOON)),
+    SPEND(1000, 1, PAID, ASKS(1)), SPEND(1001, 1, PAID, ASKS(0)),
+    DEBIT(1002, 1001, 4, 4, 76, 28998, 0),
+
+    /* the first request after a pause waits for its sweep */
+    SPEND(5000, 1, PAID, ASKS(SOON)), SPEND(5001, 1, PAID, ASKS(1)),
     { 0 }
 };
 
@@ -246,6 +262,7 @@ static const case_t  cases[] = {
     { "fresh", fresh, { bucket_10, fixed_10, sliding_10 } },
     { "fresh window", fresh_window, { fixed_10, sliding_10 } },
     { "debit", debit, { fixed_100 } },
+    { "never swept", never_swept, { fixed_100 } },
     { "return, charge", return_charge, { fixed_100 } },
     { "charge often", charge_often, { fixed_most } },
     { "window ends", window_ends, { fixed_100 } },

@@ -54,10 +54,22 @@ ngx_ratelimit_async_take(ngx_ratelimit_lease_t *lease,
         answer->granted = cost;
         rc = NGX_RATELIMIT_LEASE_PAID;
 
-        /* also if a share of the rest is spent */
+        /*
+         * A sweep debits only while the lease is of its own limit. If limits
+         * alternate, a request debits after a second.
+         */
 
-        *ask = !lease->answered || since_ms >= NGX_RATELIMIT_LEASE_HOLD_MS
-               || (uint64_t) lease->tokens * 2 * env->nodes >= left;
+        *ask = !lease->answered
+               || (uint64_t) lease->tokens * 2 * env->nodes >= left
+               || (since_ms >= NGX_RATELIMIT_LEASE_LOST_MS
+                   && lease->tokens > cost);
+
+        /* the refill that made the last call may have ended by now */
+
+        if (!*ask && since_ms + env->rtt_ms >= NGX_RATELIMIT_LEASE_HOLD_MS) {
+            *ask = NGX_RATELIMIT_ASYNC_SOON;
+            return rc;
+        }
 
     } else {
         ngx_ratelimit_async_deny(limit, cost, answer);

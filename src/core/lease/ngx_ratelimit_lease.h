@@ -192,9 +192,12 @@ uint32_t ngx_ratelimit_lease_sweep(ngx_ratelimit_lease_t *lease,
 /*
  * sync=async: PAID or DENIED at once. This gateway knows what Redis said last,
  * less the tokens spent since; if Redis has said nothing, the counter is a
- * fresh one. *ask: the caller is to debit now. If it does not, another caller
- * gets *ask a second later.
+ * fresh one. *ask is 1: the caller is to debit now. If it does not, another
+ * caller gets *ask a second later. *ask is SOON: the caller is to sweep; its
+ * next sweep debits all that is spent until then.
  */
+#define NGX_RATELIMIT_ASYNC_SOON  2
+
 ngx_ratelimit_lease_e ngx_ratelimit_async_take(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
     uint32_t cost, ngx_ratelimit_answer_t *answer, unsigned *ask);

@@ -117,7 +117,10 @@ ngx_ratelimit_leased_async(ngx_ratelimit_counter_t *counter)
         }
     }
 
-    if (ask || owed) {
+    if (ask == NGX_RATELIMIT_ASYNC_SOON) {
+        ngx_ratelimit_refill_watch(counter);
+
+    } else if (ask || owed) {
         ngx_ratelimit_refill_ahead(counter, owed);
     }
 }
