@@ -3,11 +3,12 @@
 # later.
 
 use t::RateLimit 'no_plan';
+use t::Clock;
 use t::Gateway qw( wait_for );
 
 my $port = redis_start();
 my $gateway = t::Gateway->new(http => <<"CONF")->start;
-    ratelimit_redis r { server 127.0.0.1:$port; timeout 100ms; }
+    ratelimit_redis r { server 127.0.0.1:$port; timeout 1s; }
     ratelimit_zone \$arg_k zone=z:1m redis=r algorithm=concurrency limit=2;
     server {
         listen 127.0.0.1:%%PORT%%;
@@ -18,7 +19,9 @@ CONF
 
 sub told { return t::Gateway::told($gateway->get('/?k=a')) }
 
+t::Clock::stop();
 is(told(), '200 PASSED 1', 'a slot is left beside it');
+t::Clock::go();
 
 kill STOP => redis_pid($port);
 is(told(), '200 DEGRADED -1', 'no answer') for 1 .. 10;
