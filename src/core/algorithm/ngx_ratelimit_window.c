@@ -23,8 +23,7 @@
 #define NGX_RATELIMIT_MONTH_LESS_US   (3 * NGX_RATELIMIT_DAY_US)
 
 /* another machine's window may end later than known, as long as a call takes */
-#define NGX_RATELIMIT_AGE_SLACK_US    100000
-#define NGX_RATELIMIT_AGE_SLACK_SHARE 8      /* of a short window */
+#define NGX_RATELIMIT_AGE_SLACK_SHARE 8      /* of the window */
 
 /* By the wall clock, in microseconds since the epoch: start <= wall < end. */
 typedef struct {
@@ -618,7 +617,7 @@ uint64_t
 ngx_ratelimit_window_age_us(const ngx_ratelimit_limit_t *limit,
     uint64_t now_us, uint64_t end_us)
 {
-    uint64_t  window_us, slack_us;
+    uint64_t  window_us;
 
     window_us = limit->window_us;
 
@@ -626,13 +625,7 @@ ngx_ratelimit_window_age_us(const ngx_ratelimit_limit_t *limit,
         window_us -= NGX_RATELIMIT_MONTH_LESS_US;
     }
 
-    slack_us = window_us / NGX_RATELIMIT_AGE_SLACK_SHARE;
-
-    if (slack_us > NGX_RATELIMIT_AGE_SLACK_US) {
-        slack_us = NGX_RATELIMIT_AGE_SLACK_US;
-    }
-
-    end_us += slack_us;
+    end_us += window_us / NGX_RATELIMIT_AGE_SLACK_SHARE;
 
     return now_us + window_us > end_us ? now_us + window_us - end_us : 0;
 }
