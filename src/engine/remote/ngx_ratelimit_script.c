@@ -10,7 +10,10 @@
 #define NGX_RATELIMIT_SCRIPT_ARGS    7   /* of a counter */
 #define NGX_RATELIMIT_SCRIPT_VALUES  4   /* of a counter, in a result */
 
-static u_char *ngx_ratelimit_script_kind(u_char *p,
+/* a counter's kind, in place of t, and its field's length, in a command */
+#define NGX_RATELIMIT_SCRIPT_HEAD    "$1\r\nt\r\n$8\r\n"
+
+static u_char ngx_ratelimit_script_kind(
     const ngx_ratelimit_counter_t *counter);
 static ngx_uint_t ngx_ratelimit_script_same(const ngx_ratelimit_limit_t *one,
     const ngx_ratelimit_limit_t *two);
@@ -75,17 +78,17 @@ void
 ngx_ratelimit_script_add(ngx_ratelimit_script_t *script,
     const ngx_ratelimit_counter_t *counter, const ngx_ratelimit_price_t *price)
 {
-    u_char                      *p;
+    u_char                      *p, *field;
     const ngx_ratelimit_rule_t  *rule;
-
-    u_char  field[NGX_RATELIMIT_RULE_FIELD];
 
     rule = counter->rule;
 
-    ngx_ratelimit_script_field(field, counter);
+    field = ngx_cpymem(script->last, NGX_RATELIMIT_SCRIPT_HEAD,
+                       sizeof(NGX_RATELIMIT_SCRIPT_HEAD) - 1);
+    script->last[sizeof("$1\r\n") - 1] = ngx_ratelimit_script_kind(counter);
 
-    p = ngx_ratelimit_script_kind(script->last, counter);
-    p = ngx_ratelimit_redis_write_bulk(p, field, sizeof(field));
+    ngx_ratelimit_script_field(field, counter);
+    p = ngx_cpymem(field + NGX_RATELIMIT_RULE_FIELD, CRLF, 2);
 
     if (price == NULL) {
         p = ngx_cpymem(p, rule->numbers.data, rule->numbers.len);
@@ -109,7 +112,7 @@ ngx_ratelimit_script_add(ngx_ratelimit_script_t *script,
     if (ngx_ratelimit_script_in_set(counter->limit->algorithm)) {
         ngx_memcpy(script->sets
                    + script->eval.nsets * NGX_RATELIMIT_REDIS_SET_NAME,
-                   field, sizeof(field));
+                   field, NGX_RATELIMIT_RULE_FIELD);
         script->eval.nsets++;
     }
 }
@@ -226,18 +229,14 @@ ngx_ratelimit_script_field(u_char *field,
 }
 
 
-static u_char *
-ngx_ratelimit_script_kind(u_char *p, const ngx_ratelimit_counter_t *counter)
+static u_char
+ngx_ratelimit_script_kind(const ngx_ratelimit_counter_t *counter)
 {
     u_char  kind;
 
     kind = ngx_ratelimit_script_kinds[counter->limit->algorithm];
 
-    if (counter->dry_run) {
-        kind = ngx_toupper(kind);
-    }
-
-    return ngx_ratelimit_redis_write_bulk(p, &kind, 1);
+    return counter->dry_run ? ngx_toupper(kind) : kind;
 }
 
 
