@@ -517,7 +517,7 @@ my $fake = t::FakeRedis->new(sub {
 });
 
 $gateway->configure(http => <<"CONF")->start;
-    ratelimit_redis r { server 127.0.0.1:$fake->{port}; timeout 1s; }
+    ratelimit_redis r { server 127.0.0.1:$fake->{port}; timeout 100ms; }
     ratelimit_zone \$arg_k zone=z:1m redis=r sync=strict rate=10r/h
                    fail_mode=local;
     server {
