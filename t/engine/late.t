@@ -3,6 +3,7 @@
 # or go back. (t/unit/test_late.c: what a handler is told.)
 
 use t::RateLimit 'no_plan';
+use t::Clock qw( advance );
 use t::Gateway qw( header told wait_for );
 
 use Time::HiRes qw( sleep );
@@ -81,14 +82,24 @@ for my $k (qw( a b )) {
 
     my $used = 30 + passed(@answers);
 
+    t::Clock::stop();
     kill STOP => redis_pid($port);
 
     # some are paid from what is in hand, which is less than so many
-    my @late = $gateway->burst(60, "/?k=$k");
+    my $begun = $gateway->begin(60, "/?k=$k");
+
+    wait_for(sub {
+        t::Gateway::answered($begun) + $gateway->waiting == 60
+    });
+    advance(1);
+
+    my @late = t::Gateway::finish($begun);
     my $degraded = grep { told($_) eq '200 DEGRADED -1' } @late;
 
     cmp_ok($degraded, '>', 0, "$k: silence: $degraded without an answer");
     is($degraded + passed(@late), 60, "$k: silence: all go on");
+    advance(0.1);
+    wait_for(sub { calls('timeout') > $timeouts });
     is(calls('timeout'), $timeouts + 1, "$k: silence: one call was under way");
 
     $used += passed(@late);
@@ -103,6 +114,7 @@ for my $k (qw( a b )) {
         $used += passed(@more);
     }
 
+    t::Clock::go();
     cmp_ok(left($k), '<=', $LIMIT - $used, "$k: no token for nothing");
     adds_up($used, $k, $k);
     is(calls('timeout'), $timeouts + 1, "$k: counted once");
