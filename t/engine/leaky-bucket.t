@@ -334,8 +334,12 @@ is(outcome(burst(6, '/fleet-and-b?k=ab')),
    '3 x 200 DELAYED, 1 x 200 PASSED, 2 x 429 REJECTED',
    'a bucket here and one in Redis');
 
+my $open = $gateway->waiting;
 my $begun = $gateway->begin(3, '/degraded?k=a');
 
+wait_for(sub {
+    t::Gateway::answered($begun) + $gateway->waiting >= $open + 3
+});
 wait_for(sub {
     advance(0.05);
     return t::Gateway::answered($begun) == 3;
