@@ -269,7 +269,9 @@ sub timers_fire {
     my $gateway = gateway("server 127.0.0.1:$fake->{port}", workers => 2,
                           timeout => '200ms');
 
+    t::Clock::stop();
     is(told($gateway), '200 PASSED 9', 'probes: good before');
+    t::Clock::go();
     bad($fake);
 
     ok(wait_for(sub {
@@ -493,7 +495,9 @@ for my $events ('', 'accept_mutex on;') {
     my $gateway = gateway("server 127.0.0.1:$fake->{port}", timeout => '100ms');
     my $shard = "shard=\"127.0.0.1:$fake->{port}\"";
 
+    t::Clock::stop();
     is(told($gateway), '200 PASSED 9', 'late: good before');
+    t::Clock::go();
     bad($fake);
 
     # the fake takes 0.3 s for each
@@ -531,7 +535,7 @@ for my $events ('', 'accept_mutex on;') {
 
 for my $error ('WRONGTYPE x', 'MOVED 1 127.0.0.1:1', 'TRYAGAIN x') {
     my $fake = fake(sub { "-$error\r\n" });
-    my $gateway = gateway("server 127.0.0.1:$fake->{port}", timeout => '100ms');
+    my $gateway = gateway("server 127.0.0.1:$fake->{port}");
 
     bad($fake);
     $gateway->burst(50, '/?k=a') for 1, 2;
