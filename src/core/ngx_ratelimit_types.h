@@ -19,6 +19,9 @@
 /* Not inlined: a function that seldom calls it stays small. */
 #define NGX_RATELIMIT_APART  __attribute__((noinline))
 
+/* Inlined, however large: of what every check does, once. */
+#define ngx_ratelimit_inline  inline __attribute__((always_inline))
+
 /* A counter's name on this gateway: a hash of the rule and its keys. */
 typedef struct {
     uint64_t  hi;

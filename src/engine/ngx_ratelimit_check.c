@@ -30,7 +30,7 @@ static NGX_RATELIMIT_APART ngx_ratelimit_status_e ngx_ratelimit_check_delayed(
     ngx_ratelimit_status_e status);
 static uint64_t ngx_ratelimit_check_delay(
     const ngx_ratelimit_counter_t *counter);
-static NGX_RATELIMIT_APART ngx_uint_t ngx_ratelimit_check_stricter(
+static ngx_inline ngx_uint_t ngx_ratelimit_check_stricter(
     ngx_ratelimit_counter_t *one, ngx_ratelimit_status_e status,
     ngx_ratelimit_counter_t *two, ngx_ratelimit_status_e than);
 static ngx_inline uint32_t ngx_ratelimit_check_left(
@@ -366,7 +366,7 @@ ngx_ratelimit_check_delay(const ngx_ratelimit_counter_t *counter)
  * Whether one is stricter than two. If both have one status, the longer wait
  * is, then the fewer tokens left; a longer delay shows there.
  */
-static ngx_uint_t
+static ngx_inline ngx_uint_t
 ngx_ratelimit_check_stricter(ngx_ratelimit_counter_t *one,
     ngx_ratelimit_status_e status, ngx_ratelimit_counter_t *two,
     ngx_ratelimit_status_e than)

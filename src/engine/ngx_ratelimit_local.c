@@ -59,7 +59,7 @@ static void ngx_ratelimit_local_settle(ngx_ratelimit_counter_t *counter);
 static NGX_RATELIMIT_APART void ngx_ratelimit_local_run(
     ngx_ratelimit_counter_t *counter, uint32_t tokens, uint32_t want,
     ngx_ratelimit_answer_t *answer);
-static ngx_inline ngx_ratelimit_local_op_t ngx_ratelimit_local_op(
+static ngx_ratelimit_inline ngx_ratelimit_local_op_t ngx_ratelimit_local_op(
     ngx_ratelimit_counter_t *counter, uint32_t tokens, uint32_t want,
     ngx_ratelimit_answer_t *answer);
 static void ngx_ratelimit_local_stand_in(
@@ -69,7 +69,7 @@ static uint32_t ngx_ratelimit_local_weigh(uint32_t tokens, uint32_t weight,
 static NGX_RATELIMIT_APART void ngx_ratelimit_local_apply(
     const ngx_ratelimit_local_op_t *op);
 static void ngx_ratelimit_local_window(const ngx_ratelimit_local_op_t *op);
-static ngx_inline void ngx_ratelimit_local_bucket(
+static ngx_ratelimit_inline void ngx_ratelimit_local_bucket(
     ngx_ratelimit_local_op_t op);
 static NGX_RATELIMIT_APART
     ngx_ratelimit_token_bucket_t ngx_ratelimit_local_noted_bucket(
@@ -239,7 +239,7 @@ ngx_ratelimit_local_run(ngx_ratelimit_counter_t *counter, uint32_t tokens,
 
 
 /* It takes, and nothing reads what is left here. */
-static ngx_inline ngx_ratelimit_local_op_t
+static ngx_ratelimit_inline ngx_ratelimit_local_op_t
 ngx_ratelimit_local_op(ngx_ratelimit_counter_t *counter, uint32_t tokens,
     uint32_t want, ngx_ratelimit_answer_t *answer)
 {
@@ -405,7 +405,7 @@ ngx_ratelimit_local_window(const ngx_ratelimit_local_op_t *op)
  * Inlined: where the compiler sees that a request takes, nothing of the other
  * operations is left.
  */
-static ngx_inline void
+static ngx_ratelimit_inline void
 ngx_ratelimit_local_bucket(ngx_ratelimit_local_op_t op)
 {
     ngx_ratelimit_id_t             id;

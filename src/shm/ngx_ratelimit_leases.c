@@ -186,8 +186,8 @@ ngx_ratelimit_lease_make(const ngx_ratelimit_places_t *at,
     ngx_ratelimit_lease_set_t    *sets[2];
     ngx_ratelimit_lease_place_t   place, other;
 
-    sets[0] = (ngx_ratelimit_lease_set_t *) at->sets[0];
-    sets[1] = (ngx_ratelimit_lease_set_t *) at->sets[1];
+    sets[0] = (ngx_ratelimit_lease_set_t *) at->first;
+    sets[1] = (ngx_ratelimit_lease_set_t *) at->second;
 
     for (i = 0; i < NGX_RATELIMIT_LEASES_PLACES; i++) {
         __builtin_prefetch(sets[0]->lease[i], 1);

@@ -84,7 +84,8 @@ void ngx_ratelimit_segments_stat(const ngx_ratelimit_segments_kind_t *kind,
 /* The words of a set begin with the tags of its places, in their order. */
 typedef struct {
     ngx_ratelimit_table_segment_t  *segment;
-    uint64_t                       *sets[2];   /* the counter's */
+    uint64_t                       *first;     /* the counter's sets */
+    uint64_t                       *second;
     uint64_t                        tag;       /* its name there; 0: empty */
     void                           *set;       /* where it was found, */
     ngx_uint_t                      place;     /* and its place in that set */
@@ -142,12 +143,12 @@ ngx_ratelimit_places_lock(const ngx_ratelimit_segments_kind_t *kind,
     first = ngx_ratelimit_segment_sets(kind, segments, n);
 
     places->segment = &ngx_ratelimit_segments_first(kind, segments)[n];
-    places->sets[0] = (uint64_t *) (first + set * kind->set_bytes);
-    places->sets[1] = (uint64_t *) (first + other * kind->set_bytes);
+    places->first = (uint64_t *) (first + set * kind->set_bytes);
+    places->second = (uint64_t *) (first + other * kind->set_bytes);
     places->tag = tag;
 
-    __builtin_prefetch(places->sets[0], 1);
-    __builtin_prefetch(places->sets[1], 1);
+    __builtin_prefetch(places->first, 1);
+    __builtin_prefetch(places->second, 1);
 
     ngx_ratelimit_lock(&places->segment->lock);
 }
@@ -159,10 +160,9 @@ ngx_ratelimit_places_find(const ngx_ratelimit_segments_kind_t *kind,
     ngx_ratelimit_places_t *places)
 {
     uint64_t    *set;
-    ngx_uint_t   s, i;
+    ngx_uint_t   i;
 
-    for (s = 0; s < 2; s++) {
-        set = places->sets[s];
+    for (set = places->first; /* void */ ; set = places->second) {
 
         for (i = 0; i < kind->places; i++) {
             if (set[i] == places->tag) {
@@ -171,9 +171,11 @@ ngx_ratelimit_places_find(const ngx_ratelimit_segments_kind_t *kind,
                 return set;
             }
         }
-    }
 
-    return NULL;
+        if (set == places->second) {
+            return NULL;
+        }
+    }
 }
 
 #endif /* NGX_RATELIMIT_SEGMENT_H_INCLUDED */

@@ -16,16 +16,6 @@
 
 #include "ngx_ratelimit_table.h"
 
-#define NGX_RATELIMIT_TABLE_MAGIC    0x656c626174746c72ULL  /* "rlttable" */
-#define NGX_RATELIMIT_TABLE_LAYOUT   4
-
-#define NGX_RATELIMIT_TABLE_MIN_SETS   64     /* in a segment */
-#define NGX_RATELIMIT_TABLE_PLACES     3      /* in a set */
-#define NGX_RATELIMIT_TABLE_STAT_SETS  1024   /* read under one lock: 10 us */
-
-#define NGX_RATELIMIT_AUX_BITS         12
-#define NGX_RATELIMIT_AUX_MASK         ((1u << NGX_RATELIMIT_AUX_BITS) - 1)
-
 /*
  * How much a counter is missed. 0: there is none, or it equals a fresh one.
  * Else its class (1: not found again up to now, 2: known), then its loss (8
@@ -36,23 +26,6 @@
 #define ngx_ratelimit_rank_class(rank)  ((rank) >> 60)
 
 
-typedef struct {
-    uint64_t         tag[NGX_RATELIMIT_TABLE_PLACES];    /* 0: empty */
-    uint64_t         word[NGX_RATELIMIT_TABLE_PLACES];   /* fresh_us, aux */
-    uint32_t         extra[NGX_RATELIMIT_TABLE_PLACES];
-    u_char           loss[NGX_RATELIMIT_TABLE_PLACES];
-    u_char           known;                              /* a bit a place */
-} ngx_ratelimit_table_set_t;
-
-_Static_assert(sizeof(ngx_ratelimit_table_set_t) == NGX_RATELIMIT_LINE,
-               "a set is a cache line");
-
-struct ngx_ratelimit_table_s {
-    _Alignas(NGX_RATELIMIT_LINE)
-    ngx_ratelimit_segments_t  shape;
-    ngx_ratelimit_hash_key_t  hash_key;
-};
-
 /* A place, and what its set has to offer. */
 typedef struct {
     ngx_ratelimit_table_set_t  *set;
@@ -62,34 +35,14 @@ typedef struct {
 } ngx_ratelimit_place_t;
 
 
-static ngx_inline void ngx_ratelimit_table_lock_in(
-    ngx_ratelimit_table_t *table, ngx_uint_t segment,
-    const ngx_ratelimit_id_t *id, uint64_t now_us,
-    ngx_ratelimit_entry_t *entry);
-static NGX_RATELIMIT_APART void ngx_ratelimit_table_place(
-    ngx_ratelimit_entry_t *entry);
-static void ngx_ratelimit_table_push(ngx_ratelimit_entry_t *entry,
+static ngx_ratelimit_place_t ngx_ratelimit_table_place(
+    const ngx_ratelimit_entry_t *entry);
+static void ngx_ratelimit_table_push(const ngx_ratelimit_entry_t *entry,
     ngx_ratelimit_place_t *place);
 static void ngx_ratelimit_table_move(const ngx_ratelimit_place_t *from,
     const ngx_ratelimit_place_t *to);
 static ngx_ratelimit_place_t ngx_ratelimit_table_least(void *data,
     uint64_t now_us);
-static ngx_uint_t ngx_ratelimit_table_busy(
-    ngx_ratelimit_table_segment_t *segment, void *sets, uint64_t set,
-    uint64_t now_us);
-
-
-static const ngx_ratelimit_segments_kind_t  ngx_ratelimit_table_kind = {
-    NGX_RATELIMIT_TABLE_MAGIC,
-    NGX_RATELIMIT_TABLE_LAYOUT,
-    NGX_RATELIMIT_TABLE_PLACES,
-    NGX_RATELIMIT_TABLE_MIN_BYTES,
-    sizeof(ngx_ratelimit_table_t),
-    sizeof(ngx_ratelimit_table_set_t),
-    NGX_RATELIMIT_TABLE_MIN_SETS,
-    NGX_RATELIMIT_TABLE_STAT_SETS,
-    ngx_ratelimit_table_busy
-};
 
 
 ngx_int_t
@@ -110,24 +63,6 @@ ngx_ratelimit_table_check(ngx_ratelimit_table_t *table, size_t size)
 {
     return ngx_ratelimit_segments_check(&ngx_ratelimit_table_kind,
                                         &table->shape, size);
-}
-
-
-const ngx_ratelimit_hash_key_t *
-ngx_ratelimit_table_hash_key(ngx_ratelimit_table_t *table)
-{
-    return &table->hash_key;
-}
-
-
-void
-ngx_ratelimit_table_lock(ngx_ratelimit_table_t *table,
-    const ngx_ratelimit_id_t *id, uint64_t now_us,
-    ngx_ratelimit_entry_t *entry)
-{
-    ngx_ratelimit_table_lock_in(table,
-                                id->hi & (table->shape.nsegments - 1), id,
-                                now_us, entry);
 }
 
 
@@ -169,97 +104,28 @@ ngx_ratelimit_table_inner_id(const ngx_ratelimit_id_t *id, uint64_t n)
 }
 
 
-static ngx_inline void
-ngx_ratelimit_table_lock_in(ngx_ratelimit_table_t *table, ngx_uint_t segment,
-    const ngx_ratelimit_id_t *id, uint64_t now_us,
-    ngx_ratelimit_entry_t *entry)
-{
-    ngx_uint_t                  i;
-    ngx_ratelimit_places_t     *at;
-    ngx_ratelimit_table_set_t  *set;
-
-    at = &entry->at;
-    entry->table = table;
-    entry->now_us = now_us;
-
-    ngx_ratelimit_places_lock(&ngx_ratelimit_table_kind, &table->shape,
-                              segment, id, at);
-
-    set = ngx_ratelimit_places_find(&ngx_ratelimit_table_kind, at);
-
-    if (set) {
-        i = at->place;
-
-        entry->state.fresh_us = set->word[i] >> NGX_RATELIMIT_AUX_BITS;
-        entry->state.aux = set->word[i] & NGX_RATELIMIT_AUX_MASK;
-        entry->state.extra = set->extra[i];
-        entry->found = 1;
-        return;
-    }
-
-    ngx_memzero(&entry->state, sizeof(ngx_ratelimit_state_t));
-    entry->found = 0;
-}
-
-
-/* Without its tag a place is empty: whoever dies inside leaves no counter. */
-static ngx_inline void
-ngx_ratelimit_table_write(ngx_ratelimit_table_set_t *set, ngx_uint_t i,
-    uint64_t tag, uint64_t word, uint32_t extra, uint32_t loss,
-    ngx_uint_t known)
-{
-    set->tag[i] = 0;
-
-    ngx_ratelimit_store_order();
-
-    set->word[i] = word;
-    set->extra[i] = extra;
-    set->loss[i] = (u_char) loss;
-    set->known = (u_char) ((set->known & ~(1u << i)) | (known << i));
-
-    ngx_ratelimit_store_order();
-
-    set->tag[i] = tag;
-}
-
-
-void
-ngx_ratelimit_table_store(ngx_ratelimit_entry_t *entry, uint32_t loss)
-{
-    uint64_t                 word;
-    ngx_ratelimit_places_t  *at;
-
-    at = &entry->at;
-
-    if (!entry->found) {
-
-        if (entry->state.fresh_us <= entry->now_us) {
-            /* what equals a fresh counter needs no place */
-            goto done;
-        }
-
-        ngx_ratelimit_table_place(entry);
-    }
-
-    word = entry->state.fresh_us << NGX_RATELIMIT_AUX_BITS
-           | (entry->state.aux & NGX_RATELIMIT_AUX_MASK);
-
-    /* found again by a store: it is known from now on */
-
-    ngx_ratelimit_table_write(at->set, at->place, at->tag, word,
-                              entry->state.extra, ngx_min(loss, 255),
-                              entry->found);
-
-done:
-
-    ngx_ratelimit_unlock(&at->segment->lock);
-}
-
-
 void
 ngx_ratelimit_table_unlock(ngx_ratelimit_entry_t *entry)
 {
     ngx_ratelimit_unlock(&entry->at.segment->lock);
+}
+
+
+void
+ngx_ratelimit_table_insert(ngx_ratelimit_entry_t entry, uint32_t loss)
+{
+    ngx_ratelimit_place_t  place;
+
+    /* what equals a fresh counter needs no place */
+
+    if (entry.state.fresh_us > entry.now_us) {
+        place = ngx_ratelimit_table_place(&entry);
+        ngx_ratelimit_table_write(place.set, place.i, entry.at.tag,
+                                  ngx_ratelimit_table_word(&entry.state),
+                                  entry.state.extra, loss, 0);
+    }
+
+    ngx_ratelimit_unlock(&entry.at.segment->lock);
 }
 
 
@@ -269,17 +135,17 @@ ngx_ratelimit_table_unlock(ngx_ratelimit_entry_t *entry)
  * counter with the least rank. So new counters compete with each other, also
  * with those that stand where a known counter could move to.
  */
-static void
-ngx_ratelimit_table_place(ngx_ratelimit_entry_t *entry)
+static ngx_ratelimit_place_t
+ngx_ratelimit_table_place(const ngx_ratelimit_entry_t *entry)
 {
-    ngx_ratelimit_place_t    place, other;
-    ngx_ratelimit_places_t  *at;
+    ngx_ratelimit_place_t          place, other;
+    const ngx_ratelimit_places_t  *at;
 
     at = &entry->at;
     at->segment->used = 1;
 
-    place = ngx_ratelimit_table_least(at->sets[0], entry->now_us);
-    other = ngx_ratelimit_table_least(at->sets[1], entry->now_us);
+    place = ngx_ratelimit_table_least(at->first, entry->now_us);
+    other = ngx_ratelimit_table_least(at->second, entry->now_us);
 
     if (other.nfree > place.nfree
         || (other.nfree == place.nfree && other.rank < place.rank))
@@ -292,8 +158,7 @@ ngx_ratelimit_table_place(ngx_ratelimit_entry_t *entry)
         at->segment->lost += (place.rank != 0);
     }
 
-    at->set = place.set;
-    at->place = place.i;
+    return place;
 }
 
 
@@ -303,13 +168,13 @@ ngx_ratelimit_table_place(ngx_ratelimit_entry_t *entry)
  * moves there; place is then where it stood, with the rank of what was lost.
  */
 static void
-ngx_ratelimit_table_push(ngx_ratelimit_entry_t *entry,
+ngx_ratelimit_table_push(const ngx_ratelimit_entry_t *entry,
     ngx_ratelimit_place_t *place)
 {
     uint64_t                    limit, nsets;
     ngx_uint_t                  i;
     ngx_ratelimit_place_t       to, best;
-    ngx_ratelimit_table_set_t  *set, *first;
+    ngx_ratelimit_table_set_t  *set, *first, *sets[2];
     ngx_ratelimit_table_set_t  *others[2 * NGX_RATELIMIT_TABLE_PLACES];
 
     nsets = entry->table->shape.nsets;
@@ -319,9 +184,11 @@ ngx_ratelimit_table_push(ngx_ratelimit_entry_t *entry,
                 - ngx_ratelimit_segments_first(&ngx_ratelimit_table_kind,
                                                &entry->table->shape));
 
+    sets[0] = (ngx_ratelimit_table_set_t *) entry->at.first;
+    sets[1] = (ngx_ratelimit_table_set_t *) entry->at.second;
+
     for (i = 0; i < 2 * NGX_RATELIMIT_TABLE_PLACES; i++) {
-        set = (ngx_ratelimit_table_set_t *)
-              entry->at.sets[i / NGX_RATELIMIT_TABLE_PLACES];
+        set = sets[i / NGX_RATELIMIT_TABLE_PLACES];
         others[i] = &first[ngx_ratelimit_segment_other(nsets, set - first,
                                      set->tag[i % NGX_RATELIMIT_TABLE_PLACES])];
         __builtin_prefetch(others[i], 1);
@@ -336,8 +203,7 @@ ngx_ratelimit_table_push(ngx_ratelimit_entry_t *entry,
 
         if (to.rank < best.rank) {
             best = to;
-            place->set = (ngx_ratelimit_table_set_t *)
-                         entry->at.sets[i / NGX_RATELIMIT_TABLE_PLACES];
+            place->set = sets[i / NGX_RATELIMIT_TABLE_PLACES];
             place->i = i % NGX_RATELIMIT_TABLE_PLACES;
         }
     }
@@ -414,7 +280,7 @@ ngx_ratelimit_table_stat(ngx_ratelimit_table_t *table, uint64_t now_us,
 }
 
 
-static ngx_uint_t
+ngx_uint_t
 ngx_ratelimit_table_busy(ngx_ratelimit_table_segment_t *segment, void *sets,
     uint64_t set, uint64_t now_us)
 {

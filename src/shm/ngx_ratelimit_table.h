@@ -18,7 +18,36 @@
 #include "ngx_ratelimit_hash.h"
 #include "ngx_ratelimit_segment.h"
 
-typedef struct ngx_ratelimit_table_s  ngx_ratelimit_table_t;
+#define NGX_RATELIMIT_TABLE_MAGIC    0x656c626174746c72ULL  /* "rlttable" */
+#define NGX_RATELIMIT_TABLE_LAYOUT   4
+
+#define NGX_RATELIMIT_TABLE_MIN_SETS   64     /* in a segment */
+#define NGX_RATELIMIT_TABLE_PLACES     3      /* in a set */
+#define NGX_RATELIMIT_TABLE_STAT_SETS  1024   /* read under one lock: 10 us */
+
+#define NGX_RATELIMIT_AUX_BITS  12
+#define NGX_RATELIMIT_AUX_MASK  ((1u << NGX_RATELIMIT_AUX_BITS) - 1)
+
+#define ngx_ratelimit_table_word(state)                                       \
+    ((state)->fresh_us << NGX_RATELIMIT_AUX_BITS                              \
+     | ((state)->aux & NGX_RATELIMIT_AUX_MASK))
+
+typedef struct {
+    uint64_t         tag[NGX_RATELIMIT_TABLE_PLACES];    /* 0: empty */
+    uint64_t         word[NGX_RATELIMIT_TABLE_PLACES];   /* fresh_us, aux */
+    uint32_t         extra[NGX_RATELIMIT_TABLE_PLACES];
+    u_char           loss[NGX_RATELIMIT_TABLE_PLACES];
+    u_char           known;                              /* a bit a place */
+} ngx_ratelimit_table_set_t;
+
+_Static_assert(sizeof(ngx_ratelimit_table_set_t) == NGX_RATELIMIT_LINE,
+               "a set is a cache line");
+
+typedef struct {
+    _Alignas(NGX_RATELIMIT_LINE)
+    ngx_ratelimit_segments_t  shape;
+    ngx_ratelimit_hash_key_t  hash_key;
+} ngx_ratelimit_table_t;
 
 /* fresh_us < 2^52 and aux < 2^12 share one word, so they change together */
 typedef struct {
@@ -54,8 +83,11 @@ ngx_int_t ngx_ratelimit_table_init(ngx_ratelimit_table_t *table, size_t size,
 ngx_int_t ngx_ratelimit_table_check(ngx_ratelimit_table_t *table, size_t size);
 
 /* The secret given to init; read-only. */
-const ngx_ratelimit_hash_key_t *ngx_ratelimit_table_hash_key(
-    ngx_ratelimit_table_t *table);
+static ngx_inline const ngx_ratelimit_hash_key_t *
+ngx_ratelimit_table_hash_key(const ngx_ratelimit_table_t *table)
+{
+    return &table->hash_key;
+}
 
 /*
  * Finds the counter and returns with its segment locked; a counter not there
@@ -63,7 +95,7 @@ const ngx_ratelimit_hash_key_t *ngx_ratelimit_table_hash_key(
  * ends with exactly one of store and unlock. now_us < 2^51, monotonic. A
  * caller that has a counter locked must not lock another but an inner one.
  */
-void ngx_ratelimit_table_lock(ngx_ratelimit_table_t *table,
+static ngx_inline void ngx_ratelimit_table_lock(ngx_ratelimit_table_t *table,
     const ngx_ratelimit_id_t *id, uint64_t now_us,
     ngx_ratelimit_entry_t *entry);
 
@@ -91,7 +123,8 @@ ngx_ratelimit_id_t ngx_ratelimit_table_inner_id(const ngx_ratelimit_id_t *id,
  * missed least; one that equals a fresh counter by now is not kept. Never
  * fails.
  */
-void ngx_ratelimit_table_store(ngx_ratelimit_entry_t *entry, uint32_t loss);
+static ngx_inline void ngx_ratelimit_table_store(ngx_ratelimit_entry_t *entry,
+    uint32_t loss);
 
 /* Unlocks and leaves the counter as it was. */
 void ngx_ratelimit_table_unlock(ngx_ratelimit_entry_t *entry);
@@ -101,5 +134,109 @@ void ngx_ratelimit_table_stat(ngx_ratelimit_table_t *table, uint64_t now_us,
     ngx_ratelimit_segments_stat_t *stat);
 
 #define NGX_RATELIMIT_TABLE_MIN_BYTES  (16 * 1024)
+
+
+/* Inlined: every check locks a counter and stores it. */
+
+/* Stores a counter that was not there, and unlocks. */
+void ngx_ratelimit_table_insert(ngx_ratelimit_entry_t entry, uint32_t loss);
+
+ngx_uint_t ngx_ratelimit_table_busy(ngx_ratelimit_table_segment_t *segment,
+    void *sets, uint64_t set, uint64_t now_us);
+
+static const ngx_ratelimit_segments_kind_t  ngx_ratelimit_table_kind = {
+    NGX_RATELIMIT_TABLE_MAGIC,
+    NGX_RATELIMIT_TABLE_LAYOUT,
+    NGX_RATELIMIT_TABLE_PLACES,
+    NGX_RATELIMIT_TABLE_MIN_BYTES,
+    sizeof(ngx_ratelimit_table_t),
+    sizeof(ngx_ratelimit_table_set_t),
+    NGX_RATELIMIT_TABLE_MIN_SETS,
+    NGX_RATELIMIT_TABLE_STAT_SETS,
+    ngx_ratelimit_table_busy
+};
+
+
+static ngx_inline void
+ngx_ratelimit_table_lock_in(ngx_ratelimit_table_t *table, ngx_uint_t segment,
+    const ngx_ratelimit_id_t *id, uint64_t now_us,
+    ngx_ratelimit_entry_t *entry)
+{
+    ngx_uint_t                  i;
+    ngx_ratelimit_places_t     *at;
+    ngx_ratelimit_table_set_t  *set;
+
+    at = &entry->at;
+    entry->table = table;
+    entry->now_us = now_us;
+
+    ngx_ratelimit_places_lock(&ngx_ratelimit_table_kind, &table->shape,
+                              segment, id, at);
+
+    set = ngx_ratelimit_places_find(&ngx_ratelimit_table_kind, at);
+
+    if (set) {
+        i = at->place;
+
+        entry->state.fresh_us = set->word[i] >> NGX_RATELIMIT_AUX_BITS;
+        entry->state.aux = set->word[i] & NGX_RATELIMIT_AUX_MASK;
+        entry->state.extra = set->extra[i];
+        entry->found = 1;
+        return;
+    }
+
+    ngx_memzero(&entry->state, sizeof(ngx_ratelimit_state_t));
+    entry->found = 0;
+}
+
+
+static ngx_inline void
+ngx_ratelimit_table_lock(ngx_ratelimit_table_t *table,
+    const ngx_ratelimit_id_t *id, uint64_t now_us,
+    ngx_ratelimit_entry_t *entry)
+{
+    ngx_ratelimit_table_lock_in(table,
+                                id->hi & (table->shape.nsegments - 1), id,
+                                now_us, entry);
+}
+
+
+/* Without its tag a place is empty: whoever dies inside leaves no counter. */
+static ngx_inline void
+ngx_ratelimit_table_write(ngx_ratelimit_table_set_t *set, ngx_uint_t i,
+    uint64_t tag, uint64_t word, uint32_t extra, uint32_t loss,
+    ngx_uint_t known)
+{
+    set->tag[i] = 0;
+
+    ngx_ratelimit_store_order();
+
+    set->word[i] = word;
+    set->extra[i] = extra;
+    set->loss[i] = (u_char) ngx_min(loss, 255);
+    set->known = (u_char) ((set->known & ~(1u << i)) | (known << i));
+
+    ngx_ratelimit_store_order();
+
+    set->tag[i] = tag;
+}
+
+
+static ngx_inline void
+ngx_ratelimit_table_store(ngx_ratelimit_entry_t *entry, uint32_t loss)
+{
+    if (!entry->found) {
+        ngx_ratelimit_table_insert(*entry, loss);
+        return;
+    }
+
+    /* found again by a store: it is known from now on */
+
+    ngx_ratelimit_table_write(entry->at.set, entry->at.place, entry->at.tag,
+                              ngx_ratelimit_table_word(&entry->state),
+                              entry->state.extra, loss, 1);
+
+    ngx_ratelimit_unlock(&entry->at.segment->lock);
+}
 
 #endif /* NGX_RATELIMIT_TABLE_H_INCLUDED */

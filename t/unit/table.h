@@ -256,7 +256,7 @@ get(void *table, uint64_t n)
 static inline set_t *
 set_of(const ngx_ratelimit_entry_t *e, int i)
 {
-    return (set_t *) e->at.sets[i / 3];
+    return (set_t *) (i < 3 ? e->at.first : e->at.second);
 }
 
 

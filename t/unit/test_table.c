@@ -217,10 +217,10 @@ test_candidates(void **state)
 
         for (n = 0; n < 10000; n++) {
             e = entry_of(map.table, key(n));
-            assert_ptr_not_equal(e.at.sets[0], e.at.sets[1]);
+            assert_ptr_not_equal(e.at.first, e.at.second);
 
             for (i = 0; i < 2; i++) {
-                set = (u_char *) e.at.sets[i];
+                set = (u_char *) set_of(&e, 3 * i);
                 assert_int_equal((uintptr_t) set % 64, 0);
                 assert_true(set > (u_char *) e.at.segment);
                 assert_true(set + 64 <= (u_char *) map.table + size);
@@ -293,7 +293,7 @@ check_victim(counter_t a, counter_t b, int live)
 
         e = entry_of(map.table, key(n));
         assert_int_equal(e.found, 1);
-        assert_ptr_equal(e.at.set, e.at.sets[i / 3]);
+        assert_ptr_equal(e.at.set, set_of(&e, i));
         assert_int_equal(e.at.place, i % 3);
         assert_true(set->tag[i % 3] != victim);
         assert_int_equal(after.lost - before.lost, live);

@@ -448,7 +448,7 @@ ngx_http_ratelimit_select_counter(ngx_http_ratelimit_selection_t *s,
     counter->limit = limit;
     counter->client = client;
     counter->cost = rule->cost;
-    counter->dry_run = rule->dry_run || s->ctx->conf->dry_run;
+    counter->dry_run = (u_char) (rule->dry_run | s->ctx->conf->dry_run);
     counter->look = (rule->statuses != NULL);
 
     if (s->limiter->redis) {
