@@ -12,7 +12,7 @@ my @fleet = map {
     t::Gateway->new(workers => 2, http => <<"CONF")->start;
     ratelimit_redis fleet { cluster $cluster; prefix $prefix; timeout 5s; }
     ratelimit_zone \$ratelimit_api_key zone=z:1m rate=100r/m redis=fleet;
-    ratelimit_zone \$arg_k zone=hour:1m rate=1000r/h sync=strict
+    ratelimit_zone \$arg_k zone=hour:1m rate=1000r/366d sync=strict
                    redis=fleet;
     server {
         listen 127.0.0.1:%%PORT%% backlog=1024;
