@@ -10,7 +10,7 @@ NGX_SRC ?=
 
 export NGX_SRC
 
-.PHONY: build run stop test test-full coverage unit fuzz sim chaos check bench plots format clean help
+.PHONY: build run stop test test-full test-page coverage unit fuzz sim chaos check bench plots format clean help
 
 build:
 	@tools/deps.sh build
@@ -36,6 +36,12 @@ test-full: export RATELIMIT_FULL = yes
 test-full:
 	@$(MAKE) --no-print-directory test SAN="$(SAN)"
 	@$(MAKE) --no-print-directory sim chaos SAN="$(SAN)"
+
+# the status page in Chromium
+test-page: $(if $(SAN),,build)
+	@tools/deps.sh build test page
+	@NODE_PATH=build/page/node_modules SAN="$(SAN)" \
+	    tools/test.sh t/page/page.t
 
 coverage:
 	@tools/deps.sh build test
@@ -86,6 +92,7 @@ help:
 	@echo 'make test T=t/http/key.t one file of them'
 	@echo 'make test SAN=address,undefined  all, with sanitizers in nginx too'
 	@echo 'make test-full          with long random sequences, and make sim and chaos'
+	@echo 'make test-page          the status page in Chromium'
 	@echo 'make coverage           the lines of src/ that the tests run'
 	@echo 'make unit               the unit tests alone'
 	@echo 'make fuzz               what reads text of others, on any text, 10 s each'

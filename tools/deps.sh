@@ -2,7 +2,7 @@
 #
 # Installs the packages a command needs and this machine misses:
 #
-#   tools/deps.sh build|run|test|check|bench|san...
+#   tools/deps.sh build|run|test|check|bench|san|page...
 #
 # Says nothing where all is there. Uses sudo where the caller is not root.
 # No service is started by an installation.
@@ -23,6 +23,8 @@ packages() {
         bench) echo wrk curl libnginx-mod-http-lua lua-nginx-redis valgrind \
                     dpkg-dev perl ;;
         san)   echo dpkg-dev clang llvm libclang-rt-dev ;;
+        page)  echo chromium
+               command -v npm > /dev/null || echo nodejs npm ;;
         *)     echo "deps: unknown set \"$1\"" >&2; return 2 ;;
     esac
 }
@@ -97,6 +99,18 @@ install_test_nginx() {
     has_test_nginx
 }
 
+# A browser is driven from a package of npm. The lock file says which bytes.
+install_npm() {
+    if ! cmp -s t/page/package-lock.json build/page/package-lock.json; then
+        echo "deps: installing what t/page/package.json names"
+        mkdir -p build/page
+        cp t/page/package.json build/page/
+        cp t/page/package-lock.json build/page/package-lock.json
+        (cd build/page && npm ci --no-audit --no-fund --loglevel=error \
+             > /dev/null) || { rm build/page/package-lock.json; return 1; }
+    fi
+}
+
 wanted=
 for set in "$@"; do
     wanted="$wanted $(packages "$set")"
@@ -126,4 +140,5 @@ fi
 
 for set in "$@"; do
     [ "$set" != test ] || install_test_nginx
+    [ "$set" != page ] || install_npm
 done

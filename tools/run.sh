@@ -100,6 +100,7 @@ start_local() {
 
 A gateway runs on 127.0.0.1:$port: 10 requests a minute for each API key.
 Requests without an API key are not limited.
+In a browser: http://127.0.0.1:$port/ratelimit/
 
   curl -i -H 'X-API-Key: alice' http://127.0.0.1:$port/v1/users
       200, and X-RateLimit-Remaining tells that 9 are left
@@ -143,6 +144,8 @@ start_cluster() {
 Two gateways, 127.0.0.1:$port and :$second, share one limit in a Redis Cluster
 (127.0.0.1:$redis_port-$redis_last): 10 requests a minute for each API key.
 Requests without an API key are not limited.
+In a browser: http://127.0.0.1:$port/ratelimit/ and
+http://127.0.0.1:$second/ratelimit/
 
   curl -i -H 'X-API-Key: alice' http://127.0.0.1:$port/v1/users
       200, and X-RateLimit-Remaining tells that 9 are left

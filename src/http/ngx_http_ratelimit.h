@@ -115,6 +115,8 @@ typedef struct {
                                                   explained */
     void                          *api;        /* ngx_http_ratelimit_api_conf_t;
                                                   NULL: no endpoint */
+    ngx_http_ratelimit_place_t    *page;       /* where its status page is
+                                                  configured; NULL: none */
     ngx_uint_t                     headers;    /* bits */
     ngx_uint_t                     response;
     ngx_uint_t                     status;

@@ -75,6 +75,19 @@ sub shows {
 }
 
 
+# The pages whose addresses are printed.
+sub shows_pages {
+    my ($text, @ports) = @_;
+
+    is(join(' ', $text =~ m{(http://\S+/ratelimit/)(?:\s|$)}g),
+       join(' ', map { "http://127.0.0.1:$_/ratelimit/" } @ports),
+       'the addresses of the status pages');
+
+    like(qx(curl -s -H 'Accept: text/html' http://127.0.0.1:$_/ratelimit/),
+         qr/^<!DOCTYPE html>/, "a page at port $_") for @ports;
+}
+
+
 sub statuses {
     my ($path, $key, $n) = @_;
 
@@ -116,6 +129,7 @@ like($text, qr/^run: starting a gateway on 127\.0\.0\.1:$port/m, 'it says so');
 like($text, qr/^Requests without an API key are not limited\.$/m,
      'and who is not limited');
 shows([commands($text)], @FIRST);
+shows_pages($text, $port);
 is_rule('one gateway');
 
 # a fleet
@@ -128,6 +142,8 @@ is(join(' ', $text =~ /^run: starting (\w+ \w+) .*?127\.0\.0\.1:(\d+)/mg),
    'it says what it does');
 like($text, qr/^Requests without an API key are not limited\.$/m,
      'a fleet: and who is not limited');
+
+shows_pages($text, $port, $port + 1);
 
 my @commands = commands($text);
 my $kill = pop @commands;

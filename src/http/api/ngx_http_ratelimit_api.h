@@ -60,6 +60,7 @@ struct ngx_http_ratelimit_api_route_s {
 
 #define NGX_HTTP_RATELIMIT_API_READS    0x01   /* its POST changes nothing */
 #define NGX_HTTP_RATELIMIT_API_NO_BODY  0x02   /* its POST takes none */
+#define NGX_HTTP_RATELIMIT_API_PAGE     0x04   /* of "ratelimit_status_page" */
 
 /* The arguments of the query, decoded. No data: it is not there. */
 typedef struct {
@@ -129,8 +130,10 @@ struct ngx_http_ratelimit_api_s {
 };
 
 
-/* api_conf.c: the directive, and what only the whole configuration tells */
+/* api_conf.c: the directives, and what only the whole configuration tells */
 char *ngx_http_ratelimit_api(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_ratelimit_status_page(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
 char *ngx_http_ratelimit_api_merge(ngx_conf_t *cf,
     ngx_http_ratelimit_loc_conf_t *prev, ngx_http_ratelimit_loc_conf_t *conf);
 ngx_int_t ngx_http_ratelimit_api_resolve(ngx_conf_t *cf,
@@ -186,6 +189,18 @@ ngx_int_t ngx_http_ratelimit_api_guard(ngx_http_ratelimit_api_t *api);
 ngx_int_t ngx_http_ratelimit_api_guard_write(ngx_http_ratelimit_api_t *api);
 
 /*
+ * Whether the request has a token of the location, or needs none. If not, the
+ * answer has its WWW-Authenticate.
+ */
+ngx_uint_t ngx_http_ratelimit_api_authorized(ngx_http_ratelimit_api_t *api);
+
+/*
+ * api_page.c: whether the location has a page, and the client wants it or one
+ * of its files.
+ */
+ngx_uint_t ngx_http_ratelimit_api_page_wanted(ngx_http_ratelimit_api_t *api);
+
+/*
  * api_answer.c: all of these answer, and return what the request ends with.
  * body may be NULL: there is none. detail is a format of ngx_sprintf().
  */
@@ -223,6 +238,7 @@ ngx_int_t ngx_http_ratelimit_api_versions(ngx_http_ratelimit_api_t *api);
 ngx_int_t ngx_http_ratelimit_api_version(ngx_http_ratelimit_api_t *api);
 ngx_int_t ngx_http_ratelimit_api_counters(ngx_http_ratelimit_api_t *api);
 ngx_int_t ngx_http_ratelimit_api_status(ngx_http_ratelimit_api_t *api);
+ngx_int_t ngx_http_ratelimit_api_page(ngx_http_ratelimit_api_t *api);
 
 /*
  * api_change.c: whether the request changes something; then it needs If-Match

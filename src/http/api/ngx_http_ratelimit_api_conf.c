@@ -96,6 +96,37 @@ ngx_http_ratelimit_api_location(ngx_conf_t *cf,
 }
 
 
+/* ratelimit_status_page */
+char *
+ngx_http_ratelimit_status_page(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_ratelimit_loc_conf_t *rlcf = conf;
+
+    ngx_http_core_loc_conf_t  *clcf;
+
+    if (rlcf->page) {
+        return "is duplicate";
+    }
+
+    rlcf->page = ngx_palloc(cf->pool, sizeof(ngx_http_ratelimit_place_t));
+    if (rlcf->page == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    ngx_http_ratelimit_place(cf, rlcf->page);
+
+    /* "/ratelimit" leads to "/ratelimit/" */
+
+    clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
+
+    if (clcf->name.len && clcf->name.data[clcf->name.len - 1] == '/') {
+        clcf->auto_redirect = 1;
+    }
+
+    return NGX_CONF_OK;
+}
+
+
 static ngx_int_t
 ngx_http_ratelimit_api_parameters(ngx_conf_t *cf,
     ngx_http_ratelimit_api_conf_t *api)
@@ -184,8 +215,17 @@ ngx_http_ratelimit_api_merge(ngx_conf_t *cf,
 
     if (prev->api && clcf->noname && clcf->handler == NULL) {
         conf->api = prev->api;
+        conf->page = conf->page ? conf->page : prev->page;
         conf->exempt = (conf->limits == NULL) ? prev->exempt : 0;
         clcf->handler = ngx_http_ratelimit_api_handler;
+    }
+
+    if (conf->api == NULL && conf->page) {
+        ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
+                      "\"ratelimit_status_page\" is in a location without "
+                      "\"ratelimit_api\", expected both, in %V:%ui",
+                      &conf->page->file, conf->page->line);
+        return NGX_CONF_ERROR;
     }
 
     if (conf->api == NULL) {

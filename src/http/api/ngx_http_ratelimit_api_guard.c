@@ -77,17 +77,21 @@ ngx_http_ratelimit_api_guard(ngx_http_ratelimit_api_t *api)
         return ngx_http_ratelimit_api_cross_site(api);
     }
 
-    if (api->conf->tokens && !ngx_http_ratelimit_api_token_known(api)) {
-        ngx_http_ratelimit_api_header(api, "WWW-Authenticate",
-                                      "Bearer realm=\"ratelimit\"");
+    return NGX_DECLINED;
+}
 
-        return ngx_http_ratelimit_api_problem(api, NGX_HTTP_UNAUTHORIZED,
-                                              "unauthorized", "expected "
-                                              "\"Authorization: Bearer\" with "
-                                              "a token of this location");
+
+ngx_uint_t
+ngx_http_ratelimit_api_authorized(ngx_http_ratelimit_api_t *api)
+{
+    if (api->conf->tokens == NULL || ngx_http_ratelimit_api_token_known(api)) {
+        return 1;
     }
 
-    return NGX_DECLINED;
+    ngx_http_ratelimit_api_header(api, "WWW-Authenticate",
+                                  "Bearer realm=\"ratelimit\"");
+
+    return 0;
 }
 
 

@@ -15,6 +15,9 @@ typedef struct {
 } ngx_http_ratelimit_api_arg_t;
 
 static ngx_int_t ngx_http_ratelimit_api_route(ngx_http_ratelimit_api_t *api);
+static ngx_uint_t ngx_http_ratelimit_api_route_is(
+    ngx_http_ratelimit_api_t *api,
+    const ngx_http_ratelimit_api_route_t *route);
 static ngx_int_t ngx_http_ratelimit_api_path(ngx_http_request_t *r,
     ngx_str_t *path);
 static ngx_uint_t ngx_http_ratelimit_api_path_match(const ngx_str_t *pattern,
@@ -102,6 +105,12 @@ static const ngx_http_ratelimit_api_route_t  ngx_http_ratelimit_api_routes[] =
       RULE|KEYS|OF_TIER, RULE|KEYS },
     { ngx_string("status"), GET, 0,
       ngx_http_ratelimit_api_status, NGX_RATELIMIT_EDIT_DOCUMENT, 0, 0 },
+    { ngx_string(""), GET, NGX_HTTP_RATELIMIT_API_PAGE,
+      ngx_http_ratelimit_api_page, NGX_RATELIMIT_EDIT_DOCUMENT, 0, 0 },
+    { ngx_string("page.css"), GET, NGX_HTTP_RATELIMIT_API_PAGE,
+      ngx_http_ratelimit_api_page, NGX_RATELIMIT_EDIT_DOCUMENT, 0, 0 },
+    { ngx_string("page.js"), GET, NGX_HTTP_RATELIMIT_API_PAGE,
+      ngx_http_ratelimit_api_page, NGX_RATELIMIT_EDIT_DOCUMENT, 0, 0 },
     { ngx_null_string, 0, 0, NULL, 0, 0, 0 }
 };
 
@@ -186,17 +195,25 @@ ngx_http_ratelimit_api_route(ngx_http_ratelimit_api_t *api)
     route = ngx_http_ratelimit_api_routes;
 
     if (ngx_http_ratelimit_api_path(r, &api->path) != NGX_OK) {
-        ngx_str_set(&api->path, "");
+        ngx_str_set(&api->path, "/");
     }
 
-    while (route->path.len
-           && !ngx_http_ratelimit_api_path_match(&route->path, &api->path,
-                                                 &api->name))
-    {
+    while (route->handler && !ngx_http_ratelimit_api_route_is(api, route)) {
         route++;
     }
 
-    if (route->path.len == 0) {
+    /* the page says nothing of the gateway, and asks for the token */
+
+    if (!(route->flags & NGX_HTTP_RATELIMIT_API_PAGE)
+        && !ngx_http_ratelimit_api_authorized(api))
+    {
+        return ngx_http_ratelimit_api_problem(api, NGX_HTTP_UNAUTHORIZED,
+                                              "unauthorized", "expected "
+                                              "\"Authorization: Bearer\" with "
+                                              "a token of this location");
+    }
+
+    if (route->handler == NULL) {
         return ngx_http_ratelimit_api_problem(api, NGX_HTTP_NOT_FOUND,
                                               "not-found",
                                               "the endpoint has no such path");
@@ -239,6 +256,17 @@ ngx_http_ratelimit_api_route(ngx_http_ratelimit_api_t *api)
 }
 
 
+static ngx_uint_t
+ngx_http_ratelimit_api_route_is(ngx_http_ratelimit_api_t *api,
+    const ngx_http_ratelimit_api_route_t *route)
+{
+    return ngx_http_ratelimit_api_path_match(&route->path, &api->path,
+                                             &api->name)
+           && (!(route->flags & NGX_HTTP_RATELIMIT_API_PAGE)
+               || ngx_http_ratelimit_api_page_wanted(api));
+}
+
+
 /* The path below the location's name, without the "/" between them. */
 static ngx_int_t
 ngx_http_ratelimit_api_path(ngx_http_request_t *r, ngx_str_t *path)
@@ -262,7 +290,11 @@ ngx_http_ratelimit_api_path(ngx_http_request_t *r, ngx_str_t *path)
         return NGX_OK;
     }
 
-    if (path->len == 0 || path->data[0] != '/') {
+    if (path->len == 0) {
+        return NGX_OK;
+    }
+
+    if (path->data[0] != '/') {
         return NGX_DECLINED;
     }
 

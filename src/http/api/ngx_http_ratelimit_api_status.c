@@ -8,6 +8,8 @@
 
 static json_t *ngx_http_ratelimit_api_status_redis(
     ngx_ratelimit_limiter_t *limiter, const ngx_ratelimit_sync_stat_t *stat);
+static json_t *ngx_http_ratelimit_api_status_servers(
+    const ngx_ratelimit_redis_t *redis);
 static json_t *ngx_http_ratelimit_api_status_state(
     ngx_ratelimit_limiter_t *limiter, const ngx_ratelimit_sync_stat_t *stat);
 static json_t *ngx_http_ratelimit_api_status_time(uint64_t time_ms);
@@ -31,12 +33,13 @@ ngx_http_ratelimit_api_status(ngx_http_ratelimit_api_t *api)
     ngx_http_ratelimit_api_etag(api, stat.version, stat.id);
 
     return ngx_http_ratelimit_api_json(api, NGX_HTTP_OK,
-        json_pack("{s:o, s:{s:o, s:I}, s:o, s:I, s:I, s:o, s:o, s:I, s:o, s:o, "
-                  "s:o, s:o}",
+        json_pack("{s:o, s:{s:o, s:I}, s:b, s:o, s:I, s:I, s:o, s:o, s:I, s:o, "
+                  "s:o, s:o, s:o}",
             "zone", ngx_http_ratelimit_json_text(&limiter->zone.name),
             "node",
                 "hostname", ngx_http_ratelimit_json_text(&hostname),
                 "worker", (json_int_t) ngx_pid,
+            "write", (int) api->conf->write,
             "format", json_sprintf("%d.%d", NGX_RATELIMIT_DOCUMENT_MAJOR,
                                    NGX_RATELIMIT_DOCUMENT_MINOR),
             "version", (json_int_t) stat.version,
@@ -63,12 +66,36 @@ ngx_http_ratelimit_api_status_redis(ngx_ratelimit_limiter_t *limiter,
         return json_null();
     }
 
-    return json_pack("{s:o, s:b, s:o, s:I}",
+    return json_pack("{s:o, s:b, s:o, s:I, s:o}",
         "name", ngx_http_ratelimit_json_text(&limiter->redis->name),
         "reachable", (int) stat->reachable,
         "asked", ngx_http_ratelimit_api_status_time(stat->asked_ms),
         "nodes",
-        (json_int_t) ngx_ratelimit_redis_gateways(limiter->redis));
+        (json_int_t) ngx_ratelimit_redis_gateways(limiter->redis),
+        "servers", ngx_http_ratelimit_api_status_servers(limiter->redis));
+}
+
+
+/* The Redis nodes in use; NULL: memory is out. */
+static json_t *
+ngx_http_ratelimit_api_status_servers(const ngx_ratelimit_redis_t *redis)
+{
+    json_t                           *list;
+    ngx_queue_t                      *at;
+    ngx_ratelimit_redis_node_stat_t   node;
+
+    static const char  *breakers[] = { "closed", "open", "readmits" };
+
+    list = json_array();
+    at = NULL;
+
+    while (ngx_ratelimit_redis_node_stat(redis, &at, &node) == NGX_OK) {
+        ngx_http_ratelimit_json_append(&list, json_pack("{s:o, s:s}",
+                         "name", ngx_http_ratelimit_json_text(&node.name),
+                         "breaker", breakers[node.state]));
+    }
+
+    return list;
 }
 
 

@@ -1,0 +1,111 @@
+/* The view "Overview": this gateway, its fleet, and what is wrong. */
+
+const BREAKERS = { closed: "closed", open: "open",
+                   readmits: "readmits some calls" };
+
+function overview() {
+    const wrong = el("div");
+    const about = el("div", { class: "columns" });
+    const nodes = table("Redis nodes", (node) => node.name, [
+        { name: "Redis node", cell: (node) => data(node.name) },
+        { name: "Breaker", cell: (node) => el("span", {
+              class: node.breaker === "closed" ? "good" : "bad" },
+              BREAKERS[node.breaker] || node.breaker) }
+    ], "This zone has no Redis.", 12);
+    const skipped = table("Skipped rules", (one) => one.pointer, [
+        { name: "Rule", cell: (one) => data(one.id || "") },
+        { name: "Place", cell: (one) => data(one.pointer) },
+        { name: "Why", cell: (one) => data(one.detail) }
+    ], "This gateway uses all of the document.", 10);
+    const plots = traffic();
+
+    return {
+        name: "overview", title: "Overview",
+        node: el("div", null, wrong, plots.node, about,
+            el("section", null, el("h2", null, "Redis"), nodes.node),
+            el("section", null, el("h2", null, "Skipped rules and entries"),
+               skipped.node)),
+        draw(status) {
+            replace(wrong, el("section", null, wrongList(status)));
+            replace(about, el("section", null, gatewayFacts(status)),
+                    el("section", null, documentFacts(status)));
+            nodes.show(status.redis ? status.redis.servers : []);
+            skipped.show(status.skipped);
+            plots.draw();
+        }
+    };
+}
+
+function gatewayFacts(status) {
+    const redis = status.redis;
+
+    return [el("h2", null, "Gateway and fleet"), facts(
+        ["Gateway", data(status.node.hostname)],
+        ["Zone", data(status.zone)],
+        ["Worker that answered", String(status.node.worker)],
+        ["Gateways that share the limits",
+         redis ? number(redis.nodes) : "only this one"],
+        redis ? ["Redis", [data(redis.name), redis.reachable
+                           ? el("span", { class: "good" }, " answers")
+                           : el("span", { class: "bad" }, " does not answer")]]
+              : null,
+        redis ? ["Asked last", time(redis.asked)] : null)];
+}
+
+function documentFacts(status) {
+    const state = status.state;
+
+    return [el("h2", null, "Document"), facts(
+        ["Version in use here", number(status.compiled)],
+        ["Newest known version", number(status.version)],
+        ["In use since", status.since
+         ? [time(status.since), " (" + duration(status.age_seconds) + ")"]
+         : "never"],
+        ["State file", state === null ? "none"
+         : [data(state.file), " ", state.saved
+            ? el("span", { class: "good" }, "saved")
+            : el("span", { class: "bad" }, "not saved ",
+                 data(state.error || ""))]],
+        ["You may change it", status.write ? "yes" : "no: this location has "
+                                                     + "no \"write\""])];
+}
+
+/* What an engineer on call should know first. */
+function wrongList(status) {
+    const list = [];
+    const redis = status.redis;
+
+    if (redis && !redis.reachable) {
+        list.push("Redis does not answer: rules go by their fail_mode.");
+    }
+    for (const node of redis ? redis.servers : []) {
+        if (node.breaker !== "closed") {
+            list.push(["The breaker of Redis node ", data(node.name), ": ",
+                       BREAKERS[node.breaker] || node.breaker, "."]);
+        }
+    }
+    if (status.refused) {
+        list.push("This gateway does not use version "
+                  + number(status.refused) + ": the error log says why.");
+    } else if (status.compiled !== status.version) {
+        list.push("Version " + number(status.version) + " is not yet in use "
+                  + "here: requests go by version "
+                  + number(status.compiled) + ".");
+    }
+    if (status.skipped.length) {
+        list.push(count(status.skipped.length, "entry", "entries")
+                  + " of the document: skipped by this gateway.");
+    }
+    if (status.warnings) {
+        list.push(count(status.warnings, "part", "parts") + " of the document "
+                  + "without effect here.");
+    }
+    if (status.state && !status.state.saved) {
+        list.push("The state file is not saved.");
+    }
+
+    return list.length === 0
+        ? el("p", { class: "good" }, "Nothing is wrong with this gateway.")
+        : [el("h2", { class: "bad" }, "To look at"),
+           el("ul", null, list.map((one) => el("li", null, one)))];
+}

@@ -1,0 +1,199 @@
+/* What is shown, and when it is read again. */
+
+const EVERY_MS = 2000;
+
+/* what the gateway said last */
+const gateway = { status: null, document: null, tag: null };
+
+const views = {};
+const ORDER = [overview(), clients(), rulesView(), versionsView()];
+
+const page = {
+    main: document.getElementById("main"),
+    views: document.getElementById("views"),
+    zone: document.getElementById("zone"),
+    where: document.getElementById("where"),
+    away: document.getElementById("away"),
+    said: document.getElementById("said")
+};
+
+let view = null, timer = null, running = false, again = false, since = null;
+
+function mayWrite() {
+    return gateway.status !== null && gateway.status.write;
+}
+
+/* The result of what somebody has done. */
+function say(what) {
+    replace(page.said, what);
+}
+
+/* Reads all that is shown; at once, or when the reading under way ends. */
+function refresh() {
+    again = running;
+
+    if (!running) {
+        clearTimeout(timer);
+        tick();
+    }
+}
+
+async function tick() {
+    let wait = EVERY_MS;
+
+    running = true;
+
+    try {
+        if (document.hidden) {
+            forgetReading();
+        } else {
+            await readAll();
+            answered();
+        }
+    } catch (e) {
+        if (e instanceof Refused && e.status === 401) {
+            askToken();
+            wait = null;
+        } else {
+            missing(e);
+        }
+    } finally {
+        running = false;
+
+        if (wait !== null) {
+            timer = setTimeout(tick, again ? 0 : wait);
+        }
+
+        again = false;
+    }
+}
+
+async function readAll() {
+    const answer = await ask("GET", "status");
+
+    gateway.status = answer.json;
+    takeReading(await offered("decisions"));
+
+    if (gateway.tag === null || answer.tag !== gateway.tag) {
+        const now = await ask("GET", "rules", { known: gateway.tag });
+
+        if (now.json) {
+            gateway.document = now.json;
+            gateway.tag = now.tag;
+        }
+    }
+
+    draw();
+
+    if (view.tick) {
+        await view.tick();
+    }
+}
+
+function draw() {
+    page.zone.textContent = gateway.status.zone;
+    page.where.textContent = gateway.status.node.hostname + ", version "
+                             + number(gateway.status.compiled);
+    document.title = "Rate limits: " + gateway.status.zone;
+
+    if (view.draw) {
+        view.draw(gateway.status);
+    }
+}
+
+function answered() {
+    if (since !== null) {
+        since = null;
+        document.body.classList.remove("stale");
+        page.away.textContent = "";
+        say("The gateway answers again.");
+    }
+}
+
+/* The gateway is asked again and again: what is shown is old until then. */
+function missing(error) {
+    if (!(error instanceof Away) && !(error instanceof Refused)) {
+        throw error;
+    }
+
+    forgetReading();
+    document.body.classList.add("stale");
+    page.said.textContent = "";
+
+    if (since === null) {
+        since = new Date();
+    }
+
+    const text = (error instanceof Away ? "The gateway does not answer"
+                                        : "The gateway refuses to answer")
+                 + " (" + error.message + "), since "
+                 + since.toLocaleTimeString("en-GB")
+                 + ". It is asked again every 2 seconds.";
+
+    if (page.away.textContent !== text) {
+        page.away.textContent = text;
+    }
+}
+
+/* The location has token_file=. */
+function askToken() {
+    const input = el("input", { type: "password", autocomplete: "off",
+                                required: true, "data-at": "token" });
+    const wrong = token.get() !== null;
+
+    token.forget();
+    replace(page.main, el("section", null, el("h2", null, "Token"),
+        el("p", null, "This location wants a token of its token_file. It is "
+                      + "kept until this tab is closed."),
+        wrong ? el("p", { class: "bad", role: "alert" },
+                   "The token was not accepted.") : null,
+        el("form", { onsubmit: (event) => {
+            event.preventDefault();
+            token.set(input.value);
+            show();
+            refresh();
+        } }, field("Token", input),
+           el("button", { type: "submit", class: "main" }, "Use it"))));
+    input.focus();
+}
+
+/* The view that the address names. */
+function show() {
+    const name = location.hash.slice(1);
+
+    view = views[name] || view || ORDER[0];
+    replace(page.main, view.node);
+
+    for (const link of page.views.children) {
+        if (link.dataset.at === view.name) {
+            link.setAttribute("aria-current", "page");
+        } else {
+            link.removeAttribute("aria-current");
+        }
+    }
+}
+
+for (const one of ORDER) {
+    views[one.name] = one;
+    page.views.append(el("a", { href: "#" + one.name, "data-at": one.name },
+                         one.title));
+}
+
+window.addEventListener("hashchange", () => {
+    show();
+
+    if (gateway.status) {
+        draw();
+    }
+
+    refresh();
+});
+
+document.addEventListener("visibilitychange", () => {
+    if (!document.hidden) {
+        refresh();
+    }
+});
+
+show();
+tick();

@@ -1,0 +1,336 @@
+/* The view "Rules": the document's rules, overrides and lists. */
+
+const DENY = { name: "blacklist", title: "Deny list",
+               add: "Deny a key", verb: "Deny",
+               says: "A client with one of these keys gets 403." };
+const ALLOW = { name: "whitelist", title: "Allow list",
+                add: "Allow a key", verb: "Allow",
+                says: "A client with one of these keys is not counted." };
+
+/* A query's end that says why. */
+function because(reason) {
+    return query(["reason", reason.trim()]);
+}
+
+function rulesView() {
+    const filter = filterInput("Filter rules", "filter rules", draw);
+    const add = el("span", { class: "buttons" });
+    const rules = table("Rules", (rule) => rule.id, [
+        { name: "Rule", cell: (rule) => data(rule.id) },
+        { name: "Requests", cell: (rule) => data(matchText(rule.match)) },
+        { name: "Counted by", cell: (rule) => data(
+              rule.key === undefined ? "as the zone says"
+                                     : [].concat(rule.key).join(", ")) },
+        { name: "Limit", cell: (rule) => data(limitText(rule)) },
+        { name: "", cell: (rule) => mayWrite()
+              ? buttons(button("Edit", "edit " + rule.id,
+                               () => editRule(rule.id)),
+                        button("Remove", "remove " + rule.id,
+                               () => removeRule(rule.id)))
+              : null }
+    ], "The document has no such rule. Those of nginx.conf are not shown here.",
+    20);
+    const overrides = table("Overrides", (one) => one.id, [
+        { name: "Override", cell: (one) => data(one.id) },
+        { name: "Of", cell: (one) => one.key !== undefined ? keyText(one.key)
+              : data(one.tenant.part + " = " + one.tenant.value) },
+        { name: "Rule", cell: (one) => one.rule ? data(one.rule)
+              : el("span", { class: "faint" }, "all") },
+        { name: "Limit", cell: (one) => data(one.type === "multiplicative"
+              ? "\u00d7 " + one.value : limitOf(one.value)) },
+        { name: "Ends", cell: (one) => one.expires_at ? time(one.expires_at)
+                                                      : "never" },
+        { name: "Reason", cell: (one) => data(one.reason || "") },
+        { name: "", cell: (one) => mayWrite()
+              ? button("End", "end " + one.id, () => endOverride(one.id))
+              : null }
+    ], "There is no override.", 20);
+    const override = el("span");
+    const deny = keyList(DENY);
+    const allow = keyList(ALLOW);
+
+    function draw() {
+        const document = gateway.document || {};
+
+        rules.show(filtered(document.rules || [], filter.value));
+        overrides.show(document.overrides || []);
+        deny.draw(document.blacklist || []);
+        allow.draw(document.whitelist || []);
+        replace(add, mayWrite() ? button("Add a rule", "add a rule", addRule)
+                                : null);
+        replace(override, mayWrite()
+                ? button("Add an override", "add an override",
+                         () => addOverride("", ""))
+                : null);
+    }
+
+    return {
+        name: "rules", title: "Rules",
+        node: el("div", null,
+            el("section", null, el("div", { class: "head" },
+                el("h2", null, "Rules"), filter, add), rules.node),
+            el("section", null, el("div", { class: "head" },
+                el("h2", null, "Overrides for a time"), override),
+                overrides.node),
+            el("div", { class: "columns" }, deny.node, allow.node)),
+        draw: draw
+    };
+}
+
+function keyList(list) {
+    const filter = filterInput("Filter keys", "filter " + list.name,
+                               () => draw(keys));
+    const add = el("span");
+    let keys = [];
+    const entries = table(list.title, (key) => key, [
+        { name: "Key", cell: (key) => keyText(key) },
+        { name: "", cell: (key) => mayWrite()
+              ? button("Remove", "remove " + list.name + " " + key,
+                       () => removeFromList(list, key))
+              : null }
+    ], "The list has no such key.", 10);
+
+    function draw(all) {
+        keys = all;
+        entries.show(filtered(keys, filter.value));
+        replace(add, mayWrite() ? button(list.add, list.add,
+                                         () => addToList(list, ""))
+                                : null);
+    }
+
+    return {
+        node: el("section", null, el("div", { class: "head" },
+            el("h2", null, list.title), filter, add),
+            el("p", { class: "faint" }, list.says), entries.node),
+        draw: draw
+    };
+}
+
+/* What a rule says of requests, in short. */
+function matchText(match) {
+    const texts = Object.keys(match || {}).map((name) => name + " "
+        + [].concat(match[name]).join(", "));
+
+    return texts.join("\n") || "all";
+}
+
+function limitText(rule) {
+    const more = ["dry_run", "group", "priority", "percent", "cost", "sync",
+                  "fail_mode"].filter((name) => rule[name] !== undefined
+                                                && rule[name] !== false)
+                 .map((name) => rule[name] === true ? name
+                                                    : name + " " + rule[name]);
+    const tiers = Object.keys(rule.tiers || {}).length;
+    const keys = Object.keys(rule.override || {}).length;
+
+    return [(rule.algorithm || "token_bucket") + ": "
+            + limitOf(rule.params || {})]
+           .concat(tiers ? count(tiers, "tier", "tiers") : [],
+                   keys ? count(keys, "key of its own limit",
+                                "keys of their own limits") : [],
+                   more).join("\n");
+}
+
+/* {limit, window}, {rate}, {capacity, refill_rate}, or a number. */
+function limitOf(amount) {
+    return typeof amount === "object"
+           ? Object.keys(amount).map((name) => name + " " + amount[name])
+                   .join(", ")
+           : "limit " + amount;
+}
+
+function ruleAt(document, id) {
+    return (document.rules || []).findIndex((rule) => rule.id === id);
+}
+
+/* A text area with a rule, and the rule that is written there. */
+function ruleInput(rule) {
+    const area = el("textarea", { spellcheck: "false", "data-at": "rule",
+                                  autocomplete: "off" });
+
+    area.value = JSON.stringify(rule, null, 2);
+
+    return {
+        node: field("The rule, as JSON", area),
+        read() {
+            let value;
+
+            try {
+                value = JSON.parse(area.value);
+            } catch (e) {
+                throw new Mistake("This is no JSON: " + e.message);
+            }
+
+            if (value === null || typeof value !== "object"
+                || Array.isArray(value) || typeof value.id !== "string")
+            {
+                throw new Mistake("Expected an object with an \"id\".");
+            }
+
+            return value;
+        }
+    };
+}
+
+/* "rules/validate" is a path of its own: such a rule goes with the document. */
+function sendRule(document, rule, tag, reason) {
+    return rule.id === "validate"
+           ? ask("PUT", "rules" + because(reason),
+                 { body: document, tag: tag })
+           : ask("PUT", path("rules", rule.id) + because(reason),
+                 { body: rule, tag: tag });
+}
+
+function addRule() {
+    const input = ruleInput({ id: "new", match: { route: "/v1/**" },
+                              params: { limit: 100, window: 60 } });
+    let changed;
+
+    propose({
+        title: "Add a rule", verb: "Add the rule", inputs: input.node,
+        change(document) {
+            const rule = input.read();
+
+            if (ruleAt(document, rule.id) >= 0) {
+                throw new Mistake("There is a rule \"" + rule.id
+                                  + "\" already.");
+            }
+
+            document.rules = (document.rules || []).concat(rule);
+            changed = document;
+        },
+        send: (tag, reason) => sendRule(changed, input.read(), tag, reason)
+    });
+}
+
+function editRule(id) {
+    const there = gateway.document.rules[ruleAt(gateway.document, id)];
+
+    /* its id first */
+    const input = ruleInput(Object.assign({ id: id }, there));
+    let changed;
+
+    propose({
+        title: "Edit the rule \"" + id + "\"", verb: "Save the rule",
+        inputs: input.node,
+        change(document) {
+            const rule = input.read();
+            const at = ruleAt(document, id);
+
+            if (rule.id !== id) {
+                throw new Mistake("A rule keeps its id: add another rule, "
+                                  + "and remove this one.");
+            }
+            if (at < 0) {
+                throw new Mistake("The rule is gone.");
+            }
+
+            document.rules[at] = rule;
+            changed = document;
+        },
+        send: (tag, reason) => sendRule(changed, input.read(), tag, reason)
+    });
+}
+
+function removeRule(id) {
+    propose({
+        title: "Remove the rule \"" + id + "\"", verb: "Remove the rule",
+        inputs: null,
+        change(document) {
+            document.rules.splice(ruleAt(document, id), 1);
+        },
+        send: (tag, reason) => ask("DELETE", path("rules", id)
+                                             + because(reason), { tag: tag })
+    });
+}
+
+/* RFC 3339, so many seconds from now. */
+function instant(seconds) {
+    return new Date(Date.now() + 1000 * seconds).toISOString().slice(0, 19)
+           + "Z";
+}
+
+function addOverride(forKey, forRule) {
+    const key = el("input", { value: forKey, "data-at": "key", required: true,
+                              autocomplete: "off" });
+    const rule = el("input", { value: forRule || "", "data-at": "of",
+                               autocomplete: "off" });
+    const type = select({ "data-at": "type" },
+                        [["multiplicative", "the limit times"],
+                         ["absolute", "the limit becomes"]]);
+    const value = el("input", { type: "number", min: 0, step: "any", value: 2,
+                                required: true, "data-at": "value" });
+    const ends = select({ "data-at": "ends" },
+                        [[3600, "in an hour"], [14400, "in 4 hours"],
+                         [86400, "in a day"], [604800, "in a week"]]);
+
+    /* what was compared is what is sent */
+    let one = null;
+
+    propose({
+        title: "Add an override", verb: "Add the override",
+        inputs: [field("API key, or sha256:...", key),
+                 field("Rule (empty: all rules)", rule),
+                 el("div", { class: "row" }, field("What it does", type),
+                    field("Value", value), field("Ends", ends))],
+        change(document) {
+            one = { id: "page-" + instant(0).replace(/\D/g, ""),
+                    key: key.value, type: type.value,
+                    value: Number(value.value),
+                    expires_at: instant(Number(ends.value)) };
+
+            if (rule.value.trim()) {
+                one.rule = rule.value.trim();
+            }
+
+            document.overrides = (document.overrides || []).concat(one);
+        },
+        send: (tag, reason) => ask("POST", "overrides" + because(reason), {
+            tag: tag, body: reason.trim() === "" ? one
+                : Object.assign({ reason: reason.trim() }, one) })
+    });
+}
+
+function endOverride(id) {
+    propose({
+        title: "End the override \"" + id + "\"", verb: "End the override",
+        inputs: null,
+        change(document) {
+            document.overrides = (document.overrides || []).filter(
+                (one) => one.id !== id);
+        },
+        send: (tag, reason) => ask("DELETE", path("overrides", id)
+                                             + because(reason), { tag: tag })
+    });
+}
+
+function addToList(list, forKey) {
+    const key = el("input", { value: forKey, "data-at": "key", required: true,
+                              autocomplete: "off" });
+
+    propose({
+        title: list.add, verb: list.verb,
+        inputs: field("API key, sha256:... or a pattern with * and ?", key),
+        change(document) {
+            const keys = document[list.name] || [];
+
+            document[list.name] = keys.concat(keys.includes(key.value)
+                                              ? [] : key.value);
+        },
+        send: (tag, reason) => ask("POST", list.name + because(reason),
+                                   { body: [key.value], tag: tag })
+    });
+}
+
+function removeFromList(list, key) {
+    propose({
+        title: "Remove from the " + list.title.toLowerCase(),
+        verb: "Remove the key", inputs: null,
+        change(document) {
+            document[list.name] = (document[list.name] || []).filter(
+                (one) => one !== key);
+        },
+        send: (tag, reason) => ask("DELETE", list.name + because(reason),
+                                   { body: [key], tag: tag })
+    });
+}

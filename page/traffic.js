@@ -1,0 +1,167 @@
+/*
+ * Requests and rejections by rule, as they come: differences between two
+ * readings of the gateway's counters. They are kept while the page is open.
+ */
+
+const STEPS = 150;            /* readings kept: five minutes */
+const RULES = 10;             /* plots on a page */
+
+/* outcomes for which the client got 429, 503 or 403 */
+const REFUSALS = ["rejected", "unavailable", "denied"];
+
+/* of all rules; of each rule; of all clients that were refused */
+const readings = { there: false, at: 0, before: null,
+                   rules: new Map(), refused: [] };
+
+/* Takes a reading: {rules: [{rule, <outcome>: number}]}, or null: none. */
+function takeReading(reading) {
+    readings.there = reading !== null;
+
+    if (reading === null) {
+        return;
+    }
+
+    const now = performance.now();
+    const seconds = (now - readings.at) / 1000;
+    const before = readings.before;
+    const totals = new Map();
+    let refused = 0;
+
+    for (const row of reading.rules) {
+        totals.set(row.rule, sums(row));
+    }
+
+    for (const [rule, total] of totals) {
+        const was = before && before.get(rule);
+        const kept = readings.rules.get(rule) || { requests: [], rejected: [] };
+
+        /* a rule that is new has counted from 0; a restart begins anew */
+        const from = was || { requests: 0, rejected: 0 };
+        const known = before && total.requests >= from.requests
+                      && total.rejected >= from.rejected;
+        const rejected = known ? (total.rejected - from.rejected) / seconds
+                               : null;
+
+        push(kept.requests, known ? (total.requests - from.requests) / seconds
+                                  : null);
+        push(kept.rejected, rejected);
+        readings.rules.set(rule, kept);
+        refused += rejected || 0;
+    }
+
+    for (const rule of readings.rules.keys()) {
+        if (!totals.has(rule)) {
+            readings.rules.delete(rule);
+        }
+    }
+
+    push(readings.refused, before ? refused : null);
+    readings.before = totals;
+    readings.at = now;
+}
+
+/* After a time without an answer nobody knows the rates in between. */
+function forgetReading() {
+    readings.before = null;
+}
+
+function push(list, value) {
+    list.push(value);
+
+    if (list.length > STEPS) {
+        list.shift();
+    }
+}
+
+function sums(row) {
+    let requests = 0, rejected = 0;
+
+    for (const [name, value] of Object.entries(row)) {
+        if (typeof value === "number") {
+            requests += value;
+            rejected += REFUSALS.includes(name) ? value : 0;
+        }
+    }
+
+    return { requests: requests, rejected: rejected };
+}
+
+function total(list) {
+    return list.reduce((sum, value) => sum + (value || 0), 0);
+}
+
+function newest(list) {
+    return list.length ? list[list.length - 1] : null;
+}
+
+function shownRate(value) {
+    return value === null ? "\u2013" : rate(value);
+}
+
+const ORDERS = {
+    rejected: (one, other) => other.rejectedSum - one.rejectedSum
+                              || other.requestsSum - one.requestsSum,
+    requests: (one, other) => other.requestsSum - one.requestsSum,
+    name: () => 0
+};
+
+function traffic() {
+    const all = el("div");
+    const order = select({ "aria-label": "Order of the rules",
+                           "data-at": "order", onchange: draw },
+                         [["rejected", "most rejections first"],
+                          ["requests", "most requests first"],
+                          ["name", "by name"]]);
+    const filter = filterInput("Filter rules", "filter plots", draw);
+    const rules = table("Requests by rule", (row) => row.rule, [
+        { name: "Rule", cell: (row) => row.rule === ""
+              ? el("span", { class: "faint" }, "(deny list)")
+              : data(row.rule) },
+        { name: "Requests/s", class: "number",
+          cell: (row) => shownRate(newest(row.requests)) },
+        { name: "Rejected/s", class: "number",
+          cell: (row) => el("span", {
+              class: newest(row.rejected) ? "bad" : null },
+              shownRate(newest(row.rejected))) },
+        { name: "Share rejected", class: "number",
+          cell: (row) => row.requestsSum === 0 ? "\u2013"
+              : number(100 * row.rejectedSum / row.requestsSum, 1) + " %" },
+        { name: "Last 5 minutes", class: "plotted", cell: (row) => plot(
+              [{ class: "requests", values: row.requests },
+               { class: "rejected", values: row.rejected, area: true }],
+              STEPS, row.rule + ": " + shownRate(newest(row.requests))
+              + " requests and " + shownRate(newest(row.rejected))
+              + " rejections a second") }
+    ], "No rule has counted a request yet.", RULES);
+
+    function draw() {
+        node.hidden = !readings.there;
+
+        const rows = Array.from(readings.rules).map(([rule, kept]) => ({
+            rule: rule, requests: kept.requests, rejected: kept.rejected,
+            requestsSum: total(kept.requests),
+            rejectedSum: total(kept.rejected) }));
+
+        rows.sort((one, other) => ORDERS[order.value](one, other)
+                                  || (one.rule < other.rule ? -1 : 1));
+        rules.show(rows.filter((row) => row.rule.toLowerCase().includes(
+            filter.value.trim().toLowerCase())));
+
+        replace(all, el("p", null, "Rejected now: ",
+                        el("b", null, shownRate(newest(readings.refused))),
+                        " a second; at most ",
+                        rate(Math.max(0, ...readings.refused)),
+                        " in the last 5 minutes."),
+                plot([{ class: "rejected", values: readings.refused,
+                        area: true }], STEPS, "Rejections a second", "large"));
+    }
+
+    const node = el("section", null,
+        el("div", { class: "head" }, el("h2", null, "Traffic"),
+           el("span", { class: "legend" }, "requests"),
+           el("span", { class: "legend rejected" }, "rejections"), filter,
+           order),
+        all, rules.node);
+
+    return { node: node, draw: draw };
+}
