@@ -3,7 +3,7 @@
 
 use t::RateLimit 'no_plan';
 use t::Clock;
-use t::Gateway qw( header );
+use t::Gateway qw( header wait_for );
 
 my $redis = redis_port();
 my $prefix = key_prefix();
@@ -49,7 +49,10 @@ my $gateway = t::Gateway->limited(
               @{ $limits{$zone} } } qw( local fleet ),
     ],
     http => <<"CONF",
+    log_format cost '\$arg_k \$ratelimit_rule \$ratelimit_cost';
+    access_log cost.log cost;
     server {
+        access_log off;
         listen 127.0.0.1:$up;
         location / { add_header X-Cost \$arg_cost;
                      add_header X-Cost \$arg_more;
@@ -218,5 +221,20 @@ is($gateway->told('/fleet-logins?k=f&to=401'), '401 PASSED 3', 'a failed login')
 is(then_told('/fleet-logins?k=f&to=403'), '403 PASSED 2', 'another');
 is(then_told('/fleet-logins?k=f&to=401'), '401 PASSED 1', 'the last');
 is(then_told('/fleet-logins?k=f'), '429 REJECTED 0', 'then all are denied');
+
+# the log has what a request has cost in the end
+
+for (['/reserve?k=g1&cost=40', 'g1 reserve 40', 'charged'],
+     ['/reserve?k=g2&cost=4', 'g2 reserve 4', 'given back'],
+     ['/reserve?k=g3', 'g3 reserve 10', 'no header'],
+     ['/costly?k=g4', 'g4 costly 0', 'a status that does not count'],
+     ['/costly?k=g5&to=401', 'g5 costly 3', 'one that does'],
+     ['/fleet-tokens?k=g6&cost=3', 'g6 tokens 3', 'in Redis'])
+{
+    my ($path, $line, $name) = @$_;
+
+    $gateway->get($path);
+    ok(wait_for(sub { $gateway->read('cost.log') =~ /^\Q$line\E$/m }), $name);
+}
 
 $gateway->stop;

@@ -10,6 +10,8 @@ add_block_preprocessor(sub {
                   ' [$ratelimit_remaining] [$ratelimit_reset]'
                   ' [$ratelimit_retry_after] [$ratelimit_source]'
                   ' [$ratelimit_route] [$ratelimit_api_key]';
+    log_format key 'key [$ratelimit_key] [$ratelimit_algorithm]'
+                   ' [$ratelimit_cost] [$ratelimit_check_time]';
     access_log logs/access.log rl;
     ratelimit_zone $arg_k zone=z:1m rate=2r/h;
 CONF
@@ -113,3 +115,45 @@ qr{^rl \[PASSED\] \[slots\] \[1\] \[0\] \[-\] \[-\] \[local\] }
 GET /checked/1?k=a
 --- access_log eval
 qr{^rl \[PASSED\] \[z\] \[2\] \[1\] \[\d{10}\] \[-\] \[local\] \[/checked/\{id\}\] }
+
+
+
+=== TEST 9: the key by its hash, the algorithm, the cost and the time
+--- config
+    location / {
+        access_log logs/access.log key;
+        ratelimit zone=z;
+        empty_gif;
+    }
+--- request
+GET /?k=a
+--- access_log eval
+qr{^key \[sha256:ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb\] \[token_bucket\] \[1\] \[0\.000\]$}
+
+
+
+=== TEST 10: a key that is a hash stays as it is
+--- config
+    location / {
+        access_log logs/access.log key;
+        ratelimit zone=z;
+        empty_gif;
+    }
+--- request eval
+"GET /?k=sha256:" . 'a' x 64
+--- access_log eval
+qr{^key \[sha256:a{64}\] }
+
+
+
+=== TEST 11: of a request that nothing counts
+--- config
+    location / {
+        access_log logs/access.log key;
+        ratelimit zone=z;
+        empty_gif;
+    }
+--- request
+GET /
+--- access_log eval
+qr{^key \[-\] \[-\] \[-\] \[-\]$}

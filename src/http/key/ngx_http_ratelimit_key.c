@@ -12,6 +12,8 @@
 #define NGX_HTTP_RATELIMIT_KEY_HASH   "sha256:"
 
 static ngx_uint_t ngx_http_ratelimit_api_key_plain(const ngx_str_t *key);
+static ngx_int_t ngx_http_ratelimit_key_hash(ngx_http_request_t *r,
+    ngx_str_t *key);
 
 
 /* ratelimit_api_key <source> ... */
@@ -181,6 +183,15 @@ ngx_http_ratelimit_api_key_plain(const ngx_str_t *key)
 
 
 ngx_int_t
+ngx_http_ratelimit_key_name(ngx_http_request_t *r, ngx_str_t *key)
+{
+    return ngx_ratelimit_policy_hashed(key)
+           ? NGX_OK : ngx_http_ratelimit_key_hash(r, key);
+}
+
+
+/* Another one for another key, of a length and of bytes that fit a log. */
+static ngx_int_t
 ngx_http_ratelimit_key_hash(ngx_http_request_t *r, ngx_str_t *key)
 {
     u_char        digest[EVP_MAX_MD_SIZE], *p, *last;

@@ -51,10 +51,11 @@ ngx_int_t ngx_http_ratelimit_api_key_text(ngx_http_request_t *r,
     ngx_str_t *key);
 
 /*
- * Makes a key "sha256:" and its SHA-256: another one for another key, of a
- * length and of bytes that fit a log. NGX_ERROR: memory is out.
+ * Makes of any rule's key its name in documents, logs and answers: "sha256:"
+ * and its SHA-256, unless the key is such a name. So it can be put on a list.
+ * NGX_ERROR: memory is out.
  */
-ngx_int_t ngx_http_ratelimit_key_hash(ngx_http_request_t *r, ngx_str_t *key);
+ngx_int_t ngx_http_ratelimit_key_name(ngx_http_request_t *r, ngx_str_t *key);
 
 /*
  * Called for a merged location: a "jwt:" source needs a key. Returns

@@ -6,8 +6,11 @@
 #include "ngx_http_ratelimit_request.h"
 #include "ngx_http_ratelimit_key.h"
 
-/* the longest value that is made: a rule's id */
+/* the longest value that is made here: a rule's id */
 #define NGX_HTTP_RATELIMIT_VARIABLE_BYTES  64
+
+/* as nginx's own variables of time */
+#define NGX_HTTP_RATELIMIT_SECONDS         "%uL.%03uL"
 
 /* a value of the decisive counter */
 typedef enum {
@@ -18,10 +21,15 @@ typedef enum {
     NGX_HTTP_RATELIMIT_VARIABLE_RETRY_AFTER,
     NGX_HTTP_RATELIMIT_VARIABLE_SOURCE,
     NGX_HTTP_RATELIMIT_VARIABLE_REASON,
-    NGX_HTTP_RATELIMIT_VARIABLE_DELAY
+    NGX_HTTP_RATELIMIT_VARIABLE_DELAY,
+    NGX_HTTP_RATELIMIT_VARIABLE_ALGORITHM,
+    NGX_HTTP_RATELIMIT_VARIABLE_COST,
+    NGX_HTTP_RATELIMIT_VARIABLE_CHECK_TIME
 } ngx_http_ratelimit_variable_e;
 
 static ngx_int_t ngx_http_ratelimit_status_variable(ngx_http_request_t *r,
+    ngx_http_variable_value_t *v, uintptr_t data);
+static ngx_int_t ngx_http_ratelimit_key_variable(ngx_http_request_t *r,
     ngx_http_variable_value_t *v, uintptr_t data);
 static ngx_int_t ngx_http_ratelimit_check_variable(ngx_http_request_t *r,
     ngx_http_variable_value_t *v, uintptr_t data);
@@ -60,6 +68,16 @@ static const struct {
       ngx_http_ratelimit_check_variable, NGX_HTTP_RATELIMIT_VARIABLE_REASON },
     { ngx_string("ratelimit_delay"),
       ngx_http_ratelimit_check_variable, NGX_HTTP_RATELIMIT_VARIABLE_DELAY },
+    { ngx_string("ratelimit_key"),
+      ngx_http_ratelimit_key_variable, 0 },
+    { ngx_string("ratelimit_algorithm"),
+      ngx_http_ratelimit_check_variable,
+      NGX_HTTP_RATELIMIT_VARIABLE_ALGORITHM },
+    { ngx_string("ratelimit_cost"),
+      ngx_http_ratelimit_check_variable, NGX_HTTP_RATELIMIT_VARIABLE_COST },
+    { ngx_string("ratelimit_check_time"),
+      ngx_http_ratelimit_check_variable,
+      NGX_HTTP_RATELIMIT_VARIABLE_CHECK_TIME },
     { ngx_null_string, NULL, 0 }
 };
 
@@ -127,13 +145,30 @@ ngx_http_ratelimit_status_variable(ngx_http_request_t *r,
 
     name = &ngx_http_ratelimit_status_names[ctx->check.status];
 
-    v->len = name->len;
-    v->data = name->data;
-    v->valid = 1;
-    v->no_cacheable = 0;
-    v->not_found = 0;
+    return ngx_http_ratelimit_variable_set(v, name->data, name->len);
+}
 
-    return NGX_OK;
+
+/* As a document has it. */
+static ngx_int_t
+ngx_http_ratelimit_key_variable(ngx_http_request_t *r,
+    ngx_http_variable_value_t *v, uintptr_t data)
+{
+    ngx_str_t                  key;
+    ngx_http_ratelimit_ctx_t  *ctx;
+
+    ctx = ngx_http_ratelimit_ctx(r->main);
+
+    if (ctx == NULL || !ctx->answered || ctx->check.decisive == NULL) {
+        v->not_found = 1;
+        return NGX_OK;
+    }
+
+    key = ctx->check.decisive->client->key;
+
+    return (ngx_http_ratelimit_key_name(r, &key) == NGX_OK)
+           ? ngx_http_ratelimit_variable_set(v, key.data, key.len)
+           : NGX_ERROR;
 }
 
 
@@ -163,13 +198,7 @@ ngx_http_ratelimit_check_variable(ngx_http_request_t *r,
         return NGX_OK;
     }
 
-    v->len = last - p;
-    v->data = p;
-    v->valid = 1;
-    v->no_cacheable = 0;
-    v->not_found = 0;
-
-    return NGX_OK;
+    return ngx_http_ratelimit_variable_set(v, p, last - p);
 }
 
 
@@ -220,10 +249,24 @@ ngx_http_ratelimit_check_print(u_char *p, ngx_http_ratelimit_ctx_t *ctx,
                                                      counter->remote->reason))
                : NULL;
 
-    default: /* DELAY: seconds, as nginx's own variables of time */
+    case NGX_HTTP_RATELIMIT_VARIABLE_ALGORITHM:
+        return ngx_sprintf(p, "%s",
+                           ngx_ratelimit_algorithm_names[limit->algorithm]);
 
+    case NGX_HTTP_RATELIMIT_VARIABLE_COST:
+        return ngx_sprintf(p, "%uD", counter->cost);
+
+    case NGX_HTTP_RATELIMIT_VARIABLE_DELAY:
         ms = ctx->check.delay_us / 1000;
 
-        return ms ? ngx_sprintf(p, "%uL.%03uL", ms / 1000, ms % 1000) : NULL;
+        return ms ? ngx_sprintf(p, NGX_HTTP_RATELIMIT_SECONDS, ms / 1000,
+                                ms % 1000)
+                  : NULL;
+
+    default: /* CHECK_TIME */
+        ms = ctx->waited_ms;
+
+        return ngx_sprintf(p, NGX_HTTP_RATELIMIT_SECONDS, ms / 1000,
+                           ms % 1000);
     }
 }

@@ -233,6 +233,7 @@ ngx_http_ratelimit_answered(void *data)
     ngx_http_ratelimit_ctx_t *ctx = data;
 
     if (ctx->started) {
+        ctx->waited_ms = ngx_current_msec - ctx->check.taken_us / 1000;
         ngx_ratelimit_check_complete(&ctx->check);
     }
 

@@ -26,8 +26,6 @@ static void ngx_http_ratelimit_log_denied(ngx_http_request_t *r,
 static void ngx_http_ratelimit_log_rule(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx, const char *what, ngx_uint_t level,
     const char *note);
-static ngx_int_t ngx_http_ratelimit_log_key(ngx_http_request_t *r,
-    ngx_str_t *key);
 static ngx_str_t ngx_http_ratelimit_log_limit(
     const ngx_ratelimit_check_t *check, u_char *out);
 
@@ -96,7 +94,7 @@ ngx_http_ratelimit_log_denied(ngx_http_request_t *r,
     ngx_str_t  key;
 
     if (ngx_http_ratelimit_api_key_text(r, &key) != NGX_OK
-        || ngx_http_ratelimit_log_key(r, &key) != NGX_OK)
+        || ngx_http_ratelimit_key_name(r, &key) != NGX_OK)
     {
         return;
     }
@@ -119,7 +117,7 @@ ngx_http_ratelimit_log_rule(ngx_http_request_t *r,
     counter = ctx->check.decisive;
     key = counter->client->key;
 
-    if (ngx_http_ratelimit_log_key(r, &key) != NGX_OK) {
+    if (ngx_http_ratelimit_key_name(r, &key) != NGX_OK) {
         return;
     }
 
@@ -129,15 +127,6 @@ ngx_http_ratelimit_log_rule(ngx_http_request_t *r,
                   "request %s by ratelimit rule \"%V\" of zone \"%V\", "
                   "key \"%V\"%V%s", what, &counter->rule->id,
                   &counter->client->limiter->zone.name, &key, &limit, note);
-}
-
-
-/* As a document has it, so that it can be put on a list. */
-static ngx_int_t
-ngx_http_ratelimit_log_key(ngx_http_request_t *r, ngx_str_t *key)
-{
-    return ngx_ratelimit_policy_hashed(key)
-           ? NGX_OK : ngx_http_ratelimit_key_hash(r, key);
 }
 
 

@@ -58,6 +58,7 @@ typedef struct {
                                                   charged */
     ngx_event_t                    *delay;     /* of a leaky bucket; NULL:
                                                   none */
+    uint64_t                        waited_ms; /* for Redis */
     unsigned                        started:1; /* the check */
     unsigned                        waiting:1; /* for Redis, for the delay */
     unsigned                        answered:1;

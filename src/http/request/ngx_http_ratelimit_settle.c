@@ -92,8 +92,9 @@ ngx_http_ratelimit_settle_hide(ngx_http_request_t *r,
 
 
 /*
- * Sets a counter's charge or refund; returns whether there is one. A counter
- * that denied, of a dry run, was not charged and is not now.
+ * Sets a counter's cost, and its charge or refund; returns whether there is one
+ * of these. A counter that denied, of a dry run, was not charged and is not
+ * now.
  */
 static ngx_uint_t
 ngx_http_ratelimit_settle_counter(ngx_http_request_t *r,
@@ -103,6 +104,7 @@ ngx_http_ratelimit_settle_counter(ngx_http_request_t *r,
     const ngx_ratelimit_rule_t  *rule;
 
     rule = counter->rule;
+    cost = counter->cost;
 
     if ((rule->statuses == NULL && rule->cost_header.len == 0)
         || counter->answer.retry_us)
@@ -116,6 +118,9 @@ ngx_http_ratelimit_settle_counter(ngx_http_request_t *r,
                                           r->headers_out.status))
         {
             counter->charge = counter->cost;
+
+        } else {
+            cost = 0;
         }
 
     } else if (ngx_http_ratelimit_header_cost(r, rule, &cost) == NGX_OK) {
@@ -130,6 +135,8 @@ ngx_http_ratelimit_settle_counter(ngx_http_request_t *r,
                                       counter->answer.granted);
         }
     }
+
+    counter->cost = (uint32_t) cost;
 
     return counter->charge || counter->refund;
 }
