@@ -477,6 +477,11 @@ ngx_http_ratelimit_init_process(ngx_cycle_t *cycle)
     }
 
     for (i = 0; i < conf->zones.nelts; i++) {
+
+        if (zones[i]->limiter.watch) {
+            ngx_ratelimit_watch_begin(zones[i]->limiter.watch, cycle->log);
+        }
+
         if (ngx_ratelimit_refill_begin(&zones[i]->limiter, cycle->log)
             != NGX_OK
             || ngx_ratelimit_sync_begin(&zones[i]->limiter, cycle) != NGX_OK)

@@ -161,12 +161,15 @@ measure_free 'location without limits' 01
 measure 'limit_req' 11 1
 measure 'local' 12 1
 measure 'local, headers' 13 1
+measure 'local, endpoint' 14 1
 measure 'limit_req, new keys' 21 100000
 measure 'local, new keys' 22 100000
 measure 'local, headers, new keys' 23 100000
+measure 'local, endpoint, new keys' 24 100000
 measure 'limit_req, denying' 31 1 1
 measure 'local, denying' 32 1 1
 measure 'local, headers, denying' 33 1 1
+measure 'local, endpoint, denying' 34 1 1
 measure '4 rules, headers' 62 1
 measure '8 rules, headers' 63 1
 path=/v1/r2/7

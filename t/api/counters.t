@@ -62,6 +62,7 @@ sub state_and_reset {
         take($first, $rule, 'a') for 1, 2;
         is($_->get(counter($rule, 'a'))->{json}{remaining}, 4,
            "$what: nothing is taken") for $api, $api, $other;
+        is($api->get(counter($rule, 'a'))->{json}{used}, 2, "$what: used");
         is($api->get(counter($rule, 'b'))->{json}{remaining}, 6,
            "$what: another key");
         like($api->get(counter($rule, 'a'))->{json}{reset_at}, qr/^\d{4}-/,

@@ -68,6 +68,9 @@ typedef struct {
     ngx_str_t    tier;
     ngx_str_t    force;
     ngx_str_t    reason;
+    ngx_str_t    since;
+    ngx_str_t    by;
+    ngx_str_t    n;
     ngx_uint_t   nkeys;
     ngx_str_t    keys[NGX_RATELIMIT_MAX_PARTS];
 } ngx_http_ratelimit_api_args_t;
@@ -176,6 +179,13 @@ void ngx_http_ratelimit_api_result(ngx_http_ratelimit_api_t *api,
 void ngx_http_ratelimit_api_work_free(ngx_http_ratelimit_api_work_t *work);
 
 /*
+ * Joins the query's keys, one at least, as in a request's key. NGX_ERROR:
+ * memory is out.
+ */
+ngx_int_t ngx_http_ratelimit_api_query_key(ngx_http_ratelimit_api_t *api,
+    ngx_str_t *key);
+
+/*
  * Reads the body to api->body; ngx_http_ratelimit_api_run() follows. Returns
  * what a content handler returns.
  */
@@ -237,6 +247,8 @@ ngx_int_t ngx_http_ratelimit_api_edit(ngx_http_ratelimit_api_t *api);
 ngx_int_t ngx_http_ratelimit_api_versions(ngx_http_ratelimit_api_t *api);
 ngx_int_t ngx_http_ratelimit_api_version(ngx_http_ratelimit_api_t *api);
 ngx_int_t ngx_http_ratelimit_api_counters(ngx_http_ratelimit_api_t *api);
+ngx_int_t ngx_http_ratelimit_api_rejections(ngx_http_ratelimit_api_t *api);
+ngx_int_t ngx_http_ratelimit_api_top(ngx_http_ratelimit_api_t *api);
 ngx_int_t ngx_http_ratelimit_api_status(ngx_http_ratelimit_api_t *api);
 ngx_int_t ngx_http_ratelimit_api_page(ngx_http_ratelimit_api_t *api);
 

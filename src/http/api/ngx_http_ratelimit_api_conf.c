@@ -311,6 +311,17 @@ ngx_http_ratelimit_api_resolve(ngx_conf_t *cf,
         apis[i]->limiter = &zone->limiter;
         zone->limiter.follows = 1;
         zone->used = 1;
+
+        if (zone->limiter.watch == NULL) {
+            zone->limiter.watch = ngx_ratelimit_watch_add(cf,
+                                             &zone->limiter.zone.name,
+                                             zone->limiter.clear,
+                                             &ngx_http_ratelimit_module);
+        }
+
+        if (zone->limiter.watch == NULL) {
+            return NGX_ERROR;
+        }
     }
 
     conf->access = NGX_CONF_UNSET_UINT;

@@ -61,6 +61,8 @@ static ngx_int_t ngx_http_ratelimit_api_counters_looked(
     ngx_http_ratelimit_api_t *api);
 static json_t *ngx_http_ratelimit_api_counter_json(
     ngx_http_ratelimit_api_counter_t *counter);
+static json_t *ngx_http_ratelimit_api_counter_used(
+    const ngx_ratelimit_inspect_t *inspect);
 static ngx_int_t ngx_http_ratelimit_api_counter_reset(
     ngx_http_ratelimit_api_counters_t *all);
 static ngx_int_t ngx_http_ratelimit_api_counter_gone(
@@ -117,16 +119,10 @@ ngx_http_ratelimit_api_counters(ngx_http_ratelimit_api_t *api)
 }
 
 
-/*
- * Joins the parts as in a request's key. NGX_DECLINED, or it is answered, here
- * and below.
- */
+/* NGX_DECLINED, or it is answered, here and below. */
 static ngx_int_t
 ngx_http_ratelimit_api_counters_key(ngx_http_ratelimit_api_counters_t *all)
 {
-    u_char                         *p;
-    size_t                          len;
-    ngx_uint_t                      i;
     ngx_http_ratelimit_api_args_t  *args;
 
     args = &all->api->args;
@@ -139,29 +135,9 @@ ngx_http_ratelimit_api_counters_key(ngx_http_ratelimit_api_counters_t *all)
                    "rule's key, and \"rule=<id>\" for one counter");
     }
 
-    len = args->nkeys;
-
-    for (i = 0; i < args->nkeys; i++) {
-        len += args->keys[i].len;
-    }
-
-    p = ngx_pnalloc(all->api->request->pool, len);
-    if (p == NULL) {
+    if (ngx_http_ratelimit_api_query_key(all->api, &all->key) != NGX_OK) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
-
-    all->key.data = p;
-
-    for (i = 0; i < args->nkeys; i++) {
-
-        if (i) {
-            *p++ = NGX_RATELIMIT_PART_END;
-        }
-
-        p = ngx_cpymem(p, args->keys[i].data, args->keys[i].len);
-    }
-
-    all->key.len = p - all->key.data;
 
     if (all->key.len == 0) {
         return ngx_http_ratelimit_api_problem(all->api, NGX_HTTP_BAD_REQUEST,
@@ -546,6 +522,8 @@ ngx_http_ratelimit_api_counter_json(ngx_http_ratelimit_api_counter_t *counter)
 
     } else {
         rc = ngx_http_ratelimit_json_counter(json, &counter->inspect);
+        rc |= json_object_set_new(json, "used",
+                      ngx_http_ratelimit_api_counter_used(&counter->inspect));
         rc |= json_object_set_new(json, "tier",
                       ngx_http_ratelimit_json_name(&counter->subject.tier));
         rc |= json_object_set_new(json, "override",
@@ -560,6 +538,19 @@ ngx_http_ratelimit_api_counter_json(ngx_http_ratelimit_api_counter_t *counter)
     }
 
     return json;
+}
+
+
+/* What is not left; null: Redis has no answer. */
+static json_t *
+ngx_http_ratelimit_api_counter_used(const ngx_ratelimit_inspect_t *inspect)
+{
+    uint32_t  remaining;
+
+    remaining = ngx_min(inspect->answer.remaining, inspect->limit->capacity);
+
+    return (inspect->status == NGX_RATELIMIT_REDIS_OK)
+           ? json_integer(inspect->limit->capacity - remaining) : json_null();
 }
 
 

@@ -50,6 +50,9 @@ static void ngx_http_ratelimit_api_allow(ngx_http_ratelimit_api_t *api);
 #define FORCE   0x08
 #define CHANGE  (FORCE|0x10)
 #define OF_TIER 0x20
+#define SINCE   0x40
+#define BY      0x80
+#define NUMBER  0x100
 
 static const ngx_http_ratelimit_api_arg_t  ngx_http_ratelimit_api_args[] = {
     { ngx_string("rule"), RULE,
@@ -62,6 +65,12 @@ static const ngx_http_ratelimit_api_arg_t  ngx_http_ratelimit_api_args[] = {
       offsetof(ngx_http_ratelimit_api_args_t, force) },
     { ngx_string("reason"), CHANGE & ~FORCE,
       offsetof(ngx_http_ratelimit_api_args_t, reason) },
+    { ngx_string("since"), SINCE,
+      offsetof(ngx_http_ratelimit_api_args_t, since) },
+    { ngx_string("by"), BY,
+      offsetof(ngx_http_ratelimit_api_args_t, by) },
+    { ngx_string("n"), NUMBER,
+      offsetof(ngx_http_ratelimit_api_args_t, n) },
     { ngx_null_string, 0, 0 }
 };
 
@@ -103,6 +112,11 @@ static const ngx_http_ratelimit_api_route_t  ngx_http_ratelimit_api_routes[] =
     { ngx_string("counters"), GET|DELETE, 0,
       ngx_http_ratelimit_api_counters, NGX_RATELIMIT_EDIT_DOCUMENT,
       RULE|KEYS|OF_TIER, RULE|KEYS },
+    { ngx_string("rejections"), GET, 0,
+      ngx_http_ratelimit_api_rejections, NGX_RATELIMIT_EDIT_DOCUMENT,
+      RULE|KEYS|SINCE, 0 },
+    { ngx_string("top"), GET, 0,
+      ngx_http_ratelimit_api_top, NGX_RATELIMIT_EDIT_DOCUMENT, BY|NUMBER, 0 },
     { ngx_string("status"), GET, 0,
       ngx_http_ratelimit_api_status, NGX_RATELIMIT_EDIT_DOCUMENT, 0, 0 },
     { ngx_string(""), GET, NGX_HTTP_RATELIMIT_API_PAGE,

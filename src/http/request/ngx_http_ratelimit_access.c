@@ -5,7 +5,7 @@
  * NGX_OK would grant access under "satisfy any".
  */
 
-#include "ngx_http_ratelimit_request.h"
+#include "ngx_http_ratelimit_watch.h"
 
 static ngx_int_t ngx_http_ratelimit_access_checker(ngx_http_request_t *r,
     ngx_http_phase_handler_t *ph);
@@ -312,6 +312,7 @@ ngx_http_ratelimit_outcome(ngx_http_request_t *r,
     }
 
     ngx_http_ratelimit_log_outcome(r, ctx);
+    ngx_http_ratelimit_watch_outcome(r, ctx);
 
     if (ngx_ratelimit_check_refused(check)) {
         return ngx_http_ratelimit_reject(r, ctx);

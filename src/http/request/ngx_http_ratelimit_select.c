@@ -4,7 +4,7 @@
  */
 
 #include "ngx_http_ratelimit_key.h"
-#include "ngx_http_ratelimit_request.h"
+#include "ngx_http_ratelimit_watch.h"
 
 /* matching rules of a path that need no allocation */
 #define NGX_HTTP_RATELIMIT_FOUND  64
@@ -44,6 +44,9 @@ static NGX_RATELIMIT_APART ngx_uint_t ngx_http_ratelimit_select_applies(
     ngx_http_ratelimit_selection_t *s, const ngx_ratelimit_rule_t *rule);
 static ngx_uint_t ngx_http_ratelimit_select_in_group(
     ngx_http_ratelimit_selection_t *s, const ngx_ratelimit_rule_t *rule);
+static NGX_RATELIMIT_APART void ngx_http_ratelimit_select_sample(
+    ngx_http_ratelimit_selection_t *s, const ngx_ratelimit_client_t *client,
+    const ngx_ratelimit_rule_t *rule);
 static ngx_int_t ngx_http_ratelimit_select_counter(
     ngx_http_ratelimit_selection_t *s, ngx_ratelimit_rule_t *rule,
     ngx_ratelimit_client_t *client, const ngx_ratelimit_limit_t *limit);
@@ -358,9 +361,30 @@ ngx_http_ratelimit_select_rule(ngx_http_ratelimit_selection_t *s,
 
     if (client == &check->clients[check->nclients]) {
         check->nclients++;
+
+        if (ngx_ratelimit_watch_due(s->limiter->watch,
+                                    NGX_RATELIMIT_WATCH_REQUESTS))
+        {
+            ngx_http_ratelimit_select_sample(s, client, rule);
+        }
     }
 
     return ngx_http_ratelimit_select_counter(s, rule, client, limit);
+}
+
+
+/* A request that is explained is not counted: the next one is taken. */
+static void
+ngx_http_ratelimit_select_sample(ngx_http_ratelimit_selection_t *s,
+    const ngx_ratelimit_client_t *client, const ngx_ratelimit_rule_t *rule)
+{
+    if (s->report) {
+        s->limiter->watch->samplers[NGX_RATELIMIT_WATCH_REQUESTS].left = 1;
+        return;
+    }
+
+    ngx_http_ratelimit_watch_sample(client, rule,
+                                    NGX_RATELIMIT_WATCH_REQUESTS);
 }
 
 

@@ -19,6 +19,7 @@
 #include "ngx_ratelimit_problem.h"
 #include "ngx_ratelimit_redis.h"
 #include "ngx_ratelimit_store.h"
+#include "ngx_ratelimit_watch.h"
 #include "ngx_ratelimit_zone.h"
 
 #define NGX_RATELIMIT_RULE_FIELD  8   /* bytes of a counter's name in Redis */
@@ -186,6 +187,7 @@ struct ngx_ratelimit_limiter_s {
 
     ngx_ratelimit_policy_t *policy;     /* that requests go by now */
     ngx_ratelimit_policy_t *base;       /* of nginx.conf alone */
+    ngx_ratelimit_watch_t  *watch;      /* NULL: no endpoint shows it */
 
     /* of a zone that follows a document */
     ngx_ratelimit_above_t   above;

@@ -1,0 +1,427 @@
+/*
+ * "/rejections": the last rejections of the zone on this gateway, the newest
+ * first. "/top": the keys with the most requests, or rejections.
+ */
+
+#include "ngx_http_ratelimit_api.h"
+#include "ngx_http_ratelimit_watch.h"
+
+#include "ngx_ratelimit_date.h"
+#include "ngx_ratelimit_text.h"
+
+#include <jansson.h>
+
+#define NGX_HTTP_RATELIMIT_API_TOP      20    /* keys */
+#define NGX_HTTP_RATELIMIT_API_TOP_MAX  100
+
+/* What the query asks for. */
+typedef struct {
+    uint64_t                    since_ms;
+    ngx_ratelimit_watch_key_t   key;       /* its hash, if there is one */
+} ngx_http_ratelimit_api_wanted_t;
+
+static ngx_int_t ngx_http_ratelimit_api_wanted(ngx_http_ratelimit_api_t *api,
+    ngx_http_ratelimit_api_wanted_t *wanted);
+static ngx_uint_t ngx_http_ratelimit_api_is_wanted(
+    ngx_http_ratelimit_api_t *api,
+    const ngx_http_ratelimit_api_wanted_t *wanted,
+    const ngx_ratelimit_rejection_t *rejection);
+static json_t *ngx_http_ratelimit_api_rejection_json(
+    ngx_http_ratelimit_api_t *api, uint64_t number,
+    const ngx_ratelimit_rejection_t *rejection);
+static const ngx_str_t *ngx_http_ratelimit_api_rule_key(
+    const ngx_ratelimit_policy_t *policy, const ngx_str_t *id);
+static json_t *ngx_http_ratelimit_api_top_json(
+    const ngx_ratelimit_limiter_t *limiter,
+    const ngx_ratelimit_top_key_t *key, uint64_t ms);
+static const ngx_str_t *ngx_http_ratelimit_api_top_rule_key(
+    const ngx_ratelimit_limiter_t *limiter, uint64_t kind);
+static json_t *ngx_http_ratelimit_api_name_json(
+    const ngx_ratelimit_watch_key_t *key);
+static json_t *ngx_http_ratelimit_api_parts_json(const ngx_str_t *text);
+
+/* by ngx_ratelimit_watch_top_e */
+static const char *const  ngx_http_ratelimit_api_tops[] = {
+    "requests", "rejected", NULL
+};
+
+
+ngx_int_t
+ngx_http_ratelimit_api_rejections(ngx_http_ratelimit_api_t *api)
+{
+    json_t                           *array;
+    uint64_t                          newest, number;
+    ngx_int_t                         rc;
+    ngx_uint_t                        n;
+    ngx_ratelimit_ring_t             *ring;
+    ngx_ratelimit_rejection_t         rejection;
+    ngx_http_ratelimit_api_wanted_t   wanted;
+
+    rc = ngx_http_ratelimit_api_wanted(api, &wanted);
+    if (rc != NGX_DECLINED) {
+        return rc;
+    }
+
+    ring = api->conf->limiter->watch->rejections;
+    newest = ngx_ratelimit_ring_newest(ring);
+    array = json_array();
+
+    for (n = 0, number = newest;
+         n < NGX_RATELIMIT_WATCH_REJECTIONS && number;
+         n++, number--)
+    {
+        if (ngx_ratelimit_ring_read(ring, number, &rejection)
+            && ngx_http_ratelimit_api_is_wanted(api, &wanted, &rejection))
+        {
+            ngx_http_ratelimit_json_append(&array,
+                       ngx_http_ratelimit_api_rejection_json(api, number,
+                                                             &rejection));
+        }
+    }
+
+    return ngx_http_ratelimit_api_json(api, NGX_HTTP_OK,
+                                       json_pack("{s:o, s:I}",
+                                                 "rejections", array,
+                                                 "total",
+                                                 (json_int_t) newest));
+}
+
+
+/* NGX_DECLINED, or it is answered. */
+static ngx_int_t
+ngx_http_ratelimit_api_wanted(ngx_http_ratelimit_api_t *api,
+    ngx_http_ratelimit_api_wanted_t *wanted)
+{
+    int64_t     seconds;
+    ngx_str_t  *since, key;
+
+    wanted->since_ms = 0;
+    since = &api->args.since;
+
+    if (since->data) {
+
+        if (ngx_ratelimit_date_parse(since->data, since->len, &seconds) != 0) {
+            return ngx_http_ratelimit_api_problem(api, NGX_HTTP_BAD_REQUEST,
+                       "invalid", "expected \"since=<time>\", as "
+                       "\"2026-12-01T00:00:00Z\"");
+        }
+
+        wanted->since_ms = (uint64_t) seconds * 1000;
+    }
+
+    if (api->args.nkeys == 0) {
+        return NGX_DECLINED;
+    }
+
+    return (ngx_http_ratelimit_api_query_key(api, &key) == NGX_OK
+            && ngx_http_ratelimit_watch_hash(api->conf->limiter->watch, &key,
+                                             &wanted->key)
+               == NGX_OK)
+           ? NGX_DECLINED : NGX_HTTP_INTERNAL_SERVER_ERROR;
+}
+
+
+static ngx_uint_t
+ngx_http_ratelimit_api_is_wanted(ngx_http_ratelimit_api_t *api,
+    const ngx_http_ratelimit_api_wanted_t *wanted,
+    const ngx_ratelimit_rejection_t *rejection)
+{
+    ngx_str_t                   key;
+    const ngx_str_t            *rule;
+    ngx_ratelimit_watch_key_t   hash;
+
+    rule = &api->args.rule;
+
+    if (rejection->time_ms < wanted->since_ms
+        || (rule->data
+            && (rule->len != rejection->rule_len
+                || ngx_memcmp(rule->data, rejection->rule, rule->len) != 0)))
+    {
+        return 0;
+    }
+
+    if (api->args.nkeys == 0) {
+        return 1;
+    }
+
+    hash = rejection->key;
+
+    if (hash.len) {
+        key.data = (u_char *) rejection->key.data;
+        key.len = rejection->key.len;
+
+        if (ngx_http_ratelimit_watch_hash(api->conf->limiter->watch, &key,
+                                          &hash)
+            != NGX_OK)
+        {
+            return 0;
+        }
+    }
+
+    return !rejection->key.cut
+           && ngx_memcmp(hash.data, wanted->key.data,
+                         NGX_RATELIMIT_WATCH_SHA256)
+              == 0;
+}
+
+
+/* NULL: memory is out. */
+static json_t *
+ngx_http_ratelimit_api_rejection_json(ngx_http_ratelimit_api_t *api,
+    uint64_t number, const ngx_ratelimit_rejection_t *rejection)
+{
+    json_t     *json, *cut;
+    ngx_int_t   rc;
+    ngx_str_t   rule, route;
+
+    rule.data = (u_char *) rejection->rule;
+    rule.len = rejection->rule_len;
+    route.data = (u_char *) rejection->route;
+    route.len = rejection->route_len;
+
+    json = json_pack("{s:I, s:o, s:o, s:o, s:o, s:o, s:I, s:o, s:b}",
+        "number", (json_int_t) number,
+        "time", ngx_http_ratelimit_json_time(rejection->time_ms),
+        "rule", ngx_http_ratelimit_json_text(&rule),
+        "key", ngx_http_ratelimit_api_name_json(&rejection->key),
+        "counted_by", ngx_http_ratelimit_api_parts_json(
+                  ngx_http_ratelimit_api_rule_key(api->conf->limiter->policy,
+                                                  &rule)),
+        "route", ngx_http_ratelimit_json_text(&route),
+        "limit", (json_int_t) rejection->limit,
+        "retry_after",
+        (rejection->retry_us == NGX_RATELIMIT_NEVER)
+        ? json_null()
+        : json_integer(ngx_ratelimit_seconds_up(rejection->retry_us)),
+        "dry_run", (int) rejection->dry_run);
+
+    rc = 0;
+
+    if (rejection->window_us) {
+        rc = json_object_set_new(json, "window_seconds",
+                               json_real((double) rejection->window_us / 1e6));
+    }
+
+    if (rejection->key.cut || rejection->route_cut) {
+        cut = json_array();
+
+        if (rejection->key.cut) {
+            rc |= json_array_append_new(cut, json_string("key"));
+        }
+
+        if (rejection->route_cut) {
+            rc |= json_array_append_new(cut, json_string("route"));
+        }
+
+        rc |= json_object_set_new(json, "cut", cut);
+    }
+
+    if (rc) {
+        json_decref(json);
+        return NULL;
+    }
+
+    return json;
+}
+
+
+/* A rule's key as it is written; NULL: the rule is gone. */
+static const ngx_str_t *
+ngx_http_ratelimit_api_rule_key(const ngx_ratelimit_policy_t *policy,
+    const ngx_str_t *id)
+{
+    ngx_uint_t              i;
+    ngx_ratelimit_rule_t  **rules;
+
+    rules = policy->rules.elts;
+
+    for (i = 0; i < policy->rules.nelts; i++) {
+        if (ngx_ratelimit_equal(&rules[i]->id, id)) {
+            return &rules[i]->key;
+        }
+    }
+
+    return NULL;
+}
+
+
+ngx_int_t
+ngx_http_ratelimit_api_top(ngx_http_ratelimit_api_t *api)
+{
+    int                        by;
+    json_t                    *array;
+    uint64_t                   n, i, ms, now_ms, listed, others;
+    ngx_str_t                 *name;
+    ngx_time_t                *now;
+    ngx_ratelimit_top_t       *top;
+    ngx_ratelimit_limiter_t   *limiter;
+    ngx_ratelimit_top_list_t  *list;
+
+    limiter = api->conf->limiter;
+    name = &api->args.by;
+    by = 0;
+    n = NGX_HTTP_RATELIMIT_API_TOP;
+
+    if (name->data) {
+        by = ngx_ratelimit_names_find(ngx_http_ratelimit_api_tops, name->data,
+                                      name->len);
+    }
+
+    if (by == -1
+        || (api->args.n.data
+            && ngx_ratelimit_number_parse(api->args.n.data, api->args.n.len,
+                                          1, NGX_HTTP_RATELIMIT_API_TOP_MAX,
+                                          &n)
+               != 0))
+    {
+        return ngx_http_ratelimit_api_problem(api, NGX_HTTP_BAD_REQUEST,
+                   "invalid", "expected \"by=requests\" or \"by=rejected\", "
+                   "and \"n=<number>\" from 1 to %d",
+                   NGX_HTTP_RATELIMIT_API_TOP_MAX);
+    }
+
+    top = ngx_palloc(api->request->pool, sizeof(ngx_ratelimit_top_t));
+    list = ngx_palloc(api->request->pool, sizeof(ngx_ratelimit_top_list_t));
+    array = json_array();
+
+    if (top == NULL || list == NULL || array == NULL) {
+        json_decref(array);
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    ngx_ratelimit_watch_read(limiter->watch, by, top);
+    ngx_ratelimit_top_list(top, list);
+
+    now = ngx_timeofday();
+    now_ms = (uint64_t) now->sec * 1000 + now->msec;
+    ms = ngx_current_msec - list->began_ms;
+    listed = ngx_min(n, list->nkeys);
+    others = list->others;
+
+    for (i = 0; i < list->nkeys; i++) {
+
+        if (i < listed) {
+            ngx_http_ratelimit_json_append(&array,
+                ngx_http_ratelimit_api_top_json(limiter, &list->keys[i], ms));
+
+        } else {
+            others = ngx_max(others, list->keys[i].at_most);
+        }
+    }
+
+    return ngx_http_ratelimit_api_json(api, NGX_HTTP_OK,
+        json_pack("{s:s, s:o, s:f, s:I, s:o, s:I}",
+            "by", ngx_http_ratelimit_api_tops[by],
+            "since", ngx_http_ratelimit_json_time(now_ms - ms),
+            "seconds", (double) ms / 1000,
+            "total", (json_int_t) list->total,
+            "keys", array,
+            "others_at_most", (json_int_t) others));
+}
+
+
+/* NULL: memory is out. */
+static json_t *
+ngx_http_ratelimit_api_top_json(const ngx_ratelimit_limiter_t *limiter,
+    const ngx_ratelimit_top_key_t *key, uint64_t ms)
+{
+    ngx_ratelimit_watch_key_t  name;
+
+    ngx_memcpy(&name, key->entry->name, sizeof(ngx_ratelimit_watch_key_t));
+
+    return json_pack("{s:o, s:o, s:I, s:I, s:I, s:f}",
+        "key", ngx_http_ratelimit_api_name_json(&name),
+        "counted_by", ngx_http_ratelimit_api_parts_json(
+                          ngx_http_ratelimit_api_top_rule_key(limiter,
+                                                       key->entry->kind)),
+        "count", (json_int_t) key->count,
+        "at_least", (json_int_t) key->at_least,
+        "at_most", (json_int_t) key->at_most,
+        "per_second", (double) key->count * 1000 / (double) ngx_max(ms, 1));
+}
+
+
+/* A key as the rules have it; NULL: none of them has it any more. */
+static const ngx_str_t *
+ngx_http_ratelimit_api_top_rule_key(const ngx_ratelimit_limiter_t *limiter,
+    uint64_t kind)
+{
+    ngx_uint_t              i;
+    ngx_ratelimit_rule_t  **rules;
+
+    rules = limiter->policy->rules.elts;
+
+    for (i = 0; i < limiter->policy->rules.nelts; i++) {
+        if (ngx_http_ratelimit_watch_kind(limiter, &rules[i]->key) == kind) {
+            return &rules[i]->key;
+        }
+    }
+
+    return NULL;
+}
+
+
+/* NULL: memory is out. */
+static json_t *
+ngx_http_ratelimit_api_name_json(const ngx_ratelimit_watch_key_t *key)
+{
+    u_char     buf[NGX_HTTP_RATELIMIT_SHA256_LEN
+                   + 2 * NGX_RATELIMIT_WATCH_SHA256], *p;
+    ngx_str_t  text;
+
+    if (key->len) {
+        text.data = (u_char *) key->data;
+        text.len = key->len;
+
+        return ngx_http_ratelimit_api_parts_json(&text);
+    }
+
+    p = ngx_cpymem(buf, NGX_HTTP_RATELIMIT_SHA256,
+                   NGX_HTTP_RATELIMIT_SHA256_LEN);
+    p = ngx_hex_dump(p, (u_char *) key->data, NGX_RATELIMIT_WATCH_SHA256);
+
+    text.data = buf;
+    text.len = p - buf;
+
+    return ngx_http_ratelimit_json_text(&text);
+}
+
+
+/* "a, b" of a key whose parts are "a" and "b"; null: there is no text. */
+static json_t *
+ngx_http_ratelimit_api_parts_json(const ngx_str_t *text)
+{
+    size_t     i;
+    u_char    *p;
+    json_t    *json;
+    ngx_str_t  parts;
+
+    if (text == NULL) {
+        return json_null();
+    }
+
+    parts.data = malloc(2 * text->len + 1);
+    if (parts.data == NULL) {
+        return NULL;
+    }
+
+    p = parts.data;
+
+    for (i = 0; i < text->len; i++) {
+
+        if (text->data[i] == NGX_RATELIMIT_PART_END) {
+            *p++ = ',';
+            *p++ = ' ';
+
+        } else {
+            *p++ = text->data[i];
+        }
+    }
+
+    parts.len = p - parts.data;
+    json = ngx_http_ratelimit_json_text(&parts);
+
+    free(parts.data);
+
+    return json;
+}

@@ -1,0 +1,189 @@
+/*
+ * What an operator sees of single clients. It is written where a request is
+ * decided, and shown by the endpoint.
+ */
+
+#include "ngx_http_ratelimit_watch.h"
+#include "ngx_http_ratelimit_key.h"
+
+static ngx_int_t ngx_http_ratelimit_watch_name(
+    const ngx_ratelimit_watch_t *watch, const ngx_str_t *rule_key,
+    const ngx_str_t *text, ngx_ratelimit_watch_key_t *key);
+
+
+/*
+ * Takes no lock that it would have to wait for: what cannot be counted now
+ * counts with the next one. A name is made for a key that is not there alone.
+ */
+void
+ngx_http_ratelimit_watch_sample(const ngx_ratelimit_client_t *client,
+    const ngx_ratelimit_rule_t *rule, ngx_ratelimit_watch_top_e which)
+{
+    uint64_t                    weight, kind;
+    ngx_uint_t                  counted;
+    ngx_ratelimit_id_t          id;
+    ngx_ratelimit_watch_t      *watch;
+    ngx_ratelimit_watch_key_t   name;
+    ngx_ratelimit_watch_top_t  *shared;
+
+    watch = client->limiter->watch;
+    shared = &watch->tops[which];
+    weight = ngx_ratelimit_sampler_take(&watch->samplers[which],
+                                        (uint64_t) ngx_random());
+
+    id = ngx_ratelimit_hash(
+                     ngx_ratelimit_table_hash_key(client->limiter->zone.table),
+                     client->key.data, client->key.len);
+    kind = ngx_http_ratelimit_watch_kind(client->limiter, &rule->key);
+    id.lo ^= kind;
+
+    if (!ngx_ratelimit_lock_try(&shared->lock)) {
+        ngx_ratelimit_sampler_carry(&watch->samplers[which], weight);
+        return;
+    }
+
+    ngx_ratelimit_top_turn(&shared->top, ngx_current_msec);
+    counted = ngx_ratelimit_top_count(&shared->top, &id, weight);
+    ngx_ratelimit_unlock(&shared->lock);
+
+    if (counted
+        || ngx_http_ratelimit_watch_name(watch, &rule->key, &client->key,
+                                         &name)
+           != NGX_OK)
+    {
+        return;
+    }
+
+    if (!ngx_ratelimit_lock_try(&shared->lock)) {
+        ngx_ratelimit_sampler_carry(&watch->samplers[which], weight);
+        return;
+    }
+
+    ngx_ratelimit_top_enter(&shared->top, &id, weight, kind,
+                            (u_char *) &name);
+    ngx_ratelimit_unlock(&shared->lock);
+}
+
+
+uint64_t
+ngx_http_ratelimit_watch_kind(const ngx_ratelimit_limiter_t *limiter,
+    const ngx_str_t *rule_key)
+{
+    return ngx_ratelimit_hash(ngx_ratelimit_table_hash_key(limiter->zone.table),
+                              rule_key->data, rule_key->len).lo;
+}
+
+
+void
+ngx_http_ratelimit_watch_outcome(ngx_http_request_t *r,
+    ngx_http_ratelimit_ctx_t *ctx)
+{
+    ngx_ratelimit_watch_t          *watch;
+    ngx_http_variable_value_t       route;
+    ngx_ratelimit_rejection_t       rejection;
+    const ngx_ratelimit_limit_t    *limit;
+    const ngx_ratelimit_counter_t  *counter;
+
+    if (ctx->check.status != NGX_RATELIMIT_REJECTED
+        && ctx->check.status != NGX_RATELIMIT_REJECTED_DRY_RUN)
+    {
+        return;
+    }
+
+    counter = ctx->check.decisive;
+    limit = ngx_ratelimit_counter_limit(counter);
+    watch = counter->client->limiter->watch;
+
+    if (ctx->check.status == NGX_RATELIMIT_REJECTED
+        && ngx_ratelimit_watch_due(watch, NGX_RATELIMIT_WATCH_REJECTED))
+    {
+        ngx_http_ratelimit_watch_sample(counter->client, counter->rule,
+                                        NGX_RATELIMIT_WATCH_REJECTED);
+    }
+
+    if (watch == NULL
+        || ngx_http_ratelimit_watch_name(watch, &counter->rule->key,
+                                         &counter->client->key, &rejection.key)
+           != NGX_OK
+        || ngx_http_ratelimit_route_variable(r, &route, 0) != NGX_OK)
+    {
+        return;
+    }
+
+    rejection.time_ms = ctx->decided_ms;
+    rejection.retry_us = counter->answer.retry_us;
+    rejection.limit = limit->capacity;
+    rejection.window_us = (limit->algorithm == NGX_RATELIMIT_CONCURRENCY)
+                          ? 0 : limit->window_us;
+    rejection.dry_run = (ctx->check.status == NGX_RATELIMIT_REJECTED_DRY_RUN);
+
+    rejection.rule_len = (u_char) ngx_min(counter->rule->id.len,
+                                          NGX_RATELIMIT_WATCH_RULE);
+    ngx_memcpy(rejection.rule, counter->rule->id.data, rejection.rule_len);
+
+    rejection.route_len = (u_char) ngx_min(route.len,
+                                           NGX_RATELIMIT_WATCH_ROUTE);
+    rejection.route_cut = (route.len > NGX_RATELIMIT_WATCH_ROUTE);
+    ngx_memcpy(rejection.route, route.data, rejection.route_len);
+
+    ngx_ratelimit_ring_write(watch->rejections, &rejection);
+}
+
+
+/*
+ * A name as the zone's lists have it. In a list of texts an address of
+ * $binary_remote_addr is readable.
+ */
+static ngx_int_t
+ngx_http_ratelimit_watch_name(const ngx_ratelimit_watch_t *watch,
+    const ngx_str_t *rule_key, const ngx_str_t *text,
+    ngx_ratelimit_watch_key_t *key)
+{
+    static const ngx_str_t  address = ngx_string("$binary_remote_addr");
+
+    if (!watch->clear) {
+        return ngx_http_ratelimit_watch_hash(watch, text, key);
+    }
+
+    key->cut = 0;
+
+    if (ngx_ratelimit_equal(rule_key, &address)
+        && (text->len == 4 || text->len == 16))
+    {
+        key->len = (u_char) ngx_inet_ntop((text->len == 4) ? AF_INET
+                                                           : AF_INET6,
+                                          text->data, key->data,
+                                          NGX_RATELIMIT_WATCH_KEY);
+        return NGX_OK;
+    }
+
+    key->len = (u_char) ngx_min(text->len, NGX_RATELIMIT_WATCH_KEY);
+    key->cut = (text->len > NGX_RATELIMIT_WATCH_KEY);
+    ngx_memcpy(key->data, text->data, key->len);
+
+    return NGX_OK;
+}
+
+
+ngx_int_t
+ngx_http_ratelimit_watch_hash(const ngx_ratelimit_watch_t *watch,
+    const ngx_str_t *text, ngx_ratelimit_watch_key_t *key)
+{
+    u_char      *p;
+    ngx_uint_t   i;
+
+    key->len = 0;
+    key->cut = 0;
+
+    if (!ngx_ratelimit_policy_hashed(text)) {
+        return ngx_ratelimit_watch_digest(watch, text, key->data);
+    }
+
+    p = text->data + NGX_HTTP_RATELIMIT_SHA256_LEN;
+
+    for (i = 0; i < NGX_RATELIMIT_WATCH_SHA256; i++) {
+        key->data[i] = (u_char) ngx_hextoi(p + 2 * i, 2);
+    }
+
+    return NGX_OK;
+}

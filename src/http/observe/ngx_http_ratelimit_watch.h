@@ -1,0 +1,40 @@
+/*
+ * What an operator sees of single clients, written where a request is decided.
+ */
+
+#ifndef NGX_HTTP_RATELIMIT_WATCH_H_INCLUDED
+#define NGX_HTTP_RATELIMIT_WATCH_H_INCLUDED
+
+#include "ngx_http_ratelimit_request.h"
+
+#define NGX_HTTP_RATELIMIT_SHA256      "sha256:"
+#define NGX_HTTP_RATELIMIT_SHA256_LEN  (sizeof(NGX_HTTP_RATELIMIT_SHA256) - 1)
+
+/* calls inside the module then need no table of addresses */
+#pragma GCC visibility push(hidden)
+
+/* The request is decided: keeps a rejection, also one of a dry run. */
+void ngx_http_ratelimit_watch_outcome(ngx_http_request_t *r,
+    ngx_http_ratelimit_ctx_t *ctx);
+
+/*
+ * One of a list's stream is taken: the client counts, by the key of a rule that
+ * counts it.
+ */
+void ngx_http_ratelimit_watch_sample(const ngx_ratelimit_client_t *client,
+    const ngx_ratelimit_rule_t *rule, ngx_ratelimit_watch_top_e which);
+
+/* The number of a rule's key in these lists. */
+uint64_t ngx_http_ratelimit_watch_kind(const ngx_ratelimit_limiter_t *limiter,
+    const ngx_str_t *rule_key);
+
+/*
+ * Sets a key to its SHA-256. A text like "sha256:<64 digits>" is a hash itself.
+ * NGX_ERROR: memory is out.
+ */
+ngx_int_t ngx_http_ratelimit_watch_hash(const ngx_ratelimit_watch_t *watch,
+    const ngx_str_t *text, ngx_ratelimit_watch_key_t *key);
+
+#pragma GCC visibility pop
+
+#endif /* NGX_HTTP_RATELIMIT_WATCH_H_INCLUDED */

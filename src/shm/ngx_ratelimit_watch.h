@@ -1,0 +1,104 @@
+/*
+ * What an operator sees of single clients of a zone: its last rejections, and
+ * the keys with the most requests and the most rejections. In shared memory of
+ * its own, which a zone has if it has an endpoint.
+ */
+
+#ifndef NGX_RATELIMIT_WATCH_H_INCLUDED
+#define NGX_RATELIMIT_WATCH_H_INCLUDED
+
+#include <ngx_config.h>
+#include <ngx_core.h>
+#include <ngx_event.h>
+
+#include "ngx_ratelimit_ring.h"
+#include "ngx_ratelimit_top.h"
+
+#define NGX_RATELIMIT_WATCH_LAYOUT      1     /* another one: memory of its
+                                                 own */
+#define NGX_RATELIMIT_WATCH_REJECTIONS  1000
+
+/* Longer texts are cut. "sha256:" and its hexadecimal digits are not. */
+#define NGX_RATELIMIT_WATCH_KEY         78
+#define NGX_RATELIMIT_WATCH_SHA256      32
+#define NGX_RATELIMIT_WATCH_RULE        64
+#define NGX_RATELIMIT_WATCH_ROUTE       112
+
+/* The key of a client: its SHA-256, or its text. A name of a top. */
+typedef struct {
+    u_char          len;      /* 0: a SHA-256 */
+    u_char          cut;
+    u_char          data[NGX_RATELIMIT_WATCH_KEY];
+} ngx_ratelimit_watch_key_t;
+
+typedef struct {
+    uint64_t                   time_ms;     /* since the epoch */
+    uint64_t                   retry_us;    /* NEVER: no retry helps */
+    uint64_t                   window_us;   /* 0: none */
+    uint32_t                   limit;
+    u_char                     dry_run;     /* the request passed */
+    u_char                     rule_len;
+    u_char                     route_len;
+    u_char                     route_cut;
+    ngx_ratelimit_watch_key_t  key;
+    u_char                     rule[NGX_RATELIMIT_WATCH_RULE];
+    u_char                     route[NGX_RATELIMIT_WATCH_ROUTE];
+} ngx_ratelimit_rejection_t;
+
+/* The lists of heaviest keys. */
+typedef enum {
+    NGX_RATELIMIT_WATCH_REQUESTS = 0,
+    NGX_RATELIMIT_WATCH_REJECTED,
+    NGX_RATELIMIT_WATCH_TOPS
+} ngx_ratelimit_watch_top_e;
+
+typedef struct {
+    ngx_ratelimit_lock_t       lock;
+    ngx_ratelimit_top_t        top;
+} ngx_ratelimit_watch_top_t;
+
+typedef struct {
+    ngx_str_t                  zone;
+
+    /* in shared memory, set before the workers start */
+    ngx_ratelimit_ring_t      *rejections;
+    ngx_ratelimit_watch_top_t *tops;
+
+    /* the worker's */
+    ngx_ratelimit_sampler_t    samplers[NGX_RATELIMIT_WATCH_TOPS];
+    ngx_event_t                tick;        /* of the samplers: each second */
+
+    unsigned                   clear:1;     /* keys are texts */
+    void                      *digest;      /* the worker's: EVP_MD_CTX, made
+                                               once for all keys */
+} ngx_ratelimit_watch_t;
+
+
+/*
+ * Declares the memory of the zone of that name, while the configuration is
+ * read; tag is the module. clear: keys are texts, in memory of their own, so
+ * none outlives a change to hashes. It lives as long as cf->pool. Returns NULL
+ * if memory is out.
+ */
+ngx_ratelimit_watch_t *ngx_ratelimit_watch_add(ngx_conf_t *cf,
+    const ngx_str_t *zone, ngx_uint_t clear, void *tag);
+
+/* A worker begins to serve. */
+void ngx_ratelimit_watch_begin(ngx_ratelimit_watch_t *watch, ngx_log_t *log);
+
+/*
+ * Whether one more of a list's stream is taken: most requests pay for this
+ * alone. watch may be NULL.
+ */
+#define ngx_ratelimit_watch_due(watch, which)                                 \
+    ((watch) && --(watch)->samplers[which].left == 0)
+
+/* Copies a list, as it is now. */
+void ngx_ratelimit_watch_read(ngx_ratelimit_watch_t *watch,
+    ngx_ratelimit_watch_top_e which, ngx_ratelimit_top_t *top);
+
+/* Writes the SHA-256 of a text. NGX_ERROR: memory is out. */
+ngx_int_t ngx_ratelimit_watch_digest(const ngx_ratelimit_watch_t *watch,
+    const ngx_str_t *text, u_char *digest);
+
+#endif /* NGX_RATELIMIT_WATCH_H_INCLUDED */

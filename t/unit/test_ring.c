@@ -1,0 +1,239 @@
+/*
+ * The ring of records: what is read is whole and has its number, whatever
+ * instruction a writer dies at, and beside writers that are killed at random.
+ */
+
+#include "unit.h"
+
+#include <ngx_config.h>
+#include <ngx_core.h>
+
+#include <sys/mman.h>
+
+#include "ngx_ratelimit_ring.h"
+#include "nginx.h"
+#include "process.h"
+
+#define SLOTS      8
+#define WORDS      40
+#define MAX_STEPS  20000
+
+typedef struct {
+    uint64_t  words[WORDS];    /* all the same */
+} record_t;
+
+
+static ngx_ratelimit_ring_t *
+ring_make(void)
+{
+    ngx_ratelimit_ring_t  *ring;
+
+    ring = mmap(NULL, ngx_ratelimit_ring_size(SLOTS, sizeof(record_t)),
+                PROT_READ|PROT_WRITE, MAP_SHARED|MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(ring, MAP_FAILED);
+    ngx_ratelimit_ring_init(ring, SLOTS, sizeof(record_t));
+
+    return ring;
+}
+
+
+static void
+ring_free(ngx_ratelimit_ring_t *ring)
+{
+    assert_int_equal(munmap(ring, ngx_ratelimit_ring_size(SLOTS,
+                                                          sizeof(record_t))),
+                     0);
+}
+
+
+static void
+put(ngx_ratelimit_ring_t *ring, uint64_t value)
+{
+    size_t    i;
+    record_t  record;
+
+    for (i = 0; i < WORDS; i++) {
+        record.words[i] = value;
+    }
+
+    ngx_ratelimit_ring_write(ring, &record);
+}
+
+
+/* The value of that record, which is whole; 0: there is none. */
+static uint64_t
+get(ngx_ratelimit_ring_t *ring, uint64_t number)
+{
+    size_t    i;
+    record_t  record;
+
+    if (!ngx_ratelimit_ring_read(ring, number, &record)) {
+        return 0;
+    }
+
+    for (i = 1; i < WORDS; i++) {
+        assert_int_equal(record.words[i], record.words[0]);
+    }
+
+    return record.words[0];
+}
+
+
+static void
+test_last(void **state)
+{
+    uint64_t               i;
+    ngx_ratelimit_ring_t  *ring;
+
+    ring = ring_make();
+
+    assert_int_equal(ngx_ratelimit_ring_newest(ring), 0);
+    assert_int_equal(get(ring, 1), 0);
+
+    for (i = 1; i <= 3 * SLOTS; i++) {
+        put(ring, 100 + i);
+        assert_int_equal(ngx_ratelimit_ring_newest(ring), i);
+        assert_int_equal(get(ring, i), 100 + i);
+        assert_int_equal(get(ring, i + 1), 0);
+    }
+
+    for (i = 1; i <= 3 * SLOTS; i++) {
+        assert_int_equal(get(ring, i), i > 2 * SLOTS ? 100 + i : 0);
+    }
+
+    ring_free(ring);
+}
+
+
+static int
+step(ngx_ratelimit_ring_t *ring, int kill_at)
+{
+    pid_t  pid;
+
+    pid = spawn();
+
+    if (pid == 0) {
+        step_begin();
+        put(ring, 7);
+        step_end();
+    }
+
+    return step_kill(pid, kill_at, NULL, NULL);
+}
+
+
+/* The record is missing or whole, and its slot is written a round later. */
+static void
+test_every_instruction(void **state)
+{
+    int                    i, steps, stride, missing, whole;
+    uint64_t               newest, n;
+    ngx_ratelimit_ring_t  *ring;
+
+    ring = ring_make();
+    steps = step(ring, MAX_STEPS);
+    assert_in_range(steps, 20, MAX_STEPS - 1);
+    missing = whole = 0;
+
+    stride = step_choose(steps, &i);
+
+    for ( /* void */ ; i < steps; i += stride) {
+        newest = ngx_ratelimit_ring_newest(ring);
+        step(ring, i);
+
+        n = ngx_ratelimit_ring_newest(ring);
+        assert_in_range(n, newest, newest + 1);
+
+        if (n > newest && get(ring, n) == 7) {
+            whole++;
+
+        } else {
+            missing++;
+        }
+
+        for (n = 1; n <= SLOTS; n++) {
+            put(ring, i + 1000);
+        }
+
+        newest = ngx_ratelimit_ring_newest(ring);
+
+        for (n = 0; n < SLOTS; n++) {
+            assert_int_equal(get(ring, newest - n), i + 1000);
+        }
+    }
+
+    print_message("%d deaths: %d missing, %d whole\n", missing + whole,
+                  missing, whole);
+    assert_true(missing > full_or(20, 5));
+    ring_free(ring);
+}
+
+
+static void
+test_crashes(void **state)
+{
+    enum { WRITERS = 3 };
+
+    int                    i, kills;
+    pid_t                  pid[WRITERS];
+    uint64_t               newest, value, n, read;
+    ngx_ratelimit_ring_t  *ring;
+
+    ring = ring_make();
+    memset(pid, 0, sizeof(pid));
+    kills = full_or(400, 60);
+    read = 0;
+
+    for (i = 0; i < kills; i++) {
+        if (pid[i % WRITERS]) {
+            kill(pid[i % WRITERS], SIGKILL);
+            reap(pid[i % WRITERS], SIGKILL);
+        }
+
+        pid[i % WRITERS] = spawn();
+
+        if (pid[i % WRITERS] == 0) {
+            for (value = 1; /* until killed */ ; value++) {
+                put(ring, value);
+            }
+        }
+
+        for (n = 0; n < 2000; n++) {
+            newest = ngx_ratelimit_ring_newest(ring);
+            read += newest && get(ring, newest - n % ngx_min(newest, SLOTS));
+        }
+    }
+
+    for (i = 0; i < WRITERS; i++) {
+        kill(pid[i], SIGKILL);
+        reap(pid[i], SIGKILL);
+    }
+
+    for (i = 0; i < 2 * SLOTS; i++) {
+        put(ring, 5);
+    }
+
+    newest = ngx_ratelimit_ring_newest(ring);
+
+    for (n = 0; n < SLOTS; n++) {
+        assert_int_equal(get(ring, newest - n), 5);
+    }
+
+    print_message("%u records read beside %d deaths\n", (unsigned) read,
+                  kills);
+    assert_true(read > 0);
+    ring_free(ring);
+}
+
+
+int
+main(void)
+{
+    const struct CMUnitTest  tests[] = {
+        cmocka_unit_test(test_last),
+        cmocka_unit_test(test_every_instruction),
+        cmocka_unit_test(test_crashes),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
