@@ -10,7 +10,8 @@ NGX_SRC ?=
 
 export NGX_SRC
 
-.PHONY: build run stop test test-full test-page coverage unit fuzz sim chaos check bench plots format clean help
+.PHONY: build run stop test test-full test-page coverage unit fuzz sim chaos check bench plots format clean help \
+        test-audit
 
 build:
 	@tools/deps.sh build
@@ -30,6 +31,11 @@ stop:
 test: $(if $(T),,unit $(if $(SAN),,fuzz)) $(if $(SAN),,build)
 	@tools/deps.sh build test
 	@SAN="$(SAN)" tools/test.sh $(T)
+
+# the gateway beside the systems of others
+test-audit: build
+	@tools/deps.sh build test audit
+	@tools/test.sh t/systems/kafka/*.t
 
 # what is random is long, and all faults are real ones
 test-full: export RATELIMIT_FULL = yes
@@ -91,6 +97,7 @@ help:
 	@echo 'make test               unit tests, fuzz targets and t/*/*.t'
 	@echo 'make test T=t/http/key.t one file of them'
 	@echo 'make test SAN=address,undefined  all, with sanitizers in nginx too'
+	@echo 'make test-audit         decisions and changes, from nginx to Kafka'
 	@echo 'make test-full          with long random sequences, and make sim and chaos'
 	@echo 'make test-page          the status page in Chromium'
 	@echo 'make coverage           the lines of src/ that the tests run'

@@ -2,7 +2,7 @@
 #
 # Installs the packages a command needs and this machine misses:
 #
-#   tools/deps.sh build|run|test|check|bench|san|page...
+#   tools/deps.sh build|run|test|check|bench|san|page|audit...
 #
 # Says nothing where all is there. Uses sudo where the caller is not root.
 # No service is started by an installation.
@@ -22,6 +22,7 @@ packages() {
         check) echo clang clang-tidy binutils shellcheck perl python3 git ;;
         bench) echo wrk curl libnginx-mod-http-lua lua-nginx-redis valgrind \
                     dpkg-dev perl ;;
+        audit) echo rsyslog rsyslog-kafka kcat ;;
         san)   echo dpkg-dev clang llvm libclang-rt-dev ;;
         page)  echo chromium
                command -v npm > /dev/null || echo nodejs npm ;;
