@@ -55,16 +55,22 @@ coverage:
 
 unit:
 	@tools/deps.sh build test
-	@$(MAKE) --no-print-directory -s -k -C t/unit -j$$(nproc) -O SAN="$(SAN)"
+	@tools/progress.pl 'unit tests' $(words $(wildcard t/unit/test_*.c)) \
+	    '^ok test_(\S+)' $(MAKE) --no-print-directory -s -k -C t/unit \
+	    -j$$(nproc) -O SAN="$(SAN)"
 
 fuzz:
 	@tools/deps.sh build test san
-	@$(MAKE) --no-print-directory -s -C t/fuzz -j2
+	@tools/progress.pl 'fuzz targets' $(words $(wildcard t/fuzz/fuzz_*.c)) \
+	    '^fuzz: fuzz_(\S+)' $(MAKE) --no-print-directory -s -C t/fuzz -j2
 
 sim:
 	@tools/deps.sh build test
 	@$(MAKE) --no-print-directory -s -C t/sim SAN="$(SAN)"
-	@build/sim/sim t/sim/standard.grid
+	@tools/progress.pl cells $$(awk '!/^#/ && NF { n = 1; \
+	        for (i = 1; i <= NF; i++) n *= split($$i, x, ","); sum += n } \
+	        END { print sum }' t/sim/standard.grid) \
+	    '+\| (.*=.*)' build/sim/sim t/sim/standard.grid
 
 chaos: $(if $(SAN),,build)
 	@tools/deps.sh build test
@@ -77,7 +83,7 @@ check:
 
 bench: build
 	@tools/deps.sh run bench
-	@bench/run.sh
+	@tools/progress.pl bench 0 '(?!)' bench/run.sh
 
 plots: build
 	@tools/plots.pl

@@ -175,8 +175,10 @@ my @rate_goals = (
 my $salt = 0;            # of the keys to spend: never used before
 my @pids = children($master);
 my $load = 0;
+my $done = 0;            # runs
 my $probes = 0;          # requests that nginx' own figures took
 
+$| = 1;
 $SIG{TERM} = sub {
     kill 'TERM', $load if $load;
     exit 1;
@@ -600,6 +602,22 @@ sub latency_goals {
            median(@{ $by_name{'EVALSHA, bare'}{p99} });
 }
 
+# For tools/progress.pl; without it, a line for each round.
+sub progress {
+    my ($round, $group, $v) = @_;
+
+    my $all = $rounds * map { @{ $_->{variants} } } @groups;
+
+    if ($ENV{RATELIMIT_PROGRESS}) {
+        print "progress: $done of $all, $group->{title}, $v->{name}\n";
+
+    } elsif ($done % ($all / $rounds) == 0) {
+        print STDERR "bench: workers $workers, round $round of $rounds\n";
+    }
+
+    $done++;
+}
+
 my @known = grep { $_->{title} =~ /$only/ } @groups;
 @known or die "measure.pl: no group's title matches \"$only\"\n";
 
@@ -618,8 +636,10 @@ for my $round (1 .. $rounds) {
 
     @order = reverse @order if $round % 2 == 0;
 
-    print STDERR "bench: workers $workers, round $round of $rounds\n";
-    run(@$_, $round) for @order;
+    for (@order) {
+        progress($round, @$_);
+        run(@$_, $round);
+    }
 }
 
 my @paced = grep { $_->{latency} } @groups;

@@ -23,8 +23,20 @@ nginx=${NGINX:-$(PATH=$PATH:/usr/sbin command -v nginx)}
 # nginx takes this variable for the sockets of a binary upgrade
 unset NGINX
 
+steps=1
+step=0
+
+# on a terminal all in one line, which show() clears
 say() {
-    echo "run: $*"
+    local text
+    step=$((step + 1))
+    text="run: $* ($step of $steps)"
+    if [ -t 1 ]; then printf '\r%.79s\033[K' "$text"; else echo "$text"; fi
+}
+
+show() {
+    [ ! -t 1 ] || printf '\r\033[K'
+    cat
 }
 
 gateway_pid() {
@@ -55,6 +67,7 @@ stop_redis() {
 
 check_port() {
     if (: < "/dev/tcp/127.0.0.1/$1") 2>/dev/null; then
+        show < /dev/null
         echo "run: port $1 is in use by another program" >&2
         exit 1
     fi
@@ -96,7 +109,7 @@ start_local() {
     stop_redis
     start_gateway local "$port"
 
-    cat <<END
+    show <<END
 
 A gateway runs on 127.0.0.1:$port: 10 requests a minute for each API key.
 Requests without an API key are not limited.
@@ -133,13 +146,14 @@ END
 }
 
 start_cluster() {
+    steps=3
     say "starting six Redis nodes on 127.0.0.1:$redis_port-$redis_last, and" \
         "making a cluster of them: some seconds"
     "$root/tools/redis-cluster.sh" start "$run/redis" "$redis_port"
     start_gateway cluster "$port"
     start_gateway cluster "$second"
 
-    cat <<END
+    show <<END
 
 Two gateways, 127.0.0.1:$port and :$second, share one limit in a Redis Cluster
 (127.0.0.1:$redis_port-$redis_last): 10 requests a minute for each API key.

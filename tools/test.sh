@@ -126,11 +126,24 @@ for file in "${files[@]}"; do
     [[ " ${ordered[*]} " == *" $file "* ]] || ordered+=("$file")
 done
 
+# the faults say how far they are
+verbose=()
+what='test files'
+steps=${#ordered[@]}
+passed='^\[[\d:]+\] (\S+) \.+ ok'
+if [ "${RATELIMIT_CHAOS:-}" = full ]; then
+    verbose=(-v)
+    what=faults
+    steps=0
+    passed='^(?:ok\b|1\.\.)'
+fi
+
 # a file's own words go to a log of its own, which stays where the file fails
 rm -f "$RATELIMIT_LOGS"/*.log
 result=0
-prove --timer -j "$jobs" --exec "bash tools/test-file.sh" "${ordered[@]}" \
-    < /dev/null || result=$?
+tools/progress.pl "$what" $steps "$passed" \
+    prove "${verbose[@]}" --timer -j "$jobs" \
+    --exec "bash tools/test-file.sh" "${ordered[@]}" < /dev/null || result=$?
 
 for log in "$RATELIMIT_LOGS"/*.log; do
     [ -e "$log" ] || continue

@@ -29,6 +29,8 @@ my @faults = grep { $_->{$form} && index($_->{name}, $only) >= 0 }
 my @single = grep { $form eq 'full' && index($_->{name}, $only) >= 0 }
              t::chaos::Single::table();
 
+my $done = 0;
+
 ok(@faults + @single, "there is a fault with '$only' in its name");
 
 if (@faults) {
@@ -38,6 +40,8 @@ if (@faults) {
             : (rate => 400, settle => 0.7, quota => 25, recovers => 10));
 
     for my $fault (@faults) {
+        progress($fault);
+
         if ($fault->{net} && t::chaos::Net::missing()) {
             my $left_out = "$fault->{name}: left out, "
                            . t::chaos::Net::missing();
@@ -49,13 +53,28 @@ if (@faults) {
     }
 
     $run->end;
-    diag("\n" . t::chaos::Report::table(@{ $run->{rows} }));
+    show(t::chaos::Report::table(@{ $run->{rows} }));
 }
 
 if (@single) {
     my $load = t::chaos::Run::compile({ dir => t::Gateway::dir('chaos') },
                                       'load');
 
-    diag("\n" . t::chaos::Report::figures(
-        map { t::chaos::Single::measure($load, $_) } @single));
+    show(t::chaos::Report::figures(
+        map { progress($_); t::chaos::Single::measure($load, $_) } @single));
+}
+
+
+# For tools/progress.pl, which `make chaos` runs this under.
+sub progress {
+    Test::More::note(sprintf 'progress: %d of %d, %s', $done++, @faults + @single,
+         $_[0]{name});
+}
+
+
+# The long form shows what passes, too.
+sub show {
+    my $text = "\n$_[0]";
+
+    $form eq 'full' ? Test::More::note($text) : diag($text);
 }
