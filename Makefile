@@ -3,6 +3,7 @@
 MODULE = build/ngx_http_ratelimit_module.so
 
 REDIS   ?=
+MONITOR ?=
 SAN     ?=
 T       ?=
 FAULT   ?=
@@ -11,7 +12,7 @@ NGX_SRC ?=
 export NGX_SRC
 
 .PHONY: build run stop test test-full test-page coverage unit fuzz sim chaos check bench plots format clean help \
-        test-audit
+        test-audit test-monitor
 
 build:
 	@tools/deps.sh build
@@ -20,8 +21,8 @@ build:
 	    || install -m 644 build/objs/$(notdir $(MODULE)) $(MODULE)
 
 run: build
-	@tools/deps.sh run
-	@tools/run.sh start $(REDIS)
+	@tools/deps.sh run $(if $(MONITOR),monitor)
+	@MONITOR="$(MONITOR)" tools/run.sh start $(REDIS)
 
 stop:
 	@tools/run.sh stop
@@ -36,6 +37,10 @@ test: $(if $(T),,unit $(if $(SAN),,fuzz)) $(if $(SAN),,build)
 test-audit: build
 	@tools/deps.sh build test audit
 	@tools/test.sh t/systems/kafka/*.t
+
+test-monitor: build
+	@tools/deps.sh build test monitor
+	@tools/test.sh t/systems/prometheus/*.t
 
 # what is random is long, and all faults are real ones
 test-full: export RATELIMIT_FULL = yes
@@ -99,11 +104,13 @@ help:
 	@echo 'make NGX_SRC=<tree>     builds it against this nginx'
 	@echo 'make run                a limited gateway on 127.0.0.1:8080'
 	@echo 'make run REDIS=cluster  two gateways that share one limit'
+	@echo 'make run MONITOR=1      and Prometheus with the alerts beside it'
 	@echo 'make stop               ends what make run started'
 	@echo 'make test               unit tests, fuzz targets and t/*/*.t'
 	@echo 'make test T=t/http/key.t one file of them'
 	@echo 'make test SAN=address,undefined  all, with sanitizers in nginx too'
 	@echo 'make test-audit         decisions and changes, from nginx to Kafka'
+	@echo 'make test-monitor       the alerts, with a real Prometheus'
 	@echo 'make test-full          with long random sequences, and make sim and chaos'
 	@echo 'make test-page          the status page in Chromium'
 	@echo 'make coverage           the lines of src/ that the tests run'

@@ -2,7 +2,7 @@
 #
 # Installs the packages a command needs and this machine misses:
 #
-#   tools/deps.sh build|run|test|check|bench|san|page|audit...
+#   tools/deps.sh build|run|test|check|bench|san|page|audit|monitor...
 #
 # Says nothing where all is there. Uses sudo where the caller is not root.
 # No service is started by an installation.
@@ -23,6 +23,7 @@ packages() {
         bench) echo wrk curl libnginx-mod-http-lua lua-nginx-redis valgrind \
                     dpkg-dev perl ;;
         audit) echo rsyslog rsyslog-kafka kcat ;;
+        monitor) echo prometheus ;;
         san)   echo dpkg-dev clang llvm libclang-rt-dev ;;
         page)  echo chromium
                command -v npm > /dev/null || echo nodejs npm ;;

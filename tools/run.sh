@@ -7,7 +7,8 @@
 #
 # Everything lives in build/run. A process is ours, and stopped, only where it
 # runs in a folder there. RUN_PORT is the first gateway's port, RUN_REDIS_PORT
-# the first Redis node's, RUN_DIR another folder.
+# the first Redis node's, RUN_DIR another folder. With MONITOR=1, Prometheus with
+# the alerts of examples/prometheus runs beside the gateways.
 
 set -eu
 
@@ -23,7 +24,7 @@ nginx=${NGINX:-$(PATH=$PATH:/usr/sbin command -v nginx)}
 # nginx takes this variable for the sockets of a binary upgrade
 unset NGINX
 
-steps=1
+steps=$((1 + ${MONITOR:+1} + 0))
 step=0
 
 # on a terminal all in one line, which show() clears
@@ -65,6 +66,17 @@ stop_redis() {
         || "$root/tools/redis-cluster.sh" stop "$run/redis" "$redis_port"
 }
 
+stop_monitor() {
+    local pid i
+    pid=$(cat "$run/prometheus/pid" 2>/dev/null) || return 0
+    for ((i = 0; i < 100; i++)); do
+        [ "$(readlink "/proc/$pid/cwd")" = "$run/prometheus" ] || break
+        [ $i != 0 ] || kill "$pid"
+        sleep 0.1
+    done
+    rm -rf "$run/prometheus"
+}
+
 check_port() {
     if (: < "/dev/tcp/127.0.0.1/$1") 2>/dev/null; then
         show < /dev/null
@@ -99,7 +111,43 @@ start_gateway() {
         "http://127.0.0.1:$port/health"
 }
 
+# Prometheus beside the gateways of these ports
+start_monitor() {
+    local dir=$run/prometheus at=$((port + 20)) targets
+
+    [ -n "${MONITOR:-}" ] || return 0
+    say "starting Prometheus with the alerts on 127.0.0.1:$at"
+    check_port "$at"
+
+    mkdir -p "$dir"
+    targets=$(printf ', "127.0.0.1:%s"' "$@")
+    cat > "$dir/prometheus.yml" <<END
+global: { scrape_interval: 5s, evaluation_interval: 5s }
+rule_files: [ $root/examples/prometheus/alerts.yml ]
+scrape_configs:
+- job_name: gateways
+  static_configs: [ { targets: [ ${targets#, } ] } ]
+END
+
+    (cd "$dir" && exec setsid prometheus --config.file=prometheus.yml \
+        --storage.tsdb.path=data --web.listen-address="127.0.0.1:$at" \
+        < /dev/null > log 2>&1) &
+    echo $! > "$dir/pid"
+    curl -fsS -o /dev/null --retry 60 --retry-delay 1 --retry-connrefused \
+        --retry-all-errors --max-time 60 "http://127.0.0.1:$at/-/ready" \
+        2> "$dir/ready"
+}
+
+show_monitor() {
+    [ -n "${MONITOR:-}" ] || return 0
+    cat <<END
+
+Prometheus: http://127.0.0.1:$((port + 20))/alerts
+END
+}
+
 stop() {
+    stop_monitor
     stop_gateways
     stop_redis
     rmdir "$run" 2>/dev/null || true
@@ -108,6 +156,7 @@ stop() {
 start_local() {
     stop_redis
     start_gateway local "$port"
+    start_monitor "$port"
 
     show <<END
 
@@ -130,6 +179,7 @@ In a browser: http://127.0.0.1:$port/ratelimit/
 
 END
     show_put
+    show_monitor
     cat <<END
 
 make stop ends it; its logs are in $shown/gateway-$port.
@@ -146,12 +196,13 @@ END
 }
 
 start_cluster() {
-    steps=3
+    steps=$((steps + 2))
     say "starting six Redis nodes on 127.0.0.1:$redis_port-$redis_last, and" \
         "making a cluster of them: some seconds"
     "$root/tools/redis-cluster.sh" start "$run/redis" "$redis_port"
     start_gateway cluster "$port"
     start_gateway cluster "$second"
+    start_monitor "$port" "$second"
 
     show <<END
 
@@ -193,6 +244,9 @@ END
       at each gateway, then 429
 
 make run REDIS=cluster brings Redis back.
+END
+    show_monitor
+    cat <<END
 make stop ends all of it; logs are in $shown.
 END
 }
@@ -204,6 +258,7 @@ case "${1:-} ${2:-}" in
         stop ;;
     "start "|"start cluster")
         # a failed start leaves nothing behind
+        stop_monitor
         stop_gateways
         trap 'stop >&2' EXIT
         if [ -n "${2:-}" ]; then start_cluster; else start_local; fi
