@@ -563,7 +563,8 @@ sim_refill_sweep(sim_refill_t *refill)
     if (sim.cell.sync == SIM_ASYNC) {
         sim_refill_env(refill, &env);
 
-        if (refill->call == NULL && ngx_ratelimit_async_due(lease, &env))
+        if (refill->call == NULL
+            && ngx_ratelimit_async_due(lease, limit, &env))
         {
             sim_refill_debit(refill);
 

@@ -295,7 +295,7 @@ step_async(lease_t *lease, const limit_t *limit, const step_t *s,
         return ngx_ratelimit_async_debt(lease);
 
     case DUE_STEP:
-        return ngx_ratelimit_async_due(lease, env);
+        return ngx_ratelimit_async_due(lease, limit, env);
 
     case UNSPEND_STEP:
         return ngx_ratelimit_async_return(lease, limit, env, s->n);

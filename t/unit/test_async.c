@@ -52,9 +52,9 @@ static const step_t  debit[] = {
     DEBT(3),
     SPEND(2, 1, PAID, LEFT(69), ASKS(0)),
 
-    /* a sweep debits, from 100 ms less a round trip on */
-    SPEND(100, 0, PAID, ASKS(0)), SPEND(101, 0, PAID, ASKS(SOON)),
-    SPEND(102, 1, PAID, ASKS(SOON)), DUE(102, 1),
+    /* a sweep debits; if none has come for 100 ms there may be none */
+    SPEND(101, 0, PAID, ASKS(0)), SPEND(102, 1, PAID, ASKS(SOON)),
+    DUE(102, 1),
 
     /* at once when a share of what is left is spent */
     DEBIT(103, 102, 5, 5, 68, 29898, 0),
@@ -79,6 +79,32 @@ static const step_t  never_swept[] = {
 
     /* the first request after a pause waits for its sweep */
     SPEND(5000, 1, PAID, ASKS(SOON)), SPEND(5001, 1, PAID, ASKS(1)),
+    { 0 }
+};
+
+/* Whoever is the first to spend behind a debit sweeps, of several one debits. */
+static const step_t  first_sweeps[] = {
+    SPEND(0, 1, PAID, ASKS(1)), DEBIT(1, 0, 1, 1, 99, 60000, 0),
+    SPEND(2, 1, PAID, ASKS(SOON)), SPEND(3, 1, PAID, ASKS(0)),
+    DUE(99, 0), DUE(100, 1),
+    DEBIT(101, 100, 2, 2, 97, 59000, 0),
+    SPEND(102, 1, PAID, ASKS(SOON)), DUE(150, 0), DUE(200, 1),
+    DEBIT(201, 200, 1, 1, 96, 58900, 0),
+
+    /* so does one whose limit is another */
+    SPEND(202, 1, PAID, ASKS(SOON)), SPEND(203, 1, PAID, ASKS(SOON), OTHER),
+    SPEND(204, 1, PAID, ASKS(0), OTHER), SPEND(205, 1, PAID, ASKS(SOON)),
+
+    /* and one that finds the worker gone that would have */
+    LEAVE(206, 4), SPEND(207, 1, PAID, ASKS(SOON)),
+    { 0 }
+};
+
+/* What was spent of a window is not debited from the next one. */
+static const step_t  swept_late[] = {
+    DEBIT(0, 0, 0, 0, 90, 1000, 0),
+    SPEND(950, 3, PAID, ASKS(SOON)), DUE(1050, 0), DEBT(0),
+    SPEND(1051, 1, PAID, LEFT(99), ASKS(1)),
     { 0 }
 };
 
@@ -153,9 +179,9 @@ static const step_t  told_once[] = {
     DUE(0, 0),
     SPEND(0, 7, PAID, ASKS(1)),
     DUE(50, 0),
-    DEBIT(60, 0, 7, 7, 900, 1000, 0),
+    DEBIT(60, 0, 7, 7, 800, 2000, 0),
     DUE(60, 0),
-    SPEND(61, 3, PAID, ASKS(0)),
+    SPEND(61, 3, PAID, ASKS(SOON)),
     DUE(100, 1), DUE(101, 0),
     IN_VAIN(110), DUE(150, 0), DUE(210, 1),
 
@@ -263,6 +289,8 @@ static const case_t  cases[] = {
     { "fresh window", fresh_window, { fixed_10, sliding_10 } },
     { "debit", debit, { fixed_100 } },
     { "never swept", never_swept, { fixed_100 } },
+    { "first sweeps", first_sweeps, { fixed_100 }, fixed_40 },
+    { "swept late", swept_late, { fixed_100 } },
     { "return, charge", return_charge, { fixed_100 } },
     { "charge often", charge_often, { fixed_most } },
     { "window ends", window_ends, { fixed_100 } },

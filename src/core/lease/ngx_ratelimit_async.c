@@ -12,6 +12,8 @@ typedef unsigned __int128  ngx_ratelimit_async_wide_t;
 
 static void ngx_ratelimit_async_begin(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us);
+static void ngx_ratelimit_async_pass(ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us);
 static void ngx_ratelimit_async_refill(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us);
 static uint32_t ngx_ratelimit_async_left(ngx_ratelimit_lease_t *lease,
@@ -32,7 +34,10 @@ ngx_ratelimit_async_take(ngx_ratelimit_lease_t *lease,
     uint32_t cost, ngx_ratelimit_answer_t *answer, unsigned *ask)
 {
     uint32_t               left, since_ms;
+    unsigned               swept;
     ngx_ratelimit_lease_e  rc;
+
+    swept = (lease->mark == limit->mark);
 
     ngx_ratelimit_async_begin(lease, limit, env->now_us);
     ngx_ratelimit_async_forgive(lease, env);
@@ -48,6 +53,15 @@ ngx_ratelimit_async_take(ngx_ratelimit_lease_t *lease,
     }
 
     if (cost <= left) {
+
+        /*
+         * A worker sweeps, for the limit of the lease, until nothing is spent.
+         * If its debit is late, it may have been killed.
+         */
+
+        swept = swept && lease->tokens
+                && since_ms < NGX_RATELIMIT_LEASE_HOLD_MS;
+
         lease->tokens += cost;
 
         left = ngx_ratelimit_async_left(lease, limit, env->now_us, answer);
@@ -64,9 +78,7 @@ ngx_ratelimit_async_take(ngx_ratelimit_lease_t *lease,
                || (since_ms >= NGX_RATELIMIT_LEASE_LOST_MS
                    && lease->tokens > cost);
 
-        /* the refill that made the last call may have ended by now */
-
-        if (!*ask && since_ms + env->rtt_ms >= NGX_RATELIMIT_LEASE_HOLD_MS) {
+        if (!*ask && !swept) {
             *ask = NGX_RATELIMIT_ASYNC_SOON;
             return rc;
         }
@@ -146,12 +158,21 @@ ngx_ratelimit_async_forget(ngx_ratelimit_lease_t *lease)
 
 unsigned
 ngx_ratelimit_async_due(ngx_ratelimit_lease_t *lease,
-    const ngx_ratelimit_lease_env_t *env)
+    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env)
 {
+    if (!lease->async) {
+        return 0;
+    }
+
     ngx_ratelimit_async_forgive(lease, env);
+    ngx_ratelimit_async_pass(lease, limit, env->now_us);
+
+    /* several workers sweep: one of them debits in HOLD_MS */
 
     if (ngx_ratelimit_async_debt(lease) == 0
-        || ngx_ratelimit_lease_asking(lease, env->now_us))
+        || ngx_ratelimit_lease_asking(lease, env->now_us)
+        || ngx_ratelimit_lease_passed_ms(env->now_us, lease->asked_ms)
+           < NGX_RATELIMIT_LEASE_HOLD_MS)
     {
         return 0;
     }
@@ -233,10 +254,7 @@ ngx_ratelimit_async_debited(ngx_ratelimit_lease_t *lease,
 
 /*
  * Spent tokens stay spent under another limit, and Redis' last answer counts
- * until the next one. A fixed window's end makes the counter a fresh one; the
- * count of a sliding one weighs on the next window, too. If Redis says nothing
- * for longer, this gateway goes on alone, by windows that begin when it comes
- * to them.
+ * until the next one.
  */
 static void
 ngx_ratelimit_async_begin(ngx_ratelimit_lease_t *lease,
@@ -265,6 +283,19 @@ ngx_ratelimit_async_begin(ngx_ratelimit_lease_t *lease,
 
     lease->capacity = limit->capacity;
 
+    ngx_ratelimit_async_pass(lease, limit, now_us);
+}
+
+
+/*
+ * A fixed window's end makes the counter a fresh one; the count of a sliding
+ * one weighs on the next window, too. If Redis says nothing for longer, this
+ * gateway goes on alone, by windows that begin when it comes to them.
+ */
+static void
+ngx_ratelimit_async_pass(ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us)
+{
     if (ngx_ratelimit_lease_of_bucket(limit)) {
         ngx_ratelimit_async_refill(lease, limit, now_us);
         return;

@@ -210,9 +210,13 @@ void ngx_ratelimit_async_look(const ngx_ratelimit_lease_t *lease,
 /* How much to debit now, that for which there was not enough included. */
 uint32_t ngx_ratelimit_async_debt(const ngx_ratelimit_lease_t *lease);
 
-/* Whether the caller is to debit now what was spent, as with take. */
+/*
+ * Of a lease under this limit: whether the caller, which sweeps, is to debit
+ * now what was spent, as with take. What was spent of a fixed window that is
+ * over is not debited.
+ */
 unsigned ngx_ratelimit_async_due(ngx_ratelimit_lease_t *lease,
-    const ngx_ratelimit_lease_env_t *env);
+    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env);
 
 /* A debit has failed: the next one is due after HOLD_MS. */
 void ngx_ratelimit_async_failed(ngx_ratelimit_lease_t *lease, uint64_t now_us);
@@ -227,7 +231,7 @@ uint32_t ngx_ratelimit_async_leave(ngx_ratelimit_lease_t *lease,
 /*
  * return: tokens that were spent come back; returns how many of them were not
  * debited yet. charge: more tokens are spent; returns how many of them a later
- * call debits. The caller tells Redis of the rest.
+ * call debits: the caller is to sweep. The caller tells Redis of the rest.
  */
 uint32_t ngx_ratelimit_async_return(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,

@@ -267,10 +267,12 @@ static void
 ngx_ratelimit_leased_charge(ngx_ratelimit_counter_t *counter)
 {
     uint32_t                 charged;
+    ngx_uint_t               async;
     ngx_ratelimit_lease_t   *lease;
     ngx_ratelimit_answer_t  *answer;
     ngx_ratelimit_locked_t   locked;
 
+    async = (counter->rule->sync == NGX_RATELIMIT_SYNC_ASYNC);
     charged = 0;
 
     if (counter->here) {
@@ -279,12 +281,16 @@ ngx_ratelimit_leased_charge(ngx_ratelimit_counter_t *counter)
 
     lease = ngx_ratelimit_leased_lock(counter, 0, &locked);
     if (lease) {
-        charged = (counter->rule->sync == NGX_RATELIMIT_SYNC_ASYNC)
+        charged = async
                   ? ngx_ratelimit_async_charge(lease, counter->limit,
                                                &locked.env, counter->charge)
                   : ngx_ratelimit_lease_charge(lease, counter->limit,
                                                &locked.env, counter->charge);
         ngx_ratelimit_leased_unlock(&locked);
+    }
+
+    if (charged && async) {
+        ngx_ratelimit_refill_watch(counter);
     }
 
     counter->charge -= charged;

@@ -456,7 +456,8 @@ ngx_ratelimit_refill_debit(ngx_ratelimit_refill_t *refill, unsigned all)
             debit.want = ngx_ratelimit_async_leave(lease, &refill->limit,
                                                    &locked.env);
         } else {
-            due |= ngx_ratelimit_async_due(lease, &locked.env);
+            due |= ngx_ratelimit_async_due(lease, &refill->limit,
+                                           &locked.env);
         }
 
         left += lease->tokens;

@@ -1,0 +1,102 @@
+# sync=async: what was spent is debited though no further request comes, and
+# not from a later window.
+
+use t::RateLimit 'no_plan';
+use t::Clock qw( advance );
+use t::Gateway qw( passed wait_for );
+
+use Time::HiRes qw( sleep );
+
+my $WINDOW = 4;
+my $port = redis_start();
+
+my $gateway = t::Gateway->new(http => <<"CONF")->start;
+    ratelimit_redis r { server 127.0.0.1:$port; timeout 5s; }
+    ratelimit_zone \$arg_k zone=z:1m redis=r;
+    ratelimit_rule year zone=z algorithm=fixed_window limit=10 window=366d
+                   match=/year sync=async cost=\$arg_cost cost_header=X-Cost;
+    ratelimit_rule short zone=z algorithm=fixed_window limit=10
+                   window=${WINDOW}s match=/short sync=async;
+    server {
+        listen 127.0.0.1:%%PORT%% backlog=1024;
+        location / {
+            ratelimit zone=z;
+            proxy_pass http://127.0.0.1:%%PORT%%/up;
+        }
+        location /up { add_header X-Cost \$arg_more; return 200; }
+    }
+CONF
+
+my $script = <<'LUA';
+local sum = 0
+for _, v in ipairs(redis.call('HVALS', KEYS[1])) do
+    local _, count = struct.unpack('>I7I4', v)
+    sum = sum + count
+end
+return sum
+LUA
+
+
+# What all counters in Redis count.
+sub debited {
+    my $sum = 0;
+
+    $sum += redis_cli($port, 'EVAL', $script, 1, $_)
+        for grep { /:\{\d+\}$/ } split /\n/, redis_cli($port, '--scan');
+
+    return $sum;
+}
+
+
+sub becomes {
+    my ($tokens, $name) = @_;
+
+    wait_for(sub {
+        return 1 if debited() == $tokens;
+        advance(0.05);
+        return 0;
+    });
+    is(debited(), $tokens, $name);
+}
+
+
+# On, and timers have fired: if they have not, the test only sees less.
+sub later { advance(shift); sleep 0.3 }
+
+
+t::Clock::align($WINDOW, $WINDOW - 3.9);
+t::Clock::stop();
+
+# a share of what is left is spent shortly before a sweep, which so finds
+# nothing to debit
+
+$gateway->get('/year?k=a&cost=1');
+becomes(1, 'the first one at once');
+later(0.05);
+$gateway->get('/year?k=a&cost=1') for 1 .. 3;
+becomes(4, 'a share of what is left');
+later(0.1);
+$gateway->get('/year?k=a&cost=1');
+becomes(5, 'one behind a sweep');
+
+# nobody sweeps when the response is there
+
+later(0.3);
+$gateway->get('/year?k=a&cost=0&more=2');
+becomes(7, 'what a response costs');
+
+# a window ends before the sweep
+
+redis_cli($port, 'FLUSHALL');
+t::Clock::align($WINDOW, $WINDOW - 1);
+$gateway->get('/short?k=a');
+becomes(1, 'one of a window');
+t::Clock::align($WINDOW, $WINDOW - 0.05);
+sleep 0.3;
+$gateway->get('/short?k=a') for 1 .. 3;
+later(0.1);
+is(passed(map { $gateway->get('/short?k=a') } 1 .. 12), 10,
+   'the next window has all');
+
+t::Clock::go();
+$gateway->stop;
