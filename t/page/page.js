@@ -592,6 +592,17 @@ async function pictures(tab) {
         path: path.join(GIVEN.pictures, name + ".png"),
         clip: { x: 0, y: 0, width: 1000, height: height } });
 
+    /* names of a gateway in place of those of the test */
+    await tab.page.route("**/rl/status", async (route) => {
+        const answer = await route.fetch();
+        const json = await answer.json();
+
+        json.zone = "api";
+        json.node.hostname = "gw1.example.com";
+        json.redis.name = "fleet";
+        json.state.file = "/var/lib/nginx/api.rules";
+        await route.fulfill({ response: answer, json: json });
+    });
     await send("PUT", tab.base + "/rl/rules", { rules: [
         limit("orders", "/v1/orders/**", 600),
         limit("search", "/v1/search", 120, { tiers: { pro: { limit: 1200 } } }),
@@ -620,7 +631,7 @@ async function pictures(tab) {
     await tab.press("Compare");
     await tab.sees("+ \"limit\": 180,", "dialog .diff");
     await picture("difference", 860);
-    await tab.hand.close();
+    await tab.page.unrouteAll({ behavior: "wait" });
 }
 
 async function open(browser, base, Hand) {
