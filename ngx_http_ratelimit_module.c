@@ -477,10 +477,11 @@ ngx_http_ratelimit_init_process(ngx_cycle_t *cycle)
     }
 
     for (i = 0; i < conf->zones.nelts; i++) {
-
         if (zones[i]->limiter.watch) {
             ngx_ratelimit_watch_begin(zones[i]->limiter.watch, cycle->log);
         }
+
+        ngx_ratelimit_limiter_begin(&zones[i]->limiter);
 
         if (ngx_ratelimit_refill_begin(&zones[i]->limiter, cycle->log)
             != NGX_OK
@@ -514,6 +515,8 @@ ngx_http_ratelimit_exit_process(ngx_cycle_t *cycle)
         ngx_ratelimit_refill_end(&zones[i]->limiter);
         ngx_ratelimit_sync_end(&zones[i]->limiter);
     }
+
+    ngx_ratelimit_counts_end();
 
     /* last: it sends what leases give back */
 

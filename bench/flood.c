@@ -148,7 +148,7 @@ main(void)
     }
 
     table = table_make(ZONE);
-    ngx_ratelimit_table_stat(table, NOW, &stat);
+    ngx_ratelimit_table_stat(table, NOW, NGX_RATELIMIT_STAT_ALL, &stat);
     munmap(table, ZONE);
 
     printf("%d invented keys at a zone of 64m; known clients kept, %%\n"

@@ -270,7 +270,7 @@ fill(size_t size)
 
     ns = (clock_ns() - start) / KEYS;
     start = clock_ns();
-    ngx_ratelimit_table_stat(t, NOW, &stat);
+    ngx_ratelimit_table_stat(t, NOW, NGX_RATELIMIT_STAT_ALL, &stat);
 
     printf("%7zu %10.1f %8.1f %12lu %10.5f %10.0f %10.0f\n", size / MB,
            (double) size / KEYS, 100.0 * KEYS / stat.places,

@@ -16,7 +16,8 @@
 --             is left then, but a share-th of it at most
 --   capacity
 --   a, b      t: period_us, scale; f: window_us, 0 or 1 (day) or 2 (month);
---             s, l: window_us, 0; c: a permit's life in us, 0
+--             s, l: window_us, 0; c: a permit's life in us, 0; of the
+--             last two b above 0 has reset_ms be the time
 -- and, where there are sorted sets, one last value: the request's name there.
 -- Answer: four integers for each counter: granted, remaining, reset_ms,
 -- retry_ms (0: it could pay, -1: it never can).
@@ -152,6 +153,10 @@ while i < n do
 
         granted, left, reset_us, retry_us, commit
             = take(KEYS[set], now, cost, want, capacity, a, name, change)
+
+        if b > 0 then
+            reset_us = now
+        end
     end
 
     local denied = retry_us ~= 0 and kind:lower() == kind

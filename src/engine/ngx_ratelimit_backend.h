@@ -238,6 +238,11 @@ void ngx_ratelimit_strict_tell(ngx_ratelimit_check_t *check,
 void ngx_ratelimit_leased_tell(ngx_ratelimit_counter_t *counter,
     ngx_uint_t answered);
 
+/* Counts a counter that Redis has lost, by an answer for its locked lease. */
+void ngx_ratelimit_leased_lost(const ngx_ratelimit_counter_t *counter,
+    const ngx_ratelimit_lease_t *lease, const ngx_ratelimit_locked_t *locked,
+    uint64_t asked_us, const ngx_ratelimit_answer_t *answer);
+
 
 /* parts.c: makes a rule's shares; NGX_ERROR: memory is out */
 ngx_int_t ngx_ratelimit_parts_prepare(ngx_ratelimit_rule_t *rule,

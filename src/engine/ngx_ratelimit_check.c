@@ -23,6 +23,14 @@ static ngx_inline void ngx_ratelimit_check_finish(
     ngx_ratelimit_check_t *check);
 static NGX_RATELIMIT_APART ngx_uint_t ngx_ratelimit_check_enforces(
     ngx_ratelimit_check_t *check);
+static ngx_inline void ngx_ratelimit_check_count(
+    const ngx_ratelimit_check_t *check);
+static ngx_inline void ngx_ratelimit_check_count_one(
+    const ngx_ratelimit_counter_t *counter, ngx_ratelimit_status_e status);
+static NGX_RATELIMIT_APART void ngx_ratelimit_check_count_all(
+    const ngx_ratelimit_check_t *check);
+static NGX_RATELIMIT_APART ngx_ratelimit_status_e ngx_ratelimit_check_own(
+    const ngx_ratelimit_counter_t *counter);
 static ngx_inline ngx_ratelimit_status_e ngx_ratelimit_check_status(
     const ngx_ratelimit_counter_t *counter);
 static NGX_RATELIMIT_APART ngx_ratelimit_status_e ngx_ratelimit_check_delayed(
@@ -138,11 +146,16 @@ ngx_ratelimit_check_ask(ngx_ratelimit_check_t *check)
     /* one more: no answer completes the check before the last call */
 
     check->pending++;
+    check->remote->waits = ngx_ratelimit_counts_others(
+                                              NGX_RATELIMIT_COUNTS_WAIT);
+    check->remote->asked_us = ngx_ratelimit_clock_us();
 
     for (i = 0; i < check->ncounters; i++) {
         counter = &check->counters[i];
 
         if (counter->asks) {
+            check->remote->waits
+                = counter->client->limiter->rows[NGX_RATELIMIT_COUNTS_WAIT];
             counter->remote->since_ms = ngx_current_msec;
             counter->backend->ask(counter);
         }
@@ -210,6 +223,10 @@ ngx_ratelimit_check_complete(ngx_ratelimit_check_t *check)
     for (i = 0; i < check->ncounters; i++) {
         ngx_ratelimit_check_weigh(check, &check->counters[i]);
     }
+
+    ngx_ratelimit_counts_time(check->remote->waits,
+                              ngx_ratelimit_clock_us()
+                              - check->remote->asked_us);
 
     ngx_ratelimit_check_finish(check);
 }
@@ -284,6 +301,111 @@ ngx_ratelimit_check_finish(ngx_ratelimit_check_t *check)
 
     } else if (check->remote && check->remote->name) {
         ngx_ratelimit_check_renew(check);
+    }
+
+    ngx_ratelimit_check_count(check);
+}
+
+
+/*
+ * A request that does not pass counts once, for the counter that decided; one
+ * that passes counts for each rule that it met.
+ */
+static ngx_inline void
+ngx_ratelimit_check_count(const ngx_ratelimit_check_t *check)
+{
+    if (check->ncounters > 1 && !ngx_ratelimit_check_refused(check)) {
+        ngx_ratelimit_check_count_all(check);
+
+    } else if (check->decisive) {
+        ngx_ratelimit_check_count_one(check->decisive, check->status);
+    }
+}
+
+
+/* What it costs is counted later if the response may change it. */
+static ngx_inline void
+ngx_ratelimit_check_count_one(const ngx_ratelimit_counter_t *counter,
+    ngx_ratelimit_status_e status)
+{
+    uint32_t                     cost;
+    uint64_t                    *row;
+    ngx_uint_t                   word;
+    const ngx_ratelimit_rule_t  *rule;
+
+    rule = counter->rule;
+    word = ngx_ratelimit_counts_word(status, counter->source);
+    cost = (rule->needs & NGX_RATELIMIT_NEEDS_SETTLE)
+           ? 0 : counter->answer.granted;
+
+    if (ngx_ratelimit_counts_shared) {
+        ngx_ratelimit_count(rule->row, word, 1);
+        ngx_ratelimit_count(rule->row, NGX_RATELIMIT_COUNTS_COST, cost);
+        return;
+    }
+
+    /* as that does, with fewer instructions */
+
+    row = ngx_ratelimit_counts_block + rule->row;
+    row[word]++;
+    row[NGX_RATELIMIT_COUNTS_COST] += cost;
+}
+
+
+static void
+ngx_ratelimit_check_count_all(const ngx_ratelimit_check_t *check)
+{
+    ngx_ratelimit_status_e          status;
+    const ngx_ratelimit_counter_t  *counter, *end;
+
+    end = check->counters + check->ncounters;
+
+    for (counter = check->counters; counter < end; counter++) {
+        status = NGX_RATELIMIT_PASSED;
+
+        if (counter->source == NGX_RATELIMIT_SOURCE_FALLBACK
+            || counter->answer.retry_us
+            || counter->limit->algorithm == NGX_RATELIMIT_LEAKY_BUCKET)
+        {
+            status = ngx_ratelimit_check_own(counter);
+        }
+
+        ngx_ratelimit_check_count_one(counter, status);
+    }
+}
+
+
+/* The status of a request that has only this counter. */
+static ngx_ratelimit_status_e
+ngx_ratelimit_check_own(const ngx_ratelimit_counter_t *counter)
+{
+    ngx_ratelimit_status_e  status;
+
+    status = ngx_ratelimit_check_status(counter);
+
+    if (status == NGX_RATELIMIT_PASSED && ngx_ratelimit_check_delay(counter)) {
+        return counter->dry_run ? NGX_RATELIMIT_DELAYED_DRY_RUN
+                                : NGX_RATELIMIT_DELAYED;
+    }
+
+    return status;
+}
+
+
+void
+ngx_ratelimit_check_cost(const ngx_ratelimit_check_t *check)
+{
+    ngx_uint_t                      i;
+    const ngx_ratelimit_counter_t  *counter;
+
+    for (i = 0; i < check->ncounters; i++) {
+        counter = &check->counters[i];
+
+        if (counter->rule->needs & NGX_RATELIMIT_NEEDS_SETTLE) {
+            ngx_ratelimit_count(counter->rule->row, NGX_RATELIMIT_COUNTS_COST,
+                                counter->answer.granted + counter->charge
+                                - counter->refund);
+        }
     }
 }
 

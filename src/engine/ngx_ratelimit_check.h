@@ -132,6 +132,8 @@ struct ngx_ratelimit_remote_check_s {
     ngx_ratelimit_remote_client_t  *clients;
     uint64_t                        name;        /* in Redis' sets; 0: not
                                                     yet */
+    uint64_t                        asked_us;    /* by clock_us() */
+    uint32_t                        waits;       /* row of its zone's waits */
     unsigned                        renewing:1;  /* the renewal has a timer */
     ngx_event_t                     renewal;     /* while Redis counts
                                                     permits */
@@ -184,6 +186,16 @@ struct ngx_ratelimit_check_s {
      && (counter)->fail_mode == NGX_RATELIMIT_FAIL_CLOSED                     \
      && !(counter)->dry_run)
 
+/*
+ * The words of a rule's row of counts: tokens taken, then requests by status
+ * (from PASSED on) and source (from LOCAL on).
+ */
+#define NGX_RATELIMIT_COUNTS_COST  0
+
+#define ngx_ratelimit_counts_word(status, source)                             \
+    (((status) - NGX_RATELIMIT_PASSED) * NGX_RATELIMIT_SOURCE_FALLBACK        \
+     + (source))
+
 /* whether the request does not pass */
 #define ngx_ratelimit_check_refused(check)                                    \
     ((check)->status >= NGX_RATELIMIT_UNAVAILABLE)
@@ -214,6 +226,12 @@ void ngx_ratelimit_check_complete(ngx_ratelimit_check_t *check);
  * once, when the check is complete and the request passes.
  */
 void ngx_ratelimit_check_settle(ngx_ratelimit_check_t *check);
+
+/*
+ * Counts what the request costs where the response may have changed that: once,
+ * before settle, or at its end if it had no response.
+ */
+void ngx_ratelimit_check_cost(const ngx_ratelimit_check_t *check);
 
 /*
  * The request ends: forgets the calls under way and frees its concurrency

@@ -12,6 +12,9 @@
 
 _Static_assert(sizeof(ngx_ratelimit_lease_t) <= NGX_RATELIMIT_LEASE_BYTES,
                "a lease fits its place");
+_Static_assert(offsetof(ngx_ratelimit_lease_t, tokens)
+               == NGX_RATELIMIT_LEASE_TOKENS * sizeof(uint64_t),
+               "the tokens of a lease are where its table finds them");
 
 
 const ngx_ratelimit_backend_t  ngx_ratelimit_nowhere = {
@@ -73,6 +76,12 @@ ngx_ratelimit_leased_lock(const ngx_ratelimit_counter_t *counter,
     env->nodes = ngx_ratelimit_redis_gateways(limiter->redis);
     env->rtt_ms = refills ? refills->rtt / 16 + 1 : 1;
     env->forgot_us = ngx_ratelimit_leases_forgot_us(leases);
+
+    /* tokens of async are spent, not in hand */
+
+    if (make && counter->rule->sync == NGX_RATELIMIT_SYNC_LEASE) {
+        make = NGX_RATELIMIT_LEASE_HOLDS;
+    }
 
     return ngx_ratelimit_leases_lock(leases, id, make, env->now_us,
                                      &locked->entry);

@@ -14,6 +14,7 @@
 #include <ngx_event.h>
 
 #include "ngx_ratelimit_breaker.h"
+#include "ngx_ratelimit_histogram.h"
 #include "ngx_ratelimit_hash.h"
 #include "ngx_ratelimit_types.h"
 
@@ -247,6 +248,17 @@ ngx_ratelimit_redis_call_t *ngx_ratelimit_redis_eval(
 ngx_int_t ngx_ratelimit_redis_key(const ngx_ratelimit_redis_t *redis,
     uint32_t bucket, const u_char *set, ngx_pool_t *pool, ngx_str_t *key);
 
+/* The monotonic clock, read now. Only for what is shown: nginx's decides. */
+static ngx_inline uint64_t
+ngx_ratelimit_clock_us(void)
+{
+    struct timespec  ts;
+
+    (void) clock_gettime(CLOCK_MONOTONIC, &ts);
+
+    return (uint64_t) ts.tv_sec * 1000000 + ts.tv_nsec / 1000;
+}
+
 /* A name that no other request of the fleet has; never 0. */
 uint64_t ngx_ratelimit_redis_name(ngx_ratelimit_redis_t *redis);
 
@@ -279,11 +291,15 @@ typedef struct {
     uint64_t    resumed;       /* of them, those of an earlier session */
     uint64_t    opened;        /* breakers, how often */
     uint64_t    gateways;      /* of the fleet, as redis_gateways() */
+    int64_t     clock_ms;      /* Redis' clock less this gateway's, if */
+    unsigned    clocked:1;     /* it is known */
 } ngx_ratelimit_redis_stat_t;
 
 typedef struct {
     ngx_str_t                      name;    /* "host:port", shared memory */
     ngx_ratelimit_breaker_state_e  state;
+    uint64_t                       times[NGX_RATELIMIT_HISTOGRAM_WORDS];
+                                            /* of calls */
 } ngx_ratelimit_redis_node_stat_t;
 
 void ngx_ratelimit_redis_stat(const ngx_ratelimit_redis_t *redis,

@@ -12,7 +12,7 @@
 #include <openssl/rand.h>
 
 /* changed with every change of the layout */
-#define NGX_RATELIMIT_REDIS_SHARED_LAYOUT  11
+#define NGX_RATELIMIT_REDIS_SHARED_LAYOUT  12
 
 /* the newest map and one before, each of any size */
 #define NGX_RATELIMIT_REDIS_SHARED_MAPS    2
@@ -31,6 +31,11 @@
 /* other workers may take a place first */
 #define NGX_RATELIMIT_REDIS_PLACE_TRIES      8
 
+/* bytes of all workers' times */
+#define NGX_RATELIMIT_REDIS_SHARED_TIMES                                      \
+    (NGX_RATELIMIT_REDIS_WORKERS * NGX_RATELIMIT_REDIS_PLACES                 \
+     * sizeof(ngx_ratelimit_redis_times_t))
+
 /* "~" and an id in hex */
 #define NGX_RATELIMIT_REDIS_PLACE_ID       17
 
@@ -43,7 +48,8 @@ static ngx_ratelimit_redis_place_t *ngx_ratelimit_redis_place_find(
 static ngx_uint_t ngx_ratelimit_redis_place_unused(
     ngx_ratelimit_redis_place_t *place);
 static ngx_uint_t ngx_ratelimit_redis_place_claim(
-    ngx_ratelimit_redis_place_t *place, uint64_t id);
+    ngx_ratelimit_redis_shared_t *shared, ngx_ratelimit_redis_place_t *place,
+    uint64_t id);
 static void ngx_ratelimit_redis_place_name(ngx_ratelimit_redis_place_t *place,
     uint64_t id, const ngx_str_t *name);
 
@@ -74,8 +80,14 @@ ngx_ratelimit_redis_share(ngx_conf_t *cf, ngx_ratelimit_redis_t *redis,
            + ngx_ratelimit_blob_size(NGX_RATELIMIT_REDIS_SHARED_MAPS,
                                      NGX_RATELIMIT_REDIS_SHARED_RING);
 
-    size = ngx_align(size, ngx_pagesize)
-           + NGX_RATELIMIT_REDIS_SHARED_SPARE * ngx_pagesize;
+    size += NGX_RATELIMIT_REDIS_SHARED_TIMES;
+    size = ngx_align(size, ngx_pagesize);
+
+    /* nginx needs some bytes for each page */
+
+    size += size / ngx_pagesize * sizeof(ngx_slab_page_t)
+            + NGX_RATELIMIT_REDIS_SHARED_SPARE * ngx_pagesize;
+    size = ngx_align(size, ngx_pagesize);
 
     shm_zone = ngx_shared_memory_add(cf, &name, size, tag);
     if (shm_zone == NULL) {
@@ -129,6 +141,7 @@ ngx_ratelimit_redis_shared_init(ngx_shm_zone_t *shm_zone, void *data)
     ngx_slab_pool_t               *shpool;
     ngx_ratelimit_blob_t          *map;
     ngx_ratelimit_redis_t         *redis, *old;
+    ngx_ratelimit_redis_times_t   *times;
     ngx_ratelimit_redis_shared_t  *shared;
 
     redis = shm_zone->data;
@@ -146,11 +159,13 @@ ngx_ratelimit_redis_shared_init(ngx_shm_zone_t *shm_zone, void *data)
     map = ngx_slab_alloc(shpool, ngx_ratelimit_blob_size(
                                      NGX_RATELIMIT_REDIS_SHARED_MAPS,
                                      NGX_RATELIMIT_REDIS_SHARED_RING));
-    if (shared == NULL || map == NULL) {
+    times = ngx_slab_alloc(shpool, NGX_RATELIMIT_REDIS_SHARED_TIMES);
+
+    if (shared == NULL || map == NULL || times == NULL) {
         return NGX_ERROR;
     }
 
-    /* most of the ring stays untouched */
+    /* most of the ring and of the times stays untouched: they are zero */
 
     ngx_memzero(shared, sizeof(ngx_ratelimit_redis_shared_t));
     ngx_memzero(map, ngx_ratelimit_blob_size(NGX_RATELIMIT_REDIS_SHARED_MAPS,
@@ -161,6 +176,7 @@ ngx_ratelimit_redis_shared_init(ngx_shm_zone_t *shm_zone, void *data)
     redis->shared = shared;
     shared->slab = shpool;
     shared->map = map;
+    shared->times = times;
 
     do {
         if (RAND_bytes((u_char *) &shared->gateway, sizeof(uint64_t)) != 1) {
@@ -203,7 +219,7 @@ ngx_ratelimit_redis_place(ngx_ratelimit_redis_shared_t *shared,
             return NULL;
         }
 
-        if (ngx_ratelimit_redis_place_claim(place, id)) {
+        if (ngx_ratelimit_redis_place_claim(shared, place, id)) {
             atomic_store(&place->used_ms, ngx_current_msec);
             ngx_ratelimit_redis_place_name(place, id, name);
             return place;
@@ -266,10 +282,11 @@ ngx_ratelimit_redis_place_unused(ngx_ratelimit_redis_place_t *place)
  */
 
 static ngx_uint_t
-ngx_ratelimit_redis_place_claim(ngx_ratelimit_redis_place_t *place,
-    uint64_t id)
+ngx_ratelimit_redis_place_claim(ngx_ratelimit_redis_shared_t *shared,
+    ngx_ratelimit_redis_place_t *place, uint64_t id)
 {
-    uint64_t  found;
+    uint64_t    found;
+    ngx_uint_t  n;
 
     found = atomic_load(&place->id);
 
@@ -290,6 +307,11 @@ ngx_ratelimit_redis_place_claim(ngx_ratelimit_redis_place_t *place,
         ngx_memzero(place->changes,
                     offsetof(ngx_ratelimit_redis_place_t, named)
                     - offsetof(ngx_ratelimit_redis_place_t, changes));
+
+        for (n = 0; n < NGX_RATELIMIT_REDIS_WORKERS; n++) {
+            ngx_memzero(ngx_ratelimit_redis_times_of(shared, n, place),
+                        sizeof(ngx_ratelimit_redis_times_t));
+        }
     }
 
     return 1;
@@ -324,6 +346,32 @@ ngx_ratelimit_redis_place_name(ngx_ratelimit_redis_place_t *place,
 }
 
 
+/* Only of workers that there are: the others' memory stays untouched. */
+void
+ngx_ratelimit_redis_times(ngx_ratelimit_redis_shared_t *shared,
+    const ngx_ratelimit_redis_place_t *place,
+    uint64_t words[NGX_RATELIMIT_HISTOGRAM_WORDS])
+{
+    ngx_uint_t         i, n;
+    _Atomic uint64_t  *times;
+
+    ngx_memzero(words, NGX_RATELIMIT_HISTOGRAM_WORDS * sizeof(uint64_t));
+
+    for (n = 0; n < NGX_RATELIMIT_REDIS_WORKERS; n++) {
+
+        if (shared->workers[n].calls[NGX_RATELIMIT_REDIS_OK] == 0) {
+            continue;
+        }
+
+        times = ngx_ratelimit_redis_times_of(shared, n, place);
+
+        for (i = 0; i < NGX_RATELIMIT_HISTOGRAM_WORDS; i++) {
+            words[i] += times[i];
+        }
+    }
+}
+
+
 void
 ngx_ratelimit_redis_stat(const ngx_ratelimit_redis_t *redis,
     ngx_ratelimit_redis_stat_t *stat)
@@ -348,6 +396,8 @@ ngx_ratelimit_redis_stat(const ngx_ratelimit_redis_t *redis,
     stat->resumed = atomic_load(&shared->resumed);
     stat->opened = atomic_load(&shared->opened);
     stat->gateways = ngx_ratelimit_redis_gateways(redis);
+    stat->clock_ms = shared->clock_ms;
+    stat->clocked = (shared->clocked != 0);
 }
 
 

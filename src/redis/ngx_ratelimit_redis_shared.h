@@ -11,6 +11,7 @@
 
 #include "ngx_ratelimit_blob.h"
 #include "ngx_ratelimit_breaker.h"
+#include "ngx_ratelimit_histogram.h"
 #include "ngx_ratelimit_log_limit.h"
 
 #include <stdatomic.h>
@@ -59,6 +60,10 @@ typedef struct {
     _Atomic uint64_t               replies[NGX_RATELIMIT_REDIS_STATUSES];
 } ngx_ratelimit_redis_counts_t;
 
+/* How long the calls of a worker to the node of a place took. */
+typedef _Atomic uint64_t
+    ngx_ratelimit_redis_times_t[NGX_RATELIMIT_HISTOGRAM_WORDS];
+
 struct ngx_ratelimit_redis_shared_s {
     ngx_ratelimit_redis_counts_t   workers[NGX_RATELIMIT_REDIS_WORKERS];
     _Atomic uint64_t               refreshes;
@@ -76,6 +81,10 @@ struct ngx_ratelimit_redis_shared_s {
     ngx_ratelimit_log_limit_t      auth_notices;
 
     ngx_slab_pool_t               *slab;      /* its mutex: to publish a map */
+    ngx_ratelimit_redis_times_t   *times;     /* WORKERS x PLACES */
+    _Atomic int64_t                clock_ms;  /* Redis' clock less this
+                                                 gateway's, and */
+    _Atomic uint64_t               clocked;   /* whether that is known */
     ngx_ratelimit_blob_t          *map;       /* ngx_ratelimit_slot_map_t */
     _Atomic uint64_t               asked_ms;  /* for a map, the last time: the
                                                  right to ask */
@@ -98,7 +107,37 @@ ngx_ratelimit_redis_place_t *ngx_ratelimit_redis_place(
 #define ngx_ratelimit_redis_counts(shared)                                    \
     (&(shared)->workers[ngx_worker % NGX_RATELIMIT_REDIS_WORKERS])
 
+/* Adds up how long the calls of all workers to that node took. */
+void ngx_ratelimit_redis_times(ngx_ratelimit_redis_shared_t *shared,
+    const ngx_ratelimit_redis_place_t *place,
+    uint64_t words[NGX_RATELIMIT_HISTOGRAM_WORDS]);
+
 #define ngx_ratelimit_redis_count(counter)                                    \
     (void) atomic_fetch_add_explicit(&(counter), 1, memory_order_relaxed)
+
+static ngx_inline _Atomic uint64_t *
+ngx_ratelimit_redis_times_of(ngx_ratelimit_redis_shared_t *shared,
+    ngx_uint_t worker, const ngx_ratelimit_redis_place_t *place)
+{
+    return shared->times[worker * NGX_RATELIMIT_REDIS_PLACES
+                         + (place - shared->places)];
+}
+
+
+/* A call to the node of that place took so long. */
+static ngx_inline void
+ngx_ratelimit_redis_time(ngx_ratelimit_redis_shared_t *shared,
+    const ngx_ratelimit_redis_place_t *place, uint64_t us)
+{
+    _Atomic uint64_t  *times;
+
+    times = ngx_ratelimit_redis_times_of(shared,
+                                      ngx_worker % NGX_RATELIMIT_REDIS_WORKERS,
+                                      place);
+
+    ngx_ratelimit_redis_count(times[ngx_ratelimit_histogram_bucket(us)]);
+    (void) atomic_fetch_add_explicit(&times[NGX_RATELIMIT_HISTOGRAM_SUM], us,
+                                     memory_order_relaxed);
+}
 
 #endif /* NGX_RATELIMIT_REDIS_SHARED_H_INCLUDED */

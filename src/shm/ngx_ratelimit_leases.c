@@ -20,17 +20,17 @@
 
 /* "rlleases" */
 #define NGX_RATELIMIT_LEASES_MAGIC         0x73657361656c6c72ULL
-#define NGX_RATELIMIT_LEASES_LAYOUT        3
+#define NGX_RATELIMIT_LEASES_LAYOUT        4
 
 #define NGX_RATELIMIT_LEASES_MIN_SETS      24    /* in a segment */
 #define NGX_RATELIMIT_LEASES_PLACES        7     /* in a set */
-#define NGX_RATELIMIT_LEASES_STAT_SETS     128   /* read under one lock */
 
 
 typedef struct {
     _Alignas(NGX_RATELIMIT_LINE)
     uint64_t              tag[NGX_RATELIMIT_LEASES_PLACES];   /* 0: empty */
-    uint64_t              unused;
+    uint64_t              holds;    /* a bit a place: it holds tokens, in the
+                                       word of their number */
 
     /* the first word of each is its busy_us */
     uint64_t              lease[NGX_RATELIMIT_LEASES_PLACES]
@@ -53,12 +53,11 @@ typedef struct {
 static ngx_inline void ngx_ratelimit_lease_mend(
     ngx_ratelimit_table_segment_t *segment, ngx_ratelimit_lease_set_t *sets);
 static uint64_t *ngx_ratelimit_lease_make(const ngx_ratelimit_places_t *at,
-    ngx_ratelimit_lease_set_t *first, uint64_t now_us);
+    ngx_ratelimit_lease_set_t *first, uint64_t now_us, ngx_uint_t holds);
 static ngx_ratelimit_lease_place_t ngx_ratelimit_lease_place(
     ngx_ratelimit_lease_set_t *set, uint64_t now_us);
-static ngx_uint_t ngx_ratelimit_lease_busy(
-    ngx_ratelimit_table_segment_t *segment, void *sets, uint64_t set,
-    uint64_t now_us);
+static void ngx_ratelimit_lease_look_set(const void *set, uint64_t now_us,
+    ngx_ratelimit_segments_stat_t *stat);
 
 
 static const ngx_ratelimit_segments_kind_t  ngx_ratelimit_leases_kind = {
@@ -69,8 +68,7 @@ static const ngx_ratelimit_segments_kind_t  ngx_ratelimit_leases_kind = {
     sizeof(ngx_ratelimit_leases_t),
     sizeof(ngx_ratelimit_lease_set_t),
     NGX_RATELIMIT_LEASES_MIN_SETS,
-    NGX_RATELIMIT_LEASES_STAT_SETS,
-    ngx_ratelimit_lease_busy
+    ngx_ratelimit_lease_look_set
 };
 
 
@@ -135,7 +133,9 @@ ngx_ratelimit_leases_lock(ngx_ratelimit_leases_t *leases,
     if (set) {
         lease = ngx_ratelimit_lease_open(&at, first, set, at.place);
     } else {
-        lease = make ? ngx_ratelimit_lease_make(&at, first, now_us) : NULL;
+        lease = make ? ngx_ratelimit_lease_make(&at, first, now_us,
+                                             make == NGX_RATELIMIT_LEASE_HOLDS)
+                     : NULL;
     }
 
     if (lease == NULL) {
@@ -179,7 +179,7 @@ ngx_ratelimit_lease_mend(ngx_ratelimit_table_segment_t *segment,
  */
 static uint64_t *
 ngx_ratelimit_lease_make(const ngx_ratelimit_places_t *at,
-    ngx_ratelimit_lease_set_t *first, uint64_t now_us)
+    ngx_ratelimit_lease_set_t *first, uint64_t now_us, ngx_uint_t holds)
 {
     uint64_t                     *lease;
     ngx_uint_t                    i;
@@ -202,7 +202,7 @@ ngx_ratelimit_lease_make(const ngx_ratelimit_places_t *at,
     }
 
     if (place.nfree == 0) {
-        at->segment->lost++;
+        at->segment->lost[NGX_RATELIMIT_LOST_NEW]++;
         return NULL;
     }
 
@@ -210,6 +210,8 @@ ngx_ratelimit_lease_make(const ngx_ratelimit_places_t *at,
 
     lease = ngx_ratelimit_lease_open(at, first, place.set, place.i);
     place.set->tag[place.i] = at->tag;
+    place.set->holds &= ~((uint64_t) 1 << place.i);
+    place.set->holds |= (uint64_t) holds << place.i;
     ngx_memzero(lease, NGX_RATELIMIT_LEASE_BYTES);
 
     return lease;
@@ -250,21 +252,41 @@ ngx_ratelimit_lease_place(ngx_ratelimit_lease_set_t *set, uint64_t now_us)
 
 void
 ngx_ratelimit_leases_stat(ngx_ratelimit_leases_t *leases, uint64_t now_us,
-    ngx_ratelimit_segments_stat_t *stat)
+    uint64_t max, ngx_ratelimit_segments_stat_t *stat)
 {
     ngx_ratelimit_segments_stat(&ngx_ratelimit_leases_kind, &leases->shape,
-                                now_us, stat);
+                                now_us, max, stat);
 }
 
 
-static ngx_uint_t
-ngx_ratelimit_lease_busy(ngx_ratelimit_table_segment_t *segment, void *sets,
-    uint64_t set, uint64_t now_us)
+static void
+ngx_ratelimit_lease_look_set(const void *data, uint64_t now_us,
+    ngx_ratelimit_segments_stat_t *stat)
 {
-    ngx_ratelimit_lease_set_t  *first = sets;
+    const ngx_ratelimit_lease_set_t *set = data;
 
-    ngx_ratelimit_lease_mend(segment, first);
+    uint32_t    tokens;
+    uint64_t    busy_us;
+    ngx_uint_t  i;
 
-    return NGX_RATELIMIT_LEASES_PLACES
-           - ngx_ratelimit_lease_place(&first[set], now_us).nfree;
+    for (i = 0; i < NGX_RATELIMIT_LEASES_PLACES; i++) {
+
+        /* most places are empty: their lines are not touched */
+
+        if (__atomic_load_n(&set->tag[i], __ATOMIC_RELAXED) == 0) {
+            continue;
+        }
+
+        busy_us = __atomic_load_n(&set->lease[i][0], __ATOMIC_RELAXED);
+
+        if (busy_us > now_us) {
+            stat->busy++;
+
+            if (set->holds >> i & 1) {
+                ngx_memcpy(&tokens, &set->lease[i][NGX_RATELIMIT_LEASE_TOKENS],
+                           sizeof(uint32_t));
+                stat->tokens += tokens;
+            }
+        }
+    }
 }

@@ -23,6 +23,13 @@
 
 #define NGX_RATELIMIT_LEASES_MIN_BYTES  (16 * 1024)
 
+/*
+ * make: the lease holds tokens, whose number is a uint32_t at the start of this
+ * word of it. Else it is something that is kept like a lease.
+ */
+#define NGX_RATELIMIT_LEASE_HOLDS       2
+#define NGX_RATELIMIT_LEASE_TOKENS      2
+
 /* The table's header; all of it is the table's. */
 typedef struct {
     _Alignas(NGX_RATELIMIT_LINE)
@@ -73,8 +80,9 @@ void *ngx_ratelimit_leases_lock(ngx_ratelimit_leases_t *leases,
 void ngx_ratelimit_leases_forget(ngx_ratelimit_leases_t *leases,
     uint64_t now_us);
 
+/* See ngx_ratelimit_segments_stat(). */
 void ngx_ratelimit_leases_stat(ngx_ratelimit_leases_t *leases,
-    uint64_t now_us, ngx_ratelimit_segments_stat_t *stat);
+    uint64_t now_us, uint64_t max, ngx_ratelimit_segments_stat_t *stat);
 
 
 static ngx_inline uint64_t

@@ -10,10 +10,6 @@
 static void ngx_ratelimit_segments_shape(
     const ngx_ratelimit_segments_kind_t *kind,
     ngx_ratelimit_segments_t *shape, size_t size);
-static void ngx_ratelimit_segment_stat(
-    const ngx_ratelimit_segments_kind_t *kind,
-    ngx_ratelimit_table_segment_t *segment, void *sets, uint64_t nsets,
-    uint64_t now_us, ngx_ratelimit_segments_stat_t *stat);
 
 
 ngx_int_t
@@ -85,58 +81,42 @@ ngx_ratelimit_segments_check(const ngx_ratelimit_segments_kind_t *kind,
 
 void
 ngx_ratelimit_segments_stat(const ngx_ratelimit_segments_kind_t *kind,
-    ngx_ratelimit_segments_t *segments, uint64_t now_us,
+    ngx_ratelimit_segments_t *segments, uint64_t now_us, uint64_t max,
     ngx_ratelimit_segments_stat_t *stat)
 {
-    u_char                   *sets;
-    uint64_t                  i;
+    u_char                         *sets;
+    uint64_t                        i, n, each;
+    ngx_uint_t                      lost;
     ngx_ratelimit_table_segment_t  *segment;
 
     ngx_memzero(stat, sizeof(ngx_ratelimit_segments_stat_t));
 
     stat->places = segments->nsegments * segments->nsets * kind->places;
     segment = ngx_ratelimit_segments_first(kind, segments);
-    sets = (u_char *) segments + segments->sets;
+    each = ngx_max(max / segments->nsegments, 1);
+    each = ngx_min(each, segments->nsets);
 
     for (i = 0; i < segments->nsegments; i++) {
-        ngx_ratelimit_segment_stat(kind, &segment[i], sets, segments->nsets,
-                                   now_us, stat);
-        sets += segments->nsets * kind->set_bytes;
-    }
-}
 
-
-/*
- * Adds one segment's figures. Its lock is let go from time to time, requests
- * wait for it.
- */
-static void
-ngx_ratelimit_segment_stat(const ngx_ratelimit_segments_kind_t *kind,
-    ngx_ratelimit_table_segment_t *segment, void *sets, uint64_t nsets,
-    uint64_t now_us, ngx_ratelimit_segments_stat_t *stat)
-{
-    uint64_t  n, end, used;
-
-    if (!ngx_ratelimit_lock_try(&segment->lock)) {
-        stat->locked++;
-        ngx_ratelimit_lock_wait(&segment->lock);
-    }
-
-    stat->lost += segment->lost;
-    stat->recovered += segment->lock.recovered;
-    used = segment->used;
-
-    ngx_ratelimit_unlock(&segment->lock);
-
-    for (n = 0; used && n < nsets; n = end) {
-        end = ngx_min(nsets, n + kind->stat_sets);
-
-        ngx_ratelimit_lock(&segment->lock);
-
-        for ( /* void */ ; n < end; n++) {
-            stat->busy += kind->busy(segment, sets, n, now_us);
+        for (lost = 0; lost < NGX_RATELIMIT_LOST; lost++) {
+            stat->lost_of[lost] += segment[i].lost[lost];
+            stat->lost += segment[i].lost[lost];
         }
 
-        ngx_ratelimit_unlock(&segment->lock);
+        stat->recovered += segment[i].lock.recovered;
+        stat->locked += (atomic_load(&segment[i].lock.owner) != 0);
+
+        if (segment[i].used == 0) {
+            continue;
+        }
+
+        sets = ngx_ratelimit_segment_sets(kind, segments, i);
+
+        for (n = 0; n < each; n++) {
+            kind->look(sets + n * kind->set_bytes, now_us, stat);
+        }
     }
+
+    stat->busy = stat->busy * segments->nsets / each;
+    stat->tokens = stat->tokens * segments->nsets / each;
 }

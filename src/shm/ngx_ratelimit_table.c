@@ -24,6 +24,10 @@
 #define ngx_ratelimit_rank(class, loss, fresh_us)                             \
     ((uint64_t) (class) << 60 | (uint64_t) (loss) << 52 | (fresh_us))
 #define ngx_ratelimit_rank_class(rank)  ((rank) >> 60)
+#define ngx_ratelimit_rank_loss(rank)   ((rank) >> 52 & 0xff)
+
+/* the greatest loss */
+#define NGX_RATELIMIT_TABLE_REJECTS  255
 
 
 /* A place, and what its set has to offer. */
@@ -43,6 +47,7 @@ static void ngx_ratelimit_table_move(const ngx_ratelimit_place_t *from,
     const ngx_ratelimit_place_t *to);
 static ngx_ratelimit_place_t ngx_ratelimit_table_least(void *data,
     uint64_t now_us);
+static ngx_ratelimit_lost_e ngx_ratelimit_table_lost(uint64_t rank);
 
 
 ngx_int_t
@@ -155,7 +160,10 @@ ngx_ratelimit_table_place(const ngx_ratelimit_entry_t *entry)
 
     if (place.rank != 0) {
         ngx_ratelimit_table_push(entry, &place);
-        at->segment->lost += (place.rank != 0);
+
+        if (place.rank != 0) {
+            at->segment->lost[ngx_ratelimit_table_lost(place.rank)]++;
+        }
     }
 
     return place;
@@ -271,21 +279,40 @@ ngx_ratelimit_table_least(void *data, uint64_t now_us)
 }
 
 
-void
-ngx_ratelimit_table_stat(ngx_ratelimit_table_t *table, uint64_t now_us,
-    ngx_ratelimit_segments_stat_t *stat)
+static ngx_ratelimit_lost_e
+ngx_ratelimit_table_lost(uint64_t rank)
 {
-    ngx_ratelimit_segments_stat(&ngx_ratelimit_table_kind, &table->shape,
-                                now_us, stat);
+    if (ngx_ratelimit_rank_loss(rank) == NGX_RATELIMIT_TABLE_REJECTS) {
+        return NGX_RATELIMIT_LOST_REJECTING;
+    }
+
+    return (ngx_ratelimit_rank_class(rank) == 1) ? NGX_RATELIMIT_LOST_NEW
+                                                 : NGX_RATELIMIT_LOST_KNOWN;
 }
 
 
-ngx_uint_t
-ngx_ratelimit_table_busy(ngx_ratelimit_table_segment_t *segment, void *sets,
-    uint64_t set, uint64_t now_us)
+void
+ngx_ratelimit_table_stat(ngx_ratelimit_table_t *table, uint64_t now_us,
+    uint64_t max, ngx_ratelimit_segments_stat_t *stat)
 {
-    ngx_ratelimit_table_set_t  *first = sets;
+    ngx_ratelimit_segments_stat(&ngx_ratelimit_table_kind, &table->shape,
+                                now_us, max, stat);
+}
 
-    return NGX_RATELIMIT_TABLE_PLACES
-           - ngx_ratelimit_table_least(&first[set], now_us).nfree;
+
+void
+ngx_ratelimit_table_look(const void *data, uint64_t now_us,
+    ngx_ratelimit_segments_stat_t *stat)
+{
+    const ngx_ratelimit_table_set_t *set = data;
+
+    uint64_t    word;
+    ngx_uint_t  i;
+
+    for (i = 0; i < NGX_RATELIMIT_TABLE_PLACES; i++) {
+        word = __atomic_load_n(&set->word[i], __ATOMIC_RELAXED);
+
+        stat->busy += (__atomic_load_n(&set->tag[i], __ATOMIC_RELAXED)
+                       && word >> NGX_RATELIMIT_AUX_BITS > now_us);
+    }
 }

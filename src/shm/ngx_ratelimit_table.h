@@ -19,11 +19,10 @@
 #include "ngx_ratelimit_segment.h"
 
 #define NGX_RATELIMIT_TABLE_MAGIC    0x656c626174746c72ULL  /* "rlttable" */
-#define NGX_RATELIMIT_TABLE_LAYOUT   4
+#define NGX_RATELIMIT_TABLE_LAYOUT   5
 
 #define NGX_RATELIMIT_TABLE_MIN_SETS   64     /* in a segment */
 #define NGX_RATELIMIT_TABLE_PLACES     3      /* in a set */
-#define NGX_RATELIMIT_TABLE_STAT_SETS  1024   /* read under one lock: 10 us */
 
 #define NGX_RATELIMIT_AUX_BITS  12
 #define NGX_RATELIMIT_AUX_MASK  ((1u << NGX_RATELIMIT_AUX_BITS) - 1)
@@ -129,9 +128,9 @@ static ngx_inline void ngx_ratelimit_table_store(ngx_ratelimit_entry_t *entry,
 /* Unlocks and leaves the counter as it was. */
 void ngx_ratelimit_table_unlock(ngx_ratelimit_entry_t *entry);
 
-/* busy: not equal to a fresh counter now. */
+/* busy: not equal to a fresh counter now. See ngx_ratelimit_segments_stat(). */
 void ngx_ratelimit_table_stat(ngx_ratelimit_table_t *table, uint64_t now_us,
-    ngx_ratelimit_segments_stat_t *stat);
+    uint64_t max, ngx_ratelimit_segments_stat_t *stat);
 
 #define NGX_RATELIMIT_TABLE_MIN_BYTES  (16 * 1024)
 
@@ -141,8 +140,8 @@ void ngx_ratelimit_table_stat(ngx_ratelimit_table_t *table, uint64_t now_us,
 /* Stores a counter that was not there, and unlocks. */
 void ngx_ratelimit_table_insert(ngx_ratelimit_entry_t entry, uint32_t loss);
 
-ngx_uint_t ngx_ratelimit_table_busy(ngx_ratelimit_table_segment_t *segment,
-    void *sets, uint64_t set, uint64_t now_us);
+void ngx_ratelimit_table_look(const void *set, uint64_t now_us,
+    ngx_ratelimit_segments_stat_t *stat);
 
 static const ngx_ratelimit_segments_kind_t  ngx_ratelimit_table_kind = {
     NGX_RATELIMIT_TABLE_MAGIC,
@@ -152,8 +151,7 @@ static const ngx_ratelimit_segments_kind_t  ngx_ratelimit_table_kind = {
     sizeof(ngx_ratelimit_table_t),
     sizeof(ngx_ratelimit_table_set_t),
     NGX_RATELIMIT_TABLE_MIN_SETS,
-    NGX_RATELIMIT_TABLE_STAT_SETS,
-    ngx_ratelimit_table_busy
+    ngx_ratelimit_table_look
 };
 
 

@@ -11,8 +11,12 @@
 #define NGX_RATELIMIT_ZONE_SPARE_PAGES  2
 #define NGX_RATELIMIT_LIFE_SPARE_PAGES  8
 
-static ngx_shm_zone_t *ngx_ratelimit_zone_lives(ngx_conf_t *cf, void *tag);
+static ngx_shm_zone_t *ngx_ratelimit_zone_common(ngx_conf_t *cf, void *tag,
+    const char *what, ngx_uint_t layout, size_t size,
+    ngx_shm_zone_init_pt init);
 static ngx_int_t ngx_ratelimit_zone_lives_init(ngx_shm_zone_t *shm_zone,
+    void *data);
+static ngx_int_t ngx_ratelimit_zone_counts_init(ngx_shm_zone_t *shm_zone,
     void *data);
 static ngx_shm_zone_t *ngx_ratelimit_zone_old(ngx_conf_t *cf,
     ngx_ratelimit_zone_t *zone, void *tag);
@@ -48,8 +52,16 @@ ngx_ratelimit_zone_add(ngx_conf_t *cf, ngx_ratelimit_zone_t *zone,
     shm_zone->init = ngx_ratelimit_zone_init;
     shm_zone->data = zone;
 
-    zone->lives = ngx_ratelimit_zone_lives(cf, tag);
-    if (zone->lives == NULL) {
+    zone->lives = ngx_ratelimit_zone_common(cf, tag, "ratelimit_lives",
+                                            NGX_RATELIMIT_LIFE_LAYOUT,
+                                            ngx_ratelimit_lives_size(),
+                                            ngx_ratelimit_zone_lives_init);
+    zone->counts = ngx_ratelimit_zone_common(cf, tag, "ratelimit_counts",
+                                             NGX_RATELIMIT_COUNTS_LAYOUT,
+                                             ngx_ratelimit_counts_size(),
+                                             ngx_ratelimit_zone_counts_init);
+
+    if (zone->lives == NULL || zone->counts == NULL) {
         return NGX_ERROR;
     }
 
@@ -96,33 +108,36 @@ ngx_ratelimit_zone_add(ngx_conf_t *cf, ngx_ratelimit_zone_t *zone,
 }
 
 
-/* The memory of the gateway's lives, the same for all zones. */
+/*
+ * Memory of the whole gateway: its lives, and its counts. A reload keeps it,
+ * whatever becomes of the zones.
+ */
 static ngx_shm_zone_t *
-ngx_ratelimit_zone_lives(ngx_conf_t *cf, void *tag)
+ngx_ratelimit_zone_common(ngx_conf_t *cf, void *tag, const char *what,
+    ngx_uint_t layout, size_t size, ngx_shm_zone_init_pt init)
 {
-    size_t           size;
     ngx_str_t        name;
     ngx_shm_zone_t  *shm_zone;
 
-    name.data = ngx_pnalloc(cf->pool, sizeof("ratelimit_lives:")
-                                      + NGX_INT32_LEN);
+    name.data = ngx_pnalloc(cf->pool, ngx_strlen(what) + NGX_INT_T_LEN + 1);
     if (name.data == NULL) {
         return NULL;
     }
 
     /* no zone has a name with a colon */
 
-    name.len = ngx_sprintf(name.data, "ratelimit_lives:%d",
-                           NGX_RATELIMIT_LIFE_LAYOUT)
-               - name.data;
+    name.len = ngx_sprintf(name.data, "%s:%ui", what, layout) - name.data;
 
-    size = ngx_align(ngx_ratelimit_lives_size(), ngx_pagesize)
-           + NGX_RATELIMIT_LIFE_SPARE_PAGES * ngx_pagesize;
+    /* nginx needs some bytes for each page */
 
-    shm_zone = ngx_shared_memory_add(cf, &name, size, tag);
+    size = ngx_align(size, ngx_pagesize);
+    size += size / ngx_pagesize * sizeof(ngx_slab_page_t)
+            + NGX_RATELIMIT_LIFE_SPARE_PAGES * ngx_pagesize;
 
+    shm_zone = ngx_shared_memory_add(cf, &name,
+                                     ngx_align(size, ngx_pagesize), tag);
     if (shm_zone) {
-        shm_zone->init = ngx_ratelimit_zone_lives_init;
+        shm_zone->init = init;
     }
 
     return shm_zone;
@@ -144,6 +159,31 @@ ngx_ratelimit_zone_lives_init(ngx_shm_zone_t *shm_zone, void *data)
                           "could not make the memory of ratelimit workers");
             return NGX_ERROR;
         }
+    }
+
+    shm_zone->data = data;
+
+    return NGX_OK;
+}
+
+
+/* Not zeroed, which would touch all of it: it is zero, being new. */
+static ngx_int_t
+ngx_ratelimit_zone_counts_init(ngx_shm_zone_t *shm_zone, void *data)
+{
+    ngx_slab_pool_t  *shpool;
+
+    if (data == NULL) {
+        shpool = (ngx_slab_pool_t *) shm_zone->shm.addr;
+        data = ngx_slab_alloc(shpool, ngx_ratelimit_counts_size());
+
+        if (data == NULL) {
+            ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
+                          "could not make the memory of ratelimit counts");
+            return NGX_ERROR;
+        }
+
+        ngx_ratelimit_counts_init(data);
     }
 
     shm_zone->data = data;
@@ -275,6 +315,7 @@ ngx_ratelimit_zone_begin(ngx_ratelimit_zone_t *zone, ngx_log_t *log)
     if (ngx_process == NGX_PROCESS_SINGLE
         || ngx_ratelimit_life_begin(zone->lives->data) == NGX_OK)
     {
+        ngx_ratelimit_counts_begin(zone->counts->data);
         return NGX_OK;
     }
 

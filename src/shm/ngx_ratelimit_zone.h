@@ -9,6 +9,7 @@
 #include <ngx_config.h>
 #include <ngx_core.h>
 
+#include "ngx_ratelimit_counts.h"
 #include "ngx_ratelimit_leases.h"
 #include "ngx_ratelimit_life.h"
 #include "ngx_ratelimit_table.h"
@@ -21,6 +22,7 @@ typedef struct {
     ngx_ratelimit_table_t   *table;
     size_t                   table_bytes;
     ngx_shm_zone_t          *lives;   /* of the gateway's workers */
+    ngx_shm_zone_t          *counts;  /* of the gateway */
     ngx_ratelimit_leases_t  *leases;  /* NULL where the zone is not leased */
     size_t                   leases_bytes;
 
@@ -46,8 +48,8 @@ ngx_int_t ngx_ratelimit_zone_add(ngx_conf_t *cf, ngx_ratelimit_zone_t *zone,
 
 /*
  * A worker begins to serve, before it touches the memory of any zone: takes its
- * life, by one of the zones. NGX_ERROR: there is none, which nginx's limit of
- * processes rules out; logged.
+ * life and its block of counts, by one of the zones. NGX_ERROR: there is no
+ * life, which nginx's limit of processes rules out; logged.
  */
 ngx_int_t ngx_ratelimit_zone_begin(ngx_ratelimit_zone_t *zone,
     ngx_log_t *log);

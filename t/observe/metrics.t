@@ -1,5 +1,6 @@
-# What "ratelimit_metrics" tells Prometheus: every line of it, as its format is
-# read; counts of all workers, kept through a reload; and who may ask, and how.
+# What "ratelimit_metrics" tells Prometheus: every line of it, as both formats
+# are read; counts of all workers, kept through a reload; who may ask, and how.
+# counts.t has what is counted of decisions.
 
 use t::RateLimit 'no_plan';
 use t::Gateway qw( header tally wait_for );
@@ -19,6 +20,23 @@ my %TYPES = (
     ratelimit_redis_breaker_opened_total => 'counter',
     ratelimit_redis_breaker_state => 'gauge',
     ratelimit_redis_nodes => 'gauge',
+    ratelimit_requests_total => 'counter',
+    ratelimit_cost_total => 'counter',
+    ratelimit_wait_seconds => 'histogram',
+    ratelimit_delay_seconds => 'histogram',
+    ratelimit_table_places => 'gauge',
+    ratelimit_table_used => 'gauge',
+    ratelimit_table_evicted_total => 'counter',
+    ratelimit_lease_places => 'gauge',
+    ratelimit_lease_used => 'gauge',
+    ratelimit_lease_tokens => 'gauge',
+    ratelimit_lease_refused_total => 'counter',
+    ratelimit_lease_calls_total => 'counter',
+    ratelimit_lease_calls_saved_total => 'counter',
+    ratelimit_state_lost_total => 'counter',
+    ratelimit_redis_call_seconds => 'histogram',
+    ratelimit_redis_clock_offset_seconds => 'gauge',
+    ratelimit_rules_uncounted => 'gauge',
     ratelimit_rules_version => 'gauge',
     ratelimit_rules_age_seconds => 'gauge',
     ratelimit_rules_reachable => 'gauge',
@@ -26,35 +44,43 @@ my %TYPES = (
     ratelimit_rules_skipped => 'gauge',
     ratelimit_rules_skipped_info => 'gauge',
 );
+my $PROMTOOL = grep { -x "$_/promtool" } split /:/, $ENV{PATH};
 my $GOOD = "*4\r\n:1\r\n:9\r\n:360000\r\n:0\r\n";
 
 
 # The text as Prometheus reads it: {name of a series with its labels => value},
 # {family => type}, and what is wrong: every line must be one that the format
-# knows, and have its place.
+# knows, and have its place. open: it is OpenMetrics.
 sub parse {
-    my $text = shift;
+    my ($text, $open) = @_;
 
     my (%series, %help, %type, @wrong, $family);
+    my $total = $open ? '_total' : '';
 
     push @wrong, 'no line end at the end' if $text !~ /\n\z/;
+    push @wrong, 'not the end' if $open && $text !~ s/^# EOF\n\z//m;
 
     for (split /\n/, $text, -1) {
         if (/^# HELP ([a-zA-Z_:][\w:]*) (?:[^\\]|\\[\\n])+$/a) {
             push @wrong, "two: $_" if $help{$1}++;
 
-        } elsif (/^# TYPE ([a-zA-Z_:][\w:]*) (counter|gauge)$/a) {
+        } elsif (/^# TYPE ([a-zA-Z_:][\w:]*) (counter|gauge|histogram)$/a) {
             push @wrong, "two, or without HELP: $_" if $type{$1} || !$help{$1};
             $type{$1} = $2;
             $family = $1;
 
-        } elsif (/^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? ([0-9]+)$/a) {
+        } elsif (/^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (-?[0-9]+(?:\.[0-9]+)?)$/a) {
             my ($name, $labels, $value) = ($1, $2 // '', $3);
+            my $of = $type{$family} eq 'histogram'
+                     ? $name =~ s/_(?:bucket|count|sum)$//r
+                     : $type{$family} eq 'counter' ? $name =~ s/$total$//r
+                                                   : $name;
 
-            push @wrong, "not of the family above: $_"
-                if $name ne ($family // '');
+            push @wrong, "not of the family above: $_" if $of ne $family;
             push @wrong, "a counter without _total: $_"
-                if $type{$name} eq 'counter' && $name !~ /_total$/;
+                if $type{$family} eq 'counter' && $name !~ /_total$/;
+            push @wrong, "no number of events: $_"
+                if $type{$family} ne 'gauge' && $name !~ /_sum$/ && $value =~ /\D/;
 
             my %labels;
 
@@ -78,7 +104,49 @@ sub parse {
         }
     }
 
+    push @wrong, buckets(\%series);
+
     return \%series, \%type, @wrong;
+}
+
+
+# The buckets of each histogram add up, to its count.
+sub buckets {
+    my $series = shift;
+
+    my (%bounds, @wrong);
+
+    for (keys %$series) {
+        push @{ $bounds{"$1 $2$4"} }, [$3 eq '+Inf' ? 9e9 : $3, $series->{$_}]
+            if /^(\w+)_bucket (|.*,)le=([^,]+),?(.*)/;
+    }
+
+    for (keys %bounds) {
+        my @n = map { $_->[1] } sort { $a->[0] <=> $b->[0] } @{ $bounds{$_} };
+        my ($name, $labels) = /^(\w+) (.*?),?$/;
+
+        push @wrong, "$_: @n" if "@n" ne join(' ', sort { $a <=> $b } @n)
+                                 || $n[-1] != $series->{"${name}_count $labels"}
+                                 || !defined $series->{"${name}_sum $labels"};
+    }
+
+    return @wrong;
+}
+
+
+# What "promtool check metrics" says of a text: nothing.
+sub promtool {
+    my $text = shift;
+
+    my $name = t::Gateway::dir('promtool') . '/metrics';
+
+    open my $file, '>', $name or die "$name: $!";
+    print $file $text;
+    close $file;
+
+    my $said = `promtool check metrics < $name 2>&1`;
+
+    return $? ? "exit $?: $said" : $said;
 }
 
 
@@ -98,6 +166,22 @@ sub scrape {
     is($answer->{status}, 200, "$what: 200");
     is(join("\n", @wrong), '', "$what: as the format wants it");
     is_deeply($types, \%TYPES, "$what: the families and their types");
+
+    SKIP: {
+        skip 'no promtool (Debian package prometheus)', 1 if !$PROMTOOL;
+        is(promtool($answer->{body}), '', "$what: promtool check metrics");
+    }
+
+    $answer = $gateway->get('/metrics', 'Accept: application/openmetrics-text;'
+                                        . 'version=1.0.0,text/plain;q=0.5');
+    my ($open, $open_types, @open_wrong) = parse($answer->{body}, 1);
+
+    is(header($answer, 'Content-Type'), 'application/openmetrics-text; '
+       . 'version=1.0.0; charset=utf-8', "$what: OpenMetrics");
+    is(join("\n", @open_wrong), '', "$what: as that wants it");
+    is(join(' ', sort keys %$open_types),
+       join(' ', sort map { $TYPES{$_} eq 'counter' ? s/_total$//r : $_ } keys %TYPES),
+       "$what: the same families");
 
     return $series;
 }
@@ -313,7 +397,7 @@ $_->stop for $late, $back;
 
 my $none = t::Gateway->limited(zone => {}, locations => {});
 
-is_deeply(scrape($none, 'without Redis'), {}, 'without Redis no sample');
+is_deeply(scrape($none, 'without zones'), {}, 'without zones no sample');
 $none->stop;
 
 # a Cluster of many nodes takes many buffers

@@ -102,9 +102,11 @@ stat_at(void *table, uint64_t now_us)
     ngx_ratelimit_segments_stat_t  stat;
 
     if (of_leases(table)) {
-        ngx_ratelimit_leases_stat(table, now_us, &stat);
+        ngx_ratelimit_leases_stat(table, now_us,
+                                  NGX_RATELIMIT_STAT_ALL, &stat);
     } else {
-        ngx_ratelimit_table_stat(table, now_us, &stat);
+        ngx_ratelimit_table_stat(table, now_us,
+                                  NGX_RATELIMIT_STAT_ALL, &stat);
     }
 
     return stat;

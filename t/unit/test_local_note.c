@@ -352,6 +352,7 @@ test_sliding_log(void **state)
     note(&answer);
 
     ngx_ratelimit_table_stat(local.map.table, ngx_ratelimit_local_now_us(),
+                             NGX_RATELIMIT_STAT_ALL,
                              &stat);
     assert_in_range(stat.busy, 1, 2);
 

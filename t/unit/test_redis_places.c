@@ -24,6 +24,8 @@ ngx_uint_t           ngx_pagesize = 4096;
 uint32_t            *ngx_crc32_table_short, ngx_crc32_table256[256];
 
 static ngx_ratelimit_redis_shared_t  *shared;
+static ngx_ratelimit_redis_times_t    times[NGX_RATELIMIT_REDIS_WORKERS
+                                           * NGX_RATELIMIT_REDIS_PLACES];
 
 
 /* not called here */
@@ -62,6 +64,9 @@ setup(void **state)
 
     memset(shared, 0, sizeof(ngx_ratelimit_redis_shared_t));
     ngx_current_msec = 1000000;
+
+    shared->times = times;
+    memset(times, 0, sizeof(times));
 
     return 0;
 }

@@ -138,6 +138,18 @@ int ngx_ratelimit_lease_fill(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_answer_t *answer);
 
 /*
+ * Whether Redis has lost the counter, by an answer to a call of asked_us that
+ * is about to fill the lease, also of async: it tells of a fresh counter, and
+ * the lease knows that the counter stays in use for a second more. If other
+ * gateways share it, they may have given back what they had taken ahead, which
+ * is half of the capacity at most: then more than half of it must have been in
+ * use.
+ */
+unsigned ngx_ratelimit_lease_lost(const ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
+    uint64_t asked_us, const ngx_ratelimit_answer_t *answer);
+
+/*
  * Before Redis is asked: takes out the tokens of a sliding window that is over,
  * which nobody can spend, and returns how many, to be given back. Tokens of
  * another limit go back under that limit, by the worker that sweeps for it: in

@@ -438,3 +438,48 @@ ngx_ratelimit_lease_sweep(ngx_ratelimit_lease_t *lease,
 
     return back;
 }
+
+
+unsigned
+ngx_ratelimit_lease_lost(const ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
+    uint64_t asked_us, const ngx_ratelimit_answer_t *answer)
+{
+    int64_t   used, all;
+    uint64_t  until_us;
+    uint32_t  tokens;
+
+    /* another worker's answer may have come between; their clocks differ */
+
+    if ((int32_t) (ngx_ratelimit_lease_ms(asked_us) - lease->answered_ms)
+        < NGX_RATELIMIT_LEASE_SPACE_MS)
+    {
+        return 0;
+    }
+
+    if (!lease->answered || lease->mark != limit->mark
+        || (uint64_t) answer->granted + answer->remaining < limit->capacity
+        || ngx_ratelimit_lease_forgot(env, lease->answered_ms))
+    {
+        return 0;
+    }
+
+    /* under async they are spent, and not in Redis yet */
+
+    tokens = lease->async ? 0 : lease->tokens;
+
+    if (ngx_ratelimit_lease_of_bucket(limit)) {
+        until_us = lease->fresh_us - tokens * limit->rate.step_us;
+        used = (int64_t) (until_us - env->now_us);
+        all = (int64_t) limit->window_us;
+
+    } else {
+        until_us = ngx_ratelimit_lease_until(lease, limit);
+        used = (int64_t) limit->capacity - lease->remaining - tokens;
+        all = limit->capacity;
+    }
+
+    return used > 0 && (env->nodes <= 1 || used > all / 2)
+           && (int64_t) (until_us - env->now_us)
+              > NGX_RATELIMIT_LEASE_BUSY_US;
+}

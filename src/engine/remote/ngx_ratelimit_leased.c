@@ -187,6 +187,12 @@ ngx_ratelimit_leased_tell(ngx_ratelimit_counter_t *counter, ngx_uint_t answered)
         return;
     }
 
+    if (answered) {
+        ngx_ratelimit_leased_lost(counter, lease, &locked,
+                                  counter->client->check->taken_us,
+                                  &counter->answer);
+    }
+
     if (!answered) {
         ngx_ratelimit_lease_failed(lease);
 
@@ -203,6 +209,23 @@ ngx_ratelimit_leased_tell(ngx_ratelimit_counter_t *counter, ngx_uint_t answered)
     }
 
     ngx_ratelimit_leased_unlock(&locked);
+}
+
+
+void
+ngx_ratelimit_leased_lost(const ngx_ratelimit_counter_t *counter,
+    const ngx_ratelimit_lease_t *lease, const ngx_ratelimit_locked_t *locked,
+    uint64_t asked_us, const ngx_ratelimit_answer_t *answer)
+{
+    const ngx_ratelimit_limiter_t  *limiter;
+
+    if (ngx_ratelimit_lease_lost(lease, counter->limit, &locked->env, asked_us,
+                                 answer))
+    {
+        limiter = counter->client->limiter;
+        ngx_ratelimit_count(limiter->rows[NGX_RATELIMIT_COUNTS_ZONE],
+                            NGX_RATELIMIT_COUNTS_LOST, 1);
+    }
 }
 
 

@@ -257,6 +257,9 @@ ngx_ratelimit_refill_fill(ngx_ratelimit_refill_t *refill,
         return tokens;
     }
 
+    ngx_ratelimit_leased_lost(&refill->counter, lease, &locked, call->asked_us,
+                              answer);
+
     if (ngx_ratelimit_refill_async(refill)) {
         ngx_ratelimit_async_fill(lease, &refill->limit, &locked.env,
                                  call->asked_us, call->debt, answer);

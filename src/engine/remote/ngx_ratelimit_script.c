@@ -13,6 +13,8 @@
 /* a counter's kind, in place of t, and its field's length, in a command */
 #define NGX_RATELIMIT_SCRIPT_HEAD    "$1\r\nt\r\n$8\r\n"
 
+static void ngx_ratelimit_script_lease_call(
+    const ngx_ratelimit_counter_t *counter);
 static u_char ngx_ratelimit_script_kind(
     const ngx_ratelimit_counter_t *counter);
 static ngx_uint_t ngx_ratelimit_script_same(const ngx_ratelimit_limit_t *one,
@@ -159,6 +161,7 @@ ngx_ratelimit_script_ask(ngx_ratelimit_counter_t *counter,
     price.ahead = ask->ahead;
     price.share = ask->ahead ? ask->share : 0;
 
+    ngx_ratelimit_script_lease_call(counter);
     ngx_ratelimit_script_begin(&script);
     ngx_ratelimit_script_add(&script, counter, &price);
     script.eval.late = (handler != NULL);
@@ -178,10 +181,25 @@ ngx_ratelimit_script_give(ngx_ratelimit_counter_t *counter, uint32_t tokens,
     price.cost = -(int64_t) tokens;
     price.want = (age_us + 999) / 1000;
 
+    ngx_ratelimit_script_lease_call(counter);
     ngx_ratelimit_script_begin(&script);
     ngx_ratelimit_script_add(&script, counter, &price);
 
     (void) ngx_ratelimit_script_call(&script, counter->client, NULL, NULL);
+}
+
+
+/* Of a single counter calls ask and give: of a lease, or of a part. */
+static void
+ngx_ratelimit_script_lease_call(const ngx_ratelimit_counter_t *counter)
+{
+    const ngx_ratelimit_limiter_t  *limiter;
+
+    if (counter->rule->shares == NULL) {
+        limiter = counter->client->limiter;
+        ngx_ratelimit_count(limiter->rows[NGX_RATELIMIT_COUNTS_ZONE],
+                            NGX_RATELIMIT_COUNTS_LEASE_CALLS, 1);
+    }
 }
 
 

@@ -1,53 +1,59 @@
 /*
- * "ratelimit_metrics": what Prometheus reads, text format 0.0.4. A metric is a
- * row of the table below, with the function that writes its samples. All is
- * read from memory that the workers of the node share, and nothing is changed.
+ * "ratelimit_metrics": what Prometheus reads. A metric is a row of the table
+ * below, with the function that writes its samples. All is read from memory
+ * that the workers of the gateway share, without a lock that a request takes,
+ * and nothing is changed.
  */
 
+#include "ngx_http_ratelimit_metrics.h"
 #include "ngx_http_ratelimit_conf.h"
-#include "ngx_http_ratelimit_json.h"
 
 #include "ngx_ratelimit_sync.h"
-
-/* a byte of a label's value at most: "\\x7f" */
-#define NGX_HTTP_RATELIMIT_METRICS_ESCAPE  5
 
 /* a number of a zone that it does not have */
 #define NGX_HTTP_RATELIMIT_METRICS_NONE  ((uint64_t) -1)
 
-typedef struct ngx_http_ratelimit_metric_s  ngx_http_ratelimit_metric_t;
-
-typedef struct {
-    ngx_http_ratelimit_main_conf_t     *conf;
-    ngx_pool_t                         *pool;
-    ngx_http_ratelimit_growing_t        body;
-    const ngx_http_ratelimit_metric_t  *metric;    /* that is written */
-    unsigned                            failed:1;  /* memory is out */
-} ngx_http_ratelimit_metrics_t;
-
-struct ngx_http_ratelimit_metric_s {
-    const char  *name;
-    const char  *type;
-    const char  *help;      /* no "\", no line end */
-    void       (*write)(ngx_http_ratelimit_metrics_t *out);
-    size_t       offset;    /* redis, zones: where the number is */
+/* The figures of a zone. */
+struct ngx_http_ratelimit_metrics_zone_s {
+    uint64_t                       version;
+    uint64_t                       age;
+    uint64_t                       reachable;
+    uint64_t                       refused;
+    uint64_t                       skipped;
+    uint64_t                       uncounted;
+    ngx_ratelimit_segments_stat_t  table;
+    ngx_ratelimit_segments_stat_t  leases;
 };
 
-/* The numbers of a zone that follows a document. */
-typedef struct {
-    uint64_t  version;
-    uint64_t  age;
-    uint64_t  reachable;
-    uint64_t  refused;
-    uint64_t  skipped;
-} ngx_http_ratelimit_metrics_zone_t;
+/* requests of an outcome are shown from the first on, or from the start */
+typedef enum {
+    NGX_HTTP_RATELIMIT_METRICS_FIRST = 0,
+    NGX_HTTP_RATELIMIT_METRICS_ALONE,     /* of a zone without Redis */
+    NGX_HTTP_RATELIMIT_METRICS_SHARED     /* of one with it */
+} ngx_http_ratelimit_metrics_shown_e;
 
 static ngx_int_t ngx_http_ratelimit_metrics_handler(ngx_http_request_t *r);
-static void ngx_http_ratelimit_metrics_head(ngx_http_ratelimit_metrics_t *out);
-static void ngx_http_ratelimit_metrics_sample(
-    ngx_http_ratelimit_metrics_t *out, uint64_t value, ...);
-static u_char *ngx_http_ratelimit_metrics_escape(u_char *p,
-    const ngx_str_t *text);
+static ngx_int_t ngx_http_ratelimit_metrics_read(
+    ngx_http_ratelimit_metrics_t *out);
+static void ngx_http_ratelimit_metrics_zone(ngx_ratelimit_limiter_t *limiter,
+    ngx_http_ratelimit_metrics_zone_t *zone);
+static void ngx_http_ratelimit_metrics_requests(
+    ngx_http_ratelimit_metrics_t *out);
+static void ngx_http_ratelimit_metrics_outcomes(
+    ngx_http_ratelimit_metrics_t *out, const ngx_ratelimit_counts_row_t *row,
+    ngx_ratelimit_status_e status);
+static void ngx_http_ratelimit_metrics_denied(
+    ngx_http_ratelimit_metrics_t *out, const ngx_ratelimit_counts_row_t *row);
+static void ngx_http_ratelimit_metrics_costs(
+    ngx_http_ratelimit_metrics_t *out);
+static void ngx_http_ratelimit_metrics_saved(
+    ngx_http_ratelimit_metrics_t *out);
+static void ngx_http_ratelimit_metrics_times(
+    ngx_http_ratelimit_metrics_t *out);
+static void ngx_http_ratelimit_metrics_of_zone(
+    ngx_http_ratelimit_metrics_t *out);
+static void ngx_http_ratelimit_metrics_evicted(
+    ngx_http_ratelimit_metrics_t *out);
 static void ngx_http_ratelimit_metrics_calls(
     ngx_http_ratelimit_metrics_t *out);
 static void ngx_http_ratelimit_metrics_replies(
@@ -57,17 +63,120 @@ static void ngx_http_ratelimit_metrics_statuses(
     size_t offset);
 static void ngx_http_ratelimit_metrics_redis(
     ngx_http_ratelimit_metrics_t *out);
+static void ngx_http_ratelimit_metrics_clocks(
+    ngx_http_ratelimit_metrics_t *out);
 static void ngx_http_ratelimit_metrics_nodes(
     ngx_http_ratelimit_metrics_t *out);
 static void ngx_http_ratelimit_metrics_zones(
     ngx_http_ratelimit_metrics_t *out);
-static void ngx_http_ratelimit_metrics_zone(ngx_ratelimit_limiter_t *limiter,
-    ngx_http_ratelimit_metrics_zone_t *zone);
 static void ngx_http_ratelimit_metrics_skipped(
     ngx_http_ratelimit_metrics_t *out);
 
+/* by ngx_ratelimit_status_e; empty: counted by the zone, or not at all */
+static const ngx_str_t  ngx_http_ratelimit_metrics_outcome[] = {
+    ngx_null_string,                   /* BYPASSED */
+    ngx_string("passed"),
+    ngx_string("dry_run_delayed"),
+    ngx_string("dry_run_rejected"),
+    ngx_string("delayed"),
+    ngx_string("degraded"),
+    ngx_null_string,                   /* DENIED_DRY_RUN */
+    ngx_string("unavailable"),
+    ngx_string("rejected"),
+    ngx_null_string                    /* DENIED */
+};
+
+/* by ngx_ratelimit_source_e */
+static const ngx_str_t  ngx_http_ratelimit_metrics_source[] = {
+    ngx_null_string,
+    ngx_string("local"),
+    ngx_string("lease"),
+    ngx_string("redis"),
+    ngx_string("fallback"),
+    ngx_string("memory")               /* a rejection out of a lease */
+};
+
+static const ngx_str_t  ngx_http_ratelimit_metrics_lost[] = {
+    ngx_string("new"),
+    ngx_string("known"),
+    ngx_string("rejecting")
+};
+
+#define ngx_http_ratelimit_metrics_at(member)                                 \
+    offsetof(ngx_http_ratelimit_metrics_zone_t, member)
+
 static const ngx_http_ratelimit_metric_t  ngx_http_ratelimit_metrics_table[] =
 {
+    { "ratelimit_requests_total", "counter",
+      "Requests by what a rule decided. One that is refused counts once.",
+      ngx_http_ratelimit_metrics_requests, 0 },
+
+    { "ratelimit_cost_total", "counter",
+      "Tokens that requests have taken from a rule's counters.",
+      ngx_http_ratelimit_metrics_costs, 0 },
+
+    { "ratelimit_wait_seconds", "histogram",
+      "How long checks waited for Redis, those that did.",
+      ngx_http_ratelimit_metrics_times, NGX_RATELIMIT_COUNTS_WAIT },
+
+    { "ratelimit_delay_seconds", "histogram",
+      "For how long leaky buckets delayed requests, those that they did.",
+      ngx_http_ratelimit_metrics_times, NGX_RATELIMIT_COUNTS_DELAY },
+
+    { "ratelimit_table_places", "gauge",
+      "Counters that a zone's table has room for.",
+      ngx_http_ratelimit_metrics_zones,
+      ngx_http_ratelimit_metrics_at(table.places) },
+
+    { "ratelimit_table_used", "gauge",
+      "Places of live counters; of a large table an estimate.",
+      ngx_http_ratelimit_metrics_zones,
+      ngx_http_ratelimit_metrics_at(table.busy) },
+
+    { "ratelimit_table_evicted_total", "counter",
+      "Live counters that a full table lost.",
+      ngx_http_ratelimit_metrics_evicted, 0 },
+
+    { "ratelimit_lease_places", "gauge",
+      "Leases that a zone has room for.",
+      ngx_http_ratelimit_metrics_zones,
+      ngx_http_ratelimit_metrics_at(leases.places) },
+
+    { "ratelimit_lease_used", "gauge",
+      "Places of leases in use; of a large table an estimate.",
+      ngx_http_ratelimit_metrics_zones,
+      ngx_http_ratelimit_metrics_at(leases.busy) },
+
+    { "ratelimit_lease_tokens", "gauge",
+      "Tokens in hand, debited in Redis; of a large table an estimate.",
+      ngx_http_ratelimit_metrics_zones,
+      ngx_http_ratelimit_metrics_at(leases.tokens) },
+
+    { "ratelimit_lease_refused_total", "counter",
+      "Leases that had no place: their requests ask Redis.",
+      ngx_http_ratelimit_metrics_zones,
+      ngx_http_ratelimit_metrics_at(leases.lost) },
+
+    { "ratelimit_lease_calls_total", "counter",
+      "Calls to Redis for leases, for many requests each.",
+      ngx_http_ratelimit_metrics_of_zone, NGX_RATELIMIT_COUNTS_LEASE_CALLS },
+
+    { "ratelimit_lease_calls_saved_total", "counter",
+      "Decisions that took no call, since this gateway knew the answer.",
+      ngx_http_ratelimit_metrics_saved, 0 },
+
+    { "ratelimit_state_lost_total", "counter",
+      "Counters that Redis has no more, while this gateway knew them in use.",
+      ngx_http_ratelimit_metrics_of_zone, NGX_RATELIMIT_COUNTS_LOST },
+
+    { "ratelimit_redis_call_seconds", "histogram",
+      "How long calls of checks took, from the write to the reply.",
+      ngx_http_ratelimit_metrics_nodes, 1 },
+
+    { "ratelimit_redis_clock_offset_seconds", "gauge",
+      "Redis' clock less this gateway's.",
+      ngx_http_ratelimit_metrics_clocks, 0 },
+
     { "ratelimit_redis_calls_total", "counter",
       "Calls to Redis, by what became of them.",
       ngx_http_ratelimit_metrics_calls, 0 },
@@ -97,47 +206,52 @@ static const ngx_http_ratelimit_metric_t  ngx_http_ratelimit_metrics_table[] =
       offsetof(ngx_ratelimit_redis_stat_t, resumed) },
 
     { "ratelimit_redis_breaker_opened_total", "counter",
-      "Times that a shard's breaker opened.",
+      "Times that the breaker of a Redis node opened.",
       ngx_http_ratelimit_metrics_redis,
       offsetof(ngx_ratelimit_redis_stat_t, opened) },
 
     { "ratelimit_redis_breaker_state", "gauge",
-      "A shard's breaker: 0 closed, 1 open, 2 readmits calls.",
+      "The breaker of a Redis node: 0 closed, 1 open, 2 readmits calls.",
       ngx_http_ratelimit_metrics_nodes, 0 },
 
     { "ratelimit_redis_nodes", "gauge",
-      "Nodes that share the limits, this one among them.",
+      "Live gateways that share the limits, this one among them.",
       ngx_http_ratelimit_metrics_redis,
       offsetof(ngx_ratelimit_redis_stat_t, gateways) },
 
     { "ratelimit_rules_version", "gauge",
       "Version of a zone's document that requests go by, 0: none.",
       ngx_http_ratelimit_metrics_zones,
-      offsetof(ngx_http_ratelimit_metrics_zone_t, version) },
+      ngx_http_ratelimit_metrics_at(version) },
 
     { "ratelimit_rules_age_seconds", "gauge",
       "For how long requests have gone by that version.",
       ngx_http_ratelimit_metrics_zones,
-      offsetof(ngx_http_ratelimit_metrics_zone_t, age) },
+      ngx_http_ratelimit_metrics_at(age) },
 
     { "ratelimit_rules_reachable", "gauge",
       "1: Redis has said last what the document is.",
       ngx_http_ratelimit_metrics_zones,
-      offsetof(ngx_http_ratelimit_metrics_zone_t, reachable) },
+      ngx_http_ratelimit_metrics_at(reachable) },
 
     { "ratelimit_rules_refused", "gauge",
       "Version of the document that is not used here, 0: none.",
       ngx_http_ratelimit_metrics_zones,
-      offsetof(ngx_http_ratelimit_metrics_zone_t, refused) },
+      ngx_http_ratelimit_metrics_at(refused) },
 
     { "ratelimit_rules_skipped", "gauge",
       "Rules and entries of the document that do not count here.",
       ngx_http_ratelimit_metrics_zones,
-      offsetof(ngx_http_ratelimit_metrics_zone_t, skipped) },
+      ngx_http_ratelimit_metrics_at(skipped) },
 
     { "ratelimit_rules_skipped_info", "gauge",
       "1 for each of them, with its place and the reason.",
       ngx_http_ratelimit_metrics_skipped, 0 },
+
+    { "ratelimit_rules_uncounted", "gauge",
+      "Rules without series of their own: there is no room for them.",
+      ngx_http_ratelimit_metrics_zones,
+      ngx_http_ratelimit_metrics_at(uncounted) },
 
     { NULL, NULL, NULL, NULL, 0 }
 };
@@ -168,9 +282,6 @@ ngx_http_ratelimit_metrics_handler(ngx_http_request_t *r)
 {
     ngx_http_ratelimit_metrics_t  out;
 
-    static const ngx_str_t  type =
-        ngx_string("text/plain; version=0.0.4; charset=utf-8");
-
     if (!(r->method & (NGX_HTTP_GET|NGX_HTTP_HEAD))) {
         return (ngx_http_ratelimit_header(r, "Allow", "GET, HEAD")
                 == NGX_OK)
@@ -181,6 +292,11 @@ ngx_http_ratelimit_metrics_handler(ngx_http_request_t *r)
 
     out.conf = ngx_http_get_module_main_conf(r, ngx_http_ratelimit_module);
     out.pool = r->pool;
+    out.open = ngx_http_ratelimit_metrics_open(r);
+
+    if (ngx_http_ratelimit_metrics_read(&out) != NGX_OK) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
 
     for (out.metric = ngx_http_ratelimit_metrics_table; out.metric->name;
          out.metric++)
@@ -189,117 +305,273 @@ ngx_http_ratelimit_metrics_handler(ngx_http_request_t *r)
         out.metric->write(&out);
     }
 
-    return out.failed ? NGX_HTTP_INTERNAL_SERVER_ERROR
-                      : ngx_http_ratelimit_send(r, NGX_HTTP_OK, &type,
-                                                &out.body.text);
+    return ngx_http_ratelimit_metrics_send(r, &out);
 }
 
 
-static void
-ngx_http_ratelimit_metrics_head(ngx_http_ratelimit_metrics_t *out)
+/* Reads what several metrics show. */
+static ngx_int_t
+ngx_http_ratelimit_metrics_read(ngx_http_ratelimit_metrics_t *out)
 {
-    u_char                             *p;
-    size_t                              size;
-    const ngx_http_ratelimit_metric_t  *metric;
+    uint32_t                     at;
+    ngx_uint_t                   i;
+    ngx_http_ratelimit_zone_t  **zones;
+    ngx_ratelimit_counts_row_t  *row;
 
-    metric = out->metric;
-    size = sizeof("# HELP  \n# TYPE  \n") + 2 * ngx_strlen(metric->name)
-           + ngx_strlen(metric->help) + ngx_strlen(metric->type);
+    zones = out->conf->zones.elts;
+    out->zones = ngx_palloc(out->pool,
+                            (out->conf->zones.nelts + 1)
+                            * sizeof(ngx_http_ratelimit_metrics_zone_t));
 
-    p = ngx_http_ratelimit_grow(out->pool, &out->body, size);
-    if (p == NULL) {
-        out->failed = 1;
-        return;
+    if (out->zones == NULL
+        || ngx_array_init(&out->rows, out->pool, 64,
+                          sizeof(ngx_ratelimit_counts_row_t))
+           != NGX_OK)
+    {
+        return NGX_ERROR;
     }
 
-    p = ngx_sprintf(p, "# HELP %s %s\n# TYPE %s %s\n", metric->name,
-                    metric->help, metric->name, metric->type);
-
-    out->body.text.len = p - out->body.text.data;
-}
-
-
-/*
- * A line. Behind the value its labels, at least one: a name and an ngx_str_t *
- * each; then NULL.
- */
-static void
-ngx_http_ratelimit_metrics_sample(ngx_http_ratelimit_metrics_t *out,
-    uint64_t value, ...)
-{
-    u_char      *p, ch;
-    size_t       size;
-    va_list      labels;
-    const char  *name;
-
-    size = ngx_strlen(out->metric->name) + sizeof("} \n") + NGX_INT64_LEN;
-
-    va_start(labels, value);
-
-    while ((name = va_arg(labels, const char *)) != NULL) {
-        size += sizeof(",=\"\"") + ngx_strlen(name)
-                + NGX_HTTP_RATELIMIT_METRICS_ESCAPE
-                  * va_arg(labels, const ngx_str_t *)->len;
+    for (i = 0; i < out->conf->zones.nelts; i++) {
+        ngx_http_ratelimit_metrics_zone(&zones[i]->limiter, &out->zones[i]);
     }
 
-    va_end(labels);
+    at = 0;
 
-    p = ngx_http_ratelimit_grow(out->pool, &out->body, size);
-    if (p == NULL) {
-        out->failed = 1;
-        return;
-    }
+    for ( ;; ) {
+        row = ngx_array_push(&out->rows);
+        if (row == NULL) {
+            return NGX_ERROR;
+        }
 
-    p = ngx_sprintf(p, "%s", out->metric->name);
-    ch = '{';
-
-    va_start(labels, value);
-
-    while ((name = va_arg(labels, const char *)) != NULL) {
-        p = ngx_sprintf(p, "%c%s=\"", ch, name);
-        p = ngx_http_ratelimit_metrics_escape(p, va_arg(labels,
-                                                        const ngx_str_t *));
-        *p++ = '"';
-        ch = ',';
-    }
-
-    va_end(labels);
-
-    out->body.text.len = ngx_sprintf(p, "} %uL\n", value)
-                         - out->body.text.data;
-}
-
-
-/*
- * The format's three escapes. Bytes that Prometheus might not take, those of
- * no printable ASCII, stand there as text, "\x7f": one must not cost the rest.
- */
-static u_char *
-ngx_http_ratelimit_metrics_escape(u_char *p, const ngx_str_t *text)
-{
-    u_char   ch;
-    size_t   i;
-
-    for (i = 0; i < text->len; i++) {
-        ch = text->data[i];
-
-        if (ch == '\n') {
-            *p++ = '\\';
-            *p++ = 'n';
-
-        } else if (ch < ' ' || ch >= 0x7f) {
-            p = ngx_sprintf(p, "\\\\x%02xd", ch);
-
-        } else {
-            if (ch == '\\' || ch == '"') {
-                *p++ = '\\';
-            }
-
-            *p++ = ch;
+        if (ngx_ratelimit_counts_next(&at, row) != NGX_OK) {
+            out->rows.nelts--;
+            return NGX_OK;
         }
     }
+}
 
-    return p;
+
+static void
+ngx_http_ratelimit_metrics_requests(ngx_http_ratelimit_metrics_t *out)
+{
+    ngx_uint_t                         i;
+    ngx_ratelimit_status_e             status;
+    const ngx_ratelimit_counts_row_t  *row;
+
+    row = out->rows.elts;
+
+    for (i = 0; i < out->rows.nelts; i++) {
+
+        if (row[i].kind == NGX_RATELIMIT_COUNTS_ZONE) {
+            ngx_http_ratelimit_metrics_denied(out, &row[i]);
+        }
+
+        if (row[i].kind != NGX_RATELIMIT_COUNTS_RULE) {
+            continue;
+        }
+
+        for (status = NGX_RATELIMIT_PASSED; status < NGX_RATELIMIT_DENIED;
+             status++)
+        {
+            ngx_http_ratelimit_metrics_outcomes(out, &row[i], status);
+        }
+    }
+}
+
+
+/*
+ * Zeros of those that a rate or an alert begins with: it is known from the
+ * first request on.
+ */
+static void
+ngx_http_ratelimit_metrics_outcomes(ngx_http_ratelimit_metrics_t *out,
+    const ngx_ratelimit_counts_row_t *row, ngx_ratelimit_status_e status)
+{
+    uint64_t                            n;
+    ngx_uint_t                          name;
+    ngx_ratelimit_source_e              source;
+    ngx_http_ratelimit_metrics_shown_e  shown;
+
+    static const u_char  zeros[][NGX_RATELIMIT_SOURCE_FALLBACK + 1] = {
+        [NGX_RATELIMIT_PASSED] = {
+            [NGX_RATELIMIT_SOURCE_LOCAL] = NGX_HTTP_RATELIMIT_METRICS_ALONE,
+            [NGX_RATELIMIT_SOURCE_LEASE] = NGX_HTTP_RATELIMIT_METRICS_SHARED,
+            [NGX_RATELIMIT_SOURCE_REDIS] = NGX_HTTP_RATELIMIT_METRICS_SHARED
+        },
+        [NGX_RATELIMIT_REJECTED] = {
+            [NGX_RATELIMIT_SOURCE_LOCAL] = NGX_HTTP_RATELIMIT_METRICS_ALONE,
+            [NGX_RATELIMIT_SOURCE_LEASE] = NGX_HTTP_RATELIMIT_METRICS_SHARED,
+            [NGX_RATELIMIT_SOURCE_REDIS] = NGX_HTTP_RATELIMIT_METRICS_SHARED
+        },
+        [NGX_RATELIMIT_DEGRADED] = {
+            [NGX_RATELIMIT_SOURCE_FALLBACK]
+                                     = NGX_HTTP_RATELIMIT_METRICS_SHARED
+        },
+        [NGX_RATELIMIT_DENIED] = { 0 }
+    };
+
+    shown = row->shared ? NGX_HTTP_RATELIMIT_METRICS_SHARED
+                        : NGX_HTTP_RATELIMIT_METRICS_ALONE;
+
+    for (source = NGX_RATELIMIT_SOURCE_LOCAL;
+         source <= NGX_RATELIMIT_SOURCE_FALLBACK; source++)
+    {
+        n = row->words[ngx_ratelimit_counts_word(status, source)];
+
+        if (n == 0 && (zeros[status][source] != shown || row->zone.len == 0)) {
+            continue;
+        }
+
+        /* out of a lease a request is rejected by what Redis said before */
+
+        name = source;
+
+        if (source == NGX_RATELIMIT_SOURCE_LEASE
+            && (status == NGX_RATELIMIT_REJECTED
+                || status == NGX_RATELIMIT_REJECTED_DRY_RUN))
+        {
+            name = NGX_RATELIMIT_SOURCE_FALLBACK + 1;
+        }
+
+        ngx_http_ratelimit_metrics_sample(out, n,
+                             "zone", &row->zone, "rule", &row->rule,
+                             "outcome",
+                             &ngx_http_ratelimit_metrics_outcome[status],
+                             "source",
+                             &ngx_http_ratelimit_metrics_source[name], NULL);
+    }
+}
+
+
+/* A list is of a zone, not of a rule. */
+static void
+ngx_http_ratelimit_metrics_denied(ngx_http_ratelimit_metrics_t *out,
+    const ngx_ratelimit_counts_row_t *row)
+{
+    ngx_uint_t  i;
+
+    static const ngx_str_t  names[] = {
+        ngx_string("denied"), ngx_string("dry_run_denied")
+    };
+
+    for (i = 0; i < 2; i++) {
+        if (row->words[NGX_RATELIMIT_COUNTS_DENIED + i]) {
+            ngx_http_ratelimit_metrics_sample(out,
+                 row->words[NGX_RATELIMIT_COUNTS_DENIED + i],
+                 "zone", &row->zone, "rule", &row->rule, "outcome", &names[i],
+                 "source",
+                 &ngx_http_ratelimit_metrics_source[NGX_RATELIMIT_SOURCE_LOCAL],
+                 NULL);
+        }
+    }
+}
+
+
+static void
+ngx_http_ratelimit_metrics_costs(ngx_http_ratelimit_metrics_t *out)
+{
+    uint64_t                           n;
+    ngx_uint_t                         i;
+    const ngx_ratelimit_counts_row_t  *row;
+
+    row = out->rows.elts;
+
+    for (i = 0; i < out->rows.nelts; i++) {
+        n = row[i].words[NGX_RATELIMIT_COUNTS_COST];
+
+        if (row[i].kind == NGX_RATELIMIT_COUNTS_RULE && (n || row[i].zone.len))
+        {
+            ngx_http_ratelimit_metrics_sample(out, n, "zone", &row[i].zone,
+                                              "rule", &row[i].rule, NULL);
+        }
+    }
+}
+
+
+static void
+ngx_http_ratelimit_metrics_saved(ngx_http_ratelimit_metrics_t *out)
+{
+    uint64_t                           n;
+    ngx_uint_t                         i, status;
+    const ngx_ratelimit_counts_row_t  *row;
+
+    row = out->rows.elts;
+
+    for (i = 0; i < out->rows.nelts; i++) {
+
+        if (row[i].kind != NGX_RATELIMIT_COUNTS_RULE || !row[i].shared) {
+            continue;
+        }
+
+        n = 0;
+
+        for (status = NGX_RATELIMIT_PASSED; status < NGX_RATELIMIT_DENIED;
+             status++)
+        {
+            n += row[i].words[ngx_ratelimit_counts_word(status,
+                                                NGX_RATELIMIT_SOURCE_LEASE)];
+        }
+
+        ngx_http_ratelimit_metrics_sample(out, n, "zone", &row[i].zone,
+                                          "rule", &row[i].rule, NULL);
+    }
+}
+
+
+/* The histograms of zones; the row's kind is the metric's offset. */
+static void
+ngx_http_ratelimit_metrics_times(ngx_http_ratelimit_metrics_t *out)
+{
+    ngx_uint_t                         i;
+    const ngx_ratelimit_counts_row_t  *row;
+
+    row = out->rows.elts;
+
+    for (i = 0; i < out->rows.nelts; i++) {
+        if (row[i].kind == out->metric->offset && row[i].zone.len) {
+            ngx_http_ratelimit_metrics_histogram(out, row[i].words,
+                                                 "zone", &row[i].zone, NULL);
+        }
+    }
+}
+
+
+/* A word of the rows of zones with Redis. */
+static void
+ngx_http_ratelimit_metrics_of_zone(ngx_http_ratelimit_metrics_t *out)
+{
+    ngx_uint_t                         i;
+    const ngx_ratelimit_counts_row_t  *row;
+
+    row = out->rows.elts;
+
+    for (i = 0; i < out->rows.nelts; i++) {
+        if (row[i].kind == NGX_RATELIMIT_COUNTS_ZONE && row[i].shared) {
+            ngx_http_ratelimit_metrics_sample(out,
+                                         row[i].words[out->metric->offset],
+                                         "zone", &row[i].zone, NULL);
+        }
+    }
+}
+
+
+static void
+ngx_http_ratelimit_metrics_evicted(ngx_http_ratelimit_metrics_t *out)
+{
+    ngx_uint_t                   i, lost;
+    ngx_http_ratelimit_zone_t  **zones;
+
+    zones = out->conf->zones.elts;
+
+    for (i = 0; i < out->conf->zones.nelts; i++) {
+        for (lost = 0; lost < NGX_RATELIMIT_LOST; lost++) {
+            ngx_http_ratelimit_metrics_sample(out,
+                             out->zones[i].table.lost_of[lost],
+                             "zone", &zones[i]->limiter.zone.name,
+                             "lost", &ngx_http_ratelimit_metrics_lost[lost],
+                             NULL);
+        }
+    }
 }
 
 
@@ -380,6 +652,13 @@ ngx_http_ratelimit_metrics_nodes(ngx_http_ratelimit_metrics_t *out)
         at = NULL;
 
         while (ngx_ratelimit_redis_node_stat(redis[i], &at, &node) == NGX_OK) {
+            if (out->metric->offset) {
+                ngx_http_ratelimit_metrics_histogram(out, node.times,
+                                              "redis", &redis[i]->name,
+                                              "node", &node.name, NULL);
+                continue;
+            }
+
             ngx_http_ratelimit_metrics_sample(out, node.state,
                                               "redis", &redis[i]->name,
                                               "shard", &node.name, NULL);
@@ -389,24 +668,37 @@ ngx_http_ratelimit_metrics_nodes(ngx_http_ratelimit_metrics_t *out)
 
 
 static void
+ngx_http_ratelimit_metrics_clocks(ngx_http_ratelimit_metrics_t *out)
+{
+    ngx_uint_t                   i;
+    ngx_ratelimit_redis_t      **redis;
+    ngx_ratelimit_redis_stat_t   stat;
+
+    redis = out->conf->redis.elts;
+
+    for (i = 0; i < out->conf->redis.nelts; i++) {
+        ngx_ratelimit_redis_stat(redis[i], &stat);
+
+        if (stat.clocked) {
+            ngx_http_ratelimit_metrics_seconds(out, stat.clock_ms * 1000,
+                                           "redis", &redis[i]->name, NULL);
+        }
+    }
+}
+
+
+static void
 ngx_http_ratelimit_metrics_zones(ngx_http_ratelimit_metrics_t *out)
 {
-    uint64_t                            value;
-    ngx_uint_t                          i;
-    ngx_http_ratelimit_zone_t         **zones;
-    ngx_http_ratelimit_metrics_zone_t   zone;
+    uint64_t                     value;
+    ngx_uint_t                   i;
+    ngx_http_ratelimit_zone_t  **zones;
 
     zones = out->conf->zones.elts;
 
     for (i = 0; i < out->conf->zones.nelts; i++) {
-
-        if (!zones[i]->limiter.follows) {
-            continue;
-        }
-
-        ngx_http_ratelimit_metrics_zone(&zones[i]->limiter, &zone);
-
-        value = *(uint64_t *) ((u_char *) &zone + out->metric->offset);
+        value = *(uint64_t *) ((u_char *) &out->zones[i]
+                               + out->metric->offset);
 
         if (value != NGX_HTTP_RATELIMIT_METRICS_NONE) {
             ngx_http_ratelimit_metrics_sample(out, value, "zone",
@@ -422,7 +714,32 @@ ngx_http_ratelimit_metrics_zone(ngx_ratelimit_limiter_t *limiter,
     ngx_http_ratelimit_metrics_zone_t *zone)
 {
     uint64_t                   now, since;
+    ngx_uint_t                 i;
+    ngx_ratelimit_rule_t     **rules;
     ngx_ratelimit_sync_stat_t  stat;
+
+    ngx_memset(zone, 0xff, sizeof(ngx_http_ratelimit_metrics_zone_t));
+
+    now = (uint64_t) ngx_current_msec * 1000;
+
+    ngx_ratelimit_table_stat(limiter->zone.table, now,
+                             NGX_RATELIMIT_STAT_SETS, &zone->table);
+
+    if (limiter->zone.leases) {
+        ngx_ratelimit_leases_stat(limiter->zone.leases, now,
+                                  NGX_RATELIMIT_STAT_SETS, &zone->leases);
+    }
+
+    zone->uncounted = 0;
+    rules = limiter->policy->rules.elts;
+
+    for (i = 0; i < limiter->policy->rules.nelts; i++) {
+        zone->uncounted += (rules[i]->row == 0);
+    }
+
+    if (!limiter->follows) {
+        return;
+    }
 
     ngx_ratelimit_sync_stat(limiter, &stat);
 
@@ -432,13 +749,16 @@ ngx_http_ratelimit_metrics_zone(ngx_ratelimit_limiter_t *limiter,
     zone->version = stat.compiled;
     zone->refused = stat.refused;
     zone->skipped = limiter->policy->skipped.n;
-    zone->reachable = limiter->redis ? stat.reachable
-                                     : NGX_HTTP_RATELIMIT_METRICS_NONE;
+
+    if (limiter->redis) {
+        zone->reachable = stat.reachable;
+    }
 
     /* the clock may have been set back */
 
-    zone->age = (stat.compiled == 0) ? NGX_HTTP_RATELIMIT_METRICS_NONE
-                : (now > since) ? now - since : 0;
+    if (stat.compiled) {
+        zone->age = (now > since) ? now - since : 0;
+    }
 }
 
 

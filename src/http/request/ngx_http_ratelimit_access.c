@@ -26,6 +26,8 @@ static void ngx_http_ratelimit_complete(ngx_http_ratelimit_ctx_t *ctx);
 static void ngx_http_ratelimit_resume(ngx_http_request_t *r);
 static ngx_int_t ngx_http_ratelimit_outcome(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx);
+static NGX_RATELIMIT_APART void ngx_http_ratelimit_denied(
+    ngx_http_ratelimit_ctx_t *ctx);
 static NGX_RATELIMIT_APART ngx_int_t ngx_http_ratelimit_delay(
     ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx);
 static void ngx_http_ratelimit_delay_handler(ngx_event_t *ev);
@@ -307,8 +309,8 @@ ngx_http_ratelimit_outcome(ngx_http_request_t *r,
         return NGX_DECLINED;
     }
 
-    if (ctx->denies && check->status != NGX_RATELIMIT_DENIED) {
-        check->status = NGX_RATELIMIT_DENIED_DRY_RUN;
+    if (ctx->denies) {
+        ngx_http_ratelimit_denied(ctx);
     }
 
     ngx_http_ratelimit_log_outcome(r, ctx);
@@ -324,6 +326,23 @@ ngx_http_ratelimit_outcome(ngx_http_request_t *r,
 }
 
 
+/* A list denies the request, or would if it were no dry run. */
+static void
+ngx_http_ratelimit_denied(ngx_http_ratelimit_ctx_t *ctx)
+{
+    ngx_uint_t  word;
+
+    word = NGX_RATELIMIT_COUNTS_DENIED;
+
+    if (ctx->check.status != NGX_RATELIMIT_DENIED) {
+        ctx->check.status = NGX_RATELIMIT_DENIED_DRY_RUN;
+        word = NGX_RATELIMIT_COUNTS_DENIED_DRY_RUN;
+    }
+
+    ngx_ratelimit_count(ctx->denies->rows[NGX_RATELIMIT_COUNTS_ZONE], word, 1);
+}
+
+
 /*
  * A leaky bucket delays the request until its turn has come. The timer is not
  * cancelable: a worker that is to end waits for it, as for the response.
@@ -331,12 +350,17 @@ ngx_http_ratelimit_outcome(ngx_http_request_t *r,
 static ngx_int_t
 ngx_http_ratelimit_delay(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx)
 {
-    ngx_event_t  *ev, *rev;
+    ngx_event_t              *ev, *rev;
+    ngx_ratelimit_limiter_t  *limiter;
 
     ev = ngx_pcalloc(r->pool, sizeof(ngx_event_t));
     if (ev == NULL) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
+
+    limiter = ctx->check.decisive->client->limiter;
+    ngx_ratelimit_counts_time(limiter->rows[NGX_RATELIMIT_COUNTS_DELAY],
+                              ctx->check.delay_us);
 
     ev->data = ctx;
     ev->log = r->connection->log;

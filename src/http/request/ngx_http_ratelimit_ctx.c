@@ -150,6 +150,11 @@ ngx_http_ratelimit_ctx_cleanup(void *data)
     }
 
     if (ctx->started) {
+
+        if ((ctx->needs & NGX_RATELIMIT_NEEDS_SETTLE) && ctx->answered) {
+            ngx_ratelimit_check_cost(&ctx->check);
+        }
+
         ngx_ratelimit_check_end(&ctx->check);
     }
 

@@ -37,6 +37,8 @@ ngx_http_ratelimit_settle(ngx_http_request_t *r,
         changes |= ngx_http_ratelimit_settle_counter(r, &check->counters[i]);
     }
 
+    ngx_ratelimit_check_cost(check);
+
     if (changes) {
         ngx_ratelimit_check_settle(check);
     }

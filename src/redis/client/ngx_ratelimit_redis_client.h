@@ -49,6 +49,7 @@ struct ngx_ratelimit_redis_client_s {
 
     ngx_event_t                    upkeep;    /* timer */
     ngx_ratelimit_redis_call_t    *heartbeat; /* that has no answer yet */
+    ngx_msec_t                     heartbeat_ms;  /* when it was sent */
     unsigned                       heartbeat_failed:1;  /* the last one */
 
     ngx_event_t                    release_event;

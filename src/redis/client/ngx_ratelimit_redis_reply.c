@@ -26,6 +26,8 @@ static ngx_uint_t ngx_ratelimit_redis_reply_good(
 
 static void ngx_ratelimit_redis_reply_call(ngx_ratelimit_redis_node_t *node,
     ngx_ratelimit_redis_call_t *call);
+static void ngx_ratelimit_redis_reply_time(ngx_ratelimit_redis_node_t *node,
+    const ngx_ratelimit_redis_call_t *call);
 static void ngx_ratelimit_redis_error(ngx_ratelimit_redis_node_t *node,
     ngx_ratelimit_redis_call_t *call);
 static void ngx_ratelimit_redis_error_refused(
@@ -50,6 +52,7 @@ ngx_ratelimit_redis_reply_feed(ngx_ratelimit_redis_conn_t *conn, u_char *data,
     ngx_ratelimit_redis_request_t  *head;
 
     node = conn->data;
+    node->read_us = 0;
 
     ngx_ratelimit_redis_reader_feed(node->reader, data, len);
 
@@ -253,6 +256,7 @@ ngx_ratelimit_redis_reply_call(ngx_ratelimit_redis_node_t *node,
         ngx_ratelimit_redis_conn_recovered(&node->conn);
         ngx_ratelimit_redis_breaker_report(call, NGX_RATELIMIT_BREAKER_GOOD,
                                            NGX_RATELIMIT_REDIS_OK);
+        ngx_ratelimit_redis_reply_time(node, call);
 
         ngx_memzero(&result, sizeof(ngx_ratelimit_redis_result_t));
         result.status = NGX_RATELIMIT_REDIS_OK;
@@ -267,6 +271,31 @@ ngx_ratelimit_redis_reply_call(ngx_ratelimit_redis_node_t *node,
     if (texts) {
         ngx_ratelimit_redis_texts_free(reply);
     }
+}
+
+
+/* How long a call of the check script took; late ones, too. */
+
+static void
+ngx_ratelimit_redis_reply_time(ngx_ratelimit_redis_node_t *node,
+    const ngx_ratelimit_redis_call_t *call)
+{
+    /* without a time it counts as written since its ASKING was */
+
+    if (call->kind > NGX_RATELIMIT_REDIS_UNDO || node->place == NULL
+        || call->request.written_us == 0)
+    {
+        return;
+    }
+
+    /* once for all replies that came together */
+
+    if (node->read_us == 0) {
+        node->read_us = ngx_ratelimit_clock_us();
+    }
+
+    ngx_ratelimit_redis_time(node->client->redis->shared, node->place,
+                             node->read_us - call->request.written_us);
 }
 
 

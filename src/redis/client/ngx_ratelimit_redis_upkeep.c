@@ -30,7 +30,8 @@
 
 /*
  * Arguments of lua/check.lua. Of a heartbeat: kind, field, cost, want,
- * capacity, life in microseconds, 0; the gateway follows. Of a probe: kind,
+ * capacity, life in microseconds, 1: the answer has the time in place of reset;
+ * the gateway follows. Of a probe: kind,
  * field, cost, want, capacity, period, scale of a counter that no rule has, and
  * that is full again at once.
  */
@@ -38,7 +39,7 @@
 #define NGX_RATELIMIT_REDIS_GATEWAYS_MAX  1073741824
 #define NGX_RATELIMIT_REDIS_HEARTBEAT_ARGS                                    \
     "$1\r\nc\r\n$8\r\nrl-nodes\r\n$1\r\n1\r\n$1\r\n1\r\n"                     \
-    "$10\r\n1073741824\r\n$7\r\n3000000\r\n$1\r\n0\r\n"
+    "$10\r\n1073741824\r\n$7\r\n3000000\r\n$1\r\n1\r\n"
 #define NGX_RATELIMIT_REDIS_PROBE_ARGS                                        \
     "$1\r\nt\r\n$8\r\nrl-probe\r\n$1\r\n1\r\n$1\r\n0\r\n"                     \
     "$4\r\n1000\r\n$1\r\n1\r\n$1\r\n1\r\n"
@@ -156,6 +157,7 @@ ngx_ratelimit_redis_heartbeat_send(ngx_ratelimit_redis_client_t *client)
                                         NGX_RATELIMIT_REDIS_HEARTBEAT, &eval);
 
     if (client->heartbeat) {
+        client->heartbeat_ms = ngx_current_msec;
         ngx_ratelimit_redis_call_start(client->heartbeat,
                                        ngx_ratelimit_redis_heartbeat_answer,
                                        client);
@@ -175,6 +177,7 @@ ngx_ratelimit_redis_heartbeat_answer(void *data,
     ngx_ratelimit_redis_client_t *client = data;
 
     uint64_t                       gateways;
+    ngx_time_t                    *now;
     ngx_ratelimit_redis_shared_t  *shared;
 
     shared = client->redis->shared;
@@ -199,6 +202,17 @@ ngx_ratelimit_redis_heartbeat_answer(void *data,
         || result->values[1] >= NGX_RATELIMIT_REDIS_GATEWAYS_MAX)
     {
         return;
+    }
+
+    /* Redis read its clock halfway, more or less */
+
+    if (result->values[2] > 0) {
+        now = ngx_timeofday();
+        shared->clock_ms = result->values[2]
+                           - ((int64_t) now->sec * 1000 + (int64_t) now->msec)
+                           + (int64_t) (ngx_current_msec
+                                        - client->heartbeat_ms) / 2;
+        shared->clocked = 1;
     }
 
     gateways = NGX_RATELIMIT_REDIS_GATEWAYS_MAX - result->values[1];

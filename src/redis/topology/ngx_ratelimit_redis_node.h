@@ -38,6 +38,8 @@ struct ngx_ratelimit_redis_node_s {
     ngx_uint_t                     owned;     /* hash slots in the map */
     ngx_msec_t                     lost_ms;   /* was UP no more, or began */
     ngx_msec_t                     heard_ms;  /* the last reply */
+    uint64_t                       read_us;   /* when what is read now came; 0:
+                                                 nobody has asked */
     ngx_msec_t                     used_ms;   /* a sentinel: when asked */
     ngx_uint_t                     login;     /* version of its AUTH */
     unsigned                       loading:1; /* SCRIPT LOAD is queued */

@@ -25,6 +25,7 @@ typedef struct {
     size_t                         len;
     u_char                        *text;
     ngx_msec_t                     since_ms;  /* queued, later: written */
+    uint64_t                       written_us; /* by clock_us() */
     unsigned                       written:1; /* in part or whole */
 } ngx_ratelimit_redis_request_t;
 

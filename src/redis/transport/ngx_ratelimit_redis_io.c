@@ -27,7 +27,7 @@ static void ngx_ratelimit_redis_conn_advance(ngx_ratelimit_redis_conn_t *conn,
 static void ngx_ratelimit_redis_conn_attempted(
     ngx_ratelimit_redis_conn_t *conn, size_t len);
 static void ngx_ratelimit_redis_request_written(
-    ngx_ratelimit_redis_request_t *request);
+    ngx_ratelimit_redis_request_t *request, uint64_t now_us);
 
 
 void
@@ -202,13 +202,16 @@ static void
 ngx_ratelimit_redis_conn_advance(ngx_ratelimit_redis_conn_t *conn,
     size_t sent)
 {
+    uint64_t                        now_us;
     ngx_ratelimit_redis_request_t  *request;
+
+    now_us = ngx_ratelimit_clock_us();
 
     while (sent) {
         conn->batch++;
         request = ngx_queue_data(conn->next, ngx_ratelimit_redis_request_t,
                                  queue);
-        ngx_ratelimit_redis_request_written(request);
+        ngx_ratelimit_redis_request_written(request, now_us);
 
         if (sent < request->len - conn->offset) {
             conn->offset += sent;
@@ -239,7 +242,8 @@ ngx_ratelimit_redis_conn_attempted(ngx_ratelimit_redis_conn_t *conn,
 
     for (q = conn->next; q != &conn->requests; q = ngx_queue_next(q)) {
         request = ngx_queue_data(q, ngx_ratelimit_redis_request_t, queue);
-        ngx_ratelimit_redis_request_written(request);
+        ngx_ratelimit_redis_request_written(request,
+                                            ngx_ratelimit_clock_us());
 
         if (len <= request->len) {
             return;
@@ -251,10 +255,12 @@ ngx_ratelimit_redis_conn_attempted(ngx_ratelimit_redis_conn_t *conn,
 
 
 static void
-ngx_ratelimit_redis_request_written(ngx_ratelimit_redis_request_t *request)
+ngx_ratelimit_redis_request_written(ngx_ratelimit_redis_request_t *request,
+    uint64_t now_us)
 {
     if (!request->written) {
         request->written = 1;
+        request->written_us = now_us;
         request->since_ms = ngx_current_msec;
     }
 }

@@ -45,6 +45,10 @@ static ngx_int_t ngx_ratelimit_policy_name(ngx_ratelimit_limiter_t *limiter,
     ngx_ratelimit_rule_t *rule, ngx_log_t *log);
 static ngx_int_t ngx_ratelimit_policy_digest_read(const ngx_str_t *key,
     u_char digest[NGX_RATELIMIT_MAP_KEY]);
+static void ngx_ratelimit_policy_count(ngx_ratelimit_policy_t *policy);
+static uint32_t ngx_ratelimit_limiter_row(
+    const ngx_ratelimit_limiter_t *limiter, ngx_ratelimit_counts_kind_e kind,
+    const ngx_str_t *rule);
 
 
 ngx_ratelimit_policy_t *
@@ -592,8 +596,62 @@ ngx_ratelimit_policy_swap(ngx_ratelimit_limiter_t *limiter,
 {
     ngx_ratelimit_policy_t  *before;
 
+    if (policy != limiter->base) {
+        ngx_ratelimit_policy_count(policy);
+    }
+
     before = limiter->policy;
     limiter->policy = policy;
 
     ngx_ratelimit_policy_release(before);
+}
+
+
+/* The rules of a document get their rows as long as requests may use them. */
+static void
+ngx_ratelimit_policy_count(ngx_ratelimit_policy_t *policy)
+{
+    ngx_uint_t               i;
+    ngx_ratelimit_rule_t   **rules;
+
+    rules = policy->rules.elts;
+
+    for (i = 0; i < policy->rules.nelts; i++) {
+        if (rules[i]->number >= policy->nfixed) {
+            rules[i]->row = ngx_ratelimit_limiter_row(policy->limiter,
+                                                NGX_RATELIMIT_COUNTS_RULE,
+                                                &rules[i]->id);
+        }
+    }
+}
+
+
+void
+ngx_ratelimit_limiter_begin(ngx_ratelimit_limiter_t *limiter)
+{
+    ngx_uint_t               i;
+    ngx_ratelimit_rule_t   **rules;
+
+    static const ngx_str_t  none = ngx_null_string;
+
+    for (i = NGX_RATELIMIT_COUNTS_ZONE; i < NGX_RATELIMIT_COUNTS_KINDS; i++) {
+        limiter->rows[i] = ngx_ratelimit_limiter_row(limiter, i, &none);
+    }
+
+    rules = limiter->base->rules.elts;
+
+    for (i = 0; i < limiter->base->rules.nelts; i++) {
+        rules[i]->row = ngx_ratelimit_limiter_row(limiter,
+                                                  NGX_RATELIMIT_COUNTS_RULE,
+                                                  &rules[i]->id);
+    }
+}
+
+
+static uint32_t
+ngx_ratelimit_limiter_row(const ngx_ratelimit_limiter_t *limiter,
+    ngx_ratelimit_counts_kind_e kind, const ngx_str_t *rule)
+{
+    return ngx_ratelimit_counts_use(kind, &limiter->zone.name, rule,
+                                    limiter->redis != NULL);
 }

@@ -133,6 +133,25 @@ void ngx_ratelimit_policy_problem(ngx_ratelimit_problems_t *problems,
 ngx_uint_t ngx_ratelimit_policy_find(const ngx_ratelimit_policy_t *policy,
     const ngx_str_t *path, ngx_ratelimit_rule_t **rules, ngx_uint_t max);
 
+/* Frees one that nobody uses. Rows of one that never was in use are 0. */
+static ngx_inline void
+ngx_ratelimit_policy_free(ngx_ratelimit_policy_t *policy)
+{
+    ngx_uint_t               i;
+    ngx_ratelimit_rule_t   **rules;
+
+    rules = policy->rules.elts;
+
+    for (i = 0; i < policy->rules.nelts; i++) {
+        if (rules[i]->number >= policy->nfixed) {
+            ngx_ratelimit_counts_release(rules[i]->row);
+        }
+    }
+
+    ngx_destroy_pool(policy->pool);
+}
+
+
 /*
  * One more user; one less: the last one frees it. Here, since each request does
  * both, and a call of a module's global function goes through a table.
@@ -150,7 +169,7 @@ ngx_ratelimit_policy_release(ngx_ratelimit_policy_t *policy)
     policy->refs--;
 
     if (policy->refs == 0 && policy->pool) {
-        ngx_destroy_pool(policy->pool);
+        ngx_ratelimit_policy_free(policy);
     }
 }
 

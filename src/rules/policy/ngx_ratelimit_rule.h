@@ -142,6 +142,8 @@ typedef struct {
                                             policy->nfixed on */
     ngx_uint_t              rank;        /* in the order of application */
     ngx_uint_t              needs;       /* at each request: bits */
+    uint32_t                row;         /* of its counts, while it is in use;
+                                            0: none of its own */
     unsigned                skipped:1;   /* by finish(): it matches none */
     ngx_uint_t              group_index; /* of the policy; 0: none */
     ngx_ratelimit_id_t      salt;
@@ -184,6 +186,7 @@ struct ngx_ratelimit_limiter_s {
     ngx_ratelimit_zone_t    zone;
     ngx_ratelimit_redis_t  *redis;      /* NULL: this gateway alone */
     void                   *refills;    /* the worker's, of leases; or NULL */
+    uint32_t                rows[NGX_RATELIMIT_COUNTS_KINDS];  /* its counts */
 
     ngx_ratelimit_policy_t *policy;     /* that requests go by now */
     ngx_ratelimit_policy_t *base;       /* of nginx.conf alone */
@@ -213,6 +216,12 @@ const char *ngx_ratelimit_rule_spec(const ngx_ratelimit_spec_t *spec,
  * Returns NULL, or what was expected as a constant string.
  */
 const char *ngx_ratelimit_rule_split(const ngx_ratelimit_rule_t *rule);
+
+/*
+ * A worker begins to serve: finds the rows of counts of the zone and of its
+ * rules of nginx.conf.
+ */
+void ngx_ratelimit_limiter_begin(ngx_ratelimit_limiter_t *limiter);
 
 /* The rule of nginx.conf of that id, or NULL. */
 ngx_ratelimit_rule_t *ngx_ratelimit_limiter_rule(
