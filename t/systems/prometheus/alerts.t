@@ -29,14 +29,32 @@ END {
 }
 
 
-# With a user for each gateway.
+# With a clock of its own, and a user for each gateway.
 sub redis_server {
+    set_clock(0);
+
+    local $ENV{LD_PRELOAD} = t::RateLimit::clock_library();
+    local $ENV{RATELIMIT_CLOCK} = clock_file();
+
     my $server = redis_start();
 
     redis_cli($server, 'acl', 'setuser', $_, 'on', 'nopass', '~*', '&*',
               '+@all') for 'one', 'two';
 
     return $server;
+}
+
+
+sub clock_file { return t::RateLimit::folder() . '/redis.clock' }
+
+# Redis' clock goes so many seconds before that of the gateways.
+sub set_clock {
+    my $before = shift;
+
+    open my $out, -e clock_file() ? '+<' : '>', clock_file() or die "clock: $!";
+    binmode $out;
+    syswrite $out, pack 'q3', $before * 1e9, 0, 0;
+    close $out or die "clock: $!";
 }
 
 
@@ -51,10 +69,17 @@ sub gateway {
         redis => "server 127.0.0.1:$port; username $name; password_file none",
         files => { none => "none\n" },
         zone => { z => 'redis=r rate=1000r/s',
-                  strict => 'redis=r sync=strict rate=1000r/s' },
+                  strict => 'redis=r sync=strict rate=1000r/s',
+                  quota => 'redis=r limit=200 window=1d algorithm=fixed_window',
+                  small => 'limit=9999 window=4s algorithm=fixed_window',
+                  'tiny:64k' => 'limit=9999 window=4s algorithm=fixed_window',
+                  leaky => 'rate=50r/s burst=50 algorithm=leaky_bucket',
+                  limited => 'limit=1 window=1d algorithm=fixed_window' },
+        rules => ['try zone=small rate=1r/d dry_run'],
         http => $map,
-        locations => { map { ("/$_" => "ratelimit zone=$_;") }
-                       qw( z strict ) });
+        locations => { '/' => 'ratelimit zone=z;',
+                       map { ("/$_" => "ratelimit zone=$_;") }
+                       qw( strict quota small tiny leaky limited ) });
 }
 
 
@@ -86,6 +111,16 @@ sub load_end {
     kill KILL => $pid;
     waitpid $pid, 0;
     @beside = grep { $_ != $pid } @beside;
+}
+
+
+# Redis answers each call only some milliseconds later.
+sub slow {
+    push @beside, t::Gateway::beside(sub {
+        exec qw( redis-cli -p ), $port, qw( -r -1 client pause 20 );
+    });
+
+    return $beside[-1];
 }
 
 
@@ -123,6 +158,32 @@ sub fires {
 }
 
 
+# What the dashboard asks, with its variables as they are for "All".
+sub dashboard {
+    open my $file, '<', 'examples/grafana/ratelimit.json' or die $!;
+    my $dashboard = JSON::PP->new->utf8->decode(do { local $/; <$file> });
+    my %is = (__rate_interval => '1m',
+              map { $_->{name} => '.+' } @{ $dashboard->{templating}{list} });
+
+    for my $panel (@{ $dashboard->{panels} }) {
+        for my $target (@{ $panel->{targets} // [] }) {
+            my $query = $target->{expr} =~ s/\$(\w+)/$is{$1}/gr;
+            my @values = map { $_->{value}[1] } @{ $prometheus->query($query) };
+
+            ok((grep { $_ ne 'NaN' } @values), "$panel->{title}: has data")
+                or diag("$query: @values");
+        }
+    }
+
+    for (grep { $_->{type} eq 'query' } @{ $dashboard->{templating}{list} }) {
+        my ($metric, $label) = $_->{query} =~ /^label_values\((\w+), (\w+)\)$/;
+
+        ok((grep { $_->{metric}{$label} } @{ $prometheus->query($metric) }),
+           "$_->{name}: has values");
+    }
+}
+
+
 sub instance { return (instance => "127.0.0.1:$_[0]{port}") }
 
 # A document with these rules, by that key.
@@ -138,7 +199,7 @@ sub rules {
 
 is($api->change(PUT => '/rules', rules('$arg_k', 'a'))->{status}, 201,
    'a document');
-load('/z?k=a', '/strict?k=%s');
+load('/?k=a', '/strict?k=%s', '/small?k=a', '/tiny?k=a', ('/leaky?k=a') x 3);
 $prometheus = t::systems::Prometheus->start($one, $two);
 %untested = map { $_->{name} => 1 } map { @{ $_->{rules} } }
             @{ $prometheus->api('rules')->{groups} };
@@ -148,6 +209,14 @@ my $scrapes = 'sum(count_over_time(ratelimit_rules_version[5m]))';
 ok(wait_for(sub { ($prometheus->query($scrapes)->[0]{value}[1] // 0) > 40 }),
    'gateways are scraped');
 is_deeply($prometheus->firing, {}, 'all is well: no alert');
+
+# who is limited
+
+fires({ Rejects => { zone => 'limited', rule => 'limited' } },
+      sub { load('/limited?k=a') }, \&load_end);
+fires({ TableFull => { instance($one), zone => 'tiny' },
+        Evicts => { instance($two), zone => 'tiny' } },
+      sub { load(('/tiny?k=%s') x 100) }, \&load_end);
 
 # the document
 
@@ -165,11 +234,22 @@ fires({ RulesDiffer => { zone => 'z' },
 
 # Redis
 
+fires({ RedisSlow => { instance($one), redis => 'r' } }, \&slow, \&load_end);
+fires({ ClockOff => { instance($one), redis => 'r' } },
+      sub { set_clock(0.7) }, sub { set_clock(0) });
+fires({ StateLost => { zone => 'quota' } },
+      sub {
+          $one->burst(150, '/quota?k=lost');
+          sleep 0.2;     # a call right behind an answer proves no loss
+          redis_cli($port, 'flushall');
+          load('/quota?k=lost');
+      }, \&load_end);
 fires({ BreakerOpen => { instance($one), redis => 'r' },
-        Degraded => { instance($two), redis => 'r' } },
+        Degraded => { instance($two), zone => 'strict' } },
       sub { kill STOP => redis_pid($port) },
       sub { kill CONT => redis_pid($port) });
 
+dashboard();
 is_deeply([sort keys %untested], [qw( RatelimitBreakerFlaps RatelimitRulesRefused )],
           'all alerts are tested, but some by promtool alone');
 $_->stop for $one, $two;
