@@ -93,8 +93,8 @@ ngx_ratelimit_segments_stat(const ngx_ratelimit_segments_kind_t *kind,
 
     stat->places = segments->nsegments * segments->nsets * kind->places;
     segment = ngx_ratelimit_segments_first(kind, segments);
-    each = ngx_max(max / segments->nsegments, 1);
-    each = ngx_min(each, segments->nsets);
+    each = ngx_min(max / segments->nsegments, segments->nsets);
+    each = ngx_max(each, 1);
 
     for (i = 0; i < segments->nsegments; i++) {
 
