@@ -82,7 +82,7 @@ static const step_t  never_swept[] = {
     { 0 }
 };
 
-/* The first to spend behind a debit sweeps. Of several that sweep one debits. */
+/* The first to spend behind a debit sweeps. If several sweep, one debits. */
 static const step_t  first_sweeps[] = {
     SPEND(0, 1, PAID, ASKS(1)), DEBIT(1, 0, 1, 1, 99, 60000, 0),
     SPEND(2, 1, PAID, ASKS(SOON)), SPEND(3, 1, PAID, ASKS(0)),
