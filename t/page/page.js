@@ -603,6 +603,13 @@ async function pictures(tab) {
         json.state.file = "/var/lib/nginx/api.rules";
         await route.fulfill({ response: answer, json: json });
     });
+    await tab.page.route("**/rl/decisions", async (route) => {
+        const answer = await route.fetch();
+        const json = await answer.json();
+
+        json.rules.find((row) => row.rule === "z").rule = "api";
+        await route.fulfill({ response: answer, json: json });
+    });
     await send("PUT", tab.base + "/rl/rules", { rules: [
         limit("orders", "/v1/orders/**", 600),
         limit("search", "/v1/search", 120, { tiers: { pro: { limit: 1200 } } }),
@@ -646,19 +653,8 @@ async function open(browser, base, Hand) {
     return tab;
 }
 
-/* tests of what not every endpoint has */
-const NEEDS = { "the plots": "decisions",
-                "keys that are not shown in clear": "rejections",
-                "see who is limited, and deny that key": "rejections" };
-
 async function run(tab, tests) {
     for (const [name, test] of Object.entries(tests)) {
-        if (NEEDS[name] && (await send("GET", ONE + "/rl/" + NEEDS[name]))
-                           .status === 404)
-        {
-            continue;
-        }
-
         try {
             await send("PUT", ONE + "/rl/rules", manyThings());
             await test(tab);

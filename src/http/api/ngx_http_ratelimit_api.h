@@ -250,6 +250,7 @@ ngx_int_t ngx_http_ratelimit_api_counters(ngx_http_ratelimit_api_t *api);
 ngx_int_t ngx_http_ratelimit_api_rejections(ngx_http_ratelimit_api_t *api);
 ngx_int_t ngx_http_ratelimit_api_top(ngx_http_ratelimit_api_t *api);
 ngx_int_t ngx_http_ratelimit_api_status(ngx_http_ratelimit_api_t *api);
+ngx_int_t ngx_http_ratelimit_api_decisions(ngx_http_ratelimit_api_t *api);
 ngx_int_t ngx_http_ratelimit_api_page(ngx_http_ratelimit_api_t *api);
 
 /*

@@ -119,6 +119,8 @@ static const ngx_http_ratelimit_api_route_t  ngx_http_ratelimit_api_routes[] =
       ngx_http_ratelimit_api_top, NGX_RATELIMIT_EDIT_DOCUMENT, BY|NUMBER, 0 },
     { ngx_string("status"), GET, 0,
       ngx_http_ratelimit_api_status, NGX_RATELIMIT_EDIT_DOCUMENT, 0, 0 },
+    { ngx_string("decisions"), GET, 0,
+      ngx_http_ratelimit_api_decisions, NGX_RATELIMIT_EDIT_DOCUMENT, 0, 0 },
     { ngx_string(""), GET, NGX_HTTP_RATELIMIT_API_PAGE,
       ngx_http_ratelimit_api_page, NGX_RATELIMIT_EDIT_DOCUMENT, 0, 0 },
     { ngx_string("page.css"), GET, NGX_HTTP_RATELIMIT_API_PAGE,

@@ -11,6 +11,12 @@
 
 struct json_t;
 
+/*
+ * metrics.c: what outcomes are called, by ngx_ratelimit_status_e. Empty: it is
+ * counted by the zone, or not at all.
+ */
+extern const ngx_str_t  ngx_http_ratelimit_outcomes[];
+
 /* A text that grows, in a pool; zeroed: it is empty. */
 typedef struct {
     ngx_str_t   text;

@@ -72,8 +72,7 @@ static void ngx_http_ratelimit_metrics_zones(
 static void ngx_http_ratelimit_metrics_skipped(
     ngx_http_ratelimit_metrics_t *out);
 
-/* by ngx_ratelimit_status_e; empty: counted by the zone, or not at all */
-static const ngx_str_t  ngx_http_ratelimit_metrics_outcome[] = {
+const ngx_str_t  ngx_http_ratelimit_outcomes[] = {
     ngx_null_string,                   /* BYPASSED */
     ngx_string("passed"),
     ngx_string("dry_run_delayed"),
@@ -436,7 +435,7 @@ ngx_http_ratelimit_metrics_outcomes(ngx_http_ratelimit_metrics_t *out,
         ngx_http_ratelimit_metrics_sample(out, n,
                              "zone", &row->zone, "rule", &row->rule,
                              "outcome",
-                             &ngx_http_ratelimit_metrics_outcome[status],
+                             &ngx_http_ratelimit_outcomes[status],
                              "source",
                              &ngx_http_ratelimit_metrics_source[name], NULL);
     }
