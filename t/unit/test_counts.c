@@ -123,7 +123,7 @@ test_names(void **state)
 {
     uint32_t    a, b;
     u_char      text[NGX_RATELIMIT_COUNTS_NAME + 1];
-    ngx_str_t   name, none = ngx_null_string;
+    ngx_str_t   name, none = ngx_string("");
     ngx_uint_t  kind;
 
     assert_int_equal(use(NGX_RATELIMIT_COUNTS_RULE, "early", "r"), 0);

@@ -460,7 +460,7 @@ ngx_ratelimit_refill_debit(ngx_ratelimit_refill_t *refill, unsigned all)
                                            &locked.env);
         }
 
-        left += lease->tokens;
+        left += ngx_ratelimit_async_debt(lease);
     }
 
     ngx_ratelimit_leased_unlock(&locked);

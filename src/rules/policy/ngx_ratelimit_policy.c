@@ -632,7 +632,7 @@ ngx_ratelimit_limiter_begin(ngx_ratelimit_limiter_t *limiter)
     ngx_uint_t               i;
     ngx_ratelimit_rule_t   **rules;
 
-    static const ngx_str_t  none = ngx_null_string;
+    static const ngx_str_t  none = ngx_string("");
 
     for (i = NGX_RATELIMIT_COUNTS_ZONE; i < NGX_RATELIMIT_COUNTS_KINDS; i++) {
         limiter->rows[i] = ngx_ratelimit_limiter_row(limiter, i, &none);
