@@ -100,10 +100,13 @@ ngx_ratelimit_sampler_tick(ngx_ratelimit_sampler_t *sampler, uint64_t random)
 void
 ngx_ratelimit_top_turn(ngx_ratelimit_top_t *top, uint64_t now_ms)
 {
-    uint64_t  next, began_ms, age_ms;
+    int64_t   age_ms;
+    uint64_t  next, began_ms;
+
+    /* below 0: the caller's time is older than that of who began the turn */
 
     began_ms = top->began_ms[top->current];
-    age_ms = now_ms - began_ms;
+    age_ms = (int64_t) (now_ms - began_ms);
 
     if (began_ms && age_ms < NGX_RATELIMIT_TOP_TURN_MS) {
         return;

@@ -87,7 +87,10 @@ void ngx_ratelimit_sampler_carry(ngx_ratelimit_sampler_t *sampler,
 void ngx_ratelimit_sampler_tick(ngx_ratelimit_sampler_t *sampler,
     uint64_t random);
 
-/* Begins another turn where it is time to; now_ms is monotonic, and not 0. */
+/*
+ * Begins another turn where it is time to; now_ms is monotonic but for that of
+ * other callers, which may be a little ahead, and not 0.
+ */
 void ngx_ratelimit_top_turn(ngx_ratelimit_top_t *top, uint64_t now_ms);
 
 /* Counts a key of this turn that is there: 1, or 0: it is not. */

@@ -60,6 +60,10 @@ ngx_uint_t   ngx_ratelimit_counts_shared;
 
 static ngx_ratelimit_counts_t  *ngx_ratelimit_counts;
 
+/* where the next search for an ended row begins, and when one was in vain */
+static uint32_t  ngx_ratelimit_counts_at;
+static uint64_t  ngx_ratelimit_counts_full_s;
+
 
 size_t
 ngx_ratelimit_counts_size(void)
@@ -183,6 +187,7 @@ ngx_ratelimit_counts_use(ngx_ratelimit_counts_kind_e kind,
 
     if (counts->ids[row] != id) {
         counts->ids[row] = 0;
+        atomic_thread_fence(memory_order_release);
         ngx_ratelimit_counts_clear(row);
 
         name->kind = (u_char) kind;
@@ -209,11 +214,15 @@ ngx_ratelimit_counts_use(ngx_ratelimit_counts_kind_e kind,
 }
 
 
-/* The row of that id, else one that can be had; 0: there is none. */
+/*
+ * The row of that id, else one that can be had; 0: there is none. That is
+ * searched for once in a second, not for each rule of a document.
+ */
 static uint32_t
 ngx_ratelimit_counts_find(uint64_t id)
 {
-    uint32_t                 row, nrows;
+    uint32_t                 row, nrows, n;
+    uint64_t                 now_s;
     ngx_ratelimit_counts_t  *counts;
 
     counts = ngx_ratelimit_counts;
@@ -231,11 +240,23 @@ ngx_ratelimit_counts_find(uint64_t id)
         return nrows;
     }
 
-    for (row = NGX_RATELIMIT_COUNTS_KINDS; row < nrows; row++) {
+    now_s = ngx_ratelimit_counts_now();
+
+    if (ngx_ratelimit_counts_full_s == now_s) {
+        return 0;
+    }
+
+    for (n = NGX_RATELIMIT_COUNTS_KINDS; n < nrows; n++) {
+        row = NGX_RATELIMIT_COUNTS_KINDS
+              + ngx_ratelimit_counts_at++
+                % (NGX_RATELIMIT_COUNTS_ROWS - NGX_RATELIMIT_COUNTS_KINDS);
+
         if (!ngx_ratelimit_counts_shown(row)) {
             return row;
         }
     }
+
+    ngx_ratelimit_counts_full_s = now_s;
 
     return 0;
 }
@@ -339,6 +360,8 @@ ngx_ratelimit_counts_next(uint32_t *at, ngx_ratelimit_counts_row_t *row)
         }
 
         /* it may have become another one's meanwhile */
+
+        atomic_thread_fence(memory_order_acquire);
 
         if (counts->ids[i] == id) {
             return NGX_OK;

@@ -289,6 +289,13 @@ test_turns(void **state)
     assert_int_equal(list.total, 8);
     assert_int_equal(list.began_ms, 1);
 
+    /* a worker whose time is a little behind forgets nothing */
+
+    ngx_ratelimit_top_turn(&top, MINUTE - 1);
+    ngx_ratelimit_top_list(&top, &list);
+    assert_int_equal(list.total, 8);
+    assert_int_equal(list.began_ms, 1);
+
     /* the first turn is forgotten, then all */
 
     ngx_ratelimit_top_turn(&top, 1 + 2 * MINUTE);

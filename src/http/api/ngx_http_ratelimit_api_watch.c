@@ -294,7 +294,11 @@ ngx_http_ratelimit_api_top(ngx_http_ratelimit_api_t *api)
 
     now = ngx_timeofday();
     now_ms = (uint64_t) now->sec * 1000 + now->msec;
-    ms = ngx_current_msec - list->began_ms;
+
+    /* the time of the worker that began it may be ahead */
+
+    ms = (ngx_current_msec > list->began_ms)
+         ? ngx_current_msec - list->began_ms : 0;
     listed = ngx_min(n, list->nkeys);
     others = list->others;
 
