@@ -1,15 +1,15 @@
 /*
- * What a check costs in the shared table: lock, token bucket, store. Processes
- * over one mapping, as nginx' workers are; one key to ten million, evenly and
- * by Zipf's law; how many of ten million live counters a zone keeps; and the
- * same checks in limit_req's tree, which is in memory at the same time.
+ * Measures a check in the shared table: lock, token bucket, store. Processes
+ * share one mapping, as nginx's workers do. They use one key to ten million,
+ * evenly and by Zipf's law. The same checks run in limit_req's tree, which is
+ * in memory at the same time. A zone shows how many of ten million live
+ * counters it keeps.
  *
- * The cases alternate, round by round; each figure is the median of the rounds,
- * "times the table's" the median of the ratios to the line before.
- * "loop" is what the measuring itself costs (a key from the sequence, its id)
- * and is part of every figure; "lock" adds a lock and an unlock to it,
- * "a line" the read of one cache line anywhere in the zone: what this machine's
- * memory takes for a counter, however it is found.
+ * The cases alternate, round by round. Each figure is the median of the rounds.
+ * "times the table's" is the median of the ratios to the line before.
+ * "loop" is the cost of measuring (a key from the sequence, its id), and is
+ * part of every figure. "lock" adds a lock and an unlock. "a line" adds the
+ * read of one cache line anywhere in the zone: the least that a counter takes.
  */
 
 #include <ngx_config.h>

@@ -323,7 +323,7 @@ ngx_ratelimit_check_count(const ngx_ratelimit_check_t *check)
 }
 
 
-/* What it costs is counted later if the response may change it. */
+/* The cost is counted later if the response may change it. */
 static ngx_inline void
 ngx_ratelimit_check_count_one(const ngx_ratelimit_counter_t *counter,
     ngx_ratelimit_status_e status)
@@ -572,7 +572,7 @@ ngx_ratelimit_check_settle(ngx_ratelimit_check_t *check)
 }
 
 
-/* Nobody waits for Redis any more, and no permit is held. */
+/* From here on the check waits for no reply and holds no permit. */
 void
 ngx_ratelimit_check_leave(ngx_ratelimit_check_t *check)
 {

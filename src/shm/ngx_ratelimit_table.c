@@ -18,8 +18,8 @@
 
 /*
  * How much a counter is missed. 0: there is none, or it equals a fresh one.
- * Else its class (1: not found again up to now, 2: known), then its loss (8
- * bits), then fresh_us (52 bits).
+ * Otherwise the rank has the class (1: not found again up to now, 2: known),
+ * then the loss (8 bits), then fresh_us (52 bits).
  */
 #define ngx_ratelimit_rank(class, loss, fresh_us)                             \
     ((uint64_t) (class) << 60 | (uint64_t) (loss) << 52 | (fresh_us))
@@ -135,10 +135,11 @@ ngx_ratelimit_table_insert(ngx_ratelimit_entry_t entry, uint32_t loss)
 
 
 /*
- * Finds the place for a new counter: a free one in the emptier of its sets;
- * else one whose counter can move to a place of a lower class; else that of the
- * counter with the least rank. So new counters compete with each other, also
- * with those that stand where a known counter could move to.
+ * Finds the place for a new counter. A free place in the emptier of its sets
+ * comes first. Then a place whose counter can move to one of a lower class.
+ * The last is that of the counter with the least rank. So new counters compete
+ * with each other, also with those that stand where a known counter could move
+ * to.
  */
 static ngx_ratelimit_place_t
 ngx_ratelimit_table_place(const ngx_ratelimit_entry_t *entry)

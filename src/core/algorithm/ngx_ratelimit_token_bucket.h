@@ -135,8 +135,8 @@ uint64_t ngx_ratelimit_span_decode(uint32_t code);
 
 
 /*
- * Inlined: every check takes from a bucket. What few takes need is apart; it
- * would cost all others registers.
+ * Inlined, because every check takes from a bucket. Rare work is in functions
+ * of its own: inlined, it would cost all other takes registers.
  */
 
 /*
