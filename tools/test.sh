@@ -11,6 +11,8 @@
 # JOBS            how many files run at once (three a processor: most wait)
 # RATELIMIT_LOGS  the folder of the logs (build/t), each file's removed when it
 #                 passes; a run begins with an empty one
+# AGAIN           so many files that fail run once more, each alone; those that
+#                 then pass are named as unstable (0)
 
 set -eu
 
@@ -144,6 +146,29 @@ result=0
 tools/progress.pl "$what" $steps "$passed" \
     prove "${verbose[@]}" --timer -j "$jobs" \
     --exec "bash tools/test-file.sh" "${ordered[@]}" < /dev/null || result=$?
+
+failed=()
+for file in "${ordered[@]}"; do
+    log=${file%.t}
+    [ ! -e "$RATELIMIT_LOGS/${log//\//-}.log" ] || failed+=("$file")
+done
+
+if [ $result -eq 1 ] && [ ${#failed[@]} -gt 0 ] \
+    && [ ${#failed[@]} -le "${AGAIN:-0}" ]
+then
+    mkdir -p "$RATELIMIT_LOGS/unstable"
+    mv "$RATELIMIT_LOGS"/*.log "$RATELIMIT_LOGS/unstable/"
+    result=0
+
+    for file in "${failed[@]}"; do
+        if prove --exec "bash tools/test-file.sh" "$file" < /dev/null; then
+            echo "unstable: $file failed once and passed alone," \
+                 "its log is in $RATELIMIT_LOGS/unstable"
+        else
+            result=1
+        fi
+    done
+fi
 
 for log in "$RATELIMIT_LOGS"/*.log; do
     [ -e "$log" ] || continue
