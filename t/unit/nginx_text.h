@@ -136,6 +136,19 @@ ngx_strlow(u_char *dst, u_char *src, size_t n)
 }
 
 
+ngx_int_t
+ngx_strncasecmp(u_char *s1, u_char *s2, size_t n)
+{
+    for ( /* void */ ; n; n--, s1++, s2++) {
+        if (ngx_tolower(*s1) != ngx_tolower(*s2)) {
+            return ngx_tolower(*s1) - ngx_tolower(*s2);
+        }
+    }
+
+    return 0;
+}
+
+
 u_char *
 ngx_pstrdup(ngx_pool_t *pool, ngx_str_t *src)
 {

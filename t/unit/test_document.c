@@ -174,7 +174,8 @@ test_rule(void **state)
 
         "{'id':'b','params':{'rate':'10r/s'},'count_status':"
         "[401,403],'cost':0,'emergency':'5r/s','match':{'route':"
-        "'/v1/{x}','methods':'HEAD','host':'h'}},"
+        "'/v1/{x}','methods':'HEAD','host':'h','header':['X-A:b*','Y:?',"
+        "'x-a:c:d'],'arg':'n:1','if':'$x'}},"
 
         "{'id':'c','params':{'rate':'10r/s'},'sync':'async','cost':3},{"
         "'id':'d','params':{'rate':'10r/s'},'sync':'strict','shards':5,"
@@ -207,6 +208,21 @@ test_rule(void **state)
 
     rule = document_rule(policy, "b");
     same_text(rule->route, "/v1/{x}");
+
+    /* alternatives are beside each other */
+
+    assert_int_equal(rule->nconditions, 5);
+    same_text(rule->conditions[0].name, "X-A");
+    assert_int_equal(rule->conditions[0].glob.len, 2);
+    assert_false(rule->conditions[0].other);
+    same_text(rule->conditions[1].name, "x-a");
+    assert_int_equal(rule->conditions[1].glob.len, 3);
+    assert_true(rule->conditions[1].other);
+    same_text(rule->conditions[2].name, "Y");
+    assert_false(rule->conditions[2].other);
+    assert_int_equal(rule->conditions[3].kind, NGX_RATELIMIT_IF_ARG);
+    same_text(rule->conditions[4].name, "$x");
+    assert_false(rule->conditions[4].other);
     assert_int_equal(rule->methods, M_HEAD);
     assert_int_equal(rule->nhosts, 1);
     assert_null(rule->api_keys);

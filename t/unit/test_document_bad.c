@@ -102,7 +102,8 @@ static const bad_t  bads[] = {
     /* which requests */
     { RULE(",'match':[]"), "match", "expected an object" },
     { MATCH("'uri':'/'"), "match/uri", "is not known, expected one of 'route', "
-      "'endpoint_regex', 'methods', 'tier', 'host', 'api_key_pattern'" },
+      "'endpoint_regex', 'methods', 'tier', 'host', 'api_key_pattern', "
+      "'header', 'arg', 'if'" },
     { MATCH("'api_key_pattern':1"), "match/api_key_pattern",
       "expected a string or an array" },
     { MATCH("'api_key_pattern':['a',1]"), "match/api_key_pattern/1",
@@ -123,6 +124,16 @@ static const bad_t  bads[] = {
     { MATCH("'methods':[1]"), "match/methods/0", "expected a string" },
     { MATCH("'host':['']"), "match/host/0", "expected host names like..." },
     { MATCH("'host':[false]"), "match/host/0", "expected a string" },
+    { MATCH("'header':['a:b','c']"), "match/header/1",
+      "expected a header and a glob..." },
+    { MATCH("'header':'a b:c'"), "match/header",
+      "expected a header and a glob..." },
+    { MATCH("'header':{'a':'b'}"), "match/header",
+      "expected a string or an array" },
+    { MATCH("'arg':['a']"), "match/arg/0",
+      "expected a query argument and a glob..." },
+    { MATCH("'if':'1'"), "match/if", "expected a value with variables" },
+    { MATCH("'if':['$a']"), "match/if", "expected a string" },
     { MATCH("'tier':''"), "match/tier", "expected the name of a tier: 1 to 64 "
       "bytes without variables and control characters" },
     { MATCH("'tier':'$t'"), "match/tier", "expected the name of a tier..." },

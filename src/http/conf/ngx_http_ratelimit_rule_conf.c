@@ -27,6 +27,8 @@ static void ngx_http_ratelimit_rule_wrong(ngx_ratelimit_draft_t *draft,
     const char *expected);
 static ngx_int_t ngx_http_ratelimit_rule_values(ngx_conf_t *cf,
     ngx_http_ratelimit_rule_t *rule);
+static ngx_int_t ngx_http_ratelimit_rule_conditions(ngx_conf_t *cf,
+    const ngx_ratelimit_rule_t *rule, ngx_http_ratelimit_values_t *values);
 static ngx_int_t ngx_http_ratelimit_rule_value(ngx_conf_t *cf,
     ngx_str_t *text, ngx_http_ratelimit_value_t **value);
 static ngx_int_t ngx_http_ratelimit_rule_tiers(ngx_conf_t *cf,
@@ -511,8 +513,49 @@ ngx_http_ratelimit_rule_values(ngx_conf_t *cf,
         return NGX_ERROR;
     }
 
-    return ngx_http_ratelimit_rule_value(cf, &rule->draft.cost_text,
-                                         &values->cost);
+    if (ngx_http_ratelimit_rule_value(cf, &rule->draft.cost_text,
+                                      &values->cost)
+        != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    return ngx_http_ratelimit_rule_conditions(cf, &rule->draft.rule, values);
+}
+
+
+static ngx_int_t
+ngx_http_ratelimit_rule_conditions(ngx_conf_t *cf,
+    const ngx_ratelimit_rule_t *rule, ngx_http_ratelimit_values_t *values)
+{
+    ngx_str_t   text;
+    ngx_uint_t  i;
+
+    if (rule->nconditions == 0) {
+        return NGX_OK;
+    }
+
+    values->conditions = ngx_palloc(cf->pool, rule->nconditions
+                                        * sizeof(ngx_http_ratelimit_value_t));
+    if (values->conditions == NULL) {
+        return NGX_ERROR;
+    }
+
+    for (i = 0; i < rule->nconditions; i++) {
+
+        if (ngx_http_ratelimit_condition_text(&rule->conditions[i], cf->pool,
+                                              &text)
+            != NGX_OK
+            || (text.len
+                && ngx_http_ratelimit_value_compile(cf, &text,
+                                                    &values->conditions[i])
+                   != NGX_OK))
+        {
+            return NGX_ERROR;
+        }
+    }
+
+    return NGX_OK;
 }
 
 

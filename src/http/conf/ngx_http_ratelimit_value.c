@@ -39,6 +39,14 @@ static const char *ngx_http_ratelimit_piece_make(
 static ngx_uint_t ngx_http_ratelimit_variable_known(
     ngx_http_core_main_conf_t *core, ngx_http_ratelimit_piece_t *piece);
 static ngx_uint_t ngx_http_ratelimit_name_byte(u_char ch);
+static const char *ngx_http_ratelimit_values_conditions(
+    ngx_http_core_main_conf_t *core, const ngx_ratelimit_rule_t *rule,
+    ngx_pool_t *pool);
+static ngx_int_t ngx_http_ratelimit_condition_value(ngx_http_request_t *r,
+    const ngx_ratelimit_condition_t *condition,
+    ngx_http_ratelimit_value_t *value, ngx_str_t *text);
+static ngx_uint_t ngx_http_ratelimit_condition_holds(
+    const ngx_ratelimit_condition_t *condition, const ngx_str_t *text);
 
 
 ngx_int_t
@@ -211,9 +219,87 @@ ngx_http_ratelimit_values(void *data, ngx_ratelimit_rule_t *rule,
     }
 
     *which = NGX_RATELIMIT_VALUES_COST;
+    expected = ngx_http_ratelimit_values_make(zone->core, cost, &values->cost,
+                                              pool);
+    if (expected || rule->nconditions == 0) {
+        return expected;
+    }
 
-    return ngx_http_ratelimit_values_make(zone->core, cost, &values->cost,
-                                          pool);
+    *which = NGX_RATELIMIT_VALUES_IF;
+
+    return ngx_http_ratelimit_values_conditions(zone->core, rule, pool);
+}
+
+
+static const char *
+ngx_http_ratelimit_values_conditions(ngx_http_core_main_conf_t *core,
+    const ngx_ratelimit_rule_t *rule, ngx_pool_t *pool)
+{
+    ngx_str_t                     text;
+    ngx_uint_t                    i;
+    const char                   *expected;
+    ngx_http_ratelimit_values_t  *values;
+
+    values = rule->data;
+    values->conditions = ngx_palloc(pool, rule->nconditions
+                                        * sizeof(ngx_http_ratelimit_value_t));
+
+    for (i = 0; values->conditions && i < rule->nconditions; i++) {
+
+        if (ngx_http_ratelimit_condition_text(&rule->conditions[i], pool,
+                                              &text)
+            != NGX_OK)
+        {
+            return "";
+        }
+
+        expected = text.len
+                   ? ngx_http_ratelimit_value_make(core, &text,
+                                                   &values->conditions[i],
+                                                   pool)
+                   : NULL;
+        if (expected) {
+            return expected;
+        }
+    }
+
+    return values->conditions ? NULL : "";
+}
+
+
+ngx_int_t
+ngx_http_ratelimit_condition_text(const ngx_ratelimit_condition_t *condition,
+    ngx_pool_t *pool, ngx_str_t *text)
+{
+    u_char      *p;
+    ngx_uint_t   i;
+
+    ngx_str_null(text);
+
+    if (condition->kind == NGX_RATELIMIT_IF_VALUE) {
+        *text = condition->name;
+    }
+
+    if (condition->kind != NGX_RATELIMIT_IF_HEADER) {
+        return NGX_OK;
+    }
+
+    p = ngx_pnalloc(pool, sizeof("$http_") - 1 + condition->name.len);
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    text->data = p;
+    p = ngx_cpymem(p, "$http_", sizeof("$http_") - 1);
+
+    for (i = 0; i < condition->name.len; i++) {
+        *p++ = (condition->name.data[i] == '-')
+               ? '_' : ngx_tolower(condition->name.data[i]);
+    }
+
+    text->len = p - text->data;
+
+    return NGX_OK;
 }
 
 
@@ -636,6 +722,94 @@ ngx_http_ratelimit_values_key(ngx_http_request_t *r,
     }
 
     return NGX_OK;
+}
+
+
+/* Of conditions with the same name, which follow each other, one must hold. */
+ngx_int_t
+ngx_http_ratelimit_conditions(ngx_http_request_t *r,
+    const ngx_ratelimit_rule_t *rule, const ngx_ratelimit_condition_t **failed)
+{
+    ngx_str_t                         text;
+    ngx_uint_t                        i, holds;
+    const ngx_ratelimit_condition_t  *c;
+    ngx_http_ratelimit_values_t      *values;
+
+    values = rule->data;
+    c = rule->conditions;
+    i = 0;
+
+    do {
+        *failed = &c[i];
+
+        if (ngx_http_ratelimit_condition_value(r, &c[i],
+                                               &values->conditions[i], &text)
+            != NGX_OK)
+        {
+            return NGX_ERROR;
+        }
+
+        holds = 0;
+
+        do {
+            holds |= ngx_http_ratelimit_condition_holds(&c[i++], &text);
+        } while (i < rule->nconditions && c[i].other);
+
+    } while (holds && i < rule->nconditions);
+
+    return holds ? NGX_OK : NGX_DECLINED;
+}
+
+
+/* The argument as "$arg_name" has it, decoded. */
+static ngx_int_t
+ngx_http_ratelimit_condition_value(ngx_http_request_t *r,
+    const ngx_ratelimit_condition_t *condition,
+    ngx_http_ratelimit_value_t *value, ngx_str_t *text)
+{
+    u_char     *src, *dst;
+    ngx_str_t   arg;
+
+    if (condition->kind != NGX_RATELIMIT_IF_ARG) {
+        return ngx_http_ratelimit_value_get(r, value, text);
+    }
+
+    ngx_str_null(text);
+
+    if (ngx_http_arg(r, condition->name.data, condition->name.len, &arg)
+        != NGX_OK)
+    {
+        return NGX_OK;
+    }
+
+    dst = ngx_pnalloc(r->pool, arg.len + 1);
+    if (dst == NULL) {
+        return NGX_ERROR;
+    }
+
+    text->data = dst;
+    src = arg.data;
+
+    ngx_unescape_uri(&dst, &src, arg.len, 0);
+
+    text->len = dst - text->data;
+
+    return NGX_OK;
+}
+
+
+static ngx_uint_t
+ngx_http_ratelimit_condition_holds(const ngx_ratelimit_condition_t *condition,
+    const ngx_str_t *text)
+{
+    if (condition->kind == NGX_RATELIMIT_IF_VALUE) {
+        return text->len > 1 || (text->len == 1 && text->data[0] != '0');
+    }
+
+    return text->len
+           && ngx_ratelimit_glob_match(condition->glob.data,
+                                       condition->glob.len, text->data,
+                                       text->len);
 }
 
 

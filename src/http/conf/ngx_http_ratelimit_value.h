@@ -47,6 +47,8 @@ typedef struct {
     ngx_http_ratelimit_value_t  *parts;
     ngx_http_ratelimit_value_t  *limit;  /* "rate=" or "limit=", or NULL */
     ngx_http_ratelimit_value_t  *cost;   /* NULL where constant */
+    ngx_http_ratelimit_value_t  *conditions;  /* of those of the rule; none of
+                                                 arguments */
 } ngx_http_ratelimit_values_t;
 
 
@@ -112,6 +114,22 @@ ngx_int_t ngx_http_ratelimit_value_compile(ngx_conf_t *cf, ngx_str_t *text,
 const char *ngx_http_ratelimit_values(void *data, ngx_ratelimit_rule_t *rule,
     const ngx_str_t *limit, const ngx_str_t *cost, ngx_pool_t *pool,
     ngx_uint_t *which);
+
+/*
+ * The text with variables that a condition of a rule reads: "$http_name" of a
+ * header; empty: none. NGX_ERROR: memory is out.
+ */
+ngx_int_t ngx_http_ratelimit_condition_text(
+    const ngx_ratelimit_condition_t *condition, ngx_pool_t *pool,
+    ngx_str_t *text);
+
+/*
+ * Whether a request meets the conditions of a rule. Returns NGX_OK, NGX_ERROR:
+ * memory is out, or NGX_DECLINED and the first one that it does not meet.
+ */
+ngx_int_t ngx_http_ratelimit_conditions(ngx_http_request_t *r,
+    const ngx_ratelimit_rule_t *rule,
+    const ngx_ratelimit_condition_t **failed);
 
 /* Reads the value at a request. NGX_ERROR: memory is out. */
 ngx_int_t ngx_http_ratelimit_value_get(ngx_http_request_t *r,

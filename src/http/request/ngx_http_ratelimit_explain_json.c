@@ -379,6 +379,14 @@ ngx_http_ratelimit_explain_rule(void *data, const ngx_ratelimit_rule_t *rule,
     } else {
         ngx_http_ratelimit_explain_add(explain, json,
             json_pack("{s:s}", "because", ngx_ratelimit_match_name(match)));
+
+        if (match >= NGX_RATELIMIT_OTHER_HEADER
+            && match <= NGX_RATELIMIT_OTHER_VALUE)
+        {
+            ngx_http_ratelimit_explain_add(explain, json,
+                json_pack("{s:o}", "condition",
+                          ngx_http_ratelimit_json_text(&subject->failed)));
+        }
     }
 
     if (json_array_append_new(rules, json) != 0) {

@@ -40,7 +40,9 @@ static ngx_int_t ngx_http_ratelimit_select_rules(
     ngx_uint_t n);
 static ngx_int_t ngx_http_ratelimit_select_rule(
     ngx_http_ratelimit_selection_t *s, ngx_ratelimit_rule_t *rule);
-static NGX_RATELIMIT_APART ngx_uint_t ngx_http_ratelimit_select_applies(
+static NGX_RATELIMIT_APART ngx_int_t ngx_http_ratelimit_select_applies(
+    ngx_http_ratelimit_selection_t *s, const ngx_ratelimit_rule_t *rule);
+static NGX_RATELIMIT_APART ngx_int_t ngx_http_ratelimit_select_conditions(
     ngx_http_ratelimit_selection_t *s, const ngx_ratelimit_rule_t *rule);
 static ngx_uint_t ngx_http_ratelimit_select_in_group(
     ngx_http_ratelimit_selection_t *s, const ngx_ratelimit_rule_t *rule);
@@ -315,10 +317,11 @@ ngx_http_ratelimit_select_rule(ngx_http_ratelimit_selection_t *s,
 
     s->match = NGX_RATELIMIT_MATCHED;
 
-    if ((rule->needs & (NGX_RATELIMIT_NEEDS_MATCH|NGX_RATELIMIT_NEEDS_GROUP))
-        && !ngx_http_ratelimit_select_applies(s, rule))
-    {
-        return NGX_DECLINED;
+    if (rule->needs & (NGX_RATELIMIT_NEEDS_MATCH|NGX_RATELIMIT_NEEDS_GROUP)) {
+        rc = ngx_http_ratelimit_select_applies(s, rule);
+        if (rc != NGX_OK) {
+            return rc;
+        }
     }
 
     check = &s->ctx->check;
@@ -389,12 +392,18 @@ ngx_http_ratelimit_select_sample(ngx_http_ratelimit_selection_t *s,
 
 
 /* Whether the rule applies, as far as that is known without its key. */
-static ngx_uint_t
+static ngx_int_t
 ngx_http_ratelimit_select_applies(ngx_http_ratelimit_selection_t *s,
     const ngx_ratelimit_rule_t *rule)
 {
     if (rule->needs & NGX_RATELIMIT_NEEDS_MATCH) {
         s->match = ngx_ratelimit_rule_match(rule, s->found, &s->subject);
+
+        if (s->match == NGX_RATELIMIT_MATCHED && rule->nconditions
+            && ngx_http_ratelimit_select_conditions(s, rule) == NGX_ERROR)
+        {
+            return NGX_ERROR;
+        }
     }
 
     if (s->match == NGX_RATELIMIT_MATCHED && s->grouped
@@ -403,7 +412,25 @@ ngx_http_ratelimit_select_applies(ngx_http_ratelimit_selection_t *s,
         s->match = NGX_RATELIMIT_GROUP_TAKEN;
     }
 
-    return s->match == NGX_RATELIMIT_MATCHED;
+    return (s->match == NGX_RATELIMIT_MATCHED) ? NGX_OK : NGX_DECLINED;
+}
+
+
+static ngx_int_t
+ngx_http_ratelimit_select_conditions(ngx_http_ratelimit_selection_t *s,
+    const ngx_ratelimit_rule_t *rule)
+{
+    ngx_int_t                         rc;
+    const ngx_ratelimit_condition_t  *failed;
+
+    rc = ngx_http_ratelimit_conditions(s->request, rule, &failed);
+
+    if (rc == NGX_DECLINED) {
+        s->match = NGX_RATELIMIT_OTHER_HEADER + failed->kind;
+        s->subject.failed = failed->name;
+    }
+
+    return rc;
 }
 
 

@@ -513,6 +513,10 @@ ngx_ratelimit_read_values(ngx_ratelimit_rule_read_t *read)
     if (which == NGX_RATELIMIT_VALUES_COST) {
         name = "cost";
 
+    } else if (which == NGX_RATELIMIT_VALUES_IF) {
+        in = "match";
+        name = "if";
+
     } else if (which == NGX_RATELIMIT_VALUES_LIMIT) {
         in = "params";
         name = ngx_ratelimit_says(draft, RATE) ? "rate" : "limit";

@@ -270,6 +270,29 @@ const ngx_ratelimit_param_t  ngx_ratelimit_params[] = {
       "any text and any character, without variables",
       .standard = "every request" },
 
+    { NGX_RATELIMIT_PARAM_HEADER, "header=", "header",
+      NGX_RATELIMIT_IN_RULE|NGX_RATELIMIT_OF_MATCH, NGX_RATELIMIT_A_TEXT,
+      NGX_RATELIMIT_AT(rule.conditions),
+      .flags = NGX_RATELIMIT_LIST|NGX_RATELIMIT_CONSTANT,
+      .set = ngx_ratelimit_set_condition,
+      .expected =
+      "a header and a glob of its value like \"X-Client:bot*\", without "
+      "variables", .standard = "every request" },
+
+    { NGX_RATELIMIT_PARAM_ARG, "arg=", "arg",
+      NGX_RATELIMIT_IN_RULE|NGX_RATELIMIT_OF_MATCH, NGX_RATELIMIT_A_TEXT,
+      NGX_RATELIMIT_AT(rule.conditions),
+      .flags = NGX_RATELIMIT_LIST|NGX_RATELIMIT_CONSTANT,
+      .set = ngx_ratelimit_set_condition,
+      .expected =
+      "a query argument and a glob of its value like \"mode:full*\", without "
+      "variables", .standard = "every request" },
+
+    { NGX_RATELIMIT_PARAM_IF, "if=", "if",
+      NGX_RATELIMIT_IN_RULE|NGX_RATELIMIT_OF_MATCH, NGX_RATELIMIT_A_TEXT,
+      NGX_RATELIMIT_AT(rule.conditions), .set = ngx_ratelimit_set_condition,
+      .expected = "a value with variables", .standard = "every request" },
+
     { NGX_RATELIMIT_PARAM_TIER_LIMITS, "tiers=", NULL, NGX_RATELIMIT_IN_RULE,
       NGX_RATELIMIT_A_TEXT, NGX_RATELIMIT_AT(tier_limits),
       .flags = NGX_RATELIMIT_CONSTANT,

@@ -82,6 +82,10 @@ typedef enum {
     NGX_RATELIMIT_PARAM_TIER,
     NGX_RATELIMIT_PARAM_HOST,
     NGX_RATELIMIT_PARAM_API_KEY,
+    NGX_RATELIMIT_PARAM_HEADER,        /* in the order of
+                                          ngx_ratelimit_condition_e */
+    NGX_RATELIMIT_PARAM_ARG,
+    NGX_RATELIMIT_PARAM_IF,
     NGX_RATELIMIT_PARAM_TIER_LIMITS,
     NGX_RATELIMIT_PARAM_KEY_LIMITS,
     NGX_RATELIMIT_PARAM_ALL            /* their number */
@@ -211,6 +215,11 @@ ngx_uint_t ngx_ratelimit_tier_valid(const ngx_str_t *tier);
 
 /* Whether a text has variables. */
 ngx_uint_t ngx_ratelimit_variables_in(const ngx_str_t *text);
+
+
+/* condition.c: set() of "header=", "arg=" and "if=" */
+const char *ngx_ratelimit_set_condition(ngx_ratelimit_draft_t *draft,
+    const ngx_ratelimit_param_t *param, ngx_str_t *text);
 
 
 /* draft.c: when all parameters are read */

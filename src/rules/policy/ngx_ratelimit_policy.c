@@ -241,7 +241,8 @@ ngx_ratelimit_policy_needs(const ngx_ratelimit_policy_t *policy,
     needs = 0;
 
     if (rule->methods || rule->route.len || rule->regex_text.len
-        || rule->nhosts || rule->api_keys || rule->tier.len)
+        || rule->nhosts || rule->api_keys || rule->tier.len
+        || rule->nconditions)
     {
         needs |= NGX_RATELIMIT_NEEDS_MATCH;
     }

@@ -79,6 +79,23 @@ typedef struct {
     ngx_ratelimit_allowance_t  allowance;
 } ngx_ratelimit_tier_limit_t;
 
+/* Conditions whose values the layer above reads, with rule->data. */
+typedef enum {
+    NGX_RATELIMIT_IF_HEADER = 0,
+    NGX_RATELIMIT_IF_ARG,
+    NGX_RATELIMIT_IF_VALUE
+} ngx_ratelimit_condition_e;
+
+typedef struct {
+    ngx_ratelimit_condition_e  kind;
+    ngx_str_t                  name;     /* of VALUE the text with variables */
+    ngx_ratelimit_glob_text_t  glob;     /* of VALUE none */
+    unsigned                   other:1;  /* in place of the one before it,
+                                            which has the same name */
+} ngx_ratelimit_condition_t;
+
+#define NGX_RATELIMIT_MAX_CONDITIONS  32   /* of a rule */
+
 /* API keys: globs of their text, and digests of whole ones (policy.h). */
 typedef struct {
     ngx_ratelimit_globs_t  *globs;       /* NULL: none */
@@ -105,6 +122,8 @@ typedef struct {
     ngx_ratelimit_glob_text_t  *hosts;   /* globs, in lower case */
     ngx_ratelimit_keys_t   *api_keys;    /* NULL: any, also none */
     ngx_str_t               tier;        /* empty: any, also none */
+    ngx_uint_t              nconditions; /* 0: any request */
+    ngx_ratelimit_condition_t  *conditions;
     ngx_uint_t              percent;     /* of the keys; 100: all */
 
     /* of the rules of one group the first that applies; empty: no group */
@@ -163,15 +182,16 @@ typedef struct {
  * Methods of the layers above, for the compiler of documents. They may run in a
  * thread.
  *
- * values: makes rule->data, in pool, of rule->parts and the texts of limit and
- * cost, which are empty if these are constant. Returns NULL, or the expected
- * value as a constant string ("a known variable"); then *which is the wrong
- * part's number, or one of the two below. "": memory is out.
+ * values: makes rule->data, in pool, of rule->parts, rule->conditions and the
+ * texts of limit and cost, which are empty if these are constant. Returns NULL,
+ * or the expected value as a constant string ("a known variable"); then *which
+ * is the wrong part's number, or one of those below. "": memory is out.
  *
  * prepare: is the last step of making a rule. NGX_ERROR: memory is out.
  */
 #define NGX_RATELIMIT_VALUES_LIMIT  ((ngx_uint_t) -1)
 #define NGX_RATELIMIT_VALUES_COST   ((ngx_uint_t) -2)
+#define NGX_RATELIMIT_VALUES_IF     ((ngx_uint_t) -3)
 
 typedef struct {
     const char  *(*values)(void *data, ngx_ratelimit_rule_t *rule,

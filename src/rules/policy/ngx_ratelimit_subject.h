@@ -17,6 +17,7 @@ typedef struct {
     ngx_str_t                   host;        /* in lower case, without port */
     ngx_str_t                   api_key;     /* empty: none */
     ngx_str_t                   tier;        /* by this policy */
+    ngx_str_t                   failed;      /* the name of the condition */
     ngx_log_t                  *log;
     ngx_ratelimit_log_limit_t  *log_limit;   /* of expressions that give up */
     unsigned                    digested:1;  /* there is a key, and this is its
@@ -32,6 +33,10 @@ typedef enum {
     NGX_RATELIMIT_OTHER_HOST,
     NGX_RATELIMIT_OTHER_API_KEY,
     NGX_RATELIMIT_OTHER_TIER,
+    NGX_RATELIMIT_OTHER_HEADER,  /* the caller knows: in the order of
+                                    ngx_ratelimit_condition_e */
+    NGX_RATELIMIT_OTHER_ARG,
+    NGX_RATELIMIT_OTHER_VALUE,
     NGX_RATELIMIT_SKIPPED,
     NGX_RATELIMIT_GROUP_TAKEN,   /* another rule of its group applies */
     NGX_RATELIMIT_KEY_EMPTY,

@@ -1,0 +1,125 @@
+/*
+ * The conditions of a rule on headers, arguments and variables. What they read
+ * the layer above knows: see ngx_ratelimit_above_t.
+ */
+
+#include "ngx_ratelimit_param.h"
+
+static ngx_uint_t ngx_ratelimit_condition_name(
+    const ngx_ratelimit_condition_t *condition);
+static const char *ngx_ratelimit_condition_add(ngx_ratelimit_draft_t *draft,
+    const ngx_ratelimit_condition_t *condition);
+
+
+/* "name:glob", or a text with variables */
+const char *
+ngx_ratelimit_set_condition(ngx_ratelimit_draft_t *draft,
+    const ngx_ratelimit_param_t *param, ngx_str_t *text)
+{
+    u_char                     *colon, *last;
+    ngx_ratelimit_condition_t   condition;
+
+    ngx_memzero(&condition, sizeof(ngx_ratelimit_condition_t));
+
+    condition.kind = (ngx_ratelimit_condition_e)
+                     (param->id - NGX_RATELIMIT_PARAM_HEADER);
+    condition.name = *text;
+
+    if (condition.kind == NGX_RATELIMIT_IF_VALUE) {
+        return ngx_ratelimit_variables_in(text)
+               ? ngx_ratelimit_condition_add(draft, &condition)
+               : param->expected;
+    }
+
+    last = text->data + text->len;
+    colon = text->len ? ngx_strlchr(text->data, last, ':') : NULL;
+
+    if (colon == NULL) {
+        return param->expected;
+    }
+
+    condition.name.len = colon - text->data;
+    condition.glob.data = colon + 1;
+    condition.glob.len = last - condition.glob.data;
+
+    if (!ngx_ratelimit_condition_name(&condition)
+        || ngx_ratelimit_glob_check(condition.glob.data, condition.glob.len))
+    {
+        return param->expected;
+    }
+
+    return ngx_ratelimit_condition_add(draft, &condition);
+}
+
+
+/* A header's name is one that a variable may have. */
+static ngx_uint_t
+ngx_ratelimit_condition_name(const ngx_ratelimit_condition_t *condition)
+{
+    u_char      ch;
+    ngx_uint_t  i;
+
+    for (i = 0; i < condition->name.len; i++) {
+        ch = condition->name.data[i];
+
+        if (condition->kind == NGX_RATELIMIT_IF_HEADER
+            && ch != '-' && ch != '_'
+            && !(ch >= '0' && ch <= '9')
+            && !((ch | 0x20) >= 'a' && (ch | 0x20) <= 'z'))
+        {
+            return 0;
+        }
+    }
+
+    return i >= 1 && i <= 64;
+}
+
+
+/* Behind the others of the same name: one of them must hold. */
+static const char *
+ngx_ratelimit_condition_add(ngx_ratelimit_draft_t *draft,
+    const ngx_ratelimit_condition_t *condition)
+{
+    ngx_uint_t                  i, n;
+    ngx_ratelimit_rule_t       *rule;
+    ngx_ratelimit_condition_t  *list;
+
+    rule = &draft->rule;
+
+    if (rule->conditions == NULL) {
+        rule->conditions = ngx_pcalloc(draft->pool,
+                                       NGX_RATELIMIT_MAX_CONDITIONS
+                                       * sizeof(ngx_ratelimit_condition_t));
+        if (rule->conditions == NULL) {
+            return "";
+        }
+    }
+
+    list = rule->conditions;
+    n = rule->nconditions;
+
+    if (n == NGX_RATELIMIT_MAX_CONDITIONS) {
+        return "at most 32 conditions";
+    }
+
+    for (i = n; i > 0; i--) {
+        if (list[i - 1].kind == condition->kind
+            && list[i - 1].name.len == condition->name.len
+            && ngx_strncasecmp(list[i - 1].name.data, condition->name.data,
+                               condition->name.len)
+               == 0)
+        {
+            ngx_memmove(&list[i + 1], &list[i],
+                        (n - i) * sizeof(ngx_ratelimit_condition_t));
+            break;
+        }
+    }
+
+    n = i ? i : n;
+
+    list[n] = *condition;
+    list[n].other = (i != 0);
+    rule->nconditions++;
+
+    return NULL;
+}
