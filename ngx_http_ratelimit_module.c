@@ -56,6 +56,18 @@ static ngx_conf_enum_t  ngx_http_ratelimit_log_levels[] = {
     { ngx_null_string, 0 }
 };
 
+static const ngx_http_ratelimit_number_t  ngx_http_ratelimit_statuses = {
+    400, 599, "", "a status from 400 to 599"
+};
+
+static const ngx_http_ratelimit_number_t  ngx_http_ratelimit_percents = {
+    0, 100, "%", "a percentage from 0% to 100%"
+};
+
+static const ngx_http_ratelimit_number_t  ngx_http_ratelimit_rejections = {
+    0, 1000000, "", "a number of rejections from 0 to 1000000"
+};
+
 static ngx_command_t  ngx_http_ratelimit_commands[] = {
 
     { ngx_string("ratelimit_redis"),
@@ -165,10 +177,24 @@ static ngx_command_t  ngx_http_ratelimit_commands[] = {
 
     { ngx_string("ratelimit_status"),
       NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
-      ngx_http_ratelimit_set_status,
+      ngx_http_ratelimit_set_number,
       NGX_HTTP_LOC_CONF_OFFSET,
-      0,
-      NULL },
+      offsetof(ngx_http_ratelimit_loc_conf_t, status),
+      (void *) &ngx_http_ratelimit_statuses },
+
+    { ngx_string("ratelimit_retry_jitter"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
+      ngx_http_ratelimit_set_number,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_ratelimit_loc_conf_t, retry_jitter),
+      (void *) &ngx_http_ratelimit_percents },
+
+    { ngx_string("ratelimit_close_after"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
+      ngx_http_ratelimit_set_number,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_ratelimit_loc_conf_t, close_after),
+      (void *) &ngx_http_ratelimit_rejections },
 
     { ngx_string("ratelimit_explain"),
       NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
@@ -276,6 +302,8 @@ ngx_http_ratelimit_create_loc_conf(ngx_conf_t *cf)
     conf->headers = NGX_CONF_UNSET_UINT;
     conf->response = NGX_CONF_UNSET_UINT;
     conf->status = NGX_CONF_UNSET_UINT;
+    conf->retry_jitter = NGX_CONF_UNSET_UINT;
+    conf->close_after = NGX_CONF_UNSET_UINT;
     conf->log_level = NGX_CONF_UNSET_UINT;
     conf->phase = NGX_CONF_UNSET_UINT;
     conf->fail_mode = NGX_CONF_UNSET_UINT;
@@ -322,6 +350,8 @@ ngx_http_ratelimit_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
                               NGX_HTTP_RATELIMIT_RESPONSE_JSON);
     ngx_conf_merge_uint_value(conf->status, prev->status,
                               NGX_HTTP_RATELIMIT_STATUS);
+    ngx_conf_merge_uint_value(conf->retry_jitter, prev->retry_jitter, 0);
+    ngx_conf_merge_uint_value(conf->close_after, prev->close_after, 0);
     ngx_conf_merge_uint_value(conf->log_level, prev->log_level, NGX_LOG_INFO);
     ngx_conf_merge_uint_value(conf->phase, prev->phase,
                               NGX_HTTP_RATELIMIT_BEFORE_AUTH);

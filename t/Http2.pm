@@ -6,6 +6,8 @@
 #     $client->get(1, '/path');        # streams 1, 3, 5...
 #     $client->reset(1);
 #     $client->ended(3) or ...;        # whether a stream has been answered
+#     $client->goaway                  # the last stream that GOAWAY lets live,
+#                                      # when the server has closed; or undef
 
 package t::Http2;
 
@@ -17,7 +19,7 @@ use IO::Socket::INET;
 use IO::Socket::UNIX;
 use Time::HiRes qw( time );
 
-use constant { HEADERS => 1, RST_STREAM => 3, SETTINGS => 4 };
+use constant { HEADERS => 1, RST_STREAM => 3, SETTINGS => 4, GOAWAY => 7 };
 use constant { END_STREAM => 1, ACK => 1, END_HEADERS => 4 };
 
 
@@ -93,6 +95,16 @@ sub ended {
 }
 
 
+# Reads to the end of the connection.
+sub goaway {
+    my $self = shift;
+
+    $self->ended('end');
+
+    return $self->{goaway};
+}
+
+
 sub frames {
     my $self = shift;
 
@@ -101,6 +113,9 @@ sub frames {
         my $length = 9 + ($high << 16 | $low);
 
         last if length $self->{in} < $length;
+
+        $self->{goaway} = unpack 'N', substr $self->{in}, 9, 4
+            if $type == GOAWAY;
 
         substr $self->{in}, 0, $length, '';
 

@@ -120,6 +120,8 @@ typedef struct {
     ngx_uint_t                     headers;    /* bits */
     ngx_uint_t                     response;
     ngx_uint_t                     status;
+    ngx_uint_t                     retry_jitter;  /* percent of the wait */
+    ngx_uint_t                     close_after;   /* rejections; 0: never */
     ngx_uint_t                     phase;
     ngx_uint_t                     log_level;  /* of rejections */
     ngx_uint_t                     fail_mode;  /* ngx_ratelimit_fail_mode_e */

@@ -95,7 +95,8 @@ refused(in_server('%1'), '"%2" directive is duplicate',
      ['ratelimit_phase', 'before_auth', 'after_auth'],
      ['ratelimit_dry_run', 'on', 'on'], ['ratelimit_api_key', 'bearer', 'bearer'],
      ['ratelimit_headers', 'x', 'x'], ['ratelimit_headers', 'off', 'x'],
-     ['ratelimit_response', 'json', 'off'], ['ratelimit_status', 429, 429]),
+     ['ratelimit_response', 'json', 'off'], ['ratelimit_status', 429, 429],
+     ['ratelimit_retry_jitter', '1%', '1%'], ['ratelimit_close_after', 1, 1]),
     ['location / { ratelimit_metrics; ratelimit_metrics; }',
      'ratelimit_metrics']);
 refused("$ZONE %1", 'invalid number of arguments in "%2" directive',
@@ -481,7 +482,11 @@ for (['ratelimit_phase', 'one of "before_auth", "after_auth"', 'during_auth'],
      ['ratelimit_headers', '"x", "draft3", "ietf" or "off"', 'on', 'X', 'draft'],
      ['ratelimit_response', 'one of "json", "problem", "off"', 'on', 'html'],
      ['ratelimit_status', 'a status from 400 to 599',
-      '399', '600', 'x', '-1', '4294967725'])
+      '399', '600', 'x', '-1', '4294967725'],
+     ['ratelimit_retry_jitter', 'a percentage from 0% to 100%',
+      '10', '101%', '-1%', '%', '1.5%', '%10', '18446744073709551626%'],
+     ['ratelimit_close_after', 'a number of rejections from 0 to 1000000',
+      '-1', '1000001', 'off', '5%'])
 {
     my ($directive, $expected, @values) = @$_;
     invalid(in_server("$directive %1;"), $directive, '', $expected, @values);
@@ -666,6 +671,8 @@ accepted(in_server($_))
         (map { "ratelimit_log_level $_;" } qw( info notice warn error )),
         'location / { ratelimit_metrics; ratelimit zone=z; }',
         'ratelimit_status 400;', 'ratelimit_status 599;',
+        'ratelimit_retry_jitter 0%;', 'ratelimit_retry_jitter 100%;',
+        'ratelimit_close_after 0;', 'ratelimit_close_after 1000000;',
         'ratelimit zone=z; location / { ratelimit off; } '
         . 'location /a { ratelimit zone=z; }';
 accepted(with_rule("rate=1r/s $_"))

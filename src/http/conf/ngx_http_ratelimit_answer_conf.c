@@ -1,5 +1,6 @@
 /*
- * The directives that shape an answer: its headers, its body, its status.
+ * The directives that shape an answer: its headers, its body, its status,
+ * its wait, and whether its connection stays.
  */
 
 #include "ngx_http_ratelimit_conf.h"
@@ -109,32 +110,41 @@ ngx_http_ratelimit_set_enum(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 }
 
 
-/* ratelimit_status <status> */
+/* A number, as cmd->post describes it. */
 char *
-ngx_http_ratelimit_set_status(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+ngx_http_ratelimit_set_number(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
-    ngx_http_ratelimit_loc_conf_t *rlcf = conf;
+    size_t                              suffix;
+    uint64_t                            number;
+    ngx_str_t                          *value;
+    ngx_uint_t                         *field;
+    const ngx_http_ratelimit_number_t  *kind;
 
-    uint64_t    status;
-    ngx_str_t  *value;
+    kind = cmd->post;
+    field = (ngx_uint_t *) ((char *) conf + cmd->offset);
 
-    if (rlcf->status != NGX_CONF_UNSET_UINT) {
+    if (*field != NGX_CONF_UNSET_UINT) {
         return "is duplicate";
     }
 
     value = cf->args->elts;
+    suffix = ngx_strlen(kind->suffix);
 
-    if (ngx_ratelimit_number_parse(value[1].data, value[1].len, 400, 599,
-                                   &status)
-        != 0)
+    if (value[1].len < suffix
+        || ngx_memcmp(value[1].data + value[1].len - suffix, kind->suffix,
+                      suffix)
+           != 0
+        || ngx_ratelimit_number_parse(value[1].data, value[1].len - suffix,
+                                      kind->min, kind->max, &number)
+           != 0)
     {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"ratelimit_status\" has an invalid \"%V\", "
-                           "expected a status from 400 to 599", &value[1]);
+                           "\"%V\" has an invalid \"%V\", expected %s",
+                           &value[0], &value[1], kind->expected);
         return NGX_CONF_ERROR;
     }
 
-    rlcf->status = status;
+    *field = (ngx_uint_t) number;
 
     return NGX_CONF_OK;
 }

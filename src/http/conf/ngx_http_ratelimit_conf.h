@@ -119,7 +119,16 @@ char *ngx_http_ratelimit_set_headers(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 char *ngx_http_ratelimit_set_enum(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
-char *ngx_http_ratelimit_set_status(ngx_conf_t *cf, ngx_command_t *cmd,
+
+/* cmd->post of set_number(): the number with its suffix, and what to expect */
+typedef struct {
+    uint64_t     min;
+    uint64_t     max;
+    const char  *suffix;
+    const char  *expected;
+} ngx_http_ratelimit_number_t;
+
+char *ngx_http_ratelimit_set_number(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 
 /* limit_conf.c: the directives of a location that say what is limited, and

@@ -313,6 +313,10 @@ ngx_http_ratelimit_outcome(ngx_http_request_t *r,
         ngx_http_ratelimit_denied(ctx);
     }
 
+    if (ngx_ratelimit_check_refused(check)) {
+        ngx_http_ratelimit_retry(ctx);
+    }
+
     ngx_http_ratelimit_log_outcome(r, ctx);
     ngx_http_ratelimit_watch_outcome(r, ctx);
 

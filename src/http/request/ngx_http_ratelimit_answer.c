@@ -17,6 +17,32 @@ static ngx_int_t ngx_http_ratelimit_add_header(ngx_http_request_t *r,
 
 
 /*
+ * The clients of a window shall not come back in the same second. So each waits
+ * up to retry_jitter percent longer, never less: all that names the wait has
+ * it, and what tells when all tokens are back does not.
+ */
+void
+ngx_http_ratelimit_retry(ngx_http_ratelimit_ctx_t *ctx)
+{
+    uint64_t                  most_us;
+    ngx_ratelimit_counter_t  *counter;
+
+    counter = ctx->check.strictest;
+
+    if (ctx->conf->retry_jitter == 0 || counter == NULL
+        || counter->answer.retry_us == NGX_RATELIMIT_NEVER)
+    {
+        return;
+    }
+
+    /* a wait is below 2^50 microseconds */
+
+    most_us = counter->answer.retry_us * ctx->conf->retry_jitter / 100;
+    counter->answer.retry_us += most_us * (ngx_random() & 0xfff) / 0xfff;
+}
+
+
+/*
  * Finalizes by itself and so answers whatever the status: returned to the
  * phase, a 401 or 403 would be no more than a vote under "satisfy any".
  */
@@ -32,6 +58,12 @@ ngx_http_ratelimit_reject(ngx_http_request_t *r,
 
     /* a client that waits for "100 Continue" need not send its body */
     r->expect_tested = 1;
+
+    if (ctx->conf->close_after
+        && ctx->check.status == NGX_RATELIMIT_REJECTED)
+    {
+        ngx_http_ratelimit_close_after(r, ctx->conf->close_after);
+    }
 
     if (status == NGX_HTTP_CLOSE
         || ctx->conf->response == NGX_HTTP_RATELIMIT_RESPONSE_OFF

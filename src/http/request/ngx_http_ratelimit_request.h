@@ -186,9 +186,21 @@ ngx_table_elt_t *ngx_http_ratelimit_find_header(ngx_list_t *headers,
     const ngx_str_t *name, ngx_uint_t hide);
 
 
-/* answer.c: answers a request that does not pass. Always NGX_DONE. */
+/*
+ * answer.c: says when the client of a request that does not pass may come back,
+ * before anything tells of it.
+ */
+void ngx_http_ratelimit_retry(ngx_http_ratelimit_ctx_t *ctx);
+
+/* Answers a request that does not pass. Always NGX_DONE. */
 ngx_int_t ngx_http_ratelimit_reject(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx);
+
+/*
+ * close.c: counts a rejection on the request's connection, and closes that
+ * behind the answer if it is the after-th one. after is 1 or more.
+ */
+void ngx_http_ratelimit_close_after(ngx_http_request_t *r, ngx_uint_t after);
 
 /*
  * body.c: writes "Rate limit of 5 requests in 1 minute exceeded" to p, which
