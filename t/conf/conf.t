@@ -16,8 +16,8 @@ my $LONG = 'n' x 65;
 my @LIMIT = qw( algorithm= rate= limit= window= capacity= burst= nodelay delay=
                 sync= shards= fail_mode= emergency= dry_run cost= cost_header=
                 count_status= group= priority= percent= );
-my @RULE = qw( zone= key= match= methods= tier= host= api_key= header= arg= if=
-               tiers= );
+my @RULE = qw( zone= key= match= methods= tier= host= api_key= network= header=
+               arg= if= tiers= );
 my @ZONE = qw( zone= redis= state= keys_in_clear= );
 my $RATE = '"r/" and a period after the number of requests, as in "100r/m"';
 my $COUNT = 'a whole number from 1 to 1073741824';
@@ -359,6 +359,9 @@ for (['tier=', 'the name of a tier: 1 to 64 bytes without variables and control 
      ['arg=', 'a query argument and a glob of its value like "mode:full*", '
       . 'without variables', '', 'a', ':b', 'a:', 'a:$arg_b'],
      ['if=', 'a value with variables', '', '1'],
+     ['network=', 'addresses and networks like "192.0.2.1" or "2001:db8::/32"',
+      '', '10.0.0.0/33', '10.0.0', '$remote_addr', '10.0.0.1,', '::1/', 'unix:',
+      'localhost'],
      ['header=', 'at most 32 conditions', join ',', ('a:b') x 33],
      ['tiers=', "$TIERS, without variables", '', 'a:$arg_l'],
      ['key=', 'a value with variables', ''],
@@ -644,6 +647,7 @@ accepted(with_rule($_))
         'rate=1r/s cost=1073741824', 'rate=1r/s cost=2 cost_header=X-Cost',
         'rate=1r/s host=example.com,*.example.com', 'rate=1r/s api_key=sk_*,a?',
         'rate=1r/s header=X-A:b*,x_a:c:d,B:? arg=a-b:*,a[b]:c if=x$arg_k$1',
+        'rate=1r/s network=10.0.0.0/8,::1,0.0.0.0/0',
         'rate=1r/s api_key=sha256:' . 'Af09' x 16 . ',x',
         'rate=1r/s tiers=a:5r/m', 'rate=$arg_r tiers=a:5r/m',
         'rate=1r/s capacity=9 tiers=a:5r/m,b:c:7r/h',

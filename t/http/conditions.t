@@ -1,4 +1,4 @@
-# Conditions of rules on headers, query arguments and variables: the same in
+# Conditions of rules on headers, query arguments, variables and networks: the same in
 # nginx.conf and in a document. And "ratelimit_explain" names the one that is
 # not met.
 
@@ -13,6 +13,8 @@ my @rules = (
     [header => { header => ['X-Client:bot*', 'x-client:crawler', 'X_Env:t?st'] }],
     [arg => { arg => ['mode:full*', 'api-version:*'] }],
     [if => { if => '$wanted$arg_more' }],
+    [network => { network => ['192.0.2.1', '10.0.0.0/8', '2001:db8::/32',
+                              '::ffff:198.51.100.0/120'] }],
     [agent => { header => 'User-Agent:* (KHTML? like *', methods => ['GET'] }],
     [all => { header => ['X-A:*'], arg => ['a:1'], if => '$arg_if' }],
 );
@@ -25,10 +27,11 @@ my $gateway = t::Gateway->limited(
         . ($id eq 'if' ? '' : "match=/conf/$id ") . join ' ', map {
             my $value = $match->{$_};
             "'$_=" . (ref $value ? join ',', @$value : $value) . "'";
-        } grep { $match->{$_} } qw( header arg if methods );
+        } grep { $match->{$_} } qw( header arg if methods network );
     } @rules ],
     files => { tokens => "ops:$TOKEN\n" },
-    http => 'ratelimit_explain token_file=tokens; underscores_in_headers on;'
+    http => 'set_real_ip_from 127.0.0.1; real_ip_header X-Real;'
+            . 'ratelimit_explain token_file=tokens; underscores_in_headers on;'
             . 'map $http_x_wanted $wanted { default $http_x_wanted; none ""; }',
     locations => {
         '/rl/' => 'ratelimit_api zone=document write;',
@@ -101,6 +104,17 @@ for my $zone (qw( conf document )) {
     ok(!counted("/$zone/if?k=1", "X-Wanted: $_"), "$zone: not if $_")
         for '0', 'none';
     ok(!counted("/$zone/if?k=1"), "$zone: not without a value");
+
+    # networks: IPv4 also in its mapped form
+
+    ok(counted("/$zone/network?k=1", "X-Real: $_"), "$zone: from $_")
+        for '192.0.2.1', '::ffff:192.0.2.1', '10.255.0.1', '2001:db8:1::1',
+            '198.51.100.7', '::ffff:10.1.1.1';
+    ok(!counted("/$zone/network?k=1", "X-Real: $_"), "$zone: not from $_")
+        for '192.0.2.2', '11.0.0.1', '2001:db9::1', '198.51.101.1', '::1';
+    ok(!counted("/$zone/network?k=1"), "$zone: nor from the proxy");
+    ok(!counted("/$zone/network?k=1", 'X-Real: unix:'), "$zone: nor a socket");
+    is(why("/$zone/network?k=1"), 'network', "$zone: a network");
 
     # the first one that is not met
 

@@ -175,7 +175,7 @@ test_rule(void **state)
         "{'id':'b','params':{'rate':'10r/s'},'count_status':"
         "[401,403],'cost':0,'emergency':'5r/s','match':{'route':"
         "'/v1/{x}','methods':'HEAD','host':'h','header':['X-A:b*','Y:?',"
-        "'x-a:c:d'],'arg':'n:1','if':'$x'}},"
+        "'x-a:c:d'],'arg':'n:1','if':'$x','network':'::1/64'}},"
 
         "{'id':'c','params':{'rate':'10r/s'},'sync':'async','cost':3},{"
         "'id':'d','params':{'rate':'10r/s'},'sync':'strict','shards':5,"
@@ -208,6 +208,8 @@ test_rule(void **state)
 
     rule = document_rule(policy, "b");
     same_text(rule->route, "/v1/{x}");
+
+    assert_non_null(rule->networks);
 
     /* alternatives are beside each other */
 

@@ -103,7 +103,7 @@ static const bad_t  bads[] = {
     { RULE(",'match':[]"), "match", "expected an object" },
     { MATCH("'uri':'/'"), "match/uri", "is not known, expected one of 'route', "
       "'endpoint_regex', 'methods', 'tier', 'host', 'api_key_pattern', "
-      "'header', 'arg', 'if'" },
+      "'network', 'header', 'arg', 'if'" },
     { MATCH("'api_key_pattern':1"), "match/api_key_pattern",
       "expected a string or an array" },
     { MATCH("'api_key_pattern':['a',1]"), "match/api_key_pattern/1",
@@ -130,6 +130,8 @@ static const bad_t  bads[] = {
       "expected a header and a glob..." },
     { MATCH("'header':{'a':'b'}"), "match/header",
       "expected a string or an array" },
+    { MATCH("'network':['10.0.0.0/8','a']"), "match/network/1",
+      "expected addresses and networks like '192.0.2.1' or..." },
     { MATCH("'arg':['a']"), "match/arg/0",
       "expected a query argument and a glob..." },
     { MATCH("'if':'1'"), "match/if", "expected a value with variables" },

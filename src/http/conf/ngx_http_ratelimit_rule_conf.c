@@ -434,6 +434,7 @@ ngx_http_ratelimit_rule_enter(ngx_conf_t *cf,
         || ngx_ratelimit_draft_limit(draft) != NGX_OK
         || ngx_http_ratelimit_rule_tiers(cf, draft) != NGX_OK
         || ngx_ratelimit_draft_split(draft) != NGX_OK
+        || ngx_ratelimit_draft_networks(draft) != NGX_OK
         || ngx_http_ratelimit_rule_values(cf, rule) != NGX_OK)
     {
         return NGX_ERROR;

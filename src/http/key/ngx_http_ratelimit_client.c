@@ -117,6 +117,34 @@ ngx_http_ratelimit_client_variable(ngx_http_request_t *r,
 }
 
 
+ngx_uint_t
+ngx_http_ratelimit_client_address(ngx_http_request_t *r,
+    u_char address[NGX_RATELIMIT_ADDRESS])
+{
+    struct sockaddr  *sa;
+
+    sa = r->connection->sockaddr;
+
+    switch (sa->sa_family) {
+
+#if (NGX_HAVE_INET6)
+    case AF_INET6:
+        ngx_ratelimit_address(((struct sockaddr_in6 *) sa)->sin6_addr.s6_addr,
+                              16, address);
+        return 1;
+#endif
+
+    case AF_INET:
+        ngx_ratelimit_address((u_char *) &((struct sockaddr_in *) sa)->sin_addr,
+                              4, address);
+        return 1;
+
+    default: /* AF_UNIX */
+        return 0;
+    }
+}
+
+
 /* Writes the address with all bits behind the prefix cleared. */
 static u_char *
 ngx_http_ratelimit_client_network(u_char *p, int family,

@@ -88,6 +88,10 @@ char *ngx_http_ratelimit_route(ngx_conf_t *cf, ngx_command_t *cmd,
 ngx_int_t ngx_http_ratelimit_route_variable(ngx_http_request_t *r,
     ngx_http_variable_value_t *v, uintptr_t data);
 
+/* The client's address; 0: it has none, as the socket is one of a path. */
+ngx_uint_t ngx_http_ratelimit_client_address(ngx_http_request_t *r,
+    u_char address[NGX_RATELIMIT_ADDRESS]);
+
 /* Sets a variable. */
 static ngx_inline ngx_int_t
 ngx_http_ratelimit_variable_set(ngx_http_variable_value_t *v, u_char *data,

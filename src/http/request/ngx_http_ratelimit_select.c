@@ -163,6 +163,9 @@ ngx_http_ratelimit_select_subject(ngx_http_ratelimit_selection_t *s,
     subject->log = r->connection->log;
     subject->api_key.len = 0;
     subject->digested = 0;
+    subject->addressed = (s->ctx->needs & NGX_RATELIMIT_NEEDS_ADDRESS)
+                         && ngx_http_ratelimit_client_address(r,
+                                                          subject->address);
 
     ngx_str_null(&s->tier);
 

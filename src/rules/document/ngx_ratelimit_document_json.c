@@ -524,7 +524,7 @@ ngx_ratelimit_document_never(const ngx_ratelimit_rule_t *rule)
            && rule->methods == 0 && rule->route.len == 0
            && rule->regex_text.len == 0 && rule->nhosts == 0
            && rule->api_keys == NULL && rule->tier.len == 0
-           && rule->nconditions == 0
+           && rule->networks == NULL && rule->nconditions == 0
            && rule->statuses == NULL && !rule->dynamic && !rule->dynamic_cost
            && rule->ntier_limits == 0 && rule->key_limits == NULL
            && rule->cost > rule->limit.capacity;

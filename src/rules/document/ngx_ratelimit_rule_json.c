@@ -81,6 +81,10 @@ ngx_ratelimit_read_rule(ngx_ratelimit_reader_t *reader, json_t *value,
 
     ngx_ratelimit_draft_combine(draft);
 
+    if (ngx_ratelimit_draft_networks(draft) != NGX_OK) {
+        reader->failed = 1;
+    }
+
     /* a limit is made of what is known to be right */
 
     if (problems == reader->problems->n

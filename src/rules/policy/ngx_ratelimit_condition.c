@@ -1,9 +1,11 @@
 /*
- * The conditions of a rule on headers, arguments and variables. What they read
- * the layer above knows: see ngx_ratelimit_above_t.
+ * The conditions of a rule on headers, arguments and variables, whose values
+ * the layer above reads, and on the client's address.
  */
 
 #include "ngx_ratelimit_param.h"
+
+#define NGX_RATELIMIT_MAX_NETWORKS  10000   /* of a rule */
 
 static ngx_uint_t ngx_ratelimit_condition_name(
     const ngx_ratelimit_condition_t *condition);
@@ -122,4 +124,64 @@ ngx_ratelimit_condition_add(ngx_ratelimit_draft_t *draft,
     rule->nconditions++;
 
     return NULL;
+}
+
+
+const char *
+ngx_ratelimit_set_network(ngx_ratelimit_draft_t *draft,
+    const ngx_ratelimit_param_t *param, ngx_str_t *text)
+{
+    ngx_ratelimit_network_t  network, *place;
+
+    if (ngx_ratelimit_network_parse(text->data, text->len, &network) != 0) {
+        return param->expected;
+    }
+
+    network.value = 0;
+
+    if (draft->networks == NULL) {
+        draft->networks = ngx_array_create(draft->pool, 4,
+                                           sizeof(ngx_ratelimit_network_t));
+    }
+
+    if (draft->networks
+        && draft->networks->nelts == NGX_RATELIMIT_MAX_NETWORKS)
+    {
+        return "at most 10000 networks";
+    }
+
+    place = draft->networks ? ngx_array_push(draft->networks) : NULL;
+    if (place == NULL) {
+        return "";
+    }
+
+    *place = network;
+
+    return NULL;
+}
+
+
+ngx_int_t
+ngx_ratelimit_draft_networks(ngx_ratelimit_draft_t *draft)
+{
+    void        *memory;
+    size_t       bytes;
+    ngx_uint_t   n;
+
+    if (draft->networks == NULL) {
+        return NGX_OK;
+    }
+
+    n = draft->networks->nelts;
+    bytes = ngx_ratelimit_networks_bytes(draft->networks->elts, n);
+    memory = bytes ? ngx_pcalloc(draft->pool, bytes) : NULL;
+
+    if (memory == NULL) {
+        return NGX_ERROR;
+    }
+
+    draft->rule.networks = ngx_ratelimit_networks_init(memory,
+                                                    draft->networks->elts, n);
+
+    return NGX_OK;
 }

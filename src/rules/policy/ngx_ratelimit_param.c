@@ -270,6 +270,14 @@ const ngx_ratelimit_param_t  ngx_ratelimit_params[] = {
       "any text and any character, without variables",
       .standard = "every request" },
 
+    { NGX_RATELIMIT_PARAM_NETWORK, "network=", "network",
+      NGX_RATELIMIT_IN_RULE|NGX_RATELIMIT_OF_MATCH, NGX_RATELIMIT_A_TEXT,
+      NGX_RATELIMIT_AT(rule.networks), .flags = NGX_RATELIMIT_LIST,
+      .set = ngx_ratelimit_set_network,
+      .expected =
+      "addresses and networks like \"192.0.2.1\" or \"2001:db8::/32\"",
+      .standard = "every request" },
+
     { NGX_RATELIMIT_PARAM_HEADER, "header=", "header",
       NGX_RATELIMIT_IN_RULE|NGX_RATELIMIT_OF_MATCH, NGX_RATELIMIT_A_TEXT,
       NGX_RATELIMIT_AT(rule.conditions),

@@ -82,6 +82,7 @@ typedef enum {
     NGX_RATELIMIT_PARAM_TIER,
     NGX_RATELIMIT_PARAM_HOST,
     NGX_RATELIMIT_PARAM_API_KEY,
+    NGX_RATELIMIT_PARAM_NETWORK,
     NGX_RATELIMIT_PARAM_HEADER,        /* in the order of
                                           ngx_ratelimit_condition_e */
     NGX_RATELIMIT_PARAM_ARG,
@@ -149,6 +150,7 @@ struct ngx_ratelimit_draft_s {
     ngx_str_t               limit_text;  /* a limit or rate with variables */
     ngx_str_t               cost_text;   /* the same of a cost */
     ngx_array_t            *hosts;
+    ngx_array_t            *networks;    /* ngx_ratelimit_network_t */
 
     /* of nginx.conf alone */
     ngx_str_t               zone;        /* "name", "name:size" */
@@ -217,9 +219,17 @@ ngx_uint_t ngx_ratelimit_tier_valid(const ngx_str_t *tier);
 ngx_uint_t ngx_ratelimit_variables_in(const ngx_str_t *text);
 
 
-/* condition.c: set() of "header=", "arg=" and "if=" */
+/* condition.c: set() of "header=", "arg=", "if=" and of "network=" */
 const char *ngx_ratelimit_set_condition(ngx_ratelimit_draft_t *draft,
     const ngx_ratelimit_param_t *param, ngx_str_t *text);
+const char *ngx_ratelimit_set_network(ngx_ratelimit_draft_t *draft,
+    const ngx_ratelimit_param_t *param, ngx_str_t *text);
+
+/*
+ * The rule's networks, when all parameters are read. Returns NGX_OK, or
+ * NGX_ERROR: memory is out.
+ */
+ngx_int_t ngx_ratelimit_draft_networks(ngx_ratelimit_draft_t *draft);
 
 
 /* draft.c: when all parameters are read */

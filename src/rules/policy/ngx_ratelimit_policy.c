@@ -242,7 +242,7 @@ ngx_ratelimit_policy_needs(const ngx_ratelimit_policy_t *policy,
 
     if (rule->methods || rule->route.len || rule->regex_text.len
         || rule->nhosts || rule->api_keys || rule->tier.len
-        || rule->nconditions)
+        || rule->networks || rule->nconditions)
     {
         needs |= NGX_RATELIMIT_NEEDS_MATCH;
     }
@@ -259,6 +259,10 @@ ngx_ratelimit_policy_needs(const ngx_ratelimit_policy_t *policy,
 
     if (rule->api_keys) {
         needs |= NGX_RATELIMIT_NEEDS_KEY;
+    }
+
+    if (rule->networks) {
+        needs |= NGX_RATELIMIT_NEEDS_ADDRESS;
     }
 
     if (rule->keys.entries

@@ -16,6 +16,7 @@
 #include "ngx_ratelimit_glob.h"
 #include "ngx_ratelimit_limit.h"
 #include "ngx_ratelimit_map.h"
+#include "ngx_ratelimit_networks.h"
 #include "ngx_ratelimit_problem.h"
 #include "ngx_ratelimit_redis.h"
 #include "ngx_ratelimit_store.h"
@@ -56,11 +57,12 @@ typedef enum {
 #define NGX_RATELIMIT_NEEDS_COST     0x80   /* a variable */
 #define NGX_RATELIMIT_NEEDS_SETTLE   0x100  /* the response */
 #define NGX_RATELIMIT_NEEDS_REDIS    0x200
+#define NGX_RATELIMIT_NEEDS_ADDRESS  0x400  /* the client's */
 
 /* with one of these, more of a request is needed than the keys of rules */
 #define NGX_RATELIMIT_NEEDS_SUBJECT                                           \
     (NGX_RATELIMIT_NEEDS_MATCH|NGX_RATELIMIT_NEEDS_LIMIT                      \
-     |NGX_RATELIMIT_NEEDS_KEY)
+     |NGX_RATELIMIT_NEEDS_KEY|NGX_RATELIMIT_NEEDS_ADDRESS)
 
 #define NGX_RATELIMIT_MAX_PARTS   8    /* of a key */
 #define NGX_RATELIMIT_PART_END    0x1f /* between them; in no part's value */
@@ -122,6 +124,7 @@ typedef struct {
     ngx_ratelimit_glob_text_t  *hosts;   /* globs, in lower case */
     ngx_ratelimit_keys_t   *api_keys;    /* NULL: any, also none */
     ngx_str_t               tier;        /* empty: any, also none */
+    ngx_ratelimit_networks_t  *networks; /* NULL: any, also none */
     ngx_uint_t              nconditions; /* 0: any request */
     ngx_ratelimit_condition_t  *conditions;
     ngx_uint_t              percent;     /* of the keys; 100: all */

@@ -27,6 +27,7 @@ static const char  *ngx_ratelimit_match_names[NGX_RATELIMIT_MATCHES] = {
     "host",
     "api_key",
     "tier",
+    "network",
     "header",
     "arg",
     "if",
@@ -152,6 +153,14 @@ ngx_ratelimit_rule_match(const ngx_ratelimit_rule_t *rule, ngx_uint_t found,
 
     if (rule->api_keys && !ngx_ratelimit_keys_have(rule->api_keys, subject)) {
         return NGX_RATELIMIT_OTHER_API_KEY;
+    }
+
+    if (rule->networks
+        && !(subject->addressed
+             && ngx_ratelimit_networks_have(rule->networks, subject->address,
+                                            0)))
+    {
+        return NGX_RATELIMIT_OTHER_NETWORK;
     }
 
     if (!ngx_ratelimit_rule_path(rule, found, subject)) {

@@ -17,9 +17,11 @@ typedef struct {
     ngx_str_t                   host;        /* in lower case, without port */
     ngx_str_t                   api_key;     /* empty: none */
     ngx_str_t                   tier;        /* by this policy */
+    u_char                      address[NGX_RATELIMIT_ADDRESS];
     ngx_str_t                   failed;      /* the name of the condition */
     ngx_log_t                  *log;
     ngx_ratelimit_log_limit_t  *log_limit;   /* of expressions that give up */
+    unsigned                    addressed:1; /* the address is known */
     unsigned                    digested:1;  /* there is a key, and this is its
                                                 digest */
     u_char                      digest[NGX_RATELIMIT_MAP_KEY];
@@ -33,6 +35,7 @@ typedef enum {
     NGX_RATELIMIT_OTHER_HOST,
     NGX_RATELIMIT_OTHER_API_KEY,
     NGX_RATELIMIT_OTHER_TIER,
+    NGX_RATELIMIT_OTHER_NETWORK,
     NGX_RATELIMIT_OTHER_HEADER,  /* the caller knows: in the order of
                                     ngx_ratelimit_condition_e */
     NGX_RATELIMIT_OTHER_ARG,
