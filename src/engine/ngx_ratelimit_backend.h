@@ -203,6 +203,10 @@ void ngx_ratelimit_permit_free(ngx_ratelimit_counter_t *counter);
 #define NGX_RATELIMIT_PERMIT_US  30000000
 
 
+/* retry.c: the counter was reset, so its client need not wait. */
+void ngx_ratelimit_retry_forget(const ngx_ratelimit_counter_t *counter);
+
+
 /*
  * counter.c: Redis has no answer for the counter, for that reason, and takes no
  * calls for wait_ms. Answer (zero until now) and backend become those of the

@@ -6,6 +6,8 @@
 #include "ngx_ratelimit_script.h"
 
 static ngx_inline void ngx_ratelimit_check_take(ngx_ratelimit_check_t *check);
+static ngx_ratelimit_inline void ngx_ratelimit_check_take_one(
+    ngx_ratelimit_check_t *check, ngx_ratelimit_counter_t *counter);
 static NGX_RATELIMIT_APART ngx_int_t ngx_ratelimit_check_ask(
     ngx_ratelimit_check_t *check);
 static NGX_RATELIMIT_APART void ngx_ratelimit_check_remote(
@@ -81,6 +83,55 @@ ngx_ratelimit_check_start(ngx_ratelimit_check_t *check)
 }
 
 
+/*
+ * The counters of rules that the client did not wait for are looked at: that
+ * asks nobody. Of the others nothing is known.
+ */
+ngx_int_t
+ngx_ratelimit_check_early(ngx_ratelimit_check_t *check)
+{
+    uint64_t                  retry_us;
+    ngx_ratelimit_answer_t   *answer;
+    ngx_ratelimit_counter_t  *counter, *end;
+
+    check->taken_us = ngx_ratelimit_local_now_us();
+    check->pending = 0;
+    check->permits = 0;
+    check->severity = NGX_RATELIMIT_BYPASSED;
+
+    if (check->remote) {
+        ngx_ratelimit_check_remote(check);
+    }
+
+    counter = check->counters;
+
+    for (end = counter + check->ncounters; counter < end; counter++) {
+        answer = &counter->answer;
+
+        if (!counter->early) {
+            counter->backend = &ngx_ratelimit_nowhere;
+            ngx_memzero(answer, sizeof(ngx_ratelimit_answer_t));
+            continue;
+        }
+
+        retry_us = answer->retry_us;
+        counter->cost = 0;
+
+        ngx_ratelimit_check_take_one(check, counter);
+
+        answer->retry_us = retry_us;
+        answer->reset_us = ngx_max(answer->reset_us, retry_us);
+        answer->remaining = 0;
+
+        ngx_ratelimit_check_weigh(check, counter);
+    }
+
+    ngx_ratelimit_check_finish(check);
+
+    return NGX_OK;
+}
+
+
 /* Prepares the part for Redis, if a zone has one. */
 static void
 ngx_ratelimit_check_remote(ngx_ratelimit_check_t *check)
@@ -117,22 +168,28 @@ ngx_ratelimit_check_take(ngx_ratelimit_check_t *check)
     counter = check->counters;
 
     for (end = counter + check->ncounters; counter < end; counter++) {
-
-        if (check->remote && counter->client->remote) {
-            ngx_ratelimit_check_take_remote(check, counter);
-
-        } else {
-            counter->remote = NULL;
-            counter->source = NGX_RATELIMIT_SOURCE_LOCAL;
-            counter->backend = &ngx_ratelimit_local;
-            ngx_ratelimit_local_take(counter);
-        }
-
+        ngx_ratelimit_check_take_one(check, counter);
         ngx_ratelimit_check_weigh(check, counter);
     }
 
     if (check->severity >= NGX_RATELIMIT_UNAVAILABLE) {
         check->pending = 0;
+    }
+}
+
+
+static ngx_ratelimit_inline void
+ngx_ratelimit_check_take_one(ngx_ratelimit_check_t *check,
+    ngx_ratelimit_counter_t *counter)
+{
+    if (check->remote && counter->client->remote) {
+        ngx_ratelimit_check_take_remote(check, counter);
+
+    } else {
+        counter->remote = NULL;
+        counter->source = NGX_RATELIMIT_SOURCE_LOCAL;
+        counter->backend = &ngx_ratelimit_local;
+        ngx_ratelimit_local_take(counter);
     }
 }
 

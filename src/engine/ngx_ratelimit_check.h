@@ -96,6 +96,7 @@ struct ngx_ratelimit_counter_s {
     unsigned                        here:1;       /* async: also taken from
                                                      this gateway's table */
     unsigned                        emergency:1;  /* its limit is in force */
+    unsigned                        early:1;      /* the client had to wait */
     uint32_t                        charge;       /* of settle: more tokens, */
     uint32_t                        refund;       /* or tokens back */
     ngx_ratelimit_answer_t          answer;
@@ -215,6 +216,19 @@ ngx_int_t ngx_ratelimit_check_prepare(ngx_ratelimit_rule_t *rule,
  * calls ngx_ratelimit_check_complete() first.
  */
 ngx_int_t ngx_ratelimit_check_start(ngx_ratelimit_check_t *check);
+
+/*
+ * retry.c, of rules with "retry=growth". Whether the client comes back before
+ * it may: then its wait has grown, and check_early() takes the place of
+ * check_start().
+ */
+ngx_uint_t ngx_ratelimit_retry_early(ngx_ratelimit_counter_t *counter);
+
+/* Rejects the request: takes of no counter and asks nobody. Always NGX_OK. */
+ngx_int_t ngx_ratelimit_check_early(ngx_ratelimit_check_t *check);
+
+/* The check is complete and rejects: from here on its client has to wait. */
+void ngx_ratelimit_retry_note(const ngx_ratelimit_check_t *check);
 
 /* Decides; if the request is rejected, gives back what counters granted. */
 void ngx_ratelimit_check_complete(ngx_ratelimit_check_t *check);

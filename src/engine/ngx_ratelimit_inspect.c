@@ -162,6 +162,8 @@ ngx_ratelimit_inspect_reset(ngx_ratelimit_inspect_t *inspect)
         ngx_ratelimit_inspect_drop(inspect, inspect->rule->spec.algorithm);
     }
 
+    ngx_ratelimit_retry_forget(&inspect->counter);
+
     if (inspect->rule->emergency) {
         inspect->counter.emergency = 1;
         ngx_ratelimit_inspect_drop(inspect,

@@ -15,7 +15,7 @@ my $NAME = '1 to 64 of A-Z, a-z, 0-9, "_", ".", "-"';
 my $LONG = 'n' x 65;
 my @LIMIT = qw( algorithm= rate= limit= window= capacity= burst= nodelay delay=
                 sync= shards= fail_mode= emergency= dry_run cost= cost_header=
-                count_status= group= priority= percent= );
+                count_status= retry= group= priority= percent= );
 my @RULE = qw( zone= key= match= methods= tier= host= api_key= network= header=
                arg= if= tiers= );
 my @ZONE = qw( zone= redis= state= keys_in_clear= );
@@ -245,6 +245,7 @@ for (['capacity=5', 'leaky_bucket', 'token_bucket'],
      ['limit=1 cost_header=a', 'concurrency'],
      ['limit=1 count_status=401', 'concurrency'],
      ['limit=1 window=1m', 'concurrency'],
+     ['limit=1 retry=growth', 'concurrency'],
      ['rate=10r/s sync=strict shards=2', 'leaky_bucket'],
      ['rate=10r/s sync=strict shards=2', 'sliding_log'],
      ['limit=10 sync=strict shards=2', 'concurrency'])
@@ -348,6 +349,7 @@ for (['tier=', 'the name of a tier: 1 to 64 bytes without variables and control 
      ['cost_header=', $NAME, '', 'a:b', '$arg_h', $LONG],
      ['count_status=', 'statuses from 100 to 599',
       '', '99', '600', '401,', ',401', '401:403', '4xx'],
+     ['retry=', '"growth"', '', 'on', 'Growth', 'grow'],
      ['host=', 'host names like "api.example.com" or "*.example.org", without '
       . 'variables', '', 'a,', ',a', '$host', 'a,$arg_h', 'h' x 257],
      ['api_key=', 'API keys like "sk_live_*" or "sk_test_1", with "*" and "?" for '
@@ -413,7 +415,7 @@ refused(with_rule('rate=1r/s %1 %1'),
         'rate=2r/s', 'key=$arg_a', 'match=/a', 'methods=GET', 'capacity=1',
         'sync=strict', 'shards=2', 'algorithm=token_bucket', 'window=1m',
         'burst=1', 'nodelay', 'delay=1', 'dry_run', 'cost=1', 'cost_header=a',
-        'count_status=401', 'group=g', 'priority=1', 'percent=1', 'tier=a',
+        'count_status=401', 'retry=growth', 'group=g', 'priority=1', 'percent=1', 'tier=a',
         'host=a', 'api_key=a', 'tiers=a:1r/s');
 refused(with_rule('%1 tiers=%2'),
         '"ratelimit_rule" "r" has an invalid "tiers=%2", expected %3',
@@ -659,7 +661,7 @@ accepted(with_rule($_))
 accepted(with_rate($_))
     for '1r/s algorithm=leaky_bucket burst=5 nodelay dry_run cost=$arg_c '
         . 'cost_header=X-Cost group=g priority=5 percent=5',
-        '1r/s algorithm=sliding_window count_status=401';
+        '1r/s algorithm=sliding_window count_status=401 retry=growth';
 accepted('ratelimit_zone $arg_k zone=z:1m algorithm=concurrency limit=5;');
 accepted("$ZONE ratelimit_rule $_ zone=z rate=1r/s cost=5;")
     for 'nodelay', 'dry_run', 'off';

@@ -181,7 +181,7 @@ test_rule(void **state)
         "'id':'d','params':{'rate':'10r/s'},'sync':'strict','shards':5,"
         "'fail_mode':'open'},{'id':'e','params':{'limit':2},"
         "'algorithm':'concurrency','cost':1,'fail_mode':'local'},{'id':'f',"
-        "'params':{'rate':'10r/s'},'count_status':500}]}");
+        "'params':{'rate':'10r/s'},'count_status':500,'retry':'growth'}]}");
 
     rule = document_rule(policy, "a");
     same_text(rule->regex_text, "~*^/v1/");
@@ -251,6 +251,8 @@ test_rule(void **state)
     rule = document_rule(policy, "e");
     assert_int_equal(rule->sync, NGX_RATELIMIT_SYNC_STRICT);
     assert_int_equal(rule->fail_mode, NGX_RATELIMIT_FAIL_LOCAL);
+
+    assert_true(document_rule(policy, "f")->retry_growth);
 
     /* higher priorities first, those of nginx.conf before the others */
 

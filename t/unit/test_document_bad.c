@@ -96,8 +96,8 @@ static const bad_t  bads[] = {
       "is taken by another rule" },
     { RULE(",'colour':1"), "colour", "is not known, expected one of 'id', "
       "'algorithm', 'params', 'sync', 'shards', 'fail_mode', 'emergency', "
-      "'dry_run', 'cost', 'cost_header', 'count_status', 'group', 'priority', "
-      "'percent', 'key', 'match', 'tiers', 'override'" },
+      "'dry_run', 'cost', 'cost_header', 'count_status', 'retry', 'group', "
+      "'priority', 'percent', 'key', 'match', 'tiers', 'override'" },
 
     /* which requests */
     { RULE(",'match':[]"), "match", "expected an object" },
@@ -262,6 +262,7 @@ static const bad_t  bads[] = {
     { PERMITS("'cost':2"), "cost", NO_PERMITS },
     { PERMITS("'cost_header':'x'"), "cost_header", NO_PERMITS },
     { PERMITS("'count_status':[401]"), "count_status", NO_PERMITS },
+    { PERMITS("'retry':'growth'"), "retry", NO_PERMITS },
     { "{'rules':[{'id':'a','algorithm':'sliding_log','params':{'rate':'1r/s'},"
       "'sync':'lease'}]}", "sync",
       "stands with algorithm sliding_log, expected 'sync': 'strict'" },
@@ -289,6 +290,8 @@ static const bad_t  bads[] = {
       BESIDE("cost_header") },
     { RULE(",'count_status':[401],'sync':'lease'"), "sync",
       "stands beside 'count_status', expected 'sync': 'strict'" },
+    { RULE(",'retry':true"), "retry", "expected a string" },
+    { RULE(",'retry':'on'"), "retry", "expected 'growth'" },
     { RULE(",'group':'a b'"), "group", "expected 1 to 64 of..." },
     { RULE(",'priority':1.5"), "priority", "must be a whole number" },
     { RULE(",'priority':-1000001"), "priority", "must be at least -1000000" },

@@ -196,18 +196,20 @@ ngx_http_ratelimit_check(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx)
 
     rc = ngx_http_ratelimit_select(r, ctx, NULL);
 
-    if (rc == NGX_ERROR) {
-        return NGX_ERROR;
-    }
+    if (rc != NGX_OK) {
 
-    if (rc == NGX_ABORT) {
+        if (rc == NGX_ERROR) {
+            return NGX_ERROR;
+        }
+
         ctx->check.status = NGX_RATELIMIT_DENIED;
         return NGX_OK;
     }
 
     ctx->started = 1;
 
-    return ngx_ratelimit_check_start(&ctx->check);
+    return ctx->early ? ngx_ratelimit_check_early(&ctx->check)
+                      : ngx_ratelimit_check_start(&ctx->check);
 }
 
 

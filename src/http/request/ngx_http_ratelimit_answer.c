@@ -29,6 +29,10 @@ ngx_http_ratelimit_retry(ngx_http_ratelimit_ctx_t *ctx)
 
     counter = ctx->check.strictest;
 
+    if (ctx->needs & NGX_RATELIMIT_NEEDS_RETRY) {
+        ngx_ratelimit_retry_note(&ctx->check);
+    }
+
     if (ctx->conf->retry_jitter == 0 || counter == NULL
         || counter->answer.retry_us == NGX_RATELIMIT_NEVER)
     {

@@ -62,6 +62,7 @@ typedef struct {
     unsigned                        started:1; /* the check */
     unsigned                        waiting:1; /* for Redis, for the delay */
     unsigned                        answered:1;
+    unsigned                        early:1;   /* the client has not waited */
     ngx_ratelimit_check_t           check;
 } ngx_http_ratelimit_ctx_t;
 

@@ -65,6 +65,9 @@ static NGX_RATELIMIT_APART ngx_int_t ngx_http_ratelimit_select_limit(
 static ngx_int_t ngx_http_ratelimit_select_dynamic(
     ngx_http_ratelimit_selection_t *s, ngx_ratelimit_rule_t *rule,
     ngx_ratelimit_allowance_t **made);
+static NGX_RATELIMIT_APART ngx_int_t ngx_http_ratelimit_select_more(
+    ngx_http_ratelimit_selection_t *s, ngx_ratelimit_rule_t *rule,
+    ngx_ratelimit_counter_t *counter);
 static NGX_RATELIMIT_APART ngx_int_t ngx_http_ratelimit_select_cost(
     ngx_http_ratelimit_selection_t *s, ngx_ratelimit_rule_t *rule,
     uint32_t *cost);
@@ -509,8 +512,32 @@ ngx_http_ratelimit_select_counter(ngx_http_ratelimit_selection_t *s,
         counter->fail_mode = ngx_http_ratelimit_select_fail_mode(s, rule);
     }
 
-    return (rule->needs & NGX_RATELIMIT_NEEDS_COST)
-           ? ngx_http_ratelimit_select_cost(s, rule, &counter->cost) : NGX_OK;
+    return (rule->needs & (NGX_RATELIMIT_NEEDS_COST|NGX_RATELIMIT_NEEDS_RETRY))
+           ? ngx_http_ratelimit_select_more(s, rule, counter) : NGX_OK;
+}
+
+
+/*
+ * A dry run makes nobody wait, a request that costs nothing always passes, and
+ * one that is explained grows no wait.
+ */
+static ngx_int_t
+ngx_http_ratelimit_select_more(ngx_http_ratelimit_selection_t *s,
+    ngx_ratelimit_rule_t *rule, ngx_ratelimit_counter_t *counter)
+{
+    if ((rule->needs & NGX_RATELIMIT_NEEDS_COST)
+        && ngx_http_ratelimit_select_cost(s, rule, &counter->cost) != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    if ((rule->needs & NGX_RATELIMIT_NEEDS_RETRY) && counter->cost
+        && !counter->dry_run && s->report == NULL)
+    {
+        s->ctx->early |= ngx_ratelimit_retry_early(counter);
+    }
+
+    return NGX_OK;
 }
 
 

@@ -67,6 +67,8 @@ static const char *const  ngx_ratelimit_fail_mode_names[] = {
     "open", "local", "closed", NULL
 };
 
+static const char *const  ngx_ratelimit_retry_names[] = { "growth", NULL };
+
 
 /* "id" first, so that its problem comes first */
 
@@ -196,6 +198,11 @@ const ngx_ratelimit_param_t  ngx_ratelimit_params[] = {
       .flags = NGX_RATELIMIT_LIST|NGX_RATELIMIT_FILLED,
       .algorithms = NGX_RATELIMIT_RATES, .min = 100, .max = 599,
       .expected = "statuses from 100 to 599", .standard = "every response" },
+
+    { NGX_RATELIMIT_PARAM_RETRY, "retry=", "retry", NGX_RATELIMIT_IN_ALL,
+      NGX_RATELIMIT_A_CHOICE, NGX_RATELIMIT_AT(rule.retry_growth),
+      .algorithms = NGX_RATELIMIT_RATES, .min = 1,
+      .names = ngx_ratelimit_retry_names, .standard = "the wait is the same" },
 
     { NGX_RATELIMIT_PARAM_GROUP, "group=", "group", NGX_RATELIMIT_IN_ALL,
       NGX_RATELIMIT_A_NAME, NGX_RATELIMIT_AT(rule.group), .standard = "none" },

@@ -289,6 +289,10 @@ ngx_ratelimit_policy_needs(const ngx_ratelimit_policy_t *policy,
         needs |= NGX_RATELIMIT_NEEDS_COST;
     }
 
+    if (rule->retry_growth) {
+        needs |= NGX_RATELIMIT_NEEDS_RETRY;
+    }
+
     if (rule->statuses || rule->cost_header.len) {
         needs |= NGX_RATELIMIT_NEEDS_SETTLE;
     }

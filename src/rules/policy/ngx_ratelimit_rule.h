@@ -58,6 +58,7 @@ typedef enum {
 #define NGX_RATELIMIT_NEEDS_SETTLE   0x100  /* the response */
 #define NGX_RATELIMIT_NEEDS_REDIS    0x200
 #define NGX_RATELIMIT_NEEDS_ADDRESS  0x400  /* the client's */
+#define NGX_RATELIMIT_NEEDS_RETRY    0x800  /* whether the client has waited */
 
 /* with one of these, more of a request is needed than the keys of rules */
 #define NGX_RATELIMIT_NEEDS_SUBJECT                                           \
@@ -152,6 +153,9 @@ typedef struct {
     ngx_str_t               cost_header; /* in lower case; empty: none */
     ngx_array_t            *statuses;    /* ngx_uint_t: a response with one of
                                             these counts; NULL: each request */
+
+    uint32_t                retry_growth;  /* 1: the wait of a client that comes
+                                              back too early grows */
 
     /* while Redis has no answer */
     ngx_ratelimit_fail_mode_e  fail_mode;
