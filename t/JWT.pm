@@ -5,9 +5,9 @@ package t::JWT;
 use strict;
 use warnings;
 
-use Digest::SHA qw( hmac_sha256 );
+use Digest::SHA qw( hmac_sha256 hmac_sha384 hmac_sha512 );
 use JSON::PP ();
-use MIME::Base64 qw( encode_base64url );
+use MIME::Base64 qw( decode_base64url encode_base64url );
 
 my $JSON = JSON::PP->new->canonical->utf8;
 
@@ -29,8 +29,8 @@ sub openssl {
 }
 
 
-# <dir>/<name>.pem, .pub and a certificate, .crt. kind: "RSA:2048" or the name
-# of a curve.
+# <dir>/<name>.pem, .pub and a certificate, .crt. kind: "RSA:2048", "ED25519"
+# or the name of a curve.
 sub key {
     my ($dir, $name, $kind) = @_;
 
@@ -39,6 +39,7 @@ sub key {
     openssl('genpkey', '-out', "$file.pem",
             $kind =~ /^RSA:(\d+)$/
             ? ('-algorithm', 'RSA', '-pkeyopt', "rsa_keygen_bits:$1")
+            : $kind eq 'ED25519' ? ('-algorithm', $kind)
             : ('-algorithm', 'EC', '-pkeyopt', "ec_paramgen_curve:$kind"));
     openssl('pkey', '-in', "$file.pem", '-pubout', '-out', "$file.pub");
     openssl('req', '-x509', '-key', "$file.pem", '-subj', '/CN=localhost',
@@ -59,21 +60,30 @@ sub content {
 }
 
 
-sub hs256 {
-    my ($content, $secret) = @_;
+sub hs256 { return hs(256, @_) }
 
-    return "$content." . encode_base64url(hmac_sha256($content, $secret));
+
+sub hs {
+    my ($bits, $content, $secret) = @_;
+
+    my $hmac = { 256 => \&hmac_sha256, 384 => \&hmac_sha384,
+                 512 => \&hmac_sha512 }->{$bits};
+
+    return "$content." . encode_base64url($hmac->($content, $secret));
 }
 
 
-# RS256 or ES256, as the private key is: RSA or a curve of 256 bits.
+# By the private key and the header's "alg", unless that is given.
 sub signed {
-    my ($content, $file) = @_;
+    my ($content, $file, $alg) = @_;
 
-    my $signature = signature($content, $file);
+    $alg //= $JSON->decode(decode_base64url($content =~ s/\..*//r))->{alg};
 
-    if (unpack('C', $signature) == 0x30 && length $signature < 80) {
-        $signature = raw($signature);
+    my $signature = signature($content, $file, $alg);
+
+    # what the key is decides, whatever the name of the algorithm
+    if (unpack('C', $signature) == 0x30 && length $signature < 112) {
+        $signature = raw($signature, length $signature > 80 ? 48 : 32);
     }
 
     return "$content." . encode_base64url($signature);
@@ -81,14 +91,23 @@ sub signed {
 
 
 sub signature {
-    my ($content, $file) = @_;
+    my ($content, $file, $alg) = @_;
+
+    my ($form, $bits) = ($alg // 'RS256') =~ /^(\w\w)(\d{3})?/;
+
+    $bits //= 256;
 
     open my $out, '>', "$file.content" or die "$file.content: $!";
     print $out $content;
     close $out;
 
-    openssl('dgst', '-sha256', '-sign', "$file.pem", '-out', "$file.signature",
-            "$file.content");
+    openssl($form eq 'Ed' ? ('pkeyutl', '-sign', '-rawin', '-inkey',
+                             "$file.pem", '-in', "$file.content", '-out',
+                             "$file.signature")
+            : ('dgst', "-sha$bits", '-sign', "$file.pem",
+               $form eq 'PS' ? ('-sigopt', 'rsa_padding_mode:pss', '-sigopt',
+                                'rsa_pss_saltlen:digest') : (),
+               '-out', "$file.signature", "$file.content"));
 
     open my $in, '<:raw', "$file.signature" or die "$file.signature: $!";
     local $/;
@@ -97,12 +116,43 @@ sub signature {
 }
 
 
-# ASN.1's SEQUENCE of two INTEGERs as two times 32 bytes.
+# ASN.1's SEQUENCE of two INTEGERs as two times so many bytes.
 sub raw {
-    my ($r, $s) = unpack 'x2 (x C/a)2', shift;
+    my ($signature, $bytes) = @_;
 
-    return join '', map { substr "\0" x 32 . $_, -32 } $r, $s;
+    my ($r, $s) = unpack 'x2 (x C/a)2', $signature;
+
+    return join '', map { substr "\0" x $bytes . $_, -$bytes } $r, $s;
 }
 
+
+# The public key of key() as a JWK, with what is given besides.
+sub jwk {
+    my ($file, %more) = @_;
+
+    my $der = qx(openssl pkey -in $file.pem -pubout -outform DER);
+    my %point = (91 => ['P-256', 32], 120 => ['P-384', 48]);
+
+    if (my $curve = $point{length $der}) {
+        my ($crv, $n) = @$curve;
+
+        return { kty => 'EC', crv => $crv,
+                 x => encode_base64url(substr $der, -2 * $n, $n),
+                 y => encode_base64url(substr $der, -$n), %more };
+    }
+
+    if (length $der == 44) {
+        return { kty => 'OKP', crv => 'Ed25519',
+                 x => encode_base64url(substr $der, -32), %more };
+    }
+
+    my ($n) = qx(openssl rsa -in $file.pem -modulus -noout) =~ /=(\w+)/;
+
+    return { kty => 'RSA', n => encode_base64url(pack 'H*', $n), e => 'AQAB',
+             %more };
+}
+
+
+sub jwks { return json({ keys => \@_ }) }
 
 1;

@@ -12,9 +12,12 @@
 
 #include "../unit/nginx.h"
 #include "../unit/nginx_text.h"
+#include "jwt.h"
+
+#include <openssl/hmac.h>
 
 #define SECRET   "a secret of 32 bytes, 0123456789"
-#define CLAIMS   3
+#define CLAIMS   5
 
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -26,14 +29,29 @@ ngx_module_t              ngx_http_ratelimit_module;
 volatile ngx_time_t      *ngx_cached_time;
 
 static ngx_time_t         now = { 1795000000, 0, 0 };
-static ngx_connection_t   connection;
 static ngx_log_t          nowhere;
 
+static ngx_str_t          names[CLAIMS] = {
+    ngx_string("sub"), ngx_string("exp"), ngx_string("a"), ngx_string("a.b"),
+    ngx_string("a__b")
+};
 
-ngx_http_ratelimit_ctx_t *
-ngx_http_ratelimit_ctx_find(ngx_http_request_t *r)
+
+ngx_int_t
+ngx_http_ratelimit_source_token(ngx_http_request_t *r, ngx_str_t *token)
 {
     (void) r;
+    (void) token;
+
+    return NGX_DECLINED;
+}
+
+
+ngx_pool_cleanup_t *
+ngx_pool_cleanup_add(ngx_pool_t *pool, size_t size)
+{
+    (void) pool;
+    (void) size;
 
     return NULL;
 }
@@ -51,118 +69,59 @@ ngx_http_ratelimit_log_due(ngx_http_request_t *r, ngx_http_ratelimit_log_e kind,
 }
 
 
-ngx_int_t
-ngx_decode_base64url(ngx_str_t *dst, ngx_str_t *src)
-{
-    size_t        i;
-    uint32_t      bits;
-    u_char       *p;
-    const char   *at;
-    static const char  digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                  "abcdefghijklmnopqrstuvwxyz0123456789-_";
-
-    p = dst->data;
-    bits = 0;
-
-    for (i = 0; i < src->len; i++) {
-        at = memchr(digits, src->data[i], 64);
-
-        if (at == NULL) {
-            return NGX_ERROR;
-        }
-
-        bits = bits << 6 | (uint32_t) (at - digits);
-
-        if (i % 4) {
-            *p++ = (u_char) (bits >> (6 - 2 * (i % 4)));
-        }
-    }
-
-    dst->len = p - dst->data;
-
-    return (i % 4 == 1) ? NGX_ERROR : NGX_OK;
-}
-
-
-static u_char *
-fuzz_encode(u_char *p, const u_char *data, size_t len)
-{
-    size_t        i;
-    uint32_t      bits;
-    static const char  digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                  "abcdefghijklmnopqrstuvwxyz0123456789-_";
-
-    for (i = 0; i < len; i += 3) {
-        bits = (uint32_t) data[i] << 16
-               | (uint32_t) (i + 1 < len ? data[i + 1] : 0) << 8
-               | (uint32_t) (i + 2 < len ? data[i + 2] : 0);
-
-        *p++ = digits[bits >> 18];
-        *p++ = digits[bits >> 12 & 63];
-
-        if (i + 1 < len) {
-            *p++ = digits[bits >> 6 & 63];
-        }
-
-        if (i + 2 < len) {
-            *p++ = digits[bits & 63];
-        }
-    }
-
-    return p;
-}
-
-
 /* How many claims the token has for this key. */
 static ngx_uint_t
 fuzz_open(ngx_http_ratelimit_jwt_key_t *key, const u_char *data, size_t len,
     const char **reason)
 {
-    ngx_uint_t                    i, n;
-    void                         *ctx = NULL;
-    ngx_http_request_t            r;
-    ngx_http_ratelimit_jwt_t      jwt;
-    ngx_str_t                     claims[CLAIMS];
-    ngx_array_t                   array;
-    ngx_http_ratelimit_source_t   sources[CLAIMS];
+    size_t             bytes;
+    json_t            *body;
+    ngx_str_t          text;
+    ngx_uint_t         i, n;
+    ngx_pool_t        *pool;
+    const char        *dot;
 
-    static const char            *names[CLAIMS] = { "sub", "exp", "a" };
+    /* exact, so that overruns are seen */
+    text.len = len;
+    text.data = malloc(len + 1);
+    assert_non_null(text.data);
+    memcpy(text.data, data, len);
 
-    memset(&r, 0, sizeof(r));
-    memset(&array, 0, sizeof(array));
-    memset(sources, 0, sizeof(sources));
-    memset(claims, 0, sizeof(claims));
+    body = NULL;
+    n = 0;
+    *reason = ngx_http_ratelimit_jwt_open(key, &text, &body);
+    assert_true((body == NULL) == (*reason != NULL));
 
-    for (i = 0; i < CLAIMS; i++) {
-        sources[i].jwt = 1;
-        sources[i].name.data = (u_char *) names[i];
-        sources[i].name.len = strlen(names[i]);
+    free(text.data);
+
+    if (body == NULL) {
+        return 0;
     }
 
-    array.elts = sources;
-    array.nelts = CLAIMS;
+    pool = ngx_create_pool(1024, &nowhere);
+    assert_non_null(pool);
 
-    r.ctx = &ctx;
-    r.main = &r;
-    r.connection = &connection;
-    r.pool = ngx_create_pool(1024, &nowhere);
-    assert_non_null(r.pool);
+    for (i = 0; i < 2 * CLAIMS; i++) {
+        dot = (i < CLAIMS) ? NGX_HTTP_RATELIMIT_JWT_DOT
+                           : NGX_HTTP_RATELIMIT_JWT_DOTS;
 
-    jwt.key = key;
-    jwt.sources = &array;
-    jwt.claims = claims;
-    jwt.token.len = len;
-    jwt.token.data = ngx_pnalloc(r.pool, len);
-    memcpy(jwt.token.data, data, len);
+        if (ngx_http_ratelimit_jwt_text(pool,
+                  ngx_http_ratelimit_jwt_find(body, &names[i % CLAIMS], dot),
+                                        &text)
+            != NGX_OK)
+        {
+            continue;
+        }
 
-    *reason = ngx_http_ratelimit_jwt_open(&r, &jwt);
+        n++;
 
-    for (i = 0, n = 0; i < CLAIMS; i++) {
-        n += (claims[i].len > 0);
-        assert_true(claims[i].len <= len);
+        for (bytes = 0; bytes < text.len; bytes++) {
+            assert_true(text.data[bytes] >= 0x20 && text.data[bytes] != 0x7f);
+        }
     }
 
-    ngx_destroy_pool(r.pool);
+    json_decref(body);
+    ngx_destroy_pool(pool);
 
     return n;
 }
@@ -191,7 +150,7 @@ fuzz_signed(ngx_http_ratelimit_jwt_key_t *key, const uint8_t *data,
     *p++ = '.';
     p = fuzz_encode(p, body + 1, data + size - body - 1);
 
-    HMAC(EVP_sha256(), key->secret.data, (int) key->secret.len, text,
+    HMAC(EVP_sha256(), SECRET, sizeof(SECRET) - 1, text,
          p - text, digest, &len);
 
     *p++ = '.';
@@ -210,26 +169,37 @@ int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     const char                           *reason;
+    ngx_http_ratelimit_jwk_t             *key;
+    static ngx_http_ratelimit_jwks_t      secrets, keys;
     static ngx_http_ratelimit_jwt_key_t   insecure, hs256, es256;
 
     ngx_cached_time = &now;
-    connection.log = &nowhere;
 
-    if (es256.pkey == NULL) {
-        es256.alg = NGX_HTTP_RATELIMIT_JWT_ES256;
-        es256.pkey = EVP_EC_gen("P-256");
-        assert_non_null(es256.pkey);
+    if (keys.nkeys == 0) {
+        key = &keys.keys[keys.nkeys++];
+        key->pkey = EVP_EC_gen("P-256");
+        assert_non_null(key->pkey);
+        assert_null(ngx_http_ratelimit_jwt_alg_bind(key, NULL));
+        es256.keys = &keys;
 
-        hs256.alg = NGX_HTTP_RATELIMIT_JWT_HS256;
-        ngx_str_set(&hs256.secret, SECRET);
+        /* one for all tokens, one for those that have no other "kid" */
+
+        while (secrets.nkeys < 2) {
+            key = &secrets.keys[secrets.nkeys++];
+            ngx_str_set(&key->secret, SECRET);
+            assert_null(ngx_http_ratelimit_jwt_alg_bind(key, NULL));
+        }
+
+        ngx_str_set(&key->kid, "a");
+        hs256.keys = &secrets;
         ngx_str_set(&hs256.audience, "me");
     }
 
     (void) fuzz_open(&insecure, data, size, &reason);
 
-    assert_int_equal(fuzz_open(&hs256, data, size, &reason), 0);
+    (void) fuzz_open(&hs256, data, size, &reason);
     assert_non_null(reason);
-    assert_int_equal(fuzz_open(&es256, data, size, &reason), 0);
+    (void) fuzz_open(&es256, data, size, &reason);
     assert_non_null(reason);
 
     fuzz_signed(&hs256, data, size);

@@ -64,7 +64,8 @@ sub refuses {
 
 # public keys and certificates
 
-takes($_) for qw( rsa.pub rsa.crt pkcs1.pub ec.pub ec.crt );
+takes($_) for qw( rsa.pub rsa.crt pkcs1.pub ec.pub ec.crt p384.pub p384.crt
+                  ed.pub );
 takes('crlf.pub', $gateway->read('rsa.pub') =~ s/\n/\r\n/gr);
 takes('text-before.pub', "Our key:\n" . $gateway->read('rsa.pub'));
 takes('chain.crt', $gateway->read('ec.crt') . $gateway->read('rsa.crt'));
@@ -77,8 +78,8 @@ refuses($NO_PRIVATE, $_)
 refuses($NO_PRIVATE, 'both', $gateway->read('rsa.crt')
                              . $gateway->read('rsa.pem'));
 refuses('an RSA key of 2048 bits or more', $_) for qw( rsa1024.pub rsa1024.crt );
-refuses('an RSA key, or an EC key on the curve P-256', $_)
-    for qw( p384.pub p384.crt k1.pub ed.pub pss.pub );
+refuses('an RSA key, an EC key on the curve P-256 or P-384, or an Ed25519 key', $_)
+    for qw( k1.pub pss.pub );
 refuses($PEM, 'half.pub', substr $gateway->read('rsa.pub'), 0, 200);
 refuses($PEM, 'begin', '-----BEGIN PUBLIC KEY-----');
 refuses($PEM, 'broken.pub', $gateway->read('rsa.pub') =~ s/\n(.)/\n!$1/r);
@@ -89,29 +90,27 @@ refuses($PEM, 'request', $gateway->read('rsa.pub') =~ s/PUBLIC KEY/X/gr);
 
 # secrets
 
-my $SHORT = 'a PEM file, or a secret of 32 bytes or more';
+my $SHORT = 'a PEM file, a JWK Set, or a secret of 32 bytes or more';
 
 takes('secret32', 'x' x 32);
 takes('secret-of-any-bytes', join '', map { chr } 0 .. 255);
-takes('secret16384', 'x' x 16384);
+takes('secret65536', 'x' x 65536);
 takes('base64', 'MII' . 'x' x 61);
 
 refuses($SHORT, 'empty', '');
 refuses($SHORT, 'secret31', 'x' x 31);
 refuses($SHORT, 'secret31-newline', 'x' x 31 . "\n");
 refuses($SHORT, 'secret31-crlf', 'x' x 31 . "\r\n");
-refuses('one of at most 16384 bytes', 'secret16385', 'x' x 16385);
+refuses('one of at most 65536 bytes', 'secret65537', 'x' x 65537);
 
 
 # what everybody may know is no secret, in no format
 
-my $FORMAT = 'a PEM file or a secret, no key in another format';
+my $FORMAT = 'a PEM file, a JWK Set or a secret, no key in another format';
 
 refuses($FORMAT, "$_.pub") for qw( der lines line );
 refuses($FORMAT, "$_.crt") for qw( der lines line );
 refuses($FORMAT, "$_.pem") for qw( der lines line );
-refuses($FORMAT, 'jwk', '{"kty":"RSA","n":"' . 'x' x 300 . '","e":"AQAB"}');
-refuses($FORMAT, 'jwks', "\n { \"keys\": [] }" . ' ' x 40);
 refuses($FORMAT, 'ssh', 'ssh-rsa ' . 'A' x 300 . ' me');
 refuses($FORMAT, 'ssh-ec', 'ecdsa-sha2-nistp256 ' . 'A' x 100);
 refuses($FORMAT, "base64.$_", encode_base64($gateway->read("rsa.$_")))

@@ -82,7 +82,7 @@ sub reasons {
     my $from = shift;
 
     return substr($gateway->log, $from)
-           =~ /the bearer token has no claim for a key: (.*?), client:/g;
+           =~ /the bearer token is not valid: (.*?), client:/g;
 }
 
 # The next source is tried, and the log has the reason.

@@ -176,7 +176,7 @@ for (['info: request not rejected, dry run, ' . $RULE, 'try', '/try?k=a'],
       'header', '/header?k=a'],
      ['error: more than 16 ratelimit rules match one request, rule "r17" of '
       . 'zone "%s" is not counted', 'many', '/many?k=a'],
-     ['info: ratelimit: the bearer token has no claim for a key: its signature',
+     ['info: ratelimit: the bearer token is not valid: its signature',
       'token', '/token', "Authorization: Bearer $token"],
      ['error: pcre', 'regex', '/regex/' . 'a' x 40 . 'b'],
      ['info: request delayed ' . $RULE, 'leaky', '/leaky?k=a'])

@@ -24,6 +24,7 @@ use File::Basename qw( basename dirname );
 use JSON::PP ();
 use t::RateLimit 'no_plan';
 use t::Gateway;
+use t::JWT;
 
 my @PAGES = sort glob 'docs/*.md *.md';
 
@@ -92,12 +93,7 @@ my @NAMES = (
         $self->write($_, "not a secret\n") for qw( rl.secret rl.pw );
         $self->write('ratelimit.tokens', "not-a-secret-0123\n");
         $self->certificates;
-        $self->write('issuer.pub', <<'PEM');
------BEGIN PUBLIC KEY-----
-MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEq8q6eY6wWofEcIvYHoTKge5rKhOr
-WfweC2qmexDiak15OCA+z6aMEGICn4BbKUxsEJhzns2hC1o2j22RtHok6w==
------END PUBLIC KEY-----
-PEM
+        $self->tokens;
 
         return $self;
     }
@@ -111,6 +107,26 @@ PEM
 
         $self->write($_, $made)
             for qw( redis-ca.pem gateway.pem gateway.key );
+    }
+
+    # the issuer's keys, and a token for each of three users
+    sub tokens {
+        my $self = shift;
+
+        our $issuer //= t::JWT::key($self->{dir}, 'issuer', 'P-256');
+        our %files;
+
+        %files = ('issuer.pub' => $self->read('issuer.pub'),
+                  'issuer.jwks' => t::JWT::jwks(t::JWT::jwk($issuer)),
+                  map { $_->[0] . '.token' => t::JWT::signed(t::JWT::content(
+                            { alg => 'ES256' },
+                            { sub => $_->[0], org => { tenant => $_->[1] },
+                              iss => 'https://login.example.com',
+                              aud => 'https://api.example.com' }), $issuer) }
+                      [ alice => 'acme' ], [ bob => 'acme' ], [ carol => 'other' ])
+            if !%files;
+
+        $self->write($_, $files{$_}) for keys %files;
     }
 
     sub ports {

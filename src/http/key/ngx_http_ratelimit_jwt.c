@@ -1,23 +1,20 @@
 /*
  * Claims of a bearer token (JWT, RFC 7519), signed as a JWS in compact form
- * (RFC 7515). OpenSSL verifies the signature with the key that the
- * configuration has prepared.
+ * (RFC 7515).
  */
 
 #include "ngx_http_ratelimit_jwt.h"
-#include "ngx_http_ratelimit_key.h"
-#include "ngx_http_ratelimit_request.h"
 
-#include <openssl/ecdsa.h>
-#include <openssl/err.h>
-#include <openssl/hmac.h>
+#include "ngx_http_ratelimit_request.h"
 
 #include <jansson.h>
 
-#define NGX_HTTP_RATELIMIT_JWT_BYTES     8192   /* of a token */
-#define NGX_HTTP_RATELIMIT_JWT_HS_BYTES  32
-#define NGX_HTTP_RATELIMIT_JWT_ES_BYTES  64     /* r, s of P-256 */
-#define NGX_HTTP_RATELIMIT_JWT_DER       80     /* the same as ASN.1: <= 72 */
+#define NGX_HTTP_RATELIMIT_JWT_BYTES   8192   /* of a token */
+#define NGX_HTTP_RATELIMIT_JWT_NUMBER  32     /* of a number as text */
+
+/* between the names of nested claims: for a source, and in a variable's name */
+#define NGX_HTTP_RATELIMIT_JWT_DOT     "."
+#define NGX_HTTP_RATELIMIT_JWT_DOTS    "__"
 
 /* A token and its parts, still in base64url. */
 typedef struct {
@@ -27,37 +24,30 @@ typedef struct {
     ngx_str_t  signature;
 } ngx_http_ratelimit_jwt_token_t;
 
-/*
- * The claims of a request's token. The context keeps them, so that one
- * verification serves all readers.
- */
+/* A token that was verified, for all who ask until the request ends. */
 typedef struct {
     ngx_http_ratelimit_jwt_key_t  *key;
-    ngx_array_t                   *sources;
     ngx_str_t                      token;
-    ngx_str_t                     *claims;  /* of the sources; empty: none */
+    const char                    *reason;   /* why it is not valid, or NULL */
+    json_t                        *body;     /* NULL: it is not valid */
 } ngx_http_ratelimit_jwt_t;
 
 
-static ngx_http_ratelimit_jwt_t *ngx_http_ratelimit_jwt_read(
-    ngx_http_request_t *r, ngx_http_ratelimit_loc_conf_t *conf,
-    const ngx_str_t *text);
-static const char *ngx_http_ratelimit_jwt_open(ngx_http_request_t *r,
-    ngx_http_ratelimit_jwt_t *jwt);
+static ngx_int_t ngx_http_ratelimit_jwt_get(ngx_http_request_t *r,
+    ngx_http_ratelimit_jwt_t **jwt);
+static void ngx_http_ratelimit_jwt_cleanup(void *data);
+static const char *ngx_http_ratelimit_jwt_open(
+    const ngx_http_ratelimit_jwt_key_t *key, const ngx_str_t *text,
+    json_t **made);
 static const char *ngx_http_ratelimit_jwt_split(const ngx_str_t *text,
     ngx_http_ratelimit_jwt_token_t *token);
 static json_t *ngx_http_ratelimit_jwt_parse(ngx_str_t *part);
-static const char *ngx_http_ratelimit_jwt_header(
-    const ngx_http_ratelimit_jwt_key_t *key, ngx_str_t *part);
 static const char *ngx_http_ratelimit_jwt_verify(
-    const ngx_http_ratelimit_jwt_key_t *key,
+    const ngx_http_ratelimit_jwks_t *keys,
     ngx_http_ratelimit_jwt_token_t *token);
-static ngx_uint_t ngx_http_ratelimit_jwt_verify_hmac(const ngx_str_t *secret,
-    const ngx_str_t *content, const ngx_str_t *signature);
-static ngx_uint_t ngx_http_ratelimit_jwt_verify_pkey(EVP_PKEY *pkey,
-    const ngx_str_t *content, const ngx_str_t *signature);
-static ngx_uint_t ngx_http_ratelimit_jwt_der(ngx_str_t *signature,
-    u_char *der);
+static const char *ngx_http_ratelimit_jwt_signed(
+    const ngx_http_ratelimit_jwks_t *keys,
+    ngx_http_ratelimit_jwt_token_t *token, const json_t *header);
 static const char *ngx_http_ratelimit_jwt_validate(
     const ngx_http_ratelimit_jwt_key_t *key, const json_t *body);
 static ngx_int_t ngx_http_ratelimit_jwt_time(const json_t *claim,
@@ -66,118 +56,171 @@ static ngx_uint_t ngx_http_ratelimit_jwt_audience(const json_t *claim,
     const ngx_str_t *audience);
 static ngx_uint_t ngx_http_ratelimit_jwt_equal(const json_t *string,
     const ngx_str_t *text);
-static ngx_int_t ngx_http_ratelimit_jwt_copy(ngx_pool_t *pool,
-    const json_t *value, ngx_str_t *claim);
-
-/* in the order of ngx_http_ratelimit_jwt_alg_e */
-static const char  *ngx_http_ratelimit_jwt_algs[] = {
-    "",
-    "HS256",
-    "RS256",
-    "ES256",
-};
+static json_t *ngx_http_ratelimit_jwt_find(json_t *object,
+    const ngx_str_t *name, const char *dot);
+static ngx_uint_t ngx_http_ratelimit_jwt_begins(const ngx_str_t *name,
+    const char *claim, size_t len, ngx_uint_t fold);
+static ngx_int_t ngx_http_ratelimit_jwt_text(ngx_pool_t *pool,
+    const json_t *value, ngx_str_t *text);
+static size_t ngx_http_ratelimit_jwt_write(u_char *p, const json_t *value);
+static size_t ngx_http_ratelimit_jwt_write_string(u_char *p,
+    const json_t *string);
 
 
 ngx_int_t
-ngx_http_ratelimit_jwt_claim(ngx_http_request_t *r, const ngx_str_t *token,
-    const ngx_str_t *name, ngx_str_t *claim)
+ngx_http_ratelimit_jwt_claim(ngx_http_request_t *r, const ngx_str_t *name,
+    ngx_str_t *claim)
 {
-    ngx_uint_t                      i;
+    json_t                    *value;
+    ngx_int_t                  rc;
+    ngx_str_t                  text;
+    ngx_http_ratelimit_jwt_t  *jwt;
+
+    rc = ngx_http_ratelimit_jwt_get(r, &jwt);
+
+    if (rc != NGX_OK) {
+        return rc;
+    }
+
+    value = ngx_http_ratelimit_jwt_find(jwt->body, name,
+                                        NGX_HTTP_RATELIMIT_JWT_DOT);
+
+    if (json_is_integer(value)) {
+        return ngx_http_ratelimit_jwt_text(r->pool, value, claim);
+    }
+
+    text.data = (u_char *) json_string_value(value);
+    text.len = json_string_length(value);
+
+    if (text.len == 0) {
+        return NGX_DECLINED;
+    }
+
+    claim->len = text.len;
+    claim->data = ngx_pstrdup(r->pool, &text);
+
+    return claim->data ? NGX_OK : NGX_ERROR;
+}
+
+
+ngx_int_t
+ngx_http_ratelimit_jwt_variable(ngx_http_request_t *r,
+    ngx_http_variable_value_t *v, uintptr_t data)
+{
+    ngx_int_t                  rc;
+    ngx_str_t                  name, text;
+    ngx_http_ratelimit_jwt_t  *jwt;
+
+    name = *(ngx_str_t *) data;
+    name.data += sizeof(NGX_HTTP_RATELIMIT_JWT_PREFIX) - 1;
+    name.len -= sizeof(NGX_HTTP_RATELIMIT_JWT_PREFIX) - 1;
+
+    rc = ngx_http_ratelimit_jwt_get(r, &jwt);
+
+    if (rc == NGX_OK) {
+        rc = ngx_http_ratelimit_jwt_text(r->pool,
+                  ngx_http_ratelimit_jwt_find(jwt->body, &name,
+                                              NGX_HTTP_RATELIMIT_JWT_DOTS),
+                                         &text);
+    }
+
+    if (rc == NGX_DECLINED) {
+        v->not_found = 1;
+        return NGX_OK;
+    }
+
+    return (rc == NGX_OK)
+           ? ngx_http_ratelimit_variable_set(v, text.data, text.len)
+           : NGX_ERROR;
+}
+
+
+/*
+ * The request's token, verified by the location's key. A redirect clears the
+ * request's context, so the pool's cleanups keep it. NGX_DECLINED: there is
+ * none, or no key. NGX_ERROR: memory is out.
+ */
+static ngx_int_t
+ngx_http_ratelimit_jwt_get(ngx_http_request_t *r,
+    ngx_http_ratelimit_jwt_t **found)
+{
+    char                            note[NGX_RATELIMIT_LOG_NOTE];
+    ngx_str_t                       token;
+    ngx_pool_cleanup_t             *cln;
     ngx_http_ratelimit_jwt_t       *jwt;
-    ngx_http_ratelimit_source_t    *source;
     ngx_http_ratelimit_loc_conf_t  *conf;
 
     conf = ngx_http_get_module_loc_conf(r, ngx_http_ratelimit_module);
 
-    if (conf->jwt_key == NULL) {
+    if (conf->jwt_key == NULL
+        || ngx_http_ratelimit_source_token(r, &token) != NGX_OK)
+    {
         return NGX_DECLINED;
     }
 
-    jwt = ngx_http_ratelimit_jwt_read(r, conf, token);
-    if (jwt == NULL) {
+    for (cln = r->pool->cleanup; cln; cln = cln->next) {
+        jwt = cln->data;
+
+        if (cln->handler == ngx_http_ratelimit_jwt_cleanup
+            && jwt->key == conf->jwt_key && jwt->token.data == token.data
+            && jwt->token.len == token.len)
+        {
+            *found = jwt;
+            return NGX_OK;
+        }
+    }
+
+    cln = ngx_pool_cleanup_add(r->pool, sizeof(ngx_http_ratelimit_jwt_t));
+    if (cln == NULL) {
         return NGX_ERROR;
     }
 
-    source = conf->sources->elts;
-
-    for (i = 0; i < conf->sources->nelts; i++) {
-        if (&source[i].name == name) {
-            *claim = jwt->claims[i];
-            return claim->len ? NGX_OK : NGX_DECLINED;
-        }
-    }
-
-    return NGX_DECLINED;
-}
-
-
-/* NULL when memory is out; of a token that is not valid no claim is set. */
-static ngx_http_ratelimit_jwt_t *
-ngx_http_ratelimit_jwt_read(ngx_http_request_t *r,
-    ngx_http_ratelimit_loc_conf_t *conf, const ngx_str_t *text)
-{
-    char                       note[NGX_RATELIMIT_LOG_NOTE];
-    const char                *reason;
-    ngx_http_ratelimit_ctx_t  *ctx;
-    ngx_http_ratelimit_jwt_t  *jwt;
-
-    ctx = ngx_http_ratelimit_ctx(r->main);
-    jwt = ctx ? ctx->jwt : NULL;
-
-    if (jwt && jwt->key == conf->jwt_key && jwt->sources == conf->sources
-        && jwt->token.data == text->data && jwt->token.len == text->len)
-    {
-        return jwt;
-    }
-
-    jwt = ngx_pcalloc(r->pool, sizeof(ngx_http_ratelimit_jwt_t)
-                               + conf->sources->nelts * sizeof(ngx_str_t));
-    if (jwt == NULL) {
-        return NULL;
-    }
-
+    jwt = cln->data;
     jwt->key = conf->jwt_key;
-    jwt->sources = conf->sources;
-    jwt->token = *text;
-    jwt->claims = (ngx_str_t *) &jwt[1];
+    jwt->token = token;
+    jwt->body = NULL;
+    jwt->reason = ngx_http_ratelimit_jwt_open(jwt->key, &token, &jwt->body);
 
-    reason = ngx_http_ratelimit_jwt_open(r, jwt);
+    cln->handler = ngx_http_ratelimit_jwt_cleanup;
+    *found = jwt;
 
-    if (reason
+    if (jwt->reason
         && ngx_http_ratelimit_log_due(r, NGX_HTTP_RATELIMIT_LOG_TOKEN, note))
     {
         ngx_log_error(NGX_LOG_INFO, r->connection->log, 0,
-                      "ratelimit: the bearer token has no claim for a key: "
-                      "%s%s", reason, note);
+                      "ratelimit: the bearer token is not valid: %s%s",
+                      jwt->reason, note);
     }
 
-    if (ctx) {
-        ctx->jwt = jwt;
-    }
-
-    return jwt;
+    return NGX_OK;
 }
 
 
-/* Verifies the token and copies its claims. Returns NULL, or what is wrong. */
+static void
+ngx_http_ratelimit_jwt_cleanup(void *data)
+{
+    ngx_http_ratelimit_jwt_t *jwt = data;
+
+    json_decref(jwt->body);
+}
+
+
+/*
+ * The body of a token, which the caller frees, if it is valid. Returns NULL, or
+ * what is wrong.
+ */
 static const char *
-ngx_http_ratelimit_jwt_open(ngx_http_request_t *r,
-    ngx_http_ratelimit_jwt_t *jwt)
+ngx_http_ratelimit_jwt_open(const ngx_http_ratelimit_jwt_key_t *key,
+    const ngx_str_t *text, json_t **made)
 {
     json_t                          *body;
-    ngx_uint_t                       i;
     const char                      *reason;
-    ngx_http_ratelimit_source_t     *source;
     ngx_http_ratelimit_jwt_token_t   token;
 
-    reason = ngx_http_ratelimit_jwt_split(&jwt->token, &token);
+    reason = ngx_http_ratelimit_jwt_split(text, &token);
 
-    if (reason == NULL && jwt->key->alg != NGX_HTTP_RATELIMIT_JWT_INSECURE) {
-        reason = ngx_http_ratelimit_jwt_header(jwt->key, &token.header);
-
-        if (reason == NULL) {
-            reason = ngx_http_ratelimit_jwt_verify(jwt->key, &token);
-        }
+    if (reason == NULL && key->keys) {
+        reason = ngx_http_ratelimit_jwt_verify(key->keys, &token);
     }
 
     if (reason) {
@@ -189,26 +232,18 @@ ngx_http_ratelimit_jwt_open(ngx_http_request_t *r,
         return "its body is no JSON object";
     }
 
-    if (jwt->key->alg != NGX_HTTP_RATELIMIT_JWT_INSECURE) {
-        reason = ngx_http_ratelimit_jwt_validate(jwt->key, body);
+    if (key->keys) {
+        reason = ngx_http_ratelimit_jwt_validate(key, body);
     }
 
-    source = jwt->sources->elts;
-
-    for (i = 0; reason == NULL && i < jwt->sources->nelts; i++) {
-        if (source[i].jwt
-            && ngx_http_ratelimit_jwt_copy(r->pool,
-                          json_object_get(body, (char *) source[i].name.data),
-                                           &jwt->claims[i])
-               != NGX_OK)
-        {
-            reason = "out of memory";
-        }
+    if (reason) {
+        json_decref(body);
+        return reason;
     }
 
-    json_decref(body);
+    *made = body;
 
-    return reason;
+    return NULL;
 }
 
 
@@ -292,32 +327,22 @@ ngx_http_ratelimit_jwt_parse(ngx_str_t *part)
 }
 
 
-/* The key says how it is used, and the header may only agree (RFC 8725). */
+/* The keys say how they are used, and the header may only agree (RFC 8725). */
 static const char *
-ngx_http_ratelimit_jwt_header(const ngx_http_ratelimit_jwt_key_t *key,
-    ngx_str_t *part)
+ngx_http_ratelimit_jwt_verify(const ngx_http_ratelimit_jwks_t *keys,
+    ngx_http_ratelimit_jwt_token_t *token)
 {
     json_t      *header;
-    const char  *alg, *reason;
+    const char  *reason;
 
-    header = ngx_http_ratelimit_jwt_parse(part);
+    header = ngx_http_ratelimit_jwt_parse(&token->header);
     if (header == NULL) {
         return "its header is no JSON object";
     }
 
-    reason = NULL;
-
-    alg = json_string_value(json_object_get(header, "alg"));
-
-    if (alg == NULL
-        || ngx_strcmp(alg, ngx_http_ratelimit_jwt_algs[key->alg]) != 0)
-    {
-        reason = "its algorithm is not that of the key";
-    }
-
-    if (json_object_get(header, "crit")) {
-        reason = "it has critical extensions";
-    }
+    reason = json_object_get(header, "crit")
+             ? "it has critical extensions"
+             : ngx_http_ratelimit_jwt_signed(keys, token, header);
 
     json_decref(header);
 
@@ -325,14 +350,20 @@ ngx_http_ratelimit_jwt_header(const ngx_http_ratelimit_jwt_key_t *key,
 }
 
 
+/*
+ * Asks each key that has the token's "kid" and "alg". A key without a "kid" may
+ * be that of any token, and a token without one may be of any key.
+ */
 static const char *
-ngx_http_ratelimit_jwt_verify(const ngx_http_ratelimit_jwt_key_t *key,
-    ngx_http_ratelimit_jwt_token_t *token)
+ngx_http_ratelimit_jwt_signed(const ngx_http_ratelimit_jwks_t *keys,
+    ngx_http_ratelimit_jwt_token_t *token, const json_t *header)
 {
-    u_char      bytes[NGX_HTTP_RATELIMIT_JWT_BYTES];
-    u_char      der[NGX_HTTP_RATELIMIT_JWT_DER];
-    ngx_str_t   signature;
-    ngx_uint_t  valid;
+    u_char                           bytes[NGX_HTTP_RATELIMIT_JWT_BYTES];
+    json_t                          *kid;
+    ngx_str_t                        signature;
+    ngx_uint_t                       i, named, fits;
+    const char                      *alg;
+    const ngx_http_ratelimit_jwk_t  *key;
 
     signature.data = bytes;
 
@@ -340,118 +371,38 @@ ngx_http_ratelimit_jwt_verify(const ngx_http_ratelimit_jwt_key_t *key,
         return "it is no JWT";
     }
 
-    switch (key->alg) {
+    alg = json_string_value(json_object_get(header, "alg"));
+    kid = json_object_get(header, "kid");
+    named = 0;
+    fits = 0;
 
-    case NGX_HTTP_RATELIMIT_JWT_HS256:
-        valid = ngx_http_ratelimit_jwt_verify_hmac(&key->secret,
-                                                   &token->content,
-                                                   &signature);
-        break;
+    for (i = 0; i < keys->nkeys; i++) {
+        key = &keys->keys[i];
 
-    case NGX_HTTP_RATELIMIT_JWT_RS256:
-        valid = ngx_http_ratelimit_jwt_verify_pkey(key->pkey, &token->content,
-                                                   &signature);
-        break;
+        if (kid && key->kid.len
+            && !ngx_http_ratelimit_jwt_equal(kid, &key->kid))
+        {
+            continue;
+        }
 
-    case NGX_HTTP_RATELIMIT_JWT_ES256:
-        valid = ngx_http_ratelimit_jwt_der(&signature, der)
-                && ngx_http_ratelimit_jwt_verify_pkey(key->pkey,
-                                                      &token->content,
-                                                      &signature);
-        break;
+        named = 1;
 
-    default:
-        valid = 0;
+        if (alg == NULL || !ngx_http_ratelimit_jwt_alg_is(key, alg)) {
+            continue;
+        }
+
+        fits = 1;
+
+        if (ngx_http_ratelimit_jwt_alg_verify(key, &token->content,
+                                              &signature))
+        {
+            return NULL;
+        }
     }
 
-    if (!valid) {
-        /* nginx would find what OpenSSL has left, in its next connection */
-        ERR_clear_error();
-        return "its signature is wrong";
-    }
-
-    return NULL;
-}
-
-
-static ngx_uint_t
-ngx_http_ratelimit_jwt_verify_hmac(const ngx_str_t *secret,
-    const ngx_str_t *content, const ngx_str_t *signature)
-{
-    u_char        digest[EVP_MAX_MD_SIZE];
-    unsigned int  len;
-
-    return signature->len == NGX_HTTP_RATELIMIT_JWT_HS_BYTES
-           && HMAC(EVP_sha256(), secret->data, (int) secret->len,
-                   content->data, content->len, digest, &len)
-           && CRYPTO_memcmp(digest, signature->data, signature->len) == 0;
-}
-
-
-/* RSA is PKCS #1 v1.5, which is the default. */
-static ngx_uint_t
-ngx_http_ratelimit_jwt_verify_pkey(EVP_PKEY *pkey, const ngx_str_t *content,
-    const ngx_str_t *signature)
-{
-    ngx_uint_t   valid;
-    EVP_MD_CTX  *md;
-
-    md = EVP_MD_CTX_new();
-    if (md == NULL) {
-        return 0;
-    }
-
-    valid = EVP_DigestVerifyInit(md, NULL, EVP_sha256(), NULL, pkey) == 1
-            && EVP_DigestVerify(md, signature->data, signature->len,
-                                content->data, content->len)
-               == 1;
-
-    EVP_MD_CTX_free(md);
-
-    return valid;
-}
-
-
-/* The two numbers of an ES256 signature as OpenSSL takes them. */
-static ngx_uint_t
-ngx_http_ratelimit_jwt_der(ngx_str_t *signature, u_char *der)
-{
-    int         n;
-    u_char     *p;
-    BIGNUM     *r, *s;
-    ECDSA_SIG  *sig;
-
-    if (signature->len != NGX_HTTP_RATELIMIT_JWT_ES_BYTES) {
-        return 0;
-    }
-
-    n = NGX_HTTP_RATELIMIT_JWT_ES_BYTES / 2;
-    sig = ECDSA_SIG_new();
-    r = BN_bin2bn(signature->data, n, NULL);
-    s = BN_bin2bn(signature->data + n, n, NULL);
-
-    if (sig == NULL || r == NULL || s == NULL
-        || ECDSA_SIG_set0(sig, r, s) != 1)
-    {
-        BN_free(r);
-        BN_free(s);
-        ECDSA_SIG_free(sig);
-        return 0;
-    }
-
-    p = der;
-    n = i2d_ECDSA_SIG(sig, &p);
-
-    ECDSA_SIG_free(sig);
-
-    if (n <= 0) {
-        return 0;
-    }
-
-    signature->len = n;
-    signature->data = der;
-
-    return 1;
+    return fits ? "its signature is wrong"
+           : named ? "its algorithm is not that of the key"
+           : "no key has its \"kid\"";
 }
 
 
@@ -555,37 +506,205 @@ ngx_http_ratelimit_jwt_equal(const json_t *string, const ngx_str_t *text)
 }
 
 
-/* A claim that is a string or an integer; another one is left as it is. */
-static ngx_int_t
-ngx_http_ratelimit_jwt_copy(ngx_pool_t *pool, const json_t *value,
-    ngx_str_t *claim)
+/*
+ * The claim of that name, or else one inside the object that the name begins
+ * with, behind a dot; NULL: there is none.
+ */
+static json_t *
+ngx_http_ratelimit_jwt_find(json_t *object, const ngx_str_t *name,
+    const char *dot)
 {
-    u_char     *p, number[NGX_INT64_LEN];
-    ngx_str_t   text;
+    size_t       len, n;
+    json_t      *value, *found;
+    ngx_str_t    rest;
+    ngx_uint_t   fold;
+    const char  *claim;
 
-    if (json_is_string(value)) {
-        text.data = (u_char *) json_string_value(value);
-        text.len = json_string_length(value);
+    n = ngx_strlen(dot);
+    fold = (dot[0] == '_');
 
-    } else if (json_is_integer(value)) {
-        text.data = number;
-        text.len = ngx_sprintf(number, "%L",
-                               (int64_t) json_integer_value(value))
-                   - number;
+    json_object_foreach(object, claim, value) {
+        len = ngx_strlen(claim);
 
-    } else {
-        return NGX_OK;
+        if (len == name->len
+            && ngx_http_ratelimit_jwt_begins(name, claim, len, fold))
+        {
+            return value;
+        }
     }
 
-    p = ngx_pnalloc(pool, text.len + 1);
-    if (p == NULL) {
+    json_object_foreach(object, claim, value) {
+        len = ngx_strlen(claim);
+
+        if (!json_is_object(value) || len + n >= name->len
+            || !ngx_http_ratelimit_jwt_begins(name, claim, len, fold)
+            || ngx_memcmp(name->data + len, dot, n) != 0)
+        {
+            continue;
+        }
+
+        rest.data = name->data + len + n;
+        rest.len = name->len - len - n;
+
+        found = ngx_http_ratelimit_jwt_find(value, &rest, dot);
+        if (found) {
+            return found;
+        }
+    }
+
+    return NULL;
+}
+
+
+/*
+ * Whether the name begins with the claim. In a variable's name letters are
+ * small, and "_" stands for what it cannot have, as in "$http_name".
+ */
+static ngx_uint_t
+ngx_http_ratelimit_jwt_begins(const ngx_str_t *name, const char *claim,
+    size_t len, ngx_uint_t fold)
+{
+    u_char  ch;
+    size_t  i;
+
+    for (i = 0; i < len; i++) {
+        ch = (u_char) claim[i];
+
+        if (fold) {
+            ch = ngx_tolower(ch);
+            ch = ((ch >= 'a' && ch <= 'z') || (ch >= '0' && ch <= '9'))
+                 ? ch : '_';
+        }
+
+        if (ch != name->data[i]) {
+            return 0;
+        }
+    }
+
+    return 1;
+}
+
+
+/* A claim as text. NGX_DECLINED: it has none. NGX_ERROR: memory is out. */
+static ngx_int_t
+ngx_http_ratelimit_jwt_text(ngx_pool_t *pool, const json_t *value,
+    ngx_str_t *text)
+{
+    if (value == NULL || json_is_null(value) || json_is_object(value)) {
+        return NGX_DECLINED;
+    }
+
+    text->len = ngx_http_ratelimit_jwt_write(NULL, value);
+
+    text->data = ngx_pnalloc(pool, text->len + 1);
+    if (text->data == NULL) {
         return NGX_ERROR;
     }
 
-    ngx_memcpy(p, text.data, text.len);
-
-    claim->data = p;
-    claim->len = text.len;
+    (void) ngx_http_ratelimit_jwt_write(text->data, value);
 
     return NGX_OK;
+}
+
+
+/*
+ * Writes a claim to p, unless that is NULL, and returns its length. An array is
+ * joined by commas; what is null, an array or an object in it is left out.
+ */
+static size_t
+ngx_http_ratelimit_jwt_write(u_char *p, const json_t *value)
+{
+    int      n;
+    char     number[NGX_HTTP_RATELIMIT_JWT_NUMBER];
+    size_t   i, len;
+    json_t  *item;
+
+    switch (json_typeof(value)) {
+
+    case JSON_ARRAY:
+        len = 0;
+
+        json_array_foreach(value, i, item) {
+
+            if (json_is_null(item) || json_is_array(item)
+                || json_is_object(item))
+            {
+                continue;
+            }
+
+            if (len) {
+                if (p) {
+                    p[len] = ',';
+                }
+
+                len++;
+            }
+
+            len += ngx_http_ratelimit_jwt_write(p ? p + len : NULL, item);
+        }
+
+        return len;
+
+    case JSON_STRING:
+        return ngx_http_ratelimit_jwt_write_string(p, value);
+
+    case JSON_INTEGER:
+        n = snprintf(number, sizeof(number), "%" JSON_INTEGER_FORMAT,
+                     json_integer_value(value));
+        break;
+
+    case JSON_REAL:
+        n = snprintf(number, sizeof(number), "%.15g", json_real_value(value));
+        break;
+
+    default:
+        n = snprintf(number, sizeof(number), "%s",
+                     json_is_true(value) ? "true" : "false");
+    }
+
+    if (p) {
+        ngx_memcpy(p, number, n);
+    }
+
+    return n;
+}
+
+
+/* Control characters as "%0A": they would end a header that has the claim. */
+static size_t
+ngx_http_ratelimit_jwt_write_string(u_char *p, const json_t *string)
+{
+    u_char        ch;
+    size_t        i, len, n;
+    const char   *text;
+
+    static const u_char  hex[] = "0123456789ABCDEF";
+
+    text = json_string_value(string);
+    n = json_string_length(string);
+    len = 0;
+
+    for (i = 0; i < n; i++) {
+        ch = (u_char) text[i];
+
+        if (ch >= 0x20 && ch != 0x7f) {
+
+            if (p) {
+                p[len] = ch;
+            }
+
+            len++;
+            continue;
+        }
+
+        if (p) {
+            p[len] = '%';
+            p[len + 1] = hex[ch >> 4];
+            p[len + 2] = hex[ch & 15];
+        }
+
+        len += 3;
+    }
+
+    return len;
 }

@@ -1,6 +1,6 @@
 /*
- * The key of a location's tokens: made by jwt_key.c, used by jwt.c. It binds
- * the algorithm, whatever a token's header says.
+ * The keys of a location's tokens: read by jwt_key.c and jwks_json.c, used by
+ * jwt.c. Each key has one algorithm, whatever a token's header says.
  */
 
 #ifndef NGX_HTTP_RATELIMIT_JWT_H_INCLUDED
@@ -10,18 +10,66 @@
 
 #include <openssl/evp.h>
 
-typedef enum {
-    NGX_HTTP_RATELIMIT_JWT_INSECURE = 0,   /* nothing is verified */
-    NGX_HTTP_RATELIMIT_JWT_HS256,
-    NGX_HTTP_RATELIMIT_JWT_RS256,
-    NGX_HTTP_RATELIMIT_JWT_ES256
-} ngx_http_ratelimit_jwt_alg_e;
+#define NGX_HTTP_RATELIMIT_JWT_SECRET  32   /* bytes; RFC 7518, section 3.2 */
+#define NGX_HTTP_RATELIMIT_JWT_KEYS    32   /* of one file */
 
+/* A way to sign tokens: a row of jwt_alg.c. */
+typedef struct ngx_http_ratelimit_jwt_alg_s  ngx_http_ratelimit_jwt_alg_t;
+
+/* One key: pkey, or a secret where that is NULL. */
+typedef struct {
+    const ngx_http_ratelimit_jwt_alg_t  *alg;
+    ngx_str_t                            kid;     /* empty: of any token */
+    ngx_str_t                            secret;
+    EVP_PKEY                            *pkey;
+} ngx_http_ratelimit_jwk_t;
+
+/* The keys of a file. They are on the heap, with all that they name. */
+typedef struct {
+    ngx_uint_t                 nkeys;
+    ngx_uint_t                 ignored;   /* others of the file */
+    ngx_http_ratelimit_jwk_t   keys[NGX_HTTP_RATELIMIT_JWT_KEYS];
+} ngx_http_ratelimit_jwks_t;
+
+/* One "ratelimit_jwt_key". */
 struct ngx_http_ratelimit_jwt_key_s {
-    ngx_http_ratelimit_jwt_alg_e  alg;
-    ngx_str_t                     secret;    /* HS256; zeroed with its pool */
-    EVP_PKEY                     *pkey;      /* the others; freed with it */
-    ngx_str_t                     audience;  /* as JSON has it; empty: any */
+    ngx_str_t                   file;      /* a whole path */
+    ngx_str_t                   audience;  /* as JSON has it; empty: any */
+    ngx_http_ratelimit_jwks_t  *keys;      /* freed with the configuration;
+                                              NULL: nothing is verified */
 };
+
+
+/* calls inside the module then need no table of addresses */
+#pragma GCC visibility push(hidden)
+
+/*
+ * jwt_alg.c: gives a key its algorithm: that of the name, or if this is NULL
+ * the first for a key like this. Returns NULL, or the expected key.
+ */
+const char *ngx_http_ratelimit_jwt_alg_bind(ngx_http_ratelimit_jwk_t *key,
+    const char *name);
+
+ngx_uint_t ngx_http_ratelimit_jwt_alg_is(const ngx_http_ratelimit_jwk_t *key,
+    const char *name);
+
+/* Whether the key has signed the content. */
+ngx_uint_t ngx_http_ratelimit_jwt_alg_verify(
+    const ngx_http_ratelimit_jwk_t *key, const ngx_str_t *content,
+    const ngx_str_t *signature);
+
+/*
+ * A copy on the heap, NGX_ERROR: memory is out; and what frees a key's members,
+ * so that no secret stays in memory.
+ */
+ngx_int_t ngx_http_ratelimit_jwk_copy(ngx_str_t *to, const void *data,
+    size_t len);
+void ngx_http_ratelimit_jwk_free(ngx_http_ratelimit_jwk_t *key);
+
+/* jwks_json.c: adds a JWK Set's keys. Returns NULL, or what is expected. */
+const char *ngx_http_ratelimit_jwks_json(const ngx_str_t *content,
+    ngx_http_ratelimit_jwks_t *keys);
+
+#pragma GCC visibility pop
 
 #endif /* NGX_HTTP_RATELIMIT_JWT_H_INCLUDED */

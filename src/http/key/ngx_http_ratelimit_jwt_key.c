@@ -1,40 +1,34 @@
 /*
  * "ratelimit_jwt_key": the file that verifies tokens. The master reads it with
- * the configuration. Its content binds the algorithm.
+ * the configuration. Its content says which algorithms its keys have.
  */
-
-/* a key's curve has no other reader that OpenSSL 1.1.1 knows, too */
-#ifndef OPENSSL_SUPPRESS_DEPRECATED
-#define OPENSSL_SUPPRESS_DEPRECATED
-#endif
 
 #include "ngx_http_ratelimit_jwt.h"
 
 #include "ngx_http_ratelimit_conf.h"
 
-#include <openssl/ec.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/x509.h>
 
-#define NGX_HTTP_RATELIMIT_JWT_FILE    16384   /* bytes */
-#define NGX_HTTP_RATELIMIT_JWT_SECRET  32      /* RFC 7518, section 3.2 */
-#define NGX_HTTP_RATELIMIT_JWT_RSA     2048    /* bits, section 3.3 */
+#define NGX_HTTP_RATELIMIT_JWT_FILE  65536   /* bytes */
 
 static char *ngx_http_ratelimit_jwt_key_audience(ngx_conf_t *cf,
     ngx_http_ratelimit_jwt_key_t *key);
-static const char *ngx_http_ratelimit_jwt_key_pem(ngx_str_t *content,
-    ngx_http_ratelimit_jwt_key_t *key);
+static const char *ngx_http_ratelimit_jwt_key_read(const ngx_str_t *content,
+    ngx_http_ratelimit_jwks_t **made);
+static ngx_uint_t ngx_http_ratelimit_jwt_key_is_json(const ngx_str_t *content);
+static const char *ngx_http_ratelimit_jwt_key_pem(const ngx_str_t *content,
+    ngx_http_ratelimit_jwk_t *key);
 static EVP_PKEY *ngx_http_ratelimit_jwt_key_block(const char *name,
     const u_char *der, long len);
-static const char *ngx_http_ratelimit_jwt_key_bind(
-    ngx_http_ratelimit_jwt_key_t *key);
-static const char *ngx_http_ratelimit_jwt_key_secret(ngx_conf_t *cf,
-    ngx_str_t *content, ngx_http_ratelimit_jwt_key_t *key);
-static ngx_uint_t ngx_http_ratelimit_jwt_key_known(ngx_str_t *content);
+static const char *ngx_http_ratelimit_jwt_key_secret(const ngx_str_t *content,
+    ngx_http_ratelimit_jwk_t *key);
+static ngx_uint_t ngx_http_ratelimit_jwt_key_known(const ngx_str_t *content);
 static ngx_uint_t ngx_http_ratelimit_jwt_key_titled(const ngx_str_t *text);
 static ngx_uint_t ngx_http_ratelimit_jwt_key_der(const u_char *der, long len);
 static void ngx_http_ratelimit_jwt_key_cleanup(void *data);
+static void ngx_http_ratelimit_jwks_free(ngx_http_ratelimit_jwks_t *keys);
 
 
 /* ratelimit_jwt_key <file> [audience=<audience>] | insecure */
@@ -43,7 +37,7 @@ ngx_http_ratelimit_jwt_key(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
     ngx_http_ratelimit_loc_conf_t *rlcf = conf;
 
-    ngx_str_t                     *value, name, content;
+    ngx_str_t                     *value, content;
     const char                    *expected;
     ngx_pool_cleanup_t            *cln;
     ngx_http_ratelimit_jwt_key_t  *key;
@@ -66,7 +60,6 @@ ngx_http_ratelimit_jwt_key(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     if (ngx_strcmp(value[1].data, "insecure") == 0) {
         if (cf->args->nelts == 2) {
-            key->alg = NGX_HTTP_RATELIMIT_JWT_INSECURE;
             return NGX_CONF_OK;
         }
 
@@ -82,27 +75,18 @@ ngx_http_ratelimit_jwt_key(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return NGX_CONF_ERROR;
     }
 
-    name = value[1];
+    key->file = value[1];
 
-    if (ngx_http_ratelimit_file_read(cf, &name, NGX_HTTP_RATELIMIT_JWT_FILE,
-                                     &content)
+    if (ngx_http_ratelimit_file_read(cf, &key->file,
+                                     NGX_HTTP_RATELIMIT_JWT_FILE, &content)
         != NGX_OK)
     {
         return NGX_CONF_ERROR;
     }
 
-    if (content.len > NGX_HTTP_RATELIMIT_JWT_FILE) {
-        expected = "one of at most 16384 bytes";
-
-    } else if (ngx_strnstr(content.data, "-----BEGIN ", content.len)) {
-        expected = ngx_http_ratelimit_jwt_key_pem(&content, key);
-
-    } else {
-        expected = ngx_http_ratelimit_jwt_key_secret(cf, &content, key);
-    }
+    expected = ngx_http_ratelimit_jwt_key_read(&content, &key->keys);
 
     ngx_http_ratelimit_file_free(&content);
-    ERR_clear_error();
 
     if (expected) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
@@ -142,12 +126,69 @@ ngx_http_ratelimit_jwt_key_audience(ngx_conf_t *cf,
 
 
 /*
- * The first key or certificate of the file. Returns NULL, or the expected
- * content as a constant string.
+ * The keys of a file's content. Returns NULL, or the expected content as a
+ * constant string.
  */
 static const char *
-ngx_http_ratelimit_jwt_key_pem(ngx_str_t *content,
-    ngx_http_ratelimit_jwt_key_t *key)
+ngx_http_ratelimit_jwt_key_read(const ngx_str_t *content,
+    ngx_http_ratelimit_jwks_t **made)
+{
+    const char                 *expected;
+    ngx_http_ratelimit_jwks_t  *keys;
+
+    if (content->len > NGX_HTTP_RATELIMIT_JWT_FILE) {
+        return "one of at most 65536 bytes";
+    }
+
+    keys = ngx_calloc(sizeof(ngx_http_ratelimit_jwks_t), ngx_cycle->log);
+    if (keys == NULL) {
+        return "memory";
+    }
+
+    if (ngx_http_ratelimit_jwt_key_is_json(content)) {
+        expected = ngx_http_ratelimit_jwks_json(content, keys);
+
+    } else {
+        keys->nkeys = 1;
+        expected = ngx_strnstr(content->data, "-----BEGIN ", content->len)
+                   ? ngx_http_ratelimit_jwt_key_pem(content, keys->keys)
+                   : ngx_http_ratelimit_jwt_key_secret(content, keys->keys);
+    }
+
+    ERR_clear_error();
+
+    if (expected) {
+        ngx_http_ratelimit_jwks_free(keys);
+        return expected;
+    }
+
+    *made = keys;
+
+    return NULL;
+}
+
+
+static ngx_uint_t
+ngx_http_ratelimit_jwt_key_is_json(const ngx_str_t *content)
+{
+    u_char  *p, *last;
+
+    last = content->data + content->len;
+
+    for (p = content->data; p < last; p++) {
+        if (*p != ' ' && *p != '\t' && *p != '\r' && *p != '\n') {
+            return *p == '{';
+        }
+    }
+
+    return 0;
+}
+
+
+/* The first key or certificate. */
+static const char *
+ngx_http_ratelimit_jwt_key_pem(const ngx_str_t *content,
+    ngx_http_ratelimit_jwk_t *key)
 {
     BIO         *bio;
     char        *name, *header;
@@ -183,7 +224,8 @@ ngx_http_ratelimit_jwt_key_pem(ngx_str_t *content,
         return "a public key or certificate, no private key";
     }
 
-    return ngx_http_ratelimit_jwt_key_bind(key);
+    return key->pkey ? ngx_http_ratelimit_jwt_alg_bind(key, NULL)
+                     : "a public key or certificate in its PEM lines";
 }
 
 
@@ -218,42 +260,15 @@ ngx_http_ratelimit_jwt_key_block(const char *name, const u_char *der, long len)
 }
 
 
+/* A secret, without the end of its line. */
 static const char *
-ngx_http_ratelimit_jwt_key_bind(ngx_http_ratelimit_jwt_key_t *key)
-{
-    if (key->pkey == NULL) {
-        return "a public key or certificate in its PEM lines";
-    }
-
-    if (EVP_PKEY_base_id(key->pkey) == EVP_PKEY_RSA) {
-        key->alg = NGX_HTTP_RATELIMIT_JWT_RS256;
-
-        return (EVP_PKEY_bits(key->pkey) >= NGX_HTTP_RATELIMIT_JWT_RSA)
-               ? NULL : "an RSA key of 2048 bits or more";
-    }
-
-    if (EVP_PKEY_base_id(key->pkey) == EVP_PKEY_EC
-        && EC_GROUP_get_curve_name(
-               EC_KEY_get0_group(EVP_PKEY_get0_EC_KEY(key->pkey)))
-           == NID_X9_62_prime256v1)
-    {
-        key->alg = NGX_HTTP_RATELIMIT_JWT_ES256;
-        return NULL;
-    }
-
-    return "an RSA key, or an EC key on the curve P-256";
-}
-
-
-/* The same of a secret, without the end of its line. */
-static const char *
-ngx_http_ratelimit_jwt_key_secret(ngx_conf_t *cf, ngx_str_t *content,
-    ngx_http_ratelimit_jwt_key_t *key)
+ngx_http_ratelimit_jwt_key_secret(const ngx_str_t *content,
+    ngx_http_ratelimit_jwk_t *key)
 {
     ngx_str_t  secret;
 
     if (ngx_http_ratelimit_jwt_key_known(content)) {
-        return "a PEM file or a secret, no key in another format";
+        return "a PEM file, a JWK Set or a secret, no key in another format";
     }
 
     secret = *content;
@@ -267,28 +282,22 @@ ngx_http_ratelimit_jwt_key_secret(ngx_conf_t *cf, ngx_str_t *content,
     }
 
     if (secret.len < NGX_HTTP_RATELIMIT_JWT_SECRET) {
-        return "a PEM file, or a secret of 32 bytes or more";
+        return "a PEM file, a JWK Set, or a secret of 32 bytes or more";
     }
 
-    key->secret.data = ngx_pstrdup(cf->pool, &secret);
-    if (key->secret.data == NULL) {
-        return "memory";
-    }
-
-    key->secret.len = secret.len;
-    key->alg = NGX_HTTP_RATELIMIT_JWT_HS256;
-
-    return NULL;
+    return (ngx_http_ratelimit_jwk_copy(&key->secret, secret.data, secret.len)
+            == NGX_OK)
+           ? ngx_http_ratelimit_jwt_alg_bind(key, NULL) : "memory";
 }
 
 
 /*
  * Whether this is a key that somebody took for PEM: PEM with a line damaged,
- * its DER, either of them in base64 (as consoles show it), a JWK, an SSH key.
+ * its DER, either of them in base64 (as consoles show it), an SSH key.
  * As a secret it would verify, with what everybody knows.
  */
 static ngx_uint_t
-ngx_http_ratelimit_jwt_key_known(ngx_str_t *content)
+ngx_http_ratelimit_jwt_key_known(const ngx_str_t *content)
 {
     u_char      ch, *p;
     size_t      i;
@@ -320,8 +329,7 @@ ngx_http_ratelimit_jwt_key_known(ngx_str_t *content)
     der.data = text.data + NGX_HTTP_RATELIMIT_JWT_FILE;
 
     known = (text.len >= 4
-             && (text.data[0] == '{'
-                 || ngx_strncmp(text.data, "ssh-", 4) == 0
+             && (ngx_strncmp(text.data, "ssh-", 4) == 0
                  || ngx_strncmp(text.data, "ecds", 4) == 0))
             || (ngx_decode_base64(&der, &text) == NGX_OK
                 && (ngx_http_ratelimit_jwt_key_titled(&der)
@@ -378,6 +386,20 @@ ngx_http_ratelimit_jwt_key_cleanup(void *data)
 {
     ngx_http_ratelimit_jwt_key_t *key = data;
 
-    EVP_PKEY_free(key->pkey);
-    ngx_explicit_memzero(key->secret.data, key->secret.len);
+    if (key->keys) {
+        ngx_http_ratelimit_jwks_free(key->keys);
+    }
+}
+
+
+static void
+ngx_http_ratelimit_jwks_free(ngx_http_ratelimit_jwks_t *keys)
+{
+    ngx_uint_t  i;
+
+    for (i = 0; i < keys->nkeys; i++) {
+        ngx_http_ratelimit_jwk_free(&keys->keys[i]);
+    }
+
+    ngx_free(keys);
 }

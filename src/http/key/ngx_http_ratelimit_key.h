@@ -33,6 +33,10 @@ struct ngx_http_ratelimit_source_s {
 ngx_int_t ngx_http_ratelimit_source_parse(ngx_str_t *text,
     ngx_http_ratelimit_source_t *source);
 
+/* The bearer token: NGX_OK, or NGX_DECLINED. */
+ngx_int_t ngx_http_ratelimit_source_token(ngx_http_request_t *r,
+    ngx_str_t *token);
+
 /* The sources that a location has unless told otherwise. */
 extern ngx_array_t  ngx_http_ratelimit_default_sources;
 
@@ -70,13 +74,19 @@ char *ngx_http_ratelimit_jwt_key(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 
 /*
- * jwt.c: the claim of the request's bearer token, as text; name is that of a
- * source of the location. Returns NGX_OK and the claim, of 1 byte or more,
- * NGX_DECLINED where it is not there or the token is not valid, or NGX_ERROR
- * (out of memory).
+ * jwt.c: the claim of the request's bearer token that a source names, as text.
+ * Returns NGX_OK and the claim, of 1 byte or more, NGX_DECLINED where it is no
+ * string and no integer or the token is not valid, or NGX_ERROR (out of
+ * memory).
  */
 ngx_int_t ngx_http_ratelimit_jwt_claim(ngx_http_request_t *r,
-    const ngx_str_t *token, const ngx_str_t *name, ngx_str_t *claim);
+    const ngx_str_t *name, ngx_str_t *claim);
+
+/* jwt.c: the variables of all claims; data is the whole name */
+#define NGX_HTTP_RATELIMIT_JWT_PREFIX  "ratelimit_jwt_"
+
+ngx_int_t ngx_http_ratelimit_jwt_variable(ngx_http_request_t *r,
+    ngx_http_variable_value_t *v, uintptr_t data);
 
 /* client.c, route.c: the directives and variables of these names */
 char *ngx_http_ratelimit_client_prefix(ngx_conf_t *cf, ngx_command_t *cmd,

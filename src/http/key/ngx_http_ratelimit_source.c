@@ -109,9 +109,16 @@ static ngx_int_t
 ngx_http_ratelimit_source_bearer(ngx_http_request_t *r,
     const ngx_http_ratelimit_source_t *source, ngx_str_t *key)
 {
+    return ngx_http_ratelimit_source_token(r, key);
+}
+
+
+ngx_int_t
+ngx_http_ratelimit_source_token(ngx_http_request_t *r, ngx_str_t *token)
+{
     static const ngx_str_t  scheme = ngx_string("Bearer");
 
-    return ngx_http_ratelimit_source_credentials(r, &scheme, key);
+    return ngx_http_ratelimit_source_credentials(r, &scheme, token);
 }
 
 
@@ -271,13 +278,7 @@ static ngx_int_t
 ngx_http_ratelimit_source_jwt(ngx_http_request_t *r,
     const ngx_http_ratelimit_source_t *source, ngx_str_t *key)
 {
-    ngx_str_t  token;
-
-    if (ngx_http_ratelimit_source_bearer(r, source, &token) != NGX_OK) {
-        return NGX_DECLINED;
-    }
-
-    return ngx_http_ratelimit_jwt_claim(r, &token, &source->name, key);
+    return ngx_http_ratelimit_jwt_claim(r, &source->name, key);
 }
 
 

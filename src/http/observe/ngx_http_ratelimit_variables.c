@@ -36,7 +36,10 @@ static ngx_int_t ngx_http_ratelimit_check_variable(ngx_http_request_t *r,
 static u_char *ngx_http_ratelimit_check_print(u_char *p,
     ngx_http_ratelimit_ctx_t *ctx, ngx_http_ratelimit_variable_e variable);
 
-/* no value is cached: each location may have sources of its own */
+/*
+ * No value is cached: each location may have sources of its own. A name that
+ * ends with "_" is the beginning of all variables that the handler makes.
+ */
 static const struct {
     ngx_str_t                    name;
     ngx_http_get_variable_pt     handler;
@@ -44,6 +47,8 @@ static const struct {
 } ngx_http_ratelimit_variables[] = {
     { ngx_string("ratelimit_api_key"),
       ngx_http_ratelimit_api_key_variable, 0 },
+    { ngx_string(NGX_HTTP_RATELIMIT_JWT_PREFIX),
+      ngx_http_ratelimit_jwt_variable, 0 },
     { ngx_string("ratelimit_route"),
       ngx_http_ratelimit_route_variable, 0 },
     { ngx_string("ratelimit_client"),
@@ -109,14 +114,20 @@ ngx_int_t
 ngx_http_ratelimit_add_variables(ngx_conf_t *cf)
 {
     ngx_str_t             name;
-    ngx_uint_t            i;
+    ngx_uint_t            i, flags;
     ngx_http_variable_t  *var;
 
     for (i = 0; ngx_http_ratelimit_variables[i].name.len; i++) {
 
         name = ngx_http_ratelimit_variables[i].name;
 
-        var = ngx_http_add_variable(cf, &name, NGX_HTTP_VAR_NOCACHEABLE);
+        flags = NGX_HTTP_VAR_NOCACHEABLE;
+
+        if (name.data[name.len - 1] == '_') {
+            flags |= NGX_HTTP_VAR_PREFIX;
+        }
+
+        var = ngx_http_add_variable(cf, &name, flags);
         if (var == NULL) {
             return NGX_ERROR;
         }

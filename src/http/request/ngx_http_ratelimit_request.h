@@ -21,7 +21,7 @@ typedef enum {
     NGX_HTTP_RATELIMIT_LOG_LIMIT,         /* is none */
     NGX_HTTP_RATELIMIT_LOG_COST,          /* is none */
     NGX_HTTP_RATELIMIT_LOG_HEADER_COST,   /* of a response is none */
-    NGX_HTTP_RATELIMIT_LOG_TOKEN,         /* without a claim */
+    NGX_HTTP_RATELIMIT_LOG_TOKEN,         /* is not valid */
     NGX_HTTP_RATELIMIT_LOG_REGEX,         /* that gave up */
     NGX_HTTP_RATELIMIT_LOG_EXPLAINED,
     NGX_HTTP_RATELIMIT_LOG_KINDS
@@ -52,7 +52,6 @@ typedef struct {
                                                   it is checked */
     ngx_ratelimit_limiter_t        *denies;    /* its list has the API key;
                                                   NULL: none */
-    void                           *jwt;       /* jwt.c: what was verified */
     ngx_uint_t                      needs;     /* of the policies: bits; the
                                                   response until it is
                                                   charged */
