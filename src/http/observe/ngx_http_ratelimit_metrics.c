@@ -1,8 +1,8 @@
 /*
- * "ratelimit_metrics": what Prometheus reads. A metric is a row of the table
- * below, with the function that writes its samples. All is read from memory
- * that the workers of the gateway share, without a lock that a request takes,
- * and nothing is changed.
+ * "ratelimit_metrics": what Prometheus reads. A metric is a row of a table
+ * below, with the function that writes its samples of one item: of a row of
+ * counts, of a zone, or of a Redis. All is read from memory that the workers of
+ * the gateway share, and no request waits meanwhile.
  */
 
 #include "ngx_http_ratelimit_metrics.h"
@@ -10,11 +10,15 @@
 
 #include "ngx_ratelimit_sync.h"
 
-/* a number of a zone that it does not have */
+/* a number that an item does not have */
 #define NGX_HTTP_RATELIMIT_METRICS_NONE  ((uint64_t) -1)
 
-/* The figures of a zone. */
-struct ngx_http_ratelimit_metrics_zone_s {
+/* What has a name: a zone or a Redis, with its figures. */
+typedef struct {
+    const char                    *label;     /* of its name */
+    const ngx_str_t               *name;
+    ngx_ratelimit_limiter_t       *limiter;   /* NULL: a Redis */
+    ngx_ratelimit_redis_t         *redis;     /* NULL: a zone */
     uint64_t                       version;
     uint64_t                       age;
     uint64_t                       reachable;
@@ -23,7 +27,8 @@ struct ngx_http_ratelimit_metrics_zone_s {
     uint64_t                       uncounted;
     ngx_ratelimit_segments_stat_t  table;
     ngx_ratelimit_segments_stat_t  leases;
-};
+    ngx_ratelimit_redis_stat_t     stat;
+} ngx_http_ratelimit_metrics_item_t;
 
 /* requests of an outcome are shown from the first on, or from the start */
 typedef enum {
@@ -33,44 +38,41 @@ typedef enum {
 } ngx_http_ratelimit_metrics_shown_e;
 
 static ngx_int_t ngx_http_ratelimit_metrics_handler(ngx_http_request_t *r);
-static ngx_int_t ngx_http_ratelimit_metrics_read(
-    ngx_http_ratelimit_metrics_t *out);
-static void ngx_http_ratelimit_metrics_zone(ngx_ratelimit_limiter_t *limiter,
-    ngx_http_ratelimit_metrics_zone_t *zone);
+static ngx_int_t ngx_http_ratelimit_metrics_rows(ngx_http_request_t *r,
+    ngx_array_t *rows);
+static ngx_int_t ngx_http_ratelimit_metrics_items(ngx_http_request_t *r,
+    ngx_array_t *items);
+static ngx_http_ratelimit_metrics_item_t *ngx_http_ratelimit_metrics_item(
+    ngx_array_t *items, const char *label, const ngx_str_t *name);
+static void ngx_http_ratelimit_metrics_zone(
+    ngx_http_ratelimit_metrics_item_t *zone);
 static void ngx_http_ratelimit_metrics_requests(
-    ngx_http_ratelimit_metrics_t *out);
+    ngx_http_ratelimit_metrics_t *out, const void *item);
 static void ngx_http_ratelimit_metrics_outcomes(
     ngx_http_ratelimit_metrics_t *out, const ngx_ratelimit_counts_row_t *row,
     ngx_ratelimit_status_e status);
 static void ngx_http_ratelimit_metrics_denied(
     ngx_http_ratelimit_metrics_t *out, const ngx_ratelimit_counts_row_t *row);
 static void ngx_http_ratelimit_metrics_costs(
-    ngx_http_ratelimit_metrics_t *out);
+    ngx_http_ratelimit_metrics_t *out, const void *item);
 static void ngx_http_ratelimit_metrics_saved(
-    ngx_http_ratelimit_metrics_t *out);
+    ngx_http_ratelimit_metrics_t *out, const void *item);
 static void ngx_http_ratelimit_metrics_times(
-    ngx_http_ratelimit_metrics_t *out);
+    ngx_http_ratelimit_metrics_t *out, const void *item);
 static void ngx_http_ratelimit_metrics_of_zone(
-    ngx_http_ratelimit_metrics_t *out);
+    ngx_http_ratelimit_metrics_t *out, const void *item);
 static void ngx_http_ratelimit_metrics_evicted(
-    ngx_http_ratelimit_metrics_t *out);
-static void ngx_http_ratelimit_metrics_calls(
-    ngx_http_ratelimit_metrics_t *out);
-static void ngx_http_ratelimit_metrics_replies(
-    ngx_http_ratelimit_metrics_t *out);
+    ngx_http_ratelimit_metrics_t *out, const void *item);
 static void ngx_http_ratelimit_metrics_statuses(
-    ngx_http_ratelimit_metrics_t *out, const char *label, ngx_uint_t first,
-    size_t offset);
-static void ngx_http_ratelimit_metrics_redis(
-    ngx_http_ratelimit_metrics_t *out);
+    ngx_http_ratelimit_metrics_t *out, const void *item);
+static void ngx_http_ratelimit_metrics_number(
+    ngx_http_ratelimit_metrics_t *out, const void *item);
 static void ngx_http_ratelimit_metrics_clocks(
-    ngx_http_ratelimit_metrics_t *out);
+    ngx_http_ratelimit_metrics_t *out, const void *item);
 static void ngx_http_ratelimit_metrics_nodes(
-    ngx_http_ratelimit_metrics_t *out);
-static void ngx_http_ratelimit_metrics_zones(
-    ngx_http_ratelimit_metrics_t *out);
+    ngx_http_ratelimit_metrics_t *out, const void *item);
 static void ngx_http_ratelimit_metrics_skipped(
-    ngx_http_ratelimit_metrics_t *out);
+    ngx_http_ratelimit_metrics_t *out, const void *item);
 
 const ngx_str_t  ngx_http_ratelimit_outcomes[] = {
     ngx_null_string,                   /* BYPASSED */
@@ -102,9 +104,9 @@ static const ngx_str_t  ngx_http_ratelimit_metrics_lost[] = {
 };
 
 #define ngx_http_ratelimit_metrics_at(member)                                 \
-    offsetof(ngx_http_ratelimit_metrics_zone_t, member)
+    offsetof(ngx_http_ratelimit_metrics_item_t, member)
 
-static const ngx_http_ratelimit_metric_t  ngx_http_ratelimit_metrics_table[] =
+static const ngx_http_ratelimit_metric_t  ngx_http_ratelimit_row_metrics[] =
 {
     { "ratelimit_requests_total", "counter",
       "Requests by what a rule decided. One that is refused counts once.",
@@ -122,40 +124,6 @@ static const ngx_http_ratelimit_metric_t  ngx_http_ratelimit_metrics_table[] =
       "For how long leaky buckets delayed requests, those that they did.",
       ngx_http_ratelimit_metrics_times, NGX_RATELIMIT_COUNTS_DELAY },
 
-    { "ratelimit_table_places", "gauge",
-      "Counters that a zone's table has room for.",
-      ngx_http_ratelimit_metrics_zones,
-      ngx_http_ratelimit_metrics_at(table.places) },
-
-    { "ratelimit_table_used", "gauge",
-      "Places of live counters; of a large table an estimate.",
-      ngx_http_ratelimit_metrics_zones,
-      ngx_http_ratelimit_metrics_at(table.busy) },
-
-    { "ratelimit_table_evicted_total", "counter",
-      "Live counters that a full table lost.",
-      ngx_http_ratelimit_metrics_evicted, 0 },
-
-    { "ratelimit_lease_places", "gauge",
-      "Leases that a zone has room for.",
-      ngx_http_ratelimit_metrics_zones,
-      ngx_http_ratelimit_metrics_at(leases.places) },
-
-    { "ratelimit_lease_used", "gauge",
-      "Places of leases in use; of a large table an estimate.",
-      ngx_http_ratelimit_metrics_zones,
-      ngx_http_ratelimit_metrics_at(leases.busy) },
-
-    { "ratelimit_lease_tokens", "gauge",
-      "Tokens in hand, debited in Redis; of a large table an estimate.",
-      ngx_http_ratelimit_metrics_zones,
-      ngx_http_ratelimit_metrics_at(leases.tokens) },
-
-    { "ratelimit_lease_refused_total", "counter",
-      "Leases that had no place: their requests ask Redis.",
-      ngx_http_ratelimit_metrics_zones,
-      ngx_http_ratelimit_metrics_at(leases.lost) },
-
     { "ratelimit_lease_calls_total", "counter",
       "Calls to Redis for leases, for many requests each.",
       ngx_http_ratelimit_metrics_of_zone, NGX_RATELIMIT_COUNTS_LEASE_CALLS },
@@ -168,6 +136,79 @@ static const ngx_http_ratelimit_metric_t  ngx_http_ratelimit_metrics_table[] =
       "Counters that Redis has no more, while this gateway knew them in use.",
       ngx_http_ratelimit_metrics_of_zone, NGX_RATELIMIT_COUNTS_LOST },
 
+    { NULL, NULL, NULL, NULL, 0 }
+};
+
+static const ngx_http_ratelimit_metric_t  ngx_http_ratelimit_item_metrics[] =
+{
+    { "ratelimit_table_places", "gauge",
+      "Counters that a zone's table has room for.",
+      ngx_http_ratelimit_metrics_number,
+      ngx_http_ratelimit_metrics_at(table.places) },
+
+    { "ratelimit_table_used", "gauge",
+      "Places of live counters; of a large table an estimate.",
+      ngx_http_ratelimit_metrics_number,
+      ngx_http_ratelimit_metrics_at(table.busy) },
+
+    { "ratelimit_table_evicted_total", "counter",
+      "Live counters that a full table lost.",
+      ngx_http_ratelimit_metrics_evicted, 0 },
+
+    { "ratelimit_lease_places", "gauge",
+      "Leases that a zone has room for.",
+      ngx_http_ratelimit_metrics_number,
+      ngx_http_ratelimit_metrics_at(leases.places) },
+
+    { "ratelimit_lease_used", "gauge",
+      "Places of leases in use; of a large table an estimate.",
+      ngx_http_ratelimit_metrics_number,
+      ngx_http_ratelimit_metrics_at(leases.busy) },
+
+    { "ratelimit_lease_tokens", "gauge",
+      "Tokens in hand, debited in Redis; of a large table an estimate.",
+      ngx_http_ratelimit_metrics_number,
+      ngx_http_ratelimit_metrics_at(leases.tokens) },
+
+    { "ratelimit_lease_refused_total", "counter",
+      "Leases that had no place: their requests ask Redis.",
+      ngx_http_ratelimit_metrics_number,
+      ngx_http_ratelimit_metrics_at(leases.lost) },
+
+    { "ratelimit_rules_version", "gauge",
+      "Version of a zone's document that requests go by, 0: none.",
+      ngx_http_ratelimit_metrics_number,
+      ngx_http_ratelimit_metrics_at(version) },
+
+    { "ratelimit_rules_age_seconds", "gauge",
+      "For how long requests have gone by that version.",
+      ngx_http_ratelimit_metrics_number,
+      ngx_http_ratelimit_metrics_at(age) },
+
+    { "ratelimit_rules_reachable", "gauge",
+      "1: Redis has said last what the document is.",
+      ngx_http_ratelimit_metrics_number,
+      ngx_http_ratelimit_metrics_at(reachable) },
+
+    { "ratelimit_rules_refused", "gauge",
+      "Version of the document that is not used here, 0: none.",
+      ngx_http_ratelimit_metrics_number,
+      ngx_http_ratelimit_metrics_at(refused) },
+
+    { "ratelimit_rules_skipped", "gauge",
+      "Rules and entries of the document that do not count here.",
+      ngx_http_ratelimit_metrics_number,
+      ngx_http_ratelimit_metrics_at(skipped) },
+
+    { "ratelimit_rules_skipped_info", "gauge",
+      "1 for each of them, with its place and the reason.",
+      ngx_http_ratelimit_metrics_skipped, 0 },
+
+    { "ratelimit_rules_uncounted", "gauge",
+      "Rules without series of their own: there is no room for them.",
+      ngx_http_ratelimit_metrics_number,
+      ngx_http_ratelimit_metrics_at(uncounted) },
+
     { "ratelimit_redis_call_seconds", "histogram",
       "How long calls of checks took, from the write to the reply.",
       ngx_http_ratelimit_metrics_nodes, 1 },
@@ -178,36 +219,38 @@ static const ngx_http_ratelimit_metric_t  ngx_http_ratelimit_metrics_table[] =
 
     { "ratelimit_redis_calls_total", "counter",
       "Calls to Redis, by what became of them.",
-      ngx_http_ratelimit_metrics_calls, 0 },
+      ngx_http_ratelimit_metrics_statuses,
+      ngx_http_ratelimit_metrics_at(stat.calls) },
 
     { "ratelimit_redis_error_replies_total", "counter",
       "Error replies to calls, those that were healed too.",
-      ngx_http_ratelimit_metrics_replies, 0 },
+      ngx_http_ratelimit_metrics_statuses,
+      ngx_http_ratelimit_metrics_at(stat.replies) },
 
     { "ratelimit_redis_refreshes_total", "counter",
       "Questions to Redis which node serves what.",
-      ngx_http_ratelimit_metrics_redis,
-      offsetof(ngx_ratelimit_redis_stat_t, refreshes) },
+      ngx_http_ratelimit_metrics_number,
+      ngx_http_ratelimit_metrics_at(stat.refreshes) },
 
     { "ratelimit_redis_reconnects_total", "counter",
       "Connections that came back after they broke.",
-      ngx_http_ratelimit_metrics_redis,
-      offsetof(ngx_ratelimit_redis_stat_t, reconnects) },
+      ngx_http_ratelimit_metrics_number,
+      ngx_http_ratelimit_metrics_at(stat.reconnects) },
 
     { "ratelimit_redis_tls_handshakes_total", "counter",
       "TLS handshakes with Redis that succeeded.",
-      ngx_http_ratelimit_metrics_redis,
-      offsetof(ngx_ratelimit_redis_stat_t, handshakes) },
+      ngx_http_ratelimit_metrics_number,
+      ngx_http_ratelimit_metrics_at(stat.handshakes) },
 
     { "ratelimit_redis_tls_resumed_total", "counter",
       "TLS handshakes with Redis that resumed a session.",
-      ngx_http_ratelimit_metrics_redis,
-      offsetof(ngx_ratelimit_redis_stat_t, resumed) },
+      ngx_http_ratelimit_metrics_number,
+      ngx_http_ratelimit_metrics_at(stat.resumed) },
 
     { "ratelimit_redis_breaker_opened_total", "counter",
       "Times that the breaker of a Redis node opened.",
-      ngx_http_ratelimit_metrics_redis,
-      offsetof(ngx_ratelimit_redis_stat_t, opened) },
+      ngx_http_ratelimit_metrics_number,
+      ngx_http_ratelimit_metrics_at(stat.opened) },
 
     { "ratelimit_redis_breaker_state", "gauge",
       "The breaker of a Redis node: 0 closed, 1 open, 2 readmits calls.",
@@ -215,42 +258,8 @@ static const ngx_http_ratelimit_metric_t  ngx_http_ratelimit_metrics_table[] =
 
     { "ratelimit_redis_nodes", "gauge",
       "Live gateways that share the limits, this one among them.",
-      ngx_http_ratelimit_metrics_redis,
-      offsetof(ngx_ratelimit_redis_stat_t, gateways) },
-
-    { "ratelimit_rules_version", "gauge",
-      "Version of a zone's document that requests go by, 0: none.",
-      ngx_http_ratelimit_metrics_zones,
-      ngx_http_ratelimit_metrics_at(version) },
-
-    { "ratelimit_rules_age_seconds", "gauge",
-      "For how long requests have gone by that version.",
-      ngx_http_ratelimit_metrics_zones,
-      ngx_http_ratelimit_metrics_at(age) },
-
-    { "ratelimit_rules_reachable", "gauge",
-      "1: Redis has said last what the document is.",
-      ngx_http_ratelimit_metrics_zones,
-      ngx_http_ratelimit_metrics_at(reachable) },
-
-    { "ratelimit_rules_refused", "gauge",
-      "Version of the document that is not used here, 0: none.",
-      ngx_http_ratelimit_metrics_zones,
-      ngx_http_ratelimit_metrics_at(refused) },
-
-    { "ratelimit_rules_skipped", "gauge",
-      "Rules and entries of the document that do not count here.",
-      ngx_http_ratelimit_metrics_zones,
-      ngx_http_ratelimit_metrics_at(skipped) },
-
-    { "ratelimit_rules_skipped_info", "gauge",
-      "1 for each of them, with its place and the reason.",
-      ngx_http_ratelimit_metrics_skipped, 0 },
-
-    { "ratelimit_rules_uncounted", "gauge",
-      "Rules without series of their own: there is no room for them.",
-      ngx_http_ratelimit_metrics_zones,
-      ngx_http_ratelimit_metrics_at(uncounted) },
+      ngx_http_ratelimit_metrics_number,
+      ngx_http_ratelimit_metrics_at(stat.gateways) },
 
     { NULL, NULL, NULL, NULL, 0 }
 };
@@ -279,7 +288,14 @@ ngx_http_ratelimit_metrics(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 static ngx_int_t
 ngx_http_ratelimit_metrics_handler(ngx_http_request_t *r)
 {
-    ngx_http_ratelimit_metrics_t  out;
+    u_char                        *item;
+    ngx_uint_t                     i, n;
+    ngx_array_t                    lists[2];
+    ngx_http_ratelimit_metrics_t   out;
+
+    static const ngx_http_ratelimit_metric_t  *const tables[] = {
+        ngx_http_ratelimit_row_metrics, ngx_http_ratelimit_item_metrics
+    };
 
     if (!(r->method & (NGX_HTTP_GET|NGX_HTTP_HEAD))) {
         return (ngx_http_ratelimit_header(r, "Allow", "GET, HEAD")
@@ -289,91 +305,209 @@ ngx_http_ratelimit_metrics_handler(ngx_http_request_t *r)
 
     ngx_memzero(&out, sizeof(ngx_http_ratelimit_metrics_t));
 
-    out.conf = ngx_http_get_module_main_conf(r, ngx_http_ratelimit_module);
     out.pool = r->pool;
     out.open = ngx_http_ratelimit_metrics_open(r);
 
-    if (ngx_http_ratelimit_metrics_read(&out) != NGX_OK) {
+    if (ngx_http_ratelimit_metrics_rows(r, &lists[0]) != NGX_OK
+        || ngx_http_ratelimit_metrics_items(r, &lists[1]) != NGX_OK)
+    {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    for (out.metric = ngx_http_ratelimit_metrics_table; out.metric->name;
-         out.metric++)
-    {
-        ngx_http_ratelimit_metrics_head(&out);
-        out.metric->write(&out);
+    for (i = 0; i < 2; i++) {
+        for (out.metric = tables[i]; out.metric->name; out.metric++) {
+            ngx_http_ratelimit_metrics_head(&out);
+            item = lists[i].elts;
+
+            for (n = 0; n < lists[i].nelts; n++, item += lists[i].size) {
+                out.metric->write(&out, item);
+            }
+        }
     }
 
     return ngx_http_ratelimit_metrics_send(r, &out);
 }
 
 
-/* Reads what several metrics show. */
 static ngx_int_t
-ngx_http_ratelimit_metrics_read(ngx_http_ratelimit_metrics_t *out)
+ngx_http_ratelimit_metrics_rows(ngx_http_request_t *r, ngx_array_t *rows)
 {
     uint32_t                     at;
-    ngx_uint_t                   i;
-    ngx_http_ratelimit_zone_t  **zones;
     ngx_ratelimit_counts_row_t  *row;
 
-    zones = out->conf->zones.elts;
-    out->zones = ngx_palloc(out->pool,
-                            (out->conf->zones.nelts + 1)
-                            * sizeof(ngx_http_ratelimit_metrics_zone_t));
-
-    if (out->zones == NULL
-        || ngx_array_init(&out->rows, out->pool, 64,
-                          sizeof(ngx_ratelimit_counts_row_t))
-           != NGX_OK)
+    if (ngx_array_init(rows, r->pool, 64, sizeof(ngx_ratelimit_counts_row_t))
+        != NGX_OK)
     {
         return NGX_ERROR;
     }
 
-    for (i = 0; i < out->conf->zones.nelts; i++) {
-        ngx_http_ratelimit_metrics_zone(&zones[i]->limiter, &out->zones[i]);
-    }
-
     at = 0;
 
-    for ( ;; ) {
-        row = ngx_array_push(&out->rows);
+    do {
+        row = ngx_array_push(rows);
         if (row == NULL) {
             return NGX_ERROR;
         }
 
-        if (ngx_ratelimit_counts_next(&at, row) != NGX_OK) {
-            out->rows.nelts--;
-            return NGX_OK;
-        }
+    } while (ngx_ratelimit_counts_next(&at, row) == NGX_OK);
+
+    rows->nelts--;
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_ratelimit_metrics_items(ngx_http_request_t *r, ngx_array_t *items)
+{
+    ngx_uint_t                           i;
+    ngx_ratelimit_redis_t              **redis;
+    ngx_http_ratelimit_zone_t          **zones;
+    ngx_http_ratelimit_main_conf_t      *rlmcf;
+    ngx_http_ratelimit_metrics_item_t   *item;
+
+    rlmcf = ngx_http_get_module_main_conf(r, ngx_http_ratelimit_module);
+    zones = rlmcf->zones.elts;
+    redis = rlmcf->redis.elts;
+
+    /* so that a push has room */
+
+    if (ngx_array_init(items, r->pool,
+                       rlmcf->zones.nelts + rlmcf->redis.nelts + 1,
+                       sizeof(ngx_http_ratelimit_metrics_item_t))
+        != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    for (i = 0; i < rlmcf->zones.nelts; i++) {
+        item = ngx_http_ratelimit_metrics_item(items, "zone",
+                                               &zones[i]->limiter.zone.name);
+        item->limiter = &zones[i]->limiter;
+        ngx_http_ratelimit_metrics_zone(item);
+    }
+
+    for (i = 0; i < rlmcf->redis.nelts; i++) {
+        item = ngx_http_ratelimit_metrics_item(items, "redis",
+                                               &redis[i]->name);
+        item->redis = redis[i];
+        ngx_ratelimit_redis_stat(redis[i], &item->stat);
+    }
+
+    return NGX_OK;
+}
+
+
+static ngx_http_ratelimit_metrics_item_t *
+ngx_http_ratelimit_metrics_item(ngx_array_t *items, const char *label,
+    const ngx_str_t *name)
+{
+    ngx_http_ratelimit_metrics_item_t  *item;
+
+    item = ngx_array_push(items);
+
+    ngx_memset(item, 0xff, sizeof(ngx_http_ratelimit_metrics_item_t));
+
+    item->label = label;
+    item->name = name;
+    item->limiter = NULL;
+    item->redis = NULL;
+
+    return item;
+}
+
+
+static void
+ngx_http_ratelimit_metrics_zone(ngx_http_ratelimit_metrics_item_t *zone)
+{
+    uint64_t                   now, since;
+    ngx_uint_t                 i;
+    ngx_ratelimit_rule_t     **rules;
+    ngx_ratelimit_limiter_t   *limiter;
+    ngx_ratelimit_sync_stat_t  stat;
+
+    limiter = zone->limiter;
+    now = (uint64_t) ngx_current_msec * 1000;
+
+    ngx_ratelimit_table_stat(limiter->zone.table, now,
+                             NGX_RATELIMIT_STAT_SETS, &zone->table);
+
+    if (limiter->zone.leases) {
+        ngx_ratelimit_leases_stat(limiter->zone.leases, now,
+                                  NGX_RATELIMIT_STAT_SETS, &zone->leases);
+    }
+
+    zone->uncounted = 0;
+    rules = limiter->policy->rules.elts;
+
+    for (i = 0; i < limiter->policy->rules.nelts; i++) {
+        zone->uncounted += (rules[i]->row == 0);
+    }
+
+    if (!limiter->follows) {
+        return;
+    }
+
+    ngx_ratelimit_sync_stat(limiter, &stat);
+
+    now = ngx_time();
+    since = stat.swapped_ms / 1000;
+
+    zone->version = stat.compiled;
+    zone->refused = stat.refused;
+    zone->skipped = limiter->policy->skipped.n;
+
+    if (limiter->redis) {
+        zone->reachable = stat.reachable;
+    }
+
+    /* the clock may have been set back */
+
+    if (stat.compiled) {
+        zone->age = (now > since) ? now - since : 0;
+    }
+}
+
+
+/* A number of a zone or a Redis. */
+static void
+ngx_http_ratelimit_metrics_number(ngx_http_ratelimit_metrics_t *out,
+    const void *item)
+{
+    uint64_t                                  value;
+    const ngx_http_ratelimit_metrics_item_t  *it;
+
+    it = item;
+    value = *(const uint64_t *) ((const u_char *) item + out->metric->offset);
+
+    if (value != NGX_HTTP_RATELIMIT_METRICS_NONE) {
+        ngx_http_ratelimit_metrics_sample(out, value, it->label, it->name,
+                                          NULL);
     }
 }
 
 
 static void
-ngx_http_ratelimit_metrics_requests(ngx_http_ratelimit_metrics_t *out)
+ngx_http_ratelimit_metrics_requests(ngx_http_ratelimit_metrics_t *out,
+    const void *item)
 {
-    ngx_uint_t                         i;
     ngx_ratelimit_status_e             status;
     const ngx_ratelimit_counts_row_t  *row;
 
-    row = out->rows.elts;
+    row = item;
 
-    for (i = 0; i < out->rows.nelts; i++) {
+    if (row->kind == NGX_RATELIMIT_COUNTS_ZONE) {
+        ngx_http_ratelimit_metrics_denied(out, row);
+    }
 
-        if (row[i].kind == NGX_RATELIMIT_COUNTS_ZONE) {
-            ngx_http_ratelimit_metrics_denied(out, &row[i]);
-        }
+    if (row->kind != NGX_RATELIMIT_COUNTS_RULE) {
+        return;
+    }
 
-        if (row[i].kind != NGX_RATELIMIT_COUNTS_RULE) {
-            continue;
-        }
-
-        for (status = NGX_RATELIMIT_PASSED; status < NGX_RATELIMIT_DENIED;
-             status++)
-        {
-            ngx_http_ratelimit_metrics_outcomes(out, &row[i], status);
-        }
+    for (status = NGX_RATELIMIT_PASSED; status < NGX_RATELIMIT_DENIED;
+         status++)
+    {
+        ngx_http_ratelimit_metrics_outcomes(out, row, status);
     }
 }
 
@@ -467,325 +601,193 @@ ngx_http_ratelimit_metrics_denied(ngx_http_ratelimit_metrics_t *out,
 
 
 static void
-ngx_http_ratelimit_metrics_costs(ngx_http_ratelimit_metrics_t *out)
+ngx_http_ratelimit_metrics_costs(ngx_http_ratelimit_metrics_t *out,
+    const void *item)
 {
     uint64_t                           n;
-    ngx_uint_t                         i;
     const ngx_ratelimit_counts_row_t  *row;
 
-    row = out->rows.elts;
+    row = item;
+    n = row->words[NGX_RATELIMIT_COUNTS_COST];
 
-    for (i = 0; i < out->rows.nelts; i++) {
-        n = row[i].words[NGX_RATELIMIT_COUNTS_COST];
-
-        if (row[i].kind == NGX_RATELIMIT_COUNTS_RULE && (n || row[i].zone.len))
-        {
-            ngx_http_ratelimit_metrics_sample(out, n, "zone", &row[i].zone,
-                                              "rule", &row[i].rule, NULL);
-        }
+    if (row->kind == NGX_RATELIMIT_COUNTS_RULE && (n || row->zone.len)) {
+        ngx_http_ratelimit_metrics_sample(out, n, "zone", &row->zone,
+                                          "rule", &row->rule, NULL);
     }
 }
 
 
 static void
-ngx_http_ratelimit_metrics_saved(ngx_http_ratelimit_metrics_t *out)
+ngx_http_ratelimit_metrics_saved(ngx_http_ratelimit_metrics_t *out,
+    const void *item)
 {
     uint64_t                           n;
-    ngx_uint_t                         i, status;
+    ngx_ratelimit_status_e             status;
     const ngx_ratelimit_counts_row_t  *row;
 
-    row = out->rows.elts;
+    row = item;
 
-    for (i = 0; i < out->rows.nelts; i++) {
-
-        if (row[i].kind != NGX_RATELIMIT_COUNTS_RULE || !row[i].shared) {
-            continue;
-        }
-
-        n = 0;
-
-        for (status = NGX_RATELIMIT_PASSED; status < NGX_RATELIMIT_DENIED;
-             status++)
-        {
-            n += row[i].words[ngx_ratelimit_counts_word(status,
-                                                NGX_RATELIMIT_SOURCE_LEASE)];
-        }
-
-        ngx_http_ratelimit_metrics_sample(out, n, "zone", &row[i].zone,
-                                          "rule", &row[i].rule, NULL);
+    if (row->kind != NGX_RATELIMIT_COUNTS_RULE || !row->shared) {
+        return;
     }
+
+    n = 0;
+
+    for (status = NGX_RATELIMIT_PASSED; status < NGX_RATELIMIT_DENIED;
+         status++)
+    {
+        n += row->words[ngx_ratelimit_counts_word(status,
+                                                NGX_RATELIMIT_SOURCE_LEASE)];
+    }
+
+    ngx_http_ratelimit_metrics_sample(out, n, "zone", &row->zone,
+                                      "rule", &row->rule, NULL);
 }
 
 
 /* The histograms of zones; the row's kind is the metric's offset. */
 static void
-ngx_http_ratelimit_metrics_times(ngx_http_ratelimit_metrics_t *out)
+ngx_http_ratelimit_metrics_times(ngx_http_ratelimit_metrics_t *out,
+    const void *item)
 {
-    ngx_uint_t                         i;
     const ngx_ratelimit_counts_row_t  *row;
 
-    row = out->rows.elts;
+    row = item;
 
-    for (i = 0; i < out->rows.nelts; i++) {
-        if (row[i].kind == out->metric->offset && row[i].zone.len) {
-            ngx_http_ratelimit_metrics_histogram(out, row[i].words,
-                                                 "zone", &row[i].zone, NULL);
-        }
+    if (row->kind == out->metric->offset && row->zone.len) {
+        ngx_http_ratelimit_metrics_histogram(out, row->words,
+                                             "zone", &row->zone, NULL);
     }
 }
 
 
 /* A word of the rows of zones with Redis. */
 static void
-ngx_http_ratelimit_metrics_of_zone(ngx_http_ratelimit_metrics_t *out)
+ngx_http_ratelimit_metrics_of_zone(ngx_http_ratelimit_metrics_t *out,
+    const void *item)
 {
-    ngx_uint_t                         i;
     const ngx_ratelimit_counts_row_t  *row;
 
-    row = out->rows.elts;
+    row = item;
 
-    for (i = 0; i < out->rows.nelts; i++) {
-        if (row[i].kind == NGX_RATELIMIT_COUNTS_ZONE && row[i].shared) {
-            ngx_http_ratelimit_metrics_sample(out,
-                                         row[i].words[out->metric->offset],
-                                         "zone", &row[i].zone, NULL);
-        }
+    if (row->kind == NGX_RATELIMIT_COUNTS_ZONE && row->shared) {
+        ngx_http_ratelimit_metrics_sample(out,
+                                          row->words[out->metric->offset],
+                                          "zone", &row->zone, NULL);
     }
 }
 
 
 static void
-ngx_http_ratelimit_metrics_evicted(ngx_http_ratelimit_metrics_t *out)
+ngx_http_ratelimit_metrics_evicted(ngx_http_ratelimit_metrics_t *out,
+    const void *item)
 {
-    ngx_uint_t                   i, lost;
-    ngx_http_ratelimit_zone_t  **zones;
+    ngx_uint_t                                lost;
+    const ngx_http_ratelimit_metrics_item_t  *it;
 
-    zones = out->conf->zones.elts;
+    it = item;
 
-    for (i = 0; i < out->conf->zones.nelts; i++) {
-        for (lost = 0; lost < NGX_RATELIMIT_LOST; lost++) {
-            ngx_http_ratelimit_metrics_sample(out,
-                             out->zones[i].table.lost_of[lost],
-                             "zone", &zones[i]->limiter.zone.name,
+    for (lost = 0; it->limiter && lost < NGX_RATELIMIT_LOST; lost++) {
+        ngx_http_ratelimit_metrics_sample(out, it->table.lost_of[lost],
+                             "zone", it->name,
                              "lost", &ngx_http_ratelimit_metrics_lost[lost],
                              NULL);
-        }
     }
 }
 
 
 static void
-ngx_http_ratelimit_metrics_calls(ngx_http_ratelimit_metrics_t *out)
+ngx_http_ratelimit_metrics_skipped(ngx_http_ratelimit_metrics_t *out,
+    const void *item)
 {
-    ngx_http_ratelimit_metrics_statuses(out, "result", NGX_RATELIMIT_REDIS_OK,
-                                   offsetof(ngx_ratelimit_redis_stat_t, calls));
-}
+    ngx_uint_t                                i;
+    const ngx_array_t                        *list;
+    const ngx_ratelimit_problem_t            *skipped;
+    const ngx_http_ratelimit_metrics_item_t  *it;
 
+    it = item;
 
-static void
-ngx_http_ratelimit_metrics_replies(ngx_http_ratelimit_metrics_t *out)
-{
-    ngx_http_ratelimit_metrics_statuses(out, "error",
-                                 NGX_RATELIMIT_REDIS_MOVED,
-                                 offsetof(ngx_ratelimit_redis_stat_t, replies));
+    if (it->limiter == NULL || !it->limiter->follows) {
+        return;
+    }
+
+    list = &it->limiter->policy->skipped.list;
+    skipped = list->elts;
+
+    for (i = 0; i < list->nelts; i++) {
+        ngx_http_ratelimit_metrics_sample(out, 1, "zone", it->name,
+                                          "id", &skipped[i].id,
+                                          "pointer", &skipped[i].pointer,
+                                          "reason", &skipped[i].detail, NULL);
+    }
 }
 
 
 /*
- * One number for each status, from first on, zeros too: a rate is known from
- * the first failure on.
+ * One number for each result, or for each error; zeros too: a rate is known
+ * from the first failure on.
  */
 static void
 ngx_http_ratelimit_metrics_statuses(ngx_http_ratelimit_metrics_t *out,
-    const char *label, ngx_uint_t first, size_t offset)
+    const void *item)
 {
-    uint64_t                    *values;
-    ngx_uint_t                   i, status;
-    ngx_ratelimit_redis_t      **redis;
-    ngx_ratelimit_redis_stat_t   stat;
+    ngx_uint_t                                status, errors;
+    const uint64_t                           *values;
+    const ngx_http_ratelimit_metrics_item_t  *it;
 
-    redis = out->conf->redis.elts;
-    values = (uint64_t *) ((u_char *) &stat + offset);
+    it = item;
+    errors = (out->metric->offset
+              == ngx_http_ratelimit_metrics_at(stat.replies));
+    values = errors ? it->stat.replies : it->stat.calls;
 
-    for (i = 0; i < out->conf->redis.nelts; i++) {
-        ngx_ratelimit_redis_stat(redis[i], &stat);
-
-        for (status = first; status < NGX_RATELIMIT_REDIS_STATUSES; status++) {
-            ngx_http_ratelimit_metrics_sample(out, values[status],
-                               "redis", &redis[i]->name, label,
+    for (status = errors ? NGX_RATELIMIT_REDIS_MOVED : NGX_RATELIMIT_REDIS_OK;
+         it->redis && status < NGX_RATELIMIT_REDIS_STATUSES;
+         status++)
+    {
+        ngx_http_ratelimit_metrics_sample(out, values[status],
+                               "redis", it->name, errors ? "error" : "result",
                                ngx_ratelimit_redis_status_name(status), NULL);
-        }
     }
 }
 
 
 static void
-ngx_http_ratelimit_metrics_redis(ngx_http_ratelimit_metrics_t *out)
+ngx_http_ratelimit_metrics_nodes(ngx_http_ratelimit_metrics_t *out,
+    const void *item)
 {
-    ngx_uint_t                   i;
-    ngx_ratelimit_redis_t      **redis;
-    ngx_ratelimit_redis_stat_t   stat;
+    ngx_queue_t                              *at;
+    ngx_ratelimit_redis_node_stat_t           node;
+    const ngx_http_ratelimit_metrics_item_t  *it;
 
-    redis = out->conf->redis.elts;
+    it = item;
+    at = NULL;
 
-    for (i = 0; i < out->conf->redis.nelts; i++) {
-        ngx_ratelimit_redis_stat(redis[i], &stat);
-        ngx_http_ratelimit_metrics_sample(out,
-                      *(uint64_t *) ((u_char *) &stat + out->metric->offset),
-                      "redis", &redis[i]->name, NULL);
-    }
-}
-
-
-static void
-ngx_http_ratelimit_metrics_nodes(ngx_http_ratelimit_metrics_t *out)
-{
-    ngx_uint_t                         i;
-    ngx_queue_t                       *at;
-    ngx_ratelimit_redis_t            **redis;
-    ngx_ratelimit_redis_node_stat_t    node;
-
-    redis = out->conf->redis.elts;
-
-    for (i = 0; i < out->conf->redis.nelts; i++) {
-        at = NULL;
-
-        while (ngx_ratelimit_redis_node_stat(redis[i], &at, &node) == NGX_OK) {
-            if (out->metric->offset) {
-                ngx_http_ratelimit_metrics_histogram(out, node.times,
-                                              "redis", &redis[i]->name,
-                                              "node", &node.name, NULL);
-                continue;
-            }
-
-            ngx_http_ratelimit_metrics_sample(out, node.state,
-                                              "redis", &redis[i]->name,
-                                              "shard", &node.name, NULL);
-        }
-    }
-}
-
-
-static void
-ngx_http_ratelimit_metrics_clocks(ngx_http_ratelimit_metrics_t *out)
-{
-    ngx_uint_t                   i;
-    ngx_ratelimit_redis_t      **redis;
-    ngx_ratelimit_redis_stat_t   stat;
-
-    redis = out->conf->redis.elts;
-
-    for (i = 0; i < out->conf->redis.nelts; i++) {
-        ngx_ratelimit_redis_stat(redis[i], &stat);
-
-        if (stat.clocked) {
-            ngx_http_ratelimit_metrics_seconds(out, stat.clock_ms * 1000,
-                                           "redis", &redis[i]->name, NULL);
-        }
-    }
-}
-
-
-static void
-ngx_http_ratelimit_metrics_zones(ngx_http_ratelimit_metrics_t *out)
-{
-    uint64_t                     value;
-    ngx_uint_t                   i;
-    ngx_http_ratelimit_zone_t  **zones;
-
-    zones = out->conf->zones.elts;
-
-    for (i = 0; i < out->conf->zones.nelts; i++) {
-        value = *(uint64_t *) ((u_char *) &out->zones[i]
-                               + out->metric->offset);
-
-        if (value != NGX_HTTP_RATELIMIT_METRICS_NONE) {
-            ngx_http_ratelimit_metrics_sample(out, value, "zone",
-                                              &zones[i]->limiter.zone.name,
-                                              NULL);
-        }
-    }
-}
-
-
-static void
-ngx_http_ratelimit_metrics_zone(ngx_ratelimit_limiter_t *limiter,
-    ngx_http_ratelimit_metrics_zone_t *zone)
-{
-    uint64_t                   now, since;
-    ngx_uint_t                 i;
-    ngx_ratelimit_rule_t     **rules;
-    ngx_ratelimit_sync_stat_t  stat;
-
-    ngx_memset(zone, 0xff, sizeof(ngx_http_ratelimit_metrics_zone_t));
-
-    now = (uint64_t) ngx_current_msec * 1000;
-
-    ngx_ratelimit_table_stat(limiter->zone.table, now,
-                             NGX_RATELIMIT_STAT_SETS, &zone->table);
-
-    if (limiter->zone.leases) {
-        ngx_ratelimit_leases_stat(limiter->zone.leases, now,
-                                  NGX_RATELIMIT_STAT_SETS, &zone->leases);
-    }
-
-    zone->uncounted = 0;
-    rules = limiter->policy->rules.elts;
-
-    for (i = 0; i < limiter->policy->rules.nelts; i++) {
-        zone->uncounted += (rules[i]->row == 0);
-    }
-
-    if (!limiter->follows) {
-        return;
-    }
-
-    ngx_ratelimit_sync_stat(limiter, &stat);
-
-    now = ngx_time();
-    since = stat.swapped_ms / 1000;
-
-    zone->version = stat.compiled;
-    zone->refused = stat.refused;
-    zone->skipped = limiter->policy->skipped.n;
-
-    if (limiter->redis) {
-        zone->reachable = stat.reachable;
-    }
-
-    /* the clock may have been set back */
-
-    if (stat.compiled) {
-        zone->age = (now > since) ? now - since : 0;
-    }
-}
-
-
-static void
-ngx_http_ratelimit_metrics_skipped(ngx_http_ratelimit_metrics_t *out)
-{
-    ngx_uint_t                       i, n;
-    ngx_http_ratelimit_zone_t      **zones;
-    const ngx_ratelimit_problem_t   *skipped;
-    const ngx_ratelimit_problems_t  *problems;
-
-    zones = out->conf->zones.elts;
-
-    for (i = 0; i < out->conf->zones.nelts; i++) {
-
-        if (!zones[i]->limiter.follows) {
+    while (it->redis
+           && ngx_ratelimit_redis_node_stat(it->redis, &at, &node) == NGX_OK)
+    {
+        if (out->metric->offset) {
+            ngx_http_ratelimit_metrics_histogram(out, node.times,
+                                                 "redis", it->name,
+                                                 "node", &node.name, NULL);
             continue;
         }
 
-        problems = &zones[i]->limiter.policy->skipped;
-        skipped = problems->list.elts;
+        ngx_http_ratelimit_metrics_sample(out, node.state, "redis", it->name,
+                                          "shard", &node.name, NULL);
+    }
+}
 
-        for (n = 0; n < problems->list.nelts; n++) {
-            ngx_http_ratelimit_metrics_sample(out, 1,
-                                         "zone", &zones[i]->limiter.zone.name,
-                                         "id", &skipped[n].id,
-                                         "pointer", &skipped[n].pointer,
-                                         "reason", &skipped[n].detail, NULL);
-        }
+
+static void
+ngx_http_ratelimit_metrics_clocks(ngx_http_ratelimit_metrics_t *out,
+    const void *item)
+{
+    const ngx_http_ratelimit_metrics_item_t  *it;
+
+    it = item;
+
+    if (it->redis && it->stat.clocked) {
+        ngx_http_ratelimit_metrics_seconds(out, it->stat.clock_ms * 1000,
+                                           "redis", it->name, NULL);
     }
 }

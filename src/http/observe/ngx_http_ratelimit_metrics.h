@@ -10,15 +10,9 @@
 #include "ngx_http_ratelimit_json.h"
 
 typedef struct ngx_http_ratelimit_metric_s  ngx_http_ratelimit_metric_t;
-typedef struct ngx_http_ratelimit_metrics_zone_s
-    ngx_http_ratelimit_metrics_zone_t;
 
 typedef struct {
-    ngx_http_ratelimit_main_conf_t     *conf;
     ngx_pool_t                         *pool;
-    ngx_array_t                         rows;      /* of counts, all of them:
-                                                 ngx_ratelimit_counts_row_t */
-    ngx_http_ratelimit_metrics_zone_t  *zones;     /* of conf->zones */
     ngx_http_ratelimit_growing_t        body;
     const ngx_http_ratelimit_metric_t  *metric;    /* that is written */
     unsigned                            open:1;    /* OpenMetrics */
@@ -29,7 +23,7 @@ struct ngx_http_ratelimit_metric_s {
     const char  *name;
     const char  *type;
     const char  *help;      /* no "\", no line end */
-    void       (*write)(ngx_http_ratelimit_metrics_t *out);
+    void       (*write)(ngx_http_ratelimit_metrics_t *out, const void *item);
     size_t       offset;    /* for write: where the number is */
 };
 
