@@ -10,7 +10,7 @@ add_block_preprocessor(sub {
                   ' [$ratelimit_remaining] [$ratelimit_reset]'
                   ' [$ratelimit_retry_after] [$ratelimit_source]'
                   ' [$ratelimit_route] [$ratelimit_api_key]';
-    log_format key 'key [$ratelimit_key] [$ratelimit_algorithm]'
+    log_format key 'key [$ratelimit_zone] [$ratelimit_key] [$ratelimit_algorithm]'
                    ' [$ratelimit_cost] [$ratelimit_check_time]';
     access_log logs/access.log rl;
     ratelimit_zone $arg_k zone=z:1m rate=2r/h;
@@ -128,7 +128,7 @@ qr{^rl \[PASSED\] \[z\] \[2\] \[1\] \[\d{10}\] \[-\] \[local\] \[/checked/\{id\}
 --- request
 GET /?k=a
 --- access_log eval
-qr{^key \[sha256:ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb\] \[token_bucket\] \[1\] \[0\.000\]$}
+qr{^key \[z\] \[sha256:ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb\] \[token_bucket\] \[1\] \[0\.000\]$}
 
 
 
@@ -142,7 +142,7 @@ qr{^key \[sha256:ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48b
 --- request eval
 "GET /?k=sha256:" . 'a' x 64
 --- access_log eval
-qr{^key \[sha256:a{64}\] }
+qr{^key \[z\] \[sha256:a{64}\] }
 
 
 
@@ -156,4 +156,4 @@ qr{^key \[sha256:a{64}\] }
 --- request
 GET /
 --- access_log eval
-qr{^key \[-\] \[-\] \[-\] \[-\]$}
+qr{^key \[-\] \[-\] \[-\] \[-\] \[-\]$}

@@ -6,7 +6,7 @@
 #include "ngx_http_ratelimit_request.h"
 #include "ngx_http_ratelimit_key.h"
 
-/* the longest value that is made here: a rule's id */
+/* the longest value that is made here: a zone's name, a rule's id */
 #define NGX_HTTP_RATELIMIT_VARIABLE_BYTES  64
 
 /* as nginx's own variables of time */
@@ -14,7 +14,8 @@
 
 /* a value of the decisive counter */
 typedef enum {
-    NGX_HTTP_RATELIMIT_VARIABLE_RULE = 0,
+    NGX_HTTP_RATELIMIT_VARIABLE_ZONE = 0,
+    NGX_HTTP_RATELIMIT_VARIABLE_RULE,
     NGX_HTTP_RATELIMIT_VARIABLE_LIMIT,
     NGX_HTTP_RATELIMIT_VARIABLE_REMAINING,
     NGX_HTTP_RATELIMIT_VARIABLE_RESET,
@@ -55,6 +56,8 @@ static const struct {
       ngx_http_ratelimit_client_variable, 0 },
     { ngx_string("ratelimit_status"),
       ngx_http_ratelimit_status_variable, 0 },
+    { ngx_string("ratelimit_zone"),
+      ngx_http_ratelimit_check_variable, NGX_HTTP_RATELIMIT_VARIABLE_ZONE },
     { ngx_string("ratelimit_rule"),
       ngx_http_ratelimit_check_variable, NGX_HTTP_RATELIMIT_VARIABLE_RULE },
     { ngx_string("ratelimit_limit"),
@@ -228,6 +231,9 @@ ngx_http_ratelimit_check_print(u_char *p, ngx_http_ratelimit_ctx_t *ctx,
     answer = ngx_http_ratelimit_has_answer(counter);
 
     switch (variable) {
+
+    case NGX_HTTP_RATELIMIT_VARIABLE_ZONE:
+        return ngx_sprintf(p, "%V", &counter->client->limiter->zone.name);
 
     case NGX_HTTP_RATELIMIT_VARIABLE_RULE:
         return ngx_sprintf(p, "%V", &counter->rule->id);

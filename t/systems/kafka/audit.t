@@ -108,7 +108,7 @@ sub rejections {
 
             $sent{$answer->{'X-Id'}} = {
                 %$_, key => t::Api::sha($_->{key}), route => '/orders/{id}',
-                rule => 'z', status => 'REJECTED', source => 'local',
+                zone => 'z', rule => 'z', status => 'REJECTED', source => 'local',
                 algorithm => 'token_bucket', cost => 1, delay => '',
                 reason => '', address => '127.0.0.1', client => '127.0.0.1',
                 host => 'api.test', http_status => $answer->{status},
