@@ -167,7 +167,7 @@ ngx_ratelimit_watch_tick_handler(ngx_event_t *ev)
 
 void
 ngx_ratelimit_watch_read(ngx_ratelimit_watch_t *watch,
-    ngx_ratelimit_watch_top_e which, ngx_ratelimit_top_t *top)
+    ngx_ratelimit_watch_top_e which, ngx_ratelimit_watch_list_t *out)
 {
     ngx_ratelimit_watch_top_t  *shared;
 
@@ -176,9 +176,16 @@ ngx_ratelimit_watch_read(ngx_ratelimit_watch_t *watch,
     ngx_ratelimit_lock(&shared->lock);
 
     ngx_ratelimit_top_turn(&shared->top, ngx_current_msec);
-    *top = shared->top;
+    out->top = shared->top;
 
     ngx_ratelimit_unlock(&shared->lock);
+
+    ngx_ratelimit_top_list(&out->top, &out->list);
+
+    /* the time of the worker that began it may be ahead */
+
+    out->ms = (ngx_current_msec > out->list.began_ms)
+              ? ngx_current_msec - out->list.began_ms : 0;
 }
 
 

@@ -57,6 +57,13 @@ typedef struct {
     ngx_ratelimit_top_t        top;
 } ngx_ratelimit_watch_top_t;
 
+/* A list that was read. */
+typedef struct {
+    uint64_t                   ms;          /* since it began */
+    ngx_ratelimit_top_t        top;
+    ngx_ratelimit_top_list_t   list;
+} ngx_ratelimit_watch_list_t;
+
 typedef struct {
     ngx_str_t                  zone;
 
@@ -93,9 +100,13 @@ void ngx_ratelimit_watch_begin(ngx_ratelimit_watch_t *watch, ngx_log_t *log);
 #define ngx_ratelimit_watch_due(watch, which)                                 \
     ((watch) && --(watch)->samplers[which].left == 0)
 
-/* Copies a list, as it is now. */
+/* Reads a list, as it is now; out->list points into out->top. */
 void ngx_ratelimit_watch_read(ngx_ratelimit_watch_t *watch,
-    ngx_ratelimit_watch_top_e which, ngx_ratelimit_top_t *top);
+    ngx_ratelimit_watch_top_e which, ngx_ratelimit_watch_list_t *out);
+
+/* How many a second; in the first second, as if it were over. */
+#define ngx_ratelimit_watch_per_second(list, count)                           \
+    ((double) (count) * 1000 / (double) ngx_max((list)->ms, 1000))
 
 /* Writes the SHA-256 of a text. NGX_ERROR: memory is out. */
 ngx_int_t ngx_ratelimit_watch_digest(const ngx_ratelimit_watch_t *watch,

@@ -4,6 +4,7 @@
 use t::RateLimit 'no_plan';
 use t::Gateway qw( tally );
 use t::Api;
+use t::Clock qw( advance );
 use Digest::SHA qw( sha256_hex );
 
 sub hash { return 'sha256:' . sha256_hex($_[0]) }
@@ -11,7 +12,8 @@ sub hash { return 'sha256:' . sha256_hex($_[0]) }
 sub gateway {
     return t::Gateway->limited(workers => 2, api => 1,
         zone => { z => "key=\$ratelimit_api_key $_[0]",
-                  addresses => "key=\$binary_remote_addr rate=1000r/s $_[0]" },
+                  addresses => "key=\$binary_remote_addr rate=1000r/s $_[0]",
+                  unseen => 'rate=1r/s' },
         rules => ['first rate=5r/h', 'second rate=1000r/s',
                   'by-id rate=1000r/s match=/id key=$arg_id',
                   'dry rate=1r/h match=/dry dry_run'],
@@ -32,6 +34,16 @@ sub top {
 }
 
 sub keys_of { return join ' ', map { "$_->{key} $_->{count}" } @{ $_[0]{keys} } }
+
+# What the metrics say of the heaviest keys.
+sub heaviest {
+    my %of = $_[0]->get('/metrics')->{body}
+             =~ /^ratelimit_top_key_requests_per_second\{zone="(\w+)"\} (\d+)$/mg;
+
+    return join ', ', map { "$_ $of{$_}" } sort keys %of;
+}
+
+t::Clock::stop();
 
 my $gateway = gateway('');
 my $api = t::Api->new($gateway);
@@ -56,7 +68,12 @@ is($all->{by}, 'requests', 'which is told');
 like($all->{since}, qr/^20\d\d-\d\d-\d\dT/, 'since when');
 
 my $first = $all->{keys}[0];
-ok($first->{per_second} > 0, 'a rate');
+is($first->{per_second}, 20, 'as if a second were over');
+is(heaviest($gateway), 'addresses 0, z 20', 'the metric');
+advance(10);
+is(top($api)->{keys}[0]{per_second}, 2, 'a rate');
+is(heaviest($gateway), 'addresses 0, z 2', 'the metric');
+t::Clock::go();
 is_deeply([@$first{qw( at_least at_most counted_by )}],
           [20, 20, '$ratelimit_api_key'], 'its bounds, and what it is');
 

@@ -36,6 +36,7 @@ my %TYPES = (
     ratelimit_state_lost_total => 'counter',
     ratelimit_redis_call_seconds => 'histogram',
     ratelimit_redis_clock_offset_seconds => 'gauge',
+    ratelimit_top_key_requests_per_second => 'gauge',
     ratelimit_rules_uncounted => 'gauge',
     ratelimit_rules_version => 'gauge',
     ratelimit_rules_age_seconds => 'gauge',

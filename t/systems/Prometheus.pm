@@ -1,5 +1,5 @@
 # A real Prometheus that reads gateways, with the alerts of examples/prometheus:
-# as shipped, but for minutes that are seconds.
+# as shipped, but for minutes that are seconds, and 10,000 that are 1,000.
 #
 #     my $prometheus = t::systems::Prometheus->start(@gateways);
 #     $prometheus->query('sum(up)')      [{metric => {...}, value => [...]}]
@@ -36,6 +36,7 @@ sub start {
 
     $alerts =~ s/\[\d+[mh]\]/[$window]/g;
     $alerts =~ s/^    for: .*/    for: 1s/mg;
+    $alerts =~ s/> 10000$/> 1000/mg;
 
     t::Gateway::write($self, 'alerts.yml', $alerts);
     t::Gateway::write($self, 'prometheus.yml', <<"YML");

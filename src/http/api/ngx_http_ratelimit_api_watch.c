@@ -33,7 +33,8 @@ static const ngx_str_t *ngx_http_ratelimit_api_rule_key(
     const ngx_ratelimit_policy_t *policy, const ngx_str_t *id);
 static json_t *ngx_http_ratelimit_api_top_json(
     const ngx_ratelimit_limiter_t *limiter,
-    const ngx_ratelimit_top_key_t *key, uint64_t ms);
+    const ngx_ratelimit_watch_list_t *read,
+    const ngx_ratelimit_top_key_t *key);
 static const ngx_str_t *ngx_http_ratelimit_api_top_rule_key(
     const ngx_ratelimit_limiter_t *limiter, uint64_t kind);
 static json_t *ngx_http_ratelimit_api_name_json(
@@ -248,14 +249,14 @@ ngx_http_ratelimit_api_rule_key(const ngx_ratelimit_policy_t *policy,
 ngx_int_t
 ngx_http_ratelimit_api_top(ngx_http_ratelimit_api_t *api)
 {
-    int                        by;
-    json_t                    *array;
-    uint64_t                   n, i, ms, now_ms, listed, others;
-    ngx_str_t                 *name;
-    ngx_time_t                *now;
-    ngx_ratelimit_top_t       *top;
-    ngx_ratelimit_limiter_t   *limiter;
-    ngx_ratelimit_top_list_t  *list;
+    int                          by;
+    json_t                      *array;
+    uint64_t                     n, i, now_ms, listed, others;
+    ngx_str_t                   *name;
+    ngx_time_t                  *now;
+    ngx_ratelimit_limiter_t     *limiter;
+    ngx_ratelimit_top_list_t    *list;
+    ngx_ratelimit_watch_list_t  *read;
 
     limiter = api->conf->limiter;
     name = &api->args.by;
@@ -280,25 +281,19 @@ ngx_http_ratelimit_api_top(ngx_http_ratelimit_api_t *api)
                    NGX_HTTP_RATELIMIT_API_TOP_MAX);
     }
 
-    top = ngx_palloc(api->request->pool, sizeof(ngx_ratelimit_top_t));
-    list = ngx_palloc(api->request->pool, sizeof(ngx_ratelimit_top_list_t));
+    read = ngx_palloc(api->request->pool, sizeof(ngx_ratelimit_watch_list_t));
     array = json_array();
 
-    if (top == NULL || list == NULL || array == NULL) {
+    if (read == NULL || array == NULL) {
         json_decref(array);
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    ngx_ratelimit_watch_read(limiter->watch, by, top);
-    ngx_ratelimit_top_list(top, list);
+    ngx_ratelimit_watch_read(limiter->watch, by, read);
 
+    list = &read->list;
     now = ngx_timeofday();
     now_ms = (uint64_t) now->sec * 1000 + now->msec;
-
-    /* the time of the worker that began it may be ahead */
-
-    ms = (ngx_current_msec > list->began_ms)
-         ? ngx_current_msec - list->began_ms : 0;
     listed = ngx_min(n, list->nkeys);
     others = list->others;
 
@@ -306,7 +301,8 @@ ngx_http_ratelimit_api_top(ngx_http_ratelimit_api_t *api)
 
         if (i < listed) {
             ngx_http_ratelimit_json_append(&array,
-                ngx_http_ratelimit_api_top_json(limiter, &list->keys[i], ms));
+                ngx_http_ratelimit_api_top_json(limiter, read,
+                                                &list->keys[i]));
 
         } else {
             others = ngx_max(others, list->keys[i].at_most);
@@ -316,8 +312,8 @@ ngx_http_ratelimit_api_top(ngx_http_ratelimit_api_t *api)
     return ngx_http_ratelimit_api_json(api, NGX_HTTP_OK,
         json_pack("{s:s, s:o, s:f, s:I, s:o, s:I}",
             "by", ngx_http_ratelimit_api_tops[by],
-            "since", ngx_http_ratelimit_json_time(now_ms - ms),
-            "seconds", (double) ms / 1000,
+            "since", ngx_http_ratelimit_json_time(now_ms - read->ms),
+            "seconds", (double) read->ms / 1000,
             "total", (json_int_t) list->total,
             "keys", array,
             "others_at_most", (json_int_t) others));
@@ -327,7 +323,8 @@ ngx_http_ratelimit_api_top(ngx_http_ratelimit_api_t *api)
 /* NULL: memory is out. */
 static json_t *
 ngx_http_ratelimit_api_top_json(const ngx_ratelimit_limiter_t *limiter,
-    const ngx_ratelimit_top_key_t *key, uint64_t ms)
+    const ngx_ratelimit_watch_list_t *read,
+    const ngx_ratelimit_top_key_t *key)
 {
     ngx_ratelimit_watch_key_t  name;
 
@@ -341,7 +338,7 @@ ngx_http_ratelimit_api_top_json(const ngx_ratelimit_limiter_t *limiter,
         "count", (json_int_t) key->count,
         "at_least", (json_int_t) key->at_least,
         "at_most", (json_int_t) key->at_most,
-        "per_second", (double) key->count * 1000 / (double) ngx_max(ms, 1));
+        "per_second", ngx_ratelimit_watch_per_second(read, key->count));
 }
 
 

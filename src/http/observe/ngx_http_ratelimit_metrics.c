@@ -25,6 +25,7 @@ typedef struct {
     uint64_t                       refused;
     uint64_t                       skipped;
     uint64_t                       uncounted;
+    uint64_t                       heaviest;  /* key: requests a second */
     ngx_ratelimit_segments_stat_t  table;
     ngx_ratelimit_segments_stat_t  leases;
     ngx_ratelimit_redis_stat_t     stat;
@@ -174,6 +175,11 @@ static const ngx_http_ratelimit_metric_t  ngx_http_ratelimit_item_metrics[] =
       "Leases that had no place: their requests ask Redis.",
       ngx_http_ratelimit_metrics_number,
       ngx_http_ratelimit_metrics_at(leases.lost) },
+
+    { "ratelimit_top_key_requests_per_second", "gauge",
+      "Requests of the heaviest key; of the last minute or two, an estimate.",
+      ngx_http_ratelimit_metrics_number,
+      ngx_http_ratelimit_metrics_at(heaviest) },
 
     { "ratelimit_rules_version", "gauge",
       "Version of a zone's document that requests go by, 0: none.",
@@ -362,6 +368,7 @@ ngx_http_ratelimit_metrics_items(ngx_http_request_t *r, ngx_array_t *items)
 {
     ngx_uint_t                           i;
     ngx_ratelimit_redis_t              **redis;
+    ngx_ratelimit_watch_list_t          *top;
     ngx_http_ratelimit_zone_t          **zones;
     ngx_http_ratelimit_main_conf_t      *rlmcf;
     ngx_http_ratelimit_metrics_item_t   *item;
@@ -369,6 +376,11 @@ ngx_http_ratelimit_metrics_items(ngx_http_request_t *r, ngx_array_t *items)
     rlmcf = ngx_http_get_module_main_conf(r, ngx_http_ratelimit_module);
     zones = rlmcf->zones.elts;
     redis = rlmcf->redis.elts;
+
+    top = ngx_palloc(r->pool, sizeof(ngx_ratelimit_watch_list_t));
+    if (top == NULL) {
+        return NGX_ERROR;
+    }
 
     /* so that a push has room */
 
@@ -385,6 +397,15 @@ ngx_http_ratelimit_metrics_items(ngx_http_request_t *r, ngx_array_t *items)
                                                &zones[i]->limiter.zone.name);
         item->limiter = &zones[i]->limiter;
         ngx_http_ratelimit_metrics_zone(item);
+
+        if (item->limiter->watch) {
+            ngx_ratelimit_watch_read(item->limiter->watch,
+                                     NGX_RATELIMIT_WATCH_REQUESTS, top);
+            item->heaviest = top->list.nkeys
+                             ? (uint64_t) ngx_ratelimit_watch_per_second(top,
+                                                      top->list.keys[0].count)
+                             : 0;
+        }
     }
 
     for (i = 0; i < rlmcf->redis.nelts; i++) {
