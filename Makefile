@@ -39,8 +39,8 @@ test-audit: build
 	@tools/test.sh t/systems/kafka/*.t
 
 test-monitor: build
-	@tools/deps.sh build test monitor
-	@tools/test.sh t/systems/prometheus/*.t
+	@tools/deps.sh build test monitor statsd
+	@tools/test.sh t/systems/prometheus/*.t t/systems/statsd/*.t
 
 # what is random is long, and all faults are real ones
 test-full: export RATELIMIT_FULL = yes
@@ -110,7 +110,7 @@ help:
 	@echo 'make test T=t/http/key.t one file of them'
 	@echo 'make test SAN=address,undefined  all, with sanitizers in nginx too'
 	@echo 'make test-audit         decisions and changes, from nginx to Kafka'
-	@echo 'make test-monitor       alerts and dashboard, with a real Prometheus'
+	@echo 'make test-monitor       alerts, dashboard and StatsD, with a real Prometheus'
 	@echo 'make test-full          with long random sequences, and make sim and chaos'
 	@echo 'make test-page          the status page in Chromium'
 	@echo 'make coverage           the lines of src/ that the tests run'

@@ -2,7 +2,7 @@
 #
 # Installs the packages a command needs and this machine misses:
 #
-#   tools/deps.sh build|run|test|check|bench|san|page|audit|monitor...
+#   tools/deps.sh build|run|test|check|bench|san|page|audit|monitor|statsd...
 #
 # Says nothing where all is there. Uses sudo where the caller is not root.
 # No service is started by an installation.
@@ -24,6 +24,7 @@ packages() {
                     dpkg-dev perl ;;
         audit) echo rsyslog rsyslog-kafka kcat ;;
         monitor) echo prometheus ;;
+        statsd) echo rsyslog collectd-core ;;
         san)   echo dpkg-dev clang llvm libclang-rt-dev ;;
         page)  echo chromium
                command -v npm > /dev/null || echo nodejs npm ;;

@@ -4,17 +4,46 @@
 #     $kcat->read                   what it has printed
 #     $kcat->signal('STOP')
 #     $kcat->stop
+#
+#     listens($port)                whether somebody has this UDP port
+#     example('audit/nginx.conf', '127.0.0.1:9092' => $address, ...)
+#                                   the text of a file of examples/, with these
+#                                   texts in place of those
 
 package t::systems::Program;
 
 use strict;
 use warnings;
 
+use Exporter qw( import );
 use POSIX ();
 
 use t::Gateway;
 
+our @EXPORT_OK = qw( example listens );
+
 my %running;
+
+
+sub listens {
+    my $wanted = sprintf '^ *\d+: [0-9A-F]+:%04X ', shift;
+
+    open my $file, '<', '/proc/net/udp' or die "/proc/net/udp: $!";
+
+    return grep { /$wanted/ } <$file>;
+}
+
+
+sub example {
+    my ($name, %with) = @_;
+
+    open my $file, '<', "examples/$name" or die "$name: $!";
+
+    my $text = do { local $/; <$file> };
+    my $these = join '|', map { quotemeta } sort keys %with;
+
+    return $text =~ s/($these)/$with{$1}/gr;
+}
 
 
 # It has a folder of its own, and an input that nobody writes to.

@@ -10,7 +10,7 @@ use t::Api;
 use t::Gateway qw( connect_to wait_for );
 use t::Ports qw( free_port );
 use t::Rules;
-use t::systems::Program;
+use t::systems::Program qw( example listens );
 
 use constant { KEYS => 50, RATE => 1000, ROUNDS => 30, A_ROUND => 100 };
 
@@ -22,6 +22,8 @@ my $broker = t::systems::Program->start(
     'broker', 'kcat', '-P', '-X', 'test.mock.num.brokers=1', '-b', 'mock',
     '-t', 'none');
 my $address = $broker->says(qr/replaced with (\S+)/);
+my @here = ('127.0.0.1:9092' => $address, 5140 => $port,
+            '/var/spool/rsyslog' => $dir);
 my ($decisions, $changes) = map {
     t::systems::Program->start($_, 'kcat', '-C', '-u', '-q', '-b', $address,
                                '-t', "ratelimit-$_", '-o', 'beginning',
@@ -31,7 +33,8 @@ my ($decisions, $changes) = map {
 my $rsyslog = t::systems::Program->start(
     'rsyslog', 'rsyslogd', '-n', '-i', "$dir/pid", '-f',
     t::Gateway::write({ dir => $dir }, 'rsyslog.conf',
-                      example('rsyslog.conf', "\$WorkDirectory $dir\n")));
+                      "\$WorkDirectory $dir\n"
+                      . example('audit/rsyslog.conf', @here)));
 
 wait_for(sub { listens($port) }) or die $rsyslog->read;
 
@@ -41,32 +44,10 @@ my $gateway = t::Gateway->limited(
             . 'tag=ratelimit_change notice;',
     zone => { z => 'key=$ratelimit_api_key rate=2r/h state=rules.state' },
     rules => ['try zone=z rate=1r/h key=$arg_try dry_run'],
-    http => example('nginx.conf', ''),
+    http => example('audit/nginx.conf', @here),
     server => 'ratelimit_api_key header:X-Key;'
               . 'add_header X-Id $request_id always;',
 );
-
-
-# A file of examples/audit with the ports of this test.
-sub example {
-    my ($name, $first) = @_;
-
-    open my $file, '<', "examples/audit/$name" or die "$name: $!";
-    local $/;
-
-    return $first . (<$file> =~ s/127\.0\.0\.1:9092/$address/gr
-                             =~ s/5140/$port/gr
-                             =~ s{/var/spool/rsyslog}{$dir}gr);
-}
-
-
-sub listens {
-    my $wanted = sprintf '^ *\d+: [0-9A-F]+:%04X ', shift;
-
-    open my $file, '<', '/proc/net/udp' or die "/proc/net/udp: $!";
-
-    return grep { /$wanted/ } <$file>;
-}
 
 
 sub records {
