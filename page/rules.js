@@ -17,7 +17,7 @@ function rulesView() {
     const add = el("span", { class: "buttons" });
     const rules = table("Rules", (rule) => rule.id, [
         { name: "Rule", cell: (rule) => data(rule.id) },
-        { name: "Requests", cell: (rule) => data(matchText(rule.match)) },
+        { name: "Requests", cell: (rule) => data(matchText(rule)) },
         { name: "Counted by", cell: (rule) => data(
               rule.key === undefined ? "as the zone says"
                                      : [].concat(rule.key).join(", ")) },
@@ -106,12 +106,15 @@ function keyList(list) {
     };
 }
 
-/* What a rule says of requests, in short. */
-function matchText(match) {
-    const texts = Object.keys(match || {}).map((name) => name + " "
+/* What a rule says of requests, in short; its tier may stand beside "match". */
+function matchText(rule) {
+    const match = Object.assign({}, rule.match,
+                                rule.tier ? { tier: rule.tier } : {});
+    const texts = Object.keys(match).map((name) => name + " "
         + [].concat(match[name]).join(", "));
 
-    return texts.join("\n") || "all";
+    return (rule.enabled === false ? "disabled\n" : "")
+           + (texts.join("\n") || "all");
 }
 
 function limitText(rule) {

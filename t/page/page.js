@@ -105,9 +105,12 @@ function rule(id, more) {
 
 /* A document that has more of everything than one page of a list. */
 function manyThings() {
-    const rules = [rule("orders", { match: { route: "/v1/orders" } })];
+    const rules = [rule("orders", { match: { route: "/v1/orders" },
+                                    description: EVIL, owner: "team-orders",
+                                    labels: { env: EVIL }, version: 3 }),
+                   rule("off", { enabled: false, tier: "gold" })];
 
-    for (let i = 0; i < 45; i++) {
+    for (let i = 0; i < 44; i++) {
         rules.push(rule("rule-" + String(i).padStart(2, "0"),
                         { tiers: { [EVIL]: { limit: 20 } } }));
     }
@@ -214,6 +217,9 @@ const ACTIONS = {
         await tab.view("rules");
         await tab.hand.type(tab.at("filter rules"), "orders");
         await tab.hand.press(tab.at("edit orders"));
+
+        const shown = JSON.parse(await tab.at("rule").inputValue());
+
         await tab.hand.type(tab.at("rule"), "{ no JSON");
         await tab.press("Compare");
         await tab.sees(/^This is no JSON/, "dialog [role=alert]");
@@ -225,15 +231,24 @@ const ACTIONS = {
         ok(await tab.page.getByRole("button", { name: "Save the rule" })
                          .isDisabled(),
            "a wrong rule cannot be saved");
-        await tab.hand.type(tab.at("rule"), JSON.stringify(
-            rule("orders", { params: { limit: 77, window: 86400 } })));
+        await tab.hand.type(tab.at("rule"), JSON.stringify(Object.assign(
+            shown, { params: { limit: 77, window: 86400 } })));
         await tab.press("Compare");
         await tab.sees("- \"limit\": 10,", "dialog .diff");
         await tab.save("Save the rule", "+ \"limit\": 77,", false);
 
-        await tab.document("77", (it) => find(it.rules, "orders")
-                                         .params.limit === 77);
+        const now = await tab.document("77", (it) => find(it.rules, "orders")
+                                                     .params.limit === 77);
+        const rest = find(manyThings().rules, "orders");
+
+        is(find(now.rules, "orders").labels, rest.labels,
+           "the labels are kept");
+        is(find(now.rules, "orders").description, rest.description,
+           "and the description");
         await tab.sees("limit 77", "main");
+        await tab.hand.type(tab.at("filter rules"), "off");
+        await tab.sees("disabled", "main");
+        await tab.sees("tier gold", "main");
     },
 
     async "edit a rule that somebody else has changed"(tab) {

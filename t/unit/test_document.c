@@ -172,7 +172,9 @@ test_rule(void **state)
         "'closed','cost':'$c','cost_header':'X-Cost','group':"
         "'plan','priority':-7,'percent':10,'dry_run':true},"
 
-        "{'id':'b','params':{'rate':'10r/s'},'count_status':"
+        "{'id':'b','enabled':false,'description':'d','owner':'o','version':"
+        "'1.0','labels':{'a.b':'c'},'tier':'pro','algorithm':"
+        "'sliding_window_counter','params':{'rate':'10r/s'},'count_status':"
         "[401,403],'cost':0,'emergency':'5r/s','match':{'route':"
         "'/v1/{x}','methods':'HEAD','host':'h','header':['X-A:b*','Y:?',"
         "'x-a:c:d'],'arg':'n:1','if':'$x','network':'::1/64'}},"
@@ -181,7 +183,9 @@ test_rule(void **state)
         "'id':'d','params':{'rate':'10r/s'},'sync':'strict','shards':5,"
         "'fail_mode':'open'},{'id':'e','params':{'limit':2},"
         "'algorithm':'concurrency','cost':1,'fail_mode':'local'},{'id':'f',"
-        "'params':{'rate':'10r/s'},'count_status':500,'retry':'growth'}]}");
+        "'params':{'rate':'10r/s'},'count_status':500,'enabled':true,"
+        "'retry':'growth',"
+        "'version':3,'labels':{}}]}");
 
     rule = document_rule(policy, "a");
     same_text(rule->regex_text, "~*^/v1/");
@@ -210,6 +214,10 @@ test_rule(void **state)
     same_text(rule->route, "/v1/{x}");
 
     assert_non_null(rule->networks);
+    assert_true(rule->disabled);
+    assert_true(rule->skipped);
+    same_text(rule->tier, "pro");
+    assert_int_equal(rule->spec.algorithm, NGX_RATELIMIT_SLIDING_WINDOW);
 
     /* alternatives are beside each other */
 

@@ -97,7 +97,26 @@ static const bad_t  bads[] = {
     { RULE(",'colour':1"), "colour", "is not known, expected one of 'id', "
       "'algorithm', 'params', 'sync', 'shards', 'fail_mode', 'emergency', "
       "'dry_run', 'cost', 'cost_header', 'count_status', 'retry', 'group', "
-      "'priority', 'percent', 'key', 'match', 'tiers', 'override'" },
+      "'priority', 'percent', 'key', 'match', 'tier', 'tiers', 'override', "
+      "'enabled', 'description', 'labels', 'owner', 'version'" },
+    { RULE(",'enabled':0"), "enabled", "expected true or false" },
+    { RULE(",'description':''"), "description",
+      "expected a text of 1 to 1024 bytes" },
+    { RULE(",'owner':7"), "owner", "expected a string" },
+    { RULE(",'labels':['a']"), "labels", "expected an object" },
+    { RULE(",'labels':{'a':1}"), "labels/a", "expected a string" },
+    { RULE(",'labels':{'a':''}"), "labels/a",
+      "expected texts of 1 to 256 bytes, by name" },
+    { RULE(",'labels':{'a b':'c'}"), "labels/a b",
+      "is no name of a label, expected 1 to 64 of..." },
+    { RULE(",'version':''"), "version", "expected a text of 1 to 64 bytes..." },
+    { RULE(",'version':-1"), "version", "must be at least 0" },
+    { RULE(",'version':true"), "version", "expected a number or a string" },
+    { RULE(",'tier':'a','match':{'tier':'a'}"), "tier",
+      "stands beside 'match.tier', expected one of them" },
+    { RULE(",'tier':''"), "tier", "expected the name of a tier..." },
+    { RULE(",'algorithm':'sliding_window_counters'"), "algorithm",
+      "expected 'token_bucket', 'leaky_bucket'..." },
 
     /* which requests */
     { RULE(",'match':[]"), "match", "expected an object" },

@@ -143,7 +143,9 @@ test_entries(void **state)
           "/rules/0/override", 10000 },
         { "{'rules':[{'id':'a','params':{'limit':1,'window':1},"
           "'match':{'api_key_pattern':[", "'k%zu'", "]}}]}",
-          "/rules/0/match/api_key_pattern", 10000 }
+          "/rules/0/match/api_key_pattern", 10000 },
+        { "{'rules':[{'id':'a','params':{'limit':1,'window':1},"
+          "'labels':{", "'k%zu':'v'", "}}]}", "/rules/0/labels", 32 }
     };
 
     char  detail[64];

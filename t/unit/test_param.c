@@ -261,7 +261,7 @@ schema(const ngx_ratelimit_param_t *p, ngx_uint_t in)
 
     static const char *const  types[] = {    /* ngx_ratelimit_kind_e */
         "integer", "number", "boolean", "string", "string", "string",
-        "integer, string", "object"
+        "integer, string", "integer, string", "object"
     };
 
     say("        %s:\n", p->json);
@@ -304,7 +304,8 @@ schema(const ngx_ratelimit_param_t *p, ngx_uint_t in)
             say("%s%s", i ? ", " : "", p->names[i]);
         }
 
-        say("]\n");
+        say(p->id == NGX_RATELIMIT_PARAM_ALGORITHM
+            ? ", sliding_window_counter]\n" : "]\n");
     }
 }
 

@@ -8,8 +8,10 @@
 #include "ngx_ratelimit_read_json.h"
 
 #include "ngx_ratelimit_param.h"
+#include "ngx_ratelimit_text.h"
 
-#define NGX_RATELIMIT_MAX_TIERS  256    /* of a rule */
+#define NGX_RATELIMIT_MAX_TIERS   256   /* of a rule */
+#define NGX_RATELIMIT_MAX_LABELS  32
 
 /* A rule while it is read; or an amount. */
 typedef struct {
@@ -36,6 +38,8 @@ static void ngx_ratelimit_read_param(ngx_ratelimit_reader_t *reader,
     json_t *value, void *data);
 static ngx_uint_t ngx_ratelimit_read_special(ngx_ratelimit_rule_read_t *read,
     json_t *value);
+static void ngx_ratelimit_read_label(ngx_ratelimit_reader_t *reader,
+    json_t *value, void *data);
 static void ngx_ratelimit_read_value(ngx_ratelimit_reader_t *reader,
     json_t *value, void *data);
 static const char *ngx_ratelimit_read_string(ngx_ratelimit_rule_read_t *read,
@@ -180,6 +184,7 @@ ngx_ratelimit_read_types(const ngx_ratelimit_param_t *param, ngx_uint_t in)
         NGX_RATELIMIT_IS_TEXT,
         NGX_RATELIMIT_IS_TEXT,
         NGX_RATELIMIT_IS_NUMBER|NGX_RATELIMIT_IS_TEXT,
+        NGX_RATELIMIT_IS_NUMBER|NGX_RATELIMIT_IS_TEXT,
         NGX_RATELIMIT_IS_OBJECT
     };
 
@@ -213,6 +218,13 @@ ngx_ratelimit_read_param(ngx_ratelimit_reader_t *reader, json_t *value,
     }
 
     read->param = p;
+
+    if (read->draft.says >> p->id & 1) {
+        ngx_ratelimit_read_problem(reader, "stands beside \"match.%s\", "
+                                   "expected one of them", p->json);
+        return;
+    }
+
     read->draft.says |= (uint64_t) 1 << p->id;
 
     if (ngx_ratelimit_read_special(read, value)) {
@@ -267,6 +279,21 @@ ngx_ratelimit_read_special(ngx_ratelimit_rule_read_t *read, json_t *value)
         ngx_ratelimit_read_refill_rate(read, value);
         return 1;
 
+    case NGX_RATELIMIT_PARAM_ENABLED:
+        rule->disabled = json_is_false(value);
+        rule->skipped = rule->disabled;
+        return 1;
+
+    case NGX_RATELIMIT_PARAM_LABELS:
+        if (ngx_ratelimit_read_few(reader, NULL, value,
+                                   NGX_RATELIMIT_MAX_LABELS))
+        {
+            ngx_ratelimit_read_each(reader, value, NGX_RATELIMIT_IS_TEXT,
+                                    ngx_ratelimit_read_label, read);
+        }
+
+        return 1;
+
     case NGX_RATELIMIT_PARAM_API_KEY:
 
         /* no patterns are any key, and none */
@@ -296,6 +323,26 @@ ngx_ratelimit_read_special(ngx_ratelimit_rule_read_t *read, json_t *value)
     }
 
     return 1;
+}
+
+
+/* Its name is one like those of rules. */
+static void
+ngx_ratelimit_read_label(ngx_ratelimit_reader_t *reader, json_t *value,
+    void *data)
+{
+    const char  *name;
+
+    name = reader->at->name;
+
+    if (!ngx_ratelimit_name_valid((const u_char *) name, ngx_strlen(name))) {
+        ngx_ratelimit_read_problem(reader, "is no name of a label, expected 1 "
+                                   "to 64 of A-Z, a-z, 0-9, \"_\", \".\", "
+                                   "\"-\"");
+        return;
+    }
+
+    ngx_ratelimit_read_value(reader, value, data);
 }
 
 

@@ -11,6 +11,8 @@
 #define NGX_RATELIMIT_MAX_SECONDS                                             \
     ((int64_t) (NGX_RATELIMIT_MAX_PERIOD_US / 1000000))
 
+#define NGX_RATELIMIT_MAX_WHOLE     ((int64_t) 1 << 53)
+
 #define NGX_RATELIMIT_NAME  "1 to 64 of A-Z, a-z, 0-9, \"_\", \".\", \"-\""
 
 /* algorithms: bits */
@@ -252,7 +254,8 @@ const ngx_ratelimit_param_t  ngx_ratelimit_params[] = {
       .standard = "every method" },
 
     { NGX_RATELIMIT_PARAM_TIER, "tier=", "tier",
-      NGX_RATELIMIT_IN_RULE|NGX_RATELIMIT_OF_MATCH, NGX_RATELIMIT_A_TEXT,
+      NGX_RATELIMIT_IN_RULE|NGX_RATELIMIT_OF_MATCH|NGX_RATELIMIT_OF_RULE,
+      NGX_RATELIMIT_A_TEXT,
       NGX_RATELIMIT_AT(rule.tier), .flags = NGX_RATELIMIT_CONSTANT,
       .set = ngx_ratelimit_set_tier,
       .expected =
@@ -323,6 +326,31 @@ const ngx_ratelimit_param_t  ngx_ratelimit_params[] = {
       NGX_RATELIMIT_AN_OBJECT, .expected = "amounts, by API key",
       .standard = "none" },
 
+    /* what the document keeps of a rule, and no request needs */
+
+    { NGX_RATELIMIT_PARAM_ENABLED, NULL, "enabled", NGX_RATELIMIT_OF_RULE,
+      NGX_RATELIMIT_A_FLAG, .standard = "on" },
+
+    { NGX_RATELIMIT_PARAM_DESCRIPTION, NULL, "description",
+      NGX_RATELIMIT_OF_RULE, NGX_RATELIMIT_A_TEXT, .size = 1024,
+      .flags = NGX_RATELIMIT_NOTE, .expected = "a text of 1 to 1024 bytes",
+      .standard = "none" },
+
+    { NGX_RATELIMIT_PARAM_LABELS, NULL, "labels", NGX_RATELIMIT_OF_RULE,
+      NGX_RATELIMIT_AN_OBJECT, .size = 256, .flags = NGX_RATELIMIT_NOTE,
+      .expected = "texts of 1 to 256 bytes, by name", .standard = "none" },
+
+    { NGX_RATELIMIT_PARAM_OWNER, NULL, "owner", NGX_RATELIMIT_OF_RULE,
+      NGX_RATELIMIT_A_TEXT, .size = 256, .flags = NGX_RATELIMIT_NOTE,
+      .expected = "a text of 1 to 256 bytes", .standard = "none" },
+
+    { NGX_RATELIMIT_PARAM_VERSION, NULL, "version", NGX_RATELIMIT_OF_RULE,
+      NGX_RATELIMIT_A_TAG, .size = 64, .flags = NGX_RATELIMIT_NOTE,
+      .max = NGX_RATELIMIT_MAX_WHOLE,
+      .expected =
+      "a text of 1 to 64 bytes, or a whole number from 0 to 2^53",
+      .standard = "none" },
+
     { .id = NGX_RATELIMIT_PARAM_NONE }
 };
 /* NOLINTEND(bugprone-sizeof-expression) */
@@ -387,6 +415,11 @@ ngx_ratelimit_param_text(ngx_ratelimit_draft_t *draft,
         }
     }
 
+    if (param->flags & NGX_RATELIMIT_NOTE) {
+        return (text->len && text->len <= param->size) ? NULL
+                                                       : param->expected;
+    }
+
     switch (param->kind) {
 
     case NGX_RATELIMIT_A_NUMBER:
@@ -424,8 +457,18 @@ ngx_ratelimit_param_parse(ngx_ratelimit_draft_t *draft,
     uint64_t    n;
     ngx_uint_t  minus;
 
+    /* another common name */
+
+    static const ngx_str_t  counter = ngx_string("sliding_window_counter");
+
     if (param->kind == NGX_RATELIMIT_A_CHOICE) {
         number = ngx_ratelimit_names_find(param->names, text->data, text->len);
+
+        if (param->id == NGX_RATELIMIT_PARAM_ALGORITHM
+            && ngx_ratelimit_equal(&counter, text))
+        {
+            number = NGX_RATELIMIT_SLIDING_WINDOW;
+        }
 
         return (number < 0)
                ? ngx_ratelimit_param_expected(draft, param)
@@ -490,6 +533,10 @@ ngx_ratelimit_param_number(ngx_ratelimit_draft_t *draft,
     uint32_t      narrow;
     ngx_uint_t   *item;
     ngx_array_t  *list;
+
+    if (param->flags & NGX_RATELIMIT_NOTE) {
+        return NULL;
+    }
 
     place = (u_char *) draft + param->offset;
 

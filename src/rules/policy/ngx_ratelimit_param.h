@@ -34,6 +34,8 @@
 #define NGX_RATELIMIT_QUIET      0x10   /* 1 in JSON says nothing */
 #define NGX_RATELIMIT_SHARED     0x20   /* beyond its first value it needs
                                            Redis */
+#define NGX_RATELIMIT_NOTE       0x40   /* the document keeps it, for people:
+                                           of size bytes at most */
 
 typedef enum {
     NGX_RATELIMIT_A_NUMBER = 0,  /* a whole one from min to max */
@@ -43,6 +45,7 @@ typedef enum {
     NGX_RATELIMIT_A_NAME,        /* see ngx_ratelimit_name_valid() */
     NGX_RATELIMIT_A_TEXT,
     NGX_RATELIMIT_A_TIME,        /* a text, or seconds in JSON */
+    NGX_RATELIMIT_A_TAG,         /* a text, or a whole number in JSON */
     NGX_RATELIMIT_AN_OBJECT
 } ngx_ratelimit_kind_e;
 
@@ -90,6 +93,11 @@ typedef enum {
     NGX_RATELIMIT_PARAM_IF,
     NGX_RATELIMIT_PARAM_TIER_LIMITS,
     NGX_RATELIMIT_PARAM_KEY_LIMITS,
+    NGX_RATELIMIT_PARAM_ENABLED,
+    NGX_RATELIMIT_PARAM_DESCRIPTION,
+    NGX_RATELIMIT_PARAM_LABELS,
+    NGX_RATELIMIT_PARAM_OWNER,
+    NGX_RATELIMIT_PARAM_VERSION,
     NGX_RATELIMIT_PARAM_ALL            /* their number */
 } ngx_ratelimit_param_e;
 

@@ -171,6 +171,7 @@ typedef struct {
     uint32_t                row;         /* of its counts, while it is in use;
                                             0: none of its own */
     unsigned                skipped:1;   /* by finish(): it matches none */
+    unsigned                disabled:1;  /* the same, by its "enabled" */
     ngx_uint_t              group_index; /* of the policy; 0: none */
     ngx_ratelimit_id_t      salt;
     ngx_ratelimit_id_t      emergency_salt;

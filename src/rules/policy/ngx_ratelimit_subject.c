@@ -32,6 +32,7 @@ static const char  *ngx_ratelimit_match_names[NGX_RATELIMIT_MATCHES] = {
     "arg",
     "if",
     "skipped",
+    "disabled",
     "group",
     "key_empty",
     "percent",
@@ -134,7 +135,7 @@ ngx_ratelimit_rule_match(const ngx_ratelimit_rule_t *rule, ngx_uint_t found,
     ngx_ratelimit_subject_t *subject)
 {
     if (rule->skipped) {
-        return NGX_RATELIMIT_SKIPPED;
+        return rule->disabled ? NGX_RATELIMIT_DISABLED : NGX_RATELIMIT_SKIPPED;
     }
 
     if (rule->methods && !(rule->methods & subject->method)) {
