@@ -91,6 +91,13 @@ static ngx_command_t  ngx_http_ratelimit_commands[] = {
       0,
       NULL },
 
+    { ngx_string("ratelimit_penalty"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_2MORE,
+      ngx_http_ratelimit_penalty,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      0,
+      NULL },
+
     { ngx_string("ratelimit"),
       NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_1MORE,
       ngx_http_ratelimit_limit,
@@ -180,6 +187,13 @@ static ngx_command_t  ngx_http_ratelimit_commands[] = {
       ngx_http_ratelimit_set_number,
       NGX_HTTP_LOC_CONF_OFFSET,
       offsetof(ngx_http_ratelimit_loc_conf_t, status),
+      (void *) &ngx_http_ratelimit_statuses },
+
+    { ngx_string("ratelimit_penalty_status"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
+      ngx_http_ratelimit_set_number,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_ratelimit_loc_conf_t, penalty_status),
       (void *) &ngx_http_ratelimit_statuses },
 
     { ngx_string("ratelimit_retry_jitter"),
@@ -273,6 +287,8 @@ ngx_http_ratelimit_create_main_conf(ngx_conf_t *cf)
            != NGX_OK
         || ngx_array_init(&conf->redis, cf->pool, 2, sizeof(void *)) != NGX_OK
         || ngx_array_init(&conf->apis, cf->pool, 2, sizeof(void *)) != NGX_OK
+        || ngx_array_init(&conf->penalties, cf->pool, 2, sizeof(void *))
+           != NGX_OK
         || ngx_array_init(&conf->redis_names, cf->pool, 2,
                           sizeof(ngx_http_ratelimit_redis_name_t))
            != NGX_OK)
@@ -283,7 +299,9 @@ ngx_http_ratelimit_create_main_conf(ngx_conf_t *cf)
     conf->logs = ngx_pcalloc(cf->pool, NGX_HTTP_RATELIMIT_LOG_KINDS
                                        * sizeof(ngx_ratelimit_log_limit_t));
 
-    return conf->logs ? conf : NULL;
+    conf->held = ngx_pcalloc(cf->pool, sizeof(ngx_uint_t));
+
+    return (conf->logs && conf->held) ? conf : NULL;
 }
 
 
@@ -302,6 +320,7 @@ ngx_http_ratelimit_create_loc_conf(ngx_conf_t *cf)
     conf->headers = NGX_CONF_UNSET_UINT;
     conf->response = NGX_CONF_UNSET_UINT;
     conf->status = NGX_CONF_UNSET_UINT;
+    conf->penalty_status = NGX_CONF_UNSET_UINT;
     conf->retry_jitter = NGX_CONF_UNSET_UINT;
     conf->close_after = NGX_CONF_UNSET_UINT;
     conf->log_level = NGX_CONF_UNSET_UINT;
@@ -350,6 +369,8 @@ ngx_http_ratelimit_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
                               NGX_HTTP_RATELIMIT_RESPONSE_JSON);
     ngx_conf_merge_uint_value(conf->status, prev->status,
                               NGX_HTTP_RATELIMIT_STATUS);
+    ngx_conf_merge_uint_value(conf->penalty_status, prev->penalty_status,
+                              NGX_CONF_UNSET_UINT);
     ngx_conf_merge_uint_value(conf->retry_jitter, prev->retry_jitter, 0);
     ngx_conf_merge_uint_value(conf->close_after, prev->close_after, 0);
     ngx_conf_merge_uint_value(conf->log_level, prev->log_level, NGX_LOG_INFO);

@@ -7,7 +7,7 @@ const STEPS = 150;            /* readings kept: five minutes */
 const RULES = 10;             /* plots on a page */
 
 /* outcomes for which the client got 429, 503 or 403 */
-const REFUSALS = ["rejected", "unavailable", "denied"];
+const REFUSALS = ["rejected", "unavailable", "denied", "penalized"];
 
 /* of all rules; of each rule; of all clients that were refused */
 const readings = { there: false, at: 0, before: null,

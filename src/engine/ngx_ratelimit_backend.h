@@ -178,6 +178,14 @@ void ngx_ratelimit_local_give(ngx_ratelimit_counter_t *counter,
     uint32_t tokens);
 
 /*
+ * Makes the counter here, of that algorithm, a fresh one. Windows and logs find
+ * their other entries by it. If it is missing, permits that requests hold are
+ * counted again.
+ */
+void ngx_ratelimit_local_drop(const ngx_ratelimit_counter_t *counter,
+    ngx_ratelimit_algorithm_e algorithm);
+
+/*
  * Sets the counter here to what Redis has answered. It goes on from there when
  * Redis has no answer. If several workers have answers, the last one wins.
  */

@@ -28,7 +28,8 @@ typedef enum {
     NGX_RATELIMIT_DENIED_DRY_RUN,     /* on a deny list; set by the caller */
     NGX_RATELIMIT_UNAVAILABLE,        /* refused, since Redis did not answer */
     NGX_RATELIMIT_REJECTED,
-    NGX_RATELIMIT_DENIED              /* on a deny list; set by the caller */
+    NGX_RATELIMIT_DENIED,             /* on a deny list; set by the caller */
+    NGX_RATELIMIT_PENALIZED           /* set by the caller */
 } ngx_ratelimit_status_e;
 
 typedef enum {

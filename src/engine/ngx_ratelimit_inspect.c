@@ -15,8 +15,6 @@ static ngx_ratelimit_counter_t *ngx_ratelimit_inspect_part(
     ngx_ratelimit_inspect_t *inspect, ngx_ratelimit_part_t *part);
 static void ngx_ratelimit_inspect_next(ngx_ratelimit_inspect_t *inspect,
     ngx_int_t (*ask)(ngx_ratelimit_inspect_t *inspect));
-static void ngx_ratelimit_inspect_drop(ngx_ratelimit_inspect_t *inspect,
-    ngx_ratelimit_algorithm_e algorithm);
 static ngx_int_t ngx_ratelimit_inspect_delete(
     ngx_ratelimit_inspect_t *inspect);
 static void ngx_ratelimit_inspect_delete_handler(void *data,
@@ -159,15 +157,16 @@ ngx_ratelimit_inspect_reset(ngx_ratelimit_inspect_t *inspect)
     if (inspect->limiter->redis == NULL
         || inspect->rule->spec.algorithm == NGX_RATELIMIT_CONCURRENCY)
     {
-        ngx_ratelimit_inspect_drop(inspect, inspect->rule->spec.algorithm);
+        ngx_ratelimit_local_drop(&inspect->counter,
+                                 inspect->rule->spec.algorithm);
     }
 
     ngx_ratelimit_retry_forget(&inspect->counter);
 
     if (inspect->rule->emergency) {
         inspect->counter.emergency = 1;
-        ngx_ratelimit_inspect_drop(inspect,
-                                   inspect->rule->emergency->algorithm);
+        ngx_ratelimit_local_drop(&inspect->counter,
+                                 inspect->rule->emergency->algorithm);
         inspect->counter.emergency = 0;
     }
 
@@ -187,44 +186,6 @@ ngx_ratelimit_inspect_reset(ngx_ratelimit_inspect_t *inspect)
     }
 
     return ngx_ratelimit_inspect_delete(inspect);
-}
-
-
-/*
- * The counter in this gateway's table. Windows and logs find their other
- * entries by it. If it is missing, permits that requests hold are counted
- * again.
- */
-static void
-ngx_ratelimit_inspect_drop(ngx_ratelimit_inspect_t *inspect,
-    ngx_ratelimit_algorithm_e algorithm)
-{
-    ngx_ratelimit_id_t      id;
-    ngx_ratelimit_table_t  *table;
-    ngx_ratelimit_entry_t   entry;
-
-    id = ngx_ratelimit_counter_id(&inspect->counter);
-    table = inspect->limiter->zone.table;
-
-    if (algorithm == NGX_RATELIMIT_SLIDING_WINDOW
-        || algorithm == NGX_RATELIMIT_SLIDING_LOG
-        || algorithm == NGX_RATELIMIT_CONCURRENCY)
-    {
-        ngx_ratelimit_table_lock_outer(table, &id,
-                                       ngx_ratelimit_local_now_us(), &entry);
-
-    } else {
-        ngx_ratelimit_table_lock(table, &id, ngx_ratelimit_local_now_us(),
-                                 &entry);
-    }
-
-    if (!entry.found) {
-        ngx_ratelimit_table_unlock(&entry);
-        return;
-    }
-
-    ngx_memzero(&entry.state, sizeof(ngx_ratelimit_state_t));
-    ngx_ratelimit_table_store(&entry, 0);
 }
 
 

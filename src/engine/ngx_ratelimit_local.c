@@ -208,6 +208,39 @@ ngx_ratelimit_local_lower(ngx_ratelimit_counter_t *counter, uint32_t remaining)
 }
 
 
+void
+ngx_ratelimit_local_drop(const ngx_ratelimit_counter_t *counter,
+    ngx_ratelimit_algorithm_e algorithm)
+{
+    ngx_ratelimit_id_t      id;
+    ngx_ratelimit_table_t  *table;
+    ngx_ratelimit_entry_t   entry;
+
+    id = ngx_ratelimit_counter_id(counter);
+    table = counter->client->limiter->zone.table;
+
+    if (algorithm == NGX_RATELIMIT_SLIDING_WINDOW
+        || algorithm == NGX_RATELIMIT_SLIDING_LOG
+        || algorithm == NGX_RATELIMIT_CONCURRENCY)
+    {
+        ngx_ratelimit_table_lock_outer(table, &id,
+                                       ngx_ratelimit_local_now_us(), &entry);
+
+    } else {
+        ngx_ratelimit_table_lock(table, &id, ngx_ratelimit_local_now_us(),
+                                 &entry);
+    }
+
+    if (!entry.found) {
+        ngx_ratelimit_table_unlock(&entry);
+        return;
+    }
+
+    ngx_memzero(&entry.state, sizeof(ngx_ratelimit_state_t));
+    ngx_ratelimit_table_store(&entry, 0);
+}
+
+
 static void
 ngx_ratelimit_local_run(ngx_ratelimit_counter_t *counter, uint32_t tokens,
     uint32_t want, ngx_ratelimit_answer_t *answer)

@@ -12,6 +12,7 @@
 #include "ngx_ratelimit_check.h"
 #include "ngx_ratelimit_log_limit.h"
 #include "ngx_ratelimit_param.h"
+#include "ngx_ratelimit_penalty.h"
 #include "ngx_ratelimit_subject.h"
 
 /* sets of headers: bits */
@@ -77,6 +78,15 @@ typedef struct {
 #define NGX_HTTP_RATELIMIT_ALL  ((ngx_uint_t) -1)
 
 
+/* One "ratelimit_penalty". */
+typedef struct {
+    ngx_ratelimit_penalty_t      penalty;
+    ngx_str_t                    zone;
+    ngx_http_ratelimit_value_t   key;       /* penalty.data */
+    ngx_http_ratelimit_place_t   place;
+} ngx_http_ratelimit_penalty_t;
+
+
 /* A host name of a "ratelimit_redis" block. */
 typedef struct {
     ngx_ratelimit_redis_t       *redis;
@@ -93,6 +103,9 @@ typedef struct {
     ngx_array_t   redis;      /* ngx_ratelimit_redis_t * */
     ngx_array_t   redis_names;  /* ngx_http_ratelimit_redis_name_t */
     ngx_array_t   apis;       /* ngx_http_ratelimit_api_conf_t * */
+    ngx_array_t   penalties;  /* ngx_http_ratelimit_penalty_t * */
+    ngx_uint_t   *held;       /* each worker's own: answers that penalties
+                                 hold back */
     ngx_ratelimit_log_limit_t  *logs;  /* each worker's own: of
                                            ngx_http_ratelimit_log_e */
     ngx_uint_t    phases;     /* in which locations check requests: bits */
@@ -120,6 +133,7 @@ typedef struct {
     ngx_uint_t                     headers;    /* bits */
     ngx_uint_t                     response;
     ngx_uint_t                     status;
+    ngx_uint_t                     penalty_status;  /* UNSET: status */
     ngx_uint_t                     retry_jitter;  /* percent of the wait */
     ngx_uint_t                     close_after;   /* rejections; 0: never */
     ngx_uint_t                     phase;

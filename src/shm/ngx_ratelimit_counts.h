@@ -44,7 +44,10 @@ typedef enum {
     NGX_RATELIMIT_COUNTS_DENIED = 0,
     NGX_RATELIMIT_COUNTS_DENIED_DRY_RUN,
     NGX_RATELIMIT_COUNTS_LOST,         /* counters that Redis has lost */
-    NGX_RATELIMIT_COUNTS_LEASE_CALLS
+    NGX_RATELIMIT_COUNTS_LEASE_CALLS,
+    NGX_RATELIMIT_COUNTS_PENALIZED,    /* requests */
+    NGX_RATELIMIT_COUNTS_PENALTIES     /* by action; behind them those that
+                                          had no place */
 } ngx_ratelimit_counts_of_zone_e;
 
 /* the row of all that finds none */

@@ -18,6 +18,8 @@ static ngx_int_t ngx_ratelimit_zone_lives_init(ngx_shm_zone_t *shm_zone,
     void *data);
 static ngx_int_t ngx_ratelimit_zone_counts_init(ngx_shm_zone_t *shm_zone,
     void *data);
+static ngx_int_t ngx_ratelimit_zone_penalties_init(ngx_shm_zone_t *shm_zone,
+    void *data);
 static ngx_shm_zone_t *ngx_ratelimit_zone_old(ngx_conf_t *cf,
     ngx_ratelimit_zone_t *zone, void *tag);
 static ngx_int_t ngx_ratelimit_zone_init(ngx_shm_zone_t *shm_zone,
@@ -184,6 +186,54 @@ ngx_ratelimit_zone_counts_init(ngx_shm_zone_t *shm_zone, void *data)
         }
 
         ngx_ratelimit_counts_init(data);
+    }
+
+    shm_zone->data = data;
+
+    return NGX_OK;
+}
+
+
+ngx_int_t
+ngx_ratelimit_zone_penalize(ngx_conf_t *cf, ngx_ratelimit_zone_t *zone,
+    ngx_uint_t clear, void *tag)
+{
+    u_char  *name;
+
+    name = ngx_pnalloc(cf->pool, zone->name.len
+                                 + sizeof("ratelimit_penalties_clear_redis:"));
+    if (name == NULL) {
+        return NGX_ERROR;
+    }
+
+    ngx_sprintf(name, "ratelimit_penalties%s%s:%V%Z",
+                clear ? "_clear" : "", zone->leased ? "_redis" : "",
+                &zone->name);
+
+    zone->penalties = ngx_ratelimit_zone_common(cf, tag, (char *) name,
+                                             NGX_RATELIMIT_PENALTIES_LAYOUT,
+                                             ngx_ratelimit_penalties_bytes(),
+                                             ngx_ratelimit_zone_penalties_init);
+
+    return zone->penalties ? NGX_OK : NGX_ERROR;
+}
+
+
+/* Not zeroed, as above. */
+static ngx_int_t
+ngx_ratelimit_zone_penalties_init(ngx_shm_zone_t *shm_zone, void *data)
+{
+    ngx_slab_pool_t  *shpool;
+
+    if (data == NULL) {
+        shpool = (ngx_slab_pool_t *) shm_zone->shm.addr;
+        data = ngx_slab_alloc(shpool, ngx_ratelimit_penalties_bytes());
+
+        if (data == NULL) {
+            ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
+                          "could not make the memory of ratelimit penalties");
+            return NGX_ERROR;
+        }
     }
 
     shm_zone->data = data;

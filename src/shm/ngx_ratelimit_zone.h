@@ -12,6 +12,7 @@
 #include "ngx_ratelimit_counts.h"
 #include "ngx_ratelimit_leases.h"
 #include "ngx_ratelimit_life.h"
+#include "ngx_ratelimit_penalties.h"
 #include "ngx_ratelimit_table.h"
 
 typedef struct {
@@ -25,6 +26,7 @@ typedef struct {
     ngx_shm_zone_t          *counts;  /* of the gateway */
     ngx_ratelimit_leases_t  *leases;  /* NULL where the zone is not leased */
     size_t                   leases_bytes;
+    ngx_shm_zone_t          *penalties;    /* NULL: the zone has none */
 
     unsigned                 leased:1;   /* has a Redis: starts anew, too */
 } ngx_ratelimit_zone_t;
@@ -45,6 +47,17 @@ size_t ngx_ratelimit_zone_min_size(void);
  */
 ngx_int_t ngx_ratelimit_zone_add(ngx_conf_t *cf, ngx_ratelimit_zone_t *zone,
     size_t size, void *tag);
+
+/*
+ * Declares the memory of the zone's penalties, whose leased is set. clear: the
+ * names of keys are texts, in memory of their own, so none outlives a change to
+ * hashes. NGX_ERROR: logged by nginx.
+ */
+ngx_int_t ngx_ratelimit_zone_penalize(ngx_conf_t *cf,
+    ngx_ratelimit_zone_t *zone, ngx_uint_t clear, void *tag);
+
+#define ngx_ratelimit_zone_penalties(zone)                                    \
+    ((ngx_ratelimit_penalties_t *) (zone)->penalties->data)
 
 /*
  * A worker begins to serve, before it touches the memory of any zone: takes its

@@ -84,6 +84,7 @@ sub in_server { return "$ZONE server { $_[0] }" }
 sub in_redis { return "ratelimit_redis r { $_[0] }" }
 sub with_zone { return "ratelimit_zone \$arg_k zone=z:1m $_[0];" }
 sub with_rate { return with_zone("rate=$_[0]") }
+sub with_penalty { return "$ZONE ratelimit_penalty p zone=z $_[0];" }
 sub with_rule { return "$ZONE ratelimit_rule r zone=z $_[0];" }
 
 
@@ -96,12 +97,14 @@ refused(in_server('%1'), '"%2" directive is duplicate',
      ['ratelimit_dry_run', 'on', 'on'], ['ratelimit_api_key', 'bearer', 'bearer'],
      ['ratelimit_headers', 'x', 'x'], ['ratelimit_headers', 'off', 'x'],
      ['ratelimit_response', 'json', 'off'], ['ratelimit_status', 429, 429],
+     ['ratelimit_penalty_status', 429, 403],
      ['ratelimit_retry_jitter', '1%', '1%'], ['ratelimit_close_after', 1, 1]),
     ['location / { ratelimit_metrics; ratelimit_metrics; }',
      'ratelimit_metrics']);
 refused("$ZONE %1", 'invalid number of arguments in "%2" directive',
     ['ratelimit_zone $arg_k;', 'ratelimit_zone'],
     ['ratelimit_rule r;', 'ratelimit_rule'],
+    ['ratelimit_penalty p;', 'ratelimit_penalty'],
     ['server { ratelimit; }', 'ratelimit'],
     ['server { ratelimit_tier; }', 'ratelimit_tier'],
     ['server { location / { ratelimit_metrics on; } }', 'ratelimit_metrics'],
@@ -109,6 +112,7 @@ refused("$ZONE %1", 'invalid number of arguments in "%2" directive',
 refused('server { %1 }', '"%2" directive is not allowed here',
     [$ZONE, 'ratelimit_zone'],
     ['ratelimit_rule r zone=z rate=1r/s;', 'ratelimit_rule'],
+    ['ratelimit_penalty p zone=z after=1r/m time=1m;', 'ratelimit_penalty'],
     ['ratelimit_metrics;', 'ratelimit_metrics']);
 
 # ratelimit_zone
@@ -479,6 +483,58 @@ refused(in_server('%1'), '"ratelimit" directive "off" stands beside another '
 refused(in_server('ratelimit off zone=z;'),
         '"ratelimit" directive "off" takes no parameter');
 
+# ratelimit_penalty
+
+accepted(with_penalty($_))
+    for 'after=1r/s time=1s', 'after=10000r/d time=366d', 'after=5r/1m time=1m '
+        . 'key=$arg_a$arg_b action=ban on=rejected growth=1 max=1m',
+        'after=5r/m time=30s action=delay on=200,599,rejected growth=1.001',
+        'after=5r/30m time=2d action=close growth=1000 max=366d', 'time=1m '
+        . 'after=5r/m key=all', 'after=1r/m time=1m; ratelimit_penalty q zone=z '
+        . 'after=1r/m time=1m';
+refused(with_penalty('%1'), '"ratelimit_penalty" "p" has no "%2"',
+        ['time=1m', 'after='], ['after=1r/m', 'time=']);
+refused("$ZONE ratelimit_penalty p after=1r/m time=1m;",
+        '"ratelimit_penalty" "p" has no "zone="');
+refused(with_penalty('after=1r/m time=1m %1'),
+        '"ratelimit_penalty" has an invalid "%1", expected %2',
+        ['key=', 'a value with variables'],
+        (map { ["action=$_", '"ban", "close" or "delay"'] } '', 'bann', 'Ban'),
+        (map { ["on=$_", '"rejected" or statuses from 200 to 599'] }
+         '', '199', '600', '401,', ',401', 'reject', '401/403'),
+        (map { ["growth=$_", 'a number from 1 to 1000'] }
+         '', '0', '0.9', '1001', 'x', '1.0001', '-1'),
+        (map { ["max=$_", 'a time from 1s to 366d'] } '', '0', '367d', '1x'));
+refused(with_penalty('after=1r/m %1'),
+        '"ratelimit_penalty" has an invalid "%1", expected %2',
+        (map { ["time=$_", 'a time from 1s to 366d'] } '', '0', '367d', '5ms'));
+refused(with_penalty('time=1m after=10001r/m'),
+        '"ratelimit_penalty" has an invalid "after=10001r/m", expected a rate '
+        . 'of at most 10000 requests');
+refused(with_penalty('time=1m after=x'),
+        '"ratelimit_penalty" has an invalid "after=x", expected a number of '
+        . 'requests from 1 to 1073741824');
+refused(with_penalty('after=1r/m time=1m %1'),
+        '"ratelimit_penalty" has "%1", expected one "%2"',
+        ['time=2m', 'time='], ['zone=y', 'zone=']);
+refused(with_penalty('after=1r/m time=1m %1'),
+        '"ratelimit_penalty" has an unknown parameter "%1", did you mean "%2"?',
+        ['actions=ban', 'action='], ['grow=2', 'growth=']);
+refused(with_penalty('after=1r/m time=31s action=delay'),
+        '"ratelimit_penalty" "p" has "action=delay", expected a "time=" of at '
+        . 'most 30s');
+refused(with_penalty('after=1r/m time=1m max=59s'),
+        '"ratelimit_penalty" "p" has a "max=" below its "time="');
+refused(with_penalty('after=1r/m time=1m; ratelimit_penalty p zone=z '
+                     . 'after=1r/m time=1m'),
+        'zone "z" has two penalties "p", the second');
+refused("$ZONE ratelimit_penalty %1 zone=z after=1r/m time=1m;",
+        '"ratelimit_penalty" has an invalid name "%1", expected 1 to 64 of '
+        . 'A-Z, a-z, 0-9, "_", ".", "-"',
+        'a/b', 'x' x 65);
+refused("$ZONE ratelimit_penalty p zone=y after=1r/m time=1m;",
+        '"ratelimit_penalty" "p" has an unknown "zone=y", expected "z"');
+
 # the small ones
 
 for (['ratelimit_phase', 'one of "before_auth", "after_auth"', 'during_auth'],
@@ -488,6 +544,7 @@ for (['ratelimit_phase', 'one of "before_auth", "after_auth"', 'during_auth'],
      ['ratelimit_response', 'one of "json", "problem", "off"', 'on', 'html'],
      ['ratelimit_status', 'a status from 400 to 599',
       '399', '600', 'x', '-1', '4294967725'],
+     ['ratelimit_penalty_status', 'a status from 400 to 599', '399', '600'],
      ['ratelimit_retry_jitter', 'a percentage from 0% to 100%',
       '10', '101%', '-1%', '%', '1.5%', '%10', '18446744073709551626%'],
      ['ratelimit_close_after', 'a number of rejections from 0 to 1000000',
@@ -677,6 +734,7 @@ accepted(in_server($_))
         (map { "ratelimit_log_level $_;" } qw( info notice warn error )),
         'location / { ratelimit_metrics; ratelimit zone=z; }',
         'ratelimit_status 400;', 'ratelimit_status 599;',
+        'ratelimit_penalty_status 400;', 'ratelimit_penalty_status 599;',
         'ratelimit_retry_jitter 0%;', 'ratelimit_retry_jitter 100%;',
         'ratelimit_close_after 0;', 'ratelimit_close_after 1000000;',
         'ratelimit zone=z; location / { ratelimit off; } '

@@ -47,7 +47,7 @@ my %WRAP = (
 # What uses a name, and the statement that defines it: in both, $1 or the text
 # given is the name.
 my @NAMES = (
-    [ qr/\bratelimit(?:_rule \S+|_api)?\s[^;]*?\bzone=([\w.-]+)(?=[\s;])/,
+    [ qr/\bratelimit(?:_(?:rule|penalty) \S+|_api)?\s[^;]*?\bzone=([\w.-]+)(?=[\s;])/,
       sub { qr/\bratelimit_zone\s[^;]*?\bzone=\Q$_[0]\E:[^;]*;/ } ],
     [ qr/\bratelimit\s[^;]*?\brule=([\w.-]+)/,
       sub { qr/\bratelimit_rule\s+\Q$_[0]\E\s[^;]*;/ } ],
@@ -465,6 +465,11 @@ sub reference {
         =~ /ratelimit_params\[\] =\s*\{(.*?)^\};/ms;
 
     my %parameters = map { $_ => 1 } $parameters =~ /\{ NGX_\w+, "(\w+=?)"/g;
+
+    ($parameters) = slurp("src/http/conf/ngx_http_ratelimit_penalty_conf.c")
+        =~ /penalty_params\[\] =\s*\{(.*?)^\};/ms;
+    $parameters{$_} = 1 for $parameters =~ /ngx_string\("(\w+=)"\)/g;
+
     my @parameters = grep { $_ ne 'rule=' } keys %parameters;
     my $flags = join '|', grep { !/=$/ } @parameters;
 

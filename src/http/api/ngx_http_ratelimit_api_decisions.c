@@ -35,7 +35,7 @@ ngx_http_ratelimit_api_decisions(ngx_http_ratelimit_api_t *api)
 
         json = ngx_http_ratelimit_api_decisions_row(&row);
 
-        /* a zone without a list has only a name */
+        /* a zone without a list or a penalty has only a name */
 
         if (row.kind == NGX_RATELIMIT_COUNTS_ZONE
             && json_object_size(json) == 1)
@@ -67,6 +67,8 @@ ngx_http_ratelimit_api_decisions_row(const ngx_ratelimit_counts_row_t *row)
                              row->words[NGX_RATELIMIT_COUNTS_DENIED]);
         ngx_http_ratelimit_api_decisions_add(&json, "dry_run_denied",
                              row->words[NGX_RATELIMIT_COUNTS_DENIED_DRY_RUN]);
+        ngx_http_ratelimit_api_decisions_add(&json, "penalized",
+                             row->words[NGX_RATELIMIT_COUNTS_PENALIZED]);
         return json;
     }
 

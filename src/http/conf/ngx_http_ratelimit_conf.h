@@ -143,6 +143,17 @@ char *ngx_http_ratelimit_tier(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 ngx_int_t ngx_http_ratelimit_resolve(ngx_conf_t *cf);
 
+/* penalty_conf.c: the directive of this name */
+char *ngx_http_ratelimit_penalty(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+
+/*
+ * Gives each penalty its zone, before the zones' rules are complete. Returns
+ * NGX_OK or NGX_ERROR (logged).
+ */
+ngx_int_t ngx_http_ratelimit_penalties_resolve(ngx_conf_t *cf,
+    ngx_http_ratelimit_main_conf_t *conf);
+
 /* metrics.c: the directive of this name, which makes its location exempt */
 char *ngx_http_ratelimit_metrics(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);

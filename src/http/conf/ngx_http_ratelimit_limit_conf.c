@@ -182,6 +182,10 @@ ngx_http_ratelimit_resolve(ngx_conf_t *cf)
         }
     }
 
+    if (ngx_http_ratelimit_penalties_resolve(cf, conf) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
     zones = conf->zones.elts;
 
     for (i = 0; i < conf->zones.nelts; i++) {

@@ -26,6 +26,7 @@ typedef struct {
     uint64_t                       skipped;
     uint64_t                       uncounted;
     uint64_t                       heaviest;  /* key: requests a second */
+    uint64_t                       penalties; /* in force */
     ngx_ratelimit_segments_stat_t  table;
     ngx_ratelimit_segments_stat_t  leases;
     ngx_ratelimit_redis_stat_t     stat;
@@ -56,6 +57,8 @@ static void ngx_http_ratelimit_metrics_denied(
     ngx_http_ratelimit_metrics_t *out, const ngx_ratelimit_counts_row_t *row);
 static void ngx_http_ratelimit_metrics_costs(
     ngx_http_ratelimit_metrics_t *out, const void *item);
+static void ngx_http_ratelimit_metrics_penalties(
+    ngx_http_ratelimit_metrics_t *out, const void *item);
 static void ngx_http_ratelimit_metrics_saved(
     ngx_http_ratelimit_metrics_t *out, const void *item);
 static void ngx_http_ratelimit_metrics_times(
@@ -85,7 +88,8 @@ const ngx_str_t  ngx_http_ratelimit_outcomes[] = {
     ngx_null_string,                   /* DENIED_DRY_RUN */
     ngx_string("unavailable"),
     ngx_string("rejected"),
-    ngx_null_string                    /* DENIED */
+    ngx_null_string,                   /* DENIED */
+    ngx_null_string                    /* PENALIZED */
 };
 
 /* by ngx_ratelimit_source_e */
@@ -125,6 +129,10 @@ static const ngx_http_ratelimit_metric_t  ngx_http_ratelimit_row_metrics[] =
       "For how long leaky buckets delayed requests, those that they did.",
       ngx_http_ratelimit_metrics_times, NGX_RATELIMIT_COUNTS_DELAY },
 
+    { "ratelimit_penalties_total", "counter",
+      "Penalties that began on this gateway.",
+      ngx_http_ratelimit_metrics_penalties, 0 },
+
     { "ratelimit_lease_calls_total", "counter",
       "Calls to Redis for leases, for many requests each.",
       ngx_http_ratelimit_metrics_of_zone, NGX_RATELIMIT_COUNTS_LEASE_CALLS },
@@ -142,6 +150,11 @@ static const ngx_http_ratelimit_metric_t  ngx_http_ratelimit_row_metrics[] =
 
 static const ngx_http_ratelimit_metric_t  ngx_http_ratelimit_item_metrics[] =
 {
+    { "ratelimit_penalties_active", "gauge",
+      "Keys that are penalized now.",
+      ngx_http_ratelimit_metrics_number,
+      ngx_http_ratelimit_metrics_at(penalties) },
+
     { "ratelimit_table_places", "gauge",
       "Counters that a zone's table has room for.",
       ngx_http_ratelimit_metrics_number,
@@ -458,6 +471,12 @@ ngx_http_ratelimit_metrics_zone(ngx_http_ratelimit_metrics_item_t *zone)
                                   NGX_RATELIMIT_STAT_SETS, &zone->leases);
     }
 
+    if (limiter->penalties) {
+        zone->penalties = ngx_ratelimit_penalties_active(
+                                  ngx_ratelimit_zone_penalties(&limiter->zone),
+                                  ngx_current_msec);
+    }
+
     zone->uncounted = 0;
     rules = limiter->policy->rules.elts;
 
@@ -597,23 +616,28 @@ ngx_http_ratelimit_metrics_outcomes(ngx_http_ratelimit_metrics_t *out,
 }
 
 
-/* A list is of a zone, not of a rule. */
+/* A list and a penalty are of a zone, not of a rule. */
 static void
 ngx_http_ratelimit_metrics_denied(ngx_http_ratelimit_metrics_t *out,
     const ngx_ratelimit_counts_row_t *row)
 {
     ngx_uint_t  i;
 
-    static const ngx_str_t  names[] = {
-        ngx_string("denied"), ngx_string("dry_run_denied")
+    static const struct {
+        ngx_str_t   name;
+        ngx_uint_t  word;
+    } outcomes[] = {
+        { ngx_string("denied"), NGX_RATELIMIT_COUNTS_DENIED },
+        { ngx_string("dry_run_denied"), NGX_RATELIMIT_COUNTS_DENIED_DRY_RUN },
+        { ngx_string("penalized"), NGX_RATELIMIT_COUNTS_PENALIZED }
     };
 
-    for (i = 0; i < 2; i++) {
-        if (row->words[NGX_RATELIMIT_COUNTS_DENIED + i]) {
+    for (i = 0; i < sizeof(outcomes) / sizeof(outcomes[0]); i++) {
+        if (row->words[outcomes[i].word]) {
             ngx_http_ratelimit_metrics_sample(out,
-                 row->words[NGX_RATELIMIT_COUNTS_DENIED + i],
-                 "zone", &row->zone, "rule", &row->rule, "outcome", &names[i],
-                 "source",
+                 row->words[outcomes[i].word],
+                 "zone", &row->zone, "rule", &row->rule,
+                 "outcome", &outcomes[i].name, "source",
                  &ngx_http_ratelimit_metrics_source[NGX_RATELIMIT_SOURCE_LOCAL],
                  NULL);
         }
@@ -634,6 +658,39 @@ ngx_http_ratelimit_metrics_costs(ngx_http_ratelimit_metrics_t *out,
     if (row->kind == NGX_RATELIMIT_COUNTS_RULE && (n || row->zone.len)) {
         ngx_http_ratelimit_metrics_sample(out, n, "zone", &row->zone,
                                           "rule", &row->rule, NULL);
+    }
+}
+
+
+/* By action, and those that had no place; each from its first one on. */
+static void
+ngx_http_ratelimit_metrics_penalties(ngx_http_ratelimit_metrics_t *out,
+    const void *item)
+{
+    ngx_str_t                          action;
+    ngx_uint_t                         i;
+    const ngx_ratelimit_counts_row_t  *row;
+
+    row = item;
+
+    if (row->kind != NGX_RATELIMIT_COUNTS_ZONE) {
+        return;
+    }
+
+    for (i = 0; i <= NGX_RATELIMIT_PENALTY_ACTIONS; i++) {
+
+        if (row->words[NGX_RATELIMIT_COUNTS_PENALTIES + i] == 0) {
+            continue;
+        }
+
+        action.data = (u_char *) ((i < NGX_RATELIMIT_PENALTY_ACTIONS)
+                                  ? ngx_ratelimit_penalty_actions[i]
+                                  : "none");
+        action.len = ngx_strlen(action.data);
+
+        ngx_http_ratelimit_metrics_sample(out,
+                            row->words[NGX_RATELIMIT_COUNTS_PENALTIES + i],
+                            "zone", &row->zone, "action", &action, NULL);
     }
 }
 

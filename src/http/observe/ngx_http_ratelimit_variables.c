@@ -32,6 +32,8 @@ static ngx_int_t ngx_http_ratelimit_status_variable(ngx_http_request_t *r,
     ngx_http_variable_value_t *v, uintptr_t data);
 static ngx_int_t ngx_http_ratelimit_key_variable(ngx_http_request_t *r,
     ngx_http_variable_value_t *v, uintptr_t data);
+static ngx_int_t ngx_http_ratelimit_penalty_variable(ngx_http_request_t *r,
+    ngx_http_variable_value_t *v, uintptr_t data);
 static ngx_int_t ngx_http_ratelimit_check_variable(ngx_http_request_t *r,
     ngx_http_variable_value_t *v, uintptr_t data);
 static u_char *ngx_http_ratelimit_check_print(u_char *p,
@@ -78,6 +80,8 @@ static const struct {
       ngx_http_ratelimit_check_variable, NGX_HTTP_RATELIMIT_VARIABLE_DELAY },
     { ngx_string("ratelimit_key"),
       ngx_http_ratelimit_key_variable, 0 },
+    { ngx_string("ratelimit_penalty"),
+      ngx_http_ratelimit_penalty_variable, 0 },
     { ngx_string("ratelimit_algorithm"),
       ngx_http_ratelimit_check_variable,
       NGX_HTTP_RATELIMIT_VARIABLE_ALGORITHM },
@@ -101,6 +105,7 @@ static ngx_str_t  ngx_http_ratelimit_status_names[] = {
     ngx_string("UNAVAILABLE"),
     ngx_string("REJECTED"),
     ngx_string("DENIED"),
+    ngx_string("PENALIZED"),
 };
 
 /* in the order of ngx_ratelimit_source_e */
@@ -183,6 +188,24 @@ ngx_http_ratelimit_key_variable(ngx_http_request_t *r,
     return (ngx_http_ratelimit_key_name(r, &key) == NGX_OK)
            ? ngx_http_ratelimit_variable_set(v, key.data, key.len)
            : NGX_ERROR;
+}
+
+
+static ngx_int_t
+ngx_http_ratelimit_penalty_variable(ngx_http_request_t *r,
+    ngx_http_variable_value_t *v, uintptr_t data)
+{
+    ngx_http_ratelimit_ctx_t  *ctx;
+
+    ctx = ngx_http_ratelimit_ctx(r->main);
+
+    if (ctx == NULL || ctx->penalty == NULL) {
+        v->not_found = 1;
+        return NGX_OK;
+    }
+
+    return ngx_http_ratelimit_variable_set(v, ctx->penalty->id.data,
+                                           ctx->penalty->id.len);
 }
 
 

@@ -130,20 +130,27 @@ ngx_http_ratelimit_watch_outcome(ngx_http_request_t *r,
 }
 
 
-/*
- * A name as the zone's lists have it. In a list of texts an address of
- * $binary_remote_addr is readable.
- */
+/* A name as the zone's lists have it. */
 static ngx_int_t
 ngx_http_ratelimit_watch_name(const ngx_ratelimit_watch_t *watch,
     const ngx_str_t *rule_key, const ngx_str_t *text,
     ngx_ratelimit_watch_key_t *key)
 {
-    static const ngx_str_t  address = ngx_string("$binary_remote_addr");
-
     if (!watch->clear) {
         return ngx_http_ratelimit_watch_hash(watch, text, key);
     }
+
+    ngx_http_ratelimit_watch_text(rule_key, text, key);
+
+    return NGX_OK;
+}
+
+
+void
+ngx_http_ratelimit_watch_text(const ngx_str_t *rule_key,
+    const ngx_str_t *text, ngx_ratelimit_watch_key_t *key)
+{
+    static const ngx_str_t  address = ngx_string("$binary_remote_addr");
 
     key->cut = 0;
 
@@ -154,14 +161,12 @@ ngx_http_ratelimit_watch_name(const ngx_ratelimit_watch_t *watch,
                                                            : AF_INET6,
                                           text->data, key->data,
                                           NGX_RATELIMIT_WATCH_KEY);
-        return NGX_OK;
+        return;
     }
 
     key->len = (u_char) ngx_min(text->len, NGX_RATELIMIT_WATCH_KEY);
     key->cut = (text->len > NGX_RATELIMIT_WATCH_KEY);
     ngx_memcpy(key->data, text->data, key->len);
-
-    return NGX_OK;
 }
 
 

@@ -29,6 +29,13 @@ uint64_t ngx_http_ratelimit_watch_kind(const ngx_ratelimit_limiter_t *limiter,
     const ngx_str_t *rule_key);
 
 /*
+ * Sets a key to its text, as the lists of a zone that keeps keys in clear have
+ * it: an address of $binary_remote_addr is readable.
+ */
+void ngx_http_ratelimit_watch_text(const ngx_str_t *rule_key,
+    const ngx_str_t *text, ngx_ratelimit_watch_key_t *key);
+
+/*
  * Sets a key to its SHA-256. A text like "sha256:<64 digits>" is a hash itself.
  * NGX_ERROR: memory is out.
  */

@@ -28,8 +28,12 @@ static ngx_int_t ngx_http_ratelimit_outcome(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx);
 static NGX_RATELIMIT_APART void ngx_http_ratelimit_denied(
     ngx_http_ratelimit_ctx_t *ctx);
+static NGX_RATELIMIT_APART ngx_int_t ngx_http_ratelimit_refuse(
+    ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx);
 static NGX_RATELIMIT_APART ngx_int_t ngx_http_ratelimit_delay(
     ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx);
+static ngx_int_t ngx_http_ratelimit_wait(ngx_http_request_t *r,
+    ngx_http_ratelimit_ctx_t *ctx, ngx_msec_t ms);
 static void ngx_http_ratelimit_delay_handler(ngx_event_t *ev);
 
 
@@ -138,6 +142,10 @@ ngx_http_ratelimit_handler(ngx_http_request_t *r)
             return NGX_AGAIN;
         }
 
+        if (ctx->held) {
+            return ngx_http_ratelimit_refuse(r, ctx);
+        }
+
         if (ctx->answered) {
             return NGX_DECLINED;
         }
@@ -202,7 +210,8 @@ ngx_http_ratelimit_check(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx)
             return NGX_ERROR;
         }
 
-        ctx->check.status = NGX_RATELIMIT_DENIED;
+        ctx->check.status = (rc == NGX_BUSY) ? NGX_RATELIMIT_PENALIZED
+                                             : NGX_RATELIMIT_DENIED;
         return NGX_OK;
     }
 
@@ -323,7 +332,7 @@ ngx_http_ratelimit_outcome(ngx_http_request_t *r,
     ngx_http_ratelimit_watch_outcome(r, ctx);
 
     if (ngx_ratelimit_check_refused(check)) {
-        return ngx_http_ratelimit_reject(r, ctx);
+        return ngx_http_ratelimit_refuse(r, ctx);
     }
 
     /* also where another rule had no answer: DEGRADED */
@@ -350,30 +359,69 @@ ngx_http_ratelimit_denied(ngx_http_ratelimit_ctx_t *ctx)
 
 
 /*
- * A leaky bucket delays the request until its turn has come. The timer is not
- * cancelable: a worker that is to end waits for it, as for the response.
+ * Answers a request that does not pass: at once, or first holds the answer
+ * back. What is held back has been counted and logged.
  */
+static ngx_int_t
+ngx_http_ratelimit_refuse(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx)
+{
+    ngx_msec_t  ms;
+
+    if (ctx->held) {
+        (*ctx->held)--;
+        ctx->held = NULL;
+
+    } else if (ctx->penalty) {
+        ms = ngx_http_ratelimit_penalty_hold(r, ctx);
+
+        if (ms) {
+            return ngx_http_ratelimit_wait(r, ctx, ms);
+        }
+
+    } else if (ctx->penalty_keys) {
+        ngx_http_ratelimit_penalty_events(r, ctx, 0);
+    }
+
+    return ngx_http_ratelimit_reject(r, ctx);
+}
+
+
+/* A leaky bucket delays the request until its turn has come. */
 static ngx_int_t
 ngx_http_ratelimit_delay(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx)
 {
-    ngx_event_t              *ev, *rev;
     ngx_ratelimit_limiter_t  *limiter;
+
+    limiter = ctx->check.decisive->client->limiter;
+    ngx_ratelimit_counts_time(limiter->rows[NGX_RATELIMIT_COUNTS_DELAY],
+                              ctx->check.delay_us);
+
+    return ngx_http_ratelimit_wait(r, ctx,
+                                   (ngx_msec_t) (ctx->check.delay_us / 1000));
+}
+
+
+/*
+ * The request goes on after ms. The timer is not cancelable: a worker that is
+ * to end waits for it, as for the response.
+ */
+static ngx_int_t
+ngx_http_ratelimit_wait(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx,
+    ngx_msec_t ms)
+{
+    ngx_event_t  *ev, *rev;
 
     ev = ngx_pcalloc(r->pool, sizeof(ngx_event_t));
     if (ev == NULL) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    limiter = ctx->check.decisive->client->limiter;
-    ngx_ratelimit_counts_time(limiter->rows[NGX_RATELIMIT_COUNTS_DELAY],
-                              ctx->check.delay_us);
-
     ev->data = ctx;
     ev->log = r->connection->log;
     ev->handler = ngx_http_ratelimit_delay_handler;
 
     ctx->delay = ev;
-    ngx_add_timer(ev, (ngx_msec_t) (ctx->check.delay_us / 1000));
+    ngx_add_timer(ev, ms);
 
     /* a client that has left already causes no other event */
 

@@ -69,6 +69,10 @@ ngx_http_ratelimit_reject(ngx_http_request_t *r,
         ngx_http_ratelimit_close_after(r, ctx->conf->close_after);
     }
 
+    if (ctx->penalty && ctx->penalty->action == NGX_RATELIMIT_PENALTY_CLOSE) {
+        ngx_http_ratelimit_close_after(r, 1);
+    }
+
     if (status == NGX_HTTP_CLOSE
         || ctx->conf->response == NGX_HTTP_RATELIMIT_RESPONSE_OFF
         || ngx_http_ratelimit_has_error_page(r, status))
@@ -189,7 +193,10 @@ ngx_http_ratelimit_send_grpc(ngx_http_request_t *r,
         return NGX_ERROR;
     }
 
-    last = ngx_http_ratelimit_message(p, ctx->check.strictest);
+    last = ctx->penalty
+           ? ngx_cpymem(p, NGX_HTTP_RATELIMIT_MESSAGE_PENALIZED,
+                        sizeof(NGX_HTTP_RATELIMIT_MESSAGE_PENALIZED) - 1)
+           : ngx_http_ratelimit_message(p, ctx->check.strictest);
 
     status = (ctx->check.status == NGX_RATELIMIT_DENIED) ? &denied
              : (ctx->check.status == NGX_RATELIMIT_UNAVAILABLE)

@@ -32,6 +32,8 @@ static u_char *ngx_http_ratelimit_put_json(u_char *p,
     ngx_http_ratelimit_ctx_t *ctx);
 static u_char *ngx_http_ratelimit_put_problem(u_char *p,
     const ngx_http_ratelimit_ctx_t *ctx);
+static u_char *ngx_http_ratelimit_put_penalty(u_char *p,
+    const ngx_http_ratelimit_ctx_t *ctx, ngx_uint_t problem);
 static u_char *ngx_http_ratelimit_put_time(u_char *p, time_t sec);
 static u_char *ngx_http_ratelimit_put_two(u_char *p, u_char before,
     ngx_uint_t value);
@@ -48,6 +50,10 @@ ngx_http_ratelimit_refused_status(const ngx_http_ratelimit_ctx_t *ctx)
 
     case NGX_RATELIMIT_UNAVAILABLE:
         return NGX_HTTP_SERVICE_UNAVAILABLE;
+
+    case NGX_RATELIMIT_PENALIZED:
+        return (ctx->conf->penalty_status != NGX_CONF_UNSET_UINT)
+               ? ctx->conf->penalty_status : ctx->conf->status;
 
     default:
         return ctx->conf->status;
@@ -170,8 +176,10 @@ ngx_http_ratelimit_body(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx,
         return NGX_ERROR;
     }
 
-    last = problem ? ngx_http_ratelimit_put_problem(body->data, ctx)
-                   : ngx_http_ratelimit_put_json(body->data, ctx);
+    last = ctx->penalty
+           ? ngx_http_ratelimit_put_penalty(body->data, ctx, problem)
+           : problem ? ngx_http_ratelimit_put_problem(body->data, ctx)
+                     : ngx_http_ratelimit_put_json(body->data, ctx);
     body->len = last - body->data;
 
     return NGX_OK;
@@ -265,6 +273,33 @@ ngx_http_ratelimit_put_problem(u_char *p, const ngx_http_ratelimit_ctx_t *ctx)
     /* the strictest is one of them: the last comma goes */
 
     return ngx_http_ratelimit_put(p - 1, "]}\n");
+}
+
+
+static u_char *
+ngx_http_ratelimit_put_penalty(u_char *p, const ngx_http_ratelimit_ctx_t *ctx,
+    ngx_uint_t problem)
+{
+    if (problem) {
+        p = ngx_http_ratelimit_put(p, NGX_HTTP_RATELIMIT_PROBLEM
+                                   "#abnormal-usage-detected\","
+                                   "\"title\":\"Abnormal Usage Detected\","
+                                   "\"status\":");
+        p = ngx_ratelimit_number_write(p,
+                                       ngx_http_ratelimit_refused_status(ctx));
+
+        return ngx_http_ratelimit_put(p, ",\"detail\":\""
+                                   NGX_HTTP_RATELIMIT_MESSAGE_PENALIZED
+                                   "\"}\n");
+    }
+
+    p = ngx_http_ratelimit_put(p, NGX_HTTP_RATELIMIT_JSON
+                               "PENALIZED\",\"message\":\""
+                               NGX_HTTP_RATELIMIT_MESSAGE_PENALIZED
+                               "\",\"details\":{\"retry_after_seconds\":");
+    p = ngx_ratelimit_number_write(p, ngx_http_ratelimit_penalty_seconds(ctx));
+
+    return ngx_http_ratelimit_put(p, "}}}\n");
 }
 
 

@@ -149,6 +149,10 @@ ngx_http_ratelimit_ctx_cleanup(void *data)
         ngx_del_timer(ctx->delay);
     }
 
+    if (ctx->held) {
+        (*ctx->held)--;
+    }
+
     if (ctx->started) {
 
         if ((ctx->needs & NGX_RATELIMIT_NEEDS_SETTLE) && ctx->answered) {

@@ -132,7 +132,8 @@ ngx_http_ratelimit_header_filter(ngx_http_request_t *r)
     ctx = ngx_http_get_module_ctx(r, ngx_http_ratelimit_module);
 
     if (ctx ? (ctx->conf->headers == NGX_HTTP_RATELIMIT_HEADERS_OFF
-               && !(ctx->needs & NGX_RATELIMIT_NEEDS_SETTLE))
+               && !(ctx->needs & (NGX_RATELIMIT_NEEDS_SETTLE
+                                  |NGX_RATELIMIT_NEEDS_PENALTY)))
             : !(r->internal || r->filter_finalize))
     {
         return ngx_http_next_header_filter(r);
@@ -157,7 +158,11 @@ ngx_http_ratelimit_filter(ngx_http_request_t *r)
         ngx_http_ratelimit_settle(r, ctx);
     }
 
-    if (ctx->check.strictest
+    if (ctx->penalty_keys) {
+        ngx_http_ratelimit_penalty_events(r, ctx, r->headers_out.status);
+    }
+
+    if ((ctx->check.strictest || ctx->penalty)
         && ctx->conf->headers != NGX_HTTP_RATELIMIT_HEADERS_OFF
         && ngx_http_ratelimit_add_headers(r, ctx) != NGX_OK)
     {
@@ -168,8 +173,10 @@ ngx_http_ratelimit_filter(ngx_http_request_t *r)
 }
 
 
-/* The values are the limit's text and numbers, for which the context has
-   room. */
+/*
+ * The values are the limit's text and numbers, for which the context has room.
+ * A penalty has no limit: its answers have Retry-After alone.
+ */
 static ngx_int_t
 ngx_http_ratelimit_add_headers(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx)
@@ -182,7 +189,7 @@ ngx_http_ratelimit_add_headers(ngx_http_request_t *r,
     const ngx_ratelimit_counter_t  *counter;
 
     counter = ctx->check.strictest;
-    sets = ctx->conf->headers;
+    sets = ctx->penalty ? 0 : ctx->conf->headers;
 
     if (ngx_ratelimit_check_refused(&ctx->check)) {
         sets |= NGX_HTTP_RATELIMIT_HEADERS_RETRY;
@@ -220,7 +227,9 @@ ngx_http_ratelimit_add_headers(ngx_http_request_t *r,
 
         /* the strictest of those that deny has the longest wait */
 
-        retry_after = ngx_http_ratelimit_retry_after(counter);
+        retry_after = ctx->penalty
+                      ? (ngx_int_t) ngx_http_ratelimit_penalty_seconds(ctx)
+                      : ngx_http_ratelimit_retry_after(counter);
 
         if (retry_after != -1) {
             ngx_http_ratelimit_write_number(&w, NGX_HTTP_RATELIMIT_RETRY_AFTER,

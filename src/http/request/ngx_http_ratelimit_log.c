@@ -23,6 +23,9 @@ typedef struct {
 static void ngx_http_ratelimit_log_denied(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx, const char *what, ngx_uint_t level,
     const char *note);
+static void ngx_http_ratelimit_log_penalized(ngx_http_request_t *r,
+    ngx_http_ratelimit_ctx_t *ctx, const char *what, ngx_uint_t level,
+    const char *note);
 static void ngx_http_ratelimit_log_rule(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx, const char *what, ngx_uint_t level,
     const char *note);
@@ -45,6 +48,7 @@ static const ngx_http_ratelimit_log_line_t  ngx_http_ratelimit_log_lines[] = {
       NGX_HTTP_RATELIMIT_LOG_UNAVAILABLE, 0 },
     { "rejected", NGX_HTTP_RATELIMIT_LOG_EACH, 0 },
     { "denied", NGX_HTTP_RATELIMIT_LOG_EACH, 0 },
+    { "penalized", NGX_HTTP_RATELIMIT_LOG_PENALIZED, 0 },
 };
 
 
@@ -75,8 +79,11 @@ ngx_http_ratelimit_log_outcome(ngx_http_request_t *r,
         return;
     }
 
-    if (ctx->check.status == NGX_RATELIMIT_DENIED
-        || ctx->check.status == NGX_RATELIMIT_DENIED_DRY_RUN)
+    if (ctx->penalty) {
+        ngx_http_ratelimit_log_penalized(r, ctx, line->what, level, note);
+
+    } else if (ctx->check.status == NGX_RATELIMIT_DENIED
+               || ctx->check.status == NGX_RATELIMIT_DENIED_DRY_RUN)
     {
         ngx_http_ratelimit_log_denied(r, ctx, line->what, level, note);
 
@@ -102,6 +109,27 @@ ngx_http_ratelimit_log_denied(ngx_http_request_t *r,
     ngx_log_error(level, r->connection->log, 0,
                   "request %s by the list of ratelimit zone \"%V\", "
                   "key \"%V\"%s", what, &ctx->denies->zone.name, &key, note);
+}
+
+
+static void
+ngx_http_ratelimit_log_penalized(ngx_http_request_t *r,
+    ngx_http_ratelimit_ctx_t *ctx, const char *what, ngx_uint_t level,
+    const char *note)
+{
+    ngx_str_t  key;
+
+    key = ctx->penalty_key;
+
+    if (ngx_http_ratelimit_key_name(r, &key) != NGX_OK) {
+        return;
+    }
+
+    ngx_log_error(level, r->connection->log, 0,
+                  "request %s by ratelimit penalty \"%V\" of zone \"%V\", "
+                  "key \"%V\", retry after %uL s%s", what, &ctx->penalty->id,
+                  &ctx->penalty->limiter->zone.name, &key,
+                  ngx_http_ratelimit_penalty_seconds(ctx), note);
 }
 
 

@@ -8,6 +8,7 @@
 
 #include "ngx_http_ratelimit.h"
 
+#include "ngx_ratelimit_penalty.h"
 #include "ngx_ratelimit_text.h"
 
 /* lines of the error log of which a worker writes one a second */
@@ -24,6 +25,8 @@ typedef enum {
     NGX_HTTP_RATELIMIT_LOG_TOKEN,         /* is not valid */
     NGX_HTTP_RATELIMIT_LOG_REGEX,         /* that gave up */
     NGX_HTTP_RATELIMIT_LOG_EXPLAINED,
+    NGX_HTTP_RATELIMIT_LOG_PENALIZED,
+    NGX_HTTP_RATELIMIT_LOG_NO_PENALTY,    /* since there is no place */
     NGX_HTTP_RATELIMIT_LOG_KINDS
 } ngx_http_ratelimit_log_e;
 
@@ -52,6 +55,14 @@ typedef struct {
                                                   it is checked */
     ngx_ratelimit_limiter_t        *denies;    /* its list has the API key;
                                                   NULL: none */
+    ngx_ratelimit_penalty_t        *penalty;   /* that the request is under;
+                                                  NULL: none */
+    ngx_str_t                       penalty_key;
+    uint64_t                        penalty_until_ms; /* see penalties.h */
+    ngx_array_t                    *penalty_keys; /* of the penalties that it
+                                                  may come under, or NULL */
+    ngx_uint_t                     *held;      /* counts it: its answer is held
+                                                  back; NULL: it is not */
     ngx_uint_t                      needs;     /* of the policies: bits; the
                                                   response until it is
                                                   charged */
@@ -65,6 +76,9 @@ typedef struct {
     ngx_ratelimit_check_t           check;
 } ngx_http_ratelimit_ctx_t;
 
+
+#define NGX_HTTP_RATELIMIT_MESSAGE_PENALIZED                                  \
+    "Too many rejected or failed requests"
 
 /* the most that a message takes */
 #define NGX_HTTP_RATELIMIT_MESSAGE_BYTES                                      \
@@ -164,11 +178,37 @@ typedef struct {
  * select.c: fills the context's check with the counters of the rules that
  * apply. If report is not NULL, it is called for each list that has the
  * request, then for each rule, with its counter or with why it does not apply.
- * Returns NGX_OK, NGX_ABORT: the request is denied, or NGX_ERROR: memory is
- * out.
+ * Returns NGX_OK, NGX_ABORT: the request is denied, NGX_BUSY: it is penalized,
+ * or NGX_ERROR: memory is out.
  */
 ngx_int_t ngx_http_ratelimit_select(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx, ngx_http_ratelimit_report_t *report);
+
+/*
+ * penalty.c: whether the request is under a penalty of the limiter, which
+ * ctx->penalty then is. NGX_OK: it is not; NGX_BUSY: it is, and is counted;
+ * NGX_ERROR: memory is out.
+ */
+ngx_int_t ngx_http_ratelimit_penalized(ngx_http_request_t *r,
+    ngx_http_ratelimit_ctx_t *ctx, const ngx_ratelimit_limiter_t *limiter);
+
+/*
+ * Counts the request's response with that status; or, if status is 0, that it
+ * is rejected. May begin penalties.
+ */
+void ngx_http_ratelimit_penalty_events(ngx_http_request_t *r,
+    ngx_http_ratelimit_ctx_t *ctx, ngx_uint_t status);
+
+/* The rest of the request's penalty in seconds, rounded up, 1 at least. */
+uint64_t ngx_http_ratelimit_penalty_seconds(
+    const ngx_http_ratelimit_ctx_t *ctx);
+
+/*
+ * For how long the answer is held back, in milliseconds; 0: it is not. If it
+ * is, ctx->held counts it until the context ends.
+ */
+ngx_msec_t ngx_http_ratelimit_penalty_hold(ngx_http_request_t *r,
+    ngx_http_ratelimit_ctx_t *ctx);
 
 /*
  * settle.c: charges what the response says of the cost ("cost_header=",
@@ -177,6 +217,10 @@ ngx_int_t ngx_http_ratelimit_select(ngx_http_request_t *r,
  */
 void ngx_http_ratelimit_settle(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx);
+
+/* Whether a list of ngx_uint_t has the status. */
+ngx_uint_t ngx_http_ratelimit_has_status(const ngx_array_t *statuses,
+    ngx_uint_t status);
 
 /*
  * The first header of that name, in any case, or NULL. With hide all headers

@@ -109,6 +109,16 @@ ngx_http_ratelimit_select(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx,
             continue;
         }
 
+        if ((s.policy->needs & NGX_RATELIMIT_NEEDS_PENALTY) && report == NULL
+            && !conf->dry_run)
+        {
+            rc = ngx_http_ratelimit_penalized(r, ctx, s.limiter);
+
+            if (rc != NGX_OK) {
+                return rc;
+            }
+        }
+
         s.found = 0;
         s.grouped = 1;
 

@@ -11,8 +11,6 @@ static ngx_uint_t ngx_http_ratelimit_settle_counter(ngx_http_request_t *r,
     ngx_ratelimit_counter_t *counter);
 static ngx_int_t ngx_http_ratelimit_header_cost(ngx_http_request_t *r,
     const ngx_ratelimit_rule_t *rule, uint64_t *cost);
-static ngx_uint_t ngx_http_ratelimit_has_status(const ngx_array_t *statuses,
-    ngx_uint_t status);
 
 
 void
@@ -216,7 +214,7 @@ ngx_http_ratelimit_find_header(ngx_list_t *headers, const ngx_str_t *name,
 }
 
 
-static ngx_uint_t
+ngx_uint_t
 ngx_http_ratelimit_has_status(const ngx_array_t *statuses, ngx_uint_t status)
 {
     ngx_uint_t   i, *code;

@@ -207,6 +207,10 @@ ngx_ratelimit_policy_mark(ngx_ratelimit_policy_t *policy)
 
     policy->needs = policy->limiter->redis ? NGX_RATELIMIT_NEEDS_REDIS : 0;
 
+    if (policy->limiter->penalties) {
+        policy->needs |= NGX_RATELIMIT_NEEDS_PENALTY;
+    }
+
     if (policy->allow.digests.entries || policy->deny.digests.entries
         || policy->tier_keys.entries || policy->temporary_keys.entries)
     {

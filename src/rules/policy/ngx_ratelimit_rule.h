@@ -59,6 +59,7 @@ typedef enum {
 #define NGX_RATELIMIT_NEEDS_REDIS    0x200
 #define NGX_RATELIMIT_NEEDS_ADDRESS  0x400  /* the client's */
 #define NGX_RATELIMIT_NEEDS_RETRY    0x800  /* whether the client has waited */
+#define NGX_RATELIMIT_NEEDS_PENALTY  0x1000 /* whether a key is penalized */
 
 /* with one of these, more of a request is needed than the keys of rules */
 #define NGX_RATELIMIT_NEEDS_SUBJECT                                           \
@@ -219,6 +220,8 @@ struct ngx_ratelimit_limiter_s {
     ngx_ratelimit_policy_t *policy;     /* that requests go by now */
     ngx_ratelimit_policy_t *base;       /* of nginx.conf alone */
     ngx_ratelimit_watch_t  *watch;      /* NULL: no endpoint shows it */
+    ngx_array_t            *penalties;  /* ngx_ratelimit_penalty_t * of the
+                                           engine; NULL: none */
 
     /* of a zone that follows a document */
     ngx_ratelimit_above_t   above;

@@ -1,0 +1,123 @@
+/*
+ * The names of penalties and of their keys, and the count of events.
+ */
+
+#include "ngx_ratelimit_penalty.h"
+#include "ngx_ratelimit_backend.h"
+
+
+const char *const  ngx_ratelimit_penalty_actions[] = {
+    "ban", "close", "delay", NULL
+};
+
+
+/*
+ * An event is counted as the limit of an emergency is: on this gateway, whether
+ * the zone has Redis or not.
+ */
+ngx_int_t
+ngx_ratelimit_penalty_prepare(ngx_ratelimit_penalty_t *penalty,
+    ngx_pool_t *pool)
+{
+    u_char                *p, *name;
+    ngx_str_t             *zone;
+    ngx_ratelimit_rule_t  *rule;
+
+    static const u_char  hash_key[NGX_RATELIMIT_SIPHASH_KEY_BYTES];
+
+    zone = &penalty->limiter->zone.name;
+
+    name = ngx_palloc(pool, zone->len + penalty->id.len + penalty->key.len
+                            + sizeof("::"));
+    if (name == NULL) {
+        return NGX_ERROR;
+    }
+
+    p = ngx_sprintf(name, "%V%Z%V%Z%V", zone, &penalty->id, &penalty->key);
+
+    /* hash functions that no rule of that name has */
+
+    penalty->salt = ngx_ratelimit_siphash(hash_key, name, p - name, 3, 5);
+    penalty->kind = penalty->salt.hi;
+
+    rule = &penalty->rule;
+    rule->id = penalty->id;
+    rule->key = penalty->key;
+    rule->emergency = &penalty->after;
+    rule->emergency_salt = ngx_ratelimit_siphash(hash_key, name, p - name, 3,
+                                                 6);
+
+    return NGX_OK;
+}
+
+
+ngx_ratelimit_penalty_t *
+ngx_ratelimit_penalty_of(const ngx_ratelimit_limiter_t *limiter, uint64_t kind)
+{
+    ngx_uint_t                 i;
+    ngx_ratelimit_penalty_t  **penalties;
+
+    penalties = limiter->penalties->elts;
+
+    for (i = 0; i < limiter->penalties->nelts; i++) {
+        if (penalties[i]->kind == kind) {
+            return penalties[i];
+        }
+    }
+
+    return NULL;
+}
+
+
+/* With Redis it is the same on all gateways. */
+ngx_ratelimit_id_t
+ngx_ratelimit_penalty_id(const ngx_ratelimit_penalty_t *penalty,
+    const ngx_str_t *key)
+{
+    ngx_ratelimit_id_t        id;
+    ngx_ratelimit_limiter_t  *limiter;
+
+    limiter = penalty->limiter;
+
+    id = limiter->redis
+         ? ngx_ratelimit_redis_id(limiter->redis, key->data, key->len)
+         : ngx_ratelimit_hash(ngx_ratelimit_table_hash_key(limiter->zone.table),
+                              key->data, key->len);
+
+    id.hi ^= penalty->salt.hi;
+    id.lo ^= penalty->salt.lo;
+
+    return id;
+}
+
+
+/* With the penalty the count begins anew. */
+ngx_uint_t
+ngx_ratelimit_penalty_event(ngx_ratelimit_penalty_t *penalty,
+    const ngx_str_t *key)
+{
+    ngx_ratelimit_client_t   client;
+    ngx_ratelimit_counter_t  counter;
+
+    ngx_memzero(&client, sizeof(ngx_ratelimit_client_t));
+    ngx_memzero(&counter, sizeof(ngx_ratelimit_counter_t));
+
+    client.limiter = penalty->limiter;
+    client.key = *key;
+
+    counter.rule = &penalty->rule;
+    counter.limit = &penalty->after;
+    counter.client = &client;
+    counter.cost = 1;
+    counter.emergency = 1;
+
+    ngx_ratelimit_local_take(&counter);
+
+    if (counter.answer.retry_us == 0) {
+        return 0;
+    }
+
+    ngx_ratelimit_local_drop(&counter, penalty->after.algorithm);
+
+    return 1;
+}

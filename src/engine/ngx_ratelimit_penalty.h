@@ -1,0 +1,60 @@
+/*
+ * Penalties: a key that is rejected too often, or whose responses fail too
+ * often, is penalized for a time.
+ *
+ * Events of a key are a sliding log in the zone's table, on this gateway alone.
+ * Penalized keys have a table of their own.
+ */
+
+#ifndef NGX_RATELIMIT_PENALTY_H_INCLUDED
+#define NGX_RATELIMIT_PENALTY_H_INCLUDED
+
+#include "ngx_ratelimit_check.h"
+
+typedef enum {
+    NGX_RATELIMIT_PENALTY_BAN = 0,
+    NGX_RATELIMIT_PENALTY_CLOSE,     /* and the connection is closed */
+    NGX_RATELIMIT_PENALTY_DELAY,     /* and the answer is held back */
+    NGX_RATELIMIT_PENALTY_ACTIONS
+} ngx_ratelimit_penalty_action_e;
+
+/* The names of the actions, with NULL behind them. */
+extern const char *const  ngx_ratelimit_penalty_actions[];
+
+/* One "ratelimit_penalty". */
+typedef struct {
+    ngx_str_t                        id;
+    ngx_str_t                        key;        /* as written */
+    ngx_ratelimit_limiter_t         *limiter;
+    ngx_ratelimit_penalty_action_e   action;
+    ngx_ratelimit_penalty_time_t     time;
+    ngx_ratelimit_limit_t            after;      /* events: a sliding log */
+    ngx_array_t                     *statuses;   /* ngx_uint_t; NULL: none */
+    unsigned                         rejected:1; /* a rejection is an event */
+
+    /* made by prepare */
+    ngx_ratelimit_rule_t             rule;       /* names the counters */
+    ngx_ratelimit_id_t               salt;
+    uint64_t                         kind;
+
+    void                            *data;       /* the layer above: its key */
+} ngx_ratelimit_penalty_t;
+
+
+/* Completes a penalty. Returns NGX_OK, or NGX_ERROR when memory is out. */
+ngx_int_t ngx_ratelimit_penalty_prepare(ngx_ratelimit_penalty_t *penalty,
+    ngx_pool_t *pool);
+
+/* The penalty of that number in the limiter's list, or NULL. */
+ngx_ratelimit_penalty_t *ngx_ratelimit_penalty_of(
+    const ngx_ratelimit_limiter_t *limiter, uint64_t kind);
+
+/* Names a key in the table of penalized keys. */
+ngx_ratelimit_id_t ngx_ratelimit_penalty_id(
+    const ngx_ratelimit_penalty_t *penalty, const ngx_str_t *key);
+
+/* Counts an event of a key. Returns whether the key has had too many now. */
+ngx_uint_t ngx_ratelimit_penalty_event(ngx_ratelimit_penalty_t *penalty,
+    const ngx_str_t *key);
+
+#endif /* NGX_RATELIMIT_PENALTY_H_INCLUDED */

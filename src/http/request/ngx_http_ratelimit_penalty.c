@@ -1,0 +1,279 @@
+/*
+ * "ratelimit_penalty" at a request: whether one of its keys is penalized, which
+ * of its outcomes are events, and what a penalty does to it.
+ */
+
+#include "ngx_http_ratelimit_key.h"
+#include "ngx_http_ratelimit_watch.h"
+
+/* of a worker's connections those whose answers may be held back: one in */
+#define NGX_HTTP_RATELIMIT_HELD  8
+
+/* The key of a penalty that the request may come under. */
+typedef struct {
+    ngx_ratelimit_penalty_t  *penalty;
+    ngx_str_t                 key;
+} ngx_http_ratelimit_penalty_key_t;
+
+static ngx_int_t ngx_http_ratelimit_penalty_key(ngx_http_request_t *r,
+    ngx_http_ratelimit_ctx_t *ctx, ngx_ratelimit_penalty_t *penalty);
+static ngx_uint_t ngx_http_ratelimit_penalty_counts(
+    const ngx_http_ratelimit_ctx_t *ctx,
+    const ngx_ratelimit_penalty_t *penalty, ngx_uint_t status);
+static void ngx_http_ratelimit_penalty_begin(ngx_http_request_t *r,
+    const ngx_http_ratelimit_penalty_key_t *entry);
+static ngx_int_t ngx_http_ratelimit_penalty_name(ngx_http_request_t *r,
+    const ngx_http_ratelimit_penalty_key_t *entry,
+    ngx_ratelimit_watch_key_t *name);
+static void ngx_http_ratelimit_penalty_none(ngx_http_request_t *r,
+    const ngx_ratelimit_penalty_t *penalty);
+
+
+ngx_int_t
+ngx_http_ratelimit_penalized(ngx_http_request_t *r,
+    ngx_http_ratelimit_ctx_t *ctx, const ngx_ratelimit_limiter_t *limiter)
+{
+    ngx_uint_t                 i;
+    ngx_ratelimit_penalty_t  **penalties;
+
+    if (limiter->penalties == NULL) {
+        return NGX_OK;
+    }
+
+    if (ctx->penalty_keys == NULL) {
+        ctx->penalty_keys = ngx_array_create(r->pool, 2,
+                                     sizeof(ngx_http_ratelimit_penalty_key_t));
+        if (ctx->penalty_keys == NULL) {
+            return NGX_ERROR;
+        }
+    }
+
+    penalties = limiter->penalties->elts;
+
+    for (i = 0; i < limiter->penalties->nelts; i++) {
+        if (ngx_http_ratelimit_penalty_key(r, ctx, penalties[i]) != NGX_OK) {
+            return NGX_ERROR;
+        }
+    }
+
+    if (ctx->penalty == NULL) {
+        return NGX_OK;
+    }
+
+    ngx_ratelimit_count(limiter->rows[NGX_RATELIMIT_COUNTS_ZONE],
+                        NGX_RATELIMIT_COUNTS_PENALIZED, 1);
+
+    return NGX_BUSY;
+}
+
+
+/* Of several penalties that of the longest wait is the request's. */
+static ngx_int_t
+ngx_http_ratelimit_penalty_key(ngx_http_request_t *r,
+    ngx_http_ratelimit_ctx_t *ctx, ngx_ratelimit_penalty_t *penalty)
+{
+    uint64_t                           until_ms;
+    ngx_str_t                          key;
+    ngx_ratelimit_id_t                 id;
+    ngx_http_ratelimit_penalty_key_t  *entry;
+
+    if (ngx_http_ratelimit_value_get(r, penalty->data, &key) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    if (key.len == 0) {
+        return NGX_OK;
+    }
+
+    entry = ngx_array_push(ctx->penalty_keys);
+    if (entry == NULL) {
+        return NGX_ERROR;
+    }
+
+    entry->penalty = penalty;
+    entry->key = key;
+
+    id = ngx_ratelimit_penalty_id(penalty, &key);
+    until_ms = ngx_ratelimit_penalties_until(
+                        ngx_ratelimit_zone_penalties(&penalty->limiter->zone),
+                        &id, ngx_current_msec);
+
+    if (until_ms && (ctx->penalty == NULL || until_ms > ctx->penalty_until_ms))
+    {
+        ctx->penalty = penalty;
+        ctx->penalty_key = key;
+        ctx->penalty_until_ms = until_ms;
+    }
+
+    return NGX_OK;
+}
+
+
+void
+ngx_http_ratelimit_penalty_events(ngx_http_request_t *r,
+    ngx_http_ratelimit_ctx_t *ctx, ngx_uint_t status)
+{
+    ngx_uint_t                         i;
+    ngx_http_ratelimit_penalty_key_t  *entry;
+
+    if (ctx->penalty || ctx->penalty_keys == NULL) {
+        return;
+    }
+
+    entry = ctx->penalty_keys->elts;
+
+    for (i = 0; i < ctx->penalty_keys->nelts; i++) {
+        if (ngx_http_ratelimit_penalty_counts(ctx, entry[i].penalty, status)
+            && ngx_ratelimit_penalty_event(entry[i].penalty, &entry[i].key))
+        {
+            ngx_http_ratelimit_penalty_begin(r, &entry[i]);
+        }
+    }
+}
+
+
+/* Whether a status, or without one the rejection, is an event. */
+static ngx_uint_t
+ngx_http_ratelimit_penalty_counts(const ngx_http_ratelimit_ctx_t *ctx,
+    const ngx_ratelimit_penalty_t *penalty, ngx_uint_t status)
+{
+    if (status) {
+        return penalty->statuses
+               && ngx_http_ratelimit_has_status(penalty->statuses, status);
+    }
+
+    return penalty->rejected && ctx->check.status == NGX_RATELIMIT_REJECTED
+           && ctx->check.decisive->client->limiter == penalty->limiter;
+}
+
+
+static void
+ngx_http_ratelimit_penalty_begin(ngx_http_request_t *r,
+    const ngx_http_ratelimit_penalty_key_t *entry)
+{
+    ngx_int_t                       rc;
+    ngx_str_t                       key;
+    ngx_ratelimit_penalty_t        *penalty;
+    ngx_ratelimit_penalized_t       made;
+    const ngx_ratelimit_limiter_t  *limiter;
+
+    penalty = entry->penalty;
+    limiter = penalty->limiter;
+    key = entry->key;
+
+    ngx_memzero(&made, sizeof(ngx_ratelimit_penalized_t));
+    made.id = ngx_ratelimit_penalty_id(penalty, &key);
+    made.kind = penalty->kind;
+
+    if (ngx_http_ratelimit_key_name(r, &key) != NGX_OK
+        || ngx_http_ratelimit_penalty_name(r, entry, &made.name) != NGX_OK)
+    {
+        return;
+    }
+
+    rc = ngx_ratelimit_penalties_begin(
+                                 ngx_ratelimit_zone_penalties(&limiter->zone),
+                                 &made, &penalty->time, ngx_current_msec);
+
+    if (rc == NGX_BUSY) {
+        return;
+    }
+
+    if (rc == NGX_DECLINED) {
+        ngx_http_ratelimit_penalty_none(r, penalty);
+        return;
+    }
+
+    ngx_ratelimit_count(limiter->rows[NGX_RATELIMIT_COUNTS_ZONE],
+                        NGX_RATELIMIT_COUNTS_PENALTIES + penalty->action, 1);
+
+    ngx_log_error(NGX_LOG_WARN, r->connection->log, 0,
+                  "ratelimit penalty \"%V\" of zone \"%V\" begins: %s for "
+                  "%uL s, key \"%V\", number %uD of this key", &penalty->id,
+                  &limiter->zone.name,
+                  ngx_ratelimit_penalty_actions[penalty->action],
+                  (made.until_ms - ngx_current_msec) / 1000, &key,
+                  made.times);
+}
+
+
+/* As the zone's other lists name it. */
+static ngx_int_t
+ngx_http_ratelimit_penalty_name(ngx_http_request_t *r,
+    const ngx_http_ratelimit_penalty_key_t *entry,
+    ngx_ratelimit_watch_key_t *name)
+{
+    ngx_str_t  key;
+
+    key = entry->key;
+
+    if (entry->penalty->limiter->clear) {
+        ngx_http_ratelimit_watch_text(&entry->penalty->key, &key, name);
+        return NGX_OK;
+    }
+
+    if (ngx_http_ratelimit_key_name(r, &key) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    /* a hash is read, not made */
+
+    return ngx_http_ratelimit_watch_hash(NULL, &key, name);
+}
+
+
+static void
+ngx_http_ratelimit_penalty_none(ngx_http_request_t *r,
+    const ngx_ratelimit_penalty_t *penalty)
+{
+    char  note[NGX_RATELIMIT_LOG_NOTE];
+
+    ngx_ratelimit_count(penalty->limiter->rows[NGX_RATELIMIT_COUNTS_ZONE],
+                        NGX_RATELIMIT_COUNTS_PENALTIES
+                        + NGX_RATELIMIT_PENALTY_ACTIONS, 1);
+
+    if (ngx_http_ratelimit_log_due(r, NGX_HTTP_RATELIMIT_LOG_NO_PENALTY, note))
+    {
+        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
+                      "ratelimit penalty \"%V\" of zone \"%V\" does not begin: "
+                      "too many keys are penalized%s", &penalty->id,
+                      &penalty->limiter->zone.name, note);
+    }
+}
+
+
+uint64_t
+ngx_http_ratelimit_penalty_seconds(const ngx_http_ratelimit_ctx_t *ctx)
+{
+    uint64_t  now_ms;
+
+    now_ms = ngx_current_msec;
+
+    /* an answer that was held back may be later than the end */
+
+    return (ctx->penalty_until_ms > now_ms)
+           ? (ctx->penalty_until_ms - now_ms + 999) / 1000 : 1;
+}
+
+
+ngx_msec_t
+ngx_http_ratelimit_penalty_hold(ngx_http_request_t *r,
+    ngx_http_ratelimit_ctx_t *ctx)
+{
+    ngx_uint_t                      *held;
+    ngx_http_ratelimit_main_conf_t  *conf;
+
+    conf = ngx_http_get_module_main_conf(r, ngx_http_ratelimit_module);
+    held = conf->held;
+
+    if (ctx->penalty->action != NGX_RATELIMIT_PENALTY_DELAY
+        || *held >= ngx_cycle->connection_n / NGX_HTTP_RATELIMIT_HELD)
+    {
+        return 0;
+    }
+
+    (*held)++;
+    ctx->held = held;
+
+    return (ngx_msec_t) ctx->penalty->time.time_ms;
+}

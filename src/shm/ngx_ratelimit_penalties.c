@@ -1,0 +1,401 @@
+/*
+ * The table of penalized keys.
+ *
+ * A row is valid while its tag is set. Whoever changes a row clears the tag
+ * first, so a worker that is killed in between loses that row and no other.
+ */
+
+#include "ngx_ratelimit_penalties.h"
+
+#define NGX_RATELIMIT_PENALTIES_NONE  NGX_RATELIMIT_PENALTIES_WAYS
+
+typedef struct {
+    ngx_ratelimit_lock_t  lock;
+    uint64_t              tags[NGX_RATELIMIT_PENALTIES_WAYS];  /* 0: free */
+} ngx_ratelimit_penalties_set_t;
+
+struct ngx_ratelimit_penalties_s {
+    ngx_ratelimit_lock_t           leader;
+    _Atomic uint64_t               changes;
+    ngx_ratelimit_penalties_set_t  sets[NGX_RATELIMIT_PENALTIES_SETS];
+    ngx_ratelimit_penalized_t      rows[NGX_RATELIMIT_PENALTIES_ROWS];
+};
+
+/* A set that is locked, and the row of an id in it. */
+typedef struct {
+    ngx_ratelimit_penalties_set_t  *set;
+    ngx_ratelimit_penalized_t      *rows;   /* of the set */
+    uint64_t                        tag;
+    ngx_uint_t                      way;    /* NONE: it is not there */
+} ngx_ratelimit_penalties_place_t;
+
+static void ngx_ratelimit_penalties_lock(
+    ngx_ratelimit_penalties_t *p, const ngx_ratelimit_id_t *id,
+    ngx_ratelimit_penalties_place_t *place);
+static void ngx_ratelimit_penalties_room(
+    ngx_ratelimit_penalties_place_t *place, uint64_t now_ms);
+static void ngx_ratelimit_penalties_store(
+    ngx_ratelimit_penalties_place_t *place,
+    const ngx_ratelimit_penalized_t *row);
+static uint64_t ngx_ratelimit_penalties_change(
+    ngx_ratelimit_penalties_t *p);
+static uint64_t ngx_ratelimit_penalties_time(
+    const ngx_ratelimit_penalty_time_t *time, uint32_t times);
+
+
+size_t
+ngx_ratelimit_penalties_bytes(void)
+{
+    return sizeof(ngx_ratelimit_penalties_t);
+}
+
+
+uint64_t
+ngx_ratelimit_penalties_until(ngx_ratelimit_penalties_t *p,
+    const ngx_ratelimit_id_t *id, uint64_t now_ms)
+{
+    uint64_t                         until_ms;
+    ngx_ratelimit_penalties_place_t  place;
+
+    ngx_ratelimit_penalties_lock(p, id, &place);
+
+    until_ms = (place.way == NGX_RATELIMIT_PENALTIES_NONE)
+               ? 0 : place.rows[place.way].until_ms;
+
+    ngx_ratelimit_unlock(&place.set->lock);
+
+    return (until_ms > now_ms) ? until_ms : 0;
+}
+
+
+ngx_int_t
+ngx_ratelimit_penalties_begin(ngx_ratelimit_penalties_t *p,
+    ngx_ratelimit_penalized_t *made, const ngx_ratelimit_penalty_time_t *time,
+    uint64_t now_ms)
+{
+    ngx_int_t                         rc;
+    ngx_ratelimit_penalized_t        *row;
+    ngx_ratelimit_penalties_place_t   place;
+
+    rc = NGX_OK;
+    made->times = 0;
+
+    ngx_ratelimit_penalties_lock(p, &made->id, &place);
+
+    if (place.way != NGX_RATELIMIT_PENALTIES_NONE) {
+        row = &place.rows[place.way];
+
+        if (row->until_ms > now_ms) {
+            rc = NGX_BUSY;
+
+        } else if (row->forget_ms > now_ms) {
+            made->times = row->times;
+        }
+
+    } else {
+        ngx_ratelimit_penalties_room(&place, now_ms);
+
+        if (place.way == NGX_RATELIMIT_PENALTIES_NONE) {
+            rc = NGX_DECLINED;
+        }
+    }
+
+    if (rc == NGX_OK) {
+        made->times++;
+        made->until_ms = now_ms + ngx_ratelimit_penalties_time(time,
+                                                               made->times);
+        made->forget_ms = made->until_ms + time->max_ms;
+        made->change = ngx_ratelimit_penalties_change(p);
+
+        ngx_ratelimit_penalties_store(&place, made);
+    }
+
+    ngx_ratelimit_unlock(&place.set->lock);
+
+    return rc;
+}
+
+
+/* The time of a penalty after so many, this one among them. */
+static uint64_t
+ngx_ratelimit_penalties_time(const ngx_ratelimit_penalty_time_t *time,
+    uint32_t times)
+{
+    uint64_t  ms, next;
+
+    /* 366 days times 1,000,000 fit 64 bits */
+
+    for (ms = time->time_ms; --times && ms < time->max_ms; ms = next) {
+        next = ms * time->growth / 1000;
+
+        if (next == ms) {
+            break;
+        }
+    }
+
+    return ngx_min(ms, time->max_ms);
+}
+
+
+ngx_int_t
+ngx_ratelimit_penalties_end(ngx_ratelimit_penalties_t *p,
+    const ngx_ratelimit_id_t *id, uint64_t now_ms)
+{
+    ngx_int_t                        rc;
+    ngx_ratelimit_penalized_t        row;
+    ngx_ratelimit_penalties_place_t  place;
+
+    rc = NGX_DECLINED;
+
+    ngx_ratelimit_penalties_lock(p, id, &place);
+
+    if (place.way != NGX_RATELIMIT_PENALTIES_NONE) {
+        row = place.rows[place.way];
+        row.until_ms = now_ms;
+        row.forget_ms = now_ms;
+        row.times = 0;
+        row.change = ngx_ratelimit_penalties_change(p);
+
+        ngx_ratelimit_penalties_store(&place, &row);
+        rc = NGX_OK;
+    }
+
+    ngx_ratelimit_unlock(&place.set->lock);
+
+    return rc;
+}
+
+
+ngx_int_t
+ngx_ratelimit_penalties_put(ngx_ratelimit_penalties_t *p,
+    const ngx_ratelimit_penalized_t *row, uint64_t now_ms)
+{
+    ngx_int_t                        rc;
+    ngx_ratelimit_penalties_place_t  place;
+
+    rc = NGX_OK;
+
+    ngx_ratelimit_penalties_lock(p, &row->id, &place);
+
+    if (place.way == NGX_RATELIMIT_PENALTIES_NONE) {
+
+        if (row->forget_ms > now_ms) {
+            ngx_ratelimit_penalties_room(&place, now_ms);
+            rc = (place.way == NGX_RATELIMIT_PENALTIES_NONE) ? NGX_DECLINED
+                                                             : NGX_OK;
+        }
+
+    } else if (place.rows[place.way].change) {
+        place.way = NGX_RATELIMIT_PENALTIES_NONE;
+    }
+
+    if (place.way != NGX_RATELIMIT_PENALTIES_NONE) {
+        ngx_ratelimit_penalties_store(&place, row);
+    }
+
+    ngx_ratelimit_unlock(&place.set->lock);
+
+    return rc;
+}
+
+
+ngx_int_t
+ngx_ratelimit_penalties_next(ngx_ratelimit_penalties_t *p, ngx_uint_t *at,
+    ngx_ratelimit_penalized_t *row)
+{
+    uint64_t                        tag;
+    ngx_uint_t                      i;
+    ngx_ratelimit_penalties_set_t  *set;
+
+    while (*at < NGX_RATELIMIT_PENALTIES_ROWS) {
+        i = (*at)++;
+        set = &p->sets[i / NGX_RATELIMIT_PENALTIES_WAYS];
+
+        /* most are free: they are not locked for that */
+
+        if (__atomic_load_n(&set->tags[i % NGX_RATELIMIT_PENALTIES_WAYS],
+                            __ATOMIC_RELAXED)
+            == 0)
+        {
+            continue;
+        }
+
+        ngx_ratelimit_lock(&set->lock);
+
+        tag = set->tags[i % NGX_RATELIMIT_PENALTIES_WAYS];
+
+        if (tag) {
+            *row = p->rows[i];
+        }
+
+        ngx_ratelimit_unlock(&set->lock);
+
+        if (tag) {
+            return NGX_OK;
+        }
+    }
+
+    return NGX_DONE;
+}
+
+
+ngx_uint_t
+ngx_ratelimit_penalties_active(ngx_ratelimit_penalties_t *p, uint64_t now_ms)
+{
+    ngx_uint_t                 at, n;
+    ngx_ratelimit_penalized_t  row;
+
+    at = 0;
+    n = 0;
+
+    while (ngx_ratelimit_penalties_next(p, &at, &row) == NGX_OK) {
+        n += (row.until_ms > now_ms);
+    }
+
+    return n;
+}
+
+
+uint64_t
+ngx_ratelimit_penalties_changes(const ngx_ratelimit_penalties_t *p)
+{
+    return atomic_load_explicit(&p->changes, memory_order_relaxed);
+}
+
+
+static uint64_t
+ngx_ratelimit_penalties_change(ngx_ratelimit_penalties_t *p)
+{
+    return atomic_fetch_add_explicit(&p->changes, 1,
+                                     memory_order_relaxed) + 1;
+}
+
+
+void
+ngx_ratelimit_penalties_sent(ngx_ratelimit_penalties_t *p,
+    const ngx_ratelimit_id_t *id, uint64_t change)
+{
+    ngx_ratelimit_penalties_place_t  place;
+
+    ngx_ratelimit_penalties_lock(p, id, &place);
+
+    if (place.way != NGX_RATELIMIT_PENALTIES_NONE
+        && place.rows[place.way].change == change)
+    {
+        place.rows[place.way].change = 0;
+    }
+
+    ngx_ratelimit_unlock(&place.set->lock);
+}
+
+
+void
+ngx_ratelimit_penalties_resend(ngx_ratelimit_penalties_t *p, uint64_t now_ms)
+{
+    ngx_uint_t                       at;
+    ngx_ratelimit_penalized_t        row;
+    ngx_ratelimit_penalties_place_t  place;
+
+    at = 0;
+
+    while (ngx_ratelimit_penalties_next(p, &at, &row) == NGX_OK) {
+
+        if (row.forget_ms <= now_ms) {
+            continue;
+        }
+
+        ngx_ratelimit_penalties_lock(p, &row.id, &place);
+
+        if (place.way != NGX_RATELIMIT_PENALTIES_NONE) {
+            place.rows[place.way].change
+                = ngx_ratelimit_penalties_change(p);
+        }
+
+        ngx_ratelimit_unlock(&place.set->lock);
+    }
+}
+
+
+ngx_uint_t
+ngx_ratelimit_penalties_lead(ngx_ratelimit_penalties_t *p)
+{
+    return p->leader.owner == ngx_ratelimit_life
+           || ngx_ratelimit_lock_try(&p->leader);
+}
+
+
+void
+ngx_ratelimit_penalties_leave(ngx_ratelimit_penalties_t *p)
+{
+    if (p->leader.owner == ngx_ratelimit_life) {
+        ngx_ratelimit_unlock(&p->leader);
+    }
+}
+
+
+/* Locks the set of that id, and finds its row. */
+static void
+ngx_ratelimit_penalties_lock(ngx_ratelimit_penalties_t *p,
+    const ngx_ratelimit_id_t *id, ngx_ratelimit_penalties_place_t *place)
+{
+    ngx_uint_t  i, n;
+
+    n = id->hi % NGX_RATELIMIT_PENALTIES_SETS;
+
+    place->set = &p->sets[n];
+    place->rows = &p->rows[n * NGX_RATELIMIT_PENALTIES_WAYS];
+    place->tag = id->lo ? id->lo : 1;
+
+    ngx_ratelimit_lock(&place->set->lock);
+
+    for (i = 0; i < NGX_RATELIMIT_PENALTIES_WAYS; i++) {
+
+        if (place->set->tags[i] == place->tag
+            && place->rows[i].id.hi == id->hi && place->rows[i].id.lo == id->lo)
+        {
+            break;
+        }
+    }
+
+    place->way = i;
+}
+
+
+/* A row for one more: a free one, or of those that are over the oldest. */
+static void
+ngx_ratelimit_penalties_room(ngx_ratelimit_penalties_place_t *place,
+    uint64_t now_ms)
+{
+    ngx_uint_t                  i;
+    ngx_ratelimit_penalized_t  *row;
+
+    for (i = 0; i < NGX_RATELIMIT_PENALTIES_WAYS; i++) {
+        row = &place->rows[i];
+
+        if (place->set->tags[i] == 0) {
+            place->way = i;
+            return;
+        }
+
+        if (row->until_ms <= now_ms
+            && (place->way == NGX_RATELIMIT_PENALTIES_NONE
+                || row->forget_ms < place->rows[place->way].forget_ms))
+        {
+            place->way = i;
+        }
+    }
+}
+
+
+static void
+ngx_ratelimit_penalties_store(ngx_ratelimit_penalties_place_t *place,
+    const ngx_ratelimit_penalized_t *row)
+{
+    place->set->tags[place->way] = 0;
+    ngx_ratelimit_store_order();
+
+    place->rows[place->way] = *row;
+    ngx_ratelimit_store_order();
+
+    place->set->tags[place->way] = place->tag;
+}

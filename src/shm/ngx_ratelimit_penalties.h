@@ -1,0 +1,107 @@
+/*
+ * The penalized keys of a zone, in shared memory of their own, which a zone has
+ * if it has a "ratelimit_penalty".
+ *
+ * A key is in one table set of 16 rows with a lock. A penalty that is under way
+ * is never evicted: if all rows of a set are such, the next one has no place.
+ */
+
+#ifndef NGX_RATELIMIT_PENALTIES_H_INCLUDED
+#define NGX_RATELIMIT_PENALTIES_H_INCLUDED
+
+#include <ngx_config.h>
+#include <ngx_core.h>
+
+#include "ngx_ratelimit_hash.h"
+#include "ngx_ratelimit_lock.h"
+#include "ngx_ratelimit_watch.h"
+
+#define NGX_RATELIMIT_PENALTIES_LAYOUT  1     /* another one: memory of its
+                                                 own */
+#define NGX_RATELIMIT_PENALTIES_SETS    2048
+#define NGX_RATELIMIT_PENALTIES_WAYS    16    /* rows of a set */
+#define NGX_RATELIMIT_PENALTIES_ROWS                                          \
+    (NGX_RATELIMIT_PENALTIES_SETS * NGX_RATELIMIT_PENALTIES_WAYS)
+
+/* Times are those of ngx_current_msec. */
+typedef struct {
+    ngx_ratelimit_id_t         id;         /* of the penalty and the key */
+    uint64_t                   kind;       /* of the penalty: its number on all
+                                              gateways */
+    uint64_t                   until_ms;
+    uint64_t                   forget_ms;  /* until then the next one is a
+                                              repetition */
+    uint64_t                   change;     /* the number of a change that Redis
+                                              has not; 0: none */
+    uint32_t                   times;      /* penalties so far */
+    ngx_ratelimit_watch_key_t  name;       /* of the key */
+} ngx_ratelimit_penalized_t;
+
+typedef struct ngx_ratelimit_penalties_s  ngx_ratelimit_penalties_t;
+
+/* How long a penalty is. */
+typedef struct {
+    uint64_t    time_ms;    /* of the first one */
+    uint64_t    max_ms;     /* the longest; and for how long it is remembered */
+    ngx_uint_t  growth;     /* of each repetition, in thousandths */
+} ngx_ratelimit_penalty_time_t;
+
+
+/* Bytes of the table; zeroed memory is an empty one. */
+size_t ngx_ratelimit_penalties_bytes(void);
+
+/* Until when a key is penalized; 0: it is not. */
+uint64_t ngx_ratelimit_penalties_until(ngx_ratelimit_penalties_t *p,
+    const ngx_ratelimit_id_t *id, uint64_t now_ms);
+
+/*
+ * A penalty begins: sets the times of made, whose id, kind and name are set.
+ * NGX_BUSY: it is under way already; NGX_DECLINED: there is no place for it.
+ */
+ngx_int_t ngx_ratelimit_penalties_begin(ngx_ratelimit_penalties_t *p,
+    ngx_ratelimit_penalized_t *made, const ngx_ratelimit_penalty_time_t *time,
+    uint64_t now_ms);
+
+/*
+ * Ends a penalty and forgets it. NGX_DECLINED: there is none of that id.
+ */
+ngx_int_t ngx_ratelimit_penalties_end(ngx_ratelimit_penalties_t *p,
+    const ngx_ratelimit_id_t *id, uint64_t now_ms);
+
+/*
+ * Another gateway's: takes the row as it is, unless this gateway has changed
+ * its own since. NGX_DECLINED: there is no place for it.
+ */
+ngx_int_t ngx_ratelimit_penalties_put(ngx_ratelimit_penalties_t *p,
+    const ngx_ratelimit_penalized_t *row, uint64_t now_ms);
+
+/*
+ * Copies the next row, *at is 0 at first. Returns NGX_OK, or NGX_DONE: there
+ * are no more.
+ */
+ngx_int_t ngx_ratelimit_penalties_next(ngx_ratelimit_penalties_t *p,
+    ngx_uint_t *at, ngx_ratelimit_penalized_t *row);
+
+/* How many are under way. */
+ngx_uint_t ngx_ratelimit_penalties_active(ngx_ratelimit_penalties_t *p,
+    uint64_t now_ms);
+
+/* The number of the last change of this gateway; 0: there was none. */
+uint64_t ngx_ratelimit_penalties_changes(const ngx_ratelimit_penalties_t *p);
+
+/* Redis has that change of the row. */
+void ngx_ratelimit_penalties_sent(ngx_ratelimit_penalties_t *p,
+    const ngx_ratelimit_id_t *id, uint64_t change);
+
+/* Redis has lost its data: all that is not forgotten is a change again. */
+void ngx_ratelimit_penalties_resend(ngx_ratelimit_penalties_t *p,
+    uint64_t now_ms);
+
+/*
+ * Whether this worker speaks with Redis for the gateway: it does if no other
+ * one lives that does.
+ */
+ngx_uint_t ngx_ratelimit_penalties_lead(ngx_ratelimit_penalties_t *p);
+void ngx_ratelimit_penalties_leave(ngx_ratelimit_penalties_t *p);
+
+#endif /* NGX_RATELIMIT_PENALTIES_H_INCLUDED */

@@ -1,0 +1,408 @@
+/*
+ * The table of penalized keys: how long penalties are, what is evicted, what
+ * Redis has to know, and what a killed worker leaves behind.
+ */
+
+#include "unit.h"
+
+#include <ngx_config.h>
+#include <ngx_core.h>
+
+#include <sys/mman.h>
+
+#include "ngx_ratelimit_penalties.h"
+#include "nginx.h"
+#include "process.h"
+
+#define MAX_STEPS  20000
+#define NOW        1000000
+#define MINUTE     60000
+#define HOUR       (60 * MINUTE)
+
+static const ngx_ratelimit_penalty_time_t  doubled = { MINUTE, HOUR, 2000 };
+
+
+static ngx_ratelimit_penalties_t *
+table_make(void)
+{
+    ngx_ratelimit_penalties_t  *p;
+
+    p = mmap(NULL, ngx_ratelimit_penalties_bytes(), PROT_READ|PROT_WRITE,
+             MAP_SHARED|MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(p, MAP_FAILED);
+
+    return p;
+}
+
+
+static void
+table_free(ngx_ratelimit_penalties_t *p)
+{
+    assert_int_equal(munmap(p, ngx_ratelimit_penalties_bytes()), 0);
+}
+
+
+/* The n-th key of a set. */
+static ngx_ratelimit_penalized_t
+row(uint64_t n)
+{
+    ngx_ratelimit_penalized_t  made;
+
+    memset(&made, 0, sizeof(made));
+    made.id.hi = NGX_RATELIMIT_PENALTIES_SETS * n + 7;
+    made.id.lo = n;
+    made.kind = n;
+    memset(made.name.data, (int) n, sizeof(made.name.data));
+
+    return made;
+}
+
+
+static ngx_int_t
+begin(ngx_ratelimit_penalties_t *p, uint64_t n, uint64_t now_ms)
+{
+    ngx_ratelimit_penalized_t  made;
+
+    made = row(n);
+
+    return ngx_ratelimit_penalties_begin(p, &made, &doubled, now_ms);
+}
+
+
+/* Milliseconds that are left. */
+static uint64_t
+left(ngx_ratelimit_penalties_t *p, uint64_t n, uint64_t now_ms)
+{
+    uint64_t                   until_ms;
+    ngx_ratelimit_penalized_t  made;
+
+    made = row(n);
+    until_ms = ngx_ratelimit_penalties_until(p, &made.id, now_ms);
+
+    return until_ms ? until_ms - now_ms : 0;
+}
+
+
+/* The row of that number, which is whole. Returns whether it is there. */
+static ngx_uint_t
+get(ngx_ratelimit_penalties_t *p, uint64_t n, ngx_ratelimit_penalized_t *found)
+{
+    ngx_uint_t                 at;
+    ngx_ratelimit_penalized_t  made;
+
+    made = row(n);
+    at = 0;
+
+    while (ngx_ratelimit_penalties_next(p, &at, found) == NGX_OK) {
+        if (found->id.lo == n) {
+            assert_int_equal(found->id.hi, made.id.hi);
+            assert_int_equal(found->kind, n);
+            assert_memory_equal(found->name.data, made.name.data,
+                                sizeof(made.name.data));
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
+static void
+test_time(void **state)
+{
+    uint64_t                    now, ms;
+    ngx_ratelimit_penalties_t  *p;
+
+    p = table_make();
+
+    assert_int_equal(left(p, 1, NOW), 0);
+    assert_int_equal(begin(p, 1, NOW), NGX_OK);
+    assert_int_equal(left(p, 1, NOW), MINUTE);
+    assert_int_equal(left(p, 1, NOW + MINUTE - 1), 1);
+    assert_int_equal(left(p, 1, NOW + MINUTE), 0);
+    assert_int_equal(left(p, 2, NOW), 0);
+
+    /* another worker was first */
+
+    assert_int_equal(begin(p, 1, NOW + 1), NGX_BUSY);
+    assert_int_equal(left(p, 1, NOW + 1), MINUTE - 1);
+
+    /* each repetition is twice as long, up to the longest */
+
+    now = NOW + MINUTE;
+
+    for (ms = 2 * MINUTE; ms < 4 * HOUR; ms *= 2) {
+        assert_int_equal(begin(p, 1, now), NGX_OK);
+        assert_int_equal(left(p, 1, now), ngx_min(ms, HOUR));
+        now += ngx_min(ms, HOUR);
+    }
+
+    /* and is forgotten after that time */
+
+    assert_int_equal(begin(p, 1, now + HOUR - 1), NGX_OK);
+    now += HOUR - 1 + HOUR;
+    assert_int_equal(left(p, 1, now), 0);
+    assert_int_equal(begin(p, 1, now + HOUR), NGX_OK);
+    assert_int_equal(left(p, 1, now + HOUR), MINUTE);
+
+    table_free(p);
+}
+
+
+static void
+test_growth(void **state)
+{
+    ngx_uint_t                    i;
+    ngx_ratelimit_penalized_t     made;
+    ngx_ratelimit_penalties_t    *p;
+    ngx_ratelimit_penalty_time_t  times[] = {
+        { MINUTE, HOUR, 1000 }, { MINUTE, HOUR, 1500 }, { HOUR, MINUTE, 2000 },
+        { 1, HOUR, 1001 }
+    };
+    uint64_t                      expected[] = {
+        MINUTE, MINUTE * 9 / 4, MINUTE, 1
+    };
+
+    p = table_make();
+
+    for (i = 0; i < 4; i++) {
+        made = row(i + 1);
+        made.times = 99;    /* is not read */
+
+        assert_int_equal(ngx_ratelimit_penalties_begin(p, &made, &times[i], 1),
+                         NGX_OK);
+        assert_int_equal(ngx_ratelimit_penalties_begin(p, &made, &times[i],
+                                                       made.until_ms),
+                         NGX_OK);
+        assert_int_equal(ngx_ratelimit_penalties_begin(p, &made, &times[i],
+                                                       made.until_ms),
+                         NGX_OK);
+        assert_int_equal(made.times, 3);
+        assert_int_equal(left(p, i + 1, made.until_ms - expected[i]),
+                         expected[i]);
+        assert_int_equal(made.forget_ms - made.until_ms, times[i].max_ms);
+    }
+
+    table_free(p);
+}
+
+
+/* Penalties under way keep their places; of the others the oldest goes. */
+static void
+test_full(void **state)
+{
+    uint64_t                    i;
+    ngx_ratelimit_penalized_t   found;
+    ngx_ratelimit_penalties_t  *p;
+
+    p = table_make();
+
+    for (i = 1; i <= NGX_RATELIMIT_PENALTIES_WAYS; i++) {
+        assert_int_equal(begin(p, i, NOW + i), NGX_OK);
+    }
+
+    assert_int_equal(begin(p, 100, NOW + 20), NGX_DECLINED);
+    found = row(100);
+    found.until_ms = found.forget_ms = NOW + HOUR;
+    assert_int_equal(ngx_ratelimit_penalties_put(p, &found, NOW + 20),
+                     NGX_DECLINED);
+    assert_int_equal(left(p, 100, NOW + 20), 0);
+    assert_int_equal(ngx_ratelimit_penalties_active(p, NOW + 20),
+                     NGX_RATELIMIT_PENALTIES_WAYS);
+
+    /* two have ended */
+
+    assert_int_equal(begin(p, 100, NOW + MINUTE + 2), NGX_OK);
+    assert_false(get(p, 1, &found));
+    assert_true(get(p, 2, &found));
+    assert_int_equal(begin(p, 101, NOW + MINUTE + 2), NGX_OK);
+    assert_false(get(p, 2, &found));
+    assert_int_equal(begin(p, 102, NOW + MINUTE + 2), NGX_DECLINED);
+    assert_true(left(p, 3, NOW + MINUTE + 2) == 1);
+
+    table_free(p);
+}
+
+
+static void
+test_redis(void **state)
+{
+    uint64_t                    change;
+    ngx_ratelimit_penalized_t   found, other;
+    ngx_ratelimit_penalties_t  *p;
+
+    p = table_make();
+
+    assert_int_equal(ngx_ratelimit_penalties_changes(p), 0);
+    assert_int_equal(begin(p, 1, NOW), NGX_OK);
+    assert_true(get(p, 1, &found));
+    change = found.change;
+    assert_int_equal(change, ngx_ratelimit_penalties_changes(p));
+
+    /* what Redis has is older than this gateway's change */
+
+    other = row(1);
+    other.until_ms = other.forget_ms = NOW + 1;
+    assert_int_equal(ngx_ratelimit_penalties_put(p, &other, NOW), NGX_OK);
+    assert_int_equal(left(p, 1, NOW), MINUTE);
+
+    ngx_ratelimit_penalties_sent(p, &other.id, change - 1);
+    assert_true(get(p, 1, &found) && found.change == change);
+    ngx_ratelimit_penalties_sent(p, &other.id, change);
+    assert_true(get(p, 1, &found) && found.change == 0);
+
+    assert_int_equal(ngx_ratelimit_penalties_put(p, &other, NOW), NGX_OK);
+    assert_int_equal(left(p, 1, NOW), 1);
+
+    /* one that is over, of a key that is not here */
+
+    other = row(2);
+    assert_int_equal(ngx_ratelimit_penalties_put(p, &other, NOW), NGX_OK);
+    assert_false(get(p, 2, &found));
+    assert_int_equal(ngx_ratelimit_penalties_end(p, &other.id, NOW),
+                     NGX_DECLINED);
+
+    /* ended by hand: the next one is no repetition, and Redis must know */
+
+    assert_int_equal(begin(p, 2, NOW), NGX_OK);
+    assert_int_equal(ngx_ratelimit_penalties_end(p, &other.id, NOW), NGX_OK);
+    assert_int_equal(left(p, 2, NOW), 0);
+    assert_true(get(p, 2, &found));
+    assert_int_equal(found.change, ngx_ratelimit_penalties_changes(p));
+    assert_int_equal(found.times, 0);
+
+    /* Redis is empty: what counts is sent once more, what is over is not */
+
+    ngx_ratelimit_penalties_sent(p, &other.id, found.change);
+    assert_int_equal(begin(p, 3, NOW), NGX_OK);
+    assert_true(get(p, 3, &found));
+    ngx_ratelimit_penalties_sent(p, &found.id, found.change);
+    change = ngx_ratelimit_penalties_changes(p);
+    ngx_ratelimit_penalties_resend(p, NOW + 2);
+    assert_int_equal(ngx_ratelimit_penalties_changes(p), change + 1);
+    assert_true(get(p, 3, &found) && found.change == change + 1);
+
+    table_free(p);
+}
+
+
+static int
+step(ngx_ratelimit_penalties_t *p, uint64_t n, uint64_t now_ms, int kill_at)
+{
+    pid_t  pid;
+
+    pid = spawn();
+
+    if (pid == 0) {
+        step_begin();
+        (void) begin(p, n, now_ms);
+        step_end();
+    }
+
+    return step_kill(pid, kill_at, NULL, NULL);
+}
+
+
+/* The row that is written is missing or whole, and all others are there. */
+static void
+test_every_instruction(void **state)
+{
+    int                         i, steps, stride, missing, whole;
+    uint64_t                    n;
+    ngx_ratelimit_penalized_t   found;
+    ngx_ratelimit_penalties_t  *p;
+
+    p = table_make();
+
+    for (n = 1; n < NGX_RATELIMIT_PENALTIES_WAYS; n++) {
+        assert_int_equal(begin(p, n, NOW), NGX_OK);
+    }
+
+    steps = step(p, 50, NOW, MAX_STEPS);
+    assert_in_range(steps, 20, MAX_STEPS - 1);
+    assert_true(get(p, 50, &found));
+    missing = whole = 0;
+
+    stride = step_choose(steps, &i);
+
+    for ( /* void */ ; i < steps; i += stride) {
+        found = row(50);
+        (void) ngx_ratelimit_penalties_end(p, &found.id, NOW);
+        step(p, 50, NOW, i);
+
+        if (!get(p, 50, &found)) {
+            missing++;
+            assert_int_equal(begin(p, 50, NOW), NGX_OK);
+
+        } else if (found.until_ms > NOW) {
+            assert_int_equal(found.until_ms, NOW + MINUTE);
+            assert_int_equal(found.forget_ms, NOW + MINUTE + HOUR);
+            assert_int_equal(found.times, 1);
+            whole++;
+        }
+
+        for (n = 1; n < NGX_RATELIMIT_PENALTIES_WAYS; n++) {
+            assert_int_equal(left(p, n, NOW), MINUTE);
+            assert_true(get(p, n, &found));
+        }
+    }
+
+    print_message("%d of %d deaths: %d missing, %d whole\n", missing + whole,
+                  (steps + stride - 1) / stride, missing, whole);
+    assert_true(missing + whole > 0);
+    table_free(p);
+}
+
+
+static void
+test_leader(void **state)
+{
+    pid_t                       pid;
+    ngx_ratelimit_penalties_t  *p;
+
+    p = table_make();
+    pid = spawn();
+
+    if (pid == 0) {
+        _exit(!ngx_ratelimit_penalties_lead(p));
+    }
+
+    reap(pid, 0);
+
+    /* it has died, and left nothing */
+
+    assert_true(ngx_ratelimit_penalties_lead(p));
+    assert_true(ngx_ratelimit_penalties_lead(p));
+    pid = spawn();
+
+    if (pid == 0) {
+        _exit(ngx_ratelimit_penalties_lead(p));
+    }
+
+    reap(pid, 0);
+    ngx_ratelimit_penalties_leave(p);
+    pid = spawn();
+
+    if (pid == 0) {
+        _exit(!ngx_ratelimit_penalties_lead(p));
+    }
+
+    reap(pid, 0);
+    table_free(p);
+}
+
+
+int
+main(void)
+{
+    const struct CMUnitTest  tests[] = {
+        cmocka_unit_test(test_time),
+        cmocka_unit_test(test_growth),
+        cmocka_unit_test(test_full),
+        cmocka_unit_test(test_redis),
+        cmocka_unit_test(test_every_instruction),
+        cmocka_unit_test(test_leader),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
