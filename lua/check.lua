@@ -11,7 +11,8 @@
 --   want      takes more, up to so many, where they are; -1: looks whether the
 --             cost could be paid; below -1, with cost 0: takes -1 - want that
 --             have been spent already, what is not there is owed, up to the
---             capacity; to give back: milliseconds since it was taken;
+--             capacity; to give back: milliseconds since it was taken, or -1:
+--             no request took it, an operator gives it;
 --             t, f, s: "want+ahead/share" takes, besides, up to ahead of what
 --             is left then, but a share-th of it at most
 --   capacity

@@ -5,7 +5,8 @@
 -- what a request takes, downwards from 65535 for what it is charged afterwards
 -- (cost 0). So neither replaces the other, and what is given back can be named.
 --
--- name: what the request's members start with; gives back by it, once.
+-- name: what the request's members start with; gives back by it, once. If want
+-- is -1, gives back the newest.
 -- Returns granted, remaining, reset_us, retry_us (-1: never), and what is to be
 -- done to the set: a function, or false.
 
@@ -88,8 +89,12 @@ function sliding_log(
     -- give
 
     if cost < 0 and charge and used > 0 then
-        local taken_at
-        removed, taken_at = log_members(key, name, math.min(-cost, used))
+        local taken_at = newest
+        removed = math.min(-cost, used)
+
+        if want ~= -1 then
+            removed, taken_at = log_members(key, name, removed)
+        end
 
         if removed > 0 and taken_at <= cutoff then
             removed = 0
@@ -165,7 +170,15 @@ function sliding_log(
             pull_back(key, score, score)
         end
 
-        if removed > 0 then
+        if removed > 0 and want == -1 then
+            local members = call('ZRANGE', key, format('%.0f', -removed), '-1')
+
+            for i = 1, removed, 1000 do
+                call('ZREM', key,
+                     unpack(members, i, math.min(i + 999, removed)))
+            end
+
+        elseif removed > 0 then
             log_remove(key, name, removed)
         end
 

@@ -83,12 +83,25 @@ if state and #state == 17 then
     before = before < most and before or most
 end
 
--- give; want is for how many milliseconds it was taken
+-- give; want is for how many milliseconds it was taken, or -1
 
 if cost < 0 and change then
     local taken_us = now - want * 1000
+    local more = -cost - count
 
-    if taken_us >= now or taken_us + a >= end_us then
+    if want == -1 and more > 0 and before > 0 then
+
+        -- the window before weighs so much less
+
+        local left_ms = (end_us - now) / 1000
+        left_ms = left_ms + -left_ms % 1
+        left_ms = left_ms < window_ms and left_ms or window_ms
+
+        local weight = decay(before, end_us - now, a) - more
+        weight = weight > 0 and weight * window_ms / left_ms or 0
+        count, before, changed = 0, weight - weight % 1, true
+
+    elseif taken_us >= now or taken_us + a >= end_us then
 
         if count > 0 then
             count = count + cost

@@ -253,19 +253,23 @@ function lookup() {
     }
 
     function topUp(row) {
-        const amount = el("input", { type: "number", min: 1, value: 100,
-                                     step: 1, required: true });
+        const amount = el("input", { type: "number", min: 1, max: row.limit,
+                                     value: row.used || 1, step: 1,
+                                     required: true, "data-at": "to add" });
 
         confirmed({
             title: "Top up a counter", verb: "Give",
-            text: el("p", null, "The client may use more, once: ", named(row),
-                     "."),
-            inputs: field("Requests to add", amount),
+            text: el("p", null, "The client may use more now, on all gateways, "
+                     + "up to its limit of " + number(row.limit) + ": ",
+                     named(row), "."),
+            inputs: field("To add", amount),
             async send() {
-                await ask("PATCH", counter(row),
-                          { body: { add: Number(amount.value) } });
+                const now = (await ask("PATCH", counter(row), {
+                    body: { add: Number(amount.value) } })).json;
+
                 show();
-                return "The counter has " + number(amount.value) + " more.";
+                return "Now " + number(now.remaining) + " of "
+                       + number(now.limit) + " remain.";
             } });
     }
 

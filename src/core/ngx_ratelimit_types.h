@@ -50,4 +50,10 @@ typedef struct {
 /* want: the cost was spent already; the counter owes what is not there */
 #define NGX_RATELIMIT_CHARGE  (UINT32_MAX - 1)
 
+/*
+ * taken_us of tokens that an operator gives, not a request: as many come back
+ * as are used, those that would be used for longest first
+ */
+#define NGX_RATELIMIT_WHENEVER  UINT64_MAX
+
 #endif /* NGX_RATELIMIT_TYPES_H_INCLUDED */

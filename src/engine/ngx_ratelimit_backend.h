@@ -211,7 +211,7 @@ void ngx_ratelimit_permit_free(ngx_ratelimit_counter_t *counter);
 #define NGX_RATELIMIT_PERMIT_US  30000000
 
 
-/* retry.c: the counter was reset, so its client need not wait. */
+/* retry.c: an operator has changed the counter: its client need not wait. */
 void ngx_ratelimit_retry_forget(const ngx_ratelimit_counter_t *counter);
 
 

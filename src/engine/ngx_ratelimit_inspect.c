@@ -1,6 +1,7 @@
 /*
- * Looks at a counter by the script, with a cost of 0, and resets it by commands
- * that no script has.
+ * Looks at a counter by the script, with a cost of 0, and changes it. A reset
+ * is a command that no script has; what is used then and what comes back are
+ * calls of the script.
  */
 
 #include "ngx_ratelimit_inspect.h"
@@ -8,35 +9,62 @@
 #include "ngx_ratelimit_script.h"
 
 static void ngx_ratelimit_inspect_counter(ngx_ratelimit_inspect_t *inspect);
-static ngx_int_t ngx_ratelimit_inspect_ask(ngx_ratelimit_inspect_t *inspect);
-static void ngx_ratelimit_inspect_handler(void *data,
-    const ngx_ratelimit_redis_result_t *result);
-static ngx_ratelimit_counter_t *ngx_ratelimit_inspect_part(
-    ngx_ratelimit_inspect_t *inspect, ngx_ratelimit_part_t *part);
-static void ngx_ratelimit_inspect_next(ngx_ratelimit_inspect_t *inspect,
-    ngx_int_t (*ask)(ngx_ratelimit_inspect_t *inspect));
+static void ngx_ratelimit_inspect_forget(ngx_ratelimit_inspect_t *inspect);
+static void ngx_ratelimit_inspect_local(ngx_ratelimit_inspect_t *inspect);
+static ngx_int_t ngx_ratelimit_inspect_begin(
+    ngx_ratelimit_inspect_t *inspect);
 static ngx_int_t ngx_ratelimit_inspect_delete(
     ngx_ratelimit_inspect_t *inspect);
 static void ngx_ratelimit_inspect_delete_handler(void *data,
     const ngx_ratelimit_redis_result_t *result);
+static uint32_t ngx_ratelimit_inspect_share(
+    const ngx_ratelimit_inspect_t *inspect);
+static ngx_int_t ngx_ratelimit_inspect_ask(ngx_ratelimit_inspect_t *inspect,
+    int64_t cost, int64_t want);
+static void ngx_ratelimit_inspect_handler(void *data,
+    const ngx_ratelimit_redis_result_t *result);
+static ngx_int_t ngx_ratelimit_inspect_give(ngx_ratelimit_inspect_t *inspect,
+    const ngx_ratelimit_limit_t *limit, uint32_t remaining);
+static ngx_ratelimit_counter_t *ngx_ratelimit_inspect_part(
+    ngx_ratelimit_inspect_t *inspect, ngx_ratelimit_part_t *part);
+static void ngx_ratelimit_inspect_next(ngx_ratelimit_inspect_t *inspect);
+static void ngx_ratelimit_inspect_go_on(ngx_ratelimit_inspect_t *inspect,
+    ngx_int_t rc);
 
 
 ngx_int_t
-ngx_ratelimit_inspect_look(ngx_ratelimit_inspect_t *inspect)
+ngx_ratelimit_inspect(ngx_ratelimit_inspect_t *inspect)
 {
     ngx_ratelimit_inspect_counter(inspect);
 
+    if (inspect->reset || inspect->add) {
+        ngx_ratelimit_retry_forget(&inspect->counter);
+    }
+
+    if (inspect->reset) {
+        ngx_ratelimit_inspect_forget(inspect);
+    }
+
     if (inspect->limiter->redis == NULL) {
-        ngx_ratelimit_local_take(&inspect->counter);
-        inspect->answer = inspect->counter.answer;
-        inspect->answer.remaining
-                           = ngx_ratelimit_counter_remaining(&inspect->counter);
+        ngx_ratelimit_inspect_local(inspect);
         return NGX_OK;
     }
 
     (void) ngx_ratelimit_client_hash(&inspect->client);
 
-    return ngx_ratelimit_inspect_ask(inspect);
+    /* resets are rare: connections for one, made for it */
+
+    if (inspect->reset) {
+        inspect->control = ngx_ratelimit_redis_control_new(
+                                                      inspect->limiter->redis,
+                                                      (ngx_cycle_t *)
+                                                      ngx_cycle);
+        if (inspect->control == NULL) {
+            return NGX_ERROR;
+        }
+    }
+
+    return ngx_ratelimit_inspect_begin(inspect);
 }
 
 
@@ -66,94 +94,11 @@ ngx_ratelimit_inspect_counter(ngx_ratelimit_inspect_t *inspect)
 }
 
 
-static ngx_int_t
-ngx_ratelimit_inspect_ask(ngx_ratelimit_inspect_t *inspect)
-{
-    ngx_ratelimit_part_t       part;
-    ngx_ratelimit_lease_ask_t  ask;
-
-    ngx_memzero(&ask, sizeof(ngx_ratelimit_lease_ask_t));
-
-    inspect->call = ngx_ratelimit_script_ask(
-                                    ngx_ratelimit_inspect_part(inspect, &part),
-                                    &ask, ngx_ratelimit_inspect_handler,
-                                    inspect);
-
-    return inspect->call ? NGX_AGAIN : NGX_ERROR;
-}
-
-
+/* What this gateway knows. A RESET forgets what stands in for Redis, but for
+   permits. */
 static void
-ngx_ratelimit_inspect_handler(void *data,
-    const ngx_ratelimit_redis_result_t *result)
+ngx_ratelimit_inspect_forget(ngx_ratelimit_inspect_t *inspect)
 {
-    ngx_ratelimit_inspect_t *inspect = data;
-
-    ngx_ratelimit_part_t      part;
-    ngx_ratelimit_answer_t    answer;
-    ngx_ratelimit_counter_t  *counter;
-
-    if (result->again) {
-        ngx_ratelimit_redis_forget(inspect->call);
-    }
-
-    inspect->call = NULL;
-
-    counter = ngx_ratelimit_inspect_part(inspect, &part);
-    inspect->status = ngx_ratelimit_script_read(result, 0, counter->limit,
-                                                &answer);
-
-    if (inspect->status == NGX_RATELIMIT_REDIS_OK) {
-        inspect->answer.remaining += answer.remaining;
-        inspect->answer.reset_us = ngx_max(inspect->answer.reset_us,
-                                           answer.reset_us);
-    }
-
-    ngx_ratelimit_inspect_next(inspect, ngx_ratelimit_inspect_ask);
-}
-
-
-/* The counter as Redis knows it: itself, or the part whose turn it is. */
-static ngx_ratelimit_counter_t *
-ngx_ratelimit_inspect_part(ngx_ratelimit_inspect_t *inspect,
-    ngx_ratelimit_part_t *part)
-{
-    if (inspect->rule->shares == NULL) {
-        return &inspect->counter;
-    }
-
-    ngx_ratelimit_parts_get(&inspect->counter, part);
-
-    return &part->counter;
-}
-
-
-/* One part after the other: they are in different hash slots. */
-static void
-ngx_ratelimit_inspect_next(ngx_ratelimit_inspect_t *inspect,
-    ngx_int_t (*ask)(ngx_ratelimit_inspect_t *inspect))
-{
-    if (inspect->status == NGX_RATELIMIT_REDIS_OK && inspect->rule->shares
-        && ++inspect->counter.remote->part < inspect->rule->shards)
-    {
-        if (ask(inspect) == NGX_AGAIN) {
-            return;
-        }
-
-        inspect->status = NGX_RATELIMIT_REDIS_UNREACHABLE;
-    }
-
-    inspect->handler(inspect->data);
-}
-
-
-ngx_int_t
-ngx_ratelimit_inspect_reset(ngx_ratelimit_inspect_t *inspect)
-{
-    ngx_ratelimit_inspect_counter(inspect);
-
-    /* a RESET forgets what stands in for Redis, but for permits */
-
     if (inspect->limiter->redis == NULL
         || inspect->rule->spec.algorithm == NGX_RATELIMIT_CONCURRENCY)
     {
@@ -161,35 +106,55 @@ ngx_ratelimit_inspect_reset(ngx_ratelimit_inspect_t *inspect)
                                  inspect->rule->spec.algorithm);
     }
 
-    ngx_ratelimit_retry_forget(&inspect->counter);
-
     if (inspect->rule->emergency) {
         inspect->counter.emergency = 1;
         ngx_ratelimit_local_drop(&inspect->counter,
                                  inspect->rule->emergency->algorithm);
         inspect->counter.emergency = 0;
     }
-
-    if (inspect->limiter->redis == NULL) {
-        return NGX_OK;
-    }
-
-    (void) ngx_ratelimit_client_hash(&inspect->client);
-
-    /* resets are rare: connections for one, made for it */
-
-    inspect->control = ngx_ratelimit_redis_control_new(inspect->limiter->redis,
-                                                       (ngx_cycle_t *)
-                                                       ngx_cycle);
-    if (inspect->control == NULL) {
-        return NGX_ERROR;
-    }
-
-    return ngx_ratelimit_inspect_delete(inspect);
 }
 
 
-/* The field of the client's bucket, or the set; of each part. */
+/* A look settles the state: a window of another limit gives nothing back. */
+static void
+ngx_ratelimit_inspect_local(ngx_ratelimit_inspect_t *inspect)
+{
+    ngx_ratelimit_counter_t  *counter;
+
+    if (inspect->limit == NULL) {
+        return;
+    }
+
+    counter = &inspect->counter;
+    counter->source = NGX_RATELIMIT_SOURCE_LOCAL;
+
+    if (inspect->used) {
+        ngx_ratelimit_local_charge(counter, inspect->used);
+    }
+
+    ngx_ratelimit_local_take(counter);
+
+    if (inspect->add) {
+        inspect->check.taken_us = NGX_RATELIMIT_WHENEVER;
+        ngx_ratelimit_local_give(counter, inspect->add);
+        ngx_ratelimit_local_take(counter);
+    }
+
+    inspect->answer = counter->answer;
+    inspect->answer.remaining = ngx_ratelimit_counter_remaining(counter);
+}
+
+
+/* The counter in Redis, or its part whose turn it is. */
+static ngx_int_t
+ngx_ratelimit_inspect_begin(ngx_ratelimit_inspect_t *inspect)
+{
+    return inspect->reset ? ngx_ratelimit_inspect_delete(inspect)
+                          : ngx_ratelimit_inspect_ask(inspect, 0, 0);
+}
+
+
+/* The field of the client's bucket, or the set. */
 static ngx_int_t
 ngx_ratelimit_inspect_delete(ngx_ratelimit_inspect_t *inspect)
 {
@@ -241,7 +206,172 @@ ngx_ratelimit_inspect_delete_handler(void *data,
     inspect->status = result->status;
     inspect->done |= (result->status == NGX_RATELIMIT_REDIS_OK || result->ran);
 
-    ngx_ratelimit_inspect_next(inspect, ngx_ratelimit_inspect_delete);
+    if (inspect->status != NGX_RATELIMIT_REDIS_OK || inspect->limit == NULL) {
+        ngx_ratelimit_inspect_next(inspect);
+        return;
+    }
+
+    ngx_ratelimit_inspect_go_on(inspect,
+        ngx_ratelimit_inspect_ask(inspect, 0,
+                       -1 - (int64_t) ngx_ratelimit_inspect_share(inspect)));
+}
+
+
+/* What is used of a part is as its share of the limit. */
+static uint32_t
+ngx_ratelimit_inspect_share(const ngx_ratelimit_inspect_t *inspect)
+{
+    uint32_t  n;
+
+    if (inspect->rule->shares == NULL) {
+        return inspect->used;
+    }
+
+    n = inspect->rule->shards;
+
+    return inspect->used / n
+           + (inspect->counter.remote->part < inspect->used % n);
+}
+
+
+static ngx_int_t
+ngx_ratelimit_inspect_ask(ngx_ratelimit_inspect_t *inspect, int64_t cost,
+    int64_t want)
+{
+    ngx_ratelimit_part_t   part;
+    ngx_ratelimit_price_t  price;
+
+    ngx_memzero(&price, sizeof(ngx_ratelimit_price_t));
+    price.cost = cost;
+    price.want = want;
+
+    inspect->giving = (cost < 0);
+    inspect->call = ngx_ratelimit_script_one(
+                                    ngx_ratelimit_inspect_part(inspect, &part),
+                                    &price, ngx_ratelimit_inspect_handler,
+                                    inspect);
+
+    return inspect->call ? NGX_AGAIN : NGX_ERROR;
+}
+
+
+static void
+ngx_ratelimit_inspect_handler(void *data,
+    const ngx_ratelimit_redis_result_t *result)
+{
+    ngx_ratelimit_inspect_t *inspect = data;
+
+    ngx_int_t                 rc;
+    ngx_ratelimit_part_t      part;
+    ngx_ratelimit_answer_t    answer;
+    ngx_ratelimit_counter_t  *counter;
+
+    if (result->again) {
+
+        /* a change that may have run waits for its reply, however late */
+
+        if (inspect->giving || inspect->reset) {
+            return;
+        }
+
+        ngx_ratelimit_redis_forget(inspect->call);
+    }
+
+    inspect->call = NULL;
+
+    counter = ngx_ratelimit_inspect_part(inspect, &part);
+    inspect->status = ngx_ratelimit_script_read(result, 0, counter->limit,
+                                                &answer);
+
+    if (inspect->giving) {
+        inspect->done |= (inspect->status == NGX_RATELIMIT_REDIS_OK
+                          || result->ran);
+    }
+
+    if (inspect->status != NGX_RATELIMIT_REDIS_OK) {
+        inspect->handler(inspect->data);
+        return;
+    }
+
+    if (!inspect->giving && inspect->add) {
+        rc = ngx_ratelimit_inspect_give(inspect, counter->limit,
+                                        answer.remaining);
+        if (rc != NGX_DECLINED) {
+            ngx_ratelimit_inspect_go_on(inspect, rc);
+            return;
+        }
+    }
+
+    inspect->answer.remaining += answer.remaining;
+    inspect->answer.reset_us = ngx_max(inspect->answer.reset_us,
+                                       answer.reset_us);
+
+    ngx_ratelimit_inspect_next(inspect);
+}
+
+
+/*
+ * A look has settled the state: a window of another limit gives nothing back.
+ * One part gets back all that it has used before the next one gets any.
+ * NGX_DECLINED: nothing is used.
+ */
+static ngx_int_t
+ngx_ratelimit_inspect_give(ngx_ratelimit_inspect_t *inspect,
+    const ngx_ratelimit_limit_t *limit, uint32_t remaining)
+{
+    uint32_t  tokens;
+
+    tokens = ngx_min(inspect->add, limit->capacity - remaining);
+
+    if (tokens == 0) {
+        return NGX_DECLINED;
+    }
+
+    inspect->add -= tokens;
+
+    return ngx_ratelimit_inspect_ask(inspect, -(int64_t) tokens, -1);
+}
+
+
+/* The counter as Redis knows it: itself, or the part whose turn it is. */
+static ngx_ratelimit_counter_t *
+ngx_ratelimit_inspect_part(ngx_ratelimit_inspect_t *inspect,
+    ngx_ratelimit_part_t *part)
+{
+    if (inspect->rule->shares == NULL) {
+        return &inspect->counter;
+    }
+
+    ngx_ratelimit_parts_get(&inspect->counter, part);
+
+    return &part->counter;
+}
+
+
+/* One part after the other: they are in different hash slots. */
+static void
+ngx_ratelimit_inspect_next(ngx_ratelimit_inspect_t *inspect)
+{
+    if (inspect->status == NGX_RATELIMIT_REDIS_OK && inspect->rule->shares
+        && ++inspect->counter.remote->part < inspect->rule->shards)
+    {
+        ngx_ratelimit_inspect_go_on(inspect,
+                                    ngx_ratelimit_inspect_begin(inspect));
+        return;
+    }
+
+    inspect->handler(inspect->data);
+}
+
+
+/* If memory is out, this is the end. */
+static void
+ngx_ratelimit_inspect_go_on(ngx_ratelimit_inspect_t *inspect, ngx_int_t rc)
+{
+    if (rc != NGX_AGAIN) {
+        inspect->status = NGX_RATELIMIT_REDIS_UNREACHABLE;
+        inspect->handler(inspect->data);
+    }
 }
 
 

@@ -1,6 +1,6 @@
 /*
  * One counter, for the operator: what is left of it, without taking; and its
- * reset, on this gateway and in Redis.
+ * change, on this gateway and in Redis.
  */
 
 #ifndef NGX_RATELIMIT_INSPECT_H_INCLUDED
@@ -16,7 +16,13 @@
 typedef struct {
     ngx_ratelimit_limiter_t        *limiter;
     const ngx_ratelimit_rule_t     *rule;
-    const ngx_ratelimit_limit_t    *limit;    /* reset: NULL */
+    const ngx_ratelimit_limit_t    *limit;    /* NULL: not known, and the
+                                                 outcome has no answer */
+    uint32_t                        used;     /* of a reset: tokens that the
+                                                 fresh counter has used */
+    uint32_t                        add;      /* tokens that come back, as
+                                                 far as they are used */
+    unsigned                        reset:1;
     ngx_str_t                       key;
     ngx_pool_t                     *pool;
     void                          (*handler)(void *data);
@@ -24,9 +30,9 @@ typedef struct {
 
     /* the outcome */
     ngx_ratelimit_redis_status_e    status;   /* why Redis has no answer */
-    ngx_ratelimit_answer_t          answer;   /* look: remaining, reset_us */
-    unsigned                        done:1;   /* reset: Redis has done it, or
-                                                 may have, or in part */
+    ngx_ratelimit_answer_t          answer;   /* remaining, reset_us */
+    unsigned                        done:1;   /* a change: Redis has done it,
+                                                 or may have, or in part */
 
     /* the engine's */
     ngx_ratelimit_check_t           check;
@@ -35,26 +41,25 @@ typedef struct {
     ngx_ratelimit_remote_client_t   remote_client;
     ngx_ratelimit_counter_t         counter;
     ngx_ratelimit_remote_t          remote;
+    unsigned                        giving:1; /* its call gives back */
     ngx_ratelimit_redis_control_t  *control;
     ngx_ratelimit_redis_call_t     *call;
 } ngx_ratelimit_inspect_t;
 
 /*
- * Looks at what is left of the counter. For a counter in Redis that is what
- * Redis says, without the tokens that gateways hold in leases; for a split
- * counter it is the sum of its parts. Returns NGX_OK: the outcome is there;
- * NGX_AGAIN: the handler will be called once, later, unless inspect_end() comes
- * before; NGX_ERROR: memory is out.
+ * Looks at what is left of the counter, after the change if there is one. For a
+ * counter in Redis that is what Redis says, without the tokens that gateways
+ * hold in leases; for a split counter it is the sum of its parts. Returns
+ * NGX_OK: the outcome is there; NGX_AGAIN: the handler will be called once,
+ * later, unless inspect_end() comes before; NGX_ERROR: memory is out.
+ *
+ * reset makes the counter a fresh one, on this gateway and in Redis, or sets
+ * what it has used. Requests that run keep their permits. add gives tokens
+ * back, those that would be used for longest first. Other gateways go on with
+ * their leases, and remember the counter's rejections until they hear of the
+ * change (a RESET of ngx_ratelimit_sync_call()).
  */
-ngx_int_t ngx_ratelimit_inspect_look(ngx_ratelimit_inspect_t *inspect);
-
-/*
- * Makes the counter a fresh one, on this gateway and in Redis. Other gateways
- * go on with their leases and remember its rejections until they hear of it (a
- * RESET of ngx_ratelimit_sync_call()). Requests that run keep their permits.
- * Returns what look does.
- */
-ngx_int_t ngx_ratelimit_inspect_reset(ngx_ratelimit_inspect_t *inspect);
+ngx_int_t ngx_ratelimit_inspect(ngx_ratelimit_inspect_t *inspect);
 
 /* Once, for each that was started, not by its handler: forgets what is due. */
 void ngx_ratelimit_inspect_end(ngx_ratelimit_inspect_t *inspect);

@@ -1,17 +1,17 @@
-# A Redis that does a reset in part, or whose answer is lost: who asked is told
-# that it may have been done, and may ask once more; who asks for the state of a
-# counter is told no half of it.
+# A Redis that does a change of a counter in part, or whose answer is lost: the
+# answer says that it may have been done. A reset may be sent once more.
 
 use t::RateLimit 'no_plan';
 use t::Gateway;
 use t::FakeRedis;
 use t::Api;
 
-# an answer for each HDEL, and for each reset of the script of documents
+# an answer for each HDEL, for each reset of the script of documents, and for
+# each call of the check script; patch: the body, else it is a reset
 sub told {
     my ($name, $said, $hdel, $reset, %more) = @_;
 
-    my ($deletes, $resets) = (0, 0);
+    my ($deletes, $resets, $checks) = (0, 0, 0);
 
     my $fake = t::FakeRedis->new(sub {
         my @command = @_;
@@ -24,7 +24,9 @@ sub told {
             return $reset->[$resets++] // '' if $command[5] eq 'reset';
         }
 
-        return "*4\r\n:0\r\n:2\r\n:1000\r\n:0\r\n" if $command[0] eq 'EVALSHA';
+        return $checks < @{ $more{checks} // [] } ? $more{checks}[$checks++]
+                                                  : left(2)
+            if $command[0] eq 'EVALSHA';
         return "+OK\r\n";
     });
 
@@ -36,7 +38,8 @@ sub told {
 
     my $api = t::Api->new($gateway);
     my $rule = $more{rule} // 'one';
-    my $answer = $api->delete("/counters?rule=$rule&key=a");
+    my $answer = $api->send($more{patch} ? 'PATCH' : 'DELETE',
+                            "/counters?rule=$rule&key=a", $more{patch});
 
     if ($said eq '200') {
         is($answer->{status}, 200, $name) or diag($answer->{body});
@@ -55,6 +58,8 @@ sub told {
     $gateway->stop;
     $fake->stop;
 }
+
+sub left { return "*4\r\n:0\r\n:$_[0]\r\n:1000\r\n:0\r\n" }
 
 my $ONE = ":1\r\n";
 my $AT = "*1\r\n\$16\r\n1795000000000001\r\n";
@@ -77,3 +82,30 @@ told('told something else', '504 unknown-outcome', [$ONE, $ONE],
      ["*1\r\n\$1\r\nx\r\n", $AT], why => qr/: protocol$/, again => 1);
 told('told nothing', '504 unknown-outcome', [$ONE, $ONE], ["*0\r\n", $AT],
      why => qr/: protocol$/, again => 1);
+
+my %add = (patch => { add => 3 });
+my $REFUSED = "-NOAUTH x\r\n";
+my $changed = qr/may be changed, in part.*: read it, and decide again: /;
+
+told('more', '200', [], [$AT], %add, checks => [left(2), left(5)]);
+told('more, the look refused', '503 unavailable', [], [$AT], %add,
+     checks => [$REFUSED], why => qr/nothing is changed: noauth$/);
+told('more, refused', '503 unavailable', [], [$AT], %add,
+     checks => [left(2), $REFUSED], why => qr/nothing is changed: noauth$/);
+told('more, cut off', '504 unknown-outcome', [], [$AT], %add,
+     checks => [left(2), undef], why => qr/${changed}lost$/);
+told('more, late', '200', [], [$AT], %add,
+     checks => [left(2), [('') x 300, left(5)]]);
+told('more, the look late', '503 unavailable', [], [$AT], %add,
+     checks => [[('') x 300, left(2)]],
+     why => qr/nothing is changed: timeout$/);
+told('more, the second part refused', '504 unknown-outcome', [], [$AT], %add,
+     rule => 'three', checks => [left(1), left(2), $REFUSED],
+     why => qr/${changed}noauth$/);
+told('more, not told', '504 unknown-outcome', [], ["-OOM x\r\n"], %add,
+     checks => [left(2), left(5)], why => qr/${changed}oom$/);
+told('more where nothing is used, not told', '503 unavailable', [],
+     ["-OOM x\r\n"], %add, checks => [left(6)],
+     why => qr/nothing is changed: oom$/);
+told('used, cut off behind the reset', '504 unknown-outcome', [$ONE], [$AT],
+     patch => { used => 3 }, checks => [undef], why => qr/${changed}lost$/);

@@ -125,6 +125,24 @@ get('/other?k=a') for 1, 2;
 is(rules(list(t::Api->new($gateway, '/rl-a'))), 'from', 'of another zone');
 is(rules(list($api, '?rule=from')), '', 'not of this');
 
+# its keys are addresses of four bytes
+
+my $bytes = t::Api->new($gateway, '/rl-a');
+
+is(list($bytes)->{rejections}[0]{key}, hash(pack 'C4', 127, 0, 0, 1),
+   'the hash of an address');
+is(rules(list($bytes, '?key=127.0.0.1')), 'from', 'an address is found');
+is(rules(list($bytes, '?key=127.0.0.2')), '', 'another one is not');
+is(rules(list($bytes, '?key=::1')), '', 'nor one of IPv6');
+is($bytes->get('/counters?rule=from&key=127.0.0.1')->{json}{used}, 1,
+   'its counter');
+is($bytes->get('/counters?rule=from&key=%7f%00%00%01')->{json}{used}, 1,
+   'its counter, by its bytes');
+is($bytes->get('/counters?key=127.0.0.1')->{json}{counters}[-1]{used}, 1,
+   'among all of a key');
+is($bytes->get('/counters?rule=from&key=::1')->{json}{used}, 0,
+   'and no other one');
+
 # a route that is too long
 
 my $long = '/v1/orders/' . 'x' x 200;

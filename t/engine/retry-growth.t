@@ -123,6 +123,10 @@ row('/?k=d', '429 REJECTED 0 118', 'grown');
 is(t::Api->new($gateway)->delete('/counters?rule=z&key=d')->{status}, 200,
    'a reset');
 row('/?k=d', '200 PASSED 0', 'the wait is forgotten, too');
+row('/?k=d', '429 REJECTED 0 60', 'another wait');
+is(t::Api->new($gateway)->patch('/counters?rule=z&key=d', { add => 1 })
+   ->{status}, 200, 'a token more');
+row('/?k=d', '200 PASSED 0', 'and this wait is forgotten');
 $gateway->stop;
 
 # each gateway of a fleet has waits of its own; a reset is for all of them

@@ -435,6 +435,18 @@ const ACTIONS = {
         await tab.press("Reset");
         await tab.sees("The counter is reset.", "#said");
         await remaining(10);
+
+        for (let i = 0; i < 12; i++) {
+            await send("GET", tab.base + "/v1/orders", undefined,
+                       { "X-API-Key": key });
+        }
+
+        await remaining(0);
+        await tab.hand.press(tab.at("top up orders"));
+        await tab.hand.type(tab.at("to add"), "4");
+        await tab.press("Give");
+        await tab.sees("Now 4 of 10 remain.", "#said");
+        await remaining(4);
     }
 };
 

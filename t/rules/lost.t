@@ -80,7 +80,7 @@ sub lost {
     $fake->stop;
 }
 
-lost('taken, and the answer is lost', 504, 1, qr/read the document again/, sub {
+lost('taken, and the answer is lost', 504, 1, qr/read before you send it again/, sub {
     my ($has, $n, $new) = @_;
 
     take($has, $new);
@@ -89,7 +89,7 @@ lost('taken, and the answer is lost', 504, 1, qr/read the document again/, sub {
 
 # a put that was sent again would be taken
 
-lost('not taken, and the connection ends', 504, 0, qr/read the document again/, sub {
+lost('not taken, and the connection ends', 504, 0, qr/read before you send it again/, sub {
     my ($has, $n, $new) = @_;
     return $n ? take($has, $new) : undef;
 });

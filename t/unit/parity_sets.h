@@ -42,7 +42,7 @@ typedef struct {
 typedef struct {
     counter_t  *counter;
     int64_t     cost;
-    uint32_t    want;
+    uint32_t    want;      /* LOOK, of a cost below 0: an operator gives it */
     uint32_t    charge;    /* spent already; 0: the others count */
     int         dry_run;
 } check_t;
@@ -59,6 +59,7 @@ static struct {
     uint64_t  denied;
     uint64_t  never;
     uint64_t  given;
+    uint64_t  topped_up;
     uint64_t  charged;
     uint64_t  owed;
     uint64_t  again;      /* takes under a name of before */
@@ -260,10 +261,13 @@ counter_take(counter_t *counter, uint64_t now, uint64_t name, uint32_t cost,
 
 static void
 counter_give(counter_t *counter, uint64_t now, const request_t *request,
-    uint32_t tokens)
+    const check_t *check)
 {
     if (kind == 'l') {
-        log_give(counter, now, request->taken_us, tokens);
+        log_give(counter, now,
+                 (check->want == NGX_RATELIMIT_LOOK) ? NGX_RATELIMIT_WHENEVER
+                                                     : request->taken_us,
+                 -check->cost);
 
     } else {
         slot_free(counter, now, request->name);
@@ -318,7 +322,7 @@ run_c(uint64_t now, const request_t *request, const check_t *checks,
         if (check->cost < 0) {
 
             if (!denied) {
-                counter_give(check->counter, now, request, -check->cost);
+                counter_give(check->counter, now, request, check);
                 seen.given++;
             }
 

@@ -248,7 +248,7 @@ function commands.ZRANGE(key, start, stop, scores)
     local set, range = zset(key), {}
     local first, last = assert(tonumber(start)), assert(tonumber(stop))
 
-    assert(scores == 'WITHSCORES' and first % 1 == 0 and last % 1 == 0)
+    assert((not scores or scores == 'WITHSCORES') and first % 1 == 0 and last % 1 == 0)
 
     first = first < 0 and math.max(first + #set.order, 0) or first
     last = last < 0 and last + #set.order or last
@@ -256,7 +256,10 @@ function commands.ZRANGE(key, start, stop, scores)
     for i = first, math.min(last, #set.order - 1) do
         local member = set.order[i + 1]
         range[#range + 1] = member
-        range[#range + 1] = string.format('%.17g', set.scores[member])
+
+        if scores then
+            range[#range + 1] = string.format('%.17g', set.scores[member])
+        end
     end
 
     return range

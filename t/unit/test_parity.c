@@ -19,7 +19,8 @@
 typedef struct {
     counter_t  *counter;
     int64_t     cost;
-    uint32_t    want;      /* below 0 of cost: for how many ms it was taken */
+    uint32_t    want;      /* below 0 of cost: for how many ms it was taken;
+                              LOOK: an operator gives it */
     uint32_t    ahead;     /* of a lease */
     uint32_t    share;     /* 0: no lease */
     uint32_t    charge;    /* spent already; 0: the others count */
@@ -36,6 +37,7 @@ enum {
     REFUSED,     /* denied, alone or with others */
     CHARGED,
     OWED,        /* of these more than there was */
+    TOPPED_UP,
     EVENTS
 };
 
@@ -46,7 +48,7 @@ static const struct {
     { "granted", 100 }, { "denied", 100 }, { "never", 0 },
     { "given back", 10 }, { "looked", 0 }, { "dry run", 0 },
     { "ahead", 10 }, { "shared", 10 }, { "refused", 10 }, { "charged", 10 },
-    { "owed", 1 }
+    { "owed", 1 }, { "topped up", 10 }
 };
 
 static uint64_t  seen[EVENTS];
@@ -164,7 +166,7 @@ run_c(uint64_t now, const check_t *checks, unsigned n,
 {
     int                      denied;
     unsigned                 i;
-    uint64_t                 age_us;
+    uint64_t                 age_us, taken_us;
     counter_t                copy;
     const check_t           *check;
     answer_t   answer;
@@ -187,8 +189,15 @@ run_c(uint64_t now, const check_t *checks, unsigned n,
         if (check->cost < 0) {
             if (!denied) {
                 age_us = (uint64_t) check->want * 1000;
+                taken_us = age_us < now ? now - age_us : 0;
+
+                if (check->want == NGX_RATELIMIT_LOOK) {
+                    taken_us = NGX_RATELIMIT_WHENEVER;
+                    seen[TOPPED_UP]++;
+                }
+
                 state_give(&check->counter->state, &check->counter->limit, now,
-                           age_us < now ? now - age_us : 0, -check->cost);
+                           taken_us, -check->cost);
                 seen[GIVEN]++;
             }
 
@@ -209,7 +218,8 @@ run_c(uint64_t now, const check_t *checks, unsigned n,
         seen[GRANTED] += (answer.granted != 0);
         seen[NEVER_PAID] += (answer.retry_us == NGX_RATELIMIT_NEVER);
         seen[DENIED] += (answer.retry_us != 0);
-        seen[LOOKED] += (check->want == NGX_RATELIMIT_LOOK);
+        seen[LOOKED] += (check->cost >= 0
+                         && check->want == NGX_RATELIMIT_LOOK);
         seen[DRY_RUN] += (answer.retry_us != 0 && check->dry_run && !denied);
 
         fill_answer(&answer, answers[i]);
@@ -438,7 +448,8 @@ random_call(parity_call_t *call, check_t *checks)
 
         if (rnd(10) == 0) {
             check->cost = -check->cost;
-            check->want = random_age_ms(&check->counter->limit);
+            check->want = rnd(4) ? random_age_ms(&check->counter->limit)
+                                 : NGX_RATELIMIT_LOOK;
 
         } else if (rnd(10) == 0) {
             check->charge = random_tokens(capacity);
@@ -468,7 +479,9 @@ exact_ages(parity_call_t *call, check_t *checks)
     uint64_t  window_us, age_us;
 
     for (i = 0; i < call->n; i++) {
-        if (checks[i].cost >= 0 || rnd(4)) {
+        if (checks[i].cost >= 0 || checks[i].want == NGX_RATELIMIT_LOOK
+            || rnd(4))
+        {
             continue;
         }
 

@@ -189,6 +189,12 @@ random_check(check_t *check, const request_t *request, unsigned field,
         return;
     }
 
+    if (rnd(30) == 0) {
+        check->cost = -1 - (int64_t) random_tokens(capacity);
+        check->want = NGX_RATELIMIT_LOOK;
+        return;
+    }
+
     if (!is_new && granted && rnd(4)) {
         granted = rnd(2) ? granted : 1 + (uint32_t) rnd(granted);
 
@@ -276,6 +282,23 @@ random_checks(parity_call_t *call, check_t *checks, request_t *request,
 }
 
 
+/* An operator gave the newest back, which may be those of any request. */
+
+static void
+forget(unsigned key, unsigned field)
+{
+    unsigned  i;
+
+    for (i = 0; i < REQUESTS; i++) {
+        if (requests[i].key == key) {
+            requests[i].granted[field] = 0;
+        }
+    }
+
+    seen.topped_up++;
+}
+
+
 /* What the request has now, as far as it may give it back. */
 
 static void
@@ -287,7 +310,10 @@ remember(request_t *request, const parity_call_t *call, const check_t *checks,
     for (i = 0; i < call->n; i++) {
         field = call->args[i].field;
 
-        if (checks[i].cost < 0 || (!is_new && checks[i].cost > 0)) {
+        if (checks[i].cost < 0 && checks[i].want == NGX_RATELIMIT_LOOK) {
+            forget(call->key, field);
+
+        } else if (checks[i].cost < 0 || (!is_new && checks[i].cost > 0)) {
             request->granted[field] = 0;
 
         } else if (is_new && checks[i].cost > 0 && kind == 'l'
@@ -489,6 +515,7 @@ run_sequence(char which)
         assert_true(seen.granted > parity.steps / 10);
         assert_true(seen.denied > parity.steps / 10);
         assert_true(seen.given > parity.steps / 100);
+        assert_true(kind == 'c' || seen.topped_up > parity.steps / 1000);
         assert_true(seen.dropped > 0);
     }
 }

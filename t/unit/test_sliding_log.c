@@ -475,6 +475,16 @@ test_give(void **state)
     give(START + 5, START + 5, 1);
     assert_int_equal(left(START + 5), 97);
 
+    /* an operator's: the newest, whosever they are, up to all */
+    start(100, 10);
+    (void) take(START, 3, 0);
+    (void) take(START + 5, 4, 0);
+    give(START + 9, NGX_RATELIMIT_WHENEVER, 5);
+    assert_int_equal(left(START + 9), 98);
+    assert_int_equal(keeper.log.fresh_us, START + 10 * SECOND);
+    give(START + 9, NGX_RATELIMIT_WHENEVER, 100);
+    assert_int_equal(left(START + 9), 100);
+
     /* a window ago */
     start(100, 10);
     (void) take(START, 3, 0);

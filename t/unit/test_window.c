@@ -336,6 +336,53 @@ test_give_month(void **state)
 }
 
 
+/*
+ * What an operator gives is there at once, all of it, up to what is used; and
+ * the window before keeps what it may.
+ */
+
+static void
+test_give_whenever(void **state)
+{
+    unsigned  i, k;
+    limit_t   limit;
+    uint32_t  before, after, tokens;
+    uint64_t  now;
+    window_t  w;
+
+    unit_seed = 12;
+
+    for (i = 0; i < ROUNDS; i++) {
+        limit = random_limit(algorithms[rnd(2)]);
+        memset(&w, 0, sizeof(w));
+        now = NOW;
+
+        for (k = 0; k < TAKES; k++) {
+            now += rnd(limit.window_us < DAY ? limit.window_us : DAY);
+            (void) take(&w, &limit, now, rnd(limit.capacity) + 1, 0);
+
+            before = take(&w, &limit, now, 0, 0).remaining;
+            tokens = rnd(limit.capacity) + 1;
+            state_give(&w, &limit, now, NGX_RATELIMIT_WHENEVER, tokens);
+            after = take(&w, &limit, now, 0, 0).remaining;
+
+            assert_int_equal(after, before + tokens < limit.capacity
+                                    ? before + tokens : limit.capacity);
+        }
+    }
+
+    /* what the current window has used comes back first */
+
+    limit = limit_of(NGX_RATELIMIT_SLIDING_WINDOW, 100, 10 * SECOND);
+    memset(&w, 0, sizeof(w));
+    (void) take(&w, &limit, NOW, 60, 0);
+    (void) take(&w, &limit, NOW + 15 * SECOND, 20, 0);
+    state_give(&w, &limit, NOW + 15 * SECOND, NGX_RATELIMIT_WHENEVER, 25);
+    assert_int_equal(take(&w, &limit, NOW + 15 * SECOND, 0, 0).remaining, 75);
+    assert_int_equal(take(&w, &limit, NOW + 20 * SECOND, 0, 0).remaining, 100);
+}
+
+
 int
 main(void)
 {
@@ -347,6 +394,7 @@ main(void)
         cmocka_unit_test(test_extremes),
         cmocka_unit_test(test_give_late),
         cmocka_unit_test(test_give_month),
+        cmocka_unit_test(test_give_whenever),
     };
 
     seed_init();

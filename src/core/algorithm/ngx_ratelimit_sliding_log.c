@@ -121,6 +121,7 @@ ngx_ratelimit_sliding_log_give(ngx_ratelimit_log_t *log,
     uint32_t tokens)
 {
     uint32_t                  since;
+    unsigned                  newest;
     ngx_ratelimit_log_view_t  view;
 
     view.log = log;
@@ -129,6 +130,8 @@ ngx_ratelimit_sliding_log_give(ngx_ratelimit_log_t *log,
     view.now_us = now_us;
 
     ngx_ratelimit_log_settle(&view);
+
+    newest = (taken_us == NGX_RATELIMIT_WHENEVER);
 
     /* the clock was set back, and later places stand at now */
 
@@ -144,7 +147,8 @@ ngx_ratelimit_sliding_log_give(ngx_ratelimit_log_t *log,
         tokens = log->count;
     }
 
-    since = ngx_ratelimit_log_since(&view, taken_us, tokens);
+    since = newest ? tokens
+                   : ngx_ratelimit_log_since(&view, taken_us, tokens);
 
     if (since > tokens + NGX_RATELIMIT_LOG_MAX_LATER) {
 

@@ -65,7 +65,7 @@ void ngx_ratelimit_sliding_log_take(ngx_ratelimit_log_t *log,
  * The oldest places that are not before taken_us go: they are the request's, or
  * as much older as the workers' clocks differ. If more than 64 other places are
  * later, the oldest places of all go: the tokens are there again at once, and
- * the request's own places come back in their stead.
+ * the request's own places come back in their stead. WHENEVER: the newest go.
  */
 void ngx_ratelimit_sliding_log_give(ngx_ratelimit_log_t *log,
     const ngx_ratelimit_log_places_t *places,

@@ -50,6 +50,9 @@ static int ngx_ratelimit_fixed_window_settle(const ngx_ratelimit_window_t *w,
     ngx_ratelimit_usage_t *use);
 static void ngx_ratelimit_fixed_window_save(ngx_ratelimit_window_t *w,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_usage_t *use);
+static void ngx_ratelimit_sliding_window_lighten(
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us,
+    ngx_ratelimit_usage_t *use, uint32_t tokens);
 static int ngx_ratelimit_sliding_window_settle(const ngx_ratelimit_window_t *w,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us,
     ngx_ratelimit_usage_t *use);
@@ -351,6 +354,16 @@ ngx_ratelimit_sliding_window_give(ngx_ratelimit_window_t *w,
 
     (void) ngx_ratelimit_sliding_window_settle(w, limit, now_us, &use);
 
+    if (taken_us == NGX_RATELIMIT_WHENEVER && tokens > use.count
+        && use.before)
+    {
+        ngx_ratelimit_sliding_window_lighten(limit, now_us, &use,
+                                             tokens - use.count);
+        use.count = 0;
+        ngx_ratelimit_sliding_window_save(w, limit, &use);
+        return;
+    }
+
     if (taken_us >= now_us || taken_us + limit->window_us >= use.end_us) {
         count = &use.count;
 
@@ -368,6 +381,25 @@ ngx_ratelimit_sliding_window_give(ngx_ratelimit_window_t *w,
     *count -= (tokens < *count) ? tokens : *count;
 
     ngx_ratelimit_sliding_window_save(w, limit, &use);
+}
+
+
+/* The window before weighs so many tokens less, now. */
+static void
+ngx_ratelimit_sliding_window_lighten(const ngx_ratelimit_limit_t *limit,
+    uint64_t now_us, ngx_ratelimit_usage_t *use, uint32_t tokens)
+{
+    uint64_t  left_ms, window_ms, weight;
+
+    left_ms = (use->end_us - now_us + 999) / 1000;
+    window_ms = (limit->window_us + 999) / 1000;
+    weight = ngx_ratelimit_window_decay(use->before, use->end_us - now_us,
+                                        limit->window_us);
+
+    weight -= (tokens < weight) ? tokens : weight;
+
+    use->before = (left_ms < window_ms) ? weight * window_ms / left_ms
+                                        : weight;
 }
 
 

@@ -87,7 +87,8 @@ void ngx_ratelimit_sliding_window_take(ngx_ratelimit_window_t *w,
 
 /*
  * Gives back tokens taken at taken_us, to the window they were taken from: the
- * current one or the one before.
+ * current one or the one before. WHENEVER: to the current one, and what it has
+ * not used to the one before.
  */
 void ngx_ratelimit_sliding_window_give(ngx_ratelimit_window_t *w,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint64_t taken_us,

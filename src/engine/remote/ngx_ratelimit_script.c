@@ -153,8 +153,7 @@ ngx_ratelimit_script_ask(ngx_ratelimit_counter_t *counter,
     const ngx_ratelimit_lease_ask_t *ask,
     ngx_ratelimit_redis_handler_pt handler, void *data)
 {
-    ngx_ratelimit_price_t   price;
-    ngx_ratelimit_script_t  script;
+    ngx_ratelimit_price_t  price;
 
     price.cost = ask->cost;
     price.want = ask->want;
@@ -162,11 +161,8 @@ ngx_ratelimit_script_ask(ngx_ratelimit_counter_t *counter,
     price.share = ask->ahead ? ask->share : 0;
 
     ngx_ratelimit_script_lease_call(counter);
-    ngx_ratelimit_script_begin(&script);
-    ngx_ratelimit_script_add(&script, counter, &price);
-    script.eval.late = (handler != NULL);
 
-    return ngx_ratelimit_script_call(&script, counter->client, handler, data);
+    return ngx_ratelimit_script_one(counter, &price, handler, data);
 }
 
 
@@ -174,18 +170,30 @@ void
 ngx_ratelimit_script_give(ngx_ratelimit_counter_t *counter, uint32_t tokens,
     uint64_t age_us)
 {
-    ngx_ratelimit_price_t   price;
-    ngx_ratelimit_script_t  script;
+    ngx_ratelimit_price_t  price;
 
     ngx_memzero(&price, sizeof(ngx_ratelimit_price_t));
     price.cost = -(int64_t) tokens;
     price.want = (age_us + 999) / 1000;
 
     ngx_ratelimit_script_lease_call(counter);
-    ngx_ratelimit_script_begin(&script);
-    ngx_ratelimit_script_add(&script, counter, &price);
 
-    (void) ngx_ratelimit_script_call(&script, counter->client, NULL, NULL);
+    (void) ngx_ratelimit_script_one(counter, &price, NULL, NULL);
+}
+
+
+ngx_ratelimit_redis_call_t *
+ngx_ratelimit_script_one(ngx_ratelimit_counter_t *counter,
+    const ngx_ratelimit_price_t *price, ngx_ratelimit_redis_handler_pt handler,
+    void *data)
+{
+    ngx_ratelimit_script_t  script;
+
+    ngx_ratelimit_script_begin(&script);
+    ngx_ratelimit_script_add(&script, counter, price);
+    script.eval.late = (handler != NULL);
+
+    return ngx_ratelimit_script_call(&script, counter->client, handler, data);
 }
 
 

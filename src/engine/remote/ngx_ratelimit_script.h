@@ -63,9 +63,16 @@ ngx_ratelimit_redis_call_t *ngx_ratelimit_script_call(
     ngx_ratelimit_redis_handler_pt handler, void *data);
 
 /*
- * A call for one counter, a token bucket or a window: what a lease asks for, or
- * what goes back to it, age_us after it was taken; nobody waits for that. The
- * handler also gets a late reply. NULL: memory is out.
+ * A call for one counter. The handler, which may be NULL, also gets a late
+ * reply. NULL: memory is out.
+ */
+ngx_ratelimit_redis_call_t *ngx_ratelimit_script_one(
+    ngx_ratelimit_counter_t *counter, const ngx_ratelimit_price_t *price,
+    ngx_ratelimit_redis_handler_pt handler, void *data);
+
+/*
+ * The same for a token bucket or a window: what a lease asks for, or what goes
+ * back to it, age_us after it was taken; nobody waits for that.
  */
 ngx_ratelimit_redis_call_t *ngx_ratelimit_script_ask(
     ngx_ratelimit_counter_t *counter, const ngx_ratelimit_lease_ask_t *ask,

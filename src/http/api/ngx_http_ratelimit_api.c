@@ -299,6 +299,41 @@ ngx_http_ratelimit_api_query_key(ngx_http_ratelimit_api_t *api, ngx_str_t *key)
 }
 
 
+ngx_int_t
+ngx_http_ratelimit_api_query_address(ngx_http_ratelimit_api_t *api,
+    const ngx_str_t *text, ngx_str_t *address)
+{
+    ngx_int_t             rc;
+    ngx_addr_t            addr;
+    struct sockaddr_in   *sin;
+#if (NGX_HAVE_INET6)
+    struct sockaddr_in6  *sin6;
+#endif
+
+    ngx_str_null(address);
+
+    rc = ngx_parse_addr(api->request->pool, &addr, text->data, text->len);
+    if (rc != NGX_OK) {
+        return rc;
+    }
+
+#if (NGX_HAVE_INET6)
+    if (addr.sockaddr->sa_family == AF_INET6) {
+        sin6 = (struct sockaddr_in6 *) addr.sockaddr;
+        address->data = (u_char *) &sin6->sin6_addr;
+        address->len = sizeof(struct in6_addr);
+        return NGX_OK;
+    }
+#endif
+
+    sin = (struct sockaddr_in *) addr.sockaddr;
+    address->data = (u_char *) &sin->sin_addr;
+    address->len = sizeof(in_addr_t);
+
+    return NGX_OK;
+}
+
+
 /*
  * The body is read as it comes. So the endpoint rejects one that is too large,
  * instead of a page of nginx, and none goes to a file. If another module had

@@ -186,6 +186,13 @@ ngx_int_t ngx_http_ratelimit_api_query_key(ngx_http_ratelimit_api_t *api,
     ngx_str_t *key);
 
 /*
+ * The bytes of an address, as $binary_remote_addr has them. NGX_DECLINED: the
+ * text is none, and address is empty; NGX_ERROR: memory is out.
+ */
+ngx_int_t ngx_http_ratelimit_api_query_address(ngx_http_ratelimit_api_t *api,
+    const ngx_str_t *text, ngx_str_t *address);
+
+/*
  * Reads the body to api->body; ngx_http_ratelimit_api_run() follows. Returns
  * what a content handler returns.
  */
@@ -254,12 +261,14 @@ ngx_int_t ngx_http_ratelimit_api_decisions(ngx_http_ratelimit_api_t *api);
 ngx_int_t ngx_http_ratelimit_api_page(ngx_http_ratelimit_api_t *api);
 
 /*
- * api_change.c: whether the request changes something; then it needs If-Match
- * or If-None-Match, and its reason, if there is one, must be a text.
- * conditions() returns NGX_DECLINED, or it has answered.
+ * api_change.c: whether the request changes something. conditions(): then it
+ * needs If-Match or If-None-Match. reason(), which conditions() calls: its
+ * reason, if there is one, must be a text. Both return NGX_DECLINED, or have
+ * answered.
  */
 ngx_uint_t ngx_http_ratelimit_api_writes(ngx_http_ratelimit_api_t *api);
 ngx_int_t ngx_http_ratelimit_api_conditions(ngx_http_ratelimit_api_t *api);
+ngx_int_t ngx_http_ratelimit_api_reason(ngx_http_ratelimit_api_t *api);
 
 /*
  * Whether work->tags, or "*", has the tag of the base; sets work->most. May be

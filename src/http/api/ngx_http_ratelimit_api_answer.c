@@ -240,7 +240,7 @@ ngx_http_ratelimit_api_failed(ngx_http_ratelimit_api_t *api)
     case NGX_RATELIMIT_SYNC_UNKNOWN:
         return ngx_http_ratelimit_api_problem(api, NGX_HTTP_GATEWAY_TIME_OUT,
                    "unknown-outcome", "it is not known whether the change was "
-                   "made: read the document again: %V", &api->said);
+                   "made: read before you send it again: %V", &api->said);
 
     case NGX_RATELIMIT_SYNC_TOO_LARGE:
         return ngx_http_ratelimit_api_problem(api,

@@ -29,8 +29,6 @@ ngx_http_ratelimit_api_conditions(ngx_http_ratelimit_api_t *api)
     ngx_table_elt_t     *h;
     ngx_http_request_t  *r;
 
-    static const ngx_str_t  header = ngx_string("X-RateLimit-Reason");
-
     r = api->request;
 
     if (!ngx_http_ratelimit_api_utf8(&api->name)) {
@@ -64,9 +62,21 @@ ngx_http_ratelimit_api_conditions(ngx_http_ratelimit_api_t *api)
 
     api->any = (h == NULL || (h->value.len == 1 && h->value.data[0] == '*'));
 
+    return ngx_http_ratelimit_api_reason(api);
+}
+
+
+ngx_int_t
+ngx_http_ratelimit_api_reason(ngx_http_ratelimit_api_t *api)
+{
+    ngx_table_elt_t  *h;
+
+    static const ngx_str_t  header = ngx_string("X-RateLimit-Reason");
+
     api->reason = api->args.reason;
 
-    h = ngx_http_ratelimit_find_header(&r->headers_in.headers, &header, 0);
+    h = ngx_http_ratelimit_find_header(&api->request->headers_in.headers,
+                                       &header, 0);
 
     if (api->reason.data == NULL && h) {
         api->reason = h->value;

@@ -1,18 +1,23 @@
 /*
  * "/counters?rule=<id>&key=<value>" shows the tokens left of one counter and
- * takes none, or resets it on all gateways. "/counters?key=<value>" shows the
- * counters that all rules of the zone have for a key.
+ * takes none, or changes it on all gateways: PATCH gives tokens back or sets
+ * what is used, DELETE resets it. "/counters?key=<value>" shows the counters
+ * that all rules of the zone have for a key.
  */
 
 #include "ngx_http_ratelimit_api.h"
 
 #include "ngx_ratelimit_inspect.h"
+#include "ngx_ratelimit_problem.h"
 #include "ngx_ratelimit_subject.h"
 
 #include <jansson.h>
 
 /* counters in one answer */
 #define NGX_HTTP_RATELIMIT_API_COUNTERS  100
+
+/* bytes of a change: no thread reads it */
+#define NGX_HTTP_RATELIMIT_API_AMOUNT    1024
 
 /* A counter of the answer. */
 typedef struct {
@@ -33,10 +38,12 @@ typedef struct {
     ngx_ratelimit_policy_t             *policy;    /* in use by this */
     ngx_uint_t                          one;       /* the query names a rule */
     ngx_str_t                           key;       /* its parts, joined */
+    ngx_str_t                           address;   /* if it is one: in binary */
     ngx_uint_t                          ncounters;
     ngx_http_ratelimit_api_counter_t   *counters;
     ngx_uint_t                          more;      /* that are not there */
     ngx_uint_t                          pending;   /* answers of Redis */
+    ngx_ratelimit_problems_t            problems;  /* of the change */
 } ngx_http_ratelimit_api_counters_t;
 
 static ngx_int_t ngx_http_ratelimit_api_counters_key(
@@ -44,7 +51,7 @@ static ngx_int_t ngx_http_ratelimit_api_counters_key(
 static ngx_int_t ngx_http_ratelimit_api_counters_rules(
     ngx_http_ratelimit_api_counters_t *all);
 static void ngx_http_ratelimit_api_counters_forget(void *data);
-static ngx_int_t ngx_http_ratelimit_api_counters_look(
+static ngx_int_t ngx_http_ratelimit_api_counters_limits(
     ngx_http_ratelimit_api_counters_t *all);
 static ngx_int_t ngx_http_ratelimit_api_counter_unlimited(
     ngx_http_ratelimit_api_t *api, ngx_http_ratelimit_api_counter_t *counter);
@@ -56,6 +63,14 @@ static void ngx_http_ratelimit_api_counter_variable(ngx_http_request_t *r,
 static void ngx_http_ratelimit_api_counter_limit(
     ngx_http_ratelimit_api_counters_t *all,
     ngx_http_ratelimit_api_counter_t *counter);
+static ngx_int_t ngx_http_ratelimit_api_counter_change(
+    ngx_http_ratelimit_api_counters_t *all);
+static ngx_int_t ngx_http_ratelimit_api_counter_amount(
+    ngx_http_ratelimit_api_counters_t *all);
+static ngx_int_t ngx_http_ratelimit_api_counter_log(
+    ngx_http_ratelimit_api_counters_t *all);
+static ngx_int_t ngx_http_ratelimit_api_counters_inspect(
+    ngx_http_ratelimit_api_counters_t *all);
 static void ngx_http_ratelimit_api_counters_handler(void *data);
 static ngx_int_t ngx_http_ratelimit_api_counters_looked(
     ngx_http_ratelimit_api_t *api);
@@ -63,9 +78,7 @@ static json_t *ngx_http_ratelimit_api_counter_json(
     ngx_http_ratelimit_api_counter_t *counter);
 static json_t *ngx_http_ratelimit_api_counter_used(
     const ngx_ratelimit_inspect_t *inspect);
-static ngx_int_t ngx_http_ratelimit_api_counter_reset(
-    ngx_http_ratelimit_api_counters_t *all);
-static ngx_int_t ngx_http_ratelimit_api_counter_gone(
+static ngx_int_t ngx_http_ratelimit_api_counter_changed(
     ngx_http_ratelimit_api_t *api);
 static ngx_int_t ngx_http_ratelimit_api_counter_answer(
     ngx_http_ratelimit_api_t *api);
@@ -113,9 +126,18 @@ ngx_http_ratelimit_api_counters(ngx_http_ratelimit_api_t *api)
     api->forget = ngx_http_ratelimit_api_counters_forget;
     api->data = all;
 
-    return (api->request->method == NGX_HTTP_DELETE)
-           ? ngx_http_ratelimit_api_counter_reset(all)
-           : ngx_http_ratelimit_api_counters_look(all);
+    /* a reset needs no limit */
+
+    if (api->request->method != NGX_HTTP_DELETE) {
+        rc = ngx_http_ratelimit_api_counters_limits(all);
+    }
+
+    if (rc == NGX_DECLINED && ngx_http_ratelimit_api_writes(api)) {
+        rc = ngx_http_ratelimit_api_counter_change(all);
+    }
+
+    return (rc == NGX_DECLINED) ? ngx_http_ratelimit_api_counters_inspect(all)
+                                : rc;
 }
 
 
@@ -123,16 +145,26 @@ ngx_http_ratelimit_api_counters(ngx_http_ratelimit_api_t *api)
 static ngx_int_t
 ngx_http_ratelimit_api_counters_key(ngx_http_ratelimit_api_counters_t *all)
 {
+    ngx_uint_t                      i;
     ngx_http_ratelimit_api_args_t  *args;
 
     args = &all->api->args;
 
     if (args->nkeys == 0
-        || (!all->one && all->api->request->method == NGX_HTTP_DELETE))
+        || (!all->one && ngx_http_ratelimit_api_writes(all->api)))
     {
         return ngx_http_ratelimit_api_problem(all->api, NGX_HTTP_BAD_REQUEST,
                    "invalid", "expected \"key=<value>\" of each part of the "
                    "rule's key, and \"rule=<id>\" for one counter");
+    }
+
+    for (i = 0; i < args->nkeys; i++) {
+        if (ngx_ratelimit_policy_hashed(&args->keys[i])) {
+            return ngx_http_ratelimit_api_problem(all->api,
+                       NGX_HTTP_BAD_REQUEST, "invalid", "expected the key as "
+                       "clients send it: a counter is not found by the hash "
+                       "of its key");
+        }
     }
 
     if (ngx_http_ratelimit_api_query_key(all->api, &all->key) != NGX_OK) {
@@ -143,6 +175,14 @@ ngx_http_ratelimit_api_counters_key(ngx_http_ratelimit_api_counters_t *all)
         return ngx_http_ratelimit_api_problem(all->api, NGX_HTTP_BAD_REQUEST,
                                               "invalid", "an empty key is "
                                               "not counted");
+    }
+
+    if (args->nkeys == 1
+        && ngx_http_ratelimit_api_query_address(all->api, &all->key,
+                                                &all->address)
+           == NGX_ERROR)
+    {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
     return NGX_DECLINED;
@@ -157,6 +197,8 @@ ngx_http_ratelimit_api_counters_rules(ngx_http_ratelimit_api_counters_t *all)
     ngx_ratelimit_rule_t              **rules;
     ngx_http_ratelimit_api_t           *api;
     ngx_http_ratelimit_api_counter_t   *counter;
+
+    static const ngx_str_t  address = ngx_string("$binary_remote_addr");
 
     api = all->api;
     rules = all->policy->rules.elts;
@@ -202,7 +244,10 @@ ngx_http_ratelimit_api_counters_rules(ngx_http_ratelimit_api_counters_t *all)
 
         counter->inspect.limiter = api->conf->limiter;
         counter->inspect.rule = rules[i];
-        counter->inspect.key = all->key;
+        counter->inspect.key = (all->address.len
+                                && ngx_ratelimit_equal(&rules[i]->key,
+                                                       &address))
+                               ? all->address : all->key;
         counter->inspect.pool = api->request->pool;
         counter->inspect.handler = ngx_http_ratelimit_api_counters_handler;
         counter->inspect.data = all;
@@ -233,15 +278,12 @@ ngx_http_ratelimit_api_counters_forget(void *data)
 }
 
 
-/* A local counter has answered when this returns. */
+/* NGX_DECLINED, or it is answered. */
 static ngx_int_t
-ngx_http_ratelimit_api_counters_look(ngx_http_ratelimit_api_counters_t *all)
+ngx_http_ratelimit_api_counters_limits(ngx_http_ratelimit_api_counters_t *all)
 {
-    ngx_int_t                          rc;
     ngx_uint_t                         i;
     ngx_http_ratelimit_api_counter_t  *counter;
-
-    all->api->next = ngx_http_ratelimit_api_counters_looked;
 
     for (i = 0; i < all->ncounters; i++) {
         counter = &all->counters[i];
@@ -252,29 +294,16 @@ ngx_http_ratelimit_api_counters_look(ngx_http_ratelimit_api_counters_t *all)
 
         ngx_http_ratelimit_api_counter_limit(all, counter);
 
-        if (counter->unknown) {
+        if (counter->unknown == NULL) {
+            counter->inspect.limit = &counter->limit;
 
-            if (all->one) {
-                return ngx_http_ratelimit_api_counter_unlimited(all->api,
-                                                                counter);
-            }
-
-            continue;
+        } else if (all->one) {
+            return ngx_http_ratelimit_api_counter_unlimited(all->api,
+                                                            counter);
         }
-
-        counter->inspect.limit = &counter->limit;
-
-        rc = ngx_ratelimit_inspect_look(&counter->inspect);
-
-        if (rc == NGX_ERROR) {
-            return NGX_HTTP_INTERNAL_SERVER_ERROR;
-        }
-
-        all->pending += (rc == NGX_AGAIN);
     }
 
-    return all->pending ? NGX_BUSY
-                        : ngx_http_ratelimit_api_counters_looked(all->api);
+    return NGX_DECLINED;
 }
 
 
@@ -460,6 +489,178 @@ ngx_http_ratelimit_api_counter_limit(ngx_http_ratelimit_api_counters_t *all,
 }
 
 
+/*
+ * What becomes of the one counter. NGX_DECLINED, or it is answered. The change
+ * is logged before: its request may be gone when it is done.
+ */
+static ngx_int_t
+ngx_http_ratelimit_api_counter_change(ngx_http_ratelimit_api_counters_t *all)
+{
+    ngx_int_t                  rc;
+    ngx_http_ratelimit_api_t  *api;
+
+    api = all->api;
+
+    rc = ngx_http_ratelimit_api_reason(api);
+
+    if (rc == NGX_DECLINED && api->request->method == NGX_HTTP_PATCH) {
+        rc = ngx_http_ratelimit_api_counter_amount(all);
+
+    } else {
+        all->counters[0].inspect.reset = 1;
+    }
+
+    if (rc == NGX_DECLINED) {
+        rc = ngx_http_ratelimit_api_counter_log(all);
+    }
+
+    api->writing = 1;
+
+    return rc;
+}
+
+
+/* {"add": 500} or {"used": 0}. NGX_DECLINED, or it is answered. */
+static ngx_int_t
+ngx_http_ratelimit_api_counter_amount(ngx_http_ratelimit_api_counters_t *all)
+{
+    double                     tokens;
+    json_t                    *json, *value;
+    ngx_str_t                 *text;
+    ngx_uint_t                 add, known, valid;
+    ngx_ratelimit_inspect_t   *inspect;
+    ngx_http_ratelimit_api_t  *api;
+
+    static const ngx_str_t  whole = ngx_null_string;
+    static const ngx_str_t  members[] = {
+        ngx_string("/used"), ngx_string("/add")
+    };
+
+    api = all->api;
+    text = &api->body.text;
+    inspect = &all->counters[0].inspect;
+
+    if (inspect->limit->algorithm == NGX_RATELIMIT_CONCURRENCY) {
+        return ngx_http_ratelimit_api_problem(api, 422, "invalid",
+                   "rule \"%V\" has algorithm=concurrency: it counts requests "
+                   "in flight, which come back when they end. Expected a rule "
+                   "of another algorithm; nothing is changed",
+                   &inspect->rule->id);
+    }
+
+    json = (text->len <= NGX_HTTP_RATELIMIT_API_AMOUNT)
+           ? json_loadb((char *) text->data, text->len,
+                        JSON_REJECT_DUPLICATES, NULL)
+           : NULL;
+
+    add = (json_object_get(json, "add") != NULL);
+    value = json_object_get(json, add ? "add" : "used");
+    tokens = json_number_value(value);
+
+    known = (value && json_object_size(json) == 1);
+    valid = (json_is_number(value) && tokens >= (double) add
+             && tokens <= (double) inspect->limit->capacity
+             && tokens <= (double) (uint32_t) tokens);
+
+    json_decref(json);
+
+    if (known && valid) {
+        *(add ? &inspect->add : &inspect->used) = (uint32_t) tokens;
+        inspect->reset = !add;
+        return NGX_DECLINED;
+    }
+
+    if (ngx_ratelimit_problems_init(&all->problems, api->request->pool)
+        != NGX_OK)
+    {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    if (known) {
+        ngx_ratelimit_problem(&all->problems, &members[add],
+                              "must be a whole number from %ui to %uD, the "
+                              "limit of the counter; an override allows more",
+                              add, inspect->limit->capacity);
+    } else {
+        ngx_ratelimit_problem(&all->problems, &whole,
+                              "must be {\"add\": <tokens>} or {\"used\": "
+                              "<tokens>}");
+    }
+
+    api->problems = &all->problems;
+
+    return ngx_http_ratelimit_api_problem(api, 422, "invalid",
+               "the change is not valid; nothing is changed");
+}
+
+
+static ngx_int_t
+ngx_http_ratelimit_api_counter_log(ngx_http_ratelimit_api_counters_t *all)
+{
+    u_char                    buf[sizeof("a counter is set to  used")
+                                  + NGX_INT_T_LEN];
+    ngx_str_t                 what;
+    ngx_ratelimit_record_t    record;
+    ngx_ratelimit_inspect_t  *inspect;
+
+    ngx_memzero(&record, sizeof(ngx_ratelimit_record_t));
+
+    if (ngx_http_ratelimit_api_record(all->api, &record) != NGX_OK) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    inspect = &all->counters[0].inspect;
+    what.data = buf;
+
+    if (inspect->add) {
+        what.len = ngx_sprintf(buf, "a counter gets %uD more", inspect->add)
+                   - buf;
+    } else if (inspect->used) {
+        what.len = ngx_sprintf(buf, "a counter is set to %uD used",
+                               inspect->used)
+                   - buf;
+    } else {
+        ngx_str_set(&what, "a counter is reset");
+    }
+
+    ngx_ratelimit_sync_log(all->api->conf->limiter, &what, &record);
+
+    return NGX_DECLINED;
+}
+
+
+/* A local counter has answered when this returns. */
+static ngx_int_t
+ngx_http_ratelimit_api_counters_inspect(ngx_http_ratelimit_api_counters_t *all)
+{
+    ngx_int_t                          rc;
+    ngx_uint_t                         i;
+    ngx_http_ratelimit_api_counter_t  *counter;
+
+    all->api->next = ngx_http_ratelimit_api_writes(all->api)
+                     ? ngx_http_ratelimit_api_counter_changed
+                     : ngx_http_ratelimit_api_counters_looked;
+
+    for (i = 0; i < all->ncounters; i++) {
+        counter = &all->counters[i];
+
+        if (counter->unknown) {
+            continue;
+        }
+
+        rc = ngx_ratelimit_inspect(&counter->inspect);
+
+        if (rc == NGX_ERROR) {
+            return NGX_HTTP_INTERNAL_SERVER_ERROR;
+        }
+
+        all->pending += (rc == NGX_AGAIN);
+    }
+
+    return all->pending ? NGX_BUSY : all->api->next(all->api);
+}
+
+
 static void
 ngx_http_ratelimit_api_counters_handler(void *data)
 {
@@ -554,45 +755,9 @@ ngx_http_ratelimit_api_counter_used(const ngx_ratelimit_inspect_t *inspect)
 }
 
 
-/* It is logged before: its request may be gone when it is done. */
+/* The other gateways forget what they know of its rejections. */
 static ngx_int_t
-ngx_http_ratelimit_api_counter_reset(ngx_http_ratelimit_api_counters_t *all)
-{
-    ngx_http_ratelimit_api_t  *api;
-    ngx_ratelimit_record_t     record;
-
-    static const ngx_str_t  what = ngx_string("a counter is reset");
-
-    api = all->api;
-
-    ngx_memzero(&record, sizeof(ngx_ratelimit_record_t));
-
-    if (ngx_http_ratelimit_api_record(api, &record) != NGX_OK) {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
-
-    ngx_ratelimit_sync_log(api->conf->limiter, &what, &record);
-
-    api->next = ngx_http_ratelimit_api_counter_gone;
-
-    switch (ngx_ratelimit_inspect_reset(&all->counters[0].inspect)) {
-
-    case NGX_OK:
-        return ngx_http_ratelimit_api_counter_gone(api);
-
-    case NGX_AGAIN:
-        all->pending = 1;
-        return NGX_BUSY;
-
-    default:
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
-}
-
-
-/* It is fresh. The other gateways forget their leases and rejections of it. */
-static ngx_int_t
-ngx_http_ratelimit_api_counter_gone(ngx_http_ratelimit_api_t *api)
+ngx_http_ratelimit_api_counter_changed(ngx_http_ratelimit_api_t *api)
 {
     if (ngx_http_ratelimit_api_counter_first(api)->inspect.status
         != NGX_RATELIMIT_REDIS_OK)
@@ -606,19 +771,25 @@ ngx_http_ratelimit_api_counter_gone(ngx_http_ratelimit_api_t *api)
 }
 
 
-/* Once more is always right: it is fresh then, or as fresh as it was. */
+/*
+ * Once more is right for a reset: the counter is fresh then, or as fresh as it
+ * was. It is not for tokens that come back.
+ */
 static ngx_int_t
 ngx_http_ratelimit_api_counter_answer(ngx_http_ratelimit_api_t *api)
 {
+    ngx_uint_t                         reset;
     ngx_http_ratelimit_api_counter_t  *counter;
 
     counter = ngx_http_ratelimit_api_counter_first(api);
+    reset = (api->request->method == NGX_HTTP_DELETE);
 
     if (api->status == NGX_RATELIMIT_SYNC_OK) {
         return ngx_http_ratelimit_api_json(api, NGX_HTTP_OK,
-                             json_pack("{s:o, s:b}", "rule",
+                   reset ? json_pack("{s:o, s:b}", "rule",
                              ngx_http_ratelimit_json_text(&counter->rule->id),
-                             "reset", 1));
+                             "reset", 1)
+                         : ngx_http_ratelimit_api_counter_json(counter));
     }
 
     if (!counter->inspect.done) {
@@ -626,8 +797,10 @@ ngx_http_ratelimit_api_counter_answer(ngx_http_ratelimit_api_t *api)
     }
 
     return ngx_http_ratelimit_api_problem(api, NGX_HTTP_GATEWAY_TIME_OUT,
-               "unknown-outcome", "the counter may be reset, in part or not on "
-               "all nodes: reset it once more: %V", &api->said);
+               "unknown-outcome", "the counter may be %s, in part or not on "
+               "all nodes: %s: %V", reset ? "reset" : "changed",
+               reset ? "reset it once more" : "read it, and decide again",
+               &api->said);
 }
 
 

@@ -48,7 +48,8 @@ static void ngx_http_ratelimit_api_allow(ngx_http_ratelimit_api_t *api);
 #define KEY     0x02
 #define KEYS    0x04
 #define FORCE   0x08
-#define CHANGE  (FORCE|0x10)
+#define REASON  0x10
+#define CHANGE  (FORCE|REASON)
 #define OF_TIER 0x20
 #define SINCE   0x40
 #define BY      0x80
@@ -63,7 +64,7 @@ static const ngx_http_ratelimit_api_arg_t  ngx_http_ratelimit_api_args[] = {
       offsetof(ngx_http_ratelimit_api_args_t, tier) },
     { ngx_string("force"), FORCE,
       offsetof(ngx_http_ratelimit_api_args_t, force) },
-    { ngx_string("reason"), CHANGE & ~FORCE,
+    { ngx_string("reason"), REASON,
       offsetof(ngx_http_ratelimit_api_args_t, reason) },
     { ngx_string("since"), SINCE,
       offsetof(ngx_http_ratelimit_api_args_t, since) },
@@ -109,9 +110,9 @@ static const ngx_http_ratelimit_api_route_t  ngx_http_ratelimit_api_routes[] =
       ngx_http_ratelimit_api_version, NGX_RATELIMIT_EDIT_DOCUMENT, 0, 0 },
     { ngx_string("versions/{}/restore"), POST, NGX_HTTP_RATELIMIT_API_NO_BODY,
       ngx_http_ratelimit_api_version, NGX_RATELIMIT_EDIT_DOCUMENT, 0, CHANGE },
-    { ngx_string("counters"), GET|DELETE, 0,
+    { ngx_string("counters"), GET|PATCH|DELETE, 0,
       ngx_http_ratelimit_api_counters, NGX_RATELIMIT_EDIT_DOCUMENT,
-      RULE|KEYS|OF_TIER, RULE|KEYS },
+      RULE|KEYS|OF_TIER, RULE|KEYS|OF_TIER|REASON },
     { ngx_string("rejections"), GET, 0,
       ngx_http_ratelimit_api_rejections, NGX_RATELIMIT_EDIT_DOCUMENT,
       RULE|KEYS|SINCE, 0 },

@@ -17,7 +17,8 @@
 /* What the query asks for. */
 typedef struct {
     uint64_t                    since_ms;
-    ngx_ratelimit_watch_key_t   key;       /* its hash, if there is one */
+    ngx_ratelimit_watch_key_t   key;       /* its hash, if there is one, */
+    ngx_ratelimit_watch_key_t   address;   /* and that of an address' bytes */
 } ngx_http_ratelimit_api_wanted_t;
 
 static ngx_int_t ngx_http_ratelimit_api_wanted(ngx_http_ratelimit_api_t *api,
@@ -94,7 +95,8 @@ ngx_http_ratelimit_api_wanted(ngx_http_ratelimit_api_t *api,
     ngx_http_ratelimit_api_wanted_t *wanted)
 {
     int64_t     seconds;
-    ngx_str_t  *since, key;
+    ngx_int_t   rc;
+    ngx_str_t  *since, key, address;
 
     wanted->since_ms = 0;
     since = &api->args.since;
@@ -114,11 +116,23 @@ ngx_http_ratelimit_api_wanted(ngx_http_ratelimit_api_t *api,
         return NGX_DECLINED;
     }
 
-    return (ngx_http_ratelimit_api_query_key(api, &key) == NGX_OK
-            && ngx_http_ratelimit_watch_hash(api->conf->limiter->watch, &key,
-                                             &wanted->key)
-               == NGX_OK)
-           ? NGX_DECLINED : NGX_HTTP_INTERNAL_SERVER_ERROR;
+    if (ngx_http_ratelimit_api_query_key(api, &key) != NGX_OK
+        || ngx_http_ratelimit_watch_hash(api->conf->limiter->watch, &key,
+                                         &wanted->key)
+           != NGX_OK)
+    {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    wanted->address = wanted->key;
+    rc = ngx_http_ratelimit_api_query_address(api, &key, &address);
+
+    if (rc == NGX_OK) {
+        rc = ngx_http_ratelimit_watch_hash(api->conf->limiter->watch, &address,
+                                           &wanted->address);
+    }
+
+    return (rc == NGX_ERROR) ? NGX_HTTP_INTERNAL_SERVER_ERROR : NGX_DECLINED;
 }
 
 
@@ -160,9 +174,12 @@ ngx_http_ratelimit_api_is_wanted(ngx_http_ratelimit_api_t *api,
     }
 
     return !rejection->key.cut
-           && ngx_memcmp(hash.data, wanted->key.data,
-                         NGX_RATELIMIT_WATCH_SHA256)
-              == 0;
+           && (ngx_memcmp(hash.data, wanted->key.data,
+                          NGX_RATELIMIT_WATCH_SHA256)
+               == 0
+               || ngx_memcmp(hash.data, wanted->address.data,
+                             NGX_RATELIMIT_WATCH_SHA256)
+                  == 0);
 }
 
 

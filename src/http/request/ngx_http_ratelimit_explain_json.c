@@ -197,7 +197,7 @@ ngx_http_ratelimit_explain_start(ngx_http_request_t *r,
     for (i = 0; i < explain->nlooks; i++) {
         inspect = &explain->looks[i].inspect;
 
-        switch (ngx_ratelimit_inspect_look(inspect)) {
+        switch (ngx_ratelimit_inspect(inspect)) {
 
         case NGX_AGAIN:
             explain->pending++;
