@@ -151,6 +151,7 @@ sub invalid {
 
 my $gateway = t::Gateway->new(http => <<'CONF');
     ratelimit_zone $ratelimit_api_key zone=api:1m state=%%DIR%%/api.state;
+    ratelimit_penalty guesses zone=api after=1r/1h time=1h on=502;
 
     server {
         listen 127.0.0.1:%%PORT%%;
@@ -345,6 +346,15 @@ for my $path (sort keys %{ $spec->{paths} }) {
                                 'Content-Type: text/plain'));
         }
     }
+}
+
+# a penalty, so that one can be ended
+
+$gateway->get('/v1/', 'X-API-Key: guesser') for 1 .. 2;
+
+for my $method (qw( get delete )) {
+    named_ok("$method: a penalty", $spec->{paths}{'/penalties'}{$method},
+             $api->$method('/penalties?key=guesser'));
 }
 
 # what was seen is most of what is named: not what a broken Redis causes, what

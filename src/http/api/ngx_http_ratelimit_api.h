@@ -65,6 +65,7 @@ struct ngx_http_ratelimit_api_route_s {
 /* The arguments of the query, decoded. No data: it is not there. */
 typedef struct {
     ngx_str_t    rule;
+    ngx_str_t    penalty;
     ngx_str_t    tier;
     ngx_str_t    force;
     ngx_str_t    reason;
@@ -256,6 +257,7 @@ ngx_int_t ngx_http_ratelimit_api_version(ngx_http_ratelimit_api_t *api);
 ngx_int_t ngx_http_ratelimit_api_counters(ngx_http_ratelimit_api_t *api);
 ngx_int_t ngx_http_ratelimit_api_rejections(ngx_http_ratelimit_api_t *api);
 ngx_int_t ngx_http_ratelimit_api_top(ngx_http_ratelimit_api_t *api);
+ngx_int_t ngx_http_ratelimit_api_penalties(ngx_http_ratelimit_api_t *api);
 ngx_int_t ngx_http_ratelimit_api_status(ngx_http_ratelimit_api_t *api);
 ngx_int_t ngx_http_ratelimit_api_decisions(ngx_http_ratelimit_api_t *api);
 ngx_int_t ngx_http_ratelimit_api_page(ngx_http_ratelimit_api_t *api);

@@ -54,10 +54,13 @@ static void ngx_http_ratelimit_api_allow(ngx_http_ratelimit_api_t *api);
 #define SINCE   0x40
 #define BY      0x80
 #define NUMBER  0x100
+#define PENALTY 0x1000
 
 static const ngx_http_ratelimit_api_arg_t  ngx_http_ratelimit_api_args[] = {
     { ngx_string("rule"), RULE,
       offsetof(ngx_http_ratelimit_api_args_t, rule) },
+    { ngx_string("penalty"), PENALTY,
+      offsetof(ngx_http_ratelimit_api_args_t, penalty) },
     { ngx_string("key"), KEY|KEYS,
       offsetof(ngx_http_ratelimit_api_args_t, keys) },
     { ngx_string("tier"), OF_TIER,
@@ -118,6 +121,9 @@ static const ngx_http_ratelimit_api_route_t  ngx_http_ratelimit_api_routes[] =
       RULE|KEYS|SINCE, 0 },
     { ngx_string("top"), GET, 0,
       ngx_http_ratelimit_api_top, NGX_RATELIMIT_EDIT_DOCUMENT, BY|NUMBER, 0 },
+    { ngx_string("penalties"), GET|DELETE, 0,
+      ngx_http_ratelimit_api_penalties, NGX_RATELIMIT_EDIT_DOCUMENT,
+      PENALTY|KEYS, PENALTY|KEYS },
     { ngx_string("status"), GET, 0,
       ngx_http_ratelimit_api_status, NGX_RATELIMIT_EDIT_DOCUMENT, 0, 0 },
     { ngx_string("decisions"), GET, 0,

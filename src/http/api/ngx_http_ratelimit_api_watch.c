@@ -1,6 +1,7 @@
 /*
  * "/rejections": the last rejections of the zone on this gateway, the newest
- * first. "/top": the keys with the most requests, or rejections.
+ * first. "/top": the keys with the most requests, or rejections. "/penalties":
+ * the keys that are penalized.
  */
 
 #include "ngx_http_ratelimit_api.h"
@@ -13,6 +14,7 @@
 
 #define NGX_HTTP_RATELIMIT_API_TOP      20    /* keys */
 #define NGX_HTTP_RATELIMIT_API_TOP_MAX  100
+#define NGX_HTTP_RATELIMIT_API_PENALTIES  1000   /* of an answer */
 
 /* What the query asks for. */
 typedef struct {
@@ -27,6 +29,23 @@ static ngx_uint_t ngx_http_ratelimit_api_is_wanted(
     ngx_http_ratelimit_api_t *api,
     const ngx_http_ratelimit_api_wanted_t *wanted,
     const ngx_ratelimit_rejection_t *rejection);
+static ngx_uint_t ngx_http_ratelimit_api_is_key(ngx_http_ratelimit_api_t *api,
+    const ngx_http_ratelimit_api_wanted_t *wanted,
+    const ngx_ratelimit_watch_key_t *key);
+static ngx_int_t ngx_http_ratelimit_api_penalties_end(
+    ngx_http_ratelimit_api_t *api,
+    const ngx_http_ratelimit_api_wanted_t *wanted);
+static ngx_int_t ngx_http_ratelimit_api_penalty_next(
+    ngx_http_ratelimit_api_t *api,
+    const ngx_http_ratelimit_api_wanted_t *wanted, ngx_uint_t *at,
+    ngx_ratelimit_penalized_t *row, ngx_ratelimit_penalty_t **penalty);
+static json_t *ngx_http_ratelimit_api_penalty_json(
+    const ngx_ratelimit_penalty_t *penalty,
+    const ngx_ratelimit_penalized_t *row);
+static void ngx_http_ratelimit_api_top_penalized(
+    const ngx_ratelimit_limiter_t *limiter,
+    const ngx_ratelimit_top_list_t *list,
+    u_char penalized[NGX_HTTP_RATELIMIT_API_TOP_MAX]);
 static json_t *ngx_http_ratelimit_api_rejection_json(
     ngx_http_ratelimit_api_t *api, uint64_t number,
     const ngx_ratelimit_rejection_t *rejection);
@@ -35,7 +54,7 @@ static const ngx_str_t *ngx_http_ratelimit_api_rule_key(
 static json_t *ngx_http_ratelimit_api_top_json(
     const ngx_ratelimit_limiter_t *limiter,
     const ngx_ratelimit_watch_list_t *read,
-    const ngx_ratelimit_top_key_t *key);
+    const ngx_ratelimit_top_key_t *key, ngx_uint_t penalized);
 static const ngx_str_t *ngx_http_ratelimit_api_top_rule_key(
     const ngx_ratelimit_limiter_t *limiter, uint64_t kind);
 static json_t *ngx_http_ratelimit_api_name_json(
@@ -141,9 +160,7 @@ ngx_http_ratelimit_api_is_wanted(ngx_http_ratelimit_api_t *api,
     const ngx_http_ratelimit_api_wanted_t *wanted,
     const ngx_ratelimit_rejection_t *rejection)
 {
-    ngx_str_t                   key;
-    const ngx_str_t            *rule;
-    ngx_ratelimit_watch_key_t   hash;
+    const ngx_str_t  *rule;
 
     rule = &api->args.rule;
 
@@ -155,17 +172,30 @@ ngx_http_ratelimit_api_is_wanted(ngx_http_ratelimit_api_t *api,
         return 0;
     }
 
+    return ngx_http_ratelimit_api_is_key(api, wanted, &rejection->key);
+}
+
+
+/* Whether it is the query's key; all are if there is none. */
+static ngx_uint_t
+ngx_http_ratelimit_api_is_key(ngx_http_ratelimit_api_t *api,
+    const ngx_http_ratelimit_api_wanted_t *wanted,
+    const ngx_ratelimit_watch_key_t *key)
+{
+    ngx_str_t                  text;
+    ngx_ratelimit_watch_key_t  hash;
+
     if (api->args.nkeys == 0) {
         return 1;
     }
 
-    hash = rejection->key;
+    hash = *key;
 
     if (hash.len) {
-        key.data = (u_char *) rejection->key.data;
-        key.len = rejection->key.len;
+        text.data = (u_char *) key->data;
+        text.len = key->len;
 
-        if (ngx_http_ratelimit_watch_hash(api->conf->limiter->watch, &key,
+        if (ngx_http_ratelimit_watch_hash(api->conf->limiter->watch, &text,
                                           &hash)
             != NGX_OK)
         {
@@ -173,13 +203,161 @@ ngx_http_ratelimit_api_is_wanted(ngx_http_ratelimit_api_t *api,
         }
     }
 
-    return !rejection->key.cut
+    return !key->cut
            && (ngx_memcmp(hash.data, wanted->key.data,
                           NGX_RATELIMIT_WATCH_SHA256)
                == 0
                || ngx_memcmp(hash.data, wanted->address.data,
                              NGX_RATELIMIT_WATCH_SHA256)
                   == 0);
+}
+
+
+ngx_int_t
+ngx_http_ratelimit_api_penalties(ngx_http_ratelimit_api_t *api)
+{
+    json_t                           *array;
+    uint64_t                          n, now_ms;
+    ngx_int_t                         rc;
+    ngx_uint_t                        at;
+    ngx_ratelimit_penalty_t          *penalty;
+    ngx_ratelimit_penalized_t         row;
+    ngx_http_ratelimit_api_wanted_t   wanted;
+
+    rc = ngx_http_ratelimit_api_wanted(api, &wanted);
+    if (rc != NGX_DECLINED) {
+        return rc;
+    }
+
+    if (api->request->method == NGX_HTTP_DELETE) {
+        return ngx_http_ratelimit_api_penalties_end(api, &wanted);
+    }
+
+    array = json_array();
+    now_ms = ngx_current_msec;
+    n = 0;
+    at = 0;
+
+    while (ngx_http_ratelimit_api_penalty_next(api, &wanted, &at, &row,
+                                               &penalty)
+           == NGX_OK)
+    {
+        if (row.until_ms > now_ms && n++ < NGX_HTTP_RATELIMIT_API_PENALTIES) {
+            ngx_http_ratelimit_json_append(&array,
+                         ngx_http_ratelimit_api_penalty_json(penalty, &row));
+        }
+    }
+
+    return ngx_http_ratelimit_api_json(api, NGX_HTTP_OK,
+                                       json_pack("{s:o, s:I}",
+                                                 "penalties", array,
+                                                 "total", (json_int_t) n));
+}
+
+
+/* Ends them, and forgets those that are over: the next one is the first. */
+static ngx_int_t
+ngx_http_ratelimit_api_penalties_end(ngx_http_ratelimit_api_t *api,
+    const ngx_http_ratelimit_api_wanted_t *wanted)
+{
+    ngx_uint_t                  at, n;
+    ngx_ratelimit_record_t      record;
+    ngx_ratelimit_limiter_t    *limiter;
+    ngx_ratelimit_penalty_t    *penalty;
+    ngx_ratelimit_penalized_t   row;
+
+    static const ngx_str_t  what = ngx_string("penalties are ended");
+
+    if (api->args.penalty.data == NULL && api->args.nkeys == 0) {
+        return ngx_http_ratelimit_api_problem(api, NGX_HTTP_BAD_REQUEST,
+                   "invalid", "expected \"penalty=<id>\" or \"key=<key>\"");
+    }
+
+    limiter = api->conf->limiter;
+    at = 0;
+    n = 0;
+
+    while (ngx_http_ratelimit_api_penalty_next(api, wanted, &at, &row,
+                                               &penalty)
+           == NGX_OK)
+    {
+        n += (ngx_ratelimit_penalties_end(
+                                  ngx_ratelimit_zone_penalties(&limiter->zone),
+                                  &row.id, ngx_current_msec)
+              == NGX_OK);
+    }
+
+    if (n == 0) {
+        return ngx_http_ratelimit_api_problem(api, NGX_HTTP_NOT_FOUND,
+                                              "not-found",
+                                              "there is no such penalty");
+    }
+
+    ngx_memzero(&record, sizeof(ngx_ratelimit_record_t));
+
+    if (ngx_http_ratelimit_api_record(api, &record) == NGX_OK) {
+        ngx_ratelimit_sync_log(limiter, &what, &record);
+    }
+
+    return ngx_http_ratelimit_api_json(api, NGX_HTTP_OK,
+                                       json_pack("{s:i}", "ended", (int) n));
+}
+
+
+/* The next one that the query names, unless it is forgotten. */
+static ngx_int_t
+ngx_http_ratelimit_api_penalty_next(ngx_http_ratelimit_api_t *api,
+    const ngx_http_ratelimit_api_wanted_t *wanted, ngx_uint_t *at,
+    ngx_ratelimit_penalized_t *row, ngx_ratelimit_penalty_t **penalty)
+{
+    ngx_str_t                *id;
+    ngx_ratelimit_limiter_t  *limiter;
+
+    limiter = api->conf->limiter;
+    id = &api->args.penalty;
+
+    if (limiter->penalties == NULL) {
+        return NGX_DONE;
+    }
+
+    while (ngx_ratelimit_penalties_next(
+                                  ngx_ratelimit_zone_penalties(&limiter->zone),
+                                  at, row)
+           == NGX_OK)
+    {
+        *penalty = ngx_ratelimit_penalty_of(limiter, row->kind);
+
+        if (*penalty && row->forget_ms > ngx_current_msec
+            && (id->data == NULL || ngx_ratelimit_equal(id, &(*penalty)->id))
+            && ngx_http_ratelimit_api_is_key(api, wanted, &row->name))
+        {
+            return NGX_OK;
+        }
+    }
+
+    return NGX_DONE;
+}
+
+
+static json_t *
+ngx_http_ratelimit_api_penalty_json(const ngx_ratelimit_penalty_t *penalty,
+    const ngx_ratelimit_penalized_t *row)
+{
+    uint64_t     left_ms;
+    ngx_time_t  *now;
+
+    now = ngx_timeofday();
+    left_ms = row->until_ms - ngx_current_msec;
+
+    return json_pack("{s:o, s:s, s:o, s:o, s:o, s:I, s:I}",
+        "penalty", ngx_http_ratelimit_json_text(&penalty->id),
+        "action", ngx_ratelimit_penalty_actions[penalty->action],
+        "key", ngx_http_ratelimit_api_name_json(&row->name),
+        "counted_by", ngx_http_ratelimit_api_parts_json(&penalty->key),
+        "ends_at", ngx_http_ratelimit_json_time((uint64_t) now->sec * 1000
+                                                + now->msec + left_ms),
+        "retry_after", (json_int_t) ((left_ms + 999) / 1000),
+        "times", (json_int_t) row->times);
 }
 
 
@@ -267,6 +445,7 @@ ngx_int_t
 ngx_http_ratelimit_api_top(ngx_http_ratelimit_api_t *api)
 {
     int                          by;
+    u_char                       penalized[NGX_HTTP_RATELIMIT_API_TOP_MAX];
     json_t                      *array;
     uint64_t                     n, i, now_ms, listed, others;
     ngx_str_t                   *name;
@@ -312,6 +491,7 @@ ngx_http_ratelimit_api_top(ngx_http_ratelimit_api_t *api)
     now = ngx_timeofday();
     now_ms = (uint64_t) now->sec * 1000 + now->msec;
     listed = ngx_min(n, list->nkeys);
+    ngx_http_ratelimit_api_top_penalized(limiter, list, penalized);
     others = list->others;
 
     for (i = 0; i < list->nkeys; i++) {
@@ -319,7 +499,8 @@ ngx_http_ratelimit_api_top(ngx_http_ratelimit_api_t *api)
         if (i < listed) {
             ngx_http_ratelimit_json_append(&array,
                 ngx_http_ratelimit_api_top_json(limiter, read,
-                                                &list->keys[i]));
+                                                &list->keys[i],
+                                                penalized[i]));
 
         } else {
             others = ngx_max(others, list->keys[i].at_most);
@@ -341,13 +522,13 @@ ngx_http_ratelimit_api_top(ngx_http_ratelimit_api_t *api)
 static json_t *
 ngx_http_ratelimit_api_top_json(const ngx_ratelimit_limiter_t *limiter,
     const ngx_ratelimit_watch_list_t *read,
-    const ngx_ratelimit_top_key_t *key)
+    const ngx_ratelimit_top_key_t *key, ngx_uint_t penalized)
 {
     ngx_ratelimit_watch_key_t  name;
 
     ngx_memcpy(&name, key->entry->name, sizeof(ngx_ratelimit_watch_key_t));
 
-    return json_pack("{s:o, s:o, s:I, s:I, s:I, s:f}",
+    return json_pack("{s:o, s:o, s:I, s:I, s:I, s:f, s:b}",
         "key", ngx_http_ratelimit_api_name_json(&name),
         "counted_by", ngx_http_ratelimit_api_parts_json(
                           ngx_http_ratelimit_api_top_rule_key(limiter,
@@ -355,7 +536,50 @@ ngx_http_ratelimit_api_top_json(const ngx_ratelimit_limiter_t *limiter,
         "count", (json_int_t) key->count,
         "at_least", (json_int_t) key->at_least,
         "at_most", (json_int_t) key->at_most,
-        "per_second", ngx_ratelimit_watch_per_second(read, key->count));
+        "per_second", ngx_ratelimit_watch_per_second(read, key->count),
+        "penalized", (int) penalized);
+}
+
+
+/* Which of the first keys have a penalty, whatever it counts by. */
+static void
+ngx_http_ratelimit_api_top_penalized(const ngx_ratelimit_limiter_t *limiter,
+    const ngx_ratelimit_top_list_t *list,
+    u_char penalized[NGX_HTTP_RATELIMIT_API_TOP_MAX])
+{
+    size_t                      len;
+    ngx_uint_t                  at, i, n;
+    ngx_ratelimit_watch_key_t   name;
+    ngx_ratelimit_penalized_t   row;
+
+    ngx_memzero(penalized, NGX_HTTP_RATELIMIT_API_TOP_MAX);
+
+    if (limiter->penalties == NULL) {
+        return;
+    }
+
+    n = ngx_min(list->nkeys, NGX_HTTP_RATELIMIT_API_TOP_MAX);
+    at = 0;
+
+    while (ngx_ratelimit_penalties_next(
+                                  ngx_ratelimit_zone_penalties(&limiter->zone),
+                                  &at, &row)
+           == NGX_OK)
+    {
+        if (row.until_ms <= ngx_current_msec) {
+            continue;
+        }
+
+        len = row.name.len ? row.name.len : NGX_RATELIMIT_WATCH_SHA256;
+
+        for (i = 0; i < n; i++) {
+            ngx_memcpy(&name, list->keys[i].entry->name, sizeof(name));
+
+            penalized[i] |= (name.len == row.name.len
+                             && ngx_memcmp(name.data, row.name.data, len)
+                                == 0);
+        }
+    }
 }
 
 
