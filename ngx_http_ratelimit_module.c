@@ -48,6 +48,12 @@ static ngx_conf_enum_t  ngx_http_ratelimit_responses[] = {
     { ngx_null_string, 0 }
 };
 
+static ngx_conf_enum_t  ngx_http_ratelimit_jwt_invalids[] = {
+    { ngx_string("anonymous"), NGX_HTTP_RATELIMIT_JWT_ANONYMOUS },
+    { ngx_string("reject"), NGX_HTTP_RATELIMIT_JWT_REJECT },
+    { ngx_null_string, 0 }
+};
+
 static ngx_conf_enum_t  ngx_http_ratelimit_log_levels[] = {
     { ngx_string("info"), NGX_LOG_INFO },
     { ngx_string("notice"), NGX_LOG_NOTICE },
@@ -146,6 +152,13 @@ static ngx_command_t  ngx_http_ratelimit_commands[] = {
       NGX_HTTP_LOC_CONF_OFFSET,
       0,
       NULL },
+
+    { ngx_string("ratelimit_jwt_invalid"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
+      ngx_http_ratelimit_set_enum,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_ratelimit_loc_conf_t, jwt_invalid),
+      &ngx_http_ratelimit_jwt_invalids },
 
     { ngx_string("ratelimit_client_prefix"),
       NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE2,
@@ -327,6 +340,7 @@ ngx_http_ratelimit_create_loc_conf(ngx_conf_t *cf)
     conf->phase = NGX_CONF_UNSET_UINT;
     conf->fail_mode = NGX_CONF_UNSET_UINT;
     conf->dry_run = NGX_CONF_UNSET;
+    conf->jwt_invalid = NGX_CONF_UNSET_UINT;
     conf->prefix_v4 = NGX_CONF_UNSET_UINT;
     conf->prefix_v6 = NGX_CONF_UNSET_UINT;
 
@@ -379,6 +393,8 @@ ngx_http_ratelimit_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
     ngx_conf_merge_uint_value(conf->fail_mode, prev->fail_mode,
                               NGX_RATELIMIT_FAIL_OPEN);
     ngx_conf_merge_value(conf->dry_run, prev->dry_run, 0);
+    ngx_conf_merge_uint_value(conf->jwt_invalid, prev->jwt_invalid,
+                              NGX_HTTP_RATELIMIT_JWT_ANONYMOUS);
     ngx_conf_merge_uint_value(conf->prefix_v4, prev->prefix_v4, 32);
     ngx_conf_merge_uint_value(conf->prefix_v6, prev->prefix_v6, 64);
 

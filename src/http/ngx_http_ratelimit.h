@@ -26,6 +26,10 @@
 #define NGX_HTTP_RATELIMIT_RESPONSE_JSON     1
 #define NGX_HTTP_RATELIMIT_RESPONSE_PROBLEM  2
 
+/* what becomes of a request with a bearer token that is not valid */
+#define NGX_HTTP_RATELIMIT_JWT_ANONYMOUS  0
+#define NGX_HTTP_RATELIMIT_JWT_REJECT     1
+
 /* where a location's requests are checked: bits */
 #define NGX_HTTP_RATELIMIT_BEFORE_AUTH  0x01
 #define NGX_HTTP_RATELIMIT_AFTER_AUTH   0x02
@@ -145,6 +149,7 @@ typedef struct {
                                                   empty: off */
     ngx_array_t                   *sources;    /* ngx_http_ratelimit_source_t */
     ngx_http_ratelimit_jwt_key_t  *jwt_key;
+    ngx_uint_t                     jwt_invalid;
     ngx_http_ratelimit_routes_t   *routes;
     ngx_uint_t                     prefix_v4;  /* bits of $ratelimit_client */
     ngx_uint_t                     prefix_v6;

@@ -135,6 +135,24 @@ ngx_http_ratelimit_jwt_variable(ngx_http_request_t *r,
 }
 
 
+ngx_int_t
+ngx_http_ratelimit_jwt_invalid(ngx_http_request_t *r, const char **reason)
+{
+    ngx_int_t                  rc;
+    ngx_http_ratelimit_jwt_t  *jwt;
+
+    rc = ngx_http_ratelimit_jwt_get(r, &jwt);
+
+    if (rc != NGX_OK) {
+        return (rc == NGX_DECLINED) ? NGX_OK : NGX_ERROR;
+    }
+
+    *reason = jwt->reason;
+
+    return jwt->reason ? NGX_ABORT : NGX_OK;
+}
+
+
 /*
  * The request's token, verified by the location's key. A redirect clears the
  * request's context, so the pool's cleanups keep it. NGX_DECLINED: there is

@@ -82,6 +82,13 @@ char *ngx_http_ratelimit_jwt_key(ngx_conf_t *cf, ngx_command_t *cmd,
 ngx_int_t ngx_http_ratelimit_jwt_claim(ngx_http_request_t *r,
     const ngx_str_t *name, ngx_str_t *claim);
 
+/*
+ * jwt.c: NGX_ABORT: the request has a bearer token that the location's key does
+ * not verify; reason says why. Else NGX_OK, or NGX_ERROR (out of memory).
+ */
+ngx_int_t ngx_http_ratelimit_jwt_invalid(ngx_http_request_t *r,
+    const char **reason);
+
 /* jwt.c: the variables of all claims; data is the whole name */
 #define NGX_HTTP_RATELIMIT_JWT_PREFIX  "ratelimit_jwt_"
 

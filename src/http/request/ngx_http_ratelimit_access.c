@@ -341,7 +341,7 @@ ngx_http_ratelimit_outcome(ngx_http_request_t *r,
 }
 
 
-/* A list denies the request, or would if it were no dry run. */
+/* A list or its token denies the request, or would if it were no dry run. */
 static void
 ngx_http_ratelimit_denied(ngx_http_ratelimit_ctx_t *ctx)
 {

@@ -12,7 +12,8 @@ static ngx_int_t ngx_http_ratelimit_send_body(ngx_http_request_t *r,
 static ngx_uint_t ngx_http_ratelimit_is_grpc(ngx_http_request_t *r);
 static ngx_int_t ngx_http_ratelimit_send_grpc(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx);
-static ngx_int_t ngx_http_ratelimit_add_header(ngx_http_request_t *r,
+static ngx_int_t ngx_http_ratelimit_challenge(ngx_http_request_t *r);
+static ngx_table_elt_t *ngx_http_ratelimit_add_header(ngx_http_request_t *r,
     const ngx_str_t *name, u_char *value, size_t len);
 
 
@@ -73,9 +74,14 @@ ngx_http_ratelimit_reject(ngx_http_request_t *r,
         ngx_http_ratelimit_close_after(r, 1);
     }
 
-    if (status == NGX_HTTP_CLOSE
-        || ctx->conf->response == NGX_HTTP_RATELIMIT_RESPONSE_OFF
-        || ngx_http_ratelimit_has_error_page(r, status))
+    if (ngx_http_ratelimit_token_refused(ctx)
+        && ngx_http_ratelimit_challenge(r) != NGX_OK)
+    {
+        rc = NGX_HTTP_INTERNAL_SERVER_ERROR;
+
+    } else if (status == NGX_HTTP_CLOSE
+               || ctx->conf->response == NGX_HTTP_RATELIMIT_RESPONSE_OFF
+               || ngx_http_ratelimit_has_error_page(r, status))
     {
         rc = status;
 
@@ -182,6 +188,7 @@ ngx_http_ratelimit_send_grpc(ngx_http_request_t *r,
     static ngx_str_t  denied = ngx_string("7");      /* PERMISSION_DENIED */
     static ngx_str_t  exhausted = ngx_string("8");   /* RESOURCE_EXHAUSTED */
     static ngx_str_t  unavailable = ngx_string("14");
+    static ngx_str_t  unauthenticated = ngx_string("16");
 
     rc = ngx_http_discard_request_body(r);
     if (rc != NGX_OK) {
@@ -193,20 +200,24 @@ ngx_http_ratelimit_send_grpc(ngx_http_request_t *r,
         return NGX_ERROR;
     }
 
-    last = ctx->penalty
+    last = ngx_http_ratelimit_token_refused(ctx)
+           ? ngx_cpymem(p, NGX_HTTP_RATELIMIT_MESSAGE_TOKEN,
+                        sizeof(NGX_HTTP_RATELIMIT_MESSAGE_TOKEN) - 1)
+           : ctx->penalty
            ? ngx_cpymem(p, NGX_HTTP_RATELIMIT_MESSAGE_PENALIZED,
                         sizeof(NGX_HTTP_RATELIMIT_MESSAGE_PENALIZED) - 1)
            : ngx_http_ratelimit_message(p, ctx->check.strictest);
 
-    status = (ctx->check.status == NGX_RATELIMIT_DENIED) ? &denied
+    status = ngx_http_ratelimit_token_refused(ctx) ? &unauthenticated
+             : (ctx->check.status == NGX_RATELIMIT_DENIED) ? &denied
              : (ctx->check.status == NGX_RATELIMIT_UNAVAILABLE)
              ? &unavailable : &exhausted;
 
     if (ngx_http_ratelimit_add_header(r, &status_name, status->data,
                                       status->len)
-        != NGX_OK
+        == NULL
         || ngx_http_ratelimit_add_header(r, &message_name, p, last - p)
-           != NGX_OK)
+           == NULL)
     {
         return NGX_ERROR;
     }
@@ -231,8 +242,29 @@ ngx_http_ratelimit_send_grpc(ngx_http_request_t *r,
 }
 
 
-/* The name is in lower case. */
+/* RFC 6750, section 3. */
 static ngx_int_t
+ngx_http_ratelimit_challenge(ngx_http_request_t *r)
+{
+    ngx_table_elt_t  *h;
+
+    static ngx_str_t  name = ngx_string("www-authenticate");
+    static ngx_str_t  value = ngx_string("Bearer error=\"invalid_token\"");
+
+    h = ngx_http_ratelimit_add_header(r, &name, value.data, value.len);
+    if (h == NULL) {
+        return NGX_ERROR;
+    }
+
+    ngx_str_set(&h->key, "WWW-Authenticate");
+    r->headers_out.www_authenticate = h;
+
+    return NGX_OK;
+}
+
+
+/* The name is in lower case. NULL: memory is out. */
+static ngx_table_elt_t *
 ngx_http_ratelimit_add_header(ngx_http_request_t *r, const ngx_str_t *name,
     u_char *value, size_t len)
 {
@@ -240,7 +272,7 @@ ngx_http_ratelimit_add_header(ngx_http_request_t *r, const ngx_str_t *name,
 
     h = ngx_list_push(&r->headers_out.headers);
     if (h == NULL) {
-        return NGX_ERROR;
+        return NULL;
     }
 
     h->hash = 1;
@@ -252,5 +284,5 @@ ngx_http_ratelimit_add_header(ngx_http_request_t *r, const ngx_str_t *name,
     h->value.data = value;
     h->value.len = len;
 
-    return NGX_OK;
+    return h;
 }

@@ -46,7 +46,7 @@ ngx_http_ratelimit_refused_status(const ngx_http_ratelimit_ctx_t *ctx)
     switch (ctx->check.status) {
 
     case NGX_RATELIMIT_DENIED:
-        return NGX_HTTP_FORBIDDEN;
+        return ctx->token ? NGX_HTTP_UNAUTHORIZED : NGX_HTTP_FORBIDDEN;
 
     case NGX_RATELIMIT_UNAVAILABLE:
         return NGX_HTTP_SERVICE_UNAVAILABLE;
@@ -151,10 +151,22 @@ ngx_http_ratelimit_body(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx,
 
     if (check->status == NGX_RATELIMIT_DENIED) {
 
-        if (problem) {
+        if (ctx->token && problem) {
+            ngx_str_set(body, "{\"type\":\"about:blank\","
+                        "\"title\":\"Unauthorized\",\"status\":401,"
+                        "\"detail\":\""
+                        NGX_HTTP_RATELIMIT_MESSAGE_TOKEN "\"}\n");
+
+        } else if (ctx->token) {
+            ngx_str_set(body, NGX_HTTP_RATELIMIT_JSON
+                        "INVALID_TOKEN\",\"message\":\""
+                        NGX_HTTP_RATELIMIT_MESSAGE_TOKEN "\"}}\n");
+
+        } else if (problem) {
             ngx_str_set(body, "{\"type\":\"about:blank\","
                         "\"title\":\"Forbidden\",\"status\":403,\"detail\":\""
                         NGX_HTTP_RATELIMIT_MESSAGE_DENIED "\"}\n");
+
         } else {
             ngx_str_set(body, NGX_HTTP_RATELIMIT_JSON
                         "API_KEY_DENIED\",\"message\":\""

@@ -100,6 +100,14 @@ ngx_http_ratelimit_log_denied(ngx_http_request_t *r,
 {
     ngx_str_t  key;
 
+    if (ctx->token) {
+        ngx_log_error(level, r->connection->log, 0,
+                      "request %s for its bearer token by ratelimit zone "
+                      "\"%V\": %s%s", what, &ctx->denies->zone.name,
+                      ctx->token, note);
+        return;
+    }
+
     if (ngx_http_ratelimit_api_key_text(r, &key) != NGX_OK
         || ngx_http_ratelimit_key_name(r, &key) != NGX_OK)
     {

@@ -53,8 +53,11 @@ typedef struct {
     /* zeroed from here on, see ctx_create() */
     ngx_http_ratelimit_explain_t   *explain;   /* in place of the check; NULL:
                                                   it is checked */
-    ngx_ratelimit_limiter_t        *denies;    /* its list has the API key;
-                                                  NULL: none */
+    ngx_ratelimit_limiter_t        *denies;    /* its list has the API key, or
+                                                  it is the first and the token
+                                                  is refused; NULL: none */
+    const char                     *token;     /* why it is refused; NULL: it
+                                                  is not */
     ngx_ratelimit_penalty_t        *penalty;   /* that the request is under;
                                                   NULL: none */
     ngx_str_t                       penalty_key;
@@ -79,6 +82,11 @@ typedef struct {
 
 #define NGX_HTTP_RATELIMIT_MESSAGE_PENALIZED                                  \
     "Too many rejected or failed requests"
+#define NGX_HTTP_RATELIMIT_MESSAGE_TOKEN  "This bearer token is not valid"
+
+/* in a dry run the token is not, and another rule may be the reason */
+#define ngx_http_ratelimit_token_refused(ctx)                                 \
+    ((ctx)->token && (ctx)->check.status == NGX_RATELIMIT_DENIED)
 
 /* the most that a message takes */
 #define NGX_HTTP_RATELIMIT_MESSAGE_BYTES                                      \

@@ -26,6 +26,11 @@ typedef struct {
     ngx_ratelimit_rule_t          *rules[NGX_HTTP_RATELIMIT_FOUND];
 } ngx_http_ratelimit_selection_t;
 
+static NGX_RATELIMIT_APART ngx_int_t ngx_http_ratelimit_select_token(
+    ngx_http_ratelimit_selection_t *s, ngx_http_ratelimit_loc_conf_t *conf);
+static NGX_RATELIMIT_APART ngx_int_t ngx_http_ratelimit_select_anonymous(
+    ngx_http_ratelimit_selection_t *s, const ngx_ratelimit_rule_t *rule,
+    ngx_str_t *key);
 static NGX_RATELIMIT_APART ngx_int_t ngx_http_ratelimit_select_subject(
     ngx_http_ratelimit_selection_t *s, ngx_http_ratelimit_loc_conf_t *conf);
 static ngx_uint_t ngx_http_ratelimit_select_denied(
@@ -89,6 +94,14 @@ ngx_http_ratelimit_select(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx,
     s.ctx = ctx;
     s.report = report;
 
+    if (conf->jwt_invalid == NGX_HTTP_RATELIMIT_JWT_REJECT) {
+        rc = ngx_http_ratelimit_select_token(&s, conf);
+
+        if (rc != NGX_OK) {
+            return rc;
+        }
+    }
+
     seen = (ctx->needs & NGX_RATELIMIT_NEEDS_SUBJECT) || report;
 
     if (seen) {
@@ -150,6 +163,33 @@ ngx_http_ratelimit_select(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx,
     }
 
     return NGX_OK;
+}
+
+
+/*
+ * Before any zone counts the request. NGX_ABORT: its token is not valid. A dry
+ * run lets it go on.
+ */
+static ngx_int_t
+ngx_http_ratelimit_select_token(ngx_http_ratelimit_selection_t *s,
+    ngx_http_ratelimit_loc_conf_t *conf)
+{
+    ngx_int_t                     rc;
+    const char                   *reason;
+    ngx_http_ratelimit_limit_t  **limits;
+
+    rc = ngx_http_ratelimit_jwt_invalid(s->request, &reason);
+
+    if (rc != NGX_ABORT) {
+        return rc;
+    }
+
+    limits = conf->limits->elts;
+
+    s->ctx->token = reason;
+    s->ctx->denies = limits[0]->limiter;
+
+    return conf->dry_run ? NGX_OK : NGX_ABORT;
 }
 
 
@@ -611,7 +651,50 @@ ngx_http_ratelimit_select_client(ngx_http_ratelimit_selection_t *s,
          : ngx_http_ratelimit_value_get(s->request, &values->key,
                                         &client->key);
 
+    if (rc == NGX_OK && s->ctx->conf->jwt_key) {
+        rc = ngx_http_ratelimit_select_anonymous(s, rule, &client->key);
+    }
+
     return (rc == NGX_OK) ? client : NULL;
+}
+
+
+/*
+ * Where a token has no claims, as it is not valid, the client's address is the
+ * key: else a client that sends any such token had no limit.
+ */
+static ngx_int_t
+ngx_http_ratelimit_select_anonymous(ngx_http_ratelimit_selection_t *s,
+    const ngx_ratelimit_rule_t *rule, ngx_str_t *key)
+{
+    ngx_int_t                  rc;
+    const char                *reason;
+    ngx_http_variable_value_t  address;
+
+    if (key->len
+        && ngx_strlcasestrn(rule->key.data, rule->key.data + rule->key.len,
+                            (u_char *) NGX_HTTP_RATELIMIT_JWT_PREFIX,
+                            sizeof(NGX_HTTP_RATELIMIT_JWT_PREFIX) - 2)
+           == NULL)
+    {
+        return NGX_OK;
+    }
+
+    rc = ngx_http_ratelimit_jwt_invalid(s->request, &reason);
+
+    if (rc != NGX_ABORT) {
+        return rc;
+    }
+
+    if (ngx_http_ratelimit_client_variable(s->request, &address, 0) != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    key->len = address.len;
+    key->data = address.data;
+
+    return NGX_OK;
 }
 
 
