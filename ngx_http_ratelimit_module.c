@@ -450,7 +450,12 @@ ngx_http_ratelimit_init(ngx_conf_t *cf)
         return NGX_ERROR;
     }
 
-    return conf->phases ? ngx_http_ratelimit_headers_init(cf) : NGX_OK;
+    if (conf->phases == 0) {
+        return NGX_OK;
+    }
+
+    return (ngx_http_ratelimit_end_init(cf) == NGX_OK)
+           ? ngx_http_ratelimit_headers_init(cf) : NGX_ERROR;
 }
 
 

@@ -458,7 +458,10 @@ ngx_ratelimit_check_cost(const ngx_ratelimit_check_t *check)
     for (i = 0; i < check->ncounters; i++) {
         counter = &check->counters[i];
 
-        if (counter->rule->needs & NGX_RATELIMIT_NEEDS_SETTLE) {
+        if ((counter->rule->needs & (NGX_RATELIMIT_NEEDS_SETTLE
+                                     |NGX_RATELIMIT_NEEDS_END))
+            == NGX_RATELIMIT_NEEDS_SETTLE)
+        {
             ngx_ratelimit_count(counter->rule->row, NGX_RATELIMIT_COUNTS_COST,
                                 counter->answer.granted + counter->charge
                                 - counter->refund);

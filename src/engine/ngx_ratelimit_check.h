@@ -237,14 +237,14 @@ void ngx_ratelimit_check_complete(ngx_ratelimit_check_t *check);
 /*
  * The response says what the request costs: takes each counter's charge (and
  * owes what is not there, up to the capacity) and gives back its refund. Local
- * counters' answers show it at once; nobody waits for Redis. Called at most
- * once, when the check is complete and the request passes.
+ * counters' answers show it at once; nobody waits for Redis. Called when the
+ * check is complete and the request passes, and before its end.
  */
 void ngx_ratelimit_check_settle(ngx_ratelimit_check_t *check);
 
 /*
- * Counts what the request costs where the response may have changed that: once,
- * before settle, or at its end if it had no response.
+ * Counts what the request costs where the response's header may have changed
+ * that: once, before settle, or at its end if it had no response.
  */
 void ngx_ratelimit_check_cost(const ngx_ratelimit_check_t *check);
 

@@ -15,7 +15,7 @@ my $NAME = '1 to 64 of A-Z, a-z, 0-9, "_", ".", "-"';
 my $LONG = 'n' x 65;
 my @LIMIT = qw( algorithm= rate= limit= window= capacity= burst= nodelay delay=
                 sync= shards= fail_mode= emergency= dry_run cost= cost_header=
-                count_status= retry= group= priority= percent= );
+                cost_end= cost_every= count_status= retry= group= priority= percent= );
 my @RULE = qw( zone= key= match= methods= tier= host= api_key= network= header=
                arg= if= tiers= );
 my @ZONE = qw( zone= redis= state= keys_in_clear= );
@@ -247,6 +247,7 @@ for (['capacity=5', 'leaky_bucket', 'token_bucket'],
      ['rate=1r/s', 'concurrency'],
      ['limit=1 cost=2', 'concurrency'],
      ['limit=1 cost_header=a', 'concurrency'],
+     ['limit=1 cost_end=$arg_c', 'concurrency'],
      ['limit=1 count_status=401', 'concurrency'],
      ['limit=1 window=1m', 'concurrency'],
      ['limit=1 retry=growth', 'concurrency'],
@@ -288,6 +289,9 @@ for (['limit=5', 'rate=', 'rate=1r/s', 'one of them'],
       'one of them'],
      ['count_status=401', 'cost_header=', 'cost_header=X-Cost rate=1r/s',
       'one of them'],
+     ['count_status=401', 'cost_end=', 'cost_end=$arg_c rate=1r/s', 'one of them'],
+     ['cost_end=$arg_c', 'cost_header=', 'cost_header=X-Cost rate=1r/s',
+      'one of them'],
      (map { ["sync=$_", 'count_status=', 'count_status=401 rate=1r/s',
              '"sync=strict"'] } 'lease', 'async'),
      (map { ["fail_mode=$_", 'emergency=', 'emergency=1r/s rate=1r/s',
@@ -297,7 +301,7 @@ for (['limit=5', 'rate=', 'rate=1r/s', 'one of them'],
       'fail_mode=open', 'fail_mode=local', 'fail_mode=closed',
       'emergency=1r/s'),
      (map { ['shards=2', s/=.*/=/r, "$_ rate=9r/s sync=strict", 'one of them'] }
-      'count_status=401', 'cost_header=X-Cost', 'tiers=a:9r/s'),
+      'count_status=401', 'cost_header=X-Cost', 'cost_end=$arg_c', 'tiers=a:9r/s'),
      ['fail_mode=local', 'shards=', 'shards=2 rate=9r/s sync=strict',
       '"fail_mode=open" or "fail_mode=closed"'])
 {
@@ -351,6 +355,9 @@ for (['tier=', 'the name of a tier: 1 to 64 bytes without variables and control 
      ['cost=', 'a whole number from 0 to 1073741824, or a text with variables',
       '', '-1', '1.5', '1073741825'],
      ['cost_header=', $NAME, '', 'a:b', '$arg_h', $LONG],
+     ['cost_end=', 'a text with variables', '', '5'],
+     ['cost_every=', 'a size from 64k to 1g', '', '63k', '65535', '1025m', '2g',
+      '1t', 'm', '-1m', '$arg_c'],
      ['count_status=', 'statuses from 100 to 599',
       '', '99', '600', '401,', ',401', '401:403', '4xx'],
      ['retry=', '"growth"', '', 'on', 'Growth', 'grow'],
@@ -395,6 +402,9 @@ like($gateway->verdict(with_rule('rate=1r/s match=~[a')),
      qr/^"ratelimit_rule" has an invalid "match=~\[a": pcre2?_compile\(\) /,
      'a bad regular expression');
 
+refused(with_rule('rate=1r/s cost_every=1m'),
+        '"ratelimit_rule" "r" has "cost_every=1m", expected "cost_end" with it');
+
 # ratelimit_rule
 
 refused("$ZONE ratelimit_rule r rate=1r/s;",
@@ -419,7 +429,8 @@ refused(with_rule('rate=1r/s %1 %1'),
         'rate=2r/s', 'key=$arg_a', 'match=/a', 'methods=GET', 'capacity=1',
         'sync=strict', 'shards=2', 'algorithm=token_bucket', 'window=1m',
         'burst=1', 'nodelay', 'delay=1', 'dry_run', 'cost=1', 'cost_header=a',
-        'count_status=401', 'retry=growth', 'group=g', 'priority=1', 'percent=1', 'tier=a',
+        'cost_end=$arg_c', 'cost_every=1m', 'count_status=401', 'retry=growth',
+        'group=g', 'priority=1', 'percent=1', 'tier=a',
         'host=a', 'api_key=a', 'tiers=a:1r/s');
 refused(with_rule('%1 tiers=%2'),
         '"ratelimit_rule" "r" has an invalid "tiers=%2", expected %3',
@@ -704,6 +715,9 @@ accepted(with_rule($_))
         'rate=1r/s group=a.b-c_D priority=-1000000 tier=gold percent=100',
         '"tier=the best" rate=1r/s', 'rate=1r/s cost=0', 'rate=1r/s cost=$arg_c',
         'rate=1r/s cost=1073741824', 'rate=1r/s cost=2 cost_header=X-Cost',
+        'rate=1r/s cost_end=$bytes_sent', 'rate=1r/s cost_end=a$arg_a',
+        (map { "rate=1r/s cost_end=\$bytes_sent cost_every=$_" } '64k', '65536', '5M',
+         '1g'),
         'rate=1r/s host=example.com,*.example.com', 'rate=1r/s api_key=sk_*,a?',
         'rate=1r/s header=X-A:b*,x_a:c:d,B:? arg=a-b:*,a[b]:c if=x$arg_k$1',
         'rate=1r/s network=10.0.0.0/8,::1,0.0.0.0/0',

@@ -63,6 +63,13 @@ above_values(void *data, ngx_ratelimit_rule_t *rule, const ngx_str_t *limit,
         return "a known variable";
     }
 
+    if (rule->cost_end.len
+        && strstr((char *) rule->cost_end.data, "unknown"))
+    {
+        *which = NGX_RATELIMIT_VALUES_END;
+        return "a known variable";
+    }
+
     rule->data = ngx_palloc(p, 1);
 
     return rule->data ? NULL : "";

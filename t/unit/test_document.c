@@ -179,7 +179,8 @@ test_rule(void **state)
         "'/v1/{x}','methods':'HEAD','host':'h','header':['X-A:b*','Y:?',"
         "'x-a:c:d'],'arg':'n:1','if':'$x','network':'::1/64'}},"
 
-        "{'id':'c','params':{'rate':'10r/s'},'sync':'async','cost':3},{"
+        "{'id':'c','params':{'rate':'10r/s'},'sync':'async','cost':3,"
+        "'cost_end':'$c','cost_every':'2m'},{"
         "'id':'d','params':{'rate':'10r/s'},'sync':'strict','shards':5,"
         "'fail_mode':'open'},{'id':'e','params':{'limit':2},"
         "'algorithm':'concurrency','cost':1,'fail_mode':'local'},{'id':'f',"
@@ -252,6 +253,8 @@ test_rule(void **state)
     assert_int_equal(rule->sync, NGX_RATELIMIT_SYNC_ASYNC);
     assert_int_equal(rule->fail_mode, NGX_RATELIMIT_FAIL_DEFAULT);
     assert_int_equal(rule->cost, 3);
+    same_text(rule->cost_end, "$c");
+    assert_int_equal(rule->cost_every, 2 * 1024 * 1024);
 
     rule = document_rule(policy, "d");
     assert_int_equal(rule->shards, 5);
@@ -285,7 +288,8 @@ test_nothing(void **state)
         "'api_key_pattern':[],'route':null,'endpoint_regex':null,'methods':[],"
         "'host':null,'tier':null},'key':null,'tiers':{},'override':{},"
         "'sync':null,'fail_mode':null,'emergency':null,'shards':null,"
-        "'cost':null,'cost_header':null,'count_status':null,'group':null,"
+        "'cost':null,'cost_header':null,'cost_end':null,'cost_every':null,"
+        "'count_status':null,'group':null,"
         "'priority':null,'percent':null,'dry_run':null,'algorithm':null}],"
         "'tier_of':{'keys':{},'patterns':[]},'whitelist':[],'blacklist':null,"
         "'overrides':[]}");

@@ -96,7 +96,8 @@ static const bad_t  bads[] = {
       "is taken by another rule" },
     { RULE(",'colour':1"), "colour", "is not known, expected one of 'id', "
       "'algorithm', 'params', 'sync', 'shards', 'fail_mode', 'emergency', "
-      "'dry_run', 'cost', 'cost_header', 'count_status', 'retry', 'group', "
+      "'dry_run', 'cost', 'cost_header', 'cost_end', 'cost_every', "
+      "'count_status', 'retry', 'group', "
       "'priority', 'percent', 'key', 'match', 'tier', 'tiers', 'override', "
       "'enabled', 'description', 'labels', 'owner', 'version'" },
     { RULE(",'enabled':0"), "enabled", "expected true or false" },
@@ -299,6 +300,14 @@ static const bad_t  bads[] = {
       "expected a number, or a string with variables" },
     { RULE(",'cost':'$unknown'"), "cost", "expected a known variable" },
     { RULE(",'cost_header':'a b'"), "cost_header", "expected 1 to 64 of..." },
+    { RULE(",'cost_end':'5'"), "cost_end", "expected a text with variables" },
+    { RULE(",'cost_end':5"), "cost_end", "expected a string" },
+    { RULE(",'cost_end':'$unknown'"), "cost_end", "expected a known variable" },
+    { RULE(",'cost_end':'$c','cost_every':'1k'"), "cost_every",
+      "expected a size from 64k to 1g" },
+    { RULE(",'cost_every':'1m'"), "cost_every", "expected 'cost_end' with it" },
+    { RULE(",'cost_end':'$c','cost_header':'x'"), "cost_end",
+      BESIDE("cost_header") },
     { RULE(",'count_status':[]"), "count_status",
       "expected statuses from 100 to 599" },
     { RULE(",'count_status':[401,99]"), "count_status/1",

@@ -521,6 +521,13 @@ ngx_http_ratelimit_rule_values(ngx_conf_t *cf,
         return NGX_ERROR;
     }
 
+    if (ngx_http_ratelimit_rule_value(cf, &rule->draft.rule.cost_end,
+                                      &values->end)
+        != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
     return ngx_http_ratelimit_rule_conditions(cf, &rule->draft.rule, values);
 }
 

@@ -221,6 +221,13 @@ ngx_http_ratelimit_values(void *data, ngx_ratelimit_rule_t *rule,
     *which = NGX_RATELIMIT_VALUES_COST;
     expected = ngx_http_ratelimit_values_make(zone->core, cost, &values->cost,
                                               pool);
+    if (expected) {
+        return expected;
+    }
+
+    *which = NGX_RATELIMIT_VALUES_END;
+    expected = ngx_http_ratelimit_values_make(zone->core, &rule->cost_end,
+                                              &values->end, pool);
     if (expected || rule->nconditions == 0) {
         return expected;
     }

@@ -49,6 +49,7 @@ typedef struct {
     ngx_http_ratelimit_value_t  *cost;   /* NULL where constant */
     ngx_http_ratelimit_value_t  *conditions;  /* of those of the rule; none of
                                                  arguments */
+    ngx_http_ratelimit_value_t  *end;    /* "cost_end=", or NULL */
 } ngx_http_ratelimit_values_t;
 
 

@@ -420,7 +420,7 @@ ngx_http_ratelimit_wait(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx,
     ev->log = r->connection->log;
     ev->handler = ngx_http_ratelimit_delay_handler;
 
-    ctx->delay = ev;
+    ctx->timer = ev;
     ngx_add_timer(ev, ms);
 
     /* a client that has left already causes no other event */

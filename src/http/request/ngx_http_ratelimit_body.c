@@ -127,7 +127,8 @@ ngx_http_ratelimit_put_unit(u_char *p, const ngx_ratelimit_counter_t *counter)
 
     /* the limit of an emergency counts requests, whatever they cost */
 
-    if ((rule->cost != 1 || rule->dynamic_cost || rule->cost_header.len)
+    if ((rule->cost != 1 || rule->dynamic_cost || rule->cost_header.len
+         || rule->cost_end.len)
         && !counter->emergency)
     {
         return ngx_http_ratelimit_put(p, "tokens");

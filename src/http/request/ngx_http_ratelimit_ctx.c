@@ -145,8 +145,8 @@ ngx_http_ratelimit_ctx_cleanup(void *data)
 
     ngx_uint_t  i;
 
-    if (ctx->delay && ctx->delay->timer_set) {
-        ngx_del_timer(ctx->delay);
+    if (ctx->timer && ctx->timer->timer_set) {
+        ngx_del_timer(ctx->timer);
     }
 
     if (ctx->held) {

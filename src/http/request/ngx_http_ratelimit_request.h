@@ -22,6 +22,7 @@ typedef enum {
     NGX_HTTP_RATELIMIT_LOG_LIMIT,         /* is none */
     NGX_HTTP_RATELIMIT_LOG_COST,          /* is none */
     NGX_HTTP_RATELIMIT_LOG_HEADER_COST,   /* of a response is none */
+    NGX_HTTP_RATELIMIT_LOG_END_COST,      /* the same, at its end */
     NGX_HTTP_RATELIMIT_LOG_TOKEN,         /* is not valid */
     NGX_HTTP_RATELIMIT_LOG_REGEX,         /* that gave up */
     NGX_HTTP_RATELIMIT_LOG_EXPLAINED,
@@ -34,6 +35,7 @@ typedef enum {
 #define NGX_HTTP_RATELIMIT_NUMBERS_BYTES  (5 * NGX_INT64_LEN)
 
 typedef struct ngx_http_ratelimit_explain_s  ngx_http_ratelimit_explain_t;
+typedef struct ngx_http_ratelimit_every_s    ngx_http_ratelimit_every_t;
 
 
 /*
@@ -69,8 +71,9 @@ typedef struct {
     ngx_uint_t                      needs;     /* of the policies: bits; the
                                                   response until it is
                                                   charged */
-    ngx_event_t                    *delay;     /* of a leaky bucket; NULL:
-                                                  none */
+    ngx_event_t                    *timer;     /* of a leaky bucket's delay,
+                                                  then of every; NULL: none */
+    ngx_http_ratelimit_every_t     *every;     /* "cost_every="; NULL: none */
     uint64_t                        waited_ms; /* for Redis */
     unsigned                        started:1; /* the check */
     unsigned                        waiting:1; /* for Redis, for the delay */
@@ -230,12 +233,23 @@ void ngx_http_ratelimit_settle(ngx_http_request_t *r,
 ngx_uint_t ngx_http_ratelimit_has_status(const ngx_array_t *statuses,
     ngx_uint_t status);
 
+/* Takes the counters' charges and gives back their refunds, if any. */
+void ngx_http_ratelimit_settle_charges(ngx_http_ratelimit_ctx_t *ctx);
+
 /*
  * The first header of that name, in any case, or NULL. With hide all headers
  * of that name are taken out instead.
  */
 ngx_table_elt_t *ngx_http_ratelimit_find_header(ngx_list_t *headers,
     const ngx_str_t *name, ngx_uint_t hide);
+
+
+/* end.c: installs the log phase's handler, for "cost_end=". */
+ngx_int_t ngx_http_ratelimit_end_init(ngx_conf_t *cf);
+
+/* A response begins that may need "cost_every=". */
+void ngx_http_ratelimit_every(ngx_http_request_t *r,
+    ngx_http_ratelimit_ctx_t *ctx);
 
 
 /*

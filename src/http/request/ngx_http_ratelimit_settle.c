@@ -1,13 +1,14 @@
 /*
- * Charges the cost that a response tells: "cost_header=" names a header of the
- * upstream with the cost, "count_status=" the statuses that count.
+ * Charges the cost that a response's header tells: "cost_header=" names a
+ * header of the upstream with the cost, "count_status=" the statuses that
+ * count.
  */
 
 #include "ngx_http_ratelimit_request.h"
 
 static void ngx_http_ratelimit_settle_hide(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx);
-static ngx_uint_t ngx_http_ratelimit_settle_counter(ngx_http_request_t *r,
+static void ngx_http_ratelimit_settle_counter(ngx_http_request_t *r,
     ngx_ratelimit_counter_t *counter);
 static ngx_int_t ngx_http_ratelimit_header_cost(ngx_http_request_t *r,
     const ngx_ratelimit_rule_t *rule, uint64_t *cost);
@@ -17,10 +18,8 @@ void
 ngx_http_ratelimit_settle(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx)
 {
-    uint64_t                  passed_us;
-    ngx_uint_t                i, changes;
-    ngx_ratelimit_check_t    *check;
-    ngx_ratelimit_counter_t  *counter;
+    ngx_uint_t              i;
+    ngx_ratelimit_check_t  *check;
 
     ctx->needs &= ~NGX_RATELIMIT_NEEDS_SETTLE;
     check = &ctx->check;
@@ -29,17 +28,41 @@ ngx_http_ratelimit_settle(ngx_http_request_t *r,
         return;
     }
 
-    changes = 0;
-
     for (i = 0; i < check->ncounters; i++) {
-        changes |= ngx_http_ratelimit_settle_counter(r, &check->counters[i]);
+        ngx_http_ratelimit_settle_counter(r, &check->counters[i]);
     }
 
     ngx_ratelimit_check_cost(check);
+    ngx_http_ratelimit_settle_charges(ctx);
+    ngx_http_ratelimit_settle_hide(r, ctx);
 
-    if (changes) {
-        ngx_ratelimit_check_settle(check);
+    if (ctx->needs & NGX_RATELIMIT_NEEDS_END) {
+        ngx_http_ratelimit_every(r, ctx);
     }
+}
+
+
+void
+ngx_http_ratelimit_settle_charges(ngx_http_ratelimit_ctx_t *ctx)
+{
+    uint64_t                  passed_us;
+    ngx_uint_t                i, changes;
+    ngx_ratelimit_check_t    *check;
+    ngx_ratelimit_counter_t  *counter;
+
+    check = &ctx->check;
+    changes = 0;
+
+    for (i = 0; i < check->ncounters; i++) {
+        counter = &check->counters[i];
+        changes |= counter->charge | counter->refund;
+    }
+
+    if (changes == 0) {
+        return;
+    }
+
+    ngx_ratelimit_check_settle(check);
 
     /* an answer is of the time of the decision, also where it was made now */
 
@@ -54,8 +77,6 @@ ngx_http_ratelimit_settle(ngx_http_request_t *r,
             counter->answer.reset_us += passed_us;
         }
     }
-
-    ngx_http_ratelimit_settle_hide(r, ctx);
 }
 
 
@@ -92,11 +113,10 @@ ngx_http_ratelimit_settle_hide(ngx_http_request_t *r,
 
 
 /*
- * Sets a counter's cost, and its charge or refund; returns whether there is one
- * of these. A counter that denied, of a dry run, was not charged and is not
- * now.
+ * Sets a counter's cost, and its charge or refund. A counter that denied, of a
+ * dry run, was not charged and is not now.
  */
-static ngx_uint_t
+static void
 ngx_http_ratelimit_settle_counter(ngx_http_request_t *r,
     ngx_ratelimit_counter_t *counter)
 {
@@ -109,7 +129,7 @@ ngx_http_ratelimit_settle_counter(ngx_http_request_t *r,
     if ((rule->statuses == NULL && rule->cost_header.len == 0)
         || counter->answer.retry_us)
     {
-        return 0;
+        return;
     }
 
     if (rule->statuses) {
@@ -137,8 +157,6 @@ ngx_http_ratelimit_settle_counter(ngx_http_request_t *r,
     }
 
     counter->cost = (uint32_t) cost;
-
-    return counter->charge || counter->refund;
 }
 
 

@@ -568,6 +568,9 @@ ngx_ratelimit_read_values(ngx_ratelimit_rule_read_t *read)
         in = "match";
         name = "if";
 
+    } else if (which == NGX_RATELIMIT_VALUES_END) {
+        name = "cost_end";
+
     } else if (which == NGX_RATELIMIT_VALUES_LIMIT) {
         in = "params";
         name = ngx_ratelimit_says(draft, RATE) ? "rate" : "limit";

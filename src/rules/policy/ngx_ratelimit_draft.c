@@ -55,6 +55,8 @@ const ngx_ratelimit_exclusion_t  ngx_ratelimit_exclusions[] = {
     /* how it counts */
 
     NGX_RATELIMIT_BESIDE(COUNT_STATUS, COST_HEADER, "one of them"),
+    NGX_RATELIMIT_BESIDE(COUNT_STATUS, COST_END, "one of them"),
+    NGX_RATELIMIT_BESIDE(COST_END, COST_HEADER, "one of them"),
 
     { NGX_RATELIMIT_PARAM_FAIL_MODE,
       NGX_RATELIMIT_BIT(FAIL_LOCAL)|NGX_RATELIMIT_BIT(FAIL_CLOSED),
@@ -72,6 +74,7 @@ const ngx_ratelimit_exclusion_t  ngx_ratelimit_exclusions[] = {
 
     NGX_RATELIMIT_BESIDE(SHARDS, COUNT_STATUS, "one of them"),
     NGX_RATELIMIT_BESIDE(SHARDS, COST_HEADER, "one of them"),
+    NGX_RATELIMIT_BESIDE(SHARDS, COST_END, "one of them"),
     NGX_RATELIMIT_BESIDE(SHARDS, TIER_LIMITS, "one of them"),
     NGX_RATELIMIT_BESIDE(SHARDS, KEY_LIMITS, "one of them"),
 
@@ -95,6 +98,14 @@ ngx_ratelimit_draft_combine(ngx_ratelimit_draft_t *draft)
     }
 
     ngx_ratelimit_draft_exclude(draft);
+
+    if (ngx_ratelimit_says(draft, COST_EVERY)
+        && !ngx_ratelimit_says(draft, COST_END))
+    {
+        draft->wrong(draft, ngx_ratelimit_param(NGX_RATELIMIT_PARAM_COST_EVERY,
+                                                draft->in),
+                     "", "\"cost_end\" with it");
+    }
 
     if (rule->emergency) {
         rule->fail_mode = NGX_RATELIMIT_FAIL_OPEN;

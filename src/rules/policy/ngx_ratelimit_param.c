@@ -8,6 +8,8 @@
 #include "ngx_ratelimit_text.h"
 
 #define NGX_RATELIMIT_MAX_PRIORITY  1000000
+#define NGX_RATELIMIT_MIN_EVERY     (64 * 1024)
+#define NGX_RATELIMIT_MAX_EVERY     (1024 * 1024 * 1024)
 #define NGX_RATELIMIT_MAX_SECONDS                                             \
     ((int64_t) (NGX_RATELIMIT_MAX_PERIOD_US / 1000000))
 
@@ -41,6 +43,10 @@ static const char *ngx_ratelimit_set_window(ngx_ratelimit_draft_t *draft,
 static const char *ngx_ratelimit_set_emergency(ngx_ratelimit_draft_t *draft,
     const ngx_ratelimit_param_t *param, ngx_str_t *text);
 static const char *ngx_ratelimit_set_cost_header(ngx_ratelimit_draft_t *draft,
+    const ngx_ratelimit_param_t *param, ngx_str_t *text);
+static const char *ngx_ratelimit_set_cost_end(ngx_ratelimit_draft_t *draft,
+    const ngx_ratelimit_param_t *param, ngx_str_t *text);
+static const char *ngx_ratelimit_set_cost_every(ngx_ratelimit_draft_t *draft,
     const ngx_ratelimit_param_t *param, ngx_str_t *text);
 static const char *ngx_ratelimit_set_key(ngx_ratelimit_draft_t *draft,
     const ngx_ratelimit_param_t *param, ngx_str_t *text);
@@ -193,6 +199,18 @@ const ngx_ratelimit_param_t  ngx_ratelimit_params[] = {
       NGX_RATELIMIT_IN_ALL, NGX_RATELIMIT_A_NAME,
       NGX_RATELIMIT_AT(rule.cost_header), .algorithms = NGX_RATELIMIT_RATES,
       .set = ngx_ratelimit_set_cost_header, .standard = "none" },
+
+    { NGX_RATELIMIT_PARAM_COST_END, "cost_end=", "cost_end",
+      NGX_RATELIMIT_IN_ALL, NGX_RATELIMIT_A_TEXT,
+      NGX_RATELIMIT_AT(rule.cost_end), .algorithms = NGX_RATELIMIT_RATES,
+      .set = ngx_ratelimit_set_cost_end, .expected = "a text with variables",
+      .standard = "none" },
+
+    { NGX_RATELIMIT_PARAM_COST_EVERY, "cost_every=", "cost_every",
+      NGX_RATELIMIT_IN_ALL, NGX_RATELIMIT_A_TEXT,
+      NGX_RATELIMIT_AT(rule.cost_every), .algorithms = NGX_RATELIMIT_RATES,
+      .set = ngx_ratelimit_set_cost_every,
+      .expected = "a size from 64k to 1g", .standard = "at the end" },
 
     { NGX_RATELIMIT_PARAM_COUNT_STATUS, "count_status=", "count_status",
       NGX_RATELIMIT_IN_ALL, NGX_RATELIMIT_A_NUMBER,
@@ -692,6 +710,45 @@ ngx_ratelimit_set_cost_header(ngx_ratelimit_draft_t *draft,
 
     header->len = text->len;
     ngx_strlow(header->data, text->data, text->len);
+
+    return NULL;
+}
+
+
+static const char *
+ngx_ratelimit_set_cost_end(ngx_ratelimit_draft_t *draft,
+    const ngx_ratelimit_param_t *param, ngx_str_t *text)
+{
+    if (!ngx_ratelimit_variables_in(text)) {
+        return param->expected;
+    }
+
+    draft->rule.cost_end = *text;
+
+    return NULL;
+}
+
+
+static const char *
+ngx_ratelimit_set_cost_every(ngx_ratelimit_draft_t *draft,
+    const ngx_ratelimit_param_t *param, ngx_str_t *text)
+{
+    u_char      unit;
+    uint64_t    n;
+    ngx_uint_t  shift;
+
+    unit = text->len ? ngx_tolower(text->data[text->len - 1]) : '\0';
+    shift = (unit == 'k') ? 10 : (unit == 'm') ? 20 : (unit == 'g') ? 30 : 0;
+
+    if (ngx_ratelimit_number_parse(text->data, text->len - (shift != 0), 0,
+                                   NGX_RATELIMIT_MAX_EVERY >> shift, &n)
+        != 0
+        || n << shift < NGX_RATELIMIT_MIN_EVERY)
+    {
+        return param->expected;
+    }
+
+    draft->rule.cost_every = n << shift;
 
     return NULL;
 }

@@ -301,6 +301,10 @@ ngx_ratelimit_policy_needs(const ngx_ratelimit_policy_t *policy,
         needs |= NGX_RATELIMIT_NEEDS_SETTLE;
     }
 
+    if (rule->cost_end.len) {
+        needs |= NGX_RATELIMIT_NEEDS_SETTLE|NGX_RATELIMIT_NEEDS_END;
+    }
+
     return needs;
 }
 

@@ -60,6 +60,7 @@ typedef enum {
 #define NGX_RATELIMIT_NEEDS_ADDRESS  0x400  /* the client's */
 #define NGX_RATELIMIT_NEEDS_RETRY    0x800  /* whether the client has waited */
 #define NGX_RATELIMIT_NEEDS_PENALTY  0x1000 /* whether a key is penalized */
+#define NGX_RATELIMIT_NEEDS_END      0x2000 /* the response's end, beside it */
 
 /* with one of these, more of a request is needed than the keys of rules */
 #define NGX_RATELIMIT_NEEDS_SUBJECT                                           \
@@ -152,6 +153,10 @@ typedef struct {
     uint32_t                cost;        /* where it is no variable; 1 */
     unsigned                dynamic_cost:1;
     ngx_str_t               cost_header; /* in lower case; empty: none */
+    ngx_str_t               cost_end;    /* as written; empty: none */
+    uint64_t                cost_every;  /* bytes of a response, after which
+                                            its end is looked at before it has
+                                            come; 0: never */
     ngx_array_t            *statuses;    /* ngx_uint_t: a response with one of
                                             these counts; NULL: each request */
 
@@ -191,16 +196,18 @@ typedef struct {
  * Methods of the layers above, for the compiler of documents. They may run in a
  * thread.
  *
- * values: makes rule->data, in pool, of rule->parts, rule->conditions and the
- * texts of limit and cost, which are empty if these are constant. Returns NULL,
- * or the expected value as a constant string ("a known variable"); then *which
- * is the wrong part's number, or one of those below. "": memory is out.
+ * values: makes rule->data, in pool, of rule->parts, rule->conditions,
+ * rule->cost_end and the texts of limit and cost, which are empty if these are
+ * constant. Returns NULL, or the expected value as a constant string ("a known
+ * variable"); then *which is the wrong part's number, or one of those below.
+ * "": memory is out.
  *
  * prepare: is the last step of making a rule. NGX_ERROR: memory is out.
  */
 #define NGX_RATELIMIT_VALUES_LIMIT  ((ngx_uint_t) -1)
 #define NGX_RATELIMIT_VALUES_COST   ((ngx_uint_t) -2)
 #define NGX_RATELIMIT_VALUES_IF     ((ngx_uint_t) -3)
+#define NGX_RATELIMIT_VALUES_END    ((ngx_uint_t) -4)
 
 typedef struct {
     const char  *(*values)(void *data, ngx_ratelimit_rule_t *rule,

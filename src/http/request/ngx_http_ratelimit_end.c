@@ -1,0 +1,306 @@
+/*
+ * Charges what is known of the cost when the response has ended: "cost_end=",
+ * in the log phase, whatever has become of the request. With "cost_every=" a
+ * timer looks once a second how much was sent, and charges what the value is
+ * by then. Neither holds the request: nobody waits for Redis.
+ */
+
+#include "ngx_http_ratelimit_request.h"
+
+#define NGX_HTTP_RATELIMIT_EVERY_MS  1000
+
+/* Of a response that is looked at before its end. */
+struct ngx_http_ratelimit_every_s {
+    ngx_event_t  timer;
+    struct {
+        uint64_t  cost;      /* of each counter, that it has paid */
+        off_t     sent;      /* bytes, when it paid */
+        uint32_t  granted;   /* to the request, which a charge forgets */
+    } paid[NGX_RATELIMIT_MAX_COUNTERS];
+};
+
+static ngx_int_t ngx_http_ratelimit_end_handler(ngx_http_request_t *r);
+static void ngx_http_ratelimit_every_handler(ngx_event_t *ev);
+static void ngx_http_ratelimit_end_charge(ngx_http_request_t *r,
+    ngx_http_ratelimit_ctx_t *ctx, ngx_uint_t ended);
+static void ngx_http_ratelimit_end_counter(ngx_http_request_t *r,
+    ngx_http_ratelimit_ctx_t *ctx, ngx_uint_t n, ngx_uint_t ended);
+static ngx_int_t ngx_http_ratelimit_end_cost(ngx_http_request_t *r,
+    const ngx_ratelimit_rule_t *rule, uint64_t *cost);
+static void ngx_http_ratelimit_end_forget(ngx_http_request_t *r);
+
+
+/*
+ * Only where a rule may need it: a handler takes 13 instructions of each
+ * request. It is the first one, so that access logs have the cost.
+ */
+ngx_int_t
+ngx_http_ratelimit_end_init(ngx_conf_t *cf)
+{
+    ngx_uint_t                        i, needs;
+    ngx_array_t                      *handlers;
+    ngx_http_handler_pt              *h;
+    ngx_http_core_main_conf_t        *cmcf;
+    ngx_http_ratelimit_zone_t       **zones;
+    ngx_http_ratelimit_main_conf_t   *conf;
+
+    conf = ngx_http_conf_get_module_main_conf(cf, ngx_http_ratelimit_module);
+    zones = conf->zones.elts;
+    needs = 0;
+
+    for (i = 0; i < conf->zones.nelts; i++) {
+        needs |= zones[i]->limiter.follows ? NGX_RATELIMIT_NEEDS_END
+                                           : zones[i]->limiter.base->needs;
+    }
+
+    if (!(needs & NGX_RATELIMIT_NEEDS_END)) {
+        return NGX_OK;
+    }
+
+    cmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_core_module);
+    handlers = &cmcf->phases[NGX_HTTP_LOG_PHASE].handlers;
+
+    if (ngx_array_push(handlers) == NULL) {
+        return NGX_ERROR;
+    }
+
+    h = handlers->elts;
+    ngx_memmove(&h[1], h, (handlers->nelts - 1) * sizeof(ngx_http_handler_pt));
+    h[0] = ngx_http_ratelimit_end_handler;
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_ratelimit_end_handler(ngx_http_request_t *r)
+{
+    ngx_http_ratelimit_ctx_t  *ctx;
+
+    ctx = (r == r->main) ? ngx_http_ratelimit_ctx(r) : NULL;
+
+    if (ctx && (ctx->needs & NGX_RATELIMIT_NEEDS_END)) {
+        ctx->needs &= ~NGX_RATELIMIT_NEEDS_END;
+
+        if (ctx->started && ctx->answered
+            && !ngx_ratelimit_check_refused(&ctx->check))
+        {
+            ngx_http_ratelimit_end_charge(r, ctx, 1);
+        }
+    }
+
+    return NGX_OK;
+}
+
+
+/* Without memory for it, all is charged at the end. */
+void
+ngx_http_ratelimit_every(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx)
+{
+    ngx_uint_t                     i, wanted;
+    ngx_event_t                   *ev;
+    ngx_ratelimit_check_t         *check;
+    ngx_http_ratelimit_every_t    *every;
+
+    check = &ctx->check;
+    wanted = 0;
+
+    for (i = 0; i < check->ncounters; i++) {
+        wanted |= (check->counters[i].rule->cost_every != 0);
+    }
+
+    /* it takes the place of a delay, which an error may have ended early */
+
+    if (!wanted || ctx->waiting) {
+        return;
+    }
+
+    every = ngx_pcalloc(r->pool, sizeof(ngx_http_ratelimit_every_t));
+    if (every == NULL) {
+        return;
+    }
+
+    for (i = 0; i < check->ncounters; i++) {
+        every->paid[i].cost = check->counters[i].cost;
+        every->paid[i].granted = check->counters[i].answer.granted;
+    }
+
+    ev = &every->timer;
+    ev->data = ctx;
+    ev->log = r->connection->log;
+    ev->handler = ngx_http_ratelimit_every_handler;
+    ev->cancelable = 1;
+
+    ctx->every = every;
+    ctx->timer = ev;
+    ngx_add_timer(ev, NGX_HTTP_RATELIMIT_EVERY_MS);
+}
+
+
+static void
+ngx_http_ratelimit_every_handler(ngx_event_t *ev)
+{
+    ngx_http_ratelimit_ctx_t *ctx = ev->data;
+
+    ngx_http_request_t  *r;
+
+    r = ctx->request;
+
+    ngx_http_set_log_request(r->connection->log, r);
+    ngx_http_ratelimit_end_charge(r, ctx, 0);
+
+    ngx_add_timer(ev, NGX_HTTP_RATELIMIT_EVERY_MS);
+}
+
+
+static void
+ngx_http_ratelimit_end_charge(ngx_http_request_t *r,
+    ngx_http_ratelimit_ctx_t *ctx, ngx_uint_t ended)
+{
+    ngx_uint_t                i;
+    ngx_ratelimit_check_t    *check;
+    ngx_ratelimit_counter_t  *counter;
+
+    check = &ctx->check;
+
+    ngx_http_ratelimit_end_forget(r);
+
+    for (i = 0; i < check->ncounters; i++) {
+        counter = &check->counters[i];
+        counter->charge = 0;
+        counter->refund = 0;
+
+        /* as in a response's header, a dry run that denied is not charged */
+
+        if ((counter->rule->needs & NGX_RATELIMIT_NEEDS_END)
+            && counter->answer.retry_us == 0)
+        {
+            ngx_http_ratelimit_end_counter(r, ctx, i, ended);
+        }
+    }
+
+    ngx_http_ratelimit_settle_charges(ctx);
+}
+
+
+/*
+ * Sets the counter's charge or refund. What has been charged on the way does
+ * not come back: the value only grows. Without a response the request has cost
+ * what it took, so nobody asks for free by leaving early.
+ */
+static void
+ngx_http_ratelimit_end_counter(ngx_http_request_t *r,
+    ngx_http_ratelimit_ctx_t *ctx, ngx_uint_t n, ngx_uint_t ended)
+{
+    off_t                     sent;
+    uint32_t                  granted;
+    uint64_t                  paid, cost;
+    ngx_ratelimit_counter_t  *counter;
+
+    counter = &ctx->check.counters[n];
+    sent = r->connection->sent;
+    paid = ctx->every ? ctx->every->paid[n].cost : counter->cost;
+    granted = ctx->every ? ctx->every->paid[n].granted
+                         : counter->answer.granted;
+    cost = paid;
+
+    if (!ended) {
+        if (counter->rule->cost_every == 0
+            || (uint64_t) (sent - ctx->every->paid[n].sent)
+               < counter->rule->cost_every)
+        {
+            return;
+        }
+
+        ctx->every->paid[n].sent = sent;
+    }
+
+    if (ngx_http_ratelimit_end_cost(r, counter->rule, &cost) == NGX_OK) {
+
+        if (cost > paid) {
+            counter->charge = (uint32_t) ngx_min(cost - paid,
+                                                 NGX_RATELIMIT_MAX_TOKENS);
+
+        } else if (ended && paid == counter->cost && r->header_sent
+                   && !counter->emergency)
+        {
+            counter->refund = (uint32_t) ngx_min(paid - cost, granted);
+        } else {
+            cost = paid;
+        }
+    }
+
+    ngx_ratelimit_count(counter->rule->row, NGX_RATELIMIT_COUNTS_COST,
+                        (ended ? granted : 0) + counter->charge
+                        - counter->refund);
+
+    if (ended) {
+        counter->cost = (uint32_t) ngx_min(cost, UINT32_MAX);
+
+    } else {
+        ctx->every->paid[n].cost = cost;
+    }
+}
+
+
+/* NGX_DECLINED: the value does not say it. */
+static ngx_int_t
+ngx_http_ratelimit_end_cost(ngx_http_request_t *r,
+    const ngx_ratelimit_rule_t *rule, uint64_t *cost)
+{
+    char                          note[NGX_RATELIMIT_LOG_NOTE];
+    u_char                        buf[NGX_HTTP_RATELIMIT_QUOTE_BYTES];
+    ngx_str_t                     text;
+    ngx_http_ratelimit_values_t  *values;
+
+    values = rule->data;
+
+    if (ngx_http_ratelimit_value_get(r, values->end, &text) != NGX_OK
+        || text.len == 0)
+    {
+        return NGX_DECLINED;
+    }
+
+    if (ngx_ratelimit_number_parse(text.data, text.len, 0, INT64_MAX, cost)
+        == 0)
+    {
+        return NGX_OK;
+    }
+
+    if (ngx_http_ratelimit_log_due(r, NGX_HTTP_RATELIMIT_LOG_END_COST, note)) {
+        text = ngx_http_ratelimit_value_quote(&text, buf);
+
+        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
+                      "ratelimit rule \"%V\" has a cost of \"%V\" by its "
+                      "\"cost_end=%V\", expected a number of 0 or more; it is "
+                      "not counted%s",
+                      &rule->id, &text, &rule->cost_end, note);
+    }
+
+    return NGX_DECLINED;
+}
+
+
+/* nginx keeps the values of two variables that grow: they are read anew. */
+static void
+ngx_http_ratelimit_end_forget(ngx_http_request_t *r)
+{
+    ngx_uint_t                  i;
+    ngx_http_variable_t        *v;
+    ngx_http_core_main_conf_t  *cmcf;
+
+    static const ngx_str_t  bytes = ngx_string("bytes_sent");
+    static const ngx_str_t  body = ngx_string("body_bytes_sent");
+
+    cmcf = ngx_http_get_module_main_conf(r, ngx_http_core_module);
+    v = cmcf->variables.elts;
+
+    for (i = 0; i < cmcf->variables.nelts; i++) {
+        if (ngx_ratelimit_equal(&v[i].name, &bytes)
+            || ngx_ratelimit_equal(&v[i].name, &body))
+        {
+            r->variables[i].valid = 0;
+            r->variables[i].not_found = 0;
+        }
+    }
+}
