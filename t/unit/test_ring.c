@@ -169,6 +169,91 @@ test_every_instruction(void **state)
 }
 
 
+typedef struct {
+    ngx_ratelimit_ring_t  *ring;
+    uint64_t               old;     /* record that the child overwrites */
+    int                    wait;    /* so many instructions of that */
+} overtaken_t;
+
+
+static void
+overtake(void *data)
+{
+    int           i;
+    overtaken_t  *child;
+
+    child = data;
+
+    if (get(child->ring, child->old) == 0 && child->wait-- == 0) {
+        for (i = 0; i < SLOTS; i++) {
+            put(child->ring, 8);
+        }
+    }
+}
+
+
+/* How many of these instructions are left when the child is through. */
+static int
+overtaken(overtaken_t *child, int wait)
+{
+    int    i;
+    pid_t  pid;
+
+    for (i = 0; i < SLOTS; i++) {
+        put(child->ring, 9);
+    }
+
+    child->old = ngx_ratelimit_ring_newest(child->ring) + 1 - SLOTS;
+    child->wait = wait;
+    pid = spawn();
+
+    if (pid == 0) {
+        step_begin();
+        put(child->ring, 7);
+        step_end();
+    }
+
+    step_kill(pid, MAX_STEPS, overtake, child);
+
+    return child->wait;
+}
+
+
+/*
+ * A writer stands still amid its record while another goes round, at each
+ * instruction, or with sanitizers at a hundred of them: what is in the slot
+ * then is of one of them.
+ */
+static void
+test_overtaken(void **state)
+{
+    int           i, at, amid;
+    uint64_t      newest, value;
+    overtaken_t   child;
+
+    child.ring = ring_make();
+    amid = MAX_STEPS - overtaken(&child, MAX_STEPS);
+    assert_in_range(amid, 5, MAX_STEPS - 1);
+
+    for (at = 0; at < amid; at += 1 + amid / 100) {
+        newest = ngx_ratelimit_ring_newest(child.ring) + SLOTS;
+        assert_true(overtaken(&child, at) < 0);
+
+        value = get(child.ring, newest + 1);
+        assert_true(value == 0 || value == 7);
+        value = get(child.ring, newest + 1 + SLOTS);
+        assert_true(value == 0 || value == 8);
+
+        for (i = 2; i <= SLOTS; i++) {
+            assert_int_equal(get(child.ring, newest + i), 8);
+        }
+    }
+
+    print_message("overtaken amid %d instructions\n", amid);
+    ring_free(child.ring);
+}
+
+
 static void
 test_crashes(void **state)
 {
@@ -232,6 +317,7 @@ main(void)
     const struct CMUnitTest  tests[] = {
         cmocka_unit_test(test_last),
         cmocka_unit_test(test_every_instruction),
+        cmocka_unit_test(test_overtaken),
         cmocka_unit_test(test_crashes),
     };
 
