@@ -102,6 +102,7 @@ is(rules(list($api, '?key=sk_2')), 'first', 'by key');
 is(rules(list($api, '?key=' . hash('sk_2'))), 'first', 'by its hash');
 is(rules(list($api, '?key=sk_3')), '', 'of a key without any');
 is(rules(list($api, '?rule=dry')), 'dry', 'by rule');
+is(rules(list($api, '?rule=dr')), '', 'not by a part of its name');
 is(rules(list($api, '?rule=dry&key=sk_2')), '', 'by both');
 is(list($api, '?rule=dry')->{total}, 5, 'the total is of all');
 
@@ -190,6 +191,7 @@ get('/first', $key) for 1, 2;
 ($newest) = @{ list($api)->{rejections} };
 is($newest->{key}, 'k' x 78, 'a long key is cut');
 is_deeply($newest->{cut}, ['key'], 'and says so');
+is(rules(list($api, '?key=' . 'k' x 78)), '', 'it is not the key of its part');
 
 $key = 'k' x 300;
 get('/first', $key) for 1, 2;
@@ -200,6 +202,13 @@ get('/addresses') for 1, 2;
 my $from = t::Api->new($gateway, '/rl-a');
 is(list($from)->{rejections}[0]{key}, '127.0.0.1', 'an address is readable');
 is(rules(list($from, '?key=127.0.0.1')), 'from', 'and is found');
+
+# a rule that is gone
+
+$gateway->configure(http => $gateway->{http} =~ s/^ratelimit_rule from .*$//mr);
+$gateway->reload;
+is_deeply([map { $_->{counted_by} } @{ list($from, '?rule=from')->{rejections} }],
+          [undef], 'a rule that is gone counts by nothing');
 
 # without keys_in_clear no key that was kept before is shown
 

@@ -94,6 +94,10 @@ is(top($api, '?by=rejected')->{total}, 18, 'a dry run rejects nobody');
 $gateway->get('/id?id=7');
 my ($id) = grep { $_->{counted_by} eq '$arg_id' } @{ top($api)->{keys} };
 is("$id->{key} $id->{count}", hash('7') . ' 1', 'of another key');
+$gateway->get('/id?id=8', 'X-API-Key: 8');
+is(join(' ', sort map { "$_->{counted_by} $_->{count}" }
+             grep { $_->{key} eq hash('8') } @{ top($api)->{keys} }),
+   '$arg_id 1 $ratelimit_api_key 1', 'the same text is another key');
 
 $gateway->get('/addresses') for 1, 2;
 is(top(t::Api->new($gateway, '/rl-a'))->{total}, 2, 'a zone has its own');
@@ -111,6 +115,11 @@ $gateway->reload;
 is(top($api)->{total}, $total, 'a reload keeps them');
 $gateway->kill_workers;
 is(top($api)->{total}, $total, 'killed workers, too');
+
+$gateway->configure(http => $gateway->{http} =~ s/^ratelimit_rule by-id .*$//mr);
+$gateway->reload;
+($id) = grep { $_->{key} eq hash('7') } @{ top($api)->{keys} };
+is($id->{counted_by}, undef, 'no rule counts by it any more');
 
 t::Gateway::send_all([map { [$gateway, '/', 'X-API-Key: many' . $_] } 1 .. 600]);
 my $many = top($api, '?n=100');
