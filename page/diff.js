@@ -35,8 +35,10 @@ function parts(document) {
     list("rules").forEach((rule) => put("rule " + rule.id, rule));
     list("overrides").forEach((one, i) => put("override " + (one.id || "new"),
                                               one));
-    list("blacklist").forEach((key) => put("deny list: " + key, key));
-    list("whitelist").forEach((key) => put("allow list: " + key, key));
+    list("blacklist").forEach((key) => put("deny list: " + entryText(key),
+                                               key));
+    list("whitelist").forEach((key) => put("allow list: " + entryText(key),
+                                               key));
     Object.keys(tiers.keys || {}).forEach(
         (key) => put("tier of " + key, tiers.keys[key]));
     (tiers.patterns || []).forEach(

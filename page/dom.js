@@ -72,6 +72,13 @@ function data(text) {
 }
 
 /* Keys are long: the middle of a hash is left out, and is in the title. */
+/* An entry of a list, in words: a key, an address, a value of a rule's key. */
+function entryText(entry) {
+    return typeof entry === "string" ? entry
+           : (entry.rule ? entry.rule + ": " : "")
+             + [].concat(entry.address || entry.key).join(", ");
+}
+
 function keyText(key) {
     if (/^sha256:[0-9a-f]{64}$/.test(key)) {
         return el("span", { class: "data", title: key },

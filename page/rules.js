@@ -2,10 +2,10 @@
 
 const DENY = { name: "blacklist", title: "Deny list",
                add: "Deny a key", verb: "Deny",
-               says: "A client with one of these keys gets 403." };
+               says: "One of these clients gets 403." };
 const ALLOW = { name: "whitelist", title: "Allow list",
                 add: "Allow a key", verb: "Allow",
-                says: "A client with one of these keys is not counted." };
+                says: "One of these clients is not counted." };
 
 /* A query's end that says why. */
 function because(reason) {
@@ -82,10 +82,12 @@ function keyList(list) {
                                () => draw(keys));
     const add = el("span");
     let keys = [];
-    const entries = table(list.title, (key) => key, [
-        { name: "Key", cell: (key) => keyText(key) },
+    const entries = table(list.title, entryText, [
+        { name: "Key", cell: (key) => keyText(entryText(key)) },
+        { name: "Ends", cell: (key) => key.expires_at ? time(key.expires_at)
+                                                      : "never" },
         { name: "", cell: (key) => mayWrite()
-              ? button("Remove", "remove " + list.name + " " + key,
+              ? button("Remove", "remove " + list.name + " " + entryText(key),
                        () => removeFromList(list, key))
               : null }
     ], "The list has no such key.", 10);
@@ -313,7 +315,8 @@ function addToList(list, forKey) {
 
     propose({
         title: list.add, verb: list.verb,
-        inputs: field("API key, sha256:... or a pattern with * and ?", key),
+        inputs: field("Address, network, API key, sha256:... or a pattern with * and ?",
+                      key),
         change(document) {
             const keys = document[list.name] || [];
 
@@ -331,7 +334,7 @@ function removeFromList(list, key) {
         verb: "Remove the key", inputs: null,
         change(document) {
             document[list.name] = (document[list.name] || []).filter(
-                (one) => one !== key);
+                (one) => canonical(one) !== canonical(key));
         },
         send: (tag, reason) => ask("DELETE", list.name + because(reason),
                                    { body: [key], tag: tag })

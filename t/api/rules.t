@@ -217,9 +217,9 @@ for (['blacklist', 403, 'sk_revoked_1'], ['whitelist', 200, 'sk_internal_1']) {
               "POST /$list");
     ok($api->follows($answer->{version}), 'it is followed');
     is(limit($key, '/v1/orders/1') . '.', "$status .", "$key: no rule counts");
-    t::Api::problem_ok($api->change('POST', "/$list", ['sk_new', '127.0.0.0/8']),
-        '422 invalid: /' . $list . '/3 is an address or a network, expected an API key; '
-        . 'addresses are for "allow" and "deny" of nginx.conf',
+    t::Api::problem_ok($api->change('POST', "/$list", ['sk_new', { key => '127.0.0.0/8' }]),
+        '422 invalid: /' . $list . '/3/key is an address or a network, expected an API key; '
+        . 'the lists of clients take "address"',
         "POST /$list: an address");
     is($api->change('DELETE', "/$list?key=sk_more")->{status}, 200,
        "DELETE /$list");

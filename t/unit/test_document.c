@@ -302,8 +302,8 @@ test_nothing(void **state)
     assert_int_equal(rule->cost, 1);
     assert_int_equal(rule->percent, 100);
     assert_int_equal(rule->fail_mode, NGX_RATELIMIT_FAIL_DEFAULT);
-    assert_null(policy->allow.globs);
-    assert_null(policy->allow.digests.entries);
+    assert_null(policy->allow.keys.globs);
+    assert_null(policy->allow.keys.digests.entries);
     assert_null(policy->temporary_limits);
     assert_false(policy->needs & NGX_RATELIMIT_NEEDS_KEY);
     assert_false(policy->tenants);
@@ -342,11 +342,11 @@ test_keys(void **state)
         "'pattern':'k','tier':'gold'},{'pattern':'m','tier':'gold'},{"
         "'pattern':'m*','tier':'free'},{'pattern':'n?','tier':'pro'}]}}");
 
-    assert_int_not_equal(document_find(&policy->allow.digests, "k"),
+    assert_int_not_equal(document_find(&policy->allow.keys.digests, "k"),
                          NGX_RATELIMIT_MAP_NONE);
-    assert_int_not_equal(document_find(&policy->deny.digests, "a*"),
+    assert_int_not_equal(document_find(&policy->deny.keys.digests, "a*"),
                          NGX_RATELIMIT_MAP_NONE);
-    assert_null(policy->deny.globs);
+    assert_null(policy->deny.keys.globs);
 
     assert_int_equal(document_find(&policy->tier_keys, "SK"),
                      document_find(&policy->tier_keys, "k"));
@@ -697,8 +697,8 @@ check_example(ngx_ratelimit_policy_t *policy)
     assert_int_equal(document_find(&rule->keys, "sk_prod_vip_002"),
                      NGX_RATELIMIT_MAP_NONE);
 
-    assert_int_equal(first_glob(policy->allow.globs, "sk_internal_7"), 0);
-    assert_int_equal(first_glob(policy->deny.globs, "sk_revoked_7"), 0);
+    assert_int_equal(first_glob(policy->allow.keys.globs, "sk_internal_7"), 0);
+    assert_int_equal(first_glob(policy->deny.keys.globs, "sk_revoked_7"), 0);
     assert_int_equal(first_glob(policy->tier_patterns, "sk_free_7"), 0);
     same_text(policy->pattern_tiers[0], "free");
 

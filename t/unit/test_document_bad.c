@@ -42,9 +42,15 @@ typedef struct {
 #define NO_PERMITS                                                            \
     "stands with algorithm concurrency, expected another algorithm"
 #define BESIDE(other)   "stands beside '" other "', expected one of them"
+#define CLIENT    "expected 'address', 'key', or 'rule' and 'key'"
+#define DURATION                                                              \
+    "expected a number of seconds or a time like '1h30m', at most '366d', "   \
+    "and no 'expires_at' beside it"
+#define RULE_AB                                                               \
+    "'rules':[{'id':'ab','key':['$a','$b'],'params':{'limit':1,'window':1}}],"
 #define ADDRESS                                                               \
-    "is an address or a network, expected an API key; addresses are for "     \
-    "'allow' and 'deny' of nginx.conf"
+    "is an address or a network, expected an API key; the lists of clients "  \
+    "take 'address'"
 
 /* in a zone without Redis */
 static const bad_t  bads[] = {
@@ -389,12 +395,39 @@ static const bad_t  bads[] = {
 
     /* lists */
     { "{'whitelist':'a'}", "/whitelist", "expected an array" },
-    { "{'whitelist':['a',{}]}", "/whitelist/1", "expected a string" },
+    { "{'whitelist':['a',7]}", "/whitelist/1", "expected a string or an "
+      "object" },
+    { "{'whitelist':['a',{}]}", "/whitelist/1", CLIENT },
+    { "{'whitelist':[{'key':'a','address':'::1'}]}", "/whitelist/0", CLIENT },
+    { "{'whitelist':[{'rule':'conf','address':'::1'}]}", "/whitelist/0",
+      CLIENT },
+    { "{'whitelist':[{'address':'10.0.0'}]}", "/whitelist/0/address",
+      "expected an address or a network like '192.0.2.1' or "
+      "'2001:db8::/32'" },
+    { "{'whitelist':[{'key':'10.0.0.1'}]}", "/whitelist/0/key", ADDRESS },
+    { "{'whitelist':[{'key':''}]}", "/whitelist/0/key",
+      "expected an API key" },
+    { "{'whitelist':[{'key':['a']}]}", "/whitelist/0/key",
+      "expected a string" },
+    { "{'blacklist':[{'rule':'nobody','key':'a'}]}", "/blacklist/0/rule",
+      "is no rule of this document or of nginx.conf" },
+    { "{" RULE_AB "'blacklist':[{'rule':'ab','key':'a'}]}",
+      "/blacklist/0/key", "has 1 parts, expected 2 as the key of the rule "
+      "has" },
+    { "{" RULE_AB "'blacklist':[{'rule':'ab','key':['a','']}]}",
+      "/blacklist/0/key", "expected a value of the key of the rule, or an "
+      "array of the values of its parts" },
+    { "{" RULE_AB "'blacklist':[{'rule':'ab','key':'sha256:0'}]}",
+      "/blacklist/0/key", "has 1 parts, expected 2 as the key of the rule "
+      "has" },
+    { "{'blacklist':[{'address':'::1','expires_at':'soon'}]}",
+      "/blacklist/0/expires_at", "expected a time like "
+      "'2026-12-01T00:00:00Z'" },
+    { "{'blacklist':[{'address':'::1','duration':'soon'}]}",
+      "/blacklist/0/duration", DURATION },
+    { "{'blacklist':[{'address':'::1','reason':1}]}",
+      "/blacklist/0/reason", "expected a string" },
     { "{'blacklist':['']}", "/blacklist/0", "expected an API key" },
-    { "{'blacklist':['a','127.0.0.1']}", "/blacklist/1", ADDRESS },
-    { "{'blacklist':['127.0.0.0/8']}", "/blacklist/0", ADDRESS },
-    { "{'whitelist':['::1']}", "/whitelist/0", ADDRESS },
-    { "{'whitelist':['2001:db8::/32']}", "/whitelist/0", ADDRESS },
     { "{'tier_of':{'keys':{'10.0.0.1':'t'}}}", "/tier_of/keys/10.0.0.1",
       ADDRESS },
 
@@ -685,7 +718,7 @@ test_all_at_once(void **state)
         { "/rules/0/tiers/pro/limit", "must be > 0" },
         { "/rules/1/id", "is missing" },
         { "/tier_of/keys/k", "expected a string" },
-        { "/whitelist/0", "expected a string" },
+        { "/whitelist/0", "expected a string or an object" },
         { "/overrides/0/rule", "is no rule of..." },
         { "/overrides/0/type", "is missing..." },
         { "/extra", "is not known..." }
@@ -713,7 +746,7 @@ test_all_at_once(void **state)
 }
 
 
-/* Keys that only look a little like addresses; addresses that are stored. */
+/* Keys that only look a little like addresses. */
 static void
 test_addresses(void **state)
 {
@@ -724,7 +757,7 @@ test_addresses(void **state)
         "e525d266e209267433801a8fd4071a0']}"));
 
     ngx_ratelimit_policy_release(document_good(&alone,
-                                     "{'blacklist':['127.0.0.0/8']}"));
+                         "{'tier_of':{'keys':{'127.0.0.0/8':'t'}}}"));
 }
 
 

@@ -62,9 +62,12 @@ typedef struct {
     step(resource, method, name, 0, body, INVALID, problems, NULL)
 
 #define A        "'id':'a'," P(9)
+#define DURATION                                                              \
+    "expected a number of seconds or a time like '1h30m', at most '366d', "   \
+    "and no 'expires_at' beside it"
 #define ADDRESS                                                               \
-    "is an address or a network, expected an API key; addresses are for "     \
-    "'allow' and 'deny' of nginx.conf"
+    "is an address or a network, expected an API key; the lists of clients "  \
+    "take 'address'"
 #define NEXT     "{'version':42,"
 #define TWICE    "/rules/0/override a: has the same API key twice"
 #define SKIPPED  "{'id':'odd','key':'$unknown'," P(9) "}"
@@ -104,7 +107,7 @@ static const step_t  steps[] = {
 
     wrong(DOCUMENT, PUT, 0, "{'blacklist':[1,'*'],'rules':[{'id':'a'," P(1)
         "},{'id':'b'," P(0) "}]}", "/rules/1/params/limit b: must be > 0; "
-        "/blacklist/0 : expected a string"),
+        "/blacklist/0 : expected a string or an object"),
 
     base("{'rules':[]}", 0),
     step(VALIDATE, POST, 0, 0, "{'rules':[{'id':'a'," P(1) "}]}", OK, NULL,
@@ -398,7 +401,8 @@ static const step_t  steps[] = {
     shows(WHITELIST, 0, 0, "[]"),
     step(BLACKLIST, PUT, 0, 0, "['sk_1','a*']", OK, "['#sk_1#','a*']",
         "{'version':1,'rules':[],'blacklist':['#sk_1#','a*']}"),
-    wrong(WHITELIST, PUT, 0, "['a',7]", "/whitelist/1 : expected a string"),
+    wrong(WHITELIST, PUT, 0, "['a',7]",
+        "/whitelist/1 : expected a string or an object"),
     wrong(WHITELIST, PUT, 0, "'a'", "/whitelist : expected an array"),
     wrong(WHITELIST, PUT, 0, "null", "/whitelist : expected an array"),
 
@@ -410,9 +414,11 @@ static const step_t  steps[] = {
     step(WHITELIST, POST, 0, 0, "['sk_1','a*','b*','b*','c','c']", OK,
         "['#sk_1#','a*','b*','#c#']", "*"),
     wrong(WHITELIST, POST, 0, "['a*','c*',7]",
-        "/whitelist/3 : expected a string"),
-    wrong(WHITELIST, POST, 0, "{}", "/whitelist/2 : expected a string"),
-    wrong(WHITELIST, POST, 0, "['127.0.0.0/8']", "/whitelist/2 : " ADDRESS),
+        "/whitelist/3 : expected a string or an object"),
+    wrong(WHITELIST, POST, 0, "{}", "/whitelist/2 : expected 'address', 'key', "
+        "or 'rule' and 'key'"),
+    wrong(WHITELIST, POST, 0, "{'key':'127.0.0.0/8'}",
+        "/whitelist/2/key : " ADDRESS),
     step(WHITELIST, DELETE, 0, "key=sk_1", 0, GONE, NULL, NEXT
         "'whitelist':['a*']}"),
     step(WHITELIST, DELETE, 0, 0, "['nobody','a*']", GONE, NULL, NEXT
@@ -425,13 +431,58 @@ static const step_t  steps[] = {
     wrong(WHITELIST, DELETE, 0, "{}",
         "/whitelist : expected '?key=', or an array of entries"),
 
-    base("{'whitelist':['127.0.0.1']}", 0),
+    /* addresses; a new entry takes the place of that of the same client */
 
-    /* an address that an older version has stored is in no change's way */
+    base("{'rules':[{" A "}],'blacklist':['10.0.0.0/8',{'key':'#sk_1#',"
+        FUTURE "},{'rule':'a','key':'#k#'}]}", 0),
+    step(BLACKLIST, POST, 0, 0, "['10.1.2.3/8','::ffff:10.0.0.0/104']", OK,
+        "*", NULL),
+    step(BLACKLIST, POST, 0, 0, "{'address':'::ffff:10.0.0.0/104'," FUTURE "}",
+        OK, "[{'address':'::ffff:10.0.0.0/104'," FUTURE "},{'key':'#sk_1#',"
+        FUTURE "},{'rule':'a','key':'#k#'}]", "*"),
+    step(BLACKLIST, POST, 0, 0, "['sk_1',{'rule':'a','key':'k','reason':'r'},"
+        "{'rule':'conf','key':'k'}]", OK, "['10.0.0.0/8','#sk_1#',"
+        "{'rule':'a','key':'#k#','reason':'r'},{'rule':'conf','key':'#k#'}]",
+        "*"),
+    step(BLACKLIST, DELETE, 0, "key=sk_1", 0, GONE, NULL, NEXT "'rules':[{" A
+        "}],'blacklist':['10.0.0.0/8',{'rule':'a','key':'#k#'}]}"),
+    step(BLACKLIST, DELETE, 0, "key=10.255.0.0/8", 0, GONE, NULL, NEXT
+        "'rules':[{" A "}],'blacklist':[{'key':'#sk_1#'," FUTURE "},"
+        "{'rule':'a','key':'#k#'}]}"),
+    step(BLACKLIST, DELETE, 0, 0, "[{'rule':'a','key':'k'},'::1']", GONE, NULL,
+        NEXT "'rules':[{" A "}],'blacklist':['10.0.0.0/8',{'key':'#sk_1#',"
+        FUTURE "}]}"),
+    step(BLACKLIST, DELETE, 0, "rule=a", 0, INVALID, "/blacklist : expected "
+        "'?key=', or an array of entries", NULL),
+    step(BLACKLIST, DELETE, 0, "key=k", 0, NOT_FOUND, NULL, NULL),
 
-    step(WHITELIST, POST, 0, 0, "'b*'", OK, "*", "*"),
-    wrong(WHITELIST, POST, 0, "'::1'", "/whitelist/0 : " ADDRESS
-        "; /whitelist/1 : " ADDRESS)
+    /* a duration is the gateway's to turn into a time; what has ended leaves */
+
+    base("{'blacklist':[{'key':'#a#'," PAST "},{'key':'#b#'," FUTURE "}]}", 0),
+    step(BLACKLIST, POST, 0, 0, "{'address':'::1','duration':'1h30m',"
+        "'reason':'scans'}", OK, "[{'key':'#b#'," FUTURE "},{'address':'::1',"
+        "'reason':'scans','expires_at':'2026-11-18T12:36:40Z'}]", "*"),
+    step(BLACKLIST, POST, 0, 0, "{'address':'::1','duration':60}", OK,
+        "[{'key':'#b#'," FUTURE "},{'address':'::1',"
+        "'expires_at':'2026-11-18T11:07:40Z'}]", "*"),
+    wrong(BLACKLIST, POST, 0, "{'address':'::1'," PAST "}",
+        "/blacklist/1/expires_at : is in the past"),
+    wrong(BLACKLIST, POST, 0, "{'address':'::1','duration':0}",
+        "/blacklist/1/duration : " DURATION),
+    wrong(BLACKLIST, POST, 0, "{'address':'::1','duration':'1h'," FUTURE "}",
+        "/blacklist/1/duration : " DURATION),
+    step(DOCUMENT, PUT, 0, 0, "{'rules':[],'whitelist':[{'key':'k',"
+        "'duration':1}]}", OK, NEXT "'rules':[],'whitelist':[{'key':'#k#',"
+        FUTURE "}]}", "*"),
+    step(TEMPORARY_LIMIT, PUT, "d", 0, "{'key':'k','duration':1," V "}",
+        CREATED, "{'key':'#k#'," V ",'id':'d'," FUTURE "}", "*"),
+
+    /* all clients */
+
+    step(BLACKLIST, POST, 0, 0, "'0.0.0.0/0'", DENY_ALL, NULL, NULL),
+    step(BLACKLIST, POST, 0, 0, "{'address':'::/0'}", DENY_ALL, NULL, NULL),
+    step(BLACKLIST, POST, 0, 0, "{'key':'*'}", DENY_ALL, NULL, NULL),
+    step(BLACKLIST, POST, 0, 0, "'1234::/96'", OK, "*", "*")
 };
 
 

@@ -14,6 +14,8 @@
 
 #define NOW    1795000000
 
+#define COUNT(array)  (sizeof(array) / sizeof((array)[0]))
+
 
 static ngx_ratelimit_log_limit_t  log_limit;
 
@@ -70,12 +72,72 @@ subject_make(ngx_ratelimit_subject_t *subject, const char *key,
 }
 
 
+/* An address, a glob, "rule:" and a value of a rule's key, or an API key. */
+typedef struct {
+    const char  *client;
+    uint32_t     ends;
+} listed_t;
+
+#define NEVER  NGX_RATELIMIT_ACCESS_NEVER
+
+
+static void
+list_make(ngx_ratelimit_policy_t *policy, ngx_ratelimit_access_list_t *list,
+    const listed_t *listed, size_t n)
+{
+    size_t                   i;
+    ngx_str_t                text;
+    ngx_ratelimit_access_t   entries[16];
+
+    assert_true(n <= COUNT(entries));
+
+    for (i = 0; i < n; i++) {
+        text = str(listed[i].client);
+        entries[i].ends = listed[i].ends;
+
+        if (ngx_ratelimit_network_parse(text.data, text.len,
+                                        &entries[i].network)
+            == 0)
+        {
+            entries[i].kind = NGX_RATELIMIT_ACCESS_NETWORK;
+
+        } else if (ngx_ratelimit_glob_wild(text.data, text.len)) {
+            entries[i].kind = NGX_RATELIMIT_ACCESS_GLOB;
+            entries[i].glob = text;
+
+        } else if (strncmp(listed[i].client, "rule:", 5) == 0) {
+            entries[i].kind = NGX_RATELIMIT_ACCESS_RULE_KEY;
+            text = str(listed[i].client + 5);
+            ngx_ratelimit_access_rule_key(300, &text, entries[i].digest);
+
+        } else {
+            entries[i].kind = NGX_RATELIMIT_ACCESS_KEY;
+            ngx_ratelimit_policy_digest(&text, entries[i].digest);
+        }
+    }
+
+    assert_int_equal(ngx_ratelimit_access_list_make(list, entries, n,
+                                                    policy->pool), NGX_OK);
+}
+
+
 static void
 test_lists(void **state)
 {
     ngx_uint_t               i;
     ngx_ratelimit_policy_t  *policy;
     ngx_ratelimit_subject_t  subject;
+
+    static const listed_t  deny[] = {
+        { "sk_bad_*", NEVER }, { "sk_??", NEVER }, { "pk_denied", NEVER }
+    };
+
+    static const listed_t  allow[] = {
+        { "sk_*", NEVER }, { "sk_1*", NEVER }, { "pk_denied", NEVER },
+        { "pk_allowed", NEVER },
+        { "sha256:8c4f9c9a2f8e55f2c9e5a9b1a2b0e5d0"
+          "c6a7b8c9d0e1f2a3b4c5d6e7f8091a2b", NEVER }
+    };
 
     static const struct {
         const char              *key;
@@ -100,22 +162,109 @@ test_lists(void **state)
     };
 
     policy = policy_make();
-    policy->deny.globs = globs_make(policy, "sk_bad_*", "sk_??");
-    policy->allow.globs = globs_make(policy, "sk_*", "sk_1*");
-    map_put(policy, &policy->deny.digests, "pk_denied", 0);
-    map_put(policy, &policy->allow.digests, "pk_denied", 0);
-    map_put(policy, &policy->allow.digests, "pk_allowed", 0);
-    map_put(policy, &policy->allow.digests, keys[7].key, 0);
+    list_make(policy, &policy->deny, deny, COUNT(deny));
+    list_make(policy, &policy->allow, allow, COUNT(allow));
     assert_int_equal(ngx_ratelimit_policy_complete(policy), NGX_OK);
     assert_true(policy->needs & NGX_RATELIMIT_NEEDS_DIGEST);
     assert_true(policy->needs & NGX_RATELIMIT_NEEDS_KEY);
 
     for (i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
         subject_make(&subject, keys[i].key, "/");
-        assert_int_equal(ngx_ratelimit_policy_listed(policy, &subject),
+        assert_int_equal(ngx_ratelimit_policy_listed(policy, &subject, NOW),
                          keys[i].listed);
     }
 
+    ngx_ratelimit_policy_release(policy);
+}
+
+
+static ngx_ratelimit_listed_e
+listed_at(const ngx_ratelimit_policy_t *policy, const char *client, time_t now)
+{
+    ngx_str_t                 text;
+    ngx_ratelimit_network_t   network;
+    ngx_ratelimit_subject_t   subject;
+
+    text = str(client);
+
+    if (strncmp(client, "rule:", 5) == 0) {
+        text = str(client + 5);
+        return ngx_ratelimit_policy_listed_key(policy, 300, &text, now);
+    }
+
+    if (ngx_ratelimit_network_parse(text.data, text.len, &network) != 0) {
+        subject_make(&subject, client, "/");
+        return ngx_ratelimit_policy_listed(policy, &subject, now);
+    }
+
+    subject_make(&subject, "", "/");
+    memcpy(subject.address, network.address, NGX_RATELIMIT_ADDRESS);
+    subject.addressed = 1;
+
+    return ngx_ratelimit_policy_listed(policy, &subject, now);
+}
+
+
+/* Addresses, values of keys of rules, lists of nginx.conf; when each ends. */
+static void
+test_lists_end(void **state)
+{
+    size_t                   i;
+    time_t                   now;
+    ngx_ratelimit_policy_t  *policy;
+
+    static const listed_t  deny[] = {
+        { "10.0.0.0/8", NOW + 10 }, { "10.1.0.0/16", NOW },
+        { "10.1.0.0/16", NOW + 5 }, { "2001:db8::/32", NOW - 1 },
+        { "sk_a*", NOW + 1 }, { "sk_*", NOW + 7 }, { "sk_a?", NOW },
+        { "k", NOW + 3 }, { "k", NOW + 2 }, { "rule:bob", NOW + 9 }
+    };
+
+    static const listed_t  allow[] = {
+        { "10.1.2.3", NOW + 15 }, { "rule:bob", NOW + 18 }
+    };
+
+    static const listed_t  fixed[] = { { "192.0.2.0/24", NEVER } };
+
+    /* seconds for which it is denied, and allowed behind that */
+
+    static const struct {
+        const char  *client;
+        time_t       denied;
+        time_t       allowed;
+    } sets[] = {
+        { "10.9.9.9", 10, 0 }, { "10.1.2.4", 10, 0 }, { "10.1.2.3", 10, 15 },
+        { "192.0.2.9", 20, 0 }, { "2001:db8::1", 0, 0 }, { "sk_ab", 7, 0 },
+        { "k", 3, 0 }, { "K", 0, 0 }, { "rule:bob", 9, 18 },
+        { "rule:eve", 0, 0 }, { "bob", 0, 0 }
+    };
+
+    policy = policy_make();
+    list_make(policy, &policy->deny, deny, COUNT(deny));
+    list_make(policy, &policy->allow, allow, COUNT(allow));
+    list_make(policy, &policy->limiter->base->deny, fixed, COUNT(fixed));
+    assert_int_equal(ngx_ratelimit_policy_complete(policy), NGX_OK);
+
+    for (i = 0; i < COUNT(sets); i++) {
+        for (now = NOW; now < NOW + 20; now++) {
+            assert_int_equal(listed_at(policy, sets[i].client, now),
+                             (now < NOW + sets[i].denied)
+                             ? NGX_RATELIMIT_LISTED_DENIED
+                             : (now < NOW + sets[i].allowed)
+                             ? NGX_RATELIMIT_LISTED_ALLOWED
+                             : NGX_RATELIMIT_LISTED_NOT);
+        }
+    }
+
+    ngx_ratelimit_policy_release(policy);
+
+    /* what nginx.conf alone needs */
+
+    policy = policy_make();
+    list_make(policy, &policy->limiter->base->deny, fixed, COUNT(fixed));
+    assert_int_equal(ngx_ratelimit_policy_complete(policy), NGX_OK);
+    assert_int_equal(policy->needs, NGX_RATELIMIT_NEEDS_LISTS
+                                    |NGX_RATELIMIT_NEEDS_ADDRESS);
     ngx_ratelimit_policy_release(policy);
 }
 
@@ -364,6 +513,7 @@ main(void)
 {
     const struct CMUnitTest  tests[] = {
         test(test_lists),
+        test(test_lists_end),
         test(test_tier_of),
         test(test_allowance),
         test(test_overrides),

@@ -687,6 +687,10 @@ ngx_http_ratelimit_values_key(ngx_http_request_t *r,
     ngx_str_t    texts[NGX_RATELIMIT_MAX_PARTS];
     ngx_uint_t   i;
 
+    if (values->nparts == 0) {
+        return ngx_http_ratelimit_value_get(r, &values->key, key);
+    }
+
     key->len = values->nparts - 1;
 
     for (i = 0; i < values->nparts; i++) {

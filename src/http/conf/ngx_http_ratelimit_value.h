@@ -137,8 +137,8 @@ ngx_int_t ngx_http_ratelimit_value_get(ngx_http_request_t *r,
     ngx_http_ratelimit_value_t *value, ngx_str_t *text);
 
 /*
- * A rule's key at a request, where it has parts: they are joined. Empty: a part
- * is. Returns NGX_OK, or NGX_ERROR: memory is out.
+ * A rule's key at a request. Parts of one are joined. Empty: a part is. Returns
+ * NGX_OK, or NGX_ERROR: memory is out.
  */
 ngx_int_t ngx_http_ratelimit_values_key(ngx_http_request_t *r,
     ngx_http_ratelimit_values_t *values, ngx_str_t *key);

@@ -206,7 +206,7 @@ ngx_http_ratelimit_send_grpc(ngx_http_request_t *r,
            : ctx->penalty
            ? ngx_cpymem(p, NGX_HTTP_RATELIMIT_MESSAGE_PENALIZED,
                         sizeof(NGX_HTTP_RATELIMIT_MESSAGE_PENALIZED) - 1)
-           : ngx_http_ratelimit_message(p, ctx->check.strictest);
+           : ngx_http_ratelimit_message(p, ctx);
 
     status = ngx_http_ratelimit_token_refused(ctx) ? &unauthenticated
              : (ctx->check.status == NGX_RATELIMIT_DENIED) ? &denied

@@ -9,7 +9,8 @@
 
 #include "ngx_http_ratelimit_request.h"
 
-#define NGX_HTTP_RATELIMIT_MESSAGE_DENIED  "This API key is denied"
+#define NGX_HTTP_RATELIMIT_MESSAGE_KEY     "This API key is denied"
+#define NGX_HTTP_RATELIMIT_MESSAGE_CLIENT  "This client is denied"
 
 #define NGX_HTTP_RATELIMIT_JSON  "{\"error\":{\"code\":\""
 #define NGX_HTTP_RATELIMIT_PROBLEM                                            \
@@ -25,6 +26,29 @@
 #define ngx_http_ratelimit_rejects(counter)                                   \
     ((counter)->answer.retry_us && !(counter)->dry_run                        \
      && !ngx_ratelimit_counter_unavailable(counter))
+
+/* problem or not; of a client, of an API key, of a token */
+#define ngx_http_ratelimit_denied_json(code, message)                         \
+    ngx_string(NGX_HTTP_RATELIMIT_JSON code "\",\"message\":\"" message        \
+               "\"}}\n")
+#define ngx_http_ratelimit_denied_problem(title, message)                     \
+    ngx_string("{\"type\":\"about:blank\",\"title\":\"" title                \
+               ",\"detail\":\"" message "\"}\n")
+
+static const ngx_str_t  ngx_http_ratelimit_body_denied[2][3] = {
+    { ngx_http_ratelimit_denied_json("CLIENT_DENIED",
+                                     NGX_HTTP_RATELIMIT_MESSAGE_CLIENT),
+      ngx_http_ratelimit_denied_json("API_KEY_DENIED",
+                                     NGX_HTTP_RATELIMIT_MESSAGE_KEY),
+      ngx_http_ratelimit_denied_json("INVALID_TOKEN",
+                                     NGX_HTTP_RATELIMIT_MESSAGE_TOKEN) },
+    { ngx_http_ratelimit_denied_problem("Forbidden\",\"status\":403",
+                                        NGX_HTTP_RATELIMIT_MESSAGE_CLIENT),
+      ngx_http_ratelimit_denied_problem("Forbidden\",\"status\":403",
+                                        NGX_HTTP_RATELIMIT_MESSAGE_KEY),
+      ngx_http_ratelimit_denied_problem("Unauthorized\",\"status\":401",
+                                        NGX_HTTP_RATELIMIT_MESSAGE_TOKEN) }
+};
 
 static u_char *ngx_http_ratelimit_put_unit(u_char *p,
     const ngx_ratelimit_counter_t *counter);
@@ -62,12 +86,17 @@ ngx_http_ratelimit_refused_status(const ngx_http_ratelimit_ctx_t *ctx)
 
 
 u_char *
-ngx_http_ratelimit_message(u_char *p, const ngx_ratelimit_counter_t *counter)
+ngx_http_ratelimit_message(u_char *p, const ngx_http_ratelimit_ctx_t *ctx)
 {
-    const ngx_ratelimit_limit_t  *limit;
+    const ngx_ratelimit_limit_t    *limit;
+    const ngx_ratelimit_counter_t  *counter;
+
+    counter = ctx->check.strictest;
 
     if (counter == NULL) {
-        return ngx_http_ratelimit_put(p, NGX_HTTP_RATELIMIT_MESSAGE_DENIED);
+        return ctx->key_denied
+               ? ngx_http_ratelimit_put(p, NGX_HTTP_RATELIMIT_MESSAGE_KEY)
+               : ngx_http_ratelimit_put(p, NGX_HTTP_RATELIMIT_MESSAGE_CLIENT);
     }
 
     limit = ngx_ratelimit_counter_limit(counter);
@@ -152,27 +181,8 @@ ngx_http_ratelimit_body(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx,
 
     if (check->status == NGX_RATELIMIT_DENIED) {
 
-        if (ctx->token && problem) {
-            ngx_str_set(body, "{\"type\":\"about:blank\","
-                        "\"title\":\"Unauthorized\",\"status\":401,"
-                        "\"detail\":\""
-                        NGX_HTTP_RATELIMIT_MESSAGE_TOKEN "\"}\n");
-
-        } else if (ctx->token) {
-            ngx_str_set(body, NGX_HTTP_RATELIMIT_JSON
-                        "INVALID_TOKEN\",\"message\":\""
-                        NGX_HTTP_RATELIMIT_MESSAGE_TOKEN "\"}}\n");
-
-        } else if (problem) {
-            ngx_str_set(body, "{\"type\":\"about:blank\","
-                        "\"title\":\"Forbidden\",\"status\":403,\"detail\":\""
-                        NGX_HTTP_RATELIMIT_MESSAGE_DENIED "\"}\n");
-
-        } else {
-            ngx_str_set(body, NGX_HTTP_RATELIMIT_JSON
-                        "API_KEY_DENIED\",\"message\":\""
-                        NGX_HTTP_RATELIMIT_MESSAGE_DENIED "\"}}\n");
-        }
+        *body = ngx_http_ratelimit_body_denied[problem]
+                                     [ctx->token ? 2 : ctx->key_denied];
 
         return NGX_OK;
     }
@@ -217,7 +227,7 @@ ngx_http_ratelimit_put_json(u_char *p, ngx_http_ratelimit_ctx_t *ctx)
                                     "RATE_LIMIT_UNAVAILABLE\",\"message\":\"")
         : ngx_http_ratelimit_put(p, NGX_HTTP_RATELIMIT_JSON
                                     "RATE_LIMIT_EXCEEDED\",\"message\":\"");
-    p = ngx_http_ratelimit_message(p, counter);
+    p = ngx_http_ratelimit_message(p, ctx);
     p = ngx_http_ratelimit_put(p, "\",\"details\":{\"limit\":");
     p = ngx_ratelimit_number_write(p, limit->capacity);
     p = ngx_http_ratelimit_put(p, ",\"unit\":\"");
@@ -265,7 +275,7 @@ ngx_http_ratelimit_put_problem(u_char *p, const ngx_http_ratelimit_ctx_t *ctx)
     p = ngx_http_ratelimit_put(p, "\",\"status\":");
     p = ngx_ratelimit_number_write(p, ngx_http_ratelimit_refused_status(ctx));
     p = ngx_http_ratelimit_put(p, ",\"detail\":\"");
-    p = ngx_http_ratelimit_message(p, check->strictest);
+    p = ngx_http_ratelimit_message(p, ctx);
 
     if (unavailable) {
 

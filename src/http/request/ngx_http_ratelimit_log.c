@@ -108,8 +108,11 @@ ngx_http_ratelimit_log_denied(ngx_http_request_t *r,
         return;
     }
 
-    if (ngx_http_ratelimit_api_key_text(r, &key) != NGX_OK
-        || ngx_http_ratelimit_key_name(r, &key) != NGX_OK)
+    key = r->connection->addr_text;
+
+    if (ctx->key_denied
+        && (ngx_http_ratelimit_api_key_text(r, &key) != NGX_OK
+            || ngx_http_ratelimit_key_name(r, &key) != NGX_OK))
     {
         return;
     }

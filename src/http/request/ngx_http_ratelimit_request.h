@@ -55,7 +55,7 @@ typedef struct {
     /* zeroed from here on, see ctx_create() */
     ngx_http_ratelimit_explain_t   *explain;   /* in place of the check; NULL:
                                                   it is checked */
-    ngx_ratelimit_limiter_t        *denies;    /* its list has the API key, or
+    ngx_ratelimit_limiter_t        *denies;    /* its list has the client, or
                                                   it is the first and the token
                                                   is refused; NULL: none */
     const char                     *token;     /* why it is refused; NULL: it
@@ -79,6 +79,8 @@ typedef struct {
     unsigned                        waiting:1; /* for Redis, for the delay */
     unsigned                        answered:1;
     unsigned                        early:1;   /* the client has not waited */
+    unsigned                        key_denied:1;  /* the list has the API
+                                                      key */
     ngx_ratelimit_check_t           check;
 } ngx_http_ratelimit_ctx_t;
 
@@ -270,12 +272,11 @@ void ngx_http_ratelimit_close_after(ngx_http_request_t *r, ngx_uint_t after);
 
 /*
  * body.c: writes "Rate limit of 5 requests in 1 minute exceeded" to p, which
- * holds NGX_HTTP_RATELIMIT_MESSAGE_BYTES, and returns its end. No counter: the
- * request is on a deny list. It is letters, digits and blanks: no format needs
- * an escape.
+ * holds NGX_HTTP_RATELIMIT_MESSAGE_BYTES, and returns its end. It is letters,
+ * digits and blanks: no format needs an escape.
  */
 u_char *ngx_http_ratelimit_message(u_char *p,
-    const ngx_ratelimit_counter_t *counter);
+    const ngx_http_ratelimit_ctx_t *ctx);
 
 /*
  * headers.c: writes the name of a counter's rule, quoted, to p, which holds

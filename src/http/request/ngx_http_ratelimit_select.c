@@ -33,9 +33,14 @@ static NGX_RATELIMIT_APART ngx_int_t ngx_http_ratelimit_select_anonymous(
     ngx_str_t *key);
 static NGX_RATELIMIT_APART ngx_int_t ngx_http_ratelimit_select_subject(
     ngx_http_ratelimit_selection_t *s, ngx_http_ratelimit_loc_conf_t *conf);
-static ngx_uint_t ngx_http_ratelimit_select_denied(
+static ngx_int_t ngx_http_ratelimit_select_denied(
     ngx_http_ratelimit_selection_t *s, ngx_http_ratelimit_loc_conf_t *conf);
-static NGX_RATELIMIT_APART ngx_uint_t ngx_http_ratelimit_select_allowed(
+static void ngx_http_ratelimit_select_denied_key(
+    ngx_http_ratelimit_selection_t *s, const ngx_ratelimit_policy_t *policy);
+static ngx_int_t ngx_http_ratelimit_select_listed(
+    ngx_http_ratelimit_selection_t *s, const ngx_ratelimit_policy_t *policy,
+    ngx_ratelimit_listed_e *listed);
+static NGX_RATELIMIT_APART ngx_int_t ngx_http_ratelimit_select_allowed(
     ngx_http_ratelimit_selection_t *s);
 static NGX_RATELIMIT_APART ngx_ratelimit_rule_t **
     ngx_http_ratelimit_select_found(ngx_http_ratelimit_selection_t *s,
@@ -118,8 +123,16 @@ ngx_http_ratelimit_select(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx,
         s.limiter = limits[i]->limiter;
         s.policy = ctx->policies[i];
 
-        if (seen && ngx_http_ratelimit_select_allowed(&s)) {
-            continue;
+        if (seen) {
+            rc = ngx_http_ratelimit_select_allowed(&s);
+
+            if (rc == NGX_OK) {
+                continue;
+            }
+
+            if (rc == NGX_ERROR) {
+                return NGX_ERROR;
+            }
         }
 
         if ((s.policy->needs & NGX_RATELIMIT_NEEDS_PENALTY) && report == NULL
@@ -194,8 +207,8 @@ ngx_http_ratelimit_select_token(ngx_http_ratelimit_selection_t *s,
 
 
 /*
- * The API key is only looked for where a policy asks for it. NGX_ABORT: it is
- * denied.
+ * The API key and the address are only looked for where a policy asks for them.
+ * NGX_ABORT: the request is denied.
  */
 static ngx_int_t
 ngx_http_ratelimit_select_subject(ngx_http_ratelimit_selection_t *s,
@@ -228,31 +241,32 @@ ngx_http_ratelimit_select_subject(ngx_http_ratelimit_selection_t *s,
         return NGX_ERROR;
     }
 
-    if (!(s->ctx->needs & NGX_RATELIMIT_NEEDS_KEY)) {
-        return NGX_OK;
+    if (s->ctx->needs & NGX_RATELIMIT_NEEDS_KEY) {
+        rc = ngx_http_ratelimit_api_key_text(r, &subject->api_key);
+
+        if (rc == NGX_ERROR) {
+            return NGX_ERROR;
+        }
+
+        if (rc == NGX_DECLINED) {
+            subject->api_key.len = 0;
+        }
+
+        if (s->ctx->needs & NGX_RATELIMIT_NEEDS_DIGEST) {
+            ngx_ratelimit_subject_digest(subject);
+        }
     }
 
-    rc = ngx_http_ratelimit_api_key_text(r, &subject->api_key);
-
-    if (rc == NGX_ERROR) {
-        return NGX_ERROR;
-    }
-
-    if (rc == NGX_DECLINED || subject->api_key.len == 0) {
-        subject->api_key.len = 0;
-        return NGX_OK;
-    }
-
-    if (s->ctx->needs & NGX_RATELIMIT_NEEDS_DIGEST) {
-        ngx_ratelimit_subject_digest(subject);
-    }
-
-    return ngx_http_ratelimit_select_denied(s, conf) ? NGX_ABORT : NGX_OK;
+    return (s->ctx->needs & NGX_RATELIMIT_NEEDS_LISTS)
+           ? ngx_http_ratelimit_select_denied(s, conf) : NGX_OK;
 }
 
 
-/* Before any zone counts the request. A dry run lets it go on. */
-static ngx_uint_t
+/*
+ * Before any zone counts the request. A dry run lets it go on. NGX_ABORT: it is
+ * denied.
+ */
+static ngx_int_t
 ngx_http_ratelimit_select_denied(ngx_http_ratelimit_selection_t *s,
     ngx_http_ratelimit_loc_conf_t *conf)
 {
@@ -263,8 +277,11 @@ ngx_http_ratelimit_select_denied(ngx_http_ratelimit_selection_t *s,
     limits = conf->limits->elts;
 
     for (i = 0; i < conf->limits->nelts; i++) {
-        listed = ngx_ratelimit_policy_listed(s->ctx->policies[i],
-                                             &s->subject);
+        if (ngx_http_ratelimit_select_listed(s, s->ctx->policies[i], &listed)
+            != NGX_OK)
+        {
+            return NGX_ERROR;
+        }
 
         if (listed != NGX_RATELIMIT_LISTED_NOT && s->report) {
             s->report->listed(s->report->data, limits[i]->limiter, listed);
@@ -272,27 +289,88 @@ ngx_http_ratelimit_select_denied(ngx_http_ratelimit_selection_t *s,
 
         if (listed == NGX_RATELIMIT_LISTED_DENIED && s->ctx->denies == NULL) {
             s->ctx->denies = limits[i]->limiter;
+            ngx_http_ratelimit_select_denied_key(s, s->ctx->policies[i]);
         }
     }
 
-    return s->ctx->denies && !conf->dry_run;
+    return (s->ctx->denies && !conf->dry_run) ? NGX_ABORT : NGX_OK;
 }
 
 
-/* Whether the zone's list lets the request pass; if not, its tier is known. */
-static ngx_uint_t
+/* Whether a list has the API key, and not the address alone. */
+static void
+ngx_http_ratelimit_select_denied_key(ngx_http_ratelimit_selection_t *s,
+    const ngx_ratelimit_policy_t *policy)
+{
+    ngx_ratelimit_subject_t  key;
+
+    key = s->subject;
+    key.addressed = 0;
+
+    s->ctx->key_denied = (ngx_ratelimit_policy_listed(policy, &key, ngx_time())
+                          == NGX_RATELIMIT_LISTED_DENIED);
+}
+
+
+/*
+ * A list may name values of the keys of rules. Such a key says who the client
+ * is, whether or not its rule applies to the request.
+ */
+static ngx_int_t
+ngx_http_ratelimit_select_listed(ngx_http_ratelimit_selection_t *s,
+    const ngx_ratelimit_policy_t *policy, ngx_ratelimit_listed_e *listed)
+{
+    ngx_str_t                key;
+    ngx_uint_t               i;
+    ngx_ratelimit_rule_t   **rules;
+    ngx_ratelimit_listed_e   one;
+
+    *listed = NGX_RATELIMIT_LISTED_NOT;
+
+    if (!(policy->needs & NGX_RATELIMIT_NEEDS_LISTS)) {
+        return NGX_OK;
+    }
+
+    *listed = ngx_ratelimit_policy_listed(policy, &s->subject, ngx_time());
+    rules = policy->listed.elts;
+
+    for (i = 0;
+         i < policy->listed.nelts && *listed != NGX_RATELIMIT_LISTED_DENIED;
+         i++)
+    {
+        if (ngx_http_ratelimit_values_key(s->request, rules[i]->data, &key)
+            != NGX_OK)
+        {
+            return NGX_ERROR;
+        }
+
+        one = ngx_ratelimit_policy_listed_key(policy, i, &key, ngx_time());
+        *listed = ngx_max(*listed, one);
+    }
+
+    return NGX_OK;
+}
+
+
+/*
+ * Whether the zone's list lets the request pass. NGX_DECLINED: it does not, and
+ * the request's tier is known.
+ */
+static ngx_int_t
 ngx_http_ratelimit_select_allowed(ngx_http_ratelimit_selection_t *s)
 {
-    if (s->subject.api_key.len
-        && ngx_ratelimit_policy_listed(s->policy, &s->subject)
-           == NGX_RATELIMIT_LISTED_ALLOWED)
-    {
-        return 1;
+    ngx_int_t               rc;
+    ngx_ratelimit_listed_e  listed;
+
+    rc = ngx_http_ratelimit_select_listed(s, s->policy, &listed);
+
+    if (rc != NGX_OK || listed == NGX_RATELIMIT_LISTED_ALLOWED) {
+        return rc;
     }
 
     ngx_ratelimit_subject_tier(&s->subject, s->policy, &s->tier);
 
-    return 0;
+    return NGX_DECLINED;
 }
 
 

@@ -55,12 +55,13 @@ struct json_t *ngx_ratelimit_document_parse(const ngx_str_t *text,
  *
  * deny_all: NULL for a document that is stored already. For one that is to be
  * stored it is set if the document would reject all requests. Then a pattern of
- * the deny list matches every API key, or a rule can never grant a request.
- * Such a rule has a constant cost above its capacity, no condition, no group,
- * and neither tiers nor overrides. An allow list with a pattern that matches
- * every key makes up for the rule, but not for the deny list. Rules of
- * nginx.conf are not looked at. Temporary limits that do not fit a rule are
- * problems of a document that is to be stored, and warnings of one that is.
+ * the deny list matches every API key, a network of it has all addresses, or a
+ * rule can never grant a request. Such a rule has a constant cost above its
+ * capacity, no condition, no group, and neither tiers nor overrides. An allow
+ * list with such an entry makes up for the rule, but not for the deny list.
+ * Rules of nginx.conf are not looked at. Temporary limits that do not fit a
+ * rule are problems of a document that is to be stored, and warnings of one
+ * that is.
  *
  * known: NULL, or the problems of the document before this one. A rule or a
  * temporary limit that still has one of them is skipped again.
@@ -78,6 +79,13 @@ ngx_ratelimit_policy_t *ngx_ratelimit_document_read(
  */
 ngx_int_t ngx_ratelimit_document_write(const struct json_t *root,
     ngx_pool_t *pool, ngx_str_t *text);
+
+/*
+ * A name of a list's entry in pool, which no entry of another client has: an
+ * API key and its hash have the same one. NGX_ERROR: memory is out.
+ */
+ngx_int_t ngx_ratelimit_document_entry(const struct json_t *entry,
+    ngx_pool_t *pool, ngx_str_t *name);
 
 /*
  * Writes the stored form of an API key, where no glob is allowed, to buf: a key

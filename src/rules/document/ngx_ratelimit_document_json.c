@@ -42,9 +42,11 @@ static const ngx_ratelimit_member_t  ngx_ratelimit_document_members[] = {
     { "rules", NGX_RATELIMIT_IS_ARRAY, .read = ngx_ratelimit_document_rules },
     { "tier_of", NGX_RATELIMIT_IS_OBJECT,
       .read = ngx_ratelimit_read_tier_assignments },
-    { "whitelist", NGX_RATELIMIT_IS_ARRAY, .read = ngx_ratelimit_read_keys,
+    { "whitelist", NGX_RATELIMIT_IS_ARRAY,
+      .read = ngx_ratelimit_read_access_list,
       .offset = offsetof(ngx_ratelimit_policy_t, allow) },
-    { "blacklist", NGX_RATELIMIT_IS_ARRAY, .read = ngx_ratelimit_read_keys,
+    { "blacklist", NGX_RATELIMIT_IS_ARRAY,
+      .read = ngx_ratelimit_read_access_list,
       .offset = offsetof(ngx_ratelimit_policy_t, deny) },
     { "overrides", NGX_RATELIMIT_IS_ARRAY,
       .read = ngx_ratelimit_read_temporary_limits },
@@ -482,16 +484,45 @@ ngx_ratelimit_document_denies_all(const ngx_ratelimit_reader_t *reader,
 }
 
 
-/* Whether a list has a pattern of every key: none is empty, so "?" may be. */
+/*
+ * Whether a list has a pattern of every key, or a network of all addresses. No
+ * key is empty, so "?" may be in the pattern.
+ */
 static ngx_uint_t
 ngx_ratelimit_document_any(json_t *list)
 {
-    u_char    *p;
-    size_t     i;
-    ngx_str_t  glob, rest;
+    u_char                    *p;
+    size_t                     i;
+    json_t                    *entry;
+    ngx_str_t                  glob, rest;
+    ngx_ratelimit_network_t    network;
 
-    for (i = 0; i < json_array_size(list); i++) {
-        glob = ngx_ratelimit_read_text(json_array_get(list, i));
+    json_array_foreach(list, i, entry) {
+
+        if (json_object_get(entry, "rule")) {
+            continue;
+        }
+
+        glob = ngx_ratelimit_read_text(json_object_get(entry, "key"));
+
+        if (!json_is_object(entry)) {
+            glob = ngx_ratelimit_read_text(entry);
+
+        } else if (glob.len == 0) {
+            glob = ngx_ratelimit_read_text(json_object_get(entry, "address"));
+        }
+
+        if (ngx_ratelimit_network_parse(glob.data, glob.len, &network) == 0) {
+
+            if (network.bits == 0
+                || (network.bits == NGX_RATELIMIT_MAPPED
+                    && network.address[NGX_RATELIMIT_ADDRESS - 5] == 0xff))
+            {
+                return 1;
+            }
+
+            continue;
+        }
 
         rest = glob;
         p = ngx_strlchr(glob.data, glob.data + glob.len, '?');

@@ -1,13 +1,12 @@
 /*
  * API keys of a document, and globs of them: how they are found and stored. And
- * the lists that have them: the allow list, the deny list, and "tier_of".
+ * lists of them: "api_key_pattern" and "tier_of".
  */
 
 #include "ngx_ratelimit_read_json.h"
 
-#include "ngx_ratelimit_text.h"
+#include "ngx_ratelimit_networks.h"
 
-#include <arpa/inet.h>
 #include <openssl/sha.h>
 
 /* A list while it is read. */
@@ -36,7 +35,6 @@ static const char *ngx_ratelimit_read_checked(ngx_ratelimit_reader_t *reader,
 static void ngx_ratelimit_read_stored(const ngx_str_t *text,
     u_char stored[NGX_RATELIMIT_DOCUMENT_KEY]);
 static ngx_uint_t ngx_ratelimit_read_prefixed(const ngx_str_t *text);
-static ngx_uint_t ngx_ratelimit_read_address(const ngx_str_t *text);
 static void ngx_ratelimit_read_glob(const ngx_str_t *text,
     ngx_ratelimit_api_key_t *key);
 
@@ -171,7 +169,8 @@ static const char *
 ngx_ratelimit_read_checked(ngx_ratelimit_reader_t *reader,
     const ngx_str_t *text, ngx_uint_t globs, ngx_ratelimit_api_key_t *key)
 {
-    const char  *expected;
+    const char               *expected;
+    ngx_ratelimit_network_t   network;
 
     ngx_str_null(&key->glob);
 
@@ -189,10 +188,10 @@ ngx_ratelimit_read_checked(ngx_ratelimit_reader_t *reader,
     /* one that is stored already does no harm, and is in no change's way */
 
     if (reader->written && reader->known == NULL
-        && ngx_ratelimit_read_address(text))
+        && ngx_ratelimit_network_parse(text->data, text->len, &network) == 0)
     {
-        return "is an address or a network, expected an API key; addresses "
-               "are for \"allow\" and \"deny\" of nginx.conf";
+        return "is an address or a network, expected an API key; the lists "
+               "of clients take \"address\"";
     }
 
     if (globs) {
@@ -215,43 +214,6 @@ ngx_ratelimit_read_checked(ngx_ratelimit_reader_t *reader,
     ngx_ratelimit_read_stored(text, key->stored);
 
     return NULL;
-}
-
-
-/* "127.0.0.1", "10.0.0.0/8", "::1", "2001:db8::/32" */
-static ngx_uint_t
-ngx_ratelimit_read_address(const ngx_str_t *text)
-{
-    char             buf[INET6_ADDRSTRLEN];
-    u_char          *slash, *last;
-    size_t           len;
-    uint64_t         bits;
-    struct in6_addr  addr;
-
-    last = text->data + text->len;
-    slash = ngx_strlchr(text->data, last, '/');
-    len = text->len;
-
-    if (slash) {
-        len = slash - text->data;
-
-        if (ngx_ratelimit_number_parse(slash + 1, last - slash - 1, 0, 128,
-                                       &bits)
-            != 0)
-        {
-            return 0;
-        }
-    }
-
-    if (len >= sizeof(buf)) {
-        return 0;
-    }
-
-    ngx_memcpy(buf, text->data, len);
-    buf[len] = '\0';
-
-    return inet_pton(AF_INET, buf, &addr) == 1
-           || inet_pton(AF_INET6, buf, &addr) == 1;
 }
 
 

@@ -6,6 +6,7 @@
 
 #include "ngx_ratelimit_read_json.h"
 
+#include "ngx_ratelimit_date.h"
 #include "ngx_ratelimit_param.h"
 #include "ngx_ratelimit_text.h"
 
@@ -353,7 +354,7 @@ ngx_ratelimit_read_each(ngx_ratelimit_reader_t *reader, json_t *list,
             read(reader, value, data);
         }
 
-        /* where problems are known, an item with an id has done that */
+        /* where problems are known, an item that may be skipped has done it */
 
         if (!is || reader->known == NULL) {
             (void) ngx_ratelimit_read_skip(reader, problems, NULL);
@@ -400,7 +401,7 @@ ngx_ratelimit_read_skip(ngx_ratelimit_reader_t *reader, ngx_uint_t n,
 }
 
 
-/* Lists and assignments do not depend on nginx.conf: theirs never are. */
+/* Assignments do not depend on nginx.conf: theirs never are. */
 static ngx_uint_t
 ngx_ratelimit_read_known(const ngx_ratelimit_reader_t *reader,
     const ngx_ratelimit_problem_t *problem, const ngx_str_t *id)
@@ -410,15 +411,16 @@ ngx_ratelimit_read_known(const ngx_ratelimit_reader_t *reader,
 
     static const ngx_str_t          none = ngx_null_string;
 
+    if (ngx_strncmp(problem->pointer.data, "/tier_of/", 9) == 0) {
+        return 0;
+    }
+
     id = id ? id : &none;
     known = reader->known->list.elts;
 
     for (i = 0; i < reader->known->list.nelts; i++) {
 
-        if ((ngx_strncmp(problem->pointer.data, "/rules/", 7) == 0
-             || ngx_strncmp(problem->pointer.data, "/overrides/", 11) == 0)
-            && ngx_ratelimit_read_same_place(&known[i].pointer,
-                                             &problem->pointer)
+        if (ngx_ratelimit_read_same_place(&known[i].pointer, &problem->pointer)
             && ngx_ratelimit_equal(&known[i].detail, &problem->detail)
             && ngx_ratelimit_equal(&known[i].id, id))
         {
@@ -518,6 +520,35 @@ ngx_ratelimit_read_number(ngx_ratelimit_reader_t *reader,
     }
 
     return NGX_OK;
+}
+
+
+ngx_int_t
+ngx_ratelimit_read_time(ngx_ratelimit_reader_t *reader, const json_t *value,
+    int64_t *seconds)
+{
+    ngx_str_t  text;
+
+    text = ngx_ratelimit_read_text(value);
+
+    if (ngx_ratelimit_date_parse(text.data, text.len, seconds) == 0) {
+        return NGX_OK;
+    }
+
+    ngx_ratelimit_read_problem(reader, "expected a time like "
+                               "\"2026-12-01T00:00:00Z\"");
+
+    return NGX_DECLINED;
+}
+
+
+void
+ngx_ratelimit_read_duration(ngx_ratelimit_reader_t *reader, json_t *value,
+    void *data)
+{
+    ngx_ratelimit_read_problem(reader, "expected a number of seconds or a time "
+                               "like \"1h30m\", at most \"366d\", and no "
+                               "\"expires_at\" beside it");
 }
 
 

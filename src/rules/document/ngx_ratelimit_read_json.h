@@ -154,6 +154,17 @@ void ngx_ratelimit_read_each(ngx_ratelimit_reader_t *reader, json_t *list,
 ngx_int_t ngx_ratelimit_read_number(ngx_ratelimit_reader_t *reader,
     const json_t *value, int64_t min, int64_t max, int64_t *number);
 
+/*
+ * A moment, in seconds since the epoch. Returns NGX_OK, or NGX_DECLINED with
+ * the problem added.
+ */
+ngx_int_t ngx_ratelimit_read_time(ngx_ratelimit_reader_t *reader,
+    const json_t *value, int64_t *seconds);
+
+/* The editor has made "expires_at" of a duration, unless it is a problem. */
+void ngx_ratelimit_read_duration(ngx_ratelimit_reader_t *reader,
+    json_t *value, void *data);
+
 /* A string: as the tree has it, and as a copy in the policy's pool. */
 ngx_str_t ngx_ratelimit_read_text(const json_t *value);
 ngx_str_t ngx_ratelimit_read_copy(ngx_ratelimit_reader_t *reader,
@@ -195,7 +206,11 @@ void ngx_ratelimit_read_rename(ngx_ratelimit_reader_t *reader,
 void ngx_ratelimit_read_keys(ngx_ratelimit_reader_t *reader, json_t *list,
     void *data);
 
-/* "tier_of" */
+/* access_json.c: a list of clients; data has its access_list_t */
+void ngx_ratelimit_read_access_list(ngx_ratelimit_reader_t *reader,
+    json_t *list, void *data);
+
+/* keys_json.c: "tier_of" */
 void ngx_ratelimit_read_tier_assignments(ngx_ratelimit_reader_t *reader,
     json_t *value, void *data);
 

@@ -5,7 +5,6 @@
 
 #include "ngx_ratelimit_read_json.h"
 
-#include "ngx_ratelimit_date.h"
 #include "ngx_ratelimit_text.h"
 
 #define NGX_RATELIMIT_MILLION     1000000
@@ -87,6 +86,7 @@ static const ngx_ratelimit_member_t  ngx_ratelimit_temporary_members[] = {
       .read = ngx_ratelimit_temporary_value },
     { "expires_at", NGX_RATELIMIT_IS_TEXT,
       .read = ngx_ratelimit_temporary_expires_at },
+    { "duration", NGX_RATELIMIT_IS_ANY, .read = ngx_ratelimit_read_duration },
     { "reason", .types = NGX_RATELIMIT_IS_TEXT },
     { .name = NULL }
 };
@@ -433,18 +433,11 @@ ngx_ratelimit_temporary_expires_at(ngx_ratelimit_reader_t *reader,
 {
     ngx_ratelimit_temporary_read_t *draft = data;
 
-    int64_t    seconds;
-    ngx_str_t  text;
+    int64_t  seconds;
 
-    text = ngx_ratelimit_read_text(value);
-
-    if (ngx_ratelimit_date_parse(text.data, text.len, &seconds) != 0) {
-        ngx_ratelimit_read_problem(reader, "expected a time like "
-                                   "\"2026-12-01T00:00:00Z\"");
-        return;
+    if (ngx_ratelimit_read_time(reader, value, &seconds) == NGX_OK) {
+        draft->limit->expires = (time_t) seconds;
     }
-
-    draft->limit->expires = (time_t) seconds;
 }
 
 

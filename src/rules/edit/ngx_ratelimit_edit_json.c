@@ -267,6 +267,8 @@ ngx_ratelimit_edit_compile(ngx_ratelimit_edit_work_t *work)
     edit = work->edit;
     deny_all = 0;
 
+    ngx_ratelimit_edit_durations(work);
+
     edit->policy = ngx_ratelimit_document_read(edit->limiter, work->root,
                                                edit->clear, &edit->problems,
                                                &edit->warnings, &deny_all,

@@ -52,8 +52,11 @@ struct ngx_ratelimit_edit_work_s {
 ngx_ratelimit_edit_status_e ngx_ratelimit_edit_method(
     ngx_ratelimit_edit_work_t *work);
 
-/* Removes the overrides that have ended. */
+/* Removes the overrides and the entries of lists that have ended. */
 void ngx_ratelimit_edit_expire(ngx_ratelimit_edit_work_t *work);
+
+/* Makes "expires_at" of their durations. One that is none is left as it is. */
+void ngx_ratelimit_edit_durations(ngx_ratelimit_edit_work_t *work);
 
 /* By ngx_ratelimit_edit_resource_e. */
 extern const ngx_ratelimit_edit_row_t  ngx_ratelimit_edit_rows[];

@@ -7,7 +7,8 @@
 
 #include "ngx_ratelimit_date.h"
 
-#define NGX_RATELIMIT_EDIT_POINTER  128   /* bytes of a place at most */
+#define NGX_RATELIMIT_EDIT_POINTER   128   /* bytes of a place at most */
+#define NGX_RATELIMIT_EDIT_DURATION  (366 * 24 * 3600)   /* seconds at most */
 
 static ngx_ratelimit_edit_status_e ngx_ratelimit_edit_put(
     ngx_ratelimit_edit_work_t *work);
@@ -22,6 +23,11 @@ static ngx_ratelimit_edit_status_e ngx_ratelimit_edit_delete(
     ngx_ratelimit_edit_work_t *work);
 static ngx_ratelimit_edit_status_e ngx_ratelimit_edit_delete_entries(
     ngx_ratelimit_edit_work_t *work);
+static json_t *ngx_ratelimit_edit_entries(ngx_ratelimit_edit_work_t *work,
+    json_t *list);
+static json_t *ngx_ratelimit_edit_entry(ngx_ratelimit_edit_work_t *work,
+    json_t *names, const json_t *entry, size_t place);
+static json_t *ngx_ratelimit_edit_of_query(ngx_ratelimit_edit_work_t *work);
 static void ngx_ratelimit_edit_set(ngx_ratelimit_edit_work_t *work,
     ngx_ratelimit_edit_slot_t *slot, json_t *value);
 static void ngx_ratelimit_edit_element(ngx_ratelimit_edit_work_t *work,
@@ -29,8 +35,19 @@ static void ngx_ratelimit_edit_element(ngx_ratelimit_edit_work_t *work,
 static ngx_ratelimit_edit_status_e ngx_ratelimit_edit_wrong(
     ngx_ratelimit_edit_work_t *work, const ngx_ratelimit_edit_slot_t *slot,
     const char *member, const char *detail);
+static void ngx_ratelimit_edit_duration(ngx_ratelimit_edit_work_t *work,
+    json_t *element);
 static ngx_uint_t ngx_ratelimit_edit_ended(ngx_ratelimit_edit_work_t *work,
-    json_t *override);
+    json_t *element);
+
+/* what ends by itself: arrays of the document */
+static const char  *ngx_ratelimit_edit_temporary[] = {
+    "overrides", "whitelist", "blacklist"
+};
+
+#define NGX_RATELIMIT_EDIT_TEMPORARY                                          \
+    (sizeof(ngx_ratelimit_edit_temporary)                                     \
+     / sizeof(ngx_ratelimit_edit_temporary[0]))
 
 
 ngx_ratelimit_edit_status_e
@@ -102,16 +119,16 @@ ngx_ratelimit_edit_put(ngx_ratelimit_edit_work_t *work)
 
 
 /*
- * Appends the body, or its elements, except keys that a list already has. The
- * slots are those of what is new.
+ * Appends the body, or its elements. An entry of a list takes the place of the
+ * one that the list has of the same client. The slots are those of what is new.
  */
 static ngx_ratelimit_edit_status_e
 ngx_ratelimit_edit_post(ngx_ratelimit_edit_work_t *work)
 {
-    size_t      i, n;
-    json_t     *list, *there, *item;
-    ngx_str_t   text;
-    ngx_uint_t  keys;
+    size_t                      i, n;
+    json_t                     *list, *there, *item, *at;
+    ngx_str_t                   name;
+    ngx_ratelimit_edit_slot_t  *slot;
 
     if (work->edit->name.len) {
         return NGX_RATELIMIT_EDIT_NOT_FOUND;
@@ -119,8 +136,7 @@ ngx_ratelimit_edit_post(ngx_ratelimit_edit_work_t *work)
 
     list = ngx_ratelimit_edit_child(work, work->root, work->row->collection,
                                     JSON_ARRAY);
-    keys = (work->row->id == NULL);
-    there = ngx_ratelimit_edit_keys(work, keys ? list : NULL);
+    there = ngx_ratelimit_edit_entries(work, work->row->id ? NULL : list);
     work->slots.nelts = 0;
 
     n = json_is_array(work->body) ? json_array_size(work->body) : 1;
@@ -128,20 +144,27 @@ ngx_ratelimit_edit_post(ngx_ratelimit_edit_work_t *work)
     for (i = 0; i < n && !work->failed; i++) {
         item = json_is_array(work->body) ? json_array_get(work->body, i)
                                          : work->body;
-        text = ngx_ratelimit_edit_text(item);
+        ngx_str_null(&name);
+        at = NULL;
 
-        if (keys && json_is_string(item)) {
+        if (work->row->id == NULL) {
+            at = ngx_ratelimit_edit_entry(work, there, item,
+                                          json_array_size(list));
 
-            if (ngx_ratelimit_edit_keys_get(there, &text, 1)) {
+            if (at && json_is_string(item)
+                && json_is_string(json_array_get(list, json_integer_value(at))))
+            {
                 continue;
             }
-
-            ngx_ratelimit_edit_keys_add(work, there, &text, 1);
         }
 
-        ngx_ratelimit_edit_set(work, ngx_ratelimit_edit_slot(work, list, &text,
-                                                             NULL),
-                               item);
+        slot = ngx_ratelimit_edit_slot(work, list, &name, NULL);
+
+        if (slot && at) {
+            slot->index = json_integer_value(at);
+        }
+
+        ngx_ratelimit_edit_set(work, slot, item);
     }
 
     json_decref(there);
@@ -305,9 +328,8 @@ ngx_ratelimit_edit_delete(ngx_ratelimit_edit_work_t *work)
 static ngx_ratelimit_edit_status_e
 ngx_ratelimit_edit_delete_entries(ngx_ratelimit_edit_work_t *work)
 {
-    size_t      i, n;
-    json_t     *list, *left, *keys, *entry;
-    ngx_str_t   text;
+    size_t   i, n;
+    json_t  *list, *left, *named, *entry;
 
     if (work->body ? !json_is_array(work->body) : work->edit->key.len == 0) {
         return ngx_ratelimit_edit_wrong(work, NULL, NULL, "expected \"?key=\", "
@@ -316,22 +338,22 @@ ngx_ratelimit_edit_delete_entries(ngx_ratelimit_edit_work_t *work)
 
     list = json_object_get(work->root, work->row->collection);
     n = json_array_size(list);
-    keys = ngx_ratelimit_edit_keys(work, work->body);
+    named = ngx_ratelimit_edit_entries(work, work->body);
     left = json_array();
 
     if (work->edit->key.len) {
-        ngx_ratelimit_edit_keys_add(work, keys, &work->edit->key, 1);
+        entry = ngx_ratelimit_edit_of_query(work);
+        (void) ngx_ratelimit_edit_entry(work, named, entry, 0);
+        json_decref(entry);
     }
 
     json_array_foreach(list, i, entry) {
-        text = ngx_ratelimit_edit_text(entry);
-
-        if (ngx_ratelimit_edit_keys_get(keys, &text, 1) == NULL) {
+        if (ngx_ratelimit_edit_entry(work, named, entry, SIZE_MAX) == NULL) {
             work->failed |= json_array_append(left, entry);
         }
     }
 
-    json_decref(keys);
+    json_decref(named);
 
     if (json_array_size(left) == n) {
         json_decref(left);
@@ -343,6 +365,77 @@ ngx_ratelimit_edit_delete_entries(ngx_ratelimit_edit_work_t *work)
     work->slots.nelts = 0;
 
     return NGX_RATELIMIT_EDIT_GONE;
+}
+
+
+/*
+ * The names of a list's entries, with their places: of equal ones the first. A
+ * new reference.
+ */
+static json_t *
+ngx_ratelimit_edit_entries(ngx_ratelimit_edit_work_t *work, json_t *list)
+{
+    size_t   i;
+    json_t  *names, *entry;
+
+    names = json_object();
+
+    json_array_foreach(list, i, entry) {
+        (void) ngx_ratelimit_edit_entry(work, names, entry, i);
+    }
+
+    return names;
+}
+
+
+/*
+ * The place of an entry among names. NULL: it is not there, and has that place
+ * from now on, unless it is SIZE_MAX.
+ */
+static json_t *
+ngx_ratelimit_edit_entry(ngx_ratelimit_edit_work_t *work, json_t *names,
+    const json_t *entry, size_t place)
+{
+    json_t     *at;
+    ngx_str_t   name;
+
+    if (ngx_ratelimit_document_entry(entry, work->edit->pool, &name) != NGX_OK)
+    {
+        work->failed = 1;
+        return NULL;
+    }
+
+    at = json_object_getn(names, (char *) name.data, name.len);
+
+    if (at == NULL && place != SIZE_MAX) {
+        work->failed |= json_object_setn_new_nocheck(names, (char *) name.data,
+                                      name.len,
+                                      json_integer((json_int_t) place));
+    }
+
+    return at;
+}
+
+
+/* An entry as "?key=" and "?rule=" name it. A new reference. */
+static json_t *
+ngx_ratelimit_edit_of_query(ngx_ratelimit_edit_work_t *work)
+{
+    json_t                *key;
+    ngx_ratelimit_edit_t  *edit;
+
+    edit = work->edit;
+    key = json_stringn_nocheck((char *) edit->key.data, edit->key.len);
+
+    if (edit->rule.len) {
+        key = json_pack("{s:o, s:o}", "key", key, "rule",
+                        json_stringn_nocheck((char *) edit->rule.data,
+                                             edit->rule.len));
+    }
+
+    work->failed |= (key == NULL);
+
+    return key;
 }
 
 
@@ -370,6 +463,11 @@ ngx_ratelimit_edit_set(ngx_ratelimit_edit_work_t *work,
 
     slot->value = value;
 
+    if (work->row->keys == NULL && ngx_ratelimit_edit_ended(work, value)) {
+        (void) ngx_ratelimit_edit_wrong(work, slot, "expires_at",
+                                        "is in the past");
+    }
+
     if (work->row->id && json_is_object(value)) {
         ngx_ratelimit_edit_element(work, slot);
     }
@@ -377,9 +475,8 @@ ngx_ratelimit_edit_set(ngx_ratelimit_edit_work_t *work,
 
 
 /*
- * Two checks that the reader cannot make. The id of a rule or an override must
- * be the path's; a POST without an id gets a random one. An override must not
- * have ended, or it would be gone when the answer says that it is there.
+ * A check that the reader cannot make: the id of a rule or an override must be
+ * the path's. A POST without an id gets a random one.
  */
 static void
 ngx_ratelimit_edit_element(ngx_ratelimit_edit_work_t *work,
@@ -394,12 +491,6 @@ ngx_ratelimit_edit_element(ngx_ratelimit_edit_work_t *work,
     edit = work->edit;
     id = edit->name;
     given = json_object_get(slot->value, work->row->id);
-
-    if (work->row->keys == NULL && ngx_ratelimit_edit_ended(work, slot->value))
-    {
-        (void) ngx_ratelimit_edit_wrong(work, slot, "expires_at",
-                                        "is in the past");
-    }
 
     if (id.len ? ngx_ratelimit_edit_is(given, &id) : given != NULL) {
         return;
@@ -467,34 +558,95 @@ ngx_ratelimit_edit_wrong(ngx_ratelimit_edit_work_t *work,
 void
 ngx_ratelimit_edit_expire(ngx_ratelimit_edit_work_t *work)
 {
-    size_t   i;
-    json_t  *overrides, *override, *left;
+    size_t       i;
+    json_t      *list, *element, *left;
+    ngx_uint_t   n;
 
-    overrides = json_object_get(work->root, "overrides");
-    left = json_array();
+    for (n = 0; n < NGX_RATELIMIT_EDIT_TEMPORARY; n++) {
+        list = json_object_get(work->root, ngx_ratelimit_edit_temporary[n]);
+        left = json_array();
 
-    json_array_foreach(overrides, i, override) {
-        if (!ngx_ratelimit_edit_ended(work, override)) {
-            work->failed |= json_array_append(left, override);
+        json_array_foreach(list, i, element) {
+            if (!ngx_ratelimit_edit_ended(work, element)) {
+                work->failed |= json_array_append(left, element);
+            }
         }
-    }
 
-    if (json_array_size(left) < json_array_size(overrides)) {
-        work->failed |= json_object_set(work->root, "overrides", left);
-    }
+        if (json_array_size(left) < json_array_size(list)) {
+            work->failed |= json_object_set(work->root,
+                                            ngx_ratelimit_edit_temporary[n],
+                                            left);
+        }
 
-    json_decref(left);
+        json_decref(left);
+    }
 }
 
 
 static ngx_uint_t
-ngx_ratelimit_edit_ended(ngx_ratelimit_edit_work_t *work, json_t *override)
+ngx_ratelimit_edit_ended(ngx_ratelimit_edit_work_t *work, json_t *element)
 {
     int64_t    expires;
     ngx_str_t  text;
 
-    text = ngx_ratelimit_edit_text(json_object_get(override, "expires_at"));
+    text = ngx_ratelimit_edit_text(json_object_get(element, "expires_at"));
 
     return ngx_ratelimit_date_parse(text.data, text.len, &expires) == 0
            && expires <= work->edit->now;
+}
+
+
+void
+ngx_ratelimit_edit_durations(ngx_ratelimit_edit_work_t *work)
+{
+    size_t       i;
+    json_t      *element;
+    ngx_uint_t   n;
+
+    for (n = 0; n < NGX_RATELIMIT_EDIT_TEMPORARY; n++) {
+        json_array_foreach(json_object_get(work->root,
+                                           ngx_ratelimit_edit_temporary[n]),
+                           i, element)
+        {
+            ngx_ratelimit_edit_duration(work, element);
+        }
+    }
+}
+
+
+static void
+ngx_ratelimit_edit_duration(ngx_ratelimit_edit_work_t *work, json_t *element)
+{
+    json_t     *duration;
+    time_t      ends;
+    ngx_str_t   text;
+    ngx_int_t   seconds;
+    struct tm   tm;
+
+    duration = json_object_get(element, "duration");
+
+    if (duration == NULL || json_is_null(duration)
+        || json_is_string(json_object_get(element, "expires_at")))
+    {
+        return;
+    }
+
+    text = ngx_ratelimit_edit_text(duration);
+    seconds = json_is_integer(duration)
+              ? (ngx_int_t) json_integer_value(duration)
+              : text.len ? ngx_parse_time(&text, 1) : NGX_ERROR;
+
+    if (seconds < 1 || seconds > NGX_RATELIMIT_EDIT_DURATION) {
+        return;
+    }
+
+    ends = work->edit->now + seconds;
+    (void) gmtime_r(&ends, &tm);
+
+    work->failed |= json_object_set_new(element, "expires_at",
+                        json_sprintf("%04d-%02d-%02dT%02d:%02d:%02dZ",
+                                     tm.tm_year + 1900, tm.tm_mon + 1,
+                                     tm.tm_mday, tm.tm_hour, tm.tm_min,
+                                     tm.tm_sec));
+    work->failed |= json_object_del(element, "duration");
 }

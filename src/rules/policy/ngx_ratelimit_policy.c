@@ -202,8 +202,11 @@ ngx_ratelimit_policy_complete(ngx_ratelimit_policy_t *policy)
 static void
 ngx_ratelimit_policy_mark(ngx_ratelimit_policy_t *policy)
 {
-    ngx_uint_t              i;
-    ngx_ratelimit_rule_t  **rules;
+    ngx_uint_t                     i;
+    ngx_ratelimit_rule_t         **rules;
+    const ngx_ratelimit_policy_t  *base;
+
+    base = policy->limiter->base;
 
     policy->needs = policy->limiter->redis ? NGX_RATELIMIT_NEEDS_REDIS : 0;
 
@@ -211,13 +214,16 @@ ngx_ratelimit_policy_mark(ngx_ratelimit_policy_t *policy)
         policy->needs |= NGX_RATELIMIT_NEEDS_PENALTY;
     }
 
-    if (policy->allow.digests.entries || policy->deny.digests.entries
-        || policy->tier_keys.entries || policy->temporary_keys.entries)
-    {
+    policy->needs |= ngx_ratelimit_access_list_needs(&policy->allow)
+                     | ngx_ratelimit_access_list_needs(&policy->deny)
+                     | ngx_ratelimit_access_list_needs(&base->allow)
+                     | ngx_ratelimit_access_list_needs(&base->deny);
+
+    if (policy->tier_keys.entries || policy->temporary_keys.entries) {
         policy->needs |= NGX_RATELIMIT_NEEDS_DIGEST;
     }
 
-    if (policy->allow.globs || policy->deny.globs || policy->tier_patterns) {
+    if (policy->tier_patterns) {
         policy->needs |= NGX_RATELIMIT_NEEDS_KEY;
     }
 

@@ -7,6 +7,7 @@
 #ifndef NGX_RATELIMIT_POLICY_H_INCLUDED
 #define NGX_RATELIMIT_POLICY_H_INCLUDED
 
+#include "ngx_ratelimit_access_list.h"
 #include "ngx_ratelimit_rule.h"
 
 /* A limit for some time, of "overrides". Those of one key are a list. */
@@ -38,8 +39,10 @@ struct ngx_ratelimit_policy_s {
     ngx_str_t                 *cost_headers;  /* distinct, of the rules */
     ngx_uint_t                 ncost_headers;
 
-    ngx_ratelimit_keys_t       allow;
-    ngx_ratelimit_keys_t       deny;
+    ngx_ratelimit_access_list_t  allow;    /* beside those of limiter->base */
+    ngx_ratelimit_access_list_t  deny;
+    ngx_array_t                listed;     /* ngx_ratelimit_rule_t *: whose keys
+                                              the lists name */
 
     /* tiers by API key: by its digest, then by the first pattern */
     ngx_ratelimit_map_t        tier_keys;      /* -> assigned_tiers */

@@ -61,11 +61,13 @@ typedef enum {
 #define NGX_RATELIMIT_NEEDS_RETRY    0x800  /* whether the client has waited */
 #define NGX_RATELIMIT_NEEDS_PENALTY  0x1000 /* whether a key is penalized */
 #define NGX_RATELIMIT_NEEDS_END      0x2000 /* the response's end, beside it */
+#define NGX_RATELIMIT_NEEDS_LISTS    0x4000 /* whether a list has the client */
 
 /* with one of these, more of a request is needed than the keys of rules */
 #define NGX_RATELIMIT_NEEDS_SUBJECT                                           \
     (NGX_RATELIMIT_NEEDS_MATCH|NGX_RATELIMIT_NEEDS_LIMIT                      \
-     |NGX_RATELIMIT_NEEDS_KEY|NGX_RATELIMIT_NEEDS_ADDRESS)
+     |NGX_RATELIMIT_NEEDS_KEY|NGX_RATELIMIT_NEEDS_ADDRESS                      \
+     |NGX_RATELIMIT_NEEDS_LISTS)
 
 #define NGX_RATELIMIT_MAX_PARTS   8    /* of a key */
 #define NGX_RATELIMIT_PART_END    0x1f /* between them; in no part's value */

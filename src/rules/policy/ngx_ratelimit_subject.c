@@ -6,6 +6,10 @@
 
 #include "ngx_ratelimit_route.h"
 
+static ngx_uint_t ngx_ratelimit_access_list_has(
+    const ngx_ratelimit_access_list_t *list,
+    const ngx_ratelimit_subject_t *subject, time_t now);
+static ngx_uint_t ngx_ratelimit_access_ends_after(uint32_t ends, time_t now);
 static ngx_uint_t ngx_ratelimit_keys_have(const ngx_ratelimit_keys_t *keys,
     const ngx_ratelimit_subject_t *subject);
 static ngx_uint_t ngx_ratelimit_rule_host(const ngx_ratelimit_rule_t *rule,
@@ -96,18 +100,97 @@ ngx_ratelimit_subject_tier(ngx_ratelimit_subject_t *subject,
 
 ngx_ratelimit_listed_e
 ngx_ratelimit_policy_listed(const ngx_ratelimit_policy_t *policy,
-    const ngx_ratelimit_subject_t *subject)
+    const ngx_ratelimit_subject_t *subject, time_t now)
 {
-    if (ngx_ratelimit_keys_have(&policy->deny, subject)) {
+    const ngx_ratelimit_policy_t  *base;
+
+    base = policy->limiter->base;
+
+    if (ngx_ratelimit_access_list_has(&policy->deny, subject, now)
+        || (base != policy
+            && ngx_ratelimit_access_list_has(&base->deny, subject, now)))
+    {
         return NGX_RATELIMIT_LISTED_DENIED;
     }
 
-    return ngx_ratelimit_keys_have(&policy->allow, subject)
+    if (ngx_ratelimit_access_list_has(&policy->allow, subject, now)
+        || (base != policy
+            && ngx_ratelimit_access_list_has(&base->allow, subject, now)))
+    {
+        return NGX_RATELIMIT_LISTED_ALLOWED;
+    }
+
+    return NGX_RATELIMIT_LISTED_NOT;
+}
+
+
+static ngx_uint_t
+ngx_ratelimit_access_list_has(const ngx_ratelimit_access_list_t *list,
+    const ngx_ratelimit_subject_t *subject, time_t now)
+{
+    uint32_t  number;
+
+    if (subject->addressed
+        && ngx_ratelimit_networks_have(list->networks, subject->address,
+                                       (uint32_t) now + 1))
+    {
+        return 1;
+    }
+
+    if (subject->digested
+        && ngx_ratelimit_access_ends_after(
+               ngx_ratelimit_map_get(&list->keys.digests, subject->digest),
+               now))
+    {
+        return 1;
+    }
+
+    if (subject->api_key.len == 0 || list->keys.globs == NULL) {
+        return 0;
+    }
+
+    /* of those that match, it is the last to end */
+
+    number = ngx_ratelimit_globs_find(list->keys.globs, subject->api_key.data,
+                                      subject->api_key.len);
+
+    return number != NGX_RATELIMIT_GLOB_NONE
+           && ngx_ratelimit_access_ends_after(list->glob_ends[number], now);
+}
+
+
+static ngx_uint_t
+ngx_ratelimit_access_ends_after(uint32_t ends, time_t now)
+{
+    return ends != NGX_RATELIMIT_MAP_NONE && ends > (uint32_t) now;
+}
+
+
+ngx_ratelimit_listed_e
+ngx_ratelimit_policy_listed_key(const ngx_ratelimit_policy_t *policy,
+    ngx_uint_t number, const ngx_str_t *key, time_t now)
+{
+    u_char  digest[NGX_RATELIMIT_MAP_KEY];
+
+    if (key->len == 0) {
+        return NGX_RATELIMIT_LISTED_NOT;
+    }
+
+    ngx_ratelimit_access_rule_key(number, key, digest);
+
+    if (ngx_ratelimit_access_ends_after(
+            ngx_ratelimit_map_get(&policy->deny.rule_keys, digest), now))
+    {
+        return NGX_RATELIMIT_LISTED_DENIED;
+    }
+
+    return ngx_ratelimit_access_ends_after(
+               ngx_ratelimit_map_get(&policy->allow.rule_keys, digest), now)
            ? NGX_RATELIMIT_LISTED_ALLOWED : NGX_RATELIMIT_LISTED_NOT;
 }
 
 
-/* No list has a request without a key. */
+/* No keys have a request without one. */
 static ngx_uint_t
 ngx_ratelimit_keys_have(const ngx_ratelimit_keys_t *keys,
     const ngx_ratelimit_subject_t *subject)

@@ -51,11 +51,11 @@ typedef enum {
     NGX_RATELIMIT_MATCHES        /* the number of those above */
 } ngx_ratelimit_match_e;
 
-/* of lists */
+/* of lists: the deny list comes before the allow list */
 typedef enum {
     NGX_RATELIMIT_LISTED_NOT = 0,
-    NGX_RATELIMIT_LISTED_DENIED,
-    NGX_RATELIMIT_LISTED_ALLOWED
+    NGX_RATELIMIT_LISTED_ALLOWED,
+    NGX_RATELIMIT_LISTED_DENIED
 } ngx_ratelimit_listed_e;
 
 /* where a limit comes from */
@@ -79,10 +79,17 @@ void ngx_ratelimit_subject_digest(ngx_ratelimit_subject_t *subject);
 void ngx_ratelimit_subject_tier(ngx_ratelimit_subject_t *subject,
     const ngx_ratelimit_policy_t *policy, const ngx_str_t *otherwise);
 
-/* Which of the policy's lists has the API key: the deny list comes first. */
+/*
+ * Which list has the API key or the address now (seconds since the epoch): of
+ * the policy and of nginx.conf. listed_key: the policy's list that has the key
+ * of the number-th of the rules that the lists name.
+ */
 ngx_ratelimit_listed_e ngx_ratelimit_policy_listed(
     const ngx_ratelimit_policy_t *policy,
-    const ngx_ratelimit_subject_t *subject);
+    const ngx_ratelimit_subject_t *subject, time_t now);
+ngx_ratelimit_listed_e ngx_ratelimit_policy_listed_key(
+    const ngx_ratelimit_policy_t *policy, ngx_uint_t number,
+    const ngx_str_t *key, time_t now);
 
 /*
  * Whether a rule applies to this request, before its key is known. found:

@@ -1,0 +1,59 @@
+/*
+ * A list of clients: the deny list or the allow list, of nginx.conf or of a
+ * document. It knows API keys, addresses, and values of the keys of rules.
+ */
+
+#ifndef NGX_RATELIMIT_ACCESS_LIST_H_INCLUDED
+#define NGX_RATELIMIT_ACCESS_LIST_H_INCLUDED
+
+#include "ngx_ratelimit_rule.h"
+
+/*
+ * Seconds since the epoch, of an entry: it counts before. Maps and networks
+ * give them as their values.
+ */
+#define NGX_RATELIMIT_ACCESS_NEVER  (NGX_RATELIMIT_MAP_NONE - 1)
+
+typedef enum {
+    NGX_RATELIMIT_ACCESS_KEY = 0,     /* of an API key: its digest */
+    NGX_RATELIMIT_ACCESS_GLOB,        /* of API keys; checked */
+    NGX_RATELIMIT_ACCESS_NETWORK,
+    NGX_RATELIMIT_ACCESS_RULE_KEY,    /* digest: see access_rule_key() */
+    NGX_RATELIMIT_ACCESS_KINDS
+} ngx_ratelimit_access_e;
+
+typedef struct {
+    ngx_ratelimit_access_e     kind;
+    uint32_t                   ends;
+    ngx_str_t                  glob;      /* not copied */
+    u_char                     digest[NGX_RATELIMIT_MAP_KEY];
+    ngx_ratelimit_network_t    network;   /* without its value */
+} ngx_ratelimit_access_t;
+
+typedef struct {
+    ngx_ratelimit_keys_t       keys;
+    uint32_t                  *glob_ends;   /* by their numbers, the latest
+                                               first; NULL: never */
+    ngx_ratelimit_networks_t  *networks;    /* or NULL */
+    ngx_ratelimit_map_t        rule_keys;
+} ngx_ratelimit_access_list_t;
+
+/*
+ * Makes a zeroed list of n entries, which it sorts. Of equal ones the last to
+ * end counts. Returns NGX_OK, or NGX_ERROR when memory is out.
+ */
+ngx_int_t ngx_ratelimit_access_list_make(ngx_ratelimit_access_list_t *list,
+    ngx_ratelimit_access_t *entries, ngx_uint_t n, ngx_pool_t *pool);
+
+/*
+ * The digest of a value of the key of a rule, which is the number-th of those
+ * that the policy's lists name.
+ */
+void ngx_ratelimit_access_rule_key(ngx_uint_t number, const ngx_str_t *key,
+    u_char digest[NGX_RATELIMIT_MAP_KEY]);
+
+/* The steps at a request that the list needs: bits. */
+ngx_uint_t ngx_ratelimit_access_list_needs(
+    const ngx_ratelimit_access_list_t *list);
+
+#endif /* NGX_RATELIMIT_ACCESS_LIST_H_INCLUDED */
