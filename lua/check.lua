@@ -8,7 +8,8 @@
 --             count: nobody else goes without for it
 --   field     8 bytes, no two the same
 --   cost      below 0: gives back
---   want      takes more, up to so many, where they are; -1: looks whether the
+--   want      takes more, up to so many, where they are; "want-keep" with t:
+--             keep of the capacity are for others; -1: looks whether the
 --             cost could be paid; below -1, with cost 0: takes -1 - want that
 --             have been spent already, what is not there is owed, up to the
 --             capacity; to give back: milliseconds since it was taken, or -1:
@@ -86,10 +87,16 @@ while i < n do
 
     local cost, capacity = args[i + 2] + 0, args[i + 4] + 0
     local a, b = args[i + 5] + 0, args[i + 6] + 0
-    local want, ahead, share = tonumber(args[i + 3]), nil, nil
+    local want, ahead, share, keep = tonumber(args[i + 3]), nil, nil, nil
 
     if not want then
         want, ahead, share = args[i + 3]:match('^(%d+)%+(%d+)/(%d+)$')
+
+        if not want then
+            want, keep = args[i + 3]:match('^(%-?%d+)%-(%d+)$')
+            keep = tonumber(keep)
+        end
+
         want, ahead, share = tonumber(want), tonumber(ahead), tonumber(share)
     end
 
@@ -102,6 +109,7 @@ while i < n do
             and want <= 9007199254740992 and want % 1 == 0
             and (not share or cost >= 0 and share >= 1
                  and math.max(want, ahead, share) <= 1073741824)
+            and (not keep or keep < capacity)
             and capacity >= 1 and capacity <= 1073741824
             and capacity % 1 == 0
             and a >= 1 and a <= 31622400000000 and a % 1 == 0

@@ -125,19 +125,27 @@ end
 
 -- take
 
+if keep then
+    left = left > keep and left - keep or 0
+end
+
 if want < -1 then
     granted = change and math.min(-1 - want, 2 * capacity) or 0
 
-elseif cost > capacity then
-    retry_us = -1
-
 elseif cost > left then
-    frac = cost * step_frac
+    local need = cost + (keep or 0)
 
-    local over = frac % b
-    retry_us = cost * step_us + (frac - over) / b + used_us - span_us
-    over = over + used_frac - span_frac
-    retry_us = retry_us + (over > b and 2 or over > 0 and 1 or 0)
+    if need > capacity then
+        retry_us = -1
+
+    else
+        frac = need * step_frac
+
+        local over = frac % b
+        retry_us = need * step_us + (frac - over) / b + used_us - span_us
+        over = over + used_frac - span_frac
+        retry_us = retry_us + (over > b and 2 or over > 0 and 1 or 0)
+    end
 
 elseif change and cost >= 0 then
     -- include grant.lua

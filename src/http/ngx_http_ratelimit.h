@@ -71,10 +71,16 @@ typedef struct {
     ngx_str_t                    zone;
     ngx_str_t                    rule_id;   /* empty: all rules of the zone */
     ngx_http_ratelimit_place_t   place;
+    ngx_ratelimit_spec_t         spec;      /* its own burst, delay, nodelay */
+    unsigned                     own:1;     /* it has one of them */
+    unsigned                     own_burst:1;
 
     ngx_ratelimit_limiter_t     *limiter;   /* these when all is read */
     ngx_uint_t                   number;    /* of the rule, in policy->fixed,
                                                or ALL */
+    ngx_uint_t                   part;      /* of the rule that spec is for, in
+                                               policy->fixed, or ALL */
+    ngx_ratelimit_limit_t        limit;     /* of that, unless it is dynamic */
     ngx_http_ratelimit_value_t  *tier;      /* of a location; NULL: none */
     ngx_uint_t                   tiers;     /* of its locations differ */
 } ngx_http_ratelimit_limit_t;

@@ -456,7 +456,8 @@ like($gateway->verdict($_->[0]),
 # ratelimit
 
 refused(in_server('ratelimit %1;'), '"ratelimit" has an unknown parameter "%1", '
-        . 'expected "off", or one each of "zone=", "rule="', 'on', 'z');
+        . 'expected "off", or one each of "zone=", "rule=", "burst=", "nodelay", '
+        . '"delay="', 'on', 'z');
 refused(in_server('ratelimit zones=z;'),
         '"ratelimit" has an unknown parameter "zones=z", did you mean "zone="?');
 refused(in_server('ratelimit %1=;'),
@@ -465,9 +466,9 @@ refused(in_server('ratelimit %1=;'),
 refused(in_server('ratelimit zone=z %1;'),
         '"ratelimit" has "%2", but "%3" is a parameter of %4'
         =~ s/%4/"ratelimit_zone" and "ratelimit_rule"/r,
-        ['burst=20', 'burst=20', 'burst='],
-        ['burst=20 nodelay', 'burst=20', 'burst='],
-        ['nodelay', 'nodelay', 'nodelay']);
+        ['capacity=20', 'capacity=20', 'capacity='],
+        ['rate=20r/s nodelay', 'rate=20r/s', 'rate='],
+        ['dry_run', 'dry_run', 'dry_run']);
 refused(in_server('ratelimit zone=z match=/a;'), '"ratelimit" has "match=/a", '
         . 'but "match=" is a parameter of "ratelimit_rule"');
 refused(in_server('ratelimit zone=z zone=z;'),

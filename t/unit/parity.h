@@ -37,6 +37,7 @@ typedef struct {
     uint64_t  b;
     uint32_t  ahead;    /* with a share: "want+ahead/share" */
     uint32_t  share;
+    uint32_t  keep;     /* "want-keep" */
 } parity_arg_t;
 
 /* One call: n counters of one client. */
@@ -229,6 +230,10 @@ parity_push_args(const parity_call_t *call)
 
         if (arg->share) {
             push_lease(at + 4, arg);
+        } else if (arg->keep) {
+            lua_pushfstring(parity.lua, "%d-%d", (int) arg->want,
+                            (int) arg->keep);
+            lua_rawseti(parity.lua, -2, at + 4);
         } else {
             push_number(at + 4, (double) arg->want);
         }
@@ -332,12 +337,12 @@ parity_compare(const parity_call_t *call, parity_answer_t *wanted)
             arg = &call->args[i];
 
             fail_msg("SEED=%llu step %lu counter %u of %u: %s is %lld in C, "
-                     "%lld in Lua (%c cost %lld want %lld+%u/%u capacity "
+                     "%lld in Lua (%c cost %lld want %lld+%u/%u-%u capacity "
                      "%llu a %llu b %llu)",
                      (unsigned long long) parity.first_seed, parity.step, i,
                      call->n, names[k], (long long) wanted[i][k],
                      (long long) got[i][k], arg->kind, (long long) arg->cost,
-                     (long long) arg->want, arg->ahead, arg->share,
+                     (long long) arg->want, arg->ahead, arg->share, arg->keep,
                      (unsigned long long) arg->capacity,
                      (unsigned long long) arg->a, (unsigned long long) arg->b);
         }

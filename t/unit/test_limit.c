@@ -311,6 +311,72 @@ test_delay(void **state)
 
 
 /* The order of the names is that of the enumeration. */
+/* Those who may use a part of a bucket, and those who may use all of it. */
+static void
+test_part(void **state)
+{
+    ngx_ratelimit_spec_t          spec, own;
+    ngx_ratelimit_limit_t         whole, part, halves;
+    ngx_ratelimit_answer_t        answer;
+    ngx_ratelimit_token_bucket_t  tb;
+
+    memset(&spec, 0, sizeof(spec));
+    spec.algorithm = NGX_RATELIMIT_LEAKY_BUCKET;
+    spec.tokens = 7;
+    spec.period_us = 60000000;
+    spec.burst = 20;
+    assert_null(ngx_ratelimit_limit_init(&whole, &spec));
+
+    memset(&own, 0, sizeof(own));
+    own.burst = 5;
+    own.delay = 2;
+    assert_null(ngx_ratelimit_limit_part(&whole, &own, &part));
+
+    /* what clients see is that of a bucket of this size */
+
+    spec.burst = 5;
+    spec.delay = 2;
+    assert_null(ngx_ratelimit_limit_init(&halves, &spec));
+    assert_int_equal(part.capacity, 6);
+    assert_int_equal(part.window_us, halves.window_us);
+    assert_int_equal(part.free_us, halves.free_us);
+    assert_int_equal(part.text_len, halves.text_len);
+    assert_memory_equal(part.text, halves.text, halves.text_len);
+    assert_int_not_equal(part.mark, whole.mark);
+
+    /* the state is that of the whole: a part does not change it */
+
+    memset(&tb, 0, sizeof(tb));
+    ngx_ratelimit_token_bucket_take(&tb, &whole.rate, 1000, 15, 0, &answer);
+    assert_int_equal(answer.remaining, 6);
+
+    ngx_ratelimit_token_bucket_take(&tb, &part.rate, 1000, 1, 0, &answer);
+    assert_int_equal(answer.granted, 0);
+    assert_int_equal(answer.remaining, 0);
+    assert_int_equal(answer.retry_us, 10 * 60000000ull / 7 + 1);
+
+    ngx_ratelimit_token_bucket_take(&tb, &whole.rate, 1000, 6, 0, &answer);
+    assert_int_equal(answer.granted, 6);
+
+    /* a burst above the whole is the whole, halves are halves of both */
+
+    own.burst = NGX_RATELIMIT_MAX_TOKENS;
+    assert_null(ngx_ratelimit_limit_part(&whole, &own, &part));
+    assert_int_equal(part.capacity, 21);
+    own.burst = 5;
+    assert_null(ngx_ratelimit_limit_part(&whole, &own, &part));
+    ngx_ratelimit_limit_halve(&part, &halves);
+    assert_int_equal(halves.rate.open, 12);
+    assert_int_equal(halves.rate.capacity, 42);
+
+    own.burst = 0;
+    own.nodelay = 1;
+    assert_null(ngx_ratelimit_limit_part(&whole, &own, &part));
+    assert_int_equal(part.free_us, UINT64_MAX);
+    assert_int_equal(part.capacity, 1);
+}
+
+
 static void
 test_names(void **state)
 {
@@ -336,6 +402,7 @@ main(void)
         cmocka_unit_test(test_calendar),
         cmocka_unit_test(test_becomes),
         cmocka_unit_test(test_delay),
+        cmocka_unit_test(test_part),
         cmocka_unit_test(test_names),
     };
 

@@ -24,6 +24,8 @@ typedef struct {
     uint32_t    ahead;     /* of a lease */
     uint32_t    share;     /* 0: no lease */
     uint32_t    charge;    /* spent already; 0: the others count */
+    uint32_t    keep;      /* of the capacity, for others */
+    limit_t     whole;     /* the counter's limit, while that is a part */
     int         dry_run;
 } check_t;
 
@@ -38,6 +40,7 @@ enum {
     CHARGED,
     OWED,        /* of these more than there was */
     TOPPED_UP,
+    KEPT,        /* denied, though the bucket had the cost */
     EVENTS
 };
 
@@ -48,7 +51,7 @@ static const struct {
     { "granted", 100 }, { "denied", 100 }, { "never", 0 },
     { "given back", 10 }, { "looked", 0 }, { "dry run", 0 },
     { "ahead", 10 }, { "shared", 10 }, { "refused", 10 }, { "charged", 10 },
-    { "owed", 1 }, { "topped up", 10 }
+    { "owed", 1 }, { "topped up", 10 }, { "kept", 1 }
 };
 
 static uint64_t  seen[EVENTS];
@@ -79,6 +82,7 @@ fill_arg(const check_t *check, parity_arg_t *arg)
     arg->capacity = counter->limit.capacity;
     arg->ahead = check->ahead;
     arg->share = check->share;
+    arg->keep = check->keep;
 
     if (counter->kind == 't') {
         arg->a = counter->limit.rate.period_us;
@@ -158,23 +162,57 @@ charge_c(uint64_t now, const check_t *check, answer_t *answer)
 }
 
 
+/* A counter of which a check may use a part has that limit meanwhile. */
+
+static void
+part_c(check_t *check)
+{
+    ngx_ratelimit_spec_t  own;
+
+    memset(&own, 0, sizeof(own));
+    check->whole = check->counter->limit;
+    own.burst = check->whole.capacity - check->keep - 1;
+
+    assert_null(ngx_ratelimit_limit_part(&check->whole, &own,
+                                         &check->counter->limit));
+}
+
+
+static void
+whole_c(uint64_t now, const check_t *check, const answer_t *answer)
+{
+    counter_t  copy;
+    answer_t   other;
+
+    check->counter->limit = check->whole;
+
+    copy = *check->counter;
+    counter_take(&copy, now, check->cost, NGX_RATELIMIT_LOOK, &other);
+    seen[KEPT] += (answer->retry_us && other.retry_us == 0);
+}
+
+
 /* All or nothing over the checks, in C. */
 
 static void
-run_c(uint64_t now, const check_t *checks, unsigned n,
+run_c(uint64_t now, check_t *checks, unsigned n,
     parity_answer_t *answers)
 {
     int                      denied;
     unsigned                 i;
     uint64_t                 age_us, taken_us;
     counter_t                copy;
-    const check_t           *check;
+    check_t                 *check;
     answer_t   answer;
 
     denied = 0;
 
     for (i = 0; i < n; i++) {
         check = &checks[i];
+
+        if (check->keep) {
+            part_c(check);
+        }
 
         if (check->cost >= 0 && !check->dry_run) {
             copy = *check->counter;
@@ -213,6 +251,10 @@ run_c(uint64_t now, const check_t *checks, unsigned n,
             seen[REFUSED] += (check->share != 0);
             counter_take(check->counter, now, check->cost,
                          denied ? NGX_RATELIMIT_LOOK : check->want, &answer);
+        }
+
+        if (check->keep) {
+            whole_c(now, check, &answer);
         }
 
         seen[GRANTED] += (answer.granted != 0);
@@ -438,7 +480,7 @@ random_call(parity_call_t *call, check_t *checks)
         check->cost = random_tokens(capacity);
         check->want = rnd(2) ? 0 : random_tokens(capacity);
         check->dry_run = (rnd(8) == 0);
-        check->ahead = check->share = check->charge = 0;
+        check->ahead = check->share = check->charge = check->keep = 0;
 
         /* mostly one that can be paid: else 16 counters never pass together */
 
@@ -463,6 +505,10 @@ random_call(parity_call_t *call, check_t *checks)
 
         } else if (rnd(3) == 0) {
             random_lease(check, capacity);
+
+        } else if (check->counter->kind == 't' && rnd(2)) {
+            check->want = 0;
+            check->keep = rnd(capacity);
         }
 
         fill_arg(check, &call->args[i]);
@@ -681,7 +727,7 @@ test_kinds(void **state)
         print_message(", %s %llu", events[i].name,
                       (unsigned long long) seen[i]);
 
-        if (parity.steps >= 10000) {
+        if (parity.steps >= 10000 && (i != KEPT || strchr(kinds, 't'))) {
             assert_true(seen[i] > parity.steps * events[i].least / 1000);
         }
     }

@@ -18,6 +18,8 @@ static const char *ngx_ratelimit_limit_prepare(ngx_ratelimit_limit_t *limit,
     const ngx_ratelimit_spec_t *spec);
 static const char *ngx_ratelimit_limit_bucket(ngx_ratelimit_limit_t *limit,
     const ngx_ratelimit_spec_t *spec);
+static const char *ngx_ratelimit_limit_free(ngx_ratelimit_limit_t *limit,
+    const ngx_ratelimit_spec_t *spec);
 static const char *ngx_ratelimit_limit_window(ngx_ratelimit_limit_t *limit,
     const ngx_ratelimit_spec_t *spec);
 
@@ -124,7 +126,7 @@ static const char *
 ngx_ratelimit_limit_bucket(ngx_ratelimit_limit_t *limit,
     const ngx_ratelimit_spec_t *spec)
 {
-    uint64_t  capacity, free;
+    uint64_t  capacity;
 
     if (spec->period_us == 0 || spec->period_us > NGX_RATELIMIT_MAX_PERIOD_US)
     {
@@ -132,7 +134,6 @@ ngx_ratelimit_limit_bucket(ngx_ratelimit_limit_t *limit,
     }
 
     capacity = spec->capacity ? spec->capacity : spec->tokens;
-    limit->free_us = UINT64_MAX;
 
     if (spec->algorithm == NGX_RATELIMIT_LEAKY_BUCKET) {
 
@@ -159,20 +160,35 @@ ngx_ratelimit_limit_bucket(ngx_ratelimit_limit_t *limit,
     limit->capacity = limit->rate.capacity;
     limit->window_us = limit->rate.span_us + (limit->rate.span_frac != 0);
 
-    if (spec->algorithm == NGX_RATELIMIT_LEAKY_BUCKET && !spec->nodelay
-        && spec->delay < spec->burst)
+    return ngx_ratelimit_limit_free(limit, spec);
+}
+
+
+/* How much of its bucket a limit, whose capacity is set, uses undelayed. */
+static const char *
+ngx_ratelimit_limit_free(ngx_ratelimit_limit_t *limit,
+    const ngx_ratelimit_spec_t *spec)
+{
+    uint64_t  free;
+
+    limit->free_us = UINT64_MAX;
+
+    if (limit->algorithm != NGX_RATELIMIT_LEAKY_BUCKET || spec->nodelay
+        || spec->delay >= limit->capacity - 1)
     {
-        /* what the first of a burst, and those without delay, use */
+        return NULL;
+    }
 
-        free = spec->delay + 1;
-        limit->free_us = free * limit->rate.step_us
-                         + (free * limit->rate.step_frac
-                            + limit->rate.scale - 1) / limit->rate.scale;
+    /* what the first of a burst, and those without delay, use */
 
-        if (limit->window_us - limit->free_us > NGX_RATELIMIT_MAX_DELAY_US) {
-            return "a burst that the rate drains within 24 days, or \"delay=\" "
-                   "or \"nodelay\"";
-        }
+    free = spec->delay + 1;
+    limit->free_us = free * limit->rate.step_us
+                     + (free * limit->rate.step_frac
+                        + limit->rate.scale - 1) / limit->rate.scale;
+
+    if (limit->window_us - limit->free_us > NGX_RATELIMIT_MAX_DELAY_US) {
+        return "a burst that the rate drains within 24 days, or \"delay=\" "
+               "or \"nodelay\"";
     }
 
     return NULL;
@@ -257,6 +273,32 @@ ngx_ratelimit_limit_share(const ngx_ratelimit_limit_t *limit, uint32_t n,
 }
 
 
+const char *
+ngx_ratelimit_limit_part(const ngx_ratelimit_limit_t *whole,
+    const ngx_ratelimit_spec_t *own, ngx_ratelimit_limit_t *part)
+{
+    uint64_t               open;
+    ngx_ratelimit_rate_t  *rate;
+
+    *part = *whole;
+    rate = &part->rate;
+
+    open = (own->burst < rate->capacity) ? own->burst + 1 : rate->capacity;
+
+    rate->open = (uint32_t) open;
+    rate->open_us = open * rate->step_us
+                    + open * rate->step_frac / rate->scale;
+    rate->open_frac = (uint32_t) (open * rate->step_frac % rate->scale);
+
+    part->capacity = rate->open;
+    part->window_us = rate->open_us + (rate->open_frac != 0);
+    part->mark = ngx_ratelimit_limit_mark(part);
+    ngx_ratelimit_limit_write(part);
+
+    return ngx_ratelimit_limit_free(part, own);
+}
+
+
 /* A bucket's span, its code and the use of it are the same in both. */
 void
 ngx_ratelimit_limit_halve(const ngx_ratelimit_limit_t *limit,
@@ -276,6 +318,8 @@ ngx_ratelimit_limit_halve(const ngx_ratelimit_limit_t *limit,
     rate->capacity *= 2;
     rate->scale *= 2;
     rate->span_frac *= 2;
+    rate->open *= 2;
+    rate->open_frac *= 2;
     rate->step_us = rate->period_us / rate->scale;
     rate->step_frac = (uint32_t) (rate->period_us % rate->scale);
 }

@@ -96,6 +96,14 @@ int ngx_ratelimit_limit_share(const ngx_ratelimit_limit_t *limit, uint32_t n,
     uint32_t i, ngx_ratelimit_limit_t *share);
 
 /*
+ * The limit of those who may use only a part of a leaky bucket, which others
+ * use, too: with the burst, at most that of whole, the delay and the nodelay of
+ * own. Returns NULL, or what was expected as a constant string.
+ */
+const char *ngx_ratelimit_limit_part(const ngx_ratelimit_limit_t *whole,
+    const ngx_ratelimit_spec_t *own, ngx_ratelimit_limit_t *part);
+
+/*
  * The same limit in half tokens: twice the capacity, of which each takes half
  * the time. For this gateway's counters alone, whose states are then in half
  * tokens, too: the capacity is up to 2^31.

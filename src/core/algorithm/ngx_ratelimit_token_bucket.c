@@ -71,6 +71,10 @@ ngx_ratelimit_rate_init(ngx_ratelimit_rate_t *rate, uint64_t tokens,
     rate->span_frac = (uint32_t) span.frac;
     rate->span_code = ngx_ratelimit_span_encode(span.us);
 
+    rate->open = rate->capacity;
+    rate->open_us = rate->span_us;
+    rate->open_frac = rate->span_frac;
+
     rate->share = UINT64_MAX;
 
     if (span.us > 255) {

@@ -36,6 +36,12 @@ typedef struct {
     uint64_t  span_us;
     uint64_t  share;       /* 255 / span_us, times 2^64 */
     uint32_t  span_code;   /* span_us in 12 bits, see the .c file */
+
+    uint32_t  open;        /* of the capacity, what those who take by this rate
+                              may use; and the span of that. All, unless the
+                              others have a larger limit of the same bucket */
+    uint64_t  open_us;
+    uint32_t  open_frac;
 } ngx_ratelimit_rate_t;
 
 /*
@@ -299,7 +305,7 @@ ngx_ratelimit_token_bucket_run(ngx_ratelimit_token_bucket_t *tb,
     int                       changed;
     uint32_t                  left, tokens;
     uint64_t                  retry_us;
-    ngx_ratelimit_interval_t  used, after, span;
+    ngx_ratelimit_interval_t  used, after, open;
 
     changed = ngx_ratelimit_token_bucket_settle(tb, rate, now_us, &used);
 
@@ -313,21 +319,22 @@ ngx_ratelimit_token_bucket_run(ngx_ratelimit_token_bucket_t *tb,
     }
 
     after = ngx_ratelimit_interval_add(rate, used, tokens);
-    span = ngx_ratelimit_interval_span(rate);
+    open.us = rate->open_us;
+    open.frac = rate->open_frac;
 
     if (want == NGX_RATELIMIT_CHARGE) {
         tokens = (tokens / 2 < rate->capacity) ? tokens : rate->capacity * 2;
         after = ngx_ratelimit_token_bucket_charge(rate, tokens, used);
 
-    } else if (cost > rate->capacity) {
+    } else if (cost > rate->open) {
         retry_us = NGX_RATELIMIT_NEVER;
         tokens = 0;
 
-    } else if (cost && ngx_ratelimit_interval_less(span, after)) {
+    } else if (cost && ngx_ratelimit_interval_less(open, after)) {
 
         /* the time beyond the span is what the cost lacks */
 
-        after = ngx_ratelimit_interval_sub(rate, after, span);
+        after = ngx_ratelimit_interval_sub(rate, after, open);
         retry_us = after.us + (after.frac != 0);
         tokens = 0;
     }
@@ -376,12 +383,16 @@ static inline uint32_t
 ngx_ratelimit_token_bucket_remaining(const ngx_ratelimit_rate_t *rate,
     const ngx_ratelimit_answer_t *answer)
 {
+    uint32_t                  left, kept;
     ngx_ratelimit_interval_t  used;
 
     used.us = answer->reset_us - (answer->frac != 0);
     used.frac = answer->frac;
 
-    return ngx_ratelimit_token_bucket_left(rate, used);
+    left = ngx_ratelimit_token_bucket_left(rate, used);
+    kept = rate->capacity - rate->open;
+
+    return left > kept ? left - kept : 0;
 }
 
 #endif /* NGX_RATELIMIT_TOKEN_BUCKET_H_INCLUDED */

@@ -20,7 +20,7 @@ static u_char ngx_ratelimit_script_kind(
 static ngx_uint_t ngx_ratelimit_script_same(const ngx_ratelimit_limit_t *one,
     const ngx_ratelimit_limit_t *two);
 static u_char *ngx_ratelimit_script_price(u_char *p,
-    const ngx_ratelimit_price_t *price);
+    const ngx_ratelimit_price_t *price, uint32_t keep);
 static u_char *ngx_ratelimit_script_limit(u_char *p,
     const ngx_ratelimit_limit_t *limit);
 static u_char *ngx_ratelimit_script_lease(u_char *p,
@@ -50,7 +50,7 @@ ngx_ratelimit_script_prepare(ngx_ratelimit_rule_t *rule, ngx_pool_t *pool)
     ngx_memzero(&price, sizeof(ngx_ratelimit_price_t));
     price.cost = rule->cost;
 
-    last = ngx_ratelimit_script_price(p, &price);
+    last = ngx_ratelimit_script_price(p, &price, 0);
     rule->limit_numbers.data = last;
 
     last = ngx_ratelimit_script_limit(last, &rule->limit);
@@ -96,7 +96,9 @@ ngx_ratelimit_script_add(ngx_ratelimit_script_t *script,
         p = ngx_cpymem(p, rule->numbers.data, rule->numbers.len);
 
     } else {
-        p = ngx_ratelimit_script_price(p, price);
+        p = ngx_ratelimit_script_price(p, price,
+                                       counter->limit->rate.capacity
+                                       - counter->limit->rate.open);
 
         if (rule->limit_numbers.len
             && ngx_ratelimit_script_same(counter->limit, &rule->limit))
@@ -281,14 +283,22 @@ ngx_ratelimit_script_same(const ngx_ratelimit_limit_t *one,
 }
 
 
-/* cost, want */
+/* cost, want; keep: of the capacity, what the counter leaves to others */
 static u_char *
-ngx_ratelimit_script_price(u_char *p, const ngx_ratelimit_price_t *price)
+ngx_ratelimit_script_price(u_char *p, const ngx_ratelimit_price_t *price,
+    uint32_t keep)
 {
+    u_char  text[2 * NGX_INT64_LEN + 2], *last;
+
     p = ngx_ratelimit_script_number(p, price->cost);
 
     if (price->share) {
         return ngx_ratelimit_script_lease(p, price);
+    }
+
+    if (keep && price->cost >= 0 && price->want >= -1) {
+        last = ngx_sprintf(text, "%L-%uD", price->want, keep);
+        return ngx_ratelimit_redis_write_bulk(p, text, last - text);
     }
 
     return ngx_ratelimit_script_number(p, price->want);
@@ -299,20 +309,21 @@ ngx_ratelimit_script_price(u_char *p, const ngx_ratelimit_price_t *price)
 static u_char *
 ngx_ratelimit_script_limit(u_char *p, const ngx_ratelimit_limit_t *limit)
 {
-    p = ngx_ratelimit_script_number(p, limit->capacity);
-
     switch (limit->algorithm) {
 
     case NGX_RATELIMIT_TOKEN_BUCKET:
     case NGX_RATELIMIT_LEAKY_BUCKET:
+        p = ngx_ratelimit_script_number(p, limit->rate.capacity);
         p = ngx_ratelimit_script_number(p, limit->rate.period_us);
         return ngx_ratelimit_script_number(p, limit->rate.scale);
 
     case NGX_RATELIMIT_CONCURRENCY:
+        p = ngx_ratelimit_script_number(p, limit->capacity);
         p = ngx_ratelimit_script_number(p, NGX_RATELIMIT_PERMIT_US);
         return ngx_ratelimit_script_number(p, 0);
 
     default:
+        p = ngx_ratelimit_script_number(p, limit->capacity);
         p = ngx_ratelimit_script_number(p, limit->window_us);
         return ngx_ratelimit_script_number(p, limit->calendar);
     }

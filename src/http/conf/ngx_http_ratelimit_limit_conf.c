@@ -17,9 +17,11 @@ static ngx_int_t ngx_http_ratelimit_resolve_zone(ngx_conf_t *cf,
     ngx_http_ratelimit_main_conf_t *conf, ngx_http_ratelimit_zone_t *zone);
 static ngx_int_t ngx_http_ratelimit_resolve_limit(ngx_conf_t *cf,
     ngx_http_ratelimit_main_conf_t *conf, ngx_http_ratelimit_limit_t *limit);
+static ngx_int_t ngx_http_ratelimit_resolve_part(ngx_conf_t *cf,
+    ngx_http_ratelimit_limit_t *limit, ngx_http_ratelimit_zone_t *zone);
 
 
-/* ratelimit zone=<name> [rule=<id>] | off */
+/* ratelimit zone=<name> [rule=<id>] [burst=<n>] [nodelay | delay=<n>] | off */
 char *
 ngx_http_ratelimit_limit(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
@@ -61,8 +63,22 @@ ngx_http_ratelimit_limit(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return NGX_CONF_ERROR;
     }
 
+    if (ngx_ratelimit_says(&names.draft, DELAY)
+        && ngx_ratelimit_says(&names.draft, NODELAY))
+    {
+        return "has \"delay=\" beside \"nodelay\", expected one of them";
+    }
+
     limit->zone = names.draft.zone;
     limit->rule_id = names.draft.rule.id;
+    limit->spec = names.draft.rule.spec;
+    limit->own_burst = ngx_ratelimit_says(&names.draft, BURST);
+    limit->own = limit->own_burst || ngx_ratelimit_says(&names.draft, DELAY)
+                 || ngx_ratelimit_says(&names.draft, NODELAY);
+
+    if (!limit->own_burst) {
+        limit->spec.burst = NGX_RATELIMIT_MAX_TOKENS;
+    }
     ngx_http_ratelimit_place(cf, &limit->place);
 
     if (limit->zone.len == 0) {
@@ -410,7 +426,7 @@ ngx_http_ratelimit_resolve_limit(ngx_conf_t *cf,
     limit->number = NGX_HTTP_RATELIMIT_ALL;
 
     if (limit->rule_id.len == 0) {
-        return NGX_OK;
+        return ngx_http_ratelimit_resolve_part(cf, limit, zone);
     }
 
     rule = ngx_ratelimit_limiter_rule(&zone->limiter, &limit->rule_id);
@@ -432,6 +448,65 @@ ngx_http_ratelimit_resolve_limit(ngx_conf_t *cf,
     }
 
     limit->number = rule->number;
+
+    return ngx_http_ratelimit_resolve_part(cf, limit, zone);
+}
+
+
+/* The leaky bucket of which a location uses a part, as limit_req does. */
+static ngx_int_t
+ngx_http_ratelimit_resolve_part(ngx_conf_t *cf,
+    ngx_http_ratelimit_limit_t *limit, ngx_http_ratelimit_zone_t *zone)
+{
+    ngx_uint_t               all;
+    const char              *expected;
+    ngx_ratelimit_rule_t    *rule;
+    ngx_ratelimit_policy_t  *base;
+
+    base = zone->limiter.base;
+    all = (limit->number == NGX_HTTP_RATELIMIT_ALL);
+    limit->part = NGX_HTTP_RATELIMIT_ALL;
+
+    if (!limit->own) {
+        return NGX_OK;
+    }
+
+    rule = (all && base->nfixed != 1) ? NULL
+                                      : base->fixed[all ? 0 : limit->number];
+
+    if (rule == NULL) {
+        expected = "\"rule=\", since nginx.conf does not have one rule of the "
+                   "zone";
+
+    } else if (rule->spec.algorithm != NGX_RATELIMIT_LEAKY_BUCKET) {
+        expected = "a rule with algorithm leaky_bucket";
+
+    } else if (base->limiter->redis && rule->sync != NGX_RATELIMIT_SYNC_STRICT)
+    {
+        expected = "a rule with \"sync=strict\"";
+
+    } else if (limit->own_burst && limit->spec.burst > rule->spec.burst) {
+        expected = "a burst of at most that of the rule";
+
+    } else {
+        expected = rule->dynamic ? NULL
+                   : ngx_ratelimit_limit_part(&rule->limit, &limit->spec,
+                                              &limit->limit);
+    }
+
+    if (expected) {
+        ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
+                      "\"ratelimit\" has a \"burst=\", \"delay=\" or "
+                      "\"nodelay\" for zone \"%V\", expected %s in %V:%ui",
+                      &limit->zone, expected, &limit->place.file,
+                      limit->place.line);
+        return NGX_ERROR;
+    }
+
+    limit->part = rule->number;
+    rule->parted = 1;
+    rule->needs |= NGX_RATELIMIT_NEEDS_LIMIT;
+    base->needs |= NGX_RATELIMIT_NEEDS_LIMIT;
 
     return NGX_OK;
 }

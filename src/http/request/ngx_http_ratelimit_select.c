@@ -19,6 +19,7 @@ typedef struct {
     ngx_ratelimit_match_e          match;      /* of the last rule */
     ngx_uint_t                     grouped;    /* rules replace each other */
     ngx_uint_t                     found;      /* the rule, by its path */
+    ngx_http_ratelimit_limit_t    *of;         /* what the location says */
 
     /* where a policy needs them */
     ngx_str_t                      tier;       /* by the location */
@@ -72,6 +73,9 @@ static ngx_ratelimit_client_t *ngx_http_ratelimit_select_client(
 static NGX_RATELIMIT_APART ngx_int_t ngx_http_ratelimit_select_limit(
     ngx_http_ratelimit_selection_t *s, ngx_ratelimit_rule_t *rule,
     const ngx_str_t *key, const ngx_ratelimit_limit_t **limit);
+static ngx_int_t ngx_http_ratelimit_select_part(
+    ngx_http_ratelimit_selection_t *s, const ngx_ratelimit_rule_t *rule,
+    const ngx_ratelimit_limit_t **limit);
 static ngx_int_t ngx_http_ratelimit_select_dynamic(
     ngx_http_ratelimit_selection_t *s, ngx_ratelimit_rule_t *rule,
     ngx_ratelimit_allowance_t **made);
@@ -120,6 +124,7 @@ ngx_http_ratelimit_select(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx,
     limits = conf->limits->elts;
 
     for (i = 0; i < conf->limits->nelts; i++) {
+        s.of = limits[i];
         s.limiter = limits[i]->limiter;
         s.policy = ctx->policies[i];
 
@@ -481,6 +486,11 @@ ngx_http_ratelimit_select_rule(ngx_http_ratelimit_selection_t *s,
 
     if (rule->needs & NGX_RATELIMIT_NEEDS_LIMIT) {
         rc = ngx_http_ratelimit_select_limit(s, rule, &client->key, &limit);
+
+        if (rc == NGX_OK && rule->parted && rule->number == s->of->part) {
+            rc = ngx_http_ratelimit_select_part(s, rule, &limit);
+        }
+
         if (rc != NGX_OK) {
             return rc;
         }
@@ -832,6 +842,34 @@ ngx_http_ratelimit_select_limit(ngx_http_ratelimit_selection_t *s,
         == NULL)
     {
         *limit = other;
+    }
+
+    return NGX_OK;
+}
+
+
+/*
+ * The location's part of a leaky bucket. If a tier or an override is too slow
+ * for the burst, the location has all of it.
+ */
+static ngx_int_t
+ngx_http_ratelimit_select_part(ngx_http_ratelimit_selection_t *s,
+    const ngx_ratelimit_rule_t *rule, const ngx_ratelimit_limit_t **limit)
+{
+    ngx_ratelimit_limit_t  *part;
+
+    if (*limit == &rule->limit) {
+        *limit = &s->of->limit;
+        return NGX_OK;
+    }
+
+    part = ngx_palloc(s->request->pool, sizeof(ngx_ratelimit_limit_t));
+    if (part == NULL) {
+        return NGX_ERROR;
+    }
+
+    if (ngx_ratelimit_limit_part(*limit, &s->of->spec, part) == NULL) {
+        *limit = part;
     }
 
     return NGX_OK;

@@ -147,17 +147,19 @@ const ngx_ratelimit_param_t  ngx_ratelimit_params[] = {
       .algorithms = NGX_RATELIMIT_RATES,
       .expected = "from 1 in 366 days to 1073741824, in requests a second" },
 
-    { NGX_RATELIMIT_PARAM_BURST, "burst=", "burst", NGX_RATELIMIT_OF_LIMIT,
+    { NGX_RATELIMIT_PARAM_BURST, "burst=", "burst",
+      NGX_RATELIMIT_OF_LIMIT|NGX_RATELIMIT_IN_LIMIT,
       NGX_RATELIMIT_A_NUMBER, NGX_RATELIMIT_AT(rule.spec.burst),
       .algorithms = NGX_RATELIMIT_LEAKY, .max = NGX_RATELIMIT_MAX_TOKENS - 1,
       .standard = "0" },
 
     { NGX_RATELIMIT_PARAM_NODELAY, "nodelay", "nodelay",
-      NGX_RATELIMIT_OF_LIMIT, NGX_RATELIMIT_A_FLAG,
+      NGX_RATELIMIT_OF_LIMIT|NGX_RATELIMIT_IN_LIMIT, NGX_RATELIMIT_A_FLAG,
       NGX_RATELIMIT_AT(rule.spec.nodelay), .algorithms = NGX_RATELIMIT_LEAKY,
       .max = 1, .standard = "off" },
 
-    { NGX_RATELIMIT_PARAM_DELAY, "delay=", "delay", NGX_RATELIMIT_OF_LIMIT,
+    { NGX_RATELIMIT_PARAM_DELAY, "delay=", "delay",
+      NGX_RATELIMIT_OF_LIMIT|NGX_RATELIMIT_IN_LIMIT,
       NGX_RATELIMIT_A_NUMBER, NGX_RATELIMIT_AT(rule.spec.delay),
       .algorithms = NGX_RATELIMIT_LEAKY, .max = NGX_RATELIMIT_MAX_TOKENS - 1,
       .standard = "0" },

@@ -290,7 +290,7 @@ ngx_ratelimit_policy_needs(const ngx_ratelimit_policy_t *policy,
     }
 
     if (rule->ntier_limits || rule->keys.entries || rule->dynamic
-        || policy->temporary_limits)
+        || rule->parted || policy->temporary_limits)
     {
         needs |= NGX_RATELIMIT_NEEDS_LIMIT;
     }

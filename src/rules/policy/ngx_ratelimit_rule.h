@@ -146,6 +146,7 @@ typedef struct {
     ngx_ratelimit_map_t     keys;        /* by the digest of an API key */
     ngx_ratelimit_allowance_t  *key_limits;  /* by what keys has */
     unsigned                dynamic:1;
+    unsigned                parted:1;    /* a location uses a part of it */
     uint32_t                dry_run;     /* 1: it counts, and never rejects */
     ngx_ratelimit_sync_e    sync;        /* STRICT where the algorithm or
                                             statuses bear nothing else */
