@@ -147,7 +147,7 @@ static ngx_command_t  ngx_http_ratelimit_commands[] = {
       NULL },
 
     { ngx_string("ratelimit_jwt_key"),
-      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE12,
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1234,
       ngx_http_ratelimit_jwt_key,
       NGX_HTTP_LOC_CONF_OFFSET,
       0,

@@ -131,13 +131,22 @@ like(check("ratelimit_jwt_key $dir;"),
      qr{^read\(\) "\Q$dir\E" failed in "ratelimit_jwt_key"}, 'a folder');
 is(check("ratelimit_jwt_key $dir/secret32;"), 'accepted', 'a path');
 is(check("ratelimit_jwt_key $_;"), 'accepted', $_)
-    for 'insecure', 'secret32 audience=https://a/b?c=d', "secret32 audience=\xc3\xa9";
+    for 'insecure', 'secret32 audience=https://a/b?c=d', "secret32 audience=\xc3\xa9",
+        'secret32 leeway=5m issuer=i audience=a', 'secret32 leeway=0',
+        'secret32 leeway=1m30s';
 is(check("ratelimit_jwt_key $_->[0] '$_->[1]';"),
    "\"ratelimit_jwt_key\" has an invalid parameter \"$_->[1]\", expected "
-   . '"audience=<audience>" without quotes, backslashes and control characters',
+   . '"audience=<audience>" or "issuer=<issuer>" without quotes, backslashes and '
+   . 'control characters, or "leeway=<time>" of at most 5m, each once',
    "$_->[0] $_->[1]")
     for map { [ secret32 => $_ ] } 'audience=', 'aud=x', 'secret32', 'audience=a"b',
-                                   'audience=a\\b', "audience=a\x01";
+                                   'audience=a\\b', "audience=a\x01", 'issuer=',
+                                   'issuer=a"b', 'leeway=', 'leeway=301',
+                                   'leeway=x', 'leeway=-1', 'leeway=1ms';
+is(check("ratelimit_jwt_key secret32 $_->[0] $_->[1];") =~ /parameter "\Q$_->[1]\E"/,
+   1, "twice: $_->[1]")
+    for [ 'audience=a', 'audience=b' ], [ 'issuer=a', 'issuer=a' ],
+        [ 'leeway=1s', 'leeway=2s' ];
 is(check('ratelimit_jwt_key insecure audience=x;'),
    '"ratelimit_jwt_key" has an invalid parameter "audience=x", '
    . 'expected "insecure" alone', 'insecure audience=x');

@@ -30,6 +30,8 @@ my @LOCATIONS = (
     [ rs => 'rsa.pub' ],        [ cert => 'rsa.crt' ],
     [ chain => 'chain' ],       [ es => 'ec.pub' ],
     [ ecert => 'ec.crt' ],      [ aud => "secret audience=$API" ],
+    [ iss => "secret issuer=$API leeway=0" ],
+    [ late => 'secret leeway=2m' ],
     [ insecure => 'insecure' ],
 );
 
@@ -352,6 +354,25 @@ is_refused('aud', hs256(aud => $_), 'it is for another audience',
         { $API => $API }, [{ x => $API }], ["x\",\"$API"], "\"$API\"", \1;
 is_refused('aud', $hs, 'it is for another audience', 'no aud');
 is_valid('hs', hs256(aud => 'other'), 'alice', 'aud where no audience is set');
+
+
+# by whom
+
+is_valid('iss', hs256(iss => $API), 'alice', 'iss');
+is_refused('iss', hs256(@$_), 'it is of another issuer', t::JWT::json({ @$_ }))
+    for [], [iss => "$API/"], [iss => ''], [iss => [$API]], [iss => undef],
+        [aud => $API];
+is_valid('hs', hs256(iss => 'any'), 'alice', 'iss where no issuer is set');
+
+
+# the leeway: two minutes
+
+is_valid('late', hs256(%$_), 'alice', t::JWT::json($_))
+    for { exp => $now - 60 }, { nbf => $now + 60 }, { nbf => $now + 60.5 },
+        { exp => $now - 60, nbf => $now + 60 };
+is_refused('late', hs256(exp => $now - $_), 'it has expired', "exp $_ s ago")
+    for 120, 3600;
+is_refused('late', hs256(nbf => $now + 3600), 'it is not valid yet', 'nbf');
 
 
 # what a claim may be

@@ -424,7 +424,7 @@ ngx_http_ratelimit_jwt_signed(const ngx_http_ratelimit_jwks_t *keys,
 }
 
 
-/* RFC 7519, section 4.1, without leeway. */
+/* RFC 7519, section 4.1. */
 static const char *
 ngx_http_ratelimit_jwt_validate(const ngx_http_ratelimit_jwt_key_t *key,
     const json_t *body)
@@ -438,7 +438,7 @@ ngx_http_ratelimit_jwt_validate(const ngx_http_ratelimit_jwt_key_t *key,
         return "its \"exp\" is no time";
     }
 
-    if (rc == NGX_OK && ngx_time() >= time) {
+    if (rc == NGX_OK && ngx_time() - key->leeway >= time) {
         return "it has expired";
     }
 
@@ -448,7 +448,7 @@ ngx_http_ratelimit_jwt_validate(const ngx_http_ratelimit_jwt_key_t *key,
         return "its \"nbf\" is no time";
     }
 
-    if (rc == NGX_OK && ngx_time() < time) {
+    if (rc == NGX_OK && ngx_time() + key->leeway < time) {
         return "it is not valid yet";
     }
 
@@ -457,6 +457,13 @@ ngx_http_ratelimit_jwt_validate(const ngx_http_ratelimit_jwt_key_t *key,
                                             &key->audience))
     {
         return "it is for another audience";
+    }
+
+    if (key->issuer.len
+        && !ngx_http_ratelimit_jwt_equal(json_object_get(body, "iss"),
+                                         &key->issuer))
+    {
+        return "it is of another issuer";
     }
 
     return NULL;

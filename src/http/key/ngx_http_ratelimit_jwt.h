@@ -35,6 +35,8 @@ typedef struct {
 struct ngx_http_ratelimit_jwt_key_s {
     ngx_str_t                   file;      /* a whole path */
     ngx_str_t                   audience;  /* as JSON has it; empty: any */
+    ngx_str_t                   issuer;    /* the same */
+    time_t                      leeway;    /* seconds */
     ngx_http_ratelimit_jwks_t  *keys;      /* freed with the configuration;
                                               NULL: nothing is verified */
 };

@@ -11,9 +11,10 @@
 #include <openssl/pem.h>
 #include <openssl/x509.h>
 
-#define NGX_HTTP_RATELIMIT_JWT_FILE  65536   /* bytes */
+#define NGX_HTTP_RATELIMIT_JWT_FILE    65536   /* bytes */
+#define NGX_HTTP_RATELIMIT_JWT_LEEWAY  300     /* seconds at most */
 
-static char *ngx_http_ratelimit_jwt_key_audience(ngx_conf_t *cf,
+static ngx_int_t ngx_http_ratelimit_jwt_key_parameter(ngx_str_t *text,
     ngx_http_ratelimit_jwt_key_t *key);
 static const char *ngx_http_ratelimit_jwt_key_read(const ngx_str_t *content,
     ngx_http_ratelimit_jwks_t **made);
@@ -31,13 +32,14 @@ static void ngx_http_ratelimit_jwt_key_cleanup(void *data);
 static void ngx_http_ratelimit_jwks_free(ngx_http_ratelimit_jwks_t *keys);
 
 
-/* ratelimit_jwt_key <file> [audience=<audience>] | insecure */
+/* ratelimit_jwt_key <file> [<parameter> ...] | insecure */
 char *
 ngx_http_ratelimit_jwt_key(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
     ngx_http_ratelimit_loc_conf_t *rlcf = conf;
 
     ngx_str_t                     *value, content;
+    ngx_uint_t                     i;
     const char                    *expected;
     ngx_pool_cleanup_t            *cln;
     ngx_http_ratelimit_jwt_key_t  *key;
@@ -69,10 +71,17 @@ ngx_http_ratelimit_jwt_key(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return NGX_CONF_ERROR;
     }
 
-    if (cf->args->nelts == 3
-        && ngx_http_ratelimit_jwt_key_audience(cf, key) != NGX_CONF_OK)
-    {
-        return NGX_CONF_ERROR;
+    for (i = 2; i < cf->args->nelts; i++) {
+        if (ngx_http_ratelimit_jwt_key_parameter(&value[i], key) != NGX_OK) {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                               "\"ratelimit_jwt_key\" has an invalid parameter "
+                               "\"%V\", expected \"audience=<audience>\" or "
+                               "\"issuer=<issuer>\" without quotes, "
+                               "backslashes and control characters, or "
+                               "\"leeway=<time>\" of at most 5m, each once",
+                               &value[i]);
+            return NGX_CONF_ERROR;
+        }
     }
 
     key->file = value[1];
@@ -100,28 +109,43 @@ ngx_http_ratelimit_jwt_key(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
 
 /* Characters that JSON would escape are refused: no document needs them. */
-static char *
-ngx_http_ratelimit_jwt_key_audience(ngx_conf_t *cf,
+static ngx_int_t
+ngx_http_ratelimit_jwt_key_parameter(ngx_str_t *text,
     ngx_http_ratelimit_jwt_key_t *key)
 {
-    ngx_str_t  *value;
+    time_t      sec;
+    ngx_str_t   value, *set;
 
-    value = cf->args->elts;
+    set = ngx_http_ratelimit_parameter(text, "audience=", &value)
+          ? &key->audience
+          : ngx_http_ratelimit_parameter(text, "issuer=", &value)
+          ? &key->issuer : NULL;
 
-    if (ngx_http_ratelimit_parameter(&value[2], "audience=", &key->audience)
-        && key->audience.len
-        && ngx_escape_json(NULL, key->audience.data, key->audience.len) == 0)
-    {
-        return NGX_CONF_OK;
+    if (set) {
+        if (set->len || value.len == 0
+            || ngx_escape_json(NULL, value.data, value.len) != 0)
+        {
+            return NGX_ERROR;
+        }
+
+        *set = value;
+
+        return NGX_OK;
     }
 
-    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                       "\"ratelimit_jwt_key\" has an invalid parameter "
-                       "\"%V\", expected \"audience=<audience>\" without "
-                       "quotes, backslashes and control characters",
-                       &value[2]);
+    if (!ngx_http_ratelimit_parameter(text, "leeway=", &value)) {
+        return NGX_ERROR;
+    }
 
-    return NGX_CONF_ERROR;
+    sec = ngx_parse_time(&value, 1);
+
+    if (key->leeway || sec < 0 || sec > NGX_HTTP_RATELIMIT_JWT_LEEWAY) {
+        return NGX_ERROR;
+    }
+
+    key->leeway = sec;
+
+    return NGX_OK;
 }
 
 
