@@ -531,7 +531,7 @@ ngx_http_ratelimit_api_counter_amount(ngx_http_ratelimit_api_counters_t *all)
     ngx_ratelimit_inspect_t   *inspect;
     ngx_http_ratelimit_api_t  *api;
 
-    static const ngx_str_t  whole = ngx_null_string;
+    static const ngx_str_t  whole = ngx_string("");
     static const ngx_str_t  members[] = {
         ngx_string("/used"), ngx_string("/add")
     };
