@@ -3,7 +3,7 @@
 
 ngx_ratelimit_scripts=`echo $ngx_addon_dir/lua/*.lua`
 
-for ngx_ratelimit_script in check rules; do
+for ngx_ratelimit_script in check penalties rules; do
     cat << END                                                >> $NGX_MAKEFILE
 
 $NGX_OBJS/ngx_ratelimit_lua_$ngx_ratelimit_script.c: \\

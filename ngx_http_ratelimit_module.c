@@ -7,6 +7,7 @@
 #include "ngx_http_ratelimit_conf.h"
 #include "ngx_http_ratelimit_key.h"
 
+#include "ngx_ratelimit_penalty_sync.h"
 #include "ngx_ratelimit_sync.h"
 
 #define NGX_HTTP_RATELIMIT_STATUS  429
@@ -557,7 +558,9 @@ ngx_http_ratelimit_init_process(ngx_cycle_t *cycle)
 
         if (ngx_ratelimit_refill_begin(&zones[i]->limiter, cycle->log)
             != NGX_OK
-            || ngx_ratelimit_sync_begin(&zones[i]->limiter, cycle) != NGX_OK)
+            || ngx_ratelimit_sync_begin(&zones[i]->limiter, cycle) != NGX_OK
+            || ngx_ratelimit_penalty_sync_begin(&zones[i]->limiter, cycle)
+               != NGX_OK)
         {
             return NGX_ERROR;
         }
@@ -586,6 +589,7 @@ ngx_http_ratelimit_exit_process(ngx_cycle_t *cycle)
     for (i = 0; i < conf->zones.nelts; i++) {
         ngx_ratelimit_refill_end(&zones[i]->limiter);
         ngx_ratelimit_sync_end(&zones[i]->limiter);
+        ngx_ratelimit_penalty_sync_end(&zones[i]->limiter);
     }
 
     ngx_ratelimit_counts_end();

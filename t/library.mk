@@ -20,7 +20,7 @@ FOLDERS := $(shell find $(ROOT)/src -type d)
 SOURCES := $(shell find $(ROOT)/src -name '*.c')
 
 LIB_OBJS = $(patsubst $(ROOT)/src/%.c,$(LIB)/%.o,$(SOURCES)) $(LIB)/lua_check.o \
-           $(LIB)/lua_rules.o
+           $(LIB)/lua_penalties.o $(LIB)/lua_rules.o
 
 CFLAGS  = -std=c11 -D_GNU_SOURCE -g -Wall -Wextra -Werror -Wno-unused-parameter \
           -Wno-missing-field-initializers $(FLAGS) $(addprefix -I,$(FOLDERS)) \
@@ -40,7 +40,7 @@ $(LIB)/%.o: $(ROOT)/src/%.c | $(NGX_HEADERS)
 $(LIB)/lua_%.o: $(LIB)/lua_%.c
 	@$(CC) $(CFLAGS) -c -o $@ $<
 
-$(LIB)/lua_check.c $(LIB)/lua_rules.c: $(LIB)/lua_%.c: $(ROOT)/tools/embed-lua.sh \
+$(LIB)/lua_check.c $(LIB)/lua_penalties.c $(LIB)/lua_rules.c: $(LIB)/lua_%.c: $(ROOT)/tools/embed-lua.sh \
 		$(wildcard $(ROOT)/lua/*.lua)
 	@mkdir -p $(@D)
 	@sh $< $* $(ROOT)/lua/$*.lua > $@.tmp

@@ -1,6 +1,7 @@
 /*
  * The scripts of lua/, embedded by tools/embed-lua.sh when the module is built:
- * that of checks, all parts as one string, and that of documents.
+ * that of checks, all parts as one string, that of penalties, and that of
+ * documents.
  */
 
 #ifndef NGX_RATELIMIT_LUA_H_INCLUDED
@@ -10,6 +11,9 @@
 
 extern const char    ngx_ratelimit_lua_check[];
 extern const size_t  ngx_ratelimit_lua_check_len;   /* without the final 0 */
+
+extern const char    ngx_ratelimit_lua_penalties[];
+extern const size_t  ngx_ratelimit_lua_penalties_len;
 
 extern const char    ngx_ratelimit_lua_rules[];
 extern const size_t  ngx_ratelimit_lua_rules_len;

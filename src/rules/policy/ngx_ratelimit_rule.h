@@ -232,6 +232,7 @@ struct ngx_ratelimit_limiter_s {
     ngx_ratelimit_watch_t  *watch;      /* NULL: no endpoint shows it */
     ngx_array_t            *penalties;  /* ngx_ratelimit_penalty_t * of the
                                            engine; NULL: none */
+    void                   *penalty_sync;  /* the worker's, or NULL */
 
     /* of a zone that follows a document */
     ngx_ratelimit_above_t   above;
