@@ -105,6 +105,20 @@ static ngx_command_t  ngx_http_ratelimit_commands[] = {
       0,
       NULL },
 
+    { ngx_string("ratelimit_deny"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_2MORE,
+      ngx_http_ratelimit_access,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      1,
+      NULL },
+
+    { ngx_string("ratelimit_allow"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_2MORE,
+      ngx_http_ratelimit_access,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      0,
+      NULL },
+
     { ngx_string("ratelimit"),
       NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_1MORE,
       ngx_http_ratelimit_limit,
@@ -296,6 +310,8 @@ ngx_http_ratelimit_create_main_conf(ngx_conf_t *cf)
     }
 
     if (ngx_array_init(&conf->zones, cf->pool, 4, sizeof(void *)) != NGX_OK
+        || ngx_array_init(&conf->lists, cf->pool, 2, sizeof(void *))
+           != NGX_OK
         || ngx_array_init(&conf->rules, cf->pool, 8, sizeof(void *)) != NGX_OK
         || ngx_array_init(&conf->limits, cf->pool, 8, sizeof(void *))
            != NGX_OK

@@ -106,7 +106,18 @@ typedef struct {
 } ngx_http_ratelimit_redis_name_t;
 
 
+/* One "ratelimit_deny" or "ratelimit_allow". */
 typedef struct {
+    ngx_str_t                    zone;
+    ngx_array_t                  entries;   /* ngx_ratelimit_access_t */
+    ngx_http_ratelimit_place_t   place;
+    unsigned                     deny:1;
+    unsigned                     done:1;    /* they are in the zone's list */
+} ngx_http_ratelimit_access_t;
+
+
+typedef struct {
+    ngx_array_t   lists;      /* ngx_http_ratelimit_access_t * */
     ngx_array_t   zones;      /* ngx_http_ratelimit_zone_t * */
     ngx_array_t   rules;      /* ngx_http_ratelimit_rule_t * */
     ngx_array_t   limits;     /* ngx_http_ratelimit_limit_t *, of all places */

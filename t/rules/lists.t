@@ -125,3 +125,56 @@ is((grep { ref $_ && ($_->{address} // '') eq '198.51.100.99' }
     @{ $api->get('/blacklist')->{json} }), 0, 'takes the entry away');
 
 $gateway->stop;
+
+
+# lists of nginx.conf
+
+sub conf {
+    my ($lines, $zone) = @_;
+
+    return <<"CONF";
+    set_real_ip_from 127.0.0.1;
+    real_ip_header X-Real-IP;
+    $lines
+    ratelimit_zone \$arg_k zone=z:1m rate=1r/h;
+    server {
+        listen 127.0.0.1:%%PORT%%;
+        add_header X-Status \$ratelimit_status always;
+        location / { ratelimit zone=z; empty_gif; }
+    }
+CONF
+}
+
+$gateway = t::Gateway->new(http => conf(<<'CONF'));
+    ratelimit_deny zone=z 192.0.2.0/24 key:sk_bad_*;
+    ratelimit_deny zone=z file=deny.txt;
+    ratelimit_allow zone=z 192.0.2.1 10.0.0.0/8;
+CONF
+$gateway->write('deny.txt', "# scans\n2001:db8::/32   # all\n\n  198.51.100.7\r\nkey:"
+                            . t::Api::sha('k'));
+$gateway->start;
+is(told('/?k=a', from($_)), '403 DENIED', "nginx.conf: $_")
+    for '192.0.2.1', '192.0.2.9', '2001:db8::1', '198.51.100.7';
+is(told('/?k=a', from('10.9.9.9')), '200 BYPASSED', 'nginx.conf: allowed')
+    for 1 .. 3;
+is(told('/?k=a', "X-API-Key: $_"), '403 DENIED', "nginx.conf: $_")
+    for 'sk_bad_1', 'k';
+is(told('/?k=a', from('198.51.100.8')), '200 PASSED', 'nginx.conf: another');
+
+$gateway->write('deny.txt', "198.51.100.8\n");
+$gateway->reload;
+ok(wait_for(sub { told('/?k=a', from('198.51.100.8')) eq '403 DENIED' }),
+   'a reload reads the file again');
+$gateway->stop;
+
+my $expected = 'expected an address, a network like "192.0.2.0/24", or "key:" '
+               . 'and an API key, its "sha256:..." or a glob';
+
+for (['ratelimit_deny zone=z 10.0.0;', "\"ratelimit_deny\" has an invalid \"10.0.0\", $expected"],
+     ['ratelimit_allow zone=z key:;', "\"ratelimit_allow\" has an invalid \"key:\", $expected"],
+     ['ratelimit_deny 10.0.0.1 10.0.0.2;', '"ratelimit_deny" has no "zone=<name>" before "10.0.0.1"'],
+     ['ratelimit_deny zone=y ::1;', '"ratelimit_deny" has an unknown "zone=y"'])
+{
+    my ($line, $message) = @$_;
+    like($gateway->verdict(conf($line)), qr/\Q$message\E/, $line);
+}

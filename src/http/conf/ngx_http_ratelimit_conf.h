@@ -154,6 +154,14 @@ char *ngx_http_ratelimit_penalty(ngx_conf_t *cf, ngx_command_t *cmd,
 ngx_int_t ngx_http_ratelimit_penalties_resolve(ngx_conf_t *cf,
     ngx_http_ratelimit_main_conf_t *conf);
 
+/* access_conf.c: "ratelimit_deny" and "ratelimit_allow" */
+char *ngx_http_ratelimit_access(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+
+/* When all is read: makes the lists of the zones. NGX_ERROR: it is logged. */
+ngx_int_t ngx_http_ratelimit_access_resolve(ngx_conf_t *cf,
+    ngx_http_ratelimit_main_conf_t *conf);
+
 /* metrics.c: the directive of this name, which makes its location exempt */
 char *ngx_http_ratelimit_metrics(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);

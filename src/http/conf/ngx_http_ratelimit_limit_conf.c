@@ -185,7 +185,8 @@ ngx_http_ratelimit_resolve(ngx_conf_t *cf)
     conf = ngx_http_conf_get_module_main_conf(cf, ngx_http_ratelimit_module);
 
     if (ngx_http_ratelimit_redis_names(cf, conf) != NGX_OK
-        || ngx_http_ratelimit_api_resolve(cf, conf) != NGX_OK)
+        || ngx_http_ratelimit_api_resolve(cf, conf) != NGX_OK
+        || ngx_http_ratelimit_access_resolve(cf, conf) != NGX_OK)
     {
         return NGX_ERROR;
     }
