@@ -57,7 +57,7 @@ ngx_ratelimit_network_parse(const u_char *text, size_t len,
         /* void */
     }
 
-    if (n >= sizeof(buf)) {
+    if (n == 0 || n >= sizeof(buf)) {
         return -1;
     }
 
