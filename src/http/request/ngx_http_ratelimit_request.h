@@ -52,6 +52,9 @@ typedef struct {
                                                /* of the headers */
     uint64_t                        decided_ms; /* since the epoch */
 
+    ngx_str_t                       penalty_key;  /* of penalty, and its end: */
+    uint64_t                        penalty_until_ms; /* see penalties.h */
+
     /* zeroed from here on, see ctx_create() */
     ngx_http_ratelimit_explain_t   *explain;   /* in place of the check; NULL:
                                                   it is checked */
@@ -62,8 +65,6 @@ typedef struct {
                                                   is not */
     ngx_ratelimit_penalty_t        *penalty;   /* that the request is under;
                                                   NULL: none */
-    ngx_str_t                       penalty_key;
-    uint64_t                        penalty_until_ms; /* see penalties.h */
     ngx_array_t                    *penalty_keys; /* of the penalties that it
                                                   may come under, or NULL */
     ngx_uint_t                     *held;      /* counts it: its answer is held
