@@ -37,6 +37,7 @@ CONF
                                 . " ratelimit zone=$_;") } keys %ZONES),
         '/both' => 'if ($mapped = "m-x") { return 500; }'
                    . 'ratelimit zone=mapped; ratelimit zone=constant;',
+        '/bearer' => 'ratelimit zone=source; ratelimit_api_key jwt:sub bearer;',
         '/network' => 'ratelimit zone=lone; ratelimit_client_prefix 24 56;',
         '/no-key' => 'ratelimit_jwt_key insecure; ratelimit_jwt_invalid reject;'
                      . 'ratelimit zone=lone;',
@@ -101,6 +102,11 @@ is(join(' ', map { $gateway->get('/lone', 'X-Client: 192.0.2.1')->{status} } 1 .
 is(join(' ', map { ask('/source', 'opaque', 'X-Key: k', 'X-Client: 192.0.2.1')
                    ->{status} } 1 .. 3),
    '200 200 429', 'another source that has a key counts first');
+is(statuses('/bearer', '192.0.2.20', @INVALID), '200 200 429 429 429',
+   'a token that is not valid is no key, behind "jwt:"');
+is(statuses('/bearer', '192.0.2.20', map { token(jti => $_ >> 1) } 2 .. 6),
+   '200 200 200 200 200', 'one without the claim is a key');
+is(statuses('/bearer', '192.0.2.20', token(jti => 1)), '429', 'with a limit');
 is(statuses('/constant', '192.0.2.1', @INVALID), '200 200 429 429 429',
    'a key that is not of the token');
 is(statuses('/constant', '192.0.2.2', 'opaque'), '429', 'stays as it is');

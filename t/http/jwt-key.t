@@ -120,6 +120,11 @@ refuses($FORMAT, 'dash.pub',
         $gateway->read('rsa.pub') =~ s/-----BEGIN/\xe2\x80\x94BEGIN/r);
 refuses($FORMAT, 'four.crt', $gateway->read('rsa.crt') =~ s/-----/----/gr);
 refuses($FORMAT, 'ssh2', "---- BEGIN SSH2 PUBLIC KEY ----\n" . 'A' x 100);
+my $jwk = t::JWT::json(t::JWT::jwk("$dir/rsa"));
+
+refuses($FORMAT, 'array.jwks', "[$jwk]");
+refuses($FORMAT, 'bom.jwks', "\xef\xbb\xbf{\"keys\":[$jwk]}");
+refuses($FORMAT, 'base64.jwks', encode_base64($jwk));
 takes('base64-secret', encode_base64('x' x 300));
 
 

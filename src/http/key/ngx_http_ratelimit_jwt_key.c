@@ -316,8 +316,9 @@ ngx_http_ratelimit_jwt_key_secret(const ngx_str_t *content,
 
 
 /*
- * Whether this is a key that somebody took for PEM: PEM with a line damaged,
- * its DER, either of them in base64 (as consoles show it), an SSH key.
+ * Whether this is a key that somebody took for PEM or a JWK Set: PEM with a line
+ * damaged, its DER, either of them in base64 (as consoles show it), an SSH key,
+ * an array of JWKs, a JWK Set behind a byte order mark.
  * As a secret it would verify, with what everybody knows.
  */
 static ngx_uint_t
@@ -366,13 +367,17 @@ ngx_http_ratelimit_jwt_key_known(const ngx_str_t *content)
 }
 
 
-/* Whether the text has a title, like the lines around PEM. */
+/*
+ * Whether the text has a title, like the lines around PEM, or what each JWK
+ * has: an array of them is no JWK Set.
+ */
 static ngx_uint_t
 ngx_http_ratelimit_jwt_key_titled(const ngx_str_t *text)
 {
     return ngx_strnstr(text->data, "PUBLIC KEY", text->len)
            || ngx_strnstr(text->data, "PRIVATE KEY", text->len)
-           || ngx_strnstr(text->data, "CERTIFICATE", text->len);
+           || ngx_strnstr(text->data, "CERTIFICATE", text->len)
+           || ngx_strnstr(text->data, "\"kty\"", text->len);
 }
 
 

@@ -23,7 +23,7 @@ ngx_http_ratelimit_api_key(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     ngx_http_ratelimit_loc_conf_t *rlcf = conf;
 
     ngx_str_t                    *value;
-    ngx_uint_t                    i;
+    ngx_uint_t                    i, verified;
     ngx_http_ratelimit_source_t  *source;
 
     if (rlcf->sources != NULL) {
@@ -37,6 +37,7 @@ ngx_http_ratelimit_api_key(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     }
 
     value = cf->args->elts;
+    verified = 0;
 
     for (i = 1; i < cf->args->nelts; i++) {
         source = ngx_array_push(rlcf->sources);
@@ -55,6 +56,9 @@ ngx_http_ratelimit_api_key(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         }
 
         ngx_http_ratelimit_place(cf, &source->place);
+
+        source->verified = verified;
+        verified |= source->jwt;
     }
 
     return NGX_CONF_OK;

@@ -19,6 +19,7 @@ struct ngx_http_ratelimit_source_s {
     ngx_str_t                     name;    /* a header's in lower case; ends
                                               with a zero byte */
     unsigned                      jwt:1;
+    unsigned                      verified:1;  /* "bearer" behind "jwt:" */
     ngx_http_ratelimit_place_t    place;
 };
 

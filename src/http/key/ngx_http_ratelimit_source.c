@@ -105,10 +105,25 @@ ngx_http_ratelimit_source_header(ngx_http_request_t *r,
 }
 
 
+/*
+ * Behind a "jwt:" source, a token that is not valid is no key: else each such
+ * token had a limit of its own.
+ */
 static ngx_int_t
 ngx_http_ratelimit_source_bearer(ngx_http_request_t *r,
     const ngx_http_ratelimit_source_t *source, ngx_str_t *key)
 {
+    ngx_int_t    rc;
+    const char  *reason;
+
+    if (source->verified) {
+        rc = ngx_http_ratelimit_jwt_invalid(r, &reason);
+
+        if (rc != NGX_OK) {
+            return (rc == NGX_ABORT) ? NGX_DECLINED : NGX_ERROR;
+        }
+    }
+
     return ngx_http_ratelimit_source_token(r, key);
 }
 
