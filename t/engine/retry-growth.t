@@ -15,6 +15,8 @@ my $gateway = t::Gateway->limited(
               cost => 'rate=10r/m cost=$arg_c retry=growth',
               plain => 'rate=10r/m', alone => 'rate=1r/s',
               limit => 'rate=$arg_limit retry=growth' },
+    http => "ratelimit_zone \$arg_k zone=bad:1m rate=1r/h;\n"
+            . "ratelimit_penalty ban zone=bad after=1r/1m time=1h;\n",
     rules => ['path zone=plain match=/two rate=1r/m retry=growth'],
     locations => {
         '/' => 'ratelimit zone=z;',
@@ -23,6 +25,8 @@ my $gateway = t::Gateway->limited(
         '/limit' => 'ratelimit zone=limit;',
         '/two' => 'ratelimit zone=plain; ratelimit_headers x ietf;',
         '/dry' => 'ratelimit zone=z; ratelimit_dry_run on;',
+        '/bad' => 'ratelimit zone=bad;',
+        '/both' => 'ratelimit zone=z; ratelimit zone=bad;',
         '/page' => 'ratelimit zone=z; ratelimit_retry_jitter 100%;',
     });
 
@@ -127,6 +131,15 @@ row('/?k=d', '429 REJECTED 0 60', 'another wait');
 is(t::Api->new($gateway)->patch('/counters?rule=z&key=d', { add => 1 })
    ->{status}, 200, 'a token more');
 row('/?k=d', '200 PASSED 0', 'and this wait is forgotten');
+
+# where a penalty of another zone is in force, no wait is left
+
+row('/bad?k=e', $_, 'a rejection of that zone')
+    for '200 PASSED 0', ('429 REJECTED 0 3600') x 2;
+row('/both?k=x', $_, 'of both') for '200 PASSED 0', '429 REJECTED 0 3600';
+row('/both?k=e', '429 PENALIZED  3600', 'the penalty');
+row('/?k=e', '200 PASSED 0', 'the other zone was not asked');
+
 $gateway->stop;
 
 # each gateway of a fleet has waits of its own; a reset is for all of them

@@ -210,6 +210,9 @@ ngx_http_ratelimit_check(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx)
             return NGX_ERROR;
         }
 
+        /* no counter of the zones before is asked: none has an answer */
+
+        ctx->check.ncounters = 0;
         ctx->check.status = (rc == NGX_BUSY) ? NGX_RATELIMIT_PENALIZED
                                              : NGX_RATELIMIT_DENIED;
         return NGX_OK;
