@@ -214,6 +214,9 @@ void ngx_ratelimit_permit_free(ngx_ratelimit_counter_t *counter);
 /* retry.c: an operator has changed the counter: its client need not wait. */
 void ngx_ratelimit_retry_forget(const ngx_ratelimit_counter_t *counter);
 
+/* How long the counter's client still has to wait here; 0: it need not. */
+uint64_t ngx_ratelimit_retry_left(const ngx_ratelimit_counter_t *counter);
+
 
 /*
  * counter.c: Redis has no answer for the counter, for that reason, and takes no

@@ -39,6 +39,9 @@ ngx_ratelimit_inspect(ngx_ratelimit_inspect_t *inspect)
 
     if (inspect->reset || inspect->add) {
         ngx_ratelimit_retry_forget(&inspect->counter);
+
+    } else if (inspect->limit) {
+        inspect->wait_us = ngx_ratelimit_retry_left(&inspect->counter);
     }
 
     if (inspect->reset) {

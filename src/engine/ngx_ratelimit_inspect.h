@@ -31,6 +31,8 @@ typedef struct {
     /* the outcome */
     ngx_ratelimit_redis_status_e    status;   /* why Redis has no answer */
     ngx_ratelimit_answer_t          answer;   /* remaining, reset_us */
+    uint64_t                        wait_us;  /* on this gateway: until then no
+                                                 request passes; 0: none */
     unsigned                        done:1;   /* a change: Redis has done it,
                                                  or may have, or in part */
 

@@ -140,6 +140,27 @@ ngx_ratelimit_retry_forget(const ngx_ratelimit_counter_t *counter)
 }
 
 
+uint64_t
+ngx_ratelimit_retry_left(const ngx_ratelimit_counter_t *counter)
+{
+    uint64_t               left_us;
+    ngx_ratelimit_entry_t  entry;
+
+    if (!(counter->rule->needs & NGX_RATELIMIT_NEEDS_RETRY)) {
+        return 0;
+    }
+
+    ngx_ratelimit_retry_lock(counter, &entry);
+
+    left_us = ngx_ratelimit_retry_waits(counter, &entry)
+              ? entry.state.fresh_us - entry.now_us : 0;
+
+    ngx_ratelimit_table_unlock(&entry);
+
+    return left_us;
+}
+
+
 /* With Redis another gateway's reset of any counter forgets all of them. */
 static void
 ngx_ratelimit_retry_lock(const ngx_ratelimit_counter_t *counter,

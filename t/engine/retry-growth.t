@@ -15,8 +15,10 @@ my $gateway = t::Gateway->limited(
               cost => 'rate=10r/m cost=$arg_c retry=growth',
               plain => 'rate=10r/m', alone => 'rate=1r/s',
               limit => 'rate=$arg_limit retry=growth' },
+    files => { tokens => "ops:a-token-of-32-bytes-0123456789ab\n" },
     http => "ratelimit_zone \$arg_k zone=bad:1m rate=1r/h;\n"
-            . "ratelimit_penalty ban zone=bad after=1r/1m time=1h;\n",
+            . "ratelimit_penalty ban zone=bad after=1r/1m time=1h;\n"
+            . "ratelimit_explain token_file=tokens;\n",
     rules => ['path zone=plain match=/two rate=1r/m retry=growth'],
     locations => {
         '/' => 'ratelimit zone=z;',
@@ -139,6 +141,33 @@ row('/bad?k=e', $_, 'a rejection of that zone')
 row('/both?k=x', $_, 'of both') for '200 PASSED 0', '429 REJECTED 0 3600';
 row('/both?k=e', '429 PENALIZED  3600', 'the penalty');
 row('/?k=e', '200 PASSED 0', 'the other zone was not asked');
+
+# operators see the wait, and that no request passes though tokens are back
+
+my $api = t::Api->new($gateway);
+my $EXPLAIN = 'X-RateLimit-Explain: a-token-of-32-bytes-0123456789ab';
+
+sub explained { return t::Api::answer($gateway->get(@_, $EXPLAIN))->{json} }
+
+sub seen {
+    my ($path) = @_;
+
+    return join ' ', map { $_ // '-' } map {
+        $_->{allowed}, @{ $_->{zones}[0]{rules}[0] }{qw( passes remaining
+                                                        wait_seconds )}
+    } explained($path);
+}
+
+row('/?k=g', '200 PASSED 0', 'a token');
+row('/?k=g', '429 REJECTED 0 60', 'the wait');
+advance(59);
+row('/?k=g', '429 REJECTED 0 120', 'grown');
+advance(60);
+is(seen('/?k=g'), '0 0 1 60', 'explained: a token is back, no request passes');
+is(seen('/dry?k=g'), '1 1 1 60', 'explained: a dry run has none');
+is($api->get('/counters?rule=z&key=g')->{json}{wait_seconds}, 60, 'listed');
+is(seen('/?k=nobody'), '1 1 1 -', 'explained: no wait');
+row('/?k=g', '429 REJECTED 0 240', 'nobody made it longer but the client');
 
 $gateway->stop;
 

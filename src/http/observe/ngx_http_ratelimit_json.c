@@ -2,6 +2,8 @@
 
 #include "ngx_http_ratelimit_json.h"
 
+#include "ngx_ratelimit_text.h"
+
 #include <jansson.h>
 
 
@@ -215,6 +217,11 @@ ngx_http_ratelimit_json_counter(json_t *json,
         rc |= json_object_set_new(json, "reset_at",
                   ngx_http_ratelimit_json_time(now_ms
                              + (inspect->answer.reset_us + 999) / 1000));
+    }
+
+    if (inspect->wait_us) {
+        rc |= json_object_set_new(json, "wait_seconds",
+                  json_integer(ngx_ratelimit_seconds_up(inspect->wait_us)));
     }
 
     return rc ? NGX_ERROR : NGX_OK;

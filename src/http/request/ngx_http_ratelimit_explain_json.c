@@ -519,6 +519,7 @@ ngx_http_ratelimit_explain_left(ngx_http_ratelimit_explain_t *explain,
 {
     u_char                    hash[2 * sizeof(ngx_ratelimit_id_t)];
     json_t                   *passes;
+    uint32_t                  cost;
     ngx_ratelimit_id_t        shown;
     ngx_ratelimit_inspect_t  *inspect;
 
@@ -537,9 +538,16 @@ ngx_http_ratelimit_explain_left(ngx_http_ratelimit_explain_t *explain,
         explain->failed = 1;
     }
 
-    passes = (inspect->status != NGX_RATELIMIT_REDIS_OK)
-             ? json_null()
-             : json_boolean(look->counter->cost <= inspect->answer.remaining);
+    cost = look->counter->cost;
+
+    if (cost && inspect->wait_us && !look->counter->dry_run) {
+        passes = json_false();
+
+    } else {
+        passes = (inspect->status == NGX_RATELIMIT_REDIS_OK)
+                 ? json_boolean(cost <= inspect->answer.remaining)
+                 : json_null();
+    }
 
     ngx_http_ratelimit_explain_add(explain, look->json,
                                    json_pack("{s:o}", "passes", passes));
