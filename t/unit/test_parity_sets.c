@@ -155,6 +155,7 @@ fill_arg(const check_t *check, parity_arg_t *arg)
     arg->b = 0;
     arg->ahead = 0;
     arg->share = 0;
+    arg->keep = 0;
 }
 
 
