@@ -48,6 +48,12 @@ typedef struct {
     "and no 'expires_at' beside it"
 #define RULE_AB                                                               \
     "'rules':[{'id':'ab','key':['$a','$b'],'params':{'limit':1,'window':1}}],"
+#define RULE_BYTES(key)                                                       \
+    "'rules':[{'id':'b','key':" key ",'params':{'limit':1,'window':1}}],"     \
+    "'blacklist':[{'rule':'b'"
+#define BYTES                                                                 \
+    "is a text, but the rule counts by the bytes of $binary_remote_addr: "    \
+    "expected 'address' in place of 'rule' and 'key', or the hash of the key"
 #define ADDRESS                                                               \
     "is an address or a network, expected an API key; the lists of clients "  \
     "take 'address'"
@@ -420,6 +426,10 @@ static const bad_t  bads[] = {
     { "{" RULE_AB "'blacklist':[{'rule':'ab','key':'sha256:0'}]}",
       "/blacklist/0/key", "has 1 parts, expected 2 as the key of the rule "
       "has" },
+    { "{" RULE_BYTES("'$binary_remote_addr'") ",'key':'192.0.2.1'}]}",
+      "/blacklist/0/key", BYTES },
+    { "{" RULE_BYTES("['$a','$binary_remote_addr']") ",'key':['a','::1']}]}",
+      "/blacklist/0/key", BYTES },
     { "{'blacklist':[{'address':'::1','expires_at':'soon'}]}",
       "/blacklist/0/expires_at", "expected a time like "
       "'2026-12-01T00:00:00Z'" },

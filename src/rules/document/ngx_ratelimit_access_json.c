@@ -31,6 +31,8 @@ static ngx_int_t ngx_ratelimit_access_key(ngx_ratelimit_reader_t *reader,
     json_t *key, ngx_ratelimit_access_t *access);
 static ngx_int_t ngx_ratelimit_access_of_rule(ngx_ratelimit_reader_t *reader,
     json_t *object, ngx_ratelimit_access_entry_t *entry);
+static ngx_uint_t ngx_ratelimit_access_in_bytes(
+    const ngx_ratelimit_rule_t *rule);
 static ngx_int_t ngx_ratelimit_access_parts(const json_t *key,
     ngx_pool_t *pool, ngx_str_t *text, ngx_uint_t *n);
 static ngx_int_t ngx_ratelimit_access_number(ngx_ratelimit_reader_t *reader,
@@ -252,6 +254,16 @@ ngx_ratelimit_access_of_rule(ngx_ratelimit_reader_t *reader, json_t *object,
         return NGX_DECLINED;
     }
 
+    if (ngx_ratelimit_access_in_bytes(entry->rule)
+        && !ngx_ratelimit_policy_hashed(&text))
+    {
+        ngx_ratelimit_read_problem(reader, "is a text, but the rule counts by "
+                                   "the bytes of $binary_remote_addr: expected "
+                                   "\"address\" in place of \"rule\" and "
+                                   "\"key\", or the hash of the key");
+        return NGX_DECLINED;
+    }
+
     text = ngx_ratelimit_document_key(&text, buf);
 
     if (!ngx_ratelimit_policy_hashed(&text)) {
@@ -277,6 +289,27 @@ ngx_ratelimit_access_of_rule(ngx_ratelimit_reader_t *reader, json_t *object,
     }
 
     return NGX_OK;
+}
+
+
+/* Whether the key has an address in four or sixteen bytes. */
+static ngx_uint_t
+ngx_ratelimit_access_in_bytes(const ngx_ratelimit_rule_t *rule)
+{
+    ngx_uint_t        i;
+    const ngx_str_t  *part;
+
+    static const ngx_str_t  variable = ngx_string("$binary_remote_addr");
+
+    for (i = 0; i < ngx_max(rule->nparts, 1); i++) {
+        part = rule->nparts ? &rule->parts[i] : &rule->key;
+
+        if (ngx_ratelimit_equal(part, &variable)) {
+            return 1;
+        }
+    }
+
+    return 0;
 }
 
 
