@@ -33,7 +33,7 @@ typedef struct {
 typedef struct {
     ngx_ratelimit_keys_t       keys;
     uint32_t                  *glob_ends;   /* by their numbers, the latest
-                                               first; NULL: never */
+                                               first; NULL: no globs */
     ngx_ratelimit_networks_t  *networks;    /* or NULL */
     ngx_ratelimit_map_t        rule_keys;
 } ngx_ratelimit_access_list_t;
