@@ -316,9 +316,9 @@ ngx_http_ratelimit_jwt_key_secret(const ngx_str_t *content,
 
 
 /*
- * Whether this is a key that somebody took for PEM or a JWK Set: PEM with a line
- * damaged, its DER, either of them in base64 (as consoles show it), an SSH key,
- * an array of JWKs, a JWK Set behind a byte order mark.
+ * Whether this is a key that somebody took for PEM or a JWK Set: PEM with a
+ * damaged line, its DER, either of them in base64 (as consoles show it), an SSH
+ * key, an array of JWKs, a JWK Set behind a byte order mark.
  * As a secret it would verify, with what everybody knows.
  */
 static ngx_uint_t
