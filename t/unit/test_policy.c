@@ -137,7 +137,9 @@ test_marks(void **state)
         NGX_RATELIMIT_NEEDS_PERCENT,
         NGX_RATELIMIT_NEEDS_LIMIT,
         NGX_RATELIMIT_NEEDS_LIMIT,
-        NGX_RATELIMIT_NEEDS_COST
+        NGX_RATELIMIT_NEEDS_COST,
+        NGX_RATELIMIT_NEEDS_RETRY,
+        NGX_RATELIMIT_NEEDS_MATCH
     };
 
     ngx_memzero(&keys, sizeof(ngx_ratelimit_keys_t));
@@ -147,17 +149,20 @@ test_marks(void **state)
         rule = rule_push(policy, "d");
         rule->methods = (i == 1) ? 2 : 0;
         rule->nhosts = (i == 2);
-        rule->api_keys = (i == 3) ? &keys : NULL;
+        rule->api_keys = (i == 3 || i == 15) ? &keys : NULL;
         rule->tier = str((i == 4) ? "gold" : "");
         rule->regex_text = str((i == 5) ? "^/a" : "");
-        rule->route = str((i == 6) ? "/a" : "");
-        rule->statuses = (i == 7) ? &statuses : NULL;
+        rule->route = str((i == 6 || i == 15) ? "/a" : "");
+        rule->statuses = (i == 7 || i == 15) ? &statuses : NULL;
         rule->cost_header = str((i == 8) ? "x-cost" : "");
         rule->group = str((i == 9) ? "g" : "");
         rule->percent = (i == 10) ? 99 : 100;
         rule->dynamic = (i == 11);
         rule->ntier_limits = (i == 12);
-        rule->dynamic_cost = (i == 13);
+        rule->dynamic_cost = (i == 13 || i == 15);
+        rule->retry_growth = (i == 14);
+        rule->disabled = (i == 15);
+        rule->skipped = (i == 15);
 
         assert_int_equal(ngx_ratelimit_policy_complete(policy), NGX_OK);
         assert_int_equal(rule->needs, needs[i]);

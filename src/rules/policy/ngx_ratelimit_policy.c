@@ -248,6 +248,12 @@ ngx_ratelimit_policy_needs(const ngx_ratelimit_policy_t *policy,
 {
     ngx_uint_t  needs;
 
+    /* nothing of a request is read for a rule that never applies */
+
+    if (rule->disabled) {
+        return NGX_RATELIMIT_NEEDS_MATCH;
+    }
+
     needs = 0;
 
     if (rule->methods || rule->route.len || rule->regex_text.len
