@@ -557,6 +557,10 @@ ngx_http_ratelimit_init_process(ngx_cycle_t *cycle)
         return NGX_ERROR;
     }
 
+    if (conf->jwt_files) {
+        ngx_http_ratelimit_jwt_key_begin(conf->jwt_files, cycle->log);
+    }
+
     redis = conf->redis.elts;
 
     for (i = 0; i < conf->redis.nelts; i++) {

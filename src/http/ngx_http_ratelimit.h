@@ -116,6 +116,9 @@ typedef struct {
 } ngx_http_ratelimit_access_t;
 
 
+/* jwt_key.c: the files that workers read again */
+typedef struct ngx_http_ratelimit_jwt_files_s  ngx_http_ratelimit_jwt_files_t;
+
 typedef struct {
     ngx_array_t   lists;      /* ngx_http_ratelimit_access_t * */
     ngx_array_t   zones;      /* ngx_http_ratelimit_zone_t * */
@@ -129,6 +132,7 @@ typedef struct {
                                  hold back */
     ngx_ratelimit_log_limit_t  *logs;  /* each worker's own: of
                                            ngx_http_ratelimit_log_e */
+    ngx_http_ratelimit_jwt_files_t  *jwt_files;  /* NULL: none */
     ngx_uint_t    phases;     /* in which locations check requests: bits */
     ngx_uint_t    access;     /* where ngx_http_access_module has its part of a
                                  location, or UNSET: it is not there */

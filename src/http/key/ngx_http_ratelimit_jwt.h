@@ -28,10 +28,19 @@ typedef struct {
 typedef struct {
     ngx_uint_t                 nkeys;
     ngx_uint_t                 ignored;   /* others of the file */
+    ngx_uint_t                 plain;     /* the file is a secret */
     ngx_http_ratelimit_jwk_t   keys[NGX_HTTP_RATELIMIT_JWT_KEYS];
 } ngx_http_ratelimit_jwks_t;
 
-/* One "ratelimit_jwt_key". */
+/* What tells a file from another one; zero: there is none. */
+typedef struct {
+    uint64_t                   inode;
+    uint64_t                   size;
+    uint64_t                   sec;       /* of a change, of rights too */
+    uint64_t                   nsec;
+} ngx_http_ratelimit_jwt_stamp_t;
+
+/* One "ratelimit_jwt_key". keys and below are each worker's own. */
 struct ngx_http_ratelimit_jwt_key_s {
     ngx_str_t                   file;      /* a whole path */
     ngx_str_t                   audience;  /* as JSON has it; empty: any */
@@ -39,6 +48,15 @@ struct ngx_http_ratelimit_jwt_key_s {
     time_t                      leeway;    /* seconds */
     ngx_http_ratelimit_jwks_t  *keys;      /* freed with the configuration;
                                               NULL: nothing is verified */
+    ngx_http_ratelimit_jwt_stamp_t  stamp;   /* of the file they are from */
+    ngx_http_ratelimit_jwt_stamp_t  failed;  /* of one that could not be read,
+                                                which was logged; or stamp */
+};
+
+/* The files that workers read again, of all places. */
+struct ngx_http_ratelimit_jwt_files_s {
+    ngx_array_t                keys;      /* ngx_http_ratelimit_jwt_key_t * */
+    ngx_event_t                tick;      /* each worker's own; cancelable */
 };
 
 

@@ -1,6 +1,7 @@
 /*
  * "ratelimit_jwt_key": the file that verifies tokens. The master reads it with
- * the configuration. Its content says which algorithms its keys have.
+ * the configuration, and each worker when it has changed. Its content says
+ * which algorithms its keys have.
  */
 
 #include "ngx_http_ratelimit_jwt.h"
@@ -13,11 +14,22 @@
 
 #define NGX_HTTP_RATELIMIT_JWT_FILE    65536   /* bytes */
 #define NGX_HTTP_RATELIMIT_JWT_LEEWAY  300     /* seconds at most */
+#define NGX_HTTP_RATELIMIT_JWT_TICK_MS 1000
 
 static ngx_int_t ngx_http_ratelimit_jwt_key_parameter(ngx_str_t *text,
     ngx_http_ratelimit_jwt_key_t *key);
 static const char *ngx_http_ratelimit_jwt_key_read(const ngx_str_t *content,
     ngx_http_ratelimit_jwks_t **made);
+static ngx_int_t ngx_http_ratelimit_jwt_key_watch(ngx_conf_t *cf,
+    ngx_http_ratelimit_jwt_key_t *key);
+static void ngx_http_ratelimit_jwt_key_unwatch(void *data);
+static void ngx_http_ratelimit_jwt_key_tick_handler(ngx_event_t *ev);
+static void ngx_http_ratelimit_jwt_key_renew(
+    ngx_http_ratelimit_jwt_key_t *key, ngx_log_t *log);
+static ngx_int_t ngx_http_ratelimit_jwt_key_stamp(const ngx_str_t *file,
+    ngx_http_ratelimit_jwt_stamp_t *stamp);
+static const char *ngx_http_ratelimit_jwt_key_content(const ngx_str_t *file,
+    ngx_str_t *content);
 static ngx_uint_t ngx_http_ratelimit_jwt_key_is_json(const ngx_str_t *content);
 static const char *ngx_http_ratelimit_jwt_key_pem(const ngx_str_t *content,
     ngx_http_ratelimit_jwk_t *key);
@@ -86,6 +98,15 @@ ngx_http_ratelimit_jwt_key(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     key->file = value[1];
 
+    if (ngx_conf_full_name(cf->cycle, &key->file, 1) != NGX_OK) {
+        return NGX_CONF_ERROR;
+    }
+
+    /* before it is read: a change from now on is seen */
+
+    (void) ngx_http_ratelimit_jwt_key_stamp(&key->file, &key->stamp);
+    key->failed = key->stamp;
+
     if (ngx_http_ratelimit_file_read(cf, &key->file,
                                      NGX_HTTP_RATELIMIT_JWT_FILE, &content)
         != NGX_OK)
@@ -104,7 +125,231 @@ ngx_http_ratelimit_jwt_key(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return NGX_CONF_ERROR;
     }
 
-    return NGX_CONF_OK;
+    /* nothing would show that a secret is half written */
+
+    if (key->keys->plain) {
+        return NGX_CONF_OK;
+    }
+
+    return (ngx_http_ratelimit_jwt_key_watch(cf, key) == NGX_OK)
+           ? NGX_CONF_OK : NGX_CONF_ERROR;
+}
+
+
+static ngx_int_t
+ngx_http_ratelimit_jwt_key_watch(ngx_conf_t *cf,
+    ngx_http_ratelimit_jwt_key_t *key)
+{
+    ngx_pool_cleanup_t              *cln;
+    ngx_http_ratelimit_jwt_files_t  *files;
+    ngx_http_ratelimit_main_conf_t  *conf;
+
+    conf = ngx_http_conf_get_module_main_conf(cf, ngx_http_ratelimit_module);
+
+    if (conf->jwt_files == NULL) {
+        cln = ngx_pool_cleanup_add(cf->pool,
+                                   sizeof(ngx_http_ratelimit_jwt_files_t));
+        if (cln == NULL) {
+            return NGX_ERROR;
+        }
+
+        files = cln->data;
+        ngx_memzero(files, sizeof(ngx_http_ratelimit_jwt_files_t));
+
+        if (ngx_array_init(&files->keys, cf->pool, 2, sizeof(void *))
+            != NGX_OK)
+        {
+            return NGX_ERROR;
+        }
+
+        cln->handler = ngx_http_ratelimit_jwt_key_unwatch;
+        conf->jwt_files = files;
+    }
+
+    return ngx_http_ratelimit_push(&conf->jwt_files->keys, key);
+}
+
+
+/* With "master_process off" the process outlives the configuration. */
+static void
+ngx_http_ratelimit_jwt_key_unwatch(void *data)
+{
+    ngx_http_ratelimit_jwt_files_t *files = data;
+
+    if (files->tick.timer_set) {
+        ngx_del_timer(&files->tick);
+    }
+}
+
+
+void
+ngx_http_ratelimit_jwt_key_begin(ngx_http_ratelimit_jwt_files_t *files,
+    ngx_log_t *log)
+{
+    files->tick.data = files;
+    files->tick.log = log;
+    files->tick.handler = ngx_http_ratelimit_jwt_key_tick_handler;
+    files->tick.cancelable = 1;
+
+    /* at once: the master may have read them long ago */
+
+    ngx_http_ratelimit_jwt_key_tick_handler(&files->tick);
+}
+
+
+static void
+ngx_http_ratelimit_jwt_key_tick_handler(ngx_event_t *ev)
+{
+    ngx_uint_t                       i;
+    ngx_http_ratelimit_jwt_key_t   **keys;
+    ngx_http_ratelimit_jwt_files_t  *files;
+
+    files = ev->data;
+    keys = files->keys.elts;
+
+    for (i = 0; i < files->keys.nelts; i++) {
+        ngx_http_ratelimit_jwt_key_renew(keys[i], ev->log);
+    }
+
+    ngx_add_timer(ev, NGX_HTTP_RATELIMIT_JWT_TICK_MS);
+}
+
+
+/*
+ * Takes the keys of a file that has changed. No request holds any of the old
+ * ones. If the file cannot be read, they stay, and the next tick tries again.
+ */
+static void
+ngx_http_ratelimit_jwt_key_renew(ngx_http_ratelimit_jwt_key_t *key,
+    ngx_log_t *log)
+{
+    ngx_err_t                        err;
+    ngx_str_t                        content;
+    const char                      *expected;
+    ngx_http_ratelimit_jwks_t       *keys;
+    ngx_http_ratelimit_jwt_stamp_t   stamp;
+
+    keys = NULL;
+    content.data = NULL;
+    expected = "a file";
+
+    /* before it is read, as above */
+
+    ngx_set_errno(0);
+
+    if (ngx_http_ratelimit_jwt_key_stamp(&key->file, &stamp) == NGX_OK) {
+
+        if (ngx_memcmp(&stamp, &key->stamp, sizeof(stamp)) == 0) {
+            return;
+        }
+
+        expected = ngx_http_ratelimit_jwt_key_content(&key->file, &content);
+    }
+
+    err = expected ? ngx_errno : 0;
+
+    if (content.data) {
+        expected = ngx_http_ratelimit_jwt_key_read(&content, &keys);
+        ngx_http_ratelimit_file_free(&content);
+    }
+
+    if (keys && keys->plain) {
+        ngx_http_ratelimit_jwks_free(keys);
+        expected = "a PEM file or a JWK Set, as before";
+    }
+
+    if (expected == NULL) {
+        ngx_http_ratelimit_jwks_free(key->keys);
+
+        key->keys = keys;
+        key->stamp = stamp;
+        key->failed = stamp;
+
+        ngx_log_error(NGX_LOG_NOTICE, log, 0,
+                      "\"ratelimit_jwt_key\" has read \"%V\": %ui keys, "
+                      "%ui ignored", &key->file, keys->nkeys, keys->ignored);
+        return;
+    }
+
+    if (ngx_memcmp(&stamp, &key->failed, sizeof(stamp)) != 0) {
+        key->failed = stamp;
+
+        ngx_log_error(NGX_LOG_ERR, log, err,
+                      "\"ratelimit_jwt_key\" keeps the old keys of \"%V\", "
+                      "expected %s", &key->file, expected);
+    }
+}
+
+
+/* NGX_ERROR: it cannot be looked at; the stamp is then zero. */
+static ngx_int_t
+ngx_http_ratelimit_jwt_key_stamp(const ngx_str_t *file,
+    ngx_http_ratelimit_jwt_stamp_t *stamp)
+{
+    ngx_file_info_t  fi;
+
+    ngx_memzero(stamp, sizeof(ngx_http_ratelimit_jwt_stamp_t));
+
+    if (ngx_file_info(file->data, &fi) == NGX_FILE_ERROR) {
+        return NGX_ERROR;
+    }
+
+    stamp->inode = (uint64_t) ngx_file_uniq(&fi);
+    stamp->size = (uint64_t) ngx_file_size(&fi);
+    stamp->sec = (uint64_t) fi.st_ctim.tv_sec;
+    stamp->nsec = (uint64_t) fi.st_ctim.tv_nsec;
+
+    return NGX_OK;
+}
+
+
+/*
+ * The content of a regular file, which the caller frees, with a byte more than
+ * it may have. Returns NULL, or what is expected, with errno.
+ */
+static const char *
+ngx_http_ratelimit_jwt_key_content(const ngx_str_t *file, ngx_str_t *content)
+{
+    ssize_t           n;
+    ngx_fd_t          fd;
+    const char       *expected;
+    ngx_file_info_t   fi;
+
+    fd = ngx_open_file(file->data, NGX_FILE_RDONLY|NGX_FILE_NONBLOCK,
+                       NGX_FILE_OPEN, 0);
+
+    if (fd == NGX_INVALID_FILE) {
+        return "a file that workers may read";
+    }
+
+    expected = "a file";
+
+    if (ngx_fd_info(fd, &fi) == NGX_FILE_ERROR || !ngx_is_file(&fi)) {
+        goto done;
+    }
+
+    content->data = ngx_alloc(NGX_HTTP_RATELIMIT_JWT_FILE + 1, ngx_cycle->log);
+    if (content->data == NULL) {
+        expected = "memory";
+        goto done;
+    }
+
+    n = ngx_read_fd(fd, content->data, NGX_HTTP_RATELIMIT_JWT_FILE + 1);
+
+    if (n == -1) {
+        ngx_free(content->data);
+        content->data = NULL;
+        goto done;
+    }
+
+    content->len = n;
+    expected = NULL;
+
+done:
+
+    (void) ngx_close_file(fd);
+
+    return expected;
 }
 
 
@@ -174,9 +419,12 @@ ngx_http_ratelimit_jwt_key_read(const ngx_str_t *content,
 
     } else {
         keys->nkeys = 1;
-        expected = ngx_strnstr(content->data, "-----BEGIN ", content->len)
-                   ? ngx_http_ratelimit_jwt_key_pem(content, keys->keys)
-                   : ngx_http_ratelimit_jwt_key_secret(content, keys->keys);
+        keys->plain = (ngx_strnstr(content->data, "-----BEGIN ", content->len)
+                       == NULL);
+
+        expected = keys->plain
+                   ? ngx_http_ratelimit_jwt_key_secret(content, keys->keys)
+                   : ngx_http_ratelimit_jwt_key_pem(content, keys->keys);
     }
 
     ERR_clear_error();

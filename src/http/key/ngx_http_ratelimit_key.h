@@ -75,6 +75,13 @@ char *ngx_http_ratelimit_jwt_key(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 
 /*
+ * In a worker: from now on it reads files that have changed, once a second.
+ * The timer ends with the configuration.
+ */
+void ngx_http_ratelimit_jwt_key_begin(ngx_http_ratelimit_jwt_files_t *files,
+    ngx_log_t *log);
+
+/*
  * jwt.c: the claim of the request's bearer token that a source names, as text.
  * Returns NGX_OK and the claim, of 1 byte or more, NGX_DECLINED where it is no
  * string and no integer or the token is not valid, or NGX_ERROR (out of
