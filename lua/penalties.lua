@@ -24,16 +24,22 @@ local last = tonumber(newest[2] or '0')
 local longest = 0
 
 for i = 2, #ARGV, 4 do
-    local forgotten = now + ARGV[i + 2]
+    local left = tonumber(ARGV[i + 2])
 
-    -- no number is given twice, also where Redis has lost the last ones
+    -- one that is forgotten already is of no use: keys would get no TTL
 
-    last = math.max(last + 1, time[1] * 1000000 + time[2])
-    longest = math.max(longest, ARGV[i + 2])
+    if left > 0 then
 
-    call('HSET', KEYS[2], ARGV[i], string.format('%.0f %.0f ', now + ARGV[i + 1],
-                                                 forgotten) .. ARGV[i + 3])
-    call('ZADD', KEYS[1], string.format('%.0f', last), ARGV[i])
+        -- no number is given twice, also where Redis has lost the last ones
+
+        last = math.max(last + 1, time[1] * 1000000 + time[2])
+        longest = math.max(longest, left)
+
+        call('HSET', KEYS[2], ARGV[i],
+             string.format('%.0f %.0f ', now + ARGV[i + 1], now + left)
+             .. ARGV[i + 3])
+        call('ZADD', KEYS[1], string.format('%.0f', last), ARGV[i])
+    end
 end
 
 if longest > 0 then

@@ -81,8 +81,10 @@ ngx_ratelimit_penalty_id(const ngx_ratelimit_penalty_t *penalty,
 
     id = limiter->redis
          ? ngx_ratelimit_redis_id(limiter->redis, key->data, key->len)
-         : ngx_ratelimit_hash(ngx_ratelimit_table_hash_key(limiter->zone.table),
-                              key->data, key->len);
+         : ngx_ratelimit_hash(
+               ngx_ratelimit_penalties_hash_key(
+                               ngx_ratelimit_zone_penalties(&limiter->zone)),
+               key->data, key->len);
 
     id.hi ^= penalty->salt.hi;
     id.lo ^= penalty->salt.lo;

@@ -16,7 +16,10 @@ typedef struct {
 
 struct ngx_ratelimit_penalties_s {
     ngx_ratelimit_lock_t           leader;
-    _Atomic uint64_t               changes;
+    ngx_ratelimit_hash_key_t       hash_key;
+    _Atomic uint64_t               changes;    /* counts each one twice: when
+                                                  it gets its number, and when
+                                                  its row is there */
     ngx_ratelimit_penalties_set_t  sets[NGX_RATELIMIT_PENALTIES_SETS];
     ngx_ratelimit_penalized_t      rows[NGX_RATELIMIT_PENALTIES_ROWS];
 };
@@ -37,6 +40,8 @@ static void ngx_ratelimit_penalties_room(
 static void ngx_ratelimit_penalties_store(
     ngx_ratelimit_penalties_place_t *place,
     const ngx_ratelimit_penalized_t *row);
+static void ngx_ratelimit_penalties_store_change(ngx_ratelimit_penalties_t *p,
+    ngx_ratelimit_penalties_place_t *place, ngx_ratelimit_penalized_t *row);
 static uint64_t ngx_ratelimit_penalties_change(
     ngx_ratelimit_penalties_t *p);
 static uint64_t ngx_ratelimit_penalties_time(
@@ -47,6 +52,13 @@ size_t
 ngx_ratelimit_penalties_bytes(void)
 {
     return sizeof(ngx_ratelimit_penalties_t);
+}
+
+
+ngx_ratelimit_hash_key_t *
+ngx_ratelimit_penalties_hash_key(ngx_ratelimit_penalties_t *p)
+{
+    return &p->hash_key;
 }
 
 
@@ -105,9 +117,8 @@ ngx_ratelimit_penalties_begin(ngx_ratelimit_penalties_t *p,
         made->until_ms = now_ms + ngx_ratelimit_penalties_time(time,
                                                                made->times);
         made->forget_ms = made->until_ms + time->max_ms;
-        made->change = ngx_ratelimit_penalties_change(p);
 
-        ngx_ratelimit_penalties_store(&place, made);
+        ngx_ratelimit_penalties_store_change(p, &place, made);
     }
 
     ngx_ratelimit_unlock(&place.set->lock);
@@ -154,9 +165,8 @@ ngx_ratelimit_penalties_end(ngx_ratelimit_penalties_t *p,
         row.until_ms = now_ms;
         row.forget_ms = now_ms;
         row.times = 0;
-        row.change = ngx_ratelimit_penalties_change(p);
 
-        ngx_ratelimit_penalties_store(&place, &row);
+        ngx_ratelimit_penalties_store_change(p, &place, &row);
         rc = NGX_OK;
     }
 
@@ -259,7 +269,7 @@ ngx_ratelimit_penalties_active(ngx_ratelimit_penalties_t *p, uint64_t now_ms)
 uint64_t
 ngx_ratelimit_penalties_changes(const ngx_ratelimit_penalties_t *p)
 {
-    return atomic_load_explicit(&p->changes, memory_order_relaxed);
+    return atomic_load_explicit(&p->changes, memory_order_acquire);
 }
 
 
@@ -267,7 +277,7 @@ static uint64_t
 ngx_ratelimit_penalties_change(ngx_ratelimit_penalties_t *p)
 {
     return atomic_fetch_add_explicit(&p->changes, 1,
-                                     memory_order_relaxed) + 1;
+                                     memory_order_release) + 1;
 }
 
 
@@ -398,4 +408,20 @@ ngx_ratelimit_penalties_store(ngx_ratelimit_penalties_place_t *place,
     ngx_ratelimit_store_order();
 
     place->set->tags[place->way] = place->tag;
+}
+
+
+/*
+ * Whoever has read the number of changes between may have found the row's place
+ * free: the second count makes it look again.
+ */
+static void
+ngx_ratelimit_penalties_store_change(ngx_ratelimit_penalties_t *p,
+    ngx_ratelimit_penalties_place_t *place, ngx_ratelimit_penalized_t *row)
+{
+    row->change = ngx_ratelimit_penalties_change(p);
+
+    ngx_ratelimit_penalties_store(place, row);
+
+    (void) ngx_ratelimit_penalties_change(p);
 }

@@ -16,7 +16,7 @@
 #include "ngx_ratelimit_lock.h"
 #include "ngx_ratelimit_watch.h"
 
-#define NGX_RATELIMIT_PENALTIES_LAYOUT  1     /* another one: memory of its
+#define NGX_RATELIMIT_PENALTIES_LAYOUT  2     /* another one: memory of its
                                                  own */
 #define NGX_RATELIMIT_PENALTIES_SETS    2048
 #define NGX_RATELIMIT_PENALTIES_WAYS    16    /* rows of a set */
@@ -47,8 +47,15 @@ typedef struct {
 } ngx_ratelimit_penalty_time_t;
 
 
-/* Bytes of the table; zeroed memory is an empty one. */
+/* Bytes of the table; zeroed memory is an empty one, without its key. */
 size_t ngx_ratelimit_penalties_bytes(void);
+
+/*
+ * The secret by which penalized keys are named, which is random: a zone whose
+ * size changes gets another one, its penalties keep theirs.
+ */
+ngx_ratelimit_hash_key_t *ngx_ratelimit_penalties_hash_key(
+    ngx_ratelimit_penalties_t *p);
 
 /* Until when a key is penalized; 0: it is not. */
 uint64_t ngx_ratelimit_penalties_until(ngx_ratelimit_penalties_t *p,

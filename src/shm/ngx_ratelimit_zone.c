@@ -229,7 +229,11 @@ ngx_ratelimit_zone_penalties_init(ngx_shm_zone_t *shm_zone, void *data)
         shpool = (ngx_slab_pool_t *) shm_zone->shm.addr;
         data = ngx_slab_alloc(shpool, ngx_ratelimit_penalties_bytes());
 
-        if (data == NULL) {
+        if (data == NULL
+            || RAND_bytes((u_char *) ngx_ratelimit_penalties_hash_key(data),
+                          sizeof(ngx_ratelimit_hash_key_t))
+               != 1)
+        {
             ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
                           "could not make the memory of ratelimit penalties");
             return NGX_ERROR;

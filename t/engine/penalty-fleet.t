@@ -93,6 +93,12 @@ for my $key (split ' ', redis_cli($SERVER, 'keys', '*penalties*')) {
            "$key has a time to live");
 }
 
+# what is forgotten leaves no key without a time to live
+
+redis_cli($SERVER, '--eval', 'lua/penalties.lua', 'c', 'p', ',', 0, 'n', 0, 0,
+          'r');
+is(redis_cli($SERVER, 'exists', 'c', 'p') =~ s/\D//gr, 0, 'no key');
+
 # Redis is away
 
 redis_stop($SERVER);

@@ -19,6 +19,9 @@ my $gateway = t::Gateway->limited(
     ratelimit_penalty missing zone=fails after=5r/1m time=10s on=404;
     ratelimit_penalty end zone=closes after=1r/1m time=1h action=close;
     ratelimit_penalty hold zone=delays after=1r/1m time=20s action=delay;
+    ratelimit_zone $arg_k zone=ones:1m rate=1r/h;
+    ratelimit_rule other zone=ones rate=1000r/s;
+    ratelimit_penalty once zone=ones after=2r/1m time=1m on=rejected,429;
 CONF
     server => 'add_header X-Penalty $ratelimit_penalty always;',
     locations => {
@@ -41,6 +44,10 @@ CONF
         '/close' => 'ratelimit zone=closes;',
         '/delay' => 'ratelimit zone=delays;',
         '/both' => 'ratelimit zone=z; ratelimit zone=closes;',
+        '/ones' => 'ratelimit zone=ones;',
+        '/ones/page' => 'ratelimit zone=ones; error_page 429 /ones;',
+        '/ones/rules' => 'ratelimit zone=ones rule=ones; '
+                         . 'ratelimit zone=ones rule=other;',
     });
 
 # What each of these requests gets: status, and the penalty.
@@ -140,6 +147,12 @@ is(told('/login?ip=5&k=x'), '429 missing', 'the key of the zone');
 is(told('/login?ip=5&k=y'), '200', 'is not that of another penalty');
 is(told('/login?ip=1&k=x'), '429 login', 'the longer one');
 
+# a request is one event of a penalty, for several reasons
+
+for my $path ('/ones', '/ones/page', '/ones/rules') {
+    is(told("$path?k=$path", 5), '200, 429, 429, 429, 429 once', "$path: one");
+}
+
 # a request that no key names
 
 is(told('/login?s=401', 9), join(', ', (401) x 9), 'an empty key is none');
@@ -217,3 +230,25 @@ $client->get(7, '/?k=a');
 ok($client->ended(7), 'so is one with a penalty');
 is($client->goaway, 7, 'and GOAWAY is sent');
 $http2->stop;
+
+# a zone that gets another size: its counters start anew, its penalties go on
+
+sub sized {
+    return <<"CONF";
+    ratelimit_zone \$arg_k zone=s:$_[0] rate=1r/h;
+    ratelimit_penalty p zone=s after=1r/1m time=1h;
+    server {
+        listen 127.0.0.1:%%PORT%%;
+        location / { ratelimit zone=s; empty_gif; }
+    }
+CONF
+}
+
+my $sized = t::Gateway->new(http => sized('1m'))->start;
+
+$sized->get('/?k=a') for 1 .. 3;
+$sized->configure(http => sized('2m'));
+$sized->reload;
+is($sized->get('/?k=b')->{status}, 200, 'another size');
+like($sized->get('/?k=a')->{body}, qr/PENALIZED/, 'keeps penalties');
+$sized->stop;

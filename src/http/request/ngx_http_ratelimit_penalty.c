@@ -13,6 +13,7 @@
 typedef struct {
     ngx_ratelimit_penalty_t  *penalty;
     ngx_str_t                 key;
+    ngx_uint_t                counted;   /* its event: the request has one */
 } ngx_http_ratelimit_penalty_key_t;
 
 static ngx_int_t ngx_http_ratelimit_penalty_key(ngx_http_request_t *r,
@@ -33,8 +34,9 @@ ngx_int_t
 ngx_http_ratelimit_penalized(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx, const ngx_ratelimit_limiter_t *limiter)
 {
-    ngx_uint_t                 i;
-    ngx_ratelimit_penalty_t  **penalties;
+    ngx_uint_t                         i;
+    ngx_ratelimit_penalty_t          **penalties;
+    ngx_http_ratelimit_penalty_key_t  *entry;
 
     if (limiter->penalties == NULL) {
         return NGX_OK;
@@ -45,6 +47,16 @@ ngx_http_ratelimit_penalized(ngx_http_request_t *r,
                                      sizeof(ngx_http_ratelimit_penalty_key_t));
         if (ctx->penalty_keys == NULL) {
             return NGX_ERROR;
+        }
+    }
+
+    /* a location may name the rules of a zone one by one */
+
+    entry = ctx->penalty_keys->elts;
+
+    for (i = 0; i < ctx->penalty_keys->nelts; i++) {
+        if (entry[i].penalty->limiter == limiter) {
+            return NGX_OK;
         }
     }
 
@@ -92,6 +104,7 @@ ngx_http_ratelimit_penalty_key(ngx_http_request_t *r,
 
     entry->penalty = penalty;
     entry->key = key;
+    entry->counted = 0;
 
     id = ngx_ratelimit_penalty_id(penalty, &key);
     until_ms = ngx_ratelimit_penalties_until(
@@ -123,9 +136,16 @@ ngx_http_ratelimit_penalty_events(ngx_http_request_t *r,
     entry = ctx->penalty_keys->elts;
 
     for (i = 0; i < ctx->penalty_keys->nelts; i++) {
-        if (ngx_http_ratelimit_penalty_counts(ctx, entry[i].penalty, status)
-            && ngx_ratelimit_penalty_event(entry[i].penalty, &entry[i].key))
+        if (entry[i].counted
+            || !ngx_http_ratelimit_penalty_counts(ctx, entry[i].penalty,
+                                                  status))
         {
+            continue;
+        }
+
+        entry[i].counted = 1;
+
+        if (ngx_ratelimit_penalty_event(entry[i].penalty, &entry[i].key)) {
             ngx_http_ratelimit_penalty_begin(r, &entry[i]);
         }
     }
