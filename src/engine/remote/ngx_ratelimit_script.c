@@ -26,6 +26,7 @@ static u_char *ngx_ratelimit_script_limit(u_char *p,
 static u_char *ngx_ratelimit_script_lease(u_char *p,
     const ngx_ratelimit_price_t *price);
 static u_char *ngx_ratelimit_script_number(u_char *p, int64_t value);
+static u_char *ngx_ratelimit_script_write(u_char *p, int64_t value);
 
 
 /* in the order of ngx_ratelimit_algorithm_e; in upper case: a dry run */
@@ -297,7 +298,10 @@ ngx_ratelimit_script_price(u_char *p, const ngx_ratelimit_price_t *price,
     }
 
     if (keep && price->cost >= 0 && price->want >= -1) {
-        last = ngx_sprintf(text, "%L-%uD", price->want, keep);
+        last = ngx_ratelimit_script_write(text, price->want);
+        *last++ = '-';
+        last = ngx_ratelimit_number_write(last, keep);
+
         return ngx_ratelimit_redis_write_bulk(p, text, last - text);
     }
 
@@ -348,18 +352,23 @@ ngx_ratelimit_script_lease(u_char *p, const ngx_ratelimit_price_t *price)
 static u_char *
 ngx_ratelimit_script_number(u_char *p, int64_t value)
 {
-    u_char  text[NGX_INT64_LEN + 1], *digits, *last;
+    u_char  text[NGX_INT64_LEN + 1], *last;
 
-    digits = text;
+    last = ngx_ratelimit_script_write(text, value);
 
+    return ngx_ratelimit_redis_write_bulk(p, text, last - text);
+}
+
+
+static u_char *
+ngx_ratelimit_script_write(u_char *p, int64_t value)
+{
     if (value < 0) {
-        *digits++ = '-';
+        *p++ = '-';
         value = -value;
     }
 
-    last = ngx_ratelimit_number_write(digits, value);
-
-    return ngx_ratelimit_redis_write_bulk(p, text, last - text);
+    return ngx_ratelimit_number_write(p, value);
 }
 
 

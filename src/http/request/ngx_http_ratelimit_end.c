@@ -205,7 +205,7 @@ ngx_http_ratelimit_end_counter(ngx_http_request_t *r,
     cost = paid;
 
     if (!ended) {
-        if (counter->rule->cost_every == 0
+        if (counter->rule->cost_every == 0 || ctx->every == NULL
             || (uint64_t) (sent - ctx->every->paid[n].sent)
                < counter->rule->cost_every)
         {
