@@ -315,8 +315,8 @@ function addToList(list, forKey) {
 
     propose({
         title: list.add, verb: list.verb,
-        inputs: field("Address, network, API key, sha256:... or a pattern with * and ?",
-                      key),
+        inputs: field("Address, network, API key, sha256:... or a pattern "
+                      + "with * and ?", key),
         change(document) {
             const keys = document[list.name] || [];
 
