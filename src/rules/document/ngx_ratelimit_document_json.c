@@ -512,6 +512,10 @@ ngx_ratelimit_document_any(json_t *list)
             glob = ngx_ratelimit_read_text(json_object_get(entry, "address"));
         }
 
+        if (glob.len == 0) {
+            continue;
+        }
+
         if (ngx_ratelimit_network_parse(glob.data, glob.len, &network) == 0) {
 
             if (network.bits == 0
