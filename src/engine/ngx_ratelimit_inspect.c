@@ -97,8 +97,8 @@ ngx_ratelimit_inspect_counter(ngx_ratelimit_inspect_t *inspect)
 }
 
 
-/* What this gateway knows. A RESET forgets what stands in for Redis, but for
-   permits. */
+/* Looks at what this gateway knows. A RESET forgets what stands in for Redis,
+   but for permits. */
 static void
 ngx_ratelimit_inspect_forget(ngx_ratelimit_inspect_t *inspect)
 {
@@ -220,7 +220,7 @@ ngx_ratelimit_inspect_delete_handler(void *data,
 }
 
 
-/* What is used of a part is as its share of the limit. */
+/* A part has used its share of what the counter has used. */
 static uint32_t
 ngx_ratelimit_inspect_share(const ngx_ratelimit_inspect_t *inspect)
 {

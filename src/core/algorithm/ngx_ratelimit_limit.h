@@ -96,9 +96,9 @@ int ngx_ratelimit_limit_share(const ngx_ratelimit_limit_t *limit, uint32_t n,
     uint32_t i, ngx_ratelimit_limit_t *share);
 
 /*
- * The limit of those who may use only a part of a leaky bucket, which others
- * use, too: with the burst, at most that of whole, the delay and the nodelay of
- * own. Returns NULL, or what was expected as a constant string.
+ * The limit of a location that may use only a part of a leaky bucket. It has
+ * the burst, the delay and the nodelay of own. The burst is at most that of
+ * whole. Returns NULL, or what was expected as a constant string.
  */
 const char *ngx_ratelimit_limit_part(const ngx_ratelimit_limit_t *whole,
     const ngx_ratelimit_spec_t *own, ngx_ratelimit_limit_t *part);

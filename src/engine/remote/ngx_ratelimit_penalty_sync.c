@@ -210,7 +210,7 @@ ngx_ratelimit_penalty_sync_tick(ngx_event_t *ev)
 }
 
 
-/* What Redis has not. */
+/* Collects the changes that Redis does not have. */
 static void
 ngx_ratelimit_penalty_sync_collect(ngx_ratelimit_penalty_sync_t *sync)
 {
@@ -365,7 +365,7 @@ ngx_ratelimit_penalty_sync_answer(void *data,
 }
 
 
-/* What is no change that this version writes is left alone. */
+/* Leaves a change alone that this version would not write. */
 static void
 ngx_ratelimit_penalty_sync_take(ngx_ratelimit_penalty_sync_t *sync,
     const ngx_str_t *texts)

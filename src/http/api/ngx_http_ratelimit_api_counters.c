@@ -1,8 +1,8 @@
 /*
- * "/counters?rule=<id>&key=<value>" shows the tokens left of one counter and
- * takes none, or changes it on all gateways: PATCH gives tokens back or sets
- * what is used, DELETE resets it. "/counters?key=<value>" shows the counters
- * that all rules of the zone have for a key.
+ * "/counters?rule=<id>&key=<value>" is one counter. GET shows its tokens and
+ * takes none. PATCH gives tokens back or sets what is used, DELETE resets it,
+ * both on all gateways. "/counters?key=<value>" shows the counters that all
+ * rules of the zone have for a key.
  */
 
 #include "ngx_http_ratelimit_api.h"
@@ -742,7 +742,7 @@ ngx_http_ratelimit_api_counter_json(ngx_http_ratelimit_api_counter_t *counter)
 }
 
 
-/* What is not left; null: Redis has no answer. */
+/* The tokens that are not left; null: Redis has no answer. */
 static json_t *
 ngx_http_ratelimit_api_counter_used(const ngx_ratelimit_inspect_t *inspect)
 {

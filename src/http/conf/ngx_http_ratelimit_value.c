@@ -736,7 +736,7 @@ ngx_http_ratelimit_values_key(ngx_http_request_t *r,
 }
 
 
-/* Of conditions with the same name, which follow each other, one must hold. */
+/* Conditions with one name follow each other, and one of them must hold. */
 ngx_int_t
 ngx_http_ratelimit_conditions(ngx_http_request_t *r,
     const ngx_ratelimit_rule_t *rule, const ngx_ratelimit_condition_t **failed)

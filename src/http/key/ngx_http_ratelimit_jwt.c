@@ -24,7 +24,7 @@ typedef struct {
     ngx_str_t  signature;
 } ngx_http_ratelimit_jwt_token_t;
 
-/* A token that was verified, for all who ask until the request ends. */
+/* A verified token. It stays until the request ends. */
 typedef struct {
     ngx_http_ratelimit_jwt_key_t  *key;
     ngx_str_t                      token;
@@ -634,7 +634,7 @@ ngx_http_ratelimit_jwt_text(ngx_pool_t *pool, const json_t *value,
 
 /*
  * Writes a claim to p, unless that is NULL, and returns its length. An array is
- * joined by commas; what is null, an array or an object in it is left out.
+ * joined by commas, without its members that are null, arrays or objects.
  */
 static size_t
 ngx_http_ratelimit_jwt_write(u_char *p, const json_t *value)

@@ -1,15 +1,14 @@
 /*
- * Charges what is known of the cost when the response has ended: "cost_end=",
- * in the log phase, whatever has become of the request. With "cost_every=" a
- * timer looks once a second how much was sent, and charges what the value is
- * by then. Neither holds the request: nobody waits for Redis.
+ * "cost_end=" is charged in the log phase, also if the request was aborted.
+ * With "cost_every=" a timer looks once a second how much was sent, and charges
+ * the value of that moment. Neither holds the request: nobody waits for Redis.
  */
 
 #include "ngx_http_ratelimit_request.h"
 
 #define NGX_HTTP_RATELIMIT_EVERY_MS  1000
 
-/* Of a response that is looked at before its end. */
+/* A response with "cost_every=", which is looked at before its end. */
 struct ngx_http_ratelimit_every_s {
     ngx_event_t  timer;
     struct {
@@ -184,8 +183,8 @@ ngx_http_ratelimit_end_charge(ngx_http_request_t *r,
 
 
 /*
- * Sets the counter's charge or refund. What has been charged on the way does
- * not come back: the value only grows. Without a response the request has cost
+ * Sets the counter's charge or refund. A charge on the way does not come back,
+ * because the value only grows. Without a response the request has cost
  * what it took, so nobody asks for free by leaving early.
  */
 static void

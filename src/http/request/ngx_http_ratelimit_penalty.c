@@ -79,7 +79,7 @@ ngx_http_ratelimit_penalized(ngx_http_request_t *r,
 }
 
 
-/* Of several penalties that of the longest wait is the request's. */
+/* If several penalties are in force, the one with the longest wait counts. */
 static ngx_int_t
 ngx_http_ratelimit_penalty_key(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx, ngx_ratelimit_penalty_t *penalty)
