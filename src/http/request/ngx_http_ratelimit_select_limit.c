@@ -1,0 +1,204 @@
+/*
+ * What a rule allows the client of a request, and what the request costs.
+ */
+
+#include "ngx_http_ratelimit_select.h"
+
+static ngx_int_t ngx_http_ratelimit_select_dynamic(
+    ngx_http_ratelimit_selection_t *s, ngx_ratelimit_rule_t *rule,
+    ngx_ratelimit_allowance_t **made);
+
+
+ngx_int_t
+ngx_http_ratelimit_select_limit(ngx_http_ratelimit_selection_t *s,
+    ngx_ratelimit_rule_t *rule, const ngx_str_t *key,
+    const ngx_ratelimit_limit_t **limit)
+{
+    ngx_int_t                         rc;
+    ngx_ratelimit_limit_t            *other;
+    ngx_ratelimit_allowance_t        *made;
+    const ngx_ratelimit_temporary_t  *temporary;
+    const ngx_ratelimit_allowance_t  *allowance;
+
+    allowance = NULL;
+
+    if (rule->ntier_limits || rule->keys.entries) {
+        allowance = ngx_ratelimit_rule_allowance(rule, &s->subject, NULL);
+    }
+
+    if (allowance == NULL && rule->dynamic) {
+
+        rc = ngx_http_ratelimit_select_dynamic(s, rule, &made);
+        if (rc != NGX_OK) {
+            return rc;
+        }
+
+        allowance = made;
+    }
+
+    *limit = allowance ? &allowance->limit : &rule->limit;
+
+    if (s->policy->temporary_limits == NULL) {
+        return NGX_OK;
+    }
+
+    temporary = ngx_ratelimit_policy_temporary(s->policy, rule, &s->subject,
+                                               key, ngx_time());
+    if (temporary == NULL) {
+        return NGX_OK;
+    }
+
+    other = ngx_palloc(s->request->pool, sizeof(ngx_ratelimit_limit_t));
+    if (other == NULL) {
+        return NGX_ERROR;
+    }
+
+    /* one that does not fit the rule leaves it as it is */
+
+    if (ngx_ratelimit_temporary_limit(temporary,
+                                allowance ? &allowance->spec : &rule->spec,
+                                other)
+        == NULL)
+    {
+        *limit = other;
+    }
+
+    return NGX_OK;
+}
+
+
+ngx_int_t
+ngx_http_ratelimit_select_part(ngx_http_ratelimit_selection_t *s,
+    const ngx_ratelimit_rule_t *rule, const ngx_ratelimit_limit_t **limit)
+{
+    ngx_ratelimit_limit_t  *part;
+
+    if (*limit == &rule->limit) {
+        *limit = &s->of->limit;
+        return NGX_OK;
+    }
+
+    part = ngx_palloc(s->request->pool, sizeof(ngx_ratelimit_limit_t));
+    if (part == NULL) {
+        return NGX_ERROR;
+    }
+
+    if (ngx_ratelimit_limit_part(*limit, &s->of->spec, part) == NULL) {
+        *limit = part;
+    }
+
+    return NGX_OK;
+}
+
+
+/* Reads the limit from a variable. */
+static ngx_int_t
+ngx_http_ratelimit_select_dynamic(ngx_http_ratelimit_selection_t *s,
+    ngx_ratelimit_rule_t *rule, ngx_ratelimit_allowance_t **made)
+{
+    char                          note[NGX_RATELIMIT_LOG_NOTE];
+    u_char                        buf[NGX_HTTP_RATELIMIT_QUOTE_BYTES];
+    ngx_str_t                     text;
+    const char                   *expected;
+    ngx_ratelimit_allowance_t    *allowance;
+    ngx_http_ratelimit_values_t  *values;
+
+    values = rule->data;
+    allowance = ngx_palloc(s->request->pool,
+                           sizeof(ngx_ratelimit_allowance_t));
+
+    if (allowance == NULL
+        || ngx_http_ratelimit_value_get(s->request, values->limit, &text)
+           != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    if (text.len == 0) {
+        s->match = NGX_RATELIMIT_LIMIT_EMPTY;
+        return NGX_DECLINED;
+    }
+
+    expected = ngx_ratelimit_rule_spec(&rule->spec, &text, &allowance->spec);
+
+    if (expected == NULL) {
+        expected = ngx_ratelimit_limit_init(&allowance->limit,
+                                            &allowance->spec);
+    }
+
+    if (expected == NULL) {
+        *made = allowance;
+        return NGX_OK;
+    }
+
+    if (ngx_http_ratelimit_log_due(s->request, NGX_HTTP_RATELIMIT_LOG_LIMIT,
+                                   note))
+    {
+        text = ngx_http_ratelimit_value_quote(&text, buf);
+
+        ngx_log_error(NGX_LOG_ERR, s->request->connection->log, 0,
+                      "ratelimit rule \"%V\" of zone \"%V\" has a limit of "
+                      "\"%V\", expected %s; it is not applied%s",
+                      &rule->id, &s->limiter->zone.name, &text, expected,
+                      note);
+    }
+
+    s->match = NGX_RATELIMIT_LIMIT_WRONG;
+
+    return NGX_DECLINED;
+}
+
+
+ngx_int_t
+ngx_http_ratelimit_select_cost(ngx_http_ratelimit_selection_t *s,
+    ngx_ratelimit_rule_t *rule, uint32_t *cost)
+{
+    char                          note[NGX_RATELIMIT_LOG_NOTE];
+    u_char                        buf[NGX_HTTP_RATELIMIT_QUOTE_BYTES];
+    size_t                        digits;
+    uint64_t                      value;
+    ngx_str_t                     text;
+    ngx_http_request_t           *r;
+    ngx_http_ratelimit_values_t  *values;
+
+    r = s->request;
+    values = rule->data;
+
+    if (ngx_http_ratelimit_value_get(r, values->cost, &text) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    if (text.len == 0) {
+        return NGX_OK;
+    }
+
+    if (ngx_ratelimit_number_parse(text.data, text.len, 0,
+                                   NGX_RATELIMIT_MAX_TOKENS, &value)
+        == 0)
+    {
+        *cost = (uint32_t) value;
+        return NGX_OK;
+    }
+
+    for (digits = 0; digits < text.len; digits++) {
+        if (text.data[digits] < '0' || text.data[digits] > '9') {
+            break;
+        }
+    }
+
+    if (digits == text.len) {
+        *cost = NGX_RATELIMIT_MAX_TOKENS;
+        return NGX_OK;
+    }
+
+    if (ngx_http_ratelimit_log_due(r, NGX_HTTP_RATELIMIT_LOG_COST, note)) {
+        text = ngx_http_ratelimit_value_quote(&text, buf);
+
+        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
+                      "ratelimit rule \"%V\" of zone \"%V\" has a cost of "
+                      "\"%V\", expected a number of 0 or more; it costs %uD%s",
+                      &rule->id, &s->limiter->zone.name, &text, *cost, note);
+    }
+
+    return NGX_OK;
+}
