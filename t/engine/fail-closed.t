@@ -88,6 +88,11 @@ my $gateway = t::Gateway->new(workers => 2, http => <<"CONF")->start;
     }
 CONF
 
+sub calls {
+    return (redis_cli($alive, 'info', 'commandstats')
+            =~ /^cmdstat_evalsha:calls=(\d+)/m)[0];
+}
+
 sub refused {
     my ($answer, $name) = @_;
 
@@ -222,7 +227,9 @@ is(header($answer, 'X-Delay'), '', 'nor said to be');
 
 ok($gateway->becomes('PASSED', '/lives?k=%s'),
    'the other Redis answers all workers');
+my $calls = calls();
 refused($gateway->get('/live?k=a'), "in vain, Redis $_") for 1 .. 3;
+ok(wait_for(sub { calls() >= $calls + 2 }), 'the gateway gives a token back');
 ok(wait_for(sub {
     told($gateway->get('/lives?k=a')) eq '200 PASSED 0' }),
    'a token of Redis was given back');

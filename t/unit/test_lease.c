@@ -32,6 +32,7 @@ LIMIT(minute_10, FIXED_WINDOW, 10, 60 * SECOND)
 LIMIT(minute_10000, FIXED_WINDOW, 10000, 60 * SECOND)
 LIMIT(minute_sliding, SLIDING_WINDOW, 100, 60 * SECOND)
 LIMIT(sliding_10, SLIDING_WINDOW, 10, 60 * SECOND)
+LIMIT(one_bucket, TOKEN_BUCKET, 1, 3600 * SECOND)
 LIMIT(ten_bucket, TOKEN_BUCKET, 10, 100 * SECOND)
 LIMIT(ten_fixed, FIXED_WINDOW, 10, 100 * SECOND)
 LIMIT(ten_sliding, SLIDING_WINDOW, 10, 100 * SECOND)
@@ -327,6 +328,31 @@ static const step_t  sweep_tells_the_same[] = {
     { 0 }
 };
 
+/*
+ * The last token was granted, came back and went on to Redis: it may be asked
+ * for, and a rejection that overtook it stands for a moment only.
+ */
+static const step_t  sweep_ends_a_rejection[] = {
+    FILL(0, 1, 1, 0, 3600000, 0),
+    TAKE(1, 1, PAID), TAKE(2, 1, DENIED),
+    GIVE(3, 1, 1, 1), SWEEP_ALL(150, 1),
+    TAKE(151, 1, ASK),
+    FILL(152, 1, 0, 0, 3599849, 3599849),
+    TAKE(153, 1, DENIED, RETRY(3599840, 3599850)),
+    TAKE(260, 1, ASK),
+    FILL(261, 1, 0, 0, 3599740, 3599740),
+    TAKE(500, 1, DENIED), TAKE(900, 1, DENIED),
+    { 0 }
+};
+
+/* The same where it came back too late for the lease. */
+static const step_t  return_ends_a_rejection[] = {
+    FILL(0, 1, 1, 0, 3600000, 0),
+    TAKE(1, 1, PAID), TAKE(2, 1, DENIED),
+    GIVE(1002, 1, 1, 0), TAKE(1003, 1, ASK),
+    { 0 }
+};
+
 static const step_t  sweep_when_silent[] = {
 
     /* the worker ends */
@@ -458,6 +484,8 @@ static const case_t  cases[] = {
     { "sweep tells the same", sweep_tells_the_same,
       { large_bucket, large_fixed, large_sliding } },
     { "sweep when silent", sweep_when_silent, { minute_10000 } },
+    { "sweep ends a rejection", sweep_ends_a_rejection, { one_bucket } },
+    { "return ends a rejection", return_ends_a_rejection, { one_bucket } },
     { "limit changes", limit_changes, { minute }, minute_10 },
     { "forgot: denied", forgot_denied, TEN },
     { "forgot: in hand", forgot_in_hand, { ten_bucket } },

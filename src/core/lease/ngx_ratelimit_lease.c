@@ -13,7 +13,10 @@
 /* tokens asked for in one tick that are a burst */
 #define NGX_RATELIMIT_LEASE_BURST      8
 
-/* other gateways may have given back: a spent fixed window asks once more */
+/*
+ * Tokens may have come back, of other gateways to a fixed window or of this
+ * one: a spent counter asks once more.
+ */
 #define NGX_RATELIMIT_LEASE_RECHECK_MS 100
 
 /*
@@ -183,7 +186,8 @@ ngx_ratelimit_lease_denied(const ngx_ratelimit_lease_t *lease,
 
     passed_ms = ngx_ratelimit_lease_passed_ms(now_us, lease->answered_ms);
 
-    return (passed_ms < lease->retry_ms && ngx_ratelimit_lease_flows(limit))
+    return (passed_ms < lease->retry_ms && ngx_ratelimit_lease_flows(limit)
+            && lease->gave == 0)
            || passed_ms < ngx_ratelimit_lease_quiet_ms(lease, limit);
 }
 
@@ -365,6 +369,7 @@ ngx_ratelimit_lease_return(ngx_ratelimit_lease_t *lease,
 
         if (age_us > limit->window_us || age_us > NGX_RATELIMIT_LEASE_BUSY_US)
         {
+            ngx_ratelimit_lease_left(lease, limit, tokens);
             return 0;
         }
 
@@ -398,12 +403,20 @@ ngx_ratelimit_lease_charge(ngx_ratelimit_lease_t *lease,
 }
 
 
-/* The tokens go back, which leaves as many as before. */
+/*
+ * The tokens go back, which leaves as many as before. So no rejection stands;
+ * nor does one for long that Redis sends before it has the tokens.
+ */
 void
 ngx_ratelimit_lease_left(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint32_t tokens)
 {
     uint64_t  us;
+
+    if (tokens) {
+        lease->retry_ms = 0;
+        lease->gave = NGX_RATELIMIT_LEASE_OVERTAKEN;
+    }
 
     if (!ngx_ratelimit_lease_of_bucket(limit)) {
         lease->remaining += tokens;
@@ -641,11 +654,15 @@ ngx_ratelimit_lease_quiet_ms(const ngx_ratelimit_lease_t *lease,
 {
     uint32_t  rest_ms, ends_ms;
 
+    if (lease->gave
+        || (lease->strikes <= 1 && !ngx_ratelimit_lease_flows(limit)))
+    {
+        return ngx_ratelimit_lease_min(lease->retry_ms,
+                                       NGX_RATELIMIT_LEASE_RECHECK_MS);
+    }
+
     if (!ngx_ratelimit_lease_flows(limit)) {
-        return lease->strikes > 1
-               ? lease->retry_ms
-               : ngx_ratelimit_lease_min(lease->retry_ms,
-                                         NGX_RATELIMIT_LEASE_RECHECK_MS);
+        return lease->retry_ms;
     }
 
     ends_ms = ngx_ratelimit_lease_of_bucket(limit)

@@ -51,6 +51,8 @@ typedef struct {
                                counted anything */
     unsigned  unnamed:1;    /* Redis has not said when denied_cost can be paid:
                                retry_ms is when it may be asked */
+    unsigned  gave:2;       /* answers that may have overtaken tokens on their
+                               way back to Redis */
 } ngx_ratelimit_lease_t;
 
 typedef enum {

@@ -388,6 +388,7 @@ ngx_ratelimit_lease_learn(ngx_ratelimit_lease_t *lease,
 
     lease->answered_ms = ngx_ratelimit_lease_ms(now_us);
     lease->answered = 1;
+    lease->gave -= (lease->gave > 0);
 }
 
 

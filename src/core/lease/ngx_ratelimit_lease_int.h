@@ -23,6 +23,9 @@
 /* by so much the cached clocks of two workers may differ */
 #define NGX_RATELIMIT_LEASE_SKEW_MS    1000
 
+/* a call that was under way when tokens went back, and the next one */
+#define NGX_RATELIMIT_LEASE_OVERTAKEN  2
+
 /* strikes count up to so many */
 #define NGX_RATELIMIT_LEASE_STRIKES    5
 
