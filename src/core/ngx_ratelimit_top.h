@@ -79,7 +79,7 @@ void ngx_ratelimit_sampler_init(ngx_ratelimit_sampler_t *sampler);
 uint64_t ngx_ratelimit_sampler_take(ngx_ratelimit_sampler_t *sampler,
     uint64_t random);
 
-/* That one was not counted: the next one counts for both. */
+/* The one just taken was not counted: the next one counts for both. */
 void ngx_ratelimit_sampler_carry(ngx_ratelimit_sampler_t *sampler,
     uint64_t weight);
 

@@ -84,8 +84,8 @@ ngx_ratelimit_check_start(ngx_ratelimit_check_t *check)
 
 
 /*
- * The counters of rules that the client did not wait for are looked at: that
- * asks nobody. Of the others nothing is known.
+ * The counters of rules that the client did not wait for are looked at, which
+ * needs no call. About the others nothing is known.
  */
 ngx_int_t
 ngx_ratelimit_check_early(ngx_ratelimit_check_t *check)

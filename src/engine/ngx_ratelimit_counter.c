@@ -1,6 +1,6 @@
 /*
- * What the backends share: a counter's names, its lease in shared memory, the
- * check that waits for it, and its answer when Redis has none.
+ * The part that all backends share: a counter's names, its lease in shared
+ * memory, the check that waits for it, and its answer when Redis has none.
  *
  * Counters of this gateway that stand in for one in Redis are in the zone's own
  * table, under the zone's own key. A client may know its digest, since there

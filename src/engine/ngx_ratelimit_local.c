@@ -38,8 +38,8 @@
     ((limit)->algorithm <= NGX_RATELIMIT_LEAKY_BUCKET)
 
 /*
- * An operation on a counter. Those of every request pass it by value: then it
- * stays in registers.
+ * An operation on a counter. Operations of every request pass it by value: then
+ * it stays in registers.
  */
 typedef struct {
     ngx_ratelimit_table_t        *table;

@@ -17,9 +17,10 @@
 #include "ngx_ratelimit_limit.h"
 
 /*
- * Nobody knows when a request ends. A counter that was not written for so long
- * may be dropped: it belongs to a killed worker. The exception is a request of
- * a day that is the only one of its key and finds the table full.
+ * The gateway cannot know when a request will end. A counter that was not
+ * written for so long may be dropped: it belongs to a killed worker. The
+ * exception is a request of a day that is the only one of its key and finds the
+ * table full.
  */
 #define NGX_RATELIMIT_PERMIT_FAR_US      ((uint64_t) 86400 * 1000000)
 

@@ -215,7 +215,7 @@ ngx_ratelimit_counts_use(ngx_ratelimit_counts_kind_e kind,
 
 
 /*
- * The row of that id, else one that can be had; 0: there is none. That is
+ * The row of that id, else one that can be had; 0: there is none. Such a row is
  * searched for once in a second, not for each rule of a document.
  */
 static uint32_t

@@ -1,10 +1,10 @@
 /*
- * What the workers of a gateway count for its metrics. A row is the counts of
+ * The counts of a gateway's workers, for its metrics. A row is the counts of
  * one rule, or of one zone. It has words in the block of each worker, which
  * only that worker writes; a reader adds the blocks up.
  *
- * A block belongs to a place of lives, so to one living worker at a time. What
- * a dead worker has counted stays, and its successor goes on from there.
+ * A block belongs to a place of lives, so to one living worker at a time. The
+ * counts of a dead worker stay, and its successor goes on from there.
  *
  * A rule keeps its row by its name, over reloads and versions of a document. A
  * row that no worker uses any more is shown for an hour, and may then become
@@ -109,8 +109,8 @@ void ngx_ratelimit_counts_time(uint32_t row, uint64_t us);
 
 
 /*
- * Adds to a word of the row. Nobody else writes a block but the common one: no
- * locked instruction.
+ * Adds to a word of the row. Only the common block has more than one writer, so
+ * no locked instruction is needed.
  */
 static ngx_inline void
 ngx_ratelimit_count(uint32_t row, ngx_uint_t word, uint64_t n)

@@ -25,7 +25,7 @@
 
 /*
  * make: the lease holds tokens, whose number is a uint32_t at the start of this
- * word of it. Else it is something that is kept like a lease.
+ * word of it. Without it, the place is for something that is kept like a lease.
  */
 #define NGX_RATELIMIT_LEASE_HOLDS       2
 #define NGX_RATELIMIT_LEASE_TOKENS      2

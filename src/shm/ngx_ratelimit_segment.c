@@ -32,8 +32,8 @@ ngx_ratelimit_segments_init(const ngx_ratelimit_segments_kind_t *kind,
 
 
 /*
- * The size alone decides: as many segments as are not too small. Of counters
- * there are two at least, of leases there may be one.
+ * The size alone decides: as many segments as are not too small. Counters have
+ * two at least, leases may have one.
  */
 static void
 ngx_ratelimit_segments_shape(const ngx_ratelimit_segments_kind_t *kind,

@@ -13,7 +13,9 @@
 #include "ngx_ratelimit_lock.h"
 #include "ngx_ratelimit_types.h"
 
-/* What is lost: live counters that were evicted, leases that had no place. */
+/*
+ * The kinds of loss: live counters that were evicted, leases that had no place.
+ */
 typedef enum {
     NGX_RATELIMIT_LOST_NEW = 0,       /* a counter used once; all leases */
     NGX_RATELIMIT_LOST_KNOWN,         /* one that was found again */
@@ -86,7 +88,7 @@ ngx_int_t ngx_ratelimit_segments_check(
 /*
  * Reads a table's figures without a lock. busy and tokens are those of about
  * max of its sets, as many of each segment, and scaled to all: the ids are
- * hashes, so any sets are a sample. Of 2,048 sets busy is within 2 % of the
+ * hashes, so any sets are a sample. With 2,048 sets, busy is within 2 % of the
  * places, 99.9 % of the times.
  */
 #define NGX_RATELIMIT_STAT_SETS  2048

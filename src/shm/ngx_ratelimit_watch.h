@@ -1,7 +1,7 @@
 /*
- * What an operator sees of single clients of a zone: its last rejections, and
- * the keys with the most requests and the most rejections. In shared memory of
- * its own, which a zone has if it has an endpoint.
+ * The lists of single clients of a zone, for operators: its last rejections,
+ * and the keys with the most requests and the most rejections. In shared memory
+ * of its own, which a zone has if it has an endpoint.
  */
 
 #ifndef NGX_RATELIMIT_WATCH_H_INCLUDED

@@ -376,8 +376,8 @@ ngx_ratelimit_amount_times_rate(const ngx_ratelimit_spec_t *base,
 
 
 /*
- * What was rounded up, the one that is left at least, may take a bucket out of
- * the algorithm's bounds: it gets the most that its rate bears.
+ * Rounding up, and the one token that stays at least, may take a bucket out of
+ * the algorithm's bounds: it then gets the most that its rate bears.
  */
 static void
 ngx_ratelimit_amount_fit(ngx_ratelimit_spec_t *spec)

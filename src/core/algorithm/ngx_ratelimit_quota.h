@@ -21,7 +21,7 @@
 /*
  * How long until there is more of what a counter limits, by its answer. If it
  * rejects: until the cost can be paid. If it is an empty bucket: until its next
- * token. Else: until it equals a fresh one.
+ * token. In all other cases: until it equals a fresh one.
  */
 uint64_t ngx_ratelimit_quota_more_us(const ngx_ratelimit_limit_t *limit,
     const ngx_ratelimit_answer_t *answer);

@@ -404,8 +404,8 @@ ngx_ratelimit_lease_charge(ngx_ratelimit_lease_t *lease,
 
 
 /*
- * The tokens go back, which leaves as many as before. So no rejection stands;
- * nor does one for long that Redis sends before it has the tokens.
+ * The tokens go back, which leaves as many as before. So no rejection stands,
+ * and one that Redis sends before it has the tokens stands for a moment only.
  */
 void
 ngx_ratelimit_lease_left(ngx_ratelimit_lease_t *lease,

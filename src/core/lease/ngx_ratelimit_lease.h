@@ -225,9 +225,8 @@ void ngx_ratelimit_async_look(const ngx_ratelimit_lease_t *lease,
 uint32_t ngx_ratelimit_async_debt(const ngx_ratelimit_lease_t *lease);
 
 /*
- * Of a lease under this limit: whether the caller, which sweeps, is to debit
- * now what was spent, as with take. What was spent of a fixed window that is
- * over is not debited.
+ * Whether the caller, which sweeps, is to debit now what was spent under this
+ * limit, as with take. Tokens of a fixed window that is over are not debited.
  */
 unsigned ngx_ratelimit_async_due(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env);

@@ -64,7 +64,9 @@ uint32_t ngx_ratelimit_lease_quiet_ms(
     const ngx_ratelimit_lease_t *lease, const ngx_ratelimit_limit_t *limit);
 
 
-/* What is left, and until when, as if no tokens were in hand. */
+/*
+ * The answer: how much is left, and until when, as if no tokens were in hand.
+ */
 void ngx_ratelimit_lease_answer(const ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us,
     ngx_ratelimit_answer_t *answer);
@@ -115,7 +117,7 @@ ngx_ratelimit_lease_passed_ms(uint64_t now_us, uint32_t since_ms)
 }
 
 
-/* Somebody uses the lease: it lives on, and ticks that are over end. */
+/* The lease is used: it lives on, and ticks that are over end. */
 static inline void
 ngx_ratelimit_lease_touch(ngx_ratelimit_lease_t *lease, uint64_t now_us)
 {

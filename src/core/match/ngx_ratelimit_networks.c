@@ -304,7 +304,7 @@ ngx_ratelimit_networks_word(const u_char *p)
 }
 
 
-/* Of the first bits of a word; all of them if there are more. */
+/* A mask of the first bits of a word, or of all 64 if bits is more. */
 static uint64_t
 ngx_ratelimit_networks_mask(uint32_t bits)
 {

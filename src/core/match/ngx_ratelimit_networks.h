@@ -34,8 +34,8 @@ void ngx_ratelimit_address(const u_char *bytes, size_t len,
 
 /*
  * Makes a set of n networks, n >= 1, in zeroed memory of the caller, of
- * networks_bytes(): 0 if there are too many. Of equal ones the greatest value
- * counts.
+ * networks_bytes(): 0 if there are too many. If networks are equal, the
+ * greatest value counts.
  */
 size_t ngx_ratelimit_networks_bytes(const ngx_ratelimit_network_t *networks,
     size_t n);

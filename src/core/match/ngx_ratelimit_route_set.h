@@ -88,11 +88,12 @@ uint32_t ngx_ratelimit_route_set_add(ngx_ratelimit_route_set_t *set,
  * literal is more specific than "{name}" or "*", which is more than "**".
  *
  * Costs one look at each byte of the path and a visit, each in constant time,
- * of the nodes whose way from the root matches the path's first segments. That
- * is one for each segment where no "{name}" stands beside literals that lead
- * nowhere. With d segments of the path that templates reach, it is never more
- * than 2^(d + 1) - 1, since a segment leads a node to two at most. Only a set
- * with as many nodes reaches that, as all mixtures of "a" and "*" do.
+ * of the nodes whose way from the root matches the path's first segments. It
+ * visits one node for each segment where no "{name}" stands beside literals
+ * that lead nowhere. With d segments of the path that templates reach, it is
+ * never more than 2^(d + 1) - 1, since a segment leads a node to two at most.
+ * Only a set with as many nodes reaches that, as all mixtures of "a" and "*"
+ * do.
  */
 uint32_t ngx_ratelimit_route_set_find(const ngx_ratelimit_route_set_t *set,
     const u_char *path, size_t len);

@@ -263,7 +263,10 @@ ngx_ratelimit_parts_wait_us(const ngx_ratelimit_counter_t *counter)
 }
 
 
-/* What the table of counters remembers of all parts; returns the time. */
+/*
+ * Locks the entry in which the table of counters remembers all parts; returns
+ * the time.
+ */
 static uint64_t
 ngx_ratelimit_parts_lock_all(const ngx_ratelimit_counter_t *counter,
     ngx_ratelimit_entry_t *entry)

@@ -200,7 +200,10 @@ ngx_ratelimit_script_one(ngx_ratelimit_counter_t *counter,
 }
 
 
-/* Of a single counter calls ask and give: of a lease, or of a part. */
+/*
+ * Counts a call of ask or give: these are for a single counter, of a lease or
+ * of a part.
+ */
 static void
 ngx_ratelimit_script_lease_call(const ngx_ratelimit_counter_t *counter)
 {

@@ -490,7 +490,7 @@ ngx_http_ratelimit_api_counter_limit(ngx_http_ratelimit_api_counters_t *all,
 
 
 /*
- * What becomes of the one counter. NGX_DECLINED, or it is answered. The change
+ * Changes the one counter. NGX_DECLINED, or the request is answered. The change
  * is logged before: its request may be gone when it is done.
  */
 static ngx_int_t

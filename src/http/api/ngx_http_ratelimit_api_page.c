@@ -1,7 +1,8 @@
 /*
  * "ratelimit_status_page": the page for a browser, and its script and style.
- * They are files of the folder page/, and the same for every gateway. What the
- * page shows, its script reads from the endpoint: there all guards apply.
+ * They are files of the folder page/, and the same for every gateway. The
+ * page's script reads all that it shows from the endpoint, where all guards
+ * apply.
  */
 
 #include "ngx_http_ratelimit_api.h"

@@ -16,7 +16,7 @@
 #define NGX_HTTP_RATELIMIT_API_TOP_MAX  100
 #define NGX_HTTP_RATELIMIT_API_PENALTIES  1000   /* of an answer */
 
-/* What the query asks for. */
+/* The parameters of the query. */
 typedef struct {
     uint64_t                    since_ms;
     ngx_ratelimit_watch_key_t   key;       /* its hash, if there is one, */

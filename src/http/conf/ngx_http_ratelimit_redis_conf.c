@@ -1,8 +1,8 @@
 /*
  * The "ratelimit_redis" block: where Redis is and how to speak to it. A
  * directive of the block is a row of a table. If http {} has a "resolver", the
- * gateway resolves names while it serves. Else they are resolved once, when all
- * of the configuration is read.
+ * gateway resolves names while it serves. Without a "resolver" they are
+ * resolved once, when all of the configuration is read.
  */
 
 #include "ngx_http_ratelimit_conf.h"

@@ -32,7 +32,7 @@ typedef struct {
     ngx_http_ratelimit_jwk_t   keys[NGX_HTTP_RATELIMIT_JWT_KEYS];
 } ngx_http_ratelimit_jwks_t;
 
-/* What tells a file from another one; zero: there is none. */
+/* The values by which one file differs from another; zero: there is none. */
 typedef struct {
     uint64_t                   inode;
     uint64_t                   size;

@@ -92,7 +92,8 @@ ngx_int_t ngx_http_ratelimit_jwt_claim(ngx_http_request_t *r,
 
 /*
  * jwt.c: NGX_ABORT: the request has a bearer token that the location's key does
- * not verify; reason says why. Else NGX_OK, or NGX_ERROR (out of memory).
+ * not verify; reason says why. NGX_OK: it has none, or a valid one. NGX_ERROR:
+ * memory is out.
  */
 ngx_int_t ngx_http_ratelimit_jwt_invalid(ngx_http_request_t *r,
     const char **reason);

@@ -13,7 +13,7 @@
 /* a number that an item does not have */
 #define NGX_HTTP_RATELIMIT_METRICS_NONE  ((uint64_t) -1)
 
-/* What has a name: a zone or a Redis, with its figures. */
+/* A zone or a Redis: its name and its figures. */
 typedef struct {
     const char                    *label;     /* of its name */
     const ngx_str_t               *name;

@@ -1,6 +1,6 @@
 /*
- * What an operator sees of single clients. It is written where a request is
- * decided, and shown by the endpoint.
+ * The lists of single clients for operators. They are written where a request
+ * is decided, and shown by the endpoint.
  */
 
 #include "ngx_http_ratelimit_watch.h"

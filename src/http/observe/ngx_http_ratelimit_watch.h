@@ -1,5 +1,6 @@
 /*
- * What an operator sees of single clients, written where a request is decided.
+ * The lists of single clients for operators, written where a request is
+ * decided.
  */
 
 #ifndef NGX_HTTP_RATELIMIT_WATCH_H_INCLUDED

@@ -363,7 +363,7 @@ ngx_http_ratelimit_denied(ngx_http_ratelimit_ctx_t *ctx)
 
 /*
  * Answers a request that does not pass: at once, or first holds the answer
- * back. What is held back has been counted and logged.
+ * back. A request whose answer is held back has been counted and logged.
  */
 static ngx_int_t
 ngx_http_ratelimit_refuse(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx)

@@ -6,7 +6,7 @@
 
 #include "ngx_http_ratelimit_request.h"
 
-/* Of a connection, in its pool, from its first rejection on. */
+/* The rejections of a connection: in its pool, from the first one on. */
 typedef struct {
     ngx_uint_t         rejections;
     ngx_connection_t  *connection;

@@ -1,5 +1,5 @@
 /*
- * Who the client of a request is, and which lists have it.
+ * The client of a request: its key, its address, and the lists that have it.
  */
 
 #include "ngx_http_ratelimit_select.h"

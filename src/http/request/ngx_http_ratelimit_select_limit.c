@@ -1,5 +1,5 @@
 /*
- * What a rule allows the client of a request, and what the request costs.
+ * The limit of a rule for the client of a request, and the request's cost.
  */
 
 #include "ngx_http_ratelimit_select.h"

@@ -1,6 +1,6 @@
 /*
- * What a worker does by itself, on one timer: it keeps the places of its nodes,
- * looks at the password files, sends heartbeats and probes.
+ * The work of a worker between requests, on one timer: it keeps the places of
+ * its nodes, looks at the password files, sends heartbeats and probes.
  *
  * A heartbeat says that a gateway lives. Each second one worker of each gateway
  * sends Redis one, and Redis answers how many gateways live. There they are
@@ -29,11 +29,10 @@
 #define NGX_RATELIMIT_REDIS_PROBE_TRIES    1000
 
 /*
- * Arguments of lua/check.lua. Of a heartbeat: kind, field, cost, want,
+ * Arguments of lua/check.lua. For a heartbeat: kind, field, cost, want,
  * capacity, life in microseconds, 1: the answer has the time in place of reset;
- * the gateway follows. Of a probe: kind,
- * field, cost, want, capacity, period, scale of a counter that no rule has, and
- * that is full again at once.
+ * the gateway follows. For a probe: kind, field, cost, want, capacity, period,
+ * scale of a counter that no rule has, and that is full again at once.
  */
 #define NGX_RATELIMIT_REDIS_GATEWAYS_SET  "rl-nodes"
 #define NGX_RATELIMIT_REDIS_GATEWAYS_MAX  1073741824

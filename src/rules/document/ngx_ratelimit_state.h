@@ -24,8 +24,9 @@ ngx_int_t ngx_ratelimit_state_read(const ngx_str_t *file, ngx_pool_t *pool,
 /*
  * Writes a state file. Returns NULL, or which step failed, as a constant
  * string, and errno in *err. If the last step failed, the folder's fsync(), the
- * new file is there. Else the file before is as it was, or became "<file>.old".
- * The errno is NGX_EAGAIN while another process writes the same file.
+ * new file is there. If another one failed, the file before is as it was, or
+ * became "<file>.old". The errno is NGX_EAGAIN while another process writes the
+ * same file.
  */
 const char *ngx_ratelimit_state_write(const ngx_str_t *file,
     const ngx_str_t *text, ngx_err_t *err);

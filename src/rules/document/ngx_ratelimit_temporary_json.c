@@ -444,10 +444,11 @@ ngx_ratelimit_temporary_expires_at(ngx_ratelimit_reader_t *reader,
 /*
  * Tries the amount on each limit that it may change: of the rules that it may
  * meet, and of their tiers. A limit that it does not fit stays as it is while
- * requests come. That is a problem in a document that is written, and a warning
- * in one that is stored: no rule is given up for it. It is a warning, too, for
- * rules of nginx.conf that it does not name, because another gateway may have
- * others. For a rule of the document that it names it is always a problem.
+ * requests come. A misfit is a problem in a document that is written, and a
+ * warning in one that is stored: no rule is given up for it. It is a warning,
+ * too, for rules of nginx.conf that it does not name, because another gateway
+ * may have others. For a rule of the document that it names it is always a
+ * problem.
  */
 static void
 ngx_ratelimit_fit(ngx_ratelimit_reader_t *reader,

@@ -39,8 +39,8 @@ typedef struct {
 } ngx_ratelimit_access_list_t;
 
 /*
- * Makes a zeroed list of n entries, which it sorts. Of equal ones the last to
- * end counts. Returns NGX_OK, or NGX_ERROR when memory is out.
+ * Makes a zeroed list of n entries, which it sorts. If entries are equal, the
+ * last to end counts. Returns NGX_OK, or NGX_ERROR when memory is out.
  */
 ngx_int_t ngx_ratelimit_access_list_make(ngx_ratelimit_access_list_t *list,
     ngx_ratelimit_access_t *entries, ngx_uint_t n, ngx_pool_t *pool);

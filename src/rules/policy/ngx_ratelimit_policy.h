@@ -10,7 +10,9 @@
 #include "ngx_ratelimit_access_list.h"
 #include "ngx_ratelimit_rule.h"
 
-/* A limit for some time, of "overrides". Those of one key are a list. */
+/*
+ * A limit for some time, of "overrides". The overrides of one key are a list.
+ */
 typedef struct {
     ngx_str_t                id;
     ngx_str_t                rule_id;    /* empty: of any rule */
