@@ -15,9 +15,9 @@ packages() {
     case $1 in
         build) echo gcc make nginx nginx-dev libhiredis-dev \
                     libjansson-dev libssl-dev libpcre2-dev zlib1g-dev ;;
-        run)   echo redis-server redis-tools curl procps ;;
-        test)  echo redis-server redis-tools curl procps libcmocka-dev openssl \
-                    liblua5.1-0-dev pkg-config nghttp2-client perl python3 \
+        run)   echo redis-server redis-tools curl procps tzdata ;;
+        test)  echo redis-server redis-tools curl procps tzdata libcmocka-dev \
+                    openssl liblua5.1-0-dev pkg-config nghttp2-client perl python3 \
                     fail2ban ;;
         check) echo clang clang-tidy binutils shellcheck perl python3 git ;;
         bench) echo wrk curl libnginx-mod-http-lua lua-nginx-redis valgrind \

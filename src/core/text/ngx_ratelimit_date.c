@@ -20,7 +20,6 @@ static int ngx_ratelimit_date_fields(const u_char **p, const u_char *last,
     const char *form, uint32_t *v);
 static int ngx_ratelimit_date_zone(const u_char *p, const u_char *last,
     int64_t *seconds);
-static uint32_t ngx_ratelimit_date_month_days(uint32_t year, uint32_t month);
 
 
 /* a minute may have a leap second */
@@ -32,8 +31,8 @@ int
 ngx_ratelimit_date_parse(const u_char *text, size_t len, int64_t *seconds)
 {
     size_t         i;
-    int64_t        offset, days;
-    uint32_t       v[NGX_RATELIMIT_FIELDS], year, month;
+    int64_t        offset;
+    uint32_t       v[NGX_RATELIMIT_FIELDS];
     const u_char  *p, *last;
 
     p = text;
@@ -75,13 +74,10 @@ ngx_ratelimit_date_parse(const u_char *text, size_t len, int64_t *seconds)
         return -1;
     }
 
-    year = v[NGX_RATELIMIT_YEAR] - (v[NGX_RATELIMIT_MONTH] < 3);
-    month = (v[NGX_RATELIMIT_MONTH] + 9) % 12;
-
-    days = (int64_t) year * 365 + year / 4 - year / 100 + year / 400
-           + (153 * month + 2) / 5 + v[NGX_RATELIMIT_DAY] - 719469;
-
-    *seconds = days * 86400 + v[NGX_RATELIMIT_HOUR] * 3600
+    *seconds = ngx_ratelimit_date_days(v[NGX_RATELIMIT_YEAR],
+                                       v[NGX_RATELIMIT_MONTH],
+                                       v[NGX_RATELIMIT_DAY]) * 86400
+               + v[NGX_RATELIMIT_HOUR] * 3600
                + v[NGX_RATELIMIT_MINUTE] * 60 + v[NGX_RATELIMIT_SECOND]
                - offset;
 
@@ -159,7 +155,41 @@ ngx_ratelimit_date_zone(const u_char *p, const u_char *last, int64_t *seconds)
 }
 
 
-static uint32_t
+int64_t
+ngx_ratelimit_date_days(uint32_t year, uint32_t month, uint32_t day)
+{
+    year -= (month < 3);
+    month = (month + 9) % 12;
+
+    return (int64_t) year * 365 + year / 4 - year / 100 + year / 400
+           + (153 * month + 2) / 5 + day - 719469;
+}
+
+
+/*
+ * The days since 1 March of year 0, in periods of 400 years; in one, those
+ * since a 1 March.
+ */
+void
+ngx_ratelimit_date_split(int64_t days, uint32_t *year, uint32_t *month,
+    uint32_t *day)
+{
+    uint64_t  since, of_period, of_year, years, months;
+
+    since = (uint64_t) days + 719468;
+    of_period = since % 146097;
+    years = (of_period - of_period / 1460 + of_period / 36524
+             - of_period / 146096) / 365;
+    of_year = of_period - (365 * years + years / 4 - years / 100);
+    months = (5 * of_year + 2) / 153;
+
+    *day = (uint32_t) (of_year - (153 * months + 2) / 5 + 1);
+    *month = (uint32_t) (months < 10 ? months + 3 : months - 9);
+    *year = (uint32_t) (since / 146097 * 400 + years + (months >= 10));
+}
+
+
+uint32_t
 ngx_ratelimit_date_month_days(uint32_t year, uint32_t month)
 {
     static const u_char  days[] = {

@@ -14,4 +14,15 @@
  */
 int ngx_ratelimit_date_parse(const u_char *text, size_t len, int64_t *seconds);
 
+/*
+ * The days from 1 January 1970 to a date of the Gregorian calendar (year 0 and
+ * later, month 1..12, day 1 and up to any), and the date of such days, which
+ * are not below 0.
+ */
+int64_t ngx_ratelimit_date_days(uint32_t year, uint32_t month, uint32_t day);
+void ngx_ratelimit_date_split(int64_t days, uint32_t *year, uint32_t *month,
+    uint32_t *day);
+
+uint32_t ngx_ratelimit_date_month_days(uint32_t year, uint32_t month);
+
 #endif /* NGX_RATELIMIT_DATE_H_INCLUDED */
