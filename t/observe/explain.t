@@ -299,6 +299,46 @@ is(brief('/?k=1'), 'yes, lease 9/10 rule, strict 19/20 rule, '
 $fleet->stop;
 
 
+# a penalty decides: it is named, and explaining is no event of it
+
+my $banned = $gateway = t::Gateway->limited(
+    files => { tokens => "ops:$TOKEN\n" },
+    zone => { z => 'rate=1r/h', other => 'rate=9r/h' },
+    http => <<'CONF',
+    ratelimit_penalty flood zone=z after=1r/1h time=1h;
+    ratelimit_penalty asks zone=z after=1r/1h time=2h on=200;
+    ratelimit_explain token_file=tokens;
+CONF
+    server => 'add_header X-Penalty $ratelimit_penalty always;',
+    locations => { '/' => 'ratelimit zone=z; ' . $NEVER,
+                   '/two' => 'ratelimit zone=other; ratelimit zone=z; ' . $NEVER,
+                   '/dry' => 'ratelimit zone=z; ratelimit_dry_run on; '
+                             . $NEVER,
+                   '/never' => 'return 200;' });
+
+is(brief('/?k=a'), 'yes, z 1/1 rule', 'no penalty') for 1 .. 4;
+is(explained('/?k=a', $EXPLAIN)->{json}{zones}[0]{penalty}, undef, 'null');
+$gateway->get('/?k=a') for 1 .. 3;
+is(brief('/?k=a'), 'no', 'a penalty: no rule is asked') for 1 .. 2;
+is(brief('/two?k=a'), 'no, other 9/9 rule', 'nor those of the zones behind');
+is(brief('/dry?k=a'), 'yes, z 0/1 rule no', 'a dry run has none');
+is(brief('/?k=b'), 'yes, z 1/1 rule', 'nor has another key');
+
+$answer = explained('/?k=a', $EXPLAIN);
+is(header($answer, 'X-Penalty'), '', 'the explanation itself is not penalized');
+
+my ($zone) = @{ $answer->{json}{zones} };
+like(delete $zone->{penalty}{ends_at}, qr/^20\d\d-.*Z$/, 'its end');
+like(delete $zone->{penalty}{retry_after}, qr/^3[56]\d\d$/, 'in seconds');
+is_deeply($zone->{penalty}, { penalty => 'flood', action => 'ban',
+                              counted_by => '$arg_k' }, 'what it is');
+is_deeply($zone->{rules}, [], 'no rules');
+
+unlike($gateway->get('/metrics')->{body}, qr/outcome="penalized"/,
+       'none of them is counted');
+$gateway->stop;
+
+
 # nginx -t
 
 my $wrong = t::Gateway->limited(start => 0, files => {

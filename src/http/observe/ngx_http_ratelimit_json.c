@@ -169,6 +169,18 @@ ngx_http_ratelimit_json_time(uint64_t time_ms)
 }
 
 
+json_t *
+ngx_http_ratelimit_json_later(uint64_t ms)
+{
+    ngx_time_t  *now;
+
+    now = ngx_timeofday();
+
+    return ngx_http_ratelimit_json_time((uint64_t) now->sec * 1000 + now->msec
+                                        + ms);
+}
+
+
 void
 ngx_http_ratelimit_json_append(json_t **list, json_t *json)
 {
@@ -183,10 +195,8 @@ ngx_int_t
 ngx_http_ratelimit_json_counter(json_t *json,
     const ngx_ratelimit_inspect_t *inspect)
 {
-    uint64_t                      now_ms;
     ngx_int_t                     rc;
     ngx_uint_t                    known, window;
-    ngx_time_t                   *now;
     const ngx_ratelimit_limit_t  *limit;
 
     limit = inspect->limit;
@@ -211,12 +221,9 @@ ngx_http_ratelimit_json_counter(json_t *json,
                             ngx_ratelimit_redis_status_name(inspect->status)));
 
     } else if (window) {
-        now = ngx_timeofday();
-        now_ms = (uint64_t) now->sec * 1000 + now->msec;
-
         rc |= json_object_set_new(json, "reset_at",
-                  ngx_http_ratelimit_json_time(now_ms
-                             + (inspect->answer.reset_us + 999) / 1000));
+                  ngx_http_ratelimit_json_later(
+                                    (inspect->answer.reset_us + 999) / 1000));
     }
 
     if (inspect->wait_us) {

@@ -50,6 +50,9 @@ struct json_t *ngx_http_ratelimit_json_name(const ngx_str_t *text);
 /* RFC 3339 in UTC, with milliseconds. */
 struct json_t *ngx_http_ratelimit_json_time(uint64_t time_ms);
 
+/* The same of the time in so many milliseconds. */
+struct json_t *ngx_http_ratelimit_json_later(uint64_t ms);
+
 /* Appends json, which goes with the list. If memory is out, *list is NULL. */
 void ngx_http_ratelimit_json_append(struct json_t **list, struct json_t *json);
 

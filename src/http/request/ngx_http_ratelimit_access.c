@@ -213,8 +213,15 @@ ngx_http_ratelimit_check(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx)
         /* no counter of the zones before is asked: none has an answer */
 
         ctx->check.ncounters = 0;
-        ctx->check.status = (rc == NGX_BUSY) ? NGX_RATELIMIT_PENALIZED
-                                             : NGX_RATELIMIT_DENIED;
+        ctx->check.status = NGX_RATELIMIT_DENIED;
+
+        if (rc == NGX_BUSY) {
+            ctx->check.status = NGX_RATELIMIT_PENALIZED;
+            ngx_ratelimit_count(
+                    ctx->penalty->limiter->rows[NGX_RATELIMIT_COUNTS_ZONE],
+                    NGX_RATELIMIT_COUNTS_PENALIZED, 1);
+        }
+
         return NGX_OK;
     }
 

@@ -38,7 +38,7 @@ struct ngx_http_ratelimit_explain_s {
     ngx_http_ratelimit_explain_look_t   looks[NGX_RATELIMIT_MAX_COUNTERS];
     ngx_uint_t                          nlooks;
     ngx_uint_t                          pending;  /* looks */
-    unsigned                            denied:1; /* by a list */
+    unsigned                            denied:1; /* by a list, a penalty */
     unsigned                            failed:1; /* memory is out */
 };
 
@@ -52,6 +52,8 @@ static json_t *ngx_http_ratelimit_explain_zone(
     const ngx_ratelimit_limiter_t *limiter);
 static void ngx_http_ratelimit_explain_listed(void *data,
     const ngx_ratelimit_limiter_t *limiter, ngx_ratelimit_listed_e listed);
+static void ngx_http_ratelimit_explain_penalty(
+    ngx_http_ratelimit_explain_t *explain);
 static void ngx_http_ratelimit_explain_rule(void *data,
     const ngx_ratelimit_rule_t *rule, ngx_ratelimit_match_e match,
     const ngx_ratelimit_counter_t *counter,
@@ -186,11 +188,20 @@ ngx_http_ratelimit_explain_start(ngx_http_request_t *r,
 
     rc = ngx_http_ratelimit_select(r, ctx, &report);
 
+    if (rc == NGX_BUSY) {
+        ngx_http_ratelimit_explain_penalty(explain);
+    }
+
+    /* the answer is no event, and not that of a penalty */
+
+    ctx->penalty = NULL;
+    ctx->penalty_keys = NULL;
+
     if (rc == NGX_ERROR) {
         return NGX_ERROR;
     }
 
-    explain->denied = (rc == NGX_ABORT);
+    explain->denied = (rc != NGX_OK);
 
     /* a local counter has answered when this returns */
 
@@ -315,10 +326,10 @@ ngx_http_ratelimit_explain_zone(ngx_http_ratelimit_explain_t *explain,
 
     for (i = 0; limits[i]->limiter != limiter; i++) { /* void */ }
 
-    zone = json_pack("{s:o, s:I, s:n, s:n, s:[], s:i}",
+    zone = json_pack("{s:o, s:I, s:n, s:n, s:n, s:[], s:i}",
                      "zone", ngx_http_ratelimit_json_text(&limiter->zone.name),
                      "version", (json_int_t) explain->ctx->policies[i]->version,
-                     "list", "tier", "rules", "more", 0);
+                     "list", "penalty", "tier", "rules", "more", 0);
 
     if (json_array_append_new(explain->zones, zone) != 0) {
         explain->failed = 1;
@@ -339,6 +350,29 @@ ngx_http_ratelimit_explain_listed(void *data,
         ngx_http_ratelimit_explain_zone(explain, limiter),
         json_pack("{s:s}", "list", (listed == NGX_RATELIMIT_LISTED_DENIED)
                                    ? "blacklist" : "whitelist"));
+}
+
+
+/* As "/penalties" has it, but for the key, of which a token may not know. */
+static void
+ngx_http_ratelimit_explain_penalty(ngx_http_ratelimit_explain_t *explain)
+{
+    ngx_http_ratelimit_ctx_t  *ctx;
+    ngx_ratelimit_penalty_t   *penalty;
+
+    ctx = explain->ctx;
+    penalty = ctx->penalty;
+
+    ngx_http_ratelimit_explain_add(explain,
+        ngx_http_ratelimit_explain_zone(explain, penalty->limiter),
+        json_pack("{s:{s:o, s:s, s:o, s:o, s:I}}", "penalty",
+            "penalty", ngx_http_ratelimit_json_text(&penalty->id),
+            "action", ngx_ratelimit_penalty_actions[penalty->action],
+            "counted_by", ngx_http_ratelimit_json_text(&penalty->key),
+            "ends_at", ngx_http_ratelimit_json_later(ctx->penalty_until_ms
+                                                     - ngx_current_msec),
+            "retry_after",
+            (json_int_t) ngx_http_ratelimit_penalty_seconds(ctx)));
 }
 
 

@@ -68,14 +68,7 @@ ngx_http_ratelimit_penalized(ngx_http_request_t *r,
         }
     }
 
-    if (ctx->penalty == NULL) {
-        return NGX_OK;
-    }
-
-    ngx_ratelimit_count(limiter->rows[NGX_RATELIMIT_COUNTS_ZONE],
-                        NGX_RATELIMIT_COUNTS_PENALIZED, 1);
-
-    return NGX_BUSY;
+    return ctx->penalty ? NGX_BUSY : NGX_OK;
 }
 
 

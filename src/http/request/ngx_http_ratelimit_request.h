@@ -200,8 +200,8 @@ ngx_int_t ngx_http_ratelimit_select(ngx_http_request_t *r,
 
 /*
  * penalty.c: whether the request is under a penalty of the limiter, which
- * ctx->penalty then is. NGX_OK: it is not; NGX_BUSY: it is, and is counted;
- * NGX_ERROR: memory is out.
+ * ctx->penalty then is. NGX_OK: it is not; NGX_BUSY: it is; NGX_ERROR: memory
+ * is out.
  */
 ngx_int_t ngx_http_ratelimit_penalized(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx, const ngx_ratelimit_limiter_t *limiter);

@@ -91,8 +91,7 @@ ngx_http_ratelimit_select(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx,
             }
         }
 
-        if ((s.policy->needs & NGX_RATELIMIT_NEEDS_PENALTY) && report == NULL
-            && !conf->dry_run)
+        if ((s.policy->needs & NGX_RATELIMIT_NEEDS_PENALTY) && !conf->dry_run)
         {
             rc = ngx_http_ratelimit_penalized(r, ctx, s.limiter);
 
