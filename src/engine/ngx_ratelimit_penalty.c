@@ -5,6 +5,9 @@
 #include "ngx_ratelimit_penalty.h"
 #include "ngx_ratelimit_backend.h"
 
+static ngx_ratelimit_penalty_t *ngx_ratelimit_penalty_of(
+    const ngx_ratelimit_limiter_t *limiter, uint64_t kind);
+
 
 const char *const  ngx_ratelimit_penalty_actions[] = {
     "ban", "close", "delay", NULL
@@ -51,7 +54,8 @@ ngx_ratelimit_penalty_prepare(ngx_ratelimit_penalty_t *penalty,
 }
 
 
-ngx_ratelimit_penalty_t *
+/* The penalty of that number in the limiter's list, or NULL. */
+static ngx_ratelimit_penalty_t *
 ngx_ratelimit_penalty_of(const ngx_ratelimit_limiter_t *limiter, uint64_t kind)
 {
     ngx_uint_t                 i;
@@ -66,6 +70,50 @@ ngx_ratelimit_penalty_of(const ngx_ratelimit_limiter_t *limiter, uint64_t kind)
     }
 
     return NULL;
+}
+
+
+ngx_ratelimit_penalty_t *
+ngx_ratelimit_penalty_next(const ngx_ratelimit_limiter_t *limiter,
+    uint64_t now_ms, ngx_uint_t *at, ngx_ratelimit_penalized_t *row)
+{
+    ngx_ratelimit_penalty_t  *penalty;
+
+    if (limiter->penalties == NULL) {
+        return NULL;
+    }
+
+    while (ngx_ratelimit_penalties_next(
+                                  ngx_ratelimit_zone_penalties(&limiter->zone),
+                                  at, row)
+           == NGX_OK)
+    {
+        penalty = ngx_ratelimit_penalty_of(limiter, row->kind);
+
+        if (penalty && row->forget_ms > now_ms) {
+            return penalty;
+        }
+    }
+
+    return NULL;
+}
+
+
+ngx_uint_t
+ngx_ratelimit_penalty_active(const ngx_ratelimit_limiter_t *limiter,
+    uint64_t now_ms)
+{
+    ngx_uint_t                 at, n;
+    ngx_ratelimit_penalized_t  row;
+
+    at = 0;
+    n = 0;
+
+    while (ngx_ratelimit_penalty_next(limiter, now_ms, &at, &row)) {
+        n += (row.until_ms > now_ms);
+    }
+
+    return n;
 }
 
 
@@ -90,6 +138,46 @@ ngx_ratelimit_penalty_id(const ngx_ratelimit_penalty_t *penalty,
     id.lo ^= penalty->salt.lo;
 
     return id;
+}
+
+
+ngx_ratelimit_penalty_t *
+ngx_ratelimit_penalty_find(const ngx_ratelimit_limiter_t *limiter,
+    const ngx_str_t *of, const ngx_str_t *key, uint64_t now_ms,
+    uint64_t *until_ms)
+{
+    uint64_t                   ms;
+    ngx_uint_t                 i;
+    ngx_ratelimit_id_t         id;
+    ngx_ratelimit_penalty_t   *found, **penalties;
+
+    *until_ms = 0;
+
+    if (limiter->penalties == NULL) {
+        return NULL;
+    }
+
+    found = NULL;
+    penalties = limiter->penalties->elts;
+
+    for (i = 0; i < limiter->penalties->nelts; i++) {
+
+        if (!ngx_ratelimit_equal(&penalties[i]->key, of)) {
+            continue;
+        }
+
+        id = ngx_ratelimit_penalty_id(penalties[i], key);
+        ms = ngx_ratelimit_penalties_until(
+                                  ngx_ratelimit_zone_penalties(&limiter->zone),
+                                  &id, now_ms);
+
+        if (ms > *until_ms) {
+            *until_ms = ms;
+            found = penalties[i];
+        }
+    }
+
+    return found;
 }
 
 

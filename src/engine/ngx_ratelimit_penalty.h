@@ -45,9 +45,26 @@ typedef struct {
 ngx_int_t ngx_ratelimit_penalty_prepare(ngx_ratelimit_penalty_t *penalty,
     ngx_pool_t *pool);
 
-/* The penalty of that number in the limiter's list, or NULL. */
-ngx_ratelimit_penalty_t *ngx_ratelimit_penalty_of(
-    const ngx_ratelimit_limiter_t *limiter, uint64_t kind);
+/*
+ * Copies the next row that is not forgotten, *at is 0 at first, and returns its
+ * penalty; NULL: there are no more. Rows of a penalty that the configuration
+ * does not have, or not any more, are left out.
+ */
+ngx_ratelimit_penalty_t *ngx_ratelimit_penalty_next(
+    const ngx_ratelimit_limiter_t *limiter, uint64_t now_ms, ngx_uint_t *at,
+    ngx_ratelimit_penalized_t *row);
+
+/* How many are under way. */
+ngx_uint_t ngx_ratelimit_penalty_active(
+    const ngx_ratelimit_limiter_t *limiter, uint64_t now_ms);
+
+/*
+ * Until when a key is penalized, and by which penalty: the one that ends last
+ * of those that count by a key written as of. NULL: by none.
+ */
+ngx_ratelimit_penalty_t *ngx_ratelimit_penalty_find(
+    const ngx_ratelimit_limiter_t *limiter, const ngx_str_t *of,
+    const ngx_str_t *key, uint64_t now_ms, uint64_t *until_ms);
 
 /* Names a key in the table of penalized keys. */
 ngx_ratelimit_id_t ngx_ratelimit_penalty_id(

@@ -249,23 +249,6 @@ ngx_ratelimit_penalties_next(ngx_ratelimit_penalties_t *p, ngx_uint_t *at,
 }
 
 
-ngx_uint_t
-ngx_ratelimit_penalties_active(ngx_ratelimit_penalties_t *p, uint64_t now_ms)
-{
-    ngx_uint_t                 at, n;
-    ngx_ratelimit_penalized_t  row;
-
-    at = 0;
-    n = 0;
-
-    while (ngx_ratelimit_penalties_next(p, &at, &row) == NGX_OK) {
-        n += (row.until_ms > now_ms);
-    }
-
-    return n;
-}
-
-
 uint64_t
 ngx_ratelimit_penalties_changes(const ngx_ratelimit_penalties_t *p)
 {

@@ -89,10 +89,6 @@ ngx_int_t ngx_ratelimit_penalties_put(ngx_ratelimit_penalties_t *p,
 ngx_int_t ngx_ratelimit_penalties_next(ngx_ratelimit_penalties_t *p,
     ngx_uint_t *at, ngx_ratelimit_penalized_t *row);
 
-/* How many are under way. */
-ngx_uint_t ngx_ratelimit_penalties_active(ngx_ratelimit_penalties_t *p,
-    uint64_t now_ms);
-
 /* The number of the last change of this gateway; 0: there was none. */
 uint64_t ngx_ratelimit_penalties_changes(const ngx_ratelimit_penalties_t *p);
 

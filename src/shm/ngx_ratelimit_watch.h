@@ -31,12 +31,18 @@ typedef struct {
     u_char          data[NGX_RATELIMIT_WATCH_KEY];
 } ngx_ratelimit_watch_key_t;
 
+typedef enum {
+    NGX_RATELIMIT_REJECTED_BY_RULE = 0,
+    NGX_RATELIMIT_REJECTED_BY_DRY_RUN,      /* the request passed */
+    NGX_RATELIMIT_REJECTED_BY_PENALTY       /* whose id rule is; no limit */
+} ngx_ratelimit_rejected_e;
+
 typedef struct {
     uint64_t                   time_ms;     /* since the epoch */
     uint64_t                   retry_us;    /* NEVER: no retry helps */
     uint64_t                   window_us;   /* 0: none */
     uint32_t                   limit;
-    u_char                     dry_run;     /* the request passed */
+    u_char                     by;          /* ngx_ratelimit_rejected_e */
     u_char                     rule_len;
     u_char                     route_len;
     u_char                     route_cut;
@@ -74,6 +80,8 @@ typedef struct {
     /* the worker's */
     ngx_ratelimit_sampler_t    samplers[NGX_RATELIMIT_WATCH_TOPS];
     ngx_event_t                tick;        /* of the samplers: each second */
+    time_t                     penalized;   /* when it kept a penalized request
+                                               last */
 
     unsigned                   clear:1;     /* keys are texts */
     void                      *digest;      /* the worker's: EVP_MD_CTX, made

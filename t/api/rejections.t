@@ -68,7 +68,8 @@ my ($one) = @{ $all->{rejections} };
 my $time = delete $one->{time};
 
 like($time, qr/^20\d\d-\d\d-\d\dT\d\d:00:00\.\d{3}Z$/, 'the time');
-is_deeply($one, { number => 1, rule => 'orders', key => hash('sk_1'),
+is_deeply($one, { number => 1, rule => 'orders', penalty => undef,
+                  key => hash('sk_1'),
                   counted_by => '$ratelimit_api_key',
                   route => '/v1/orders/{id}', limit => 2,
                   window_seconds => 3600, retry_after => 3600,

@@ -348,9 +348,15 @@ for my $path (sort keys %{ $spec->{paths} }) {
     }
 }
 
-# a penalty, so that one can be ended
+# a penalty, so that one can be seen, and ended
 
-$gateway->get('/v1/', 'X-API-Key: guesser') for 1 .. 2;
+$gateway->get('/v1/', 'X-API-Key: guesser') for 1 .. 3;
+
+named_ok("get $_: a penalty", $spec->{paths}{$_}{get},
+         $api->get("$_?key=guesser")) for '/rejections', '/counters';
+named_ok("$_->[0] /counters: a penalty", $spec->{paths}{'/counters'}{$_->[0]},
+         $api->send(uc $_->[0], '/counters?rule=orders&key=guesser', $_->[1]))
+    for ['get'], ['patch', { add => 1 }], ['delete'];
 
 for my $method (qw( get delete )) {
     named_ok("$method: a penalty", $spec->{paths}{'/penalties'}{$method},

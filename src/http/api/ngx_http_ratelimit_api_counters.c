@@ -76,6 +76,8 @@ static ngx_int_t ngx_http_ratelimit_api_counters_looked(
     ngx_http_ratelimit_api_t *api);
 static json_t *ngx_http_ratelimit_api_counter_json(
     ngx_http_ratelimit_api_counter_t *counter);
+static ngx_int_t ngx_http_ratelimit_api_counter_penalty(
+    const ngx_http_ratelimit_api_counter_t *counter, json_t *json);
 static json_t *ngx_http_ratelimit_api_counter_used(
     const ngx_ratelimit_inspect_t *inspect);
 static ngx_int_t ngx_http_ratelimit_api_counter_changed(
@@ -721,6 +723,9 @@ ngx_http_ratelimit_api_counter_json(ngx_http_ratelimit_api_counter_t *counter)
         rc = json_object_set_new(json, "unknown",
                                  json_string(counter->unknown));
 
+    } else if (counter->inspect.limit == NULL) {
+        rc = json_object_set_new(json, "reset", json_true());
+
     } else {
         rc = ngx_http_ratelimit_json_counter(json, &counter->inspect);
         rc |= json_object_set_new(json, "used",
@@ -733,12 +738,36 @@ ngx_http_ratelimit_api_counter_json(ngx_http_ratelimit_api_counter_t *counter)
                                                    : NULL));
     }
 
+    rc |= ngx_http_ratelimit_api_counter_penalty(counter, json);
+
     if (rc) {
         json_decref(json);
         return NULL;
     }
 
     return json;
+}
+
+
+/*
+ * A penalty of the key is no part of its counter: neither a reset nor more ends
+ * it, so the answer names it.
+ */
+static ngx_int_t
+ngx_http_ratelimit_api_counter_penalty(
+    const ngx_http_ratelimit_api_counter_t *counter, json_t *json)
+{
+    uint64_t                  until_ms;
+    ngx_ratelimit_penalty_t  *penalty;
+
+    penalty = ngx_ratelimit_penalty_find(counter->inspect.limiter,
+                                         &counter->rule->key,
+                                         &counter->inspect.key,
+                                         ngx_current_msec, &until_ms);
+
+    return penalty ? json_object_set_new(json, "penalty",
+                                  ngx_http_ratelimit_json_text(&penalty->id))
+                   : 0;
 }
 
 
@@ -786,10 +815,7 @@ ngx_http_ratelimit_api_counter_answer(ngx_http_ratelimit_api_t *api)
 
     if (api->status == NGX_RATELIMIT_SYNC_OK) {
         return ngx_http_ratelimit_api_json(api, NGX_HTTP_OK,
-                   reset ? json_pack("{s:o, s:b}", "rule",
-                             ngx_http_ratelimit_json_text(&counter->rule->id),
-                             "reset", 1)
-                         : ngx_http_ratelimit_api_counter_json(counter));
+                   ngx_http_ratelimit_api_counter_json(counter));
     }
 
     if (!counter->inspect.done) {

@@ -29,19 +29,23 @@ static ngx_uint_t ngx_http_ratelimit_api_is_wanted(
     ngx_http_ratelimit_api_t *api,
     const ngx_http_ratelimit_api_wanted_t *wanted,
     const ngx_ratelimit_rejection_t *rejection);
+static ngx_uint_t ngx_http_ratelimit_api_is_named(const ngx_str_t *id,
+    const ngx_ratelimit_rejection_t *rejection, ngx_uint_t may);
 static ngx_uint_t ngx_http_ratelimit_api_is_key(ngx_http_ratelimit_api_t *api,
     const ngx_http_ratelimit_api_wanted_t *wanted,
     const ngx_ratelimit_watch_key_t *key);
 static ngx_int_t ngx_http_ratelimit_api_penalties_end(
     ngx_http_ratelimit_api_t *api,
     const ngx_http_ratelimit_api_wanted_t *wanted);
-static ngx_int_t ngx_http_ratelimit_api_penalty_next(
+static ngx_ratelimit_penalty_t *ngx_http_ratelimit_api_penalty_next(
     ngx_http_ratelimit_api_t *api,
     const ngx_http_ratelimit_api_wanted_t *wanted, ngx_uint_t *at,
-    ngx_ratelimit_penalized_t *row, ngx_ratelimit_penalty_t **penalty);
+    ngx_ratelimit_penalized_t *row);
 static json_t *ngx_http_ratelimit_api_penalty_json(
-    const ngx_ratelimit_penalty_t *penalty,
+    ngx_http_ratelimit_api_t *api, const ngx_ratelimit_penalty_t *penalty,
     const ngx_ratelimit_penalized_t *row);
+static json_t *ngx_http_ratelimit_api_penalty_key(
+    ngx_http_ratelimit_api_t *api, const ngx_ratelimit_watch_key_t *key);
 static void ngx_http_ratelimit_api_top_penalized(
     const ngx_ratelimit_limiter_t *limiter,
     const ngx_ratelimit_top_list_t *list,
@@ -51,6 +55,10 @@ static json_t *ngx_http_ratelimit_api_rejection_json(
     const ngx_ratelimit_rejection_t *rejection);
 static const ngx_str_t *ngx_http_ratelimit_api_rule_key(
     const ngx_ratelimit_policy_t *policy, const ngx_str_t *id);
+static ngx_uint_t ngx_http_ratelimit_api_most(ngx_http_ratelimit_api_t *api,
+    uint64_t max, uint64_t *n);
+static const ngx_str_t *ngx_http_ratelimit_api_penalty_of(
+    const ngx_ratelimit_limiter_t *limiter, const ngx_str_t *id);
 static json_t *ngx_http_ratelimit_api_top_json(
     const ngx_ratelimit_limiter_t *limiter,
     const ngx_ratelimit_watch_list_t *read,
@@ -160,19 +168,30 @@ ngx_http_ratelimit_api_is_wanted(ngx_http_ratelimit_api_t *api,
     const ngx_http_ratelimit_api_wanted_t *wanted,
     const ngx_ratelimit_rejection_t *rejection)
 {
-    const ngx_str_t  *rule;
+    ngx_uint_t  penalized;
 
-    rule = &api->args.rule;
+    penalized = (rejection->by == NGX_RATELIMIT_REJECTED_BY_PENALTY);
 
-    if (rejection->time_ms < wanted->since_ms
-        || (rule->data
-            && (rule->len != rejection->rule_len
-                || ngx_memcmp(rule->data, rejection->rule, rule->len) != 0)))
-    {
-        return 0;
-    }
+    return rejection->time_ms >= wanted->since_ms
+           && ngx_http_ratelimit_api_is_named(&api->args.rule, rejection,
+                                              !penalized)
+           && ngx_http_ratelimit_api_is_named(&api->args.penalty, rejection,
+                                              penalized)
+           && ngx_http_ratelimit_api_is_key(api, wanted, &rejection->key);
+}
 
-    return ngx_http_ratelimit_api_is_key(api, wanted, &rejection->key);
+
+/*
+ * Whether it is of the rule, or penalty, that the query names, if it does. may:
+ * it can be.
+ */
+static ngx_uint_t
+ngx_http_ratelimit_api_is_named(const ngx_str_t *id,
+    const ngx_ratelimit_rejection_t *rejection, ngx_uint_t may)
+{
+    return id->data == NULL
+           || (may && id->len == rejection->rule_len
+               && ngx_memcmp(id->data, rejection->rule, id->len) == 0);
 }
 
 
@@ -217,7 +236,7 @@ ngx_int_t
 ngx_http_ratelimit_api_penalties(ngx_http_ratelimit_api_t *api)
 {
     json_t                           *array;
-    uint64_t                          n, now_ms;
+    uint64_t                          n, most, now_ms;
     ngx_int_t                         rc;
     ngx_uint_t                        at;
     ngx_ratelimit_penalty_t          *penalty;
@@ -229,6 +248,16 @@ ngx_http_ratelimit_api_penalties(ngx_http_ratelimit_api_t *api)
         return rc;
     }
 
+    most = NGX_HTTP_RATELIMIT_API_PENALTIES;
+
+    if (!ngx_http_ratelimit_api_most(api, NGX_HTTP_RATELIMIT_API_PENALTIES,
+                                     &most))
+    {
+        return ngx_http_ratelimit_api_problem(api, NGX_HTTP_BAD_REQUEST,
+                   "invalid", "expected \"n=<number>\" from 1 to %d",
+                   NGX_HTTP_RATELIMIT_API_PENALTIES);
+    }
+
     if (api->request->method == NGX_HTTP_DELETE) {
         return ngx_http_ratelimit_api_penalties_end(api, &wanted);
     }
@@ -238,13 +267,15 @@ ngx_http_ratelimit_api_penalties(ngx_http_ratelimit_api_t *api)
     n = 0;
     at = 0;
 
-    while (ngx_http_ratelimit_api_penalty_next(api, &wanted, &at, &row,
-                                               &penalty)
-           == NGX_OK)
-    {
-        if (row.until_ms > now_ms && n++ < NGX_HTTP_RATELIMIT_API_PENALTIES) {
+    for ( ;; ) {
+        penalty = ngx_http_ratelimit_api_penalty_next(api, &wanted, &at, &row);
+        if (penalty == NULL) {
+            break;
+        }
+
+        if (row.until_ms > now_ms && n++ < most) {
             ngx_http_ratelimit_json_append(&array,
-                         ngx_http_ratelimit_api_penalty_json(penalty, &row));
+                    ngx_http_ratelimit_api_penalty_json(api, penalty, &row));
         }
     }
 
@@ -263,7 +294,6 @@ ngx_http_ratelimit_api_penalties_end(ngx_http_ratelimit_api_t *api,
     ngx_uint_t                  at, n;
     ngx_ratelimit_record_t      record;
     ngx_ratelimit_limiter_t    *limiter;
-    ngx_ratelimit_penalty_t    *penalty;
     ngx_ratelimit_penalized_t   row;
 
     static const ngx_str_t  what = ngx_string("penalties are ended");
@@ -277,10 +307,7 @@ ngx_http_ratelimit_api_penalties_end(ngx_http_ratelimit_api_t *api,
     at = 0;
     n = 0;
 
-    while (ngx_http_ratelimit_api_penalty_next(api, wanted, &at, &row,
-                                               &penalty)
-           == NGX_OK)
-    {
+    while (ngx_http_ratelimit_api_penalty_next(api, wanted, &at, &row)) {
         n += (ngx_ratelimit_penalties_end(
                                   ngx_ratelimit_zone_penalties(&limiter->zone),
                                   &row.id, ngx_current_msec)
@@ -304,60 +331,75 @@ ngx_http_ratelimit_api_penalties_end(ngx_http_ratelimit_api_t *api,
 }
 
 
-/* The next one that the query names, unless it is forgotten. */
-static ngx_int_t
+/* The next one that the query names; NULL: there are no more. */
+static ngx_ratelimit_penalty_t *
 ngx_http_ratelimit_api_penalty_next(ngx_http_ratelimit_api_t *api,
     const ngx_http_ratelimit_api_wanted_t *wanted, ngx_uint_t *at,
-    ngx_ratelimit_penalized_t *row, ngx_ratelimit_penalty_t **penalty)
+    ngx_ratelimit_penalized_t *row)
 {
-    ngx_str_t                *id;
-    ngx_ratelimit_limiter_t  *limiter;
+    ngx_ratelimit_penalty_t  *penalty;
 
-    limiter = api->conf->limiter;
-    id = &api->args.penalty;
+    do {
+        penalty = ngx_ratelimit_penalty_next(api->conf->limiter,
+                                             ngx_current_msec, at, row);
+    } while (penalty
+             && ((api->args.penalty.data
+                  && !ngx_ratelimit_equal(&api->args.penalty, &penalty->id))
+                 || !ngx_http_ratelimit_api_is_key(api, wanted, &row->name)));
 
-    if (limiter->penalties == NULL) {
-        return NGX_DONE;
-    }
-
-    while (ngx_ratelimit_penalties_next(
-                                  ngx_ratelimit_zone_penalties(&limiter->zone),
-                                  at, row)
-           == NGX_OK)
-    {
-        *penalty = ngx_ratelimit_penalty_of(limiter, row->kind);
-
-        if (*penalty && row->forget_ms > ngx_current_msec
-            && (id->data == NULL || ngx_ratelimit_equal(id, &(*penalty)->id))
-            && ngx_http_ratelimit_api_is_key(api, wanted, &row->name))
-        {
-            return NGX_OK;
-        }
-    }
-
-    return NGX_DONE;
+    return penalty;
 }
 
 
 static json_t *
-ngx_http_ratelimit_api_penalty_json(const ngx_ratelimit_penalty_t *penalty,
+ngx_http_ratelimit_api_penalty_json(ngx_http_ratelimit_api_t *api,
+    const ngx_ratelimit_penalty_t *penalty,
     const ngx_ratelimit_penalized_t *row)
 {
-    uint64_t     left_ms;
-    ngx_time_t  *now;
+    uint64_t  left_ms;
 
-    now = ngx_timeofday();
     left_ms = row->until_ms - ngx_current_msec;
 
     return json_pack("{s:o, s:s, s:o, s:o, s:o, s:I, s:I}",
         "penalty", ngx_http_ratelimit_json_text(&penalty->id),
         "action", ngx_ratelimit_penalty_actions[penalty->action],
-        "key", ngx_http_ratelimit_api_name_json(&row->name),
+        "key", ngx_http_ratelimit_api_penalty_key(api, &row->name),
         "counted_by", ngx_http_ratelimit_api_parts_json(&penalty->key),
-        "ends_at", ngx_http_ratelimit_json_time((uint64_t) now->sec * 1000
-                                                + now->msec + left_ms),
+        "ends_at", ngx_http_ratelimit_json_later(left_ms),
         "retry_after", (json_int_t) ((left_ms + 999) / 1000),
         "times", (json_int_t) row->times);
+}
+
+
+/*
+ * A name that "key=" takes: a text that JSON cannot have as it is becomes its
+ * hash. NULL: memory is out.
+ */
+static json_t *
+ngx_http_ratelimit_api_penalty_key(ngx_http_ratelimit_api_t *api,
+    const ngx_ratelimit_watch_key_t *key)
+{
+    json_t                     *json;
+    ngx_str_t                   text;
+    ngx_ratelimit_watch_key_t   hash;
+
+    if (key->len == 0) {
+        return ngx_http_ratelimit_api_name_json(key);
+    }
+
+    json = json_stringn((char *) key->data, key->len);
+
+    if (json) {
+        return json;
+    }
+
+    text.data = (u_char *) key->data;
+    text.len = key->len;
+
+    return (ngx_http_ratelimit_watch_hash(api->conf->limiter->watch, &text,
+                                          &hash)
+            == NGX_OK)
+           ? ngx_http_ratelimit_api_name_json(&hash) : NULL;
 }
 
 
@@ -366,30 +408,38 @@ static json_t *
 ngx_http_ratelimit_api_rejection_json(ngx_http_ratelimit_api_t *api,
     uint64_t number, const ngx_ratelimit_rejection_t *rejection)
 {
-    json_t     *json, *cut;
-    ngx_int_t   rc;
-    ngx_str_t   rule, route;
+    json_t            *json, *cut;
+    ngx_int_t          rc;
+    ngx_str_t          id, route;
+    ngx_uint_t         penalized;
+    const ngx_str_t   *key;
 
-    rule.data = (u_char *) rejection->rule;
-    rule.len = rejection->rule_len;
+    static const ngx_str_t  none = ngx_null_string;
+
+    id.data = (u_char *) rejection->rule;
+    id.len = rejection->rule_len;
     route.data = (u_char *) rejection->route;
     route.len = rejection->route_len;
 
-    json = json_pack("{s:I, s:o, s:o, s:o, s:o, s:o, s:I, s:o, s:b}",
+    penalized = (rejection->by == NGX_RATELIMIT_REJECTED_BY_PENALTY);
+    key = penalized
+          ? ngx_http_ratelimit_api_penalty_of(api->conf->limiter, &id)
+          : ngx_http_ratelimit_api_rule_key(api->conf->limiter->policy, &id);
+
+    json = json_pack("{s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b}",
         "number", (json_int_t) number,
         "time", ngx_http_ratelimit_json_time(rejection->time_ms),
-        "rule", ngx_http_ratelimit_json_text(&rule),
+        "rule", ngx_http_ratelimit_json_text(penalized ? &none : &id),
+        "penalty", penalized ? ngx_http_ratelimit_json_text(&id) : json_null(),
         "key", ngx_http_ratelimit_api_name_json(&rejection->key),
-        "counted_by", ngx_http_ratelimit_api_parts_json(
-                  ngx_http_ratelimit_api_rule_key(api->conf->limiter->policy,
-                                                  &rule)),
+        "counted_by", ngx_http_ratelimit_api_parts_json(key),
         "route", ngx_http_ratelimit_json_text(&route),
-        "limit", (json_int_t) rejection->limit,
+        "limit", penalized ? json_null() : json_integer(rejection->limit),
         "retry_after",
         (rejection->retry_us == NGX_RATELIMIT_NEVER)
         ? json_null()
         : json_integer(ngx_ratelimit_seconds_up(rejection->retry_us)),
-        "dry_run", (int) rejection->dry_run);
+        "dry_run", rejection->by == NGX_RATELIMIT_REJECTED_BY_DRY_RUN);
 
     rc = 0;
 
@@ -441,6 +491,30 @@ ngx_http_ratelimit_api_rule_key(const ngx_ratelimit_policy_t *policy,
 }
 
 
+/* The same of a penalty. */
+static const ngx_str_t *
+ngx_http_ratelimit_api_penalty_of(const ngx_ratelimit_limiter_t *limiter,
+    const ngx_str_t *id)
+{
+    ngx_uint_t                 i;
+    ngx_ratelimit_penalty_t  **penalties;
+
+    if (limiter->penalties == NULL) {
+        return NULL;
+    }
+
+    penalties = limiter->penalties->elts;
+
+    for (i = 0; i < limiter->penalties->nelts; i++) {
+        if (ngx_ratelimit_equal(&penalties[i]->id, id)) {
+            return &penalties[i]->key;
+        }
+    }
+
+    return NULL;
+}
+
+
 ngx_int_t
 ngx_http_ratelimit_api_top(ngx_http_ratelimit_api_t *api)
 {
@@ -465,11 +539,8 @@ ngx_http_ratelimit_api_top(ngx_http_ratelimit_api_t *api)
     }
 
     if (by == -1
-        || (api->args.n.data
-            && ngx_ratelimit_number_parse(api->args.n.data, api->args.n.len,
-                                          1, NGX_HTTP_RATELIMIT_API_TOP_MAX,
-                                          &n)
-               != 0))
+        || !ngx_http_ratelimit_api_most(api, NGX_HTTP_RATELIMIT_API_TOP_MAX,
+                                        &n))
     {
         return ngx_http_ratelimit_api_problem(api, NGX_HTTP_BAD_REQUEST,
                    "invalid", "expected \"by=requests\" or \"by=rejected\", "
@@ -518,6 +589,18 @@ ngx_http_ratelimit_api_top(ngx_http_ratelimit_api_t *api)
 }
 
 
+/* Sets n to that of the query, if there is one. Returns whether it is valid. */
+static ngx_uint_t
+ngx_http_ratelimit_api_most(ngx_http_ratelimit_api_t *api, uint64_t max,
+    uint64_t *n)
+{
+    return api->args.n.data == NULL
+           || ngx_ratelimit_number_parse(api->args.n.data, api->args.n.len, 1,
+                                         max, n)
+              == 0;
+}
+
+
 /* NULL: memory is out. */
 static json_t *
 ngx_http_ratelimit_api_top_json(const ngx_ratelimit_limiter_t *limiter,
@@ -554,18 +637,11 @@ ngx_http_ratelimit_api_top_penalized(const ngx_ratelimit_limiter_t *limiter,
 
     ngx_memzero(penalized, NGX_HTTP_RATELIMIT_API_TOP_MAX);
 
-    if (limiter->penalties == NULL) {
-        return;
-    }
-
     n = ngx_min(list->nkeys, NGX_HTTP_RATELIMIT_API_TOP_MAX);
     at = 0;
 
-    while (ngx_ratelimit_penalties_next(
-                                  ngx_ratelimit_zone_penalties(&limiter->zone),
-                                  &at, &row)
-           == NGX_OK)
-    {
+    while (ngx_ratelimit_penalty_next(limiter, ngx_current_msec, &at, &row)) {
+
         if (row.until_ms <= ngx_current_msec) {
             continue;
         }

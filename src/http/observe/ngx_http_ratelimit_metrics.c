@@ -472,9 +472,8 @@ ngx_http_ratelimit_metrics_zone(ngx_http_ratelimit_metrics_item_t *zone)
     }
 
     if (limiter->penalties) {
-        zone->penalties = ngx_ratelimit_penalties_active(
-                                  ngx_ratelimit_zone_penalties(&limiter->zone),
-                                  ngx_current_msec);
+        zone->penalties = ngx_ratelimit_penalty_active(limiter,
+                                                       ngx_current_msec);
     }
 
     zone->uncounted = 0;

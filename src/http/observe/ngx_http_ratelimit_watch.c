@@ -6,6 +6,13 @@
 #include "ngx_http_ratelimit_watch.h"
 #include "ngx_http_ratelimit_key.h"
 
+static void ngx_http_ratelimit_watch_rejected(ngx_http_request_t *r,
+    ngx_http_ratelimit_ctx_t *ctx, ngx_ratelimit_rejection_t *rejection);
+static void ngx_http_ratelimit_watch_penalized(ngx_http_request_t *r,
+    ngx_http_ratelimit_ctx_t *ctx, ngx_ratelimit_rejection_t *rejection);
+static void ngx_http_ratelimit_watch_keep(ngx_http_request_t *r,
+    ngx_ratelimit_watch_t *watch, const ngx_ratelimit_rule_t *rule,
+    const ngx_str_t *key, ngx_ratelimit_rejection_t *rejection);
 static ngx_int_t ngx_http_ratelimit_watch_name(
     const ngx_ratelimit_watch_t *watch, const ngx_str_t *rule_key,
     const ngx_str_t *text, ngx_ratelimit_watch_key_t *key);
@@ -78,55 +85,118 @@ void
 ngx_http_ratelimit_watch_outcome(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx)
 {
+    ngx_ratelimit_rejection_t  rejection;
+
+    switch (ctx->check.status) {
+
+    case NGX_RATELIMIT_REJECTED:
+        rejection.by = NGX_RATELIMIT_REJECTED_BY_RULE;
+        ngx_http_ratelimit_watch_rejected(r, ctx, &rejection);
+        break;
+
+    case NGX_RATELIMIT_REJECTED_DRY_RUN:
+        rejection.by = NGX_RATELIMIT_REJECTED_BY_DRY_RUN;
+        ngx_http_ratelimit_watch_rejected(r, ctx, &rejection);
+        break;
+
+    case NGX_RATELIMIT_PENALIZED:
+        rejection.by = NGX_RATELIMIT_REJECTED_BY_PENALTY;
+        ngx_http_ratelimit_watch_penalized(r, ctx, &rejection);
+        break;
+
+    default:
+        break;
+    }
+}
+
+
+static void
+ngx_http_ratelimit_watch_rejected(ngx_http_request_t *r,
+    ngx_http_ratelimit_ctx_t *ctx, ngx_ratelimit_rejection_t *rejection)
+{
     ngx_ratelimit_watch_t          *watch;
-    ngx_http_variable_value_t       route;
-    ngx_ratelimit_rejection_t       rejection;
     const ngx_ratelimit_limit_t    *limit;
     const ngx_ratelimit_counter_t  *counter;
-
-    if (ctx->check.status != NGX_RATELIMIT_REJECTED
-        && ctx->check.status != NGX_RATELIMIT_REJECTED_DRY_RUN)
-    {
-        return;
-    }
 
     counter = ctx->check.decisive;
     limit = ngx_ratelimit_counter_limit(counter);
     watch = counter->client->limiter->watch;
 
-    if (ctx->check.status == NGX_RATELIMIT_REJECTED
+    if (rejection->by == NGX_RATELIMIT_REJECTED_BY_RULE
         && ngx_ratelimit_watch_due(watch, NGX_RATELIMIT_WATCH_REJECTED))
     {
         ngx_http_ratelimit_watch_sample(counter->client, counter->rule,
                                         NGX_RATELIMIT_WATCH_REJECTED);
     }
 
-    if (watch == NULL
-        || ngx_http_ratelimit_watch_name(watch, &counter->rule->key,
-                                         &counter->client->key, &rejection.key)
-           != NGX_OK
+    if (watch == NULL) {
+        return;
+    }
+
+    rejection->time_ms = ctx->decided_ms;
+    rejection->retry_us = counter->answer.retry_us;
+    rejection->limit = limit->capacity;
+    rejection->window_us = (limit->algorithm == NGX_RATELIMIT_CONCURRENCY)
+                           ? 0 : limit->window_us;
+
+    ngx_http_ratelimit_watch_keep(r, watch, counter->rule,
+                                  &counter->client->key, rejection);
+}
+
+
+/*
+ * A penalty is cheap, and others shall stay in the list: a worker keeps one
+ * request a second.
+ */
+static void
+ngx_http_ratelimit_watch_penalized(ngx_http_request_t *r,
+    ngx_http_ratelimit_ctx_t *ctx, ngx_ratelimit_rejection_t *rejection)
+{
+    ngx_ratelimit_watch_t  *watch;
+
+    watch = ctx->penalty->limiter->watch;
+
+    if (watch == NULL || watch->penalized == ngx_time()) {
+        return;
+    }
+
+    watch->penalized = ngx_time();
+
+    rejection->time_ms = ctx->decided_ms;
+    rejection->retry_us = ngx_http_ratelimit_penalty_seconds(ctx) * 1000000;
+    rejection->limit = 0;
+    rejection->window_us = 0;
+
+    ngx_http_ratelimit_watch_keep(r, watch, &ctx->penalty->rule,
+                                  &ctx->penalty_key, rejection);
+}
+
+
+/* With the names of the rule, the key and the route. */
+static void
+ngx_http_ratelimit_watch_keep(ngx_http_request_t *r,
+    ngx_ratelimit_watch_t *watch, const ngx_ratelimit_rule_t *rule,
+    const ngx_str_t *key, ngx_ratelimit_rejection_t *rejection)
+{
+    ngx_http_variable_value_t  route;
+
+    if (ngx_http_ratelimit_watch_name(watch, &rule->key, key, &rejection->key)
+        != NGX_OK
         || ngx_http_ratelimit_route_variable(r, &route, 0) != NGX_OK)
     {
         return;
     }
 
-    rejection.time_ms = ctx->decided_ms;
-    rejection.retry_us = counter->answer.retry_us;
-    rejection.limit = limit->capacity;
-    rejection.window_us = (limit->algorithm == NGX_RATELIMIT_CONCURRENCY)
-                          ? 0 : limit->window_us;
-    rejection.dry_run = (ctx->check.status == NGX_RATELIMIT_REJECTED_DRY_RUN);
+    rejection->rule_len = (u_char) ngx_min(rule->id.len,
+                                           NGX_RATELIMIT_WATCH_RULE);
+    ngx_memcpy(rejection->rule, rule->id.data, rejection->rule_len);
 
-    rejection.rule_len = (u_char) ngx_min(counter->rule->id.len,
-                                          NGX_RATELIMIT_WATCH_RULE);
-    ngx_memcpy(rejection.rule, counter->rule->id.data, rejection.rule_len);
+    rejection->route_len = (u_char) ngx_min(route.len,
+                                            NGX_RATELIMIT_WATCH_ROUTE);
+    rejection->route_cut = (route.len > NGX_RATELIMIT_WATCH_ROUTE);
+    ngx_memcpy(rejection->route, route.data, rejection->route_len);
 
-    rejection.route_len = (u_char) ngx_min(route.len,
-                                           NGX_RATELIMIT_WATCH_ROUTE);
-    rejection.route_cut = (route.len > NGX_RATELIMIT_WATCH_ROUTE);
-    ngx_memcpy(rejection.route, route.data, rejection.route_len);
-
-    ngx_ratelimit_ring_write(watch->rejections, &rejection);
+    ngx_ratelimit_ring_write(watch->rejections, rejection);
 }
 
 

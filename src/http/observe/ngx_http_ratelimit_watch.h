@@ -14,7 +14,10 @@
 /* calls inside the module then need no table of addresses */
 #pragma GCC visibility push(hidden)
 
-/* The request is decided: keeps a rejection, also one of a dry run. */
+/*
+ * The request is decided: keeps a rejection, also one of a dry run, and some of
+ * the penalized requests.
+ */
 void ngx_http_ratelimit_watch_outcome(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx);
 

@@ -210,7 +210,10 @@ ngx_http_ratelimit_penalty_begin(ngx_http_request_t *r,
 }
 
 
-/* As the zone's other lists name it. */
+/*
+ * As the zone's other lists name it; but a key that does not fit has its hash,
+ * by which its penalty can be ended.
+ */
 static ngx_int_t
 ngx_http_ratelimit_penalty_name(ngx_http_request_t *r,
     const ngx_http_ratelimit_penalty_key_t *entry,
@@ -222,7 +225,10 @@ ngx_http_ratelimit_penalty_name(ngx_http_request_t *r,
 
     if (entry->penalty->limiter->clear) {
         ngx_http_ratelimit_watch_text(&entry->penalty->key, &key, name);
-        return NGX_OK;
+
+        if (!name->cut) {
+            return NGX_OK;
+        }
     }
 
     if (ngx_http_ratelimit_key_name(r, &key) != NGX_OK) {

@@ -91,6 +91,7 @@ sub rejections {
                 %$_, key => t::Api::sha($_->{key}), route => '/orders/{id}',
                 zone => 'z', rule => 'z', status => 'REJECTED', source => 'local',
                 algorithm => 'token_bucket', cost => 1, delay => '',
+                penalty => '',
                 reason => '', address => '127.0.0.1', client => '127.0.0.1',
                 host => 'api.test', http_status => $answer->{status},
                 limit => $answer->{'X-RateLimit-Limit'},
