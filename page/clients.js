@@ -5,14 +5,16 @@ const LATEST = 1000;          /* rejections kept, as the gateway does */
 
 function clients() {
     const top = topKeys();
+    const penalties = penaltyList();
     const last = lastRejections();
     const one = lookup();
 
     return {
         name: "clients", title: "Clients",
-        node: el("div", null, top.node, last.node, one.node),
+        node: el("div", null, top.node, penalties.node, last.node, one.node),
         async tick() {
             await top.tick();
+            await penalties.tick();
             await last.tick();
         },
         lookUp: one.fill
@@ -53,7 +55,8 @@ function topKeys() {
                        ["rejected", "by rejections"]]);
     const note = el("p", { class: "faint" });
     const keys = table("Top keys", (row) => row.counted_by + " " + row.key, [
-        { name: "Key", cell: (row) => keyText(row.key) },
+        { name: "Key", cell: (row) => [keyText(row.key), row.penalized
+              ? el("span", { class: "bad" }, " (penalized)") : null] },
         { name: "Counted by", cell: (row) => data(row.counted_by || "") },
         { name: "About", class: "number", cell: (row) => number(row.count) },
         { name: "Between", class: "number", cell: (row) =>
@@ -97,14 +100,17 @@ function lastRejections() {
 
     const list = table("Last rejections", (row) => row.number, [
         { name: "Time", cell: (row) => time(row.time) },
-        { name: "Rule", cell: (row) => [data(row.rule), row.dry_run
-              ? el("span", { class: "faint" }, " (dry run: it passed)")
-              : null] },
+        { name: "Rule", cell: (row) => row.penalty
+              ? [el("span", { class: "faint" }, "penalty "), data(row.penalty)]
+              : [data(row.rule), row.dry_run
+                 ? el("span", { class: "faint" }, " (dry run: it passed)")
+                 : null] },
         { name: "Key", cell: (row) => [keyText(row.key),
               isCut(row, "key") ? "\u2026" : null] },
         { name: "Route", cell: (row) => [data(row.route),
               isCut(row, "route") ? "\u2026" : null] },
-        { name: "Limit", class: "number", cell: (row) => number(row.limit)
+        { name: "Limit", class: "number", cell: (row) => row.penalty
+              ? "\u2013" : number(row.limit)
               + (row.window_seconds === undefined ? " at once"
                  : " in " + duration(row.window_seconds)) },
         { name: "Retry after", class: "number", cell: (row) =>
@@ -150,7 +156,8 @@ function lastRejections() {
                                 .concat(seen).slice(0, LATEST);
         list.show(seen);
         replace(note, number(answer.total) + " since the gateway's memory was "
-                + "made; the last " + number(LATEST) + " are kept.");
+                + "made; the last " + number(LATEST) + " are kept. Of requests "
+                + "under a penalty each worker keeps one a second.");
     }
 
     const node = el("section", null,
@@ -173,7 +180,9 @@ function lookup() {
     let keys = [], addable = null;
 
     const counters = table("Counters", (row) => row.rule, [
-        { name: "Rule", cell: (row) => data(row.rule) },
+        { name: "Rule", cell: (row) => [data(row.rule), row.penalty
+              ? el("span", { class: "bad" }, " under the penalty ",
+                   data(row.penalty)) : null] },
         { name: "Algorithm", cell: (row) => data(row.algorithm || "") },
         { name: "Limit", class: "number", cell: (row) => row.unknown
               ? el("span", { class: "faint" }, "unknown: ",
@@ -244,9 +253,13 @@ function lookup() {
                 text: el("p", null, "The counter becomes fresh on all "
                                     + "gateways: ", named(row), "."),
                 async send() {
-                    await ask("DELETE", counter(row));
+                    const now = (await ask("DELETE", counter(row))).json;
+
                     show();
-                    return "The counter is reset.";
+                    return now.penalty
+                        ? ["The counter is reset. Its key is still under the "
+                           + "penalty ", data(now.penalty), "."]
+                        : "The counter is reset.";
                 } })),
             !addable || row.algorithm === "concurrency" || row.unknown ? null
                 : button("Top up", "top up " + row.rule, () => topUp(row)));

@@ -115,7 +115,7 @@ function traffic() {
     const filter = filterInput("Filter rules", "filter plots", draw);
     const rules = table("Requests by rule", (row) => row.rule, [
         { name: "Rule", cell: (row) => row.rule === ""
-              ? el("span", { class: "faint" }, "(deny list)")
+              ? el("span", { class: "faint" }, "(deny list, penalties)")
               : data(row.rule) },
         { name: "Requests/s", class: "number",
           cell: (row) => shownRate(newest(row.requests)) },

@@ -3,6 +3,7 @@
 # elsewhere log in.
 
 use t::RateLimit 'no_plan';
+use t::Api;
 use t::Gateway qw( header tally );
 
 use t::hostile::Attack;
@@ -64,5 +65,17 @@ like($metrics, qr/^ratelimit_penalties_active\{zone="login"\} 21$/m,
      'that are in force');
 is(() = $gateway->log =~ /penalty "guesses" of zone "login" begins/g, 21,
    'a line for each');
+
+# it hits the wrong one
+
+my $api = t::Api->new($gateway, '/ratelimit');
+
+is($api->get('/penalties')->{json}{total}, 21, 'the endpoint has them');
+is($api->delete('/penalties?key=203.0.113.7')->{status}, 200, 'and ends one');
+is($gateway->get(@{ login('203.0.113.7', 'x', 'right') })->{status}, 200,
+   'the address is served');
+is_deeply([sort map { $_->{key} =~ /^192\.0\.2\.\d+$/ ? () : $_->{key} }
+           @{ $api->get('/penalties')->{json}{penalties} }], [],
+          'addresses are readable');
 
 $gateway->stop;

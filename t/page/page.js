@@ -199,6 +199,25 @@ class Tab {
         await this.sees(/^Version \d.* is saved\.$/, "#said");
     }
 
+    /* logins that fail; the last answer */
+    async guess(key, times) {
+        let answer = null;
+
+        for (let i = 0; i < times; i++) {
+            answer = await send("GET", this.base + "/login/", undefined,
+                                { "X-API-Key": key });
+        }
+
+        return answer;
+    }
+
+    /* waits until a gateway has so many penalties of a key */
+    penalties(base, key, n) {
+        return until("penalties: " + n, async () => (await send(
+            "GET", base + "/rl/penalties?key=" + encodeURIComponent(key)))
+            .json.total === n);
+    }
+
     /* the document at the other gateway, once this is so */
     document(what, condition) {
         return until(what, async () => {
@@ -415,6 +434,59 @@ const ACTIONS = {
         await tab.hand.press(tab.at("filter"));
     },
 
+    async "see a penalty, and end it"(tab) {
+        const key = "guesser " + EVIL_KEY + tab.hand.name;
+        const list = "table[aria-label=Penalties]";
+        const row = tab.page.locator(list + " tbody tr");
+        const known = (base, n) => tab.penalties(base, key, n);
+
+        await tab.guess(key, 2);
+        await known(tab.other, 1);
+        await tab.guess(key, 1);
+        await tab.view("clients");
+        await tab.hand.type(tab.at("of penalty"), "guesses");
+        await tab.hand.type(tab.at("of penalized key"), key);
+        await tab.hand.press(tab.at("filter penalties"));
+        await tab.sees(key, list);
+        await until("one penalty", async () => await row.count() === 1);
+
+        const cells = await row.first().locator("td").allTextContents();
+
+        is(cells.slice(0, 4).concat(cells[6]),
+           [key, "$ratelimit_api_key", "guesses", "ban", "1"], "what it is");
+        ok(/^(1 h|59 min)/.test(cells[5]), "how much is left: " + cells[5]);
+        await tab.sees("(penalized)", "table[aria-label=\"Top keys\"]");
+        await tab.sees("penalty guesses",
+                       "table[aria-label=\"Last rejections\"]");
+
+        await tab.hand.press(row.getByRole("button", { name: "End" }));
+        await tab.sees(key, "dialog");
+        await tab.hand.close();
+        await tab.page.locator("dialog").waitFor({ state: "detached" });
+        await known(tab.other, 1);
+        await tab.hand.press(row.getByRole("button", { name: "End" }));
+        await tab.press("End it");
+        await tab.sees("The penalty has ended.", "#said");
+        await known(tab.other, 0);
+        is((await tab.guess(key, 1)).status, 404, "the key is served again");
+        await tab.sees("No key is penalized.", "main");
+
+        await tab.guess(key, 1);
+        await tab.sees(key, list);
+        await known(tab.other, 1);
+        await tab.hand.press(row.getByRole("button", { name: "End" }));
+        await send("DELETE", tab.other + "/rl/penalties?key="
+                             + encodeURIComponent(key));
+        await known(tab.base, 0);
+        await tab.press("End it");
+        await tab.sees("there is no such penalty", "dialog [role=alert]");
+        await tab.hand.close();
+        await tab.page.locator("dialog").waitFor({ state: "detached" });
+        await tab.hand.type(tab.at("of penalty"), "");
+        await tab.hand.type(tab.at("of penalized key"), "");
+        await tab.hand.press(tab.at("filter penalties"));
+    },
+
     async "look up a counter, reset it, top it up"(tab) {
         const key = EVIL_KEY + tab.hand.name;
         const counter = "/rl/counters?rule=orders&key="
@@ -501,6 +573,15 @@ const TESTS = {
                      .locator("tbody tr").first().getByRole("button")
                      .allTextContents(), ["Override", "Deny"],
            "they can be denied, and not be looked up");
+
+        const row = tab.page.locator("table[aria-label=Penalties] tbody tr");
+
+        await tab.sees(/^sha256:/, "table[aria-label=Penalties]");
+        is(await row.getByRole("button").allTextContents(),
+           ["Override", "Deny", "End"], "their penalties can be ended");
+        await tab.hand.press(row.getByRole("button", { name: "End" }));
+        await tab.press("End it");
+        await tab.sees("The penalty has ended.", "#said");
         is((await tab.page.content()).includes("secret"), false, "no secret");
         await tab.page.goto(tab.base + "/rl/");
     },
@@ -534,6 +615,14 @@ const TESTS = {
         await tab.sees("1 to 20 of 46", "main");
         is(await tab.page.getByRole("button").allTextContents(),
            ["Previous", "Next", "Previous", "Next"], "only to turn pages");
+
+        await tab.guess("reader", 2);
+        await tab.view("clients");
+        await tab.sees("reader", "table[aria-label=Penalties]");
+        is(await tab.page.locator("table[aria-label=Penalties]")
+                     .getByRole("button").allTextContents(), ["Look up"],
+           "nor can a penalty be ended");
+        await send("DELETE", tab.base + "/rl/penalties?key=reader");
     },
 
     async "a token"(tab) {
@@ -656,6 +745,15 @@ async function pictures(tab) {
     }
 
     await picture("overview", 660);
+
+    for (const key of ["sk_live_4", "sk_live_5"]) {
+        await tab.guess(key, 3);
+    }
+
+    await tab.view("clients");
+    await tab.sees("sk_live_5", "table[aria-label=Penalties]");
+    await tab.page.locator("section").filter({ hasText: "Counted byPenalty" })
+             .screenshot({ path: path.join(GIVEN.pictures, "penalties.png") });
     await tab.page.emulateMedia({ colorScheme: "dark" });
     await tab.view("rules");
     await tab.hand.press(tab.at("edit search"));

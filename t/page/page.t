@@ -18,8 +18,15 @@ my @gateways = t::Gateway->limited(
               hashed => 'key=$ratelimit_api_key rate=2r/d redis=r',
               alone => 'key=$ratelimit_api_key rate=1000r/s' },
     files => { tokens => "ann:$TOKEN\n" },
+    http => <<'CONF',
+    ratelimit_penalty guesses zone=z after=1r/1h time=1h on=404;
+    ratelimit_penalty flood zone=hashed after=2r/1h time=1h;
+CONF
     locations => { '/v1/' => 'ratelimit zone=z;',
-                   '/hashed/' => 'ratelimit zone=hashed;' },
+                   '/hashed/' => 'ratelimit zone=hashed;',
+                   '/login/' => 'ratelimit zone=z; '
+                                . 'proxy_pass http://127.0.0.1:%%PORT%%/none/;',
+                   '/none/' => 'return 404;' },
     server => join '', map { "location $_->[0] { ratelimit_api zone=$_->[1];"
                              . ' ratelimit_status_page; }' }
         ['/rl/', 'z write'], ['/read/', 'z'], ['/see/', 'hashed write'],
