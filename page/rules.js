@@ -111,12 +111,21 @@ function keyList(list) {
 /* What a rule says of requests, in short; its tier may stand beside "match". */
 function matchText(rule) {
     const match = Object.assign({}, rule.match,
-                                rule.tier ? { tier: rule.tier } : {});
+                                rule.tier ? { tier: rule.tier } : {},
+                                rule.active
+                                ? { active: activeText(rule.active) } : {});
     const texts = Object.keys(match).map((name) => name + " "
         + [].concat(match[name]).join(", "));
 
     return (rule.enabled === false ? "disabled\n" : "")
            + (texts.join("\n") || "all");
+}
+
+function activeText(active) {
+    return [active.days,
+            active.from || active.to
+            ? (active.from || "00:00") + "-" + (active.to || "24:00") : "",
+            active.tz].filter(Boolean).join(" ");
 }
 
 function limitText(rule) {

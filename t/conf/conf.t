@@ -17,7 +17,7 @@ my @LIMIT = qw( algorithm= rate= limit= window= capacity= burst= nodelay delay=
                 sync= shards= fail_mode= emergency= dry_run cost= cost_header=
                 cost_end= cost_every= count_status= retry= group= priority= percent= );
 my @RULE = qw( zone= key= match= methods= tier= host= api_key= network= header=
-               arg= if= tiers= );
+               arg= if= active= tiers= );
 my @ZONE = qw( zone= redis= state= keys_in_clear= );
 my $RATE = '"r/" and a period after the number of requests, as in "100r/m"';
 my $COUNT = 'a whole number from 1 to 1073741824';
@@ -376,6 +376,18 @@ for (['tier=', 'the name of a tier: 1 to 64 bytes without variables and control 
       '', '10.0.0.0/33', '10.0.0', '$remote_addr', '10.0.0.1,', '::1/', 'unix:',
       'localhost'],
      ['header=', 'at most 32 conditions', join ',', ('a:b') x 33],
+     ['active=', 'days, times and a time zone like '
+      . '"mon-fri,09:00-17:00,Europe/Berlin"', '', 'mon,', '9:00-17:00',
+      '09:00', '09:00-17:00-18:00'],
+     ['active=', 'days like "mon-fri" or "sat,sun"', 'mon-fry', 'all'],
+     ['active=', 'a time from "00:00" to "23:59"', '24:00-06:00'],
+     ['active=', 'a time from "00:00" to "24:00"', 'mon,09:00-24:01'],
+     ['active=', 'one time and one time zone', '09:00-12:00,13:00-17:00',
+      'Europe/Berlin,UTC'],
+     ['active=', 'the name of a time zone, as in "Europe/Berlin"', '$arg_z',
+      '/etc/passwd', 'Europe//Berlin'],
+     ['active=', 'a time zone that is known here, in /usr/share/zoneinfo '
+      . '(package tzdata)', 'Europe/Bonn', 'Mon'],
      ['tiers=', "$TIERS, without variables", '', 'a:$arg_l'],
      ['key=', 'a value with variables', ''],
      ['methods=', 'HTTP methods like "GET"', '', 'get', 'GET,', ',GET',
@@ -404,6 +416,9 @@ like($gateway->verdict(with_rule('rate=1r/s match=~[a')),
 
 refused(with_rule('rate=1r/s cost_every=1m'),
         '"ratelimit_rule" "r" has "cost_every=1m", expected "cost_end" with it');
+refused(with_rule('rate=1r/s active=%1'),
+        '"ratelimit_rule" "r" has "active=%1", expected two different times',
+        'mon,09:00-09:00', '00:00-00:00');
 
 # ratelimit_rule
 
@@ -431,7 +446,7 @@ refused(with_rule('rate=1r/s %1 %1'),
         'burst=1', 'nodelay', 'delay=1', 'dry_run', 'cost=1', 'cost_header=a',
         'cost_end=$arg_c', 'cost_every=1m', 'count_status=401', 'retry=growth',
         'group=g', 'priority=1', 'percent=1', 'tier=a',
-        'host=a', 'api_key=a', 'tiers=a:1r/s');
+        'host=a', 'api_key=a', 'tiers=a:1r/s', 'active=mon');
 refused(with_rule('%1 tiers=%2'),
         '"ratelimit_rule" "r" has an invalid "tiers=%2", expected %3',
         ['rate=1r/s', 'a', $TIERS], ['rate=1r/s', 'a:1r/s,', $TIERS],
@@ -722,6 +737,9 @@ accepted(with_rule($_))
         'rate=1r/s host=example.com,*.example.com', 'rate=1r/s api_key=sk_*,a?',
         'rate=1r/s header=X-A:b*,x_a:c:d,B:? arg=a-b:*,a[b]:c if=x$arg_k$1',
         'rate=1r/s network=10.0.0.0/8,::1,0.0.0.0/0',
+        (map { "rate=1r/s active=$_" } 'mon-fri,09:00-17:00,Europe/Berlin',
+         'sat,sun', 'sun-sat', '22:00-06:00,fri,America/New_York', 'UTC',
+         '00:00-24:00'),
         'rate=1r/s api_key=sha256:' . 'Af09' x 16 . ',x',
         'rate=1r/s tiers=a:5r/m', 'rate=$arg_r tiers=a:5r/m',
         'rate=1r/s capacity=9 tiers=a:5r/m,b:c:7r/h',

@@ -107,6 +107,8 @@ function rule(id, more) {
 function manyThings() {
     const rules = [rule("orders", { match: { route: "/v1/orders" },
                                     description: EVIL, owner: "team-orders",
+                                    active: { days: "mon-sun", to: "24:00",
+                                              tz: "Europe/Berlin" },
                                     labels: { env: EVIL }, version: 3 }),
                    rule("off", { enabled: false, tier: "gold" })];
 
@@ -264,6 +266,9 @@ const ACTIONS = {
            "the labels are kept");
         is(find(now.rules, "orders").description, rest.description,
            "and the description");
+        is(find(now.rules, "orders").active, rest.active,
+           "and the active times");
+        await tab.sees("active mon-sun 00:00-24:00 Europe/Berlin", "main");
         await tab.sees("limit 77", "main");
         await tab.hand.type(tab.at("filter rules"), "off");
         await tab.sees("disabled", "main");

@@ -10,6 +10,10 @@
 
 #include <stdio.h>
 
+/* the epoch, until a test says another time */
+static ngx_time_t       nginx_epoch;
+volatile ngx_time_t    *ngx_cached_time = &nginx_epoch;
+
 
 /* "%V", "%*s", "%s", "%d", "%ui", "%uD", "%uz", "%L", "%uL", "%Z", "%%" */
 u_char *
@@ -107,6 +111,19 @@ ngx_slprintf(u_char *buf, u_char *last, const char *fmt, ...)
 
     va_start(args, fmt);
     buf = ngx_vslprintf(buf, last, fmt, args);
+    va_end(args);
+
+    return buf;
+}
+
+
+u_char *
+ngx_snprintf(u_char *buf, size_t max, const char *fmt, ...)
+{
+    va_list  args;
+
+    va_start(args, fmt);
+    buf = ngx_vslprintf(buf, buf + max, fmt, args);
     va_end(args);
 
     return buf;

@@ -186,7 +186,9 @@ test_rule(void **state)
         "'algorithm':'concurrency','cost':1,'fail_mode':'local'},{'id':'f',"
         "'params':{'rate':'10r/s'},'count_status':500,'enabled':true,"
         "'retry':'growth',"
-        "'version':3,'labels':{}}]}");
+        "'version':3,'labels':{},'active':{'days':'fri-sun','from':'22:00',"
+        "'to':'06:30','tz':'Europe/Berlin'}},{'id':'g',"
+        "'params':{'rate':'10r/s'},'active':{'from':'18:00'}}]}");
 
     rule = document_rule(policy, "a");
     same_text(rule->regex_text, "~*^/v1/");
@@ -263,13 +265,26 @@ test_rule(void **state)
     assert_int_equal(rule->sync, NGX_RATELIMIT_SYNC_STRICT);
     assert_int_equal(rule->fail_mode, NGX_RATELIMIT_FAIL_LOCAL);
 
-    assert_true(document_rule(policy, "f")->retry_growth);
+    rule = document_rule(policy, "f");
+    assert_true(rule->retry_growth);
+    assert_true(rule->timed);
+    assert_int_equal(rule->active.days, 0x70);
+    assert_int_equal(rule->active.from, 22 * 60);
+    assert_int_equal(rule->active.to, 6 * 60 + 30);
+    assert_non_null(rule->active_tz);
+
+    rule = document_rule(policy, "g");
+    assert_true(rule->timed);
+    assert_int_equal(rule->active.days, NGX_RATELIMIT_WEEK_ALL);
+    assert_int_equal(rule->active.from, 18 * 60);
+    assert_int_equal(rule->active.to, NGX_RATELIMIT_DAY_MINUTES);
+    assert_null(rule->active_tz);
 
     /* higher priorities first, those of nginx.conf before the others */
 
     assert_ptr_equal(((ngx_ratelimit_rule_t **) policy->rules.elts)[0],
                      policy->fixed[0]);
-    assert_int_equal(document_rule(policy, "a")->rank, 7);
+    assert_int_equal(document_rule(policy, "a")->rank, 8);
 
     ngx_ratelimit_policy_release(policy);
 }
@@ -290,7 +305,8 @@ test_nothing(void **state)
         "'sync':null,'fail_mode':null,'emergency':null,'shards':null,"
         "'cost':null,'cost_header':null,'cost_end':null,'cost_every':null,"
         "'count_status':null,'group':null,"
-        "'priority':null,'percent':null,'dry_run':null,'algorithm':null}],"
+        "'priority':null,'percent':null,'dry_run':null,'algorithm':null,"
+        "'active':{'days':'tue-mon','to':'24:00','from':null}}],"
         "'tier_of':{'keys':{},'patterns':[]},'whitelist':[],'blacklist':null,"
         "'overrides':[]}");
 
@@ -301,6 +317,7 @@ test_nothing(void **state)
     assert_null(rule->statuses);
     assert_int_equal(rule->cost, 1);
     assert_int_equal(rule->percent, 100);
+    assert_false(rule->timed);
     assert_int_equal(rule->fail_mode, NGX_RATELIMIT_FAIL_DEFAULT);
     assert_null(policy->allow.keys.globs);
     assert_null(policy->allow.keys.digests.entries);

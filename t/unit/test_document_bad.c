@@ -30,6 +30,7 @@ typedef struct {
     "{'rules':[{'id':'a','algorithm':'concurrency','params':{'limit':1},"     \
     more "}]}"
 #define MATCH(match)  RULE(",'match':{" match "}")
+#define ACTIVE(active)  RULE(",'active':{" active "}")
 #define OVERRIDE(more)                                                        \
     "{'rules':[{'id':'a','params':{'limit':10,'window':60}},"                 \
     "{'id':'s','key':['$a','$b'],'params':{'limit':10,'window':60}}],"        \
@@ -110,8 +111,8 @@ static const bad_t  bads[] = {
       "'algorithm', 'params', 'sync', 'shards', 'fail_mode', 'emergency', "
       "'dry_run', 'cost', 'cost_header', 'cost_end', 'cost_every', "
       "'count_status', 'retry', 'group', "
-      "'priority', 'percent', 'key', 'match', 'tier', 'tiers', 'override', "
-      "'enabled', 'description', 'labels', 'owner', 'version'" },
+      "'priority', 'percent', 'key', 'match', 'tier', 'active', 'tiers', "
+      "'override', 'enabled', 'description', 'labels', 'owner', 'version'" },
     { RULE(",'enabled':0"), "enabled", "expected true or false" },
     { RULE(",'description':''"), "description",
       "expected a text of 1 to 1024 bytes" },
@@ -171,6 +172,28 @@ static const bad_t  bads[] = {
     { MATCH("'tier':''"), "match/tier", "expected the name of a tier: 1 to 64 "
       "bytes without variables and control characters" },
     { MATCH("'tier':'$t'"), "match/tier", "expected the name of a tier..." },
+
+    /* when */
+    { RULE(",'active':'mon-fri'"), "active", "expected an object" },
+    { ACTIVE("'day':'mon'"), "active/day",
+      "is not known, expected one of 'days', 'from', 'to', 'tz'" },
+    { ACTIVE("'days':''"), "active/days",
+      "expected days like 'mon-fri' or 'sat,sun'" },
+    { ACTIVE("'days':'mon-fry'"), "active/days", "expected days like..." },
+    { ACTIVE("'days':['mon']"), "active/days", "expected a string" },
+    { ACTIVE("'from':'24:00'"), "active/from",
+      "expected a time from '00:00' to '23:59'" },
+    { ACTIVE("'from':9"), "active/from", "expected a string" },
+    { ACTIVE("'from':'9'"), "active/from", "expected a time..." },
+    { ACTIVE("'to':'24:01'"), "active/to",
+      "expected a time from '00:00' to '24:00'" },
+    { ACTIVE("'from':'09:00','to':'09:00'"), "active/to",
+      "expected two different times" },
+    { ACTIVE("'to':'00:00'"), "active/to", "expected two different times" },
+    { ACTIVE("'tz':'../passwd'"), "active/tz",
+      "expected the name of a time zone..." },
+    { ACTIVE("'tz':'Europe/Bonn'"), "active/tz",
+      "expected a time zone that is known here..." },
 
     /* counted by what */
     { RULE(",'key':[]"), "key", "expected 1 to 8 parts" },

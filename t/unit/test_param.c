@@ -167,7 +167,7 @@ found_in(const char *page)
 static void
 test_rows(void **state)
 {
-    uint64_t                          seen[7];
+    uint64_t                          seen[8];
     ngx_uint_t                        i;
     const ngx_ratelimit_param_t      *p;
     const ngx_ratelimit_exclusion_t  *x;
@@ -188,7 +188,7 @@ test_rows(void **state)
 
         /* one row for each place */
 
-        for (i = 0; i < 7; i++) {
+        for (i = 0; i < 8; i++) {
             if (p->in >> i & 1) {
                 assert_false(seen[i] >> p->id & 1);
                 seen[i] |= (uint64_t) 1 << p->id;
@@ -267,10 +267,12 @@ schema(const ngx_ratelimit_param_t *p, ngx_uint_t in)
     say("        %s:\n", p->json);
 
     if (p->id == NGX_RATELIMIT_PARAM_MATCH
-        || p->id == NGX_RATELIMIT_PARAM_PARAMS)
+        || p->id == NGX_RATELIMIT_PARAM_PARAMS
+        || p->id == NGX_RATELIMIT_PARAM_ACTIVE)
     {
         say("          $ref: '#/components/schemas/%s'\n",
-            p->id == NGX_RATELIMIT_PARAM_MATCH ? "Match" : "Params");
+            p->id == NGX_RATELIMIT_PARAM_MATCH ? "Match"
+            : p->id == NGX_RATELIMIT_PARAM_PARAMS ? "Params" : "Active");
         return;
     }
 
@@ -323,7 +325,8 @@ test_schemas(void **state)
         { "Rule", NGX_RATELIMIT_OF_RULE },
         { "Match", NGX_RATELIMIT_OF_MATCH },
         { "Params", NGX_RATELIMIT_OF_PARAMS },
-        { "Amount", NGX_RATELIMIT_OF_AMOUNT }
+        { "Amount", NGX_RATELIMIT_OF_AMOUNT },
+        { "Active", NGX_RATELIMIT_OF_ACTIVE }
     };
 
     end = block;

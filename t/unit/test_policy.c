@@ -139,6 +139,7 @@ test_marks(void **state)
         NGX_RATELIMIT_NEEDS_LIMIT,
         NGX_RATELIMIT_NEEDS_COST,
         NGX_RATELIMIT_NEEDS_RETRY,
+        NGX_RATELIMIT_NEEDS_MATCH,
         NGX_RATELIMIT_NEEDS_MATCH
     };
 
@@ -163,6 +164,7 @@ test_marks(void **state)
         rule->retry_growth = (i == 14);
         rule->disabled = (i == 15);
         rule->skipped = (i == 15);
+        rule->timed = (i == 16);
 
         assert_int_equal(ngx_ratelimit_policy_complete(policy), NGX_OK);
         assert_int_equal(rule->needs, needs[i]);

@@ -508,6 +508,82 @@ test_match(void **state)
 }
 
 
+/* Outside its active times a rule does not apply, whatever else matches. */
+static void
+test_active(void **state)
+{
+    size_t                     i;
+    ngx_time_t                 now;
+    ngx_ratelimit_rule_t      *rule;
+    ngx_ratelimit_policy_t    *policy;
+    ngx_ratelimit_subject_t    subject;
+
+    /* Berlin, 2026: its summer time is from 29 March to 25 October */
+
+    static const ngx_ratelimit_tz_t  berlin = {
+        .offset = 3600, .n = 2,
+        .changes = { { 1774746000, 7200 }, { 1792890000, 3600 } }
+    };
+
+    static const struct {
+        time_t       now;
+        uint32_t     days;
+        uint32_t     from;
+        uint32_t     to;
+        ngx_uint_t   utc;
+        const char  *why;
+    } sets[] = {
+
+        /* Friday, 27 March, 09:00 there */
+        { 1774598400 - 1, 0x1f, 540, 1020, 0, "not_active" },
+        { 1774598400, 0x1f, 540, 1020, 0, "matched" },
+        { 1774598400, 0x1f, 540, 1020, 1, "not_active" },
+        { 1774598400 + 3600, 0x1f, 540, 1020, 1, "matched" },
+
+        /* Monday, 30 March, the same by the clock, an hour earlier */
+        { 1774854000 - 1, 0x1f, 540, 1020, 0, "not_active" },
+        { 1774854000, 0x1f, 540, 1020, 0, "matched" },
+
+        /* that Sunday has no 02:00: 01:59:59 and 03:00 */
+        { 1774746000 - 1, 0x40, 120, 180, 0, "not_active" },
+        { 1774746000, 0x40, 120, 180, 0, "not_active" },
+        { 1774746000, 0x40, 180, 240, 0, "matched" },
+
+        /* 25 October has it twice */
+        { 1792886400 - 1, 0x40, 120, 180, 0, "not_active" },
+        { 1792886400, 0x40, 120, 180, 0, "matched" },
+        { 1792890000, 0x40, 120, 180, 0, "matched" },
+        { 1792893600 - 1, 0x40, 120, 180, 0, "matched" },
+        { 1792893600, 0x40, 120, 180, 0, "not_active" },
+    };
+
+    policy = policy_make();
+    rule = rule_push(policy, "d");
+    rule->timed = 1;
+
+    assert_int_equal(ngx_ratelimit_policy_complete(policy), NGX_OK);
+    subject_make(&subject, "", "/");
+
+    memset(&now, 0, sizeof(now));
+    ngx_cached_time = &now;
+
+    for (i = 0; i < sizeof(sets) / sizeof(sets[0]); i++) {
+        now.sec = sets[i].now;
+        rule->active.days = sets[i].days;
+        rule->active.from = sets[i].from;
+        rule->active.to = sets[i].to;
+        rule->active_tz = sets[i].utc ? NULL : &berlin;
+        is(sets[i].why);
+    }
+
+    rule->disabled = 1;
+    rule->skipped = 1;
+    is("disabled");
+
+    ngx_ratelimit_policy_release(policy);
+}
+
+
 int
 main(void)
 {
@@ -519,6 +595,7 @@ main(void)
         test(test_overrides),
         test(test_override_limit),
         test(test_match),
+        test(test_active),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

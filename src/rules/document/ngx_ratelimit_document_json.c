@@ -555,7 +555,7 @@ ngx_ratelimit_document_any(json_t *list)
 static ngx_uint_t
 ngx_ratelimit_document_never(const ngx_ratelimit_rule_t *rule)
 {
-    return !rule->disabled && !rule->dry_run
+    return !rule->disabled && !rule->timed && !rule->dry_run
            && rule->percent == 100 && rule->group.len == 0
            && rule->methods == 0 && rule->route.len == 0
            && rule->regex_text.len == 0 && rule->nhosts == 0

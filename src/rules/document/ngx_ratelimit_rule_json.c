@@ -18,6 +18,7 @@ typedef struct {
     ngx_ratelimit_draft_t         draft;
     ngx_ratelimit_reader_t       *reader;
     const ngx_ratelimit_param_t  *param;         /* that is read now */
+    ngx_uint_t                    in;            /* the object of it: bits */
     json_t                       *tier_limits;
     json_t                       *key_limits;
     unsigned                      listed:1;      /* the key is an array */
@@ -137,6 +138,7 @@ ngx_ratelimit_read_wrong_param(ngx_ratelimit_draft_t *draft,
 
     in = (param == NULL || draft->in == NGX_RATELIMIT_OF_AMOUNT) ? NULL
          : (param->in & NGX_RATELIMIT_OF_PARAMS) ? "params"
+         : (param->in & NGX_RATELIMIT_OF_ACTIVE) ? "active"
          : (param->in & NGX_RATELIMIT_OF_MATCH) ? "match" : NULL;
 
     ngx_ratelimit_read_wrong(read->reader, in, param ? param->json : "params",
@@ -151,6 +153,7 @@ static void
 ngx_ratelimit_read_object(ngx_ratelimit_rule_read_t *read, json_t *object,
     ngx_uint_t in)
 {
+    ngx_uint_t                    outer;
     ngx_ratelimit_member_t       *m;
     const ngx_ratelimit_param_t  *p;
     ngx_ratelimit_member_t        members[NGX_RATELIMIT_PARAM_ALL];
@@ -167,7 +170,12 @@ ngx_ratelimit_read_object(ngx_ratelimit_rule_read_t *read, json_t *object,
         }
     }
 
+    outer = read->in;
+    read->in = in;
+
     ngx_ratelimit_read_members(read->reader, object, members, read);
+
+    read->in = outer;
 }
 
 
@@ -213,7 +221,10 @@ ngx_ratelimit_read_param(ngx_ratelimit_reader_t *reader, json_t *value,
 
     const ngx_ratelimit_param_t  *p;
 
-    for (p = ngx_ratelimit_params; p->json != reader->at->name; p++) {
+    for (p = ngx_ratelimit_params;
+         p->json != reader->at->name || !(p->in & read->in);
+         p++)
+    {
         /* void */
     }
 
@@ -265,6 +276,10 @@ ngx_ratelimit_read_special(ngx_ratelimit_rule_read_t *read, json_t *value)
 
     case NGX_RATELIMIT_PARAM_PARAMS:
         ngx_ratelimit_read_object(read, value, NGX_RATELIMIT_OF_PARAMS);
+        return 1;
+
+    case NGX_RATELIMIT_PARAM_ACTIVE:
+        ngx_ratelimit_read_object(read, value, NGX_RATELIMIT_OF_ACTIVE);
         return 1;
 
     case NGX_RATELIMIT_PARAM_TIER_LIMITS:

@@ -107,6 +107,10 @@ ngx_ratelimit_draft_combine(ngx_ratelimit_draft_t *draft)
                      "", "\"cost_end\" with it");
     }
 
+    if (ngx_ratelimit_says(draft, ACTIVE)) {
+        ngx_ratelimit_draft_active(draft);
+    }
+
     if (rule->emergency) {
         rule->fail_mode = NGX_RATELIMIT_FAIL_OPEN;
     }

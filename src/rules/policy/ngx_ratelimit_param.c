@@ -331,6 +331,38 @@ const ngx_ratelimit_param_t  ngx_ratelimit_params[] = {
       NGX_RATELIMIT_AT(rule.conditions), .set = ngx_ratelimit_set_condition,
       .expected = "a value with variables", .standard = "every request" },
 
+    { NGX_RATELIMIT_PARAM_ACTIVE, "active=", "active",
+      NGX_RATELIMIT_IN_RULE|NGX_RATELIMIT_OF_RULE, NGX_RATELIMIT_AN_OBJECT,
+      .set = ngx_ratelimit_set_active,
+      .expected =
+      "days, times and a time zone like \"mon-fri,09:00-17:00,Europe/Berlin\"",
+      .standard = "always" },
+
+    { NGX_RATELIMIT_PARAM_ACTIVE_DAYS, NULL, "days", NGX_RATELIMIT_OF_ACTIVE,
+      NGX_RATELIMIT_A_TEXT, .set = ngx_ratelimit_set_active_days,
+      .expected = "days like \"mon-fri\" or \"sat,sun\"",
+      .standard = "every day" },
+
+    { NGX_RATELIMIT_PARAM_ACTIVE_FROM, NULL, "from", NGX_RATELIMIT_OF_ACTIVE,
+      NGX_RATELIMIT_A_TEXT, NGX_RATELIMIT_AT(rule.active.from),
+      .max = NGX_RATELIMIT_DAY_MINUTES - 1,
+      .set = ngx_ratelimit_set_active_minute,
+      .expected = "a time from \"00:00\" to \"23:59\"",
+      .standard = "00:00" },
+
+    { NGX_RATELIMIT_PARAM_ACTIVE_TO, NULL, "to", NGX_RATELIMIT_OF_ACTIVE,
+      NGX_RATELIMIT_A_TEXT, NGX_RATELIMIT_AT(rule.active.to),
+      .max = NGX_RATELIMIT_DAY_MINUTES,
+      .set = ngx_ratelimit_set_active_minute,
+      .expected = "a time from \"00:00\" to \"24:00\"",
+      .standard = "24:00" },
+
+    { NGX_RATELIMIT_PARAM_ACTIVE_TZ, NULL, "tz", NGX_RATELIMIT_OF_ACTIVE,
+      NGX_RATELIMIT_A_TEXT, NGX_RATELIMIT_AT(rule.active_tz),
+      .set = ngx_ratelimit_set_active_tz,
+      .expected = "the name of a time zone, as in \"Europe/Berlin\"",
+      .standard = "UTC" },
+
     { NGX_RATELIMIT_PARAM_TIER_LIMITS, "tiers=", NULL, NGX_RATELIMIT_IN_RULE,
       NGX_RATELIMIT_A_TEXT, NGX_RATELIMIT_AT(tier_limits),
       .flags = NGX_RATELIMIT_CONSTANT,
@@ -388,6 +420,7 @@ ngx_ratelimit_draft_init(ngx_ratelimit_draft_t *draft, ngx_uint_t in,
 
     draft->rule.cost = 1;
     draft->rule.percent = 100;
+    draft->rule.active.to = NGX_RATELIMIT_DAY_MINUTES;
     draft->pool = pool;
     draft->in = in;
 }

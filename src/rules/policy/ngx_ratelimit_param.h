@@ -20,7 +20,8 @@
 #define NGX_RATELIMIT_OF_MATCH   0x10
 #define NGX_RATELIMIT_OF_PARAMS  0x20
 #define NGX_RATELIMIT_OF_AMOUNT  0x40   /* of a tier, an override */
-#define NGX_RATELIMIT_OF_DOCUMENT  0x38
+#define NGX_RATELIMIT_OF_ACTIVE  0x80   /* of a rule's active times */
+#define NGX_RATELIMIT_OF_DOCUMENT  0xb8
 
 /* bits of a choice; of algorithms, those that have a rate */
 #define NGX_RATELIMIT_BIT(what)  (1u << NGX_RATELIMIT_##what)
@@ -93,6 +94,11 @@ typedef enum {
                                           ngx_ratelimit_condition_e */
     NGX_RATELIMIT_PARAM_ARG,
     NGX_RATELIMIT_PARAM_IF,
+    NGX_RATELIMIT_PARAM_ACTIVE,
+    NGX_RATELIMIT_PARAM_ACTIVE_DAYS,
+    NGX_RATELIMIT_PARAM_ACTIVE_FROM,
+    NGX_RATELIMIT_PARAM_ACTIVE_TO,
+    NGX_RATELIMIT_PARAM_ACTIVE_TZ,
     NGX_RATELIMIT_PARAM_TIER_LIMITS,
     NGX_RATELIMIT_PARAM_KEY_LIMITS,
     NGX_RATELIMIT_PARAM_ENABLED,
@@ -241,6 +247,20 @@ const char *ngx_ratelimit_set_network(ngx_ratelimit_draft_t *draft,
  * NGX_ERROR: memory is out.
  */
 ngx_int_t ngx_ratelimit_draft_networks(ngx_ratelimit_draft_t *draft);
+
+
+/* active.c: set() of "active=", and of the members of "active" */
+const char *ngx_ratelimit_set_active(ngx_ratelimit_draft_t *draft,
+    const ngx_ratelimit_param_t *param, ngx_str_t *text);
+const char *ngx_ratelimit_set_active_days(ngx_ratelimit_draft_t *draft,
+    const ngx_ratelimit_param_t *param, ngx_str_t *text);
+const char *ngx_ratelimit_set_active_minute(ngx_ratelimit_draft_t *draft,
+    const ngx_ratelimit_param_t *param, ngx_str_t *text);
+const char *ngx_ratelimit_set_active_tz(ngx_ratelimit_draft_t *draft,
+    const ngx_ratelimit_param_t *param, ngx_str_t *text);
+
+/* When all of them are read. A problem goes to draft->wrong(). */
+void ngx_ratelimit_draft_active(ngx_ratelimit_draft_t *draft);
 
 
 /* draft.c: when all parameters are read */

@@ -258,7 +258,8 @@ ngx_ratelimit_policy_needs(const ngx_ratelimit_policy_t *policy,
 
     if (rule->methods || rule->route.len || rule->regex_text.len
         || rule->nhosts || rule->api_keys || rule->tier.len
-        || rule->networks || rule->nconditions || rule->skipped)
+        || rule->networks || rule->nconditions || rule->skipped
+        || rule->timed)
     {
         needs |= NGX_RATELIMIT_NEEDS_MATCH;
     }

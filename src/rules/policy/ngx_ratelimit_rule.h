@@ -20,7 +20,9 @@
 #include "ngx_ratelimit_problem.h"
 #include "ngx_ratelimit_redis.h"
 #include "ngx_ratelimit_store.h"
+#include "ngx_ratelimit_tz.h"
 #include "ngx_ratelimit_watch.h"
+#include "ngx_ratelimit_week.h"
 #include "ngx_ratelimit_zone.h"
 
 #define NGX_RATELIMIT_RULE_FIELD  8   /* bytes of a counter's name in Redis */
@@ -133,6 +135,8 @@ typedef struct {
     ngx_uint_t              nconditions; /* 0: any request */
     ngx_ratelimit_condition_t  *conditions;
     ngx_uint_t              percent;     /* of the keys; 100: all */
+    ngx_ratelimit_week_t    active;      /* when it applies, if it is timed */
+    const ngx_ratelimit_tz_t  *active_tz;    /* by whose clock; NULL: UTC */
 
     /* of the rules of one group the first that applies; empty: no group */
     ngx_str_t               group;
@@ -181,6 +185,7 @@ typedef struct {
                                             0: none of its own */
     unsigned                skipped:1;   /* by finish(): it matches none */
     unsigned                disabled:1;  /* the same, by its "enabled" */
+    unsigned                timed:1;     /* it has active times */
     ngx_uint_t              group_index; /* of the policy; 0: none */
     ngx_ratelimit_id_t      salt;
     ngx_ratelimit_id_t      emergency_salt;

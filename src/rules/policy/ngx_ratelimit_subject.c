@@ -12,6 +12,8 @@ static ngx_uint_t ngx_ratelimit_access_list_has(
 static ngx_uint_t ngx_ratelimit_access_ends_after(uint32_t ends, time_t now);
 static ngx_uint_t ngx_ratelimit_keys_have(const ngx_ratelimit_keys_t *keys,
     const ngx_ratelimit_subject_t *subject);
+static NGX_RATELIMIT_APART ngx_ratelimit_match_e ngx_ratelimit_rule_rests(
+    const ngx_ratelimit_rule_t *rule, time_t now);
 static ngx_uint_t ngx_ratelimit_rule_host(const ngx_ratelimit_rule_t *rule,
     const ngx_str_t *host);
 static ngx_uint_t ngx_ratelimit_rule_path(const ngx_ratelimit_rule_t *rule,
@@ -37,6 +39,7 @@ static const char  *ngx_ratelimit_match_names[NGX_RATELIMIT_MATCHES] = {
     "if",
     "skipped",
     "disabled",
+    "not_active",
     "group",
     "key_empty",
     "percent",
@@ -217,8 +220,14 @@ ngx_ratelimit_match_e
 ngx_ratelimit_rule_match(const ngx_ratelimit_rule_t *rule, ngx_uint_t found,
     ngx_ratelimit_subject_t *subject)
 {
-    if (rule->skipped) {
-        return rule->disabled ? NGX_RATELIMIT_DISABLED : NGX_RATELIMIT_SKIPPED;
+    ngx_ratelimit_match_e  match;
+
+    if (rule->skipped || rule->timed) {
+        match = ngx_ratelimit_rule_rests(rule, ngx_time());
+
+        if (match != NGX_RATELIMIT_MATCHED) {
+            return match;
+        }
     }
 
     if (rule->methods && !(rule->methods & subject->method)) {
@@ -252,6 +261,27 @@ ngx_ratelimit_rule_match(const ngx_ratelimit_rule_t *rule, ngx_uint_t found,
     }
 
     return NGX_RATELIMIT_MATCHED;
+}
+
+
+/* A rule that is skipped, or has no active time now, by its zone's clock. */
+static ngx_ratelimit_match_e
+ngx_ratelimit_rule_rests(const ngx_ratelimit_rule_t *rule, time_t now)
+{
+    int64_t  local, next;
+
+    if (rule->skipped) {
+        return rule->disabled ? NGX_RATELIMIT_DISABLED : NGX_RATELIMIT_SKIPPED;
+    }
+
+    local = now;
+
+    if (rule->active_tz) {
+        local += ngx_ratelimit_tz_offset(rule->active_tz, now, &next);
+    }
+
+    return ngx_ratelimit_week_has(&rule->active, (uint64_t) local)
+           ? NGX_RATELIMIT_MATCHED : NGX_RATELIMIT_NOT_ACTIVE;
 }
 
 

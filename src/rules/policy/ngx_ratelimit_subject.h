@@ -42,6 +42,7 @@ typedef enum {
     NGX_RATELIMIT_OTHER_VALUE,
     NGX_RATELIMIT_SKIPPED,
     NGX_RATELIMIT_DISABLED,
+    NGX_RATELIMIT_NOT_ACTIVE,    /* now */
     NGX_RATELIMIT_GROUP_TAKEN,   /* another rule of its group applies */
     NGX_RATELIMIT_KEY_EMPTY,
     NGX_RATELIMIT_NOT_IN_SHARE,  /* percent */
