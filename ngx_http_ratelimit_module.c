@@ -415,6 +415,12 @@ ngx_http_ratelimit_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
     ngx_conf_merge_uint_value(conf->prefix_v4, prev->prefix_v4, 32);
     ngx_conf_merge_uint_value(conf->prefix_v6, prev->prefix_v6, 64);
 
+    conf->needs = conf->jwt_key ? NGX_HTTP_RATELIMIT_NEEDS_CLAIMS : 0;
+
+    if (conf->jwt_key && conf->jwt_invalid == NGX_HTTP_RATELIMIT_JWT_REJECT) {
+        conf->needs |= NGX_HTTP_RATELIMIT_NEEDS_TOKEN;
+    }
+
     ngx_http_ratelimit_merge_phase(cf, conf);
 
     return ngx_http_ratelimit_api_key_check(cf, prev, conf);
@@ -471,8 +477,7 @@ ngx_http_ratelimit_init(ngx_conf_t *cf)
         return NGX_OK;
     }
 
-    return (ngx_http_ratelimit_end_init(cf) == NGX_OK)
-           ? ngx_http_ratelimit_headers_init(cf) : NGX_ERROR;
+    return ngx_http_ratelimit_headers_init(cf);
 }
 
 

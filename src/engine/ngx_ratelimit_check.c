@@ -88,11 +88,12 @@ ngx_ratelimit_check_start(ngx_ratelimit_check_t *check)
  * needs no call. About the others nothing is known.
  */
 ngx_int_t
-ngx_ratelimit_check_early(ngx_ratelimit_check_t *check)
+ngx_ratelimit_check_early(ngx_ratelimit_check_t *check, ngx_uint_t early)
 {
     uint64_t                  retry_us;
+    ngx_uint_t                i;
     ngx_ratelimit_answer_t   *answer;
-    ngx_ratelimit_counter_t  *counter, *end;
+    ngx_ratelimit_counter_t  *counter;
 
     check->taken_us = ngx_ratelimit_local_now_us();
     check->pending = 0;
@@ -103,12 +104,11 @@ ngx_ratelimit_check_early(ngx_ratelimit_check_t *check)
         ngx_ratelimit_check_remote(check);
     }
 
-    counter = check->counters;
-
-    for (end = counter + check->ncounters; counter < end; counter++) {
+    for (i = 0; i < check->ncounters; i++) {
+        counter = &check->counters[i];
         answer = &counter->answer;
 
-        if (!counter->early) {
+        if (!(early & (1u << i))) {
             counter->backend = &ngx_ratelimit_nowhere;
             ngx_memzero(answer, sizeof(ngx_ratelimit_answer_t));
             continue;

@@ -97,7 +97,6 @@ struct ngx_ratelimit_counter_s {
     unsigned                        here:1;       /* async: also taken from
                                                      this gateway's table */
     unsigned                        emergency:1;  /* its limit is in force */
-    unsigned                        early:1;      /* the client had to wait */
     uint32_t                        charge;       /* of settle: more tokens, */
     uint32_t                        refund;       /* or tokens back */
     ngx_ratelimit_answer_t          answer;
@@ -225,10 +224,17 @@ ngx_int_t ngx_ratelimit_check_start(ngx_ratelimit_check_t *check);
  */
 ngx_uint_t ngx_ratelimit_retry_early(ngx_ratelimit_counter_t *counter);
 
-/* Rejects the request: takes of no counter and asks nobody. Always NGX_OK. */
-ngx_int_t ngx_ratelimit_check_early(ngx_ratelimit_check_t *check);
+/*
+ * Rejects the request: takes of no counter and asks nobody. early has a bit for
+ * each counter, by its number, whose client had to wait. Always NGX_OK.
+ */
+ngx_int_t ngx_ratelimit_check_early(ngx_ratelimit_check_t *check,
+    ngx_uint_t early);
 
-/* The check is complete and rejects: from here on its client has to wait. */
+/*
+ * The check was started, is complete and rejects: from here on its client has
+ * to wait.
+ */
 void ngx_ratelimit_retry_note(const ngx_ratelimit_check_t *check);
 
 /* Decides; if the request is rejected, gives back what counters granted. */

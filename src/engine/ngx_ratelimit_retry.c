@@ -73,7 +73,6 @@ ngx_ratelimit_retry_early(ngx_ratelimit_counter_t *counter)
         state->fresh_us = entry.now_us + ngx_ratelimit_retry_wait_us(state);
     }
 
-    counter->early = 1;
     counter->answer.retry_us = state->fresh_us - entry.now_us;
 
     ngx_ratelimit_table_store(&entry, NGX_RATELIMIT_RETRY_LOSS);
@@ -97,7 +96,7 @@ ngx_ratelimit_retry_note(const ngx_ratelimit_check_t *check)
         counter = &check->counters[i];
 
         if (!(counter->rule->needs & NGX_RATELIMIT_NEEDS_RETRY)
-            || counter->dry_run || counter->early || counter->emergency
+            || counter->dry_run || counter->emergency
             || counter->answer.retry_us == 0
             || counter->answer.retry_us == NGX_RATELIMIT_NEVER
             || ngx_ratelimit_counter_unavailable(counter))

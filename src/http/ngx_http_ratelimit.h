@@ -30,6 +30,11 @@
 #define NGX_HTTP_RATELIMIT_JWT_ANONYMOUS  0
 #define NGX_HTTP_RATELIMIT_JWT_REJECT     1
 
+/* what a request needs beside its policies: by its location, explained */
+#define NGX_HTTP_RATELIMIT_NEEDS_TOKEN   NGX_RATELIMIT_NEEDS_ABOVE
+#define NGX_HTTP_RATELIMIT_NEEDS_CLAIMS  (NGX_RATELIMIT_NEEDS_ABOVE << 1)
+#define NGX_HTTP_RATELIMIT_NEEDS_REPORT  (NGX_RATELIMIT_NEEDS_ABOVE << 2)
+
 /* where a location's requests are checked: bits */
 #define NGX_HTTP_RATELIMIT_BEFORE_AUTH  0x01
 #define NGX_HTTP_RATELIMIT_AFTER_AUTH   0x02
@@ -151,6 +156,7 @@ typedef struct {
     ngx_uint_t                     checks;     /* phase, or 0: requests are
                                                   neither limited nor
                                                   explained */
+    ngx_uint_t                     needs;      /* bits */
     void                          *api;        /* ngx_http_ratelimit_api_conf_t;
                                                   NULL: no endpoint */
     ngx_http_ratelimit_place_t    *page;       /* where its status page is

@@ -74,6 +74,8 @@ ngx_ratelimit_rate_init(ngx_ratelimit_rate_t *rate, uint64_t tokens,
     rate->open = rate->capacity;
     rate->open_us = rate->span_us;
     rate->open_frac = rate->span_frac;
+    rate->most_us = ngx_ratelimit_token_bucket_most(rate)
+                    + NGX_RATELIMIT_CLOCK_SLACK_US;
 
     rate->share = UINT64_MAX;
 
@@ -152,7 +154,7 @@ ngx_ratelimit_token_bucket_other(ngx_ratelimit_token_bucket_t tb,
     const ngx_ratelimit_rate_t *rate, uint64_t now_us, uint32_t cost,
     uint32_t want, ngx_ratelimit_answer_t *answer)
 {
-    ngx_ratelimit_token_bucket_run(&tb, rate, now_us, cost, want, answer);
+    ngx_ratelimit_token_bucket_run(&tb, rate, now_us, cost, want, 0, answer);
 
     return tb;
 }
@@ -166,9 +168,7 @@ ngx_ratelimit_token_bucket_look(const ngx_ratelimit_rate_t *rate,
 
     used_us = full_us > now_us ? full_us - now_us : 0;
 
-    if (used_us > ngx_ratelimit_token_bucket_most(rate)
-                  + NGX_RATELIMIT_CLOCK_SLACK_US)
-    {
+    if (used_us > rate->most_us) {
         used_us = rate->span_us + (rate->span_frac != 0);
     }
 
@@ -217,7 +217,7 @@ ngx_ratelimit_token_bucket_give(ngx_ratelimit_token_bucket_t *tb,
         return;
     }
 
-    (void) ngx_ratelimit_token_bucket_settle(tb, rate, now_us, &used);
+    (void) ngx_ratelimit_token_bucket_settle(tb, rate, now_us, 0, &used);
 
     if (used.us == 0 && used.frac == 0) {
         return;
@@ -296,24 +296,24 @@ ngx_ratelimit_interval_tokens(const ngx_ratelimit_rate_t *rate, uint64_t us,
 }
 
 
-/* The greatest number of tokens that fits in what is not used. */
+/* The greatest number of tokens that fits in what is open and not used. */
 uint32_t
 ngx_ratelimit_token_bucket_left(const ngx_ratelimit_rate_t *rate,
     ngx_ratelimit_interval_t used)
 {
-    ngx_ratelimit_interval_t  span;
+    ngx_ratelimit_interval_t  open;
 
     if (used.us == 0 && used.frac == 0) {
-        return rate->capacity;
+        return rate->open;
     }
 
-    span = ngx_ratelimit_interval_span(rate);
+    open = ngx_ratelimit_interval_open(rate);
 
-    if (ngx_ratelimit_interval_less(span, used)) {
+    if (ngx_ratelimit_interval_less(open, used)) {
         return 0;
     }
 
-    used = ngx_ratelimit_interval_sub(rate, span, used);
+    used = ngx_ratelimit_interval_sub(rate, open, used);
 
     return ngx_ratelimit_interval_tokens(rate, used.us, used.frac);
 }

@@ -26,22 +26,23 @@
  * 0 <= frac < scale.
  */
 typedef struct {
-    uint64_t  period_us;   /* numerator of the time one token takes */
-    uint32_t  scale;       /* its denominator */
-    uint32_t  capacity;    /* tokens of a full bucket */
-
     uint64_t  step_us;     /* period_us / scale */
     uint32_t  step_frac;   /* period_us % scale */
-    uint32_t  span_frac;   /* capacity tokens take (span_us, span_frac) */
-    uint64_t  span_us;
-    uint64_t  share;       /* 255 / span_us, times 2^64 */
-    uint32_t  span_code;   /* span_us in 12 bits, see the .c file */
+    uint32_t  scale;       /* denominator of the time one token takes */
 
+    uint32_t  span_code;   /* span_us in 12 bits, see the .c file */
     uint32_t  open;        /* of the capacity, what those who take by this rate
                               may use; and the span of that. All, unless the
                               others have a larger limit of the same bucket */
     uint64_t  open_us;
+    uint64_t  most_us;     /* that a bucket may look used, see most() */
+
+    uint64_t  share;       /* 255 / span_us, times 2^64 */
+    uint64_t  span_us;     /* capacity tokens take (span_us, span_frac) */
+    uint32_t  span_frac;
     uint32_t  open_frac;
+    uint32_t  capacity;    /* tokens of a full bucket */
+    uint64_t  period_us;   /* numerator of the time one token takes */
 } ngx_ratelimit_rate_t;
 
 /*
@@ -185,6 +186,18 @@ ngx_ratelimit_interval_span(const ngx_ratelimit_rate_t *rate)
 }
 
 
+static inline ngx_ratelimit_interval_t
+ngx_ratelimit_interval_open(const ngx_ratelimit_rate_t *rate)
+{
+    ngx_ratelimit_interval_t  open;
+
+    open.us = rate->open_us;
+    open.frac = rate->open_frac;
+
+    return open;
+}
+
+
 /* The time that tokens take, up to 2^32 of them, behind another time. */
 static inline ngx_ratelimit_interval_t
 ngx_ratelimit_interval_add(const ngx_ratelimit_rate_t *rate,
@@ -247,14 +260,14 @@ ngx_ratelimit_token_bucket_most(const ngx_ratelimit_rate_t *rate)
 /*
  * Works out what is used. Returns 1 if the state says otherwise and has to be
  * saved, even if nothing is taken: seen again later, the old state would mean
- * something else.
+ * something else. plain: the caller knows that it does not.
  */
 static inline int
 ngx_ratelimit_token_bucket_settle(const ngx_ratelimit_token_bucket_t *tb,
-    const ngx_ratelimit_rate_t *rate, uint64_t now_us,
+    const ngx_ratelimit_rate_t *rate, uint64_t now_us, int plain,
     ngx_ratelimit_interval_t *used)
 {
-    if (tb->span_code == 0 || tb->tat_us < now_us) {
+    if ((!plain && tb->span_code == 0) || tb->tat_us < now_us) {
         used->us = 0;
         used->frac = 0;
         return 0;
@@ -263,7 +276,7 @@ ngx_ratelimit_token_bucket_settle(const ngx_ratelimit_token_bucket_t *tb,
     used->us = tb->tat_us - now_us;
     used->frac = tb->tat_frac;
 
-    if (tb->span_code != rate->span_code) {
+    if (!plain && tb->span_code != rate->span_code) {
         *used = ngx_ratelimit_token_bucket_rescale(tb->span_code, rate, *used);
         return 1;
     }
@@ -275,9 +288,7 @@ ngx_ratelimit_token_bucket_settle(const ngx_ratelimit_token_bucket_t *tb,
         used->frac = 0;
     }
 
-    if (used->us > ngx_ratelimit_token_bucket_most(rate)
-                   + NGX_RATELIMIT_CLOCK_SLACK_US)
-    {
+    if (!plain && used->us > rate->most_us) {
         *used = ngx_ratelimit_interval_span(rate);
         return 1;
     }
@@ -300,14 +311,15 @@ ngx_ratelimit_token_bucket_save(ngx_ratelimit_token_bucket_t *tb,
 static ngx_ratelimit_inline void
 ngx_ratelimit_token_bucket_run(ngx_ratelimit_token_bucket_t *tb,
     const ngx_ratelimit_rate_t *rate, uint64_t now_us, uint32_t cost,
-    uint32_t want, ngx_ratelimit_answer_t *answer)
+    uint32_t want, int plain, ngx_ratelimit_answer_t *answer)
 {
     int                       changed;
     uint32_t                  left, tokens;
     uint64_t                  retry_us;
     ngx_ratelimit_interval_t  used, after, open;
 
-    changed = ngx_ratelimit_token_bucket_settle(tb, rate, now_us, &used);
+    changed = ngx_ratelimit_token_bucket_settle(tb, rate, now_us, plain,
+                                                &used);
 
     tokens = cost;
     retry_us = 0;
@@ -319,8 +331,7 @@ ngx_ratelimit_token_bucket_run(ngx_ratelimit_token_bucket_t *tb,
     }
 
     after = ngx_ratelimit_interval_add(rate, used, tokens);
-    open.us = rate->open_us;
-    open.frac = rate->open_frac;
+    open = ngx_ratelimit_interval_open(rate);
 
     if (want == NGX_RATELIMIT_CHARGE) {
         tokens = (tokens / 2 < rate->capacity) ? tokens : rate->capacity * 2;
@@ -362,15 +373,18 @@ ngx_ratelimit_token_bucket_run(ngx_ratelimit_token_bucket_t *tb,
 
 /*
  * Has the code of run() twice. In the first place the compiler sees that only a
- * cost is taken from a bucket of this span, and leaves no call.
+ * cost is taken from a bucket of this span, whose time can be, and leaves no
+ * call.
  */
 static ngx_ratelimit_inline void
 ngx_ratelimit_token_bucket_pay(ngx_ratelimit_token_bucket_t *tb,
     const ngx_ratelimit_rate_t *rate, uint64_t now_us, uint32_t cost,
     uint32_t want, ngx_ratelimit_answer_t *answer)
 {
-    if (want == 0 && tb->span_code == rate->span_code) {
-        ngx_ratelimit_token_bucket_run(tb, rate, now_us, cost, 0, answer);
+    if (want == 0 && tb->span_code == rate->span_code
+        && tb->tat_us < now_us + rate->most_us)
+    {
+        ngx_ratelimit_token_bucket_run(tb, rate, now_us, cost, 0, 1, answer);
 
     } else {
         *tb = ngx_ratelimit_token_bucket_other(*tb, rate, now_us, cost, want,
@@ -383,16 +397,12 @@ static inline uint32_t
 ngx_ratelimit_token_bucket_remaining(const ngx_ratelimit_rate_t *rate,
     const ngx_ratelimit_answer_t *answer)
 {
-    uint32_t                  left, kept;
     ngx_ratelimit_interval_t  used;
 
     used.us = answer->reset_us - (answer->frac != 0);
     used.frac = answer->frac;
 
-    left = ngx_ratelimit_token_bucket_left(rate, used);
-    kept = rate->capacity - rate->open;
-
-    return left > kept ? left - kept : 0;
+    return ngx_ratelimit_token_bucket_left(rate, used);
 }
 
 #endif /* NGX_RATELIMIT_TOKEN_BUCKET_H_INCLUDED */

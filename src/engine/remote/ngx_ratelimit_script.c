@@ -19,6 +19,9 @@ static u_char ngx_ratelimit_script_kind(
     const ngx_ratelimit_counter_t *counter);
 static ngx_uint_t ngx_ratelimit_script_same(const ngx_ratelimit_limit_t *one,
     const ngx_ratelimit_limit_t *two);
+static NGX_RATELIMIT_APART u_char *ngx_ratelimit_script_priced(u_char *p,
+    const ngx_ratelimit_counter_t *counter,
+    const ngx_ratelimit_price_t *price);
 static u_char *ngx_ratelimit_script_price(u_char *p,
     const ngx_ratelimit_price_t *price, uint32_t keep);
 static u_char *ngx_ratelimit_script_limit(u_char *p,
@@ -93,25 +96,10 @@ ngx_ratelimit_script_add(ngx_ratelimit_script_t *script,
     ngx_ratelimit_script_field(field, counter);
     p = ngx_cpymem(field + NGX_RATELIMIT_RULE_FIELD, CRLF, 2);
 
-    if (price == NULL) {
-        p = ngx_cpymem(p, rule->numbers.data, rule->numbers.len);
+    script->last = price
+                   ? ngx_ratelimit_script_priced(p, counter, price)
+                   : ngx_cpymem(p, rule->numbers.data, rule->numbers.len);
 
-    } else {
-        p = ngx_ratelimit_script_price(p, price,
-                                       counter->limit->rate.capacity
-                                       - counter->limit->rate.open);
-
-        if (rule->limit_numbers.len
-            && ngx_ratelimit_script_same(counter->limit, &rule->limit))
-        {
-            p = ngx_cpymem(p, rule->limit_numbers.data,
-                           rule->limit_numbers.len);
-        } else {
-            p = ngx_ratelimit_script_limit(p, counter->limit);
-        }
-    }
-
-    script->last = p;
     script->eval.nargs += NGX_RATELIMIT_SCRIPT_ARGS;
 
     if (ngx_ratelimit_script_in_set(counter->limit->algorithm)) {
@@ -120,6 +108,31 @@ ngx_ratelimit_script_add(ngx_ratelimit_script_t *script,
                    field, NGX_RATELIMIT_RULE_FIELD);
         script->eval.nsets++;
     }
+}
+
+
+/* The numbers of a counter that are not those of its rule. */
+static u_char *
+ngx_ratelimit_script_priced(u_char *p, const ngx_ratelimit_counter_t *counter,
+    const ngx_ratelimit_price_t *price)
+{
+    const ngx_ratelimit_rule_t   *rule;
+    const ngx_ratelimit_limit_t  *limit;
+
+    rule = counter->rule;
+    limit = counter->limit;
+
+    p = ngx_ratelimit_script_price(p, price,
+                                   limit->rate.capacity - limit->rate.open);
+
+    if (rule->limit_numbers.len
+        && ngx_ratelimit_script_same(limit, &rule->limit))
+    {
+        return ngx_cpymem(p, rule->limit_numbers.data,
+                          rule->limit_numbers.len);
+    }
+
+    return ngx_ratelimit_script_limit(p, limit);
 }
 
 

@@ -195,17 +195,19 @@ static ngx_int_t
 ngx_http_ratelimit_penalty_variable(ngx_http_request_t *r,
     ngx_http_variable_value_t *v, uintptr_t data)
 {
+    const ngx_str_t           *id;
     ngx_http_ratelimit_ctx_t  *ctx;
 
     ctx = ngx_http_ratelimit_ctx(r->main);
 
-    if (ctx == NULL || ctx->penalty == NULL) {
+    if (ctx == NULL || ctx->penalized == NULL) {
         v->not_found = 1;
         return NGX_OK;
     }
 
-    return ngx_http_ratelimit_variable_set(v, ctx->penalty->id.data,
-                                           ctx->penalty->id.len);
+    id = &ctx->penalized->penalty->id;
+
+    return ngx_http_ratelimit_variable_set(v, id->data, id->len);
 }
 
 

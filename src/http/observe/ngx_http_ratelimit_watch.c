@@ -154,7 +154,7 @@ ngx_http_ratelimit_watch_penalized(ngx_http_request_t *r,
 {
     ngx_ratelimit_watch_t  *watch;
 
-    watch = ctx->penalty->limiter->watch;
+    watch = ctx->penalized->penalty->limiter->watch;
 
     if (watch == NULL || watch->penalized == ngx_time()) {
         return;
@@ -167,8 +167,8 @@ ngx_http_ratelimit_watch_penalized(ngx_http_request_t *r,
     rejection->limit = 0;
     rejection->window_us = 0;
 
-    ngx_http_ratelimit_watch_keep(r, watch, &ctx->penalty->rule,
-                                  &ctx->penalty_key, rejection);
+    ngx_http_ratelimit_watch_keep(r, watch, &ctx->penalized->penalty->rule,
+                                  &ctx->penalized->key, rejection);
 }
 
 

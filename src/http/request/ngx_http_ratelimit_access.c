@@ -19,6 +19,8 @@ static ngx_inline ngx_int_t ngx_http_ratelimit_next(ngx_http_request_t *r,
     ngx_http_phase_handler_t *ph);
 static ngx_int_t ngx_http_ratelimit_check(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx);
+static NGX_RATELIMIT_APART ngx_int_t ngx_http_ratelimit_unchecked(
+    ngx_http_ratelimit_ctx_t *ctx, ngx_int_t rc);
 static ngx_int_t ngx_http_ratelimit_suspend(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx);
 static void ngx_http_ratelimit_answered(void *data);
@@ -26,6 +28,8 @@ static void ngx_http_ratelimit_complete(ngx_http_ratelimit_ctx_t *ctx);
 static void ngx_http_ratelimit_resume(ngx_http_request_t *r);
 static ngx_int_t ngx_http_ratelimit_outcome(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx);
+static NGX_RATELIMIT_APART ngx_int_t ngx_http_ratelimit_notable(
+    ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx);
 static NGX_RATELIMIT_APART void ngx_http_ratelimit_denied(
     ngx_http_ratelimit_ctx_t *ctx);
 static NGX_RATELIMIT_APART ngx_int_t ngx_http_ratelimit_refuse(
@@ -183,16 +187,17 @@ ngx_http_ratelimit_handler(ngx_http_request_t *r)
     rc = explain ? ngx_http_ratelimit_explain_start(r, ctx)
                  : ngx_http_ratelimit_check(r, ctx);
 
+    if (rc == NGX_OK) {
+        return ngx_http_ratelimit_outcome(r, ctx);
+    }
+
     if (rc == NGX_AGAIN) {
         return ngx_http_ratelimit_suspend(r, ctx);
     }
 
-    if (rc == NGX_ERROR) {
-        ctx->answered = 1;
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
+    ctx->answered = 1;
 
-    return ngx_http_ratelimit_outcome(r, ctx);
+    return NGX_HTTP_INTERNAL_SERVER_ERROR;
 }
 
 
@@ -205,30 +210,38 @@ ngx_http_ratelimit_check(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx)
     rc = ngx_http_ratelimit_select(r, ctx, NULL);
 
     if (rc != NGX_OK) {
-
-        if (rc == NGX_ERROR) {
-            return NGX_ERROR;
-        }
-
-        /* no counter of the zones before is asked: none has an answer */
-
-        ctx->check.ncounters = 0;
-        ctx->check.status = NGX_RATELIMIT_DENIED;
-
-        if (rc == NGX_BUSY) {
-            ctx->check.status = NGX_RATELIMIT_PENALIZED;
-            ngx_ratelimit_count(
-                    ctx->penalty->limiter->rows[NGX_RATELIMIT_COUNTS_ZONE],
-                    NGX_RATELIMIT_COUNTS_PENALIZED, 1);
-        }
-
-        return NGX_OK;
+        return ngx_http_ratelimit_unchecked(ctx, rc);
     }
 
     ctx->started = 1;
 
-    return ctx->early ? ngx_ratelimit_check_early(&ctx->check)
+    return ctx->early ? ngx_ratelimit_check_early(&ctx->check, ctx->early)
                       : ngx_ratelimit_check_start(&ctx->check);
+}
+
+
+/* No counter of the zones before is asked: none has an answer. */
+static ngx_int_t
+ngx_http_ratelimit_unchecked(ngx_http_ratelimit_ctx_t *ctx, ngx_int_t rc)
+{
+    ngx_ratelimit_limiter_t  *limiter;
+
+    if (rc == NGX_ERROR) {
+        return NGX_ERROR;
+    }
+
+    ctx->check.ncounters = 0;
+    ctx->check.status = NGX_RATELIMIT_DENIED;
+
+    if (rc == NGX_BUSY) {
+        limiter = ctx->penalized->penalty->limiter;
+
+        ctx->check.status = NGX_RATELIMIT_PENALIZED;
+        ngx_ratelimit_count(limiter->rows[NGX_RATELIMIT_COUNTS_ZONE],
+                            NGX_RATELIMIT_COUNTS_PENALIZED, 1);
+    }
+
+    return NGX_OK;
 }
 
 
@@ -313,22 +326,32 @@ static ngx_int_t
 ngx_http_ratelimit_outcome(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx)
 {
-    ngx_time_t             *now;
-    ngx_ratelimit_check_t  *check;
+    ngx_time_t  *now;
 
-    check = &ctx->check;
     now = ngx_timeofday();
 
     ctx->answered = 1;
     ctx->decided_ms = (uint64_t) now->sec * 1000 + now->msec;
 
-    if (ctx->explain) {
-        return ngx_http_ratelimit_explain_answer(r, ctx);
-    }
-
-    if (check->status <= NGX_RATELIMIT_PASSED && ctx->denies == NULL) {
+    if (ctx->check.status <= NGX_RATELIMIT_PASSED && ctx->denies == NULL
+        && ctx->explain == NULL)
+    {
         return NGX_DECLINED;
     }
+
+    return ctx->explain ? ngx_http_ratelimit_explain_answer(r, ctx)
+                        : ngx_http_ratelimit_notable(r, ctx);
+}
+
+
+/* A request that does not simply pass is logged, delayed or refused. */
+static ngx_int_t
+ngx_http_ratelimit_notable(ngx_http_request_t *r,
+    ngx_http_ratelimit_ctx_t *ctx)
+{
+    ngx_ratelimit_check_t  *check;
+
+    check = &ctx->check;
 
     if (ctx->denies) {
         ngx_http_ratelimit_denied(ctx);
@@ -375,17 +398,23 @@ ngx_http_ratelimit_denied(ngx_http_ratelimit_ctx_t *ctx)
 static ngx_int_t
 ngx_http_ratelimit_refuse(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx)
 {
+    ngx_int_t   rc;
     ngx_msec_t  ms;
 
     if (ctx->held) {
-        (*ctx->held)--;
-        ctx->held = NULL;
+        ngx_http_ratelimit_ctx_release(ctx);
 
-    } else if (ctx->penalty) {
-        ms = ngx_http_ratelimit_penalty_hold(r, ctx);
+    } else if (ctx->penalized) {
+        ms = ngx_http_ratelimit_penalty_hold(ctx);
 
         if (ms) {
-            return ngx_http_ratelimit_wait(r, ctx, ms);
+            rc = ngx_http_ratelimit_wait(r, ctx, ms);
+
+            if (ctx->timer == NULL) {
+                ngx_http_ratelimit_ctx_release(ctx);
+            }
+
+            return rc;
         }
 
     } else if (ctx->penalty_keys) {

@@ -30,7 +30,7 @@ ngx_http_ratelimit_retry(ngx_http_ratelimit_ctx_t *ctx)
 
     counter = ctx->check.strictest;
 
-    if (ctx->needs & NGX_RATELIMIT_NEEDS_RETRY) {
+    if ((ctx->needs & NGX_RATELIMIT_NEEDS_RETRY) && !ctx->early) {
         ngx_ratelimit_retry_note(&ctx->check);
     }
 
@@ -70,7 +70,9 @@ ngx_http_ratelimit_reject(ngx_http_request_t *r,
         ngx_http_ratelimit_close_after(r, ctx->conf->close_after);
     }
 
-    if (ctx->penalty && ctx->penalty->action == NGX_RATELIMIT_PENALTY_CLOSE) {
+    if (ctx->penalized
+        && ctx->penalized->penalty->action == NGX_RATELIMIT_PENALTY_CLOSE)
+    {
         ngx_http_ratelimit_close_after(r, 1);
     }
 
@@ -203,7 +205,7 @@ ngx_http_ratelimit_send_grpc(ngx_http_request_t *r,
     last = ngx_http_ratelimit_token_refused(ctx)
            ? ngx_cpymem(p, NGX_HTTP_RATELIMIT_MESSAGE_TOKEN,
                         sizeof(NGX_HTTP_RATELIMIT_MESSAGE_TOKEN) - 1)
-           : ctx->penalty
+           : ctx->penalized
            ? ngx_cpymem(p, NGX_HTTP_RATELIMIT_MESSAGE_PENALIZED,
                         sizeof(NGX_HTTP_RATELIMIT_MESSAGE_PENALIZED) - 1)
            : ngx_http_ratelimit_message(p, ctx);

@@ -199,7 +199,7 @@ ngx_http_ratelimit_body(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx,
         return NGX_ERROR;
     }
 
-    last = ctx->penalty
+    last = ctx->penalized
            ? ngx_http_ratelimit_put_penalty(body->data, ctx, problem)
            : problem ? ngx_http_ratelimit_put_problem(body->data, ctx)
                      : ngx_http_ratelimit_put_json(body->data, ctx);

@@ -7,6 +7,8 @@
 static NGX_RATELIMIT_APART void ngx_http_ratelimit_ctx_remote(
     ngx_ratelimit_check_t *check, ngx_uint_t n, void *memory);
 static void ngx_http_ratelimit_ctx_cleanup(void *data);
+static NGX_RATELIMIT_APART void ngx_http_ratelimit_ctx_untimed(
+    ngx_http_ratelimit_ctx_t *ctx);
 
 
 /* The request's context by the pool's cleanup, or NULL. */
@@ -40,7 +42,8 @@ ngx_http_ratelimit_ctx_create(ngx_http_request_t *r,
     ngx_http_ratelimit_loc_conf_t *conf, void (*handler)(void *data))
 {
     size_t                        size;
-    ngx_uint_t                    i, n, nlimits, needs;
+    uint32_t                      needs;
+    ngx_uint_t                    i, n, nlimits;
     ngx_ratelimit_check_t        *check;
     ngx_ratelimit_policy_t       *policy;
     ngx_http_ratelimit_ctx_t     *ctx;
@@ -50,13 +53,13 @@ ngx_http_ratelimit_ctx_create(ngx_http_request_t *r,
     nlimits = conf->limits->nelts;
 
     n = 0;
-    needs = 0;
+    needs = (uint32_t) conf->needs;
 
     for (i = 0; i < nlimits; i++) {
         policy = limits[i]->limiter->policy;
 
         n += (limits[i]->number == NGX_HTTP_RATELIMIT_ALL) ? policy->most : 1;
-        needs |= policy->needs;
+        needs |= (uint32_t) policy->needs;
     }
 
     /* one more: the client of a rule that finds no room */
@@ -145,12 +148,8 @@ ngx_http_ratelimit_ctx_cleanup(void *data)
 
     ngx_uint_t  i;
 
-    if (ctx->timer && ctx->timer->timer_set) {
-        ngx_del_timer(ctx->timer);
-    }
-
-    if (ctx->held) {
-        (*ctx->held)--;
+    if (ctx->timer) {
+        ngx_http_ratelimit_ctx_untimed(ctx);
     }
 
     if (ctx->started) {
@@ -167,6 +166,38 @@ ngx_http_ratelimit_ctx_cleanup(void *data)
     for (i = 0; i < ctx->conf->limits->nelts; i++) {
         ngx_ratelimit_policy_release(ctx->policies[i]);
     }
+}
+
+
+static void
+ngx_http_ratelimit_ctx_untimed(ngx_http_ratelimit_ctx_t *ctx)
+{
+    if (ctx->timer->timer_set) {
+        ngx_del_timer(ctx->timer);
+    }
+
+    if (ctx->held) {
+        ngx_http_ratelimit_ctx_release(ctx);
+    }
+}
+
+
+ngx_uint_t *
+ngx_http_ratelimit_ctx_held(const ngx_http_ratelimit_ctx_t *ctx)
+{
+    ngx_http_ratelimit_main_conf_t  *conf;
+
+    conf = ngx_http_get_module_main_conf(ctx->request,
+                                         ngx_http_ratelimit_module);
+    return conf->held;
+}
+
+
+void
+ngx_http_ratelimit_ctx_release(ngx_http_ratelimit_ctx_t *ctx)
+{
+    (*ngx_http_ratelimit_ctx_held(ctx))--;
+    ctx->held = 0;
 }
 
 

@@ -1,5 +1,5 @@
 /*
- * "cost_end=" is charged in the log phase, also if the request was aborted.
+ * "cost_end=" is charged when the request ends, also if it was aborted.
  * With "cost_every=" a timer looks once a second how much was sent, and charges
  * the value of that moment. Neither holds the request: nobody waits for Redis.
  */
@@ -8,17 +8,20 @@
 
 #define NGX_HTTP_RATELIMIT_EVERY_MS  1000
 
-/* A response with "cost_every=", which is looked at before its end. */
-struct ngx_http_ratelimit_every_s {
-    ngx_event_t  timer;
-    struct {
-        uint64_t  cost;      /* of each counter, that it has paid */
-        off_t     sent;      /* bytes, when it paid */
-        uint32_t  granted;   /* to the request, which a charge forgets */
-    } paid[NGX_RATELIMIT_MAX_COUNTERS];
-};
+typedef struct {
+    uint64_t                   cost;      /* that the counter has paid */
+    off_t                      sent;      /* bytes, when it paid */
+    uint32_t                   granted;   /* to the request, which a charge
+                                             forgets */
+} ngx_http_ratelimit_paid_t;
 
-static ngx_int_t ngx_http_ratelimit_end_handler(ngx_http_request_t *r);
+/* A response with "cost_every=", which is looked at before its end. */
+typedef struct {
+    ngx_event_t                timer;     /* first: the context has it */
+    ngx_http_ratelimit_paid_t  paid[NGX_RATELIMIT_MAX_COUNTERS];
+} ngx_http_ratelimit_every_t;
+
+static void ngx_http_ratelimit_end_handler(void *data);
 static void ngx_http_ratelimit_every_handler(ngx_event_t *ev);
 static void ngx_http_ratelimit_end_charge(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx, ngx_uint_t ended);
@@ -30,65 +33,49 @@ static void ngx_http_ratelimit_end_forget(ngx_http_request_t *r);
 
 
 /*
- * Only where a rule may need it: a handler takes 13 instructions of each
- * request. It is the first one, so that access logs have the cost.
+ * nginx calls a request's cleanups before its log phase, so access logs have
+ * the cost. They are called last to first: what an upstream did is known. A
+ * handler of the log phase would cost each request of all locations 13
+ * instructions.
  */
 ngx_int_t
-ngx_http_ratelimit_end_init(ngx_conf_t *cf)
+ngx_http_ratelimit_end(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx)
 {
-    ngx_uint_t                        i, needs;
-    ngx_array_t                      *handlers;
-    ngx_http_handler_pt              *h;
-    ngx_http_core_main_conf_t        *cmcf;
-    ngx_http_ratelimit_zone_t       **zones;
-    ngx_http_ratelimit_main_conf_t   *conf;
+    ngx_http_cleanup_t  *cln;
 
-    conf = ngx_http_conf_get_module_main_conf(cf, ngx_http_ratelimit_module);
-    zones = conf->zones.elts;
-    needs = 0;
-
-    for (i = 0; i < conf->zones.nelts; i++) {
-        needs |= zones[i]->limiter.follows ? NGX_RATELIMIT_NEEDS_END
-                                           : zones[i]->limiter.base->needs;
-    }
-
-    if (!(needs & NGX_RATELIMIT_NEEDS_END)) {
+    if (ctx->ends) {
         return NGX_OK;
     }
 
-    cmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_core_module);
-    handlers = &cmcf->phases[NGX_HTTP_LOG_PHASE].handlers;
-
-    if (ngx_array_push(handlers) == NULL) {
+    cln = ngx_http_cleanup_add(r, 0);
+    if (cln == NULL) {
         return NGX_ERROR;
     }
 
-    h = handlers->elts;
-    ngx_memmove(&h[1], h, (handlers->nelts - 1) * sizeof(ngx_http_handler_pt));
-    h[0] = ngx_http_ratelimit_end_handler;
+    cln->handler = ngx_http_ratelimit_end_handler;
+    cln->data = ctx;
+    ctx->ends = 1;
 
     return NGX_OK;
 }
 
 
-static ngx_int_t
-ngx_http_ratelimit_end_handler(ngx_http_request_t *r)
+static void
+ngx_http_ratelimit_end_handler(void *data)
 {
-    ngx_http_ratelimit_ctx_t  *ctx;
+    ngx_http_ratelimit_ctx_t *ctx = data;
 
-    ctx = (r == r->main) ? ngx_http_ratelimit_ctx(r) : NULL;
-
-    if (ctx && (ctx->needs & NGX_RATELIMIT_NEEDS_END)) {
-        ctx->needs &= ~NGX_RATELIMIT_NEEDS_END;
-
-        if (ctx->started && ctx->answered
-            && !ngx_ratelimit_check_refused(&ctx->check))
-        {
-            ngx_http_ratelimit_end_charge(r, ctx, 1);
-        }
+    if (!ctx->started || !ctx->answered
+        || ngx_ratelimit_check_refused(&ctx->check))
+    {
+        return;
     }
 
-    return NGX_OK;
+    if (ctx->every && ctx->timer->timer_set) {
+        ngx_del_timer(ctx->timer);
+    }
+
+    ngx_http_ratelimit_end_charge(ctx->request, ctx, 1);
 }
 
 
@@ -102,6 +89,11 @@ ngx_http_ratelimit_every(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx)
     ngx_http_ratelimit_every_t    *every;
 
     check = &ctx->check;
+
+    if (!ctx->started || ngx_ratelimit_check_refused(check)) {
+        return;
+    }
+
     wanted = 0;
 
     for (i = 0; i < check->ncounters; i++) {
@@ -130,7 +122,7 @@ ngx_http_ratelimit_every(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx)
     ev->handler = ngx_http_ratelimit_every_handler;
     ev->cancelable = 1;
 
-    ctx->every = every;
+    ctx->every = 1;
     ctx->timer = ev;
     ngx_add_timer(ev, NGX_HTTP_RATELIMIT_EVERY_MS);
 }
@@ -191,27 +183,28 @@ static void
 ngx_http_ratelimit_end_counter(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx, ngx_uint_t n, ngx_uint_t ended)
 {
-    off_t                     sent;
-    uint32_t                  granted;
-    uint64_t                  paid, cost;
-    ngx_ratelimit_counter_t  *counter;
+    off_t                       sent;
+    uint32_t                    granted;
+    uint64_t                    paid, cost;
+    ngx_ratelimit_counter_t    *counter;
+    ngx_http_ratelimit_paid_t  *before;
 
     counter = &ctx->check.counters[n];
+    before = ctx->every
+             ? &((ngx_http_ratelimit_every_t *) ctx->timer)->paid[n] : NULL;
     sent = r->connection->sent;
-    paid = ctx->every ? ctx->every->paid[n].cost : counter->cost;
-    granted = ctx->every ? ctx->every->paid[n].granted
-                         : counter->answer.granted;
+    paid = before ? before->cost : counter->cost;
+    granted = before ? before->granted : counter->answer.granted;
     cost = paid;
 
     if (!ended) {
-        if (counter->rule->cost_every == 0 || ctx->every == NULL
-            || (uint64_t) (sent - ctx->every->paid[n].sent)
-               < counter->rule->cost_every)
+        if (counter->rule->cost_every == 0 || before == NULL
+            || (uint64_t) (sent - before->sent) < counter->rule->cost_every)
         {
             return;
         }
 
-        ctx->every->paid[n].sent = sent;
+        before->sent = sent;
     }
 
     if (ngx_http_ratelimit_end_cost(r, counter->rule, &cost) == NGX_OK) {
@@ -233,11 +226,12 @@ ngx_http_ratelimit_end_counter(ngx_http_request_t *r,
                         (ended ? granted : 0) + counter->charge
                         - counter->refund);
 
+    if (before) {
+        before->cost = cost;
+    }
+
     if (ended) {
         counter->cost = (uint32_t) ngx_min(cost, UINT32_MAX);
-
-    } else {
-        ctx->every->paid[n].cost = cost;
     }
 }
 

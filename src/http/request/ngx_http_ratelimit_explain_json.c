@@ -181,6 +181,7 @@ ngx_http_ratelimit_explain_start(ngx_http_request_t *r,
     }
 
     ctx->explain = explain;
+    ctx->needs |= NGX_HTTP_RATELIMIT_NEEDS_REPORT;
 
     report.rule = ngx_http_ratelimit_explain_rule;
     report.listed = ngx_http_ratelimit_explain_listed;
@@ -194,7 +195,7 @@ ngx_http_ratelimit_explain_start(ngx_http_request_t *r,
 
     /* the answer is no event, and not that of a penalty */
 
-    ctx->penalty = NULL;
+    ctx->penalized = NULL;
     ctx->penalty_keys = NULL;
 
     if (rc == NGX_ERROR) {
@@ -361,7 +362,7 @@ ngx_http_ratelimit_explain_penalty(ngx_http_ratelimit_explain_t *explain)
     ngx_ratelimit_penalty_t   *penalty;
 
     ctx = explain->ctx;
-    penalty = ctx->penalty;
+    penalty = ctx->penalized->penalty;
 
     ngx_http_ratelimit_explain_add(explain,
         ngx_http_ratelimit_explain_zone(explain, penalty->limiter),
@@ -369,8 +370,9 @@ ngx_http_ratelimit_explain_penalty(ngx_http_ratelimit_explain_t *explain)
             "penalty", ngx_http_ratelimit_json_text(&penalty->id),
             "action", ngx_ratelimit_penalty_actions[penalty->action],
             "counted_by", ngx_http_ratelimit_json_text(&penalty->key),
-            "ends_at", ngx_http_ratelimit_json_later(ctx->penalty_until_ms
-                                                     - ngx_current_msec),
+            "ends_at",
+            ngx_http_ratelimit_json_later(ctx->penalized->until_ms
+                                          - ngx_current_msec),
             "retry_after",
             (json_int_t) ngx_http_ratelimit_penalty_seconds(ctx)));
 }

@@ -47,6 +47,8 @@ typedef struct {
 static ngx_int_t ngx_http_ratelimit_header_filter(ngx_http_request_t *r);
 static ngx_int_t ngx_http_ratelimit_filter(
     ngx_http_request_t *r) __attribute__((noinline));
+static NGX_RATELIMIT_APART void ngx_http_ratelimit_responds(
+    ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx);
 static ngx_int_t ngx_http_ratelimit_add_headers(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx);
 static void ngx_http_ratelimit_hide_headers(ngx_http_request_t *r,
@@ -154,15 +156,12 @@ ngx_http_ratelimit_filter(ngx_http_request_t *r)
         return ngx_http_next_header_filter(r);
     }
 
-    if (ctx->needs & NGX_RATELIMIT_NEEDS_SETTLE) {
-        ngx_http_ratelimit_settle(r, ctx);
+    if (ctx->needs & (NGX_RATELIMIT_NEEDS_SETTLE|NGX_RATELIMIT_NEEDS_PENALTY))
+    {
+        ngx_http_ratelimit_responds(r, ctx);
     }
 
-    if (ctx->penalty_keys) {
-        ngx_http_ratelimit_penalty_events(r, ctx, r->headers_out.status);
-    }
-
-    if ((ctx->check.strictest || ctx->penalty)
+    if ((ctx->check.strictest || ctx->penalized)
         && ctx->conf->headers != NGX_HTTP_RATELIMIT_HEADERS_OFF
         && ngx_http_ratelimit_add_headers(r, ctx) != NGX_OK)
     {
@@ -170,6 +169,25 @@ ngx_http_ratelimit_filter(ngx_http_request_t *r)
     }
 
     return ngx_http_next_header_filter(r);
+}
+
+
+/* The response counts, by its status or its header. */
+static void
+ngx_http_ratelimit_responds(ngx_http_request_t *r,
+    ngx_http_ratelimit_ctx_t *ctx)
+{
+    if (ctx->needs & NGX_RATELIMIT_NEEDS_SETTLE) {
+        ngx_http_ratelimit_settle(r, ctx);
+
+        if (ctx->ends) {
+            ngx_http_ratelimit_every(r, ctx);
+        }
+    }
+
+    if (ctx->penalty_keys) {
+        ngx_http_ratelimit_penalty_events(r, ctx, r->headers_out.status);
+    }
 }
 
 
@@ -189,10 +207,11 @@ ngx_http_ratelimit_add_headers(ngx_http_request_t *r,
     const ngx_ratelimit_counter_t  *counter;
 
     counter = ctx->check.strictest;
-    sets = ctx->penalty ? 0 : ctx->conf->headers;
+    sets = ctx->conf->headers;
 
     if (ngx_ratelimit_check_refused(&ctx->check)) {
-        sets |= NGX_HTTP_RATELIMIT_HEADERS_RETRY;
+        sets = NGX_HTTP_RATELIMIT_HEADERS_RETRY
+               | (ctx->penalized ? 0 : ctx->conf->headers);
     }
 
     if (r->headers_out.headers.part.nelts) {
@@ -227,7 +246,7 @@ ngx_http_ratelimit_add_headers(ngx_http_request_t *r,
 
         /* the strictest of those that deny has the longest wait */
 
-        retry_after = ctx->penalty
+        retry_after = ctx->penalized
                       ? (ngx_int_t) ngx_http_ratelimit_penalty_seconds(ctx)
                       : ngx_http_ratelimit_retry_after(counter);
 

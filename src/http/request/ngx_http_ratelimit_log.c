@@ -79,7 +79,7 @@ ngx_http_ratelimit_log_outcome(ngx_http_request_t *r,
         return;
     }
 
-    if (ctx->penalty) {
+    if (ctx->penalized) {
         ngx_http_ratelimit_log_penalized(r, ctx, line->what, level, note);
 
     } else if (ctx->check.status == NGX_RATELIMIT_DENIED
@@ -128,9 +128,11 @@ ngx_http_ratelimit_log_penalized(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx, const char *what, ngx_uint_t level,
     const char *note)
 {
-    ngx_str_t  key;
+    ngx_str_t                       key;
+    const ngx_ratelimit_penalty_t  *penalty;
 
-    key = ctx->penalty_key;
+    key = ctx->penalized->key;
+    penalty = ctx->penalized->penalty;
 
     if (ngx_http_ratelimit_key_name(r, &key) != NGX_OK) {
         return;
@@ -138,8 +140,8 @@ ngx_http_ratelimit_log_penalized(ngx_http_request_t *r,
 
     ngx_log_error(level, r->connection->log, 0,
                   "request %s by ratelimit penalty \"%V\" of zone \"%V\", "
-                  "key \"%V\", retry after %uL s%s", what, &ctx->penalty->id,
-                  &ctx->penalty->limiter->zone.name, &key,
+                  "key \"%V\", retry after %uL s%s", what, &penalty->id,
+                  &penalty->limiter->zone.name, &key,
                   ngx_http_ratelimit_penalty_seconds(ctx), note);
 }
 

@@ -9,13 +9,6 @@
 /* of a worker's connections those whose answers may be held back: one in */
 #define NGX_HTTP_RATELIMIT_HELD  8
 
-/* The key of a penalty that the request may come under. */
-typedef struct {
-    ngx_ratelimit_penalty_t  *penalty;
-    ngx_str_t                 key;
-    ngx_uint_t                counted;   /* its event: the request has one */
-} ngx_http_ratelimit_penalty_key_t;
-
 static ngx_int_t ngx_http_ratelimit_penalty_key(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx, ngx_ratelimit_penalty_t *penalty);
 static ngx_uint_t ngx_http_ratelimit_penalty_counts(
@@ -34,7 +27,8 @@ ngx_int_t
 ngx_http_ratelimit_penalized(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx, const ngx_ratelimit_limiter_t *limiter)
 {
-    ngx_uint_t                         i;
+    uint64_t                           longest_ms;
+    ngx_uint_t                         i, known;
     ngx_ratelimit_penalty_t          **penalties;
     ngx_http_ratelimit_penalty_key_t  *entry;
 
@@ -52,9 +46,10 @@ ngx_http_ratelimit_penalized(ngx_http_request_t *r,
 
     /* a location may name the rules of a zone one by one */
 
+    known = ctx->penalty_keys->nelts;
     entry = ctx->penalty_keys->elts;
 
-    for (i = 0; i < ctx->penalty_keys->nelts; i++) {
+    for (i = 0; i < known; i++) {
         if (entry[i].penalty->limiter == limiter) {
             return NGX_OK;
         }
@@ -68,16 +63,27 @@ ngx_http_ratelimit_penalized(ngx_http_request_t *r,
         }
     }
 
-    return ctx->penalty ? NGX_BUSY : NGX_OK;
+    /* if several are in force, the one with the longest wait counts */
+
+    entry = ctx->penalty_keys->elts;
+    longest_ms = 0;
+
+    for (i = known; i < ctx->penalty_keys->nelts; i++) {
+        if (entry[i].until_ms > longest_ms) {
+            longest_ms = entry[i].until_ms;
+            ctx->penalized = &entry[i];
+        }
+    }
+
+    return ctx->penalized ? NGX_BUSY : NGX_OK;
 }
 
 
-/* If several penalties are in force, the one with the longest wait counts. */
+/* NGX_OK, also if the request has no key of it; NGX_ERROR: memory is out. */
 static ngx_int_t
 ngx_http_ratelimit_penalty_key(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx, ngx_ratelimit_penalty_t *penalty)
 {
-    uint64_t                           until_ms;
     ngx_str_t                          key;
     ngx_ratelimit_id_t                 id;
     ngx_http_ratelimit_penalty_key_t  *entry;
@@ -100,16 +106,9 @@ ngx_http_ratelimit_penalty_key(ngx_http_request_t *r,
     entry->counted = 0;
 
     id = ngx_ratelimit_penalty_id(penalty, &key);
-    until_ms = ngx_ratelimit_penalties_until(
+    entry->until_ms = ngx_ratelimit_penalties_until(
                         ngx_ratelimit_zone_penalties(&penalty->limiter->zone),
                         &id, ngx_current_msec);
-
-    if (until_ms && (ctx->penalty == NULL || until_ms > ctx->penalty_until_ms))
-    {
-        ctx->penalty = penalty;
-        ctx->penalty_key = key;
-        ctx->penalty_until_ms = until_ms;
-    }
 
     return NGX_OK;
 }
@@ -122,7 +121,7 @@ ngx_http_ratelimit_penalty_events(ngx_http_request_t *r,
     ngx_uint_t                         i;
     ngx_http_ratelimit_penalty_key_t  *entry;
 
-    if (ctx->penalty || ctx->penalty_keys == NULL) {
+    if (ctx->penalized || ctx->penalty_keys == NULL) {
         return;
     }
 
@@ -264,35 +263,34 @@ ngx_http_ratelimit_penalty_none(ngx_http_request_t *r,
 uint64_t
 ngx_http_ratelimit_penalty_seconds(const ngx_http_ratelimit_ctx_t *ctx)
 {
-    uint64_t  now_ms;
+    uint64_t  now_ms, until_ms;
 
     now_ms = ngx_current_msec;
+    until_ms = ctx->penalized->until_ms;
 
     /* an answer that was held back may be later than the end */
 
-    return (ctx->penalty_until_ms > now_ms)
-           ? (ctx->penalty_until_ms - now_ms + 999) / 1000 : 1;
+    return (until_ms > now_ms) ? (until_ms - now_ms + 999) / 1000 : 1;
 }
 
 
 ngx_msec_t
-ngx_http_ratelimit_penalty_hold(ngx_http_request_t *r,
-    ngx_http_ratelimit_ctx_t *ctx)
+ngx_http_ratelimit_penalty_hold(ngx_http_ratelimit_ctx_t *ctx)
 {
-    ngx_uint_t                      *held;
-    ngx_http_ratelimit_main_conf_t  *conf;
+    ngx_uint_t                     *held;
+    const ngx_ratelimit_penalty_t  *penalty;
 
-    conf = ngx_http_get_module_main_conf(r, ngx_http_ratelimit_module);
-    held = conf->held;
+    held = ngx_http_ratelimit_ctx_held(ctx);
+    penalty = ctx->penalized->penalty;
 
-    if (ctx->penalty->action != NGX_RATELIMIT_PENALTY_DELAY
+    if (penalty->action != NGX_RATELIMIT_PENALTY_DELAY
         || *held >= ngx_cycle->connection_n / NGX_HTTP_RATELIMIT_HELD)
     {
         return 0;
     }
 
     (*held)++;
-    ctx->held = held;
+    ctx->held = 1;
 
-    return (ngx_msec_t) ctx->penalty->time.time_ms;
+    return (ngx_msec_t) penalty->time.time_ms;
 }

@@ -35,7 +35,15 @@ typedef enum {
 #define NGX_HTTP_RATELIMIT_NUMBERS_BYTES  (5 * NGX_INT64_LEN)
 
 typedef struct ngx_http_ratelimit_explain_s  ngx_http_ratelimit_explain_t;
-typedef struct ngx_http_ratelimit_every_s    ngx_http_ratelimit_every_t;
+
+/* The key of a penalty that a request may come under. */
+typedef struct {
+    ngx_ratelimit_penalty_t  *penalty;
+    ngx_str_t                 key;
+    uint64_t                  until_ms;  /* its end, see penalties.h; 0: it is
+                                            not in force */
+    ngx_uint_t                counted;   /* its event: the request has one */
+} ngx_http_ratelimit_penalty_key_t;
 
 
 /*
@@ -52,8 +60,11 @@ typedef struct {
                                                /* of the headers */
     uint64_t                        decided_ms; /* since the epoch */
 
-    ngx_str_t                       penalty_key;  /* of penalty, and its end: */
-    uint64_t                        penalty_until_ms; /* see penalties.h */
+    const char                     *token;     /* where denies is set: why it is
+                                                  refused; NULL: it is not */
+    uint32_t                        needs;     /* of the policies and of the
+                                                  location: bits; the response
+                                                  until it is charged */
 
     /* zeroed from here on, see ctx_create() */
     ngx_http_ratelimit_explain_t   *explain;   /* in place of the check; NULL:
@@ -61,27 +72,26 @@ typedef struct {
     ngx_ratelimit_limiter_t        *denies;    /* its list has the client, or
                                                   it is the first and the token
                                                   is refused; NULL: none */
-    const char                     *token;     /* why it is refused; NULL: it
-                                                  is not */
-    ngx_ratelimit_penalty_t        *penalty;   /* that the request is under;
-                                                  NULL: none */
-    ngx_array_t                    *penalty_keys; /* of the penalties that it
-                                                  may come under, or NULL */
-    ngx_uint_t                     *held;      /* counts it: its answer is held
-                                                  back; NULL: it is not */
-    ngx_uint_t                      needs;     /* of the policies: bits; the
-                                                  response until it is
-                                                  charged */
-    ngx_event_t                    *timer;     /* of a leaky bucket's delay,
-                                                  then of every; NULL: none */
-    ngx_http_ratelimit_every_t     *every;     /* "cost_every="; NULL: none */
+    ngx_http_ratelimit_penalty_key_t  *penalized;
+                                               /* the request is under this
+                                                  penalty; NULL: none */
+    ngx_array_t                    *penalty_keys;  /* of these; or NULL */
+    ngx_event_t                    *timer;     /* of a delay, then of
+                                                  "cost_every="; NULL: none */
     uint64_t                        waited_ms; /* for Redis */
     unsigned                        started:1; /* the check */
     unsigned                        waiting:1; /* for Redis, for the delay */
     unsigned                        answered:1;
-    unsigned                        early:1;   /* the client has not waited */
+    unsigned                        held:1;    /* its answer is held back:
+                                                  counts in *ctx_held() */
+    unsigned                        ends:1;    /* "cost_end=" is charged at the
+                                                  request's end */
+    unsigned                        every:1;   /* timer is of "cost_every=" */
     unsigned                        key_denied:1;  /* the list has the API
                                                       key */
+    unsigned                        early:NGX_RATELIMIT_MAX_COUNTERS;
+                                               /* counters whose client has not
+                                                  waited: bits */
     ngx_ratelimit_check_t           check;
 } ngx_http_ratelimit_ctx_t;
 
@@ -92,7 +102,7 @@ typedef struct {
 
 /* in a dry run the token is not, and another rule may be the reason */
 #define ngx_http_ratelimit_token_refused(ctx)                                 \
-    ((ctx)->token && (ctx)->check.status == NGX_RATELIMIT_DENIED)
+    ((ctx)->check.status == NGX_RATELIMIT_DENIED && (ctx)->token)
 
 /* the most that a message takes */
 #define NGX_HTTP_RATELIMIT_MESSAGE_BYTES                                      \
@@ -138,6 +148,10 @@ ngx_http_ratelimit_ctx(ngx_http_request_t *r)
 ngx_http_ratelimit_ctx_t *ngx_http_ratelimit_ctx_create(
     ngx_http_request_t *r, ngx_http_ratelimit_loc_conf_t *conf,
     void (*handler)(void *data));
+
+/* The worker's answers that are held back; and one is not any more. */
+ngx_uint_t *ngx_http_ratelimit_ctx_held(const ngx_http_ratelimit_ctx_t *ctx);
+void ngx_http_ratelimit_ctx_release(ngx_http_ratelimit_ctx_t *ctx);
 
 /*
  * The seconds to wait after a counter has rejected the request, rounded up. -1:
@@ -200,7 +214,7 @@ ngx_int_t ngx_http_ratelimit_select(ngx_http_request_t *r,
 
 /*
  * penalty.c: whether the request is under a penalty of the limiter, which
- * ctx->penalty then is. NGX_OK: it is not; NGX_BUSY: it is; NGX_ERROR: memory
+ * ctx->penalized then is. NGX_OK: it is not; NGX_BUSY: it is; NGX_ERROR: memory
  * is out.
  */
 ngx_int_t ngx_http_ratelimit_penalized(ngx_http_request_t *r,
@@ -219,10 +233,9 @@ uint64_t ngx_http_ratelimit_penalty_seconds(
 
 /*
  * For how long the answer is held back, in milliseconds; 0: it is not. If it
- * is, ctx->held counts it until the context ends.
+ * is, it counts as held until ctx_release().
  */
-ngx_msec_t ngx_http_ratelimit_penalty_hold(ngx_http_request_t *r,
-    ngx_http_ratelimit_ctx_t *ctx);
+ngx_msec_t ngx_http_ratelimit_penalty_hold(ngx_http_ratelimit_ctx_t *ctx);
 
 /*
  * settle.c: charges what the response says of the cost ("cost_header=",
@@ -247,8 +260,12 @@ ngx_table_elt_t *ngx_http_ratelimit_find_header(ngx_list_t *headers,
     const ngx_str_t *name, ngx_uint_t hide);
 
 
-/* end.c: installs the log phase's handler, for "cost_end=". */
-ngx_int_t ngx_http_ratelimit_end_init(ngx_conf_t *cf);
+/*
+ * end.c: "cost_end=" is charged when the request ends. Called once or more.
+ * NGX_ERROR: memory is out.
+ */
+ngx_int_t ngx_http_ratelimit_end(ngx_http_request_t *r,
+    ngx_http_ratelimit_ctx_t *ctx);
 
 /* A response begins that may need "cost_every=". */
 void ngx_http_ratelimit_every(ngx_http_request_t *r,

@@ -34,8 +34,18 @@ static NGX_RATELIMIT_APART ngx_int_t ngx_http_ratelimit_select_more(
 static NGX_RATELIMIT_APART ngx_ratelimit_fail_mode_e
     ngx_http_ratelimit_select_fail_mode(ngx_http_ratelimit_selection_t *s,
     const ngx_ratelimit_rule_t *rule);
+static ngx_inline ngx_ratelimit_client_t *ngx_http_ratelimit_select_known(
+    const ngx_http_ratelimit_selection_t *s, const ngx_ratelimit_rule_t *rule);
 static ngx_ratelimit_client_t *ngx_http_ratelimit_select_client(
     ngx_http_ratelimit_selection_t *s, const ngx_ratelimit_rule_t *rule);
+
+/*
+ * Whether the zone's rules are found by the path. A report names the rules that
+ * the path excludes, too.
+ */
+#define ngx_http_ratelimit_select_by_path(s)                                  \
+    (((s)->policy->needs & NGX_RATELIMIT_NEEDS_ROUTE)                         \
+     && (s)->of->number == NGX_HTTP_RATELIMIT_ALL && (s)->report == NULL)
 
 
 ngx_int_t
@@ -43,10 +53,10 @@ ngx_http_ratelimit_select(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx,
     ngx_http_ratelimit_report_t *report)
 {
     ngx_int_t                        rc;
-    ngx_uint_t                       i, n, seen;
+    ngx_uint_t                       i, n;
     ngx_ratelimit_rule_t           **rules;
     ngx_http_ratelimit_loc_conf_t   *conf;
-    ngx_http_ratelimit_limit_t     **limits;
+    ngx_http_ratelimit_limit_t      *limit, **limits;
     ngx_http_ratelimit_selection_t   s;
 
     conf = ctx->conf;
@@ -54,18 +64,8 @@ ngx_http_ratelimit_select(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx,
     s.ctx = ctx;
     s.report = report;
 
-    if (conf->jwt_invalid == NGX_HTTP_RATELIMIT_JWT_REJECT) {
-        rc = ngx_http_ratelimit_select_token(&s, conf);
-
-        if (rc != NGX_OK) {
-            return rc;
-        }
-    }
-
-    seen = (ctx->needs & NGX_RATELIMIT_NEEDS_SUBJECT) || report;
-
-    if (seen) {
-        rc = ngx_http_ratelimit_select_subject(&s, conf);
+    if (ctx->needs & NGX_HTTP_RATELIMIT_NEEDS_CLIENT) {
+        rc = ngx_http_ratelimit_select_begin(&s);
 
         if (rc != NGX_OK) {
             return rc;
@@ -75,40 +75,29 @@ ngx_http_ratelimit_select(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx,
     limits = conf->limits->elts;
 
     for (i = 0; i < conf->limits->nelts; i++) {
-        s.of = limits[i];
-        s.limiter = limits[i]->limiter;
+        limit = limits[i];
+
+        s.of = limit;
+        s.limiter = limit->limiter;
         s.policy = ctx->policies[i];
 
-        if (seen) {
-            rc = ngx_http_ratelimit_select_allowed(&s);
+        if (ctx->needs & NGX_HTTP_RATELIMIT_NEEDS_CLIENT) {
+            rc = ngx_http_ratelimit_select_zone(&s, i);
 
-            if (rc == NGX_OK) {
+            if (rc == NGX_DECLINED) {
                 continue;
             }
-
-            if (rc == NGX_ERROR) {
-                return NGX_ERROR;
-            }
-        }
-
-        if ((s.policy->needs & NGX_RATELIMIT_NEEDS_PENALTY) && !conf->dry_run)
-        {
-            rc = ngx_http_ratelimit_penalized(r, ctx, s.limiter);
 
             if (rc != NGX_OK) {
                 return rc;
             }
         }
 
-        s.found = 0;
-        s.grouped = 1;
-
-        if (limits[i]->number != NGX_HTTP_RATELIMIT_ALL) {
-            s.grouped = 0;
-            rules = &s.policy->fixed[limits[i]->number];
+        if (limit->number != NGX_HTTP_RATELIMIT_ALL) {
+            rules = &s.policy->fixed[limit->number];
             n = 1;
 
-        } else if ((s.policy->needs & NGX_RATELIMIT_NEEDS_ROUTE) && !report) {
+        } else if (ngx_http_ratelimit_select_by_path(&s)) {
 
             rules = ngx_http_ratelimit_select_found(&s, &n);
             if (rules == NULL) {
@@ -116,9 +105,6 @@ ngx_http_ratelimit_select(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx,
             }
 
         } else {
-
-            /* a report names the rules that the path excludes, too */
-
             rules = s.policy->rules.elts;
             n = s.policy->rules.nelts;
         }
@@ -142,7 +128,6 @@ ngx_http_ratelimit_select_found(ngx_http_ratelimit_selection_t *s,
     ngx_ratelimit_rule_t  **rules;
 
     rules = s->rules;
-    s->found = 1;
 
     *n = ngx_ratelimit_policy_find(s->policy, &s->ctx->path, rules,
                                    NGX_HTTP_RATELIMIT_FOUND);
@@ -181,7 +166,8 @@ ngx_http_ratelimit_select_rules(ngx_http_ratelimit_selection_t *s,
         }
 
         if (s->report) {
-            s->report->rule(s->report->data, rules[i], s->match,
+            s->report->rule(s->report->data, rules[i],
+                            (rc == NGX_OK) ? NGX_RATELIMIT_MATCHED : s->match,
                             (rc == NGX_OK)
                             ? &check->counters[check->ncounters - 1] : NULL,
                             &s->subject);
@@ -205,11 +191,10 @@ ngx_http_ratelimit_select_rule(ngx_http_ratelimit_selection_t *s,
     ngx_ratelimit_rule_t *rule)
 {
     ngx_int_t                     rc;
+    ngx_uint_t                    joins;
     ngx_ratelimit_check_t        *check;
     ngx_ratelimit_client_t       *client;
     const ngx_ratelimit_limit_t  *limit;
-
-    s->match = NGX_RATELIMIT_MATCHED;
 
     if (rule->needs & (NGX_RATELIMIT_NEEDS_MATCH|NGX_RATELIMIT_NEEDS_GROUP)) {
         rc = ngx_http_ratelimit_select_applies(s, rule);
@@ -220,31 +205,26 @@ ngx_http_ratelimit_select_rule(ngx_http_ratelimit_selection_t *s,
 
     check = &s->ctx->check;
 
-    client = ngx_http_ratelimit_select_client(s, rule);
-    if (client == NULL) {
-        return NGX_ERROR;
-    }
+    client = ngx_http_ratelimit_select_known(s, rule);
+    joins = (client == NULL);
 
-    if (client->key.len == 0) {
-        s->match = NGX_RATELIMIT_KEY_EMPTY;
-        return NGX_DECLINED;
-    }
+    if (joins) {
+        client = ngx_http_ratelimit_select_client(s, rule);
+        if (client == NULL) {
+            return NGX_ERROR;
+        }
 
-    if ((rule->needs & NGX_RATELIMIT_NEEDS_PERCENT)
-        && !ngx_ratelimit_rule_shares(rule, &client->key))
-    {
-        s->match = NGX_RATELIMIT_NOT_IN_SHARE;
-        return NGX_DECLINED;
+        if (client->key.len == 0) {
+            s->match = NGX_RATELIMIT_KEY_EMPTY;
+            return NGX_DECLINED;
+        }
     }
 
     limit = &rule->limit;
 
-    if (rule->needs & NGX_RATELIMIT_NEEDS_LIMIT) {
+    if (rule->needs & (NGX_RATELIMIT_NEEDS_PERCENT|NGX_RATELIMIT_NEEDS_LIMIT))
+    {
         rc = ngx_http_ratelimit_select_limit(s, rule, &client->key, &limit);
-
-        if (rc == NGX_OK && rule->parted && rule->number == s->of->part) {
-            rc = ngx_http_ratelimit_select_part(s, rule, &limit);
-        }
 
         if (rc != NGX_OK) {
             return rc;
@@ -261,7 +241,7 @@ ngx_http_ratelimit_select_rule(ngx_http_ratelimit_selection_t *s,
      * Redis would be asked about one without counters for nothing.
      */
 
-    if (client == &check->clients[check->nclients]) {
+    if (joins) {
         check->nclients++;
 
         if (ngx_ratelimit_watch_due(s->limiter->watch,
@@ -295,8 +275,12 @@ static ngx_int_t
 ngx_http_ratelimit_select_applies(ngx_http_ratelimit_selection_t *s,
     const ngx_ratelimit_rule_t *rule)
 {
+    s->match = NGX_RATELIMIT_MATCHED;
+
     if (rule->needs & NGX_RATELIMIT_NEEDS_MATCH) {
-        s->match = ngx_ratelimit_rule_match(rule, s->found, &s->subject);
+        s->match = ngx_ratelimit_rule_match(rule,
+                                          ngx_http_ratelimit_select_by_path(s),
+                                          &s->subject);
 
         if (s->match == NGX_RATELIMIT_MATCHED && rule->nconditions
             && ngx_http_ratelimit_select_conditions(s, rule) == NGX_ERROR)
@@ -305,7 +289,8 @@ ngx_http_ratelimit_select_applies(ngx_http_ratelimit_selection_t *s,
         }
     }
 
-    if (s->match == NGX_RATELIMIT_MATCHED && s->grouped
+    if (s->match == NGX_RATELIMIT_MATCHED
+        && s->of->number == NGX_HTTP_RATELIMIT_ALL
         && ngx_http_ratelimit_select_in_group(s, rule))
     {
         s->match = NGX_RATELIMIT_GROUP_TAKEN;
@@ -405,14 +390,15 @@ ngx_http_ratelimit_select_counter(ngx_http_ratelimit_selection_t *s,
         counter->fail_mode = ngx_http_ratelimit_select_fail_mode(s, rule);
     }
 
-    return (rule->needs & (NGX_RATELIMIT_NEEDS_COST|NGX_RATELIMIT_NEEDS_RETRY))
+    return (rule->needs & (NGX_RATELIMIT_NEEDS_COST|NGX_RATELIMIT_NEEDS_RETRY
+                           |NGX_RATELIMIT_NEEDS_END))
            ? ngx_http_ratelimit_select_more(s, rule, counter) : NGX_OK;
 }
 
 
 /*
  * A dry run makes nobody wait, a request that costs nothing always passes, and
- * one that is explained grows no wait.
+ * one that is explained grows no wait, nor is charged.
  */
 static ngx_int_t
 ngx_http_ratelimit_select_more(ngx_http_ratelimit_selection_t *s,
@@ -424,13 +410,18 @@ ngx_http_ratelimit_select_more(ngx_http_ratelimit_selection_t *s,
         return NGX_ERROR;
     }
 
-    if ((rule->needs & NGX_RATELIMIT_NEEDS_RETRY) && counter->cost
-        && !counter->dry_run && s->report == NULL)
-    {
-        s->ctx->early |= ngx_ratelimit_retry_early(counter);
+    if (s->report) {
+        return NGX_OK;
     }
 
-    return NGX_OK;
+    if ((rule->needs & NGX_RATELIMIT_NEEDS_RETRY) && counter->cost
+        && !counter->dry_run && ngx_ratelimit_retry_early(counter))
+    {
+        s->ctx->early |= 1u << (counter - s->ctx->check.counters);
+    }
+
+    return (rule->needs & NGX_RATELIMIT_NEEDS_END)
+           ? ngx_http_ratelimit_end(s->request, s->ctx) : NGX_OK;
 }
 
 
@@ -457,18 +448,13 @@ ngx_http_ratelimit_select_fail_mode(ngx_http_ratelimit_selection_t *s,
 }
 
 
-/*
- * The check's client that a rule counts, or a new one behind the others, with
- * its key. NULL: memory is out.
- */
-static ngx_ratelimit_client_t *
-ngx_http_ratelimit_select_client(ngx_http_ratelimit_selection_t *s,
+/* The client that the rule counts, if the check has it, or NULL. */
+static ngx_inline ngx_ratelimit_client_t *
+ngx_http_ratelimit_select_known(const ngx_http_ratelimit_selection_t *s,
     const ngx_ratelimit_rule_t *rule)
 {
-    ngx_int_t                     rc;
-    ngx_ratelimit_check_t        *check;
-    ngx_ratelimit_client_t       *client, *end;
-    ngx_http_ratelimit_values_t  *values;
+    ngx_ratelimit_check_t   *check;
+    ngx_ratelimit_client_t  *client, *end;
 
     check = &s->ctx->check;
     end = &check->clients[check->nclients];
@@ -482,6 +468,26 @@ ngx_http_ratelimit_select_client(ngx_http_ratelimit_selection_t *s,
         }
     }
 
+    return NULL;
+}
+
+
+/*
+ * A new client behind the others, with its key. It is not one of the check's
+ * yet. NULL: memory is out.
+ */
+static ngx_ratelimit_client_t *
+ngx_http_ratelimit_select_client(ngx_http_ratelimit_selection_t *s,
+    const ngx_ratelimit_rule_t *rule)
+{
+    ngx_int_t                     rc;
+    ngx_ratelimit_check_t        *check;
+    ngx_ratelimit_client_t       *client;
+    ngx_http_ratelimit_values_t  *values;
+
+    check = &s->ctx->check;
+    client = &check->clients[check->nclients];
+
     ngx_memzero(client, offsetof(ngx_ratelimit_client_t, local));
     client->limiter = s->limiter;
     client->check = check;
@@ -494,7 +500,7 @@ ngx_http_ratelimit_select_client(ngx_http_ratelimit_selection_t *s,
          : ngx_http_ratelimit_value_get(s->request, &values->key,
                                         &client->key);
 
-    if (rc == NGX_OK && s->ctx->conf->jwt_key) {
+    if ((s->ctx->needs & NGX_HTTP_RATELIMIT_NEEDS_CLAIMS) && rc == NGX_OK) {
         rc = ngx_http_ratelimit_select_anonymous(s, rule, &client->key);
     }
 

@@ -19,16 +19,24 @@ typedef struct {
     ngx_ratelimit_limiter_t       *limiter;
     ngx_ratelimit_policy_t        *policy;
     ngx_http_ratelimit_report_t   *report;     /* NULL: nobody asks */
-    ngx_ratelimit_match_e          match;      /* of the last rule */
-    ngx_uint_t                     grouped;    /* rules replace each other */
-    ngx_uint_t                     found;      /* the rule, by its path */
+    ngx_ratelimit_match_e          match;      /* of the last rule, which does
+                                                  not apply */
     ngx_http_ratelimit_limit_t    *of;         /* what the location says */
 
     /* where a policy needs them */
+    u_char                        *listed;     /* ngx_ratelimit_listed_e, by the
+                                                  location's limits; NULL: no
+                                                  list has the client */
     ngx_str_t                      tier;       /* by the location */
     ngx_ratelimit_subject_t        subject;
     ngx_ratelimit_rule_t          *rules[NGX_HTTP_RATELIMIT_FOUND];
 } ngx_http_ratelimit_selection_t;
+
+
+/* with one of these, who the client is matters beside the keys of rules */
+#define NGX_HTTP_RATELIMIT_NEEDS_CLIENT                                       \
+    (NGX_RATELIMIT_NEEDS_SUBJECT|NGX_RATELIMIT_NEEDS_PENALTY                  \
+     |NGX_HTTP_RATELIMIT_NEEDS_TOKEN|NGX_HTTP_RATELIMIT_NEEDS_REPORT)
 
 
 /* calls inside the module then need no table of addresses */
@@ -37,24 +45,19 @@ typedef struct {
 /* select_client.c: who the client is, and which lists have it. */
 
 /*
- * Before any zone counts the request. NGX_ABORT: its token is not valid. A dry
- * run lets it go on.
+ * Before any zone counts the request, where one of NEEDS_CLIENT is needed.
+ * NGX_ABORT: its token is not valid, or a list denies it. A dry run lets it go
+ * on.
  */
-ngx_int_t ngx_http_ratelimit_select_token(
-    ngx_http_ratelimit_selection_t *s, ngx_http_ratelimit_loc_conf_t *conf);
+ngx_int_t ngx_http_ratelimit_select_begin(ngx_http_ratelimit_selection_t *s);
 
 /*
- * The API key and the address are only looked for where a policy asks for them.
- * NGX_ABORT: the request is denied.
+ * Before the zone of the location's limit of that number counts the request.
+ * NGX_DECLINED: its list lets the request pass uncounted. NGX_BUSY: the request
+ * is penalized.
  */
-ngx_int_t ngx_http_ratelimit_select_subject(
-    ngx_http_ratelimit_selection_t *s, ngx_http_ratelimit_loc_conf_t *conf);
-
-/*
- * Whether the zone's list lets the request pass. NGX_DECLINED: it does not, and
- * the request's tier is known.
- */
-ngx_int_t ngx_http_ratelimit_select_allowed(ngx_http_ratelimit_selection_t *s);
+ngx_int_t ngx_http_ratelimit_select_zone(ngx_http_ratelimit_selection_t *s,
+    ngx_uint_t number);
 
 /*
  * Where a token has no claims, as it is not valid, the client's address is the
@@ -69,19 +72,12 @@ ngx_int_t ngx_http_ratelimit_select_anonymous(
 
 /*
  * The limit of the rule, the tier or the API key, and what overrides it for a
- * time. NGX_DECLINED: there is none, so that the rule does not apply.
+ * time; or the location's part of it. NGX_DECLINED: there is none, or the key
+ * is not in the rule's share, so that the rule does not apply.
  */
 ngx_int_t ngx_http_ratelimit_select_limit(
     ngx_http_ratelimit_selection_t *s, ngx_ratelimit_rule_t *rule,
     const ngx_str_t *key, const ngx_ratelimit_limit_t **limit);
-
-/*
- * The location's part of a leaky bucket. If a tier or an override is too slow
- * for the burst, the location has all of it.
- */
-ngx_int_t ngx_http_ratelimit_select_part(
-    ngx_http_ratelimit_selection_t *s, const ngx_ratelimit_rule_t *rule,
-    const ngx_ratelimit_limit_t **limit);
 
 /*
  * Reads the cost from a variable. If that is empty or no number, the cost stays

@@ -4,18 +4,79 @@
 
 #include "ngx_http_ratelimit_select.h"
 
-static ngx_int_t ngx_http_ratelimit_select_denied(
-    ngx_http_ratelimit_selection_t *s, ngx_http_ratelimit_loc_conf_t *conf);
-static void ngx_http_ratelimit_select_denied_key(
-    ngx_http_ratelimit_selection_t *s, const ngx_ratelimit_policy_t *policy);
+static ngx_int_t ngx_http_ratelimit_select_token(
+    ngx_http_ratelimit_selection_t *s);
+static ngx_int_t ngx_http_ratelimit_select_subject(
+    ngx_http_ratelimit_selection_t *s);
+static ngx_int_t ngx_http_ratelimit_select_lists(
+    ngx_http_ratelimit_selection_t *s);
+static void ngx_http_ratelimit_select_denied(
+    ngx_http_ratelimit_selection_t *s, ngx_uint_t number);
 static ngx_int_t ngx_http_ratelimit_select_listed(
     ngx_http_ratelimit_selection_t *s, const ngx_ratelimit_policy_t *policy,
     ngx_ratelimit_listed_e *listed);
 
+/* in a dry run it goes on */
+#define ngx_http_ratelimit_select_refused(s)                                  \
+    ((s)->ctx->denies && !(s)->ctx->conf->dry_run)
+
+#define ngx_http_ratelimit_select_seen(s)                                     \
+    ((s)->ctx->needs & (NGX_RATELIMIT_NEEDS_SUBJECT                           \
+                        |NGX_HTTP_RATELIMIT_NEEDS_REPORT))
+
 
 ngx_int_t
-ngx_http_ratelimit_select_token(ngx_http_ratelimit_selection_t *s,
-    ngx_http_ratelimit_loc_conf_t *conf)
+ngx_http_ratelimit_select_begin(ngx_http_ratelimit_selection_t *s)
+{
+    s->listed = NULL;
+
+    if ((s->ctx->needs & NGX_HTTP_RATELIMIT_NEEDS_TOKEN)
+        && ngx_http_ratelimit_select_token(s) != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    if (ngx_http_ratelimit_select_refused(s)) {
+        return NGX_ABORT;
+    }
+
+    if (ngx_http_ratelimit_select_seen(s)
+        && ngx_http_ratelimit_select_subject(s) != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    if ((s->ctx->needs & NGX_RATELIMIT_NEEDS_LISTS)
+        && ngx_http_ratelimit_select_lists(s) != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    return ngx_http_ratelimit_select_refused(s) ? NGX_ABORT : NGX_OK;
+}
+
+
+ngx_int_t
+ngx_http_ratelimit_select_zone(ngx_http_ratelimit_selection_t *s,
+    ngx_uint_t number)
+{
+    if (s->listed && s->listed[number] == NGX_RATELIMIT_LISTED_ALLOWED) {
+        return NGX_DECLINED;
+    }
+
+    if (ngx_http_ratelimit_select_seen(s)) {
+        ngx_ratelimit_subject_tier(&s->subject, s->policy, &s->tier);
+    }
+
+    return s->ctx->conf->dry_run
+           ? NGX_OK
+           : ngx_http_ratelimit_penalized(s->request, s->ctx, s->limiter);
+}
+
+
+/* Whether the request's token is valid. */
+static ngx_int_t
+ngx_http_ratelimit_select_token(ngx_http_ratelimit_selection_t *s)
 {
     ngx_int_t                     rc;
     const char                   *reason;
@@ -23,28 +84,31 @@ ngx_http_ratelimit_select_token(ngx_http_ratelimit_selection_t *s,
 
     rc = ngx_http_ratelimit_jwt_invalid(s->request, &reason);
 
-    if (rc != NGX_ABORT) {
-        return rc;
+    if (rc == NGX_ABORT) {
+        limits = s->ctx->conf->limits->elts;
+
+        s->ctx->token = reason;
+        s->ctx->denies = limits[0]->limiter;
     }
 
-    limits = conf->limits->elts;
-
-    s->ctx->token = reason;
-    s->ctx->denies = limits[0]->limiter;
-
-    return conf->dry_run ? NGX_OK : NGX_ABORT;
+    return (rc == NGX_ERROR) ? NGX_ERROR : NGX_OK;
 }
 
 
-ngx_int_t
-ngx_http_ratelimit_select_subject(ngx_http_ratelimit_selection_t *s,
-    ngx_http_ratelimit_loc_conf_t *conf)
+/*
+ * The API key and the address are only looked for where a policy asks for
+ * them.
+ */
+static ngx_int_t
+ngx_http_ratelimit_select_subject(ngx_http_ratelimit_selection_t *s)
 {
-    ngx_int_t                 rc;
-    ngx_http_request_t       *r;
-    ngx_ratelimit_subject_t  *subject;
+    ngx_int_t                       rc;
+    ngx_http_request_t             *r;
+    ngx_ratelimit_subject_t        *subject;
+    ngx_http_ratelimit_loc_conf_t  *conf;
 
     r = s->request;
+    conf = s->ctx->conf;
     subject = &s->subject;
     subject->log_limit = ngx_http_ratelimit_log_limit_of(r,
                                              NGX_HTTP_RATELIMIT_LOG_REGEX);
@@ -83,56 +147,66 @@ ngx_http_ratelimit_select_subject(ngx_http_ratelimit_selection_t *s,
         }
     }
 
-    return (s->ctx->needs & NGX_RATELIMIT_NEEDS_LISTS)
-           ? ngx_http_ratelimit_select_denied(s, conf) : NGX_OK;
+    return NGX_OK;
 }
 
 
 /*
- * Before any zone counts the request. A dry run lets it go on. NGX_ABORT: it is
- * denied.
+ * Looks the client up in the lists of all zones: any zone's deny list has its
+ * say before a zone counts the request.
  */
 static ngx_int_t
-ngx_http_ratelimit_select_denied(ngx_http_ratelimit_selection_t *s,
-    ngx_http_ratelimit_loc_conf_t *conf)
+ngx_http_ratelimit_select_lists(ngx_http_ratelimit_selection_t *s)
 {
-    ngx_uint_t                    i;
+    ngx_uint_t                    i, n;
     ngx_ratelimit_listed_e        listed;
     ngx_http_ratelimit_limit_t  **limits;
 
-    limits = conf->limits->elts;
+    limits = s->ctx->conf->limits->elts;
+    n = s->ctx->conf->limits->nelts;
 
-    for (i = 0; i < conf->limits->nelts; i++) {
+    s->listed = ngx_pnalloc(s->request->pool, n);
+    if (s->listed == NULL) {
+        return NGX_ERROR;
+    }
+
+    for (i = 0; i < n; i++) {
         if (ngx_http_ratelimit_select_listed(s, s->ctx->policies[i], &listed)
             != NGX_OK)
         {
             return NGX_ERROR;
         }
 
+        s->listed[i] = (u_char) listed;
+
         if (listed != NGX_RATELIMIT_LISTED_NOT && s->report) {
             s->report->listed(s->report->data, limits[i]->limiter, listed);
         }
 
         if (listed == NGX_RATELIMIT_LISTED_DENIED && s->ctx->denies == NULL) {
-            s->ctx->denies = limits[i]->limiter;
-            ngx_http_ratelimit_select_denied_key(s, s->ctx->policies[i]);
+            ngx_http_ratelimit_select_denied(s, i);
         }
     }
 
-    return (s->ctx->denies && !conf->dry_run) ? NGX_ABORT : NGX_OK;
+    return NGX_OK;
 }
 
 
-/* Whether a list has the API key, and not the address alone. */
+/* Whether the list has the API key, and not the address alone. */
 static void
-ngx_http_ratelimit_select_denied_key(ngx_http_ratelimit_selection_t *s,
-    const ngx_ratelimit_policy_t *policy)
+ngx_http_ratelimit_select_denied(ngx_http_ratelimit_selection_t *s,
+    ngx_uint_t number)
 {
-    ngx_ratelimit_subject_t  key;
+    ngx_ratelimit_subject_t        key;
+    const ngx_ratelimit_policy_t  *policy;
+
+    policy = s->ctx->policies[number];
 
     key = s->subject;
     key.addressed = 0;
 
+    s->ctx->denies = policy->limiter;
+    s->ctx->token = NULL;
     s->ctx->key_denied = (ngx_ratelimit_policy_listed(policy, &key, ngx_time())
                           == NGX_RATELIMIT_LISTED_DENIED);
 }
@@ -175,24 +249,6 @@ ngx_http_ratelimit_select_listed(ngx_http_ratelimit_selection_t *s,
     }
 
     return NGX_OK;
-}
-
-
-ngx_int_t
-ngx_http_ratelimit_select_allowed(ngx_http_ratelimit_selection_t *s)
-{
-    ngx_int_t               rc;
-    ngx_ratelimit_listed_e  listed;
-
-    rc = ngx_http_ratelimit_select_listed(s, s->policy, &listed);
-
-    if (rc != NGX_OK || listed == NGX_RATELIMIT_LISTED_ALLOWED) {
-        return rc;
-    }
-
-    ngx_ratelimit_subject_tier(&s->subject, s->policy, &s->tier);
-
-    return NGX_DECLINED;
 }
 
 

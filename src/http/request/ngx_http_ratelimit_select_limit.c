@@ -4,6 +4,12 @@
 
 #include "ngx_http_ratelimit_select.h"
 
+static ngx_int_t ngx_http_ratelimit_select_allowed(
+    ngx_http_ratelimit_selection_t *s, ngx_ratelimit_rule_t *rule,
+    const ngx_str_t *key, const ngx_ratelimit_limit_t **limit);
+static ngx_int_t ngx_http_ratelimit_select_part(
+    ngx_http_ratelimit_selection_t *s, const ngx_ratelimit_rule_t *rule,
+    const ngx_ratelimit_limit_t **limit);
 static ngx_int_t ngx_http_ratelimit_select_dynamic(
     ngx_http_ratelimit_selection_t *s, ngx_ratelimit_rule_t *rule,
     ngx_ratelimit_allowance_t **made);
@@ -11,6 +17,28 @@ static ngx_int_t ngx_http_ratelimit_select_dynamic(
 
 ngx_int_t
 ngx_http_ratelimit_select_limit(ngx_http_ratelimit_selection_t *s,
+    ngx_ratelimit_rule_t *rule, const ngx_str_t *key,
+    const ngx_ratelimit_limit_t **limit)
+{
+    ngx_int_t  rc;
+
+    if ((rule->needs & NGX_RATELIMIT_NEEDS_PERCENT)
+        && !ngx_ratelimit_rule_shares(rule, key))
+    {
+        s->match = NGX_RATELIMIT_NOT_IN_SHARE;
+        return NGX_DECLINED;
+    }
+
+    rc = ngx_http_ratelimit_select_allowed(s, rule, key, limit);
+
+    return (rc == NGX_OK && rule->parted && rule->number == s->of->part)
+           ? ngx_http_ratelimit_select_part(s, rule, limit) : rc;
+}
+
+
+/* What the rule, the tier, the API key or an override allows. */
+static ngx_int_t
+ngx_http_ratelimit_select_allowed(ngx_http_ratelimit_selection_t *s,
     ngx_ratelimit_rule_t *rule, const ngx_str_t *key,
     const ngx_ratelimit_limit_t **limit)
 {
@@ -67,7 +95,11 @@ ngx_http_ratelimit_select_limit(ngx_http_ratelimit_selection_t *s,
 }
 
 
-ngx_int_t
+/*
+ * The location's part of a leaky bucket. If a tier or an override is too slow
+ * for the burst, the location has all of it.
+ */
+static ngx_int_t
 ngx_http_ratelimit_select_part(ngx_http_ratelimit_selection_t *s,
     const ngx_ratelimit_rule_t *rule, const ngx_ratelimit_limit_t **limit)
 {

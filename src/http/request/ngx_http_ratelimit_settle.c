@@ -35,10 +35,6 @@ ngx_http_ratelimit_settle(ngx_http_request_t *r,
     ngx_ratelimit_check_cost(check);
     ngx_http_ratelimit_settle_charges(ctx);
     ngx_http_ratelimit_settle_hide(r, ctx);
-
-    if (ctx->needs & NGX_RATELIMIT_NEEDS_END) {
-        ngx_http_ratelimit_every(r, ctx);
-    }
 }
 
 
