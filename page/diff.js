@@ -41,8 +41,13 @@ function parts(document) {
                                                key));
     Object.keys(tiers.keys || {}).forEach(
         (key) => put("tier of " + key, tiers.keys[key]));
+    Object.keys(tiers.rules || {}).forEach((rule) =>
+        Object.keys(tiers.rules[rule]).forEach(
+            (key) => put("tier of " + key + " by rule " + rule,
+                         tiers.rules[rule][key])));
     (tiers.patterns || []).forEach(
-        (one) => put("tier of pattern " + one.pattern, one.tier));
+        (one) => put("tier of pattern " + one.pattern
+                     + (one.rule ? " by rule " + one.rule : ""), one.tier));
 
     for (const name of Object.keys(document)) {
         if (!["rules", "overrides", "blacklist", "whitelist", "tier_of",

@@ -135,7 +135,8 @@ function limitText(rule) {
                  .map((name) => rule[name] === true ? name
                                                     : name + " " + rule[name]);
     const tiers = Object.keys(rule.tiers || {}).length;
-    const keys = Object.keys(rule.override || {}).length;
+    const keys = Object.keys(rule.override || {}).length
+                 + Object.keys(rule.keys || {}).length;
 
     return [(rule.algorithm || "token_bucket") + ": "
             + limitOf(rule.params || {})]

@@ -333,7 +333,7 @@ for my $path (sort keys %{ $spec->{paths} }) {
         # no UTF-8, no key, and nothing to say what is to leave
 
         $send->($api, $body, %good, map { ($_ => 'a%FF') } qw( id tier key ));
-        $send->($api, $body, %good, key => '');
+        $send->($api, $body, %good, key => $_) for '', 'other';
         $send->($api, $body, %good, tier => 'another');
 
         if (@types && $method eq 'delete') {

@@ -344,11 +344,29 @@ tier_of(const ngx_ratelimit_policy_t *policy, const char *key)
 }
 
 
+/* Of the API key, or of the key of a rule. */
+static ngx_str_t
+tier_by_pattern(const ngx_ratelimit_policy_t *policy, ngx_uint_t number,
+    const char *key)
+{
+    ngx_uint_t                    i;
+    ngx_ratelimit_tier_source_t  *source;
+
+    source = policy->tier_sources.elts;
+    assert_true(number < policy->tier_sources.nelts);
+
+    i = ngx_ratelimit_globs_find(source[number].patterns, (u_char *) key,
+                                 strlen(key));
+    assert_int_not_equal(i, NGX_RATELIMIT_GLOB_NONE);
+
+    return policy->pattern_tiers[source[number].places[i]];
+}
+
+
 /* A key and its hash, in any case, are one; a glob of one key is that key. */
 static void
 test_keys(void **state)
 {
-    uint32_t                 i;
     ngx_str_t                text, stored;
     u_char                   buf[NGX_RATELIMIT_DOCUMENT_KEY];
     ngx_ratelimit_policy_t  *policy;
@@ -370,10 +388,8 @@ test_keys(void **state)
     same_text(tier_of(policy, "k"), "pro");
     same_text(tier_of(policy, "l"), "free");
     same_text(tier_of(policy, "m"), "gold");
-    i = ngx_ratelimit_globs_find(policy->tier_patterns, (u_char *) "mm", 2);
-    same_text(policy->pattern_tiers[i], "free");
-    i = ngx_ratelimit_globs_find(policy->tier_patterns, (u_char *) "nn", 2);
-    same_text(policy->pattern_tiers[i], "pro");
+    same_text(tier_by_pattern(policy, 0, "mm"), "free");
+    same_text(tier_by_pattern(policy, 0, "nn"), "pro");
     ngx_ratelimit_policy_release(policy);
 
     ngx_str_set(&text, "k");
@@ -386,6 +402,57 @@ test_keys(void **state)
     ngx_str_set(&text, "sha256:8254");
     stored = ngx_ratelimit_document_key(&text, buf);
     same_text(stored, "sha256:8254");
+}
+
+
+/* Values of rules' keys: amounts in the rule, tiers beside API keys. */
+static void
+test_rule_keys(void **state)
+{
+    u_char                        digest[NGX_RATELIMIT_MAP_KEY];
+    uint32_t                      number;
+    ngx_str_t                     acme = ngx_string("acme");
+    ngx_ratelimit_rule_t         *rule;
+    ngx_ratelimit_policy_t       *policy;
+    ngx_ratelimit_tier_source_t  *source;
+
+    policy = document_good(&alone, "{'rules':[{'id':'t','key':'$t','params':{"
+        "'limit':10,'window':60},'override':{'acme':{'limit':20}},"
+        "'keys':{'acme':{'limit':30},'192.0.2.1':{'limit':40}}}],"
+        "'tier_of':{'keys':{'acme':'key'},'rules':{'t':{'acme':'gold'},"
+        "'conf':{'acme':'iron'}},'patterns':[{'rule':'t','pattern':'eu-*',"
+        "'tier':'eu'},{'rule':'conf','pattern':'one','tier':'one'},"
+        "{'rule':'t','pattern':'us-*','tier':'us'}]}}");
+
+    rule = ((ngx_ratelimit_rule_t **) policy->rules.elts)[2];
+    same_text(rule->id, "t");
+    number = document_find(&rule->keys, "acme");
+    assert_int_equal(rule->key_limits[number].spec.tokens, 20);
+    number = document_find(&rule->own_keys, "acme");
+    assert_int_equal(rule->key_limits[number].spec.tokens, 30);
+    number = document_find(&rule->own_keys, "192.0.2.1");
+    assert_int_equal(rule->key_limits[number].spec.tokens, 40);
+
+    source = policy->tier_sources.elts;
+    assert_int_equal(policy->tier_sources.nelts, 3);
+    assert_null(source[0].rule);
+    assert_ptr_equal(source[1].rule, rule);
+    assert_ptr_equal(source[2].rule, policy->fixed[0]);
+    assert_int_equal(source[1].keys, 1);
+    assert_int_equal(source[2].keys, 2);
+    assert_null(source[2].patterns);
+
+    same_text(tier_of(policy, "acme"), "key");
+    ngx_ratelimit_access_rule_key(1, &acme, digest);
+    number = ngx_ratelimit_map_get(&policy->tier_keys, digest);
+    same_text(policy->assigned_tiers[number], "gold");
+    ngx_ratelimit_access_rule_key(2, &acme, digest);
+    number = ngx_ratelimit_map_get(&policy->tier_keys, digest);
+    same_text(policy->assigned_tiers[number], "iron");
+    same_text(tier_by_pattern(policy, 1, "eu-1"), "eu");
+    same_text(tier_by_pattern(policy, 1, "us-1"), "us");
+
+    ngx_ratelimit_policy_release(policy);
 }
 
 
@@ -716,8 +783,7 @@ check_example(ngx_ratelimit_policy_t *policy)
 
     assert_int_equal(first_glob(policy->allow.keys.globs, "sk_internal_7"), 0);
     assert_int_equal(first_glob(policy->deny.keys.globs, "sk_revoked_7"), 0);
-    assert_int_equal(first_glob(policy->tier_patterns, "sk_free_7"), 0);
-    same_text(policy->pattern_tiers[0], "free");
+    same_text(tier_by_pattern(policy, 0, "sk_free_7"), "free");
 
     same_text(tier_of(policy, "sk_prod_abc123"), "pro");
 
@@ -795,6 +861,7 @@ main(void)
         cmocka_unit_test(test_rule),
         cmocka_unit_test(test_nothing),
         cmocka_unit_test(test_keys),
+        cmocka_unit_test(test_rule_keys),
         cmocka_unit_test(test_written),
         cmocka_unit_test(test_newer),
         cmocka_unit_test(test_constant),

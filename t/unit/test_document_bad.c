@@ -112,7 +112,8 @@ static const bad_t  bads[] = {
       "'dry_run', 'cost', 'cost_header', 'cost_end', 'cost_every', "
       "'count_status', 'retry', 'group', "
       "'priority', 'percent', 'key', 'match', 'tier', 'active', 'tiers', "
-      "'override', 'enabled', 'description', 'labels', 'owner', 'version'" },
+      "'override', 'keys', 'enabled', 'description', 'labels', 'owner', "
+      "'version'" },
     { RULE(",'enabled':0"), "enabled", "expected true or false" },
     { RULE(",'description':''"), "description",
       "expected a text of 1 to 1024 bytes" },
@@ -401,10 +402,29 @@ static const bad_t  bads[] = {
       "override/sha256:8254c329a92850f6d539dd376f4816ee2764517da5e0235514af4331"
       "64480d7a", "is the same key as another one here" },
 
+    { RULE(",'keys':[]"), "keys", "expected an object" },
+    { RULE(",'keys':{'':{'limit':1}}"), "keys/",
+      "expected a value of the key of the rule" },
+    { RULE(",'keys':{'acme*':{'limit':1}}"), "keys/acme*",
+      "expected one value: one with '*' or '?' in it as 'sha256:...'" },
+    { RULE(",'keys':{'a':{'limit':0}}"), "keys/a/limit", "must be > 0" },
+    { RULE(",'keys':{'sha256:1':{'limit':1}}"), "keys/sha256:1",
+      "expected 64 hexadecimal digits behind 'sha256:'" },
+    { RULE(",'key':['$a','$b'],'keys':{'a':{'limit':1}}"), "keys/a",
+      "expected the hash of the whole key, because the key of the rule has "
+      "several parts" },
+    { RULE(",'key':'$binary_remote_addr','keys':{'192.0.2.1':{'limit':1}}"),
+      "keys/192.0.2.1", "expected the hash of the key, or a rule that counts "
+      "by $remote_addr: $binary_remote_addr is no text" },
+    { RULE(",'keys':{'k':{'limit':1},'sha256:8254c329a92850f6d539dd376f4816"
+      "ee2764517da5e0235514af433164480d7a':{'limit':1}}"),
+      "keys/sha256:8254c329a92850f6d539dd376f4816ee2764517da5e0235514af4331"
+      "64480d7a", "is the same key as another one here" },
+
     /* who has which tier */
     { "{'tier_of':[]}", "/tier_of", "expected an object" },
     { "{'tier_of':{'key':{}}}", "/tier_of/key",
-      "is not known, expected one of 'keys', 'patterns'" },
+      "is not known, expected one of 'keys', 'rules', 'patterns'" },
     { "{'tier_of':{'keys':{'k':1}}}", "/tier_of/keys/k", "expected a string" },
     { "{'tier_of':{'keys':{'k':''}}}", "/tier_of/keys/k",
       "expected the name of a tier..." },
@@ -420,7 +440,23 @@ static const bad_t  bads[] = {
       "/tier_of/patterns/0/pattern", "expected a string" },
     { "{'tier_of':{'patterns':[{'pattern':'k*','tier':'pro','x':1}]}}",
       "/tier_of/patterns/0/x",
-      "is not known, expected one of 'pattern', 'tier'" },
+      "is not known, expected one of 'pattern', 'tier', 'rule'" },
+    { "{'tier_of':{'rules':{'nobody':{'k':'t'}}}}", "/tier_of/rules/nobody",
+      "is no rule of this document or of nginx.conf" },
+    { "{'tier_of':{'rules':{'conf':'t'}}}", "/tier_of/rules/conf",
+      "expected an object" },
+    { "{'tier_of':{'rules':{'conf':{'':'t'}}}}", "/tier_of/rules/conf/",
+      "expected a value of the key of the rule" },
+    { "{'tier_of':{'rules':{'conf':{'k':1}}}}", "/tier_of/rules/conf/k",
+      "expected a string" },
+    { "{" RULE_AB "'tier_of':{'rules':{'ab':{'k':'t'}}}}",
+      "/tier_of/rules/ab/k", "expected the hash of the whole key..." },
+    { "{'tier_of':{'patterns':[{'rule':'nobody','pattern':'a*','tier':'t'}]}}",
+      "/tier_of/patterns/0/rule",
+      "is no rule of this document or of nginx.conf" },
+    { "{" RULE_AB "'tier_of':{'patterns':[{'rule':'ab','pattern':'a*',"
+      "'tier':'t'}]}}", "/tier_of/patterns/0/pattern",
+      "expected the hash of the whole key..." },
 
     /* lists */
     { "{'whitelist':'a'}", "/whitelist", "expected an array" },
@@ -556,6 +592,8 @@ static const bad_t  shared[] = {
       BESIDE("tiers") },
     { RULE(",'shards':2,'sync':'strict','override':{'k':{'limit':1}}"),
       "shards", BESIDE("override") },
+    { RULE(",'shards':2,'sync':'strict','keys':{'k':{'limit':1}}"),
+      "shards", BESIDE("keys") },
     { "{'rules':[{'id':'a','algorithm':'leaky_bucket','params':{'rate':'9r/s'},"
       "'sync':'strict','shards':2}]}", "shards",
       "stands with algorithm leaky_bucket, expected another algorithm" },

@@ -136,6 +136,11 @@ test_entries(void **state)
         { "{'tier_of':{'patterns':[",
           "{'pattern':'k%zu*','tier':'t'}", "]}}",
           "/tier_of/patterns", 10000 },
+        { "{'rules':[{'id':'a','params':{'limit':1,'window':1}}],"
+          "'tier_of':{'rules':{'a':{", "'k%zu':'t'", "}}}}",
+          "/tier_of/rules/a", 10000 },
+        { "{'rules':[{'id':'a','params':{'limit':1,'window':1},'keys':{",
+          "'k%zu':{'limit':2}", "}}]}", "/rules/0/keys", 10000 },
         { "{'overrides':[", "{'id':'o%zu','key':'k%zu','type':"
           "'multiplicative','value':2}", "]}", "/overrides", 10000 },
         { "{'rules':[{'id':'a','params':{'limit':1,'window':1},"
@@ -180,8 +185,10 @@ static const char  small[] =
     "'rate':'9r/s'},'match':{'api_key_pattern':['k','k*'],'host':['h'],"
     "'methods':['GET'],'route':'/a','tier':'t'},'tiers':{'t':{'limit':1}},"
     "'override':{'k':{'limit':1}},'count_status':[401],'group':'g'},{'id':'b',"
-    "'params':{'limit':'$l','window':1},'cost':'$c','cost_header':'x'}],"
-    "'tier_of':{'keys':{'k':'t'},'patterns':[{'pattern':'k*','tier':'t'}]},"
+    "'params':{'limit':'$l','window':1},'cost':'$c','cost_header':'x'},{"
+    "'id':'c','params':{'rate':'1r/s'},'keys':{'k':{'limit':1}}}],'tier_of':{"
+    "'keys':{'k':'t'},'rules':{'b':{'k':'t'}},'patterns':[{'pattern':'k*',"
+    "'tier':'t'},{'rule':'b','pattern':'k*','tier':'t'}]},"
     "'whitelist':['k','k*'],'overrides':[{'id':'o','key':'k','rule':'a',"
     "'type':'absolute','value':1}]}";
 

@@ -68,8 +68,9 @@ typedef struct {
 #define ADDRESS                                                               \
     "is an address or a network, expected an API key; the lists of clients "  \
     "take 'address'"
+#define NO_RULE  "is no rule of this document or of nginx.conf"
 #define NEXT     "{'version':42,"
-#define TWICE    "/rules/0/override a: has the same API key twice"
+#define TWICE    "/rules/0/override a: has the same key twice"
 #define SKIPPED  "{'id':'odd','key':'$unknown'," P(9) "}"
 #define X    "{'id':'x','key':'#sk_1#','rule':'conf'," V "}"
 #define OLD  "{'id':'old','key':'#k#'," PAST "," V "}"
@@ -302,10 +303,11 @@ static const step_t  steps[] = {
     wrong(TIER_ASSIGNMENTS, PATCH, 0, "{'keys':{'127.0.0.1':'pro'}}",
         "/tier_of/keys/127.0.0.1 : " ADDRESS),
     wrong(TIER_ASSIGNMENTS, PATCH, 0, "{'x':7}",
-        "/tier_of/x : is not known, expected one of 'keys', 'patterns'"),
+        "/tier_of/x : is not known, expected one of 'keys', 'rules', "
+        "'patterns'"),
     wrong(TIER_ASSIGNMENTS, PATCH, 0, "null", "/tier_of : expected an object"),
     wrong(TIER_ASSIGNMENTS, PATCH, 0, "{'keys':{'sk_1':'a','#sk_1#':'b'}}",
-        "/tier_of/keys : has the same API key twice"),
+        "/tier_of/keys : has the same key twice"),
 
     base("{'tier_of':{'keys':{'#sk_1#':'pro'}," PATTERNS "}}", 0),
     shows(TIER_ASSIGNMENT, "sk_1", 0, "{'tier':'pro','by':'key'}"),
@@ -333,6 +335,56 @@ static const step_t  steps[] = {
         "/tier_of/keys : expected {'tier': '<name>'}"),
     gone(TIER_ASSIGNMENT, "sk_1", NEXT "'tier_of':{'keys':{}," PATTERNS "}}"),
     missing(TIER_ASSIGNMENT, DELETE, "sk_f1"),
+
+    /* by the keys of rules; one that goes takes its tiers with it, or stays */
+
+    base("{'rules':[{" A "}],'tier_of':{'rules':{'a':{'#acme#':'gold'}},"
+        "'patterns':[{'rule':'a','pattern':'eu-*','tier':'eu'},"
+        "{'pattern':'*','tier':'any'}]}}", 0),
+    shows(TIER_ASSIGNMENT, "acme", "rule=a", "{'tier':'gold','by':'key'}"),
+    shows(TIER_ASSIGNMENT, "eu-1", "rule=a", "{'tier':'eu','by':'pattern'}"),
+    shows(TIER_ASSIGNMENT, "eu-1", 0, "{'tier':'any','by':'pattern'}"),
+    step(TIER_ASSIGNMENT, GET, "us-1", "rule=a", 0, NOT_FOUND, NULL, NULL),
+    step(TIER_ASSIGNMENT, GET, "acme", "rule=conf", 0, NOT_FOUND, NULL, NULL),
+    step(TIER_ASSIGNMENT, DELETE, "acme", 0, 0, NOT_FOUND, NULL, NULL),
+    step(TIER_ASSIGNMENT, DELETE, "eu-1", "rule=a", 0, NOT_FOUND, NULL, NULL),
+    step(TIER_ASSIGNMENT, DELETE, "acme", "rule=a", 0, GONE, NULL, "*"),
+    step(TIER_ASSIGNMENT, PUT, "#acme#", "rule=a", "{'tier':'x'}", OK,
+        "{'tier':'x','by':'key'}", "*"),
+    step(TIER_ASSIGNMENT, PUT, "acme", "rule=none", "{'tier':'x'}", INVALID,
+        "/tier_of/rules/none : " NO_RULE, NULL),
+    step(TIER_ASSIGNMENT, PUT, "acme*", "rule=a", "{'tier':'x'}", INVALID,
+        "/tier_of/rules/a/acme* : expected one value: one with '*' or '?' in "
+        "it as 'sha256:...'", NULL),
+    step(TIER_ASSIGNMENT, PUT, "acme", "rule=a", "7", INVALID,
+        "/tier_of/rules : expected {'tier': '<name>'}", NULL),
+    wrong(TIER_ASSIGNMENTS, PATCH, 0,
+        "{'rules':{'a':{'b':'x','#b#':'y'}}}",
+        "/tier_of/rules : has the same key twice"),
+    wrong(RULE, DELETE, "a", 0, "/tier_of/rules/a : " NO_RULE
+        "; /tier_of/patterns/0/rule : " NO_RULE),
+
+    base("{'rules':[{" A "}],'tier_of':{'rules':{'a':{'#acme#':'gold'}}}}", 0),
+    step(TIER_ASSIGNMENTS, PATCH, 0, 0, "{'rules':{'a':{'acme':null,"
+        "'b':'gold'},'conf':{'c':'iron'}}}", OK, "{'rules':{'a':{'#b#':'gold'}"
+        ",'conf':{'#c#':'iron'}},'keys':{},'patterns':[]}", "*"),
+    step(TIER_ASSIGNMENT, PUT, "b", "rule=conf", "{'tier':'x'}", CREATED,
+        "{'tier':'x','by':'key'}", NEXT "'rules':[{" A "}],'tier_of':{'rules':{"
+        "'a':{'#acme#':'gold'},'conf':{'#b#':'x'}}}}"),
+    step(TIER_ASSIGNMENT, DELETE, "acme", "rule=a", 0, GONE, NULL, NEXT
+        "'rules':[{" A "}],'tier_of':{'rules':{'a':{}}}}"),
+    base("{'rules':[{" A "}],'tier_of':{'rules':{'a':{}}}}", 0),
+    gone(RULE, "a", NEXT "'rules':[],'tier_of':{'rules':{'a':{}}}}"),
+
+    /* amounts by the rule's key */
+
+    base("{'rules':[{" A ",'keys':{'#acme#':{'limit':7}}}]}", 0),
+    step(RULE, PATCH, "a", 0, "{'keys':{'acme':{'limit':8},'b':{'limit':1}}}",
+        OK, "{" A ",'keys':{'#acme#':{'limit':8},'#b#':{'limit':1}}}", "*"),
+    step(RULE, PATCH, "a", 0, "{'keys':{'acme':null}}", OK, "{" A
+        ",'keys':{}}", "*"),
+    wrong(RULE, PATCH, "a", "{'keys':{'b':{'limit':1},'#b#':{'limit':2}}}",
+        "/rules/0/keys a: has the same key twice"),
 
     base("{'tier_of':{'keys':{'sk_1':'pro'}}}", 1),
 

@@ -269,52 +269,157 @@ test_lists_end(void **state)
 }
 
 
-/* By key, then by the first pattern, then what the location says. */
+/* The keys of rules: "<rule>=<value>", one of them. */
+static ngx_int_t
+tier_key_of(void *data, ngx_ratelimit_rule_t *rule, ngx_str_t *key)
+{
+    const char *of = data;
+
+    ngx_str_null(key);
+
+    if (strcmp(of, "none") == 0) {
+        return NGX_ERROR;
+    }
+
+    if (strlen(of) > 2 && of[0] == rule->id.data[0]) {
+        *key = str(of + 2);
+    }
+
+    return NGX_OK;
+}
+
+
+static void
+tier_source(ngx_ratelimit_policy_t *policy, ngx_ratelimit_rule_t *rule,
+    const char *glob, uint32_t place, ngx_uint_t keys)
+{
+    ngx_ratelimit_tier_source_t  *source;
+
+    if (policy->tier_sources.elts == NULL) {
+        assert_int_equal(ngx_array_init(&policy->tier_sources, policy->pool, 1,
+                                        sizeof(ngx_ratelimit_tier_source_t)),
+                         NGX_OK);
+    }
+
+    source = ngx_array_push(&policy->tier_sources);
+    memset(source, 0, sizeof(*source));
+    source->rule = rule;
+    source->keys = keys;
+
+    if (glob) {
+        source->patterns = globs_make(policy, glob, "never*");
+        source->places = ngx_palloc(policy->pool, 2 * sizeof(uint32_t));
+        source->places[0] = place;
+        source->places[1] = 9;
+    }
+}
+
+
+/*
+ * By a whole key: the API key's, then those of the rules in their order. Then
+ * by the first pattern, whoever's it is. Then what the location says.
+ */
 static void
 test_tier_of(void **state)
 {
+    u_char                   digest[NGX_RATELIMIT_MAP_KEY];
+    ngx_str_t                location = ngx_string("location"), text;
     ngx_uint_t               i;
-    ngx_str_t                location = ngx_string("location");
     ngx_ratelimit_policy_t  *policy;
     ngx_ratelimit_subject_t  subject;
 
-    static ngx_str_t  tiers[] = { ngx_string("none"), ngx_string("assigned") };
-    static ngx_str_t  of[] = { ngx_string("first"), ngx_string("second") };
-    static const char  *keys[][2] = {
-        { "", "location" }, { "pk", "location" }, { "sk_a1", "first" },
-        { "sk_b", "second" }, { "sk_abc", "assigned" }, { "k", "assigned" },
+    static ngx_str_t  tiers[] = { ngx_string("none"), ngx_string("assigned"),
+                                  ngx_string("gold"), ngx_string("iron") };
+    static ngx_str_t  of[] = { ngx_string("first"), ngx_string("second"),
+                               ngx_string("third") };
+
+    static const struct {
+        const char  *key;
+        const char  *of;
+        const char  *tier;
+    } sets[] = {
+        { "", "", "location" }, { "pk", "", "location" },
+        { "sk_b", "", "second" }, { "sk_abc", "", "assigned" },
+        { "k", "", "assigned" }, { "k", "t=acme", "assigned" },
+        { "pk", "t=acme", "gold" }, { "", "t=acme", "gold" },
+        { "sk_b", "t=acme", "gold" }, { "", "u=acme", "iron" },
+        { "acme", "", "location" }, { "", "u=sk_abc", "location" },
+        { "", "t=eu-1", "first" }, { "sk_b", "t=eu-1", "first" },
+        { "", "u=eu-1", "third" }, { "sk_b", "u=eu-1", "second" },
+        { "", "t=k", "location" },
     };
 
     policy = policy_make();
-    policy->tier_patterns = globs_make(policy, "sk_a*", "sk_*");
     policy->pattern_tiers = of;
     policy->assigned_tiers = tiers;
+    tier_source(policy, NULL, "sk_*", 1, 1);
+    tier_source(policy, rule_push(policy, "t"), "eu-*", 0, 1);
+    tier_source(policy, rule_push(policy, "u"), "eu-*", 2, 1);
     map_put(policy, &policy->tier_keys, "sk_abc", 1);
     map_put(policy, &policy->tier_keys, "k", 1);
-    assert_int_equal(ngx_ratelimit_policy_complete(policy), NGX_OK);
 
-    for (i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
-        subject_make(&subject, keys[i][0], "/");
-        ngx_ratelimit_subject_tier(&subject, policy, &location);
-        assert_int_equal(subject.tier.len, strlen(keys[i][1]));
-        assert_memory_equal(subject.tier.data, keys[i][1], subject.tier.len);
+    text = str("acme");
+    ngx_ratelimit_access_rule_key(1, &text, digest);
+    (void) ngx_ratelimit_map_put(&policy->tier_keys, digest, 2);
+    ngx_ratelimit_access_rule_key(2, &text, digest);
+    (void) ngx_ratelimit_map_put(&policy->tier_keys, digest, 3);
+
+    assert_int_equal(ngx_ratelimit_policy_complete(policy), NGX_OK);
+    assert_int_equal(policy->needs, NGX_RATELIMIT_NEEDS_KEY
+                                    |NGX_RATELIMIT_NEEDS_DIGEST);
+
+    for (i = 0; i < COUNT(sets); i++) {
+        subject_make(&subject, sets[i].key, "/");
+        assert_int_equal(ngx_ratelimit_subject_tier(&subject, policy,
+                                                    &location, tier_key_of,
+                                                    (void *) sets[i].of),
+                         NGX_OK);
+        assert_int_equal(subject.tier.len, strlen(sets[i].tier));
+        assert_memory_equal(subject.tier.data, sets[i].tier,
+                            subject.tier.len);
     }
 
+    subject_make(&subject, "", "/");
+    assert_int_equal(ngx_ratelimit_subject_tier(&subject, policy, &location,
+                                                tier_key_of, (void *) "none"),
+                     NGX_ERROR);
+    ngx_ratelimit_policy_release(policy);
+
+    /* what only rules' keys have needs no API key */
+
+    policy = policy_make();
+    tier_source(policy, NULL, NULL, 0, 0);
+    tier_source(policy, rule_push(policy, "t"), "eu-*", 0, 1);
+    assert_int_equal(ngx_ratelimit_policy_complete(policy), NGX_OK);
+    assert_int_equal(policy->needs, 0);
     ngx_ratelimit_policy_release(policy);
 }
 
 
-/* The rule's own limit < that of the tier < that of the key. */
+/* The rule's own limit < the tier's < the API key's < that of its own key. */
 static void
 test_allowance(void **state)
 {
+    ngx_str_t                   key;
     ngx_uint_t                  i;
     ngx_ratelimit_tier_limit_t  tiers[2];
     ngx_ratelimit_rule_t       *rule;
     ngx_ratelimit_policy_t     *policy;
     ngx_ratelimit_origin_e      origin;
     ngx_ratelimit_subject_t     subject;
-    ngx_ratelimit_allowance_t   key_limits[1];
+    ngx_ratelimit_allowance_t   key_limits[2];
+
+    static const struct {
+        const char  *key;        /* of the rule */
+        const char  *api_key;
+        const char  *tier;
+        const char  *from;
+    } sets[] = {
+        { "t", "other", "pr", "rule" }, { "t", "other", "pro", "tier" },
+        { "t", "vip", "pro", "key" }, { "acme", "vip", "pro", "rule_key" },
+        { "acme", "", "", "rule_key" }, { "", "acme", "", "rule" },
+        { "vip", "t", "", "rule" },
+    };
 
     policy = policy_make();
     rule = rule_push(policy, "d");
@@ -324,20 +429,29 @@ test_allowance(void **state)
     tiers[0].tier = str("free");
     tiers[1].tier = str("pro");
     map_put(policy, &rule->keys, "vip", 0);
+    map_put(policy, &rule->own_keys, "acme", 1);
     assert_int_equal(ngx_ratelimit_policy_complete(policy), NGX_OK);
     assert_true(policy->needs & NGX_RATELIMIT_NEEDS_DIGEST);
 
-    for (i = 0; i < 3; i++) {
-        subject_make(&subject, i == 2 ? "vip" : "other", "/");
-        subject.tier = str(i == 0 ? "pr" : "pro");
+    for (i = 0; i < COUNT(sets); i++) {
+        subject_make(&subject, sets[i].api_key, "/");
+        subject.tier = str(sets[i].tier);
+        key = str(sets[i].key);
 
-        assert_ptr_equal(ngx_ratelimit_rule_allowance(rule, &subject, &origin),
-                         i == 0 ? NULL : i == 1 ? &tiers[1].allowance
-                                                : key_limits);
-        assert_int_equal(origin, i == 0 ? NGX_RATELIMIT_ORIGIN_RULE
-                                 : i == 1 ? NGX_RATELIMIT_ORIGIN_TIER
-                                          : NGX_RATELIMIT_ORIGIN_KEY);
+        assert_ptr_equal(ngx_ratelimit_rule_allowance(rule, &subject, &key,
+                                                      &origin),
+                         strcmp(sets[i].from, "rule") == 0 ? NULL
+                         : strcmp(sets[i].from, "tier") == 0
+                         ? &tiers[1].allowance
+                         : &key_limits[strcmp(sets[i].from, "key") != 0]);
+        assert_string_equal(ngx_ratelimit_origin_name(origin), sets[i].from);
     }
+
+    /* such a rule needs no API key */
+
+    rule->keys.entries = NULL;
+    assert_int_equal(ngx_ratelimit_policy_complete(policy), NGX_OK);
+    assert_int_equal(policy->needs, NGX_RATELIMIT_NEEDS_LIMIT);
 
     ngx_ratelimit_policy_release(policy);
 }

@@ -63,6 +63,8 @@ static void ngx_http_ratelimit_api_counter_variable(ngx_http_request_t *r,
 static void ngx_http_ratelimit_api_counter_limit(
     ngx_http_ratelimit_api_counters_t *all,
     ngx_http_ratelimit_api_counter_t *counter);
+static ngx_int_t ngx_http_ratelimit_api_counter_key(void *data,
+    ngx_ratelimit_rule_t *rule, ngx_str_t *key);
 static ngx_int_t ngx_http_ratelimit_api_counter_change(
     ngx_http_ratelimit_api_counters_t *all);
 static ngx_int_t ngx_http_ratelimit_api_counter_amount(
@@ -450,9 +452,12 @@ ngx_http_ratelimit_api_counter_limit(ngx_http_ratelimit_api_counters_t *all,
     }
 
     ngx_ratelimit_subject_digest(subject);
-    ngx_ratelimit_subject_tier(subject, all->policy, &counter->tier);
+    (void) ngx_ratelimit_subject_tier(subject, all->policy, &counter->tier,
+                                      ngx_http_ratelimit_api_counter_key,
+                                      counter);
 
-    allowance = ngx_ratelimit_rule_allowance(rule, subject, NULL);
+    allowance = ngx_ratelimit_rule_allowance(rule, subject,
+                                             &counter->inspect.key, NULL);
 
     if (allowance == NULL && rule->ntier_limits && subject->tier.len == 0
         && zone->tiers && all->api->args.tier.data == NULL)
@@ -488,6 +493,49 @@ ngx_http_ratelimit_api_counter_limit(ngx_http_ratelimit_api_counters_t *all,
         counter->limit = limit;
         counter->temporary = temporary;
     }
+}
+
+
+/*
+ * The key of another rule, if it is that of the counter or a part of it. Else
+ * only a request has it.
+ */
+static ngx_int_t
+ngx_http_ratelimit_api_counter_key(void *data, ngx_ratelimit_rule_t *rule,
+    ngx_str_t *key)
+{
+    ngx_http_ratelimit_api_counter_t *counter = data;
+
+    ngx_uint_t                          i;
+    const ngx_str_t                    *part;
+    ngx_http_ratelimit_api_counters_t  *all;
+
+    all = counter->inspect.data;
+
+    if (ngx_max(rule->nparts, 1) == all->api->args.nkeys
+        && ngx_ratelimit_equal(&rule->key, &counter->rule->key))
+    {
+        *key = counter->inspect.key;
+        return NGX_OK;
+    }
+
+    ngx_str_null(key);
+
+    if (rule->nparts > 1) {
+        return NGX_OK;
+    }
+
+    part = ngx_http_ratelimit_api_part(rule, 0);
+
+    for (i = 0; i < all->api->args.nkeys; i++) {
+        if (ngx_ratelimit_equal(ngx_http_ratelimit_api_part(counter->rule, i),
+                                part))
+        {
+            *key = all->api->args.keys[i];
+        }
+    }
+
+    return NGX_OK;
 }
 
 

@@ -94,7 +94,7 @@ static const ngx_http_ratelimit_api_route_t  ngx_http_ratelimit_api_routes[] =
       0, CHANGE },
     { ngx_string("tier-of/{*}"), GET|PUT|DELETE, 0,
       ngx_http_ratelimit_api_edit, NGX_RATELIMIT_EDIT_TIER_ASSIGNMENT,
-      0, CHANGE },
+      RULE, RULE|CHANGE },
     { ngx_string("overrides"), GET|POST, 0,
       ngx_http_ratelimit_api_edit, NGX_RATELIMIT_EDIT_TEMPORARY_LIMITS,
       RULE|KEY, CHANGE },

@@ -481,7 +481,8 @@ ngx_http_ratelimit_explain_from(const ngx_ratelimit_subject_t *subject,
 
     rule = counter->rule;
 
-    allowance = ngx_ratelimit_rule_allowance(rule, subject, &origin);
+    allowance = ngx_ratelimit_rule_allowance(rule, subject,
+                                             &counter->client->key, &origin);
 
     *temporary = ngx_ratelimit_policy_temporary(rule->policy, rule, subject,
                                                 &counter->client->key,
@@ -493,11 +494,8 @@ ngx_http_ratelimit_explain_from(const ngx_ratelimit_subject_t *subject,
         *temporary = NULL;
     }
 
-    if (allowance == NULL) {
-        return rule->dynamic ? "variable" : "rule";
-    }
-
-    return (origin == NGX_RATELIMIT_ORIGIN_TIER) ? "tier" : "key";
+    return (allowance == NULL && rule->dynamic)
+           ? "variable" : ngx_ratelimit_origin_name(origin);
 }
 
 

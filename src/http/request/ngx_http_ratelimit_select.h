@@ -71,9 +71,9 @@ ngx_int_t ngx_http_ratelimit_select_anonymous(
 /* select_limit.c: what a rule allows the client, and what a request costs. */
 
 /*
- * The limit of the rule, the tier or the API key, and what overrides it for a
- * time; or the location's part of it. NGX_DECLINED: there is none, or the key
- * is not in the rule's share, so that the rule does not apply.
+ * The limit of the rule, the tier, the API key or the rule's key, and what
+ * overrides it for a time; or the location's part of it. NGX_DECLINED: there is
+ * none, or the key is not in the rule's share, so that the rule does not apply.
  */
 ngx_int_t ngx_http_ratelimit_select_limit(
     ngx_http_ratelimit_selection_t *s, ngx_ratelimit_rule_t *rule,

@@ -15,6 +15,8 @@ static void ngx_http_ratelimit_select_denied(
 static ngx_int_t ngx_http_ratelimit_select_listed(
     ngx_http_ratelimit_selection_t *s, const ngx_ratelimit_policy_t *policy,
     ngx_ratelimit_listed_e *listed);
+static ngx_int_t ngx_http_ratelimit_select_key(void *data,
+    ngx_ratelimit_rule_t *rule, ngx_str_t *key);
 
 /* in a dry run it goes on */
 #define ngx_http_ratelimit_select_refused(s)                                  \
@@ -64,13 +66,28 @@ ngx_http_ratelimit_select_zone(ngx_http_ratelimit_selection_t *s,
         return NGX_DECLINED;
     }
 
-    if (ngx_http_ratelimit_select_seen(s)) {
-        ngx_ratelimit_subject_tier(&s->subject, s->policy, &s->tier);
+    if (ngx_http_ratelimit_select_seen(s)
+        && ngx_ratelimit_subject_tier(&s->subject, s->policy, &s->tier,
+                                      ngx_http_ratelimit_select_key, s)
+           != NGX_OK)
+    {
+        return NGX_ERROR;
     }
 
     return s->ctx->conf->dry_run
            ? NGX_OK
            : ngx_http_ratelimit_penalized(s->request, s->ctx, s->limiter);
+}
+
+
+/* Of any rule of the policy, whether or not it applies. */
+static ngx_int_t
+ngx_http_ratelimit_select_key(void *data, ngx_ratelimit_rule_t *rule,
+    ngx_str_t *key)
+{
+    ngx_http_ratelimit_selection_t *s = data;
+
+    return ngx_http_ratelimit_values_key(s->request, rule->data, key);
 }
 
 

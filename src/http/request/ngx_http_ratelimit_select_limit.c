@@ -50,8 +50,8 @@ ngx_http_ratelimit_select_allowed(ngx_http_ratelimit_selection_t *s,
 
     allowance = NULL;
 
-    if (rule->ntier_limits || rule->keys.entries) {
-        allowance = ngx_ratelimit_rule_allowance(rule, &s->subject, NULL);
+    if (rule->ntier_limits || rule->key_limits) {
+        allowance = ngx_ratelimit_rule_allowance(rule, &s->subject, key, NULL);
     }
 
     if (allowance == NULL && rule->dynamic) {

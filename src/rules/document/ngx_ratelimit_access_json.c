@@ -31,8 +31,6 @@ static ngx_int_t ngx_ratelimit_access_key(ngx_ratelimit_reader_t *reader,
     json_t *key, ngx_ratelimit_access_t *access);
 static ngx_int_t ngx_ratelimit_access_of_rule(ngx_ratelimit_reader_t *reader,
     json_t *object, ngx_ratelimit_access_entry_t *entry);
-static ngx_uint_t ngx_ratelimit_access_in_bytes(
-    const ngx_ratelimit_rule_t *rule);
 static ngx_int_t ngx_ratelimit_access_parts(const json_t *key,
     ngx_pool_t *pool, ngx_str_t *text, ngx_uint_t *n);
 static ngx_int_t ngx_ratelimit_access_number(ngx_ratelimit_reader_t *reader,
@@ -200,7 +198,7 @@ ngx_ratelimit_access_key(ngx_ratelimit_reader_t *reader, json_t *key,
 {
     ngx_ratelimit_api_key_t  read;
 
-    if (ngx_ratelimit_read_api_key(reader, key, 1, &read) != NGX_OK) {
+    if (ngx_ratelimit_read_api_key(reader, key, 1, NULL, &read) != NGX_OK) {
         return NGX_DECLINED;
     }
 
@@ -254,7 +252,7 @@ ngx_ratelimit_access_of_rule(ngx_ratelimit_reader_t *reader, json_t *object,
         return NGX_DECLINED;
     }
 
-    if (ngx_ratelimit_access_in_bytes(entry->rule)
+    if (ngx_ratelimit_read_in_bytes(entry->rule)
         && !ngx_ratelimit_policy_hashed(&text))
     {
         ngx_ratelimit_read_problem(reader, "is a text, but the rule counts by "
@@ -289,27 +287,6 @@ ngx_ratelimit_access_of_rule(ngx_ratelimit_reader_t *reader, json_t *object,
     }
 
     return NGX_OK;
-}
-
-
-/* Whether the key has an address in four or sixteen bytes. */
-static ngx_uint_t
-ngx_ratelimit_access_in_bytes(const ngx_ratelimit_rule_t *rule)
-{
-    ngx_uint_t        i;
-    const ngx_str_t  *part;
-
-    static const ngx_str_t  variable = ngx_string("$binary_remote_addr");
-
-    for (i = 0; i < ngx_max(rule->nparts, 1); i++) {
-        part = rule->nparts ? &rule->parts[i] : &rule->key;
-
-        if (ngx_ratelimit_equal(part, &variable)) {
-            return 1;
-        }
-    }
-
-    return 0;
 }
 
 
@@ -414,15 +391,11 @@ ngx_ratelimit_access_rule(ngx_ratelimit_reader_t *reader, json_t *value,
     entry->named = 1;
 
     id = ngx_ratelimit_read_text(value);
-    number = ngx_ratelimit_read_find(&reader->ids, &id);
+    number = ngx_ratelimit_read_rule_id(reader, &id);
 
-    if (number == NGX_RATELIMIT_MAP_NONE) {
-        ngx_ratelimit_read_problem(reader, "is no rule of this document or of "
-                                   "nginx.conf");
-        return;
+    if (number != NGX_RATELIMIT_MAP_NONE) {
+        entry->rule = reader->rules[number];
     }
-
-    entry->rule = reader->rules[number];
 }
 
 

@@ -1,6 +1,6 @@
 /*
- * API keys of a document, and globs of them: how they are found and stored. And
- * lists of them: "api_key_pattern" and "tier_of".
+ * API keys of a document and values of rules' keys, and globs of them: how they
+ * are found and stored. And lists of API keys: "api_key_pattern".
  */
 
 #include "ngx_ratelimit_read_json.h"
@@ -17,21 +17,11 @@ typedef struct {
     size_t                       nglobs;
 } ngx_ratelimit_list_t;
 
-/* "tier_of" while it is read. */
-typedef struct {
-    ngx_array_t                  tiers;      /* ngx_str_t: distinct ones */
-    ngx_ratelimit_map_t          numbers;    /* of them */
-    ngx_ratelimit_list_t         patterns;
-} ngx_ratelimit_assignments_t;
-
-/* One of its patterns. */
-typedef struct {
-    json_t                      *pattern;
-    json_t                      *tier;
-} ngx_ratelimit_assignment_t;
-
 static const char *ngx_ratelimit_read_checked(ngx_ratelimit_reader_t *reader,
-    const ngx_str_t *text, ngx_uint_t globs, ngx_ratelimit_api_key_t *key);
+    const ngx_str_t *text, ngx_uint_t globs, const ngx_ratelimit_rule_t *rule,
+    ngx_ratelimit_api_key_t *key);
+static const char *ngx_ratelimit_read_hash_alone(
+    const ngx_ratelimit_rule_t *rule);
 static void ngx_ratelimit_read_stored(const ngx_str_t *text,
     u_char stored[NGX_RATELIMIT_DOCUMENT_KEY]);
 static ngx_uint_t ngx_ratelimit_read_prefixed(const ngx_str_t *text);
@@ -40,43 +30,10 @@ static void ngx_ratelimit_read_glob(const ngx_str_t *text,
 
 static void ngx_ratelimit_read_listed(ngx_ratelimit_reader_t *reader,
     json_t *value, void *data);
-static ngx_int_t ngx_ratelimit_list_init(ngx_ratelimit_reader_t *reader,
-    ngx_ratelimit_list_t *list, size_t n);
 static void ngx_ratelimit_list_glob(ngx_ratelimit_reader_t *reader,
     ngx_ratelimit_list_t *list, const ngx_str_t *glob);
 static ngx_ratelimit_globs_t *ngx_ratelimit_list_globs(
     ngx_ratelimit_reader_t *reader, const ngx_ratelimit_list_t *list);
-
-static void ngx_ratelimit_assignment_keys(ngx_ratelimit_reader_t *reader,
-    json_t *value, void *data);
-static void ngx_ratelimit_assignment_key(ngx_ratelimit_reader_t *reader,
-    json_t *value, void *data);
-static void ngx_ratelimit_assignment_patterns(ngx_ratelimit_reader_t *reader,
-    json_t *value, void *data);
-static void ngx_ratelimit_assignment_pattern(ngx_ratelimit_reader_t *reader,
-    json_t *value, void *data);
-static uint32_t ngx_ratelimit_assignment_tier(ngx_ratelimit_reader_t *reader,
-    json_t *value, ngx_ratelimit_assignments_t *all);
-
-/* keys first: a pattern that is one key leaves it the tier that it has there */
-
-static const ngx_ratelimit_member_t  ngx_ratelimit_assignments_members[] = {
-    { "keys", NGX_RATELIMIT_IS_OBJECT, .read = ngx_ratelimit_assignment_keys },
-    { "patterns", NGX_RATELIMIT_IS_ARRAY,
-      .read = ngx_ratelimit_assignment_patterns },
-    { .name = NULL }
-};
-
-#define NGX_RATELIMIT_PATTERN                                                 \
-    (NGX_RATELIMIT_IS_TEXT|NGX_RATELIMIT_IS_NEEDED|NGX_RATELIMIT_IS_KEPT)
-
-static const ngx_ratelimit_member_t  ngx_ratelimit_pattern_members[] = {
-    { "pattern", NGX_RATELIMIT_PATTERN,
-      .offset = offsetof(ngx_ratelimit_assignment_t, pattern) },
-    { "tier", NGX_RATELIMIT_PATTERN,
-      .offset = offsetof(ngx_ratelimit_assignment_t, tier) },
-    { .name = NULL }
-};
 
 
 ngx_str_t
@@ -125,7 +82,8 @@ ngx_ratelimit_read_prefixed(const ngx_str_t *text)
 
 ngx_int_t
 ngx_ratelimit_read_api_key(ngx_ratelimit_reader_t *reader, json_t *value,
-    ngx_uint_t globs, ngx_ratelimit_api_key_t *key)
+    ngx_uint_t globs, const ngx_ratelimit_rule_t *rule,
+    ngx_ratelimit_api_key_t *key)
 {
     ngx_str_t    text;
     const char  *wrong;
@@ -138,7 +96,7 @@ ngx_ratelimit_read_api_key(ngx_ratelimit_reader_t *reader, json_t *value,
         text.len = ngx_strlen(text.data);
     }
 
-    wrong = ngx_ratelimit_read_checked(reader, &text, globs, key);
+    wrong = ngx_ratelimit_read_checked(reader, &text, globs, rule, key);
 
     if (wrong) {
         ngx_ratelimit_read_problem(reader, "%s%s",
@@ -167,7 +125,8 @@ ngx_ratelimit_read_api_key(ngx_ratelimit_reader_t *reader, json_t *value,
 /* Returns NULL, or the problem: "is ...", or what was expected. */
 static const char *
 ngx_ratelimit_read_checked(ngx_ratelimit_reader_t *reader,
-    const ngx_str_t *text, ngx_uint_t globs, ngx_ratelimit_api_key_t *key)
+    const ngx_str_t *text, ngx_uint_t globs, const ngx_ratelimit_rule_t *rule,
+    ngx_ratelimit_api_key_t *key)
 {
     const char               *expected;
     ngx_ratelimit_network_t   network;
@@ -175,7 +134,7 @@ ngx_ratelimit_read_checked(ngx_ratelimit_reader_t *reader,
     ngx_str_null(&key->glob);
 
     if (text->len == 0) {
-        return "an API key";
+        return rule ? "a value of the key of the rule" : "an API key";
     }
 
     if (ngx_ratelimit_read_prefixed(text)) {
@@ -185,9 +144,15 @@ ngx_ratelimit_read_checked(ngx_ratelimit_reader_t *reader,
                ? NULL : "64 hexadecimal digits behind \"sha256:\"";
     }
 
+    expected = rule ? ngx_ratelimit_read_hash_alone(rule) : NULL;
+
+    if (expected) {
+        return expected;
+    }
+
     /* one that is stored already does no harm, and is in no change's way */
 
-    if (reader->written && reader->known == NULL
+    if (rule == NULL && reader->written && reader->known == NULL
         && ngx_ratelimit_network_parse(text->data, text->len, &network) == 0)
     {
         return "is an address or a network, expected an API key; the lists "
@@ -207,13 +172,93 @@ ngx_ratelimit_read_checked(ngx_ratelimit_reader_t *reader,
     if (ngx_strlchr(text->data, text->data + text->len, '*')
         || ngx_strlchr(text->data, text->data + text->len, '?'))
     {
-        return "one API key: one with \"*\" or \"?\" in it as "
-               "\"sha256:...\"";
+        return rule ? "one value: one with \"*\" or \"?\" in it as "
+                      "\"sha256:...\""
+                    : "one API key: one with \"*\" or \"?\" in it as "
+                      "\"sha256:...\"";
     }
 
     ngx_ratelimit_read_stored(text, key->stored);
 
     return NULL;
+}
+
+
+/* Whether a text cannot name a value of the rule's key: what is expected. */
+static const char *
+ngx_ratelimit_read_hash_alone(const ngx_ratelimit_rule_t *rule)
+{
+    return (rule->nparts > 1)
+           ? "the hash of the whole key, because the key of the rule has "
+             "several parts"
+           : ngx_ratelimit_read_in_bytes(rule)
+           ? "the hash of the key, or a rule that counts by $remote_addr: "
+             "$binary_remote_addr is no text"
+           : NULL;
+}
+
+
+void
+ngx_ratelimit_read_rule_key(ngx_ratelimit_reader_t *reader,
+    ngx_ratelimit_rule_t *rule)
+{
+    u_char      *p;
+    size_t       len;
+    ngx_uint_t   i;
+
+    if (rule->nparts == 0) {
+        rule->parts = ngx_ratelimit_read_alloc(reader, reader->pool,
+                                               sizeof(ngx_str_t));
+        if (rule->parts == NULL) {
+            return;
+        }
+
+        rule->nparts = 1;
+        rule->parts[0] = reader->limiter->zone.key;
+    }
+
+    len = rule->nparts - 1;
+
+    for (i = 0; i < rule->nparts; i++) {
+        len += rule->parts[i].len;
+    }
+
+    p = ngx_ratelimit_read_alloc(reader, reader->pool, len);
+    if (p == NULL) {
+        return;
+    }
+
+    rule->key.data = p;
+    rule->key.len = len;
+
+    for (i = 0; i < rule->nparts; i++) {
+
+        if (i) {
+            *p++ = NGX_RATELIMIT_PART_END;
+        }
+
+        p = ngx_cpymem(p, rule->parts[i].data, rule->parts[i].len);
+    }
+}
+
+
+ngx_uint_t
+ngx_ratelimit_read_in_bytes(const ngx_ratelimit_rule_t *rule)
+{
+    ngx_uint_t        i;
+    const ngx_str_t  *part;
+
+    static const ngx_str_t  variable = ngx_string("$binary_remote_addr");
+
+    for (i = 0; i < ngx_max(rule->nparts, 1); i++) {
+        part = rule->nparts ? &rule->parts[i] : &rule->key;
+
+        if (ngx_ratelimit_equal(part, &variable)) {
+            return 1;
+        }
+    }
+
+    return 0;
 }
 
 
@@ -284,29 +329,35 @@ ngx_ratelimit_read_rename(ngx_ratelimit_reader_t *reader, json_t *object,
 }
 
 
-void
-ngx_ratelimit_read_keys(ngx_ratelimit_reader_t *reader, json_t *list,
-    void *data)
+ngx_ratelimit_keys_t *
+ngx_ratelimit_read_keys(ngx_ratelimit_reader_t *reader, json_t *list)
 {
     ngx_ratelimit_list_t  all;
 
-    if (!ngx_ratelimit_read_few(reader, NULL, list,
-                                NGX_RATELIMIT_DOCUMENT_ENTRIES))
+    /* no patterns are any key, and none */
+
+    if ((json_is_array(list) && json_array_size(list) == 0)
+        || !ngx_ratelimit_read_few(reader, NULL, list,
+                                   NGX_RATELIMIT_DOCUMENT_ENTRIES))
     {
-        return;
+        return NULL;
     }
 
-    all.keys = data;
+    all.n = json_is_array(list) ? json_array_size(list) : 1;
+    all.nglobs = 0;
+    all.keys = ngx_ratelimit_read_alloc(reader, reader->pool,
+                                        sizeof(ngx_ratelimit_keys_t));
+    all.globs = ngx_ratelimit_read_alloc(reader, reader->temp,
+                              (all.n + 1) * sizeof(ngx_ratelimit_glob_text_t));
 
-    if (ngx_ratelimit_list_init(reader, &all, json_is_array(list)
-                                              ? json_array_size(list) : 1)
-        == NGX_OK)
-    {
+    if (all.keys && all.globs) {
         ngx_ratelimit_read_each(reader, list, NGX_RATELIMIT_IS_TEXT,
                                 ngx_ratelimit_read_listed, &all);
 
         all.keys->globs = ngx_ratelimit_list_globs(reader, &all);
     }
+
+    return all.keys;
 }
 
 
@@ -318,7 +369,7 @@ ngx_ratelimit_read_listed(ngx_ratelimit_reader_t *reader, json_t *value,
 
     ngx_ratelimit_api_key_t  key;
 
-    if (ngx_ratelimit_read_api_key(reader, value, 1, &key) != NGX_OK) {
+    if (ngx_ratelimit_read_api_key(reader, value, 1, NULL, &key) != NGX_OK) {
         return;
     }
 
@@ -334,19 +385,6 @@ ngx_ratelimit_read_listed(ngx_ratelimit_reader_t *reader, json_t *value,
     {
         (void) ngx_ratelimit_map_put(&all->keys->digests, key.digest, 0);
     }
-}
-
-
-static ngx_int_t
-ngx_ratelimit_list_init(ngx_ratelimit_reader_t *reader,
-    ngx_ratelimit_list_t *list, size_t n)
-{
-    list->n = n;
-    list->nglobs = 0;
-    list->globs = ngx_ratelimit_read_alloc(reader, reader->temp,
-                              (n + 1) * sizeof(ngx_ratelimit_glob_text_t));
-
-    return list->globs ? NGX_OK : NGX_ERROR;
 }
 
 
@@ -378,186 +416,4 @@ ngx_ratelimit_list_globs(ngx_ratelimit_reader_t *reader,
 
     return memory ? ngx_ratelimit_globs_init(memory, list->globs, list->nglobs)
                   : NULL;
-}
-
-
-void
-ngx_ratelimit_read_tier_assignments(ngx_ratelimit_reader_t *reader,
-    json_t *value, void *data)
-{
-    ngx_ratelimit_policy_t *policy = data;
-
-    size_t                        n;
-    json_t                       *keys, *patterns;
-    ngx_ratelimit_assignments_t   all;
-
-    keys = json_object_get(value, "keys");
-    patterns = json_object_get(value, "patterns");
-
-    if (!ngx_ratelimit_read_few(reader, "keys", keys,
-                                NGX_RATELIMIT_DOCUMENT_ENTRIES)
-        || !ngx_ratelimit_read_few(reader, "patterns", patterns,
-                                   NGX_RATELIMIT_DOCUMENT_ENTRIES))
-    {
-        return;
-    }
-
-    n = json_object_size(keys) + json_array_size(patterns) + 1;
-
-    policy->pattern_tiers = ngx_ratelimit_read_alloc(reader, reader->pool,
-                        (json_array_size(patterns) + 1) * sizeof(ngx_str_t));
-
-    if (policy->pattern_tiers == NULL
-        || ngx_ratelimit_list_init(reader, &all.patterns, n) != NGX_OK
-        || ngx_ratelimit_read_map(reader, reader->temp, &all.numbers, n)
-           != NGX_OK
-        || (n > 1 && ngx_ratelimit_read_map(reader, reader->pool,
-                                            &policy->tier_keys, n - 1)
-                     != NGX_OK)
-        || ngx_array_init(&all.tiers, reader->pool, 8, sizeof(ngx_str_t))
-           != NGX_OK)
-    {
-        reader->failed = 1;
-        return;
-    }
-
-    ngx_ratelimit_read_members(reader, value,
-                               ngx_ratelimit_assignments_members, &all);
-
-    policy->assigned_tiers = all.tiers.elts;
-    policy->tier_patterns = ngx_ratelimit_list_globs(reader, &all.patterns);
-}
-
-
-static void
-ngx_ratelimit_assignment_keys(ngx_ratelimit_reader_t *reader, json_t *value,
-    void *data)
-{
-    ngx_uint_t  problems;
-
-    problems = reader->problems->n;
-
-    ngx_ratelimit_read_each(reader, value, NGX_RATELIMIT_IS_ANY,
-                            ngx_ratelimit_assignment_key, data);
-    ngx_ratelimit_read_rename(reader, value, problems);
-}
-
-
-static void
-ngx_ratelimit_assignment_key(ngx_ratelimit_reader_t *reader, json_t *value,
-    void *data)
-{
-    uint32_t                  tier;
-    ngx_int_t                 rc;
-    ngx_ratelimit_api_key_t   key;
-
-    rc = ngx_ratelimit_read_api_key(reader, NULL, 0, &key);
-    tier = ngx_ratelimit_assignment_tier(reader, value, data);
-
-    if (rc == NGX_OK && tier != NGX_RATELIMIT_MAP_NONE
-        && ngx_ratelimit_map_put(&reader->policy->tier_keys, key.digest, tier)
-           != NGX_RATELIMIT_MAP_NONE)
-    {
-        ngx_ratelimit_read_problem(reader,
-                                   "is the same key as another one here");
-    }
-}
-
-
-static void
-ngx_ratelimit_assignment_patterns(ngx_ratelimit_reader_t *reader,
-    json_t *value, void *data)
-{
-    ngx_ratelimit_read_each(reader, value, NGX_RATELIMIT_IS_OBJECT,
-                            ngx_ratelimit_assignment_pattern, data);
-}
-
-
-static void
-ngx_ratelimit_assignment_pattern(ngx_ratelimit_reader_t *reader,
-    json_t *value, void *data)
-{
-    ngx_ratelimit_assignments_t *all = data;
-
-    uint32_t                       tier;
-    ngx_int_t                      rc;
-    ngx_ratelimit_map_t           *keys;
-    ngx_ratelimit_place_t          place;
-    ngx_ratelimit_api_key_t        key;
-    ngx_ratelimit_assignment_t     one;
-
-    ngx_memzero(&one, sizeof(ngx_ratelimit_assignment_t));
-
-    ngx_ratelimit_read_members(reader, value, ngx_ratelimit_pattern_members,
-                               &one);
-
-    if (one.tier == NULL || one.pattern == NULL) {
-        return;
-    }
-
-    place.up = reader->at;
-    reader->at = &place;
-
-    place.name = "tier";
-    tier = ngx_ratelimit_assignment_tier(reader, one.tier, all);
-
-    place.name = "pattern";
-    rc = ngx_ratelimit_read_api_key(reader, one.pattern, 1, &key);
-
-    reader->at = place.up;
-
-    if (rc != NGX_OK || tier == NGX_RATELIMIT_MAP_NONE) {
-        return;
-    }
-
-    if (key.glob.len) {
-        reader->policy->pattern_tiers[all->patterns.nglobs] =
-            ((ngx_str_t *) all->tiers.elts)[tier];
-        ngx_ratelimit_list_glob(reader, &all->patterns, &key.glob);
-        return;
-    }
-
-    keys = &reader->policy->tier_keys;
-
-    if (ngx_ratelimit_map_get(keys, key.digest) == NGX_RATELIMIT_MAP_NONE) {
-        (void) ngx_ratelimit_map_put(keys, key.digest, tier);
-    }
-}
-
-
-/* The number of a tier's name; NONE: it is none, with the problem added. */
-static uint32_t
-ngx_ratelimit_assignment_tier(ngx_ratelimit_reader_t *reader, json_t *value,
-    ngx_ratelimit_assignments_t *all)
-{
-    uint32_t    number;
-    ngx_str_t   text, *tier;
-
-    text = ngx_ratelimit_read_text(value);
-
-    if (!ngx_ratelimit_read_is(reader, value, NGX_RATELIMIT_IS_TEXT)
-        || !ngx_ratelimit_read_tier(reader, &text))
-    {
-        return NGX_RATELIMIT_MAP_NONE;
-    }
-
-    number = ngx_ratelimit_read_find(&all->numbers, &text);
-
-    if (number != NGX_RATELIMIT_MAP_NONE) {
-        return number;
-    }
-
-    tier = ngx_array_push(&all->tiers);
-
-    if (tier == NULL) {
-        reader->failed = 1;
-        return NGX_RATELIMIT_MAP_NONE;
-    }
-
-    *tier = ngx_ratelimit_read_copy(reader, &text);
-
-    number = (uint32_t) all->tiers.nelts - 1;
-    (void) ngx_ratelimit_read_enter(&all->numbers, &text, number);
-
-    return number;
 }

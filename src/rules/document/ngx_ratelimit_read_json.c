@@ -40,6 +40,9 @@ static const struct {
 #define NGX_RATELIMIT_TYPES                                                   \
     (sizeof(ngx_ratelimit_types) / sizeof(ngx_ratelimit_types[0]))
 
+static const ngx_str_t  ngx_ratelimit_read_no_rule =
+    ngx_string("is no rule of this document or of nginx.conf");
+
 
 /* Only those that are kept are written out: there may be 10,000. */
 void
@@ -401,7 +404,7 @@ ngx_ratelimit_read_skip(ngx_ratelimit_reader_t *reader, ngx_uint_t n,
 }
 
 
-/* Assignments do not depend on nginx.conf: theirs never are. */
+/* Assignments depend on nginx.conf by the rules that they name alone. */
 static ngx_uint_t
 ngx_ratelimit_read_known(const ngx_ratelimit_reader_t *reader,
     const ngx_ratelimit_problem_t *problem, const ngx_str_t *id)
@@ -411,7 +414,9 @@ ngx_ratelimit_read_known(const ngx_ratelimit_reader_t *reader,
 
     static const ngx_str_t          none = ngx_null_string;
 
-    if (ngx_strncmp(problem->pointer.data, "/tier_of/", 9) == 0) {
+    if (ngx_strncmp(problem->pointer.data, "/tier_of/", 9) == 0
+        && !ngx_ratelimit_equal(&problem->detail, &ngx_ratelimit_read_no_rule))
+    {
         return 0;
     }
 
@@ -582,6 +587,21 @@ ngx_ratelimit_read_copy(ngx_ratelimit_reader_t *reader, const ngx_str_t *text)
     copy.data[text->len] = '\0';
 
     return copy;
+}
+
+
+uint32_t
+ngx_ratelimit_read_rule_id(ngx_ratelimit_reader_t *reader, const ngx_str_t *id)
+{
+    uint32_t  number;
+
+    number = ngx_ratelimit_read_find(&reader->ids, id);
+
+    if (number == NGX_RATELIMIT_MAP_NONE) {
+        ngx_ratelimit_read_problem(reader, "%V", &ngx_ratelimit_read_no_rule);
+    }
+
+    return number;
 }
 
 

@@ -170,6 +170,10 @@ ngx_str_t ngx_ratelimit_read_text(const json_t *value);
 ngx_str_t ngx_ratelimit_read_copy(ngx_ratelimit_reader_t *reader,
     const ngx_str_t *text);
 
+/* The number in reader->rules; NONE: there is none, with the problem added. */
+uint32_t ngx_ratelimit_read_rule_id(ngx_ratelimit_reader_t *reader,
+    const ngx_str_t *id);
+
 /* A tier's name: 1, or 0 with the problem added. */
 ngx_uint_t ngx_ratelimit_read_tier(ngx_ratelimit_reader_t *reader,
     const ngx_str_t *tier);
@@ -188,12 +192,21 @@ uint32_t ngx_ratelimit_read_enter(ngx_ratelimit_map_t *map,
 /* keys_json.c */
 
 /*
- * Reads one API key, or also a glob if globs is set. The key is a string, which
- * then gets its stored form, or, if value is NULL, the name of the member.
- * Returns NGX_OK, or NGX_DECLINED with the problem added.
+ * Reads one API key, or also a glob if globs is set; or a value of the key of a
+ * rule, unless that is NULL. The key is a string, which then gets its stored
+ * form, or, if value is NULL, the name of the member. Returns NGX_OK, or
+ * NGX_DECLINED with the problem added.
  */
 ngx_int_t ngx_ratelimit_read_api_key(ngx_ratelimit_reader_t *reader,
-    json_t *value, ngx_uint_t globs, ngx_ratelimit_api_key_t *key);
+    json_t *value, ngx_uint_t globs, const ngx_ratelimit_rule_t *rule,
+    ngx_ratelimit_api_key_t *key);
+
+/* Makes the key of a rule of its parts: the zone's if it has none. */
+void ngx_ratelimit_read_rule_key(ngx_ratelimit_reader_t *reader,
+    ngx_ratelimit_rule_t *rule);
+
+/* Whether the rule's key has an address in four or sixteen bytes. */
+ngx_uint_t ngx_ratelimit_read_in_bytes(const ngx_ratelimit_rule_t *rule);
 
 /*
  * The names of an object, if all are right (problems: there were before),
@@ -202,15 +215,15 @@ ngx_int_t ngx_ratelimit_read_api_key(ngx_ratelimit_reader_t *reader,
 void ngx_ratelimit_read_rename(ngx_ratelimit_reader_t *reader,
     json_t *object, ngx_uint_t problems);
 
-/* A list of API keys and globs of them, to find one in: data has its keys_t. */
-void ngx_ratelimit_read_keys(ngx_ratelimit_reader_t *reader, json_t *list,
-    void *data);
+/* A list of API keys and globs of them; NULL: it is empty, or a problem. */
+ngx_ratelimit_keys_t *ngx_ratelimit_read_keys(ngx_ratelimit_reader_t *reader,
+    json_t *list);
 
 /* access_json.c: a list of clients; data has its access_list_t */
 void ngx_ratelimit_read_access_list(ngx_ratelimit_reader_t *reader,
     json_t *list, void *data);
 
-/* keys_json.c: "tier_of" */
+/* tiers_json.c: "tier_of" */
 void ngx_ratelimit_read_tier_assignments(ngx_ratelimit_reader_t *reader,
     json_t *value, void *data);
 

@@ -1,8 +1,8 @@
 /*
  * One rule of a document: its parameters by their rows, the other limits by
- * tier and by API key. It accepts the same rules as "ratelimit_rule". A member
- * that says the default is as if it was not there, but for "sync" and
- * "fail_mode".
+ * tier, by API key and by the rule's key. It accepts the same rules as
+ * "ratelimit_rule". A member that says the default is as if it was not there,
+ * but for "sync" and "fail_mode".
  */
 
 #include "ngx_ratelimit_read_json.h"
@@ -19,8 +19,10 @@ typedef struct {
     ngx_ratelimit_reader_t       *reader;
     const ngx_ratelimit_param_t  *param;         /* that is read now */
     ngx_uint_t                    in;            /* the object of it: bits */
-    json_t                       *tier_limits;
-    json_t                       *key_limits;
+    json_t                       *limits[3];     /* of tiers, API keys and the
+                                                    rule's key */
+    const ngx_ratelimit_rule_t   *of;            /* whose key; NULL: API keys */
+    size_t                        nkeys;         /* before those of limits */
     unsigned                      listed:1;      /* the key is an array */
     unsigned                      limited:1;     /* the limit is known */
 } ngx_ratelimit_rule_read_t;
@@ -48,11 +50,12 @@ static const char *ngx_ratelimit_read_string(ngx_ratelimit_rule_read_t *read,
 static void ngx_ratelimit_read_refill_rate(ngx_ratelimit_rule_read_t *read,
     const json_t *value);
 static void ngx_ratelimit_read_redis(ngx_ratelimit_rule_read_t *read);
-static void ngx_ratelimit_read_key(ngx_ratelimit_rule_read_t *read);
 static void ngx_ratelimit_read_values(ngx_ratelimit_rule_read_t *read);
 static void ngx_ratelimit_read_limits(ngx_ratelimit_rule_read_t *read);
 static void ngx_ratelimit_read_tier_limit(ngx_ratelimit_reader_t *reader,
     json_t *value, void *data);
+static void ngx_ratelimit_read_key_limits(ngx_ratelimit_rule_read_t *read,
+    json_t *limits);
 static void ngx_ratelimit_read_key_limit(ngx_ratelimit_reader_t *reader,
     json_t *value, void *data);
 static void ngx_ratelimit_read_allowance(ngx_ratelimit_rule_read_t *read,
@@ -99,10 +102,23 @@ ngx_ratelimit_read_rule(ngx_ratelimit_reader_t *reader, json_t *value,
         (void) ngx_ratelimit_draft_split(draft);
     }
 
+    if (!reader->failed) {
+        ngx_ratelimit_read_rule_key(reader, &draft->rule);
+    }
+
+    if (ngx_ratelimit_says(draft, KEY)
+        && ngx_ratelimit_key_constant(&draft->rule.key))
+    {
+        ngx_ratelimit_read_add(reader, reader->warnings, NULL, "key",
+                               "has no variable, which limits all clients "
+                               "together, expected one as in "
+                               "\"$remote_addr\", or \"all\" if that is "
+                               "meant");
+    }
+
     ngx_ratelimit_read_limits(&read);
 
     if (problems == reader->problems->n && !reader->failed) {
-        ngx_ratelimit_read_key(&read);
         ngx_ratelimit_read_values(&read);
     }
 
@@ -283,11 +299,10 @@ ngx_ratelimit_read_special(ngx_ratelimit_rule_read_t *read, json_t *value)
         return 1;
 
     case NGX_RATELIMIT_PARAM_TIER_LIMITS:
-        read->tier_limits = value;
-        break;
-
     case NGX_RATELIMIT_PARAM_KEY_LIMITS:
-        read->key_limits = value;
+    case NGX_RATELIMIT_PARAM_OWN_LIMITS:
+        read->limits[read->param->id - NGX_RATELIMIT_PARAM_TIER_LIMITS] =
+            value;
         break;
 
     case NGX_RATELIMIT_PARAM_REFILL_RATE:
@@ -310,19 +325,7 @@ ngx_ratelimit_read_special(ngx_ratelimit_rule_read_t *read, json_t *value)
         return 1;
 
     case NGX_RATELIMIT_PARAM_API_KEY:
-
-        /* no patterns are any key, and none */
-
-        if (json_is_array(value) && json_array_size(value) == 0) {
-            return 1;
-        }
-
-        rule->api_keys = ngx_ratelimit_read_alloc(reader, reader->pool,
-                                                sizeof(ngx_ratelimit_keys_t));
-        if (rule->api_keys) {
-            ngx_ratelimit_read_keys(reader, value, rule->api_keys);
-        }
-
+        rule->api_keys = ngx_ratelimit_read_keys(reader, value);
         return 1;
 
     case NGX_RATELIMIT_PARAM_KEY:
@@ -483,65 +486,6 @@ ngx_ratelimit_read_redis(ngx_ratelimit_rule_read_t *read)
 }
 
 
-/* The key of its parts, which are the zone's where no key was read. */
-static void
-ngx_ratelimit_read_key(ngx_ratelimit_rule_read_t *read)
-{
-    u_char                  *p;
-    size_t                   len;
-    ngx_uint_t               i;
-    ngx_ratelimit_rule_t    *rule;
-    ngx_ratelimit_reader_t  *reader;
-
-    reader = read->reader;
-    rule = &read->draft.rule;
-
-    if (rule->nparts == 0) {
-        rule->parts = ngx_ratelimit_read_alloc(reader, reader->pool,
-                                               sizeof(ngx_str_t));
-        if (rule->parts == NULL) {
-            return;
-        }
-
-        rule->nparts = 1;
-        rule->parts[0] = reader->limiter->zone.key;
-    }
-
-    len = rule->nparts - 1;
-
-    for (i = 0; i < rule->nparts; i++) {
-        len += rule->parts[i].len;
-    }
-
-    p = ngx_ratelimit_read_alloc(reader, reader->pool, len);
-    if (p == NULL) {
-        return;
-    }
-
-    rule->key.data = p;
-    rule->key.len = len;
-
-    for (i = 0; i < rule->nparts; i++) {
-
-        if (i) {
-            *p++ = NGX_RATELIMIT_PART_END;
-        }
-
-        p = ngx_cpymem(p, rule->parts[i].data, rule->parts[i].len);
-    }
-
-    if (ngx_ratelimit_says(&read->draft, KEY)
-        && ngx_ratelimit_key_constant(&rule->key))
-    {
-        ngx_ratelimit_read_add(reader, reader->warnings, NULL, "key",
-                               "has no variable, which limits all clients "
-                               "together, expected one as in "
-                               "\"$remote_addr\", or \"all\" if that is "
-                               "meant");
-    }
-}
-
-
 /* The layer above knows variables, and reads the texts that have some. */
 static void
 ngx_ratelimit_read_values(ngx_ratelimit_rule_read_t *read)
@@ -600,12 +544,11 @@ ngx_ratelimit_read_values(ngx_ratelimit_rule_read_t *read)
 }
 
 
-/* The limits of tiers and of API keys. */
+/* The limits of tiers, of API keys and of values of the rule's key. */
 static void
 ngx_ratelimit_read_limits(ngx_ratelimit_rule_read_t *read)
 {
     size_t                   n;
-    ngx_uint_t               problems;
     ngx_ratelimit_rule_t    *rule;
     ngx_ratelimit_place_t    place;
     ngx_ratelimit_reader_t  *reader;
@@ -617,42 +560,66 @@ ngx_ratelimit_read_limits(ngx_ratelimit_rule_read_t *read)
     reader->at = &place;
 
     place.name = "tiers";
-    n = json_object_size(read->tier_limits);
+    n = json_object_size(read->limits[0]);
 
-    if (n && ngx_ratelimit_read_few(reader, NULL, read->tier_limits,
+    if (n && ngx_ratelimit_read_few(reader, NULL, read->limits[0],
                                     NGX_RATELIMIT_MAX_TIERS))
     {
         rule->tier_limits = ngx_ratelimit_read_alloc(reader, reader->pool,
                                       n * sizeof(ngx_ratelimit_tier_limit_t));
         if (rule->tier_limits) {
             rule->ntier_limits = n;
-            ngx_ratelimit_read_each(reader, read->tier_limits,
+            ngx_ratelimit_read_each(reader, read->limits[0],
                                     NGX_RATELIMIT_IS_ANY,
                                     ngx_ratelimit_read_tier_limit, read);
         }
     }
 
-    place.name = "override";
-    n = json_object_size(read->key_limits);
-    problems = reader->problems->n;
+    n = json_object_size(read->limits[1]) + json_object_size(read->limits[2]);
 
-    if (n && ngx_ratelimit_read_few(reader, NULL, read->key_limits,
-                                    NGX_RATELIMIT_DOCUMENT_ENTRIES))
-    {
+    if (n && n <= 2 * NGX_RATELIMIT_DOCUMENT_ENTRIES) {
         rule->key_limits = ngx_ratelimit_read_alloc(reader, reader->pool,
                                        n * sizeof(ngx_ratelimit_allowance_t));
-        if (rule->key_limits
-            && ngx_ratelimit_read_map(reader, reader->pool, &rule->keys, n)
-               == NGX_OK)
-        {
-            ngx_ratelimit_read_each(reader, read->key_limits,
-                                    NGX_RATELIMIT_IS_ANY,
-                                    ngx_ratelimit_read_key_limit, read);
-            ngx_ratelimit_read_rename(reader, read->key_limits, problems);
-        }
     }
 
+    place.name = "override";
+    ngx_ratelimit_read_key_limits(read, read->limits[1]);
+
+    place.name = "keys";
+    read->of = rule;
+    ngx_ratelimit_read_key_limits(read, read->limits[2]);
+
     reader->at = place.up;
+}
+
+
+static void
+ngx_ratelimit_read_key_limits(ngx_ratelimit_rule_read_t *read, json_t *limits)
+{
+    size_t                   n;
+    ngx_uint_t               problems;
+    ngx_ratelimit_rule_t    *rule;
+    ngx_ratelimit_reader_t  *reader;
+
+    reader = read->reader;
+    rule = &read->draft.rule;
+    n = json_object_size(limits);
+    problems = reader->problems->n;
+
+    if (n
+        && ngx_ratelimit_read_few(reader, NULL, limits,
+                                  NGX_RATELIMIT_DOCUMENT_ENTRIES)
+        && rule->key_limits
+        && ngx_ratelimit_read_map(reader, reader->pool,
+                                  read->of ? &rule->own_keys : &rule->keys, n)
+           == NGX_OK)
+    {
+        ngx_ratelimit_read_each(reader, limits, NGX_RATELIMIT_IS_ANY,
+                                ngx_ratelimit_read_key_limit, read);
+        ngx_ratelimit_read_rename(reader, limits, problems);
+    }
+
+    read->nkeys += n;
 }
 
 
@@ -689,10 +656,11 @@ ngx_ratelimit_read_key_limit(ngx_ratelimit_reader_t *reader, json_t *value,
     ngx_ratelimit_api_key_t   key;
 
     rule = &read->draft.rule;
-    number = reader->at->number;
+    number = read->nkeys + reader->at->number;
 
-    if (ngx_ratelimit_read_api_key(reader, NULL, 0, &key) == NGX_OK
-        && ngx_ratelimit_map_put(&rule->keys, key.digest, (uint32_t) number)
+    if (ngx_ratelimit_read_api_key(reader, NULL, 0, read->of, &key) == NGX_OK
+        && ngx_ratelimit_map_put(read->of ? &rule->own_keys : &rule->keys,
+                                 key.digest, (uint32_t) number)
            != NGX_RATELIMIT_MAP_NONE)
     {
         ngx_ratelimit_read_problem(reader,

@@ -214,11 +214,9 @@ ngx_ratelimit_temporary_rule(ngx_ratelimit_reader_t *reader, json_t *value,
     draft->named = 1;
 
     id = ngx_ratelimit_read_text(value);
-    number = ngx_ratelimit_read_find(&reader->ids, &id);
+    number = ngx_ratelimit_read_rule_id(reader, &id);
 
     if (number == NGX_RATELIMIT_MAP_NONE) {
-        ngx_ratelimit_read_problem(reader, "is no rule of this document or of "
-                                   "nginx.conf");
         return;
     }
 
@@ -243,7 +241,7 @@ ngx_ratelimit_temporary_key(ngx_ratelimit_reader_t *reader, json_t *value,
 
     draft->key = 1;
 
-    if (ngx_ratelimit_read_api_key(reader, value, 0, &key) == NGX_OK) {
+    if (ngx_ratelimit_read_api_key(reader, value, 0, NULL, &key) == NGX_OK) {
         draft->found = 1;
         ngx_memcpy(draft->digest, key.digest, NGX_RATELIMIT_MAP_KEY);
     }

@@ -25,7 +25,8 @@ typedef struct {
     const char   *parent;      /* NULL: the document has the collection */
     const char   *collection;  /* NULL: the resource is the whole document */
     const char   *id;          /* the member that names an element; or NULL */
-    const char   *keys;        /* a member whose names are API keys; or NULL */
+    const char   *keys[3];     /* members whose names are keys; "rules": that
+                                  has objects of them; NULL ends */
 
     /* Pushes the slots. */
     void        (*find)(ngx_ratelimit_edit_work_t *work);

@@ -16,8 +16,9 @@ static ngx_ratelimit_edit_status_e ngx_ratelimit_edit_post(
     ngx_ratelimit_edit_work_t *work);
 static ngx_ratelimit_edit_status_e ngx_ratelimit_edit_patch(
     ngx_ratelimit_edit_work_t *work);
-static json_t *ngx_ratelimit_edit_patch_keys(ngx_ratelimit_edit_work_t *work,
-    json_t *target, json_t *patch);
+static void ngx_ratelimit_edit_patch_keys(ngx_ratelimit_edit_work_t *work,
+    const char *place, const json_t *target, json_t *patch,
+    const char *member);
 static json_t *ngx_ratelimit_edit_merge(json_t *target, json_t *patch);
 static ngx_ratelimit_edit_status_e ngx_ratelimit_edit_delete(
     ngx_ratelimit_edit_work_t *work);
@@ -177,12 +178,12 @@ ngx_ratelimit_edit_post(ngx_ratelimit_edit_work_t *work)
 static ngx_ratelimit_edit_status_e
 ngx_ratelimit_edit_patch(ngx_ratelimit_edit_work_t *work)
 {
-    json_t                     *keys, *named, *merged;
-    const char                 *member;
+    json_t                     *merged, *rules, *rule;
+    ngx_uint_t                  i;
+    const char                 *id, *member;
     ngx_ratelimit_edit_slot_t  *slot;
 
     slot = work->slots.elts;
-    member = work->row->keys;
 
     if (work->slots.nelts != 1 || (slot->value == NULL && work->edit->name.len))
     {
@@ -196,18 +197,22 @@ ngx_ratelimit_edit_patch(ngx_ratelimit_edit_work_t *work)
                                         "expected an object");
     }
 
-    keys = member ? json_object_get(work->body, member) : NULL;
+    for (i = 0; work->row->keys[i]; i++) {
+        member = work->row->keys[i];
 
-    if (json_is_object(keys)) {
-        named = ngx_ratelimit_edit_patch_keys(work,
-                                   json_object_get(slot->value, member), keys);
-
-        if (json_object_size(named) < json_object_size(keys)) {
-            (void) ngx_ratelimit_edit_wrong(work, slot, member,
-                                            "has the same API key twice");
+        if (ngx_strcmp(member, "rules") != 0) {
+            ngx_ratelimit_edit_patch_keys(work, member, slot->value,
+                                          work->body, member);
+            continue;
         }
 
-        work->failed |= json_object_set_new(work->body, member, named);
+        rules = json_object_get(work->body, member);
+
+        json_object_foreach(rules, id, rule) {
+            ngx_ratelimit_edit_patch_keys(work, member,
+                                          json_object_get(slot->value, member),
+                                          rules, id);
+        }
     }
 
     merged = ngx_ratelimit_edit_merge(slot->value, work->body);
@@ -219,21 +224,28 @@ ngx_ratelimit_edit_patch(ngx_ratelimit_edit_work_t *work)
 
 
 /*
- * A patch of members whose names are API keys, with the names that target has
- * for these keys. A new reference.
+ * If a member of the patch is an object, whose names are keys, it gets the
+ * names that the same member of target has for these keys. place: of problems.
  */
-static json_t *
-ngx_ratelimit_edit_patch_keys(ngx_ratelimit_edit_work_t *work, json_t *target,
-    json_t *patch)
+static void
+ngx_ratelimit_edit_patch_keys(ngx_ratelimit_edit_work_t *work,
+    const char *place, const json_t *target, json_t *patch,
+    const char *member)
 {
-    json_t      *named, *there, *value;
+    json_t      *keys, *named, *there, *value;
     ngx_str_t    text;
     const char  *name;
 
-    named = json_object();
-    there = ngx_ratelimit_edit_keys(work, target);
+    keys = json_object_get(patch, member);
 
-    json_object_foreach(patch, name, value) {
+    if (!json_is_object(keys)) {
+        return;
+    }
+
+    named = json_object();
+    there = ngx_ratelimit_edit_keys(work, json_object_get(target, member));
+
+    json_object_foreach(keys, name, value) {
         text.data = (u_char *) name;
         text.len = ngx_strlen(name);
 
@@ -249,7 +261,14 @@ ngx_ratelimit_edit_patch_keys(ngx_ratelimit_edit_work_t *work, json_t *target,
 
     json_decref(there);
 
-    return named;
+    if (json_object_size(named) < json_object_size(keys)) {
+        (void) ngx_ratelimit_edit_wrong(work, work->slots.elts, place,
+                                        "has the same key twice");
+    }
+
+    /* the name is there already, so that who goes through them may go on */
+
+    work->failed |= json_object_set_new(patch, member, named);
 }
 
 
@@ -463,7 +482,7 @@ ngx_ratelimit_edit_set(ngx_ratelimit_edit_work_t *work,
 
     slot->value = value;
 
-    if (work->row->keys == NULL && ngx_ratelimit_edit_ended(work, value)) {
+    if (work->row->keys[0] == NULL && ngx_ratelimit_edit_ended(work, value)) {
         (void) ngx_ratelimit_edit_wrong(work, slot, "expires_at",
                                         "is in the past");
     }
@@ -536,7 +555,9 @@ ngx_ratelimit_edit_wrong(ngx_ratelimit_edit_work_t *work,
         p = ngx_slprintf(p, last, "/%s", work->row->parent);
     }
 
-    p = ngx_slprintf(p, last, "/%s", work->row->collection);
+    p = ngx_slprintf(p, last, "/%s",
+                     (work->row->parent && work->edit->rule.len)
+                     ? "rules" : work->row->collection);
 
     if (slot && json_is_array(slot->parent)) {
         p = ngx_slprintf(p, last, "/%uz", slot->index);

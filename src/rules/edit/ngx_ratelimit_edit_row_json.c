@@ -23,21 +23,23 @@ static json_t *ngx_ratelimit_edit_show_overrides(
     ngx_ratelimit_edit_work_t *work);
 
 
-#define row(resource, parent, collection, id, keys, find, show)               \
-    [NGX_RATELIMIT_EDIT_##resource] = { parent, collection, id, keys,         \
-        ngx_ratelimit_edit_find_##find, ngx_ratelimit_edit_show_##show }
+#define row(resource, parent, collection, id, find, show, ...)                \
+    [NGX_RATELIMIT_EDIT_##resource] = { parent, collection, id,               \
+        { __VA_ARGS__ }, ngx_ratelimit_edit_find_##find,                      \
+        ngx_ratelimit_edit_show_##show }
 
 const ngx_ratelimit_edit_row_t  ngx_ratelimit_edit_rows[] = {
-    [NGX_RATELIMIT_EDIT_DOCUMENT] = { NULL, NULL, NULL, NULL, NULL, NULL },
-    [NGX_RATELIMIT_EDIT_VALIDATE] = { NULL, NULL, NULL, NULL, NULL, NULL },
-    row(RULE, NULL, "rules", "id", "override", element, element),
-    row(TIER_LIMITS, NULL, "rules", NULL, NULL, tier, tier),
-    row(TIER_ASSIGNMENTS, NULL, "tier_of", NULL, "keys", member, tiers_of),
-    row(TIER_ASSIGNMENT, "tier_of", "keys", NULL, NULL, key, tier_of),
-    row(TEMPORARY_LIMITS, NULL, "overrides", "id", NULL, overrides, overrides),
-    row(TEMPORARY_LIMIT, NULL, "overrides", "id", NULL, element, element),
-    row(WHITELIST, NULL, "whitelist", NULL, NULL, member, list),
-    row(BLACKLIST, NULL, "blacklist", NULL, NULL, member, list)
+    [NGX_RATELIMIT_EDIT_DOCUMENT] = { .collection = NULL },
+    [NGX_RATELIMIT_EDIT_VALIDATE] = { .collection = NULL },
+    row(RULE, NULL, "rules", "id", element, element, "override", "keys"),
+    row(TIER_LIMITS, NULL, "rules", NULL, tier, tier, NULL),
+    row(TIER_ASSIGNMENTS, NULL, "tier_of", NULL, member, tiers_of,
+        "keys", "rules"),
+    row(TIER_ASSIGNMENT, "tier_of", "keys", NULL, key, tier_of, NULL),
+    row(TEMPORARY_LIMITS, NULL, "overrides", "id", overrides, overrides, NULL),
+    row(TEMPORARY_LIMIT, NULL, "overrides", "id", element, element, NULL),
+    row(WHITELIST, NULL, "whitelist", NULL, member, list, NULL),
+    row(BLACKLIST, NULL, "blacklist", NULL, member, list, NULL)
 };
 
 #undef row
@@ -137,10 +139,14 @@ ngx_ratelimit_edit_find_tier(ngx_ratelimit_edit_work_t *work)
 }
 
 
-/* An API key in "keys", whether it stands there in the clear or as a digest. */
+/*
+ * An API key in "keys", or a value of the key of the rule that the query names,
+ * whether it stands there in the clear or as a digest.
+ */
 static void
 ngx_ratelimit_edit_find_key(ngx_ratelimit_edit_work_t *work)
 {
+    u_char                     *id;
     json_t                     *keys, *set, *value;
     ngx_str_t                   name;
     const char                 *key;
@@ -148,8 +154,24 @@ ngx_ratelimit_edit_find_key(ngx_ratelimit_edit_work_t *work)
 
     keys = ngx_ratelimit_edit_child(work, work->root, work->row->parent,
                                     JSON_OBJECT);
-    keys = ngx_ratelimit_edit_child(work, keys, work->row->collection,
-                                    JSON_OBJECT);
+
+    if (work->edit->rule.len) {
+        keys = ngx_ratelimit_edit_child(work, keys, "rules", JSON_OBJECT);
+        id = ngx_pnalloc(work->edit->pool, work->edit->rule.len + 1);
+
+        if (id == NULL) {
+            work->failed = 1;
+            return;
+        }
+
+        *ngx_cpymem(id, work->edit->rule.data, work->edit->rule.len) = '\0';
+        keys = ngx_ratelimit_edit_child(work, keys, (char *) id, JSON_OBJECT);
+
+    } else {
+        keys = ngx_ratelimit_edit_child(work, keys, work->row->collection,
+                                        JSON_OBJECT);
+    }
+
     slot = ngx_ratelimit_edit_slot(work, keys, &work->edit->name, NULL);
     set = json_object();
 
@@ -283,7 +305,7 @@ ngx_ratelimit_edit_show_tier_of(ngx_ratelimit_edit_work_t *work)
 {
     size_t                      i;
     json_t                     *patterns, *pattern;
-    ngx_str_t                  *name, glob;
+    ngx_str_t                  *name, glob, rule;
     ngx_ratelimit_edit_slot_t  *slot;
 
     slot = work->slots.elts;
@@ -306,8 +328,10 @@ ngx_ratelimit_edit_show_tier_of(ngx_ratelimit_edit_work_t *work)
 
     json_array_foreach(patterns, i, pattern) {
         glob = ngx_ratelimit_edit_text(json_object_get(pattern, "pattern"));
+        rule = ngx_ratelimit_edit_text(json_object_get(pattern, "rule"));
 
-        if (glob.len && ngx_ratelimit_glob_match(glob.data, glob.len,
+        if (ngx_ratelimit_equal(&rule, &work->edit->rule)
+            && glob.len && ngx_ratelimit_glob_match(glob.data, glob.len,
                                                  name->data, name->len))
         {
             work->missing = 0;

@@ -47,7 +47,7 @@ ngx_int_t ngx_ratelimit_access_list_make(ngx_ratelimit_access_list_t *list,
 
 /*
  * The digest of a value of the key of a rule, which is the number-th of those
- * that the policy's lists name.
+ * that the policy's lists name, or of its tier_sources. 0: the plain digest.
  */
 void ngx_ratelimit_access_rule_key(ngx_uint_t number, const ngx_str_t *key,
     u_char digest[NGX_RATELIMIT_MAP_KEY]);

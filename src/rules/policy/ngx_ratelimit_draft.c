@@ -77,6 +77,7 @@ const ngx_ratelimit_exclusion_t  ngx_ratelimit_exclusions[] = {
     NGX_RATELIMIT_BESIDE(SHARDS, COST_END, "one of them"),
     NGX_RATELIMIT_BESIDE(SHARDS, TIER_LIMITS, "one of them"),
     NGX_RATELIMIT_BESIDE(SHARDS, KEY_LIMITS, "one of them"),
+    NGX_RATELIMIT_BESIDE(SHARDS, OWN_LIMITS, "one of them"),
 
     { NGX_RATELIMIT_PARAM_FAIL_MODE, NGX_RATELIMIT_BIT(FAIL_LOCAL),
       NGX_RATELIMIT_PARAM_SHARDS, 0,

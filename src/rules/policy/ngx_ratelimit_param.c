@@ -378,6 +378,10 @@ const ngx_ratelimit_param_t  ngx_ratelimit_params[] = {
       NGX_RATELIMIT_AN_OBJECT, .expected = "amounts, by API key",
       .standard = "none" },
 
+    { NGX_RATELIMIT_PARAM_OWN_LIMITS, NULL, "keys", NGX_RATELIMIT_OF_RULE,
+      NGX_RATELIMIT_AN_OBJECT, .expected = "amounts, by value of the key",
+      .standard = "none" },
+
     /* what the document keeps of a rule, and no request needs */
 
     { NGX_RATELIMIT_PARAM_ENABLED, NULL, "enabled", NGX_RATELIMIT_OF_RULE,

@@ -204,6 +204,7 @@ ngx_ratelimit_policy_mark(ngx_ratelimit_policy_t *policy)
 {
     ngx_uint_t                     i;
     ngx_ratelimit_rule_t         **rules;
+    ngx_ratelimit_tier_source_t   *source;
     const ngx_ratelimit_policy_t  *base;
 
     base = policy->limiter->base;
@@ -219,11 +220,13 @@ ngx_ratelimit_policy_mark(ngx_ratelimit_policy_t *policy)
                      | ngx_ratelimit_access_list_needs(&base->allow)
                      | ngx_ratelimit_access_list_needs(&base->deny);
 
-    if (policy->tier_keys.entries || policy->temporary_keys.entries) {
+    source = policy->tier_sources.nelts ? policy->tier_sources.elts : NULL;
+
+    if (policy->temporary_keys.entries || (source && source->keys)) {
         policy->needs |= NGX_RATELIMIT_NEEDS_DIGEST;
     }
 
-    if (policy->tier_patterns) {
+    if (source && source->patterns) {
         policy->needs |= NGX_RATELIMIT_NEEDS_KEY;
     }
 
@@ -296,7 +299,7 @@ ngx_ratelimit_policy_needs(const ngx_ratelimit_policy_t *policy,
         needs |= NGX_RATELIMIT_NEEDS_PERCENT;
     }
 
-    if (rule->ntier_limits || rule->keys.entries || rule->dynamic
+    if (rule->ntier_limits || rule->key_limits || rule->dynamic
         || rule->parted || policy->temporary_limits)
     {
         needs |= NGX_RATELIMIT_NEEDS_LIMIT;

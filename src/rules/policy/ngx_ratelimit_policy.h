@@ -22,6 +22,15 @@ typedef struct {
     uint32_t                 next;       /* of the same key; NONE of the map */
 } ngx_ratelimit_temporary_t;
 
+/* Whose values have tiers: the API key, the first one, or the key of a rule. */
+typedef struct {
+    ngx_ratelimit_rule_t    *rule;       /* NULL: the API key */
+    ngx_uint_t               keys;       /* values in the policy's tier_keys */
+    ngx_uint_t               npatterns;
+    ngx_ratelimit_globs_t   *patterns;   /* NULL: none */
+    uint32_t                *places;     /* of these, in pattern_tiers */
+} ngx_ratelimit_tier_source_t;
+
 struct ngx_ratelimit_policy_s {
     ngx_pool_t                *pool;       /* its own; NULL: of the cycle,
                                               whatever refs is */
@@ -46,10 +55,12 @@ struct ngx_ratelimit_policy_s {
     ngx_array_t                listed;     /* ngx_ratelimit_rule_t *: whose keys
                                               the lists name */
 
-    /* tiers by API key: by its digest, then by the first pattern */
-    ngx_ratelimit_map_t        tier_keys;      /* -> assigned_tiers */
-    ngx_ratelimit_globs_t     *tier_patterns;
-    ngx_str_t                 *pattern_tiers;  /* by the pattern's number */
+    /* tiers: by the digests of values, then by the first pattern */
+    ngx_array_t                tier_sources;   /* ngx_ratelimit_tier_source_t */
+    ngx_ratelimit_map_t        tier_keys;      /* -> assigned_tiers; digests by
+                                                  the source's number: see
+                                                  access_rule_key() */
+    ngx_str_t                 *pattern_tiers;  /* by the pattern's place */
     ngx_str_t                 *assigned_tiers;
 
     ngx_ratelimit_map_t        temporary_keys; /* -> temporary_limits, a first

@@ -150,8 +150,9 @@ typedef struct {
     ngx_ratelimit_limit_t   limit;
     ngx_uint_t              ntier_limits; /* other limits, by tier, and */
     ngx_ratelimit_tier_limit_t  *tier_limits;
-    ngx_ratelimit_map_t     keys;        /* by the digest of an API key */
-    ngx_ratelimit_allowance_t  *key_limits;  /* by what keys has */
+    ngx_ratelimit_map_t     keys;        /* by the digest of an API key, */
+    ngx_ratelimit_map_t     own_keys;    /* and of a value of the rule's key */
+    ngx_ratelimit_allowance_t  *key_limits;  /* by what these have */
     unsigned                dynamic:1;
     unsigned                parted:1;    /* a location uses a part of it */
     uint32_t                dry_run;     /* 1: it counts, and never rejects */

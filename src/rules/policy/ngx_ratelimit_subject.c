@@ -48,11 +48,23 @@ static const char  *ngx_ratelimit_match_names[NGX_RATELIMIT_MATCHES] = {
     "too_many"
 };
 
+/* in the order of ngx_ratelimit_origin_e */
+static const char  *ngx_ratelimit_origin_names[] = {
+    "rule", "tier", "key", "rule_key"
+};
+
 
 const char *
 ngx_ratelimit_match_name(ngx_ratelimit_match_e match)
 {
     return ngx_ratelimit_match_names[match];
+}
+
+
+const char *
+ngx_ratelimit_origin_name(ngx_ratelimit_origin_e origin)
+{
+    return ngx_ratelimit_origin_names[origin];
 }
 
 
@@ -68,36 +80,64 @@ ngx_ratelimit_subject_digest(ngx_ratelimit_subject_t *subject)
 }
 
 
-void
+ngx_int_t
 ngx_ratelimit_subject_tier(ngx_ratelimit_subject_t *subject,
-    const ngx_ratelimit_policy_t *policy, const ngx_str_t *otherwise)
+    const ngx_ratelimit_policy_t *policy, const ngx_str_t *otherwise,
+    ngx_ratelimit_key_of_pt key_of, void *data)
 {
-    uint32_t  number;
+    u_char                        digest[NGX_RATELIMIT_MAP_KEY];
+    uint32_t                      number, place;
+    ngx_str_t                     key;
+    ngx_uint_t                    i;
+    ngx_ratelimit_tier_source_t  *source;
 
     subject->tier = *otherwise;
+    place = NGX_RATELIMIT_MAP_NONE;
+    source = policy->tier_sources.elts;
 
-    if (subject->api_key.len == 0) {
-        return;
-    }
+    for (i = 0; i < policy->tier_sources.nelts; i++) {
+        key = subject->api_key;
 
-    if (subject->digested) {
-        number = ngx_ratelimit_map_get(&policy->tier_keys, subject->digest);
+        if (source[i].rule
+            && key_of(data, source[i].rule, &key) != NGX_OK)
+        {
+            return NGX_ERROR;
+        }
 
-        if (number != NGX_RATELIMIT_MAP_NONE) {
-            subject->tier = policy->assigned_tiers[number];
-            return;
+        if (key.len == 0) {
+            continue;
+        }
+
+        if (source[i].keys) {
+            if (source[i].rule) {
+                ngx_ratelimit_access_rule_key(i, &key, digest);
+            }
+
+            number = ngx_ratelimit_map_get(&policy->tier_keys,
+                                           source[i].rule ? digest
+                                                          : subject->digest);
+
+            if (number != NGX_RATELIMIT_MAP_NONE) {
+                subject->tier = policy->assigned_tiers[number];
+                return NGX_OK;
+            }
+        }
+
+        if (source[i].patterns) {
+            number = ngx_ratelimit_globs_find(source[i].patterns, key.data,
+                                              key.len);
+
+            if (number != NGX_RATELIMIT_GLOB_NONE) {
+                place = ngx_min(place, source[i].places[number]);
+            }
         }
     }
 
-    if (policy->tier_patterns) {
-        number = ngx_ratelimit_globs_find(policy->tier_patterns,
-                                          subject->api_key.data,
-                                          subject->api_key.len);
-
-        if (number != NGX_RATELIMIT_GLOB_NONE) {
-            subject->tier = policy->pattern_tiers[number];
-        }
+    if (place != NGX_RATELIMIT_MAP_NONE) {
+        subject->tier = policy->pattern_tiers[place];
     }
+
+    return NGX_OK;
 }
 
 
@@ -348,19 +388,31 @@ ngx_ratelimit_rule_path(const ngx_ratelimit_rule_t *rule, ngx_uint_t found,
 
 const ngx_ratelimit_allowance_t *
 ngx_ratelimit_rule_allowance(const ngx_ratelimit_rule_t *rule,
-    const ngx_ratelimit_subject_t *subject, ngx_ratelimit_origin_e *origin)
+    const ngx_ratelimit_subject_t *subject, const ngx_str_t *key,
+    ngx_ratelimit_origin_e *origin)
 {
-    uint32_t    number;
-    ngx_uint_t  i;
+    u_char                   digest[NGX_RATELIMIT_MAP_KEY];
+    uint32_t                 number;
+    ngx_uint_t               i;
+    ngx_ratelimit_origin_e   unused;
+
+    origin = origin ? origin : &unused;
+
+    if (rule->own_keys.entries) {
+        ngx_ratelimit_policy_digest(key, digest);
+        number = ngx_ratelimit_map_get(&rule->own_keys, digest);
+
+        if (number != NGX_RATELIMIT_MAP_NONE) {
+            *origin = NGX_RATELIMIT_ORIGIN_RULE_KEY;
+            return &rule->key_limits[number];
+        }
+    }
 
     if (rule->keys.entries && subject->digested) {
         number = ngx_ratelimit_map_get(&rule->keys, subject->digest);
 
         if (number != NGX_RATELIMIT_MAP_NONE) {
-            if (origin) {
-                *origin = NGX_RATELIMIT_ORIGIN_KEY;
-            }
-
+            *origin = NGX_RATELIMIT_ORIGIN_KEY;
             return &rule->key_limits[number];
         }
     }
@@ -368,17 +420,12 @@ ngx_ratelimit_rule_allowance(const ngx_ratelimit_rule_t *rule,
     for (i = 0; i < rule->ntier_limits; i++) {
         if (ngx_ratelimit_equal(&rule->tier_limits[i].tier, &subject->tier))
         {
-            if (origin) {
-                *origin = NGX_RATELIMIT_ORIGIN_TIER;
-            }
-
+            *origin = NGX_RATELIMIT_ORIGIN_TIER;
             return &rule->tier_limits[i].allowance;
         }
     }
 
-    if (origin) {
-        *origin = NGX_RATELIMIT_ORIGIN_RULE;
-    }
+    *origin = NGX_RATELIMIT_ORIGIN_RULE;
 
     return NULL;
 }

@@ -63,7 +63,8 @@ typedef enum {
 typedef enum {
     NGX_RATELIMIT_ORIGIN_RULE = 0,
     NGX_RATELIMIT_ORIGIN_TIER,
-    NGX_RATELIMIT_ORIGIN_KEY     /* the rule's "override" */
+    NGX_RATELIMIT_ORIGIN_KEY,    /* the rule's "override" */
+    NGX_RATELIMIT_ORIGIN_RULE_KEY    /* the rule's "keys" */
 } ngx_ratelimit_origin_e;
 
 
@@ -73,12 +74,18 @@ const char *ngx_ratelimit_match_name(ngx_ratelimit_match_e match);
 /* Sets the digest, where there is a key. */
 void ngx_ratelimit_subject_digest(ngx_ratelimit_subject_t *subject);
 
+/* Reads the value of a rule's key; empty: there is none. NGX_OK, NGX_ERROR. */
+typedef ngx_int_t (*ngx_ratelimit_key_of_pt)(void *data,
+    ngx_ratelimit_rule_t *rule, ngx_str_t *key);
+
 /*
- * Sets the tier: the one that the policy assigns to the API key, that of the
- * first pattern that it matches, or what the location says.
+ * Sets the tier: the one that the policy assigns to the API key, to the key of
+ * the first rule that has one, that of the first pattern that any of these
+ * matches, or what the location says. NGX_OK, or NGX_ERROR of key_of().
  */
-void ngx_ratelimit_subject_tier(ngx_ratelimit_subject_t *subject,
-    const ngx_ratelimit_policy_t *policy, const ngx_str_t *otherwise);
+ngx_int_t ngx_ratelimit_subject_tier(ngx_ratelimit_subject_t *subject,
+    const ngx_ratelimit_policy_t *policy, const ngx_str_t *otherwise,
+    ngx_ratelimit_key_of_pt key_of, void *data);
 
 /*
  * Which list has the API key or the address now (seconds since the epoch): of
@@ -103,12 +110,16 @@ ngx_ratelimit_match_e ngx_ratelimit_rule_match(
     ngx_ratelimit_subject_t *subject);
 
 /*
- * Finds the allowance of this API key or tier in the rule. Returns NULL if the
- * rule's own limit applies. origin may be NULL.
+ * Finds the allowance in the rule: of its key, which has this value, else of
+ * the API key, else of the tier. Returns NULL if the rule's own limit applies.
+ * origin may be NULL.
  */
 const ngx_ratelimit_allowance_t *ngx_ratelimit_rule_allowance(
     const ngx_ratelimit_rule_t *rule, const ngx_ratelimit_subject_t *subject,
-    ngx_ratelimit_origin_e *origin);
+    const ngx_str_t *key, ngx_ratelimit_origin_e *origin);
+
+/* "rule", "tier", "key", "rule_key": a constant string. */
+const char *ngx_ratelimit_origin_name(ngx_ratelimit_origin_e origin);
 
 /*
  * The temporary limit that is on top of that now (seconds since the epoch),
