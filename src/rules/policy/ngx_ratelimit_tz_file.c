@@ -62,6 +62,8 @@ ngx_ratelimit_tz_file(const char *path, u_char *buf, size_t size)
         return -1;
     }
 
+    n = 0;
+
     for (len = 0; len < size; len += (size_t) n) {
         n = read(fd, buf + len, size - len);
 
