@@ -5,7 +5,9 @@
 -- ARGV: seven values for each counter:
 --   kind      t token_bucket and leaky_bucket, f fixed_window, s sliding_window,
 --             l sliding_log, c concurrency; in upper case, its denial does not
---             count: nobody else goes without for it
+--             count: nobody else goes without for it; with a calendar
+--             "f<start>+<len>+<next>", the window that the gateway is in, from
+--             its start on, and the length of the next, in seconds
 --   field     8 bytes, no two the same
 --   cost      below 0: gives back
 --   want      takes more, up to so many, where they are; "want-keep" with t:
@@ -17,9 +19,9 @@
 --             t, f, s: "want+ahead/share" takes, besides, up to ahead of what
 --             is left then, but a share-th of it at most
 --   capacity
---   a, b      t: period_us, scale; f: window_us, 0 or 1 (day) or 2 (month);
---             s, l: window_us, 0; c: a permit's life in us, 0; of the
---             last two b above 0 has reset_ms be the time
+--   a, b      t: period_us, scale; f: window_us, 0, or with a calendar the
+--             longest, and its number; s, l: window_us, 0; c: a permit's life
+--             in us, 0; of the last two b above 0 has reset_ms be the time
 -- and, where there are sorted sets, one last value: the request's name there.
 -- Answer: four integers for each counter: granted, remaining, reset_ms,
 -- retry_ms (0: it could pay, -1: it never can).
@@ -140,7 +142,11 @@ while i < n do
     then
         -- include token_bucket.lua
 
-    elseif (kind == 'f' or kind == 'F') and hashed and b <= 2 then
+    elseif kind and hashed
+           and ((kind == 'f' or kind == 'F') and b == 0
+                or #kind > 1 and kind:find('^[fF]%d+%+%d+%+%d+$')
+                and b >= 1 and b <= 95 and b ~= 3)
+    then
         -- include fixed_window.lua
 
     elseif (kind == 's' or kind == 'S') and hashed

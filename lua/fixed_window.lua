@@ -1,8 +1,8 @@
 -- One fixed window: ngx_ratelimit_window.c, the same decisions.
 --
 -- state: 13 bytes (7 fresh_us, 4 count, 2 code), anything else is fresh.
--- a, b: window_us, and 0 for multiples of it, 1 for UTC days, 2 for months; then
--- window_us is the longest of these.
+-- a, b: window_us, and 0 for multiples of it, or a calendar's number, which is
+-- its code less 4000; then window_us is the longest that the calendar has.
 
 -- include span_encode.lua
 
@@ -10,38 +10,28 @@ local start_us = now - now % a
 local end_us = start_us + a
 
 if b > 0 then
+    local from, len, next_len = kind:match('(%d+)%+(%d+)%+(%d+)')
+
     code = 4000 + b
-end
+    start_us = from * 1000000
+    end_us = start_us + len * 1000000
 
-if b == 2 then
+    if now >= end_us then
+        start_us = end_us
+        end_us = end_us + next_len * 1000000
 
-    -- when the UTC month of now began, and when it ends
+        if now >= end_us then
+            start_us = now - (now - end_us) % a
+            end_us = start_us + a
+        end
 
-    local day = now / 86400000000
-    day = day - day % 1
+    elseif now < start_us then
 
-    local function div(x, y)
-        return x / y - x / y % 1
+        -- Redis' clock is behind the gateway's
+
+        end_us = start_us - (start_us - now - 1) + (start_us - now - 1) % a
+        start_us = end_us - a
     end
-
-    local of_period = (day + 719468) % 146097
-    local year = div(of_period - div(of_period, 1460) + div(of_period, 36524)
-                     - div(of_period, 146096), 365)
-    local of_year = of_period - (365 * year + div(year, 4) - div(year, 100))
-
-    local month = div(5 * of_year + 2, 153)
-    local first = div(153 * month + 2, 5)
-    local next = div(153 * month + 155, 5)
-
-    if month == 11 then
-        year = year + 1
-        next = year % 4 == 0 and (year % 100 ~= 0 or year == 400) and 366
-               or 365
-    end
-
-    day = day - of_year + first
-    start_us = day * 86400000000
-    end_us = (day + next - first) * 86400000000
 end
 
 -- settle: what is used

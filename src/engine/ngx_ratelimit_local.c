@@ -519,17 +519,20 @@ ngx_ratelimit_local_fixed_window(const ngx_ratelimit_local_op_t *op,
 {
     uint64_t                      wall_us, left_us, passed_us;
     ngx_time_t                   *now;
+    ngx_ratelimit_bounds_t        bounds;
     ngx_ratelimit_window_t        w;
     const ngx_ratelimit_limit_t  *limit;
 
     limit = op->limit;
     now = ngx_timeofday();
     wall_us = ((uint64_t) now->sec * 1000 + now->msec) * 1000;
-    passed_us = ngx_ratelimit_fixed_window_passed(limit, wall_us);
-    left_us = ngx_ratelimit_fixed_window_left(limit, wall_us);
+    bounds = ngx_ratelimit_calendar_bounds(limit, wall_us);
+    passed_us = wall_us - bounds.start_us;
+    left_us = bounds.end_us - wall_us;
 
     if (left_us < NGX_RATELIMIT_WINDOW_SLACK_US) {
-        left_us += ngx_ratelimit_fixed_window_left(limit, wall_us + left_us);
+        bounds = ngx_ratelimit_calendar_bounds(limit, bounds.end_us);
+        left_us = bounds.end_us - wall_us;
     }
 
     w.fresh_us = state->fresh_us;

@@ -13,9 +13,10 @@ my $ZONE = 'ratelimit_zone $arg_k zone=z:1m rate=10r/s;';
 my $REDIS = 'server 127.0.0.1:6379;';
 my $NAME = '1 to 64 of A-Z, a-z, 0-9, "_", ".", "-"';
 my $LONG = 'n' x 65;
-my @LIMIT = qw( algorithm= rate= limit= window= capacity= burst= nodelay delay=
-                sync= shards= fail_mode= emergency= dry_run cost= cost_header=
-                cost_end= cost_every= count_status= retry= group= priority= percent= );
+my @LIMIT = qw( algorithm= rate= limit= window= tz= month_day= capacity= burst=
+                nodelay delay= sync= shards= fail_mode= emergency= dry_run cost=
+                cost_header= cost_end= cost_every= count_status= retry= group= priority=
+                percent= );
 my @RULE = qw( zone= key= match= methods= tier= host= api_key= network= header=
                arg= if= active= tiers= );
 my @ZONE = qw( zone= redis= state= keys_in_clear= );
@@ -228,8 +229,8 @@ invalid(with_rule('limit=%1 window=1m'), 'ratelimit_rule', 'limit=',
         "$COUNT, or a text with variables",
         '', '0', '-1', '1073741825', '5r/s', '1.5');
 invalid(with_rule('limit=1 window=%1'), 'ratelimit_rule', 'window=',
-        'a time from 1s to 366d in whole seconds, "calendar:day" or '
-        . '"calendar:month"', 'calendar:', 'calendar:days', 'calendar:week', '',
+        'a time from 1s to 366d in whole seconds, "calendar:day", '
+        . '"calendar:week" or "calendar:month"', 'calendar:', 'calendar:days', '',
         '0', '500ms', '1.5s', '367d', '-1s', 'x', 'calendar',
         '99999999999999999999d');
 invalid(with_rule("algorithm=leaky_bucket rate=1r/s $_=%1"), 'ratelimit_rule',
@@ -263,6 +264,29 @@ for (['capacity=5', 'leaky_bucket', 'token_bucket'],
             "\"ratelimit_rule\" \"r\" has \"$bad\" with algorithm $algorithm, "
             . 'expected ' . (defined $expected ? "algorithm $expected"
                                                : 'another algorithm'));
+}
+
+for (['tz', 'Europe/Berln',
+      'a time zone that is known here, in /usr/share/zoneinfo (package tzdata)'],
+     ['tz', '../passwd', 'the name of a time zone, as in "Europe/Berlin"'],
+     ['tz', '', 'the name of a time zone, as in "Europe/Berlin"'],
+     ['month_day', '0', 'a whole number from 1 to 31'],
+     ['month_day', '32', 'a whole number from 1 to 31'])
+{
+    my ($name, $value, $expected) = @$_;
+
+    invalid(with_rule("algorithm=fixed_window limit=1 window=calendar:month $name=%1"),
+            'ratelimit_rule', "$name=", $expected, $value);
+}
+
+for (['tz=UTC', 'window=1d', 'a "window" of the calendar with it'],
+     ['month_day=15', 'window=calendar:week',
+      'the window "calendar:month" with it'])
+{
+    my ($parameter, $window, $expected) = @$_;
+
+    refused(with_rule("algorithm=fixed_window limit=1 $window $parameter"),
+            "\"ratelimit_rule\" \"r\" has \"$parameter\", expected $expected");
 }
 
 refused(with_rule('limit=1 window=calendar:%1 algorithm=%2'),
@@ -726,6 +750,8 @@ accepted(with_rule($_))
         'algorithm=fixed_window limit=5 window=calendar:day',
         'algorithm=fixed_window limit=5 window=calendar:month',
         'algorithm=fixed_window limit=$arg_l window=calendar:month',
+        'algorithm=fixed_window limit=5 window=calendar:week tz=Asia/Kolkata',
+        'algorithm=fixed_window limit=$arg_l window=calendar:month month_day=31 tz=UTC',
         'algorithm=concurrency limit=5', 'algorithm=concurrency limit=$arg_l',
         'algorithm=concurrency limit=5 dry_run group=g priority=-5 percent=50',
         'rate=1r/s group=a.b-c_D priority=-1000000 tier=gold percent=100',

@@ -193,7 +193,7 @@ sim_redis_args(const ngx_ratelimit_limit_t *limit, int64_t cost,
 
     } else {
         sim_redis_arg(6, limit->window_us);
-        sim_redis_arg(7, limit->calendar);
+        sim_redis_arg(7, 0);
     }
 
     lua_pop(sim_lua, 1);

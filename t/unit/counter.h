@@ -6,7 +6,7 @@
 #ifndef COUNTER_H_INCLUDED
 #define COUNTER_H_INCLUDED
 
-#include "unit.h"
+#include "zone.h"
 
 #include "ngx_ratelimit_window.h"
 
@@ -70,6 +70,22 @@ limit_of_calendar(ngx_ratelimit_calendar_e calendar, uint64_t tokens)
 }
 
 
+/* How long the fixed window of now lasts yet, and since when. */
+
+static inline uint64_t
+window_left(const limit_t *limit, uint64_t now)
+{
+    return ngx_ratelimit_calendar_bounds(limit, now).end_us - now;
+}
+
+
+static inline uint64_t
+window_passed(const limit_t *limit, uint64_t now)
+{
+    return now - ngx_ratelimit_calendar_bounds(limit, now).start_us;
+}
+
+
 /* The state's clock and the wall clock are the same one here. */
 
 static inline answer_t
@@ -82,7 +98,7 @@ state_take(void *state, const limit_t *limit, uint64_t now, uint32_t cost,
 
     case NGX_RATELIMIT_FIXED_WINDOW:
         ngx_ratelimit_fixed_window_take(state, limit, now,
-                                  ngx_ratelimit_fixed_window_left(limit, now),
+                                  window_left(limit, now),
                                   cost, want, &answer);
         break;
 
@@ -108,7 +124,7 @@ state_give(void *state, const limit_t *limit, uint64_t now, uint64_t taken,
 
     case NGX_RATELIMIT_FIXED_WINDOW:
         ngx_ratelimit_fixed_window_give(state, limit, now,
-                                ngx_ratelimit_fixed_window_passed(limit, now),
+                                window_passed(limit, now),
                                 taken, tokens);
         break;
 
@@ -157,7 +173,9 @@ random_window(ngx_ratelimit_spec_t *spec)
     spec->tokens = rnd(8) ? rnd_log(100) : rnd_log(NGX_RATELIMIT_MAX_TOKENS);
 
     if (spec->algorithm == NGX_RATELIMIT_FIXED_WINDOW && rnd(2)) {
-        spec->calendar = 1 + rnd(2);
+        spec->calendar = 1 + rnd(3);
+        spec->tz = zone_random();
+        spec->month_day = rnd(2) ? rnd(32) : 28 + rnd(4);
         return;
     }
 

@@ -16,6 +16,7 @@
 #include <lualib.h>
 
 #include "ngx_ratelimit_lua.h"
+#include "ngx_ratelimit_window.h"
 
 #define PARITY_COUNTERS  16
 #define PARITY_ARGS      7    /* of the script, a counter */
@@ -38,6 +39,9 @@ typedef struct {
     uint32_t  ahead;    /* with a share: "want+ahead/share" */
     uint32_t  share;
     uint32_t  keep;     /* "want-keep" */
+    uint64_t  from;     /* of a calendar, in seconds: the window of now, */
+    uint64_t  len;      /* its length, that of the next one */
+    uint64_t  next;
 } parity_arg_t;
 
 /* One call: n counters of one client. */
@@ -148,6 +152,29 @@ parity_start(void)
 }
 
 
+/* A window's numbers, as of a gateway whose wall clock this is. */
+
+static inline void
+parity_window(parity_arg_t *arg, const ngx_ratelimit_limit_t *limit,
+    uint64_t wall_us)
+{
+    ngx_ratelimit_bounds_t  now, next;
+
+    arg->a = limit->window_us;
+    arg->b = 0;
+
+    if (limit->calendar) {
+        now = ngx_ratelimit_calendar_bounds(limit, wall_us);
+        next = ngx_ratelimit_calendar_bounds(limit, now.end_us);
+
+        arg->b = limit->code - NGX_RATELIMIT_CODE_CALENDAR;
+        arg->from = now.start_us / 1000000;
+        arg->len = (now.end_us - now.start_us) / 1000000;
+        arg->next = (next.end_us - next.start_us) / 1000000;
+    }
+}
+
+
 /* The key of a field's sorted set. */
 
 static inline void
@@ -209,6 +236,7 @@ static inline void
 parity_push_args(const parity_call_t *call)
 {
     int                  at;
+    char                 kind[80];
     unsigned             i;
     const parity_arg_t  *arg;
 
@@ -218,7 +246,16 @@ parity_push_args(const parity_call_t *call)
         arg = &call->args[i];
         at = PARITY_ARGS * i;
 
-        lua_pushlstring(parity.lua, &arg->kind, 1);
+        if (arg->len) {
+            snprintf(kind, sizeof(kind), "%c%llu+%llu+%llu", arg->kind,
+                     (unsigned long long) arg->from,
+                     (unsigned long long) arg->len,
+                     (unsigned long long) arg->next);
+        } else {
+            snprintf(kind, sizeof(kind), "%c", arg->kind);
+        }
+
+        lua_pushstring(parity.lua, kind);
         lua_rawseti(parity.lua, -2, at + 1);
         push_field(arg->field);
         lua_rawseti(parity.lua, -2, at + 2);

@@ -253,11 +253,11 @@ test_window(void **state)
 
     memset(&counter, 0, sizeof(counter));
     limit = limit_of_calendar(NGX_RATELIMIT_CALENDAR_MONTH, 100);
-    end = NOW + ngx_ratelimit_fixed_window_left(&limit, NOW);
+    end = NOW + window_left(&limit, NOW);
     (void) charge(NOW, 130);
     assert_int_equal(try(end - 1, 0, 0).remaining, 0);
     assert_int_equal(try(end, 0, 0).remaining, 70);
-    end += ngx_ratelimit_fixed_window_left(&limit, end);
+    end += window_left(&limit, end);
     assert_int_equal(try(end - 1, 0, 0).remaining, 70);
     assert_int_equal(try(end, 0, 0).remaining, 100);
 }

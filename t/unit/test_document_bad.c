@@ -220,10 +220,16 @@ static const bad_t  bads[] = {
     { TOKEN("'limit':10"), "params/limit", "expected 'window' with it" },
     { TOKEN("'refill_rate':1"), "params",
       "expected a capacity with the refill rate" },
+    { PARAMS("fixed_window", "'limit':1,'window':'calendar:day','tz':'X/Y'"),
+      "params/tz", "expected a time zone that is known here..." },
+    { PARAMS("fixed_window", "'limit':1,'window':60,'tz':'UTC'"),
+      "params/tz", "expected a 'window' of the calendar with it" },
+    { PARAMS("fixed_window", "'limit':1,'window':'calendar:day','month_day':2"),
+      "params/month_day", "expected the window 'calendar:month' with it" },
     { TOKEN("'capacity':0,'refill_rate':1"), "params/capacity", "must be > 0" },
     { TOKEN("'capcity':9,'limit':1,'window':1"), "params/capcity",
-      "is not known, expected one of 'rate', 'limit', 'window', 'capacity', "
-      "'refill_rate', 'burst', 'nodelay', 'delay'" },
+      "is not known, expected one of 'rate', 'limit', 'window', 'tz', "
+      "'month_day', 'capacity', 'refill_rate', 'burst', 'nodelay', 'delay'" },
     { TOKEN("'capacity':'9','limit':1,'window':1"), "params/capacity",
       "expected a number" },
     { TOKEN("'capacity':1.5,'limit':1,'window':1"), "params/capacity",
@@ -245,8 +251,8 @@ static const bad_t  bads[] = {
     { TOKEN("'limit':1,'window':31622401"), "params/window",
       "must be at most 31622400" },
     { TOKEN("'limit':1,'window':'0s'"), "params/window",
-      "expected a time from 1s to 366d in whole seconds, 'calendar:day' or "
-      "'calendar:month'" },
+      "expected a time from 1s to 366d in whole seconds, 'calendar:day', "
+      "'calendar:week' or 'calendar:month'" },
     { TOKEN("'limit':1,'window':'367d'"), "params/window",
       "expected a time from 1s..." },
     { TOKEN("'limit':1,'window':''"), "params/window",

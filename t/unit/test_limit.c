@@ -147,9 +147,12 @@ test_refusals(void **state)
 static void
 test_calendar(void **state)
 {
-    spec_t   spec;
-    limit_t  limit;
-    int      algorithm;
+    spec_t              spec;
+    limit_t             limit;
+    int                 algorithm;
+    ngx_ratelimit_tz_t  tz;
+
+    memset(&tz, 0, sizeof(tz));
 
     for (algorithm = 0; algorithm <= NGX_RATELIMIT_CONCURRENCY; algorithm++) {
         memset(&spec, 0, sizeof(spec));
@@ -175,11 +178,34 @@ test_calendar(void **state)
         assert_true(limit.window_us == 31 * DAY);
     }
 
+    memset(&spec, 0, sizeof(spec));
+    spec.algorithm = NGX_RATELIMIT_FIXED_WINDOW;
+    spec.tokens = 10;
+
+    /* a week and a billing month, whose names show no code of their own */
+
+    spec.calendar = NGX_RATELIMIT_CALENDAR_WEEK;
+    limit = limit_of(&spec);
+    assert_in_range(limit.code, 4004, 4095);
+    assert_true(limit.window_us == 7 * DAY);
+
+    spec.calendar = NGX_RATELIMIT_CALENDAR_MONTH;
+    spec.month_day = 15;
+    limit = limit_of(&spec);
+    assert_in_range(limit.code, 4004, 4095);
+    assert_true(limit.window_us == 31 * DAY);
+
+    spec.tz = &tz;
+    limit = limit_of(&spec);
+    assert_in_range(limit.code, 4004, 4095);
+    assert_true(ngx_ratelimit_limit_span_us(&limit) == 31 * DAY);
+    assert_memory_equal(limit.text, "10, 10;w=2678400", limit.text_len);
+
     /* no span has a calendar's code, and a state has 12 bits for it */
 
     assert_true(ngx_ratelimit_span_encode(NGX_RATELIMIT_MAX_SPAN_US)
                 < NGX_RATELIMIT_CODE_CALENDAR);
-    assert_true(NGX_RATELIMIT_CODE_CALENDAR + NGX_RATELIMIT_CALENDAR_MONTH
+    assert_true(NGX_RATELIMIT_CODE_OWES + NGX_RATELIMIT_CODE_OTHERS
                 < 1 << 12);
 }
 

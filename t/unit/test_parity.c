@@ -83,14 +83,11 @@ fill_arg(const check_t *check, parity_arg_t *arg)
     arg->ahead = check->ahead;
     arg->share = check->share;
     arg->keep = check->keep;
+    arg->len = 0;
 
     if (counter->kind == 't') {
         arg->a = counter->limit.rate.period_us;
         arg->b = counter->limit.rate.scale;
-
-    } else {
-        arg->a = counter->limit.window_us;
-        arg->b = counter->limit.calendar;
     }
 }
 
@@ -325,7 +322,7 @@ random_edge(uint64_t now, const counter_t *counter)
     fresh_us = counter_fresh_us(counter);
 
     if (limit->calendar) {
-        edge = now + ngx_ratelimit_fixed_window_left(limit, now);
+        edge = now + window_left(limit, now);
 
     } else {
         edge = now + limit->window_us - now % limit->window_us;
@@ -518,13 +515,21 @@ random_call(parity_call_t *call, check_t *checks)
 
 /* Taken in the very first microsecond of this window or the one before. */
 
+/* What depends on the time: the gateway's windows, and exact ages. */
+
 static void
-exact_ages(parity_call_t *call, check_t *checks)
+fill_times(parity_call_t *call, check_t *checks)
 {
     unsigned  i;
     uint64_t  window_us, age_us;
 
     for (i = 0; i < call->n; i++) {
+
+        if (checks[i].counter->kind != 't') {
+            parity_window(&call->args[i], &checks[i].counter->limit,
+                          call->now_us);
+        }
+
         if (checks[i].cost >= 0 || checks[i].want == NGX_RATELIMIT_LOOK
             || rnd(4))
         {
@@ -690,7 +695,7 @@ run_sequence(const char *kinds)
         }
 
         call.now_us = next;
-        exact_ages(&call, checks);
+        fill_times(&call, checks);
         latest = (next > latest) ? next : latest;
 
         for (i = 0; i < call.n; i++) {

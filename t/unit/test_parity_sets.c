@@ -156,6 +156,7 @@ fill_arg(const check_t *check, parity_arg_t *arg)
     arg->ahead = 0;
     arg->share = 0;
     arg->keep = 0;
+    arg->len = 0;
 }
 
 

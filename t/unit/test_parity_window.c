@@ -65,8 +65,7 @@ test_foreign_window(void **state)
         call.args[0].kind = counter.kind;
         call.args[0].cost = rnd(3);
         call.args[0].capacity = counter.limit.capacity;
-        call.args[0].a = counter.limit.window_us;
-        call.args[0].b = counter.limit.calendar;
+        parity_window(&call.args[0], &counter.limit, call.now_us);
 
         w = &counter.state.w;
         w->fresh_us = call.now_us + (rnd(4) ? 0 : (uint64_t) 1 << 49)
@@ -121,50 +120,134 @@ check_give(counter_t *counter, parity_call_t *call, uint32_t age_ms)
 }
 
 
-/* Each month that a state can name, its first and its last microsecond. */
+/*
+ * Each window of a calendar that a state can name, its first and its last
+ * microsecond. The gateway's clock may be so far ahead.
+ */
 
 static void
-test_months(void **state)
+check_calendar(const ngx_ratelimit_spec_t *spec, uint64_t at, uint64_t until,
+    int64_t ahead_us)
 {
-    uint64_t                at, end;
+    uint64_t                end;
     counter_t               counter;
     parity_call_t           call;
 
-    parity_start();
-
     memset(&counter, 0, sizeof(counter));
     counter.kind = 'f';
-    counter.limit = limit_of_calendar(NGX_RATELIMIT_CALENDAR_MONTH, 10);
+    assert_null(ngx_ratelimit_limit_init(&counter.limit, spec));
 
     parity_call_init(&call, 7, 1);
     call.args[0].kind = 'f';
-    call.args[0].a = counter.limit.window_us;
-    call.args[0].b = counter.limit.calendar;
 
-    end = (uint64_t) 31 * 86400 * 1000000;
-
-    for (at = end; at < (uint64_t) 1 << 52; at = end) {
-        end = at + ngx_ratelimit_fixed_window_left(&counter.limit, at);
+    for ( /* void */ ; at < until; at = end) {
+        end = at + window_left(&counter.limit, at);
 
         model_flush();
         memset(&counter.state, 0, sizeof(state_t));
         call.args[0].cost = 2;
         call.now_us = at;
+        parity_window(&call.args[0], &counter.limit, at + ahead_us);
         check_take(&counter, &call, 2);
 
-        /* taken in this month, and a moment before it */
+        /* taken in this window, and a moment before it */
 
         call.args[0].cost = -1;
         call.now_us = at + 5000;
+        parity_window(&call.args[0], &counter.limit, call.now_us + ahead_us);
         check_give(&counter, &call, rnd(2) ? 6 : 4);
         check_give(&counter, &call, rnd(2) ? 6 : 4);
         call.args[0].cost = 1;
         call.args[0].want = 0;
 
         call.now_us = end - 1;
+        parity_window(&call.args[0], &counter.limit, call.now_us + ahead_us);
         check_take(&counter, &call, 1);
 
         parity.step++;
+    }
+}
+
+
+static ngx_ratelimit_spec_t
+spec_of(ngx_ratelimit_calendar_e calendar, uint32_t month_day,
+    const ngx_ratelimit_tz_t *tz)
+{
+    ngx_ratelimit_spec_t  spec;
+
+    memset(&spec, 0, sizeof(spec));
+    spec.algorithm = NGX_RATELIMIT_FIXED_WINDOW;
+    spec.calendar = calendar;
+    spec.month_day = month_day;
+    spec.tz = tz;
+    spec.tokens = 10;
+
+    return spec;
+}
+
+
+static void
+test_months(void **state)
+{
+    ngx_ratelimit_spec_t  spec;
+
+    parity_start();
+
+    spec = spec_of(NGX_RATELIMIT_CALENDAR_MONTH, 1, NULL);
+    check_calendar(&spec, 31 * DAY, (uint64_t) 1 << 52, 0);
+
+    spec = spec_of(NGX_RATELIMIT_CALENDAR_MONTH, 31, NULL);
+    check_calendar(&spec, 30 * DAY, (uint64_t) 1 << 52, 0);
+}
+
+
+/* Days, weeks and months of time zones, over 60 years. */
+
+static void
+test_zones(void **state)
+{
+    unsigned              i;
+    limit_t               limit;
+    ngx_ratelimit_spec_t  spec;
+
+    parity_start();
+
+    for (i = 0; i < 30; i++) {
+        spec = spec_of(1 + i % 3, 1 + rnd(31), zone_random());
+        assert_null(ngx_ratelimit_limit_init(&limit, &spec));
+
+        check_calendar(&spec, START + window_left(&limit, START),
+                       START + 5000 * DAY, 0);
+    }
+}
+
+
+/* The gateway's clock is up to five days ahead of Redis', or behind it. */
+
+static void
+test_skew(void **state)
+{
+    unsigned              i;
+    limit_t               limit;
+    ngx_ratelimit_spec_t  spec;
+
+    parity_start();
+
+    for (i = 0; i < 20; i++) {
+
+        spec = spec_of(NGX_RATELIMIT_CALENDAR_DAY, 1, NULL);
+        assert_null(ngx_ratelimit_limit_init(&limit, &spec));
+
+        check_calendar(&spec, START + window_left(&limit, START),
+                       START + 50 * DAY,
+                       (int64_t) rnd(DAY * 10) - (int64_t) DAY * 5);
+
+        spec.calendar = NGX_RATELIMIT_CALENDAR_WEEK;
+        assert_null(ngx_ratelimit_limit_init(&limit, &spec));
+
+        check_calendar(&spec, START + window_left(&limit, START),
+                       START + 200 * DAY,
+                       (int64_t) rnd(DAY * 10) - (int64_t) DAY * 5);
     }
 }
 
@@ -175,6 +258,8 @@ main(void)
     const struct CMUnitTest  tests[] = {
         cmocka_unit_test(test_foreign_window),
         cmocka_unit_test(test_months),
+        cmocka_unit_test(test_zones),
+        cmocka_unit_test(test_skew),
     };
 
     return cmocka_run_group_tests(tests, parity_setup, parity_teardown);

@@ -1,11 +1,7 @@
 /* Time zones, against the C library's clock. */
 
-#include "unit.h"
+#include "zone.h"
 
-#include "ngx_ratelimit_date.h"
-#include "ngx_ratelimit_tz.h"
-
-#define ZONES  "/usr/share/zoneinfo/"
 #define NOW    1792800000   /* 2026-10-24 */
 #define YEAR   31556952
 
@@ -57,26 +53,6 @@ static const char *const  not_rules[] = {
 };
 
 
-static size_t
-file_read(const char *name, u_char *buf)
-{
-    FILE    *f;
-    char     path[256];
-    size_t   n;
-
-    snprintf(path, sizeof(path), ZONES "%s", name);
-    f = fopen(path, "rb");
-    if (f == NULL) {
-        fail_msg("no %s: package tzdata", path);
-    }
-
-    n = fread(buf, 1, NGX_RATELIMIT_TZ_FILE, f);
-    fclose(f);
-
-    return n;
-}
-
-
 /* In memory of exactly that length, for the sanitizers. */
 static const char *
 copy_read(ngx_ratelimit_tz_t *tz, const u_char *data, size_t len)
@@ -91,15 +67,6 @@ copy_read(ngx_ratelimit_tz_t *tz, const u_char *data, size_t len)
     free(copy);
 
     return error;
-}
-
-
-static void
-zone_read(ngx_ratelimit_tz_t *tz, const char *name)
-{
-    u_char  buf[NGX_RATELIMIT_TZ_FILE];
-
-    assert_null(copy_read(tz, buf, file_read(name, buf)));
 }
 
 
@@ -173,7 +140,7 @@ test_clocks(void **state)
     ngx_ratelimit_tz_t  tz;
 
     for (i = 0; i < COUNT(clocks); i++) {
-        zone_read(&tz, clocks[i].name);
+        zone_read(&tz, clocks[i].name, NOW, 1);
         assert_int_equal(ngx_ratelimit_tz_offset(&tz, clocks[i].when, &next),
                          clocks[i].offset);
         assert_int_equal(next, clocks[i].next ? clocks[i].next
@@ -201,7 +168,7 @@ test_zones_random(void **state)
     seed_set(1);
 
     for (n = 0; n < COUNT(names); n++) {
-        zone_read(&tz, names[n]);
+        zone_read(&tz, names[n], NOW, 1);
         clock_set(names[n]);
 
         /* a month without summer time, Ramadan, is in no rule */
@@ -270,7 +237,7 @@ test_damaged(void **state)
     u_char               buf[NGX_RATELIMIT_TZ_FILE];
     ngx_ratelimit_tz_t   tz;
 
-    len = file_read("Europe/Berlin", buf);
+    len = zone_file("Europe/Berlin", buf);
 
     for (i = 0; i < len; i++) {
         assert_non_null(copy_read(&tz, buf, i));
@@ -295,7 +262,7 @@ test_instants(void **state)
 {
     ngx_ratelimit_tz_t  tz;
 
-    zone_read(&tz, "Europe/Berlin");
+    zone_read(&tz, "Europe/Berlin", NOW, 1);
     assert_int_equal(ngx_ratelimit_tz_instant(&tz, 1774742400), 1774738800);
 
     /* 2:30 of 29 March 2026 is leapt over, that of 25 October is there twice */
@@ -305,7 +272,7 @@ test_instants(void **state)
 
     /* 24 April 2026 begins at 1:00, 30 October on the second try */
 
-    zone_read(&tz, "Africa/Cairo");
+    zone_read(&tz, "Africa/Cairo", NOW, 1);
     assert_int_equal(ngx_ratelimit_tz_instant(&tz, 1776988800), 1776981600);
     assert_int_equal(ngx_ratelimit_tz_instant(&tz, 1793318400), 1793311200);
 }

@@ -38,9 +38,9 @@ test_months(void **state)
                      : (i == 1) ? end - 1
                      : (i == 2) ? end - DAY : begin + rnd(end - begin);
 
-                assert_true(ngx_ratelimit_fixed_window_left(&limit, at)
+                assert_true(window_left(&limit, at)
                             == end - at);
-                assert_true(ngx_ratelimit_fixed_window_passed(&limit, at)
+                assert_true(window_passed(&limit, at)
                             == at - begin);
             }
         }
@@ -65,19 +65,156 @@ test_days_and_spans(void **state)
         t = at / SECOND;
         gmtime_r(&t, &tm);
 
-        assert_true(ngx_ratelimit_fixed_window_passed(&day, at)
+        assert_true(window_passed(&day, at)
                     == ((tm.tm_hour * 60 + tm.tm_min) * 60 + tm.tm_sec)
                        * SECOND + at % SECOND);
-        assert_true(ngx_ratelimit_fixed_window_left(&day, at)
-                    == DAY - ngx_ratelimit_fixed_window_passed(&day, at));
+        assert_true(window_left(&day, at)
+                    == DAY - window_passed(&day, at));
 
         window_us = 1 + rnd(366 * DAY);
         span = limit_of(NGX_RATELIMIT_FIXED_WINDOW, 1, window_us);
 
-        assert_true(ngx_ratelimit_fixed_window_left(&span, at)
+        assert_true(window_left(&span, at)
                     == (at / window_us + 1) * window_us - at);
-        assert_true(ngx_ratelimit_fixed_window_passed(&span, at)
+        assert_true(window_passed(&span, at)
                     == at % window_us);
+    }
+}
+
+
+/* The first instant of a window, by the C library's clock of the zone. */
+static void
+check_begin(const limit_t *limit, uint64_t at)
+{
+    int        last;
+    time_t     t, before;
+    struct tm  tm, yesterday;
+
+    t = (time_t) (at / SECOND);
+    before = t - 1;
+    assert_non_null(localtime_r(&t, &tm));
+    assert_non_null(localtime_r(&before, &yesterday));
+
+    assert_true(at % SECOND == 0);
+    assert_true(tm.tm_mday != yesterday.tm_mday);
+
+    /* a day without a midnight begins at 1:00 */
+
+    assert_true(tm.tm_hour * 3600 + tm.tm_min * 60 + tm.tm_sec <= 3600);
+
+    if (limit->calendar == NGX_RATELIMIT_CALENDAR_WEEK) {
+        assert_int_equal(tm.tm_wday, 1);
+    }
+
+    if (limit->calendar == NGX_RATELIMIT_CALENDAR_MONTH) {
+        last = (tm.tm_mon == 1) ? (tm.tm_year % 4 == 0 ? 29 : 28)
+               : (tm.tm_mon == 3 || tm.tm_mon == 5 || tm.tm_mon == 8
+                  || tm.tm_mon == 10) ? 30 : 31;
+
+        assert_int_equal(tm.tm_mday, (int) limit->month_day < last
+                                     ? (int) limit->month_day : last);
+    }
+}
+
+
+/* Days, weeks and billing months of time zones: of 2023 until 2066. */
+static void
+test_zones(void **state)
+{
+    int                     i, k;
+    uint64_t                at, most;
+    limit_t                 limit;
+    ngx_ratelimit_tz_t      tz;
+    ngx_ratelimit_spec_t    spec;
+    ngx_ratelimit_bounds_t  bounds, next;
+
+    static const char *const  names[] = {
+        "Europe/Berlin", "America/New_York", "Asia/Kolkata", "Africa/Cairo",
+        "Australia/Lord_Howe", "Antarctica/Troll", "America/Havana", "UTC"
+    };
+
+    for (i = 0; i < 200; i++) {
+        zone_read(&tz, names[i % COUNT(names)], 1700000000, 1);
+        assert_int_equal(setenv("TZ", names[i % COUNT(names)], 1), 0);
+        tzset();
+
+        memset(&spec, 0, sizeof(spec));
+        spec.algorithm = NGX_RATELIMIT_FIXED_WINDOW;
+        spec.calendar = 1 + rnd(3);
+        spec.month_day = 1 + rnd(31);
+        spec.tokens = 1;
+        spec.tz = &tz;
+        assert_null(ngx_ratelimit_limit_init(&limit, &spec));
+
+        for (k = 0; k < 100; k++) {
+            at = 1700000000 * SECOND + rnd(43 * 366 * DAY);
+            bounds = ngx_ratelimit_calendar_bounds(&limit, at);
+            most = limit.window_us;
+
+            assert_true(bounds.start_us <= at && at < bounds.end_us);
+            assert_true(bounds.end_us - bounds.start_us <= most);
+            check_begin(&limit, bounds.start_us);
+            check_begin(&limit, bounds.end_us);
+
+            next = ngx_ratelimit_calendar_bounds(&limit, bounds.end_us);
+            assert_true(next.start_us == bounds.end_us);
+            next = ngx_ratelimit_calendar_bounds(&limit, bounds.end_us - 1);
+            assert_true(next.end_us == bounds.end_us);
+        }
+    }
+
+    unsetenv("TZ");
+    tzset();
+}
+
+
+/* The change of the clock: a day of 23 hours, one of 25, and their weeks. */
+static void
+test_clock_changes(void **state)
+{
+    size_t                  i;
+    limit_t                 limit;
+    ngx_ratelimit_tz_t      tz;
+    ngx_ratelimit_spec_t    spec;
+    ngx_ratelimit_bounds_t  bounds;
+
+    static const struct {
+        ngx_ratelimit_calendar_e  calendar;
+        uint32_t                  month_day;
+        uint64_t                  at;
+        uint64_t                  hours;
+    } cases[] = {
+        { NGX_RATELIMIT_CALENDAR_DAY, 0, 1774760000, 23 },
+        { NGX_RATELIMIT_CALENDAR_DAY, 0, 1792895400, 25 },
+        { NGX_RATELIMIT_CALENDAR_DAY, 0, 1792800000, 24 },
+        { NGX_RATELIMIT_CALENDAR_WEEK, 0, 1774760000, 167 },
+        { NGX_RATELIMIT_CALENDAR_WEEK, 0, 1792895400, 169 },
+        { NGX_RATELIMIT_CALENDAR_MONTH, 0, 1774760000, 31 * 24 - 1 },
+        { NGX_RATELIMIT_CALENDAR_MONTH, 15, 1774760000, 31 * 24 - 1 },
+        { NGX_RATELIMIT_CALENDAR_MONTH, 15, 1792895400, 31 * 24 + 1 },
+
+        /* from 31 January until 28 February, until 31 March, of 2026 */
+        { NGX_RATELIMIT_CALENDAR_MONTH, 31, 1770000000, 28 * 24 },
+        { NGX_RATELIMIT_CALENDAR_MONTH, 31, 1773000000, 31 * 24 - 1 },
+
+        /* from 30 January 2028 until 29 February */
+        { NGX_RATELIMIT_CALENDAR_MONTH, 30, 1833000000, 30 * 24 }
+    };
+
+    zone_read(&tz, "Europe/Berlin", 1770000000, 1);
+
+    for (i = 0; i < COUNT(cases); i++) {
+        memset(&spec, 0, sizeof(spec));
+        spec.algorithm = NGX_RATELIMIT_FIXED_WINDOW;
+        spec.calendar = cases[i].calendar;
+        spec.month_day = cases[i].month_day;
+        spec.tokens = 1;
+        spec.tz = &tz;
+        assert_null(ngx_ratelimit_limit_init(&limit, &spec));
+
+        bounds = ngx_ratelimit_calendar_bounds(&limit, cases[i].at * SECOND);
+        assert_true(bounds.end_us - bounds.start_us
+                    == cases[i].hours * 3600 * SECOND);
     }
 }
 
@@ -389,6 +526,8 @@ main(void)
     const struct CMUnitTest  tests[] = {
         cmocka_unit_test(test_months),
         cmocka_unit_test(test_days_and_spans),
+        cmocka_unit_test(test_zones),
+        cmocka_unit_test(test_clock_changes),
         cmocka_unit_test(test_fixed_exact),
         cmocka_unit_test(test_sliding_bounds),
         cmocka_unit_test(test_extremes),

@@ -30,12 +30,23 @@ assert_same(const window_t *one, const window_t *two)
 static inline limit_t
 random_limit(ngx_ratelimit_algorithm_e algorithm)
 {
+    limit_t               limit;
+    ngx_ratelimit_spec_t  spec;
+
     static const uint64_t  periods[] = {
         1, 999, 1000, 1100, 2500, SECOND, 60 * SECOND, DAY, 366 * DAY
     };
 
     if (algorithm == NGX_RATELIMIT_FIXED_WINDOW && rnd(4) == 0) {
-        return limit_of_calendar(1 + rnd(2), 1 + rnd(30));
+        memset(&spec, 0, sizeof(spec));
+        spec.algorithm = algorithm;
+        spec.calendar = 1 + rnd(3);
+        spec.month_day = rnd(32);
+        spec.tz = zone_random();
+        spec.tokens = 1 + rnd(30);
+        assert_null(ngx_ratelimit_limit_init(&limit, &spec));
+
+        return limit;
     }
 
     return limit_of(algorithm, 1 + rnd(rnd(8) ? 30 : 100000),
@@ -66,8 +77,8 @@ static inline uint64_t
 length(const limit_t *limit, uint64_t now)
 {
     if (limit->algorithm == NGX_RATELIMIT_FIXED_WINDOW) {
-        return ngx_ratelimit_fixed_window_left(limit, now)
-               + ngx_ratelimit_fixed_window_passed(limit, now);
+        return window_left(limit, now)
+               + window_passed(limit, now);
     }
 
     return limit->window_us;
@@ -78,7 +89,7 @@ static inline uint64_t
 start(const limit_t *limit, uint64_t now)
 {
     if (limit->algorithm == NGX_RATELIMIT_FIXED_WINDOW) {
-        return now - ngx_ratelimit_fixed_window_passed(limit, now);
+        return now - window_passed(limit, now);
     }
 
     return now - now % limit->window_us;

@@ -9,7 +9,9 @@
 
 
 #define NGX_RATELIMIT_DAY_US    ((uint64_t) 86400 * 1000000)
-#define NGX_RATELIMIT_MONTH_US  (31 * NGX_RATELIMIT_DAY_US)
+
+/* in the order of ngx_ratelimit_calendar_e, from DAY on: the longest */
+static const uint64_t  ngx_ratelimit_calendar_days[] = { 1, 31, 7 };
 
 
 static uint16_t ngx_ratelimit_limit_mark(const ngx_ratelimit_limit_t *limit);
@@ -21,6 +23,8 @@ static const char *ngx_ratelimit_limit_bucket(ngx_ratelimit_limit_t *limit,
 static const char *ngx_ratelimit_limit_free(ngx_ratelimit_limit_t *limit,
     const ngx_ratelimit_spec_t *spec);
 static const char *ngx_ratelimit_limit_window(ngx_ratelimit_limit_t *limit,
+    const ngx_ratelimit_spec_t *spec);
+static void ngx_ratelimit_limit_calendar(ngx_ratelimit_limit_t *limit,
     const ngx_ratelimit_spec_t *spec);
 
 
@@ -60,7 +64,7 @@ ngx_ratelimit_limit_mark(const ngx_ratelimit_limit_t *limit)
 {
     uint64_t  mark;
 
-    mark = limit->algorithm + 8 * limit->calendar;
+    mark = limit->algorithm + 8 * (limit->calendar ? limit->code : 0);
     mark = (mark ^ limit->capacity) * 0x9e3779b97f4a7c15ULL;
     mark = ((mark >> 32) ^ limit->window_us) * 0xbf58476d1ce4e5b9ULL;
     mark = ((mark >> 32) ^ limit->rate.period_us) * 0x9e3779b97f4a7c15ULL;
@@ -84,7 +88,8 @@ ngx_ratelimit_limit_write(ngx_ratelimit_limit_t *limit)
         memcpy(p + 2, limit->text, limit->digits);
         memcpy(p + 2 + limit->digits, ";w=", 3);
         p = ngx_ratelimit_number_write(p + 2 + limit->digits + 3,
-                                  ngx_ratelimit_seconds_up(limit->window_us));
+                                  ngx_ratelimit_seconds_up(
+                                      ngx_ratelimit_limit_span_us(limit)));
     }
 
     limit->text_len = (uint8_t) (p - limit->text);
@@ -202,10 +207,7 @@ ngx_ratelimit_limit_window(ngx_ratelimit_limit_t *limit,
     limit->capacity = (uint32_t) spec->tokens;
 
     if (spec->calendar) {
-        limit->window_us = (spec->calendar == NGX_RATELIMIT_CALENDAR_DAY)
-                           ? NGX_RATELIMIT_DAY_US : NGX_RATELIMIT_MONTH_US;
-        limit->code = NGX_RATELIMIT_CODE_CALENDAR + spec->calendar;
-
+        ngx_ratelimit_limit_calendar(limit, spec);
         return NULL;
     }
 
@@ -232,6 +234,48 @@ ngx_ratelimit_limit_window(ngx_ratelimit_limit_t *limit,
     }
 
     return NULL;
+}
+
+
+/*
+ * A counter's state has 12 bits for the code. UTC's days and months have one of
+ * their own; all other calendars share those behind, by a hash. Two that have
+ * the same differ from a changed limit in one thing: the window that lies in
+ * the state keeps its end.
+ */
+static void
+ngx_ratelimit_limit_calendar(ngx_ratelimit_limit_t *limit,
+    const ngx_ratelimit_spec_t *spec)
+{
+    uint64_t  mix;
+
+    limit->month_day = 1;
+
+    if (spec->calendar == NGX_RATELIMIT_CALENDAR_MONTH && spec->month_day) {
+        limit->month_day = spec->month_day;
+    }
+
+    limit->tz = spec->tz;
+    limit->window_us = NGX_RATELIMIT_DAY_US
+                       * ngx_ratelimit_calendar_days[spec->calendar - 1];
+
+    if (limit->tz == NULL && limit->month_day == 1
+        && spec->calendar <= NGX_RATELIMIT_CALENDAR_MONTH)
+    {
+        limit->code = NGX_RATELIMIT_CODE_CALENDAR + spec->calendar;
+        return;
+    }
+
+    mix = spec->calendar + 8 * limit->month_day;
+
+    if (limit->tz) {
+        mix |= (uint64_t) limit->tz->name << 32;
+        limit->window_us += NGX_RATELIMIT_TZ_STEP_US;
+    }
+
+    limit->code = NGX_RATELIMIT_CODE_OWES + 1
+                  + (uint32_t) ((mix * 0x9e3779b97f4a7c15ULL >> 32)
+                                % NGX_RATELIMIT_CODE_OTHERS);
 }
 
 

@@ -9,6 +9,7 @@
 #define NGX_RATELIMIT_LIMIT_H_INCLUDED
 
 #include "ngx_ratelimit_token_bucket.h"
+#include "ngx_ratelimit_tz.h"
 
 #define NGX_RATELIMIT_MAX_LOG     10000   /* requests in a sliding_log */
 
@@ -17,6 +18,9 @@
  * number, too, holds this product exactly.
  */
 #define NGX_RATELIMIT_MAX_WEIGHT  ((uint64_t) 1 << 53)
+
+/* by which a clock's change makes a window longer: of all zones the most */
+#define NGX_RATELIMIT_TZ_STEP_US  ((uint64_t) 2 * 3600 * 1000000)
 
 /* of a leaky_bucket: what nginx's timers bear everywhere is 2^31 ms */
 #define NGX_RATELIMIT_MAX_DELAY_US  ((uint64_t) 24 * 86400 * 1000000)
@@ -37,8 +41,9 @@ typedef enum {
 /* where a fixed window begins and ends */
 typedef enum {
     NGX_RATELIMIT_CALENDAR_NONE = 0,   /* at multiples of its length */
-    NGX_RATELIMIT_CALENDAR_DAY,        /* UTC */
-    NGX_RATELIMIT_CALENDAR_MONTH
+    NGX_RATELIMIT_CALENDAR_DAY,
+    NGX_RATELIMIT_CALENDAR_MONTH,
+    NGX_RATELIMIT_CALENDAR_WEEK        /* from Monday on */
 } ngx_ratelimit_calendar_e;
 
 /* A limit as an operator says it. A member that an algorithm ignores is 0. */
@@ -54,17 +59,23 @@ typedef struct {
     uint64_t                   window_us;   /* that a limit without a window of
                                                its own is for, in place of this
                                                one (amount.h); 0: period_us */
+    const ngx_ratelimit_tz_t  *tz;          /* of a calendar; NULL: UTC */
+    uint32_t                   month_day;   /* of a month's window the first
+                                               day, 1..31; 0: 1 */
 } ngx_ratelimit_spec_t;
 
 typedef struct {
     ngx_ratelimit_algorithm_e  algorithm;
     ngx_ratelimit_calendar_e   calendar;
+    const ngx_ratelimit_tz_t  *tz;          /* the spec's */
+    uint32_t                   month_day;
     uint32_t                   capacity;    /* the most that can be left */
     uint32_t                   code;        /* window_us in 12 bits, or the
                                                calendar; of windows */
     uint64_t                   window_us;   /* until a spent counter equals a
                                                fresh one; 0: concurrency, the
-                                               longest for a month */
+                                               longest that the
+                                               calendar has */
     uint64_t                   free_us;     /* leaky_bucket: see delay() */
     ngx_ratelimit_rate_t       rate;        /* of buckets */
     uint16_t                   mark;        /* of all that: limits that differ
@@ -128,6 +139,13 @@ ngx_ratelimit_limit_left(const ngx_ratelimit_limit_t *limit,
     return answer->remaining != NGX_RATELIMIT_LATER
            ? answer->remaining
            : ngx_ratelimit_token_bucket_remaining(&limit->rate, answer);
+}
+
+/* The window as clients see it: a day has 24 hours. */
+static inline uint64_t
+ngx_ratelimit_limit_span_us(const ngx_ratelimit_limit_t *limit)
+{
+    return limit->window_us - (limit->tz ? NGX_RATELIMIT_TZ_STEP_US : 0);
 }
 
 /* The share of a capacity that is used: 0 for none, 255 for all of it. */

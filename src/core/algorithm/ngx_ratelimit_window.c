@@ -25,12 +25,6 @@
 /* another machine's window may end later than known, as long as a call takes */
 #define NGX_RATELIMIT_AGE_SLACK_SHARE 8      /* of the window */
 
-/* By the wall clock, in microseconds since the epoch: start <= wall < end. */
-typedef struct {
-    uint64_t  start_us;
-    uint64_t  end_us;
-} ngx_ratelimit_bounds_t;
-
 /* A window's state as it is now, in the window of now. */
 typedef struct {
     uint64_t  end_us;      /* of the current window */
@@ -42,9 +36,6 @@ typedef struct {
 } ngx_ratelimit_usage_t;
 
 
-static ngx_ratelimit_bounds_t ngx_ratelimit_fixed_window_bounds(
-    const ngx_ratelimit_limit_t *limit, uint64_t wall_us);
-static ngx_ratelimit_bounds_t ngx_ratelimit_month_bounds(uint64_t wall_us);
 static int ngx_ratelimit_fixed_window_settle(const ngx_ratelimit_window_t *w,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint64_t left_us,
     ngx_ratelimit_usage_t *use);
@@ -77,78 +68,6 @@ static uint32_t ngx_ratelimit_window_grant(const ngx_ratelimit_limit_t *limit,
     uint64_t used, uint32_t cost, uint32_t want);
 static uint32_t ngx_ratelimit_window_left(const ngx_ratelimit_limit_t *limit,
     uint64_t used);
-
-
-uint64_t
-ngx_ratelimit_fixed_window_left(const ngx_ratelimit_limit_t *limit,
-    uint64_t wall_us)
-{
-    return ngx_ratelimit_fixed_window_bounds(limit, wall_us).end_us - wall_us;
-}
-
-
-uint64_t
-ngx_ratelimit_fixed_window_passed(const ngx_ratelimit_limit_t *limit,
-    uint64_t wall_us)
-{
-    return wall_us - ngx_ratelimit_fixed_window_bounds(limit, wall_us).start_us;
-}
-
-
-static ngx_ratelimit_bounds_t
-ngx_ratelimit_fixed_window_bounds(const ngx_ratelimit_limit_t *limit,
-    uint64_t wall_us)
-{
-    ngx_ratelimit_bounds_t  bounds;
-
-    if (limit->calendar == NGX_RATELIMIT_CALENDAR_MONTH) {
-        return ngx_ratelimit_month_bounds(wall_us);
-    }
-
-    bounds.start_us = wall_us - wall_us % limit->window_us;
-    bounds.end_us = bounds.start_us + limit->window_us;
-
-    return bounds;
-}
-
-
-/*
- * Years begin in March here, so that the leap day is a year's last, and 400 of
- * them make a period. Source: Howard Hinnant, "chrono-Compatible Low-Level Date
- * Algorithms", civil_from_days.
- */
-static ngx_ratelimit_bounds_t
-ngx_ratelimit_month_bounds(uint64_t wall_us)
-{
-    uint64_t                day, year, month, first, next, of_period, of_year;
-    ngx_ratelimit_bounds_t  bounds;
-
-    day = wall_us / NGX_RATELIMIT_DAY_US;
-
-    of_period = (day + 719468) % 146097;
-    year = (of_period - of_period / 1460 + of_period / 36524
-            - of_period / 146096) / 365;
-    of_year = of_period - (365 * year + year / 4 - year / 100);
-
-    month = (5 * of_year + 2) / 153;
-    first = (153 * month + 2) / 5;
-    next = (153 * month + 155) / 5;
-
-    if (month == 11) {
-
-        /* February, of the next year in the calendar's own count */
-
-        year++;
-        next = 365 + (year % 4 == 0 && (year % 100 != 0 || year == 400));
-    }
-
-    day -= of_year - first;
-
-    bounds.start_us = day * NGX_RATELIMIT_DAY_US;
-    bounds.end_us = (day + next - first) * NGX_RATELIMIT_DAY_US;
-
-    return bounds;
-}
 
 
 void
@@ -210,7 +129,7 @@ ngx_ratelimit_fixed_window_give(ngx_ratelimit_window_t *w,
         return;
     }
 
-    /* a month may have begun later than 31 days before its end */
+    /* it may have begun later than that: a month of the calendar */
 
     start_us = (use.end_us > limit->window_us)
                ? use.end_us - limit->window_us : 0;
@@ -655,6 +574,10 @@ ngx_ratelimit_window_age_us(const ngx_ratelimit_limit_t *limit,
 
     if (limit->calendar == NGX_RATELIMIT_CALENDAR_MONTH) {
         window_us -= NGX_RATELIMIT_MONTH_LESS_US;
+    }
+
+    if (limit->tz) {
+        window_us -= 2 * NGX_RATELIMIT_TZ_STEP_US;
     }
 
     end_us += window_us / NGX_RATELIMIT_AGE_SLACK_SHARE;

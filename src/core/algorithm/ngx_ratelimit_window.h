@@ -6,11 +6,15 @@
 #ifndef NGX_RATELIMIT_WINDOW_H_INCLUDED
 #define NGX_RATELIMIT_WINDOW_H_INCLUDED
 
-#include "ngx_ratelimit_limit.h"
+#include "ngx_ratelimit_calendar.h"
 
-/* codes above those of any span: the calendar's windows, and one that owes */
+/*
+ * Codes above those of any span: UTC's days and months, a window that owes, and
+ * all other calendars.
+ */
 #define NGX_RATELIMIT_CODE_CALENDAR  4000
 #define NGX_RATELIMIT_CODE_OWES      4003
+#define NGX_RATELIMIT_CODE_OTHERS    92     /* in number, up to 2^12 - 1 */
 
 /* what a window may count */
 #define NGX_RATELIMIT_MAX_COUNT      ((uint64_t) 1 << 31)
@@ -35,20 +39,9 @@ typedef struct {
 
 
 /*
- * The time from wall_us, microseconds since the epoch, to the end of the fixed
- * window that it lies in: 1 and more.
- */
-uint64_t ngx_ratelimit_fixed_window_left(const ngx_ratelimit_limit_t *limit,
-    uint64_t wall_us);
-
-/* The time from the start of that window to wall_us: 0 and more. */
-uint64_t ngx_ratelimit_fixed_window_passed(const ngx_ratelimit_limit_t *limit,
-    uint64_t wall_us);
-
-/*
  * Takes from a fixed window; cost, want and the answer are those of
  * ngx_ratelimit_token_bucket_take(). now_us (< 2^51) is the state's clock, any
- * clock. A window that begins now ends after left_us.
+ * clock. A window that begins now ends after left_us (calendar.h).
  *
  * A counter that is not fresh keeps its end, so no step of the wall clock opens
  * another window before that. There are two exceptions: an end more than a

@@ -11,7 +11,6 @@
 #define NGX_RATELIMIT_TZ_DAY         86400
 #define NGX_RATELIMIT_TZ_PAST        (400 * NGX_RATELIMIT_TZ_DAY)
 #define NGX_RATELIMIT_TZ_OFFSET      93600   /* 26 hours */
-#define NGX_RATELIMIT_TZ_NAME        64
 
 /* the end of the year 9999 */
 #define NGX_RATELIMIT_TZ_MAX         INT64_C(253402300799)

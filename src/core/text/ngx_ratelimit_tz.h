@@ -9,6 +9,7 @@
 #include "ngx_ratelimit_types.h"
 
 #define NGX_RATELIMIT_TZ_CHANGES  32   /* of the clock: 16 years of two */
+#define NGX_RATELIMIT_TZ_NAME     64   /* bytes of a zone's */
 #define NGX_RATELIMIT_TZ_FILE     16384   /* bytes: four times the longest */
 
 /* offset and next of a clock that never changes again */
@@ -29,6 +30,7 @@ typedef struct {
 } ngx_ratelimit_tz_change_t;
 
 typedef struct {
+    uint32_t                   name;       /* a hash of it; its owner sets it */
     int32_t                    offset;     /* before the first change */
     uint16_t                   n;          /* changes */
     uint16_t                   ruled;      /* 1: the rule tells those behind */

@@ -202,6 +202,7 @@ ngx_ratelimit_refill_get(ngx_ratelimit_counter_t *counter)
         {
             ngx_ratelimit_policy_use(counter->rule->policy);
             refill->counter.rule = counter->rule;
+            refill->limit = *counter->limit;    /* the policy has its zone */
             ngx_ratelimit_policy_release(before);
         }
 

@@ -6,17 +6,23 @@
 #include "ngx_ratelimit_script.h"
 
 #include "ngx_ratelimit_text.h"
+#include "ngx_ratelimit_window.h"
 
 #define NGX_RATELIMIT_SCRIPT_ARGS    7   /* of a counter */
 #define NGX_RATELIMIT_SCRIPT_VALUES  4   /* of a counter, in a result */
 
 /* a counter's kind, in place of t, and its field's length, in a command */
-#define NGX_RATELIMIT_SCRIPT_HEAD    "$1\r\nt\r\n$8\r\n"
+#define NGX_RATELIMIT_SCRIPT_KIND    "$1\r\nt\r\n"
+#define NGX_RATELIMIT_SCRIPT_WIDTH   "$8\r\n"
+#define NGX_RATELIMIT_SCRIPT_HEAD                                             \
+    NGX_RATELIMIT_SCRIPT_KIND NGX_RATELIMIT_SCRIPT_WIDTH
 
 static void ngx_ratelimit_script_lease_call(
     const ngx_ratelimit_counter_t *counter);
 static u_char ngx_ratelimit_script_kind(
     const ngx_ratelimit_counter_t *counter);
+static u_char *ngx_ratelimit_script_calendar(u_char *p, u_char kind,
+    const ngx_ratelimit_limit_t *limit);
 static ngx_uint_t ngx_ratelimit_script_same(const ngx_ratelimit_limit_t *one,
     const ngx_ratelimit_limit_t *two);
 static NGX_RATELIMIT_APART u_char *ngx_ratelimit_script_priced(u_char *p,
@@ -84,14 +90,20 @@ void
 ngx_ratelimit_script_add(ngx_ratelimit_script_t *script,
     const ngx_ratelimit_counter_t *counter, const ngx_ratelimit_price_t *price)
 {
-    u_char                      *p, *field;
+    u_char                       kind, *p, *field;
     const ngx_ratelimit_rule_t  *rule;
 
     rule = counter->rule;
+    kind = ngx_ratelimit_script_kind(counter);
 
-    field = ngx_cpymem(script->last, NGX_RATELIMIT_SCRIPT_HEAD,
-                       sizeof(NGX_RATELIMIT_SCRIPT_HEAD) - 1);
-    script->last[sizeof("$1\r\n") - 1] = ngx_ratelimit_script_kind(counter);
+    if (counter->limit->calendar) {
+        field = ngx_ratelimit_script_calendar(script->last, kind,
+                                              counter->limit);
+    } else {
+        field = ngx_cpymem(script->last, NGX_RATELIMIT_SCRIPT_HEAD,
+                           sizeof(NGX_RATELIMIT_SCRIPT_HEAD) - 1);
+        script->last[sizeof("$1\r\n") - 1] = kind;
+    }
 
     ngx_ratelimit_script_field(field, counter);
     p = ngx_cpymem(field + NGX_RATELIMIT_RULE_FIELD, CRLF, 2);
@@ -285,6 +297,38 @@ ngx_ratelimit_script_kind(const ngx_ratelimit_counter_t *counter)
 }
 
 
+/*
+ * The head with the windows of now: "f<start>+<seconds>+<seconds>", this one
+ * and the next. Redis' clock says in which of them it is.
+ */
+static u_char *
+ngx_ratelimit_script_calendar(u_char *p, u_char kind,
+    const ngx_ratelimit_limit_t *limit)
+{
+    u_char                   text[NGX_RATELIMIT_SCRIPT_KIND_BYTES], *last;
+    ngx_time_t              *now;
+    ngx_ratelimit_bounds_t   this, next;
+
+    now = ngx_timeofday();
+    this = ngx_ratelimit_calendar_bounds(limit, (uint64_t) now->sec * 1000000);
+    next = ngx_ratelimit_calendar_bounds(limit, this.end_us);
+
+    text[0] = kind;
+    last = ngx_ratelimit_number_write(text + 1, this.start_us / 1000000);
+    *last++ = '+';
+    last = ngx_ratelimit_number_write(last, (this.end_us - this.start_us)
+                                            / 1000000);
+    *last++ = '+';
+    last = ngx_ratelimit_number_write(last, (next.end_us - next.start_us)
+                                            / 1000000);
+
+    p = ngx_ratelimit_redis_write_bulk(p, text, last - text);
+
+    return ngx_cpymem(p, NGX_RATELIMIT_SCRIPT_WIDTH,
+                      sizeof(NGX_RATELIMIT_SCRIPT_WIDTH) - 1);
+}
+
+
 /* Whether both are the same to Redis: a refill has a copy of a rule's limit. */
 static ngx_uint_t
 ngx_ratelimit_script_same(const ngx_ratelimit_limit_t *one,
@@ -292,7 +336,7 @@ ngx_ratelimit_script_same(const ngx_ratelimit_limit_t *one,
 {
     return one == two
            || (one->algorithm == two->algorithm
-               && one->calendar == two->calendar
+               && one->code == two->code
                && one->capacity == two->capacity
                && one->window_us == two->window_us
                && one->rate.period_us == two->rate.period_us
@@ -345,7 +389,8 @@ ngx_ratelimit_script_limit(u_char *p, const ngx_ratelimit_limit_t *limit)
     default:
         p = ngx_ratelimit_script_number(p, limit->capacity);
         p = ngx_ratelimit_script_number(p, limit->window_us);
-        return ngx_ratelimit_script_number(p, limit->calendar);
+        return ngx_ratelimit_script_number(p, limit->calendar == 0 ? 0
+                               : limit->code - NGX_RATELIMIT_CODE_CALENDAR);
     }
 }
 

@@ -7,13 +7,16 @@
 
 #include "ngx_ratelimit_backend.h"
 
-/* a counter's arguments: its kind, its field, then five numbers */
+/* a counter's arguments: its kind, its field, then five numbers; the kind of a
+   calendar's window has three more */
 #define NGX_RATELIMIT_SCRIPT_NUMBER_BYTES                                     \
     NGX_RATELIMIT_REDIS_BULK(sizeof("-18446744073709551615"))
 #define NGX_RATELIMIT_SCRIPT_NUMBERS_BYTES                                    \
     (5 * NGX_RATELIMIT_SCRIPT_NUMBER_BYTES)
+#define NGX_RATELIMIT_SCRIPT_KIND_BYTES                                       \
+    (sizeof("f") - 1 + 3 * (NGX_INT64_LEN + 1))
 #define NGX_RATELIMIT_SCRIPT_COUNTER_BYTES                                    \
-    (NGX_RATELIMIT_REDIS_BULK(1)                                              \
+    (NGX_RATELIMIT_REDIS_BULK(NGX_RATELIMIT_SCRIPT_KIND_BYTES)                \
      + NGX_RATELIMIT_REDIS_BULK(NGX_RATELIMIT_RULE_FIELD)                     \
      + NGX_RATELIMIT_SCRIPT_NUMBERS_BYTES)
 

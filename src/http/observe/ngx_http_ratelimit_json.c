@@ -195,6 +195,7 @@ ngx_int_t
 ngx_http_ratelimit_json_counter(json_t *json,
     const ngx_ratelimit_inspect_t *inspect)
 {
+    uint64_t                      span_us;
     ngx_int_t                     rc;
     ngx_uint_t                    known, window;
     const ngx_ratelimit_limit_t  *limit;
@@ -211,8 +212,9 @@ ngx_http_ratelimit_json_counter(json_t *json,
                                     : json_null());
 
     if (window) {
+        span_us = ngx_ratelimit_limit_span_us(limit);
         rc |= json_object_set_new(json, "window_seconds",
-                                  json_real((double) limit->window_us / 1e6));
+                                  json_real((double) span_us / 1e6));
     }
 
     if (!known) {

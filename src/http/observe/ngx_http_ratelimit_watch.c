@@ -137,7 +137,7 @@ ngx_http_ratelimit_watch_rejected(ngx_http_request_t *r,
     rejection->retry_us = counter->answer.retry_us;
     rejection->limit = limit->capacity;
     rejection->window_us = (limit->algorithm == NGX_RATELIMIT_CONCURRENCY)
-                           ? 0 : limit->window_us;
+                           ? 0 : ngx_ratelimit_limit_span_us(limit);
 
     ngx_http_ratelimit_watch_keep(r, watch, counter->rule,
                                   &counter->client->key, rejection);

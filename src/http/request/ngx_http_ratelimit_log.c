@@ -189,7 +189,8 @@ ngx_http_ratelimit_log_limit(const ngx_ratelimit_check_t *check, u_char *out)
 
     if (limit->algorithm != NGX_RATELIMIT_CONCURRENCY) {
         p = ngx_slprintf(p, last, " in %uL s",
-                         ngx_ratelimit_seconds_up(limit->window_us));
+                         ngx_ratelimit_seconds_up(
+                             ngx_ratelimit_limit_span_us(limit)));
     }
 
     retry_after = ngx_http_ratelimit_retry_after(counter);

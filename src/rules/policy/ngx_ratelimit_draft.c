@@ -12,6 +12,8 @@
 #define NGX_RATELIMIT_BESIDE(at, with, expected)                              \
     { NGX_RATELIMIT_PARAM_##at, 0, NGX_RATELIMIT_PARAM_##with, 0, expected }
 
+static void ngx_ratelimit_draft_alone(ngx_ratelimit_draft_t *draft,
+    ngx_ratelimit_param_e id, const char *expected);
 static void ngx_ratelimit_draft_algorithm(ngx_ratelimit_draft_t *draft);
 static ngx_uint_t ngx_ratelimit_draft_has(const ngx_ratelimit_draft_t *draft,
     ngx_ratelimit_param_e id, ngx_uint_t values);
@@ -28,7 +30,8 @@ const ngx_ratelimit_exclusion_t  ngx_ratelimit_exclusions[] = {
     /* what an algorithm does not have but for some values */
 
     { NGX_RATELIMIT_PARAM_WINDOW,
-      NGX_RATELIMIT_BIT(CALENDAR_DAY)|NGX_RATELIMIT_BIT(CALENDAR_MONTH),
+      NGX_RATELIMIT_BIT(CALENDAR_DAY)|NGX_RATELIMIT_BIT(CALENDAR_MONTH)
+      |NGX_RATELIMIT_BIT(CALENDAR_WEEK),
       NGX_RATELIMIT_PARAM_ALGORITHM,
       NGX_RATELIMIT_RATES ^ NGX_RATELIMIT_BIT(FIXED_WINDOW),
       "a time as in \"60s\", or algorithm fixed_window" },
@@ -100,12 +103,23 @@ ngx_ratelimit_draft_combine(ngx_ratelimit_draft_t *draft)
 
     ngx_ratelimit_draft_exclude(draft);
 
-    if (ngx_ratelimit_says(draft, COST_EVERY)
-        && !ngx_ratelimit_says(draft, COST_END))
-    {
-        draft->wrong(draft, ngx_ratelimit_param(NGX_RATELIMIT_PARAM_COST_EVERY,
-                                                draft->in),
-                     "", "\"cost_end\" with it");
+    if (!ngx_ratelimit_says(draft, COST_END)) {
+        ngx_ratelimit_draft_alone(draft, NGX_RATELIMIT_PARAM_COST_EVERY,
+                                  "\"cost_end\" with it");
+    }
+
+    if (rule->spec.algorithm == NGX_RATELIMIT_FIXED_WINDOW) {
+
+        if (draft->calendar == NGX_RATELIMIT_CALENDAR_NONE) {
+            ngx_ratelimit_draft_alone(draft, NGX_RATELIMIT_PARAM_TZ,
+                                      "a \"window\" of the calendar with it");
+        }
+
+        if (draft->calendar != NGX_RATELIMIT_CALENDAR_MONTH) {
+            ngx_ratelimit_draft_alone(draft, NGX_RATELIMIT_PARAM_MONTH_DAY,
+                                      "the window \"calendar:month\" with "
+                                      "it");
+        }
     }
 
     if (ngx_ratelimit_says(draft, ACTIVE)) {
@@ -123,6 +137,17 @@ ngx_ratelimit_draft_combine(ngx_ratelimit_draft_t *draft)
         || rule->spec.algorithm == NGX_RATELIMIT_CONCURRENCY)
     {
         rule->sync = NGX_RATELIMIT_SYNC_STRICT;
+    }
+}
+
+
+/* A parameter that needs another one, which is not there. */
+static void
+ngx_ratelimit_draft_alone(ngx_ratelimit_draft_t *draft,
+    ngx_ratelimit_param_e id, const char *expected)
+{
+    if (draft->says >> id & 1) {
+        draft->wrong(draft, ngx_ratelimit_param(id, draft->in), "", expected);
     }
 }
 

@@ -6,6 +6,7 @@
 
 #include "ngx_ratelimit_route.h"
 #include "ngx_ratelimit_text.h"
+#include "ngx_ratelimit_tz_file.h"
 
 #define NGX_RATELIMIT_MAX_PRIORITY  1000000
 #define NGX_RATELIMIT_MIN_EVERY     (64 * 1024)
@@ -20,6 +21,7 @@
 /* algorithms: bits */
 #define NGX_RATELIMIT_TOKEN         NGX_RATELIMIT_BIT(TOKEN_BUCKET)
 #define NGX_RATELIMIT_LEAKY         NGX_RATELIMIT_BIT(LEAKY_BUCKET)
+#define NGX_RATELIMIT_FIXED         NGX_RATELIMIT_BIT(FIXED_WINDOW)
 #define NGX_RATELIMIT_SPLITS                                                  \
     (NGX_RATELIMIT_TOKEN | NGX_RATELIMIT_BIT(FIXED_WINDOW)                    \
      | NGX_RATELIMIT_BIT(SLIDING_WINDOW))
@@ -39,6 +41,8 @@ static const char *ngx_ratelimit_param_parse(ngx_ratelimit_draft_t *draft,
 static const char *ngx_ratelimit_set_rate(ngx_ratelimit_draft_t *draft,
     const ngx_ratelimit_param_t *param, ngx_str_t *text);
 static const char *ngx_ratelimit_set_window(ngx_ratelimit_draft_t *draft,
+    const ngx_ratelimit_param_t *param, ngx_str_t *text);
+static const char *ngx_ratelimit_set_tz(ngx_ratelimit_draft_t *draft,
     const ngx_ratelimit_param_t *param, ngx_str_t *text);
 static const char *ngx_ratelimit_set_emergency(ngx_ratelimit_draft_t *draft,
     const ngx_ratelimit_param_t *param, ngx_str_t *text);
@@ -129,8 +133,20 @@ const ngx_ratelimit_param_t  ngx_ratelimit_params[] = {
       NGX_RATELIMIT_AT(calendar), .algorithms = NGX_RATELIMIT_RATES, .min = 1,
       .max = NGX_RATELIMIT_MAX_SECONDS, .set = ngx_ratelimit_set_window,
       .expected =
-      "a time from 1s to 366d in whole seconds, \"calendar:day\" or "
-      "\"calendar:month\"" },
+      "a time from 1s to 366d in whole seconds, \"calendar:day\", "
+      "\"calendar:week\" or \"calendar:month\"" },
+
+    { NGX_RATELIMIT_PARAM_TZ, "tz=", "tz", NGX_RATELIMIT_OF_LIMIT,
+      NGX_RATELIMIT_A_TEXT, NGX_RATELIMIT_AT(rule.spec.tz),
+      .algorithms = NGX_RATELIMIT_FIXED, .set = ngx_ratelimit_set_tz,
+      .expected = "the name of a time zone, as in \"Europe/Berlin\"",
+      .standard = "UTC" },
+
+    { NGX_RATELIMIT_PARAM_MONTH_DAY, "month_day=", "month_day",
+      NGX_RATELIMIT_OF_LIMIT, NGX_RATELIMIT_A_NUMBER,
+      NGX_RATELIMIT_AT(rule.spec.month_day),
+      .algorithms = NGX_RATELIMIT_FIXED, .min = 1, .max = 31,
+      .standard = "1" },
 
     { NGX_RATELIMIT_PARAM_CAPACITY, "capacity=", NULL, NGX_RATELIMIT_IN_BOTH,
       NGX_RATELIMIT_A_NUMBER, NGX_RATELIMIT_AT(capacity),
@@ -684,8 +700,10 @@ ngx_ratelimit_set_window(ngx_ratelimit_draft_t *draft,
     int        place;
     ngx_int_t  seconds;
 
+    /* in the order of ngx_ratelimit_calendar_e */
+
     static const char *const  names[] = {
-        "calendar:day", "calendar:month", NULL
+        "calendar:day", "calendar:month", "calendar:week", NULL
     };
 
     place = ngx_ratelimit_names_find(names, text->data, text->len);
@@ -703,6 +721,14 @@ ngx_ratelimit_set_window(ngx_ratelimit_draft_t *draft,
     }
 
     return ngx_ratelimit_param_number(draft, param, seconds);
+}
+
+
+static const char *
+ngx_ratelimit_set_tz(ngx_ratelimit_draft_t *draft,
+    const ngx_ratelimit_param_t *param, ngx_str_t *text)
+{
+    return ngx_ratelimit_tz_load(draft->pool, text, &draft->rule.spec.tz);
 }
 
 

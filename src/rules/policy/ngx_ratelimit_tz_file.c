@@ -5,6 +5,8 @@
 
 #include "ngx_ratelimit_tz_file.h"
 
+#include "ngx_ratelimit_hash.h"
+
 #define NGX_RATELIMIT_TZ_FOLDER  "/usr/share/zoneinfo"
 
 static ssize_t ngx_ratelimit_tz_file(const char *path, u_char *buf,
@@ -15,16 +17,21 @@ const char *
 ngx_ratelimit_tz_load(ngx_pool_t *pool, const ngx_str_t *name,
     const ngx_ratelimit_tz_t **tz)
 {
-    u_char               path[128], buf[NGX_RATELIMIT_TZ_FILE];
+    u_char               path[sizeof(NGX_RATELIMIT_TZ_FOLDER "/")
+                              + NGX_RATELIMIT_TZ_NAME];
+    u_char               buf[NGX_RATELIMIT_TZ_FILE], *p;
     ssize_t              n;
     ngx_ratelimit_tz_t  *read;
+
+    static const u_char  zero[16];
 
     if (!ngx_ratelimit_tz_name_valid(name->data, name->len)) {
         return "the name of a time zone, as in \"Europe/Berlin\"";
     }
 
-    *ngx_snprintf(path, sizeof(path) - 1, NGX_RATELIMIT_TZ_FOLDER "/%V", name)
-        = '\0';
+    p = ngx_cpymem(path, NGX_RATELIMIT_TZ_FOLDER "/",
+                   sizeof(NGX_RATELIMIT_TZ_FOLDER "/") - 1);
+    *ngx_cpymem(p, name->data, name->len) = '\0';
 
     n = ngx_ratelimit_tz_file((char *) path, buf, sizeof(buf));
 
@@ -38,11 +45,13 @@ ngx_ratelimit_tz_load(ngx_pool_t *pool, const ngx_str_t *name,
         return "";
     }
 
-    if (ngx_ratelimit_tz_read(read, buf, (size_t) n, ngx_time()) != NULL) {
+    if (ngx_ratelimit_tz_read(read, buf, (size_t) n, time(NULL)) != NULL) {
         return "a time zone whose file in " NGX_RATELIMIT_TZ_FOLDER
                " can be read";
     }
 
+    read->name = (uint32_t) ngx_ratelimit_siphash(zero, name->data, name->len,
+                                                  1, 3).lo;
     *tz = read;
 
     return NULL;

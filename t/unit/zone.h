@@ -1,0 +1,70 @@
+/* Time zones for tests, of this machine. */
+
+#ifndef ZONE_H_INCLUDED
+#define ZONE_H_INCLUDED
+
+#include "unit.h"
+
+#include "ngx_ratelimit_tz.h"
+
+#define ZONES  "/usr/share/zoneinfo/"
+
+
+static inline size_t
+zone_file(const char *name, u_char *buf)
+{
+    FILE    *f;
+    char     path[256];
+    size_t   n;
+
+    snprintf(path, sizeof(path), ZONES "%s", name);
+    f = fopen(path, "rb");
+    if (f == NULL) {
+        fail_msg("no %s: package tzdata", path);
+    }
+
+    n = fread(buf, 1, NGX_RATELIMIT_TZ_FILE, f);
+    fclose(f);
+
+    return n;
+}
+
+
+/* As it is read at that time; a name for the codes of windows is n. */
+static inline void
+zone_read(ngx_ratelimit_tz_t *tz, const char *name, int64_t now, uint32_t n)
+{
+    u_char  buf[NGX_RATELIMIT_TZ_FILE];
+
+    assert_null(ngx_ratelimit_tz_read(tz, buf, zone_file(name, buf), now));
+    tz->name = n;
+}
+
+
+/* One of some zones, as they were read at the end of 2023; or NULL: UTC. */
+static inline const ngx_ratelimit_tz_t *
+zone_random(void)
+{
+    size_t  i;
+
+    static ngx_ratelimit_tz_t  zones[8];
+    static const char *const   names[COUNT(zones)] = {
+        "Europe/Berlin", "America/New_York", "Asia/Kolkata",
+        "Australia/Lord_Howe", "Antarctica/Troll", "Africa/Cairo",
+        "America/Havana", "Pacific/Apia"
+    };
+
+    i = rnd(COUNT(zones) + 2);
+
+    if (i >= COUNT(zones)) {
+        return NULL;
+    }
+
+    if (zones[i].name == 0) {
+        zone_read(&zones[i], names[i], 1700000000, 1 + i);
+    }
+
+    return &zones[i];
+}
+
+#endif /* ZONE_H_INCLUDED */
