@@ -133,6 +133,13 @@ static ngx_command_t  ngx_http_ratelimit_commands[] = {
       0,
       NULL },
 
+    { ngx_string("ratelimit_once"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE12,
+      ngx_http_ratelimit_once,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
     { ngx_string("ratelimit_dry_run"),
       NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_FLAG,
       ngx_conf_set_flag_slot,
@@ -340,8 +347,8 @@ ngx_http_ratelimit_create_loc_conf(ngx_conf_t *cf)
 {
     ngx_http_ratelimit_loc_conf_t  *conf;
 
-    /* limits, api, page, tier, explain, sources, jwt_key, routes = NULL;
-       exempt, limited, checks = 0 */
+    /* limits, api, page, tier, explain, sources, jwt_key, once, routes = NULL;
+       exempt, limited, checks, needs = 0 */
     conf = ngx_pcalloc(cf->pool, sizeof(ngx_http_ratelimit_loc_conf_t));
     if (conf == NULL) {
         return NULL;
@@ -385,6 +392,7 @@ ngx_http_ratelimit_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
     ngx_http_ratelimit_inherit(tier);
     ngx_http_ratelimit_limit_tiers(conf);
 
+    ngx_http_ratelimit_inherit(once);
     ngx_http_ratelimit_inherit(explain);
     ngx_http_ratelimit_inherit(jwt_key);
     ngx_http_ratelimit_inherit(routes);
@@ -416,6 +424,10 @@ ngx_http_ratelimit_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
     ngx_conf_merge_uint_value(conf->prefix_v6, prev->prefix_v6, 64);
 
     conf->needs = conf->jwt_key ? NGX_HTTP_RATELIMIT_NEEDS_CLAIMS : 0;
+
+    if (conf->once && conf->once->key) {
+        conf->needs |= NGX_HTTP_RATELIMIT_NEEDS_ONCE;
+    }
 
     if (conf->jwt_key && conf->jwt_invalid == NGX_HTTP_RATELIMIT_JWT_REJECT) {
         conf->needs |= NGX_HTTP_RATELIMIT_NEEDS_TOKEN;

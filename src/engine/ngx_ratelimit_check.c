@@ -248,12 +248,12 @@ ngx_ratelimit_check_take_remote(ngx_ratelimit_check_t *check,
 static const ngx_ratelimit_backend_t *
 ngx_ratelimit_check_backend(const ngx_ratelimit_counter_t *counter)
 {
-    if (counter->cost == 0) {
-        return &ngx_ratelimit_leased;
-    }
-
     if (counter->rule->shares) {
         return &ngx_ratelimit_parts;
+    }
+
+    if (counter->cost == 0) {
+        return &ngx_ratelimit_leased;
     }
 
     if (counter->rule->sync == NGX_RATELIMIT_SYNC_STRICT

@@ -218,11 +218,40 @@ ngx_int_t ngx_ratelimit_check_prepare(ngx_ratelimit_rule_t *rule,
 ngx_int_t ngx_ratelimit_check_start(ngx_ratelimit_check_t *check);
 
 /*
- * retry.c, of rules with "retry=growth". Whether the client comes back before
- * it may: then its wait has grown, and check_early() takes the place of
- * check_start().
+ * once.c, of "ratelimit_once": what makes two requests the same one, and the
+ * marks by which their counters know it.
  */
-ngx_uint_t ngx_ratelimit_retry_early(ngx_ratelimit_counter_t *counter);
+typedef struct {
+    uint64_t             time_us;   /* of a mark */
+    u_char              *text;      /* the request, behind the room for an id */
+    size_t               len;       /* of both */
+    ngx_ratelimit_id_t   marks[NGX_RATELIMIT_MAX_COUNTERS];
+    uint32_t             paid[NGX_RATELIMIT_MAX_COUNTERS];
+                                    /* before, of a counter; 0: no replay */
+} ngx_ratelimit_once_t;
+
+/*
+ * The counters of a check are known, and their costs: if this is a replay, it
+ * costs what was not paid before. It uses up one of the mark's, if use is set.
+ */
+void ngx_ratelimit_once_begin(ngx_ratelimit_check_t *check,
+    ngx_ratelimit_once_t *once, ngx_uint_t use);
+
+/*
+ * The check is complete (when is 0), or the response has told the cost of rules
+ * with a bit of NGX_RATELIMIT_NEEDS_SETTLE or END. From here on replays of the
+ * request are free, as far as their counters were paid. A rejected replay was
+ * none.
+ */
+void ngx_ratelimit_once_end(ngx_ratelimit_check_t *check,
+    const ngx_ratelimit_once_t *once, ngx_uint_t when);
+
+/*
+ * retry.c, of rules with "retry=growth". A bit for each counter whose client
+ * comes back before it may: then its wait has grown, and check_early() takes
+ * the place of check_start().
+ */
+ngx_uint_t ngx_ratelimit_retry_early(ngx_ratelimit_check_t *check);
 
 /*
  * Rejects the request: takes of no counter and asks nobody. early has a bit for

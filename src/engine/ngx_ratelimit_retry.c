@@ -39,6 +39,8 @@
     ((uint32_t) (counter)->limit->mark << NGX_RATELIMIT_RETRY_STEP_BITS       \
      & NGX_RATELIMIT_AUX_MASK)
 
+static ngx_uint_t ngx_ratelimit_retry_early_one(
+    ngx_ratelimit_counter_t *counter);
 static void ngx_ratelimit_retry_lock(const ngx_ratelimit_counter_t *counter,
     ngx_ratelimit_entry_t *entry);
 static ngx_uint_t ngx_ratelimit_retry_waits(
@@ -48,8 +50,31 @@ static uint64_t ngx_ratelimit_retry_wait_us(
     const ngx_ratelimit_state_t *state);
 
 
+/* A dry run makes nobody wait, and what costs nothing always passes. */
 ngx_uint_t
-ngx_ratelimit_retry_early(ngx_ratelimit_counter_t *counter)
+ngx_ratelimit_retry_early(ngx_ratelimit_check_t *check)
+{
+    ngx_uint_t                i, early;
+    ngx_ratelimit_counter_t  *counter;
+
+    early = 0;
+
+    for (i = 0; i < check->ncounters; i++) {
+        counter = &check->counters[i];
+
+        if ((counter->rule->needs & NGX_RATELIMIT_NEEDS_RETRY)
+            && counter->cost && !counter->dry_run)
+        {
+            early |= ngx_ratelimit_retry_early_one(counter) << i;
+        }
+    }
+
+    return early;
+}
+
+
+static ngx_uint_t
+ngx_ratelimit_retry_early_one(ngx_ratelimit_counter_t *counter)
 {
     uint64_t                since_us;
     ngx_ratelimit_entry_t   entry;

@@ -34,6 +34,7 @@
 #define NGX_HTTP_RATELIMIT_NEEDS_TOKEN   NGX_RATELIMIT_NEEDS_ABOVE
 #define NGX_HTTP_RATELIMIT_NEEDS_CLAIMS  (NGX_RATELIMIT_NEEDS_ABOVE << 1)
 #define NGX_HTTP_RATELIMIT_NEEDS_REPORT  (NGX_RATELIMIT_NEEDS_ABOVE << 2)
+#define NGX_HTTP_RATELIMIT_NEEDS_ONCE    (NGX_RATELIMIT_NEEDS_ABOVE << 3)
 
 /* where a location's requests are checked: bits */
 #define NGX_HTTP_RATELIMIT_BEFORE_AUTH  0x01
@@ -100,6 +101,13 @@ typedef struct {
     ngx_http_ratelimit_value_t   key;       /* penalty.data */
     ngx_http_ratelimit_place_t   place;
 } ngx_http_ratelimit_penalty_t;
+
+
+/* "ratelimit_once" */
+typedef struct {
+    ngx_http_ratelimit_value_t  *key;       /* NULL: off */
+    ngx_int_t                    time;      /* seconds */
+} ngx_http_ratelimit_once_t;
 
 
 /* A host name of a "ratelimit_redis" block. */
@@ -171,6 +179,7 @@ typedef struct {
     ngx_uint_t                     log_level;  /* of rejections */
     ngx_uint_t                     fail_mode;  /* ngx_ratelimit_fail_mode_e */
     ngx_flag_t                     dry_run;
+    ngx_http_ratelimit_once_t     *once;       /* NULL: as off */
     ngx_http_ratelimit_value_t    *tier;       /* NULL: none */
     ngx_array_t                   *explain;    /* ngx_http_ratelimit_token_t;
                                                   empty: off */

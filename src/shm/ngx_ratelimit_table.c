@@ -18,8 +18,8 @@
 
 /*
  * How much a counter is missed. 0: there is none, or it equals a fresh one.
- * Otherwise the rank has the class (1: not found again up to now, 2: known),
- * then the loss (8 bits), then fresh_us (52 bits).
+ * Otherwise the rank has the class (0: a mark, 1: not found again up to now, 2:
+ * known), then the loss (8 bits), then fresh_us (52 bits).
  */
 #define ngx_ratelimit_rank(class, loss, fresh_us)                             \
     ((uint64_t) (class) << 60 | (uint64_t) (loss) << 52 | (fresh_us))
@@ -40,6 +40,8 @@ typedef struct {
 
 
 static ngx_ratelimit_place_t ngx_ratelimit_table_place(
+    const ngx_ratelimit_entry_t *entry);
+static ngx_ratelimit_place_t ngx_ratelimit_table_emptier(
     const ngx_ratelimit_entry_t *entry);
 static void ngx_ratelimit_table_push(const ngx_ratelimit_entry_t *entry,
     ngx_ratelimit_place_t *place);
@@ -134,6 +136,31 @@ ngx_ratelimit_table_insert(ngx_ratelimit_entry_t entry, uint32_t loss)
 }
 
 
+void
+ngx_ratelimit_table_store_mark(ngx_ratelimit_entry_t *entry)
+{
+    ngx_ratelimit_place_t  place;
+
+    if (entry->found) {
+        place.set = entry->at.set;
+        place.i = entry->at.place;
+        place.rank = 0;
+
+    } else {
+        place = ngx_ratelimit_table_emptier(entry);
+    }
+
+    if (ngx_ratelimit_rank_class(place.rank) == 0) {
+        ngx_ratelimit_table_write(place.set, place.i, entry->at.tag,
+                                  ngx_ratelimit_table_word(&entry->state),
+                                  entry->state.extra, 0,
+                                  NGX_RATELIMIT_TABLE_MARK);
+    }
+
+    ngx_ratelimit_unlock(&entry->at.segment->lock);
+}
+
+
 /*
  * Finds the place for a new counter. A free place in the emptier of its sets
  * comes first. Then a place whose counter can move to one of a lower class.
@@ -144,30 +171,38 @@ ngx_ratelimit_table_insert(ngx_ratelimit_entry_t entry, uint32_t loss)
 static ngx_ratelimit_place_t
 ngx_ratelimit_table_place(const ngx_ratelimit_entry_t *entry)
 {
-    ngx_ratelimit_place_t          place, other;
-    const ngx_ratelimit_places_t  *at;
+    ngx_uint_t             lost;
+    ngx_ratelimit_place_t  place;
 
-    at = &entry->at;
-    at->segment->used = 1;
-
-    place = ngx_ratelimit_table_least(at->first, entry->now_us);
-    other = ngx_ratelimit_table_least(at->second, entry->now_us);
-
-    if (other.nfree > place.nfree
-        || (other.nfree == place.nfree && other.rank < place.rank))
-    {
-        place = other;
-    }
+    place = ngx_ratelimit_table_emptier(entry);
 
     if (place.rank != 0) {
         ngx_ratelimit_table_push(entry, &place);
 
-        if (place.rank != 0) {
-            at->segment->lost[ngx_ratelimit_table_lost(place.rank)]++;
+        if (ngx_ratelimit_rank_class(place.rank) != 0) {
+            lost = ngx_ratelimit_table_lost(place.rank);
+            entry->at.segment->lost[lost]++;
         }
     }
 
     return place;
+}
+
+
+/* The least place of the set that has more free ones, or the lesser least. */
+static ngx_ratelimit_place_t
+ngx_ratelimit_table_emptier(const ngx_ratelimit_entry_t *entry)
+{
+    ngx_ratelimit_place_t  place, other;
+
+    entry->at.segment->used = 1;
+
+    place = ngx_ratelimit_table_least(entry->at.first, entry->now_us);
+    other = ngx_ratelimit_table_least(entry->at.second, entry->now_us);
+
+    return (other.nfree > place.nfree
+            || (other.nfree == place.nfree && other.rank < place.rank))
+           ? other : place;
 }
 
 
@@ -240,7 +275,8 @@ ngx_ratelimit_table_move(const ngx_ratelimit_place_t *from,
     set->tag[i] = 0;
 
     ngx_ratelimit_table_write(to->set, to->i, tag, set->word[i], set->extra[i],
-                              set->loss[i], (set->known >> i) & 1);
+                              set->loss[i],
+                              (set->known >> i) & NGX_RATELIMIT_TABLE_KNOWN);
 }
 
 
@@ -249,7 +285,7 @@ static ngx_ratelimit_place_t
 ngx_ratelimit_table_least(void *data, uint64_t now_us)
 {
     uint64_t                    rank, fresh_us;
-    ngx_uint_t                  i;
+    ngx_uint_t                  i, class;
     ngx_ratelimit_place_t       place;
     ngx_ratelimit_table_set_t  *set = data;
 
@@ -265,9 +301,12 @@ ngx_ratelimit_table_least(void *data, uint64_t now_us)
             rank = 0;
             place.nfree++;
 
+        } else if ((set->known >> i) & NGX_RATELIMIT_TABLE_MARK) {
+            rank = ngx_ratelimit_rank(0, 0, fresh_us);
+
         } else {
-            rank = ngx_ratelimit_rank(1 + ((set->known >> i) & 1),
-                                      set->loss[i], fresh_us);
+            class = 1 + ((set->known >> i) & NGX_RATELIMIT_TABLE_KNOWN);
+            rank = ngx_ratelimit_rank(class, set->loss[i], fresh_us);
         }
 
         if (rank < place.rank) {
@@ -307,13 +346,17 @@ ngx_ratelimit_table_look(const void *data, uint64_t now_us,
 {
     const ngx_ratelimit_table_set_t *set = data;
 
+    u_char      bits;
     uint64_t    word;
     ngx_uint_t  i;
+
+    bits = __atomic_load_n(&set->known, __ATOMIC_RELAXED);
 
     for (i = 0; i < NGX_RATELIMIT_TABLE_PLACES; i++) {
         word = __atomic_load_n(&set->word[i], __ATOMIC_RELAXED);
 
         stat->busy += (__atomic_load_n(&set->tag[i], __ATOMIC_RELAXED)
+                       && !((bits >> i) & NGX_RATELIMIT_TABLE_MARK)
                        && word >> NGX_RATELIMIT_AUX_BITS > now_us);
     }
 }

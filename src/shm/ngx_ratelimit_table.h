@@ -27,6 +27,10 @@
 #define NGX_RATELIMIT_AUX_BITS  12
 #define NGX_RATELIMIT_AUX_MASK  ((1u << NGX_RATELIMIT_AUX_BITS) - 1)
 
+/* of a place, from bit i on: the counter was found again; it is a mark */
+#define NGX_RATELIMIT_TABLE_KNOWN  0x01
+#define NGX_RATELIMIT_TABLE_MARK   0x08
+
 #define ngx_ratelimit_table_word(state)                                       \
     ((state)->fresh_us << NGX_RATELIMIT_AUX_BITS                              \
      | ((state)->aux & NGX_RATELIMIT_AUX_MASK))
@@ -36,7 +40,7 @@ typedef struct {
     uint64_t         word[NGX_RATELIMIT_TABLE_PLACES];   /* fresh_us, aux */
     uint32_t         extra[NGX_RATELIMIT_TABLE_PLACES];
     u_char           loss[NGX_RATELIMIT_TABLE_PLACES];
-    u_char           known;                              /* a bit a place */
+    u_char           known;                              /* bits of places */
 } ngx_ratelimit_table_set_t;
 
 _Static_assert(sizeof(ngx_ratelimit_table_set_t) == NGX_RATELIMIT_LINE,
@@ -125,6 +129,14 @@ ngx_ratelimit_id_t ngx_ratelimit_table_inner_id(const ngx_ratelimit_id_t *id,
 static ngx_inline void ngx_ratelimit_table_store(ngx_ratelimit_entry_t *entry,
     uint32_t loss);
 
+/*
+ * The same for a mark: what lives for a time and stands for no tokens. It takes
+ * a place that is free or another mark's, and any counter may take its place:
+ * no counter is lost for it, nor is its place a busy one. If there is no such
+ * place, it is not kept.
+ */
+void ngx_ratelimit_table_store_mark(ngx_ratelimit_entry_t *entry);
+
 /* Unlocks and leaves the counter as it was. */
 void ngx_ratelimit_table_unlock(ngx_ratelimit_entry_t *entry);
 
@@ -203,7 +215,7 @@ ngx_ratelimit_table_lock(ngx_ratelimit_table_t *table,
 static ngx_inline void
 ngx_ratelimit_table_write(ngx_ratelimit_table_set_t *set, ngx_uint_t i,
     uint64_t tag, uint64_t word, uint32_t extra, uint32_t loss,
-    ngx_uint_t known)
+    ngx_uint_t bits)
 {
     set->tag[i] = 0;
 
@@ -212,7 +224,10 @@ ngx_ratelimit_table_write(ngx_ratelimit_table_set_t *set, ngx_uint_t i,
     set->word[i] = word;
     set->extra[i] = extra;
     set->loss[i] = (u_char) ngx_min(loss, 255);
-    set->known = (u_char) ((set->known & ~(1u << i)) | (known << i));
+    set->known = (u_char) (bits << i
+                           | (set->known & ~((NGX_RATELIMIT_TABLE_KNOWN
+                                              |NGX_RATELIMIT_TABLE_MARK)
+                                             << i)));
 
     ngx_ratelimit_store_order();
 
@@ -232,7 +247,8 @@ ngx_ratelimit_table_store(ngx_ratelimit_entry_t *entry, uint32_t loss)
 
     ngx_ratelimit_table_write(entry->at.set, entry->at.place, entry->at.tag,
                               ngx_ratelimit_table_word(&entry->state),
-                              entry->state.extra, loss, 1);
+                              entry->state.extra, loss,
+                              NGX_RATELIMIT_TABLE_KNOWN);
 
     ngx_ratelimit_unlock(&entry->at.segment->lock);
 }

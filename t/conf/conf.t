@@ -95,6 +95,7 @@ refused(in_server('%1'), '"%2" directive is duplicate',
     (map { ["$_->[0] $_->[1]; $_->[0] $_->[2];", $_->[0]] }
      ['ratelimit_tier', 'a', 'b'], ['ratelimit_log_level', 'info', 'warn'],
      ['ratelimit_phase', 'before_auth', 'after_auth'],
+     ['ratelimit_once', 'off', '$arg_k 1h'],
      ['ratelimit_dry_run', 'on', 'on'], ['ratelimit_api_key', 'bearer', 'bearer'],
      ['ratelimit_headers', 'x', 'x'], ['ratelimit_headers', 'off', 'x'],
      ['ratelimit_response', 'json', 'off'], ['ratelimit_status', 429, 429],
@@ -610,6 +611,13 @@ refused(in_server('%1 %2;'), '"%1" has an invalid "%2", did you mean "%3"?',
         ['ratelimit_log_level', 'warning', 'warn'],
         ['ratelimit_log_level', 'Info', 'info'],
         ['ratelimit_response', 'JSON', 'json']);
+refused(in_server('ratelimit_once %1;'), '"ratelimit_once" directive has no '
+        . 'time, expected "<key> <time>" or "off"', '$arg_k', 'on', '""');
+refused(in_server('ratelimit_once %1 1h;'), '"ratelimit_once" has the key "%1" '
+        . 'without a variable, expected one as in "$http_idempotency_key"',
+        'key', 'off');
+invalid(in_server('ratelimit_once $arg_k %1;'), 'ratelimit_once', '',
+        'a time from 1s to 7d', '0', '-1s', '8d', '604801s', '10ms', 'x');
 refused(in_server('ratelimit_dry_run try;'), 'invalid value "try" in '
         . '"ratelimit_dry_run" directive, it must be "on" or "off"');
 refused(in_server('ratelimit_api_key %1;'),
@@ -785,6 +793,8 @@ accepted(in_server($_))
     for 'ratelimit off;', 'ratelimit zone=z;', 'ratelimit zone=z rule=z;',
         'ratelimit_tier gold;', 'ratelimit_tier "";', 'ratelimit_tier $arg_t;',
         'ratelimit_dry_run on;', 'ratelimit_dry_run off;',
+        'ratelimit_once off;', 'ratelimit_once $http_a$arg_b 1s;',
+        'ratelimit_once $http_a 7d; location / { ratelimit_once off; }',
         'ratelimit_api_key header:X-Key bearer header:Other;',
         'ratelimit_headers off;', 'ratelimit_headers x;',
         'ratelimit_headers draft3;', 'ratelimit_headers ietf x draft3;',

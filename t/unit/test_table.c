@@ -347,6 +347,87 @@ test_evict(void **state)
 }
 
 
+static void
+mark(void *table, uint64_t n, uint64_t until)
+{
+    ngx_ratelimit_id_t     id;
+    ngx_ratelimit_entry_t  e;
+
+    id = key(n);
+    ngx_ratelimit_table_lock(table, &id, NOW, &e);
+    state_fill(&e.state, id.lo, until);
+    ngx_ratelimit_table_store_mark(&e);
+}
+
+
+static uint64_t
+count(void *table, uint64_t from, uint64_t n)
+{
+    uint64_t  i, found;
+
+    for (i = 0, found = 0; i < n; i++) {
+        found += (get(table, from + i) > NOW);
+    }
+
+    return found;
+}
+
+
+/*
+ * Marks take places that no live counter has, and each of them is a counter's
+ * place, however long the mark lives and however often it is found.
+ */
+static void
+test_marks(void **state)
+{
+    enum { MARKS = 1000000 };
+
+    map_t     map;
+    uint64_t  n, places, used;
+
+    map = table_make(0, NGX_RATELIMIT_TABLE_MIN_BYTES);
+    places = stat_at(map.table, NOW).places;
+
+    for (n = 0; n < 3 * 10 * places; n++) {
+        mark(map.table, MARKS + n / 3, LATER + 1000);
+    }
+
+    assert_int_equal(count(map.table, MARKS, 10 * places), places);
+    assert_int_equal(stat_at(map.table, NOW).busy, 0);
+
+    /* counters find places as if there were no marks, and keep them */
+
+    used = fill(map.table, LATER, 0, 0);
+    assert_int_equal(count(map.table, MARKS, 10 * places), 0);
+    assert_int_equal(stat_at(map.table, NOW).lost, used - places);
+
+    for (n = 0; n < 10 * places; n++) {
+        mark(map.table, MARKS + n, LATER + 1000);
+    }
+
+    assert_int_equal(count(map.table, MARKS, 10 * places), 0);
+    assert_int_equal(count(map.table, 0, used), places);
+    assert_int_equal(stat_at(map.table, NOW).lost, used - places);
+
+    /* an expired counter's place is free; whoever is stored there is no mark */
+
+    for (n = 0; n < used; n++) {
+        if (get(map.table, n)) {
+            (void) put(map.table, n, NOW);
+        }
+    }
+
+    for (n = 0; n < 10 * places; n++) {
+        mark(map.table, MARKS + n, LATER);
+    }
+
+    assert_int_equal(count(map.table, MARKS, 10 * places), places);
+    (void) put(map.table, 2 * MARKS, LATER);
+    assert_int_equal(stat_at(map.table, NOW).busy, 1);
+    table_free(map);
+}
+
+
 /* The second store makes it known. A new owner of the place does not get it. */
 static void
 test_known(void **state)
@@ -470,6 +551,7 @@ main(void)
         cmocka_unit_test(test_find),
         cmocka_unit_test(test_candidates),
         cmocka_unit_test(test_evict),
+        cmocka_unit_test(test_marks),
         cmocka_unit_test(test_known),
         cmocka_unit_test(test_flood),
         cmocka_unit_test(test_load),

@@ -137,6 +137,13 @@ ngx_ratelimit_parts_take(ngx_ratelimit_counter_t *counter)
 
     part = ngx_ratelimit_parts_next(counter, &known);
 
+    if (counter->cost == 0) {
+        counter->source = NGX_RATELIMIT_SOURCE_LEASE;
+        counter->answer = known;
+        counter->answer.retry_us = 0;
+        return;
+    }
+
     if (part < n) {
         known.retry_us = ngx_ratelimit_parts_wait_us(counter);
         known.reset_us = ngx_max(known.reset_us, known.retry_us);

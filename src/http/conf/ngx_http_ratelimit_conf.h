@@ -141,6 +141,8 @@ void ngx_http_ratelimit_limit_tiers(ngx_http_ratelimit_loc_conf_t *conf);
 
 char *ngx_http_ratelimit_tier(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
+char *ngx_http_ratelimit_once(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
 ngx_int_t ngx_http_ratelimit_resolve(ngx_conf_t *cf);
 
 /* penalty_conf.c: the directive of this name */

@@ -6,6 +6,10 @@
 #include "ngx_http_ratelimit_api.h"
 #include "ngx_http_ratelimit_conf.h"
 
+#include "ngx_ratelimit_param.h"
+
+#define NGX_HTTP_RATELIMIT_ONCE_MAX_S  (7 * 86400)
+
 static ngx_uint_t ngx_http_ratelimit_tiers_differ(
     const ngx_http_ratelimit_value_t *one,
     const ngx_http_ratelimit_value_t *two);
@@ -169,6 +173,59 @@ ngx_http_ratelimit_tier(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     return (ngx_http_ratelimit_value_compile(cf, &value[1], rlcf->tier)
             == NGX_OK)
+           ? NGX_CONF_OK : NGX_CONF_ERROR;
+}
+
+
+/* ratelimit_once <key> <time> | off */
+char *
+ngx_http_ratelimit_once(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_ratelimit_loc_conf_t *rlcf = conf;
+
+    ngx_str_t                  *value;
+    ngx_http_ratelimit_once_t  *once;
+
+    if (rlcf->once) {
+        return "is duplicate";
+    }
+
+    once = ngx_pcalloc(cf->pool, sizeof(ngx_http_ratelimit_once_t));
+    if (once == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    value = cf->args->elts;
+    rlcf->once = once;
+
+    if (cf->args->nelts == 2) {
+        return (ngx_strcmp(value[1].data, "off") == 0)
+               ? NGX_CONF_OK : "has no time, expected \"<key> <time>\" or "
+                               "\"off\"";
+    }
+
+    if (ngx_ratelimit_key_constant(&value[1])) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"ratelimit_once\" has the key \"%V\" without a "
+                           "variable, expected one as in "
+                           "\"$http_idempotency_key\"", &value[1]);
+        return NGX_CONF_ERROR;
+    }
+
+    once->time = value[2].len ? ngx_parse_time(&value[2], 1) : NGX_ERROR;
+
+    if (once->time < 1 || once->time > NGX_HTTP_RATELIMIT_ONCE_MAX_S) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"ratelimit_once\" has an invalid \"%V\", "
+                           "expected a time from 1s to 7d", &value[2]);
+        return NGX_CONF_ERROR;
+    }
+
+    once->key = ngx_palloc(cf->pool, sizeof(ngx_http_ratelimit_value_t));
+
+    return (once->key
+            && ngx_http_ratelimit_value_compile(cf, &value[1], once->key)
+               == NGX_OK)
            ? NGX_CONF_OK : NGX_CONF_ERROR;
 }
 

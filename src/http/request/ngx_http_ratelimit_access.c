@@ -21,6 +21,8 @@ static ngx_int_t ngx_http_ratelimit_check(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx);
 static NGX_RATELIMIT_APART ngx_int_t ngx_http_ratelimit_unchecked(
     ngx_http_ratelimit_ctx_t *ctx, ngx_int_t rc);
+static NGX_RATELIMIT_APART ngx_int_t ngx_http_ratelimit_check_more(
+    ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx);
 static ngx_int_t ngx_http_ratelimit_suspend(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx);
 static void ngx_http_ratelimit_answered(void *data);
@@ -215,8 +217,36 @@ ngx_http_ratelimit_check(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx)
 
     ctx->started = 1;
 
-    return ctx->early ? ngx_ratelimit_check_early(&ctx->check, ctx->early)
-                      : ngx_ratelimit_check_start(&ctx->check);
+    return (ctx->needs & (NGX_HTTP_RATELIMIT_NEEDS_ONCE
+                          |NGX_RATELIMIT_NEEDS_RETRY))
+           ? ngx_http_ratelimit_check_more(r, ctx)
+           : ngx_ratelimit_check_start(&ctx->check);
+}
+
+
+/* A replay that costs nothing need not have waited. */
+static ngx_int_t
+ngx_http_ratelimit_check_more(ngx_http_request_t *r,
+    ngx_http_ratelimit_ctx_t *ctx)
+{
+    ngx_int_t  rc;
+
+    if (ctx->needs & NGX_HTTP_RATELIMIT_NEEDS_ONCE) {
+        ngx_http_ratelimit_once_begin(r, ctx, 1);
+    }
+
+    if (ctx->needs & NGX_RATELIMIT_NEEDS_RETRY) {
+        ctx->early = ngx_ratelimit_retry_early(&ctx->check);
+    }
+
+    rc = ctx->early ? ngx_ratelimit_check_early(&ctx->check, ctx->early)
+                    : ngx_ratelimit_check_start(&ctx->check);
+
+    if (rc == NGX_OK) {
+        ngx_http_ratelimit_once_end(ctx, 0);
+    }
+
+    return rc;
 }
 
 
@@ -271,6 +301,7 @@ ngx_http_ratelimit_answered(void *data)
     if (ctx->started) {
         ctx->waited_ms = ngx_current_msec - ctx->check.taken_us / 1000;
         ngx_ratelimit_check_complete(&ctx->check);
+        ngx_http_ratelimit_once_end(ctx, 0);
     }
 
     ngx_http_ratelimit_complete(ctx);

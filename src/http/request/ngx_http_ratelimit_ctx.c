@@ -156,6 +156,7 @@ ngx_http_ratelimit_ctx_cleanup(void *data)
 
         if ((ctx->needs & NGX_RATELIMIT_NEEDS_SETTLE) && ctx->answered) {
             ngx_ratelimit_check_cost(&ctx->check);
+            ngx_http_ratelimit_once_end(ctx, NGX_RATELIMIT_NEEDS_SETTLE);
         }
 
         ngx_ratelimit_check_end(&ctx->check);

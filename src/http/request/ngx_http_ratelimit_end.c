@@ -76,6 +76,7 @@ ngx_http_ratelimit_end_handler(void *data)
     }
 
     ngx_http_ratelimit_end_charge(ctx->request, ctx, 1);
+    ngx_http_ratelimit_once_end(ctx, NGX_RATELIMIT_NEEDS_END);
 }
 
 
@@ -184,7 +185,7 @@ ngx_http_ratelimit_end_counter(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx, ngx_uint_t n, ngx_uint_t ended)
 {
     off_t                       sent;
-    uint32_t                    granted;
+    uint32_t                    granted, replayed;
     uint64_t                    paid, cost;
     ngx_ratelimit_counter_t    *counter;
     ngx_http_ratelimit_paid_t  *before;
@@ -208,6 +209,9 @@ ngx_http_ratelimit_end_counter(ngx_http_request_t *r,
     }
 
     if (ngx_http_ratelimit_end_cost(r, counter->rule, &cost) == NGX_OK) {
+
+        replayed = ngx_http_ratelimit_once_paid(ctx, counter);
+        cost -= ngx_min(cost, replayed);
 
         if (cost > paid) {
             counter->charge = (uint32_t) ngx_min(cost - paid,

@@ -204,6 +204,10 @@ ngx_http_ratelimit_explain_start(ngx_http_request_t *r,
 
     explain->denied = (rc != NGX_OK);
 
+    if (ctx->needs & NGX_HTTP_RATELIMIT_NEEDS_ONCE) {
+        ngx_http_ratelimit_once_begin(r, ctx, 0);
+    }
+
     /* a local counter has answered when this returns */
 
     for (i = 0; i < explain->nlooks; i++) {
@@ -573,6 +577,14 @@ ngx_http_ratelimit_explain_left(ngx_http_ratelimit_explain_t *explain,
     }
 
     cost = look->counter->cost;
+
+    if (explain->ctx->needs & NGX_HTTP_RATELIMIT_NEEDS_ONCE) {
+        ngx_http_ratelimit_explain_add(explain, look->json,
+            json_pack("{s:I, s:b}", "cost", (json_int_t) cost,
+                      "replay", ngx_http_ratelimit_once_paid(explain->ctx,
+                                                          look->counter)
+                                != 0));
+    }
 
     if (cost && inspect->wait_us && !look->counter->dry_run) {
         passes = json_false();

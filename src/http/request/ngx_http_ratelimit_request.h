@@ -59,6 +59,7 @@ typedef struct {
     u_char                          numbers[NGX_HTTP_RATELIMIT_NUMBERS_BYTES];
                                                /* of the headers */
     uint64_t                        decided_ms; /* since the epoch */
+    ngx_ratelimit_once_t           *once;      /* if needs has that bit */
 
     const char                     *token;     /* where denies is set: why it is
                                                   refused; NULL: it is not */
@@ -211,6 +212,31 @@ typedef struct {
  */
 ngx_int_t ngx_http_ratelimit_select(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx, ngx_http_ratelimit_report_t *report);
+
+/*
+ * once.c: the counters are known, and the request has an idempotency key, or
+ * loses NGX_HTTP_RATELIMIT_NEEDS_ONCE. See ngx_ratelimit_once_begin() and
+ * _end(); end() does nothing without that bit.
+ */
+void ngx_http_ratelimit_once_begin(ngx_http_request_t *r,
+    ngx_http_ratelimit_ctx_t *ctx, ngx_uint_t use);
+
+static ngx_inline void
+ngx_http_ratelimit_once_end(ngx_http_ratelimit_ctx_t *ctx, ngx_uint_t when)
+{
+    if (ctx->needs & NGX_HTTP_RATELIMIT_NEEDS_ONCE) {
+        ngx_ratelimit_once_end(&ctx->check, ctx->once, when);
+    }
+}
+
+/* What a counter has been paid before, by the request that this replays. */
+static ngx_inline uint32_t
+ngx_http_ratelimit_once_paid(const ngx_http_ratelimit_ctx_t *ctx,
+    const ngx_ratelimit_counter_t *counter)
+{
+    return (ctx->needs & NGX_HTTP_RATELIMIT_NEEDS_ONCE)
+           ? ctx->once->paid[counter - ctx->check.counters] : 0;
+}
 
 /*
  * penalty.c: whether the request is under a penalty of the limiter, which

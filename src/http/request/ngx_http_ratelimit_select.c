@@ -390,16 +390,12 @@ ngx_http_ratelimit_select_counter(ngx_http_ratelimit_selection_t *s,
         counter->fail_mode = ngx_http_ratelimit_select_fail_mode(s, rule);
     }
 
-    return (rule->needs & (NGX_RATELIMIT_NEEDS_COST|NGX_RATELIMIT_NEEDS_RETRY
-                           |NGX_RATELIMIT_NEEDS_END))
+    return (rule->needs & (NGX_RATELIMIT_NEEDS_COST|NGX_RATELIMIT_NEEDS_END))
            ? ngx_http_ratelimit_select_more(s, rule, counter) : NGX_OK;
 }
 
 
-/*
- * A dry run makes nobody wait, a request that costs nothing always passes, and
- * one that is explained grows no wait, nor is charged.
- */
+/* A request that is explained is not charged. */
 static ngx_int_t
 ngx_http_ratelimit_select_more(ngx_http_ratelimit_selection_t *s,
     ngx_ratelimit_rule_t *rule, ngx_ratelimit_counter_t *counter)
@@ -410,17 +406,7 @@ ngx_http_ratelimit_select_more(ngx_http_ratelimit_selection_t *s,
         return NGX_ERROR;
     }
 
-    if (s->report) {
-        return NGX_OK;
-    }
-
-    if ((rule->needs & NGX_RATELIMIT_NEEDS_RETRY) && counter->cost
-        && !counter->dry_run && ngx_ratelimit_retry_early(counter))
-    {
-        s->ctx->early |= 1u << (counter - s->ctx->check.counters);
-    }
-
-    return (rule->needs & NGX_RATELIMIT_NEEDS_END)
+    return ((rule->needs & NGX_RATELIMIT_NEEDS_END) && s->report == NULL)
            ? ngx_http_ratelimit_end(s->request, s->ctx) : NGX_OK;
 }
 

@@ -9,7 +9,7 @@
 static void ngx_http_ratelimit_settle_hide(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx);
 static void ngx_http_ratelimit_settle_counter(ngx_http_request_t *r,
-    ngx_ratelimit_counter_t *counter);
+    const ngx_http_ratelimit_ctx_t *ctx, ngx_ratelimit_counter_t *counter);
 static ngx_int_t ngx_http_ratelimit_header_cost(ngx_http_request_t *r,
     const ngx_ratelimit_rule_t *rule, uint64_t *cost);
 
@@ -29,11 +29,12 @@ ngx_http_ratelimit_settle(ngx_http_request_t *r,
     }
 
     for (i = 0; i < check->ncounters; i++) {
-        ngx_http_ratelimit_settle_counter(r, &check->counters[i]);
+        ngx_http_ratelimit_settle_counter(r, ctx, &check->counters[i]);
     }
 
     ngx_ratelimit_check_cost(check);
     ngx_http_ratelimit_settle_charges(ctx);
+    ngx_http_ratelimit_once_end(ctx, NGX_RATELIMIT_NEEDS_SETTLE);
     ngx_http_ratelimit_settle_hide(r, ctx);
 }
 
@@ -114,8 +115,9 @@ ngx_http_ratelimit_settle_hide(ngx_http_request_t *r,
  */
 static void
 ngx_http_ratelimit_settle_counter(ngx_http_request_t *r,
-    ngx_ratelimit_counter_t *counter)
+    const ngx_http_ratelimit_ctx_t *ctx, ngx_ratelimit_counter_t *counter)
 {
+    uint32_t                     before;
     uint64_t                     cost;
     const ngx_ratelimit_rule_t  *rule;
 
@@ -140,6 +142,9 @@ ngx_http_ratelimit_settle_counter(ngx_http_request_t *r,
         }
 
     } else if (ngx_http_ratelimit_header_cost(r, rule, &cost) == NGX_OK) {
+
+        before = ngx_http_ratelimit_once_paid(ctx, counter);
+        cost -= ngx_min(cost, before);
 
         if (cost > counter->cost) {
             counter->charge = cost - counter->cost;

@@ -66,7 +66,7 @@ typedef enum {
 #define NGX_RATELIMIT_NEEDS_LISTS    0x4000 /* whether a list has the client */
 
 /* and up, of a location: the layer above has them in the same word */
-#define NGX_RATELIMIT_NEEDS_ABOVE    0x10000000
+#define NGX_RATELIMIT_NEEDS_ABOVE    0x1000000
 
 /* with one of these, more of a request is needed than the keys of rules */
 #define NGX_RATELIMIT_NEEDS_SUBJECT                                           \
