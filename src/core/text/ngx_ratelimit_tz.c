@@ -336,6 +336,7 @@ ngx_ratelimit_tz_date(ngx_ratelimit_tz_text_t *text,
 
     month = 0;
     week = 0;
+    day = 0;
     date->kind = '0';
 
     if (ngx_ratelimit_tz_byte(text, ',') != 0) {
