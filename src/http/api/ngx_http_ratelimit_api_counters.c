@@ -5,46 +5,12 @@
  * rules of the zone have for a key.
  */
 
-#include "ngx_http_ratelimit_api.h"
-
-#include "ngx_ratelimit_inspect.h"
-#include "ngx_ratelimit_problem.h"
-#include "ngx_ratelimit_subject.h"
+#include "ngx_http_ratelimit_api_counters.h"
 
 #include <jansson.h>
 
 /* counters in one answer */
 #define NGX_HTTP_RATELIMIT_API_COUNTERS  100
-
-/* bytes of a change: no thread reads it */
-#define NGX_HTTP_RATELIMIT_API_AMOUNT    1024
-
-/* A counter of the answer. */
-typedef struct {
-    ngx_ratelimit_rule_t               *rule;
-    ngx_str_t                           tier;      /* of a location, or as the
-                                                      query names it */
-    ngx_ratelimit_subject_t             subject;
-    const ngx_ratelimit_temporary_t    *temporary;
-    ngx_ratelimit_limit_t               limit;
-    const char                         *unknown;   /* that says its limit;
-                                                      NULL: it is known */
-    ngx_ratelimit_inspect_t             inspect;
-} ngx_http_ratelimit_api_counter_t;
-
-/* In the request's pool. */
-typedef struct {
-    ngx_http_ratelimit_api_t           *api;
-    ngx_ratelimit_policy_t             *policy;    /* in use by this */
-    ngx_uint_t                          one;       /* the query names a rule */
-    ngx_str_t                           key;       /* its parts, joined */
-    ngx_str_t                           address;   /* if it is one: in binary */
-    ngx_uint_t                          ncounters;
-    ngx_http_ratelimit_api_counter_t   *counters;
-    ngx_uint_t                          more;      /* that are not there */
-    ngx_uint_t                          pending;   /* answers of Redis */
-    ngx_ratelimit_problems_t            problems;  /* of the change */
-} ngx_http_ratelimit_api_counters_t;
 
 static ngx_int_t ngx_http_ratelimit_api_counters_key(
     ngx_http_ratelimit_api_counters_t *all);
@@ -65,12 +31,6 @@ static void ngx_http_ratelimit_api_counter_limit(
     ngx_http_ratelimit_api_counter_t *counter);
 static ngx_int_t ngx_http_ratelimit_api_counter_key(void *data,
     ngx_ratelimit_rule_t *rule, ngx_str_t *key);
-static ngx_int_t ngx_http_ratelimit_api_counter_change(
-    ngx_http_ratelimit_api_counters_t *all);
-static ngx_int_t ngx_http_ratelimit_api_counter_amount(
-    ngx_http_ratelimit_api_counters_t *all);
-static ngx_int_t ngx_http_ratelimit_api_counter_log(
-    ngx_http_ratelimit_api_counters_t *all);
 static ngx_int_t ngx_http_ratelimit_api_counters_inspect(
     ngx_http_ratelimit_api_counters_t *all);
 static void ngx_http_ratelimit_api_counters_handler(void *data);
@@ -536,146 +496,6 @@ ngx_http_ratelimit_api_counter_key(void *data, ngx_ratelimit_rule_t *rule,
     }
 
     return NGX_OK;
-}
-
-
-/*
- * Changes the one counter. NGX_DECLINED, or the request is answered. The change
- * is logged before: its request may be gone when it is done.
- */
-static ngx_int_t
-ngx_http_ratelimit_api_counter_change(ngx_http_ratelimit_api_counters_t *all)
-{
-    ngx_int_t                  rc;
-    ngx_http_ratelimit_api_t  *api;
-
-    api = all->api;
-
-    rc = ngx_http_ratelimit_api_reason(api);
-
-    if (rc == NGX_DECLINED && api->request->method == NGX_HTTP_PATCH) {
-        rc = ngx_http_ratelimit_api_counter_amount(all);
-
-    } else {
-        all->counters[0].inspect.reset = 1;
-    }
-
-    if (rc == NGX_DECLINED) {
-        rc = ngx_http_ratelimit_api_counter_log(all);
-    }
-
-    api->writing = 1;
-
-    return rc;
-}
-
-
-/* {"add": 500} or {"used": 0}. NGX_DECLINED, or it is answered. */
-static ngx_int_t
-ngx_http_ratelimit_api_counter_amount(ngx_http_ratelimit_api_counters_t *all)
-{
-    double                     tokens;
-    json_t                    *json, *value;
-    ngx_str_t                 *text;
-    ngx_uint_t                 add, known, valid;
-    ngx_ratelimit_inspect_t   *inspect;
-    ngx_http_ratelimit_api_t  *api;
-
-    static const ngx_str_t  whole = ngx_string("");
-    static const ngx_str_t  members[] = {
-        ngx_string("/used"), ngx_string("/add")
-    };
-
-    api = all->api;
-    text = &api->body.text;
-    inspect = &all->counters[0].inspect;
-
-    if (inspect->limit->algorithm == NGX_RATELIMIT_CONCURRENCY) {
-        return ngx_http_ratelimit_api_problem(api, 422, "invalid",
-                   "rule \"%V\" has algorithm=concurrency: it counts requests "
-                   "in flight, which come back when they end. Expected a rule "
-                   "of another algorithm; nothing is changed",
-                   &inspect->rule->id);
-    }
-
-    json = (text->len <= NGX_HTTP_RATELIMIT_API_AMOUNT)
-           ? json_loadb((char *) text->data, text->len,
-                        JSON_REJECT_DUPLICATES, NULL)
-           : NULL;
-
-    add = (json_object_get(json, "add") != NULL);
-    value = json_object_get(json, add ? "add" : "used");
-    tokens = json_number_value(value);
-
-    known = (value && json_object_size(json) == 1);
-    valid = (json_is_number(value) && tokens >= (double) add
-             && tokens <= (double) inspect->limit->capacity
-             && tokens <= (double) (uint32_t) tokens);
-
-    json_decref(json);
-
-    if (known && valid) {
-        *(add ? &inspect->add : &inspect->used) = (uint32_t) tokens;
-        inspect->reset = !add;
-        return NGX_DECLINED;
-    }
-
-    if (ngx_ratelimit_problems_init(&all->problems, api->request->pool)
-        != NGX_OK)
-    {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
-
-    if (known) {
-        ngx_ratelimit_problem(&all->problems, &members[add],
-                              "must be a whole number from %ui to %uD, the "
-                              "limit of the counter; an override allows more",
-                              add, inspect->limit->capacity);
-    } else {
-        ngx_ratelimit_problem(&all->problems, &whole,
-                              "must be {\"add\": <tokens>} or {\"used\": "
-                              "<tokens>}");
-    }
-
-    api->problems = &all->problems;
-
-    return ngx_http_ratelimit_api_problem(api, 422, "invalid",
-               "the change is not valid; nothing is changed");
-}
-
-
-static ngx_int_t
-ngx_http_ratelimit_api_counter_log(ngx_http_ratelimit_api_counters_t *all)
-{
-    u_char                    buf[sizeof("a counter is set to  used")
-                                  + NGX_INT_T_LEN];
-    ngx_str_t                 what;
-    ngx_ratelimit_record_t    record;
-    ngx_ratelimit_inspect_t  *inspect;
-
-    ngx_memzero(&record, sizeof(ngx_ratelimit_record_t));
-
-    if (ngx_http_ratelimit_api_record(all->api, &record) != NGX_OK) {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
-
-    inspect = &all->counters[0].inspect;
-    what.data = buf;
-
-    if (inspect->add) {
-        what.len = ngx_sprintf(buf, "a counter gets %uD more", inspect->add)
-                   - buf;
-    } else if (inspect->used) {
-        what.len = ngx_sprintf(buf, "a counter is set to %uD used",
-                               inspect->used)
-                   - buf;
-    } else {
-        ngx_str_set(&what, "a counter is reset");
-    }
-
-    ngx_ratelimit_sync_log(all->api->conf->limiter, &what, &record);
-
-    return NGX_DECLINED;
 }
 
 

@@ -1,0 +1,152 @@
+/*
+ * A change of a counter: PATCH gives tokens back or sets what is used, DELETE
+ * resets it.
+ */
+
+#include "ngx_http_ratelimit_api_counters.h"
+
+#include <jansson.h>
+
+/* bytes of a change: no thread reads it */
+#define NGX_HTTP_RATELIMIT_API_AMOUNT    1024
+
+static ngx_int_t ngx_http_ratelimit_api_counter_amount(
+    ngx_http_ratelimit_api_counters_t *all);
+static ngx_int_t ngx_http_ratelimit_api_counter_log(
+    ngx_http_ratelimit_api_counters_t *all);
+
+
+ngx_int_t
+ngx_http_ratelimit_api_counter_change(ngx_http_ratelimit_api_counters_t *all)
+{
+    ngx_int_t                  rc;
+    ngx_http_ratelimit_api_t  *api;
+
+    api = all->api;
+
+    rc = ngx_http_ratelimit_api_reason(api);
+
+    if (rc == NGX_DECLINED && api->request->method == NGX_HTTP_PATCH) {
+        rc = ngx_http_ratelimit_api_counter_amount(all);
+
+    } else {
+        all->counters[0].inspect.reset = 1;
+    }
+
+    if (rc == NGX_DECLINED) {
+        rc = ngx_http_ratelimit_api_counter_log(all);
+    }
+
+    api->writing = 1;
+
+    return rc;
+}
+
+
+/* {"add": 500} or {"used": 0}. NGX_DECLINED, or it is answered. */
+static ngx_int_t
+ngx_http_ratelimit_api_counter_amount(ngx_http_ratelimit_api_counters_t *all)
+{
+    double                     tokens;
+    json_t                    *json, *value;
+    ngx_str_t                 *text;
+    ngx_uint_t                 add, known, valid;
+    ngx_ratelimit_inspect_t   *inspect;
+    ngx_http_ratelimit_api_t  *api;
+
+    static const ngx_str_t  whole = ngx_string("");
+    static const ngx_str_t  members[] = {
+        ngx_string("/used"), ngx_string("/add")
+    };
+
+    api = all->api;
+    text = &api->body.text;
+    inspect = &all->counters[0].inspect;
+
+    if (inspect->limit->algorithm == NGX_RATELIMIT_CONCURRENCY) {
+        return ngx_http_ratelimit_api_problem(api, 422, "invalid",
+                   "rule \"%V\" has algorithm=concurrency: it counts requests "
+                   "in flight, which come back when they end. Expected a rule "
+                   "of another algorithm; nothing is changed",
+                   &inspect->rule->id);
+    }
+
+    json = (text->len <= NGX_HTTP_RATELIMIT_API_AMOUNT)
+           ? json_loadb((char *) text->data, text->len,
+                        JSON_REJECT_DUPLICATES, NULL)
+           : NULL;
+
+    add = (json_object_get(json, "add") != NULL);
+    value = json_object_get(json, add ? "add" : "used");
+    tokens = json_number_value(value);
+
+    known = (value && json_object_size(json) == 1);
+    valid = (json_is_number(value) && tokens >= (double) add
+             && tokens <= (double) inspect->limit->capacity
+             && tokens <= (double) (uint32_t) tokens);
+
+    json_decref(json);
+
+    if (known && valid) {
+        *(add ? &inspect->add : &inspect->used) = (uint32_t) tokens;
+        inspect->reset = !add;
+        return NGX_DECLINED;
+    }
+
+    if (ngx_ratelimit_problems_init(&all->problems, api->request->pool)
+        != NGX_OK)
+    {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    if (known) {
+        ngx_ratelimit_problem(&all->problems, &members[add],
+                              "must be a whole number from %ui to %uD, the "
+                              "limit of the counter; an override allows more",
+                              add, inspect->limit->capacity);
+    } else {
+        ngx_ratelimit_problem(&all->problems, &whole,
+                              "must be {\"add\": <tokens>} or {\"used\": "
+                              "<tokens>}");
+    }
+
+    api->problems = &all->problems;
+
+    return ngx_http_ratelimit_api_problem(api, 422, "invalid",
+               "the change is not valid; nothing is changed");
+}
+
+
+static ngx_int_t
+ngx_http_ratelimit_api_counter_log(ngx_http_ratelimit_api_counters_t *all)
+{
+    u_char                    buf[sizeof("a counter is set to  used")
+                                  + NGX_INT_T_LEN];
+    ngx_str_t                 what;
+    ngx_ratelimit_record_t    record;
+    ngx_ratelimit_inspect_t  *inspect;
+
+    ngx_memzero(&record, sizeof(ngx_ratelimit_record_t));
+
+    if (ngx_http_ratelimit_api_record(all->api, &record) != NGX_OK) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    inspect = &all->counters[0].inspect;
+    what.data = buf;
+
+    if (inspect->add) {
+        what.len = ngx_sprintf(buf, "a counter gets %uD more", inspect->add)
+                   - buf;
+    } else if (inspect->used) {
+        what.len = ngx_sprintf(buf, "a counter is set to %uD used",
+                               inspect->used)
+                   - buf;
+    } else {
+        ngx_str_set(&what, "a counter is reset");
+    }
+
+    ngx_ratelimit_sync_log(all->api->conf->limiter, &what, &record);
+
+    return NGX_DECLINED;
+}
