@@ -30,11 +30,13 @@
 #define NGX_HTTP_RATELIMIT_JWT_ANONYMOUS  0
 #define NGX_HTTP_RATELIMIT_JWT_REJECT     1
 
-/* what a request needs beside its policies: by its location, explained */
+/* what a request needs beside its policies: by its location; to be explained;
+   the status of its response, for a penalty */
 #define NGX_HTTP_RATELIMIT_NEEDS_TOKEN   NGX_RATELIMIT_NEEDS_ABOVE
 #define NGX_HTTP_RATELIMIT_NEEDS_CLAIMS  (NGX_RATELIMIT_NEEDS_ABOVE << 1)
 #define NGX_HTTP_RATELIMIT_NEEDS_REPORT  (NGX_RATELIMIT_NEEDS_ABOVE << 2)
 #define NGX_HTTP_RATELIMIT_NEEDS_ONCE    (NGX_RATELIMIT_NEEDS_ABOVE << 3)
+#define NGX_HTTP_RATELIMIT_NEEDS_STATUS  (NGX_RATELIMIT_NEEDS_ABOVE << 4)
 
 /* where a location's requests are checked: bits */
 #define NGX_HTTP_RATELIMIT_BEFORE_AUTH  0x01

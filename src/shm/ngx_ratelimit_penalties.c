@@ -20,6 +20,7 @@ struct ngx_ratelimit_penalties_s {
     _Atomic uint64_t               changes;    /* counts each one twice: when
                                                   it gets its number, and when
                                                   its row is there */
+    _Atomic uint64_t               latest_ms;  /* no penalty ends later */
     ngx_ratelimit_penalties_set_t  sets[NGX_RATELIMIT_PENALTIES_SETS];
     ngx_ratelimit_penalized_t      rows[NGX_RATELIMIT_PENALTIES_ROWS];
 };
@@ -37,7 +38,7 @@ static void ngx_ratelimit_penalties_lock(
     ngx_ratelimit_penalties_place_t *place);
 static void ngx_ratelimit_penalties_room(
     ngx_ratelimit_penalties_place_t *place, uint64_t now_ms);
-static void ngx_ratelimit_penalties_store(
+static void ngx_ratelimit_penalties_store(ngx_ratelimit_penalties_t *p,
     ngx_ratelimit_penalties_place_t *place,
     const ngx_ratelimit_penalized_t *row);
 static void ngx_ratelimit_penalties_store_change(ngx_ratelimit_penalties_t *p,
@@ -59,6 +60,18 @@ ngx_ratelimit_hash_key_t *
 ngx_ratelimit_penalties_hash_key(ngx_ratelimit_penalties_t *p)
 {
     return &p->hash_key;
+}
+
+
+/*
+ * A request that reads this may miss a penalty that another worker begins at
+ * this moment, as one that comes before it does.
+ */
+ngx_uint_t
+ngx_ratelimit_penalties_any(const ngx_ratelimit_penalties_t *p,
+    uint64_t now_ms)
+{
+    return atomic_load_explicit(&p->latest_ms, memory_order_relaxed) > now_ms;
 }
 
 
@@ -200,7 +213,7 @@ ngx_ratelimit_penalties_put(ngx_ratelimit_penalties_t *p,
     }
 
     if (place.way != NGX_RATELIMIT_PENALTIES_NONE) {
-        ngx_ratelimit_penalties_store(&place, row);
+        ngx_ratelimit_penalties_store(p, &place, row);
     }
 
     ngx_ratelimit_unlock(&place.set->lock);
@@ -380,10 +393,28 @@ ngx_ratelimit_penalties_room(ngx_ratelimit_penalties_place_t *place,
 }
 
 
+/*
+ * A worker that is killed behind the first step leaves a time that is too late:
+ * requests look for keys that are not there.
+ */
 static void
-ngx_ratelimit_penalties_store(ngx_ratelimit_penalties_place_t *place,
+ngx_ratelimit_penalties_store(ngx_ratelimit_penalties_t *p,
+    ngx_ratelimit_penalties_place_t *place,
     const ngx_ratelimit_penalized_t *row)
 {
+    uint64_t  latest_ms;
+
+    latest_ms = atomic_load_explicit(&p->latest_ms, memory_order_relaxed);
+
+    while (row->until_ms > latest_ms
+           && !atomic_compare_exchange_weak_explicit(&p->latest_ms, &latest_ms,
+                                                     row->until_ms,
+                                                     memory_order_relaxed,
+                                                     memory_order_relaxed))
+    {
+        /* latest_ms is what another worker has made it */
+    }
+
     place->set->tags[place->way] = 0;
     ngx_ratelimit_store_order();
 
@@ -404,7 +435,7 @@ ngx_ratelimit_penalties_store_change(ngx_ratelimit_penalties_t *p,
 {
     row->change = ngx_ratelimit_penalties_change(p);
 
-    ngx_ratelimit_penalties_store(place, row);
+    ngx_ratelimit_penalties_store(p, place, row);
 
     (void) ngx_ratelimit_penalties_change(p);
 }

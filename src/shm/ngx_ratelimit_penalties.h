@@ -16,7 +16,7 @@
 #include "ngx_ratelimit_lock.h"
 #include "ngx_ratelimit_watch.h"
 
-#define NGX_RATELIMIT_PENALTIES_LAYOUT  2     /* another one: memory of its
+#define NGX_RATELIMIT_PENALTIES_LAYOUT  3     /* another one: memory of its
                                                  own */
 #define NGX_RATELIMIT_PENALTIES_SETS    2048
 #define NGX_RATELIMIT_PENALTIES_WAYS    16    /* rows of a set */
@@ -56,6 +56,13 @@ size_t ngx_ratelimit_penalties_bytes(void);
  */
 ngx_ratelimit_hash_key_t *ngx_ratelimit_penalties_hash_key(
     ngx_ratelimit_penalties_t *p);
+
+/*
+ * Whether a penalty may be in force. If not, no key is penalized: then a
+ * request needs neither the name of its key nor the lock of a table set.
+ */
+ngx_uint_t ngx_ratelimit_penalties_any(const ngx_ratelimit_penalties_t *p,
+    uint64_t now_ms);
 
 /* Until when a key is penalized; 0: it is not. */
 uint64_t ngx_ratelimit_penalties_until(ngx_ratelimit_penalties_t *p,

@@ -69,7 +69,7 @@ begin(ngx_ratelimit_penalties_t *p, uint64_t n, uint64_t now_ms)
 }
 
 
-/* Milliseconds that are left. */
+/* Milliseconds that are left; a request looks for the key as long. */
 static uint64_t
 left(ngx_ratelimit_penalties_t *p, uint64_t n, uint64_t now_ms)
 {
@@ -78,6 +78,8 @@ left(ngx_ratelimit_penalties_t *p, uint64_t n, uint64_t now_ms)
 
     made = row(n);
     until_ms = ngx_ratelimit_penalties_until(p, &made.id, now_ms);
+
+    assert_true(until_ms == 0 || ngx_ratelimit_penalties_any(p, now_ms));
 
     return until_ms ? until_ms - now_ms : 0;
 }
@@ -116,10 +118,12 @@ test_time(void **state)
     p = table_make();
 
     assert_int_equal(left(p, 1, NOW), 0);
+    assert_false(ngx_ratelimit_penalties_any(p, 0));
     assert_int_equal(begin(p, 1, NOW), NGX_OK);
     assert_int_equal(left(p, 1, NOW), MINUTE);
     assert_int_equal(left(p, 1, NOW + MINUTE - 1), 1);
     assert_int_equal(left(p, 1, NOW + MINUTE), 0);
+    assert_false(ngx_ratelimit_penalties_any(p, NOW + MINUTE));
     assert_int_equal(left(p, 2, NOW), 0);
 
     /* another worker was first */

@@ -217,6 +217,20 @@ ngx_http_ratelimit_retry_after(const ngx_ratelimit_counter_t *counter)
 }
 
 
+uint64_t
+ngx_http_ratelimit_penalty_seconds(const ngx_http_ratelimit_ctx_t *ctx)
+{
+    uint64_t  now_ms, until_ms;
+
+    now_ms = ngx_current_msec;
+    until_ms = ctx->penalized->until_ms;
+
+    /* an answer that was held back may be later than the end */
+
+    return (until_ms > now_ms) ? (until_ms - now_ms + 999) / 1000 : 1;
+}
+
+
 time_t
 ngx_http_ratelimit_reset(ngx_http_ratelimit_ctx_t *ctx,
     const ngx_ratelimit_counter_t *counter)

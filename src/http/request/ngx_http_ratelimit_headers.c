@@ -135,7 +135,7 @@ ngx_http_ratelimit_header_filter(ngx_http_request_t *r)
 
     if (ctx ? (ctx->conf->headers == NGX_HTTP_RATELIMIT_HEADERS_OFF
                && !(ctx->needs & (NGX_RATELIMIT_NEEDS_SETTLE
-                                  |NGX_RATELIMIT_NEEDS_PENALTY)))
+                                  |NGX_HTTP_RATELIMIT_NEEDS_STATUS)))
             : !(r->internal || r->filter_finalize))
     {
         return ngx_http_next_header_filter(r);
@@ -156,7 +156,8 @@ ngx_http_ratelimit_filter(ngx_http_request_t *r)
         return ngx_http_next_header_filter(r);
     }
 
-    if (ctx->needs & (NGX_RATELIMIT_NEEDS_SETTLE|NGX_RATELIMIT_NEEDS_PENALTY))
+    if (ctx->needs & (NGX_RATELIMIT_NEEDS_SETTLE
+                      |NGX_HTTP_RATELIMIT_NEEDS_STATUS))
     {
         ngx_http_ratelimit_responds(r, ctx);
     }
@@ -185,7 +186,7 @@ ngx_http_ratelimit_responds(ngx_http_request_t *r,
         }
     }
 
-    if (ctx->penalty_keys) {
+    if (ctx->needs & NGX_HTTP_RATELIMIT_NEEDS_STATUS) {
         ngx_http_ratelimit_penalty_events(r, ctx, r->headers_out.status);
     }
 }

@@ -86,6 +86,7 @@ ngx_http_ratelimit_penalty_key(ngx_http_request_t *r,
 {
     ngx_str_t                          key;
     ngx_ratelimit_id_t                 id;
+    ngx_ratelimit_penalties_t         *penalties;
     ngx_http_ratelimit_penalty_key_t  *entry;
 
     if (ngx_http_ratelimit_value_get(r, penalty->data, &key) != NGX_OK) {
@@ -105,10 +106,19 @@ ngx_http_ratelimit_penalty_key(ngx_http_request_t *r,
     entry->key = key;
     entry->counted = 0;
 
-    id = ngx_ratelimit_penalty_id(penalty, &key);
-    entry->until_ms = ngx_ratelimit_penalties_until(
-                        ngx_ratelimit_zone_penalties(&penalty->limiter->zone),
-                        &id, ngx_current_msec);
+    if (penalty->statuses) {
+        ctx->needs |= NGX_HTTP_RATELIMIT_NEEDS_STATUS;
+    }
+
+    entry->until_ms = 0;
+
+    penalties = ngx_ratelimit_zone_penalties(&penalty->limiter->zone);
+
+    if (ngx_ratelimit_penalties_any(penalties, ngx_current_msec)) {
+        id = ngx_ratelimit_penalty_id(penalty, &key);
+        entry->until_ms = ngx_ratelimit_penalties_until(penalties, &id,
+                                                        ngx_current_msec);
+    }
 
     return NGX_OK;
 }
@@ -257,20 +267,6 @@ ngx_http_ratelimit_penalty_none(ngx_http_request_t *r,
                       "too many keys are penalized%s", &penalty->id,
                       &penalty->limiter->zone.name, note);
     }
-}
-
-
-uint64_t
-ngx_http_ratelimit_penalty_seconds(const ngx_http_ratelimit_ctx_t *ctx)
-{
-    uint64_t  now_ms, until_ms;
-
-    now_ms = ngx_current_msec;
-    until_ms = ctx->penalized->until_ms;
-
-    /* an answer that was held back may be later than the end */
-
-    return (until_ms > now_ms) ? (until_ms - now_ms + 999) / 1000 : 1;
 }
 
 

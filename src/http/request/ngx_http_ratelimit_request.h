@@ -161,6 +161,10 @@ void ngx_http_ratelimit_ctx_release(ngx_http_ratelimit_ctx_t *ctx);
 ngx_int_t ngx_http_ratelimit_retry_after(
     const ngx_ratelimit_counter_t *counter);
 
+/* The rest of the request's penalty in seconds, rounded up, 1 at least. */
+uint64_t ngx_http_ratelimit_penalty_seconds(
+    const ngx_http_ratelimit_ctx_t *ctx);
+
 /* The Unix time at which a counter is as if unused, rounded up to seconds. */
 time_t ngx_http_ratelimit_reset(ngx_http_ratelimit_ctx_t *ctx,
     const ngx_ratelimit_counter_t *counter);
@@ -252,10 +256,6 @@ ngx_int_t ngx_http_ratelimit_penalized(ngx_http_request_t *r,
  */
 void ngx_http_ratelimit_penalty_events(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx, ngx_uint_t status);
-
-/* The rest of the request's penalty in seconds, rounded up, 1 at least. */
-uint64_t ngx_http_ratelimit_penalty_seconds(
-    const ngx_http_ratelimit_ctx_t *ctx);
 
 /*
  * For how long the answer is held back, in milliseconds; 0: it is not. If it

@@ -80,11 +80,11 @@ struct ngx_ratelimit_policy_s {
 
 
 /*
- * The maps know an API key by the first bytes of its SHA-256. A text like
- * "sha256:<64 hexadecimal digits>" is that hash itself. $ratelimit_api_key has
- * this form for no other keys. hashed: whether a text has this form.
- * part_digest: the digest of a part of a key; part is "$http_x_tenant", as the
- * rule has it.
+ * policy_digest.c: the maps know an API key by the first bytes of its SHA-256.
+ * A text like "sha256:<64 hexadecimal digits>" is that hash itself.
+ * $ratelimit_api_key has this form for no other keys. hashed: whether a text
+ * has this form. part_digest: the digest of a part of a key; part is
+ * "$http_x_tenant", as the rule has it.
  */
 void ngx_ratelimit_policy_digest(const ngx_str_t *key,
     u_char digest[NGX_RATELIMIT_MAP_KEY]);

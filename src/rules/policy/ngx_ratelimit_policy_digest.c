@@ -1,0 +1,106 @@
+/*
+ * The digests by which the maps of policies know keys.
+ */
+
+/* EVP would allocate for each digest */
+#ifndef OPENSSL_SUPPRESS_DEPRECATED
+#define OPENSSL_SUPPRESS_DEPRECATED
+#endif
+
+#include "ngx_ratelimit_policy.h"
+
+#include <openssl/sha.h>
+
+#define NGX_RATELIMIT_SHA256      "sha256:"
+#define NGX_RATELIMIT_SHA256_LEN  (sizeof(NGX_RATELIMIT_SHA256) - 1)
+
+static ngx_int_t ngx_ratelimit_policy_digest_read(const ngx_str_t *key,
+    u_char digest[NGX_RATELIMIT_MAP_KEY]);
+
+
+void
+ngx_ratelimit_policy_digest(const ngx_str_t *key,
+    u_char digest[NGX_RATELIMIT_MAP_KEY])
+{
+    u_char  whole[SHA256_DIGEST_LENGTH];
+
+    if (ngx_ratelimit_policy_digest_read(key, digest) == NGX_OK) {
+        return;
+    }
+
+    SHA256(key->data, key->len, whole);
+    ngx_memcpy(digest, whole, NGX_RATELIMIT_MAP_KEY);
+}
+
+
+ngx_uint_t
+ngx_ratelimit_policy_hashed(const ngx_str_t *key)
+{
+    u_char  digest[NGX_RATELIMIT_MAP_KEY];
+
+    return ngx_ratelimit_policy_digest_read(key, digest) == NGX_OK;
+}
+
+
+/* "sha256:" and 64 hexadecimal digits; NGX_DECLINED: it is something else. */
+static ngx_int_t
+ngx_ratelimit_policy_digest_read(const ngx_str_t *key,
+    u_char digest[NGX_RATELIMIT_MAP_KEY])
+{
+    u_char     *p;
+    ngx_int_t   value;
+    ngx_uint_t  i;
+
+    if (key->len != NGX_RATELIMIT_SHA256_LEN + 2 * SHA256_DIGEST_LENGTH
+        || ngx_strncmp(key->data, NGX_RATELIMIT_SHA256,
+                       NGX_RATELIMIT_SHA256_LEN)
+           != 0)
+    {
+        return NGX_DECLINED;
+    }
+
+    p = key->data + NGX_RATELIMIT_SHA256_LEN;
+
+    for (i = 0; i < SHA256_DIGEST_LENGTH; i++) {
+        value = ngx_hextoi(p + 2 * i, 2);
+
+        if (value == NGX_ERROR) {
+            return NGX_DECLINED;
+        }
+
+        if (i < NGX_RATELIMIT_MAP_KEY) {
+            digest[i] = (u_char) value;
+        }
+    }
+
+    return NGX_OK;
+}
+
+
+/* The part's length makes its end known: no other two texts are these. */
+void
+ngx_ratelimit_policy_part_digest(const ngx_str_t *part,
+    const ngx_str_t *value, u_char digest[NGX_RATELIMIT_MAP_KEY])
+{
+    u_char       whole[SHA256_DIGEST_LENGTH], len[8];
+    uint64_t     n;
+    SHA256_CTX   ctx;
+    ngx_uint_t   i;
+
+    static const u_char  head[] = "part";
+
+    n = part->len;
+
+    for (i = 0; i < sizeof(len); i++) {
+        len[i] = (u_char) (n >> 8 * i);
+    }
+
+    SHA256_Init(&ctx);
+    SHA256_Update(&ctx, head, sizeof(head));
+    SHA256_Update(&ctx, len, sizeof(len));
+    SHA256_Update(&ctx, part->data, part->len);
+    SHA256_Update(&ctx, value->data, value->len);
+    SHA256_Final(whole, &ctx);
+
+    ngx_memcpy(digest, whole, NGX_RATELIMIT_MAP_KEY);
+}
