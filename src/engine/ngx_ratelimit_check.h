@@ -176,6 +176,18 @@ struct ngx_ratelimit_check_s {
 #define ngx_ratelimit_counter_limit(counter)                                  \
     ((counter)->emergency ? (counter)->rule->emergency : (counter)->limit)
 
+/*
+ * What the key of a network begins with, and nothing else in a zone with
+ * "new_keys=": a client's value that does is counted by its network.
+ */
+#define NGX_RATELIMIT_NETWORK_KEY  "network:"
+
+#define ngx_ratelimit_key_is_network(key)                                     \
+    ((key)->len >= sizeof(NGX_RATELIMIT_NETWORK_KEY) - 1                      \
+     && ngx_memcmp((key)->data, NGX_RATELIMIT_NETWORK_KEY,                    \
+                   sizeof(NGX_RATELIMIT_NETWORK_KEY) - 1)                     \
+        == 0)
+
 /* what is left of that, by the answer */
 #define ngx_ratelimit_counter_remaining(counter)                              \
     ngx_ratelimit_limit_left(ngx_ratelimit_counter_limit(counter),            \
@@ -259,6 +271,23 @@ ngx_uint_t ngx_ratelimit_retry_early(ngx_ratelimit_check_t *check);
  */
 ngx_int_t ngx_ratelimit_check_early(ngx_ratelimit_check_t *check,
     ngx_uint_t early);
+
+/*
+ * new_keys.c, of zones with "new_keys=". Whether the value of the client's key
+ * is known on this gateway. If it is, it stays so for a day from now.
+ *
+ * look: changes nothing.
+ */
+ngx_uint_t ngx_ratelimit_key_known(ngx_ratelimit_client_t *client,
+    const ngx_ratelimit_rule_t *rule, ngx_uint_t look);
+
+/*
+ * Whether the value is known by now, or the network may bring one more: then it
+ * is known from here on. If not, the network takes the place of the key.
+ */
+ngx_uint_t ngx_ratelimit_key_admit(ngx_ratelimit_client_t *client,
+    const ngx_ratelimit_rule_t *rule, const ngx_str_t *network,
+    ngx_uint_t look);
 
 /*
  * The check was started, is complete and rejects: from here on its client has

@@ -46,6 +46,7 @@ ngx_ratelimit_penalty_prepare(ngx_ratelimit_penalty_t *penalty,
     rule = &penalty->rule;
     rule->id = penalty->id;
     rule->key = penalty->key;
+    rule->key_salt = ngx_ratelimit_key_salt(&penalty->key);
     rule->emergency = &penalty->after;
     rule->emergency_salt = ngx_ratelimit_siphash(hash_key, name, p - name, 3,
                                                  6);

@@ -20,7 +20,7 @@
 #include "ngx_ratelimit_histogram.h"
 #include "ngx_ratelimit_lock.h"
 
-#define NGX_RATELIMIT_COUNTS_LAYOUT  1    /* another one: memory of its own */
+#define NGX_RATELIMIT_COUNTS_LAYOUT  2    /* another one: memory of its own */
 
 #define NGX_RATELIMIT_COUNTS_ROWS    4096
 #define NGX_RATELIMIT_COUNTS_BLOCKS  64
@@ -46,6 +46,7 @@ typedef enum {
     NGX_RATELIMIT_COUNTS_LOST,         /* counters that Redis has lost */
     NGX_RATELIMIT_COUNTS_LEASE_CALLS,
     NGX_RATELIMIT_COUNTS_PENALIZED,    /* requests */
+    NGX_RATELIMIT_COUNTS_BY_NETWORK,   /* requests: their key is too new */
     NGX_RATELIMIT_COUNTS_PENALTIES     /* by action; behind them those that
                                           had no place */
 } ngx_ratelimit_counts_of_zone_e;

@@ -19,7 +19,7 @@ my @LIMIT = qw( algorithm= rate= limit= window= tz= month_day= capacity= burst=
                 percent= );
 my @RULE = qw( zone= key= match= methods= tier= host= api_key= network= header=
                arg= if= active= tiers= );
-my @ZONE = qw( zone= redis= state= keys_in_clear= );
+my @ZONE = qw( zone= redis= state= keys_in_clear= new_keys= );
 my $RATE = '"r/" and a period after the number of requests, as in "100r/m"';
 my $COUNT = 'a whole number from 1 to 1073741824';
 my $NO_LIMIT = 'expected "rate", or "limit" and "window"';
@@ -124,13 +124,18 @@ refused('ratelimit_zone %1 zone=z:1m rate=1r/s;',
         '""', 'key=');
 accepted(with_zone('%1'), 'state=a.state',
          'state=a.state keys_in_clear=on rate=1r/s',
-         'keys_in_clear=off state=a.state');
+         'keys_in_clear=off state=a.state',
+         'new_keys=10r/m state=a.state', 'new_keys=1r/365d rate=1r/s');
 refused(with_rate('1r/s %1'),
         '"ratelimit_zone" has an invalid "%1", expected %2',
         ['state=', 'a file'], ['redis=', 'the name of a "ratelimit_redis"'],
-        (map { ["keys_in_clear=$_", '"off" or "on"'] } '', 'yes', 'onn'));
+        (map { ["keys_in_clear=$_", '"off" or "on"'] } '', 'yes', 'onn'),
+        (map { ["new_keys=$_", $RATE] } '10', '10/m'),
+        (map { ["new_keys=$_", 'a number of requests from 1 to 1073741824'] }
+         '', '0r/m'),
+        ['new_keys=$arg_n', 'a rate without variables']);
 refused(with_rate('1r/s %1 %1'), '"ratelimit_zone" has "%1", expected one "%n"',
-        'state=a', 'keys_in_clear=on', 'redis=a', 'rate=1r/s');
+        'state=a', 'keys_in_clear=on', 'redis=a', 'new_keys=1r/s', 'rate=1r/s');
 refused('ratelimit_zone $arg_k zone=y:1m state=s; ' . with_zone('state=s'),
         "\"ratelimit_zone\" \"z\" has \"state=$gateway->{dir}/s\", "
         . 'expected another file than that of zone "y"');
@@ -463,7 +468,7 @@ refused(with_rule('rate=1r/s %1'), '"ratelimit_rule" has an unknown parameter '
         ['dry_run=1', 'dry_run'], ['method=GET', 'methods=']);
 refused(with_rule('rate=1r/s %1'), '"ratelimit_rule" has "%1", but "%n" is a '
         . 'parameter of "ratelimit_zone"',
-        'redis=r', 'state=a', 'keys_in_clear=on');
+        'redis=r', 'state=a', 'keys_in_clear=on', 'new_keys=1r/s');
 refused(with_rule('rate=1r/s %1 %1'),
         '"ratelimit_rule" has "%1", expected one "%n"',
         'rate=2r/s', 'key=$arg_a', 'match=/a', 'methods=GET', 'capacity=1',

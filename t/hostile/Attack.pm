@@ -13,7 +13,8 @@ use t::Ports qw( free_port );
 
 
 # The configuration below the heading that begins so. api: the lines of the
-# API's server {}; more: of http {}; the rest is that of t::Gateway->new().
+# API's server {}; more: without: a part of it that is left out, http: lines of
+# http {}; the rest is that of t::Gateway->new().
 sub gateway {
     my ($heading, $api, %more) = @_;
 
@@ -23,6 +24,10 @@ sub gateway {
     my ($http) = $page =~ /^## \Q$heading\E.*?^```nginx http\n(.*?)^```/ms
         or die "under-attack.md: no configuration below $heading";
     my $port = free_port();
+
+    if (my $without = delete $more{without}) {
+        $http =~ s/$without// or die "under-attack.md: no $without";
+    }
 
     $http =~ s/127\.0\.0\.1:8080\b/127.0.0.1:%%PORT%% backlog=2048/g;
     $http =~ s/127\.0\.0\.1:9000\b/127.0.0.1:$port/g;

@@ -25,6 +25,7 @@ my %TYPES = (
     ratelimit_wait_seconds => 'histogram',
     ratelimit_delay_seconds => 'histogram',
     ratelimit_penalties_total => 'counter',
+    ratelimit_new_keys_exceeded_total => 'counter',
     ratelimit_penalties_active => 'gauge',
     ratelimit_table_places => 'gauge',
     ratelimit_table_used => 'gauge',

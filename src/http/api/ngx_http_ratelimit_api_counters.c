@@ -157,7 +157,7 @@ ngx_http_ratelimit_api_counters_key(ngx_http_ratelimit_api_counters_t *all)
 static ngx_int_t
 ngx_http_ratelimit_api_counters_rules(ngx_http_ratelimit_api_counters_t *all)
 {
-    ngx_uint_t                          i, n, max;
+    ngx_uint_t                          i, n, max, network;
     ngx_ratelimit_rule_t              **rules;
     ngx_http_ratelimit_api_t           *api;
     ngx_http_ratelimit_api_counter_t   *counter;
@@ -166,6 +166,8 @@ ngx_http_ratelimit_api_counters_rules(ngx_http_ratelimit_api_counters_t *all)
 
     api = all->api;
     rules = all->policy->rules.elts;
+    network = api->conf->limiter->new_keys
+              && ngx_ratelimit_key_is_network(&all->key);
     max = all->one ? 1 : NGX_HTTP_RATELIMIT_API_COUNTERS;
     max = ngx_min(max, all->policy->rules.nelts);
 
@@ -177,7 +179,7 @@ ngx_http_ratelimit_api_counters_rules(ngx_http_ratelimit_api_counters_t *all)
 
     for (i = 0; i < all->policy->rules.nelts; i++) {
 
-        n = ngx_max(rules[i]->nparts, 1);
+        n = network ? 1 : ngx_max(rules[i]->nparts, 1);
 
         if (all->one) {
 

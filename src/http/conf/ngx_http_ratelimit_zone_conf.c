@@ -104,6 +104,7 @@ ngx_http_ratelimit_zone_parameters(ngx_conf_t *cf,
 
     zone->redis = draft->redis;
     limiter->clear = (draft->clear != 0);
+    limiter->new_keys = draft->new_keys;
 
     if (ngx_http_ratelimit_zone_size(cf, zone, &draft->zone) != NGX_OK) {
         return NGX_ERROR;

@@ -4,13 +4,20 @@
 
 #include "ngx_http_ratelimit_key.h"
 
+#include "ngx_ratelimit_check.h"
 #include "ngx_ratelimit_text.h"
 
 /* an address, "/" and a prefix */
 #define NGX_HTTP_RATELIMIT_CLIENT_BYTES  (NGX_INET6_ADDRSTRLEN + 4)
 
+/* of the network that "new_keys=" counts */
+#define NGX_HTTP_RATELIMIT_NETWORK_V4  24
+#define NGX_HTTP_RATELIMIT_NETWORK_V6  56
+
 static ngx_int_t ngx_http_ratelimit_client_bits(ngx_conf_t *cf,
     ngx_str_t *text, const char *family, uint64_t max, ngx_uint_t *bits);
+static u_char *ngx_http_ratelimit_client_write(u_char *p,
+    const ngx_http_request_t *r, ngx_uint_t v4, ngx_uint_t v6);
 static u_char *ngx_http_ratelimit_client_network(u_char *p, int family,
     const u_char *address, size_t len, ngx_uint_t bits);
 
@@ -68,12 +75,8 @@ ngx_int_t
 ngx_http_ratelimit_client_variable(ngx_http_request_t *r,
     ngx_http_variable_value_t *v, uintptr_t data)
 {
-    u_char                         *p, *last;
-    struct sockaddr_in             *sin;
+    u_char                         *p;
     ngx_http_ratelimit_loc_conf_t  *conf;
-#if (NGX_HAVE_INET6)
-    u_char                         *in6;
-#endif
 
     conf = ngx_http_get_module_loc_conf(r, ngx_http_ratelimit_module);
 
@@ -81,6 +84,47 @@ ngx_http_ratelimit_client_variable(ngx_http_request_t *r,
     if (p == NULL) {
         return NGX_ERROR;
     }
+
+    return ngx_http_ratelimit_variable_set(v, p,
+               ngx_http_ratelimit_client_write(p, r, conf->prefix_v4,
+                                               conf->prefix_v6)
+               - p);
+}
+
+
+ngx_int_t
+ngx_http_ratelimit_client_key(ngx_http_request_t *r, ngx_str_t *key)
+{
+    u_char  *p;
+
+    p = ngx_pnalloc(r->pool, sizeof(NGX_RATELIMIT_NETWORK_KEY) - 1
+                             + NGX_HTTP_RATELIMIT_CLIENT_BYTES);
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    key->data = p;
+
+    p = ngx_cpymem(p, NGX_RATELIMIT_NETWORK_KEY,
+                   sizeof(NGX_RATELIMIT_NETWORK_KEY) - 1);
+    key->len = ngx_http_ratelimit_client_write(p, r,
+                                               NGX_HTTP_RATELIMIT_NETWORK_V4,
+                                               NGX_HTTP_RATELIMIT_NETWORK_V6)
+               - key->data;
+
+    return NGX_OK;
+}
+
+
+/* Writes the address, or the network of so many bits that it is in. */
+static u_char *
+ngx_http_ratelimit_client_write(u_char *p, const ngx_http_request_t *r,
+    ngx_uint_t v4, ngx_uint_t v6)
+{
+    struct sockaddr_in  *sin;
+#if (NGX_HAVE_INET6)
+    u_char              *in6;
+#endif
 
     switch (r->connection->sockaddr->sa_family) {
 
@@ -92,28 +136,22 @@ ngx_http_ratelimit_client_variable(ngx_http_request_t *r,
         /* ::ffff:192.0.2.1 is the client that others see as 192.0.2.1 */
 
         if (IN6_IS_ADDR_V4MAPPED((struct in6_addr *) in6)) {
-            last = ngx_http_ratelimit_client_network(p, AF_INET, in6 + 12, 4,
-                                                     conf->prefix_v4);
-            break;
+            return ngx_http_ratelimit_client_network(p, AF_INET, in6 + 12, 4,
+                                                     v4);
         }
 
-        last = ngx_http_ratelimit_client_network(p, AF_INET6, in6, 16,
-                                                 conf->prefix_v6);
-        break;
+        return ngx_http_ratelimit_client_network(p, AF_INET6, in6, 16, v6);
 #endif
 
     case AF_INET:
         sin = (struct sockaddr_in *) r->connection->sockaddr;
-        last = ngx_http_ratelimit_client_network(p, AF_INET,
+        return ngx_http_ratelimit_client_network(p, AF_INET,
                                                  (u_char *) &sin->sin_addr, 4,
-                                                 conf->prefix_v4);
-        break;
+                                                 v4);
 
     default: /* AF_UNIX */
-        last = ngx_cpymem(p, "unix:", sizeof("unix:") - 1);
+        return ngx_cpymem(p, "unix:", sizeof("unix:") - 1);
     }
-
-    return ngx_http_ratelimit_variable_set(v, p, last - p);
 }
 
 

@@ -118,6 +118,12 @@ ngx_int_t ngx_http_ratelimit_route_variable(ngx_http_request_t *r,
 ngx_uint_t ngx_http_ratelimit_client_address(ngx_http_request_t *r,
     u_char address[NGX_RATELIMIT_ADDRESS]);
 
+/*
+ * The client's network, /24 of IPv4 and /56 of IPv6, as a key: see
+ * NGX_RATELIMIT_NETWORK_KEY. NGX_ERROR: memory is out.
+ */
+ngx_int_t ngx_http_ratelimit_client_key(ngx_http_request_t *r, ngx_str_t *key);
+
 /* Sets a variable. */
 static ngx_inline ngx_int_t
 ngx_http_ratelimit_variable_set(ngx_http_variable_value_t *v, u_char *data,

@@ -133,6 +133,10 @@ static const ngx_http_ratelimit_metric_t  ngx_http_ratelimit_row_metrics[] =
       "Penalties that began on this gateway.",
       ngx_http_ratelimit_metrics_penalties, 0 },
 
+    { "ratelimit_new_keys_exceeded_total", "counter",
+      "Requests that their network stands for: it has brought too many keys.",
+      ngx_http_ratelimit_metrics_of_zone, NGX_RATELIMIT_COUNTS_BY_NETWORK },
+
     { "ratelimit_lease_calls_total", "counter",
       "Calls to Redis for leases, for many requests each.",
       ngx_http_ratelimit_metrics_of_zone, NGX_RATELIMIT_COUNTS_LEASE_CALLS },
@@ -738,19 +742,23 @@ ngx_http_ratelimit_metrics_times(ngx_http_ratelimit_metrics_t *out,
 }
 
 
-/* A word of the rows of zones with Redis. */
+/* A word of the rows of zones: of those with Redis, or from the first on. */
 static void
 ngx_http_ratelimit_metrics_of_zone(ngx_http_ratelimit_metrics_t *out,
     const void *item)
 {
+    uint64_t                           n;
     const ngx_ratelimit_counts_row_t  *row;
 
     row = item;
 
-    if (row->kind == NGX_RATELIMIT_COUNTS_ZONE && row->shared) {
-        ngx_http_ratelimit_metrics_sample(out,
-                                          row->words[out->metric->offset],
-                                          "zone", &row->zone, NULL);
+    n = row->words[out->metric->offset];
+
+    if (row->kind == NGX_RATELIMIT_COUNTS_ZONE
+        && (n || (row->shared
+                  && out->metric->offset != NGX_RATELIMIT_COUNTS_BY_NETWORK)))
+    {
+        ngx_http_ratelimit_metrics_sample(out, n, "zone", &row->zone, NULL);
     }
 }
 

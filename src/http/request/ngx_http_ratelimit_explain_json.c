@@ -440,6 +440,7 @@ ngx_http_ratelimit_explain_counter(ngx_http_ratelimit_explain_t *explain,
     json_t *json, const ngx_ratelimit_counter_t *counter,
     const ngx_ratelimit_subject_t *subject)
 {
+    ngx_str_t                           network;
     const char                         *from;
     ngx_ratelimit_inspect_t            *inspect;
     const ngx_ratelimit_temporary_t    *temporary;
@@ -467,6 +468,18 @@ ngx_http_ratelimit_explain_counter(ngx_http_ratelimit_explain_t *explain,
             ngx_http_ratelimit_json_name(temporary ? &temporary->id : NULL),
             "cost", (json_int_t) counter->cost,
             "dry_run", (int) counter->dry_run));
+
+    if (inspect->limiter->new_keys
+        && ngx_ratelimit_key_is_network(&inspect->key))
+    {
+        network = inspect->key;
+        network.data += sizeof(NGX_RATELIMIT_NETWORK_KEY) - 1;
+        network.len -= sizeof(NGX_RATELIMIT_NETWORK_KEY) - 1;
+
+        ngx_http_ratelimit_explain_add(explain, json,
+            json_pack("{s:o}", "by_network",
+                      ngx_http_ratelimit_json_text(&network)));
+    }
 }
 
 

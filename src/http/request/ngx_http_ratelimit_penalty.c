@@ -86,6 +86,7 @@ ngx_http_ratelimit_penalty_key(ngx_http_request_t *r,
 {
     ngx_str_t                          key;
     ngx_ratelimit_id_t                 id;
+    ngx_ratelimit_client_t             client;
     ngx_ratelimit_penalties_t         *penalties;
     ngx_http_ratelimit_penalty_key_t  *entry;
 
@@ -95,6 +96,20 @@ ngx_http_ratelimit_penalty_key(ngx_http_request_t *r,
 
     if (key.len == 0) {
         return NGX_OK;
+    }
+
+    if (penalty->limiter->new_keys) {
+        ngx_memzero(&client, sizeof(ngx_ratelimit_client_t));
+        client.limiter = penalty->limiter;
+        client.key = key;
+
+        if (ngx_http_ratelimit_new_key(r, ctx, &client, &penalty->rule)
+            != NGX_OK)
+        {
+            return NGX_ERROR;
+        }
+
+        key = client.key;
     }
 
     entry = ngx_array_push(ctx->penalty_keys);

@@ -90,6 +90,8 @@ typedef struct {
     unsigned                        every:1;   /* timer is of "cost_every=" */
     unsigned                        key_denied:1;  /* the list has the API
                                                       key */
+    unsigned                        by_network:1;  /* a key is, and is
+                                                      counted */
     unsigned                        early:NGX_RATELIMIT_MAX_COUNTERS;
                                                /* counters whose client has not
                                                   waited: bits */
@@ -216,6 +218,16 @@ typedef struct {
  */
 ngx_int_t ngx_http_ratelimit_select(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx, ngx_http_ratelimit_report_t *report);
+
+/*
+ * select_client.c, of a zone with "new_keys=": the client's key becomes its
+ * network if the key is new and the network has brought too many. A request
+ * that is explained makes nothing known. rule: has the key as it is written.
+ * NGX_ERROR: memory is out.
+ */
+ngx_int_t ngx_http_ratelimit_new_key(ngx_http_request_t *r,
+    ngx_http_ratelimit_ctx_t *ctx, ngx_ratelimit_client_t *client,
+    const ngx_ratelimit_rule_t *rule);
 
 /*
  * once.c: the counters are known, and the request has an idempotency key, or

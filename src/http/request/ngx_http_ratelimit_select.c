@@ -486,8 +486,11 @@ ngx_http_ratelimit_select_client(ngx_http_ratelimit_selection_t *s,
          : ngx_http_ratelimit_value_get(s->request, &values->key,
                                         &client->key);
 
-    if ((s->ctx->needs & NGX_HTTP_RATELIMIT_NEEDS_CLAIMS) && rc == NGX_OK) {
-        rc = ngx_http_ratelimit_select_anonymous(s, rule, &client->key);
+    if ((s->ctx->needs & (NGX_HTTP_RATELIMIT_NEEDS_CLAIMS
+                          |NGX_RATELIMIT_NEEDS_NEW_KEYS))
+        && rc == NGX_OK)
+    {
+        rc = ngx_http_ratelimit_select_counted(s, rule, client);
     }
 
     return (rc == NGX_OK) ? client : NULL;

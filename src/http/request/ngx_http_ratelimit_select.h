@@ -60,12 +60,12 @@ ngx_int_t ngx_http_ratelimit_select_zone(ngx_http_ratelimit_selection_t *s,
     ngx_uint_t number);
 
 /*
- * Where a token has no claims, as it is not valid, the client's address is the
- * key: else a client that sends any such token had no limit.
+ * What stands for a new client of the rule in place of its key: its address if
+ * its token is not valid, its network if that has brought too many keys.
  */
-ngx_int_t ngx_http_ratelimit_select_anonymous(
+ngx_int_t ngx_http_ratelimit_select_counted(
     ngx_http_ratelimit_selection_t *s, const ngx_ratelimit_rule_t *rule,
-    ngx_str_t *key);
+    ngx_ratelimit_client_t *client);
 
 
 /* select_limit.c: what a rule allows the client, and what a request costs. */

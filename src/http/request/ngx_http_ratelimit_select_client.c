@@ -25,6 +25,9 @@ static ngx_int_t ngx_http_ratelimit_select_key(void *data,
 #define ngx_http_ratelimit_select_seen(s)                                     \
     ((s)->ctx->needs & (NGX_RATELIMIT_NEEDS_SUBJECT                           \
                         |NGX_HTTP_RATELIMIT_NEEDS_REPORT))
+static ngx_int_t ngx_http_ratelimit_select_anonymous(
+    ngx_http_ratelimit_selection_t *s, const ngx_ratelimit_rule_t *rule,
+    ngx_str_t *key);
 
 
 ngx_int_t
@@ -270,6 +273,27 @@ ngx_http_ratelimit_select_listed(ngx_http_ratelimit_selection_t *s,
 
 
 ngx_int_t
+ngx_http_ratelimit_select_counted(ngx_http_ratelimit_selection_t *s,
+    const ngx_ratelimit_rule_t *rule, ngx_ratelimit_client_t *client)
+{
+    if ((s->ctx->needs & NGX_HTTP_RATELIMIT_NEEDS_CLAIMS)
+        && ngx_http_ratelimit_select_anonymous(s, rule, &client->key)
+           != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    return ((rule->needs & NGX_RATELIMIT_NEEDS_NEW_KEYS) && client->key.len)
+           ? ngx_http_ratelimit_new_key(s->request, s->ctx, client, rule)
+           : NGX_OK;
+}
+
+
+/*
+ * Where a token has no claims, as it is not valid, the client's address is the
+ * key: else a client that sends any such token had no limit.
+ */
+static ngx_int_t
 ngx_http_ratelimit_select_anonymous(ngx_http_ratelimit_selection_t *s,
     const ngx_ratelimit_rule_t *rule, ngx_str_t *key)
 {
@@ -299,6 +323,42 @@ ngx_http_ratelimit_select_anonymous(ngx_http_ratelimit_selection_t *s,
 
     key->len = address.len;
     key->data = address.data;
+
+    return NGX_OK;
+}
+
+
+ngx_int_t
+ngx_http_ratelimit_new_key(ngx_http_request_t *r,
+    ngx_http_ratelimit_ctx_t *ctx, ngx_ratelimit_client_t *client,
+    const ngx_ratelimit_rule_t *rule)
+{
+    ngx_str_t   network;
+    ngx_uint_t  look, forged;
+
+    look = (ctx->explain != NULL);
+    forged = ngx_ratelimit_key_is_network(&client->key);
+
+    if (!forged && ngx_ratelimit_key_known(client, rule, look)) {
+        return NGX_OK;
+    }
+
+    if (ngx_http_ratelimit_client_key(r, &network) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    if (forged) {
+        client->key = network;
+
+    } else if (ngx_ratelimit_key_admit(client, rule, &network, look)) {
+        return NGX_OK;
+    }
+
+    if (!look && !ctx->by_network) {
+        ctx->by_network = 1;
+        ngx_ratelimit_count(client->limiter->rows[NGX_RATELIMIT_COUNTS_ZONE],
+                            NGX_RATELIMIT_COUNTS_BY_NETWORK, 1);
+    }
 
     return NGX_OK;
 }

@@ -44,7 +44,7 @@ static const char *ngx_ratelimit_set_window(ngx_ratelimit_draft_t *draft,
     const ngx_ratelimit_param_t *param, ngx_str_t *text);
 static const char *ngx_ratelimit_set_tz(ngx_ratelimit_draft_t *draft,
     const ngx_ratelimit_param_t *param, ngx_str_t *text);
-static const char *ngx_ratelimit_set_emergency(ngx_ratelimit_draft_t *draft,
+static const char *ngx_ratelimit_set_bucket(ngx_ratelimit_draft_t *draft,
     const ngx_ratelimit_param_t *param, ngx_str_t *text);
 static const char *ngx_ratelimit_set_cost_header(ngx_ratelimit_draft_t *draft,
     const ngx_ratelimit_param_t *param, ngx_str_t *text);
@@ -109,6 +109,11 @@ const ngx_ratelimit_param_t  ngx_ratelimit_params[] = {
     { NGX_RATELIMIT_PARAM_CLEAR, "keys_in_clear=", NULL, NGX_RATELIMIT_IN_ZONE,
       NGX_RATELIMIT_A_CHOICE, NGX_RATELIMIT_AT(clear),
       .names = ngx_ratelimit_switch_names },
+
+    { NGX_RATELIMIT_PARAM_NEW_KEYS, "new_keys=", NULL, NGX_RATELIMIT_IN_ZONE,
+      NGX_RATELIMIT_A_TEXT, NGX_RATELIMIT_AT(new_keys),
+      .set = ngx_ratelimit_set_bucket,
+      .expected = "a rate without variables" },
 
     { NGX_RATELIMIT_PARAM_ALGORITHM, "algorithm=", "algorithm",
       NGX_RATELIMIT_IN_ALL, NGX_RATELIMIT_A_CHOICE,
@@ -200,7 +205,7 @@ const ngx_ratelimit_param_t  ngx_ratelimit_params[] = {
       NGX_RATELIMIT_IN_ALL, NGX_RATELIMIT_A_TEXT,
       NGX_RATELIMIT_AT(rule.emergency),
       .flags = NGX_RATELIMIT_CONSTANT|NGX_RATELIMIT_SHARED,
-      .set = ngx_ratelimit_set_emergency,
+      .set = ngx_ratelimit_set_bucket,
       .expected = "a rate without variables", .standard = "none" },
 
     { NGX_RATELIMIT_PARAM_DRY_RUN, "dry_run", "dry_run", NGX_RATELIMIT_IN_ALL,
@@ -732,8 +737,9 @@ ngx_ratelimit_set_tz(ngx_ratelimit_draft_t *draft,
 }
 
 
+/* A rate as a limit of its own. */
 static const char *
-ngx_ratelimit_set_emergency(ngx_ratelimit_draft_t *draft,
+ngx_ratelimit_set_bucket(ngx_ratelimit_draft_t *draft,
     const ngx_ratelimit_param_t *param, ngx_str_t *text)
 {
     const char             *expected;
@@ -751,7 +757,8 @@ ngx_ratelimit_set_emergency(ngx_ratelimit_draft_t *draft,
 
     ngx_memzero(&spec, sizeof(ngx_ratelimit_spec_t));
     spec.algorithm = NGX_RATELIMIT_TOKEN_BUCKET;
-    draft->rule.emergency = limit;
+    ngx_memcpy((u_char *) draft + param->offset, &limit,
+               sizeof(ngx_ratelimit_limit_t *));
 
     expected = ngx_ratelimit_rate_parse(text->data, text->len, &spec.tokens,
                                         &spec.period_us);

@@ -57,6 +57,7 @@ typedef enum {
     NGX_RATELIMIT_PARAM_REDIS,
     NGX_RATELIMIT_PARAM_STATE,
     NGX_RATELIMIT_PARAM_CLEAR,
+    NGX_RATELIMIT_PARAM_NEW_KEYS,
     NGX_RATELIMIT_PARAM_ALGORITHM,
     NGX_RATELIMIT_PARAM_PARAMS,
     NGX_RATELIMIT_PARAM_RATE,
@@ -178,6 +179,7 @@ struct ngx_ratelimit_draft_s {
     ngx_str_t               state;
     ngx_str_t               tier_limits;
     ngx_uint_t              clear;       /* ngx_uint_t: of "off" and "on" */
+    ngx_ratelimit_limit_t  *new_keys;    /* NULL: none */
 
     /*
      * Adds what is wrong with a parameter (NULL: with the limit as a whole).

@@ -297,6 +297,10 @@ ngx_ratelimit_policy_needs(const ngx_ratelimit_policy_t *policy,
         needs |= NGX_RATELIMIT_NEEDS_COST;
     }
 
+    if (policy->limiter->new_keys) {
+        needs |= NGX_RATELIMIT_NEEDS_NEW_KEYS;
+    }
+
     if (rule->retry_growth) {
         needs |= NGX_RATELIMIT_NEEDS_RETRY;
     }
@@ -464,6 +468,7 @@ ngx_ratelimit_policy_name(ngx_ratelimit_limiter_t *limiter,
                     &rule->key, algorithm);
 
     rule->salt = ngx_ratelimit_siphash(key, name, p - name, 1, 3);
+    rule->key_salt = ngx_ratelimit_key_salt(&rule->key);
 
     /* another hash function of the same name: other counters */
 

@@ -78,6 +78,16 @@ ngx_ratelimit_rule_split(const ngx_ratelimit_rule_t *rule)
 }
 
 
+/* No text that names a counter is a key: each of them has a zero byte. */
+ngx_ratelimit_id_t
+ngx_ratelimit_key_salt(const ngx_str_t *key)
+{
+    static const u_char  hash_key[NGX_RATELIMIT_SIPHASH_KEY_BYTES];
+
+    return ngx_ratelimit_siphash(hash_key, key->data, key->len, 1, 3);
+}
+
+
 /*
  * By the rule's id and the key alone, under keys that everybody knows: another
  * algorithm or zone key leaves a rule its clients, and a larger share contains

@@ -64,6 +64,7 @@ typedef enum {
 #define NGX_RATELIMIT_NEEDS_PENALTY  0x1000 /* whether a key is penalized */
 #define NGX_RATELIMIT_NEEDS_END      0x2000 /* the response's end, beside it */
 #define NGX_RATELIMIT_NEEDS_LISTS    0x4000 /* whether a list has the client */
+#define NGX_RATELIMIT_NEEDS_NEW_KEYS 0x8000 /* whether its key is known */
 
 /* and up, of a location: the layer above has them in the same word */
 #define NGX_RATELIMIT_NEEDS_ABOVE    0x1000000
@@ -193,6 +194,7 @@ typedef struct {
     ngx_uint_t              group_index; /* of the policy; 0: none */
     ngx_ratelimit_id_t      salt;
     ngx_ratelimit_id_t      emergency_salt;
+    ngx_ratelimit_id_t      key_salt;    /* of the key, as written, alone */
     u_char                  field_salt[NGX_RATELIMIT_RULE_FIELD];
     ngx_str_t               numbers;     /* of a take by the rule's own limit,
                                             as Redis reads them */
@@ -242,6 +244,8 @@ struct ngx_ratelimit_limiter_s {
     ngx_array_t            *penalties;  /* ngx_ratelimit_penalty_t * of the
                                            engine; NULL: none */
     void                   *penalty_sync;  /* the worker's, or NULL */
+    const ngx_ratelimit_limit_t  *new_keys;  /* of values of each key that a
+                                                network may bring; NULL: any */
 
     /* of a zone that follows a document */
     ngx_ratelimit_above_t   above;
@@ -285,6 +289,9 @@ ngx_ratelimit_equal(const ngx_str_t *one, const ngx_str_t *two)
            && (one->len == 0
                || ngx_memcmp(one->data, two->data, one->len) == 0);
 }
+
+/* Combined with the hash of a value, names it among those of one key. */
+ngx_ratelimit_id_t ngx_ratelimit_key_salt(const ngx_str_t *key);
 
 /* Whether a key is in the rule's share (percent), the same on every node. */
 ngx_uint_t ngx_ratelimit_rule_shares(const ngx_ratelimit_rule_t *rule,
