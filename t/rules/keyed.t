@@ -114,7 +114,9 @@ is(explained('/t', @{ $_->[0] }), $_->[1], "/t @{ $_->[0] }") for
     [[t => 'one', k => 'acme'], '500 key -'],
     [[t => 'beta', k => 'acme'], '500 key gold'],
     [[t => 'beta'], '100 tier gold'],
-    [[t => 'gamma'], '200 tier iron'];
+    [[t => 'gamma'], '200 tier iron'],
+    [[t => t::Api::sha('acme')], '10 rule -'],
+    [[t => t::Api::sha('beta')], '10 rule -'];
 
 is(explained('/a'), '20 rule_key -', 'an address');
 is(explained('/p?k=k', t => 'acme'), '40 rule_key -', 'a key of parts');

@@ -443,10 +443,10 @@ test_rule_keys(void **state)
     assert_null(source[2].patterns);
 
     same_text(tier_of(policy, "acme"), "key");
-    ngx_ratelimit_access_rule_key(1, &acme, digest);
+    ngx_ratelimit_access_rule_key(1, NULL, &acme, digest);
     number = ngx_ratelimit_map_get(&policy->tier_keys, digest);
     same_text(policy->assigned_tiers[number], "gold");
-    ngx_ratelimit_access_rule_key(2, &acme, digest);
+    ngx_ratelimit_access_rule_key(2, NULL, &acme, digest);
     number = ngx_ratelimit_map_get(&policy->tier_keys, digest);
     same_text(policy->assigned_tiers[number], "iron");
     same_text(tier_by_pattern(policy, 1, "eu-1"), "eu");

@@ -14,6 +14,10 @@
 
 #define NOW    1795000000
 
+/* what a client may send to be taken for "acme" */
+#define ACME   "sha256:822b33ad87c148a0a20a5ba7cd5ebcaa" \
+               "68d36a18e7aad165554903f52ca82757"
+
 #define COUNT(array)  (sizeof(array) / sizeof((array)[0]))
 
 
@@ -108,7 +112,8 @@ list_make(ngx_ratelimit_policy_t *policy, ngx_ratelimit_access_list_t *list,
         } else if (strncmp(listed[i].client, "rule:", 5) == 0) {
             entries[i].kind = NGX_RATELIMIT_ACCESS_RULE_KEY;
             text = str(listed[i].client + 5);
-            ngx_ratelimit_access_rule_key(300, &text, entries[i].digest);
+            ngx_ratelimit_access_rule_key(300, NULL, &text,
+                                          entries[i].digest);
 
         } else {
             entries[i].kind = NGX_RATELIMIT_ACCESS_KEY;
@@ -181,15 +186,16 @@ test_lists(void **state)
 static ngx_ratelimit_listed_e
 listed_at(const ngx_ratelimit_policy_t *policy, const char *client, time_t now)
 {
-    ngx_str_t                 text;
-    ngx_ratelimit_network_t   network;
-    ngx_ratelimit_subject_t   subject;
+    ngx_str_t                   text;
+    ngx_ratelimit_network_t     network;
+    ngx_ratelimit_subject_t     subject;
+    const ngx_ratelimit_rule_t  rule = { .key = ngx_string("$arg_k") };
 
     text = str(client);
 
     if (strncmp(client, "rule:", 5) == 0) {
         text = str(client + 5);
-        return ngx_ratelimit_policy_listed_key(policy, 300, &text, now);
+        return ngx_ratelimit_policy_listed_key(policy, 300, &rule, &text, now);
     }
 
     if (ngx_ratelimit_network_parse(text.data, text.len, &network) != 0) {
@@ -217,11 +223,11 @@ test_lists_end(void **state)
         { "10.0.0.0/8", NOW + 10 }, { "10.1.0.0/16", NOW },
         { "10.1.0.0/16", NOW + 5 }, { "2001:db8::/32", NOW - 1 },
         { "sk_a*", NOW + 1 }, { "sk_*", NOW + 7 }, { "sk_a?", NOW },
-        { "k", NOW + 3 }, { "k", NOW + 2 }, { "rule:bob", NOW + 9 }
+        { "k", NOW + 3 }, { "k", NOW + 2 }, { "rule:acme", NOW + 9 }
     };
 
     static const listed_t  allow[] = {
-        { "10.1.2.3", NOW + 15 }, { "rule:bob", NOW + 18 }
+        { "10.1.2.3", NOW + 15 }, { "rule:acme", NOW + 18 }
     };
 
     static const listed_t  fixed[] = { { "192.0.2.0/24", NEVER } };
@@ -235,8 +241,8 @@ test_lists_end(void **state)
     } sets[] = {
         { "10.9.9.9", 10, 0 }, { "10.1.2.4", 10, 0 }, { "10.1.2.3", 10, 15 },
         { "192.0.2.9", 20, 0 }, { "2001:db8::1", 0, 0 }, { "sk_ab", 7, 0 },
-        { "k", 3, 0 }, { "K", 0, 0 }, { "rule:bob", 9, 18 },
-        { "rule:eve", 0, 0 }, { "bob", 0, 0 }
+        { "k", 3, 0 }, { "K", 0, 0 }, { "rule:acme", 9, 18 },
+        { "rule:eve", 0, 0 }, { "acme", 0, 0 }, { "rule:" ACME, 0, 0 }
     };
 
     policy = policy_make();
@@ -346,7 +352,7 @@ test_tier_of(void **state)
         { "acme", "", "location" }, { "", "u=sk_abc", "location" },
         { "", "t=eu-1", "first" }, { "sk_b", "t=eu-1", "first" },
         { "", "u=eu-1", "third" }, { "sk_b", "u=eu-1", "second" },
-        { "", "t=k", "location" },
+        { "", "t=k", "location" }, { "", "t=" ACME, "location" },
     };
 
     policy = policy_make();
@@ -359,9 +365,9 @@ test_tier_of(void **state)
     map_put(policy, &policy->tier_keys, "k", 1);
 
     text = str("acme");
-    ngx_ratelimit_access_rule_key(1, &text, digest);
+    ngx_ratelimit_access_rule_key(1, NULL, &text, digest);
     (void) ngx_ratelimit_map_put(&policy->tier_keys, digest, 2);
-    ngx_ratelimit_access_rule_key(2, &text, digest);
+    ngx_ratelimit_access_rule_key(2, NULL, &text, digest);
     (void) ngx_ratelimit_map_put(&policy->tier_keys, digest, 3);
 
     assert_int_equal(ngx_ratelimit_policy_complete(policy), NGX_OK);
@@ -418,7 +424,7 @@ test_allowance(void **state)
         { "t", "other", "pr", "rule" }, { "t", "other", "pro", "tier" },
         { "t", "vip", "pro", "key" }, { "acme", "vip", "pro", "rule_key" },
         { "acme", "", "", "rule_key" }, { "", "acme", "", "rule" },
-        { "vip", "t", "", "rule" },
+        { "vip", "t", "", "rule" }, { ACME, "", "", "rule" },
     };
 
     policy = policy_make();

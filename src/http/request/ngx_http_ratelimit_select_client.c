@@ -264,7 +264,8 @@ ngx_http_ratelimit_select_listed(ngx_http_ratelimit_selection_t *s,
             return NGX_ERROR;
         }
 
-        one = ngx_ratelimit_policy_listed_key(policy, i, &key, ngx_time());
+        one = ngx_ratelimit_policy_listed_key(policy, i, rules[i], &key,
+                                              ngx_time());
         *listed = ngx_max(*listed, one);
     }
 

@@ -276,7 +276,8 @@ ngx_ratelimit_access_of_rule(ngx_ratelimit_reader_t *reader, json_t *object,
     }
 
     entry->access->kind = NGX_RATELIMIT_ACCESS_RULE_KEY;
-    ngx_ratelimit_access_rule_key(number, &text, entry->access->digest);
+    ngx_ratelimit_access_rule_key(number, NULL, &text,
+                                  entry->access->digest);
 
     if (reader->hashed
         && json_object_set_new(object, "key",

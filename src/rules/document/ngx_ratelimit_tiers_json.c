@@ -376,7 +376,7 @@ ngx_ratelimit_tiers_put(ngx_ratelimit_reader_t *reader,
     ngx_ratelimit_access_rule_key(all->source
                                   - (ngx_ratelimit_tier_source_t *)
                                     reader->policy->tier_sources.elts,
-                                  &text, key->digest);
+                                  NULL, &text, key->digest);
 
     before = ngx_ratelimit_map_get(keys, key->digest);
 

@@ -152,12 +152,18 @@ ngx_ratelimit_access_networks(ngx_ratelimit_access_list_t *list,
 
 
 void
-ngx_ratelimit_access_rule_key(ngx_uint_t number, const ngx_str_t *key,
+ngx_ratelimit_access_rule_key(ngx_uint_t number,
+    const ngx_ratelimit_rule_t *rule, const ngx_str_t *key,
     u_char digest[NGX_RATELIMIT_MAP_KEY])
 {
     ngx_uint_t  i;
 
-    ngx_ratelimit_policy_digest(key, digest);
+    if (rule) {
+        ngx_ratelimit_policy_value_digest(rule, key, digest);
+
+    } else {
+        ngx_ratelimit_policy_digest(key, digest);
+    }
 
     for (i = NGX_RATELIMIT_MAP_KEY; number; number >>= 8) {
         digest[--i] ^= (u_char) (number & 0xff);

@@ -48,8 +48,10 @@ ngx_int_t ngx_ratelimit_access_list_make(ngx_ratelimit_access_list_t *list,
 /*
  * The digest of a value of the key of a rule, which is the number-th of those
  * that the policy's lists name, or of its tier_sources. 0: the plain digest.
+ * rule: that rule, for a request's value; NULL: a document says the value.
  */
-void ngx_ratelimit_access_rule_key(ngx_uint_t number, const ngx_str_t *key,
+void ngx_ratelimit_access_rule_key(ngx_uint_t number,
+    const ngx_ratelimit_rule_t *rule, const ngx_str_t *key,
     u_char digest[NGX_RATELIMIT_MAP_KEY]);
 
 /* The steps at a request that the list needs: bits. */

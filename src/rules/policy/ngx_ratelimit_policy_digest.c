@@ -14,6 +14,8 @@
 #define NGX_RATELIMIT_SHA256      "sha256:"
 #define NGX_RATELIMIT_SHA256_LEN  (sizeof(NGX_RATELIMIT_SHA256) - 1)
 
+static void ngx_ratelimit_policy_digest_make(const ngx_str_t *key,
+    u_char digest[NGX_RATELIMIT_MAP_KEY]);
 static ngx_int_t ngx_ratelimit_policy_digest_read(const ngx_str_t *key,
     u_char digest[NGX_RATELIMIT_MAP_KEY]);
 
@@ -22,11 +24,32 @@ void
 ngx_ratelimit_policy_digest(const ngx_str_t *key,
     u_char digest[NGX_RATELIMIT_MAP_KEY])
 {
-    u_char  whole[SHA256_DIGEST_LENGTH];
-
-    if (ngx_ratelimit_policy_digest_read(key, digest) == NGX_OK) {
-        return;
+    if (ngx_ratelimit_policy_digest_read(key, digest) != NGX_OK) {
+        ngx_ratelimit_policy_digest_make(key, digest);
     }
+}
+
+
+void
+ngx_ratelimit_policy_value_digest(const ngx_ratelimit_rule_t *rule,
+    const ngx_str_t *value, u_char digest[NGX_RATELIMIT_MAP_KEY])
+{
+    static const ngx_str_t  api_key = ngx_string("$ratelimit_api_key");
+
+    if (ngx_ratelimit_equal(&rule->key, &api_key)) {
+        ngx_ratelimit_policy_digest(value, digest);
+
+    } else {
+        ngx_ratelimit_policy_digest_make(value, digest);
+    }
+}
+
+
+static void
+ngx_ratelimit_policy_digest_make(const ngx_str_t *key,
+    u_char digest[NGX_RATELIMIT_MAP_KEY])
+{
+    u_char  whole[SHA256_DIGEST_LENGTH];
 
     SHA256(key->data, key->len, whole);
     ngx_memcpy(digest, whole, NGX_RATELIMIT_MAP_KEY);

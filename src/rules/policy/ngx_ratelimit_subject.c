@@ -110,7 +110,8 @@ ngx_ratelimit_subject_tier(ngx_ratelimit_subject_t *subject,
 
         if (source[i].keys) {
             if (source[i].rule) {
-                ngx_ratelimit_access_rule_key(i, &key, digest);
+                ngx_ratelimit_access_rule_key(i, source[i].rule, &key,
+                                              digest);
             }
 
             number = ngx_ratelimit_map_get(&policy->tier_keys,
@@ -211,7 +212,8 @@ ngx_ratelimit_access_ends_after(uint32_t ends, time_t now)
 
 ngx_ratelimit_listed_e
 ngx_ratelimit_policy_listed_key(const ngx_ratelimit_policy_t *policy,
-    ngx_uint_t number, const ngx_str_t *key, time_t now)
+    ngx_uint_t number, const ngx_ratelimit_rule_t *rule, const ngx_str_t *key,
+    time_t now)
 {
     u_char  digest[NGX_RATELIMIT_MAP_KEY];
 
@@ -219,7 +221,7 @@ ngx_ratelimit_policy_listed_key(const ngx_ratelimit_policy_t *policy,
         return NGX_RATELIMIT_LISTED_NOT;
     }
 
-    ngx_ratelimit_access_rule_key(number, key, digest);
+    ngx_ratelimit_access_rule_key(number, rule, key, digest);
 
     if (ngx_ratelimit_access_ends_after(
             ngx_ratelimit_map_get(&policy->deny.rule_keys, digest), now))
@@ -399,7 +401,7 @@ ngx_ratelimit_rule_allowance(const ngx_ratelimit_rule_t *rule,
     origin = origin ? origin : &unused;
 
     if (rule->own_keys.entries) {
-        ngx_ratelimit_policy_digest(key, digest);
+        ngx_ratelimit_policy_value_digest(rule, key, digest);
         number = ngx_ratelimit_map_get(&rule->own_keys, digest);
 
         if (number != NGX_RATELIMIT_MAP_NONE) {

@@ -90,14 +90,14 @@ ngx_int_t ngx_ratelimit_subject_tier(ngx_ratelimit_subject_t *subject,
 /*
  * Which list has the API key or the address now (seconds since the epoch): of
  * the policy and of nginx.conf. listed_key: the policy's list that has the key
- * of the number-th of the rules that the lists name.
+ * of rule, the number-th of the rules that the lists name.
  */
 ngx_ratelimit_listed_e ngx_ratelimit_policy_listed(
     const ngx_ratelimit_policy_t *policy,
     const ngx_ratelimit_subject_t *subject, time_t now);
 ngx_ratelimit_listed_e ngx_ratelimit_policy_listed_key(
     const ngx_ratelimit_policy_t *policy, ngx_uint_t number,
-    const ngx_str_t *key, time_t now);
+    const ngx_ratelimit_rule_t *rule, const ngx_str_t *key, time_t now);
 
 /*
  * Whether a rule applies to this request, before its key is known. found:
