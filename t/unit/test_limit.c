@@ -149,10 +149,13 @@ test_calendar(void **state)
 {
     spec_t              spec;
     limit_t             limit;
+    char                seen[4096];
     int                 algorithm;
+    uint32_t            day;
     ngx_ratelimit_tz_t  tz;
 
     memset(&tz, 0, sizeof(tz));
+    tz.name = 0xfffffff0;
 
     for (algorithm = 0; algorithm <= NGX_RATELIMIT_CONCURRENCY; algorithm++) {
         memset(&spec, 0, sizeof(spec));
@@ -200,6 +203,21 @@ test_calendar(void **state)
     assert_in_range(limit.code, 4004, 4095);
     assert_true(ngx_ratelimit_limit_span_us(&limit) == 31 * DAY);
     assert_memory_equal(limit.text, "10, 10;w=2678400", limit.text_len);
+
+    /* any two calendars of one zone differ */
+
+    memset(seen, 0, sizeof(seen));
+
+    for (day = 0; day <= 32; day++) {
+        spec.calendar = day == 0 ? NGX_RATELIMIT_CALENDAR_DAY
+                        : day == 32 ? NGX_RATELIMIT_CALENDAR_WEEK
+                        : NGX_RATELIMIT_CALENDAR_MONTH;
+        spec.month_day = day % 32;
+        limit = limit_of(&spec);
+        assert_in_range(limit.code, 4004, 4095);
+        assert_false(seen[limit.code]);
+        seen[limit.code] = 1;
+    }
 
     /* no span has a calendar's code, and a state has 12 bits for it */
 

@@ -239,15 +239,15 @@ ngx_ratelimit_limit_window(ngx_ratelimit_limit_t *limit,
 
 /*
  * A counter's state has 12 bits for the code. UTC's days and months have one of
- * their own; all other calendars share those behind, by a hash. Two that have
- * the same differ from a changed limit in one thing: the window that lies in
- * the state keeps its end.
+ * their own; all other calendars share those behind. Those of one time zone
+ * have different ones. Calendars of two zones may have the same: if a rule
+ * changes from one to the other, the window in its state keeps its end.
  */
 static void
 ngx_ratelimit_limit_calendar(ngx_ratelimit_limit_t *limit,
     const ngx_ratelimit_spec_t *spec)
 {
-    uint64_t  mix;
+    uint32_t  number;
 
     limit->month_day = 1;
 
@@ -266,16 +266,18 @@ ngx_ratelimit_limit_calendar(ngx_ratelimit_limit_t *limit,
         return;
     }
 
-    mix = spec->calendar + 8 * limit->month_day;
+    /* of the zone's: months from each day on, days, weeks */
+
+    number = (spec->calendar == NGX_RATELIMIT_CALENDAR_MONTH)
+             ? limit->month_day : 31 + (uint32_t) spec->calendar;
 
     if (limit->tz) {
-        mix |= (uint64_t) limit->tz->name << 32;
+        number += limit->tz->name % NGX_RATELIMIT_CODE_OTHERS;
         limit->window_us += NGX_RATELIMIT_TZ_STEP_US;
     }
 
     limit->code = NGX_RATELIMIT_CODE_OWES + 1
-                  + (uint32_t) ((mix * 0x9e3779b97f4a7c15ULL >> 32)
-                                % NGX_RATELIMIT_CODE_OTHERS);
+                  + number % NGX_RATELIMIT_CODE_OTHERS;
 }
 
 
