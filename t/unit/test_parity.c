@@ -504,7 +504,6 @@ random_call(parity_call_t *call, check_t *checks)
             random_lease(check, capacity);
 
         } else if (check->counter->kind == 't' && rnd(2)) {
-            check->want = 0;
             check->keep = rnd(capacity);
         }
 
