@@ -40,6 +40,8 @@ my %cases = (
     mirror => ['cost_end=9', 'mirror /sub;'],
     page => ['cost_end=9', 'proxy_intercept_errors on; error_page 404 /local/ten;'
              . "proxy_pass http://127.0.0.1:$up/404;"],
+    accel => ['cost_end=9', "proxy_pass http://127.0.0.1:$up/accel;"],
+    post => ['cost_end=9', 'post_action /local/ten;'],
 );
 
 $_->[0] =~ s/cost_end=9/cost_end=\$nine/ for values %cases;
@@ -56,6 +58,8 @@ my $gateway = t::Gateway->limited(
         'dry zone=local algorithm=fixed_window limit=10 window=1h'
         . ' cost_end=$arg_end dry_run',
         'owes zone=local rate=100r/h cost_end=$arg_end',
+        'waits zone=local algorithm=leaky_bucket rate=1r/h burst=100'
+        . ' cost_end=$arg_end',
     ],
     http => <<"CONF",
     map \$status \$by_status { 499 50; 502 20; default 5; }
@@ -75,6 +79,7 @@ my $gateway = t::Gateway->limited(
         listen 127.0.0.1:$up;
         location / { add_header X-Cost \$arg_cost; return 200 "${\('x' x 1000)}"; }
         location /404 { return 404; }
+        location /accel { add_header X-Accel-Redirect /local/ten; return 200; }
     }
     server {
         access_log off;
@@ -95,6 +100,7 @@ CONF
         (map { ("/$_" => rule('local', $_) . $cases{$_}[1]) } keys %cases),
         '/dry' => rule('local', 'dry'),
         '/owes' => rule('local', 'owes'),
+        '/waits' => rule('local', 'waits'),
         '/both' => rule('local', 'ten') . rule('local', 'header')
                    . "proxy_pass http://127.0.0.1:$up;",
         '/sub' => rule('local', 'ten'),
@@ -273,13 +279,14 @@ is(left('/header?k=b'), $LIMIT - 22, 'cost_header= once, too');
 
 # once, whatever becomes of the request inside
 
-for my $case (qw( auth mirror page )) {
+for my $case (qw( auth mirror page accel post )) {
     $gateway->get("/$case?k=$case&end=70");
     is(left("/$case?k=$case"), $LIMIT - 10, "$case: once");
 }
 
 is(left('/local/ten?k=auth'), $REST, 'a subrequest is not charged');
-is(left('/local/ten?k=page'), $REST, 'nor is an error page by its own rules');
+is(left("/local/ten?k=$_"), $REST, "$_: nor is it by the rules of another location")
+    for qw( page accel post );
 
 # a client that leaves has cost what it took, or more
 
@@ -301,6 +308,12 @@ for (['late', 1, 50], ['local/slow/ten', 10, 10, 'end=0'],
     is(left('/' . $path =~ s/slow\///r . "?k=k$k&end=") // '',
        $LIMIT - $cost - $took, "left: $path, $end") if $path ne 'late';
 }
+
+$gateway->get('/waits?k=w&end=');
+my $delayed = begin('/waits?k=w&end=30');
+ok(wait_for(sub { $gateway->waiting }), 'a leaky bucket delays it');
+close $delayed;
+logged('w \[waits\] \[30\] \[\d+\] 499 0', 'left while it was delayed');
 
 # on the way: what has been sent, at the end the rest
 
@@ -369,6 +382,25 @@ response('h2');
 close $nghttp;
 ok(wait_for(sub { $h2->read('cost.log') =~ /^h2 \[30\d+\] \[69\d+\]/m }),
    'HTTP/2: and at the end');
+
+# a stream that its client ends, when the window is full
+
+my $stream = t::Http2->new($h2->{port});
+my ($got, $in) = (0, '');
+
+response('reset', 100000);
+$stream->get(1, '/slow?k=reset&c=0');
+ok(wait_for(sub {
+    $got += sysread $stream->{socket}, $in, 65536
+        if IO::Select->new($stream->{socket})->can_read(0.01);
+    return $got > 60000;
+}), 'HTTP/2: it is sent');
+$stream->reset(1);
+ok(wait_for(sub {
+    return $h2->read('cost.log') =~ /^reset \[(\d+)\] \[(\d+)\]/m
+           && $1 > 60000 && $1 < 100000 && $1 + $2 == $LIMIT;
+}), 'HTTP/2: what was sent, when its client ends it') or diag($h2->read('cost.log'));
+response('reset');
 $h2->stop;
 
 # rules of a document
