@@ -10,7 +10,7 @@
 
 #define NGX_RATELIMIT_DAY_US    ((uint64_t) 86400 * 1000000)
 
-/* in the order of ngx_ratelimit_calendar_e, from DAY on: the longest */
+/* the longest that each has: by ngx_ratelimit_calendar_e, from DAY on */
 static const uint64_t  ngx_ratelimit_calendar_days[] = { 1, 31, 7 };
 
 

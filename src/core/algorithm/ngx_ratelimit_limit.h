@@ -19,7 +19,7 @@
  */
 #define NGX_RATELIMIT_MAX_WEIGHT  ((uint64_t) 1 << 53)
 
-/* by which a clock's change makes a window longer: of all zones the most */
+/* the most by which a change of any zone's clock makes a window longer */
 #define NGX_RATELIMIT_TZ_STEP_US  ((uint64_t) 2 * 3600 * 1000000)
 
 /* of a leaky_bucket: what nginx's timers bear everywhere is 2^31 ms */

@@ -53,9 +53,9 @@ const char *ngx_ratelimit_tz_read(ngx_ratelimit_tz_t *tz, const u_char *data,
  * The offset at an instant: how many seconds the clock there is ahead of UTC,
  * from -93600 to 93600. *next is the instant of its next change, above when, or
  * NGX_RATELIMIT_TZ_FOREVER. Right from 400 days before the file was read, until
- * the year 9999. A file that has more than 32 changes after that, and so none
- * of two a year, is followed up to the 32nd. A scan of a few entries: for use
- * with each request.
+ * the year 9999. If a file lists more than 32 changes after that, those behind
+ * the 32nd are known only as far as the file's rule tells them. A scan of a few
+ * entries: for use with each request.
  */
 int32_t ngx_ratelimit_tz_offset(const ngx_ratelimit_tz_t *tz, int64_t when,
     int64_t *next);

@@ -184,7 +184,7 @@ ngx_ratelimit_tiers_rules(ngx_ratelimit_reader_t *reader, json_t *value,
 }
 
 
-/* An empty object is in no way of a rule that goes. */
+/* An empty object does not keep its rule from being deleted. */
 static void
 ngx_ratelimit_tiers_rule(ngx_ratelimit_reader_t *reader, json_t *value,
     void *data)

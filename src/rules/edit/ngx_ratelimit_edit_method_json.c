@@ -266,7 +266,7 @@ ngx_ratelimit_edit_patch_keys(ngx_ratelimit_edit_work_t *work,
                                         "has the same key twice");
     }
 
-    /* the name is there already, so that who goes through them may go on */
+    /* the member is there already: a loop over the members may go on */
 
     work->failed |= json_object_set_new(patch, member, named);
 }

@@ -133,7 +133,7 @@ ngx_ratelimit_set_active_tz(ngx_ratelimit_draft_t *draft,
 }
 
 
-/* Times that have every minute of the week are none. */
+/* A rule whose times have every minute of the week is not timed. */
 void
 ngx_ratelimit_draft_active(ngx_ratelimit_draft_t *draft)
 {
