@@ -1,6 +1,7 @@
 # Clients that send replays to get more than their limit: four times as many
 # requests that are the same, and none besides. Marks take no counter's place.
 
+use IO::Socket::INET;
 use t::RateLimit 'no_plan';
 use t::Clock;
 use t::Gateway qw( passed tally );
@@ -9,6 +10,10 @@ t::Clock::stop();
 
 my $KEY = 'Idempotency-Key: k';
 my $up = t::Gateway::free_port();
+
+# an API that does not answer
+my $silent = IO::Socket::INET->new(Listen => 16, LocalAddr => '127.0.0.1',
+                                   Timeout => $t::Gateway::PATIENCE);
 
 my $gateway = t::Gateway->limited(
     workers => 4,
@@ -31,6 +36,8 @@ CONF
         '/header' => "ratelimit zone=header; proxy_pass http://127.0.0.1:$up/;",
         '/login' => 'ratelimit zone=login; '
                     . "proxy_pass http://127.0.0.1:$up/\$http_x_to;",
+        '/left' => 'ratelimit zone=login; '
+                   . 'proxy_pass http://127.0.0.1:$http_x_port/401;',
         '/small' => 'ratelimit zone=small rule=small;',
         '/flood' => 'ratelimit zone=small rule=flood;',
     });
@@ -83,6 +90,20 @@ for (1 .. 50) {
 }
 
 is($failed, 10, 'a success frees no failure');
+
+for (1 .. 10) {
+    my @request = ("/left?k=b&n=$_", $KEY);
+    my $left = t::Gateway::begin($gateway, 1, @request,
+                                 'X-Port: ' . $silent->sockport);
+    my $asked = $silent->accept;
+
+    undef $left;
+    1 while sysread $asked, my $read, 4096;
+    $gateway->get(@request, "X-Port: $up");
+}
+
+is($gateway->get('/left?k=b', "X-Port: $up")->{status}, 429,
+   'nor does a client that leaves before it is known');
 
 # a full table
 

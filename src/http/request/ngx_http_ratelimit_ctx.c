@@ -7,6 +7,8 @@
 static NGX_RATELIMIT_APART void ngx_http_ratelimit_ctx_remote(
     ngx_ratelimit_check_t *check, ngx_uint_t n, void *memory);
 static void ngx_http_ratelimit_ctx_cleanup(void *data);
+static NGX_RATELIMIT_APART void ngx_http_ratelimit_ctx_unsettled(
+    ngx_http_ratelimit_ctx_t *ctx);
 static NGX_RATELIMIT_APART void ngx_http_ratelimit_ctx_untimed(
     ngx_http_ratelimit_ctx_t *ctx);
 
@@ -155,8 +157,7 @@ ngx_http_ratelimit_ctx_cleanup(void *data)
     if (ctx->started) {
 
         if ((ctx->needs & NGX_RATELIMIT_NEEDS_SETTLE) && ctx->answered) {
-            ngx_ratelimit_check_cost(&ctx->check);
-            ngx_http_ratelimit_once_end(ctx, NGX_RATELIMIT_NEEDS_SETTLE);
+            ngx_http_ratelimit_ctx_unsettled(ctx);
         }
 
         ngx_ratelimit_check_end(&ctx->check);
@@ -167,6 +168,27 @@ ngx_http_ratelimit_ctx_cleanup(void *data)
     for (i = 0; i < ctx->conf->limits->nelts; i++) {
         ngx_ratelimit_policy_release(ctx->policies[i]);
     }
+}
+
+
+/* Without a response no status has counted; what was taken ahead is paid. */
+static void
+ngx_http_ratelimit_ctx_unsettled(ngx_http_ratelimit_ctx_t *ctx)
+{
+    ngx_uint_t              i;
+    ngx_ratelimit_check_t  *check;
+
+    check = &ctx->check;
+
+    ngx_ratelimit_check_cost(check);
+
+    for (i = 0; i < check->ncounters; i++) {
+        if (check->counters[i].look) {
+            check->counters[i].cost = 0;
+        }
+    }
+
+    ngx_http_ratelimit_once_end(ctx, NGX_RATELIMIT_NEEDS_SETTLE);
 }
 
 
