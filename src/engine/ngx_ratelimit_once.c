@@ -88,9 +88,13 @@ ngx_ratelimit_once_end(ngx_ratelimit_check_t *check,
             continue;
         }
 
-        /* a replay asks nobody: it is told what was left */
+        /*
+         * A replay asks nobody: it is told what was left. What a rejected
+         * request took comes back, which the lease would take for a loss.
+         */
 
-        if (when == 0 && counter->backend == &ngx_ratelimit_strict
+        if (when == 0 && !ngx_ratelimit_check_refused(check)
+            && counter->backend == &ngx_ratelimit_strict
             && counter->source == NGX_RATELIMIT_SOURCE_REDIS
             && !counter->alone && !counter->rule->dynamic_cost)
         {

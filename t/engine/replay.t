@@ -24,12 +24,16 @@ my %limits = (
 my @fleet = t::Gateway->limited(
     gateways => 2, redis => $port, timeout => '300ms',
     rules => [(map { "$_ $limits{$_}" } sort keys %limits),
+              'header rate=100r/h cost=60 cost_header=X-Cost sync=strict',
               'slots algorithm=concurrency limit=10'],
     http => 'ratelimit_once $http_idempotency_key 1h;',
     locations => {
         (map { ("/$_" => "ratelimit zone=z rule=$_;") } keys %limits),
         '/both' => 'ratelimit zone=z rule=strict; ratelimit zone=z rule=lease;',
         '/slots' => 'ratelimit zone=z rule=slots;',
+        '/header' => 'ratelimit zone=z rule=header; '
+                     . 'proxy_pass http://127.0.0.1:%%PORT%%/nothing;',
+        '/nothing' => 'add_header X-Cost 0; return 200;',
     });
 
 my ($one, $two) = @fleet;
@@ -76,6 +80,16 @@ is($one->told('/slots?k=d', $KEY), '200 PASSED 9', 'is taken by a replay, too');
 is($one->told('/strict?k=e', $KEY), '200 PASSED 9', 'at one gateway');
 is($two->told('/strict?k=e', $KEY), '200 PASSED 8', 'at the other it costs');
 is($two->told('/strict?k=e', $KEY), '200 PASSED 8', 'and is marked');
+
+# tokens that come back are not lost ones
+
+for (1 .. 3) {
+    is($one->told('/header?k=a', "$KEY-$_"), '200 PASSED 40', 'sixty are taken');
+    t::Clock::advance(1);
+}
+
+like($one->get('/metrics')->{body}, qr/^ratelimit_state_lost_total\S* 0$/m,
+     'and come back: Redis has lost none');
 
 # without Redis
 

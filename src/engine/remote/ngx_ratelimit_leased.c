@@ -187,7 +187,12 @@ ngx_ratelimit_leased_tell(ngx_ratelimit_counter_t *counter, ngx_uint_t answered)
         return;
     }
 
-    if (answered) {
+    /* tokens of a strict counter come back without the lease's knowledge */
+
+    if (answered
+        && (counter->alone
+            || !(counter->rule->needs & NGX_RATELIMIT_NEEDS_SETTLE)))
+    {
         ngx_ratelimit_leased_lost(counter, lease, &locked,
                                   counter->client->check->taken_us,
                                   &counter->answer);
