@@ -176,7 +176,7 @@ ngx_ratelimit_table_place(const ngx_ratelimit_entry_t *entry)
 
     place = ngx_ratelimit_table_emptier(entry);
 
-    if (place.rank != 0) {
+    if (ngx_ratelimit_rank_class(place.rank) != 0) {
         ngx_ratelimit_table_push(entry, &place);
 
         if (ngx_ratelimit_rank_class(place.rank) != 0) {
