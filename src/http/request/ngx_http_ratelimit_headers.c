@@ -208,11 +208,10 @@ ngx_http_ratelimit_add_headers(ngx_http_request_t *r,
     const ngx_ratelimit_counter_t  *counter;
 
     counter = ctx->check.strictest;
-    sets = ctx->conf->headers;
+    sets = counter ? ctx->conf->headers : 0;
 
     if (ngx_ratelimit_check_refused(&ctx->check)) {
-        sets = NGX_HTTP_RATELIMIT_HEADERS_RETRY
-               | (ctx->penalized ? 0 : ctx->conf->headers);
+        sets |= NGX_HTTP_RATELIMIT_HEADERS_RETRY;
     }
 
     if (r->headers_out.headers.part.nelts) {
