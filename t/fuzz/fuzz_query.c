@@ -100,7 +100,7 @@ fuzz_copy(const uint8_t *data, size_t len)
 }
 
 
-/* what the endpoint lets in as a name; a path has one, or has none */
+/* what the endpoint lets in as a name or a rule */
 static int
 fuzz_name_valid(const ngx_str_t *name)
 {
@@ -194,6 +194,10 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     } else if (query) {
         edit.rule = fuzz_copy(query + 1, data + size - query - 1);
+    }
+
+    if (!fuzz_name_valid(&edit.rule)) {
+        return 0;
     }
 
     edit.base = fuzz_copy((const uint8_t *) BASE, sizeof(BASE) - 1);

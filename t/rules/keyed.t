@@ -167,6 +167,8 @@ is($api->get("/tier-of/$_->[0]")->{json}{tier} // 'none', $_->[1],
 is(t::Api::said($api->change(PUT => '/tier-of/x?rule=no', { tier => 'gold' })),
    '422 invalid: /tier_of/rules/no is no rule of this document or of '
    . 'nginx.conf', 'no such rule');
+is(t::Api::said($api->change(PUT => "/tier-of/x?rule=$_", { tier => 'gold' })),
+   '400 invalid', "no name of a rule: $_") for '%ff', 'tenants%00x';
 is(t::Api::said($api->change(DELETE => '/rules/tenants')),
    '422 invalid: ' . join('; ', map { "/tier_of/$_ is no rule of this document "
                                       . 'or of nginx.conf' }

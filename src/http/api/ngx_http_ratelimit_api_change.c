@@ -31,7 +31,9 @@ ngx_http_ratelimit_api_conditions(ngx_http_ratelimit_api_t *api)
 
     r = api->request;
 
-    if (!ngx_http_ratelimit_api_utf8(&api->name)) {
+    if (!ngx_http_ratelimit_api_utf8(&api->name)
+        || !ngx_http_ratelimit_api_utf8(&api->args.rule))
+    {
         return ngx_http_ratelimit_api_problem(api, NGX_HTTP_BAD_REQUEST,
                                               "invalid",
                                               "expected a name in UTF-8");
