@@ -65,6 +65,9 @@ my $metrics = $gateway->get('/metrics')->{body};
 like($metrics, qr/^ratelimit_new_keys_exceeded_total\{zone="keys"\} \d{4}$/m,
      'the metric');
 my ($used) = $metrics =~ /^ratelimit_table_used\{zone="keys"\} (\d+)$/m;
-cmp_ok($used, '<', 200, 'the table is not full of them');
+
+# an estimate, by a sample of the table's sets
+
+cmp_ok($used, '<', 1000, 'the table is not full of them');
 
 $gateway->stop;
