@@ -177,8 +177,8 @@ struct ngx_ratelimit_check_s {
     ((counter)->emergency ? (counter)->rule->emergency : (counter)->limit)
 
 /*
- * What the key of a network begins with, and nothing else in a zone with
- * "new_keys=": a client's value that does is counted by its network.
+ * In a zone with "new_keys=" only the key of a network begins so: a client's
+ * value that does is counted by the client's network.
  */
 #define NGX_RATELIMIT_NETWORK_KEY  "network:"
 

@@ -13,8 +13,8 @@ use t::Ports qw( free_port );
 
 
 # The configuration below the heading that begins so. api: the lines of the
-# API's server {}; more: without: a part of it that is left out, http: lines of
-# http {}; the rest is that of t::Gateway->new().
+# API's server {}; more: without: a part of it that is left out, small: its zone
+# has 1 MiB, http: lines of http {}; the rest is that of t::Gateway->new().
 sub gateway {
     my ($heading, $api, %more) = @_;
 
@@ -28,6 +28,8 @@ sub gateway {
     if (my $without = delete $more{without}) {
         $http =~ s/$without// or die "under-attack.md: no $without";
     }
+
+    $http =~ s/:16m\b/:1m/ if delete $more{small};
 
     $http =~ s/127\.0\.0\.1:8080\b/127.0.0.1:%%PORT%% backlog=2048/g;
     $http =~ s/127\.0\.0\.1:9000\b/127.0.0.1:$port/g;

@@ -42,7 +42,7 @@ $gateway->stop;
 
 # after: 20 keys, and 100 requests a minute of all others
 
-$gateway = gateway();
+$gateway = gateway(small => 1);
 
 is(client($gateway, '198.51.100.7', 'alice', 'bob'), '200 200', 'clients');
 
@@ -66,8 +66,8 @@ like($metrics, qr/^ratelimit_new_keys_exceeded_total\{zone="keys"\} \d{4}$/m,
      'the metric');
 my ($used) = $metrics =~ /^ratelimit_table_used\{zone="keys"\} (\d+)$/m;
 
-# an estimate, by a sample of the table's sets
+# an estimate, by a sample of the table's sets: that of a small table is close
 
-cmp_ok($used, '<', 1000, 'the table is not full of them');
+cmp_ok($used, '<', 200, 'the table is not full of them');
 
 $gateway->stop;

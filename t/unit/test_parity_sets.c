@@ -526,11 +526,17 @@ run_sequence(char which)
 static void
 test_sliding_log(void **state)
 {
-    run_sequence('l');
+    unsigned  runs;
+
+    /* of 100 sequences, three have no log as long as it shall be once */
+
+    for (runs = 0; runs < 4 && seen.longest <= 500; runs++) {
+        run_sequence('l');
+    }
 
     if (parity.steps >= 10000) {
         assert_true(seen.never > 0 && seen.charged > 0 && seen.set_back > 0);
-        assert_true(seen.longest > 100);
+        assert_true(seen.longest > 500);
         assert_true(model_total("PEXPIRE") < model_total("ZADD") / 2);
     }
 }

@@ -155,8 +155,8 @@ ngx_ratelimit_tz_block(const u_char *p, const u_char *last, uint32_t width,
 
 
 /*
- * data: times, their types by number, then the types, of six bytes. Of what is
- * past, the last offset counts.
+ * data: times, their types by number, then the types, of six bytes. The offset
+ * before all changes that are kept is that of the last change in the past.
  */
 static const char *
 ngx_ratelimit_tz_changes(ngx_ratelimit_tz_t *tz, const u_char *data,

@@ -22,7 +22,7 @@ typedef struct {
     uint32_t                 next;       /* of the same key; NONE of the map */
 } ngx_ratelimit_temporary_t;
 
-/* Whose values have tiers: the API key, the first one, or the key of a rule. */
+/* A source of tiers: the API key, which is the first one, or a rule's key. */
 typedef struct {
     ngx_ratelimit_rule_t    *rule;       /* NULL: the API key */
     ngx_uint_t               keys;       /* values in the policy's tier_keys */
