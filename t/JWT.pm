@@ -153,6 +153,14 @@ sub jwk {
 }
 
 
+# A secret as a JWK, with what is given besides.
+sub oct {
+    my ($secret, %more) = @_;
+
+    return { kty => 'oct', k => encode_base64url($secret), %more };
+}
+
+
 sub jwks { return json({ keys => \@_ }) }
 
 1;

@@ -21,11 +21,7 @@ my $PUBLIC = $gateway->read('rsa.pub');
 
 sub jwk { return t::JWT::jwk($key{$_[0]}, @_[1 .. $#_]) }
 
-sub secret {
-    my ($secret, @more) = @_;
-
-    return { kty => 'oct', k => encode_base64url($secret), @more };
-}
+sub secret { return t::JWT::oct(@_) }
 
 my %SETS = (
     all => [jwk('rsa', kid => 'rsa'), jwk('ec', kid => 'ec'),

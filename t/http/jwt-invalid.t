@@ -10,7 +10,7 @@ my $SECRET = 'secret-of-exactly-32-bytes------';
 my $gateway = t::Gateway->new(http => '');
 my $dir = $gateway->{dir};
 
-$gateway->write('secret', $SECRET);
+$gateway->write('secret', t::JWT::json(t::JWT::oct($SECRET)));
 
 my %ZONES = (
     lone => 'key=$ratelimit_jwt_sub',

@@ -27,13 +27,11 @@ t::JWT::openssl('ec', '-in', "$dir/ec.pem", '-out', "$dir/sec1.pem");
 t::JWT::openssl('pkcs8', '-in', "$dir/rsa.pem", '-topk8', '-passout', 'pass:x',
                 '-out', "$dir/encrypted.pem");
 
-for my $type (qw( pub pem crt )) {
-    my $text = $gateway->read("rsa.$type");
-    my ($lines) = $text =~ /-----\n(.*?)-----END/s;
+for my $type (qw( pub pem )) {
+    my ($lines) = $gateway->read("rsa.$type") =~ /-----\n(.*?)-----END/s;
 
     $gateway->write("lines.$type", $lines);
-    $gateway->write("line.$type", $lines =~ s/\n//gr);
-    t::JWT::openssl($type eq 'crt' ? 'x509' : 'pkey', '-in', "$dir/rsa.$type",
+    t::JWT::openssl('pkey', '-in', "$dir/rsa.$type",
                     $type eq 'pub' ? ('-pubin', '-pubout') : (),
                     '-outform', 'DER', '-out', "$dir/der.$type");
 }
@@ -62,70 +60,53 @@ sub refuses {
 }
 
 
-# public keys and certificates
+# public keys
 
-takes($_) for qw( rsa.pub rsa.crt pkcs1.pub ec.pub ec.crt p384.pub p384.crt
-                  ed.pub );
+takes($_) for qw( rsa.pub pkcs1.pub ec.pub p384.pub ed.pub );
 takes('crlf.pub', $gateway->read('rsa.pub') =~ s/\n/\r\n/gr);
 takes('text-before.pub', "Our key:\n" . $gateway->read('rsa.pub'));
-takes('chain.crt', $gateway->read('ec.crt') . $gateway->read('rsa.crt'));
+takes('two.pub', $gateway->read('ec.pub') . $gateway->read('rsa.pub'));
 
-my $PEM = 'a public key or certificate in its PEM lines';
-my $NO_PRIVATE = 'a public key or certificate, no private key';
+my $KEY = 'a JWK Set, a JWK (of type "oct" for a secret) or a public key in PEM';
+my $NO_PRIVATE = 'a public key, no private key';
 
 refuses($NO_PRIVATE, $_)
     for qw( rsa.pem ec.pem pkcs1.pem sec1.pem ed.pem encrypted.pem );
-refuses($NO_PRIVATE, 'both', $gateway->read('rsa.crt')
+refuses($NO_PRIVATE, 'both', $gateway->read('rsa.pub')
                              . $gateway->read('rsa.pem'));
-refuses('an RSA key of 2048 bits or more', $_) for qw( rsa1024.pub rsa1024.crt );
+refuses('an RSA key of 2048 bits or more', 'rsa1024.pub');
 refuses('an RSA key, an EC key on the curve P-256 or P-384, or an Ed25519 key', $_)
     for qw( k1.pub pss.pub );
-refuses($PEM, 'half.pub', substr $gateway->read('rsa.pub'), 0, 200);
-refuses($PEM, 'begin', '-----BEGIN PUBLIC KEY-----');
-refuses($PEM, 'broken.pub', $gateway->read('rsa.pub') =~ s/\n(.)/\n!$1/r);
-refuses($PEM, 'not-der.pub', "-----BEGIN PUBLIC KEY-----\n"
+refuses($KEY, 'half.pub', substr $gateway->read('rsa.pub'), 0, 200);
+refuses($KEY, 'begin', '-----BEGIN PUBLIC KEY-----');
+refuses($KEY, 'broken.pub', $gateway->read('rsa.pub') =~ s/\n(.)/\n!$1/r);
+refuses($KEY, 'not-der.pub', "-----BEGIN PUBLIC KEY-----\n"
         . encode_base64('x' x 48) . "-----END PUBLIC KEY-----\n");
-refuses($PEM, 'request', $gateway->read('rsa.pub') =~ s/PUBLIC KEY/X/gr);
+refuses($KEY, 'encrypted.pub', "-----BEGIN PUBLIC KEY-----\n"
+        . "Proc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC," . 'A' x 32 . "\n\n"
+        . encode_base64('x' x 48) . "-----END PUBLIC KEY-----\n");
+refuses($KEY, 'request', $gateway->read('rsa.pub') =~ s/PUBLIC KEY/X/gr);
 
 
-# secrets
+# secrets are JWKs: no other file becomes one by accident
 
-my $SHORT = 'a PEM file, a JWK Set, or a secret of 32 bytes or more';
-
-takes('secret32', 'x' x 32);
-takes('secret-of-any-bytes', join '', map { chr } 0 .. 255);
-takes('secret65536', 'x' x 65536);
-takes('base64', 'MII' . 'x' x 61);
-
-refuses($SHORT, 'empty', '');
-refuses($SHORT, 'secret31', 'x' x 31);
-refuses($SHORT, 'secret31-newline', 'x' x 31 . "\n");
-refuses($SHORT, 'secret31-crlf', 'x' x 31 . "\r\n");
-refuses('one of at most 65536 bytes', 'secret65537', 'x' x 65537);
-
-
-# what everybody may know is no secret, in no format
-
-my $FORMAT = 'a PEM file, a JWK Set or a secret, no key in another format';
-
-refuses($FORMAT, "$_.pub") for qw( der lines line );
-refuses($FORMAT, "$_.crt") for qw( der lines line );
-refuses($FORMAT, "$_.pem") for qw( der lines line );
-refuses($FORMAT, 'ssh', 'ssh-rsa ' . 'A' x 300 . ' me');
-refuses($FORMAT, 'ssh-ec', 'ecdsa-sha2-nistp256 ' . 'A' x 100);
-refuses($FORMAT, "base64.$_", encode_base64($gateway->read("rsa.$_")))
-    for qw( pub crt pem );
-refuses($FORMAT, 'blank.pub', $gateway->read('rsa.pub') =~ s/BEGIN/ BEGIN/r);
-refuses($FORMAT, 'dash.pub',
-        $gateway->read('rsa.pub') =~ s/-----BEGIN/\xe2\x80\x94BEGIN/r);
-refuses($FORMAT, 'four.crt', $gateway->read('rsa.crt') =~ s/-----/----/gr);
-refuses($FORMAT, 'ssh2', "---- BEGIN SSH2 PUBLIC KEY ----\n" . 'A' x 100);
 my $jwk = t::JWT::json(t::JWT::jwk("$dir/rsa"));
 
-refuses($FORMAT, 'array.jwks', "[$jwk]");
-refuses($FORMAT, 'bom.jwks', "\xef\xbb\xbf{\"keys\":[$jwk]}");
-refuses($FORMAT, 'base64.jwks', encode_base64($jwk));
-takes('base64-secret', encode_base64('x' x 300));
+takes('secret', t::JWT::json(t::JWT::oct('x' x 32)));
+refuses('one of at most 65536 bytes', 'long', 'x' x 65537);
+refuses($KEY, 'empty', '');
+refuses($KEY, 'raw', 'x' x 32);
+refuses($KEY, 'base64', encode_base64('x' x 48));
+refuses($KEY, 'page', "<html>\n<head><title>404 Not Found</title></head>\n");
+refuses($KEY, 'url', "https://login.example.com/.well-known/jwks.json\n");
+refuses($KEY, 'curl', "curl: (6) Could not resolve host: login.example.com\n");
+refuses($KEY, 'yaml', "keys:\n  - kty: RSA\n    n: " . 'x' x 40 . "\n");
+refuses($KEY, $_) for qw( rsa.crt lines.pub lines.pem der.pub der.pem );
+refuses($KEY, 'base64.pub', encode_base64($gateway->read('rsa.pub')));
+refuses($KEY, 'ssh', 'ssh-rsa ' . 'A' x 300 . ' me');
+refuses($KEY, 'array.jwks', "[$jwk]");
+refuses($KEY, 'bom.jwks', "\xef\xbb\xbf{\"keys\":[$jwk]}");
+refuses($KEY, 'base64.jwks', encode_base64($jwk));
 
 
 # the file, the parameters
@@ -134,34 +115,34 @@ like(check('ratelimit_jwt_key gone;'),
      qr{^open\(\) "\Q$dir\E/gone" failed in "ratelimit_jwt_key"}, 'no file');
 like(check("ratelimit_jwt_key $dir;"),
      qr{^read\(\) "\Q$dir\E" failed in "ratelimit_jwt_key"}, 'a folder');
-is(check("ratelimit_jwt_key $dir/secret32;"), 'accepted', 'a path');
+is(check("ratelimit_jwt_key $dir/secret;"), 'accepted', 'a path');
 is(check("ratelimit_jwt_key $_;"), 'accepted', $_)
-    for 'insecure', 'secret32 audience=https://a/b?c=d', "secret32 audience=\xc3\xa9",
-        'secret32 leeway=5m issuer=i audience=a', 'secret32 leeway=0',
-        'secret32 leeway=1m30s';
+    for 'insecure', 'secret audience=https://a/b?c=d', "secret audience=\xc3\xa9",
+        'secret leeway=5m issuer=i audience=a', 'secret leeway=0',
+        'secret leeway=1m30s';
 is(check("ratelimit_jwt_key $_->[0] '$_->[1]';"),
    "\"ratelimit_jwt_key\" has an invalid parameter \"$_->[1]\", expected "
    . '"audience=<audience>" or "issuer=<issuer>" without quotes, backslashes and '
    . 'control characters, or "leeway=<time>" of at most 5m, each once',
    "$_->[0] $_->[1]")
-    for map { [ secret32 => $_ ] } 'audience=', 'aud=x', 'secret32', 'audience=a"b',
+    for map { [ secret => $_ ] } 'audience=', 'aud=x', 'secret', 'audience=a"b',
                                    'audience=a\\b', "audience=a\x01", 'issuer=',
                                    'issuer=a"b', 'leeway=', 'leeway=301',
                                    'leeway=x', 'leeway=-1', 'leeway=1ms';
-is(check("ratelimit_jwt_key secret32 $_->[0] $_->[1];") =~ /parameter "\Q$_->[1]\E"/,
+is(check("ratelimit_jwt_key secret $_->[0] $_->[1];") =~ /parameter "\Q$_->[1]\E"/,
    1, "twice: $_->[1]")
     for [ 'audience=a', 'audience=b' ], [ 'issuer=a', 'issuer=a' ],
         [ 'leeway=1s', 'leeway=2s' ];
 is(check('ratelimit_jwt_key insecure audience=x;'),
    '"ratelimit_jwt_key" has an invalid parameter "audience=x", '
    . 'expected "insecure" alone', 'insecure audience=x');
-is(check('ratelimit_jwt_key secret32; ratelimit_jwt_key secret32;'),
+is(check('ratelimit_jwt_key secret; ratelimit_jwt_key secret;'),
    '"ratelimit_jwt_key" directive is duplicate', 'two keys');
 
 
 # a source without a key
 
-my $KEY = 'ratelimit_jwt_key secret32;';
+my $KEY = 'ratelimit_jwt_key secret;';
 my $SOURCE = 'ratelimit_api_key header:A jwt:sub;';
 
 sub no_key {

@@ -33,7 +33,7 @@ sub set { return t::JWT::jwks(map { t::JWT::jwk($key{$_}, kid => $_) } @_) }
 
 replace('a.jwks', set('one'));
 replace('b.pub', $gateway->read('one.pub'));
-replace('secret', $SECRET);
+replace('secret', t::JWT::jwks(t::JWT::oct($SECRET)));
 
 $gateway->configure(workers => 2, http => t::Gateway::limited_http(
     listen => 'reuseport',
@@ -99,14 +99,15 @@ like($gateway->log, qr/\[notice\] .*"ratelimit_jwt_key" has read "\Q$dir\E\/a\.j
 # what is no set of keys
 
 my $whole = set('three');
+my $KEY = 'a JWK Set, a JWK \(of type "oct" for a secret\) or a public key in PEM';
 
-for (['', 'a PEM file, a JWK Set, or a secret of 32 bytes or more'],
+for (['', $KEY],
      [substr($whole, 0, length($whole) - 2), 'a JWK Set that is valid JSON'],
      ['{"keys":[]}', 'a JWK Set with a key that verifies signatures'],
      ['x' x 65537, 'one of at most 65536 bytes'],
-     ['<html>' . 'x' x 100, 'a PEM file or a JWK Set, as before'],
-     [$SECRET, 'a PEM file or a JWK Set, as before'],
-     [$gateway->read('one.pem'), 'a public key or certificate, no private key'])
+     ['<html>' . 'x' x 100, $KEY],
+     [$SECRET, $KEY],
+     [$gateway->read('one.pem'), 'a public key, no private key'])
 {
     my ($text, $says) = @$_;
 
@@ -131,13 +132,13 @@ replace('b.pub', $gateway->read('two.pub'));
 takes('b.pub', 'two');
 
 
-# a secret is read with the configuration alone
+# a secret, too
 
 takes('secret', 'secret');
 replace('secret', set('one'));
 replace('b.pub', $gateway->read('three.pub'));
 takes('b.pub', 'three');
-takes('secret', 'secret');
+takes('secret', 'one');
 
 
 # a worker that comes later, and a reload, have the keys that are there now

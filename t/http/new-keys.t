@@ -32,7 +32,7 @@ my $gateway = t::Gateway->limited(
     },
     rules => ['by-user zone=several key=$arg_u rate=2r/h',
               'half zone=several percent=50 rate=8r/h'],
-    files => { tokens => "ops:$TOKEN\n", secret => $SECRET },
+    files => { tokens => "ops:$TOKEN\n", secret => t::JWT::json(t::JWT::oct($SECRET)) },
     http => <<'CONF',
     set_real_ip_from 127.0.0.1;
     set_real_ip_from unix:;

@@ -13,7 +13,7 @@ my $UPSTREAM = 'proxy_pass http://unix:%%DIR%%/api.sock;';
 
 my $gateway = t::Gateway->limited(
     redis => { gone => 'server 127.0.0.1:1; timeout 100ms' },
-    files => { secret => 'secret-of-exactly-32-bytes------',
+    files => { secret => t::JWT::json(t::JWT::oct('x' x 32)),
                'rules.state' => t::Rules::record(1, { rules => [],
                                                       blacklist => ['bad'] }) },
     zone => {

@@ -28,7 +28,6 @@ typedef struct {
 typedef struct {
     ngx_uint_t                 nkeys;
     ngx_uint_t                 ignored;   /* others of the file */
-    ngx_uint_t                 plain;     /* the file is a secret */
     ngx_http_ratelimit_jwk_t   keys[NGX_HTTP_RATELIMIT_JWT_KEYS];
 } ngx_http_ratelimit_jwks_t;
 

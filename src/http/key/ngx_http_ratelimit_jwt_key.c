@@ -10,7 +10,6 @@
 
 #include <openssl/err.h>
 #include <openssl/pem.h>
-#include <openssl/x509.h>
 
 #define NGX_HTTP_RATELIMIT_JWT_FILE    65536   /* bytes */
 #define NGX_HTTP_RATELIMIT_JWT_LEEWAY  300     /* seconds at most */
@@ -33,13 +32,6 @@ static const char *ngx_http_ratelimit_jwt_key_content(const ngx_str_t *file,
 static ngx_uint_t ngx_http_ratelimit_jwt_key_is_json(const ngx_str_t *content);
 static const char *ngx_http_ratelimit_jwt_key_pem(const ngx_str_t *content,
     ngx_http_ratelimit_jwk_t *key);
-static EVP_PKEY *ngx_http_ratelimit_jwt_key_block(const char *name,
-    const u_char *der, long len);
-static const char *ngx_http_ratelimit_jwt_key_secret(const ngx_str_t *content,
-    ngx_http_ratelimit_jwk_t *key);
-static ngx_uint_t ngx_http_ratelimit_jwt_key_known(const ngx_str_t *content);
-static ngx_uint_t ngx_http_ratelimit_jwt_key_titled(const ngx_str_t *text);
-static ngx_uint_t ngx_http_ratelimit_jwt_key_der(const u_char *der, long len);
 static void ngx_http_ratelimit_jwt_key_cleanup(void *data);
 static void ngx_http_ratelimit_jwks_free(ngx_http_ratelimit_jwks_t *keys);
 
@@ -123,12 +115,6 @@ ngx_http_ratelimit_jwt_key(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
                            "\"ratelimit_jwt_key\" has an invalid file "
                            "\"%V\", expected %s", &value[1], expected);
         return NGX_CONF_ERROR;
-    }
-
-    /* nothing would show that a secret is half written */
-
-    if (key->keys->plain) {
-        return NGX_CONF_OK;
     }
 
     return (ngx_http_ratelimit_jwt_key_watch(cf, key) == NGX_OK)
@@ -251,11 +237,6 @@ ngx_http_ratelimit_jwt_key_renew(ngx_http_ratelimit_jwt_key_t *key,
     if (content.data) {
         expected = ngx_http_ratelimit_jwt_key_read(&content, &keys);
         ngx_http_ratelimit_file_free(&content);
-    }
-
-    if (keys && keys->plain) {
-        ngx_http_ratelimit_jwks_free(keys);
-        expected = "a PEM file or a JWK Set, as before";
     }
 
     if (expected == NULL) {
@@ -419,12 +400,7 @@ ngx_http_ratelimit_jwt_key_read(const ngx_str_t *content,
 
     } else {
         keys->nkeys = 1;
-        keys->plain = (ngx_strnstr(content->data, "-----BEGIN ", content->len)
-                       == NULL);
-
-        expected = keys->plain
-                   ? ngx_http_ratelimit_jwt_key_secret(content, keys->keys)
-                   : ngx_http_ratelimit_jwt_key_pem(content, keys->keys);
+        expected = ngx_http_ratelimit_jwt_key_pem(content, keys->keys);
     }
 
     ERR_clear_error();
@@ -457,204 +433,34 @@ ngx_http_ratelimit_jwt_key_is_json(const ngx_str_t *content)
 }
 
 
-/* The first key or certificate. */
+/*
+ * The first public key. No other text is a key: as a secret, any file that got
+ * there by accident would verify tokens, with what everybody may know.
+ */
 static const char *
 ngx_http_ratelimit_jwt_key_pem(const ngx_str_t *content,
     ngx_http_ratelimit_jwk_t *key)
 {
-    BIO         *bio;
-    char        *name, *header;
-    long         len;
-    u_char      *der;
-    ngx_uint_t   private;
+    BIO  *bio;
+
+    if (ngx_strnstr(content->data, "PRIVATE KEY-----", content->len)) {
+        return "a public key, no private key";
+    }
 
     bio = BIO_new_mem_buf(content->data, (int) content->len);
     if (bio == NULL) {
         return "memory";
     }
 
-    private = 0;
+    /* a password, so that OpenSSL asks the terminal for none */
 
-    while (PEM_read_bio(bio, &name, &header, &der, &len)) {
-
-        if (ngx_strstr(name, "PRIVATE KEY")) {
-            private = 1;
-            ngx_explicit_memzero(der, len);
-
-        } else if (key->pkey == NULL) {
-            key->pkey = ngx_http_ratelimit_jwt_key_block(name, der, len);
-        }
-
-        OPENSSL_free(name);
-        OPENSSL_free(header);
-        OPENSSL_free(der);
-    }
+    key->pkey = PEM_read_bio_PUBKEY(bio, NULL, NULL, "");
 
     BIO_free(bio);
 
-    if (private) {
-        return "a public key or certificate, no private key";
-    }
-
     return key->pkey ? ngx_http_ratelimit_jwt_alg_bind(key, NULL)
-                     : "a public key or certificate in its PEM lines";
-}
-
-
-static EVP_PKEY *
-ngx_http_ratelimit_jwt_key_block(const char *name, const u_char *der, long len)
-{
-    X509      *cert;
-    EVP_PKEY  *pkey;
-
-    if (ngx_strcmp(name, PEM_STRING_PUBLIC) == 0) {
-        return d2i_PUBKEY(NULL, &der, len);
-    }
-
-    if (ngx_strcmp(name, PEM_STRING_RSA_PUBLIC) == 0) {
-        return d2i_PublicKey(EVP_PKEY_RSA, NULL, &der, len);
-    }
-
-    if (ngx_strcmp(name, PEM_STRING_X509) != 0) {
-        return NULL;
-    }
-
-    cert = d2i_X509(NULL, &der, len);
-    if (cert == NULL) {
-        return NULL;
-    }
-
-    pkey = X509_get_pubkey(cert);
-
-    X509_free(cert);
-
-    return pkey;
-}
-
-
-/* A secret, without the end of its line. */
-static const char *
-ngx_http_ratelimit_jwt_key_secret(const ngx_str_t *content,
-    ngx_http_ratelimit_jwk_t *key)
-{
-    ngx_str_t  secret;
-
-    if (ngx_http_ratelimit_jwt_key_known(content)) {
-        return "a PEM file, a JWK Set or a secret, no key in another format";
-    }
-
-    secret = *content;
-
-    if (secret.len && secret.data[secret.len - 1] == '\n') {
-        secret.len--;
-
-        if (secret.len && secret.data[secret.len - 1] == '\r') {
-            secret.len--;
-        }
-    }
-
-    if (secret.len < NGX_HTTP_RATELIMIT_JWT_SECRET) {
-        return "a PEM file, a JWK Set, or a secret of 32 bytes or more";
-    }
-
-    return (ngx_http_ratelimit_jwk_copy(&key->secret, secret.data, secret.len)
-            == NGX_OK)
-           ? ngx_http_ratelimit_jwt_alg_bind(key, NULL) : "memory";
-}
-
-
-/*
- * Whether this is a key that somebody took for PEM or a JWK Set: PEM with a
- * damaged line, its DER, either of them in base64 (as consoles show it), an SSH
- * key, an array of JWKs, a JWK Set behind a byte order mark.
- * As a secret it would verify, with what everybody knows.
- */
-static ngx_uint_t
-ngx_http_ratelimit_jwt_key_known(const ngx_str_t *content)
-{
-    u_char      ch, *p;
-    size_t      i;
-    ngx_str_t   text, der;
-    ngx_uint_t  known;
-
-    p = content->data;
-
-    if (ngx_http_ratelimit_jwt_key_titled(content)
-        || ngx_http_ratelimit_jwt_key_der(p, content->len))
-    {
-        return 1;
-    }
-
-    text.len = 0;
-    text.data = ngx_alloc(2 * NGX_HTTP_RATELIMIT_JWT_FILE, ngx_cycle->log);
-    if (text.data == NULL) {
-        return 1;
-    }
-
-    for (i = 0; i < content->len; i++) {
-        ch = p[i];
-
-        if (ch != ' ' && ch != '\t' && ch != '\r' && ch != '\n') {
-            text.data[text.len++] = ch;
-        }
-    }
-
-    der.data = text.data + NGX_HTTP_RATELIMIT_JWT_FILE;
-
-    known = (text.len >= 4
-             && (ngx_strncmp(text.data, "ssh-", 4) == 0
-                 || ngx_strncmp(text.data, "ecds", 4) == 0))
-            || (ngx_decode_base64(&der, &text) == NGX_OK
-                && (ngx_http_ratelimit_jwt_key_titled(&der)
-                    || ngx_http_ratelimit_jwt_key_der(der.data, der.len)));
-
-    ngx_explicit_memzero(text.data, 2 * NGX_HTTP_RATELIMIT_JWT_FILE);
-    ngx_free(text.data);
-
-    return known;
-}
-
-
-/*
- * Whether the text has a title, like the lines around PEM, or what each JWK
- * has: an array of them is no JWK Set.
- */
-static ngx_uint_t
-ngx_http_ratelimit_jwt_key_titled(const ngx_str_t *text)
-{
-    return ngx_strnstr(text->data, "PUBLIC KEY", text->len)
-           || ngx_strnstr(text->data, "PRIVATE KEY", text->len)
-           || ngx_strnstr(text->data, "CERTIFICATE", text->len)
-           || ngx_strnstr(text->data, "\"kty\"", text->len);
-}
-
-
-static ngx_uint_t
-ngx_http_ratelimit_jwt_key_der(const u_char *der, long len)
-{
-    X509          *cert;
-    EVP_PKEY      *pkey;
-    const u_char  *p;
-
-    p = der;
-    pkey = d2i_PUBKEY(NULL, &p, len);
-
-    if (pkey == NULL) {
-        p = der;
-        pkey = d2i_AutoPrivateKey(NULL, &p, len);
-    }
-
-    if (pkey) {
-        EVP_PKEY_free(pkey);
-        return 1;
-    }
-
-    p = der;
-    cert = d2i_X509(NULL, &p, len);
-
-    X509_free(cert);
-
-    return cert != NULL;
+                     : "a JWK Set, a JWK (of type \"oct\" for a secret) or "
+                       "a public key in PEM";
 }
 
 
