@@ -15,8 +15,8 @@ my @VARIABLES = qw( sub tenantid n f yes no nothing list mixed object
 my $gateway = t::Gateway->new(http => '');
 my $dir = $gateway->{dir};
 
-$gateway->write('secret', $SECRET);
-$gateway->write('other', "$SECRET, another");
+$gateway->write('secret', t::JWT::json(t::JWT::oct($SECRET)));
+$gateway->write('other', t::JWT::json(t::JWT::oct("$SECRET, another")));
 $gateway->configure(http => t::Gateway::limited_http(
     zone => { tenant => 'key=$ratelimit_jwt_org__tenant rate=2r/h',
               both => 'key=$ratelimit_jwt_sub:$ratelimit_jwt_org__tenant'
@@ -85,6 +85,10 @@ sub is_claim { is(got($_[0], $_[1]), $_[2], "$_[1]: $_[0]") }
 is_claim(sub => "{\"sub\":$_->[0]}", $_->[1])
     for ['"alice"', 'alice'], ['"a b"', 'a b'], ['""', ''], ['"\u00e9"', "\xc3\xa9"],
         ['42', '42'], ['-7', '-7'], ['9223372036854775807', '9223372036854775807'],
+        ['18446744073709551615', '18446744073709551615'],
+        ['-18446744073709551616', '-18446744073709551616'],
+        ['[18446744073709551615,"b",1]', '18446744073709551615,b,1'],
+        ['184467440737095516150.5', '1.84467440737096e+20'],
         ['1.5', '1.5'], ['1e3', '1000'], ['0.1', '0.1'], ['true', 'true'],
         ['false', 'false'], ['null', ''], ['{}', ''], ['{"a":1}', ''],
         ['[]', ''], ['["a"]', 'a'], ['["a","b","c"]', 'a,b,c'],
@@ -102,7 +106,24 @@ is_claim(line => '{"line":["\u0001","\u007f%0A"]}', '%01,%7F%0A');
 is_claim(tenantid => '{"tenantId":"t"}', 't');
 is_claim(cognito_groups => '{"cognito:groups":["a","b"]}', 'a,b');
 is_claim(https___example_com_id => '{"https://example.com/id":"i"}', 'i');
-is_claim(a_b => '{"a-b":"one","a_b":"two"}', 'one');
+
+# the claim of exactly that name is before others, of which there may be one
+
+is_claim(a_b => $_, 'own')
+    for '{"a-b":"x","a_b":"own"}', '{"a_b":"own","A-b":"x"}', '{"A:B":"own"}',
+        '{"a-b":"x","a_b":"own","A_B":"y"}';
+is_claim(a_b => $_, '')
+    for '{"a-b":"x","A_b":"y"}', '{"a-b":"x","A_b":"x"}',
+        '{"a-b":"x","A_b":"y","a.b":"z"}';
+is_claim(tenantid => '{"Tenant-ID":"x","tenantId":"t"}', 't');
+is_claim(object__a => $_, 'own')
+    for '{"Object":{"a":"x"},"object":{"a":"own"}}',
+        '{"object--a":"x","object":{"a":"own"}}',
+        '{"object":{"A":"x","a":"own"}}', '{"Object":{"a":"own"}}',
+        '{"OBJECT":{"a":"x"},"Object":{"a":"y"},"object":{"a":"own"}}';
+is_claim(object__a => $_, '')
+    for '{"Object":{"a":"x"},"OBJECT":{"a":"y"}}',
+        '{"object--a":"x","Object":{"a":"y"}}';
 
 # inside another claim
 

@@ -141,3 +141,21 @@ B: b
 [ 'X-API-Key:', '', 'Authorization: Basic YTpi' ]
 --- error_code eval
 [ 200, 200, 200 ]
+
+
+
+=== TEST 10: a bearer token that is a JWT is who is signed, whatever its signature
+--- config
+    location / {
+        ratelimit_api_key bearer;
+        add_header X-Got "[$ratelimit_api_key]";
+        empty_gif;
+    }
+--- request eval
+[ ('GET /') x 9 ]
+--- more_headers eval
+[ map { "Authorization: Bearer $_" } 'eyJh.eyJi.x', 'eyJh.eyJi.y=!', 'eyJh.eyJi.',
+  'ewoJ.eyJi.x', 'SG.id.secret', 'ey.b', 'eyJh.b.c.d.e', 'eyJh', 'e.b.c' ]
+--- response_headers eval
+[ map { "X-Got: [$_]" } ('eyJh.eyJi') x 3, 'ewoJ.eyJi', 'SG.id.secret', 'ey.b',
+  'eyJh.b.c.d.e', 'eyJh', 'e.b.c' ]

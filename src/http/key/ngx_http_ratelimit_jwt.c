@@ -41,7 +41,9 @@ static const char *ngx_http_ratelimit_jwt_open(
     json_t **made);
 static const char *ngx_http_ratelimit_jwt_split(const ngx_str_t *text,
     ngx_http_ratelimit_jwt_token_t *token);
-static json_t *ngx_http_ratelimit_jwt_parse(ngx_str_t *part);
+static ngx_uint_t ngx_http_ratelimit_jwt_whole(const ngx_str_t *part);
+static json_t *ngx_http_ratelimit_jwt_parse(ngx_str_t *part, size_t flags);
+static json_t *ngx_http_ratelimit_jwt_digits(ngx_str_t *part);
 static const char *ngx_http_ratelimit_jwt_verify(
     const ngx_http_ratelimit_jwks_t *keys,
     ngx_http_ratelimit_jwt_token_t *token);
@@ -231,7 +233,7 @@ static const char *
 ngx_http_ratelimit_jwt_open(const ngx_http_ratelimit_jwt_key_t *key,
     const ngx_str_t *text, json_t **made)
 {
-    json_t                          *body;
+    json_t                          *body, *large;
     const char                      *reason;
     ngx_http_ratelimit_jwt_token_t   token;
 
@@ -245,14 +247,25 @@ ngx_http_ratelimit_jwt_open(const ngx_http_ratelimit_jwt_key_t *key,
         return reason;
     }
 
-    body = ngx_http_ratelimit_jwt_parse(&token.body);
+    body = ngx_http_ratelimit_jwt_parse(&token.body, 0);
+    large = NULL;
+
+    /* a number may be an integer that jansson has no room for */
+
     if (body == NULL) {
-        return "its body is no JSON object";
+        large = ngx_http_ratelimit_jwt_parse(&token.body,
+                                             JSON_DECODE_INT_AS_REAL);
+        body = large ? ngx_http_ratelimit_jwt_digits(&token.body) : NULL;
     }
 
-    if (key->keys) {
-        reason = ngx_http_ratelimit_jwt_validate(key, body);
+    if (body == NULL) {
+        reason = "its body is no JSON object";
+
+    } else if (key->keys) {
+        reason = ngx_http_ratelimit_jwt_validate(key, large ? large : body);
     }
+
+    json_decref(large);
 
     if (reason) {
         json_decref(body);
@@ -306,9 +319,10 @@ ngx_http_ratelimit_jwt_split(const ngx_str_t *text,
     token->signature.data = dots[1] + 1;
     token->signature.len = last - token->signature.data;
 
-    if (token->header.len == 0 || token->header.len % 4 == 1
-        || token->body.len == 0 || token->body.len % 4 == 1
-        || token->signature.len % 4 == 1)
+    if (token->header.len == 0 || token->body.len == 0
+        || !ngx_http_ratelimit_jwt_whole(&token->header)
+        || !ngx_http_ratelimit_jwt_whole(&token->body)
+        || !ngx_http_ratelimit_jwt_whole(&token->signature))
     {
         return "it is no JWT";
     }
@@ -318,11 +332,30 @@ ngx_http_ratelimit_jwt_split(const ngx_str_t *text,
 
 
 /*
+ * Whether no other text decodes to the same bytes: the bits that the last
+ * character has too many are zero (RFC 4648, section 3.5).
+ */
+static ngx_uint_t
+ngx_http_ratelimit_jwt_whole(const ngx_str_t *part)
+{
+    const char  *zero;
+
+    if (part->len % 4 < 2) {
+        return part->len % 4 == 0;
+    }
+
+    zero = (part->len % 4 == 2) ? "AQgw" : "AEIMQUYcgkosw048";
+
+    return ngx_strchr(zero, part->data[part->len - 1]) != NULL;
+}
+
+
+/*
  * The JSON object of a part, which the caller frees, or NULL. If several
  * members have one name, the last one counts (RFC 7519, section 4).
  */
 static json_t *
-ngx_http_ratelimit_jwt_parse(ngx_str_t *part)
+ngx_http_ratelimit_jwt_parse(ngx_str_t *part, size_t flags)
 {
     u_char      bytes[NGX_HTTP_RATELIMIT_JWT_BYTES];
     json_t     *json;
@@ -334,7 +367,7 @@ ngx_http_ratelimit_jwt_parse(ngx_str_t *part)
         return NULL;
     }
 
-    json = json_loadb((char *) text.data, text.len, 0, NULL);
+    json = json_loadb((char *) text.data, text.len, flags, NULL);
 
     if (!json_is_object(json)) {
         json_decref(json);
@@ -342,6 +375,63 @@ ngx_http_ratelimit_jwt_parse(ngx_str_t *part)
     }
 
     return json;
+}
+
+
+/*
+ * The same for valid JSON, but integers of 19 digits and more are strings: as a
+ * key, such a number keeps its digits.
+ */
+static json_t *
+ngx_http_ratelimit_jwt_digits(ngx_str_t *part)
+{
+    u_char      bytes[NGX_HTTP_RATELIMIT_JWT_BYTES];
+    u_char      json[NGX_HTTP_RATELIMIT_JWT_BYTES];
+    u_char     *p, *last, *dst, *number;
+    ngx_str_t   text;
+
+    text.data = bytes;
+
+    if (ngx_decode_base64url(&text, part) != NGX_OK) {
+        return NULL;
+    }
+
+    /* a quote more for every 10 bytes; base64url has 4 characters for 3 */
+
+    last = text.data + text.len;
+    dst = json;
+
+    for (p = text.data; p < last; /* void */ ) {
+        number = p;
+
+        if (*p == '"') {
+            do {
+                p += (*p == '\\') ? 2 : 1;
+            } while (*p != '"');
+
+            p++;
+
+        } else if (*p == '-' || (*p >= '0' && *p <= '9')) {
+
+            do {
+                p++;
+            } while (p < last && *p >= '0' && *p <= '9');
+
+            if (p - number >= 19 && *p != '.' && *p != 'e' && *p != 'E') {
+                *dst++ = '"';
+                dst = ngx_cpymem(dst, number, p - number);
+                *dst++ = '"';
+                continue;
+            }
+
+        } else {
+            p++;
+        }
+
+        dst = ngx_cpymem(dst, number, p - number);
+    }
+
+    return json_loadb((char *) json, dst - json, 0, NULL);
 }
 
 
@@ -353,7 +443,8 @@ ngx_http_ratelimit_jwt_verify(const ngx_http_ratelimit_jwks_t *keys,
     json_t      *header;
     const char  *reason;
 
-    header = ngx_http_ratelimit_jwt_parse(&token->header);
+    header = ngx_http_ratelimit_jwt_parse(&token->header,
+                                          JSON_DECODE_INT_AS_REAL);
     if (header == NULL) {
         return "its header is no JSON object";
     }
@@ -493,10 +584,13 @@ ngx_http_ratelimit_jwt_time(const json_t *claim, ngx_uint_t up, time_t *time)
 
     real = json_real_value(claim);
 
-    if (!json_is_real(claim) || real < 0
-        || real >= (double) NGX_MAX_TIME_T_VALUE)
-    {
+    if (!json_is_real(claim) || real < 0) {
         return NGX_ERROR;
+    }
+
+    if (real >= (double) NGX_MAX_TIME_T_VALUE) {
+        *time = NGX_MAX_TIME_T_VALUE;
+        return NGX_OK;
     }
 
     *time = (time_t) real;
@@ -533,7 +627,9 @@ ngx_http_ratelimit_jwt_equal(const json_t *string, const ngx_str_t *text)
 
 /*
  * The claim of that name, or else one inside the object that the name begins
- * with, behind a dot; NULL: there is none.
+ * with, behind a dot. A claim that has the name only if it is folded counts if
+ * there is no other, and several of those are none: a user who may add claims
+ * does not choose. NULL: there is none.
  */
 static json_t *
 ngx_http_ratelimit_jwt_find(json_t *object, const ngx_str_t *name,
@@ -542,42 +638,48 @@ ngx_http_ratelimit_jwt_find(json_t *object, const ngx_str_t *name,
     size_t       len, n;
     json_t      *value, *found;
     ngx_str_t    rest;
-    ngx_uint_t   fold;
+    ngx_uint_t   fold, several;
     const char  *claim;
 
     n = ngx_strlen(dot);
-    fold = (dot[0] == '_');
+    found = NULL;
+    several = 0;
 
-    json_object_foreach(object, claim, value) {
-        len = ngx_strlen(claim);
+    for (fold = 0; found == NULL && fold <= (dot[0] == '_'); fold++) {
 
-        if (len == name->len
-            && ngx_http_ratelimit_jwt_begins(name, claim, len, fold))
-        {
-            return value;
+        json_object_foreach(object, claim, value) {
+            len = ngx_strlen(claim);
+
+            if (len > name->len
+                || !ngx_http_ratelimit_jwt_begins(name, claim, len, fold))
+            {
+                continue;
+            }
+
+            if (len < name->len) {
+                if (!json_is_object(value) || len + n >= name->len
+                    || ngx_memcmp(name->data + len, dot, n) != 0)
+                {
+                    continue;
+                }
+
+                rest.data = name->data + len + n;
+                rest.len = name->len - len - n;
+
+                value = ngx_http_ratelimit_jwt_find(value, &rest, dot);
+
+            } else if (!fold) {
+                return value;
+            }
+
+            if (value) {
+                several = (found != NULL);
+                found = value;
+            }
         }
     }
 
-    json_object_foreach(object, claim, value) {
-        len = ngx_strlen(claim);
-
-        if (!json_is_object(value) || len + n >= name->len
-            || !ngx_http_ratelimit_jwt_begins(name, claim, len, fold)
-            || ngx_memcmp(name->data + len, dot, n) != 0)
-        {
-            continue;
-        }
-
-        rest.data = name->data + len + n;
-        rest.len = name->len - len - n;
-
-        found = ngx_http_ratelimit_jwt_find(value, &rest, dot);
-        if (found) {
-            return found;
-        }
-    }
-
-    return NULL;
+    return several ? NULL : found;
 }
 
 

@@ -107,12 +107,15 @@ ngx_http_ratelimit_source_header(ngx_http_request_t *r,
 
 /*
  * Behind a "jwt:" source, a token that is not valid is no key: else each such
- * token had a limit of its own.
+ * token had a limit of its own. The same JWT may have many signatures, as text
+ * and as bytes, so what is signed is the key; "{" and a quote or blank begin a
+ * header, "ey" or "ew" in base64url.
  */
 static ngx_int_t
 ngx_http_ratelimit_source_bearer(ngx_http_request_t *r,
     const ngx_http_ratelimit_source_t *source, ngx_str_t *key)
 {
+    u_char      *dot, *last;
     ngx_int_t    rc;
     const char  *reason;
 
@@ -124,7 +127,24 @@ ngx_http_ratelimit_source_bearer(ngx_http_request_t *r,
         }
     }
 
-    return ngx_http_ratelimit_source_token(r, key);
+    if (ngx_http_ratelimit_source_token(r, key) != NGX_OK) {
+        return NGX_DECLINED;
+    }
+
+    last = key->data + key->len;
+
+    if (key->len > 2 && key->data[0] == 'e'
+        && (key->data[1] == 'y' || key->data[1] == 'w'))
+    {
+        dot = ngx_strlchr(key->data, last, '.');
+        dot = dot ? ngx_strlchr(dot + 1, last, '.') : NULL;
+
+        if (dot && ngx_strlchr(dot + 1, last, '.') == NULL) {
+            key->len = dot - key->data;
+        }
+    }
+
+    return NGX_OK;
 }
 
 
