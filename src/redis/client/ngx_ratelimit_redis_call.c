@@ -161,14 +161,17 @@ ngx_ratelimit_redis_call_enter(ngx_ratelimit_redis_call_t *call,
 }
 
 
-/* A worker that exits waits for the deadline's timer while a handler waits. */
+/*
+ * A worker that exits waits for the calls of requests, also of those that have
+ * ended: for an answer, or until the deadline's timer.
+ */
 
 static void
 ngx_ratelimit_redis_waiting(ngx_ratelimit_redis_call_t *call, ngx_int_t more)
 {
     ngx_ratelimit_redis_client_t  *client;
 
-    if (call->handler == NULL || ngx_ratelimit_redis_call_quiet(call)) {
+    if (call->kind > NGX_RATELIMIT_REDIS_UNDO) {
         return;
     }
 
@@ -188,10 +191,6 @@ ngx_ratelimit_redis_call_wait(ngx_ratelimit_redis_call_t *call)
 void
 ngx_ratelimit_redis_forget(ngx_ratelimit_redis_call_t *call)
 {
-    if (call->life == NGX_RATELIMIT_REDIS_WAITED) {
-        ngx_ratelimit_redis_waiting(call, -1);
-    }
-
     call->handler = NULL;
 }
 

@@ -36,7 +36,7 @@ struct ngx_ratelimit_redis_client_s {
     ngx_msec_t                     timeout;   /* a call waits no longer */
 
     ngx_queue_t                    deadlines; /* calls, the earliest first */
-    ngx_uint_t                     waiting;   /* of them, with a handler */
+    ngx_uint_t                     waiting;   /* of them, of requests */
     ngx_event_t                    deadline;
     ngx_event_t                    expire_event;
     unsigned                       looked:1;  /* since a deadline passed */

@@ -279,8 +279,15 @@ ngx_ratelimit_redis_conn_read_handler(ngx_event_t *rev)
     conn = c->data;
     pieces = 0;
 
+    /*
+     * worker_shutdown_timeout has passed. The requests that it ends owe Redis
+     * what they took, and pay over this connection. So it stays until the
+     * worker exits.
+     */
+
     if (c->close) {
-        ngx_ratelimit_redis_conn_break(conn, 0, "the worker shuts down");
+        c->close = 0;
+        c->error = 0;
         return;
     }
 
