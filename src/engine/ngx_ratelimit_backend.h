@@ -108,14 +108,6 @@ ngx_ratelimit_id_vary(const ngx_ratelimit_id_t *id, uint64_t n)
  */
 uint32_t ngx_ratelimit_counter_weight(const ngx_ratelimit_counter_t *counter);
 
-/* So many tokens more are left, by what is known. */
-static ngx_inline void
-ngx_ratelimit_counter_left(ngx_ratelimit_counter_t *counter, uint32_t tokens)
-{
-    counter->answer.remaining = ngx_min(counter->answer.remaining + tokens,
-                                        counter->limit->capacity);
-}
-
 /*
  * How old the tokens are that the counter's answer granted to a call of
  * asked_us. A give-back says so: tokens of a window as old as that do not come

@@ -47,6 +47,7 @@ static ngx_inline uint32_t ngx_ratelimit_check_left(
     ngx_ratelimit_counter_t *counter);
 static NGX_RATELIMIT_APART void ngx_ratelimit_check_give_back(
     ngx_ratelimit_check_t *check);
+static void ngx_ratelimit_check_foresee(ngx_ratelimit_counter_t *counter);
 static NGX_RATELIMIT_APART void ngx_ratelimit_check_renew(
     ngx_ratelimit_check_t *check);
 static void ngx_ratelimit_check_renewal_handler(ngx_event_t *ev);
@@ -598,16 +599,49 @@ ngx_ratelimit_check_give_back(ngx_ratelimit_check_t *check)
     for (i = 0; i < check->ncounters; i++) {
         counter = &check->counters[i];
 
-        /* the client sees that before Redis knows of it */
-
         if (counter->refund && counter->backend == &ngx_ratelimit_strict) {
             counter->held = 0;
-            ngx_ratelimit_counter_left(counter, counter->refund);
         }
 
         counter->answer.granted = 0;
         counter->refund = 0;
     }
+}
+
+
+/* The client sees the charge or refund before Redis knows of it. */
+static void
+ngx_ratelimit_check_foresee(ngx_ratelimit_counter_t *counter)
+{
+    uint32_t                     charge, most;
+    ngx_ratelimit_answer_t      *answer;
+    ngx_ratelimit_interval_t     used, none;
+    const ngx_ratelimit_rate_t  *rate;
+
+    answer = &counter->answer;
+    rate = &counter->limit->rate;
+    most = counter->limit->capacity;
+
+    answer->remaining = ngx_min(answer->remaining + counter->refund, most);
+    answer->remaining -= ngx_min(answer->remaining, counter->charge);
+
+    if (counter->limit->algorithm != NGX_RATELIMIT_TOKEN_BUCKET
+        && counter->limit->algorithm != NGX_RATELIMIT_LEAKY_BUCKET)
+    {
+        return;
+    }
+
+    /* what is owed is one capacity at most */
+
+    charge = ngx_min(counter->charge, 2 * most);
+    none.us = 0;
+    none.frac = 0;
+
+    used = ngx_ratelimit_interval_add(rate, none, counter->refund);
+    answer->reset_us -= ngx_min(answer->reset_us, used.us);
+
+    used = ngx_ratelimit_interval_add(rate, none, charge);
+    answer->reset_us = ngx_min(answer->reset_us + used.us, 2 * rate->span_us);
 }
 
 
@@ -619,6 +653,12 @@ ngx_ratelimit_check_settle(ngx_ratelimit_check_t *check)
 
     for (i = 0; i < check->ncounters; i++) {
         counter = &check->counters[i];
+
+        if (counter->source == NGX_RATELIMIT_SOURCE_LEASE
+            || counter->source == NGX_RATELIMIT_SOURCE_REDIS)
+        {
+            ngx_ratelimit_check_foresee(counter);
+        }
 
         if (counter->charge && counter->backend->charge) {
             counter->backend->charge(counter);

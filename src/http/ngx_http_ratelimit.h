@@ -20,6 +20,7 @@
 #define NGX_HTTP_RATELIMIT_HEADERS_X       0x01
 #define NGX_HTTP_RATELIMIT_HEADERS_DRAFT3  0x02
 #define NGX_HTTP_RATELIMIT_HEADERS_IETF    0x04
+#define NGX_HTTP_RATELIMIT_HEADERS_KEEP    0x10   /* an upstream's others */
 
 /* the body of a rejection */
 #define NGX_HTTP_RATELIMIT_RESPONSE_OFF      0

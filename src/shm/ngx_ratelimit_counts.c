@@ -342,6 +342,7 @@ ngx_ratelimit_counts_next(uint32_t *at, ngx_ratelimit_counts_row_t *row)
 
         name = &counts->names[i];
         row->kind = name->kind;
+        row->place = i * NGX_RATELIMIT_COUNTS_WORDS;
         row->shared = name->shared;
         row->zone.data = row->text;
         row->zone.len = name->zone_len;

@@ -20,7 +20,7 @@
 #include "ngx_ratelimit_histogram.h"
 #include "ngx_ratelimit_lock.h"
 
-#define NGX_RATELIMIT_COUNTS_LAYOUT  2    /* another one: memory of its own */
+#define NGX_RATELIMIT_COUNTS_LAYOUT  3    /* another one: memory of its own */
 
 #define NGX_RATELIMIT_COUNTS_ROWS    4096
 #define NGX_RATELIMIT_COUNTS_BLOCKS  64
@@ -47,6 +47,7 @@ typedef enum {
     NGX_RATELIMIT_COUNTS_LEASE_CALLS,
     NGX_RATELIMIT_COUNTS_PENALIZED,    /* requests */
     NGX_RATELIMIT_COUNTS_BY_NETWORK,   /* requests: their key is too new */
+    NGX_RATELIMIT_COUNTS_TOO_MANY,     /* requests with too many rules */
     NGX_RATELIMIT_COUNTS_PENALTIES     /* by action; behind them those that
                                           had no place */
 } ngx_ratelimit_counts_of_zone_e;
@@ -60,6 +61,7 @@ typedef struct ngx_ratelimit_counts_s  ngx_ratelimit_counts_t;
 /* A row, all blocks added up. */
 typedef struct {
     ngx_ratelimit_counts_kind_e  kind;
+    uint32_t                     place;      /* that counts_use() told */
     unsigned                     shared:1;   /* its zone has a Redis */
     ngx_str_t                    zone;       /* in text */
     ngx_str_t                    rule;

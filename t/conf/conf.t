@@ -597,7 +597,7 @@ refused("$ZONE ratelimit_penalty p zone=y after=1r/m time=1m;",
 for (['ratelimit_phase', 'one of "before_auth", "after_auth"', 'during_auth'],
      ['ratelimit_log_level', 'one of "info", "notice", "warn", "error"',
       'crit', '5', 'debug'],
-     ['ratelimit_headers', '"x", "draft3", "ietf" or "off"', 'on', 'X', 'draft'],
+     ['ratelimit_headers', '"x", "draft3", "ietf", "keep" or "off"', 'on', 'X', 'draft'],
      ['ratelimit_response', 'one of "json", "problem", "off"', 'on', 'html'],
      ['ratelimit_status', 'a status from 400 to 599',
       '399', '600', 'x', '-1', '4294967725'],
@@ -632,13 +632,16 @@ refused(in_server('ratelimit_api_key %1;'),
         'header:', 'header', 'query:', 'query', 'cookie:', 'jwt:', 'jwt',
         'Bearer', 'bearer:', 'bearer:a', 'basic:', 'cookies:a');
 invalid(in_server('ratelimit_headers x %1;'), 'ratelimit_headers', '',
-        '"x", "draft3", "ietf" or "off"', 'draft4');
+        '"x", "draft3", "ietf", "keep" or "off"', 'draft4');
 refused(in_server('ratelimit_headers %1;'),
         '"ratelimit_headers" has "off" and other values, expected "off" alone',
         'x off', 'off x', 'off off');
 refused(in_server('ratelimit_headers %1;'),
         '"ratelimit_headers" has "ietf", expected one "ietf"',
         'ietf ietf', 'ietf x ietf');
+refused(in_server('ratelimit_headers keep;'),
+        '"ratelimit_headers" has "keep" alone, expected "x", "draft3" or "ietf"'
+        . ' beside it');
 
 # ratelimit_redis
 
@@ -803,6 +806,7 @@ accepted(in_server($_))
         'ratelimit_api_key header:X-Key bearer header:Other;',
         'ratelimit_headers off;', 'ratelimit_headers x;',
         'ratelimit_headers draft3;', 'ratelimit_headers ietf x draft3;',
+        'ratelimit_headers keep x;',
         'ratelimit_response json;', 'ratelimit_response problem;',
         'ratelimit_response off;',
         (map { "ratelimit_log_level $_;" } qw( info notice warn error )),

@@ -38,6 +38,15 @@ my $gateway = t::Gateway->limited(
 
 my $probes = 0;
 
+# A window ends at a whole second, however the clocks that know of it differ.
+
+for my $zone (sort keys %SYNC) {
+    my %ends = map { header($gateway->get("/$zone/utc?k=r$_"), 'X-RateLimit-Reset')
+                     % $DAY => 1 } 1 .. 40;
+
+    is(join(' ', keys %ends), 0, "$zone: X-RateLimit-Reset is midnight");
+}
+
 t::Clock::stop();
 
 

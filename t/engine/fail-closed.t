@@ -116,7 +116,7 @@ like(header($answer, 'X-Reason'), qr/^(?:unreachable|open)$/, 'X-Reason');
 my $error = JSON::PP::decode_json($answer->{body})->{error};
 is_deeply($error, { code => 'RATE_LIMIT_UNAVAILABLE',
                     message => 'Rate limit temporarily unavailable',
-                    details => { limit => 10, unit => 'requests',
+                    details => { rule => 'z', limit => 10, unit => 'requests',
                                  window_seconds => 3600,
                                  retry_after_seconds =>
                                      header($answer, 'Retry-After') } },
@@ -180,7 +180,7 @@ $answer = $gateway->get('/slots?k=a');
 refused($answer, 'slots');
 $error = JSON::PP::decode_json($answer->{body})->{error};
 is_deeply([sort keys %{ $error->{details} }],
-          ['limit', 'retry_after_seconds', 'unit'], 'slots: the JSON');
+          ['limit', 'retry_after_seconds', 'rule', 'unit'], 'slots: the JSON');
 
 refused($gateway->get('/plain/closed?k=a'), 'ratelimit_fail_mode');
 is(told($gateway->get('/plain/open?k=a')), '200 DEGRADED -1',

@@ -207,7 +207,8 @@ my $k = 0;
 # more than it took, less, the same, nothing said, more than all; and no numbers
 
 my @ENDS = ([40, 40], [4, 4], [10, 10], ['', 10], [0, 0], [5000000000, $LIMIT],
-            map { [$_, 10] } qw( x -1 1.5 1+ 99999999999999999999 ));
+            ['99999999999999999999', $LIMIT],
+            map { [$_, 10] } qw( x -1 1.5 1+ ));
 
 for my $zone (qw( local strict lease here )) {
     for (@ENDS) {

@@ -51,7 +51,7 @@ sub t::RateLimit::json_body {
     my $left = $details->{retry_after_seconds};
 
     return join ' ', $error->{code},
-        (map { "$_=$details->{$_}" } qw( limit unit window_seconds )),
+        (map { "$_=$details->{$_}" } qw( rule limit unit window_seconds )),
         $left > 3590 && $left <= 3600 ? 'retry=true' : "retry=$left",
         join(',', sort keys %$error), join(',', sort keys %$details),
         $details->{reset_at} =~ /^20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ$/
@@ -218,9 +218,9 @@ a
 --- response_body_filters eval
 sub { $_[0] =~ /^GIF/ ? 'gif' : t::RateLimit::json_body($_[0]) }
 --- response_body eval
-[ 'gif', 'RATE_LIMIT_EXCEEDED limit=1 unit=requests window_seconds=3600 retry=true '
+[ 'gif', 'RATE_LIMIT_EXCEEDED rule=z limit=1 unit=requests window_seconds=3600 retry=true '
   . 'code,details,message '
-  . 'limit,reset_at,retry_after_seconds,unit,window_seconds '
+  . 'limit,reset_at,retry_after_seconds,rule,unit,window_seconds '
   . 'date' ]
 
 
@@ -299,9 +299,12 @@ sub { $_[0] =~ /^GIF/ ? 'gif' : t::RateLimit::json_body($_[0]) }
 [ 200, 429, 200, 200, 200, 429, 200, 302 ]
 --- response_body_like eval
 [ '', "^slow\n", '', "^slow\n", '', "^named\n", '', '' ]
---- response_headers eval
-[ map { "X-RateLimit-Limit: 1\nX-RateLimit-Remaining: 0\n"
-        . ($_ % 2 ? "!Retry-After" : "X-RateLimit-Limit: 1") } 1 .. 8 ]
+--- response_headers_like eval
+[ ("X-RateLimit-Limit: 1\nX-RateLimit-Remaining: 0") x 8 ]
+--- raw_response_headers_like eval
+[ map { $_ ? 'Retry-After: (3600|359\d)\r\n' : 'RateLimit' } 0, 1, 0, 0, 0, 1, 0, 0 ]
+--- raw_response_headers_unlike eval
+[ map { $_ ? 'no such' : 'Retry-After' } 0, 1, 0, 0, 0, 1, 0, 0 ]
 
 
 
@@ -326,8 +329,11 @@ sub { $_[0] =~ /^GIF/ ? 'gif' : t::RateLimit::json_body($_[0]) }
 [ '', "^origin\n" ]
 --- response_headers_like eval
 [ 'X-RateLimit-Limit: 1',
-  "X-RateLimit-Limit: 1\nX-RateLimit-Remaining: 0\n"
-  . "Retry-After: (?:3600|359\\d)\nX-Other: kept" ]
+  "X-RateLimit-Limit: 1\nX-RateLimit-Remaining: 0\nX-Other: kept" ]
+--- response_headers eval
+[ '', '!X-RateLimit-Policy' ]
+--- raw_response_headers_unlike eval
+[ 'Retry-After', 'Retry-After: 3' ]
 
 
 
@@ -390,11 +396,11 @@ sub { $_[0] =~ /^GIF/ ? 'gif' : t::RateLimit::json_body($_[0]) }
 
 
 
-=== TEST 18: an upstream's own in any case; names that are like them are kept
+=== TEST 18: an upstream's own in any case; with "keep" others are kept
 --- http_config
     ratelimit_zone $arg_k zone=z:1m rate=1r/h;
 --- config
-    location = /like { ratelimit zone=z;
+    location = /like { ratelimit zone=z; ratelimit_headers x keep;
         proxy_pass http://127.0.0.1:$TEST_NGINX_SERVER_PORT/origin/like; }
 --- request
 GET /like?k=a
@@ -421,3 +427,24 @@ Retry-After: 74
 --- request
 GET /many?k=a
 --- raw_response_headers_like: N: 1\r\n.*N: 12\r\nX-RateLimit-Limit: 1\r\n.*RateLimit-Limit: 1, 1;w=3600\r\n.*RateLimit: "z";r=0;t=3\d+;pk=\S+\r\nX-Last: 1\r\n
+
+
+
+=== TEST 20: an upstream's other headers of limits are dropped
+--- http_config
+    ratelimit_zone $arg_k zone=z:1m rate=1r/h;
+--- config
+    add_header X-RateLimit-Plan free;
+    location = /like { ratelimit zone=z;
+        proxy_pass http://127.0.0.1:$TEST_NGINX_SERVER_PORT/origin/like; }
+--- request
+GET /like?k=a
+--- response_headers
+X-RateLimit-Limit: 1
+!X-RateLimit-Limbo
+R-RateLimit-Limit: kept2
+!X-RateLimit-Limits
+!RateLimit-Limit
+xx-RateLimit-Limi: kept5
+X-RateLimit-Plan: free
+Retry-After: 74

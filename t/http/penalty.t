@@ -7,9 +7,12 @@ use t::Gateway qw( header tally wait_for );
 
 use t::Http2;
 
+# more than one request may meet
+my $MANY = join "\n", map { "ratelimit_rule m$_ zone=many rate=9r/h;" } 1 .. 17;
+
 my $gateway = t::Gateway->limited(
     workers => 2, zone => 'rate=3r/h',
-    http => <<'CONF',
+    http => <<'CONF' =~ s/RULES/$MANY/r,
     ratelimit_zone $arg_k zone=fails:1m rate=1000r/s keys_in_clear=on;
     ratelimit_zone $arg_k zone=closes:1m rate=1r/h;
     ratelimit_zone $arg_k zone=delays:1m rate=1r/h;
@@ -19,6 +22,8 @@ my $gateway = t::Gateway->limited(
     ratelimit_penalty missing zone=fails after=5r/1m time=10s on=404;
     ratelimit_penalty end zone=closes after=1r/1m time=1h action=close;
     ratelimit_penalty hold zone=delays after=1r/1m time=20s action=delay;
+    ratelimit_zone $arg_k zone=many:1m rate=9r/h;
+    RULES
     ratelimit_zone $arg_k zone=ones:1m rate=1r/h;
     ratelimit_rule other zone=ones rate=1000r/s;
     ratelimit_penalty once zone=ones after=2r/1m time=1m on=rejected,429;
@@ -45,6 +50,7 @@ CONF
         '/delay' => 'ratelimit zone=delays;',
         '/both' => 'ratelimit zone=z; ratelimit zone=closes;',
         '/ones' => 'ratelimit zone=ones;',
+        '/many' => 'ratelimit zone=many; ratelimit zone=z;',
         '/ones/page' => 'ratelimit zone=ones; error_page 429 /ones;',
         '/ones/rules' => 'ratelimit zone=ones rule=ones; '
                          . 'ratelimit zone=ones rule=other;',
@@ -77,6 +83,7 @@ like($answer->{body}, qr/^\{"error":\{"code":"PENALIZED","message":"Too\ many
      \ rejected\ or\ failed\ requests","details":
      \{"retry_after_seconds":60\}\}\}\n$/x, 'its body');
 is(told('/?k=b'), '200', 'of this key alone');
+is(told('/many?k=a'), '429 flood', 'also behind more rules than are counted');
 is(told('/403?k=a'), '403 flood', '"ratelimit_penalty_status"');
 is(told('/own?k=a'), '503 flood', 'else "ratelimit_status"');
 is(told('/dry?k=a'), '200', 'not in a dry run');

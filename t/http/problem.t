@@ -172,7 +172,7 @@ is("$problem->{detail} " . violated($problem), "$text slots",
 is_deeply(denied('/flight/json?k=j'), { error => {
     code => 'RATE_LIMIT_EXCEEDED',
     message => $text,
-    details => { limit => 1, unit => 'concurrent-requests',
+    details => { rule => 'slots', limit => 1, unit => 'concurrent-requests',
                  retry_after_seconds => 1 },
 } }, 'requests in flight: JSON');
 

@@ -48,11 +48,14 @@ sub value {
 
 my $local = t::Gateway->limited(workers => 2, listen => 'reuseport',
     zone => { z => 'rate=3r/d', two => 'rate=100r/d', leaky => '',
-              dry => 'rate=1r/d', deny => 'state=deny.state' },
+              dry => 'rate=1r/d', deny => 'state=deny.state', many => 'rate=9r/d',
+              bans => 'rate=1r/d' },
     rules => ['few zone=two rate=2r/d',
               'slow zone=leaky algorithm=leaky_bucket rate=20r/s burst=5',
               'try zone=leaky algorithm=leaky_bucket rate=1r/d burst=5 dry_run',
-              'cost zone=two rate=1000r/d cost=$arg_c match=/cost'],
+              'cost zone=two rate=1000r/d cost=$arg_c match=/cost',
+              map { "r$_ zone=many rate=9r/d" } 1 .. 17],
+    http => 'ratelimit_penalty ban zone=bans after=1r/1m time=1h;',
     files => { 'deny.state' => t::Rules::record(1, {
                    rules => [{ id => 'r', key => '$arg_k',
                                params => { rate => '5r/d' } }],
@@ -64,11 +67,44 @@ my $local = t::Gateway->limited(workers => 2, listen => 'reuseport',
         '/leaky' => 'ratelimit zone=leaky;',
         '/dry' => 'ratelimit zone=dry; ratelimit_dry_run on;',
         '/deny' => 'ratelimit zone=deny; ratelimit_api_key query:key;',
+        '/many' => 'ratelimit zone=many;',
+        '/bans' => 'ratelimit zone=bans;',
         '/denied' => 'ratelimit zone=deny; ratelimit_dry_run on; ratelimit_api_key query:key;',
     });
 
 is(join(' ', values %{ series($local, 'ratelimit_requests_total{zone="z"') }),
    '0 0', 'two zeros at first');
+
+# what can be is there at 0, what cannot be is not
+
+sub zeros {
+    my ($gateway, $rule, $zone) = @_;
+
+    my $series = series($gateway, 'ratelimit_requests_total');
+
+    return join ', ', sort map {
+        $series->{$_} == 0
+        && /zone="\Q$zone\E",rule="\Q$rule\E",outcome="(\w+)",source="(\w+)"/
+        ? "$1 $2" : ()
+    } keys %$series;
+}
+
+is(zeros($local, 'slow', 'leaky'), 'delayed local, passed local, rejected local',
+   'a leaky bucket delays');
+is(zeros($local, 'try', 'leaky'),
+   'dry_run_delayed local, dry_run_rejected local, passed local', 'a dry run does not');
+is(zeros($local, '', 'deny'), 'denied local', 'a zone with a deny list denies');
+is(zeros($local, '', 'bans'), 'penalized local', 'and one with a penalty penalizes');
+is(zeros($local, '', 'z'), '', 'others do neither');
+is(join(' ', map { value($local, "ratelimit_penalties_total{zone=\"bans\",action=\"$_\"}")
+                   // '-' } qw( ban delay none )), '0 - 0', 'by its action');
+is(value($local, 'ratelimit_new_keys_exceeded_total{zone="z"}'), undef,
+   'no networks without new_keys=');
+is(value($local, 'ratelimit_rules_not_counted_total{zone="many"}'), 0,
+   'every rule counts');
+$local->get('/many?k=a') for 1 .. 2;
+is(value($local, 'ratelimit_rules_not_counted_total{zone="many"}'), 2,
+   'requests with too many rules');
 
 is(tally($local->burst(10, '/?k=a')), '3 x 200, 7 x 429', 'a limit');
 is(requests($local, 'z'), 'passed local 3, rejected local 7', 'its requests');
@@ -187,6 +223,13 @@ my $redis = t::Gateway->limited(workers => 2, listen => 'reuseport',
                    (map { ("/$_" => 'ratelimit zone=gone;') } qw( open closed local )),
                    '/header' => 'ratelimit zone=z; proxy_pass http://127.0.0.1:%%PORT%%/echo;',
                    '/echo' => 'add_header X-Cost 3; return 200;' });
+
+is(zeros($redis, 'strict', 'z'), 'degraded fallback, passed redis, rejected redis',
+   'strict: no lease, no memory');
+is(zeros($redis, 'lease', 'z'), 'degraded fallback, passed lease, passed redis, '
+   . 'rejected memory, rejected redis', 'lease');
+is(zeros($redis, 'closed', 'gone'), 'passed redis, rejected redis, unavailable fallback',
+   'closed is not degraded');
 
 is(tally($redis->burst(8, '/strict?k=a')), '5 x 200, 3 x 429', 'strict');
 is(requests($redis, 'strict'), 'passed redis 5, rejected redis 3', 'counts');

@@ -26,6 +26,7 @@ my %TYPES = (
     ratelimit_delay_seconds => 'histogram',
     ratelimit_penalties_total => 'counter',
     ratelimit_new_keys_exceeded_total => 'counter',
+    ratelimit_rules_not_counted_total => 'counter',
     ratelimit_penalties_active => 'gauge',
     ratelimit_table_places => 'gauge',
     ratelimit_table_used => 'gauge',

@@ -105,6 +105,18 @@ test_number(void **state)
     assert_int_equal(ngx_ratelimit_number_parse(TEXT("6/"), 0, 99, &n), -1);
     assert_int_equal(ngx_ratelimit_number_parse(TEXT("6:"), 0, 99, &n), -1);
     assert_true(n == 77);
+
+    assert_int_equal(ngx_ratelimit_number_clip(TEXT("0"), 5, &n), 0);
+    assert_true(n == 0);
+    assert_int_equal(ngx_ratelimit_number_clip(TEXT("6"), 5, &n), 0);
+    assert_true(n == 5);
+    assert_int_equal(ngx_ratelimit_number_clip(TEXT("99999999999999999999"), 9,
+                                               &n), 0);
+    assert_true(n == 9);
+    n = 77;
+    assert_int_equal(ngx_ratelimit_number_clip(TEXT(""), 5, &n), -1);
+    assert_int_equal(ngx_ratelimit_number_clip(TEXT("6 "), 5, &n), -1);
+    assert_true(n == 77);
 }
 
 

@@ -117,6 +117,28 @@ ngx_ratelimit_number_parse(const u_char *text, size_t len, uint64_t min,
 }
 
 
+int
+ngx_ratelimit_number_clip(const u_char *text, size_t len, uint64_t max,
+    uint64_t *value)
+{
+    size_t  i;
+
+    if (ngx_ratelimit_number_parse(text, len, 0, max, value) == 0) {
+        return 0;
+    }
+
+    for (i = 0; i < len; i++) {
+        if (text[i] < '0' || text[i] > '9') {
+            return -1;
+        }
+    }
+
+    *value = max;
+
+    return len ? 0 : -1;
+}
+
+
 u_char *
 ngx_ratelimit_number_write(u_char *out, uint64_t value)
 {

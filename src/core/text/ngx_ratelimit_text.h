@@ -20,6 +20,10 @@ const char *ngx_ratelimit_rate_parse(const u_char *text, size_t len,
 int ngx_ratelimit_number_parse(const u_char *text, size_t len, uint64_t min,
     uint64_t max, uint64_t *value);
 
+/* As that, from 0 on; a number above max reads as max. */
+int ngx_ratelimit_number_clip(const u_char *text, size_t len, uint64_t max,
+    uint64_t *value);
+
 /*
  * Writes value in decimal to out (20 bytes always suffice), returns the end.
  */

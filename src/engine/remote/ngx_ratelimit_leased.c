@@ -9,8 +9,6 @@
 static void ngx_ratelimit_leased_take(ngx_ratelimit_counter_t *counter);
 static void ngx_ratelimit_leased_async(ngx_ratelimit_counter_t *counter);
 static void ngx_ratelimit_leased_look(ngx_ratelimit_counter_t *counter);
-static void ngx_ratelimit_leased_give(ngx_ratelimit_counter_t *counter,
-    uint32_t tokens);
 static void ngx_ratelimit_leased_back(ngx_ratelimit_counter_t *counter,
     uint32_t tokens);
 static void ngx_ratelimit_leased_charge(ngx_ratelimit_counter_t *counter);
@@ -20,7 +18,7 @@ const ngx_ratelimit_backend_t  ngx_ratelimit_leased = {
     ngx_ratelimit_leased_take,
     ngx_ratelimit_refill_join,
     ngx_ratelimit_refill_leave,
-    ngx_ratelimit_leased_give,
+    ngx_ratelimit_leased_back,
     ngx_ratelimit_leased_charge
 };
 
@@ -234,17 +232,6 @@ ngx_ratelimit_leased_lost(const ngx_ratelimit_counter_t *counter,
 }
 
 
-static void
-ngx_ratelimit_leased_give(ngx_ratelimit_counter_t *counter, uint32_t tokens)
-{
-    ngx_ratelimit_leased_back(counter, tokens);
-
-    if (counter->source != NGX_RATELIMIT_SOURCE_LOCAL) {
-        ngx_ratelimit_counter_left(counter, tokens);
-    }
-}
-
-
 /* The tokens go to the lease or, if it does not take them, to Redis. */
 static void
 ngx_ratelimit_leased_back(ngx_ratelimit_counter_t *counter, uint32_t tokens)
@@ -297,7 +284,6 @@ ngx_ratelimit_leased_charge(ngx_ratelimit_counter_t *counter)
     uint32_t                 charged;
     ngx_uint_t               async;
     ngx_ratelimit_lease_t   *lease;
-    ngx_ratelimit_answer_t  *answer;
     ngx_ratelimit_locked_t   locked;
 
     async = (counter->rule->sync == NGX_RATELIMIT_SYNC_ASYNC);
@@ -326,7 +312,4 @@ ngx_ratelimit_leased_charge(ngx_ratelimit_counter_t *counter)
     if (counter->charge && counter->fail_mode == NGX_RATELIMIT_FAIL_LOCAL) {
         ngx_ratelimit_local_charge(counter, counter->charge);
     }
-
-    answer = &counter->answer;
-    answer->remaining -= ngx_min(answer->remaining, charged);
 }

@@ -631,6 +631,4 @@ ngx_ratelimit_parts_give(ngx_ratelimit_counter_t *counter, uint32_t tokens)
     ngx_ratelimit_script_give(&part.counter, tokens,
                      ngx_ratelimit_counter_age_us(counter,
                                             counter->client->check->taken_us));
-
-    ngx_ratelimit_counter_left(counter, tokens);
 }

@@ -78,7 +78,7 @@ ngx_http_ratelimit_api_reason(ngx_http_ratelimit_api_t *api)
     api->reason = api->args.reason;
 
     h = ngx_http_ratelimit_find_header(&api->request->headers_in.headers,
-                                       &header, 0);
+                                       &header);
 
     if (api->reason.data == NULL && h) {
         api->reason = h->value;

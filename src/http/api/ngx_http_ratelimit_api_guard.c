@@ -334,7 +334,7 @@ ngx_http_ratelimit_api_fetch_own(ngx_http_request_t *r)
 
     static const ngx_str_t  name = ngx_string("Sec-Fetch-Site");
 
-    h = ngx_http_ratelimit_find_header(&r->headers_in.headers, &name, 0);
+    h = ngx_http_ratelimit_find_header(&r->headers_in.headers, &name);
 
     return h == NULL
            || ngx_http_ratelimit_api_name_is(&h->value, "same-origin", 11)
@@ -349,7 +349,7 @@ ngx_http_ratelimit_api_origin_own(ngx_http_request_t *r)
 
     static const ngx_str_t  name = ngx_string("Origin");
 
-    h = ngx_http_ratelimit_find_header(&r->headers_in.headers, &name, 0);
+    h = ngx_http_ratelimit_find_header(&r->headers_in.headers, &name);
 
     return h == NULL
            || (r->headers_in.host

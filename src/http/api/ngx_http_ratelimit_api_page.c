@@ -54,7 +54,7 @@ ngx_http_ratelimit_api_page_wanted(ngx_http_ratelimit_api_t *api)
     }
 
     h = ngx_http_ratelimit_find_header(&api->request->headers_in.headers,
-                                       &name, 0);
+                                       &name);
 
     return h && ngx_strlcasestrn(h->value.data, h->value.data + h->value.len,
                                  (u_char *) "text/html",

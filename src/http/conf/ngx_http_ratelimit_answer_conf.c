@@ -12,12 +12,13 @@ static ngx_conf_bitmask_t  ngx_http_ratelimit_header_sets[] = {
     { ngx_string("x"), NGX_HTTP_RATELIMIT_HEADERS_X },
     { ngx_string("draft3"), NGX_HTTP_RATELIMIT_HEADERS_DRAFT3 },
     { ngx_string("ietf"), NGX_HTTP_RATELIMIT_HEADERS_IETF },
+    { ngx_string("keep"), NGX_HTTP_RATELIMIT_HEADERS_KEEP },
     { ngx_string("off"), NGX_HTTP_RATELIMIT_HEADERS_OFF },
     { ngx_null_string, 0 }
 };
 
 
-/* ratelimit_headers x | draft3 | ietf ... | off */
+/* ratelimit_headers x | draft3 | ietf ... [keep] | off */
 char *
 ngx_http_ratelimit_set_headers(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
@@ -45,8 +46,8 @@ ngx_http_ratelimit_set_headers(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         if (set->name.len == 0) {
             ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                                "\"ratelimit_headers\" has an invalid \"%V\", "
-                               "expected \"x\", \"draft3\", \"ietf\" or "
-                               "\"off\"", &value[i]);
+                               "expected \"x\", \"draft3\", \"ietf\", "
+                               "\"keep\" or \"off\"", &value[i]);
             return NGX_CONF_ERROR;
         }
 
@@ -67,6 +68,13 @@ ngx_http_ratelimit_set_headers(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         }
 
         sets |= set->mask;
+    }
+
+    if (sets == NGX_HTTP_RATELIMIT_HEADERS_KEEP) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"ratelimit_headers\" has \"keep\" alone, expected "
+                           "\"x\", \"draft3\" or \"ietf\" beside it");
+        return NGX_CONF_ERROR;
     }
 
     rlcf->headers = sets;

@@ -32,16 +32,44 @@ typedef struct {
     ngx_ratelimit_redis_stat_t     stat;
 } ngx_http_ratelimit_metrics_item_t;
 
-/* requests of an outcome are shown from the first on, or from the start */
-typedef enum {
-    NGX_HTTP_RATELIMIT_METRICS_FIRST = 0,
-    NGX_HTTP_RATELIMIT_METRICS_ALONE,     /* of a zone without Redis */
-    NGX_HTTP_RATELIMIT_METRICS_SHARED     /* of one with it */
-} ngx_http_ratelimit_metrics_shown_e;
+/*
+ * What a rule or a zone has: bits. A number that it can have is shown at 0: a
+ * rate is known from the first request on. Any other number is shown from its
+ * first request on.
+ */
+#define NGX_HTTP_RATELIMIT_METRICS_LIVE       0x001
+#define NGX_HTTP_RATELIMIT_METRICS_SHARED     0x002   /* a Redis */
+#define NGX_HTTP_RATELIMIT_METRICS_STRICT     0x004   /* sync=strict */
+#define NGX_HTTP_RATELIMIT_METRICS_DRY        0x008   /* dry_run */
+#define NGX_HTTP_RATELIMIT_METRICS_DELAYS     0x010
+#define NGX_HTTP_RATELIMIT_METRICS_CLOSED     0x020   /* fail_mode=closed */
+#define NGX_HTTP_RATELIMIT_METRICS_DENIES     0x040   /* a deny list, or a
+                                                         document */
+#define NGX_HTTP_RATELIMIT_METRICS_PENALIZES  0x080
+#define NGX_HTTP_RATELIMIT_METRICS_NEW_KEYS   0x100
+
+/* Bits that are needed for it, and bits that exclude it. */
+typedef struct {
+    ngx_uint_t                  needs;
+    ngx_uint_t                  lacks;
+} ngx_http_ratelimit_metrics_can_t;
+
+/* A row of counts; what its rule or its zone has, if it is in use. */
+typedef struct {
+    ngx_ratelimit_counts_row_t      counts;    /* first */
+    ngx_uint_t                      traits;
+    const ngx_ratelimit_limiter_t  *limiter;   /* NULL: none has its name */
+} ngx_http_ratelimit_metrics_row_t;
 
 static ngx_int_t ngx_http_ratelimit_metrics_handler(ngx_http_request_t *r);
 static ngx_int_t ngx_http_ratelimit_metrics_rows(ngx_http_request_t *r,
     ngx_array_t *rows);
+static void ngx_http_ratelimit_metrics_zone_traits(ngx_array_t *rows,
+    const ngx_ratelimit_limiter_t *limiter);
+static ngx_http_ratelimit_metrics_row_t *ngx_http_ratelimit_metrics_row(
+    ngx_array_t *rows, uint32_t place);
+static ngx_uint_t ngx_http_ratelimit_metrics_rule_traits(
+    const ngx_ratelimit_rule_t *rule);
 static ngx_int_t ngx_http_ratelimit_metrics_items(ngx_http_request_t *r,
     ngx_array_t *items);
 static ngx_http_ratelimit_metrics_item_t *ngx_http_ratelimit_metrics_item(
@@ -50,6 +78,8 @@ static void ngx_http_ratelimit_metrics_zone(
     ngx_http_ratelimit_metrics_item_t *zone);
 static void ngx_http_ratelimit_metrics_requests(
     ngx_http_ratelimit_metrics_t *out, const void *item);
+static ngx_uint_t ngx_http_ratelimit_metrics_can(ngx_uint_t traits,
+    const ngx_http_ratelimit_metrics_can_t *can);
 static void ngx_http_ratelimit_metrics_outcomes(
     ngx_http_ratelimit_metrics_t *out, const ngx_ratelimit_counts_row_t *row,
     ngx_ratelimit_status_e status);
@@ -132,6 +162,10 @@ static const ngx_http_ratelimit_metric_t  ngx_http_ratelimit_row_metrics[] =
     { "ratelimit_penalties_total", "counter",
       "Penalties that began on this gateway.",
       ngx_http_ratelimit_metrics_penalties, 0 },
+
+    { "ratelimit_rules_not_counted_total", "counter",
+      "Requests with more matching rules than are counted, by zone.",
+      ngx_http_ratelimit_metrics_of_zone, NGX_RATELIMIT_COUNTS_TOO_MANY },
 
     { "ratelimit_new_keys_exceeded_total", "counter",
       "Requests that their network stands for: it has brought too many keys.",
@@ -355,10 +389,14 @@ ngx_http_ratelimit_metrics_handler(ngx_http_request_t *r)
 static ngx_int_t
 ngx_http_ratelimit_metrics_rows(ngx_http_request_t *r, ngx_array_t *rows)
 {
-    uint32_t                     at;
-    ngx_ratelimit_counts_row_t  *row;
+    uint32_t                           at;
+    ngx_uint_t                         i;
+    ngx_http_ratelimit_zone_t        **zones;
+    ngx_http_ratelimit_main_conf_t    *rlmcf;
+    ngx_http_ratelimit_metrics_row_t  *row;
 
-    if (ngx_array_init(rows, r->pool, 64, sizeof(ngx_ratelimit_counts_row_t))
+    if (ngx_array_init(rows, r->pool, 64,
+                       sizeof(ngx_http_ratelimit_metrics_row_t))
         != NGX_OK)
     {
         return NGX_ERROR;
@@ -372,11 +410,117 @@ ngx_http_ratelimit_metrics_rows(ngx_http_request_t *r, ngx_array_t *rows)
             return NGX_ERROR;
         }
 
-    } while (ngx_ratelimit_counts_next(&at, row) == NGX_OK);
+        row->traits = 0;
+        row->limiter = NULL;
+
+    } while (ngx_ratelimit_counts_next(&at, &row->counts) == NGX_OK);
 
     rows->nelts--;
 
+    rlmcf = ngx_http_get_module_main_conf(r, ngx_http_ratelimit_module);
+    zones = rlmcf->zones.elts;
+
+    for (i = 0; i < rlmcf->zones.nelts; i++) {
+        ngx_http_ratelimit_metrics_zone_traits(rows, &zones[i]->limiter);
+    }
+
     return NGX_OK;
+}
+
+
+static void
+ngx_http_ratelimit_metrics_zone_traits(ngx_array_t *rows,
+    const ngx_ratelimit_limiter_t *limiter)
+{
+    ngx_uint_t                         i, traits;
+    ngx_ratelimit_rule_t             **rules;
+    const ngx_ratelimit_policy_t      *policy;
+    ngx_http_ratelimit_metrics_row_t  *row;
+
+    policy = limiter->policy;
+    rules = policy->rules.elts;
+
+    traits = NGX_HTTP_RATELIMIT_METRICS_LIVE
+             | (limiter->redis ? NGX_HTTP_RATELIMIT_METRICS_SHARED : 0);
+
+    row = ngx_http_ratelimit_metrics_row(rows,
+                                     limiter->rows[NGX_RATELIMIT_COUNTS_ZONE]);
+    if (row) {
+        row->limiter = limiter;
+        row->traits = traits
+            | (limiter->penalties ? NGX_HTTP_RATELIMIT_METRICS_PENALIZES : 0)
+            | (limiter->new_keys ? NGX_HTTP_RATELIMIT_METRICS_NEW_KEYS : 0)
+            | ((limiter->follows
+                || ngx_ratelimit_access_list_needs(&policy->deny)
+                || ngx_ratelimit_access_list_needs(&limiter->base->deny))
+               ? NGX_HTTP_RATELIMIT_METRICS_DENIES : 0);
+    }
+
+    for (i = 0; i < policy->rules.nelts; i++) {
+        row = ngx_http_ratelimit_metrics_row(rows, rules[i]->row);
+
+        if (row) {
+            row->limiter = limiter;
+            row->traits = traits
+                          | ngx_http_ratelimit_metrics_rule_traits(rules[i]);
+        }
+    }
+}
+
+
+/* Rows stand in the order of their places; NULL: it has none of its own. */
+static ngx_http_ratelimit_metrics_row_t *
+ngx_http_ratelimit_metrics_row(ngx_array_t *rows, uint32_t place)
+{
+    ngx_uint_t                         low, high, middle;
+    ngx_http_ratelimit_metrics_row_t  *elts;
+
+    elts = rows->elts;
+    low = 0;
+    high = rows->nelts;
+
+    while (low < high) {
+        middle = (low + high) / 2;
+
+        if (elts[middle].counts.place < place) {
+            low = middle + 1;
+
+        } else {
+            high = middle;
+        }
+    }
+
+    return (low < rows->nelts && elts[low].counts.place == place
+            && elts[low].counts.zone.len)
+           ? &elts[low] : NULL;
+}
+
+
+static ngx_uint_t
+ngx_http_ratelimit_metrics_rule_traits(const ngx_ratelimit_rule_t *rule)
+{
+    ngx_uint_t  traits;
+
+    traits = 0;
+
+    if (rule->sync == NGX_RATELIMIT_SYNC_STRICT) {
+        traits |= NGX_HTTP_RATELIMIT_METRICS_STRICT;
+    }
+
+    if (rule->limit.algorithm == NGX_RATELIMIT_LEAKY_BUCKET
+        && rule->limit.free_us != UINT64_MAX)
+    {
+        traits |= NGX_HTTP_RATELIMIT_METRICS_DELAYS;
+    }
+
+    if (rule->dry_run) {
+        traits |= NGX_HTTP_RATELIMIT_METRICS_DRY;
+
+    } else if (rule->fail_mode == NGX_RATELIMIT_FAIL_CLOSED) {
+        traits |= NGX_HTTP_RATELIMIT_METRICS_CLOSED;
+    }
+
+    return traits;
 }
 
 
@@ -555,46 +699,70 @@ ngx_http_ratelimit_metrics_requests(ngx_http_ratelimit_metrics_t *out,
 }
 
 
-/*
- * Zeros of those that a rate or an alert begins with: it is known from the
- * first request on.
- */
+static ngx_uint_t
+ngx_http_ratelimit_metrics_can(ngx_uint_t traits,
+    const ngx_http_ratelimit_metrics_can_t *can)
+{
+    return (traits & NGX_HTTP_RATELIMIT_METRICS_LIVE)
+           && (traits & can->needs) == can->needs
+           && (traits & can->lacks) == 0;
+}
+
+
 static void
 ngx_http_ratelimit_metrics_outcomes(ngx_http_ratelimit_metrics_t *out,
     const ngx_ratelimit_counts_row_t *row, ngx_ratelimit_status_e status)
 {
-    uint64_t                            n;
-    ngx_uint_t                          name;
-    ngx_ratelimit_source_e              source;
-    ngx_http_ratelimit_metrics_shown_e  shown;
+    uint64_t                n;
+    ngx_uint_t              name, traits;
+    ngx_ratelimit_source_e  source;
 
-    static const u_char  zeros[][NGX_RATELIMIT_SOURCE_FALLBACK + 1] = {
-        [NGX_RATELIMIT_PASSED] = {
-            [NGX_RATELIMIT_SOURCE_LOCAL] = NGX_HTTP_RATELIMIT_METRICS_ALONE,
-            [NGX_RATELIMIT_SOURCE_LEASE] = NGX_HTTP_RATELIMIT_METRICS_SHARED,
-            [NGX_RATELIMIT_SOURCE_REDIS] = NGX_HTTP_RATELIMIT_METRICS_SHARED
-        },
-        [NGX_RATELIMIT_REJECTED] = {
-            [NGX_RATELIMIT_SOURCE_LOCAL] = NGX_HTTP_RATELIMIT_METRICS_ALONE,
-            [NGX_RATELIMIT_SOURCE_LEASE] = NGX_HTTP_RATELIMIT_METRICS_SHARED,
-            [NGX_RATELIMIT_SOURCE_REDIS] = NGX_HTTP_RATELIMIT_METRICS_SHARED
-        },
+    static const ngx_http_ratelimit_metrics_can_t  statuses[] = {
+        [NGX_RATELIMIT_PASSED] = { 0, 0 },
+        [NGX_RATELIMIT_DELAYED_DRY_RUN] = {
+            NGX_HTTP_RATELIMIT_METRICS_DRY|NGX_HTTP_RATELIMIT_METRICS_DELAYS,
+            0 },
+        [NGX_RATELIMIT_REJECTED_DRY_RUN] = {
+            NGX_HTTP_RATELIMIT_METRICS_DRY, 0 },
+        [NGX_RATELIMIT_DELAYED] = {
+            NGX_HTTP_RATELIMIT_METRICS_DELAYS,
+            NGX_HTTP_RATELIMIT_METRICS_DRY },
         [NGX_RATELIMIT_DEGRADED] = {
-            [NGX_RATELIMIT_SOURCE_FALLBACK]
-                                     = NGX_HTTP_RATELIMIT_METRICS_SHARED
-        },
-        [NGX_RATELIMIT_DENIED] = { 0 }
+            NGX_HTTP_RATELIMIT_METRICS_SHARED,
+            NGX_HTTP_RATELIMIT_METRICS_CLOSED },
+        [NGX_RATELIMIT_DENIED_DRY_RUN] = { 0, NGX_HTTP_RATELIMIT_METRICS_LIVE },
+        [NGX_RATELIMIT_UNAVAILABLE] = {
+            NGX_HTTP_RATELIMIT_METRICS_SHARED
+            |NGX_HTTP_RATELIMIT_METRICS_CLOSED, 0 },
+        [NGX_RATELIMIT_REJECTED] = { 0, NGX_HTTP_RATELIMIT_METRICS_DRY }
     };
 
-    shown = row->shared ? NGX_HTTP_RATELIMIT_METRICS_SHARED
-                        : NGX_HTTP_RATELIMIT_METRICS_ALONE;
+    static const ngx_http_ratelimit_metrics_can_t  sources[] = {
+        [NGX_RATELIMIT_SOURCE_LOCAL] = {
+            0, NGX_HTTP_RATELIMIT_METRICS_SHARED },
+        [NGX_RATELIMIT_SOURCE_LEASE] = {
+            NGX_HTTP_RATELIMIT_METRICS_SHARED,
+            NGX_HTTP_RATELIMIT_METRICS_STRICT },
+        [NGX_RATELIMIT_SOURCE_REDIS] = {
+            NGX_HTTP_RATELIMIT_METRICS_SHARED, 0 },
+        [NGX_RATELIMIT_SOURCE_FALLBACK] = {
+            NGX_HTTP_RATELIMIT_METRICS_SHARED, 0 }
+    };
+
+    traits = ((const ngx_http_ratelimit_metrics_row_t *) row)->traits;
 
     for (source = NGX_RATELIMIT_SOURCE_LOCAL;
          source <= NGX_RATELIMIT_SOURCE_FALLBACK; source++)
     {
         n = row->words[ngx_ratelimit_counts_word(status, source)];
 
-        if (n == 0 && (zeros[status][source] != shown || row->zone.len == 0)) {
+        if (n == 0
+            && ((source == NGX_RATELIMIT_SOURCE_FALLBACK)
+                != (status == NGX_RATELIMIT_DEGRADED
+                    || status == NGX_RATELIMIT_UNAVAILABLE)
+                || !ngx_http_ratelimit_metrics_can(traits, &statuses[status])
+                || !ngx_http_ratelimit_metrics_can(traits, &sources[source])))
+        {
             continue;
         }
 
@@ -624,19 +792,27 @@ static void
 ngx_http_ratelimit_metrics_denied(ngx_http_ratelimit_metrics_t *out,
     const ngx_ratelimit_counts_row_t *row)
 {
-    ngx_uint_t  i;
+    ngx_uint_t  i, traits;
 
     static const struct {
-        ngx_str_t   name;
-        ngx_uint_t  word;
+        ngx_str_t                         name;
+        ngx_uint_t                        word;
+        ngx_http_ratelimit_metrics_can_t  can;
     } outcomes[] = {
-        { ngx_string("denied"), NGX_RATELIMIT_COUNTS_DENIED },
-        { ngx_string("dry_run_denied"), NGX_RATELIMIT_COUNTS_DENIED_DRY_RUN },
-        { ngx_string("penalized"), NGX_RATELIMIT_COUNTS_PENALIZED }
+        { ngx_string("denied"), NGX_RATELIMIT_COUNTS_DENIED,
+          { NGX_HTTP_RATELIMIT_METRICS_DENIES, 0 } },
+        { ngx_string("dry_run_denied"), NGX_RATELIMIT_COUNTS_DENIED_DRY_RUN,
+          { 0, NGX_HTTP_RATELIMIT_METRICS_LIVE } },
+        { ngx_string("penalized"), NGX_RATELIMIT_COUNTS_PENALIZED,
+          { NGX_HTTP_RATELIMIT_METRICS_PENALIZES, 0 } }
     };
 
+    traits = ((const ngx_http_ratelimit_metrics_row_t *) row)->traits;
+
     for (i = 0; i < sizeof(outcomes) / sizeof(outcomes[0]); i++) {
-        if (row->words[outcomes[i].word]) {
+        if (row->words[outcomes[i].word]
+            || ngx_http_ratelimit_metrics_can(traits, &outcomes[i].can))
+        {
             ngx_http_ratelimit_metrics_sample(out,
                  row->words[outcomes[i].word],
                  "zone", &row->zone, "rule", &row->rule,
@@ -665,24 +841,39 @@ ngx_http_ratelimit_metrics_costs(ngx_http_ratelimit_metrics_t *out,
 }
 
 
-/* By action, and those that had no place; each from its first one on. */
+/* By action, and those that had no place. */
 static void
 ngx_http_ratelimit_metrics_penalties(ngx_http_ratelimit_metrics_t *out,
     const void *item)
 {
-    ngx_str_t                          action;
-    ngx_uint_t                         i;
-    const ngx_ratelimit_counts_row_t  *row;
+    ngx_str_t                                action;
+    ngx_uint_t                               i, n, can;
+    ngx_ratelimit_penalty_t                **penalties;
+    const ngx_ratelimit_counts_row_t        *row;
+    const ngx_http_ratelimit_metrics_row_t  *of;
 
+    of = item;
     row = item;
+    can = 0;
 
     if (row->kind != NGX_RATELIMIT_COUNTS_ZONE) {
         return;
     }
 
+    if (of->limiter && of->limiter->penalties) {
+        penalties = of->limiter->penalties->elts;
+        can = 1u << NGX_RATELIMIT_PENALTY_ACTIONS;
+
+        for (n = 0; n < of->limiter->penalties->nelts; n++) {
+            can |= 1u << penalties[n]->action;
+        }
+    }
+
     for (i = 0; i <= NGX_RATELIMIT_PENALTY_ACTIONS; i++) {
 
-        if (row->words[NGX_RATELIMIT_COUNTS_PENALTIES + i] == 0) {
+        if (row->words[NGX_RATELIMIT_COUNTS_PENALTIES + i] == 0
+            && !(can & (1u << i)))
+        {
             continue;
         }
 
@@ -742,21 +933,32 @@ ngx_http_ratelimit_metrics_times(ngx_http_ratelimit_metrics_t *out,
 }
 
 
-/* A word of the rows of zones: of those with Redis, or from the first on. */
+/* A word of the rows of zones. */
 static void
 ngx_http_ratelimit_metrics_of_zone(ngx_http_ratelimit_metrics_t *out,
     const void *item)
 {
-    uint64_t                           n;
-    const ngx_ratelimit_counts_row_t  *row;
+    uint64_t                                 n;
+    const ngx_ratelimit_counts_row_t        *row;
+    const ngx_http_ratelimit_metrics_row_t  *of;
 
+    static const ngx_http_ratelimit_metrics_can_t  words[] = {
+        [NGX_RATELIMIT_COUNTS_LOST] = {
+            NGX_HTTP_RATELIMIT_METRICS_SHARED, 0 },
+        [NGX_RATELIMIT_COUNTS_LEASE_CALLS] = {
+            NGX_HTTP_RATELIMIT_METRICS_SHARED, 0 },
+        [NGX_RATELIMIT_COUNTS_BY_NETWORK] = {
+            NGX_HTTP_RATELIMIT_METRICS_NEW_KEYS, 0 },
+        [NGX_RATELIMIT_COUNTS_TOO_MANY] = { 0, 0 }
+    };
+
+    of = item;
     row = item;
-
     n = row->words[out->metric->offset];
 
     if (row->kind == NGX_RATELIMIT_COUNTS_ZONE
-        && (n || (row->shared
-                  && out->metric->offset != NGX_RATELIMIT_COUNTS_BY_NETWORK)))
+        && (n || ngx_http_ratelimit_metrics_can(of->traits,
+                                                &words[out->metric->offset])))
     {
         ngx_http_ratelimit_metrics_sample(out, n, "zone", &row->zone, NULL);
     }

@@ -43,7 +43,7 @@ ngx_http_ratelimit_metrics_open(ngx_http_request_t *r)
 
     static const ngx_str_t  name = ngx_string("accept");
 
-    accept = ngx_http_ratelimit_find_header(&r->headers_in.headers, &name, 0);
+    accept = ngx_http_ratelimit_find_header(&r->headers_in.headers, &name);
 
     return accept
            && ngx_strlcasestrn(accept->value.data,

@@ -91,6 +91,10 @@ ngx_http_ratelimit_checker(ngx_http_request_t *r, ngx_http_phase_handler_t *ph,
 {
     ngx_http_ratelimit_loc_conf_t  *conf;
 
+    if (phase == NGX_HTTP_RATELIMIT_BEFORE_AUTH && r->internal) {
+        ngx_http_ratelimit_settle_redirected(r);
+    }
+
     conf = ngx_http_get_module_loc_conf(r, ngx_http_ratelimit_module);
 
     return (conf->checks == phase) ? ngx_http_ratelimit_phase(r, ph)

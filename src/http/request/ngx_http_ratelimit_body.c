@@ -189,7 +189,7 @@ ngx_http_ratelimit_body(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx,
 
     size = NGX_HTTP_RATELIMIT_BODY_BYTES;
 
-    for (i = 0; problem && i < check->ncounters; i++) {
+    for (i = 0; i < check->ncounters; i++) {
         size += ngx_http_ratelimit_name_bytes(&check->counters[i])
                 + sizeof("\"\",") - 1;
     }
@@ -228,7 +228,9 @@ ngx_http_ratelimit_put_json(u_char *p, ngx_http_ratelimit_ctx_t *ctx)
         : ngx_http_ratelimit_put(p, NGX_HTTP_RATELIMIT_JSON
                                     "RATE_LIMIT_EXCEEDED\",\"message\":\"");
     p = ngx_http_ratelimit_message(p, ctx);
-    p = ngx_http_ratelimit_put(p, "\",\"details\":{\"limit\":");
+    p = ngx_http_ratelimit_put(p, "\",\"details\":{\"rule\":");
+    p = ngx_http_ratelimit_put_name(p, &ctx->check, counter);
+    p = ngx_http_ratelimit_put(p, ",\"limit\":");
     p = ngx_ratelimit_number_write(p, limit->capacity);
     p = ngx_http_ratelimit_put(p, ",\"unit\":\"");
     p = ngx_http_ratelimit_put_unit(p, counter);

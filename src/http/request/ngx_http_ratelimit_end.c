@@ -258,9 +258,7 @@ ngx_http_ratelimit_end_cost(ngx_http_request_t *r,
         return NGX_DECLINED;
     }
 
-    if (ngx_ratelimit_number_parse(text.data, text.len, 0, INT64_MAX, cost)
-        == 0)
-    {
+    if (ngx_ratelimit_number_clip(text.data, text.len, INT64_MAX, cost) == 0) {
         return NGX_OK;
     }
 

@@ -122,7 +122,7 @@ ngx_http_ratelimit_explain_wanted(ngx_http_request_t *r,
     static const ngx_str_t  name = ngx_string("X-RateLimit-Explain");
 
     h = tokens->nelts
-        ? ngx_http_ratelimit_find_header(&r->headers_in.headers, &name, 0)
+        ? ngx_http_ratelimit_find_header(&r->headers_in.headers, &name)
         : NULL;
 
     token = h ? ngx_http_ratelimit_token_find(tokens, h->value.data,

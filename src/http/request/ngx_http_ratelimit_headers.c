@@ -53,6 +53,8 @@ static ngx_int_t ngx_http_ratelimit_add_headers(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx);
 static void ngx_http_ratelimit_hide_headers(ngx_http_request_t *r,
     ngx_uint_t sets) __attribute__((noinline));
+static ngx_uint_t ngx_http_ratelimit_replaced(const ngx_str_t *name,
+    ngx_uint_t sets);
 static ngx_list_part_t *ngx_http_ratelimit_room(ngx_list_t *headers);
 static void ngx_http_ratelimit_write_x(ngx_http_ratelimit_writer_t *w,
     ngx_http_ratelimit_ctx_t *ctx, const ngx_ratelimit_counter_t *counter);
@@ -105,9 +107,8 @@ static const ngx_http_ratelimit_header_t  ngx_http_ratelimit_headers[] = {
       NGX_HTTP_RATELIMIT_HEADERS_RETRY }
 };
 
-/* the shortest and the longest of these names, which begin with "X" or "R" */
+/* the shortest of these names, which begin with "X" or "R" */
 #define NGX_HTTP_RATELIMIT_HEADER_MIN  (sizeof("RateLimit") - 1)
-#define NGX_HTTP_RATELIMIT_HEADER_MAX  (sizeof("X-RateLimit-Remaining") - 1)
 
 static ngx_http_output_header_filter_pt  ngx_http_next_header_filter;
 
@@ -210,7 +211,12 @@ ngx_http_ratelimit_add_headers(ngx_http_request_t *r,
     counter = ctx->check.strictest;
     sets = counter ? ctx->conf->headers : 0;
 
-    if (ngx_ratelimit_check_refused(&ctx->check)) {
+    /* an error_page may have made a redirect or a success of it */
+
+    if (ngx_ratelimit_check_refused(&ctx->check)
+        && !(r->error_page
+             && r->headers_out.status < NGX_HTTP_BAD_REQUEST))
+    {
         sets |= NGX_HTTP_RATELIMIT_HEADERS_RETRY;
     }
 
@@ -263,17 +269,15 @@ ngx_http_ratelimit_add_headers(ngx_http_request_t *r,
 
 
 /*
- * Drops an upstream's headers that have the names of these sets. Its
- * Retry-After stays unless we write one.
+ * Drops an upstream's headers of limits: all of them or, with "keep", those of
+ * the names that we write. Its Retry-After stays unless we write one.
  */
 static void
 ngx_http_ratelimit_hide_headers(ngx_http_request_t *r, ngx_uint_t sets)
 {
-    u_char                              c;
-    ngx_uint_t                          i;
-    ngx_list_part_t                    *part;
-    ngx_table_elt_t                    *h, *last;
-    const ngx_http_ratelimit_header_t  *header;
+    u_char            c;
+    ngx_list_part_t  *part;
+    ngx_table_elt_t  *h, *last;
 
     for (part = &r->headers_out.headers.part; part; part = part->next) {
         h = part->elts;
@@ -281,32 +285,54 @@ ngx_http_ratelimit_hide_headers(ngx_http_request_t *r, ngx_uint_t sets)
 
         for ( /* void */ ; h < last; h++) {
 
-            if (h->key.len < NGX_HTTP_RATELIMIT_HEADER_MIN
-                || h->key.len > NGX_HTTP_RATELIMIT_HEADER_MAX)
-            {
+            if (h->key.len < NGX_HTTP_RATELIMIT_HEADER_MIN) {
                 continue;
             }
 
             c = ngx_tolower(h->key.data[0]);
 
-            if (c != 'x' && c != 'r') {
-                continue;
-            }
-
-            for (i = 0; i < NGX_HTTP_RATELIMIT_HEADERS; i++) {
-                header = &ngx_http_ratelimit_headers[i];
-
-                if (header->name.len == h->key.len && (header->set & sets)
-                    && ngx_strncasecmp(h->key.data, header->lowcase,
-                                       h->key.len)
-                       == 0)
-                {
-                    h->hash = 0;
-                    break;
-                }
+            if ((c == 'x' || c == 'r')
+                && ngx_http_ratelimit_replaced(&h->key, sets))
+            {
+                h->hash = 0;
             }
         }
     }
+}
+
+
+/* Whether a response with headers of these sets has none of that name. */
+static ngx_uint_t
+ngx_http_ratelimit_replaced(const ngx_str_t *name, ngx_uint_t sets)
+{
+    size_t                              x, len;
+    ngx_uint_t                          i;
+    const ngx_http_ratelimit_header_t  *header;
+
+    for (i = 0; i < NGX_HTTP_RATELIMIT_HEADERS; i++) {
+        header = &ngx_http_ratelimit_headers[i];
+
+        if (header->name.len == name->len && (header->set & sets)
+            && ngx_strncasecmp(name->data, header->lowcase, name->len) == 0)
+        {
+            return 1;
+        }
+    }
+
+    if ((sets & ~NGX_HTTP_RATELIMIT_HEADERS_RETRY) == 0
+        || (sets & NGX_HTTP_RATELIMIT_HEADERS_KEEP))
+    {
+        return 0;
+    }
+
+    /* "RateLimit", "RateLimit-*", "X-RateLimit-*" */
+
+    x = (ngx_strncasecmp(name->data, (u_char *) "x-", 2) == 0) ? 2 : 0;
+    len = sizeof("ratelimit") - 1;
+
+    return name->len >= x + len
+           && ngx_strncasecmp(name->data + x, (u_char *) "ratelimit", len) == 0
+           && (name->len == x + len || name->data[x + len] == '-');
 }
 
 
@@ -528,9 +554,8 @@ ngx_http_ratelimit_write(ngx_http_ratelimit_writer_t *w,
 
 
 /*
- * As ngx_ratelimit_quota_more_us(), from now on: the answer is of the decision,
- * unless the counter has been charged or refunded since. The request may have
- * been delayed, or its response been long in coming.
+ * As ngx_ratelimit_quota_more_us(), from now on: the answer is of the decision.
+ * The request may have been delayed, or its response been long in coming.
  */
 static uint64_t
 ngx_http_ratelimit_more_us(const ngx_http_ratelimit_ctx_t *ctx,
@@ -541,10 +566,7 @@ ngx_http_ratelimit_more_us(const ngx_http_ratelimit_ctx_t *ctx,
     more_us = ngx_ratelimit_quota_more_us(ngx_ratelimit_counter_limit(counter),
                                           &counter->answer);
 
-    if (more_us == NGX_RATELIMIT_NEVER
-        || ((counter->charge || counter->refund)
-            && counter->source == NGX_RATELIMIT_SOURCE_LOCAL))
-    {
+    if (more_us == NGX_RATELIMIT_NEVER) {
         return more_us;
     }
 

@@ -35,6 +35,13 @@ typedef enum {
 #define NGX_HTTP_RATELIMIT_NUMBERS_BYTES  (5 * NGX_INT64_LEN)
 
 typedef struct ngx_http_ratelimit_explain_s  ngx_http_ratelimit_explain_t;
+typedef struct ngx_http_ratelimit_past_s     ngx_http_ratelimit_past_t;
+
+/* The response of an upstream that has redirected the request. */
+struct ngx_http_ratelimit_past_s {
+    ngx_list_t                 *headers;
+    ngx_http_ratelimit_past_t  *next;     /* before it, or NULL */
+};
 
 /* The key of a penalty that a request may come under. */
 typedef struct {
@@ -79,6 +86,7 @@ typedef struct {
     ngx_array_t                    *penalty_keys;  /* of these; or NULL */
     ngx_event_t                    *timer;     /* of a delay, then of
                                                   "cost_every="; NULL: none */
+    ngx_http_ratelimit_past_t      *past;      /* the last; or NULL */
     uint64_t                        waited_ms; /* for Redis */
     unsigned                        started:1; /* the check */
     unsigned                        waiting:1; /* for Redis, for the delay */
@@ -290,12 +298,12 @@ ngx_uint_t ngx_http_ratelimit_has_status(const ngx_array_t *statuses,
 /* Takes the counters' charges and gives back their refunds, if any. */
 void ngx_http_ratelimit_settle_charges(ngx_http_ratelimit_ctx_t *ctx);
 
-/*
- * The first header of that name, in any case, or NULL. With hide all headers
- * of that name are taken out instead.
- */
+/* Redirected: the costs in its upstream's headers stay known. */
+void ngx_http_ratelimit_settle_redirected(ngx_http_request_t *r);
+
+/* The first header of that name, in any case, or NULL. */
 ngx_table_elt_t *ngx_http_ratelimit_find_header(ngx_list_t *headers,
-    const ngx_str_t *name, ngx_uint_t hide);
+    const ngx_str_t *name);
 
 
 /*

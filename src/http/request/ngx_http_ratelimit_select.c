@@ -53,7 +53,7 @@ ngx_http_ratelimit_select(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx,
     ngx_http_ratelimit_report_t *report)
 {
     ngx_int_t                        rc;
-    ngx_uint_t                       i, n;
+    ngx_uint_t                       i, n, full;
     ngx_ratelimit_rule_t           **rules;
     ngx_http_ratelimit_loc_conf_t   *conf;
     ngx_http_ratelimit_limit_t      *limit, **limits;
@@ -73,6 +73,7 @@ ngx_http_ratelimit_select(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx,
     }
 
     limits = conf->limits->elts;
+    full = 0;
 
     for (i = 0; i < conf->limits->nelts; i++) {
         limit = limits[i];
@@ -93,6 +94,12 @@ ngx_http_ratelimit_select(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx,
             }
         }
 
+        /* lists and penalties of the zones behind it count all the same */
+
+        if (full) {
+            continue;
+        }
+
         if (limit->number != NGX_HTTP_RATELIMIT_ALL) {
             rules = &s.policy->fixed[limit->number];
             n = 1;
@@ -111,9 +118,11 @@ ngx_http_ratelimit_select(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx,
 
         rc = ngx_http_ratelimit_select_rules(&s, rules, n);
 
-        if (rc != NGX_OK) {
-            return (rc == NGX_DONE) ? NGX_OK : NGX_ERROR;
+        if (rc == NGX_ERROR) {
+            return NGX_ERROR;
         }
+
+        full = (rc == NGX_DONE);
     }
 
     return NGX_OK;
@@ -325,6 +334,11 @@ ngx_http_ratelimit_select_too_many(ngx_http_ratelimit_selection_t *s,
     char  note[NGX_RATELIMIT_LOG_NOTE];
 
     s->match = NGX_RATELIMIT_TOO_MANY;
+
+    if (s->report == NULL) {
+        ngx_ratelimit_count(s->limiter->rows[NGX_RATELIMIT_COUNTS_ZONE],
+                            NGX_RATELIMIT_COUNTS_TOO_MANY, 1);
+    }
 
     if (ngx_http_ratelimit_log_due(s->request, NGX_HTTP_RATELIMIT_LOG_TOO_MANY,
                                    note))

@@ -187,7 +187,6 @@ ngx_http_ratelimit_select_cost(ngx_http_ratelimit_selection_t *s,
 {
     char                          note[NGX_RATELIMIT_LOG_NOTE];
     u_char                        buf[NGX_HTTP_RATELIMIT_QUOTE_BYTES];
-    size_t                        digits;
     uint64_t                      value;
     ngx_str_t                     text;
     ngx_http_request_t           *r;
@@ -204,22 +203,11 @@ ngx_http_ratelimit_select_cost(ngx_http_ratelimit_selection_t *s,
         return NGX_OK;
     }
 
-    if (ngx_ratelimit_number_parse(text.data, text.len, 0,
-                                   NGX_RATELIMIT_MAX_TOKENS, &value)
+    if (ngx_ratelimit_number_clip(text.data, text.len,
+                                  NGX_RATELIMIT_MAX_TOKENS, &value)
         == 0)
     {
         *cost = (uint32_t) value;
-        return NGX_OK;
-    }
-
-    for (digits = 0; digits < text.len; digits++) {
-        if (text.data[digits] < '0' || text.data[digits] > '9') {
-            break;
-        }
-    }
-
-    if (digits == text.len) {
-        *cost = NGX_RATELIMIT_MAX_TOKENS;
         return NGX_OK;
     }
 

@@ -11,7 +11,12 @@ static void ngx_http_ratelimit_settle_hide(ngx_http_request_t *r,
 static void ngx_http_ratelimit_settle_counter(ngx_http_request_t *r,
     const ngx_http_ratelimit_ctx_t *ctx, ngx_ratelimit_counter_t *counter);
 static ngx_int_t ngx_http_ratelimit_header_cost(ngx_http_request_t *r,
-    const ngx_ratelimit_rule_t *rule, uint64_t *cost);
+    const ngx_http_ratelimit_ctx_t *ctx, const ngx_ratelimit_rule_t *rule,
+    uint64_t *cost);
+static ngx_int_t ngx_http_ratelimit_header_sum(ngx_http_request_t *r,
+    ngx_list_t *headers, const ngx_ratelimit_rule_t *rule, uint64_t *cost);
+static ngx_table_elt_t *ngx_http_ratelimit_walk_header(
+    ngx_http_ratelimit_walk_t *walk, const ngx_str_t *name);
 
 
 void
@@ -83,7 +88,9 @@ ngx_http_ratelimit_settle_hide(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx)
 {
     ngx_uint_t                    i, j, n;
+    ngx_table_elt_t              *h;
     const ngx_str_t              *name;
+    ngx_http_ratelimit_walk_t     walk;
     ngx_ratelimit_policy_t       *policy;
     ngx_http_ratelimit_limit_t  **limits;
 
@@ -102,8 +109,13 @@ ngx_http_ratelimit_settle_hide(ngx_http_request_t *r,
         }
 
         for (j = 0; j < n; j++) {
-            (void) ngx_http_ratelimit_find_header(&r->headers_out.headers,
-                                                  &name[j], 1);
+            ngx_http_ratelimit_walk_part(&walk, &r->headers_out.headers.part);
+
+            while ((h = ngx_http_ratelimit_walk_header(&walk, &name[j]))
+                   != NULL)
+            {
+                h->hash = 0;
+            }
         }
     }
 }
@@ -141,7 +153,7 @@ ngx_http_ratelimit_settle_counter(ngx_http_request_t *r,
             cost = 0;
         }
 
-    } else if (ngx_http_ratelimit_header_cost(r, rule, &cost) == NGX_OK) {
+    } else if (ngx_http_ratelimit_header_cost(r, ctx, rule, &cost) == NGX_OK) {
 
         before = ngx_http_ratelimit_once_paid(ctx, counter);
         cost -= ngx_min(cost, before);
@@ -161,35 +173,73 @@ ngx_http_ratelimit_settle_counter(ngx_http_request_t *r,
 }
 
 
-/* NGX_DECLINED: the response does not say it. */
+/* NGX_OK, or the response does not say it. */
 static ngx_int_t
 ngx_http_ratelimit_header_cost(ngx_http_request_t *r,
-    const ngx_ratelimit_rule_t *rule, uint64_t *cost)
+    const ngx_http_ratelimit_ctx_t *ctx, const ngx_ratelimit_rule_t *rule,
+    uint64_t *cost)
 {
-    char              note[NGX_RATELIMIT_LOG_NOTE];
-    u_char            buf[NGX_HTTP_RATELIMIT_QUOTE_BYTES];
-    ngx_str_t         text;
-    ngx_table_elt_t  *h;
+    ngx_int_t                   rc;
+    ngx_http_ratelimit_past_t  *past;
 
-    h = ngx_http_ratelimit_find_header(&r->headers_out.headers,
-                                       &rule->cost_header, 0);
+    rc = ngx_http_ratelimit_header_sum(r, &r->headers_out.headers, rule, cost);
 
     /* the client does not get it behind X-Accel-Redirect, error pages */
 
-    if (h == NULL && r->upstream) {
-        h = ngx_http_ratelimit_find_header(&r->upstream->headers_in.headers,
-                                           &rule->cost_header, 0);
+    if (rc == NGX_DECLINED && r->upstream) {
+        rc = ngx_http_ratelimit_header_sum(r, &r->upstream->headers_in.headers,
+                                           rule, cost);
+    }
+
+    for (past = ctx->past; past && rc == NGX_DECLINED; past = past->next) {
+        rc = ngx_http_ratelimit_header_sum(r, past->headers, rule, cost);
+    }
+
+    return rc;
+}
+
+
+/*
+ * The sum of all headers of the rule's name. NGX_DECLINED: there is none.
+ * NGX_ABORT: one of them is no number, and the sum says nothing.
+ */
+static ngx_int_t
+ngx_http_ratelimit_header_sum(ngx_http_request_t *r, ngx_list_t *headers,
+    const ngx_ratelimit_rule_t *rule, uint64_t *cost)
+{
+    char                        note[NGX_RATELIMIT_LOG_NOTE];
+    u_char                      buf[NGX_HTTP_RATELIMIT_QUOTE_BYTES];
+    uint64_t                    sum, value;
+    ngx_str_t                   text;
+    ngx_uint_t                  found;
+    ngx_table_elt_t            *h;
+    ngx_http_ratelimit_walk_t   walk;
+
+    found = 0;
+    sum = 0;
+    ngx_http_ratelimit_walk_part(&walk, &headers->part);
+
+    while ((h = ngx_http_ratelimit_walk_header(&walk, &rule->cost_header))
+           != NULL)
+    {
+        if (ngx_ratelimit_number_clip(h->value.data, h->value.len,
+                                      NGX_RATELIMIT_MAX_TOKENS, &value)
+            != 0)
+        {
+            break;
+        }
+
+        found = 1;
+        sum = ngx_min(sum + value, NGX_RATELIMIT_MAX_TOKENS);
     }
 
     if (h == NULL) {
-        return NGX_DECLINED;
-    }
 
-    if (ngx_ratelimit_number_parse(h->value.data, h->value.len, 0,
-                                   NGX_RATELIMIT_MAX_TOKENS, cost)
-        == 0)
-    {
-        return NGX_OK;
+        if (found) {
+            *cost = sum;
+        }
+
+        return found ? NGX_OK : NGX_DECLINED;
     }
 
     if (ngx_http_ratelimit_log_due(r, NGX_HTTP_RATELIMIT_LOG_HEADER_COST, note))
@@ -198,38 +248,63 @@ ngx_http_ratelimit_header_cost(ngx_http_request_t *r,
 
         ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
                       "ratelimit rule \"%V\" has a cost of \"%V\" in the "
-                      "response's \"%V\", expected a number from 0 to "
-                      "1073741824; it is not counted%s",
+                      "response's \"%V\", expected a number of 0 or more; it "
+                      "is not counted%s",
                       &rule->id, &text, &rule->cost_header, note);
     }
 
-    return NGX_DECLINED;
+    return NGX_ABORT;
+}
+
+
+/* The next header of that name, in any case, or NULL. */
+static ngx_table_elt_t *
+ngx_http_ratelimit_walk_header(ngx_http_ratelimit_walk_t *walk,
+    const ngx_str_t *name)
+{
+    ngx_table_elt_t  *h;
+
+    do {
+        h = ngx_http_ratelimit_walk_next(walk, name->len);
+    } while (h && ngx_strncasecmp(h->key.data, name->data, name->len) != 0);
+
+    return h;
 }
 
 
 ngx_table_elt_t *
-ngx_http_ratelimit_find_header(ngx_list_t *headers, const ngx_str_t *name,
-    ngx_uint_t hide)
+ngx_http_ratelimit_find_header(ngx_list_t *headers, const ngx_str_t *name)
 {
-    ngx_table_elt_t            *h;
-    ngx_http_ratelimit_walk_t   walk;
+    ngx_http_ratelimit_walk_t  walk;
 
     ngx_http_ratelimit_walk_part(&walk, &headers->part);
 
-    while ((h = ngx_http_ratelimit_walk_next(&walk, name->len)) != NULL) {
+    return ngx_http_ratelimit_walk_header(&walk, name);
+}
 
-        if (ngx_strncasecmp(h->key.data, name->data, name->len) != 0) {
-            continue;
-        }
 
-        if (!hide) {
-            return h;
-        }
+/* Without memory for it, this upstream's costs are not counted. */
+void
+ngx_http_ratelimit_settle_redirected(ngx_http_request_t *r)
+{
+    ngx_http_ratelimit_ctx_t   *ctx;
+    ngx_http_ratelimit_past_t  *past;
 
-        h->hash = 0;
+    ctx = ngx_http_ratelimit_ctx(r);
+
+    if (r != r->main || r->upstream == NULL || ctx == NULL
+        || !(ctx->needs & NGX_RATELIMIT_NEEDS_SETTLE))
+    {
+        return;
     }
 
-    return NULL;
+    past = ngx_palloc(r->pool, sizeof(ngx_http_ratelimit_past_t));
+
+    if (past) {
+        past->headers = &r->upstream->headers_in.headers;
+        past->next = ctx->past;
+        ctx->past = past;
+    }
 }
 
 

@@ -284,6 +284,7 @@ fires({ BreakerOpen => { instance($one), redis => 'r' },
       sub { kill CONT => redis_pid($port) });
 
 dashboard();
-is_deeply([sort keys %untested], [qw( RatelimitBreakerFlaps RatelimitRulesRefused )],
+is_deeply([sort keys %untested], [qw( RatelimitBreakerFlaps RatelimitRulesNotCounted
+                                     RatelimitRulesRefused )],
           'all alerts are tested, but some by promtool alone');
 $_->stop for $one, $two;
