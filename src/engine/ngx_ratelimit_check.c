@@ -684,6 +684,11 @@ ngx_ratelimit_check_leave(ngx_ratelimit_check_t *check)
         ngx_del_timer(&check->remote->renewal);
     }
 
+    if (check->permits) {
+        check->permits = 0;
+        ngx_queue_remove(&check->holds);
+    }
+
     for (i = 0; i < check->ncounters; i++) {
         counter = &check->counters[i];
 

@@ -169,6 +169,7 @@ struct ngx_ratelimit_check_s {
     ngx_uint_t                     pending;    /* answers that are due */
     ngx_ratelimit_status_e         severity;   /* of the strictest */
     unsigned                       permits:1;  /* some are held here */
+    ngx_queue_t                    holds;      /* of the worker's that do */
 };
 
 

@@ -18,11 +18,12 @@
 
 /*
  * The gateway cannot know when a request will end. A counter that was not
- * written for so long may be dropped: it belongs to a killed worker. The
- * exception is a request of a day that is the only one of its key and finds the
- * table full.
+ * written for so long may be dropped. A worker writes its inner counters three
+ * times in that time, so it is one of a killed worker, or an outer one, which
+ * the inner ones bring back.
  */
 #define NGX_RATELIMIT_PERMIT_FAR_US      ((uint64_t) 86400 * 1000000)
+#define NGX_RATELIMIT_PERMIT_RENEW_MS    (NGX_RATELIMIT_PERMIT_FAR_US / 3000)
 
 /* without it running requests would not count: the last to be evicted */
 #define NGX_RATELIMIT_PERMIT_LOSS        255
@@ -50,6 +51,13 @@ static uint32_t ngx_ratelimit_permit_inner(ngx_ratelimit_permits_t *p,
     uint64_t life, ngx_int_t n);
 static void ngx_ratelimit_permit_store(ngx_ratelimit_entry_t *entry,
     uint32_t in_use, uint64_t now_us);
+static void ngx_ratelimit_permit_keep(ngx_ratelimit_counter_t *counter);
+static void ngx_ratelimit_permit_renewal_handler(ngx_event_t *ev);
+
+
+/* of this worker: the checks that hold permits here */
+static ngx_queue_t  ngx_ratelimit_permit_checks;
+static ngx_event_t  ngx_ratelimit_permit_renewal;
 
 
 void
@@ -83,8 +91,7 @@ ngx_ratelimit_permit_take(ngx_ratelimit_counter_t *counter)
 
     if (answer->granted) {
         (void) ngx_ratelimit_permit_inner(&p, ngx_ratelimit_life, 1);
-        counter->permit = 1;
-        counter->client->check->permits = 1;
+        ngx_ratelimit_permit_keep(counter);
     }
 
     ngx_ratelimit_permit_store(&p.entry, in_use, p.now_us);
@@ -119,8 +126,7 @@ ngx_ratelimit_permit_hold(ngx_ratelimit_counter_t *counter)
     in_use = ngx_ratelimit_permit_begin(counter, &p);
 
     (void) ngx_ratelimit_permit_inner(&p, ngx_ratelimit_life, 1);
-    counter->permit = 1;
-    counter->client->check->permits = 1;
+    ngx_ratelimit_permit_keep(counter);
 
     ngx_ratelimit_permit_store(&p.entry, in_use + 1, p.now_us);
 }
@@ -225,4 +231,78 @@ ngx_ratelimit_permit_store(ngx_ratelimit_entry_t *entry, uint32_t in_use,
     entry->state.fresh_us = in_use ? now_us + NGX_RATELIMIT_PERMIT_FAR_US : 0;
 
     ngx_ratelimit_table_store(entry, in_use ? NGX_RATELIMIT_PERMIT_LOSS : 0);
+}
+
+
+static void
+ngx_ratelimit_permit_keep(ngx_ratelimit_counter_t *counter)
+{
+    ngx_event_t            *ev;
+    ngx_ratelimit_check_t  *check;
+
+    counter->permit = 1;
+    check = counter->client->check;
+
+    if (check->permits) {
+        return;
+    }
+
+    check->permits = 1;
+    ev = &ngx_ratelimit_permit_renewal;
+
+    if (ev->handler == NULL) {
+        ngx_queue_init(&ngx_ratelimit_permit_checks);
+        ev->handler = ngx_ratelimit_permit_renewal_handler;
+        ev->data = ev;              /* debug logs read some bytes of it */
+        ev->cancelable = 1;
+    }
+
+    ngx_queue_insert_tail(&ngx_ratelimit_permit_checks, &check->holds);
+
+    if (!ev->timer_set) {
+        ev->log = ngx_cycle->log;
+        ngx_add_timer(ev, NGX_RATELIMIT_PERMIT_RENEW_MS);
+    }
+}
+
+
+/* Two requests of one key write its inner counter twice. */
+static void
+ngx_ratelimit_permit_renewal_handler(ngx_event_t *ev)
+{
+    uint64_t                  now_us;
+    ngx_uint_t                i;
+    ngx_queue_t              *q;
+    ngx_ratelimit_id_t        id;
+    ngx_ratelimit_entry_t     entry;
+    ngx_ratelimit_check_t    *check;
+    ngx_ratelimit_counter_t  *counter;
+
+    now_us = ngx_ratelimit_local_now_us();
+
+    for (q = ngx_queue_head(&ngx_ratelimit_permit_checks);
+         q != ngx_queue_sentinel(&ngx_ratelimit_permit_checks);
+         q = ngx_queue_next(q))
+    {
+        check = ngx_queue_data(q, ngx_ratelimit_check_t, holds);
+
+        for (i = 0; i < check->ncounters; i++) {
+            counter = &check->counters[i];
+
+            if (counter->permit) {
+                id = ngx_ratelimit_counter_id(counter);
+                id = ngx_ratelimit_table_inner_id(&id, ngx_ratelimit_life);
+
+                ngx_ratelimit_table_lock_inner(
+                                        counter->client->limiter->zone.table,
+                                        &id, now_us, &entry);
+                ngx_ratelimit_permit_store(&entry, entry.state.extra, now_us);
+            }
+        }
+    }
+
+    if (!ngx_queue_empty(&ngx_ratelimit_permit_checks)) {
+        ev->log = ngx_cycle->log;
+        ngx_add_timer(ev, NGX_RATELIMIT_PERMIT_RENEW_MS);
+    }
 }
