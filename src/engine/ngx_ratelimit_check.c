@@ -245,12 +245,16 @@ ngx_ratelimit_check_take_remote(ngx_ratelimit_check_t *check,
 }
 
 
-/* The zone has Redis. A request that costs nothing never asks it. */
+/* The zone has Redis. A request that costs nothing asks it only to look. */
 static const ngx_ratelimit_backend_t *
 ngx_ratelimit_check_backend(const ngx_ratelimit_counter_t *counter)
 {
     if (counter->rule->shares) {
         return &ngx_ratelimit_parts;
+    }
+
+    if (counter->peek) {
+        return &ngx_ratelimit_strict;
     }
 
     if (counter->cost == 0) {

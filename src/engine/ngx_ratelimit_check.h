@@ -87,6 +87,9 @@ struct ngx_ratelimit_counter_s {
     unsigned                        fail_mode:2;  /* ngx_ratelimit_fail_mode_e,
                                                      not DEFAULT; in Redis */
 
+    unsigned                        peek:1;       /* costs nothing, and asks
+                                                     Redis what is left */
+
     /* the engine's */
     unsigned                        held:1;       /* a permit in Redis, or
                                                      maybe */

@@ -83,6 +83,7 @@ typedef struct {
     ngx_ratelimit_spec_t         spec;      /* its own burst, delay, nodelay */
     unsigned                     own:1;     /* it has one of them */
     unsigned                     own_burst:1;
+    unsigned                     look:1;    /* its requests take nothing */
 
     ngx_ratelimit_limiter_t     *limiter;   /* these when all is read */
     ngx_uint_t                   number;    /* of the rule, in policy->fixed,

@@ -501,7 +501,7 @@ like($gateway->verdict($_->[0]),
 # ratelimit
 
 refused(in_server('ratelimit %1;'), '"ratelimit" has an unknown parameter "%1", '
-        . 'expected "off", or one each of "zone=", "rule=", "burst=", "nodelay", '
+        . 'expected "off", or one each of "zone=", "rule=", "look", "burst=", "nodelay", '
         . '"delay="', 'on', 'z');
 refused(in_server('ratelimit zones=z;'),
         '"ratelimit" has an unknown parameter "zones=z", did you mean "zone="?');

@@ -151,11 +151,12 @@ ngx_ratelimit_strict_call(ngx_ratelimit_client_t *client,
 
         rule = counter->rule;
         prepared = (what == NGX_RATELIMIT_STRICT_TAKE && rule->numbers.len
-                    && counter->limit == &rule->limit);
+                    && counter->limit == &rule->limit
+                    && counter->cost == rule->cost);
 
         ngx_ratelimit_script_add(&script, counter, prepared ? NULL : &price);
 
-        if (what == NGX_RATELIMIT_STRICT_TAKE) {
+        if (what == NGX_RATELIMIT_STRICT_TAKE && counter->cost) {
             counter->held = (counter->limit->algorithm
                              == NGX_RATELIMIT_CONCURRENCY);
         }

@@ -25,7 +25,10 @@ static ngx_int_t ngx_http_ratelimit_resolve_part(ngx_conf_t *cf,
     ngx_http_ratelimit_limit_t *limit, ngx_http_ratelimit_zone_t *zone);
 
 
-/* ratelimit zone=<name> [rule=<id>] [burst=<n>] [nodelay | delay=<n>] | off */
+/*
+ * ratelimit zone=<name> [rule=<id>] [look] [burst=<n>] [nodelay | delay=<n>]
+ *           | off
+ */
 char *
 ngx_http_ratelimit_limit(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
@@ -76,6 +79,7 @@ ngx_http_ratelimit_limit(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     limit->zone = names.draft.zone;
     limit->rule_id = names.draft.rule.id;
     limit->spec = names.draft.rule.spec;
+    limit->look = (names.draft.look != 0);
     limit->own_burst = ngx_ratelimit_says(&names.draft, BURST);
     limit->own = limit->own_burst || ngx_ratelimit_says(&names.draft, DELAY)
                  || ngx_ratelimit_says(&names.draft, NODELAY);

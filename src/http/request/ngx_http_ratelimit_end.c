@@ -165,7 +165,7 @@ ngx_http_ratelimit_end_charge(ngx_http_request_t *r,
         /* as in a response's header, a dry run that denied is not charged */
 
         if ((counter->rule->needs & NGX_RATELIMIT_NEEDS_END)
-            && counter->answer.retry_us == 0)
+            && counter->answer.retry_us == 0 && !counter->peek)
         {
             ngx_http_ratelimit_end_counter(r, ctx, i, ended);
         }

@@ -404,6 +404,14 @@ ngx_http_ratelimit_select_counter(ngx_http_ratelimit_selection_t *s,
         counter->fail_mode = ngx_http_ratelimit_select_fail_mode(s, rule);
     }
 
+    if (s->of->look) {
+        counter->cost = 0;
+        counter->peek = 1;
+        counter->look = 0;
+        counter->fail_mode = NGX_RATELIMIT_FAIL_OPEN;
+        return NGX_OK;
+    }
+
     return (rule->needs & (NGX_RATELIMIT_NEEDS_COST|NGX_RATELIMIT_NEEDS_END))
            ? ngx_http_ratelimit_select_more(s, rule, counter) : NGX_OK;
 }

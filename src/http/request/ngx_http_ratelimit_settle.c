@@ -137,7 +137,7 @@ ngx_http_ratelimit_settle_counter(ngx_http_request_t *r,
     cost = counter->cost;
 
     if ((rule->statuses == NULL && rule->cost_header.len == 0)
-        || counter->answer.retry_us)
+        || counter->answer.retry_us || counter->peek)
     {
         return;
     }

@@ -91,6 +91,9 @@ const ngx_ratelimit_param_t  ngx_ratelimit_params[] = {
       NGX_RATELIMIT_A_TEXT, NGX_RATELIMIT_AT(rule.id),
       .expected = "the name of a rule" },
 
+    { NGX_RATELIMIT_PARAM_LOOK, "look", NULL, NGX_RATELIMIT_IN_LIMIT,
+      NGX_RATELIMIT_A_FLAG, NGX_RATELIMIT_AT(look), .max = 1 },
+
     { NGX_RATELIMIT_PARAM_ID, NULL, "id", NGX_RATELIMIT_OF_RULE,
       NGX_RATELIMIT_A_NAME, NGX_RATELIMIT_AT(rule.id),
       .standard = "must be there" },

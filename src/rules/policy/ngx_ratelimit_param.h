@@ -54,6 +54,7 @@ typedef enum {
     NGX_RATELIMIT_PARAM_NONE = 0,
     NGX_RATELIMIT_PARAM_ZONE,
     NGX_RATELIMIT_PARAM_ID,
+    NGX_RATELIMIT_PARAM_LOOK,
     NGX_RATELIMIT_PARAM_REDIS,
     NGX_RATELIMIT_PARAM_STATE,
     NGX_RATELIMIT_PARAM_CLEAR,
@@ -179,6 +180,7 @@ struct ngx_ratelimit_draft_s {
     ngx_str_t               state;
     ngx_str_t               tier_limits;
     ngx_uint_t              clear;       /* ngx_uint_t: of "off" and "on" */
+    ngx_uint_t              look;        /* of a location: takes nothing */
     ngx_ratelimit_limit_t  *new_keys;    /* NULL: none */
 
     /*
