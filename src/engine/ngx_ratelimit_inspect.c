@@ -162,7 +162,7 @@ static ngx_int_t
 ngx_ratelimit_inspect_delete(ngx_ratelimit_inspect_t *inspect)
 {
     ngx_uint_t                in_set;
-    ngx_str_t                 args[3];
+    ngx_str_t                 args[4];
     ngx_ratelimit_part_t      part;
     ngx_ratelimit_counter_t  *counter;
 
@@ -181,8 +181,12 @@ ngx_ratelimit_inspect_delete(ngx_ratelimit_inspect_t *inspect)
         return NGX_ERROR;
     }
 
+    /* for DEL the user would need one more right */
+
     if (in_set) {
-        ngx_str_set(&args[0], "DEL");
+        ngx_str_set(&args[0], "ZREMRANGEBYSCORE");
+        ngx_str_set(&args[2], "-inf");
+        ngx_str_set(&args[3], "+inf");
 
     } else {
         ngx_str_set(&args[0], "HDEL");
@@ -191,7 +195,7 @@ ngx_ratelimit_inspect_delete(ngx_ratelimit_inspect_t *inspect)
     }
 
     inspect->call = ngx_ratelimit_redis_control_call(inspect->control, args,
-                                                     in_set ? 2 : 3, 1,
+                                                     in_set ? 4 : 3, 1,
                                          ngx_ratelimit_inspect_delete_handler,
                                                      inspect);
 

@@ -6,7 +6,7 @@ use t::Gateway;
 use t::FakeRedis;
 use t::Api;
 
-# an answer for each HDEL, for each reset of the script of documents, and for
+# an answer for each HDEL or ZREMRANGEBYSCORE, for each reset of the script of documents, and for
 # each call of the check script; patch: the body, else it is a reset
 sub told {
     my ($name, $said, $hdel, $reset, %more) = @_;
@@ -16,7 +16,7 @@ sub told {
     my $fake = t::FakeRedis->new(sub {
         my @command = @_;
 
-        return $hdel->[$deletes++] // '' if $command[0] =~ /^(?:HDEL|DEL)$/i;
+        return $hdel->[$deletes++] // '' if $command[0] =~ /^(?:HDEL|ZREMRANGEBYSCORE)$/i;
 
         if ($command[0] =~ /^EVAL$/i) {
             return "*3\r\n\$1\r\n0\r\n\$1\r\n0\r\n\$1\r\n0\r\n"
@@ -52,8 +52,19 @@ sub told {
     is($api->delete("/counters?rule=$rule&key=a")->{status}, 200,
        "$name: once more") if $more{again};
 
-    is(scalar(grep { $_->[2] =~ /^H?DEL$/ } $fake->heard), $more{deletes},
+    is(scalar(grep { $_->[2] =~ /^(?:HDEL|ZREM.*)$/ } $fake->heard), $more{deletes},
        "$name: $more{deletes} deletes") if $more{deletes};
+
+    my $log = $gateway->log;
+    my ($first) = $log =~ /\[notice\] .*: ((?:perhaps )?a counter [^:]*): "/;
+
+    is($first // 'nothing',
+       $said eq '503 unavailable' ? 'nothing'
+       : ($said =~ /^504/ ? 'perhaps ' : '')
+         . ($more{patch} ? $more{patch}{add} ? 'a counter gets 3 more'
+                                             : 'a counter is set to 3 used'
+                         : 'a counter is reset'),
+       "$name: the log");
 
     $gateway->stop;
     $fake->stop;
@@ -72,6 +83,12 @@ told('cut off', '504 unknown-outcome', [undef, $ONE], [$AT], again => 0,
      why => qr/reset it once more/);
 told('refused', '503 unavailable', ["-NOAUTH x\r\n"], [$AT],
      why => qr/nothing is changed: noauth$/);
+told('no right', '503 unavailable',
+     ["-NOPERM this user has no permissions to run the 'hdel' command\r\n"],
+     [$AT], why => qr/nothing is changed: noperm$/);
+told('no such command', '503 unavailable',
+     ["-ERR unknown command 'HDEL', with args beginning with: 'k'\r\n"],
+     [$AT], why => qr/nothing is changed: error$/);
 told('refused, the second part', '504 unknown-outcome',
      [$ONE, "-NOAUTH x\r\n", ($ONE) x 3], [$AT], rule => 'three',
      why => qr/in part.*: noauth$/, again => 1, deletes => 5);

@@ -8,6 +8,7 @@
 # the module asks of Redis; what only some kind of Redis sees goes to %ONLY.
 
 use t::RateLimit 'no_plan';
+use t::Api;
 use t::Clock;
 use t::Gateway qw( tally wait_for );
 
@@ -478,13 +479,26 @@ $gateway->configure(http => <<"CONF")->start;
         server 127.0.0.1:$port; username rl; password_file pw; timeout 5s;
     }
     ratelimit_zone \$arg_k zone=z:1m redis=r state=rules.state;
-    server { listen 127.0.0.1:%%PORT%%; }
+    @{[map { "ratelimit_rule $_ zone=z sync=strict algorithm=$_ $ALGORITHMS{$_};" }
+       sort keys %ALGORITHMS]}
+    server {
+        listen 127.0.0.1:%%PORT%%;
+        location /rl/ { ratelimit_api zone=z write; }
+        location / { ratelimit zone=z; empty_gif; }
+    }
 CONF
 
 admin($port, 'acl', 'log', 'reset');
 ok(wait_for(sub { listeners($port) == 1 }), 'documents: listens');
 like(documents($port), qr/^1\n1\nid\n(?s:.*)"version":7(?s:.*)52\nid\n\d{16}\n/,
      'documents: all works');
+
+my $api = t::Api->new($gateway);
+
+$gateway->get('/?k=r');
+is($api->delete("/counters?rule=$_&key=r")->{status}, 200,
+   "documents: a reset of $_")
+    for sort keys %ALGORITHMS;
 
 my $pings = pings($port);
 ok(wait_for(sub { pings($port) > $pings + 1 }),

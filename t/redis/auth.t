@@ -3,6 +3,7 @@
 # wrong password and with none. (t/redis/redis.t logs in to a single server.)
 
 use t::RateLimit 'no_plan';
+use t::FakeRedis;
 use t::Gateway qw( tally told wait_for );
 
 my $PASSWORD = 'correct-horse';
@@ -156,6 +157,46 @@ for (['a wrong password', 'rl', 'wrong-horse', 'AUTH answered WRONGPASS'],
     ok(wait_for(sub { $gateway->log =~ /$logged/ }), "$name: the log: $logged");
     unlike($gateway->log, qr/horse|general/, "$name: no password in it");
     $gateway->stop;
+}
+
+# a file that an editor began with a byte order mark
+
+{
+    my $gateway = gateway('rl', "\xef\xbb\xbf$PASSWORD");
+
+    is(told($gateway->get('/?k=bom')), '200 PASSED 9', 'a byte order mark');
+    $gateway->stop;
+}
+
+# an error that says what it was sent: the log has it without that
+
+{
+    my $fake = t::FakeRedis->new(sub {
+        return "-ERR unknown command 'AUTH', with args beginning with: 'rl' "
+               . "'battery' \r\n" if $_[0] eq 'AUTH';
+        return "+OK\r\n";
+    });
+    my $gateway = t::Gateway->limited(
+        redis => "server 127.0.0.1:$fake->{port}; password_file pw",
+        files => { pw => "battery\n" }, zone => 'rate=10r/h');
+
+    $gateway->log_has(qr/AUTH answered ERR$/m,
+                      'unknown AUTH: the log');
+    unlike($gateway->log, qr/battery|args/, 'unknown AUTH: no password in it');
+    $gateway->stop;
+    $fake->stop;
+
+    $fake = t::FakeRedis->new(sub {
+        return "-ERR \x01refused \xc3 (battery)\r\n" if $_[0] eq 'AUTH';
+        return "-ERR max number of \x1bclients reached\r\n";
+    });
+    $gateway = t::Gateway->limited(
+        redis => "server 127.0.0.1:$fake->{port}; password_file pw",
+        files => { pw => "battery\n" }, zone => 'rate=10r/h');
+    $gateway->log_has(qr/AUTH answered ERR$/m, 'echoed password: the log');
+    unlike($gateway->log, qr/battery/, 'echoed password: it is not there');
+    $gateway->stop;
+    $fake->stop;
 }
 
 redis_stop($_) for @ports;

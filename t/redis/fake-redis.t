@@ -145,7 +145,7 @@ scenario('-NOAUTH x', answer => sub { "-NOAUTH x\r\n" }, connections => 2,
 
         scenario("inside the script: $word: " . length $error,
                  answer => sub { "-$error\r\n" },
-                 log => "answered a check with $word\$");
+                 log => "answered a check with $word");
     }
 }
 

@@ -12,7 +12,7 @@
 
 static ngx_int_t ngx_http_ratelimit_api_counter_amount(
     ngx_http_ratelimit_api_counters_t *all);
-static ngx_int_t ngx_http_ratelimit_api_counter_log(
+static ngx_int_t ngx_http_ratelimit_api_counter_name(
     ngx_http_ratelimit_api_counters_t *all);
 
 
@@ -34,7 +34,7 @@ ngx_http_ratelimit_api_counter_change(ngx_http_ratelimit_api_counters_t *all)
     }
 
     if (rc == NGX_DECLINED) {
-        rc = ngx_http_ratelimit_api_counter_log(all);
+        rc = ngx_http_ratelimit_api_counter_name(all);
     }
 
     api->writing = 1;
@@ -117,36 +117,53 @@ ngx_http_ratelimit_api_counter_amount(ngx_http_ratelimit_api_counters_t *all)
 }
 
 
+/* What the log will say, kept as long as the request. */
 static ngx_int_t
-ngx_http_ratelimit_api_counter_log(ngx_http_ratelimit_api_counters_t *all)
+ngx_http_ratelimit_api_counter_name(ngx_http_ratelimit_api_counters_t *all)
 {
-    u_char                    buf[sizeof("a counter is set to  used")
-                                  + NGX_INT_T_LEN];
-    ngx_str_t                 what;
-    ngx_ratelimit_record_t    record;
+    u_char                   *p;
     ngx_ratelimit_inspect_t  *inspect;
 
-    ngx_memzero(&record, sizeof(ngx_ratelimit_record_t));
+    p = ngx_pnalloc(all->api->request->pool,
+                    sizeof("a counter is set to  used") + NGX_INT_T_LEN);
 
-    if (ngx_http_ratelimit_api_record(all->api, &record) != NGX_OK) {
+    if (p == NULL
+        || ngx_http_ratelimit_api_record(all->api, &all->record) != NGX_OK)
+    {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
     inspect = &all->counters[0].inspect;
-    what.data = buf;
+    all->change.data = p;
 
-    if (inspect->add) {
-        what.len = ngx_sprintf(buf, "a counter gets %uD more", inspect->add)
-                   - buf;
-    } else if (inspect->used) {
-        what.len = ngx_sprintf(buf, "a counter is set to %uD used",
-                               inspect->used)
-                   - buf;
-    } else {
-        ngx_str_set(&what, "a counter is reset");
-    }
+    p = inspect->add ? ngx_sprintf(p, "a counter gets %uD more", inspect->add)
+      : inspect->used ? ngx_sprintf(p, "a counter is set to %uD used",
+                                    inspect->used)
+      : ngx_sprintf(p, "a counter is reset");
 
-    ngx_ratelimit_sync_log(all->api->conf->limiter, &what, &record);
+    all->change.len = p - all->change.data;
 
     return NGX_DECLINED;
+}
+
+
+void
+ngx_http_ratelimit_api_counter_log(ngx_http_ratelimit_api_counters_t *all,
+    ngx_uint_t made)
+{
+    u_char     buf[sizeof("perhaps a counter is set to  used")
+                   + NGX_INT_T_LEN];
+    ngx_str_t  what;
+
+    if (all->change.len == 0) {
+        return;
+    }
+
+    what.data = buf;
+    what.len = ngx_sprintf(buf, "%s%V", made ? "" : "perhaps ", &all->change)
+               - buf;
+
+    ngx_ratelimit_sync_log(all->api->conf->limiter, &what, &all->record);
+
+    all->change.len = 0;
 }

@@ -236,6 +236,10 @@ ngx_http_ratelimit_api_counters_forget(void *data)
 
     ngx_uint_t  i;
 
+    /* it went before the answer came */
+
+    ngx_http_ratelimit_api_counter_log(all, 0);
+
     for (i = 0; i < all->ncounters; i++) {
         ngx_ratelimit_inspect_end(&all->counters[i].inspect);
     }
@@ -677,11 +681,20 @@ ngx_http_ratelimit_api_counter_changed(ngx_http_ratelimit_api_t *api)
 static ngx_int_t
 ngx_http_ratelimit_api_counter_answer(ngx_http_ratelimit_api_t *api)
 {
-    ngx_uint_t                         reset;
-    ngx_http_ratelimit_api_counter_t  *counter;
+    ngx_uint_t                          reset;
+    ngx_http_ratelimit_api_counter_t   *counter;
+    ngx_http_ratelimit_api_counters_t  *all;
 
     counter = ngx_http_ratelimit_api_counter_first(api);
+    all = counter->inspect.data;
     reset = (api->request->method == NGX_HTTP_DELETE);
+
+    if (api->status != NGX_RATELIMIT_SYNC_OK && !counter->inspect.done) {
+        all->change.len = 0;
+    }
+
+    ngx_http_ratelimit_api_counter_log(all,
+                                       api->status == NGX_RATELIMIT_SYNC_OK);
 
     if (api->status == NGX_RATELIMIT_SYNC_OK) {
         return ngx_http_ratelimit_api_json(api, NGX_HTTP_OK,

@@ -36,6 +36,9 @@ typedef struct {
     ngx_uint_t                          more;      /* that are not there */
     ngx_uint_t                          pending;   /* answers of Redis */
     ngx_ratelimit_problems_t            problems;  /* of the change */
+    ngx_str_t                           change;    /* to be logged; empty: it
+                                                      is, or did not happen */
+    ngx_ratelimit_record_t              record;    /* of the change */
 } ngx_http_ratelimit_api_counters_t;
 
 
@@ -44,11 +47,17 @@ typedef struct {
 
 /*
  * counter_change.c: what PATCH and DELETE ask of the one counter. NGX_DECLINED,
- * or the request is answered. The change is logged before: its request may be
- * gone when it is done.
+ * or the request is answered.
  */
 ngx_int_t ngx_http_ratelimit_api_counter_change(
     ngx_http_ratelimit_api_counters_t *all);
+
+/*
+ * Logs the change, once: it is done, or, where made is 0, it may be. Its
+ * request may be going.
+ */
+void ngx_http_ratelimit_api_counter_log(ngx_http_ratelimit_api_counters_t *all,
+    ngx_uint_t made);
 
 #pragma GCC visibility pop
 

@@ -214,6 +214,13 @@ ngx_ratelimit_redis_first_line(u_char *buf, size_t n, ngx_str_t *line)
     u_char  *last, *end;
 
     last = buf + n;
+
+    /* an editor's byte order mark is no part of it */
+
+    if (n >= 3 && ngx_memcmp(buf, "\xef\xbb\xbf", 3) == 0) {
+        buf += 3;
+    }
+
     end = ngx_strlchr(buf, last, '\n');
 
     if (end == NULL) {

@@ -58,14 +58,80 @@ ngx_ratelimit_redis_status_name(ngx_ratelimit_redis_status_e status)
 
 
 ngx_ratelimit_redis_status_e
-ngx_ratelimit_redis_error_status(const ngx_str_t *word, ngx_uint_t *ran)
+ngx_ratelimit_redis_error_status(const ngx_ratelimit_redis_reply_t *reply,
+    ngx_uint_t *ran)
 {
-    ngx_ratelimit_redis_status_e  status;
+    u_char                        *p, *last;
+    ngx_str_t                      word;
+    ngx_ratelimit_redis_status_e   status;
 
-    status = ngx_ratelimit_redis_error_find(word);
+    word = ngx_ratelimit_redis_error_word(reply);
+    status = ngx_ratelimit_redis_error_find(&word);
     *ran = ngx_ratelimit_redis_statuses[status].ran;
 
+    /* the command itself was refused; a script may have done a part before */
+
+    p = (u_char *) reply->text;
+    last = p + reply->text_len;
+
+    if (ngx_ratelimit_redis_starts(p, last, "ERR unknown command")
+        || (ngx_ratelimit_redis_starts(p, last, "NOPERM ")
+            && memmem(p, reply->text_len, "script", 6) == NULL))
+    {
+        *ran = 0;
+    }
+
     return status;
+}
+
+
+ngx_str_t
+ngx_ratelimit_redis_error_text(const ngx_ratelimit_redis_reply_t *reply,
+    u_char buf[NGX_RATELIMIT_REDIS_ERROR_TEXT])
+{
+    u_char     *p, *last, *to;
+    ngx_str_t   word;
+
+    word = ngx_ratelimit_redis_error_word(reply);
+
+    p = (u_char *) reply->text;
+    last = p + reply->text_len;
+
+    /* the word may be that of a command inside the script */
+
+    if (word.len == 0 || (size_t) (last - p) < word.len
+        || ngx_memcmp(p, word.data, word.len) != 0)
+    {
+        return word;
+    }
+
+    to = buf;
+
+    /* no argument of a command that Redis does not know, and no key */
+
+    for ( /* void */ ;
+         p < last && to < buf + NGX_RATELIMIT_REDIS_ERROR_TEXT;
+         p++)
+    {
+        if (ngx_ratelimit_redis_starts(p, last, ", with args beginning with")) {
+            break;
+        }
+
+        if (ngx_ratelimit_redis_starts(p, last, ":{")) {
+            while (to > buf && to[-1] != ' ') {
+                to--;
+            }
+
+            break;
+        }
+
+        *to++ = (*p < ' ' || *p > '~') ? '?' : *p;
+    }
+
+    word.data = buf;
+    word.len = to - buf;
+
+    return word;
 }
 
 

@@ -14,10 +14,21 @@ ngx_str_t ngx_ratelimit_redis_error_word(
     const ngx_ratelimit_redis_reply_t *reply);
 
 /*
- * Returns the status of that word. ran: the command has run, or may have in
+ * Returns the status of an error. ran: the command has run, or may have in
  * part.
  */
 ngx_ratelimit_redis_status_e ngx_ratelimit_redis_error_status(
-    const ngx_str_t *word, ngx_uint_t *ran);
+    const ngx_ratelimit_redis_reply_t *reply, ngx_uint_t *ran);
+
+/*
+ * The error for the log: its first 80 bytes, without control characters, keys
+ * and arguments, in buf; or its word, where that stands inside. Empty for a
+ * reply that is no error.
+ */
+#define NGX_RATELIMIT_REDIS_ERROR_TEXT  80
+
+ngx_str_t ngx_ratelimit_redis_error_text(
+    const ngx_ratelimit_redis_reply_t *reply,
+    u_char buf[NGX_RATELIMIT_REDIS_ERROR_TEXT]);
 
 #endif /* NGX_RATELIMIT_REDIS_ERROR_H_INCLUDED */
