@@ -10,7 +10,10 @@ function overview() {
         { name: "Redis node", cell: (node) => data(node.name) },
         { name: "Breaker", cell: (node) => el("span", {
               class: node.breaker === "closed" ? "good" : "bad" },
-              BREAKERS[node.breaker] || node.breaker) }
+              BREAKERS[node.breaker] || node.breaker) },
+        { name: "Connected", cell: (node) => el("span", {
+              class: node.connected ? "good" : "bad" },
+              node.connected ? "yes" : "no") }
     ], "This zone has no Redis.", 12);
     const skipped = table("Skipped rules", (one) => one.pointer, [
         { name: "Rule", cell: (one) => data(one.id || "") },

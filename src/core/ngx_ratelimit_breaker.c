@@ -9,8 +9,8 @@
  *                      window, the share (10), the share that was too much
  *                      (10), and when the window began (22, in milliseconds)
  *
- * heard is how many timeouts there were since (8) and when the node was heard
- * last (56).
+ * heard is how many calls in a row had no answer in time (8) and when the node
+ * was heard last (56).
  *
  * Each process has looked at the clock some time ago, so one may come with a
  * moment before the one that another has left here.
@@ -179,10 +179,14 @@ ngx_ratelimit_breaker_report(ngx_ratelimit_breaker_t *breaker,
     good->since_ms = (uint32_t) now->ms;
     good->calls = 0;
 
-    opens = (outcome == NGX_RATELIMIT_BREAKER_TIMED_OUT)
-            && ngx_ratelimit_breaker_timeout(breaker);
-
     word = atomic_load(&breaker->state);
+
+    /* late calls while it readmits only lessen the share */
+
+    opens = (outcome == NGX_RATELIMIT_BREAKER_TIMED_OUT
+             || (outcome == NGX_RATELIMIT_BREAKER_LATE
+                 && ngx_ratelimit_breaker_is(word) == CLOSED))
+            && ngx_ratelimit_breaker_timeout(breaker);
 
     do {
         if (ngx_ratelimit_breaker_is_open(word)) {
@@ -274,7 +278,7 @@ ngx_ratelimit_breaker_count_part(uint64_t word,
 }
 
 
-/* Notes a timeout; whether there were enough, and nothing heard. */
+/* Notes a timeout; whether there were enough in a row. */
 static int
 ngx_ratelimit_breaker_timeout(ngx_ratelimit_breaker_t *breaker)
 {
@@ -304,7 +308,8 @@ ngx_ratelimit_breaker_probed(ngx_ratelimit_breaker_t *breaker, int good,
     ngx_ratelimit_breaker_window_t  window;
 
     if (good) {
-        (void) ngx_ratelimit_breaker_heard(breaker, 0, now->ms);
+        (void) ngx_ratelimit_breaker_heard(breaker,
+                               NGX_RATELIMIT_BREAKER_REPLY_ERROR, now->ms);
     }
 
     word = atomic_load(&breaker->state);
@@ -358,25 +363,27 @@ ngx_ratelimit_breaker_settle(ngx_ratelimit_breaker_t *breaker,
 
 
 ngx_ratelimit_breaker_change_e
-ngx_ratelimit_breaker_heard(ngx_ratelimit_breaker_t *breaker, int good,
-    uint64_t now_ms)
+ngx_ratelimit_breaker_heard(ngx_ratelimit_breaker_t *breaker,
+    ngx_ratelimit_breaker_reply_e reply, uint64_t now_ms)
 {
-    uint64_t  word, next;
+    uint64_t  word, next, timeouts;
 
     /*
      * Before it is closed: a process that dies in between leaves no old
-     * timeouts behind. Two at the same time write nearly the same, so either
-     * will do.
+     * timeouts behind.
      */
 
     word = atomic_load(&breaker->heard);
 
-    if (word >> 8 < now_ms || (word & 0xff)) {
-        next = word >> 8 < now_ms ? now_ms : word >> 8;
-        atomic_store(&breaker->heard, next << 8);
-    }
+    do {
+        timeouts = (reply == NGX_RATELIMIT_BREAKER_REPLY_LATE) ? word & 0xff
+                                                               : 0;
+        next = (word >> 8 < now_ms ? now_ms : word >> 8) << 8 | timeouts;
 
-    if (!good) {
+    } while (word != next
+             && !atomic_compare_exchange_weak(&breaker->heard, &word, next));
+
+    if (reply != NGX_RATELIMIT_BREAKER_REPLY_GOOD) {
         return NGX_RATELIMIT_BREAKER_SAME;
     }
 
@@ -392,6 +399,46 @@ ngx_ratelimit_breaker_heard(ngx_ratelimit_breaker_t *breaker, int good,
     } while (!atomic_compare_exchange_weak(&breaker->state, &word, next));
 
     return NGX_RATELIMIT_BREAKER_CLOSED_NOW;
+}
+
+
+int
+ngx_ratelimit_breaker_hasten(ngx_ratelimit_breaker_t *breaker, uint64_t now_ms)
+{
+    uint64_t  word, until_ms;
+
+    word = atomic_load(&breaker->state);
+    until_ms = ngx_ratelimit_breaker_until(word);
+
+    /* the first wait is short; a probe on its way, or lost, has a longer one */
+
+    return ngx_ratelimit_breaker_is(word) == SILENT
+           && ngx_ratelimit_breaker_doublings(word) == 0
+           && until_ms > now_ms
+           && until_ms - now_ms <= NGX_RATELIMIT_BREAKER_MIN_MS * 5 / 4
+           && atomic_compare_exchange_strong(&breaker->state, &word,
+                              ngx_ratelimit_breaker_word(SILENT, 0, now_ms));
+}
+
+
+ngx_ratelimit_breaker_change_e
+ngx_ratelimit_breaker_gone(ngx_ratelimit_breaker_t *breaker,
+    const ngx_ratelimit_breaker_now_t *now)
+{
+    uint64_t  word, next;
+
+    word = atomic_load(&breaker->state);
+
+    do {
+        if (ngx_ratelimit_breaker_is_open(word)) {
+            return NGX_RATELIMIT_BREAKER_SAME;
+        }
+
+        next = ngx_ratelimit_breaker_open(SILENT, 0, now);
+
+    } while (!atomic_compare_exchange_weak(&breaker->state, &word, next));
+
+    return NGX_RATELIMIT_BREAKER_OPENED;
 }
 
 

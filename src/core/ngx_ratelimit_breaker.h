@@ -3,11 +3,14 @@
  * it is closed calls are made. It opens on evidence that the node is gone or
  * refuses its work, and then nobody waits for the node.
  *
- *     CLOSED --- 3 timeouts, and nothing heard in between -------> SILENT
+ *     CLOSED --- 3 calls without an answer in time, and nothing
+ *                answered in time in between --------------------> SILENT,
+ *                or FAILING if the node was heard while the last one waited
  *     CLOSED --- half of 20 calls and more in a second failed ---> FAILING,
  *                or SILENT if the last of them could not be sent or had no
  *                answer
- *     SILENT --- any good reply, late ones too ------------------> CLOSED
+ *     CLOSED --- no process is connected, and none can be -------> SILENT
+ *     SILENT --- a good reply in time, or to its probe ----------> CLOSED
  *     FAILING -- a good reply to its probe, in time -------------> READMITS
  *     READMITS - all calls were let through for ten windows, and few
  *                of them failed ---------------------------------> CLOSED
@@ -15,6 +18,9 @@
  *                silent -----------------------------------------> FAILING
  *
  * SILENT and FAILING are open: no call is made but a probe from time to time.
+ * A late reply shows that the node lives, not that calls would be answered in
+ * time. So it has a silent node probed at once, and does no more.
+ *
  * READMITS lets through a share of the calls. The share doubles with each good
  * window of a timeout and 50 ms. It grows slowly from half of what was too much
  * up to that, and faster again above. A window in which a tenth fails takes a
@@ -34,7 +40,7 @@
 
 #include "ngx_ratelimit_types.h"
 
-#define NGX_RATELIMIT_BREAKER_TIMEOUTS    3      /* in silence: it opens */
+#define NGX_RATELIMIT_BREAKER_TIMEOUTS    3      /* in a row: it opens */
 #define NGX_RATELIMIT_BREAKER_CALLS       20     /* in a second: half of them */
 #define NGX_RATELIMIT_BREAKER_MIN_MS      125    /* until the first probe, */
 #define NGX_RATELIMIT_BREAKER_MAX_MS      1000   /* doubled up to this */
@@ -45,7 +51,7 @@
 /* zeroed: closed */
 typedef struct {
     _Atomic uint64_t  state;
-    _Atomic uint64_t  heard;      /* when, and the timeouts since */
+    _Atomic uint64_t  heard;      /* when, and the timeouts in a row */
 } ngx_ratelimit_breaker_t;
 
 typedef enum {
@@ -56,7 +62,9 @@ typedef enum {
 
 typedef enum {
     NGX_RATELIMIT_BREAKER_GOOD = 0,
-    NGX_RATELIMIT_BREAKER_FAILED,       /* an error, or too late */
+    NGX_RATELIMIT_BREAKER_FAILED,       /* an error */
+    NGX_RATELIMIT_BREAKER_LATE,         /* no answer in time, but others came
+                                           meanwhile */
     NGX_RATELIMIT_BREAKER_UNREACHABLE,  /* it could not be sent */
     NGX_RATELIMIT_BREAKER_TIMED_OUT     /* and nothing was heard meanwhile */
 } ngx_ratelimit_breaker_outcome_e;
@@ -116,9 +124,27 @@ ngx_ratelimit_breaker_change_e ngx_ratelimit_breaker_probed(
 ngx_ratelimit_breaker_change_e ngx_ratelimit_breaker_settle(
     ngx_ratelimit_breaker_t *breaker, const ngx_ratelimit_breaker_now_t *now);
 
-/* The node has answered; good: it has done its work. */
+/* How the node has answered. */
+typedef enum {
+    NGX_RATELIMIT_BREAKER_REPLY_LATE = 0, /* or to nothing that has a time */
+    NGX_RATELIMIT_BREAKER_REPLY_ERROR,    /* in time */
+    NGX_RATELIMIT_BREAKER_REPLY_GOOD      /* in time: it has done its work */
+} ngx_ratelimit_breaker_reply_e;
+
 ngx_ratelimit_breaker_change_e ngx_ratelimit_breaker_heard(
-    ngx_ratelimit_breaker_t *breaker, int good, uint64_t now_ms);
+    ngx_ratelimit_breaker_t *breaker, ngx_ratelimit_breaker_reply_e reply,
+    uint64_t now_ms);
+
+/*
+ * A late reply came: whether a probe is due by that, as none was sent since the
+ * breaker opened.
+ */
+int ngx_ratelimit_breaker_hasten(ngx_ratelimit_breaker_t *breaker,
+    uint64_t now_ms);
+
+/* No process is connected to the node, and this one's attempt has failed. */
+ngx_ratelimit_breaker_change_e ngx_ratelimit_breaker_gone(
+    ngx_ratelimit_breaker_t *breaker, const ngx_ratelimit_breaker_now_t *now);
 
 /* Whether the node was heard after that moment, by anybody. */
 int ngx_ratelimit_breaker_lives(ngx_ratelimit_breaker_t *breaker,

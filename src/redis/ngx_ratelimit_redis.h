@@ -298,6 +298,7 @@ typedef struct {
 typedef struct {
     ngx_str_t                      name;    /* "host:port", shared memory */
     ngx_ratelimit_breaker_state_e  state;
+    ngx_uint_t                     connected; /* a worker is */
     uint64_t                       times[NGX_RATELIMIT_HISTOGRAM_WORDS];
                                             /* of calls */
 } ngx_ratelimit_redis_node_stat_t;

@@ -12,7 +12,7 @@
 #include <openssl/rand.h>
 
 /* changed with every change of the layout */
-#define NGX_RATELIMIT_REDIS_SHARED_LAYOUT  12
+#define NGX_RATELIMIT_REDIS_SHARED_LAYOUT  13
 
 /* the newest map and one before, each of any size */
 #define NGX_RATELIMIT_REDIS_SHARED_MAPS    2
@@ -304,6 +304,7 @@ ngx_ratelimit_redis_place_claim(ngx_ratelimit_redis_shared_t *shared,
 
     if (found) {
         ngx_memzero(&place->breaker, sizeof(ngx_ratelimit_breaker_t));
+        atomic_store(&place->up_ms, 0);
         ngx_memzero(place->changes,
                     offsetof(ngx_ratelimit_redis_place_t, named)
                     - offsetof(ngx_ratelimit_redis_place_t, changes));

@@ -19,6 +19,7 @@
 #define NGX_RATELIMIT_REDIS_WORKERS     64    /* blocks of counts */
 #define NGX_RATELIMIT_REDIS_PLACES      1024
 #define NGX_RATELIMIT_REDIS_PLACE_NAME  80    /* bytes of it kept */
+#define NGX_RATELIMIT_REDIS_UP_MS       2500  /* a connection is believed */
 
 /* calls that wait for the slot map have a breaker, too; no host is named so */
 #define NGX_RATELIMIT_REDIS_MAP_PLACE   "slot map"
@@ -37,11 +38,15 @@ typedef struct {
     _Atomic uint64_t               used_ms;   /* by any worker, the last time */
     ngx_ratelimit_breaker_t        breaker;
     _Atomic uint32_t               closed;    /* how often it has closed */
+    _Atomic uint64_t               up_ms;     /* a worker was connected; 0: one
+                                                 lost its connection since */
 
     /* log lines about it */
     ngx_ratelimit_log_limit_t      changes[NGX_RATELIMIT_BREAKER_CHANGES];
     ngx_ratelimit_log_limit_t      notices;
     ngx_ratelimit_log_limit_t      errors[NGX_RATELIMIT_REDIS_LINES];
+    _Atomic uint32_t               said[NGX_RATELIMIT_REDIS_LINES]; /* hashes
+                                                 of the last ones */
 
     _Atomic uint64_t               named;     /* the id that name_len and name
                                                  are of */
@@ -111,6 +116,19 @@ ngx_ratelimit_redis_place_t *ngx_ratelimit_redis_place(
 void ngx_ratelimit_redis_times(ngx_ratelimit_redis_shared_t *shared,
     const ngx_ratelimit_redis_place_t *place,
     uint64_t words[NGX_RATELIMIT_HISTOGRAM_WORDS]);
+
+/* Whether a worker is connected: each says so once a second. */
+static ngx_inline ngx_uint_t
+ngx_ratelimit_redis_connected(ngx_ratelimit_redis_place_t *place)
+{
+    uint64_t  up_ms;
+
+    up_ms = atomic_load(&place->up_ms);
+
+    return up_ms && (int64_t) (ngx_current_msec - up_ms)
+                    < NGX_RATELIMIT_REDIS_UP_MS;
+}
+
 
 #define ngx_ratelimit_redis_count(counter)                                    \
     (void) atomic_fetch_add_explicit(&(counter), 1, memory_order_relaxed)

@@ -19,6 +19,7 @@ my %TYPES = (
     ratelimit_redis_tls_resumed_total => 'counter',
     ratelimit_redis_breaker_opened_total => 'counter',
     ratelimit_redis_breaker_state => 'gauge',
+    ratelimit_redis_connected => 'gauge',
     ratelimit_redis_nodes => 'gauge',
     ratelimit_requests_total => 'counter',
     ratelimit_cost_total => 'counter',
@@ -289,7 +290,7 @@ is(counted($series, 'odd'), 'calls error 3, error_replies error 3',
    'an error that is not known');
 is(counted($series, 'healed'), 'calls ok 1, error_replies noscript 1',
    'an error that was healed');
-is(counted($series, 'gone'), 'calls unreachable 1', 'no server');
+is(counted($series, 'gone'), 'breaker_opened 1, calls open 1', 'no server');
 is(counted($series, 'idle'), '', 'no traffic');
 unlike($gateway->get('/metrics')->{body}, qr/secret/, 'no key is told');
 
@@ -381,13 +382,13 @@ like(counted($series, 'back'),
      qr/^calls lost 1, calls ok 1,(?: calls unreachable \d+,)? reconnects 1$/,
      'a connection that broke and came back');
 
-is(shards($series, 'text'), 'unix:/no\\"where\\\\\\n\\\\x01\\\\xc3\\\\xa9:0',
+is(shards($series, 'text'), 'unix:/no\\"where\\\\\\n\\\\x01\\\\xc3\\\\xa9:1',
    'escapes');
 
 ok(wait_for(sub {
        $series = series($odd);
        my %ids = map { $_ => 1 } map { shards($series, $_) } qw( long longer );
-       %ids = map { m{^unix:/nowhere/x{49}(~[0-9a-f]{16}):0$} ? ($1 => 1) : () } keys %ids;
+       %ids = map { m{^unix:/nowhere/x{49}(~[0-9a-f]{16}):1$} ? ($1 => 1) : () } keys %ids;
        return keys %ids == 2;
    }), 'long names are told apart');
 scrape($odd, 'long names');

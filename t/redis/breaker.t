@@ -7,6 +7,7 @@ use t::Gateway qw( header tally wait_for );
 use t::FakeRedis;
 
 use File::Temp ();
+use Time::HiRes ();
 
 # what a request waits for, unless it is answered while the clock stands
 use constant { TIMEOUT => '1s', TIMEOUT_SECONDS => 1 };
@@ -747,4 +748,74 @@ CONF
 
     $gateway->stop;
     $fake->stop;
+}
+
+
+# Redis takes longer than the timeout, and requests come one by one: three wait,
+# and then nobody, though each of them is answered late
+
+{
+    my $fake = fake(sub {
+        Time::HiRes::sleep(0.12);
+        return $_[0] eq 'SCRIPT' ? $LOADED : $GOOD;
+    }, all => 1);
+    my $gateway = gateway("server 127.0.0.1:$fake->{port}", workers => 2,
+                          timeout => '50ms');
+
+    ok(wait_for(sub { told($gateway) eq '200 PASSED 9' }), 'slow: good before');
+
+    my $before = metric($gateway, 'calls_total', 'result="timeout"');
+
+    bad($fake);
+
+    for (1 .. 10) {
+        told($gateway);
+        Time::HiRes::sleep(0.15);      # until its reply has come
+    }
+
+    cmp_ok(metric($gateway, 'calls_total', 'result="timeout"') - $before, '<=', 5,
+       'slow: three requests wait, on a busy machine a few more');
+    is(metric($gateway, 'breaker_state'), 1, 'slow: it stays open');
+    is(metric($gateway, 'connected'), 1, 'slow: and the gateway connected');
+
+    good($fake);
+    recovers($gateway, 'slow');
+
+    $gateway->stop;
+    $fake->stop;
+}
+
+
+# Redis is gone, and nobody asks it: that is told at once, and seldom repeated
+
+{
+    my $port = redis_start();
+    my $gateway = gateway("server 127.0.0.1:$port", workers => 2);
+
+    is(told($gateway), '200 PASSED 9', 'gone: good before');
+    is(metric($gateway, 'connected'), 1, 'gone: connected');
+
+    redis_stop($port);
+
+    ok(wait_for(sub { metric($gateway, 'breaker_state') == 1 }),
+       'gone: the breaker opens');
+    is(metric($gateway, 'connected'), 0, 'gone: not connected');
+    is(told($gateway), '200 DEGRADED -1', 'gone: degraded');
+
+    for (1 .. 60) {
+        advance(1);
+        timers_fire($gateway);
+    }
+
+    is(metric($gateway, 'breaker_state'), 1, 'gone: it stays open');
+    is(lines($gateway, 'opens'), 1, 'gone: one line says so');
+
+    my @lines = $gateway->log =~ /(no connection to .*)/g;
+    cmp_ok(scalar @lines, '<=', 10, 'gone: few lines repeat it');
+
+    redis_start(port => $port);
+    recovers($gateway, 'gone');
+    ok(wait_for(sub { metric($gateway, 'connected') == 1 }),
+       'gone: connected again');
+    $gateway->stop;
 }

@@ -17,6 +17,7 @@
 
 #define GOOD         NGX_RATELIMIT_BREAKER_GOOD
 #define FAILED       NGX_RATELIMIT_BREAKER_FAILED
+#define LATE         NGX_RATELIMIT_BREAKER_LATE
 #define UNREACHABLE  NGX_RATELIMIT_BREAKER_UNREACHABLE
 #define TIMED_OUT    NGX_RATELIMIT_BREAKER_TIMED_OUT
 #define SAME         NGX_RATELIMIT_BREAKER_SAME
@@ -93,7 +94,22 @@ probed(ngx_ratelimit_breaker_t *b, int good, uint64_t now_ms, uint32_t random)
 static ngx_ratelimit_breaker_change_e
 heard(ngx_ratelimit_breaker_t *b, int good, uint64_t now_ms)
 {
-    return ngx_ratelimit_breaker_heard(b, good, now_ms);
+    return ngx_ratelimit_breaker_heard(b, good
+                                          ? NGX_RATELIMIT_BREAKER_REPLY_GOOD
+                                          : NGX_RATELIMIT_BREAKER_REPLY_ERROR,
+                                       now_ms);
+}
+
+
+/* A late reply; whether it has a probe due. */
+static int
+heard_late(ngx_ratelimit_breaker_t *b, uint64_t now_ms)
+{
+    assert_int_equal(ngx_ratelimit_breaker_heard(b,
+                                     NGX_RATELIMIT_BREAKER_REPLY_LATE, now_ms),
+                     SAME);
+
+    return ngx_ratelimit_breaker_hasten(b, now_ms);
 }
 
 
@@ -183,7 +199,7 @@ test_three_timeouts(void **state)
 }
 
 
-/* Any reply in between, a late one or an error too, begins the count anew. */
+/* Any reply in time in between, an error too, begins the count anew. */
 static void
 test_timeouts_among_replies(void **state)
 {
@@ -206,6 +222,182 @@ test_timeouts_among_replies(void **state)
     assert_int_equal(heard(&b, 1, NOW), SAME);
     assert_true(ngx_ratelimit_breaker_lives(&b, NOW + 59000));
     assert_int_equal(report(&b, TIMED_OUT, NOW + 60000), SAME);
+}
+
+
+/*
+ * A late reply does not. Where the node was heard while the last call waited,
+ * it is slow, not silent, and a probe in time only has it readmit.
+ */
+static void
+test_timeouts_among_late_replies(void **state)
+{
+    int                      i;
+    ngx_ratelimit_breaker_t  b;
+
+    for (i = 0; i < 2; i++) {
+        b = breaker();
+
+        reports(&b, LATE, 1, NOW);
+        assert_false(heard_late(&b, NOW + 1));
+        reports(&b, TIMED_OUT, 1, NOW + 2);
+        assert_false(heard_late(&b, NOW + 3));
+        assert_int_equal(report(&b, i ? LATE : TIMED_OUT, NOW + 4), OPENED);
+        assert_true(ngx_ratelimit_breaker_lives(&b, NOW + 2));
+
+        assert_int_equal(probe(&b, NOW + 129), 0);
+        assert_int_equal(probed(&b, 1, NOW + 130, 0), i ? READMITS : CLOSED);
+    }
+}
+
+
+/* While it readmits, late calls lessen the share and do not open it. */
+static void
+test_readmits_late(void **state)
+{
+    ngx_ratelimit_breaker_t  b;
+
+    b = readmitting(NOW);
+    reports(&b, LATE, 10, NOW + 1);
+    assert_state(b, READMITS);
+    assert_int_equal(passed(&b, NOW + WINDOW, 256), 24);
+}
+
+
+/*
+ * A silent node that answers late lives: it is probed at once, but once. Where
+ * the probe is late, too, the waits grow.
+ */
+static void
+test_hasten(void **state)
+{
+    ngx_ratelimit_breaker_t  b;
+
+    b = opened(TIMED_OUT, NOW);
+    assert_int_equal(probe(&b, NOW + 5), 120);
+    assert_true(heard_late(&b, NOW + 5));
+    assert_false(heard_late(&b, NOW + 5));
+    assert_int_equal(probe(&b, NOW + 5), 0);
+    assert_false(heard_late(&b, NOW + 6));
+    assert_int_equal(probed(&b, 0, NOW + 55, EVEN(250)), SAME);
+    assert_false(heard_late(&b, NOW + 60));
+    assert_int_equal(probe(&b, NOW + 60), 245);
+
+    b = opened(FAILED, NOW);
+    assert_false(heard_late(&b, NOW + 5));
+}
+
+
+/*
+ * A node whose replies take longer than the timeout, for ten seconds, then not.
+ * Where they are late only three calls wait, and those on their way meanwhile.
+ */
+static void
+slow(uint32_t rate, uint32_t delay_ms)
+{
+    int                      opens;
+    uint32_t                 waited, most, sent_ms[4096], first, next, end, i;
+    uint64_t                 now_ms, heard_ms, probe_ms;
+    ngx_ratelimit_breaker_t  b;
+
+    b = breaker();
+    waited = first = next = end = 0;
+    opens = 0;
+    heard_ms = probe_ms = 0;
+
+    for (now_ms = NOW; now_ms < NOW + 10000; now_ms++) {
+
+        /* deadlines, replies, the probe's, then calls */
+
+        while (next < end && now_ms - NOW >= sent_ms[next] + TIMEOUT) {
+            opens += (report(&b, heard_ms > NOW + sent_ms[next] ? LATE
+                                                                : TIMED_OUT,
+                             now_ms)
+                      == OPENED);
+            next++;
+        }
+
+        while (first < end && now_ms - NOW >= sent_ms[first] + delay_ms) {
+            (void) heard_late(&b, now_ms);
+            heard_ms = now_ms;
+            first++;
+        }
+
+        if (probe_ms && now_ms == probe_ms + TIMEOUT) {
+            assert_int_equal(probed(&b, 0, now_ms, 7), SAME);
+        }
+
+        if (probe_ms && now_ms == probe_ms + delay_ms) {
+            (void) heard_late(&b, now_ms);
+            probe_ms = 0;
+        }
+
+        if (probe_ms == 0 && probe(&b, now_ms) == 0) {
+            probe_ms = now_ms;
+        }
+
+        for (i = (now_ms - NOW) * rate / 1000;
+             i < (now_ms - NOW + 1) * rate / 1000;
+             i++)
+        {
+            if (ask(&b, now_ms) == 0) {
+                sent_ms[end++] = (uint32_t) (now_ms - NOW);
+                waited++;
+            }
+        }
+    }
+
+    most = 3 + (rate * TIMEOUT + 999) / 1000;
+    assert_in_range(waited, 3, most);
+    assert_int_equal(opens, 1);
+    assert_state(b, OPEN);
+
+    /* it is fast again */
+
+    while (probe(&b, now_ms)) {
+        now_ms++;
+    }
+
+    assert_in_range(now_ms, NOW + 10000, NOW + 12000);
+    assert_int_not_equal(probed(&b, 1, now_ms + 1, 0), SAME);
+    assert_int_equal(passed(&b, now_ms + 2000, 256), 256);
+}
+
+
+static void
+test_slow(void **state)
+{
+    uint32_t  i, j;
+
+    static const uint32_t  rates[] = { 1, 10, 30, 100, 300, 1000 };
+    static const uint32_t  delays_ms[] = { 51, 55, 60, 80, 120, 400, 2000 };
+
+    for (i = 0; i < sizeof(rates) / sizeof(rates[0]); i++) {
+        for (j = 0; j < sizeof(delays_ms) / sizeof(delays_ms[0]); j++) {
+            slow(rates[i], delays_ms[j]);
+        }
+    }
+}
+
+
+/* Nobody is connected, and nobody can be: whatever there was before. */
+static void
+test_gone(void **state)
+{
+    int                          i;
+    ngx_ratelimit_breaker_t      b;
+    ngx_ratelimit_breaker_now_t  now = at(NOW, EVEN(125));
+
+    for (i = 0; i < 2; i++) {
+        b = i ? readmitting(NOW) : breaker();
+        assert_int_equal(ngx_ratelimit_breaker_gone(&b, &now), OPENED);
+        assert_int_equal(ngx_ratelimit_breaker_gone(&b, &now), SAME);
+        assert_state(b, OPEN);
+        assert_int_equal(ask(&b, NOW), 125);
+        assert_int_equal(heard(&b, 0, NOW + 20), SAME);
+        assert_int_equal(heard(&b, 1, NOW + 20), CLOSED);
+        assert_int_equal(ask(&b, NOW + 20), 0);
+    }
 }
 
 
@@ -344,7 +536,7 @@ test_open(void **state)
 }
 
 
-/* A silent node is well as soon as it is heard; an error shows nothing. */
+/* A silent node is well as soon as it answers in time; an error is no work. */
 static void
 test_silence_ends(void **state)
 {
@@ -353,6 +545,8 @@ test_silence_ends(void **state)
 
     for (outcome = UNREACHABLE; outcome <= TIMED_OUT; outcome++) {
         b = opened(outcome, NOW);
+        (void) heard_late(&b, NOW + 20);
+        assert_state(b, OPEN);
         assert_int_equal(heard(&b, 0, NOW + 20), SAME);
         assert_state(b, OPEN);
         assert_int_equal(heard(&b, 1, NOW + 20), CLOSED);
@@ -653,6 +847,11 @@ main(void)
     const struct CMUnitTest  tests[] = {
         cmocka_unit_test(test_three_timeouts),
         cmocka_unit_test(test_timeouts_among_replies),
+        cmocka_unit_test(test_timeouts_among_late_replies),
+        cmocka_unit_test(test_readmits_late),
+        cmocka_unit_test(test_hasten),
+        cmocka_unit_test(test_slow),
+        cmocka_unit_test(test_gone),
         cmocka_unit_test(test_lives),
         cmocka_unit_test(test_half_of_twenty),
         cmocka_unit_test(test_a_second_is_over),

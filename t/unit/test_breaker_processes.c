@@ -151,10 +151,11 @@ hammer(world_t *w, int me)
         }
 
         if (ngx_ratelimit_breaker_ask(&w->breaker, &now, &credit) == 0) {
-            outcome = (random >> 8) % 4;
+            outcome = (random >> 8) % 5;
 
             if (outcome == NGX_RATELIMIT_BREAKER_GOOD) {
-                note(w, ngx_ratelimit_breaker_heard(&w->breaker, 1, now.ms));
+                note(w, ngx_ratelimit_breaker_heard(&w->breaker,
+                                   NGX_RATELIMIT_BREAKER_REPLY_GOOD, now.ms));
             }
 
             note(w, ngx_ratelimit_breaker_report(&w->breaker, &kept, outcome,
@@ -237,7 +238,8 @@ hear(world_t *w, int me)
 {
     (void) me;
 
-    note(w, ngx_ratelimit_breaker_heard(&w->breaker, 1, w->now_ms));
+    note(w, ngx_ratelimit_breaker_heard(&w->breaker,
+                               NGX_RATELIMIT_BREAKER_REPLY_GOOD, w->now_ms));
 }
 
 
@@ -280,7 +282,7 @@ die(world_t *w, int me)
         (void) ngx_ratelimit_breaker_report(&w->breaker, &kept, i % 4, &now);
         (void) ngx_ratelimit_breaker_probe(&w->breaker, now.ms, LOST);
         (void) ngx_ratelimit_breaker_probed(&w->breaker, i % 2, &now);
-        (void) ngx_ratelimit_breaker_heard(&w->breaker, i % 2, now.ms);
+        (void) ngx_ratelimit_breaker_heard(&w->breaker, i % 3, now.ms);
         w->now_ms++;
     }
 }

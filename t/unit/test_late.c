@@ -77,7 +77,7 @@ STUB(ngx_ratelimit_redis_breaker_expired, ngx_ratelimit_redis_call_t *call)
 STUB(ngx_ratelimit_redis_breaker_unsent, ngx_ratelimit_redis_call_t *call,
      ngx_ratelimit_redis_node_t *n)
 STUB(ngx_ratelimit_redis_breaker_heard, ngx_ratelimit_redis_node_t *n,
-     ngx_uint_t good)
+     ngx_ratelimit_breaker_reply_e reply)
 STUB(ngx_ratelimit_redis_breaker_neutral, ngx_ratelimit_redis_call_t *call)
 STUB(ngx_ratelimit_redis_breaker_mapped, ngx_ratelimit_redis_client_t *c)
 STUB(ngx_ratelimit_redis_breaker_doubt, ngx_ratelimit_redis_node_t *n)
@@ -113,6 +113,9 @@ STUB_OF(ngx_uint_t, 0, ngx_ratelimit_redis_breaker_recovered,
         ngx_ratelimit_redis_node_t *n)
 STUB_OF(ngx_int_t, NGX_OK, ngx_ratelimit_redis_conn_connected,
         ngx_ratelimit_redis_conn_t *c)
+STUB_OF(ngx_str_t, ngx_ratelimit_redis_error_word(&n->reply),
+        ngx_ratelimit_redis_node_error, ngx_ratelimit_redis_node_t *n,
+        u_char buf[NGX_RATELIMIT_REDIS_ERROR_TEXT])
 STUB_OF(const char *, otherwise, ngx_ratelimit_redis_tls_reason,
         ngx_ratelimit_redis_conn_t *c, const char *otherwise)
 
@@ -600,7 +603,7 @@ test_forgotten(void **state)
 
     told = 0;
     ngx_ratelimit_redis_forget(call_make(1));
-    assert_int_equal(client.waiting, 0);
+    assert_int_equal(client.waiting, 1);
     flush();
     deadline();
     feed(GOOD);

@@ -90,9 +90,10 @@ ngx_http_ratelimit_api_status_servers(const ngx_ratelimit_redis_t *redis)
     at = NULL;
 
     while (ngx_ratelimit_redis_node_stat(redis, &at, &node) == NGX_OK) {
-        ngx_http_ratelimit_json_append(&list, json_pack("{s:o, s:s}",
+        ngx_http_ratelimit_json_append(&list, json_pack("{s:o, s:s, s:b}",
                          "name", ngx_http_ratelimit_json_text(&node.name),
-                         "breaker", breakers[node.state]));
+                         "breaker", breakers[node.state],
+                         "connected", (int) node.connected));
     }
 
     return list;

@@ -268,7 +268,8 @@ static const ngx_http_ratelimit_metric_t  ngx_http_ratelimit_item_metrics[] =
 
     { "ratelimit_redis_call_seconds", "histogram",
       "How long calls of checks took, from the write to the reply.",
-      ngx_http_ratelimit_metrics_nodes, 1 },
+      ngx_http_ratelimit_metrics_nodes,
+      offsetof(ngx_ratelimit_redis_node_stat_t, times) },
 
     { "ratelimit_redis_clock_offset_seconds", "gauge",
       "Redis' clock less this gateway's.",
@@ -311,7 +312,13 @@ static const ngx_http_ratelimit_metric_t  ngx_http_ratelimit_item_metrics[] =
 
     { "ratelimit_redis_breaker_state", "gauge",
       "The breaker of a Redis node: 0 closed, 1 open, 2 readmits calls.",
-      ngx_http_ratelimit_metrics_nodes, 0 },
+      ngx_http_ratelimit_metrics_nodes,
+      offsetof(ngx_ratelimit_redis_node_stat_t, state) },
+
+    { "ratelimit_redis_connected", "gauge",
+      "Whether a worker is connected to the Redis node.",
+      ngx_http_ratelimit_metrics_nodes,
+      offsetof(ngx_ratelimit_redis_node_stat_t, connected) },
 
     { "ratelimit_redis_nodes", "gauge",
       "Live gateways that share the limits, this one among them.",
@@ -1052,15 +1059,25 @@ ngx_http_ratelimit_metrics_nodes(ngx_http_ratelimit_metrics_t *out,
     while (it->redis
            && ngx_ratelimit_redis_node_stat(it->redis, &at, &node) == NGX_OK)
     {
-        if (out->metric->offset) {
+        switch (out->metric->offset) {
+
+        case offsetof(ngx_ratelimit_redis_node_stat_t, times):
             ngx_http_ratelimit_metrics_histogram(out, node.times,
                                                  "redis", it->name,
                                                  "node", &node.name, NULL);
-            continue;
-        }
+            break;
 
-        ngx_http_ratelimit_metrics_sample(out, node.state, "redis", it->name,
-                                          "shard", &node.name, NULL);
+        case offsetof(ngx_ratelimit_redis_node_stat_t, state):
+            ngx_http_ratelimit_metrics_sample(out, node.state,
+                                              "redis", it->name,
+                                              "shard", &node.name, NULL);
+            break;
+
+        default: /* connected */
+            ngx_http_ratelimit_metrics_sample(out, node.connected,
+                                              "redis", it->name,
+                                              "node", &node.name, NULL);
+        }
     }
 }
 

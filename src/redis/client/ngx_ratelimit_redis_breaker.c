@@ -18,6 +18,8 @@
 
 static ngx_ratelimit_breaker_now_t ngx_ratelimit_redis_breaker_now(
     const ngx_ratelimit_redis_client_t *client);
+static void ngx_ratelimit_redis_breaker_probe_in(
+    ngx_ratelimit_redis_client_t *client, ngx_msec_t ms);
 static void ngx_ratelimit_redis_breaker_changed(
     ngx_ratelimit_redis_client_t *client, ngx_ratelimit_redis_place_t *place,
     ngx_ratelimit_breaker_change_e change);
@@ -117,7 +119,8 @@ ngx_ratelimit_redis_breaker_report(ngx_ratelimit_redis_call_t *call,
 
     ngx_ratelimit_redis_breaker_changed(client, place, change);
 
-    if (outcome == NGX_RATELIMIT_BREAKER_TIMED_OUT
+    if ((outcome == NGX_RATELIMIT_BREAKER_TIMED_OUT
+         || outcome == NGX_RATELIMIT_BREAKER_LATE)
         && ngx_ratelimit_breaker_state(&place->breaker)
            == NGX_RATELIMIT_BREAKER_OPEN)
     {
@@ -207,7 +210,7 @@ ngx_ratelimit_redis_breaker_expired(ngx_ratelimit_redis_call_t *call)
             return;
         }
 
-        outcome = NGX_RATELIMIT_BREAKER_FAILED;
+        outcome = NGX_RATELIMIT_BREAKER_LATE;
     }
 
     ngx_ratelimit_redis_breaker_report(call, outcome,
@@ -217,26 +220,79 @@ ngx_ratelimit_redis_breaker_expired(ngx_ratelimit_redis_call_t *call)
 
 void
 ngx_ratelimit_redis_breaker_heard(ngx_ratelimit_redis_node_t *node,
-    ngx_uint_t good)
+    ngx_ratelimit_breaker_reply_e reply)
 {
     ngx_ratelimit_redis_place_t  *place;
 
     place = node->place;
     node->heard_ms = ngx_current_msec;
 
-    if (place) {
-        ngx_ratelimit_redis_breaker_changed(node->client, place,
-            ngx_ratelimit_breaker_heard(&place->breaker, good,
-                                        ngx_current_msec));
+    if (place == NULL) {
+        return;
+    }
+
+    ngx_ratelimit_redis_breaker_changed(node->client, place,
+        ngx_ratelimit_breaker_heard(&place->breaker, reply,
+                                    ngx_current_msec));
+
+    if (reply == NGX_RATELIMIT_BREAKER_REPLY_LATE
+        && ngx_ratelimit_breaker_hasten(&place->breaker, ngx_current_msec))
+    {
+        ngx_ratelimit_redis_breaker_probe_in(node->client, 1);
+    }
+}
+
+
+/* nginx leaves a timer as it is for a change below 300 ms. */
+
+static void
+ngx_ratelimit_redis_breaker_probe_in(ngx_ratelimit_redis_client_t *client,
+    ngx_msec_t ms)
+{
+    if (client->upkeep.timer_set && !ngx_exiting) {
+        ngx_del_timer(&client->upkeep);
+        ngx_add_timer(&client->upkeep, ms);
     }
 }
 
 
 void
-ngx_ratelimit_redis_breaker_lost(ngx_ratelimit_redis_node_t *node)
+ngx_ratelimit_redis_breaker_lost(ngx_ratelimit_redis_node_t *node,
+    ngx_uint_t was_up)
 {
-    if (node->place) {
-        node->closed = atomic_load(&node->place->closed);
+    ngx_ratelimit_breaker_now_t    now;
+    ngx_ratelimit_redis_place_t   *place;
+    ngx_ratelimit_redis_client_t  *client;
+
+    place = node->place;
+    client = node->client;
+
+    if (place == NULL) {
+        return;
+    }
+
+    node->closed = atomic_load(&place->closed);
+
+    if (client->control || ngx_exiting) {
+        return;
+    }
+
+    if (was_up) {
+        atomic_store(&place->up_ms, 0);
+        return;
+    }
+
+    /* the next attempts are its probes */
+
+    if (!ngx_ratelimit_redis_connected(place)
+        && (client->topology.slots == NULL || node->owned))
+    {
+        client->failed = NGX_RATELIMIT_REDIS_UNREACHABLE;
+        client->jitter = (uint32_t) ngx_random();
+        now = ngx_ratelimit_redis_breaker_now(client);
+
+        ngx_ratelimit_redis_breaker_changed(client, place,
+                         ngx_ratelimit_breaker_gone(&place->breaker, &now));
     }
 }
 
@@ -259,7 +315,8 @@ ngx_ratelimit_redis_breaker_mapped(ngx_ratelimit_redis_client_t *client)
 
     if (place) {
         ngx_ratelimit_redis_breaker_changed(client, place,
-            ngx_ratelimit_breaker_heard(&place->breaker, 1,
+            ngx_ratelimit_breaker_heard(&place->breaker,
+                                        NGX_RATELIMIT_BREAKER_REPLY_GOOD,
                                         ngx_current_msec));
     }
 }
@@ -288,9 +345,8 @@ ngx_ratelimit_redis_breaker_changed(ngx_ratelimit_redis_client_t *client,
         ngx_ratelimit_redis_count(client->redis->shared->opened);
         ngx_ratelimit_redis_release(client);
 
-        if (client->upkeep.timer_set && !ngx_exiting) {
-            ngx_add_timer(&client->upkeep, NGX_RATELIMIT_BREAKER_MIN_MS);
-        }
+        ngx_ratelimit_redis_breaker_probe_in(client,
+                                             NGX_RATELIMIT_BREAKER_MIN_MS);
 
     } else if (change == NGX_RATELIMIT_BREAKER_CLOSED_NOW) {
         ngx_ratelimit_redis_count(place->closed);

@@ -315,6 +315,7 @@ ngx_ratelimit_redis_node_stat(const ngx_ratelimit_redis_t *redis,
     stat->name.data = place->name;
     stat->name.len = place->name_len;
     stat->state = ngx_ratelimit_breaker_state(&place->breaker);
+    stat->connected = ngx_ratelimit_redis_connected(place);
     ngx_ratelimit_redis_times(redis->shared, place, stat->times);
 
     return NGX_OK;

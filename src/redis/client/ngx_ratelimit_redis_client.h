@@ -125,9 +125,9 @@ void ngx_ratelimit_redis_breaker_unsent(ngx_ratelimit_redis_call_t *call,
     (call)->place = ((call)->kind == NGX_RATELIMIT_REDIS_PROBE)               \
                     ? (call)->place : NULL
 
-/* node has a reply; good: to what shows that the node does its work. */
+/* node has replied; GOOD: to what shows that it does its work. */
 void ngx_ratelimit_redis_breaker_heard(ngx_ratelimit_redis_node_t *node,
-    ngx_uint_t good);
+    ngx_ratelimit_breaker_reply_e reply);
 
 /* Once a second, and before a probe: what has no calls changes, too. */
 void ngx_ratelimit_redis_breaker_settle(ngx_ratelimit_redis_node_t *node);
@@ -142,10 +142,12 @@ void ngx_ratelimit_redis_breaker_doubt(ngx_ratelimit_redis_node_t *node);
 void ngx_ratelimit_redis_breaker_neutral(ngx_ratelimit_redis_call_t *call);
 
 /*
- * node's connection broke; and whether since then its breaker has closed:
- * another worker has found it well.
+ * node's connection broke, or could not be made, which opens the breaker where
+ * no worker has one; and whether since then the breaker has closed: another
+ * worker has found the node well.
  */
-void ngx_ratelimit_redis_breaker_lost(ngx_ratelimit_redis_node_t *node);
+void ngx_ratelimit_redis_breaker_lost(ngx_ratelimit_redis_node_t *node,
+    ngx_uint_t was_up);
 ngx_uint_t ngx_ratelimit_redis_breaker_recovered(
     ngx_ratelimit_redis_node_t *node);
 

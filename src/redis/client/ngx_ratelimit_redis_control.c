@@ -536,10 +536,9 @@ ngx_ratelimit_redis_subscriber_refused(ngx_ratelimit_redis_node_t *node)
         return;
     }
 
-    ngx_ratelimit_redis_log(node->client,
-        ngx_ratelimit_redis_node_line(node, NGX_RATELIMIT_REDIS_LINE_LISTEN),
-        ngx_ratelimit_redis_node_interval(node), NGX_LOG_ERR, 0,
-        "%V refuses messages of changed rules: NOPERM", &node->conn.name);
+    ngx_ratelimit_redis_node_log(node, NGX_RATELIMIT_REDIS_LINE_LISTEN, 0, "",
+                                 " refuses messages of changed rules: ",
+                                 &word);
 
     control->refused = 1;
     control->refused_ms = ngx_current_msec;

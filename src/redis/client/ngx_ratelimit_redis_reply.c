@@ -20,7 +20,7 @@ static void ngx_ratelimit_redis_reply(ngx_ratelimit_redis_node_t *node,
 static void ngx_ratelimit_redis_reply_command(
     ngx_ratelimit_redis_node_t *node, ngx_ratelimit_redis_kind_e kind,
     ngx_uint_t current);
-static ngx_uint_t ngx_ratelimit_redis_reply_good(
+static ngx_ratelimit_breaker_reply_e ngx_ratelimit_redis_reply_how(
     const ngx_ratelimit_redis_node_t *node,
     const ngx_ratelimit_redis_call_t *call);
 
@@ -122,7 +122,7 @@ ngx_ratelimit_redis_reply(ngx_ratelimit_redis_node_t *node,
 
     ngx_ratelimit_redis_call_remove(call);
     ngx_ratelimit_redis_breaker_heard(node,
-                                   ngx_ratelimit_redis_reply_good(node, call));
+                                   ngx_ratelimit_redis_reply_how(node, call));
 
     if (call->kind <= NGX_RATELIMIT_REDIS_CONTROL) {
         ngx_ratelimit_redis_reply_call(node, call);
@@ -193,32 +193,45 @@ void
 ngx_ratelimit_redis_reply_setup(ngx_ratelimit_redis_node_t *node,
     const char *command)
 {
-    ngx_str_t  word;
+    ngx_str_t  text;
+    u_char     buf[NGX_RATELIMIT_REDIS_ERROR_TEXT];
     u_char     reason[sizeof("SUBSCRIBE answered ")
-                      + NGX_RATELIMIT_REDIS_MAX_WORD];
+                      + NGX_RATELIMIT_REDIS_ERROR_TEXT];
 
     if (node->reply.type != REDIS_REPLY_ERROR) {
         return;
     }
 
-    word = ngx_ratelimit_redis_error_word(&node->reply);
+    text = ngx_ratelimit_redis_node_error(node, buf);
     *ngx_snprintf(reason, sizeof(reason) - 1, "%s answered %V", command,
-                  &word) = 0;
+                  &text) = 0;
 
     ngx_ratelimit_redis_conn_break(&node->conn, 0, (char *) reason);
 }
 
 
-/* Whether the reply shows that the node does its work. */
+/*
+ * Whether the reply came in time, and whether it shows that the node does its
+ * work. A call whose request still waits is in time: the worker was slow.
+ */
 
-static ngx_uint_t
-ngx_ratelimit_redis_reply_good(const ngx_ratelimit_redis_node_t *node,
+static ngx_ratelimit_breaker_reply_e
+ngx_ratelimit_redis_reply_how(const ngx_ratelimit_redis_node_t *node,
     const ngx_ratelimit_redis_call_t *call)
 {
+    if ((call->life != NGX_RATELIMIT_REDIS_WAITED || node->client->control)
+        && ngx_current_msec - call->request.since_ms
+           >= node->client->redis->timeout)
+    {
+        return NGX_RATELIMIT_BREAKER_REPLY_LATE;
+    }
+
     return (call->kind <= NGX_RATELIMIT_REDIS_PROBE
             && node->reply.type == REDIS_REPLY_ARRAY)
            || (call->kind == NGX_RATELIMIT_REDIS_LOAD
-               && node->reply.type != REDIS_REPLY_ERROR);
+               && node->reply.type != REDIS_REPLY_ERROR)
+           ? NGX_RATELIMIT_BREAKER_REPLY_GOOD
+           : NGX_RATELIMIT_BREAKER_REPLY_ERROR;
 }
 
 
@@ -305,15 +318,13 @@ static void
 ngx_ratelimit_redis_error(ngx_ratelimit_redis_node_t *node,
     ngx_ratelimit_redis_call_t *call)
 {
-    ngx_str_t                      word;
     ngx_uint_t                     ran;
     ngx_ratelimit_redis_status_e   status;
     ngx_ratelimit_redis_client_t  *client;
 
     client = node->client;
 
-    word = ngx_ratelimit_redis_error_word(&node->reply);
-    status = ngx_ratelimit_redis_error_status(&word, &ran);
+    status = ngx_ratelimit_redis_error_status(&node->reply, &ran);
 
     node->reply.error = status;
     call->request.written = ran;

@@ -159,6 +159,7 @@ ngx_ratelimit_redis_session_up(ngx_ratelimit_redis_conn_t *conn)
     node = conn->data;
     node->vain = 0;
 
+    ngx_ratelimit_redis_node_up(node);
     ngx_ratelimit_redis_topology_up(node);
 }
 
@@ -188,14 +189,13 @@ static void
 ngx_ratelimit_redis_session_failed(ngx_ratelimit_redis_conn_t *conn,
     ngx_err_t err, const char *reason)
 {
-    ngx_ratelimit_redis_node_t  *node;
+    ngx_str_t  why;
 
-    node = conn->data;
+    why.data = (u_char *) reason;
+    why.len = ngx_strlen(reason);
 
-    ngx_ratelimit_redis_log(node->client,
-        ngx_ratelimit_redis_node_line(node, NGX_RATELIMIT_REDIS_LINE_BROKEN),
-        ngx_ratelimit_redis_node_interval(node), NGX_LOG_ERR, err,
-        "no connection to %V: %s", &conn->name, reason);
+    ngx_ratelimit_redis_node_log(conn->data, NGX_RATELIMIT_REDIS_LINE_BROKEN,
+                                 err, "no connection to ", ": ", &why);
 }
 
 
@@ -219,9 +219,7 @@ ngx_ratelimit_redis_session_closed(ngx_ratelimit_redis_conn_t *conn,
 
     ngx_ratelimit_redis_session_drop(node, keeps);
 
-    if (!keeps) {
-        ngx_ratelimit_redis_breaker_lost(node);
-    }
+    ngx_ratelimit_redis_breaker_lost(node, was == NGX_RATELIMIT_REDIS_UP);
 
     ngx_ratelimit_redis_refresh(node->client);
 }

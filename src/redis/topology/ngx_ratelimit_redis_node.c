@@ -11,6 +11,7 @@
 
 /* while a breaker is open, the log repeats errors so often */
 #define NGX_RATELIMIT_REDIS_NODE_REMIND_MS  10000
+#define NGX_RATELIMIT_REDIS_SENTINEL_REMIND_MS  60000
 
 
 static u_char *ngx_ratelimit_redis_node_name(u_char *p,
@@ -274,6 +275,19 @@ ngx_ratelimit_redis_nodes_keep(ngx_ratelimit_redis_client_t *client)
         if (node->role != NGX_RATELIMIT_REDIS_ASKS_MASTER) {
             node->place = ngx_ratelimit_redis_place(shared, &node->conn.name);
         }
+
+        if (node->conn.state == NGX_RATELIMIT_REDIS_UP) {
+            ngx_ratelimit_redis_node_up(node);
+        }
+    }
+}
+
+
+void
+ngx_ratelimit_redis_node_up(ngx_ratelimit_redis_node_t *node)
+{
+    if (node->place && node->client->control == NULL) {
+        atomic_store(&node->place->up_ms, ngx_current_msec);
     }
 }
 
@@ -300,21 +314,73 @@ ngx_ratelimit_redis_log(ngx_ratelimit_redis_client_t *client,
 }
 
 
-ngx_ratelimit_log_limit_t *
-ngx_ratelimit_redis_node_line(ngx_ratelimit_redis_node_t *node,
-    ngx_ratelimit_redis_line_e line)
+void
+ngx_ratelimit_redis_node_log(ngx_ratelimit_redis_node_t *node,
+    ngx_ratelimit_redis_line_e line, ngx_err_t err, const char *what,
+    const char *how, const ngx_str_t *why)
 {
-    return node->place ? &node->place->errors[line] : &node->lines;
+    uint32_t                      hash;
+    ngx_msec_t                    interval_ms;
+    _Atomic uint32_t             *said;
+    ngx_ratelimit_log_limit_t    *limit;
+    ngx_ratelimit_redis_place_t  *place;
+
+    place = node->place;
+    limit = place ? &place->errors[line] : &node->lines;
+    said = place ? &place->said[line] : &node->said;
+
+    hash = ngx_crc32_short((u_char *) how, ngx_strlen(how))
+           ^ ngx_crc32_short(why->data, why->len) ^ (uint32_t) err;
+
+    interval_ms = NGX_RATELIMIT_LOG_MS;
+
+    /* another reason is news, as soon as there may be a line at all */
+
+    if (ngx_current_msec - atomic_load(&limit->written_ms) < interval_ms
+        || atomic_exchange(said, hash) == hash)
+    {
+        if (node->role == NGX_RATELIMIT_REDIS_ASKS_MASTER) {
+            interval_ms = NGX_RATELIMIT_REDIS_SENTINEL_REMIND_MS;
+
+        } else if (place && ngx_ratelimit_breaker_state(&place->breaker)
+                            == NGX_RATELIMIT_BREAKER_OPEN)
+        {
+            interval_ms = NGX_RATELIMIT_REDIS_NODE_REMIND_MS;
+        }
+    }
+
+    ngx_ratelimit_redis_log(node->client, limit, interval_ms, NGX_LOG_ERR, err,
+                            "%s%V%s%V", what, &node->conn.name, how, why);
 }
 
 
-ngx_msec_t
-ngx_ratelimit_redis_node_interval(ngx_ratelimit_redis_node_t *node)
+/*
+ * The error's text, but not the arguments of a command that Redis does not
+ * know, nor the password wherever it stands.
+ */
+
+ngx_str_t
+ngx_ratelimit_redis_node_error(ngx_ratelimit_redis_node_t *node,
+    u_char buf[NGX_RATELIMIT_REDIS_ERROR_TEXT])
 {
-    return node->place
-           && ngx_ratelimit_breaker_state(&node->place->breaker)
-              == NGX_RATELIMIT_BREAKER_OPEN
-           ? NGX_RATELIMIT_REDIS_NODE_REMIND_MS : NGX_RATELIMIT_LOG_MS;
+    ngx_str_t   text;
+    ngx_str_t  *password;
+
+    text = ngx_ratelimit_redis_error_text(&node->reply, buf);
+    password = &ngx_ratelimit_redis_login(node)->password;
+
+    if (text.len && password->len
+        && memmem(node->reply.text, node->reply.text_len, password->data,
+                  password->len))
+    {
+        text = ngx_ratelimit_redis_error_word(&node->reply);
+    }
+
+    if (text.len == 0) {
+        ngx_str_set(&text, "something unexpected");
+    }
+
+    return text;
 }
 
 
@@ -322,16 +388,15 @@ void
 ngx_ratelimit_redis_node_log_reply(ngx_ratelimit_redis_node_t *node,
     const char *command)
 {
-    ngx_str_t  word;
+    u_char     buf[NGX_RATELIMIT_REDIS_ERROR_TEXT];
+    char       how[sizeof(" answered SENTINEL GET-MASTER-ADDR-BY-NAME with ")];
+    ngx_str_t  text;
 
-    word = ngx_ratelimit_redis_error_word(&node->reply);
+    text = ngx_ratelimit_redis_node_error(node, buf);
 
-    if (word.len == 0) {
-        ngx_str_set(&word, "something unexpected");
-    }
+    *ngx_snprintf((u_char *) how, sizeof(how) - 1, " answered %s with ",
+                  command) = 0;
 
-    ngx_ratelimit_redis_log(node->client,
-        ngx_ratelimit_redis_node_line(node, NGX_RATELIMIT_REDIS_LINE_REPLY),
-        ngx_ratelimit_redis_node_interval(node), NGX_LOG_ERR, 0,
-        "%V answered %s with %V", &node->conn.name, command, &word);
+    ngx_ratelimit_redis_node_log(node, NGX_RATELIMIT_REDIS_LINE_REPLY, 0, "",
+                                 how, &text);
 }

@@ -8,6 +8,7 @@
 
 #include "ngx_ratelimit_redis_codec.h"
 #include "ngx_ratelimit_redis_conn.h"
+#include "ngx_ratelimit_redis_error.h"
 #include "ngx_ratelimit_redis_shared.h"
 
 #define NGX_RATELIMIT_REDIS_MAX_NODES  1024     /* of one client */
@@ -46,7 +47,8 @@ struct ngx_ratelimit_redis_node_s {
     unsigned                       vain:1;    /* a call waited for it to be UP
                                                  until its deadline */
 
-    ngx_ratelimit_log_limit_t      lines;     /* where there is no place */
+    ngx_ratelimit_log_limit_t      lines;     /* where there is no place, */
+    _Atomic uint32_t               said;      /* and a hash of the last one */
 };
 
 
@@ -75,6 +77,9 @@ void ngx_ratelimit_redis_node_free(ngx_ratelimit_redis_node_t *node);
  */
 void ngx_ratelimit_redis_nodes_keep(ngx_ratelimit_redis_client_t *client);
 
+/* node's connection is up: the gateway is connected to it, for a while. */
+void ngx_ratelimit_redis_node_up(ngx_ratelimit_redis_node_t *node);
+
 /*
  * Logs a line about a block, unless limit has had one within interval_ms. Its
  * end says how many lines were suppressed.
@@ -84,14 +89,18 @@ void ngx_ratelimit_redis_log(ngx_ratelimit_redis_client_t *client,
     ngx_uint_t level, ngx_err_t err, const char *fmt, ...);
 
 /*
- * The limit of such lines of level error about a node, and their interval. All
- * workers together write one line of each kind a second. While the breaker is
- * open, they write one in ten seconds.
+ * Logs such a line of level error about a node: "<what><node><how><why>". All
+ * workers together write one line of each kind a second. One that says the same
+ * again comes once in ten seconds while the breaker is open, and once a minute
+ * of a Sentinel.
  */
-ngx_ratelimit_log_limit_t *ngx_ratelimit_redis_node_line(
-    ngx_ratelimit_redis_node_t *node, ngx_ratelimit_redis_line_e line);
-ngx_msec_t ngx_ratelimit_redis_node_interval(
-    ngx_ratelimit_redis_node_t *node);
+void ngx_ratelimit_redis_node_log(ngx_ratelimit_redis_node_t *node,
+    ngx_ratelimit_redis_line_e line, ngx_err_t err, const char *what,
+    const char *how, const ngx_str_t *why);
+
+/* The text of node's reply, an error, as the log may have it; partly in buf. */
+ngx_str_t ngx_ratelimit_redis_node_error(ngx_ratelimit_redis_node_t *node,
+    u_char buf[NGX_RATELIMIT_REDIS_ERROR_TEXT]);
 
 /* Logs that a command was answered with this error. */
 void ngx_ratelimit_redis_node_log_reply(ngx_ratelimit_redis_node_t *node,
