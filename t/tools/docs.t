@@ -568,6 +568,17 @@ sub message {
 }
 
 
+# The table of codes has all that a refusal may bear, and no other.
+sub codes {
+    my ($table) = slurp('docs/statuses.md') =~ /^(\| status .*?)\n\n/ms;
+
+    same([slurp('src/http/request/ngx_http_ratelimit_body.c')
+          =~ /"([A-Z]+(?:_[A-Z]+)*)(?:"|\\",)/g],
+         [$table =~ /^\| \d{3} \| `(\w+)`/mg], 'codes of a refusal');
+}
+
+
 page($_) for @PAGES;
 reference();
 runbook();
+codes();

@@ -29,6 +29,11 @@ static void ngx_http_ratelimit_api_counter_variable(ngx_http_request_t *r,
 static void ngx_http_ratelimit_api_counter_limit(
     ngx_http_ratelimit_api_counters_t *all,
     ngx_http_ratelimit_api_counter_t *counter);
+static void ngx_http_ratelimit_api_counter_listed(
+    ngx_http_ratelimit_api_counters_t *all,
+    ngx_http_ratelimit_api_counter_t *counter);
+static ngx_uint_t ngx_http_ratelimit_api_is_address(
+    const ngx_str_t *variable);
 static ngx_int_t ngx_http_ratelimit_api_counter_key(void *data,
     ngx_ratelimit_rule_t *rule, ngx_str_t *key);
 static ngx_int_t ngx_http_ratelimit_api_counters_inspect(
@@ -418,6 +423,7 @@ ngx_http_ratelimit_api_counter_limit(ngx_http_ratelimit_api_counters_t *all,
     }
 
     ngx_ratelimit_subject_digest(subject);
+    ngx_http_ratelimit_api_counter_listed(all, counter);
     (void) ngx_ratelimit_subject_tier(subject, all->policy, &counter->tier,
                                       ngx_http_ratelimit_api_counter_key,
                                       counter);
@@ -459,6 +465,62 @@ ngx_http_ratelimit_api_counter_limit(ngx_http_ratelimit_api_counters_t *all,
         counter->limit = limit;
         counter->temporary = temporary;
     }
+}
+
+
+/*
+ * Which list has the API key, the address or the value that the counter's key
+ * has. Other values of a request may be on a list, too.
+ */
+static void
+ngx_http_ratelimit_api_counter_listed(ngx_http_ratelimit_api_counters_t *all,
+    ngx_http_ratelimit_api_counter_t *counter)
+{
+    ngx_str_t                 *text, key;
+    ngx_uint_t                 i;
+    ngx_ratelimit_rule_t     **rules;
+    ngx_ratelimit_listed_e     listed;
+    ngx_ratelimit_network_t    network;
+    ngx_ratelimit_subject_t   *subject;
+
+    subject = &counter->subject;
+
+    for (i = 0; i < all->api->args.nkeys; i++) {
+        text = &all->api->args.keys[i];
+
+        if (ngx_http_ratelimit_api_is_address(
+                ngx_http_ratelimit_api_part(counter->rule, i))
+            && ngx_ratelimit_network_parse(text->data, text->len, &network)
+               == 0)
+        {
+            ngx_memcpy(subject->address, network.address,
+                       NGX_RATELIMIT_ADDRESS);
+            subject->addressed = 1;
+        }
+    }
+
+    counter->listed = ngx_ratelimit_policy_listed(all->policy, subject,
+                                                  ngx_time());
+    rules = all->policy->listed.elts;
+
+    for (i = 0; i < all->policy->listed.nelts; i++) {
+        (void) ngx_http_ratelimit_api_counter_key(counter, rules[i], &key);
+
+        listed = ngx_ratelimit_policy_listed_key(all->policy, i, rules[i],
+                                                 &key, ngx_time());
+        counter->listed = ngx_max(counter->listed, listed);
+    }
+}
+
+
+static ngx_uint_t
+ngx_http_ratelimit_api_is_address(const ngx_str_t *variable)
+{
+    static const ngx_str_t  remote = ngx_string("$remote_addr");
+    static const ngx_str_t  client = ngx_string("$ratelimit_client");
+
+    return ngx_ratelimit_equal(variable, &remote)
+           || ngx_ratelimit_equal(variable, &client);
 }
 
 
@@ -610,6 +672,12 @@ ngx_http_ratelimit_api_counter_json(ngx_http_ratelimit_api_counter_t *counter)
                       ngx_http_ratelimit_json_name(counter->temporary
                                                    ? &counter->temporary->id
                                                    : NULL));
+    }
+
+    if (counter->listed != NGX_RATELIMIT_LISTED_NOT) {
+        rc |= json_object_set_new(json, "list",
+                 json_string((counter->listed == NGX_RATELIMIT_LISTED_DENIED)
+                             ? "blacklist" : "whitelist"));
     }
 
     rc |= ngx_http_ratelimit_api_counter_penalty(counter, json);

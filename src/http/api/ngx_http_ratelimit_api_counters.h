@@ -19,6 +19,7 @@ typedef struct {
     ngx_ratelimit_subject_t             subject;
     const ngx_ratelimit_temporary_t    *temporary;
     ngx_ratelimit_limit_t               limit;
+    ngx_ratelimit_listed_e              listed;    /* the key */
     const char                         *unknown;   /* that says its limit;
                                                       NULL: it is known */
     ngx_ratelimit_inspect_t             inspect;
