@@ -184,3 +184,40 @@ for my $i (0 .. $#real) {
 }
 
 $gateway->stop;
+
+# limit_req and limit_conn together: the two configurations of the page for
+# those who have them, and what it says of 40 requests at once to a fast API
+
+my ($theirs, $ours) = do {
+    local $/;
+    open my $in, '<', 'docs/from-limit-req.md' or die "docs: $!";
+    <$in> =~ /^With\ nginx's\ own\ modules:\n\n```nginx\ http\n(.*?)^```\n
+              \nWith\ this\ one:\n\n```nginx\ http\n(.*?)^```$/msx;
+};
+
+sub of_40 {
+    my $http = shift =~ s/listen [^;]+;/listen 127.0.0.1:%%PORT%%;/r
+                     =~ s/proxy_pass [^;]+;/empty_gif;/r;
+
+    my $pair = t::Gateway->new(http => $http);
+
+    $pair->start;
+
+    my $begun = $pair->begin(40, '/');
+
+    # those that are delayed have no answer while the clock stands
+    wait_for(sub { t::Gateway::answered($begun) == 25
+                   || t::Gateway::answered($begun) == 36 });
+    t::Clock::advance(0.1) for 1 .. 20;
+
+    my $tally = t::Gateway::tally(t::Gateway::finish($begun));
+
+    $pair->stop;
+
+    return $tally;
+}
+
+is(of_40($theirs), '21 x 200, 19 x 429', 'limit_req and limit_conn');
+is(of_40($ours), '21 x 200, 19 x 429', 'the same here');
+is(of_40($ours =~ s/limit=19/limit=4/r), '10 x 200, 30 x 429',
+   'not if those that are delayed hold the permits');
