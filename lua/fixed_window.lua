@@ -7,18 +7,18 @@
 -- include span_encode.lua
 
 local start_us = now - now % a
-local end_us = start_us + a
+local end_us, next_us = start_us + a, a
 
 if b > 0 then
     local from, len, next_len = kind:match('(%d+)%+(%d+)%+(%d+)')
 
     code = 4000 + b
     start_us = from * 1000000
-    end_us = start_us + len * 1000000
+    end_us, next_us = start_us + len * 1000000, next_len * 1000000
 
     if now >= end_us then
         start_us = end_us
-        end_us = end_us + next_len * 1000000
+        end_us, next_us = end_us + next_us, a
 
         if now >= end_us then
             start_us = now - (now - end_us) % a
@@ -30,7 +30,7 @@ if b > 0 then
         -- Redis' clock is behind the gateway's
 
         end_us = start_us - (start_us - now - 1) + (start_us - now - 1) % a
-        start_us = end_us - a
+        start_us, next_us = end_us - a, len * 1000000
     end
 end
 
@@ -48,15 +48,18 @@ if state and #state == 13 then
     if old_code ~= 0 and old_end > now then
         count, owes, changed = old_count, old_code == 4003, true
 
+        local owes_us = old_end - now
+
         if owes then
             old_end = old_end - a
         end
 
-        if old_end <= now then
+        if owes and (owes_us <= a or owes_us <= end_us - now + a / 2) then
 
-            -- the window that owes is over, this one pays
+            -- it is over: this window pays, or the one before has
 
-            count = count < capacity and 0 or count - capacity
+            count = (count < capacity or owes_us + a / 2 < end_us - now)
+                    and 0 or count - capacity
             owes = false
 
         elseif (owes or old_code == code) and old_end - now <= a + 1000000 then
@@ -96,7 +99,7 @@ elseif cost > left then
     retry_us = end_us - now
 
     if owes and count + cost > 2 * capacity then
-        retry_us = retry_us + a
+        retry_us = retry_us + next_us
     end
 
 elseif change and cost >= 0 then

@@ -517,9 +517,9 @@ static void
 ngx_ratelimit_local_fixed_window(const ngx_ratelimit_local_op_t *op,
     ngx_ratelimit_state_t *state)
 {
-    uint64_t                      wall_us, left_us, passed_us;
+    uint64_t                      wall_us, left_us, passed_us, next_us;
     ngx_time_t                   *now;
-    ngx_ratelimit_bounds_t        bounds;
+    ngx_ratelimit_bounds_t        bounds, next;
     ngx_ratelimit_window_t        w;
     const ngx_ratelimit_limit_t  *limit;
 
@@ -562,8 +562,15 @@ ngx_ratelimit_local_fixed_window(const ngx_ratelimit_local_op_t *op,
         }
 
     } else {
+        next_us = limit->window_us;
+
+        if (w.code == NGX_RATELIMIT_CODE_OWES) {
+            next = ngx_ratelimit_calendar_bounds(limit, bounds.end_us);
+            next_us = next.end_us - next.start_us;
+        }
+
         ngx_ratelimit_fixed_window_take(&w, limit, op->now_us, left_us,
-                                        op->cost, op->want, op->answer);
+                                        next_us, op->cost, op->want, op->answer);
     }
 
     state->fresh_us = w.fresh_us;

@@ -182,3 +182,70 @@ t::Api::problem_ok($api->put('/rules/new', \%day, 'If-None-Match: *'),
         . ' is known here, in /usr/share/zoneinfo (package tzdata)' } 0, 2),
     'a rule that is sent');
 $gateway->stop;
+
+
+# a debt counts in the next window, whether a client comes then or not
+
+my $up = t::Gateway::free_port();
+
+t::Clock::stop();
+$gateway = t::Gateway->limited(
+    redis => redis_port(),
+    zone => { here => '', strict => 'redis=r' },
+    http => "server { listen 127.0.0.1:$up;"
+            . ' location / { add_header X-Cost $arg_cost; return 200; } }',
+    rules => [ map { my $zone = $_;
+                     map { "${zone}_$_ zone=$zone algorithm=fixed_window"
+                           . " limit=10 cost_header=X-Cost $RULES{$_}"
+                           . ($zone eq 'strict' ? ' sync=strict' : '') }
+                     qw( day bill ) } qw( here strict ) ],
+    locations => { map { my $zone = $_;
+                         map {; "/$zone/$_" => "ratelimit zone=$zone"
+                                               . " rule=${zone}_$_;"
+                                               . " proxy_pass http://127.0.0.1:$up;" }
+                         qw( day bill ) } qw( here strict ) },
+);
+
+# midnight in Berlin in winter
+$year = (gmtime t::Clock::now())[5] + 1901;
+
+my @ends = (bill => [timegm(0, 0, 23, 30, 11, $year),
+                     timegm(0, 0, 23, 1, 2, $year + 1) - 2 * $DAY],
+            day => [map { timegm(0, 0, 23, $_, 10, $year + 1) } 10, 12]);
+
+while (my ($rule, $ends) = splice @ends, 0, 2) {
+    my ($begin, $over) = @$ends;
+    advance($begin + 60 - t::Clock::now());
+
+    for my $zone (qw( here strict )) {
+        t::Clock::wait_for(sub {
+            $gateway->get("/$zone/$rule?k=probe" . $probes++ . '&cost=1')
+                    ->{headers}{'x-ratelimit-remaining'}[0] eq '9';
+        });
+        $gateway->get("/$zone/$rule?k=silent$rule&cost=18");
+        $gateway->get("/$zone/$rule?k=all$rule&cost=20");
+        t::Clock::wait_for(sub {
+            $gateway->get("/$zone/$rule?k=all$rule&cost=1")->{status} == 429;
+        });
+
+        my $answer = $gateway->get("/$zone/$rule?k=all$rule&cost=1");
+
+        is(t::Clock::now() + header($answer, 'Retry-After'), $over,
+           "$zone: $rule: all is owed");
+    }
+
+    advance($over + 60 - t::Clock::now());
+
+    for my $zone (qw( here strict )) {
+        my $left;
+
+        t::Clock::wait_for(sub {
+            $left = header($gateway->get("/$zone/$rule?k=silent$rule&cost=0"),
+                           'X-RateLimit-Remaining');
+            $left > -1;
+        });
+        cmp_ok($left, '>=', 9, "$zone: $rule: nobody came, nothing is owed");
+    }
+}
+
+$gateway->stop;

@@ -214,7 +214,7 @@ sim_oracle_right(sim_counter_t *counter, const ngx_ratelimit_limit_t *limit,
         left_us = ngx_ratelimit_calendar_bounds(limit, now_us).end_us
                   - now_us;
         ngx_ratelimit_fixed_window_take(&counter->w, limit, now_us, left_us,
-                                        cost, cost, &answer);
+                                        limit->window_us, cost, cost, &answer);
         break;
 
     case NGX_RATELIMIT_SLIDING_WINDOW:

@@ -86,6 +86,13 @@ window_passed(const limit_t *limit, uint64_t now)
 }
 
 
+static inline uint64_t
+window_next(const limit_t *limit, uint64_t now)
+{
+    return window_left(limit, now + window_left(limit, now));
+}
+
+
 /* The state's clock and the wall clock are the same one here. */
 
 static inline answer_t
@@ -99,7 +106,7 @@ state_take(void *state, const limit_t *limit, uint64_t now, uint32_t cost,
     case NGX_RATELIMIT_FIXED_WINDOW:
         ngx_ratelimit_fixed_window_take(state, limit, now,
                                   window_left(limit, now),
-                                  cost, want, &answer);
+                                  window_next(limit, now), cost, want, &answer);
         break;
 
     case NGX_RATELIMIT_SLIDING_WINDOW:

@@ -263,6 +263,43 @@ test_window(void **state)
 }
 
 
+/* Windows of a calendar are shorter than its longest one, which is the limit's. */
+static void
+test_calendar(void **state)
+{
+    uint64_t  now, end, next;
+    unsigned  i;
+
+    limit = limit_of_calendar(NGX_RATELIMIT_CALENDAR_MONTH, 100);
+    now = NOW;
+
+    for (i = 0; i < 30; i++) {
+        end = now + window_left(&limit, now);
+        next = end + window_left(&limit, end);
+
+        /* nobody comes in the window that pays */
+
+        memset(&counter, 0, sizeof(counter));
+        (void) charge(now, 130);
+        assert_int_equal(try(end - 1, 0, 0).remaining, 0);
+        assert_int_equal(try(next, 0, 0).remaining, 100);
+        assert_int_equal(try(next, 60, 0).remaining, 40);
+        assert_int_equal(try(next + 5 * 86400 * SECOND, 0, 0).remaining, 40);
+
+        /* all is owed: none passes until then, one does then */
+
+        memset(&counter, 0, sizeof(counter));
+        (void) charge(now, 200);
+        assert_true(try(now, 1, 0).retry_us == next - now);
+        assert_int_equal(try(end, 1, 0).granted, 0);
+        assert_int_equal(try(next - 1, 1, 0).granted, 0);
+        assert_int_equal(try(next, 1, 0).granted, 1);
+
+        now = end + (i % 3) * 86400 * SECOND;
+    }
+}
+
+
 /* Another limit leaves what is owed in proportion, and an empty one empty. */
 static void
 test_change(void **state)
@@ -292,6 +329,7 @@ main(void)
         cmocka_unit_test(test_retry),
         cmocka_unit_test(test_give),
         cmocka_unit_test(test_window),
+        cmocka_unit_test(test_calendar),
         cmocka_unit_test(test_change),
     };
 

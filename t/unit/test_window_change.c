@@ -133,7 +133,7 @@ test_clock_steps(void **state)
 
     for (left_us = 1; left_us < 60 * SECOND; left_us += 1234567) {
         ngx_ratelimit_fixed_window_take(&w, &limit, NOW, 60 * SECOND - left_us,
-                                        0, 3, &answer);
+                                        60 * SECOND, 0, 3, &answer);
     }
 
     assert_int_equal(answer.granted, 0);
@@ -239,7 +239,7 @@ test_give_windows(void **state)
     limit = limit_of(NGX_RATELIMIT_FIXED_WINDOW, 10, 60 * SECOND);
     w = zero;
     ngx_ratelimit_fixed_window_take(&w, &limit, NOW - 5000, 60 * SECOND + 5000,
-                                    2, 0, &answer);
+                                    60 * SECOND, 2, 0, &answer);
     state_give(&w, &limit, NOW - 5000, NOW - 5000, 1);
     assert_int_equal(w.count, 1);
     state_give(&w, &limit, NOW - 4000, NOW - 5000, 1);

@@ -73,7 +73,7 @@ static uint32_t ngx_ratelimit_window_left(const ngx_ratelimit_limit_t *limit,
 void
 ngx_ratelimit_fixed_window_take(ngx_ratelimit_window_t *w,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint64_t left_us,
-    uint32_t cost, uint32_t want, ngx_ratelimit_answer_t *answer)
+    uint64_t next_us, uint32_t cost, uint32_t want, ngx_ratelimit_answer_t *answer)
 {
     int                    changed;
     uint32_t               left;
@@ -100,7 +100,7 @@ ngx_ratelimit_fixed_window_take(ngx_ratelimit_window_t *w,
         if (use.owes && (uint64_t) use.count + cost
                         > (uint64_t) limit->capacity * 2)
         {
-            answer->retry_us += limit->window_us;
+            answer->retry_us += next_us;
         }
     }
 
@@ -154,13 +154,16 @@ ngx_ratelimit_fixed_window_give(ngx_ratelimit_window_t *w,
  * Works out what is used; a window that begins now ends after left_us. Returns
  * 1 when that is not what the state says, so that it has to be saved even if
  * nothing is taken.
+ *
+ * A state that owes ends the longest window behind the one that owes. So which
+ * window that is shows by where the window of now ends.
  */
 static int
 ngx_ratelimit_fixed_window_settle(const ngx_ratelimit_window_t *w,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint64_t left_us,
     ngx_ratelimit_usage_t *use)
 {
-    uint64_t  end_us;
+    uint64_t  end_us, owes_us, half_us;
 
     use->end_us = now_us + left_us;
     use->count = 0;
@@ -175,12 +178,16 @@ ngx_ratelimit_fixed_window_settle(const ngx_ratelimit_window_t *w,
 
     if (w->code == NGX_RATELIMIT_CODE_OWES) {
 
-        if (w->fresh_us - now_us <= limit->window_us) {
+        owes_us = w->fresh_us - now_us;
+        half_us = limit->window_us / 2;
 
-            /* the window that owes is over, this one pays */
+        if (owes_us <= limit->window_us || owes_us <= left_us + half_us) {
 
-            use->count -= (use->count < limit->capacity) ? use->count
-                                                         : limit->capacity;
+            /* it is over: this window pays, or the one before has */
+
+            use->count -= (use->count < limit->capacity
+                           || owes_us + half_us < left_us)
+                          ? use->count : limit->capacity;
             return 1;
         }
 

@@ -41,7 +41,8 @@ typedef struct {
 /*
  * Takes from a fixed window; cost, want and the answer are those of
  * ngx_ratelimit_token_bucket_take(). now_us (< 2^51) is the state's clock, any
- * clock. A window that begins now ends after left_us (calendar.h).
+ * clock. A window that begins now ends after left_us (calendar.h), and the one
+ * behind it is next_us long.
  *
  * A counter that is not fresh keeps its end, so no step of the wall clock opens
  * another window before that. There are two exceptions: an end more than a
@@ -52,7 +53,7 @@ typedef struct {
  */
 void ngx_ratelimit_fixed_window_take(ngx_ratelimit_window_t *w,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint64_t left_us,
-    uint32_t cost, uint32_t want, ngx_ratelimit_answer_t *answer);
+    uint64_t next_us, uint32_t cost, uint32_t want, ngx_ratelimit_answer_t *answer);
 
 /*
  * Gives back tokens that were taken at taken_us, unless that was in another
