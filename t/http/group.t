@@ -151,3 +151,35 @@ X-RateLimit-Limit: 2
 [ ('GET /?k=a') x 3 ]
 --- error_code eval
 [ 200, 200, 429 ]
+
+
+
+=== TEST 10: a dry run neither takes the place of a rule of its group nor needs it
+--- http_config
+    ratelimit_zone $arg_k zone=z:1m;
+    ratelimit_rule plan zone=z rate=2r/h group=plan;
+    ratelimit_rule next zone=z rate=1r/h group=plan priority=1 dry_run;
+    ratelimit_rule late zone=z rate=1r/h group=plan priority=-1 dry_run;
+--- request eval
+[ ('GET /?k=a') x 3 ]
+--- error_code eval
+[ 200, 200, 429 ]
+--- response_headers eval
+[ "X-RateLimit-Limit: 2\nX-RateLimit-Remaining: 1\nX-Rule: next",
+  "X-RateLimit-Limit: 2\nX-RateLimit-Remaining: 0\nX-Rule: next",
+  "X-RateLimit-Limit: 2\nX-RateLimit-Remaining: 0\nX-Rule: plan" ]
+
+
+
+=== TEST 11: a location that tries all has one rule of a group
+--- http_config
+    ratelimit_zone $arg_k zone=z:1m;
+    ratelimit_rule first zone=z rate=9r/h group=g;
+    ratelimit_rule second zone=z rate=1r/h group=g;
+--- config
+    location / { ratelimit zone=z; ratelimit_dry_run on; empty_gif;
+                 add_header X-Rule $ratelimit_rule always; }
+--- request eval
+[ ('GET /?k=a') x 2 ]
+--- response_headers eval
+[ ("X-Rule: first") x 2 ]

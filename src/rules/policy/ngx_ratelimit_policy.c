@@ -224,7 +224,8 @@ ngx_ratelimit_policy_mark(ngx_ratelimit_policy_t *policy)
     for (i = 0; i < policy->rules.nelts; i++) {
         rules[i]->needs = ngx_ratelimit_policy_needs(policy, rules[i]);
         policy->needs |= rules[i]->needs;
-        policy->most += (rules[i]->group_index == 0);
+        policy->most += (rules[i]->group_index == 0
+                         || rules[i]->group_index > policy->ngroups);
     }
 
     if (policy->needs & NGX_RATELIMIT_NEEDS_DIGEST) {
@@ -349,6 +350,12 @@ ngx_ratelimit_policy_number(ngx_ratelimit_policy_t *policy)
 
     for (i = 0; i < n; i++) {
         texts[i].rule->group_index = texts[i].number;
+
+        /* dry runs replace each other, and no rule that is enforced */
+
+        if (texts[i].number && texts[i].rule->dry_run) {
+            texts[i].rule->group_index += policy->ngroups;
+        }
     }
 
     policy->ncost_headers = ngx_ratelimit_policy_sort(policy, texts,

@@ -191,7 +191,8 @@ typedef struct {
     unsigned                skipped:1;   /* by finish(): it matches none */
     unsigned                disabled:1;  /* the same, by its "enabled" */
     unsigned                timed:1;     /* it has active times */
-    ngx_uint_t              group_index; /* of the policy; 0: none */
+    ngx_uint_t              group_index; /* of the policy; 0: none;
+                                            dry runs have another */
     ngx_ratelimit_id_t      salt;
     ngx_ratelimit_id_t      emergency_salt;
     ngx_ratelimit_id_t      key_salt;    /* of the key, as written, alone */
