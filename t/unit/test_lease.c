@@ -26,6 +26,8 @@ LIMIT(large_sliding, SLIDING_WINDOW, 10000, 36000 * SECOND)
 LIMIT(most_bucket, TOKEN_BUCKET, 1u << 30, SECOND)
 LIMIT(most_fixed, FIXED_WINDOW, 1u << 30, 60 * SECOND)
 LIMIT(thousand_sliding, SLIDING_WINDOW, 1000, 60 * SECOND)
+LIMIT(long_bucket, TOKEN_BUCKET, 1, (uint64_t) 100 * 86400 * SECOND)
+LIMIT(long_fixed, FIXED_WINDOW, 1, (uint64_t) 100 * 86400 * SECOND)
 LIMIT(minute, FIXED_WINDOW, 100, 60 * SECOND)
 LIMIT(minute_200, FIXED_WINDOW, 200, 60 * SECOND)
 LIMIT(minute_10, FIXED_WINDOW, 10, 60 * SECOND)
@@ -109,6 +111,21 @@ static const step_t  ahead_of_small[] = {
     FILL(500, 9, 0, 8, 2, 1),
     FILL(520, 1, 3, 7, 3, 0),
     TAKE(540, 1, PAID, ASKS(1)),
+    { 0 }
+};
+
+/* Longer than the clock of a lease counts. */
+static const step_t  denied_for_long[] = {
+    FILL(0, 1, 0, 0, 8640000000, 8640000000),
+    TAKE(50, 1, DENIED, RETRY(8639999000, 8640001000)),
+    { 0 }
+};
+
+/* Then Redis is asked before that clock goes round. */
+static const step_t  denied_half_round[] = {
+    FILL(0, 1, 0, 0, 8640000000, 8640000000),
+    TAKE(2147483000, 1, DENIED, RETRY(6492516000, 6492519000)),
+    TAKE(2147484000, 1, ASK), TAKE(4294968000, 1, ASK),
     { 0 }
 };
 
@@ -457,6 +474,8 @@ static const step_t  forgot_left_in_hand[] = {
 #define TEN  { ten_bucket, ten_fixed, ten_sliding }
 
 static const case_t  cases[] = {
+    { "denied for long", denied_for_long, { long_bucket, long_fixed } },
+    { "denied half round", denied_half_round, { long_bucket } },
     { "paid in hand", paid_in_hand,
       { bucket_100, fixed_100, sliding_100, leaky_100 } },
     { "too few in hand", too_few_in_hand, { minute } },

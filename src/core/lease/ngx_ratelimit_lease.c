@@ -239,19 +239,28 @@ ngx_ratelimit_lease_deny(ngx_ratelimit_lease_t *lease,
 
 
 /*
- * A spent sliding window has a token again at the latest when the window is
- * over that counts now and one of the capacity's shares of the next has passed.
+ * A bucket can pay when it has filled so far, a fixed window at its end. A
+ * spent sliding window has a token again at the latest when the window is over
+ * that counts now and one of the capacity's shares of the next has passed.
  * Costs above 1 wait for all of it.
  */
 static uint64_t
 ngx_ratelimit_lease_latest_us(const ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint32_t cost)
 {
-    uint64_t  us;
+    uint64_t                     us, spare, spare_us;
+    const ngx_ratelimit_rate_t  *rate;
 
     us = ngx_ratelimit_lease_until(lease, limit);
 
-    if (cost > 1) {
+    if (ngx_ratelimit_lease_of_bucket(limit)) {
+        rate = &limit->rate;
+        spare = limit->capacity - (cost - lease->tokens);
+        spare_us = spare * rate->step_us + spare * rate->step_frac / rate->scale;
+        us = lease->fresh_us + 1000;
+        us -= (us > spare_us) ? spare_us : us;
+
+    } else if (cost > 1 || !ngx_ratelimit_lease_flows(limit)) {
         us = lease->fresh_us;
 
     } else if (!lease->before) {

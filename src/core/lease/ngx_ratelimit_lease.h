@@ -49,8 +49,9 @@ typedef struct {
     unsigned  async:1;      /* the memory is used so */
     unsigned  before:1;     /* of a sliding window: its predecessor alone has
                                counted anything */
-    unsigned  unnamed:1;    /* Redis has not said when denied_cost can be paid:
-                               retry_ms is when it may be asked */
+    unsigned  unnamed:1;    /* when denied_cost can be paid Redis has not said,
+                               or it is too far away: retry_ms is when it may
+                               be asked */
     unsigned  gave:2;       /* answers that may have overtaken tokens on their
                                way back to Redis */
 } ngx_ratelimit_lease_t;

@@ -248,9 +248,11 @@ ngx_ratelimit_lease_spent(ngx_ratelimit_lease_t *lease,
 {
     uint64_t  busy_us;
 
-    lease->retry_ms = ngx_ratelimit_lease_min(retry_us / 1000 + 1, UINT32_MAX);
+    /* behind half of what its clock counts Redis is asked again */
+
+    lease->retry_ms = ngx_ratelimit_lease_min(retry_us / 1000 + 1, INT32_MAX);
     lease->denied_cost = cost;
-    lease->unnamed = (retry_us == 0);
+    lease->unnamed = (retry_us == 0 || retry_us / 1000 >= INT32_MAX);
 
     busy_us = now_us
               + (uint64_t) ngx_ratelimit_lease_quiet_ms(lease, limit) * 1000;
