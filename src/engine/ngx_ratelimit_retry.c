@@ -36,7 +36,7 @@
 #define ngx_ratelimit_retry_step(state)                                       \
     ((state)->aux & ((1u << NGX_RATELIMIT_RETRY_STEP_BITS) - 1))
 #define ngx_ratelimit_retry_mark(counter)                                     \
-    ((uint32_t) (counter)->limit->mark << NGX_RATELIMIT_RETRY_STEP_BITS       \
+    ((uint32_t) (counter)->limit->whole << NGX_RATELIMIT_RETRY_STEP_BITS      \
      & NGX_RATELIMIT_AUX_MASK)
 
 static ngx_uint_t ngx_ratelimit_retry_early_one(

@@ -14,7 +14,9 @@ my $gateway = t::Gateway->limited(
     zone => { z => 'rate=1r/m retry=growth', long => 'rate=1r/d retry=growth',
               cost => 'rate=10r/m cost=$arg_c retry=growth',
               plain => 'rate=10r/m', alone => 'rate=1r/s',
-              limit => 'rate=$arg_limit retry=growth' },
+              limit => 'rate=$arg_limit retry=growth',
+              part => 'algorithm=leaky_bucket rate=6r/m burst=3 nodelay '
+                      . 'retry=growth' },
     files => { tokens => "ops:a-token-of-32-bytes-0123456789ab\n" },
     http => "ratelimit_zone \$arg_k zone=bad:1m rate=1r/h;\n"
             . "ratelimit_penalty ban zone=bad after=1r/1m time=1h;\n"
@@ -25,6 +27,8 @@ my $gateway = t::Gateway->limited(
         '/long' => 'ratelimit zone=long;',
         '/cost' => 'ratelimit zone=cost;',
         '/limit' => 'ratelimit zone=limit;',
+        '/part/a' => 'ratelimit zone=part burst=2 nodelay;',
+        '/part/b' => 'ratelimit zone=part burst=1 nodelay;',
         '/two' => 'ratelimit zone=plain; ratelimit_headers x ietf;',
         '/dry' => 'ratelimit zone=z; ratelimit_dry_run on;',
         '/bad' => 'ratelimit zone=bad;',
@@ -168,6 +172,18 @@ is(seen('/dry?k=g'), '1 1 1 60', 'explained: a dry run has none');
 is($api->get('/counters?rule=z&key=g')->{json}{wait_seconds}, 60, 'listed');
 is(seen('/?k=nobody'), '1 1 1 -', 'explained: no wait');
 row('/?k=g', '429 REJECTED 0 240', 'nobody made it longer but the client');
+
+# parts of one bucket share the wait
+
+is($gateway->statuses(('/part/a?k=p') x 3), '200 200 200', 'parts: spent');
+row('/part/b?k=p', '429 REJECTED 0 20', 'parts: the wait');
+
+for ([a => 40], [b => 80], [a => 160], [b => 320]) {
+    my ($part, $wait) = @$_;
+
+    advance(1);
+    row("/part/$part?k=p", "429 REJECTED 0 $wait", "parts: $part, grown");
+}
 
 $gateway->stop;
 

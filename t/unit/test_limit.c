@@ -387,6 +387,7 @@ test_part(void **state)
     assert_int_equal(part.text_len, halves.text_len);
     assert_memory_equal(part.text, halves.text, halves.text_len);
     assert_int_not_equal(part.mark, whole.mark);
+    assert_int_equal(part.whole, whole.mark);
 
     /* the state is that of the whole: a part does not change it */
 

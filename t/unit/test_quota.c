@@ -75,6 +75,17 @@ test_policy(void **state)
     assert_policy(limit_of(NGX_RATELIMIT_TOKEN_BUCKET, 1 << 30, 1, 1),
                   ";q=1;w=1");
     assert_policy(limit_of(NGX_RATELIMIT_LEAKY_BUCKET, 1, 1, 4), ";q=5;w=5");
+
+    /* rates that are rounded, and one that is not */
+
+    assert_policy(limit_of(NGX_RATELIMIT_TOKEN_BUCKET, 5000011, 1, 0),
+                  ";q=5000011;w=1");
+    assert_policy(limit_of(NGX_RATELIMIT_TOKEN_BUCKET, 99999999, 3600, 0),
+                  ";q=99999999;w=3600");
+    assert_policy(limit_of(NGX_RATELIMIT_TOKEN_BUCKET, 1000000007, 7, 0),
+                  ";q=1000000007;w=7");
+    assert_policy(limit_of(NGX_RATELIMIT_TOKEN_BUCKET, 7, 1, 8),
+                  ";q=8;w=2");
     assert_policy(limit_of(NGX_RATELIMIT_FIXED_WINDOW, 7, 3600, 0),
                   ";q=7;w=3600");
 
@@ -107,7 +118,8 @@ test_left(void **state)
 static void
 test_more(void **state)
 {
-    ngx_ratelimit_limit_t   bucket, leaky, window, slots;
+    ngx_ratelimit_spec_t    own;
+    ngx_ratelimit_limit_t   bucket, leaky, window, slots, part;
     ngx_ratelimit_answer_t  answer;
 
     bucket = limit_of(NGX_RATELIMIT_TOKEN_BUCKET, 100, 60, 0);
@@ -136,6 +148,14 @@ test_more(void **state)
 
     answer.reset_us = 19 * S;
     assert_int_equal(ngx_ratelimit_quota_more_us(&leaky, &answer), 1 * S);
+
+    /* a location's part of it */
+
+    memset(&own, 0, sizeof(own));
+    own.burst = 4;
+    assert_null(ngx_ratelimit_limit_part(&leaky, &own, &part));
+    answer.reset_us = 9 * S;
+    assert_int_equal(ngx_ratelimit_quota_more_us(&part, &answer), 1 * S);
 
     /* an answer that cannot be */
 

@@ -51,6 +51,7 @@ ngx_ratelimit_limit_init(ngx_ratelimit_limit_t *limit,
 
     if (expected == NULL) {
         limit->mark = ngx_ratelimit_limit_mark(limit);
+        limit->whole = limit->mark;
         ngx_ratelimit_limit_write(limit);
     }
 
@@ -78,7 +79,14 @@ ngx_ratelimit_limit_mark(const ngx_ratelimit_limit_t *limit)
 static void
 ngx_ratelimit_limit_write(ngx_ratelimit_limit_t *limit)
 {
-    u_char  *p;
+    u_char    *p;
+    uint64_t   span_us, more_us;
+
+    /* by which a rounded rate is slower; not a second that a client sees */
+
+    span_us = ngx_ratelimit_limit_span_us(limit);
+    more_us = limit->capacity / NGX_RATELIMIT_MAX_SCALE + 1;
+    span_us -= (span_us > more_us) ? more_us : 0;
 
     p = ngx_ratelimit_number_write(limit->text, limit->capacity);
     limit->digits = (uint8_t) (p - limit->text);
@@ -88,8 +96,7 @@ ngx_ratelimit_limit_write(ngx_ratelimit_limit_t *limit)
         memcpy(p + 2, limit->text, limit->digits);
         memcpy(p + 2 + limit->digits, ";w=", 3);
         p = ngx_ratelimit_number_write(p + 2 + limit->digits + 3,
-                                  ngx_ratelimit_seconds_up(
-                                      ngx_ratelimit_limit_span_us(limit)));
+                                  ngx_ratelimit_seconds_up(span_us));
     }
 
     limit->text_len = (uint8_t) (p - limit->text);

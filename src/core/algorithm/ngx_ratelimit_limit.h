@@ -80,6 +80,8 @@ typedef struct {
     ngx_ratelimit_rate_t       rate;        /* of buckets */
     uint16_t                   mark;        /* of all that: limits that differ
                                                hardly ever have the same; 1.. */
+    uint16_t                   whole;       /* the mark; of a part that of its
+                                               whole */
 
     /* "120, 120;w=60", capacity and seconds, or "5" of concurrency; a share
        of a limit has the text of the whole, which is what clients see */

@@ -33,7 +33,7 @@ ngx_ratelimit_quota_more_us(const ngx_ratelimit_limit_t *limit,
     /* a span is below 2^50 microseconds, a fraction of it below 2^52 */
 
     rate = &limit->rate;
-    others = rate->capacity - 1;
+    others = rate->open - 1;
     others_us = others * rate->step_us + others * rate->step_frac / rate->scale;
 
     return (answer->reset_us > others_us) ? answer->reset_us - others_us
