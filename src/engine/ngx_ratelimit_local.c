@@ -570,7 +570,8 @@ ngx_ratelimit_local_fixed_window(const ngx_ratelimit_local_op_t *op,
         }
 
         ngx_ratelimit_fixed_window_take(&w, limit, op->now_us, left_us,
-                                        next_us, op->cost, op->want, op->answer);
+                                        next_us, op->cost, op->want,
+                                        op->answer);
     }
 
     state->fresh_us = w.fresh_us;

@@ -263,7 +263,7 @@ test_window(void **state)
 }
 
 
-/* Windows of a calendar are shorter than its longest one, which is the limit's. */
+/* Windows of a calendar may be shorter than the limit's, its longest one. */
 static void
 test_calendar(void **state)
 {

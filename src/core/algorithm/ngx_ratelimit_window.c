@@ -73,7 +73,8 @@ static uint32_t ngx_ratelimit_window_left(const ngx_ratelimit_limit_t *limit,
 void
 ngx_ratelimit_fixed_window_take(ngx_ratelimit_window_t *w,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint64_t left_us,
-    uint64_t next_us, uint32_t cost, uint32_t want, ngx_ratelimit_answer_t *answer)
+    uint64_t next_us, uint32_t cost, uint32_t want,
+    ngx_ratelimit_answer_t *answer)
 {
     int                    changed;
     uint32_t               left;

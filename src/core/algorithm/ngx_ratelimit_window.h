@@ -53,7 +53,8 @@ typedef struct {
  */
 void ngx_ratelimit_fixed_window_take(ngx_ratelimit_window_t *w,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint64_t left_us,
-    uint64_t next_us, uint32_t cost, uint32_t want, ngx_ratelimit_answer_t *answer);
+    uint64_t next_us, uint32_t cost, uint32_t want,
+    ngx_ratelimit_answer_t *answer);
 
 /*
  * Gives back tokens that were taken at taken_us, unless that was in another

@@ -256,7 +256,8 @@ ngx_ratelimit_lease_latest_us(const ngx_ratelimit_lease_t *lease,
     if (ngx_ratelimit_lease_of_bucket(limit)) {
         rate = &limit->rate;
         spare = limit->capacity - (cost - lease->tokens);
-        spare_us = spare * rate->step_us + spare * rate->step_frac / rate->scale;
+        spare_us = spare * rate->step_us
+                   + spare * rate->step_frac / rate->scale;
         us = lease->fresh_us + 1000;
         us -= (us > spare_us) ? spare_us : us;
 
