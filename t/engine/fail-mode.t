@@ -466,8 +466,8 @@ $gateway = t::Gateway->new(http => <<"CONF")->start;
 CONF
 
 ok(wait_for(sub { told($gateway->get('/?k=w')) =~ /PASSED/ }), 'Redis answers');
-is(told($gateway->get('/?k=a&c=9')), '200 PASSED 15', '5, and then 4 more');
-is(told($gateway->get('/?k=b&c=1')), '200 PASSED 15', '5, and 4 come back');
+is(told($gateway->get('/?k=a&c=9')), '200 PASSED 11', '5, and then 4 more');
+is(told($gateway->get('/?k=b&c=1')), '200 PASSED 19', '5, and 4 come back');
 is($gateway->get('/tight?k=c')->{status}, 200, 'costs 5');
 is($gateway->get('/tight?k=c')->{status}, 429, 'and 5 that are given back');
 is($gateway->get("/status/$_?k=a")->{status}, $_, "status $_")
@@ -478,7 +478,7 @@ is($gateway->get("/status/$_?k=a")->{status}, $_, "status $_")
 $gateway->{api} = IO::Socket::UNIX->new(Listen => 100,
                                         Local => "$gateway->{dir}/api.sock")
     or die "api.sock: $!";
-is(told($gateway->get('/?k=d&c=9')), '200 PASSED 15', '9 of 20');
+is(told($gateway->get('/?k=d&c=9')), '200 PASSED 11', '9 of 20');
 redis_cli($port, 'config', 'set', 'maxmemory', 1);
 my $waits = enter($gateway, 'd');
 redis_cli($port, 'config', 'set', 'maxmemory', 0);
