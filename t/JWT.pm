@@ -81,8 +81,11 @@ sub signed {
 
     my $signature = signature($content, $file, $alg);
 
-    # what the key is decides, whatever the name of the algorithm
-    if (unpack('C', $signature) == 0x30 && length $signature < 112) {
+    # what the key is decides, whatever the name of the algorithm: ECDSA's are
+    # ASN.1, Ed25519's are 64 bytes of any kind, RSA's are longer
+    if (unpack('C', $signature) == 0x30 && length $signature < 112
+        && length $signature != 64)
+    {
         $signature = raw($signature, length $signature > 80 ? 48 : 32);
     }
 
