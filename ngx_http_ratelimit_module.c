@@ -7,6 +7,7 @@
 #include "ngx_http_ratelimit_conf.h"
 #include "ngx_http_ratelimit_key.h"
 
+#include "ngx_ratelimit_job.h"
 #include "ngx_ratelimit_penalty_sync.h"
 #include "ngx_ratelimit_sync.h"
 
@@ -620,6 +621,10 @@ ngx_http_ratelimit_exit_process(ngx_cycle_t *cycle)
     if (conf == NULL) {
         return;
     }
+
+    /* first: a state file is written by then */
+
+    ngx_ratelimit_job_wait();
 
     zones = conf->zones.elts;
 

@@ -4,14 +4,19 @@
  *
  * RATELIMIT_CLOCK names a file of three numbers (t/Clock.pm writes them). This
  * allocates nothing: Redis' allocator asks for the time while it starts.
+ *
+ * While the file that RATELIMIT_NO_THREADS names exists, no thread can be made.
  */
 
 #define _GNU_SOURCE
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -34,6 +39,8 @@ typedef struct {
 static clock_file_t        none;
 static const clock_file_t *file = &none;
 
+static char                no_threads[4096];
+
 /* the monotonic time that this thread asked for last */
 static _Thread_local int64_t seen;
 
@@ -42,8 +49,14 @@ __attribute__((constructor)) static void
 clock_open(void)
 {
     const char *name = getenv("RATELIMIT_CLOCK");
+    const char *none = getenv("RATELIMIT_NO_THREADS");
     void       *p;
     int         fd;
+
+    /* nginx writes over its environment */
+    if (none && strlen(none) < sizeof(no_threads)) {
+        strcpy(no_threads, none);
+    }
 
     fd = name == NULL ? -1 : open(name, O_RDONLY | O_CLOEXEC);
     if (fd == -1) {
@@ -166,4 +179,21 @@ epoll_wait(int fd, struct epoll_event *events, int n, int timeout)
             return got;
         }
     }
+}
+
+
+int
+pthread_create(pthread_t *thread, const pthread_attr_t *attr,
+    void *(*run)(void *), void *data)
+{
+    int       (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *),
+                      void *);
+
+    if (no_threads[0] && access(no_threads, F_OK) == 0) {
+        return EAGAIN;
+    }
+
+    *(void **) &real = dlsym(RTLD_NEXT, "pthread_create");
+
+    return real(thread, attr, run, data);
 }

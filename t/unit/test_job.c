@@ -1,4 +1,7 @@
-/* Jobs: what runs where, how often, and what becomes of cancelled ones. */
+/*
+ * Jobs: what runs where, how often, and what becomes of cancelled ones. The
+ * threads are real ones, the loop is not.
+ */
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -6,8 +9,11 @@
 
 #include <cmocka.h>
 
+#include <poll.h>
+#include <pthread.h>
+
 #include "ngx_ratelimit_job.h"
-#include <ngx_thread_pool.h>
+#include <ngx_channel.h>
 
 #include "nginx.h"
 
@@ -15,54 +21,47 @@ ngx_uint_t            ngx_process;
 volatile ngx_cycle_t *ngx_cycle;
 ngx_queue_t           ngx_posted_next_events;
 
-static ngx_log_t           log_nowhere;
-static ngx_cycle_t         cycle;
-static int                 threads;            /* stands for a pool of them */
-static int                 has_threads, full;
-static ngx_thread_task_t  *queued;
+static ngx_log_t         log_nowhere;
+static ngx_cycle_t       cycle;
+static ngx_uint_t        no_event;
+static ngx_event_t       wakes;              /* of the pipe made last */
+static ngx_connection_t  pipe_end;
+
+static pthread_mutex_t   gate = PTHREAD_MUTEX_INITIALIZER;
 
 /* of the job: how often */
-static int                 worked, finished, inside;
+static _Atomic int       worked;
+static int               finished, inside;
 
 
 /* nginx */
 
-ngx_thread_pool_t *
-ngx_thread_pool_add(ngx_conf_t *cf, ngx_str_t *name)
-{
-    assert_null(name);
-
-    return has_threads ? (ngx_thread_pool_t *) &threads : NULL;
-}
-
-
-ngx_thread_pool_t *
-ngx_thread_pool_get(ngx_cycle_t *c, ngx_str_t *name)
+ngx_int_t
+ngx_add_channel_event(ngx_cycle_t *c, ngx_fd_t fd, ngx_int_t event,
+    ngx_event_handler_pt handler)
 {
     assert_ptr_equal(c, &cycle);
-    assert_int_equal(name->len, 7);
-    assert_memory_equal(name->data, "default", 7);
 
-    return has_threads ? (ngx_thread_pool_t *) &threads : NULL;
+    if (no_event) {
+        return NGX_ERROR;
+    }
+
+    pipe_end.fd = fd;
+    wakes.data = &pipe_end;
+    wakes.handler = handler;
+
+    return NGX_OK;
 }
 
 
-ngx_int_t
-ngx_thread_task_post(ngx_thread_pool_t *tp, ngx_thread_task_t *task)
-{
-    assert_ptr_equal(tp, &threads);
-    assert_false(task->event.active);
-    queued = task;
-
-    return full ? NGX_ERROR : NGX_OK;
-}
-
-
+/* The thread takes no job further while the test has the gate. */
 static void
 work(void *data)
 {
     assert_ptr_equal(data, &worked);
+    pthread_mutex_lock(&gate);
     worked++;
+    pthread_mutex_unlock(&gate);
 }
 
 
@@ -82,7 +81,8 @@ start(ngx_pool_t **pool)
 
     *pool = ngx_create_pool(4096, &log_nowhere);
     inside = 1;
-    job = ngx_ratelimit_job_start(*pool, work, done, &worked);
+    job = ngx_ratelimit_job_start(*pool, NGX_RATELIMIT_JOB_COMPUTES, work,
+                                  done, &worked);
     inside = 0;
 
     if (job == NULL) {
@@ -111,112 +111,200 @@ turn(void)
 }
 
 
+/* Whether a thread has woken the loop by then; what the loop does. */
+static int
+woken(int timeout_ms)
+{
+    struct pollfd  pfd = { .fd = pipe_end.fd, .events = POLLIN };
+
+    if (poll(&pfd, 1, timeout_ms) != 1) {
+        return 0;
+    }
+
+    wakes.handler(&wakes);
+
+    return 1;
+}
+
+
 static int
 setup(void **state)
 {
     ngx_process = NGX_PROCESS_WORKER;
+    cycle.log = &log_nowhere;
     ngx_cycle = &cycle;
     ngx_queue_init(&ngx_posted_next_events);
-    has_threads = 1;
-    full = 0;
     worked = finished = 0;
+    no_event = 0;
 
     return 0;
 }
 
 
+/* Done in the loop's turn, though it was not in start(). */
 static void
-test_prepare(void **state)
+in_place(void)
 {
-    assert_int_equal(ngx_ratelimit_job_prepare(NULL), NGX_OK);
-    has_threads = 0;
-    assert_int_equal(ngx_ratelimit_job_prepare(NULL), NGX_ERROR);
-}
-
-
-/* Cancelled never, before a thread takes it, and before the loop is told. */
-static void
-test_thread(void **state)
-{
-    int                   n;
     ngx_pool_t           *pool;
     ngx_ratelimit_job_t  *job;
 
-    for (n = 0; n < 3; n++) {
-        worked = finished = 0;
-        job = start(&pool);
-        assert_int_equal(worked, 0);
+    worked = finished = 0;
 
-        if (n == 1) {
-            ngx_ratelimit_job_cancel(job);
-        }
+    assert_non_null(start(&pool));
+    assert_int_equal(worked, 1);
+    assert_int_equal(finished, 0);
+    assert_int_equal(turn(), 1);
+    assert_int_equal(finished, 1);
+    ngx_destroy_pool(pool);
 
-        queued->handler(queued->ctx, NULL);
-        assert_int_equal(worked, n != 1);
-        assert_int_equal(finished, 0);
-
-        if (n == 2) {
-            ngx_ratelimit_job_cancel(job);
-        }
-
-        queued->event.handler(&queued->event);
-        assert_int_equal(finished, n == 0);
-        assert_int_equal(turn(), 0);
-
-        if (n == 0) {
-            ngx_destroy_pool(pool);
-        }
-    }
+    job = start(&pool);
+    ngx_ratelimit_job_cancel(job);
+    assert_int_equal(turn(), 1);
+    assert_int_equal(worked, 2);
+    assert_int_equal(finished, 1);
 }
 
 
-/* Without threads, or where the pool that the configuration has has none. */
+/* A single process, and a worker that can have no event for the thread. */
 static void
 test_in_place(void **state)
 {
-    ngx_pool_t           *pool;
-    ngx_ratelimit_job_t  *job;
+    no_event = 1;
+    in_place();
 
-    for (has_threads = 0; has_threads < 2; has_threads++) {
+    no_event = 0;
+    ngx_process = NGX_PROCESS_SINGLE;
+    in_place();
+}
+
+
+/* Several, one after the other, by one thread; and by another one later. */
+static void
+test_thread(void **state)
+{
+    int          n, i;
+    ngx_pool_t  *pool[3];
+
+    for (n = 1; n <= 4; n++) {
         worked = finished = 0;
-        queued = NULL;
 
-        assert_non_null(start(&pool));
-        assert_int_equal(worked, 1);
-        assert_int_equal(finished, 0);
-        assert_int_equal(turn(), 1);
-        assert_int_equal(finished, 1);
-        ngx_destroy_pool(pool);
+        pthread_mutex_lock(&gate);
 
-        job = start(&pool);
-        ngx_ratelimit_job_cancel(job);
-        assert_int_equal(turn(), 1);
-        assert_int_equal(worked, 2);
-        assert_int_equal(finished, 1);
-        assert_null(queued);
+        for (i = 0; i < 3; i++) {
+            assert_non_null(start(&pool[i]));
+        }
 
-        ngx_process = NGX_PROCESS_SINGLE;
+        assert_int_equal(worked, 0);
+        assert_int_equal(woken(0), 0);
+        pthread_mutex_unlock(&gate);
+
+        while (finished < 3) {
+            assert_true(woken(-1));
+        }
+
+        assert_int_equal(worked, 3);
+        assert_int_equal(turn(), 0);
+
+        for (i = 0; i < 3; i++) {
+            ngx_destroy_pool(pool[i]);
+        }
+    }
+}
+
+
+/* Before a thread takes it, while it works, and before the loop is told. */
+static void
+test_cancelled(void **state)
+{
+    ngx_pool_t           *pool[3];
+    ngx_ratelimit_job_t  *job[3];
+
+    pthread_mutex_lock(&gate);
+
+    job[0] = start(&pool[0]);
+    job[1] = start(&pool[1]);
+    job[2] = start(&pool[2]);
+    ngx_ratelimit_job_cancel(job[1]);
+
+    pthread_mutex_unlock(&gate);
+    ngx_ratelimit_job_wait();
+
+    assert_int_equal(worked, 2);
+    assert_int_equal(finished, 0);
+
+    ngx_ratelimit_job_cancel(job[2]);
+
+    while (woken(0)) {
+        /* void */
+    }
+
+    assert_int_equal(finished, 1);
+    ngx_destroy_pool(pool[0]);
+
+    /* nothing to wait for */
+    ngx_ratelimit_job_wait();
+}
+
+
+static void
+hang(void *data)
+{
+    pthread_mutex_lock(&gate);
+    pthread_mutex_unlock(&gate);
+}
+
+
+static void
+compute(void *data)
+{
+    worked++;
+}
+
+
+/* A disk that hangs holds back nothing but what is written. */
+static void
+test_hangs(void **state)
+{
+    int          i;
+    ngx_pool_t  *pool[2];
+
+    for (i = 0; i < 2; i++) {
+        pool[i] = ngx_create_pool(4096, &log_nowhere);
+    }
+
+    pthread_mutex_lock(&gate);
+
+    assert_non_null(ngx_ratelimit_job_start(pool[0], NGX_RATELIMIT_JOB_WRITES,
+                                            hang, done, &worked));
+    assert_non_null(ngx_ratelimit_job_start(pool[1],
+                                            NGX_RATELIMIT_JOB_COMPUTES,
+                                            compute, done, &worked));
+    while (worked == 0) {
+        (void) poll(NULL, 0, 1);
+    }
+
+    pthread_mutex_unlock(&gate);
+    ngx_ratelimit_job_wait();
+
+    for (i = 0; i < 2; i++) {
+        ngx_destroy_pool(pool[i]);
     }
 }
 
 
 static void
-test_refused(void **state)
+test_no_memory(void **state)
 {
     ngx_pool_t  *pool;
 
-    full = 1;
-    assert_null(start(&pool));
-    full = 0;
-
     pool = ngx_create_pool(4096, &log_nowhere);
     allocations = 0;
-    assert_null(ngx_ratelimit_job_start(pool, work, done, &worked));
+    assert_null(ngx_ratelimit_job_start(pool, NGX_RATELIMIT_JOB_COMPUTES,
+                                        work, done, &worked));
     ngx_destroy_pool(pool);
 
     assert_int_equal(worked, 0);
     assert_int_equal(turn(), 0);
-    assert_int_equal(finished, 0);
 }
 
 
@@ -224,10 +312,11 @@ int
 main(void)
 {
     const struct CMUnitTest  tests[] = {
-        cmocka_unit_test_setup(test_prepare, setup),
-        cmocka_unit_test_setup(test_thread, setup),
         cmocka_unit_test_setup(test_in_place, setup),
-        cmocka_unit_test_setup(test_refused, setup),
+        cmocka_unit_test_setup(test_thread, setup),
+        cmocka_unit_test_setup(test_cancelled, setup),
+        cmocka_unit_test_setup(test_hangs, setup),
+        cmocka_unit_test_setup(test_no_memory, setup),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -92,6 +92,7 @@ ngx_http_ratelimit_api_edit_start(ngx_http_ratelimit_api_t *api,
     api->next = ngx_http_ratelimit_api_edit_finish;
 
     work->job = ngx_ratelimit_job_start(work->edit.pool,
+                                        NGX_RATELIMIT_JOB_COMPUTES,
                                         ngx_http_ratelimit_api_edit_work,
                                         ngx_http_ratelimit_api_edit_done,
                                         work);

@@ -6,7 +6,6 @@
 #include "ngx_http_ratelimit_conf.h"
 
 #include "ngx_ratelimit_document.h"
-#include "ngx_ratelimit_job.h"
 #include "ngx_ratelimit_sync.h"
 #include "ngx_ratelimit_text.h"
 
@@ -231,7 +230,6 @@ ngx_http_ratelimit_zone_follow(ngx_conf_t *cf,
     ngx_http_ratelimit_main_conf_t *conf, ngx_http_ratelimit_zone_t *zone)
 {
     ngx_uint_t                   i;
-    ngx_core_conf_t             *ccf;
     ngx_http_ratelimit_zone_t  **zones;
 
     if (!zone->limiter.follows) {
@@ -256,19 +254,6 @@ ngx_http_ratelimit_zone_follow(ngx_conf_t *cf,
     }
 
     ngx_ratelimit_document_init();
-
-    /*
-     * A single process does jobs in the loop. A pool would be the end of it
-     * after a reload: nginx ends the threads of the last configuration, and has
-     * started those of the first alone.
-     */
-
-    ccf = (ngx_core_conf_t *) ngx_get_conf(cf->cycle->conf_ctx,
-                                           ngx_core_module);
-
-    if (ccf->master != 0 && ngx_ratelimit_job_prepare(cf) != NGX_OK) {
-        return NGX_ERROR;
-    }
 
     return ngx_ratelimit_sync_prepare(cf, &zone->limiter,
                                       &ngx_http_ratelimit_module);

@@ -1,8 +1,8 @@
 /*
- * Work that takes too long for the event loop (compiling a document,
- * writing a file and waiting for the disk), done by a thread of nginx's pool
- * "default". Where nginx is built without threads, has no pool, or is a single
- * process (a reload gives it no threads), it is done at once, in the loop.
+ * Work that takes too long for the event loop (compiling a document, writing a
+ * file and waiting for the disk), done by threads of the worker. If no thread
+ * can be made, and in a single process (a reload leaves it without events of its
+ * own), the work is done at once, in the loop.
  *
  * A worker that exits waits for its jobs, but calls done() of none of them.
  */
@@ -16,6 +16,13 @@
 
 typedef struct ngx_ratelimit_job_s  ngx_ratelimit_job_t;
 
+/* Each does one job after the other: a disk that hangs holds no document up. */
+typedef enum {
+    NGX_RATELIMIT_JOB_COMPUTES = 0,
+    NGX_RATELIMIT_JOB_WRITES,
+    NGX_RATELIMIT_JOB_THREADS
+} ngx_ratelimit_job_thread_e;
+
 /*
  * work runs in the thread. It touches memory of the job alone, or memory that
  * nobody writes to while workers serve. It makes no regular expression, as
@@ -27,25 +34,21 @@ typedef struct ngx_ratelimit_job_s  ngx_ratelimit_job_t;
 typedef void (*ngx_ratelimit_job_pt)(void *data);
 
 /*
- * While the configuration is read: has nginx make the thread pool. Not for a
- * single process, which has no use for it. Returns NGX_OK or NGX_ERROR
- * (logged).
- */
-ngx_int_t ngx_ratelimit_job_prepare(ngx_conf_t *cf);
-
-/*
  * Starts a job. data is in pool, which is the job's alone until done() is
- * called. Returns the job, valid until then, or NULL: memory is out or the
- * queue of the threads is full, and nothing is called. Not while the worker's
- * modules exit: the threads are gone by then.
+ * called. Returns the job, valid until then, or NULL: memory is out, and
+ * nothing is called. Not behind ngx_ratelimit_job_wait() of a worker that exits.
  */
 ngx_ratelimit_job_t *ngx_ratelimit_job_start(ngx_pool_t *pool,
-    ngx_ratelimit_job_pt work, ngx_ratelimit_job_pt done, void *data);
+    ngx_ratelimit_job_thread_e thread, ngx_ratelimit_job_pt work,
+    ngx_ratelimit_job_pt done, void *data);
 
 /*
  * The event loop destroys the job's pool instead of calling done(). Work that
  * has not begun is left out.
  */
 void ngx_ratelimit_job_cancel(ngx_ratelimit_job_t *job);
+
+/* Until the threads have done all of their jobs. For a worker that exits. */
+void ngx_ratelimit_job_wait(void);
 
 #endif /* NGX_RATELIMIT_JOB_H_INCLUDED */

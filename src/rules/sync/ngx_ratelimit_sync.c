@@ -207,7 +207,8 @@ ngx_ratelimit_sync_look(ngx_ratelimit_sync_t *sync)
 
     sync->job = ngx_ratelimit_sync_task_start(
                     ngx_ratelimit_sync_task_new(sync->limiter, sync->log),
-                    sync, ngx_ratelimit_sync_compile_work,
+                    sync, NGX_RATELIMIT_JOB_COMPUTES,
+                    ngx_ratelimit_sync_compile_work,
                     ngx_ratelimit_sync_compile_done);
 
     if (sync->job == NULL) {

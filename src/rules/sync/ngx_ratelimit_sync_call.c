@@ -231,6 +231,7 @@ ngx_ratelimit_sync_call_job(ngx_ratelimit_sync_call_t *call,
     call->work = work;
     call->next = next;
     call->job = ngx_ratelimit_job_start(call->pool,
+                                        NGX_RATELIMIT_JOB_COMPUTES,
                                         ngx_ratelimit_sync_call_work,
                                         ngx_ratelimit_sync_call_done, call);
 }

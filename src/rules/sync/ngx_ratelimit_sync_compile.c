@@ -102,8 +102,8 @@ ngx_ratelimit_sync_task_cleanup(void *data)
 
 ngx_ratelimit_job_t *
 ngx_ratelimit_sync_task_start(ngx_ratelimit_sync_task_t *task,
-    ngx_ratelimit_sync_t *sync, ngx_ratelimit_job_pt work,
-    ngx_ratelimit_job_pt done)
+    ngx_ratelimit_sync_t *sync, ngx_ratelimit_job_thread_e thread,
+    ngx_ratelimit_job_pt work, ngx_ratelimit_job_pt done)
 {
     ngx_ratelimit_job_t  *job;
 
@@ -112,7 +112,7 @@ ngx_ratelimit_sync_task_start(ngx_ratelimit_sync_task_t *task,
     }
 
     task->sync = sync;
-    job = ngx_ratelimit_job_start(task->pool, work, done, task);
+    job = ngx_ratelimit_job_start(task->pool, thread, work, done, task);
 
     if (job == NULL) {
         ngx_destroy_pool(task->pool);

@@ -143,7 +143,8 @@ ngx_ratelimit_sync_task_t *ngx_ratelimit_sync_task_new(
  */
 ngx_ratelimit_job_t *ngx_ratelimit_sync_task_start(
     ngx_ratelimit_sync_task_t *task, ngx_ratelimit_sync_t *sync,
-    ngx_ratelimit_job_pt work, ngx_ratelimit_job_pt done);
+    ngx_ratelimit_job_thread_e thread, ngx_ratelimit_job_pt work,
+    ngx_ratelimit_job_pt done);
 
 /*
  * In a thread: compiles task->entry. Returns NGX_OK, NGX_DECLINED: it is not

@@ -78,7 +78,7 @@ ngx_ratelimit_sync_leader_look(ngx_ratelimit_sync_t *sync)
 void
 ngx_ratelimit_sync_leader_end(ngx_ratelimit_sync_t *sync)
 {
-    /* threads have ended by now: no file is being written any more */
+    /* the threads have ended: no file is being written any more */
 
     if (sync->file) {
         ngx_ratelimit_job_cancel(sync->file);
@@ -382,6 +382,7 @@ ngx_ratelimit_sync_compare(ngx_ratelimit_sync_t *sync, uint64_t version,
     }
 
     sync->compares = ngx_ratelimit_sync_task_start(task, sync,
+                                              NGX_RATELIMIT_JOB_COMPUTES,
                                               ngx_ratelimit_sync_compare_work,
                                               ngx_ratelimit_sync_compare_done);
     if (sync->compares) {
@@ -622,7 +623,8 @@ ngx_ratelimit_sync_file_look(ngx_ratelimit_sync_t *sync)
 
     sync->file = ngx_ratelimit_sync_task_start(
                      ngx_ratelimit_sync_task_new(sync->limiter, sync->log),
-                     sync, work, ngx_ratelimit_sync_file_done);
+                     sync, NGX_RATELIMIT_JOB_WRITES, work,
+                     ngx_ratelimit_sync_file_done);
 
     if (sync->file == NULL) {
         (void) ngx_ratelimit_sync_failed(&sync->saving);
