@@ -84,6 +84,7 @@ struct ngx_ratelimit_redis_shared_s {
     _Atomic uint64_t               heartbeat_ms; /* the last one; 0: none */
     ngx_ratelimit_log_limit_t      heartbeat_errors;
     ngx_ratelimit_log_limit_t      auth_notices;
+    ngx_ratelimit_log_limit_t      uncovered; /* slots: lines about them */
 
     ngx_slab_pool_t               *slab;      /* its mutex: to publish a map */
     ngx_ratelimit_redis_times_t   *times;     /* WORKERS x PLACES */

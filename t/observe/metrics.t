@@ -20,6 +20,7 @@ my %TYPES = (
     ratelimit_redis_breaker_opened_total => 'counter',
     ratelimit_redis_breaker_state => 'gauge',
     ratelimit_redis_connected => 'gauge',
+    ratelimit_redis_topology_age_seconds => 'gauge',
     ratelimit_redis_nodes => 'gauge',
     ratelimit_requests_total => 'counter',
     ratelimit_cost_total => 'counter',

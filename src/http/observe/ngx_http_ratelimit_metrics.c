@@ -103,6 +103,8 @@ static void ngx_http_ratelimit_metrics_number(
     ngx_http_ratelimit_metrics_t *out, const void *item);
 static void ngx_http_ratelimit_metrics_clocks(
     ngx_http_ratelimit_metrics_t *out, const void *item);
+static void ngx_http_ratelimit_metrics_topology(
+    ngx_http_ratelimit_metrics_t *out, const void *item);
 static void ngx_http_ratelimit_metrics_nodes(
     ngx_http_ratelimit_metrics_t *out, const void *item);
 static void ngx_http_ratelimit_metrics_skipped(
@@ -314,6 +316,10 @@ static const ngx_http_ratelimit_metric_t  ngx_http_ratelimit_item_metrics[] =
       "The breaker of a Redis node: 0 closed, 1 open, 2 readmits calls.",
       ngx_http_ratelimit_metrics_nodes,
       offsetof(ngx_ratelimit_redis_node_stat_t, state) },
+
+    { "ratelimit_redis_topology_age_seconds", "gauge",
+      "Time since a Sentinel named the master.",
+      ngx_http_ratelimit_metrics_topology, 0 },
 
     { "ratelimit_redis_connected", "gauge",
       "Whether a worker is connected to the Redis node.",
@@ -1078,6 +1084,21 @@ ngx_http_ratelimit_metrics_nodes(ngx_http_ratelimit_metrics_t *out,
                                               "redis", it->name,
                                               "node", &node.name, NULL);
         }
+    }
+}
+
+
+static void
+ngx_http_ratelimit_metrics_topology(ngx_http_ratelimit_metrics_t *out,
+    const void *item)
+{
+    const ngx_http_ratelimit_metrics_item_t  *it;
+
+    it = item;
+
+    if (it->redis && it->stat.mapped) {
+        ngx_http_ratelimit_metrics_seconds(out, it->stat.map_age_ms * 1000,
+                                           "redis", it->name, NULL);
     }
 }
 

@@ -45,6 +45,8 @@ static ngx_int_t ngx_ratelimit_redis_range_add(
     ngx_ratelimit_redis_reply_t *reply);
 static void ngx_ratelimit_redis_range_host(
     ngx_ratelimit_redis_reply_t *reply, char *data, size_t len);
+static void ngx_ratelimit_redis_range_more(
+    ngx_ratelimit_redis_reply_t *reply, ngx_int_t idx, char *data, size_t len);
 static void *ngx_ratelimit_redis_text_add(const redisReadTask *task,
     const char *data, size_t len);
 static ngx_uint_t ngx_ratelimit_redis_depth(const redisReadTask *task);
@@ -373,6 +375,16 @@ ngx_ratelimit_redis_read_string(const redisReadTask *task, char *data,
         ngx_ratelimit_redis_range_host(reply, data, len);
     }
 
+    /* the node's array goes on with an id and [name, value, ...] */
+
+    if (reply->form == NGX_RATELIMIT_REDIS_FORM_SLOTS
+        && ngx_ratelimit_redis_depth(task) == 4
+        && task->parent->idx == 3
+        && task->parent->parent->idx == 2)
+    {
+        ngx_ratelimit_redis_range_more(reply, task->idx, data, len);
+    }
+
     return reply;
 }
 
@@ -628,6 +640,25 @@ ngx_ratelimit_redis_range_host(ngx_ratelimit_redis_reply_t *reply,
 
     range->host_len = len;
     ngx_memcpy(range->host, data, len);
+}
+
+
+/* A host that is not known, "?", is where the metadata says its "ip" is. */
+
+static void
+ngx_ratelimit_redis_range_more(ngx_ratelimit_redis_reply_t *reply,
+    ngx_int_t idx, char *data, size_t len)
+{
+    ngx_ratelimit_redis_range_t  *range;
+
+    range = &reply->ranges[reply->nranges - 1];
+
+    if (idx % 2 == 0) {
+        range->ip = (len == 2 && ngx_memcmp(data, "ip", 2) == 0);
+
+    } else if (range->ip && range->host_len == 1 && range->host[0] == '?') {
+        ngx_ratelimit_redis_range_host(reply, data, len);
+    }
 }
 
 

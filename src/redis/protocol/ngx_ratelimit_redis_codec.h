@@ -30,6 +30,7 @@ typedef struct {
     int64_t                     first;
     int64_t                     last;
     int64_t                     port;
+    u_char                      ip;       /* the next value is its address */
     u_char                      host_len;
     u_char                      host[NGX_RATELIMIT_REDIS_MAX_HOST];
 } ngx_ratelimit_redis_range_t;

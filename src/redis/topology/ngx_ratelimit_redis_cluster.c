@@ -155,6 +155,17 @@ ngx_ratelimit_redis_map_apply(ngx_ratelimit_redis_client_t *client,
         ngx_ratelimit_redis_slot_set(client, i, nodes[owner]);
     }
 
+    i = NGX_RATELIMIT_CLUSTER_SLOTS - map->nslots;
+
+    if (i && i != client->topology.uncovered && client->control == NULL) {
+        ngx_ratelimit_redis_log(client, &client->redis->shared->uncovered,
+                                NGX_RATELIMIT_LOG_MS, NGX_LOG_ERR, 0,
+                                "%ui hash slots have no node, requests whose "
+                                "counters are there are degraded", i);
+    }
+
+    client->topology.uncovered = i;
+
     ngx_ratelimit_redis_map_settle(client);
 }
 

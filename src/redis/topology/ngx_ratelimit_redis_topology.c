@@ -28,6 +28,7 @@ static void ngx_ratelimit_redis_map_take(
 static void ngx_ratelimit_redis_map_publish(
     ngx_ratelimit_redis_client_t *client,
     const ngx_ratelimit_slot_map_t *map, ngx_uint_t current);
+static void ngx_ratelimit_redis_map_useless(ngx_ratelimit_redis_node_t *node);
 static void ngx_ratelimit_redis_topology_notice(
     ngx_ratelimit_redis_client_t *client);
 static void ngx_ratelimit_redis_question(
@@ -440,6 +441,8 @@ void
 ngx_ratelimit_redis_topology_reply(ngx_ratelimit_redis_node_t *node,
     ngx_uint_t current)
 {
+    u_char                           buf[NGX_RATELIMIT_REDIS_MAX_HOST];
+    ngx_str_t                        master;
     ngx_uint_t                       valid, sentinel;
     ngx_ratelimit_slot_map_t        *map;
     ngx_ratelimit_redis_client_t    *client;
@@ -448,6 +451,11 @@ ngx_ratelimit_redis_topology_reply(ngx_ratelimit_redis_node_t *node,
     client = node->client;
     t = &client->topology;
     sentinel = (node->role == NGX_RATELIMIT_REDIS_ASKS_MASTER);
+
+    master.data = buf;
+    master.len = ngx_snprintf(buf, sizeof(buf), "\"%V\"",
+                              &client->redis->master)
+                 - buf;
 
     /*
      * A late answer may be older than the map known since. It is still better
@@ -476,13 +484,15 @@ ngx_ratelimit_redis_topology_reply(ngx_ratelimit_redis_node_t *node,
             ngx_ratelimit_redis_map_publish(client, map, current);
 
         } else if (sentinel) {
-            ngx_ratelimit_redis_log(client, &node->lines, NGX_RATELIMIT_LOG_MS,
-                                    NGX_LOG_ERR, 0,
-                                    "sentinel %V %s master \"%V\"",
-                                    &node->conn.name,
+            ngx_ratelimit_redis_node_log(node, NGX_RATELIMIT_REDIS_LINE_REPLY,
+                                    0, "sentinel ",
                                     node->reply.flat && node->reply.ntexts != 2
-                                        ? "knows no" : "names no address for",
-                                    &client->redis->master);
+                                        ? " knows no master "
+                                        : " names no address for master ",
+                                    &master);
+
+        } else {
+            ngx_ratelimit_redis_map_useless(node);
         }
 
         ngx_free(map);
@@ -500,6 +510,31 @@ ngx_ratelimit_redis_topology_reply(ngx_ratelimit_redis_node_t *node,
     {
         t->state = NGX_RATELIMIT_REDIS_ASKED;
     }
+}
+
+
+/* As it may be of a node that was reset, or whose name is not known yet. */
+
+static void
+ngx_ratelimit_redis_map_useless(ngx_ratelimit_redis_node_t *node)
+{
+    u_char                        buf[NGX_RATELIMIT_REDIS_MAX_HOST + 64];
+    ngx_str_t                     why;
+    ngx_ratelimit_redis_reply_t  *reply;
+
+    reply = &node->reply;
+
+    why.data = buf;
+    why.len = ngx_snprintf(buf, sizeof(buf), "%ui ranges, host \"%*s\"",
+                           reply->nranges,
+                           (size_t) (reply->nranges
+                                     ? reply->ranges[0].host_len : 0),
+                           reply->nranges ? reply->ranges[0].host : buf)
+              - buf;
+
+    ngx_ratelimit_redis_node_log(node, NGX_RATELIMIT_REDIS_LINE_REPLY, 0, "",
+                       " answered CLUSTER SLOTS without a usable range: ",
+                       &why);
 }
 
 

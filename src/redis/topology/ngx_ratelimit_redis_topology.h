@@ -34,6 +34,8 @@ typedef struct {
     uint64_t                       due_ms;    /* asks no sooner */
     ngx_uint_t                     sentinel;  /* which one is asked */
 
+    ngx_uint_t                     uncovered; /* slots without a node */
+
     unsigned                       mapped:1;  /* slots is known */
     unsigned                       wanted:1;  /* something may have changed */
     unsigned                       moved:1;   /* MOVED changed slots */

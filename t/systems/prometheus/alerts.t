@@ -285,6 +285,7 @@ fires({ BreakerOpen => { instance($one), redis => 'r' },
 
 dashboard();
 is_deeply([sort keys %untested], [qw( RatelimitBreakerFlaps RatelimitRulesNotCounted
-                                     RatelimitRulesRefused )],
+                                     RatelimitRulesRefused
+                                     RatelimitTopologyOld )],
           'all alerts are tested, but some by promtool alone');
 $_->stop for $one, $two;
