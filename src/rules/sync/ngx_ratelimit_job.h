@@ -1,8 +1,8 @@
 /*
  * Work that takes too long for the event loop (compiling a document, writing a
  * file and waiting for the disk), done by threads of the worker. If no thread
- * can be made, and in a single process (a reload leaves it without events of its
- * own), the work is done at once, in the loop.
+ * can be made, and in a single process (a reload leaves it without events of
+ * its own), the work is done at once, in the loop.
  *
  * A worker that exits waits for its jobs, but calls done() of none of them.
  */
@@ -36,7 +36,8 @@ typedef void (*ngx_ratelimit_job_pt)(void *data);
 /*
  * Starts a job. data is in pool, which is the job's alone until done() is
  * called. Returns the job, valid until then, or NULL: memory is out, and
- * nothing is called. Not behind ngx_ratelimit_job_wait() of a worker that exits.
+ * nothing is called. Not behind ngx_ratelimit_job_wait() of a worker that
+ * exits.
  */
 ngx_ratelimit_job_t *ngx_ratelimit_job_start(ngx_pool_t *pool,
     ngx_ratelimit_job_thread_e thread, ngx_ratelimit_job_pt work,
