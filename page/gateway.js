@@ -32,7 +32,7 @@ function overview() {
             replace(wrong, el("section", null, wrongList(status)));
             replace(about, el("section", null, gatewayFacts(status)),
                     el("section", null, documentFacts(status)));
-            nodes.show(status.redis ? status.redis.servers : []);
+            nodes.show(status.redis ? status.redis.nodes : []);
             skipped.show(status.skipped);
             plots.draw();
         }
@@ -43,11 +43,11 @@ function gatewayFacts(status) {
     const redis = status.redis;
 
     return [el("h2", null, "Gateway and fleet"), facts(
-        ["Gateway", data(status.node.hostname)],
+        ["Gateway", data(status.gateway.hostname)],
         ["Zone", data(status.zone)],
-        ["Worker that answered", String(status.node.worker)],
+        ["Worker that answered", String(status.gateway.worker)],
         ["Gateways that share the limits",
-         redis ? number(redis.nodes) : "only this one"],
+         redis ? number(redis.gateways) : "only this one"],
         redis ? ["Redis", [data(redis.name), redis.reachable
                            ? el("span", { class: "good" }, " answers")
                            : el("span", { class: "bad" }, " does not answer")]]
@@ -59,8 +59,8 @@ function documentFacts(status) {
     const state = status.state;
 
     return [el("h2", null, "Document"), facts(
-        ["Version in use here", number(status.compiled)],
-        ["Newest known version", number(status.version)],
+        ["Version in use here", number(status.in_use)],
+        ["Newest known version", number(status.newest)],
         ["In use since", status.since
          ? [time(status.since), " (" + duration(status.age_seconds) + ")"]
          : "never"],
@@ -81,7 +81,7 @@ function wrongList(status) {
     if (redis && !redis.reachable) {
         list.push("Redis does not answer: rules go by their fail_mode.");
     }
-    for (const node of redis ? redis.servers : []) {
+    for (const node of redis ? redis.nodes : []) {
         if (node.breaker !== "closed") {
             list.push(["The breaker of Redis node ", data(node.name), ": ",
                        BREAKERS[node.breaker] || node.breaker, "."]);
@@ -90,10 +90,10 @@ function wrongList(status) {
     if (status.refused) {
         list.push("This gateway does not use version "
                   + number(status.refused) + ": the error log says why.");
-    } else if (status.compiled !== status.version) {
-        list.push("Version " + number(status.version) + " is not yet in use "
+    } else if (status.in_use !== status.newest) {
+        list.push("Version " + number(status.newest) + " is not yet in use "
                   + "here: requests go by version "
-                  + number(status.compiled) + ".");
+                  + number(status.in_use) + ".");
     }
     if (status.skipped.length) {
         list.push(count(status.skipped.length, "entry", "entries")

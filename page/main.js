@@ -92,8 +92,8 @@ async function readAll() {
 
 function draw() {
     page.zone.textContent = gateway.status.zone;
-    page.where.textContent = gateway.status.node.hostname + ", version "
-                             + number(gateway.status.compiled);
+    page.where.textContent = gateway.status.gateway.hostname + ", version "
+                             + number(gateway.status.in_use);
     document.title = "Rate limits: " + gateway.status.zone;
 
     if (view.draw) {

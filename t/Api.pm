@@ -118,7 +118,7 @@ sub follows {
 
     return wait_for(sub {
         for (map { answer($_) } $gateway->burst(10, "$self->{base}/status")) {
-            $said{$_->{json}{node}{worker}} = $_->{json}{compiled};
+            $said{$_->{json}{gateway}{worker}} = $_->{json}{in_use};
         }
         return keys %said == $gateway->{workers}
                && !grep { $_ != $version } values %said;

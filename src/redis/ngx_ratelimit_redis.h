@@ -68,7 +68,7 @@ typedef struct {
                                                client: see there */
 } ngx_ratelimit_redis_result_t;
 
-/* "ok", "open", "timeout", "oom" and so on. */
+/* "ok", "breaker_open", "timeout", "oom" and so on. */
 const ngx_str_t *ngx_ratelimit_redis_status_name(
     ngx_ratelimit_redis_status_e status);
 

@@ -82,7 +82,7 @@ sub peak {
     t::Api::problem_ok($api->change('PATCH', '/tier-of',
                            { keys => { map { ("a$_" => 't') } 1 .. 2000 } }),
                        '413 too-large', 'and more');
-    is($api->get('/status')->{json}{version}, 2, 'nothing is changed');
+    is($api->get('/status')->{json}{newest}, 2, 'nothing is changed');
 
     my %plain = (tier_of => { keys => { map { ("k$_" => 't') } 1 .. 9999 } },
                  whitelist => [map { "w$_" } 1 .. 9999]);
@@ -117,7 +117,7 @@ cmp_ok(length $old, '>', 2 * $MAX, 'a record from before');
     $gateway->log_has(qr/version 7 of its rules is not used: its document is larger than 1 MiB/, 'it is refused, with the reason');
     is($gateway->get('/?k=a', 'X-API-Key: bad')->{status}, 403,
        'what runs goes on');
-    is_deeply([@{ $api->get('/status')->{json} }{qw( version refused )}], [1, 7],
+    is_deeply([@{ $api->get('/status')->{json} }{qw( newest refused )}], [1, 7],
               'version 1; /status names the other one');
 
     t::Api::problem_ok($api->get('/versions/7'), '413 too-large',

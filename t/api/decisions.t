@@ -28,7 +28,7 @@ $api->follows(1);
 is($gateway->get('/slow', 'X-API-Key: bad')->{status}, 403, 'a deny list');
 
 my $all = { small => { passed => 2, rejected => 3 },
-            tried => { passed => 1, dry_run_rejected => 1 },
+            tried => { passed => 1, rejected_dry_run => 1 },
             slow => {}, '' => { denied => 1 } };
 
 is_deeply(decisions(), $all, 'passed, rejected, tried and denied');

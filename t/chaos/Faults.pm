@@ -243,7 +243,7 @@ sub alone {
 
     $run->waits('each gateway knows of five', sub {
         @fleet == grep { $_->get('/metrics')->{body}
-                         =~ /^ratelimit_redis_nodes\S* 5$/m } @fleet
+                         =~ /^ratelimit_gateways\S* 5$/m } @fleet
     });
 
     my @families = qw( alone trickle ahead );

@@ -27,7 +27,8 @@ sub degraded {
 
     is(told($answer), '200 DEGRADED -1', "$name: it passes");
     is(header($answer, $_->[0]), $_->[1], "$name: $_->[0]")
-        for ['X-RateLimit-Policy', 'degraded'], ['X-RateLimit-Limit', 10],
+        for ['X-RateLimit-Policy', 'degraded'],
+            ['X-RateLimit-Status', 'degraded'], ['X-RateLimit-Limit', 10],
             ['X-RateLimit-Reset', ''], ['Retry-After', ''],
             ['X-Source', 'fallback'];
 

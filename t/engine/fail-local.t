@@ -46,7 +46,7 @@ sub knows {
 
     ok(wait_for(sub {
         $gateway->get('/metrics')->{body}
-            =~ /^ratelimit_redis_nodes\S* $n$/m
+            =~ /^ratelimit_gateways\S* $n$/m
     }), "it knows of $n");
 }
 

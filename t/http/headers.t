@@ -16,6 +16,7 @@ add_block_preprocessor(sub {
         add_header x-ratelimit-remaining 76;
         add_header X-RATELIMIT-RESET 75;
         add_header X-RateLimit-Policy theirs;
+        add_header X-RateLimit-Status theirs;
         add_header Retry-After 74;
         add_header X-Other kept;
         return 200 "origin\n";
@@ -135,6 +136,7 @@ origin
 X-RateLimit-Limit: 9
 X-RateLimit-Remaining: 8
 !X-RateLimit-Policy
+!X-RateLimit-Status
 Retry-After: 74
 X-Other: kept
 --- raw_response_headers_unlike

@@ -92,7 +92,7 @@ sub zeros {
 is(zeros($local, 'slow', 'leaky'), 'delayed local, passed local, rejected local',
    'a leaky bucket delays');
 is(zeros($local, 'try', 'leaky'),
-   'dry_run_delayed local, dry_run_rejected local, passed local', 'a dry run does not');
+   'delayed_dry_run local, rejected_dry_run local, passed local', 'a dry run does not');
 is(zeros($local, '', 'deny'), 'denied local', 'a zone with a deny list denies');
 is(zeros($local, '', 'bans'), 'penalized local', 'and one with a penalty penalizes');
 is(zeros($local, '', 'z'), '', 'others do neither');
@@ -124,7 +124,7 @@ is(value($local, 'ratelimit_cost_total{zone="two",rule="cost"}'), 12,
 is(tally($local->burst(3, '/leaky?k=a')), '3 x 200', 'a leaky bucket');
 is(requests($local, 'slow', 'leaky'), 'delayed local 2, passed local 1',
    'delays two');
-is(requests($local, 'try', 'leaky'), 'dry_run_delayed local 2, passed local 1',
+is(requests($local, 'try', 'leaky'), 'delayed_dry_run local 2, passed local 1',
    'and would delay two');
 is(value($local, 'ratelimit_delay_seconds_count{zone="leaky"}'), 2,
    'their delays');
@@ -134,12 +134,12 @@ is(value($local, 'ratelimit_delay_seconds_bucket{zone="leaky",le="0.1"}'), 2,
    'one of 100 ms');
 
 $local->get('/dry?k=a') for 1 .. 3;
-is(requests($local, 'dry', 'dry'), 'dry_run_rejected local 2, passed local 1',
+is(requests($local, 'dry', 'dry'), 'rejected_dry_run local 2, passed local 1',
    'a dry run');
 
 is(join(' ', map { $local->get("/$_?k=a&key=bad")->{status} } qw( deny deny denied )),
    '403 403 200', 'a deny list');
-is(requests($local, '', 'deny'), 'denied local 2, dry_run_denied local 1',
+is(requests($local, '', 'deny'), 'denied local 2, denied_dry_run local 1',
    'is of the zone');
 
 # a reload, killed workers, a document in which a rule is gone, and comes again
@@ -261,7 +261,7 @@ is(requests($redis, 'spent'), 'passed redis 2, rejected memory 4',
    'a rejection that is remembered');
 
 $redis->get('/dry?k=a') for 1 .. 3;
-is(requests($redis, 'dry'), 'dry_run_rejected redis 2, passed redis 1', 'a dry run');
+is(requests($redis, 'dry'), 'rejected_dry_run redis 2, passed redis 1', 'a dry run');
 
 $redis->get('/async?k=a') for 1 .. 3;
 like(requests($redis, 'async'), qr/^passed lease 3$/, 'async');

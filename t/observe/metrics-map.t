@@ -38,7 +38,7 @@ sub states {
     my $gateway = shift;
 
     my %states = $gateway->get('/metrics')->{body}
-        =~ /^ratelimit_redis_breaker_state\{redis="r",shard="(?:127\.0\.0\.1:)?(.*)"\} (\d)$/mg;
+        =~ /^ratelimit_redis_breaker_state\{redis="r",node="(?:127\.0\.0\.1:)?(.*)"\} (\d)$/mg;
 
     return join ' ', map { "$_:" . ($states{$_} ? 'open' : 'closed') } sort keys %states;
 }

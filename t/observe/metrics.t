@@ -21,7 +21,7 @@ my %TYPES = (
     ratelimit_redis_breaker_state => 'gauge',
     ratelimit_redis_connected => 'gauge',
     ratelimit_redis_topology_age_seconds => 'gauge',
-    ratelimit_redis_nodes => 'gauge',
+    ratelimit_gateways => 'gauge',
     ratelimit_requests_total => 'counter',
     ratelimit_cost_total => 'counter',
     ratelimit_wait_seconds => 'histogram',
@@ -47,7 +47,7 @@ my %TYPES = (
     ratelimit_rules_version => 'gauge',
     ratelimit_rules_age_seconds => 'gauge',
     ratelimit_rules_reachable => 'gauge',
-    ratelimit_rules_refused => 'gauge',
+    ratelimit_rules_refused_version => 'gauge',
     ratelimit_rules_skipped => 'gauge',
     ratelimit_rules_skipped_info => 'gauge',
 );
@@ -210,10 +210,10 @@ sub counted {
 }
 
 
-sub shards {
+sub breakers {
     my ($series, $redis) = @_;
 
-    return join ' ', map { /,shard=(.*)/ ? "$1:$series->{$_}" : () }
+    return join ' ', map { /breaker_state .*,node=(.*)/ ? "$1:$series->{$_}" : () }
                      sort grep { /^ratelimit_redis_breaker_state redis=\Q$redis\E,/ }
                      keys %$series;
 }
@@ -266,9 +266,9 @@ is_deeply([grep { /^ratelimit_redis_error_replies_total .*redis=idle$/ }
 
 ok(wait_for(sub {
        $series = series($gateway);
-       return keys %port == grep { shards($series, $_) } keys %port;
-   }), 'each Redis has its shard');
-is(shards($series, $_), "127.0.0.1:$port{$_}:0", "$_: a breaker, closed")
+       return keys %port == grep { breakers($series, $_) } keys %port;
+   }), 'each Redis has its breaker');
+is(breakers($series, $_), "127.0.0.1:$port{$_}:0", "$_: a breaker, closed")
     for qw( fleet full );
 
 # some of everything, over both workers
@@ -429,11 +429,11 @@ my $many = t::Gateway->limited(zone => {}, locations => {},
 
 ok(wait_for(sub {
        $series = series($many);
-       return 200 == grep { /redis=many,shard=/ } keys %$series;
-   }), 'many shards: all of the map are there');
+       return 200 == grep { /breaker_state redis=many,node=/ } keys %$series;
+   }), 'many breakers: all of the map are there');
 cmp_ok($series->{'ratelimit_redis_refreshes_total redis=many'}, '>=', 1,
        'the Cluster was asked for its map');
-scrape($many, 'many shards');
+scrape($many, 'many breakers');
 
 my $answer = $many->get('/metrics');
 

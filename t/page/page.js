@@ -660,7 +660,7 @@ const TESTS = {
 
             json.zone = json.node.hostname = EVIL;
             json.skipped = [{ id: EVIL, pointer: EVIL, detail: EVIL }];
-            json.redis.servers[0].name = EVIL;
+            json.redis.nodes[0].name = EVIL;
             await route.fulfill({ response: answer, json: json });
         });
         await tab.page.goto(tab.base + "/rl/");
@@ -693,7 +693,7 @@ const TESTS = {
             const json = await answer.json();
 
             json.redis.reachable = false;
-            json.redis.servers[1].breaker = "open";
+            json.redis.nodes[1].breaker = "open";
             await route.fulfill({ response: answer, json: json });
         });
         await tab.view("overview");

@@ -325,7 +325,7 @@ sub timers_fire {
 
         ok(wait_for(sub {
             metric($gateway, 'breaker_state',
-                   "shard=\"127.0.0.1:$port\"") == 0
+                   "node=\"127.0.0.1:$port\"") == 0
         }), 'late reply: it closes');
         is(told($gateway, rand), '200 PASSED 9', 'late reply: at once');
 
@@ -494,7 +494,7 @@ for my $events ('', 'accept_mutex on;') {
 {
     my $fake = fake(sub { [('') x 60, $GOOD] });
     my $gateway = gateway("server 127.0.0.1:$fake->{port}", timeout => '100ms');
-    my $shard = "shard=\"127.0.0.1:$fake->{port}\"";
+    my $node = "node=\"127.0.0.1:$fake->{port}\"";
 
     t::Clock::stop();
     is(told($gateway), '200 PASSED 9', 'late: good before');
@@ -506,7 +506,7 @@ for my $events ('', 'accept_mutex on;') {
 
     is(scalar(grep { t::Gateway::told($_) ne '200 DEGRADED -1' } @answers), 0,
        'late: degraded');
-    is(metric($gateway, 'breaker_state', $shard), 1, 'late: it is open');
+    is(metric($gateway, 'breaker_state', $node), 1, 'late: it is open');
 
     good($fake);
     my $n = 1 + @answers;
@@ -516,7 +516,7 @@ for my $events ('', 'accept_mutex on;') {
         return told($gateway, rand) eq '200 PASSED 9';
     }), 'late: it is asked again');
 
-    is(metric($gateway, 'breaker_state', $shard), 0, 'late: it is closed');
+    is(metric($gateway, 'breaker_state', $node), 0, 'late: it is closed');
     is(metric($gateway, 'breaker_opened_total'), 1, 'late: it opened once');
     is(metric($gateway, 'calls_total'), $n, 'late: each call ended once');
     is(metric($gateway, 'calls_total', 'result="ok"'), 2,
@@ -524,7 +524,7 @@ for my $events ('', 'accept_mutex on;') {
 
     my $timeouts = metric($gateway, 'calls_total', 'result="timeout"');
     cmp_ok($timeouts, '>=', 3, "late: $timeouts timeouts");
-    is(metric($gateway, 'calls_total', 'result="open"'), $n - 2 - $timeouts,
+    is(metric($gateway, 'calls_total', 'result="breaker_open"'), $n - 2 - $timeouts,
        'late: and the rest was not sent');
 
     $gateway->stop;
@@ -583,7 +583,7 @@ for my $error ('WRONGTYPE x', 'MOVED 1 127.0.0.1:1', 'TRYAGAIN x') {
 }
 
 
-# one shard of a cluster is silent, the other is not touched; requests for both
+# one node of a cluster is silent, the other is not touched; requests for both
 # in one turn
 
 {
@@ -607,7 +607,7 @@ for my $error ('WRONGTYPE x', 'MOVED 1 127.0.0.1:1', 'TRYAGAIN x') {
 
     for my $k (1 .. 200) {
         my @before = map { scalar checks($_) } @fakes;
-        is(told($gateway, $k), '200 PASSED 9', 'shards: good before')
+        is(told($gateway, $k), '200 PASSED 9', 'nodes: good before')
             if $k == 1;
         told($gateway, $k) if $k > 1;
         sleep 0.02;
@@ -621,9 +621,9 @@ for my $error ('WRONGTYPE x', 'MOVED 1 127.0.0.1:1', 'TRYAGAIN x') {
 
     bad($fakes[0]);
     $gateway->burst(4, "/?k=$keys[0]");
-    is(lines($gateway, 'opens'), 1, 'shards: one opens');
+    is(lines($gateway, 'opens'), 1, 'nodes: one opens');
     like($gateway->log, qr/breaker of 127\.0\.0\.1:$ports[0] opens/,
-         'shards: that one');
+         'nodes: that one');
 
     t::Clock::stop();
     my @answers = t::Gateway::send_all([map {
@@ -635,13 +635,13 @@ for my $error ('WRONGTYPE x', 'MOVED 1 127.0.0.1:1', 'TRYAGAIN x') {
             scalar(grep { t::Gateway::told($_) eq '200 PASSED 9' } @answers),
             scalar(grep { t::Gateway::told($_) eq '200 DEGRADED -1' }
                    @answers)),
-       '100 x 200 50 50', 'shards: the other one is asked, and nobody waits');
+       '100 x 200 50 50', 'nodes: the other one is asked, and nobody waits');
 
     good($fakes[0]);
     ok(wait_for(sub {
         advance(0.1);
         return told($gateway, $keys[0]) eq '200 PASSED 9'
-    }), 'shards: it is asked again');
+    }), 'nodes: it is asked again');
 
     $gateway->stop;
     $_->stop for @fakes;

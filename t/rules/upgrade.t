@@ -99,7 +99,7 @@ sub going_by {
 
     for (map { t::Api::answer($_) } $gateway->burst(20, '/rl/status')) {
         next if $_->{status} != 200;
-        $said{$_->{json}{node}{worker}} = $_->{json}{compiled};
+        $said{$_->{json}{gateway}{worker}} = $_->{json}{in_use};
     }
 
     delete @said{grep { !kill 0, $_ } keys %said};

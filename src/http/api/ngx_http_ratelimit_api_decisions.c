@@ -65,7 +65,7 @@ ngx_http_ratelimit_api_decisions_row(const ngx_ratelimit_counts_row_t *row)
     if (row->kind == NGX_RATELIMIT_COUNTS_ZONE) {
         ngx_http_ratelimit_api_decisions_add(&json, "denied",
                              row->words[NGX_RATELIMIT_COUNTS_DENIED]);
-        ngx_http_ratelimit_api_decisions_add(&json, "dry_run_denied",
+        ngx_http_ratelimit_api_decisions_add(&json, "denied_dry_run",
                              row->words[NGX_RATELIMIT_COUNTS_DENIED_DRY_RUN]);
         ngx_http_ratelimit_api_decisions_add(&json, "penalized",
                              row->words[NGX_RATELIMIT_COUNTS_PENALIZED]);

@@ -8,7 +8,7 @@
 
 static json_t *ngx_http_ratelimit_api_status_redis(
     ngx_ratelimit_limiter_t *limiter, const ngx_ratelimit_sync_stat_t *stat);
-static json_t *ngx_http_ratelimit_api_status_servers(
+static json_t *ngx_http_ratelimit_api_status_nodes(
     const ngx_ratelimit_redis_t *redis);
 static json_t *ngx_http_ratelimit_api_status_state(
     ngx_ratelimit_limiter_t *limiter, const ngx_ratelimit_sync_stat_t *stat);
@@ -36,14 +36,14 @@ ngx_http_ratelimit_api_status(ngx_http_ratelimit_api_t *api)
         json_pack("{s:o, s:{s:o, s:I}, s:b, s:o, s:I, s:I, s:o, s:o, s:I, s:o, "
                   "s:o, s:o, s:o}",
             "zone", ngx_http_ratelimit_json_text(&limiter->zone.name),
-            "node",
+            "gateway",
                 "hostname", ngx_http_ratelimit_json_text(&hostname),
                 "worker", (json_int_t) ngx_pid,
             "write", (int) api->conf->write,
             "format", json_sprintf("%d.%d", NGX_RATELIMIT_DOCUMENT_MAJOR,
                                    NGX_RATELIMIT_DOCUMENT_MINOR),
-            "version", (json_int_t) stat.version,
-            "compiled", (json_int_t) stat.compiled,
+            "newest", (json_int_t) stat.version,
+            "in_use", (json_int_t) stat.compiled,
             "since", ngx_http_ratelimit_api_status_time(stat.swapped_ms),
             "age_seconds", (stat.swapped_ms && now_ms >= stat.swapped_ms)
                            ? json_integer((now_ms - stat.swapped_ms) / 1000)
@@ -70,15 +70,15 @@ ngx_http_ratelimit_api_status_redis(ngx_ratelimit_limiter_t *limiter,
         "name", ngx_http_ratelimit_json_text(&limiter->redis->name),
         "reachable", (int) stat->reachable,
         "asked", ngx_http_ratelimit_api_status_time(stat->asked_ms),
-        "nodes",
+        "gateways",
         (json_int_t) ngx_ratelimit_redis_gateways(limiter->redis),
-        "servers", ngx_http_ratelimit_api_status_servers(limiter->redis));
+        "nodes", ngx_http_ratelimit_api_status_nodes(limiter->redis));
 }
 
 
 /* The Redis nodes in use; NULL: memory is out. */
 static json_t *
-ngx_http_ratelimit_api_status_servers(const ngx_ratelimit_redis_t *redis)
+ngx_http_ratelimit_api_status_nodes(const ngx_ratelimit_redis_t *redis)
 {
     json_t                           *list;
     ngx_queue_t                      *at;

@@ -113,8 +113,8 @@ static void ngx_http_ratelimit_metrics_skipped(
 const ngx_str_t  ngx_http_ratelimit_outcomes[] = {
     ngx_null_string,                   /* BYPASSED */
     ngx_string("passed"),
-    ngx_string("dry_run_delayed"),
-    ngx_string("dry_run_rejected"),
+    ngx_string("delayed_dry_run"),
+    ngx_string("rejected_dry_run"),
     ngx_string("delayed"),
     ngx_string("degraded"),
     ngx_null_string,                   /* DENIED_DRY_RUN */
@@ -249,7 +249,7 @@ static const ngx_http_ratelimit_metric_t  ngx_http_ratelimit_item_metrics[] =
       ngx_http_ratelimit_metrics_number,
       ngx_http_ratelimit_metrics_at(reachable) },
 
-    { "ratelimit_rules_refused", "gauge",
+    { "ratelimit_rules_refused_version", "gauge",
       "Version of the document that is not used here, 0: none.",
       ngx_http_ratelimit_metrics_number,
       ngx_http_ratelimit_metrics_at(refused) },
@@ -326,7 +326,7 @@ static const ngx_http_ratelimit_metric_t  ngx_http_ratelimit_item_metrics[] =
       ngx_http_ratelimit_metrics_nodes,
       offsetof(ngx_ratelimit_redis_node_stat_t, connected) },
 
-    { "ratelimit_redis_nodes", "gauge",
+    { "ratelimit_gateways", "gauge",
       "Live gateways that share the limits, this one among them.",
       ngx_http_ratelimit_metrics_number,
       ngx_http_ratelimit_metrics_at(stat.gateways) },
@@ -814,7 +814,7 @@ ngx_http_ratelimit_metrics_denied(ngx_http_ratelimit_metrics_t *out,
     } outcomes[] = {
         { ngx_string("denied"), NGX_RATELIMIT_COUNTS_DENIED,
           { NGX_HTTP_RATELIMIT_METRICS_DENIES, 0 } },
-        { ngx_string("dry_run_denied"), NGX_RATELIMIT_COUNTS_DENIED_DRY_RUN,
+        { ngx_string("denied_dry_run"), NGX_RATELIMIT_COUNTS_DENIED_DRY_RUN,
           { 0, NGX_HTTP_RATELIMIT_METRICS_LIVE } },
         { ngx_string("penalized"), NGX_RATELIMIT_COUNTS_PENALIZED,
           { NGX_HTTP_RATELIMIT_METRICS_PENALIZES, 0 } }
@@ -1055,6 +1055,7 @@ static void
 ngx_http_ratelimit_metrics_nodes(ngx_http_ratelimit_metrics_t *out,
     const void *item)
 {
+    uint64_t                                  value;
     ngx_queue_t                              *at;
     ngx_ratelimit_redis_node_stat_t           node;
     const ngx_http_ratelimit_metrics_item_t  *it;
@@ -1065,25 +1066,21 @@ ngx_http_ratelimit_metrics_nodes(ngx_http_ratelimit_metrics_t *out,
     while (it->redis
            && ngx_ratelimit_redis_node_stat(it->redis, &at, &node) == NGX_OK)
     {
-        switch (out->metric->offset) {
-
-        case offsetof(ngx_ratelimit_redis_node_stat_t, times):
+        if (out->metric->offset
+            == offsetof(ngx_ratelimit_redis_node_stat_t, times))
+        {
             ngx_http_ratelimit_metrics_histogram(out, node.times,
                                                  "redis", it->name,
                                                  "node", &node.name, NULL);
-            break;
-
-        case offsetof(ngx_ratelimit_redis_node_stat_t, state):
-            ngx_http_ratelimit_metrics_sample(out, node.state,
-                                              "redis", it->name,
-                                              "shard", &node.name, NULL);
-            break;
-
-        default: /* connected */
-            ngx_http_ratelimit_metrics_sample(out, node.connected,
-                                              "redis", it->name,
-                                              "node", &node.name, NULL);
+            continue;
         }
+
+        value = out->metric->offset
+                == offsetof(ngx_ratelimit_redis_node_stat_t, state)
+                ? (uint64_t) node.state : (uint64_t) node.connected;
+
+        ngx_http_ratelimit_metrics_sample(out, value, "redis", it->name,
+                                          "node", &node.name, NULL);
     }
 }
 

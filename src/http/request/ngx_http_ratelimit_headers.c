@@ -23,6 +23,7 @@ typedef enum {
     NGX_HTTP_RATELIMIT_X_REMAINING,
     NGX_HTTP_RATELIMIT_X_RESET,
     NGX_HTTP_RATELIMIT_X_POLICY,
+    NGX_HTTP_RATELIMIT_X_STATUS,
     NGX_HTTP_RATELIMIT_DRAFT3_LIMIT,
     NGX_HTTP_RATELIMIT_DRAFT3_REMAINING,
     NGX_HTTP_RATELIMIT_DRAFT3_RESET,
@@ -86,6 +87,9 @@ static const ngx_http_ratelimit_header_t  ngx_http_ratelimit_headers[] = {
       NGX_HTTP_RATELIMIT_HEADERS_X },
 
     { ngx_string("X-RateLimit-Policy"), (u_char *) "x-ratelimit-policy",
+      NGX_HTTP_RATELIMIT_HEADERS_X },
+
+    { ngx_string("X-RateLimit-Status"), (u_char *) "x-ratelimit-status",
       NGX_HTTP_RATELIMIT_HEADERS_X },
 
     { ngx_string("RateLimit-Limit"), (u_char *) "ratelimit-limit",
@@ -385,6 +389,8 @@ ngx_http_ratelimit_write_x(ngx_http_ratelimit_writer_t *w,
 
     if (counter->source == NGX_RATELIMIT_SOURCE_FALLBACK) {
         ngx_http_ratelimit_write(w, NGX_HTTP_RATELIMIT_X_POLICY, "degraded",
+                                 sizeof("degraded") - 1);
+        ngx_http_ratelimit_write(w, NGX_HTTP_RATELIMIT_X_STATUS, "degraded",
                                  sizeof("degraded") - 1);
     }
 }

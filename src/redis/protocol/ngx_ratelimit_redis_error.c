@@ -26,7 +26,7 @@ static const struct {
     unsigned   ran:1;     /* maybe, in part */
 } ngx_ratelimit_redis_statuses[] = {
     { ngx_string("ok"), 1 },
-    { ngx_string("open"), 0 },
+    { ngx_string("breaker_open"), 0 },
     { ngx_string("unreachable"), 0 },
     { ngx_string("timeout"), 1 },
     { ngx_string("lost"), 1 },
