@@ -6,7 +6,7 @@ use t::RateLimit 'no_plan';
 use t::Gateway qw( header tally wait_for );
 use t::FakeRedis;
 
-my @RESULTS = qw( ok open unreachable timeout lost protocol );
+my @RESULTS = qw( ok breaker_open unreachable timeout lost protocol );
 my @ERRORS = qw( moved ask tryagain clusterdown masterdown loading readonly
                  noscript busy oom misconf noreplicas noauth noperm wrongtype
                  error );
@@ -213,9 +213,8 @@ sub counted {
 sub breakers {
     my ($series, $redis) = @_;
 
-    return join ' ', map { /breaker_state .*,node=(.*)/ ? "$1:$series->{$_}" : () }
-                     sort grep { /^ratelimit_redis_breaker_state redis=\Q$redis\E,/ }
-                     keys %$series;
+    return join ' ', map { /^ratelimit_redis_breaker_state node=(.*),redis=\Q$redis\E\z/
+                           ? "$1:$series->{$_}" : () } sort keys %$series;
 }
 
 
@@ -291,7 +290,7 @@ is(counted($series, 'odd'), 'calls error 3, error_replies error 3',
    'an error that is not known');
 is(counted($series, 'healed'), 'calls ok 1, error_replies noscript 1',
    'an error that was healed');
-is(counted($series, 'gone'), 'breaker_opened 1, calls open 1', 'no server');
+is(counted($series, 'gone'), 'breaker_opened 1, calls breaker_open 1', 'no server');
 is(counted($series, 'idle'), '', 'no traffic');
 unlike($gateway->get('/metrics')->{body}, qr/secret/, 'no key is told');
 
@@ -383,12 +382,12 @@ like(counted($series, 'back'),
      qr/^calls lost 1, calls ok 1,(?: calls unreachable \d+,)? reconnects 1$/,
      'a connection that broke and came back');
 
-is(shards($series, 'text'), 'unix:/no\\"where\\\\\\n\\\\x01\\\\xc3\\\\xa9:1',
+is(breakers($series, 'text'), 'unix:/no\\"where\\\\\\n\\\\x01\\\\xc3\\\\xa9:1',
    'escapes');
 
 ok(wait_for(sub {
        $series = series($odd);
-       my %ids = map { $_ => 1 } map { shards($series, $_) } qw( long longer );
+       my %ids = map { $_ => 1 } map { breakers($series, $_) } qw( long longer );
        %ids = map { m{^unix:/nowhere/x{49}(~[0-9a-f]{16}):1$} ? ($1 => 1) : () } keys %ids;
        return keys %ids == 2;
    }), 'long names are told apart');
@@ -429,7 +428,7 @@ my $many = t::Gateway->limited(zone => {}, locations => {},
 
 ok(wait_for(sub {
        $series = series($many);
-       return 200 == grep { /breaker_state redis=many,node=/ } keys %$series;
+       return 200 == grep { /breaker_state node=.*,redis=many\z/ } keys %$series;
    }), 'many breakers: all of the map are there');
 cmp_ok($series->{'ratelimit_redis_refreshes_total redis=many'}, '>=', 1,
        'the Cluster was asked for its map');
