@@ -92,7 +92,7 @@ sub zeros {
 is(zeros($local, 'slow', 'leaky'), 'delayed local, passed local, rejected local',
    'a leaky bucket delays');
 is(zeros($local, 'try', 'leaky'),
-   'delayed_dry_run local, rejected_dry_run local, passed local', 'a dry run does not');
+   'delayed_dry_run local, passed local, rejected_dry_run local', 'a dry run does not');
 is(zeros($local, '', 'deny'), 'denied local', 'a zone with a deny list denies');
 is(zeros($local, '', 'bans'), 'penalized local', 'and one with a penalty penalizes');
 is(zeros($local, '', 'z'), '', 'others do neither');
@@ -134,7 +134,7 @@ is(value($local, 'ratelimit_delay_seconds_bucket{zone="leaky",le="0.1"}'), 2,
    'one of 100 ms');
 
 $local->get('/dry?k=a') for 1 .. 3;
-is(requests($local, 'dry', 'dry'), 'rejected_dry_run local 2, passed local 1',
+is(requests($local, 'dry', 'dry'), 'passed local 1, rejected_dry_run local 2',
    'a dry run');
 
 is(join(' ', map { $local->get("/$_?k=a&key=bad")->{status} } qw( deny deny denied )),
@@ -261,7 +261,7 @@ is(requests($redis, 'spent'), 'passed redis 2, rejected memory 4',
    'a rejection that is remembered');
 
 $redis->get('/dry?k=a') for 1 .. 3;
-is(requests($redis, 'dry'), 'rejected_dry_run redis 2, passed redis 1', 'a dry run');
+is(requests($redis, 'dry'), 'passed redis 1, rejected_dry_run redis 2', 'a dry run');
 
 $redis->get('/async?k=a') for 1 .. 3;
 like(requests($redis, 'async'), qr/^passed lease 3$/, 'async');
