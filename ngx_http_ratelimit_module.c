@@ -9,6 +9,7 @@
 
 #include "ngx_ratelimit_job.h"
 #include "ngx_ratelimit_penalty_sync.h"
+#include "ngx_ratelimit_state.h"
 #include "ngx_ratelimit_sync.h"
 
 #define NGX_HTTP_RATELIMIT_STATUS  429
@@ -513,6 +514,42 @@ ngx_http_ratelimit_add_handler(ngx_conf_t *cf, ngx_uint_t phase)
 }
 
 
+/* A document that is not kept is gone after a restart. */
+static ngx_int_t
+ngx_http_ratelimit_state_check(ngx_cycle_t *cycle,
+    const ngx_ratelimit_limiter_t *limiter)
+{
+    ngx_int_t         rc;
+    ngx_core_conf_t  *ccf;
+
+    ccf = (ngx_core_conf_t *) ngx_get_conf(cycle->conf_ctx, ngx_core_module);
+
+    if (limiter->state.len == 0) {
+
+        if (limiter->follows && limiter->redis) {
+            ngx_log_error(NGX_LOG_WARN, cycle->log, 0,
+                          "\"ratelimit_zone\" \"%V\" has no \"state=\": "
+                          "after a restart, its document counts only when "
+                          "Redis answers", &limiter->zone.name);
+        }
+
+        return NGX_OK;
+    }
+
+    rc = ngx_ratelimit_state_check(&limiter->state, ccf->user, ccf->group,
+                                   ccf->username);
+
+    if (rc == NGX_DECLINED) {
+        ngx_log_error(NGX_LOG_WARN, cycle->log, ngx_errno,
+                      "\"ratelimit_zone\" \"%V\" has \"state=%V\", expected a "
+                      "file in a folder where the user of the workers may "
+                      "write", &limiter->zone.name, &limiter->state);
+    }
+
+    return (rc == NGX_ERROR) ? NGX_ERROR : NGX_OK;
+}
+
+
 static ngx_int_t
 ngx_http_ratelimit_init_module(ngx_cycle_t *cycle)
 {
@@ -529,16 +566,20 @@ ngx_http_ratelimit_init_module(ngx_cycle_t *cycle)
 
     ngx_http_ratelimit_phases_init(cycle);
 
-    if (!ngx_test_config) {
-        return NGX_OK;
-    }
-
-    /* by now nginx keeps no list of regular expressions any more */
-
     zones = conf->zones.elts;
 
     for (i = 0; i < conf->zones.nelts; i++) {
-        ngx_ratelimit_sync_test(&zones[i]->limiter, cycle->log);
+        if (ngx_http_ratelimit_state_check(cycle, &zones[i]->limiter)
+            != NGX_OK)
+        {
+            return NGX_ERROR;
+        }
+
+        /* by now nginx keeps no list of regular expressions any more */
+
+        if (ngx_test_config) {
+            ngx_ratelimit_sync_test(&zones[i]->limiter, cycle->log);
+        }
     }
 
     return NGX_OK;

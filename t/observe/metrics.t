@@ -47,6 +47,7 @@ my %TYPES = (
     ratelimit_rules_version => 'gauge',
     ratelimit_rules_age_seconds => 'gauge',
     ratelimit_rules_reachable => 'gauge',
+    ratelimit_rules_saved => 'gauge',
     ratelimit_rules_refused_version => 'gauge',
     ratelimit_rules_skipped => 'gauge',
     ratelimit_rules_skipped_info => 'gauge',

@@ -286,7 +286,10 @@ damaged('a document that nobody can use', 30, 0,
     my $gateway = gateway();
     my $conf = $gateway->{http} =~ s{state=rules}{state=later/rules}r;
 
-    $gateway->configure(http => $conf)->start;
+    $gateway->configure(http => $conf);
+    like(($gateway->check)[1], qr/\[warn\] .*"z" has "state=\S+later.rules\.state", expected a file in a folder where .*No such file/,
+         'no folder: nginx -t says so');
+    $gateway->start;
 
     my $answer = t::Rules::change($gateway, 0, t::Rules::rules(15));
 
@@ -306,4 +309,40 @@ damaged('a document that nobody can use', 30, 0,
     }), 'the folder is there: it is saved');
 
     $gateway->stop;
+}
+
+# a folder of others; a path begins where nginx.conf stands
+
+{
+    my $gateway = gateway();
+    my $conf = $gateway->{http} =~ s{state=rules}{state=theirs/rules}r;
+
+    my $group = getgrgid((getpwnam 'nobody')[3]);
+
+    mkdir "$gateway->{dir}/theirs" or die;
+    $gateway->configure(http => $conf);
+    $gateway->write('nginx.conf',
+                    $gateway->read('nginx.conf') =~ s/^user root;/user nobody $group;/mr);
+
+    for ([0777, '', 'a folder of all'], [0555, 'Permission denied', 'of others']) {
+        my ($mode, $why, $name) = @$_;
+
+        chmod $mode, "$gateway->{dir}/theirs" or die;
+
+        my ($ok, $text) = $gateway->check;
+
+        ok($ok, "$name: nginx -t accepts it") or diag($text);
+        is($text =~ /\[warn\] .*"state=.*may write \(\d+: (.*)\)/ ? $1 : '', $why,
+           "$name: and says that the workers cannot write");
+    }
+}
+
+# rules that Redis alone keeps
+
+{
+    my $gateway = t::Gateway->limited(start => 0, api => 1,
+                                      redis => redis_port(), zone => '');
+
+    like(($gateway->check)[1], qr/\[warn\] .*"z" has no "state=": after a restart/,
+         'redis= alone: nginx -t says what a restart forgets');
 }

@@ -116,7 +116,7 @@ ngx_http_ratelimit_zone_parameters(ngx_conf_t *cf,
     limiter->state = draft->state;
     limiter->follows = 1;
 
-    return ngx_conf_full_name(cf->cycle, &limiter->state, 0);
+    return ngx_conf_full_name(cf->cycle, &limiter->state, 1);
 }
 
 

@@ -22,6 +22,7 @@ typedef struct {
     uint64_t                       version;
     uint64_t                       age;
     uint64_t                       reachable;
+    uint64_t                       saved;
     uint64_t                       refused;
     uint64_t                       skipped;
     uint64_t                       uncounted;
@@ -248,6 +249,11 @@ static const ngx_http_ratelimit_metric_t  ngx_http_ratelimit_item_metrics[] =
       "1: Redis has said last what the document is.",
       ngx_http_ratelimit_metrics_number,
       ngx_http_ratelimit_metrics_at(reachable) },
+
+    { "ratelimit_rules_saved", "gauge",
+      "1: the state file has the newest version, or the zone has none.",
+      ngx_http_ratelimit_metrics_number,
+      ngx_http_ratelimit_metrics_at(saved) },
 
     { "ratelimit_rules_refused_version", "gauge",
       "Version of the document that is not used here, 0: none.",
@@ -655,6 +661,7 @@ ngx_http_ratelimit_metrics_zone(ngx_http_ratelimit_metrics_item_t *zone)
 
     zone->version = stat.compiled;
     zone->refused = stat.refused;
+    zone->saved = stat.saved;
     zone->skipped = limiter->policy->skipped.n;
 
     if (limiter->redis) {

@@ -10,6 +10,7 @@
 #include <ngx_config.h>
 #include <ngx_core.h>
 
+#include <grp.h>
 #include <libgen.h>
 #include <sys/file.h>
 
@@ -431,4 +432,48 @@ ngx_ratelimit_state_sync(char *path)
     ngx_set_errno(err);
 
     return err ? "fsync() of the folder" : NULL;
+}
+
+
+/* Supplementary groups are those of the user, as in a worker. */
+ngx_int_t
+ngx_ratelimit_state_check(const ngx_str_t *file, ngx_uid_t user,
+    ngx_gid_t group, const char *username)
+{
+    int                          n;
+    gid_t                        groups[NGROUPS_MAX];
+    ngx_err_t                    err;
+    ngx_ratelimit_state_names_t  names;
+
+    if (ngx_ratelimit_state_names(&names, file) != NGX_OK) {
+        return NGX_DECLINED;
+    }
+
+    if (geteuid() != 0) {
+        return access(dirname(names.path), W_OK|X_OK) == 0 ? NGX_OK
+                                                           : NGX_DECLINED;
+    }
+
+    n = getgroups(NGROUPS_MAX, groups);
+
+    if (n == -1 || initgroups(username, group) == -1) {
+        return NGX_OK;    /* not even a worker can be another user then */
+    }
+
+    err = 0;
+
+    if (setegid(group) == 0 && seteuid(user) == 0
+        && faccessat(AT_FDCWD, dirname(names.path), W_OK|X_OK, AT_EACCESS)
+           == -1)
+    {
+        err = ngx_errno;
+    }
+
+    if (seteuid(0) == -1 || setegid(0) == -1 || setgroups(n, groups) == -1) {
+        return NGX_ERROR;
+    }
+
+    ngx_set_errno(err);
+
+    return err ? NGX_DECLINED : NGX_OK;
 }

@@ -31,4 +31,13 @@ ngx_int_t ngx_ratelimit_state_read(const ngx_str_t *file, ngx_pool_t *pool,
 const char *ngx_ratelimit_state_write(const ngx_str_t *file,
     const ngx_str_t *text, ngx_err_t *err);
 
+/*
+ * Whether the workers of a master may make files in the folder of a state file:
+ * they run as user, whose name is username, and group. A master that is not
+ * root has workers of its own user. Returns NGX_OK, NGX_DECLINED: they may not,
+ * and ngx_errno says why; or NGX_ERROR: the master cannot become root again.
+ */
+ngx_int_t ngx_ratelimit_state_check(const ngx_str_t *file, ngx_uid_t user,
+    ngx_gid_t group, const char *username);
+
 #endif /* NGX_RATELIMIT_STATE_H_INCLUDED */

@@ -316,13 +316,17 @@ static void
 ngx_ratelimit_sync_no_answer(ngx_ratelimit_sync_t *sync,
     ngx_ratelimit_redis_status_e status)
 {
+    uint64_t  version, id;
+
     sync->limiter->store->reachable = 0;
+    ngx_ratelimit_store_version(sync->limiter->store, &version, &id);
 
     if (ngx_ratelimit_sync_failed(&sync->polling)) {
         ngx_log_error(NGX_LOG_ERR, sync->log, 0,
                       "ratelimit zone \"%V\": its rules are not asked for: "
-                      "\"%V\"", &sync->limiter->zone.name,
-                      ngx_ratelimit_redis_status_name(status));
+                      "\"%V\"%s", &sync->limiter->zone.name,
+                      ngx_ratelimit_redis_status_name(status),
+                      version ? "" : ", and it has no document");
     }
 
     sync->again = 0;
