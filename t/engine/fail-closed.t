@@ -111,7 +111,7 @@ is(header($answer, $_->[0]), $_->[1], $_->[0])
         ['X-Source', 'fallback'], ['X-Rule', 'z'], ['X-Left', -1],
         ['X-Retry', header($answer, 'Retry-After')],
         ['Content-Type', 'application/json'];
-like(header($answer, 'X-Reason'), qr/^(?:unreachable|open)$/, 'X-Reason');
+like(header($answer, 'X-Reason'), qr/^(?:unreachable|breaker_open)$/, 'X-Reason');
 
 my $error = JSON::PP::decode_json($answer->{body})->{error};
 is_deeply($error, { code => 'RATE_LIMIT_UNAVAILABLE',

@@ -99,7 +99,7 @@ for (sort keys %ALGORITHMS) {
         for ['X-RateLimit-Policy', 'degraded'], ['X-RateLimit-Limit', 10],
             ['X-RateLimit-Reset', ''], ['Retry-After', ''],
             ['X-Source', 'fallback'];
-    like(header($answer, 'X-Reason'), qr/^(?:open|unreachable|lost)$/,
+    like(header($answer, 'X-Reason'), qr/^(?:breaker_open|unreachable|lost)$/,
          'and why');
 
     is(tally_of($two, 20, "/$_?k=a"), '2 x 200, 18 x 429',

@@ -46,13 +46,13 @@ sub metric {
 
     my $sum = 0;
     $sum += $_ for $gateway->get('/metrics')->{body}
-                   =~ /^ratelimit_redis_$name\{redis="$redis".*\} (\d+)$/mg;
+                   =~ /^ratelimit_(?:redis_)?$name\{redis="$redis".*\} (\d+)$/mg;
 
     return $sum;
 }
 
 
-sub nodes { return metric($_[0], 'nodes', $_[1]) }
+sub nodes { return metric($_[0], 'gateways', $_[1]) }
 
 
 # Until each of the gateways says that so many nodes live.

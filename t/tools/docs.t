@@ -546,8 +546,17 @@ sub messages {
         push @messages, message($format);
     }
 
+    # of a Redis node: what stands before its name, and one or more of what
+    # stands behind it
+    my @nodes = map { '"" "%V"' . $_ } $code =~ /(" answered %s with ")/;
+    while ($code =~ /redis_node_log\([^;{"]*("[^"]*")([^;]*);/g) {
+        my ($what, $rest) = ($1, $2);
+        push @nodes, map { $what . '"%V"' . $_ } $rest =~ /("[^"]+")/g;
+    }
+
     push @messages, map { 'ratelimit redis "...": ' . message($_) }
-        $code =~ /redis_log\([^;"]*\b$level,[^;"]*?,\s*($string)/g,
+        (grep { /\w\w/ } $code =~ /redis_log\([^;"]*\b$level,[^;"]*?,\s*($string)/g),
+        (map { qq{$_"%V"} } @nodes),
         $code =~ /("breaker of %V opens(?:[^"\\]|\\.)*")/;
 
     return @messages;

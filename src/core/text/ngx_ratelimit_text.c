@@ -127,6 +127,10 @@ ngx_ratelimit_number_clip(const u_char *text, size_t len, uint64_t max,
         return 0;
     }
 
+    if (len == 0) {
+        return -1;
+    }
+
     for (i = 0; i < len; i++) {
         if (text[i] < '0' || text[i] > '9') {
             return -1;
@@ -135,7 +139,7 @@ ngx_ratelimit_number_clip(const u_char *text, size_t len, uint64_t max,
 
     *value = max;
 
-    return len ? 0 : -1;
+    return 0;
 }
 
 
