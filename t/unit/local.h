@@ -18,6 +18,37 @@ volatile ngx_time_t  *ngx_cached_time;
 /* gateways that live */
 ngx_uint_t            local_nodes = 1;
 
+/* timers, which never end here */
+volatile ngx_cycle_t  *ngx_cycle = &(ngx_cycle_t) { 0 };
+ngx_rbtree_t           ngx_event_timer_rbtree;
+
+
+void
+ngx_rbtree_insert(ngx_rbtree_t *tree, ngx_rbtree_node_t *node)
+{
+    (void) tree;
+    (void) node;
+}
+
+
+void
+ngx_rbtree_delete(ngx_rbtree_t *tree, ngx_rbtree_node_t *node)
+{
+    (void) tree;
+    (void) node;
+}
+
+
+void
+ngx_log_error_core(ngx_uint_t level, ngx_log_t *log, ngx_err_t err,
+    const char *fmt, ...)
+{
+    (void) level;
+    (void) log;
+    (void) err;
+    (void) fmt;
+}
+
 
 ngx_uint_t
 ngx_ratelimit_redis_fleet(const ngx_ratelimit_redis_t *redis)
