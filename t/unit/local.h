@@ -124,6 +124,9 @@ local_request(local_t *local, local_request_t *request, uint64_t client)
 {
     memset(request, 0, sizeof(local_request_t));
 
+    /* no worker renews its permits: a request moves in memory here */
+    request->check.permits = 1;
+
     request->check.taken_us = ngx_ratelimit_local_now_us();
     request->client.limiter = &local->limiter;
     request->client.remote = &request->remote;
