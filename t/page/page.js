@@ -658,7 +658,7 @@ const TESTS = {
             const answer = await route.fetch();
             const json = await answer.json();
 
-            json.zone = json.node.hostname = EVIL;
+            json.zone = json.gateway.hostname = EVIL;
             json.skipped = [{ id: EVIL, pointer: EVIL, detail: EVIL }];
             json.redis.nodes[0].name = EVIL;
             await route.fulfill({ response: answer, json: json });
@@ -719,7 +719,7 @@ async function pictures(tab) {
         const json = await answer.json();
 
         json.zone = "api";
-        json.node.hostname = "gw1.example.com";
+        json.gateway.hostname = "gw1.example.com";
         json.redis.name = "fleet";
         json.state.file = "/var/lib/nginx/api.rules";
         await route.fulfill({ response: answer, json: json });
