@@ -397,6 +397,18 @@ sub abort {
 }
 
 
+# How many connections of clients the workers have. One that waits for that has
+# no inode.
+sub accepted {
+    my $port = sprintf ':%04X', $_[0]{port};
+
+    open my $file, '<', '/proc/net/tcp' or die "tcp: $!";
+
+    return scalar grep { my @of = split;
+                         $of[1] =~ /$port\z/ && $of[3] eq '01' && $of[9] } <$file>;
+}
+
+
 # A gateway of its own that is told to end while all its requests wait, for
 # replies that never come, and for some that do.
 sub quit {
@@ -417,7 +429,8 @@ sub quit {
 
             $cluster->signal(STOP => @nodes);
             my $child = t::Gateway::beside(sub {
-                sleep 0.3;
+                t::Gateway::wait_for(sub { accepted($gateway) == 60 });
+                sleep 0.1;
                 $gateway->signal('QUIT');
                 sleep 0.2;
                 $cluster->signal(CONT => @nodes) if $answers;

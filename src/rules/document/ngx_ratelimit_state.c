@@ -19,6 +19,7 @@
 #define NGX_RATELIMIT_STATE_MAX                                               \
     ((size_t) NGX_RATELIMIT_RECORD_MAX + NGX_RATELIMIT_RECORD_RING)
 #define NGX_RATELIMIT_STATE_LINKS  8     /* one behind the other */
+#define NGX_RATELIMIT_STATE_GROUPS 256   /* of the master */
 
 /* Files; all but the first two belong to what a link leads to. */
 typedef struct {
@@ -441,7 +442,7 @@ ngx_ratelimit_state_check(const ngx_str_t *file, ngx_uid_t user,
     ngx_gid_t group, const char *username)
 {
     int                          n;
-    gid_t                        groups[NGROUPS_MAX];
+    gid_t                        groups[NGX_RATELIMIT_STATE_GROUPS];
     ngx_err_t                    err;
     ngx_ratelimit_state_names_t  names;
 
@@ -454,10 +455,10 @@ ngx_ratelimit_state_check(const ngx_str_t *file, ngx_uid_t user,
                                                            : NGX_DECLINED;
     }
 
-    n = getgroups(NGROUPS_MAX, groups);
+    n = getgroups(NGX_RATELIMIT_STATE_GROUPS, groups);
 
     if (n == -1 || initgroups(username, group) == -1) {
-        return NGX_OK;    /* not even a worker can be another user then */
+        return NGX_OK;    /* a check is not worth a start that fails */
     }
 
     err = 0;

@@ -78,7 +78,10 @@ ngx_ratelimit_job_pipe_handler(ngx_event_t *ev)
 
     c = ev->data;
 
-    for (t = ngx_ratelimit_job_threads; t->pipe[0] != c->fd; t++) {
+    for (t = ngx_ratelimit_job_threads;
+         !t->ready || t->pipe[0] != c->fd;
+         t++)
+    {
         /* void: it is one of them */
     }
 
