@@ -3,9 +3,13 @@
 # closed.
 
 use t::RateLimit 'no_plan';
+use t::Clock;
 use t::Gateway qw( header tally );
 
 use t::hostile::Attack;
+
+# no token comes back meanwhile
+t::Clock::stop();
 
 my $gateway = t::hostile::Attack::gateway('2. A client retries at once',
     'access_log %%DIR%%/api.log; return 200 "hello\n";',

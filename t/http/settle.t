@@ -192,15 +192,22 @@ for my $zone (qw( local fleet )) {
     }
 }
 
-# a response that takes four seconds
+# a response that takes four seconds, from when the API has the request
+
+sub delayed {
+    return $gateway->get('/metrics')->{body}
+               =~ /^ratelimit_requests_total\{zone="slow",.*"delayed",.*\} (\d+)$/m ? $1 : 0;
+}
 
 for (['late', 9], ['hour', 3592]) {
     my ($name, $reset) = @$_;
 
     $gateway->get("/slow?k=$name");
 
+    my $before = delayed();
     my $late = $gateway->begin(1, "/$name?k=$name");
 
+    ok(t::Gateway::wait_for(sub { delayed() > $before }), "$name: on its way");
     t::Clock::advance($name eq 'late' ? 4 : 8 - 4);
 
     my ($answer) = t::Gateway::finish($late);
