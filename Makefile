@@ -11,14 +11,18 @@ NGX_SRC ?=
 
 export NGX_SRC
 
-.PHONY: build run stop test test-full test-page coverage unit fuzz sim chaos check bench plots format clean help \
-        test-audit test-monitor
+.PHONY: build install run stop test test-full test-page coverage unit fuzz sim chaos check bench plots format clean \
+        help test-audit test-monitor
 
 build:
 	@tools/deps.sh build
 	@tools/build.sh dynamic build/objs
 	@cmp -s build/objs/$(notdir $(MODULE)) $(MODULE) \
 	    || install -m 644 build/objs/$(notdir $(MODULE)) $(MODULE)
+
+# as root: it builds nothing
+install:
+	@tools/install.sh
 
 run: build
 	@tools/deps.sh run $(if $(MONITOR),monitor)
@@ -102,6 +106,7 @@ clean: stop
 help:
 	@echo 'make                    builds $(MODULE)'
 	@echo 'make NGX_SRC=<tree>     builds it against this nginx'
+	@echo 'make install            installs it, in the folder that nginx -V names'
 	@echo 'make run                a limited gateway on 127.0.0.1:8080'
 	@echo 'make run REDIS=cluster  two gateways that share one limit'
 	@echo 'make run MONITOR=1      and Prometheus with the alerts beside it'

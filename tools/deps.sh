@@ -5,7 +5,8 @@
 #   tools/deps.sh build|run|test|check|bench|san|page|audit|monitor|statsd...
 #
 # Says nothing where all is there. Uses sudo where the caller is not root.
-# No service is started by an installation.
+# No service is started by an installation. A system without apt-get is told what
+# a build needs. With NGX_SRC, it needs no nginx of the distribution.
 
 set -eu
 
@@ -13,13 +14,15 @@ cd "$(dirname "$0")/.."
 
 packages() {
     case $1 in
-        build) echo gcc make nginx nginx-dev libhiredis-dev \
-                    libjansson-dev libssl-dev libpcre2-dev zlib1g-dev ;;
-        run)   echo redis-server redis-tools curl procps tzdata ;;
-        test)  echo redis-server redis-tools curl procps tzdata libcmocka-dev \
-                    openssl liblua5.1-0-dev pkg-config nghttp2-client perl python3 \
-                    fail2ban ;;
-        check) echo clang clang-tidy binutils shellcheck perl python3 git ;;
+        build) echo gcc make libhiredis-dev libjansson-dev libssl-dev \
+                    libpcre2-dev zlib1g-dev
+               [ -n "${NGX_SRC:-}" ] || echo nginx nginx-dev ;;
+        run)   echo nginx redis-server redis-tools curl procps tzdata ;;
+        test)  echo nginx nginx-dev redis-server redis-tools curl procps \
+                    tzdata libcmocka-dev openssl liblua5.1-0-dev pkg-config \
+                    nghttp2-client perl python3 fail2ban ;;
+        check) echo nginx-dev clang clang-tidy binutils shellcheck perl \
+                    python3 git ;;
         bench) echo wrk curl libnginx-mod-http-lua lua-nginx-redis valgrind \
                     dpkg-dev perl ;;
         audit) echo rsyslog rsyslog-kafka kcat ;;
@@ -113,6 +116,15 @@ install_npm() {
              > /dev/null) || { rm build/page/package-lock.json; return 1; }
     fi
 }
+
+if ! command -v apt-get > /dev/null; then
+    [ "$1" = build ] || exit 0
+    echo "deps: no apt-get here; a build needs gcc, make and the headers of" \
+         "hiredis, jansson, OpenSSL, PCRE2 and zlib" >&2
+    [ -n "${NGX_SRC:-}" ] && exit 0
+    echo "deps: and nginx's source tree: make build NGX_SRC=<folder>" >&2
+    exit 1
+fi
 
 wanted=
 for set in "$@"; do

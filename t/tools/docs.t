@@ -348,7 +348,7 @@ sub is_transcript {
 
 # Commands that are not run: make with a target there is, or a known program.
 sub known {
-    my $command = shift;
+    my $command = shift =~ s/^sudo (?=make )//r;
 
     return $command =~ $PROGRAMS if $command !~ /^make(?: (?:-\S+|\w+=\S+))*\b/;
 

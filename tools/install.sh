@@ -1,0 +1,45 @@
+#!/bin/bash
+#
+# Installs build/<module>.so for an nginx, in the folder of its modules.
+#
+# Environment:
+#   NGINX    the nginx (the one of PATH)
+#   DESTDIR  what stands before the folder, for packages
+
+set -eu
+
+cd "$(dirname "$0")/.."
+
+module=ngx_http_ratelimit_module.so
+nginx=${NGINX:-$(PATH=$PATH:/usr/sbin command -v nginx)}
+
+# nginx takes this variable for the sockets of a binary upgrade
+unset NGINX
+
+if [ ! -e "build/$module" ]; then
+    echo "install: no build/$module, run \"make build\" first" >&2
+    exit 1
+fi
+
+# an nginx of another version, or of other options, does not load it
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+printf '%s\n' "load_module $PWD/build/$module;" "pid $dir/pid;" 'events {}' \
+    > "$dir/nginx.conf"
+"$nginx" -t -q -p "$dir" -c "$dir/nginx.conf" -g 'error_log stderr;'
+
+argument() {
+    "$nginx" -V 2>&1 | tr ' ' '\n' | sed -n "s/^--$1=//p"
+}
+
+modules=$(argument modules-path)
+prefix=$(argument prefix)
+case ${modules:=modules} in
+    /*) ;;
+    *)  modules=${prefix:-/usr/local/nginx}/$modules ;;
+esac
+
+install -D -m 644 "build/$module" "${DESTDIR:-}$modules/$module"
+
+echo "Installed. At the top of nginx.conf, load it with:"
+echo "load_module $modules/$module;"
