@@ -7,7 +7,11 @@ use t::Gateway qw( output );
 my $h2 = t::Gateway::free_port();
 
 my $gateway = t::Gateway->limited(
-    zone => { key => 'key=$ratelimit_api_key rate=1r/h',
+    rules => [
+        'dot zone=line match=~^/line/dot/.*$ rate=1r/h',
+        'end zone=line match=~^/line/end$ rate=1r/h',
+        'verb zone=line match=~*(*UTF)^/LINE/verb/.+$ rate=1r/h'],
+    zone => { line => 'key=$http_x_key rate=1000r/h', key => 'key=$ratelimit_api_key rate=1r/h',
               uri => 'key=$uri rate=1r/h',
               route => 'key=$ratelimit_route rate=1r/h' },
     server => <<"CONF",
@@ -20,6 +24,7 @@ CONF
     locations => {
         '/' => 'ratelimit zone=key;',
         '/own' => 'ratelimit_api_key header:X-Key; ratelimit zone=key;',
+        '/line' => 'ratelimit zone=line;',
         '/to-uri' => 'rewrite ^ /uri/same last;',
         '/uri' => 'ratelimit zone=uri;',
         '/to-route' => 'rewrite ^ /route/same last;',
@@ -45,6 +50,15 @@ for my $header ('x-key:a ', 'x-key:a  ', "x-key:a\t", 'authorization:Bearer b ',
     like(output('nghttp', '-v', '-H', $header, "http://127.0.0.1:$h2/"),
          qr/:status: 429/, "HTTP/2: \"$header\"");
 }
+
+# an expression reads a path as one line
+
+is($gateway->statuses(map { ["/line/dot/$_", 'X-Key: e'] } 'a', '%0Ab', 'b%0A', '%0D%0Ac%0A',
+            'd%0D%0A'), '200 429 429 429 429', '"." is any byte of a path');
+is($gateway->statuses(map { ["/line/verb/$_", 'X-Key: e'] } 'a', '%0Ab', 'b%0A'),
+   '200 429 429', 'behind a verb, too');
+is($gateway->statuses(map { ["/line/end$_", 'X-Key: e'] } '', '', '%0A', '%0A'), '200 429 200 200',
+   '"$" is the end');
 
 # an empty header before the one that the API may take
 

@@ -48,31 +48,47 @@ ngx_explicit_memzero(void *buf, size_t n)
 
 /*
  * An expression here is a text that a path contains; "(" does not compile, and
- * for "!" and "?" there is no memory.
+ * for "!" and "?" there is no memory. Before it stands that a path is one line.
  */
 ngx_int_t
 ngx_regex_compile(ngx_regex_compile_t *rc)
 {
-    compiled++;
-    caseless += (rc->options & NGX_REGEX_CASELESS) != 0;
+    u_char  *text;
 
-    if (rc->pattern.data[0] == '(') {
-        ngx_str_set(&rc->err, "missing )");
+    static const char  line[] = "(*NUL)(?s)";
+
+    text = rc->pattern.data;
+
+    assert_int_equal(strlen((char *) text), rc->pattern.len);
+
+    if (strncmp((char *) text, line, sizeof(line) - 1) == 0) {
+        text += sizeof(line) - 1;
+        compiled++;
+        caseless += (rc->options & NGX_REGEX_CASELESS) != 0;
+    }
+
+    if (text[0] == '(') {
+        if (text == rc->pattern.data) {
+            ngx_str_set(&rc->err, "missing )");
+        } else {
+            ngx_str_set(&rc->err, "added");
+        }
+
         return NGX_ERROR;
     }
 
-    if (rc->pattern.data[0] == '!') {
+    if (text[0] == '!') {
         ngx_str_set(&rc->err, "pcre2_compile() failed: failed to allocate heap "
                               "memory in \"!\"");
         return NGX_ERROR;
     }
 
-    if (rc->pattern.data[0] == '?') {
+    if (text[0] == '?') {
         ngx_str_set(&rc->err, "regex \"?\" compilation failed: no memory");
         return NGX_ERROR;
     }
 
-    rc->regex = (ngx_regex_t *) rc->pattern.data;
+    rc->regex = (ngx_regex_t *) text;
 
     return NGX_OK;
 }

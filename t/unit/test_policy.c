@@ -296,6 +296,7 @@ test_regex(void **state)
                         "/rules/4/match/endpoint_regex");
     assert_string_equal(problem[1].pointer.data,
                         "/rules/3/match/endpoint_regex");
+    assert_memory_equal(problem[1].detail.data, "missing )", 9);
     assert_int_equal(ngx_ratelimit_policy_find(policy, &path, found, 8), 8);
     assert_int_equal(ngx_ratelimit_policy_finish(policy, 0, NULL), NGX_OK);
 

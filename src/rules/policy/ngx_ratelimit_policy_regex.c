@@ -8,7 +8,18 @@
 
 #include <time.h>
 
+/* before an expression: its newline is nothing that a path has */
+#if (NGX_PCRE2)
+#define NGX_RATELIMIT_REGEX_NEWLINE  "(*NUL)"
+#else
+#define NGX_RATELIMIT_REGEX_NEWLINE  "(*CRLF)"   /* all that PCRE has */
+#endif
+
+#define NGX_RATELIMIT_REGEX_DOTALL   "(?s)"
+
 #if (NGX_PCRE)
+static ngx_int_t ngx_ratelimit_regex_line(const ngx_str_t *text,
+    ngx_pool_t *pool, ngx_str_t *line, ngx_str_t *rest);
 static ngx_uint_t ngx_ratelimit_regex_no_memory(const ngx_str_t *err);
 #endif
 static void ngx_ratelimit_policy_wrong(ngx_ratelimit_policy_t *policy,
@@ -65,7 +76,7 @@ ngx_int_t
 ngx_ratelimit_rule_regex(ngx_ratelimit_rule_t *rule, ngx_pool_t *pool,
     ngx_str_t *wrong)
 {
-    u_char               *p;
+    ngx_str_t             line, rest;
     ngx_regex_compile_t   rc;
 
     ngx_memzero(&rc, sizeof(ngx_regex_compile_t));
@@ -90,23 +101,84 @@ ngx_ratelimit_rule_regex(ngx_ratelimit_rule_t *rule, ngx_pool_t *pool,
         return NGX_DECLINED;
     }
 
-    /* older libraries read it to a zero */
-
-    p = ngx_pnalloc(rc.pool, rc.pattern.len + 1);
-    if (p == NULL) {
+    if (ngx_ratelimit_regex_line(&rc.pattern, pool, &line, &rest) != NGX_OK) {
         return NGX_ERROR;
     }
 
-    ngx_cpystrn(p, rc.pattern.data, rc.pattern.len + 1);
-    rc.pattern.data = p;
+    rc.pattern = line;
 
-    if (ngx_regex_compile(&rc) != NGX_OK) {
+    if (ngx_regex_compile(&rc) != NGX_OK
+        && !ngx_ratelimit_regex_no_memory(&rc.err))
+    {
+        /* for a message without what was added; or the library is too old */
+
+        rc.pattern = rest;
+        rc.err = *wrong;
+
+        (void) ngx_regex_compile(&rc);
+    }
+
+    if (rc.regex == NULL) {
         *wrong = rc.err;
         return ngx_ratelimit_regex_no_memory(&rc.err) ? NGX_ERROR
                                                       : NGX_DECLINED;
     }
 
     rule->regex = rc.regex;
+
+    return NGX_OK;
+}
+
+
+/*
+ * A path is one line, whatever bytes a client puts into it: "." matches each of
+ * them, and "$" only the end. Both texts end with a zero, to which older
+ * libraries read.
+ */
+static ngx_int_t
+ngx_ratelimit_regex_line(const ngx_str_t *text, ngx_pool_t *pool,
+    ngx_str_t *line, ngx_str_t *rest)
+{
+    u_char  *p, *last;
+    size_t   verbs, len;
+
+    /* "(*UTF)" and the like stand first */
+
+    for (verbs = 0; verbs + 1 < text->len; verbs = p + 1 - text->data) {
+
+        p = text->data + verbs;
+
+        if (p[0] != '(' || p[1] != '*') {
+            break;
+        }
+
+        p = ngx_strlchr(p, text->data + text->len, ')');
+        if (p == NULL) {
+            break;
+        }
+    }
+
+    len = sizeof(NGX_RATELIMIT_REGEX_NEWLINE NGX_RATELIMIT_REGEX_DOTALL);
+
+    p = ngx_pnalloc(pool, 2 * text->len + len + 1);
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    rest->data = p;
+    rest->len = text->len;
+    last = ngx_cpymem(p, text->data, text->len);
+    *last++ = '\0';
+
+    line->data = last;
+    last = ngx_cpymem(last, NGX_RATELIMIT_REGEX_NEWLINE,
+                      sizeof(NGX_RATELIMIT_REGEX_NEWLINE) - 1);
+    last = ngx_cpymem(last, text->data, verbs);
+    last = ngx_cpymem(last, NGX_RATELIMIT_REGEX_DOTALL,
+                      sizeof(NGX_RATELIMIT_REGEX_DOTALL) - 1);
+    last = ngx_cpymem(last, text->data + verbs, text->len - verbs);
+    line->len = last - line->data;
+    *last = '\0';
 
     return NGX_OK;
 }
