@@ -10,7 +10,8 @@
 --     when it is forgotten, and the rest
 --
 -- The answer: the number of the last change that it has; then those behind
--- ARGV[1], up to 64, the oldest first, four texts for each as above.
+-- ARGV[1], up to 31, the oldest first, four texts for each as above. A gateway
+-- reads no reply of more than 128 texts.
 
 local call = redis.call
 
@@ -68,7 +69,7 @@ end
 
 local answer = {string.format('%.0f', last)}
 local changes = call('ZRANGEBYSCORE', KEYS[1], '(' .. ARGV[1], '+inf',
-                     'WITHSCORES', 'LIMIT', 0, 64)
+                     'WITHSCORES', 'LIMIT', 0, 31)
 
 for i = 1, #changes, 2 do
     local row = call('HGET', KEYS[2], changes[i])

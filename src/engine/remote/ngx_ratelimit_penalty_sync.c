@@ -1,6 +1,6 @@
 /*
  * One call at a time (lua/penalties.lua): it takes up to 32 changes of this
- * gateway along and answers with up to 64 of the others. If it fails, the next
+ * gateway along and answers with up to 31 of the others. If it fails, the next
  * one takes the same along. Changes that are not sent yet stand in the rows:
  * the next worker that leads goes on with them.
  */
