@@ -35,9 +35,9 @@ function parts(document) {
     list("rules").forEach((rule) => put("rule " + rule.id, rule));
     list("overrides").forEach((one, i) => put("override " + (one.id || "new"),
                                               one));
-    list("blacklist").forEach((key) => put("deny list: " + entryText(key),
+    list("deny").forEach((key) => put("deny list: " + entryText(key),
                                                key));
-    list("whitelist").forEach((key) => put("allow list: " + entryText(key),
+    list("allow").forEach((key) => put("allow list: " + entryText(key),
                                                key));
     Object.keys(tiers.keys || {}).forEach(
         (key) => put("tier of " + key, tiers.keys[key]));
@@ -50,7 +50,7 @@ function parts(document) {
                      + (one.rule ? " by rule " + one.rule : ""), one.tier));
 
     for (const name of Object.keys(document)) {
-        if (!["rules", "overrides", "blacklist", "whitelist", "tier_of",
+        if (!["rules", "overrides", "deny", "allow", "tier_of",
               "version"].includes(name))
         {
             put(name, document[name]);

@@ -1,9 +1,9 @@
 /* The view "Rules": the document's rules, overrides and lists. */
 
-const DENY = { name: "blacklist", title: "Deny list",
+const DENY = { name: "deny", title: "Deny list",
                add: "Deny a key", verb: "Deny",
                says: "One of these clients gets 403." };
-const ALLOW = { name: "whitelist", title: "Allow list",
+const ALLOW = { name: "allow", title: "Allow list",
                 add: "Allow a key", verb: "Allow",
                 says: "One of these clients is not counted." };
 
@@ -54,8 +54,8 @@ function rulesView() {
 
         rules.show(filtered(document.rules || [], filter.value));
         overrides.show(document.overrides || []);
-        deny.draw(document.blacklist || []);
-        allow.draw(document.whitelist || []);
+        deny.draw(document.deny || []);
+        allow.draw(document.allow || []);
         replace(add, mayWrite() ? button("Add a rule", "add a rule", addRule)
                                 : null);
         replace(override, mayWrite()
@@ -135,8 +135,8 @@ function limitText(rule) {
                  .map((name) => rule[name] === true ? name
                                                     : name + " " + rule[name]);
     const tiers = Object.keys(rule.tiers || {}).length;
-    const keys = Object.keys(rule.override || {}).length
-                 + Object.keys(rule.keys || {}).length;
+    const keys = Object.keys(rule.limits_by_api_key || {}).length
+                 + Object.keys(rule.limits_by_key || {}).length;
 
     return [(rule.algorithm || "token_bucket") + ": "
             + limitOf(rule.params || {})]

@@ -83,29 +83,29 @@ change_ok('a token with colons',
           $token->post('/versions/1/restore', undef, $ANY, bearer($DEPLOY)),
           'POST /versions/1/restore', by => 'deploy');
 change_ok('a token without a name',
-          $token->put('/whitelist', ['a*'], $ANY, bearer($NONE)),
-          'PUT /whitelist');
+          $token->put('/allow', ['a*'], $ANY, bearer($NONE)),
+          'PUT /allow');
 change_ok('a variable',
-          $author->put('/whitelist', ['b*'], $ANY, bearer($ANN),
+          $author->put('/allow', ['b*'], $ANY, bearer($ANN),
                        'X-Subject: CN=ann,O=x'),
-          'PUT /whitelist', by => 'CN=ann,O=x');
+          'PUT /allow', by => 'CN=ann,O=x');
 change_ok('an empty variable',
-          $author->put('/whitelist', ['c*'], $ANY, bearer($DEPLOY)),
-          'PUT /whitelist', by => 'deploy');
+          $author->put('/allow', ['c*'], $ANY, bearer($DEPLOY)),
+          'PUT /allow', by => 'deploy');
 
-is($token->put('/whitelist', ['x*'], $ANY, bearer("deploy:$DEPLOY"))->{status},
+is($token->put('/allow', ['x*'], $ANY, bearer("deploy:$DEPLOY"))->{status},
    401, 'the name is no part of a token');
 
 # what a client sends stays in its quotes
 
 change_ok('quotes',
-          $author->put('/whitelist', ['d*'], $ANY, bearer($DEPLOY),
+          $author->put('/allow', ['d*'], $ANY, bearer($DEPLOY),
                        'X-Subject: a" by "b',
                        'X-RateLimit-Reason: c", reason "\\d'),
-          'PUT /whitelist', by => 'a" by "b', reason => 'c", reason "\\d');
-change_ok('no UTF-8', $author->put('/whitelist', ['e*'], $ANY, bearer($DEPLOY),
+          'PUT /allow', by => 'a" by "b', reason => 'c", reason "\\d');
+change_ok('no UTF-8', $author->put('/allow', ['e*'], $ANY, bearer($DEPLOY),
                                    "X-Subject: ann\xff"),
-          'PUT /whitelist', by => 'ann');
+          'PUT /allow', by => 'ann');
 
 # a reset makes no version; its line has no key
 
@@ -118,25 +118,25 @@ like($gateway->log,
 
 my $sha = t::Api::sha('sk_secret');
 
-change_ok('a key', $rl->put('/tier-of/sk_secret', { tier => 'pro' }, $ANY),
-          "PUT /tier-of/$sha");
-change_ok('its digest', $rl->delete("/tier-of/$sha", $ANY),
-          "DELETE /tier-of/$sha");
-$rl->post('/whitelist', ['sk_secret'], $ANY);
-change_ok('a key in the query', $rl->delete('/whitelist?key=sk_secret', $ANY),
-          'DELETE /whitelist');
+change_ok('a key', $rl->put('/tier_of/sk_secret', { tier => 'pro' }, $ANY),
+          "PUT /tier_of/$sha");
+change_ok('its digest', $rl->delete("/tier_of/$sha", $ANY),
+          "DELETE /tier_of/$sha");
+$rl->post('/allow', ['sk_secret'], $ANY);
+change_ok('a key in the query', $rl->delete('/allow?key=sk_secret', $ANY),
+          'DELETE /allow');
 unlike(join('', grep { !/ request: "/ } $gateway->log =~ /^.*$/mg), qr/sk_secret/,
        'the log has no key');
 unlike($gateway->read('rules.state'), qr/sk_secret/, 'nor has the state file');
 
-$clear->put('/tier-of/sk_secret', { tier => 'pro' }, $ANY);
-is(newest($clear), '1||127.0.0.1|PUT|/tier-of/sk_secret|', 'keys_in_clear=on');
+$clear->put('/tier_of/sk_secret', { tier => 'pro' }, $ANY);
+is(newest($clear), '1||127.0.0.1|PUT|/tier_of/sk_secret|', 'keys_in_clear=on');
 
 # what changes nothing is no line; nor what is refused
 
 my $before = () = $gateway->log =~ /of its rules was made/g;
 
-for ($rl->get('/rules'), $rl->put('/whitelist', $rl->get('/whitelist')->{json}, $ANY),
+for ($rl->get('/rules'), $rl->put('/allow', $rl->get('/allow')->{json}, $ANY),
      $rl->put('/rules', [], $ANY), $rl->put('/rules/r', \%rule, 'If-Match: "1"'),
      $rl->post('/rules/validate', { rules => [] }))
 {
@@ -150,7 +150,7 @@ is(() = $gateway->log =~ /of its rules was made/g, $before, 'no line without a c
 my $body = '["gone*"]';
 my $socket = $gateway->connect_to;
 
-print $socket join "\r\n", 'PUT /rl/whitelist?reason=gone HTTP/1.1',
+print $socket join "\r\n", 'PUT /rl/allow?reason=gone HTTP/1.1',
     'Host: localhost', $ANY, 'Content-Type: application/json',
     'Content-Length: ' . length $body, '', $body;
 close $socket;

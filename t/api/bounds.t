@@ -43,8 +43,8 @@ sub peak {
          ' has more than 100000 arrays and objects, at byte 300008'],
         ['objects with a member', $fill->('{"overrides":[', '{"a":1}', ']}'),
          ' has more than 100000 arrays and objects, at byte 799998'],
-        ['zeros for keys', $fill->('{"whitelist":[', '0', ']}'),
-         '/whitelist has 524280 entries, expected at most 10000'],
+        ['zeros for keys', $fill->('{"allow":[', '0', ']}'),
+         '/allow has 524282 entries, expected at most 10000'],
         ['a deep tree', '[' x $MAX,
          ' has more than 32 arrays and objects in one another, at byte 32'],
     );
@@ -74,18 +74,18 @@ sub peak {
     # a document grows by an edit, and by what is stored of keys
 
     my @keys = map { sprintf '%s%05d', 'k' x 95, $_ } 1 .. 4999;
-    my $large = { whitelist => [map { "$_*" } @keys] };
+    my $large = { allow => [map { "$_*" } @keys] };
 
     is($api->change('PUT', '/rules', $large)->{status}, 201, 'one of 500 KB');
-    is($api->change('PUT', '/blacklist', $large->{whitelist})->{status}, 200,
+    is($api->change('PUT', '/deny', $large->{allow})->{status}, 200,
        'twice of it');
-    t::Api::problem_ok($api->change('PATCH', '/tier-of',
+    t::Api::problem_ok($api->change('PATCH', '/tier_of',
                            { keys => { map { ("a$_" => 't') } 1 .. 2000 } }),
                        '413 too-large', 'and more');
     is($api->get('/status')->{json}{newest}, 2, 'nothing is changed');
 
     my %plain = (tier_of => { keys => { map { ("k$_" => 't') } 1 .. 9999 } },
-                 whitelist => [map { "w$_" } 1 .. 9999]);
+                 allow => [map { "w$_" } 1 .. 9999]);
 
     for (['PUT', '/rules'], ['POST', '/rules/validate']) {
         t::Api::problem_ok($api->change(@$_, \%plain), '413 too-large',
@@ -98,8 +98,8 @@ sub peak {
 
 # an older gateway has written a larger one: to Redis, and to a state file
 
-my $deny = { rules => [], blacklist => ['bad'] };
-my $old = t::Rules::record(7, { whitelist => [map { sprintf '%0100d*', $_ }
+my $deny = { rules => [], deny => ['bad'] };
+my $old = t::Rules::record(7, { allow => [map { sprintf '%0100d*', $_ }
                                               1 .. 21_000] });
 cmp_ok(length $old, '>', 2 * $MAX, 'a record from before');
 
@@ -126,7 +126,7 @@ cmp_ok(length $old, '>', 2 * $MAX, 'a record from before');
     my $tag = $api->get('/versions')->{etag};
 
     is($tag, '"7-' . t::Rules::id($old) . '"', 'its tag is known');
-    t::Api::problem_ok($api->patch('/tier-of', {}, "If-Match: $tag"),
+    t::Api::problem_ok($api->patch('/tier_of', {}, "If-Match: $tag"),
                        '413 too-large', 'nor edited');
     is($api->put('/rules', $deny, "If-Match: $tag")->{version}, 8,
        'but replaced');

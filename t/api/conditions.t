@@ -19,9 +19,9 @@ sub place { return header($_[0], 'Location') }
 
 my %rule = (algorithm => 'fixed_window', params => { limit => 10, window => 60 },
             tiers => { pro => { limit => 100 } },
-            override => { sk_vip => { limit => 1000 } });
+            limits_by_api_key => { sk_vip => { limit => 1000 } });
 my $document = { rules => [{ id => 'search', %rule }, { id => 'orders', %rule }],
-                 whitelist => ['sk_one', 'sk_internal_*'],
+                 allow => ['sk_one', 'sk_internal_*'],
                  tier_of => { keys => { sk_two => 'pro' } } };
 
 my %override = (key => 'sk_1', rule => 'search', type => 'absolute', value => 5,
@@ -36,9 +36,9 @@ is("$answer->{status} $answer->{version} " . place($answer), '201 1 /rl/rules',
 
 for (['PUT', '/rules', $document], ['PUT', '/rules/search', \%rule],
      ['PUT', '/tiers/pro', { limit => 7 }],
-     ['PUT', '/tier-of/sk_two', { tier => 'free' }],
+     ['PUT', '/tier_of/sk_two', { tier => 'free' }],
      ['PATCH', '/rules/search', { priority => 9 }, $PATCH],
-     ['PUT', '/whitelist', []],
+     ['PUT', '/allow', []],
      ['DELETE', '/rules/search'])
 {
     my ($method, $path, $body, @headers) = @$_;
@@ -50,7 +50,7 @@ for (['PUT', '/rules', $document], ['PUT', '/rules/search', \%rule],
 }
 
 for (['PUT', '/rules/third', \%rule], ['PUT', '/tiers/gold', { limit => 7 }],
-     ['PUT', '/tier-of/sk_three', { tier => 'free' }],
+     ['PUT', '/tier_of/sk_three', { tier => 'free' }],
      ['PUT', '/overrides/week', \%override])
 {
     my ($method, $path, $body) = @$_;
@@ -111,11 +111,11 @@ for (['PUT', '/rules', { %{ $now->{json} }, version => 77 }],
      ['PATCH', '/rules/third', { params => { limit => 10 } }, $PATCH],
      ['PATCH', '/rules/third', { priority => undef }, $PATCH],
      ['PUT', '/tiers/gold', { limit => 7 }],
-     ['PUT', '/tier-of/sk_three', { tier => 'free' }],
-     ['PATCH', '/tier-of', { keys => { sk_two => 'pro' } }, $PATCH],
+     ['PUT', '/tier_of/sk_three', { tier => 'free' }],
+     ['PATCH', '/tier_of', { keys => { sk_two => 'pro' } }, $PATCH],
      ['PUT', '/overrides/week', { %override, value => 6 }],
-     ['PUT', '/whitelist', ['sk_one', 'sk_internal_*']],
-     ['POST', '/whitelist', ['sk_one']])
+     ['PUT', '/allow', ['sk_one', 'sk_internal_*']],
+     ['POST', '/allow', ['sk_one']])
 {
     my ($method, $path, $body, @headers) = @$_;
     my $same = $api->send($method, $path, $body, $ANY, @headers);
@@ -137,7 +137,7 @@ is($api->put('/rules', $now->{json}, 'If-Match: ')->{status}, 412,
 
 # what differs does: a list's order, one member
 
-for my $change (sub { @{ $_[0]{whitelist} } = reverse @{ $_[0]{whitelist} } },
+for my $change (sub { @{ $_[0]{allow} } = reverse @{ $_[0]{allow} } },
                 sub { $_[0]{rules}[0]{params}{limit}++ },
                 sub { delete $_[0]{overrides} })
 {
@@ -158,8 +158,8 @@ for (['DELETE', '/tiers/pro?Rule=search', 'Rule'],
      ['DELETE', '/tiers/pro?rule=search&rule=orders', 'rule'],
      ['DELETE', '/tiers/pro?key=x', 'key'],
      ['DELETE', '/rules/search?rule=search', 'rule'],
-     ['DELETE', '/whitelist?keys=sk_one', 'keys'],
-     ['DELETE', '/whitelist?force', 'x', 422],
+     ['DELETE', '/allow?keys=sk_one', 'keys'],
+     ['DELETE', '/allow?force', 'x', 422],
      ['POST', '/rules/validate?reason=x', 'reason', 400, {}],
      ['PUT', '/rules?dry_run=1', 'dry_run', 400, { rules => [] }],
      ['PUT', '/rules?' . 'x' x 300, 'x' x 64, 400, { rules => [] }],
@@ -194,11 +194,11 @@ my $deaf = t::Gateway->limited(redis => $port, api => 1);
 
 $api = t::Api->new($deaf);
 ok(wait_for(sub {
-       $api->put('/rules', { whitelist => ['a*'] }, $ANY)->{version} eq 1
+       $api->put('/rules', { allow => ['a*'] }, $ANY)->{version} eq 1
    }), 'a fleet');
 
 my $old = $api->get('/rules');
-my $record = t::Rules::record(2, { rules => [1], blacklist => ['*'] });
+my $record = t::Rules::record(2, { rules => [1], deny => ['*'] });
 
 t::Rules::put($port, key_prefix(), 'z', 1, $record);
 t::Api::problem_ok($api->put('/rules', $old->{json}, "If-Match: $old->{etag}"),

@@ -143,13 +143,13 @@ $api->change('PUT', '/rules', { rules => [
     { id => 'parts', key => ['$arg_a', '$ratelimit_api_key'],
       match => { route => '/parts' }, algorithm => 'fixed_window',
       params => { limit => 10, window => 'calendar:month' },
-      tiers => { pro => { limit => 20 } }, override => { vip => { limit => 30 } } },
+      tiers => { pro => { limit => 20 } }, limits_by_api_key => { vip => { limit => 30 } } },
     { id => 'user', key => '$arg_u', params => { rate => '9r/d' } },
     { id => 'address', key => '$remote_addr', params => { rate => '9r/d' },
       match => { route => '/address' } }
   ], tier_of => { keys => { pro_1 => 'pro' } },
-  blacklist => ['bad', '192.0.2.0/24', { rule => 'user', key => 'mallory' }],
-  whitelist => ['good-*'],
+  deny => ['bad', '192.0.2.0/24', { rule => 'user', key => 'mallory' }],
+  allow => ['good-*'],
   overrides => [{ id => 'twice', key => 'vip', type => 'multiplicative',
                   value => 2 }] });
 
@@ -166,11 +166,11 @@ is_deeply([map { [@{ $said{$_} }{qw( limit tier override )}] }
           [[20, 'pro', undef], [60, undef, 'twice'], [10, undef, undef]],
           'the limit is that of the key');
 is(join(' ', map { $api->get(counter('parts', "xy&key=$_"))->{json}{list} // '-' }
-           qw( bad good-1 none )), 'blacklist whitelist -', 'a list has the API key');
+           qw( bad good-1 none )), 'deny allow -', 'a list has the API key');
 is(join(' ', map { $api->get(counter('user', $_))->{json}{list} // '-' }
-           qw( mallory alice )), 'blacklist -', 'or the value of the key');
+           qw( mallory alice )), 'deny -', 'or the value of the key');
 is(join(' ', map { $api->get(counter('address', $_))->{json}{list} // '-' }
-           qw( 192.0.2.7 198.51.100.7 )), 'blacklist -', 'or the address');
+           qw( 192.0.2.7 198.51.100.7 )), 'deny -', 'or the address');
 is($api->get(counter('address', '192.0.2.7'))->{json}{used}, 0,
    'the counter is there all the same');
 is($api->get(counter('parts', 'x&key=y&key=z'))->{status}, 400, 'three parts');

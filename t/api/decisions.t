@@ -23,7 +23,7 @@ is_deeply(decisions(), { small => {}, tried => {}, slow => {} }, 'nothing yet');
 is(tally($gateway->burst(5, '/small', 'X-API-Key: a')), '2 x 200, 3 x 429',
    'a limit');
 $gateway->get('/o?k=a') for 1 .. 2;
-$api->change('POST', '/blacklist', ['bad']);
+$api->change('POST', '/deny', ['bad']);
 $api->follows(1);
 is($gateway->get('/slow', 'X-API-Key: bad')->{status}, 403, 'a deny list');
 

@@ -18,7 +18,7 @@ sub gateway {
 CONF
 }
 
-sub document { return { rules => [], whitelist => ["a$_[0]*"] } }
+sub document { return { rules => [], allow => ["a$_[0]*"] } }
 
 my $DOCUMENT = document(0);
 
@@ -55,7 +55,7 @@ redis_stop($port);
 t::Api::problem_ok($api->change('PUT', '/rules', document(9)),
                    '503 unavailable', 'gone');
 is($api->get('/rules')->{version}, 2, 'gone: reads come from the node');
-is($api->get('/whitelist')->{status}, 200, 'gone: parts, too');
+is($api->get('/allow')->{status}, 200, 'gone: parts, too');
 t::Api::problem_ok($api->get('/versions'), '503 unavailable', 'gone: versions');
 t::Api::problem_ok($api->get('/versions/1'), '503 unavailable',
                    'gone: a version');
@@ -109,7 +109,7 @@ my ($last, @odd) = (1);
 
 for my $round (1 .. 20) {
     my $writer = t::Gateway::beside(sub {
-        $api->change('PUT', "/tier-of/k$_", { tier => "t$round" }) for 1 .. 20;
+        $api->change('PUT', "/tier_of/k$_", { tier => "t$round" }) for 1 .. 20;
     });
 
     sleep 0.01 + rand 0.05;

@@ -142,7 +142,7 @@ for my $host ('regular.example', 'below.example', 'first.evil.example',
               'gateway.example.evil.example', 'xgateway.example', 'a')
 {
     is(status('/named/status', "Host: $host"), 403, "not: Host: $host");
-    is(status('PUT /named/whitelist', "Host: $host",
+    is(status('PUT /named/allow', "Host: $host",
               "Origin: http://$host", 'Sec-Fetch-Site: same-origin'), 403,
        "nor a write: Host: $host");
 }
@@ -249,7 +249,7 @@ is(join(' ', map { status('/limited/status', 'X-K: x') } 1, 2), '200 429',
 is(status("/prefix/$_->[0]"), $_->[1], "/prefix/$_->[0]")
     for ['status', 200], ['', 404], ['status/', 404], ['statusx', 404],
         ['rules/', 404], ['rules/validate/x', 404], ['versions/1/x', 404],
-        ['tier-of/', 404], ['versions/x', 404];
+        ['tier_of/', 404], ['versions/x', 404];
 is(status('/prefixstatus'), 404, 'the name is a whole one');
 is(status('/prefix'), 404, 'nothing behind it');
 
@@ -257,7 +257,7 @@ is(status('/prefix'), 404, 'nothing behind it');
 
 for (['POST /prefix/rules', 'GET, HEAD, PUT, OPTIONS'],
      ['PUT /prefix/versions/1/restore', 'POST, OPTIONS'],
-     ['WHAT /prefix/whitelist', 'GET, HEAD, PUT, POST, DELETE, OPTIONS'],
+     ['WHAT /prefix/allow', 'GET, HEAD, PUT, POST, DELETE, OPTIONS'],
      ['HEAD /prefix/rules/validate', 'POST, OPTIONS'])
 {
     my ($method, $path) = split / /, $_->[0];

@@ -34,7 +34,7 @@ is($answer->{etag}, '"0"', 'version 0');
 is_deeply($api->get('/versions')->{json}, { version => 0, versions => [] },
           'no versions');
 is($api->get('/versions/1')->{status}, 404, 'no version 1');
-is_deeply($api->get('/whitelist')->{json}, [], 'no whitelist');
+is_deeply($api->get('/allow')->{json}, [], 'no allow list');
 
 # the whole document
 
@@ -43,7 +43,7 @@ my %orders = (
     key => ['$ratelimit_api_key'], algorithm => 'fixed_window',
     params => { limit => 10, window => 'calendar:day' },
     tiers => { pro => { limit => 100 } },
-    override => { sk_vip => { limit => 1000 } },
+    limits_by_api_key => { sk_vip => { limit => 1000 } },
 );
 
 $answer = $api->put('/rules', { rules => [\%orders] }, 'If-Match: "0"',
@@ -52,7 +52,7 @@ $answer = $api->put('/rules', { rules => [\%orders] }, 'If-Match: "0"',
 is(t::Api::said($answer) . " $answer->{version}", '201 1', 'PUT /rules');
 like($answer->{etag}, qr/^"1-[0-9a-f]{16}"$/, 'its tag: version and record');
 is($answer->{json}{version}, 1, 'its version');
-is_deeply([keys %{ $answer->{json}{rules}[0]{override} }], [t::Api::sha('sk_vip')],
+is_deeply([keys %{ $answer->{json}{rules}[0]{limits_by_api_key} }], [t::Api::sha('sk_vip')],
           'API keys are stored as their hashes');
 unlike($answer->{body} . $gateway->read('rules.state') . $gateway->log,
        qr/sk_vip/, 'nowhere in the clear');
@@ -99,7 +99,7 @@ is($api->get('/rules', "If-None-Match: $_->[0]")->{status}, $_->[1],
    "If-None-Match: $_->[0]")
     for [$now, 304], ["W/$now", 304], ["\"0\", $now", 304], ['*', 304],
         ['"0"', 200];
-is($api->get("/whitelist", "If-None-Match: $now")->{status}, 304,
+is($api->get("/allow", "If-None-Match: $now")->{status}, 304,
    'the tag of any resource is the version');
 
 # one rule
@@ -147,7 +147,7 @@ like(t::Api::said($api->post('/rules/validate', { rules => [{}] })),
      qr/^422 invalid: /, 'validate: what is wrong');
 is($api->get('/rules')->{etag}, $now, 'validate changes nothing');
 
-my $all = { rules => [], blacklist => ['*'] };
+my $all = { rules => [], deny => ['*'] };
 
 is(t::Api::said($api->change('PUT', '/rules', $all)) =~ s/:.*//r,
    '422 deny-all', 'what rejects all');
@@ -162,21 +162,21 @@ is($api->change('PUT', '/tiers/pro', { limit => 500, capacity => 500 })
 is_deeply($api->get('/tiers/pro')->{json},
           { rules => { orders => { limit => 500, capacity => 500 } } },
           'GET /tiers/pro');
-is($api->change('PUT', '/tier-of/sk_prod_1', { tier => 'pro' })->{status}, 201,
-   'PUT /tier-of/{key}');
-$answer = $api->change('PUT', '/tier-of/a%2Fb/c', { tier => 'pro' });
+is($api->change('PUT', '/tier_of/sk_prod_1', { tier => 'pro' })->{status}, 201,
+   'PUT /tier_of/{key}');
+$answer = $api->change('PUT', '/tier_of/a%2Fb/c', { tier => 'pro' });
 is($answer->{status}, 201, 'a key with a slash');
-is($api->get('/tier-of/a/b/c')->{json}{tier}, 'pro', 'it is the rest of the path');
-t::Api::problem_ok($api->change($_->[0], "/tier-of/$_->[1]", { tier => 'pro' }),
+is($api->get('/tier_of/a/b/c')->{json}{tier}, 'pro', 'it is the rest of the path');
+t::Api::problem_ok($api->change($_->[0], "/tier_of/$_->[1]", { tier => 'pro' }),
                    '400 invalid', "$_->[0] $_->[1]: not another key")
     for ['PUT', 'a%2F%2Fb/c'], ['PUT', 'a//b/c'], ['PUT', 'x%2F..%2Fa%2Fb%2Fc'],
         ['DELETE', 'x/../a/b/c'], ['DELETE', 'a/%2e/b/c'];
-is($api->get('/tier-of//a/b/c')->{status}, 400, 'nor read as another one');
-$answer = $api->change('PATCH', '/tier-of',
+is($api->get('/tier_of//a/b/c')->{status}, 400, 'nor read as another one');
+$answer = $api->change('PATCH', '/tier_of',
                        { keys => { sk_a => 'pro', sk_b => 'pro',
                                    'a/b/c' => undef } });
-is($answer->{status}, 200, 'PATCH /tier-of');
-is($api->get('/tier-of/a/b/c')->{status}, 404, 'one is gone by it');
+is($answer->{status}, 200, 'PATCH /tier_of');
+is($api->get('/tier_of/a/b/c')->{status}, 404, 'one is gone by it');
 ok($api->follows($answer->{version}), 'it is followed');
 is(limit($_, '/v1/orders/1'), '200 500', "$_ is pro") for qw( sk_prod_1 sk_a );
 is(limit('other', '/v1/orders/1'), '200 10', 'another is not');
@@ -207,7 +207,7 @@ is_deeply($api->get('/overrides?key=%FF*')->{json}, [],
 
 # lists
 
-for (['blacklist', 403, 'sk_revoked_1'], ['whitelist', 200, 'sk_internal_1']) {
+for (['deny', 403, 'sk_revoked_1'], ['allow', 200, 'sk_internal_1']) {
     my ($list, $status, $key) = @$_;
 
     is($api->change('PUT', "/$list", [$key =~ s/1$/*/r])->{status}, 200,
@@ -285,23 +285,23 @@ is(t::Api::said($clear->change('PUT', '/rules',
         { rules => [{ %orders, id => 'clear' }] })) =~ s/ is .*| must .*//r,
    '422 invalid: /rules/0/id', 'the id of one of nginx.conf');
 $clear->change('PUT', '/rules', { rules => [\%orders] });
-is($clear->get('/rules')->{json}{rules}[0]{override}{sk_vip}{limit}, 1000,
+is($clear->get('/rules')->{json}{rules}[0]{limits_by_api_key}{sk_vip}{limit}, 1000,
    'keys in the clear');
 is_deeply($clear->change('PATCH', '/rules/orders',
-                         { override => { t::Api::sha('sk_vip') => { limit => 7 } } })
-              ->{json}{override}{sk_vip}{limit}, 7,
+                         { limits_by_api_key => { t::Api::sha('sk_vip') => { limit => 7 } } })
+              ->{json}{limits_by_api_key}{sk_vip}{limit}, 7,
           'a key in the clear, patched by its hash');
 $answer = $clear->change('PATCH', '/rules/orders',
-                         { override => { t::Api::sha('sk_vip') => undef,
+                         { limits_by_api_key => { t::Api::sha('sk_vip') => undef,
                                          t::Api::sha('sk_2') => { limit => 2 } } });
-is_deeply([keys %{ $answer->{json}{override} }], [t::Api::sha('sk_2')], 'taken out by it');
+is_deeply([keys %{ $answer->{json}{limits_by_api_key} }], [t::Api::sha('sk_2')], 'taken out by it');
 $answer = $clear->change('PATCH', '/rules/orders',
-                         { override => { sk_2 => undef } });
-is_deeply($answer->{json}{override}, {}, 'and a hash by its key');
-$clear->change('PUT', '/tier-of/sk_3', { tier => 'free' });
-is_deeply($clear->change('PATCH', '/tier-of', { keys => { t::Api::sha('sk_3') => undef } })
+                         { limits_by_api_key => { sk_2 => undef } });
+is_deeply($answer->{json}{limits_by_api_key}, {}, 'and a hash by its key');
+$clear->change('PUT', '/tier_of/sk_3', { tier => 'free' });
+is_deeply($clear->change('PATCH', '/tier_of', { keys => { t::Api::sha('sk_3') => undef } })
               ->{json}{keys}, {}, 'the same of tiers');
-is($clear->change('PUT', '/tier-of/%ff', { tier => 'x' })->{status}, 400,
+is($clear->change('PUT', '/tier_of/%ff', { tier => 'x' })->{status}, 400,
    'a name that is no UTF-8');
 
 # overrides that a rule cannot take: of the document, of nginx.conf

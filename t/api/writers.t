@@ -29,7 +29,7 @@ sub race {
 
     for my $round (1 .. $rounds) {
         my @answers = map { t::Api::answer($_) } t::Gateway::send_all([map {
-            $api[$_]->request('PUT', "/tier-of/w$_-" . $round % 50,
+            $api[$_]->request('PUT', "/tier_of/w$_-" . $round % 50,
                               { tier => "t$round" }, "If-Match: $tag",
                               "X-RateLimit-Reason: $_-$round")
         } 0, 1], 60);
@@ -71,7 +71,7 @@ sub race {
     for my $api (@api) {
         my %hashed = map { t::Api::sha($_) => $document{$_} } keys %document;
 
-        is_deeply($api->get('/tier-of')->{json}{keys}, \%hashed,
+        is_deeply($api->get('/tier_of')->{json}{keys}, \%hashed,
                   "$name: the document has what was accepted last");
     }
 
@@ -94,8 +94,8 @@ race('two gateways', $ROUNDS, @api);
 # a version that the other gateway has just made may be named here at once
 
 for (1 .. 20) {
-    my $one = $api[$_ % 2]->change('PUT', "/tier-of/next$_", { tier => 'x' });
-    my $two = $api[1 - $_ % 2]->put("/tier-of/again$_", { tier => 'x' },
+    my $one = $api[$_ % 2]->change('PUT', "/tier_of/next$_", { tier => 'x' });
+    my $two = $api[1 - $_ % 2]->put("/tier_of/again$_", { tier => 'x' },
                                     "If-Match: $one->{etag}");
 
     is(t::Api::said($two), 201, 'what one gateway said, the other knows');
@@ -104,13 +104,13 @@ for (1 .. 20) {
 # any version: all of them succeed, as long as there are no more than it tries
 
 my @any = t::Gateway::send_all([map {
-    $api[$_ % 2]->request('PUT', "/tier-of/any$_", { tier => 'x' },
+    $api[$_ % 2]->request('PUT', "/tier_of/any$_", { tier => 'x' },
                           'If-Match: *')
 } 1 .. 4], 60);
 
 is(tally(@any), '4 x 201', 'If-Match: *: four at once');
 ok(wait_for(sub {
-       return !grep { $api[0]->get("/tier-of/any$_")->{status} != 200 } 1 .. 4;
+       return !grep { $api[0]->get("/tier_of/any$_")->{status} != 200 } 1 .. 4;
    }), 'all are there');
 $_->stop for @gateways;
 

@@ -23,7 +23,7 @@
     "\"tier_of\":{\"keys\":{\"sk_1\":\"pro\"},\"hosts\":{}},"                 \
     "\"overrides\":[{\"id\":\"w\",\"type\":\"multiplicative\",\"value\":2,"   \
         "\"reason\":\"x\"}],"                                                 \
-    "\"blacklist\":[\"sk_2\"],\"whitelist\":[\"sk_3*\"]}\n"
+    "\"deny\":[\"sk_2\"],\"allow\":[\"sk_3*\"]}\n"
 
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -68,8 +68,8 @@ fuzz_body(ngx_ratelimit_edit_resource_e resource)
     case NGX_RATELIMIT_EDIT_TIER_ASSIGNMENT:
         return "{\"tier\":\"pro\"}";
 
-    case NGX_RATELIMIT_EDIT_WHITELIST:
-    case NGX_RATELIMIT_EDIT_BLACKLIST:
+    case NGX_RATELIMIT_EDIT_ALLOW:
+    case NGX_RATELIMIT_EDIT_DENY:
         return "\"sk_9\"";
 
     case NGX_RATELIMIT_EDIT_TEMPORARY_LIMITS:
@@ -172,7 +172,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memset(&edit, 0, sizeof(edit));
     edit.pool = pool;
     edit.limiter = &fleet;
-    edit.resource = data[0] % (NGX_RATELIMIT_EDIT_BLACKLIST + 1);
+    edit.resource = data[0] % (NGX_RATELIMIT_EDIT_DENY + 1);
     edit.method = data[1] % (NGX_RATELIMIT_EDIT_DELETE + 1);
     edit.version = 41;
     edit.now = 1795000000;

@@ -65,7 +65,7 @@ is($top, '198.18.0.0/24 198.18.1.0/24 198.18.2.0/24 198.18.3.0/24 '
 
 # they are denied for a day
 
-my $answer = $api->post('/blacklist', [
+my $answer = $api->post('/deny', [
     { address => '198.18.0.0/22', duration => '1d', reason => 'scraper' },
     { address => '2001:db8::/56', duration => '1d', reason => 'scraper' },
 ], 'If-Match: *');
@@ -91,7 +91,7 @@ like($metrics, qr/^ratelimit_requests_total\{zone="pages",rule="",
 
 # and served again
 
-$api->delete('/blacklist?key=198.18.0.0/22', 'If-Match: *');
+$api->delete('/deny?key=198.18.0.0/22', 'If-Match: *');
 ok($api->follows(2), 'a network is taken off the list');
 isnt((pages(1, '198.18.0.1'))[0]{status}, 403, 'and not denied any more');
 

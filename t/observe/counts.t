@@ -59,7 +59,7 @@ my $local = t::Gateway->limited(workers => 2, listen => 'reuseport',
     files => { 'deny.state' => t::Rules::record(1, {
                    rules => [{ id => 'r', key => '$arg_k',
                                params => { rate => '5r/d' } }],
-                   blacklist => ['bad'] }) },
+                   deny => ['bad'] }) },
     locations => {
         '/' => 'ratelimit zone=z;',
         '/two' => 'ratelimit zone=two rule=two; ratelimit zone=two rule=few;',

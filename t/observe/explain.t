@@ -106,14 +106,14 @@ is($api->change(PUT => '/rules', {
           match => { route => '/v1/orders/**', methods => ['POST'] },
           params => { limit => 10, window => 3600 },
           tiers => { pro => { limit => 20 } },
-          override => { vip => { limit => 30 } } },
+          limits_by_api_key => { vip => { limit => 30 } } },
         { id => 'all', params => { limit => 100, window => 3600 },
           cost => 2, dry_run => JSON::PP::true },
         { id => 'tasty', match => { host => ['tasty.example'] },
           key => ['$ratelimit_api_key', '$flavour'],
           params => { limit => 4, window => 3600 } },
     ],
-    blacklist => ['bad*'], whitelist => ['good*'],
+    deny => ['bad*'], allow => ['good*'],
     tier_of => { keys => { paul => 'pro' } },
     overrides => [{ id => 'week', key => 'wanda', rule => 'orders',
                     type => 'multiplicative', value => 5, reason => 'x' }],
@@ -151,10 +151,10 @@ is(orders('POST /v1/orders/1', 'X-API-Key: wanda'), 'orders 50/50 rule week',
 
 # lists
 
-is(brief('/v1/x', 'X-API-Key: bad1'), 'no, (blacklist)', 'on the deny list');
-is(brief('/v1/x', 'X-API-Key: good1'), 'yes, (whitelist)', 'on the allow list');
+is(brief('/v1/x', 'X-API-Key: bad1'), 'no, (deny)', 'on the deny list');
+is(brief('/v1/x', 'X-API-Key: good1'), 'yes, (allow)', 'on the allow list');
 is(brief('/both/?k=1', 'X-API-Key: good1'),
-   'yes, (whitelist), plain 5/5 rule', 'on the list of one of two zones');
+   'yes, (allow), plain 5/5 rule', 'on the list of one of two zones');
 
 
 # where a request is explained: where it would be checked

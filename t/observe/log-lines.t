@@ -15,7 +15,7 @@ my $gateway = t::Gateway->limited(
     redis => { gone => 'server 127.0.0.1:1; timeout 100ms' },
     files => { secret => t::JWT::json(t::JWT::oct('x' x 32)),
                'rules.state' => t::Rules::record(1, { rules => [],
-                                                      blacklist => ['bad'] }) },
+                                                      deny => ['bad'] }) },
     zone => {
         api => 'rate=2r/h',
         other => 'limit=3 window=1m algorithm=fixed_window',

@@ -119,8 +119,8 @@ function manyThings() {
 
     return {
         rules: rules,
-        blacklist: Array.from({ length: 25 }, (_, i) => "bad" + i + EVIL_KEY),
-        whitelist: ["sk_internal_*", EVIL],
+        deny: Array.from({ length: 25 }, (_, i) => "bad" + i + EVIL_KEY),
+        allow: ["sk_internal_*", EVIL],
         overrides: [{ id: "launch", key: EVIL_KEY, type: "multiplicative",
                       value: 2, expires_at: "2099-12-31T00:00:00Z",
                       reason: EVIL }],
@@ -283,7 +283,7 @@ const ACTIONS = {
             rule("orders", { params: { limit: 5, window: 86400 } })));
         await tab.press("Compare");
         await tab.sees("+ \"limit\": 5,", "dialog .diff");
-        await send("POST", tab.other + "/rl/blacklist", ["meanwhile"]);
+        await send("POST", tab.other + "/rl/deny", ["meanwhile"]);
         await tab.press("Save the rule");
         await tab.sees(/^Somebody else has changed the document/, "dialog");
         await tab.save("Save the rule", "+ \"limit\": 5,");
@@ -291,7 +291,7 @@ const ACTIONS = {
         const now = await tab.document("5", (it) => find(it.rules, "orders")
                                                     .params.limit === 5);
 
-        ok(now.blacklist.includes("meanwhile"), "the other change is kept");
+        ok(now.deny.includes("meanwhile"), "the other change is kept");
     },
 
     async "add and remove a rule"(tab) {
@@ -343,8 +343,8 @@ const ACTIONS = {
     },
 
     async "deny and allow a key"(tab) {
-        for (const [list, add, verb] of [["blacklist", "Deny a key", "Deny"],
-                                         ["whitelist", "Allow a key", "Allow"]])
+        for (const [list, add, verb] of [["deny", "Deny a key", "Deny"],
+                                         ["allow", "Allow a key", "Allow"]])
         {
             const key = list + EVIL_KEY + tab.hand.name;
 
@@ -430,7 +430,7 @@ const ACTIONS = {
         await tab.sees("21 to 25 of 25", "main");
         await tab.hand.press(row.first().getByRole("button", { name: "Deny" }));
         await tab.save("Deny", JSON.stringify(key));
-        await tab.document("denied", (it) => it.blacklist.includes(key));
+        await tab.document("denied", (it) => it.deny.includes(key));
         await tab.hand.press(row.first().getByRole("button",
                                                    { name: "Look up" }));
         await tab.sees("fixed_window", "table[aria-label=Counters]");

@@ -178,7 +178,7 @@ for my $tls (0, 1) {
 
     my $rules = t::Rules::rules(7);
     $rules->{tier_of}{keys} = { map { ('sha256:' . sha256_hex($_) => 'pro') } 1 .. 10_000 };
-    $rules->{whitelist} = [map { sprintf '%0100d*', $_ } 1 .. 2_300];
+    $rules->{allow} = [map { sprintf '%0100d*', $_ } 1 .. 2_300];
     my $record = t::Rules::record(1, $rules);
     cmp_ok(length $record, '>', 1_000_000, "$what: a megabyte");
 

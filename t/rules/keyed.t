@@ -35,17 +35,17 @@ $gateway->write('rules.state', t::Rules::record(1, {
         { id => 'tenants', match => { route => '/t' },
           params => { limit => 10, window => 86400 },
           tiers => { gold => { limit => 100 }, iron => { limit => 200 } },
-          keys => { acme => { limit => 1000 } },
-          override => { acme => { limit => 500 } } },
+          limits_by_key => { acme => { limit => 1000 } },
+          limits_by_api_key => { acme => { limit => 500 } } },
         { id => 'addresses', match => { route => '/a' }, key => '$remote_addr',
           params => { limit => 10, window => 86400 },
-          keys => { '127.0.0.1' => { limit => 20 },
+          limits_by_key => { '127.0.0.1' => { limit => 20 },
                     '192.0.2.1' => { limit => 30 } } },
         { id => 'parts', match => { route => '/p' },
           key => ['$http_x_tenant', '$arg_k'],
           params => { limit => 10, window => 86400 },
           tiers => { gold => { limit => 100 } },
-          keys => { t::Api::sha("acme\x1fk") => { limit => 40 } } },
+          limits_by_key => { t::Api::sha("acme\x1fk") => { limit => 40 } } },
         { id => 'golden', match => { route => '/only' }, tier => 'gold',
           params => { limit => 60, window => 86400 } },
     ],
@@ -159,15 +159,15 @@ is(counted($_->[0]), $_->[1], $_->[0]) for
 
 # the endpoint: one at a time, and many
 
-is($api->get("/tier-of/$_->[0]")->{json}{tier} // 'none', $_->[1],
+is($api->get("/tier_of/$_->[0]")->{json}{tier} // 'none', $_->[1],
    "the tier of $_->[0]") for
     ['beta?rule=tenants', 'gold'], ['beta?rule=users', 'iron'],
     ['us-1?rule=tenants', 'gold'], ['beta', 'none'], ['one?rule=users', 'none'];
 
-is(t::Api::said($api->change(PUT => '/tier-of/x?rule=no', { tier => 'gold' })),
+is(t::Api::said($api->change(PUT => '/tier_of/x?rule=no', { tier => 'gold' })),
    '422 invalid: /tier_of/rules/no is no rule of this document or of '
    . 'nginx.conf', 'no such rule');
-is(t::Api::said($api->change(PUT => "/tier-of/x?rule=$_", { tier => 'gold' })),
+is(t::Api::said($api->change(PUT => "/tier_of/x?rule=$_", { tier => 'gold' })),
    '400 invalid', "no name of a rule: $_") for '%ff', 'tenants%00x';
 is(t::Api::said($api->change(DELETE => '/rules/tenants')),
    '422 invalid: ' . join('; ', map { "/tier_of/$_ is no rule of this document "
@@ -176,26 +176,26 @@ is(t::Api::said($api->change(DELETE => '/rules/tenants')),
                                 'patterns/2/rule'),
    'a rule whose keys have tiers is in use');
 
-changed(PUT => '/tier-of/one?rule=tenants', { tier => 'gold' }, 201, 'a tier');
+changed(PUT => '/tier_of/one?rule=tenants', { tier => 'gold' }, 201, 'a tier');
 is(limit('/t', t => 'one'), 100, 'it counts');
-ok($api->get('/tier-of')->{json}{rules}{tenants}{t::Api::sha('one')},
+ok($api->get('/tier_of')->{json}{rules}{tenants}{t::Api::sha('one')},
    'the hash is what is stored');
-changed(DELETE => '/tier-of/' . t::Api::sha('one') . '?rule=tenants', undef,
+changed(DELETE => '/tier_of/' . t::Api::sha('one') . '?rule=tenants', undef,
         200, 'taken away');
 is(limit('/t', t => 'one'), 10, 'by its hash');
 
-changed(PATCH => '/tier-of', { rules => { tenants => { beta => undef,
+changed(PATCH => '/tier_of', { rules => { tenants => { beta => undef,
                                                        new => 'gold' } } },
         200, 'many');
 is(limit('/t', t => 'beta') . limit('/t', t => 'new') . limit('/t', t => 'us-1'),
    '10100100', 'they count, and others stay');
 
-changed(PATCH => '/rules/tenants', { keys => { acme => undef,
-                                               one => { limit => 7 } } },
+changed(PATCH => '/rules/tenants',
+        { limits_by_key => { acme => undef, one => { limit => 7 } } },
         200, 'amounts');
 is(explained('/t', t => 'acme'), '10 rule -', 'one is gone');
 is(explained('/t', t => 'one'), '7 rule_key -', 'one is there');
-is_deeply($api->get('/rules/tenants')->{json}{keys},
+is_deeply($api->get('/rules/tenants')->{json}{limits_by_key},
           { t::Api::sha('one') => { limit => 7 } }, 'it is stored as its hash');
 
 
@@ -208,14 +208,14 @@ is_deeply([map { $_->{pointer} } @{ $api->get('/status')->{json}{skipped} }],
           ['/tier_of/rules/users'], 'what is skipped');
 is(explained('/t', t => 'us-1', u => 'eve'), '100 tier gold', 'others count');
 is(explained('/t', t => 'two', u => 'eve'), '10 rule -', 'that one does not');
-changed(PUT => '/tier-of/two?rule=tenants', { tier => 'iron' }, 201, 'a change');
+changed(PUT => '/tier_of/two?rule=tenants', { tier => 'iron' }, 201, 'a change');
 is(limit('/t', t => 'two'), 200, 'it counts');
-is(t::Api::said($api->change(PATCH => '/tier-of', { keys => { k => 'iron' } })),
+is(t::Api::said($api->change(PATCH => '/tier_of', { keys => { k => 'iron' } })),
    '422 invalid: /tier_of/rules/users is no rule of this document or of '
    . 'nginx.conf', 'a change of all at once must be valid');
-changed(PUT => '/tier-of/mallory?rule=users', { tier => 'gold' }, 201,
+changed(PUT => '/tier_of/mallory?rule=users', { tier => 'gold' }, 201,
         'also of what is skipped');
-ok($api->get('/tier-of')->{json}{rules}{users}{t::Api::sha('mallory')},
+ok($api->get('/tier_of')->{json}{rules}{users}{t::Api::sha('mallory')},
    'which is stored as a hash, too');
 $gateway->configure(http => conf($RULE));
 $gateway->reload;
@@ -228,7 +228,7 @@ is(limit('/t', t => 'three', u => 'mallory'), 100, 'it counts again');
 my %many = (eve => undef, beta => undef, mallory => undef,
             map { ("t$_" => 'gold') } 1 .. 10000);
 
-changed(PATCH => '/tier-of', { rules => { tenants => undef, users => \%many },
+changed(PATCH => '/tier_of', { rules => { tenants => undef, users => \%many },
                                patterns => undef }, 200, 'ten thousand');
 is(limit('/t', t => 'x', u => 't10000'), 100, 'the last of them counts');
 is(limit('/t', t => 'x', u => 't10001'), 10, 'no other does');

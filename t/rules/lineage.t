@@ -27,7 +27,7 @@ sub gateway {
 
 sub denies {
     my ($deny) = @_;
-    return { rules => [], blacklist => ['sha256:' . ($deny x 64)] };
+    return { rules => [], deny => ['sha256:' . ($deny x 64)] };
 }
 
 # The record that Redis has, once it has that version.

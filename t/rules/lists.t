@@ -54,7 +54,7 @@ sub change {
 
 # addresses
 
-change('PUT', '/blacklist', ['192.0.2.0/24', '2001:db8::/32', 'sk_bad',
+change('PUT', '/deny', ['192.0.2.0/24', '2001:db8::/32', 'sk_bad',
                              { address => '198.51.100.7', reason => 'scans' }],
        2, 'the deny list');
 
@@ -77,7 +77,7 @@ ok($gateway->log_has(qr/request denied by the list of ratelimit zone "z", key "1
 
 # the deny list comes first, however long the prefix is; then the allow list
 
-change('PUT', '/whitelist', ['192.0.2.7', '203.0.113.0/24'], 3,
+change('PUT', '/allow', ['192.0.2.7', '203.0.113.0/24'], 3,
        'the allow list');
 is(told('/x', from('192.0.2.7')), '403 DENIED', 'denied and allowed');
 is(told('/fixed?user=u', from('203.0.113.9')), '200 BYPASSED', 'not counted')
@@ -87,7 +87,7 @@ is(told('/fixed?user=u', from('203.0.114.9')), '200 PASSED', 'counted');
 
 # values of the keys of rules, wherever the request goes
 
-change('POST', '/blacklist', [{ rule => 'fixed', key => 'eve' },
+change('POST', '/deny', [{ rule => 'fixed', key => 'eve' },
                               { rule => 'r', key => ['acme', 'k1'] },
                               { rule => 'fixed', key => t::Api::sha('mallory') }],
        4, 'keys of rules');
@@ -98,31 +98,31 @@ is(told('/x?k=k1', 'X-Tenant: acme'), '403 DENIED', 'a key of two parts');
 is(told('/x?k=k2', 'X-Tenant: acme'), '200 BYPASSED', 'another one');
 is(told('/x?user=bob'), '200 BYPASSED', 'another user');
 
-change('POST', '/whitelist', { rule => 'fixed', key => 'root' }, 5, 'allowed');
+change('POST', '/allow', { rule => 'fixed', key => 'root' }, 5, 'allowed');
 is(told('/r?k=root&user=root', 'X-Tenant: t'), '200 BYPASSED',
    'no rule counts it') for 1 .. 3;
 
-change('DELETE', '/blacklist?rule=fixed&key=eve', undef, 6, 'taken away');
+change('DELETE', '/deny?rule=fixed&key=eve', undef, 6, 'taken away');
 is(told('/x?user=eve'), '200 BYPASSED', 'eve is free');
-is_deeply($api->get('/blacklist')->{json}[-1],
+is_deeply($api->get('/deny')->{json}[-1],
           { rule => 'fixed', key => t::Api::sha('mallory') }, 'others stay');
 
 
 # a duration ends by itself
 
-change('POST', '/blacklist', { address => '198.51.100.99', duration => '1h',
+change('POST', '/deny', { address => '198.51.100.99', duration => '1h',
                                reason => 'slow down' }, 7, 'for a time');
 is(told('/x', from('198.51.100.99')), '403 DENIED', 'denied');
-ok(!exists $api->get('/blacklist')->{json}[-1]{duration}, 'a time is stored');
-like($api->get('/blacklist')->{json}[-1]{expires_at}, qr/^20\d\d-.*Z\z/,
+ok(!exists $api->get('/deny')->{json}[-1]{duration}, 'a time is stored');
+like($api->get('/deny')->{json}[-1]{expires_at}, qr/^20\d\d-.*Z\z/,
      'of this form');
 advance(3000);
 is(told('/x', from('198.51.100.99')), '403 DENIED', 'still denied');
 advance(601);
 is(told('/x', from('198.51.100.99')), '200 BYPASSED', 'no more');
-change('POST', '/blacklist', ['sk_worse'], 8, 'the next change');
+change('POST', '/deny', ['sk_worse'], 8, 'the next change');
 is((grep { ref $_ && ($_->{address} // '') eq '198.51.100.99' }
-    @{ $api->get('/blacklist')->{json} }), 0, 'takes the entry away');
+    @{ $api->get('/deny')->{json} }), 0, 'takes the entry away');
 
 $gateway->stop;
 

@@ -67,8 +67,8 @@ sub skipped {
             { id => 'last', match => { route => '/last' }, %day },
         ],
         tier_of => { keys => { k1 => 'pro' } },
-        whitelist => ['friend'],
-        blacklist => ['bad', 'worse*'],
+        allow => ['friend'],
+        deny => ['bad', 'worse*'],
         overrides => [
             { id => 'o1', key => 'k', rule => 'gone', type => 'multiplicative',
               value => 2 },
@@ -147,7 +147,7 @@ sub skipped {
 
     # nor does one bad rule keep anybody from changing the rest
 
-    is_deeply($api->change('POST', '/blacklist', ['new*'])->{status}, 200,
+    is_deeply($api->change('POST', '/deny', ['new*'])->{status}, 200,
               'the deny list takes another entry');
     ok($api->follows(2), 'which is followed');
     is($gateway->get('/?k=x', 'X-API-Key: new-1')->{status}, 403, 'and denies');
@@ -200,7 +200,7 @@ sub skipped {
         tier_of => { keys => { 'k*' => 'pro', k => 'pro' },
                      patterns => [{ pattern => 'p*' },
                                   { pattern => 'q*', tier => 'pro' }] },
-        blacklist => ['', 'bad'],
+        deny => ['', 'bad'],
     }));
 
     my ($good, $said) = $gateway->check;
@@ -215,7 +215,7 @@ sub skipped {
     my $skipped = skipped($gateway);
 
     is_deeply([sort keys %$skipped],
-              ['/blacklist/0', '/rules/0/match/endpoint_regex',
+              ['/deny/0', '/rules/0/match/endpoint_regex',
                '/rules/2/match/endpoint_regex', '/rules/3/shape', '/rules/4',
                '/tier_of/keys/k*', '/tier_of/patterns/0/tier'],
               '/status names what is skipped');
@@ -246,7 +246,7 @@ sub skipped {
             { id => 'wrong', match => { endpoint_regex => '^/x(' }, %day },
             { id => 'right', match => { route => '/right' }, %day },
         ],
-        blacklist => [{ rule => 'gone', key => 'x' }, { more => 1 }],
+        deny => [{ rule => 'gone', key => 'x' }, { more => 1 }],
     }));
 
     $gateway->start;
@@ -254,7 +254,7 @@ sub skipped {
 
     my $api = t::Api->new($gateway);
 
-    is(t::Api::said($api->change('POST', '/blacklist', ['new'])), 200,
+    is(t::Api::said($api->change('POST', '/deny', ['new'])), 200,
        'another entry is added');
     ok($api->follows(4), 'which is followed');
     is($gateway->get('/?k=x', 'X-API-Key: new')->{status}, 403, 'and denies');
@@ -262,14 +262,14 @@ sub skipped {
                                  { limit => 5 })), 201, 'a tier');
     is(t::Api::said($api->change('PATCH', '/rules/right', { percent => 50 })),
        200, 'another rule is changed');
-    is(t::Api::said($api->change('PUT', '/tier-of/k', { tier => 'pro' })), 201,
+    is(t::Api::said($api->change('PUT', '/tier_of/k', { tier => 'pro' })), 201,
        'an assignment');
     like(t::Api::said($api->change('PATCH', '/rules/wrong', { percent => 50 })),
          qr{^422 invalid: /rules/0/match/endpoint_regex pcre2?_compile},
          'the rule itself must be right');
     like(t::Api::said($api->change('PUT', '/rules',
                                    $api->get('/rules')->{json})),
-         qr{^422 invalid: /blacklist/0/rule is no rule},
+         qr{^422 invalid: /deny/0/rule is no rule},
          'and so must a whole document');
     is(t::Api::said($api->change('DELETE', '/rules/wrong')), 200,
        'which may be deleted');

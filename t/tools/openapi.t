@@ -237,8 +237,8 @@ my %order = (get => 0, put => 1, patch => 2, post => 3, delete => 4);
 my $fill = {
     rules => [{ id => 'orders', params => { limit => 100, window => 60 },
                 tiers => { pro => { limit => 200 } } }],
-    tier_of => { keys => { sk_1 => 'pro' } }, whitelist => ['sk_more_*'],
-    blacklist => ['sk_more_*'],
+    tier_of => { keys => { sk_1 => 'pro' } }, allow => ['sk_more_*'],
+    deny => ['sk_more_*'],
     overrides => [{ id => 'week', key => 'sk_1', type => 'multiplicative',
                     value => 2, reason => 'x' }],
 };

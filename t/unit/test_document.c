@@ -301,13 +301,13 @@ test_nothing(void **state)
         "{'format':null,'version':null,'rules':[{'id':'a','params':{"
         "'rate':'1r/s','limit':null,'burst':null,'nodelay':false},'match':{"
         "'api_key_pattern':[],'route':null,'endpoint_regex':null,'methods':[],"
-        "'host':null,'tier':null},'key':null,'tiers':{},'override':{},"
+        "'host':null,'tier':null},'key':null,'tiers':{},'limits_by_api_key':{},"
         "'sync':null,'fail_mode':null,'emergency':null,'shards':null,"
         "'cost':null,'cost_header':null,'cost_end':null,'cost_every':null,"
         "'count_status':null,'group':null,"
         "'priority':null,'percent':null,'dry_run':null,'algorithm':null,"
         "'active':{'days':'tue-mon','to':'24:00','from':null}}],"
-        "'tier_of':{'keys':{},'patterns':[]},'whitelist':[],'blacklist':null,"
+        "'tier_of':{'keys':{},'patterns':[]},'allow':[],'deny':null,"
         "'overrides':[]}");
 
     rule = document_rule(policy, "a");
@@ -372,7 +372,7 @@ test_keys(void **state)
     ngx_ratelimit_policy_t  *policy;
 
     policy = document_good(&alone,
-        "{'whitelist':['" SHA_K "'],'blacklist':['a\\\\*'],"
+        "{'allow':['" SHA_K "'],'deny':['a\\\\*'],"
         "'tier_of':{'keys':{'SK':'pro','k':'pro','l':'free'},'patterns':[{"
         "'pattern':'k','tier':'gold'},{'pattern':'m','tier':'gold'},{"
         "'pattern':'m*','tier':'free'},{'pattern':'n?','tier':'pro'}]}}");
@@ -417,8 +417,8 @@ test_rule_keys(void **state)
     ngx_ratelimit_tier_source_t  *source;
 
     policy = document_good(&alone, "{'rules':[{'id':'t','key':'$t','params':{"
-        "'limit':10,'window':60},'override':{'acme':{'limit':20}},"
-        "'keys':{'acme':{'limit':30},'192.0.2.1':{'limit':40}}}],"
+        "'limit':10,'window':60},'limits_by_api_key':{'acme':{'limit':20}},"
+        "'limits_by_key':{'acme':{'limit':30},'192.0.2.1':{'limit':40}}}],"
         "'tier_of':{'keys':{'acme':'key'},'rules':{'t':{'acme':'gold'},"
         "'conf':{'acme':'iron'}},'patterns':[{'rule':'t','pattern':'eu-*',"
         "'tier':'eu'},{'rule':'conf','pattern':'one','tier':'one'},"
@@ -487,10 +487,10 @@ check_written(const char *json, ngx_uint_t clear, const char *expected)
 static void
 test_written(void **state)
 {
-    check_written("{ 'whitelist' : ['k', 'k*', '\\\\k'] }", 0,
-                  "{'whitelist':['" SHA_K "','k*','" SHA_K "']}");
-    check_written("{'whitelist':['k','k*']}", 1,
-                  "{'whitelist':['k','k*']}");
+    check_written("{ 'allow' : ['k', 'k*', '\\\\k'] }", 0,
+                  "{'allow':['" SHA_K "','k*','" SHA_K "']}");
+    check_written("{'allow':['k','k*']}", 1,
+                  "{'allow':['k','k*']}");
     check_written("{'tier_of':{'keys':{'k':'a'},'patterns':"
                   "[{'pattern':'k','tier':'b'}]}}", 0,
                   "{'tier_of':{'keys':{'" SHA_K "':'a'},'patterns':"
@@ -645,19 +645,19 @@ static const struct {
     const char  *json;
 } denials[] = {
     { 0, "{}" },
-    { 1, "{'blacklist':['k','**']}" },
-    { 1, "{'blacklist':['?*','k']}" },
-    { 1, "{'blacklist':['*?']}" },
-    { 1, "{'blacklist':['*?*']}" },
-    { 0, "{'blacklist':['?*?','*k','?k*']}" },
-    { 0, "{'blacklist':['?','k*']}" },
-    { 1, "{'blacklist':['*'],'whitelist':['*']}" },
+    { 1, "{'deny':['k','**']}" },
+    { 1, "{'deny':['?*','k']}" },
+    { 1, "{'deny':['*?']}" },
+    { 1, "{'deny':['*?*']}" },
+    { 0, "{'deny':['?*?','*k','?k*']}" },
+    { 0, "{'deny':['?','k*']}" },
+    { 1, "{'deny':['*'],'allow':['*']}" },
 
     { 1, COSTLY("") },
     { 1, COSTLY("'key':'$x',") },
-    { 0, "{'whitelist':['*'],'rules':[{'id':'a','cost':6,'params':"
+    { 0, "{'allow':['*'],'rules':[{'id':'a','cost':6,'params':"
          "{'limit':5,'window':1}}]}" },
-    { 1, "{'whitelist':['k*'],'rules':[{'id':'a','cost':6,'params':"
+    { 1, "{'allow':['k*'],'rules':[{'id':'a','cost':6,'params':"
          "{'limit':5,'window':1}}]}" },
     { 0, "{'rules':[{'id':'a','cost':5,'params':{'limit':5,'window':1}}]}" },
     { 0, COSTLY("'dry_run':true,") },
@@ -665,7 +665,7 @@ static const struct {
     { 0, COSTLY("'group':'g',") },
     { 0, COSTLY("'count_status':401,") },
     { 0, COSTLY("'tiers':{'t':{'limit':6}},") },
-    { 0, COSTLY("'override':{'k':{'limit':6}},") },
+    { 0, COSTLY("'limits_by_api_key':{'k':{'limit':6}},") },
     { 0, COSTLY_FOR("'route':'/**'") },
     { 0, COSTLY_FOR("'endpoint_regex':'.'") },
     { 0, COSTLY_FOR("'host':'*'") },
@@ -700,12 +700,12 @@ static const char  example[] =
     "'$ratelimit_api_key', '$ratelimit_route'], 'algorithm': 'token_bucket', "
     "'params': {'capacity': 100, 'refill_rate': 1.67, 'window': 60}, 'tiers': {"
     "'free': {'limit': 100}, 'pro': {'limit': 1000},   'enterprise': {'limit': "
-    "10000}}, 'override': {'sk_prod_vip_001':   {'capacity': 1000, "
+    "10000}}, 'limits_by_api_key': {'sk_prod_vip_001':   {'capacity': 1000, "
     "'refill_rate': 16.67}}, 'sync': 'lease', 'fail_mode': 'open', 'cost': 1, "
     "'group': null, 'priority': 0, 'percent': 100, 'dry_run': false } ], "
     "'tier_of': {'patterns': [{'pattern': 'sk_free_*',   'tier': 'free'}], "
-    "'keys': {'sk_prod_abc123': 'pro'}}, 'whitelist': ['sk_internal_*'], "
-    "'blacklist': ['sk_revoked_*'], 'overrides': [ {'id': '...', 'key': "
+    "'keys': {'sk_prod_abc123': 'pro'}}, 'allow': ['sk_internal_*'], "
+    "'deny': ['sk_revoked_*'], 'overrides': [ {'id': '...', 'key': "
     "'sk_prod_abc123',   'rule': 'orders', 'type': 'multiplicative', 'value': "
     "5,   'expires_at': '2026-12-01T00:00:00Z',   'reason': 'launch week'} ] }";
 
@@ -831,14 +831,14 @@ test_canonical(void **state)
         "'POST'],'host':[]},'key':['$ratelimit_api_key','$ratelimit_route'],"
         "'algorithm':'token_bucket','params':{'capacity':100,"
         "'refill_rate':1.67,'window':60},'tiers':{'free':{'limit':100},'pro':{"
-        "'limit':1000},'enterprise':{'limit':10000}},'override':{"
+        "'limit':1000},'enterprise':{'limit':10000}},'limits_by_api_key':{"
         "'sha256:766db6212450da264ff86fe5d29f76ffb6c1cb26875227ded9d5e25530b72c"
         "bb':{'capacity':1000,'refill_rate':16.67}},'sync':'lease',"
         "'fail_mode':'open','cost':1,'group':null,'priority':0,'percent':100,"
         "'dry_run':false}],'tier_of':{'patterns':[{'pattern':'sk_free_*',"
         "'tier':'free'}],'keys':{'sha256:931de6a9c45c8d6ede43f9921643ef019d9c36"
-        "3d7e6a6c5c420c34ac1a07fc12':'pro'}},'whitelist':['sk_internal_*'],"
-        "'blacklist':['sk_revoked_*'],'overrides':[{'id':'...',"
+        "3d7e6a6c5c420c34ac1a07fc12':'pro'}},'allow':['sk_internal_*'],"
+        "'deny':['sk_revoked_*'],'overrides':[{'id':'...',"
         "'key':'sha256:931de6a9c45c8d6ede43f9921643ef019d9c363d7e6a6c5c420c34ac"
         "1a07fc12','rule':'orders','type':'multiplicative','value':5,"
         "'expires_at':'2026-12-01T00:00:00Z','reason':'launch week'}]}";

@@ -51,7 +51,7 @@ typedef struct {
     "'rules':[{'id':'ab','key':['$a','$b'],'params':{'limit':1,'window':1}}],"
 #define RULE_BYTES(key)                                                       \
     "'rules':[{'id':'b','key':" key ",'params':{'limit':1,'window':1}}],"     \
-    "'blacklist':[{'rule':'b'"
+    "'deny':[{'rule':'b'"
 #define BYTES                                                                 \
     "is a text, but the rule counts by the bytes of $binary_remote_addr: "    \
     "expected 'address' in place of 'rule' and 'key', or the hash of the key"
@@ -83,7 +83,7 @@ static const bad_t  bads[] = {
     /* the document */
     { "[]", "", "expected an object" },
     { "{'rule':[]}", "/rule", "is not known, expected one of 'format', "
-      "'version', 'rules', 'tier_of', 'whitelist', 'blacklist', 'overrides'" },
+      "'version', 'rules', 'tier_of', 'allow', 'deny', 'overrides'" },
     { "{'a/b~c':1}", "/a~1b~0c", "is not known..." },
     { "{'rules':{}}", "/rules", "expected an array" },
     { "{'rules':[1]}", "/rules/0", "expected an object" },
@@ -112,7 +112,8 @@ static const bad_t  bads[] = {
       "'dry_run', 'cost', 'cost_header', 'cost_end', 'cost_every', "
       "'count_status', 'retry', 'group', "
       "'priority', 'percent', 'key', 'match', 'tier', 'active', 'tiers', "
-      "'override', 'keys', 'enabled', 'description', 'labels', 'owner', "
+      "'limits_by_api_key', 'limits_by_key', 'enabled', 'description', "
+      "'labels', 'owner', "
       "'version'" },
     { RULE(",'enabled':0"), "enabled", "expected true or false" },
     { RULE(",'description':''"), "description",
@@ -397,34 +398,45 @@ static const bad_t  bads[] = {
       "expected a limit alone for concurrency" },
     { "{'rules':[{'id':'a','params':{'rate':'$r'},'tiers':{'pro':{'limit':1}}}]"
       "}", "tiers/pro", "expected a window with the limit" },
-    { RULE(",'override':{'':{'limit':1}}"), "override/",
+    { RULE(",'limits_by_api_key':{'':{'limit':1}}"), "limits_by_api_key/",
       "expected an API key" },
-    { RULE(",'override':{'sk_*':{'limit':1}}"), "override/sk_*",
+    { RULE(",'limits_by_api_key':{'sk_*':{'limit':1}}"),
+      "limits_by_api_key/sk_*",
       "expected one API key: one with '*' or '?' in it as 'sha256:...'" },
-    { RULE(",'override':{'sk':{'limit':0}}"), "override/sk/limit",
+    { RULE(",'limits_by_api_key':{'sk':{'limit':0}}"),
+      "limits_by_api_key/sk/limit",
       "must be > 0" },
-    { RULE(",'override':{'k':{'limit':1},'sha256:8254c329a92850f6d539dd376f4816"
+    { RULE(",'limits_by_api_key':{'k':{'limit':1},"
+      "'sha256:8254c329a92850f6d539dd376f4816"
       "ee2764517da5e0235514af433164480d7a':{'limit':1}}"),
-      "override/sha256:8254c329a92850f6d539dd376f4816ee2764517da5e0235514af4331"
+      "limits_by_api_key/sha256:"
+      "8254c329a92850f6d539dd376f4816ee2764517da5e0235514af4331"
       "64480d7a", "is the same key as another one here" },
 
-    { RULE(",'keys':[]"), "keys", "expected an object" },
-    { RULE(",'keys':{'':{'limit':1}}"), "keys/",
+    { RULE(",'limits_by_key':[]"), "limits_by_key", "expected an object" },
+    { RULE(",'limits_by_key':{'':{'limit':1}}"), "limits_by_key/",
       "expected a value of the key of the rule" },
-    { RULE(",'keys':{'acme*':{'limit':1}}"), "keys/acme*",
+    { RULE(",'limits_by_key':{'acme*':{'limit':1}}"), "limits_by_key/acme*",
       "expected one value: one with '*' or '?' in it as 'sha256:...'" },
-    { RULE(",'keys':{'a':{'limit':0}}"), "keys/a/limit", "must be > 0" },
-    { RULE(",'keys':{'sha256:1':{'limit':1}}"), "keys/sha256:1",
+    { RULE(",'limits_by_key':{'a':{'limit':0}}"), "limits_by_key/a/limit",
+      "must be > 0" },
+    { RULE(",'limits_by_key':{'sha256:1':{'limit':1}}"),
+      "limits_by_key/sha256:1",
       "expected 64 hexadecimal digits behind 'sha256:'" },
-    { RULE(",'key':['$a','$b'],'keys':{'a':{'limit':1}}"), "keys/a",
+    { RULE(",'key':['$a','$b'],'limits_by_key':{'a':{'limit':1}}"),
+      "limits_by_key/a",
       "expected the hash of the whole key, because the key of the rule has "
       "several parts" },
-    { RULE(",'key':'$binary_remote_addr','keys':{'192.0.2.1':{'limit':1}}"),
-      "keys/192.0.2.1", "expected the hash of the key, or a rule that counts "
+    { RULE(",'key':'$binary_remote_addr','limits_by_key':{'192.0.2.1':{"
+      "'limit':1}}"),
+      "limits_by_key/192.0.2.1", "expected the hash of the key, or a rule "
+      "that counts "
       "by $remote_addr: $binary_remote_addr is no text" },
-    { RULE(",'keys':{'k':{'limit':1},'sha256:8254c329a92850f6d539dd376f4816"
+    { RULE(",'limits_by_key':{'k':{'limit':1},"
+      "'sha256:8254c329a92850f6d539dd376f4816"
       "ee2764517da5e0235514af433164480d7a':{'limit':1}}"),
-      "keys/sha256:8254c329a92850f6d539dd376f4816ee2764517da5e0235514af4331"
+      "limits_by_key/sha256:"
+      "8254c329a92850f6d539dd376f4816ee2764517da5e0235514af4331"
       "64480d7a", "is the same key as another one here" },
 
     /* who has which tier */
@@ -465,44 +477,44 @@ static const bad_t  bads[] = {
       "expected the hash of the whole key..." },
 
     /* lists */
-    { "{'whitelist':'a'}", "/whitelist", "expected an array" },
-    { "{'whitelist':['a',7]}", "/whitelist/1", "expected a string or an "
+    { "{'allow':'a'}", "/allow", "expected an array" },
+    { "{'allow':['a',7]}", "/allow/1", "expected a string or an "
       "object" },
-    { "{'whitelist':['a',{}]}", "/whitelist/1", CLIENT },
-    { "{'whitelist':[{'key':'a','address':'::1'}]}", "/whitelist/0", CLIENT },
-    { "{'whitelist':[{'rule':'conf','address':'::1'}]}", "/whitelist/0",
+    { "{'allow':['a',{}]}", "/allow/1", CLIENT },
+    { "{'allow':[{'key':'a','address':'::1'}]}", "/allow/0", CLIENT },
+    { "{'allow':[{'rule':'conf','address':'::1'}]}", "/allow/0",
       CLIENT },
-    { "{'whitelist':[{'address':'10.0.0'}]}", "/whitelist/0/address",
+    { "{'allow':[{'address':'10.0.0'}]}", "/allow/0/address",
       "expected an address or a network like '192.0.2.1' or "
       "'2001:db8::/32'" },
-    { "{'whitelist':[{'key':'10.0.0.1'}]}", "/whitelist/0/key", ADDRESS },
-    { "{'whitelist':[{'key':''}]}", "/whitelist/0/key",
+    { "{'allow':[{'key':'10.0.0.1'}]}", "/allow/0/key", ADDRESS },
+    { "{'allow':[{'key':''}]}", "/allow/0/key",
       "expected an API key" },
-    { "{'whitelist':[{'key':['a']}]}", "/whitelist/0/key",
+    { "{'allow':[{'key':['a']}]}", "/allow/0/key",
       "expected a string" },
-    { "{'blacklist':[{'rule':'nobody','key':'a'}]}", "/blacklist/0/rule",
+    { "{'deny':[{'rule':'nobody','key':'a'}]}", "/deny/0/rule",
       "is no rule of this document or of nginx.conf" },
-    { "{" RULE_AB "'blacklist':[{'rule':'ab','key':'a'}]}",
-      "/blacklist/0/key", "has 1 parts, expected 2 as the key of the rule "
+    { "{" RULE_AB "'deny':[{'rule':'ab','key':'a'}]}",
+      "/deny/0/key", "has 1 parts, expected 2 as the key of the rule "
       "has" },
-    { "{" RULE_AB "'blacklist':[{'rule':'ab','key':['a','']}]}",
-      "/blacklist/0/key", "expected a value of the key of the rule, or an "
+    { "{" RULE_AB "'deny':[{'rule':'ab','key':['a','']}]}",
+      "/deny/0/key", "expected a value of the key of the rule, or an "
       "array of the values of its parts" },
-    { "{" RULE_AB "'blacklist':[{'rule':'ab','key':'sha256:0'}]}",
-      "/blacklist/0/key", "has 1 parts, expected 2 as the key of the rule "
+    { "{" RULE_AB "'deny':[{'rule':'ab','key':'sha256:0'}]}",
+      "/deny/0/key", "has 1 parts, expected 2 as the key of the rule "
       "has" },
     { "{" RULE_BYTES("'$binary_remote_addr'") ",'key':'192.0.2.1'}]}",
-      "/blacklist/0/key", BYTES },
+      "/deny/0/key", BYTES },
     { "{" RULE_BYTES("['$a','$binary_remote_addr']") ",'key':['a','::1']}]}",
-      "/blacklist/0/key", BYTES },
-    { "{'blacklist':[{'address':'::1','expires_at':'soon'}]}",
-      "/blacklist/0/expires_at", "expected a time like "
+      "/deny/0/key", BYTES },
+    { "{'deny':[{'address':'::1','expires_at':'soon'}]}",
+      "/deny/0/expires_at", "expected a time like "
       "'2026-12-01T00:00:00Z'" },
-    { "{'blacklist':[{'address':'::1','duration':'soon'}]}",
-      "/blacklist/0/duration", DURATION },
-    { "{'blacklist':[{'address':'::1','reason':1}]}",
-      "/blacklist/0/reason", "expected a string" },
-    { "{'blacklist':['']}", "/blacklist/0", "expected an API key" },
+    { "{'deny':[{'address':'::1','duration':'soon'}]}",
+      "/deny/0/duration", DURATION },
+    { "{'deny':[{'address':'::1','reason':1}]}",
+      "/deny/0/reason", "expected a string" },
+    { "{'deny':['']}", "/deny/0", "expected an API key" },
     { "{'tier_of':{'keys':{'10.0.0.1':'t'}}}", "/tier_of/keys/10.0.0.1",
       ADDRESS },
 
@@ -596,10 +608,10 @@ static const bad_t  shared[] = {
       "'closed'" },
     { RULE(",'shards':2,'sync':'strict','tiers':{'pro':{'limit':1}}"), "shards",
       BESIDE("tiers") },
-    { RULE(",'shards':2,'sync':'strict','override':{'k':{'limit':1}}"),
-      "shards", BESIDE("override") },
-    { RULE(",'shards':2,'sync':'strict','keys':{'k':{'limit':1}}"),
-      "shards", BESIDE("keys") },
+    { RULE(",'shards':2,'sync':'strict','limits_by_api_key':{'k':{'limit':1}}"),
+      "shards", BESIDE("limits_by_api_key") },
+    { RULE(",'shards':2,'sync':'strict','limits_by_key':{'k':{'limit':1}}"),
+      "shards", BESIDE("limits_by_key") },
     { "{'rules':[{'id':'a','algorithm':'leaky_bucket','params':{'rate':'9r/s'},"
       "'sync':'strict','shards':2}]}", "shards",
       "stands with algorithm leaky_bucket, expected another algorithm" },
@@ -612,7 +624,7 @@ static const bad_t  shared[] = {
 /* of API key "k"; "s" has other parts, and "w" a tier whose window is long */
 #define RULES                                                                 \
     "'rules':["                                                               \
-    "{'id':'a','params':{'limit':10,'window':60},'override':{'vip':"          \
+    "{'id':'a','params':{'limit':10,'window':60},'limits_by_api_key':{'vip':" \
     "{'limit':1,'window':31622400}}},"                                        \
     "{'id':'s','key':['$a','$b'],'algorithm':'concurrency',"                  \
     "'params':{'limit':10}},"                                                 \
@@ -795,7 +807,7 @@ test_all_at_once(void **state)
         { "/rules/0/tiers/pro/limit", "must be > 0" },
         { "/rules/1/id", "is missing" },
         { "/tier_of/keys/k", "expected a string" },
-        { "/whitelist/0", "expected a string or an object" },
+        { "/allow/0", "expected a string or an object" },
         { "/overrides/0/rule", "is no rule of..." },
         { "/overrides/0/type", "is missing..." },
         { "/extra", "is not known..." }
@@ -805,7 +817,7 @@ test_all_at_once(void **state)
         "{'extra':1,'rules':[{'id':'a','match':{'route':'x'},'params':{"
         "'capacity':0,'capcity':1,'refill_rate':1},'percent':101,'colour':1,"
         "'sync':'strict','tiers':{'pro':{'limit':0}}},{'params':{'limit':1,"
-        "'window':1}}],'tier_of':{'keys':{'k':1}},'whitelist':[1],'overrides':["
+        "'window':1}}],'tier_of':{'keys':{'k':1}},'allow':[1],'overrides':["
         "{'id':'o','key':'k','rule':'z','value':1}]}"));
 
     for (i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
@@ -828,7 +840,7 @@ static void
 test_addresses(void **state)
 {
     ngx_ratelimit_policy_release(document_written(&alone,
-        "{'whitelist':['1.2.3','1.2.3.4.5','256.0.0.1','10.*',"
+        "{'allow':['1.2.3','1.2.3.4.5','256.0.0.1','10.*',"
         "'10.0.0.0/129','10.0.0.0/8x','/8',':1','::1x','beef',"
         "'1234:5678','sha256:12ca17b49af2289436f303e0166030a21"
         "e525d266e209267433801a8fd4071a0']}"));
@@ -843,7 +855,7 @@ static void
 test_secret(void **state)
 {
     assert_null(document_written(&alone,
-                                 "{'whitelist':['sk_1' 'sk_2']}"));
+                                 "{'allow':['sk_1' 'sk_2']}"));
     assert_null(strstr((char *) document_problem(0)->detail.data, "sk_"));
     assert_null(document_written(&alone, "{'sk_1':1,'sk_1':2}"));
     assert_null(strstr((char *) document_problem(0)->detail.data, "sk_"));

@@ -129,8 +129,8 @@ test_entries(void **state)
     } bounds[] = {
         { "{'rules':[", "{'id':'r%zu','params':{'rate':'9r/s'}}",
           "]}", "/rules", 1000 },
-        { "{'whitelist':[", "'k%zu'", "]}", "/whitelist", 10000 },
-        { "{'blacklist':[", "'k%zu*'", "]}", "/blacklist", 10000 },
+        { "{'allow':[", "'k%zu'", "]}", "/allow", 10000 },
+        { "{'deny':[", "'k%zu*'", "]}", "/deny", 10000 },
         { "{'tier_of':{'keys':{", "'k%zu':'t'", "}}}",
           "/tier_of/keys", 10000 },
         { "{'tier_of':{'patterns':[",
@@ -139,13 +139,14 @@ test_entries(void **state)
         { "{'rules':[{'id':'a','params':{'limit':1,'window':1}}],"
           "'tier_of':{'rules':{'a':{", "'k%zu':'t'", "}}}}",
           "/tier_of/rules/a", 10000 },
-        { "{'rules':[{'id':'a','params':{'limit':1,'window':1},'keys':{",
-          "'k%zu':{'limit':2}", "}}]}", "/rules/0/keys", 10000 },
+        { "{'rules':[{'id':'a','params':{'limit':1,'window':1},"
+          "'limits_by_key':{",
+          "'k%zu':{'limit':2}", "}}]}", "/rules/0/limits_by_key", 10000 },
         { "{'overrides':[", "{'id':'o%zu','key':'k%zu','type':"
           "'multiplicative','value':2}", "]}", "/overrides", 10000 },
         { "{'rules':[{'id':'a','params':{'limit':1,'window':1},"
-          "'override':{", "'k%zu':{'limit':2}", "}}]}",
-          "/rules/0/override", 10000 },
+          "'limits_by_api_key':{", "'k%zu':{'limit':2}", "}}]}",
+          "/rules/0/limits_by_api_key", 10000 },
         { "{'rules':[{'id':'a','params':{'limit':1,'window':1},"
           "'match':{'api_key_pattern':[", "'k%zu'", "]}}]}",
           "/rules/0/match/api_key_pattern", 10000 },
@@ -172,11 +173,11 @@ test_entries(void **state)
 static void
 test_problems(void **state)
 {
-    many("{'blacklist':[", "0", 10000, "]}");
+    many("{'deny':[", "0", 10000, "]}");
     assert_null(document_written(&alone, json));
     assert_int_equal(problems.n, 10000);
     assert_int_equal(problems.list.nelts, NGX_RATELIMIT_MAX_PROBLEMS);
-    same_text(document_problem(99)->pointer, "/blacklist/99");
+    same_text(document_problem(99)->pointer, "/deny/99");
 }
 
 
@@ -184,12 +185,14 @@ static const char  small[] =
     "{'format':'1.1','x':1,'rules':[{'id':'a','key':['$a','$b'],'params':{"
     "'rate':'9r/s'},'match':{'api_key_pattern':['k','k*'],'host':['h'],"
     "'methods':['GET'],'route':'/a','tier':'t'},'tiers':{'t':{'limit':1}},"
-    "'override':{'k':{'limit':1}},'count_status':[401],'group':'g'},{'id':'b',"
+    "'limits_by_api_key':{'k':{'limit':1}},'count_status':[401],'group':'g'},"
+    "{'id':'b',"
     "'params':{'limit':'$l','window':1},'cost':'$c','cost_header':'x'},{"
-    "'id':'c','params':{'rate':'1r/s'},'keys':{'k':{'limit':1}}}],'tier_of':{"
+    "'id':'c','params':{'rate':'1r/s'},'limits_by_key':{'k':{'limit':1}}}],"
+    "'tier_of':{"
     "'keys':{'k':'t'},'rules':{'b':{'k':'t'}},'patterns':[{'pattern':'k*',"
     "'tier':'t'},{'rule':'b','pattern':'k*','tier':'t'}]},"
-    "'whitelist':['k','k*'],'overrides':[{'id':'o','key':'k','rule':'a',"
+    "'allow':['k','k*'],'overrides':[{'id':'o','key':'k','rule':'a',"
     "'type':'absolute','value':1}]}";
 
 static const char  wrong[] =
@@ -199,7 +202,7 @@ static const char  wrong[] =
 static const char  skipped[] =
     "{'rules':[{'id':'a','key':'$unknown','params':{'limit':1,"
     "'window':1}},{'id':'b','params':{'limit':1,'window':1}}],"
-    "'blacklist':['','k'],'overrides':[{'id':'o','key':'k',"
+    "'deny':['','k'],'overrides':[{'id':'o','key':'k',"
     "'rule':'a','type':'multiplicative','value':1}]}";
 
 

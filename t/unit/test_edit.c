@@ -70,7 +70,7 @@ typedef struct {
     "take 'address'"
 #define NO_RULE  "is no rule of this document or of nginx.conf"
 #define NEXT     "{'version':42,"
-#define TWICE    "/rules/0/override a: has the same key twice"
+#define TWICE    "/rules/0/limits_by_api_key a: has the same key twice"
 #define SKIPPED  "{'id':'odd','key':'$unknown'," P(9) "}"
 #define X    "{'id':'x','key':'#sk_1#','rule':'conf'," V "}"
 #define OLD  "{'id':'old','key':'#k#'," PAST "," V "}"
@@ -106,9 +106,24 @@ static const step_t  steps[] = {
 
     /* all problems at once */
 
-    wrong(DOCUMENT, PUT, 0, "{'blacklist':[1,'*'],'rules':[{'id':'a'," P(1)
+    wrong(DOCUMENT, PUT, 0, "{'deny':[1,'*'],'rules':[{'id':'a'," P(1)
         "},{'id':'b'," P(0) "}]}", "/rules/1/params/limit b: must be > 0; "
-        "/blacklist/0 : expected a string or an object"),
+        "/deny/0 : expected a string or an object"),
+
+    /* names of former documents */
+
+    base("{'whitelist':['a*'],'blacklist':['b*'],'rules':[{" A
+        ",'keys':{'#k#':{'limit':1}}}]}\n", 0),
+    shows(ALLOW, 0, 0, "['a*']"),
+    step(RULE, PATCH, "a", 0, "{'override':{'sk':{'limit':2}},'keys':null}",
+        OK, "{" A ",'limits_by_api_key':{'#sk#':{'limit':2}}}", NEXT
+        "'rules':[{" A ",'limits_by_api_key':{'#sk#':{'limit':2}}}],"
+        "'allow':['a*'],'deny':['b*']}"),
+    step(DOCUMENT, PUT, 0, 0, "{'allow':['a*'],'blacklist':['b*'],'rules':[{" A
+        ",'limits_by_key':{'k':{'limit':1}}}]}", OK, "*", NULL),
+    wrong(DOCUMENT, PUT, 0, "{'whitelist':[],'allow':[]}",
+        "/whitelist : is not known, expected one of 'format', 'version', "
+        "'rules', 'tier_of', 'allow', 'deny', 'overrides'"),
 
     base("{'rules':[]}", 0),
     step(VALIDATE, POST, 0, 0, "{'rules':[{'id':'a'," P(1) "}]}", OK, NULL,
@@ -116,12 +131,12 @@ static const step_t  steps[] = {
     wrong(VALIDATE, POST, 0, "{'rules':[{'id':'a'," P(0) "}]}",
         "/rules/0/params/limit a: must be > 0"),
     wrong(VALIDATE, POST, 0, 0, " : is no JSON: it is empty, at byte 0"),
-    step(VALIDATE, POST, 0, 0, "{'blacklist':['*']}", DENY_ALL, NULL, NULL),
-    step(DOCUMENT, PUT, 0, 0, "{'blacklist':['*']}", DENY_ALL, NULL, NULL),
-    step(BLACKLIST, POST, 0, 0, "'*'", DENY_ALL, NULL, NULL),
-    step(BLACKLIST, POST, 0, "force", "'*'", OK, "['*']", "*"),
+    step(VALIDATE, POST, 0, 0, "{'deny':['*']}", DENY_ALL, NULL, NULL),
+    step(DOCUMENT, PUT, 0, 0, "{'deny':['*']}", DENY_ALL, NULL, NULL),
+    step(DENY, POST, 0, 0, "'*'", DENY_ALL, NULL, NULL),
+    step(DENY, POST, 0, "force", "'*'", OK, "['*']", "*"),
     step(VALIDATE, POST, 0, "force",
-        "{'format':'1.3','blacklist':['*'],'rules':[{'id':'a','x':1," P(1)
+        "{'format':'1.3','deny':['*'],'rules':[{'id':'a','x':1," P(1)
         "}]}", OK, NULL, NULL),
     warned("/rules/0/x a: is not known to this version: it is kept, and has no "
         "effect;  : would reject all requests"),
@@ -172,32 +187,38 @@ static const step_t  steps[] = {
     step(RULE, PATCH, "orders", 0, "{'percent':null}", OK, "*", NULL),
 
     /* Names that are API keys are compared by their digests. */
-    base("{'rules':[{" A ",'override':{'#sk/1#':{'limit':7}}}]}", 0),
-    step(RULE, PATCH, "a", 0, "{'override':{'sk/1':{'capacity':7}}}", OK, "{" A
-        ",'override':{'#sk/1#':{'limit':7,'capacity':7}}}", "*"),
-    step(RULE, PATCH, "a", 0, "{'override':{'sk/1':null}}", OK, "{'id':'a',"
-        P(9) ",'override':{}}", "*"),
-    wrong(RULE, PATCH, "a", "{'override':{'sk/2':{'limit':0}}}",
-        "/rules/0/override/sk~12/limit a: must be > 0"),
-    wrong(RULE, PATCH, "a", "{'override':{'sk~2':{'limit':0}}}",
-        "/rules/0/override/sk~02/limit a: must be > 0"),
-    wrong(RULE, PATCH, "a", "{'override':{'sk/1':null,'#sk/1#':{'limit':9}}}",
+    base("{'rules':[{" A ",'limits_by_api_key':{'#sk/1#':{'limit':7}}}]}", 0),
+    step(RULE, PATCH, "a", 0, "{'limits_by_api_key':{'sk/1':{"
+        "'capacity':7}}}", OK, "{" A
+        ",'limits_by_api_key':{'#sk/1#':{'limit':7,'capacity':7}}}", "*"),
+    step(RULE, PATCH, "a", 0, "{'limits_by_api_key':{'sk/1':null}}", OK, "{"
+        "'id':'a',"
+        P(9) ",'limits_by_api_key':{}}", "*"),
+    wrong(RULE, PATCH, "a", "{'limits_by_api_key':{'sk/2':{'limit':0}}}",
+        "/rules/0/limits_by_api_key/sk~12/limit a: must be > 0"),
+    wrong(RULE, PATCH, "a", "{'limits_by_api_key':{'sk~2':{'limit':0}}}",
+        "/rules/0/limits_by_api_key/sk~02/limit a: must be > 0"),
+    wrong(RULE, PATCH, "a", "{'limits_by_api_key':{'sk/1':null,'#sk/1#':{"
+        "'limit':9}}}",
         TWICE),
     wrong(RULE, PATCH, "a",
-        "{'override':{'sk/2':{'limit':1},'#sk/2#':{'limit':9}}}", TWICE),
+        "{'limits_by_api_key':{'sk/2':{'limit':1},'#sk/2#':{"
+        "'limit':9}}}", TWICE),
 
-    base("{'rules':[{" A ",'override':{'sk':{'limit':7}}}]}", 1),
-    step(RULE, PATCH, "a", 0, "{'override':{'sk':null,'sl':{'limit':1}}}", OK,
-        "{" A ",'override':{'sl':{'limit':1}}}", "*"),
-    step(RULE, PATCH, "a", 0, "{'override':{'#sk#':{'limit':1}}}", OK, "{" A
-        ",'override':{'sk':{'limit':1}}}", "*"),
+    base("{'rules':[{" A ",'limits_by_api_key':{'sk':{'limit':7}}}]}", 1),
+    step(RULE, PATCH, "a", 0, "{'limits_by_api_key':{'sk':null,'sl':{"
+        "'limit':1}}}", OK,
+        "{" A ",'limits_by_api_key':{'sl':{'limit':1}}}", "*"),
+    step(RULE, PATCH, "a", 0, "{'limits_by_api_key':{'#sk#':{"
+        "'limit':1}}}", OK, "{" A
+        ",'limits_by_api_key':{'sk':{'limit':1}}}", "*"),
 
     /* Members of a newer format survive a change beside them. */
     base("{'version':41,'format':'1.9','new':{'a':[1]},'rules':[{'id':'a',"
         "'x':1," P(9) "},{'id':'b','y':{'z':null}," P(9) "}]}", 0),
-    step(WHITELIST, PUT, 0, 0, "['a*']", OK, "['a*']", NEXT
+    step(ALLOW, PUT, 0, 0, "['a*']", OK, "['a*']", NEXT
         "'format':'1.9','new':{'a':[1]},'rules':[{'id':'a','x':1," P(9)
-        "},{'id':'b','y':{'z':null}," P(9) "}],'whitelist':['a*']}"),
+        "},{'id':'b','y':{'z':null}," P(9) "}],'allow':['a*']}"),
     step(TIER_LIMITS, PUT, "pro", 0, "{'limit':1}", CREATED, "*", NEXT
         "'format':'1.9','new':{'a':[1]},'rules':[{'id':'a','x':1," P(9)
         ",'tiers':{'pro':{'limit':1}}},{'id':'b','y':{'z':null}," P(9)
@@ -220,7 +241,7 @@ static const step_t  steps[] = {
         "}]}"),
     step(TEMPORARY_LIMIT, PUT, "odd", 0, "{'key':'k'," V "}", CREATED, "*",
         "*"),
-    step(WHITELIST, POST, 0, 0, "'a*'", OK, "['a*']", "*"),
+    step(ALLOW, POST, 0, 0, "'a*'", OK, "['a*']", "*"),
     step(TIER_LIMITS, PUT, "pro", "rule=odd", "{'limit':5}", CREATED, "*", "*"),
     wrong(RULE, PATCH, "odd", "{'percent':50}",
         "/rules/0/key odd: expected a known variable"),
@@ -378,13 +399,16 @@ static const step_t  steps[] = {
 
     /* amounts by the rule's key */
 
-    base("{'rules':[{" A ",'keys':{'#acme#':{'limit':7}}}]}", 0),
-    step(RULE, PATCH, "a", 0, "{'keys':{'acme':{'limit':8},'b':{'limit':1}}}",
-        OK, "{" A ",'keys':{'#acme#':{'limit':8},'#b#':{'limit':1}}}", "*"),
-    step(RULE, PATCH, "a", 0, "{'keys':{'acme':null}}", OK, "{" A
-        ",'keys':{}}", "*"),
-    wrong(RULE, PATCH, "a", "{'keys':{'b':{'limit':1},'#b#':{'limit':2}}}",
-        "/rules/0/keys a: has the same key twice"),
+    base("{'rules':[{" A ",'limits_by_key':{'#acme#':{'limit':7}}}]}", 0),
+    step(RULE, PATCH, "a", 0, "{'limits_by_key':{'acme':{'limit':8},'b':{"
+        "'limit':1}}}",
+        OK, "{" A ",'limits_by_key':{'#acme#':{'limit':8},'#b#':{"
+            "'limit':1}}}", "*"),
+    step(RULE, PATCH, "a", 0, "{'limits_by_key':{'acme':null}}", OK, "{" A
+        ",'limits_by_key':{}}", "*"),
+    wrong(RULE, PATCH, "a", "{'limits_by_key':{'b':{'limit':1},'#b#':{"
+        "'limit':2}}}",
+        "/rules/0/limits_by_key a: has the same key twice"),
 
     base("{'tier_of':{'keys':{'sk_1':'pro'}}}", 1),
 
@@ -420,8 +444,8 @@ static const step_t  steps[] = {
 
     /* those that have ended leave with any change */
 
-    step(WHITELIST, PUT, 0, 0, "[]", OK, "[]", NEXT "'overrides':[" X "," Y
-        "],'whitelist':[]}"),
+    step(ALLOW, PUT, 0, 0, "[]", OK, "[]", NEXT "'overrides':[" X "," Y
+        "],'allow':[]}"),
     step(DOCUMENT, PUT, 0, 0, "{'overrides':[" OLD "]}", OK, "*", NEXT
         "'overrides':[]}"),
 
@@ -450,91 +474,91 @@ static const step_t  steps[] = {
     step(TEMPORARY_LIMITS, POST, 0, 0, "[]", OK, "[]", NULL),
 
     base("", 0),
-    shows(WHITELIST, 0, 0, "[]"),
-    step(BLACKLIST, PUT, 0, 0, "['sk_1','a*']", OK, "['#sk_1#','a*']",
-        "{'version':1,'rules':[],'blacklist':['#sk_1#','a*']}"),
-    wrong(WHITELIST, PUT, 0, "['a',7]",
-        "/whitelist/1 : expected a string or an object"),
-    wrong(WHITELIST, PUT, 0, "'a'", "/whitelist : expected an array"),
-    wrong(WHITELIST, PUT, 0, "null", "/whitelist : expected an array"),
+    shows(ALLOW, 0, 0, "[]"),
+    step(DENY, PUT, 0, 0, "['sk_1','a*']", OK, "['#sk_1#','a*']",
+        "{'version':1,'rules':[],'deny':['#sk_1#','a*']}"),
+    wrong(ALLOW, PUT, 0, "['a',7]",
+        "/allow/1 : expected a string or an object"),
+    wrong(ALLOW, PUT, 0, "'a'", "/allow : expected an array"),
+    wrong(ALLOW, PUT, 0, "null", "/allow : expected an array"),
 
-    base("{'whitelist':['#sk_1#','a*']}", 0),
+    base("{'allow':['#sk_1#','a*']}", 0),
 
     /* a key is not added twice, and that is no change */
 
-    step(WHITELIST, POST, 0, 0, "'sk_1'", OK, "['#sk_1#','a*']", NULL),
-    step(WHITELIST, POST, 0, 0, "['sk_1','a*','b*','b*','c','c']", OK,
+    step(ALLOW, POST, 0, 0, "'sk_1'", OK, "['#sk_1#','a*']", NULL),
+    step(ALLOW, POST, 0, 0, "['sk_1','a*','b*','b*','c','c']", OK,
         "['#sk_1#','a*','b*','#c#']", "*"),
-    wrong(WHITELIST, POST, 0, "['a*','c*',7]",
-        "/whitelist/3 : expected a string or an object"),
-    wrong(WHITELIST, POST, 0, "{}", "/whitelist/2 : expected 'address', 'key', "
+    wrong(ALLOW, POST, 0, "['a*','c*',7]",
+        "/allow/3 : expected a string or an object"),
+    wrong(ALLOW, POST, 0, "{}", "/allow/2 : expected 'address', 'key', "
         "or 'rule' and 'key'"),
-    wrong(WHITELIST, POST, 0, "{'key':'127.0.0.0/8'}",
-        "/whitelist/2/key : " ADDRESS),
-    step(WHITELIST, DELETE, 0, "key=sk_1", 0, GONE, NULL, NEXT
-        "'whitelist':['a*']}"),
-    step(WHITELIST, DELETE, 0, 0, "['nobody','a*']", GONE, NULL, NEXT
-        "'whitelist':['#sk_1#']}"),
-    step(WHITELIST, DELETE, 0, "key=sk_2", 0, NOT_FOUND, NULL, NULL),
-    step(WHITELIST, DELETE, 0, "key=\xff*", 0, NOT_FOUND, NULL, NULL),
-    step(BLACKLIST, DELETE, 0, "key=sk_1", 0, NOT_FOUND, NULL, NULL),
-    wrong(WHITELIST, DELETE, 0, 0,
-        "/whitelist : expected '?key=', or an array of entries"),
-    wrong(WHITELIST, DELETE, 0, "{}",
-        "/whitelist : expected '?key=', or an array of entries"),
+    wrong(ALLOW, POST, 0, "{'key':'127.0.0.0/8'}",
+        "/allow/2/key : " ADDRESS),
+    step(ALLOW, DELETE, 0, "key=sk_1", 0, GONE, NULL, NEXT
+        "'allow':['a*']}"),
+    step(ALLOW, DELETE, 0, 0, "['nobody','a*']", GONE, NULL, NEXT
+        "'allow':['#sk_1#']}"),
+    step(ALLOW, DELETE, 0, "key=sk_2", 0, NOT_FOUND, NULL, NULL),
+    step(ALLOW, DELETE, 0, "key=\xff*", 0, NOT_FOUND, NULL, NULL),
+    step(DENY, DELETE, 0, "key=sk_1", 0, NOT_FOUND, NULL, NULL),
+    wrong(ALLOW, DELETE, 0, 0,
+        "/allow : expected '?key=', or an array of entries"),
+    wrong(ALLOW, DELETE, 0, "{}",
+        "/allow : expected '?key=', or an array of entries"),
 
     /* addresses; a new entry takes the place of that of the same client */
 
-    base("{'rules':[{" A "}],'blacklist':['10.0.0.0/8',{'key':'#sk_1#',"
+    base("{'rules':[{" A "}],'deny':['10.0.0.0/8',{'key':'#sk_1#',"
         FUTURE "},{'rule':'a','key':'#k#'}]}", 0),
-    step(BLACKLIST, POST, 0, 0, "['10.1.2.3/8','::ffff:10.0.0.0/104']", OK,
+    step(DENY, POST, 0, 0, "['10.1.2.3/8','::ffff:10.0.0.0/104']", OK,
         "*", NULL),
-    step(BLACKLIST, POST, 0, 0, "{'address':'::ffff:10.0.0.0/104'," FUTURE "}",
+    step(DENY, POST, 0, 0, "{'address':'::ffff:10.0.0.0/104'," FUTURE "}",
         OK, "[{'address':'::ffff:10.0.0.0/104'," FUTURE "},{'key':'#sk_1#',"
         FUTURE "},{'rule':'a','key':'#k#'}]", "*"),
-    step(BLACKLIST, POST, 0, 0, "['sk_1',{'rule':'a','key':'k','reason':'r'},"
+    step(DENY, POST, 0, 0, "['sk_1',{'rule':'a','key':'k','reason':'r'},"
         "{'rule':'conf','key':'k'}]", OK, "['10.0.0.0/8','#sk_1#',"
         "{'rule':'a','key':'#k#','reason':'r'},{'rule':'conf','key':'#k#'}]",
         "*"),
-    step(BLACKLIST, DELETE, 0, "key=sk_1", 0, GONE, NULL, NEXT "'rules':[{" A
-        "}],'blacklist':['10.0.0.0/8',{'rule':'a','key':'#k#'}]}"),
-    step(BLACKLIST, DELETE, 0, "key=10.255.0.0/8", 0, GONE, NULL, NEXT
-        "'rules':[{" A "}],'blacklist':[{'key':'#sk_1#'," FUTURE "},"
+    step(DENY, DELETE, 0, "key=sk_1", 0, GONE, NULL, NEXT "'rules':[{" A
+        "}],'deny':['10.0.0.0/8',{'rule':'a','key':'#k#'}]}"),
+    step(DENY, DELETE, 0, "key=10.255.0.0/8", 0, GONE, NULL, NEXT
+        "'rules':[{" A "}],'deny':[{'key':'#sk_1#'," FUTURE "},"
         "{'rule':'a','key':'#k#'}]}"),
-    step(BLACKLIST, DELETE, 0, 0, "[{'rule':'a','key':'k'},'::1']", GONE, NULL,
-        NEXT "'rules':[{" A "}],'blacklist':['10.0.0.0/8',{'key':'#sk_1#',"
+    step(DENY, DELETE, 0, 0, "[{'rule':'a','key':'k'},'::1']", GONE, NULL,
+        NEXT "'rules':[{" A "}],'deny':['10.0.0.0/8',{'key':'#sk_1#',"
         FUTURE "}]}"),
-    step(BLACKLIST, DELETE, 0, "rule=a", 0, INVALID, "/blacklist : expected "
+    step(DENY, DELETE, 0, "rule=a", 0, INVALID, "/deny : expected "
         "'?key=', or an array of entries", NULL),
-    step(BLACKLIST, DELETE, 0, "key=k", 0, NOT_FOUND, NULL, NULL),
+    step(DENY, DELETE, 0, "key=k", 0, NOT_FOUND, NULL, NULL),
 
     /* a duration is the gateway's to turn into a time; what has ended leaves */
 
-    base("{'blacklist':[{'key':'#a#'," PAST "},{'key':'#b#'," FUTURE "}]}", 0),
-    step(BLACKLIST, POST, 0, 0, "{'address':'::1','duration':'1h30m',"
+    base("{'deny':[{'key':'#a#'," PAST "},{'key':'#b#'," FUTURE "}]}", 0),
+    step(DENY, POST, 0, 0, "{'address':'::1','duration':'1h30m',"
         "'reason':'scans'}", OK, "[{'key':'#b#'," FUTURE "},{'address':'::1',"
         "'reason':'scans','expires_at':'2026-11-18T12:36:40Z'}]", "*"),
-    step(BLACKLIST, POST, 0, 0, "{'address':'::1','duration':60}", OK,
+    step(DENY, POST, 0, 0, "{'address':'::1','duration':60}", OK,
         "[{'key':'#b#'," FUTURE "},{'address':'::1',"
         "'expires_at':'2026-11-18T11:07:40Z'}]", "*"),
-    wrong(BLACKLIST, POST, 0, "{'address':'::1'," PAST "}",
-        "/blacklist/1/expires_at : is in the past"),
-    wrong(BLACKLIST, POST, 0, "{'address':'::1','duration':0}",
-        "/blacklist/1/duration : " DURATION),
-    wrong(BLACKLIST, POST, 0, "{'address':'::1','duration':'1h'," FUTURE "}",
-        "/blacklist/1/duration : " DURATION),
-    step(DOCUMENT, PUT, 0, 0, "{'rules':[],'whitelist':[{'key':'k',"
-        "'duration':1}]}", OK, NEXT "'rules':[],'whitelist':[{'key':'#k#',"
+    wrong(DENY, POST, 0, "{'address':'::1'," PAST "}",
+        "/deny/1/expires_at : is in the past"),
+    wrong(DENY, POST, 0, "{'address':'::1','duration':0}",
+        "/deny/1/duration : " DURATION),
+    wrong(DENY, POST, 0, "{'address':'::1','duration':'1h'," FUTURE "}",
+        "/deny/1/duration : " DURATION),
+    step(DOCUMENT, PUT, 0, 0, "{'rules':[],'allow':[{'key':'k',"
+        "'duration':1}]}", OK, NEXT "'rules':[],'allow':[{'key':'#k#',"
         FUTURE "}]}", "*"),
     step(TEMPORARY_LIMIT, PUT, "d", 0, "{'key':'k','duration':1," V "}",
         CREATED, "{'key':'#k#'," V ",'id':'d'," FUTURE "}", "*"),
 
     /* all clients */
 
-    step(BLACKLIST, POST, 0, 0, "'0.0.0.0/0'", DENY_ALL, NULL, NULL),
-    step(BLACKLIST, POST, 0, 0, "{'address':'::/0'}", DENY_ALL, NULL, NULL),
-    step(BLACKLIST, POST, 0, 0, "{'key':'*'}", DENY_ALL, NULL, NULL),
-    step(BLACKLIST, POST, 0, 0, "'1234::/96'", OK, "*", "*")
+    step(DENY, POST, 0, 0, "'0.0.0.0/0'", DENY_ALL, NULL, NULL),
+    step(DENY, POST, 0, 0, "{'address':'::/0'}", DENY_ALL, NULL, NULL),
+    step(DENY, POST, 0, 0, "{'key':'*'}", DENY_ALL, NULL, NULL),
+    step(DENY, POST, 0, 0, "'1234::/96'", OK, "*", "*")
 };
 
 
@@ -801,7 +825,7 @@ test_invalid(void **state)
         ngx_uint_t   invalid;
     } edits[] = {
         { step(DOCUMENT, PUT, 0, 0, "{}", OK, "*", "*"), "", 1 },
-        { step(WHITELIST, PUT, 0, 0, "['a*']", OK, "*", "*"), "", 0 },
+        { step(ALLOW, PUT, 0, 0, "['a*']", OK, "*", "*"), "", 0 },
         { step(RULE, PUT, "users", 0, "{" P(9) "}", CREATED, "*", "*"), "", 0 },
         { step(RULE, PUT, "users", 0, "{" P(9) "}", CREATED, "*", "*"), "users",
           1 }
@@ -871,17 +895,20 @@ test_memory(void **state)
     ngx_uint_t  i, failed;
 
     static const char  base[] =
-        "{'rules':[{'id':'a'," P(9) ",'tiers':{},'override':{'#k#':{'limit':1}"
-        "}}],'tier_of':{'keys':{'#k#':'t'}},'whitelist':['#k#','l*'],"
+        "{'rules':[{'id':'a'," P(9) ",'tiers':{},'limits_by_api_key':{'#k#':{"
+        "'limit':1}"
+        "}}],'tier_of':{'keys':{'#k#':'t'}},'allow':['#k#','l*'],"
         "'overrides':[{'id':'o','key':'#k#'," V "}]}";
 
     const step_t  list[] = {
         step(DOCUMENT, PUT, 0, 0, "{'rules':[]}", OK, "*", "*"),
         step(RULE, PUT, "b", 0, "{" P(9) "}", CREATED, "*", "*"),
-        step(RULE, PATCH, "a", 0, "{'override':{'k':{'capacity':2}}}", OK, "*",
+        step(RULE, PATCH, "a", 0, "{'limits_by_api_key':{'k':{"
+            "'capacity':2}}}", OK, "*",
              NEXT "'rules':[{'id':'a'," P(9)
-             ",'tiers':{},'override':{'#k#':{'limit':1,'capacity':2}}}],"
-             "'tier_of':{'keys':{'#k#':'t'}},'whitelist':['#k#','l*'],"
+             ",'tiers':{},'limits_by_api_key':{'#k#':{'limit':1,"
+             "'capacity':2}}}],"
+             "'tier_of':{'keys':{'#k#':'t'}},'allow':['#k#','l*'],"
              "'overrides':[{'id':'o','key':'#k#'," V "}]}"),
         step(TIER_LIMITS, PUT, "t", 0, "{'limit':5}", CREATED, "*", "*"),
         step(TIER_ASSIGNMENTS, PATCH, 0, 0, "{'keys':{'m':'t'}}", OK, "*", "*"),
@@ -890,8 +917,8 @@ test_memory(void **state)
         step(TEMPORARY_LIMITS, POST, 0, 0, "[{'key':'m'," V "}]", CREATED, "*",
              "*"),
         step(TEMPORARY_LIMITS, GET, 0, "key=k", 0, OK, "*", NULL),
-        step(WHITELIST, POST, 0, 0, "['k','m']", OK, "*", "*"),
-        step(WHITELIST, DELETE, 0, "key=k", 0, GONE, NULL, "*")
+        step(ALLOW, POST, 0, 0, "['k','m']", OK, "*", "*"),
+        step(ALLOW, DELETE, 0, "key=k", 0, GONE, NULL, "*")
     };
 
     for (i = 0; i < sizeof(list) / sizeof(list[0]); i++) {

@@ -677,7 +677,7 @@ ngx_http_ratelimit_api_counter_json(ngx_http_ratelimit_api_counter_t *counter)
     if (counter->listed != NGX_RATELIMIT_LISTED_NOT) {
         rc |= json_object_set_new(json, "list",
                  json_string((counter->listed == NGX_RATELIMIT_LISTED_DENIED)
-                             ? "blacklist" : "whitelist"));
+                             ? "deny" : "allow"));
     }
 
     rc |= ngx_http_ratelimit_api_counter_penalty(counter, json);

@@ -354,7 +354,7 @@ ngx_http_ratelimit_explain_listed(void *data,
     ngx_http_ratelimit_explain_add(explain,
         ngx_http_ratelimit_explain_zone(explain, limiter),
         json_pack("{s:s}", "list", (listed == NGX_RATELIMIT_LISTED_DENIED)
-                                   ? "blacklist" : "whitelist"));
+                                   ? "deny" : "allow"));
 }
 
 

@@ -1,5 +1,5 @@
 /*
- * The lists of clients of a document: "whitelist" and "blacklist".
+ * The lists of clients of a document: "allow" and "deny".
  */
 
 #include "ngx_ratelimit_read_json.h"

@@ -40,11 +40,19 @@ ngx_ratelimit_policy_t *ngx_ratelimit_document_compile(
 
 /*
  * Any JSON value, read strictly: no duplicate members, no NaN, not deeper than
- * NGX_RATELIMIT_DOCUMENT_DEPTH; in time linear in its length. NULL: there is a
- * problem, or memory is out: then there is none.
+ * NGX_RATELIMIT_DOCUMENT_DEPTH; in time linear in its length. The members of a
+ * document get the names of today. NULL: there is a problem, or memory is out:
+ * then there is none.
  */
 struct json_t *ngx_ratelimit_document_parse(const ngx_str_t *text,
     ngx_ratelimit_problems_t *problems);
+
+/*
+ * The same names for a document (rule is 0) or for one rule alone. If a member
+ * has both names, the old one stays, which the reader does not know. Not 0:
+ * memory is out.
+ */
+int ngx_ratelimit_document_rename(struct json_t *value, ngx_uint_t rule);
 
 /*
  * Compiles the tree as ngx_ratelimit_document_compile() does a text, and makes

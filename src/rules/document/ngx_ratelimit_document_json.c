@@ -42,15 +42,27 @@ static const ngx_ratelimit_member_t  ngx_ratelimit_document_members[] = {
     { "rules", NGX_RATELIMIT_IS_ARRAY, .read = ngx_ratelimit_document_rules },
     { "tier_of", NGX_RATELIMIT_IS_OBJECT,
       .read = ngx_ratelimit_read_tier_assignments },
-    { "whitelist", NGX_RATELIMIT_IS_ARRAY,
+    { "allow", NGX_RATELIMIT_IS_ARRAY,
       .read = ngx_ratelimit_read_access_list,
       .offset = offsetof(ngx_ratelimit_policy_t, allow) },
-    { "blacklist", NGX_RATELIMIT_IS_ARRAY,
+    { "deny", NGX_RATELIMIT_IS_ARRAY,
       .read = ngx_ratelimit_read_access_list,
       .offset = offsetof(ngx_ratelimit_policy_t, deny) },
     { "overrides", NGX_RATELIMIT_IS_ARRAY,
       .read = ngx_ratelimit_read_temporary_limits },
     { .name = NULL }
+};
+
+static const struct {
+    const char  *old;
+    const char  *name;
+    ngx_uint_t   rule;     /* 1: a rule's member, 0: a document's */
+} ngx_ratelimit_document_renamed[] = {
+    { "whitelist", "allow", 0 },
+    { "blacklist", "deny", 0 },
+    { "override", "limits_by_api_key", 1 },
+    { "keys", "limits_by_key", 1 },
+    { NULL, NULL, 0 }
 };
 
 
@@ -65,9 +77,10 @@ json_t *
 ngx_ratelimit_document_parse(const ngx_str_t *text,
     ngx_ratelimit_problems_t *problems)
 {
+    int            failed;
     char          *near;
-    size_t         at;
-    json_t        *root;
+    size_t         at, i;
+    json_t        *root, *rule;
     const char    *wrong;
     json_error_t   error;
 
@@ -83,6 +96,17 @@ ngx_ratelimit_document_parse(const ngx_str_t *text,
     root = json_loadb((const char *) text->data, text->len,
                       JSON_REJECT_DUPLICATES|JSON_DECODE_ANY, &error);
     if (root) {
+        failed = ngx_ratelimit_document_rename(root, 0);
+
+        json_array_foreach(json_object_get(root, "rules"), i, rule) {
+            failed |= ngx_ratelimit_document_rename(rule, 1);
+        }
+
+        if (failed) {
+            json_decref(root);
+            return NULL;
+        }
+
         return root;
     }
 
@@ -104,6 +128,33 @@ ngx_ratelimit_document_parse(const ngx_str_t *text,
                           error.position);
 
     return NULL;
+}
+
+
+int
+ngx_ratelimit_document_rename(json_t *value, ngx_uint_t rule)
+{
+    int          failed;
+    json_t      *member;
+    ngx_uint_t   i;
+    const char  *old, *name;
+
+    failed = 0;
+
+    for (i = 0; ngx_ratelimit_document_renamed[i].old; i++) {
+        old = ngx_ratelimit_document_renamed[i].old;
+        name = ngx_ratelimit_document_renamed[i].name;
+        member = json_object_get(value, old);
+
+        if (ngx_ratelimit_document_renamed[i].rule == rule && member
+            && json_object_get(value, name) == NULL)
+        {
+            failed |= json_object_set(value, name, member);
+            (void) json_object_del(value, old);
+        }
+    }
+
+    return failed;
 }
 
 
@@ -466,11 +517,11 @@ ngx_ratelimit_document_denies_all(const ngx_ratelimit_reader_t *reader,
 {
     uint32_t  i;
 
-    if (ngx_ratelimit_document_any(json_object_get(root, "blacklist"))) {
+    if (ngx_ratelimit_document_any(json_object_get(root, "deny"))) {
         return 1;
     }
 
-    if (ngx_ratelimit_document_any(json_object_get(root, "whitelist"))) {
+    if (ngx_ratelimit_document_any(json_object_get(root, "allow"))) {
         return 0;
     }
 

@@ -582,10 +582,10 @@ ngx_ratelimit_read_limits(ngx_ratelimit_rule_read_t *read)
                                        n * sizeof(ngx_ratelimit_allowance_t));
     }
 
-    place.name = "override";
+    place.name = "limits_by_api_key";
     ngx_ratelimit_read_key_limits(read, read->limits[1]);
 
-    place.name = "keys";
+    place.name = "limits_by_key";
     read->of = rule;
     ngx_ratelimit_read_key_limits(read, read->limits[2]);
 

@@ -22,12 +22,12 @@ typedef enum {
     NGX_RATELIMIT_EDIT_VALIDATE,     /* "/rules/validate" */
     NGX_RATELIMIT_EDIT_RULE,         /* "/rules/{id}" */
     NGX_RATELIMIT_EDIT_TIER_LIMITS,         /* "/tiers/{tier}", of all rules */
-    NGX_RATELIMIT_EDIT_TIER_ASSIGNMENTS,     /* "/tier-of" */
-    NGX_RATELIMIT_EDIT_TIER_ASSIGNMENT,      /* "/tier-of/{key}" */
+    NGX_RATELIMIT_EDIT_TIER_ASSIGNMENTS,     /* "/tier_of" */
+    NGX_RATELIMIT_EDIT_TIER_ASSIGNMENT,      /* "/tier_of/{key}" */
     NGX_RATELIMIT_EDIT_TEMPORARY_LIMITS,    /* "/overrides" */
     NGX_RATELIMIT_EDIT_TEMPORARY_LIMIT,     /* "/overrides/{id}" */
-    NGX_RATELIMIT_EDIT_WHITELIST,
-    NGX_RATELIMIT_EDIT_BLACKLIST
+    NGX_RATELIMIT_EDIT_ALLOW,
+    NGX_RATELIMIT_EDIT_DENY
 } ngx_ratelimit_edit_resource_e;
 
 typedef enum {

@@ -171,6 +171,10 @@ ngx_ratelimit_edit_open(ngx_ratelimit_edit_work_t *work)
             work->failed = (edit->problems.n == 0);
             return NGX_RATELIMIT_EDIT_INVALID;
         }
+
+        if (edit->resource == NGX_RATELIMIT_EDIT_RULE) {
+            work->failed |= ngx_ratelimit_document_rename(work->body, 1);
+        }
     }
 
     /* a document that cannot be read can be replaced */

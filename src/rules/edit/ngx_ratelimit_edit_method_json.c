@@ -43,7 +43,7 @@ static ngx_uint_t ngx_ratelimit_edit_ended(ngx_ratelimit_edit_work_t *work,
 
 /* what ends by itself: arrays of the document */
 static const char  *ngx_ratelimit_edit_temporary[] = {
-    "overrides", "whitelist", "blacklist"
+    "overrides", "allow", "deny"
 };
 
 #define NGX_RATELIMIT_EDIT_TEMPORARY                                          \

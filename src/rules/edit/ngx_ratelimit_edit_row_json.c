@@ -31,15 +31,16 @@ static json_t *ngx_ratelimit_edit_show_overrides(
 const ngx_ratelimit_edit_row_t  ngx_ratelimit_edit_rows[] = {
     [NGX_RATELIMIT_EDIT_DOCUMENT] = { .collection = NULL },
     [NGX_RATELIMIT_EDIT_VALIDATE] = { .collection = NULL },
-    row(RULE, NULL, "rules", "id", element, element, "override", "keys"),
+    row(RULE, NULL, "rules", "id", element, element,
+        "limits_by_api_key", "limits_by_key"),
     row(TIER_LIMITS, NULL, "rules", NULL, tier, tier, NULL),
     row(TIER_ASSIGNMENTS, NULL, "tier_of", NULL, member, tiers_of,
         "keys", "rules"),
     row(TIER_ASSIGNMENT, "tier_of", "keys", NULL, key, tier_of, NULL),
     row(TEMPORARY_LIMITS, NULL, "overrides", "id", overrides, overrides, NULL),
     row(TEMPORARY_LIMIT, NULL, "overrides", "id", element, element, NULL),
-    row(WHITELIST, NULL, "whitelist", NULL, member, list, NULL),
-    row(BLACKLIST, NULL, "blacklist", NULL, member, list, NULL)
+    row(ALLOW, NULL, "allow", NULL, member, list, NULL),
+    row(DENY, NULL, "deny", NULL, member, list, NULL)
 };
 
 #undef row

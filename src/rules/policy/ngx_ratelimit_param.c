@@ -394,13 +394,13 @@ const ngx_ratelimit_param_t  ngx_ratelimit_params[] = {
       NGX_RATELIMIT_AN_OBJECT, .expected = "amounts, by tier",
       .standard = "none" },
 
-    { NGX_RATELIMIT_PARAM_KEY_LIMITS, NULL, "override", NGX_RATELIMIT_OF_RULE,
-      NGX_RATELIMIT_AN_OBJECT, .expected = "amounts, by API key",
-      .standard = "none" },
+    { NGX_RATELIMIT_PARAM_KEY_LIMITS, NULL, "limits_by_api_key",
+      NGX_RATELIMIT_OF_RULE, NGX_RATELIMIT_AN_OBJECT,
+      .expected = "amounts, by API key", .standard = "none" },
 
-    { NGX_RATELIMIT_PARAM_OWN_LIMITS, NULL, "keys", NGX_RATELIMIT_OF_RULE,
-      NGX_RATELIMIT_AN_OBJECT, .expected = "amounts, by value of the key",
-      .standard = "none" },
+    { NGX_RATELIMIT_PARAM_OWN_LIMITS, NULL, "limits_by_key",
+      NGX_RATELIMIT_OF_RULE, NGX_RATELIMIT_AN_OBJECT,
+      .expected = "amounts, by value of the key", .standard = "none" },
 
     /* what the document keeps of a rule, and no request needs */
 

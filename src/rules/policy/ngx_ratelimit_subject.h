@@ -63,8 +63,8 @@ typedef enum {
 typedef enum {
     NGX_RATELIMIT_ORIGIN_RULE = 0,
     NGX_RATELIMIT_ORIGIN_TIER,
-    NGX_RATELIMIT_ORIGIN_KEY,    /* the rule's "override" */
-    NGX_RATELIMIT_ORIGIN_RULE_KEY    /* the rule's "keys" */
+    NGX_RATELIMIT_ORIGIN_KEY,    /* the rule's "limits_by_api_key" */
+    NGX_RATELIMIT_ORIGIN_RULE_KEY    /* the rule's "limits_by_key" */
 } ngx_ratelimit_origin_e;
 
 
