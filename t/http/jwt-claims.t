@@ -139,8 +139,8 @@ is_claim(a_b => '{"a":{"b":"no"}}', '');
 
 is(header(ask('/brace', { sub => 'alice' }), 'X-Got'), 'alice-', 'in braces');
 is(header(ask('/source', $_->[0]), 'X-Got'), "[$_->[1]]", "source: $_->[0]")
-    for ['{"org":{"tenant":"t"}}', 't'], ['{"org.tenant":"flat"}', 'flat'],
-        ['{"org":{"tenant":["t"]},"a":{"b":5}}', '5'],
+    for ['{"org":{"tenant":"t"}}', 'jwt:t'], ['{"org.tenant":"flat"}', 'jwt:flat'],
+        ['{"org":{"tenant":["t"]},"a":{"b":5}}', 'jwt:5'],
         ['{"Org":{"tenant":"t"}}', ''], ['{"org":{"tenant":true}}', ''];
 
 

@@ -41,11 +41,11 @@ sub basic { return 'Authorization: Basic ' . encode_base64(shift, '') }
 
 # basic: the user, in each spelling of the credentials
 
-is_key('alice', '/basic', basic('alice:secret'));
-is_key('alice', '/basic', basic('alice:'));
-is_key('alice', '/basic', basic('alice:a:b'));
-is_key(' Al ice ', '/basic', basic(' Al ice :x'));
-is_key("\xc3\xa9", '/basic', basic("\xc3\xa9:x"));
+is_key('basic:alice', '/basic', basic('alice:secret'));
+is_key('basic:alice', '/basic', basic('alice:'));
+is_key('basic:alice', '/basic', basic('alice:a:b'));
+is_key('basic: Al ice ', '/basic', basic(' Al ice :x'));
+is_key("basic:\xc3\xa9", '/basic', basic("\xc3\xa9:x"));
 is_key('', '/basic', basic('alice'));
 is_key('', '/basic', basic(':secret'));
 is_key('', '/basic', 'Authorization: Basic');
@@ -53,7 +53,7 @@ is_key('', '/basic', 'Authorization: Basic !!!!');
 is_key('', '/basic', 'Authorization: Bearer YWxpY2U6eA==');
 is_key('', '/basic');
 
-is_key('alice', '/basic', "Authorization: $_")
+is_key('basic:alice', '/basic', "Authorization: $_")
     for 'basic YWxpY2U6eA==', 'BASIC YWxpY2U6eA==', 'Basic    YWxpY2U6eA==',
         "Basic\tYWxpY2U6eA==", "\tBasic YWxpY2U6eA==", 'Basic YWxpY2U6eA',
         "Basic YWxpY2U6eA== \t";
@@ -67,7 +67,7 @@ is($gateway->get('/basic', $_, basic('alice:x'))->{status}, 400,
 for my $value (' Basic YWxpY2U6eA==', 'Basic YWxpY2U6eA== ') {
     like(output('nghttp', '-v', '-H', "authorization:$value",
                 "http://127.0.0.1:$h2/basic"),
-         qr/x-got: \[alice\]/, "HTTP/2: \"$value\"");
+         qr/x-got: \[basic:alice\]/, "HTTP/2: \"$value\"");
 }
 
 
@@ -123,7 +123,7 @@ my @all = ('X-Key: h', 'Authorization: Bearer b', 'Cookie: k=c');
 
 is_key('h', '/all?k=q', @all);
 is_key('b', '/all?k=q', @all[1, 2]);
-is_key('u', '/all?k=q', basic('u:p'), $all[2]);
+is_key('basic:u', '/all?k=q', basic('u:p'), $all[2]);
 is_key('q', '/all?k=q', $all[2]);
 is_key('c', '/all?k=', $all[2]);
 is_key('c', '/all', basic(':p'), $all[2]);
@@ -149,7 +149,7 @@ is_key(hashed($_), '/header', "X-Key: $_")
 is_key("\xff\x80", '/header', "X-Key: \xff\x80");
 is_key(hashed("a\0b"), '/query?api_key=a%00b');
 is_key(hashed("a\r\nX: y"), '/query?api_key=a%0d%0aX:+y');
-is_key(hashed("\x7f"), '/basic', basic("\x7f:x"));
+is_key(hashed("basic:\x7f"), '/basic', basic("\x7f:x"));
 is_key(hashed('k' x 300), '/cookie', 'Cookie: api="' . 'k' x 300 . '"');
 
 # a name and three bytes for each that is counted

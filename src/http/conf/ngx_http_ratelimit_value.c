@@ -15,6 +15,7 @@
 
 static ngx_uint_t ngx_http_ratelimit_value_lone(ngx_str_t *text,
     ngx_str_t *name);
+static ngx_uint_t ngx_http_ratelimit_value_api_key(const ngx_str_t *name);
 static ngx_int_t ngx_http_ratelimit_value_variable(
     ngx_http_core_main_conf_t *core, ngx_http_ratelimit_value_t *value,
     ngx_int_t index, ngx_pool_t *pool);
@@ -106,6 +107,15 @@ ngx_http_ratelimit_value_lone(ngx_str_t *text, ngx_str_t *name)
 }
 
 
+static ngx_uint_t
+ngx_http_ratelimit_value_api_key(const ngx_str_t *name)
+{
+    static const ngx_str_t  api_key = ngx_string("ratelimit_api_key");
+
+    return ngx_ratelimit_equal(name, &api_key);
+}
+
+
 /*
  * A lone variable. "set", "map" or another module may make one with the name of
  * a header, so its handler is known when all is configured.
@@ -125,6 +135,7 @@ ngx_http_ratelimit_value_variable(ngx_http_core_main_conf_t *core,
 
     v = core->variables.elts;
     name = v[index].name;
+    value->api_key = ngx_http_ratelimit_value_api_key(&name);
 
     if (name.len <= prefix.len
         || ngx_strncmp(name.data, prefix.data, prefix.len) != 0)
@@ -381,6 +392,8 @@ ngx_http_ratelimit_value_make(ngx_http_core_main_conf_t *core,
 
     ngx_memcpy(value->pieces, pieces, n * sizeof(ngx_http_ratelimit_piece_t));
     value->npieces = n;
+    value->api_key = (n == 1 && pieces[0].variable
+                      && ngx_http_ratelimit_value_api_key(&pieces[0].text));
 
     return NULL;
 }
@@ -680,6 +693,30 @@ ngx_http_ratelimit_value_join(ngx_http_request_t *r,
 
 
 ngx_int_t
+ngx_http_ratelimit_key_mark(ngx_http_request_t *r, const char *mark,
+    ngx_str_t *key)
+{
+    u_char  *p;
+    size_t   len;
+
+    len = ngx_strlen(mark);
+
+    p = ngx_pnalloc(r->pool, len + key->len);
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    ngx_memcpy(p, mark, len);
+    ngx_memcpy(p + len, key->data, key->len);
+
+    key->data = p;
+    key->len += len;
+
+    return NGX_OK;
+}
+
+
+ngx_int_t
 ngx_http_ratelimit_values_key(ngx_http_request_t *r,
     ngx_http_ratelimit_values_t *values, ngx_str_t *key)
 {
@@ -688,13 +725,13 @@ ngx_http_ratelimit_values_key(ngx_http_request_t *r,
     ngx_uint_t   i;
 
     if (values->nparts == 0) {
-        return ngx_http_ratelimit_value_get(r, &values->key, key);
+        return ngx_http_ratelimit_value_key(r, &values->key, key);
     }
 
     key->len = values->nparts - 1;
 
     for (i = 0; i < values->nparts; i++) {
-        if (ngx_http_ratelimit_value_get(r, &values->parts[i], &texts[i])
+        if (ngx_http_ratelimit_value_key(r, &values->parts[i], &texts[i])
             != NGX_OK)
         {
             return NGX_ERROR;

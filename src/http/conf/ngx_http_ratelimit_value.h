@@ -32,6 +32,7 @@ typedef struct {
     ngx_uint_t                   npieces;  /* 0: it is the next one */
     ngx_http_ratelimit_piece_t  *pieces;
     ngx_http_complex_value_t     complex;
+    unsigned                     api_key:1;   /* it is $ratelimit_api_key */
 
     /* of a lone "$http_name": the header's name, in lower case, "-" for "_" */
     ngx_str_t                    header;
@@ -135,6 +136,58 @@ ngx_int_t ngx_http_ratelimit_conditions(ngx_http_request_t *r,
 /* Reads the value at a request. NGX_ERROR: memory is out. */
 ngx_int_t ngx_http_ratelimit_value_get(ngx_http_request_t *r,
     ngx_http_ratelimit_value_t *value, ngx_str_t *text);
+
+/*
+ * Marks before a key say how it is known, so that no key is that of another
+ * kind: "jwt:", "basic:" and "token:" of $ratelimit_api_key; "address:" of what
+ * stands in for the key of a client whose token is not valid. A key that begins
+ * with a mark by itself gets "plain:".
+ */
+#define NGX_HTTP_RATELIMIT_MARK_JWT      "jwt:"
+#define NGX_HTTP_RATELIMIT_MARK_BASIC    "basic:"
+#define NGX_HTTP_RATELIMIT_MARK_TOKEN    "token:"
+#define NGX_HTTP_RATELIMIT_MARK_ADDRESS  "address:"
+#define NGX_HTTP_RATELIMIT_MARK_PLAIN    "plain:"
+
+/* NGX_ERROR: memory is out. */
+ngx_int_t ngx_http_ratelimit_key_mark(ngx_http_request_t *r, const char *mark,
+    ngx_str_t *key);
+
+static ngx_inline ngx_uint_t
+ngx_http_ratelimit_key_begins(const ngx_str_t *key, const char *mark)
+{
+    size_t  len;
+
+    len = ngx_strlen(mark);
+
+    return key->len >= len && key->data[0] == (u_char) mark[0]
+           && ngx_memcmp(key->data, mark, len) == 0;
+}
+
+/*
+ * Reads the value as a key, or as a part of one: it is no address that stands
+ * in. NGX_ERROR: memory is out.
+ */
+static ngx_inline ngx_int_t
+ngx_http_ratelimit_value_key(ngx_http_request_t *r,
+    ngx_http_ratelimit_value_t *value, ngx_str_t *key)
+{
+    ngx_int_t  rc;
+
+    rc = ngx_http_ratelimit_value_get(r, value, key);
+
+    if (rc == NGX_OK
+        && (ngx_http_ratelimit_key_begins(key, NGX_HTTP_RATELIMIT_MARK_ADDRESS)
+            || ngx_http_ratelimit_key_begins(key,
+                                             NGX_HTTP_RATELIMIT_MARK_PLAIN))
+        && !value->api_key)
+    {
+        rc = ngx_http_ratelimit_key_mark(r, NGX_HTTP_RATELIMIT_MARK_PLAIN,
+                                         key);
+    }
+
+    return rc;
+}
 
 /*
  * A rule's key at a request. Parts of one are joined. Empty: a part is. Returns

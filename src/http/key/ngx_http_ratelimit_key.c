@@ -11,6 +11,8 @@
 #define NGX_HTTP_RATELIMIT_KEY_BYTES  256
 #define NGX_HTTP_RATELIMIT_KEY_HASH   "sha256:"
 
+static ngx_int_t ngx_http_ratelimit_api_key_mark(ngx_http_request_t *r,
+    const char *mark, ngx_str_t *key);
 static ngx_uint_t ngx_http_ratelimit_api_key_plain(const ngx_str_t *key);
 static ngx_int_t ngx_http_ratelimit_key_hash(ngx_http_request_t *r,
     ngx_str_t *key);
@@ -57,7 +59,10 @@ ngx_http_ratelimit_api_key(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
         ngx_http_ratelimit_place(cf, &source->place);
 
-        source->verified = verified;
+        if (verified) {
+            ngx_http_ratelimit_source_verify(source);
+        }
+
         verified |= source->jwt;
     }
 
@@ -147,11 +152,37 @@ ngx_http_ratelimit_api_key_text(ngx_http_request_t *r, ngx_str_t *key)
         rc = source[i].get(r, &source[i], key);
     }
 
+    if (rc == NGX_OK) {
+        rc = ngx_http_ratelimit_api_key_mark(r, source[i - 1].mark, key);
+    }
+
     if (rc != NGX_OK || ngx_http_ratelimit_api_key_plain(key)) {
         return rc;
     }
 
     return ngx_http_ratelimit_key_hash(r, key);
+}
+
+
+static ngx_int_t
+ngx_http_ratelimit_api_key_mark(ngx_http_request_t *r, const char *mark,
+    ngx_str_t *key)
+{
+    ngx_uint_t  i;
+
+    static const char  *marks[] = {
+        NGX_HTTP_RATELIMIT_MARK_JWT, NGX_HTTP_RATELIMIT_MARK_BASIC,
+        NGX_HTTP_RATELIMIT_MARK_TOKEN, NGX_HTTP_RATELIMIT_MARK_ADDRESS,
+        NGX_HTTP_RATELIMIT_MARK_PLAIN
+    };
+
+    for (i = 0; mark == NULL && i < sizeof(marks) / sizeof(marks[0]); i++) {
+        if (ngx_http_ratelimit_key_begins(key, marks[i])) {
+            mark = NGX_HTTP_RATELIMIT_MARK_PLAIN;
+        }
+    }
+
+    return mark ? ngx_http_ratelimit_key_mark(r, mark, key) : NGX_OK;
 }
 
 

@@ -18,8 +18,8 @@ struct ngx_http_ratelimit_source_s {
     ngx_http_ratelimit_source_pt  get;
     ngx_str_t                     name;    /* a header's in lower case; ends
                                               with a zero byte */
+    const char                   *mark;    /* before each key; NULL: none */
     unsigned                      jwt:1;
-    unsigned                      verified:1;  /* "bearer" behind "jwt:" */
     ngx_http_ratelimit_place_t    place;
 };
 
@@ -33,6 +33,9 @@ struct ngx_http_ratelimit_source_s {
  */
 ngx_int_t ngx_http_ratelimit_source_parse(ngx_str_t *text,
     ngx_http_ratelimit_source_t *source);
+
+/* A source behind one of "jwt:": "bearer" then takes valid tokens alone. */
+void ngx_http_ratelimit_source_verify(ngx_http_ratelimit_source_t *source);
 
 /* The bearer token: NGX_OK, or NGX_DECLINED. */
 ngx_int_t ngx_http_ratelimit_source_token(ngx_http_request_t *r,

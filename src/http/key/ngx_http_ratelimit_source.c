@@ -11,6 +11,8 @@ static ngx_int_t ngx_http_ratelimit_source_header(ngx_http_request_t *r,
     const ngx_http_ratelimit_source_t *source, ngx_str_t *key);
 static ngx_int_t ngx_http_ratelimit_source_bearer(ngx_http_request_t *r,
     const ngx_http_ratelimit_source_t *source, ngx_str_t *key);
+static ngx_int_t ngx_http_ratelimit_source_valid(ngx_http_request_t *r,
+    const ngx_http_ratelimit_source_t *source, ngx_str_t *key);
 static ngx_int_t ngx_http_ratelimit_source_basic(ngx_http_request_t *r,
     const ngx_http_ratelimit_source_t *source, ngx_str_t *key);
 static ngx_int_t ngx_http_ratelimit_source_query(ngx_http_request_t *r,
@@ -32,13 +34,16 @@ static ngx_uint_t ngx_http_ratelimit_source_blank(u_char ch);
 static const struct {
     ngx_str_t                     name;
     ngx_http_ratelimit_source_pt  get;
+    const char                   *mark;
 } ngx_http_ratelimit_sources[] = {
-    { ngx_string("header:"), ngx_http_ratelimit_source_header },
-    { ngx_string("bearer"), ngx_http_ratelimit_source_bearer },
-    { ngx_string("basic"), ngx_http_ratelimit_source_basic },
-    { ngx_string("query:"), ngx_http_ratelimit_source_query },
-    { ngx_string("cookie:"), ngx_http_ratelimit_source_cookie },
-    { ngx_string("jwt:"), ngx_http_ratelimit_source_jwt },
+    { ngx_string("header:"), ngx_http_ratelimit_source_header, NULL },
+    { ngx_string("bearer"), ngx_http_ratelimit_source_bearer, NULL },
+    { ngx_string("basic"), ngx_http_ratelimit_source_basic,
+      NGX_HTTP_RATELIMIT_MARK_BASIC },
+    { ngx_string("query:"), ngx_http_ratelimit_source_query, NULL },
+    { ngx_string("cookie:"), ngx_http_ratelimit_source_cookie, NULL },
+    { ngx_string("jwt:"), ngx_http_ratelimit_source_jwt,
+      NGX_HTTP_RATELIMIT_MARK_JWT },
 };
 
 static ngx_http_ratelimit_source_t  ngx_http_ratelimit_x_api_key_bearer[] = {
@@ -76,6 +81,7 @@ ngx_http_ratelimit_source_parse(ngx_str_t *text,
         }
 
         source->get = ngx_http_ratelimit_sources[i].get;
+        source->mark = ngx_http_ratelimit_sources[i].mark;
         source->name.len = text->len - name->len;
         source->name.data = text->data + name->len;
         source->jwt = (source->get == ngx_http_ratelimit_source_jwt);
@@ -89,6 +95,16 @@ ngx_http_ratelimit_source_parse(ngx_str_t *text,
     }
 
     return NGX_DECLINED;
+}
+
+
+void
+ngx_http_ratelimit_source_verify(ngx_http_ratelimit_source_t *source)
+{
+    if (source->get == ngx_http_ratelimit_source_bearer) {
+        source->get = ngx_http_ratelimit_source_valid;
+        source->mark = NGX_HTTP_RATELIMIT_MARK_TOKEN;
+    }
 }
 
 
@@ -106,26 +122,15 @@ ngx_http_ratelimit_source_header(ngx_http_request_t *r,
 
 
 /*
- * Behind a "jwt:" source, a token that is not valid is no key: else each such
- * token had a limit of its own. The same JWT may have many signatures, as text
- * and as bytes, so what is signed is the key; "{" and a quote or blank begin a
- * header, "ey" or "ew" in base64url.
+ * The same JWT may have many signatures, as text and as bytes, so what is
+ * signed is the key; "{" and a quote or blank begin a header, "ey" or "ew" in
+ * base64url.
  */
 static ngx_int_t
 ngx_http_ratelimit_source_bearer(ngx_http_request_t *r,
     const ngx_http_ratelimit_source_t *source, ngx_str_t *key)
 {
-    u_char      *dot, *last;
-    ngx_int_t    rc;
-    const char  *reason;
-
-    if (source->verified) {
-        rc = ngx_http_ratelimit_jwt_invalid(r, &reason);
-
-        if (rc != NGX_OK) {
-            return (rc == NGX_ABORT) ? NGX_DECLINED : NGX_ERROR;
-        }
-    }
+    u_char  *dot, *last;
 
     if (ngx_http_ratelimit_source_token(r, key) != NGX_OK) {
         return NGX_DECLINED;
@@ -145,6 +150,27 @@ ngx_http_ratelimit_source_bearer(ngx_http_request_t *r,
     }
 
     return NGX_OK;
+}
+
+
+/*
+ * Behind a "jwt:" source, a token that is not valid is no key: else each such
+ * token had a limit of its own.
+ */
+static ngx_int_t
+ngx_http_ratelimit_source_valid(ngx_http_request_t *r,
+    const ngx_http_ratelimit_source_t *source, ngx_str_t *key)
+{
+    ngx_int_t    rc;
+    const char  *reason;
+
+    rc = ngx_http_ratelimit_jwt_invalid(r, &reason);
+
+    if (rc != NGX_OK) {
+        return (rc == NGX_ABORT) ? NGX_DECLINED : NGX_ERROR;
+    }
+
+    return ngx_http_ratelimit_source_bearer(r, source, key);
 }
 
 

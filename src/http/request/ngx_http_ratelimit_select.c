@@ -505,7 +505,7 @@ ngx_http_ratelimit_select_client(ngx_http_ratelimit_selection_t *s,
 
     rc = values->nparts
          ? ngx_http_ratelimit_values_key(s->request, values, &client->key)
-         : ngx_http_ratelimit_value_get(s->request, &values->key,
+         : ngx_http_ratelimit_value_key(s->request, &values->key,
                                         &client->key);
 
     if ((s->ctx->needs & (NGX_HTTP_RATELIMIT_NEEDS_CLAIMS

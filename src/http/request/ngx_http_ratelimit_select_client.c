@@ -90,7 +90,12 @@ ngx_http_ratelimit_select_key(void *data, ngx_ratelimit_rule_t *rule,
 {
     ngx_http_ratelimit_selection_t *s = data;
 
-    return ngx_http_ratelimit_values_key(s->request, rule->data, key);
+    if (ngx_http_ratelimit_values_key(s->request, rule->data, key) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    return (s->ctx->needs & NGX_HTTP_RATELIMIT_NEEDS_CLAIMS)
+           ? ngx_http_ratelimit_select_anonymous(s, rule, key) : NGX_OK;
 }
 
 
@@ -258,9 +263,7 @@ ngx_http_ratelimit_select_listed(ngx_http_ratelimit_selection_t *s,
          i < policy->listed.nelts && *listed != NGX_RATELIMIT_LISTED_DENIED;
          i++)
     {
-        if (ngx_http_ratelimit_values_key(s->request, rules[i]->data, &key)
-            != NGX_OK)
-        {
+        if (ngx_http_ratelimit_select_key(s, rules[i], &key) != NGX_OK) {
             return NGX_ERROR;
         }
 
@@ -325,7 +328,8 @@ ngx_http_ratelimit_select_anonymous(ngx_http_ratelimit_selection_t *s,
     key->len = address.len;
     key->data = address.data;
 
-    return NGX_OK;
+    return ngx_http_ratelimit_key_mark(s->request,
+                                       NGX_HTTP_RATELIMIT_MARK_ADDRESS, key);
 }
 
 
