@@ -7,7 +7,11 @@
 
 #include "ngx_ratelimit_penalties.h"
 
-#define NGX_RATELIMIT_PENALTIES_NONE  NGX_RATELIMIT_PENALTIES_WAYS
+#define NGX_RATELIMIT_PENALTIES_NONE     NGX_RATELIMIT_PENALTIES_WAYS
+
+/* changes that are recent are older than this, and not older than that */
+#define NGX_RATELIMIT_PENALTIES_YOUNGER  2000
+#define NGX_RATELIMIT_PENALTIES_OLDER    120000
 
 typedef struct {
     ngx_ratelimit_lock_t  lock;
@@ -21,6 +25,7 @@ struct ngx_ratelimit_penalties_s {
                                                   it gets its number, and when
                                                   its row is there */
     _Atomic uint64_t               latest_ms;  /* no penalty ends later */
+    _Atomic uint64_t               set;
     ngx_ratelimit_penalties_set_t  sets[NGX_RATELIMIT_PENALTIES_SETS];
     ngx_ratelimit_penalized_t      rows[NGX_RATELIMIT_PENALTIES_ROWS];
 };
@@ -130,6 +135,7 @@ ngx_ratelimit_penalties_begin(ngx_ratelimit_penalties_t *p,
         made->until_ms = now_ms + ngx_ratelimit_penalties_time(time,
                                                                made->times);
         made->forget_ms = made->until_ms + time->max_ms;
+        made->changed_ms = now_ms;
 
         ngx_ratelimit_penalties_store_change(p, &place, made);
     }
@@ -177,6 +183,7 @@ ngx_ratelimit_penalties_end(ngx_ratelimit_penalties_t *p,
         row = place.rows[place.way];
         row.until_ms = now_ms;
         row.forget_ms = now_ms;
+        row.changed_ms = now_ms;
         row.times = 0;
 
         ngx_ratelimit_penalties_store_change(p, &place, &row);
@@ -208,7 +215,9 @@ ngx_ratelimit_penalties_put(ngx_ratelimit_penalties_t *p,
                                                              : NGX_OK;
         }
 
-    } else if (place.rows[place.way].change) {
+    } else if (place.rows[place.way].change
+               && place.rows[place.way].changed_ms >= row->changed_ms)
+    {
         place.way = NGX_RATELIMIT_PENALTIES_NONE;
     }
 
@@ -296,8 +305,10 @@ ngx_ratelimit_penalties_sent(ngx_ratelimit_penalties_t *p,
 
 
 void
-ngx_ratelimit_penalties_resend(ngx_ratelimit_penalties_t *p, uint64_t now_ms)
+ngx_ratelimit_penalties_resend(ngx_ratelimit_penalties_t *p, uint64_t now_ms,
+    ngx_uint_t recent)
 {
+    uint64_t                         age_ms;
     ngx_uint_t                       at;
     ngx_ratelimit_penalized_t        row;
     ngx_ratelimit_penalties_place_t  place;
@@ -306,7 +317,12 @@ ngx_ratelimit_penalties_resend(ngx_ratelimit_penalties_t *p, uint64_t now_ms)
 
     while (ngx_ratelimit_penalties_next(p, &at, &row) == NGX_OK) {
 
-        if (row.forget_ms <= now_ms) {
+        age_ms = now_ms - ngx_min(row.changed_ms, now_ms);
+
+        if (recent ? (age_ms < NGX_RATELIMIT_PENALTIES_YOUNGER
+                      || age_ms > NGX_RATELIMIT_PENALTIES_OLDER)
+                   : (row.forget_ms <= now_ms))
+        {
             continue;
         }
 
@@ -319,6 +335,20 @@ ngx_ratelimit_penalties_resend(ngx_ratelimit_penalties_t *p, uint64_t now_ms)
 
         ngx_ratelimit_unlock(&place.set->lock);
     }
+}
+
+
+uint64_t
+ngx_ratelimit_penalties_set(const ngx_ratelimit_penalties_t *p)
+{
+    return atomic_load_explicit(&p->set, memory_order_relaxed);
+}
+
+
+void
+ngx_ratelimit_penalties_set_is(ngx_ratelimit_penalties_t *p, uint64_t set)
+{
+    atomic_store_explicit(&p->set, set, memory_order_relaxed);
 }
 
 

@@ -16,7 +16,7 @@
 #include "ngx_ratelimit_lock.h"
 #include "ngx_ratelimit_watch.h"
 
-#define NGX_RATELIMIT_PENALTIES_LAYOUT  3     /* another one: memory of its
+#define NGX_RATELIMIT_PENALTIES_LAYOUT  4     /* another one: memory of its
                                                  own */
 #define NGX_RATELIMIT_PENALTIES_SETS    2048
 #define NGX_RATELIMIT_PENALTIES_WAYS    16    /* rows of a set */
@@ -31,6 +31,7 @@ typedef struct {
     uint64_t                   until_ms;
     uint64_t                   forget_ms;  /* until then the next one is a
                                               repetition */
+    uint64_t                   changed_ms; /* on any gateway */
     uint64_t                   change;     /* the number of a change that Redis
                                               has not; 0: none */
     uint32_t                   times;      /* penalties so far */
@@ -83,8 +84,8 @@ ngx_int_t ngx_ratelimit_penalties_end(ngx_ratelimit_penalties_t *p,
     const ngx_ratelimit_id_t *id, uint64_t now_ms);
 
 /*
- * Another gateway's: takes the row as it is, unless this gateway has changed
- * its own since. NGX_DECLINED: there is no place for it.
+ * Another gateway's: takes the row as it is, unless this gateway has a later
+ * change that Redis has not. NGX_DECLINED: there is no place for it.
  */
 ngx_int_t ngx_ratelimit_penalties_put(ngx_ratelimit_penalties_t *p,
     const ngx_ratelimit_penalized_t *row, uint64_t now_ms);
@@ -103,9 +104,18 @@ uint64_t ngx_ratelimit_penalties_changes(const ngx_ratelimit_penalties_t *p);
 void ngx_ratelimit_penalties_sent(ngx_ratelimit_penalties_t *p,
     const ngx_ratelimit_id_t *id, uint64_t change);
 
-/* Redis has lost its data: all that is not forgotten is a change again. */
+/*
+ * Redis has lost its data: all rows that are not forgotten are changes again.
+ * recent: it may have lost its last changes: those of the last two minutes are,
+ * but for the last two seconds.
+ */
 void ngx_ratelimit_penalties_resend(ngx_ratelimit_penalties_t *p,
-    uint64_t now_ms);
+    uint64_t now_ms, ngx_uint_t recent);
+
+/* The data set of Redis that has the rows; 0: none. */
+uint64_t ngx_ratelimit_penalties_set(const ngx_ratelimit_penalties_t *p);
+void ngx_ratelimit_penalties_set_is(ngx_ratelimit_penalties_t *p,
+    uint64_t set);
 
 /*
  * Whether this worker speaks with Redis for the gateway: it does if no other

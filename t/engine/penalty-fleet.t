@@ -13,7 +13,7 @@ sub fleet {
     my ($redis, %more) = @_;
 
     return t::Gateway->limited(gateways => 2, workers => 2, redis => $redis,
-                               api => 1, zone => 'rate=1r/h sync=strict',
+                               api => 1, zone => 'rate=1r/h sync=strict fail_mode=local',
                                http => $PENALTY, %more);
 }
 
@@ -83,6 +83,8 @@ for (['a server', $SERVER],
 
 # Redis loses its data
 
+redis_cli($SERVER, 'flushall');
+
 my ($one, $two) = fleet($SERVER);
 
 ok(ban($one, 'lost'), 'a penalty');
@@ -100,9 +102,73 @@ for my $key (split ' ', redis_cli($SERVER, 'keys', '*penalties*')) {
 
 # what is forgotten leaves no key without a time to live
 
-redis_cli($SERVER, '--eval', 'lua/penalties.lua', 'c', 'p', ',', 0, 'n', 0, 0,
-          'r');
+redis_cli($SERVER, '--eval', 'lua/penalties.lua', 'c', 'p', ',', 0, 0,
+          'n', 0, 0, 0, 'r');
 is(redis_cli($SERVER, 'exists', 'c', 'p') =~ s/\D//gr, 0, 'no key');
+
+# what Redis has, or has later, it does not take once more
+
+sub script {
+    my @words = split ' ', redis_cli($SERVER, '--raw', '--eval',
+                                     'lua/penalties.lua', 'c', 'p', ',', @_);
+    return @words;
+}
+
+my ($set, $last) = script(0, 0, 'n', 9e5, 9e6, 0, 'one');
+cmp_ok($set, '>', 0, 'a data set has an id');
+is((script($set, $last, 'n', 9e5, 9e6, 500, 'one'))[1], $last,
+   'a change that it has');
+is((script($set, $last, 'n', 9e5, 9e6, 60e3, 'other'))[1], $last,
+   'an older one');
+is((script(0, 0))[6], 'one', 'it has what it had');
+cmp_ok((script($set, $last, 'n', 0, 9e6, 0, 'ended'))[1], '>', $last,
+   'a later one');
+is((script($set, 1e18))[6], 'ended', 'all for one that knows too high a number');
+is((script(17, $last + 1e9))[6], 'ended', 'and for one of another data set');
+is((script(0, 0))[0], $set, 'the id stays');
+
+# its clock is set back: what it has is of the future
+
+redis_cli($SERVER, 'hset', 'p', 'n', '9000000000000000 9000000000000000 '
+                                     . '8000000000000000 future');
+is((script($set, 0, 'n', 9e5, 9e6, 500, 'now'))[6], 'now', 'the clock set back');
+redis_cli($SERVER, 'del', 'c');
+isnt((script(0, 0, 'n', 9e5, 9e6, 0, 'one'))[0], $set,
+     'half of a data set is lost: another id');
+
+# Redis is emptied, and the first that it hears of is one more penalty
+
+redis_cli($SERVER, 'flushall');
+wait_for(sub { redis_cli($SERVER, 'keys', '*penalties*')
+                           =~ /changes/ });
+ok(ban($one, "lot$_"), "penalty $_") for 1 .. 8;
+ok(known($_, 9), 'nine penalties') for $one, $two;
+redis_stop($SERVER);
+ok(ban($one, 'meanwhile'), 'one more while Redis is away');
+redis_start(port => $SERVER);
+
+sub rows {
+    my ($changes) = redis_cli($SERVER, 'keys', '*penalties*') =~ /(\S*changes)/;
+    return $changes ? redis_cli($SERVER, 'zcard', $changes) =~ s/\D//gr : 0;
+}
+
+ok(wait_for(sub { rows() == 10 }), 'Redis gets all of them');
+$two->stop;
+$two->start;
+ok(known($two, 10), 'a gateway that starts has all of them');
+
+# a replica is promoted that has not got the last change
+
+my ($changes, $hash) = map { redis_cli($SERVER, 'keys', "*penalties*$_") }
+                       ':changes', '}';
+redis_cli($SERVER, 'eval', <<'LUA', 2, $changes, $hash);
+local name = redis.call('ZRANGE', KEYS[1], -1, -1)[1]
+redis.call('ZREM', KEYS[1], name)
+redis.call('HDEL', KEYS[2], name)
+LUA
+is(rows(), 9, 'one is lost');
+t::Clock::wait_for(sub { rows() == 10 });
+is(rows(), 10, 'it is sent again');
 
 # Redis is away
 

@@ -278,6 +278,16 @@ test_redis(void **state)
     assert_true(found.change > change);
     assert_int_equal(found.times, 0);
 
+    /* another gateway was later than a change that is not sent yet */
+
+    assert_int_equal(begin(p, 4, NOW), NGX_OK);
+    other = row(4);
+    other.until_ms = other.forget_ms = NOW + 5;
+    other.changed_ms = NOW + 1;
+    assert_int_equal(ngx_ratelimit_penalties_put(p, &other, NOW + 2), NGX_OK);
+    assert_int_equal(left(p, 4, NOW + 2), 3);
+    other = row(2);
+
     /* Redis is empty: what counts is sent once more, what is over is not */
 
     ngx_ratelimit_penalties_sent(p, &other.id, found.change);
@@ -285,9 +295,50 @@ test_redis(void **state)
     assert_true(get(p, 3, &found));
     ngx_ratelimit_penalties_sent(p, &found.id, found.change);
     change = ngx_ratelimit_penalties_changes(p);
-    ngx_ratelimit_penalties_resend(p, NOW + 2);
+    ngx_ratelimit_penalties_resend(p, NOW + 5, 0);
     assert_int_equal(ngx_ratelimit_penalties_changes(p), change + 1);
     assert_true(get(p, 3, &found) && found.change == change + 1);
+
+    table_free(p);
+}
+
+
+/* Sent again: those of the last two minutes, ended ones, too, and no others. */
+static void
+test_recent(void **state)
+{
+    uint64_t                    n, change;
+    ngx_ratelimit_penalized_t   found;
+    ngx_ratelimit_penalties_t  *p;
+
+    p = table_make();
+
+    for (n = 1; n <= 5; n++) {
+        assert_int_equal(begin(p, n, NOW + n * MINUTE), NGX_OK);
+        assert_true(get(p, n, &found));
+        assert_int_equal(found.changed_ms, NOW + n * MINUTE);
+        ngx_ratelimit_penalties_sent(p, &found.id, found.change);
+    }
+
+    found = row(2);
+    assert_int_equal(ngx_ratelimit_penalties_end(p, &found.id,
+                                                 NOW + 5 * MINUTE - 1000),
+                     NGX_OK);
+    assert_true(get(p, 2, &found));
+    ngx_ratelimit_penalties_sent(p, &found.id, found.change);
+
+    change = ngx_ratelimit_penalties_changes(p);
+    ngx_ratelimit_penalties_resend(p, NOW + 5 * MINUTE + 1000, 1);
+    assert_int_equal(ngx_ratelimit_penalties_changes(p), change + 2);
+
+    for (n = 1; n <= 5; n++) {
+        assert_true(get(p, n, &found));
+        assert_int_equal(found.change != 0, n == 2 || n == 4);
+    }
+
+    assert_int_equal(ngx_ratelimit_penalties_set(p), 0);
+    ngx_ratelimit_penalties_set_is(p, (uint64_t) 1 << 53);
+    assert_int_equal(ngx_ratelimit_penalties_set(p), (uint64_t) 1 << 53);
 
     table_free(p);
 }
@@ -455,6 +506,7 @@ main(void)
         cmocka_unit_test(test_growth),
         cmocka_unit_test(test_full),
         cmocka_unit_test(test_redis),
+        cmocka_unit_test(test_recent),
         cmocka_unit_test(test_every_instruction),
         cmocka_unit_test(test_look_between),
         cmocka_unit_test(test_leader),

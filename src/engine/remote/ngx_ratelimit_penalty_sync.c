@@ -1,6 +1,6 @@
 /*
  * One call at a time (lua/penalties.lua): it takes up to 32 changes of this
- * gateway along and answers with up to 31 of the others. If it fails, the next
+ * gateway along and answers with up to 25 of the others. If it fails, the next
  * one takes the same along. Changes that are not sent yet stand in the rows:
  * the next worker that leads goes on with them.
  */
@@ -16,10 +16,12 @@
 #define NGX_RATELIMIT_PENALTY_ASK_MS    200
 #define NGX_RATELIMIT_PENALTY_LEAD_MS   1000
 #define NGX_RATELIMIT_PENALTY_LOG_MS    60000
+#define NGX_RATELIMIT_PENALTY_AGAIN_MS  60000
 
 #define NGX_RATELIMIT_PENALTY_CHANGES   32     /* of one call */
-#define NGX_RATELIMIT_PENALTY_ARGS      6      /* before them */
-#define NGX_RATELIMIT_PENALTY_TEXTS     4      /* of a change */
+#define NGX_RATELIMIT_PENALTY_ARGS      7      /* before them */
+#define NGX_RATELIMIT_PENALTY_ANSWER    2      /* before those of others */
+#define NGX_RATELIMIT_PENALTY_TEXTS     5      /* of a change */
 
 /* for so long others hear that a penalty was ended */
 #define NGX_RATELIMIT_PENALTY_ENDED_MS  600000
@@ -34,6 +36,7 @@ typedef struct {
     u_char              name[NGX_RATELIMIT_PENALTY_NAME];
     u_char              until[NGX_INT64_LEN + 1];
     u_char              forget[NGX_INT64_LEN + 1];
+    u_char              age[NGX_INT64_LEN + 1];
     u_char              rest[NGX_RATELIMIT_PENALTY_BYTES];
 } ngx_ratelimit_penalty_change_t;
 
@@ -50,12 +53,13 @@ typedef struct {
     uint64_t                         seen;       /* of this gateway's changes */
     uint64_t                         seeing;     /* by the call */
     ngx_msec_t                       asked;
+    ngx_msec_t                       again;      /* recent changes were sent
+                                                    again */
     ngx_msec_t                       logged;     /* 0: the last call was good */
     ngx_uint_t                       n;
     ngx_ratelimit_penalty_change_t   changes[NGX_RATELIMIT_PENALTY_CHANGES];
     unsigned                         leads:1;
     unsigned                         more:1;     /* than one call takes */
-    unsigned                         resent:1;   /* to an empty Redis */
 } ngx_ratelimit_penalty_sync_t;
 
 static ngx_int_t ngx_ratelimit_penalty_sync_keys(
@@ -193,8 +197,15 @@ ngx_ratelimit_penalty_sync_tick(ngx_event_t *ev)
         sync->leads = 1;
         sync->since = 0;
         sync->seen = 0;
-        sync->resent = 0;
+        sync->again = ngx_current_msec;
         sync->more = 1;
+    }
+
+    /* a replica that was promoted may not have got them */
+
+    if (ngx_current_msec - sync->again >= NGX_RATELIMIT_PENALTY_AGAIN_MS) {
+        sync->again = ngx_current_msec;
+        ngx_ratelimit_penalties_resend(sync->penalties, ngx_current_msec, 1);
     }
 
     if (sync->call == NULL
@@ -256,6 +267,13 @@ ngx_ratelimit_penalty_sync_collect(ngx_ratelimit_penalty_sync_t *sync)
                      ngx_ratelimit_penalty_sync_left(row.until_ms)) = '\0';
         *ngx_sprintf(change->forget, "%uL", forget) = '\0';
 
+        /* the clock of another worker may be a moment ahead */
+
+        *ngx_sprintf(change->age, "%uL",
+                     (uint64_t) ngx_current_msec
+                     - ngx_min(row.changed_ms, ngx_current_msec))
+            = '\0';
+
         p = ngx_ratelimit_penalty_put(change->rest, row.kind, 8);
         p = ngx_ratelimit_penalty_put(p, row.times, 4);
         *p++ = row.name.len;
@@ -269,7 +287,7 @@ ngx_ratelimit_penalty_sync_collect(ngx_ratelimit_penalty_sync_t *sync)
 static void
 ngx_ratelimit_penalty_sync_ask(ngx_ratelimit_penalty_sync_t *sync)
 {
-    u_char      since[NGX_INT64_LEN];
+    u_char      set[NGX_INT64_LEN], since[NGX_INT64_LEN];
     ngx_str_t  *arg;
     ngx_uint_t  i;
     ngx_str_t   args[NGX_RATELIMIT_PENALTY_ARGS
@@ -282,8 +300,12 @@ ngx_ratelimit_penalty_sync_ask(ngx_ratelimit_penalty_sync_t *sync)
     ngx_str_set(&args[2], "2");
     args[3] = sync->keys[0];
     args[4] = sync->keys[1];
-    args[5].data = since;
-    args[5].len = ngx_sprintf(since, "%uL", sync->since) - since;
+    args[5].data = set;
+    args[5].len = ngx_sprintf(set, "%uL",
+                              ngx_ratelimit_penalties_set(sync->penalties))
+                  - set;
+    args[6].data = since;
+    args[6].len = ngx_sprintf(since, "%uL", sync->since) - since;
 
     arg = &args[NGX_RATELIMIT_PENALTY_ARGS];
 
@@ -294,6 +316,9 @@ ngx_ratelimit_penalty_sync_ask(ngx_ratelimit_penalty_sync_t *sync)
         arg->len = ngx_strlen(arg->data);
         arg++;
         arg->data = sync->changes[i].forget;
+        arg->len = ngx_strlen(arg->data);
+        arg++;
+        arg->data = sync->changes[i].age;
         arg->len = ngx_strlen(arg->data);
         arg++;
         arg->data = sync->changes[i].rest;
@@ -314,14 +339,19 @@ ngx_ratelimit_penalty_sync_answer(void *data,
 {
     ngx_ratelimit_penalty_sync_t *sync = data;
 
-    uint64_t    last;
+    uint64_t    set, had, last;
     ngx_uint_t  i;
 
     sync->call = NULL;
 
-    if (result->status != NGX_RATELIMIT_REDIS_OK || result->n == 0
+    if (result->status != NGX_RATELIMIT_REDIS_OK
+        || result->n < NGX_RATELIMIT_PENALTY_ANSWER
         || ngx_ratelimit_number_parse(result->texts[0].data,
                                       result->texts[0].len, 0, UINT64_MAX,
+                                      &set)
+           != 0
+        || ngx_ratelimit_number_parse(result->texts[1].data,
+                                      result->texts[1].len, 0, UINT64_MAX,
                                       &last)
            != 0)
     {
@@ -346,21 +376,27 @@ ngx_ratelimit_penalty_sync_answer(void *data,
                                      sync->changes[i].change);
     }
 
-    for (i = 1; i + NGX_RATELIMIT_PENALTY_TEXTS <= result->n;
+    for (i = NGX_RATELIMIT_PENALTY_ANSWER;
+         i + NGX_RATELIMIT_PENALTY_TEXTS <= result->n;
          i += NGX_RATELIMIT_PENALTY_TEXTS)
     {
         ngx_ratelimit_penalty_sync_take(sync, &result->texts[i]);
     }
 
-    sync->more |= (i > 1);
+    sync->more |= (i > NGX_RATELIMIT_PENALTY_ANSWER);
 
-    /* Redis has lost what it had, or has never had anything */
+    /*
+     * Redis has lost what it had, or its last changes. Without a data set
+     * before, all rows are changes that it has not.
+     */
 
-    if (last < sync->since || (last == 0 && !sync->resent)) {
-        ngx_ratelimit_penalties_resend(sync->penalties, ngx_current_msec);
+    had = ngx_ratelimit_penalties_set(sync->penalties);
+
+    if ((had && set != had) || last < sync->since) {
+        ngx_ratelimit_penalties_resend(sync->penalties, ngx_current_msec, 0);
     }
 
-    sync->resent = (last == 0);
+    ngx_ratelimit_penalties_set_is(sync->penalties, set);
     sync->since = last;
 }
 
@@ -371,16 +407,19 @@ ngx_ratelimit_penalty_sync_take(ngx_ratelimit_penalty_sync_t *sync,
     const ngx_str_t *texts)
 {
     u_char                     *p;
-    uint64_t                    until, forget;
+    uint64_t                    until, forget, age;
     ngx_ratelimit_penalized_t   row;
 
     if (texts[0].len != NGX_RATELIMIT_PENALTY_NAME
-        || texts[3].len != NGX_RATELIMIT_PENALTY_BYTES
+        || texts[4].len != NGX_RATELIMIT_PENALTY_BYTES
         || ngx_ratelimit_number_parse(texts[1].data, texts[1].len, 0,
                                       (uint64_t) 1 << 53, &until)
            != 0
         || ngx_ratelimit_number_parse(texts[2].data, texts[2].len, 0,
                                       (uint64_t) 1 << 53, &forget)
+           != 0
+        || ngx_ratelimit_number_parse(texts[3].data, texts[3].len, 0,
+                                      (uint64_t) 1 << 53, &age)
            != 0)
     {
         return;
@@ -390,9 +429,10 @@ ngx_ratelimit_penalty_sync_take(ngx_ratelimit_penalty_sync_t *sync,
     row.id.lo = ngx_ratelimit_penalty_get(texts[0].data + 8, 8);
     row.until_ms = ngx_current_msec + until;
     row.forget_ms = ngx_current_msec + forget;
+    row.changed_ms = ngx_current_msec - ngx_min(age, ngx_current_msec);
     row.change = 0;
 
-    p = texts[3].data;
+    p = texts[4].data;
     row.kind = ngx_ratelimit_penalty_get(p, 8);
     row.times = (uint32_t) ngx_ratelimit_penalty_get(p + 8, 4);
     row.name.len = ngx_min(p[12], NGX_RATELIMIT_WATCH_KEY);
