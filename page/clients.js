@@ -114,8 +114,8 @@ function lastRejections() {
               + (row.window_seconds === undefined ? " at once"
                  : " in " + duration(row.window_seconds)) },
         { name: "Retry after", class: "number", cell: (row) =>
-              row.retry_after === null ? "no retry helps"
-                                       : duration(row.retry_after) },
+              row.retry_after_seconds === null ? "no retry helps"
+                  : duration(row.retry_after_seconds) },
         { name: "", cell: keyButtons }
     ], "No request was rejected.", 20);
 

@@ -16,7 +16,7 @@ function penaltyList() {
         { name: "Action", cell: (row) => row.action },
         { name: "Ends", cell: (row) => time(row.ends_at) },
         { name: "Left", class: "number",
-          cell: (row) => duration(row.retry_after) },
+          cell: (row) => duration(row.retry_after_seconds) },
         { name: "Number", class: "number", cell: (row) => number(row.times) },
         { name: "", cell: (row) => buttons(
               keyButtons(Object.assign({}, row, { number: row.penalty })),

@@ -40,7 +40,7 @@ typedef enum {
 typedef struct {
     uint64_t                   time_ms;     /* since the epoch */
     uint64_t                   retry_us;    /* NEVER: no retry helps */
-    uint64_t                   window_us;   /* 0: none */
+    uint64_t                   window_sec;  /* 0: none */
     uint32_t                   limit;
     u_char                     by;          /* ngx_ratelimit_rejected_e */
     u_char                     rule_len;

@@ -22,7 +22,7 @@ sub penalties {
 
     return $answer->{total} . join '', sort map {
         " $_->{penalty}/$_->{action}/" . substr($_->{key}, 7, 8)
-        . "/$_->{counted_by}/$_->{retry_after}/$_->{times}"
+        . "/$_->{counted_by}/$_->{retry_after_seconds}/$_->{times}"
     } @{ $answer->{penalties} };
 }
 
@@ -149,7 +149,7 @@ my ($newest) = @{ rejections() };
 delete $newest->{time};
 is_deeply($newest, { number => 4, rule => '', penalty => 'flood', key => 'a',
                      counted_by => '$arg_k', route => '/v1/{id}',
-                     limit => undef, retry_after => 59,
+                     limit => undef, retry_after_seconds => 59,
                      dry_run => JSON::PP::false }, 'all that it has');
 is(rejections('?rule=z')->[0]{penalty}, undef, 'a rejection has no penalty');
 

@@ -72,7 +72,7 @@ is_deeply($one, { number => 1, rule => 'orders', penalty => undef,
                   key => hash('sk_1'),
                   counted_by => '$ratelimit_api_key',
                   route => '/v1/orders/{id}', limit => 2,
-                  window_seconds => 3600, retry_after => 3600,
+                  window_seconds => 3600, retry_after_seconds => 3600,
                   dry_run => JSON::PP::false }, 'a rejection');
 is($all->{total}, 1, 'how many there were');
 unlike($gateway->log, qr/sk_1/, 'the log has no key');
@@ -91,7 +91,7 @@ get('/first', 'sk_2') for 1, 2;
 my ($first, $large, $dry, $slots) = @{ list($api)->{rejections} };
 
 is($first->{key}, hash('sk_2'), 'another key');
-is($large->{retry_after}, undef, 'no retry helps');
+is($large->{retry_after_seconds}, undef, 'no retry helps');
 ok($dry->{dry_run}, 'a dry run');
 ok(!exists $slots->{window_seconds}, 'no window of requests in flight');
 is(join(' ', map { $_->{number} } @{ list($api)->{rejections} }), '5 4 3 2 1',

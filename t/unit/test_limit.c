@@ -201,7 +201,13 @@ test_calendar(void **state)
     spec.tz = &tz;
     limit = limit_of(&spec);
     assert_in_range(limit.code, 4004, 4095);
-    assert_true(ngx_ratelimit_limit_span_us(&limit) == 31 * DAY);
+    assert_true(ngx_ratelimit_limit_seconds(&limit) == 31 * 86400);
+
+    /* a month ends at its second, and a bucket is full a little later */
+
+    assert_int_equal(ngx_ratelimit_limit_reset(&limit, 1000, 9000700), 10);
+    limit.algorithm = NGX_RATELIMIT_TOKEN_BUCKET;
+    assert_int_equal(ngx_ratelimit_limit_reset(&limit, 1000, 9000700), 11);
     assert_memory_equal(limit.text, "10, 10;w=2678400", limit.text_len);
 
     /* any two calendars of one zone differ */

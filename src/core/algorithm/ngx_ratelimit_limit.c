@@ -75,18 +75,40 @@ ngx_ratelimit_limit_mark(const ngx_ratelimit_limit_t *limit)
 }
 
 
+uint64_t
+ngx_ratelimit_limit_seconds(const ngx_ratelimit_limit_t *limit)
+{
+    uint64_t  span_us, more_us;
+
+    span_us = limit->window_us - (limit->tz ? NGX_RATELIMIT_TZ_STEP_US : 0);
+
+    /* by which a rounded rate is slower; not a second that a client sees */
+
+    more_us = limit->capacity / NGX_RATELIMIT_MAX_SCALE + 1;
+    span_us -= (span_us > more_us) ? more_us : 0;
+
+    return ngx_ratelimit_seconds_up(span_us);
+}
+
+
+uint64_t
+ngx_ratelimit_limit_reset(const ngx_ratelimit_limit_t *limit, uint64_t now_ms,
+    uint64_t reset_us)
+{
+    uint64_t  at_us;
+
+    at_us = now_ms * 1000 + reset_us;
+
+    return (limit->algorithm == NGX_RATELIMIT_FIXED_WINDOW && reset_us)
+           ? (at_us + 500000) / 1000000 : ngx_ratelimit_seconds_up(at_us);
+}
+
+
 /* Writes the limit's text, once for all responses that show it. */
 static void
 ngx_ratelimit_limit_write(ngx_ratelimit_limit_t *limit)
 {
-    u_char    *p;
-    uint64_t   span_us, more_us;
-
-    /* by which a rounded rate is slower; not a second that a client sees */
-
-    span_us = ngx_ratelimit_limit_span_us(limit);
-    more_us = limit->capacity / NGX_RATELIMIT_MAX_SCALE + 1;
-    span_us -= (span_us > more_us) ? more_us : 0;
+    u_char  *p;
 
     p = ngx_ratelimit_number_write(limit->text, limit->capacity);
     limit->digits = (uint8_t) (p - limit->text);
@@ -96,7 +118,7 @@ ngx_ratelimit_limit_write(ngx_ratelimit_limit_t *limit)
         memcpy(p + 2, limit->text, limit->digits);
         memcpy(p + 2 + limit->digits, ";w=", 3);
         p = ngx_ratelimit_number_write(p + 2 + limit->digits + 3,
-                                  ngx_ratelimit_seconds_up(span_us));
+                                  ngx_ratelimit_limit_seconds(limit));
     }
 
     limit->text_len = (uint8_t) (p - limit->text);

@@ -143,12 +143,16 @@ ngx_ratelimit_limit_left(const ngx_ratelimit_limit_t *limit,
            : ngx_ratelimit_token_bucket_remaining(&limit->rate, answer);
 }
 
-/* The window as clients see it: a day has 24 hours. */
-static inline uint64_t
-ngx_ratelimit_limit_span_us(const ngx_ratelimit_limit_t *limit)
-{
-    return limit->window_us - (limit->tz ? NGX_RATELIMIT_TZ_STEP_US : 0);
-}
+/* The window as clients see it, in seconds: a day has 24 hours. */
+uint64_t ngx_ratelimit_limit_seconds(const ngx_ratelimit_limit_t *limit);
+
+/*
+ * The second of X-RateLimit-Reset: that of an answer of now_ms. A window ends
+ * at a whole second. The clocks by which the rest of it and now are known
+ * differ by some milliseconds, and Redis is away.
+ */
+uint64_t ngx_ratelimit_limit_reset(const ngx_ratelimit_limit_t *limit,
+    uint64_t now_ms, uint64_t reset_us);
 
 /* The share of a capacity that is used: 0 for none, 255 for all of it. */
 uint32_t ngx_ratelimit_limit_used(const ngx_ratelimit_limit_t *limit,

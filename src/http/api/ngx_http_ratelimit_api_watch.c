@@ -366,7 +366,7 @@ ngx_http_ratelimit_api_penalty_json(ngx_http_ratelimit_api_t *api,
         "key", ngx_http_ratelimit_api_penalty_key(api, &row->name),
         "counted_by", ngx_http_ratelimit_api_parts_json(&penalty->key),
         "ends_at", ngx_http_ratelimit_json_later(left_ms),
-        "retry_after", (json_int_t) ((left_ms + 999) / 1000),
+        "retry_after_seconds", (json_int_t) ((left_ms + 999) / 1000),
         "times", (json_int_t) row->times);
 }
 
@@ -435,7 +435,7 @@ ngx_http_ratelimit_api_rejection_json(ngx_http_ratelimit_api_t *api,
         "counted_by", ngx_http_ratelimit_api_parts_json(key),
         "route", ngx_http_ratelimit_json_text(&route),
         "limit", penalized ? json_null() : json_integer(rejection->limit),
-        "retry_after",
+        "retry_after_seconds",
         (rejection->retry_us == NGX_RATELIMIT_NEVER)
         ? json_null()
         : json_integer(ngx_ratelimit_seconds_up(rejection->retry_us)),
@@ -443,9 +443,9 @@ ngx_http_ratelimit_api_rejection_json(ngx_http_ratelimit_api_t *api,
 
     rc = 0;
 
-    if (rejection->window_us) {
+    if (rejection->window_sec) {
         rc = json_object_set_new(json, "window_seconds",
-                               json_real((double) rejection->window_us / 1e6));
+                                 json_integer(rejection->window_sec));
     }
 
     if (rejection->key.cut || rejection->route_cut) {
@@ -619,7 +619,11 @@ ngx_http_ratelimit_api_top_json(const ngx_ratelimit_limiter_t *limiter,
         "count", (json_int_t) key->count,
         "at_least", (json_int_t) key->at_least,
         "at_most", (json_int_t) key->at_most,
-        "per_second", ngx_ratelimit_watch_per_second(read, key->count),
+        "per_second",
+        (double) (uint64_t) (10 * ngx_ratelimit_watch_per_second(read,
+                                                                 key->count)
+                             + 0.5)
+        / 10,
         "penalized", (int) penalized);
 }
 

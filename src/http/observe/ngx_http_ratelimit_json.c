@@ -6,6 +6,9 @@
 
 #include <jansson.h>
 
+/* with 15 digits, 0.1 is "0.1" */
+#define NGX_HTTP_RATELIMIT_JSON_FLAGS  (JSON_COMPACT|JSON_REAL_PRECISION(15))
+
 
 u_char *
 ngx_http_ratelimit_grow(ngx_pool_t *pool,
@@ -170,14 +173,34 @@ ngx_http_ratelimit_json_time(uint64_t time_ms)
 
 
 json_t *
-ngx_http_ratelimit_json_later(uint64_t ms)
+ngx_http_ratelimit_json_second(uint64_t sec)
+{
+    ngx_tm_t  tm;
+
+    ngx_gmtime((time_t) sec, &tm);
+
+    return json_sprintf("%04d-%02d-%02dT%02d:%02d:%02dZ",
+                        (int) tm.ngx_tm_year, (int) tm.ngx_tm_mon,
+                        (int) tm.ngx_tm_mday, (int) tm.ngx_tm_hour,
+                        (int) tm.ngx_tm_min, (int) tm.ngx_tm_sec);
+}
+
+
+static uint64_t
+ngx_http_ratelimit_json_now(void)
 {
     ngx_time_t  *now;
 
     now = ngx_timeofday();
 
-    return ngx_http_ratelimit_json_time((uint64_t) now->sec * 1000 + now->msec
-                                        + ms);
+    return (uint64_t) now->sec * 1000 + now->msec;
+}
+
+
+json_t *
+ngx_http_ratelimit_json_later(uint64_t ms)
+{
+    return ngx_http_ratelimit_json_time(ngx_http_ratelimit_json_now() + ms);
 }
 
 
@@ -195,7 +218,6 @@ ngx_int_t
 ngx_http_ratelimit_json_counter(json_t *json,
     const ngx_ratelimit_inspect_t *inspect)
 {
-    uint64_t                      span_us;
     ngx_int_t                     rc;
     ngx_uint_t                    known, window;
     const ngx_ratelimit_limit_t  *limit;
@@ -212,9 +234,8 @@ ngx_http_ratelimit_json_counter(json_t *json,
                                     : json_null());
 
     if (window) {
-        span_us = ngx_ratelimit_limit_span_us(limit);
         rc |= json_object_set_new(json, "window_seconds",
-                                  json_real((double) span_us / 1e6));
+                            json_integer(ngx_ratelimit_limit_seconds(limit)));
     }
 
     if (!known) {
@@ -224,8 +245,10 @@ ngx_http_ratelimit_json_counter(json_t *json,
 
     } else if (window) {
         rc |= json_object_set_new(json, "reset_at",
-                  ngx_http_ratelimit_json_later(
-                                    (inspect->answer.reset_us + 999) / 1000));
+                  ngx_http_ratelimit_json_second(
+                      ngx_ratelimit_limit_reset(limit,
+                                                ngx_http_ratelimit_json_now(),
+                                                inspect->answer.reset_us)));
     }
 
     if (inspect->wait_us) {
@@ -243,12 +266,14 @@ ngx_http_ratelimit_json_dump(ngx_pool_t *pool, json_t *json, ngx_str_t *text)
 {
     size_t  len;
 
-    len = json_dumpb(json, NULL, 0, JSON_COMPACT);
+    len = json_dumpb(json, NULL, 0, NGX_HTTP_RATELIMIT_JSON_FLAGS);
     text->len = len + 1;
     text->data = len ? ngx_pnalloc(pool, text->len) : NULL;
 
     if (text->data == NULL
-        || json_dumpb(json, (char *) text->data, len, JSON_COMPACT) != len)
+        || json_dumpb(json, (char *) text->data, len,
+                      NGX_HTTP_RATELIMIT_JSON_FLAGS)
+           != len)
     {
         json_decref(json);
         return NGX_ERROR;

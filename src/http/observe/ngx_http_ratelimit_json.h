@@ -50,6 +50,9 @@ struct json_t *ngx_http_ratelimit_json_name(const ngx_str_t *text);
 /* RFC 3339 in UTC, with milliseconds. */
 struct json_t *ngx_http_ratelimit_json_time(uint64_t time_ms);
 
+/* The same of a whole second, as in the body of a rejection. */
+struct json_t *ngx_http_ratelimit_json_second(uint64_t sec);
+
 /* The same of the time in so many milliseconds. */
 struct json_t *ngx_http_ratelimit_json_later(uint64_t ms);
 

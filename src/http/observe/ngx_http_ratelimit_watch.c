@@ -136,8 +136,8 @@ ngx_http_ratelimit_watch_rejected(ngx_http_request_t *r,
     rejection->time_ms = ctx->decided_ms;
     rejection->retry_us = counter->answer.retry_us;
     rejection->limit = limit->capacity;
-    rejection->window_us = (limit->algorithm == NGX_RATELIMIT_CONCURRENCY)
-                           ? 0 : ngx_ratelimit_limit_span_us(limit);
+    rejection->window_sec = (limit->algorithm == NGX_RATELIMIT_CONCURRENCY)
+                            ? 0 : ngx_ratelimit_limit_seconds(limit);
 
     ngx_http_ratelimit_watch_keep(r, watch, counter->rule,
                                   &counter->client->key, rejection);
@@ -165,7 +165,7 @@ ngx_http_ratelimit_watch_penalized(ngx_http_request_t *r,
     rejection->time_ms = ctx->decided_ms;
     rejection->retry_us = ngx_http_ratelimit_penalty_seconds(ctx) * 1000000;
     rejection->limit = 0;
-    rejection->window_us = 0;
+    rejection->window_sec = 0;
 
     ngx_http_ratelimit_watch_keep(r, watch, &ctx->penalized->penalty->rule,
                                   &ctx->penalized->key, rejection);

@@ -132,8 +132,7 @@ ngx_http_ratelimit_message(u_char *p, const ngx_http_ratelimit_ctx_t *ctx)
         p = ngx_http_ratelimit_put(p, "1 month");
 
     } else {
-        p = ngx_ratelimit_span_write(p, ngx_ratelimit_seconds_up(
-                                         ngx_ratelimit_limit_span_us(limit)));
+        p = ngx_ratelimit_span_write(p, ngx_ratelimit_limit_seconds(limit));
     }
 
     return ngx_http_ratelimit_put(p, " exceeded");
@@ -238,8 +237,7 @@ ngx_http_ratelimit_put_json(u_char *p, ngx_http_ratelimit_ctx_t *ctx)
 
     if (limit->algorithm != NGX_RATELIMIT_CONCURRENCY) {
         p = ngx_http_ratelimit_put(p, ",\"window_seconds\":");
-        p = ngx_ratelimit_number_write(p, ngx_ratelimit_seconds_up(
-                                         ngx_ratelimit_limit_span_us(limit)));
+        p = ngx_ratelimit_number_write(p, ngx_ratelimit_limit_seconds(limit));
     }
 
     p = ngx_http_ratelimit_put(p, ",\"retry_after_seconds\":");

@@ -257,20 +257,9 @@ time_t
 ngx_http_ratelimit_reset(ngx_http_ratelimit_ctx_t *ctx,
     const ngx_ratelimit_counter_t *counter)
 {
-    uint64_t  reset_us;
-
-    reset_us = ctx->decided_ms * 1000 + counter->answer.reset_us;
-
-    /*
-     * A window ends at a whole second. The clocks by which the rest of it and
-     * the decision are known differ by some milliseconds, and Redis is away.
-     */
-
-    return (ngx_ratelimit_counter_limit(counter)->algorithm
-            == NGX_RATELIMIT_FIXED_WINDOW
-            && counter->answer.reset_us)
-           ? (time_t) ((reset_us + 500000) / 1000000)
-           : (time_t) ngx_ratelimit_seconds_up(reset_us);
+    return (time_t) ngx_ratelimit_limit_reset(
+                        ngx_ratelimit_counter_limit(counter), ctx->decided_ms,
+                        counter->answer.reset_us);
 }
 
 

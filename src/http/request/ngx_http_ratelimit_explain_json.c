@@ -377,7 +377,7 @@ ngx_http_ratelimit_explain_penalty(ngx_http_ratelimit_explain_t *explain)
             "ends_at",
             ngx_http_ratelimit_json_later(ctx->penalized->until_ms
                                           - ngx_current_msec),
-            "retry_after",
+            "retry_after_seconds",
             (json_int_t) ngx_http_ratelimit_penalty_seconds(ctx)));
 }
 

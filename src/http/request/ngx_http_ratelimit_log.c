@@ -189,8 +189,7 @@ ngx_http_ratelimit_log_limit(const ngx_ratelimit_check_t *check, u_char *out)
 
     if (limit->algorithm != NGX_RATELIMIT_CONCURRENCY) {
         p = ngx_slprintf(p, last, " in %uL s",
-                         ngx_ratelimit_seconds_up(
-                             ngx_ratelimit_limit_span_us(limit)));
+                         ngx_ratelimit_limit_seconds(limit));
     }
 
     retry_after = ngx_http_ratelimit_retry_after(counter);
