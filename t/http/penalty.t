@@ -22,6 +22,7 @@ my $gateway = t::Gateway->limited(
     ratelimit_penalty missing zone=fails after=5r/1m time=10s on=404;
     ratelimit_penalty end zone=closes after=1r/1m time=1h action=close;
     ratelimit_penalty hold zone=delays after=1r/1m time=20s action=delay;
+    ratelimit_zone $arg_q zone=quota:1m rate=1r/30d;
     ratelimit_zone $arg_k zone=many:1m rate=9r/h;
     RULES
     ratelimit_zone $arg_k zone=ones:1m rate=1r/h;
@@ -49,6 +50,7 @@ CONF
         '/close' => 'ratelimit zone=closes;',
         '/delay' => 'ratelimit zone=delays;',
         '/both' => 'ratelimit zone=z; ratelimit zone=closes;',
+        '/quota' => 'ratelimit zone=z; ratelimit zone=quota;',
         '/ones' => 'ratelimit zone=ones;',
         '/many' => 'ratelimit zone=many; ratelimit zone=z;',
         '/ones/page' => 'ratelimit zone=ones; error_page 429 /ones;',
@@ -169,6 +171,13 @@ is(told('/login?s=401', 9), join(', ', (401) x 9), 'an empty key is none');
 is(told('/both?k=c', 2), '200, 429', 'two zones');
 is(told('/both?k=c', 2), '429, 429 end', 'of which one has rejected');
 is(told('/?k=c', 4), '200, 200, 429, 429', 'the other has counted one request');
+
+# also if another one has the longer wait
+
+is(told('/?k=q', 3), '200, 200, 200', 'a limit is spent');
+is(told('/quota?k=e&q=q', 2), '200, 429', 'and that of another zone');
+is(told('/quota?k=q&q=q', 4), '429, 429, 429, 429 flood', 'a zone that rejects');
+is(told('/quota?k=e&q=q', 9), join(', ', (429) x 9), 'one that does not');
 
 # action=close
 

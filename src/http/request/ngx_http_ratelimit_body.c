@@ -22,11 +22,6 @@
 #define ngx_http_ratelimit_put(p, text)                                       \
     ngx_cpymem(p, text, sizeof(text) - 1)
 
-/* whether a counter is why a request was rejected, or one of the reasons */
-#define ngx_http_ratelimit_rejects(counter)                                   \
-    ((counter)->answer.retry_us && !(counter)->dry_run                        \
-     && !ngx_ratelimit_counter_unavailable(counter))
-
 /* problem or not; of a client, of an API key, of a token */
 #define ngx_http_ratelimit_denied_json(code, message)                         \
     ngx_string(NGX_HTTP_RATELIMIT_JSON code "\",\"message\":\"" message        \

@@ -174,13 +174,31 @@ static ngx_uint_t
 ngx_http_ratelimit_penalty_counts(const ngx_http_ratelimit_ctx_t *ctx,
     const ngx_ratelimit_penalty_t *penalty, ngx_uint_t status)
 {
+    ngx_uint_t                      i;
+    const ngx_ratelimit_counter_t  *counter;
+
     if (status) {
         return penalty->statuses
                && ngx_http_ratelimit_has_status(penalty->statuses, status);
     }
 
-    return penalty->rejected && ctx->check.status == NGX_RATELIMIT_REJECTED
-           && ctx->check.decisive->client->limiter == penalty->limiter;
+    if (!penalty->rejected || ctx->check.status != NGX_RATELIMIT_REJECTED) {
+        return 0;
+    }
+
+    /* the zone that decides may be another one */
+
+    for (i = 0; i < ctx->check.ncounters; i++) {
+        counter = &ctx->check.counters[i];
+
+        if (counter->client->limiter == penalty->limiter
+            && ngx_http_ratelimit_rejects(counter))
+        {
+            return 1;
+        }
+    }
+
+    return 0;
 }
 
 

@@ -107,6 +107,11 @@ typedef struct {
 } ngx_http_ratelimit_ctx_t;
 
 
+/* whether a counter is why a request was rejected, or one of the reasons */
+#define ngx_http_ratelimit_rejects(counter)                                   \
+    ((counter)->answer.retry_us && !(counter)->dry_run                        \
+     && !ngx_ratelimit_counter_unavailable(counter))
+
 #define NGX_HTTP_RATELIMIT_MESSAGE_PENALIZED                                  \
     "Too many rejected or failed requests"
 #define NGX_HTTP_RATELIMIT_MESSAGE_TOKEN  "This bearer token is not valid"
