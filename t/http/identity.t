@@ -107,7 +107,7 @@ is($gateway->statuses((['/missing', user('carol')]) x 3,
    '404 404 429 429 200 200 200', 'a penalty');
 
 is(t::Api::said($api->change('PUT', '/rules', {
-       blacklist => ['jwt:eve', { rule => 'sub', key => 'address:192.0.2.9' }],
+       deny => ['jwt:eve', { rule => 'sub', key => 'address:192.0.2.9' }],
        tier_of => { keys => { 'jwt:dan' => 'gold' } },
        overrides => [{ id => 'o', key => 'jwt:fay', rule => 'two', type => 'absolute',
                        value => { limit => 1 } }],
@@ -116,7 +116,7 @@ is(t::Api::said($api->change('PUT', '/rules', {
                  { id => 'two', params => { limit => 2, window => '1h' } },
                  { id => 'sub', key => '$ratelimit_jwt_sub',
                    params => { limit => 2, window => '1h' },
-                   keys => { 'address:192.0.2.8' => { limit => 1 } } }] })),
+                   limits_by_key => { 'address:192.0.2.8' => { limit => 1 } } }] })),
    201, 'a document');
 ok($api->follows(1), 'is in use');
 

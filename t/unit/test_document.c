@@ -625,7 +625,7 @@ test_overrides(void **state)
     assert_int_equal(o[3].millionths, 1);
     assert_int_equal(o[3].expires, 1);
 
-    ngx_ratelimit_policy_part_digest(&part, &value, digest);
+    ngx_ratelimit_policy_part_digest(&part, &value, 0, digest);
     assert_int_equal(ngx_ratelimit_map_get(&policy->temporary_keys, digest), 1);
 
     assert_int_equal(warnings.n, 1);

@@ -497,7 +497,7 @@ static const bad_t  bads[] = {
     { "{" RULE_AB "'deny':[{'rule':'ab','key':'a'}]}",
       "/deny/0/key", "has 1 parts, expected 2 as the key of the rule "
       "has" },
-    { "{" RULE_AB "'deny':[{'rule':'ab','key':['a','']}]}",
+    { "{" RULE_AB "'deny':[{'rule':'ab','key':['','']}]}",
       "/deny/0/key", "expected a value of the key of the rule, or an "
       "array of the values of its parts" },
     { "{" RULE_AB "'deny':[{'rule':'ab','key':'sha256:0'}]}",

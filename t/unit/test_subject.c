@@ -521,7 +521,7 @@ test_overrides(void **state)
     policy->temporary_limits = overrides;
     policy->tenants = 1;
     map_put(policy, &policy->temporary_keys, "vip", 1);
-    ngx_ratelimit_policy_part_digest(&part, &acme, d);
+    ngx_ratelimit_policy_part_digest(&part, &acme, 0, d);
     (void) ngx_ratelimit_map_put(&policy->temporary_keys, d, 3);
     assert_int_equal(ngx_ratelimit_policy_complete(policy), NGX_OK);
 

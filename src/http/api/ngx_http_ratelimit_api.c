@@ -265,37 +265,8 @@ ngx_http_ratelimit_api_result(ngx_http_ratelimit_api_t *api,
 ngx_int_t
 ngx_http_ratelimit_api_query_key(ngx_http_ratelimit_api_t *api, ngx_str_t *key)
 {
-    u_char      *p;
-    size_t       len;
-    ngx_uint_t   i;
-    ngx_str_t   *keys;
-
-    keys = api->args.keys;
-    len = api->args.nkeys;
-
-    for (i = 0; i < api->args.nkeys; i++) {
-        len += keys[i].len;
-    }
-
-    p = ngx_pnalloc(api->request->pool, len);
-    if (p == NULL) {
-        return NGX_ERROR;
-    }
-
-    key->data = p;
-
-    for (i = 0; i < api->args.nkeys; i++) {
-
-        if (i) {
-            *p++ = NGX_RATELIMIT_PART_END;
-        }
-
-        p = ngx_cpymem(p, keys[i].data, keys[i].len);
-    }
-
-    key->len = p - key->data;
-
-    return NGX_OK;
+    return ngx_ratelimit_policy_join(api->args.keys, api->args.nkeys,
+                                     api->request->pool, key);
 }
 
 

@@ -720,15 +720,12 @@ ngx_int_t
 ngx_http_ratelimit_values_key(ngx_http_request_t *r,
     ngx_http_ratelimit_values_t *values, ngx_str_t *key)
 {
-    u_char      *p, *last, *end;
-    ngx_str_t    texts[NGX_RATELIMIT_MAX_PARTS];
-    ngx_uint_t   i;
+    ngx_str_t   texts[NGX_RATELIMIT_MAX_PARTS];
+    ngx_uint_t  i;
 
     if (values->nparts == 0) {
         return ngx_http_ratelimit_value_key(r, &values->key, key);
     }
-
-    key->len = values->nparts - 1;
 
     for (i = 0; i < values->nparts; i++) {
         if (ngx_http_ratelimit_value_key(r, &values->parts[i], &texts[i])
@@ -736,40 +733,9 @@ ngx_http_ratelimit_values_key(ngx_http_request_t *r,
         {
             return NGX_ERROR;
         }
-
-        if (texts[i].len == 0) {
-            ngx_str_null(key);
-            return NGX_OK;
-        }
-
-        key->len += texts[i].len;
     }
 
-    key->data = ngx_pnalloc(r->pool, key->len);
-    if (key->data == NULL) {
-        return NGX_ERROR;
-    }
-
-    p = key->data;
-    end = p + key->len;
-
-    for (i = 0; i < values->nparts; i++) {
-        last = ngx_cpymem(p, texts[i].data, texts[i].len);
-
-        /* what a client sends moves no part's end */
-
-        for ( /* void */ ; p < last; p++) {
-            if (*p == NGX_RATELIMIT_PART_END) {
-                *p = NGX_RATELIMIT_PART_END - 1;
-            }
-        }
-
-        if (p < end) {
-            *p++ = NGX_RATELIMIT_PART_END;
-        }
-    }
-
-    return NGX_OK;
+    return ngx_ratelimit_policy_join(texts, values->nparts, r->pool, key);
 }
 
 

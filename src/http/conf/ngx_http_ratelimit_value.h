@@ -190,8 +190,8 @@ ngx_http_ratelimit_value_key(ngx_http_request_t *r,
 }
 
 /*
- * A rule's key at a request. Parts of one are joined. Empty: a part is. Returns
- * NGX_OK, or NGX_ERROR: memory is out.
+ * A rule's key at a request. Parts of one are joined. Empty: all parts are.
+ * Returns NGX_OK, or NGX_ERROR: memory is out.
  */
 ngx_int_t ngx_http_ratelimit_values_key(ngx_http_request_t *r,
     ngx_http_ratelimit_values_t *values, ngx_str_t *key);

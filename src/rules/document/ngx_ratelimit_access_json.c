@@ -291,14 +291,14 @@ ngx_ratelimit_access_of_rule(ngx_ratelimit_reader_t *reader, json_t *object,
 }
 
 
-/* A text, or texts with what is between the parts of a key; empty: neither. */
+/* A text, or texts that are joined; empty: neither. */
 static ngx_int_t
 ngx_ratelimit_access_parts(const json_t *key, ngx_pool_t *pool,
     ngx_str_t *text, ngx_uint_t *n)
 {
-    u_char     *p;
-    size_t      i;
-    ngx_str_t   part;
+    size_t         i;
+    const json_t  *part;
+    ngx_str_t      parts[NGX_RATELIMIT_MAX_PARTS];
 
     *n = 1;
     *text = json_is_string(key) ? ngx_ratelimit_read_text(key)
@@ -313,31 +313,16 @@ ngx_ratelimit_access_parts(const json_t *key, ngx_pool_t *pool,
     *n = json_array_size(key);
 
     for (i = 0; i < *n; i++) {
-        part.len = json_string_length(json_array_get(key, i));
+        part = json_array_get(key, i);
 
-        if (part.len == 0) {
-            text->len = 0;
+        if (!json_is_string(part)) {
             return NGX_OK;
         }
 
-        text->len += part.len + 1;
+        parts[i] = ngx_ratelimit_read_text(part);
     }
 
-    p = ngx_pnalloc(pool, text->len);
-    if (p == NULL) {
-        return NGX_ERROR;
-    }
-
-    text->data = p;
-    text->len--;
-
-    for (i = 0; i < *n; i++) {
-        part = ngx_ratelimit_read_text(json_array_get(key, i));
-        p = ngx_cpymem(p, part.data, part.len);
-        *p++ = NGX_RATELIMIT_PART_END;
-    }
-
-    return NGX_OK;
+    return ngx_ratelimit_policy_join(parts, *n, pool, text);
 }
 
 

@@ -283,7 +283,7 @@ ngx_ratelimit_temporary_client(ngx_ratelimit_reader_t *reader,
     part = ngx_ratelimit_read_text(draft->part);
     tenant = ngx_ratelimit_read_text(draft->tenant);
 
-    ngx_ratelimit_policy_part_digest(&part, &tenant, draft->digest);
+    ngx_ratelimit_policy_part_digest(&part, &tenant, 0, draft->digest);
     draft->found = 1;
     reader->policy->tenants = 1;
 

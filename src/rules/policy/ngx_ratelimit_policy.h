@@ -84,7 +84,8 @@ struct ngx_ratelimit_policy_s {
  * A text like "sha256:<64 hexadecimal digits>" is that hash itself.
  * $ratelimit_api_key has this form for no other keys. hashed: whether a text
  * has this form. part_digest: the digest of a part of a key; part is
- * "$http_x_tenant", as the rule has it. value_digest: that of the value which a
+ * "$http_x_tenant", as the rule has it; joined: the value is from a key that
+ * join() has made. value_digest: that of the value which a
  * request has of the rule's key: where the key is not $ratelimit_api_key, the
  * client may have written that form itself, and it is no hash.
  */
@@ -94,7 +95,15 @@ void ngx_ratelimit_policy_value_digest(const ngx_ratelimit_rule_t *rule,
     const ngx_str_t *value, u_char digest[NGX_RATELIMIT_MAP_KEY]);
 ngx_uint_t ngx_ratelimit_policy_hashed(const ngx_str_t *key);
 void ngx_ratelimit_policy_part_digest(const ngx_str_t *part,
-    const ngx_str_t *value, u_char digest[NGX_RATELIMIT_MAP_KEY]);
+    const ngx_str_t *value, ngx_uint_t joined,
+    u_char digest[NGX_RATELIMIT_MAP_KEY]);
+
+/*
+ * Makes one key of n parts, whose bytes no other parts give. A key of one part
+ * is that. Empty: all parts are. Returns NGX_OK, or NGX_ERROR: memory is out.
+ */
+ngx_int_t ngx_ratelimit_policy_join(const ngx_str_t *parts, ngx_uint_t n,
+    ngx_pool_t *pool, ngx_str_t *key);
 
 /*
  * While the configuration is read: the limiter's policy of nginx.conf, whose

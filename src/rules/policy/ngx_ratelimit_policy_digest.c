@@ -18,6 +18,7 @@ static void ngx_ratelimit_policy_digest_make(const ngx_str_t *key,
     u_char digest[NGX_RATELIMIT_MAP_KEY]);
 static ngx_int_t ngx_ratelimit_policy_digest_read(const ngx_str_t *key,
     u_char digest[NGX_RATELIMIT_MAP_KEY]);
+static ngx_inline u_char *ngx_ratelimit_policy_quote(u_char *p, u_char ch);
 
 
 void
@@ -100,15 +101,81 @@ ngx_ratelimit_policy_digest_read(const ngx_str_t *key,
 }
 
 
-/* The part's length makes its end known: no other two texts are these. */
+ngx_int_t
+ngx_ratelimit_policy_join(const ngx_str_t *parts, ngx_uint_t n,
+    ngx_pool_t *pool, ngx_str_t *key)
+{
+    u_char      *p;
+    size_t       len, j;
+    ngx_uint_t   i;
+
+    if (n == 1) {
+        *key = parts[0];
+        return NGX_OK;
+    }
+
+    ngx_str_null(key);
+    len = 0;
+
+    for (i = 0; i < n; i++) {
+        len += parts[i].len;
+    }
+
+    if (len == 0) {
+        return NGX_OK;
+    }
+
+    p = ngx_pnalloc(pool, 2 * len + n);
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    key->data = p;
+
+    for (i = 0; i < n; i++) {
+
+        if (i) {
+            *p++ = NGX_RATELIMIT_PART_END;
+        }
+
+        for (j = 0; j < parts[i].len; j++) {
+            p = ngx_ratelimit_policy_quote(p, parts[i].data[j]);
+        }
+    }
+
+    key->len = p - key->data;
+
+    return NGX_OK;
+}
+
+
+static ngx_inline u_char *
+ngx_ratelimit_policy_quote(u_char *p, u_char ch)
+{
+    if (ch == NGX_RATELIMIT_PART_END || ch == NGX_RATELIMIT_PART_QUOTE) {
+        *p++ = NGX_RATELIMIT_PART_QUOTE;
+        ch ^= NGX_RATELIMIT_PART_BIT;
+    }
+
+    *p++ = ch;
+
+    return p;
+}
+
+
+/*
+ * The part's length makes its end known: no other two texts are these. The
+ * value is hashed as it stands in a joined key.
+ */
 void
 ngx_ratelimit_policy_part_digest(const ngx_str_t *part,
-    const ngx_str_t *value, u_char digest[NGX_RATELIMIT_MAP_KEY])
+    const ngx_str_t *value, ngx_uint_t joined,
+    u_char digest[NGX_RATELIMIT_MAP_KEY])
 {
-    u_char       whole[SHA256_DIGEST_LENGTH], len[8];
+    u_char       whole[SHA256_DIGEST_LENGTH], len[8], quoted[2];
+    size_t       i;
     uint64_t     n;
     SHA256_CTX   ctx;
-    ngx_uint_t   i;
 
     static const u_char  head[] = "part";
 
@@ -122,7 +189,17 @@ ngx_ratelimit_policy_part_digest(const ngx_str_t *part,
     SHA256_Update(&ctx, head, sizeof(head));
     SHA256_Update(&ctx, len, sizeof(len));
     SHA256_Update(&ctx, part->data, part->len);
-    SHA256_Update(&ctx, value->data, value->len);
+
+    if (joined) {
+        SHA256_Update(&ctx, value->data, value->len);
+    }
+
+    for (i = 0; !joined && i < value->len; i++) {
+        SHA256_Update(&ctx, quoted,
+                      ngx_ratelimit_policy_quote(quoted, value->data[i])
+                      - quoted);
+    }
+
     SHA256_Final(whole, &ctx);
 
     ngx_memcpy(digest, whole, NGX_RATELIMIT_MAP_KEY);

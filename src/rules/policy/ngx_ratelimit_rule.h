@@ -76,7 +76,10 @@ typedef enum {
      |NGX_RATELIMIT_NEEDS_LISTS)
 
 #define NGX_RATELIMIT_MAX_PARTS   8    /* of a key */
-#define NGX_RATELIMIT_PART_END    0x1f /* between them; in no part's value */
+#define NGX_RATELIMIT_PART_END    0x1f /* between them */
+#define NGX_RATELIMIT_PART_QUOTE  0x1e /* in a part of several before one of
+                                          these two, which has another bit */
+#define NGX_RATELIMIT_PART_BIT    0x20
 
 typedef struct ngx_ratelimit_policy_s   ngx_ratelimit_policy_t;
 typedef struct ngx_ratelimit_limiter_s  ngx_ratelimit_limiter_t;

@@ -491,7 +491,7 @@ ngx_ratelimit_temporary_better(const ngx_ratelimit_policy_t *policy,
 }
 
 
-/* Each part of the key. No value of a part contains what is between them. */
+/* Each part of the key. */
 static const ngx_ratelimit_temporary_t *
 ngx_ratelimit_temporary_tenants(const ngx_ratelimit_policy_t *policy,
     const ngx_ratelimit_rule_t *rule, const ngx_str_t *key, time_t now,
@@ -516,7 +516,7 @@ ngx_ratelimit_temporary_tenants(const ngx_ratelimit_policy_t *policy,
         value.data = p;
         value.len = end - p;
 
-        ngx_ratelimit_policy_part_digest(&parts[i], &value, digest);
+        ngx_ratelimit_policy_part_digest(&parts[i], &value, n > 1, digest);
 
         best = ngx_ratelimit_temporary_better(policy, rule,
                         ngx_ratelimit_map_get(&policy->temporary_keys, digest),
