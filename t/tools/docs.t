@@ -83,7 +83,7 @@ my @NAMES = (
 
         $conf =~ s/^load_module [^;]*;\n//mg;
         $conf =~ s/^http \{\n/http {\n$temp/m;
-        $conf =~ s{/var/log/nginx/}{$dir/}g;
+        $conf =~ s{/var/(?:log|cache)/nginx/}{$dir/}g;
         $conf .= "events {}\n" if $conf !~ /^events/m;
 
         $self->write('nginx.conf', $user . $modules . "daemon off;\n"
