@@ -255,7 +255,7 @@ static ngx_command_t  ngx_http_ratelimit_commands[] = {
       NULL },
 
     { ngx_string("ratelimit_metrics"),
-      NGX_HTTP_LOC_CONF|NGX_CONF_NOARGS,
+      NGX_HTTP_LOC_CONF|NGX_CONF_NOARGS|NGX_CONF_TAKE1,
       ngx_http_ratelimit_metrics,
       NGX_HTTP_LOC_CONF_OFFSET,
       0,
@@ -349,8 +349,8 @@ ngx_http_ratelimit_create_loc_conf(ngx_conf_t *cf)
 {
     ngx_http_ratelimit_loc_conf_t  *conf;
 
-    /* limits, api, page, tier, explain, sources, jwt_key, once, routes = NULL;
-       exempt, limited, checks, needs = 0 */
+    /* limits, api, guard, page, tier, explain, sources, jwt_key, once,
+       routes = NULL; exempt, limited, checks, needs = 0 */
     conf = ngx_pcalloc(cf->pool, sizeof(ngx_http_ratelimit_loc_conf_t));
     if (conf == NULL) {
         return NULL;

@@ -150,7 +150,8 @@ sub change {
                . "\"params\":{\"limit\":$limit,\"window\":\"calendar:day\"}}]}";
 
     return ask($socket, 'PUT /rl/rules',
-               "Content-Type: application/json\r\nIf-Match: *\r\n",
+               "Authorization: Bearer a-token-of-the-bench\r\n"
+               . "Content-Type: application/json\r\nIf-Match: *\r\n",
                $body);
 }
 

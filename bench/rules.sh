@@ -38,6 +38,7 @@ echo mute > "$DIR/mute"
 # gateway <port's last digits> <lines of the block>
 gateway() {
     mkdir -p "$DIR/$1"
+    echo a-token-of-the-bench > "$DIR/$1/tokens"
 
     cat > "$DIR/$1/nginx.conf" << END
 load_module $MODULE;
@@ -60,7 +61,7 @@ http {
         listen 127.0.0.1:$PORTS$1;
         add_header X-Pid \$pid always;
         location / { ratelimit zone=api; empty_gif; }
-        location /rl/ { ratelimit_api zone=api write; }
+        location /rl/ { ratelimit_api zone=api write token_file=tokens; }
     }
 }
 END

@@ -2,7 +2,6 @@
 
 const READ_MS = 10000;
 const CHANGE_MS = 40000;     /* above the endpoint's own deadline */
-const TOKEN = "ratelimit-token";
 
 /* The gateway did not answer, or something else answered in its place. */
 class Away extends Error {}
@@ -18,12 +17,11 @@ class Refused extends Error {
     }
 }
 
-/* of this tab: the browser forgets it when the tab is closed */
-const token = {
-    get() { return sessionStorage.getItem(TOKEN); },
-    set(text) { sessionStorage.setItem(TOKEN, text); },
-    forget() { sessionStorage.removeItem(TOKEN); }
-};
+/*
+ * The token of this page, or null. It is stored nowhere: the storage of a
+ * browser is open to all pages of this host and port.
+ */
+let token = null;
 
 /*
  * Asks the endpoint. options: body (data), tag (If-Match), known
@@ -37,8 +35,8 @@ async function ask(method, path, options) {
                              method === "GET" ? READ_MS : CHANGE_MS);
     let answer, text;
 
-    if (token.get()) {
-        headers.Authorization = "Bearer " + token.get();
+    if (token) {
+        headers.Authorization = "Bearer " + token;
     }
     if (given.body !== undefined) {
         headers["Content-Type"] = "application/json";

@@ -139,17 +139,17 @@ function missing(error) {
 function askToken() {
     const input = el("input", { type: "password", autocomplete: "off",
                                 required: true, "data-at": "token" });
-    const wrong = token.get() !== null;
+    const wrong = token !== null;
 
-    token.forget();
+    token = null;
     replace(page.main, el("section", null, el("h2", null, "Token"),
-        el("p", null, "This location wants a token of its token_file. It is "
-                      + "kept until this tab is closed."),
+        el("p", null, "This location wants a token of its token_file. The "
+                      + "page forgets it when you leave or reload it."),
         wrong ? el("p", { class: "bad", role: "alert" },
                    "The token was not accepted.") : null,
         el("form", { onsubmit: (event) => {
             event.preventDefault();
-            token.set(input.value);
+            token = input.value;
             show();
             refresh();
         } }, field("Token", input),

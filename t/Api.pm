@@ -55,7 +55,8 @@ sub request {
         push @headers, 'Content-Length: ' . length($text) . "\r\n\r\n$text";
     }
 
-    return [$self->{gateway}, "$method $self->{base}$path", @headers];
+    return [$self->{gateway}, "$method $self->{base}$path",
+            t::Gateway::with_token(@headers)];
 }
 
 
@@ -117,7 +118,7 @@ sub follows {
     my $gateway = $self->{gateway};
 
     return wait_for(sub {
-        for (map { answer($_) } $gateway->burst(10, "$self->{base}/status")) {
+        for ($self->send_all(([GET => '/status']) x 10)) {
             $said{$_->{json}{gateway}{worker}} = $_->{json}{in_use};
         }
         return keys %said == $gateway->{workers}

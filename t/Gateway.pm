@@ -35,6 +35,9 @@ our @EXPORT_OK = qw( connect_to header output passed tally told wait_for );
 # what a test waits for at most: a sanitizer's nginx is slow
 our $PATIENCE = 20;
 
+# the token of %%WRITE%%: requests to /rl/ have it, and those of t::Api
+our $TOKEN = 'Authorization: Bearer a-token-of-the-tests-0123456789';
+
 # what wait_for() does between two looks
 our $BETWEEN = sub { };
 
@@ -56,9 +59,9 @@ sub dir {
 }
 
 
-# http: the inside of http {}, where %%PORT%% is the gateway's port and
-# %%DIR%% its folder. main: lines before events {}; events: lines inside.
-# workers: their number.
+# http: the inside of http {}, where %%PORT%% is the gateway's port, %%DIR%% its
+# folder, and %%WRITE%% "write" with the token of the tests. main: lines before
+# events {}; events: lines inside. workers: their number.
 sub new {
     my ($class, %self) = @_;
 
@@ -141,7 +144,7 @@ sub limited_http {
         add_header X-Pid \$pid always;
         @{[ $of{server} // '' ]}
         location = /metrics { ratelimit_metrics; }
-        @{[ $of{api} ? 'location /rl/ { ratelimit_api zone=z write; }' : '' ]}
+        @{[ $of{api} ? location('/rl/', 'ratelimit_api zone=z %%WRITE%%;') : '' ]}
         @{[ map { location($_, $locations->{$_}) } sort keys %$locations ]}
     }
 CONF
@@ -218,6 +221,9 @@ CONF
 
     $conf =~ s/%%PORT%%/$self->{port}/g;
     $conf =~ s/%%DIR%%/$dir/g;
+
+    $self->write('api.tokens', $TOKEN =~ s/.* //r . "\n")
+        if $conf =~ s{%%WRITE%%}{write token_file=$dir/api.tokens}g;
 
     $self->write('nginx.conf', $conf);
 
@@ -568,6 +574,15 @@ sub output {
 }
 
 
+# The headers, with the token of the tests unless they have another one.
+sub with_token {
+    my @headers = @_;
+
+    return grep({ /^Authorization:/i } @headers) ? @headers
+                                                 : ($TOKEN, @headers);
+}
+
+
 # n of the same request at once, each over a connection of its own.
 sub burst {
     my ($self, $n, $path, @headers) = @_;
@@ -659,6 +674,7 @@ sub begin_all {
         my ($gateway, $path, @headers) = @$request;
 
         $path = "GET $path" if $path !~ /^[A-Z]+ /;
+        @headers = with_token(@headers) if $path =~ m{^\S+ /rl/};
 
         my $socket = IO::Socket::INET->new(PeerAddr => '127.0.0.1',
             PeerPort => ref $gateway ? $gateway->{port} : $gateway,

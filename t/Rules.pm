@@ -208,7 +208,7 @@ sub change {
 # Locations: what the workers go by, and the endpoint.
 sub location {
     return 'location = /metrics { ratelimit_metrics; add_header X-Pid $pid; } '
-           . 'location /rl/ { ratelimit_api zone=z write; }';
+           . 'location /rl/ { ratelimit_api zone=z %%WRITE%%; }';
 }
 
 

@@ -59,6 +59,7 @@ stop_gateways() {
         done
         rm -rf "$prefix"
     done
+    rm -f "$run/token"
 }
 
 stop_redis() {
@@ -85,18 +86,29 @@ check_port() {
     fi
 }
 
+# of the endpoint, the same at all gateways
+make_token() {
+    [ -s "$run/token" ] \
+        || (umask 077
+            od -An -N16 -tx1 /dev/urandom | tr -d ' \n' > "$run/token")
+}
+
 start_gateway() {
     local conf=$1 port=$2 prefix=$run/gateway-$2 name
-    local api=$((port + 10)) user=()
+    local api=$((port + 10)) operators=$((port + 2)) user=()
 
     say "starting a gateway on 127.0.0.1:$port, with a sample API on :$api"
     check_port "$port"
     check_port "$api"
+    check_port "$operators"
 
     mkdir -p "$prefix/tmp"
+    make_token
+    (umask 077; echo "operator:$(cat "$run/token")" > "$prefix/ratelimit.tokens")
     for name in "$conf" sample-api; do
         sed -e "s#@MODULE@#$root/build/ngx_http_ratelimit_module.so#" \
             -e "s/@PORT@/$port/" -e "s/@API_PORT@/$api/" \
+            -e "s/@OPERATORS_PORT@/$operators/" \
             -e "s/@REDIS@/$(seq -s ' ' -f '127.0.0.1:%.0f' "$redis_port" \
                                 $((redis_port + 2)))/" \
             "$root/examples/$name.conf" > "$prefix/$name.conf"
@@ -162,7 +174,8 @@ start_local() {
 
 A gateway runs on 127.0.0.1:$port: 10 requests a minute for each API key.
 Requests without an API key are not limited.
-In a browser: http://127.0.0.1:$port/ratelimit/
+In a browser: http://127.0.0.1:$((port + 2))/ratelimit/
+It asks for this token: $(cat "$run/token")
 
   curl -i -H 'X-API-Key: alice' http://127.0.0.1:$port/v1/users
       200, and X-RateLimit-Remaining tells that 9 are left
@@ -188,9 +201,10 @@ END
 
 show_put() {
     cat <<END
-  curl -X PUT -H 'If-Match: *' -H 'Content-Type: application/json' -d '{
+  curl -X PUT -H "Authorization: Bearer \$(cat $shown/token)" \\
+      -H 'If-Match: *' -H 'Content-Type: application/json' -d '{
       "match": {"route": "/v1/orders"}, "params": {"limit": 2, "window": 60}
-      }' http://127.0.0.1:$port/ratelimit/rules/orders
+      }' http://127.0.0.1:$((port + 2))/ratelimit/rules/orders
       a new rule, at once and without a reload: two of these in a minute
 END
 }
@@ -209,8 +223,9 @@ start_cluster() {
 Two gateways, 127.0.0.1:$port and :$second, share one limit in a Redis Cluster
 (127.0.0.1:$redis_port-$redis_last): 10 requests a minute for each API key.
 Requests without an API key are not limited.
-In a browser: http://127.0.0.1:$port/ratelimit/ and
-http://127.0.0.1:$second/ratelimit/
+In a browser: http://127.0.0.1:$((port + 2))/ratelimit/ and
+http://127.0.0.1:$((second + 2))/ratelimit/
+They ask for this token: $(cat "$run/token")
 
   curl -i -H 'X-API-Key: alice' http://127.0.0.1:$port/v1/users
       200, and X-RateLimit-Remaining tells that 9 are left

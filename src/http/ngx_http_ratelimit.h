@@ -7,6 +7,7 @@
 #include <ngx_core.h>
 #include <ngx_http.h>
 
+#include "ngx_http_ratelimit_guard.h"
 #include "ngx_http_ratelimit_value.h"
 
 #include "ngx_ratelimit_check.h"
@@ -151,8 +152,6 @@ typedef struct {
                                            ngx_http_ratelimit_log_e */
     ngx_http_ratelimit_jwt_files_t  *jwt_files;  /* NULL: none */
     ngx_uint_t    phases;     /* in which locations check requests: bits */
-    ngx_uint_t    access;     /* where ngx_http_access_module has its part of a
-                                 location, or UNSET: it is not there */
 } ngx_http_ratelimit_main_conf_t;
 
 
@@ -171,6 +170,8 @@ typedef struct {
     ngx_uint_t                     needs;      /* bits */
     void                          *api;        /* ngx_http_ratelimit_api_conf_t;
                                                   NULL: no endpoint */
+    ngx_http_ratelimit_guard_t    *guard;      /* of the endpoint, or of the
+                                                  metrics; NULL: neither */
     ngx_http_ratelimit_place_t    *page;       /* where its status page is
                                                   configured; NULL: none */
     ngx_uint_t                     headers;    /* bits */

@@ -2,7 +2,6 @@
 # log, and stands in the history with its author, address, method, path and
 # reason. An API key stands in neither.
 
-use MIME::Base64 qw( encode_base64 );
 use t::RateLimit 'no_plan';
 use t::Api;
 use t::Gateway qw( wait_for );
@@ -11,6 +10,7 @@ my $ANN = 'token-of-ann-0123456789';
 my $DEPLOY = 'token:of:deploy-01234567';
 my $NONE = 'token-of-nobody-0123456';
 my $ANY = 'If-Match: *';
+my $TOKEN = $t::Gateway::TOKEN;
 
 my $gateway = t::Gateway->limited(
     zone => { one => 'key=$http_x_api_key state=%%DIR%%/rules.state',
@@ -18,8 +18,8 @@ my $gateway = t::Gateway->limited(
     files => { tokens => "# a comment\nann\@example.com:$ANN\n"
                          . "deploy:$DEPLOY\n$NONE\n" },
     locations => {
-        '/rl/' => 'ratelimit_api zone=one write;',
-        '/clear/' => 'ratelimit_api zone=clear write;',
+        '/rl/' => 'ratelimit_api zone=one %%WRITE%%;',
+        '/clear/' => 'ratelimit_api zone=clear %%WRITE%%;',
         '/token/' => 'ratelimit_api zone=one write token_file=tokens;'
                      . 'set_real_ip_from 127.0.0.1; real_ip_header X-From;',
         '/author/' => 'ratelimit_api zone=one write token_file=tokens'
@@ -70,10 +70,9 @@ my %rule = (algorithm => 'fixed_window', params => { limit => 1, window => 60 },
 
 change_ok('nobody in particular', $rl->put('/rules/r', \%rule, $ANY),
           'PUT /rules/r');
-change_ok('a user',
-          $rl->put('/rules/s?reason=launch%20week', \%rule, $ANY,
-                   'Authorization: Basic ' . encode_base64('bob:x', '')),
-          'PUT /rules/s', by => 'bob', reason => 'launch week');
+change_ok('a reason',
+          $rl->put('/rules/s?reason=launch%20week', \%rule, $ANY),
+          'PUT /rules/s', reason => 'launch week');
 change_ok('a token with a name',
           $token->delete('/tiers/pro?rule=s', $ANY, bearer($ANN),
                          'X-From: 127.0.0.5'),
@@ -151,7 +150,7 @@ my $body = '["gone*"]';
 my $socket = $gateway->connect_to;
 
 print $socket join "\r\n", 'PUT /rl/allow?reason=gone HTTP/1.1',
-    'Host: localhost', $ANY, 'Content-Type: application/json',
+    'Host: localhost', $TOKEN, $ANY, 'Content-Type: application/json',
     'Content-Length: ' . length $body, '', $body;
 close $socket;
 
@@ -165,7 +164,7 @@ ok(wait_for(sub { newest() =~ /\|gone$/ == logged() =~ /reason "gone"$/ }),
 
 my @fleet = t::Gateway->limited(gateways => 2, redis => redis_start(),
     zone => { one => 'key=$http_x_api_key redis=r' },
-    locations => { '/rl/' => 'ratelimit_api zone=one write'
+    locations => { '/rl/' => 'ratelimit_api zone=one %%WRITE%%'
                              . ' author=$http_x_subject;' });
 my @api = map { t::Api->new($_) } @fleet;
 

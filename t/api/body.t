@@ -9,18 +9,19 @@ use t::Gateway qw( header wait_for );
 use t::Api;
 
 my $MAX = 1024 * 1024;
+my $TOKEN = $t::Gateway::TOKEN;
 
 my $gateway = t::Gateway->limited(
     zone => { one => 'rate=1r/h', gone => 'rate=1r/h' },
     http => 'client_body_timeout 1s;',
     locations => {
-        '/rl/' => 'ratelimit_api zone=one write;',
-        '/gone/' => 'ratelimit_api zone=gone write;',
-        '/small/' => 'ratelimit_api zone=one write; client_max_body_size 1k;',
-        '/large/' => 'ratelimit_api zone=one write; client_max_body_size 100m;',
-        '/file/' => 'ratelimit_api zone=one write; mirror /mirror;'
+        '/rl/' => 'ratelimit_api zone=one %%WRITE%%;',
+        '/gone/' => 'ratelimit_api zone=gone %%WRITE%%;',
+        '/small/' => 'ratelimit_api zone=one %%WRITE%%; client_max_body_size 1k;',
+        '/large/' => 'ratelimit_api zone=one %%WRITE%%; client_max_body_size 100m;',
+        '/file/' => 'ratelimit_api zone=one %%WRITE%%; mirror /mirror;'
                     . 'client_body_in_file_only clean;',
-        '/memory/' => 'ratelimit_api zone=one write; mirror /mirror;'
+        '/memory/' => 'ratelimit_api zone=one %%WRITE%%; mirror /mirror;'
                       . 'client_body_buffer_size 2m;',
         '= /mirror' => 'internal; return 204;',
     });
@@ -70,6 +71,7 @@ sub head {
     my ($path, @headers) = @_;
 
     return join "\r\n", "PUT $path HTTP/1.1", 'Host: localhost', 'If-Match: *',
+                        $TOKEN,
                         'Connection: close', @headers, '', '';
 }
 
@@ -186,8 +188,8 @@ t::Api::problem_ok($api->change('PATCH', '/rules/x', \'{}',
 
 # the answer of one that reads is not in the way of the next: HTTP/1.1
 
-$text = $gateway->raw("GET /rl/rules HTTP/1.1\r\nHost: localhost\r\n\r\n" x 20
-               . "GET /rl/status HTTP/1.1\r\nHost: localhost\r\n"
+$text = $gateway->raw("GET /rl/rules HTTP/1.1\r\nHost: localhost\r\n$TOKEN\r\n\r\n" x 20
+               . "GET /rl/status HTTP/1.1\r\nHost: localhost\r\n$TOKEN\r\n"
                . "Connection: close\r\n\r\n");
 is(join(' ', $text =~ m{HTTP/1.1 (\d+)}g), join(' ', (200) x 21),
    'requests one behind the other');

@@ -195,7 +195,7 @@ my $plans = t::Gateway->limited(
               map $arg_user $user_tier { ann pro; default ''; }
               ratelimit_headers x;),
     locations => {
-        '/rl/' => 'ratelimit_api zone=one write; ratelimit zone=one;'
+        '/rl/' => 'ratelimit_api zone=one %%WRITE%%; ratelimit zone=one;'
                   . 'ratelimit_tier $tier;',
         '/rl2/' => 'ratelimit_api zone=two;',
         '/rl3/' => 'ratelimit_api zone=three;',

@@ -10,7 +10,7 @@ my $gateway = t::Gateway->limited(workers => 2,
     rules => ['small match=/small rate=2r/h', 'tried match=/small rate=1r/h dry_run',
               'slow match=/slow algorithm=leaky_bucket rate=1000r/s burst=5'],
     locations => { '/' => 'ratelimit zone=z;', '/o' => 'ratelimit zone=other;',
-                   '/rl/' => 'ratelimit_api zone=z write;' });
+                   '/rl/' => 'ratelimit_api zone=z %%WRITE%%;' });
 my $api = t::Api->new($gateway);
 
 sub decisions {

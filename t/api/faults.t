@@ -13,7 +13,7 @@ sub gateway {
     server {
         listen unix:%%DIR%%/http2 http2;
         access_log %%DIR%%/access.log s;
-        location /rl/ { ratelimit_api zone=z write; }
+        location /rl/ { ratelimit_api zone=z %%WRITE%%; }
     }
 CONF
 }
@@ -164,7 +164,8 @@ SKIP: {
     my $http2 = gateway();
     my $curl_do = 'curl -s -m 20 --http2-prior-knowledge --unix-socket '
                   . "$http2->{dir}/http2 -w '%{http_code}' -o /dev/null "
-                  . "-X PUT -H 'If-Match: *' -H 'Content-Type: application/json' ";
+                  . "-X PUT -H '$t::Gateway::TOKEN' -H 'If-Match: *' "
+                  . "-H 'Content-Type: application/json' ";
 
     $http2->write('small', '{"rules":[]}' . ' ' x 200_000);
     $http2->write('large', ' ' x 2_000_000);

@@ -2,7 +2,6 @@
 # does then: rules, tiers and who has them, overrides, the two lists, versions
 # and the way back, status.
 
-use MIME::Base64 qw( encode_base64 );
 use t::RateLimit 'no_plan';
 use t::Gateway qw( header wait_for );
 use t::Api;
@@ -11,8 +10,8 @@ my $gateway = t::Gateway->limited(workers => 2,
     zone => { one => 'key=$ratelimit_api_key state=%%DIR%%/rules.state',
               clear => 'key=$ratelimit_api_key keys_in_clear=on limit=5'
                        . ' window=calendar:day algorithm=fixed_window' },
-    locations => { '/rl/' => 'ratelimit_api zone=one write;',
-                   '/clear/' => 'ratelimit_api zone=clear write;',
+    locations => { '/rl/' => 'ratelimit_api zone=one %%WRITE%%;',
+                   '/clear/' => 'ratelimit_api zone=clear %%WRITE%%;',
                    '/' => 'ratelimit zone=one;' });
 
 my $api = t::Api->new($gateway);
@@ -47,8 +46,7 @@ my %orders = (
 );
 
 $answer = $api->put('/rules', { rules => [\%orders] }, 'If-Match: "0"',
-                    'X-Ratelimit-Reason: the first',
-                    'Authorization: Basic ' . encode_base64('ann:x', ''));
+                    'X-Ratelimit-Reason: the first');
 is(t::Api::said($answer) . " $answer->{version}", '201 1', 'PUT /rules');
 like($answer->{etag}, qr/^"1-[0-9a-f]{16}"$/, 'its tag: version and record');
 is($answer->{json}{version}, 1, 'its version');
@@ -241,8 +239,7 @@ is($answer->{version}, $versions[0]{version}, 'the newest first');
 is($answer->{etag}, $api->get('/rules')->{etag}, 'with the tag of all answers');
 is_deeply([map { $_->{version} } @versions], [reverse 1 .. @versions],
           'all of them');
-is_deeply([@$first{qw( author reason )}], ['ann', 'the first'],
-          'author and reason');
+is($first->{reason}, 'the first', 'the reason');
 like($first->{time}, qr/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/, 'time');
 
 my $old = $api->get('/versions/1');

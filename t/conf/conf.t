@@ -109,7 +109,7 @@ refused("$ZONE %1", 'invalid number of arguments in "%2" directive',
     ['ratelimit_penalty p;', 'ratelimit_penalty'],
     ['server { ratelimit; }', 'ratelimit'],
     ['server { ratelimit_tier; }', 'ratelimit_tier'],
-    ['server { location / { ratelimit_metrics on; } }', 'ratelimit_metrics'],
+    ['server { location / { ratelimit_metrics a b; } }', 'ratelimit_metrics'],
     ["ratelimit_redis { $REDIS }", 'ratelimit_redis']);
 refused('server { %1 }', '"%2" directive is not allowed here',
     [$ZONE, 'ratelimit_zone'],

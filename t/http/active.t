@@ -66,8 +66,8 @@ my $gateway = t::Gateway->limited(
     http => 'ratelimit_explain token_file=tokens;',
     locations => {
         '/named' => 'ratelimit zone=quota rule=quota;',
-        '/api/' => 'ratelimit_api zone=document write;',
-        '/edit/' => 'ratelimit_api zone=edited write;',
+        '/api/' => 'ratelimit_api zone=document %%WRITE%%;',
+        '/edit/' => 'ratelimit_api zone=edited %%WRITE%%;',
         '/look/' => 'ratelimit_api zone=leases;',
         map { ("/$_" => "ratelimit zone=$_;") }
             qw( conf document quota edited leases ),

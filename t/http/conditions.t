@@ -34,7 +34,7 @@ my $gateway = t::Gateway->limited(
             . 'ratelimit_explain token_file=tokens; underscores_in_headers on;'
             . 'map $http_x_wanted $wanted { default $http_x_wanted; none ""; }',
     locations => {
-        '/rl/' => 'ratelimit_api zone=document write;',
+        '/rl/' => 'ratelimit_api zone=document %%WRITE%%;',
         '/named' => 'ratelimit zone=conf rule=if;',
         map { ("/$_" => "ratelimit zone=$_;") } qw( conf document ),
     });

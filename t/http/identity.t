@@ -33,7 +33,7 @@ $gateway->configure(http => t::Gateway::limited_http(
 CONF
     server => 'add_header X-Got $ratelimit_api_key always;',
     locations => { (map { ("/$_" => "ratelimit zone=$_;") } qw( z sub two other doc )),
-                   '/docs/' => 'ratelimit_api zone=doc write;',
+                   '/docs/' => 'ratelimit_api zone=doc %%WRITE%%;',
                    '/banned' => 'ratelimit zone=banned;',
                    '/missing' => 'root %%DIR%%/none; ratelimit zone=banned;' }))->start;
 

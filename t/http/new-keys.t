@@ -49,7 +49,7 @@ CONF
         '/lasting' => 'ratelimit zone=lasting;',
         '/address' => 'ratelimit zone=address;',
         '/doc' => 'ratelimit zone=doc;',
-        '/rl/' => 'ratelimit_api zone=doc write;',
+        '/rl/' => 'ratelimit_api zone=doc %%WRITE%%;',
         '/several' => 'ratelimit zone=several;',
         '/busy' => 'ratelimit zone=busy;',
         '/busy/held' => 'ratelimit zone=busy; proxy_pass http://127.0.0.1:'

@@ -41,7 +41,7 @@ my $gateway = t::Gateway->limited(
 CONF
     server => 'ratelimit_tier $plan;',
     locations => {
-        '/rl/' => 'ratelimit_api zone=api write;',
+        '/rl/' => 'ratelimit_api zone=api %%WRITE%%;',
         '/v1/' => "ratelimit zone=api; $NEVER",
         '/both/' => "ratelimit zone=api; ratelimit zone=plain; $NEVER",
         '/tried/' => "ratelimit zone=plain; ratelimit_dry_run on; $NEVER",

@@ -15,6 +15,7 @@ const { Mouse, Keyboard } = require("./hands.js");
 
 const GIVEN = JSON.parse(process.argv[2]);
 const [ONE, TWO] = GIVEN.bases;
+const TOKEN = { Authorization: "Bearer " + GIVEN.token };
 
 /* what must never become markup */
 const EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'&amp;";
@@ -59,7 +60,7 @@ function send(method, url, body, headers) {
     return new Promise((resolve, reject) => {
         const request = http.request(url, {
             method: method, agent: false,
-            headers: Object.assign(
+            headers: Object.assign({}, TOKEN,
                 method === "GET" ? {} : { "If-Match": "*",
                                           "Content-Length": text.length,
                                           "Content-Type": "application/json" },
@@ -633,6 +634,7 @@ const TESTS = {
     async "a token"(tab) {
         const before = tab.refused.length;
 
+        await tab.page.setExtraHTTPHeaders({});
         await tab.page.goto(tab.base + "/token/#rules");
         await tab.hand.type(tab.at("token"), "a-wrong-token-0123456789");
         await tab.press("Use it");
@@ -644,6 +646,12 @@ const TESTS = {
         await tab.save("Remove the rule", "- \"id\": \"rule-00\",", false);
         is((await send("GET", tab.base + "/rl/versions")).json.versions[0]
            .author, "ann", "the token's name is the author");
+        is(await tab.page.evaluate(() => JSON.stringify(sessionStorage)
+                                         + JSON.stringify(localStorage)),
+           "{}{}", "the browser stores no token");
+        await tab.page.reload();
+        await tab.sees("wants a token", "main");
+        await tab.page.setExtraHTTPHeaders(TOKEN);
         ok(tab.refused.length > before, "the console names the 401s");
     },
 
@@ -778,6 +786,7 @@ async function open(browser, base, Hand) {
     const tab = new Tab(page, base, new Hand(page));
 
     page.setDefaultTimeout(15000);
+    await page.setExtraHTTPHeaders(TOKEN);
     await page.goto(base + "/rl/");
 
     return tab;

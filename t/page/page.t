@@ -9,6 +9,7 @@ use t::RateLimit 'no_plan';
 use t::Gateway;
 
 my $TOKEN = 'a-token-of-32-bytes-0123456789ab';
+my $WRITE = 'write token_file=%%DIR%%/tokens';
 my $redis = 'cluster ' . join ' ', map { "127.0.0.1:$_" } cluster_ports();
 
 my @gateways = t::Gateway->limited(
@@ -29,9 +30,9 @@ CONF
                    '/none/' => 'return 404;' },
     server => join '', map { "location $_->[0] { ratelimit_api zone=$_->[1];"
                              . ' ratelimit_status_page; }' }
-        ['/rl/', 'z write'], ['/read/', 'z'], ['/see/', 'hashed write'],
-        ['/token/', 'z write token_file=%%DIR%%/tokens'],
-        ['/alone/', 'alone write']);
+        ['/read/', 'z'], map { [$_->[0], "$_->[1] $WRITE"] }
+        ['/rl/', 'z'], ['/see/', 'hashed'], ['/token/', 'z'],
+        ['/alone/', 'alone']);
 
 my $pid = open2(my $says, my $hears, 'node', 't/page/page.js', encode_json({
     bases => [map { "http://127.0.0.1:$_->{port}" } @gateways],

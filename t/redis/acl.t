@@ -483,7 +483,7 @@ $gateway->configure(http => <<"CONF")->start;
        sort keys %ALGORITHMS]}
     server {
         listen 127.0.0.1:%%PORT%%;
-        location /rl/ { ratelimit_api zone=z write; }
+        location /rl/ { ratelimit_api zone=z %%WRITE%%; }
         location / { ratelimit zone=z; empty_gif; }
     }
 CONF

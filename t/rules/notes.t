@@ -11,7 +11,7 @@ my $gateway = t::Gateway->limited(
     zone => { z => 'state=%%DIR%%/z.state' },
     files => { tokens => "ops:$TOKEN\n" },
     http => 'ratelimit_tier $http_x_plan; ratelimit_explain token_file=tokens;',
-    locations => { '/rl/' => 'ratelimit_api zone=z write;',
+    locations => { '/rl/' => 'ratelimit_api zone=z %%WRITE%%;',
                    '/' => 'ratelimit zone=z;' });
 my $api = t::Api->new($gateway);
 

@@ -16,6 +16,7 @@ sub begin {
     my $socket = $gateway->connect_to;
 
     print $socket join "\r\n", "PUT /rl/tier_of/$key HTTP/1.0", 'Host: localhost',
+                  $t::Gateway::TOKEN,
                   'Content-Type: application/json', 'If-Match: *',
                   'Content-Length: 14', '', '{"tier"';
     $socket->flush;

@@ -16,7 +16,7 @@ sub gateway {
     return t::Gateway->limited(workers => 2, redis => $port,
         zone => { plans => 'key=$ratelimit_api_key redis=r state=rules.state' },
         locations => { '/' => 'ratelimit zone=plans;',
-                       '/rl/' => 'ratelimit_api zone=plans write;' });
+                       '/rl/' => 'ratelimit_api zone=plans %%WRITE%%;' });
 }
 
 my @fleet = (gateway(), gateway());

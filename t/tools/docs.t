@@ -91,7 +91,9 @@ my @NAMES = (
                      . $self->ports($conf));
 
         $self->write($_, "not a secret\n") for qw( rl.secret rl.pw );
-        $self->write('ratelimit.tokens', "not-a-secret-0123\n");
+        $self->write("$_.tokens", "ann:not-a-secret-0123\n")
+            for qw( ratelimit readers metrics );
+        $self->write('token', "Authorization: Bearer not-a-secret-0123\n");
         $self->certificates;
         $self->tokens;
 
@@ -106,7 +108,7 @@ my @NAMES = (
             . '-subj /CN=redis -keyout -';
 
         $self->write($_, $made)
-            for qw( redis-ca.pem gateway.pem gateway.key );
+            for qw( redis-ca.pem operators-ca.pem gateway.pem gateway.key );
     }
 
     # the issuer's keys, and a token for each of three users
@@ -134,7 +136,8 @@ my @NAMES = (
 
         my $ports = $self->{ports} //= { 8080 => $self->{port} };
 
-        $text =~ s{\b127\.0\.0\.1:(\d+)}
+        # 10.0.0.1 is an address of the gateways that the pages show
+        $text =~ s{\b(?:127|10)\.0\.0\.1:(\d+)}
                   {'127.0.0.1:' . ($ports->{$1} //= t::Gateway::free_port())}eg;
 
         return $text;

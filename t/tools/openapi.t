@@ -155,7 +155,7 @@ my $gateway = t::Gateway->new(http => <<'CONF');
 
     server {
         listen 127.0.0.1:%%PORT%%;
-        location /rl/ { ratelimit_api zone=api write; }
+        location /rl/ { ratelimit_api zone=api %%WRITE%%; }
         location /read/ { ratelimit_api zone=api; }
         location /token/ { ratelimit_api zone=api write token_file=tokens; }
         location /v1/ { ratelimit zone=api; proxy_pass http://127.0.0.1:1; }

@@ -83,8 +83,16 @@ sub shows_pages {
        join(' ', map { "http://127.0.0.1:$_/ratelimit/" } @ports),
        'the addresses of the status pages');
 
-    like(qx(curl -s -H 'Accept: text/html' http://127.0.0.1:$_/ratelimit/),
-         qr/^<!DOCTYPE html>/, "a page at port $_") for @ports;
+    my ($token) = $text =~ /this token: (\S+)$/m;
+
+    for (@ports) {
+        my $url = "http://127.0.0.1:$_/ratelimit";
+
+        like(qx(curl -s -H 'Accept: text/html' $url/),
+             qr/^<!DOCTYPE html>/, "a page at port $_");
+        like(qx(curl -s -H 'Authorization: Bearer $token' $url/status),
+             qr/"write":true/, "with the token: all of it");
+    }
 }
 
 
@@ -129,7 +137,7 @@ like($text, qr/^run: starting a gateway on 127\.0\.0\.1:$port/m, 'it says so');
 like($text, qr/^Requests without an API key are not limited\.$/m,
      'and who is not limited');
 shows([commands($text)], @FIRST);
-shows_pages($text, $port);
+shows_pages($text, $port + 2);
 is_rule('one gateway');
 
 # a fleet
@@ -143,7 +151,7 @@ is(join(' ', $text =~ /^run: starting (\w+ \w+) .*?127\.0\.0\.1:(\d+)/mg),
 like($text, qr/^Requests without an API key are not limited\.$/m,
      'a fleet: and who is not limited');
 
-shows_pages($text, $port, $port + 1);
+shows_pages($text, $port + 2, $port + 3);
 
 my @commands = commands($text);
 my $kill = pop @commands;

@@ -14,7 +14,6 @@
 #include "ngx_http_ratelimit_key.h"
 #include "ngx_http_ratelimit_request.h"
 #include "ngx_http_ratelimit_json.h"
-#include "ngx_http_ratelimit_token.h"
 
 #include "ngx_ratelimit_edit.h"
 #include "ngx_ratelimit_job.h"
@@ -30,11 +29,9 @@ typedef struct {
     ngx_str_t                       zone;
     ngx_http_ratelimit_place_t      place;
     ngx_ratelimit_limiter_t        *limiter;  /* when all is read */
-    ngx_array_t                    *tokens;   /* of token_t; NULL: none */
+    ngx_http_ratelimit_guard_t      guard;
     ngx_http_ratelimit_value_t     *author;   /* of a change; NULL: see
                                                  api_change.c */
-    ngx_array_t                    *names;    /* ngx_str_t: of the server, that
-                                                 nobody else may define */
     unsigned                        write:1;
 } ngx_http_ratelimit_api_conf_t;
 
@@ -106,6 +103,8 @@ struct ngx_http_ratelimit_api_s {
     ngx_str_t                              name;    /* that "{}" stands for */
     ngx_http_ratelimit_api_args_t          args;
     ngx_str_t                              token;   /* the name of the token */
+    const char                            *refused; /* why it has no access;
+                                                       NULL: it has */
     ngx_http_ratelimit_growing_t           body;
     ngx_str_t                              reason;
 
@@ -125,6 +124,7 @@ struct ngx_http_ratelimit_api_s {
     ngx_uint_t                             tries;
 
     ngx_event_t                            deadline;
+    unsigned                               trusted:1;  /* it may change */
     unsigned                               any:1;      /* If-Match: "*" */
     unsigned                               create:1;   /* If-None-Match: "*" */
     unsigned                               saved:1;
@@ -206,11 +206,8 @@ ngx_int_t ngx_http_ratelimit_api_read_body(ngx_http_ratelimit_api_t *api);
 ngx_int_t ngx_http_ratelimit_api_guard(ngx_http_ratelimit_api_t *api);
 ngx_int_t ngx_http_ratelimit_api_guard_write(ngx_http_ratelimit_api_t *api);
 
-/*
- * Whether the request has a token of the location, or needs none. If not, the
- * answer has its WWW-Authenticate.
- */
-ngx_uint_t ngx_http_ratelimit_api_authorized(ngx_http_ratelimit_api_t *api);
+/* The same for all but the page, which asks for the token. */
+ngx_int_t ngx_http_ratelimit_api_authorized(ngx_http_ratelimit_api_t *api);
 
 /*
  * api_page.c: whether the location has a page, and the client wants it or one

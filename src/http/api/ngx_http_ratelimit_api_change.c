@@ -209,13 +209,16 @@ ngx_http_ratelimit_api_record(ngx_http_ratelimit_api_t *api,
 
 /*
  * The first of these that there is: what "author=" says, the name of the token,
- * the user of basic authentication.
+ * the subject of the client's certificate.
  */
 static ngx_int_t
 ngx_http_ratelimit_api_author(ngx_http_ratelimit_api_t *api,
     ngx_str_t *author)
 {
-    ngx_http_request_t  *r;
+    ngx_http_request_t         *r;
+    ngx_http_variable_value_t  *subject;
+
+    static ngx_str_t  name = ngx_string("ssl_client_s_dn");
 
     r = api->request;
 
@@ -232,8 +235,14 @@ ngx_http_ratelimit_api_author(ngx_http_ratelimit_api_t *api,
         *author = api->token;
     }
 
-    if (author->len == 0 && ngx_http_auth_basic_user(r) == NGX_OK) {
-        *author = r->headers_in.user;
+    if (author->len == 0 && api->conf->guard.tokens == NULL) {
+        subject = ngx_http_get_variable(r, &name,
+                                        ngx_hash_key(name.data, name.len));
+
+        if (subject && !subject->not_found) {
+            author->data = subject->data;
+            author->len = subject->len;
+        }
     }
 
     author->len = ngx_min(author->len, NGX_HTTP_RATELIMIT_API_REASON);

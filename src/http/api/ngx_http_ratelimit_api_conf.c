@@ -4,6 +4,7 @@
 
 #include "ngx_http_ratelimit_api.h"
 #include "ngx_http_ratelimit_conf.h"
+#include "ngx_http_ratelimit_token.h"
 
 /*
  * A body that is too large for the endpoint shall be refused by it, with a
@@ -12,8 +13,6 @@
  */
 #define NGX_HTTP_RATELIMIT_API_MAX_BODY  ((off_t) 1024 * 1024 * 1024)
 
-static ngx_int_t ngx_http_ratelimit_api_names(ngx_conf_t *cf,
-    ngx_http_ratelimit_api_conf_t *api);
 static ngx_int_t ngx_http_ratelimit_api_parameters(ngx_conf_t *cf,
     ngx_http_ratelimit_api_conf_t *api);
 static ngx_int_t ngx_http_ratelimit_api_location(ngx_conf_t *cf,
@@ -62,6 +61,7 @@ ngx_http_ratelimit_api(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     *entry = api;
 
     rlcf->api = api;
+    rlcf->guard = &api->guard;
     rlcf->exempt = 1;
 
     clcf->handler = ngx_http_ratelimit_api_handler;
@@ -151,13 +151,13 @@ ngx_http_ratelimit_api_parameters(ngx_conf_t *cf,
             continue;
         }
 
-        if (api->tokens == NULL
+        if (api->guard.tokens == NULL
             && ngx_http_ratelimit_parameter(&value[i], "token_file=", &text)
             && text.len)
         {
-            api->tokens = ngx_http_ratelimit_tokens_read(cf, &text);
+            api->guard.tokens = ngx_http_ratelimit_tokens_read(cf, &text);
 
-            if (api->tokens == NULL) {
+            if (api->guard.tokens == NULL) {
                 return NGX_ERROR;
             }
 
@@ -209,7 +209,8 @@ char *
 ngx_http_ratelimit_api_merge(ngx_conf_t *cf,
     ngx_http_ratelimit_loc_conf_t *prev, ngx_http_ratelimit_loc_conf_t *conf)
 {
-    ngx_http_core_loc_conf_t  *clcf;
+    ngx_http_core_loc_conf_t       *clcf;
+    ngx_http_ratelimit_api_conf_t  *api;
 
     clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
 
@@ -228,61 +229,34 @@ ngx_http_ratelimit_api_merge(ngx_conf_t *cf,
         return NGX_CONF_ERROR;
     }
 
+    if (conf->guard
+        && ngx_http_ratelimit_guard_merge(cf, conf->guard) != NGX_OK)
+    {
+        return NGX_CONF_ERROR;
+    }
+
     if (conf->api == NULL) {
         return NGX_CONF_OK;
     }
 
+    api = conf->api;
+
+    if (api->write && api->guard.tokens == NULL && !api->guard.verifies) {
+        ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
+                      "\"ratelimit_api\" has \"write\" without "
+                      "\"token_file=\", expected it, or "
+                      "\"ssl_verify_client\" in the server, in %V:%ui",
+                      &api->place.file, api->place.line);
+        return NGX_CONF_ERROR;
+    }
+
     clcf->client_max_body_size = NGX_HTTP_RATELIMIT_API_MAX_BODY;
 
-    return ngx_http_ratelimit_api_names(cf, conf->api) == NGX_OK
-           ? NGX_CONF_OK : NGX_CONF_ERROR;
+    return NGX_CONF_OK;
 }
 
 
-/* nginx's own list ends with the reading of the configuration. */
-static ngx_int_t
-ngx_http_ratelimit_api_names(ngx_conf_t *cf,
-    ngx_http_ratelimit_api_conf_t *api)
-{
-    ngx_str_t                 *name;
-    ngx_uint_t                 i;
-    ngx_http_server_name_t    *names;
-    ngx_http_core_srv_conf_t  *cscf;
-
-    cscf = ngx_http_conf_get_module_srv_conf(cf, ngx_http_core_module);
-    names = cscf->server_names.elts;
-
-    api->names = ngx_array_create(cf->pool, cscf->server_names.nelts + 1,
-                                  sizeof(ngx_str_t));
-    if (api->names == NULL) {
-        return NGX_ERROR;
-    }
-
-    for (i = 0; i < cscf->server_names.nelts; i++) {
-
-        if (names[i].name.len == 0) {
-            continue;
-        }
-
-#if (NGX_PCRE)
-        if (names[i].regex) {
-            continue;
-        }
-#endif
-
-        name = ngx_array_push(api->names);
-        if (name == NULL) {
-            return NGX_ERROR;
-        }
-
-        *name = names[i].name;
-    }
-
-    return NGX_OK;
-}
-
-
-/* Which zones follow a document, and where nginx keeps "allow" and "deny". */
+/* Which zones follow a document. */
 ngx_int_t
 ngx_http_ratelimit_api_resolve(ngx_conf_t *cf,
     ngx_http_ratelimit_main_conf_t *conf)
@@ -321,16 +295,6 @@ ngx_http_ratelimit_api_resolve(ngx_conf_t *cf,
 
         if (zone->limiter.watch == NULL) {
             return NGX_ERROR;
-        }
-    }
-
-    conf->access = NGX_CONF_UNSET_UINT;
-
-    for (i = 0; cf->cycle->modules[i]; i++) {
-        if (ngx_strcmp(cf->cycle->modules[i]->name, "ngx_http_access_module")
-            == 0)
-        {
-            conf->access = cf->cycle->modules[i]->ctx_index;
         }
     }
 

@@ -91,8 +91,11 @@ ngx_http_ratelimit_api_page(ngx_http_ratelimit_api_t *api)
                                       ngx_http_ratelimit_api_policy);
         ngx_http_ratelimit_api_header(api, "Referrer-Policy", "no-referrer");
 
-        status = ngx_http_ratelimit_api_authorized(api)
-                 ? NGX_HTTP_OK : NGX_HTTP_UNAUTHORIZED;
+        if (api->refused) {
+            ngx_http_ratelimit_api_header(api, "WWW-Authenticate",
+                                          NGX_HTTP_RATELIMIT_GUARD_CHALLENGE);
+            status = NGX_HTTP_UNAUTHORIZED;
+        }
     }
 
     ngx_http_ratelimit_api_header(api, "Cache-Control", "no-store");

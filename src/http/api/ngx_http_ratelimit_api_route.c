@@ -227,13 +227,11 @@ ngx_http_ratelimit_api_route(ngx_http_ratelimit_api_t *api)
 
     /* the page says nothing of the gateway, and asks for the token */
 
-    if (!(route->flags & NGX_HTTP_RATELIMIT_API_PAGE)
-        && !ngx_http_ratelimit_api_authorized(api))
-    {
-        return ngx_http_ratelimit_api_problem(api, NGX_HTTP_UNAUTHORIZED,
-                                              "unauthorized", "expected "
-                                              "\"Authorization: Bearer\" with "
-                                              "a token of this location");
+    if (!(route->flags & NGX_HTTP_RATELIMIT_API_PAGE)) {
+        rc = ngx_http_ratelimit_api_authorized(api);
+        if (rc != NGX_DECLINED) {
+            return rc;
+        }
     }
 
     if (route->handler == NULL) {

@@ -7,6 +7,7 @@
 
 #include "ngx_http_ratelimit_metrics.h"
 #include "ngx_http_ratelimit_conf.h"
+#include "ngx_http_ratelimit_token.h"
 
 #include "ngx_ratelimit_sync.h"
 
@@ -62,6 +63,7 @@ typedef struct {
     const ngx_ratelimit_limiter_t  *limiter;   /* NULL: none has its name */
 } ngx_http_ratelimit_metrics_row_t;
 
+static ngx_int_t ngx_http_ratelimit_metrics_guard(ngx_http_request_t *r);
 static ngx_int_t ngx_http_ratelimit_metrics_handler(ngx_http_request_t *r);
 static ngx_int_t ngx_http_ratelimit_metrics_rows(ngx_http_request_t *r,
     ngx_array_t *rows);
@@ -341,17 +343,46 @@ static const ngx_http_ratelimit_metric_t  ngx_http_ratelimit_item_metrics[] =
 };
 
 
+/* ratelimit_metrics [token_file=<file>] */
 char *
 ngx_http_ratelimit_metrics(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
     ngx_http_ratelimit_loc_conf_t *rlcf = conf;
 
-    ngx_http_core_loc_conf_t  *clcf;
+    ngx_str_t                   *value, file;
+    ngx_http_core_loc_conf_t    *clcf;
+    ngx_http_ratelimit_guard_t  *guard;
 
     if (rlcf->exempt) {
         return "is duplicate";
     }
 
+    guard = ngx_pcalloc(cf->pool, sizeof(ngx_http_ratelimit_guard_t));
+    if (guard == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    value = cf->args->elts;
+
+    if (cf->args->nelts == 2) {
+
+        if (!ngx_http_ratelimit_parameter(&value[1], "token_file=", &file)
+            || file.len == 0)
+        {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                               "\"ratelimit_metrics\" has an invalid parameter "
+                               "\"%V\", expected \"token_file=<file>\"",
+                               &value[1]);
+            return NGX_CONF_ERROR;
+        }
+
+        guard->tokens = ngx_http_ratelimit_tokens_read(cf, &file);
+        if (guard->tokens == NULL) {
+            return NGX_CONF_ERROR;
+        }
+    }
+
+    rlcf->guard = guard;
     rlcf->exempt = 1;
 
     clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
@@ -361,10 +392,42 @@ ngx_http_ratelimit_metrics(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 }
 
 
+/* NGX_DECLINED, or what the request ends with. */
+static ngx_int_t
+ngx_http_ratelimit_metrics_guard(ngx_http_request_t *r)
+{
+    ngx_int_t                       rc;
+    ngx_str_t                       name;
+    const char                     *why;
+    ngx_http_ratelimit_loc_conf_t  *conf;
+
+    conf = ngx_http_get_module_loc_conf(r, ngx_http_ratelimit_module);
+
+    rc = ngx_http_ratelimit_guard(r, conf->guard, &name, &why);
+
+    if (rc == NGX_OK || rc == NGX_DECLINED) {
+        return NGX_DECLINED;
+    }
+
+    ngx_http_ratelimit_guard_log(r, why);
+
+    if (rc == NGX_HTTP_UNAUTHORIZED
+        && ngx_http_ratelimit_header(r, "WWW-Authenticate",
+                                     NGX_HTTP_RATELIMIT_GUARD_CHALLENGE)
+           != NGX_OK)
+    {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    return rc;
+}
+
+
 static ngx_int_t
 ngx_http_ratelimit_metrics_handler(ngx_http_request_t *r)
 {
     u_char                        *item;
+    ngx_int_t                      rc;
     ngx_uint_t                     i, n;
     ngx_array_t                    lists[2];
     ngx_http_ratelimit_metrics_t   out;
@@ -372,6 +435,11 @@ ngx_http_ratelimit_metrics_handler(ngx_http_request_t *r)
     static const ngx_http_ratelimit_metric_t  *const tables[] = {
         ngx_http_ratelimit_row_metrics, ngx_http_ratelimit_item_metrics
     };
+
+    rc = ngx_http_ratelimit_metrics_guard(r);
+    if (rc != NGX_DECLINED) {
+        return rc;
+    }
 
     if (!(r->method & (NGX_HTTP_GET|NGX_HTTP_HEAD))) {
         return (ngx_http_ratelimit_header(r, "Allow", "GET, HEAD")

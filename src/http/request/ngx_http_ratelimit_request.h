@@ -28,6 +28,7 @@ typedef enum {
     NGX_HTTP_RATELIMIT_LOG_EXPLAINED,
     NGX_HTTP_RATELIMIT_LOG_PENALIZED,
     NGX_HTTP_RATELIMIT_LOG_NO_PENALTY,    /* since there is no place */
+    NGX_HTTP_RATELIMIT_LOG_REFUSED,       /* by a guard */
     NGX_HTTP_RATELIMIT_LOG_KINDS
 } ngx_http_ratelimit_log_e;
 

@@ -1,0 +1,44 @@
+/*
+ * Who may use the endpoint, and read the metrics: a client with a token of a
+ * file, or with a certificate that the server has verified; without both, a
+ * client on the gateway's machine.
+ */
+
+#ifndef NGX_HTTP_RATELIMIT_GUARD_H_INCLUDED
+#define NGX_HTTP_RATELIMIT_GUARD_H_INCLUDED
+
+#include <ngx_config.h>
+#include <ngx_core.h>
+#include <ngx_http.h>
+
+#define NGX_HTTP_RATELIMIT_GUARD_CHALLENGE  "Bearer realm=\"ratelimit\""
+
+/* Of a location, in the configuration's pool. */
+typedef struct {
+    ngx_array_t  *tokens;       /* ngx_http_ratelimit_token_t; NULL: none */
+    ngx_array_t  *names;        /* ngx_str_t: of the server, that nobody else
+                                   may define */
+    unsigned      verifies:1;   /* the server asks for certificates */
+} ngx_http_ratelimit_guard_t;
+
+
+/* Of a merged location. Returns NGX_OK, or NGX_ERROR: memory is out. */
+ngx_int_t ngx_http_ratelimit_guard_merge(ngx_conf_t *cf,
+    ngx_http_ratelimit_guard_t *guard);
+
+/*
+ * Looks at a request. NGX_OK: it has a token, whose name is set, or a verified
+ * certificate. NGX_DECLINED: it comes from this machine, and may read.
+ * NGX_HTTP_UNAUTHORIZED or NGX_HTTP_FORBIDDEN, with a text for the client.
+ */
+ngx_int_t ngx_http_ratelimit_guard(ngx_http_request_t *r,
+    const ngx_http_ratelimit_guard_t *guard, ngx_str_t *name,
+    const char **why);
+
+/*
+ * Logs that the request is refused, once a second, without its path and its
+ * query: they may hold a key.
+ */
+void ngx_http_ratelimit_guard_log(ngx_http_request_t *r, const char *why);
+
+#endif /* NGX_HTTP_RATELIMIT_GUARD_H_INCLUDED */
