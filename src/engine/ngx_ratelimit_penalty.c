@@ -4,9 +4,23 @@
 
 #include "ngx_ratelimit_penalty.h"
 #include "ngx_ratelimit_backend.h"
+#include "ngx_ratelimit_networks.h"
+
+/* of an address of IPv6 the bytes of its /64 */
+#define NGX_RATELIMIT_PENALTY_V6  8
+
+/* "/" and these */
+typedef u_char  ngx_ratelimit_penalty_covered_t[1 + NGX_RATELIMIT_PENALTY_V6];
 
 static ngx_ratelimit_penalty_t *ngx_ratelimit_penalty_of(
     const ngx_ratelimit_limiter_t *limiter, uint64_t kind);
+static ngx_str_t ngx_ratelimit_penalty_covered(
+    const ngx_ratelimit_penalty_t *penalty, const ngx_str_t *key,
+    ngx_ratelimit_penalty_covered_t covered);
+static ngx_uint_t ngx_ratelimit_penalty_v6(
+    const u_char address[NGX_RATELIMIT_ADDRESS]);
+static ngx_ratelimit_id_t ngx_ratelimit_penalty_hash(
+    const ngx_ratelimit_limiter_t *limiter, const ngx_str_t *text);
 
 
 const char *const  ngx_ratelimit_penalty_actions[] = {
@@ -26,7 +40,9 @@ ngx_ratelimit_penalty_prepare(ngx_ratelimit_penalty_t *penalty,
     ngx_str_t             *zone;
     ngx_ratelimit_rule_t  *rule;
 
-    static const u_char  hash_key[NGX_RATELIMIT_SIPHASH_KEY_BYTES];
+    static const u_char     hash_key[NGX_RATELIMIT_SIPHASH_KEY_BYTES];
+    static const ngx_str_t  binary = ngx_string("$binary_remote_addr");
+    static const ngx_str_t  text = ngx_string("$remote_addr");
 
     zone = &penalty->limiter->zone.name;
 
@@ -42,6 +58,8 @@ ngx_ratelimit_penalty_prepare(ngx_ratelimit_penalty_t *penalty,
 
     penalty->salt = ngx_ratelimit_siphash(hash_key, name, p - name, 3, 5);
     penalty->kind = penalty->salt.hi;
+    penalty->binary = ngx_ratelimit_equal(&penalty->key, &binary);
+    penalty->text = ngx_ratelimit_equal(&penalty->key, &text);
 
     rule = &penalty->rule;
     rule->id = penalty->id;
@@ -119,26 +137,98 @@ ngx_ratelimit_penalty_active(const ngx_ratelimit_limiter_t *limiter,
 
 
 /* With Redis it is the same on all gateways. */
+static ngx_ratelimit_id_t
+ngx_ratelimit_penalty_hash(const ngx_ratelimit_limiter_t *limiter,
+    const ngx_str_t *text)
+{
+    return limiter->redis
+           ? ngx_ratelimit_redis_id(limiter->redis, text->data, text->len)
+           : ngx_ratelimit_hash(
+                 ngx_ratelimit_penalties_hash_key(
+                                 ngx_ratelimit_zone_penalties(&limiter->zone)),
+                 text->data, text->len);
+}
+
+
 ngx_ratelimit_id_t
 ngx_ratelimit_penalty_id(const ngx_ratelimit_penalty_t *penalty,
     const ngx_str_t *key)
 {
-    ngx_ratelimit_id_t        id;
-    ngx_ratelimit_limiter_t  *limiter;
+    ngx_str_t                        text;
+    ngx_ratelimit_id_t               id;
+    ngx_ratelimit_penalty_covered_t  covered;
 
-    limiter = penalty->limiter;
-
-    id = limiter->redis
-         ? ngx_ratelimit_redis_id(limiter->redis, key->data, key->len)
-         : ngx_ratelimit_hash(
-               ngx_ratelimit_penalties_hash_key(
-                               ngx_ratelimit_zone_penalties(&limiter->zone)),
-               key->data, key->len);
+    text = ngx_ratelimit_penalty_covered(penalty, key, covered);
+    id = ngx_ratelimit_penalty_hash(penalty->limiter, &text);
 
     id.hi ^= penalty->salt.hi;
     id.lo ^= penalty->salt.lo;
 
     return id;
+}
+
+
+/* The key; of an address of IPv6 its /64, in covered. */
+static ngx_str_t
+ngx_ratelimit_penalty_covered(const ngx_ratelimit_penalty_t *penalty,
+    const ngx_str_t *key, ngx_ratelimit_penalty_covered_t covered)
+{
+    ngx_str_t                text;
+    ngx_ratelimit_network_t  network;
+
+    if (penalty->binary && (key->len == 4 || key->len == 16)) {
+        ngx_ratelimit_address(key->data, key->len, network.address);
+
+    } else if (!penalty->text
+               || ngx_ratelimit_network_parse(key->data, key->len, &network)
+                  != 0)
+    {
+        return *key;
+    }
+
+    if (!ngx_ratelimit_penalty_v6(network.address)) {
+        return *key;
+    }
+
+    covered[0] = '/';
+    ngx_memcpy(covered + 1, network.address, NGX_RATELIMIT_PENALTY_V6);
+
+    text.data = covered;
+    text.len = sizeof(ngx_ratelimit_penalty_covered_t);
+
+    return text;
+}
+
+
+/* A /24 or a /56; never 0. */
+uint64_t
+ngx_ratelimit_penalty_network(const ngx_ratelimit_penalty_t *penalty,
+    u_char address[NGX_RATELIMIT_ADDRESS])
+{
+    uint64_t    hash;
+    ngx_str_t   text;
+    ngx_uint_t  v6;
+
+    v6 = ngx_ratelimit_penalty_v6(address);
+
+    text.data = address;
+    text.len = v6 ? 56 / 8 : (NGX_RATELIMIT_MAPPED + 24) / 8;
+
+    hash = ngx_ratelimit_penalty_hash(penalty->limiter, &text).lo;
+
+    return (hash | 3) - !v6;
+}
+
+
+/* IPv4 is ::ffff:0:0/96 */
+static ngx_uint_t
+ngx_ratelimit_penalty_v6(const u_char address[NGX_RATELIMIT_ADDRESS])
+{
+    static const u_char  mapped[NGX_RATELIMIT_MAPPED / 8] = {
+        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff
+    };
+
+    return ngx_memcmp(address, mapped, sizeof(mapped)) != 0;
 }
 
 
@@ -187,14 +277,15 @@ ngx_uint_t
 ngx_ratelimit_penalty_event(ngx_ratelimit_penalty_t *penalty,
     const ngx_str_t *key)
 {
-    ngx_ratelimit_client_t   client;
-    ngx_ratelimit_counter_t  counter;
+    ngx_ratelimit_client_t           client;
+    ngx_ratelimit_counter_t          counter;
+    ngx_ratelimit_penalty_covered_t  covered;
 
     ngx_memzero(&client, sizeof(ngx_ratelimit_client_t));
     ngx_memzero(&counter, sizeof(ngx_ratelimit_counter_t));
 
     client.limiter = penalty->limiter;
-    client.key = *key;
+    client.key = ngx_ratelimit_penalty_covered(penalty, key, covered);
 
     counter.rule = &penalty->rule;
     counter.limit = &penalty->after;

@@ -35,6 +35,8 @@ typedef struct {
     /* made by prepare */
     ngx_ratelimit_rule_t             rule;       /* names the counters */
     ngx_ratelimit_id_t               salt;
+    unsigned                         binary:1;   /* by $binary_remote_addr */
+    unsigned                         text:1;     /* by $remote_addr */
     uint64_t                         kind;
 
     void                            *data;       /* the layer above: its key */
@@ -66,9 +68,16 @@ ngx_ratelimit_penalty_t *ngx_ratelimit_penalty_find(
     const ngx_ratelimit_limiter_t *limiter, const ngx_str_t *of,
     const ngx_str_t *key, uint64_t now_ms, uint64_t *until_ms);
 
-/* Names a key in the table of penalized keys. */
+/*
+ * Names a key in the table of penalized keys. That of an address of IPv6 is its
+ * /64, of which a client may take any address.
+ */
 ngx_ratelimit_id_t ngx_ratelimit_penalty_id(
     const ngx_ratelimit_penalty_t *penalty, const ngx_str_t *key);
+
+/* Names the network of an address in that table. */
+uint64_t ngx_ratelimit_penalty_network(const ngx_ratelimit_penalty_t *penalty,
+    u_char address[NGX_RATELIMIT_ADDRESS]);
 
 /* Counts an event of a key. Returns whether the key has had too many now. */
 ngx_uint_t ngx_ratelimit_penalty_event(ngx_ratelimit_penalty_t *penalty,

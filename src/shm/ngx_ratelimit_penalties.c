@@ -13,6 +13,10 @@
 #define NGX_RATELIMIT_PENALTIES_YOUNGER  2000
 #define NGX_RATELIMIT_PENALTIES_OLDER    120000
 
+/* two networks may share a count: the fewer, the more counts */
+#define NGX_RATELIMIT_PENALTIES_NETS     65536
+#define NGX_RATELIMIT_PENALTIES_COUNT    1000   /* anew, in ms */
+
 typedef struct {
     ngx_ratelimit_lock_t  lock;
     uint64_t              tags[NGX_RATELIMIT_PENALTIES_WAYS];  /* 0: free */
@@ -26,6 +30,11 @@ struct ngx_ratelimit_penalties_s {
                                                   its row is there */
     _Atomic uint64_t               latest_ms;  /* no penalty ends later */
     _Atomic uint64_t               set;
+    _Atomic uint64_t               counted_ms; /* networks were */
+    _Atomic uint16_t               networks[NGX_RATELIMIT_PENALTIES_NETS];
+                                               /* penalized keys; too many, as
+                                                  those that are over count
+                                                  until it is done anew */
     ngx_ratelimit_penalties_set_t  sets[NGX_RATELIMIT_PENALTIES_SETS];
     ngx_ratelimit_penalized_t      rows[NGX_RATELIMIT_PENALTIES_ROWS];
 };
@@ -48,6 +57,12 @@ static void ngx_ratelimit_penalties_store(ngx_ratelimit_penalties_t *p,
     const ngx_ratelimit_penalized_t *row);
 static void ngx_ratelimit_penalties_store_change(ngx_ratelimit_penalties_t *p,
     ngx_ratelimit_penalties_place_t *place, ngx_ratelimit_penalized_t *row);
+static ngx_uint_t ngx_ratelimit_penalties_full(
+    ngx_ratelimit_penalties_t *p, uint64_t network);
+static ngx_uint_t ngx_ratelimit_penalties_crowded(
+    ngx_ratelimit_penalties_t *p, uint64_t network, uint64_t now_ms);
+static void ngx_ratelimit_penalties_count(ngx_ratelimit_penalties_t *p,
+    uint64_t network);
 static uint64_t ngx_ratelimit_penalties_change(
     ngx_ratelimit_penalties_t *p);
 static uint64_t ngx_ratelimit_penalties_time(
@@ -107,7 +122,8 @@ ngx_ratelimit_penalties_begin(ngx_ratelimit_penalties_t *p,
     ngx_ratelimit_penalized_t        *row;
     ngx_ratelimit_penalties_place_t   place;
 
-    rc = NGX_OK;
+    rc = ngx_ratelimit_penalties_crowded(p, made->network, now_ms) ? NGX_ABORT
+                                                                   : NGX_OK;
     made->times = 0;
 
     ngx_ratelimit_penalties_lock(p, &made->id, &place);
@@ -122,7 +138,7 @@ ngx_ratelimit_penalties_begin(ngx_ratelimit_penalties_t *p,
             made->times = row->times;
         }
 
-    } else {
+    } else if (rc == NGX_OK) {
         ngx_ratelimit_penalties_room(&place, now_ms);
 
         if (place.way == NGX_RATELIMIT_PENALTIES_NONE) {
@@ -137,6 +153,7 @@ ngx_ratelimit_penalties_begin(ngx_ratelimit_penalties_t *p,
         made->forget_ms = made->until_ms + time->max_ms;
         made->changed_ms = now_ms;
 
+        ngx_ratelimit_penalties_count(p, made->network);
         ngx_ratelimit_penalties_store_change(p, &place, made);
     }
 
@@ -201,15 +218,22 @@ ngx_ratelimit_penalties_put(ngx_ratelimit_penalties_t *p,
     const ngx_ratelimit_penalized_t *row, uint64_t now_ms)
 {
     ngx_int_t                        rc;
+    ngx_uint_t                       begins, crowded;
     ngx_ratelimit_penalties_place_t  place;
 
     rc = NGX_OK;
+    begins = (row->until_ms > now_ms);
+    crowded = begins
+              && ngx_ratelimit_penalties_crowded(p, row->network, now_ms);
 
     ngx_ratelimit_penalties_lock(p, &row->id, &place);
 
     if (place.way == NGX_RATELIMIT_PENALTIES_NONE) {
 
-        if (row->forget_ms > now_ms) {
+        if (crowded) {
+            rc = NGX_ABORT;
+
+        } else if (row->forget_ms > now_ms) {
             ngx_ratelimit_penalties_room(&place, now_ms);
             rc = (place.way == NGX_RATELIMIT_PENALTIES_NONE) ? NGX_DECLINED
                                                              : NGX_OK;
@@ -219,9 +243,17 @@ ngx_ratelimit_penalties_put(ngx_ratelimit_penalties_t *p,
                && place.rows[place.way].changed_ms >= row->changed_ms)
     {
         place.way = NGX_RATELIMIT_PENALTIES_NONE;
+
+    } else {
+        begins &= (place.rows[place.way].until_ms <= now_ms);
     }
 
     if (place.way != NGX_RATELIMIT_PENALTIES_NONE) {
+
+        if (begins) {
+            ngx_ratelimit_penalties_count(p, row->network);
+        }
+
         ngx_ratelimit_penalties_store(p, &place, row);
     }
 
@@ -419,6 +451,77 @@ ngx_ratelimit_penalties_room(ngx_ratelimit_penalties_place_t *place,
         {
             place->way = i;
         }
+    }
+}
+
+
+static ngx_uint_t
+ngx_ratelimit_penalties_full(ngx_ratelimit_penalties_t *p, uint64_t network)
+{
+    ngx_uint_t  max;
+
+    max = (network & 1) ? NGX_RATELIMIT_PENALTIES_NET_V6
+                        : NGX_RATELIMIT_PENALTIES_NET_V4;
+
+    return network
+           && atomic_load_explicit(
+                 &p->networks[(network >> 2) % NGX_RATELIMIT_PENALTIES_NETS],
+                 memory_order_relaxed)
+              >= max;
+}
+
+
+/*
+ * Whether a network has its share of the table. One that seems to is counted
+ * anew, but not each time: it may be that of an attacker. Whoever is killed
+ * meanwhile leaves counts that are too low, until the next time.
+ */
+static ngx_uint_t
+ngx_ratelimit_penalties_crowded(ngx_ratelimit_penalties_t *p,
+    uint64_t network, uint64_t now_ms)
+{
+    uint64_t                    counted_ms;
+    ngx_uint_t                  at;
+    ngx_ratelimit_penalized_t   row;
+
+    if (!ngx_ratelimit_penalties_full(p, network)) {
+        return 0;
+    }
+
+    counted_ms = atomic_load_explicit(&p->counted_ms, memory_order_relaxed);
+
+    if (now_ms - counted_ms < NGX_RATELIMIT_PENALTIES_COUNT
+        || !atomic_compare_exchange_strong_explicit(&p->counted_ms,
+                                                    &counted_ms, now_ms,
+                                                    memory_order_relaxed,
+                                                    memory_order_relaxed))
+    {
+        return 1;
+    }
+
+    for (at = 0; at < NGX_RATELIMIT_PENALTIES_NETS; at++) {
+        atomic_store_explicit(&p->networks[at], 0, memory_order_relaxed);
+    }
+
+    at = 0;
+
+    while (ngx_ratelimit_penalties_next(p, &at, &row) == NGX_OK) {
+        if (row.until_ms > now_ms) {
+            ngx_ratelimit_penalties_count(p, row.network);
+        }
+    }
+
+    return ngx_ratelimit_penalties_full(p, network);
+}
+
+
+static void
+ngx_ratelimit_penalties_count(ngx_ratelimit_penalties_t *p, uint64_t network)
+{
+    if (network) {
+        (void) atomic_fetch_add_explicit(
+                 &p->networks[(network >> 2) % NGX_RATELIMIT_PENALTIES_NETS],
+                 1, memory_order_relaxed);
     }
 }
 

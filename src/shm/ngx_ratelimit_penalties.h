@@ -16,12 +16,19 @@
 #include "ngx_ratelimit_lock.h"
 #include "ngx_ratelimit_watch.h"
 
-#define NGX_RATELIMIT_PENALTIES_LAYOUT  4     /* another one: memory of its
+#define NGX_RATELIMIT_PENALTIES_LAYOUT  5     /* another one: memory of its
                                                  own */
 #define NGX_RATELIMIT_PENALTIES_SETS    2048
 #define NGX_RATELIMIT_PENALTIES_WAYS    16    /* rows of a set */
 #define NGX_RATELIMIT_PENALTIES_ROWS                                          \
     (NGX_RATELIMIT_PENALTIES_SETS * NGX_RATELIMIT_PENALTIES_WAYS)
+
+/*
+ * So many keys of one network may be penalized at a time: a client that has a
+ * network cannot fill the table.
+ */
+#define NGX_RATELIMIT_PENALTIES_NET_V4  256   /* of a /24 */
+#define NGX_RATELIMIT_PENALTIES_NET_V6  64    /* of a /56 */
 
 /* Times are those of ngx_current_msec. */
 typedef struct {
@@ -32,6 +39,8 @@ typedef struct {
     uint64_t                   forget_ms;  /* until then the next one is a
                                               repetition */
     uint64_t                   changed_ms; /* on any gateway */
+    uint64_t                   network;    /* of the client: a hash, odd if it
+                                              is of IPv6; 0: it has none */
     uint64_t                   change;     /* the number of a change that Redis
                                               has not; 0: none */
     uint32_t                   times;      /* penalties so far */
@@ -70,8 +79,9 @@ uint64_t ngx_ratelimit_penalties_until(ngx_ratelimit_penalties_t *p,
     const ngx_ratelimit_id_t *id, uint64_t now_ms);
 
 /*
- * A penalty begins: sets the times of made, whose id, kind and name are set.
- * NGX_BUSY: it is under way already; NGX_DECLINED: there is no place for it.
+ * A penalty begins: sets the times of made, whose id, kind, network and name
+ * are set. NGX_BUSY: it is under way already; NGX_DECLINED: there is no place
+ * for it; NGX_ABORT: too many keys of its network are penalized.
  */
 ngx_int_t ngx_ratelimit_penalties_begin(ngx_ratelimit_penalties_t *p,
     ngx_ratelimit_penalized_t *made, const ngx_ratelimit_penalty_time_t *time,
@@ -85,7 +95,7 @@ ngx_int_t ngx_ratelimit_penalties_end(ngx_ratelimit_penalties_t *p,
 
 /*
  * Another gateway's: takes the row as it is, unless this gateway has a later
- * change that Redis has not. NGX_DECLINED: there is no place for it.
+ * change that Redis has not. NGX_DECLINED or NGX_ABORT: as for begin.
  */
 ngx_int_t ngx_ratelimit_penalties_put(ngx_ratelimit_penalties_t *p,
     const ngx_ratelimit_penalized_t *row, uint64_t now_ms);

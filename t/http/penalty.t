@@ -268,3 +268,61 @@ $sized->reload;
 is($sized->get('/?k=b')->{status}, 200, 'another size');
 like($sized->get('/?k=a')->{body}, qr/PENALIZED/, 'keeps penalties');
 $sized->stop;
+
+# addresses: one of IPv6 is banned with its /64, and a network, which may be that
+# of one client, has but a part of the places
+
+my $nets = t::Gateway->limited(
+    zone => 'rate=1000r/s',
+    http => <<'CONF',
+    set_real_ip_from 127.0.0.1;
+    real_ip_header X-From;
+    ratelimit_zone $binary_remote_addr zone=bytes:1m rate=1000r/s;
+    ratelimit_zone $remote_addr zone=text:1m rate=1000r/s;
+    ratelimit_zone $arg_k zone=keys:1m rate=1000r/s;
+    ratelimit_penalty b zone=bytes after=2r/1m time=1m on=404;
+    ratelimit_penalty t zone=text after=2r/1m time=1m on=404;
+    ratelimit_penalty k zone=keys after=1r/1m time=1m on=404;
+CONF
+    server => 'add_header X-Penalty $ratelimit_penalty always;',
+    locations => { '/bytes' => 'ratelimit zone=bytes; '
+                               . 'proxy_pass http://127.0.0.1:%%PORT%%/404;',
+                   '/text' => 'ratelimit zone=text; '
+                              . 'proxy_pass http://127.0.0.1:%%PORT%%/404;',
+                   '/keys' => 'ratelimit zone=keys; '
+                              . 'proxy_pass http://127.0.0.1:%%PORT%%/404;',
+                   '/404' => 'return 404;' });
+
+sub from {
+    my ($path, @addresses) = @_;
+
+    return join ' ', map {
+        $nets->get($path, "X-From: $_")->{status} } @addresses;
+}
+
+for my $path ('/bytes', '/text') {
+    is(from($path, map { "2001:db8:0:7::$_" } 1 .. 3), '404 404 404',
+       "$path: three failures of one /64");
+    is(from($path, '2001:db8:0:7:ffff::1'), '429', "$path: ban all of it");
+    is(from($path, '2001:db8:0:8::1'), '404', "$path: and no other");
+    is(from($path, ('192.0.2.1') x 3, '192.0.2.1'), '404 404 404 429',
+       "$path: an address of IPv4");
+    is(from($path, '192.0.2.2', '::ffff:192.0.2.3'), '404 404',
+       "$path: is one client");
+}
+
+sub banned { return scalar grep { from("/keys?k=$_[0]$_", $_[1]) eq '429' }
+                           1 .. $_[2] }
+
+for (['v6-', '2001:db8:0:7f::1', 64], ['v4-', '192.0.2.9', 256]) {
+    my ($name, $address, $most) = @$_;
+
+    from("/keys?k=$name$_", ($address) x 2) for 1 .. $most + 5;
+    is(banned($name, $address, $most + 5), $most, "$address: so many keys");
+}
+
+is(from('/keys?k=other', ('2001:db8:0:100::1') x 3), '404 404 429',
+   'another network');
+$nets->log_has(qr/does not begin: too many keys of its network are penalized/,
+               'the log says it');
+$nets->stop('QUIT', qr/does not begin/);

@@ -344,6 +344,86 @@ test_recent(void **state)
 }
 
 
+/* Of two networks that collide in no count. */
+static ngx_int_t
+begin_of(ngx_ratelimit_penalties_t *p, uint64_t n, uint64_t network,
+    uint64_t now_ms)
+{
+    ngx_ratelimit_penalized_t  made;
+
+    made = row(n);
+    made.id.hi = n;    /* all over the table */
+    made.network = network;
+
+    return ngx_ratelimit_penalties_begin(p, &made, &doubled, now_ms);
+}
+
+
+static void
+test_networks(void **state)
+{
+    uint64_t                    n, now;
+    ngx_ratelimit_penalized_t   other;
+    ngx_ratelimit_penalties_t  *p;
+
+    p = table_make();
+    now = NOW;
+
+    for (n = 1; n <= NGX_RATELIMIT_PENALTIES_NET_V6; n++) {
+        assert_int_equal(begin_of(p, n, 3, now), NGX_OK);
+    }
+
+    assert_int_equal(begin_of(p, n, 3, now), NGX_ABORT);
+    assert_int_equal(begin_of(p, n - 1, 3, now), NGX_BUSY);
+    assert_int_equal(begin_of(p, n, 7, now), NGX_OK);
+
+    other = row(n + 1);
+    other.id.hi = n + 1;
+    other.network = 3;
+    other.until_ms = other.forget_ms = now + HOUR;
+    assert_int_equal(ngx_ratelimit_penalties_put(p, &other, now), NGX_ABORT);
+
+    /* what another gateway says of a key that is there */
+
+    other = row(1);
+    other.id.hi = 1;
+    other.network = 3;
+    other.until_ms = other.forget_ms = now + HOUR;
+    other.changed_ms = now + 1;
+    assert_int_equal(ngx_ratelimit_penalties_put(p, &other, now), NGX_OK);
+
+    /* without a network there is no such limit */
+
+    for (n = 1000; n < 2000; n++) {
+        assert_int_equal(begin_of(p, n, 0, now), NGX_OK);
+    }
+
+    for (n = 2000; n < 2000 + NGX_RATELIMIT_PENALTIES_NET_V4; n++) {
+        assert_int_equal(begin_of(p, n, 10, now), NGX_OK);
+    }
+
+    assert_int_equal(begin_of(p, n, 10, now), NGX_ABORT);
+
+    /* all but one are over: counted anew, a second later at the soonest */
+
+    now += MINUTE;
+
+    for (n = 3000; n < 3000 + NGX_RATELIMIT_PENALTIES_NET_V6 - 1; n++) {
+        assert_int_equal(begin_of(p, n, 3, now), NGX_OK);
+    }
+
+    assert_int_equal(begin_of(p, n, 3, now), NGX_ABORT);
+    other = row(1);
+    other.id.hi = 1;
+    assert_int_equal(ngx_ratelimit_penalties_end(p, &other.id, now), NGX_OK);
+    assert_int_equal(begin_of(p, n, 3, now + 999), NGX_ABORT);
+    assert_int_equal(begin_of(p, n, 3, now + 1000), NGX_OK);
+    assert_int_equal(begin_of(p, n + 1, 3, now + 1000), NGX_ABORT);
+
+    table_free(p);
+}
+
+
 static int
 step(ngx_ratelimit_penalties_t *p, uint64_t n, uint64_t now_ms, int kill_at)
 {
@@ -507,6 +587,7 @@ main(void)
         cmocka_unit_test(test_full),
         cmocka_unit_test(test_redis),
         cmocka_unit_test(test_recent),
+        cmocka_unit_test(test_networks),
         cmocka_unit_test(test_every_instruction),
         cmocka_unit_test(test_look_between),
         cmocka_unit_test(test_leader),

@@ -26,8 +26,9 @@
 /* for so long others hear that a penalty was ended */
 #define NGX_RATELIMIT_PENALTY_ENDED_MS  600000
 
-/* kind, times, and of the name two bytes and the text */
-#define NGX_RATELIMIT_PENALTY_BYTES     (8 + 4 + 2 + NGX_RATELIMIT_WATCH_KEY)
+/* kind, network, times, and of the name two bytes and the text */
+#define NGX_RATELIMIT_PENALTY_BYTES     (8 + 8 + 4 + 2                        \
+                                         + NGX_RATELIMIT_WATCH_KEY)
 #define NGX_RATELIMIT_PENALTY_NAME      16
 
 typedef struct {
@@ -275,6 +276,7 @@ ngx_ratelimit_penalty_sync_collect(ngx_ratelimit_penalty_sync_t *sync)
             = '\0';
 
         p = ngx_ratelimit_penalty_put(change->rest, row.kind, 8);
+        p = ngx_ratelimit_penalty_put(p, row.network, 8);
         p = ngx_ratelimit_penalty_put(p, row.times, 4);
         *p++ = row.name.len;
         *p++ = row.name.cut;
@@ -434,10 +436,11 @@ ngx_ratelimit_penalty_sync_take(ngx_ratelimit_penalty_sync_t *sync,
 
     p = texts[4].data;
     row.kind = ngx_ratelimit_penalty_get(p, 8);
-    row.times = (uint32_t) ngx_ratelimit_penalty_get(p + 8, 4);
-    row.name.len = ngx_min(p[12], NGX_RATELIMIT_WATCH_KEY);
-    row.name.cut = p[13];
-    ngx_memcpy(row.name.data, p + 14, NGX_RATELIMIT_WATCH_KEY);
+    row.network = ngx_ratelimit_penalty_get(p + 8, 8);
+    row.times = (uint32_t) ngx_ratelimit_penalty_get(p + 16, 4);
+    row.name.len = ngx_min(p[20], NGX_RATELIMIT_WATCH_KEY);
+    row.name.cut = p[21];
+    ngx_memcpy(row.name.data, p + 22, NGX_RATELIMIT_WATCH_KEY);
 
     /* one that was ended is forgotten */
 

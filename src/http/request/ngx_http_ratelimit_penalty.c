@@ -20,7 +20,7 @@ static ngx_int_t ngx_http_ratelimit_penalty_name(ngx_http_request_t *r,
     const ngx_http_ratelimit_penalty_key_t *entry,
     ngx_ratelimit_watch_key_t *name);
 static void ngx_http_ratelimit_penalty_none(ngx_http_request_t *r,
-    const ngx_ratelimit_penalty_t *penalty);
+    const ngx_ratelimit_penalty_t *penalty, const char *where);
 
 
 ngx_int_t
@@ -207,6 +207,7 @@ ngx_http_ratelimit_penalty_begin(ngx_http_request_t *r,
     const ngx_http_ratelimit_penalty_key_t *entry)
 {
     ngx_int_t                       rc;
+    u_char                          address[NGX_RATELIMIT_ADDRESS];
     ngx_str_t                       key;
     ngx_ratelimit_penalty_t        *penalty;
     ngx_ratelimit_penalized_t       made;
@@ -226,6 +227,12 @@ ngx_http_ratelimit_penalty_begin(ngx_http_request_t *r,
         return;
     }
 
+    /* none of a UNIX socket */
+
+    if (ngx_http_ratelimit_client_address(r, address)) {
+        made.network = ngx_ratelimit_penalty_network(penalty, address);
+    }
+
     rc = ngx_ratelimit_penalties_begin(
                                  ngx_ratelimit_zone_penalties(&limiter->zone),
                                  &made, &penalty->time, ngx_current_msec);
@@ -234,8 +241,10 @@ ngx_http_ratelimit_penalty_begin(ngx_http_request_t *r,
         return;
     }
 
-    if (rc == NGX_DECLINED) {
-        ngx_http_ratelimit_penalty_none(r, penalty);
+    if (rc == NGX_DECLINED || rc == NGX_ABORT) {
+        ngx_http_ratelimit_penalty_none(r, penalty,
+                                        (rc == NGX_ABORT) ? " of its network"
+                                                          : "");
         return;
     }
 
@@ -285,7 +294,7 @@ ngx_http_ratelimit_penalty_name(ngx_http_request_t *r,
 
 static void
 ngx_http_ratelimit_penalty_none(ngx_http_request_t *r,
-    const ngx_ratelimit_penalty_t *penalty)
+    const ngx_ratelimit_penalty_t *penalty, const char *where)
 {
     char  note[NGX_RATELIMIT_LOG_NOTE];
 
@@ -297,8 +306,8 @@ ngx_http_ratelimit_penalty_none(ngx_http_request_t *r,
     {
         ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
                       "ratelimit penalty \"%V\" of zone \"%V\" does not begin: "
-                      "too many keys are penalized%s", &penalty->id,
-                      &penalty->limiter->zone.name, note);
+                      "too many keys%s are penalized%s", &penalty->id,
+                      &penalty->limiter->zone.name, where, note);
     }
 }
 
