@@ -19,6 +19,8 @@ my %ZONES = (
     mapped => 'key=$mapped',
     other => 'key=$http_x_other',
     constant => 'key=$scheme',
+    banned => 'key=$ratelimit_jwt_sub',
+    source_banned => 'key=$ratelimit_api_key',
 );
 
 $gateway->configure(http => t::Gateway::limited_http(
@@ -29,6 +31,10 @@ $gateway->configure(http => t::Gateway::limited_http(
     real_ip_header X-Client;
     ratelimit_jwt_key secret;
     ratelimit_api_key header:X-Key jwt:sub;
+    ratelimit_penalty flood zone=banned key=\$ratelimit_jwt_sub
+                      after=2r/1m time=5m;
+    ratelimit_penalty source zone=source_banned key=\$ratelimit_api_key
+                      after=2r/1m time=5m;
 CONF
     server => 'add_header X-Got "[$ratelimit_jwt_sub]" always;',
     locations => {
@@ -91,6 +97,16 @@ for my $zone (qw( lone joined source mapped )) {
        '200 200 429 429 429', "$zone: another address is another one");
     is(statuses("/$zone" . ($x && $x . 'v'), '192.0.2.2', ($VALID) x 3),
        '200 200 429', "$zone: and a valid token is another one");
+}
+
+for my $zone (qw( banned source_banned )) {
+    is(statuses("/$zone", '192.0.2.30', @INVALID), '200 200 429 429 429',
+       "$zone: invalid tokens are rejected");
+    like(ask("/$zone", 'opaque', 'X-Client: 192.0.2.30')->{body}, qr/PENALIZED/,
+         "$zone: and their client is banned");
+    is(statuses("/$zone", '192.0.2.31', 'opaque'), '200', "$zone: no other");
+    is(statuses("/$zone", '192.0.2.30', $VALID), '200',
+       "$zone: nor a valid token");
 }
 
 is(statuses('/other', '192.0.2.1', @INVALID), '200 200 429 429 429',

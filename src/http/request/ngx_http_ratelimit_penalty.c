@@ -90,7 +90,10 @@ ngx_http_ratelimit_penalty_key(ngx_http_request_t *r,
     ngx_ratelimit_penalties_t         *penalties;
     ngx_http_ratelimit_penalty_key_t  *entry;
 
-    if (ngx_http_ratelimit_value_key(r, penalty->data, &key) != NGX_OK) {
+    if (ngx_http_ratelimit_value_key(r, penalty->data, &key) != NGX_OK
+        || ngx_http_ratelimit_anonymous(r, ctx, &penalty->key, &key)
+           != NGX_OK)
+    {
         return NGX_ERROR;
     }
 

@@ -234,6 +234,15 @@ ngx_int_t ngx_http_ratelimit_select(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx, ngx_http_ratelimit_report_t *report);
 
 /*
+ * select_client.c: the key of a client whose token is not valid becomes its
+ * address, if the key is empty or has a claim. written: the key as it is
+ * written. NGX_ERROR: memory is out.
+ */
+ngx_int_t ngx_http_ratelimit_anonymous(ngx_http_request_t *r,
+    const ngx_http_ratelimit_ctx_t *ctx, const ngx_str_t *written,
+    ngx_str_t *key);
+
+/*
  * select_client.c, of a zone with "new_keys=": the client's key becomes its
  * network if the key is new and the network has brought too many. A request
  * that is explained makes nothing known. rule: has the key as it is written.

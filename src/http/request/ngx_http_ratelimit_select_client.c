@@ -25,9 +25,6 @@ static ngx_int_t ngx_http_ratelimit_select_key(void *data,
 #define ngx_http_ratelimit_select_seen(s)                                     \
     ((s)->ctx->needs & (NGX_RATELIMIT_NEEDS_SUBJECT                           \
                         |NGX_HTTP_RATELIMIT_NEEDS_REPORT))
-static ngx_int_t ngx_http_ratelimit_select_anonymous(
-    ngx_http_ratelimit_selection_t *s, const ngx_ratelimit_rule_t *rule,
-    ngx_str_t *key);
 
 
 ngx_int_t
@@ -94,8 +91,7 @@ ngx_http_ratelimit_select_key(void *data, ngx_ratelimit_rule_t *rule,
         return NGX_ERROR;
     }
 
-    return (s->ctx->needs & NGX_HTTP_RATELIMIT_NEEDS_CLAIMS)
-           ? ngx_http_ratelimit_select_anonymous(s, rule, key) : NGX_OK;
+    return ngx_http_ratelimit_anonymous(s->request, s->ctx, &rule->key, key);
 }
 
 
@@ -280,9 +276,9 @@ ngx_int_t
 ngx_http_ratelimit_select_counted(ngx_http_ratelimit_selection_t *s,
     const ngx_ratelimit_rule_t *rule, ngx_ratelimit_client_t *client)
 {
-    if ((s->ctx->needs & NGX_HTTP_RATELIMIT_NEEDS_CLAIMS)
-        && ngx_http_ratelimit_select_anonymous(s, rule, &client->key)
-           != NGX_OK)
+    if (ngx_http_ratelimit_anonymous(s->request, s->ctx, &rule->key,
+                                     &client->key)
+        != NGX_OK)
     {
         return NGX_ERROR;
     }
@@ -297,39 +293,40 @@ ngx_http_ratelimit_select_counted(ngx_http_ratelimit_selection_t *s,
  * Where a token has no claims, as it is not valid, the client's address is the
  * key: else a client that sends any such token had no limit.
  */
-static ngx_int_t
-ngx_http_ratelimit_select_anonymous(ngx_http_ratelimit_selection_t *s,
-    const ngx_ratelimit_rule_t *rule, ngx_str_t *key)
+ngx_int_t
+ngx_http_ratelimit_anonymous(ngx_http_request_t *r,
+    const ngx_http_ratelimit_ctx_t *ctx, const ngx_str_t *written,
+    ngx_str_t *key)
 {
     ngx_int_t                  rc;
     const char                *reason;
     ngx_http_variable_value_t  address;
 
-    if (key->len
-        && ngx_strlcasestrn(rule->key.data, rule->key.data + rule->key.len,
-                            (u_char *) NGX_HTTP_RATELIMIT_JWT_PREFIX,
-                            sizeof(NGX_HTTP_RATELIMIT_JWT_PREFIX) - 2)
-           == NULL)
+    if (!(ctx->needs & NGX_HTTP_RATELIMIT_NEEDS_CLAIMS)
+        || (key->len
+            && ngx_strlcasestrn(written->data, written->data + written->len,
+                                (u_char *) NGX_HTTP_RATELIMIT_JWT_PREFIX,
+                                sizeof(NGX_HTTP_RATELIMIT_JWT_PREFIX) - 2)
+               == NULL))
     {
         return NGX_OK;
     }
 
-    rc = ngx_http_ratelimit_jwt_invalid(s->request, &reason);
+    rc = ngx_http_ratelimit_jwt_invalid(r, &reason);
 
     if (rc != NGX_ABORT) {
         return rc;
     }
 
-    if (ngx_http_ratelimit_client_variable(s->request, &address, 0) != NGX_OK)
-    {
+    if (ngx_http_ratelimit_client_variable(r, &address, 0) != NGX_OK) {
         return NGX_ERROR;
     }
 
     key->len = address.len;
     key->data = address.data;
 
-    return ngx_http_ratelimit_key_mark(s->request,
-                                       NGX_HTTP_RATELIMIT_MARK_ADDRESS, key);
+    return ngx_http_ratelimit_key_mark(r, NGX_HTTP_RATELIMIT_MARK_ADDRESS,
+                                       key);
 }
 
 
