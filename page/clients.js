@@ -41,7 +41,7 @@ function keyButtons(row) {
         HASHED.test(row.key) ? null
             : button("Look up", "look up" + at, () => views.clients.lookUp(
                   row.key, row.counted_by)),
-        isApiKey && mayWrite()
+        isApiKey && mayChange()
             ? [button("Override", "override" + at,
                       () => addOverride(row.key, row.rule)),
                button("Deny", "deny" + at, () => addToList(DENY, row.key))]

@@ -78,8 +78,11 @@ function wrongList(status) {
     const list = [];
     const redis = status.redis;
 
-    if (redis && !redis.reachable) {
-        list.push("Redis does not answer: rules go by their fail_mode.");
+    const free = newest(readings.degraded);
+
+    if (free) {
+        list.push([el("b", null, rate(free)), " requests a second are not "
+                   + "limited: \"Not limited\" below has their rules."]);
     }
     for (const node of redis ? redis.nodes : []) {
         if (node.breaker !== "closed") {
@@ -104,11 +107,12 @@ function wrongList(status) {
                   + "without effect here.");
     }
     if (status.state && !status.state.saved) {
-        list.push("The state file is not saved.");
+        list.push(["The state file ", data(status.state.file), " is not "
+                   + "saved: ", data(status.state.error || "no reason"), "."]);
     }
 
-    return list.length === 0
-        ? el("p", { class: "good" }, "Nothing is wrong with this gateway.")
-        : [el("h2", { class: "bad" }, "To look at"),
-           el("ul", null, list.map((one) => el("li", null, one)))];
+    return list.length
+        ? [el("h2", { class: "bad" }, "Problems"),
+           el("ul", null, list.map((one) => el("li", null, one)))]
+        : redisAway() ? null : el("p", { class: "good" }, "No problems.");
 }

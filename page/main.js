@@ -23,6 +23,24 @@ function mayWrite() {
     return gateway.status !== null && gateway.status.write;
 }
 
+/* Redis has the document: without it, nobody changes it. */
+function redisAway() {
+    const redis = gateway.status && gateway.status.redis;
+
+    return redis && !redis.reachable;
+}
+
+function mayChange() {
+    return mayWrite() && !redisAway();
+}
+
+/* What is wrong, above every view. Told again only if it is another text. */
+function warn(text) {
+    if (page.away.textContent !== text) {
+        page.away.textContent = text;
+    }
+}
+
 /* The result of what somebody has done. */
 function say(what) {
     replace(page.said, what);
@@ -92,9 +110,17 @@ async function readAll() {
 
 function draw() {
     page.zone.textContent = gateway.status.zone;
-    page.where.textContent = gateway.status.gateway.hostname + ", version "
+    page.where.textContent = gateway.status.gateway.hostname
+                             + ", document version "
                              + number(gateway.status.in_use);
     document.title = "Rate limits: " + gateway.status.zone;
+
+    const asked = redisAway() && gateway.status.redis.asked;
+
+    warn(!redisAway() ? "" : "Redis does not answer"
+         + (asked ? ", since " + clock(new Date(asked)) : "")
+         + ". Requests go by the fail_mode of their rule, and the document "
+         + "cannot be changed.");
 
     if (view.draw) {
         view.draw(gateway.status);
@@ -105,7 +131,6 @@ function answered() {
     if (since !== null) {
         since = null;
         document.body.classList.remove("stale");
-        page.away.textContent = "";
         say("The gateway answers again.");
     }
 }
@@ -124,15 +149,14 @@ function missing(error) {
         since = new Date();
     }
 
-    const text = (error instanceof Away ? "The gateway does not answer"
-                                        : "The gateway refuses to answer")
-                 + " (" + error.message + "), since "
-                 + since.toLocaleTimeString("en-GB")
-                 + ". It is asked again every 2 seconds.";
+    warn((error instanceof Away ? "The gateway does not answer"
+                                : "The gateway refuses to answer")
+         + " (" + error.message + "), since " + clock(since)
+         + ". It is asked again every 2 seconds; all below is older.");
+}
 
-    if (page.away.textContent !== text) {
-        page.away.textContent = text;
-    }
+function clock(date) {
+    return date.toLocaleTimeString("en-GB");
 }
 
 /* The location has token_file=. */

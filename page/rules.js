@@ -22,14 +22,23 @@ function rulesView() {
               rule.key === undefined ? "as the zone says"
                                      : [].concat(rule.key).join(", ")) },
         { name: "Limit", cell: (rule) => data(limitText(rule)) },
-        { name: "", cell: (rule) => mayWrite()
+        { name: "", cell: (rule) => mayChange()
               ? buttons(button("Edit", "edit " + rule.id,
                                () => editRule(rule.id)),
                         button("Remove", "remove " + rule.id,
                                () => removeRule(rule.id)))
               : null }
-    ], "The document has no such rule. Those of nginx.conf are not shown here.",
-    20);
+    ], "The document has no such rule.", 20);
+    const fixed = table("Rules of nginx.conf", (rule) => rule.rule, [
+        { name: "Rule", cell: (rule) => data(rule.rule) },
+        { name: "Counted by", cell: (rule) => data(rule.counted_by) },
+        { name: "Limit", cell: (rule) => data((rule.limit === null
+              ? "by a variable"
+              : rule.algorithm + ": limit " + number(rule.limit)
+                + (rule.window_seconds
+                   ? " in " + duration(rule.window_seconds) : ""))
+              + (rule.dry_run ? "\ndry_run" : "")) }
+    ], "There is none.", 20);
     const overrides = table("Overrides", (one) => one.id, [
         { name: "Override", cell: (one) => data(one.id) },
         { name: "Of", cell: (one) => one.key !== undefined ? keyText(one.key)
@@ -41,7 +50,7 @@ function rulesView() {
         { name: "Ends", cell: (one) => one.expires_at ? time(one.expires_at)
                                                       : "never" },
         { name: "Reason", cell: (one) => data(one.reason || "") },
-        { name: "", cell: (one) => mayWrite()
+        { name: "", cell: (one) => mayChange()
               ? button("End", "end " + one.id, () => endOverride(one.id))
               : null }
     ], "There is no override.", 20);
@@ -56,9 +65,9 @@ function rulesView() {
         overrides.show(document.overrides || []);
         deny.draw(document.deny || []);
         allow.draw(document.allow || []);
-        replace(add, mayWrite() ? button("Add a rule", "add a rule", addRule)
+        replace(add, mayChange() ? button("Add a rule", "add a rule", addRule)
                                 : null);
-        replace(override, mayWrite()
+        replace(override, mayChange()
                 ? button("Add an override", "add an override",
                          () => addOverride("", ""))
                 : null);
@@ -69,11 +78,18 @@ function rulesView() {
         node: el("div", null,
             el("section", null, el("div", { class: "head" },
                 el("h2", null, "Rules"), filter, add), rules.node),
+            el("section", null, el("h2", null, "Rules of nginx.conf"),
+               fixed.node),
             el("section", null, el("div", { class: "head" },
                 el("h2", null, "Overrides for a time"), override),
                 overrides.node),
             el("div", { class: "columns" }, deny.node, allow.node)),
-        draw: draw
+        draw: draw,
+        async tick() {
+            const policy = await offered("policy");
+
+            fixed.show(policy ? policy.rules.filter((one) => one.fixed) : []);
+        }
     };
 }
 
@@ -86,7 +102,7 @@ function keyList(list) {
         { name: "Key", cell: (key) => keyText(entryText(key)) },
         { name: "Ends", cell: (key) => key.expires_at ? time(key.expires_at)
                                                       : "never" },
-        { name: "", cell: (key) => mayWrite()
+        { name: "", cell: (key) => mayChange()
               ? button("Remove", "remove " + list.name + " " + entryText(key),
                        () => removeFromList(list, key))
               : null }
@@ -95,7 +111,7 @@ function keyList(list) {
     function draw(all) {
         keys = all;
         entries.show(filtered(keys, filter.value));
-        replace(add, mayWrite() ? button(list.add, list.add,
+        replace(add, mayChange() ? button(list.add, list.add,
                                          () => addToList(list, ""))
                                 : null);
     }

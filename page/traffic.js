@@ -9,9 +9,9 @@ const RULES = 10;             /* plots on a page */
 /* outcomes for which the client got 429, 503 or 403 */
 const REFUSALS = ["rejected", "unavailable", "denied", "penalized"];
 
-/* of all rules; of each rule; of all clients that were refused */
+/* of each rule; of all clients that were refused, or passed without a limit */
 const readings = { there: false, at: 0, before: null,
-                   rules: new Map(), refused: [] };
+                   rules: new Map(), refused: [], degraded: [] };
 
 /* Takes a reading: {rules: [{rule, <outcome>: number}]}, or null: none. */
 function takeReading(reading) {
@@ -25,7 +25,7 @@ function takeReading(reading) {
     const seconds = (now - readings.at) / 1000;
     const before = readings.before;
     const totals = new Map();
-    let refused = 0;
+    let refused = 0, degraded = 0;
 
     for (const row of reading.rules) {
         totals.set(row.rule, sums(row));
@@ -33,20 +33,22 @@ function takeReading(reading) {
 
     for (const [rule, total] of totals) {
         const was = before && before.get(rule);
-        const kept = readings.rules.get(rule) || { requests: [], rejected: [] };
+        const kept = readings.rules.get(rule)
+                     || { requests: [], rejected: [], degraded: [] };
 
         /* a rule that is new has counted from 0; a restart begins anew */
-        const from = was || { requests: 0, rejected: 0 };
+        const from = was || { requests: 0, rejected: 0, degraded: 0 };
         const known = before && total.requests >= from.requests
                       && total.rejected >= from.rejected;
-        const rejected = known ? (total.rejected - from.rejected) / seconds
-                               : null;
 
-        push(kept.requests, known ? (total.requests - from.requests) / seconds
-                                  : null);
-        push(kept.rejected, rejected);
+        for (const name of Object.keys(kept)) {
+            push(kept[name], known ? (total[name] - from[name]) / seconds
+                                   : null);
+        }
+
         readings.rules.set(rule, kept);
-        refused += rejected || 0;
+        refused += newest(kept.rejected) || 0;
+        degraded += newest(kept.degraded) || 0;
     }
 
     for (const rule of readings.rules.keys()) {
@@ -56,6 +58,7 @@ function takeReading(reading) {
     }
 
     push(readings.refused, before ? refused : null);
+    push(readings.degraded, before ? degraded : null);
     readings.before = totals;
     readings.at = now;
 }
@@ -83,7 +86,8 @@ function sums(row) {
         }
     }
 
-    return { requests: requests, rejected: rejected };
+    return { requests: requests, rejected: rejected,
+             degraded: row.degraded || 0 };
 }
 
 function total(list) {
@@ -123,7 +127,11 @@ function traffic() {
           cell: (row) => el("span", {
               class: newest(row.rejected) ? "bad" : null },
               shownRate(newest(row.rejected))) },
-        { name: "Share rejected", class: "number",
+        { name: "Not limited/s", class: "number",
+          cell: (row) => el("span", {
+              class: newest(row.degraded) ? "bad" : null },
+              shownRate(newest(row.degraded))) },
+        { name: "Rejected (5 min)", class: "number",
           cell: (row) => row.requestsSum === 0 ? "\u2013"
               : number(100 * row.rejectedSum / row.requestsSum, 1) + " %" },
         { name: "Last 5 minutes", class: "plotted", cell: (row) => plot(
@@ -139,6 +147,7 @@ function traffic() {
 
         const rows = Array.from(readings.rules).map(([rule, kept]) => ({
             rule: rule, requests: kept.requests, rejected: kept.rejected,
+            degraded: kept.degraded,
             requestsSum: total(kept.requests),
             rejectedSum: total(kept.rejected) }));
 

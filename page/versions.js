@@ -19,7 +19,7 @@ function versionsView() {
         { name: "", cell: (one) => buttons(
             button("Changes", "changes " + one.version,
                    () => compare(one.version - 1, one.version)),
-            mayWrite() ? button("Restore", "restore " + one.version,
+            mayChange() ? button("Restore", "restore " + one.version,
                                 () => restore(one.version)) : null) }
     ], "There is no version yet.", 15);
 
@@ -35,10 +35,12 @@ function versionsView() {
         } catch (e) {
             /* only Redis knows them, and it does not answer */
             replace(note, failure(e));
+            list.node.hidden = (drawn === null);
             return;
         }
 
         drawn = gateway.tag;
+        list.node.hidden = false;
         replace(note);
         list.show(answer.versions);
         options(from, answer.versions, 1);

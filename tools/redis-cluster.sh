@@ -47,7 +47,9 @@ stop_all() {
     local port pid i
 
     for port in $ports; do
-        ! pid=$(pid_of "$port") || kill "$pid"
+        pid=$(pid_of "$port") || continue
+        kill "$pid"
+        kill -CONT "$pid"
     done
 
     for port in $ports; do

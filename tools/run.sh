@@ -253,12 +253,14 @@ END
   curl -s http://127.0.0.1:$port/metrics
       how the calls to Redis ended, and the breakers of its nodes
 
-  kill \$(cat $shown/redis/*/pid)
+  kill -STOP \$(cat $shown/redis/*/pid)
       takes Redis away: bob's /v1/users passes, X-RateLimit-Policy: degraded
       (alice's 429 is remembered, until its Retry-After); of /v1/search 3 pass
       at each gateway, then 429
 
-make run REDIS=cluster brings Redis back.
+  kill -CONT \$(cat $shown/redis/*/pid)
+      brings it back, with its counters and rules
+
 END
     show_monitor
     cat <<END

@@ -1,5 +1,5 @@
 # "/decisions": what a gateway has decided, by rule and outcome, all its workers
-# together, over a reload.
+# together, over a reload. "/policy": the rules it has in use.
 
 use t::RateLimit 'no_plan';
 use t::Gateway qw( tally );
@@ -8,7 +8,9 @@ use t::Api;
 my $gateway = t::Gateway->limited(workers => 2,
     zone => { z => 'key=$ratelimit_api_key', other => 'rate=1r/h' },
     rules => ['small match=/small rate=2r/h', 'tried match=/small rate=1r/h dry_run',
-              'slow match=/slow algorithm=leaky_bucket rate=1000r/s burst=5'],
+              'mine match=/mine rate=$arg_rate key=$arg_a algorithm=token_bucket',
+          'busy match=/busy algorithm=concurrency limit=3',
+          'slow match=/slow algorithm=leaky_bucket rate=1000r/s burst=5'],
     locations => { '/' => 'ratelimit zone=z;', '/o' => 'ratelimit zone=other;',
                    '/rl/' => 'ratelimit_api zone=z %%WRITE%%;' });
 my $api = t::Api->new($gateway);
@@ -18,7 +20,8 @@ sub decisions {
              @{ $api->get('/decisions')->{json}{rules} } };
 }
 
-is_deeply(decisions(), { small => {}, tried => {}, slow => {} }, 'nothing yet');
+is_deeply(decisions(), { map { $_ => {} } qw( small tried mine busy slow ) },
+          'nothing yet');
 
 is(tally($gateway->burst(5, '/small', 'X-API-Key: a')), '2 x 200, 3 x 429',
    'a limit');
@@ -29,10 +32,34 @@ is($gateway->get('/slow', 'X-API-Key: bad')->{status}, 403, 'a deny list');
 
 my $all = { small => { passed => 2, rejected => 3 },
             tried => { passed => 1, rejected_dry_run => 1 },
-            slow => {}, '' => { denied => 1 } };
+            mine => {}, busy => {}, slow => {}, '' => { denied => 1 } };
 
 is_deeply(decisions(), $all, 'passed, rejected, tried and denied');
 $gateway->reload;
 is_deeply(decisions(), $all, 'a reload loses none');
+
+# the rules of nginx.conf and those of a document
+
+sub policy {
+    return map { join ' ', map { $_ // '-' }
+                 @$_{qw( rule counted_by algorithm limit window_seconds )},
+                 ($_->{fixed} ? 'fixed' : ()), ($_->{dry_run} ? 'dry_run' : ()) }
+           @{ $api->get('/policy')->{json}{rules} };
+}
+
+my @fixed = ('small $ratelimit_api_key token_bucket 2 3600 fixed',
+             'tried $ratelimit_api_key token_bucket 1 3600 fixed dry_run',
+             'mine $arg_a - - - fixed',
+             'busy $ratelimit_api_key concurrency 3 - fixed',
+             'slow $ratelimit_api_key leaky_bucket 6 1 fixed');
+
+is_deeply([policy()], \@fixed, 'rules of nginx.conf');
+$api->change('PUT', '/rules/more', { key => ['$arg_a', '$arg_b'],
+             params => { limit => 9, window => 60 } });
+$api->change('PUT', '/rules/off', { enabled => JSON::PP::false,
+                                    params => { limit => 9, window => 60 } });
+$api->follows(3);
+is_deeply([policy()], [@fixed, 'more $arg_a, $arg_b token_bucket 9 60'],
+          'and that of a document');
 
 $gateway->stop;

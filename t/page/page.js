@@ -540,7 +540,7 @@ const TESTS = {
             "dl").first().textContent()).includes("share the limits2"));
         is(await tab.page.getByRole("table", { name: "Redis nodes" })
                      .locator("tbody tr").count(), 3, "three Redis nodes");
-        await tab.sees("Nothing is wrong with this gateway.", "main");
+        await tab.sees("No problems.", "main");
         is(hand.name, "mouse", "by mouse");
     },
 
@@ -689,6 +689,8 @@ const TESTS = {
         await tab.view("overview");
         await ask("stop 0");
         await tab.sees(/^The gateway does not answer/, "#away");
+        is(await tab.page.locator(".good:visible").count(), 0,
+           "nothing is called good");
         await ask("start 0");
         await tab.sees("The gateway answers again.", "#said");
         is(await tab.page.locator("#away").textContent(), "",
@@ -696,6 +698,8 @@ const TESTS = {
     },
 
     async "Redis that the gateway cannot ask"(tab) {
+        let n = 0;
+
         await tab.page.route("**/rl/status", async (route) => {
             const answer = await route.fetch();
             const json = await answer.json();
@@ -704,11 +708,32 @@ const TESTS = {
             json.redis.nodes[1].breaker = "open";
             await route.fulfill({ response: answer, json: json });
         });
+        await tab.page.route("**/rl/decisions", async (route) => {
+            const answer = await route.fetch();
+            const json = await answer.json();
+
+            n += 100;
+            json.rules.find((row) => row.rule === "z").degraded = n;
+            await route.fulfill({ response: answer, json: json });
+        });
+        await tab.view("rules");
+        await tab.sees(/^Redis does not answer, since /, "#away");
+        is(await tab.page.locator("main").getByRole("button", {
+               name: /Edit|Remove|Add|Deny/ }).count(), 0,
+           "no button that needs it");
+        is(await tab.page.getByRole("table", { name: "Rules of nginx.conf" })
+                     .locator("tbody tr").allTextContents(),
+           ["z$ratelimit_api_keytoken_bucket: limit 1,000 in 1 s"],
+           "the rules of nginx.conf");
         await tab.view("overview");
-        await tab.sees(/^Redis does not answer/, "main");
         await tab.sees(/^The breaker of Redis node .*: open\.$/, "main");
+        await tab.sees(/requests a second are not limited/, "main");
+        is(await tab.page.getByText("No problems.").count(), 0,
+           "there are problems");
         await tab.page.unrouteAll({ behavior: "wait" });
-        await tab.sees("Nothing is wrong with this gateway.", "main");
+        await tab.sees("No problems.", "main");
+        is(await tab.page.locator("#away").textContent(), "",
+           "nothing is said of it any more");
     }
 };
 

@@ -154,6 +154,7 @@ like($text, qr/^Requests without an API key are not limited\.$/m,
 shows_pages($text, $port + 2, $port + 3);
 
 my @commands = commands($text);
+my $back = pop @commands;
 my $kill = pop @commands;
 
 shows(\@commands, @FIRST,
@@ -162,20 +163,33 @@ shows(\@commands, @FIRST,
       [qr/metrics/, qr/^ratelimit_redis_calls_total/m, 'metrics']);
 is_rule('a fleet');
 
-like($kill, qr/^  kill /, 'the last command takes Redis away');
+like($kill, qr/^  kill -STOP/, 'a command takes Redis away');
 system('bash', '-c', $kill);
 is($?, 0, 'and finds it');
 
-my $bob = '';
+sub is_bob {
+    my ($wanted, $name) = @_;
 
-for (1 .. 100) {
-    $bob = qx(curl -si -H 'X-API-Key: bob' http://127.0.0.1:$port/v1/users);
-    last if $bob =~ /degraded/;
-    select undef, undef, undef, 0.1;
+    my $bob = '';
+
+    for (1 .. 100) {
+        $bob = qx(curl -si -H 'X-API-Key: bob' http://127.0.0.1:$port/v1/users);
+        last if $bob =~ $wanted;
+        select undef, undef, undef, 0.1;
+    }
+
+    like($bob, $wanted, $name);
 }
 
-like($bob, qr{^HTTP/1.1 200 .*^X-RateLimit-Policy: degraded\r$}ms,
-     'requests pass');
+is_bob(qr{^HTTP/1.1 200 .*^X-RateLimit-Policy: degraded\r$}ms, 'requests pass');
+
+like($back, qr/^  kill -CONT/, 'the last one brings it back');
+system('bash', '-c', $back);
+is($?, 0, 'and finds it, too');
+is_bob(qr{^HTTP/1.1 429 }m, 'limits hold');
+is_rule('after it');
+
+system('bash', '-c', $kill);
 
 qx(tools/run.sh stop 2>&1);
 is($?, 0, 'it stops');

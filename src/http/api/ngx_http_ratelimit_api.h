@@ -256,8 +256,12 @@ ngx_int_t ngx_http_ratelimit_api_rejections(ngx_http_ratelimit_api_t *api);
 ngx_int_t ngx_http_ratelimit_api_top(ngx_http_ratelimit_api_t *api);
 ngx_int_t ngx_http_ratelimit_api_penalties(ngx_http_ratelimit_api_t *api);
 ngx_int_t ngx_http_ratelimit_api_status(ngx_http_ratelimit_api_t *api);
+ngx_int_t ngx_http_ratelimit_api_in_use(ngx_http_ratelimit_api_t *api);
 ngx_int_t ngx_http_ratelimit_api_decisions(ngx_http_ratelimit_api_t *api);
 ngx_int_t ngx_http_ratelimit_api_page(ngx_http_ratelimit_api_t *api);
+
+/* "a, b" of a key whose parts are "a" and "b"; null: there is no text. */
+struct json_t *ngx_http_ratelimit_api_parts_json(const ngx_str_t *text);
 
 /*
  * api_change.c: whether the request changes something. conditions(): then it

@@ -223,7 +223,10 @@ ngx_http_ratelimit_api_failed(ngx_http_ratelimit_api_t *api)
     case NGX_RATELIMIT_SYNC_UNAVAILABLE:
         return ngx_http_ratelimit_api_problem(api,
                    NGX_HTTP_SERVICE_UNAVAILABLE, "unavailable",
-                   "Redis did not accept the request, nothing is changed: %V",
+                   (api->request->method & (NGX_HTTP_GET|NGX_HTTP_HEAD))
+                   ? "Redis did not answer: %V"
+                   : "Redis did not accept the request, nothing is changed: "
+                     "%V",
                    &api->said);
 
     case NGX_RATELIMIT_SYNC_UPGRADED:

@@ -1,6 +1,7 @@
 /*
- * "/decisions": what this gateway has decided, by rule and outcome, since its
- * memory was made. The status page plots the differences.
+ * "/policy": the rules that this gateway has in use. "/decisions": what it has
+ * decided, by rule and outcome, since its memory was made. The status page
+ * plots the differences.
  */
 
 #include "ngx_http_ratelimit_api.h"
@@ -9,10 +10,67 @@
 
 #include <jansson.h>
 
+static json_t *ngx_http_ratelimit_api_in_use_rule(
+    const ngx_ratelimit_rule_t *rule);
 static json_t *ngx_http_ratelimit_api_decisions_row(
     const ngx_ratelimit_counts_row_t *row);
 static void ngx_http_ratelimit_api_decisions_add(json_t **json,
     const char *name, uint64_t n);
+
+
+ngx_int_t
+ngx_http_ratelimit_api_in_use(ngx_http_ratelimit_api_t *api)
+{
+    json_t                   *list;
+    ngx_uint_t                i;
+    ngx_ratelimit_rule_t    **rules;
+    ngx_ratelimit_policy_t   *policy;
+
+    policy = api->conf->limiter->policy;
+    rules = policy->rules.elts;
+    list = json_array();
+
+    for (i = 0; i < policy->rules.nelts; i++) {
+        if (!rules[i]->skipped) {
+            ngx_http_ratelimit_json_append(&list,
+                              ngx_http_ratelimit_api_in_use_rule(rules[i]));
+        }
+    }
+
+    return ngx_http_ratelimit_api_json(api, NGX_HTTP_OK,
+                                       json_pack("{s:I, s:o}",
+                                           "version",
+                                           (json_int_t) policy->version,
+                                           "rules", list));
+}
+
+
+/* NULL: memory is out. */
+static json_t *
+ngx_http_ratelimit_api_in_use_rule(const ngx_ratelimit_rule_t *rule)
+{
+    json_t     *json;
+    ngx_int_t   rc;
+
+    json = json_pack("{s:o, s:b, s:o, s:b}",
+        "rule", ngx_http_ratelimit_json_text(&rule->id),
+        "fixed", rule->number < rule->policy->nfixed,
+        "counted_by", ngx_http_ratelimit_api_parts_json(&rule->key),
+        "dry_run", (int) rule->dry_run);
+
+    /* a request tells a limit that is a variable */
+
+    rc = rule->dynamic
+         ? json_object_set_new(json, "limit", json_null())
+         : ngx_http_ratelimit_json_limit(json, &rule->limit, NULL);
+
+    if (rc) {
+        json_decref(json);
+        return NULL;
+    }
+
+    return json;
+}
 
 
 ngx_int_t

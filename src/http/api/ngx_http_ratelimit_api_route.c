@@ -126,6 +126,8 @@ static const ngx_http_ratelimit_api_route_t  ngx_http_ratelimit_api_routes[] =
       PENALTY|KEYS|NUMBER, PENALTY|KEYS },
     { ngx_string("status"), GET, 0,
       ngx_http_ratelimit_api_status, NGX_RATELIMIT_EDIT_DOCUMENT, 0, 0 },
+    { ngx_string("policy"), GET, 0,
+      ngx_http_ratelimit_api_in_use, NGX_RATELIMIT_EDIT_DOCUMENT, 0, 0 },
     { ngx_string("decisions"), GET, 0,
       ngx_http_ratelimit_api_decisions, NGX_RATELIMIT_EDIT_DOCUMENT, 0, 0 },
     { ngx_string(""), GET, NGX_HTTP_RATELIMIT_API_PAGE,

@@ -67,7 +67,6 @@ static const ngx_str_t *ngx_http_ratelimit_api_top_rule_key(
     const ngx_ratelimit_limiter_t *limiter, uint64_t kind);
 static json_t *ngx_http_ratelimit_api_name_json(
     const ngx_ratelimit_watch_key_t *key);
-static json_t *ngx_http_ratelimit_api_parts_json(const ngx_str_t *text);
 
 /* by ngx_ratelimit_watch_top_e */
 static const char *const  ngx_http_ratelimit_api_tops[] = {
@@ -709,8 +708,7 @@ ngx_http_ratelimit_api_name_json(const ngx_ratelimit_watch_key_t *key)
 }
 
 
-/* "a, b" of a key whose parts are "a" and "b"; null: there is no text. */
-static json_t *
+json_t *
 ngx_http_ratelimit_api_parts_json(const ngx_str_t *text)
 {
     size_t     i;

@@ -215,9 +215,33 @@ ngx_http_ratelimit_json_append(json_t **list, json_t *json)
 
 
 ngx_int_t
+ngx_http_ratelimit_json_limit(json_t *json, const ngx_ratelimit_limit_t *limit,
+    json_t *remaining)
+{
+    int  rc;
+
+    rc = json_object_set_new(json, "algorithm",
+                 json_string(ngx_ratelimit_algorithm_names[limit->algorithm]));
+    rc |= json_object_set_new(json, "limit", json_integer(limit->capacity));
+
+    if (remaining) {
+        rc |= json_object_set_new(json, "remaining", remaining);
+    }
+
+    if (limit->algorithm != NGX_RATELIMIT_CONCURRENCY) {
+        rc |= json_object_set_new(json, "window_seconds",
+                            json_integer(ngx_ratelimit_limit_seconds(limit)));
+    }
+
+    return rc ? NGX_ERROR : NGX_OK;
+}
+
+
+ngx_int_t
 ngx_http_ratelimit_json_counter(json_t *json,
     const ngx_ratelimit_inspect_t *inspect)
 {
+    json_t                       *remaining;
     ngx_int_t                     rc;
     ngx_uint_t                    known, window;
     const ngx_ratelimit_limit_t  *limit;
@@ -226,17 +250,10 @@ ngx_http_ratelimit_json_counter(json_t *json,
     known = (inspect->status == NGX_RATELIMIT_REDIS_OK);
     window = (limit->algorithm != NGX_RATELIMIT_CONCURRENCY);
 
-    rc = json_object_set_new(json, "algorithm",
-                 json_string(ngx_ratelimit_algorithm_names[limit->algorithm]));
-    rc |= json_object_set_new(json, "limit", json_integer(limit->capacity));
-    rc |= json_object_set_new(json, "remaining",
-                              known ? json_integer(inspect->answer.remaining)
-                                    : json_null());
+    remaining = known ? json_integer(inspect->answer.remaining) : json_null();
 
-    if (window) {
-        rc |= json_object_set_new(json, "window_seconds",
-                            json_integer(ngx_ratelimit_limit_seconds(limit)));
-    }
+    rc = remaining ? ngx_http_ratelimit_json_limit(json, limit, remaining)
+                   : NGX_ERROR;
 
     if (!known) {
         rc |= json_object_set_new(json, "unknown",

@@ -60,7 +60,14 @@ struct json_t *ngx_http_ratelimit_json_later(uint64_t ms);
 void ngx_http_ratelimit_json_append(struct json_t **list, struct json_t *json);
 
 /*
- * Sets the limit, the window and the tokens left of a counter that was
+ * Sets the algorithm, the limit and its window, and the tokens left, unless
+ * remaining is NULL. NGX_ERROR: memory is out.
+ */
+ngx_int_t ngx_http_ratelimit_json_limit(struct json_t *json,
+    const ngx_ratelimit_limit_t *limit, struct json_t *remaining);
+
+/*
+ * Sets the same and the tokens left of a counter that was
  * inspected. If Redis has no answer, "unknown" says why. NGX_ERROR: memory is
  * out.
  */
